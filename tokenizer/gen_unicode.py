@@ -21,7 +21,7 @@ SCRIPTS = ("Arabic Armenian Bengali Bopomofo Cyrillic Devanagari Ethiopic Georgi
            "Gurmukhi Han Hangul Hebrew Hiragana Kannada Katakana Khmer Lao Latin Malayalam Mongolian "
            "Myanmar Oriya Sinhala Tamil Telugu Thai Tibetan").split()
 ALL = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
-WHITE, WORD, PUNCT, NFC_CARE = 0x20, 0x40, 0x80, 0x100
+WHITE, WORD, PUNCT, NFC_CARE, BERT_DROP, BERT_MARK = 0x20, 0x40, 0x80, 0x100, 0x800, 0x1000
 
 
 def chunks():
@@ -63,6 +63,13 @@ def word_characters():
             if end - begin == 3:
                 out.add(part[begin // 4])
     return out
+
+
+def dropped(**settings):
+    """The code points that BertNormalizer with these settings leaves nothing of."""
+    off = dict(clean_text=False, handle_chinese_chars=False, strip_accents=False, lowercase=False)
+    normalize = normalizers.BertNormalizer(**{**off, **settings}).normalize_str
+    return {c for c in ALL if normalize("a" + chr(c) + "b") == "ab"}
 
 
 def pcre2_matching(pattern):
@@ -123,6 +130,7 @@ def main():
     assert isolated(pre.Digits(True)) == {c for c, k in category.items() if k in ("Nd", "Nl", "No")}
 
     nfd, nfc, nfkd = (getattr(normalizers, n)().normalize_str for n in ("NFD", "NFC", "NFKD"))
+    bert_drop, bert_mark = dropped(clean_text=True), dropped(strip_accents=True)
     inert, care = set(), set(range(0x1161, 0x1176)) | set(range(0x11A8, 0x11C3))
     for c in ALL:
         ccc = unicodedata2.combining(chr(c))
@@ -140,7 +148,8 @@ def main():
     for c in ALL:
         props[c] = (CATEGORIES.index(category.get(c, "Cn")) | (WHITE if c in white else 0) |
                     (WORD if c in word else 0) | (PUNCT if c in punct else 0) |
-                    (NFC_CARE if c in care else 0))
+                    (NFC_CARE if c in care else 0) | (BERT_DROP if c in bert_drop else 0) |
+                    (BERT_MARK if c in bert_mark else 0))
     classes = sorted(set(props.values()) | {CATEGORIES.index("Cs")})
     starts, previous = [], None
     for c in range(0x110000):
@@ -172,7 +181,7 @@ def main():
     emit("uni_newer", "struct tok_uni_range", triples(sorted(newer)), 4,
          "Where the category differs from Unicode 14 (PCRE2 10.42): first, last, category.")
     emit("uni_regex_word_extra", "struct tok_uni_range", triples((a, b, 0) for a, b in ranges(word_extra)), 4,
-         "Matched by the word class of the reference's regular expressions beside L, M, Nd, Nl, Pc.")
+         "Matched by the word class of the reference's regular expressions besides L, M, Nd, Nl, Pc.")
     emit("uni_inert", "struct tok_uni_range", triples((a, b, 0) for a, b in ranges(inert)), 4,
          "Code points newer than the reference's normalization: left alone by it.")
     emit("uni_extra_lower", "struct tok_uni_pair", [f"{{0x{a:x}, 0x{b:x}}}" for a, b in extra_lower], 4,

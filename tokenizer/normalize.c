@@ -22,11 +22,20 @@ enum {
     TOO_LONG = 1,           /* a buffer's limit is reached */
 };
 
-enum norm_kind { NORM_FORM, NORM_LOWERCASE, NORM_STRIP, NORM_REPLACE, NORM_PREPEND };
+enum norm_kind {
+    NORM_FORM,
+    NORM_LOWERCASE,
+    NORM_CLEAN, /* BertNormalizer's first half */
+    NORM_MARKS, /* accents vanish */
+    NORM_STRIP,
+    NORM_REPLACE,
+    NORM_PREPEND,
+};
 
 struct tok_norm_step {
     enum norm_kind kind;
     bool compose, compat;              /* NORM_FORM */
+    bool clean, spread_han;            /* NORM_CLEAN */
     bool left, right;                  /* NORM_STRIP */
     struct tok_component_text content; /* NORM_REPLACE, NORM_PREPEND */
     struct tok_component_pattern what; /* NORM_REPLACE */
@@ -82,12 +91,40 @@ static int load_strip(struct tok_norm_step *step, const json_t *json, char *err,
     return rc ? rc : tok_component_bool(json, "strip_right", NULL, &step->right, err, errlen);
 }
 
+/* Adds a step with nothing but its kind and the members given. */
+static int add_plain(struct tok_normalizer *n, struct tok_norm_step plain)
+{
+    struct tok_norm_step *step;
+    int rc = add_step(n, &step);
+
+    if (!rc) *step = plain;
+    return rc;
+}
+
+static int load_bert(struct tok_normalizer *n, const json_t *json, char *err, size_t errlen)
+{
+    struct tok_norm_step clean = {.kind = NORM_CLEAN};
+    bool strip, lower;
+
+    int rc = tok_component_bool(json, "clean_text", NULL, &clean.clean, err, errlen);
+    if (!rc)
+        rc = tok_component_bool(json, "handle_chinese_chars", NULL, &clean.spread_han, err, errlen);
+    if (!rc) rc = tok_component_bool(json, "lowercase", NULL, &lower, err, errlen);
+    if (!rc) rc = tok_component_bool(json, "strip_accents", &lower, &strip, err, errlen);
+    if (!rc) rc = add_plain(n, clean);
+    if (!rc && strip) rc = add_plain(n, (struct tok_norm_step){.kind = NORM_FORM});
+    if (!rc && strip) rc = add_plain(n, (struct tok_norm_step){.kind = NORM_MARKS});
+    if (!rc && lower) rc = add_plain(n, (struct tok_norm_step){.kind = NORM_LOWERCASE});
+    return rc;
+}
+
 static int load_step(struct tok_normalizer *n, const char *type, const json_t *json, char *err,
                      size_t errlen)
 {
     static const char *const forms[] = {"NFD", "NFC", "NFKD", "NFKC"};
     struct tok_norm_step *step;
 
+    if (strcmp(type, "BertNormalizer") == 0) return load_bert(n, json, err, errlen);
     int rc = add_step(n, &step);
     if (rc) return rc;
     for (int i = 0; i < 4; i++) {
@@ -342,19 +379,74 @@ static int apply_form(struct norm_run *run, const struct tok_norm_step *step, st
     return rc;
 }
 
-static int apply_lowercase(struct norm_run *run, struct view *v)
+/* The characters that BERT's tokenizers took for Chinese. */
+static bool is_han(uint32_t cp)
+{
+    if (cp < 0x20000) {
+        return (cp >= 0x3400 && cp <= 0x4DBF) || (cp >= 0x4E00 && cp <= 0x9FFF) ||
+               (cp >= 0xF900 && cp <= 0xFAFF);
+    }
+    return cp <= 0x2A6DF || (cp >= 0x2A700 && cp <= 0x2B81F) || (cp >= 0x2B920 && cp <= 0x2CEAF) ||
+           (cp >= 0x2F800 && cp <= 0x2FA1F);
+}
+
+/* How many characters become of one, into out; -1: it stays. */
+static int change_clean(const struct tok_normalizer *n, const struct tok_norm_step *step,
+                        uint32_t cp, uint32_t out[3])
+{
+    unsigned props = tok_uni_props(n->uni, cp);
+
+    if (step->clean && props & TOK_UNI_BERT_DROP) return 0;
+    if (step->clean && props & TOK_UNI_WHITE && cp != ' ') {
+        out[0] = ' ';
+        return 1;
+    }
+    if (!step->spread_han || !is_han(cp)) return -1;
+    out[0] = out[2] = ' ';
+    out[1] = cp;
+    return 3;
+}
+
+static int change_lowercase(uint32_t cp, uint32_t out[3])
+{
+    if (cp < 0x80) {
+        out[0] = cp | 0x20;
+        return cp >= 'A' && cp <= 'Z' ? 1 : -1;
+    }
+    size_t n = tok_uni_lower(cp, out);
+    return n == 1 && out[0] == cp ? -1 : (int)n;
+}
+
+static int change(const struct tok_normalizer *n, const struct tok_norm_step *step, uint32_t cp,
+                  uint32_t out[3])
+{
+    if (step->kind == NORM_LOWERCASE) return change_lowercase(cp, out);
+    if (step->kind == NORM_CLEAN) return change_clean(n, step, cp, out);
+    return cp >= 0x80 && tok_uni_props(n->uni, cp) & TOK_UNI_BERT_MARK ? 0 : -1;
+}
+
+/* Steps that look at each character alone. */
+static int apply_chars(struct norm_run *run, const struct tok_norm_step *step, struct view *v)
 {
     const unsigned char *begin = (const unsigned char *)v->bytes, *p = begin, *end = begin + v->len;
-    struct tok_norm_text *t = other_buffer(run, v);
-    uint32_t lower[2];
-    int rc = t ? 0 : TOK_ENOMEM;
+    const unsigned char *done = begin;
+    struct tok_norm_text *t = NULL;
+    uint32_t out[3];
+    int rc = 0;
 
     while (p < end && !rc) {
-        uint32_t origin = origin_at(v, (size_t)(p - begin));
-        size_t n = tok_uni_lower(utf8_next(&p), lower);
-        for (size_t i = 0; i < n && !rc; i++)
-            rc = put_code_point(t, lower[i], origin);
+        size_t at = (size_t)(p - begin);
+        int n = change(run->n, step, utf8_next(&p), out);
+        if (n < 0) continue;
+        if (!t) t = other_buffer(run, v);
+        if (!t) return TOK_ENOMEM;
+        rc = copy(t, v, (size_t)(done - begin), at);
+        for (int i = 0; i < n && !rc; i++)
+            rc = put_code_point(t, out[i], origin_at(v, at));
+        done = p;
     }
+    if (rc || !t) return rc;
+    rc = copy(t, v, (size_t)(done - begin), v->len);
     if (!rc) look_at(run, v, t);
     return rc;
 }
@@ -420,7 +512,9 @@ static int apply(struct norm_run *run, const struct tok_norm_step *step, struct 
 {
     switch (step->kind) {
     case NORM_FORM: return apply_form(run, step, v);
-    case NORM_LOWERCASE: return apply_lowercase(run, v);
+    case NORM_LOWERCASE:
+    case NORM_CLEAN:
+    case NORM_MARKS: return apply_chars(run, step, v);
     case NORM_STRIP: return apply_strip(run, step, v);
     case NORM_REPLACE: return v->len ? apply_replace(run, step, v) : 0;
     case NORM_PREPEND: return apply_prepend(run, step, v);

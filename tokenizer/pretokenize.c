@@ -20,6 +20,7 @@ enum stage_kind {
     STAGE_PATTERN, /* Split by any other */
     STAGE_CHARS,   /* Digits, Punctuation, WhitespaceSplit: single characters of a class */
     STAGE_WORDS,   /* Whitespace */
+    STAGE_BERT,    /* BertPreTokenizer */
     STAGE_METASPACE,
 };
 
@@ -168,8 +169,8 @@ static int load_stage(void *data, const char *type, const json_t *json, char *er
             .kind = STAGE_CHARS, .props = TOK_UNI_WHITE, .behavior = REMOVED};
         return 0;
     }
-    s->kind = STAGE_WORDS;
-    return strcmp(type, "Whitespace") == 0
+    s->kind = strcmp(type, "BertPreTokenizer") == 0 ? STAGE_BERT : STAGE_WORDS;
+    return s->kind == STAGE_BERT || strcmp(type, "Whitespace") == 0
                ? 0
                : tok_component_unknown("pre-tokenizer", type, err, errlen);
 }
@@ -354,6 +355,25 @@ static int split_words(struct pre_run *run, size_t stage, const struct piece *pi
     return rc;
 }
 
+/* Between white space, words and single punctuation characters. */
+static int split_bert(struct pre_run *run, size_t stage, const struct piece *piece)
+{
+    const unsigned char *begin = (const unsigned char *)piece->s, *p = begin, *end = p + piece->len;
+    const unsigned char *from = begin; /* of a word, if it is not here */
+    int rc = 0;
+
+    while (p < end && !rc) {
+        const unsigned char *ch = p;
+        unsigned props = tok_uni_props(run->p->uni, utf8_next(&p));
+        if (!(props & (TOK_UNI_WHITE | TOK_UNI_PUNCT))) continue;
+        rc = hand_on(run, stage, piece, (size_t)(from - begin), (size_t)(ch - begin));
+        if (!rc && !(props & TOK_UNI_WHITE))
+            rc = hand_on(run, stage, piece, (size_t)(ch - begin), (size_t)(p - begin));
+        from = p;
+    }
+    return rc ? rc : hand_on(run, stage, piece, (size_t)(from - begin), piece->len);
+}
+
 /* ---- stages that rewrite ------------------------------------------------------------------- */
 
 static int spend(struct pre_run *run, size_t before, size_t after)
@@ -499,6 +519,7 @@ static int run_stage(struct pre_run *run, size_t stage, struct piece piece)
     case STAGE_PATTERN: return split_pattern(run, s, &f);
     case STAGE_CHARS: return split_chars(run, s, &f);
     case STAGE_WORDS: return split_words(run, stage, &piece);
+    case STAGE_BERT: return split_bert(run, stage, &piece);
     case STAGE_METASPACE: return split_metaspace(run, s, stage, piece);
     }
     return 0;

@@ -54,6 +54,8 @@ enum {
     TOK_UNI_NFC_CARE = 0x100, /* NFC may change it, or it may join the character before it */
     TOK_UNI_LETTER = 0x200,
     TOK_UNI_NUMBER = 0x400,
+    TOK_UNI_BERT_DROP = 0x800,  /* BertNormalizer's clean_text drops it */
+    TOK_UNI_BERT_MARK = 0x1000, /* its strip_accents does */
 };
 
 struct tok_uni_range {

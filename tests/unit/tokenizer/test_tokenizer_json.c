@@ -47,7 +47,7 @@ static void wrong_files_are_refused_with_a_reason(void **state)
         {"{'model':{'vocab':{},'merges':[],'byte_fallback':1}}", "byte_fallback"},
         {"{'model':{'vocab':{},'merges':[],'unk_token':1}}", "unk_token"},
         {"{'version':'2.0'," MODEL "}", "version"},
-        {"{'normalizer':{'type':'BertNormalizer'}," MODEL "}", "\"BertNormalizer\""},
+        {"{'normalizer':{'type':'Nmt'}," MODEL "}", "\"Nmt\""},
         {"{'normalizer':{'type':'Precompiled'}," MODEL "}", "\"Precompiled\""},
         {"{'normalizer':3," MODEL "}", "type"},
         {"{'normalizer':{'type':'Sequence'}," MODEL "}", "normalizers"},
@@ -55,7 +55,8 @@ static void wrong_files_are_refused_with_a_reason(void **state)
         {"{'normalizer':{'type':'Replace','pattern':' ','content':''}," MODEL "}", "pattern"},
         {"{'normalizer':{'type':'Replace','pattern':{'Regex':'['},'content':''}," MODEL "}",
          "[ without ]"},
-        {"{'pre_tokenizer':{'type':'BertPreTokenizer'}," MODEL "}", "\"BertPreTokenizer\""},
+        {"{'pre_tokenizer':{'type':'UnicodeScripts'}," MODEL "}", "\"UnicodeScripts\""},
+        {"{'normalizer':{'type':'BertNormalizer','clean_text':true}," MODEL "}", "chinese"},
         {"{'pre_tokenizer':{'type':'Split','pattern':{'String':'a'},'behavior':'Glued','invert':"
          "false}," MODEL "}",
          "\"Glued\""},
