@@ -12,6 +12,7 @@
 
 #include "base/shown.h"
 #include "base/utf8.h"
+#include "tokenizer/charsmap.h"
 #include "tokenizer/json_component.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/unicode_forms.h"
@@ -30,6 +31,7 @@ enum norm_kind {
     NORM_STRIP,
     NORM_REPLACE,
     NORM_PREPEND,
+    NORM_CHARSMAP,
 };
 
 struct tok_norm_step {
@@ -39,6 +41,7 @@ struct tok_norm_step {
     bool left, right;                  /* NORM_STRIP */
     struct tok_component_text content; /* NORM_REPLACE, NORM_PREPEND */
     struct tok_component_pattern what; /* NORM_REPLACE */
+    struct tok_charsmap *map;          /* NORM_CHARSMAP */
 };
 
 /* Input of a step. origin NULL: part of the text as it came, whose first byte is at base. */
@@ -138,6 +141,10 @@ static int load_step(struct tok_normalizer *n, const char *type, const json_t *j
         step->kind = NORM_PREPEND;
         return tok_component_string(json, "prepend", &step->content, err, errlen);
     }
+    if (strcmp(type, "Precompiled") == 0) {
+        step->kind = NORM_CHARSMAP;
+        return tok_charsmap_load(&step->map, json, err, errlen);
+    }
     if (strcmp(type, "Lowercase") == 0) {
         step->kind = NORM_LOWERCASE;
         return 0;
@@ -198,6 +205,7 @@ void tok_normalizer_finish(struct tok_normalizer *n)
     for (size_t i = 0; i < n->n_steps; i++) {
         tok_component_text_finish(&n->steps[i].content);
         tok_component_pattern_finish(&n->steps[i].what);
+        tok_charsmap_destroy(n->steps[i].map);
     }
     free(n->steps);
     *n = (struct tok_normalizer){0};
@@ -451,6 +459,27 @@ static int apply_chars(struct norm_run *run, const struct tok_norm_step *step, s
     return rc;
 }
 
+static int apply_charsmap(struct norm_run *run, const struct tok_norm_step *step, struct view *v)
+{
+    struct tok_charsmap_iter it = tok_charsmap_iter(step->map, run->n->uni, v->bytes, v->len);
+    struct tok_norm_text *t = NULL;
+    size_t begin, end, len, done = 0;
+    const char *s;
+    int rc = 0;
+
+    while (!rc && tok_charsmap_next(&it, &begin, &end, &s, &len)) {
+        if (!t) t = other_buffer(run, v);
+        if (!t) return TOK_ENOMEM;
+        rc = copy(t, v, done, begin);
+        if (!rc) rc = put(t, s, len, origin_at(v, begin));
+        done = end;
+    }
+    if (rc || !t) return rc;
+    rc = copy(t, v, done, v->len);
+    if (!rc) look_at(run, v, t);
+    return rc;
+}
+
 static int apply_strip(struct norm_run *run, const struct tok_norm_step *step, struct view *v)
 {
     const unsigned char *begin = (const unsigned char *)v->bytes, *end = begin + v->len, *p;
@@ -515,6 +544,7 @@ static int apply(struct norm_run *run, const struct tok_norm_step *step, struct 
     case NORM_LOWERCASE:
     case NORM_CLEAN:
     case NORM_MARKS: return apply_chars(run, step, v);
+    case NORM_CHARSMAP: return apply_charsmap(run, step, v);
     case NORM_STRIP: return apply_strip(run, step, v);
     case NORM_REPLACE: return v->len ? apply_replace(run, step, v) : 0;
     case NORM_PREPEND: return apply_prepend(run, step, v);

@@ -48,7 +48,7 @@ static void wrong_files_are_refused_with_a_reason(void **state)
         {"{'model':{'vocab':{},'merges':[],'unk_token':1}}", "unk_token"},
         {"{'version':'2.0'," MODEL "}", "version"},
         {"{'normalizer':{'type':'Nmt'}," MODEL "}", "\"Nmt\""},
-        {"{'normalizer':{'type':'Precompiled'}," MODEL "}", "\"Precompiled\""},
+        {"{'normalizer':{'type':'Precompiled'}," MODEL "}", "base64"},
         {"{'normalizer':3," MODEL "}", "type"},
         {"{'normalizer':{'type':'Sequence'}," MODEL "}", "normalizers"},
         {"{'normalizer':{'type':'Prepend'}," MODEL "}", "prepend"},
