@@ -123,9 +123,9 @@ int tok_encode_marked(const struct tok *t, const char *text, size_t len,
     tok_bpe_scratch_init(&run.bpe, len);
     tok_regex_scratch_init(&run.regex, len);
     run.growth = tok_growth(len);
-    if (flags & TOK_ADD_SPECIAL) rc = tok_ids_add(ids, t->post.before.ids, t->post.before.n);
+    if (flags & TOK_ADD_SPECIAL) rc = tok_ids_add(ids, t->post.single.before.ids, t->post.single.before.n);
     if (!rc) rc = encode_text(&run, text, len);
-    if (!rc && flags & TOK_ADD_SPECIAL) rc = tok_ids_add(ids, t->post.behind.ids, t->post.behind.n);
+    if (!rc && flags & TOK_ADD_SPECIAL) rc = tok_ids_add(ids, t->post.single.behind.ids, t->post.single.behind.n);
     if (rc == TOK_ENOMEM) snprintf(err, errlen, "out of memory");
     if (rc) ids->n = before;
     tok_bpe_scratch_finish(&run.bpe);
@@ -139,4 +139,43 @@ int tok_encode(const struct tok *t, const char *text, size_t len, unsigned flags
                struct tok_ids *ids, char *err, size_t errlen)
 {
     return tok_encode_marked(t, text, len, NULL, 0, flags, ids, err, errlen);
+}
+
+size_t tok_n_special(const struct tok *t, bool pair)
+{
+    const struct tok_post_form *f = pair ? &t->post.pair : &t->post.single;
+    return f->before.n + f->between.n + f->behind.n;
+}
+
+int tok_join(const struct tok *t, const struct tok_ids *a, const struct tok_ids *b,
+             struct tok_ids *ids, size_t *ret_n_first, char *err, size_t errlen)
+{
+    const struct tok_post_form *f = b ? &t->post.pair : &t->post.single;
+    const struct tok_ids *parts[] = {&f->before, a, &f->between, b, &f->behind};
+    size_t before = ids->n;
+    int rc = 0;
+
+    if (b && t->post.pair_problem[0]) {
+        snprintf(err, errlen, "the tokenizer cannot join two texts: %s", t->post.pair_problem);
+        return TOK_EINVAL;
+    }
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && !rc; i++) {
+        if (parts[i]) rc = tok_ids_add(ids, parts[i]->ids, parts[i]->n);
+    }
+    if (rc) {
+        ids->n = before;
+        snprintf(err, errlen, "out of memory");
+        return rc;
+    }
+    *ret_n_first = b ? f->n_first + a->n + (f->b_first ? b->n : 0) : ids->n - before;
+    return 0;
+}
+
+void tok_cut_pair(size_t room, size_t *n_a, size_t *n_b)
+{
+    size_t *shorter = *n_a > *n_b ? n_b : n_a, *longer = *n_a > *n_b ? n_a : n_b;
+
+    if (*longer <= room && *shorter <= room - *longer) return;
+    if (*shorter > room / 2) *shorter = room / 2;
+    *longer = room - *shorter;
 }

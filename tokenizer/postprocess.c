@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * TemplateProcessing has a list of pieces for a single sequence: the sequence itself ("A") once,
- * and special tokens by name, whose ids are in "special_tokens". ByteLevel only moves offsets.
+ * TemplateProcessing has a list of pieces for a single sequence and one for a pair: the sequences
+ * ("A", "B") once, and special tokens by name, whose ids are in "special_tokens". Each piece has
+ * a token type. BertProcessing and RobertaProcessing are two such templates with their own "cls"
+ * and "sep". ByteLevel only moves offsets.
  */
 #include "tokenizer/postprocess.h"
 
@@ -12,86 +14,157 @@
 #include "tokenizer/token_ids.h"
 #include "tokenizer/vocab.h"
 
-#define MAX_SPECIAL_IDS 1024 /* before and after the sequence */
+#define MAX_SPECIAL_IDS 1024 /* at each place of a form */
 
-static int wrong(const char *what, char *err, size_t errlen)
+/* A form while it is loaded: what of it was met. */
+struct loader {
+    struct tok_post_form *form;
+    const char *name; /* "single" or "pair" */
+    const json_t *template;
+    bool has_a, has_b;
+    bool second; /* a piece of token type 1 */
+    char *err;
+    size_t errlen;
+};
+
+static int wrong(const struct loader *l, const char *what)
 {
-    snprintf(err, errlen, "TemplateProcessing: %s", what);
+    snprintf(l->err, l->errlen, "TemplateProcessing: \"%s\" %s", l->name, what);
     return TOK_EINVAL;
 }
 
-/* A list of ids may be named many times: the file's size does not bound the result. */
-static int add_ids(struct tok_ids *to, const json_t *ids, char *err, size_t errlen)
+static bool read_id(const json_t *json, int32_t *ret)
 {
-    const json_t *id;
-    size_t i;
+    json_int_t value = json_integer_value(json);
 
-    json_array_foreach(ids, i, id)
-    {
-        json_int_t value = json_integer_value(id);
-        if (!json_is_integer(id) || value < 0 || value >= TOK_MAX_IDS) {
-            return wrong("an id of \"special_tokens\" is out of range", err, errlen);
-        }
-        if (to->n == MAX_SPECIAL_IDS) return wrong("more than 1024 special ids", err, errlen);
-        int rc = tok_ids_add(to, &(int32_t){(int32_t)value}, 1);
-        if (rc) return rc;
-    }
-    return 0;
+    if (!json_is_integer(json) || value < 0 || value >= TOK_MAX_IDS) return false;
+    *ret = (int32_t)value;
+    return true;
 }
 
-static int add_special(struct tok_ids *to, const json_t *template, const json_t *special, char *err,
-                       size_t errlen)
+/* A list of ids may be named many times: the file's size does not bound the result. */
+static int add_special(struct loader *l, const json_t *special)
 {
     const char *name = json_string_value(json_object_get(special, "id"));
-    const json_t *known = json_object_get(template, "special_tokens");
+    const json_t *known = json_object_get(l->template, "special_tokens"), *json;
     const json_t *ids = json_object_get(name ? json_object_get(known, name) : NULL, "ids");
+    struct tok_post_form *f = l->form;
+    struct tok_ids *to = !l->has_a ? &f->before : l->has_b ? &f->behind : &f->between;
+    int32_t id;
+    size_t i;
 
-    if (!json_is_array(ids))
-        return wrong("a special token of \"single\" has no \"ids\"", err, errlen);
-    return add_ids(to, ids, err, errlen);
+    if (!json_is_array(ids)) return wrong(l, "names a special token without \"ids\"");
+    json_array_foreach(ids, i, json)
+    {
+        if (!read_id(json, &id)) return wrong(l, "names a special token whose id is out of range");
+        if (to->n == MAX_SPECIAL_IDS) return wrong(l, "has more than 1024 special ids");
+        int rc = tok_ids_add(to, &id, 1);
+        if (rc) return rc;
+        f->n_first += !l->second;
+    }
+    return 0;
 }
 
-static int add_piece(struct tok_post *p, const json_t *json, const json_t *piece, char *err,
-                     size_t errlen)
+static int add_sequence(struct loader *l, const json_t *sequence)
+{
+    const char *id = json_string_value(json_object_get(sequence, "id"));
+
+    if (id && strcmp(id, "A") == 0 && !l->has_a && !l->second) {
+        l->has_a = true;
+        return 0;
+    }
+    if (!id || strcmp(id, "B") != 0 || !l->has_a || l->has_b)
+        return wrong(l, "should hold special tokens and the sequence A once, for a pair then B");
+    l->has_b = true;
+    l->form->b_first = !l->second;
+    return 0;
+}
+
+/* Token types go up from 0 to 1, once; those of one sequence say nothing. */
+static int add_piece(struct loader *l, const json_t *piece, bool pair)
 {
     const json_t *special = json_object_get(piece, "SpecialToken");
-    const char *sequence =
-        json_string_value(json_object_get(json_object_get(piece, "Sequence"), "id"));
+    const json_t *sequence = json_object_get(piece, "Sequence");
+    const json_t *type = json_object_get(special ? special : sequence, "type_id");
+    json_int_t second = pair ? json_integer_value(type) : 0;
 
-    if (special)
-        return add_special(p->has_sequence ? &p->behind : &p->before, json, special, err, errlen);
-    if (!sequence || strcmp(sequence, "A") != 0 || p->has_sequence) {
-        return wrong("\"single\" should hold special tokens and the sequence A once", err, errlen);
+    if (second != 1 && (second != 0 || l->second))
+        return wrong(l, "has token types other than 0, then 1");
+    l->second = second == 1;
+    return special ? add_special(l, special) : add_sequence(l, sequence);
+}
+
+static int load_form(struct tok_post_form *f, const json_t *template, bool pair, char *err,
+                     size_t errlen)
+{
+    struct loader l = {.form = f,
+                       .name = pair ? "pair" : "single",
+                       .template = template,
+                       .has_b = !pair,
+                       .err = err,
+                       .errlen = errlen};
+    const json_t *pieces = json_object_get(template, l.name), *piece;
+    size_t i;
+
+    if (!json_is_array(pieces)) return wrong(&l, "should be an array");
+    json_array_foreach(pieces, i, piece)
+    {
+        int rc = add_piece(&l, piece, pair);
+        if (rc) return rc;
     }
-    p->has_sequence = true;
-    return 0;
+    if (l.has_a && l.has_b) return 0;
+    return wrong(&l, pair ? "lacks the sequence A or B" : "lacks the sequence A");
 }
 
 static int load_template(struct tok_post *p, const json_t *json, char *err, size_t errlen)
 {
-    const json_t *pieces = json_object_get(json, "single"), *piece;
-    size_t i;
+    int rc = load_form(&p->single, json, false, err, errlen);
 
-    if (!json_is_array(pieces)) return wrong("\"single\" should be an array", err, errlen);
-    json_array_foreach(pieces, i, piece)
-    {
-        int rc = add_piece(p, json, piece, err, errlen);
-        if (rc) return rc;
+    if (rc) return rc;
+    rc = load_form(&p->pair, json, true, p->pair_problem, sizeof(p->pair_problem));
+    return rc == TOK_ENOMEM ? rc : 0;
+}
+
+/* cls A sep, and with B behind it: B sep of type 1 (bert), or sep B sep of type 0. */
+static int load_cls_sep(struct tok_post *p, const json_t *json, bool bert, char *err, size_t errlen)
+{
+    int32_t cls, sep;
+    int rc = 0;
+
+    if (!read_id(json_array_get(json_object_get(json, "cls"), 1), &cls) ||
+        !read_id(json_array_get(json_object_get(json, "sep"), 1), &sep)) {
+        snprintf(err, errlen, "%s: \"cls\" and \"sep\" should be a token with its id each",
+                 bert ? "BertProcessing" : "RobertaProcessing");
+        return TOK_EINVAL;
     }
-    return p->has_sequence ? 0 : wrong("\"single\" lacks the sequence A", err, errlen);
+    for (int i = 0; i < 2 && !rc; i++) {
+        struct tok_post_form *f = i ? &p->pair : &p->single;
+        rc = tok_ids_add(&f->before, &cls, 1);
+        if (!rc) rc = tok_ids_add(&f->behind, &sep, 1);
+    }
+    if (!rc) rc = tok_ids_add(&p->pair.between, (int32_t[]){sep, sep}, bert ? 1 : 2);
+    p->pair.n_first = bert ? 2 : 4;
+    p->pair.b_first = !bert;
+    return rc;
 }
 
 static int load_processor(void *data, const char *type, const json_t *json, char *err,
                           size_t errlen)
 {
+    bool bert = strcmp(type, "BertProcessing") == 0,
+         roberta = strcmp(type, "RobertaProcessing") == 0;
     struct tok_post *p = data;
 
     if (strcmp(type, "ByteLevel") == 0) return 0;
-    if (strcmp(type, "TemplateProcessing") != 0)
+    if (!bert && !roberta && strcmp(type, "TemplateProcessing") != 0)
         return tok_component_unknown("post-processor", type, err, errlen);
-    if (p->has_template) return wrong("there is more than one", err, errlen);
-    p->has_template = true;
-    return load_template(p, json, err, errlen);
+    if (p->has_form) {
+        snprintf(err, errlen, "%s: there is another one before it", type);
+        return TOK_EINVAL;
+    }
+    p->has_form = true;
+    return bert || roberta ? load_cls_sep(p, json, bert, err, errlen)
+                           : load_template(p, json, err, errlen);
 }
 
 int tok_post_load(struct tok_post *p, const json_t *json, char *err, size_t errlen)
@@ -100,8 +173,15 @@ int tok_post_load(struct tok_post *p, const json_t *json, char *err, size_t errl
                                errlen);
 }
 
+static void finish_form(struct tok_post_form *f)
+{
+    tok_ids_finish(&f->before);
+    tok_ids_finish(&f->between);
+    tok_ids_finish(&f->behind);
+}
+
 void tok_post_finish(struct tok_post *p)
 {
-    tok_ids_finish(&p->before);
-    tok_ids_finish(&p->behind);
+    finish_form(&p->single);
+    finish_form(&p->pair);
 }

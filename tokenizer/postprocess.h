@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Post-processors for one sequence of ids: the ids they add before and after it. */
+/* Post-processors: the special ids around one sequence of ids, or around and between two. */
 #ifndef HEARTH_TOKENIZER_POSTPROCESS_H
 #define HEARTH_TOKENIZER_POSTPROCESS_H
 
@@ -9,13 +9,23 @@
 
 #include "tokenizer/tokenizer.h"
 
-/* Zeroed memory is a post-processor that adds nothing. */
-struct tok_post {
-    struct tok_ids before, behind;
-    bool has_template, has_sequence; /* while loading */
+/* before A behind, or before A between B behind. */
+struct tok_post_form {
+    struct tok_ids before, between, behind;
+    size_t n_first; /* special ids of token type 0; they come first, as A does */
+    bool b_first;   /* B has type 0 */
 };
 
-/* Loads the "post_processor" member (NULL or JSON null: none). TOK_EINVAL names what is unknown. */
+struct tok_post {
+    struct tok_post_form single, pair;
+    char pair_problem[128]; /* why pairs cannot be joined, or empty */
+    bool has_form;          /* while loading: a processor other than ByteLevel was met */
+};
+
+/*
+ * Loads the "post_processor" member (NULL or JSON null: none) into a zeroed post. TOK_EINVAL names
+ * what is unknown. A "pair" that cannot be joined is no error before it is used.
+ */
 int tok_post_load(struct tok_post *p, const json_t *json, char *err, size_t errlen);
 void tok_post_finish(struct tok_post *p);
 

@@ -61,6 +61,27 @@ int tok_encode_marked(const struct tok *t, const char *text, size_t len,
                       const struct tok_range *input, size_t n_input, unsigned flags,
                       struct tok_ids *ids, char *err, size_t errlen);
 
+/*
+ * The number of special tokens that tok_join adds to one text, or to a pair: what a limit on tokens
+ * leaves for the texts is the limit less these.
+ */
+size_t tok_n_special(const struct tok *t, bool pair);
+
+/*
+ * Appends the ids of a text a (b is NULL), or of two texts, with the special tokens that the model
+ * expects around and between them. a and b are from tok_encode without TOK_ADD_SPECIAL, cut as the
+ * caller likes. The first *ret_n_first of the appended ids have token type 0, the others 1.
+ * TOK_EINVAL for a pair if the tokenizer has no form for pairs that is supported.
+ */
+int tok_join(const struct tok *t, const struct tok_ids *a, const struct tok_ids *b,
+             struct tok_ids *ids, size_t *ret_n_first, char *err, size_t errlen);
+
+/*
+ * Cuts the lengths of two texts to `room` ids together, the longer one first, as the reference
+ * does: if both are cut and room is odd, the one that was longer, or else b, keeps one more.
+ */
+void tok_cut_pair(size_t room, size_t *n_a, size_t *n_b);
+
 /* One more than the largest id, added tokens included. */
 int32_t tok_vocab_size(const struct tok *t);
 

@@ -4,10 +4,12 @@
  * tokenizer.json. JSON lines on stdin to JSON lines on stdout, in order, one answer per line:
  *
  *   {"text", "add_special": false, "parse_special": true}   -> {"ids"}
+ *   {"text", "pair", "parse_special": true}                 -> {"ids", "n_first"}
  *   {"ids", "skip_special": false}                          -> {"text", "pieces", "tail"}
  *
- * pieces[i] is the output of the streaming decoder after ids[i] (null for nothing), tail that of
- * the last flush. A line that cannot be answered gets {"error": "..."}.
+ * A pair gets the special tokens that the model expects; n_first of the ids have token type 0, the
+ * others 1. pieces[i] is the output of the streaming decoder after ids[i] (null for nothing), tail
+ * that of the last flush. A line that cannot be answered gets {"error": "..."}.
  */
 #include <jansson.h>
 #include <stdbool.h>
@@ -44,6 +46,37 @@ static int encode(const struct tok *t, const json_t *request, struct jw *w, stru
     jw_ints(w, "ids", ids.ids, ids.n);
     jw_close(w);
     tok_ids_finish(&ids);
+    return rc ? -1 : 0;
+}
+
+static int encode_pair(const struct tok *t, const json_t *request, struct jw *w,
+                       struct filter_error *e)
+{
+    static const char *const names[2] = {"text", "pair"};
+    struct tok_ids part[2] = {0}, joined = {0};
+    size_t n_first;
+    bool parse;
+
+    int rc = filter_flag(request, "parse_special", true, &parse, e);
+    if (rc) return rc;
+    for (int i = 0; i < 2; i++) {
+        const json_t *text = json_object_get(request, names[i]);
+        rc = json_is_string(text) ? 0 : filter_fail(e, "text and pair must be strings");
+        if (!rc)
+            rc = tok_encode(t, json_string_value(text), json_string_length(text),
+                            parse ? TOK_PARSE_SPECIAL : 0u, &part[i], e->text, sizeof(e->text));
+        if (rc) goto out;
+    }
+    rc = tok_join(t, &part[0], &part[1], &joined, &n_first, e->text, sizeof(e->text));
+    if (rc) goto out;
+    jw_open(w, NULL, '{');
+    jw_ints(w, "ids", joined.ids, joined.n);
+    jw_int(w, "n_first", (int64_t)n_first);
+    jw_close(w);
+out:
+    tok_ids_finish(&joined);
+    tok_ids_finish(&part[0]);
+    tok_ids_finish(&part[1]);
     return rc ? -1 : 0;
 }
 
@@ -130,7 +163,9 @@ static int answer(void *ctx, const char *line, size_t len, struct jw *w, struct 
     else if (has_ids == has_text)
         rc = filter_fail(e, "one of text and ids is needed");
     else
-        rc = has_ids ? decode(t, request, w, e) : encode(t, request, w, e);
+        rc = has_ids                            ? decode(t, request, w, e)
+             : json_object_get(request, "pair") ? encode_pair(t, request, w, e)
+                                                : encode(t, request, w, e);
     json_decref(request);
     return rc;
 }

@@ -71,7 +71,7 @@ static void wrong_files_are_refused_with_a_reason(void **state)
         {"{'pre_tokenizer':{'type':'Metaspace','replacement':'_','add_prefix_space':false}," MODEL
          "}",
          "contradicts"},
-        {"{'post_processor':{'type':'RobertaProcessing'}," MODEL "}", "\"RobertaProcessing\""},
+        {"{'post_processor':{'type':'PairProcessing'}," MODEL "}", "\"PairProcessing\""},
         {"{'post_processor':{'type':'TemplateProcessing','single':[]}," MODEL "}", "sequence A"},
         {"{'post_processor':{'type':'TemplateProcessing','single':[{'SpecialToken':{'id':'x'}}],'"
          "special_tokens':{}}," MODEL "}",
