@@ -24,15 +24,16 @@
 #define MAX_STRIP 1024
 #define TOKEN_SLACK 64 /* bytes that any token may become, however short it is */
 
-enum op_kind { OP_REPLACE, OP_STRIP, OP_METASPACE, OP_FALLBACK };
+enum op_kind { OP_REPLACE, OP_STRIP, OP_METASPACE, OP_FALLBACK, OP_WORDPIECE };
 
 struct tok_decode_op {
     enum op_kind kind;
     struct tok_component_pattern what; /* OP_REPLACE */
-    struct tok_component_text content; /* OP_REPLACE */
+    struct tok_component_text content; /* OP_REPLACE; OP_WORDPIECE: the prefix */
     char ch[5];                        /* OP_STRIP, OP_METASPACE: the character */
     uint32_t start, stop;              /* OP_STRIP */
     bool drop_first;                   /* OP_METASPACE: marks of the first token vanish */
+    bool cleanup;                      /* OP_WORDPIECE */
 };
 
 /* ---- loading ------------------------------------------------------------------------------- */
@@ -78,6 +79,13 @@ static int load_metaspace(struct tok_decode_op *op, const json_t *json, char *er
     return rc;
 }
 
+static int load_wordpiece(struct tok_decode_op *op, const json_t *json, char *err, size_t errlen)
+{
+    op->kind = OP_WORDPIECE;
+    int rc = tok_component_bool(json, "cleanup", NULL, &op->cleanup, err, errlen);
+    return rc ? rc : tok_component_string(json, "prefix", &op->content, err, errlen);
+}
+
 /* After ByteFallback an op must work on each character alone, whichever tokens it comes from. */
 static bool by_character(const struct tok_decode_op *op)
 {
@@ -120,6 +128,7 @@ static int load_op(struct tok_decode_op *op, const struct tok_uni *uni, const ch
     if (strcmp(type, "Replace") == 0) return load_replace(op, uni, json, err, errlen);
     if (strcmp(type, "Strip") == 0) return load_strip(op, json, err, errlen);
     if (strcmp(type, "Metaspace") == 0) return load_metaspace(op, json, err, errlen);
+    if (strcmp(type, "WordPiece") == 0) return load_wordpiece(op, json, err, errlen);
     op->kind = OP_FALLBACK;
     return strcmp(type, "ByteFallback") == 0 ? 0
                                              : tok_component_unknown("decoder", type, err, errlen);
@@ -347,6 +356,42 @@ static int metaspace_token(const struct tok_decode_op *op, bool first, const cha
     return rc;
 }
 
+/* Replaces each place of `from` in a text by what is at most as long, from left to right. */
+static void shorten(struct tok_decode_text *t, const char *from, const char *to)
+{
+    size_t from_len = strlen(from), to_len = strlen(to), done = 0, n = 0;
+
+    while (done < t->len) {
+        const char *found = memmem(t->s + done, t->len - done, from, from_len);
+        size_t begin = found ? (size_t)(found - t->s) : t->len;
+        memmove(t->s + n, t->s + done, begin - done);
+        n += begin - done;
+        if (found) memcpy(t->s + n, to, to_len);
+        n += found ? to_len : 0;
+        done = found ? begin + from_len : begin;
+    }
+    t->len = n;
+}
+
+/* A blank before each word but the first; clean-up looks at one token, not across two. */
+static int wordpiece_token(const struct tok_decode_op *op, bool first, const char *s, size_t len,
+                           struct tok_decode_text *out)
+{
+    static const char *const pairs[][2] = {
+        {" .", "."},   {" ?", "?"},     {" !", "!"},     {" ,", ","},
+        {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},   {" do not", " don't"},
+        {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"},
+    };
+    const struct tok_component_text *prefix = &op->content;
+    bool more = !first && len >= prefix->len && memcmp(s, prefix->s, prefix->len) == 0;
+
+    int rc = first || more ? 0 : put(out, " ", 1);
+    if (!rc) rc = more ? put(out, s + prefix->len, len - prefix->len) : put(out, s, len);
+    for (size_t i = 0; !rc && op->cleanup && i < sizeof(pairs) / sizeof(pairs[0]); i++)
+        shorten(out, pairs[i][0], pairs[i][1]);
+    return rc;
+}
+
 /* Runs the token ops [from, to) over *s. The result is in one of the work buffers. */
 static int run_token_ops(const struct tok_decode_plan *p, struct tok_decode_run *r, size_t from,
                          size_t to, bool first, const char **s, size_t *len)
@@ -361,6 +406,8 @@ static int run_token_ops(const struct tok_decode_plan *p, struct tok_decode_run 
             rc = replace_in(op, &r->regex, *s, *len, out);
         else if (op->kind == OP_STRIP)
             rc = strip_token(op, *s, *len, out);
+        else if (op->kind == OP_WORDPIECE)
+            rc = wordpiece_token(op, first, *s, *len, out);
         else
             rc = metaspace_token(op, first, *s, *len, out);
         if (rc) return rc;

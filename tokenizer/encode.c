@@ -20,6 +20,7 @@ struct encode_run {
     size_t n_input;
     bool parse_special;
     struct tok_bpe_scratch bpe;
+    struct tok_unigram_scratch unigram;
     struct tok_norm_scratch norm;
     struct tok_pre_scratch pre;
     struct tok_regex_scratch regex;
@@ -32,7 +33,14 @@ struct encode_run {
 static int encode_piece(void *data, const char *piece, size_t len)
 {
     struct encode_run *run = data;
-    return tok_bpe_encode(&run->t->bpe, &run->bpe, piece, len, run->ids, run->err, run->errlen);
+    const struct tok *t = run->t;
+
+    if (t->model == TOK_MODEL_WORDPIECE)
+        return tok_wordpiece_encode(&t->wordpiece, piece, len, run->ids, run->err, run->errlen);
+    if (t->model == TOK_MODEL_UNIGRAM)
+        return tok_unigram_encode(&t->unigram, &run->unigram, piece, len, run->ids, run->err,
+                                  run->errlen);
+    return tok_bpe_encode(&t->bpe, &run->bpe, piece, len, run->ids, run->err, run->errlen);
 }
 
 /* How many bytes at the front of s come from the very first character of the text. */
@@ -120,15 +128,18 @@ int tok_encode_marked(const struct tok *t, const char *text, size_t len,
 
     int rc = check_text(text, len, err, errlen);
     if (rc) return rc;
-    tok_bpe_scratch_init(&run.bpe, len);
+    if (t->model == TOK_MODEL_BPE) tok_bpe_scratch_init(&run.bpe, len);
     tok_regex_scratch_init(&run.regex, len);
     run.growth = tok_growth(len);
-    if (flags & TOK_ADD_SPECIAL) rc = tok_ids_add(ids, t->post.single.before.ids, t->post.single.before.n);
+    if (flags & TOK_ADD_SPECIAL)
+        rc = tok_ids_add(ids, t->post.single.before.ids, t->post.single.before.n);
     if (!rc) rc = encode_text(&run, text, len);
-    if (!rc && flags & TOK_ADD_SPECIAL) rc = tok_ids_add(ids, t->post.single.behind.ids, t->post.single.behind.n);
+    if (!rc && flags & TOK_ADD_SPECIAL)
+        rc = tok_ids_add(ids, t->post.single.behind.ids, t->post.single.behind.n);
     if (rc == TOK_ENOMEM) snprintf(err, errlen, "out of memory");
     if (rc) ids->n = before;
     tok_bpe_scratch_finish(&run.bpe);
+    tok_unigram_scratch_finish(&run.unigram);
     tok_norm_scratch_finish(&run.norm);
     tok_pre_scratch_finish(&run.pre);
     tok_regex_scratch_finish(&run.regex);

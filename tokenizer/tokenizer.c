@@ -77,6 +77,8 @@ void tok_close(struct tok *t)
     tok_normalizer_finish(&t->normalizer);
     tok_added_finish(&t->added);
     tok_bpe_finish(&t->bpe);
+    tok_wordpiece_finish(&t->wordpiece);
+    tok_unigram_finish(&t->unigram);
     tok_vocab_finish(&t->vocab);
     tok_uni_finish(&t->uni);
     free(t);

@@ -47,7 +47,8 @@ enum tok_encode_flags {
 /*
  * Appends the ids of text[0..len) to *ids. Without TOK_PARSE_SPECIAL special tokens in the text are
  * plain text (added tokens that are not special are still recognised, as the reference does).
- * The time is O(n log n) at worst. TOK_EUTF8 for invalid UTF-8.
+ * The time is O(n log n) at worst, or O(n) times the longest token for WordPiece and Unigram.
+ * TOK_EUTF8 for invalid UTF-8.
  */
 int tok_encode(const struct tok *t, const char *text, size_t len, unsigned flags,
                struct tok_ids *ids, char *err, size_t errlen);

@@ -13,12 +13,19 @@
 #include "tokenizer/pretokenize.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/unicode.h"
+#include "tokenizer/unigram.h"
 #include "tokenizer/vocab.h"
+#include "tokenizer/wordpiece.h"
+
+enum tok_model { TOK_MODEL_BPE, TOK_MODEL_WORDPIECE, TOK_MODEL_UNIGRAM };
 
 struct tok {
     struct tok_uni uni;
     struct tok_vocab vocab;
+    enum tok_model model; /* which of the next three is used; the others are zeroed */
     struct tok_bpe bpe;
+    struct tok_wordpiece wordpiece;
+    struct tok_unigram unigram;
     struct tok_added added;
     struct tok_normalizer normalizer;
     struct tok_pretok pretok;

@@ -37,11 +37,21 @@ enum {
     FUSE_UNK,
     BYTE_FALLBACK,
     IGNORE_MERGES,
+    UNK_ID,
+    MAX_CHARS,
     N_OPTIONS
 };
 static const char *const option_names[N_OPTIONS] = {
-    "type",     "dropout",       "unk_token",     "continuing_subword_prefix", "end_of_word_suffix",
-    "fuse_unk", "byte_fallback", "ignore_merges",
+    "type",
+    "dropout",
+    "unk_token",
+    "continuing_subword_prefix",
+    "end_of_word_suffix",
+    "fuse_unk",
+    "byte_fallback",
+    "ignore_merges",
+    "unk_id",
+    "max_input_chars_per_word",
 };
 
 /* The reader's errors are handed on. */
@@ -57,6 +67,7 @@ struct loader {
     struct span trees[N_TREES], options[N_OPTIONS];
     struct span merges; /* kept if they come before the vocabulary */
     bool has_model, has_vocab, has_merges;
+    bool has_scores; /* the vocabulary is a list of tokens with scores */
     char *err;
     size_t errlen;
 };
@@ -89,6 +100,44 @@ static int read_vocab(struct loader *l)
         if (rc) return rc;
     }
     l->has_vocab = true;
+    return more;
+}
+
+/* ["token", score]; its id is the next. Returns 1 for something else. */
+static int read_scored_token(struct loader *l)
+{
+    struct tok_unigram *u = &l->t->unigram;
+    struct jr *j = &l->json;
+    const char *s;
+    size_t len;
+    bool first = true;
+
+    int rc = jr_open(j, '[');
+    if (rc) return rc;
+    if ((rc = jr_more(j, ']', &first)) != 1) return rc ? rc : 1;
+    rc = jr_string(j, &s, &len);
+    if (!rc) rc = tok_vocab_add(&l->t->vocab, s, len, u->n_scores, l->err, l->errlen);
+    if (rc) return rc;
+    if ((rc = jr_more(j, ']', &first)) != 1) return rc ? rc : 1;
+    rc = jr_number(j, &s, &len);
+    if (!rc) rc = tok_unigram_add_score(u, s, len, l->err, l->errlen);
+    return rc ? rc : jr_more(j, ']', &first);
+}
+
+/* [["token", score], ...] */
+static int read_scored_vocab(struct loader *l)
+{
+    bool first = true;
+    int more, rc = jr_open(&l->json, '[');
+
+    if (rc) return rc;
+    if (l->has_vocab) return refuse(l, "the member \"vocab\" occurs twice");
+    while ((more = jr_more(&l->json, ']', &first)) == 1) {
+        rc = read_scored_token(l);
+        if (rc > 0) rc = refuse(l, "an entry of \"vocab\" should be a token and its score");
+        if (rc) return rc;
+    }
+    l->has_vocab = l->has_scores = true;
     return more;
 }
 
@@ -221,11 +270,7 @@ static int read_model(struct loader *l)
         rc = jr_key(&l->json, &key, &len);
         if (rc) return rc;
         if (is(key, len, "vocab")) {
-            /* other kinds of model have other kinds of vocabulary: the type is named first then */
-            if (jr_peek(&l->json) != '{')
-                rc = note_member(l, NULL, NULL, 0, key, len);
-            else
-                rc = read_vocab(l);
+            rc = jr_peek(&l->json) == '[' ? read_scored_vocab(l) : read_vocab(l);
         } else if (is(key, len, "merges")) {
             rc = meet_merges(l);
         } else {
@@ -304,7 +349,9 @@ static int load_tree(struct loader *l, int which, const json_t *json)
                               l->errlen);
     case NORMALIZER: return tok_normalizer_load(&t->normalizer, &t->uni, json, l->err, l->errlen);
     case PRE_TOKENIZER:
-        return tok_pretok_load(&t->pretok, &t->uni, json, !t->bpe.byte_fallback, l->err, l->errlen);
+        return tok_pretok_load(&t->pretok, &t->uni, json,
+                               t->model == TOK_MODEL_BPE && !t->bpe.byte_fallback, l->err,
+                               l->errlen);
     case POST_PROCESSOR: return tok_post_load(&t->post, json, l->err, l->errlen);
     case DECODER: return load_decoder(l, json);
     default: return check_version(l, json);
@@ -350,42 +397,107 @@ static int check_neutral(struct loader *l, const char *name, const json_t *json)
     return TOK_EINVAL;
 }
 
-static int set_unk(struct loader *l, const json_t *json)
+static int set_type(struct loader *l, const json_t *json)
 {
-    struct tok_bpe *b = &l->t->bpe;
+    static const char *const names[] = {"BPE", "WordPiece", "Unigram"}; /* enum tok_model */
+    const char *type = json ? json_string_value(json) : "BPE";
+    char shown[64];
 
-    b->unk_id = -1;
-    if (!json || json_is_null(json)) return 0;
+    for (int i = 0; type && i < 3; i++) {
+        if (strcmp(type, names[i]) != 0) continue;
+        l->t->model = (enum tok_model)i;
+        return 0;
+    }
+    snprintf(l->err, l->errlen,
+             "the model type \"%s\" is not supported (BPE, WordPiece and Unigram are)",
+             type ? shown_text(shown, sizeof(shown), type, strlen(type)) : "?");
+    return TOK_EINVAL;
+}
+
+static int find_unk(struct loader *l, const json_t *json, int32_t *ret)
+{
     if (!json_is_string(json)) return refuse(l, "the model's \"unk_token\" should be a string");
-    b->has_unk = true;
-    b->unk_id = tok_vocab_find(b->vocab, json_string_value(json), json_string_length(json));
+    *ret = tok_vocab_find(&l->t->vocab, json_string_value(json), json_string_length(json));
     return 0;
 }
 
-static int set_option(struct loader *l, int which, const json_t *json)
+static int set_bpe_option(struct loader *l, int which, const json_t *json)
 {
     struct tok_bpe *b = &l->t->bpe;
-    char shown[64];
 
     switch (which) {
-    case TYPE:
-        if (!json || (json_is_string(json) && strcmp(json_string_value(json), "BPE") == 0))
-            return 0;
-        snprintf(l->err, l->errlen, "the model type \"%s\" is not supported (only BPE is)",
-                 json_is_string(json) ? shown_text(shown, sizeof(shown), json_string_value(json),
-                                                   json_string_length(json))
-                                      : "?");
-        return TOK_EINVAL;
-    case UNK_TOKEN: return set_unk(l, json);
+    case UNK_TOKEN:
+        b->unk_id = -1;
+        b->has_unk = json && !json_is_null(json);
+        return b->has_unk ? find_unk(l, json, &b->unk_id) : 0;
     case FUSE_UNK: return set_flag(l, option_names[which], json, &b->fuse_unk);
     case BYTE_FALLBACK: return set_flag(l, option_names[which], json, &b->byte_fallback);
     case IGNORE_MERGES: return set_flag(l, option_names[which], json, &b->ignore_merges);
+    case UNK_ID:
+    case MAX_CHARS: return 0;
     default: return check_neutral(l, option_names[which], json);
     }
 }
 
+static int set_uint(struct loader *l, int which, const json_t *json, json_int_t max,
+                    json_int_t *ret)
+{
+    json_int_t value = json_integer_value(json);
+
+    *ret = value;
+    if (json_is_integer(json) && value >= 0 && value <= max) return 0;
+    snprintf(l->err, l->errlen, "the model's \"%s\" should be a whole number up to %lld",
+             option_names[which], (long long)max);
+    return TOK_EINVAL;
+}
+
+static int set_wordpiece_option(struct loader *l, int which, const json_t *json)
+{
+    struct tok_wordpiece *w = &l->t->wordpiece;
+    json_int_t max = 0;
+    int rc = 0;
+
+    if (which == UNK_TOKEN) return find_unk(l, json, &w->unk_id);
+    if (which == MAX_CHARS) {
+        rc = set_uint(l, which, json, UINT32_MAX, &max);
+        w->max_chars = (uint32_t)max;
+    }
+    if (which != PREFIX) return rc;
+    if (!json_is_string(json)) return refuse(l, "the model's prefix should be a string");
+    w->prefix.s = malloc(json_string_length(json) + 1);
+    if (!w->prefix.s) return TOK_ENOMEM;
+    w->prefix.len = json_string_length(json);
+    memcpy(w->prefix.s, json_string_value(json), w->prefix.len);
+    return 0;
+}
+
+static int set_unigram_option(struct loader *l, int which, const json_t *json)
+{
+    struct tok_unigram *u = &l->t->unigram;
+    json_int_t id = -1;
+    int rc = 0;
+
+    if (which == BYTE_FALLBACK) return set_flag(l, option_names[which], json, &u->byte_fallback);
+    if (which != UNK_ID) return 0;
+    if (json && !json_is_null(json)) rc = set_uint(l, which, json, TOK_MAX_IDS - 1, &id);
+    u->unk_id = (int32_t)id;
+    return rc;
+}
+
+static int set_option(struct loader *l, int which, const json_t *json)
+{
+    if (which == TYPE) return set_type(l, json);
+    switch (l->t->model) {
+    case TOK_MODEL_WORDPIECE: return set_wordpiece_option(l, which, json);
+    case TOK_MODEL_UNIGRAM: return set_unigram_option(l, which, json);
+    case TOK_MODEL_BPE: break;
+    }
+    return set_bpe_option(l, which, json);
+}
+
 static int set_options(struct loader *l)
 {
+    bool unigram, bpe;
     int rc = 0;
 
     for (int i = 0; i < N_OPTIONS && !rc; i++) {
@@ -395,15 +507,36 @@ static int set_options(struct loader *l)
         json_decref(json);
     }
     if (rc) return rc;
+    unigram = l->t->model == TOK_MODEL_UNIGRAM;
+    bpe = l->t->model == TOK_MODEL_BPE;
     if (!l->has_vocab) return refuse(l, "the model has no \"vocab\"");
-    return l->has_merges ? 0 : refuse(l, "the model has no \"merges\"");
+    if (l->has_scores != unigram)
+        return refuse(l, unigram ? "a Unigram model's \"vocab\" should be a list"
+                                 : "the model's \"vocab\" should be an object");
+    if (l->has_merges != bpe)
+        return refuse(l, bpe ? "the model has no \"merges\"" : "only BPE models have \"merges\"");
+    return 0;
+}
+
+static int prepare_model(struct loader *l)
+{
+    struct tok *t = l->t;
+
+    switch (t->model) {
+    case TOK_MODEL_WORDPIECE:
+        return tok_wordpiece_prepare(&t->wordpiece, &t->vocab, &t->added, l->err, l->errlen);
+    case TOK_MODEL_UNIGRAM: return tok_unigram_prepare(&t->unigram, &t->added, l->err, l->errlen);
+    case TOK_MODEL_BPE: break;
+    }
+    t->bpe.byte_mode = t->pretok.raw_bytes;
+    return tok_bpe_prepare(&t->bpe, l->err, l->errlen);
 }
 
 static int load(struct loader *l)
 {
     struct tok *t = l->t;
 
-    t->bpe.vocab = &t->vocab;
+    t->bpe.vocab = t->unigram.vocab = &t->vocab;
     int rc = read_top(l);
     if (!rc && !l->has_model) rc = refuse(l, "there is no \"model\"");
     if (!rc) rc = set_options(l);
@@ -415,8 +548,7 @@ static int load(struct loader *l)
     for (int i = 0; i < N_TREES && !rc; i++)
         rc = load_member(l, order[i]);
     if (rc) return rc;
-    t->bpe.byte_mode = t->pretok.raw_bytes;
-    return tok_bpe_prepare(&t->bpe, l->err, l->errlen);
+    return prepare_model(l);
 }
 
 int tok_load(struct tok *t, const char *text, size_t len, char *err, size_t errlen)
