@@ -20,6 +20,7 @@ static const char *const texts[] = {
      "e\xcc\x81\xc5\xbf \t"),
     "<s>aaaa aaaa aaaaaaab</s>",
     "\xf0\x9f\x91\xa9 x\xcc\xa7\xcc\x81 \xc4\xb0<0x41>",
+    "ab\xcc\x81\xc2\xa9\xe2\x80\x8d\r\nHello \xe0\xa2\x97",
 };
 
 static void check_ids(const struct tok *t, const struct tok_ids *ids, bool from_post)
@@ -39,6 +40,20 @@ static void check_ids(const struct tok *t, const struct tok_ids *ids, bool from_
     }
 }
 
+/* The ids of a text, joined with themselves or alone. */
+static void check_join(const struct tok *t, const struct tok_ids *a, bool pair)
+{
+    struct tok_ids ids = {0};
+    char err[256] = "";
+    size_t n_first;
+
+    int rc = tok_join(t, a, pair ? a : NULL, &ids, &n_first, err, sizeof(err));
+    if (rc && !err[0]) abort();
+    if (!rc && ids.n != a->n * (1 + pair) + tok_n_special(t, pair)) abort();
+    if (!rc && n_first > ids.n) abort();
+    tok_ids_finish(&ids);
+}
+
 static void use(const struct tok *t)
 {
     char err[256];
@@ -52,6 +67,7 @@ static void use(const struct tok *t)
                                        err, sizeof(err));
             if (rc && !err[0]) abort();
             if (!rc) check_ids(t, &ids, flags & TOK_ADD_SPECIAL);
+            if (!rc) check_join(t, &ids, flags & 1);
             tok_ids_finish(&ids);
         }
     }

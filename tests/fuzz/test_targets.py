@@ -17,6 +17,7 @@ WANTED = {
     "request JSON to parameters": "request",
     "chunk of SSE writer": "request",  # its events are taken apart and must be valid
     "tokens to text": "decoder",
+    "text to tokens": "encode",
     "option file": "ini",
     "JSON schema": "schema",
     "regular expression": "regex",
