@@ -28,6 +28,11 @@ def check_encode(name, model, texts, cases):
             if a.get("ids") != c[3]]
 
 
+def check_pairs(name, model, texts, cases):
+    answers = ask(model, [{"text": texts[i], "pair": texts[j]} for i, j, _, _ in cases])
+    return [f"{name}: pair {c}, not {a}" for c, a in zip(cases, answers) if a != {"ids": c[2], "n_first": c[3]}]
+
+
 def check_decode(name, model, cases):
     problems = []
     answers = ask(model, [{"ids": ids, "skip_special": skip} for ids, skip, _, _ in cases])
@@ -54,7 +59,8 @@ def main():
                 json.dump(bases.make(trained, *LAYOUTS[name]), f)
             problems += check_encode(name, model, texts["texts"], layout["encode"])
             problems += check_decode(name, model, layout["decode"])
-        n += len(layout["encode"]) + len(layout["decode"])
+            problems += check_pairs(name, model, texts["texts"], layout.get("pairs", []))
+        n += len(layout["encode"]) + len(layout["decode"]) + len(layout.get("pairs", []))
     print("\n".join(problems[:10]))
     print(f"{len(layouts)} layouts, {n} cases, {len(problems)} differ")
     return 1 if problems else 0

@@ -7,6 +7,8 @@ it one layout or another. make() joins the two.
 import copy
 import json
 
+from charsmap import RULES, charsmap
+
 TEXT = [
     "The river runs past the old mill, and the miller's daughter counts the boats that come and go.",
     "She writes their numbers in a book: 7 in spring, 12 in summer, 31 in autumn, none in winter.",
@@ -76,14 +78,27 @@ def metaspace(scheme, split=True, mark="▁"):
     return {"type": "Metaspace", "replacement": mark, "prepend_scheme": scheme, "split": split}
 
 
+KINDS = ["bytes", "marks", "wordpiece", "unigram"]
+
+
 def train(kind):
-    """The model member of a small tokenizer: "bytes" (byte alphabet) or "marks" (space marks, byte tokens)."""
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+    """The model member of a small tokenizer: "bytes" (BPE, byte alphabet), "marks" (BPE, space marks, byte
+    tokens), "wordpiece" or "unigram"."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
     if kind == "bytes":
         t = Tokenizer(models.BPE())
         t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         trainer = trainers.BpeTrainer(vocab_size=520, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
                                       special_tokens=["<|s|>", "<|e|>"], show_progress=False)
+    elif kind == "wordpiece":
+        t = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+        t.normalizer, t.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+        trainer = trainers.WordPieceTrainer(vocab_size=420, special_tokens=BERT_SPECIAL, show_progress=False)
+    elif kind == "unigram":
+        t = Tokenizer(models.Unigram())
+        t.pre_tokenizer = pre_tokenizers.Metaspace()
+        trainer = trainers.UnigramTrainer(vocab_size=330, special_tokens=XLMR_SPECIAL, unk_token="<unk>",
+                                          show_progress=False)
     else:
         t = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
         t.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
@@ -100,19 +115,54 @@ MARKS_DECODER = dec(replace("▁", " "), {"type": "ByteFallback"}, {"type": "Fus
 LLAMA2_NORM = norm({"type": "Prepend", "prepend": "▁"}, replace(" ", "▁"))
 
 
+BERT_SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+XLMR_SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
+BERT_NORM = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None,
+             "lowercase": True}
+PRECOMPILED = {"type": "Precompiled", "precompiled_charsmap": charsmap(RULES)}
+
+
+def pair_template(cls, sep, middle, second):
+    """Of two texts: cls A middle B sep, with B and what is behind it of type `second`."""
+    def piece(name, kind):
+        return {"SpecialToken": {"id": name, "type_id": kind}}
+
+    def sequence(name, kind):
+        return {"Sequence": {"id": name, "type_id": kind}}
+
+    ids = {**{n: i for i, n in enumerate(BERT_SPECIAL)}, **{n: i for i, n in enumerate(XLMR_SPECIAL)}}
+    return {"type": "TemplateProcessing", "single": [piece(cls, 0), sequence("A", 0), piece(sep, 0)],
+            "pair": [piece(cls, 0), sequence("A", 0), *[piece(n, 0) for n in middle], sequence("B", second),
+                     piece(sep, second)],
+            "special_tokens": {n: {"id": n, "ids": [ids[n]], "tokens": [n]} for n in {cls: 0, sep: 0}}}
+
+
+def around(base):
+    """The members of tokenizer.json that a base has without an overlay."""
+    if base == "bytes":
+        return {"added_tokens": BYTES_ADDED, "pre_tokenizer": BYTE_LEVEL, "decoder": BYTE_LEVEL}
+    if base == "marks":
+        return {"added_tokens": MARKS_ADDED, "normalizer": LLAMA2_NORM, "decoder": MARKS_DECODER}
+    if base == "wordpiece":
+        return {"added_tokens": [special(i, n) for i, n in enumerate(BERT_SPECIAL)], "normalizer": BERT_NORM,
+                "pre_tokenizer": {"type": "BertPreTokenizer"},
+                "post_processor": pair_template("[CLS]", "[SEP]", ["[SEP]"], 1),
+                "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True}}
+    return {"added_tokens": [special(i, n) for i, n in enumerate(XLMR_SPECIAL)], "normalizer": PRECOMPILED,
+            "pre_tokenizer": pre({"type": "WhitespaceSplit"}, metaspace("always")),
+            "post_processor": pair_template("<s>", "</s>", ["</s>", "</s>"], 0), "decoder": metaspace("always")}
+
+
 def make(bases, base, overlay):
     """A whole tokenizer.json as a dictionary."""
     model = copy.deepcopy(bases[base])
-    bytes_like = base == "bytes"
-    out = {"version": "1.0", "truncation": None, "padding": None,
-           "added_tokens": copy.deepcopy(BYTES_ADDED if bytes_like else MARKS_ADDED),
-           "normalizer": None if bytes_like else LLAMA2_NORM,
-           "pre_tokenizer": BYTE_LEVEL if bytes_like else None,
-           "post_processor": None,
-           "decoder": BYTE_LEVEL if bytes_like else MARKS_DECODER, "model": model}
+    out = {"version": "1.0", "truncation": None, "padding": None, "normalizer": None, "pre_tokenizer": None,
+           "post_processor": None, **copy.deepcopy(around(base)), "model": model}
     overlay = copy.deepcopy(overlay)
     model.update(overlay.pop("model", {}))
     out["added_tokens"] += overlay.pop("more_tokens", [])
+    if "more_scores" in overlay:
+        model["vocab"] += overlay.pop("more_scores")
     if overlay.pop("pair_merges", False):
         model["merges"] = [m if isinstance(m, list) else m.split(" ") for m in model["merges"]]
     if overlay.pop("string_merges", False):

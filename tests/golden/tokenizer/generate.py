@@ -15,7 +15,7 @@ from tokenizers.decoders import DecodeStream  # noqa: E402
 
 import bases  # noqa: E402
 from compare import random_text, reference_decode, reference_encode  # noqa: E402
-from layouts import LAYOUTS  # noqa: E402
+from layouts import LAYOUTS, PAIRED  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 FIXED = ["", " ", "The mill", " the river ", "It's 12345 o'clock, they'LL see", "a\n\n  b \t c\r\n", "Über den Fluß",
@@ -58,17 +58,26 @@ def layout_cases(name, t, rng, texts):
         ids = reference_encode(t, request)
         if ids is not None:
             encode.append([i, request["add_special"], request["parse_special"], ids])
-    return {"name": name, "encode": encode, "decode": decode_cases(t, [e[3] for e in encode], rng)}
+    case = {"name": name, "encode": encode, "decode": decode_cases(t, [e[3] for e in encode], rng)}
+    if name in PAIRED:
+        t.encode_special_tokens = False
+        case["pairs"] = []
+        for i, j in [(0, 2), *([rng.randrange(len(texts)) for _ in range(2)] for _ in range(3))]:
+            e = t.encode(texts[i], texts[j])
+            case["pairs"].append([i, j, e.ids, e.type_ids.count(0)])
+    return case
 
 
 def load_bases():
-    """The trained vocabularies; trained anew (the trainer breaks ties at random) only without the file."""
-    path = f"{HERE}/bases.json"
-    if not os.path.exists(path):
-        with open(path, "w", encoding="ascii") as f:
-            f.write(compact({kind: bases.train(kind) for kind in ("bytes", "marks")}) + "\n")
-    with open(path, encoding="ascii") as f:
-        return json.load(f)
+    """The trained vocabularies; only those that the file lacks are trained (the trainer breaks ties at random)."""
+    path, trained = f"{HERE}/bases.json", {}
+    if os.path.exists(path):
+        with open(path, encoding="ascii") as f:
+            trained = json.load(f)
+    trained = {kind: trained.get(kind) or bases.train(kind) for kind in bases.KINDS}
+    with open(path, "w", encoding="ascii") as f:
+        f.write(compact(trained) + "\n")
+    return trained
 
 
 def main():

@@ -104,3 +104,32 @@ PATTERNS = {
 for _n, _p in PATTERNS.items():
     LAYOUTS[f"pattern-{_n}"] = ("bytes", {"pre_tokenizer": pre(regex(_p), {**BYTE_LEVEL, "use_regex": False}),
                                           "model": {"ignore_merges": True}})
+
+# Models of encoders.
+BERT = dict(zip(["clean_text", "handle_chinese_chars", "strip_accents", "lowercase"], [False] * 4), type="BertNormalizer")
+BERT_PROCESSING = {"sep": ["[SEP]", 3], "cls": ["[CLS]", 2], "type": "BertProcessing"}
+ROBERTA_PROCESSING = {"sep": ["</s>", 2], "cls": ["<s>", 0], "trim_offsets": True, "add_prefix_space": False,
+                      "type": "RobertaProcessing"}
+LAYOUTS["bert"] = ("wordpiece", {})
+LAYOUTS["bert-plain"] = ("wordpiece", {"normalizer": None, "pre_tokenizer": None, "decoder": None,
+                                       "post_processor": BERT_PROCESSING})
+for _n in ["clean_text", "handle_chinese_chars", "strip_accents", "lowercase"]:
+    LAYOUTS[f"bert-{_n}"] = ("wordpiece", {"normalizer": {**BERT, _n: True}})
+LAYOUTS["bert-short-words"] = ("wordpiece", {"model": {"max_input_chars_per_word": 5},
+                                             "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": False}})
+LAYOUTS["bert-no-prefix"] = ("wordpiece", {"model": {"continuing_subword_prefix": ""}, "post_processor": ROBERTA_PROCESSING})
+LAYOUTS["xlmr"] = ("unigram", {})
+LAYOUTS["xlmr-replace"] = ("unigram", {"normalizer": norm(PRECOMPILED, replace(" {2,}", " ", "Regex")),
+                                       "pre_tokenizer": metaspace("always"), "post_processor": ROBERTA_PROCESSING})
+LAYOUTS["unigram-plain"] = ("unigram", {"normalizer": None, "pre_tokenizer": None, "decoder": None, "post_processor": None})
+LAYOUTS["unigram-first"] = ("unigram", {"pre_tokenizer": metaspace("first", False)})
+LAYOUTS["unigram-bytes"] = ("unigram", {"more_scores": [[f"<0x{i:02X}>", -20.0] for i in range(256)], "model": {"byte_fallback": True}})
+LAYOUTS["unigram-some-bytes"] = ("unigram", {"more_scores": [[f"<0x{i:02X}>", 0] for i in range(0xC0)], "model": {"byte_fallback": True}})
+LAYOUTS["unigram-ties"] = ("unigram", {"model": {"vocab": [["<s>", 0.0], ["<pad>", 0], ["</s>", 0], ["<unk>", -1e1]] + [
+    [a, -float(len(a))] for a in ["▁", "a", "e", "t", "h", "r", "he", "th", "the", "er", "re", "▁t", "▁th", "e▁", "r▁", "ea", "at"]]}})
+LAYOUTS["unigram-high"] = ("unigram", {"model": {"vocab": [["<unk>", 500.0]] + [
+    [a, 100.0 + i / 3] for i, a in enumerate(["▁", "a", "e", "t", "th", "the", "水車", "xé", "é12345"])], "unk_id": 0},
+    "added_tokens": [], "post_processor": None})
+
+# Layouts whose fixtures hold pairs too.
+PAIRED = {"bert", "bert-plain", "bert-no-prefix", "xlmr", "xlmr-replace", "unigram-plain"}
