@@ -62,7 +62,8 @@ int batch_init(struct batch *b, const struct batch_params *params, char *err, si
     b->seg_seqs = calloc(n, sizeof(struct seq *));
     b->draws = calloc(n, sizeof(*b->draws));
     if (b->cache && b->order && b->segs && b->seg_seqs && b->draws && init_seqs(b) == 0 &&
-        init_samplers(b) == 0 && masks_init(&b->masks, params->pool, params->n_parallel) == 0)
+        init_samplers(b) == 0 && self_draft_init(&b->self, params->model.vocab) == 0 &&
+        masks_init(&b->masks, params->pool, params->n_parallel) == 0)
         return 0;
     snprintf(err, errlen, "no memory for the state of %d parallel sequences", params->n_parallel);
     return ENG_ENOMEM;
@@ -75,6 +76,7 @@ void batch_finish(struct batch *b)
     for (int i = 0; b->samplers && i < b->n_samplers; i++)
         sampler_destroy(b->samplers[i]);
     masks_finish(&b->masks);
+    self_draft_finish(&b->self);
     free(b->slots);
     free(b->samplers);
     free(b->order);
@@ -92,7 +94,7 @@ int64_t batch_bytes(int n_parallel, int n_threads, int64_t n_pages, int64_t ctx,
                   (int64_t)sizeof(struct batch_draw) + (int64_t)sizeof(struct seq) +
                   (int64_t)sizeof(struct fwd_segment);
     return n_parallel * one + n_threads * sampler_bytes(vocab) +
-           masks_bytes(n_parallel, n_threads) + prefix_bytes(n_pages);
+           masks_bytes(n_parallel, n_threads) + self_draft_bytes(vocab) + prefix_bytes(n_pages);
 }
 
 /* ---- slots --------------------------------------------------------------------------------- */
@@ -314,7 +316,9 @@ static int choose_draft(struct batch *b, struct seq *s, double row_cost, double 
     most = min_int(most, s->job->max_new - s->n_generated - 1);
     if (s->guide && s->guide->propose) ask_for_draft(s);
     int n = seq_draft(s, min_int(most, DRAFT_MAX));
-    if (b->p.speculate == ENG_SPECULATE_AUTO)
+    s->source = draft_source(&s->draft);
+    if (n > 0 && !self_draft_yields(&b->self, draft_rate(&s->draft, 0))) return 0;
+    if (b->p.speculate != ENG_SPECULATE_ALWAYS)
         n = draft_length(&s->draft, n, row_cost, n_tokens, rows);
     if (n > 0 && s->guide)
         n = s->guide->foresee ? s->guide->foresee(s->guide->ctx, s->ids + s->n_done + 1, n) : 0;
@@ -392,12 +396,12 @@ static void decay_add(double *tokens, double *us, double n, double took_us)
     *us = *us * keep + took_us;
 }
 
-static void count_rows(struct batch *b)
+static void count_rows(struct batch *b, double model_us)
 {
     if (b->n_prompt_rows > 0)
         decay_add(&b->prompt_tokens, &b->prompt_us, b->n_prompt_rows, b->step_us);
     else
-        draft_cost_note(&b->cost, n_rows(b), b->step_us);
+        draft_cost_note(&b->cost, n_rows(b), model_us);
     b->stats.prompt_tokens_per_s = b->prompt_us > 0 ? 1e6 * b->prompt_tokens / b->prompt_us : 0;
     b->stats.n_computed_prompt_tokens += (uint64_t)b->n_prompt_rows;
 }
@@ -415,13 +419,15 @@ bool batch_compute(struct batch *b, const atomic_bool *closing, uint64_t *ret_no
     uint64_t start = clock_now_us();
     const struct eng_job *solo = batch_solo_job(b);
     struct fwd_step step = {b->segs, b->n_segs, solo ? &solo->cancel : closing};
+    if (b->p.speculate != ENG_SPECULATE_OFF) self_draft_round(b, step.stop);
+    uint64_t drafted = clock_now_us();
     bool complete = b->p.model.run(b->p.model.ctx, &step);
     uint64_t now = clock_now_us();
     b->stats.n_steps++;
     b->stats.last_step_us = now;
     b->stats.compute_us += now - start;
     b->step_us = (double)(now - start);
-    if (complete) count_rows(b);
+    if (complete) count_rows(b, (double)(now - drafted));
     *ret_now_us = now;
     return complete;
 }

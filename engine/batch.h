@@ -20,31 +20,20 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "engine/batch_model.h"
 #include "engine/draft.h"
 #include "engine/engine.h"
 #include "engine/forward.h"
 #include "engine/kv.h"
 #include "engine/masks.h"
 #include "engine/prefix.h"
+#include "engine/self_draft.h"
 #include "engine/sequence.h"
 
 struct eng_job;
 struct kern;
 struct pool;
 struct sampler;
-
-/* The model as the scheduler sees it; the functions are those of forward.h. */
-struct batch_model {
-    bool (*run)(void *ctx, const struct fwd_step *step);
-    const float *(*logits)(void *ctx, int row);
-    int32_t (*argmax)(void *ctx, int row, bool *ret_finite);
-    const float *(*pooled)(void *ctx, int segment);
-    void *ctx;
-    int32_t vocab;
-    int d_model, pooled_width;
-    const int32_t *eos_ids; /* borrowed */
-    int n_eos_ids;
-};
 
 /*
  * A step may compute this many rows of logits beyond one per sequence: of prompts, and of drafts,
@@ -102,6 +91,7 @@ struct batch {
     int n_prompt_rows;
     double step_us; /* the time it took */
     struct draft_cost cost;
+    struct self_draft self;
     struct batch_draw *draws; /* [n_parallel] */
     int n_draws;
     int n_decoded;          /* tokens drawn for sequences that were decoding */
@@ -143,12 +133,20 @@ void batch_end_seq(struct batch *b, struct seq *s, enum eng_finish finish, int32
 
 /*
  * One step in three parts. batch_build chooses the rows; n_segs is 0 if there are none.
- * batch_compute runs them; it returns false if the step was abandoned because the one job that all
- * its rows belong to was cancelled, or because of closing. batch_deliver evaluates a complete step.
+ * batch_compute adds the twin's drafts and runs them; it returns false if the step was abandoned
+ * because the one job that all its rows belong to was cancelled, or because of closing.
+ * batch_deliver evaluates a complete step.
  */
 void batch_build(struct batch *b);
 bool batch_compute(struct batch *b, const atomic_bool *closing, uint64_t *ret_now_us);
 void batch_deliver(struct batch *b, uint64_t now_us); /* batch_deliver.c */
+
+/*
+ * The draw of token `index` of s, whose guide allows what mask says (NULL: any id); all but the
+ * logits. Borrows what s and b have.
+ */
+struct sample_row batch_sample_row(const struct batch *b, const struct seq *s, int64_t index,
+                                   const uint64_t *mask); /* batch_deliver.c */
 
 /*
  * Behind a step, or without one: works on the masks that sequences await, for a share of the time

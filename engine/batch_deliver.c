@@ -124,24 +124,32 @@ static bool needs_sampler(const struct batch_draw *d)
     return d->finite && (!d->plain || d->seq->job->p.n_logprobs >= 0);
 }
 
-static int32_t draw_token(struct batch *b, const struct batch_draw *d, struct sampler *sampler)
+struct sample_row batch_sample_row(const struct batch *b, const struct seq *s, int64_t index,
+                                   const uint64_t *mask)
 {
-    const struct seq *s = d->seq;
     const struct eng_job_params *p = &s->job->p;
     struct sample_row row = {
-        .logits = d->logits,
         .chain = &p->sampling,
-        .mask = s->guide && s->next == ENG_GUIDE_MASK ? s->mask : NULL,
+        .mask = mask,
         .history = s->keeps_history ? &s->history : NULL,
         .choice = p->first_choice + s->choice,
-        .index = s->n_generated,
+        .index = index,
     };
-    if (s->n_generated < p->min_tokens) {
+    if (index < p->min_tokens) {
         row.banned[0] = p->stop_ids;
         row.n_banned[0] = p->n_stop_ids;
         row.banned[1] = b->p.model.eos_ids;
         row.n_banned[1] = b->p.model.n_eos_ids;
     }
+    return row;
+}
+
+static int32_t draw_token(struct batch *b, const struct batch_draw *d, struct sampler *sampler)
+{
+    const struct seq *s = d->seq;
+    const uint64_t *mask = s->guide && s->next == ENG_GUIDE_MASK ? s->mask : NULL;
+    struct sample_row row = batch_sample_row(b, s, s->n_generated, mask);
+    row.logits = d->logits;
     return sampler_draw(sampler, &row);
 }
 
@@ -346,8 +354,11 @@ static void decode_row(struct batch *b, struct seq *s, int row, int n_left)
 
 static void deliver_decoding(struct batch *b, struct seq *s, int row)
 {
-    b->stats.n_drafts += s->n_draft > 0;
-    b->stats.n_draft_tokens += (uint64_t)s->n_draft;
+    if (s->n_draft > 0) {
+        b->stats.n_drafts[s->source]++;
+        b->stats.n_drafts_of_length[s->n_draft - 1]++;
+        b->stats.n_draft_tokens[s->source] += (uint64_t)s->n_draft;
+    }
     if (s->n_draft == 0 || draft_is_finite(b, s, row)) decode_row(b, s, row, s->n_draft);
 }
 
@@ -394,9 +405,11 @@ static void deliver_round(struct batch *b, uint64_t now_us)
         struct seq *s = d->seq;
         int row = d->row, n_left = d->n_left;
         bool right = n_left > 0 && s->ids[s->n_done] == d->id;
+        if (n_left > 0 && s->source == ENG_DRAFT_SELF)
+            self_draft_note(&b->self, s->margins[s->n_draft - n_left], right);
         deliver_draw(b, d, now_us);
         if (!right || !continues(s)) continue;
-        b->stats.n_accepted_draft_tokens++;
+        b->stats.n_accepted_draft_tokens[s->source]++;
         decode_row(b, s, row + 1, n_left - 1);
     }
 }

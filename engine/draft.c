@@ -113,6 +113,12 @@ static bool proposes_forced(const struct draft *d)
            (d->next < 0 || d->rate[DRAFT_FORCED] >= d->rate[trust_after(d, d->n_agreed)]);
 }
 
+enum eng_draft_source draft_source(const struct draft *d)
+{
+    if (proposes_forced(d)) return ENG_DRAFT_FORCED;
+    return d->predicted ? ENG_DRAFT_PREDICTION : ENG_DRAFT_TEXT;
+}
+
 double draft_rate(const struct draft *d, int i)
 {
     if (proposes_forced(d)) return d->rate[DRAFT_FORCED];
@@ -221,6 +227,13 @@ double draft_cost_row(const struct draft_cost *c)
     double one = us - slope * (rows - 1); /* a step of one row */
     if (slope <= MIN_COST * one) return MIN_COST;
     return slope < one ? slope / one : 1;
+}
+
+double draft_cost_us(const struct draft_cost *c, int n_rows)
+{
+    if (c->weight <= 0) return 0;
+    double share = draft_cost_row(c), rows = c->rows / c->weight;
+    return c->us / c->weight * (1 + share * (n_rows - 1)) / (1 + share * (rows - 1));
 }
 
 int draft_length(const struct draft *d, int most, double row_cost, double *n_tokens, int *n_rows)

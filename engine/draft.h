@@ -20,7 +20,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { DRAFT_MAX = 7 }; /* ids tried per step */
+#include "engine/engine.h"
+
+enum { DRAFT_MAX = ENG_DRAFT_IDS }; /* ids tried per step */
 
 /* How sure a source is: by the number of ids that have agreed so far, a prediction, or a guide. */
 enum draft_trust {
@@ -66,6 +68,9 @@ int draft_note(struct draft *d, const struct draft_text *t);
 /* Copies the ids proposed next, at most n, to ret; returns their number. */
 int draft_copy(const struct draft *d, const struct draft_text *t, int n, int32_t *ret);
 
+/* The source of the ids proposed next. */
+enum eng_draft_source draft_source(const struct draft *d);
+
 /* The estimated share of cases in which proposal i is right if all before it are. */
 double draft_rate(const struct draft *d, int i);
 
@@ -82,6 +87,9 @@ void draft_cost_note(struct draft_cost *c, int n_rows, double us);
 
 /* The cost of one more row, as a share of a step of one row. */
 double draft_cost_row(const struct draft_cost *c);
+
+/* The time of a step of n_rows, from what is known; 0: nothing is. */
+double draft_cost_us(const struct draft_cost *c, int n_rows);
 
 /*
  * Decides how many ids a sequence may try. n_tokens is what the step is expected to give without

@@ -38,9 +38,8 @@ struct eng_turns;
 /* ---- opening ------------------------------------------------------------------------------- */
 
 /*
- * Drafts: ids copied from the text, or from a prediction, that are computed and checked in the step
- * that computes the last token. They never change an answer. AUTO tries them while they are worth
- * their time, ALWAYS wherever there are some.
+ * Drafts: ids that are computed and checked in the step that computes the last token. They never
+ * change an answer. AUTO tries them while they are worth their time, ALWAYS wherever there are some.
  */
 enum eng_speculate { ENG_SPECULATE_AUTO, ENG_SPECULATE_OFF, ENG_SPECULATE_ALWAYS };
 
@@ -140,6 +139,8 @@ struct eng_memory {
     int64_t other_bytes;    /* the program, and caller_bytes of eng_params */
     int64_t reserved_bytes; /* of eng_params */
     int64_t spare_bytes;    /* reserved for weights that might not compress, and not used */
+    int64_t twin_bytes;     /* of the twin, 0: there will be none; not part of the sum: it gives way */
+    int64_t no_twin_bytes;  /* that a twin lacks room for, or 0 */
 };
 
 /* Facts that do not change while the engine is open; borrowed until eng_close. */
@@ -274,6 +275,9 @@ struct eng_guide {
     /* Where the next text is certain: at most n ids that spell it in the usual way, a draft to try.
      * Returns their number; changes nothing. Asked where foresee is. NULL: none. */
     int (*propose)(void *ctx, int32_t *ids, int n);
+    /* What mask would give after n >= 1 more ids, each of which may come; changes nothing.
+     * ENG_GUIDE_LATER where that takes long, or there are too many ids. NULL: not to be asked. */
+    enum eng_guide_next (*peek)(void *ctx, const int32_t *ids, int n, uint64_t *bits);
 };
 
 struct eng_bias {
@@ -459,6 +463,21 @@ static inline int64_t eng_step_size(int i)
     return i == 0 ? 1 : (int64_t)8 << (i - 1);
 }
 
+/* Where a draft comes from. */
+enum eng_draft_source {
+    ENG_DRAFT_TEXT,
+    ENG_DRAFT_PREDICTION,
+    ENG_DRAFT_FORCED, /* by a guide */
+    ENG_DRAFT_SELF,   /* by the twin */
+    ENG_DRAFT_SOURCES
+};
+enum { ENG_DRAFT_IDS = 7 }; /* at most in one draft */
+static inline uint64_t eng_draft_sum(const uint64_t by_source[ENG_DRAFT_SOURCES])
+{
+    return by_source[ENG_DRAFT_TEXT] + by_source[ENG_DRAFT_PREDICTION] +
+           by_source[ENG_DRAFT_FORCED] + by_source[ENG_DRAFT_SELF];
+}
+
 struct eng_stats {
     int n_running;            /* sequences in slots */
     int n_waiting;            /* sequences queued */
@@ -475,9 +494,11 @@ struct eng_stats {
     double generated_tokens_per_s;
     uint64_t compute_us;   /* wall time inside steps */
     uint64_t n_late_masks; /* steps that sequences sat out because their mask was not ready */
-    uint64_t n_drafts, n_draft_tokens, n_accepted_draft_tokens; /* of completed steps */
-    uint64_t n_steps_of_size[ENG_STEP_SIZES];                   /* completed ones; not cumulative */
-    uint64_t n_step_tokens; /* their prompt rows and generated tokens */
+    uint64_t n_drafts[ENG_DRAFT_SOURCES], n_draft_tokens[ENG_DRAFT_SOURCES],
+        n_accepted_draft_tokens[ENG_DRAFT_SOURCES]; /* of completed steps */
+    uint64_t n_drafts_of_length[ENG_DRAFT_IDS];     /* of 1, 2 ... ids; not cumulative */
+    uint64_t n_steps_of_size[ENG_STEP_SIZES];       /* completed ones; not cumulative */
+    uint64_t n_step_tokens;                         /* their prompt rows and generated tokens */
 };
 /* A snapshot; it is updated right after the events of a step. */
 void eng_stats(struct eng *e, struct eng_stats *ret_stats);

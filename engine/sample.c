@@ -110,6 +110,14 @@ void sample_history_add(struct sample_history *h, int32_t id, bool in_prompt)
         h->counts[id]++;
 }
 
+void sample_history_pop(struct sample_history *h, int32_t id)
+{
+    assert((h->counts[id] & ~SAMPLE_IN_PROMPT) > 0);
+    if (--h->counts[id] > 0) return;
+    h->n_touched--;
+    assert(h->touched[h->n_touched] == id);
+}
+
 void sample_history_clear(struct sample_history *h)
 {
     for (int32_t i = 0; i < h->n_touched; i++)

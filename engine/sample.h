@@ -42,6 +42,8 @@ struct sample_history {
 int sample_history_init(struct sample_history *h, int32_t vocab);
 void sample_history_finish(struct sample_history *h);
 void sample_history_add(struct sample_history *h, int32_t id, bool in_prompt);
+/* Undoes the last add of a generated id, which is this one. */
+void sample_history_pop(struct sample_history *h, int32_t id);
 void sample_history_clear(struct sample_history *h);
 
 /* One draw. Everything is borrowed for the call. */

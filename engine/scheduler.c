@@ -141,6 +141,11 @@ void sched_drain(struct sched *s)
     pthread_mutex_unlock(&s->lock);
 }
 
+void sched_set_twin(struct sched *s, const struct batch_model *twin)
+{
+    self_draft_set(&s->batch.self, twin);
+}
+
 void sched_pause(struct sched *s, bool paused)
 {
     pthread_mutex_lock(&s->lock);

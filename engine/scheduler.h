@@ -45,6 +45,7 @@ void sched_destroy(struct sched *s);
 int sched_submit(struct sched *s, const struct eng_job_params *params, struct eng_job **ret,
                  char *err, size_t errlen);
 void sched_stats(struct sched *s, struct eng_stats *ret_stats);
+void sched_set_twin(struct sched *s, const struct batch_model *twin); /* see self_draft_set */
 void sched_drain(struct sched *s);
 void sched_pause(struct sched *s, bool paused);
 void sched_stop(struct sched *s);

@@ -51,10 +51,12 @@ struct seq {
     uint64_t *mask;                /* [(vocab + 63) / 64] allowed ids, for ENG_GUIDE_MASK */
     float *pool;                   /* [d_model]: of fwd_segment */
     /* Of the step being built or evaluated. */
-    bool computing; /* has prompt rows in it */
-    bool broken;    /* a page could not be allocated: ends before the next step */
-    int n_draft;    /* ids that it tries */
-    int segment;    /* its number in the step */
+    bool computing;               /* has prompt rows in it */
+    bool broken;                  /* a page could not be allocated: ends before the next step */
+    int n_draft;                  /* ids that it tries, */
+    enum eng_draft_source source; /* where they come from, */
+    uint8_t margins[DRAFT_MAX];   /* and how sure the twin's are, see self_draft_note */
+    int segment;                  /* its number in the step */
 };
 
 /* Buffers for max_pages pages. 0, or -1 if out of memory; call seq_finish in either case. */

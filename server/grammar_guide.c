@@ -9,6 +9,9 @@
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tools/tools.h"
 
+/* The steps of a mask that is looked at in advance, some 100 us: no sequence waits for it. */
+enum { GRAMMAR_PEEK_STEPS = 2000 };
+
 static void set_bit(uint64_t *bits, int32_t id, bool on)
 {
     uint64_t bit = 1ull << id % 64;
@@ -142,6 +145,32 @@ static int foresee(void *ctx, const int32_t *ids, int n)
     return i;
 }
 
+static bool give_up(struct gram_pace *pace)
+{
+    (void)pace;
+    return false;
+}
+
+static enum eng_guide_next peek(void *ctx, const int32_t *ids, int n, uint64_t *bits)
+{
+    struct grammar_choice *c = ctx;
+    struct gram_pace pace = {GRAMMAR_PEEK_STEPS, give_up};
+    enum eng_guide_next next = ENG_GUIDE_LATER;
+    size_t n_bytes = 0;
+    uint64_t start = mark(c);
+    int i = 0;
+    for (; i < n; i++) {
+        n_bytes += tok_token_bytes(c->rules->tok, ids[i], NULL, 0) + 1;
+        if (n_bytes > GRAM_MARK_BYTES || !take_id(c, ids[i])) break;
+    }
+    if (i == n) next = next_of(c, bits, &pace);
+    if (next == ENG_GUIDE_MASK) set_ends(c->rules, bits, complete(ctx));
+    rollback(c, start);
+    forget_marks(c);
+    c->n_overflows = overflows(c);
+    return next;
+}
+
 static int propose(void *ctx, int32_t *ids, int n)
 {
     struct grammar_choice *c = ctx;
@@ -168,5 +197,5 @@ void grammar_guide_begin(struct grammar_choice *c, void *memory, const struct gr
 
 struct eng_guide grammar_guide(struct grammar_choice *c)
 {
-    return (struct eng_guide){c, mask, take, complete, foresee, propose};
+    return (struct eng_guide){c, mask, take, complete, foresee, propose, peek};
 }

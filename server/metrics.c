@@ -474,23 +474,43 @@ static void write_queue(struct out *o, const struct eng_stats *s)
           "Preempted sequences: always 0, nothing is preempted.", 0);
 }
 
+/* Drafts by length; the engine counts them. */
+static void draft_histogram(struct out *o, const struct eng_stats *s)
+{
+    static const char name[] = "hearth_draft_length_tokens";
+    double n = 0, sum = 0;
+    head(o, name, "histogram", "Tokens per draft.");
+    for (int i = 0; i < ENG_DRAFT_IDS; i++) {
+        n += (double)s->n_drafts_of_length[i];
+        sum += (i + 1) * (double)s->n_drafts_of_length[i];
+        buf_printf(o->b, "%s_bucket{le=\"%d\"} %.15g\n", name, i + 1, n);
+    }
+    buf_printf(o->b, "%s_bucket{le=\"+Inf\"} %.15g\n%s_sum %.15g\n%s_count %.15g\n", name, n, name,
+               sum, name, n);
+}
+
 static void write_drafts(struct out *o, const struct eng_stats *s)
 {
+    static const char *const sources[ENG_DRAFT_SOURCES] = {"text", "prediction", "forced", "self"};
     const struct {
         const char *name, *alias, *help;
-        uint64_t value;
+        const uint64_t *values;
     } rows[] = {
         {"hearth_drafts_total", "vllm:spec_decode_num_drafts_total",
-         "Drafts tried: at most one per sequence and step.", s->n_drafts},
+         "Drafts tried, by source: at most one per sequence and step.", s->n_drafts},
         {"hearth_draft_tokens_total", "vllm:spec_decode_num_draft_tokens_total",
-         "Tokens of drafts that were computed.", s->n_draft_tokens},
+         "Tokens of drafts that were computed, by source.", s->n_draft_tokens},
         {"hearth_accepted_draft_tokens_total", "vllm:spec_decode_num_accepted_tokens_total",
-         "Tokens of drafts that were right.", s->n_accepted_draft_tokens},
+         "Tokens of drafts that were right, by source.", s->n_accepted_draft_tokens},
     };
-    for (size_t i = 0; i < N_OF(rows); i++)
-        one(o, rows[i].name, "counter", rows[i].help, (double)rows[i].value);
-    for (size_t i = 0; i < N_OF(rows); i++)
-        alias(o, rows[i].alias, "counter", rows[i].help, (double)rows[i].value);
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        head(o, rows[i].name, "counter", rows[i].help);
+        for (int k = 0; k < ENG_DRAFT_SOURCES; k++)
+            buf_printf(o->b, "%s{source=\"%s\"} %.15g\n", rows[i].name, sources[k],
+                       (double)rows[i].values[k]);
+        alias(o, rows[i].alias, "counter", rows[i].help, (double)eng_draft_sum(rows[i].values));
+    }
+    draft_histogram(o, s);
 }
 
 static void write_tokens(struct out *o, const struct eng_stats *s)

@@ -431,9 +431,13 @@ static void add_stats(struct eng_stats *sum, const struct eng_stats *s)
     sum->n_jobs_failed += s->n_jobs_failed;
     sum->compute_us += s->compute_us;
     sum->n_late_masks += s->n_late_masks;
-    sum->n_drafts += s->n_drafts;
-    sum->n_draft_tokens += s->n_draft_tokens;
-    sum->n_accepted_draft_tokens += s->n_accepted_draft_tokens;
+    for (int i = 0; i < ENG_DRAFT_SOURCES; i++) {
+        sum->n_drafts[i] += s->n_drafts[i];
+        sum->n_draft_tokens[i] += s->n_draft_tokens[i];
+        sum->n_accepted_draft_tokens[i] += s->n_accepted_draft_tokens[i];
+    }
+    for (int i = 0; i < ENG_DRAFT_IDS; i++)
+        sum->n_drafts_of_length[i] += s->n_drafts_of_length[i];
     sum->n_step_tokens += s->n_step_tokens;
     for (int i = 0; i < ENG_STEP_SIZES; i++)
         sum->n_steps_of_size[i] += s->n_steps_of_size[i];

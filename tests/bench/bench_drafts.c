@@ -189,7 +189,7 @@ static struct eng_job *submit(struct eng *e, struct client *c, const struct text
 {
     char err[300];
     struct eng_job *job;
-    struct eng_guide guide = {c, one_id, take_id, always_complete, any_id, certain_ids};
+    struct eng_guide guide = {c, one_id, take_id, always_complete, any_id, certain_ids, NULL};
     c->text = t;
     c->at = 0;
     c->vocab = eng_info(e)->vocab_size;
@@ -257,8 +257,10 @@ static struct result run(struct eng *e, struct client *clients, int n, const str
         eng_stats(e, &r.stats);
     while (r.stats.n_running > 0);
     r.stats.n_steps -= before.n_steps;
-    r.stats.n_draft_tokens -= before.n_draft_tokens;
-    r.stats.n_accepted_draft_tokens -= before.n_accepted_draft_tokens;
+    for (int i = 0; i < ENG_DRAFT_SOURCES; i++) {
+        r.stats.n_draft_tokens[i] -= before.n_draft_tokens[i];
+        r.stats.n_accepted_draft_tokens[i] -= before.n_accepted_draft_tokens[i];
+    }
     return r;
 }
 
@@ -290,13 +292,12 @@ static void measure(struct eng *off, struct eng *on, struct client *clients, int
         cpu[i] = a.cpu_s / b.cpu_s;
     }
     double middle = median(ratio, rounds);
+    double tried = (double)eng_draft_sum(b.stats.n_draft_tokens);
     printf("%-10s %8.1f %8.1f   %5.2f (%.2f to %.2f)   %5.2f   %5.2f   %3.0f %% of %d\n", t->name,
            median(rate[0], rounds), median(rate[1], rounds), middle, ratio[0], ratio[rounds - 1],
            median(cpu, rounds), (double)n * t->n_answer / (double)b.stats.n_steps,
-           b.stats.n_draft_tokens
-               ? 100.0 * (double)b.stats.n_accepted_draft_tokens / (double)b.stats.n_draft_tokens
-               : 0.0,
-           (int)b.stats.n_draft_tokens);
+           tried > 0 ? 100.0 * (double)eng_draft_sum(b.stats.n_accepted_draft_tokens) / tried : 0.0,
+           (int)tried);
     fflush(stdout);
 }
 

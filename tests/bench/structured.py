@@ -114,7 +114,8 @@ def drafts(h, a):
     names = ["hearth_draft_tokens_total", "hearth_accepted_draft_tokens_total"]
     before = h.metrics()
     rows, found = speed(h, a, DRAFTS)
-    tried, right = (h.metrics()[n] - before[n] for n in names)
+    after = h.metrics()
+    tried, right = (sum(after[k] - before[k] for k in after if k.startswith(n + "{")) for n in names)
     tokens = sum(r["output_tokens"] for r in rows if r["server"] == "on")
     print(f"{tried:g} draft tokens for {tokens} tokens, {right / max(tried, 1):.0%} of them right")
     return rows, found

@@ -111,7 +111,9 @@ def test_certain_text():
     before = settled_metrics(ON)
     assert text_of(answer(OFF, "/v1/completions", body)) == text == text_of(answer(ON, "/v1/completions", body))
     after = settled_metrics(ON)
-    tried, accepted = (after[n] - before[n] for n in ("hearth_draft_tokens_total", "hearth_accepted_draft_tokens_total"))
+    tried = drafted(after, "hearth_draft_tokens_total", "forced") - drafted(before, "hearth_draft_tokens_total", "forced")
+    name = "hearth_accepted_draft_tokens_total"
+    accepted = drafted(after, name) - drafted(before, name)
     assert tried > 0 and accepted > 0, (tried, accepted)
 
 
@@ -133,6 +135,11 @@ def test_stream():
         assert events[-1]["usage"]["completion_tokens_details"] == want["usage"]["completion_tokens_details"]
 
 
+def drafted(metrics, name, source=None):
+    """A count of drafts: of one source, or of all."""
+    return sum(metrics[f'{name}{{source="{s}"}}'] for s in ("text", "prediction", "forced", "self") if source in (None, s))
+
+
 def settled_metrics(h):
     """The engine's counts follow the events of a step: they are complete once nothing runs."""
     h.wait_until(lambda: h.slots()["running"] == 0, what="an idle engine")
@@ -143,15 +150,18 @@ def test_counts():
     """A right prediction is accepted token by token; drafts take fewer steps, and metrics count them."""
     body = body_of("/v1/completions", ASKS["hot"])
     text = text_of(answer(OFF, "/v1/completions", body))
-    names = ["hearth_drafts_total", "hearth_draft_tokens_total", "hearth_accepted_draft_tokens_total", "hearth_engine_steps_total"]
+    names = ["hearth_drafts_total", "hearth_draft_tokens_total", "hearth_accepted_draft_tokens_total"]
     before = settled_metrics(ON)
     usage = answer(ON, "/v1/completions", dict(body, prediction={"type": "content", "content": text}))["usage"]
     after = settled_metrics(ON)
-    drafts, tried, accepted, steps = (after[n] - before[n] for n in names)
+    drafts, tried, accepted = (drafted(after, n) - drafted(before, n) for n in names)
+    steps = after["hearth_engine_steps_total"] - before["hearth_engine_steps_total"]
     details = usage["completion_tokens_details"]
     assert details["accepted_prediction_tokens"] > 50 and details["rejected_prediction_tokens"] < 6, details
     assert usage["completion_tokens"] == 70 and steps < 25 and 40 < accepted <= tried <= 7 * drafts, (steps, accepted, tried)
-    assert [OFF.metrics()[n] for n in names[:3]] == [0, 0, 0]
+    assert [drafted(OFF.metrics(), n) for n in names] == [0, 0, 0]
+    assert after["hearth_draft_length_tokens_sum"] == drafted(after, names[1])
+    assert after["hearth_draft_length_tokens_count"] == drafted(after, names[0])
     page = ON.get("/metrics")[2]
     page = page if isinstance(page, str) else page.decode()
     for name in ("num_drafts", "num_draft_tokens", "num_accepted_tokens"):

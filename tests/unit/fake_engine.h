@@ -18,11 +18,12 @@ struct setup {
     bool no_prefix_cache, global_priority;
     bool reads_only; /* as a model of labels is: see READER_PAD */
     enum eng_speculate speculate;
+    int twin_blur; /* not 0: there is a twin, see fake_model.blur */
     uint64_t starving_us;
 };
 
 struct bench {
-    struct fake_model *model;
+    struct fake_model *model, *twin;
     struct kv_pages *pages;
     struct pool *pool;
     struct sched *sched;
@@ -35,6 +36,29 @@ static const int32_t eos_ids[] = {FAKE_EOS};
 static inline int or_default(int value, int def)
 {
     return value ? value : def;
+}
+
+static inline struct batch_model fake_batch_model(struct fake_model *m)
+{
+    return (struct batch_model){.run = fake_run,
+                                .logits = fake_logits,
+                                .argmax = fake_argmax,
+                                .pooled = fake_pooled,
+                                .ctx = m,
+                                .vocab = FAKE_VOCAB,
+                                .d_model = FAKE_D_MODEL,
+                                .pooled_width = FAKE_D_MODEL,
+                                .eos_ids = eos_ids,
+                                .n_eos_ids = 1};
+}
+
+static inline void add_twin(struct bench *b, int blur)
+{
+    b->twin = malloc(sizeof(*b->twin));
+    fake_init(b->twin);
+    b->twin->blur = blur;
+    struct batch_model twin = fake_batch_model(b->twin);
+    sched_set_twin(b->sched, &twin);
 }
 
 static inline struct bench open_bench(const struct setup *setup)
@@ -50,16 +74,7 @@ static inline struct bench open_bench(const struct setup *setup)
     if (setup->n_threads)
         REQUIRE_EQ_INT(pool_create(&b.pool, setup->n_threads, err, sizeof(err)), 0);
     struct sched_params p = {
-        .batch = {.model = {.run = fake_run,
-                            .logits = fake_logits,
-                            .argmax = fake_argmax,
-                            .pooled = fake_pooled,
-                            .ctx = b.model,
-                            .vocab = FAKE_VOCAB,
-                            .d_model = FAKE_D_MODEL,
-                            .pooled_width = FAKE_D_MODEL,
-                            .eos_ids = eos_ids,
-                            .n_eos_ids = 1},
+        .batch = {.model = fake_batch_model(b.model),
                   .kern = kern_select("c"),
                   .pool = b.pool,
                   .pages = b.pages,
@@ -81,6 +96,7 @@ static inline struct bench open_bench(const struct setup *setup)
         .starving_us = setup->starving_us ? setup->starving_us : UINT64_MAX,
     };
     REQUIRE_EQ_INT(sched_create(&b.sched, &p, err, sizeof(err)), 0);
+    if (setup->twin_blur) add_twin(&b, setup->twin_blur);
     return b;
 }
 
@@ -108,6 +124,8 @@ static inline void close_bench(struct bench *b)
     kv_pages_destroy(b->pages);
     fake_finish(b->model);
     free(b->model);
+    if (b->twin) fake_finish(b->twin);
+    free(b->twin);
 }
 
 /* ---- jobs ---------------------------------------------------------------------------------- */

@@ -43,6 +43,9 @@ struct fake_model {
     int n_steps;
     pthread_mutex_t lock;
     pthread_cond_t change;
+    int blur;         /* 0, or: every so many rows are wrong, as a twin's are */
+    int poison_after; /* 0, or: rows from this one on are not finite */
+    int n_rows;
     bool gated;
     int permits;   /* steps that may still run while gated */
     int n_waiting; /* 1 while a step is held back */
@@ -107,8 +110,12 @@ static inline void fake_segment(struct fake_model *m, const struct fwd_segment *
         if (pos >= seg->pos0 && seg->pool)
             for (int d = 0; d < FAKE_D_MODEL; d++)
                 seg->pool[d] = (pos > 0 ? seg->pool[d] : 0) + (float)(token * (d + 1));
-        if (pos >= seg->pos0 && (seg->want == FWD_WANT_ALL || (seg->want == FWD_WANT_LAST && last)))
-            fake_row(h, poisoned, m->logits[m->n_logit_rows++]);
+        if (pos < seg->pos0 || !(seg->want == FWD_WANT_ALL || (seg->want == FWD_WANT_LAST && last)))
+            continue;
+        float *row = m->logits[m->n_logit_rows++];
+        m->n_rows++;
+        fake_row(h, poisoned || (m->poison_after && m->n_rows >= m->poison_after), row);
+        if (m->blur && h % (uint64_t)m->blur == 0) row[h / 64 % 50] = 9.0f;
     }
     for (int d = 0; seg->pool && d < FAKE_D_MODEL; d++)
         pooled[d] = poisoned ? NAN : seg->pool[d] / (float)(seg->pos0 + seg->n_tokens);

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Drafts by a twin that is wrong now and then: answers are those without it, event by event; only
+ * the number of the model's steps differs.
+ */
+#include "test.h"
+
+#include "fake_engine.h"
+
+enum { N_PROMPT = 45, N_NEW = 120, BLUR = 6 };
+
+/* ---- a guide that can be looked at in advance ---------------------------------------------- */
+
+/* Ids of one class after the other; every seventh is free, and the end comes after n. */
+struct classes {
+    int at, n, n_peeks, fail_at;
+};
+
+static enum eng_guide_next allow(const struct classes *c, int at, uint64_t *bits)
+{
+    if (at >= c->n) return ENG_GUIDE_END;
+    if (at % 7 == 6) return ENG_GUIDE_FREE;
+    *bits = 0;
+    for (int i = at % 3; i < FAKE_POISON; i += 3)
+        *bits |= 1ull << i;
+    return ENG_GUIDE_MASK;
+}
+
+static enum eng_guide_next classes_mask(void *ctx, uint64_t *bits, struct eng_pace *pace)
+{
+    struct classes *c = ctx;
+    (void)pace;
+    return allow(c, c->at, bits);
+}
+
+static bool classes_take(void *ctx, int32_t id)
+{
+    struct classes *c = ctx;
+    uint64_t bits;
+    enum eng_guide_next next = allow(c, c->at, &bits);
+    if (next == ENG_GUIDE_END || (next == ENG_GUIDE_MASK && !(bits >> id & 1))) return false;
+    c->at++;
+    return true;
+}
+
+static bool classes_complete(void *ctx)
+{
+    const struct classes *c = ctx;
+    return c->at == c->n;
+}
+
+static enum eng_guide_next classes_peek(void *ctx, const int32_t *ids, int n, uint64_t *bits)
+{
+    struct classes *c = ctx, ahead = *c;
+    c->n_peeks++;
+    for (int i = 0; i < n; i++)
+        REQUIRE(classes_take(&ahead, ids[i]));
+    return c->fail_at && ahead.at >= c->fail_at ? ENG_GUIDE_LATER : allow(&ahead, ahead.at, bits);
+}
+
+static struct classes rules[TEST_JOB_CHOICES];
+
+/* ---- requests ------------------------------------------------------------------------------ */
+
+static void hot(struct eng_job_params *p)
+{
+    p->sampling.temperature = 1.3f;
+    p->sampling.seed = 77;
+}
+
+static void rows(struct eng_job_params *p)
+{
+    hot(p);
+    p->want_logits = true;
+}
+
+static void truncated(struct eng_job_params *p)
+{
+    hot(p);
+    p->sampling.top_p = 0.8f;
+    p->sampling.min_p = 0.02f;
+    p->min_tokens = 100;
+    p->ignore_eos = false;
+    p->n_logprobs = 3;
+}
+
+static void penalised(struct eng_job_params *p)
+{
+    hot(p);
+    p->sampling.repetition_penalty = 1.3f;
+    p->sampling.frequency_penalty = 0.5f;
+    p->n_choices = 3;
+}
+
+static void guided(struct eng_job_params *p)
+{
+    static struct eng_guide table[TEST_JOB_CHOICES];
+    for (int i = 0; i < TEST_JOB_CHOICES; i++) {
+        rules[i] = (struct classes){.n = 100, .fail_at = i == 1 ? 40 : 0};
+        table[i] = (struct eng_guide){.ctx = &rules[i],
+                                      .mask = classes_mask,
+                                      .take = classes_take,
+                                      .complete = classes_complete,
+                                      .peek = classes_peek};
+    }
+    hot(p);
+    p->n_choices = 2;
+    p->guides = table;
+}
+
+static void many(struct eng_job_params *p)
+{
+    hot(p);
+    p->n_choices = TEST_JOB_CHOICES;
+}
+
+static void plain(struct eng_job_params *p)
+{
+    (void)p;
+}
+
+static const struct {
+    const char *name;
+    void (*ask)(struct eng_job_params *p);
+} asks[] = {
+    {"greedy", plain},        {"rows", rows},     {"truncated", truncated},
+    {"penalised", penalised}, {"guided", guided}, {"choices", many},
+};
+
+static struct test_job *run_ask(struct bench *b, size_t ask, int n_prompt)
+{
+    struct test_job *c = test_job_new();
+    struct eng_job_params p = test_job_greedy(c, prompt_of(3), n_prompt, N_NEW);
+    asks[ask].ask(&p);
+    submit(b, c, &p);
+    test_job_await_done(c);
+    check_all_given_back(b);
+    return c;
+}
+
+static void require_same(const struct test_job *a, const struct test_job *b, const char *name)
+{
+    for (int i = 0; i < TEST_JOB_CHOICES; i++) {
+        size_t n = (size_t)a->n_ids[i];
+        REQUIRE_MSG(a->n_ids[i] == b->n_ids[i] && a->finish[i] == b->finish[i], "%s: choice %d",
+                    name, i);
+        REQUIRE_MSG(memcmp(a->ids[i], b->ids[i], n * sizeof(a->ids[i][0])) == 0, "%s", name);
+        REQUIRE_MSG(memcmp(a->logprob[i], b->logprob[i], n * sizeof(a->logprob[i][0])) == 0, "%s",
+                    name);
+    }
+    REQUIRE_EQ_INT(a->n_rows, b->n_rows);
+    size_t bytes = (size_t)a->n_rows * (size_t)a->row_len * sizeof(float);
+    REQUIRE_MSG(bytes == 0 || memcmp(a->rows, b->rows, bytes) == 0, "%s", name);
+}
+
+static struct eng_stats stats_of(struct bench *b)
+{
+    struct eng_stats st;
+    sched_stats(b->sched, &st);
+    return st;
+}
+
+static void test_answers_do_not_depend_on_the_twin(void **state)
+{
+    (void)state;
+    for (size_t ask = 0; ask < N_OF(asks); ask++) {
+        struct setup off = {.n_parallel = 6, .speculate = ENG_SPECULATE_OFF},
+                     on = {.n_parallel = 6,
+                           .speculate = ENG_SPECULATE_ALWAYS,
+                           .twin_blur = BLUR,
+                           .n_threads = ask % 2 ? 2 : 0};
+        struct bench without = open_bench(&off), with = open_bench(&on);
+        struct test_job *a = run_ask(&without, ask, N_PROMPT), *b = run_ask(&with, ask, N_PROMPT);
+        require_same(a, b, asks[ask].name);
+        struct eng_stats st = stats_of(&with);
+        uint64_t tried = st.n_draft_tokens[ENG_DRAFT_SELF],
+                 right = st.n_accepted_draft_tokens[ENG_DRAFT_SELF], n = 0;
+        for (int i = 0; i < ENG_DRAFT_IDS; i++)
+            n += (uint64_t)(i + 1) * st.n_drafts_of_length[i];
+        REQUIRE_EQ_INT(n, eng_draft_sum(st.n_draft_tokens));
+        REQUIRE_MSG(tried > 30 && right > 20 && right < tried, "%s: %d of %d right", asks[ask].name,
+                    (int)right, (int)tried);
+        REQUIRE(st.n_steps * 2 < stats_of(&without).n_steps);
+        test_job_free(a);
+        test_job_free(b);
+        close_bench(&without);
+        close_bench(&with);
+    }
+}
+
+/* Ends wherever they come: lengths, stop ids, cancels and the end of the context. */
+static void test_ends(void **state)
+{
+    (void)state;
+    static int32_t want[N_NEW];
+    fake_expect(prompt_of(2), N_PROMPT, want, N_NEW);
+    for (int n = 1; n < 30; n++) {
+        struct setup setup = {.n_parallel = 1,
+                              .speculate = ENG_SPECULATE_ALWAYS,
+                              .twin_blur = BLUR,
+                              .ctx = 64 + n,
+                              .n_pages = (64 + n + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS};
+        struct bench b = open_bench(&setup);
+        for (int kind = 0; kind < 4; kind++) {
+            struct test_job *c = test_job_new();
+            struct eng_job_params p = test_job_greedy(c, prompt_of(2), N_PROMPT, N_NEW);
+            int n_want = kind == 0 ? 64 + n - N_PROMPT : n < 64 + n - N_PROMPT ? n : 1;
+            if (kind == 1) p.max_tokens = n_want;
+            if (kind == 2) c->cancel_at = n_want;
+            if (kind == 3) c->stop_at = n_want;
+            submit(&b, c, &p);
+            test_job_await_done(c);
+            check_greedy(c, 0, prompt_of(2), N_PROMPT, n_want);
+            test_job_free(c);
+            check_all_given_back(&b);
+        }
+        close_bench(&b);
+    }
+}
+
+/* A twin whose numbers overflow is not asked again for that sequence. */
+static void test_twin_that_is_not_finite(void **state)
+{
+    (void)state;
+    struct setup setup = {.n_parallel = 1, .speculate = ENG_SPECULATE_ALWAYS, .twin_blur = BLUR};
+    struct bench b = open_bench(&setup);
+    b.twin->poison_after = 30;
+    struct test_job *c = run_ask(&b, 0, N_PROMPT);
+    check_greedy(c, 0, prompt_of(3), N_PROMPT, N_NEW);
+    REQUIRE_EQ_INT(b.twin->n_rows, 30);
+    test_job_free(c);
+    close_bench(&b);
+}
+
+/* One that is always wrong is tried now and then, no more; without a twin nothing changes. */
+static void test_useless_twin(void **state)
+{
+    (void)state;
+    struct setup setup = {.n_parallel = 1, .speculate = ENG_SPECULATE_AUTO, .twin_blur = 1};
+    struct bench b = open_bench(&setup);
+    for (int i = 0; i < 6; i++) {
+        struct test_job *c = run_ask(&b, 2, N_PROMPT + i);
+        test_job_free(c);
+    }
+    uint64_t tried = stats_of(&b).n_draft_tokens[ENG_DRAFT_SELF];
+    REQUIRE_MSG(tried < 100, "%d ids", (int)tried);
+    sched_set_twin(b.sched, NULL);
+    int n_steps = b.twin->n_steps;
+    test_job_free(run_ask(&b, 2, N_PROMPT));
+    REQUIRE_EQ_INT(b.twin->n_steps, n_steps);
+    close_bench(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_answers_do_not_depend_on_the_twin),
+        cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_twin_that_is_not_finite),
+        cmocka_unit_test(test_useless_twin),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
