@@ -11,6 +11,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,6 +56,16 @@ enum {
 #define MIN_ANSWER_BYTES ((int64_t)16 << 20)
 #define MAX_ANSWER_BYTES ((int64_t)1 << 30)
 
+/* The twin that writes drafts (self_draft.h), and the thread that loads it. */
+struct twin {
+    char *dir;
+    pthread_t thread;
+    bool has_thread;
+    atomic_bool stop, on;
+    struct eng_model *model;
+    struct fwd *fwd;
+};
+
 struct eng {
     struct eng_params p; /* defaults filled in; its strings are not kept */
     const struct kern *kern;
@@ -68,6 +79,7 @@ struct eng {
     struct kv_pages *pages;
     struct fwd *fwd;
     struct sched *sched;
+    struct twin twin;
     bool repeatable; /* BLAS gives the same bits whatever the batch, or is not used */
     double self_test_seconds;
     struct eng_info info;
@@ -243,6 +255,69 @@ static struct fwd_params forward_params(const struct eng *e)
     };
 }
 
+/* ---- the twin ------------------------------------------------------------------------------ */
+
+/* AUTO has a twin from so many bytes of weights on, if both take at most this share of memory. */
+#define MIN_TWINNED_BYTES ((int64_t)64 << 20)
+enum { TWINNED_SHARE = 2 };
+
+static struct fwd_params twin_forward(const struct eng *e, const struct eng_model *model)
+{
+    return (struct fwd_params){
+        .model = model,
+        .layout = &e->layout,
+        .pool = e->pool,
+        .max_rows = SELF_DRAFT_SEQS,
+        .max_segs = SELF_DRAFT_SEQS,
+        .max_logit_rows = SELF_DRAFT_SEQS,
+        .ctx = e->plan.ctx_tokens,
+    };
+}
+
+static int open_twin(struct eng *e, struct eng_model **ret, char *err, size_t errlen)
+{
+    struct eng_model_params params = {
+        .dir = e->twin.dir ? e->twin.dir : e->p.model_dir,
+        .numerics = eng_numerics_find("int4"),
+        .kern = e->kern,
+        .gemm = "native",
+        .stop = &e->twin.stop,
+    };
+    int rc = eng_model_open(ret, &params, err, errlen);
+    if (!rc) (*ret)->reading.ahead = e->model->reading.ahead;
+    return rc;
+}
+
+/* A twin of a model with as few bits would not be faster; one of 8 bits gains little. */
+static bool wants_twin(const struct eng *e)
+{
+    enum kern_wfmt fmt = e->model->numerics->matrix;
+    if (!e->model->has_head) return false;
+    if (e->p.speculate == ENG_SPECULATE_ALWAYS) return fmt != KERN_W_I4;
+    return e->p.speculate == ENG_SPECULATE_AUTO && fmt != KERN_W_I4 && fmt != KERN_W_I8 &&
+           e->model->weights_bytes >= MIN_TWINNED_BYTES;
+}
+
+/* The twin comes last: nothing else becomes smaller for it. */
+static void plan_twin(struct eng *e)
+{
+    struct eng_memory *m = &e->plan.memory;
+    struct eng_model *model = NULL;
+    int64_t scratch, logits, most = m->limit_bytes;
+    char err[512];
+    if (!wants_twin(e) || open_twin(e, &model, err, sizeof(err))) return;
+    struct fwd_params fwd = twin_forward(e, model);
+    fwd_plan(&fwd, e->p.n_threads, &scratch, &logits);
+    int64_t bytes =
+        model->weights_bytes + eng_model_rope_bytes(model, e->plan.ctx_tokens) + scratch + logits;
+    eng_model_close(model);
+    if (e->p.speculate == ENG_SPECULATE_AUTO) most /= TWINNED_SHARE;
+    if (bytes <= most - mem_plan_bytes(m))
+        m->twin_bytes = bytes;
+    else
+        m->no_twin_bytes = bytes;
+}
+
 static int plan_memory(struct eng *e, char *err, size_t errlen)
 {
     const struct eng_hparams *hp = &e->model->hp;
@@ -264,6 +339,7 @@ static int plan_memory(struct eng *e, char *err, size_t errlen)
         .reserved_bytes = e->p.reserved_bytes,
     };
     rc = mem_plan_make(&e->plan, &params, err, errlen);
+    if (!rc) plan_twin(e);
     if (!rc && e->p.max_queued_tokens == 0)
         e->p.max_queued_tokens = QUEUE_CONTEXTS * e->plan.ctx_tokens;
     return rc;
@@ -376,6 +452,21 @@ static const float *forward_pooled(void *ctx, int segment)
     return fwd_pooled(ctx, segment);
 }
 
+static struct batch_model seen_by_scheduler(const struct eng *e, struct fwd *fwd)
+{
+    const struct eng_hparams *hp = &e->model->hp;
+    return (struct batch_model){.run = run_forward,
+                                .logits = forward_logits,
+                                .argmax = forward_argmax,
+                                .pooled = forward_pooled,
+                                .ctx = fwd,
+                                .vocab = hp->vocab,
+                                .d_model = hp->d_model,
+                                .pooled_width = e->model->heads.width,
+                                .eos_ids = hp->eos_ids,
+                                .n_eos_ids = hp->n_eos_ids};
+}
+
 static int start_scheduler(struct eng *e, char *err, size_t errlen)
 {
     const struct eng_hparams *hp = &e->model->hp;
@@ -383,16 +474,7 @@ static int start_scheduler(struct eng *e, char *err, size_t errlen)
     ssize_t got = getrandom(&seed, sizeof(seed), GRND_NONBLOCK);
     (void)got; /* a guessable seed costs only speed: tokens are compared in full */
     struct sched_params params = {
-        .batch = {.model = {.run = run_forward,
-                            .logits = forward_logits,
-                            .argmax = forward_argmax,
-                            .pooled = forward_pooled,
-                            .ctx = e->fwd,
-                            .vocab = hp->vocab,
-                            .d_model = hp->d_model,
-                            .pooled_width = e->model->heads.width,
-                            .eos_ids = hp->eos_ids,
-                            .n_eos_ids = hp->n_eos_ids},
+        .batch = {.model = seen_by_scheduler(e, e->fwd),
                   .kern = e->kern,
                   .pool = e->pool,
                   .pages = e->pages,
@@ -415,6 +497,70 @@ static int start_scheduler(struct eng *e, char *err, size_t errlen)
         .turns = e->p.turns,
     };
     return sched_create(&e->sched, &params, err, errlen);
+}
+
+/* ---- loading the twin ---------------------------------------------------------------------- */
+
+static int fill_twin(struct eng *e, char *err, size_t errlen)
+{
+    struct twin *t = &e->twin;
+    struct pool *pool = NULL;
+    int n = e->p.n_threads > 1 ? e->p.n_threads - 1 : 1;
+    int rc = open_twin(e, &t->model, err, errlen);
+    if (!rc) rc = pool_create(&pool, n, err, errlen);
+    if (!rc) rc = eng_model_fill(t->model, pool, e->plan.ctx_tokens, err, errlen);
+    pool_destroy(pool);
+    if (rc) return rc;
+    if (memcmp(t->model->fingerprint, e->model->fingerprint, sizeof(t->model->fingerprint)) != 0)
+        return ENG_EINVAL; /* the files have changed */
+    struct fwd_params fwd = twin_forward(e, t->model);
+    return fwd_create(&t->fwd, &fwd, err, errlen);
+}
+
+/* At the lowest priority, as fill_in_background. Without a twin answers are the same. */
+static void *load_twin(void *arg)
+{
+    struct eng *e = arg;
+    struct sched_param none = {0};
+    char err[512];
+    pthread_setschedparam(pthread_self(), SCHED_IDLE, &none); /* only politer */
+    if (fill_twin(e, err, sizeof(err))) return NULL;
+    struct batch_model twin = seen_by_scheduler(e, e->twin.fwd);
+    sched_set_twin(e->sched, &twin);
+    atomic_store(&e->twin.on, true);
+    return NULL;
+}
+
+void eng_load_twin(struct eng *e)
+{
+    sigset_t all, old;
+    if (!e->plan.memory.twin_bytes || !e->twin.dir || e->twin.has_thread) return;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    e->twin.has_thread = pthread_create(&e->twin.thread, NULL, load_twin, e) == 0;
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+}
+
+void eng_drop_twin(struct eng *e)
+{
+    struct twin *t = &e->twin;
+    if (!t->has_thread) return;
+    atomic_store(&t->stop, true);
+    pthread_join(t->thread, NULL);
+    t->has_thread = false;
+    atomic_store(&t->on, false);
+    sched_set_twin(e->sched, NULL);
+    fwd_destroy(t->fwd);
+    eng_model_close(t->model);
+    t->fwd = NULL;
+    t->model = NULL;
+    atomic_store(&t->stop, false);
+}
+
+const char *eng_drafts(const struct eng *e)
+{
+    if (e->p.speculate == ENG_SPECULATE_OFF) return "off";
+    return atomic_load(&e->twin.on) ? "self" : "lookup";
 }
 
 /* ---- facts --------------------------------------------------------------------------------- */
@@ -512,6 +658,7 @@ int eng_open(struct eng **ret, const struct eng_params *params, char *err, size_
     if (!rc) rc = load(e, err, errlen);
     if (!rc) describe(e, (double)(clock_now_us() - start) * 1e-6);
     if (!rc) rc = start_scheduler(e, err, errlen);
+    if (!rc && e->plan.memory.twin_bytes) e->twin.dir = strdup(e->p.model_dir);
     e->p.model_dir = e->p.numerics = e->p.gemm = e->p.kernels = e->p.kv_dtype = e->gemm = NULL;
     e->p.weight_coding = NULL;
     if (rc)
@@ -562,6 +709,8 @@ void eng_stop(struct eng *e)
 void eng_close(struct eng *e)
 {
     if (!e) return;
+    eng_drop_twin(e);
+    free(e->twin.dir);
     sched_destroy(e->sched);
     fwd_destroy(e->fwd);
     kv_pages_destroy(e->pages);

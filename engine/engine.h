@@ -39,9 +39,18 @@ struct eng_turns;
 
 /*
  * Drafts: ids that are computed and checked in the step that computes the last token. They never
- * change an answer. AUTO tries them while they are worth their time, ALWAYS wherever there are some.
+ * change an answer. They are copied from the text or a prediction, spelled by a guide, or written
+ * by a twin: the same weights in four bits, loaded later (eng_load_twin). AUTO tries them while
+ * they are worth their time, and has a twin if the weights are bf16 or exact, of 64 MiB or more,
+ * and everything with it takes at most half of the memory. ALWAYS tries all there are, with a twin
+ * wherever it fits. LOOKUP is AUTO without a twin.
  */
-enum eng_speculate { ENG_SPECULATE_AUTO, ENG_SPECULATE_OFF, ENG_SPECULATE_ALWAYS };
+enum eng_speculate {
+    ENG_SPECULATE_AUTO,
+    ENG_SPECULATE_OFF,
+    ENG_SPECULATE_ALWAYS,
+    ENG_SPECULATE_LOOKUP,
+};
 
 /* Zero or NULL is the default of every field. Strings are borrowed during eng_open. */
 struct eng_params {
@@ -122,6 +131,16 @@ void eng_turns_destroy(struct eng_turns *t);
 void eng_close(struct eng *e);
 
 /*
+ * Loads the twin in the background, if one is planned, by threads of the lowest priority; it writes
+ * drafts from then on. eng_drop_twin ends that and frees its memory. Both may be called again, by
+ * one thread at a time, and any number of jobs may run. eng_drafts: "self" while there is a twin,
+ * else "lookup", or "off".
+ */
+void eng_load_twin(struct eng *e);
+void eng_drop_twin(struct eng *e);
+const char *eng_drafts(const struct eng *e);
+
+/*
  * How fast the memory of the weights is read by as many threads as compute: the best of some
  * plain loops. While no job runs. Returns 0 or ENG_ENOMEM and so on.
  */
@@ -139,7 +158,7 @@ struct eng_memory {
     int64_t other_bytes;    /* the program, and caller_bytes of eng_params */
     int64_t reserved_bytes; /* of eng_params */
     int64_t spare_bytes;    /* reserved for weights that might not compress, and not used */
-    int64_t twin_bytes;     /* of the twin, 0: there will be none; not part of the sum: it gives way */
+    int64_t twin_bytes;     /* of the twin, which gives way and is not in the sum; 0: none */
     int64_t no_twin_bytes;  /* that a twin lacks room for, or 0 */
 };
 

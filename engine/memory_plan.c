@@ -33,7 +33,7 @@ int64_t mem_limit_bytes(const char *root)
 
 /* ---- the plan ------------------------------------------------------------------------------ */
 
-static int64_t add_up(const struct eng_memory *m)
+int64_t mem_plan_bytes(const struct eng_memory *m)
 {
     int64_t sum = m->weights_bytes;
     const int64_t parts[] = {m->kv_bytes,      m->scratch_bytes, m->logits_bytes,  m->answer_bytes,
@@ -73,7 +73,7 @@ static bool plan_at(const struct mem_params *p, int64_t ctx, int64_t n_pages, st
 
 static bool fits(const struct mem_params *p, int64_t ctx, int64_t n_pages, struct mem_plan *ret)
 {
-    return plan_at(p, ctx, n_pages, ret) && add_up(&ret->memory) <= p->limit_bytes;
+    return plan_at(p, ctx, n_pages, ret) && mem_plan_bytes(&ret->memory) <= p->limit_bytes;
 }
 
 /* The pages of a context: those that kv_bytes holds, else enough for all slots at full length. */
@@ -90,7 +90,7 @@ static int64_t choose_pages(const struct mem_params *p, int64_t ctx)
     int64_t wanted = wanted_pages(p, ctx), least = kv_pages_of(ctx);
     if (p->kv_bytes > 0 || fits(p, ctx, wanted, &plan)) return wanted;
     if (!plan_at(p, ctx, least, &plan)) return least;
-    int64_t rest = p->limit_bytes - add_up(&plan.memory);
+    int64_t rest = p->limit_bytes - mem_plan_bytes(&plan.memory);
     int64_t more = rest / ((int64_t)p->fwd.layout->page_bytes + prefix_bytes(1));
     return more > 0 ? min_i64(wanted, least + more) : least;
 }
@@ -120,7 +120,7 @@ static long long mib(int64_t bytes)
 static int refuse(const struct mem_params *p, const struct mem_plan *plan, char *err, size_t errlen)
 {
     const struct eng_memory *m = &plan->memory;
-    int64_t sum = add_up(m);
+    int64_t sum = mem_plan_bytes(m);
     char reserved[48] = "";
     if (m->reserved_bytes)
         snprintf(reserved, sizeof(reserved), " + reserved %lld MiB", mib(m->reserved_bytes));
@@ -166,7 +166,7 @@ int mem_plan_make(struct mem_plan *ret, const struct mem_params *p, char *err, s
                  (long long)n_pages);
         return ENG_ENOMEM;
     }
-    if (add_up(&plan.memory) > p->limit_bytes) return refuse(p, &plan, err, errlen);
+    if (mem_plan_bytes(&plan.memory) > p->limit_bytes) return refuse(p, &plan, err, errlen);
     assert(plan.ctx_tokens <= ctx_max);
     assert(plan.n_pages >= kv_pages_of(plan.ctx_tokens));
     *ret = plan;

@@ -10,6 +10,7 @@ static enum eng_speculate speculate_of(const char *name)
 {
     return !strcmp(name, "off")      ? ENG_SPECULATE_OFF
            : !strcmp(name, "always") ? ENG_SPECULATE_ALWAYS
+           : !strcmp(name, "lookup") ? ENG_SPECULATE_LOOKUP
                                      : ENG_SPECULATE_AUTO;
 }
 

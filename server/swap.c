@@ -302,7 +302,9 @@ static struct srv_model *prepare(struct srv_swap *s)
     pthread_mutex_lock(&s->lock);
     snprintf(s->view.model, sizeof(s->view.model), "%s", s->outcome.model);
     pthread_mutex_unlock(&s->lock);
-    return plan(s, &params) ? NULL : load(s, &params);
+    if (plan(s, &params)) return NULL;
+    eng_drop_twin(s->app->models.current->engine); /* it is not in the sum of both models */
+    return load(s, &params);
 }
 
 static void *run(void *arg)
@@ -317,6 +319,7 @@ static void *run(void *arg)
         heap_trim();
         settle(s);
     }
+    eng_load_twin(s->app->models.current->engine);
     set_state(s, SWAP_IDLE);
     answer(s);
     return NULL;

@@ -40,7 +40,7 @@ _hearth()
     --answer-memory) kind=anything ;;
     --grammar-cache-mb) kind=anything ;;
     --schema-objects) words='closed open' ;;
-    --speculate) words='auto off always' ;;
+    --speculate) words='auto off always lookup' ;;
     --max-choices) kind=anything ;;
     --host) kind=anything ;;
     --port) kind=anything ;;

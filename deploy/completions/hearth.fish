@@ -63,7 +63,7 @@ complete -c hearth -n '__hearth_is serve' -l answer-memory -x -d 'memory budget 
 complete -c hearth -n '__hearth_is serve' -l grammar-cache-mb -x -d 'MiB for compiled grammars that are kept for later requests; 0: none is kept'
 complete -c hearth -n '__hearth_is serve generate chat' -l schema-objects -x -a 'closed open' -d 'keys of objects whose schema has properties and says nothing about others; closed: those named; open: any'
 complete -c hearth -n '__hearth_is serve' -l no-prefix-cache -d 'do not share the KV pages of equal prompt prefixes among the requests of a key'
-complete -c hearth -n '__hearth_is serve generate chat' -l speculate -x -a 'auto off always' -d 'compute tokens copied from the text or the request\'s prediction in advance; auto: while it pays; answers are the same'
+complete -c hearth -n '__hearth_is serve generate chat' -l speculate -x -a 'auto off always lookup' -d 'compute tokens in advance that are copied from the text or the request\'s prediction or drafted by a 4-bit twin of the weights; auto: while it pays, with a twin if memory has room; lookup: without a twin; answers are the same'
 complete -c hearth -n '__hearth_is serve' -l memory-lock -d 'lock all memory in RAM (needs CAP_IPC_LOCK or a memlock limit)'
 complete -c hearth -n '__hearth_is serve' -l max-choices -x -d 'largest n and best_of of a request'
 complete -c hearth -n '__hearth_is serve' -l host -x -d 'address to listen on'

@@ -22,6 +22,7 @@ static void write_memory(struct jw *w, const struct eng_memory *m)
     jw_int(w, "answer_bytes", m->answer_bytes);
     jw_int(w, "request_bytes", m->request_bytes);
     jw_int(w, "other_bytes", m->other_bytes);
+    jw_int(w, "twin_bytes", m->twin_bytes);
     jw_int(w, "limit_bytes", m->limit_bytes);
     jw_close(w);
 }
@@ -169,6 +170,7 @@ static void props(struct srv_request *req)
     jw_text(&w, "kv_dtype", info->kv_dtype);
     jw_text(&w, "weights_dtype", info->weights_dtype);
     write_reading(&w, info);
+    jw_text(&w, "drafts", eng_drafts(model->engine));
     jw_bool(&w, "repeatable", info->repeatable);
     jw_int(&w, "threads", info->n_threads);
     jw_int(&w, "total_slots", info->n_parallel);

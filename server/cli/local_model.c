@@ -107,6 +107,7 @@ int local_open_engine(struct local_model *m, const struct srv_config *config, ch
     char *text = NULL;
     size_t len = 0;
     if (eng_open(&m->engine, &params, err, errlen)) return -1;
+    eng_load_twin(m->engine);
     int rc = read_constraint(config, &kind, &text, &len, err, errlen);
     if (!rc && text) rc = compile_constraint(m, kind, text, len, config, err, errlen);
     free(text);

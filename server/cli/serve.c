@@ -349,6 +349,20 @@ static void show_first_call(const struct serve *s)
         srv_log(SRV_LOG_INFO, "chat in a browser: %s/", where);
 }
 
+static void announce_twin(const struct eng_memory *m)
+{
+    const double mib = 1048576.0;
+    if (m->twin_bytes)
+        srv_log(SRV_LOG_INFO,
+                "drafts: a 4-bit twin of the weights is being loaded in the background, %.0f MiB",
+                (double)m->twin_bytes / mib);
+    if (m->no_twin_bytes)
+        srv_log(SRV_LOG_INFO,
+                "drafts: no 4-bit twin of the weights: no room for its %.0f MiB; decoding is as "
+                "fast as with --speculate lookup; --memory gives more",
+                (double)m->no_twin_bytes / mib);
+}
+
 static void announce_ready(struct serve *s)
 {
     const struct srv_model *model = s->server.app.models.current;
@@ -382,7 +396,9 @@ static void announce_ready(struct serve *s)
         srv_log(SRV_LOG_WARNING, "this is the demo model, a toy that tells short stories; "
                                  "serve a real one with --model DIR or --model org/name");
     }
+    announce_twin(&i->memory);
     show_first_call(s);
+    eng_load_twin(model->engine);
     srv_notify("READY=1\nSTATUS=Serving %s on %s", model->names[0], s->url);
 }
 

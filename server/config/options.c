@@ -129,10 +129,11 @@ const struct srv_option srv_options[] = {
            "those named; open: any"),
     SWITCH("compute", "prefix-cache", "enable-prefix-caching", prefix_cache, "on", SERVE,
            "share the KV pages of equal prompt prefixes among the requests of a key"),
-    CHOICE(
-        "compute", "speculate", NULL, speculate, "auto", "auto off always", SERVE | ANSWER,
-        "compute tokens copied from the text or the request's prediction in advance; auto: while "
-        "it pays; answers are the same"),
+    CHOICE("compute", "speculate", NULL, speculate, "auto", "auto off always lookup",
+           SERVE | ANSWER,
+           "compute tokens in advance that are copied from the text or the request's prediction or "
+           "drafted by a 4-bit twin of the weights; auto: while it pays, with a twin if memory has "
+           "room; lookup: without a twin; answers are the same"),
     SWITCH("compute", "memory-lock", "mlock", memory_lock, "off", SERVE,
            "lock all memory in RAM (needs CAP_IPC_LOCK or a memlock limit)"),
     INT("compute", "max-choices", NULL, max_choices, 1, 16, "16", SERVE,

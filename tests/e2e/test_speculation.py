@@ -168,6 +168,20 @@ def test_counts():
         assert f"vllm:spec_decode_{name}_total{{" in page, name
 
 
+def test_twin():
+    """A 4-bit twin of the demo writes most of what repeats nothing, and is nearly always right."""
+    assert [h.get("/props")[2]["drafts"] for h in (OFF, ON, AUTO)] == ["off", "self", "lookup"], "AUTO: it is too small"
+    assert ON.get("/props")[2]["memory"]["twin_bytes"] > 0 == AUTO.get("/props")[2]["memory"]["twin_bytes"]
+    before = settled_metrics(ON)
+    for seed in range(4):
+        body = {"prompt": "Once", "max_tokens": 150, "temperature": 1, "seed": seed, "ignore_eos": True}
+        assert answer(OFF, "/v1/completions", body) == answer(ON, "/v1/completions", body)
+    after = settled_metrics(ON)
+    names = ("hearth_draft_tokens_total", "hearth_accepted_draft_tokens_total")
+    tried, accepted = (drafted(after, n, "self") - drafted(before, n, "self") for n in names)
+    assert tried > 300 and accepted > 0.9 * tried, (tried, accepted)
+
+
 def test_refusals():
     for prediction, param in (("x", "prediction.type"), ({"type": "text", "content": "x"}, "prediction.type"),
                               ({"type": "content"}, "prediction.content"),
@@ -191,4 +205,5 @@ if __name__ == "__main__":
     with Hearth("--speculate", "off", "--parallel", "1", "--threads", "1", "--chunk", "16") as OFF, \
             Hearth("--speculate", "always", "--parallel", "3", "--threads", "2") as ON, \
             Hearth("--threads", "1", "--parallel", "8", "--chunk", "40") as AUTO:
+        ON.wait_until(lambda: ON.get("/props")[2]["drafts"] == "self", what="the twin")
         run_cases(globals())
