@@ -17,12 +17,12 @@ static inline const char *fake_env(const char *name)
     return NULL;
 }
 
-enum { MAX_ARGS = 16 };
+enum { MAX_ARGS = 24 };
 
 /* Loads from a command line with blanks between the words. */
 static inline int load(struct srv_config *c, const char *line, char *err, size_t errlen)
 {
-    char text[1024] = "hearth ";
+    char text[2048] = "hearth ";
     char *argv[MAX_ARGS];
     int argc = 0;
     snprintf(text + 7, sizeof(text) - 7, "%s", line);
