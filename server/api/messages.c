@@ -38,16 +38,12 @@ const struct param_field srv_fields_messages[] = {
              "blocks, 4 in all; checked, without effect"),
     GEN_NAME("output_config", PARAM_NAMED, NULL,
              "its `format` is [structured output](structured-output.md), the rest has no effect"),
-    GEN_OTHER("prediction", PARAM_UNSUPPORTED),
-    GEN_OTHER("prompt_logprobs", PARAM_UNSUPPORTED),
-    GEN_OTHER("return_token_ids", PARAM_NAMED),
-    GEN_OTHER("timings", PARAM_NAMED),
-    GEN_OTHER("timings_per_token", PARAM_NAMED),
-    GEN_OTHER("return_progress", PARAM_NAMED),
-    GEN_OTHER("mcp_servers", PARAM_UNSUPPORTED),
-    GEN_OTHER("container", PARAM_UNSUPPORTED),
-    GEN_OTHER("thread", PARAM_IGNORED), /* make_prompt refuses it */
-    GEN_OTHER("output_format", PARAM_IGNORED),
+    GEN_IGNORED("thread"), /* make_prompt refuses it */
+    /* clang-format off */
+    GEN_IGNORED("output_format"), GEN_REFUSED("prediction"), GEN_REFUSED("prompt_logprobs"),
+    GEN_REFUSED("mcp_servers"), GEN_REFUSED("container"), GEN_NAMED("return_token_ids"),
+    GEN_NAMED("timings"), GEN_NAMED("timings_per_token"), GEN_NAMED("return_progress"),
+    /* clang-format on */
     {0},
 };
 

@@ -44,13 +44,13 @@ const struct param_field srv_fields_responses[] = {
     GEN_FIELD("user", PARAM_STRING, user, NULL, "repeated in the answer, no effect"),
     GEN_FIELD("safety_identifier", PARAM_STRING, safety_identifier, NULL,
               "repeated in the answer, no effect"),
-    GEN_OTHER("prediction", PARAM_UNSUPPORTED),
-    GEN_OTHER("prompt_logprobs", PARAM_UNSUPPORTED),
-    GEN_OTHER("return_token_ids", PARAM_NAMED),
-    GEN_OTHER("previous_response_id", PARAM_UNSUPPORTED),
-    GEN_OTHER("prompt", PARAM_UNSUPPORTED), /* one kept by the server */
-    GEN_OTHER("conversation", PARAM_UNSUPPORTED),
-    GEN_OTHER("background", PARAM_UNSUPPORTED),
+    GEN_REFUSED("prediction"),
+    GEN_REFUSED("prompt_logprobs"),
+    GEN_NAMED("return_token_ids"),
+    GEN_REFUSED("previous_response_id"),
+    GEN_REFUSED("prompt"), /* one kept by the server */
+    GEN_REFUSED("conversation"),
+    GEN_REFUSED("background"),
     {0},
 };
 

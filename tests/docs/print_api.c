@@ -120,6 +120,15 @@ static json_t *property_of(const struct param_field *f, bool required)
     return p;
 }
 
+/* The properties of an object with these members. */
+static json_t *members_of(const struct param_field *fields)
+{
+    json_t *properties = json_object();
+    for (const struct param_field *f = fields; f->name; f++)
+        if (f->meaning) json_object_set_new(properties, f->name, property_of(f, false));
+    return properties;
+}
+
 static void add_properties(json_t *schema, json_t *properties, const struct param_field *fields,
                            const char *names)
 {
@@ -130,6 +139,8 @@ static void add_properties(json_t *schema, json_t *properties, const struct para
         json_t *p = property_of(f, is_required(schema, f->name));
         json_object_update(p, json_object_get(more, f->name));
         json_object_update(p, json_object_get(by_hand, f->name));
+        if (strcmp(f->name, "stream_options") == 0)
+            json_object_set_new(p, "properties", members_of(srv_fields_stream_options));
         json_object_set_new(properties, f->name, p);
     }
 }
@@ -312,13 +323,30 @@ static void print_rows(FILE *out, const json_t *schema, const struct param_field
     }
 }
 
+static void print_head(FILE *out)
+{
+    fputs("| field | value | default | meaning |\n|---|---|---|---|\n", out);
+}
+
+static void print_members(FILE *out, const struct param_field *fields)
+{
+    json_t *schema = json_pack("{s:o}", "properties", members_of(fields));
+    print_head(out);
+    print_rows(out, schema, fields, NULL);
+    json_decref(schema);
+}
+
 int api_print_table(FILE *out, const char *schemas)
 {
+    if (strcmp(schemas, "stream_options") == 0) {
+        print_members(out, srv_fields_stream_options);
+        return 0;
+    }
     for (size_t i = 0; i < sizeof(requests) / sizeof(requests[0]); i++) {
         const struct request *r = &requests[i];
         bool alone = strcmp(schemas, r->schema) == 0;
         if (!alone && !(has_word(schemas, r->schema) && !r->common_names)) continue;
-        fputs("| field | value | default | meaning |\n|---|---|---|---|\n", out);
+        print_head(out);
         if (alone) print_rows(out, schema_of(r->schema), r->own, r->own_names);
         if (!alone || r->common_names)
             print_rows(out, schema_of(r->schema), srv_fields_common, r->common_names);

@@ -19,8 +19,8 @@ void api_print_document(FILE *out);
 
 /*
  * The rows of "<!-- fields: SCHEMAS -->", as a table: of one schema those that it does not share
- * with all of the generating routes, of two or more those that they share. Returns 0, or -1 with a
- * line on stderr.
+ * with all of the generating routes, of two or more those that they share; of "stream_options" its
+ * members. Returns 0, or -1 with a line on stderr.
  */
 int api_print_table(FILE *out, const char *schemas);
 

@@ -34,15 +34,12 @@ struct reading {
     }
 #define SAMPLING_FIELD(...) SAMPLING_ROW(__VA_ARGS__),
 
-#define IGNORED(name) GEN_OTHER(name, PARAM_IGNORED)
-#define NAMED(name) GEN_OTHER(name, PARAM_NAMED)
-#define REFUSED(name) GEN_OTHER(name, PARAM_UNSUPPORTED)
-
 const struct param_field srv_fields_common[] = {
     GEN_FIELD("model", PARAM_STRING, model, "served model",
               "a name that the server answers to, `default`, `tgi` or `dummy`; another is 404"),
     GEN_FLAG("stream", stream, false, "answer as [events](api.md#streams)"),
-    GEN_FIELD("stream_options", PARAM_JSON, stream_options, NULL, "see [streams](api.md#streams)"),
+    GEN_FIELD("stream_options", PARAM_JSON, stream_options, NULL,
+              "what a [stream](api.md#streams) carries"),
     ENG_SAMPLING_PARAMS(SAMPLING_FIELD)
         GEN_INT("seed", seed, -9223372036854775808.0, 9223372036854775807.0, -1, "random",
                 "the same seed gives the same tokens; -1: random"),
@@ -121,22 +118,34 @@ const struct param_field srv_fields_common[] = {
     GEN_NAME("json_schema", PARAM_IGNORED, NULL, "llama-server's: a JSON schema"),
     /* clang-format off */
     /* accepted; they do not change the answer */
-    IGNORED("metadata"), IGNORED("safety_identifier"), IGNORED("spaces_between_special_tokens"),
-    IGNORED("parallel_tool_calls"),
+    GEN_IGNORED("metadata"), GEN_IGNORED("safety_identifier"),
+    GEN_IGNORED("spaces_between_special_tokens"), GEN_IGNORED("parallel_tool_calls"),
     /* accepted without effect and named in x-ignored-params */
-    NAMED("store"), NAMED("reasoning_effort"), NAMED("reasoning"), NAMED("verbosity"),
-    NAMED("guided_decoding_backend"),
+    GEN_NAMED("store"), GEN_NAMED("reasoning_effort"), GEN_NAMED("reasoning"),
+    GEN_NAMED("verbosity"), GEN_NAMED("guided_decoding_backend"),
     /* refused unless neutral: they would change the answer */
-    REFUSED("tools"), REFUSED("tool_choice"), REFUSED("functions"), REFUSED("function_call"),
-    REFUSED("modalities"), REFUSED("audio"), REFUSED("web_search_options"),
-    REFUSED("chat_template"), REFUSED("documents"), REFUSED("best_of"), REFUSED("suffix"),
-    REFUSED("echo"), REFUSED("samplers"), REFUSED("logprob_token_ids"),
-    REFUSED("repetition_detection"), REFUSED("t_max_predict_ms"), REFUSED("grammar_lazy"),
-    REFUSED("grammar_triggers"), REFUSED("bad_words"), REFUSED("logits_processors"),
-    REFUSED("use_beam_search"), REFUSED("truncate_prompt_tokens"), REFUSED("top_n_sigma"),
-    REFUSED("mirostat"), REFUSED("dry_multiplier"), REFUSED("xtc_probability"),
-    REFUSED("dynatemp_range"), REFUSED("lora"),
+    GEN_REFUSED("tools"), GEN_REFUSED("tool_choice"), GEN_REFUSED("functions"),
+    GEN_REFUSED("function_call"), GEN_REFUSED("modalities"), GEN_REFUSED("audio"),
+    GEN_REFUSED("web_search_options"), GEN_REFUSED("chat_template"), GEN_REFUSED("documents"),
+    GEN_REFUSED("best_of"), GEN_REFUSED("suffix"), GEN_REFUSED("echo"), GEN_REFUSED("samplers"),
+    GEN_REFUSED("logprob_token_ids"), GEN_REFUSED("repetition_detection"),
+    GEN_REFUSED("t_max_predict_ms"), GEN_REFUSED("grammar_lazy"), GEN_REFUSED("grammar_triggers"),
+    GEN_REFUSED("bad_words"), GEN_REFUSED("logits_processors"), GEN_REFUSED("use_beam_search"),
+    GEN_REFUSED("truncate_prompt_tokens"), GEN_REFUSED("top_n_sigma"), GEN_REFUSED("mirostat"),
+    GEN_REFUSED("dry_multiplier"), GEN_REFUSED("xtc_probability"), GEN_REFUSED("dynatemp_range"),
+    GEN_REFUSED("lora"),
     /* clang-format on */
+    {0},
+};
+
+const struct param_field srv_fields_stream_options[] = {
+    GEN_FLAG("include_usage", include_usage, false,
+             "one more chunk with empty `choices` and the `usage`; null in the other chunks"),
+    GEN_FLAG("continuous_usage_stats", continuous_usage, false,
+             "with `include_usage`: the counts so far in every chunk"),
+    GEN_INT("chunk_tokens", chunk_tokens, 1, 2147483647, 0, "as they come",
+            "at most so many tokens per event; 1: one event per token"),
+    GEN_IGNORED("include_obfuscation"),
     {0},
 };
 
@@ -288,14 +297,7 @@ static int read_stream_options(struct srv_gen_params *p, struct param_unknown *u
     if (!p->stream)
         return param_fail(err, SRV_ERR_INVALID_VALUE, "stream_options",
                           "'stream_options' is only allowed when 'stream' is true.");
-    static const struct param_field fields[] = {
-        GEN_FLAG("include_usage", include_usage, false, NULL),
-        GEN_FLAG("continuous_usage_stats", continuous_usage, false, NULL),
-        GEN_INT("chunk_tokens", chunk_tokens, 1, 2147483647, 0, NULL, NULL),
-        GEN_OTHER("include_obfuscation", PARAM_IGNORED),
-        {0},
-    };
-    if (params_read(p->stream_options, fields, p, unknown, err)) return -1;
+    if (params_read(p->stream_options, srv_fields_stream_options, p, unknown, err)) return -1;
     if (p->continuous_usage && !p->include_usage) param_note(unknown, "continuous_usage_stats");
     return 0;
 }

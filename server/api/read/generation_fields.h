@@ -77,10 +77,14 @@ struct srv_gen_params {
     {                                                                                              \
         .name = name_, .type = type_, .otherwise = otherwise_, .meaning = meaning_                 \
     }
-#define GEN_OTHER(name_, type_) GEN_NAME(name_, type_, NULL, NULL)
+/* Names that docs/ leave out. */
+#define GEN_IGNORED(name) GEN_NAME(name, PARAM_IGNORED, NULL, NULL)
+#define GEN_NAMED(name) GEN_NAME(name, PARAM_NAMED, NULL, NULL)
+#define GEN_REFUSED(name) GEN_NAME(name, PARAM_UNSUPPORTED, NULL, NULL)
 
 /* Of every dialect, besides its own (routes.h). */
 extern const struct param_field srv_fields_common[];
+extern const struct param_field srv_fields_stream_options[];
 
 /*
  * Parses the request's body and reads the endpoint's own fields, then the common ones, over their

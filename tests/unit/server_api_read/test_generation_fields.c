@@ -12,8 +12,9 @@
 #include "server/http/server.h"
 
 static const struct param_field *const tables[] = {
-    srv_fields_common,   srv_fields_completions, srv_fields_chat,       srv_fields_responses,
-    srv_fields_messages, srv_fields_tokens,      srv_fields_embeddings, srv_fields_swap,
+    srv_fields_common,     srv_fields_completions, srv_fields_chat,
+    srv_fields_responses,  srv_fields_messages,    srv_fields_tokens,
+    srv_fields_embeddings, srv_fields_swap,        srv_fields_stream_options,
 };
 
 static const struct param_field *row_of(const struct param_field *fields, const char *name)
