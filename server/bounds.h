@@ -64,6 +64,10 @@ enum {
     SRV_RESERVATIONS_MAX = 1024,
     SRV_RESERVATIONS_OF_KEY_MAX = 256,
 
+    /* Stop strings of a request, and bytes of each. */
+    SRV_MAX_STOPS = 64,
+    SRV_MAX_STOP_BYTES = 1024,
+
     /* A body up to this size is parsed, rendered and tokenized in a few milliseconds. */
     SRV_SMALL_BODY_BYTES = 64 << 10,
     SRV_WORKER_STACK_BYTES =

@@ -7,6 +7,7 @@
 
 #include "server/api/read/chat_input.h"
 #include "server/api/write/openai_json.h"
+#include "server/api/generate.h"
 #include "server/api/routes.h"
 #include "server/config/config.h"
 #include "tokenizer/tokenizer.h"
@@ -15,7 +16,7 @@ const struct param_field srv_fields_chat[] = {
     GEN_FIELD("messages", PARAM_JSON, messages, NULL, "the conversation"),
     GEN_FLAG("logprobs", logprobs_flag, false, "log-probability and bytes of each token"),
     GEN_INT("top_logprobs", top_logprobs, 0, GEN_MAX_LOGPROBS, -1, "0", "alternatives per token"),
-    /* tools_fields.c and tool_calls.c read these */
+    /* tools_fields.c and tools_request.c read these */
     GEN_NAME("tools", PARAM_IGNORED, NULL, "functions that the model may call ([tools](tools.md))"),
     GEN_NAME("tool_choice", PARAM_IGNORED, "`\"auto\"` with tools",
              "`none`, `auto`, `required`, one function, or `allowed_tools`"),

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "server/api/write/openai_json.h"
+#include "server/api/generate.h"
 #include "server/api/routes.h"
 #include "server/config/config.h"
 #include "tokenizer/tokenizer.h"
@@ -302,11 +303,12 @@ static int text_prompt(struct srv_gen *g, int i, const json_t *value, struct par
      */
     int rc = tok_encode(g->served->tok, text, len, flags | TOK_PARSE_SPECIAL, &ids, message,
                         sizeof(message));
-    bool is_set = !rc && !srv_gen_set_prompt(g, i, ids.ids, ids.n);
+    if (!rc) g->prompts[i].ids = srv_request_copy(g->req, ids.ids, ids.n * sizeof(*ids.ids));
+    g->prompts[i].n_ids = (int64_t)ids.n;
     tok_ids_finish(&ids);
     enum srv_error kind = rc == TOK_ENOMEM ? SRV_ERR_OVERLOADED : SRV_ERR_INVALID_VALUE;
     if (rc) return param_fail(err, kind, "prompt", "%s", message);
-    if (!is_set)
+    if (!g->prompts[i].ids)
         return param_fail(err, SRV_ERR_OVERLOADED, NULL,
                           "The server is out of memory for the prompt.");
     cp->echoes[i] = (struct echo){.text = text, .len = len, .is_text = true};

@@ -13,7 +13,7 @@
 #include "server/bounds.h"
 #include "server/api/read/generation_fields.h"
 #include "server/api/run/pooled.h"
-#include "server/api/write/pieces.h"
+#include "server/http/pieces.h"
 #include "server/api/routes.h"
 #include "tokenizer/tokenizer.h"
 

@@ -10,7 +10,9 @@
 #include "server/api/read/chat_input.h"
 #include "server/api/read/json_memory.h"
 #include "server/api/read/messages_input.h"
+#include "server/api/write/cache_report.h"
 #include "server/api/write/openai_json.h"
+#include "server/api/generate.h"
 #include "server/api/routes.h"
 
 const struct param_field srv_fields_messages[] = {
@@ -22,7 +24,7 @@ const struct param_field srv_fields_messages[] = {
         "`search_result`"),
     GEN_NAME("system", PARAM_IGNORED, NULL, "the system prompt"), /* messages_input.c reads it */
     GEN_FIELD("stop_sequences", PARAM_JSON, stop, NULL, "end before one of these texts"),
-    /* tools_fields.c and tool_calls.c read these */
+    /* tools_fields.c and tools_request.c read these */
     GEN_NAME("tools", PARAM_IGNORED, NULL,
              "`{\"name\", \"description\", \"input_schema\", \"strict\"}`; see "
              "[tools](tools.md)"),
@@ -353,8 +355,6 @@ static int check_max_tokens(const struct srv_gen *g, struct param_error *err)
 static int prepare(struct srv_gen *g, struct param_error *err)
 {
     if (check_max_tokens(g, err)) return -1;
-    if (!g->counts && g->n_choices != 1)
-        return param_fail(err, SRV_ERR_UNSUPPORTED, "n", "'n' must be 1 here.");
     return make_prompt(g, err);
 }
 
@@ -365,6 +365,7 @@ static const struct srv_gen_format format = {
     .dialect = TOOLS_MESSAGES,
     .fields = srv_fields_messages,
     .prepare = prepare,
+    .one_choice = true,
     .stream_begin = stream_begin,
     .stream_part = stream_part,
     .stream_delta = stream_delta,

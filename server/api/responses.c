@@ -9,8 +9,11 @@
 
 #include "server/api/read/chat_input.h"
 #include "server/api/read/json_memory.h"
+#include "server/api/write/cache_report.h"
+#include "server/api/write/call_ids.h"
 #include "server/api/write/openai_json.h"
 #include "server/api/read/responses_input.h"
+#include "server/api/generate.h"
 #include "server/api/routes.h"
 
 const struct param_field srv_fields_responses[] = {
@@ -21,7 +24,7 @@ const struct param_field srv_fields_responses[] = {
     GEN_INT("max_output_tokens", max_completion_tokens, 0, 1e15, -1, "the rest of the context",
             "tokens to generate"),
     GEN_FIELD("text", PARAM_JSON, prompt, NULL, NULL),
-    /* tools_fields.c and tool_calls.c read these */
+    /* tools_fields.c and tools_request.c read these */
     GEN_NAME("tools", PARAM_IGNORED, NULL,
              "`{\"type\": \"function\", \"name\", \"description\", \"parameters\", "
              "\"strict\"}`; see [tools](tools.md)"),
@@ -58,7 +61,7 @@ const struct param_field srv_fields_responses[] = {
 
 enum { MAX_LOGPROBS = 1 << 18 }; /* of all tokens: an event or answer has some 100 bytes for each */
 
-/* Values ask for additional output; generation.c notes those of which this server never has any. */
+/* Values ask for additional output; note_members names those of which this server never has any. */
 static int check_include(const json_t *include, struct param_error *err)
 {
     if (!include || json_is_null(include)) return 0;
@@ -68,6 +71,32 @@ static int check_include(const json_t *include, struct param_error *err)
     }
     if (valid) return 0;
     return param_fail(err, SRV_ERR_INVALID_TYPE, "include", "'include' must be a list of strings.");
+}
+
+/* Members without effect of objects that have some with one; those of the fields for structured
+ * output are noted where these are read. */
+static void note_members(struct srv_gen *g)
+{
+    static const char *const text[] = {"format", NULL};
+    static const char *const format[] = {"type",        "name",  "schema",      "strict",
+                                         "description", "value", "json_schema", NULL};
+    static const char *const reasoning[] = {"effort", "summary", "generate_summary", NULL};
+    const json_t *include = json_object_get(g->body.root, "include");
+    const json_t *text_field = json_object_get(g->body.root, "text");
+    param_note_members(&g->unknown, text_field, "text", text);
+    param_note_members(&g->unknown, json_object_get(text_field, "format"), "text.format", format);
+    param_note_members(&g->unknown, json_object_get(g->body.root, "reasoning"), "reasoning",
+                       reasoning);
+    bool logprobs = false, others = false;
+    for (size_t i = 0; i < json_array_size(include); i++) {
+        const char *value = json_string_value(json_array_get(include, i));
+        bool known = value && !strcmp(value, "message.output_text.logprobs");
+        logprobs |= known;
+        others |= !known;
+    }
+    if (others) param_note(&g->unknown, "include");
+    g->params.want_logprobs = logprobs;
+    if (!logprobs && g->params.top_logprobs > 0) param_note(&g->unknown, "top_logprobs");
 }
 
 /* Every token of a long answer with its alternatives would not fit in an event. */
@@ -670,20 +699,15 @@ static void stream_error(struct srv_gen *g, enum srv_error kind, const char *mes
     srv_gen_close_event(g, &e);
 }
 
-static int prepare(struct srv_gen *g, struct param_error *err)
-{
-    if (!g->counts && g->n_choices != 1)
-        return param_fail(err, SRV_ERR_UNSUPPORTED, "n", "'n' must be 1 here.");
-    return make_prompt(g, err);
-}
-
 static const struct srv_gen_format format = {
     .endpoint = "responses",
     .input = "input",
     .id_prefix = "resp_",
     .dialect = TOOLS_RESPONSES,
     .fields = srv_fields_responses,
-    .prepare = prepare,
+    .note = note_members,
+    .one_choice = true,
+    .prepare = make_prompt,
     .stream_begin = stream_begin,
     .stream_part = stream_part,
     .stream_delta = stream_delta,

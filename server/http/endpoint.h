@@ -112,6 +112,8 @@ int srv_request_ask_place(struct srv_request *req, int n_slots);
  * spent.
  */
 void *srv_request_alloc(struct srv_request *req, size_t bytes);
+/* A copy of bytes, perhaps none, in such memory. */
+void *srv_request_copy(struct srv_request *req, const void *from, size_t bytes);
 
 /*
  * Charges memory for the answer, which the caller allocates, to the budget that all answers share

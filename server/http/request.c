@@ -76,6 +76,13 @@ char *srv_request_copy_text(struct srv_request *req, const char *text, size_t le
     return copy;
 }
 
+void *srv_request_copy(struct srv_request *req, const void *from, size_t bytes)
+{
+    void *copy = srv_request_alloc(req, bytes ? bytes : 1);
+    if (copy && bytes) memcpy(copy, from, bytes);
+    return copy;
+}
+
 static void free_arena(struct srv_request *req)
 {
     while (req->arena) {

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server/api/run/generation.h"
 #include "server/api/read/metadata_lines.h"
 #include "server/config/config.h"
 #include "tokenizer/tokenizer.h"
@@ -141,24 +140,14 @@ static void visit_body(struct walk *w, const json_t *body)
 /* ---- tokens -------------------------------------------------------------------------------- */
 
 /* The tokens that end at or before a byte of the prompt. */
-static int64_t tokens_before(const struct srv_gen *g, const int32_t *ids, int64_t n_ids,
-                             size_t byte)
+static int64_t tokens_before(const struct tok *tok, const int32_t *ids, int64_t n_ids, size_t byte)
 {
     int64_t n = 0;
     for (size_t end = 0; n < n_ids; n++) {
-        end += tok_token_bytes(g->served->tok, ids[n], NULL, 0);
+        end += tok_token_bytes(tok, ids[n], NULL, 0);
         if (end > byte) break;
     }
     return n;
-}
-
-/* The byte of the prompt at which a token begins. */
-static size_t byte_of(const struct srv_gen *g, const int32_t *ids, int64_t n)
-{
-    size_t byte = 0;
-    for (int64_t i = 0; i < n; i++)
-        byte += tok_token_bytes(g->served->tok, ids[i], NULL, 0);
-    return byte;
 }
 
 /* ---- fields -------------------------------------------------------------------------------- */
@@ -181,18 +170,19 @@ static int check_word(const json_t *object, const char *key, const char *path,
                       words[1] ? words[1] : "", words[1] ? "'" : "");
 }
 
-int srv_cache_fields_read(struct srv_gen *g, struct param_error *err)
+int srv_cache_fields_read(struct srv_cache_fields *c, struct srv_request *req,
+                          const struct srv_body *body, struct srv_gen_params *params,
+                          struct param_error *err)
 {
     /* Both spellings of the first are in use. */
     static const char *const retentions[] = {"in_memory", "24h", "in-memory", NULL},
                              *const modes[] = {"implicit", "explicit", NULL},
                              *const ttls[] = {"30m", NULL};
     static const char options_name[] = "prompt_cache_options";
-    const json_t *options = json_object_get(g->body.root, options_name);
-    const char *betas = srv_request_header(g->req, "anthropic-beta");
+    const json_t *options = json_object_get(body->root, options_name);
+    const char *betas = srv_request_header(req, "anthropic-beta");
     struct walk w = {0};
-    if (check_word(g->body.root, "prompt_cache_retention", "prompt_cache_retention", retentions,
-                   err))
+    if (check_word(body->root, "prompt_cache_retention", "prompt_cache_retention", retentions, err))
         return -1;
     if (options && !json_is_null(options) && !json_is_object(options))
         return param_fail(err, SRV_ERR_INVALID_TYPE, options_name, "'%s' must be an object.",
@@ -200,86 +190,31 @@ int srv_cache_fields_read(struct srv_gen *g, struct param_error *err)
     if (check_word(options, "mode", "prompt_cache_options.mode", modes, err) ||
         check_word(options, "ttl", "prompt_cache_options.ttl", ttls, err))
         return -1;
-    visit_body(&w, g->body.root);
-    g->cache.has_breakpoints = w.marked;
-    g->cache.reports = g->params.return_cache_report ||
-                       (betas && strstr(betas, "cache-diagnosis-2026-04-07") != NULL);
+    c->body = body;
+    visit_body(&w, body->root);
+    c->has_breakpoints = w.marked;
+    c->reports = params->return_cache_report ||
+                 (betas && strstr(betas, "cache-diagnosis-2026-04-07") != NULL);
     const char *mode = json_string_value(json_object_get(options, "mode"));
-    if (mode && !strcmp(mode, "explicit") && !w.marked) g->params.cache_prompt = false;
+    if (mode && !strcmp(mode, "explicit") && !w.marked) params->cache_prompt = false;
     return 0;
 }
 
-int srv_cache_fields_place(struct srv_gen *g, const struct tok_prompt *prompt, const int32_t *ids,
-                           int64_t n_ids)
+int srv_cache_fields_place(struct srv_cache_fields *c, struct srv_request *req,
+                           const struct tok_prompt *prompt, const int32_t *ids, int64_t n_ids)
 {
+    const struct tok *tok = srv_facts(req)->model->tok;
     struct walk w = {.prompt = prompt, .budget = SEARCH_FACTOR * (prompt->len + 4096)};
-    if (!g->cache.reports && !g->cache.has_breakpoints) return 0;
-    if (g->cache.reports) {
-        w.parts = srv_request_alloc(g->req, MAX_PARTS * sizeof(*w.parts));
+    if (!c->reports && !c->has_breakpoints) return 0;
+    if (c->reports) {
+        w.parts = srv_request_alloc(req, MAX_PARTS * sizeof(*w.parts));
         if (!w.parts) return -1;
     }
-    visit_body(&w, g->body.root);
-    g->cache.parts = w.parts;
-    g->cache.n_parts = w.n_parts;
-    g->cache.n_front = w.n_front;
-    if (w.last > 0) g->cache.n_marked = tokens_before(g, ids, n_ids, w.last);
-    if (w.last_hour > 0) g->cache.n_marked_hour = tokens_before(g, ids, n_ids, w.last_hour);
+    visit_body(&w, c->body->root);
+    c->parts = w.parts;
+    c->n_parts = w.n_parts;
+    c->n_front = w.n_front;
+    if (w.last > 0) c->n_marked = tokens_before(tok, ids, n_ids, w.last);
+    if (w.last_hour > 0) c->n_marked_hour = tokens_before(tok, ids, n_ids, w.last_hour);
     return 0;
-}
-
-/* ---- the answer ---------------------------------------------------------------------------- */
-
-int64_t srv_cache_created(const struct srv_gen *g, int64_t n_cached, int64_t *ret_hour)
-{
-    const struct srv_cache_fields *c = &g->cache;
-    bool shares = g->params.cache_prompt && g->served->config->prefix_cache;
-    *ret_hour = shares && c->n_marked_hour > n_cached ? c->n_marked_hour - n_cached : 0;
-    return shares && c->n_marked > n_cached ? c->n_marked - n_cached : 0;
-}
-
-/* Between two texts it is the beginning of the next, or the tools: they come before messages. */
-static void write_place(const struct srv_gen *g, struct jw *w, const struct gen_prompt *p,
-                        int64_t token)
-{
-    const struct srv_cache_fields *c = &g->cache;
-    size_t byte = byte_of(g, p->ids, token);
-    int i = 0;
-    while (i < c->n_parts && c->parts[i].end <= byte)
-        i++;
-    const struct cache_part *part = i < c->n_parts ? &c->parts[i] : NULL;
-    size_t from = i > 0 ? c->parts[i - 1].end : 0;
-    jw_open(w, "diverges", '{');
-    if (part && byte >= part->begin) {
-        jw_text(w, "part", part->path);
-        jw_int(w, "byte", (int64_t)(byte - part->begin + part->skipped));
-    } else if (i <= c->n_front && g->tools.ask.n > 0) {
-        jw_text(w, "part", "tools");
-        jw_int(w, "byte", (int64_t)(byte - from));
-    } else {
-        jw_text(w, "part", part ? part->path : c->n_parts ? "template" : "prompt");
-        jw_int(w, "byte", part ? 0 : (int64_t)(byte - from));
-    }
-    jw_close(w);
-}
-
-void srv_cache_write_report(const struct srv_gen *g, struct jw *w)
-{
-    if (!g->cache.reports) return;
-    const struct gen_prompt *p = &g->prompts[0];
-    struct eng_usage u = srv_gen_usage(p);
-    bool at_place = u.miss == ENG_MISS_CONTENT || u.miss == ENG_MISS_EVICTED;
-    /* More may have been computed by others since the request started. */
-    bool missed = u.miss != ENG_MISS_NONE && !(at_place && u.n_known_tokens < u.n_cached_tokens);
-    jw_open(w, "cache_report", '{');
-    jw_int(w, "matched_tokens", u.n_cached_tokens);
-    jw_int(w, "prompt_tokens", p->n_ids);
-    if (missed && at_place)
-        write_place(g, w, p, u.n_known_tokens);
-    else
-        jw_null(w, "diverges");
-    if (missed)
-        jw_text(w, "reason", eng_miss_name(u.miss));
-    else
-        jw_null(w, "reason");
-    jw_close(w);
 }

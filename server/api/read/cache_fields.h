@@ -13,11 +13,8 @@
 #ifndef HEARTH_SERVER_API_READ_CACHE_FIELDS_H
 #define HEARTH_SERVER_API_READ_CACHE_FIELDS_H
 
-#include "base/json_writer.h"
-#include "server/api/read/json_fields.h"
+#include "server/api/read/generation_fields.h"
 #include "tokenizer/chat/chat.h"
-
-struct srv_gen;
 
 /* One text of the request in the prompt. */
 struct cache_part {
@@ -27,6 +24,7 @@ struct cache_part {
 };
 
 struct srv_cache_fields {
+    const struct srv_body *body;
     bool reports; /* usage has cache_report */
     bool has_breakpoints;
     int64_t n_marked;         /* prompt tokens up to the last breakpoint */
@@ -35,19 +33,15 @@ struct srv_cache_fields {
     int n_parts, n_front;     /* all; those of the system prompt */
 };
 
-/* Reads and checks the fields; to be called once the parameters are. 0, or -1 with err. */
-int srv_cache_fields_read(struct srv_gen *g, struct param_error *err);
+/* Reads and checks the fields of a body, which is borrowed; params, which have been read, lose
+ * cache_prompt if nothing of the prompt is to be cached. 0, or -1 with err. */
+int srv_cache_fields_read(struct srv_cache_fields *c, struct srv_request *req,
+                          const struct srv_body *body, struct srv_gen_params *params,
+                          struct param_error *err);
 
 /* Finds breakpoints and parts in the prompt, if the request has a use for them. 0, or -1 when out
  * of memory. */
-int srv_cache_fields_place(struct srv_gen *g, const struct tok_prompt *prompt, const int32_t *ids,
-                           int64_t n_ids);
-
-/* Prompt tokens that were computed up to the last breakpoint; *ret_hour: of these, up to the last
- * with a ttl of an hour. */
-int64_t srv_cache_created(const struct srv_gen *g, int64_t n_cached, int64_t *ret_hour);
-
-/* Writes the member cache_report if it was asked for. */
-void srv_cache_write_report(const struct srv_gen *g, struct jw *w);
+int srv_cache_fields_place(struct srv_cache_fields *c, struct srv_request *req,
+                           const struct tok_prompt *prompt, const int32_t *ids, int64_t n_ids);
 
 #endif

@@ -6,10 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/api/run/generation.h"
 #include "server/api/read/metadata_lines.h"
 #include "server/config/config.h"
-#include "server/api/write/tool_calls.h"
+#include "server/api/read/tools_request.h"
 #include "server/app.h"
 #include "server/metrics.h"
 
@@ -251,34 +250,29 @@ int chat_input_encode(const struct srv_model *model, const struct chat_input *in
     return rc;
 }
 
-int srv_gen_chat_prompt(struct srv_gen *g, const struct chat_input *in, const char *place,
-                        struct param_error *err)
+int chat_input_prompt(struct srv_request *req, const struct chat_input *in, const char *place,
+                      const int32_t **ret_ids, int64_t *ret_n, struct param_error *err)
 {
+    const struct srv_facts *facts = srv_facts(req);
     struct tok_ids ids = {0};
     char first[32];
     snprintf(first, sizeof(first), "%.20s[0]", in->field);
-    struct metadata_lines lines = {.place = place ? place : first, .noted = &g->unknown};
+    struct metadata_lines lines = {.place = place ? place : first, .noted = in->unknown};
     struct chat_input noting = *in;
     noting.metadata = &lines;
     struct tok_prompt prompt = {0};
     if (chat_input_check(in->messages, in->field, err) ||
-        chat_input_render(g->served, &noting, &prompt, err))
+        chat_input_render(facts->model, &noting, &prompt, err))
         return -1;
-    int failed = encode(g->served, in, &prompt, &ids, err);
-    if (!failed && srv_cache_fields_place(g, &prompt, ids.ids, (int64_t)ids.n))
-        failed = param_no_memory(err);
+    int rc = encode(facts->model, in, &prompt, &ids, err);
+    if (!rc && srv_cache_fields_place(in->cache, req, &prompt, ids.ids, (int64_t)ids.n))
+        rc = param_no_memory(err);
     tok_prompt_finish(&prompt);
-    if (failed) {
-        tok_ids_finish(&ids);
-        return -1;
-    }
-    srv_metrics_add(srv_facts(g->req)->app->metrics, SRV_COUNT_METADATA_LINES, lines.n);
-    srv_gen_note_ignored(g->req, &g->unknown, err); /* once more, with the lines */
-    g->prompts = srv_request_alloc(g->req, sizeof(*g->prompts));
-    int rc = g->prompts ? srv_gen_set_prompt(g, 0, ids.ids, ids.n) : -1;
+    *ret_ids = rc ? NULL : srv_request_copy(req, ids.ids, ids.n * sizeof(*ids.ids));
+    *ret_n = (int64_t)ids.n;
     tok_ids_finish(&ids);
-    if (rc) return param_no_memory(err);
-    g->n_prompts = 1;
-    if (g->max_tokens < 0) g->max_tokens = eng_info(g->served->engine)->ctx_tokens;
-    return 0;
+    if (rc) return rc;
+    srv_metrics_add(facts->app->metrics, SRV_COUNT_METADATA_LINES, lines.n);
+    srv_gen_note_ignored(req, in->unknown, err); /* once more, with the lines */
+    return *ret_ids ? 0 : param_no_memory(err);
 }

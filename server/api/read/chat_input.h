@@ -13,12 +13,11 @@
 
 #include <jansson.h>
 
-#include "server/api/read/json_fields.h"
+#include "server/api/read/cache_fields.h"
 #include "tokenizer/chat/chat.h"
 #include "tokenizer/tokenizer.h"
 
 struct srv_model;
-struct srv_gen;
 struct srv_tools;
 struct metadata_lines;
 
@@ -34,6 +33,8 @@ struct chat_input {
     struct metadata_lines *metadata; /* gets the lines that were taken off; NULL: unseen */
     /* The request's tools and reasoning fields; gets how the prompt ends. NULL: none. */
     struct srv_tools *tools;
+    struct param_unknown *unknown; /* of chat_input_prompt: fields without effect */
+    struct srv_cache_fields *cache;
 };
 
 /*
@@ -61,12 +62,12 @@ int chat_input_encode(const struct srv_model *model, const struct chat_input *in
                       struct tok_ids *ids, struct param_error *err);
 
 /*
- * Makes the one prompt of a chat request: checks the messages, renders and tokenizes them, and
- * names metadata lines as ignored. place: of the first message, as the client named it; NULL: as
- * `field` does. The default of max_tokens becomes the rest of the context. Returns 0, or -1 with
- * err.
+ * Makes the one prompt of a chat request: checks the messages, renders and tokenizes them, names
+ * metadata lines as ignored, and finds the cache's places. Of `in` unknown and cache are set.
+ * place: of the first message, as the client named it; NULL: as `field` does. *ret_ids [*ret_n]
+ * is in the request's memory. Returns 0, or -1 with err.
  */
-int srv_gen_chat_prompt(struct srv_gen *g, const struct chat_input *in, const char *place,
-                        struct param_error *err);
+int chat_input_prompt(struct srv_request *req, const struct chat_input *in, const char *place,
+                      const int32_t **ret_ids, int64_t *ret_n, struct param_error *err);
 
 #endif

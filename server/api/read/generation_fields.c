@@ -260,10 +260,10 @@ static int add_stop(struct srv_gen_params *p, const char *name, const json_t *va
                           "'%s' must be a string or an array of strings.", name);
     size_t len = json_string_length(value);
     if (len == 0) return 0;
-    if (len > TEXTOUT_MAX_STOP_BYTES)
+    if (len > SRV_MAX_STOP_BYTES)
         return param_fail(err, SRV_ERR_INVALID_VALUE, name,
                           "'%s' holds a string of %zu bytes; at most %d.", name, len,
-                          TEXTOUT_MAX_STOP_BYTES);
+                          SRV_MAX_STOP_BYTES);
     p->stops[p->n_stops] = json_string_value(value);
     p->stop_lens[p->n_stops++] = len;
     return 0;
@@ -277,9 +277,9 @@ static int read_stops(const struct reading *r, struct param_error *err)
     const char *name = "stop_sequences";
     if (json_object_get(r->body, name) != p->stop) name = "stop";
     if (!json_is_array(p->stop)) return add_stop(p, name, p->stop, err);
-    if (json_array_size(p->stop) > TEXTOUT_MAX_STOPS)
+    if (json_array_size(p->stop) > SRV_MAX_STOPS)
         return param_fail(err, SRV_ERR_INVALID_VALUE, name, "'%s' holds %zu strings; at most %d.",
-                          name, json_array_size(p->stop), TEXTOUT_MAX_STOPS);
+                          name, json_array_size(p->stop), SRV_MAX_STOPS);
     for (size_t i = 0; i < json_array_size(p->stop); i++)
         if (add_stop(p, name, json_array_get(p->stop, i), err)) return -1;
     return 0;

@@ -15,7 +15,6 @@
 
 #include "engine/engine.h"
 #include "server/api/read/json_fields.h"
-#include "server/api/run/choice_text.h"
 #include "server/http/endpoint.h"
 
 enum {
@@ -48,8 +47,8 @@ struct srv_gen_params {
     bool include_usage, continuous_usage;
     int64_t chunk_tokens; /* most tokens in an event; 0: as they come */
     bool want_logprobs;
-    const char *stops[TEXTOUT_MAX_STOPS];
-    size_t stop_lens[TEXTOUT_MAX_STOPS];
+    const char *stops[SRV_MAX_STOPS];
+    size_t stop_lens[SRV_MAX_STOPS];
     int n_stops;
     int32_t *stop_ids;
     int n_stop_ids;

@@ -2,10 +2,10 @@
 /* The field "prediction": see prediction.h. */
 #include "server/api/read/prediction.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/buf.h"
-#include "server/api/run/generation.h"
 #include "tokenizer/tokenizer.h"
 
 static const char PATH[] = "prediction.content";
@@ -42,35 +42,29 @@ static int join_text(struct buf *text, const json_t *field, struct param_error *
     return 0;
 }
 
-static int keep_ids(struct srv_gen *g, const struct tok_ids *ids)
-{
-    int32_t *copy = srv_request_alloc(g->req, (ids->n ? ids->n : 1) * sizeof(*copy));
-    if (!copy) return -1;
-    if (ids->n) memcpy(copy, ids->ids, ids->n * sizeof(*copy));
-    g->prediction = copy;
-    g->n_prediction = (int64_t)ids->n;
-    return 0;
-}
-
-static int encode(struct srv_gen *g, const struct buf *text, struct param_error *err)
+static int encode(struct srv_request *req, const struct buf *text, const int32_t **ret_ids,
+                  int64_t *ret_n, struct param_error *err)
 {
     struct tok_ids ids = {0};
     char message[200] = "";
-    int rc = tok_encode(g->served->tok, text->data, text->len, 0, &ids, message, sizeof(message));
-    bool kept = !rc && !keep_ids(g, &ids);
+    int rc = tok_encode(srv_facts(req)->model->tok, text->data, text->len, 0, &ids, message,
+                        sizeof(message));
+    *ret_ids = rc ? NULL : srv_request_copy(req, ids.ids, ids.n * sizeof(*ids.ids));
+    *ret_n = (int64_t)ids.n;
     tok_ids_finish(&ids);
     if (rc && rc != TOK_ENOMEM) return param_fail(err, SRV_ERR_INVALID_VALUE, PATH, "%s", message);
-    return kept ? 0 : param_no_memory(err);
+    return *ret_ids ? 0 : param_no_memory(err);
 }
 
-int srv_prediction_read(struct srv_gen *g, const json_t *field, struct param_error *err)
+int srv_prediction_read(struct srv_request *req, const json_t *field, const int32_t **ret_ids,
+                        int64_t *ret_n, struct param_error *err)
 {
     struct buf text;
     if (!field) return 0;
     buf_init(&text, SIZE_MAX);
     int rc = join_text(&text, field, err);
     if (!rc && text.failed) rc = param_no_memory(err);
-    if (!rc && text.len > 0) rc = encode(g, &text, err);
+    if (!rc && text.len > 0) rc = encode(req, &text, ret_ids, ret_n, err);
     buf_finish(&text);
     return rc;
 }

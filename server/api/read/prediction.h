@@ -12,12 +12,12 @@
 
 #include "server/api/read/json_fields.h"
 
-struct srv_gen;
-
 /*
- * Reads {"type": "content", "content": a string or text parts} and encodes the text. The ids are in
- * the request's arena. NULL: the request has no prediction. Returns 0, or -1 with err.
+ * Reads {"type": "content", "content": a string or text parts} and encodes the text. *ret_ids
+ * [*ret_n] is in the request's memory. NULL: the request has no prediction; then neither is set.
+ * Returns 0, or -1 with err.
  */
-int srv_prediction_read(struct srv_gen *g, const json_t *field, struct param_error *err);
+int srv_prediction_read(struct srv_request *req, const json_t *field, const int32_t **ret_ids,
+                        int64_t *ret_n, struct param_error *err);
 
 #endif

@@ -62,10 +62,10 @@ static void fill_failure(const char *text, size_t len, unsigned short *failure)
 
 int textout_stops_init(struct textout_stops *s, const char *const *texts, const size_t *lens, int n)
 {
-    assert(n >= 0 && n <= TEXTOUT_MAX_STOPS);
+    assert(n >= 0 && n <= SRV_MAX_STOPS);
     memset(s, 0, sizeof(*s));
     for (int i = 0; i < n; i++) {
-        assert(lens[i] > 0 && lens[i] <= TEXTOUT_MAX_STOP_BYTES);
+        assert(lens[i] > 0 && lens[i] <= SRV_MAX_STOP_BYTES);
         unsigned short *failure = malloc(lens[i] * sizeof(*failure));
         if (!failure) {
             textout_stops_finish(s);

@@ -24,6 +24,7 @@
 
 #include "base/buf.h"
 #include "engine/engine.h"
+#include "server/bounds.h"
 #include "tokenizer/tools/tools.h"
 
 /* ---- the log --------------------------------------------------------------------------------- */
@@ -82,8 +83,6 @@ static inline const struct eng_logprob *gen_log_top(const struct gen_log *log, i
  * linear.
  */
 
-enum { TEXTOUT_MAX_STOPS = 64, TEXTOUT_MAX_STOP_BYTES = 1024 };
-
 /* The stop strings of a request with their failure functions: made once, shared by its choices. */
 struct textout_stops {
     int n;
@@ -91,7 +90,7 @@ struct textout_stops {
         const char *text; /* borrowed */
         size_t len;
         unsigned short *failure; /* [len] */
-    } stop[TEXTOUT_MAX_STOPS];
+    } stop[SRV_MAX_STOPS];
 };
 
 /* texts are borrowed until finish. Empty strings are not allowed. Returns -1 when out of memory. */
@@ -101,11 +100,11 @@ void textout_stops_finish(struct textout_stops *s);
 
 struct textout {
     const struct textout_stops *stops;
-    bool include_stop;                         /* the stop string belongs to the text */
-    unsigned short matched[TEXTOUT_MAX_STOPS]; /* length of the prefix each automaton has matched */
-    struct buf text;                           /* everything so far, with the part held back */
-    size_t n_released;                         /* bytes of text that may be sent */
-    int stop_index;                            /* the stop string that was found, or -1 */
+    bool include_stop;                     /* the stop string belongs to the text */
+    unsigned short matched[SRV_MAX_STOPS]; /* length of the prefix each automaton has matched */
+    struct buf text;                       /* everything so far, with the part held back */
+    size_t n_released;                     /* bytes of text that may be sent */
+    int stop_index;                        /* the stop string that was found, or -1 */
 };
 
 /* Borrows stops. max_bytes bounds the text. */

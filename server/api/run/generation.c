@@ -10,7 +10,6 @@
 #include <time.h>
 
 #include "base/sha256.h"
-#include "server/api/read/prediction.h"
 
 enum { CHOICE_BYTES = 1024 }; /* a choice's struct and decoder, without its logs */
 
@@ -57,6 +56,46 @@ static void event(void *ctx, int i, const struct eng_event *ev)
     case ENG_EVENT_LOGITS:
     case ENG_EVENT_POOLED: break;
     }
+}
+
+/* ---- usage --------------------------------------------------------------------------------- */
+
+struct eng_usage srv_gen_usage(const struct gen_prompt *p)
+{
+    enum gen_stage stage = gen_prompt_stage(p);
+    if (stage == GEN_DONE) return p->usage;
+    struct eng_usage u = {0};
+    if (stage == GEN_STARTED) u = p->first_usage;
+    u.first_token_us = atomic_load_explicit(&p->first_token_us, memory_order_relaxed);
+    return u;
+}
+
+int64_t srv_gen_token_capacity(const struct srv_gen *g, const struct gen_prompt *p)
+{
+    int64_t room = eng_info(g->served->engine)->ctx_tokens - p->n_ids + 1;
+    return g->max_tokens < room ? g->max_tokens : room;
+}
+
+static void add_choice(struct gen_totals *t, const struct gen_choice *c)
+{
+    t->n_completion += c->n_tokens;
+    t->n_reasoning += c->n_reasoning;
+    t->n_accepted += c->n_accepted;
+    t->n_rejected += c->n_rejected;
+}
+
+struct gen_totals srv_gen_totals(const struct srv_gen *g)
+{
+    struct gen_totals t = {0};
+    for (int i = 0; i < g->n_prompts; i++) {
+        const struct gen_prompt *p = &g->prompts[i];
+        t.n_prompt += p->n_ids;
+        t.n_cached += srv_gen_usage(p).n_cached_tokens;
+        t.n_written += srv_gen_usage(p).n_written_tokens;
+        for (int k = 0; p->choices && k < g->n_candidates; k++)
+            add_choice(&t, &p->choices[k]);
+    }
+    return t;
 }
 
 /* ---- memory -------------------------------------------------------------------------------- */
@@ -133,7 +172,7 @@ static int prepare_prompt(struct srv_gen *g, struct gen_prompt *p)
     return 0;
 }
 
-/* ---- jobs: srv_jobs_ops; its other part is in generation_output.c ---------------------------- */
+/* ---- jobs: srv_jobs_ops; its other part is the writer's ---------------------------- */
 
 /* A cache salt splits the tenant of a key into separate tenants. */
 static void salt_tenant(const char *salt, struct eng_job_params *jp)
@@ -181,7 +220,7 @@ static int describe(void *ctx, int i, struct eng_job_params *jp)
     return 0;
 }
 
-static void release(void *ctx)
+void srv_gen_release(void *ctx)
 {
     struct srv_gen *g = ctx;
     for (int i = 0; g->prompts && i < g->n_prompts; i++) {
@@ -196,128 +235,7 @@ static void release(void *ctx)
     srv_body_finish(&g->body);
 }
 
-/* ---- opening and starting ------------------------------------------------------------------ */
-
-static struct srv_gen *create(struct srv_request *req, const struct srv_gen_format *format)
-{
-    struct srv_gen *g = srv_request_alloc(req, sizeof(*g));
-    if (!g) return NULL;
-    g->req = req;
-    g->served = srv_facts(req)->model;
-    g->format = format;
-    g->created = (int64_t)time(NULL);
-    g->n_progress_sent = -1;
-    return g;
-}
-
-static void refuse(struct srv_gen *g, const struct param_error *err)
-{
-    param_reply(g->req, err);
-    release(g);
-}
-
-static int read_tools(struct srv_gen *g, struct param_error *err)
-{
-    g->guide.tools = &g->tools;
-    if (g->format->dialect == TOOLS_NO_DIALECT) return 0;
-    return srv_tools_read(&g->tools, g->served, g->format->dialect, &g->body, &g->unknown, err);
-}
-
-/* Members without effect of objects that have some with one; those of the fields for structured
- * output are noted where these are read. */
-static void note_members(struct srv_gen *g)
-{
-    static const char *const text[] = {"format", NULL};
-    static const char *const format[] = {"type",        "name",  "schema",      "strict",
-                                         "description", "value", "json_schema", NULL};
-    static const char *const reasoning[] = {"effort", "summary", "generate_summary", NULL};
-    const json_t *include = json_object_get(g->body.root, "include");
-    const json_t *text_field = json_object_get(g->body.root, "text");
-    if (g->format->dialect != TOOLS_RESPONSES) return;
-    param_note_members(&g->unknown, text_field, "text", text);
-    param_note_members(&g->unknown, json_object_get(text_field, "format"), "text.format", format);
-    param_note_members(&g->unknown, json_object_get(g->body.root, "reasoning"), "reasoning",
-                       reasoning);
-    bool logprobs = false, others = false;
-    for (size_t i = 0; i < json_array_size(include); i++) {
-        const char *value = json_string_value(json_array_get(include, i));
-        bool known = value && !strcmp(value, GEN_INCLUDE_LOGPROBS);
-        logprobs |= known;
-        others |= !known;
-    }
-    if (others) param_note(&g->unknown, "include");
-    g->params.want_logprobs = logprobs;
-    if (!logprobs && g->params.top_logprobs > 0) param_note(&g->unknown, "top_logprobs");
-}
-
-/* Reads the body and its fields. NULL: the error has been answered. */
-static struct srv_gen *open_generation(struct srv_request *req, const struct srv_gen_format *format)
-{
-    struct param_error err = {0};
-    struct srv_facts *facts = srv_facts(req);
-    struct srv_gen *g = create(req, format);
-    if (!g) {
-        srv_reply_error(req, SRV_ERR_OVERLOADED, NULL,
-                        "The server is out of memory for this request.");
-        return NULL;
-    }
-    int rc = srv_gen_params_read(&g->params, req, format->fields, &g->body, &g->unknown, &err);
-    if (g->body.root) facts->account.endpoint = format->endpoint;
-    note_members(g);
-    g->guide.ask.unknown = &g->unknown;
-    if (rc || srv_cache_fields_read(g, &err) || guide_ask_read(&g->guide.ask, &g->body, &err) ||
-        read_tools(g, &err) || srv_gen_note_ignored(req, &g->unknown, &err)) {
-        refuse(g, &err);
-        return NULL;
-    }
-    snprintf(g->id, sizeof(g->id), "%s%s", format->id_prefix, facts->unique);
-    g->model = g->params.model;
-    g->max_tokens = g->params.asked_tokens;
-    g->n_choices = g->n_candidates = (int)g->params.n;
-    return g;
-}
-
-int srv_gen_set_prompt(struct srv_gen *g, int i, const int32_t *ids, size_t n_ids)
-{
-    int32_t *copy = srv_request_alloc(g->req, (n_ids ? n_ids : 1) * sizeof(*copy));
-    if (!copy) return -1;
-    if (n_ids) memcpy(copy, ids, n_ids * sizeof(*copy));
-    g->prompts[i].ids = copy;
-    g->prompts[i].n_ids = (int64_t)n_ids;
-    return 0;
-}
-
-static int check_lengths(struct srv_gen *g, struct param_error *err)
-{
-    char own[96] = "";
-    int64_t ctx = eng_info(g->served->engine)->ctx_tokens;
-    for (int i = 0; i < g->n_prompts; i++) {
-        int64_t n = g->prompts[i].n_ids;
-        if (n < 1)
-            return param_fail(err, SRV_ERR_INVALID_VALUE, g->format->input,
-                              "The prompt has no tokens.");
-        if (n <= ctx) continue;
-        /* Clients know the error by its words, each by those of its dialect. */
-        if (g->format->dialect == TOOLS_MESSAGES)
-            snprintf(own, sizeof(own), "prompt is too long: %lld tokens > %lld maximum. ",
-                     (long long)n, (long long)ctx);
-        return param_fail(err, SRV_ERR_CONTEXT, g->format->input,
-                          "%sThis model's maximum context length is %lld tokens. However, your "
-                          "prompt has %lld tokens, so the request exceeds the available context "
-                          "size (%lld tokens).",
-                          own, (long long)ctx, (long long)n, (long long)ctx);
-    }
-    return 0;
-}
-
-static void refuse_context(struct srv_gen *g, const struct param_error *err)
-{
-    int64_t longest = 0;
-    for (int i = 0; i < g->n_prompts; i++)
-        if (g->prompts[i].n_ids > longest) longest = g->prompts[i].n_ids;
-    srv_gen_refuse_context(g->req, err, longest, g->max_tokens);
-    release(g);
-}
+/* ---- starting ------------------------------------------------------------------------------ */
 
 /* tool_choice: "none" bans the token that begins calls, if they begin with one. */
 static int ban_calls(struct srv_gen *g)
@@ -330,6 +248,24 @@ static int ban_calls(struct srv_gen *g)
     if (s->n_bias > 0) memcpy(bias, s->bias, (size_t)s->n_bias * sizeof(*bias));
     bias[s->n_bias++] = (struct eng_bias){id, -INFINITY};
     s->bias = bias;
+    return 0;
+}
+
+/* Makes what reading the answer needs from the rendered prompt, and puts it into the rules. */
+static int open_tools(struct srv_tools *t, struct choice_rules *rules, struct param_error *err)
+{
+    enum { PLAIN_HELD = 4096 };
+    if (!t->served || (!srv_tools_active(t) && !srv_tools_can_reason(t))) return 0;
+    struct tools_request request = srv_tools_request(t);
+    if (tools_set_create(&t->set, &request)) return param_no_memory(err);
+    rules->set = t->set;
+    rules->markers = &t->served->markers;
+    for (int m = 0; m < TOOLS_N_MARKERS; m++)
+        rules->marker_text[m] = tools_marker_text(&t->served->style, (enum tools_marker)m);
+    rules->guided = srv_tools_active(t);
+    rules->max_held = rules->guided ? TOOLS_GUIDED_HELD : PLAIN_HELD;
+    rules->think_open = t->think_open;
+    rules->begun = t->begun;
     return 0;
 }
 
@@ -348,7 +284,7 @@ static int make_rules(struct srv_gen *g, struct param_error *err)
     if ((p->n_stops && textout_stops_init(&g->rules.stops, p->stops, p->stop_lens, p->n_stops)) ||
         ban_calls(g))
         return param_no_memory(err);
-    return srv_tools_open(&g->tools, &g->rules, err);
+    return open_tools(&g->tools, &g->rules, err);
 }
 
 /* Tokens that an answer to the first prompt may have. */
@@ -385,46 +321,16 @@ static void hurry(void *ctx)
     srv_guide_hurry(&g->guide, g->req);
 }
 
-void srv_gen_handle(struct srv_request *req, const struct srv_gen_format *format)
+int srv_gen_start(struct srv_gen *g, const struct srv_gen_writer *writer, struct param_error *err)
 {
-    static const struct srv_jobs_ops ops = {.describe = describe,
-                                            .event = event,
-                                            .advance = srv_gen_advance,
-                                            .refuse = srv_gen_fail,
-                                            .release = release,
-                                            .prepare = prepare,
-                                            .hurry = hurry};
-    struct param_error err = {0};
-    struct srv_gen *g = open_generation(req, format);
-    if (!g) return;
-    if (!format->prepare(g, &err) && !check_lengths(g, &err) && !make_rules(g, &err) &&
-        !srv_prediction_read(g, g->params.prediction, &err))
-        srv_jobs_start(&g->jobs, g->req, g->n_prompts, &ops, g);
-    else if (err.kind == SRV_ERR_CONTEXT)
-        refuse_context(g, &err);
-    else
-        refuse(g, &err);
-}
-
-void srv_gen_count(struct srv_request *req, const struct srv_gen_format *format, const char *object)
-{
-    struct param_error err = {0};
-    struct srv_gen *g = open_generation(req, format);
-    if (!g) return;
-    g->counts = true;
-    if (format->prepare(g, &err)) {
-        refuse(g, &err);
-        return;
-    }
-    struct buf b;
-    struct jw w;
-    buf_init(&b, 256);
-    jw_init(&w, &b);
-    jw_open(&w, NULL, '{');
-    if (object) jw_text(&w, "object", object);
-    jw_int(&w, "input_tokens", g->prompts[0].n_ids);
-    jw_close(&w);
-    release(g);
-    srv_facts(req)->account.endpoint = "count_tokens";
-    srv_reply(req, 200, NULL, jw_end(&w));
+    if (make_rules(g, err)) return -1;
+    g->ops = (struct srv_jobs_ops){.describe = describe,
+                                   .event = event,
+                                   .advance = writer->advance,
+                                   .refuse = writer->fail,
+                                   .release = srv_gen_release,
+                                   .prepare = prepare,
+                                   .hurry = hurry};
+    srv_jobs_start(&g->jobs, g->req, g->n_prompts, &g->ops, g);
+    return 0;
 }

@@ -16,19 +16,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include <jansson.h>
-
 #include "base/json_writer.h"
 #include "server/api/read/cache_fields.h"
 #include "server/api/run/choice_text.h"
 #include "server/api/read/generation_fields.h"
 #include "server/api/run/guide.h"
 #include "server/api/run/jobs.h"
-#include "server/api/write/pieces.h"
-#include "server/api/write/tool_calls.h"
-
-/* The value of Responses' include that asks for log-probabilities. */
-#define GEN_INCLUDE_LOGPROBS "message.output_text.logprobs"
+#include "server/api/read/tools_request.h"
+#include "server/http/pieces.h"
 
 enum {
     GEN_MAX_PROMPTS = 256,
@@ -95,6 +90,8 @@ struct srv_gen_format {
     const char *id_prefix;            /* of the answer */
     enum tools_dialect dialect;       /* how tools and reasoning are spelled */
     const struct param_field *fields; /* besides the common ones */
+    bool one_choice;                  /* n must be 1 */
+    void (*note)(struct srv_gen *g);  /* notes members without effect; or NULL */
     /* Checks the fields that were read and sets the prompts. Returns 0, or -1 with err. */
     int (*prepare)(struct srv_gen *g, struct param_error *err);
     /*
@@ -140,7 +137,8 @@ struct srv_gen {
     struct srv_guide guide;
     struct param_unknown unknown; /* fields without effect */
     struct srv_cache_fields cache;
-    struct srv_jobs jobs;      /* one per prompt */
+    struct srv_jobs jobs; /* one per prompt */
+    struct srv_jobs_ops ops;
     const int32_t *prediction; /* [n_prediction], in the request's arena */
     int64_t n_prediction;
     struct gen_prompt *prompts;
@@ -161,19 +159,16 @@ struct srv_gen {
     int sequence;      /* number of the next event, for dialects that number them */
 };
 
-/*
- * A route's handler: reads the body, prepares the prompts, checks lengths, submits, and takes the
- * request over. An error has been answered when it returns.
- */
-void srv_gen_handle(struct srv_request *req, const struct srv_gen_format *format);
+/* The writer's part of srv_jobs_ops; ctx is the generation. */
+struct srv_gen_writer {
+    bool (*advance)(void *ctx);
+    void (*fail)(void *ctx, enum srv_error kind, const char *message);
+};
 
-/* The handler of a route that counts the tokens of the prompt and runs no model. Answers {"object",
- * "input_tokens"}, without object if that is NULL. */
-void srv_gen_count(struct srv_request *req, const struct srv_gen_format *format,
-                   const char *object);
-
-/* Copies the ids of prompt i into the arena. Returns 0, or -1 when out of memory. */
-int srv_gen_set_prompt(struct srv_gen *g, int i, const int32_t *ids, size_t n_ids);
+/* Submits the prompts and takes the request over; everything has been read. Returns 0, or -1 with
+ * err: srv_gen_release is due. */
+int srv_gen_start(struct srv_gen *g, const struct srv_gen_writer *writer, struct param_error *err);
+void srv_gen_release(void *g);
 
 /* Returns the engine's usage of a prompt so far. Text workers. */
 struct eng_usage srv_gen_usage(const struct gen_prompt *p);
@@ -193,9 +188,5 @@ static inline bool srv_gen_reports_progress(const struct srv_gen *g)
 
 /* Returns the largest number of tokens that a choice of the prompt can have. */
 int64_t srv_gen_token_capacity(const struct srv_gen *g, const struct gen_prompt *p);
-
-/* The text worker's part of srv_jobs_ops; ctx is the generation. */
-bool srv_gen_advance(void *ctx);
-void srv_gen_fail(void *ctx, enum srv_error kind, const char *message);
 
 #endif

@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "server/api/read/generation_fields.h"
 #include "server/api/run/jobs.h"
-#include "server/api/write/tool_calls.h"
+#include "server/api/read/tools_request.h"
 #include "server/grammar_cache.h"
 #include "server/http/endpoint.h"
 #include "server/metrics.h"

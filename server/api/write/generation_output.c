@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The wake loop of a generation: new records to text, text to the events or the answer of its
- * format; see generation.h. Called on text workers, never twice at once for a request.
+ * format; see generation_output.h. Called on text workers, never twice at once for a request.
  *
  * A client that is behind holds nothing up but its own answer: text gathers, and goes out in larger
  * events later.
  */
-#include "server/api/run/generation.h"
+#include "server/api/write/generation_output.h"
 
 #include <assert.h>
 
@@ -15,46 +15,6 @@ enum {
     PIECE_BYTES = 32 << 10,     /* beyond which a piece ends */
     PIECE_BYTES_MAX = 32 << 20, /* a whole Responses answer is one piece */
 };
-
-/* ---- usage --------------------------------------------------------------------------------- */
-
-struct eng_usage srv_gen_usage(const struct gen_prompt *p)
-{
-    enum gen_stage stage = gen_prompt_stage(p);
-    if (stage == GEN_DONE) return p->usage;
-    struct eng_usage u = {0};
-    if (stage == GEN_STARTED) u = p->first_usage;
-    u.first_token_us = atomic_load_explicit(&p->first_token_us, memory_order_relaxed);
-    return u;
-}
-
-int64_t srv_gen_token_capacity(const struct srv_gen *g, const struct gen_prompt *p)
-{
-    int64_t room = eng_info(g->served->engine)->ctx_tokens - p->n_ids + 1;
-    return g->max_tokens < room ? g->max_tokens : room;
-}
-
-static void add_choice(struct gen_totals *t, const struct gen_choice *c)
-{
-    t->n_completion += c->n_tokens;
-    t->n_reasoning += c->n_reasoning;
-    t->n_accepted += c->n_accepted;
-    t->n_rejected += c->n_rejected;
-}
-
-struct gen_totals srv_gen_totals(const struct srv_gen *g)
-{
-    struct gen_totals t = {0};
-    for (int i = 0; i < g->n_prompts; i++) {
-        const struct gen_prompt *p = &g->prompts[i];
-        t.n_prompt += p->n_ids;
-        t.n_cached += srv_gen_usage(p).n_cached_tokens;
-        t.n_written += srv_gen_usage(p).n_written_tokens;
-        for (int k = 0; p->choices && k < g->n_candidates; k++)
-            add_choice(&t, &p->choices[k]);
-    }
-    return t;
-}
 
 static void account(struct srv_gen *g)
 {
@@ -356,7 +316,7 @@ static bool end_answer(struct srv_gen *g)
 
 /* ---- the wake loop: srv_jobs_ops ----------------------------------------------------------- */
 
-void srv_gen_fail(void *ctx, enum srv_error kind, const char *message)
+static void fail(void *ctx, enum srv_error kind, const char *message)
 {
     struct srv_gen *g = ctx;
     if (g->answered) return;
@@ -375,9 +335,9 @@ static void charge_text(struct srv_gen *g, struct gen_choice *c)
 {
     int64_t grown = (int64_t)c->text.text.cap - c->text_charged, used = 0;
     if (c->text.text.failed)
-        srv_gen_fail(g, SRV_ERR_OVERLOADED, "The server is out of memory for this answer.");
+        fail(g, SRV_ERR_OVERLOADED, "The server is out of memory for this answer.");
     else if (grown > 0 && !srv_request_charge(g->req, grown, &used))
-        srv_gen_fail(g, SRV_ERR_OVERLOADED, "The memory budget of all answers is used up.");
+        fail(g, SRV_ERR_OVERLOADED, "The memory budget of all answers is used up.");
     else
         c->text_charged += grown;
 }
@@ -389,7 +349,7 @@ static void check_failure(struct srv_gen *g, const struct gen_choice *c)
     if (finish <= ENG_FINISH_LENGTH) return;
     if (finish == ENG_FINISH_CANCELLED && c->ended) return; /* by its stop string */
     const struct srv_job_failure *failure = srv_jobs_failure(&g->jobs, finish, c->log.n_written);
-    if (failure) srv_gen_fail(g, failure->kind, failure->message);
+    if (failure) fail(g, failure->kind, failure->message);
 }
 
 static void advance_prompt(struct srv_gen *g, struct gen_prompt *p)
@@ -406,7 +366,7 @@ static void advance_prompt(struct srv_gen *g, struct gen_prompt *p)
     }
 }
 
-bool srv_gen_advance(void *ctx)
+static bool advance(void *ctx)
 {
     struct srv_gen *g = ctx;
     if (srv_jobs_gone(&g->jobs)) {
@@ -419,3 +379,5 @@ bool srv_gen_advance(void *ctx)
     if (!g->answered && srv_jobs_finished(&g->jobs)) g->answered = end_answer(g);
     return g->answered;
 }
+
+const struct srv_gen_writer srv_gen_output = {advance, fail};

@@ -10,7 +10,8 @@
 
 #include "base/clock.h"
 #include "base/utf8.h"
-#include "server/api/run/generation.h"
+#include "server/api/write/cache_report.h"
+#include "server/api/write/call_ids.h"
 #include "tokenizer/tokenizer.h"
 
 enum {

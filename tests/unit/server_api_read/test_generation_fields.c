@@ -179,10 +179,10 @@ static void test_bounds(void **state)
         int most;
     } cases[] = {
         {"stop_token_ids", "[7", ",7", "]", 64},
-        {"stop", "[\"a\"", ",\"a\"", "]", TEXTOUT_MAX_STOPS},
+        {"stop", "[\"a\"", ",\"a\"", "]", SRV_MAX_STOPS},
         {"prompt_cache_key", "\"\u00e9", "\u00e9", "\"", 64},
         {"allowed_token_ids", "[7", ",7", "]", VOCAB},
-        {"stop", "\"a", "a", "\"", TEXTOUT_MAX_STOP_BYTES},
+        {"stop", "\"a", "a", "\"", SRV_MAX_STOP_BYTES},
     };
     (void)state;
     for (size_t i = 0; i < N_OF(cases); i++)

@@ -5,8 +5,8 @@
  *
  * Threads: the text worker that holds the request.
  */
-#ifndef HEARTH_SERVER_API_WRITE_PIECES_H
-#define HEARTH_SERVER_API_WRITE_PIECES_H
+#ifndef HEARTH_SERVER_HTTP_PIECES_H
+#define HEARTH_SERVER_HTTP_PIECES_H
 
 #include "server/http/endpoint.h"
 

@@ -1,18 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* Tools and reasoning of a request; see tool_calls.h. */
-#include "server/api/write/tool_calls.h"
+/* Tools and reasoning of a request; see tools_request.h. */
+#include "server/api/read/tools_request.h"
 
-#include <assert.h>
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 
-#include "base/sha256.h"
 #include "server/config/config.h"
 #include "server/served_model.h"
-
-enum { SHORT_ID_CHARS = 9 };
 
 /* ---- fields of reasoning ------------------------------------------------------------------- */
 
@@ -181,78 +176,9 @@ struct tools_request srv_tools_request(const struct srv_tools *t)
     };
 }
 
-int srv_tools_open(struct srv_tools *t, struct choice_rules *rules, struct param_error *err)
-{
-    enum { PLAIN_HELD = 4096 };
-    if (!t->served || (!srv_tools_active(t) && !srv_tools_can_reason(t))) return 0;
-    struct tools_request request = srv_tools_request(t);
-    if (tools_set_create(&t->set, &request)) return param_no_memory(err);
-    rules->set = t->set;
-    rules->markers = &t->served->markers;
-    for (int m = 0; m < TOOLS_N_MARKERS; m++)
-        rules->marker_text[m] = tools_marker_text(&t->served->style, (enum tools_marker)m);
-    rules->guided = srv_tools_active(t);
-    rules->max_held = rules->guided ? TOOLS_GUIDED_HELD : PLAIN_HELD;
-    rules->think_open = t->think_open;
-    rules->begun = t->begun;
-    return 0;
-}
-
 void srv_tools_release(struct srv_tools *t)
 {
     tools_ask_finish(&t->ask);
     tools_set_destroy(t->set);
     t->set = NULL;
-}
-
-/* ---- ids ----------------------------------------------------------------------------------- */
-
-static bool is_short_id(const char *id)
-{
-    size_t n = 0;
-    while (isalnum((unsigned char)id[n]))
-        n++;
-    return n == SHORT_ID_CHARS && !id[n];
-}
-
-/* Returns true if an earlier call of the choice, or the request, has the id. */
-static bool is_used(struct srv_span body, const struct gen_choice *c,
-                    const struct choice_part *call)
-{
-    char quoted[SHORT_ID_CHARS + 3];
-    snprintf(quoted, sizeof(quoted), "\"%.*s\"", SHORT_ID_CHARS, call->id);
-    for (const struct choice_part *p = c->parts; p < call; p++)
-        if (p->kind == CHOICE_CALL && !strcmp(p->id, call->id)) return true;
-    return body.text && memmem(body.text, body.len, quoted, strlen(quoted)) != NULL;
-}
-
-static void random_letters(const struct srv_tools *t, int choice, int call, size_t n, char *ret)
-{
-    static const char letters[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-    const int32_t place[] = {choice, call};
-    uint8_t digest[SHA256_BYTES];
-    struct sha256 s;
-    _Static_assert((int)SRV_CALL_ID_CHARS <= (int)SHA256_BYTES, "a byte for each letter");
-    sha256_init(&s);
-    sha256_update(&s, t->random, sizeof(t->random));
-    sha256_update(&s, place, sizeof(place));
-    sha256_final(&s, digest);
-    for (size_t i = 0; i < n; i++)
-        ret[i] = letters[digest[i] % (sizeof(letters) - 1)];
-    ret[n] = '\0';
-}
-
-void srv_tools_call_id(const struct srv_tools *t, struct srv_span body, const struct gen_choice *c,
-                       const struct choice_part *call, const char *prefix,
-                       char ret[SRV_CALL_ID_MAX])
-{
-    char letters[SRV_CALL_ID_CHARS + 1];
-    bool short_id = t->served->style.short_ids;
-    bool own = is_short_id(call->id) && !is_used(body, c, call);
-    if (own) {
-        snprintf(ret, SRV_CALL_ID_MAX, "%.*s", SHORT_ID_CHARS, call->id);
-        return;
-    }
-    random_letters(t, c->index, call->call, short_id ? SHORT_ID_CHARS : SRV_CALL_ID_CHARS, letters);
-    snprintf(ret, SRV_CALL_ID_MAX, "%s%s", short_id ? "" : prefix, letters);
 }

@@ -6,15 +6,14 @@
  *
  * Threads: the text worker that holds the request. Lives in the request's memory, zeroed at first.
  */
-#ifndef HEARTH_SERVER_API_WRITE_TOOL_CALLS_H
-#define HEARTH_SERVER_API_WRITE_TOOL_CALLS_H
+#ifndef HEARTH_SERVER_API_READ_TOOLS_REQUEST_H
+#define HEARTH_SERVER_API_READ_TOOLS_REQUEST_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include <jansson.h>
 
-#include "server/api/run/choice_text.h"
 #include "server/api/read/json_fields.h"
 #include "server/api/read/tools_fields.h"
 #include "tokenizer/tools/tools.h"
@@ -29,7 +28,7 @@ struct srv_tools {
     int64_t think_budget;                 /* tokens, or one of the values below */
     bool no_reasoning;                    /* reasoning_format: none */
     bool think_open, think_closed, begun; /* how the prompt ends: set with it */
-    struct tools_set *set;                /* owned; NULL: the text is not told apart */
+    struct tools_set *set;                /* owned, of the run; NULL: the text is not told apart */
     uint8_t random[16];                   /* that ids of calls are made of */
 };
 
@@ -61,21 +60,7 @@ static inline bool srv_tools_may_think(const struct srv_tools *t)
 /* The request as tokenizer/tools takes it; borrows from t. */
 struct tools_request srv_tools_request(const struct srv_tools *t);
 
-/* Makes what reading needs from the rendered prompt, puts it into the rules. 0 or -1 with err. */
-int srv_tools_open(struct srv_tools *t, struct choice_rules *rules, struct param_error *err);
-
 /* A zeroed one is fine. */
 void srv_tools_release(struct srv_tools *t);
-
-enum { SRV_CALL_ID_CHARS = 24, SRV_CALL_ID_MAX = 40 };
-
-/*
- * The id of a call: the prefix and 24 letters or digits; for templates that want short ids, nine
- * without a prefix, which may be the model's own. `body`: of the request, whose ids are not given
- * out again.
- */
-void srv_tools_call_id(const struct srv_tools *t, struct srv_span body, const struct gen_choice *c,
-                       const struct choice_part *call, const char *prefix,
-                       char ret[SRV_CALL_ID_MAX]);
 
 #endif

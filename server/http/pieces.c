@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* See pieces.h. */
-#include "server/api/write/pieces.h"
+#include "server/http/pieces.h"
 
 void srv_pieces_reply_whole(struct srv_request *req, const struct srv_pieces *p)
 {

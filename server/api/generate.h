@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The routes that generate: an endpoint's table says how its dialect reads a request and writes the
+ * answer; here its body is read, its prompts run and its answer written, in this order.
+ *
+ * Threads: the text worker that holds the request.
+ */
+#ifndef HEARTH_SERVER_API_GENERATE_H
+#define HEARTH_SERVER_API_GENERATE_H
+
+#include "server/api/read/chat_input.h"
+#include "server/api/run/generation.h"
+
+/* A route's handler: takes the request over. An error has been answered when it returns. */
+void srv_gen_handle(struct srv_request *req, const struct srv_gen_format *format);
+
+/* The handler of a route that counts the tokens of the prompt and runs no model. Answers {"object",
+ * "input_tokens"}, without object if that is NULL. */
+void srv_gen_count(struct srv_request *req, const struct srv_gen_format *format,
+                   const char *object);
+
+/*
+ * For `prepare` of a chat: makes the one prompt of it, see chat_input_prompt. The default of
+ * max_tokens becomes the rest of the context. Returns 0, or -1 with err.
+ */
+int srv_gen_chat_prompt(struct srv_gen *g, struct chat_input *in, const char *place,
+                        struct param_error *err);
+
+#endif
