@@ -354,16 +354,18 @@ static void check_failure(struct srv_gen *g, const struct gen_choice *c)
 
 static void advance_prompt(struct srv_gen *g, struct gen_prompt *p)
 {
-    /* The prefill is reported before the text that follows from it. */
-    bool ready = g->streaming && (!srv_gen_reports_progress(g) || stream_progress(g, p));
     for (int k = 0; k < g->n_candidates && !g->answered; k++) {
         struct gen_choice *c = &p->choices[k];
         if (choice_text_advance(c, &g->rules))
             srv_jobs_stop_choice(&g->jobs, (int)(p - g->prompts), k);
         charge_text(g, c);
         check_failure(g, c);
-        if (!g->answered && ready && srv_stream_has_room(g->req)) stream_choice(g, p, c);
     }
+    if (g->answered || !g->streaming) return;
+    /* The prefill is reported before the text that follows from it: its steps are there by now. */
+    if (srv_gen_reports_progress(g) && !stream_progress(g, p)) return;
+    for (int k = 0; k < g->n_candidates; k++)
+        if (srv_stream_has_room(g->req)) stream_choice(g, p, &p->choices[k]);
 }
 
 static bool advance(void *ctx)
