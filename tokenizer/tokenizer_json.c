@@ -28,31 +28,14 @@ static const char *const tree_names[N_TREES] = {
 };
 
 /* Small members of the model. */
-enum {
-    TYPE,
-    DROPOUT,
-    UNK_TOKEN,
-    PREFIX,
-    SUFFIX,
-    FUSE_UNK,
-    BYTE_FALLBACK,
-    IGNORE_MERGES,
-    UNK_ID,
-    MAX_CHARS,
-    N_OPTIONS
+static const char *const option_names[] = {
+    "type",          "dropout",
+    "unk_token",     "continuing_subword_prefix",
+    "fuse_unk",      "byte_fallback",
+    "unk_id",        "max_input_chars_per_word",
+    "ignore_merges", "end_of_word_suffix",
 };
-static const char *const option_names[N_OPTIONS] = {
-    "type",
-    "dropout",
-    "unk_token",
-    "continuing_subword_prefix",
-    "end_of_word_suffix",
-    "fuse_unk",
-    "byte_fallback",
-    "ignore_merges",
-    "unk_id",
-    "max_input_chars_per_word",
-};
+enum { N_OPTIONS = sizeof(option_names) / sizeof(option_names[0]) };
 
 /* The reader's errors are handed on. */
 _Static_assert((int)JR_EINVAL == (int)TOK_EINVAL && (int)JR_ENOMEM == (int)TOK_ENOMEM,
@@ -376,25 +359,21 @@ static int load_member(struct loader *l, int which)
     return rc;
 }
 
-static int set_flag(struct loader *l, const char *name, const json_t *json, bool *ret)
-{
-    *ret = json_is_true(json);
-    if (!json || json_is_null(json) || json_is_boolean(json)) return 0;
-    snprintf(l->err, l->errlen, "the model's \"%s\" should be true or false", name);
-    return TOK_EINVAL;
-}
-
 /* Options that only their neutral value is supported of: null, "" and, for dropout, 0. */
-static int check_neutral(struct loader *l, const char *name, const json_t *json)
+static int check_neutral(struct loader *l, const json_t *options)
 {
-    bool neutral =
-        !json || json_is_null(json) || (json_is_string(json) && json_string_length(json) == 0);
+    static const char *const names[] = {"dropout", "continuing_subword_prefix",
+                                        "end_of_word_suffix"};
 
-    if (strcmp(name, "dropout") == 0 && json_is_number(json))
-        neutral = json_number_value(json) == 0;
-    if (neutral) return 0;
-    snprintf(l->err, l->errlen, "the model's \"%s\" is not supported", name);
-    return TOK_EINVAL;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const json_t *json = json_object_get(options, names[i]);
+        bool empty = json_is_string(json) && json_string_length(json) == 0;
+        bool zero = i == 0 && json_is_number(json) && json_number_value(json) == 0;
+        if (!json || json_is_null(json) || empty || zero) continue;
+        snprintf(l->err, l->errlen, "the model's \"%s\" is not supported", names[i]);
+        return TOK_EINVAL;
+    }
+    return 0;
 }
 
 static int set_type(struct loader *l, const json_t *json)
@@ -414,101 +393,69 @@ static int set_type(struct loader *l, const json_t *json)
     return TOK_EINVAL;
 }
 
-static int find_unk(struct loader *l, const json_t *json, int32_t *ret)
+static int find_unk(struct loader *l, const json_t *options, int32_t *ret)
 {
+    const json_t *json = json_object_get(options, "unk_token");
+
     if (!json_is_string(json)) return refuse(l, "the model's \"unk_token\" should be a string");
     *ret = tok_vocab_find(&l->t->vocab, json_string_value(json), json_string_length(json));
     return 0;
 }
 
-static int set_bpe_option(struct loader *l, int which, const json_t *json)
+static bool is_given(const json_t *options, const char *name)
+{
+    const json_t *json = json_object_get(options, name);
+    return json && !json_is_null(json);
+}
+
+static int set_flag(struct loader *l, const json_t *options, const char *name, bool *ret)
+{
+    return tok_component_bool(options, name, &(bool){false}, ret, l->err, l->errlen);
+}
+
+static int set_bpe(struct loader *l, const json_t *options)
 {
     struct tok_bpe *b = &l->t->bpe;
 
-    switch (which) {
-    case UNK_TOKEN:
-        b->unk_id = -1;
-        b->has_unk = json && !json_is_null(json);
-        return b->has_unk ? find_unk(l, json, &b->unk_id) : 0;
-    case FUSE_UNK: return set_flag(l, option_names[which], json, &b->fuse_unk);
-    case BYTE_FALLBACK: return set_flag(l, option_names[which], json, &b->byte_fallback);
-    case IGNORE_MERGES: return set_flag(l, option_names[which], json, &b->ignore_merges);
-    case UNK_ID:
-    case MAX_CHARS: return 0;
-    default: return check_neutral(l, option_names[which], json);
-    }
+    b->unk_id = -1;
+    b->has_unk = is_given(options, "unk_token");
+    int rc = b->has_unk ? find_unk(l, options, &b->unk_id) : 0;
+    if (!rc) rc = set_flag(l, options, "fuse_unk", &b->fuse_unk);
+    if (!rc) rc = set_flag(l, options, "byte_fallback", &b->byte_fallback);
+    if (!rc) rc = set_flag(l, options, "ignore_merges", &b->ignore_merges);
+    return rc ? rc : check_neutral(l, options);
 }
 
-static int set_uint(struct loader *l, int which, const json_t *json, json_int_t max,
-                    json_int_t *ret)
-{
-    json_int_t value = json_integer_value(json);
-
-    *ret = value;
-    if (json_is_integer(json) && value >= 0 && value <= max) return 0;
-    snprintf(l->err, l->errlen, "the model's \"%s\" should be a whole number up to %lld",
-             option_names[which], (long long)max);
-    return TOK_EINVAL;
-}
-
-static int set_wordpiece_option(struct loader *l, int which, const json_t *json)
+static int set_wordpiece(struct loader *l, const json_t *options)
 {
     struct tok_wordpiece *w = &l->t->wordpiece;
-    json_int_t max = 0;
-    int rc = 0;
 
-    if (which == UNK_TOKEN) return find_unk(l, json, &w->unk_id);
-    if (which == MAX_CHARS) {
-        rc = set_uint(l, which, json, UINT32_MAX, &max);
-        w->max_chars = (uint32_t)max;
-    }
-    if (which != PREFIX) return rc;
-    if (!json_is_string(json)) return refuse(l, "the model's prefix should be a string");
-    w->prefix.s = malloc(json_string_length(json) + 1);
-    if (!w->prefix.s) return TOK_ENOMEM;
-    w->prefix.len = json_string_length(json);
-    memcpy(w->prefix.s, json_string_value(json), w->prefix.len);
-    return 0;
+    int rc = find_unk(l, options, &w->unk_id);
+    if (!rc)
+        rc = tok_component_uint(options, "max_input_chars_per_word", UINT32_MAX, &w->max_chars,
+                                l->err, l->errlen);
+    return rc ? rc
+              : tok_component_string(options, "continuing_subword_prefix", &w->prefix, l->err,
+                                     l->errlen);
 }
 
-static int set_unigram_option(struct loader *l, int which, const json_t *json)
+static int set_unigram(struct loader *l, const json_t *options)
 {
     struct tok_unigram *u = &l->t->unigram;
-    json_int_t id = -1;
-    int rc = 0;
+    uint32_t id = UINT32_MAX;
 
-    if (which == BYTE_FALLBACK) return set_flag(l, option_names[which], json, &u->byte_fallback);
-    if (which != UNK_ID) return 0;
-    if (json && !json_is_null(json)) rc = set_uint(l, which, json, TOK_MAX_IDS - 1, &id);
+    int rc = set_flag(l, options, "byte_fallback", &u->byte_fallback);
+    if (!rc && is_given(options, "unk_id"))
+        rc = tok_component_uint(options, "unk_id", TOK_MAX_IDS - 1, &id, l->err, l->errlen);
     u->unk_id = (int32_t)id;
     return rc;
 }
 
-static int set_option(struct loader *l, int which, const json_t *json)
+/* The parts that the model's type asks for are there, and no others. */
+static int check_parts(struct loader *l)
 {
-    if (which == TYPE) return set_type(l, json);
-    switch (l->t->model) {
-    case TOK_MODEL_WORDPIECE: return set_wordpiece_option(l, which, json);
-    case TOK_MODEL_UNIGRAM: return set_unigram_option(l, which, json);
-    case TOK_MODEL_BPE: break;
-    }
-    return set_bpe_option(l, which, json);
-}
+    bool unigram = l->t->model == TOK_MODEL_UNIGRAM, bpe = l->t->model == TOK_MODEL_BPE;
 
-static int set_options(struct loader *l)
-{
-    bool unigram, bpe;
-    int rc = 0;
-
-    for (int i = 0; i < N_OPTIONS && !rc; i++) {
-        json_t *json;
-        rc = parse_tree(l, option_names[i], &l->options[i], &json);
-        if (!rc) rc = set_option(l, i, json);
-        json_decref(json);
-    }
-    if (rc) return rc;
-    unigram = l->t->model == TOK_MODEL_UNIGRAM;
-    bpe = l->t->model == TOK_MODEL_BPE;
     if (!l->has_vocab) return refuse(l, "the model has no \"vocab\"");
     if (l->has_scores != unigram)
         return refuse(l, unigram ? "a Unigram model's \"vocab\" should be a list"
@@ -516,6 +463,26 @@ static int set_options(struct loader *l)
     if (l->has_merges != bpe)
         return refuse(l, bpe ? "the model has no \"merges\"" : "only BPE models have \"merges\"");
     return 0;
+}
+
+static int set_options(struct loader *l)
+{
+    static int (*const set[])(struct loader *, const json_t *) = {
+        [TOK_MODEL_BPE] = set_bpe,
+        [TOK_MODEL_WORDPIECE] = set_wordpiece,
+        [TOK_MODEL_UNIGRAM] = set_unigram,
+    };
+    json_t *options = json_object(), *json;
+    int rc = options ? 0 : TOK_ENOMEM;
+
+    for (int i = 0; i < N_OPTIONS && !rc; i++) {
+        rc = parse_tree(l, option_names[i], &l->options[i], &json);
+        if (json && json_object_set_new(options, option_names[i], json)) rc = TOK_ENOMEM;
+    }
+    if (!rc) rc = set_type(l, json_object_get(options, "type"));
+    if (!rc) rc = set[l->t->model](l, options);
+    json_decref(options);
+    return rc ? rc : check_parts(l);
 }
 
 static int prepare_model(struct loader *l)

@@ -91,7 +91,9 @@ static void wrong_files_are_refused_with_a_reason(void **state)
         {"{'model':{'type':'Unigram','unk_id':-1,'vocab':[['a',1]]}}", "unk_id"},
         {"{'model':{'type':'Unigram','byte_fallback':0,'vocab':[['a',1]]}}", "byte_fallback"},
         {"{'model':{'type':'WordPiece','vocab':[['a',1]]}}", "unk_token"},
-        {"{'model':{'type':'WordPiece','unk_token':'a','vocab':{'a':1}}}", "prefix"},
+        {"{'model':{'type':'WordPiece','unk_token':'a','max_input_chars_per_word':9,'"
+         "vocab':{'a':1}}}",
+         "prefix"},
         {"{'model':{'type':'WordPiece','unk_token':'a','continuing_subword_prefix':'','"
          "max_input_chars_per_word':-1,'vocab':{'a':1}}}",
          "max_input_chars_per_word"},
