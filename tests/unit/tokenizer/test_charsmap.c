@@ -97,6 +97,7 @@ static void clusters_are_replaced_as_a_whole(void **state)
         {"a" ACUTE, "X"},
         {"a" ACUTE ACUTE, "X"},
         {"a" ACUTE ACUTE ACUTE, "X" ACUTE ACUTE ACUTE},
+        {"a" ACUTE ZWJ, "X" ACUTE "J"}, /* 6 bytes: each character alone */
         {"b" ACUTE "c", "Zc"},
         {"b", "b"},
         {"b" ZWJ, "bJ"},

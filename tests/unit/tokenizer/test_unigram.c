@@ -45,6 +45,19 @@ static void ties_keep_the_first_way(void **state)
     tok_close(t);
 }
 
+/* Taking "b" as unknown costs -25 here, so "ab" is better than "a" and that. */
+static void an_unknown_character_costs_10_more_than_the_worst(void **state)
+{
+    struct tok *t = load_good("{" UNIGRAM("'unk_id':0,", "['a',5],['ab',-15]"));
+
+    (void)state;
+    REQUIRE_EQ_STR(encode(t, "ab", 0), "2");
+    tok_close(t);
+    t = load_good("{" UNIGRAM("'unk_id':0,", "['a',11],['ab',-15]"));
+    REQUIRE_EQ_STR(encode(t, "ab", 0), "1 0");
+    tok_close(t);
+}
+
 static void unknown_characters_become_bytes(void **state)
 {
     struct tok *t = load_good(
@@ -142,6 +155,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_largest_sum_counts),
         cmocka_unit_test(ties_keep_the_first_way),
+        cmocka_unit_test(an_unknown_character_costs_10_more_than_the_worst),
         cmocka_unit_test(unknown_characters_become_bytes),
         cmocka_unit_test(no_text_spells_a_special_token),
         cmocka_unit_test(an_unknown_token_that_is_missing_is_an_error_when_needed),
