@@ -11,6 +11,7 @@
 #include "server/api/read/json_memory.h"
 #include "server/api/read/messages_input.h"
 #include "server/api/write/cache_report.h"
+#include "server/api/write/dialects.h"
 #include "server/api/write/openai_json.h"
 #include "server/api/generate.h"
 #include "server/api/routes.h"
@@ -358,6 +359,16 @@ static int prepare(struct srv_gen *g, struct param_error *err)
     return make_prompt(g, err);
 }
 
+const struct srv_gen_dialect srv_write_messages = {
+    .stream_begin = stream_begin,
+    .stream_part = stream_part,
+    .stream_delta = stream_delta,
+    .stream_finish = stream_finish,
+    .stream_end = stream_end,
+    .stream_error = stream_error,
+    .tail = whole,
+};
+
 static const struct srv_gen_format format = {
     .endpoint = "messages",
     .input = "messages",
@@ -366,13 +377,7 @@ static const struct srv_gen_format format = {
     .fields = srv_fields_messages,
     .prepare = prepare,
     .one_choice = true,
-    .stream_begin = stream_begin,
-    .stream_part = stream_part,
-    .stream_delta = stream_delta,
-    .stream_finish = stream_finish,
-    .stream_end = stream_end,
-    .stream_error = stream_error,
-    .tail = whole,
+    .answer = &srv_write_messages,
 };
 
 static void handle(struct srv_request *req)

@@ -10,6 +10,7 @@
 #include "server/api/read/chat_input.h"
 #include "server/api/read/json_memory.h"
 #include "server/api/write/cache_report.h"
+#include "server/api/write/dialects.h"
 #include "server/api/write/call_ids.h"
 #include "server/api/write/openai_json.h"
 #include "server/api/read/responses_input.h"
@@ -699,6 +700,17 @@ static void stream_error(struct srv_gen *g, enum srv_error kind, const char *mes
     srv_gen_close_event(g, &e);
 }
 
+const struct srv_gen_dialect srv_write_responses = {
+    .stream_begin = stream_begin,
+    .stream_part = stream_part,
+    .stream_delta = stream_delta,
+    .stream_finish = stream_finish,
+    .stream_progress = stream_progress,
+    .stream_end = stream_end,
+    .stream_error = stream_error,
+    .tail = whole,
+};
+
 static const struct srv_gen_format format = {
     .endpoint = "responses",
     .input = "input",
@@ -708,14 +720,7 @@ static const struct srv_gen_format format = {
     .note = note_members,
     .one_choice = true,
     .prepare = make_prompt,
-    .stream_begin = stream_begin,
-    .stream_part = stream_part,
-    .stream_delta = stream_delta,
-    .stream_finish = stream_finish,
-    .stream_progress = stream_progress,
-    .stream_end = stream_end,
-    .stream_error = stream_error,
-    .tail = whole,
+    .answer = &srv_write_responses,
 };
 
 static void handle(struct srv_request *req)

@@ -82,18 +82,8 @@ struct gen_cursor {
     int picked[GEN_MAX_CHOICES]; /* of the prompt: which candidates are shown */
 };
 
-/* How one dialect reads a request and writes its answer. `text` ranges are valid UTF-8 and may be
- * empty. */
-struct srv_gen_format {
-    const char *endpoint;             /* for the access log and metrics */
-    const char *input;                /* the parameter that holds the prompt */
-    const char *id_prefix;            /* of the answer */
-    enum tools_dialect dialect;       /* how tools and reasoning are spelled */
-    const struct param_field *fields; /* besides the common ones */
-    bool one_choice;                  /* n must be 1 */
-    void (*note)(struct srv_gen *g);  /* notes members without effect; or NULL */
-    /* Checks the fields that were read and sets the prompts. Returns 0, or -1 with err. */
-    int (*prepare)(struct srv_gen *g, struct param_error *err);
+/* How a dialect writes its answer. `text` ranges are valid UTF-8 and may be empty. */
+struct srv_gen_dialect {
     /*
      * Of the two OpenAI dialects that write chunks, else NULL: the member "object" of a whole
      * answer and of a chunk. shows_tier: with the member "service_tier".
@@ -124,6 +114,20 @@ struct srv_gen_format {
     bool (*choice)(struct srv_gen *g, struct jw *w, struct gen_prompt *p, struct gen_choice *c,
                    struct gen_cursor *at);
     bool (*tail)(struct srv_gen *g, struct jw *w, struct gen_cursor *at);
+};
+
+/* How an endpoint reads its requests, and how it writes the answer. */
+struct srv_gen_format {
+    const char *endpoint;             /* for the access log and metrics */
+    const char *input;                /* the parameter that holds the prompt */
+    const char *id_prefix;            /* of the answer */
+    enum tools_dialect dialect;       /* how tools and reasoning are spelled */
+    const struct param_field *fields; /* besides the common ones */
+    bool one_choice;                  /* n must be 1 */
+    void (*note)(struct srv_gen *g);  /* notes members without effect; or NULL */
+    /* Checks the fields that were read and sets the prompts. Returns 0, or -1 with err. */
+    int (*prepare)(struct srv_gen *g, struct param_error *err);
+    const struct srv_gen_dialect *answer;
 };
 
 struct srv_gen {
@@ -183,7 +187,7 @@ struct gen_totals srv_gen_totals(const struct srv_gen *g);
 /* Returns true if the stream reports the steps of the prefill. */
 static inline bool srv_gen_reports_progress(const struct srv_gen *g)
 {
-    return g->params.return_progress && g->params.stream && g->format->stream_progress;
+    return g->params.return_progress && g->params.stream && g->format->answer->stream_progress;
 }
 
 /* Returns the largest number of tokens that a choice of the prompt can have. */

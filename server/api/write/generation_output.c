@@ -38,7 +38,7 @@ static void account(struct srv_gen *g)
 
 static void announce_part(struct srv_gen *g, struct gen_choice *c, int i, bool ended)
 {
-    if (g->format->stream_part) g->format->stream_part(g, c, &c->parts[i], ended);
+    if (g->format->answer->stream_part) g->format->answer->stream_part(g, c, &c->parts[i], ended);
     *(ended ? &c->n_parts_ended : &c->n_parts_begun) = i + 1;
 }
 
@@ -63,7 +63,7 @@ static void send_delta(struct srv_gen *g, const struct sending *s, const struct 
                        size_t to, int64_t token_to)
 {
     struct gen_choice *c = s->choice;
-    g->format->stream_delta(g, s->prompt, c, part, c->n_sent, to, c->n_shown, token_to);
+    g->format->answer->stream_delta(g, s->prompt, c, part, c->n_sent, to, c->n_shown, token_to);
     c->n_sent = to;
     c->n_shown = token_to;
 }
@@ -152,7 +152,7 @@ static void stream_choice(struct srv_gen *g, struct gen_prompt *p, struct gen_ch
         stream_new(g, p, c);
     }
     if (c->ended && !c->closed) {
-        g->format->stream_finish(g, p, c);
+        g->format->answer->stream_finish(g, p, c);
         c->closed = true;
     }
 }
@@ -173,7 +173,7 @@ static void open_stream(struct srv_gen *g)
     assert(!g->streaming && !g->pieces.begun);
     g->streaming = true;
     srv_stream_open(g->req);
-    if (g->format->stream_begin) g->format->stream_begin(g);
+    if (g->format->answer->stream_begin) g->format->answer->stream_begin(g);
 }
 
 static void send_progress(struct srv_gen *g, struct gen_prompt *p, struct gen_step step)
@@ -187,7 +187,7 @@ static void send_progress(struct srv_gen *g, struct gen_prompt *p, struct gen_st
     }
     if (t.n_done <= g->n_progress_sent) return; /* a later prompt's start, nothing of it cached */
     g->n_progress_sent = t.n_done;
-    g->format->stream_progress(g, &t);
+    g->format->answer->stream_progress(g, &t);
 }
 
 /*
@@ -253,14 +253,14 @@ static void begin_answer(struct srv_gen *g, struct buf *b)
     at->begun = true;
     jw_init(&at->w, b);
     pick(g, &g->prompts[0], at->picked);
-    if (g->format->head) g->format->head(g, &at->w);
+    if (g->format->answer->head) g->format->answer->head(g, &at->w);
 }
 
 /* Appends the next piece of the answer; returns true if that was the last. */
 static bool write_piece(void *ctx, struct buf *b)
 {
     struct srv_gen *g = ctx;
-    const struct srv_gen_format *f = g->format;
+    const struct srv_gen_dialect *f = g->format->answer;
     struct gen_cursor *at = &g->cursor;
     struct jw *w = &at->w;
     size_t end = b->len + PIECE_BYTES;
@@ -306,7 +306,7 @@ static bool end_answer(struct srv_gen *g)
     g->pieces.ctx = g;
     g->pieces.max_bytes = PIECE_BYTES_MAX;
     if (g->streaming)
-        g->format->stream_end(g); /* srv_request_done closes the stream */
+        g->format->answer->stream_end(g); /* srv_request_done closes the stream */
     else if (!g->pieces.begun && estimate_answer(g) <= WHOLE_BYTES)
         srv_pieces_reply_whole(g->req, &whole);
     else
@@ -323,7 +323,7 @@ static void fail(void *ctx, enum srv_error kind, const char *message)
     g->answered = true;
     if (g->jobs.n_submitted) srv_facts(g->req)->account.finish_reason = "error";
     if (g->streaming) {
-        g->format->stream_error(g, kind, message);
+        g->format->answer->stream_error(g, kind, message);
         srv_stream_close(g->req);
     } else {
         srv_reply_error(g->req, kind, NULL, "%s", message);

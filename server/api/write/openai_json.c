@@ -125,19 +125,20 @@ static void open_answer(struct srv_gen *g, struct jw *w, const char *object)
     jw_int(w, "created", g->created);
     jw_text(w, "model", g->model);
     jw_text(w, "system_fingerprint", g->served->fingerprint);
-    if (g->params.service_tier && g->format->shows_tier) jw_text(w, "service_tier", "default");
+    if (g->params.service_tier && g->format->answer->shows_tier)
+        jw_text(w, "service_tier", "default");
     jw_open(w, "choices", '[');
 }
 
 void srv_gen_open_answer(struct srv_gen *g, struct jw *w)
 {
-    open_answer(g, w, g->format->object);
+    open_answer(g, w, g->format->answer->object);
 }
 
 static void begin_chunk(struct srv_gen *g, struct gen_event *e)
 {
     srv_gen_begin_event(e, NULL);
-    open_answer(g, &e->w, g->format->chunk_object);
+    open_answer(g, &e->w, g->format->answer->chunk_object);
 }
 
 void srv_gen_begin_chunk(struct srv_gen *g, struct gen_event *e, int choice_index)

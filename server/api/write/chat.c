@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: MIT */
+/* The answers and events of chat completions; see dialects.h. */
+#include "server/api/write/dialects.h"
+
+#include <string.h>
+
+#include "server/api/write/openai_json.h"
+#include "server/config/config.h"
+
+/* ---- log-probabilities --------------------------------------------------------------------- */
+
+static void open_tokens(struct jw *w)
+{
+    jw_open(w, "logprobs", '{');
+    jw_open(w, "content", '[');
+}
+
+static void close_tokens(struct jw *w)
+{
+    jw_close(w);
+    jw_null(w, "refusal");
+    jw_close(w);
+}
+
+/* ---- whole answers ------------------------------------------------------------------------- */
+
+/* The next log-probabilities of a choice; returns true after the last. */
+static bool write_tokens_part(struct srv_gen *g, struct jw *w, const struct gen_choice *c,
+                              int64_t *at)
+{
+    int64_t from = *at, to;
+    bool last = srv_gen_next_tokens(srv_gen_shown_tokens(c), at, &to);
+    if (from == 0) open_tokens(w);
+    srv_gen_write_logprobs(g, w, c, -1, from, to);
+    if (last) close_tokens(w);
+    return last;
+}
+
+/* Reasoning goes by the names that the operator has chosen. */
+static const char *const *reasoning_names(const struct srv_gen *g)
+{
+    static const char *const names[] = {"reasoning_content", "reasoning", NULL};
+    const char *field = g->served->config->reasoning_field;
+    static const char *const first[] = {"reasoning_content", NULL};
+    return !strcmp(field, "both") ? names : !strcmp(field, "reasoning") ? names + 1 : first;
+}
+
+static void write_call(struct srv_gen *g, struct jw *w, const struct gen_choice *c, int i)
+{
+    jw_open(w, NULL, '{');
+    srv_gen_write_call_id(g, w, "id", c, &c->parts[i], "call_");
+    jw_text(w, "type", "function");
+    jw_open(w, "function", '{');
+    jw_text(w, "name", c->parts[i].name);
+    srv_gen_write_part(w, "arguments", c, i);
+    jw_close(w);
+    jw_close(w);
+}
+
+/* After the text of a message. */
+static void write_rest_of_message(struct srv_gen *g, struct jw *w, const struct gen_choice *c)
+{
+    int reasoning = choice_next_part(c, CHOICE_REASONING, 0);
+    int call = choice_next_part(c, CHOICE_CALL, 0);
+    jw_null(w, "refusal");
+    for (const char *const *name = reasoning_names(g); reasoning >= 0 && *name; name++)
+        srv_gen_write_part(w, *name, c, reasoning);
+    if (call < 0) return;
+    jw_open(w, "tool_calls", '[');
+    for (; call >= 0; call = choice_next_part(c, CHOICE_CALL, call + 1))
+        write_call(g, w, c, call);
+    jw_close(w);
+}
+
+static bool has_content(const struct gen_choice *c)
+{
+    int i = choice_next_part(c, CHOICE_CONTENT, 0);
+    return i >= 0 && choice_part_end(c, i) > c->parts[i].from;
+}
+
+static bool whole_choice(struct srv_gen *g, struct jw *w, struct gen_prompt *p,
+                         struct gen_choice *c, struct gen_cursor *at)
+{
+    enum { OPEN, TEXT, REST, TOKENS, END };
+    switch (at->part) {
+    case OPEN:
+        jw_open(w, NULL, '{');
+        jw_int(w, "index", at->choice);
+        jw_open(w, "message", '{');
+        jw_text(w, "role", "assistant");
+        at->part = c->n_calls > 0 && !has_content(c) ? REST : TEXT;
+        if (at->part == REST)
+            jw_null(w, "content");
+        else
+            jw_string_begin(w, "content");
+        return false;
+    case TEXT:
+        if (!srv_gen_write_kind_part(w, c, CHOICE_CONTENT, &at->at)) return false;
+        jw_string_end(w);
+        at->part = REST;
+        return false;
+    case REST:
+        write_rest_of_message(g, w, c);
+        jw_close(w);
+        at->part = TOKENS;
+        return false;
+    case TOKENS:
+        if (!g->params.want_logprobs)
+            jw_null(w, "logprobs");
+        else if (!write_tokens_part(g, w, c, &at->at))
+            return false;
+        at->part = END;
+        return false;
+    default:
+        jw_text(w, "finish_reason", c->finish_reason);
+        srv_gen_write_stop_reason(g, w, c);
+        if (g->params.return_token_ids) srv_gen_write_ids(w, "token_ids", c, 0, c->n_tokens);
+        jw_close(w);
+        return true;
+    }
+}
+
+static bool whole_tail(struct srv_gen *g, struct jw *w, struct gen_cursor *at)
+{
+    enum { OPEN, PROMPT };
+    const struct gen_prompt *p = &g->prompts[0];
+    if (at->part == OPEN) {
+        jw_close(w);
+        srv_gen_write_usage(g, w);
+        if (g->params.return_token_ids) jw_ints(w, "prompt_token_ids", p->ids, (size_t)p->n_ids);
+        at->part = PROMPT;
+        return false;
+    }
+    if (p->log.records && !srv_gen_write_prompt_logprobs_part(g, w, p, &at->at)) return false;
+    jw_close(w);
+    return true;
+}
+
+/* ---- stream -------------------------------------------------------------------------------- */
+
+/* A chunk up to the members of its delta. */
+static void begin_delta(struct srv_gen *g, struct gen_event *e, int index)
+{
+    srv_gen_begin_chunk(g, e, index);
+    jw_open(&e->w, "delta", '{');
+}
+
+/* Sends the first chunk of every choice, which names its role; the first has the prompt's ids. */
+static void stream_begin(struct srv_gen *g)
+{
+    const struct gen_prompt *p = &g->prompts[0];
+    for (int k = 0; k < g->n_choices; k++) {
+        struct gen_event e;
+        begin_delta(g, &e, k);
+        jw_text(&e.w, "role", "assistant");
+        jw_text(&e.w, "content", "");
+        jw_close(&e.w);
+        jw_null(&e.w, "logprobs");
+        jw_null(&e.w, "finish_reason");
+        srv_gen_close_choice(&e);
+        if (g->params.return_token_ids && k == 0)
+            jw_ints(&e.w, "prompt_token_ids", p->ids, (size_t)p->n_ids);
+        srv_gen_close_chunk(g, &e, p, 0);
+    }
+}
+
+/* A call's entry in a delta up to its function, which the caller fills. */
+static void open_call(struct jw *w, const struct srv_gen *g, const struct gen_choice *c,
+                      const struct choice_part *call, bool begins)
+{
+    jw_open(w, "tool_calls", '[');
+    jw_open(w, NULL, '{');
+    jw_int(w, "index", call->call);
+    if (begins) srv_gen_write_call_id(g, w, "id", c, call, "call_");
+    if (begins) jw_text(w, "type", "function");
+    jw_open(w, "function", '{');
+    if (begins) jw_text(w, "name", call->name);
+}
+
+static void close_call(struct jw *w)
+{
+    jw_close(w);
+    jw_close(w);
+    jw_close(w);
+}
+
+/* Only calls begin with an event of their own. */
+static void stream_part(struct srv_gen *g, struct gen_choice *c, const struct choice_part *part,
+                        bool ended)
+{
+    struct gen_event e;
+    if (part->kind != CHOICE_CALL || ended) return;
+    begin_delta(g, &e, c->index);
+    open_call(&e.w, g, c, part, true);
+    jw_text(&e.w, "arguments", "");
+    close_call(&e.w);
+    jw_close(&e.w);
+    jw_null(&e.w, "logprobs");
+    jw_null(&e.w, "finish_reason");
+    srv_gen_end_chunk(g, &e, &g->prompts[0], c->n_shown);
+}
+
+static void write_delta(struct srv_gen *g, struct jw *w, const struct gen_choice *c,
+                        const struct choice_part *part, size_t from, size_t to)
+{
+    enum choice_kind kind = part ? part->kind : CHOICE_CONTENT;
+    if (kind == CHOICE_CONTENT) srv_gen_write_text(w, "content", c, from, to);
+    if (kind == CHOICE_REASONING)
+        for (const char *const *name = reasoning_names(g); *name; name++)
+            srv_gen_write_text(w, *name, c, from, to);
+    if (kind != CHOICE_CALL) return;
+    open_call(w, g, c, part, false);
+    srv_gen_write_text(w, "arguments", c, from, to);
+    close_call(w);
+}
+
+static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c,
+                         const struct choice_part *part, size_t from, size_t to, int64_t token_from,
+                         int64_t token_to)
+{
+    struct gen_event e;
+    begin_delta(g, &e, c->index);
+    write_delta(g, &e.w, c, part, from, to);
+    jw_close(&e.w);
+    if (g->params.want_logprobs) {
+        open_tokens(&e.w);
+        srv_gen_write_logprobs(g, &e.w, c, -1, token_from,
+                               token_to < c->n_showable ? token_to : c->n_showable);
+        close_tokens(&e.w);
+    } else {
+        jw_null(&e.w, "logprobs");
+    }
+    jw_null(&e.w, "finish_reason");
+    if (g->params.return_token_ids) srv_gen_write_ids(&e.w, "token_ids", c, token_from, token_to);
+    srv_gen_end_chunk(g, &e, p, token_to);
+}
+
+static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
+{
+    struct gen_event e;
+    begin_delta(g, &e, c->index);
+    jw_close(&e.w);
+    jw_null(&e.w, "logprobs");
+    jw_text(&e.w, "finish_reason", c->finish_reason);
+    srv_gen_write_stop_reason(g, &e.w, c);
+    srv_gen_end_chunk(g, &e, p, c->n_tokens);
+}
+
+const struct srv_gen_dialect srv_write_chat = {
+    .object = "chat.completion",
+    .chunk_object = "chat.completion.chunk",
+    .shows_tier = true,
+    .stream_begin = stream_begin,
+    .stream_part = stream_part,
+    .stream_delta = stream_delta,
+    .stream_finish = stream_finish,
+    .stream_progress = srv_gen_progress_chunk,
+    .stream_end = srv_gen_last_chunk,
+    .stream_error = srv_gen_error_chunk,
+    .head = srv_gen_open_answer,
+    .choice = whole_choice,
+    .tail = whole_tail,
+};
