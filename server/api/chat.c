@@ -34,34 +34,23 @@ const struct param_field srv_fields_chat[] = {
     {0},
 };
 
-static int derive(struct srv_gen *g, struct param_error *err)
+static int prepare(struct srv_gen *g, struct param_error *err)
 {
     struct srv_gen_params *p = &g->params;
+    struct chat_input in = {
+        .body = &g->body,
+        .messages = p->messages,
+        .field = "messages",
+        .kwargs = p->chat_template_kwargs,
+        .add_generation_prompt = p->add_generation_prompt,
+        .continue_final_message = p->continue_final_message,
+    };
     if (p->top_logprobs > 0 && !p->logprobs_flag)
         return param_fail(err, SRV_ERR_INVALID_VALUE, "top_logprobs",
                           "'top_logprobs' is only allowed when 'logprobs' is true.");
     if (p->logprobs_flag) p->logprobs_count = p->top_logprobs > 0 ? p->top_logprobs : 0;
     p->want_logprobs = p->logprobs_flag;
-    return 0;
-}
-
-static int make_prompt(struct srv_gen *g, struct param_error *err)
-{
-    struct chat_input in = {
-        .body = &g->body,
-        .messages = g->params.messages,
-        .field = "messages",
-        .kwargs = g->params.chat_template_kwargs,
-        .add_generation_prompt = g->params.add_generation_prompt,
-        .continue_final_message = g->params.continue_final_message,
-        .tools = &g->tools,
-    };
     return chat_input_check_flags(g->body.root, err) || srv_gen_chat_prompt(g, &in, NULL, err);
-}
-
-static int prepare(struct srv_gen *g, struct param_error *err)
-{
-    return derive(g, err) || make_prompt(g, err) ? -1 : 0;
 }
 
 static const struct srv_gen_format format = {

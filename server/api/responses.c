@@ -5,14 +5,10 @@
  * ignored.
  */
 #include <string.h>
-#include <time.h>
 
 #include "server/api/read/chat_input.h"
 #include "server/api/read/json_memory.h"
-#include "server/api/write/cache_report.h"
 #include "server/api/write/dialects.h"
-#include "server/api/write/call_ids.h"
-#include "server/api/write/openai_json.h"
 #include "server/api/read/responses_input.h"
 #include "server/api/generate.h"
 #include "server/api/routes.h"
@@ -232,206 +228,7 @@ static int drop_oldest(struct srv_gen *g, json_t **messages, struct param_error 
     return 0;
 }
 
-/* ---- the prompt ---------------------------------------------------------------------------- */
-
-static int prompt_of(struct srv_gen *g, json_t **messages, struct param_error *err)
-{
-    if (chat_input_check(*messages, "input", err) || (is_auto(g) && drop_oldest(g, messages, err)))
-        return -1;
-    /* jansson leaves out what it cannot append when out of memory. */
-    if (srv_json_ran_out()) return param_no_memory(err);
-    struct chat_input in = {
-        .messages = *messages, .field = "input", .add_generation_prompt = true, .tools = &g->tools};
-    const char *first = g->params.extra ? "instructions" : NULL;
-    return srv_gen_chat_prompt(g, &in, first, err) || check_logprobs(g, err) ? -1 : 0;
-}
-
-static int make_prompt(struct srv_gen *g, struct param_error *err)
-{
-    if (check_fields(g, err)) return -1;
-    json_t *messages = responses_to_chat(g->params.extra, g->params.messages, err);
-    bool no_memory = srv_json_ran_out();
-    if (!messages && !no_memory) return -1;
-    int rc = no_memory ? param_no_memory(err) : prompt_of(g, &messages, err);
-    json_decref(messages);
-    return rc ? -1 : 0;
-}
-
-/* ---- the object ---------------------------------------------------------------------------- */
-
-static bool is_cut(const struct gen_choice *c)
-{
-    return c->finish_reason && !strcmp(c->finish_reason, "length");
-}
-
-/* The items of an answer are the parts of its text; without any it is one message. */
-static const struct gen_choice *answer(const struct srv_gen *g)
-{
-    return &g->prompts[0].choices[0];
-}
-
-static enum choice_kind kind_of(const struct gen_choice *c, int i)
-{
-    return i < c->n_parts ? c->parts[i].kind : CHOICE_CONTENT;
-}
-
-/* The text of an item up to `len` bytes of it. */
-static void write_item_text(struct jw *w, const char *name, const struct gen_choice *c, int i,
-                            bool whole)
-{
-    if (i < c->n_parts && whole)
-        srv_gen_write_part(w, name, c, i);
-    else
-        jw_text(w, name, "");
-}
-
-/* The member "logprobs" of tokens [from, to) in the text of item i. */
-static void write_logprobs(const struct srv_gen *g, struct jw *w, int i, int64_t from, int64_t to)
-{
-    jw_open(w, "logprobs", '[');
-    if (g->params.want_logprobs) srv_gen_write_logprobs(g, w, answer(g), i, from, to);
-    jw_close(w);
-}
-
-/* A content part of a message or of reasoning. */
-static void write_part(const struct srv_gen *g, struct jw *w, const char *name, int i, bool whole)
-{
-    const struct gen_choice *c = answer(g);
-    bool reasoning = kind_of(c, i) == CHOICE_REASONING;
-    jw_open(w, name, '{');
-    jw_text(w, "type", reasoning ? "reasoning_text" : "output_text");
-    write_item_text(w, "text", c, i, whole);
-    if (!reasoning) {
-        jw_open(w, "annotations", '[');
-        jw_close(w);
-        write_logprobs(g, w, i, 0, whole ? srv_gen_shown_tokens(c) : 0);
-    }
-    jw_close(w);
-}
-
-/* Ids of items: of a call the letters of its call_id, else those of the answer and a number. */
-static void write_item_id(const struct srv_gen *g, struct jw *w, const char *name,
-                          const struct gen_choice *c, int i)
-{
-    char id[80], number[16] = "";
-    if (kind_of(c, i) == CHOICE_CALL) {
-        char letters[SRV_CALL_ID_MAX];
-        srv_tools_call_id(&g->tools, srv_body_text(&g->body), c, &c->parts[i], "", letters);
-        snprintf(id, sizeof(id), "fc_%s", letters);
-    } else {
-        if (i > 0) snprintf(number, sizeof(number), "_%d", i);
-        snprintf(id, sizeof(id), "%s_%s%s", kind_of(c, i) == CHOICE_REASONING ? "rs" : "msg",
-                 srv_facts(g->req)->unique, number);
-    }
-    jw_text(w, name, id);
-}
-
-/* The name as the client knows it: with its namespace, if it has one. */
-static void write_call_name(const struct srv_gen *g, struct jw *w, const struct choice_part *call)
-{
-    const struct tools_place *place = tools_ask_place(&g->tools.ask, call->name);
-    jw_text(w, "name", place ? place->name : call->name);
-    if (place && place->space) jw_text(w, "namespace", place->space);
-}
-
-static void write_call(const struct srv_gen *g, struct jw *w, const struct gen_choice *c, int i,
-                       bool whole)
-{
-    srv_gen_write_call_id(g, w, "call_id", c, &c->parts[i], "call_");
-    write_call_name(g, w, &c->parts[i]);
-    write_item_text(w, "arguments", c, i, whole);
-}
-
-static const char *item_type(enum choice_kind kind)
-{
-    return kind == CHOICE_CALL        ? "function_call"
-           : kind == CHOICE_REASONING ? "reasoning"
-                                      : "message";
-}
-
-/* status: in_progress, without its text, completed or incomplete. */
-static void write_item(const struct srv_gen *g, struct jw *w, const char *name, int i,
-                       const char *status)
-{
-    const struct gen_choice *c = answer(g);
-    enum choice_kind kind = kind_of(c, i);
-    bool whole = strcmp(status, "in_progress") != 0;
-    jw_open(w, name, '{');
-    jw_text(w, "type", item_type(kind));
-    write_item_id(g, w, "id", c, i);
-    if (kind == CHOICE_CONTENT) jw_text(w, "role", "assistant");
-    if (kind == CHOICE_REASONING) {
-        jw_open(w, "summary", '[');
-        jw_close(w);
-    }
-    if (kind == CHOICE_CALL) {
-        write_call(g, w, c, i, whole);
-    } else {
-        jw_open(w, "content", '[');
-        if (whole) write_part(g, w, NULL, i, true);
-        jw_close(w);
-    }
-    jw_text(w, "status", status);
-    jw_close(w);
-}
-
-/* A stop string may have taken all text of the last part. */
-static bool is_shown(const struct gen_choice *c, int i)
-{
-    return c->parts[i].kind == CHOICE_CALL || choice_part_end(c, i) > c->parts[i].from;
-}
-
-/* Only the last item can have been cut. */
-static const char *item_status(const struct gen_choice *c, int i)
-{
-    bool cut = is_cut(c) && i + 1 >= c->n_parts;
-    if (cut && i < c->n_parts && c->parts[i].kind == CHOICE_CALL) cut = !c->parts[i].complete;
-    return cut ? "incomplete" : "completed";
-}
-
-static void write_output(const struct srv_gen *g, struct jw *w)
-{
-    const struct gen_choice *c = answer(g);
-    bool empty = true;
-    for (int i = 0; i < c->n_parts; i++) {
-        if (!is_shown(c, i)) continue;
-        write_item(g, w, NULL, i, item_status(c, i));
-        empty = false;
-    }
-    if (empty) write_item(g, w, NULL, 0, item_status(c, 0));
-}
-
-static void write_usage(struct srv_gen *g, struct jw *w)
-{
-    struct gen_totals t = srv_gen_totals(g);
-    jw_open(w, "usage", '{');
-    jw_int(w, "input_tokens", t.n_prompt);
-    jw_open(w, "input_tokens_details", '{');
-    jw_int(w, "cached_tokens", t.n_cached);
-    jw_int(w, "cache_write_tokens", t.n_written);
-    jw_close(w);
-    srv_cache_write_report(g, w);
-    jw_int(w, "output_tokens", t.n_completion);
-    jw_open(w, "output_tokens_details", '{');
-    jw_int(w, "reasoning_tokens", t.n_reasoning);
-    jw_close(w);
-    jw_int(w, "total_tokens", t.n_prompt + t.n_completion);
-    jw_close(w);
-}
-
-/* Returns true if the member is there and not null. */
-static bool is_sent(const struct srv_span *member)
-{
-    return member->text && member->text[0] != 'n';
-}
-
-static void write_count_or_null(struct jw *w, const char *name, int64_t n)
-{
-    if (n >= 0)
-        jw_int(w, name, n);
-    else
-        jw_null(w, name);
-}
+/* ---- what an answer repeats ---------------------------------------------------------------- */
 
 /* A tool as sent; of a function, what was left out is null, as the Open Responses schema wants. */
 static void write_tool(struct jw *w, const json_t *tool, struct srv_span text)
@@ -448,268 +245,61 @@ static void write_tool(struct jw *w, const json_t *tool, struct srv_span text)
     buf_finish(&b);
 }
 
-static void write_tools(const struct srv_gen *g, struct jw *w)
+static int write_tools(const struct srv_gen *g, struct srv_span *ret)
 {
     const json_t *tools = json_object_get(g->body.root, "tools");
-    jw_open(w, "tools", '[');
+    struct buf b;
+    struct jw w;
+    buf_init(&b, 2 * TOOLS_TEXT_MAX);
+    jw_init(&w, &b);
+    jw_open(&w, NULL, '[');
     for (size_t i = 0; i < json_array_size(tools); i++)
-        write_tool(w, json_array_get(tools, i), srv_body_span(&g->body, json_array_get(tools, i)));
-    jw_close(w);
+        write_tool(&w, json_array_get(tools, i), srv_body_span(&g->body, json_array_get(tools, i)));
+    jw_close(&w);
+    jw_end(&w);
+    *ret = (struct srv_span){b.failed ? NULL : srv_request_copy(g->req, b.data, b.len), b.len};
+    buf_finish(&b);
+    return ret->text ? 0 : -1;
 }
 
-/* The members that repeat the request or show what is not supported. */
-static void write_request(struct srv_gen *g, struct jw *w)
+static int make_echo(struct srv_gen *g, struct param_error *err)
 {
-    static const char free_text[] = "{\"type\":\"text\"}";
-    const struct srv_span *format = &g->guide.ask.format;
-    const struct tools_ask *ask = &g->tools.ask;
-    jw_bool(w, "parallel_tool_calls", ask->parallel);
-    jw_null(w, "previous_response_id");
-    jw_open(w, "reasoning", '{');
-    jw_text(w, "effort", g->tools.effort);
-    jw_null(w, "summary");
-    jw_close(w);
-    jw_bool(w, "store", false);
-    jw_bool(w, "background", false);
-    jw_text(w, "service_tier", "default");
-    write_count_or_null(w, "max_tool_calls", g->params.max_tool_calls);
-    jw_number(w, "temperature", g->params.given.temperature);
-    jw_number(w, "presence_penalty", g->params.given.presence_penalty);
-    jw_number(w, "frequency_penalty", g->params.given.frequency_penalty);
-    jw_int(w, "top_logprobs", g->params.top_logprobs > 0 ? g->params.top_logprobs : 0);
-    jw_text(w, "user", g->params.user);
-    jw_text(w, "safety_identifier", g->params.safety_identifier);
-    jw_text(w, "prompt_cache_key", g->params.prompt_cache_key);
-    const char *retention =
-        json_string_value(json_object_get(g->body.root, "prompt_cache_retention"));
-    if (retention) jw_text(w, "prompt_cache_retention", retention);
-    jw_open(w, "text", '{');
-    if (format->text)
-        jw_json(w, "format", format->text, format->len);
-    else
-        jw_json(w, "format", free_text, strlen(free_text));
-    jw_close(w);
-    if (is_sent(&ask->choice_text))
-        jw_json(w, "tool_choice", ask->choice_text.text, ask->choice_text.len);
-    else
-        jw_text(w, "tool_choice", "auto");
-    write_tools(g, w);
-    jw_number(w, "top_p", g->params.given.top_p);
-    jw_text(w, "truncation", is_auto(g) ? "auto" : "disabled");
-    const json_t *sent = json_object_get(g->body.root, "metadata");
-    struct srv_span metadata = {"{}", 2};
-    if (json_is_object(sent)) metadata = srv_body_span(&g->body, sent);
-    jw_json(w, "metadata", metadata.text, metadata.len);
+    struct response_echo *e = g->dialect = srv_request_alloc(g->req, sizeof(*e));
+    const json_t *root = g->body.root, *metadata = json_object_get(root, "metadata");
+    if (!e || write_tools(g, &e->tools)) return param_no_memory(err);
+    e->metadata = (struct srv_span){"{}", 2};
+    if (json_is_object(metadata)) e->metadata = srv_body_span(&g->body, metadata);
+    e->instructions =
+        (struct srv_span){json_string_value(g->params.extra), json_string_length(g->params.extra)};
+    e->prompt_cache_retention = json_string_value(json_object_get(root, "prompt_cache_retention"));
+    e->truncation = is_auto(g) ? "auto" : "disabled";
+    return 0;
 }
 
-static void write_incomplete(struct jw *w, const char *status)
+/* ---- the prompt ---------------------------------------------------------------------------- */
+
+static int prompt_of(struct srv_gen *g, json_t **messages, struct param_error *err)
 {
-    if (strcmp(status, "incomplete") != 0) {
-        jw_null(w, "incomplete_details");
-        return;
-    }
-    jw_open(w, "incomplete_details", '{');
-    jw_text(w, "reason", "max_output_tokens");
-    jw_close(w);
+    if (chat_input_check(*messages, "input", err) || (is_auto(g) && drop_oldest(g, messages, err)))
+        return -1;
+    /* jansson leaves out what it cannot append when out of memory. */
+    if (srv_json_ran_out()) return param_no_memory(err);
+    struct chat_input in = {
+        .messages = *messages, .field = "input", .add_generation_prompt = true, .tools = &g->tools};
+    const char *first = g->params.extra ? "instructions" : NULL;
+    return srv_gen_chat_prompt(g, &in, first, err) || check_logprobs(g, err) ? -1 : 0;
 }
 
-/* status: in_progress, completed or incomplete. */
-static void write_response(struct srv_gen *g, struct jw *w, const char *name, const char *status)
+static int make_prompt(struct srv_gen *g, struct param_error *err)
 {
-    bool over = strcmp(status, "in_progress") != 0;
-    const json_t *instructions = g->params.extra;
-    jw_open(w, name, '{');
-    jw_text(w, "id", g->id);
-    jw_text(w, "object", "response");
-    jw_int(w, "created_at", g->created);
-    write_count_or_null(w, "completed_at", strcmp(status, "completed") ? -1 : (int64_t)time(NULL));
-    jw_text(w, "status", status);
-    jw_null(w, "error");
-    write_incomplete(w, status);
-    if (instructions)
-        jw_string(w, "instructions", json_string_value(instructions),
-                  json_string_length(instructions));
-    else
-        jw_null(w, "instructions");
-    write_count_or_null(w, "max_output_tokens", g->params.max_completion_tokens);
-    jw_text(w, "model", g->model);
-    jw_open(w, "output", '[');
-    if (over) write_output(g, w);
-    jw_close(w);
-    write_request(g, w);
-    if (over) {
-        write_usage(g, w);
-        srv_gen_write_timings(g, w);
-    } else {
-        jw_null(w, "usage");
-    }
-    jw_close(w);
+    if (check_fields(g, err) || make_echo(g, err)) return -1;
+    json_t *messages = responses_to_chat(g->params.extra, g->params.messages, err);
+    bool no_memory = srv_json_ran_out();
+    if (!messages && !no_memory) return -1;
+    int rc = no_memory ? param_no_memory(err) : prompt_of(g, &messages, err);
+    json_decref(messages);
+    return rc ? -1 : 0;
 }
-
-static const char *final_status(const struct srv_gen *g)
-{
-    return is_cut(&g->prompts[0].choices[0]) ? "incomplete" : "completed";
-}
-
-static bool whole(struct srv_gen *g, struct jw *w, struct gen_cursor *at)
-{
-    write_response(g, w, NULL, final_status(g));
-    return true;
-}
-
-/* ---- stream -------------------------------------------------------------------------------- */
-
-/* The caller adds members to the event and sends it. */
-static void begin(struct srv_gen *g, struct gen_event *e, const char *name)
-{
-    srv_gen_begin_typed_event(e, name);
-    jw_int(&e->w, "sequence_number", g->sequence++);
-}
-
-static void send_response(struct srv_gen *g, const char *name, const char *status)
-{
-    struct gen_event e;
-    begin(g, &e, name);
-    write_response(g, &e.w, "response", status);
-    srv_gen_close_event(g, &e);
-}
-
-static void send_item(struct srv_gen *g, const char *name, int i, const char *status)
-{
-    struct gen_event e;
-    begin(g, &e, name);
-    jw_int(&e.w, "output_index", i);
-    write_item(g, &e.w, "item", i, status);
-    srv_gen_close_event(g, &e);
-}
-
-/* Begins an event about the text or the arguments of an item. */
-static void begin_in_item(struct srv_gen *g, struct gen_event *e, const char *name, int i)
-{
-    begin(g, e, name);
-    write_item_id(g, &e->w, "item_id", answer(g), i);
-    jw_int(&e->w, "output_index", i);
-    if (kind_of(answer(g), i) != CHOICE_CALL) jw_int(&e->w, "content_index", 0);
-}
-
-static void send_part(struct srv_gen *g, const char *name, int i, bool whole)
-{
-    struct gen_event e;
-    begin_in_item(g, &e, name, i);
-    write_part(g, &e.w, "part", i, whole);
-    srv_gen_close_event(g, &e);
-}
-
-/* Names of the events of a kind's text. */
-static const struct {
-    const char *delta, *done, *member;
-} text_events[] = {
-    [CHOICE_CONTENT] = {"response.output_text.delta", "response.output_text.done", "text"},
-    [CHOICE_REASONING] = {"response.reasoning_text.delta", "response.reasoning_text.done", "text"},
-    [CHOICE_CALL] = {"response.function_call_arguments.delta",
-                     "response.function_call_arguments.done", "arguments"},
-};
-
-/* Ends an event about text of item i, that of tokens [from, to). */
-static void end_text_event(struct srv_gen *g, struct gen_event *e, int i, int64_t from, int64_t to)
-{
-    if (kind_of(answer(g), i) == CHOICE_CONTENT) write_logprobs(g, &e->w, i, from, to);
-    srv_gen_close_event(g, e);
-}
-
-static void begin_item(struct srv_gen *g, int i)
-{
-    send_item(g, "response.output_item.added", i, "in_progress");
-    if (kind_of(answer(g), i) != CHOICE_CALL) send_part(g, "response.content_part.added", i, false);
-}
-
-static void end_item(struct srv_gen *g, int i)
-{
-    const struct gen_choice *c = answer(g);
-    enum choice_kind kind = kind_of(c, i);
-    struct gen_event e;
-    begin_in_item(g, &e, text_events[kind].done, i);
-    if (kind == CHOICE_CALL) write_call_name(g, &e.w, &c->parts[i]);
-    write_item_text(&e.w, text_events[kind].member, c, i, true);
-    end_text_event(g, &e, i, 0, srv_gen_shown_tokens(c));
-    if (kind != CHOICE_CALL) send_part(g, "response.content_part.done", i, true);
-    send_item(g, "response.output_item.done", i, item_status(c, i));
-}
-
-static void stream_begin(struct srv_gen *g)
-{
-    send_response(g, "response.created", "in_progress");
-    send_response(g, "response.in_progress", "in_progress");
-}
-
-static void stream_part(struct srv_gen *g, struct gen_choice *c, const struct choice_part *part,
-                        bool ended)
-{
-    if (ended)
-        end_item(g, (int)(part - c->parts));
-    else
-        begin_item(g, (int)(part - c->parts));
-}
-
-static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c,
-                         const struct choice_part *part, size_t from, size_t to, int64_t token_from,
-                         int64_t token_to)
-{
-    struct gen_event e;
-    if (!part) return;
-    int i = (int)(part - c->parts);
-    begin_in_item(g, &e, text_events[part->kind].delta, i);
-    srv_gen_write_text(&e.w, "delta", c, from, to);
-    if (g->params.timings_per_token) srv_gen_write_timings(g, &e.w);
-    end_text_event(g, &e, i, token_from, token_to < c->n_showable ? token_to : c->n_showable);
-}
-
-static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
-{
-    if (c->n_parts_begun > 0) return;
-    begin_item(g, 0);
-    end_item(g, 0);
-}
-
-/* Reports the progress in an event that every client knows, with one more member. */
-static void stream_progress(struct srv_gen *g, const struct gen_progress *progress)
-{
-    struct gen_event e;
-    begin(g, &e, "response.in_progress");
-    write_response(g, &e.w, "response", "in_progress");
-    srv_gen_write_progress(&e.w, progress);
-    srv_gen_close_event(g, &e);
-}
-
-static void stream_end(struct srv_gen *g)
-{
-    const char *status = final_status(g);
-    send_response(g, strcmp(status, "completed") ? "response.incomplete" : "response.completed",
-                  status);
-}
-
-static void stream_error(struct srv_gen *g, enum srv_error kind, const char *message)
-{
-    struct gen_event e;
-    begin(g, &e, "error");
-    jw_text(&e.w, "code", srv_error_code(kind));
-    jw_text(&e.w, "message", message);
-    jw_null(&e.w, "param");
-    const char *trace_parent = srv_facts(g->req)->trace_parent;
-    if (*trace_parent) jw_text(&e.w, "traceparent", trace_parent);
-    srv_gen_close_event(g, &e);
-}
-
-const struct srv_gen_dialect srv_write_responses = {
-    .stream_begin = stream_begin,
-    .stream_part = stream_part,
-    .stream_delta = stream_delta,
-    .stream_finish = stream_finish,
-    .stream_progress = stream_progress,
-    .stream_end = stream_end,
-    .stream_error = stream_error,
-    .tail = whole,
-};
 
 static const struct srv_gen_format format = {
     .endpoint = "responses",
