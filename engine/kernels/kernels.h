@@ -68,7 +68,7 @@ enum kern_wfmt {
 enum { KERN_B12_MAX_K = 16383 * KERN_GROUP };
 enum kern_afmt { KERN_A_F32, KERN_A_BF16, KERN_A_I8, KERN_A_COUNT };
 /* Activations of a gated feed-forward layer. */
-enum kern_act { KERN_ACT_SILU, KERN_ACT_GELU_TANH, KERN_ACT_COUNT };
+enum kern_act { KERN_ACT_SILU, KERN_ACT_GELU_TANH, KERN_ACT_GELU, KERN_ACT_COUNT };
 /* Numbers in the KV cache. I8: int8 with a scale per position and 32 dims, see kv_int8.h. */
 enum kern_kvfmt { KERN_KV_F32, KERN_KV_BF16, KERN_KV_I8, KERN_KV_COUNT };
 /* Element types of files, little-endian. */
@@ -198,6 +198,12 @@ struct kern {
     void (*rmsnorm)(const float *x, const float *w, float *o, int n, float eps);
 
     /*
+     * o[i] = (x[i] - mean) / sqrt(mean((x - mean)^2) + eps) * w[i] + b[i], the mean first; b NULL:
+     * no b[i]. The sums in a fixed order of n alone. o may be x.
+     */
+    void (*layernorm)(const float *x, const float *w, const float *b, float *o, int n, float eps);
+
+    /*
      * Rotates one head in place, halves apart (Hugging Face's layout): pairs (i, i + d/2); cos and
      * sin [d/2].
      */
@@ -205,7 +211,7 @@ struct kern {
 
     /*
      * o[i] = act(g[i]) * u[i]; o may be g. GELU_TANH is the approximation by tanh:
-     * x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))).
+     * x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))); GELU is x / 2 * (1 + erf(x / sqrt(2))).
      */
     void (*glu[KERN_ACT_COUNT])(const float *g, const float *u, float *o, int n);
 

@@ -65,8 +65,9 @@ DEFINE_INT_MATMUL(matmul_i8_i4, INT_CASE_I4)
         .matmul[KERN_A_F32][KERN_W_B12] = matmul_f32_b12,                                          \
         .matmul[KERN_A_F32][KERN_W_F16] = matmul_f32_f16,                                          \
         .rmsnorm = rmsnorm,                                                                        \
+        .layernorm = layernorm,                                                                    \
         .rope = rope,                                                                              \
-        .glu = {silu_mul, gelu_tanh_mul},                                                          \
+        .glu = {silu_mul, gelu_tanh_mul, gelu_mul},                                                \
         .softcap = softcap,                                                                        \
         .add = add,                                                                                \
         .softmax_keys = softmax_keys,                                                              \

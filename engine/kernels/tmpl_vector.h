@@ -80,6 +80,33 @@ static void rmsnorm(const float *x, const float *w, float *o, int n, float eps)
     }
 }
 
+/* x - mean, 0 behind the n elements. */
+INLINE vf centred_part(const float *x, int n, vf mean)
+{
+    vf v = vf_sub(vf_load_part(x, n), mean);
+    return n < VN ? vf_select(vm_range(0, 0, n), v, vf_set1(0.0f)) : v;
+}
+
+static void layernorm(const float *x, const float *w, const float *b, float *o, int n, float eps)
+{
+    vf sum[2] = {vf_set1(0.0f), vf_set1(0.0f)}, squares[2] = {sum[0], sum[0]};
+    for (int i = 0, j = 0; i < n; i += VN, j = !j)
+        sum[j] = vf_add(sum[j], vf_load_part(x + i, elements_at(i, n)));
+    vf mean = vf_set1(vf_sum(vf_add(sum[0], sum[1])) / (float)n);
+    for (int i = 0, j = 0; i < n; i += VN, j = !j) {
+        vf v = centred_part(x + i, elements_at(i, n), mean);
+        squares[j] = vf_fma(v, v, squares[j]);
+    }
+    float total = vf_sum(vf_add(squares[0], squares[1]));
+    vf inv = vf_set1(1.0f / sqrtf(total / (float)n + eps));
+    for (int i = 0; i < n; i += VN) {
+        int m = elements_at(i, n);
+        vf v = vf_mul(centred_part(x + i, m, mean), inv), bias = vf_set1(0.0f);
+        if (b) bias = vf_load_part(b + i, m);
+        vf_store_part(o + i, m, vf_fma(v, vf_load_part(w + i, m), bias));
+    }
+}
+
 static void rope(float *x, const float *cos, const float *sin, int d)
 {
     float *y = x + d / 2;
@@ -117,6 +144,33 @@ static void gelu_tanh_mul(const float *g, const float *u, float *o, int n)
         vf y = vf_fma(cube, vf_set1(0.044715f), x);
         vf e = vf_exp(vf_mul(y, vf_set1(-1.5957691216f)));
         vf_store_part(o + i, m, vf_mul(vf_div(x, vf_add(one, e)), vf_load_part(u + i, m)));
+    }
+}
+
+/* See normal_share in ref.c. NaN stays NaN: it is not greater. */
+INLINE vf vf_normal_share(vf x)
+{
+    vf one = vf_set1(1.0f), size = vf_max(x, vf_sub(vf_set1(0.0f), x));
+    vf t = vf_div(one, vf_fma(vf_set1(0x1.21a186p-2f), size, one));
+    vf q = vf_fma(vf_set1(0x1.4b932p-6f), t, vf_set1(-0x1.178b7p-4f));
+    q = vf_fma(q, t, vf_set1(0x1.374522p-5f));
+    q = vf_fma(q, t, vf_set1(0x1.8e3d68p-5f));
+    q = vf_fma(q, t, vf_set1(0x1.2c1cbcp-5f));
+    q = vf_fma(q, t, vf_set1(0x1.91cffcp-4f));
+    q = vf_fma(q, t, vf_set1(0x1.9bf926p-4f));
+    q = vf_fma(q, t, vf_set1(0x1.cff7dcp-4f));
+    q = vf_fma(q, t, vf_set1(0x1.ce1612p-4f));
+    vf e = vf_exp(vf_mul(vf_mul(x, x), vf_set1(-0.5f)));
+    vf beyond = vf_mul(e, vf_mul(q, t));
+    return vf_select(vm_greater(x, vf_set1(0.0f)), vf_sub(one, beyond), beyond);
+}
+
+static void gelu_mul(const float *g, const float *u, float *o, int n)
+{
+    for (int i = 0; i < n; i += VN) {
+        int m = elements_at(i, n);
+        vf x = vf_load_part(g + i, m);
+        vf_store_part(o + i, m, vf_mul(vf_mul(x, vf_normal_share(x)), vf_load_part(u + i, m)));
     }
 }
 

@@ -740,6 +740,16 @@ static void check_elementwise(int n)
     cand->rmsnorm(v.o, v.y, v.o, n, 1e-6f);
     vectors_destroy(&v, "rmsnorm in place", 2e-6, 0);
 
+    v = vectors_create(n);
+    ref->layernorm(v.x, v.y, v.x, v.want, n, 1e-5f);
+    cand->layernorm(v.x, v.y, v.x, v.o, n, 1e-5f);
+    vectors_destroy(&v, "layernorm", 4e-5, 1e-5);
+
+    v = vectors_create(n); /* in place, no bias */
+    ref->layernorm(v.want, v.y, NULL, v.want, n, 1e-12f);
+    cand->layernorm(v.o, v.y, NULL, v.o, n, 1e-12f);
+    vectors_destroy(&v, "layernorm in place", 4e-5, 1e-5);
+
     for (int act = 0; act < KERN_ACT_COUNT; act++) {
         /* in gelu's tail a rounding of exp's argument, up to 80, counts as often */
         double rel = act == KERN_ACT_SILU ? 1e-6 : 1e-5;
@@ -882,21 +892,25 @@ static void check_softmax_pack(void)
 static void check_against_libm(void)
 {
     enum { N = 2001 };
-    float x[N], one[N], o[N], cap[N];
-    double gelu = 0, tanhs = 0;
+    float x[N], one[N], o[N], cap[N], erfs[N];
+    double gelu = 0, tanhs = 0, gelu_erf = 0;
     for (int i = 0; i < N; i++) {
         x[i] = cap[i] = (float)(i - N / 2) * 0.008f;
         one[i] = 1.0f;
     }
     cand->glu[KERN_ACT_GELU_TANH](x, one, o, N);
     cand->softcap(cap, N, 0.5f, 2.0f);
+    cand->glu[KERN_ACT_GELU](x, one, erfs, N);
     for (int i = 0; i < N; i++) {
         double v = (double)x[i], y = 0.7978845608028654 * (v + 0.044715 * v * v * v);
         gelu = fmax(gelu, fabs((double)o[i] - v / 2 * (1 + tanh(y))));
-        double want = 2 * tanh(v / 4);
+        double want = 2 * tanh(v / 4), share = v * erfc(-v / sqrt(2)) / 2;
+        double off = fabs((double)erfs[i] - share) / (fabs(share) + 1e-30);
+        gelu_erf = fmax(gelu_erf, off / (1 + v * v));
         if (want != 0) tanhs = fmax(tanhs, fabs((double)cap[i] - want) / fabs(want));
     }
     check(gelu < 1e-6, "gelu by tanh", "off by %g", gelu);
+    check(gelu_erf < 5e-7, "gelu by erf", "relative error %g per unit of x^2", gelu_erf);
     check(tanhs < 6e-7, "softcap", "relative error %g", tanhs);
     float edge[3] = {NAN, INFINITY, -INFINITY};
     cand->softcap(edge, 3, 1.0f, 30.0f);
