@@ -63,10 +63,12 @@ struct eng_params {
     const char *kv_dtype;      /* "auto" (default: f32 on exact, else bf16), "f32", "bf16", "int8";
                                 * ENG_EUNSUPPORTED if the path does not have it */
     int n_threads;             /* 0: usable cores (affinity and cgroup quota) */
-    int n_parallel;            /* sequences running at once; 0: 4 */
+    int n_parallel;            /* sequences running at once; 0: 4. An encoder reads up to 64 texts
+                                * in a step, whatever this says */
     int64_t ctx_tokens;        /* tokens per sequence; 0: the model's, or fewer if memory is too
-                                * small */
-    int chunk_tokens;          /* prompt rows per step; 0: 128 */
+                                * small; of an encoder at most 2048 */
+    int chunk_tokens;          /* prompt rows per step; 0: 128. Of an encoder the longest text,
+                                * but at least 1024 */
     int64_t memory_bytes;      /* budget for everything; 0: the cgroup limit or physical memory */
     int64_t kv_bytes;          /* KV cache budget; 0: n_parallel x context, as memory allows */
     int64_t caller_bytes;      /* memory that the caller needs itself, counted in the plan, */
@@ -428,6 +430,8 @@ struct eng_job_params {
     int n_prompt_logprobs; /* -1: none; such a job reads no cached pages */
     bool want_logits;
     bool want_pooled;   /* prompt only; max_tokens must be 0 and n_choices 1 */
+    int64_t n_first;    /* of a pair of texts: tokens of the first; 0: one text. Encoders with
+                         * token types read it */
     int64_t n_unpooled; /* tokens at the start that means and maxima leave out; not all */
     bool want_progress;
     bool no_cache;              /* does not read or fill the prefix cache */

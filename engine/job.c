@@ -94,6 +94,11 @@ static int check_params(const struct eng_job_params *p, const struct job_limits 
                  (long long)p->max_tokens, p->n_choices);
         return ENG_EINVAL;
     }
+    if (p->n_first < 0 || p->n_first > p->n_prompt) {
+        snprintf(err, errlen, "n_first is %lld but must be in 0 to %lld", (long long)p->n_first,
+                 (long long)p->n_prompt);
+        return ENG_EINVAL;
+    }
     if (p->n_unpooled < 0 || p->n_unpooled >= p->n_prompt) {
         snprintf(err, errlen, "n_unpooled is %lld but must be in 0 to %lld",
                  (long long)p->n_unpooled, (long long)p->n_prompt - 1);

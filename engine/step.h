@@ -20,6 +20,7 @@ struct fwd_segment {
     uint8_t *const *pages; /* data of page i of the sequence: positions 32 i .. 32 i + 31; covers
                               pos0 + n_tokens */
     enum fwd_want want;
+    int n_first; /* with token types: tokens of the first type; the others have the second */
     /*
      * NULL, or [d_model]: the state of the text's pooling, which the segments of a text from its
      * first one on pass on; what is there before position 0 does not matter.

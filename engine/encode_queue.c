@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: MIT */
+/* See encode_queue.h. */
+#include "engine/encode_queue.h"
+
+#include <assert.h>
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/os_error.h"
+#include "engine/job.h"
+#include "engine/job_queue.h"
+#include "engine/kv.h"
+#include "engine/pool.h"
+#include "engine/turns.h"
+
+enum {
+    SHARED_STEP_US = 10000, /* of a step while another engine waits for its turn */
+    URGENT_STEP_US = 5000,  /* while urgent texts keep coming beside others */
+    URGENT_FOR_US = 1000000,
+    MIN_ROWS = 64, /* of a step, whatever the time: fewer cost more each */
+};
+
+struct encode_queue {
+    struct encode_params p;
+    struct job_limits limits;
+    atomic_uint_fast64_t n_submitted;
+    atomic_bool closing;
+    pthread_t thread;
+    bool has_lock, has_wake, has_thread;
+
+    /* the scheduler's thread */
+    struct eng_job **jobs;    /* [max_texts]: of the step */
+    struct fwd_segment *segs; /* [max_texts] */
+    float *pools;             /* [max_texts][d_model] */
+    int n_texts;
+    double row_us;      /* running mean */
+    bool shared;        /* another engine waited at the end of the last step */
+    uint64_t urgent_us; /* when a text last went before waiting ones of a lower priority */
+
+    pthread_mutex_t lock; /* guards the fields below */
+    pthread_cond_t wake;
+    struct queue queue;
+    struct eng_stats stats;
+    bool draining, paused;
+};
+
+/* ---- submitting, on any thread ------------------------------------------------------------- */
+
+/* With the lock held. Cancelled jobs do not count: they end before the next step. */
+static void count_waiting(const struct encode_queue *q, int *ret_jobs, int64_t *ret_tokens)
+{
+    *ret_jobs = 0;
+    *ret_tokens = 0;
+    for (const struct eng_job *job = q->queue.head; job; job = job->next) {
+        if (atomic_load_explicit(&job->cancel, memory_order_relaxed)) continue;
+        ++*ret_jobs;
+        *ret_tokens += job->p.n_prompt;
+    }
+}
+
+/* A text that fits the next step is never refused; a quarter of the queue is never reserved. */
+static int check_bounds(const struct encode_queue *q, const struct eng_job *job, char *err,
+                        size_t errlen)
+{
+    int n_jobs, most = q->p.max_queued_jobs - q->p.max_queued_jobs / 4;
+    int64_t n_tokens;
+    int n_reserved = job->p.n_reserved_slots < most ? job->p.n_reserved_slots : most;
+    count_waiting(q, &n_jobs, &n_tokens);
+    if (q->draining || atomic_load(&q->closing)) {
+        snprintf(err, errlen, "the engine is draining and takes no new jobs");
+        return ENG_ECLOSED;
+    }
+    if (job->p.continuation || n_jobs + q->stats.n_running < q->p.max_texts) return 0;
+    if (n_jobs - q->p.max_texts + n_reserved >= q->p.max_queued_jobs) {
+        snprintf(err, errlen,
+                 "the queue is full: %d texts wait, %d places are reserved, the limit is %d",
+                 n_jobs, n_reserved, q->p.max_queued_jobs);
+        return ENG_EQUEUEFULL;
+    }
+    if (job->p.n_prompt > q->p.max_queued_tokens - n_tokens) {
+        snprintf(
+            err, errlen, "the queue is full: %lld tokens wait, %lld more exceed the limit of %lld",
+            (long long)n_tokens, (long long)job->p.n_prompt, (long long)q->p.max_queued_tokens);
+        return ENG_EQUEUEFULL;
+    }
+    return 0;
+}
+
+int encode_submit(struct encode_queue *q, const struct eng_job_params *params, struct eng_job **ret,
+                  char *err, size_t errlen)
+{
+    struct eng_job *job;
+    uint64_t serial = atomic_fetch_add(&q->n_submitted, 1) + 1;
+    if (!params->want_pooled) {
+        snprintf(err, errlen, "this model makes no tokens: it reads texts only");
+        return ENG_EUNSUPPORTED;
+    }
+    int rc = job_create(&job, params, &q->limits, serial, err, errlen);
+    if (rc) return rc;
+    pthread_mutex_lock(&q->lock);
+    rc = check_bounds(q, job, err, errlen);
+    if (!rc) {
+        queue_insert(&q->queue, job);
+        *ret = job; /* before the thread can see the job and call back */
+        pthread_cond_signal(&q->wake);
+    }
+    pthread_mutex_unlock(&q->lock);
+    if (rc) {
+        job_unref(job);
+        job_unref(job);
+    }
+    return rc;
+}
+
+void encode_stats(struct encode_queue *q, struct eng_stats *ret_stats)
+{
+    pthread_mutex_lock(&q->lock);
+    *ret_stats = q->stats;
+    count_waiting(q, &ret_stats->n_waiting, &ret_stats->n_waiting_tokens);
+    pthread_mutex_unlock(&q->lock);
+}
+
+void encode_drain(struct encode_queue *q)
+{
+    pthread_mutex_lock(&q->lock);
+    q->draining = true;
+    pthread_mutex_unlock(&q->lock);
+}
+
+void encode_pause(struct encode_queue *q, bool paused)
+{
+    pthread_mutex_lock(&q->lock);
+    q->paused = paused;
+    pthread_cond_signal(&q->wake);
+    pthread_mutex_unlock(&q->lock);
+}
+
+/* ---- ends of jobs -------------------------------------------------------------------------- */
+
+/* Counts first: a client that sees the end finds the job counted. */
+static void end_job(struct encode_queue *q, struct eng_job *job, enum eng_finish finish,
+                    const char *error, uint64_t now_us)
+{
+    pthread_mutex_lock(&q->lock);
+    q->stats.n_jobs_done++;
+    q->stats.n_jobs_cancelled += finish == ENG_FINISH_CANCELLED;
+    q->stats.n_jobs_failed += finish == ENG_FINISH_ERROR;
+    pthread_mutex_unlock(&q->lock);
+    bool last = job_emit_choice_done(job, 0, finish, -1, error, now_us);
+    assert(last);
+    (void)last;
+    job_unref(job);
+}
+
+/* The reason why a waiting job must end now, or 0. */
+static enum eng_finish verdict(const struct eng_job *job, bool closing, uint64_t now)
+{
+    if (closing || atomic_load_explicit(&job->cancel, memory_order_relaxed))
+        return ENG_FINISH_CANCELLED;
+    if (atomic_load_explicit(&job->stop[0], memory_order_relaxed)) return ENG_FINISH_STOP;
+    if (job->p.deadline_us && now >= job->p.deadline_us) return ENG_FINISH_DEADLINE;
+    return job->p.queue_deadline_us && now >= job->p.queue_deadline_us ? ENG_FINISH_QUEUE_TIMEOUT
+                                                                       : 0;
+}
+
+static void reap(struct encode_queue *q, bool closing, uint64_t now)
+{
+    for (;;) {
+        enum eng_finish finish = 0;
+        pthread_mutex_lock(&q->lock);
+        struct eng_job *job = q->queue.head;
+        while (job && !(finish = verdict(job, closing, now)))
+            job = job->next;
+        if (job) queue_remove(&q->queue, job);
+        pthread_mutex_unlock(&q->lock);
+        if (!job) return;
+        end_job(q, job, finish, NULL, now);
+    }
+}
+
+/* ---- a step -------------------------------------------------------------------------------- */
+
+static int rows_in(const struct encode_queue *q, double us)
+{
+    double rows = q->row_us > 0 ? us / q->row_us : q->p.max_rows;
+    return rows < MIN_ROWS ? MIN_ROWS : rows < q->p.max_rows ? (int)rows : q->p.max_rows;
+}
+
+/* Rows of the next step, beyond its first text. */
+static int allowed_rows(const struct encode_queue *q, uint64_t now)
+{
+    if (q->urgent_us && now - q->urgent_us < URGENT_FOR_US) return rows_in(q, URGENT_STEP_US);
+    return q->shared ? rows_in(q, SHARED_STEP_US) : q->p.max_rows;
+}
+
+/* Takes texts from the front of the queue; one that does not fit any more waits for the next. */
+static void take_texts(struct encode_queue *q, uint64_t now)
+{
+    int most = allowed_rows(q, now), n_rows = 0;
+    pthread_mutex_lock(&q->lock);
+    for (struct eng_job *job; (job = q->queue.head) && q->n_texts < q->p.max_texts;) {
+        int64_t n = n_rows + job->p.n_prompt;
+        if (n > q->p.max_rows || (q->n_texts > 0 && n > most)) break;
+        n_rows = (int)n;
+        queue_remove(&q->queue, job);
+        q->jobs[q->n_texts++] = job;
+        job->n_admitted = 1;
+        if (q->queue.tail && q->queue.tail->p.priority > job->p.priority) q->urgent_us = now;
+    }
+    q->stats.n_running = q->n_texts;
+    pthread_mutex_unlock(&q->lock);
+}
+
+static void build(struct encode_queue *q)
+{
+    uint8_t *const *pages = q->p.pages;
+    for (int i = 0; i < q->n_texts; i++) {
+        const struct eng_job_params *p = &q->jobs[i]->p;
+        q->segs[i] = (struct fwd_segment){
+            .tokens = p->prompt,
+            .n_tokens = (int)p->n_prompt,
+            .pages = pages,
+            .n_first = (int)p->n_first,
+            .pool = q->pools + (size_t)i * (size_t)q->p.model.d_model,
+            .n_unpooled = p->n_unpooled,
+            .ends = true,
+        };
+        pages += kv_pages_of(p->n_prompt);
+    }
+    assert(pages - q->p.pages <= encode_pages(q->p.max_rows, q->p.max_texts));
+}
+
+static bool is_finite(const float *row, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (!isfinite(row[i])) return false;
+    return true;
+}
+
+static void deliver_text(struct encode_queue *q, int i, uint64_t now)
+{
+    struct eng_job *job = q->jobs[i];
+    const struct encode_model *m = &q->p.model;
+    const float *row = m->pooled(m->ctx, i);
+    job->usage.n_computed_prompt_tokens = job->p.n_prompt;
+    if (!is_finite(row, m->pooled_width)) {
+        end_job(q, job, ENG_FINISH_ERROR, "the model's numbers are not finite", now);
+        return;
+    }
+    struct eng_event e = {.type = ENG_EVENT_POOLED,
+                          .index = job->p.n_prompt - 1,
+                          .logits = row,
+                          .n_logits = m->pooled_width,
+                          .stop_id = -1,
+                          .now_us = now};
+    job_emit(job, &e);
+    end_job(q, job, ENG_FINISH_LENGTH, NULL, now);
+}
+
+/* The time of a step; its weight is that of its rows, so that single texts count little. */
+static void note_step(struct encode_queue *q, int n_rows, uint64_t us, uint64_t now)
+{
+    double share = (double)n_rows / (n_rows + 4.0 * MIN_ROWS), each = (double)us / n_rows;
+    int size = 0;
+    q->row_us = q->row_us > 0 ? q->row_us + share * (each - q->row_us) : each;
+    while (size < ENG_STEP_SIZES - 1 && n_rows > eng_step_size(size))
+        size++;
+    pthread_mutex_lock(&q->lock);
+    q->stats.n_steps++;
+    q->stats.last_step_us = now;
+    q->stats.compute_us += us;
+    q->stats.n_prompt_tokens += (uint64_t)n_rows;
+    q->stats.n_computed_prompt_tokens += (uint64_t)n_rows;
+    q->stats.n_steps_of_size[size]++;
+    q->stats.n_step_tokens += (uint64_t)n_rows;
+    q->stats.prompt_tokens_per_s = 1e6 / q->row_us;
+    pthread_mutex_unlock(&q->lock);
+}
+
+static void step(struct encode_queue *q)
+{
+    int n_rows = 0;
+    turns_enter(q->p.turns);
+    uint64_t start = clock_now_us();
+    take_texts(q, start);
+    build(q);
+    for (int i = 0; i < q->n_texts; i++) {
+        n_rows += q->segs[i].n_tokens;
+        job_emit_started(q->jobs[i], start);
+    }
+    struct fwd_step s = {q->segs, q->n_texts, &q->closing};
+    bool complete = q->n_texts > 0 && q->p.model.run(q->p.model.ctx, &s);
+    uint64_t now = clock_now_us();
+    if (complete) note_step(q, n_rows, now - start, now);
+    for (int i = 0; i < q->n_texts; i++)
+        if (complete)
+            deliver_text(q, i, now);
+        else
+            end_job(q, q->jobs[i], ENG_FINISH_CANCELLED, NULL, now);
+    q->n_texts = 0;
+    pthread_mutex_lock(&q->lock);
+    q->stats.n_running = 0;
+    pthread_mutex_unlock(&q->lock);
+    q->shared = turns_leave(q->p.turns);
+    if (q->shared && q->p.pool) pool_rest(q->p.pool);
+}
+
+/* Sleeps while there is nothing to do. Returns false at the end. */
+static bool wait_for_work(struct encode_queue *q)
+{
+    pthread_mutex_lock(&q->lock);
+    while ((q->paused || !q->queue.head) && !atomic_load(&q->closing))
+        pthread_cond_wait(&q->wake, &q->lock);
+    bool work = q->queue.head;
+    pthread_mutex_unlock(&q->lock);
+    return work;
+}
+
+static void *run(void *arg)
+{
+    struct encode_queue *q = arg;
+    while (wait_for_work(q)) {
+        reap(q, atomic_load(&q->closing), clock_now_us());
+        step(q);
+    }
+    return NULL;
+}
+
+/* ---- lifecycle ----------------------------------------------------------------------------- */
+
+int encode_pages(int max_rows, int max_texts)
+{
+    return max_rows / KV_PAGE_TOKENS + max_texts;
+}
+
+int64_t encode_bytes(int max_texts, int d_model)
+{
+    int64_t text = (int64_t)(sizeof(struct eng_job *) + sizeof(struct fwd_segment));
+    return max_texts * (text + d_model * (int64_t)sizeof(float));
+}
+
+/* Signals stay with the program's own threads. */
+static int start_thread(struct encode_queue *q)
+{
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int rc = pthread_create(&q->thread, NULL, run, q);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    q->has_thread = rc == 0;
+    if (q->has_thread) pthread_setname_np(q->thread, "hearth-encode");
+    return rc;
+}
+
+static bool init(struct encode_queue *q)
+{
+    size_t n = (size_t)q->p.max_texts;
+    q->jobs = calloc(n, sizeof(*q->jobs));
+    q->segs = calloc(n, sizeof(*q->segs));
+    q->pools = calloc(n * (size_t)q->p.model.d_model, sizeof(*q->pools));
+    q->has_lock = pthread_mutex_init(&q->lock, NULL) == 0;
+    q->has_wake = q->has_lock && pthread_cond_init(&q->wake, NULL) == 0;
+    return q->jobs && q->segs && q->pools && q->has_wake;
+}
+
+int encode_create(struct encode_queue **ret, const struct encode_params *params, char *err,
+                  size_t errlen)
+{
+    struct encode_queue *q = calloc(1, sizeof(*q));
+    assert(params->ctx <= params->max_rows && params->max_texts > 0);
+    if (q) {
+        q->p = *params;
+        q->queue.global_priority = params->global_priority;
+        q->limits = (struct job_limits){.vocab = params->model.vocab,
+                                        .ctx = params->ctx,
+                                        .max_choices = 1,
+                                        .no_prefix_cache = true,
+                                        .reads_only = true};
+        atomic_init(&q->n_submitted, 0);
+        atomic_init(&q->closing, false);
+    }
+    int thread_errno = q && init(q) ? start_thread(q) : ENOMEM;
+    if (thread_errno) {
+        snprintf(err, errlen, "the thread for texts cannot be started: %s%s",
+                 strerror(thread_errno), os_error_remedy(thread_errno));
+        encode_destroy(q);
+        return ENG_ENOMEM;
+    }
+    *ret = q;
+    return 0;
+}
+
+void encode_stop(struct encode_queue *q)
+{
+    if (!q->has_thread) return;
+    assert(!pthread_equal(pthread_self(), q->thread)); /* it would wait for itself */
+    pthread_mutex_lock(&q->lock);
+    atomic_store(&q->closing, true);
+    pthread_cond_signal(&q->wake);
+    pthread_mutex_unlock(&q->lock);
+    pthread_join(q->thread, NULL);
+    q->has_thread = false;
+    assert(!q->queue.head);
+}
+
+void encode_destroy(struct encode_queue *q)
+{
+    if (!q) return;
+    encode_stop(q);
+    if (q->has_wake) pthread_cond_destroy(&q->wake);
+    if (q->has_lock) pthread_mutex_destroy(&q->lock);
+    free(q->jobs);
+    free(q->segs);
+    free(q->pools);
+    free(q);
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The scheduler of an engine whose model is an encoder: whole texts go into a step, in the order of
+ * the queue, until its rows are used up; each leaves with its row of numbers. No slots, no cache
+ * and no tokens that follow, so nothing of batch.h.
+ *
+ * Every text is a job with want_pooled. What texts share a step with it changes no bit.
+ *
+ * A step's rows are bounded by time where somebody waits: another engine of the same turns, or
+ * texts of a more urgent priority that keep coming beside those of a lower one.
+ *
+ * Threads: as scheduler.h. Events come on the thread of this scheduler.
+ */
+#ifndef HEARTH_ENGINE_ENCODE_QUEUE_H
+#define HEARTH_ENGINE_ENCODE_QUEUE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine/engine.h"
+#include "engine/step.h"
+
+struct encode_queue;
+
+/* The model; the functions are those of forward.h. */
+struct encode_model {
+    bool (*run)(void *ctx, const struct fwd_step *step);
+    const float *(*pooled)(void *ctx, int segment);
+    void *ctx;
+    int32_t vocab;
+    int d_model, pooled_width;
+};
+
+/* Everything is borrowed. */
+struct encode_params {
+    struct encode_model model;
+    uint8_t *const *pages;   /* [encode_pages(max_rows, max_texts)]: pages of one layer */
+    int max_rows, max_texts; /* of a step */
+    int64_t ctx;             /* longest text; at most max_rows */
+    int max_queued_jobs;
+    int64_t max_queued_tokens;
+    bool global_priority;
+    struct pool *pool; /* rests when another engine has its turn; NULL: none */
+    struct eng_turns *turns;
+};
+
+/* Pages that the texts of a step may take. */
+int encode_pages(int max_rows, int max_texts);
+
+/* Bytes that encode_create takes, for the memory plan. */
+int64_t encode_bytes(int max_texts, int d_model);
+
+/* Starts the thread. Returns owned, or ENG_ENOMEM. */
+int encode_create(struct encode_queue **ret, const struct encode_params *params, char *err,
+                  size_t errlen);
+/* Ends waiting jobs as cancelled, joins. NULL is fine. */
+void encode_destroy(struct encode_queue *q);
+
+/* As the functions of the same names in engine.h. */
+int encode_submit(struct encode_queue *q, const struct eng_job_params *params, struct eng_job **ret,
+                  char *err, size_t errlen);
+void encode_stats(struct encode_queue *q, struct eng_stats *ret_stats);
+void encode_drain(struct encode_queue *q);
+void encode_pause(struct encode_queue *q, bool paused);
+void encode_stop(struct encode_queue *q);
+
+#endif
