@@ -120,6 +120,7 @@ struct attn {
     int max_tile;  /* rows of a tile */
     int unit_rows; /* of a unit */
     float scale;
+    bool encoder;
     float softcap;                  /* of scaled scores; 0: none */
     struct thread_scratch *threads; /* [n_threads] */
     struct part parts;              /* [max_part_rows] */
@@ -208,6 +209,7 @@ struct attn *attn_init(struct scratch *s, const struct attn_params *params)
     zero.group = hp->n_heads / hp->n_kv_heads;
     zero.max_tile = kern->max_rows[zero.act] < MAX_TILE ? kern->max_rows[zero.act] : MAX_TILE;
     zero.scale = (float)hp->attn_scale;
+    zero.encoder = hp->encoder;
     zero.softcap = (float)hp->attn_softcap;
     zero.unit_rows = zero.group > UNIT_ROWS ? zero.group : UNIT_ROWS;
     zero.max_part_rows = count_part_rows(params, zero.group);
@@ -249,7 +251,7 @@ static void add_stores(struct attn *a, int seg)
 static int n_splits_of(const struct attn *a, const struct unit *u)
 {
     int64_t last = a->segs[u->seg].pos0 + (u->row0 + u->n_rows - 1) / a->group;
-    return ceil_div(last + 1, ATTN_SPLIT);
+    return ceil_div(a->encoder ? a->segs[u->seg].n_tokens : last + 1, ATTN_SPLIT);
 }
 
 /* The threads share the splits of a unit. Returns false if there is no room. */
@@ -342,12 +344,18 @@ int attn_n_merge_items(const struct attn *a)
     return a->n_merges;
 }
 
+/* An encoder's pages hold one layer, which the next one overwrites. */
+static int kv_layer(const struct attn *a, int layer)
+{
+    return a->p.layout->n_layers == 1 ? 0 : layer;
+}
+
 struct gemm_blocks attn_reads(const struct attn *a, int layer)
 {
     const struct kv_layout *l = a->p.layout;
     return (struct gemm_blocks){
         .runs = a->reads,
-        .offset = kv_key_offset(l, layer, 0),
+        .offset = kv_key_offset(l, kv_layer(a, layer), 0),
         .block_bytes = 2 * l->panel_bytes,
         .per_run = l->n_kv_heads,
         .end = a->n_reads * l->n_kv_heads,
@@ -374,6 +382,20 @@ static void prepare_head(const struct attn *a, int layer, const float *x, const 
     if (m->hp.qk_norm == ENG_QK_NORM_AFTER_ROPE) kern->rmsnorm(o, norm, o, d, eps);
 }
 
+/*
+ * Zeroes the values behind the last token of a text, which may be those of another one: a masked
+ * probability of 0 times their NaN would be NaN.
+ */
+static void clear_tail(const struct attn *a, uint8_t *page, int layer, int head, int slot,
+                       float *tmp)
+{
+    const struct kv_layout *l = a->p.layout;
+    memset(tmp, 0, (size_t)l->d_head * sizeof(*tmp));
+    while (++slot < KV_PAGE_TOKENS)
+        a->p.model->kern->put_value[l->fmt](page + kv_value_offset(l, layer, head), tmp, l->d_head,
+                                            l->d_pad, slot);
+}
+
 /* Key and value of one token and kv head into its page. */
 static void store_token(struct attn *a, int layer, int seg, int token, int head, float *tmp)
 {
@@ -385,12 +407,12 @@ static void store_token(struct attn *a, int layer, int seg, int token, int head,
     const float *value = key + (size_t)hp->n_kv_heads * (size_t)hp->d_head;
     int64_t pos = a->segs[seg].pos0 + token;
     uint8_t *page = a->segs[seg].pages[pos / KV_PAGE_TOKENS];
-    int slot = (int)(pos % KV_PAGE_TOKENS);
+    int slot = (int)(pos % KV_PAGE_TOKENS), at = kv_layer(a, layer);
 
     prepare_head(a, layer, key, a->p.model->layers[layer].k_norm, pos, tmp);
-    kern->put_key[l->fmt](page + kv_key_offset(l, layer, head), tmp, hp->d_head, l->d_pad, slot);
-    kern->put_value[l->fmt](page + kv_value_offset(l, layer, head), value, hp->d_head, l->d_pad,
-                            slot);
+    kern->put_key[l->fmt](page + kv_key_offset(l, at, head), tmp, hp->d_head, l->d_pad, slot);
+    kern->put_value[l->fmt](page + kv_value_offset(l, at, head), value, hp->d_head, l->d_pad, slot);
+    if (a->encoder && token == a->segs[seg].n_tokens - 1) clear_tail(a, page, at, head, slot, tmp);
 }
 
 void attn_store_item(struct attn *a, int layer, int item, int thread)
@@ -440,16 +462,23 @@ static void pack_queries(struct attn *a, int layer, const struct unit *u, int ro
     }
 }
 
-/* Keys [lo, hi) that the token at pos sees within a split: both 0 if there are none. */
+/* Keys [lo, hi) that a row of a unit sees within a split: both 0 if there are none. */
 struct range {
     int64_t lo, hi;
 };
 
-static struct range visible_range(int64_t pos, int window, int split)
+static struct range visible_range(const struct attn *a, const struct unit *u, int row, int window,
+                                  int split)
 {
     struct range r = {(int64_t)split * ATTN_SPLIT, (int64_t)(split + 1) * ATTN_SPLIT};
-    if (window > 0 && pos + 1 - window > r.lo) r.lo = pos + 1 - window;
-    if (pos + 1 < r.hi) r.hi = pos + 1;
+    int64_t pos = row_position(a, u, row), n_tokens = a->segs[u->seg].n_tokens;
+    int64_t lo = window > 0 ? pos + 1 - window : 0, hi = pos + 1;
+    if (a->encoder) {
+        lo = window > 0 ? pos - window : 0;
+        hi = window > 0 && hi + window < n_tokens ? hi + window : n_tokens;
+    }
+    if (lo > r.lo) r.lo = lo;
+    if (hi < r.hi) r.hi = hi;
     return r.lo < r.hi ? r : (struct range){0, 0};
 }
 
@@ -457,7 +486,7 @@ static struct range visible_range(int64_t pos, int window, int split)
 
 static int last_split(const struct attn *a, const struct unit *u)
 {
-    return (int)(row_position(a, u, u->n_rows - 1) / ATTN_SPLIT);
+    return n_splits_of(a, u) - 1;
 }
 
 /* Pages that any row of a unit sees in a split. */
@@ -468,8 +497,8 @@ struct pages {
 
 static struct pages visible_pages(const struct attn *a, const struct unit *u, int window, int split)
 {
-    struct range low = visible_range(row_position(a, u, 0), window, split);
-    struct range high = visible_range(row_position(a, u, u->n_rows - 1), window, split);
+    struct range low = visible_range(a, u, 0, window, split);
+    struct range high = visible_range(a, u, u->n_rows - 1, window, split);
     if (low.hi == 0 && high.hi == 0) return (struct pages){0, 0};
     /* the first row may be before the split, the last one's window after it */
     int64_t lo = low.hi > 0 ? low.lo : (int64_t)split * ATTN_SPLIT;
@@ -489,6 +518,7 @@ static int list_blocks(const struct attn *a, int layer, const struct unit *u,
     uint8_t *const *data = a->segs[u->seg].pages + pages->first;
     int n_dims = l->d_pad / KERN_PANEL, half = pages->n * n_dims;
     size_t block_bytes = l->panel_bytes / (size_t)n_dims;
+    layer = kv_layer(a, layer);
     size_t keys = kv_key_offset(l, layer, u->head), values = kv_value_offset(l, layer, u->head);
     for (int i = 0; i < half && i < most; i++)
         ret[i] = data[i / n_dims] + keys + (size_t)(i % n_dims) * block_bytes;
@@ -558,6 +588,17 @@ static void score(struct attn *a, const struct reading *r, const struct kern_til
     }
 }
 
+/* Adds to the scores of a row with the keys of a range what their distance says. */
+static void add_distances(const struct attn *a, const struct unit *u, int row,
+                          const struct range *r, float *scores)
+{
+    const struct eng_model *m = a->p.model;
+    if (!m->distance_bias) return;
+    int head = u->head * a->group + (u->row0 + row) % a->group;
+    const float *bias = m->distance_bias + (size_t)head * (size_t)(2 * m->ctx - 1) + (m->ctx - 1);
+    m->kern->add(scores, bias + (r->lo - row_position(a, u, row)), (int)(r->hi - r->lo));
+}
+
 /*
  * Scores to probabilities (not yet divided by their sum), packed for the product with the values.
  */
@@ -570,9 +611,10 @@ static struct kern_tile softmax(struct attn *a, const struct unit *u, int window
     int n = pages->n * KV_PAGE_TOKENS;
     int64_t base = pages->first * KV_PAGE_TOKENS;
     for (int i = 0; i < u->n_rows; i++) {
-        struct range r = visible_range(row_position(a, u, i), window, split);
+        struct range r = visible_range(a, u, i, window, split);
         int lo = r.hi > 0 ? (int)(r.lo - base) : 0, hi = r.hi > 0 ? (int)(r.hi - base) : 0;
         float *s = t->scores + (size_t)i * LD_SCORES;
+        add_distances(a, u, i, &r, s + lo);
         if (a->softcap > 0) kern->softcap(s, n, a->scale, a->softcap);
         soft[i] = kern->softmax_pack[a->act](s, n, lo, hi, a->softcap > 0 ? 1 : a->scale, &tile, i);
     }
@@ -623,7 +665,7 @@ static void merge_split(struct attn *a, int layer, const struct unit *tile, int 
 {
     int window = a->p.model->layers[layer].window, d_pad = a->p.layout->d_pad;
     for (int i = 0; i < tile->n_rows; i++) {
-        if (visible_range(row_position(a, tile, i), window, split).hi == 0) continue;
+        if (visible_range(a, tile, i, window, split).hi == 0) continue;
         float *acc = t->acc + (size_t)(row + i) * (size_t)d_pad;
         merge_row(a->p.model->kern, &t->rows[row + i], acc, &part->soft[i],
                   part->values + (size_t)i * (size_t)d_pad, d_pad);

@@ -7,7 +7,9 @@
  * multiples. Each split yields scores, a softmax of its own, and a weighted sum of values; splits
  * are merged in ascending order. Any thread may compute a split, so a row's result is the same bits
  * whether one thread walks a long context, many do, or the rows come one by one or in chunks.
- * Sliding windows mask; splits that a row does not see at all do not affect it.
+ * Sliding windows mask; splits that a row does not see at all do not affect it. In an encoder a
+ * row sees the whole text, or a window on both sides; then a segment is a text from its start to
+ * its end, and its pages hold one layer at a time.
  *
  * Keys and values of the step's own tokens are stored first: within attn_item if no other item
  * reads them, else by attn_store_item.

@@ -20,6 +20,7 @@
 #include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/os_error.h"
+#include "engine/encode_queue.h"
 #include "engine/forward.h"
 #include "engine/gemm.h"
 #include "engine/gemm_blas.h"
@@ -44,6 +45,9 @@ enum {
     DEFAULT_PARALLEL = 4,
     MAX_PARALLEL = 4096,
     DEFAULT_CHUNK = 128,
+    ENCODER_TEXTS = 64, /* of a step */
+    ENCODER_ROWS = 1024,
+    ENCODER_CTX = 2048, /* by default */
     MAX_CHUNK = 65536,
     DEFAULT_CHOICES = 16,
     MAX_CHOICES = 1024,
@@ -79,6 +83,8 @@ struct eng {
     struct kv_pages *pages;
     struct fwd *fwd;
     struct sched *sched;
+    uint8_t **texts;             /* an encoder's pages */
+    struct encode_queue *encode; /* of an encoder, instead of sched */
     struct twin twin;
     bool repeatable; /* BLAS gives the same bits whatever the batch, or is not used */
     double self_test_seconds;
@@ -132,7 +138,6 @@ static int settle_params(struct eng *e, char *err, size_t errlen)
         snprintf(err, errlen, "sizes of context, memory and queue must not be negative");
         return ENG_EINVAL;
     }
-    if (p->max_queued_jobs == 0) p->max_queued_jobs = QUEUE_PER_SLOT * p->n_parallel;
     if (p->memory_bytes == 0) p->memory_bytes = eng_memory_limit(0);
     if (p->reserved_bytes >= p->memory_bytes) {
         snprintf(err, errlen, "%lld MiB of memory are reserved, but the limit is %lld MiB",
@@ -241,8 +246,33 @@ static int open_model(struct eng *e, char *err, size_t errlen)
     return rc;
 }
 
+/* An encoder's step holds its longest text. */
+static void settle_steps(struct eng *e)
+{
+    struct eng_params *p = &e->p;
+    const struct eng_hparams *hp = &e->model->hp;
+    if (hp->encoder) {
+        if (p->ctx_tokens == 0)
+            p->ctx_tokens = hp->ctx_max < ENCODER_CTX ? hp->ctx_max : ENCODER_CTX;
+        p->n_parallel = ENCODER_TEXTS;
+        p->chunk_tokens = p->ctx_tokens > ENCODER_ROWS ? (int)p->ctx_tokens : ENCODER_ROWS;
+        p->kv_bytes = 0;
+    }
+    if (p->max_queued_jobs == 0) p->max_queued_jobs = QUEUE_PER_SLOT * p->n_parallel;
+}
+
 static struct fwd_params forward_params(const struct eng *e)
 {
+    if (e->model->hp.encoder)
+        return (struct fwd_params){
+            .model = e->model,
+            .layout = &e->layout,
+            .pool = e->pool,
+            .max_rows = e->p.chunk_tokens,
+            .max_segs = ENCODER_TEXTS,
+            .max_logit_rows = 1,
+            .ctx = e->plan.ctx_tokens,
+        };
     return (struct fwd_params){
         .model = e->model,
         .layout = &e->layout,
@@ -324,7 +354,8 @@ static int plan_memory(struct eng *e, char *err, size_t errlen)
     enum kern_kvfmt fmt;
     int rc = choose_kv(e, &fmt, err, errlen);
     if (rc) return rc;
-    kv_layout_init(&e->layout, hp->n_layers, hp->n_kv_heads, hp->d_head, fmt);
+    settle_steps(e);
+    kv_layout_init(&e->layout, hp->encoder ? 1 : hp->n_layers, hp->n_kv_heads, hp->d_head, fmt);
     struct mem_params params = {
         .fwd = forward_params(e),
         .n_threads = e->p.n_threads,
@@ -338,6 +369,11 @@ static int plan_memory(struct eng *e, char *err, size_t errlen)
         .limit_bytes = e->p.memory_bytes,
         .reserved_bytes = e->p.reserved_bytes,
     };
+    if (hp->encoder) {
+        params.n_parallel = 1;
+        params.kv_bytes =
+            (int64_t)e->layout.page_bytes * encode_pages(e->p.chunk_tokens, ENCODER_TEXTS);
+    }
     rc = mem_plan_make(&e->plan, &params, err, errlen);
     if (!rc) plan_twin(e);
     if (!rc && e->p.max_queued_tokens == 0)
@@ -424,8 +460,9 @@ static int load(struct eng *e, char *err, size_t errlen)
     if (!rc) rc = fill_model(e, err, errlen);
     if (!rc) settle_plan(e);
     if (!rc) rc = kv_pages_create(&e->pages, &e->layout, e->plan.n_pages, err, errlen);
+    if (rc) return rc;
     struct fwd_params fwd = forward_params(e);
-    if (!rc) rc = fwd_create(&e->fwd, &fwd, err, errlen);
+    rc = fwd_create(&e->fwd, &fwd, err, errlen);
     if (!rc) rc = test_model(e, err, errlen);
     return rc;
 }
@@ -467,8 +504,38 @@ static struct batch_model seen_by_scheduler(const struct eng *e, struct fwd *fwd
                                 .n_eos_ids = hp->n_eos_ids};
 }
 
+static int start_encoder(struct eng *e, char *err, size_t errlen)
+{
+    e->texts = calloc((size_t)e->plan.n_pages, sizeof(*e->texts));
+    if (!e->texts) {
+        snprintf(err, errlen, "no memory for the pages of texts");
+        return ENG_ENOMEM;
+    }
+    for (int i = 0; i < e->plan.n_pages; i++)
+        e->texts[i] = kv_page_data(e->pages, kv_page_get(e->pages));
+    struct encode_params params = {
+        .model = {.run = run_forward,
+                  .pooled = forward_pooled,
+                  .ctx = e->fwd,
+                  .vocab = e->model->hp.vocab,
+                  .d_model = e->model->hp.d_model,
+                  .pooled_width = e->model->heads.width},
+        .pages = e->texts,
+        .max_rows = e->p.chunk_tokens,
+        .max_texts = ENCODER_TEXTS,
+        .ctx = e->plan.ctx_tokens,
+        .max_queued_jobs = e->p.max_queued_jobs,
+        .max_queued_tokens = e->p.max_queued_tokens,
+        .global_priority = e->p.global_priority,
+        .pool = e->pool,
+        .turns = e->p.turns,
+    };
+    return encode_create(&e->encode, &params, err, errlen);
+}
+
 static int start_scheduler(struct eng *e, char *err, size_t errlen)
 {
+    if (e->model->hp.encoder) return start_encoder(e, err, errlen);
     const struct eng_hparams *hp = &e->model->hp;
     uint64_t seed = clock_now_us();
     ssize_t got = getrandom(&seed, sizeof(seed), GRND_NONBLOCK);
@@ -580,7 +647,7 @@ static int64_t mat_bytes(const struct eng_mat *m)
 
 static int64_t step_bytes(const struct eng_model *m)
 {
-    int64_t sum = mat_bytes(&m->head);
+    int64_t sum = m->has_head ? mat_bytes(&m->head) : 0;
     for (int i = 0; i < m->hp.n_layers; i++) {
         const struct eng_layer *l = &m->layers[i];
         sum += mat_bytes(&l->qkv) + mat_bytes(&l->o) + mat_bytes(&l->gate_up) + mat_bytes(&l->down);
@@ -703,7 +770,10 @@ int eng_plan(struct eng_memory *ret, const struct eng_params *params, char *err,
 
 void eng_stop(struct eng *e)
 {
-    sched_stop(e->sched);
+    if (e->encode)
+        encode_stop(e->encode);
+    else
+        sched_stop(e->sched);
 }
 
 void eng_close(struct eng *e)
@@ -712,6 +782,8 @@ void eng_close(struct eng *e)
     eng_drop_twin(e);
     free(e->twin.dir);
     sched_destroy(e->sched);
+    encode_destroy(e->encode);
+    free(e->texts);
     fwd_destroy(e->fwd);
     kv_pages_destroy(e->pages);
     eng_model_close(e->model);
@@ -727,22 +799,32 @@ const struct eng_info *eng_info(const struct eng *e)
 int eng_job_submit(struct eng *e, const struct eng_job_params *params, struct eng_job **ret,
                    char *err, size_t errlen)
 {
+    if (e->encode) return encode_submit(e->encode, params, ret, err, errlen);
     return sched_submit(e->sched, params, ret, err, errlen);
 }
 
 void eng_stats(struct eng *e, struct eng_stats *ret_stats)
 {
-    sched_stats(e->sched, ret_stats);
+    if (e->encode)
+        encode_stats(e->encode, ret_stats);
+    else
+        sched_stats(e->sched, ret_stats);
 }
 
 void eng_drain(struct eng *e)
 {
-    sched_drain(e->sched);
+    if (e->encode)
+        encode_drain(e->encode);
+    else
+        sched_drain(e->sched);
 }
 
 void eng_debug_pause(struct eng *e, bool paused)
 {
-    sched_pause(e->sched, paused);
+    if (e->encode)
+        encode_pause(e->encode, paused);
+    else
+        sched_pause(e->sched, paused);
 }
 
 const char *const *eng_numerics_names(void)

@@ -35,8 +35,8 @@
 enum {
     PRIVATE_ROWS = 4, /* up to this many rows are packed by each thread for itself */
     FEW_ROWS = 8,     /* of one item that works row by row */
-    OPS_PER_LAYER = 13,
-    OPS_OUTSIDE = 5 + 3 * ENG_MAX_HEAD_OPS,
+    OPS_PER_LAYER = 15,
+    OPS_OUTSIDE = 7 + 3 * ENG_MAX_HEAD_OPS,
 };
 
 enum op_kind {
@@ -46,6 +46,7 @@ enum op_kind {
     OP_GATE_UP,
     OP_QK_NORM,
     OP_POST,
+    OP_NORM,
     OP_STORE,
     OP_ATTEND,
     OP_MERGE,
@@ -70,6 +71,7 @@ struct op {
     struct kern_out out;
     int units_per_item, n_units;    /* panels, or pairs of them */
     const struct eng_head_op *head; /* OP_REFINE */
+    const float *norm_bias;         /* OP_NORM */
     int reads_layer; /* the layer whose keys and values the product prefetches; -1: none */
     double reads_from, reads_to; /* this product's share of them, 0 .. 1 */
 };
@@ -103,13 +105,14 @@ struct fwd {
     size_t mapping_bytes;
 
     /* activations, f32, rows padded to whole panels */
-    float *x;            /* [max_rows][d_model]: the residual stream */
-    float *kept;         /* [max_rows][d_model]: the same for kept rows, in the last layer */
-    float *branch;       /* [max_rows][d_model]: a branch's output before its norm, if it has one */
-    float *qkv;          /* [max_rows][(n_heads + 2 n_kv_heads) d_head] */
-    float *heads;        /* [max_rows][n_heads d_head]: attention's output */
-    float *logits;       /* [max_logit_rows][vocab] */
-    float *pooled[2];    /* [max_segs][ld_pooled]: inputs and outputs of the heads, in turn */
+    float *x;         /* [max_rows][d_model]: the residual stream */
+    float *kept;      /* [max_rows][d_model]: the same for kept rows, in the last layer */
+    float *branch;    /* [max_rows][d_model]: a branch's output before its norm, or its input after
+                    * a LayerNorm */
+    float *qkv;       /* [max_rows][(n_heads + 2 n_kv_heads) d_head] */
+    float *heads;     /* [max_rows][n_heads d_head]: attention's output */
+    float *logits;    /* [max_logit_rows][vocab] */
+    float *pooled[2]; /* [max_segs][ld_pooled]: inputs and outputs of the heads, in turn */
     const float *result; /* the one with the last outputs */
     size_t ld_x, ld_qkv, ld_heads, ld_logits, ld_pooled;
     struct best *best; /* [max_logit_rows][n_head_items] */
@@ -130,6 +133,8 @@ struct fwd {
     int *seg_kept;      /* [max_segs]: first kept row of a segment */
     int *seg_pooled;    /* [max_segs]: row of the pooled ones; -1: the segment ends no text */
     int32_t *row_token; /* [max_rows] */
+    int32_t *row_pos;   /* [max_rows]: in the table of positions */
+    int32_t *row_type;  /* [max_rows] */
     int32_t *kept_row;  /* [max_rows]: rows that go through the last layer to its end */
     int32_t *logit_row; /* [max_logit_rows]: indices into kept rows */
     int n_rows[N_ROWS]; /* by enum op_rows */
@@ -145,6 +150,13 @@ static int end_row(const struct op *op, int item)
     return end < n ? end : n;
 }
 
+/* Adds a row of a table, if the model has it. */
+static void add_row(const struct fwd *f, const float *table, int row, float *x)
+{
+    size_t d = (size_t)f->p.model->hp.d_model;
+    if (table) f->p.model->kern->add(x, table + (size_t)row * d, (int)d);
+}
+
 static void embed_item(void *arg, int item, int thread)
 {
     const struct op *op = arg;
@@ -158,6 +170,8 @@ static void embed_item(void *arg, int item, int thread)
         float *x = f->x + (size_t)i * f->ld_x;
         f->p.model->kern->unpack_row(e->fmt, panel, token % KERN_PANEL, e->n_in, x);
         if (scale != 1) f->p.model->kern->scale(x, scale, e->n_in);
+        add_row(f, f->p.model->pos_rows, f->row_pos[i], x);
+        add_row(f, f->p.model->type_rows, f->row_type[i], x);
     }
 }
 
@@ -199,6 +213,17 @@ static bool wants_row(const struct fwd_segment *seg, int k)
     return seg->want == FWD_WANT_ALL || (seg->want == FWD_WANT_LAST && k == seg->n_tokens - 1);
 }
 
+/* LayerNorm of rows that no product norms while it packs them. */
+static void norm_item(void *arg, int item, int thread)
+{
+    const struct op *op = arg;
+    const struct eng_model *m = op->f->p.model;
+    (void)thread;
+    for (int i = item * FEW_ROWS; i < end_row(op, item); i++)
+        m->kern->layernorm(op->src.x + (size_t)i * op->src.ld, op->src.norm, op->norm_bias,
+                           op->out.c + (size_t)i * op->out.ld, m->hp.d_model, op->src.eps);
+}
+
 static struct gemm_rows rows_in(const struct packed *p, const struct op *op)
 {
     struct gemm_rows r = {.data = p->data, .scale = p->scale, .corr = p->corr};
@@ -237,9 +262,15 @@ static struct gemm_rows packed_rows(const struct op *op, struct thread_state *t)
     return r;
 }
 
+/* Gate and up go together. */
+static int panels_per_unit(const struct op *op)
+{
+    return op->kind == OP_GATE_UP && !op->f->p.model->hp.ungated ? 2 : 1;
+}
+
 static size_t unit_bytes(const struct op *op)
 {
-    return op->mat->panel_bytes * (op->kind == OP_GATE_UP ? 2 : 1);
+    return op->mat->panel_bytes * (size_t)panels_per_unit(op);
 }
 
 /* The panel, or pair of them, at which a unit begins: two fine panels count as three. */
@@ -253,7 +284,7 @@ static int unit_start(const struct op *op, int unit)
 static const uint8_t *unit_at(const struct op *op, size_t unit)
 {
     int start = unit_start(op, (int)unit);
-    return op->mat->panels + eng_mat_offset(op->mat, op->kind == OP_GATE_UP ? 2 * start : start);
+    return op->mat->panels + eng_mat_offset(op->mat, panels_per_unit(op) * start);
 }
 
 /* This product's share of the keys and values that the next attention reads. */
@@ -389,6 +420,17 @@ static void finish_pool(const struct fwd *f, const struct fwd_segment *seg, floa
         ret[i] = seg->pool[i] / (float)by;
 }
 
+static void final_row(const struct eng_model *m, const float *x, float *ret)
+{
+    int n = m->hp.d_model;
+    if (!m->final_norm)
+        memcpy(ret, x, (size_t)n * sizeof(*ret));
+    else if (m->hp.encoder)
+        m->kern->layernorm(x, m->final_norm, NULL, ret, n, (float)m->stream_eps);
+    else
+        m->kern->rmsnorm(x, m->final_norm, ret, n, (float)m->stream_eps);
+}
+
 /* Final hidden states of one segment, pooled in order of position. */
 static void pool_item(void *arg, int item, int thread)
 {
@@ -401,8 +443,7 @@ static void pool_item(void *arg, int item, int thread)
     int kept = f->seg_kept[item];
     for (int k = 0; k < seg->n_tokens; k++) {
         if (pools_row(f, seg, k)) {
-            m->kern->rmsnorm(f->kept + (size_t)kept * f->ld_x, m->final_norm, row, m->hp.d_model,
-                             (float)m->stream_eps);
+            final_row(m, f->kept + (size_t)kept * f->ld_x, row);
             pool_row(f, seg, seg->pos0 + k, row);
         }
         kept += is_kept(f, seg, k);
@@ -441,6 +482,11 @@ static void refine_item(void *arg, int item, int thread)
     float *x = op->out.c + (size_t)item * op->out.ld;
     if (op->head->kind == ENG_HEAD_L2) {
         normalise(x, op->units_per_item);
+        return;
+    }
+    if (op->head->kind == ENG_HEAD_NORM) {
+        const struct eng_model *m = op->f->p.model;
+        m->kern->layernorm(x, op->head->norm, NULL, x, op->units_per_item, (float)m->stream_eps);
         return;
     }
     for (int i = 0; i < op->units_per_item; i++)
@@ -501,7 +547,8 @@ static struct op *add_product(struct fwd *f, enum op_kind kind, enum op_rows row
     op->src = src;
     op->mat = m;
     op->out = out;
-    op->n_units = kind == OP_GATE_UP ? m->n_panels / 2 : m->n_panels + m->n_fine / 2;
+    op->n_units =
+        kind == OP_GATE_UP ? m->n_panels / panels_per_unit(op) : m->n_panels + m->n_fine / 2;
     op->units_per_item = gemm_units_per_item(op->n_units, unit_bytes(op), f->n_threads);
     return op;
 }
@@ -580,6 +627,25 @@ static void add_branch(struct fwd *f, enum op_rows rows, struct gemm_source src,
     op->out = stream;
 }
 
+/* A LayerNorm of x, into `to`, which may be x. */
+static void add_norm(struct fwd *f, enum op_rows rows, const float *x, const float *norm,
+                     const float *bias, float *to)
+{
+    struct op *op = add_op(f, OP_NORM, rows, norm_item);
+    op->src = normed(f, x, norm);
+    op->norm_bias = bias;
+    op->out = into(to, f->ld_x);
+}
+
+/* The stream as a branch reads it: normed by its product's packing, or by an op of its own. */
+static struct gemm_source branch_input(struct fwd *f, enum op_rows rows, const float *x,
+                                       const float *norm, const float *bias)
+{
+    if (!f->p.model->hp.encoder || !norm) return normed(f, x, norm);
+    add_norm(f, rows, x, norm, bias, f->branch);
+    return plain(f->branch, f->ld_x, NULL);
+}
+
 /* From the final hidden states to a row for each text that ends. */
 static void add_heads(struct fwd *f)
 {
@@ -610,7 +676,9 @@ static void build_program(struct fwd *f)
     const struct gemm_source packed_in = {.x = NULL};
     const struct kern_out packed_out = {.c = NULL};
     const struct eng_model *m = f->p.model;
+    bool post = m->hp.post_norms; /* behind the sum, not before it */
     add_op(f, OP_EMBED, ROWS_ALL, embed_item);
+    if (m->embed_norm) add_norm(f, ROWS_ALL, f->x, m->embed_norm, m->embed_norm_bias, f->x);
     for (int i = 0; i < m->hp.n_layers; i++) {
         const struct eng_layer *l = &m->layers[i];
         bool last = i == m->hp.n_layers - 1;
@@ -618,16 +686,21 @@ static void build_program(struct fwd *f)
         const int32_t *map = last ? f->kept_row : NULL;
         float *x = last ? f->kept : f->x;
 
-        add_product(f, OP_PRODUCT, ROWS_ALL, normed(f, f->x, l->attn_norm), &l->qkv,
+        add_product(f, OP_PRODUCT, ROWS_ALL,
+                    branch_input(f, ROWS_ALL, f->x, l->attn_norm, l->attn_norm_bias), &l->qkv,
                     into(f->qkv, f->ld_qkv));
         if (m->hp.qk_norm == ENG_QK_NORM_ROW) add_layer_op(f, OP_QK_NORM, i, qk_norm_item);
         add_layer_op(f, OP_STORE, i, store_item);
         add_layer_op(f, OP_ATTEND, i, attend_item);
         add_layer_op(f, OP_MERGE, i, merge_item);
         if (last) add_op(f, OP_GATHER, ROWS_KEPT, gather_item);
-        add_branch(f, rows, plain(f->heads, f->ld_heads, map), &l->o, l->attn_post, x);
-        add_product(f, OP_GATE_UP, rows, normed(f, x, l->ffn_norm), &l->gate_up, packed_out);
-        add_branch(f, rows, packed_in, &l->down, l->ffn_post, x);
+        add_branch(f, rows, plain(f->heads, f->ld_heads, map), &l->o, post ? NULL : l->attn_post,
+                   x);
+        if (post) add_norm(f, rows, x, l->attn_post, l->attn_post_bias, x);
+        add_product(f, OP_GATE_UP, rows, branch_input(f, rows, x, l->ffn_norm, l->ffn_norm_bias),
+                    &l->gate_up, packed_out);
+        add_branch(f, rows, packed_in, &l->down, post ? NULL : l->ffn_post, x);
+        if (post) add_norm(f, rows, x, l->ffn_post, l->ffn_post_bias, x);
     }
     if (m->has_head) {
         struct gemm_source final = normed(f, f->kept, m->head_norm);
@@ -659,7 +732,8 @@ static int count_items(const struct op *op)
     switch (op->kind) {
     case OP_EMBED:
     case OP_QK_NORM:
-    case OP_POST: return ceil_div(n_rows, FEW_ROWS);
+    case OP_POST:
+    case OP_NORM: return ceil_div(n_rows, FEW_ROWS);
     case OP_PACK: return n_rows > PRIVATE_ROWS ? count_pack_items(op) : 0;
     case OP_PRODUCT:
     case OP_GATE_UP:
@@ -674,6 +748,13 @@ static int count_items(const struct op *op)
     return 0;
 }
 
+/* The row of the table of positions for the next token of a text. */
+static int next_position(const struct eng_hparams *hp, int32_t token, int *pos)
+{
+    if (hp->first_position > 0 && token == hp->pad_id) return hp->pad_id;
+    return hp->first_position + (*pos)++;
+}
+
 /* Adds a segment's rows to the step's lists. */
 static void take_segment(struct fwd *f, int i)
 {
@@ -683,6 +764,7 @@ static void take_segment(struct fwd *f, int i)
     assert(seg->pos0 + seg->n_tokens <= f->p.ctx);
     f->seg_row[i] = n[ROWS_ALL];
     f->seg_kept[i] = n[ROWS_KEPT];
+    int pos = (int)seg->pos0;
     f->pools = f->pools || seg->pool;
     f->seg_pooled[i] = seg->pool && seg->ends ? n[ROWS_POOLED]++ : -1;
     for (int k = 0; k < seg->n_tokens; k++) {
@@ -691,7 +773,10 @@ static void take_segment(struct fwd *f, int i)
             f->logit_row[n[ROWS_LOGITS]++] = n[ROWS_KEPT];
         }
         if (is_kept(f, seg, k)) f->kept_row[n[ROWS_KEPT]++] = n[ROWS_ALL];
-        f->row_token[n[ROWS_ALL]++] = seg->tokens[k];
+        f->row_token[n[ROWS_ALL]] = seg->tokens[k];
+        f->row_type[n[ROWS_ALL]] =
+            f->p.model->hp.n_types > 1 && seg->n_first > 0 && k >= seg->n_first;
+        f->row_pos[n[ROWS_ALL]++] = next_position(&f->p.model->hp, seg->tokens[k], &pos);
     }
 }
 
@@ -792,7 +877,8 @@ static void take_activations(struct fwd *f, struct scratch *s)
     f->ld_heads = (size_t)l->o.k_pad;
     f->x = scratch_take(s, rows * f->ld_x, sizeof(float));
     f->kept = scratch_take(s, rows * f->ld_x, sizeof(float));
-    f->branch = scratch_take(s, m->hp.branch_norms ? rows * f->ld_x : 0, sizeof(float));
+    f->branch =
+        scratch_take(s, m->hp.branch_norms || m->hp.encoder ? rows * f->ld_x : 0, sizeof(float));
     f->qkv = scratch_take(s, rows * f->ld_qkv, sizeof(float));
     f->heads = scratch_take(s, rows * f->ld_heads, sizeof(float));
     f->ffn = take_packed(s, rows, (size_t)l->down.k_pad);
@@ -823,6 +909,8 @@ static void take_lists(struct fwd *f, struct scratch *s)
     f->seg_kept = scratch_take(s, segs, sizeof(int));
     f->seg_pooled = scratch_take(s, segs, sizeof(int));
     f->row_token = scratch_take(s, rows, sizeof(int32_t));
+    f->row_pos = scratch_take(s, rows, sizeof(int32_t));
+    f->row_type = scratch_take(s, rows, sizeof(int32_t));
     f->kept_row = scratch_take(s, rows, sizeof(int32_t));
     f->logit_row = scratch_take(s, (size_t)f->p.max_logit_rows, sizeof(int32_t));
     f->max_ops = f->p.model->hp.n_layers * OPS_PER_LAYER + OPS_OUTSIDE;

@@ -30,6 +30,13 @@ enum { PACK_ROWS = 16 };
 /* Pairs of gate and up panels multiplied in one call if rows are few: their sums stay in L1. */
 enum { MAX_PAIRS = 4, MAX_PAIRS_ROWS = 12, PAIR_COLUMNS = 2 * KERN_PANEL };
 
+/* The "up" of a feed-forward layer without gate. */
+/* clang-format off */
+static const float ones[KERN_PANEL] = {
+    1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+};
+/* clang-format on */
+
 /* ---- rows ---------------------------------------------------------------------------------- */
 
 static int tallest_tile(const struct eng_model *model, const struct gemm_rows *r)
@@ -272,7 +279,10 @@ void gemm_panels(const struct eng_model *model, const struct eng_mat *m,
     add_bias(model->kern, m, p0, n, out->c + (size_t)p0 * KERN_PANEL, out->ld, rows->n_rows);
 }
 
-/* act(gate) * up of n pairs and some rows, whose sums are overwritten, packed into ret. */
+/*
+ * act(gate) * up, or without gate act(up), of n pairs or panels and some rows, whose sums are
+ * overwritten, packed into ret.
+ */
 static void combine(const struct eng_model *model, const struct kern_out *sums, int first_row,
                     int n_rows, int pair, int n, const struct gemm_rows *ret)
 {
@@ -282,9 +292,9 @@ static void combine(const struct eng_model *model, const struct kern_out *sums, 
         if (first_row + i == tile_first_row(ret, tile + 1)) tile++;
         int row = first_row + i - tile_first_row(ret, tile);
         float *x = sums->c + (size_t)i * sums->ld, *gate = x;
-        for (int p = 0; p < n; p++, gate += PAIR_COLUMNS)
-            kern->glu[model->hp.act](gate, gate + KERN_PANEL, x + (size_t)p * KERN_PANEL,
-                                     KERN_PANEL);
+        for (int p = 0; p < n; p++, gate += model->hp.ungated ? KERN_PANEL : PAIR_COLUMNS)
+            kern->glu[model->hp.act](gate, model->hp.ungated ? ones : gate + KERN_PANEL,
+                                     x + (size_t)p * KERN_PANEL, KERN_PANEL);
         pack_groups(kern, ret, tile, row, pair, n, x);
     }
 }
@@ -293,17 +303,19 @@ void gemm_gate_up(const struct eng_model *model, const struct eng_mat *m,
                   const struct gemm_rows *rows, int p0, int n, const struct gemm_rows *ret,
                   const struct gemm_ahead *ahead, const struct gemm_thread *thread)
 {
-    assert(p0 >= 0 && 2 * (p0 + n) <= m->n_panels);
+    int each = model->hp.ungated ? 1 : 2; /* panels of a pair */
+    assert(p0 >= 0 && each * (p0 + n) <= m->n_panels);
     assert(rows->k_pad == m->k_pad && ret->n_rows == rows->n_rows);
-    struct product p = {model, m, rows, ahead, thread, 2 * (p0 + n), fetches_ahead(model, m, rows)};
+    struct product p = {
+        model, m, rows, ahead, thread, each * (p0 + n), fetches_ahead(model, m, rows)};
     int step = rows->n_rows <= MAX_PAIRS_ROWS && rows->n_tiles == 1 && !rows->blas ? MAX_PAIRS : 1;
     for (int pair = p0; pair < p0 + n; pair += step) {
         int pairs = p0 + n - pair < step ? p0 + n - pair : step;
-        struct kern_out sums = {thread->gate_up, (size_t)pairs * PAIR_COLUMNS, false};
+        struct kern_out sums = {thread->gate_up, (size_t)(pairs * each) * KERN_PANEL, false};
         for (int i = 0; i < rows->n_tiles; i++) {
             int row = tile_first_row(rows, i), n_rows = tile_first_row(rows, i + 1) - row;
-            multiply(&p, i, 2 * pair, 2 * pairs, &sums);
-            add_bias(model->kern, m, 2 * pair, 2 * pairs, sums.c, sums.ld, n_rows);
+            multiply(&p, i, each * pair, each * pairs, &sums);
+            add_bias(model->kern, m, each * pair, each * pairs, sums.c, sums.ld, n_rows);
             combine(model, &sums, row, n_rows, pair, pairs, ret);
         }
     }

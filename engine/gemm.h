@@ -100,7 +100,8 @@ void gemm_panels(const struct eng_model *model, const struct eng_mat *m,
 /*
  * The same for a gate-up matrix, whose gate and up panels alternate. Pairs p0 .. p0 + n - 1 of them
  * give inputs 32 * p0 ... of the down matrix: act(gate) * up, packed into `ret`, which describes as
- * many rows for the down matrix.
+ * many rows for the down matrix. Without gate (hp.ungated) a pair is one panel, and act(up) is
+ * packed.
  */
 void gemm_gate_up(const struct eng_model *model, const struct eng_mat *m,
                   const struct gemm_rows *rows, int p0, int n, const struct gemm_rows *ret,

@@ -211,7 +211,8 @@ struct kern {
 
     /*
      * o[i] = act(g[i]) * u[i]; o may be g. GELU_TANH is the approximation by tanh:
-     * x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))); GELU is x / 2 * (1 + erf(x / sqrt(2))).
+     * x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))), GELU itself x / 2 * (1 + erf(x /
+     * sqrt(2))).
      */
     void (*glu[KERN_ACT_COUNT])(const float *g, const float *u, float *o, int n);
 

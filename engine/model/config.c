@@ -36,11 +36,16 @@ struct object {
     const json_t *json;
     const char *where;
     struct eng_report *report;
+    const char *const (*renames)[2]; /* of the family, or NULL */
 };
 
 /* NULL: absent or null. */
 static const json_t *find(const struct object *o, const char *key)
 {
+    for (int i = 0; o->renames && o->renames[i][0]; i++) {
+        const json_t *value = json_object_get(o->json, o->renames[i][1]);
+        if (value && !json_is_null(value) && strcmp(o->renames[i][0], key) == 0) return value;
+    }
     const json_t *value = json_object_get(o->json, key);
     return json_is_null(value) ? NULL : value;
 }
@@ -118,8 +123,9 @@ static void refuse_family(const struct object *o, const char *field, const char 
     char known[1024] = "";
     size_t at = 0;
     for (int i = 0; eng_family_at(i) && at < sizeof(known); i++)
-        at += (size_t)snprintf(known + at, sizeof(known) - at, "%s%s", i ? ", " : "",
-                               eng_family_at(i)->architecture);
+        if (!eng_family_at(i)->encoder)
+            at += (size_t)snprintf(known + at, sizeof(known) - at, "%s%s", i ? ", " : "",
+                                   eng_family_at(i)->architecture);
     eng_report_problem(o->report, ENG_EUNSUPPORTED, "%s: %s %.100s is not supported; supported: %s",
                        o->where, field, name, known);
 }
@@ -139,6 +145,7 @@ static const struct eng_family *read_family(const struct object *o, struct eng_h
     } else if (type) {
         family = eng_family_by_model_type(type);
         if (!family) refuse_family(o, "model_type", type);
+        if (family && family->encoder) hp->task = ENG_TASK_STATES;
     } else {
         wrong(o, "architectures", "and model_type are missing");
     }
@@ -187,14 +194,17 @@ static enum kern_act read_act(const struct object *o, const struct eng_family *f
         {"swish", KERN_ACT_SILU},
         {"gelu_pytorch_tanh", KERN_ACT_GELU_TANH},
         {"gelu_new", KERN_ACT_GELU_TANH},
+        {"gelu", KERN_ACT_GELU},
+        {"swiglu", KERN_ACT_SILU},
     };
     const char *key = f->act_key ? f->act_key : "hidden_act", *name = read_string(o, key);
     for (size_t i = 0; name && i < sizeof(acts) / sizeof(acts[0]); i++)
         if (strcmp(name, acts[i].name) == 0) return acts[i].act;
     if (name)
-        eng_report_problem(o->report, ENG_EUNSUPPORTED,
-                           "%s: %s %.100s is not supported; supported: silu, gelu_pytorch_tanh",
-                           o->where, key, name);
+        eng_report_problem(
+            o->report, ENG_EUNSUPPORTED,
+            "%s: %s %.100s is not supported; supported: silu, gelu, gelu_pytorch_tanh", o->where,
+            key, name);
     return f->act;
 }
 
@@ -461,12 +471,12 @@ static void read_rope(const struct object *o, struct eng_hparams *hp)
         {"rope_scaling", "config.json: rope_scaling"},
         {"rope_parameters", "config.json: rope_parameters"},
     };
-    struct object scaling = {NULL, NULL, o->report};
+    struct object scaling = {NULL, NULL, o->report, NULL};
     for (int i = 0; i < 2 && !scaling.json; i++) {
         const json_t *value = find(o, spellings[i].key);
         if (value && !json_is_object(value)) wrong(o, spellings[i].key, "must be an object");
         if (json_object_size(value) == 0) continue;
-        scaling = (struct object){value, spellings[i].where, o->report};
+        scaling = (struct object){value, spellings[i].where, o->report, NULL};
     }
     struct eng_rope plain = {.type = ENG_ROPE_DEFAULT, .factor = 1, .attention_factor = 1};
     hp->rope = hp->local_rope = plain;
@@ -483,7 +493,7 @@ static void read_rope(const struct object *o, struct eng_hparams *hp)
     const json_t *full = rope_of_layers(&scaling, f, "full_attention");
     const json_t *local = rope_of_layers(&scaling, f, "sliding_attention");
     if (f->rope_local && (full || local)) {
-        struct object own = {local, scaling.where, o->report};
+        struct object own = {local, scaling.where, o->report, NULL};
         if (local) read_local_rope(&own, &hp->local_rope);
         scaling.json = full;
         if (full) read_rope_scaling(&scaling, o, hp, &hp->rope);
@@ -671,6 +681,63 @@ static void read_token_ids(const struct object *config, const struct object *tex
     if (!bos && !bos_given && f->bos_id < hp->vocab) hp->bos_id = f->bos_id;
 }
 
+/* ---- encoders ------------------------------------------------------------------------------ */
+
+/* Local layers see a window of local_attention tokens, half of it on each side. */
+static void read_local_layers(const struct object *o, struct eng_hparams *hp)
+{
+    int64_t period = read_int(o, "global_attn_every_n_layers", 1, ENG_MAX_LAYERS, 3);
+    int window = (int)read_int(o, "local_attention", 2, INT32_MAX, 128) / 2;
+    const json_t *list = find(o, "layer_types");
+    if (list) read_listed_windows(o, list, window, hp);
+    for (int i = 0; !list && i < hp->n_layers; i++)
+        hp->layer_window[i] = i % period == 0 ? 0 : window;
+}
+
+static void read_positions(const struct object *o, struct eng_hparams *hp)
+{
+    const struct eng_encoder *e = hp->family->encoder;
+    const char *type = read_string(o, "position_embedding_type");
+    hp->pad_id = (int32_t)read_int(o, "pad_token_id", -1, MAX_VOCAB, e->positions_from_pad ? 1 : 0);
+    if (!e->positions) return;
+    if (type && strcmp(type, "absolute") != 0)
+        eng_report_problem(o->report, ENG_EUNSUPPORTED,
+                           "%s: position_embedding_type %.100s is not supported; supported: "
+                           "absolute",
+                           o->where, type);
+    hp->n_positions = (int)hp->ctx_train;
+    hp->first_position = e->positions_from_pad ? hp->pad_id + 1 : 0;
+    hp->ctx_max = hp->ctx_train - hp->first_position;
+    if (hp->ctx_max < 1) wrong(o, "max_position_embeddings", "must be above pad_token_id + 1");
+}
+
+static void read_encoder(const struct object *o, struct eng_hparams *hp)
+{
+    const struct eng_encoder *e = hp->family->encoder;
+    hp->encoder = true;
+    hp->post_norms = e->post_norms;
+    hp->ungated = e->ungated;
+    hp->norm_bias = e->norm_bias;
+    hp->attn_bias_qkv = hp->attn_bias_qkv || e->biases;
+    hp->attn_bias_o = hp->attn_bias_o || e->biases;
+    hp->mlp_bias = hp->mlp_bias || e->biases;
+    if (!e->rope) hp->d_rot = 0;
+    for (int i = 0; i < hp->n_layers; i++)
+        hp->layer_rope[i] = e->rope;
+    read_positions(o, hp);
+    if (e->types) hp->n_types = (int)read_int(o, "type_vocab_size", 1, 64, 2);
+    if (e->distances)
+        hp->n_distances = (int)read_int(o, "relative_attention_num_buckets", 4, 1024, 32);
+    if (hp->n_distances % 4 != 0) wrong(o, "relative_attention_num_buckets", "must divide by 4");
+    if (e->local_layers) read_local_layers(o, hp);
+    refuse_if_set(o, "is_decoder", "decoders of this family are not supported");
+    for (const char *const *key = e->off; key && *key; key++)
+        refuse_if_set(o, *key, "is not supported");
+    if (read_real(o, "rotary_emb_fraction", 0, 1, 1) != 1)
+        eng_report_problem(o->report, ENG_EUNSUPPORTED,
+                           "%s: rotary_emb_fraction other than 1 is not supported", o->where);
+}
+
 /* The names of the labels say how many there are. */
 static void read_labels(const struct object *o, struct eng_hparams *hp)
 {
@@ -679,7 +746,14 @@ static void read_labels(const struct object *o, struct eng_hparams *hp)
     if (names && !json_is_object(names)) wrong(o, "id2label", "must be an object");
     if (json_object_size(names) > 0) n = (int64_t)json_object_size(names);
     hp->n_labels = (int)(n < MAX_SIZE ? n : MAX_SIZE);
-    hp->pad_id = (int32_t)read_int(o, "pad_token_id", -1, MAX_VOCAB, -1);
+    if (!hp->encoder) hp->pad_id = (int32_t)read_int(o, "pad_token_id", -1, MAX_VOCAB, -1);
+    const char *pooling = read_string(o, "classifier_pooling");
+    hp->labels_of_mean = pooling && strcmp(pooling, "mean") == 0;
+    if (pooling && strcmp(pooling, "mean") != 0 && strcmp(pooling, "cls") != 0)
+        eng_report_problem(o->report, ENG_EUNSUPPORTED,
+                           "%s: classifier_pooling %.100s is not supported; supported: cls, mean",
+                           o->where, pooling);
+    hp->label_bias = read_bool(o, "classifier_bias", false);
 }
 
 /* ---- the whole ----------------------------------------------------------------------------- */
@@ -690,12 +764,13 @@ static void read_all(const struct object *config, const struct object *generatio
     struct object text = *config;
     const struct eng_family *f = hp->family = read_family(config, hp);
     if (!f) return;
+    text.renames = f->encoder ? f->encoder->renames : NULL;
     if (!*hp->architecture)
         snprintf(hp->architecture, sizeof(hp->architecture), "%s", f->architecture);
     refuse_unsupported(config);
     if (f->config_key) {
         text = (struct object){find(config, f->config_key), "config.json: text_config",
-                               config->report};
+                               config->report, NULL};
         if (!json_is_object(text.json)) {
             wrong(config, f->config_key, text.json ? "must be an object" : "is missing");
             return;
@@ -707,7 +782,6 @@ static void read_all(const struct object *config, const struct object *generatio
     hp->tied = read_bool(&text, "tie_word_embeddings",
                          read_bool(config, "tie_word_embeddings", f->tie_word_embeddings));
     if (hp->task != ENG_TASK_TOKENS) hp->tied = false; /* the embedding is not a head */
-    if (hp->task == ENG_TASK_LABELS) read_labels(config, hp);
     read_factors(&text, hp);
     read_rope(&text, hp);
     for (int i = 0; i < hp->n_layers; i++)
@@ -715,6 +789,8 @@ static void read_all(const struct object *config, const struct object *generatio
     if (f->nope_layers) read_nope(&text, hp);
     if (f->hybrid) read_hybrid(&text, hp);
     read_windows(&text, hp);
+    if (f->encoder) read_encoder(&text, hp);
+    if (hp->task == ENG_TASK_LABELS) read_labels(config, hp);
     read_token_ids(config, &text, generation, hp);
     if (config->report->rc) return;
     assert(hp->n_kv_heads > 0 && hp->n_heads % hp->n_kv_heads == 0);
@@ -741,8 +817,8 @@ int eng_config_parse(struct eng_hparams *ret_hp, const char *config, size_t conf
                      const char *generation, size_t generation_len, struct eng_report *r)
 {
     *ret_hp = (struct eng_hparams){.bos_id = -1, .pad_id = -1};
-    struct object c = {parse(config, config_len, config_name, r), config_name, r};
-    struct object g = {NULL, generation_name, r};
+    struct object c = {parse(config, config_len, config_name, r), config_name, r, NULL};
+    struct object g = {NULL, generation_name, r, NULL};
     if (generation) g.json = parse(generation, generation_len, generation_name, r);
     if (c.json && (g.json || !generation)) read_all(&c, &g, ret_hp);
     json_decref((json_t *)c.json);

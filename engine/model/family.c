@@ -70,6 +70,112 @@ static const char *const vision_parts[] = {
     "model.multi_modal_projector.", NULL,
 };
 
+/* ---- encoders ------------------------------------------------------------------------------ */
+
+static const struct eng_names bert_names = {
+    .q = "attention.self.query", .k = "attention.self.key", .v = "attention.self.value",
+    .o = "attention.output.dense", .attn_post = "attention.output.LayerNorm",
+    .up = "intermediate.dense", .down = "output.dense", .ffn_post = "output.LayerNorm",
+};
+static const struct eng_names mpnet_names = {
+    .q = "attention.attn.q", .k = "attention.attn.k", .v = "attention.attn.v",
+    .o = "attention.attn.o", .attn_post = "attention.LayerNorm",
+    .up = "intermediate.dense", .down = "output.dense", .ffn_post = "output.LayerNorm",
+};
+static const struct eng_names distilbert_names = {
+    .q = "attention.q_lin", .k = "attention.k_lin", .v = "attention.v_lin",
+    .o = "attention.out_lin", .attn_post = "sa_layer_norm",
+    .up = "ffn.lin1", .down = "ffn.lin2", .ffn_post = "output_layer_norm",
+};
+static const struct eng_names nomic_names = {
+    .qkv = "attn.Wqkv", .o = "attn.out_proj", .attn_post = "norm1",
+    .gate = "mlp.fc12", .up = "mlp.fc11", .down = "mlp.fc2", .ffn_post = "norm2",
+};
+static const struct eng_names modernbert_names = {
+    .attn_norm = "attn_norm", .qkv = "attn.Wqkv", .o = "attn.Wo",
+    .ffn_norm = "mlp_norm", .gate_up = "mlp.Wi", .down = "mlp.Wo",
+};
+
+static const struct eng_label_head bert_labels = {
+    .dense = "pooler.dense", .dense_in_base = true, .act = ENG_HEAD_TANH, .out = "classifier",
+};
+static const struct eng_label_head roberta_labels = {
+    .dense = "classifier.dense", .act = ENG_HEAD_TANH, .out = "classifier.out_proj",
+};
+static const struct eng_label_head distilbert_labels = {
+    .dense = "pre_classifier", .act = ENG_HEAD_RELU, .out = "classifier",
+};
+static const struct eng_label_head modernbert_labels = {
+    .dense = "head.dense", .act = ENG_HEAD_GELU, .norm = "head.norm", .out = "classifier",
+    .bias_key = true,
+};
+
+static const char *const bert_renames[][2] = {{"rms_norm_eps", "layer_norm_eps"}, {NULL, NULL}};
+static const char *const distilbert_renames[][2] = {
+    {"hidden_size", "dim"}, {"intermediate_size", "hidden_dim"}, {"num_hidden_layers", "n_layers"},
+    {"num_attention_heads", "n_heads"}, {"hidden_act", "activation"}, {NULL, NULL},
+};
+static const char *const nomic_renames[][2] = {
+    {"hidden_size", "n_embd"}, {"intermediate_size", "n_inner"}, {"num_hidden_layers", "n_layer"},
+    {"num_attention_heads", "n_head"}, {"hidden_act", "activation_function"},
+    {"max_position_embeddings", "n_positions"}, {"rms_norm_eps", "layer_norm_eps"},
+    {"rms_norm_eps", "layer_norm_epsilon"}, {"rope_theta", "rotary_emb_base"}, {NULL, NULL},
+};
+static const char *const modernbert_renames[][2] = {
+    {"rms_norm_eps", "norm_eps"}, {"hidden_act", "hidden_activation"},
+    {"rope_theta", "global_rope_theta"}, {NULL, NULL},
+};
+static const char *const nomic_off[] = {
+    "prenorm", "use_rms_norm", "rotary_emb_interleaved", "qkv_proj_bias", "mlp_fc1_bias",
+    "mlp_fc2_bias", "rotary_scaling_factor", NULL,
+};
+static const char *const modernbert_off[] = {"norm_bias", NULL};
+
+/* LayerNorm of the sum of word, position and type; norms behind the branches; no gate. */
+#define BERT                                                                                       \
+    .embed = "embeddings.word_embeddings",                                                         \
+    .embed_norm = "embeddings.LayerNorm", .positions = "embeddings.position_embeddings",           \
+    .biases = true, .norm_bias = true, .post_norms = true, .ungated = true
+static const struct eng_encoder bert_encoder = {
+    BERT, .layers = "encoder.layer.",
+    .types = "embeddings.token_type_embeddings", .labels = &bert_labels,
+    .renames = bert_renames,
+};
+static const struct eng_encoder roberta_encoder = {
+    BERT, .layers = "encoder.layer.",
+    .types = "embeddings.token_type_embeddings", .labels = &roberta_labels,
+    .renames = bert_renames, .positions_from_pad = true,
+};
+static const struct eng_encoder mpnet_encoder = {
+    BERT, .layers = "encoder.layer.",
+    .distances = "encoder.relative_attention_bias", .labels = &roberta_labels,
+    .renames = bert_renames, .positions_from_pad = true,
+};
+static const struct eng_encoder distilbert_encoder = {
+    BERT, .layers = "transformer.layer.", .labels = &distilbert_labels,
+    .renames = distilbert_renames,
+};
+static const struct eng_encoder nomic_encoder = {
+    .layers = "encoder.layers.", .embed = "embeddings.word_embeddings", .embed_norm = "emb_ln",
+    .types = "embeddings.token_type_embeddings", .renames = nomic_renames, .off = nomic_off,
+    .norm_bias = true, .post_norms = true, .rope = true,
+};
+static const struct eng_encoder modernbert_encoder = {
+    .layers = "layers.", .embed = "embeddings.tok_embeddings", .embed_norm = "embeddings.norm",
+    .final_norm = "final_norm", .labels = &modernbert_labels, .renames = modernbert_renames,
+    .off = modernbert_off, .rope = true, .local_layers = true,
+};
+
+static const char *const bert_prefixes[] = {"bert.", "", NULL};
+static const char *const roberta_prefixes[] = {"roberta.", "", NULL};
+static const char *const mpnet_prefixes[] = {"mpnet.", "", NULL};
+static const char *const distilbert_prefixes[] = {"distilbert.", "", NULL};
+/* Heads of training, and the pooler, which only labels need. */
+static const char *const encoder_parts[] = {
+    "pooler.", "bert.pooler.", "roberta.pooler.", "mpnet.pooler.", "cls.", "lm_head.",
+    "vocab_", "head.", "decoder.", NULL,
+};
+
 /* ---- settings ------------------------------------------------------------------------------ */
 
 #define AT(field) offsetof(struct eng_hparams, field)
@@ -109,6 +215,12 @@ static const struct eng_config_key gemma3_keys[] = {
     .window_period = 6, .vocab_size = 262208, .max_position_embeddings = 131072,                   \
     .rope_theta = 1000000.0, .rope_local = true, .local_theta = 10000.0,                           \
     .local_theta_key = "rope_local_base_freq"
+
+#define ENCODER_BASE                                                                               \
+    .other_parts = encoder_parts, .hidden_size = 768, .n_heads = 12, .bos_id = -1, .eos_id = -1
+#define BERT_BASE                                                                                  \
+    ENCODER_BASE, .act = KERN_ACT_GELU, .intermediate_size = 3072, .n_layers = 12,                 \
+    .max_position_embeddings = 512, .eps = 1e-12
 
 static const struct eng_family families[] = {
     {
@@ -250,6 +362,47 @@ static const struct eng_family families[] = {
         .title = "Gemma 3", .config_key = "text_config", .prefixes = wrapped_prefixes,
         .other_parts = vision_parts, GEMMA3,
     },
+    {
+        .architecture = "BertModel", .model_type = "bert", .title = "BERT",
+        .names = &bert_names, .encoder = &bert_encoder, .prefixes = bert_prefixes,
+        BERT_BASE, .vocab_size = 30522,
+    },
+    {
+        .architecture = "RobertaModel", .model_type = "roberta", .title = "RoBERTa",
+        .names = &bert_names, .encoder = &roberta_encoder, .prefixes = roberta_prefixes,
+        BERT_BASE, .vocab_size = 50265,
+    },
+    {
+        .architecture = "XLMRobertaModel", .model_type = "xlm-roberta", .title = "XLM-RoBERTa",
+        .names = &bert_names, .encoder = &roberta_encoder, .prefixes = roberta_prefixes,
+        BERT_BASE, .vocab_size = 30522,
+    },
+    {
+        .architecture = "MPNetModel", .model_type = "mpnet", .title = "MPNet",
+        .names = &mpnet_names, .encoder = &mpnet_encoder, .prefixes = mpnet_prefixes,
+        BERT_BASE, .vocab_size = 30527,
+    },
+    {
+        .architecture = "DistilBertModel", .model_type = "distilbert", .title = "DistilBERT",
+        .names = &distilbert_names, .encoder = &distilbert_encoder,
+        .prefixes = distilbert_prefixes, BERT_BASE, .vocab_size = 30522,
+    },
+    {
+        .architecture = "NomicBertModel", .model_type = "nomic_bert", .title = "Nomic BERT",
+        .names = &nomic_names, .encoder = &nomic_encoder, .prefixes = bert_prefixes,
+        ENCODER_BASE, .act = KERN_ACT_SILU, .vocab_size = 30528, .eps = 1e-12,
+        .intermediate_size = 3072, .n_layers = 12,
+        .max_position_embeddings = 2048, .rope_theta = 1000.0,
+    },
+    {
+        .architecture = "ModernBertModel", .model_type = "modernbert", .title = "ModernBERT",
+        .names = &modernbert_names, .encoder = &modernbert_encoder, .prefixes = plain_prefix,
+        ENCODER_BASE, .act = KERN_ACT_GELU,
+        .attn_bias_key = "attention_bias", .mlp_bias_key = "mlp_bias",
+        .vocab_size = 50368, .intermediate_size = 1152, .n_layers = 22, .eps = 1e-5,
+        .max_position_embeddings = 8192, .rope_theta = 160000.0, .rope_local = true,
+        .local_theta = 10000.0, .local_theta_key = "local_rope_theta",
+    },
 };
 /* clang-format on */
 
@@ -267,19 +420,22 @@ const struct eng_family *eng_family_by_architecture(const char *architecture,
         const char *ending;
         enum eng_task task;
     } tasks[] = {
-        {"ForCausalLM", ENG_TASK_TOKENS},
         {"Model", ENG_TASK_STATES},
         {"TextModel", ENG_TASK_STATES},
+        {"ForMaskedLM", ENG_TASK_STATES},
         {"ForSequenceClassification", ENG_TASK_LABELS},
     };
-    *ret_task = ENG_TASK_TOKENS;
     for (int i = 0; i < N_FAMILIES; i++) {
-        const char *name = families[i].architecture, *ending = strstr(name, tasks[0].ending);
+        const struct eng_encoder *encoder = families[i].encoder;
+        const char *name = families[i].architecture;
+        const char *ending = strstr(name, encoder ? "Model" : "ForCausalLM");
+        *ret_task = encoder ? ENG_TASK_STATES : ENG_TASK_TOKENS;
         if (strcmp(name, architecture) == 0) return &families[i];
         size_t stem = ending ? (size_t)(ending - name) : 0;
         if (stem == 0 || strncmp(name, architecture, stem) != 0) continue;
-        for (size_t k = 1; k < sizeof(tasks) / sizeof(tasks[0]); k++) {
+        for (size_t k = 0; k < sizeof(tasks) / sizeof(tasks[0]); k++) {
             if (strcmp(architecture + stem, tasks[k].ending) != 0) continue;
+            if (tasks[k].task == ENG_TASK_LABELS && encoder && !encoder->labels) continue;
             *ret_task = tasks[k].task;
             return &families[i];
         }

@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "engine/model/hparams.h"
+#include "engine/model/model.h"
 
 /*
  * Names of a layer's tensors, after "PREFIXlayers.N." and without ".weight"; NULL: the family has
@@ -33,6 +33,27 @@ struct eng_config_key {
     bool inverse_root; /* 1 / sqrt(x) is what goes there */
 };
 
+/* A head of labels: DENSE with an activation, a LayerNorm, then OUT. */
+struct eng_label_head {
+    const char *dense, *norm, *out; /* norm NULL: none */
+    bool dense_in_base;             /* its name has the prefix of the other tensors */
+    bool bias_key;                  /* dense has a bias if classifier_bias says so */
+    enum eng_head_act act;
+};
+
+/* What encoders have and decoders do not. Names are those of tensors, NULL: the family has none. */
+struct eng_encoder {
+    const char *layers; /* "encoder.layer." */
+    const char *embed, *embed_norm, *positions, *types, *distances, *final_norm;
+    const struct eng_label_head *labels; /* NULL: no such models */
+    const char *const (*renames)[2];     /* {the usual setting, its name here}, up to NULL */
+    const char *const *off;              /* settings that must not be on, up to NULL */
+    bool biases, norm_bias;              /* of all products, of all norms */
+    bool post_norms, ungated, rope;
+    bool positions_from_pad; /* the first token's is pad_token_id + 1 */
+    bool local_layers;       /* but every global_attn_every_n_layers-th */
+};
+
 /* Which layers have the sliding window, if config.json has no layer_types. */
 enum eng_window_rule {
     ENG_WINDOW_NONE,   /* the family knows no window */
@@ -47,6 +68,7 @@ struct eng_family {
     const char *model_type;   /* "llama" */
     const char *title;        /* "Llama", for people */
     const struct eng_names *names;
+    const struct eng_encoder *encoder; /* NULL: a decoder */
     const char *config_key;            /* "text_config": the settings are in that object, or NULL */
     const char *const *prefixes;       /* NULL-terminated: of tensor names, the first that fits */
     const char *const *other_parts;    /* NULL-terminated or NULL: prefixes of tensors of parts of a

@@ -14,6 +14,7 @@
  */
 #include <assert.h>
 #include <errno.h>
+#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -439,6 +440,33 @@ static int run_unless_stopped(struct fill *f, struct pool *pool, char *err, size
     return ENG_ECLOSED;
 }
 
+/* The bucket of a distance, key minus query: half of them for each sign, half of these by size. */
+static int distance_bucket(int distance, int n_buckets)
+{
+    enum { MAX_DISTANCE = 128 };
+    int half = n_buckets / 2, exact = half / 2, first = distance > 0 ? half : 0;
+    int n = abs(distance);
+    if (n < exact) return first + n;
+    float far = logf((float)n / (float)exact) / (float)log((double)MAX_DISTANCE / exact);
+    int bucket = exact + (int)(far * (float)(half - exact));
+    return first + (bucket < half - 1 ? bucket : half - 1);
+}
+
+/* What distances add to scores, which attention scales later. */
+static bool spread_distances(struct eng_model *m)
+{
+    if (!m->distances) return true;
+    int n = (int)(2 * m->ctx - 1);
+    m->distance_bias = calloc((size_t)m->hp.n_heads * (size_t)n, sizeof(*m->distance_bias));
+    for (int i = 0; m->distance_bias && i < n; i++) {
+        int bucket = distance_bucket(i - (int)(m->ctx - 1), m->hp.n_distances);
+        for (int head = 0; head < m->hp.n_heads; head++)
+            m->distance_bias[(size_t)head * (size_t)n + (size_t)i] =
+                m->distances[bucket * m->hp.n_heads + head] / (float)m->hp.attn_scale;
+    }
+    return m->distance_bias;
+}
+
 int eng_model_fill(struct eng_model *m, struct pool *pool, int64_t ctx, char *err, size_t errlen)
 {
     struct fill f = {.m = m, .n_threads = pool_n_threads(pool)};
@@ -455,6 +483,10 @@ int eng_model_fill(struct eng_model *m, struct pool *pool, int64_t ctx, char *er
         rc = ENG_ENOMEM;
     } else {
         rc = run_unless_stopped(&f, pool, err, errlen);
+    }
+    if (rc == 0 && !spread_distances(m)) {
+        snprintf(err, errlen, "no memory for the distances of tokens");
+        rc = ENG_ENOMEM;
     }
     for (int i = 0; f.workers && i < f.n_threads; i++) {
         free(f.workers[i].staging);

@@ -58,7 +58,19 @@ struct eng_hparams {
     bool attn_bias_qkv, attn_bias_o, mlp_bias;
     enum kern_act act;
     enum eng_qk_norm qk_norm;
-    bool branch_norms; /* a layer's branches are normed before they are added to the stream */
+    /*
+     * An encoder: a token sees those behind it too, and a text is read in one step. Its norms are
+     * LayerNorms; post_norms stand behind the sum of stream and branch. Where windows are, a token
+     * sees so many on each side, itself not counted.
+     */
+    bool encoder, post_norms, embed_norm;
+    bool norm_bias;
+    bool ungated;       /* the feed-forward layer is down(act(up)); gate_up holds up alone */
+    int n_positions;    /* rows of the table of positions, 0: none */
+    int first_position; /* of a text's first token; ids pad_id do not count if it is not 0 */
+    int n_types;        /* rows of the table of token types, 0: none */
+    int n_distances;    /* buckets of the distance between two tokens, 0: none */
+    bool branch_norms;  /* a layer's branches are normed before they are added to the stream */
     /* Factors, 1 if the model has none. Branches are added to the stream times residual_scale. */
     double embed_scale, residual_scale, attn_scale, logits_scaling; /* logits are divided by it */
     double attn_softcap, logit_softcap;                             /* 0: none */
@@ -72,9 +84,12 @@ struct eng_hparams {
     enum eng_task task;
     char architecture[64]; /* of config.json; "Qwen3Model" is of the family "Qwen3ForCausalLM" */
     int n_labels;          /* LABELS */
-    int32_t pad_id;        /* LABELS: ids that are not looked at at the end; -1: none */
+    bool labels_of_mean;   /* LABELS of an encoder: of the mean, not of the first token */
+    bool label_bias;       /* the products before the last one have a bias, if the family asks */
+    int32_t pad_id;        /* -1: none. LABELS of a decoder: not looked at at the end */
     bool layer_rope[ENG_MAX_LAYERS];      /* the layer has RoPE */
-    int32_t layer_window[ENG_MAX_LAYERS]; /* keys visible, the token itself included; 0: all */
+    int32_t layer_window[ENG_MAX_LAYERS]; /* keys visible, the token itself included; 0: all;
+                                           * on each side, without it, of an encoder */
     uint64_t config_hash[2]; /* of the bytes of config.json and generation_config.json */
 };
 

@@ -118,6 +118,7 @@ void eng_model_close(struct eng_model *m)
     eng_arena_unmap(m->arena, m->arena_bytes);
     eng_arena_unmap(m->plain, m->plain_bytes);
     free(m->layers);
+    free(m->distance_bias);
     free(m);
 }
 

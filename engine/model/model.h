@@ -53,6 +53,7 @@ struct eng_layer {
     const float *attn_post; /* [d_model] or NULL: norm of attention's output */
     const float *ffn_norm;  /* [d_model] or NULL */
     const float *ffn_post;  /* [d_model] or NULL */
+    const float *attn_norm_bias, *attn_post_bias, *ffn_norm_bias, *ffn_post_bias; /* or NULL */
     const float *q_norm;    /* [d_head], by rows [n_heads * d_head], or NULL */
     const float *k_norm;    /* [d_head], by rows [n_kv_heads * d_head], or NULL */
     struct eng_mat qkv;     /* rows: q [n_heads * d_head], k and v [n_kv_heads * d_head] */
@@ -62,7 +63,7 @@ struct eng_layer {
     struct eng_mat down;    /* [d_model] of [d_ff] */
     const float *rope_cos;  /* [ctx][d_rot / 2], with the attention factor; NULL: no RoPE */
     const float *rope_sin;
-    int window; /* keys visible, the token itself included; 0: all before it */
+    int window; /* as hp.layer_window */
 };
 
 /*
@@ -79,14 +80,15 @@ enum eng_pooling {
     ENG_N_POOLINGS
 };
 
-/* The step done with that row: a product (DENSE), or its length becomes 1 (L2). */
-enum eng_head_kind { ENG_HEAD_DENSE, ENG_HEAD_L2 };
+/* The step done with that row: a product, its length becomes 1 (L2), or a LayerNorm. */
+enum eng_head_kind { ENG_HEAD_DENSE, ENG_HEAD_L2, ENG_HEAD_NORM };
 enum eng_head_act { ENG_HEAD_IDENTITY, ENG_HEAD_TANH, ENG_HEAD_RELU, ENG_HEAD_GELU };
 
 struct eng_head_op {
     enum eng_head_kind kind;
     struct eng_mat mat;    /* DENSE */
     enum eng_head_act act; /* DENSE: of the product */
+    const float *norm;     /* NORM */
 };
 
 enum { ENG_MAX_HEAD_OPS = 8 };
@@ -120,12 +122,18 @@ struct eng_model {
     struct eng_mat head;      /* equal to embed (same panels) when tied; unless has_head, empty */
     bool has_head;            /* gives logits of tokens */
     struct eng_heads heads;   /* gives vectors or logits of labels */
-    const float *final_norm;  /* [d_model] */
-    const float *head_norm;   /* the same over logits_scaling */
-    float embed_scale;        /* of the embeddings, as the stream needs them: see plan.c */
-    double stream_eps;        /* of norms over the stream */
-    float *ropes;             /* the tables: cos and sin, then those of the local RoPE */
-    int64_t ctx;              /* rows of the RoPE tables */
+    const float *pos_rows;    /* [n_positions][d_model] or NULL */
+    const float *type_rows;   /* [n_types][d_model] or NULL */
+    const float *embed_norm, *embed_norm_bias; /* [d_model] or NULL: of the sum of the embeddings */
+    const float *distances;                    /* [n_distances][n_heads] or NULL, as in the file */
+    float *distance_bias; /* [n_heads][2 * ctx - 1]: of scaled scores, over the scale, by key minus
+                               * query plus ctx - 1; or NULL */
+    const float *final_norm; /* [d_model]; NULL: the stream is final as it is */
+    const float *head_norm;  /* the same over logits_scaling */
+    float embed_scale;       /* of the embeddings, as the stream needs them: see plan.c */
+    double stream_eps;       /* of norms over the stream */
+    float *ropes;            /* the tables: cos and sin, then those of the local RoPE */
+    int64_t ctx;             /* rows of the RoPE tables */
     struct eng_reading reading;
     int64_t n_params;
     int64_t weights_bytes; /* packed size; before eng_model_fill its maximum */

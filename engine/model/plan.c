@@ -24,8 +24,8 @@
 enum {
     MATS_PER_LAYER = 4,
     MATS_OUTSIDE = 2 + ENG_MAX_HEAD_OPS,
-    VECS_PER_LAYER = 6,
-    VECS_OUTSIDE = 2,
+    VECS_PER_LAYER = 10,
+    VECS_OUTSIDE = 7 + ENG_MAX_HEAD_OPS,
     NAME_BYTES = 128
 };
 
@@ -116,12 +116,39 @@ static void add_vec(const struct check *c, const float **vec, const char *name, 
     pv->tensor = need(c, full, n, 0, fields);
 }
 
+/* NAME.bias of a norm, if the family's have one. */
+static void add_norm_bias(const struct check *c, const float **vec, const char *name,
+                          const char *fields)
+{
+    if (!name || !c->m->hp.norm_bias) return;
+    char full[NAME_BYTES];
+    snprintf(full, sizeof(full), "%s.bias", name);
+    assert(c->m->load->n_vecs < c->m->hp.n_layers * VECS_PER_LAYER + VECS_OUTSIDE);
+    struct plan_vec *pv = &c->m->load->vecs[c->m->load->n_vecs++];
+    *pv = (struct plan_vec){.vec = vec, .n = c->m->hp.d_model, .factor = 1.0f};
+    pv->tensor = need(c, full, pv->n, 0, fields);
+}
+
+/* A small table of rows, kept as f32. */
+static void add_table(const struct check *c, const float **vec, const char *name, int n_rows,
+                      int n_cols, const char *fields)
+{
+    if (!name) return;
+    char full[NAME_BYTES];
+    snprintf(full, sizeof(full), "%s%s.weight", c->prefix, name);
+    assert(c->m->load->n_vecs < c->m->hp.n_layers * VECS_PER_LAYER + VECS_OUTSIDE);
+    struct plan_vec *pv = &c->m->load->vecs[c->m->load->n_vecs++];
+    *pv = (struct plan_vec){.vec = vec, .n = n_rows * n_cols, .factor = 1.0f};
+    pv->tensor = need(c, full, n_rows, n_cols, fields);
+}
+
 /* The name of a tensor of layer i, without its ending; NULL if `rest` is. */
 static const char *layer_name(char buf[NAME_BYTES], const struct check *c, int layer,
                               const char *rest)
 {
     if (!rest) return NULL;
-    snprintf(buf, NAME_BYTES, "%slayers.%d.%s", c->prefix, layer, rest);
+    const struct eng_encoder *e = c->m->hp.family->encoder;
+    snprintf(buf, NAME_BYTES, "%s%s%d.%s", c->prefix, e ? e->layers : "layers.", layer, rest);
     return buf;
 }
 
@@ -173,7 +200,9 @@ static void plan_attention(const struct check *c, int i)
     bool rows = hp->qk_norm == ENG_QK_NORM_ROW;
     int n_q = hp->n_heads * hp->d_head, n_kv = hp->n_kv_heads * hp->d_head;
 
-    add_vec(c, &l->attn_norm, layer_name(name, c, i, names->attn_norm), hp->d_model, "hidden_size");
+    bool unnormed = hp->encoder && i == 0; /* the norm of the embeddings is right before it */
+    add_vec(c, &l->attn_norm, unnormed ? NULL : layer_name(name, c, i, names->attn_norm),
+            hp->d_model, "hidden_size");
     plan_qkv(c, i);
     add_vec(c, &l->q_norm, layer_name(name, c, i, names->q_norm), rows ? n_q : hp->d_head,
             rows ? "num_attention_heads x head_dim" : "head_dim");
@@ -183,6 +212,7 @@ static void plan_attention(const struct check *c, int i)
     add_part(c, o, layer_name(name, c, i, names->o), hp->d_model, hp->attn_bias_o,
              "hidden_size, num_attention_heads x head_dim");
     add_vec(c, &l->attn_post, layer_name(name, c, i, names->attn_post), hp->d_model, "hidden_size");
+    add_norm_bias(c, &l->attn_post_bias, layer_name(name, c, i, names->attn_post), "hidden_size");
 }
 
 static void plan_mlp(const struct check *c, int i)
@@ -196,8 +226,8 @@ static void plan_mlp(const struct check *c, int i)
 
     add_vec(c, &l->ffn_norm, layer_name(name, c, i, names->ffn_norm), hp->d_model, "hidden_size");
     struct plan_mat *gate_up = add_mat(c, &l->gate_up, layer_role(hp, i), hp->d_model);
-    gate_up->interleaved = true;
-    for (int k = 0; k < 2; k++) {
+    gate_up->interleaved = !hp->ungated;
+    for (int k = hp->ungated; k < 2; k++) {
         if (names->gate_up)
             add_rows(c, gate_up, layer_name(name, c, i, names->gate_up), k * hp->d_ff, hp->d_ff,
                      2 * hp->d_ff, hp->mlp_bias, fused_fields);
@@ -205,11 +235,19 @@ static void plan_mlp(const struct check *c, int i)
             add_part(c, gate_up, layer_name(name, c, i, k ? names->up : names->gate), hp->d_ff,
                      hp->mlp_bias, fields);
     }
-    l->gate_up.n_out = 2 * KERN_PANEL * ((hp->d_ff + KERN_PANEL - 1) / KERN_PANEL);
+    if (!hp->ungated)
+        l->gate_up.n_out = 2 * KERN_PANEL * ((hp->d_ff + KERN_PANEL - 1) / KERN_PANEL);
     struct plan_mat *down = add_mat(c, &l->down, layer_role(hp, i), hp->d_ff);
     add_part(c, down, layer_name(name, c, i, names->down), hp->d_model, hp->mlp_bias,
              "hidden_size, intermediate_size");
     add_vec(c, &l->ffn_post, layer_name(name, c, i, names->ffn_post), hp->d_model, "hidden_size");
+    add_norm_bias(c, &l->ffn_post_bias, layer_name(name, c, i, names->ffn_post), "hidden_size");
+}
+
+static const char *embed_name(const struct eng_model *m)
+{
+    const struct eng_encoder *e = m->hp.family->encoder;
+    return e ? e->embed : "embed_tokens";
 }
 
 /* The first of the family's prefixes that the file's names have; its first one if none has. */
@@ -217,7 +255,7 @@ static const char *find_prefix(const struct eng_model *m)
 {
     char name[NAME_BYTES];
     for (const char *const *p = m->hp.family->prefixes; *p; p++) {
-        snprintf(name, sizeof(name), "%sembed_tokens.weight", *p);
+        snprintf(name, sizeof(name), "%s%s.weight", *p, embed_name(m));
         if (eng_weights_find(m->load->weights, name)) return *p;
     }
     return m->hp.family->prefixes[0];
@@ -228,12 +266,41 @@ static bool begins(const char *text, const char *with)
     return strncmp(text, with, strlen(with)) == 0;
 }
 
+/* A product with an activation, perhaps a norm, and the product that gives the logits. */
+static void plan_encoder_labels(const struct check *c, const struct eng_label_head *labels)
+{
+    struct eng_model *m = c->m;
+    struct eng_heads *h = &m->heads;
+    int d = m->hp.d_model;
+    char name[NAME_BYTES];
+    h->pooling = m->hp.labels_of_mean ? ENG_POOL_MEAN : ENG_POOL_CLS;
+    h->n_ops = 0;
+    struct eng_head_op *op = &h->ops[h->n_ops++];
+    op->act = labels->act;
+    snprintf(name, sizeof(name), "%s%s", labels->dense_in_base ? c->prefix : "", labels->dense);
+    add_part(c, add_mat(c, &op->mat, PLAN_POOLED, d), name, d,
+             labels->bias_key ? m->hp.label_bias : true, "hidden_size, hidden_size");
+    if (labels->norm) {
+        op = &h->ops[h->n_ops++];
+        op->kind = ENG_HEAD_NORM;
+        add_vec(c, &op->norm, labels->norm, d, "hidden_size");
+    }
+    op = &h->ops[h->n_ops++];
+    add_part(c, add_mat(c, &op->mat, PLAN_POOLED, d), labels->out, m->hp.n_labels, true,
+             "id2label, hidden_size");
+}
+
 /* A head of one product: the logits of labels, from the last token. */
 static void plan_labels(const struct check *c)
 {
     struct eng_model *m = c->m;
     m->heads = (struct eng_heads){
         .pooling = ENG_POOL_LAST, .given = true, .n_ops = 1, .width = m->hp.n_labels};
+    const struct eng_encoder *e = m->hp.family->encoder;
+    if (e) {
+        plan_encoder_labels(c, e->labels);
+        return;
+    }
     struct plan_mat *pm = add_mat(c, &m->heads.ops[0].mat, PLAN_POOLED, m->hp.d_model);
     add_part(c, pm, "score", m->hp.n_labels, false, "id2label, hidden_size");
 }
@@ -254,6 +321,26 @@ static void plan_dense(const struct check *c, const struct eng_dense *dense, con
     }
 }
 
+/* What an encoder has besides its layers. */
+static void plan_encoder(const struct check *c)
+{
+    struct eng_model *m = c->m;
+    const struct eng_hparams *hp = &m->hp;
+    const struct eng_encoder *e = hp->family->encoder;
+    char name[NAME_BYTES];
+    add_table(c, &m->pos_rows, e->positions, hp->n_positions, hp->d_model,
+              "max_position_embeddings, hidden_size");
+    add_table(c, &m->type_rows, e->types, hp->n_types, hp->d_model, "type_vocab_size, hidden_size");
+    add_table(c, &m->distances, e->distances, hp->n_distances, hp->n_heads,
+              "relative_attention_num_buckets, num_attention_heads");
+    snprintf(name, sizeof(name), "%s%s", c->prefix, e->embed_norm);
+    add_vec(c, &m->embed_norm, name, hp->d_model, "hidden_size");
+    add_norm_bias(c, &m->embed_norm_bias, name, "hidden_size");
+    if (!e->final_norm) return;
+    snprintf(name, sizeof(name), "%s%s", c->prefix, e->final_norm);
+    add_vec(c, &m->final_norm, name, hp->d_model, "hidden_size");
+}
+
 static void plan_tensors(const struct check *c)
 {
     struct eng_model *m = c->m;
@@ -261,12 +348,16 @@ static void plan_tensors(const struct check *c)
     char name[NAME_BYTES];
     static const char fields[] = "vocab_size, hidden_size";
     struct plan_mat *embed = add_mat(c, &m->embed, hp->tied ? PLAN_HEAD : PLAN_LOOKUP, hp->d_model);
-    snprintf(name, sizeof(name), "%sembed_tokens", c->prefix);
+    snprintf(name, sizeof(name), "%s%s", c->prefix, embed_name(m));
     add_part(c, embed, name, hp->vocab, false, fields);
     for (int i = 0; i < hp->n_layers; i++) {
         plan_attention(c, i);
         plan_mlp(c, i);
         m->layers[i].window = hp->layer_window[i];
+    }
+    if (hp->encoder) {
+        plan_encoder(c);
+        return;
     }
     snprintf(name, sizeof(name), "%snorm", c->prefix);
     add_vec(c, &m->final_norm, name, hp->d_model, "hidden_size");
@@ -291,7 +382,8 @@ static bool ends(const char *text, const char *with)
 static bool has_no_effect(const struct eng_model *m, const char *name)
 {
     const struct eng_hparams *hp = &m->hp;
-    static const char *const endings[] = {".rotary_emb.inv_freq", ".attn.bias", ".masked_bias"};
+    static const char *const endings[] = {".rotary_emb.inv_freq", ".attn.bias", ".masked_bias",
+                                          "embeddings.position_ids", "embeddings.token_type_ids"};
     for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++)
         if (ends(name, endings[i])) return true;
     for (const char *const *p = hp->family->other_parts; p && *p; p++)

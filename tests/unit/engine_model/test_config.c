@@ -284,7 +284,7 @@ static const struct {
     {LLAMA(",\"rope_parameters\":{\"partial_rotary_factor\":0.5}"), "partial_rotary_factor other",
      ENG_EUNSUPPORTED},
     {LLAMA(",\"partial_rotary_factor\":0.25"), "partial_rotary_factor other", ENG_EUNSUPPORTED},
-    {LLAMA(",\"hidden_act\":\"gelu\""), "hidden_act gelu is not supported", ENG_EUNSUPPORTED},
+    {LLAMA(",\"hidden_act\":\"relu\""), "hidden_act relu is not supported", ENG_EUNSUPPORTED},
     {LLAMA(",\"hidden_act\":3"), "hidden_act must be a string", ENG_EINVAL},
     {LLAMA(",\"quantization_config\":{\"bits\":4}"), "quantization_config: quantised weights",
      ENG_EUNSUPPORTED},
@@ -467,7 +467,7 @@ static const struct {
     {"{\"model_type\":\"qwen2\",\"is_causal\":false}",
      "is_causal is false: bidirectional attention", ENG_EUNSUPPORTED},
     {"{\"model_type\":\"gemma3_text\",\"hidden_activation\":\"relu2\"}",
-     "hidden_activation relu2 is not supported; supported: silu, gelu_pytorch_tanh",
+     "hidden_activation relu2 is not supported; supported: silu, gelu, gelu_pytorch_tanh",
      ENG_EUNSUPPORTED},
     {"{\"model_type\":\"gemma3_text\",\"query_pre_attn_scalar\":0}", "query_pre_attn_scalar must",
      ENG_EINVAL},
@@ -559,6 +559,63 @@ static bool holds(const char *list, const char *key, size_t len)
     char word[128];
     snprintf(word, sizeof(word), " %.*s ", (int)len, key);
     return strstr(list, word) != NULL;
+}
+
+/* Settings of encoders, by their own names, and what is refused of them. */
+static void test_encoders(void **state)
+{
+    (void)state;
+    struct eng_hparams hp = good("{\"architectures\":[\"BertForMaskedLM\"]}", NULL);
+    REQUIRE(hp.encoder && hp.post_norms && hp.ungated && hp.norm_bias && hp.mlp_bias);
+    REQUIRE(hp.task == ENG_TASK_STATES && hp.act == KERN_ACT_GELU && hp.rms_eps == 1e-12);
+    REQUIRE(hp.ctx_max == 512 && hp.n_positions == 512 && hp.first_position == 0);
+    REQUIRE(hp.n_types == 2 && hp.d_rot == 0 && !hp.layer_rope[0] && hp.n_kv_heads == 12);
+    hp = good("{\"model_type\":\"xlm-roberta\",\"max_position_embeddings\":514,"
+              "\"type_vocab_size\":1,\"layer_norm_eps\":1e-5}",
+              NULL);
+    REQUIRE(hp.ctx_max == 512 && hp.first_position == 2 && hp.pad_id == 1 && hp.n_types == 1);
+    REQUIRE(hp.rms_eps == 1e-5);
+    hp = good("{\"model_type\":\"mpnet\"}", NULL);
+    REQUIRE(hp.n_distances == 32 && hp.n_types == 0);
+    hp = good("{\"model_type\":\"distilbert\",\"dim\":24,\"n_heads\":3,\"n_layers\":5,"
+              "\"hidden_dim\":40,\"activation\":\"gelu_new\"}",
+              NULL);
+    REQUIRE(hp.d_model == 24 && hp.n_heads == 3 && hp.n_layers == 5 && hp.d_ff == 40);
+    REQUIRE(hp.act == KERN_ACT_GELU_TANH);
+    hp = good("{\"model_type\":\"nomic_bert\",\"n_embd\":64,\"n_head\":4,\"n_inner\":96,"
+              "\"rotary_emb_base\":500,\"activation_function\":\"swiglu\"}",
+              NULL);
+    REQUIRE(hp.d_model == 64 && hp.d_ff == 96 && !hp.ungated && hp.act == KERN_ACT_SILU);
+    REQUIRE(hp.rope.theta == 500 && hp.layer_rope[0] && hp.d_rot == 16 && hp.n_positions == 0);
+    hp = good("{\"architectures\":[\"ModernBertForSequenceClassification\"],"
+              "\"classifier_pooling\":\"mean\",\"local_attention\":16,\"norm_eps\":1e-4}",
+              NULL);
+    REQUIRE(hp.task == ENG_TASK_LABELS && hp.labels_of_mean && !hp.post_norms && !hp.norm_bias);
+    REQUIRE(hp.layer_window[0] == 0 && hp.layer_window[1] == 8 && hp.layer_window[3] == 0);
+    REQUIRE(hp.rope.theta == 160000 && hp.local_rope.theta == 10000 && hp.rms_eps == 1e-4);
+    static const struct {
+        const char *config, *says;
+    } refused[] = {
+        {"{\"model_type\":\"bert\",\"position_embedding_type\":\"relative_key\"}",
+         "position_embedding_type relative_key"},
+        {"{\"model_type\":\"bert\",\"is_decoder\":true}", "is_decoder"},
+        {"{\"model_type\":\"bert\",\"hidden_act\":\"relu\"}", "hidden_act relu"},
+        {"{\"model_type\":\"roberta\",\"max_position_embeddings\":2}", "above pad_token_id"},
+        {"{\"model_type\":\"mpnet\",\"relative_attention_num_buckets\":30}", "must divide by 4"},
+        {"{\"model_type\":\"nomic_bert\",\"prenorm\":true}", "prenorm"},
+        {"{\"model_type\":\"nomic_bert\",\"rotary_emb_fraction\":0.5}", "rotary_emb_fraction"},
+        {"{\"model_type\":\"modernbert\",\"norm_bias\":true}", "norm_bias"},
+        {"{\"architectures\":[\"ModernBertForSequenceClassification\"],"
+         "\"classifier_pooling\":\"max\"}",
+         "classifier_pooling max"},
+        {"{\"architectures\":[\"NomicBertForSequenceClassification\"]}", "is not supported"},
+    };
+    for (size_t i = 0; i < N_OF(refused); i++) {
+        char err[ERR_BYTES] = "";
+        struct eng_report r = {.err = err, .errlen = sizeof(err)};
+        REQUIRE(eng_config_parse(&hp, refused[i].config, strlen(refused[i].config), NULL, 0, &r));
+        REQUIRE_MSG(strstr(err, refused[i].says), "%zu: %s", i, err);
+    }
 }
 
 /* What a model is for, by the name of its architecture. */
@@ -691,6 +748,7 @@ int main(void)
         cmocka_unit_test(test_ropes_of_families),
         cmocka_unit_test(test_family_refusals),
         cmocka_unit_test(test_tasks),
+        cmocka_unit_test(test_encoders),
         cmocka_unit_test(test_settings_are_known),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_generation_config),
