@@ -82,6 +82,7 @@ struct batch {
     atomic_int n_free_pages;   /* not reserved */
     struct sampler **samplers; /* one per thread of the pool */
     int n_samplers;
+    struct eng_logprob listed[ENG_MAX_LISTED]; /* of the token that is delivered */
     struct masks masks;
     /* the current step */
     struct fwd_segment *segs; /* [n_parallel] */

@@ -216,13 +216,18 @@ static void emit_token(struct batch *b, const struct batch_draw *d, int predicte
     if (job->usage.first_token_us == 0) job->usage.first_token_us = now_us;
     job->usage.n_generated_tokens++;
     b->stats.n_generated_tokens++;
+    int n_listed = job->p.n_logprobs >= 0 ? job->p.n_listed_ids : 0;
+    if (n_listed > 0)
+        sampler_listed_logprobs(b->samplers[0], d->logits, job->p.listed_ids, n_listed, b->listed);
     struct eng_event e = {.type = ENG_EVENT_TOKEN,
                           .choice = s->choice,
                           .index = s->n_generated - 1,
                           .id = d->id,
                           .logprob = job->p.n_logprobs >= 0 ? d->logprob : 0.0f,
-                          .top = d->n_top > 0 ? d->top : NULL,
-                          .n_top = d->n_top,
+                          .top = n_listed > 0   ? b->listed
+                                 : d->n_top > 0 ? d->top
+                                                : NULL,
+                          .n_top = n_listed > 0 ? n_listed : d->n_top,
                           .predicted = predicted,
                           .stop_id = -1,
                           .now_us = now_us};

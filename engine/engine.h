@@ -396,7 +396,8 @@ struct eng_event {
     int predicted; /* TOKEN: 1 if the prediction proposed it, -1 if it proposed another, else 0;
                     * a function of prediction and answer, whether drafts are tried or not */
     int rank;      /* PROMPT_TOKEN: 1 for the most likely; else 0 */
-    const struct eng_logprob *top; /* best first, ties by lower id; NULL: not requested */
+    const struct eng_logprob *top; /* best first, ties by lower id, or listed_ids; NULL: not
+                                    * requested */
     int n_top;
     const float *logits; /* LOGITS, POOLED */
     int64_t n_logits;
@@ -424,10 +425,13 @@ struct eng_job_params {
     bool no_drafts;          /* tries none */
     const int32_t *stop_ids; /* copied */
     int n_stop_ids;
-    bool ignore_eos;       /* the model's own eos ids do not stop */
-    int n_logprobs;        /* -1: none; 0: of the sampled token; k: and of the k best (at most
+    bool ignore_eos;           /* the model's own eos ids do not stop */
+    int n_logprobs;            /* -1: none; 0: of the sampled token; k: and of the k best (at most
                                  * ENG_MAX_LOGPROBS) */
-    int n_prompt_logprobs; /* -1: none; such a job reads no cached pages */
+    const int32_t *listed_ids; /* [n_listed_ids] copied: with n_logprobs >= 0, `top` of each token
+                                * has these instead of the best, in this order */
+    int n_listed_ids;          /* at most ENG_MAX_LISTED */
+    int n_prompt_logprobs;     /* -1: none; such a job reads no cached pages */
     bool want_logits;
     bool want_pooled;   /* prompt only; max_tokens must be 0 and n_choices 1 */
     int64_t n_first;    /* of a pair of texts: tokens of the first; 0: one text. Encoders with
@@ -448,7 +452,7 @@ struct eng_job_params {
     void *ctx;
 };
 
-enum { ENG_MAX_LOGPROBS = 20 };
+enum { ENG_MAX_LOGPROBS = 20, ENG_MAX_LISTED = 1024 };
 
 /*
  * Validates and queues. On success *ret, set before the first callback, is owned by the caller

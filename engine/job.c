@@ -53,6 +53,7 @@ static int check_counts(const struct eng_job_params *p, const struct job_limits 
         {"min_tokens", p->min_tokens, 0, INT64_MAX},
         {"n_stop_ids", p->n_stop_ids, 0, INT32_MAX},
         {"n_prediction", p->n_prediction, 0, INT64_MAX},
+        {"n_listed_ids", p->n_listed_ids, 0, ENG_MAX_LISTED},
         {"n_logprobs", p->n_logprobs, -1, ENG_MAX_LOGPROBS},
         {"n_prompt_logprobs", p->n_prompt_logprobs, -1, ENG_MAX_LOGPROBS},
     };
@@ -81,6 +82,7 @@ static int check_params(const struct eng_job_params *p, const struct job_limits 
     if (!rc)
         rc = check_tokens("prediction", p->prediction, used_prediction(p, l->ctx), l->vocab, err,
                           errlen);
+    if (!rc) rc = check_tokens("listed ids", p->listed_ids, p->n_listed_ids, l->vocab, err, errlen);
     if (rc) return rc;
     for (int i = 0; i < p->n_stop_ids; i++) {
         if (p->stop_ids[i] < 0 || p->stop_ids[i] >= l->vocab) {
@@ -144,6 +146,7 @@ static size_t job_bytes(const struct eng_job_params *p)
     if (__builtin_add_overflow((size_t)p->n_prompt, (size_t)p->n_stop_ids, &n_words) ||
         __builtin_add_overflow(n_words, (size_t)p->n_prediction, &n_words) ||
         __builtin_add_overflow(n_words, (size_t)p->sampling.n_allowed_ids, &n_words) ||
+        __builtin_add_overflow(n_words, (size_t)p->n_listed_ids, &n_words) ||
         __builtin_add_overflow(n_words, 2 * (size_t)p->sampling.n_bias, &n_words) ||
         __builtin_mul_overflow(n_words, sizeof(int32_t), &bytes) ||
         __builtin_add_overflow(bytes, guides, &bytes) ||
@@ -163,6 +166,8 @@ static void copy_params(struct eng_job *job, const struct eng_job_params *p)
     job->p.prediction =
         copy_into(&at, p->prediction, (size_t)p->n_prediction, sizeof(*p->prediction));
     job->p.stop_ids = copy_into(&at, p->stop_ids, (size_t)p->n_stop_ids, sizeof(*p->stop_ids));
+    job->p.listed_ids =
+        copy_into(&at, p->listed_ids, (size_t)p->n_listed_ids, sizeof(*p->listed_ids));
     assert((uintptr_t)at % _Alignof(int32_t) == 0);
     s->bias = copy_into(&at, p->sampling.bias, (size_t)p->sampling.n_bias, sizeof(*s->bias));
     if (p->sampling.allowed_ids && p->sampling.n_allowed_ids == 0)

@@ -408,6 +408,14 @@ float sampler_logprobs(struct sampler *s, const float *logits, int32_t id, int n
     return (float)((double)logits[id] - lse);
 }
 
+void sampler_listed_logprobs(struct sampler *s, const float *logits, const int32_t *ids, int n,
+                             struct eng_logprob *ret)
+{
+    double lse = s->kern->log_sum_exp(logits, s->vocab);
+    for (int i = 0; i < n; i++)
+        ret[i] = (struct eng_logprob){ids[i], (float)((double)logits[ids[i]] - lse)};
+}
+
 int sample_rank(const float *logits, int32_t vocab, int32_t id)
 {
     int rank = 1;

@@ -76,6 +76,10 @@ bool sample_has_penalty(const struct eng_sampling *chain);
 float sampler_logprobs(struct sampler *s, const float *logits, int32_t id, int n_top,
                        struct eng_logprob *top);
 
+/* The log-probabilities of n ids under the same softmax. */
+void sampler_listed_logprobs(struct sampler *s, const float *logits, const int32_t *ids, int n,
+                             struct eng_logprob *ret);
+
 /* 1 for the most likely id; ties go to the lower id. */
 int sample_rank(const float *logits, int32_t vocab, int32_t id);
 

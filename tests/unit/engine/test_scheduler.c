@@ -532,6 +532,45 @@ static void test_prompt_logprobs_and_logits(void **state)
     }
 }
 
+/* Of ids 0 to N_LISTED - 1, in falling order, and the token's own. */
+enum { N_LISTED = 20 };
+
+static void check_listed(void *ctx, const struct eng_event *e)
+{
+    if (e->type == ENG_EVENT_TOKEN) {
+        REQUIRE_EQ_INT(e->n_top, N_LISTED);
+        for (int i = 0; i < N_LISTED; i++) {
+            REQUIRE_EQ_INT(e->top[i].id, N_LISTED - 1 - i);
+            REQUIRE(e->top[i].logprob <= e->logprob); /* greedy: its own is the best */
+            REQUIRE(e->top[i].id != e->id || e->top[i].logprob == e->logprob);
+        }
+    }
+    test_job_event(ctx, e);
+}
+
+static void test_listed_logprobs(void **state)
+{
+    (void)state;
+    struct setup setup = {.n_parallel = 2};
+    struct bench b = open_bench(&setup);
+    struct test_job *c = test_job_new();
+    struct eng_job_params p = test_job_greedy(c, prompt_of(7), 70, 12);
+    int32_t ids[N_LISTED];
+    for (int i = 0; i < N_LISTED; i++)
+        ids[i] = N_LISTED - 1 - i;
+    p.listed_ids = ids;
+    p.n_listed_ids = N_LISTED;
+    p.n_logprobs = 0;
+    p.n_choices = 2;
+    p.on_event = check_listed;
+    submit(&b, c, &p);
+    memset(ids, 0, sizeof(ids)); /* they were copied */
+    test_job_await_done(c);
+    check_greedy(c, 1, prompt_of(7), 70, 12);
+    test_job_free(c);
+    close_bench(&b);
+}
+
 /* Prompt rows go out once, whichever choice computes them. */
 static void test_prompt_rows_go_out_once_for_all_choices(void **state)
 {
@@ -1035,7 +1074,7 @@ static void test_submit_refuses_what_is_wrong(void **state)
     struct test_job *c = test_job_new();
     const struct eng_job_params good = test_job_greedy(c, prompt_of(1), 10, 5);
     const int32_t outside[] = {3, FAKE_VOCAB}, negative[] = {-1};
-    struct eng_job_params cases[13];
+    struct eng_job_params cases[15];
     for (size_t i = 0; i < N_OF(cases); i++)
         cases[i] = good;
     cases[0].n_prompt = 0;
@@ -1054,6 +1093,9 @@ static void test_submit_refuses_what_is_wrong(void **state)
     cases[10].on_event = NULL;
     cases[11].prompt = NULL;
     cases[12].n_unpooled = 10;
+    cases[13].listed_ids = outside;
+    cases[13].n_listed_ids = 2;
+    cases[14].n_listed_ids = ENG_MAX_LISTED + 1;
     for (size_t i = 0; i < N_OF(cases); i++) {
         char err[200] = "";
         struct eng_job *job = NULL;
@@ -1134,6 +1176,7 @@ int main(void)
         cmocka_unit_test(test_everything_banned_ends),
         cmocka_unit_test(test_non_finite_logits_end_one_job),
         cmocka_unit_test(test_prompt_logprobs_and_logits),
+        cmocka_unit_test(test_listed_logprobs),
         cmocka_unit_test(test_prompt_rows_go_out_once_for_all_choices),
         cmocka_unit_test(test_embedding_is_the_mean),
         cmocka_unit_test(test_reader),
