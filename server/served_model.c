@@ -90,6 +90,7 @@ static struct eng_params engine_params(const struct srv_model_params *p)
     params.global_priority = strcmp(c->priority_policy, "global") == 0;
     params.reserved_bytes = c->swap_memory_bytes;
     params.turns = p->turns;
+    params.reads_only = true;
     params.in_background = p->in_background;
     params.stop = p->stop;
     params.on_self_test = p->on_self_test;
@@ -236,6 +237,10 @@ static int load_files(struct loading *l)
     if (rc == 0 && l->p->config->generation_config)
         rc = srv_defaults_read(&l->model->defaults, l->p->dir, l->err, l->errlen);
     srv_defaults_override(&l->model->defaults, l->p->config);
+    if (rc == 0 && srv_retrieval_read(&l->model->retrieval, l->p->dir,
+                                      eng_info(l->model->engine)->n_labels, l->err, l->errlen))
+        rc = ENG_EINVAL;
+    if (rc == 0 && srv_pairs_open(l->model, l->err, l->errlen)) rc = ENG_EINVAL;
     if (rc == 0 && copy_names(l)) {
         snprintf(l->err, l->errlen, "out of memory");
         rc = ENG_ENOMEM;
@@ -352,6 +357,8 @@ void srv_model_close(struct srv_model *m)
     grammar_cache_destroy(m->grammars);
     tok_chat_close(m->chat);
     tok_close(m->tok);
+    srv_retrieval_finish(&m->retrieval);
+    srv_pairs_finish(&m->pairs);
     free((void *)m->names);
     free(m);
 }

@@ -22,6 +22,8 @@
 #include "engine/engine.h"
 #include "server/config/config.h"
 #include "server/generation_config.h"
+#include "server/pairs.h"
+#include "server/retrieval.h"
 #include "server/watchdog.h"
 #include "tokenizer/tools/tools.h"
 
@@ -41,6 +43,8 @@ struct srv_model {
     const char *const *names;       /* accepted names, NULL-terminated; the first is shown */
     char fingerprint[160];          /* build, weights, numeric path, kernels, gemm */
     struct srv_defaults defaults;
+    struct srv_retrieval retrieval;
+    struct srv_pairs pairs;
     int64_t created; /* unix seconds: since when it has been the current one */
     bool is_demo;
     uint8_t source[32];        /* srv_model_source of its directory */

@@ -25,6 +25,8 @@ _hearth()
     --alias | -a | --served-model-name | --model_name) kind=anything ;;
     --chat-template-file | --chat-template) kind=files ;;
     --chat-template-kwargs | --default-chat-template-kwargs) kind=anything ;;
+    --rerank-tokens) kind=anything ;;
+    --rerank-template) kind=files ;;
     --tool-format) words='auto hermes list qwen-xml llama3 mistral mistral-args functionary none' ;;
     --threads | -t) kind=anything ;;
     --numerics) words='auto exact bf16 int8 int4' ;;
@@ -102,13 +104,14 @@ _hearth()
         case $command in
     serve) words='--help --version --check-config --user --print-config --config --model
         --pull --hf-repo --cache-dir --alias --chat-template-file --chat-template-kwargs
-        --tool-format --generation-config --threads --numerics --gemm --kernels
-        --weight-coding --kv-dtype --parallel --ctx-size --chunk --memory
-        --kv-memory --answer-memory --grammar-cache-mb --schema-objects --no-prefix-cache
-        --speculate --memory-lock --max-choices --host --port --unix-socket
-        --metrics-host --metrics-port --tls-cert-file --tls-key-file --no-page
-        --max-connections --api-key-file --operator-key-file --allow-public-without-key
-        --allowed-hosts --cors-origins --max-queue --max-queue-tokens --queue-timeout-ms
+        --rerank-tokens --rerank-template --tool-format --generation-config
+        --threads --numerics --gemm --kernels --weight-coding --kv-dtype
+        --parallel --ctx-size --chunk --memory --kv-memory --answer-memory
+        --grammar-cache-mb --schema-objects --no-prefix-cache --speculate
+        --memory-lock --max-choices --host --port --unix-socket --metrics-host
+        --metrics-port --tls-cert-file --tls-key-file --no-page --max-connections
+        --api-key-file --operator-key-file --allow-public-without-key --allowed-hosts
+        --cors-origins --max-queue --max-queue-tokens --queue-timeout-ms
         --priority-policy --reasoning-format --reasoning-field --request-timeout-ms
         --max-body-bytes --strict-params --strict-model --accept-any-model
         --keep-metadata-lines --text-workers --header-timeout-ms --body-timeout-ms

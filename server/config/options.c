@@ -87,6 +87,11 @@ const struct srv_option srv_options[] = {
     STRING("model", "chat-template-kwargs", "default-chat-template-kwargs", chat_template_kwargs,
            NULL, SERVE,
            "JSON object of variables for the chat template; a request's own come first"),
+    STRING(
+        "model", "rerank-tokens", NULL, rerank_tokens, NULL, SERVE,
+        "yes,no: the two tokens that a model without a head judges documents by, for /v1/rerank"),
+    STRING("model", "rerank-template", NULL, rerank_template, NULL, SERVE,
+           "file with {query}, {document}, {instruction}, or qwen3: the prompt of a pair"),
     CHOICE("model", "tool-format", NULL, tool_format, "auto",
            "auto hermes list qwen-xml llama3 mistral mistral-args functionary none",
            SERVE | BIT(INSPECT),
