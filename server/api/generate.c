@@ -89,6 +89,16 @@ static void refuse_context(struct srv_gen *g, const struct param_error *err)
     srv_gen_release(g);
 }
 
+static int check_model(const struct srv_gen *g, struct param_error *err)
+{
+    const struct eng_info *info = eng_info(g->served->engine);
+    if (info->generates) return 0;
+    return param_fail(err, SRV_ERR_UNSUPPORTED_TASK, "model",
+                      "This model makes no tokens: it gives %s; ask %s.",
+                      info->n_labels ? "scores" : "vectors",
+                      info->n_labels ? "/v1/rerank or /v1/score" : "/v1/embeddings");
+}
+
 static int check_n(const struct srv_gen *g, struct param_error *err)
 {
     if (!g->format->one_choice || g->n_choices == 1) return 0;
@@ -114,7 +124,8 @@ void srv_gen_handle(struct srv_request *req, const struct srv_gen_format *format
     struct param_error err = {0};
     struct srv_gen *g = open_generation(req, format);
     if (!g) return;
-    if (!check_n(g, &err) && !format->prepare(g, &err) && !check_lengths(g, &err) &&
+    if (!check_model(g, &err) && !check_n(g, &err) && !format->prepare(g, &err) &&
+        !check_lengths(g, &err) &&
         !srv_prediction_read(req, g->params.prediction, &g->prediction, &g->n_prediction, &err) &&
         !srv_gen_start(g, &srv_gen_output, &err))
         return;

@@ -27,6 +27,8 @@ static const struct {
         "add the field that `param` names"),
     ROW(UNSUPPORTED, 400, INVALID, "unsupported_parameter",
         "a field asks for a feature that is not supported", "leave the field out"),
+    ROW(UNSUPPORTED_TASK, 400, INVALID, "unsupported_model_task",
+        "the route needs another kind of model than the one served", "ask the route that it names"),
     ROW(INVALID_SCHEMA, 400, INVALID, "invalid_json_schema",
         "a JSON schema is malformed, uses a keyword that is refused, or allows no value",
         "correct the schema where the message points"),

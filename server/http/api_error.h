@@ -18,6 +18,7 @@ enum srv_error {
     SRV_ERR_INVALID_VALUE,    /* 400 invalid_value */
     SRV_ERR_MISSING,          /* 400 missing_required_parameter */
     SRV_ERR_UNSUPPORTED,      /* 400 unsupported_parameter */
+    SRV_ERR_UNSUPPORTED_TASK, /* 400 unsupported_model_task */
     SRV_ERR_INVALID_SCHEMA,   /* 400 invalid_json_schema */
     SRV_ERR_INVALID_GRAMMAR,  /* 400 invalid_grammar */
     SRV_ERR_NO_TOKEN_LEFT,    /* 400 no_token_left, or the stream's error event */

@@ -67,6 +67,9 @@ static void event(void *ctx, int i, const struct eng_event *ev)
         assert(ev->n_logits == p->width);
         memcpy(row->values, ev->logits, (size_t)p->width * sizeof(float));
     }
+    if (ev->type == ENG_EVENT_TOKEN) /* a job that asks for log-probabilities of listed ids */
+        for (int k = 0; k < ev->n_top; k++)
+            row->values[k] = ev->top[k].logprob;
     if (ev->type == ENG_EVENT_CHOICE_DONE)
         atomic_store_explicit(&row->finish, (int)ev->finish, memory_order_release);
 }

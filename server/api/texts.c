@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: MIT */
+/* See texts.h. */
+#include "server/api/texts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/engine.h"
+#include "server/served_model.h"
+#include "tokenizer/tokenizer.h"
+
+enum { NAMES_BYTES = 160 };
+
+/* ---- the prompt ---------------------------------------------------------------------------- */
+
+/* Names that clients give to the two sides of a search; a model's files use one of each group. */
+static const char *const sides[2][5] = {
+    {"query", "search_query", "retrieval.query", NULL},
+    {"document", "passage", "search_document", "retrieval.passage", NULL}};
+
+static bool is_in(const char *const *names, const char *name)
+{
+    for (; *names; names++)
+        if (!strcmp(*names, name)) return true;
+    return false;
+}
+
+/* The text that the model's files have for the name or one of its side, or NULL. */
+static const json_t *find_prompt(const struct srv_retrieval *r, const char *name)
+{
+    const json_t *text = json_object_get(r->prompts, name);
+    for (int side = 0; !text && side < 2; side++)
+        for (int i = 0; is_in(sides[side], name) && sides[side][i] && !text; i++)
+            text = json_object_get(r->prompts, sides[side][i]);
+    return text;
+}
+
+static int no_such_prompt(const struct srv_retrieval *r, const char *field, const char *name,
+                          struct param_error *err)
+{
+    char names[NAMES_BYTES] = "", word[PARAM_WORD_MAX], shown[PARAM_WORD_MAX];
+    const char *key;
+    json_t *text;
+    size_t n = 0;
+    json_object_foreach(r->prompts, key, text)
+    {
+        int more =
+            snprintf(names + n, sizeof(names) - n, "%s'%s'", n ? ", " : "", param_word(key, shown));
+        if (more < 0 || n + (size_t)more >= sizeof(names)) break;
+        n += (size_t)more;
+    }
+    return param_fail(err, SRV_ERR_INVALID_VALUE, field, "'%s' is '%s', but this model has %s%s.",
+                      field, param_word(name, word), n ? "the prompts " : "no prompts", names);
+}
+
+static int set_text(struct texts_rules *rules, const char *text, size_t len)
+{
+    rules->prompt = text;
+    rules->prompt_len = len;
+    return 0;
+}
+
+static int set_named(struct texts_rules *rules, const struct srv_retrieval *r, const char *field,
+                     const char *name, struct param_error *err)
+{
+    const json_t *text = find_prompt(r, name);
+    if (!text) return no_such_prompt(r, field, name, err);
+    return set_text(rules, json_string_value(text), json_string_length(text));
+}
+
+/* The form that Qwen's embedding models were trained with. */
+static int set_instruction(struct texts_rules *rules, struct srv_request *req,
+                           const char *instruction, struct param_error *err)
+{
+    static const char form[] = "Instruct: %s\nQuery:";
+    size_t size = sizeof(form) + strlen(instruction);
+    char *text = srv_request_alloc(req, size);
+    if (!text) return param_no_memory(err);
+    return set_text(rules, text, (size_t)snprintf(text, size, form, instruction));
+}
+
+static int set_prompt(struct texts_rules *rules, const struct texts_fields *f,
+                      struct srv_request *req, struct param_unknown *unknown,
+                      struct param_error *err)
+{
+    const struct srv_retrieval *r = &srv_facts(req)->model->retrieval;
+    const char *text = f->prompt ? f->prompt : f->prefix;
+    const char *side = f->input_type ? f->input_type : f->task;
+    const char *side_field = f->input_type ? "input_type" : "task";
+    int n = !!f->prompt_name + !!f->input_type + !!f->task + !!f->instruction + !!f->prompt +
+            !!f->prefix;
+    if (n > 1)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, NULL,
+                          "At most one of 'prompt_name', 'input_type', 'task', 'instruction', "
+                          "'prompt' and 'prefix' may be given.");
+    if (f->prompt_name) return set_named(rules, r, "prompt_name", f->prompt_name, err);
+    if (text) return set_text(rules, text, strlen(text));
+    if (f->instruction) return set_instruction(rules, req, f->instruction, err);
+    if (side && r->prompts) return set_named(rules, r, side_field, side, err);
+    if (side) param_note(unknown, side_field);
+    if (r->standard_prompt) return set_named(rules, r, "prompt_name", r->standard_prompt, err);
+    return set_text(rules, "", 0);
+}
+
+/* ---- lengths ------------------------------------------------------------------------------- */
+
+static int set_cut(struct texts_rules *rules, const struct texts_fields *f, struct param_error *err)
+{
+    const char *word = json_string_value(f->truncate), *side = f->truncation_side;
+    char shown[PARAM_WORD_MAX];
+    if (side && strcmp(side, "left") != 0 && strcmp(side, "right") != 0)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, "truncation_side",
+                          "'truncation_side' is '%s', but must be 'left' or 'right'.",
+                          param_word(side, shown));
+    enum texts_cut cut = side && !strcmp(side, "left") ? TEXTS_KEEP_LAST : TEXTS_KEEP_FIRST;
+    if (word && !strcmp(word, "NONE"))
+        rules->cut = TEXTS_REFUSE;
+    else if (word && !strcmp(word, "START"))
+        rules->cut = TEXTS_KEEP_LAST;
+    else if (word && !strcmp(word, "END"))
+        rules->cut = TEXTS_KEEP_FIRST;
+    else if (json_is_boolean(f->truncate))
+        rules->cut = json_is_true(f->truncate) ? cut : TEXTS_REFUSE;
+    else if (f->truncate && !json_is_null(f->truncate))
+        return param_fail(err, SRV_ERR_INVALID_TYPE, "truncate",
+                          "'truncate' must be true, false, 'NONE', 'START' or 'END'.");
+    else if (f->truncate_prompt_tokens || (side && rules->cut != TEXTS_REFUSE))
+        rules->cut = cut;
+    return 0;
+}
+
+/* Special tokens that the tokenizer puts in front of a text and after it. */
+static int count_specials(const struct tok *tok, const struct tok_ids *with, size_t *ret_head,
+                          size_t *ret_tail)
+{
+    struct tok_ids none = {0};
+    char message[8];
+    int rc = tok_encode(tok, "", 0, TOK_ADD_SPECIAL, &none, message, sizeof(message));
+    size_t tail = 0;
+    while (!rc && tail < none.n && none.ids[none.n - 1 - tail] == with->ids[with->n - 1 - tail])
+        tail++;
+    *ret_tail = tail;
+    *ret_head = none.n - tail;
+    tok_ids_finish(&none);
+    return rc;
+}
+
+static int count_prompt(struct texts_rules *rules, const struct srv_model *model,
+                        struct param_error *err)
+{
+    struct tok_ids ids = {0};
+    char message[200] = "";
+    size_t head = 0, tail = 0;
+    if (!eng_info(model->engine)->unpooled_prompt || rules->prompt_len == 0) return 0;
+    int rc = tok_encode(model->tok, rules->prompt, rules->prompt_len,
+                        TOK_ADD_SPECIAL | TOK_PARSE_SPECIAL, &ids, message, sizeof(message));
+    if (!rc) rc = count_specials(model->tok, &ids, &head, &tail);
+    rules->n_unpooled = (int64_t)(ids.n - tail);
+    tok_ids_finish(&ids);
+    if (rc && rc != TOK_ENOMEM)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, "prompt", "%s", message);
+    return rc ? param_no_memory(err) : 0;
+}
+
+int texts_rules_set(struct texts_rules *rules, const struct texts_fields *fields,
+                    struct srv_request *req, struct param_unknown *unknown, struct param_error *err)
+{
+    const struct srv_model *model = srv_facts(req)->model;
+    int64_t ctx = eng_info(model->engine)->ctx_tokens, own = model->retrieval.max_tokens;
+    rules->max_tokens = own && own < ctx ? own : ctx;
+    if (fields->truncate_prompt_tokens > rules->max_tokens)
+        return param_fail(
+            err, SRV_ERR_INVALID_VALUE, "truncate_prompt_tokens",
+            "'truncate_prompt_tokens' is %lld, but the longest text of this model has "
+            "%lld tokens.",
+            (long long)fields->truncate_prompt_tokens, (long long)rules->max_tokens);
+    if (fields->truncate_prompt_tokens > 0) rules->max_tokens = fields->truncate_prompt_tokens;
+    if (set_prompt(rules, fields, req, unknown, err) || set_cut(rules, fields, err)) return -1;
+    return count_prompt(rules, model, err);
+}
+
+/* ---- texts --------------------------------------------------------------------------------- */
+
+static void note_cut(struct texts_rules *rules, int input)
+{
+    size_t n = strlen(rules->cut_inputs), room = sizeof(rules->cut_inputs) - n;
+    char item[16];
+    int len = snprintf(item, sizeof(item), "%s%d", rules->n_cut ? "," : "", input);
+    if ((size_t)len < room) memcpy(rules->cut_inputs + n, item, (size_t)len + 1);
+    rules->n_cut++;
+}
+
+int texts_add_ids(struct srv_pooled *p, struct texts_rules *rules, int32_t *ids, size_t n,
+                  size_t n_head, size_t n_tail, const char *path, struct param_error *err)
+{
+    size_t most = (size_t)rules->max_tokens;
+    if (n > most && (rules->cut == TEXTS_REFUSE || n_head + n_tail >= most)) {
+        p->rows[p->n].n_ids = (int64_t)n;
+        return param_fail(
+            err, SRV_ERR_CONTEXT, p->field,
+            "This model's maximum context length is %zu tokens. However, '%s' has %zu "
+            "tokens; shorten it, or send \"truncate_prompt_tokens\": -1.",
+            most, path, n);
+    }
+    if (n > most) {
+        size_t n_cut = n - most;
+        size_t at = rules->cut == TEXTS_KEEP_LAST ? n_head : n - n_tail - n_cut;
+        memmove(ids + at, ids + at + n_cut, (n - at - n_cut) * sizeof(*ids));
+        n = most;
+        note_cut(rules, p->n);
+    }
+    if (p->n_tokens + (int64_t)n > TEXTS_MAX_TOKENS)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, p->field,
+                          "'%s' holds more than %d tokens; send it in several requests.", p->field,
+                          TEXTS_MAX_TOKENS);
+    return srv_pooled_add(p, ids, n, err);
+}
+
+static int add_text(struct srv_pooled *p, struct texts_rules *rules, const json_t *text,
+                    const char *path, struct param_error *err)
+{
+    const struct tok *tok = srv_facts(p->req)->model->tok;
+    size_t n = json_string_length(text), n_all = rules->prompt_len + n, n_head = 0, n_tail = 0;
+    struct tok_ids ids = {0};
+    char message[200] = "";
+    if (n == 0)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, p->field, "'%s' must not be empty.",
+                          p->field);
+    char *all = malloc(n_all + 1);
+    if (!all) return param_no_memory(err);
+    memcpy(all, rules->prompt, rules->prompt_len);
+    memcpy(all + rules->prompt_len, json_string_value(text), n);
+    int rc = tok_encode(tok, all, n_all, TOK_ADD_SPECIAL | TOK_PARSE_SPECIAL, &ids, message,
+                        sizeof(message));
+    free(all);
+    if (!rc && ids.n > (size_t)rules->max_tokens) rc = count_specials(tok, &ids, &n_head, &n_tail);
+    if (rc == TOK_ENOMEM)
+        rc = param_no_memory(err);
+    else if (rc)
+        rc = param_fail(err, SRV_ERR_INVALID_VALUE, path, "%s", message);
+    else if (ids.n == 0)
+        rc = param_fail(err, SRV_ERR_INVALID_VALUE, path, "'%s' has no tokens.", path);
+    else
+        rc = texts_add_ids(p, rules, ids.ids, ids.n, n_head, n_tail, path, err);
+    tok_ids_finish(&ids);
+    return rc;
+}
+
+/* Of a client that counts tokens itself, by the vocabulary of OpenAI's models. */
+static int foreign_id(const char *path, size_t place, long long id, int32_t vocab,
+                      struct param_error *err)
+{
+    return param_fail(err, SRV_ERR_INVALID_VALUE, path,
+                      "%s[%zu] is token %lld, the model has %d: this client tokenised for another "
+                      "model. LangChain: OpenAIEmbeddings(check_embedding_ctx_length=False)",
+                      path, place, id, (int)vocab);
+}
+
+static int add_list(struct srv_pooled *p, struct texts_rules *rules, const json_t *list,
+                    const char *path, struct param_error *err)
+{
+    size_t n = json_array_size(list);
+    int32_t vocab = eng_info(srv_facts(p->req)->model->engine)->vocab_size;
+    if (n == 0)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, p->field, "'%s' must not be empty.",
+                          p->field);
+    int32_t *ids = malloc(n * sizeof(*ids));
+    int rc = ids ? 0 : param_no_memory(err);
+    for (size_t i = 0; !rc && i < n; i++) {
+        const json_t *id = json_array_get(list, i);
+        if (json_integer_value(id) >= vocab)
+            rc = foreign_id(path, i, json_integer_value(id), vocab, err);
+        else
+            rc = param_read_id(id, vocab, p->field, &ids[i], err);
+    }
+    if (!rc) rc = texts_add_ids(p, rules, ids, n, 0, 0, path, err);
+    free(ids);
+    return rc;
+}
+
+int texts_add(struct srv_pooled *p, struct texts_rules *rules, const json_t *value,
+              const char *path, struct param_error *err)
+{
+    if (json_is_string(value)) return add_text(p, rules, value, path, err);
+    if (json_is_array(value)) return add_list(p, rules, value, path, err);
+    return param_fail(err, SRV_ERR_INVALID_TYPE, p->field,
+                      "'%s' must be a string, an array of strings, or token ids.", p->field);
+}
+
+void texts_note_cut(struct srv_request *req, const struct texts_rules *rules)
+{
+    if (rules->n_cut > 0) srv_reply_header(req, "x-truncated-inputs", rules->cut_inputs);
+}
