@@ -16,6 +16,8 @@ extern const struct srv_route srv_routes_health[];
 extern const struct srv_route srv_routes_responses[];
 extern const struct srv_route srv_routes_messages[];
 extern const struct srv_route srv_routes_embeddings[];
+extern const struct srv_route srv_routes_choose[];
+extern const struct srv_route srv_routes_rerank[];
 extern const struct srv_route srv_routes_openapi[];
 extern const struct srv_route srv_routes_page[];
 extern const struct srv_route srv_routes_swap[];
@@ -30,6 +32,7 @@ extern const struct param_field srv_fields_responses[];
 extern const struct param_field srv_fields_messages[];
 extern const struct param_field srv_fields_tokens[]; /* /tokenize and its like */
 extern const struct param_field srv_fields_embeddings[];
+extern const struct param_field srv_fields_rerank[];
 extern const struct param_field srv_fields_swap[];
 
 #endif

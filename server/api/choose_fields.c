@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: MIT */
+/* See choose_fields.h. */
+#include "server/api/choose_fields.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/engine.h"
+#include "server/api/read/chat_input.h"
+#include "server/api/read/generation_fields.h"
+#include "server/served_model.h"
+#include "tokenizer/tokenizer.h"
+
+/* Prompt and choice are tokenized together for each choice: bytes of all of these texts. */
+enum { MAX_JOINED_BYTES = 32 << 20 };
+
+struct fields {
+    const char *model, *normalise;
+    json_t *prompt, *messages, *kwargs, *choices;
+    bool ends, add_special, add_generation_prompt, continue_final_message;
+    int64_t top;
+};
+
+#define FIELD(name_, type_, member, otherwise_, meaning_)                                          \
+    .name = name_, .type = type_, .offset = offsetof(struct fields, member),                       \
+    .otherwise = otherwise_, .meaning = meaning_
+
+const struct param_field srv_fields_choose[] = {
+    {FIELD("choices", PARAM_JSON, choices, NULL,
+           "2 to 1,000 texts, or lists of ids, of at most 256 tokens each")},
+    {FIELD("prompt", PARAM_JSON, prompt, "none", "a text or token ids in front of the choices")},
+    {FIELD("messages", PARAM_JSON, messages, "none", "or a conversation that they answer")},
+    {FIELD("model", PARAM_STRING, model, "served model", "as in chat")},
+    {FIELD("ends", PARAM_BOOL, ends, "true with messages", "the end of the answer is scored too")},
+    {FIELD("normalise", PARAM_STRING, normalise, "`sum`",
+           "`mean`: probabilities of the mean log-probability of the tokens")},
+    {FIELD("top", PARAM_INT, top, "all", "so many choices, best first"), .min = 1,
+     .max = CHOOSE_MAX_CHOICES},
+    {FIELD("add_special_tokens", PARAM_BOOL, add_special, NULL, "as in completions"), .preset = 1},
+    {FIELD("add_generation_prompt", PARAM_BOOL, add_generation_prompt, NULL, "as in chat"),
+     .preset = 1},
+    {FIELD("continue_final_message", PARAM_BOOL, continue_final_message, NULL, "as in chat")},
+    {FIELD("chat_template_kwargs", PARAM_JSON, kwargs, "none", "as in chat")},
+    {.name = "user", .type = PARAM_IGNORED, .meaning = "accepted, no effect"},
+    {0},
+};
+
+struct ids {
+    const int32_t *ids;
+    size_t n;
+};
+
+/* One reading of a body. */
+struct reading {
+    struct srv_request *req;
+    const struct srv_model *model;
+    const struct fields *fields;
+    const struct srv_body *tree;
+    struct choose_body *body;
+    struct ids prompt;
+    size_t *same; /* [n_options] of the prompt's ids, those that stay with the choice behind it */
+    struct param_error *err;
+};
+
+/* Sets *ret to a copy in the request's memory. */
+static int keep_ids(struct reading *r, const int32_t *ids, size_t n, struct ids *ret)
+{
+    int32_t *copy = srv_request_alloc(r->req, (n ? n : 1) * sizeof(*copy));
+    if (!copy) return param_no_memory(r->err);
+    if (n) memcpy(copy, ids, n * sizeof(*copy));
+    *ret = (struct ids){copy, n};
+    return 0;
+}
+
+/* Keeps what tok_encode made of a text of the field `path`, and gives its memory back. */
+static int keep_encoded(struct reading *r, int rc, const char *path, const char *message,
+                        struct tok_ids *made, struct ids *ret)
+{
+    if (rc == TOK_ENOMEM)
+        rc = param_no_memory(r->err);
+    else if (rc)
+        rc = param_fail(r->err, SRV_ERR_INVALID_VALUE, path, "%s", message);
+    else
+        rc = keep_ids(r, made->ids, made->n, ret);
+    tok_ids_finish(made);
+    return rc;
+}
+
+static int encode(struct reading *r, const json_t *text, unsigned flags, const char *path,
+                  struct ids *ret)
+{
+    struct tok_ids made = {0};
+    char message[200] = "";
+    int rc = tok_encode(r->model->tok, json_string_value(text), json_string_length(text), flags,
+                        &made, message, sizeof(message));
+    return keep_encoded(r, rc, path, message, &made, ret);
+}
+
+static int read_ids(struct reading *r, const json_t *list, const char *path, struct ids *ret)
+{
+    size_t n = json_array_size(list);
+    int32_t vocab = eng_info(r->model->engine)->vocab_size;
+    int32_t *ids = srv_request_alloc(r->req, (n ? n : 1) * sizeof(*ids));
+    if (!ids) return param_no_memory(r->err);
+    for (size_t i = 0; i < n; i++)
+        if (param_read_id(json_array_get(list, i), vocab, path, &ids[i], r->err)) return -1;
+    *ret = (struct ids){ids, n};
+    return 0;
+}
+
+/* ---- the prompt ---------------------------------------------------------------------------- */
+
+static unsigned prompt_flags(const struct reading *r)
+{
+    return TOK_PARSE_SPECIAL | (r->fields->add_special ? TOK_ADD_SPECIAL : 0);
+}
+
+static int encode_messages(struct reading *r)
+{
+    const struct fields *f = r->fields;
+    struct chat_input in = {
+        .messages = f->messages,
+        .field = "messages",
+        .kwargs = f->kwargs,
+        .body = r->tree,
+        .add_generation_prompt = f->add_generation_prompt,
+        .continue_final_message = f->continue_final_message,
+    };
+    struct tok_ids made = {0};
+    if (chat_input_check(f->messages, "messages", r->err)) return -1;
+    int rc = chat_input_encode(r->model, &in, &made, r->err);
+    if (!rc) rc = keep_ids(r, made.ids, made.n, &r->prompt);
+    tok_ids_finish(&made);
+    return rc;
+}
+
+static int read_prompt(struct reading *r)
+{
+    const struct fields *f = r->fields;
+    if (!f->prompt == !f->messages)
+        return param_fail(r->err, SRV_ERR_MISSING, "prompt",
+                          "Exactly one of 'prompt' and 'messages' is required.");
+    if (f->messages) return encode_messages(r);
+    if (json_is_string(f->prompt))
+        return encode(r, f->prompt, prompt_flags(r), "prompt", &r->prompt);
+    if (json_is_array(f->prompt)) return read_ids(r, f->prompt, "prompt", &r->prompt);
+    return param_fail(r->err, SRV_ERR_INVALID_TYPE, "prompt",
+                      "'prompt' must be a string or an array of token ids.");
+}
+
+/* ---- choices ------------------------------------------------------------------------------- */
+
+/* Of prompt and choice as one text: how many ids the prompt begins with as well, and the others. */
+static int encode_joined(struct reading *r, const char *path, const json_t *choice, struct ids *ret,
+                         size_t *ret_same)
+{
+    const json_t *prompt = r->fields->prompt;
+    size_t n_prompt = json_string_length(prompt), n = n_prompt + json_string_length(choice);
+    struct tok_range chosen = {n_prompt, n};
+    struct tok_ids made = {0};
+    char message[200] = "";
+    char *text = malloc(n + 1);
+    if (!text) return param_no_memory(r->err);
+    memcpy(text, json_string_value(prompt), n_prompt);
+    memcpy(text + n_prompt, json_string_value(choice), n - n_prompt);
+    int rc = tok_encode_marked(r->model->tok, text, n, &chosen, 1, prompt_flags(r), &made, message,
+                               sizeof(message));
+    free(text);
+    size_t same = 0;
+    while (same < made.n && same < r->prompt.n && made.ids[same] == r->prompt.ids[same])
+        same++;
+    *ret_same = same;
+    made.n -= same;
+    if (same) memmove(made.ids, made.ids + same, made.n * sizeof(*made.ids));
+    return keep_encoded(r, rc, path, message, &made, ret);
+}
+
+static int read_choice(struct reading *r, int i, const json_t *choice)
+{
+    char path[PARAM_PATH_MAX];
+    struct choose_option *o = &r->body->options[i];
+    struct ids ids = {0};
+    size_t same = r->prompt.n;
+    snprintf(path, sizeof(path), "choices[%d]", i);
+    bool is_text = json_is_string(choice);
+    int rc = 0;
+    if (!is_text && !json_is_array(choice))
+        return param_fail(r->err, SRV_ERR_INVALID_TYPE, path,
+                          "'%s' must be a string or an array of token ids.", path);
+    if (!is_text)
+        rc = read_ids(r, choice, path, &ids);
+    else if (json_is_string(r->fields->prompt))
+        rc = encode_joined(r, path, choice, &ids, &same);
+    else
+        rc = encode(r, choice, 0, path, &ids);
+    if (rc) return rc;
+    if (ids.n == 0 || ids.n > CHOOSE_MAX_CHOICE_TOKENS)
+        return param_fail(r->err, SRV_ERR_INVALID_VALUE, path,
+                          "'%s' adds %zu tokens to the prompt; 1 to %d are allowed.", path, ids.n,
+                          CHOOSE_MAX_CHOICE_TOKENS);
+    *o = (struct choose_option){.ids = ids.ids, .n_ids = (int)ids.n};
+    if (is_text) o->text = json_string_value(choice);
+    if (is_text) o->len = json_string_length(choice);
+    r->same[i] = same;
+    return 0;
+}
+
+/* The prompt's ids from place `from` on, up to where the option's own begin, go in front of it. */
+static int extend_option(struct reading *r, int i, size_t from)
+{
+    struct choose_option *o = &r->body->options[i];
+    size_t n_more = r->same[i] - from, n = n_more + (size_t)o->n_ids;
+    if (n_more == 0) return 0;
+    int32_t *ids = srv_request_alloc(r->req, n * sizeof(*ids));
+    if (!ids) return param_no_memory(r->err);
+    memcpy(ids, r->prompt.ids + from, n_more * sizeof(*ids));
+    memcpy(ids + n_more, o->ids, (size_t)o->n_ids * sizeof(*ids));
+    o->ids = ids;
+    o->n_ids = (int)n;
+    return 0;
+}
+
+/* The context is what all have in common with the prompt. */
+static int set_context(struct reading *r)
+{
+    struct choose_body *b = r->body;
+    size_t n = r->prompt.n;
+    for (int i = 0; i < b->n_options; i++)
+        if (r->same[i] < n) n = r->same[i];
+    if (n == 0)
+        return param_fail(r->err, SRV_ERR_INVALID_VALUE, "prompt",
+                          "'prompt' has no token that stays the same in front of every choice; "
+                          "begin it with more text.");
+    for (int i = 0; i < b->n_options; i++)
+        if (extend_option(r, i, n)) return -1;
+    b->context = r->prompt.ids;
+    b->n_context = (int64_t)n;
+    return 0;
+}
+
+static bool same_ids(const struct choose_option *a, const struct choose_option *b)
+{
+    return a->n_ids == b->n_ids && !memcmp(a->ids, b->ids, (size_t)a->n_ids * sizeof(*a->ids));
+}
+
+static int check_options(struct reading *r)
+{
+    const struct choose_body *b = r->body;
+    int64_t room = eng_info(r->model->engine)->ctx_tokens - b->n_context, longest = 0;
+    for (int i = 0; i < b->n_options; i++) {
+        if (b->options[i].n_ids > longest) longest = b->options[i].n_ids;
+        for (int k = 0; k < i; k++)
+            if (same_ids(&b->options[i], &b->options[k]))
+                return param_fail(r->err, SRV_ERR_INVALID_VALUE, "choices",
+                                  "'choices[%d]' and 'choices[%d]' are the same tokens.", k, i);
+    }
+    if (longest + b->ends <= room) return 0;
+    return param_fail(r->err, SRV_ERR_CONTEXT, r->fields->messages ? "messages" : "prompt",
+                      "This model's maximum context length is %lld tokens. However, the prompt has "
+                      "%lld tokens and the longest choice %lld; shorten them.",
+                      (long long)(room + b->n_context), (long long)b->n_context,
+                      (long long)(longest + b->ends));
+}
+
+static int read_choices(struct reading *r)
+{
+    const json_t *list = r->fields->choices;
+    size_t n = json_array_size(list), prompt = json_string_length(r->fields->prompt);
+    if (!json_is_array(list))
+        return param_fail(r->err, list ? SRV_ERR_INVALID_TYPE : SRV_ERR_MISSING, "choices",
+                          "'choices' must be an array of strings or of lists of token ids.");
+    if (n < 2 || n > CHOOSE_MAX_CHOICES)
+        return param_fail(r->err, SRV_ERR_INVALID_VALUE, "choices",
+                          "'choices' holds %zu choices; 2 to %d are allowed.", n,
+                          CHOOSE_MAX_CHOICES);
+    if (n * prompt > MAX_JOINED_BYTES)
+        return param_fail(r->err, SRV_ERR_INVALID_VALUE, "choices",
+                          "%zu choices behind a prompt of %zu bytes are %zu bytes to tokenize; at "
+                          "most %d are allowed. Send fewer choices at once, or 'messages', or ids.",
+                          n, prompt, n * prompt, MAX_JOINED_BYTES);
+    r->body->options = srv_request_alloc(r->req, n * sizeof(*r->body->options));
+    r->same = srv_request_alloc(r->req, n * sizeof(*r->same));
+    if (!r->body->options || !r->same) return param_no_memory(r->err);
+    for (size_t i = 0; i < n; i++) {
+        if (read_choice(r, (int)i, json_array_get(list, i))) return -1;
+        r->body->n_options = (int)i + 1;
+    }
+    return set_context(r) ? -1 : check_options(r);
+}
+
+/* ---- the body ------------------------------------------------------------------------------ */
+
+static int check_normalise(const struct fields *f, struct param_error *err)
+{
+    char word[PARAM_WORD_MAX];
+    if (!f->normalise || !strcmp(f->normalise, "sum") || !strcmp(f->normalise, "mean")) return 0;
+    return param_fail(err, SRV_ERR_INVALID_VALUE, "normalise",
+                      "'normalise' is '%s', but must be 'sum' or 'mean'.",
+                      param_word(f->normalise, word));
+}
+
+int choose_body_read(struct choose_body *ret, struct srv_request *req, struct srv_body *tree,
+                     struct param_error *err)
+{
+    const struct srv_facts *facts = srv_facts(req);
+    struct param_unknown unknown = {0};
+    struct fields f = {0};
+    params_preset(srv_fields_choose, &f);
+    if (srv_body_read(tree, facts->body, facts->body_len, PARAM_MAX_VALUES, err)) return -1;
+    f.ends = json_object_get(tree->root, "messages") != NULL;
+    if (params_read(tree->root, srv_fields_choose, &f, &unknown, err) || check_normalise(&f, err) ||
+        chat_input_check_flags(tree->root, err) || srv_gen_note_ignored(req, &unknown, err))
+        return -1;
+    *ret = (struct choose_body){.ends = f.ends,
+                                .by_mean = f.normalise && !strcmp(f.normalise, "mean"),
+                                .top = f.top,
+                                .model = srv_gen_model_name(facts->model, f.model, err)};
+    if (!ret->model) return -1;
+    struct reading r = {
+        .req = req, .model = facts->model, .fields = &f, .tree = tree, .body = ret, .err = err};
+    return read_prompt(&r) || read_choices(&r) ? -1 : 0;
+}
