@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "server/api/read/generation_fields.h"
+#include "server/api/choose_fields.h"
 #include "server/api/routes.h"
 
 enum { COLUMNS = 120, MAX_TEXT = 1024 };
@@ -26,6 +27,8 @@ static const struct request {
      "max_tokens temperature top_p top_k stream model"},
     {"CountRequest", srv_fields_messages, "messages system", "model"},
     {"EmbeddingsRequest", srv_fields_embeddings, NULL, ""},
+    {"RerankRequest", srv_fields_rerank, NULL, ""},
+    {"ChooseRequest", srv_fields_choose, NULL, ""},
     {"TokenizeRequest", srv_fields_tokens,
      "content prompt inputs messages add_special parse_special with_pieces add_special_tokens "
      "return_token_strs model add_generation_prompt continue_final_message chat_template_kwargs",
