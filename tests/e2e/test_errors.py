@@ -80,6 +80,7 @@ POSTS = [  # path, body, status, code, param
     ("/v1/completions", {"prompt": {LONG: LONG}}, 400, "invalid_type", "prompt"),
     ("/v1/completions", dict(BODY, max_tokens="1"), 400, "invalid_type", "max_tokens"),
     ("/v1/completions", dict(BODY, n=99), 400, "invalid_value", "n"),
+    ("/v1/rerank", {"query": "x", "documents": ["y"]}, 400, "unsupported_model_task", "model"),
     ("/v1/completions", dict(BODY, suffix="x"), 400, "unsupported_parameter", "suffix"),
     ("/v1/completions", dict(BODY, json_schema={"type": 5}), 400, "invalid_json_schema", "json_schema"),
     ("/v1/completions", dict(BODY, guided_regex="("), 400, "invalid_grammar", "guided_regex"),
