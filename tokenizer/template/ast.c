@@ -4,6 +4,8 @@
  */
 #include "tokenizer/template/ast.h"
 
+#include <assert.h>
+
 #include "tokenizer/template/lexer.h"
 
 struct jinja_node *jinja_node_new(struct jinja_cursor *c, enum jinja_kind kind, int line)
@@ -19,6 +21,7 @@ struct jinja_node *jinja_node_new(struct jinja_cursor *c, enum jinja_kind kind, 
 void jinja_node_adopt(struct jinja_cursor *c, struct jinja_node *node,
                       const struct jinja_node *child)
 {
+    assert(child != node && child->height > 0);
     if (child->height >= node->height) node->height = child->height + 1;
     if (node->height > JINJA_MAX_NESTING)
         jinja_parse_fail(c, node->line, "nested deeper than %d", JINJA_MAX_NESTING);

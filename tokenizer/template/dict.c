@@ -5,6 +5,7 @@
  */
 #include "tokenizer/template/dict.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "tokenizer/template/number.h"
@@ -146,6 +147,7 @@ static struct jinja_pair *find_pair(struct jinja_run *r, const struct jinja_dict
 /* Linear probing; there is always a free place. */
 static void index_pair(struct jinja_run *r, struct jinja_dict *d, size_t at)
 {
+    assert(at < d->n && d->n < d->n_index);
     size_t n = 0, i = d->pairs[at].hash & (d->n_index - 1);
     for (; d->index[i]; i = (i + 1) & (d->n_index - 1))
         n++;

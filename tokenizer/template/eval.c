@@ -5,6 +5,8 @@
  */
 #include "tokenizer/template/eval.h"
 
+#include <assert.h>
+
 #include "tokenizer/template/dict.h"
 #include "tokenizer/template/iterate.h"
 #include "tokenizer/template/order.h"
@@ -17,6 +19,7 @@ struct jinja_frame *jinja_frame_new(struct jinja_run *r, struct jinja_frame *up,
 {
     struct jinja_frame *f = JINJA_NEW(r, struct jinja_frame);
     f->up = up;
+    f->n_slots = n_slots;
     f->slots = JINJA_NEW_N(r, n_slots, struct jinja_value);
     return f;
 }
@@ -25,6 +28,7 @@ struct jinja_value *jinja_slot(struct jinja_frame *f, struct jinja_ref ref)
 {
     for (uint32_t i = 0; i < ref.up; i++)
         f = f->up;
+    assert(f && ref.slot < f->n_slots);
     return &f->slots[ref.slot];
 }
 

@@ -10,8 +10,9 @@
 
 /* The variables of one running unit. */
 struct jinja_frame {
-    struct jinja_frame *up; /* of the unit it was defined in */
-    struct jinja_value *slots;
+    struct jinja_frame *up;    /* of the unit it was defined in */
+    struct jinja_value *slots; /* [n_slots] */
+    uint32_t n_slots;
 };
 
 struct jinja_frame *jinja_frame_new(struct jinja_run *r, struct jinja_frame *up, uint32_t n_slots);

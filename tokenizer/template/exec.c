@@ -3,6 +3,8 @@
  * Statements: what a template does. Output goes to r->out; whatever captures text (macros, set and
  * filter blocks) puts a buffer of its own there for the time.
  */
+#include <assert.h>
+
 #include "tokenizer/template/dict.h"
 #include "tokenizer/template/eval.h"
 #include "tokenizer/template/iterate.h"
@@ -42,6 +44,7 @@ static void capture_start(struct jinja_run *r, struct capture *c)
 
 static const struct jinja_str *capture_end(struct jinja_run *r, struct capture *c)
 {
+    assert(r->out == &c->sb);
     r->out = c->outer;
     return jinja_sb_str(&c->sb);
 }

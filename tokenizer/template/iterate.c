@@ -5,6 +5,8 @@
  */
 #include "tokenizer/template/iterate.h"
 
+#include <assert.h>
+
 #include "tokenizer/template/str.h"
 
 /* ---- walks --------------------------------------------------------------------------------- */
@@ -114,6 +116,7 @@ bool jinja_loop_next(struct jinja_run *r, struct jinja_loop *loop, struct jinja_
 {
     struct jinja_value v = loop->after;
     if (jinja_is(v, JINJA_MISSING) && !advance(r, loop, &v)) return false;
+    assert(loop->length < 0 || loop->index0 + 1 < loop->length);
     loop->after = jinja_missing();
     loop->index0++;
     loop->before = loop->current;

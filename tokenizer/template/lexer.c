@@ -12,6 +12,7 @@
  */
 #include "tokenizer/template/lexer.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -67,6 +68,7 @@ static size_t skip_space(const struct lexer *lx, size_t at)
 /* Moves on to `to`, counting lines. */
 static void move_to(struct lexer *lx, size_t to)
 {
+    assert(to >= lx->at && to <= lx->src.len);
     for (size_t i = lx->at; i < to; i++)
         lx->line += lx->src.s[i] == '\n';
     if (to > lx->at) lx->line_starting = lx->src.s[to - 1] == '\n';
@@ -494,6 +496,7 @@ void jinja_parse_fail(struct jinja_cursor *c, int line, const char *fmt, ...)
 
 const struct jinja_token *jinja_peek(const struct jinja_cursor *c)
 {
+    assert(c->at < c->n);
     return &c->tokens[c->at];
 }
 
@@ -547,5 +550,6 @@ void jinja_descend(struct jinja_cursor *c)
 
 void jinja_ascend(struct jinja_cursor *c)
 {
+    assert(c->depth > 0);
     c->depth--;
 }

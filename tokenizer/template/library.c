@@ -5,6 +5,7 @@
  */
 #include "tokenizer/template/library.h"
 
+#include <assert.h>
 #include <string.h>
 
 const struct jinja_filter *jinja_find_filter(const struct jinja_str *name)
@@ -70,6 +71,7 @@ void jinja_bind(struct jinja_run *r, const char *name, struct jinja_signature si
     bool by_name = signature.params[0] != '/';
     const char *params = signature.params + !by_name;
     size_t n = count_params(params);
+    assert(n <= JINJA_MAX_PARAMS && signature.n_required <= n);
     for (size_t i = 0; i < JINJA_MAX_PARAMS; i++)
         ret[i] = jinja_missing();
     if (args->n_pos > n)

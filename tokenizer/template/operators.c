@@ -2,6 +2,8 @@
 /*
  * Binary operators on all kinds of values, and slices.
  */
+#include <assert.h>
+
 #include "tokenizer/template/library.h"
 #include "tokenizer/template/number.h"
 #include "tokenizer/template/undefined.h"
@@ -99,6 +101,7 @@ static struct span adjust(struct jinja_run *r, int64_t n, struct jinja_value sta
     s.stop = left_out(stop) ? (s.step < 0 ? -1 : n) : clamp(slice_index(r, stop), n, s.step);
     if (s.step > 0 && s.start < s.stop) s.n = (s.stop - s.start - 1) / s.step + 1;
     if (s.step < 0 && s.stop < s.start) s.n = (s.start - s.stop - 1) / -s.step + 1;
+    assert(s.n >= 0 && s.n <= n);
     return s;
 }
 

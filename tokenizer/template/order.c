@@ -5,6 +5,7 @@
  */
 #include "tokenizer/template/order.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "tokenizer/template/dict.h"
@@ -83,6 +84,7 @@ bool jinja_contains(struct jinja_run *r, struct jinja_value container, struct ji
 static void merge(struct jinja_run *r, const struct jinja_value *keys, size_t *order, size_t *tmp,
                   size_t lo, size_t mid, size_t hi)
 {
+    assert(lo < mid && mid <= hi);
     size_t i = lo, j = mid, n = 0;
     while (i < mid && j < hi)
         tmp[n++] = jinja_less(r, keys[order[j]], keys[order[i]], "<") ? order[j++] : order[i++];

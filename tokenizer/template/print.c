@@ -5,6 +5,7 @@
  */
 #include "tokenizer/template/print.h"
 
+#include <assert.h>
 #include <fenv.h>
 #include <math.h>
 #include <stdio.h>
@@ -37,6 +38,7 @@ enum { DIGITS_TRIED = 64 /* up to 17 precisions are printed and read back */ };
  */
 static int shortest_digits(double d, char digits[20])
 {
+    assert(d > 0 && isfinite(d));
     char buf[40];
     int binary_exponent;
     bool is_power = frexp(d, &binary_exponent) == 0.5;

@@ -109,6 +109,7 @@ void jinja_fail(struct jinja_run *r, int rc, const char *fmt, ...)
 {
     char sentence[JINJA_ERR_BYTES + 64];
     size_t at = 0;
+    assert(rc != 0 && r->unwind);
     if (r->line > 0 && rc != JINJA_ERAISE && rc != JINJA_ENOMEM) {
         int n = snprintf(sentence, sizeof(sentence), "line %d: ", r->line);
         at = n > 0 ? (size_t)n : 0;
@@ -164,6 +165,7 @@ static struct jinja_block *new_block(struct jinja_run *r, size_t bytes)
 
 static void *alloc_raw(struct jinja_run *r, size_t bytes)
 {
+    assert(bytes % ALIGN_BYTES == 0);
     if (bytes >= LARGE_BYTES) return new_block(r, bytes)->data;
     if (bytes > r->free_bytes) {
         struct jinja_block *b = new_block(r, BLOCK_BYTES);
@@ -219,6 +221,7 @@ void *jinja_grow(struct jinja_run *r, void *old, size_t old_bytes, size_t new_by
 
 void *jinja_room(struct jinja_run *r, void *array, size_t n, size_t *cap, size_t size)
 {
+    assert(n <= *cap);
     if (n < *cap) return array;
     size_t more = *cap ? *cap * 2 : 4;
     array = jinja_grow(r, array, *cap * size, more * size);
@@ -282,6 +285,7 @@ void jinja_enter(struct jinja_run *r)
 
 void jinja_leave(struct jinja_run *r)
 {
+    assert(r->n_eval > 0);
     r->n_eval--;
 }
 

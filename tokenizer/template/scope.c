@@ -12,6 +12,7 @@
  */
 #include "tokenizer/template/scope.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "tokenizer/template/library.h"
@@ -505,6 +506,7 @@ static void resolve_all(struct frame *f, const struct jinja_nodes *nodes)
 
 static struct jinja_ref ref_of(const struct frame *f, const struct ident *id)
 {
+    assert(id->unit->depth <= f->sym->unit->depth); /* never of an inner function */
     return (struct jinja_ref){.up = f->sym->unit->depth - id->unit->depth, .slot = id->slot};
 }
 

@@ -8,6 +8,7 @@
  */
 #include "tokenizer/template/str.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include <utf8proc.h>
@@ -35,6 +36,7 @@ static void reserve(struct jinja_sb *sb, size_t more)
 /* Notes that text of this origin comes next; starts the mask when the origins begin to differ. */
 static void note_origin(struct jinja_sb *sb, uint8_t origin)
 {
+    assert(origin >= JINJA_TRUSTED && origin <= JINJA_MIXED);
     uint8_t before = sb->origin;
     sb->origin |= origin;
     if (sb->origin != JINJA_MIXED || sb->mask) return;
@@ -55,6 +57,7 @@ void jinja_sb_add_bytes(struct jinja_sb *sb, const char *bytes, size_t len, uint
 /* Copies origins along: one value for all of it, or byte by byte. */
 void jinja_sb_add_part(struct jinja_sb *sb, const struct jinja_str *s, size_t begin, size_t len)
 {
+    assert(begin <= s->len && len <= s->len - begin);
     if (!s->mask) {
         jinja_sb_add_bytes(sb, s->s + begin, len, s->origin);
         return;
@@ -108,6 +111,7 @@ void jinja_sb_repeat(struct jinja_sb *sb, const struct jinja_str *s, int64_t tim
 
 struct jinja_str *jinja_sb_str(struct jinja_sb *sb)
 {
+    assert(sb->len <= sb->cap);
     struct jinja_str *s = JINJA_NEW(sb->r, struct jinja_str);
     s->s = sb->len ? sb->data : "";
     s->len = sb->len;
@@ -300,6 +304,7 @@ size_t jinja_str_find(const struct jinja_str *s, const struct jinja_str *needle,
 
 uint8_t jinja_str_origin_at(const struct jinja_str *s, size_t at)
 {
+    assert(at < s->len);
     return s->mask ? s->mask[at] : s->origin;
 }
 

@@ -4,6 +4,7 @@
  */
 #include "tokenizer/template/template.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -76,6 +77,7 @@ const struct jinja_str *jinja_template_render(struct jinja_run *r, const struct 
                                               struct jinja_dict *context, const struct tm *now)
 {
     struct jinja_sb out = {.r = r};
+    assert(!r->out && now);
     out.max_bytes = r->max_output_bytes;
     jinja_add_globals(r, context);
     r->context = context;

@@ -5,6 +5,7 @@
  */
 #include "tokenizer/template/text_ops.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "tokenizer/template/char_class.h"
@@ -138,6 +139,7 @@ struct jinja_value jinja_str_strip(struct jinja_run *r, const struct jinja_str *
         end = last;
     }
     jinja_spend_chars(r, s->len - (end - begin));
+    assert(begin <= end);
     return jinja_str_part_value(r, s, begin, end - begin);
 }
 
