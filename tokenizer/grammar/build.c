@@ -2,6 +2,7 @@
 /* Memory, budget and errors of a compilation; see build.h. */
 #include "tokenizer/grammar/build.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,6 +38,7 @@ static void *arena_alloc(struct gram_build *b, struct gram_arena *a, size_t n)
     }
     void *p = c->data + c->used;
     c->used += n;
+    assert(c->used <= c->cap);
     return p;
 }
 
@@ -86,6 +88,7 @@ void *gram_keep_copy(struct gram_build *b, const void *data, size_t n, size_t si
 
 void *gram_grow(struct gram_build *b, void *items, uint32_t n, uint32_t *cap, size_t size)
 {
+    assert(n <= *cap);
     if (n < *cap) return items;
     uint32_t bigger = *cap ? *cap * 2 : 8;
     if (bigger <= n) gram_fail_memory(b);

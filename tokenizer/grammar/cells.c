@@ -105,6 +105,7 @@ uint32_t gram_key_add(struct gram_cells *c, uint64_t hash, uint32_t next)
 
 uint32_t gram_event_add(struct gram_cells *c, uint32_t what, uint32_t offset, uint32_t next)
 {
+    assert(next < c->top);
     union gram_cell one = {.e = {.next = next, .what = what, .offset = offset}};
     return add_one(c, GRAM_CELL_EVENT, &one);
 }
@@ -116,6 +117,7 @@ uint32_t gram_stack_size(const struct gram_cells *c, uint32_t stack)
 
 uint32_t gram_union_add(struct gram_cells *c, uint32_t x, uint32_t rest)
 {
+    assert(x && !gram_is_union(c, x));
     for (uint32_t s = rest;; s = c->cell[s].u.rest) {
         if (!gram_is_union(c, s)) {
             if (s == x) return rest;
@@ -162,6 +164,7 @@ void gram_cells_pop(struct gram_cells *c, uint32_t top)
 
 uint32_t gram_cells_mark(struct gram_cells *c, uint32_t i)
 {
+    assert(i < c->top);
     if (!i || c->kind[i] & MARK) return 0;
     bool frame = c->kind[i] == GRAM_CELL_FRAME;
     c->kind[i] |= MARK;
@@ -232,6 +235,7 @@ static uint32_t squeeze(struct gram_cells *c, union gram_cell *out, uint8_t *kin
         if (size == 2) kinds[n + 1] = GRAM_CELL_NONE;
         n += size;
     }
+    assert(n <= c->top);
     return n;
 }
 
@@ -271,6 +275,7 @@ uint32_t gram_cells_copy_out(struct gram_cells *c, union gram_cell *out, uint8_t
 void gram_cells_copy_in(struct gram_cells *c, const union gram_cell *in, const uint8_t *kinds,
                         uint32_t n)
 {
+    assert(n >= 1 && n <= GRAM_CELLS);
     memcpy(c->cell + 1, in + 1, (n - 1) * sizeof(in[0]));
     memcpy(c->kind + 1, kinds + 1, n - 1);
     memset(c->kind + n, GRAM_CELL_NONE, GRAM_CELLS - n);

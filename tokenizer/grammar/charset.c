@@ -2,6 +2,7 @@
 /* Sets of code points; see charset.h. */
 #include "tokenizer/grammar/charset.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
@@ -13,6 +14,7 @@
 
 void gram_charset_add(struct gram_build *b, struct gram_charset *s, uint32_t lo, uint32_t hi)
 {
+    assert(lo <= hi);
     s->ranges = gram_grow(b, s->ranges, s->n, &s->cap, sizeof(*s->ranges));
     s->ranges[s->n++] = (struct gram_range){lo, hi};
 }
@@ -91,6 +93,7 @@ void gram_charset_invert(struct gram_build *b, struct gram_charset *s)
         if (s->ranges[i].lo > next) gram_charset_add(b, &out, next, s->ranges[i].lo - 1);
         next = s->ranges[i].hi + 1;
     }
+    assert(next <= GRAM_MAX_CODE_POINT + 1);
     if (next <= GRAM_MAX_CODE_POINT) gram_charset_add(b, &out, next, GRAM_MAX_CODE_POINT);
     gram_charset_finish(b, &out);
     *s = out;
@@ -255,6 +258,7 @@ static bool add_script(struct gram_build *b, struct gram_charset *s, const char 
     for (size_t i = 0; i < N_OF(gram_scripts); i++) {
         if (!same(name, len, gram_scripts[i].name) && !same(name, len, gram_scripts[i].full))
             continue;
+        assert(gram_scripts[i].first + gram_scripts[i].n <= N_OF(gram_script_ranges));
         for (uint32_t r = gram_scripts[i].first; r < gram_scripts[i].first + gram_scripts[i].n; r++)
             gram_charset_add(b, s, gram_script_ranges[r].lo, gram_script_ranges[r].hi);
         return true;

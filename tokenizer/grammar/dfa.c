@@ -8,6 +8,7 @@
  */
 #include "tokenizer/grammar/dfa.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/utf8.h"
@@ -62,6 +63,7 @@ static uint32_t number_states(struct maker *m)
     uint32_t n = 0;
     for (uint32_t s = 0; s < m->sub->n_states; s++)
         m->number[s] = m->alive[s] ? (uint16_t)n++ : GRAM_DFA_DEAD;
+    assert(n <= GRAM_DFA_DEAD);
     return n;
 }
 
@@ -161,6 +163,7 @@ static bool find_rows(struct gram_build *b, struct gram_dfa *d)
 
 static const uint64_t *row_at(const struct gram_dfa *d, uint64_t k)
 {
+    assert(d->period <= d->n_rows);
     if (k >= d->n_rows) {
         if (!d->period) return NULL; /* longer than max */
         uint64_t first = d->n_rows - d->period;
@@ -250,6 +253,7 @@ static bool bound_lengths(struct gram_build *b, struct gram_dfa *d)
 {
     if (d->min == 0 && d->max == GRAM_INFINITE) return true;
     if (!find_rows(b, d)) return false;
+    assert(d->n_rows > 0);
     find_nearest(b, d);
     d->tail = find_most(b, d, d->nearest);
     d->ready = find_most(b, d, find_steady(b, d));

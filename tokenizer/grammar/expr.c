@@ -2,6 +2,8 @@
 /* Expressions; see expr.h. */
 #include "tokenizer/grammar/expr.h"
 
+#include <assert.h>
+
 #include "base/utf8.h"
 #include "tokenizer/grammar/build.h"
 #include "tokenizer/grammar/charset.h"
@@ -74,6 +76,7 @@ static struct gram_ex *with_kids(struct gram_build *b, enum gram_ex_kind kind,
     struct gram_ex *x = gram_ex_new(b, kind);
     uint64_t size = 1, length = 0;
 
+    assert(list->n > 0);
     gram_steps(b, 1 + list->n / 8);
     x->kids = list->items;
     x->n = list->n;
@@ -117,6 +120,7 @@ static uint32_t common_prefix(struct gram_build *b, const struct gram_ex_list *l
     const struct gram_ex *first = list->items[0];
     uint32_t n = first->n;
 
+    assert(list->n > 0 && n > 0);
     for (uint32_t i = 1; i < list->n; i++) {
         const struct gram_ex *x = list->items[i];
         uint32_t k = 1;
@@ -133,6 +137,7 @@ static uint32_t common_prefix(struct gram_build *b, const struct gram_ex_list *l
 struct gram_ex *gram_ex_slice(struct gram_build *b, const struct gram_ex *x, uint32_t from,
                               uint32_t to)
 {
+    assert(from <= to && to <= x->n);
     struct gram_ex_list list = {.items = x->kids + from, .n = to - from, .cap = to - from};
     return gram_ex_seq(b, &list);
 }
@@ -272,6 +277,7 @@ bool gram_ex_hoist_count(struct gram_build *b, struct gram_ex **x, uint32_t *ret
     const struct gram_ex *seq = (*x)->kind == GRAM_EX_SEQ ? *x : &as_seq;
     if (!find_count(seq, &at, &unit, &rest)) return false;
     const struct gram_ex *rep = seq->kids[at];
+    assert(rep->kind == GRAM_EX_REP);
     min = rest + unit * rep->min;
     max = rep->max == GRAM_INFINITE ? GRAM_INFINITE : rest + unit * rep->max;
     if (min >= GRAM_INFINITE || max > GRAM_INFINITE) return false;

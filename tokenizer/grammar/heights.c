@@ -7,6 +7,7 @@
  * nothing changes, from "never": a rule that keeps that has no member (Knuth, "A generalization of
  * Dijkstra's algorithm", 1977, without the queue).
  */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -301,6 +302,7 @@ static void finish_object(struct gram_build *b, struct gram_object *o)
 {
     const struct gram_rules *r = b->rules;
     uint32_t n = o->n_declared;
+    assert(n <= o->n_keys);
     uint32_t *next = gram_keep_array(b, n + 1, sizeof(*next));
     uint32_t *required = gram_keep_array(b, n + 1, sizeof(*required));
     uint32_t *possible = gram_keep_array(b, n + 1, sizeof(*possible));

@@ -45,6 +45,7 @@ void gram_machine_lend(struct gram_machine *m, struct gram_visits *visits)
 
 void gram_machine_open(struct gram_machine *m, struct gram_set *out)
 {
+    assert(out->n == 0);
     m->out = out;
     m->n_sets++;
     m->closure_top = m->cells->top;
@@ -215,6 +216,7 @@ uint32_t gram_push(struct gram_machine *m, uint32_t stack, const struct gram_fra
 uint32_t gram_replace(struct gram_machine *m, const struct gram_frame *like, uint32_t pos,
                       uint32_t count, uint32_t list)
 {
+    assert(like->weight >= gram_key_count(m->cells, like->list));
     struct gram_frame f = *like;
     f.weight =
         (uint16_t)(f.weight - gram_key_count(m->cells, f.list) + gram_key_count(m->cells, list));
@@ -310,6 +312,7 @@ static void enter_kid(struct gram_machine *m, uint32_t node, uint32_t pos, uint3
     const struct gram_node *n = &m->g->rules.nodes[node];
     struct gram_frame f = {.kind = GRAM_FRAME_SEQ, .node = node, .pos = pos + 1};
 
+    assert(pos < n->n);
     if (pos + 1 < n->n) stack = gram_push(m, stack, &f);
     if (stack || pos + 1 == n->n) gram_enter(m, n->kids[pos], stack, events);
 }
@@ -351,6 +354,7 @@ static void leave_round(struct gram_machine *m, uint32_t frame, uint32_t events)
     const struct gram_node *n = &m->g->rules.nodes[f.node];
     bool nullable = m->g->rules.nodes[n->kids[0]].nullable;
 
+    assert(f.kind == GRAM_FRAME_REP && n->kind == GRAM_NODE_REP);
     if (nullable && frame >= m->closure_top) return;
     if (f.count >= n->min || nullable) gram_leave(m, f.parent, events);
     enter_round(m, f.node, f.parent, f.count, events);
@@ -461,6 +465,7 @@ static void begin_item(struct gram_machine *m, const struct gram_config *c, uint
     const struct gram_array *a = &m->g->rules.arrays[f.node];
     uint32_t count = f.count + 1;
 
+    assert(f.kind == GRAM_FRAME_ARRAY && f.count < a->max);
     /* Once the items are alike, more of them need not be counted. */
     if (count > a->n_prefix && count > a->min && a->max == GRAM_INFINITE)
         count = (a->min > a->n_prefix ? a->min : a->n_prefix) + 1;

@@ -9,6 +9,7 @@
  * only the few that close the string ("exits") are looked at one by one, with a walk over what they
  * have behind the quote.
  */
+#include <assert.h>
 #include <string.h>
 
 #include "tokenizer/grammar/compiled.h"
@@ -102,6 +103,7 @@ static void count_nodes(struct walk *w, size_t n)
 
 static struct gram_set set_at(const struct walk *w, uint32_t depth)
 {
+    assert(depth <= GRAM_MAX_TOKEN_BYTES + 1);
     return (struct gram_set){.c = (struct gram_config *)w->at[depth].c, /* it is only read */
                              .n = w->at[depth].n,
                              .cap = w->at[depth].n,
@@ -131,6 +133,7 @@ static void find_bytes(struct walk *w, uint32_t depth)
 /* The set at the beginning of the pool is at depth 0. */
 static void plant_pool(struct walk *w, uint32_t n, uint32_t stacks)
 {
+    assert(n <= GRAM_POOL);
     w->at[0] = (struct level){.c = w->s->pool, .n = (uint16_t)n, .stacks = (uint16_t)stacks};
     w->at[0].top = (uint16_t)w->s->cells.top;
     w->at[0].end = (uint16_t)n;
@@ -187,6 +190,7 @@ static bool has_room(const struct walk *w, const struct level *l)
 /* Makes a level one of the sets that are kept. */
 static void use_kept(struct walk *w, struct level *l, uint32_t number)
 {
+    assert(number > 0 && number < w->kept->n);
     const struct kept_set *k = &w->kept->set[number];
 
     l->c = w->kept->c + k->begin;
@@ -212,6 +216,7 @@ static void keep(struct walk *w, struct level *l)
         k->hash = hash;
         memcpy(w->kept->c + k->begin, l->c, l->n * sizeof(*l->c));
         w->kept->end += l->n;
+        assert(w->kept->end <= KEPT_CONFIGS);
         w->kept->top = w->s->cells.top;
     }
     use_kept(w, l, number);

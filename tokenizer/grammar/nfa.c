@@ -2,6 +2,7 @@
 /* Non-deterministic automata and classes of code points; see nfa.h. */
 #include "tokenizer/grammar/nfa.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,6 +48,7 @@ static uint32_t compile_rep(struct gram_build *b, struct gram_nfa *nfa, const st
     const struct gram_ex *body = x->kids[0];
     uint32_t s = next;
 
+    assert(x->n == 1);
     if (x->max == GRAM_INFINITE) {
         s = add(b, nfa, GRAM_NFA_SPLIT, next, next, 0);
         uint32_t inside = compile(b, nfa, body, s); /* may move the states */
@@ -74,6 +76,7 @@ static uint32_t compile(struct gram_build *b, struct gram_nfa *nfa, const struct
             next = compile(b, nfa, x->kids[i], next);
         return next;
     case GRAM_EX_ALT:
+        assert(x->n > 0);
         s = compile(b, nfa, x->kids[x->n - 1], next);
         for (uint32_t i = x->n - 1; i-- > 0;) {
             uint32_t first = compile(b, nfa, x->kids[i], next);
@@ -97,6 +100,7 @@ static uint32_t compile_part(struct gram_build *b, struct gram_nfa *nfa, uint32_
     uint32_t match = add(b, nfa, GRAM_NFA_MATCH, 0, 0, part);
     uint32_t inside = compile(b, nfa, nfa->parts[part].x, match);
 
+    assert(part < nfa->n_parts);
     if (!nfa->parts[part].search) return inside;
     uint32_t any = compile(b, nfa, gram_ex_any(b), 0);
     uint32_t loop = add(b, nfa, GRAM_NFA_SPLIT, inside, any, 0);
@@ -199,6 +203,7 @@ static bool find_classes(struct gram_build *b, struct gram_nfa *nfa, struct sign
 /* Per set, the list of its classes. */
 static void list_classes(struct gram_build *b, struct gram_nfa *nfa, const struct signatures *sig)
 {
+    assert(nfa->classes.n <= GRAM_MAX_CLASSES);
     nfa->set_classes = gram_temp_array(b, nfa->n_sets + 1, sizeof(*nfa->set_classes));
     nfa->n_set_classes = gram_temp_array(b, nfa->n_sets + 1, sizeof(*nfa->n_set_classes));
     for (uint32_t s = 0; s < nfa->n_sets; s++) {
@@ -214,6 +219,7 @@ static void list_classes(struct gram_build *b, struct gram_nfa *nfa, const struc
 
 uint8_t gram_class_of(const struct gram_classes *classes, uint32_t cp)
 {
+    assert(classes->n_runs > 0);
     uint32_t lo = 0, hi = classes->n_runs;
     while (hi - lo > 1) {
         uint32_t mid = (lo + hi) / 2;

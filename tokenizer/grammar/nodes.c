@@ -2,6 +2,7 @@
 /* Expressions to nodes of the machine; see nodes.h. */
 #include "tokenizer/grammar/nodes.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/utf8.h"
@@ -82,6 +83,7 @@ static uint32_t text_node(struct gram_build *b, const struct gram_ex *x)
 
     for (uint32_t i = 0; i < n; i++) {
         const struct gram_ex *c = x->kind == GRAM_EX_SEQ ? x->kids[i] : x;
+        assert(c->kind == GRAM_EX_SET && c->set->n == 1);
         len += utf8_put(text + len, c->set->ranges[0].lo);
     }
     return gram_node_text(b, text, len);
@@ -92,6 +94,7 @@ static uint32_t text_node(struct gram_build *b, const struct gram_ex *x)
 uint32_t gram_node_with(struct gram_build *b, enum gram_node_kind kind, uint32_t n,
                         const uint32_t *kids)
 {
+    assert(n == 0 || kids);
     uint32_t node = gram_add_node(b, kind);
     b->rules->nodes[node].n = n;
     b->rules->nodes[node].kids = gram_temp_array(b, n, sizeof(*kids));
@@ -104,6 +107,7 @@ static uint32_t seq_node(struct gram_build *b, const struct gram_ex *x, const ui
 {
     uint32_t *kids = gram_temp_array(b, x->n, sizeof(*kids)), n = 0;
 
+    assert(x->n > 0);
     for (uint32_t i = 0, end; i < x->n; i = end) {
         uint64_t size = x->kids[i]->size;
         for (end = i + 1; end < x->n && !x->kids[i]->has_rules && !x->kids[end]->has_rules; end++) {

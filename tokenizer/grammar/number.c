@@ -2,6 +2,7 @@
 /* JSON numbers within bounds; see number.h. */
 #include "tokenizer/grammar/number.h"
 
+#include <assert.h>
 #include <stddef.h>
 
 #include "tokenizer/grammar/lexer.h"
@@ -35,6 +36,7 @@ static int bound_digit(const struct gram_num_bound *b, uint32_t i)
 /* Goes on comparing: i is the place of the new digit, counted from the first of the bound. */
 static int8_t compare_digit(int8_t so_far, const struct gram_num_bound *b, uint32_t i, int digit)
 {
+    assert(digit >= 0 && digit <= 9);
     if (so_far) return so_far;
     int other = bound_digit(b, i);
     return (int8_t)((digit > other) - (digit < other));
@@ -44,6 +46,7 @@ static int8_t compare_digit(int8_t so_far, const struct gram_num_bound *b, uint3
 static void compare_integer_digit(const struct gram_num_side *side, struct gram_num_state *s,
                                   int digit)
 {
+    assert(s->n_integer > 0);
     uint32_t i = (uint32_t)s->n_integer - 1;
     if (side->has_low)
         s->low = i >= side->low.n_integer ? 1 : compare_digit(s->low, &side->low, i, digit);

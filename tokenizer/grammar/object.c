@@ -7,6 +7,8 @@
  * dependencies name, in any order) and free keys. A frame is feasible if its object can still be
  * completed; a key may come if the frame behind it is feasible, so no object ever gets stuck.
  */
+#include <assert.h>
+
 #include "tokenizer/grammar/compiled.h"
 #include "tokenizer/grammar/lexer.h"
 #include "tokenizer/grammar/machine.h"
@@ -181,6 +183,7 @@ static uint32_t count_possible(const struct gram_machine *m, const struct gram_f
 
 static bool value_fits(const struct gram_machine *m, uint32_t frame, uint32_t value, bool remember)
 {
+    assert(value < m->g->rules.n_values);
     const struct gram_frame *f = gram_frame_at(m->cells, frame);
     const struct gram_value *v = &m->g->rules.values[value];
 
@@ -195,6 +198,7 @@ static bool may_come(const struct gram_machine *m, uint32_t frame, uint32_t key,
     const struct gram_object *o = object_of(m, f);
     const struct gram_key *k = &o->keys[key];
 
+    assert(key < o->n_keys);
     if (k->value == GRAM_NONE) return false;
     if (is_word(o, key) ? needed < o->n_declared || was_seen(m, f, key)
                         : key < f->pos || key > needed)
@@ -271,6 +275,7 @@ static uint32_t take_key(struct gram_machine *m, uint32_t frame, uint32_t pos, u
     uint32_t list = watched ? gram_key_add(m->cells, remember, f.list) : f.list;
     uint32_t count = f.count + 1;
 
+    assert(pos <= o->n_declared);
     if (o->max == GRAM_INFINITE && count > o->min) count = o->min;
     if (watched && !list) return 0;
     return gram_replace(m, &f, pos, count, list);

@@ -338,6 +338,7 @@ static void save_base(struct gram_state *s)
     mark_set(&s->cells, &s->set);
     gram_cells_mark_all(&s->cells);
     b->n_cells = gram_cells_copy_out(&s->cells, b->cells, b->kinds);
+    assert(s->set.n <= GRAM_MAX_CONFIGS);
     memcpy(b->c, s->current, s->set.n * sizeof(b->c[0]));
     struct gram_set copy = {.c = b->c, .n = s->set.n};
     renumber(&s->cells, &copy);
@@ -352,6 +353,7 @@ static void replay(struct gram_state *s, uint32_t n)
 {
     const struct gram_snapshot *b = &s->base;
 
+    assert(n <= s->log_len);
     gram_cells_copy_in(&s->cells, b->cells, b->kinds, b->n_cells);
     memcpy(s->current, b->c, b->n * sizeof(b->c[0]));
     s->set.n = b->n;
@@ -364,6 +366,7 @@ static void replay(struct gram_state *s, uint32_t n)
 
 static void drop_first_mark(struct gram_state *s)
 {
+    assert(s->n_marks > 0);
     s->n_marks--;
     memmove(s->marks, s->marks + 1, s->n_marks * sizeof(s->marks[0]));
 }

@@ -2,6 +2,7 @@
 /* Tries of byte strings; see trie.h. */
 #include "tokenizer/grammar/trie.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "tokenizer/grammar/build.h"
@@ -107,6 +108,7 @@ static void enter(struct layout *l, struct open_node *o, uint32_t draft)
     const struct gram_trie_draft *d = &l->t->nodes[draft];
     struct gram_trie_node *n = &l->nodes[l->n_nodes];
 
+    assert(!l->place[draft]); /* a node has one place */
     l->place[draft] = l->n_nodes + 1;
     *n = (struct gram_trie_node){.edges = l->n_edges,
                                  .leaf_lo = l->n_leaves,
@@ -154,6 +156,7 @@ void gram_trie_finish(struct gram_build *b, const struct gram_trie_builder *t,
         l.place = gram_temp_array(b, n, sizeof(*l.place));
         walk(&l, gram_temp_array(b, n + 1, sizeof(struct open_node)));
     }
+    assert(l.n_leaves == t->n_strings && l.n_edges < n);
     ret->nodes = l.nodes;
     ret->bytes = l.bytes;
     ret->to = l.to;

@@ -2,6 +2,7 @@
 /* Reads a vocabulary into a trie; see vocab.h. */
 #include "tokenizer/grammar/vocab.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -196,6 +197,7 @@ static void fill_nodes(struct gram_vocab *v, const struct entry *e, size_t n)
         for (; depth > shared; depth--)
             v->nodes[open[depth]].skip = v->n_nodes;
         while (depth < len) {
+            assert(depth < GRAM_MAX_TOKEN_BYTES);
             uint8_t byte = (uint8_t)text[depth++];
             open[depth] = v->n_nodes;
             if (depth == 1) v->root_child[byte] = v->n_nodes;
@@ -229,6 +231,7 @@ static int build_trie(struct gram_vocab *v)
         return GRAM_ENOMEM;
     }
     fill_nodes(v, e, n);
+    assert(v->n_nodes == n_nodes);
     free(e);
     for (int byte = 0; byte < 256; byte++) {
         uint32_t node = v->root_child[byte];
@@ -255,6 +258,7 @@ static int index_bytes(struct gram_vocab *v)
         next[byte] = first[byte];
     for (uint32_t i = 1; i < v->n_nodes; i++)
         if (v->nodes[i].depth > 1) v->by_byte[next[v->nodes[i].byte]++] = i;
+    assert(next[255] == first[256]);
     return 0;
 }
 

@@ -2,6 +2,7 @@
 /* Exact decimal numbers; see decimal.h. */
 #include "tokenizer/grammar/schema/decimal.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,6 +58,7 @@ struct gram_decimal gram_decimal_read(struct gram_build *b, const char *text, si
         digits[x.n++] = text[i];
         x.exp -= behind_point;
     }
+    assert(x.n <= len);
     x.digits = digits;
     normalise(&x);
     return x;

@@ -4,6 +4,7 @@
  * enums, lengths and bounds, keys that one requires and the other forbids, and the same for the
  * values of keys that both require.
  */
+#include <assert.h>
 #include <string.h>
 
 #include "tokenizer/grammar/schema/goals.h"
@@ -92,6 +93,7 @@ static bool key_contradicts(struct gram_build *b, const struct gram_alt *alt, co
         alts = gram_apply(b, alts, members[i].schema, members[i].negated);
     for (uint32_t i = 0; i < alts.n && contradicts; i++)
         contradicts = gram_alt_contradicts(b, &alts.alts[i], depth - 1);
+    assert(b->schema->level > 0);
     b->schema->level--;
     return contradicts && !alts.too_many;
 }
@@ -141,6 +143,7 @@ static bool are_disjoint(struct gram_build *b, struct gram_js *x, struct gram_js
     if (alts.n > MAX_LOOKED_AT || alts.too_many) disjoint = false;
     for (uint32_t i = 0; i < alts.n && disjoint; i++)
         disjoint = gram_alt_contradicts(b, &alts.alts[i], 2);
+    assert(b->schema->level > 0);
     b->schema->level--;
     return disjoint;
 }
@@ -158,6 +161,7 @@ static uint32_t find_overlaps(struct gram_build *b, const struct gram_js *list, 
             overlap[i * list->n + j] = overlap[j * list->n + i] = 1;
             if (n++ == 0) ret_first[0] = i, ret_first[1] = j;
         }
+        assert(j == list->n);
     }
     return n;
 }

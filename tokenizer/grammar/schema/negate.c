@@ -4,6 +4,7 @@
  * does not hold says which type the value has: "not {minLength: 3}" is a string shorter than 3.
  * That is exact for the keywords below; a schema with any other cannot be negated.
  */
+#include <assert.h>
 #include <string.h>
 
 #include "tokenizer/grammar/format.h"
@@ -87,6 +88,7 @@ bool gram_can_negate(struct gram_build *b, struct gram_js *schema)
     }
     schema->marks &= (uint8_t)~GRAM_MARK_BUSY;
     schema->marks |= can ? GRAM_MARK_CAN_NEGATE : GRAM_MARK_CANNOT_NEGATE;
+    assert(!(schema->marks & GRAM_MARK_BUSY));
     gram_steps(b, 1 + schema->n);
     return can;
 }
