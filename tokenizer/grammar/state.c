@@ -14,7 +14,8 @@
 
 #include "tokenizer/grammar/vocab.h"
 
-_Static_assert(sizeof(struct gram_state) <= 128 * 1024, "planned per slot, see the README");
+_Static_assert(sizeof(struct gram_state) <= 128 * 1024,
+               "one per slot, see docs/internals/grammar.md");
 
 size_t gram_state_bytes(void)
 {
