@@ -12,19 +12,18 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/utf8.h"
 #include "tokenizer/grammar/build.h"
 #include "tokenizer/grammar/json_doc.h"
 #include "tokenizer/grammar/charset.h"
 #include "tokenizer/grammar/expr.h"
+#include "tokenizer/grammar/source.h"
 
 enum { MAX_GROUPS = 100 };
 
 struct parser {
     struct gram_build *b;
     const struct gram_regex_source *source;
-    const char *text;
-    size_t len, pos;
+    struct gram_source in;
     int depth;
 };
 
@@ -42,31 +41,9 @@ __attribute__((format(printf, 2, 3))) _Noreturn static void refuse(struct parser
     gram_fail(p->b, GRAM_EGRAMMAR, "%s: %s", p->source->what, problem);
 }
 
-static bool at(const struct parser *p, const char *word)
-{
-    size_t n = strlen(word);
-    return p->len - p->pos >= n && memcmp(p->text + p->pos, word, n) == 0;
-}
-
-static bool accept(struct parser *p, const char *word)
-{
-    if (!at(p, word)) return false;
-    p->pos += strlen(word);
-    return true;
-}
-
 static bool at_end(const struct parser *p)
 {
-    return p->pos == p->len;
-}
-
-/* The next character; the text is valid UTF-8 and not at its end. */
-static uint32_t read_char(struct parser *p)
-{
-    const unsigned char *s = (const unsigned char *)p->text + p->pos;
-    uint32_t cp = utf8_next(&s);
-    p->pos = (size_t)((const char *)s - p->text);
-    return cp;
+    return p->in.pos == p->in.len;
 }
 
 /* ---- escapes ------------------------------------------------------------------------------- */
@@ -83,13 +60,13 @@ static int hex_digit(int c)
 static int32_t read_hex(struct parser *p, size_t n)
 {
     int32_t v = 0;
-    if (p->len - p->pos < n) return -1;
+    if (p->in.len - p->in.pos < n) return -1;
     for (size_t i = 0; i < n; i++) {
-        int digit = hex_digit((unsigned char)p->text[p->pos + i]);
+        int digit = hex_digit((unsigned char)p->in.text[p->in.pos + i]);
         if (digit < 0) return -1;
         v = v * 16 + digit;
     }
-    p->pos += n;
+    p->in.pos += n;
     return v;
 }
 
@@ -99,26 +76,27 @@ static uint32_t read_braced_hex(struct parser *p, size_t begin)
     uint32_t v = 0;
     size_t n = 0;
 
-    for (; !at_end(p) && hex_digit((unsigned char)p->text[p->pos]) >= 0; n++) {
-        v = v * 16 + (uint32_t)hex_digit((unsigned char)p->text[p->pos++]);
+    for (; !at_end(p) && hex_digit((unsigned char)p->in.text[p->in.pos]) >= 0; n++) {
+        v = v * 16 + (uint32_t)hex_digit((unsigned char)p->in.text[p->in.pos++]);
         if (v > GRAM_MAX_CODE_POINT) refuse(p, "the escape at byte %zu is above U+10FFFF.", begin);
     }
-    if (n == 0 || !accept(p, "}")) refuse(p, "malformed escape \\u{} at byte %zu.", begin);
+    if (n == 0 || !gram_source_accept(&p->in, "}"))
+        refuse(p, "malformed escape \\u{} at byte %zu.", begin);
     return v;
 }
 
 /* \uHHHH, two of them for a surrogate pair, or \u{H}; begin is at the backslash. */
 static uint32_t read_unicode_escape(struct parser *p, size_t begin)
 {
-    if (accept(p, "{")) return read_braced_hex(p, begin);
+    if (gram_source_accept(&p->in, "{")) return read_braced_hex(p, begin);
     int32_t high = read_hex(p, 4);
     if (high < 0) refuse(p, "malformed escape \\u at byte %zu.", begin);
-    if (high < 0xD800 || high > 0xDBFF || !at(p, "\\u")) return (uint32_t)high;
-    size_t second = p->pos;
-    p->pos += 2;
+    if (high < 0xD800 || high > 0xDBFF || !gram_source_at(&p->in, "\\u")) return (uint32_t)high;
+    size_t second = p->in.pos;
+    p->in.pos += 2;
     int32_t low = read_hex(p, 4);
     if (low < 0xDC00 || low > 0xDFFF) {
-        p->pos = second;
+        p->in.pos = second;
         return (uint32_t)high;
     }
     return 0x10000 + (((uint32_t)high - 0xD800) << 10) + ((uint32_t)low - 0xDC00);
@@ -131,7 +109,8 @@ static uint32_t read_char_escape(struct parser *p, uint32_t c, size_t begin)
     const char *known = c < 0x80 && c ? strchr(from, (int)c) : NULL;
 
     if (known) return (uint32_t)to[known - from];
-    if (c == '0' && (at_end(p) || p->text[p->pos] < '0' || p->text[p->pos] > '9')) return 0;
+    if (c == '0' && (at_end(p) || p->in.text[p->in.pos] < '0' || p->in.text[p->in.pos] > '9'))
+        return 0;
     if (c >= '0' && c <= '9') refuse(p, "back-reference at byte %zu is not supported.", begin);
     if (c == 'x') {
         int32_t v = read_hex(p, 2);
@@ -140,7 +119,7 @@ static uint32_t read_char_escape(struct parser *p, uint32_t c, size_t begin)
     }
     if (c == 'u') return read_unicode_escape(p, begin);
     if (c == 'c' && !at_end(p)) {
-        uint32_t letter = read_char(p);
+        uint32_t letter = gram_source_char(&p->in);
         if ((letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z'))
             return letter % 32;
         refuse(p, "malformed escape \\c at byte %zu.", begin);
@@ -155,14 +134,16 @@ static uint32_t read_char_escape(struct parser *p, uint32_t c, size_t begin)
 static void read_property(struct parser *p, bool inverted, size_t begin, struct gram_charset *set)
 {
     struct gram_charset property = {0};
-    const char *close = accept(p, "{") ? memchr(p->text + p->pos, '}', p->len - p->pos) : NULL;
+    const char *close = gram_source_accept(&p->in, "{")
+                            ? memchr(p->in.text + p->in.pos, '}', p->in.len - p->in.pos)
+                            : NULL;
 
     if (!close) refuse(p, "malformed property at byte %zu.", begin);
-    size_t n = (size_t)(close - p->text) - p->pos;
-    if (!gram_charset_add_property(p->b, &property, p->text + p->pos, n))
+    size_t n = (size_t)(close - p->in.text) - p->in.pos;
+    if (!gram_charset_add_property(p->b, &property, p->in.text + p->in.pos, n))
         refuse(p, "the property %s at byte %zu is not supported.",
-               gram_quote(p->b, p->text + p->pos, n), begin);
-    p->pos += n + 1;
+               gram_quote(p->b, p->in.text + p->in.pos, n), begin);
+    p->in.pos += n + 1;
     gram_charset_finish(p->b, &property);
     if (inverted) gram_charset_invert(p->b, &property);
     gram_charset_add_set(p->b, set, &property);
@@ -185,12 +166,12 @@ static bool read_class_escape(struct parser *p, uint32_t c, size_t begin, struct
 /* One atom of a class. True: a character, in *ret; false: a class escape, added to the set. */
 static bool read_class_atom(struct parser *p, struct gram_charset *set, uint32_t *ret)
 {
-    size_t begin = p->pos;
-    uint32_t c = read_char(p);
+    size_t begin = p->in.pos;
+    uint32_t c = gram_source_char(&p->in);
 
     if (c == '\\') {
         if (at_end(p)) refuse(p, "the pattern ends in a backslash.");
-        c = read_char(p);
+        c = gram_source_char(&p->in);
         if (read_class_escape(p, c, begin, set)) return false;
         *ret = c == 'b' ? '\b' : c == '-' ? '-' : read_char_escape(p, c, begin);
         return true;
@@ -203,19 +184,20 @@ static bool read_class_atom(struct parser *p, struct gram_charset *set, uint32_t
 static struct gram_ex *read_class(struct parser *p)
 {
     struct gram_charset *set = gram_temp(p->b, sizeof(*set));
-    size_t begin = p->pos - 1;
-    bool inverted = accept(p, "^");
+    size_t begin = p->in.pos - 1;
+    bool inverted = gram_source_accept(&p->in, "^");
 
-    while (!accept(p, "]")) {
+    while (!gram_source_accept(&p->in, "]")) {
         uint32_t lo, hi;
         if (at_end(p)) refuse(p, "the class at byte %zu does not end.", begin);
-        size_t atom = p->pos;
+        size_t atom = p->in.pos;
         bool is_char = read_class_atom(p, set, &lo);
-        if (!at(p, "-") || at(p, "-]") || p->pos + 1 == p->len) {
+        if (!gram_source_at(&p->in, "-") || gram_source_at(&p->in, "-]") ||
+            p->in.pos + 1 == p->in.len) {
             if (is_char) gram_charset_add(p->b, set, lo, lo);
             continue;
         }
-        p->pos++;
+        p->in.pos++;
         bool is_range = read_class_atom(p, set, &hi) && is_char;
         if (!is_range) { /* as in [\w-.]: the dash is a dash */
             gram_charset_add(p->b, set, '-', '-');
@@ -239,30 +221,30 @@ static struct gram_ex *read_class(struct parser *p)
 static bool read_count(struct parser *p, uint32_t *ret)
 {
     uint64_t v = 0;
-    size_t begin = p->pos;
+    size_t begin = p->in.pos;
 
-    while (!at_end(p) && p->text[p->pos] >= '0' && p->text[p->pos] <= '9') {
-        v = v * 10 + (uint64_t)(p->text[p->pos++] - '0');
+    while (!at_end(p) && p->in.text[p->in.pos] >= '0' && p->in.text[p->in.pos] <= '9') {
+        v = v * 10 + (uint64_t)(p->in.text[p->in.pos++] - '0');
         if (v > INT32_MAX) refuse(p, "the count at byte %zu is above 2147483647.", begin);
     }
     *ret = (uint32_t)v;
-    return p->pos > begin;
+    return p->in.pos > begin;
 }
 
 /* {n}, {n,} or {n,m}; anything else leaves the brace to be itself. */
 static bool read_braces(struct parser *p, uint32_t *min, uint32_t *max)
 {
-    size_t begin = p->pos;
+    size_t begin = p->in.pos;
 
-    if (accept(p, "{") && read_count(p, min)) {
+    if (gram_source_accept(&p->in, "{") && read_count(p, min)) {
         *max = *min;
-        if (accept(p, ",") && !read_count(p, max)) *max = GRAM_INFINITE;
-        if (accept(p, "}")) {
+        if (gram_source_accept(&p->in, ",") && !read_count(p, max)) *max = GRAM_INFINITE;
+        if (gram_source_accept(&p->in, "}")) {
             if (*max < *min) refuse(p, "the quantifier at byte %zu is out of order.", begin);
             return true;
         }
     }
-    p->pos = begin;
+    p->in.pos = begin;
     return false;
 }
 
@@ -270,12 +252,12 @@ static bool read_quantifier(struct parser *p, uint32_t *min, uint32_t *max)
 {
     *min = 0;
     *max = GRAM_INFINITE;
-    if (accept(p, "*")) return true;
-    if (accept(p, "+")) {
+    if (gram_source_accept(&p->in, "*")) return true;
+    if (gram_source_accept(&p->in, "+")) {
         *min = 1;
         return true;
     }
-    if (accept(p, "?")) {
+    if (gram_source_accept(&p->in, "?")) {
         *max = 1;
         return true;
     }
@@ -285,14 +267,14 @@ static bool read_quantifier(struct parser *p, uint32_t *min, uint32_t *max)
 static struct gram_ex *read_quantified(struct parser *p, struct gram_ex *x)
 {
     uint32_t min, max;
-    size_t begin = p->pos;
+    size_t begin = p->in.pos;
 
     if (!read_quantifier(p, &min, &max)) return x;
-    accept(p, "?"); /* lazy: the same language */
-    size_t next = p->pos;
+    gram_source_accept(&p->in, "?"); /* lazy: the same language */
+    size_t next = p->in.pos;
     uint32_t ignored, too;
     if (read_quantifier(p, &ignored, &too)) {
-        if (p->text[next] == '+')
+        if (p->in.text[next] == '+')
             refuse(p, "possessive quantifier at byte %zu is not supported.", begin);
         refuse(p, "there is nothing to repeat at byte %zu.", next);
     }
@@ -304,38 +286,41 @@ static struct gram_ex *read_quantified(struct parser *p, struct gram_ex *x)
 /* (?<name> behind the '<' */
 static void read_group_name(struct parser *p, size_t begin)
 {
-    size_t first = p->pos;
-    while (!at_end(p) && p->text[p->pos] != '>')
-        p->pos++;
-    if (p->pos == first || !accept(p, ">")) refuse(p, "malformed group at byte %zu.", begin);
+    size_t first = p->in.pos;
+    while (!at_end(p) && p->in.text[p->in.pos] != '>')
+        p->in.pos++;
+    if (p->in.pos == first || !gram_source_accept(&p->in, ">"))
+        refuse(p, "malformed group at byte %zu.", begin);
 }
 
 /* Behind the '('. */
 static struct gram_ex *read_group(struct parser *p)
 {
-    size_t begin = p->pos - 1;
+    size_t begin = p->in.pos - 1;
 
-    if (at(p, "?=") || at(p, "?!")) refuse(p, "look-ahead at byte %zu is not supported.", begin);
-    if (at(p, "?<=") || at(p, "?<!")) refuse(p, "look-behind at byte %zu is not supported.", begin);
-    if (accept(p, "?<"))
+    if (gram_source_at(&p->in, "?=") || gram_source_at(&p->in, "?!"))
+        refuse(p, "look-ahead at byte %zu is not supported.", begin);
+    if (gram_source_at(&p->in, "?<=") || gram_source_at(&p->in, "?<!"))
+        refuse(p, "look-behind at byte %zu is not supported.", begin);
+    if (gram_source_accept(&p->in, "?<"))
         read_group_name(p, begin);
-    else if (at(p, "?") && !accept(p, "?:"))
+    else if (gram_source_at(&p->in, "?") && !gram_source_accept(&p->in, "?:"))
         refuse(p, "the group at byte %zu is not supported.", begin);
     if (++p->depth > MAX_GROUPS)
         refuse(p, "groups nest deeper than %d at byte %zu.", MAX_GROUPS, begin);
     struct gram_ex *x = read_alternatives(p);
     p->depth--;
-    if (!accept(p, ")")) refuse(p, "the group at byte %zu does not end.", begin);
+    if (!gram_source_accept(&p->in, ")")) refuse(p, "the group at byte %zu does not end.", begin);
     return x;
 }
 
 /* Behind the backslash; an assertion comes back with *quantifiable false. */
 static struct gram_ex *read_escape(struct parser *p, bool *quantifiable)
 {
-    size_t begin = p->pos - 1;
+    size_t begin = p->in.pos - 1;
 
     if (at_end(p)) refuse(p, "the pattern ends in a backslash.");
-    uint32_t c = read_char(p);
+    uint32_t c = gram_source_char(&p->in);
     if (c == 'b' || c == 'B') {
         *quantifiable = false;
         return gram_ex_new(p->b, c == 'b' ? GRAM_EX_WORD : GRAM_EX_NOT_WORD);
@@ -360,28 +345,29 @@ static struct gram_ex *read_dot(struct parser *p)
 static struct gram_ex *read_term(struct parser *p)
 {
     bool quantifiable = true;
-    size_t begin = p->pos;
+    size_t begin = p->in.pos;
     uint32_t min, max;
     struct gram_ex *x;
 
-    if (at(p, "*") || at(p, "+") || at(p, "?") || read_braces(p, &min, &max))
+    if (gram_source_at(&p->in, "*") || gram_source_at(&p->in, "+") || gram_source_at(&p->in, "?") ||
+        read_braces(p, &min, &max))
         refuse(p, "there is nothing to repeat at byte %zu.", begin);
-    if (accept(p, "(")) {
+    if (gram_source_accept(&p->in, "(")) {
         x = read_group(p);
-    } else if (accept(p, "[")) {
+    } else if (gram_source_accept(&p->in, "[")) {
         x = read_class(p);
-    } else if (accept(p, "\\")) {
+    } else if (gram_source_accept(&p->in, "\\")) {
         x = read_escape(p, &quantifiable);
-    } else if (accept(p, ".")) {
+    } else if (gram_source_accept(&p->in, ".")) {
         x = read_dot(p);
-    } else if (at(p, "^") || at(p, "$")) {
-        x = gram_ex_new(p->b, at(p, "^") ? GRAM_EX_BEGIN : GRAM_EX_END);
+    } else if (gram_source_at(&p->in, "^") || gram_source_at(&p->in, "$")) {
+        x = gram_ex_new(p->b, gram_source_at(&p->in, "^") ? GRAM_EX_BEGIN : GRAM_EX_END);
         quantifiable = false;
-        p->pos++;
+        p->in.pos++;
     } else {
-        x = gram_ex_char(p->b, read_char(p));
+        x = gram_ex_char(p->b, gram_source_char(&p->in));
     }
-    begin = p->pos;
+    begin = p->in.pos;
     if (quantifiable) return read_quantified(p, x);
     if (read_quantifier(p, &min, &max)) refuse(p, "there is nothing to repeat at byte %zu.", begin);
     return x;
@@ -393,20 +379,20 @@ static struct gram_ex *read_alternatives(struct parser *p)
 
     do {
         struct gram_ex_list terms = {0};
-        while (!at_end(p) && !at(p, "|") && !at(p, ")"))
+        while (!at_end(p) && !gram_source_at(&p->in, "|") && !gram_source_at(&p->in, ")"))
             gram_ex_push(p->b, &terms, read_term(p));
         gram_ex_push(p->b, &alternatives, gram_ex_seq(p->b, &terms));
-    } while (accept(p, "|"));
+    } while (gram_source_accept(&p->in, "|"));
     return gram_ex_alt(p->b, &alternatives);
 }
 
 struct gram_ex *gram_regex_parse(struct gram_build *b, const char *text, size_t len,
                                  const struct gram_regex_source *source)
 {
-    struct parser p = {.b = b, .source = source, .text = text, .len = len};
+    struct parser p = {.b = b, .source = source, .in = {.text = text, .len = len}};
 
     if (!utf8_valid(text, len)) refuse(&p, "not valid UTF-8.");
     struct gram_ex *x = read_alternatives(&p);
-    if (!at_end(&p)) refuse(&p, "unmatched ) at byte %zu.", p.pos);
+    if (!at_end(&p)) refuse(&p, "unmatched ) at byte %zu.", p.in.pos);
     return x;
 }

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/utf8.h"
 #include "tokenizer/grammar/build.h"
 #include "tokenizer/grammar/charset.h"
 #include "tokenizer/grammar/expr.h"
@@ -17,13 +16,13 @@
 #include "tokenizer/grammar/gbnf_rules.h"
 #include "tokenizer/grammar/nodes.h"
 #include "tokenizer/grammar/rules.h"
+#include "tokenizer/grammar/source.h"
 
 enum { MAX_BYTES = 128 * 1024, MAX_GROUPS = 100 };
 
 struct parser {
     struct gram_build *b;
-    const char *text;
-    size_t len, pos;
+    struct gram_source in;
     size_t counted; /* newlines before it have been counted in `line` */
     uint32_t line;
     int depth;
@@ -35,8 +34,8 @@ static struct gram_ex *read_alternatives(struct parser *p, bool nested);
 /* The line in hand, from 1; what has been counted once is not counted again. */
 static uint32_t line_of(struct parser *p)
 {
-    for (; p->counted < p->pos; p->counted++)
-        p->line += p->text[p->counted] == '\n';
+    for (; p->counted < p->in.pos; p->counted++)
+        p->line += p->in.text[p->counted] == '\n';
     return p->line + 1;
 }
 
@@ -52,34 +51,16 @@ _Noreturn static void refuse_notation(struct parser *p, const char *notation)
 
 /* ---- characters ---------------------------------------------------------------------------- */
 
-static int peek(const struct parser *p)
-{
-    return p->pos < p->len ? (unsigned char)p->text[p->pos] : -1;
-}
-
-static bool at(const struct parser *p, const char *word)
-{
-    size_t n = strlen(word);
-    return p->len - p->pos >= n && memcmp(p->text + p->pos, word, n) == 0;
-}
-
-static bool accept(struct parser *p, const char *word)
-{
-    if (!at(p, word)) return false;
-    p->pos += strlen(word);
-    return true;
-}
-
 /* Blanks and comments; newlines too, if the rule may go on behind them. */
 static void skip_spaces(struct parser *p, bool newlines)
 {
     for (;;) {
-        int c = peek(p);
+        int c = gram_source_peek(&p->in);
         if (c == '#') {
-            while (peek(p) >= 0 && peek(p) != '\n')
-                p->pos++;
+            while (gram_source_peek(&p->in) >= 0 && gram_source_peek(&p->in) != '\n')
+                p->in.pos++;
         } else if (c == ' ' || c == '\t' || ((c == '\r' || c == '\n') && newlines)) {
-            p->pos++;
+            p->in.pos++;
         } else {
             return;
         }
@@ -90,9 +71,9 @@ static void skip_spaces(struct parser *p, bool newlines)
 static void skip_to_bar(struct parser *p, bool newlines)
 {
     skip_spaces(p, newlines);
-    size_t here = p->pos;
+    size_t here = p->in.pos;
     skip_spaces(p, true);
-    if (peek(p) != '|') p->pos = here;
+    if (gram_source_peek(&p->in) != '|') p->in.pos = here;
 }
 
 static bool is_name_char(int c)
@@ -103,17 +84,17 @@ static bool is_name_char(int c)
 
 static size_t read_name(struct parser *p)
 {
-    size_t begin = p->pos;
-    while (is_name_char(peek(p)))
-        p->pos++;
-    return p->pos - begin;
+    size_t begin = p->in.pos;
+    while (is_name_char(gram_source_peek(&p->in)))
+        p->in.pos++;
+    return p->in.pos - begin;
 }
 
 static uint32_t read_hex(struct parser *p, int n)
 {
     uint32_t v = 0;
-    for (int i = 0; i < n; i++, p->pos++) {
-        int c = peek(p), lower = c | 0x20;
+    for (int i = 0; i < n; i++, p->in.pos++) {
+        int c = gram_source_peek(&p->in), lower = c | 0x20;
         if (c >= '0' && c <= '9')
             v = v * 16 + (uint32_t)(c - '0');
         else if (lower >= 'a' && lower <= 'f')
@@ -130,20 +111,15 @@ static uint32_t read_char(struct parser *p)
 {
     static const char from[] = "tnr\\\"[]", to[] = "\t\n\r\\\"[]";
 
-    if (peek(p) < 0) refuse(p, "the grammar ends inside a literal or class.");
-    if (!accept(p, "\\")) {
-        const unsigned char *s = (const unsigned char *)p->text + p->pos;
-        uint32_t cp = utf8_next(&s);
-        p->pos = (size_t)((const char *)s - p->text);
-        return cp;
-    }
-    if (accept(p, "x")) return read_hex(p, 2);
-    if (accept(p, "u")) return read_hex(p, 4);
-    if (accept(p, "U")) return read_hex(p, 8);
-    int c = peek(p);
+    if (gram_source_peek(&p->in) < 0) refuse(p, "the grammar ends inside a literal or class.");
+    if (!gram_source_accept(&p->in, "\\")) return gram_source_char(&p->in);
+    if (gram_source_accept(&p->in, "x")) return read_hex(p, 2);
+    if (gram_source_accept(&p->in, "u")) return read_hex(p, 4);
+    if (gram_source_accept(&p->in, "U")) return read_hex(p, 8);
+    int c = gram_source_peek(&p->in);
     const char *known = c > 0 ? strchr(from, c) : NULL;
     if (!known) refuse(p, "unknown escape.");
-    p->pos++;
+    p->in.pos++;
     return (uint32_t)to[known - from];
 }
 
@@ -153,8 +129,8 @@ static struct gram_ex *read_literal(struct parser *p)
 {
     struct gram_ex_list chars = {0};
 
-    while (!accept(p, "\"")) {
-        if (peek(p) == '\n') refuse(p, "the literal does not end on its line.");
+    while (!gram_source_accept(&p->in, "\"")) {
+        if (gram_source_peek(&p->in) == '\n') refuse(p, "the literal does not end on its line.");
         gram_ex_push(p->b, &chars, gram_ex_char(p->b, read_char(p)));
     }
     return gram_ex_seq(p->b, &chars);
@@ -163,13 +139,13 @@ static struct gram_ex *read_literal(struct parser *p)
 static struct gram_ex *read_class(struct parser *p)
 {
     struct gram_charset *set = gram_temp(p->b, sizeof(*set));
-    bool inverted = accept(p, "^");
+    bool inverted = gram_source_accept(&p->in, "^");
 
-    while (!accept(p, "]")) {
-        if (peek(p) == '\n') refuse(p, "the class does not end on its line.");
+    while (!gram_source_accept(&p->in, "]")) {
+        if (gram_source_peek(&p->in) == '\n') refuse(p, "the class does not end on its line.");
         uint32_t lo = read_char(p), hi = lo;
-        if (peek(p) == '-' && !at(p, "-]")) {
-            p->pos++;
+        if (gram_source_peek(&p->in) == '-' && !gram_source_at(&p->in, "-]")) {
+            p->in.pos++;
             hi = read_char(p);
         }
         if (lo > hi) refuse(p, "the range is out of order.");
@@ -184,11 +160,12 @@ static struct gram_ex *read_reference(struct parser *p)
 {
     static const char *const macros[] = {"TagDispatch", "TokenTagDispatch", "Repeat", "Token",
                                          "ExcludeToken"};
-    const char *name = p->text + p->pos;
+    const char *name = p->in.text + p->in.pos;
     uint32_t line = line_of(p);
     size_t n = read_name(p);
 
-    for (size_t i = 0; peek(p) == '(' && i < sizeof(macros) / sizeof(macros[0]); i++)
+    for (size_t i = 0; gram_source_peek(&p->in) == '(' && i < sizeof(macros) / sizeof(macros[0]);
+         i++)
         if (strlen(macros[i]) == n && memcmp(macros[i], name, n) == 0)
             refuse_notation(p, "macros are not supported");
     return gram_ex_rule(p->b, gram_gbnf_rule(p->b, p->out, name, n, line));
@@ -196,24 +173,27 @@ static struct gram_ex *read_reference(struct parser *p)
 
 static struct gram_ex *read_group(struct parser *p)
 {
-    if (at(p, "=") || at(p, "!")) refuse_notation(p, "look-ahead is not supported");
+    if (gram_source_at(&p->in, "=") || gram_source_at(&p->in, "!"))
+        refuse_notation(p, "look-ahead is not supported");
     if (++p->depth > MAX_GROUPS) refuse(p, "groups nest too deep.");
     skip_spaces(p, true);
     struct gram_ex *x = read_alternatives(p, true);
     p->depth--;
-    if (!accept(p, ")")) refuse(p, "expected ')'.");
+    if (!gram_source_accept(&p->in, ")")) refuse(p, "expected ')'.");
     return x;
 }
 
 static struct gram_ex *read_element(struct parser *p)
 {
-    if (accept(p, "\"")) return read_literal(p);
-    if (accept(p, "[")) return read_class(p);
-    if (accept(p, "(")) return read_group(p);
-    if (accept(p, ".")) return gram_ex_any(p->b);
-    if (at(p, "<") || at(p, "!<")) refuse_notation(p, "references to tokens are not supported");
-    if (is_name_char(peek(p))) return read_reference(p);
-    if (peek(p) >= 0 && strchr("*+?{", peek(p))) refuse(p, "there is nothing to repeat.");
+    if (gram_source_accept(&p->in, "\"")) return read_literal(p);
+    if (gram_source_accept(&p->in, "[")) return read_class(p);
+    if (gram_source_accept(&p->in, "(")) return read_group(p);
+    if (gram_source_accept(&p->in, ".")) return gram_ex_any(p->b);
+    if (gram_source_at(&p->in, "<") || gram_source_at(&p->in, "!<"))
+        refuse_notation(p, "references to tokens are not supported");
+    if (is_name_char(gram_source_peek(&p->in))) return read_reference(p);
+    if (gram_source_peek(&p->in) >= 0 && strchr("*+?{", gram_source_peek(&p->in)))
+        refuse(p, "there is nothing to repeat.");
     return NULL;
 }
 
@@ -222,13 +202,13 @@ static struct gram_ex *read_element(struct parser *p)
 static uint32_t read_count(struct parser *p)
 {
     uint64_t v = 0;
-    size_t begin = p->pos;
+    size_t begin = p->in.pos;
 
-    for (; peek(p) >= '0' && peek(p) <= '9'; p->pos++) {
-        v = v * 10 + (uint64_t)(peek(p) - '0');
+    for (; gram_source_peek(&p->in) >= '0' && gram_source_peek(&p->in) <= '9'; p->in.pos++) {
+        v = v * 10 + (uint64_t)(gram_source_peek(&p->in) - '0');
         if (v > INT32_MAX) refuse(p, "the count is above 2147483647.");
     }
-    if (p->pos == begin) refuse(p, "expected a count.");
+    if (p->in.pos == begin) refuse(p, "expected a count.");
     return (uint32_t)v;
 }
 
@@ -237,12 +217,12 @@ static void read_braces(struct parser *p, uint32_t *min, uint32_t *max, bool nes
     skip_spaces(p, nested);
     *min = *max = read_count(p);
     skip_spaces(p, nested);
-    if (accept(p, ",")) {
+    if (gram_source_accept(&p->in, ",")) {
         skip_spaces(p, nested);
-        *max = peek(p) == '}' ? GRAM_INFINITE : read_count(p);
+        *max = gram_source_peek(&p->in) == '}' ? GRAM_INFINITE : read_count(p);
         skip_spaces(p, nested);
     }
-    if (!accept(p, "}")) refuse(p, "expected '}'.");
+    if (!gram_source_accept(&p->in, "}")) refuse(p, "expected '}'.");
     if (*max < *min) refuse(p, "the repetition is out of order.");
 }
 
@@ -250,16 +230,16 @@ static bool read_quantifier(struct parser *p, uint32_t *min, uint32_t *max, bool
 {
     *min = 0;
     *max = GRAM_INFINITE;
-    if (accept(p, "*")) return true;
-    if (accept(p, "+")) {
+    if (gram_source_accept(&p->in, "*")) return true;
+    if (gram_source_accept(&p->in, "+")) {
         *min = 1;
         return true;
     }
-    if (accept(p, "?")) {
+    if (gram_source_accept(&p->in, "?")) {
         *max = 1;
         return true;
     }
-    if (!accept(p, "{")) return false;
+    if (!gram_source_accept(&p->in, "{")) return false;
     read_braces(p, min, max, nested);
     return true;
 }
@@ -271,7 +251,8 @@ static struct gram_ex *read_repeated(struct parser *p, struct gram_ex *x, bool n
     skip_spaces(p, nested);
     if (!read_quantifier(p, &min, &max, nested)) return x;
     skip_spaces(p, nested);
-    if (peek(p) >= 0 && strchr("*+?{", peek(p))) refuse(p, "two quantifiers in a row.");
+    if (gram_source_peek(&p->in) >= 0 && strchr("*+?{", gram_source_peek(&p->in)))
+        refuse(p, "two quantifiers in a row.");
     return gram_ex_rep(p->b, x, min, max);
 }
 
@@ -295,29 +276,31 @@ static struct gram_ex *read_alternatives(struct parser *p, bool nested)
 
     do {
         skip_spaces(p, list.n > 0 || nested);
-        if (list.n > 0 && peek(p) < 0) refuse(p, "expected an alternative.");
+        if (list.n > 0 && gram_source_peek(&p->in) < 0) refuse(p, "expected an alternative.");
         gram_ex_push(p->b, &list, read_sequence(p, nested));
         skip_to_bar(p, nested);
-    } while (accept(p, "|"));
+    } while (gram_source_accept(&p->in, "|"));
     return gram_ex_alt(p->b, &list);
 }
 
 /* name ::= alternatives, up to the end of the line. */
 static void read_rule(struct parser *p)
 {
-    const char *name = p->text + p->pos;
+    const char *name = p->in.text + p->in.pos;
     uint32_t line = line_of(p);
     size_t n = read_name(p);
 
-    if (at(p, "%") || (n && !at(p, "::=") && at(p, ":")))
+    if (gram_source_at(&p->in, "%") ||
+        (n && !gram_source_at(&p->in, "::=") && gram_source_at(&p->in, ":")))
         refuse_notation(p, "Lark's notation is not supported");
     if (n == 0) refuse(p, "expected the name of a rule.");
     skip_spaces(p, false);
-    if (!accept(p, "::=")) refuse(p, "expected '::='.");
+    if (!gram_source_accept(&p->in, "::=")) refuse(p, "expected '::='.");
     skip_spaces(p, true);
     struct gram_ex *x = read_alternatives(p, false);
     skip_spaces(p, false);
-    if (peek(p) >= 0 && peek(p) != '\n' && peek(p) != '\r')
+    if (gram_source_peek(&p->in) >= 0 && gram_source_peek(&p->in) != '\n' &&
+        gram_source_peek(&p->in) != '\r')
         refuse(p, "expected the end of the line.");
     gram_gbnf_define(p->b, p->out, name, n, line, x);
     skip_spaces(p, true);
@@ -325,15 +308,15 @@ static void read_rule(struct parser *p)
 
 uint32_t gram_gbnf_node(struct gram_build *b, const char *text, size_t len)
 {
-    struct parser p = {.b = b, .text = text, .len = len};
+    struct parser p = {.b = b, .in = {.text = text, .len = len}};
 
     if (len > MAX_BYTES)
         gram_fail(b, GRAM_EGRAMMAR, "grammar: %zu bytes; at most %d.", len, MAX_BYTES);
     if (!utf8_valid(text, len)) gram_fail(b, GRAM_EGRAMMAR, "grammar: not valid UTF-8.");
     p.out = gram_temp(b, sizeof(*p.out));
     skip_spaces(&p, true);
-    if (p.pos == len) gram_fail(b, GRAM_EGRAMMAR, "grammar: it is empty.");
-    while (p.pos < len)
+    if (p.in.pos == len) gram_fail(b, GRAM_EGRAMMAR, "grammar: it is empty.");
+    while (p.in.pos < len)
         read_rule(&p);
     return gram_gbnf_finish(b, p.out);
 }
