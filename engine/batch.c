@@ -317,7 +317,8 @@ static int choose_draft(struct batch *b, struct seq *s, double row_cost, double 
     if (s->guide && s->guide->propose) ask_for_draft(s);
     int n = seq_draft(s, min_int(most, DRAFT_MAX));
     s->source = draft_source(&s->draft);
-    if (n > 0 && !self_draft_yields(&b->self, draft_rate(&s->draft, 0))) return 0;
+    if (n > 0 && !self_draft_yields(&b->self, draft_value(&s->draft, n, row_cost), &b->cost))
+        return 0;
     if (b->p.speculate != ENG_SPECULATE_ALWAYS)
         n = draft_length(&s->draft, n, row_cost, n_tokens, rows);
     if (n > 0 && s->guide)

@@ -125,6 +125,18 @@ double draft_rate(const struct draft *d, int i)
     return d->rate[trust_after(d, d->n_agreed + i)];
 }
 
+double draft_value(const struct draft *d, int n, double row_cost)
+{
+    double chance = 1, n_tokens = 1, best = 1;
+    for (int i = 0; i < n; i++) {
+        chance *= draft_rate(d, i);
+        n_tokens += chance;
+        double value = n_tokens / (1 + row_cost * (i + 1));
+        if (value > best) best = value;
+    }
+    return best;
+}
+
 static void learn(struct draft *d, enum draft_trust trust, bool right)
 {
     float *rate = &d->rate[trust];

@@ -74,6 +74,12 @@ enum eng_draft_source draft_source(const struct draft *d);
 /* The estimated share of cases in which proposal i is right if all before it are. */
 double draft_rate(const struct draft *d, int i);
 
+/*
+ * The tokens that a step is expected to give, per time of a step of one row, at the best length up
+ * to n. row_cost is from draft_cost_row.
+ */
+double draft_value(const struct draft *d, int n, double row_cost);
+
 /* ---- the cost of a row ----------------------------------------------------------------------- */
 
 /*

@@ -26,11 +26,11 @@ static const double FIRST_SHARE = 0.45;
 /* Without drafts for so many steps, two ids are tried: the times or the text may have changed. */
 enum { PROBE_STEPS = 256, PROBE_IDS = 2 };
 
+/* A step of the twin must bring this much more than it costs: all of this is estimated. */
+static const double WORTH = 1.1;
+
 /* Tokens come at once after all this: no longer. */
 static const double MOST_US = 200e3;
-
-/* An id that is right at this rate needs no twin. */
-static const double SURE_RATE = 0.8, RATE_SLACK = 0.1;
 
 static size_t mask_words(int32_t vocab)
 {
@@ -68,10 +68,24 @@ void self_draft_set(struct self_draft *d, const struct batch_model *twin)
     pthread_mutex_unlock(&d->lock);
 }
 
-bool self_draft_yields(const struct self_draft *d, double rate)
+/* The time of a step of the twin of n_rows rows, as far as it is known. */
+static double twin_us(const struct self_draft *d, int n_rows, const struct draft_cost *cost)
 {
-    return !atomic_load_explicit(&d->ready, memory_order_relaxed) || rate >= SURE_RATE ||
-           rate >= (double)d->mean - RATE_SLACK;
+    double us = d->us[n_rows];
+    return us > 0 ? us : FIRST_SHARE * draft_cost_us(cost, 1);
+}
+
+bool self_draft_yields(const struct self_draft *d, double value, const struct draft_cost *cost)
+{
+    double chance = 1, n_tokens = 1, step_us = draft_cost_us(cost, 1);
+    if (!atomic_load_explicit(&d->ready, memory_order_relaxed) || step_us <= 0) return true;
+    double share = draft_cost_row(cost) + twin_us(d, 1, cost) / step_us;
+    for (int n = 1; n <= DRAFT_MAX; n++) {
+        chance *= (double)d->mean;
+        n_tokens += chance;
+        if (n_tokens > value * (1 + share * n)) return false;
+    }
+    return true;
 }
 
 static int class_of(float margin)
@@ -82,11 +96,15 @@ static int class_of(float margin)
     return i;
 }
 
+static void learn_mean(struct self_draft *d, bool right)
+{
+    d->mean += LEARNING * ((right ? 1.0f : 0.0f) - d->mean);
+}
+
 void self_draft_note(struct self_draft *d, int margin, bool right)
 {
-    float hit = right ? 1.0f : 0.0f;
-    d->right[margin] += LEARNING * (hit - d->right[margin]);
-    d->mean += LEARNING * (hit - d->mean);
+    d->right[margin] += LEARNING * ((right ? 1.0f : 0.0f) - d->right[margin]);
+    learn_mean(d, right);
 }
 
 /* ---- what a round may cost ----------------------------------------------------------------- */
@@ -150,12 +168,6 @@ static bool begin_round(struct round *r)
     return r->n_paths > 0 && (always || r->us > 0);
 }
 
-static double twin_us(const struct round *r, int n_rows)
-{
-    double us = r->b->self.us[n_rows];
-    return us > 0 ? us : FIRST_SHARE * draft_cost_us(&r->b->cost, 1);
-}
-
 /* Returns true if the i-th ids are worth a step of the twin, and their rows. */
 static bool is_worth_it(struct round *r, int i)
 {
@@ -168,9 +180,9 @@ static bool is_worth_it(struct round *r, int i)
     }
     if (r->n_open == 0) return false;
     if (i < r->n_forced) return true;
-    double more_us = twin_us(r, r->n_open) + r->n_open * r->row_us;
+    double more_us = twin_us(&r->b->self, r->n_open, &r->b->cost) + r->n_open * r->row_us;
     return r->us + more_us < MOST_US &&
-           chance * (double)r->b->self.mean * r->us > r->n_tokens * more_us;
+           chance * (double)r->b->self.mean * r->us > WORTH * r->n_tokens * more_us;
 }
 
 /* ---- writing ahead ------------------------------------------------------------------------- */
@@ -193,7 +205,7 @@ static bool run_twin(struct round *r)
     struct fwd_step step = {segs, n, r->stop};
     uint64_t start = clock_now_us();
     if (!d->twin.run(d->twin.ctx, &step)) return false;
-    double us = (double)(clock_now_us() - start), known = twin_us(r, n);
+    double us = (double)(clock_now_us() - start), known = twin_us(d, n, &r->b->cost);
     d->us[n] = known + (us < known ? LEARNING_SHORTER : (double)LEARNING) * (us - known);
     r->us += us;
     return true;
@@ -245,7 +257,10 @@ static void draw_next(struct round *r, struct path *p, int row)
     if (id == SAMPLE_NOTHING) return;
     int class = class_of(margin);
     double chance = p->chance * (double)d->right[class];
-    if (p->n >= r->n_forced && chance * r->us <= r->n_tokens * r->row_us) return;
+    if (p->n >= r->n_forced && chance * r->us <= r->n_tokens * r->row_us) {
+        learn_mean(d, false); /* the step brought nothing */
+        return;
+    }
     if (s->keeps_history) sample_history_add(&s->history, id, false);
     s->ids[s->n_done + 1 + p->n] = id;
     s->margins[p->n++] = (uint8_t) class;

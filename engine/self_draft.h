@@ -24,6 +24,7 @@
 #include <stdint.h>
 
 #include "engine/batch_model.h"
+#include "engine/draft.h"
 
 struct batch;
 
@@ -36,11 +37,12 @@ struct self_draft {
     pthread_mutex_t lock; /* guards twin: held while it computes */
     bool has_lock;
     struct batch_model twin;
-    atomic_bool ready;                     /* there is one */
-    float right[SELF_DRAFT_MARGINS], mean; /* share of ids that were right, newer ones weigh more */
-    double us[SELF_DRAFT_SEQS + 1];        /* of a step of the twin with so many rows; 0: unknown */
-    int n_without;                         /* steps since the last draft */
-    uint64_t *mask;                        /* of the id being drawn */
+    atomic_bool ready; /* there is one */
+    /* Shares of ids that were right, newer ones weigh more: of those tried, by margin; of all. */
+    float right[SELF_DRAFT_MARGINS], mean;
+    double us[SELF_DRAFT_SEQS + 1]; /* of a step of the twin with so many rows; 0: unknown */
+    int n_without;                  /* steps since the last draft */
+    uint64_t *mask;                 /* of the id being drawn */
 };
 
 /* 0, or -1 if out of memory; call self_draft_finish in either case. */
@@ -54,8 +56,8 @@ int64_t self_draft_bytes(int32_t vocab);
  * one before is not used once this returns. */
 void self_draft_set(struct self_draft *d, const struct batch_model *twin);
 
-/* Returns true if a proposal that is right at this rate is better than the twin's. */
-bool self_draft_yields(const struct self_draft *d, double rate);
+/* Returns true if a draft of this value (draft_value) is better than the twin's. cost: of steps. */
+bool self_draft_yields(const struct self_draft *d, double value, const struct draft_cost *cost);
 
 /*
  * Lengthens the segments of the step that b has built by drafts, where it is only decoding and they
