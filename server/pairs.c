@@ -9,7 +9,6 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "server/config/config.h"
-#include "server/served_model.h"
 
 enum { TEMPLATE_BYTES = 64 << 10 };
 
@@ -35,7 +34,7 @@ static int set_token(const struct tok *tok, const char *word, size_t len, int32_
     return -1;
 }
 
-static int set_tokens(struct srv_model *m, const char *words, char *err, size_t errlen)
+static int set_tokens(struct srv_pairs *m, const char *words, char *err, size_t errlen)
 {
     const char *comma = strchr(words, ',');
     if (!comma) {
@@ -45,19 +44,19 @@ static int set_tokens(struct srv_model *m, const char *words, char *err, size_t 
                  words);
         return -1;
     }
-    m->pairs.judges = true;
-    return set_token(m->tok, words, (size_t)(comma - words), &m->pairs.ids[0], err, errlen) ||
-                   set_token(m->tok, comma + 1, strlen(comma + 1), &m->pairs.ids[1], err, errlen)
+    m->judges = true;
+    return set_token(m->tok, words, (size_t)(comma - words), &m->ids[0], err, errlen) ||
+                   set_token(m->tok, comma + 1, strlen(comma + 1), &m->ids[1], err, errlen)
                ? -1
                : 0;
 }
 
-static int check_ids(const struct srv_model *m, char *err, size_t errlen)
+static int check_ids(const struct srv_pairs *m, char *err, size_t errlen)
 {
     for (int i = 0; i < 2; i++) {
-        if (m->pairs.ids[i] >= 0 && m->pairs.ids[i] < eng_info(m->engine)->vocab_size) continue;
+        if (m->ids[i] >= 0 && m->ids[i] < m->info->vocab_size) continue;
         snprintf(err, errlen, "LogitScore: the ids of the %s token must be from 0 to %d",
-                 i ? "false" : "true", (int)eng_info(m->engine)->vocab_size - 1);
+                 i ? "false" : "true", (int)m->info->vocab_size - 1);
         return -1;
     }
     return 0;
@@ -78,16 +77,16 @@ static int load_template(struct srv_pairs *p, const char *name, char *err, size_
     return -1;
 }
 
-int srv_pairs_open(struct srv_model *m, char *err, size_t errlen)
+int srv_pairs_open(struct srv_pairs *p, const struct tok *tok, const struct eng_info *info,
+                   const struct srv_retrieval *files, const struct srv_config *config, char *err,
+                   size_t errlen)
 {
-    struct srv_pairs *p = &m->pairs;
-    const struct srv_config *c = m->config;
-    const char *template = c->rerank_template;
-    *p = (struct srv_pairs){.ids = {m->retrieval.yes_id, m->retrieval.no_id}};
-    if (c->rerank_tokens && set_tokens(m, c->rerank_tokens, err, errlen)) return -1;
-    if (!c->rerank_tokens && m->retrieval.yes_id >= 0) {
+    const char *template = config->rerank_template;
+    *p = (struct srv_pairs){.tok = tok, .info = info, .ids = {files->yes_id, files->no_id}};
+    if (config->rerank_tokens && set_tokens(p, config->rerank_tokens, err, errlen)) return -1;
+    if (!config->rerank_tokens && files->yes_id >= 0) {
         p->judges = true;
-        if (check_ids(m, err, errlen)) return -1;
+        if (check_ids(p, err, errlen)) return -1;
     }
     if (p->judges && !template) template = "qwen3";
     return template ? load_template(p, template, err, errlen) : 0;
@@ -100,30 +99,30 @@ void srv_pairs_finish(struct srv_pairs *p)
 
 /* ---- jobs ---------------------------------------------------------------------------------- */
 
-bool srv_pairs_can(const struct srv_model *m)
+bool srv_pairs_can(const struct srv_pairs *m)
 {
-    return m->pairs.judges || eng_info(m->engine)->n_labels == 1;
+    return m->judges || m->info->n_labels == 1;
 }
 
-int srv_pairs_width(const struct srv_model *m)
+int srv_pairs_width(const struct srv_pairs *m)
 {
-    return m->pairs.judges ? 2 : 1;
+    return m->judges ? 2 : 1;
 }
 
-void srv_pairs_describe(const struct srv_model *m, struct eng_job_params *p)
+void srv_pairs_describe(const struct srv_pairs *m, struct eng_job_params *p)
 {
-    p->want_pooled = !m->pairs.judges;
-    if (!m->pairs.judges) return;
+    p->want_pooled = !m->judges;
+    if (!m->judges) return;
     p->max_tokens = 1;
     p->sampling.temperature = 0;
     p->n_logprobs = 0;
-    p->listed_ids = m->pairs.ids;
+    p->listed_ids = m->ids;
     p->n_listed_ids = 2;
 }
 
-float srv_pairs_logit(const struct srv_model *m, const float *row)
+float srv_pairs_logit(const struct srv_pairs *m, const float *row)
 {
-    return m->pairs.judges ? row[0] - row[1] : row[0];
+    return m->judges ? row[0] - row[1] : row[0];
 }
 
 /* ---- prompts ------------------------------------------------------------------------------- */
@@ -186,7 +185,7 @@ static void cut_document(const struct srv_pair_text *pair, struct tok_ids *ids, 
 }
 
 /* Up to the document's end, then the rest: a cut is between them. */
-static int encode_template(const struct srv_model *m, const struct rendering *r,
+static int encode_template(const struct srv_pairs *m, const struct rendering *r,
                            const struct srv_pair_text *pair, unsigned flags,
                            struct srv_pair_ids *ret, char *err, size_t errlen)
 {
@@ -208,32 +207,51 @@ static int encode_template(const struct srv_model *m, const struct rendering *r,
 }
 
 /* A head's prompt gets the special tokens that the tokenizer puts around a text. */
-static int encode_for_head(const struct srv_model *m, const struct rendering *r,
-                           struct srv_pair_ids *ret, char *err, size_t errlen)
+static int encode_for_head(const struct srv_pairs *m, const struct rendering *r,
+                           const struct srv_pair_text *pair, struct srv_pair_ids *ret, char *err,
+                           size_t errlen)
 {
-    struct tok_ids none = {0};
-    int rc = tok_encode_marked(m->tok, r->text.data, r->text.len, r->input, r->n_input,
-                               TOK_PARSE_SPECIAL | TOK_ADD_SPECIAL, &ret->ids, err, errlen);
-    if (!rc) rc = tok_encode(m->tok, "", 0, TOK_ADD_SPECIAL, &none, err, errlen);
-    const struct tok_ids *ids = &ret->ids;
-    while (!rc && ret->n_tail < none.n && ret->n_tail < ids->n &&
-           none.ids[none.n - 1 - ret->n_tail] == ids->ids[ids->n - 1 - ret->n_tail])
+    struct srv_pair_ids plain = {0};
+    size_t n_first;
+    int rc = encode_template(m, r, pair, TOK_PARSE_SPECIAL, &plain, err, errlen);
+    if (!rc) rc = tok_join(m->tok, &plain.ids, NULL, &ret->ids, &n_first, err, errlen);
+    const struct tok_ids *in = &plain.ids, *out = &ret->ids;
+    ret->n_tail = plain.n_tail;
+    for (size_t i = out->n; !rc && in->n > 0 && i > 0 && out->ids[i - 1] != in->ids[in->n - 1]; i--)
         ret->n_tail++;
-    tok_ids_finish(&none);
+    tok_ids_finish(&plain.ids);
     return rc;
 }
 
-int srv_pairs_encode(const struct srv_model *m, const struct srv_pair_text *pair,
+/* As the model's tokenizer joins two texts. */
+static int join_pair(const struct srv_pairs *m, const struct srv_pair_text *pair,
+                     struct srv_pair_ids *ret, char *err, size_t errlen)
+{
+    struct tok_ids a = {0}, b = {0};
+    int64_t room = pair->most_tokens - (int64_t)tok_n_special(m->tok, true);
+    int rc = tok_encode(m->tok, pair->query, pair->n_query, 0, &a, err, errlen);
+    if (!rc) rc = tok_encode(m->tok, pair->document, pair->n_document, 0, &b, err, errlen);
+    cut_document(pair, &b, 0);
+    ret->cut = pair->most_tokens > 0 && (int64_t)(a.n + b.n) > room;
+    if (ret->cut) tok_cut_pair(room > 0 ? (size_t)room : 0, &a.n, &b.n);
+    if (!rc) rc = tok_join(m->tok, &a, &b, &ret->ids, &ret->n_first, err, errlen);
+    tok_ids_finish(&a);
+    tok_ids_finish(&b);
+    return rc;
+}
+
+int srv_pairs_encode(const struct srv_pairs *m, const struct srv_pair_text *pair,
                      struct srv_pair_ids *ret, char *err, size_t errlen)
 {
     struct rendering r = {0};
+    if (!m->template) return join_pair(m, pair, ret, err, errlen);
     buf_init(&r.text, SIZE_MAX);
-    render(&r, m->pairs.template ? m->pairs.template : "{query}{document}", pair);
+    render(&r, m->template, pair);
     int rc = r.text.failed ? TOK_ENOMEM : 0;
-    if (!rc && m->pairs.judges)
+    if (!rc && m->judges)
         rc = encode_template(m, &r, pair, TOK_PARSE_SPECIAL, ret, err, errlen);
     else if (!rc)
-        rc = encode_for_head(m, &r, ret, err, errlen);
+        rc = encode_for_head(m, &r, pair, ret, err, errlen);
     buf_finish(&r.text);
     return rc;
 }

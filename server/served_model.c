@@ -240,7 +240,9 @@ static int load_files(struct loading *l)
     if (rc == 0 && srv_retrieval_read(&l->model->retrieval, l->p->dir,
                                       eng_info(l->model->engine)->n_labels, l->err, l->errlen))
         rc = ENG_EINVAL;
-    if (rc == 0 && srv_pairs_open(l->model, l->err, l->errlen)) rc = ENG_EINVAL;
+    if (rc == 0 && srv_pairs_open(&l->model->pairs, l->model->tok, eng_info(l->model->engine),
+                                  &l->model->retrieval, l->p->config, l->err, l->errlen))
+        rc = ENG_EINVAL;
     if (rc == 0 && copy_names(l)) {
         snprintf(l->err, l->errlen, "out of memory");
         rc = ENG_ENOMEM;

@@ -4,7 +4,7 @@
  *
  * A pair is one prompt, the query first, so that the documents of a query share its pages. What
  * the model makes of it is the logit of its one label, or how much more likely "yes" is than "no"
- * (served_model.h, judge).
+ * (pairs.h).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -107,7 +107,7 @@ static int by_score(const void *a, const void *b)
 
 static float score_of(const struct ranking *r, int i)
 {
-    float value = srv_pairs_logit(r->served, r->pooled.rows[i].values);
+    float value = srv_pairs_logit(&r->served->pairs, r->pooled.rows[i].values);
     enum srv_activation how = SRV_ACTIVATION_SIGMOID;
     if (is_true(r->raw))
         how = SRV_ACTIVATION_NONE;
@@ -200,7 +200,7 @@ static bool answer(void *ctx)
 static void describe(void *ctx, struct eng_job_params *p)
 {
     const struct ranking *r = ctx;
-    srv_pairs_describe(r->served, p);
+    srv_pairs_describe(&r->served->pairs, p);
 }
 
 static void release(void *ctx)
@@ -213,7 +213,7 @@ static void release(void *ctx)
 
 static int check_model(struct ranking *r, struct param_error *err)
 {
-    if (!srv_pairs_can(r->served))
+    if (!srv_pairs_can(&r->served->pairs))
         return param_fail(
             err, SRV_ERR_UNSUPPORTED_TASK, "model",
             "This model has no head that scores pairs. A reranker that answers yes or "
@@ -244,7 +244,7 @@ static int make_pairs(struct ranking *r, struct srv_request *req, const char *fi
     r->results = srv_request_alloc(req, n * sizeof(*r->results));
     if (!r->pairs || !r->results) return param_no_memory(err);
     r->n_pairs = (int)n;
-    return srv_pooled_open(&r->pooled, req, field, n, srv_pairs_width(r->served), err);
+    return srv_pooled_open(&r->pooled, req, field, n, srv_pairs_width(&r->served->pairs), err);
 }
 
 static int read_documents(struct ranking *r, struct srv_request *req, struct param_error *err)
@@ -315,11 +315,12 @@ static int encode_pairs(struct ranking *r, struct srv_request *req, struct param
             .n_document = json_string_length(p->document),
             .instruction = r->instruction,
             .document_tokens = r->document_tokens,
+            .most_tokens = r->rules.cut == TEXTS_REFUSE ? 0 : r->rules.max_tokens,
         };
         struct srv_pair_ids ids = {0};
         char message[200] = "";
         snprintf(path, sizeof(path), "%s[%d]", r->pooled.field, i);
-        int rc = srv_pairs_encode(r->served, &pair, &ids, message, sizeof(message));
+        int rc = srv_pairs_encode(&r->served->pairs, &pair, &ids, message, sizeof(message));
         if (rc == TOK_ENOMEM)
             rc = param_no_memory(err);
         else if (rc)
@@ -329,6 +330,8 @@ static int encode_pairs(struct ranking *r, struct srv_request *req, struct param
                                err);
         tok_ids_finish(&ids.ids);
         if (rc) return -1;
+        r->pooled.rows[i].n_first = (int64_t)ids.n_first;
+        if (ids.cut) texts_was_cut(&r->rules, i);
     }
     texts_note_cut(req, &r->rules);
     return 0;

@@ -181,7 +181,7 @@ int texts_rules_set(struct texts_rules *rules, const struct texts_fields *fields
 
 /* ---- texts --------------------------------------------------------------------------------- */
 
-static void note_cut(struct texts_rules *rules, int input)
+void texts_was_cut(struct texts_rules *rules, int input)
 {
     size_t n = strlen(rules->cut_inputs), room = sizeof(rules->cut_inputs) - n;
     char item[16];
@@ -207,7 +207,7 @@ int texts_add_ids(struct srv_pooled *p, struct texts_rules *rules, int32_t *ids,
         size_t at = rules->cut == TEXTS_KEEP_LAST ? n_head : n - n_tail - n_cut;
         memmove(ids + at, ids + at + n_cut, (n - at - n_cut) * sizeof(*ids));
         n = most;
-        note_cut(rules, p->n);
+        texts_was_cut(rules, p->n);
     }
     if (p->n_tokens + (int64_t)n > TEXTS_MAX_TOKENS)
         return param_fail(err, SRV_ERR_INVALID_VALUE, p->field,

@@ -56,6 +56,9 @@ int texts_add(struct srv_pooled *p, struct texts_rules *rules, const json_t *val
 int texts_add_ids(struct srv_pooled *p, struct texts_rules *rules, int32_t *ids, size_t n,
                   size_t n_head, size_t n_tail, const char *path, struct param_error *err);
 
+/* Notes that an input was cut by the caller. */
+void texts_was_cut(struct texts_rules *rules, int input);
+
 /* Names the inputs that were cut in the header x-truncated-inputs. */
 void texts_note_cut(struct srv_request *req, const struct texts_rules *rules);
 

@@ -49,13 +49,14 @@ def check_vectors(name):
             near(answer["data"][0]["embedding"], row, VECTOR, case["text"])
         many = [c["text"] for c in cases["cases"] if c["text"] and c["prompt_name"] is None]
         rows = [r for c, r in zip(cases["cases"], rows) if c["text"] and c["prompt_name"] is None]
-        _, _, answer = h.post("/embed", {"inputs": many, "truncate": True})
+        _, _, answer = h.post("/embed", {"inputs": many, "truncate": True, "normalize": name != "st-distil-sqrtlen"})
         for got, row in zip(answer, rows):
             near(got, row, VECTOR, "many")
 
 
 def test_vectors():
-    for name in ("st-qwen3-embedding-like-bf16", "st-qwen3-embedding-nopfx-bf16"):
+    for name in ("st-qwen3-embedding-like-bf16", "st-qwen3-embedding-nopfx-bf16", "st-minilm-like", "st-bge-cls-f16", "st-e5-multi-like",
+                 "st-bgem3-cls-long", "st-mpnet-like", "st-modernbert-cls", "st-nomic-like", "st-distil-sqrtlen", "st-roberta-dense"):
         check_vectors(name)
 
 
@@ -91,6 +92,18 @@ def test_head_of_one_label():
                 near([score], [1 / (1 + math.exp(-row[0]))], SCORE, case["query"])
     finally:
         os.unlink(template)
+
+
+def test_cross_encoders():
+    for name in ("ce-minilm", "ce-bge-reranker-xlmr", "ce-modernbert-mean"):
+        cases, rows = golden("scores", name, "logits.f32")
+        with serve(name) as h:
+            for case, row in zip(cases["cases"], rows):
+                body = {"text_1": case["query"], "text_2": case["document"], "truncate_prompt_tokens": cases["max_length"]}
+                status, _, answer = h.post("/v1/score", dict(body, raw_scores=True))
+                assert status == 200 and answer["usage"]["prompt_tokens"] == len(case["ids"]), (name, case, answer)
+                near([answer["data"][0]["score"]], row, SCORE, (name, case["query"]))
+                near([h.post("/v1/score", body)[2]["data"][0]["score"]], [case["score"]], SCORE, (name, case["query"]))
 
 
 def main():

@@ -55,6 +55,7 @@ static int describe(void *ctx, int i, struct eng_job_params *params)
     struct srv_pooled *p = ctx;
     params->prompt = p->rows[i].ids;
     params->n_prompt = p->rows[i].n_ids;
+    params->n_first = p->rows[i].n_first;
     p->ops->describe(p->ctx, params);
     return 0;
 }
