@@ -3,7 +3,6 @@
 #include "server/hub/pull_run.h"
 
 #include <poll.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,32 +16,14 @@
 #include "base/json_writer.h"
 #include "base/shown.h"
 #include "server/config/config.h"
-#include "server/hub/pull.h"
 
 enum {
     STOP_GRACE_MS = 500, /* what has come is on disk in any case */
-    TICK_MS = 100,       /* between looks at the progress, and between redrawings on a terminal */
+    TICK_MS = 100,       /* between looks at the progress, and redrawings on a terminal */
     LINE_US = 1000000,   /* between lines elsewhere */
     SPEED_US = 3000000,  /* what the speed is the mean of */
-    SAMPLES = 32,        /* more than fit into SPEED_US */
     DEFAULT_COLUMNS = 80,
     JSON_MAX_BYTES = 64 << 10,
-};
-
-/* What is shown of a pull. Events come on any thread, the rest on the main one. */
-struct view {
-    const struct hub_name *name;
-    bool json, quiet, terminal;
-    pthread_mutex_t lock; /* guards the fields below, and the output */
-    bool planned;
-    int columns; /* of the line on the screen that is drawn again */
-    uint64_t begin_us, shown_us;
-    struct {
-        uint64_t us;
-        int64_t n_fetched;
-    } samples[SAMPLES]; /* a ring */
-    int n_samples;
-    struct hub_progress last;
 };
 
 /* ---- texts ---------------------------------------------------------------------------------- */
@@ -94,7 +75,7 @@ static int screen_columns(void)
 }
 
 /* Removes the line from a terminal, so that another one can be written. */
-static void clear_line(struct view *v)
+static void clear_line(struct pull_view *v)
 {
     if (v->columns) fprintf(stderr, "\r%*s\r", v->columns, "");
     v->columns = 0;
@@ -113,12 +94,12 @@ static int fit(const char *text, int columns, int *ret_n)
 }
 
 /* Bytes per second over the last seconds. */
-static double speed(const struct view *v)
+static double speed(const struct pull_view *v)
 {
     if (v->n_samples < 2) return 0;
-    int newest = (v->n_samples - 1) % SAMPLES, oldest = newest;
-    for (int i = 1; i < SAMPLES && i < v->n_samples; i++) {
-        int at = (newest + SAMPLES - i) % SAMPLES;
+    int newest = (v->n_samples - 1) % PULL_SAMPLES, oldest = newest;
+    for (int i = 1; i < PULL_SAMPLES && i < v->n_samples; i++) {
+        int at = (newest + PULL_SAMPLES - i) % PULL_SAMPLES;
         if (v->samples[newest].us - v->samples[at].us > SPEED_US) break;
         oldest = at;
     }
@@ -128,7 +109,7 @@ static double speed(const struct view *v)
 }
 
 /* Seconds left at this speed; -1: not known. */
-static double seconds_left(const struct view *v)
+static double seconds_left(const struct pull_view *v)
 {
     double per_s = speed(v);
     return per_s > 0 ? (double)(v->last.n_total - v->last.n_bytes) / per_s : -1;
@@ -144,7 +125,7 @@ static const char *active_path(const struct hub_progress *p)
 }
 
 /* " 41%  111/269 MB  54 MB/s  0:03" */
-static void format_figures(const struct view *v, char *buf, size_t size)
+static void format_figures(const struct pull_view *v, char *buf, size_t size)
 {
     char share[64], per_s[32], left[32] = "-:--";
     format_share(v->last.n_bytes, v->last.n_total, share, sizeof(share));
@@ -154,7 +135,7 @@ static void format_figures(const struct view *v, char *buf, size_t size)
 }
 
 /* Draws the line again on a terminal, as wide as that is; elsewhere writes one more. */
-static void show_line(struct view *v)
+static void show_line(struct pull_view *v)
 {
     char figures[160];
     const char *path = active_path(&v->last);
@@ -208,7 +189,7 @@ static void add_file(struct jw *w, const char *path, int64_t n_bytes, int64_t n_
 }
 
 /* ended: a file that has just been completed; else the active ones are named. */
-static void write_json_progress(const struct view *v, const char *ended, int64_t size)
+static void write_json_progress(const struct pull_view *v, const char *ended, int64_t size)
 {
     struct line l;
     const struct hub_progress *p = &v->last;
@@ -231,7 +212,7 @@ static void write_json_progress(const struct view *v, const char *ended, int64_t
 
 /* ---- events --------------------------------------------------------------------------------- */
 
-static void write_json_event(const struct view *v, const struct hub_event *e)
+static void write_jspull_view_event(const struct pull_view *v, const struct hub_event *e)
 {
     struct line l;
     if (e->kind == HUB_PLAN) {
@@ -255,9 +236,9 @@ static void write_json_event(const struct view *v, const struct hub_event *e)
     }
 }
 
-static void on_event(void *ctx, const struct hub_event *e)
+void pull_view_event(void *ctx, const struct hub_event *e)
 {
-    struct view *v = ctx;
+    struct pull_view *v = ctx;
     char bytes[32];
     pthread_mutex_lock(&v->lock);
     if (e->kind == HUB_PLAN) {
@@ -265,7 +246,7 @@ static void on_event(void *ctx, const struct hub_event *e)
         v->last.n_bytes = e->n_bytes;
         v->last.n_total = e->n_total;
     }
-    if (v->json) write_json_event(v, e);
+    if (v->json) write_jspull_view_event(v, e);
     clear_line(v);
     if (e->kind == HUB_FILE && !v->json && !v->quiet)
         shown_line(stderr, "hearth: %s: %s", e->what,
@@ -274,7 +255,7 @@ static void on_event(void *ctx, const struct hub_event *e)
     pthread_mutex_unlock(&v->lock);
 }
 
-static void init_view(struct view *v, const struct hub_name *name, bool json, bool quiet)
+static void init_view(struct pull_view *v, const struct hub_name *name, bool json, bool quiet)
 {
     v->name = name;
     v->json = json;
@@ -284,31 +265,27 @@ static void init_view(struct view *v, const struct hub_name *name, bool json, bo
     pthread_mutex_init(&v->lock, NULL);
 }
 
-/* Every TICK_MS or so while the pull runs. */
-static void tick(struct view *v, struct hub_pull *p)
+void pull_view_show(struct pull_view *v, const struct hub_progress *now, uint64_t now_us)
 {
-    struct hub_progress now;
-    uint64_t now_us = clock_now_us();
-    hub_pull_progress(p, &now);
     pthread_mutex_lock(&v->lock);
     if (v->planned) {
-        int at = v->n_samples++ % SAMPLES;
-        v->last = now;
+        int at = v->n_samples++ % PULL_SAMPLES;
+        v->last = *now;
         v->samples[at].us = now_us;
-        v->samples[at].n_fetched = now.n_fetched;
+        v->samples[at].n_fetched = now->n_fetched;
         bool redraws = v->terminal && !v->json;
         bool due = redraws || now_us - v->shown_us >= LINE_US;
         if (due) v->shown_us = now_us;
         if (due && v->json)
             write_json_progress(v, NULL, 0);
-        else if (due && !v->quiet && now.n_active)
+        else if (due && !v->quiet && now->n_active)
             show_line(v);
     }
     pthread_mutex_unlock(&v->lock);
 }
 
 /* After success: removes the line and writes a summary, of JSON the last object. */
-static void show_done(struct view *v, struct hub_pull *p)
+static void show_done(struct pull_view *v, struct hub_pull *p)
 {
     char all[32], per_s[32];
     double seconds = (double)(clock_now_us() - v->begin_us) * 1e-6;
@@ -330,7 +307,7 @@ static void show_done(struct view *v, struct hub_pull *p)
     }
 }
 
-static void show_failed(struct view *v, int exit_status, int rc, const char *message)
+static void show_failed(struct pull_view *v, int exit_status, int rc, const char *message)
 {
     static const char *const codes[] = {"internal",   "internal", "usage",         "not_found",
                                         "denied",     "network",  "wrong_content", "disk",
@@ -351,7 +328,7 @@ struct run {
     struct hub_settings settings;
     struct hub_name name;
     struct hub_pull *pull;
-    struct view view;
+    struct pull_view view;
     pthread_t thread;
     int done_fd, signal_fd;
     sigset_t old_mask;
@@ -408,11 +385,15 @@ static bool watch(struct run *r, int ms)
 {
     struct pollfd fds[] = {{.fd = r->done_fd, .events = POLLIN},
                            {.fd = r->signal_fd, .events = POLLIN}};
+    struct hub_progress now;
     for (int waited = 0; ms < 0 || waited < ms; waited += TICK_MS) {
         struct signalfd_siginfo info;
         poll(fds, 2, TICK_MS);
         if (fds[0].revents & POLLIN) return true;
-        if (ms < 0) tick(&r->view, r->pull);
+        if (ms < 0) {
+            hub_pull_progress(r->pull, &now);
+            pull_view_show(&r->view, &now, clock_now_us());
+        }
         if (ms < 0 && read(r->signal_fd, &info, sizeof(info)) == sizeof(info)) {
             r->signal = (int)info.ssi_signo;
             return false;
@@ -454,9 +435,9 @@ static bool use_cached(struct run *r)
     char date[11], text[80];
     if (r->rc != HUB_ENETWORK || r->settings.offline || !hub_pull_use_cached(r->pull, date))
         return false;
-    on_event(&r->view, &(struct hub_event){.kind = HUB_WARNING, .text = r->err});
+    pull_view_event(&r->view, &(struct hub_event){.kind = HUB_WARNING, .text = r->err});
     snprintf(text, sizeof(text), "the hub cannot be reached; serving the copy of %s", date);
-    on_event(&r->view, &(struct hub_event){.kind = HUB_WARNING, .text = text});
+    pull_view_event(&r->view, &(struct hub_event){.kind = HUB_WARNING, .text = text});
     return true;
 }
 
@@ -503,7 +484,7 @@ static int run_in_thread(struct run *r, const struct srv_config *c, bool to_serv
         .force = c->force,
         .dry_run = c->dry_run,
         .to_serve = to_serve,
-        .event = on_event,
+        .event = pull_view_event,
         .ctx = &r->view,
     };
     r->pull = hub_pull_create(&params);

@@ -10,9 +10,9 @@
 #ifndef HEARTH_SERVER_HUB_PULL_RUN_H
 #define HEARTH_SERVER_HUB_PULL_RUN_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include <pthread.h>
+
+#include "server/hub/pull.h"
 
 struct srv_config;
 
@@ -25,5 +25,29 @@ int pull_run(const struct srv_config *config, bool to_serve, char *ret_path, siz
 
 /* "269 MB": three digits or so, of powers of 1000. Returns buf. */
 const char *pull_format_bytes(int64_t n, char *buf, size_t size);
+
+enum { PULL_SAMPLES = 32 }; /* more than are taken in the seconds that the speed is the mean of */
+
+/* What is shown of a pull. Events come on any thread, the rest on one. */
+struct pull_view {
+    const struct hub_name *name;
+    bool json, quiet, terminal;
+    pthread_mutex_t lock; /* guards the fields below, and the output */
+    bool planned;
+    int columns; /* of the line on the screen that is drawn again */
+    uint64_t begin_us, shown_us;
+    struct {
+        uint64_t us;
+        int64_t n_fetched;
+    } samples[PULL_SAMPLES]; /* a ring */
+    int n_samples;
+    struct hub_progress last;
+};
+
+/* For hub_pull_params.event; ctx is the view. */
+void pull_view_event(void *ctx, const struct hub_event *e);
+
+/* Notes how far the pull is, and shows it if it is time for that. Several times a second. */
+void pull_view_show(struct pull_view *v, const struct hub_progress *now, uint64_t now_us);
 
 #endif

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A pull as a command: the line of its progress on a terminal and elsewhere, JSON lines, exit
+ * statuses with their last line.
+ */
+#include "fake_repo.h"
+
+#include <limits.h>
+
+#include "server/config/config.h"
+#include "server/hub/pull_run.h"
+
+static char *shown; /* what stderr or stdout got */
+static size_t n_shown;
+static FILE *terminal, *before;
+
+static void begin_capture(FILE **stream)
+{
+    before = *stream;
+    terminal = *stream = open_memstream(&shown, &n_shown);
+}
+
+static const char *end_capture(FILE **stream)
+{
+    static char text[4000];
+    fclose(terminal);
+    *stream = before;
+    snprintf(text, sizeof(text), "%s", shown);
+    free(shown);
+    return text;
+}
+
+static void sizes(void **state)
+{
+    static const struct {
+        int64_t n;
+        const char *text;
+    } cases[] = {
+        {0, "0 B"},
+        {999, "999 B"},
+        {1000, "1.0 kB"},
+        {99950, "100 kB"},
+        {999499, "999 kB"},
+        {999500, "1.0 MB"},
+        {269000000, "269 MB"},
+        {9940000000, "9.9 GB"},
+        {9960000000, "10 GB"},
+        {2500000000000, "2.5 TB"},
+        {2500000000000000, "2500 TB"},
+    };
+    char text[64];
+    (void)state;
+    for (size_t i = 0; i < N_OF(cases); i++)
+        REQUIRE_EQ_STR(pull_format_bytes(cases[i].n, text, sizeof(text)), cases[i].text);
+}
+
+static const struct hub_name name_of_x = {.repo = "org/x", .revision = "main"};
+
+static struct pull_view make_view(bool on_terminal)
+{
+    struct pull_view v = {.name = &name_of_x, .terminal = on_terminal, .planned = true};
+    pthread_mutex_init(&v.lock, NULL);
+    return v;
+}
+
+/* Two files come, of which the second is the larger one. */
+static struct hub_progress progress_of(int64_t n_fetched, int64_t n_bytes, int64_t n_total)
+{
+    struct hub_progress p = {
+        .n_bytes = n_bytes, .n_total = n_total, .n_fetched = n_fetched, .n_active = 2};
+    p.active[0].path = "vocab.json";
+    p.active[0].n_total = 10;
+    p.active[1].path = "model.safetensors";
+    p.active[1].n_total = 268999990;
+    return p;
+}
+
+static const char *line_of(int64_t per_s, int64_t n_bytes, int64_t n_total)
+{
+    struct pull_view v = make_view(false);
+    struct hub_progress from = progress_of(7, n_bytes, n_total),
+                        to = progress_of(7 + per_s, n_bytes, n_total);
+    v.shown_us = 5000000;
+    begin_capture(&stderr);
+    pull_view_show(&v, &from, 5000000); /* too soon for a line */
+    pull_view_show(&v, &to, 6000000);
+    return end_capture(&stderr);
+}
+
+static void lines(void **state)
+{
+    static const struct {
+        int64_t per_s, n_bytes, n_total;
+        const char *figures;
+    } cases[] = {
+        {10000000, 111000000, 269000000, " 41%  111/269 MB  10 MB/s  0:16"},
+        {0, 0, 999, "  0%  0/999 B  0 B/s  -:--"},
+        {1, 999, 999, "100%  999/999 B  1 B/s  0:00"},
+        {1000, 1000, 9999, " 10%  1.0/10.0 kB  1.0 kB/s  0:09"},
+        {99, 999999, 1000000, " 99%  1.0/1.0 MB  99 B/s  0:00"},
+        {25000000, 10000000000, 123000000000, "  8%  10/123 GB  25 MB/s  1:15:20"},
+        {1, 0, 90000000000, "  0%  0/90000 MB  1 B/s  100:00:00"},
+    };
+    char wanted[200];
+    (void)state;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        snprintf(wanted, sizeof(wanted), "hearth: model.safetensors  %s\n", cases[i].figures);
+        REQUIRE_EQ_STR(line_of(cases[i].per_s, cases[i].n_bytes, cases[i].n_total), wanted);
+    }
+}
+
+/* Three seconds count, no more; the line is cut to the width, its figures before its name. */
+static void on_a_terminal(void **state)
+{
+    struct pull_view v = make_view(true);
+    struct hub_progress p = progress_of(0, 111000000, 269000000);
+    (void)state;
+    begin_capture(&stderr);
+    setenv("COLUMNS", "80", 1);
+    pull_view_show(&v, &p, 1000000);
+    p.n_fetched = 50000000;
+    p.active[1].path = "x\u00e4.json";
+    pull_view_show(&v, &p, 2000000);
+    p.n_fetched = 80000000;
+    pull_view_show(&v, &p, 5000000);
+    setenv("COLUMNS", "35", 1);
+    p.active[1].path = "model.safetensors";
+    pull_view_show(&v, &p, 5000000);
+    p.n_active = 0;
+    pull_view_show(&v, &p, 5000000);
+    pull_view_event(&v, &(struct hub_event){.kind = HUB_WARNING, .text = "text"});
+    v.quiet = true;
+    p.n_active = 2;
+    pull_view_show(&v, &p, 6000000);
+    REQUIRE_EQ_STR(end_capture(&stderr), "\rmodel.safetensors   41%  111/269 MB  0 B/s  -:--"
+                                         "\rx\u00e4.json   41%  111/269 MB  50 MB/s  0:03        "
+                                         "\rx\u00e4.json   41%  111/269 MB  10 MB/s  0:16"
+                                         "\rm   41%  111/269 MB  10 MB/s  0:16      "
+                                         "\r                                  \rhearth: text\n");
+    REQUIRE_EQ_INT(v.columns, 0);
+}
+
+static void events(void **state)
+{
+    struct hub_event file = {.kind = HUB_FILE, .what = "a.json", .n_total = 2100};
+    struct hub_event retry = {.kind = HUB_RETRY,
+                              .text = "reset; try 2 follows in 0.5 s",
+                              .what = "a.json",
+                              .reason = "reset",
+                              .n_try = 2,
+                              .wait_ms = 500};
+    struct hub_event plan = {
+        .kind = HUB_PLAN, .commit = COMMIT, .n_files = 3, .n_bytes = 5, .n_total = 9};
+    struct pull_view v = make_view(false);
+    (void)state;
+    v.planned = false;
+    begin_capture(&stderr);
+    pull_view_event(&v, &plan);
+    pull_view_event(&v, &file);
+    pull_view_event(&v, &retry);
+    v.quiet = true;
+    pull_view_event(&v, &file);
+    pull_view_event(&v, &retry);
+    REQUIRE_EQ_STR(end_capture(&stderr), "hearth: a.json: 2.1 kB\nhearth: reset; try 2 follows in "
+                                         "0.5 s\nhearth: reset; try 2 follows in 0.5 s\n");
+    REQUIRE(v.planned && v.last.n_bytes == 5 && v.last.n_total == 9);
+    v = make_view(false);
+    v.json = true;
+    struct hub_progress p;
+    begin_capture(&stdout);
+    pull_view_event(&v, &plan);
+    pull_view_event(&v, &retry);
+    pull_view_event(&v, &file);
+    p = progress_of(0, 5, 9);
+    pull_view_show(&v, &p, 999999);
+    pull_view_show(&v, &p, 1000000);
+    REQUIRE_EQ_STR(
+        end_capture(&stdout),
+        "{\"event\":\"start\",\"model\":\"org/x\",\"revision\":\"main\",\"commit\":\"" COMMIT
+        "\",\"files\":3,\"total\":9,\"cached\":5}\n"
+        "{\"event\":\"retry\",\"what\":\"a.json\",\"reason\":\"reset\",\"try\":2,\"wait_s\":0.5}\n"
+        "{\"event\":\"progress\",\"bytes\":5,\"total\":9,\"bytes_per_s\":0,\"eta_s\":null,"
+        "\"files\":[{\"path\":\"a.json\",\"bytes\":2100,\"total\":2100}]}\n"
+        "{\"event\":\"progress\",\"bytes\":5,\"total\":9,\"bytes_per_s\":0,\"eta_s\":null,"
+        "\"files\":["
+        "{\"path\":\"vocab.json\",\"bytes\":0,\"total\":10},{\"path\":\"model.safetensors\","
+        "\"bytes\":0,\"total\":268999990}]}\n");
+}
+
+/* ---- the command ---------------------------------------------------------------------------- */
+
+static char path[PATH_MAX];
+
+static int run_command(struct srv_config *config, bool to_serve)
+{
+    char cache[300];
+    snprintf(cache, sizeof(cache), "%s/hub", fake_root);
+    setenv("HF_HUB_CACHE", cache, 1);
+    setenv("HF_ENDPOINT", "https://hub.test", 1);
+    unsetenv("HF_HUB_OFFLINE");
+    unsetenv("HF_TOKEN");
+    setenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1", 1);
+    config->debug_retry_ms = 1;
+    n_fake_log = 0;
+    path[0] = '\0';
+    return pull_run(config, to_serve, path, sizeof(path));
+}
+
+static void statuses(void **state)
+{
+    struct srv_config config = {.command = SRV_CMD_PULL, .model = "org/x"};
+    (void)state;
+    fake_status = 0;
+    FILES(MODEL);
+    begin_capture(&stderr);
+    int rc = run_command(&config, false);
+    const char *text = end_capture(&stderr);
+    REQUIRE_MSG(rc == 0, "%s", text);
+    REQUIRE_MSG(strstr(path, "/snapshots/" COMMIT), "%s", path);
+    REQUIRE_MSG(strstr(text, "hearth: vocab.json: 7 B\n") &&
+                    strstr(text, "\npulled org/x: 145 B in "),
+                "%s", text);
+    begin_capture(&stderr);
+    REQUIRE_EQ_INT(run_command(&config, false), 0);
+    REQUIRE_EQ_STR(end_capture(&stderr), "org/x is complete: 145 B\n");
+    fake_status = -1;
+    begin_capture(&stderr);
+    rc = run_command(&config, true);
+    text = end_capture(&stderr);
+    REQUIRE_MSG(rc == 0 && strstr(path, COMMIT), "%s", text);
+    REQUIRE_MSG(strstr(text, "hearth: the hub cannot be reached; serving the copy of 2"), "%s",
+                text);
+    begin_capture(&stderr);
+    REQUIRE_EQ_INT(run_command(&config, false), 5);
+    text = end_capture(&stderr);
+    REQUIRE_MSG(strstr(text, "\nhearth: the hub cannot be reached: as scripted, 5 tries\n"), "%s",
+                text);
+    config.model = "a/b/c";
+    begin_capture(&stderr);
+    REQUIRE_EQ_INT(run_command(&config, false), 2);
+    REQUIRE_EQ_STR(end_capture(&stderr),
+                   "hearth: 'a/b/c' is not a model name: use org/name or name\n");
+}
+
+static void json(void **state)
+{
+    struct srv_config config = {.command = SRV_CMD_PULL, .model = "org/x", .json = true};
+    (void)state;
+    fake_status = 404;
+    begin_capture(&stdout);
+    REQUIRE_EQ_INT(run_command(&config, false), 3);
+    REQUIRE_EQ_STR(end_capture(&stdout),
+                   "{\"event\":\"error\",\"exit\":3,\"code\":\"not_found\",\"message\":\"org/x: no "
+                   "such model on https://hub.test, or a private one (no token was sent)\"}\n");
+    fake_status = 0;
+    FILES(MODEL);
+    begin_capture(&stdout);
+    REQUIRE_EQ_INT(run_command(&config, false), 0);
+    const char *text = end_capture(&stdout);
+    REQUIRE_MSG(strstr(text, "{\"event\":\"done\",\"path\":\"") &&
+                    strstr(text, "\"bytes\":145,\"seconds\":"),
+                "%s", text);
+}
+
+static void dry_run(void **state)
+{
+    struct srv_config config = {.command = SRV_CMD_PULL, .model = "org/x", .dry_run = true};
+    (void)state;
+    fake_status = 0;
+    FILES(MODEL);
+    begin_capture(&stdout);
+    REQUIRE_EQ_INT(run_command(&config, false), 0);
+    REQUIRE_EQ_STR(end_capture(&stdout),
+                   "config.json\t118\tmissing\nmodel.safetensors\t20\tmissing\ntokenizer."
+                   "json\t7\tmissing\nvocab.json\t7\tmissing\ntotal\t152\tto fetch\n");
+}
+
+int main(void)
+{
+#define ON_DISK(test) cmocka_unit_test_setup_teardown(test, fake_root_make, fake_root_remove)
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sizes),  cmocka_unit_test(lines), cmocka_unit_test(on_a_terminal),
+        cmocka_unit_test(events), ON_DISK(statuses),       ON_DISK(json),
+        ON_DISK(dry_run),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
