@@ -22,7 +22,7 @@ static void store32(uint8_t *p, uint32_t x)
         p[i] = (uint8_t)(x >> (24 - 8 * i));
 }
 
-/* What a round adds besides the message: a function of three words, and a constant. */
+/* A round adds this to the message: a function of three words, and a constant. */
 static uint32_t mix(int i, uint32_t b, uint32_t c, uint32_t d)
 {
     if (i < 20) return ((b & c) | (~b & d)) + 0x5a827999;

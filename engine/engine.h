@@ -296,8 +296,8 @@ struct eng_guide {
     /* Where the next text is certain: at most n ids that spell it in the usual way, a draft to try.
      * Returns their number; changes nothing. Asked where foresee is. NULL: none. */
     int (*propose)(void *ctx, int32_t *ids, int n);
-    /* What mask would give after n >= 1 more ids, each of which may come; changes nothing.
-     * ENG_GUIDE_LATER where that takes long, or there are too many ids. NULL: not to be asked. */
+    /* The result of mask after n >= 1 more ids, each of which may come; changes nothing.
+     * ENG_GUIDE_LATER if that takes long, or there are too many ids. NULL: not to be called. */
     enum eng_guide_next (*peek)(void *ctx, const int32_t *ids, int n, uint64_t *bits);
 };
 

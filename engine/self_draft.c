@@ -211,7 +211,7 @@ static bool run_twin(struct round *r)
     return true;
 }
 
-/* What the guide allows behind the ids of the draft; *ret_mask NULL: any. */
+/* The ids that the guide allows after those of the draft; *ret_mask NULL: any. */
 static bool look_ahead(struct round *r, const struct path *p, const uint64_t **ret_mask)
 {
     struct seq *s = p->s;

@@ -59,7 +59,7 @@ static uint32_t unit_at(const unsigned char *p)
     return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-/* Takes the decoded bytes apart. TOK_EINVAL if they are no map. */
+/* Takes the decoded bytes apart. TOK_EINVAL if they are not a map. */
 static int parse(struct tok_charsmap *m, size_t size)
 {
     uint32_t bytes = size >= 4 ? unit_at(m->data) : UINT32_MAX;
@@ -148,7 +148,7 @@ static bool lookup(const struct tok_charsmap *m, const unsigned char *s, size_t 
     return false;
 }
 
-/* What utf8proc knows in the place of a mark that is newer than it. */
+/* A mark that utf8proc knows, in place of one that is newer than it. */
 static int32_t known(const struct tok_uni *uni, uint32_t cp)
 {
     if (cp < 0x300) return (int32_t)cp;

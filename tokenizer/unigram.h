@@ -2,7 +2,7 @@
 /*
  * Unigram: one piece of text -> the ids whose scores (log-probabilities) have the largest sum.
  *
- * A character that is no token by itself may be taken as unknown, at the lowest score of the
+ * A character without a token of its own may be taken as unknown, at the lowest score of the
  * vocabulary less 10. Neighbouring unknown characters become one unknown token, or their bytes'
  * tokens with byte_fallback. Of equal sums the one whose last token begins first counts, as in the
  * reference; sums are taken from left to right in double precision, like there.

@@ -30,7 +30,7 @@ extern const struct param_field srv_fields_completions[];
 extern const struct param_field srv_fields_chat[];
 extern const struct param_field srv_fields_responses[];
 extern const struct param_field srv_fields_messages[];
-extern const struct param_field srv_fields_tokens[]; /* /tokenize and its like */
+extern const struct param_field srv_fields_tokens[]; /* /tokenize, /detokenize */
 extern const struct param_field srv_fields_embeddings[];
 extern const struct param_field srv_fields_rerank[];
 extern const struct param_field srv_fields_swap[];

@@ -212,7 +212,7 @@ void gram_fail_limit(struct gram_build *b, uint64_t limit, const char *what)
 
 void gram_fail_memory(struct gram_build *b)
 {
-    gram_fail(b, GRAM_ENOMEM, "There is no memory to compile the grammar.");
+    gram_fail(b, GRAM_ENOMEM, "Out of memory while compiling the grammar.");
 }
 
 static void look(struct gram_build *b)

@@ -47,7 +47,7 @@ struct gram_build {
     const struct gram_vocab *vocab;
     const struct gram_options *options;
     bool keep_nothing;          /* gram_keep gives temporary memory */
-    struct gram_rules *rules;   /* what is being built */
+    struct gram_rules *rules;   /* the rules that are being built */
     struct gram_schema *schema; /* the one in hand, or the last one; NULL: none */
     const char *pointer;        /* put before the pointers of errors */
     struct gram_leaf *leaves;

@@ -11,7 +11,7 @@
 /* Values of a state's slot; entry i is READY + i. */
 enum { EMPTY, BUSY, READY };
 
-/* Where the walk stands at a depth. */
+/* The state of the walk at a depth. */
 struct place {
     uint16_t q, decoder;
     bool safe; /* all characters so far are safe in the state where the token begins */

@@ -20,7 +20,7 @@
 
 enum {
     GRAM_CELLS = 2432,      /* capacity: what is live and what one byte can add */
-    GRAM_LIVE_CELLS = 1408, /* what a set of configurations may refer to */
+    GRAM_LIVE_CELLS = 1408, /* that a set of configurations may refer to */
     GRAM_CELL_SLOTS = 4096,
     GRAM_MAX_CONFIGS = 256, /* stacks of a set, unions counted by their members */
     GRAM_MAX_FRAMES = 500,  /* depth of a stack */

@@ -36,7 +36,7 @@ enum {
 struct gram_decoder {
     uint16_t root[256];
     const uint16_t (*inside)[64]; /* per state from GRAM_DEC_UTF8, by the low bits of the byte */
-    uint16_t ascii[128];          /* what an ASCII character escaped in JSON leads to */
+    uint16_t ascii[128];          /* the state after an ASCII character escaped in JSON */
     uint32_t n_states;
     uint32_t n_words;      /* words of a set of classes */
     const uint64_t *reach; /* [n_states][n_words]: classes that can come of a state */

@@ -30,7 +30,7 @@ void gram_format_bounds(const char *name, size_t len, const char **low, const ch
 
 #define GRAM_FORMAT_DEAD UINT64_MAX
 
-/* Functions: the first state is 0. Beside the format, f may have this bit: no leap seconds. */
+/* Functions: the first state is 0. f is the format, and may have this bit: no leap seconds. */
 enum { GRAM_FORMAT_NO_LEAP = 128 };
 uint64_t gram_format_step(unsigned f, uint64_t state, uint8_t c);
 bool gram_format_complete(uint64_t state);

@@ -12,7 +12,7 @@ struct gram_dfa *gram_free_automaton(struct gram_build *b, const struct gram_key
     return d;
 }
 
-/* Where the automaton stands at a node of the trie; dead: q is GRAM_DFA_DEAD. */
+/* The automaton's state at each node of the trie; dead: q is GRAM_DFA_DEAD. */
 static void place_nodes(const struct gram_object *o, struct gram_dfa_place *places)
 {
     const struct gram_trie *t = &o->trie;

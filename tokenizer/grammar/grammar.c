@@ -57,7 +57,7 @@ int gram_compile_parts(struct gram **ret, const struct gram_vocab *vocab,
     struct gram_build *b = calloc(1, sizeof(*b));
     struct gram_rules *rules = calloc(1, sizeof(*rules));
 
-    *err = (struct gram_error){.code = GRAM_ENOMEM, .message = "There is no memory to compile."};
+    *err = (struct gram_error){.code = GRAM_ENOMEM, .message = "Out of memory while compiling."};
     if (g && b && rules) {
         b->err = err;
         b->vocab = vocab;

@@ -163,7 +163,7 @@ struct gram_part {
     const char *pointer; /* of a schema: put before all pointers into it; NULL: nothing */
     bool strict;         /* of a schema: refuse what would be relaxed */
     bool object;         /* of a schema: only values that are objects */
-    bool optional;       /* of a schema that nothing fits: the part cannot come; no error */
+    bool optional;       /* a schema that nothing matches drops the part; otherwise an error */
     /*
      * Of a schema: not a JSON value, but the text of a string that fits, in which kids[0], an
      * expression, is not found. nullable: the text null is the value null instead.
@@ -202,7 +202,7 @@ enum gram_next {
 };
 
 /*
- * How long a mask may take, in steps of about 50 ns, which are counted down in `left`. Where none
+ * How long a mask may take, in steps of about 50 ns, which are counted down in `left`. When none
  * is left `more` is called, anywhere in the middle of the mask: it may take its time, go on with
  * this call on another thread, or never come back to it. True: `left` is set again; false: give up.
  */

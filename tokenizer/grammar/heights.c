@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What is worked out when all rules are there: heights, which of them have no member, the layout.
+ * Computed when all rules are known: their heights, which of them match nothing, the layout.
  *
  * A rule's height is how many containers its least member nests, its cells are how much memory that
  * one needs on a stack. Both come of the rules it refers to, so they are computed in rounds until

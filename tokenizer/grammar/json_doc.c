@@ -19,7 +19,7 @@ struct parser {
     uint32_t n_nodes;
 };
 
-/* Of one schema among several, its place is told. */
+/* For one schema among several, the message names its place. */
 _Noreturn static void refuse(struct gram_build *b, int code, const char *what, const char *problem)
 {
     if (code == GRAM_EINVAL && b->pointer[0])

@@ -27,7 +27,7 @@ struct gram_js {
     uint8_t type;
     uint8_t marks;     /* bits of whoever walks the tree, see goals.h */
     uint8_t active[2]; /* the level of the expansion that is inside this schema, by polarity */
-    uint8_t keyword;   /* what its key is as a keyword, see gram_kw_of */
+    uint8_t keyword;   /* its key as a keyword, see gram_kw_of */
     uint32_t n;        /* members or elements */
     uint32_t len;      /* bytes of text */
     uint32_t key_len;

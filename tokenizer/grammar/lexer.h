@@ -45,7 +45,7 @@ enum {
     GRAM_LEX_U0000,
     GRAM_LEX_U0010,
     GRAM_LEX_STATES,
-    GRAM_LEX_QUOTE = 0xFE, /* what a byte can lead to, besides states */
+    GRAM_LEX_QUOTE = 0xFE, /* results of a byte that are not states */
     GRAM_LEX_DEAD = 0xFF,
 };
 

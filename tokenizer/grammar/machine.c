@@ -86,7 +86,7 @@ static void join(struct gram_machine *m, struct gram_config *into, uint32_t stac
     }
 }
 
-/* Makes an equal configuration do for c; false if it cannot. */
+/* Merges c into an equal configuration; false if that is impossible. */
 static bool absorb(struct gram_machine *m, struct gram_config *into, const struct gram_config *c)
 {
     if (!same_place(into, c)) return false;
@@ -431,7 +431,7 @@ uint16_t gram_space_step(const struct gram *g, uint16_t state, uint8_t byte)
     }
 }
 
-/* Behind the last state is the one where there is no white space at all. */
+/* The state after the last one allows no white space at all. */
 static bool space_ends(const struct gram *g, uint16_t state)
 {
     return state >= g->spaces.n || g->spaces.ends[state];

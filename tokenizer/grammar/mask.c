@@ -48,7 +48,7 @@ enum {
 /*
  * Sets of a walk that are kept until its end, and what bytes make of them. Nearly all tokens lead
  * from one of a few sets to another, so that most nodes are looked up in a table. Most masks are
- * done before that pays, so it begins after some steps of the machine. Where there is no room, sets
+ * done before that pays, so it begins after some steps of the machine. Without room for more, sets
  * are kept like a stack.
  */
 struct kept {

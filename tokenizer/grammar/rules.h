@@ -112,7 +112,7 @@ struct gram_object {
     uint32_t free_value;
     const struct gram_dfa *free_keys;
     const uint32_t *free_values;
-    uint16_t free_height, free_cells; /* what the values of free keys need at least */
+    uint16_t free_height, free_cells; /* the least that values of free keys need */
     const uint8_t *prefix_alive; /* [trie nodes], with GRAM_FREE_DFA: a free key may begin so */
     const uint8_t *prefix_more;  /* and a longer one may */
     bool all_alive;              /* a free key may begin wherever the automaton does not say no */

@@ -8,7 +8,7 @@
 
 #include "tokenizer/grammar/vocab.h"
 
-/* Where the walk stands at a depth. */
+/* The state of the walk at a depth. */
 struct place {
     uint8_t state;
     uint16_t n_chars;

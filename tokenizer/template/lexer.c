@@ -29,7 +29,7 @@ struct lexer {
     struct jinja_str src;
     size_t at;
     int line;
-    bool line_starting; /* what was read last ended a line (or nothing was read) */
+    bool line_starting; /* the last thing read ended a line (or nothing was read) */
     struct jinja_cursor *out;
     char brackets[MAX_BRACKETS]; /* closers wanted, innermost last */
     size_t n_brackets;

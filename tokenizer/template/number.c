@@ -15,7 +15,7 @@
 #include "tokenizer/template/str.h"
 
 enum {
-    MAX_INT_DIGITS = 4300, /* what Python converts between text and integer */
+    MAX_INT_DIGITS = 4300, /* Python's limit between text and integer */
     BIG_STEPS = 8,         /* of looking at all digits of an integer beyond 64 bits */
 };
 

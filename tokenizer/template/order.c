@@ -90,7 +90,7 @@ static void merge(struct jinja_run *r, const struct jinja_value *keys, size_t *o
         tmp[n++] = jinja_less(r, keys[order[j]], keys[order[i]], "<") ? order[j++] : order[i++];
     while (i < mid)
         tmp[n++] = order[i++];
-    memcpy(order + lo, tmp, n * sizeof(*tmp)); /* what is left of the right run is in place */
+    memcpy(order + lo, tmp, n * sizeof(*tmp)); /* the rest of the right run is in place */
 }
 
 static void reverse_order(size_t *order, size_t n)

@@ -67,7 +67,7 @@ struct jinja_run {
     /* rendering only */
     const struct jinja_dict *context;   /* the template's variables and globals */
     struct jinja_sb *out;               /* where output goes just now */
-    const struct jinja_str *block_text; /* what a filter without subject applies to */
+    const struct jinja_str *block_text; /* the subject of a filter block */
     const struct tm *now;               /* the clock of strftime_now */
 };
 

@@ -165,7 +165,7 @@ struct jinja_value jinja_str_replace(struct jinja_run *r, const struct jinja_str
     if (at == 0) return jinja_from_str(s);
     jinja_sb_add_part(&sb, s, at, s->len - at);
     struct jinja_value v = jinja_sb_value_like(&sb, s);
-    /* what a request cuts out of the template's text may join what did not belong together */
+    /* a request that cuts out parts of the template's text may join unrelated parts */
     return (old->origin & JINJA_INPUT) ? jinja_from_str(jinja_str_tainted(r, v.u.str)) : v;
 }
 

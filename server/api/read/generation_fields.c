@@ -188,7 +188,7 @@ static void add_fault(struct faults *f, const char *word)
     f->n_left += !fits;
 }
 
-/* what: "the key" or "the token". */
+/* `what` is "the key" or "the token". */
 static int refuse_faults(struct faults *f, enum srv_error kind, const char *verb, const char *what,
                          const char *wanted, struct param_error *err)
 {

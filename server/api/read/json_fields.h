@@ -41,7 +41,7 @@ struct param_field {
     double min, max;       /* PARAM_INT and PARAM_NUMBER */
     double preset;         /* the value of a flag or number that is absent: params_preset */
     const char *also;      /* another name for it, or NULL */
-    const char *otherwise; /* what holds if it is absent, as docs/ say it; NULL: the preset */
+    const char *otherwise; /* the effect of its absence, as docs/ say it; NULL: the preset */
     const char *meaning;   /* for openapi.json and docs/; NULL: they do not name the field */
 };
 

@@ -79,7 +79,7 @@ static void name_relaxed(struct srv_guide *guide, struct srv_request *req)
     buf_finish(&b);
 }
 
-/* A reasoning block may stand before the answer, or calls in it. */
+/* The answer may have a reasoning block before it, or calls in it. */
 static bool has_parts(const struct srv_guide *guide)
 {
     const struct srv_tools *t = guide->tools;

@@ -197,7 +197,7 @@ static void begin(struct srv_jobs *j)
 void srv_jobs_go_on(struct srv_jobs *j)
 {
     atomic_fetch_add_explicit(&j->n_inside, 1, memory_order_relaxed);
-    atomic_store_explicit(&j->goes_on, true, memory_order_release);
+    atomic_store_explicit(&j->resumed, true, memory_order_release);
     srv_request_wake(j->req);
     atomic_fetch_sub_explicit(&j->n_inside, 1, memory_order_release); /* as in on_event */
 }
@@ -206,7 +206,7 @@ static void on_wake(struct srv_request *req)
 {
     struct srv_jobs *j = srv_facts(req)->api_data;
     if (j->state == JOBS_WAIT) {
-        if (atomic_exchange(&j->goes_on, false)) begin(j);
+        if (atomic_exchange(&j->resumed, false)) begin(j);
         settle(j);
         return;
     }

@@ -63,7 +63,7 @@ struct srv_jobs {
     int n_reserved; /* queue slots that the jobs leave to clients with a retry time */
     bool answered;
     enum srv_jobs_state state;
-    atomic_bool goes_on; /* what prepare waits for has come */
+    atomic_bool resumed; /* prepare need not wait any longer */
     atomic_bool gone;    /* the client has disconnected */
     atomic_int n_inside; /* callbacks of other threads that have not returned */
 };

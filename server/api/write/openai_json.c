@@ -265,7 +265,7 @@ const char *srv_gen_stop_string(const struct gen_choice *c, size_t *ret_len)
     return c->stop_string;
 }
 
-/* The model's end id is none of the client's, unless the client names it. */
+/* Returns true if the client named the id as a stop: the model's own end ids do not count. */
 static bool is_clients_stop(const struct srv_gen *g, int32_t id)
 {
     for (int i = 0; i < g->params.n_stop_ids; i++)

@@ -276,7 +276,7 @@ bool gram_pattern_matches(struct gram_build *b, const struct gram_js *at, const 
 
 /* Rules of an alternative for strings: parts of an automaton, and the length. */
 struct gram_string_facts {
-    uint64_t min, max; /* code points; max: GRAM_INFINITE, or more, is no limit */
+    uint64_t min, max; /* code points; max: no limit from GRAM_INFINITE on */
     struct gram_ex_part parts[GRAM_MAX_PARTS];
     const struct gram_ex *sources[GRAM_MAX_PARTS]; /* as it was parsed; NULL: not from a text */
     bool wanted[GRAM_MAX_PARTS];                   /* the part must match; else it must not */
@@ -302,7 +302,7 @@ bool gram_lists_value(struct gram_build *b, const struct gram_item *i, const str
 
 /* A pair of keywords that count something; takes an item if it is one of them. */
 struct gram_count {
-    uint64_t min, max; /* max: GRAM_INFINITE, or more, is no limit */
+    uint64_t min, max; /* max: no limit from GRAM_INFINITE on */
 };
 bool gram_count_add(struct gram_build *b, struct gram_count *r, const struct gram_item *i,
                     enum gram_kw min, enum gram_kw max);
