@@ -21,7 +21,7 @@
 
 enum {
     SHARED_STEP_US = 10000, /* of a step while another engine waits for its turn */
-    URGENT_STEP_US = 5000,  /* while urgent texts keep coming beside others */
+    URGENT_STEP_US = 5000,  /* while urgent texts keep coming among others */
     URGENT_FOR_US = 1000000,
     MIN_ROWS = 64, /* of a step, whatever the time: fewer cost more each */
 };

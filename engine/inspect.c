@@ -84,7 +84,6 @@ int eng_inspect(const char *model_dir, const struct eng_inspector *in)
     m->kern = kern_select("auto");
     m->reading.coded = true;
     int rc = eng_plan_make(m, model_dir, &r);
-    if (rc == 0 && !m->has_head) rc = eng_config_refuse_reader(&m->hp, &r);
     if (m->hp.family && in->config) report_config(&m->hp, in);
     if (m->load && m->load->weights && in->tensor) report_tensors(m->load->weights, in);
     if (rc == 0 && in->weights) in->weights(in->ctx, m->n_params, m->weights_dtype);
@@ -99,7 +98,6 @@ int eng_check_config(const char *text, size_t len, char *err, size_t errlen)
     struct eng_hparams *hp = calloc(1, sizeof(*hp));
     if (!hp) return ENG_ENOMEM;
     int rc = eng_config_parse(hp, text, len, NULL, 0, &r);
-    if (rc == 0 && hp->task != ENG_TASK_TOKENS) rc = eng_config_refuse_reader(hp, &r);
     free(hp);
     return rc;
 }

@@ -29,7 +29,7 @@ static int set_token(const struct tok *tok, const char *word, size_t len, int32_
 {
     *ret = tok_token_id(tok, word, len);
     if (*ret >= 0) return 0;
-    snprintf(err, errlen, "--rerank-tokens: '%.*s' is no token of this model",
+    snprintf(err, errlen, "--rerank-tokens: '%.*s' is not a token of this model",
              (int)(len < 40 ? len : 40), word);
     return -1;
 }

@@ -121,7 +121,7 @@ static int read_logit_score(struct reading *rd, const char *folder)
     return rc;
 }
 
-/* The engine has refused what it cannot compute, and paths that are no folders of the model. */
+/* The engine has refused modules that it cannot compute and paths outside the model. */
 static int read_modules(struct reading *rd)
 {
     json_t *modules;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a model's files say about its use for search and labels, besides what the engine computes by
- * them: prompts, the longest text, dimensions, the names of labels, how logits become scores, and
- * the two tokens of a model that judges by yes and no.
+ * The part of a model's files that is about its use for search and labels, besides that by which
+ * the engine computes: prompts, the longest text, dimensions, the names of labels, how logits
+ * become scores, and the two tokens of a model that judges by yes and no.
  *
  * Sources: the files that sentence-transformers 5 and transformers 5 write.
  *

@@ -86,7 +86,7 @@ struct transfer {
     size_t head_bytes;
     uint64_t begin_us;
     uint64_t window_us;  /* when the present window of the body timeout began */
-    size_t window_bytes; /* what has come in it */
+    size_t window_bytes; /* received in it */
     char detail[CURL_ERROR_SIZE];
     char reason[CURL_ERROR_SIZE + 64];
 };

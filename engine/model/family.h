@@ -41,7 +41,8 @@ struct eng_label_head {
     enum eng_head_act act;
 };
 
-/* What encoders have and decoders do not. Names are those of tensors, NULL: the family has none. */
+/* The parts that encoders have and decoders do not. Names are those of tensors, NULL: the family
+ * has none. */
 struct eng_encoder {
     const char *layers; /* "encoder.layer." */
     const char *embed, *embed_norm, *positions, *types, *distances, *final_norm;

@@ -452,7 +452,7 @@ static int distance_bucket(int distance, int n_buckets)
     return first + (bucket < half - 1 ? bucket : half - 1);
 }
 
-/* What distances add to scores, which attention scales later. */
+/* The additions to scores by distance; attention scales the sum later. */
 static bool spread_distances(struct eng_model *m)
 {
     if (!m->distances) return true;

@@ -321,7 +321,7 @@ static void plan_dense(const struct check *c, const struct eng_dense *dense, con
     }
 }
 
-/* What an encoder has besides its layers. */
+/* An encoder's tensors besides those of its layers. */
 static void plan_encoder(const struct check *c)
 {
     struct eng_model *m = c->m;

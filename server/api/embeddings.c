@@ -27,7 +27,7 @@ enum {
 
 struct embedding;
 
-/* What differs between the dialects. */
+/* The differences between the dialects. */
 struct dialect {
     const char *input; /* the field that holds the texts */
     enum texts_cut cut;

@@ -54,7 +54,7 @@ struct ranking {
     .name = name_, .type = type_, .offset = offsetof(struct ranking, member)
 
 const struct param_field srv_fields_rerank[] = {
-    {FIELD("query", PARAM_JSON, query, NULL, "what is searched for")},
+    {FIELD("query", PARAM_JSON, query, NULL, "the search")},
     {FIELD("documents", PARAM_JSON, documents, NULL,
            "1 to 1,000 texts, or objects with a member `text`")},
     {FIELD("model", PARAM_STRING, model, "served model", "as in chat")},
@@ -63,7 +63,7 @@ const struct param_field srv_fields_rerank[] = {
     {FIELD("return_documents", PARAM_JSON, with_text, "`false`", "results hold their texts")},
     {FIELD("raw_scores", PARAM_JSON, raw, "`false`", "logits instead of numbers from 0 to 1")},
     {FIELD("instruction", PARAM_STRING, instruction, "the template's own",
-           "what makes a document relevant, for models that are told")},
+           "says which documents are relevant; only templates with {instruction} use it")},
     {FIELD("max_tokens_per_doc", PARAM_INT, document_tokens, "none",
            "longer documents are cut to so many tokens"),
      .min = 1, .max = 1 << 20},

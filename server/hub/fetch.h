@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a pull asks the hub for: the commit of a revision, the listing of its files, the files.
+ * The requests of a pull: the commit of a revision, the listing of its files, the files.
  *
  * A file comes into its blob: resumed where a part is there, tried again where a
  * try fails, at most twice from the beginning if its content is wrong. Nothing appears under the

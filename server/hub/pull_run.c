@@ -18,10 +18,10 @@
 #include "server/config/config.h"
 
 enum {
-    STOP_GRACE_MS = 500, /* what has come is on disk in any case */
+    STOP_GRACE_MS = 500, /* the bytes received are on disk in any case */
     TICK_MS = 100,       /* between looks at the progress, and redrawings on a terminal */
     LINE_US = 1000000,   /* between lines elsewhere */
-    SPEED_US = 3000000,  /* what the speed is the mean of */
+    SPEED_US = 3000000,  /* the speed is the mean of so long */
     DEFAULT_COLUMNS = 80,
     JSON_MAX_BYTES = 64 << 10,
 };

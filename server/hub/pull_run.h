@@ -28,7 +28,7 @@ const char *pull_format_bytes(int64_t n, char *buf, size_t size);
 
 enum { PULL_SAMPLES = 32 }; /* more than are taken in the seconds that the speed is the mean of */
 
-/* What is shown of a pull. Events come on any thread, the rest on one. */
+/* The progress of a pull as it is shown. Events come on any thread, the rest on one. */
 struct pull_view {
     const struct hub_name *name;
     bool json, quiet, terminal;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a command is told of the hub: names of models and revisions as the Hugging Face hub has
+ * Where and how to reach the hub: names of models and revisions as the Hugging Face hub has
  * them, with the folders of its cache that they lead to, and settings from the environment.
  *
  * A name is org/name or name: parts of 1 to 96 letters, digits and . _ -, which begin and end with

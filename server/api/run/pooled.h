@@ -19,7 +19,7 @@ struct pooled_row {
     const int32_t *ids; /* [n_ids], in the request's memory */
     int64_t n_ids;
     int64_t n_first; /* eng_job_params.n_first; 0 unless the endpoint sets it */
-    float *values; /* [width]; complete when the endpoint's answer is called */
+    float *values;   /* [width]; complete when the endpoint's answer is called */
     atomic_int finish;
 };
 

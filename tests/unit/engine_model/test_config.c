@@ -640,15 +640,14 @@ static void test_tasks(void **state)
     };
     for (size_t i = 0; i < N_OF(cases); i++) {
         struct eng_hparams hp;
-        char err[ERR_BYTES], refusal[ERR_BYTES] = "";
+        char err[ERR_BYTES], refusal[ERR_BYTES] = ""; /* a model of any task can be fetched */
         parse(&hp, cases[i].config, NULL, err);
         REQUIRE_MSG(err[0] == '\0', "%s", err);
         REQUIRE(hp.task == cases[i].task && hp.n_labels == cases[i].n_labels);
         REQUIRE(hp.pad_id == cases[i].pad_id);
         REQUIRE(hp.task == ENG_TASK_TOKENS || !hp.tied);
-        int rc = eng_check_config(cases[i].config, strlen(cases[i].config), refusal, ERR_BYTES);
-        REQUIRE_EQ_INT(rc, hp.task == ENG_TASK_TOKENS ? 0 : ENG_EUNSUPPORTED);
-        REQUIRE(rc == 0 || strstr(refusal, hp.architecture));
+        REQUIRE_EQ_INT(
+            eng_check_config(cases[i].config, strlen(cases[i].config), refusal, ERR_BYTES), 0);
     }
 }
 
