@@ -420,7 +420,7 @@ bool batch_compute(struct batch *b, const atomic_bool *closing, uint64_t *ret_no
     uint64_t start = clock_now_us();
     const struct eng_job *solo = batch_solo_job(b);
     struct fwd_step step = {b->segs, b->n_segs, solo ? &solo->cancel : closing};
-    if (b->p.speculate != ENG_SPECULATE_OFF) self_draft_round(b, step.stop);
+    if (b->p.speculate != ENG_SPECULATE_OFF) batch_draft(b, step.stop);
     uint64_t drafted = clock_now_us();
     bool complete = b->p.model.run(b->p.model.ctx, &step);
     uint64_t now = clock_now_us();

@@ -143,11 +143,11 @@ bool batch_compute(struct batch *b, const atomic_bool *closing, uint64_t *ret_no
 void batch_deliver(struct batch *b, uint64_t now_us); /* batch_deliver.c */
 
 /*
- * The draw of token `index` of s, whose guide allows what mask says (NULL: any id); all but the
- * logits. Borrows what s and b have.
+ * Lengthens the segments of the step that b has built by drafts of the twin, where it is only
+ * decoding and they are worth their time. Gives up once *stop is true (NULL: never); the step must
+ * be computed next. batch_draft.c
  */
-struct sample_row batch_sample_row(const struct batch *b, const struct seq *s, int64_t index,
-                                   const uint64_t *mask); /* batch_deliver.c */
+void batch_draft(struct batch *b, const atomic_bool *stop);
 
 /*
  * Behind a step, or without one: works on the masks that sequences await, for a share of the time

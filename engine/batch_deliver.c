@@ -124,31 +124,12 @@ static bool needs_sampler(const struct batch_draw *d)
     return d->finite && (!d->plain || d->seq->job->p.n_logprobs >= 0);
 }
 
-struct sample_row batch_sample_row(const struct batch *b, const struct seq *s, int64_t index,
-                                   const uint64_t *mask)
-{
-    const struct eng_job_params *p = &s->job->p;
-    struct sample_row row = {
-        .chain = &p->sampling,
-        .mask = mask,
-        .history = s->keeps_history ? &s->history : NULL,
-        .choice = p->first_choice + s->choice,
-        .index = index,
-    };
-    if (index < p->min_tokens) {
-        row.banned[0] = p->stop_ids;
-        row.n_banned[0] = p->n_stop_ids;
-        row.banned[1] = b->p.model.eos_ids;
-        row.n_banned[1] = b->p.model.n_eos_ids;
-    }
-    return row;
-}
-
 static int32_t draw_token(struct batch *b, const struct batch_draw *d, struct sampler *sampler)
 {
     const struct seq *s = d->seq;
     const uint64_t *mask = s->guide && s->next == ENG_GUIDE_MASK ? s->mask : NULL;
-    struct sample_row row = batch_sample_row(b, s, s->n_generated, mask);
+    struct sample_row row =
+        seq_sample_row(s, s->n_generated, mask, b->p.model.eos_ids, b->p.model.n_eos_ids);
     row.logits = d->logits;
     return sampler_draw(sampler, &row);
 }

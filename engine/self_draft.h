@@ -26,8 +26,6 @@
 #include "engine/batch_model.h"
 #include "engine/draft.h"
 
-struct batch;
-
 enum {
     SELF_DRAFT_SEQS = 4, /* decoding sequences of a step with such drafts */
     SELF_DRAFT_MARGINS = 8,
@@ -59,11 +57,15 @@ void self_draft_set(struct self_draft *d, const struct batch_model *twin);
 /* Returns true if a draft of this value (draft_value) is better than the twin's. cost: of steps. */
 bool self_draft_yields(const struct self_draft *d, double value, const struct draft_cost *cost);
 
-/*
- * Lengthens the segments of the step that b has built by drafts, where it is only decoding and they
- * are worth their time. Gives up once *stop is true (NULL: never); the step must be computed next.
- */
-void self_draft_round(struct batch *b, const atomic_bool *stop);
+/* The time of a step of the twin of n_rows rows, as far as it is known; and that one took us. */
+double self_draft_us(const struct self_draft *d, int n_rows, const struct draft_cost *cost);
+void self_draft_took(struct self_draft *d, int n_rows, double us, const struct draft_cost *cost);
+
+/* The class of a margin, below SELF_DRAFT_MARGINS. */
+int self_draft_class(float margin);
+
+/* Takes notice of a step of the twin whose id was not worth trying. */
+void self_draft_missed(struct self_draft *d);
 
 /* Takes notice of whether an id whose draw had this margin was right. */
 void self_draft_note(struct self_draft *d, int margin, bool right);

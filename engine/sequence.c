@@ -235,3 +235,23 @@ bool seq_fork(struct seq *s, const struct seq *from, struct prefix *cache,
     }
     return true;
 }
+
+struct sample_row seq_sample_row(const struct seq *s, int64_t index, const uint64_t *mask,
+                                 const int32_t *eos_ids, int n_eos_ids)
+{
+    const struct eng_job_params *p = &s->job->p;
+    struct sample_row row = {
+        .chain = &p->sampling,
+        .mask = mask,
+        .history = s->keeps_history ? &s->history : NULL,
+        .choice = p->first_choice + s->choice,
+        .index = index,
+    };
+    if (index < p->min_tokens) {
+        row.banned[0] = p->stop_ids;
+        row.n_banned[0] = p->n_stop_ids;
+        row.banned[1] = eos_ids;
+        row.n_banned[1] = n_eos_ids;
+    }
+    return row;
+}

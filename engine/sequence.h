@@ -106,4 +106,11 @@ int seq_push(struct seq *s, int32_t id);
 bool seq_fork(struct seq *s, const struct seq *from, struct prefix *cache,
               const struct kv_pages *pages, size_t page_bytes);
 
+/*
+ * The draw of token `index` of s, whose guide allows what mask says (NULL: any id); all but the
+ * logits. Borrows everything.
+ */
+struct sample_row seq_sample_row(const struct seq *s, int64_t index, const uint64_t *mask,
+                                 const int32_t *eos_ids, int n_eos_ids);
+
 #endif
