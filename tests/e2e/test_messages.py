@@ -132,7 +132,7 @@ def test_did_you_mean_a_path():
         for path, wanted in (("/v1/chat/completion", "/v1/chat/completions"), ("/v1/modles", "/v1/models")):
             status, _, body = h.get(path)
             assert status == 404 and f"did you mean {wanted}?" in body["error"]["message"], body
-        for path in ("/rerank", "/v1/audio/speech", "/x"):
+        for path in ("/similarity", "/v1/audio/speech", "/x"):
             status, _, body = h.get(path)
             assert status == 404 and "did you mean" not in body["error"]["message"], body
 

@@ -61,7 +61,8 @@ def decoded_is_encoded(name, model, n):
 def streamed_is_plain(name, model, n):
     """Of ids drawn from all there are, and of ids that make up a text."""
     with open(os.path.join(model, "tokenizer.json"), encoding="utf-8") as f:
-        top = max(json.load(f)["model"]["vocab"].values()) + 5
+        vocab = json.load(f)["model"]["vocab"]  # of Unigram a list
+        top = (max(vocab.values()) if isinstance(vocab, dict) else len(vocab)) + 5
     texts = ask("tokenize", model, [{"text": drawn_text(seed)} for seed in range(n)])
     requests = [{"ids": [rng.randrange(top) for _ in range(rng.randrange(40))], "skip_special": bool(seed % 2)}
                 for seed in range(n) for rng in (random.Random(seed),)]
