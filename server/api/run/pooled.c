@@ -5,6 +5,9 @@
 #include <assert.h>
 #include <string.h>
 
+/* A request of more prompts than these is bulk work. */
+enum { FEW_PROMPTS = 16 };
+
 /* ---- rows ---------------------------------------------------------------------------------- */
 
 /* They are kept until all are there, so that a late error is still answered as one. */
@@ -56,6 +59,7 @@ static int describe(void *ctx, int i, struct eng_job_params *params)
     params->prompt = p->rows[i].ids;
     params->n_prompt = p->rows[i].n_ids;
     params->n_first = p->rows[i].n_first;
+    params->priority = p->n > FEW_PROMPTS; /* a query passes a bulk request of the same key */
     p->ops->describe(p->ctx, params);
     return 0;
 }
