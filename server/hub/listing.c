@@ -367,8 +367,8 @@ static const char *const optional[] = {
     "merges.txt",
     "tokenizer.model",
     "chat_template.jinja",
-    "modules.json",
-    "1_Pooling/config.json",
+    "config_sentence_transformers.json",
+    "sentence_bert_config.json",
 };
 
 static bool ends_with(const char *text, const char *suffix)
@@ -394,6 +394,22 @@ static void mark_templates(struct hub_listing *l)
         if (!strchr(path + sizeof(folder) - 1, '/') && ends_with(path, ".jinja"))
             l->files[i].wanted = true;
     }
+}
+
+/* Of sentence-transformers: 1_Pooling/config.json, 2_Dense/model.safetensors and their like. */
+static bool is_of_module(const char *path)
+{
+    size_t n = strspn(path, "0123456789");
+    const char *slash = strchr(path, '/');
+    if (n == 0 || path[n] != '_' || !slash) return false;
+    return !strcmp(slash + 1, HUB_CONFIG_NAME) || !strcmp(slash + 1, HUB_WEIGHTS_NAME);
+}
+
+static void mark_modules(struct hub_listing *l)
+{
+    if (!mark(l, "modules.json")) return;
+    for (size_t i = 0; i < l->n; i++)
+        if (is_of_module(l->files[i].path)) l->files[i].wanted = true;
 }
 
 /* The first file whose name ends in one of these, or NULL. */
@@ -434,6 +450,7 @@ int hub_choose(struct hub_listing *l, const char *repo, char *err)
     for (size_t i = 0; i < sizeof(optional) / sizeof(optional[0]); i++)
         mark(l, optional[i]);
     mark_templates(l);
+    mark_modules(l);
     if (!mark(l, HUB_WEIGHTS_NAME)) mark(l, HUB_INDEX_NAME);
     return 0;
 }

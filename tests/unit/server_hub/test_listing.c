@@ -220,6 +220,16 @@ static void choice(void **state)
          "additional_chat_templates/a.jinja chat_template.jinja config.json "
          "model.safetensors.index.json tokenizer.json ",
          NULL},
+        {"1_Pooling/config.json 2_Dense/config.json 2_Dense/model.safetensors 2_Dense/x.bin "
+         "3_Normalize/y/config.json a_b/config.json config.json "
+         "config_sentence_transformers.json model.safetensors modules.json onnx/config.json "
+         "sentence_bert_config.json tokenizer.json",
+         "1_Pooling/config.json 2_Dense/config.json 2_Dense/model.safetensors config.json "
+         "config_sentence_transformers.json model.safetensors modules.json "
+         "sentence_bert_config.json tokenizer.json ",
+         NULL},
+        {"1_Pooling/config.json config.json model.safetensors tokenizer.json",
+         "config.json model.safetensors tokenizer.json ", NULL},
         {"config.json model.safetensors", "", "org/x has no tokenizer.json"},
         {"config.json tokenizer.json weights/x.bin", "", "it has weights/x.bin; pickle files can"},
         {"config.json tokenizer.json x.gguf", "", "it has x.gguf, which is not read"},
