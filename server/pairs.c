@@ -72,8 +72,17 @@ static int load_template(struct srv_pairs *p, const char *name, char *err, size_
         snprintf(err, errlen, "out of memory");
         return -1;
     }
-    if (strstr(p->template, "{query}") && strstr(p->template, "{document}")) return 0;
-    snprintf(err, errlen, "--rerank-template: %.100s must hold {query} and {document}", name);
+    /* encode_template reads what follows the document as the template's own text */
+    const char *document = strstr(p->template, "{document}");
+    const char *query = strstr(p->template, "{query}");
+    if (query && document && query < document && !strstr(document + 1, "{query}") &&
+        !strstr(document + 1, "{instruction}") && !strstr(document + 1, "{document}"))
+        return 0;
+    snprintf(
+        err, errlen,
+        "--rerank-template: %.100s must hold {query} and, after it and as its last placeholder, "
+        "{document}",
+        name);
     return -1;
 }
 

@@ -24,7 +24,7 @@ enum { ANSWER_MAX = 1 << 20, FACTOR = 6 /* bytes that a byte of text may take as
 
 struct choosing;
 
-/* One choice; its numbers are written by the engine's thread before the job's `ended`. */
+/* One choice; its numbers are written by the engine's thread before the job's `finish`. */
 struct scored {
     const struct choosing *owner;
     const struct choose_option *option;

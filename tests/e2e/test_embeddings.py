@@ -112,6 +112,15 @@ def test_last_token():
         assert mean != alone[0] and abs(sum(x * x for x in alone[0]) - 1) < 1e-5
 
 
+def test_forms_of_pairs():
+    """The document comes last: text of a request behind it would be read as the template's own."""
+    for text in ("{document} {query}", "{query}", "{query} {document} {instruction}", "{query} {document} {document}"):
+        with DemoCopy() as m:
+            m.put("pair.txt", text.encode())
+            status, _, err = run("serve", "--port", "0", "--model", m.dir, "--rerank-template", m.path("pair.txt"))
+            assert status != 0 and "as its last placeholder" in err, (text, status, err)
+
+
 if __name__ == "__main__":
     with Hearth() as SERVER:
         run_cases(globals())
