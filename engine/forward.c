@@ -646,7 +646,7 @@ static struct gemm_source branch_input(struct fwd *f, enum op_rows rows, const f
     return plain(f->branch, f->ld_x, NULL);
 }
 
-/* From the final hidden states to a row for each text that ends. */
+/* Makes a row of the final hidden states of each text that ends. */
 static void add_heads(struct fwd *f)
 {
     const struct eng_heads *heads = &f->p.model->heads;

@@ -47,7 +47,7 @@ struct hub_progress {
 /* The percentage that is there, rounded down; 100 only if everything is. */
 int hub_progress_percent(const struct hub_progress *p);
 
-/* What happens during a pull; strings are borrowed for the call. */
+/* The events of a pull; strings are borrowed for the call. */
 struct hub_event {
     enum hub_event_kind {
         HUB_PLAN,    /* commit, n_files; n_bytes of n_total are in the cache */

@@ -244,7 +244,7 @@ static void test_not_finite(void **state)
     encode_destroy(q);
 }
 
-/* What ends a text that waits: its handle, a choice that is stopped, time, the end of the queue. */
+/* The ends of a text that waits: its handle, a choice that is stopped, time, the end of the queue. */
 static void test_ends(void **state)
 {
     (void)state;

@@ -618,7 +618,7 @@ static void test_encoders(void **state)
     }
 }
 
-/* What a model is for, by the name of its architecture. */
+/* The task of a model, by the name of its architecture. */
 static void test_tasks(void **state)
 {
     (void)state;
