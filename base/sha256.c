@@ -205,8 +205,7 @@ void sha256_final(struct sha256 *s, uint8_t ret[SHA256_BYTES])
     store32(length, (uint32_t)(n_bits >> 32));
     store32(length + 4, (uint32_t)n_bits);
     size_t n = (s->n_pending < 56 ? 56 : 56 + BLOCK) - s->n_pending;
-    sha256_update(s, padding, n > BLOCK ? BLOCK : n);
-    if (n > BLOCK) sha256_update(s, padding + 1, n - BLOCK);
+    sha256_update(s, padding, n); /* 1 to BLOCK */
     sha256_update(s, length, sizeof(length));
     for (int i = 0; i < 8; i++)
         store32(ret + 4 * i, s->h[i]);
