@@ -204,6 +204,41 @@ void srv_retrieval_finish(struct srv_retrieval *r)
     json_decref(r->sentences);
 }
 
+/* ---- vectors --------------------------------------------------------------------------------- */
+
+int srv_retrieval_check_dimensions(const struct srv_retrieval *r, int64_t dimensions, int width,
+                                   char *err, size_t errlen)
+{
+    bool listed = !r->dimensions || !dimensions || dimensions == width;
+    char names[120] = "";
+    size_t n = 0;
+    if (dimensions > width) {
+        snprintf(err, errlen, "'dimensions' is %lld, but must be at most %d.",
+                 (long long)dimensions, width);
+        return -1;
+    }
+    for (size_t i = 0; i < json_array_size(r->dimensions); i++) {
+        long long d = json_integer_value(json_array_get(r->dimensions, i));
+        listed |= d == dimensions;
+        if (n < sizeof(names) - 1)
+            n += (size_t)snprintf(names + n, sizeof(names) - n, "%s%lld", i ? ", " : "", d);
+    }
+    if (listed) return 0;
+    snprintf(err, errlen, "'dimensions' is %lld, but this model was trained for %s.",
+             (long long)dimensions, names);
+    return -1;
+}
+
+void srv_retrieval_scale(float *values, int n)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += (double)values[i] * values[i];
+    double scale = sum > 0 ? 1 / sqrt(sum) : 0;
+    for (int i = 0; i < n; i++)
+        values[i] = (float)(values[i] * scale);
+}
+
 /* ---- logits ---------------------------------------------------------------------------------- */
 
 const char *srv_retrieval_label(const struct srv_retrieval *r, int i, char buf[24])

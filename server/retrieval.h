@@ -51,6 +51,14 @@ void srv_retrieval_finish(struct srv_retrieval *r);
 /* The name of label i, "LABEL_i" where the files have none; buf: for that. */
 const char *srv_retrieval_label(const struct srv_retrieval *r, int i, char buf[24]);
 
+/* Checks a number of dimensions to cut vectors of `width` to; 0: none. Returns 0, or -1 with
+ * a sentence. */
+int srv_retrieval_check_dimensions(const struct srv_retrieval *r, int64_t dimensions, int width,
+                                   char *err, size_t errlen);
+
+/* Scales a vector to length 1. */
+void srv_retrieval_scale(float *values, int n);
+
 /* Turns n logits into scores, in place. */
 void srv_retrieval_activate(enum srv_activation how, float *values, int n);
 

@@ -6,7 +6,6 @@
  * Each input is a prefill-only job; a few run at once (pooled.h). Vectors are what the model's
  * files make of its hidden states; without such files the mean, scaled to length 1.
  */
-#include <math.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -127,16 +126,6 @@ static void write_base64(struct jw *w, const char *name, const uint8_t *data, si
     jw_string_end(w);
 }
 
-static void normalise(float *v, int n)
-{
-    double sum = 0;
-    for (int i = 0; i < n; i++)
-        sum += (double)v[i] * v[i];
-    double scale = sum > 0 ? 1 / sqrt(sum) : 0;
-    for (int i = 0; i < n; i++)
-        v[i] = (float)(v[i] * scale);
-}
-
 static int width_of(const struct embedding *e)
 {
     int n = eng_info(e->served->engine)->pooled_width;
@@ -148,7 +137,7 @@ static void write_vector(struct embedding *e, struct jw *w, const char *name, in
 {
     int n = width_of(e);
     float *v = e->pooled.rows[i].values;
-    if (e->scale) normalise(v, n);
+    if (e->scale) srv_retrieval_scale(v, n);
     if (e->base64) {
         /* Little-endian float32, which is the byte order of all supported machines. */
         write_base64(w, name, (const uint8_t *)v, (size_t)n * sizeof(float));
@@ -344,25 +333,12 @@ static void release(void *ctx)
 
 static int check_dimensions(const struct embedding *e, struct param_error *err)
 {
-    const json_t *list = e->served->retrieval.dimensions;
-    int most = eng_info(e->served->engine)->pooled_width;
-    if (e->dimensions > most)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, "dimensions",
-                          "'dimensions' is %lld, but must be at most %d.", (long long)e->dimensions,
-                          most);
-    bool listed = !list || !e->dimensions || e->dimensions == most;
-    char names[120] = "";
-    size_t n = 0;
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        long long d = json_integer_value(json_array_get(list, i));
-        listed |= d == e->dimensions;
-        if (n < sizeof(names) - 1)
-            n += (size_t)snprintf(names + n, sizeof(names) - n, "%s%lld", i ? ", " : "", d);
-    }
-    if (listed) return 0;
-    return param_fail(err, SRV_ERR_INVALID_VALUE, "dimensions",
-                      "'dimensions' is %lld, but this model was trained for %s.",
-                      (long long)e->dimensions, names);
+    char message[200];
+    if (!srv_retrieval_check_dimensions(&e->served->retrieval, e->dimensions,
+                                        eng_info(e->served->engine)->pooled_width, message,
+                                        sizeof(message)))
+        return 0;
+    return param_fail(err, SRV_ERR_INVALID_VALUE, "dimensions", "%s", message);
 }
 
 static int set_format(struct embedding *e, struct param_error *err)

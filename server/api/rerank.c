@@ -26,11 +26,6 @@ struct pair_input {
     const json_t *query, *document; /* strings */
 };
 
-struct result {
-    int index;
-    float score;
-};
-
 struct ranking {
     enum shape shape;
     const struct srv_model *served;
@@ -43,7 +38,7 @@ struct ranking {
     struct texts_rules rules;
     struct pair_input *pairs;
     int n_pairs;
-    struct result *results;
+    struct srv_pair_score *results;
     struct srv_pooled pooled;
 };
 
@@ -97,14 +92,6 @@ static bool is_true(const json_t *value)
     return json_is_true(value) || (word && !strcmp(word, "true"));
 }
 
-/* Best first, ties in the request's order; NaN cannot come, the engine refuses such rows. */
-static int by_score(const void *a, const void *b)
-{
-    const struct result *x = a, *y = b;
-    if (x->score != y->score) return x->score > y->score ? -1 : 1;
-    return x->index - y->index;
-}
-
 static float score_of(const struct ranking *r, int i)
 {
     float value = srv_pairs_logit(&r->served->pairs, r->pooled.rows[i].values);
@@ -117,7 +104,7 @@ static float score_of(const struct ranking *r, int i)
     return value;
 }
 
-static void write_result(const struct ranking *r, struct jw *w, const struct result *one)
+static void write_result(const struct ranking *r, struct jw *w, const struct srv_pair_score *one)
 {
     const json_t *text = r->pairs[one->index].document;
     jw_open(w, NULL, '{');
@@ -185,11 +172,11 @@ static bool answer(void *ctx)
     struct buf b;
     size_t bytes = ANSWER_BYTES;
     for (int i = 0; i < r->n_pairs; i++) {
-        r->results[i] = (struct result){i, score_of(r, i)};
+        r->results[i] = (struct srv_pair_score){i, score_of(r, i)};
         bytes += RESULT_BYTES + JSON_FACTOR * json_string_length(r->pairs[i].document);
     }
     bool sorted = r->shape != SHAPE_SCORE;
-    if (sorted) qsort(r->results, (size_t)r->n_pairs, sizeof(*r->results), by_score);
+    if (sorted) srv_pairs_sort(r->results, (size_t)r->n_pairs);
     int n = sorted && r->top_n && r->top_n < r->n_pairs ? (int)r->top_n : r->n_pairs;
     buf_init(&b, bytes);
     write_answer(r, &b, n);

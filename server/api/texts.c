@@ -7,50 +7,20 @@
 
 #include "engine/engine.h"
 #include "server/served_model.h"
+#include "server/text_ids.h"
 #include "tokenizer/tokenizer.h"
 
-enum { NAMES_BYTES = 160 };
+enum { NAMES_BYTES = 176 };
 
 /* ---- the prompt ---------------------------------------------------------------------------- */
-
-/* Names that clients give to the two sides of a search; a model's files use one of each group. */
-static const char *const sides[2][5] = {
-    {"query", "search_query", "retrieval.query", NULL},
-    {"document", "passage", "search_document", "retrieval.passage", NULL}};
-
-static bool is_in(const char *const *names, const char *name)
-{
-    for (; *names; names++)
-        if (!strcmp(*names, name)) return true;
-    return false;
-}
-
-/* The text that the model's files have for the name or one of its side, or NULL. */
-static const json_t *find_prompt(const struct srv_retrieval *r, const char *name)
-{
-    const json_t *text = json_object_get(r->prompts, name);
-    for (int side = 0; !text && side < 2; side++)
-        for (int i = 0; is_in(sides[side], name) && sides[side][i] && !text; i++)
-            text = json_object_get(r->prompts, sides[side][i]);
-    return text;
-}
 
 static int no_such_prompt(const struct srv_retrieval *r, const char *field, const char *name,
                           struct param_error *err)
 {
-    char names[NAMES_BYTES] = "", word[PARAM_WORD_MAX], shown[PARAM_WORD_MAX];
-    const char *key;
-    json_t *text;
-    size_t n = 0;
-    json_object_foreach(r->prompts, key, text)
-    {
-        int more =
-            snprintf(names + n, sizeof(names) - n, "%s'%s'", n ? ", " : "", param_word(key, shown));
-        if (more < 0 || n + (size_t)more >= sizeof(names)) break;
-        n += (size_t)more;
-    }
-    return param_fail(err, SRV_ERR_INVALID_VALUE, field, "'%s' is '%s', but this model has %s%s.",
-                      field, param_word(name, word), n ? "the prompts " : "no prompts", names);
+    char names[NAMES_BYTES], word[PARAM_WORD_MAX];
+    return param_fail(err, SRV_ERR_INVALID_VALUE, field, "'%s' is '%s', but this model has %s.",
+                      field, param_word(name, word),
+                      srv_text_prompt_names(r, names, sizeof(names)));
 }
 
 static int set_text(struct texts_rules *rules, const char *text, size_t len)
@@ -63,7 +33,7 @@ static int set_text(struct texts_rules *rules, const char *text, size_t len)
 static int set_named(struct texts_rules *rules, const struct srv_retrieval *r, const char *field,
                      const char *name, struct param_error *err)
 {
-    const json_t *text = find_prompt(r, name);
+    const json_t *text = srv_text_prompt(r, name);
     if (!text) return no_such_prompt(r, field, name, err);
     return set_text(rules, json_string_value(text), json_string_length(text));
 }
@@ -129,34 +99,12 @@ static int set_cut(struct texts_rules *rules, const struct texts_fields *f, stru
     return 0;
 }
 
-/* Special tokens that the tokenizer puts in front of a text and after it. */
-static int count_specials(const struct tok *tok, const struct tok_ids *with, size_t *ret_head,
-                          size_t *ret_tail)
-{
-    struct tok_ids none = {0};
-    char message[8];
-    int rc = tok_encode(tok, "", 0, TOK_ADD_SPECIAL, &none, message, sizeof(message));
-    size_t tail = 0;
-    while (!rc && tail < none.n && none.ids[none.n - 1 - tail] == with->ids[with->n - 1 - tail])
-        tail++;
-    *ret_tail = tail;
-    *ret_head = none.n - tail;
-    tok_ids_finish(&none);
-    return rc;
-}
-
 static int count_prompt(struct texts_rules *rules, const struct srv_model *model,
                         struct param_error *err)
 {
-    struct tok_ids ids = {0};
     char message[200] = "";
-    size_t head = 0, tail = 0;
-    if (!eng_info(model->engine)->unpooled_prompt || rules->prompt_len == 0) return 0;
-    int rc = tok_encode(model->tok, rules->prompt, rules->prompt_len,
-                        TOK_ADD_SPECIAL | TOK_PARSE_SPECIAL, &ids, message, sizeof(message));
-    if (!rc) rc = count_specials(model->tok, &ids, &head, &tail);
-    rules->n_unpooled = (int64_t)(ids.n - tail);
-    tok_ids_finish(&ids);
+    int rc = srv_text_unpooled(model->tok, eng_info(model->engine), rules->prompt,
+                               rules->prompt_len, &rules->n_unpooled, message, sizeof(message));
     if (rc && rc != TOK_ENOMEM)
         return param_fail(err, SRV_ERR_INVALID_VALUE, "prompt", "%s", message);
     return rc ? param_no_memory(err) : 0;
@@ -166,8 +114,7 @@ int texts_rules_set(struct texts_rules *rules, const struct texts_fields *fields
                     struct srv_request *req, struct param_unknown *unknown, struct param_error *err)
 {
     const struct srv_model *model = srv_facts(req)->model;
-    int64_t ctx = eng_info(model->engine)->ctx_tokens, own = model->retrieval.max_tokens;
-    rules->max_tokens = own && own < ctx ? own : ctx;
+    rules->max_tokens = srv_text_longest(&model->retrieval, eng_info(model->engine));
     if (fields->truncate_prompt_tokens > rules->max_tokens)
         return param_fail(
             err, SRV_ERR_INVALID_VALUE, "truncate_prompt_tokens",
@@ -193,8 +140,9 @@ void texts_was_cut(struct texts_rules *rules, int input)
 int texts_add_ids(struct srv_pooled *p, struct texts_rules *rules, int32_t *ids, size_t n,
                   size_t n_head, size_t n_tail, const char *path, struct param_error *err)
 {
-    size_t most = (size_t)rules->max_tokens;
-    if (n > most && (rules->cut == TEXTS_REFUSE || n_head + n_tail >= most)) {
+    size_t most = (size_t)rules->max_tokens, n_all = n;
+    if (n > most && (rules->cut == TEXTS_REFUSE ||
+                     !srv_text_cut(ids, &n, most, rules->cut == TEXTS_KEEP_LAST, n_head, n_tail))) {
         p->rows[p->n].n_ids = (int64_t)n;
         return param_fail(
             err, SRV_ERR_CONTEXT, p->field,
@@ -202,13 +150,7 @@ int texts_add_ids(struct srv_pooled *p, struct texts_rules *rules, int32_t *ids,
             "tokens; shorten it, or send \"truncate_prompt_tokens\": -1.",
             most, path, n);
     }
-    if (n > most) {
-        size_t n_cut = n - most;
-        size_t at = rules->cut == TEXTS_KEEP_LAST ? n_head : n - n_tail - n_cut;
-        memmove(ids + at, ids + at + n_cut, (n - at - n_cut) * sizeof(*ids));
-        n = most;
-        texts_was_cut(rules, p->n);
-    }
+    if (n < n_all) texts_was_cut(rules, p->n);
     if (p->n_tokens + (int64_t)n > TEXTS_MAX_TOKENS)
         return param_fail(err, SRV_ERR_INVALID_VALUE, p->field,
                           "'%s' holds more than %d tokens; send it in several requests.", p->field,
@@ -220,20 +162,16 @@ static int add_text(struct srv_pooled *p, struct texts_rules *rules, const json_
                     const char *path, struct param_error *err)
 {
     const struct tok *tok = srv_facts(p->req)->model->tok;
-    size_t n = json_string_length(text), n_all = rules->prompt_len + n, n_head = 0, n_tail = 0;
+    size_t n = json_string_length(text), n_head = 0, n_tail = 0;
     struct tok_ids ids = {0};
     char message[200] = "";
     if (n == 0)
         return param_fail(err, SRV_ERR_INVALID_VALUE, p->field, "'%s' must not be empty.",
                           p->field);
-    char *all = malloc(n_all + 1);
-    if (!all) return param_no_memory(err);
-    memcpy(all, rules->prompt, rules->prompt_len);
-    memcpy(all + rules->prompt_len, json_string_value(text), n);
-    int rc = tok_encode(tok, all, n_all, TOK_ADD_SPECIAL | TOK_PARSE_SPECIAL, &ids, message,
-                        sizeof(message));
-    free(all);
-    if (!rc && ids.n > (size_t)rules->max_tokens) rc = count_specials(tok, &ids, &n_head, &n_tail);
+    int rc = srv_text_encode(tok, rules->prompt, rules->prompt_len, json_string_value(text), n,
+                             &ids, message, sizeof(message));
+    if (!rc && ids.n > (size_t)rules->max_tokens)
+        rc = srv_text_specials(tok, &ids, &n_head, &n_tail);
     if (rc == TOK_ENOMEM)
         rc = param_no_memory(err);
     else if (rc)
