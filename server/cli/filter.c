@@ -28,9 +28,7 @@ int filter_flag(const json_t *request, const char *name, bool preset, bool *ret,
     return filter_fail(e, "%s must be true or false", name);
 }
 
-/* Reads a line without its end. 1: there is one, cut and b->too_large set if it does not fit; 0:
- * the end of the input; -1: no memory, or the input failed. */
-static int read_line(FILE *in, struct buf *b)
+int filter_read_line(FILE *in, struct buf *b)
 {
     char chunk[4096];
     size_t n = 0;
@@ -76,7 +74,7 @@ int filter_run(const struct filter *f)
     int more, rc = 0;
     buf_init(&line, f->max_line_bytes);
     buf_init(&out, f->max_answer_bytes);
-    while (!rc && (more = read_line(stdin, &line)) == 1) {
+    while (!rc && (more = filter_read_line(stdin, &line)) == 1) {
         answer(f, &line, &out);
         buf_puts(&out, "\n");
         if (out.failed || fwrite(out.data, 1, out.len, stdout) != out.len || fflush(stdout))
