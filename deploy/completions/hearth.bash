@@ -12,7 +12,7 @@ _hearth()
         prev=${COMP_WORDS[COMP_CWORD - 2]}
     fi
     case ${COMP_WORDS[1]} in
-    serve | generate | bench | inspect | tokenize | render | score | healthcheck | pull | list | chat | rm)
+    serve | generate | bench | inspect | tokenize | render | score | healthcheck | pull | list | chat | rm | embed | rerank)
         ((COMP_CWORD == 1)) || command=${COMP_WORDS[1]} ;;
     esac
 
@@ -88,6 +88,10 @@ _hearth()
     --json-schema) kind=files ;;
     --regex) kind=anything ;;
     --grammar | --grammar-file) kind=files ;;
+    --npy) kind=files ;;
+    --prompt-name) kind=files ;;
+    --dimensions) kind=anything ;;
+    --query) kind=anything ;;
     --url) kind=anything ;;
     --system | --sys) kind=anything ;;
     --prefill) kind=anything ;;
@@ -153,9 +157,18 @@ _hearth()
         --regex --grammar --url --system --no-history --timings --json --healthcheck' ;;
     rm) words='--help --version --check-config --print-config --config --model --cache-dir
         --yes --healthcheck' ;;
+    embed) words='--help --version --check-config --print-config --config --model
+        --pull --hf-repo --cache-dir --threads --numerics --gemm --kernels
+        --weight-coding --kv-dtype --parallel --ctx-size --chunk --memory
+        --kv-memory --text --npy --truncate --prompt-name --dimensions --healthcheck' ;;
+    rerank) words='--help --version --check-config --print-config --config --model
+        --pull --hf-repo --cache-dir --rerank-tokens --rerank-template --threads
+        --numerics --gemm --kernels --weight-coding --kv-dtype --parallel
+        --ctx-size --chunk --memory --kv-memory --text --npy --truncate --query
+        --healthcheck' ;;
         esac
     elif [[ -z $words$kind && $COMP_CWORD == 1 ]]; then
-        words='serve generate bench inspect tokenize render score healthcheck pull list chat rm'
+        words='serve generate bench inspect tokenize render score healthcheck pull list chat rm embed rerank'
     elif [[ -z $words$kind ]]; then
         kind=models
     fi

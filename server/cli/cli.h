@@ -26,6 +26,8 @@ int srv_cmd_tokenize(
     const struct srv_config *config); /* JSON lines filters: one answer per line, in order */
 int srv_cmd_render(const struct srv_config *config);
 int srv_cmd_score(const struct srv_config *config);
+int srv_cmd_embed(const struct srv_config *config);
+int srv_cmd_rerank(const struct srv_config *config);
 int srv_cmd_healthcheck(const struct srv_config *config);
 int srv_cmd_pull(const struct srv_config *config); /* a model from the hub into the cache */
 int srv_cmd_chat(const struct srv_config *config); /* a conversation on the terminal */

@@ -31,6 +31,8 @@ enum srv_command {
     SRV_CMD_LIST,
     SRV_CMD_CHAT,
     SRV_CMD_RM,
+    SRV_CMD_EMBED,
+    SRV_CMD_RERANK,
     SRV_CMD_COUNT
 };
 
@@ -132,7 +134,10 @@ struct srv_config {
     bool chat, json;
     struct srv_list prefill, batch, context, clients; /* numbers, read by bench.c */
     int decode, reps, gen, prompt_tokens;
-    const char *url; /* healthcheck */
+    const char *url;                       /* healthcheck */
+    const char *npy, *prompt_name, *query; /* embed, rerank */
+    bool text, truncate;
+    int dimensions;
 
     /* chat */
     const char *chat_url, *system;

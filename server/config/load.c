@@ -39,6 +39,7 @@ static const char *const command_names[SRV_CMD_COUNT] = {
     [SRV_CMD_SCORE] = "score",       [SRV_CMD_HEALTHCHECK] = "healthcheck",
     [SRV_CMD_PULL] = "pull",         [SRV_CMD_LIST] = "list",
     [SRV_CMD_CHAT] = "chat",         [SRV_CMD_RM] = "rm",
+    [SRV_CMD_EMBED] = "embed",       [SRV_CMD_RERANK] = "rerank",
 };
 
 const char *srv_command_name(enum srv_command command)

@@ -15,7 +15,9 @@
 #define PULL BIT(PULL)
 #define RM BIT(RM)
 #define CHAT BIT(CHAT)
-#define ENGINE (BIT(SERVE) | BIT(GENERATE) | BIT(BENCH) | BIT(SCORE) | CHAT)
+#define RERANK BIT(RERANK)
+#define ROWS (BIT(EMBED) | RERANK)
+#define ENGINE (BIT(SERVE) | BIT(GENERATE) | BIT(BENCH) | BIT(SCORE) | CHAT | ROWS)
 #define MODEL (ENGINE | BIT(INSPECT) | BIT(TOKENIZE) | BIT(RENDER))
 #define TEMPLATE (BIT(SERVE) | BIT(GENERATE) | BIT(RENDER) | BIT(INSPECT) | CHAT)
 #define SAMPLE (BIT(SERVE) | ANSWER)
@@ -88,9 +90,9 @@ const struct srv_option srv_options[] = {
            NULL, SERVE,
            "JSON object of variables for the chat template; a request's own come first"),
     STRING(
-        "model", "rerank-tokens", NULL, rerank_tokens, NULL, SERVE,
+        "model", "rerank-tokens", NULL, rerank_tokens, NULL, SERVE | RERANK,
         "yes,no: the two tokens that a model without a head judges documents by, for /v1/rerank"),
-    STRING("model", "rerank-template", NULL, rerank_template, NULL, SERVE,
+    STRING("model", "rerank-template", NULL, rerank_template, NULL, SERVE | RERANK,
            "file with {query}, {document}, {instruction}, or qwen3: the prompt of a pair"),
     CHOICE("model", "tool-format", NULL, tool_format, "auto",
            "auto hermes list qwen-xml llama3 mistral mistral-args functionary none",
@@ -113,7 +115,7 @@ const struct srv_option srv_options[] = {
     CHOICE("compute", "kv-dtype", "kv-cache-dtype cache-type-k", kv_dtype, "auto",
            "auto f32 bf16 int8", ENGINE,
            "number type of the KV cache; auto: f32 with exact, else bf16"),
-    INT("compute", "parallel", "np max-num-seqs", parallel, 1, 1024, "4", SERVE,
+    INT("compute", "parallel", "np max-num-seqs", parallel, 1, 1024, "4", SERVE | ROWS,
         "sequences computed at once"),
     INT64(
         "compute", "ctx-size", "c max-model-len", ctx_size, 0, 16777216, "0", ENGINE & ~BENCH,
@@ -270,6 +272,17 @@ const struct srv_option srv_options[] = {
            "file with a GBNF grammar that the answer must follow"),
     SWITCH("generate", "chat", NULL, chat, "off", BIT(GENERATE),
            "apply the chat template to the prompt"),
+
+    SWITCH("embed", "text", NULL, text, "off", ROWS, "each line is a text, not JSON"),
+    STRING("embed", "npy", NULL, npy, NULL, ROWS,
+           "write the rows to this file, a NumPy array of float32, instead of JSON lines"),
+    SWITCH("embed", "truncate", NULL, truncate, "off", ROWS, "cut texts that are too long"),
+    STRING("embed", "prompt-name", NULL, prompt_name, NULL, BIT(EMBED),
+           "prompt of the model's files in front of each text: query, document, ..."),
+    INT("embed", "dimensions", NULL, dimensions, 0, 1048576, "0", BIT(EMBED),
+        "keep so many numbers of each vector; 0: all"),
+    STRING("embed", "query", NULL, query, NULL, RERANK,
+           "the search that documents without a query of their own are scored for"),
 
     STRING("chat", "url", NULL, chat_url, NULL, CHAT,
            "talk to this server: http://HOST:PORT, https://HOST or unix:PATH"),

@@ -18,6 +18,8 @@ static const char *const command_lines[SRV_CMD_COUNT] = {
     [SRV_CMD_PULL] = "fetch a model from the Hugging Face hub into its cache",
     [SRV_CMD_LIST] = "list the models in the Hugging Face cache",
     [SRV_CMD_CHAT] = "talk to a model on the terminal (hearth run NAME fetches it before)",
+    [SRV_CMD_EMBED] = "texts in, one a line, vectors out",
+    [SRV_CMD_RERANK] = "queries and documents in, scores out",
     [SRV_CMD_RM] = "remove a model from the Hugging Face cache",
 };
 
@@ -63,6 +65,19 @@ static const char *const examples[SRV_CMD_COUNT] = {
                      "  hearth pull org/name@revision --dry-run\n",
     [SRV_CMD_LIST] = "  hearth list --json\n",
     [SRV_CMD_RM] = "  hearth rm org/name\n",
+    [SRV_CMD_EMBED] =
+        "  hearth embed --model org/name --text --npy vectors.npy <texts.txt\n"
+        "  echo '{\"text\": \"Once upon a time\"}' | hearth embed --model org/name\n\n"
+        "One JSON value per line in, one object per line out:\n"
+        "  \"TEXT\" or {\"text\"} -> {\"embedding\"}\n"
+        "  a line with a fault -> {\"error\"}; with --npy it ends the run\n",
+    [SRV_CMD_RERANK] =
+        "  hearth rerank --model org/name --query 'how do bees fly' --text <documents.txt\n\n"
+        "One JSON value per line in, one object per line out:\n"
+        "  {\"query\", \"documents\": [], \"top_n\"} -> {\"results\": [{\"index\", "
+        "\"relevance_score\"}]}, best first\n"
+        "  \"TEXT\" or {\"text\"}, a document of --query -> {\"relevance_score\"}\n"
+        "  a line with a fault -> {\"error\"}; with --npy it ends the run\n",
     [SRV_CMD_CHAT] =
         "  hearth chat                                        the demo model\n"
         "  hearth run org/name                                the same as chat --pull\n"
