@@ -5,20 +5,23 @@
 Builds the program of the checkout ROOT (default: this one) with a hook at the entry of each function of server/
 (tests/trace/record.c) in ROOT/build-trace, serves the demo model, sends one streamed chat request with tools and a
 schema after one to warm up, and prints how the second one went through the files. Functions that threads enter while
-the server is idle are left out.
+the server is idle are left out. What threads do at the same time is told one thread after the other, in the order in
+which they first have to do with the request: else the moment at which one runs would count as a step of another.
 
   functions   different functions that it entered
   files       different files of these functions
   stops       changes from file to file, a function counted when it is entered for the first time
   returns     stops at a file that it had been in before
-  upward      stops at a room of a higher level than the one before; levels as ARCHITECTURE.md of this checkout has
-              them, server/api/read, run and write below server/api
+  upward      stops at a room of a higher level than the one before, by the levels of ARCHITECTURE.md. A file of a
+              checkout without rooms in server/api counts in the room that holds its contents here: without that the
+              steps between its parts would count for nothing
   calls       all entries, and changes from file to file among them: these grow with the tokens and with timing
   readings    how often each byte of the body was gone over by a JSON reader, and texts read that are not in the body
 
---stops prints the stops one by one. Two runs print the same functions; threads may change the order of a few.
+--stops prints the stops one by one, with the functions entered there.
 """
 import collections
+import itertools
 import json
 import mmap
 import os
@@ -32,9 +35,11 @@ import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 WRAPPED = ("jr_finish", "jr_shape", "json_loadb")
-N_ENTRIES, HEAD = 1 << 22, 24
-LEVELS = [("server/api/read", 4.6), ("server/api/run", 4.4), ("server/api/write", 4.5), ("server/api", 5), ("server/http", 4),
-          ("server/config", 2), ("server/cli", 6), ("server/main.c", 6), ("server", 3)]
+N_ENTRIES, HEAD, ADDRESS = 1 << 22, 24, (1 << 48) - 1
+LEVELS = [("server/api/read", 4.4), ("server/api/run", 4.5), ("server/api/write", 4.6), ("server/api", 5), ("server/http", 4),
+          ("server/hub", 2.5), ("server/config", 2), ("server/cli", 6), ("server/main.c", 6), ("server", 3)]
+OLD_ROOMS = {"read": "chat_input generation_fields guide_fields json_fields json_memory messages_input prediction responses_input "
+                     "tool_calls tools_fields", "run": "choice_text generation guide jobs", "write": "generation_output openai_json"}
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer", "minimum": 1}},
         "required": ["city"], "additionalProperties": False}
@@ -58,15 +63,18 @@ def body():
 def build(root):
     folder = os.path.join(root, "build-trace")
     os.makedirs(folder, exist_ok=True)
-    record = os.path.join(folder, "record.o")
+    record, program = os.path.join(folder, "record.o"), os.path.join(folder, "hearth")
     subprocess.run(["gcc", "-O1", "-g0", "-I", root, "-c", os.path.join(HERE, "trace", "record.c"), "-o", record], check=True)
     if not os.path.exists(os.path.join(folder, "build.ninja")):
         link = ",".join([f"'{record}'"] + [f"'-Wl,--wrap={name}'" for name in WRAPPED])
         compile_args = "['-finstrument-functions','-finstrument-functions-exclude-file-list=base/,engine/,tokenizer/,/usr/']"
         subprocess.run(["meson", "setup", folder, root, "--buildtype=debug", "-Doptimization=0", "-Dhardening=false", "-Dtests=disabled",
                         f"-Dc_args={compile_args}", f"-Dc_link_args=[{link}]"], check=True, stdout=subprocess.DEVNULL)
-    subprocess.run(["ninja", "-C", folder, "hearth"], check=True, stdout=subprocess.DEVNULL)
-    return os.path.join(folder, "hearth")
+    if os.path.exists(program):
+        os.remove(program)  # Ninja does not know that it is linked with record.o
+    # a compiler cache shared with other checkouts would give objects that name their paths
+    subprocess.run(["ninja", "-C", folder, "hearth"], check=True, stdout=subprocess.DEVNULL, env=dict(os.environ, CCACHE_DISABLE="1"))
+    return program
 
 
 def free_port():
@@ -131,6 +139,11 @@ def symbols(program, root):
 
 
 def level(path):
+    """Of a file; of one of the former server/api, of the room where it went."""
+    name = os.path.splitext(os.path.basename(path))[0]
+    room = next((room for room, names in OLD_ROOMS.items() if name in names.split()), None)
+    if room and os.path.dirname(path) == "server/api":
+        path = f"server/api/{room}/{name}"
     return next(n for room, n in LEVELS if path == room or path.startswith(room + "/") or room == "server")
 
 
@@ -151,12 +164,9 @@ def report(entered, show):
           f"\nupward    {len(upward)}\ncalls     {len(entered)}, {len(stops_of(entered))} changes of file")
     print("visited most: " + ", ".join(f"{path} {n}" for path, n in visits.most_common(12)))
     if show:
-        names = {}
-        for name, path in first:
-            names.setdefault(path, []).append(name)
         last = 0
-        for path in stops:
-            print(f"  {'^' if level(path) > last else ' '} {path}")
+        for path, group in itertools.groupby(first, lambda f: f[1]):
+            print(f"  {'^' if level(path) > last else ' '} {path}: {' '.join(name for name, _ in group)}")
             last = level(path)
 
 
@@ -195,8 +205,13 @@ def main():
     assert after[0] < N_ENTRIES, "the record is full"
     names = symbols(program, root)
     base = record.anchor() - next(at for at, (name, _) in names.items() if name == "trace_anchor")
-    ticks = set(record.entries(idle[0], before[0]))
-    entered = [names[a - base] for a in record.entries(before[0], after[0]) if a - base in names and a not in ticks]
+    ticks = {entry & ADDRESS for entry in record.entries(idle[0], before[0])}
+    threads = collections.defaultdict(list)
+    for entry in record.entries(before[0], after[0]):
+        at = (entry & ADDRESS) - base
+        if at in names and entry & ADDRESS not in ticks:
+            threads[entry & ~ADDRESS].append(names[at])
+    entered = list(itertools.chain(*threads.values()))
     print(answer.decode().splitlines()[-3][:200] if b"data:" in answer else answer[:200])
     report([f for f in entered if f[1].startswith("server/")], "--stops" in sys.argv)
     report_readings(sent, list(record.texts(before[1], after[1])))

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Linked into a build of the program by tests/trace_run.py: writes the address of each function that
- * is entered, and each text that a JSON reader goes over, to the file that HEARTH_TRACE names. The
- * file is mapped, so that the script can read it while the program runs.
+ * is entered, with a number of its thread above it, and each text that a JSON reader goes over, to
+ * the file that HEARTH_TRACE names. The file is mapped, so that the script can read it while the
+ * program runs.
  */
 #include "base/json_reader.h"
 
@@ -14,7 +15,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { N_ENTRIES = 1 << 22, TEXT_BYTES = 1 << 24 };
+enum { N_ENTRIES = 1 << 22, TEXT_BYTES = 1 << 24, ADDRESS_BITS = 48 };
 
 struct record {
     _Atomic uint64_t n_entries, text_len;
@@ -45,8 +46,11 @@ void __cyg_profile_func_exit(void *function, void *caller);
 void __cyg_profile_func_enter(void *function, void *caller)
 {
     if (!record) return;
+    static _Atomic uint64_t n_threads;
+    static _Thread_local uint64_t thread;
+    if (!thread) thread = atomic_fetch_add(&n_threads, 1) + 1;
     uint64_t n = atomic_fetch_add(&record->n_entries, 1);
-    if (n < N_ENTRIES) record->entries[n] = (uint64_t)(uintptr_t)function;
+    if (n < N_ENTRIES) record->entries[n] = thread << ADDRESS_BITS | (uint64_t)(uintptr_t)function;
 }
 
 void __cyg_profile_func_exit(void *function, void *caller)
