@@ -107,6 +107,44 @@ const char *tok_token_string(const struct tok *t, int32_t id, size_t *ret_len);
 /* SHA-256 of tokenizer.json, 32 bytes, borrowed from t. */
 const uint8_t *tok_fingerprint(const struct tok *t);
 
+/* ---- filling in the middle ----------------------------------------------------------------- */
+
+enum tok_fim_mark {
+    TOK_FIM_PREFIX,
+    TOK_FIM_SUFFIX,
+    TOK_FIM_MIDDLE,
+    TOK_FIM_REPO, /* the name of a repository, its files */
+    TOK_FIM_FILE,
+    TOK_FIM_PAD, /* as the two before and the next, it ends an answer */
+    TOK_FIM_END,
+    TOK_FIM_MARKS
+};
+
+/* The marks around the texts before and after a hole. The model has them if id[TOK_FIM_PREFIX] is
+ * not -1; others are -1 where it does without. */
+struct tok_fim {
+    int32_t id[TOK_FIM_MARKS];
+    const char *text[TOK_FIM_MARKS]; /* of marks that are not special, borrowed; else NULL */
+    size_t len[TOK_FIM_MARKS];
+    bool suffix_first;
+    bool blank; /* the tokenizer puts a blank in front of a text, and a suffix must have none */
+};
+
+/*
+ * Finds the marks, ids below n_ids, of a family that the table knows, or, with an option that is
+ * not NULL, those that it names: "PREFIX,SUFFIX,MIDDLE[,REPO,FILE][,spm]". Borrows from t. 0, also
+ * without marks, or TOK_EINVAL for an option with another form or with words that are no tokens.
+ */
+int tok_fim_find(struct tok_fim *ret, const struct tok *t, int32_t n_ids, const char *option,
+                 char *err, size_t errlen);
+
+/* As tok_encode with no flags, but no mark in the text becomes its id. The second: of the text that
+ * follows the hole. */
+int tok_fim_encode(const struct tok *t, const struct tok_fim *fim, const char *text, size_t len,
+                   struct tok_ids *ids, char *err, size_t errlen);
+int tok_fim_encode_suffix(const struct tok *t, const struct tok_fim *fim, const char *text,
+                          size_t len, struct tok_ids *ids, char *err, size_t errlen);
+
 /* ---- decoding ------------------------------------------------------------------------------ */
 
 /* A decoder of one stream of ids. Borrows t until destroyed. Returns owned: tok_decoder_destroy. */
