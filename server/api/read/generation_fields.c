@@ -483,6 +483,7 @@ int srv_gen_params_read(struct srv_gen_params *p, struct srv_request *req,
         read_deadline_header(r, err))
         return -1;
     p->stop_ids = stop_ids;
+    p->n_asked_stop_ids = p->n_stop_ids;
     p->timings |= p->timings_per_token;
     p->asked_tokens = asked_tokens(r);
     p->prompt_tops = p->prompt_logprobs;

@@ -37,7 +37,9 @@ struct srv_gen_params {
     const char *cache_salt, *prompt_cache_key, *request_id, *service_tier;
     json_t *stop, *stop_token_ids, *logit_bias, *allowed_token_ids, *stream_options;
     /* of some dialects only */
-    json_t *prompt, *messages, *chat_template_kwargs, *extra, *prediction;
+    const char *suffix, *input_prefix, *repo_name, *filename;
+    int64_t n_indent, t_max_predict_ms; /* 0: none */
+    json_t *input_extra, *prompt, *messages, *chat_template_kwargs, *extra, *prediction;
     int64_t top_logprobs, max_tool_calls; /* -1: absent */
     const char *user, *safety_identifier;
     bool logprobs_flag, add_generation_prompt, continue_final_message, add_special;
@@ -51,7 +53,7 @@ struct srv_gen_params {
     size_t stop_lens[SRV_MAX_STOPS];
     int n_stops;
     int32_t *stop_ids;
-    int n_stop_ids;
+    int n_stop_ids, n_asked_stop_ids; /* with those that end an infill; without */
     struct eng_sampling sampling;
 };
 

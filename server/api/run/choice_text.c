@@ -93,7 +93,7 @@ void textout_init(struct textout *t, const struct textout_stops *stops, bool inc
     memset(t, 0, sizeof(*t));
     t->stops = stops;
     t->include_stop = include_stop;
-    t->stop_index = -1;
+    t->stop_index = t->n_indent = -1;
     buf_init(&t->text, max_bytes);
 }
 
@@ -130,6 +130,28 @@ static size_t longest_match(const struct textout *t)
     return longest;
 }
 
+/* Takes a byte; returns true if a line begins with it that is not indented enough. */
+static bool begins_short_line(struct textout *t, char byte)
+{
+    bool begins = t->n_indent >= 0 && byte != ' ' && byte != '\t';
+    bool is_short = begins && t->n_indent < t->min_indent;
+    if (byte == '\n')
+        t->n_indent = 0, t->has_lines = true;
+    else
+        t->n_indent = begins || t->n_indent < 0 ? -1 : t->n_indent + 1;
+    return is_short;
+}
+
+/* Ends the text there. */
+static void end_text(struct textout *t, size_t cut)
+{
+    if (cut < t->n_released) cut = t->n_released;
+    assert(cut <= t->text.len);
+    t->text.len = cut;
+    t->text.data[cut] = '\0';
+    t->n_released = cut;
+}
+
 /* Back to the start of the character that byte `at` lies in. */
 static size_t character_start(const struct textout *t, size_t at)
 {
@@ -146,14 +168,12 @@ bool textout_push(struct textout *t, const char *piece, size_t len, bool armed)
     if (t->text.failed) return false;
     for (size_t i = 0; armed && i < len; i++) {
         int found = match_byte(t, piece[i]);
-        if (found < 0) continue;
         size_t end = before + i + 1;
-        size_t cut = t->include_stop ? end : end - t->stops->stop[found].len;
-        if (cut < t->n_released) cut = t->n_released;
-        assert(cut <= t->text.len);
-        t->text.len = cut;
-        t->text.data[cut] = '\0';
-        t->n_released = cut;
+        t->dedented = begins_short_line(t, piece[i]) && found < 0;
+        if (t->dedented) end_text(t, end - 1);
+        if (t->dedented) return true;
+        if (found < 0) continue;
+        end_text(t, t->include_stop ? end : end - t->stops->stop[found].len);
         t->stop_index = found;
         return true;
     }
@@ -225,6 +245,7 @@ int choice_text_init(struct gen_choice *c, const struct choice_rules *rules, con
     c->rules = rules;
     c->parts = &c->only;
     textout_init(&c->text, &rules->stops, rules->include_stop, CHOICE_TEXT_MAX_BYTES);
+    c->text.min_indent = rules->min_indent;
     choice_log_init(&c->log, capacity, n_top, at);
     c->offsets = (uint32_t *)(void *)*at;
     *at += offsets_bytes(capacity);
@@ -437,8 +458,8 @@ static bool take_record(struct gen_choice *c, const struct choice_rules *rules, 
     bool was_reasoning = c->reader && tools_reader_reasoning(c->reader);
     take_id(c, record->id);
     if (was_reasoning || (c->reader && tools_reader_reasoning(c->reader))) c->n_reasoning = at + 1;
-    bool stopped = c->text.stop_index >= 0;
-    if (stopped || is_stop) end_choice(c, "stop");
+    bool stopped = c->text.stop_index >= 0 || c->text.dedented;
+    if (stopped || is_stop) end_choice(c, c->text.dedented ? "length" : "stop");
     return stopped;
 }
 
@@ -494,4 +515,12 @@ bool choice_text_advance(struct gen_choice *c, const struct choice_rules *rules)
     c->n_eventable = eventable_tokens(c, c->n_showable);
     assert(c->n_shown <= c->n_tokens && c->n_showable <= c->n_tokens);
     return stopped;
+}
+
+void choice_text_cut(struct gen_choice *c)
+{
+    if (c->ended) return;
+    flush_decoder(c);
+    end_choice(c, "length");
+    c->n_showable = c->n_eventable = c->n_tokens;
 }

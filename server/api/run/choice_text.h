@@ -105,6 +105,9 @@ struct textout {
     struct buf text;                       /* everything so far, with the part held back */
     size_t n_released;                     /* bytes of text that may be sent */
     int stop_index;                        /* the stop string that was found, or -1 */
+    /* Lines after the first end the text if they begin with fewer blanks and tabs than these. */
+    int64_t min_indent, n_indent; /* of the line that begins; -1: it has begun, or is the first */
+    bool has_lines, dedented;
 };
 
 /* Borrows stops. max_bytes bounds the text. */
@@ -114,8 +117,8 @@ void textout_finish(struct textout *t);
 
 /*
  * Takes a piece of text. If `armed` is false it is not searched for stop strings. Returns true if
- * it completes a stop string: then the text ends before it (or with it), all of the text is
- * released, and no more may be pushed.
+ * it completes a stop string, or begins a line that is not indented enough: then the text ends
+ * before it (or with the stop string), all of the text is released, and no more may be pushed.
  */
 bool textout_push(struct textout *t, const char *piece, size_t len, bool armed);
 
@@ -151,6 +154,7 @@ struct choice_rules {
     const int32_t *ids[2]; /* ids that end a choice: the request's, the model's */
     int n_ids[2];
     int64_t min_tokens; /* stop strings are not looked for in the tokens before this count */
+    int64_t min_indent; /* see struct textout */
     bool include_stop, skip_special;
     /* How parts are told apart; set NULL: all is content. */
     const struct tools_set *set;
@@ -220,6 +224,9 @@ void choice_text_finish(struct gen_choice *c);
  * finish reason. To be called before the caller reads how much may be sent.
  */
 bool choice_text_advance(struct gen_choice *c, const struct choice_rules *rules);
+
+/* Ends a choice that has not ended, as one that has reached its length. */
+void choice_text_cut(struct gen_choice *c);
 
 /* Where part i ends in the text so far. */
 static inline size_t choice_part_end(const struct gen_choice *c, int i)

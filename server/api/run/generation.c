@@ -280,6 +280,7 @@ static int make_rules(struct srv_gen *g, struct param_error *err)
     g->rules.n_ids[1] = p->ignore_eos ? 0 : info->n_eos_ids;
     g->rules.min_tokens = p->min_tokens;
     g->rules.include_stop = p->include_stop;
+    g->rules.min_indent = p->n_indent;
     g->rules.skip_special = p->skip_special;
     if ((p->n_stops && textout_stops_init(&g->rules.stops, p->stops, p->stop_lens, p->n_stops)) ||
         ban_calls(g))

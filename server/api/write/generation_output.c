@@ -10,6 +10,8 @@
 
 #include <assert.h>
 
+#include "base/clock.h"
+
 enum {
     WHOLE_BYTES = 1 << 20,      /* answers up to about this size are written at once */
     PIECE_BYTES = 32 << 10,     /* beyond which a piece ends */
@@ -352,12 +354,22 @@ static void check_failure(struct srv_gen *g, const struct gen_choice *c)
     if (failure) fail(g, failure->kind, failure->message);
 }
 
+/* The time for an answer ends it once it has a line of its own, as in llama-server. */
+static bool is_late(const struct srv_gen *g, const struct gen_prompt *p, const struct gen_choice *c)
+{
+    uint64_t first = atomic_load_explicit(&p->first_token_us, memory_order_relaxed);
+    int64_t most = g->params.t_max_predict_ms;
+    return most > 0 && first && c->text.has_lines && !c->ended &&
+           clock_now_us() - first > (uint64_t)most * 1000;
+}
+
 static void advance_prompt(struct srv_gen *g, struct gen_prompt *p)
 {
     for (int k = 0; k < g->n_candidates && !g->answered; k++) {
         struct gen_choice *c = &p->choices[k];
-        if (choice_text_advance(c, &g->rules))
-            srv_jobs_stop_choice(&g->jobs, (int)(p - g->prompts), k);
+        bool stopped = choice_text_advance(c, &g->rules), late = is_late(g, p, c);
+        if (late) choice_text_cut(c);
+        if (stopped || late) srv_jobs_stop_choice(&g->jobs, (int)(p - g->prompts), k);
         charge_text(g, c);
         check_failure(g, c);
     }

@@ -268,7 +268,7 @@ const char *srv_gen_stop_string(const struct gen_choice *c, size_t *ret_len)
 /* Returns true if the client named the id as a stop: the model's own end ids do not count. */
 static bool is_clients_stop(const struct srv_gen *g, int32_t id)
 {
-    for (int i = 0; i < g->params.n_stop_ids; i++)
+    for (int i = 0; i < g->params.n_asked_stop_ids; i++)
         if (g->params.stop_ids[i] == id) return true;
     return false;
 }
@@ -277,7 +277,7 @@ void srv_gen_write_stop_reason(const struct srv_gen *g, struct jw *w, const stru
 {
     size_t len;
     const char *text = srv_gen_stop_string(c, &len);
-    if (g->params.n_stops == 0 && g->params.n_stop_ids == 0) return;
+    if (g->params.n_stops == 0 && g->params.n_asked_stop_ids == 0) return;
     if (text)
         jw_string(w, "stop_reason", text, len);
     else if (is_clients_stop(g, c->stop_id))

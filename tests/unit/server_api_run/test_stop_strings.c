@@ -163,12 +163,46 @@ static void test_random(void **state)
         check_random(seed);
 }
 
+/* A line that is not indented enough ends the text where its first other byte stands, however the
+ * text was cut; a stop string that ends there comes first. */
+static void test_short_lines(void **state)
+{
+    static const struct {
+        const char *text, *expected;
+        int64_t min;
+    } lines[] = {
+        {"a\n  b\n c", "a\n  b\n ", 2}, {"  a\n\t\tb\nc", "  a\n\t\tb\n", 2},
+        {"a\n\n  b", "a\n", 2},         {"a\n    b\n  c", "a\n    b\n  c", 2},
+        {"a\nb\nc", "a\nb\nc", 0},      {"a\n  ", "a\n  ", 3},
+        {"a\n  b EN", "a\n  b EN", 1},  {"a\nEND", "a\n", 1},
+        {"a b\n   END", "a b\n   ", 1},
+    };
+    for (size_t i = 0; i < N_OF(lines) * 8; i++) {
+        size_t width = i % 8 + 1, len = strlen(lines[i / 8].text), at = 0;
+        struct textout_stops stops;
+        struct textout t;
+        bool stopped = false;
+        REQUIRE(init_stops(&stops, (const char *const[]){"END", NULL}) == 0);
+        textout_init(&t, &stops, false, 1 << 16);
+        t.min_indent = lines[i / 8].min;
+        for (; at < len && !stopped; at += width)
+            stopped =
+                textout_push(&t, lines[i / 8].text + at, at + width > len ? len - at : width, true);
+        if (!stopped) textout_flush(&t);
+        REQUIRE_EQ_STR(t.text.data, lines[i / 8].expected);
+        REQUIRE_EQ_INT(t.n_released, strlen(lines[i / 8].expected));
+        REQUIRE_EQ_INT(stopped, strcmp(lines[i / 8].text, lines[i / 8].expected) != 0);
+        REQUIRE(stopped == (t.dedented || t.stop_index == 0) && t.has_lines);
+        textout_finish(&t);
+        textout_stops_finish(&stops);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases),
-        cmocka_unit_test(test_hold_back),
-        cmocka_unit_test(test_unarmed),
+        cmocka_unit_test(test_cases),   cmocka_unit_test(test_hold_back),
+        cmocka_unit_test(test_unarmed), cmocka_unit_test(test_short_lines),
         cmocka_unit_test(test_random),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
