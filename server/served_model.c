@@ -243,6 +243,10 @@ static int load_files(struct loading *l)
     if (rc == 0 && srv_pairs_open(&l->model->pairs, l->model->tok, eng_info(l->model->engine),
                                   &l->model->retrieval, l->p->config, l->err, l->errlen))
         rc = ENG_EINVAL;
+    if (rc == 0 &&
+        tok_fim_find(&l->model->fim, l->model->tok, eng_info(l->model->engine)->vocab_size,
+                     l->p->config->fim_marks, l->err, l->errlen))
+        rc = ENG_EINVAL;
     if (rc == 0 && copy_names(l)) {
         snprintf(l->err, l->errlen, "out of memory");
         rc = ENG_ENOMEM;

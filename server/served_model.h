@@ -25,6 +25,7 @@
 #include "server/pairs.h"
 #include "server/retrieval.h"
 #include "server/watchdog.h"
+#include "tokenizer/tokenizer.h"
 #include "tokenizer/tools/tools.h"
 
 struct grammar_cache;
@@ -45,6 +46,7 @@ struct srv_model {
     struct srv_defaults defaults;
     struct srv_retrieval retrieval;
     struct srv_pairs pairs;
+    struct tok_fim fim;
     int64_t created; /* unix seconds: since when it has been the current one */
     bool is_demo;
     uint8_t source[32];        /* srv_model_source of its directory */

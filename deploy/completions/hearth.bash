@@ -27,6 +27,7 @@ _hearth()
     --chat-template-kwargs | --default-chat-template-kwargs) kind=anything ;;
     --rerank-tokens) kind=anything ;;
     --rerank-template) kind=files ;;
+    --fim-marks) kind=anything ;;
     --tool-format) words='auto hermes list qwen-xml llama3 mistral mistral-args functionary none' ;;
     --threads | -t) kind=anything ;;
     --numerics) words='auto exact bf16 int8 int4' ;;
@@ -108,7 +109,7 @@ _hearth()
         case $command in
     serve) words='--help --version --check-config --user --print-config --config --model
         --pull --hf-repo --cache-dir --alias --chat-template-file --chat-template-kwargs
-        --rerank-tokens --rerank-template --tool-format --generation-config
+        --rerank-tokens --rerank-template --fim-marks --tool-format --generation-config
         --threads --numerics --gemm --kernels --weight-coding --kv-dtype
         --parallel --ctx-size --chunk --memory --kv-memory --answer-memory
         --grammar-cache-mb --schema-objects --no-prefix-cache --speculate

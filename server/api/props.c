@@ -122,6 +122,24 @@ static void write_structured_output(struct jw *w, struct grammar_cache *grammars
     jw_close(w);
 }
 
+/* The marks around a hole in a text, null if the model has none. */
+static void write_fim(struct jw *w, const struct srv_model *m)
+{
+    static const char *const names[] = {"prefix", "suffix", "middle", "repo", "file"};
+    if (m->fim.id[TOK_FIM_PREFIX] < 0) {
+        jw_null(w, "fim");
+        return;
+    }
+    jw_open(w, "fim", '{');
+    for (int mark = TOK_FIM_PREFIX; mark <= TOK_FIM_FILE; mark++) {
+        size_t len = 0;
+        const char *text = tok_token_string(m->tok, m->fim.id[mark], &len);
+        jw_string(w, names[mark], text, len);
+    }
+    jw_bool(w, "suffix_first", m->fim.suffix_first);
+    jw_close(w);
+}
+
 static void write_name(struct jw *w, const char *key, const char *text)
 {
     jw_text(w, key, *text ? text : NULL);
@@ -187,6 +205,7 @@ static void props(struct srv_request *req)
     write_chat(&w, model->chat);
     write_style(&w, &model->style);
     write_structured_output(&w, model->grammars);
+    write_fim(&w, model);
     write_swap(&w, srv_facts(req)->app, model->set);
     jw_close(&w);
     srv_reply(req, 200, NULL, jw_end(&w));

@@ -65,7 +65,7 @@ struct srv_config {
     bool model_is_demo;      /* set by main */
     struct srv_list alias;
     const char *chat_template_file;
-    const char *rerank_tokens, *rerank_template;
+    const char *rerank_tokens, *rerank_template, *fim_marks;
     const char *chat_template_kwargs; /* a JSON object */
     const char *tool_format;
     bool generation_config;

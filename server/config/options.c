@@ -94,6 +94,9 @@ const struct srv_option srv_options[] = {
         "yes,no: the two tokens that a model without a head judges documents by, for /v1/rerank"),
     STRING("model", "rerank-template", NULL, rerank_template, NULL, SERVE | RERANK,
            "file with {query}, {document}, {instruction}, or qwen3: the prompt of a pair"),
+    STRING("model", "fim-marks", NULL, fim_marks, NULL, SERVE,
+           "PREFIX,SUFFIX,MIDDLE[,REPO,FILE][,spm]: tokens around a hole (default: by its "
+           "vocabulary)"),
     CHOICE("model", "tool-format", NULL, tool_format, "auto",
            "auto hermes list qwen-xml llama3 mistral mistral-args functionary none",
            SERVE | BIT(INSPECT),

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The prompt of a text with a hole: the texts before and after it between the model's marks, and
+ * files in front of them that the model may look at. Text of the request never becomes a mark.
+ *
+ * Threads: the text worker that holds the request.
+ */
+#ifndef HEARTH_SERVER_API_INFILL_PROMPT_H
+#define HEARTH_SERVER_API_INFILL_PROMPT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <jansson.h>
+
+#include "server/http/param_error.h"
+
+struct infill_input {
+    const char *prefix; /* a text of n_prefix bytes, or NULL: prefix_ids */
+    size_t n_prefix;
+    const int32_t *prefix_ids;
+    size_t n_prefix_ids;
+    const char *prompt; /* goes on where the prefix ends; NULL: nothing */
+    const char *suffix;
+    const json_t *extra;     /* [{"text", "filename"}], oldest first; NULL: none */
+    const char *repo, *file; /* names in front of the files and of the prefix; NULL: no files */
+    bool no_begin;           /* leave out the tokens that the tokenizer puts in front of a text */
+    /* A longer prompt is cut: the oldest files are left out, then prefix and suffix keep what is
+     * nearest to the hole, three tokens to one. 0: nothing is cut. */
+    int64_t max_tokens;
+};
+
+struct infill_prompt {
+    const int32_t *ids; /* [n_ids], in the request's memory */
+    int64_t n_ids;
+    bool cut; /* the header x-infill-cut says how much */
+};
+
+/* Returns 0, or -1 with err: also if the model has no marks. */
+int infill_prompt_make(struct srv_request *req, const struct infill_input *in,
+                       struct infill_prompt *ret, struct param_error *err);
+
+#endif
