@@ -105,9 +105,10 @@ static const int statuses[] = {200, 202, 204, 400, 401, 403, 404, 405, 408,
 static const char *const swap_results[] = {"ok",      "unchanged", "insufficient_memory",
                                            "invalid", "self_test", "busy"};
 static const char *const endpoints[] = {
-    "completions", "chat",       "responses",      "messages",     "embeddings", "models",
-    "tokenize",    "detokenize", "apply-template", "count_tokens", "props",      "slots",
-    "health",      "metrics",    "version",        "openapi",      "swap",
+    "completions", "infill",         "chat",         "responses",  "messages", "choose",
+    "rerank",      "score",          "classify",     "embeddings", "models",   "tokenize",
+    "detokenize",  "apply-template", "count_tokens", "props",      "slots",    "health",
+    "metrics",     "version",        "openapi",      "swap",
 };
 static const char *const reasons[] = {"stop", "length", "error", "cancelled", "rejected"};
 enum reason { R_STOP, R_LENGTH, R_ERROR, R_CANCELLED, R_REJECTED };

@@ -2,10 +2,14 @@
 /*
  * POST /v1/completions, OpenAI's older API, with all of its fields: one or many prompts as text or
  * ids, echo, the four log-probability arrays with offsets, scoring by max_tokens 0, and best_of.
+ *
+ * With a suffix the answer goes between the two; so do those of Mistral's /v1/fim/completions and
+ * llama-server's /infill. Its /completion is the same as /v1/completions in another shape.
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/api/infill_prompt.h"
 #include "server/api/write/dialects.h"
 #include "server/api/write/openai_json.h"
 #include "server/api/generate.h"
@@ -27,8 +31,62 @@ const struct param_field srv_fields_completions[] = {
             "generate so many, answer the `n` likeliest; not with a stream"),
     GEN_FLAG("add_special_tokens", add_special, true,
              "begin a text prompt with the tokens that the tokenizer puts in front"),
+    GEN_FIELD("suffix", PARAM_STRING, suffix, NULL,
+              "the text after the answer ([a text with a hole](infill.md)); not with `echo`"),
+    GEN_INT("random_seed", seed, INT64_MIN, 9223372036854775807.0, -1, NULL, NULL), /* Mistral's */
     {0},
 };
+
+/* llama-server's names. */
+const struct param_field srv_fields_native[] = {
+    GEN_FIELD("prompt", PARAM_JSON, prompt, NULL,
+              "as in completions; in /infill a string that the prefix goes on with"),
+    GEN_FIELD("input_prefix", PARAM_STRING, input_prefix, NULL, "the text before the hole"),
+    GEN_FIELD("input_suffix", PARAM_STRING, suffix, NULL, "the text after it"),
+    GEN_FIELD("input_extra", PARAM_JSON, input_extra, NULL,
+              "files to look at, the most important last: objects with `text` and `filename`"),
+    GEN_FIELD("repo_name", PARAM_STRING, repo_name, "`myproject`",
+              "name in front of the files, if the model has a mark for it"),
+    GEN_FIELD("filename", PARAM_STRING, filename, "`filename`", "the same of the prefix"),
+    GEN_INT("n_cmpl", n, 1, GEN_MAX_CHOICES, 1, NULL, "choices; more than one answer an array"),
+    GEN_INT("n_indent", n_indent, 0, 1 << 20, 0, NULL,
+            "end before a line, other than the first, that begins with fewer blanks or tabs"),
+    GEN_INT("t_max_predict_ms", t_max_predict_ms, 0, 86400000, 0, "none",
+            "time from the first token on; it ends an answer that has reached a second line"),
+    GEN_FLAG("add_special_tokens", add_special, true, NULL),
+    GEN_IGNORED("id_slot"),
+    GEN_IGNORED("samplers"),
+    GEN_IGNORED("t_max_prompt_ms"),
+    GEN_REFUSED("n_probs"),
+    {0},
+};
+
+/* ---- infill -------------------------------------------------------------------------------- */
+
+/* Marks between files, and of an end, end an answer. */
+static int add_ends(struct srv_gen *g, struct param_error *err)
+{
+    struct srv_gen_params *p = &g->params;
+    int32_t *ids =
+        srv_request_alloc(g->req, ((size_t)p->n_stop_ids + TOK_FIM_MARKS) * sizeof(*ids));
+    if (!ids) return param_no_memory(err);
+    if (p->n_stop_ids > 0) memcpy(ids, p->stop_ids, (size_t)p->n_stop_ids * sizeof(*ids));
+    for (int mark = TOK_FIM_REPO; mark < TOK_FIM_MARKS && !p->ignore_eos; mark++)
+        if (g->served->fim.id[mark] >= 0) ids[p->n_stop_ids++] = g->served->fim.id[mark];
+    p->stop_ids = ids;
+    return 0;
+}
+
+static int infill_prompt(struct srv_gen *g, int i, const struct infill_input *in,
+                         struct param_error *err)
+{
+    struct infill_prompt made;
+    if (infill_prompt_make(g->req, in, &made, err)) return -1;
+    g->prompts[i].ids = made.ids;
+    g->prompts[i].n_ids = made.n_ids;
+    ((struct completion *)g->dialect)->cut = made.cut;
+    return i == 0 ? add_ends(g, err) : 0;
+}
 
 /* ---- prompts ------------------------------------------------------------------------------- */
 
@@ -44,6 +102,9 @@ static int text_prompt(struct srv_gen *g, int i, const json_t *value, struct par
     struct tok_ids ids = {0};
     char message[200] = "";
     unsigned flags = g->params.add_special ? TOK_ADD_SPECIAL : 0;
+    const struct infill_input hole = {
+        .prefix = text, .n_prefix = len, .suffix = g->params.suffix, .no_begin = !flags};
+    if (hole.suffix) return infill_prompt(g, i, &hole, err);
     /*
      * Special tokens in the text of the prompt are parsed: the client does the work of the chat
      * template.
@@ -77,6 +138,9 @@ static int ids_prompt(struct srv_gen *g, int i, const json_t *list, struct param
             return param_fail(err, SRV_ERR_INVALID_TYPE, "prompt", PROMPT_FORMS);
         if (param_read_id(value, vocab, "prompt", &ids[k], err)) return -1;
     }
+    const struct infill_input hole = {
+        .prefix_ids = ids, .n_prefix_ids = n, .suffix = g->params.suffix, .no_begin = true};
+    if (hole.suffix) return infill_prompt(g, i, &hole, err);
     g->prompts[i].ids = ids;
     g->prompts[i].n_ids = (int64_t)n;
     if (!g->params.echo) return 0;
@@ -187,9 +251,61 @@ static int prepare(struct srv_gen *g, struct param_error *err)
 {
     g->dialect = srv_request_alloc(g->req, sizeof(struct completion));
     if (!g->dialect) return param_no_memory(err);
+    if (g->params.suffix && g->params.echo)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, "echo",
+                          "'echo' and 'suffix' exclude each "
+                          "other.");
     if (check_best_of(g, err) || read_prompts(g, err)) return -1;
     derive(g);
     return measure_echoes(g, err);
+}
+
+/* Mistral answers as chat does. */
+static int prepare_fim(struct srv_gen *g, struct param_error *err)
+{
+    if (!g->params.suffix) g->params.suffix = "";
+    if (g->params.prompt && !json_is_string(g->params.prompt))
+        return param_fail(err, SRV_ERR_INVALID_TYPE, "prompt", "'prompt' must be a string here.");
+    if (g->max_tokens < 0) g->max_tokens = eng_info(g->served->engine)->ctx_tokens;
+    return prepare(g, err);
+}
+
+static int prepare_native(struct srv_gen *g, struct param_error *err)
+{
+    g->params.timings = true;
+    if (g->max_tokens < 0) g->max_tokens = eng_info(g->served->engine)->ctx_tokens;
+    return prepare(g, err);
+}
+
+static int prepare_infill(struct srv_gen *g, struct param_error *err)
+{
+    const struct srv_gen_params *p = &g->params;
+    int64_t ctx = eng_info(g->served->engine)->ctx_tokens;
+    const struct infill_input hole = {
+        .prefix = p->input_prefix,
+        .n_prefix = p->input_prefix ? strlen(p->input_prefix) : 0,
+        .prompt = json_string_value(p->prompt),
+        .suffix = p->suffix,
+        .extra = p->input_extra,
+        .repo = p->repo_name ? p->repo_name : "myproject",
+        .file = p->filename ? p->filename : "filename",
+        .no_begin = !p->add_special,
+        /* an answer to the end of the context may still expect a quarter of it */
+        .max_tokens =
+            ctx - (g->max_tokens >= 0 && g->max_tokens < ctx / 4 ? g->max_tokens : ctx / 4),
+    };
+    const char *absent = !hole.prefix ? "input_prefix" : !hole.suffix ? "input_suffix" : NULL;
+    if (absent)
+        return param_fail(err, SRV_ERR_MISSING, absent, "The parameter '%s' is required.", absent);
+    if (p->prompt && !hole.prompt)
+        return param_fail(err, SRV_ERR_INVALID_TYPE, "prompt", "'prompt' must be a string here.");
+    g->params.timings = true;
+    if (g->max_tokens < 0) g->max_tokens = ctx;
+    g->dialect = srv_request_alloc(g->req, sizeof(struct completion));
+    g->prompts = srv_request_alloc(g->req, sizeof(*g->prompts));
+    if (!g->dialect || !g->prompts) return param_no_memory(err);
+    g->n_prompts = 1;
+    return infill_prompt(g, 0, &hole, err);
 }
 
 static const struct srv_gen_format format = {
@@ -201,13 +317,60 @@ static const struct srv_gen_format format = {
     .answer = &srv_write_completions,
 };
 
+static const struct srv_gen_format fim = {
+    .endpoint = "infill",
+    .input = "prompt",
+    .id_prefix = "cmpl-",
+    .fields = srv_fields_completions,
+    .prepare = prepare_fim,
+    .answer = &srv_write_chat,
+};
+
+static const struct srv_gen_format native = {
+    .endpoint = "completions",
+    .input = "prompt",
+    .id_prefix = "cmpl-",
+    .fields = srv_fields_native,
+    .prepare = prepare_native,
+    .answer = &srv_write_native,
+};
+
+static const struct srv_gen_format infill = {
+    .endpoint = "infill",
+    .input = "input_prefix",
+    .id_prefix = "cmpl-",
+    .fields = srv_fields_native,
+    .prepare = prepare_infill,
+    .answer = &srv_write_native,
+};
+
 static void handle(struct srv_request *req)
 {
     srv_gen_handle(req, &format);
 }
 
+static void handle_fim(struct srv_request *req)
+{
+    srv_gen_handle(req, &fim);
+}
+
+static void handle_native(struct srv_request *req)
+{
+    srv_gen_handle(req, &native);
+}
+
+static void handle_infill(struct srv_request *req)
+{
+    srv_gen_handle(req, &infill);
+}
+
 const struct srv_route srv_routes_completions[] = {
     {"POST", "/v1/completions", 0, handle},
     {"POST", "/completions", 0, handle},
+    {"POST", "/beta/completions", 0, handle}, /* DeepSeek's, with a suffix */
+    {"POST", "/v1/fim/completions", 0, handle_fim},
+    {"POST", "/fim/completions", 0, handle_fim},
+    {"POST", "/completion", 0, handle_native},
+    {"POST", "/infill", 0, handle_infill},
     {0},
 };

@@ -24,9 +24,10 @@ extern const struct srv_route srv_routes_swap[];
 
 extern const struct srv_route *const srv_route_tables[];
 
-/* The fields of bodies, ended by a row without a name; those of the first four besides the common
+/* The fields of bodies, ended by a row without a name; those of the first five besides the common
  * ones (generation_fields.h). */
 extern const struct param_field srv_fields_completions[];
+extern const struct param_field srv_fields_native[]; /* /completion, /infill */
 extern const struct param_field srv_fields_chat[];
 extern const struct param_field srv_fields_responses[];
 extern const struct param_field srv_fields_messages[];

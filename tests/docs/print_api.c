@@ -20,6 +20,7 @@ static const struct request {
     const char *own_names, *common_names;
 } requests[] = {
     {"CompletionRequest", srv_fields_completions, NULL, NULL},
+    {"NativeRequest", srv_fields_native, NULL, ""},
     {"ChatRequest", srv_fields_chat, NULL, NULL},
     {"ResponsesRequest", srv_fields_responses, NULL,
      "model stream temperature top_p timings return_progress speculate"},

@@ -6,7 +6,7 @@
 #include "server/api/run/generation.h"
 
 extern const struct srv_gen_dialect srv_write_chat, srv_write_completions, srv_write_messages,
-    srv_write_responses;
+    srv_write_native, srv_write_responses;
 
 /* A prompt of completions as it is echoed. */
 struct completion_echo {
@@ -20,6 +20,7 @@ struct completion_echo {
 /* srv_gen.dialect of completions. */
 struct completion {
     struct completion_echo *echoes; /* [n_prompts] */
+    bool cut;                       /* the prompt, to make it fit */
 };
 
 /* srv_gen.dialect of Responses: what an answer repeats of its request. */

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: MIT */
+/* The answers and events of llama-server's own dialect; see dialects.h. */
+#include "server/api/write/dialects.h"
+
+#include <string.h>
+
+#include "server/api/write/openai_json.h"
+
+/* ---- whole answers ------------------------------------------------------------------------- */
+
+/* The members of an event and of an answer up to its text. */
+static void open_object(struct jw *w, const struct gen_choice *c)
+{
+    jw_open(w, NULL, '{');
+    jw_int(w, "index", c->index);
+}
+
+/* The members after the text; n_tokens: so far. */
+static void write_counts(struct srv_gen *g, struct jw *w, const struct gen_prompt *p,
+                         const struct gen_choice *c, int64_t from, int64_t n_tokens)
+{
+    if (g->params.return_token_ids) srv_gen_write_ids(w, "tokens", c, from, n_tokens);
+    jw_int(w, "tokens_predicted", n_tokens);
+    jw_int(w, "tokens_evaluated", p->n_ids);
+}
+
+static void write_end(struct srv_gen *g, struct jw *w, const struct gen_prompt *p,
+                      const struct gen_choice *c, int64_t from)
+{
+    const struct completion *cp = g->dialect;
+    size_t len;
+    const char *stop = srv_gen_stop_string(c, &len);
+    bool limit = strcmp(c->finish_reason, "length") == 0;
+    jw_bool(w, "stop", true);
+    jw_text(w, "stop_type", stop ? "word" : limit ? "limit" : "eos");
+    jw_string(w, "stopping_word", stop ? stop : "", len);
+    write_counts(g, w, p, c, from, c->n_tokens);
+    jw_int(w, "tokens_cached", p->n_ids + c->n_tokens);
+    jw_bool(w, "truncated", cp->cut);
+    jw_text(w, "model", g->model);
+    jw_open(w, "generation_settings", '{');
+    jw_int(w, "n_ctx", eng_info(g->served->engine)->ctx_tokens);
+    jw_close(w);
+    srv_gen_write_timings(g, w);
+    jw_close(w);
+}
+
+/* Several choices are an array. */
+static bool is_array(const struct srv_gen *g)
+{
+    return g->n_prompts * g->n_choices > 1;
+}
+
+static void head(struct srv_gen *g, struct jw *w)
+{
+    if (is_array(g)) jw_open(w, NULL, '[');
+}
+
+static bool whole_choice(struct srv_gen *g, struct jw *w, struct gen_prompt *p,
+                         struct gen_choice *c, struct gen_cursor *at)
+{
+    if (at->part == 0) {
+        open_object(w, c);
+        jw_string_begin(w, "content");
+        at->part = 1;
+    }
+    if (!jw_string_next(w, c->text.text.data, c->text.text.len, GEN_PART_BYTES, &at->at))
+        return false;
+    jw_string_end(w);
+    write_end(g, w, p, c, 0);
+    return true;
+}
+
+static bool tail(struct srv_gen *g, struct jw *w, struct gen_cursor *at)
+{
+    (void)at;
+    if (is_array(g)) jw_close(w);
+    return true;
+}
+
+/* ---- stream -------------------------------------------------------------------------------- */
+
+static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c,
+                         const struct choice_part *part, size_t from, size_t to, int64_t token_from,
+                         int64_t token_to)
+{
+    struct gen_event e;
+    (void)part;
+    srv_gen_begin_event(&e, NULL);
+    open_object(&e.w, c);
+    srv_gen_write_text(&e.w, "content", c, from, to);
+    jw_bool(&e.w, "stop", false);
+    write_counts(g, &e.w, p, c, token_from, token_to);
+    if (g->params.timings_per_token) srv_gen_write_timings(g, &e.w);
+    srv_gen_close_event(g, &e);
+}
+
+static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
+{
+    struct gen_event e;
+    srv_gen_begin_event(&e, NULL);
+    open_object(&e.w, c);
+    jw_text(&e.w, "content", "");
+    write_end(g, &e.w, p, c, c->n_tokens);
+    srv_gen_send_event(g, &e);
+}
+
+static void stream_progress(struct srv_gen *g, const struct gen_progress *progress)
+{
+    struct gen_event e;
+    srv_gen_begin_event(&e, NULL);
+    jw_open(&e.w, NULL, '{');
+    jw_text(&e.w, "content", "");
+    jw_bool(&e.w, "stop", false);
+    srv_gen_write_progress(&e.w, progress);
+    srv_gen_close_event(g, &e);
+}
+
+/* The last event of a choice ends it; nothing follows. */
+static void stream_end(struct srv_gen *g)
+{
+    (void)g;
+}
+
+const struct srv_gen_dialect srv_write_native = {
+    .stream_delta = stream_delta,
+    .stream_finish = stream_finish,
+    .stream_progress = stream_progress,
+    .stream_end = stream_end,
+    .stream_error = srv_gen_error_chunk,
+    .head = head,
+    .choice = whole_choice,
+    .tail = tail,
+};
