@@ -154,6 +154,14 @@ struct kern_softmax {
     float sum; /* of the exponentials */
 };
 
+/* A convolution over the last `taps` tokens, each channel for itself. */
+struct kern_conv {
+    const float *w; /* [taps][ld], the oldest token's first */
+    size_t ld;
+    const float *bias; /* NULL: 0 */
+    int taps;
+};
+
 struct kern {
     const char *name;
 
@@ -221,6 +229,14 @@ struct kern {
 
     /* y[i] += x[i] */
     void (*add)(float *y, const float *x, int n);
+
+    /*
+     * One token of a short convolution between two gates, channel by channel: now[i] = b[i] * u[i],
+     * o[i] = c[i] * (bias[i] + the sum over the tokens of their inputs times w), the oldest first.
+     * before [taps - 1]: inputs of the tokens before this one. The same bits at every level.
+     */
+    void (*conv_token)(const struct kern_conv *conv, const float *b, const float *c, const float *u,
+                       const float *const *before, float *now, float *o, int n);
 
     /*
      * s[0..n) (n a multiple of 32): keys outside [lo, hi) become exactly 0 from any value, the

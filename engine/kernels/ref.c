@@ -476,6 +476,19 @@ static void add(float *y, const float *x, int n)
         y[i] += x[i];
 }
 
+static void conv_token(const struct kern_conv *conv, const float *b, const float *c, const float *u,
+                       const float *const *before, float *now, float *o, int n)
+{
+    const float *w = conv->w + (size_t)(conv->taps - 1) * conv->ld;
+    for (int i = 0; i < n; i++) {
+        float sum = conv->bias ? conv->bias[i] : 0.0f;
+        now[i] = b[i] * u[i];
+        for (int j = 0; j < conv->taps - 1; j++)
+            sum = fmaf(conv->w[(size_t)j * conv->ld + (size_t)i], before[j][i], sum);
+        o[i] = c[i] * fmaf(w[i], now[i], sum);
+    }
+}
+
 static void scale(float *y, float a, int n)
 {
     for (int i = 0; i < n; i++)
@@ -744,6 +757,7 @@ const struct kern kern_ref = {
     .glu = {silu_mul, gelu_tanh_mul, gelu_mul},
     .softcap = softcap,
     .add = add,
+    .conv_token = conv_token,
     .softmax_keys = softmax_keys,
     .softmax_pack = {softmax_pack_f32, softmax_pack_bf16, NULL},
     .merge_softmax = merge_softmax,

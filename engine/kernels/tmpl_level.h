@@ -70,6 +70,7 @@ DEFINE_INT_MATMUL(matmul_i8_i4, INT_CASE_I4)
         .glu = {silu_mul, gelu_tanh_mul, gelu_mul},                                                \
         .softcap = softcap,                                                                        \
         .add = add,                                                                                \
+        .conv_token = conv_token,                                                                  \
         .softmax_keys = softmax_keys,                                                              \
         .softmax_pack = {softmax_pack_f32, softmax_pack_bf16, NULL},                               \
         .merge_softmax = merge_softmax,                                                            \

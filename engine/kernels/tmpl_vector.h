@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Operations on one vector of floats, written once over the operations of a simd_*.h:
- * norms, RoPE, activations, softmax, argmax, log-sum-exp.
+ * norms, RoPE, activations, short convolution, softmax, argmax, log-sum-exp.
  *
  * Sums run in partial sums by index modulo some lanes, added by halves at the end: the order is a
  * function of n alone, and in softmax_keys not even of n, so zeros at the end change nothing.
@@ -204,6 +204,23 @@ static void add(float *y, const float *x, int n)
         vf_store(y + i, vf_add(vf_load(y + i), vf_load(x + i)));
     if (i < n)
         vf_store_part(y + i, n - i, vf_add(vf_load_part(y + i, n - i), vf_load_part(x + i, n - i)));
+}
+
+static void conv_token(const struct kern_conv *conv, const float *b, const float *c, const float *u,
+                       const float *const *before, float *now, float *o, int n)
+{
+    const float *w = conv->w + (size_t)(conv->taps - 1) * conv->ld;
+    for (int i = 0; i < n; i += VN) {
+        int m = elements_at(i, n);
+        vf z = vf_mul(vf_load_part(b + i, m), vf_load_part(u + i, m));
+        vf sum = conv->bias ? vf_load_part(conv->bias + i, m) : vf_set1(0.0f);
+        for (int j = 0; j < conv->taps - 1; j++)
+            sum = vf_fma(vf_load_part(conv->w + (size_t)j * conv->ld + i, m),
+                         vf_load_part(before[j] + i, m), sum);
+        sum = vf_fma(vf_load_part(w + i, m), z, sum);
+        vf_store_part(now + i, m, z);
+        vf_store_part(o + i, m, vf_mul(vf_load_part(c + i, m), sum));
+    }
 }
 
 static void scale(float *y, float a, int n)

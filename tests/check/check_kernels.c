@@ -728,6 +728,33 @@ static void vectors_destroy(struct vectors *v, const char *what, double rel, dou
     edge_free(v->y, bytes);
 }
 
+/* The same bits at every level. */
+static void check_conv(int n, int taps, bool bias)
+{
+    struct vectors v = vectors_create(n), w = vectors_create(n * taps), now = vectors_create(n);
+    struct kern_conv conv = {w.x, (size_t)n, bias ? now.y : NULL, taps};
+    const float *before[4];
+    for (int j = 0; j < taps - 1; j++)
+        before[j] = w.y + j * n;
+    ref->conv_token(&conv, v.x, now.x, v.y, before, now.want, v.want, n);
+    cand->conv_token(&conv, v.x, now.x, v.y, before, now.o, v.o, n);
+    for (int i = 0; i < n; i++) {
+        double z = (double)v.x[i] * (double)v.y[i], sum = bias ? (double)now.y[i] : 0;
+        double size = fabs(sum), c = (double)now.x[i];
+        for (int j = 0; j < taps; j++) {
+            double term = (double)w.x[j * n + i] * (j < taps - 1 ? (double)before[j][i] : z);
+            sum += term;
+            size += fabs(term);
+        }
+        check(fabs((double)v.want[i] - c * sum) <= 1e-6 * fabs(c) * size, "conv_token",
+              "%d taps, element %d of %d: %.9g", taps, i, n, (double)v.want[i]);
+        check(fabs((double)now.want[i] - z) <= 1e-7 * fabs(z), "conv_token", "input %d", i);
+    }
+    vectors_destroy(&v, "conv_token", 0, 0);
+    vectors_destroy(&now, "conv_token", 0, 0);
+    vectors_destroy(&w, "conv_token", 0, 0);
+}
+
 static void check_elementwise(int n)
 {
     struct vectors v = vectors_create(n);
@@ -787,6 +814,9 @@ static void check_elementwise(int n)
     ref->scale(v.want, 0.3f, n);
     cand->scale(v.o, 0.3f, n);
     vectors_destroy(&v, "scale", 0, 0);
+
+    for (int taps = 1; taps <= 4; taps++)
+        check_conv(n, taps, taps % 2 == 0);
 }
 
 static void check_rope(int d)
