@@ -344,10 +344,10 @@ int attn_n_merge_items(const struct attn *a)
     return a->n_merges;
 }
 
-/* An encoder's pages hold one layer, which the next one overwrites. */
+/* Where a layer is in the pages. An encoder's hold one, which the next one overwrites. */
 static int kv_layer(const struct attn *a, int layer)
 {
-    return a->p.layout->n_layers == 1 ? 0 : layer;
+    return a->p.model->layers[layer].place;
 }
 
 struct gemm_blocks attn_reads(const struct attn *a, int layer)

@@ -32,8 +32,8 @@ static int init_seqs(struct batch *b)
     b->slots = calloc((size_t)n, sizeof(*b->slots));
     if (!b->slots) return -1;
     for (int i = 0; i < n; i++)
-        if (seq_init(&b->slots[i], (int)kv_pages_of(b->p.ctx), b->p.model.vocab,
-                     b->p.model.d_model))
+        if (seq_init(&b->slots[i], (int)kv_pages_of(b->p.ctx), b->p.model.vocab, b->p.model.d_model,
+                     b->p.states.n_floats))
             return -1;
     return 0;
 }
@@ -225,6 +225,7 @@ static void add_segment(struct batch *b, struct seq *s, int n_tokens, enum fwd_w
         .n_tokens = n_tokens,
         .pos0 = s->n_done,
         .pages = s->data,
+        .state = s->state,
         .want = want,
         .pool = s->job->p.want_pooled ? s->pool : NULL,
         .n_unpooled = s->job->p.n_unpooled,

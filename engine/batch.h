@@ -29,6 +29,7 @@
 #include "engine/prefix.h"
 #include "engine/self_draft.h"
 #include "engine/sequence.h"
+#include "engine/state.h"
 
 struct eng_job;
 struct kern;
@@ -48,6 +49,7 @@ struct batch_params {
     struct pool *pool; /* draws the tokens of a step on all its threads; NULL: on this one */
     struct kv_pages *pages;
     size_t page_bytes;
+    struct state_layout states;
     uint64_t hash_seed;
     int n_parallel;
     int chunk_tokens;

@@ -113,6 +113,7 @@ static bool run_twin(struct round *r)
                                          .n_tokens = 1,
                                          .pos0 = p->s->n_done + p->n,
                                          .pages = p->s->data,
+                                         .state = p->s->state,
                                          .want = FWD_WANT_LAST};
     }
     struct fwd_step step = {segs, n, r->stop};

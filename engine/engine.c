@@ -39,6 +39,7 @@
 #include "engine/read_speed.h"
 #include "engine/scheduler.h"
 #include "engine/selftest.h"
+#include "engine/state.h"
 #include "engine/turns.h"
 
 enum {
@@ -79,6 +80,7 @@ struct eng {
     struct pool *pool;
     struct eng_model *model;
     struct kv_layout layout;
+    struct state_layout states;
     struct mem_plan plan;
     struct kv_pages *pages;
     struct fwd *fwd;
@@ -355,9 +357,11 @@ static int plan_memory(struct eng *e, char *err, size_t errlen)
     int rc = choose_kv(e, &fmt, err, errlen);
     if (rc) return rc;
     settle_steps(e);
-    kv_layout_init(&e->layout, hp->encoder ? 1 : hp->n_layers, hp->n_kv_heads, hp->d_head, fmt);
+    kv_layout_init(&e->layout, hp->n_kv_layers, hp->n_kv_heads, hp->d_head, fmt);
+    state_layout_init(&e->states, hp);
     struct mem_params params = {
         .fwd = forward_params(e),
+        .states = e->states,
         .n_threads = e->p.n_threads,
         .n_parallel = e->p.n_parallel,
         .ctx_tokens = e->p.ctx_tokens,
@@ -546,6 +550,7 @@ static int start_scheduler(struct eng *e, char *err, size_t errlen)
                   .pool = e->pool,
                   .pages = e->pages,
                   .page_bytes = e->layout.page_bytes,
+                  .states = e->states,
                   .hash_seed = seed,
                   .n_parallel = e->p.n_parallel,
                   .chunk_tokens = e->p.chunk_tokens,
@@ -554,7 +559,7 @@ static int start_scheduler(struct eng *e, char *err, size_t errlen)
         .max_choices = e->p.n_batch_choices,
         .max_queued_jobs = e->p.max_queued_jobs,
         .max_queued_tokens = e->p.max_queued_tokens,
-        .no_prefix_cache = e->p.no_prefix_cache,
+        .no_prefix_cache = e->p.no_prefix_cache || e->states.n_layers > 0,
         .reads_only = !e->model->has_head,
         .pools_last = e->model->heads.pooling == ENG_POOL_LAST,
         .pads = hp->task == ENG_TASK_LABELS && hp->pad_id >= 0,

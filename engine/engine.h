@@ -152,6 +152,7 @@ int eng_read_speed(struct eng *e, double *ret_bytes_per_s, char *err, size_t err
 struct eng_memory {
     int64_t weights_bytes;
     int64_t kv_bytes;
+    int64_t state_bytes;   /* of recurrent layers, one state per running sequence */
     int64_t scratch_bytes; /* activations, attention, packing */
     int64_t logits_bytes;
     int64_t limit_bytes;    /* the limit */
@@ -218,6 +219,7 @@ struct eng_inspect_config {
     double rope_theta, rope_factor;
     double local_rope_theta; /* of layers with a window, if they have a RoPE of their own; else 0 */
     int n_layers_without_rope;
+    int n_convolutions;                   /* layers that are short convolutions */
     int n_windowed_layers, window_tokens; /* layers with a sliding window; the last one's size */
     const int32_t *eos_ids;               /* [n_eos_ids] */
     int n_eos_ids;

@@ -31,6 +31,7 @@
 #include "engine/model/model.h"
 #include "engine/pool.h"
 #include "engine/scratch.h"
+#include "engine/state.h"
 
 enum {
     PRIVATE_ROWS = 4, /* up to this many rows are packed by each thread for itself */
@@ -50,6 +51,7 @@ enum op_kind {
     OP_STORE,
     OP_ATTEND,
     OP_MERGE,
+    OP_CONV,
     OP_GATHER,
     OP_POOL,
     OP_HEAD,
@@ -109,8 +111,8 @@ struct fwd {
     float *kept;      /* [max_rows][d_model]: the same for kept rows, in the last layer */
     float *branch;    /* [max_rows][d_model]: a branch's output before its norm, or its input after
                     * a LayerNorm */
-    float *qkv;       /* [max_rows][(n_heads + 2 n_kv_heads) d_head] */
-    float *heads;     /* [max_rows][n_heads d_head]: attention's output */
+    float *qkv;       /* [max_rows][(n_heads + 2 n_kv_heads) d_head], or a convolution's input */
+    float *heads;     /* [max_rows][n_heads d_head]: attention's output, or a convolution's */
     float *logits;    /* [max_logit_rows][vocab] */
     float *pooled[2]; /* [max_segs][ld_pooled]: inputs and outputs of the heads, in turn */
     const float *result; /* the one with the last outputs */
@@ -121,6 +123,7 @@ struct fwd {
     struct packed packed; /* [max_rows][d_model, or attention's output if that is longer] */
     struct packed ffn;    /* [max_rows][d_ff]: act(gate) * up */
     struct attn *attn;
+    struct state_layout states;
     struct thread_state *threads; /* [n_threads] */
     struct op *ops;               /* [n_ops] */
     struct pool_phase *phases;    /* [n_ops] */
@@ -357,6 +360,25 @@ static void merge_item(void *arg, int item, int thread)
 {
     const struct op *op = arg;
     attn_merge_item(op->f->attn, op->layer, item, thread);
+}
+
+static int ceil_div(int a, int b)
+{
+    return (a + b - 1) / b;
+}
+
+/* Some channels of a convolution over one segment. */
+static void conv_item(void *arg, int item, int thread)
+{
+    const struct op *op = arg;
+    const struct fwd *f = op->f;
+    int n_parts = ceil_div(f->states.n_channels, STATE_CHANNELS), seg = item / n_parts;
+    int first = item % n_parts * STATE_CHANNELS, n = f->states.n_channels - first;
+    size_t row = (size_t)f->seg_row[seg];
+    (void)thread;
+    state_convolve(&f->states, f->p.model, op->layer, &f->in->segs[seg], f->qkv + row * f->ld_qkv,
+                   f->ld_qkv, f->heads + row * f->ld_heads, f->ld_heads, first,
+                   n < STATE_CHANNELS ? n : STATE_CHANNELS);
 }
 
 static void gather_item(void *arg, int item, int thread)
@@ -670,6 +692,19 @@ static void add_heads(struct fwd *f)
     f->result = f->pooled[at];
 }
 
+static void add_mixer(struct fwd *f, int layer)
+{
+    const struct eng_hparams *hp = &f->p.model->hp;
+    if (hp->layer_mixer[layer] == ENG_CONV) {
+        add_layer_op(f, OP_CONV, layer, conv_item);
+        return;
+    }
+    if (hp->qk_norm == ENG_QK_NORM_ROW) add_layer_op(f, OP_QK_NORM, layer, qk_norm_item);
+    add_layer_op(f, OP_STORE, layer, store_item);
+    add_layer_op(f, OP_ATTEND, layer, attend_item);
+    add_layer_op(f, OP_MERGE, layer, merge_item);
+}
+
 /* The transformer. */
 static void build_program(struct fwd *f)
 {
@@ -689,10 +724,7 @@ static void build_program(struct fwd *f)
         add_product(f, OP_PRODUCT, ROWS_ALL,
                     branch_input(f, ROWS_ALL, f->x, l->attn_norm, l->attn_norm_bias), &l->qkv,
                     into(f->qkv, f->ld_qkv));
-        if (m->hp.qk_norm == ENG_QK_NORM_ROW) add_layer_op(f, OP_QK_NORM, i, qk_norm_item);
-        add_layer_op(f, OP_STORE, i, store_item);
-        add_layer_op(f, OP_ATTEND, i, attend_item);
-        add_layer_op(f, OP_MERGE, i, merge_item);
+        add_mixer(f, i);
         if (last) add_op(f, OP_GATHER, ROWS_KEPT, gather_item);
         add_branch(f, rows, plain(f->heads, f->ld_heads, map), &l->o, post ? NULL : l->attn_post,
                    x);
@@ -713,11 +745,6 @@ static void build_program(struct fwd *f)
 }
 
 /* ---- a step -------------------------------------------------------------------------------- */
-
-static int ceil_div(int a, int b)
-{
-    return (a + b - 1) / b;
-}
 
 static int count_pack_items(const struct op *op)
 {
@@ -741,6 +768,7 @@ static int count_items(const struct op *op)
     case OP_STORE: return attn_n_store_items(f->attn);
     case OP_ATTEND: return attn_n_items(f->attn);
     case OP_MERGE: return attn_n_merge_items(f->attn);
+    case OP_CONV: return f->in->n_segs * ceil_div(f->states.n_channels, STATE_CHANNELS);
     case OP_GATHER: return n_rows > 0;
     case OP_POOL: return f->pools ? f->in->n_segs : 0;
     case OP_REFINE: return n_rows;
@@ -762,6 +790,7 @@ static void take_segment(struct fwd *f, int i)
     int *n = f->n_rows;
     assert(n[ROWS_ALL] + seg->n_tokens <= f->p.max_rows);
     assert(seg->pos0 + seg->n_tokens <= f->p.ctx);
+    assert(seg->state || f->states.n_layers == 0);
     f->seg_row[i] = n[ROWS_ALL];
     f->seg_kept[i] = n[ROWS_KEPT];
     int pos = (int)seg->pos0;
@@ -845,6 +874,11 @@ static size_t columns(const struct eng_mat *m)
     return (size_t)m->n_panels * KERN_PANEL;
 }
 
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
 static struct packed take_packed(struct scratch *s, size_t rows, size_t longest)
 {
     return (struct packed){
@@ -873,8 +907,11 @@ static void take_activations(struct fwd *f, struct scratch *s)
     const struct eng_layer *l = &m->layers[0];
     size_t rows = (size_t)f->p.max_rows;
     f->ld_x = columns(&l->o);
-    f->ld_qkv = columns(&l->qkv);
-    f->ld_heads = (size_t)l->o.k_pad;
+    f->ld_qkv = f->ld_heads = 0;
+    for (int i = 0; i < m->hp.n_layers; i++) {
+        f->ld_qkv = larger(f->ld_qkv, columns(&m->layers[i].qkv));
+        f->ld_heads = larger(f->ld_heads, (size_t)m->layers[i].o.k_pad);
+    }
     f->x = scratch_take(s, rows * f->ld_x, sizeof(float));
     f->kept = scratch_take(s, rows * f->ld_x, sizeof(float));
     f->branch =
@@ -921,13 +958,13 @@ static void take_lists(struct fwd *f, struct scratch *s)
 /* Everything but the logits. */
 static void take_scratch(struct fwd *f, struct scratch *s)
 {
-    const struct eng_layer *l = &f->p.model->layers[0];
-    size_t longest = (size_t)(l->qkv.k_pad > l->o.k_pad ? l->qkv.k_pad : l->o.k_pad);
+    size_t longest = (size_t)f->p.model->layers[0].qkv.k_pad;
     for (int i = 0; i < f->p.model->heads.n_ops; i++)
-        if ((size_t)f->p.model->heads.ops[i].mat.k_pad > longest)
-            longest = (size_t)f->p.model->heads.ops[i].mat.k_pad;
+        longest = larger(longest, (size_t)f->p.model->heads.ops[i].mat.k_pad);
+    state_layout_init(&f->states, &f->p.model->hp);
     take_lists(f, s);
     take_activations(f, s);
+    longest = larger(longest, f->ld_heads);
     f->packed = take_packed(s, (size_t)f->p.max_rows, longest);
     f->threads = scratch_take(s, (size_t)f->n_threads, sizeof(*f->threads));
     for (int i = 0; i < f->n_threads; i++)

@@ -36,8 +36,9 @@ int64_t mem_limit_bytes(const char *root)
 int64_t mem_plan_bytes(const struct eng_memory *m)
 {
     int64_t sum = m->weights_bytes;
-    const int64_t parts[] = {m->kv_bytes,      m->scratch_bytes, m->logits_bytes,  m->answer_bytes,
-                             m->request_bytes, m->other_bytes,   m->reserved_bytes};
+    const int64_t parts[] = {m->kv_bytes,     m->state_bytes,   m->scratch_bytes,
+                             m->logits_bytes, m->answer_bytes,  m->request_bytes,
+                             m->other_bytes,  m->reserved_bytes};
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
         if (__builtin_add_overflow(sum, parts[i], &sum)) return INT64_MAX;
     return sum;
@@ -59,6 +60,9 @@ static bool plan_at(const struct mem_params *p, int64_t ctx, int64_t n_pages, st
         .limit_bytes = p->limit_bytes,
         .reserved_bytes = p->reserved_bytes,
     };
+    if (__builtin_mul_overflow((int64_t)(p->states.n_floats * sizeof(float)), p->n_parallel,
+                               &m->state_bytes))
+        return false;
     fwd_plan(&fwd, p->n_threads, &m->scratch_bytes, &m->logits_bytes);
     if (n_pages > INT32_MAX ||
         __builtin_mul_overflow((int64_t)fwd.layout->page_bytes, n_pages, &m->kv_bytes))
@@ -121,17 +125,18 @@ static int refuse(const struct mem_params *p, const struct mem_plan *plan, char 
 {
     const struct eng_memory *m = &plan->memory;
     int64_t sum = mem_plan_bytes(m);
-    char reserved[48] = "";
+    char reserved[48] = "", states[48] = "";
+    if (m->state_bytes) snprintf(states, sizeof(states), " + states %lld MiB", mib(m->state_bytes));
     if (m->reserved_bytes)
         snprintf(reserved, sizeof(reserved), " + reserved %lld MiB", mib(m->reserved_bytes));
     bool kv_is_all = sum - m->kv_bytes < p->limit_bytes;
     bool weights_are = sum - m->weights_bytes < p->limit_bytes;
     snprintf(
         err, errlen,
-        "memory: weights %lld MiB + KV cache %lld MiB (%d pages of %d tokens) + scratch %lld MiB "
+        "memory: weights %lld MiB + KV cache %lld MiB (%d pages of %d tokens)%s + scratch %lld MiB "
         "+ logits %lld MiB + answers %lld MiB + requests %lld MiB + program %lld MiB%s = %lld MiB, "
         "but the limit is %lld MiB; %s",
-        mib(m->weights_bytes), mib(m->kv_bytes), plan->n_pages, KV_PAGE_TOKENS,
+        mib(m->weights_bytes), mib(m->kv_bytes), plan->n_pages, KV_PAGE_TOKENS, states,
         mib(m->scratch_bytes), mib(m->logits_bytes), mib(m->answer_bytes), mib(m->request_bytes),
         mib(m->other_bytes), reserved, mib(sum), mib(p->limit_bytes),
         kv_is_all     ? "lower --ctx-size, or give more with --memory"

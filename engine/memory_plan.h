@@ -4,8 +4,8 @@
  * is allocated.
  *
  * With overcommit allocations rarely fail, so sums are compared instead: weights (with RoPE
- * tables), KV cache, scratch, logits, the caller's answers and requests, and an allowance for the
- * program itself.
+ * tables), KV cache, states, scratch, logits, the caller's answers and requests, and an allowance
+ * for the program itself.
  */
 #ifndef HEARTH_ENGINE_MEMORY_PLAN_H
 #define HEARTH_ENGINE_MEMORY_PLAN_H
@@ -15,6 +15,7 @@
 
 #include "engine/engine.h"
 #include "engine/forward.h"
+#include "engine/state.h"
 
 /* For code, libraries, stacks and small data. */
 #define MEM_ALLOWANCE_BYTES ((int64_t)12 << 20)
@@ -28,6 +29,7 @@ int64_t mem_limit_bytes(const char *root);
 
 struct mem_params {
     struct fwd_params fwd; /* ctx and pool are not used */
+    struct state_layout states;
     int n_threads;
     int n_parallel;
     int64_t ctx_tokens;      /* 0: the most that the model and the memory allow */

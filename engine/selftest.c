@@ -13,6 +13,7 @@
 #include "engine/kv.h"
 #include "engine/model/model.h"
 #include "engine/model/numerics.h"
+#include "engine/state.h"
 
 enum { ROWS = 3, K = 96, SCRATCH_BYTES = 64 << 10 };
 
@@ -77,10 +78,13 @@ static int check_token(const struct eng_model *model, struct fwd *fwd, struct kv
     int32_t page = kv_page_get(pages);
     assert(page >= 0); /* nothing else runs yet */
     uint8_t *data = kv_page_data(pages, page);
-    float *pool = calloc((size_t)model->hp.d_model, sizeof(*pool));
+    struct state_layout states;
+    state_layout_init(&states, &model->hp);
+    float *pool = calloc((size_t)model->hp.d_model + states.n_floats, sizeof(*pool));
     struct fwd_segment seg = {.tokens = &token,
                               .n_tokens = 1,
                               .pages = &data,
+                              .state = pool ? pool + model->hp.d_model : NULL,
                               .want = model->has_head ? FWD_WANT_LAST : FWD_WANT_NONE,
                               .pool = pool,
                               .ends = true};

@@ -13,7 +13,7 @@ static size_t mask_words(int32_t vocab)
     return ((size_t)vocab + 63) / 64;
 }
 
-int seq_init(struct seq *s, int max_pages, int32_t vocab, int d_model)
+int seq_init(struct seq *s, int max_pages, int32_t vocab, int d_model, size_t n_state_floats)
 {
     size_t n = (size_t)max_pages;
     *s = (struct seq){.job = NULL};
@@ -23,8 +23,11 @@ int seq_init(struct seq *s, int max_pages, int32_t vocab, int d_model)
     s->ids = calloc(n * KV_PAGE_TOKENS + 1, sizeof(*s->ids));
     s->pool = calloc((size_t)d_model, sizeof(*s->pool));
     s->mask = calloc(mask_words(vocab), sizeof(*s->mask));
+    s->n_state_floats = n_state_floats;
+    if (n_state_floats > 0) s->state = calloc(n_state_floats, sizeof(*s->state));
     int rc = sample_history_init(&s->history, vocab);
-    bool all = s->pages && s->nodes && s->data && s->ids && s->pool && s->mask;
+    bool all = s->pages && s->nodes && s->data && s->ids && s->pool && s->mask &&
+               (s->state || n_state_floats == 0);
     return rc == 0 && all ? 0 : -1;
 }
 
@@ -35,6 +38,7 @@ void seq_finish(struct seq *s)
     free(s->data);
     free(s->ids);
     free(s->pool);
+    free(s->state);
     free(s->mask);
     sample_history_finish(&s->history);
     *s = (struct seq){0};
@@ -121,12 +125,13 @@ static void add_page(struct seq *s, int32_t node, int32_t page, const struct kv_
 
 /*
  * Returns true if the sequence is at a page boundary with all before it published, may read the
- * cache, and has another whole page of prompt with a token left over to compute.
+ * cache, and has another whole page of prompt with a token left over to compute. Never with a
+ * state: pages alone do not bring it along.
  */
 static bool wants_cached_page(const struct seq *s)
 {
     int64_t boundary = (int64_t)s->n_published * KV_PAGE_TOKENS;
-    return s->n_done == boundary && boundary + KV_PAGE_TOKENS < s->job->p.n_prompt &&
+    return s->n_done == boundary && boundary + KV_PAGE_TOKENS < s->job->p.n_prompt && !s->state &&
            job_reads_cache(s->job);
 }
 
@@ -233,6 +238,7 @@ bool seq_fork(struct seq *s, const struct seq *from, struct prefix *cache,
         if (!seq_reserve(s, (int64_t)(i + 1) * KV_PAGE_TOKENS, cache, pages)) return false;
         memcpy(s->data[i], from->data[i], page_bytes);
     }
+    if (s->state) memcpy(s->state, from->state, s->n_state_floats * sizeof(*s->state));
     return true;
 }
 

@@ -50,6 +50,8 @@ struct seq {
     int32_t untaken;               /* the id that the guide takes before that mask; -1: none */
     uint64_t *mask;                /* [(vocab + 63) / 64] allowed ids, for ENG_GUIDE_MASK */
     float *pool;                   /* [d_model]: of fwd_segment */
+    float *state;                  /* [n_state_floats], or NULL: see state.h */
+    size_t n_state_floats;
     /* Of the step being built or evaluated. */
     bool computing;               /* has prompt rows in it */
     bool broken;                  /* a page could not be allocated: ends before the next step */
@@ -59,11 +61,14 @@ struct seq {
     int segment;                  /* its number in the step */
 };
 
-/* Buffers for max_pages pages. 0, or -1 if out of memory; call seq_finish in either case. */
-int seq_init(struct seq *s, int max_pages, int32_t vocab, int d_model);
+/*
+ * Buffers for max_pages pages, and a state of so many floats. 0, or -1 if out of memory; call
+ * seq_finish in either case.
+ */
+int seq_init(struct seq *s, int max_pages, int32_t vocab, int d_model, size_t n_state_floats);
 void seq_finish(struct seq *s);
 
-/* Bytes that seq_init takes, for the memory plan. */
+/* Bytes that seq_init takes besides the state, for the memory plan. */
 int64_t seq_bytes(int max_pages, int32_t vocab, int d_model);
 
 /* Starts a choice of a job in a free slot. */
@@ -101,7 +106,8 @@ int seq_push(struct seq *s, int32_t id);
 
 /*
  * Makes s a copy of its sibling `from`, whose prompt has just been computed: full pages are shared,
- * the last partial one is copied. Returns false if no page is available (an internal error).
+ * the last partial one and the state are copied. Returns false if no page is available (an internal
+ * error).
  */
 bool seq_fork(struct seq *s, const struct seq *from, struct prefix *cache,
               const struct kv_pages *pages, size_t page_bytes);

@@ -295,8 +295,8 @@ int srv_model_plan(struct eng_memory *ret, const struct srv_model_params *params
 
 int64_t srv_plan_bytes(const struct eng_memory *m)
 {
-    return m->weights_bytes + m->kv_bytes + m->scratch_bytes + m->logits_bytes + m->answer_bytes +
-           m->request_bytes + m->other_bytes;
+    return m->weights_bytes + m->kv_bytes + m->state_bytes + m->scratch_bytes + m->logits_bytes +
+           m->answer_bytes + m->request_bytes + m->other_bytes;
 }
 
 int srv_model_try_text(const struct srv_model *m, char *err, size_t errlen)

@@ -624,6 +624,65 @@ static void read_hybrid(const struct object *o, struct eng_hparams *hp)
         hp->layer_rope[i] = position && strcmp(position, "rope") == 0;
 }
 
+/* ---- short convolutions -------------------------------------------------------------------- */
+
+/* full_attn_idxs, which lists layers; absent: all. */
+static bool is_listed(const struct object *o, const json_t *list, int layer)
+{
+    bool found = !list;
+    if (list && !json_is_array(list)) wrong(o, "full_attn_idxs", "must be a list of layers");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *n = json_array_get(list, i);
+        if (!json_is_integer(n)) wrong(o, "full_attn_idxs", "must hold integers");
+        found = found || (json_is_integer(n) && json_integer_value(n) == layer);
+    }
+    return found;
+}
+
+static void read_mixers(const struct object *o, struct eng_hparams *hp)
+{
+    const json_t *list = find(o, "layer_types"), *full = find(o, "full_attn_idxs");
+    hp->n_taps = (int)read_int(o, "conv_L_cache", 1, ENG_MAX_TAPS, 3);
+    hp->conv_bias = read_bool(o, "conv_bias", false);
+    if (list && !is_list_of_layers(o, list, hp)) return;
+    for (int i = 0; i < hp->n_layers; i++) {
+        const char *type = json_string_value(json_array_get(list, (size_t)i));
+        if (!list) type = is_listed(o, full, i) ? "full_attention" : "conv";
+        bool conv = type && strcmp(type, "conv") == 0;
+        hp->layer_mixer[i] = conv ? ENG_CONV : ENG_ATTENTION;
+        hp->n_kv_layers -= conv;
+        if (conv || (type && strcmp(type, "full_attention") == 0)) continue;
+        eng_report_problem(o->report, ENG_EUNSUPPORTED,
+                           "%s: layer_types[%d] is %.100s; supported: full_attention, conv",
+                           o->where, i, type ? type : "not a string");
+        return;
+    }
+    if (hp->n_kv_layers == 0)
+        eng_report_problem(o->report, ENG_EUNSUPPORTED,
+                           "%s: none of the layers is full_attention: this is not supported",
+                           o->where);
+}
+
+/* Two thirds of the size that is given, times a factor, up to a multiple. */
+static void adjust_ffn(const struct object *o, struct eng_hparams *hp)
+{
+    static const char factor_key[] = "block_ffn_dim_multiplier";
+    bool adjust = read_bool(o, "block_auto_adjust_ff_dim", true);
+    double factor = read_real(o, factor_key, 1e-3, 1e3, 1);
+    int multiple = (int)read_int(o, "block_multiple_of", 1, MAX_SIZE, 256);
+    if (!adjust) return;
+    double size = floor(2.0 * hp->d_ff / 3);
+    if (!json_is_null(json_object_get(o->json, factor_key)))
+        size = ceil(floor(factor * size) / multiple) * multiple;
+    if (size < 1 || size > MAX_SIZE)
+        eng_report_problem(o->report, ENG_EINVAL,
+                           "%s: intermediate_size, adjusted by %s and block_multiple_of, must be "
+                           "within 1..%d, it is %.0f",
+                           o->where, factor_key, MAX_SIZE, size);
+    else
+        hp->d_ff = (int)size;
+}
+
 /* ---- token ids ----------------------------------------------------------------------------- */
 
 static void add_eos(const struct object *o, const json_t *id, struct eng_hparams *hp)
@@ -764,7 +823,7 @@ static void read_all(const struct object *config, const struct object *generatio
     struct object text = *config;
     const struct eng_family *f = hp->family = read_family(config, hp);
     if (!f) return;
-    text.renames = f->encoder ? f->encoder->renames : NULL;
+    text.renames = f->encoder ? f->encoder->renames : f->renames;
     if (!*hp->architecture)
         snprintf(hp->architecture, sizeof(hp->architecture), "%s", f->architecture);
     refuse_unsupported(config);
@@ -788,6 +847,11 @@ static void read_all(const struct object *config, const struct object *generatio
         hp->layer_rope[i] = true;
     if (f->nope_layers) read_nope(&text, hp);
     if (f->hybrid) read_hybrid(&text, hp);
+    hp->n_kv_layers = f->encoder ? 1 : hp->n_layers; /* those of an encoder take turns */
+    if (f->short_conv) {
+        read_mixers(&text, hp);
+        adjust_ffn(&text, hp);
+    }
     read_windows(&text, hp);
     if (f->encoder) read_encoder(&text, hp);
     if (hp->task == ENG_TASK_LABELS) read_labels(config, hp);

@@ -59,6 +59,14 @@ static const struct eng_names gemma3_names = {
     GEMMA_NORMS, QKV, QK_NORMS, .o = "self_attn.o_proj", GATE_UP, .down = "mlp.down_proj",
 };
 
+static const struct eng_names lfm2_names = {
+    .attn_norm = "operator_norm", QKV, .q_norm = "self_attn.q_layernorm",
+    .k_norm = "self_attn.k_layernorm", .o = "self_attn.out_proj",
+    .conv_in = "conv.in_proj", .conv = "conv.conv", .conv_out = "conv.out_proj",
+    .ffn_norm = "ffn_norm", .gate = "feed_forward.w1", .up = "feed_forward.w3",
+    .down = "feed_forward.w2", .final_norm = "embedding_norm",
+};
+
 /* The second is that of a model of hidden states, saved without what is around it. */
 static const char *const plain_prefix[] = {"model.", "", NULL};
 /* As published, and as the reference saves them today. */
@@ -201,6 +209,11 @@ static const struct eng_config_key gemma3_keys[] = {
     QUERY_SCALAR,
     {.name = "final_logit_softcapping", .at = AT(logit_softcap), .null_is_off = true},
     {.name = NULL},
+};
+
+static const char *const lfm2_renames[][2] = {
+    {"rms_norm_eps", "norm_eps"}, {"intermediate_size", "block_ff_dim"},
+    {"tie_word_embeddings", "tie_embedding"}, {NULL, NULL},
 };
 
 /* ---- the table ----------------------------------------------------------------------------- */
@@ -346,6 +359,15 @@ static const struct eng_family families[] = {
         .vocab_size = 290943, .hidden_size = 4096, .intermediate_size = 11008,
         .n_layers = 32, .n_heads = 32, .max_position_embeddings = 2048,
         .bos_id = 1, .eos_id = 2, .rope_theta = 10000.0, .eps = 1e-5,
+    },
+    {
+        .architecture = "Lfm2ForCausalLM", .model_type = "lfm2", .title = "LFM2",
+        .names = &lfm2_names, .prefixes = plain_prefix, .renames = lfm2_renames,
+        .qk_norm = ENG_QK_NORM_HEAD, .short_conv = true,
+        .vocab_size = 65536, .hidden_size = 2560, .intermediate_size = 12288,
+        .n_layers = 32, .n_heads = 32, .n_kv_heads = 8, .max_position_embeddings = 128000,
+        .bos_id = 1, .eos_id = 2, .rope_theta = 1000000.0, .eps = 1e-5,
+        .tie_word_embeddings = true,
     },
     {
         .architecture = "Gemma2ForCausalLM", .model_type = "gemma2", .title = "Gemma 2",

@@ -17,11 +17,13 @@
 
 /*
  * Names of a layer's tensors, after "PREFIXlayers.N." and without ".weight"; NULL: the family has
- * none. Either q, k, v or qkv, whose rows are all three; either gate, up or gate_up.
+ * none. Either q, k, v or qkv, whose rows are all three; either gate, up or gate_up. final_norm is
+ * not a layer's; NULL: "norm".
  */
 struct eng_names {
     const char *attn_norm, *q, *k, *v, *qkv, *q_norm, *k_norm, *o, *attn_post;
     const char *ffn_norm, *gate, *up, *gate_up, *down, *ffn_post;
+    const char *conv_in, *conv, *conv_out, *final_norm;
 };
 
 /* A real number that config.json may set; positive. */
@@ -75,6 +77,8 @@ struct eng_family {
     const char *const *other_parts;    /* NULL-terminated or NULL: prefixes of tensors of parts of a
                                       * checkpoint that are not served, as its vision tower */
     const struct eng_config_key *keys; /* its own numbers, up to a NULL name; or NULL */
+    const char *const (*renames)[2];   /* of a decoder: {the usual setting, its name here}, up to
+                                        * NULL; or NULL */
     const char *ffn_key;               /* of the feed-forward size; NULL: intermediate_size */
     const char *act_key;               /* NULL: hidden_act */
     const char *attn_bias_key;         /* setting for biases of q, k, v; NULL: none */
@@ -94,6 +98,7 @@ struct eng_family {
     bool nope_layers;   /* no_rope_layers */
     bool nope_full;     /* layers without the window have no RoPE, if any layer has the window */
     bool hybrid;        /* layers might be recurrent and experts mixed: refused unless neither */
+    bool short_conv;    /* some layers are convolutions, and the feed-forward size has a rule */
     enum eng_window_rule window_rule;
     /* the reference's defaults for settings that config.json leaves out */
     int window_period; /* if config.json lacks sliding_window_pattern too */

@@ -154,8 +154,10 @@ static bool read_vector(const struct eng_tensor *t, float *to, struct worker *w)
 static bool fill_vector(const struct plan_vec *pv, struct worker *w)
 {
     assert(pv->tensor->n_elements == pv->n);
-    float *to = (float *)*pv->vec;
-    if (!read_vector(pv->tensor, to, w)) return false;
+    float *to = (float *)*pv->vec, *whole = (float *)(void *)w->staging;
+    if (!read_vector(pv->tensor, pv->n_cols ? whole : to, w)) return false;
+    for (int i = 0; pv->n_cols && i < pv->n; i++)
+        to[i % pv->n_cols * (pv->n / pv->n_cols) + i / pv->n_cols] = whole[i];
     if (pv->add == 0 && pv->factor == 1) return true;
     for (int i = 0; i < pv->n; i++)
         to[i] = (to[i] + pv->add) * pv->factor;

@@ -39,7 +39,13 @@ struct eng_rope {
  */
 enum eng_qk_norm { ENG_QK_NORM_NONE, ENG_QK_NORM_HEAD, ENG_QK_NORM_AFTER_ROPE, ENG_QK_NORM_ROW };
 
-enum { ENG_MAX_EOS = 16, ENG_MAX_LAYERS = 512 };
+enum { ENG_MAX_EOS = 16, ENG_MAX_LAYERS = 512, ENG_MAX_TAPS = 8 };
+
+/*
+ * What mixes the tokens of a layer. CONV: out(C * conv(B * u)), where B, C and u are products of
+ * the token and conv sums over the last few tokens.
+ */
+enum eng_mixer { ENG_ATTENTION, ENG_CONV };
 
 /*
  * The task that the weights were saved for, as the architecture's name says: logits of tokens,
@@ -87,6 +93,10 @@ struct eng_hparams {
     bool labels_of_mean;   /* LABELS of an encoder: of the mean, not of the first token */
     bool label_bias;       /* the products before the last one have a bias, if the family asks */
     int32_t pad_id;        /* -1: none. LABELS of a decoder: not looked at at the end */
+    uint8_t layer_mixer[ENG_MAX_LAYERS];  /* enum eng_mixer */
+    int n_kv_layers;                      /* layers with keys and values in a page */
+    int n_taps;                           /* tokens of a convolution, the present one included */
+    bool conv_bias;                       /* of convolutions and the products around them */
     bool layer_rope[ENG_MAX_LAYERS];      /* the layer has RoPE */
     int32_t layer_window[ENG_MAX_LAYERS]; /* keys visible, the token itself included; 0: all;
                                            * on each side, without it, of an encoder */

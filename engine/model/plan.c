@@ -37,9 +37,9 @@ struct check {
     const char *prefix;                /* of the tensors' names */
 };
 
-/* The tensor of that name if its dtype and shape are right, else NULL; n_cols 0: a vector. */
-static const struct eng_tensor *need(const struct check *c, const char *name, int64_t n_rows,
-                                     int64_t n_cols, const char *fields)
+/* The tensor of that name if its dtype and shape are right, else NULL. */
+static const struct eng_tensor *need_shape(const struct check *c, const char *name,
+                                           const struct eng_tensor *shape, const char *fields)
 {
     struct eng_tensor *t = eng_weights_find(c->weights, name);
     if (!t) {
@@ -54,14 +54,24 @@ static const struct eng_tensor *need(const struct check *c, const char *name, in
                            t->shard->name, name, eng_dtype_name(t->dtype));
         return NULL;
     }
-    int rank = n_cols ? 2 : 1;
-    if (t->rank == rank && t->shape[0] == n_rows && (!n_cols || t->shape[1] == n_cols)) return t;
+    bool equal = t->rank == shape->rank;
+    for (int i = 0; equal && i < t->rank; i++)
+        equal = t->shape[i] == shape->shape[i];
+    if (equal) return t;
     char got[ENG_SHAPE_TEXT], want[ENG_SHAPE_TEXT];
     eng_tensor_shape(t, got);
-    eng_tensor_shape(&(struct eng_tensor){.rank = rank, .shape = {n_rows, n_cols}}, want);
+    eng_tensor_shape(shape, want);
     eng_report_problem(c->report, ENG_EINVAL, "%s: tensor %s is %s; config.json requires %s (%s)",
                        t->shard->name, name, got, want, fields);
     return NULL;
+}
+
+/* The same of [n_rows, n_cols]; n_cols 0: a vector. */
+static const struct eng_tensor *need(const struct check *c, const char *name, int64_t n_rows,
+                                     int64_t n_cols, const char *fields)
+{
+    struct eng_tensor shape = {.rank = n_cols ? 2 : 1, .shape = {n_rows, n_cols}};
+    return need_shape(c, name, &shape, fields);
 }
 
 /* Adds a matrix to the plan; its parts follow by add_part. */
@@ -215,6 +225,40 @@ static void plan_attention(const struct check *c, int i)
     add_norm_bias(c, &l->attn_post_bias, layer_name(name, c, i, names->attn_post), "hidden_size");
 }
 
+/* A convolution, kept with the channels of a token side by side. */
+static void add_conv(const struct check *c, struct eng_layer *l, const char *name)
+{
+    const struct eng_hparams *hp = &c->m->hp;
+    char full[NAME_BYTES + 8];
+    struct eng_tensor shape = {.rank = 3, .shape = {hp->d_model, 1, hp->n_taps}};
+    struct plan_vec *pv = &c->m->load->vecs[c->m->load->n_vecs++];
+    snprintf(full, sizeof(full), "%s.weight", name);
+    *pv = (struct plan_vec){
+        .vec = &l->conv, .n = hp->d_model * hp->n_taps, .n_cols = hp->n_taps, .factor = 1.0f};
+    pv->tensor = need_shape(c, full, &shape, "hidden_size, 1, conv_L_cache");
+    if (!hp->conv_bias) return;
+    pv = &c->m->load->vecs[c->m->load->n_vecs++];
+    snprintf(full, sizeof(full), "%s.bias", name);
+    *pv = (struct plan_vec){.vec = &l->conv_bias, .n = hp->d_model, .factor = 1.0f};
+    pv->tensor = need(c, full, pv->n, 0, "hidden_size");
+}
+
+static void plan_conv(const struct check *c, int i)
+{
+    const struct eng_hparams *hp = &c->m->hp;
+    const struct eng_names *names = hp->family->names;
+    struct eng_layer *l = &c->m->layers[i];
+    char name[NAME_BYTES];
+    add_vec(c, &l->attn_norm, layer_name(name, c, i, names->attn_norm), hp->d_model, "hidden_size");
+    add_part(c, add_mat(c, &l->qkv, layer_role(hp, i), hp->d_model),
+             layer_name(name, c, i, names->conv_in), 3 * hp->d_model, hp->conv_bias,
+             "3 x hidden_size, hidden_size");
+    add_conv(c, l, layer_name(name, c, i, names->conv));
+    add_part(c, add_mat(c, &l->o, layer_role(hp, i), hp->d_model),
+             layer_name(name, c, i, names->conv_out), hp->d_model, hp->conv_bias,
+             "hidden_size, hidden_size");
+}
+
 static void plan_mlp(const struct check *c, int i)
 {
     const struct eng_hparams *hp = &c->m->hp;
@@ -350,16 +394,20 @@ static void plan_tensors(const struct check *c)
     struct plan_mat *embed = add_mat(c, &m->embed, hp->tied ? PLAN_HEAD : PLAN_LOOKUP, hp->d_model);
     snprintf(name, sizeof(name), "%s%s", c->prefix, embed_name(m));
     add_part(c, embed, name, hp->vocab, false, fields);
+    int n_of_kind[2] = {0, 0};
     for (int i = 0; i < hp->n_layers; i++) {
-        plan_attention(c, i);
+        bool conv = hp->layer_mixer[i] == ENG_CONV;
+        (conv ? plan_conv : plan_attention)(c, i);
         plan_mlp(c, i);
         m->layers[i].window = hp->layer_window[i];
+        m->layers[i].place = hp->encoder ? 0 : n_of_kind[conv]++;
     }
     if (hp->encoder) {
         plan_encoder(c);
         return;
     }
-    snprintf(name, sizeof(name), "%snorm", c->prefix);
+    const char *final_norm = hp->family->names->final_norm;
+    snprintf(name, sizeof(name), "%s%s", c->prefix, final_norm ? final_norm : "norm");
     add_vec(c, &m->final_norm, name, hp->d_model, "hidden_size");
     if (hp->logits_scaling != 1) {
         add_vec(c, &m->head_norm, name, hp->d_model, "hidden_size");

@@ -48,11 +48,11 @@ struct plan_mat {
     size_t panels_at, bias_at; /* offsets in the arena */
 };
 
-/* One vector, widened to f32: (tensor + add) * factor. */
+/* One vector, widened to f32: (tensor + add) * factor; or a matrix [n / n_cols][n_cols], turned. */
 struct plan_vec {
     const float **vec;
     const struct eng_tensor *tensor;
-    int n;
+    int n, n_cols; /* n_cols 0: a vector */
     float add, factor;
     size_t at;
 };

@@ -17,6 +17,7 @@ static void write_memory(struct jw *w, const struct eng_memory *m)
     jw_open(w, "memory", '{');
     jw_int(w, "weights_bytes", m->weights_bytes);
     jw_int(w, "kv_bytes", m->kv_bytes);
+    jw_int(w, "state_bytes", m->state_bytes);
     jw_int(w, "scratch_bytes", m->scratch_bytes);
     jw_int(w, "logits_bytes", m->logits_bytes);
     jw_int(w, "answer_bytes", m->answer_bytes);

@@ -79,13 +79,14 @@ static void note_problem(void *ctx, const char *sentence)
 /* "Gemma 3: 26 layers, window 512 on 22, two rotary bases, tied" */
 static void say_family(const struct inspection *in, const struct eng_inspect_config *c)
 {
-    char window[64] = "", nope[64] = "";
+    char window[64] = "", nope[64] = "", conv[64] = "";
     if (c->n_windowed_layers)
         snprintf(window, sizeof(window), ", window %d on %d", c->window_tokens,
                  c->n_windowed_layers);
     if (c->n_layers_without_rope)
         snprintf(nope, sizeof(nope), ", %d without RoPE", c->n_layers_without_rope);
-    say(in, "family: %s: %d layers%s%s%s%s", c->family, c->n_layers, window, nope,
+    if (c->n_convolutions) snprintf(conv, sizeof(conv), ", %d convolutions", c->n_convolutions);
+    say(in, "family: %s: %d layers%s%s%s%s%s", c->family, c->n_layers, conv, window, nope,
         c->local_rope_theta > 0 ? ", two rotary bases" : "", c->tied_head ? ", tied" : "");
 }
 
@@ -112,16 +113,16 @@ static void show_config(void *ctx, const struct eng_inspect_config *c)
     json_t *eos = json_array();
     for (int i = 0; i < c->n_eos_ids; i++)
         append(in, eos, json_integer(c->eos_ids[i]));
-    json_t *facts =
-        json_pack("{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:I, s:{s:s, s:f, s:f}, "
-                  "s:i, s:i, s:o}",
-                  "family", c->family, "architecture", c->architecture, "model_type", c->model_type,
-                  "hidden_size", c->hidden_size, "layers", c->n_layers, "heads", c->n_heads,
-                  "kv_heads", c->n_kv_heads, "head_dim", c->d_head, "feed_forward", c->d_ff,
-                  "vocab_size", (int)c->vocab_size, "tied_head", c->tied_head, "context_tokens",
-                  (json_int_t)c->ctx_tokens, "rope", "type", c->rope, "theta", c->rope_theta,
-                  "factor", c->rope_factor, "layers_without_rope", c->n_layers_without_rope,
-                  "layers_with_window", c->n_windowed_layers, "eos_ids", eos);
+    json_t *facts = json_pack(
+        "{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:I, s:{s:s, s:f, s:f}, "
+        "s:i, s:i, s:i, s:o}",
+        "family", c->family, "architecture", c->architecture, "model_type", c->model_type,
+        "hidden_size", c->hidden_size, "layers", c->n_layers, "heads", c->n_heads, "kv_heads",
+        c->n_kv_heads, "head_dim", c->d_head, "feed_forward", c->d_ff, "vocab_size",
+        (int)c->vocab_size, "tied_head", c->tied_head, "context_tokens", (json_int_t)c->ctx_tokens,
+        "rope", "type", c->rope, "theta", c->rope_theta, "factor", c->rope_factor,
+        "layers_without_rope", c->n_layers_without_rope, "layers_with_window", c->n_windowed_layers,
+        "convolutions", c->n_convolutions, "eos_ids", eos);
     if (!facts || json_object_update(in->report, facts)) in->failed = true;
     json_decref(facts);
 }

@@ -368,16 +368,17 @@ static void announce_ready(struct serve *s)
     const struct srv_model *model = s->server.app.models.current;
     const struct eng_info *i = eng_info(model->engine);
     const double mib = 1048576.0;
-    srv_log(SRV_LOG_INFO,
-            "ready on %s model=%s numerics=%s kernels=%s gemm=%s threads=%d parallel=%d ctx=%lld "
-            "weights=%.0fMiB kv=%.0fMiB scratch=%.0fMiB logits=%.0fMiB answers=%.0fMiB "
-            "requests=%.0fMiB other=%.0fMiB limit=%.0fMiB load=%.2fs",
-            s->url, model->names[0], i->numerics, i->kernels, i->gemm, i->n_threads, i->n_parallel,
-            (long long)i->ctx_tokens, (double)i->memory.weights_bytes / mib,
-            (double)i->memory.kv_bytes / mib, (double)i->memory.scratch_bytes / mib,
-            (double)i->memory.logits_bytes / mib, (double)i->memory.answer_bytes / mib,
-            (double)i->memory.request_bytes / mib, (double)i->memory.other_bytes / mib,
-            (double)i->memory.limit_bytes / mib, i->load_seconds);
+    srv_log(
+        SRV_LOG_INFO,
+        "ready on %s model=%s numerics=%s kernels=%s gemm=%s threads=%d parallel=%d ctx=%lld "
+        "weights=%.0fMiB kv=%.0fMiB states=%.0fMiB scratch=%.0fMiB logits=%.0fMiB answers=%.0fMiB "
+        "requests=%.0fMiB other=%.0fMiB limit=%.0fMiB load=%.2fs",
+        s->url, model->names[0], i->numerics, i->kernels, i->gemm, i->n_threads, i->n_parallel,
+        (long long)i->ctx_tokens, (double)i->memory.weights_bytes / mib,
+        (double)i->memory.kv_bytes / mib, (double)i->memory.state_bytes / mib,
+        (double)i->memory.scratch_bytes / mib, (double)i->memory.logits_bytes / mib,
+        (double)i->memory.answer_bytes / mib, (double)i->memory.request_bytes / mib,
+        (double)i->memory.other_bytes / mib, (double)i->memory.limit_bytes / mib, i->load_seconds);
     if (i->coded_rate > 0 || i->plain_rate > 0) {
         srv_log(
             SRV_LOG_INFO,

@@ -14,7 +14,7 @@ import sys
 from logits_check import BIN, Tally, check_model, path_options, read_floats
 
 SKIPPED = 77
-NOT_SERVED = {"Lfm2ForCausalLM", "Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration",
+NOT_SERVED = {"Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration",
               "Qwen3MoeForCausalLM", "Starcoder2ForCausalLM", "GptOssForCausalLM"}
 
 

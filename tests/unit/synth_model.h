@@ -23,6 +23,7 @@ struct synth_shape {
     bool qk_norm, bias, tied;
     int window;     /* of the odd layers; 0: none */
     int nope_layer; /* a layer without RoPE; -1: none */
+    int n_taps;     /* of the even layers, which are convolutions; 0: none is */
 };
 
 enum { SYNTH_CTX = 1200 };
@@ -124,6 +125,19 @@ static void synth_layer(struct eng_layer *l, const struct eng_model *m, const st
     };
 }
 
+static void synth_conv(struct eng_layer *l, const struct eng_model *m, const struct synth_shape *s)
+{
+    enum kern_wfmt fmt = m->numerics->matrix;
+    int d = s->d_model;
+    float spread = 1.7f / sqrtf((float)d);
+    free(l->qkv.panels), free(l->o.panels);
+    free((void *)(uintptr_t)l->qkv.bias), free((void *)(uintptr_t)l->o.bias);
+    l->qkv = synth_mat(m->kern, fmt, 3 * d, d, s->bias, spread);
+    l->o = synth_mat(m->kern, fmt, d, d, s->bias, spread);
+    l->conv = synth_vector(s->n_taps * d, 0.2f, 0.7f);
+    l->conv_bias = s->bias ? synth_vector(d, 0, 0.3f) : NULL;
+}
+
 static void synth_use_blas(struct eng_model *m)
 {
     for (int i = 0; i < m->hp.n_layers; i++) {
@@ -165,8 +179,14 @@ static struct eng_model *synth_create(const struct synth_shape *s, const struct 
     if (!s->tied) m->head = synth_mat(kern, numerics->head, s->vocab, s->d_model, false, 0.3f);
     m->final_norm = m->head_norm = synth_vector(s->d_model, 1, 0.2f);
     m->layers = synth_alloc((size_t)s->n_layers * sizeof(*m->layers));
-    for (int i = 0; i < s->n_layers; i++)
+    m->hp.n_taps = s->n_taps;
+    int n_of_kind[2] = {0, 0};
+    for (int i = 0; i < s->n_layers; i++) {
+        m->hp.layer_mixer[i] = s->n_taps > 0 && i % 2 == 0 ? ENG_CONV : ENG_ATTENTION;
         synth_layer(&m->layers[i], m, s, i);
+        if (m->hp.layer_mixer[i] == ENG_CONV) synth_conv(&m->layers[i], m, s);
+        m->layers[i].place = n_of_kind[m->hp.layer_mixer[i]]++;
+    }
     synth_rope(m, s->nope_layer);
     return m;
 }
@@ -181,7 +201,8 @@ static void synth_destroy(struct eng_model *m)
 {
     for (int i = 0; i < m->hp.n_layers; i++) {
         struct eng_layer *l = &m->layers[i];
-        const float *vectors[] = {l->attn_norm, l->ffn_norm, l->q_norm, l->k_norm};
+        const float *vectors[] = {l->attn_norm, l->ffn_norm, l->q_norm,
+                                  l->k_norm,    l->conv,     l->conv_bias};
         for (size_t k = 0; k < N_OF(vectors); k++)
             free((void *)(uintptr_t)vectors[k]);
         synth_mat_destroy(&l->qkv);
@@ -304,6 +325,24 @@ static double *synth_attention(const struct eng_model *m, const struct eng_layer
     return o;
 }
 
+static double *synth_convolve(const struct eng_model *m, const struct eng_layer *l,
+                              const double *in, int n)
+{
+    int d = m->hp.d_model, taps = m->hp.n_taps;
+    size_t ld = (size_t)l->qkv.n_panels * KERN_PANEL;
+    double *o = synth_alloc((size_t)n * (size_t)d * sizeof(*o));
+    for (int t = 0; t < n; t++)
+        for (int i = 0; i < d; i++) {
+            double sum = l->conv_bias ? (double)l->conv_bias[i] : 0;
+            for (int j = 0; j < taps; j++) {
+                const double *x = in + (size_t)(t - taps + 1 + j) * ld + (size_t)i;
+                if (t - taps + 1 + j >= 0) sum += (double)l->conv[j * d + i] * x[0] * x[2 * d];
+            }
+            o[t * d + i] = in[(size_t)t * ld + (size_t)(d + i)] * sum;
+        }
+    return o;
+}
+
 static void synth_add(double *x, const double *y, int n_rows, int n, size_t ldy)
 {
     for (int r = 0; r < n_rows; r++)
@@ -344,7 +383,7 @@ static double *synth_reference(const struct eng_model *m, const int32_t *tokens,
         const struct eng_layer *l = &m->layers[i];
         double *h = synth_normed(x, l->attn_norm, n, d, m->hp.rms_eps);
         double *qkv = synth_multiply(m->kern, &l->qkv, h, n, (size_t)d);
-        double *att = synth_attention(m, l, qkv, n);
+        double *att = l->conv ? synth_convolve(m, l, qkv, n) : synth_attention(m, l, qkv, n);
         double *o = synth_multiply(m->kern, &l->o, att, n, (size_t)l->o.n_in);
         synth_add(x, o, n, d, (size_t)l->o.n_panels * KERN_PANEL);
         double *g = synth_normed(x, l->ffn_norm, n, d, m->hp.rms_eps);

@@ -127,6 +127,13 @@ MODELS = {
          "hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True,
          "rope_scaling": {"rope_type": "linear", "factor": 4.0}, "rms_norm_eps": 1e-4,
          "pad_token_id": 0}, {"named": True}),
+    "lfm2-conv-bf16": (
+        "Lfm2ForCausalLM", "lfm2",
+        {"num_hidden_layers": 4, "layer_types": ["conv", "full_attention", "conv", "conv"],
+         "conv_L_cache": 4, "conv_bias": True, "intermediate_size": 109, "block_multiple_of": 8,
+         "block_auto_adjust_ff_dim": True, "block_ffn_dim_multiplier": 0.9, "rms_norm_eps": None,
+         "norm_eps": 1e-2, "hidden_act": None,
+         "tie_word_embeddings": True, "pad_token_id": 0}, {"named": True}),
 }
 
 CASES = {"one": 1, "short": 9, "long": 61}

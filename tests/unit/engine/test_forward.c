@@ -14,6 +14,7 @@
 #include "engine/kv.h"
 #include "engine/model/numerics.h"
 #include "engine/pool.h"
+#include "engine/state.h"
 #include "synth_model.h"
 #include "test.h"
 
@@ -28,6 +29,9 @@ static const struct synth_shape shapes[] = {
      .nope_layer = -1},
     {"layer without rope, long window", 2, 32, 2, 1, 32, 64, 33, .bias = true, .window = 600,
      .nope_layer = 1},
+    {"convolutions", 4, 288, 4, 2, 24, 64, 64, .qk_norm = true, .nope_layer = -1, .n_taps = 3},
+    {"all of the last 8 tokens, biases", 3, 40, 2, 1, 64, 64, 40, .bias = true, .nope_layer = -1,
+     .n_taps = 8},
 };
 
 /* Paths, and how far their logits may be from the reference: relative to the reference's spread. */
@@ -78,6 +82,7 @@ struct sequence {
     int n, done;
     int32_t page_ids[LONG / KV_PAGE_TOKENS + 1];
     uint8_t *pages[LONG / KV_PAGE_TOKENS + 1];
+    float *state;
     float *logits; /* [n][vocab] */
 };
 
@@ -94,6 +99,11 @@ static void sequence_init(struct sequence *s, const struct rig *g, int n, uint32
         s->pages[i] = kv_page_data(g->kv, s->page_ids[i]);
     }
     s->logits = synth_alloc((size_t)n * (size_t)g->model->hp.vocab * sizeof(float));
+    struct state_layout states;
+    state_layout_init(&states, &g->model->hp);
+    s->state = synth_alloc(states.n_floats * sizeof(float));
+    for (size_t i = 0; i < states.n_floats; i++)
+        s->state[i] = NAN; /* of another sequence */
 }
 
 static void sequence_finish(struct sequence *s, const struct rig *g)
@@ -101,6 +111,7 @@ static void sequence_finish(struct sequence *s, const struct rig *g)
     for (int i = 0; i * KV_PAGE_TOKENS < s->n; i++)
         kv_page_unref(g->kv, s->page_ids[i]);
     free(s->logits);
+    free(s->state);
 }
 
 /* The next n tokens of a sequence as a segment. */
@@ -111,6 +122,7 @@ static struct fwd_segment next_segment(const struct sequence *s, int n)
                                 .n_tokens = n,
                                 .pos0 = s->done,
                                 .pages = s->pages,
+                                .state = s->state,
                                 .want = FWD_WANT_ALL};
 }
 

@@ -618,6 +618,60 @@ static void test_encoders(void **state)
     }
 }
 
+/* Layers that are convolutions, by either list; the feed-forward size by its rule. */
+static void test_short_convolutions(void **state)
+{
+    (void)state;
+    struct eng_hparams hp = good("{\"model_type\":\"lfm2\"}", NULL);
+    REQUIRE(hp.n_kv_layers == 32 && hp.layer_mixer[0] == ENG_ATTENTION && hp.n_taps == 3);
+    REQUIRE(hp.d_ff == 8192 && hp.tied && !hp.conv_bias && hp.rms_eps == 1e-5);
+    hp = good("{\"model_type\":\"lfm2\",\"num_hidden_layers\":4,\"full_attn_idxs\":[2],"
+              "\"block_ff_dim\":6656,\"tie_embedding\":false,\"conv_L_cache\":4,"
+              "\"conv_bias\":true,\"norm_eps\":1e-3,\"intermediate_size\":7}",
+              NULL);
+    REQUIRE(hp.n_kv_layers == 1 && hp.layer_mixer[2] == ENG_ATTENTION);
+    REQUIRE(hp.layer_mixer[0] == ENG_CONV && hp.layer_mixer[3] == ENG_CONV && hp.conv_bias);
+    REQUIRE(hp.d_ff == 4608 && !hp.tied && hp.n_taps == 4 && hp.rms_eps == 1e-3);
+    static const struct {
+        const char *config;
+        int d_ff;
+    } sizes[] = {
+        {"\"intermediate_size\":100,\"block_auto_adjust_ff_dim\":false", 100},
+        {"\"intermediate_size\":100,\"block_ffn_dim_multiplier\":null", 66},
+        {"\"intermediate_size\":100,\"block_multiple_of\":8", 72},
+        {"\"intermediate_size\":96,\"block_multiple_of\":64", 64},
+        {"\"intermediate_size\":109,\"block_multiple_of\":1,\"block_ffn_dim_multiplier\":0.9", 64},
+    };
+    for (size_t i = 0; i < N_OF(sizes); i++) {
+        char config[256];
+        snprintf(config, sizeof(config), "{\"model_type\":\"lfm2\",%s}", sizes[i].config);
+        REQUIRE_EQ_INT(good(config, NULL).d_ff, sizes[i].d_ff);
+    }
+    hp = good("{\"model_type\":\"lfm2\",\"num_hidden_layers\":2,\"full_attn_idxs\":[0],"
+              "\"layer_types\":[\"conv\",\"full_attention\"]}",
+              NULL);
+    REQUIRE(hp.layer_mixer[0] == ENG_CONV && hp.layer_mixer[1] == ENG_ATTENTION);
+    static const struct {
+        const char *config, *says;
+    } refused[] = {
+        {"\"layer_types\":[\"full_attention\",\"mamba\"]", "layer_types[1] is mamba; supported"},
+        {"\"layer_types\":[\"conv\",\"conv\"]", "none of the layers is full_attention"},
+        {"\"layer_types\":[\"conv\"]", "one string per layer"},
+        {"\"full_attn_idxs\":3", "full_attn_idxs must be a list"},
+        {"\"full_attn_idxs\":[\"1\",0]", "full_attn_idxs must hold integers"},
+        {"\"conv_L_cache\":9", "conv_L_cache must be within 1..8, it is 9"},
+        {"\"intermediate_size\":1", "must be within 1..1048576, it is 0"},
+        {"\"intermediate_size\":1000000,\"block_ffn_dim_multiplier\":2", "it is 1333504"},
+    };
+    for (size_t i = 0; i < N_OF(refused); i++) {
+        char config[256], err[ERR_BYTES];
+        snprintf(config, sizeof(config), "{\"model_type\":\"lfm2\",\"num_hidden_layers\":2,%s}",
+                 refused[i].config);
+        parse(&hp, config, NULL, err);
+        REQUIRE_MSG(strstr(err, refused[i].says), "%zu: %s", i, err);
+    }
+}
+
 /* The task of a model, by the name of its architecture. */
 static void test_tasks(void **state)
 {
@@ -746,6 +800,7 @@ int main(void)
         cmocka_unit_test(test_factors),
         cmocka_unit_test(test_ropes_of_families),
         cmocka_unit_test(test_family_refusals),
+        cmocka_unit_test(test_short_convolutions),
         cmocka_unit_test(test_tasks),
         cmocka_unit_test(test_encoders),
         cmocka_unit_test(test_settings_are_known),
