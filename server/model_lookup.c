@@ -53,6 +53,25 @@ static int find_commit(const struct hub_cache *cache, const struct hub_name *nam
     return name->has_revision ? -1 : hub_snapshot_only(cache, commit);
 }
 
+/*
+ * Returns true if the repository has modules.json and the snapshot does not: a version that did not
+ * fetch it made the snapshot, which would be served as another model than it is.
+ */
+static bool lacks_modules(const struct hub_cache *cache, const char *commit)
+{
+    struct hub_listing listing = {0};
+    char reason[HUB_ERR_SIZE];
+    size_t len;
+    char *text = hub_cache_read_tree(cache, commit, &len);
+    bool known = text && !hub_listing_add_tree(&listing, text, len, reason) &&
+                 !hub_listing_sort(&listing, reason);
+    const struct hub_file *f = known ? hub_listing_find(&listing, "modules.json") : NULL;
+    bool lacks = f && !hub_cache_has(cache, commit, f);
+    hub_listing_finish(&listing);
+    free(text);
+    return lacks;
+}
+
 static int find_snapshot(const char *spec, const struct hub_name *name, const char *root,
                          char *ret_dir, size_t size, char *err, size_t errlen)
 {
@@ -65,7 +84,15 @@ static int find_snapshot(const char *spec, const struct hub_name *name, const ch
     }
     bool known = cache.repo_fd >= 0;
     int rc = known ? find_commit(&cache, name, commit) : -1;
+    bool lacks = !rc && lacks_modules(&cache, commit);
     hub_cache_close(&cache);
+    if (lacks) {
+        snprintf(err, errlen,
+                 "model '%.200s': its snapshot lacks modules.json and the files that it names; "
+                 "`hearth pull %.200s` completes it, or add --pull",
+                 spec, spec);
+        return -1;
+    }
     if (!rc && !join(ret_dir, size, "%s/%s/snapshots/%s", root, cache.folder, commit) &&
         is_directory(ret_dir))
         return 0;

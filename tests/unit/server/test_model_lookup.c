@@ -63,6 +63,13 @@ static int setup(void **state)
     make_dir("hub/models--a--b/refs");
     make_file("hub/models--a--b/refs/main", COMMIT_A);
     make_file("plain", "x");
+    make_dir("models--old/snapshots/" COMMIT_B);
+    make_dir("models--old/trees");
+    make_dir("models--old/refs");
+    make_file("models--old/refs/main", COMMIT_B);
+    make_file("models--old/trees/" COMMIT_B ".json",
+              "{\"format_version\": 1, \"files\": {\"modules.json\": {\"size\": 2, \"blob_id\": "
+              "\"" COMMIT_A "\"}}}");
     return 0;
 }
 
@@ -138,11 +145,24 @@ static void shown_names(void **state)
     REQUIRE_EQ_STR(srv_hub_model_name(path, name, sizeof(name)), "org/name");
 }
 
+/* A snapshot of a version that fetched no modules is not the model that its repository has. */
+static void snapshots_without_their_modules(void **state)
+{
+    char dir[PATH_MAX], err[800] = "";
+    (void)state;
+    variable = "HF_HUB_CACHE";
+    REQUIRE(srv_hub_resolve("old", fake_env, dir, sizeof(dir), err, sizeof(err)) < 0);
+    REQUIRE_MSG(strstr(err, "`hearth pull old` completes it"), "%s", err);
+    make_file("models--old/snapshots/" COMMIT_B "/modules.json", "[]");
+    REQUIRE_EQ_INT(srv_hub_resolve("old", fake_env, dir, sizeof(dir), err, sizeof(err)), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lookups),
         cmocka_unit_test(directories_and_files),
+        cmocka_unit_test(snapshots_without_their_modules),
         cmocka_unit_test(shown_names),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
