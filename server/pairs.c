@@ -53,7 +53,7 @@ static int set_tokens(struct srv_pairs *m, const char *words, char *err, size_t 
 
 static int check_ids(const struct srv_pairs *m, char *err, size_t errlen)
 {
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < srv_pairs_width(m); i++) {
         if (m->ids[i] >= 0 && m->ids[i] < m->info->vocab_size) continue;
         snprintf(err, errlen, "LogitScore: the ids of the %s token must be from 0 to %d",
                  i ? "false" : "true", (int)m->info->vocab_size - 1);
@@ -115,13 +115,14 @@ bool srv_pairs_can(const struct srv_pairs *m)
 
 int srv_pairs_width(const struct srv_pairs *m)
 {
-    return m->judges ? 2 : 1;
+    return m->judges && m->ids[1] != -1 ? 2 : 1;
 }
 
 void srv_pairs_describe(const struct srv_pairs *m, struct eng_job_params *p)
 {
     p->want_pooled = !m->judges;
-    if (!m->judges) return;
+    p->want_logits = m->judges && srv_pairs_width(m) == 1;
+    if (!m->judges || p->want_logits) return;
     p->max_tokens = 1;
     p->sampling.temperature = 0;
     p->n_logprobs = 0;
@@ -131,7 +132,7 @@ void srv_pairs_describe(const struct srv_pairs *m, struct eng_job_params *p)
 
 float srv_pairs_logit(const struct srv_pairs *m, const float *row)
 {
-    return m->judges ? row[0] - row[1] : row[0];
+    return srv_pairs_width(m) == 2 ? row[0] - row[1] : row[0];
 }
 
 /* NaN cannot come, the engine refuses such rows. */

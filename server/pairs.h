@@ -27,7 +27,7 @@ struct srv_pairs {
     const struct eng_info *info;
     char *template; /* owned; NULL: none */
     bool judges;    /* by yes and no */
-    int32_t ids[2]; /* of yes and no */
+    int32_t ids[2]; /* of yes and no; no -1: the logit of yes after the prompt is the row */
 };
 
 /*

@@ -21,6 +21,7 @@
 #include "server/engine_params.h"
 #include "server/grammar_cache.h"
 #include "server/log.h"
+#include "server/text_ids.h"
 #include "tokenizer/chat/chat.h"
 #include "tokenizer/tokenizer.h"
 
@@ -239,6 +240,8 @@ static int load_files(struct loading *l)
     srv_defaults_override(&l->model->defaults, l->p->config);
     if (rc == 0 && srv_retrieval_read(&l->model->retrieval, l->p->dir,
                                       eng_info(l->model->engine)->n_labels, l->err, l->errlen))
+        rc = ENG_EINVAL;
+    if (rc == 0 && srv_text_check_case(&l->model->retrieval, l->model->tok, l->err, l->errlen))
         rc = ENG_EINVAL;
     if (rc == 0 && srv_pairs_open(&l->model->pairs, l->model->tok, eng_info(l->model->engine),
                                   &l->model->retrieval, l->p->config, l->err, l->errlen))

@@ -62,6 +62,24 @@ int64_t srv_text_longest(const struct srv_retrieval *files, const struct eng_inf
     return own && own < info->ctx_tokens ? own : info->ctx_tokens;
 }
 
+int srv_text_check_case(const struct srv_retrieval *files, const struct tok *tok, char *err,
+                        size_t errlen)
+{
+    static const char capitals[] = "THE \xc3\x89", small[] = "the \xc3\xa9";
+    struct tok_ids a = {0}, b = {0};
+    if (!files->lower_case) return 0;
+    bool same = !tok_encode(tok, capitals, sizeof(capitals) - 1, 0, &a, err, errlen) &&
+                !tok_encode(tok, small, sizeof(small) - 1, 0, &b, err, errlen) && a.n == b.n &&
+                !memcmp(a.ids, b.ids, a.n * sizeof(*a.ids));
+    tok_ids_finish(&a);
+    tok_ids_finish(&b);
+    if (same) return 0;
+    snprintf(err, errlen,
+             "sentence_bert_config.json: do_lower_case is true, which is supported only if the "
+             "tokenizer makes capital letters small itself");
+    return -1;
+}
+
 int srv_text_encode(const struct tok *tok, const char *prompt, size_t n_prompt, const char *text,
                     size_t n_text, struct tok_ids *ret, char *err, size_t errlen)
 {

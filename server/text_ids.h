@@ -28,6 +28,11 @@ const char *srv_text_prompt_names(const struct srv_retrieval *files, char *buf, 
 /* The most tokens of a text. */
 int64_t srv_text_longest(const struct srv_retrieval *files, const struct eng_info *info);
 
+/* Returns 0, or -1 with a sentence if the files want texts in lower case and the tokenizer does not
+ * see to that itself. */
+int srv_text_check_case(const struct srv_retrieval *files, const struct tok *tok, char *err,
+                        size_t errlen);
+
 /* Prompt and text tokenized as one. Returns 0, or an enum tok_error with a sentence. */
 int srv_text_encode(const struct tok *tok, const char *prompt, size_t n_prompt, const char *text,
                     size_t n_text, struct tok_ids *ret, char *err, size_t errlen);

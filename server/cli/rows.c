@@ -15,6 +15,7 @@
 #include "base/shown.h"
 #include "server/config/config.h"
 #include "server/engine_params.h"
+#include "server/text_ids.h"
 #include "tokenizer/tokenizer.h"
 
 enum {
@@ -57,6 +58,8 @@ static void on_event(void *ctx, const struct eng_event *ev)
     if (ev->type == ENG_EVENT_TOKEN) /* log-probabilities of listed ids */
         for (int i = 0; i < ev->n_top && i < r->width; i++)
             row->values[i] = ev->top[i].logprob;
+    if (ev->type == ENG_EVENT_LOGITS) /* the last one counts, see pairs.h */
+        row->values[0] = ev->logits[r->model.pairs.ids[0]];
     if (ev->type == ENG_EVENT_CHOICE_DONE && ev->finish == ENG_FINISH_ERROR)
         filter_fail(&row->line->error, "%s", ev->error ? ev->error : "the engine failed");
     if (ev->type == ENG_EVENT_JOB_DONE && --r->n_left == 0) pthread_cond_signal(&r->ended);
@@ -260,6 +263,7 @@ static int open_model(struct rows_model *m, struct filter_error *e)
                    eng_open(&m->engine, &p, e->text, sizeof(e->text)) ||
                    srv_retrieval_read(&m->files, m->config->model, eng_info(m->engine)->n_labels,
                                       e->text, sizeof(e->text)) ||
+                   srv_text_check_case(&m->files, m->tok, e->text, sizeof(e->text)) ||
                    srv_pairs_open(&m->pairs, m->tok, eng_info(m->engine), &m->files, m->config,
                                   e->text, sizeof(e->text))
                ? -1

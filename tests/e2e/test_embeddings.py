@@ -6,7 +6,7 @@ import json
 import os
 import struct
 
-from hearth_server import Hearth, run, run_cases
+from hearth_server import DEMO, Hearth, run, run_cases
 from tiny_models import DemoCopy
 
 SERVER = None
@@ -119,6 +119,43 @@ def test_forms_of_pairs():
             m.put("pair.txt", text.encode())
             status, _, err = run("serve", "--port", "0", "--model", m.dir, "--rerank-template", m.path("pair.txt"))
             assert status != 0 and "as its last placeholder" in err, (text, status, err)
+
+
+def test_lower_case():
+    """Texts are to be small: a tokenizer that sees to it is fine, another would give other vectors than the model's."""
+    with open(os.path.join(DEMO, "tokenizer.json"), encoding="utf-8") as f:
+        own = json.load(f)
+    for tokenizer, lowers, fine in ((own, False, True), (own, True, False), (dict(own, normalizer={"type": "Lowercase"}), True, True)):
+        with DemoCopy() as m:
+            m.put("tokenizer.json", tokenizer)
+            m.put("sentence_bert_config.json", {"max_seq_length": 64, "do_lower_case": lowers})
+            if fine:
+                with Hearth("--model", m.dir) as h:
+                    assert h.post("/v1/embeddings", {"input": "The"})[0] == 200
+            else:
+                status, _, err = run("serve", "--port", "0", "--model", m.dir)
+                assert status != 0 and "do_lower_case" in err, err
+
+
+def test_score_of_one_token():
+    """LogitScore without a token for no: the logit of yes; two of these differ by the score of both."""
+    scores = []
+    for yes, no in ((5, None), (6, None), (5, 6)):
+        with DemoCopy() as m:
+            os.mkdir(m.path("1_LogitScore"))
+            m.put("modules.json", [{"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.{kind}"} for i, (path, kind) in
+                                   enumerate((("", "models.Transformer"), ("1_LogitScore", "cross_encoder.modules.LogitScore")))])
+            m.put("1_LogitScore/config.json", {"true_token_id": yes, "false_token_id": no})
+            body = {"query": "a", "documents": ["b", "c d e"], "raw_scores": True}
+            with Hearth("--model", m.dir) as h:
+                status, _, answer = h.post("/v1/rerank", body)
+                assert status == 200, answer
+                scores.append([r["relevance_score"] for r in sorted(answer["results"], key=lambda r: r["index"])])
+            lines = json.dumps(body) + "\n"
+            status, out, err = run("rerank", "--model", m.dir, stdin=lines)
+            assert status == 0 and [r["index"] for r in json.loads(out)["results"]] == [r["index"] for r in answer["results"]], (out, err)
+    for i in range(2):
+        assert abs(scores[0][i] - scores[1][i] - scores[2][i]) < 1e-4 and scores[0][i] != scores[2][i], scores
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ static enum srv_error error_of_engine(const struct srv_jobs *j, int rc)
 {
     switch (rc) {
     case ENG_EINVAL: return SRV_ERR_INVALID_VALUE;
+    case ENG_EUNSUPPORTED: return SRV_ERR_UNSUPPORTED_TASK;
     case ENG_ECONTEXT: return SRV_ERR_CONTEXT;
     case ENG_EQUEUEFULL: return SRV_ERR_QUEUE_FULL;
     case ENG_ECLOSED: return is_unloaded(j) ? SRV_ERR_MODEL_UNLOADED : SRV_ERR_SHUTTING_DOWN;
@@ -63,7 +64,8 @@ static void on_event(void *ctx, const struct eng_event *ev)
     j->ops->event(j->ctx, (int)(job - j->jobs), ev);
     if (ev->type == ENG_EVENT_JOB_DONE)
         atomic_store_explicit(&job->done, true, memory_order_release);
-    if (ev->type != ENG_EVENT_PROMPT_TOKEN && ev->type != ENG_EVENT_POOLED)
+    if (ev->type != ENG_EVENT_PROMPT_TOKEN && ev->type != ENG_EVENT_POOLED &&
+        ev->type != ENG_EVENT_LOGITS)
         srv_request_wake(j->req);
     /* Must be the last access: once every job is done and this is 0 the request may be freed. */
     atomic_fetch_sub_explicit(&j->n_inside, 1, memory_order_release);

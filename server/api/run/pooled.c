@@ -5,6 +5,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "server/served_model.h"
+
 /* A request of more prompts than these is bulk work. */
 enum { FEW_PROMPTS = 16 };
 
@@ -75,6 +77,8 @@ static void event(void *ctx, int i, const struct eng_event *ev)
     if (ev->type == ENG_EVENT_TOKEN) /* a job that asks for log-probabilities of listed ids */
         for (int k = 0; k < ev->n_top; k++)
             row->values[k] = ev->top[k].logprob;
+    if (ev->type == ENG_EVENT_LOGITS) /* the last one counts, see pairs.h */
+        row->values[0] = ev->logits[srv_facts(p->req)->model->pairs.ids[0]];
     if (ev->type == ENG_EVENT_CHOICE_DONE)
         atomic_store_explicit(&row->finish, (int)ev->finish, memory_order_release);
 }

@@ -408,9 +408,13 @@ static void test_engine_refuses_the_first(void **state)
         int rc;
         enum srv_error kind;
     } cases[] = {
-        {ENG_EINVAL, SRV_ERR_INVALID_VALUE},  {ENG_ECONTEXT, SRV_ERR_CONTEXT},
-        {ENG_EQUEUEFULL, SRV_ERR_QUEUE_FULL}, {ENG_ECLOSED, SRV_ERR_SHUTTING_DOWN},
-        {ENG_ENOMEM, SRV_ERR_OVERLOADED},     {ENG_EIO, SRV_ERR_INTERNAL},
+        {ENG_EINVAL, SRV_ERR_INVALID_VALUE},
+        {ENG_ECONTEXT, SRV_ERR_CONTEXT},
+        {ENG_EUNSUPPORTED, SRV_ERR_UNSUPPORTED_TASK},
+        {ENG_EQUEUEFULL, SRV_ERR_QUEUE_FULL},
+        {ENG_ECLOSED, SRV_ERR_SHUTTING_DOWN},
+        {ENG_ENOMEM, SRV_ERR_OVERLOADED},
+        {ENG_EIO, SRV_ERR_INTERNAL},
     };
     for (size_t i = 0; i < N_OF(cases); i++) {
         char message[64];
