@@ -57,7 +57,11 @@ static enum srv_dialect dialect_of(const struct srv_request *req, unsigned path_
 {
     unsigned flags = req->route ? req->route->flags : SRV_ROUTE_EITHER | path_flags;
     bool either = (flags & SRV_ROUTE_EITHER) && srv_request_header(req, "anthropic-version");
-    return either || (flags & SRV_ROUTE_ANTHROPIC) ? SRV_DIALECT_ANTHROPIC : SRV_DIALECT_OPENAI;
+    if (either || (flags & SRV_ROUTE_ANTHROPIC)) return SRV_DIALECT_ANTHROPIC;
+    return flags & SRV_ROUTE_TEI      ? SRV_DIALECT_TEI
+           : flags & SRV_ROUTE_COHERE ? SRV_DIALECT_COHERE
+           : flags & SRV_ROUTE_DETAIL ? SRV_DIALECT_DETAIL
+                                      : SRV_DIALECT_OPENAI;
 }
 
 static bool is_local_peer(const char *peer)

@@ -132,7 +132,7 @@ const char *srv_error_advice(enum srv_error kind)
 }
 
 void srv_error_write(struct buf *b, enum srv_error kind, const char *param, const char *message,
-                     const struct srv_error_number *numbers, const char *trace_parent)
+                     const struct srv_error_number *numbers, bool detail, const char *trace_parent)
 {
     struct jw w;
     jw_init(&w, b);
@@ -146,6 +146,30 @@ void srv_error_write(struct buf *b, enum srv_error kind, const char *param, cons
         jw_int(&w, numbers->name, numbers->value);
     if (trace_parent && *trace_parent) jw_text(&w, "traceparent", trace_parent);
     jw_close(&w);
+    if (detail) jw_text(&w, "detail", message);
+    jw_close(&w);
+    jw_end(&w);
+}
+
+void srv_error_write_tei(struct buf *b, enum srv_error kind, const char *message)
+{
+    int status = table[kind].status;
+    bool busy = status == 429 || status == 503;
+    struct jw w;
+    jw_init(&w, b);
+    jw_open(&w, NULL, '{');
+    jw_text(&w, "error", message);
+    jw_text(&w, "error_type", busy ? "Overloaded" : status >= 500 ? "Backend" : "Validation");
+    jw_close(&w);
+    jw_end(&w);
+}
+
+void srv_error_write_cohere(struct buf *b, const char *message)
+{
+    struct jw w;
+    jw_init(&w, b);
+    jw_open(&w, NULL, '{');
+    jw_text(&w, "message", message);
     jw_close(&w);
     jw_end(&w);
 }

@@ -8,6 +8,7 @@
 #ifndef HEARTH_SERVER_HTTP_API_ERROR_H
 #define HEARTH_SERVER_HTTP_API_ERROR_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct buf;
@@ -63,9 +64,14 @@ struct srv_error_number {
     int64_t value;
 };
 
-/* Appends the whole object. param and numbers may be NULL, and so may trace_parent, or be "". */
+/* Appends the whole object; detail: with the message as a member "detail" beside it. param and
+ * numbers may be NULL, and so may trace_parent, or be "". */
 void srv_error_write(struct buf *b, enum srv_error kind, const char *param, const char *message,
-                     const struct srv_error_number *numbers, const char *trace_parent);
+                     const struct srv_error_number *numbers, bool detail, const char *trace_parent);
+
+/* The shape of text-embeddings-inference, {"error", "error_type"}, and Cohere's, {"message"}. */
+void srv_error_write_tei(struct buf *b, enum srv_error kind, const char *message);
+void srv_error_write_cohere(struct buf *b, const char *message);
 
 /* The same kinds in the Anthropic dialect's shape:
  * {"type": "error", "error": {"type", "message"}, "request_id", "traceparent"}. SRV_ERR_THREAD also

@@ -51,6 +51,9 @@ enum srv_route_flags {
     SRV_ROUTE_EITHER = 32,    /* Anthropic's dialect with the header anthropic-version */
     SRV_ROUTE_ANY_HOST = 64,  /* served whatever the Host header says: for health checks */
     SRV_ROUTE_OPERATOR = 128, /* for the operator alone; holds no model */
+    SRV_ROUTE_TEI = 256,      /* the error shape of text-embeddings-inference */
+    SRV_ROUTE_COHERE = 512,   /* Cohere's */
+    SRV_ROUTE_DETAIL = 1024, /* OpenAI's with the message in "detail" too, as Jina's clients read */
 };
 
 struct srv_route {
@@ -64,7 +67,13 @@ struct srv_route {
 
 /* ---- the request --------------------------------------------------------------------------- */
 
-enum srv_dialect { SRV_DIALECT_OPENAI, SRV_DIALECT_ANTHROPIC };
+enum srv_dialect {
+    SRV_DIALECT_OPENAI,
+    SRV_DIALECT_ANTHROPIC,
+    SRV_DIALECT_TEI,
+    SRV_DIALECT_COHERE,
+    SRV_DIALECT_DETAIL
+};
 
 /* The facts of a request that its handler may read; every request begins with them. Set before the
  * handler runs; the handler writes the account. */
@@ -144,7 +153,7 @@ void srv_reply_header(struct srv_request *req, const char *name, const char *val
  */
 void srv_reply(struct srv_request *req, int status, const char *content_type, struct buf *body);
 
-/* Appends the error object in the request's dialect; Anthropic's has no param and no numbers. */
+/* Appends the error object in the request's dialect; only OpenAI's has param and numbers. */
 void srv_error_write_for(const struct srv_request *req, struct buf *b, enum srv_error kind,
                          const char *param, const char *message,
                          const struct srv_error_number *numbers);

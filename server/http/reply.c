@@ -187,10 +187,17 @@ void srv_error_write_for(const struct srv_request *req, struct buf *b, enum srv_
                          const char *param, const char *message,
                          const struct srv_error_number *numbers)
 {
-    if (req->facts.dialect == SRV_DIALECT_ANTHROPIC)
-        srv_error_write_anthropic(b, kind, message, req->facts.id, req->facts.trace_parent);
-    else
-        srv_error_write(b, kind, param, message, numbers, req->facts.trace_parent);
+    const char *trace = req->facts.trace_parent;
+    switch (req->facts.dialect) {
+    case SRV_DIALECT_ANTHROPIC:
+        srv_error_write_anthropic(b, kind, message, req->facts.id, trace);
+        break;
+    case SRV_DIALECT_TEI: srv_error_write_tei(b, kind, message); break;
+    case SRV_DIALECT_COHERE: srv_error_write_cohere(b, message); break;
+    default:
+        srv_error_write(b, kind, param, message, numbers, req->facts.dialect == SRV_DIALECT_DETAIL,
+                        trace);
+    }
 }
 
 void srv_reply_error(struct srv_request *req, enum srv_error kind, const char *param,

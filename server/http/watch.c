@@ -236,7 +236,7 @@ static void send_error(struct slot *s, enum srv_error kind, const char *reason, 
     if (s->tls || s->shut) return;
     buf_init(&body, 2048);
     buf_init(&head, 4096);
-    srv_error_write(&body, kind, NULL, message, NULL, NULL);
+    srv_error_write(&body, kind, NULL, message, NULL, false, NULL);
     buf_printf(&head,
                "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n"
                "Connection: close\r\n\r\n",
