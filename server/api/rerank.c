@@ -18,7 +18,7 @@
 #include "server/pairs.h"
 #include "server/served_model.h"
 
-enum { MAX_DOCUMENTS = 1000, ANSWER_BYTES = 1 << 20, RESULT_BYTES = 160, JSON_FACTOR = 6 };
+enum { ANSWER_BYTES = 1 << 20, RESULT_BYTES = 160, JSON_FACTOR = 6 };
 
 enum shape { SHAPE_JINA, SHAPE_COHERE, SHAPE_TEI, SHAPE_SCORE };
 
@@ -224,9 +224,9 @@ static int text_of(const json_t *value, const char *path, const json_t **ret,
 static int make_pairs(struct ranking *r, struct srv_request *req, const char *field, size_t n,
                       struct param_error *err)
 {
-    if (n == 0 || n > MAX_DOCUMENTS)
+    if (n == 0 || n > TEXTS_MAX_PAIRS)
         return param_fail(err, SRV_ERR_INVALID_VALUE, field,
-                          "'%s' holds %zu texts; 1 to %d are allowed.", field, n, MAX_DOCUMENTS);
+                          "'%s' holds %zu texts; 1 to %d are allowed.", field, n, TEXTS_MAX_PAIRS);
     r->pairs = srv_request_alloc(req, n * sizeof(*r->pairs));
     r->results = srv_request_alloc(req, n * sizeof(*r->results));
     if (!r->pairs || !r->results) return param_no_memory(err);
@@ -302,23 +302,9 @@ static int encode_pairs(struct ranking *r, struct srv_request *req, struct param
             .n_document = json_string_length(p->document),
             .instruction = r->instruction,
             .document_tokens = r->document_tokens,
-            .most_tokens = r->rules.cut == TEXTS_REFUSE ? 0 : r->rules.max_tokens,
         };
-        struct srv_pair_ids ids = {0};
-        char message[200] = "";
         snprintf(path, sizeof(path), "%s[%d]", r->pooled.field, i);
-        int rc = srv_pairs_encode(&r->served->pairs, &pair, &ids, message, sizeof(message));
-        if (rc == TOK_ENOMEM)
-            rc = param_no_memory(err);
-        else if (rc)
-            rc = param_fail(err, SRV_ERR_INVALID_VALUE, path, "%s", message);
-        else
-            rc = texts_add_ids(&r->pooled, &r->rules, ids.ids.ids, ids.ids.n, 0, ids.n_tail, path,
-                               err);
-        tok_ids_finish(&ids.ids);
-        if (rc) return -1;
-        r->pooled.rows[i].n_first = (int64_t)ids.n_first;
-        if (ids.cut) texts_was_cut(&r->rules, i);
+        if (texts_add_pair(&r->pooled, &r->rules, &r->served->pairs, &pair, path, err)) return -1;
     }
     texts_note_cut(req, &r->rules);
     return 0;
@@ -332,7 +318,10 @@ static int read_body(struct ranking *r, struct srv_request *req, struct param_er
     if (srv_body_read(&r->body, facts->body, facts->body_len, PARAM_MAX_VALUES, err) ||
         params_read(r->body.root, srv_fields_rerank, r, &unknown, err))
         return -1;
-    if (r->shape == SHAPE_JINA && r->texts) r->shape = SHAPE_TEI;
+    if (r->shape == SHAPE_JINA && r->texts) {
+        r->shape = SHAPE_TEI;
+        srv_facts(req)->dialect = SRV_DIALECT_TEI;
+    }
     r->rules.cut = r->shape == SHAPE_COHERE ? TEXTS_KEEP_FIRST : TEXTS_REFUSE;
     if (check_model(r, err) || texts_rules_set(&r->rules, &r->asked, req, &unknown, err)) return -1;
     int rc = r->shape == SHAPE_SCORE ? read_both_sides(r, req, err) : read_documents(r, req, err);
@@ -375,12 +364,12 @@ static void handle_score(struct srv_request *req)
 }
 
 const struct srv_route srv_routes_rerank[] = {
-    {"POST", "/v1/rerank", 0, handle_jina},
-    {"POST", "/rerank", 0, handle_jina},
-    {"POST", "/v1/reranking", 0, handle_jina},
-    {"POST", "/reranking", 0, handle_jina},
-    {"POST", "/v2/rerank", 0, handle_cohere},
-    {"POST", "/cohere/v2/rerank", 0, handle_cohere},
+    {"POST", "/v1/rerank", SRV_ROUTE_DETAIL, handle_jina},
+    {"POST", "/rerank", SRV_ROUTE_DETAIL, handle_jina},
+    {"POST", "/v1/reranking", SRV_ROUTE_DETAIL, handle_jina},
+    {"POST", "/reranking", SRV_ROUTE_DETAIL, handle_jina},
+    {"POST", "/v2/rerank", SRV_ROUTE_COHERE, handle_cohere},
+    {"POST", "/cohere/v2/rerank", SRV_ROUTE_COHERE, handle_cohere},
     {"POST", "/v1/score", 0, handle_score},
     {"POST", "/score", 0, handle_score},
     {0},

@@ -17,6 +17,7 @@ extern const struct srv_route srv_routes_responses[];
 extern const struct srv_route srv_routes_messages[];
 extern const struct srv_route srv_routes_embeddings[];
 extern const struct srv_route srv_routes_choose[];
+extern const struct srv_route srv_routes_classify[];
 extern const struct srv_route srv_routes_rerank[];
 extern const struct srv_route srv_routes_openapi[];
 extern const struct srv_route srv_routes_page[];
@@ -33,6 +34,7 @@ extern const struct param_field srv_fields_responses[];
 extern const struct param_field srv_fields_messages[];
 extern const struct param_field srv_fields_tokens[]; /* /tokenize, /detokenize */
 extern const struct param_field srv_fields_embeddings[];
+extern const struct param_field srv_fields_classify[];
 extern const struct param_field srv_fields_rerank[];
 extern const struct param_field srv_fields_swap[];
 

@@ -128,7 +128,7 @@ int texts_rules_set(struct texts_rules *rules, const struct texts_fields *fields
 
 /* ---- texts --------------------------------------------------------------------------------- */
 
-void texts_was_cut(struct texts_rules *rules, int input)
+static void was_cut(struct texts_rules *rules, int input)
 {
     size_t n = strlen(rules->cut_inputs), room = sizeof(rules->cut_inputs) - n;
     char item[16];
@@ -150,7 +150,7 @@ int texts_add_ids(struct srv_pooled *p, struct texts_rules *rules, int32_t *ids,
             "tokens; shorten it, or send \"truncate_prompt_tokens\": -1.",
             most, path, n);
     }
-    if (n < n_all) texts_was_cut(rules, p->n);
+    if (n < n_all) was_cut(rules, p->n);
     if (p->n_tokens + (int64_t)n > TEXTS_MAX_TOKENS)
         return param_fail(err, SRV_ERR_INVALID_VALUE, p->field,
                           "'%s' holds more than %d tokens; send it in several requests.", p->field,
@@ -223,6 +223,27 @@ int texts_add(struct srv_pooled *p, struct texts_rules *rules, const json_t *val
     if (json_is_array(value)) return add_list(p, rules, value, path, err);
     return param_fail(err, SRV_ERR_INVALID_TYPE, p->field,
                       "'%s' must be a string, an array of strings, or token ids.", p->field);
+}
+
+int texts_add_pair(struct srv_pooled *p, struct texts_rules *rules, const struct srv_pairs *pairs,
+                   const struct srv_pair_text *pair, const char *path, struct param_error *err)
+{
+    struct srv_pair_text cut = *pair;
+    struct srv_pair_ids ids = {0};
+    char message[200] = "";
+    cut.most_tokens = rules->cut == TEXTS_REFUSE ? 0 : rules->max_tokens;
+    int rc = srv_pairs_encode(pairs, &cut, &ids, message, sizeof(message));
+    if (rc == TOK_ENOMEM)
+        rc = param_no_memory(err);
+    else if (rc)
+        rc = param_fail(err, SRV_ERR_INVALID_VALUE, path, "%s", message);
+    else
+        rc = texts_add_ids(p, rules, ids.ids.ids, ids.ids.n, 0, ids.n_tail, path, err);
+    tok_ids_finish(&ids.ids);
+    if (rc) return -1;
+    p->rows[p->n - 1].n_first = (int64_t)ids.n_first;
+    if (ids.cut) was_cut(rules, p->n - 1);
+    return 0;
 }
 
 void texts_note_cut(struct srv_request *req, const struct texts_rules *rules)

@@ -14,8 +14,14 @@
 
 #include "server/api/read/json_fields.h"
 #include "server/api/run/pooled.h"
+#include "server/pairs.h"
 
-enum { TEXTS_MAX_INPUTS = 2048, TEXTS_MAX_TOKENS = 300000, TEXTS_MAX_VALUES = 320000 };
+enum {
+    TEXTS_MAX_INPUTS = 2048,
+    TEXTS_MAX_PAIRS = 1000, /* documents of a query */
+    TEXTS_MAX_TOKENS = 300000,
+    TEXTS_MAX_VALUES = 320000
+};
 
 enum texts_cut { TEXTS_REFUSE, TEXTS_KEEP_FIRST, TEXTS_KEEP_LAST };
 
@@ -56,8 +62,9 @@ int texts_add(struct srv_pooled *p, struct texts_rules *rules, const json_t *val
 int texts_add_ids(struct srv_pooled *p, struct texts_rules *rules, int32_t *ids, size_t n,
                   size_t n_head, size_t n_tail, const char *path, struct param_error *err);
 
-/* Notes that an input was cut by the caller. */
-void texts_was_cut(struct texts_rules *rules, int input);
+/* Adds a query and its document, cut where the rules say so. */
+int texts_add_pair(struct srv_pooled *p, struct texts_rules *rules, const struct srv_pairs *pairs,
+                   const struct srv_pair_text *pair, const char *path, struct param_error *err);
 
 /* Names the inputs that were cut in the header x-truncated-inputs. */
 void texts_note_cut(struct srv_request *req, const struct texts_rules *rules);

@@ -29,6 +29,7 @@ static const struct request {
     {"CountRequest", srv_fields_messages, "messages system", "model"},
     {"EmbeddingsRequest", srv_fields_embeddings, NULL, ""},
     {"RerankRequest", srv_fields_rerank, NULL, ""},
+    {"ClassifyRequest", srv_fields_classify, NULL, ""},
     {"ChooseRequest", srv_fields_choose, NULL, ""},
     {"TokenizeRequest", srv_fields_tokens,
      "content prompt inputs messages add_special parse_special with_pieces add_special_tokens "

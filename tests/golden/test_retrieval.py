@@ -106,6 +106,25 @@ def test_cross_encoders():
                 near([h.post("/v1/score", body)[2]["data"][0]["score"]], [case["score"]], SCORE, (name, case["query"]))
 
 
+def test_labels():
+    for name in ("cls-distil-3", "cls-roberta-3"):
+        cases, rows = golden("scores", name, "logits.f32")
+        with serve(name) as h:
+            for case, row in zip(cases["cases"], rows):
+                body = {"input": case["document"] or case["ids"], "truncate_prompt_tokens": cases["max_length"]}
+                status, _, answer = h.post("/classify", dict(body, use_activation=False))
+                assert status == 200 and answer["usage"]["prompt_tokens"] == len(case["ids"]), (name, case, answer)
+                near(answer["data"][0]["probs"], row, SCORE, (name, case["document"]))
+                best = ("negative", "neutral", "positive")[row.index(max(row))]
+                assert answer["data"][0]["label"] == best, answer
+                if not case["document"] or len(case["ids"]) == cases["max_length"]:
+                    continue  # it may have been cut
+                predicted = h.post("/predict", {"inputs": [[case["document"]]], "truncate": True})[2][0]
+                shares = [math.exp(v) / sum(map(math.exp, row)) for v in row]
+                near([p["score"] for p in predicted], sorted(shares, reverse=True), SCORE, (name, case["document"]))
+                assert predicted[0]["label"] == best, predicted
+
+
 def main():
     reference()
     run_cases(globals())
