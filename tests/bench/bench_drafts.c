@@ -3,7 +3,8 @@
  * Drafts on and off, in turns, on texts of known kinds.
  *
  *   bench_drafts MODEL_DIR [-f numerics] [-t threads] [-c clients] [-r rounds] [-n tokens]
- *                [-k kind of text] [-x file of text]
+ *                [-k kind of text] [-x file of text] [-p prompt ids] [-T temperature]
+ *                [-e percent of the twin's ids made wrong] [-a: always draft]
  *
  * The weights may be random (make_model.py): a guide that allows one id per position makes the model
  * write a given text, while everything is computed as ever. The engine's guide says beforehand
@@ -15,10 +16,12 @@
  *   chat       is a file's text (default: story.txt), whose first half is the prompt
  *   certain    is random, but 6 of 14 ids are certain: the guide says them, as at keys of a schema
  *   random     is random
+ *   self       is what the model draws, with drafts by the twin alone; only by -k self
  *
  * Prompts come from the prefix cache. Per text: tokens per second without and with drafts, the
  * median and range of the rounds' ratios, the ratio of processor time, tokens per step, and the
- * share of the draft tokens that were right.
+ * share of the draft tokens that were right. For `self` also the time of a step without drafts and
+ * the longest time between tokens with them; its answers must be equal with and without.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -29,6 +32,7 @@
 #include <unistd.h>
 
 #include "engine/engine.h"
+#include "engine/sample.h"
 #include "tokenizer/tokenizer.h"
 
 enum { CERTAIN_CYCLE = 14, MAX_CLIENTS = 64, MAX_ROUNDS = 99, N_PROMPT = 480, MAX_IDS = 4096 };
@@ -38,6 +42,8 @@ struct text {
     int32_t prompt[MAX_IDS], answer[MAX_IDS], prediction[MAX_IDS];
     int n_prompt, n_answer, n_prediction;
     int n_certain; /* ids at the start of each CERTAIN_CYCLE that the guide says beforehand */
+    bool self;     /* no guide: the model's own */
+    float temperature;
 };
 
 /* One request: its guide and its end. */
@@ -45,13 +51,17 @@ struct client {
     const struct text *text;
     int at;
     int32_t vocab;
+    uint64_t seed;
+    uint64_t hash;            /* of the answer's ids */
+    uint64_t last_us, gap_us; /* the newest step's end; the longest time between two of them */
     bool done;
     pthread_mutex_t lock;
     pthread_cond_t changed;
 };
 
 struct result {
-    double tok_s, cpu_s;
+    double tok_s, cpu_s, gap_ms;
+    uint64_t hash;
     struct eng_stats stats;
 };
 
@@ -59,6 +69,24 @@ static void fail(const char *what)
 {
     fprintf(stderr, "bench_drafts: %s\n", what);
     exit(1);
+}
+
+/* ---- wrong ids ------------------------------------------------------------------------------- */
+
+static double wrong_percent; /* of the twin's ids */
+
+/* The linker puts __wrap_f in the place of f and calls the real one __real_f. */
+int32_t __real_sampler_draw(struct sampler *s, const struct sample_row *row);
+int32_t __wrap_sampler_draw(struct sampler *s, const struct sample_row *row);
+
+/* Only draws of the twin want a margin; these come from one thread. */
+int32_t __wrap_sampler_draw(struct sampler *s, const struct sample_row *row)
+{
+    static uint32_t state = 7;
+    int32_t id = __real_sampler_draw(s, row);
+    if (!row->ret_margin || id == SAMPLE_NOTHING) return id;
+    state = state * 1664525u + 1013904223u;
+    return (state >> 8) % 10000 < 100 * wrong_percent ? (id > 0 ? id - 1 : 1) : id;
 }
 
 /* ---- texts ----------------------------------------------------------------------------------- */
@@ -92,9 +120,10 @@ static void make_quotes(struct text *t, int32_t vocab)
     }
 }
 
-static void make_text(struct text *t, const char *name, int n, int32_t vocab)
+static void make_text(struct text *t, const char *name, int n_prompt, int n, int32_t vocab)
 {
-    *t = (struct text){.name = name, .n_prompt = N_PROMPT, .n_answer = n};
+    *t = (struct text){.name = name, .n_prompt = n_prompt, .n_answer = n, .temperature = 1};
+    t->self = strcmp(name, "self") == 0;
     fill(t->prompt, t->n_prompt, vocab);
     fill(t->answer, n, vocab);
     if (!strcmp(name, "quotes")) make_quotes(t, vocab);
@@ -124,7 +153,7 @@ static void read_text(struct text *t, const char *model_dir, const char *file, i
         tok_encode(tok, bytes, n, 0, &ids, err, sizeof(err)))
         fail(err);
     int half = (int)(ids.n < 2 * MAX_IDS ? ids.n : 2 * MAX_IDS) / 2;
-    *t = (struct text){.name = "chat", .n_prompt = half};
+    *t = (struct text){.name = "chat", .n_prompt = half, .temperature = 1};
     t->n_answer = half < n_answer ? half : n_answer;
     memcpy(t->prompt, ids.ids, (size_t)half * sizeof(int32_t));
     memcpy(t->answer, ids.ids + half, (size_t)half * sizeof(int32_t));
@@ -175,9 +204,18 @@ static int certain_ids(void *ctx, int32_t *ids, int n)
     return i;
 }
 
+static void note_token(struct client *c, const struct eng_event *e)
+{
+    uint64_t us = c->last_us ? e->now_us - c->last_us : 0;
+    if (us > c->gap_us) c->gap_us = us;
+    c->last_us = e->now_us;
+    c->hash = (c->hash ^ (uint64_t)e->id) * 0x100000001b3;
+}
+
 static void on_event(void *ctx, const struct eng_event *e)
 {
     struct client *c = ctx;
+    if (e->type == ENG_EVENT_TOKEN) note_token(c, e);
     if (e->type != ENG_EVENT_JOB_DONE) return;
     pthread_mutex_lock(&c->lock);
     c->done = true;
@@ -194,13 +232,14 @@ static struct eng_job *submit(struct eng *e, struct client *c, const struct text
     c->at = 0;
     c->vocab = eng_info(e)->vocab_size;
     c->done = false;
+    c->hash = c->last_us = c->gap_us = 0;
     struct eng_job_params p = {
         .prompt = t->prompt,
         .n_prompt = t->n_prompt,
         .n_choices = 1,
         .max_tokens = t->n_answer,
         .sampling = eng_sampling_default(),
-        .guides = &guide,
+        .guides = t->self ? NULL : &guide,
         .prediction = t->prediction,
         .n_prediction = t->n_prediction,
         .ignore_eos = true,
@@ -209,6 +248,8 @@ static struct eng_job *submit(struct eng *e, struct client *c, const struct text
         .on_event = on_event,
         .ctx = c,
     };
+    p.sampling.temperature = t->temperature;
+    p.sampling.seed = c->seed;
     if (eng_job_submit(e, &p, &job, err, sizeof(err))) fail(err);
     return job;
 }
@@ -253,6 +294,12 @@ static struct result run(struct eng *e, struct client *clients, int n, const str
     }
     r.tok_s = n * t->n_answer / (now_s() - start);
     r.cpu_s = cpu_s() - cpu;
+    r.hash = r.gap_ms = 0;
+    for (int i = 0; i < n; i++) {
+        r.hash = r.hash * 31 + clients[i].hash;
+        if (1e-3 * (double)clients[i].gap_us > r.gap_ms)
+            r.gap_ms = 1e-3 * (double)clients[i].gap_us;
+    }
     do /* the snapshot follows the last event */
         eng_stats(e, &r.stats);
     while (r.stats.n_running > 0);
@@ -276,43 +323,74 @@ static double median(double *v, int n)
     return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }
 
-static void measure(struct eng *off, struct eng *on, struct client *clients, int n, int rounds,
-                    const struct text *t)
+/* Both engines in turns. */
+struct rounds {
+    double off[MAX_ROUNDS], on[MAX_ROUNDS], ratio[MAX_ROUNDS], cpu[MAX_ROUNDS], gap_ms[MAX_ROUNDS];
+    struct result last; /* with drafts */
+};
+
+static void measure(struct eng *off, struct eng *on, struct client *clients, int n, int n_rounds,
+                    const struct text *t, struct rounds *ret)
 {
-    double rate[2][MAX_ROUNDS], ratio[MAX_ROUNDS], cpu[MAX_ROUNDS];
-    struct result a, b = {0};
     run(off, clients, n, t); /* the prompts are cached from here on */
     run(on, clients, n, t);
-    for (int i = 0; i < rounds; i++) {
-        a = run(off, clients, n, t);
-        b = run(on, clients, n, t);
-        rate[0][i] = a.tok_s;
-        rate[1][i] = b.tok_s;
-        ratio[i] = b.tok_s / a.tok_s;
-        cpu[i] = a.cpu_s / b.cpu_s;
+    for (int i = 0; i < n_rounds; i++) {
+        for (int k = 0; k < n; k++)
+            clients[k].seed = (uint64_t)(i * MAX_CLIENTS + k);
+        struct result a = run(off, clients, n, t), b = run(on, clients, n, t);
+        if (a.hash != b.hash) fail("drafts have changed an answer");
+        ret->off[i] = a.tok_s;
+        ret->on[i] = b.tok_s;
+        ret->ratio[i] = b.tok_s / a.tok_s;
+        ret->cpu[i] = a.cpu_s / b.cpu_s;
+        ret->gap_ms[i] = b.gap_ms;
+        ret->last = b;
     }
-    double middle = median(ratio, rounds);
-    double tried = (double)eng_draft_sum(b.stats.n_draft_tokens);
+}
+
+static void print(struct rounds *r, int n_rounds, int n, const struct text *t)
+{
+    const struct eng_stats *s = &r->last.stats;
+    double middle = median(r->ratio, n_rounds), off = median(r->off, n_rounds);
+    double tried = (double)eng_draft_sum(s->n_draft_tokens);
     printf("%-10s %8.1f %8.1f   %5.2f (%.2f to %.2f)   %5.2f   %5.2f   %3.0f %% of %d\n", t->name,
-           median(rate[0], rounds), median(rate[1], rounds), middle, ratio[0], ratio[rounds - 1],
-           median(cpu, rounds), (double)n * t->n_answer / (double)b.stats.n_steps,
-           tried > 0 ? 100.0 * (double)eng_draft_sum(b.stats.n_accepted_draft_tokens) / tried : 0.0,
+           off, median(r->on, n_rounds), middle, r->ratio[0], r->ratio[n_rounds - 1],
+           median(r->cpu, n_rounds), (double)n * t->n_answer / (double)s->n_steps,
+           tried > 0 ? 100.0 * (double)eng_draft_sum(s->n_accepted_draft_tokens) / tried : 0.0,
            (int)tried);
+    if (t->self)
+        printf("           a step without drafts %.2f ms, longest gap with them %.2f ms (%.1f "
+               "steps)\n",
+               1e3 * n / off, median(r->gap_ms, n_rounds),
+               median(r->gap_ms, n_rounds) * off / (1e3 * n));
     fflush(stdout);
+}
+
+static void load_twin(struct eng *e)
+{
+    struct timespec t = {.tv_nsec = 10000000};
+    if (eng_info(e)->memory.twin_bytes == 0)
+        fail("the model has no twin (with -a it may have one)");
+    eng_load_twin(e);
+    while (strcmp(eng_drafts(e), "self") != 0)
+        nanosleep(&t, NULL);
 }
 
 int main(int argc, char **argv)
 {
-    static const char *const names[] = {"quotes", "edits",   "predicted",
-                                        "chat",   "certain", "random"};
+    static const char *const names[] = {"quotes",  "edits",  "predicted", "chat",
+                                        "certain", "random", "self"};
     static struct client clients[MAX_CLIENTS];
     static struct text text;
+    static struct rounds result;
+    enum eng_speculate with = ENG_SPECULATE_AUTO;
+    float temperature = 1;
     const char *file = "tests/bench/story.txt", *only = NULL;
-    int n = 1, rounds = 5, n_tokens = 256, opt;
+    int n = 1, rounds = 5, n_tokens = 256, n_prompt = N_PROMPT, opt;
     struct eng_params p = {.numerics = "auto", .n_threads = 2, .max_queued_jobs = MAX_CLIENTS};
     struct eng *engine[2];
     char err[300];
-    while ((opt = getopt(argc, argv, "f:t:c:r:n:k:x:")) != -1) {
+    while ((opt = getopt(argc, argv, "f:t:c:r:n:k:x:p:T:e:a")) != -1) {
         if (opt == 'f') p.numerics = optarg;
         if (opt == 't') p.n_threads = atoi(optarg);
         if (opt == 'c') n = atoi(optarg);
@@ -320,17 +398,21 @@ int main(int argc, char **argv)
         if (opt == 'n') n_tokens = atoi(optarg);
         if (opt == 'k') only = optarg;
         if (opt == 'x') file = optarg;
+        if (opt == 'p') n_prompt = atoi(optarg);
+        if (opt == 'T') temperature = (float)atof(optarg);
+        if (opt == 'e') wrong_percent = atof(optarg);
+        if (opt == 'a') with = ENG_SPECULATE_ALWAYS;
         if (opt == '?') return 2;
     }
     if (optind + 1 != argc) fail("name one model directory");
     if (n < 1 || n > MAX_CLIENTS || rounds < 1 || rounds > MAX_ROUNDS || n_tokens < 2 ||
-        n_tokens > MAX_IDS)
+        n_tokens > MAX_IDS || n_prompt < 1 || n_prompt > MAX_IDS)
         fail("1 to 64 clients, 1 to 99 rounds, 2 to 4096 tokens");
     p.model_dir = argv[optind];
     p.n_parallel = n;
-    p.ctx_tokens = N_PROMPT + 1024 > 2 * n_tokens ? N_PROMPT + 1024 : 2 * n_tokens;
+    p.ctx_tokens = n_prompt + 1024 > 2 * n_tokens ? n_prompt + 1024 : 2 * n_tokens;
     for (int i = 0; i < 2; i++) {
-        p.speculate = i == 0 ? ENG_SPECULATE_OFF : ENG_SPECULATE_AUTO;
+        p.speculate = i == 0 ? ENG_SPECULATE_OFF : with;
         if (eng_open(&engine[i], &p, err, sizeof(err))) fail(err);
     }
     for (int i = 0; i < MAX_CLIENTS; i++) {
@@ -343,12 +425,16 @@ int main(int argc, char **argv)
     printf("%-10s %8s %8s   %-20s   %5s   %5s   %s\n", "text", "off", "on tok/s", "ratio (range)",
            "CPU", "/step", "right, of draft tokens per round");
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (only && strcmp(only, names[i]) != 0) continue;
+        bool self = strcmp(names[i], "self") == 0;
+        if (only ? strcmp(only, names[i]) != 0 : self) continue;
+        if (self) load_twin(engine[1]);
         if (strcmp(names[i], "chat") == 0)
             read_text(&text, p.model_dir, file, n_tokens);
         else
-            make_text(&text, names[i], n_tokens, info->vocab_size);
-        measure(engine[0], engine[1], clients, n, rounds, &text);
+            make_text(&text, names[i], n_prompt, n_tokens, info->vocab_size);
+        if (self) text.temperature = temperature;
+        measure(engine[0], engine[1], clients, n, rounds, &text, &result);
+        print(&result, rounds, n, &text);
     }
     eng_close(engine[0]);
     eng_close(engine[1]);

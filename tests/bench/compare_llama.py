@@ -6,6 +6,8 @@
                      [--formats bf16,q8_0,q4_0] [--threads 1,2] 128,512,2048] [--decode 128]
                      [--batch 1] [--rounds 5] [--json FILE]
     compare_llama.py --tune         the peer alone, with each of its settings, to find its best
+    compare_llama.py --twin [--wrong 5]   decoding of one stream alone, with drafts by the twin and without, on weights
+                                    that 4 bits hold exactly; bench_drafts makes WRONG % of the drafts wrong
     compare_llama.py --same         only checks that both engines compute the same model
 
 The peer is the prebuilt library of the npm package @node-llama-cpp/linux-x64, fetched with npm into WORK at
@@ -47,7 +49,7 @@ def make_model(a):
     model, gguf = os.path.join(a.folder_of_model, "model"), os.path.join(a.folder_of_model, "bf16.gguf")
     if not os.path.exists(gguf):
         subprocess.run([sys.executable, os.path.join(HERE, "make_model.py"), model, "--shape", a.shape,
-                        "--gguf", gguf + ".part"], check=True)
+                        "--dtype", "grid" if a.twin else "bf16", "--gguf", gguf + ".part"], check=True)
         os.rename(gguf + ".part", gguf)
     for kind in a.formats:
         out = os.path.join(a.folder_of_model, kind + ".gguf")
@@ -95,8 +97,21 @@ def run_hearth(a, kind, threads):
     return cases(p.stdout)
 
 
+def run_twin(a, kind, threads):
+    """One stream without and with drafts: the speeds that bench_drafts prints, after it has compared the answers."""
+    command = [os.path.join(os.path.dirname(a.hearth), "tests", "bench", "bench_drafts"), "-k", "self", "-r", str(a.reps),
+               "-f", NUMERICS[kind], "-t", str(threads), "-n", str(a.decode), "-p", "32", "-e", str(a.wrong), a.model]
+    p = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+    if p.returncode != 0:
+        sys.exit(f"bench_drafts failed: {p.stderr[-2000:]}")
+    speeds = next(line for line in p.stdout.splitlines() if line.startswith("self ")).split()[1:3]
+    return {("decode", a.decode, name, 0): {"tok_s": float(speed)} for name, speed in zip(("off", "twin"), speeds)}
+
+
 def name_of(case):
     test, tokens, batch, context = case
+    if isinstance(batch, str):
+        return f"decode {tokens}, {batch}"
     if test == "prefill":
         return f"prefill {tokens}"
     return f"decode {tokens}" + (f" x{batch}" if batch > 1 else "") + (f" at {context}" if context else "")
@@ -111,7 +126,9 @@ def compare(a, kind, threads):
     theirs, ours = [], []
     for _ in range(a.rounds):
         theirs.append(run_peer(a, kind, threads, a.peer_options))
-        ours.append(run_hearth(a, kind, threads))
+        ours.append(run_twin(a, kind, threads) if a.twin else run_hearth(a, kind, threads))
+        if a.twin:
+            theirs[-1] = dict.fromkeys(ours[-1], theirs[-1]["decode", a.decode, 1, 0])
     rows = []
     for case in ours[0]:
         x, y = [r[case]["tok_s"] for r in theirs], [r[case]["tok_s"] for r in ours]
@@ -211,10 +228,14 @@ def main():
     p.add_argument("--peer-options", default="")
     p.add_argument("--hearth-options", default="")
     p.add_argument("--tune", action="store_true")
+    p.add_argument("--twin", action="store_true")
+    p.add_argument("--wrong", type=float, default=5)
     p.add_argument("--same", action="store_true")
     p.add_argument("--json")
     a = p.parse_args()
     a.folder_of_model = a.work if a.shape == "smollm2-135m" else os.path.join(a.work, a.shape)
+    if a.twin:
+        a.folder_of_model, a.formats, a.prefill = os.path.join(a.work, a.shape + "-grid"), ["bf16"], ""
     os.makedirs(a.folder_of_model, exist_ok=True)
     a.folder = fetch_peer(a)
     a.model = make_model(a)

@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: MIT
 """Writes a model directory with random weights in the shape of a real model, for speed and load tests.
 
-    make_model.py OUT [--shape smollm2-135m] [--dtype bf16|f16] [--tokenizer DIR] [--gguf FILE]
+    make_model.py OUT [--shape smollm2-135m] [--dtype bf16|f16|grid] [--tokenizer DIR] [--gguf FILE]
 
 The same shape always gives the same bytes. With --tokenizer the tokenizer files of DIR are copied;
 otherwise those of the demo model (its ids are the low ones of the vocabulary). --gguf writes the same
-weights as one GGUF file (version 3, bf16, no vocabulary) for engines that read that. Standard library only.
+weights as one GGUF file (version 3, bf16, no vocabulary) for engines that read that. "grid" are bf16 weights that
+4 bits hold exactly: multiples of 1/256 from -8 to 7, each 32 with a -8 among them. Standard library only.
 """
 import argparse
 import json
@@ -120,10 +121,21 @@ def f16_norm_bytes(rng, n):
     return b"".join(struct.pack("<H", 0x3C00 | rng.getrandbits(9)) for _ in range(n))
 
 
+def grid_bytes(rng, n):
+    out, draws = bytearray(2 * n), bytearray(rng.randbytes(n))
+    draws[::32] = bytes(len(draws[::32]))
+    out[0::2] = draws.translate(LOW_GRID)
+    out[1::2] = draws.translate(HIGH_GRID)
+    return out
+
+
+GRID = [struct.pack("<f", ((b & 15) - 8) / 256) for b in range(256)]
+LOW_GRID, HIGH_GRID = (bytes(value[i] for value in GRID) for i in (2, 3))
 HIGH_F16 = bytes((b & 0x80) | (15 - 6) << 2 | (b & 3) for b in range(256))
 # dtype -> its name in safetensors and config.json, and what makes vectors and matrices
 DTYPES = {"bf16": ("BF16", "bfloat16", norm_bytes, matrix_bytes),
-          "f16": ("F16", "float16", f16_norm_bytes, f16_matrix_bytes)}
+          "f16": ("F16", "float16", f16_norm_bytes, f16_matrix_bytes),
+          "grid": ("BF16", "bfloat16", norm_bytes, grid_bytes)}
 
 
 def write_weights(path, shapes, dtype, norm_plus_one=False):
@@ -264,7 +276,7 @@ def main():
     p.add_argument("--dtype", choices=sorted(DTYPES), default="bf16")
     p.add_argument("--gguf", help="of bf16 weights")
     a = p.parse_args()
-    if a.gguf and (a.dtype != "bf16" or "gguf" not in FAMILIES.get(a.shape, {"gguf": ()})):
+    if a.gguf and (a.dtype == "f16" or "gguf" not in FAMILIES.get(a.shape, {"gguf": ()})):
         p.error("--gguf writes bf16 weights only, and not every shape")
     hidden, layers, heads, kv_heads, inter, vocab, theta, ctx = SHAPES[a.shape]
     os.makedirs(a.out, exist_ok=True)
