@@ -58,6 +58,7 @@ const struct param_field srv_fields_native[] = {
     GEN_IGNORED("samplers"),
     GEN_IGNORED("t_max_prompt_ms"),
     GEN_REFUSED("n_probs"),
+    GEN_REFUSED("prompt_logprobs"),
     {0},
 };
 

@@ -109,12 +109,22 @@ def test_llama_vscode():
     assert a["content"] == completed(joined) and a["tokens_evaluated"] == len(joined), a
     assert "x-ignored-params" not in headers and "x-infill-cut" not in headers, headers
     assert a["stop"] and a["stop_type"] == "limit" and not a["truncated"] and a["tokens_predicted"] == 8, a
-    assert a["timings"]["cache_n"] >= 0.9 * len(joined) // 32 * 32 - 32, a["timings"]
+    assert a["timings"]["cache_n"] == (len(joined) - 1) // 32 * 32 > 0, a["timings"]
     _, several = post("/infill", **{**body, "n_cmpl": 3})
     assert [c["index"] for c in several] == [0, 1, 2] and all(c["content"] == a["content"] for c in several)
     named = {**body, "repo_name": "r", "filename": "f", "n_predict": 0}
     assert post("/infill", **named)[1]["tokens_evaluated"] == len(joined) - len(ids("myproject\n")) - len(ids("filename\n")) \
         + len(ids("r\n")) + len(ids("f\n"))
+
+
+def test_typing_uses_the_cache():
+    """Files come first, then the prefix: at the next key nine tenths of the prompt are cached."""
+    files = [{"text": f"line {i} of the story\n" * 10, "filename": f"{i}.txt"} for i in range(4)]
+    body = {"input_prefix": "and then there was a day\n" * 5, "input_suffix": "the end\n", "input_extra": files, "n_predict": 4}
+    assert post("/infill", **body)[1]["timings"]["cache_n"] == 0
+    for typed in ("a", "an", "and"):
+        _, a = post("/infill", **{**body, "input_prefix": body["input_prefix"] + typed})
+        assert a["timings"]["cache_n"] >= 0.9 * a["tokens_evaluated"], a
 
 
 def test_infill_is_cut_to_the_context():
@@ -167,6 +177,7 @@ def test_native_completion():
     ended = post("/completion", prompt="Once upon", logit_bias={"0": 100}, temperature=0)[1]
     assert (ended["content"], ended["stop_type"]) == ("", "eos"), ended
     refused("/completion", "n_probs", prompt="a", n_probs=3)
+    refused("/completion", "prompt_logprobs", prompt="a", prompt_logprobs=3)
 
 
 def test_lines_and_time():

@@ -41,6 +41,43 @@ static void test_reply(void **state)
     }
 }
 
+/* The same error in the shapes that clients of other servers read. */
+static void test_shapes(void **state)
+{
+    static const struct {
+        enum srv_dialect dialect;
+        enum srv_error kind;
+        int status;
+        const char *answer;
+    } cases[] = {
+        {SRV_DIALECT_TEI, SRV_ERR_MISSING, 400, "{\"error\":\"no\",\"error_type\":\"Validation\"}"},
+        {SRV_DIALECT_TEI, SRV_ERR_QUEUE_FULL, 429,
+         "{\"error\":\"no\",\"error_type\":\"Overloaded\"}"},
+        {SRV_DIALECT_TEI, SRV_ERR_LOADING, 503, "{\"error\":\"no\",\"error_type\":\"Overloaded\"}"},
+        {SRV_DIALECT_TEI, SRV_ERR_INTERNAL, 500, "{\"error\":\"no\",\"error_type\":\"Backend\"}"},
+        {SRV_DIALECT_COHERE, SRV_ERR_MISSING, 400, "{\"message\":\"no\"}"},
+        {SRV_DIALECT_DETAIL, SRV_ERR_MISSING, 400,
+         "{\"error\":{\"message\":\"no\",\"type\":\"invalid_request_error\",\"param\":\"n\","
+         "\"code\":"
+         "\"missing_required_parameter\"},\"detail\":\"no\"}"},
+        {SRV_DIALECT_OPENAI, SRV_ERR_MISSING, 400,
+         "{\"error\":{\"message\":\"no\",\"type\":\"invalid_request_error\",\"param\":\"n\","
+         "\"code\":"
+         "\"missing_required_parameter\"}}"},
+    };
+    (void)state;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        struct srv_request *req = open_request();
+        srv_facts(req)->dialect = cases[i].dialect;
+        srv_reply_error(req, cases[i].kind, "n", "no");
+        char *answer = take_answer(req);
+        REQUIRE_EQ_INT(req->status, cases[i].status);
+        REQUIRE_EQ_STR(answer, cases[i].answer);
+        free(answer);
+        close_request(req);
+    }
+}
+
 static void test_word(void **state)
 {
     static const struct {
@@ -100,11 +137,9 @@ static void test_the_list_is_full(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fail),
-        cmocka_unit_test(test_reply),
-        cmocka_unit_test(test_word),
-        cmocka_unit_test(test_note),
-        cmocka_unit_test(test_the_list_is_full),
+        cmocka_unit_test(test_fail),   cmocka_unit_test(test_reply),
+        cmocka_unit_test(test_shapes), cmocka_unit_test(test_word),
+        cmocka_unit_test(test_note),   cmocka_unit_test(test_the_list_is_full),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
