@@ -33,7 +33,7 @@ static int init_seqs(struct batch *b)
     if (!b->slots) return -1;
     for (int i = 0; i < n; i++)
         if (seq_init(&b->slots[i], (int)kv_pages_of(b->p.ctx), b->p.model.vocab, b->p.model.d_model,
-                     b->p.states.n_floats))
+                     &b->p.states))
             return -1;
     return 0;
 }
@@ -56,7 +56,8 @@ int batch_init(struct batch *b, const struct batch_params *params, char *err, si
     *b = (struct batch){.p = *params};
     b->stats.n_pages_total = kv_pages_total(params->pages);
     publish_free(b);
-    b->cache = prefix_create(params->pages, params->hash_seed);
+    b->cache =
+        prefix_create(params->pages, params->hash_seed, params->n_snapshots, params->states.n_kept);
     b->order = calloc(n, sizeof(struct seq *));
     b->segs = calloc(n, sizeof(*b->segs));
     b->seg_seqs = calloc(n, sizeof(struct seq *));
@@ -246,8 +247,11 @@ static bool follows_sibling(const struct batch *b, int i)
 /* Returns true if an earlier sequence of this step is computing the page that the i-th needs. */
 static bool waits_for_page(const struct batch *b, int i)
 {
-    for (int j = 0; j < i; j++)
-        if (b->order[j]->computing && seq_same_page_ahead(b->order[i], b->order[j])) return true;
+    for (int j = 0; j < i; j++) {
+        if (!b->order[j]->computing || !seq_same_page_ahead(b->order[i], b->order[j])) continue;
+        b->order[j]->followed = true;
+        return true;
+    }
     return false;
 }
 
@@ -286,10 +290,10 @@ static int add_prompt_rows(struct batch *b, int i, int budget)
     if (waits_for_page(b, i)) return 0;
     int n = min_int(budget, s->job->p.n_prompt - s->n_done - lacks_mask(b, s));
     if (n == 0) return 0;
-    if (wanted_rows(s, n) == FWD_WANT_ALL) {
-        n = min_int(n, 1 + BATCH_EXTRA_LOGIT_ROWS - b->n_extra_rows);
-        b->n_extra_rows += n - 1;
-    }
+    bool all = wanted_rows(s, n) == FWD_WANT_ALL;
+    if (all) n = min_int(n, 1 + BATCH_EXTRA_LOGIT_ROWS - b->n_extra_rows);
+    n = seq_cut(s, n);
+    if (all) b->n_extra_rows += n - 1;
     s->computing = true;
     add_segment(b, s, n, wanted_rows(s, n));
     return n;
@@ -365,7 +369,7 @@ void batch_build(struct batch *b)
     ask_first_masks(b);
     for (int i = 0; i < b->n_running; i++) {
         struct seq *s = b->order[i];
-        s->computing = false;
+        s->computing = s->followed = false;
         s->n_draft = 0;
         if (seq_in_prefill(s)) continue;
         if (s->awaits)

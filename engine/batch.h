@@ -50,6 +50,7 @@ struct batch_params {
     struct kv_pages *pages;
     size_t page_bytes;
     struct state_layout states;
+    int n_snapshots; /* of states, in the prefix cache */
     uint64_t hash_seed;
     int n_parallel;
     int chunk_tokens;

@@ -152,7 +152,7 @@ int eng_read_speed(struct eng *e, double *ret_bytes_per_s, char *err, size_t err
 struct eng_memory {
     int64_t weights_bytes;
     int64_t kv_bytes;
-    int64_t state_bytes;   /* of recurrent layers, one state per running sequence */
+    int64_t state_bytes;   /* of recurrent layers: states of running sequences, and snapshots */
     int64_t scratch_bytes; /* activations, attention, packing */
     int64_t logits_bytes;
     int64_t limit_bytes;    /* the limit */

@@ -13,6 +13,7 @@
 #include "engine/kv.h"
 #include "engine/model/load.h"
 #include "engine/model/model.h"
+#include "engine/prefix.h"
 
 /* Shorter contexts are chosen only if the model's own is shorter. */
 enum { MIN_CTX_TOKENS = 256 };
@@ -44,6 +45,28 @@ int64_t mem_plan_bytes(const struct eng_memory *m)
     return sum;
 }
 
+/*
+ * There is a snapshot for every so many pages, if all take at most such a part of the pages'
+ * memory; but at least so many per running sequence.
+ */
+enum { SNAPSHOT_PAGES = 4, SNAPSHOT_SHARE = 4, LEAST_SNAPSHOTS = 2 };
+
+/* Sets the snapshots of states and the memory of both. Returns false if a sum overflows. */
+static bool plan_states(const struct mem_params *p, int64_t n_pages, struct mem_plan *ret)
+{
+    struct eng_memory *m = &ret->memory;
+    int64_t live = (int64_t)(p->states.n_floats * sizeof(float)), n = n_pages / SNAPSHOT_PAGES;
+    int64_t one = prefix_snapshot_bytes(p->states.n_kept), all;
+    ret->n_snapshots = 0;
+    if (p->states.n_layers == 0) return true;
+    n = min_i64(n, m->kv_bytes / SNAPSHOT_SHARE / one);
+    if (n < LEAST_SNAPSHOTS * p->n_parallel) n = LEAST_SNAPSHOTS * p->n_parallel;
+    ret->n_snapshots = (int)n;
+    return !__builtin_mul_overflow(live, p->n_parallel, &m->state_bytes) &&
+           !__builtin_mul_overflow(one, n, &all) &&
+           !__builtin_add_overflow(m->state_bytes, all, &m->state_bytes);
+}
+
 /* The plan for ctx tokens and n_pages pages. Returns false if a sum overflows. */
 static bool plan_at(const struct mem_params *p, int64_t ctx, int64_t n_pages, struct mem_plan *ret)
 {
@@ -60,13 +83,11 @@ static bool plan_at(const struct mem_params *p, int64_t ctx, int64_t n_pages, st
         .limit_bytes = p->limit_bytes,
         .reserved_bytes = p->reserved_bytes,
     };
-    if (__builtin_mul_overflow((int64_t)(p->states.n_floats * sizeof(float)), p->n_parallel,
-                               &m->state_bytes))
-        return false;
     fwd_plan(&fwd, p->n_threads, &m->scratch_bytes, &m->logits_bytes);
     if (n_pages > INT32_MAX ||
         __builtin_mul_overflow((int64_t)fwd.layout->page_bytes, n_pages, &m->kv_bytes))
         return false;
+    if (!plan_states(p, n_pages, ret)) return false;
     int64_t state =
         batch_bytes(p->n_parallel, p->n_threads, n_pages, ctx, model->hp.vocab, model->hp.d_model);
     if (__builtin_add_overflow(m->scratch_bytes, state, &m->scratch_bytes)) return false;
@@ -95,7 +116,11 @@ static int64_t choose_pages(const struct mem_params *p, int64_t ctx)
     if (p->kv_bytes > 0 || fits(p, ctx, wanted, &plan)) return wanted;
     if (!plan_at(p, ctx, least, &plan)) return least;
     int64_t rest = p->limit_bytes - mem_plan_bytes(&plan.memory);
-    int64_t more = rest / ((int64_t)p->fwd.layout->page_bytes + prefix_bytes(1));
+    int64_t page_bytes = (int64_t)p->fwd.layout->page_bytes + prefix_bytes(1);
+    if (p->states.n_layers > 0)
+        page_bytes += min_i64(prefix_snapshot_bytes(p->states.n_kept) / SNAPSHOT_PAGES + 1,
+                              (int64_t)p->fwd.layout->page_bytes / SNAPSHOT_SHARE + 1);
+    int64_t more = rest / page_bytes;
     return more > 0 ? min_i64(wanted, least + more) : least;
 }
 

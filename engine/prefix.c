@@ -15,9 +15,16 @@ struct node {
     int32_t page;
     int32_t hash_next;            /* next node of the bucket, or of the free list */
     int32_t idle_prev, idle_next; /* in the idle list; PREFIX_NONE at its ends */
+    int32_t snapshot;             /* its slot, or PREFIX_NONE */
     uint64_t hash;
     struct prefix_scope scope;
     int32_t tokens[KV_PAGE_TOKENS];
+};
+
+/* A slot for a snapshot. */
+struct snapshot {
+    int32_t node; /* PREFIX_NONE: free */
+    double h;     /* see prefix.h */
 };
 
 struct prefix {
@@ -31,6 +38,11 @@ struct prefix {
     int32_t free_node;
     int32_t idle_head, idle_tail; /* least recently used first */
     int n_idle;
+    struct snapshot *snapshots; /* [n_snapshots] */
+    int n_snapshots;
+    size_t n_floats; /* of one */
+    float *floats;   /* [n_snapshots][n_floats] */
+    double given_up; /* h of the last snapshot that gave way */
 };
 
 static uint32_t bucket_count(int64_t n_pages)
@@ -48,7 +60,25 @@ int64_t prefix_bytes(int64_t n_pages)
                (int64_t)(sizeof(int32_t) + EVICTED_FACTOR * sizeof(uint32_t));
 }
 
-struct prefix *prefix_create(struct kv_pages *pages, uint64_t seed)
+int64_t prefix_snapshot_bytes(size_t n_floats)
+{
+    return (int64_t)(n_floats * sizeof(float) + sizeof(struct snapshot));
+}
+
+static bool make_snapshots(struct prefix *p, int n_snapshots, size_t n_floats)
+{
+    if (n_snapshots == 0) return true;
+    p->n_snapshots = n_snapshots;
+    p->n_floats = n_floats;
+    p->snapshots = calloc((size_t)n_snapshots, sizeof(*p->snapshots));
+    p->floats = calloc((size_t)n_snapshots, n_floats * sizeof(*p->floats));
+    for (int i = 0; p->snapshots && i < n_snapshots; i++)
+        p->snapshots[i].node = PREFIX_NONE;
+    return p->snapshots && p->floats;
+}
+
+struct prefix *prefix_create(struct kv_pages *pages, uint64_t seed, int n_snapshots,
+                             size_t n_floats)
 {
     struct prefix *p = calloc(1, sizeof(*p));
     if (!p) return NULL;
@@ -61,7 +91,7 @@ struct prefix *prefix_create(struct kv_pages *pages, uint64_t seed)
     p->nodes = calloc((size_t)n_pages, sizeof(*p->nodes));
     p->buckets = malloc(n_buckets * sizeof(*p->buckets));
     p->evicted = calloc((size_t)n_buckets * EVICTED_FACTOR, sizeof(*p->evicted));
-    if (!p->nodes || !p->buckets || !p->evicted) {
+    if (!make_snapshots(p, n_snapshots, n_floats) || !p->nodes || !p->buckets || !p->evicted) {
         prefix_destroy(p);
         return NULL;
     }
@@ -80,6 +110,8 @@ void prefix_destroy(struct prefix *p)
     free(p->nodes);
     free(p->buckets);
     free(p->evicted);
+    free(p->snapshots);
+    free(p->floats);
     free(p);
 }
 
@@ -214,6 +246,56 @@ static void remove_child(struct prefix *p, int32_t i)
         *newest_child(p, n->parent) = n->older;
 }
 
+/* ---- snapshots ----------------------------------------------------------------------------- */
+
+/* Tokens between a node's end and the nearest snapshot before it, or the start. */
+static double tokens_saved(const struct prefix *p, int32_t node)
+{
+    int n_pages = 0;
+    do {
+        node = p->nodes[node].parent;
+        n_pages++;
+    } while (node != PREFIX_NONE && p->nodes[node].snapshot == PREFIX_NONE);
+    return (double)n_pages * KV_PAGE_TOKENS;
+}
+
+bool prefix_has_snapshot(const struct prefix *p, int32_t node)
+{
+    return p->nodes[node].snapshot != PREFIX_NONE;
+}
+
+const float *prefix_use_snapshot(struct prefix *p, int32_t node)
+{
+    int32_t i = p->nodes[node].snapshot;
+    assert(i != PREFIX_NONE);
+    p->snapshots[i].h = p->given_up + tokens_saved(p, node);
+    return p->floats + (size_t)i * p->n_floats;
+}
+
+void prefix_drop_snapshot(struct prefix *p, int32_t node)
+{
+    int32_t i = p->nodes[node].snapshot;
+    if (i == PREFIX_NONE) return;
+    p->snapshots[i].node = p->nodes[node].snapshot = PREFIX_NONE;
+}
+
+float *prefix_keep_snapshot(struct prefix *p, int32_t node)
+{
+    int32_t least = 0;
+    if (p->n_snapshots == 0 || prefix_has_snapshot(p, node)) return NULL;
+    for (int32_t i = 0; i < p->n_snapshots && p->snapshots[least].node != PREFIX_NONE; i++)
+        if (p->snapshots[i].node == PREFIX_NONE || p->snapshots[i].h < p->snapshots[least].h)
+            least = i;
+    struct snapshot *s = &p->snapshots[least];
+    if (s->node != PREFIX_NONE) {
+        p->given_up = s->h;
+        prefix_drop_snapshot(p, s->node);
+    }
+    *s = (struct snapshot){node, p->given_up + tokens_saved(p, node)};
+    p->nodes[node].snapshot = least;
+    return p->floats + (size_t)least * p->n_floats;
+}
+
 /* Takes an idle node out of the tree; its page becomes free. */
 static void evict(struct prefix *p, int32_t i)
 {
@@ -221,6 +303,7 @@ static void evict(struct prefix *p, int32_t i)
     assert(n->child == PREFIX_NONE && kv_page_refs(p->pages, n->page) == 1);
     remove_child(p, i);
     idle_remove(p, i);
+    prefix_drop_snapshot(p, i);
     *evicted_slot(p, n->hash) = (uint32_t)(n->hash >> 32);
     int32_t *link = &p->buckets[n->hash & p->bucket_mask];
     while (*link != i) {
@@ -260,7 +343,7 @@ int32_t prefix_publish(struct prefix *p, int32_t parent, const struct prefix_sco
     struct node *n = &p->nodes[i];
     p->free_node = n->hash_next;
     n->parent = parent;
-    n->child = PREFIX_NONE;
+    n->child = n->snapshot = PREFIX_NONE;
     add_child(p, i);
     n->page = *page;
     n->hash = hash;

@@ -12,6 +12,12 @@
  * releases them last page first; so a node comes after all its descendants in the idle list, and
  * the head of the list, the least recently used, is always a leaf.
  *
+ * With recurrent layers a node may carry a snapshot of the states after its last token; without one
+ * a sequence cannot go on from there. There are so many slots for them. When all are taken, the
+ * least of h gives way, where h is the number of tokens that the snapshot saves (those behind the
+ * nearest one before it) plus the h of the last one that gave way, when it was kept or last used
+ * (GreedyDual: Young, "The k-server dual and loose competitiveness for paging", 1994).
+ *
  * Threads: everything here belongs to the scheduler thread. Nothing is allocated after create.
  */
 #ifndef HEARTH_ENGINE_PREFIX_H
@@ -34,12 +40,17 @@ bool prefix_scope_equal(const struct prefix_scope *a, const struct prefix_scope 
 
 struct prefix;
 
-/* A cache over all pages, borrowed until destroy. Returns owned; NULL if out of memory. */
-struct prefix *prefix_create(struct kv_pages *pages, uint64_t seed);
+/*
+ * A cache over all pages, borrowed until destroy, and n_snapshots of n_floats. Returns owned; NULL
+ * if out of memory.
+ */
+struct prefix *prefix_create(struct kv_pages *pages, uint64_t seed, int n_snapshots,
+                             size_t n_floats);
 void prefix_destroy(struct prefix *p);
 
-/* Bytes that prefix_create takes for n_pages, for the memory plan. */
+/* Bytes that prefix_create takes for n_pages, and for a snapshot, for the memory plan. */
 int64_t prefix_bytes(int64_t n_pages);
+int64_t prefix_snapshot_bytes(size_t n_floats);
 
 /* The node below parent that holds these KV_PAGE_TOKENS tokens, or PREFIX_NONE. Changes nothing. */
 int32_t prefix_find(const struct prefix *p, int32_t parent, const struct prefix_scope *scope,
@@ -65,6 +76,16 @@ int32_t prefix_publish(struct prefix *p, int32_t parent, const struct prefix_sco
 
 /* Releases a page; node is its node or PREFIX_NONE. Pages of a sequence go last page first. */
 void prefix_release(struct prefix *p, int32_t node, int32_t page);
+
+/*
+ * The snapshot of a node: whether there is one; the numbers, of which a use is noted; room for
+ * them, perhaps another node's, NULL if the node has them or there are no slots; and an end to
+ * them, if there are any. The node is held by the caller, but for the first.
+ */
+bool prefix_has_snapshot(const struct prefix *p, int32_t node);
+const float *prefix_use_snapshot(struct prefix *p, int32_t node);
+float *prefix_keep_snapshot(struct prefix *p, int32_t node);
+void prefix_drop_snapshot(struct prefix *p, int32_t node);
 
 /* A free zeroed page with one reference, by eviction if necessary; -1 if all are in use. */
 int32_t prefix_page_get(struct prefix *p);

@@ -13,7 +13,8 @@ static size_t mask_words(int32_t vocab)
     return ((size_t)vocab + 63) / 64;
 }
 
-int seq_init(struct seq *s, int max_pages, int32_t vocab, int d_model, size_t n_state_floats)
+int seq_init(struct seq *s, int max_pages, int32_t vocab, int d_model,
+             const struct state_layout *states)
 {
     size_t n = (size_t)max_pages;
     *s = (struct seq){.job = NULL};
@@ -23,11 +24,11 @@ int seq_init(struct seq *s, int max_pages, int32_t vocab, int d_model, size_t n_
     s->ids = calloc(n * KV_PAGE_TOKENS + 1, sizeof(*s->ids));
     s->pool = calloc((size_t)d_model, sizeof(*s->pool));
     s->mask = calloc(mask_words(vocab), sizeof(*s->mask));
-    s->n_state_floats = n_state_floats;
-    if (n_state_floats > 0) s->state = calloc(n_state_floats, sizeof(*s->state));
+    s->states = *states;
+    if (states->n_layers > 0) s->state = calloc(states->n_floats, sizeof(*s->state));
     int rc = sample_history_init(&s->history, vocab);
     bool all = s->pages && s->nodes && s->data && s->ids && s->pool && s->mask &&
-               (s->state || n_state_floats == 0);
+               (s->state || states->n_layers == 0);
     return rc == 0 && all ? 0 : -1;
 }
 
@@ -67,6 +68,9 @@ void seq_begin(struct seq *s, struct eng_job *job, int choice)
     s->n_pages = s->n_published = 0;
     s->computing = s->broken = false;
     s->n_draft = 0;
+    s->n_cached = 0;
+    s->latest = PREFIX_NONE;
+    s->followed = false;
     memcpy(s->ids, job->p.prompt, (size_t)job->p.n_prompt * sizeof(*s->ids));
     s->drafts = job->max_new > 2 && !job->p.no_drafts;
     s->notes = s->drafts || job->p.n_prediction > 0;
@@ -125,30 +129,45 @@ static void add_page(struct seq *s, int32_t node, int32_t page, const struct kv_
 
 /*
  * Returns true if the sequence is at a page boundary with all before it published, may read the
- * cache, and has another whole page of prompt with a token left over to compute. Never with a
- * state: pages alone do not bring it along.
+ * cache, and has another whole page of prompt with a token left over to compute.
  */
 static bool wants_cached_page(const struct seq *s)
 {
     int64_t boundary = (int64_t)s->n_published * KV_PAGE_TOKENS;
-    return s->n_done == boundary && boundary + KV_PAGE_TOKENS < s->job->p.n_prompt && !s->state &&
+    return s->n_done == boundary && boundary + KV_PAGE_TOKENS < s->job->p.n_prompt &&
            job_reads_cache(s->job);
+}
+
+/* Pages of the cache that follow and can be gone on from; sets n_cached. */
+static int count_cached(struct seq *s, const struct prefix *cache)
+{
+    const struct eng_job *job = s->job;
+    int32_t node = chain_end(s);
+    int n = 0, n_usable = 0;
+    for (s->n_cached = s->n_done; s->n_cached + KV_PAGE_TOKENS < job->p.n_prompt; n++) {
+        node = prefix_find(cache, node, &job->scope, job->p.prompt + s->n_cached);
+        if (node == PREFIX_NONE) break;
+        s->n_cached += KV_PAGE_TOKENS;
+        if (!s->state || prefix_has_snapshot(cache, node)) n_usable = n + 1;
+    }
+    return n_usable;
 }
 
 int seq_attach_cached(struct seq *s, struct prefix *cache, const struct kv_pages *pages)
 {
-    int n = 0;
-    while (wants_cached_page(s)) {
+    int n = wants_cached_page(s) ? count_cached(s, cache) : 0;
+    if (n == 0) return 0;
+    drop_pages(s, s->n_published, cache); /* taken for a step that was abandoned */
+    for (int i = 0; i < n; i++) {
         int32_t node =
             prefix_find(cache, chain_end(s), &s->job->scope, s->job->p.prompt + s->n_done);
-        if (node == PREFIX_NONE) break;
-        drop_pages(s, s->n_published, cache); /* taken for a step that was abandoned */
         add_page(s, node, prefix_acquire(cache, node), pages);
         s->n_published++;
         s->n_done += KV_PAGE_TOKENS;
-        n += KV_PAGE_TOKENS;
     }
-    return n;
+    if (s->state)
+        state_restore(&s->states, s->state, s->n_done, prefix_use_snapshot(cache, chain_end(s)));
+    return n * KV_PAGE_TOKENS;
 }
 
 enum eng_miss seq_miss(const struct seq *s, struct prefix *cache, int64_t *ret_n_known)
@@ -160,6 +179,10 @@ enum eng_miss seq_miss(const struct seq *s, struct prefix *cache, int64_t *ret_n
     if (p->n_prompt <= KV_PAGE_TOKENS) return ENG_MISS_TOO_SHORT;
     if (s->job->scope.private_id || !job_reads_cache(s->job)) return ENG_MISS_SCOPE;
     if (!wants_cached_page(s)) return ENG_MISS_NONE;
+    if (s->n_cached > s->n_done) { /* pages, but no snapshot behind them */
+        *ret_n_known = s->n_cached;
+        return ENG_MISS_EVICTED;
+    }
     enum eng_miss miss =
         prefix_why(cache, chain_end(s), &s->job->scope, p->prompt + s->n_done, &n_equal);
     *ret_n_known += n_equal;
@@ -174,6 +197,24 @@ bool seq_same_page_ahead(const struct seq *s, const struct seq *t)
            prefix_scope_equal(&s->job->scope, &t->job->scope) &&
            memcmp(s->job->p.prompt + boundary, t->job->p.prompt + boundary,
                   KV_PAGE_TOKENS * sizeof(int32_t)) == 0;
+}
+
+/* Where a snapshot of the prompt is wanted next, if it has not been passed. */
+static int64_t next_snapshot(const struct seq *s)
+{
+    int64_t end = (s->job->p.n_prompt - 1) / KV_PAGE_TOKENS * KV_PAGE_TOKENS;
+    int64_t next = (s->n_done / SEQ_SNAPSHOT_TOKENS + 1) * SEQ_SNAPSHOT_TOKENS;
+    if (end > s->n_done && end < next) next = end;
+    return s->n_cached > s->n_done && s->n_cached < next ? s->n_cached : next;
+}
+
+int seq_cut(const struct seq *s, int n)
+{
+    if (!s->state || !s->job->publishes) return n;
+    int64_t end = s->n_done + n, wanted = next_snapshot(s);
+    int64_t page = end / KV_PAGE_TOKENS * KV_PAGE_TOKENS;
+    if (wanted <= end) return (int)(wanted - s->n_done);
+    return page > s->n_done && end < s->job->p.n_prompt ? (int)(page - s->n_done) : n;
 }
 
 bool seq_reserve(struct seq *s, int64_t n_positions, struct prefix *cache,
@@ -209,11 +250,26 @@ static void publish(struct seq *s, struct prefix *cache, const struct kv_pages *
     }
 }
 
+/* Keeps a snapshot of what is done, which ends with a page that has just been published. */
+static void keep_snapshot(struct seq *s, struct prefix *cache)
+{
+    int32_t node = chain_end(s);
+    bool of_prompt = s->n_done < s->job->p.n_prompt;
+    if (!of_prompt && s->latest != PREFIX_NONE) prefix_drop_snapshot(cache, s->latest);
+    float *kept = prefix_keep_snapshot(cache, node);
+    if (kept) state_save(&s->states, s->state, s->n_done, kept);
+    if (!of_prompt) s->latest = kept ? node : PREFIX_NONE;
+}
+
 void seq_advance(struct seq *s, int n_tokens, struct prefix *cache, const struct kv_pages *pages)
 {
+    int64_t wanted = next_snapshot(s);
     s->n_done += n_tokens;
     assert(n_tokens > 0 && s->n_done <= (int64_t)s->n_pages * KV_PAGE_TOKENS);
     publish(s, cache, pages);
+    if (!s->state || s->n_done != (int64_t)s->n_published * KV_PAGE_TOKENS) return;
+    if (s->n_done == wanted || s->followed || s->n_done >= s->job->p.n_prompt)
+        keep_snapshot(s, cache);
 }
 
 int seq_push(struct seq *s, int32_t id)
@@ -238,7 +294,7 @@ bool seq_fork(struct seq *s, const struct seq *from, struct prefix *cache,
         if (!seq_reserve(s, (int64_t)(i + 1) * KV_PAGE_TOKENS, cache, pages)) return false;
         memcpy(s->data[i], from->data[i], page_bytes);
     }
-    if (s->state) memcpy(s->state, from->state, s->n_state_floats * sizeof(*s->state));
+    if (s->state) memcpy(s->state, from->state, s->states.n_floats * sizeof(*s->state));
     return true;
 }
 

@@ -24,8 +24,11 @@
 #include "engine/kv.h"
 #include "engine/prefix.h"
 #include "engine/sample.h"
+#include "engine/state.h"
 
 struct eng_job;
+
+enum { SEQ_SNAPSHOT_TOKENS = 1024 };
 
 struct seq {
     struct eng_job *job; /* NULL: the slot is free */
@@ -50,8 +53,11 @@ struct seq {
     int32_t untaken;               /* the id that the guide takes before that mask; -1: none */
     uint64_t *mask;                /* [(vocab + 63) / 64] allowed ids, for ENG_GUIDE_MASK */
     float *pool;                   /* [d_model]: of fwd_segment */
-    float *state;                  /* [n_state_floats], or NULL: see state.h */
-    size_t n_state_floats;
+    struct state_layout states;
+    float *state;     /* NULL if the model has none: see state.h */
+    int64_t n_cached; /* tokens of the prompt that the pages of the cache have, snapshots aside */
+    int32_t latest;   /* the node with the answer's latest snapshot, or PREFIX_NONE */
+    bool followed;    /* another sequence waits for a snapshot of this one */
     /* Of the step being built or evaluated. */
     bool computing;               /* has prompt rows in it */
     bool broken;                  /* a page could not be allocated: ends before the next step */
@@ -62,10 +68,11 @@ struct seq {
 };
 
 /*
- * Buffers for max_pages pages, and a state of so many floats. 0, or -1 if out of memory; call
- * seq_finish in either case.
+ * Buffers for max_pages pages, and a state. 0, or -1 if out of memory; call seq_finish in either
+ * case.
  */
-int seq_init(struct seq *s, int max_pages, int32_t vocab, int d_model, size_t n_state_floats);
+int seq_init(struct seq *s, int max_pages, int32_t vocab, int d_model,
+             const struct state_layout *states);
 void seq_finish(struct seq *s);
 
 /* Bytes that seq_init takes besides the state, for the memory plan. */
@@ -83,8 +90,8 @@ bool seq_in_prefill(const struct seq *s);
 int seq_draft(struct seq *s, int most);
 
 /*
- * Takes as many pages of the cache as fit the prompt, leaving at least one token to compute.
- * Returns the tokens gained.
+ * Takes as many pages of the cache as fit the prompt, leaving at least one token to compute; with a
+ * state, up to the last one that has a snapshot. Returns the tokens gained.
  */
 int seq_attach_cached(struct seq *s, struct prefix *cache, const struct kv_pages *pages);
 
@@ -94,11 +101,22 @@ enum eng_miss seq_miss(const struct seq *s, struct prefix *cache, int64_t *ret_n
 /* Returns true if t is computing the page that s needs next, so that s should wait. */
 bool seq_same_page_ahead(const struct seq *s, const struct seq *t);
 
+/*
+ * How many of the next n prompt tokens a step should compute: with a state, so many that it ends
+ * where a snapshot is wanted, or at the end of a page. A function of cache and prompt; bits do not
+ * depend on it.
+ */
+int seq_cut(const struct seq *s, int n);
+
 /* Allocates pages for n_positions. The reservation guarantees them; false is an internal error. */
 bool seq_reserve(struct seq *s, int64_t n_positions, struct prefix *cache,
                  const struct kv_pages *pages);
 
-/* n_tokens more positions are in the cache; full pages are published. */
+/*
+ * n_tokens more positions are in the cache; full pages are published, and a snapshot is kept: at
+ * the end of a prompt's last page, every SEQ_SNAPSHOT_TOKENS, where the cache had pages but none,
+ * for a follower, and, one at a time, at the end of an answer's last page.
+ */
 void seq_advance(struct seq *s, int n_tokens, struct prefix *cache, const struct kv_pages *pages);
 
 /* Appends a generated token. Returns what it says about the prediction, see draft_note. */

@@ -3,6 +3,7 @@
 #include "engine/state.h"
 
 #include <assert.h>
+#include <string.h>
 
 #include "engine/draft.h"
 #include "engine/kernels/kernels.h"
@@ -19,6 +20,32 @@ void state_layout_init(struct state_layout *l, const struct eng_hparams *hp)
     for (int i = 0; i < hp->n_layers; i++)
         l->n_layers += hp->layer_mixer[i] == ENG_CONV;
     l->n_floats = (size_t)l->n_layers * STATE_ROWS * (size_t)l->n_channels;
+    if (l->n_layers > 0)
+        l->n_kept = (size_t)l->n_layers * (size_t)(l->n_taps - 1) * (size_t)l->n_channels;
+}
+
+/* Where a state holds the i-th row of a snapshot. */
+static size_t row_of(const struct state_layout *l, int64_t pos, int i)
+{
+    int per_layer = l->n_taps - 1, layer = i / per_layer;
+    int64_t at = (pos - per_layer + i % per_layer) % STATE_ROWS;
+    return ((size_t)layer * STATE_ROWS + (size_t)at) * (size_t)l->n_channels;
+}
+
+void state_save(const struct state_layout *l, const float *state, int64_t pos, float *ret_kept)
+{
+    size_t n = (size_t)l->n_channels;
+    assert(pos >= l->n_taps - 1);
+    for (int i = 0; i < l->n_layers * (l->n_taps - 1); i++)
+        memcpy(ret_kept + (size_t)i * n, state + row_of(l, pos, i), n * sizeof(*state));
+}
+
+void state_restore(const struct state_layout *l, float *state, int64_t pos, const float *kept)
+{
+    size_t n = (size_t)l->n_channels;
+    assert(pos >= l->n_taps - 1);
+    for (int i = 0; i < l->n_layers * (l->n_taps - 1); i++)
+        memcpy(state + row_of(l, pos, i), kept + (size_t)i * n, n * sizeof(*state));
 }
 
 void state_convolve(const struct state_layout *l, const struct eng_model *m, int layer,

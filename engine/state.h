@@ -30,6 +30,7 @@ struct state_layout {
     int n_layers; /* with a state; 0: the model has none */
     int n_channels, n_taps;
     size_t n_floats; /* of a state: [n_layers][STATE_ROWS][n_channels] */
+    size_t n_kept;   /* of a snapshot: [n_layers][n_taps - 1][n_channels] */
 };
 
 /* Sizes are the model's, checked when it was opened. */
@@ -42,5 +43,12 @@ void state_layout_init(struct state_layout *l, const struct eng_hparams *hp);
 void state_convolve(const struct state_layout *l, const struct eng_model *m, int layer,
                     const struct fwd_segment *seg, const float *in, size_t ld_in, float *out,
                     size_t ld_out, int first, int n);
+
+/*
+ * What a position looks back at, from a state into a snapshot and back. pos >= n_taps - 1; it is at
+ * most a draft behind the last one that was computed.
+ */
+void state_save(const struct state_layout *l, const float *state, int64_t pos, float *ret_kept);
+void state_restore(const struct state_layout *l, float *state, int64_t pos, const float *kept);
 
 #endif

@@ -642,7 +642,7 @@ static bool is_listed(const struct object *o, const json_t *list, int layer)
 static void read_mixers(const struct object *o, struct eng_hparams *hp)
 {
     const json_t *list = find(o, "layer_types"), *full = find(o, "full_attn_idxs");
-    hp->n_taps = (int)read_int(o, "conv_L_cache", 1, ENG_MAX_TAPS, 3);
+    hp->n_taps = (int)read_int(o, "conv_L_cache", 2, ENG_MAX_TAPS, 3);
     hp->conv_bias = read_bool(o, "conv_bias", false);
     if (list && !is_list_of_layers(o, list, hp)) return;
     for (int i = 0; i < hp->n_layers; i++) {

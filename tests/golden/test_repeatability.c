@@ -446,7 +446,7 @@ static void check_models(const char *root, const char *folder, const char *const
 static void test_same_bits(void **state)
 {
     (void)state;
-    static const char *const own[] = {"llama-bias-tied-f32", "qwen3-types-bf16",
+    static const char *const own[] = {"llama-bias-tied-f32", "lfm2-conv-bf16", "qwen3-types-bf16",
                                       "mistral-window-bf16", "llama-dynamic-f16"};
     static const char *const stories[] = {"stories260k-bf16", "stories260k", "stories260k-f16"};
     bool all = asked_depth == DEPTH_ALL || asked_core;

@@ -20,6 +20,7 @@ struct setup {
     enum eng_speculate speculate;
     int twin_blur; /* not 0: there is a twin, see fake_model.blur */
     uint64_t starving_us;
+    int n_snapshots; /* not 0: the model has states */
 };
 
 struct bench {
@@ -95,6 +96,10 @@ static inline struct bench open_bench(const struct setup *setup)
         .pad_id = READER_PAD,
         .starving_us = setup->starving_us ? setup->starving_us : UINT64_MAX,
     };
+    if (setup->n_snapshots) {
+        p.batch.states = (struct state_layout){1, 1, 3, STATE_ROWS, 2};
+        p.batch.n_snapshots = setup->n_snapshots;
+    }
     REQUIRE_EQ_INT(sched_create(&b.sched, &p, err, sizeof(err)), 0);
     if (setup->twin_blur) add_twin(&b, setup->twin_blur);
     return b;

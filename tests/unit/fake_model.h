@@ -6,6 +6,9 @@
  * hash of every token up to that position, read back from the pages. So a wrong page, a stale token
  * or a row computed twice at the wrong place changes the answer.
  *
+ * With states (of one channel and three taps) every row looks back at two tokens in its state too,
+ * and gives other logits if they are not those of the pages.
+ *
  * fake_expect says what a sequence must give, computed from the tokens alone. A gate holds steps
  * back until the test lets them go, so that nothing depends on timing.
  */
@@ -19,6 +22,7 @@
 
 #include "engine/batch.h"
 #include "engine/kv.h"
+#include "engine/state.h"
 
 enum {
     FAKE_VOCAB = 61,
@@ -95,6 +99,16 @@ static inline int32_t *fake_slot(const struct fwd_segment *seg, int64_t pos)
     return (int32_t *)(void *)seg->pages[pos / KV_PAGE_TOKENS] + pos % KV_PAGE_TOKENS;
 }
 
+/* Puts the token at pos into a state. Returns false if those before it are not there. */
+static inline bool fake_look_back(const struct fwd_segment *seg, int64_t pos)
+{
+    bool right = true;
+    for (int64_t before = pos < 2 ? 0 : pos - 2; before < pos; before++)
+        right = right && seg->state[before % STATE_ROWS] == (float)*fake_slot(seg, before);
+    seg->state[pos % STATE_ROWS] = (float)*fake_slot(seg, pos);
+    return right;
+}
+
 static inline void fake_segment(struct fake_model *m, const struct fwd_segment *seg)
 {
     uint64_t h = 1;
@@ -105,6 +119,7 @@ static inline void fake_segment(struct fake_model *m, const struct fwd_segment *
     for (int64_t pos = 0; pos < seg->pos0 + seg->n_tokens; pos++) {
         int32_t token = *fake_slot(seg, pos);
         h = fake_hash(h, token);
+        if (seg->state && pos >= seg->pos0 && !fake_look_back(seg, pos)) h ^= 1ull << 40;
         poisoned |= token == FAKE_POISON;
         bool last = pos == seg->pos0 + seg->n_tokens - 1;
         if (pos >= seg->pos0 && seg->pool)

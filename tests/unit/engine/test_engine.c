@@ -278,6 +278,29 @@ static int64_t sum_of(const struct eng_memory *m)
            m->other_bytes;
 }
 
+/* States of running sequences and snapshots are in the plan, at least two of these per sequence. */
+static void test_states_are_planned(void **state)
+{
+    (void)state;
+    enum { LAYERS = 3, TAPS = 4, D = 32, ROWS = 16, SLOT_BYTES = 16 };
+    const int64_t live = LAYERS * ROWS * D * 4, one = LAYERS * (TAPS - 1) * D * 4 + SLOT_BYTES;
+    char dir[500], err[300] = "";
+    snprintf(dir, sizeof(dir), "%s/tests/golden/models/lfm2-conv-bf16", test_source_root());
+    struct eng_params p = {.model_dir = dir, .numerics = "exact", .n_parallel = 3};
+    struct eng_memory m, more;
+    REQUIRE_MSG(eng_plan(&m, &p, err, sizeof(err)) == 0, "%s", err);
+    REQUIRE_EQ_INT(m.kv_bytes % (3 * 8), 0); /* 256 tokens each */
+    REQUIRE_EQ_INT(m.state_bytes, 3 * live + 6 * one);
+    p.kv_bytes = 10 * m.kv_bytes; /* 240 pages: a snapshot for every fourth */
+    REQUIRE_MSG(eng_plan(&more, &p, err, sizeof(err)) == 0, "%s", err);
+    REQUIRE_EQ_INT(more.state_bytes, 3 * live + 60 * one);
+    p.kv_bytes = 0;
+    p.memory_bytes = m.weights_bytes + m.kv_bytes + m.scratch_bytes + m.logits_bytes +
+                     m.other_bytes + m.state_bytes - 1;
+    REQUIRE_MSG(eng_plan(&more, &p, err, sizeof(err)) == 0, "%s", err);
+    REQUIRE(more.kv_bytes < m.kv_bytes);
+}
+
 /* A second engine next to one that works: planned from headers, loaded by other threads. */
 static void test_opening_next_to_another(void **state)
 {
@@ -351,6 +374,7 @@ int main(void)
         cmocka_unit_test(test_stories_golden),
         cmocka_unit_test(test_close_with_running_jobs),
         cmocka_unit_test(test_pause_is_seen_in_stats),
+        cmocka_unit_test(test_states_are_planned),
         cmocka_unit_test(test_opening_next_to_another),
         cmocka_unit_test(test_opening_is_given_up),
         cmocka_unit_test(test_reserved_memory_stays_free),

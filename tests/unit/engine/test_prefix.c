@@ -4,7 +4,7 @@
 
 #include "engine/prefix.h"
 
-enum { N_PAGES = 8 };
+enum { N_PAGES = 8, N_SNAPSHOTS = 3 };
 
 struct fixture {
     struct kv_pages *pages;
@@ -18,7 +18,7 @@ static struct fixture open_fixture(void)
     struct fixture f;
     kv_layout_init(&layout, 1, 1, 32, KERN_KV_F32);
     REQUIRE_EQ_INT(kv_pages_create(&f.pages, &layout, N_PAGES, err, sizeof(err)), 0);
-    f.cache = prefix_create(f.pages, 99);
+    f.cache = prefix_create(f.pages, 99, N_SNAPSHOTS, 2);
     REQUIRE(f.cache);
     return f;
 }
@@ -249,6 +249,84 @@ static void test_random_use_keeps_count(void **state)
     close_fixture(&f);
 }
 
+/* A chain of n pages from `first` on; held by the caller. */
+static void publish_chain(struct fixture *f, int n, int32_t first, int32_t *nodes, int32_t *pages)
+{
+    for (int i = 0; i < n; i++)
+        nodes[i] = publish(f, i ? nodes[i - 1] : PREFIX_NONE, &common, first + 100 * i, &pages[i]);
+}
+
+static void keep(struct fixture *f, int32_t node, float value)
+{
+    float *kept = prefix_keep_snapshot(f->cache, node);
+    REQUIRE(kept);
+    kept[0] = kept[1] = value;
+}
+
+/* Snapshots belong to nodes, are dropped with them, and are not made twice. */
+static void test_snapshots(void **state)
+{
+    (void)state;
+    struct fixture f = open_fixture();
+    int32_t nodes[4], pages[4];
+    publish_chain(&f, 4, 1000, nodes, pages);
+    REQUIRE(!prefix_has_snapshot(f.cache, nodes[3]));
+    keep(&f, nodes[1], 1);
+    keep(&f, nodes[3], 3);
+    REQUIRE(prefix_has_snapshot(f.cache, nodes[1]) && !prefix_has_snapshot(f.cache, nodes[2]));
+    REQUIRE(prefix_keep_snapshot(f.cache, nodes[3]) == NULL);
+    REQUIRE(prefix_use_snapshot(f.cache, nodes[1])[1] == 1.0f);
+    REQUIRE(prefix_use_snapshot(f.cache, nodes[3])[0] == 3.0f);
+    prefix_drop_snapshot(f.cache, nodes[1]);
+    prefix_drop_snapshot(f.cache, nodes[1]);
+    REQUIRE(!prefix_has_snapshot(f.cache, nodes[1]) && prefix_has_snapshot(f.cache, nodes[3]));
+    for (int i = 3; i >= 0; i--)
+        prefix_release(f.cache, nodes[i], pages[i]);
+    for (int i = 0; i < N_PAGES; i++) /* all are evicted */
+        REQUIRE(prefix_page_get(f.cache) >= 0);
+    close_fixture(&f);
+    f = open_fixture();
+    publish_chain(&f, 4, 1000, nodes, pages); /* the same nodes again */
+    for (int i = 0; i < 4; i++)
+        REQUIRE(!prefix_has_snapshot(f.cache, nodes[i]));
+    close_fixture(&f);
+}
+
+/* The one that saves least gives way; those that are not used lose their worth to later ones. */
+static void test_snapshots_give_way_by_what_they_save(void **state)
+{
+    (void)state;
+    struct fixture f = open_fixture();
+    int32_t a[4], b[3], pages[4], one, other;
+    publish_chain(&f, 4, 1000, a, pages);
+    publish_chain(&f, 3, 5000, b, pages);
+    keep(&f, a[2], 0); /* 96 tokens */
+    keep(&f, a[3], 1); /* 32 behind it */
+    keep(&f, b[1], 2); /* 64 */
+    keep(&f, b[0], 3); /* 32, in place of 32: from now on all have 32 more */
+    REQUIRE(!prefix_has_snapshot(f.cache, a[3]) && prefix_has_snapshot(f.cache, a[2]));
+    REQUIRE(prefix_has_snapshot(f.cache, b[1]) && prefix_has_snapshot(f.cache, b[0]));
+    prefix_use_snapshot(f.cache, b[1]); /* 32 behind b[0], + 32: 64 as b[0] */
+    prefix_use_snapshot(f.cache, a[2]); /* 96 + 32 */
+    one = publish(&f, PREFIX_NONE, &common, 9000, &other);
+    keep(&f, one, 4); /* 32 + 64, in place of b[1] or b[0] */
+    REQUIRE(prefix_has_snapshot(f.cache, b[1]) + prefix_has_snapshot(f.cache, b[0]) == 1);
+    keep(&f, a[0], 5); /* in place of the other one */
+    REQUIRE(!prefix_has_snapshot(f.cache, b[1]) && !prefix_has_snapshot(f.cache, b[0]));
+    REQUIRE(prefix_has_snapshot(f.cache, one) && prefix_has_snapshot(f.cache, a[2]));
+    keep(&f, b[2], 6); /* 96 + 64, in place of `one` or a[0], 96 each */
+    REQUIRE(prefix_has_snapshot(f.cache, a[2]) && prefix_has_snapshot(f.cache, b[2]));
+    close_fixture(&f);
+    struct prefix *none = NULL;
+    struct fixture g = open_fixture();
+    none = prefix_create(g.pages, 1, 0, 0);
+    int32_t page = prefix_page_get(none);
+    REQUIRE(prefix_keep_snapshot(
+                none, prefix_publish(none, PREFIX_NONE, &common, tokens_of(1), &page)) == NULL);
+    prefix_destroy(none);
+    close_fixture(&g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -258,6 +336,8 @@ int main(void)
         cmocka_unit_test(test_use_renews),
         cmocka_unit_test(test_forgets_private_scopes),
         cmocka_unit_test(test_tells_why_a_page_is_not_there),
+        cmocka_unit_test(test_snapshots),
+        cmocka_unit_test(test_snapshots_give_way_by_what_they_save),
         cmocka_unit_test(test_random_use_keeps_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

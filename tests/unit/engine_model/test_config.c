@@ -659,7 +659,7 @@ static void test_short_convolutions(void **state)
         {"\"layer_types\":[\"conv\"]", "one string per layer"},
         {"\"full_attn_idxs\":3", "full_attn_idxs must be a list"},
         {"\"full_attn_idxs\":[\"1\",0]", "full_attn_idxs must hold integers"},
-        {"\"conv_L_cache\":9", "conv_L_cache must be within 1..8, it is 9"},
+        {"\"conv_L_cache\":9", "conv_L_cache must be within 2..8, it is 9"},
         {"\"intermediate_size\":1", "must be within 1..1048576, it is 0"},
         {"\"intermediate_size\":1000000,\"block_ffn_dim_multiplier\":2", "it is 1333504"},
     };
