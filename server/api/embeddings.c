@@ -80,7 +80,8 @@ const struct param_field srv_fields_embeddings[] = {
     {FIELD("truncation_side", PARAM_STRING, asked.truncation_side, "`right`",
            "`left`: the end is kept")},
     {FIELD("truncate", PARAM_JSON, asked.truncate, "the dialect's own",
-           "whether longer texts are cut; `NONE`, `START` or `END` as Cohere has it")},
+           "whether longer texts are cut; `NONE`, `START` or `END` as Cohere has it"),
+     .also = "truncation"},
     {.name = "user", .type = PARAM_IGNORED, .meaning = "accepted, no effect"},
     /* other dialects */
     {.name = "inputs", .type = PARAM_JSON, .offset = offsetof(struct embedding, other_input)},
@@ -479,6 +480,7 @@ const struct srv_route srv_routes_embeddings[] = {
     {"POST", "/embeddings", 0, handle_openai},
     {"POST", "/pooling", 0, handle_pooling},
     {"POST", "/embed", SRV_ROUTE_TEI, handle_tei},
+    {"POST", "/", SRV_ROUTE_TEI, handle_tei},
     {"POST", "/embedding", 0, handle_llama},
     {"POST", "/v2/embed", SRV_ROUTE_COHERE, handle_cohere},
     {"POST", "/cohere/v2/embed", SRV_ROUTE_COHERE, handle_cohere},

@@ -20,7 +20,7 @@
 
 enum { ANSWER_BYTES = 1 << 20, RESULT_BYTES = 160, JSON_FACTOR = 6 };
 
-enum shape { SHAPE_JINA, SHAPE_COHERE, SHAPE_TEI, SHAPE_SCORE };
+enum shape { SHAPE_JINA, SHAPE_COHERE, SHAPE_TEI, SHAPE_VOYAGE, SHAPE_SCORE };
 
 struct pair_input {
     const json_t *query, *document; /* strings */
@@ -31,7 +31,7 @@ struct ranking {
     const struct srv_model *served;
     struct srv_body body;
     const char *model, *model_shown, *instruction;
-    json_t *query, *documents, *texts, *with_text, *raw;
+    json_t *query, *documents, *texts, *with_text, *raw, *truncation;
     json_t *lefts[3], *rights[3]; /* spellings of /score */
     int64_t top_n, document_tokens;
     struct texts_fields asked;
@@ -70,6 +70,7 @@ const struct param_field srv_fields_rerank[] = {
     {.name = "user", .type = PARAM_IGNORED, .meaning = "accepted, no effect"},
     /* other dialects */
     {OTHER("texts", PARAM_JSON, texts)},
+    {OTHER("truncation", PARAM_JSON, truncation)},
     {OTHER("return_text", PARAM_JSON, with_text)},
     {OTHER("text_1", PARAM_JSON, lefts[0])},
     {OTHER("text_2", PARAM_JSON, rights[0])},
@@ -114,6 +115,8 @@ static void write_result(const struct ranking *r, struct jw *w, const struct srv
               one->score);
     if (is_true(r->with_text) && r->shape == SHAPE_TEI)
         jw_string(w, "text", json_string_value(text), json_string_length(text));
+    if (is_true(r->with_text) && r->shape == SHAPE_VOYAGE)
+        jw_string(w, "document", json_string_value(text), json_string_length(text));
     if (is_true(r->with_text) && r->shape == SHAPE_JINA) {
         jw_open(w, "document", '{');
         jw_string(w, "text", json_string_value(text), json_string_length(text));
@@ -156,12 +159,13 @@ static void write_answer(const struct ranking *r, struct buf *b, int n)
     struct jw w;
     jw_init(&w, b);
     write_head(r, &w);
-    jw_open(&w, r->shape == SHAPE_TEI ? NULL : r->shape == SHAPE_SCORE ? "data" : "results", '[');
+    bool data = r->shape == SHAPE_SCORE || r->shape == SHAPE_VOYAGE;
+    jw_open(&w, r->shape == SHAPE_TEI ? NULL : data ? "data" : "results", '[');
     for (int i = 0; i < n; i++)
         write_result(r, &w, &r->results[i]);
     jw_close(&w);
     if (r->shape == SHAPE_COHERE) write_meta(&w);
-    if (r->shape == SHAPE_JINA || r->shape == SHAPE_SCORE) write_usage(r, &w);
+    if (r->shape != SHAPE_TEI && r->shape != SHAPE_COHERE) write_usage(r, &w);
     if (r->shape != SHAPE_TEI) jw_close(&w);
     jw_end(&w);
 }
@@ -322,6 +326,9 @@ static int read_body(struct ranking *r, struct srv_request *req, struct param_er
         r->shape = SHAPE_TEI;
         srv_facts(req)->dialect = SRV_DIALECT_TEI;
     }
+    if (r->shape == SHAPE_JINA && (r->truncation || json_object_get(r->body.root, "top_k")))
+        r->shape = SHAPE_VOYAGE;
+    if (r->truncation) r->asked.truncate = r->truncation;
     r->rules.cut = r->shape == SHAPE_COHERE ? TEXTS_KEEP_FIRST : TEXTS_REFUSE;
     if (check_model(r, err) || texts_rules_set(&r->rules, &r->asked, req, &unknown, err)) return -1;
     int rc = r->shape == SHAPE_SCORE ? read_both_sides(r, req, err) : read_documents(r, req, err);

@@ -59,6 +59,17 @@ def test_ids_of_another_vocabulary():
     refused({"input": [[5, -1]]}, "-1", "0 to 1023")
 
 
+def test_other_spellings():
+    """The root is text-embeddings-inference's route, for huggingface_hub; `truncation` is Voyage's `truncate`."""
+    status, _, answer = SERVER.post("/", {"inputs": ["a cat", "b"]})
+    assert status == 200 and answer == vectors({"input": ["a cat", "b"]}), answer
+    status, _, answer = SERVER.post("/", {"inputs": ""})
+    assert status == 400 and set(answer) == {"error", "error_type"}, answer
+    long = {"input": [[5] * 3000]}
+    assert vectors({**long, "truncation": True}) == vectors({"input": [[5] * 2048]})
+    refused({**long, "truncation": False}, "3000 tokens", code="context_length_exceeded")
+
+
 def test_large_vectors_are_charged():
     """Vectors are kept until all are there, within the budget of all answers."""
     with Hearth("--answer-memory", "1M") as h:

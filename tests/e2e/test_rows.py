@@ -66,6 +66,18 @@ def test_scores_of_the_route():
         assert [a["relevance_score"] for a in rerank(given, "--query", "moon")] == [scores[i] for i in range(50)]
 
 
+def test_scores_as_voyage_has_them():
+    usual = SERVER.post("/v1/rerank", {"query": "moon", "documents": TEXTS[:5], "top_n": 2})[2]["results"]
+    for more in ({"top_k": 2, "truncation": True}, {"top_k": 2}, {"top_k": 2, "truncation": False, "return_documents": True}):
+        status, _, body = SERVER.post("/v1/rerank", {"query": "moon", "documents": TEXTS[:5], **more})
+        assert status == 200 and "results" not in body and body["usage"]["total_tokens"] > 0, body
+        assert [r.pop("document", TEXTS[r["index"]]) for r in body["data"]] == [TEXTS[r["index"]] for r in usual]
+        assert body["data"] == usual
+    long = {"query": "moon", "documents": ["cat " * 3000]}
+    assert SERVER.post("/v1/rerank", {**long, "truncation": True})[0] == 200
+    assert SERVER.post("/v1/rerank", {**long, "truncation": False})[0] == 400
+
+
 def test_numpy_files():
     with tempfile.TemporaryDirectory() as d:
         path = os.path.join(d, "x.npy")
