@@ -60,12 +60,13 @@ build() {
     ninja -C "$dir"
 }
 
-# run_tests DIR MESON-ARGS...: the exit status is judged from the log at the end.
+# run_tests DIR MESON-ARGS...: the exit status is judged from the log at the end. One test more than there are cores,
+# because some wait.
 run_tests() {
     local dir=$1
     shift
     rm -f "$dir/meson-logs/testlog.json"
-    meson test -C "$dir" --no-rebuild --print-errorlogs "$@" || true
+    meson test -C "$dir" --no-rebuild --print-errorlogs --num-processes $(($(nproc) + 1)) "$@" || true
     cp "$dir/meson-logs/testlog.json" "$dir/testlog-${#logs[@]}.json" 2>/dev/null
     logs+=("$dir/testlog-${#logs[@]}.json")
 }
