@@ -152,13 +152,114 @@ static void test_misspelled(void **state)
     }
 }
 
+/* A message has the number as it was sent, and the range. */
+static void test_messages(void **state)
+{
+    static const struct {
+        const char *body, *message;
+    } cases[] = {
+        {"{\"count\":101}", "'count' is 101, but must be between 0 and 100."},
+        {"{\"amount\":101.0}", "'amount' is 101, but must be between 0 and 100."},
+        {"{\"ratio\":2.1}", "'ratio' is 2.1, but must be between -2 and 2."},
+        {"{\"ratio\":2.0000001}", "'ratio' is 2.0000001, but must be between -2 and 2."},
+        {"{\"count\":0.5}", "'count' must be an integer, but is a number."},
+        {"{\"flag\":[]}", "'flag' must be a boolean, but is an array."},
+        {"{\"name\":7}", "'name' must be a string, but is an integer."},
+        {"{\"ratio\":false}", "'ratio' must be a number, but is a boolean."},
+    };
+    (void)state;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        struct target t = {0};
+        struct param_error err = {0};
+        json_t *body = json_loads(cases[i].body, 0, NULL);
+        REQUIRE(params_read(body, fields, &t, NULL, &err) < 0);
+        REQUIRE_EQ_STR(err.message, cases[i].message);
+        json_decref(body);
+    }
+}
+
+static void test_neutral(void **state)
+{
+    static const struct {
+        const char *value;
+        bool neutral;
+    } cases[] = {
+        {"false", true},      {"0", true},        {"-1", true},
+        {"0.0", true},        {"\"\"", true},     {"{}", true},
+        {"[\"text\"]", true}, {"1", false},       {"\"auto\"", true},
+        {"\"x\"", false},     {"[\"x\"]", false}, {"[\"text\",\"text\"]", false},
+        {"{\"a\":1}", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        struct target t = {0};
+        struct param_error err;
+        json_t *body =
+            json_pack("{s:o}", "tools", json_loads(cases[i].value, JSON_DECODE_ANY, NULL));
+        REQUIRE_MSG((params_read(body, fields, &t, NULL, &err) == 0) == cases[i].neutral, "%s",
+                    cases[i].value);
+        json_decref(body);
+    }
+}
+
+static void test_members(void **state)
+{
+    static const char *const known[] = {"a", "b", NULL};
+    struct param_unknown unknown = {0};
+    json_t *object = json_loads("{\"b\":1,\"x\":2,\"y\":null,\"z\":[]}", 0, NULL);
+    (void)state;
+    param_note_members(&unknown, object, "at", known);
+    REQUIRE_EQ_STR(unknown.list, "at.x,at.z");
+    json_decref(object);
+}
+
+static void test_preset(void **state)
+{
+    static const struct param_field presets[] = {FIELD(PARAM_BOOL, flag, .preset = 1),
+                                                 FIELD(PARAM_INT, count, .preset = 7),
+                                                 FIELD(PARAM_NUMBER, ratio, .preset = 0.5),
+                                                 {0}};
+    struct target t = {0};
+    (void)state;
+    params_preset(presets, &t);
+    REQUIRE(t.flag && t.count == 7 && t.ratio == 0.5 && !t.name);
+}
+
+static void test_ids(void **state)
+{
+    static const struct {
+        const char *value;
+        int32_t id; /* -1: refused */
+        const char *message;
+    } cases[] = {
+        {"0", 0, ""},
+        {"99", 99, ""},
+        {"100", -1, "holds the token id 100; ids run from 0 to 99."},
+        {"-1", -1, "holds the token id -1; ids run"},
+        {"1.0", -1, "must hold integers."},
+        {"\"1\"", -1, "must hold integers."},
+        {"1e30", -1, "holds the token id 1e+30; ids run"},
+    };
+    (void)state;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        struct param_error err = {0};
+        int32_t id = -1;
+        json_t *value = json_loads(cases[i].value, JSON_DECODE_ANY, NULL);
+        int rc = param_read_id(value, 100, "ids", &id, &err);
+        REQUIRE_MSG((rc < 0) == (cases[i].id < 0) && id == cases[i].id, "%s", cases[i].value);
+        REQUIRE_MSG(strstr(err.message, cases[i].message), "%s", err.message);
+        json_decref(value);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_read),
-        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_unknown),
-        cmocka_unit_test(test_misspelled),
+        cmocka_unit_test(test_read),     cmocka_unit_test(test_values),
+        cmocka_unit_test(test_unknown),  cmocka_unit_test(test_misspelled),
+        cmocka_unit_test(test_messages), cmocka_unit_test(test_neutral),
+        cmocka_unit_test(test_members),  cmocka_unit_test(test_preset),
+        cmocka_unit_test(test_ids),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
