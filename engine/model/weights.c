@@ -130,13 +130,30 @@ static int list_tensors(struct eng_weights *w, struct eng_report *r)
     return r->rc;
 }
 
-struct eng_tensor *eng_weights_find(const struct eng_weights *w, const char *name)
+static struct eng_tensor *find_exact(const struct eng_weights *w, const char *name)
 {
     const struct eng_tensor key = {.name = name}, *want = &key;
     struct eng_tensor *const *found =
         w->n_tensors ? bsearch(&want, w->by_name, w->n_tensors, sizeof(*w->by_name), compare_name)
                      : NULL;
     return found ? *found : NULL;
+}
+
+struct eng_tensor *eng_weights_find(const struct eng_weights *w, const char *name)
+{
+    static const struct {
+        const char *end, *old;
+    } renamed[] = {{"LayerNorm.weight", "LayerNorm.gamma"}, {"LayerNorm.bias", "LayerNorm.beta"}};
+    struct eng_tensor *t = find_exact(w, name);
+    size_t len = strlen(name);
+    for (size_t i = 0; !t && i < sizeof(renamed) / sizeof(renamed[0]); i++) {
+        char old[300];
+        size_t end = strlen(renamed[i].end), n = len - end;
+        if (len < end || n > sizeof(old) - 20 || strcmp(name + n, renamed[i].end) != 0) continue;
+        snprintf(old, sizeof(old), "%.*s%s", (int)n, name, renamed[i].old);
+        t = find_exact(w, old);
+    }
+    return t;
 }
 
 /* Every tensor of the index must be in the shard it names. */

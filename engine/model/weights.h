@@ -42,7 +42,10 @@ struct eng_weights {
 int eng_weights_open(struct eng_weights **ret_weights, const char *dir, struct eng_report *r);
 void eng_weights_close(struct eng_weights *w);
 
-/* The tensor of that name, or NULL. */
+/*
+ * The tensor of that name, or NULL. LayerNorm.weight and LayerNorm.bias may be called
+ * LayerNorm.gamma and LayerNorm.beta, as in checkpoints of the first BERT.
+ */
 struct eng_tensor *eng_weights_find(const struct eng_weights *w, const char *name);
 
 #endif

@@ -276,6 +276,25 @@ static void expect_set(const char *says)
     eng_weights_close(w);
 }
 
+/* Checkpoints of the first BERT. */
+static void test_old_names_of_norms(void **state)
+{
+    static const char header[] = "{" T("e.LayerNorm.gamma", "U8", "[4]", 0, 4) "," T(
+        "e.LayerNorm.beta", "U8", "[4]", 4, 8) "," T("e.Norm.gamma", "U8", "[4]", 8, 12) "}";
+    char err[ERR_BYTES] = "";
+    struct eng_report r = {.err = err, .errlen = sizeof(err)};
+    struct eng_weights *w = NULL;
+    (void)state;
+    write_safetensors("model.safetensors", strlen(header), header, 12);
+    REQUIRE_MSG(eng_weights_open(&w, dir, &r) == 0, "%s", err);
+    REQUIRE_EQ_STR(eng_weights_find(w, "e.LayerNorm.weight")->name, "e.LayerNorm.gamma");
+    REQUIRE_EQ_STR(eng_weights_find(w, "e.LayerNorm.bias")->name, "e.LayerNorm.beta");
+    REQUIRE(!eng_weights_find(w, "e.Norm.weight") && !eng_weights_find(w, "LayerNorm.weight") &&
+            !eng_weights_find(w, "weight"));
+    eng_weights_close(w);
+    remove_file("model.safetensors");
+}
+
 static void test_sets(void **state)
 {
     (void)state;
@@ -317,8 +336,12 @@ static int remove_dir(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_headers), cmocka_unit_test(test_fields), cmocka_unit_test(test_files),
-        cmocka_unit_test(test_indexes), cmocka_unit_test(test_sets),
+        cmocka_unit_test(test_headers),
+        cmocka_unit_test(test_fields),
+        cmocka_unit_test(test_files),
+        cmocka_unit_test(test_indexes),
+        cmocka_unit_test(test_old_names_of_norms),
+        cmocka_unit_test(test_sets),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }
