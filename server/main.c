@@ -107,11 +107,14 @@ static int pull_model(struct srv_config *c)
 static int find_model(struct srv_config *c)
 {
     char dir[PATH_MAX], err[1024];
-    c->model_is_demo = !c->model;
-    c->pull = c->pull && !strchr("/.", c->model[0]) && !srv_hub_is_directory(c->model);
+    const char *spec = c->model ? c->model : "demo";
+    bool is_carried = srv_hub_is_carried(spec);
+    c->model_is_demo = !c->model || (is_carried && !strcmp(spec, "demo"));
+    c->pull = c->pull && !is_carried && !strchr("/.", spec[0]) && !srv_hub_is_directory(spec);
     if (c->pull && !c->check_config) return pull_model(c);
-    int rc = c->model ? srv_hub_resolve(c->model, environment, dir, sizeof(dir), err, sizeof(err))
-                      : srv_hub_find_demo(dir, sizeof(dir), err, sizeof(err));
+    int rc = c->model_is_demo
+                 ? srv_hub_find_carried(spec, dir, sizeof(dir), err, sizeof(err))
+                 : srv_hub_resolve(spec, environment, dir, sizeof(dir), err, sizeof(err));
     if (!rc && needs_weights(c->command)) rc = srv_hub_check(dir, err, sizeof(err));
     if (!rc) c->pull = false;
     if (!rc) return set_model(c, dir);

@@ -186,25 +186,6 @@ int srv_hub_check(const char *dir, char *err, size_t errlen)
     return -1;
 }
 
-int srv_hub_resolve(const char *spec, const char *(*env)(const char *name), char *ret_dir,
-                    size_t size, char *err, size_t errlen)
-{
-    struct stat st;
-    if (stat(spec, &st) && errno == EACCES && strchr("/.", spec[0]))
-        return refuse_denied(spec, err, errlen);
-    if (stat(spec, &st)) return srv_hub_resolve_cached(spec, env, ret_dir, size, err, errlen);
-    if (!S_ISDIR(st.st_mode)) {
-        snprintf(err, errlen, "model '%.200s' is a file%s; " MODEL_IS, spec,
-                 is_gguf(spec) ? " of GGUF, which is not read" : "");
-        return -1;
-    }
-    if (join(ret_dir, size, "%s", spec)) {
-        snprintf(err, errlen, "model '%.200s...': the path is too long", spec);
-        return -1;
-    }
-    return 0;
-}
-
 /*
  * The source tree's root, which the build writes into a file next to the executable; "" if there is
  * none.
@@ -218,7 +199,15 @@ static void source_root(const char *exe_dir, char *buf, size_t size)
     free(text);
 }
 
-int srv_hub_find_demo(char *ret_dir, size_t size, char *err, size_t errlen)
+bool srv_hub_is_carried(const char *spec)
+{
+    static const char *const names[] = {"demo", "demo-embed"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (!strcmp(spec, names[i])) return !is_directory(spec);
+    return false;
+}
+
+int srv_hub_find_carried(const char *name, char *ret_dir, size_t size, char *err, size_t errlen)
 {
     char exe[PATH_MAX], root[PATH_MAX], config[PATH_MAX];
     ssize_t len = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
@@ -229,19 +218,42 @@ int srv_hub_find_demo(char *ret_dir, size_t size, char *err, size_t errlen)
     const struct {
         const char *base, *below;
     } places[] = {
-        {root, "/deploy/demo"},
-        {exe, "/../share/hearth/demo"},
-        {exe, "/../deploy/demo"},
-        {HEARTH_DATADIR, "/hearth/demo"},
+        {root, "/deploy"},
+        {exe, "/../share/hearth"},
+        {exe, "/../deploy"},
+        {HEARTH_DATADIR, "/hearth"},
     };
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-        if (!*places[i].base || join(ret_dir, size, "%s%s", places[i].base, places[i].below))
+        if (!*places[i].base ||
+            join(ret_dir, size, "%s%s/%s", places[i].base, places[i].below, name))
             continue;
         if (!join(config, sizeof(config), "%s/config.json", ret_dir) && access(config, R_OK) == 0)
             return 0;
     }
-    snprintf(err, errlen, "no --model was given, and the demo model is not installed");
+    snprintf(err, errlen, "the model '%s' is not installed; --model names another", name);
     return -1;
+}
+
+int srv_hub_resolve(const char *spec, const char *(*env)(const char *name), char *ret_dir,
+                    size_t size, char *err, size_t errlen)
+{
+    struct stat st;
+    if (stat(spec, &st) && errno == EACCES && strchr("/.", spec[0]))
+        return refuse_denied(spec, err, errlen);
+    if (stat(spec, &st))
+        return srv_hub_is_carried(spec)
+                   ? srv_hub_find_carried(spec, ret_dir, size, err, errlen)
+                   : srv_hub_resolve_cached(spec, env, ret_dir, size, err, errlen);
+    if (!S_ISDIR(st.st_mode)) {
+        snprintf(err, errlen, "model '%.200s' is a file%s; " MODEL_IS, spec,
+                 is_gguf(spec) ? " of GGUF, which is not read" : "");
+        return -1;
+    }
+    if (join(ret_dir, size, "%s", spec)) {
+        snprintf(err, errlen, "model '%.200s...': the path is too long", spec);
+        return -1;
+    }
+    return 0;
 }
 
 const char *srv_hub_model_name(const char *spec, char *buf, size_t size)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Finds model directories: a path, a repository name in the Hugging Face cache on disk, the demo
- * model. Reads only; nothing is fetched.
+ * models. Reads only; nothing is fetched.
  *
  * Cache layout: ROOT/models--ORG--NAME/refs/REVISION holds a commit, snapshots/COMMIT/ the files.
  * ROOT is HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE, HF_HOME/hub, XDG_CACHE_HOME/huggingface/hub or
@@ -18,8 +18,9 @@
 bool srv_hub_is_directory(const char *spec);
 
 /*
- * spec: a directory, or org/name or org/name@revision. Writes the directory into ret_dir. env as
- * getenv. Returns 0, or -1 with a sentence in err.
+ * spec: a directory, the name of a model that comes with the program, or org/name or
+ * org/name@revision. Writes the directory into ret_dir. env as getenv. Returns 0, or -1 with a
+ * sentence in err.
  */
 int srv_hub_resolve(const char *spec, const char *(*env)(const char *name), char *ret_dir,
                     size_t size, char *err, size_t errlen);
@@ -37,8 +38,17 @@ int srv_hub_check(const char *dir, char *err, size_t errlen);
 /* Returns true if a directory holds GGUF files and no config.json; err then says so. */
 bool srv_hub_has_only_gguf(const char *dir, char *err, size_t errlen);
 
-/* The demo model that came with this executable, installed or in the build tree. */
-int srv_hub_find_demo(char *ret_dir, size_t size, char *err, size_t errlen);
+/*
+ * Whether spec is a model that comes with the program (demo, demo-embed), and not a directory
+ * here.
+ */
+bool srv_hub_is_carried(const char *spec);
+
+/*
+ * The directory of such a model, installed or in the source tree. Returns 0, or -1 with a sentence
+ * in err.
+ */
+int srv_hub_find_carried(const char *name, char *ret_dir, size_t size, char *err, size_t errlen);
 
 /*
  * The name a model is shown under: org/name as given, or a directory's last part (of a cache

@@ -94,8 +94,8 @@ static int find_model(struct srv_swap *s, char *ret_name, size_t size)
     char err[640];
     int rc = 0;
     snprintf(ret_name, size, "hearth-demo");
-    if (!spec)
-        rc = srv_hub_find_demo(s->dir, sizeof(s->dir), err, sizeof(err));
+    if (!spec || srv_hub_is_carried(spec))
+        rc = srv_hub_find_carried(spec ? spec : "demo", s->dir, sizeof(s->dir), err, sizeof(err));
     else if (s->asked && *spec != '/')
         rc = srv_hub_resolve_cached(spec, environment, s->dir, sizeof(s->dir), err, sizeof(err));
     else
@@ -105,7 +105,7 @@ static int find_model(struct srv_swap *s, char *ret_name, size_t size)
                     "The model '%.200s' is not in the cache; hearth pull %.200s fetches it", spec,
                     spec);
     if (rc) return fail(s, SWAP_NOT_FOUND, "%s", err);
-    if (spec) srv_hub_model_name(spec, ret_name, size);
+    if (spec && strcmp(spec, "demo") != 0) srv_hub_model_name(spec, ret_name, size);
     rc = srv_hub_check(s->dir, err, sizeof(err));
     return rc ? fail(s, SWAP_INVALID, "%s", err) : 0;
 }

@@ -133,6 +133,27 @@ static void directories_and_files(void **state)
     REQUIRE(strstr(err, "is a file") != NULL);
 }
 
+static void names_of_carried_models(void **state)
+{
+    static const char *const carried[] = {"demo", "demo-embed"};
+    static const char *const others[] = {"", "demo-", "demo-embed2", "org/demo", "hearth-demo"};
+    char dir[PATH_MAX], err[800] = "", before[PATH_MAX];
+    (void)state;
+    for (size_t i = 0; i < N_OF(carried); i++)
+        REQUIRE_MSG(srv_hub_is_carried(carried[i]), "%s", carried[i]);
+    for (size_t i = 0; i < N_OF(others); i++)
+        REQUIRE_MSG(!srv_hub_is_carried(others[i]), "%s", others[i]);
+    REQUIRE_EQ_INT(srv_hub_find_carried("demo-none", dir, sizeof(dir), err, sizeof(err)), -1);
+    REQUIRE(strstr(err, "'demo-none' is not installed") != NULL);
+    /* a directory of that name is meant before the model */
+    make_dir("demo-embed");
+    REQUIRE(getcwd(before, sizeof(before)) && chdir(root) == 0);
+    REQUIRE(!srv_hub_is_carried("demo-embed") && srv_hub_is_carried("demo"));
+    REQUIRE_EQ_INT(srv_hub_resolve("demo-embed", fake_env, dir, sizeof(dir), err, sizeof(err)), 0);
+    REQUIRE_EQ_STR(dir, "demo-embed");
+    REQUIRE_EQ_INT(chdir(before), 0);
+}
+
 static void shown_names(void **state)
 {
     char path[PATH_MAX], name[200];
@@ -163,6 +184,7 @@ int main(void)
         cmocka_unit_test(lookups),
         cmocka_unit_test(directories_and_files),
         cmocka_unit_test(snapshots_without_their_modules),
+        cmocka_unit_test(names_of_carried_models),
         cmocka_unit_test(shown_names),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
