@@ -286,7 +286,7 @@ def check():
         w, c = read_weights("embed"), config("embed")
         near = vectors(w, c, tok, [q["question"] for q in questions]) @ vectors(w, c, tok, texts).T
         report("demo-embed", [row.argsort(descending=True).tolist() for row in near], questions)
-        if not os.path.getsize(os.path.join(folder("rerank"), "model.safetensors")):
+        if not os.path.exists(os.path.join(folder("rerank"), "model.safetensors")):
             return
         w, c = read_weights("rerank"), config("rerank")
         ranks = []
