@@ -173,7 +173,7 @@ static void give_model_back(struct srv_request *req)
     srv_model_release(m);
 }
 
-void srv_request_destroy(struct srv_request *req)
+static void destroy(struct srv_request *req)
 {
     struct srv_server *s = req->server;
     assert(!req->http_held && !req->api_held && req->run <= SRV_RUN_IDLE);
@@ -191,16 +191,30 @@ void srv_request_destroy(struct srv_request *req)
     long long bodies = atomic_fetch_sub(&s->body_bytes, (long long)req->charged_bytes);
     assert(bodies >= (long long)req->charged_bytes);
     (void)bodies;
-    give_model_back(req);
     buf_finish(&req->body);
     buf_finish(&req->reply);
     srv_ring_finish(&req->ring);
     free_arena(req);
+    give_model_back(req);
     pthread_mutex_destroy(&req->lock);
     free(req);
     int others = atomic_fetch_sub(&s->n_requests, 1);
     assert(others > 0);
     (void)others;
+}
+
+void srv_request_ref(struct srv_request *req)
+{
+    int before = atomic_fetch_add(&req->n_refs, 1);
+    assert(before > 0);
+    (void)before;
+}
+
+void srv_request_unref(struct srv_request *req)
+{
+    int before = atomic_fetch_sub(&req->n_refs, 1);
+    assert(before > 0);
+    if (before == 1) destroy(req);
 }
 
 /* ---- facts of the head --------------------------------------------------------------------- */

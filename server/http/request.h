@@ -125,22 +125,10 @@ bool srv_request_add_header(struct srv_request *req, const char *name, size_t na
 /* Copies text into the request's memory, with a NUL; NULL if out of memory. */
 char *srv_request_copy_text(struct srv_request *req, const char *text, size_t len);
 
-static inline void srv_request_ref(struct srv_request *req)
-{
-    int before = atomic_fetch_add(&req->n_refs, 1);
-    assert(before > 0);
-    (void)before;
-}
+void srv_request_ref(struct srv_request *req);
 
-/* The last reference was dropped: accounts for the request, then frees it. */
-void srv_request_destroy(struct srv_request *req);
-
-static inline void srv_request_unref(struct srv_request *req)
-{
-    int before = atomic_fetch_sub(&req->n_refs, 1);
-    assert(before > 0);
-    if (before == 1) srv_request_destroy(req);
-}
+/* The last one accounts for the request, and frees it. */
+void srv_request_unref(struct srv_request *req);
 
 /* Queues the request for a text worker; with the lock held, and `run` set to SRV_RUN_QUEUED. */
 void srv_request_push(struct srv_request *req, enum srv_work_class class);
