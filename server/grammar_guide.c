@@ -185,17 +185,14 @@ size_t grammar_guide_bytes(void)
     return ((state > tools ? state : tools) + 63) / 64 * 64;
 }
 
-void grammar_guide_begin(struct grammar_choice *c, void *memory, const struct gram *gram,
-                         const struct grammar_guide_tools *tools)
+struct eng_guide grammar_guide_begin(struct grammar_choice *c, void *memory,
+                                     const struct gram *gram,
+                                     const struct grammar_guide_tools *tools)
 {
     c->state = tools ? NULL : gram_state_init(memory, gram, NULL, NULL);
     c->tools = tools ? tools_guide_init(memory, gram, tools->markers, tools->auto_free,
                                         tools->think_open, tools->think_budget)
                      : NULL;
     c->n_overflows = 0;
-}
-
-struct eng_guide grammar_guide(struct grammar_choice *c)
-{
     return (struct eng_guide){c, mask, take, complete, foresee, propose, peek};
 }

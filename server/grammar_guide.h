@@ -50,14 +50,12 @@ struct grammar_guide_tools {
 };
 
 /*
- * Puts the choice, whose rules are set, at the beginning of an answer. memory:
- * grammar_guide_bytes() at an address that is a multiple of 64, the caller's. tools NULL: the whole
- * answer is of the grammar. Borrows everything.
+ * Puts the choice, whose rules are set, at the beginning of an answer, and returns it as the engine
+ * takes it. memory: grammar_guide_bytes() at an address that is a multiple of 64, the caller's.
+ * tools NULL: the whole answer is of the grammar. Borrows everything, the choice too.
  */
-void grammar_guide_begin(struct grammar_choice *c, void *memory, const struct gram *gram,
-                         const struct grammar_guide_tools *tools);
-
-/* The choice as the engine takes it; borrows it. */
-struct eng_guide grammar_guide(struct grammar_choice *c);
+struct eng_guide grammar_guide_begin(struct grammar_choice *c, void *memory,
+                                     const struct gram *gram,
+                                     const struct grammar_guide_tools *tools);
 
 #endif

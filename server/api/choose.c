@@ -289,7 +289,7 @@ static bool advance(void *ctx)
 {
     struct choosing *c = ctx;
     struct srv_account *a = &srv_facts(c->req)->account;
-    if (srv_jobs_gone(&c->jobs)) return true;
+    if (atomic_load(&c->jobs.gone)) return true;
     for (int i = 0; i < c->jobs.n_submitted; i++) {
         int finish = atomic_load_explicit(&c->parts[i].finish, memory_order_acquire);
         const struct srv_job_failure *failure = srv_jobs_failure(&c->jobs, finish, 0);
@@ -297,7 +297,7 @@ static bool advance(void *ctx)
         fail(c, failure->kind, failure->message);
         return true;
     }
-    if (!srv_jobs_finished(&c->jobs)) return false;
+    if (!c->jobs.finished) return false;
     a->n_prompt_tokens = c->body.n_context;
     a->n_cached_tokens = c->usage.n_cached_tokens;
     a->finish_reason = "stop";

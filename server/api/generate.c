@@ -37,8 +37,11 @@ static struct srv_gen *open_generation(struct srv_request *req, const struct srv
                         "The server is out of memory for this request.");
         return NULL;
     }
-    int rc = srv_gen_params_read(&g->params, req, format->fields, &g->body, &g->unknown, &err);
-    if (g->body.root) facts->account.endpoint = format->endpoint;
+    int rc = srv_body_read(&g->body, facts->body, facts->body_len, PARAM_MAX_VALUES, &err);
+    if (!rc) {
+        facts->account.endpoint = format->endpoint;
+        rc = srv_gen_params_read(&g->params, req, format->fields, &g->body, &g->unknown, &err);
+    }
     if (format->note) format->note(g);
     g->guide.ask.unknown = &g->unknown;
     g->guide.tools = &g->tools;

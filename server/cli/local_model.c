@@ -240,7 +240,7 @@ static int follow(struct run *r, struct eng_job *job, char *err, size_t errlen)
 static int run_job(struct run *r, char *err, size_t errlen)
 {
     struct local_model *m = r->model;
-    const struct eng_guide guide = grammar_guide(&m->choice);
+    struct eng_guide guide = {0};
     const struct eng_job_params p = {
         .prompt = r->job->prompt->ids,
         .n_prompt = (int64_t)r->job->prompt->n,
@@ -255,7 +255,7 @@ static int run_job(struct run *r, char *err, size_t errlen)
         .ctx = r,
     };
     struct eng_job *job;
-    if (m->gram) grammar_guide_begin(&m->choice, m->state, m->gram, NULL);
+    if (m->gram) guide = grammar_guide_begin(&m->choice, m->state, m->gram, NULL);
     tok_decoder_reset(m->decoder);
     if (eng_job_submit(m->engine, &p, &job, err, errlen)) return -1;
     int rc = follow(r, job, err, errlen);

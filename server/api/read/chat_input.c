@@ -186,17 +186,11 @@ static char *text_of_messages(const struct srv_model *model, const struct chat_i
     return text_of(in->body, in->messages);
 }
 
-static void add_tools(struct tools_prompt_params *params, const struct srv_tools *t)
-{
-    params->tools = srv_tools_active(t) ? t->ask.list.data : NULL;
-    params->thinking = t->thinking;
-    params->effort = t->effort;
-}
-
 int chat_input_render(const struct srv_model *model, const struct chat_input *in,
                       struct tok_prompt *ret, struct param_error *err)
 {
     char message[256] = "";
+    struct srv_tools *t = in->tools;
     if (!model->chat)
         return param_fail(err, SRV_ERR_UNSUPPORTED, in->field,
                           "This model has no chat template; use /v1/completions.");
@@ -215,17 +209,17 @@ int chat_input_render(const struct srv_model *model, const struct chat_input *in
             .kwargs = kwargs,
             .add_generation_prompt = in->add_generation_prompt && !in->continue_final_message,
             .continue_final_message = in->continue_final_message,
+            .tools = t && t->active ? t->ask.list.data : NULL,
+            .thinking = t ? t->thinking : TOOLS_THINKING_UNSAID,
+            .effort = t ? t->effort : NULL,
         };
-        if (in->tools) add_tools(&params, in->tools);
         rc = tools_prompt_render(&prompt, model->chat, &params, message, sizeof(message));
     }
     free(messages);
     free(kwargs);
     if (rc) return render_failure(rc, in->field, message, err);
     *ret = prompt.prompt;
-    if (in->tools) in->tools->think_open = prompt.think_open;
-    if (in->tools) in->tools->think_closed = prompt.think_closed;
-    if (in->tools) in->tools->begun = prompt.begun;
+    if (t) srv_tools_set_prompt(t, &prompt);
     return 0;
 }
 

@@ -455,12 +455,10 @@ static void join_fields(const struct param_field *own, struct param_field all[MA
 }
 
 int srv_gen_params_read(struct srv_gen_params *p, struct srv_request *req,
-                        const struct param_field *own, struct srv_body *body,
+                        const struct param_field *own, const struct srv_body *body,
                         struct param_unknown *unknown, struct param_error *err)
 {
-    const struct srv_facts *facts = srv_facts(req);
-    struct reading reading = {req, facts->model, NULL, p};
-    const struct reading *r = &reading;
+    const struct reading reading = {req, srv_facts(req)->model, body->root, p}, *r = &reading;
     struct param_field fields[MAX_FIELDS];
     int32_t *stop_ids = NULL;
     join_fields(own, fields);
@@ -469,8 +467,6 @@ int srv_gen_params_read(struct srv_gen_params *p, struct srv_request *req,
     params_preset(fields, p);
     p->given = r->served->defaults.sampling;
     p->seed = r->served->defaults.seed;
-    if (srv_body_read(body, facts->body, facts->body_len, PARAM_MAX_VALUES, err)) return -1;
-    reading.body = body->root;
     if (params_read(body->root, fields, p, unknown, err)) {
         hint_at_n_predict(r, err);
         return -1;

@@ -88,13 +88,12 @@ extern const struct param_field srv_fields_common[];
 extern const struct param_field srv_fields_stream_options[];
 
 /*
- * Parses the request's body and reads the endpoint's own fields, then the common ones, over their
- * presets and the model's defaults, checks them against model and limits, derives the sampling
- * chain, and notes what was ignored. p borrows from *body, which the caller finishes, on failure
- * too. Returns 0, or -1 with err.
+ * Reads the endpoint's own fields of a body, then the common ones, over their presets and the
+ * model's defaults, checks them against model and limits, derives the sampling chain, and notes
+ * what was ignored. p borrows from *body. Returns 0, or -1 with err.
  */
 int srv_gen_params_read(struct srv_gen_params *p, struct srv_request *req,
-                        const struct param_field *own, struct srv_body *body,
+                        const struct param_field *own, const struct srv_body *body,
                         struct param_unknown *unknown, struct param_error *err);
 
 /* Answers with the context error: its numbers are members too, because clients read them. */

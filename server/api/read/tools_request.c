@@ -61,7 +61,7 @@ static int read_budget(struct srv_tools *t, const json_t *value, const char *pat
         return param_fail(err, SRV_ERR_INVALID_VALUE, path,
                           "'%s' must be -1 (no limit) or a number of tokens.", path);
     t->think_budget = json_integer_value(value);
-    if (!srv_tools_can_reason(t)) param_note(ignored, path);
+    if (!t->can_reason) param_note(ignored, path);
     return 0;
 }
 
@@ -111,6 +111,7 @@ static int read_reasoning_fields(struct srv_tools *t, const json_t *body,
     static const char budget[] = "thinking_token_budget";
     t->think_budget = SRV_THINK_UNSAID;
     if (read_format(t, body, err)) return -1;
+    t->can_reason = t->served->style.think_open[0] && !t->no_reasoning;
     switch (t->ask.dialect) {
     case TOOLS_CHAT:
         if (read_effort(t, json_object_get(body, "reasoning_effort"), "reasoning_effort", err))
@@ -150,29 +151,27 @@ int srv_tools_read(struct srv_tools *t, const struct srv_model *model, enum tool
     t->served = model;
     if (getrandom(t->random, sizeof(t->random), 0) != (ssize_t)sizeof(t->random))
         memcpy(t->random, &t, sizeof(t));
-    return tools_ask_read(&t->ask, dialect, body, ignored, err) ||
-                   read_reasoning_fields(t, body->root, ignored, err) || check_format(t, err)
-               ? -1
-               : 0;
+    int rc = tools_ask_read(&t->ask, dialect, body, ignored, err) ||
+             read_reasoning_fields(t, body->root, ignored, err) || check_format(t, err);
+    t->active = t->ask.n > 0 && t->ask.choice != TOOLS_CHOICE_NONE;
+    return rc ? -1 : 0;
 }
 
-bool srv_tools_can_reason(const struct srv_tools *t)
+void srv_tools_set_prompt(struct srv_tools *t, const struct tools_prompt *prompt)
 {
-    return t->served && t->served->style.think_open[0] && !t->no_reasoning;
-}
-
-struct tools_request srv_tools_request(const struct srv_tools *t)
-{
-    bool active = srv_tools_active(t);
-    return (struct tools_request){
+    bool begun = prompt->begun || prompt->think_closed;
+    t->think_open = prompt->think_open;
+    t->begun = prompt->begun;
+    t->may_think = t->can_reason && (t->think_open || !begun);
+    t->request = (struct tools_request){
         .style = &t->served->style,
         .tools = t->ask.tools,
-        .n_tools = active ? (size_t)t->ask.n : 0,
-        .choice = active ? t->ask.choice : TOOLS_CHOICE_NONE,
+        .n_tools = t->active ? (size_t)t->ask.n : 0,
+        .choice = t->active ? t->ask.choice : TOOLS_CHOICE_NONE,
         .one_call = !t->ask.parallel || t->ask.once,
         .once = !t->ask.parallel || t->ask.once,
         .no_reasoning = t->no_reasoning,
-        .answer_begun = t->begun || t->think_closed,
+        .answer_begun = begun,
     };
 }
 

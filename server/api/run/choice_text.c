@@ -16,11 +16,16 @@ enum { PRIME_TOKENS = 8 };
 _Static_assert(sizeof(struct gen_record) % _Alignof(struct eng_logprob) == 0, "rows of tops");
 _Static_assert(_Alignof(struct gen_record) <= 16 && _Alignof(struct eng_logprob) <= 16, "logs");
 
+static int64_t round_up(int64_t bytes)
+{
+    return (bytes + 15) / 16 * 16;
+}
+
 int64_t choice_log_bytes(int64_t capacity, int64_t n_top)
 {
     int64_t records = capacity * (int64_t)sizeof(struct gen_record);
     int64_t tops = n_top > 0 ? capacity * n_top * (int64_t)sizeof(struct eng_logprob) : 0;
-    return (records + tops + 15) / 16 * 16;
+    return round_up(records + tops);
 }
 
 void choice_log_init(struct gen_log *log, int64_t capacity, int64_t n_top, char **at)
@@ -192,27 +197,18 @@ void textout_flush(struct textout *t)
 
 /* ---- a choice -------------------------------------------------------------------------------- */
 
-static int64_t offsets_bytes(int64_t capacity)
-{
-    return (capacity * (int64_t)sizeof(uint32_t) + 15) / 16 * 16;
-}
-
-static int64_t round_up(int64_t bytes)
-{
-    return (bytes + 15) / 16 * 16;
-}
-
 /* Of a reader with its parts and the places of tokens in what it was fed. */
 static int64_t reader_bytes(const struct choice_rules *rules, int64_t capacity)
 {
     if (!rules->set) return 0;
-    return round_up((int64_t)tools_reader_bytes(rules->max_held)) + offsets_bytes(capacity) +
+    return round_up((int64_t)tools_reader_bytes(rules->max_held)) +
+           round_up(capacity * (int64_t)sizeof(uint32_t)) +
            round_up(CHOICE_MAX_PARTS * (int64_t)sizeof(struct choice_part));
 }
 
 int64_t choice_text_bytes(const struct choice_rules *rules, int64_t capacity, int64_t n_top)
 {
-    return choice_log_bytes(capacity, n_top) + offsets_bytes(capacity) +
+    return choice_log_bytes(capacity, n_top) + round_up(capacity * (int64_t)sizeof(uint32_t)) +
            reader_bytes(rules, capacity);
 }
 
@@ -234,7 +230,7 @@ static void init_reader(struct gen_choice *c, int64_t capacity, char *at)
     c->reader = tools_reader_init(at, &params);
     at += round_up((int64_t)tools_reader_bytes(rules->max_held));
     c->raw = (uint32_t *)(void *)at;
-    at += offsets_bytes(capacity);
+    at += round_up(capacity * (int64_t)sizeof(uint32_t));
     c->parts = (struct choice_part *)(void *)at;
 }
 
@@ -248,7 +244,7 @@ int choice_text_init(struct gen_choice *c, const struct choice_rules *rules, con
     c->text.min_indent = rules->min_indent;
     choice_log_init(&c->log, capacity, n_top, at);
     c->offsets = (uint32_t *)(void *)*at;
-    *at += offsets_bytes(capacity);
+    *at += round_up(capacity * (int64_t)sizeof(uint32_t));
     if (rules->set) init_reader(c, capacity, *at);
     *at += reader_bytes(rules, capacity);
     int rc = tok_decoder_create(&c->decoder, rules->tok, rules->skip_special);

@@ -62,7 +62,7 @@ static void event(void *ctx, int i, const struct eng_event *ev)
 
 struct eng_usage srv_gen_usage(const struct gen_prompt *p)
 {
-    enum gen_stage stage = gen_prompt_stage(p);
+    int stage = atomic_load(&p->stage);
     if (stage == GEN_DONE) return p->usage;
     struct eng_usage u = {0};
     if (stage == GEN_STARTED) u = p->first_usage;
@@ -76,24 +76,22 @@ int64_t srv_gen_token_capacity(const struct srv_gen *g, const struct gen_prompt 
     return g->max_tokens < room ? g->max_tokens : room;
 }
 
-static void add_choice(struct gen_totals *t, const struct gen_choice *c)
-{
-    t->n_completion += c->n_tokens;
-    t->n_reasoning += c->n_reasoning;
-    t->n_accepted += c->n_accepted;
-    t->n_rejected += c->n_rejected;
-}
-
 struct gen_totals srv_gen_totals(const struct srv_gen *g)
 {
     struct gen_totals t = {0};
     for (int i = 0; i < g->n_prompts; i++) {
         const struct gen_prompt *p = &g->prompts[i];
         t.n_prompt += p->n_ids;
-        t.n_cached += srv_gen_usage(p).n_cached_tokens;
-        t.n_written += srv_gen_usage(p).n_written_tokens;
-        for (int k = 0; p->choices && k < g->n_candidates; k++)
-            add_choice(&t, &p->choices[k]);
+        const struct eng_usage u = srv_gen_usage(p);
+        t.n_cached += u.n_cached_tokens;
+        t.n_written += u.n_written_tokens;
+        for (int k = 0; p->choices && k < g->n_candidates; k++) {
+            const struct gen_choice *c = &p->choices[k];
+            t.n_completion += c->n_tokens;
+            t.n_reasoning += c->n_reasoning;
+            t.n_accepted += c->n_accepted;
+            t.n_rejected += c->n_rejected;
+        }
     }
     return t;
 }
@@ -105,16 +103,11 @@ static int64_t prompt_log_capacity(const struct srv_gen *g, const struct gen_pro
     return g->params.prompt_logprobs >= 0 ? p->n_ids : 0;
 }
 
-static int64_t steps_bytes(const struct srv_gen *g, const struct gen_prompt *p)
-{
-    return srv_gen_reports_progress(g) ? p->n_ids * (int64_t)sizeof(struct gen_step) : 0;
-}
-
 /* No overflow: prompts and contexts are far below 2^40 tokens. */
 static int64_t prompt_bytes(const struct srv_gen *g, const struct gen_prompt *p)
 {
     int64_t prompt_tokens = prompt_log_capacity(g, p), tokens = srv_gen_token_capacity(g, p);
-    int64_t steps = steps_bytes(g, p);
+    int64_t steps = g->reports_progress ? p->n_ids * (int64_t)sizeof(struct gen_step) : 0;
     int64_t choice = choice_text_bytes(&g->rules, tokens, g->params.logprobs_count) + CHOICE_BYTES;
     return choice_log_bytes(prompt_tokens, g->params.prompt_logprobs) + steps +
            g->n_candidates * choice;
@@ -166,8 +159,8 @@ static int prepare_prompt(struct srv_gen *g, struct gen_prompt *p)
                              g->params.logprobs_count, &at))
             return -1;
     }
-    if (srv_gen_reports_progress(g)) p->steps = (struct gen_step *)(void *)at;
-    at += steps_bytes(g, p);
+    if (g->reports_progress) p->steps = (struct gen_step *)(void *)at;
+    if (g->reports_progress) at += p->n_ids * (int64_t)sizeof(*p->steps);
     assert(at - p->memory <= bytes);
     return 0;
 }
@@ -187,7 +180,7 @@ static void salt_tenant(const char *salt, struct eng_job_params *jp)
 static bool prompt_is_done(const void *ctx, int i)
 {
     const struct srv_gen *g = ctx;
-    return gen_prompt_stage(&g->prompts[i]) == GEN_DONE;
+    return atomic_load(&g->prompts[i].stage) == GEN_DONE;
 }
 
 static int describe(void *ctx, int i, struct eng_job_params *jp)
@@ -208,7 +201,7 @@ static int describe(void *ctx, int i, struct eng_job_params *jp)
     jp->n_logprobs = (int)gp->logprobs_count;
     jp->n_prompt_logprobs = (int)gp->prompt_logprobs;
     jp->no_cache = !gp->cache_prompt;
-    jp->want_progress = srv_gen_reports_progress(g);
+    jp->want_progress = g->reports_progress;
     jp->priority = (int)gp->priority;
     jp->prediction = g->prediction;
     jp->n_prediction = g->n_prediction;
@@ -229,9 +222,9 @@ void srv_gen_release(void *ctx)
             choice_text_finish(&p->choices[k]);
         free(p->memory);
     }
+    textout_stops_finish(&g->rules.stops);
     srv_guide_release(&g->guide);
     srv_tools_release(&g->tools);
-    textout_stops_finish(&g->rules.stops);
     srv_body_finish(&g->body);
 }
 
@@ -255,14 +248,13 @@ static int ban_calls(struct srv_gen *g)
 static int open_tools(struct srv_tools *t, struct choice_rules *rules, struct param_error *err)
 {
     enum { PLAIN_HELD = 4096 };
-    if (!t->served || (!srv_tools_active(t) && !srv_tools_can_reason(t))) return 0;
-    struct tools_request request = srv_tools_request(t);
-    if (tools_set_create(&t->set, &request)) return param_no_memory(err);
+    if (!t->active && !t->can_reason) return 0;
+    if (tools_set_create(&t->set, &t->request)) return param_no_memory(err);
     rules->set = t->set;
     rules->markers = &t->served->markers;
     for (int m = 0; m < TOOLS_N_MARKERS; m++)
         rules->marker_text[m] = tools_marker_text(&t->served->style, (enum tools_marker)m);
-    rules->guided = srv_tools_active(t);
+    rules->guided = t->active;
     rules->max_held = rules->guided ? TOOLS_GUIDED_HELD : PLAIN_HELD;
     rules->think_open = t->think_open;
     rules->begun = t->begun;
@@ -288,13 +280,6 @@ static int make_rules(struct srv_gen *g, struct param_error *err)
     return open_tools(&g->tools, &g->rules, err);
 }
 
-/* Tokens that an answer to the first prompt may have. */
-static int64_t most_tokens(const struct srv_gen *g)
-{
-    int64_t room = eng_info(g->served->engine)->ctx_tokens - g->prompts[0].n_ids;
-    return g->max_tokens >= 0 && g->max_tokens < room ? g->max_tokens : room;
-}
-
 /* The guide's grammar, which may take a while, and memory for the answer. */
 static enum srv_jobs_state prepare(void *ctx)
 {
@@ -302,14 +287,16 @@ static enum srv_jobs_state prepare(void *ctx)
     struct param_error err = {0};
     const struct srv_tools *t = &g->tools;
     int rc = 0;
-    bool budget = srv_tools_may_think(t) && t->think_budget >= 0 && g->served->grammars;
-    if (g->guide.ask.param || srv_tools_active(t) || budget) { /* the answers are constrained */
+    bool budget = t->may_think && t->think_budget >= 0 && g->served->grammars;
+    if (g->guide.ask.param || t->active || budget) { /* the answers are constrained */
         bool asked = g->guide.served != NULL;
+        int64_t room = eng_info(g->served->engine)->ctx_tokens - g->prompts[0].n_ids;
+        int64_t most = g->max_tokens >= 0 && g->max_tokens < room ? g->max_tokens : room;
         if (!asked) rc = srv_guide_ask(&g->guide, g->req, &g->jobs, &g->params, &err);
         if (rc > 0) return JOBS_WAIT;
         if (!rc)
-            rc = srv_guide_open(&g->guide, g->req, &g->params, most_tokens(g), g->n_prompts,
-                                g->n_candidates, &err);
+            rc = srv_guide_open(&g->guide, g->req, &g->params, most, g->n_prompts, g->n_candidates,
+                                &err);
     }
     if (!rc && !charge_logs(g, &err)) return JOBS_READY;
     param_reply(g->req, &err);
@@ -325,6 +312,8 @@ static void hurry(void *ctx)
 int srv_gen_start(struct srv_gen *g, const struct srv_gen_writer *writer, struct param_error *err)
 {
     if (make_rules(g, err)) return -1;
+    g->reports_progress =
+        g->params.return_progress && g->params.stream && g->format->answer->stream_progress;
     g->ops = (struct srv_jobs_ops){.describe = describe,
                                    .event = event,
                                    .advance = writer->advance,

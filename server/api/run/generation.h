@@ -56,11 +56,6 @@ struct gen_prompt {
     struct gen_step reported; /* the last step reported */
 };
 
-static inline enum gen_stage gen_prompt_stage(const struct gen_prompt *p)
-{
-    return (enum gen_stage)atomic_load_explicit(&p->stage, memory_order_acquire);
-}
-
 struct srv_gen;
 
 /* Summed over the prompts of a request; us is of the prompt reported last. */
@@ -151,6 +146,7 @@ struct srv_gen {
     int n_candidates;         /* generated for each prompt: max(n, best_of) */
     int64_t max_tokens;       /* requested per choice; -1 until the endpoint has set its default */
     int64_t n_progress_sent;  /* prompt tokens last reported; -1: nothing yet */
+    bool reports_progress;    /* the stream reports the steps of the prefill */
     bool streaming;           /* srv_stream_open has been called */
     struct srv_pieces pieces; /* of a whole answer that is long */
     struct gen_cursor cursor; /* of a whole answer */
@@ -183,12 +179,6 @@ struct gen_totals {
     int64_t n_accepted, n_rejected; /* ids that the prediction proposed; counted at the end */
 };
 struct gen_totals srv_gen_totals(const struct srv_gen *g);
-
-/* Returns true if the stream reports the steps of the prefill. */
-static inline bool srv_gen_reports_progress(const struct srv_gen *g)
-{
-    return g->params.return_progress && g->params.stream && g->format->answer->stream_progress;
-}
 
 /* Returns the largest number of tokens that a choice of the prompt can have. */
 int64_t srv_gen_token_capacity(const struct srv_gen *g, const struct gen_prompt *p);

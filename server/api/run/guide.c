@@ -79,14 +79,6 @@ static void name_relaxed(struct srv_guide *guide, struct srv_request *req)
     buf_finish(&b);
 }
 
-/* The answer may have a reasoning block before it, or calls in it. */
-static bool has_parts(const struct srv_guide *guide)
-{
-    const struct srv_tools *t = guide->tools;
-    if (!t || !t->served) return false;
-    return srv_tools_active(t) || srv_tools_may_think(t);
-}
-
 static void ask_for_parts(struct srv_guide *guide)
 {
     const struct guide_ask *ask = &guide->ask;
@@ -94,7 +86,7 @@ static void ask_for_parts(struct srv_guide *guide)
                                         .text = ask->text.text,
                                         .len = ask->text.len,
                                         .strict = ask->options.strict};
-    guide->request = srv_tools_request(guide->tools);
+    guide->request = guide->tools->request;
     struct tools_request *request = &guide->request;
     if (request->choice == TOOLS_CHOICE_NONE) request->choice = TOOLS_CHOICE_AUTO;
     bool free_content = !ask->param || request->choice == TOOLS_CHOICE_REQUIRED;
@@ -145,7 +137,8 @@ int srv_guide_ask(struct srv_guide *guide, struct srv_request *req, struct srv_j
                           "'%s' is not supported: the tokens of this model spell no single bytes.",
                           param_of(guide));
     guide->asked_us = clock_now_us();
-    guide->has_parts = has_parts(guide);
+    /* The answer may have a reasoning block before it, or calls in it. */
+    guide->has_parts = guide->tools && (guide->tools->active || guide->tools->may_think);
     if (guide->has_parts)
         ask_for_parts(guide);
     else
@@ -189,36 +182,22 @@ static int check_grammar(struct srv_guide *guide, struct srv_request *req, struc
 
 /* ---- states -------------------------------------------------------------------------------- */
 
-static int no_memory(struct param_error *err)
-{
-    return param_no_memory(err);
-}
-
 static int allocate(struct srv_guide *guide, struct srv_request *req, struct param_error *err)
 {
     size_t n = (size_t)guide->n_slots * (size_t)guide->n_choices, one = grammar_guide_bytes();
     int64_t used;
-    if (!srv_request_charge(req, (int64_t)(n * one), &used)) return no_memory(err);
+    if (!srv_request_charge(req, (int64_t)(n * one), &used)) return param_no_memory(err);
     guide->prompt_of = srv_request_alloc(req, (size_t)guide->n_slots * sizeof(int));
     guide->choices = srv_request_alloc(req, n * sizeof(*guide->choices));
     guide->guides = srv_request_alloc(req, n * sizeof(*guide->guides));
     guide->memory = aligned_alloc(64, n * one);
     if (!guide->prompt_of || !guide->choices || !guide->guides || !guide->memory)
-        return no_memory(err);
+        return param_no_memory(err);
     for (int i = 0; i < guide->n_slots; i++)
         guide->prompt_of[i] = -1;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         guide->choices[i].rules = &guide->rules;
-        guide->guides[i] = grammar_guide(&guide->choices[i]);
-    }
     return 0;
-}
-
-/* Where an answer must follow, a reasoning block leaves half of the tokens to it. */
-static int64_t think_budget(const struct srv_guide *guide, int64_t max_tokens)
-{
-    int64_t asked = guide->tools->think_budget;
-    return asked != SRV_THINK_UNSAID || guide->parts.auto_free ? asked : max_tokens / 2;
 }
 
 int srv_guide_open(struct srv_guide *guide, struct srv_request *req,
@@ -226,7 +205,12 @@ int srv_guide_open(struct srv_guide *guide, struct srv_request *req,
                    int n_choices, struct param_error *err)
 {
     if (check_grammar(guide, req, err)) return -1;
-    if (guide->has_parts) guide->parts.think_budget = think_budget(guide, max_tokens);
+    if (guide->has_parts) {
+        /* Where an answer must follow, a reasoning block leaves half of the tokens to it. */
+        int64_t asked = guide->tools->think_budget;
+        bool is_said = asked != SRV_THINK_UNSAID || guide->parts.auto_free;
+        guide->parts.think_budget = is_said ? asked : max_tokens / 2;
+    }
     int n_parallel = eng_info(guide->served->engine)->n_parallel;
     guide->n_slots = n_prompts < n_parallel ? n_prompts : n_parallel;
     guide->n_choices = n_choices;
@@ -266,8 +250,8 @@ const struct eng_guide *srv_guide_begin(struct srv_guide *guide, int prompt,
     size_t first = (size_t)slot * (size_t)guide->n_choices;
     for (size_t i = first; i < first + (size_t)guide->n_choices; i++) {
         char *memory = guide->memory + i * grammar_guide_bytes();
-        grammar_guide_begin(&guide->choices[i], memory, guide->gram,
-                            guide->has_parts ? &guide->parts : NULL);
+        guide->guides[i] = grammar_guide_begin(&guide->choices[i], memory, guide->gram,
+                                               guide->has_parts ? &guide->parts : NULL);
     }
     return guide->guides + first;
 }

@@ -71,6 +71,11 @@ static void on_event(void *ctx, const struct eng_event *ev)
     atomic_fetch_sub_explicit(&j->n_inside, 1, memory_order_release);
 }
 
+uint64_t srv_jobs_deadline(const struct srv_facts *facts, int64_t ms)
+{
+    return ms > 0 ? facts->start_us + (uint64_t)ms * 1000 : 0;
+}
+
 static int submit_next(struct srv_jobs *j, char *err, size_t errlen)
 {
     int i = j->n_submitted;
@@ -116,7 +121,7 @@ static void submit(struct srv_jobs *j)
 {
     char err[256] = "";
     int rc = 0, at_once = eng_info(srv_facts(j->req)->model->engine)->n_parallel;
-    while (!rc && j->n_submitted < j->n && j->n_running < at_once && !srv_jobs_gone(j))
+    while (!rc && j->n_submitted < j->n && j->n_running < at_once && !atomic_load(&j->gone))
         rc = submit_next(j, err, sizeof(err));
     if (!rc || (rc == ENG_EQUEUEFULL && j->n_running > 0)) return;
     j->ops->refuse(j->ctx, error_of_engine(j, rc), err);
@@ -163,6 +168,7 @@ static void reap(struct srv_jobs *j)
         j->n_running--;
     }
     assert(j->n_running >= 0);
+    j->finished = j->n_submitted == j->n && j->n_running == 0;
 }
 
 /* Ends the request if there is no more to write and nothing runs. */
@@ -182,10 +188,10 @@ static void settle(struct srv_jobs *j)
 static void begin(struct srv_jobs *j)
 {
     const struct srv_jobs_ops *ops = j->ops;
-    j->state = ops->prepare && !srv_jobs_gone(j) ? ops->prepare(j->ctx) : JOBS_READY;
+    j->state = ops->prepare && !atomic_load(&j->gone) ? ops->prepare(j->ctx) : JOBS_READY;
     if (j->state == JOBS_WAIT) {
         /* on_gone may have run before there was anything to hurry. */
-        if (srv_jobs_gone(j)) ops->hurry(j->ctx);
+        if (atomic_load(&j->gone)) ops->hurry(j->ctx);
         return;
     }
     if (j->state == JOBS_READY) {

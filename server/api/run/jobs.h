@@ -61,6 +61,7 @@ struct srv_jobs {
     struct srv_job *jobs; /* [n] */
     int n, n_submitted, n_running;
     int n_reserved; /* queue slots that the jobs leave to clients with a retry time */
+    bool finished;  /* all jobs have been submitted and have ended; the text worker's */
     bool answered;
     enum srv_jobs_state state;
     atomic_bool resumed; /* prepare need not wait any longer */
@@ -79,25 +80,10 @@ void srv_jobs_start(struct srv_jobs *j, struct srv_request *req, int n,
 void srv_jobs_go_on(struct srv_jobs *j);
 
 /* The point in time so many milliseconds after the request's start; 0: never. */
-static inline uint64_t srv_jobs_deadline(const struct srv_facts *facts, int64_t ms)
-{
-    return ms > 0 ? facts->start_us + (uint64_t)ms * 1000 : 0;
-}
+uint64_t srv_jobs_deadline(const struct srv_facts *facts, int64_t ms);
 
 /* Ends one choice of a submitted job early; text worker. */
 void srv_jobs_stop_choice(struct srv_jobs *j, int i, int choice);
-
-/* Returns true if the client has disconnected. */
-static inline bool srv_jobs_gone(struct srv_jobs *j)
-{
-    return atomic_load(&j->gone);
-}
-
-/* Returns true if all jobs have been submitted and have ended; text worker. */
-static inline bool srv_jobs_finished(const struct srv_jobs *j)
-{
-    return j->n_submitted == j->n && j->n_running == 0;
-}
 
 struct srv_job_failure {
     enum srv_error kind;

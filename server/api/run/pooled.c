@@ -94,7 +94,7 @@ static bool advance(void *ctx)
 {
     struct srv_pooled *p = ctx;
     struct srv_account *a = &srv_facts(p->req)->account;
-    if (srv_jobs_gone(&p->jobs)) return true;
+    if (atomic_load(&p->jobs.gone)) return true;
     for (int i = 0; i < p->jobs.n_submitted; i++) {
         int finish = atomic_load_explicit(&p->rows[i].finish, memory_order_acquire);
         const struct srv_job_failure *failure = srv_jobs_failure(&p->jobs, finish, 0);
@@ -102,7 +102,7 @@ static bool advance(void *ctx)
         refuse(p, failure->kind, failure->message);
         return true;
     }
-    if (!srv_jobs_finished(&p->jobs)) return false;
+    if (!p->jobs.finished) return false;
     a->n_prompt_tokens = p->n_tokens;
     a->finish_reason = "stop";
     return p->ops->answer(p->ctx);

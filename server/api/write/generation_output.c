@@ -168,8 +168,9 @@ static void open_stream(struct srv_gen *g)
         for (int k = 0; k < g->n_candidates; k++)
             has_token |= atomic_load(&p->choices[k].log.n_written) > 0;
         /* With a deadline of its own the status must stay open until the first token. */
-        ready = gen_prompt_stage(p) == GEN_DONE || has_token ||
-                (g->params.deadline_ms <= 0 && gen_prompt_stage(p) == GEN_STARTED);
+        int stage = atomic_load(&p->stage);
+        ready =
+            stage == GEN_DONE || has_token || (g->params.deadline_ms <= 0 && stage == GEN_STARTED);
     }
     if (!ready) return;
     assert(!g->streaming && !g->pieces.begun);
@@ -197,7 +198,7 @@ static void send_progress(struct srv_gen *g, struct gen_prompt *p, struct gen_st
  */
 static bool stream_progress(struct srv_gen *g, struct gen_prompt *p)
 {
-    if (gen_prompt_stage(p) == GEN_WAITING || !p->first_usage.started_us) return true;
+    if (atomic_load(&p->stage) == GEN_WAITING || !p->first_usage.started_us) return true;
     int64_t n = atomic_load_explicit(&p->n_steps, memory_order_acquire);
     if (!p->start_reported) {
         if (!srv_stream_has_room(g->req)) return false;
@@ -375,7 +376,7 @@ static void advance_prompt(struct srv_gen *g, struct gen_prompt *p)
     }
     if (g->answered || !g->streaming) return;
     /* The prefill is reported before the text that follows from it: its steps are there by now. */
-    if (srv_gen_reports_progress(g) && !stream_progress(g, p)) return;
+    if (g->reports_progress && !stream_progress(g, p)) return;
     for (int k = 0; k < g->n_candidates; k++)
         if (srv_stream_has_room(g->req)) stream_choice(g, p, &p->choices[k]);
 }
@@ -383,14 +384,14 @@ static void advance_prompt(struct srv_gen *g, struct gen_prompt *p)
 static bool advance(void *ctx)
 {
     struct srv_gen *g = ctx;
-    if (srv_jobs_gone(&g->jobs)) {
+    if (atomic_load(&g->jobs.gone)) {
         account(g);
         g->answered = true;
     }
     if (!g->answered && g->params.stream && !g->streaming) open_stream(g);
     for (int i = 0; i < g->jobs.n_submitted && !g->answered; i++)
         advance_prompt(g, &g->prompts[i]);
-    if (!g->answered && srv_jobs_finished(&g->jobs)) g->answered = end_answer(g);
+    if (!g->answered && g->jobs.finished) g->answered = end_answer(g);
     return g->answered;
 }
 

@@ -64,7 +64,7 @@ static void write_usage(const struct srv_gen *g, struct jw *w, struct gen_totals
     jw_int(w, "cache_write_tokens", t.n_written);
     jw_close(w);
     srv_cache_write_report(g, w);
-    bool reasons = srv_tools_can_reason(&g->tools), predicted = g->n_prediction > 0;
+    bool reasons = g->tools.can_reason, predicted = g->n_prediction > 0;
     if (reasons || predicted) jw_open(w, "completion_tokens_details", '{');
     if (reasons) jw_int(w, "reasoning_tokens", t.n_reasoning);
     if (predicted) jw_int(w, "accepted_prediction_tokens", t.n_accepted);
@@ -157,16 +157,17 @@ void srv_gen_close_choice(struct gen_event *e)
 void srv_gen_close_chunk(struct srv_gen *g, struct gen_event *e, const struct gen_prompt *p,
                          int64_t n_tokens)
 {
-    struct gen_totals t = {.n_prompt = p->n_ids,
-                           .n_cached = srv_gen_usage(p).n_cached_tokens,
-                           .n_completion = n_tokens};
-    for (int k = 0; p->choices && k < g->n_candidates; k++)
-        t.n_reasoning += p->choices[k].n_reasoning;
-    if (t.n_reasoning > n_tokens) t.n_reasoning = n_tokens;
-    if (g->params.include_usage && g->params.continuous_usage)
+    if (g->params.include_usage && g->params.continuous_usage) {
+        struct gen_totals t = {.n_prompt = p->n_ids,
+                               .n_cached = srv_gen_usage(p).n_cached_tokens,
+                               .n_completion = n_tokens};
+        for (int k = 0; p->choices && k < g->n_candidates; k++)
+            t.n_reasoning += p->choices[k].n_reasoning;
+        if (t.n_reasoning > n_tokens) t.n_reasoning = n_tokens;
         write_usage(g, &e->w, t);
-    else if (g->params.include_usage)
+    } else if (g->params.include_usage) {
         jw_null(&e->w, "usage");
+    }
     if (g->params.timings_per_token && n_tokens > 0) srv_gen_write_timings(g, &e->w);
     srv_gen_close_event(g, e);
 }

@@ -119,7 +119,8 @@ static struct body read_body(const struct param_field *own, const char *text, co
     facts->body_len = strlen(text);
     if (deadline)
         srv_request_add_header(b.req, "x-request-deadline-ms", 21, deadline, strlen(deadline));
-    b.rc = srv_gen_params_read(&b.p, b.req, own, &b.tree, &b.unknown, &b.err);
+    b.rc = srv_body_read(&b.tree, text, facts->body_len, PARAM_MAX_VALUES, &b.err);
+    if (!b.rc) b.rc = srv_gen_params_read(&b.p, b.req, own, &b.tree, &b.unknown, &b.err);
     return b;
 }
 

@@ -171,12 +171,14 @@ static void test_can_reason(void **state)
         set_up_model();
         config.reasoning_format = cases[i].option;
         struct reading r = read_request(TOOLS_CHAT, cases[i].body);
-        REQUIRE_MSG(srv_tools_can_reason(&r.tools) == cases[i].can, "%zu", i);
-        REQUIRE(srv_tools_may_think(&r.tools) == cases[i].can);
-        r.tools.think_closed = true;
-        REQUIRE(!srv_tools_may_think(&r.tools));
-        r.tools.think_open = true;
-        REQUIRE(srv_tools_may_think(&r.tools) == cases[i].can);
+        REQUIRE_MSG(r.tools.can_reason == cases[i].can, "%zu", i);
+        srv_tools_set_prompt(&r.tools, &(struct tools_prompt){.begun = false});
+        REQUIRE(r.tools.may_think == cases[i].can);
+        srv_tools_set_prompt(&r.tools, &(struct tools_prompt){.think_closed = true});
+        REQUIRE(!r.tools.may_think);
+        srv_tools_set_prompt(&r.tools,
+                             &(struct tools_prompt){.think_open = true, .think_closed = true});
+        REQUIRE(r.tools.may_think == cases[i].can);
         finish(&r);
     }
 }
@@ -230,13 +232,14 @@ static void test_request(void **state)
         snprintf(body, sizeof(body), "{" FUNCTION "%s}", cases[i].more);
         struct reading r = read_request(TOOLS_CHAT, body);
         REQUIRE_MSG(r.rc == 0, "%s", r.err.message);
-        struct tools_request q = srv_tools_request(&r.tools);
+        srv_tools_set_prompt(&r.tools, &(struct tools_prompt){.begun = false});
+        struct tools_request q = r.tools.request;
         REQUIRE_EQ_INT(q.n_tools, cases[i].n);
         REQUIRE_EQ_INT(q.choice, cases[i].choice);
         REQUIRE(q.one_call == cases[i].one && q.once == cases[i].one && !q.answer_begun);
         REQUIRE(q.style == &model.style);
-        r.tools.begun = true;
-        REQUIRE(srv_tools_request(&r.tools).answer_begun);
+        srv_tools_set_prompt(&r.tools, &(struct tools_prompt){.begun = true});
+        REQUIRE(r.tools.request.answer_begun);
         finish(&r);
     }
 }

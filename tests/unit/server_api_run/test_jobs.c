@@ -174,7 +174,7 @@ static bool advance(void *ctx)
 {
     REQUIRE(ctx == &w);
     w.n_advanced++;
-    w.answered = srv_jobs_gone(&jobs) || srv_jobs_finished(&jobs);
+    w.answered = atomic_load(&jobs.gone) || jobs.finished;
     return w.answered;
 }
 
@@ -399,7 +399,7 @@ static void test_server_stops(void **state)
 {
     start(1);
     w.req.callbacks.on_stop(&w.req);
-    REQUIRE(w.jobs[0].cancelled && !srv_jobs_gone(&jobs));
+    REQUIRE(w.jobs[0].cancelled && !atomic_load(&jobs.gone));
 }
 
 static void test_engine_refuses_the_first(void **state)

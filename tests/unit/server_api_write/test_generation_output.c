@@ -143,6 +143,7 @@ static void test_stream(void **state)
     end_choice(c);
     advance(g, false, "0:j[2-3] -0 stop ");
     g->jobs.n_running = 0;
+    g->jobs.finished = true;
     ac.prompt.stage = GEN_DONE;
     advance(g, true, "end");
     const struct srv_account *a = &srv_facts(g->req)->account;
@@ -235,7 +236,7 @@ static void test_progress(void **state)
     struct srv_gen *g = open_running(true);
     struct gen_step steps[3] = {{2, 1, 5}, {3, 1, 9}};
     (void)state;
-    g->params.return_progress = true;
+    g->reports_progress = true;
     ac.prompt.stage = GEN_STARTED;
     ac.prompt.first_usage = (struct eng_usage){.started_us = 1, .n_cached_tokens = 1};
     ac.prompt.steps = steps;
@@ -264,6 +265,7 @@ static void test_slow_client(void **state)
     add_tokens(c, (int32_t[]){8}, 1);
     end_choice(c);
     g->jobs.n_running = 0;
+    g->jobs.finished = true;
     REQUIRE(!srv_gen_output.advance(g));
     free(take_answer(g->req));
     advance(g, true, "+0 0:hi[0-2] -0 stop end");
@@ -294,6 +296,7 @@ static void test_whole(void **state)
         }
         REQUIRE(!srv_gen_output.advance(g));
         g->jobs.n_running = 0;
+        g->jobs.finished = true;
         advance(g, true, cases[i].answer);
         REQUIRE(g->req->answer == SRV_ANSWER_WHOLE && g->req->status == 200);
         close_answer(g);
@@ -314,6 +317,7 @@ static void test_long_answer(void **state)
     add_part(&ac.choices[0], CHOICE_CONTENT, "");
     end_choice(&ac.choices[0]);
     g->jobs.n_running = 0;
+    g->jobs.finished = true;
     for (bool over = false; !over;) {
         over = srv_gen_output.advance(g);
         REQUIRE(g->req->answer == SRV_ANSWER_PIECES);

@@ -47,13 +47,12 @@ static void test_usage(void **state)
     check("{" USAGE("3", "6",
                     ",'completion_tokens_details':{'accepted_prediction_tokens':1,"
                     "'rejected_prediction_tokens':0}") "}");
-    snprintf(test_model.style.think_open, sizeof(test_model.style.think_open), "<think>");
+    g->tools.can_reason = true;
     begin('{');
     srv_gen_write_usage(g, &w);
     check("{" USAGE("3", "6",
                     ",'completion_tokens_details':{'reasoning_tokens':2,"
                     "'accepted_prediction_tokens':1,'rejected_prediction_tokens':0}") "}");
-    test_model.style.think_open[0] = '\0';
     close_answer(g);
 }
 
