@@ -261,6 +261,14 @@ static int prepare(struct srv_gen *g, struct param_error *err)
     return measure_echoes(g, err);
 }
 
+/* An empty suffix, which some clients always send, asks nothing of a model without marks. */
+static int prepare_openai(struct srv_gen *g, struct param_error *err)
+{
+    bool no_marks = g->served->fim.id[TOK_FIM_PREFIX] < 0;
+    if (no_marks && g->params.suffix && !*g->params.suffix) g->params.suffix = NULL;
+    return prepare(g, err);
+}
+
 /* Mistral answers as chat does. */
 static int prepare_fim(struct srv_gen *g, struct param_error *err)
 {
@@ -314,7 +322,7 @@ static const struct srv_gen_format format = {
     .input = "prompt",
     .id_prefix = "cmpl-",
     .fields = srv_fields_completions,
-    .prepare = prepare,
+    .prepare = prepare_openai,
     .answer = &srv_write_completions,
 };
 

@@ -206,6 +206,7 @@ def test_models_without_marks():
             error = answer["error"]
             assert (status, error["code"]) == (400, "unsupported_parameter") and "--fim-marks" in error["message"], answer
         assert h.get("/props")[2]["fim"] is None
+        assert h.post("/v1/completions", {"prompt": "a", "suffix": "", "max_tokens": 1})[0] == 200
     with Hearth("--fim-marks", "<|im_start|>,<|im_end|>,,spm") as h:
         body = {"prompt": "a", "suffix": "b", "max_tokens": 1, "return_token_ids": True}
         got = h.post("/v1/completions", body)[2]["choices"][0]["prompt_token_ids"]
