@@ -64,6 +64,7 @@ int batch_init(struct batch *b, const struct batch_params *params, char *err, si
     b->draws = calloc(n, sizeof(*b->draws));
     if (b->cache && b->order && b->segs && b->seg_seqs && b->draws && init_seqs(b) == 0 &&
         init_samplers(b) == 0 && self_draft_init(&b->self, params->model.vocab) == 0 &&
+        self_draft_init(&b->smaller, params->model.vocab) == 0 &&
         masks_init(&b->masks, params->pool, params->n_parallel) == 0)
         return 0;
     snprintf(err, errlen, "no memory for the state of %d parallel sequences", params->n_parallel);
@@ -78,6 +79,7 @@ void batch_finish(struct batch *b)
         sampler_destroy(b->samplers[i]);
     masks_finish(&b->masks);
     self_draft_finish(&b->self);
+    self_draft_finish(&b->smaller);
     free(b->slots);
     free(b->samplers);
     free(b->order);
@@ -95,7 +97,7 @@ int64_t batch_bytes(int n_parallel, int n_threads, int64_t n_pages, int64_t ctx,
                   (int64_t)sizeof(struct batch_draw) + (int64_t)sizeof(struct seq) +
                   (int64_t)sizeof(struct fwd_segment);
     return n_parallel * one + n_threads * sampler_bytes(vocab) +
-           masks_bytes(n_parallel, n_threads) + self_draft_bytes(vocab) + prefix_bytes(n_pages);
+           masks_bytes(n_parallel, n_threads) + 2 * self_draft_bytes(vocab) + prefix_bytes(n_pages);
 }
 
 /* ---- slots --------------------------------------------------------------------------------- */
@@ -319,11 +321,11 @@ static int choose_draft(struct batch *b, struct seq *s, double row_cost, double 
 {
     int most = BATCH_EXTRA_LOGIT_ROWS - b->n_extra_rows;
     most = min_int(most, s->job->max_new - s->n_generated - 1);
+    if (s->job->p.max_draft > 0) most = min_int(most, s->job->p.max_draft);
     if (s->guide && s->guide->propose) ask_for_draft(s);
     int n = seq_draft(s, min_int(most, DRAFT_MAX));
     s->source = draft_source(&s->draft);
-    if (n > 0 && !self_draft_yields(&b->self, draft_value(&s->draft, n, row_cost), &b->cost))
-        return 0;
+    if (n > 0 && draft_value(&s->draft, n, row_cost) < batch_draft_promise(b, s)) return 0;
     if (b->p.speculate != ENG_SPECULATE_ALWAYS)
         n = draft_length(&s->draft, n, row_cost, n_tokens, rows);
     if (n > 0 && s->guide)
@@ -371,6 +373,7 @@ void batch_build(struct batch *b)
         struct seq *s = b->order[i];
         s->computing = s->followed = false;
         s->n_draft = 0;
+        s->n_written = 0;
         if (seq_in_prefill(s)) continue;
         if (s->awaits)
             n_late++;

@@ -95,8 +95,8 @@ struct batch {
     int n_prompt_rows;
     double step_us; /* the time it took */
     struct draft_cost cost;
-    struct self_draft self;
-    struct batch_draw *draws; /* [n_parallel] */
+    struct self_draft self, smaller; /* drafts by the twin, by the draft model */
+    struct batch_draw *draws;        /* [n_parallel] */
     int n_draws;
     int n_decoded;          /* tokens drawn for sequences that were decoding */
     struct eng_stats stats; /* without the counts of waiting jobs, which the scheduler adds */
@@ -137,7 +137,7 @@ void batch_end_seq(struct batch *b, struct seq *s, enum eng_finish finish, int32
 
 /*
  * One step in three parts. batch_build chooses the rows; n_segs is 0 if there are none.
- * batch_compute adds the twin's drafts and runs them; it returns false if the step was abandoned
+ * batch_compute adds drafts by a second model and runs them; it returns false if the step was abandoned
  * because the one job that all its rows belong to was cancelled, or because of closing.
  * batch_deliver evaluates a complete step.
  */
@@ -146,11 +146,21 @@ bool batch_compute(struct batch *b, const atomic_bool *closing, uint64_t *ret_no
 void batch_deliver(struct batch *b, uint64_t now_us); /* batch_deliver.c */
 
 /*
- * Lengthens the segments of the step that b has built by drafts of the twin, where it is only
+ * Lengthens the segments of the step that b has built by drafts of a second model, where it is only
  * decoding and they are worth their time. Gives up once *stop is true (NULL: never); the step must
  * be computed next. batch_draft.c
  */
 void batch_draft(struct batch *b, const atomic_bool *stop);
+
+/* What drafts by a second model are expected to give for s; see self_draft_promise. batch_draft.c
+ */
+double batch_draft_promise(const struct batch *b, const struct seq *s);
+
+/*
+ * Behind a step: the draft model computes a piece of what it has not computed of a sequence that
+ * decodes, for a tenth of the time of steps. batch_draft.c
+ */
+void batch_catch_up(struct batch *b);
 
 /*
  * Behind a step, or without one: works on the masks that sequences await, for a share of the time

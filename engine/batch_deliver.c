@@ -333,6 +333,9 @@ static bool draft_is_finite(struct batch *b, struct seq *s, int row)
 /* The position of the row is done, its token can be drawn. */
 static void decode_row(struct batch *b, struct seq *s, int row, int n_left)
 {
+    if (s->n_done < s->n_written)
+        kv_page_set_drafted(b->p.pages, s->pages[s->n_done / KV_PAGE_TOKENS],
+                            (int)(s->n_done % KV_PAGE_TOKENS) + 1);
     seq_advance(s, 1, b->cache, b->p.pages);
     add_draw(b, s, row, n_left);
     b->n_decoded++;
@@ -391,8 +394,9 @@ static void deliver_round(struct batch *b, uint64_t now_us)
         struct seq *s = d->seq;
         int row = d->row, n_left = d->n_left;
         bool right = n_left > 0 && s->ids[s->n_done] == d->id;
-        if (n_left > 0 && s->source == ENG_DRAFT_SELF)
-            self_draft_note(&b->self, s->margins[s->n_draft - n_left], right);
+        if (n_left > 0 && s->source >= ENG_DRAFT_SELF)
+            self_draft_note(s->source == ENG_DRAFT_SELF ? &b->self : &b->smaller,
+                            s->margins[s->n_draft - n_left], right);
         deliver_draw(b, d, now_us);
         if (!right || !continues(s)) continue;
         b->stats.n_accepted_draft_tokens[s->source]++;

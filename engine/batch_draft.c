@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Drafts by the twin for a step that batch.c has built: how many ids are worth writing, the steps
- * of the twin that write them, and the rows that the model then checks. See self_draft.h.
+ * Drafts by a second model for a step that batch.c has built: which one, how many ids are worth
+ * writing, the steps that write them, and the rows that the served model then checks. And the
+ * pieces in which the draft model catches up with a sequence. See self_draft.h.
  */
 #include <assert.h>
 
@@ -14,11 +15,14 @@
 /* Without drafts for so many steps, two ids are tried: the times or the text may have changed. */
 enum { PROBE_STEPS = 256, PROBE_IDS = 2 };
 
-/* A step of the twin must bring this much more than it costs: all of this is estimated. */
+/* A step of a second model must bring this much more than it costs: all of this is estimated. */
 static const double WORTH = 1.1;
 
 /* Tokens come at once after all this: no longer. */
 static const double MOST_US = 200e3;
+
+/* What catching up may take of the time of steps: one part in so many, if drafts pay, else. */
+enum { CATCH_UP_PARTS = 10, HOPELESS_PARTS = 64 };
 
 /* ---- what a round may cost ----------------------------------------------------------------- */
 
@@ -27,13 +31,16 @@ struct path {
     struct seq *s;
     struct fwd_segment *seg;
     int n, most;
+    int n_behind;  /* positions to compute with the first row */
     double chance; /* that all n ids are right */
     bool open;     /* may have another one */
+    uint8_t *const *pages;
 };
 
 /* The step as it is planned so far. */
 struct round {
     struct batch *b;
+    struct self_draft *d;
     const atomic_bool *stop;
     struct path paths[SELF_DRAFT_SEQS];
     int n_paths, n_open;
@@ -50,15 +57,76 @@ static bool may_draft(const struct seq *s)
     return s->guide->peek && (s->next == ENG_GUIDE_MASK || s->next == ENG_GUIDE_FREE);
 }
 
+/* Positions at the start of s that the draft model has computed. */
+static int64_t drafted(const struct batch *b, const struct seq *s)
+{
+    int64_t n = 0;
+    for (int i = 0; i < s->n_pages && n == (int64_t)i * KV_PAGE_TOKENS; i++)
+        n += kv_page_drafted(b->p.pages, s->pages[i]);
+    return n < s->n_done ? n : s->n_done;
+}
+
+static bool can_read(const struct draft_source *src, const struct seq *s, int64_t from, int64_t to)
+{
+    for (int64_t i = from; i < to; i++)
+        if (s->ids[i] >= src->model.vocab) return false;
+    return to <= src->ctx;
+}
+
+/* The draft model's pages of s; k: one of the sequences of a step. */
+static uint8_t *const *own_pages(const struct draft_source *src, const struct seq *s, int k)
+{
+    uint8_t **data = src->data + (size_t)k * (size_t)src->max_pages;
+    assert(s->n_pages <= src->max_pages);
+    for (int i = 0; i < s->n_pages; i++)
+        data[i] = kv_page_data(src->pages, s->pages[i]);
+    return data;
+}
+
+/* Positions of s below n, from the drafted ones on, are computed now. */
+static void note_drafted(struct batch *b, const struct seq *s, int64_t from, int64_t n)
+{
+    for (int64_t i = from / KV_PAGE_TOKENS; i * KV_PAGE_TOKENS < n; i++) {
+        int64_t in_page = n - i * KV_PAGE_TOKENS;
+        kv_page_set_drafted(b->p.pages, s->pages[i],
+                            in_page < KV_PAGE_TOKENS ? (int)in_page : KV_PAGE_TOKENS);
+    }
+}
+
+/*
+ * Returns true if the draft model can go on from the last id of p->s. Of two sequences that share
+ * the page it writes first, one waits.
+ */
+static bool catches_up(struct round *r, struct path *p)
+{
+    const struct draft_source *src = &r->d->source;
+    struct seq *s = p->s;
+    int64_t from = drafted(r->b, s);
+    if (s->n_done - from > SELF_DRAFT_BEHIND || !can_read(src, s, from, s->n_done + 1))
+        return false;
+    for (int k = 0; k < r->n_paths; k++) {
+        const struct path *q = &r->paths[k];
+        int64_t first = q->s->n_done - q->n_behind;
+        if (q->s->pages[first / KV_PAGE_TOKENS] == s->pages[from / KV_PAGE_TOKENS]) return false;
+    }
+    p->n_behind = (int)(s->n_done - from);
+    if (p->most > src->ctx - s->n_done) p->most = (int)(src->ctx - s->n_done);
+    p->pages = own_pages(src, s, r->n_paths);
+    return true;
+}
+
 static void add_path(struct round *r, int i)
 {
     struct batch *b = r->b;
     struct seq *s = b->seg_seqs[i];
     int64_t left = s->job->max_new - s->n_generated - 1;
     int most = left < DRAFT_MAX ? (int)left : DRAFT_MAX;
+    if (s->job->p.max_draft > 0 && most > s->job->p.max_draft) most = s->job->p.max_draft;
     if (!may_draft(s) || most <= 0) return;
     if (!seq_reserve(s, s->n_done + 1 + most, b->cache, b->p.pages)) return;
-    r->paths[r->n_paths++] = (struct path){s, &b->segs[i], 0, most, 1.0, true};
+    struct path p = {.s = s, .seg = &b->segs[i], .most = most, .chance = 1.0, .open = true};
+    p.pages = s->data;
+    if (!r->d->source.pages || catches_up(r, &p)) r->paths[r->n_paths++] = p;
 }
 
 _Static_assert(SELF_DRAFT_SEQS *DRAFT_MAX <= BATCH_EXTRA_LOGIT_ROWS, "all drafts fit in a step");
@@ -77,11 +145,11 @@ static bool begin_round(struct round *r)
     r->n_tokens = n_rows;
     r->us = draft_cost_us(&b->cost, n_rows);
     r->row_us = draft_cost_row(&b->cost) * draft_cost_us(&b->cost, 1);
-    r->n_forced = always ? DRAFT_MAX : b->self.n_without >= PROBE_STEPS ? PROBE_IDS : 0;
+    r->n_forced = always ? DRAFT_MAX : r->d->n_without >= PROBE_STEPS ? PROBE_IDS : 0;
     return r->n_paths > 0 && (always || r->us > 0);
 }
 
-/* Returns true if the i-th ids are worth a step of the twin, and their rows. */
+/* Returns true if the i-th ids are worth a step of the second model, and their rows. */
 static bool is_worth_it(struct round *r, int i)
 {
     double chance = 0;
@@ -93,35 +161,48 @@ static bool is_worth_it(struct round *r, int i)
     }
     if (r->n_open == 0) return false;
     if (i < r->n_forced) return true;
-    double more_us = self_draft_us(&r->b->self, r->n_open, &r->b->cost) + r->n_open * r->row_us;
+    double more_us = self_draft_us(r->d, r->n_open, &r->b->cost) + r->n_open * r->row_us;
     return r->us + more_us < MOST_US &&
-           chance * (double)r->b->self.mean * r->us > WORTH * r->n_tokens * more_us;
+           chance * (double)r->d->mean * r->us > WORTH * r->n_tokens * more_us;
 }
 
 /* ---- writing ahead ------------------------------------------------------------------------- */
 
-/* One step of the twin: a row behind the last id of each open draft. */
-static bool run_twin(struct round *r)
+/* The positions that a step has computed for p are known to the pages. */
+static void note_path(struct round *r, struct path *p)
+{
+    struct seq *s = p->s;
+    if (!r->d->source.pages) return;
+    if (p->n_behind > 0) note_drafted(r->b, s, s->n_done - p->n_behind, s->n_done);
+    p->n_behind = 0;
+    s->n_written = s->n_done + p->n + 1;
+}
+
+/* One step of the second model: a row behind the last id of each open draft. */
+static bool run_source(struct round *r)
 {
     struct fwd_segment segs[SELF_DRAFT_SEQS];
-    struct self_draft *d = &r->b->self;
+    struct self_draft *d = r->d;
     int n = 0;
     for (int k = 0; k < r->n_paths; k++) {
         const struct path *p = &r->paths[k];
         if (!p->open) continue;
-        segs[n++] = (struct fwd_segment){.tokens = p->s->ids + p->s->n_done + p->n,
-                                         .n_tokens = 1,
-                                         .pos0 = p->s->n_done + p->n,
-                                         .pages = p->s->data,
-                                         .state = p->s->state,
+        int64_t pos0 = p->s->n_done + p->n - p->n_behind;
+        segs[n++] = (struct fwd_segment){.tokens = p->s->ids + pos0,
+                                         .n_tokens = 1 + p->n_behind,
+                                         .pos0 = pos0,
+                                         .pages = p->pages,
+                                         .state = d->source.pages ? NULL : p->s->state,
                                          .want = FWD_WANT_LAST};
     }
     struct fwd_step step = {segs, n, r->stop};
     uint64_t start = clock_now_us();
-    if (!d->twin.run(d->twin.ctx, &step)) return false;
+    if (!d->source.model.run(d->source.model.ctx, &step)) return false;
     double us = (double)(clock_now_us() - start);
     self_draft_took(d, n, us, &r->b->cost);
     r->us += us;
+    for (int k = 0; k < r->n_paths; k++)
+        if (r->paths[k].open) note_path(r, &r->paths[k]);
     return true;
 }
 
@@ -129,7 +210,7 @@ static bool run_twin(struct round *r)
 static bool look_ahead(struct round *r, const struct path *p, const uint64_t **ret_mask)
 {
     struct seq *s = p->s;
-    uint64_t *mask = r->b->self.mask;
+    uint64_t *mask = r->d->mask;
     enum eng_guide_next next = s->guide ? s->next : ENG_GUIDE_FREE;
     if (s->guide && p->n > 0)
         next = s->guide->peek(s->guide->ctx, s->ids + s->n_done + 1, p->n, mask);
@@ -137,10 +218,19 @@ static bool look_ahead(struct round *r, const struct path *p, const uint64_t **r
     return next == ENG_GUIDE_MASK || next == ENG_GUIDE_FREE;
 }
 
-/* Values that are not finite could reach other rows (0 x NaN): they are wiped out. */
+/*
+ * Values that are not finite could reach other rows (0 x NaN): those of the twin are wiped out, and
+ * a draft model is not used any more.
+ */
 static void give_up(struct round *r, struct path *p)
 {
     struct seq *s = p->s;
+    if (r->d->source.pages) {
+        for (int k = 0; k < r->n_paths; k++)
+            r->paths[k].open = false;
+        self_draft_fail(r->d);
+        return;
+    }
     for (int64_t pos = s->n_done + 1; pos <= s->n_done + p->n; pos++)
         kv_page_clear(r->b->p.pages, r->b->p.kern, s->pages[pos / KV_PAGE_TOKENS],
                       (int)(pos % KV_PAGE_TOKENS));
@@ -149,15 +239,15 @@ static void give_up(struct round *r, struct path *p)
     p->most = 0;
 }
 
-/* Draws the next id of a draft from row `row` of the twin, and decides whether it is tried. */
+/* Draws the next id of a draft from row `row` of the second model, and decides whether it is tried. */
 static void draw_next(struct round *r, struct path *p, int row)
 {
-    struct self_draft *d = &r->b->self;
+    struct self_draft *d = r->d;
     struct seq *s = p->s;
     const uint64_t *mask;
     float margin;
     bool finite;
-    d->twin.argmax(d->twin.ctx, row, &finite);
+    d->source.model.argmax(d->source.model.ctx, row, &finite);
     if (!finite) {
         give_up(r, p);
         return;
@@ -166,7 +256,7 @@ static void draw_next(struct round *r, struct path *p, int row)
     if (!look_ahead(r, p, &mask)) return;
     struct sample_row draw = seq_sample_row(s, s->n_generated + p->n, mask, r->b->p.model.eos_ids,
                                             r->b->p.model.n_eos_ids);
-    draw.logits = d->twin.logits(d->twin.ctx, row);
+    draw.logits = self_draft_logits(d, row, r->b->p.model.vocab);
     draw.ret_margin = &margin;
     int32_t id = sampler_draw(r->b->samplers[0], &draw);
     if (id == SAMPLE_NOTHING) return;
@@ -197,26 +287,119 @@ static void end_round(struct round *r)
             sample_history_pop(&s->history, s->ids[s->n_done + i]);
         if (p->n == 0 || p->most == 0) continue;
         s->n_draft = p->n;
-        s->source = ENG_DRAFT_SELF;
+        s->source = r->d == &r->b->self ? ENG_DRAFT_SELF : ENG_DRAFT_MODEL;
         r->b->n_extra_rows += p->n;
         p->seg->n_tokens = 1 + p->n;
         p->seg->want = FWD_WANT_ALL;
         any = true;
     }
-    r->b->self.n_without = any ? 0 : r->b->self.n_without + 1;
+    r->d->n_without = any ? 0 : r->d->n_without + 1;
 }
 
-void batch_draft(struct batch *b, const atomic_bool *stop)
+/* Returns true if this source could draft, whether it was worth it or not. */
+static bool draft_with(struct batch *b, struct self_draft *d, const atomic_bool *stop)
 {
-    struct round r = {.b = b, .stop = stop};
-    pthread_mutex_lock(&b->self.lock);
-    if (b->self.twin.run && begin_round(&r)) {
-        for (int i = 0; is_worth_it(&r, i) && run_twin(&r); i++) {
+    struct round r = {.b = b, .d = d, .stop = stop};
+    pthread_mutex_lock(&d->lock);
+    bool could = d->source.model.run && begin_round(&r);
+    if (could) {
+        for (int i = 0; is_worth_it(&r, i) && run_source(&r); i++) {
             int row = 0;
             for (int k = 0; k < r.n_paths; k++)
                 if (r.paths[k].open) draw_next(&r, &r.paths[k], row++);
         }
         end_round(&r);
+    } else if (d->source.model.run) {
+        d->n_without++;
     }
-    pthread_mutex_unlock(&b->self.lock);
+    pthread_mutex_unlock(&d->lock);
+    return could;
+}
+
+/* The one that promises more, but one that was not tried for long comes first. */
+void batch_draft(struct batch *b, const atomic_bool *stop)
+{
+    struct self_draft *d = &b->self, *other = &b->smaller;
+    bool due = d->n_without >= PROBE_STEPS, other_due = other->n_without >= PROBE_STEPS;
+    if (due != other_due ? other_due
+                         : self_draft_promise(other, &b->cost) > self_draft_promise(d, &b->cost)) {
+        d = &b->smaller;
+        other = &b->self;
+    }
+    if (!draft_with(b, d, stop))
+        draft_with(b, other, stop);
+    else
+        other->n_without++;
+}
+
+double batch_draft_promise(const struct batch *b, const struct seq *s)
+{
+    double twin = self_draft_promise(&b->self, &b->cost);
+    double model = self_draft_promise(&b->smaller, &b->cost);
+    if (model <= twin || s->n_done - drafted(b, s) > SELF_DRAFT_BEHIND) return twin;
+    return model;
+}
+
+/* ---- catching up --------------------------------------------------------------------------- */
+
+/* The sequence of which the draft model has the least to compute before it can draft, or NULL. */
+static struct seq *find_behind(const struct batch *b, int64_t *ret_from)
+{
+    const struct draft_source *src = &b->smaller.source;
+    struct seq *best = NULL;
+    int64_t least = INT64_MAX;
+    for (int i = 0; i < b->n_running; i++) {
+        struct seq *s = b->order[i];
+        if (seq_in_prefill(s) || !s->drafts || s->n_done >= src->ctx) continue;
+        int64_t from = drafted(b, s), n = s->n_done - from;
+        int64_t end = n < SELF_DRAFT_PIECE ? s->n_done : from + SELF_DRAFT_PIECE;
+        if (n <= SELF_DRAFT_BEHIND || n >= least || !can_read(src, s, from, end)) continue;
+        best = s;
+        least = n;
+        *ret_from = from;
+    }
+    return best;
+}
+
+/* Returns true if a step of n rows is within the time that the steps so far allow. */
+static bool may_take(struct batch *b, int n)
+{
+    struct self_draft *d = &b->smaller;
+    bool pays = self_draft_promise(d, &b->cost) > 1;
+    if (b->p.speculate == ENG_SPECULATE_ALWAYS) return true;
+    d->credit_us += b->step_us / (pays ? CATCH_UP_PARTS : HOPELESS_PARTS);
+    return d->credit_us >= draft_cost_us(&d->catch_up, n);
+}
+
+static void compute_piece(struct batch *b, struct seq *s, int64_t from)
+{
+    struct self_draft *d = &b->smaller;
+    const struct draft_source *src = &d->source;
+    int n = s->n_done - from < SELF_DRAFT_PIECE ? (int)(s->n_done - from) : SELF_DRAFT_PIECE;
+    struct fwd_segment seg = {.tokens = s->ids + from,
+                              .n_tokens = n,
+                              .pos0 = from,
+                              .pages = own_pages(src, s, 0),
+                              .want = FWD_WANT_NONE};
+    struct fwd_step step = {&seg, 1, &s->job->cancel};
+    uint64_t start = clock_now_us();
+    if (!may_take(b, n) || !src->model.run(src->model.ctx, &step)) return;
+    double us = (double)(clock_now_us() - start);
+    draft_cost_note(&d->catch_up, n, us);
+    d->credit_us -= us;
+    note_drafted(b, s, from, from + n);
+}
+
+void batch_catch_up(struct batch *b)
+{
+    struct self_draft *d = &b->smaller;
+    int64_t from;
+    if (b->n_segs == 0 || b->n_running == 0 || b->n_running > SELF_DRAFT_SEQS) return;
+    pthread_mutex_lock(&d->lock);
+    struct seq *s = d->source.model.run ? find_behind(b, &from) : NULL;
+    if (s)
+        compute_piece(b, s, from);
+    else
+        d->credit_us = 0;
+    pthread_mutex_unlock(&d->lock);
 }

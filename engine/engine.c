@@ -293,6 +293,9 @@ static struct fwd_params forward_params(const struct eng *e)
 #define MIN_TWINNED_BYTES ((int64_t)64 << 20)
 enum { TWINNED_SHARE = 2 };
 
+/* A step of it, as a share of the model's, before one is measured. */
+static const double TWIN_SHARE = 0.45;
+
 static struct fwd_params twin_forward(const struct eng *e, const struct eng_model *model)
 {
     return (struct fwd_params){
@@ -598,7 +601,7 @@ static void *load_twin(void *arg)
     char err[512];
     pthread_setschedparam(pthread_self(), SCHED_IDLE, &none); /* only politer */
     if (fill_twin(e, err, sizeof(err))) return NULL;
-    struct batch_model twin = seen_by_scheduler(e, e->twin.fwd);
+    struct draft_source twin = {.model = seen_by_scheduler(e, e->twin.fwd), .share = TWIN_SHARE};
     sched_set_twin(e->sched, &twin);
     atomic_store(&e->twin.on, true);
     return NULL;

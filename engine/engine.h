@@ -425,6 +425,7 @@ struct eng_job_params {
                                 * ids as the context holds are used */
     int64_t n_prediction;
     bool no_drafts;          /* tries none */
+    int max_draft;           /* ids of a draft at most; 0: as many as are worth it */
     const int32_t *stop_ids; /* copied */
     int n_stop_ids;
     bool ignore_eos;           /* the model's own eos ids do not stop */
@@ -498,13 +499,14 @@ enum eng_draft_source {
     ENG_DRAFT_PREDICTION,
     ENG_DRAFT_FORCED, /* by a guide */
     ENG_DRAFT_SELF,   /* by the twin */
+    ENG_DRAFT_MODEL,  /* by the draft model */
     ENG_DRAFT_SOURCES
 };
 enum { ENG_DRAFT_IDS = 7 }; /* at most in one draft */
 static inline uint64_t eng_draft_sum(const uint64_t by_source[ENG_DRAFT_SOURCES])
 {
     return by_source[ENG_DRAFT_TEXT] + by_source[ENG_DRAFT_PREDICTION] +
-           by_source[ENG_DRAFT_FORCED] + by_source[ENG_DRAFT_SELF];
+           by_source[ENG_DRAFT_FORCED] + by_source[ENG_DRAFT_SELF] + by_source[ENG_DRAFT_MODEL];
 }
 
 struct eng_stats {

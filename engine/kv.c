@@ -26,8 +26,9 @@ struct kv_pages {
     int n_pages;
     int n_used; /* pages ever handed out */
     int n_freed;
-    int32_t *freed; /* [n_pages], the last freed on top */
-    int32_t *refs;  /* [n_pages] */
+    int32_t *freed;   /* [n_pages], the last freed on top */
+    int32_t *refs;    /* [n_pages] */
+    uint8_t *drafted; /* [n_pages] */
 };
 
 void kv_layout_init(struct kv_layout *l, int n_layers, int n_kv_heads, int d_head,
@@ -90,7 +91,8 @@ int kv_pages_create(struct kv_pages **ret, const struct kv_layout *layout, int n
     p->n_pages = n_pages;
     p->freed = calloc((size_t)n_pages, sizeof(*p->freed));
     p->refs = calloc((size_t)n_pages, sizeof(*p->refs));
-    if (!p->freed || !p->refs) goto out;
+    p->drafted = calloc((size_t)n_pages, sizeof(*p->drafted));
+    if (!p->freed || !p->refs || !p->drafted) goto out;
     rc = reserve(p, err, errlen);
     if (rc) {
         kv_pages_destroy(p);
@@ -110,6 +112,7 @@ void kv_pages_destroy(struct kv_pages *p)
     if (p->mapping) munmap(p->mapping, p->mapping_bytes);
     free(p->freed);
     free(p->refs);
+    free(p->drafted);
     free(p);
 }
 
@@ -135,6 +138,7 @@ int32_t kv_page_get(struct kv_pages *p)
         return -1;
     }
     p->refs[page] = 1;
+    p->drafted[page] = 0;
     return page;
 }
 
@@ -173,6 +177,18 @@ void kv_page_clear(const struct kv_pages *p, const struct kern *kern, int32_t pa
                 kern->put_value[l->fmt](kv_page_data(p, page) + at, zeros, KERN_GROUP, KERN_GROUP,
                                         slot);
             }
+}
+
+int kv_page_drafted(const struct kv_pages *p, int32_t page)
+{
+    assert(page >= 0 && page < p->n_used);
+    return p->drafted[page];
+}
+
+void kv_page_set_drafted(struct kv_pages *p, int32_t page, int n)
+{
+    assert(page >= 0 && page < p->n_used && n >= 0 && n <= KV_PAGE_TOKENS);
+    p->drafted[page] = (uint8_t)n;
 }
 
 int kv_pages_free(const struct kv_pages *p)

@@ -141,9 +141,19 @@ void sched_drain(struct sched *s)
     pthread_mutex_unlock(&s->lock);
 }
 
-void sched_set_twin(struct sched *s, const struct batch_model *twin)
+void sched_set_twin(struct sched *s, const struct draft_source *twin)
 {
     self_draft_set(&s->batch.self, twin);
+}
+
+void sched_set_draft_model(struct sched *s, const struct draft_source *model)
+{
+    self_draft_set(&s->batch.smaller, model);
+}
+
+bool sched_draft_model_failed(const struct sched *s)
+{
+    return atomic_load(&s->batch.smaller.failed);
 }
 
 void sched_pause(struct sched *s, bool paused)
@@ -309,6 +319,7 @@ static void step(struct sched *s)
         if (complete) batch_deliver(&s->batch, now);
     }
     if (complete) batch_make_masks(&s->batch);
+    if (complete) batch_catch_up(&s->batch);
     if (turns_leave(s->p.turns)) pool_rest(s->p.batch.pool);
 }
 

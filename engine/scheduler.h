@@ -45,7 +45,11 @@ void sched_destroy(struct sched *s);
 int sched_submit(struct sched *s, const struct eng_job_params *params, struct eng_job **ret,
                  char *err, size_t errlen);
 void sched_stats(struct sched *s, struct eng_stats *ret_stats);
-void sched_set_twin(struct sched *s, const struct batch_model *twin); /* see self_draft_set */
+/* The twin, or the draft model: see self_draft_set. And whether it gave numbers that are not
+ * finite. */
+void sched_set_twin(struct sched *s, const struct draft_source *twin);
+void sched_set_draft_model(struct sched *s, const struct draft_source *model);
+bool sched_draft_model_failed(const struct sched *s);
 void sched_drain(struct sched *s);
 void sched_pause(struct sched *s, bool paused);
 void sched_stop(struct sched *s);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Drafts by a twin of the model; see self_draft.h. */
+/* What is known of a second model's drafts; see self_draft.h. */
 #include "engine/self_draft.h"
 
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Upper ends of the margins' classes; the last class has none. */
 static const float MARGIN_ENDS[SELF_DRAFT_MARGINS - 1] = {0.05f, 0.1f, 0.2f, 0.4f,
@@ -12,9 +14,6 @@ static const float MARGIN_ENDS[SELF_DRAFT_MARGINS - 1] = {0.05f, 0.1f, 0.2f, 0.4
 static const float LEARNING = 1.0f / 16;
 static const double LEARNING_SHORTER = 1.0 / 4;
 static const float FIRST_MEAN = 0.8f;
-
-/* A step of the twin, as a share of the model's, before one was measured. */
-static const double FIRST_SHARE = 0.45;
 
 static size_t mask_words(int32_t vocab)
 {
@@ -44,31 +43,57 @@ int64_t self_draft_bytes(int32_t vocab)
     return (int64_t)(mask_words(vocab) * sizeof(uint64_t));
 }
 
-void self_draft_set(struct self_draft *d, const struct batch_model *twin)
+void self_draft_set(struct self_draft *d, const struct draft_source *source)
 {
     pthread_mutex_lock(&d->lock);
-    d->twin = twin ? *twin : (struct batch_model){.run = NULL};
-    atomic_store(&d->ready, twin != NULL);
+    d->source = source ? *source : (struct draft_source){.pages = NULL};
+    atomic_store(&d->ready, source != NULL);
     pthread_mutex_unlock(&d->lock);
+}
+
+void self_draft_fail(struct self_draft *d)
+{
+    d->source = (struct draft_source){.pages = NULL};
+    atomic_store(&d->ready, false);
+    atomic_store(&d->failed, true);
 }
 
 double self_draft_us(const struct self_draft *d, int n_rows, const struct draft_cost *cost)
 {
     double us = d->us[n_rows];
-    return us > 0 ? us : FIRST_SHARE * draft_cost_us(cost, 1);
+    return us > 0 ? us : d->source.share * draft_cost_us(cost, 1);
 }
 
-bool self_draft_yields(const struct self_draft *d, double value, const struct draft_cost *cost)
+double self_draft_promise(const struct self_draft *d, const struct draft_cost *cost)
 {
-    double chance = 1, n_tokens = 1, step_us = draft_cost_us(cost, 1);
-    if (!atomic_load_explicit(&d->ready, memory_order_relaxed) || step_us <= 0) return true;
+    double chance = 1, n_tokens = 1, best = 0, step_us = draft_cost_us(cost, 1);
+    if (!atomic_load_explicit(&d->ready, memory_order_relaxed) || step_us <= 0) return 0;
     double share = draft_cost_row(cost) + self_draft_us(d, 1, cost) / step_us;
     for (int n = 1; n <= DRAFT_MAX; n++) {
         chance *= (double)d->mean;
         n_tokens += chance;
-        if (n_tokens > value * (1 + share * n)) return false;
+        double value = n_tokens / (1 + share * n);
+        if (value > best) best = value;
     }
-    return true;
+    return best;
+}
+
+const float *self_draft_logits(const struct self_draft *d, int i, int32_t n_vocab)
+{
+    const struct draft_source *src = &d->source;
+    const float *logits = src->model.logits(src->model.ctx, i);
+    if (!src->common) return logits;
+    int32_t n = src->model.vocab < n_vocab ? src->model.vocab : n_vocab;
+    float *row = src->rows + (size_t)i * (size_t)n_vocab;
+    memcpy(row, logits, (size_t)n * sizeof(*row));
+    for (int32_t id = n; id < n_vocab; id++)
+        row[id] = -INFINITY;
+    for (int32_t at = 0; at < n; at += 64)
+        for (uint64_t lacks = ~src->common[at / 64]; lacks; lacks &= lacks - 1) {
+            int32_t id = at + __builtin_ctzll(lacks);
+            if (id < n) row[id] = -INFINITY;
+        }
+    return row;
 }
 
 int self_draft_class(float margin)

@@ -63,8 +63,9 @@ struct seq {
     bool broken;                  /* a page could not be allocated: ends before the next step */
     int n_draft;                  /* ids that it tries, */
     enum eng_draft_source source; /* where they come from, */
-    uint8_t margins[DRAFT_MAX];   /* and how sure the twin's are, see self_draft_note */
-    int segment;                  /* its number in the step */
+    uint8_t margins[DRAFT_MAX];   /* and how sure a second model's are, see self_draft_note */
+    int64_t n_written; /* positions that the draft model has computed, if ids are right */
+    int segment;       /* its number in the step */
 };
 
 /*

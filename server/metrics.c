@@ -492,7 +492,8 @@ static void draft_histogram(struct out *o, const struct eng_stats *s)
 
 static void write_drafts(struct out *o, const struct eng_stats *s)
 {
-    static const char *const sources[ENG_DRAFT_SOURCES] = {"text", "prediction", "forced", "self"};
+    static const char *const sources[ENG_DRAFT_SOURCES] = {"text", "prediction", "forced", "self",
+                                                           "model"};
     const struct {
         const char *name, *alias, *help;
         const uint64_t *values;

@@ -18,14 +18,20 @@ struct setup {
     bool no_prefix_cache, global_priority;
     bool reads_only; /* as a model of labels is: see READER_PAD */
     enum eng_speculate speculate;
-    int twin_blur; /* not 0: there is a twin, see fake_model.blur */
+    int twin_blur;          /* not 0: there is a twin, see fake_model.blur */
+    int smaller_blur;       /* not 0: there is a draft model, */
+    const uint64_t *common; /* and the ids that it shares; NULL: all */
+    int smaller_vocab;      /* its own ids; 0: as many */
+    int smaller_ctx;        /* its longest sequence; 0: as the model's */
     uint64_t starving_us;
     int n_snapshots; /* not 0: the model has states */
 };
 
 struct bench {
-    struct fake_model *model, *twin;
-    struct kv_pages *pages;
+    struct fake_model *model, *twin, *smaller;
+    struct kv_pages *pages, *smaller_pages;
+    uint8_t **smaller_data;
+    float *smaller_rows;
     struct pool *pool;
     struct sched *sched;
 };
@@ -58,8 +64,33 @@ static inline void add_twin(struct bench *b, int blur)
     b->twin = malloc(sizeof(*b->twin));
     fake_init(b->twin);
     b->twin->blur = blur;
-    struct batch_model twin = fake_batch_model(b->twin);
+    struct draft_source twin = {.model = fake_batch_model(b->twin), .share = 0.45};
     sched_set_twin(b->sched, &twin);
+}
+
+static inline void add_draft_model(struct bench *b, const struct setup *setup,
+                                   const struct kv_layout *layout, int ctx)
+{
+    char err[200] = "";
+    int n_pages = kv_pages_total(b->pages), most = ctx / KV_PAGE_TOKENS + 1;
+    b->smaller = malloc(sizeof(*b->smaller));
+    fake_init(b->smaller);
+    b->smaller->blur = setup->smaller_blur;
+    REQUIRE_EQ_INT(kv_pages_create(&b->smaller_pages, layout, n_pages, err, sizeof(err)), 0);
+    for (int i = 0; i < n_pages; i++)
+        REQUIRE_EQ_INT(kv_page_get(b->smaller_pages), i);
+    b->smaller_data = calloc((size_t)(SELF_DRAFT_SEQS * most), sizeof(*b->smaller_data));
+    b->smaller_rows = calloc(SELF_DRAFT_SEQS * FAKE_VOCAB, sizeof(*b->smaller_rows));
+    struct draft_source source = {.model = fake_batch_model(b->smaller),
+                                  .share = 0.1,
+                                  .pages = b->smaller_pages,
+                                  .ctx = or_default(setup->smaller_ctx, ctx),
+                                  .data = b->smaller_data,
+                                  .max_pages = most,
+                                  .common = setup->common,
+                                  .rows = b->smaller_rows};
+    source.model.vocab = or_default(setup->smaller_vocab, FAKE_VOCAB);
+    sched_set_draft_model(b->sched, &source);
 }
 
 static inline struct bench open_bench(const struct setup *setup)
@@ -102,6 +133,7 @@ static inline struct bench open_bench(const struct setup *setup)
     }
     REQUIRE_EQ_INT(sched_create(&b.sched, &p, err, sizeof(err)), 0);
     if (setup->twin_blur) add_twin(&b, setup->twin_blur);
+    if (setup->smaller_blur) add_draft_model(&b, setup, &layout, ctx);
     return b;
 }
 
@@ -131,6 +163,11 @@ static inline void close_bench(struct bench *b)
     free(b->model);
     if (b->twin) fake_finish(b->twin);
     free(b->twin);
+    if (b->smaller) fake_finish(b->smaller);
+    free(b->smaller);
+    kv_pages_destroy(b->smaller_pages);
+    free(b->smaller_data);
+    free(b->smaller_rows);
 }
 
 /* ---- jobs ---------------------------------------------------------------------------------- */

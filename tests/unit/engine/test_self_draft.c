@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Drafts by a twin that is wrong now and then: answers are those without it, event by event; only
- * the number of the model's steps differs.
+ * Drafts by a second model, a twin or a smaller one, that is wrong now and then: answers are those
+ * without it, event by event; only the number of the served model's steps differs.
  */
 #include "test.h"
 
@@ -160,31 +160,142 @@ static struct eng_stats stats_of(struct bench *b)
     return st;
 }
 
-static void test_answers_do_not_depend_on_the_twin(void **state)
+static void check_ask(size_t ask, const struct setup *on)
+{
+    struct setup off = {.n_parallel = 6, .speculate = ENG_SPECULATE_OFF};
+    struct bench without = open_bench(&off), with = open_bench(on);
+    struct test_job *a = run_ask(&without, ask, N_PROMPT), *b = run_ask(&with, ask, N_PROMPT);
+    require_same(a, b, asks[ask].name);
+    struct eng_stats st = stats_of(&with);
+    uint64_t tried = st.n_draft_tokens[ENG_DRAFT_SELF] + st.n_draft_tokens[ENG_DRAFT_MODEL], n = 0,
+             right = st.n_accepted_draft_tokens[ENG_DRAFT_SELF] +
+                     st.n_accepted_draft_tokens[ENG_DRAFT_MODEL];
+    for (int i = 0; i < ENG_DRAFT_IDS; i++)
+        n += (uint64_t)(i + 1) * st.n_drafts_of_length[i];
+    REQUIRE_EQ_INT(n, eng_draft_sum(st.n_draft_tokens));
+    REQUIRE_MSG(tried > 30 && right > 10 && right < tried, "%s: %d of %d right", asks[ask].name,
+                (int)right, (int)tried);
+    REQUIRE(!on->twin_blur == !st.n_draft_tokens[ENG_DRAFT_SELF] || on->smaller_blur);
+    REQUIRE(!on->smaller_blur == !st.n_draft_tokens[ENG_DRAFT_MODEL] || on->twin_blur);
+    REQUIRE(st.n_steps * 2 < stats_of(&without).n_steps);
+    test_job_free(a);
+    test_job_free(b);
+    close_bench(&without);
+    close_bench(&with);
+}
+
+/* All but one id below 58, the end not among them. */
+static const uint64_t most_ids = (UINT64_C(1) << 58) - 1 - (1 << 20);
+
+static void test_answers_do_not_depend_on_drafts(void **state)
 {
     (void)state;
     for (size_t ask = 0; ask < N_OF(asks); ask++) {
-        struct setup off = {.n_parallel = 6, .speculate = ENG_SPECULATE_OFF},
-                     on = {.n_parallel = 6,
+        struct setup on = {.n_parallel = 6,
                            .speculate = ENG_SPECULATE_ALWAYS,
                            .twin_blur = BLUR,
                            .n_threads = ask % 2 ? 2 : 0};
+        check_ask(ask, &on);
+        on.smaller_blur = BLUR + 1;
+        check_ask(ask, &on);
+        on.twin_blur = 0;
+        check_ask(ask, &on);
+        on.common = &most_ids;
+        on.smaller_vocab = 64;
+        if (ask > 0) check_ask(ask, &on); /* the greedy answer has many of the other ids */
+    }
+}
+
+/* Ids that the draft model does not know are neither proposed nor read, nor places beyond its
+ * context. */
+static void test_draft_model_that_knows_less(void **state)
+{
+    (void)state;
+    static const struct {
+        int vocab, ctx;
+        bool drafts;
+    } cases[] = {{60, 0, true}, {20, 0, false}, {0, 100, true}, {0, 40, false}};
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        struct setup off = {.speculate = ENG_SPECULATE_OFF},
+                     on = {.speculate = ENG_SPECULATE_ALWAYS,
+                           .smaller_blur = BLUR,
+                           .common = &most_ids,
+                           .smaller_vocab = cases[i].vocab,
+                           .smaller_ctx = cases[i].ctx};
         struct bench without = open_bench(&off), with = open_bench(&on);
-        struct test_job *a = run_ask(&without, ask, N_PROMPT), *b = run_ask(&with, ask, N_PROMPT);
-        require_same(a, b, asks[ask].name);
-        struct eng_stats st = stats_of(&with);
-        uint64_t tried = st.n_draft_tokens[ENG_DRAFT_SELF],
-                 right = st.n_accepted_draft_tokens[ENG_DRAFT_SELF], n = 0;
-        for (int i = 0; i < ENG_DRAFT_IDS; i++)
-            n += (uint64_t)(i + 1) * st.n_drafts_of_length[i];
-        REQUIRE_EQ_INT(n, eng_draft_sum(st.n_draft_tokens));
-        REQUIRE_MSG(tried > 30 && right > 20 && right < tried, "%s: %d of %d right", asks[ask].name,
-                    (int)right, (int)tried);
-        REQUIRE(st.n_steps * 2 < stats_of(&without).n_steps);
+        struct test_job *a = run_ask(&without, 1, N_PROMPT), *b = run_ask(&with, 1, N_PROMPT);
+        require_same(a, b, "rows");
+        REQUIRE_EQ_INT(stats_of(&with).n_draft_tokens[ENG_DRAFT_MODEL] > 0, cases[i].drafts);
         test_job_free(a);
         test_job_free(b);
         close_bench(&without);
         close_bench(&with);
+    }
+}
+
+static int n_rows_of(const struct fake_model *m)
+{
+    int n = 0;
+    for (int i = 0; i < m->n_steps; i++)
+        n += m->steps[i].n_rows;
+    return n;
+}
+
+/*
+ * A prompt is computed after the first token, in pieces; pages of the prefix cache that have been
+ * computed are not computed again, and no page is believed to be once it was given back.
+ */
+static void test_draft_model_catches_up(void **state)
+{
+    (void)state;
+    struct setup setup = {.n_parallel = 1,
+                          .speculate = ENG_SPECULATE_ALWAYS,
+                          .smaller_blur = BLUR,
+                          .ctx = 320,
+                          .n_pages = 10};
+    struct bench b = open_bench(&setup);
+    enum { LONG = 197 };
+    for (int i = 0; i < 3; i++) {
+        int before = n_rows_of(b.smaller);
+        fake_close_gate(b.model);
+        struct test_job *c = test_job_new();
+        struct eng_job_params p = test_job_greedy(c, prompt_of(i == 2 ? 4 : 3), LONG, N_NEW);
+        submit(&b, c, &p);
+        fake_await_step(b.model);
+        REQUIRE_EQ_INT(n_rows_of(b.smaller), before); /* nothing before the prompt is done */
+        fake_open_gate(b.model);
+        test_job_await_done(c);
+        check_greedy(c, 0, prompt_of(i == 2 ? 4 : 3), LONG, N_NEW);
+        int n = n_rows_of(b.smaller) - before;
+        REQUIRE_MSG(i == 1 ? n < 2 * N_NEW : n > LONG, "%d rows", n);
+        test_job_free(c);
+        check_all_given_back(&b);
+    }
+    REQUIRE(b.smaller->steps[0].n_rows == SELF_DRAFT_PIECE);
+    REQUIRE(b.smaller->steps[0].n_logit_rows == 0);
+    close_bench(&b);
+}
+
+/* A request may bound the length of its drafts. */
+static void test_bound_of_a_request(void **state)
+{
+    (void)state;
+    for (int source = 0; source < 3; source++) {
+        struct setup setup = {.speculate = ENG_SPECULATE_ALWAYS,
+                              .twin_blur = source == 1 ? BLUR : 0,
+                              .smaller_blur = source == 2 ? BLUR : 0};
+        struct bench b = open_bench(&setup);
+        struct test_job *c = test_job_new();
+        struct eng_job_params p = test_job_greedy(c, prompt_of(3), N_PROMPT, N_NEW);
+        p.max_draft = 2;
+        submit(&b, c, &p);
+        test_job_await_done(c);
+        struct eng_stats st = stats_of(&b);
+        REQUIRE(source == 0 || st.n_drafts_of_length[1] > 10);
+        for (int i = 2; i < ENG_DRAFT_IDS; i++)
+            REQUIRE_EQ_INT(st.n_drafts_of_length[i], 0);
+        test_job_free(c);
+        close_bench(&b);
     }
 }
 
@@ -232,6 +343,21 @@ static void test_twin_that_is_not_finite(void **state)
     close_bench(&b);
 }
 
+/* And a draft model's are not used at all any more. */
+static void test_draft_model_that_is_not_finite(void **state)
+{
+    (void)state;
+    struct setup setup = {.n_parallel = 2, .speculate = ENG_SPECULATE_ALWAYS, .smaller_blur = BLUR};
+    struct bench b = open_bench(&setup);
+    b.smaller->poison_after = 30;
+    for (int i = 0; i < 2; i++) {
+        REQUIRE_EQ_INT(sched_draft_model_failed(b.sched), i > 0);
+        test_job_free(run_ask(&b, 0, N_PROMPT + i));
+        REQUIRE_EQ_INT(b.smaller->n_rows, 30);
+    }
+    close_bench(&b);
+}
+
 /* One that is always wrong is tried now and then, no more; without a twin nothing changes. */
 static void test_useless_twin(void **state)
 {
@@ -254,7 +380,11 @@ static void test_useless_twin(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_answers_do_not_depend_on_the_twin),
+        cmocka_unit_test(test_answers_do_not_depend_on_drafts),
+        cmocka_unit_test(test_draft_model_that_knows_less),
+        cmocka_unit_test(test_draft_model_catches_up),
+        cmocka_unit_test(test_bound_of_a_request),
+        cmocka_unit_test(test_draft_model_that_is_not_finite),
         cmocka_unit_test(test_ends),
         cmocka_unit_test(test_twin_that_is_not_finite),
         cmocka_unit_test(test_useless_twin),
