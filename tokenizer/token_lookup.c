@@ -2,6 +2,7 @@
 /*
  * Ids to tokens and back, added tokens first; see tokenizer.h.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "tokenizer/tokenizer_internal.h"
@@ -59,4 +60,61 @@ size_t tok_token_bytes(const struct tok *t, int32_t id, char *buf, size_t size)
     }
     tok_decode_run_finish(&run);
     return len;
+}
+
+enum { TOKEN_BYTES = 512 };
+
+/* The bytes and the kind of a token. */
+struct token {
+    const char *spelling;
+    size_t len, n_bytes;
+    char bytes[TOKEN_BYTES];
+    bool added, special;
+};
+
+static struct token token_of(const struct tok *t, int32_t id)
+{
+    struct token k = {.spelling = NULL};
+    const struct tok_added_token *added = tok_added_by_id(&t->added, id);
+    k.spelling = tok_token_string(t, id, &k.len);
+    if (k.spelling) k.n_bytes = tok_token_bytes(t, id, k.bytes, sizeof(k.bytes));
+    k.added = added != NULL;
+    k.special = added && added->special;
+    return k;
+}
+
+/* Of bytes beyond the buffer the spelling tells enough. */
+static bool same_token(const struct token *a, const struct token *b)
+{
+    size_t n = a->n_bytes < TOKEN_BYTES ? a->n_bytes : TOKEN_BYTES;
+    return a->len == b->len && memcmp(a->spelling, b->spelling, a->len) == 0 &&
+           a->n_bytes == b->n_bytes && memcmp(a->bytes, b->bytes, n) == 0 && a->added == b->added &&
+           a->special == b->special;
+}
+
+static const char *kind_of(const struct token *t)
+{
+    return t->special ? "a special token" : t->added ? "an added token" : "a token";
+}
+
+static bool refuse_id(int32_t id, const struct token *a, const struct token *b, char *err,
+                      size_t errlen)
+{
+    snprintf(err, errlen, "id %d is %s, '%.*s', in one tokenizer, and %s, '%.*s', in the other",
+             (int)id, kind_of(a), (int)(a->len < 60 ? a->len : 60), a->spelling, kind_of(b),
+             (int)(b->len < 60 ? b->len : 60), b->spelling);
+    return false;
+}
+
+bool tok_fits(const struct tok *a, const struct tok *b, uint64_t *bits, char *err, size_t errlen)
+{
+    int32_t n_a = tok_vocab_size(a), n_b = tok_vocab_size(b);
+    memset(bits, 0, ((size_t)n_a + 63) / 64 * sizeof(*bits));
+    for (int32_t id = 0; id < n_a && id < n_b; id++) {
+        struct token x = token_of(a, id), y = token_of(b, id);
+        if (!x.spelling || !y.spelling) continue;
+        if (!same_token(&x, &y)) return refuse_id(id, &x, &y, err, errlen);
+        bits[id / 64] |= UINT64_C(1) << id % 64;
+    }
+    return true;
 }

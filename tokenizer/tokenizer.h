@@ -104,6 +104,14 @@ size_t tok_token_bytes(const struct tok *t, int32_t id, char *buf, size_t size);
 /* The token as in the vocabulary file, with byte alphabet and space marks. Borrowed from t. */
 const char *tok_token_string(const struct tok *t, int32_t id, size_t *ret_len);
 
+/*
+ * Compares the tables of two tokenizers. Returns true if each id that both have stands for the same
+ * bytes, with the same spelling, and is of the same kind (added, special); then bits has the bits of
+ * those ids: (tok_vocab_size(a) + 63) / 64 words. Else err names the first id that differs, with
+ * both spellings.
+ */
+bool tok_fits(const struct tok *a, const struct tok *b, uint64_t *bits, char *err, size_t errlen);
+
 /* SHA-256 of tokenizer.json, 32 bytes, borrowed from t. */
 const uint8_t *tok_fingerprint(const struct tok *t);
 
