@@ -347,6 +347,7 @@ static void deliver_decoding(struct batch *b, struct seq *s, int row)
         b->stats.n_drafts[s->source]++;
         b->stats.n_drafts_of_length[s->n_draft - 1]++;
         b->stats.n_draft_tokens[s->source] += (uint64_t)s->n_draft;
+        s->job->usage.n_draft_tokens += s->n_draft;
     }
     if (s->n_draft == 0 || draft_is_finite(b, s, row)) decode_row(b, s, row, s->n_draft);
 }
@@ -394,6 +395,7 @@ static void deliver_round(struct batch *b, uint64_t now_us)
         struct seq *s = d->seq;
         int row = d->row, n_left = d->n_left;
         bool right = n_left > 0 && s->ids[s->n_done] == d->id;
+        if (right) s->job->usage.n_accepted_draft_tokens++;
         if (n_left > 0 && s->source >= ENG_DRAFT_SELF)
             self_draft_note(s->source == ENG_DRAFT_SELF ? &b->self : &b->smaller,
                             s->margins[s->n_draft - n_left], right);

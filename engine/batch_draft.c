@@ -296,6 +296,11 @@ static void end_round(struct round *r)
     r->d->n_without = any ? 0 : r->d->n_without + 1;
 }
 
+static void note_without(struct self_draft *d)
+{
+    if (d->n_without < PROBE_STEPS) d->n_without++;
+}
+
 /* Returns true if this source could draft, whether it was worth it or not. */
 static bool draft_with(struct batch *b, struct self_draft *d, const atomic_bool *stop)
 {
@@ -309,8 +314,8 @@ static bool draft_with(struct batch *b, struct self_draft *d, const atomic_bool 
                 if (r.paths[k].open) draw_next(&r, &r.paths[k], row++);
         }
         end_round(&r);
-    } else if (d->source.model.run) {
-        d->n_without++;
+    } else {
+        note_without(d);
     }
     pthread_mutex_unlock(&d->lock);
     return could;
@@ -329,7 +334,7 @@ void batch_draft(struct batch *b, const atomic_bool *stop)
     if (!draft_with(b, d, stop))
         draft_with(b, other, stop);
     else
-        other->n_without++;
+        note_without(other);
 }
 
 double batch_draft_promise(const struct batch *b, const struct seq *s)

@@ -20,6 +20,7 @@
 #include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/os_error.h"
+#include "engine/draft_model.h"
 #include "engine/encode_queue.h"
 #include "engine/forward.h"
 #include "engine/gemm.h"
@@ -61,7 +62,7 @@ enum {
 #define MIN_ANSWER_BYTES ((int64_t)16 << 20)
 #define MAX_ANSWER_BYTES ((int64_t)1 << 30)
 
-/* The twin that writes drafts (self_draft.h), and the thread that loads it. */
+/* The twin that writes drafts (self_draft.h), and the thread that loads it and the draft model. */
 struct twin {
     char *dir;
     pthread_t thread;
@@ -88,6 +89,11 @@ struct eng {
     uint8_t **texts;             /* an encoder's pages */
     struct encode_queue *encode; /* of an encoder, instead of sched */
     struct twin twin;
+    struct draft_model draft;
+    char *draft_dir;           /* NULL: none was asked for, or drafts are off */
+    const uint64_t *draft_ids; /* borrowed, see eng_load_drafts */
+    char draft_error[512];     /* set before draft_state is ENG_DRAFTS_FAILED */
+    atomic_int draft_state;
     bool repeatable; /* BLAS gives the same bits whatever the batch, or is not used */
     double self_test_seconds;
     struct eng_info info;
@@ -333,6 +339,38 @@ static bool wants_twin(const struct eng *e)
            e->model->weights_bytes >= MIN_TWINNED_BYTES;
 }
 
+/* ---- the draft model ----------------------------------------------------------------------- */
+
+static int open_draft(struct eng *e, char *err, size_t errlen)
+{
+    return draft_model_open(&e->draft, e->draft_dir, e->kern, e->model, &e->twin.stop, err, errlen);
+}
+
+static void note_draft_error(struct eng *e, const char *why)
+{
+    snprintf(e->draft_error, sizeof(e->draft_error), "draft model %.100s: %s",
+             e->draft_dir ? e->draft_dir : "", why);
+}
+
+/* One that cannot draft is refused; one that cannot be read is done without. */
+static int plan_draft(struct eng *e, char *err, size_t errlen)
+{
+    bool drafts = e->p.speculate == ENG_SPECULATE_AUTO || e->p.speculate == ENG_SPECULATE_ALWAYS;
+    if (!e->p.draft_dir || !drafts || !e->model->has_head) return 0;
+    e->draft_dir = strdup(e->p.draft_dir);
+    char why[384] = "out of memory";
+    int rc = e->draft_dir ? open_draft(e, why, sizeof(why)) : ENG_ENOMEM;
+    if (rc) note_draft_error(e, why);
+    if (rc == ENG_EUNSUPPORTED || rc == ENG_ENOMEM) {
+        snprintf(err, errlen, "%s", e->draft_error);
+        return rc;
+    }
+    atomic_store(&e->draft_state, rc ? ENG_DRAFTS_FAILED : ENG_DRAFTS_LOADING);
+    return 0;
+}
+
+/* ---- the plan ------------------------------------------------------------------------------ */
+
 /* The twin comes last: nothing else becomes smaller for it. */
 static void plan_twin(struct eng *e)
 {
@@ -360,11 +398,14 @@ static int plan_memory(struct eng *e, char *err, size_t errlen)
     int rc = choose_kv(e, &fmt, err, errlen);
     if (rc) return rc;
     settle_steps(e);
+    rc = plan_draft(e, err, errlen);
+    if (rc) return rc;
     kv_layout_init(&e->layout, hp->n_kv_layers, hp->n_kv_heads, hp->d_head, fmt);
     state_layout_init(&e->states, hp);
     struct mem_params params = {
         .fwd = forward_params(e),
         .states = e->states,
+        .draft = e->draft.model ? &e->draft : NULL,
         .n_threads = e->p.n_threads,
         .n_parallel = e->p.n_parallel,
         .ctx_tokens = e->p.ctx_tokens,
@@ -496,9 +537,9 @@ static const float *forward_pooled(void *ctx, int segment)
     return fwd_pooled(ctx, segment);
 }
 
-static struct batch_model seen_by_scheduler(const struct eng *e, struct fwd *fwd)
+static struct batch_model seen_by_scheduler(const struct eng_model *model, struct fwd *fwd)
 {
-    const struct eng_hparams *hp = &e->model->hp;
+    const struct eng_hparams *hp = &model->hp;
     return (struct batch_model){.run = run_forward,
                                 .logits = forward_logits,
                                 .argmax = forward_argmax,
@@ -506,7 +547,7 @@ static struct batch_model seen_by_scheduler(const struct eng *e, struct fwd *fwd
                                 .ctx = fwd,
                                 .vocab = hp->vocab,
                                 .d_model = hp->d_model,
-                                .pooled_width = e->model->heads.width,
+                                .pooled_width = model->heads.width,
                                 .eos_ids = hp->eos_ids,
                                 .n_eos_ids = hp->n_eos_ids};
 }
@@ -548,7 +589,7 @@ static int start_scheduler(struct eng *e, char *err, size_t errlen)
     ssize_t got = getrandom(&seed, sizeof(seed), GRND_NONBLOCK);
     (void)got; /* a guessable seed costs only speed: tokens are compared in full */
     struct sched_params params = {
-        .batch = {.model = seen_by_scheduler(e, e->fwd),
+        .batch = {.model = seen_by_scheduler(e->model, e->fwd),
                   .kern = e->kern,
                   .pool = e->pool,
                   .pages = e->pages,
@@ -575,15 +616,57 @@ static int start_scheduler(struct eng *e, char *err, size_t errlen)
     return sched_create(&e->sched, &params, err, errlen);
 }
 
-/* ---- loading the twin ---------------------------------------------------------------------- */
+/* ---- loading the models that draft --------------------------------------------------------- */
+
+/* With fewer threads than steps have, for the caller's priority. */
+static struct pool *loading_pool(const struct eng *e, char *err, size_t errlen)
+{
+    struct pool *pool = NULL;
+    int n = e->p.n_threads > 1 ? e->p.n_threads - 1 : 1;
+    return pool_create(&pool, n, err, errlen) ? NULL : pool;
+}
+
+static int fill_draft(struct eng *e, char *err, size_t errlen)
+{
+    int rc = e->draft.model ? 0 : open_draft(e, err, errlen);
+    if (rc) return rc;
+    const struct draft_model_fill fill = {
+        .loads = loading_pool(e, err, errlen),
+        .computes = e->pool,
+        .ctx = e->plan.ctx_tokens,
+        .n_pages = e->plan.n_pages,
+        .vocab = e->model->hp.vocab,
+        .common = e->draft_ids,
+        .share =
+            (double)eng_model_step_bytes(e->draft.model) / (double)eng_model_step_bytes(e->model),
+    };
+    rc = fill.loads ? draft_model_fill(&e->draft, &fill, err, errlen) : ENG_ENOMEM;
+    pool_destroy(fill.loads);
+    return rc;
+}
+
+/* A loading that was stopped may be started again. */
+static void load_draft(struct eng *e)
+{
+    char why[384] = "";
+    if (atomic_load(&e->draft_state) != ENG_DRAFTS_LOADING) return;
+    if (fill_draft(e, why, sizeof(why))) {
+        draft_model_close(&e->draft);
+        if (atomic_load(&e->twin.stop)) return;
+        note_draft_error(e, why);
+        atomic_store(&e->draft_state, ENG_DRAFTS_FAILED);
+        return;
+    }
+    e->draft.source.model = seen_by_scheduler(e->draft.model, e->draft.fwd);
+    sched_set_draft_model(e->sched, &e->draft.source);
+    atomic_store(&e->draft_state, ENG_DRAFTS_ON);
+}
 
 static int fill_twin(struct eng *e, char *err, size_t errlen)
 {
     struct twin *t = &e->twin;
-    struct pool *pool = NULL;
-    int n = e->p.n_threads > 1 ? e->p.n_threads - 1 : 1;
-    int rc = open_twin(e, &t->model, err, errlen);
-    if (!rc) rc = pool_create(&pool, n, err, errlen);
+    struct pool *pool = loading_pool(e, err, errlen);
+    int rc = pool ? open_twin(e, &t->model, err, errlen) : ENG_ENOMEM;
     if (!rc) rc = eng_model_fill(t->model, pool, e->plan.ctx_tokens, err, errlen);
     pool_destroy(pool);
     if (rc) return rc;
@@ -594,38 +677,46 @@ static int fill_twin(struct eng *e, char *err, size_t errlen)
 }
 
 /* At the lowest priority, as fill_in_background. Without a twin answers are the same. */
-static void *load_twin(void *arg)
+static void *load_drafts(void *arg)
 {
     struct eng *e = arg;
     struct sched_param none = {0};
     char err[512];
     pthread_setschedparam(pthread_self(), SCHED_IDLE, &none); /* only politer */
-    if (fill_twin(e, err, sizeof(err))) return NULL;
-    struct draft_source twin = {.model = seen_by_scheduler(e, e->twin.fwd), .share = TWIN_SHARE};
+    load_draft(e);
+    if (!e->twin.dir || e->twin.model || fill_twin(e, err, sizeof(err))) return NULL;
+    struct draft_source twin = {.model = seen_by_scheduler(e->model, e->twin.fwd),
+                                .share = TWIN_SHARE};
     sched_set_twin(e->sched, &twin);
     atomic_store(&e->twin.on, true);
     return NULL;
 }
 
-void eng_load_twin(struct eng *e)
+void eng_load_drafts(struct eng *e, const uint64_t *draft_ids)
 {
     sigset_t all, old;
-    if (!e->plan.memory.twin_bytes || !e->twin.dir || e->twin.has_thread) return;
+    bool waits = atomic_load(&e->draft_state) == ENG_DRAFTS_LOADING;
+    if ((!e->twin.dir && !waits) || e->twin.has_thread) return;
+    e->draft_ids = draft_ids;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    e->twin.has_thread = pthread_create(&e->twin.thread, NULL, load_twin, e) == 0;
+    e->twin.has_thread = pthread_create(&e->twin.thread, NULL, load_drafts, e) == 0;
     pthread_sigmask(SIG_SETMASK, &old, NULL);
+}
+
+void eng_await_drafts(struct eng *e)
+{
+    if (e->twin.has_thread) pthread_join(e->twin.thread, NULL);
+    e->twin.has_thread = false;
 }
 
 void eng_drop_twin(struct eng *e)
 {
     struct twin *t = &e->twin;
-    if (!t->has_thread) return;
     atomic_store(&t->stop, true);
-    pthread_join(t->thread, NULL);
-    t->has_thread = false;
+    eng_await_drafts(e);
     atomic_store(&t->on, false);
-    sched_set_twin(e->sched, NULL);
+    if (t->model) sched_set_twin(e->sched, NULL);
     fwd_destroy(t->fwd);
     eng_model_close(t->model);
     t->fwd = NULL;
@@ -635,8 +726,19 @@ void eng_drop_twin(struct eng *e)
 
 const char *eng_drafts(const struct eng *e)
 {
+    bool twin = atomic_load(&e->twin.on), model = eng_draft_state(e, NULL) == ENG_DRAFTS_ON;
     if (e->p.speculate == ENG_SPECULATE_OFF) return "off";
-    return atomic_load(&e->twin.on) ? "self" : "lookup";
+    return model && twin ? "model+self" : model ? "model" : twin ? "self" : "lookup";
+}
+
+enum eng_draft_state eng_draft_state(const struct eng *e, const char **ret_error)
+{
+    static const char *const not_finite = "the draft model's numbers are not finite";
+    enum eng_draft_state state = (enum eng_draft_state)atomic_load(&e->draft_state);
+    bool bad = state == ENG_DRAFTS_ON && sched_draft_model_failed(e->sched);
+    if (bad) state = ENG_DRAFTS_FAILED;
+    if (ret_error && state == ENG_DRAFTS_FAILED) *ret_error = bad ? not_finite : e->draft_error;
+    return state;
 }
 
 /* ---- facts --------------------------------------------------------------------------------- */
@@ -647,21 +749,6 @@ static bool uses_blas(const struct eng_model *m)
     for (int i = 0; i < m->hp.n_layers; i++)
         blas = blas || m->layers[i].qkv.use_blas || m->layers[i].down.use_blas;
     return blas;
-}
-
-static int64_t mat_bytes(const struct eng_mat *m)
-{
-    return (int64_t)eng_mat_offset(m, m->n_panels);
-}
-
-static int64_t step_bytes(const struct eng_model *m)
-{
-    int64_t sum = m->has_head ? mat_bytes(&m->head) : 0;
-    for (int i = 0; i < m->hp.n_layers; i++) {
-        const struct eng_layer *l = &m->layers[i];
-        sum += mat_bytes(&l->qkv) + mat_bytes(&l->o) + mat_bytes(&l->gate_up) + mat_bytes(&l->down);
-    }
-    return sum;
 }
 
 static void describe(struct eng *e, double load_seconds)
@@ -684,7 +771,8 @@ static void describe(struct eng *e, double load_seconds)
         .read_ahead_bytes = (int64_t)m->reading.ahead,
         .coded_rate = m->reading.coded_rate,
         .plain_rate = m->reading.plain_rate,
-        .step_bytes = step_bytes(m),
+        .step_bytes = eng_model_step_bytes(m),
+        .draft_step_bytes = e->draft.model ? eng_model_step_bytes(e->draft.model) : 0,
         .repeatable = e->repeatable,
         .n_threads = e->p.n_threads,
         .n_parallel = e->p.n_parallel,
@@ -736,7 +824,7 @@ int eng_open(struct eng **ret, const struct eng_params *params, char *err, size_
     if (!rc) rc = start_scheduler(e, err, errlen);
     if (!rc && e->plan.memory.twin_bytes) e->twin.dir = strdup(e->p.model_dir);
     e->p.model_dir = e->p.numerics = e->p.gemm = e->p.kernels = e->p.kv_dtype = e->gemm = NULL;
-    e->p.weight_coding = NULL;
+    e->p.weight_coding = e->p.draft_dir = NULL;
     if (rc)
         eng_close(e);
     else
@@ -791,6 +879,8 @@ void eng_close(struct eng *e)
     eng_drop_twin(e);
     free(e->twin.dir);
     sched_destroy(e->sched);
+    draft_model_close(&e->draft);
+    free(e->draft_dir);
     encode_destroy(e->encode);
     free(e->texts);
     fwd_destroy(e->fwd);

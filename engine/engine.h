@@ -40,10 +40,11 @@ struct eng_turns;
 /*
  * Drafts: ids that are computed and checked in the step that computes the last token. They never
  * change an answer. They are copied from the text or a prediction, spelled by a guide, or written
- * by a twin: the same weights in four bits, loaded later (eng_load_twin). AUTO tries them while
+ * by a second model: a twin, the same weights in four bits, or a smaller model that the caller
+ * names. Those are loaded later (eng_load_drafts). AUTO tries drafts while
  * they are worth their time, and has a twin if the weights are bf16 or exact, of 64 MiB or more,
  * and everything with it takes at most half of the memory. ALWAYS tries all there are, with a twin
- * wherever it fits. LOOKUP is AUTO without a twin.
+ * wherever it fits. LOOKUP is AUTO without a second model.
  */
 enum eng_speculate {
     ENG_SPECULATE_AUTO,
@@ -82,6 +83,8 @@ struct eng_params {
     int64_t max_queued_tokens; /* prompt tokens waiting; 0: 8 x context */
     int n_batch_choices;       /* most choices per job; 0: 16 */
     enum eng_speculate speculate; /* drafts: see eng_job_params */
+    const char *draft_dir; /* a smaller model with the same tokenizer, which is planned with the
+                            * rest and served on int4; NULL: none */
     bool reads_only; /* models that make no tokens are opened too; else they are refused by name */
     bool global_priority; /* priority counts between keys too; a key that was not served for
                                 * 15 s still comes next */
@@ -133,14 +136,27 @@ void eng_turns_destroy(struct eng_turns *t);
 void eng_close(struct eng *e);
 
 /*
- * Loads the twin in the background, if one is planned, by threads of the lowest priority; it writes
- * drafts from then on. eng_drop_twin ends that and frees its memory. Both may be called again, by
- * one thread at a time, and any number of jobs may run. eng_drafts: "self" while there is a twin,
- * else "lookup", or "off".
+ * Loads the draft model and the twin, those that are planned, in the background, by threads of the
+ * lowest priority; they write drafts from then on. draft_ids: a bit for each id of the model that
+ * the draft model's tokenizer has too, borrowed until eng_close; NULL: all that both number.
+ * eng_await_drafts waits for the end of that. eng_drop_twin ends it and frees the memory of the
+ * twin. All may be called again, by one thread at a time, and any number of jobs may run.
+ * eng_drafts: "model", "self" or "model+self" while there is a draft model or a twin, else
+ * "lookup", or "off".
  */
-void eng_load_twin(struct eng *e);
+void eng_load_drafts(struct eng *e, const uint64_t *draft_ids);
+void eng_await_drafts(struct eng *e);
 void eng_drop_twin(struct eng *e);
 const char *eng_drafts(const struct eng *e);
+
+/* The draft model of eng_params. FAILED: why, in *ret_error (or NULL); answers are the same. */
+enum eng_draft_state {
+    ENG_DRAFTS_NONE, /* none was asked for, or drafts are off */
+    ENG_DRAFTS_LOADING,
+    ENG_DRAFTS_ON,
+    ENG_DRAFTS_FAILED,
+};
+enum eng_draft_state eng_draft_state(const struct eng *e, const char **ret_error);
 
 /*
  * How fast the memory of the weights is read by as many threads as compute: the best of some
@@ -161,6 +177,7 @@ struct eng_memory {
     int64_t other_bytes;    /* the program, and caller_bytes of eng_params */
     int64_t reserved_bytes; /* of eng_params */
     int64_t spare_bytes;    /* reserved for weights that might not compress, and not used */
+    int64_t draft_bytes;    /* of the draft model, its KV cache and scratch */
     int64_t twin_bytes;     /* of the twin, which gives way and is not in the sum; 0: none */
     int64_t no_twin_bytes;  /* that a twin lacks room for, or 0 */
 };
@@ -178,6 +195,7 @@ struct eng_info {
     double coded_rate, plain_rate; /* weights read per second in 12 bits and otherwise, when the
                                     * model was loaded; 0: not measured */
     int64_t step_bytes;            /* of weights, read by each step of one row */
+    int64_t draft_step_bytes;      /* the same of the draft model; 0: there is none */
     bool repeatable;               /* false: this machine's BLAS failed the repeatability test */
     int n_threads, n_parallel, chunk_tokens, page_tokens, n_pages;
     int max_choices;
@@ -384,7 +402,8 @@ struct eng_usage {
     enum eng_miss miss;         /* found when the job starts */
     int64_t n_known_tokens;     /* CONTENT, EVICTED: those before the first that missed */
     int64_t n_generated_tokens; /* over all choices */
-    int64_t n_computed_prompt_tokens; /* prompt rows computed, over all choices */
+    int64_t n_computed_prompt_tokens;                /* prompt rows computed, over all choices */
+    int64_t n_draft_tokens, n_accepted_draft_tokens; /* tried, and right, over all choices */
     uint64_t submitted_us, started_us, first_token_us, done_us;
 };
 

@@ -10,6 +10,7 @@
 
 #include "base/cgroup.h"
 #include "engine/batch.h"
+#include "engine/draft_model.h"
 #include "engine/kv.h"
 #include "engine/model/load.h"
 #include "engine/model/model.h"
@@ -37,9 +38,9 @@ int64_t mem_limit_bytes(const char *root)
 int64_t mem_plan_bytes(const struct eng_memory *m)
 {
     int64_t sum = m->weights_bytes;
-    const int64_t parts[] = {m->kv_bytes,     m->state_bytes,   m->scratch_bytes,
-                             m->logits_bytes, m->answer_bytes,  m->request_bytes,
-                             m->other_bytes,  m->reserved_bytes};
+    const int64_t parts[] = {m->kv_bytes,     m->state_bytes,  m->scratch_bytes,
+                             m->logits_bytes, m->answer_bytes, m->request_bytes,
+                             m->other_bytes,  m->draft_bytes,  m->reserved_bytes};
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
         if (__builtin_add_overflow(sum, parts[i], &sum)) return INT64_MAX;
     return sum;
@@ -91,6 +92,8 @@ static bool plan_at(const struct mem_params *p, int64_t ctx, int64_t n_pages, st
     int64_t state =
         batch_bytes(p->n_parallel, p->n_threads, n_pages, ctx, model->hp.vocab, model->hp.d_model);
     if (__builtin_add_overflow(m->scratch_bytes, state, &m->scratch_bytes)) return false;
+    if (p->draft)
+        m->draft_bytes = draft_model_bytes(p->draft, ctx, n_pages, model->hp.vocab, p->n_threads);
     ret->ctx_tokens = ctx;
     ret->n_pages = (int)n_pages;
     return true;
@@ -120,6 +123,7 @@ static int64_t choose_pages(const struct mem_params *p, int64_t ctx)
     if (p->states.n_layers > 0)
         page_bytes += min_i64(prefix_snapshot_bytes(p->states.n_kept) / SNAPSHOT_PAGES + 1,
                               (int64_t)p->fwd.layout->page_bytes / SNAPSHOT_SHARE + 1);
+    if (p->draft) page_bytes += (int64_t)p->draft->layout.page_bytes;
     int64_t more = rest / page_bytes;
     return more > 0 ? min_i64(wanted, least + more) : least;
 }
@@ -150,8 +154,10 @@ static int refuse(const struct mem_params *p, const struct mem_plan *plan, char 
 {
     const struct eng_memory *m = &plan->memory;
     int64_t sum = mem_plan_bytes(m);
-    char reserved[48] = "", states[48] = "";
+    char reserved[48] = "", states[48] = "", draft[48] = "";
     if (m->state_bytes) snprintf(states, sizeof(states), " + states %lld MiB", mib(m->state_bytes));
+    if (m->draft_bytes)
+        snprintf(draft, sizeof(draft), " + draft model %lld MiB", mib(m->draft_bytes));
     if (m->reserved_bytes)
         snprintf(reserved, sizeof(reserved), " + reserved %lld MiB", mib(m->reserved_bytes));
     bool kv_is_all = sum - m->kv_bytes < p->limit_bytes;
@@ -159,12 +165,15 @@ static int refuse(const struct mem_params *p, const struct mem_plan *plan, char 
     snprintf(
         err, errlen,
         "memory: weights %lld MiB + KV cache %lld MiB (%d pages of %d tokens)%s + scratch %lld MiB "
-        "+ logits %lld MiB + answers %lld MiB + requests %lld MiB + program %lld MiB%s = %lld MiB, "
+        "+ logits %lld MiB + answers %lld MiB + requests %lld MiB + program %lld MiB%s%s = %lld "
+        "MiB, "
         "but the limit is %lld MiB; %s",
         mib(m->weights_bytes), mib(m->kv_bytes), plan->n_pages, KV_PAGE_TOKENS, states,
         mib(m->scratch_bytes), mib(m->logits_bytes), mib(m->answer_bytes), mib(m->request_bytes),
-        mib(m->other_bytes), reserved, mib(sum), mib(p->limit_bytes),
-        kv_is_all     ? "lower --ctx-size, or give more with --memory"
+        mib(m->other_bytes), draft, reserved, mib(sum), mib(p->limit_bytes),
+        m->draft_bytes && sum - m->draft_bytes <= p->limit_bytes
+            ? "leave out --draft-model, or give more with --memory"
+        : kv_is_all   ? "lower --ctx-size, or give more with --memory"
         : weights_are ? "choose --numerics int8 or int4, or give more with --memory"
                       : "give more with --memory, or lower --answer-memory and --grammar-cache-mb");
     return ENG_ENOMEM;

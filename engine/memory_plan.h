@@ -27,9 +27,12 @@
  */
 int64_t mem_limit_bytes(const char *root);
 
+struct draft_model;
+
 struct mem_params {
     struct fwd_params fwd; /* ctx and pool are not used */
     struct state_layout states;
+    const struct draft_model *draft; /* NULL: none */
     int n_threads;
     int n_parallel;
     int64_t ctx_tokens;      /* 0: the most that the model and the memory allow */

@@ -18,6 +18,7 @@ struct eng_params srv_engine_params(const struct srv_config *config)
 {
     return (struct eng_params){
         .model_dir = config->model,
+        .draft_dir = config->draft_model,
         .numerics = config->numerics,
         .gemm = config->gemm,
         .kernels = config->kernels,

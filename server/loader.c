@@ -57,6 +57,8 @@ static int load_model(struct srv_loader *l)
     struct srv_model_params params = {
         .config = c,
         .dir = l->model_dir,
+        .draft_dir = c->draft_model,
+        .draft_name = c->draft_shown,
         .names = c->alias.n ? c->alias : (struct srv_list){&name, 1},
         .is_demo = c->model_is_demo,
         .turns = l->turns,

@@ -103,6 +103,22 @@ static int pull_model(struct srv_config *c)
     return status ? status : set_model(c, dir);
 }
 
+/* --draft-model as given -> a directory. Returns the exit status. */
+static int find_draft_model(struct srv_config *c)
+{
+    char dir[PATH_MAX], err[1024];
+    c->draft_shown = c->draft_model;
+    c->draft_model = NULL;
+    if (srv_hub_resolve(c->draft_shown, environment, dir, sizeof(dir), err, sizeof(err)) ||
+        srv_hub_check(dir, err, sizeof(err)))
+        shown_line(stderr, "hearth: draft-model: %s", err);
+    else if (srv_config_replace(&c->draft_model, dir) == 0)
+        return EXIT_SUCCESS;
+    else
+        shown_line(stderr, "hearth: out of memory");
+    return EXIT_FAILURE;
+}
+
 /* --model as given -> a directory; without one the demo model. Returns the exit status. */
 static int find_model(struct srv_config *c)
 {
@@ -266,6 +282,7 @@ int main(int argc, char **argv)
     if (!status) status = become_checked_user(&config, &checked_user);
     if (status) goto out;
     status = needs_model(&config) ? find_model(&config) : EXIT_SUCCESS;
+    if (!status && config.draft_model) status = find_draft_model(&config);
     if (status) goto out;
     status = config.check_config ? check(&config, checked_user) : commands[config.command](&config);
 out:

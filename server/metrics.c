@@ -587,6 +587,10 @@ static void write_models(struct out *o, const struct srv_metrics *m,
 {
     one(o, "hearth_models_loaded", "gauge", "Models in memory now: two while one drains.",
         v->n_models);
+    one(o, "hearth_draft_model_loaded", "gauge",
+        "1 while a draft model drafts for the current model; 0: none is configured, it is being "
+        "loaded, or it could not be used.",
+        v->draft_model_on);
     head(o, "hearth_model_info", "gauge", "Always 1; each model in memory, with its fingerprint.");
     for (int i = 0; i < v->n_models; i++) {
         buf_puts(o->b, "hearth_model_info{");

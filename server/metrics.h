@@ -92,6 +92,7 @@ struct srv_metrics_view {
     int n_requests;
     int n_compile_waits; /* requests that wait for a grammar */
     bool ready;
+    bool draft_model_on; /* one drafts for the current model */
     double start_time_s; /* of the process, unix seconds */
 };
 

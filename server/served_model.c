@@ -18,6 +18,7 @@
 #include "server/bounds.h"
 #include "server/budget.h"
 #include "server/config/config.h"
+#include "server/draft_fit.h"
 #include "server/engine_params.h"
 #include "server/grammar_cache.h"
 #include "server/log.h"
@@ -79,6 +80,7 @@ static struct eng_params engine_params(const struct srv_model_params *p)
     const struct srv_config *c = p->config;
     struct eng_params params = srv_engine_params(c);
     params.model_dir = p->dir;
+    params.draft_dir = p->draft_dir;
     params.n_parallel = c->parallel;
     params.caller_bytes = tokenizer_bytes(p->dir);
     params.request_bytes = srv_budget_bytes(c) + (c->grammar_cache_mb << 20);
@@ -232,7 +234,14 @@ static int load_files(struct loading *l)
         return l->text_rc;
     }
     check_vocabulary(l);
+    if (srv_draft_ids(&l->model->draft_ids, l->model->engine, l->model->tok, l->p->draft_dir,
+                      l->err, l->errlen))
+        return ENG_EINVAL;
     find_markers(l);
+    if (l->p->draft_dir && !(l->model->draft_name = strdup(l->p->draft_name))) {
+        snprintf(l->err, l->errlen, "out of memory");
+        return ENG_ENOMEM;
+    }
     rc = make_grammars(l);
     l->model->defaults = srv_defaults_neutral();
     if (rc == 0 && l->p->config->generation_config)
@@ -268,7 +277,8 @@ int srv_model_open(struct srv_model **ret, const struct srv_model_params *params
     m->config = params->config;
     m->is_demo = params->is_demo;
     struct loading l = {.p = params, .model = m, .err = err, .errlen = errlen};
-    if (srv_model_source(params->dir, m->source)) memset(m->source, 0, sizeof(m->source));
+    if (srv_model_source(params->dir, params->draft_dir, m->source))
+        memset(m->source, 0, sizeof(m->source));
     int rc = load_files(&l);
     if (rc) {
         srv_model_close(m);
@@ -299,7 +309,7 @@ int srv_model_plan(struct eng_memory *ret, const struct srv_model_params *params
 int64_t srv_plan_bytes(const struct eng_memory *m)
 {
     return m->weights_bytes + m->kv_bytes + m->state_bytes + m->scratch_bytes + m->logits_bytes +
-           m->answer_bytes + m->request_bytes + m->other_bytes;
+           m->answer_bytes + m->request_bytes + m->other_bytes + m->draft_bytes;
 }
 
 int srv_model_try_text(const struct srv_model *m, char *err, size_t errlen)
@@ -342,18 +352,24 @@ static void add_entry(struct sha256 *hash, const char *dir, const char *name)
     sha256_update(hash, line, (size_t)len);
 }
 
-int srv_model_source(const char *dir, uint8_t ret[32])
+static int add_directory(struct sha256 *hash, const char *dir)
 {
     struct dirent **entries;
     int n = scandir(dir, &entries, NULL, alphasort);
     if (n < 0) return -1;
-    struct sha256 hash;
-    sha256_init(&hash);
     for (int i = 0; i < n; i++) {
-        if (entries[i]->d_name[0] != '.') add_entry(&hash, dir, entries[i]->d_name);
+        if (entries[i]->d_name[0] != '.') add_entry(hash, dir, entries[i]->d_name);
         free(entries[i]);
     }
     free(entries);
+    return 0;
+}
+
+int srv_model_source(const char *dir, const char *draft_dir, uint8_t ret[32])
+{
+    struct sha256 hash;
+    sha256_init(&hash);
+    if (add_directory(&hash, dir) || (draft_dir && add_directory(&hash, draft_dir))) return -1;
     sha256_final(&hash, ret);
     return 0;
 }
@@ -363,6 +379,8 @@ void srv_model_close(struct srv_model *m)
     if (!m) return;
     assert(m->n_refs == 0);
     eng_close(m->engine);
+    free(m->draft_ids);
+    free((void *)m->draft_name);
     grammar_cache_destroy(m->grammars);
     tok_chat_close(m->chat);
     tok_close(m->tok);

@@ -49,9 +49,12 @@ struct srv_model {
     struct tok_fim fim;
     int64_t created; /* unix seconds: since when it has been the current one */
     bool is_demo;
-    uint8_t source[32];        /* srv_model_source of its directory */
-    atomic_llong answer_bytes; /* charged for answers; at most the engine's plan says */
-    atomic_bool unloaded;      /* its time to drain is over: jobs end as cancelled */
+    uint8_t source[32];     /* srv_model_source of its directory, and of the draft model's */
+    const char *draft_name; /* the draft model as it was named, owned; NULL: none */
+    uint64_t *draft_ids;    /* of eng_load_drafts; NULL: there is no draft model */
+    enum eng_draft_state draft_noted; /* the main thread's: the state that is in the log */
+    atomic_llong answer_bytes;        /* charged for answers; at most the engine's plan says */
+    atomic_bool unloaded;             /* its time to drain is over: jobs end as cancelled */
 
     struct srv_models *set;       /* guards n_refs; NULL: not in a set yet */
     int n_refs;                   /* requests */
@@ -61,7 +64,8 @@ struct srv_model {
 struct srv_model_params {
     const struct srv_config *config; /* borrowed while the model lives */
     const char *dir;
-    struct srv_list names; /* at least one; copied */
+    const char *draft_dir, *draft_name; /* of the draft model and as it was named; NULL: none */
+    struct srv_list names;              /* at least one; copied */
     bool is_demo;
     struct eng_turns *turns; /* borrowed while the model lives */
 
@@ -100,10 +104,10 @@ int64_t srv_plan_bytes(const struct eng_memory *m);
 int srv_model_try_text(const struct srv_model *model, char *err, size_t errlen);
 
 /*
- * A digest of the names, sizes, inodes and times of a directory's files: if it is the same, they
- * are the same. Returns 0 or -1.
+ * A digest of the names, sizes, inodes and times of the files of a model's directory, and of its
+ * draft model's (or NULL): if it is the same, they are the same. Returns 0 or -1.
  */
-int srv_model_source(const char *dir, uint8_t ret[32]);
+int srv_model_source(const char *dir, const char *draft_dir, uint8_t ret[32]);
 
 /* ---- the models that are alive -------------------------------------------------------------- */
 

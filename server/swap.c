@@ -39,8 +39,8 @@ struct srv_swap {
 
     /* The running swap: its thread's. */
     struct srv_swap_params p;
-    char *asked, **names; /* copies of p.model and of p.names.items */
-    char dir[PATH_MAX];
+    char *asked, *draft, **names; /* copies of p.model, p.draft_model and of p.names.items */
+    char dir[PATH_MAX], draft_dir[PATH_MAX];
     struct srv_swap_outcome outcome;
 };
 
@@ -110,6 +110,26 @@ static int find_model(struct srv_swap *s, char *ret_name, size_t size)
     return rc ? fail(s, SWAP_INVALID, "%s", err) : 0;
 }
 
+/* The directory of the draft model, or "". */
+static int find_draft_model(struct srv_swap *s)
+{
+    const struct srv_config *c = s->app->config;
+    const char *spec = s->draft ? s->draft : s->asked ? NULL : c->draft_shown;
+    char err[640];
+    int rc = 0;
+    *s->draft_dir = '\0';
+    if (!spec) return 0;
+    if (s->draft && *spec != '/')
+        rc = srv_hub_resolve_cached(spec, environment, s->draft_dir, sizeof(s->draft_dir), err,
+                                    sizeof(err));
+    else
+        rc = srv_hub_resolve(spec, environment, s->draft_dir, sizeof(s->draft_dir), err,
+                             sizeof(err));
+    if (rc) return fail(s, SWAP_NOT_FOUND, "draft_model: %s", err);
+    rc = srv_hub_check(s->draft_dir, err, sizeof(err));
+    return rc ? fail(s, SWAP_INVALID, "draft_model: %s", err) : 0;
+}
+
 static bool same_names(const struct srv_list *a, const char *const *b)
 {
     int i = 0;
@@ -158,7 +178,7 @@ static int plan(struct srv_swap *s, const struct srv_model_params *params)
 {
     const struct srv_model *current = s->app->models.current; /* only this thread replaces it */
     uint8_t source[32];
-    if (srv_model_source(s->dir, source))
+    if (srv_model_source(s->dir, params->draft_dir, source))
         return fail(s, SWAP_NOT_FOUND, "the directory of the model cannot be read");
     if (!memcmp(source, current->source, sizeof(source)) &&
         same_names(&params->names, current->names)) {
@@ -278,6 +298,8 @@ static struct srv_model_params model_params(struct srv_swap *s, const char *cons
     return (struct srv_model_params){
         .config = c,
         .dir = s->dir,
+        .draft_dir = *s->draft_dir ? s->draft_dir : NULL,
+        .draft_name = s->draft ? s->draft : c->draft_shown,
         .names = s->p.names.n ? s->p.names
                  : c->alias.n ? c->alias
                               : own,
@@ -296,7 +318,7 @@ static struct srv_model *prepare(struct srv_swap *s)
     char own[256];
     const char *name = own;
     set_state(s, SWAP_PLANNING);
-    if (find_model(s, own, sizeof(own))) return NULL;
+    if (find_model(s, own, sizeof(own)) || find_draft_model(s)) return NULL;
     struct srv_model_params params = model_params(s, &name);
     snprintf(s->outcome.model, sizeof(s->outcome.model), "%s", params.names.items[0]);
     pthread_mutex_lock(&s->lock);
@@ -319,7 +341,8 @@ static void *run(void *arg)
         heap_trim();
         settle(s);
     }
-    eng_load_twin(s->app->models.current->engine);
+    const struct srv_model *current = s->app->models.current;
+    eng_load_drafts(current->engine, current->draft_ids);
     set_state(s, SWAP_IDLE);
     answer(s);
     return NULL;
@@ -331,8 +354,9 @@ static void forget(struct srv_swap *s)
         free(s->names[i]);
     free(s->names);
     free(s->asked);
+    free(s->draft);
     s->names = NULL;
-    s->asked = NULL;
+    s->asked = s->draft = NULL;
 }
 
 /* Keeps the parameters. Returns 0, or -1 when out of memory. */
@@ -345,6 +369,7 @@ static int remember(struct srv_swap *s, const struct srv_swap_params *p)
     snprintf(s->outcome.model, sizeof(s->outcome.model), "%s", current->names[0]);
     snprintf(s->outcome.fingerprint, sizeof(s->outcome.fingerprint), "%s", current->fingerprint);
     if (p->model && !(s->asked = strdup(p->model))) return -1;
+    if (p->draft_model && !(s->draft = strdup(p->draft_model))) return -1;
     if (p->names.n && !(s->names = calloc((size_t)p->names.n, sizeof(*s->names)))) return -1;
     for (int i = 0; i < p->names.n; i++)
         if (!(s->names[i] = strdup(p->names.items[i]))) return -1;

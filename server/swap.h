@@ -39,9 +39,10 @@ struct srv_swap_outcome {
 };
 
 struct srv_swap_params {
-    const char *model;     /* org/name[@revision], an absolute directory, or NULL: the configured */
-    struct srv_list names; /* n 0: the configured aliases, else the model's own name */
-    bool until_drained;    /* on_end comes after the draining, or when the server ends */
+    const char *model; /* org/name[@revision], an absolute directory, or NULL: the configured */
+    const char *draft_model; /* likewise; NULL: none, but the configured one with NULL for model */
+    struct srv_list names;   /* n 0: the configured aliases, else the model's own name */
+    bool until_drained;      /* on_end comes after the draining, or when the server ends */
     /* Called once, on the thread of the swap, unless starting failed. NULL: nobody waits. */
     void (*on_end)(void *ctx, const struct srv_swap_outcome *outcome);
     void *ctx;

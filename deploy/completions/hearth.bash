@@ -20,6 +20,7 @@ _hearth()
     --user) kind=anything ;;
     --config) kind=files ;;
     --model | -m | --model-path) kind=models ;;
+    --draft-model | -md | --model-draft | --speculative-model) kind=anything ;;
     --hf-repo | -hf | --hfr) kind=anything ;;
     --cache-dir | --download-dir) kind=anything ;;
     --alias | -a | --served-model-name | --model_name) kind=anything ;;
@@ -108,15 +109,15 @@ _hearth()
     if [[ -z $words$kind && $cur == -* ]]; then
         case $command in
     serve) words='--help --version --check-config --user --print-config --config --model
-        --pull --hf-repo --cache-dir --alias --chat-template-file --chat-template-kwargs
-        --rerank-tokens --rerank-template --fim-marks --tool-format --generation-config
-        --threads --numerics --gemm --kernels --weight-coding --kv-dtype
-        --parallel --ctx-size --chunk --memory --kv-memory --answer-memory
-        --grammar-cache-mb --schema-objects --no-prefix-cache --speculate
-        --memory-lock --max-choices --host --port --unix-socket --metrics-host
-        --metrics-port --tls-cert-file --tls-key-file --no-page --max-connections
-        --api-key-file --operator-key-file --allow-public-without-key --allowed-hosts
-        --cors-origins --max-queue --max-queue-tokens --queue-timeout-ms
+        --draft-model --pull --hf-repo --cache-dir --alias --chat-template-file
+        --chat-template-kwargs --rerank-tokens --rerank-template --fim-marks
+        --tool-format --generation-config --threads --numerics --gemm --kernels
+        --weight-coding --kv-dtype --parallel --ctx-size --chunk --memory
+        --kv-memory --answer-memory --grammar-cache-mb --schema-objects --no-prefix-cache
+        --speculate --memory-lock --max-choices --host --port --unix-socket
+        --metrics-host --metrics-port --tls-cert-file --tls-key-file --no-page
+        --max-connections --api-key-file --operator-key-file --allow-public-without-key
+        --allowed-hosts --cors-origins --max-queue --max-queue-tokens --queue-timeout-ms
         --priority-policy --reasoning-format --reasoning-field --request-timeout-ms
         --max-body-bytes --strict-params --strict-model --accept-any-model
         --keep-metadata-lines --text-workers --header-timeout-ms --body-timeout-ms
@@ -125,7 +126,7 @@ _hearth()
         --log-format --log-level --log-prompts --no-vllm-metrics --temperature
         --top-p --seed --max-tokens --healthcheck' ;;
     generate) words='--help --version --check-config --print-config --config --model
-        --pull --hf-repo --cache-dir --chat-template-file --generation-config
+        --draft-model --pull --hf-repo --cache-dir --chat-template-file --generation-config
         --threads --numerics --gemm --kernels --weight-coding --kv-dtype
         --ctx-size --chunk --memory --kv-memory --schema-objects --speculate
         --temperature --top-p --top-k --min-p --seed --max-tokens --prompt
@@ -150,12 +151,13 @@ _hearth()
         --dry-run --force --json --healthcheck' ;;
     list) words='--help --version --check-config --print-config --config --cache-dir
         --json --healthcheck' ;;
-    chat) words='--help --version --check-config --print-config --config --model --pull
-        --hf-repo --cache-dir --chat-template-file --generation-config --threads
-        --numerics --gemm --kernels --weight-coding --kv-dtype --ctx-size
-        --chunk --memory --kv-memory --schema-objects --speculate --temperature
-        --top-p --top-k --min-p --seed --max-tokens --prompt --json-schema
-        --regex --grammar --url --system --no-history --timings --json --healthcheck' ;;
+    chat) words='--help --version --check-config --print-config --config --model --draft-model
+        --pull --hf-repo --cache-dir --chat-template-file --generation-config
+        --threads --numerics --gemm --kernels --weight-coding --kv-dtype
+        --ctx-size --chunk --memory --kv-memory --schema-objects --speculate
+        --temperature --top-p --top-k --min-p --seed --max-tokens --prompt
+        --json-schema --regex --grammar --url --system --no-history --timings
+        --json --healthcheck' ;;
     rm) words='--help --version --check-config --print-config --config --model --cache-dir
         --yes --healthcheck' ;;
     embed) words='--help --version --check-config --print-config --config --model

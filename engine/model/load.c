@@ -126,3 +126,18 @@ int64_t eng_model_rope_bytes(const struct eng_model *m, int64_t ctx)
 {
     return (m->hp.has_local_rope ? 4 : 2) * ctx * (m->hp.d_rot / 2) * (int64_t)sizeof(float);
 }
+
+static int64_t mat_bytes(const struct eng_mat *m)
+{
+    return (int64_t)eng_mat_offset(m, m->n_panels);
+}
+
+int64_t eng_model_step_bytes(const struct eng_model *m)
+{
+    int64_t sum = m->has_head ? mat_bytes(&m->head) : 0;
+    for (int i = 0; i < m->hp.n_layers; i++) {
+        const struct eng_layer *l = &m->layers[i];
+        sum += mat_bytes(&l->qkv) + mat_bytes(&l->o) + mat_bytes(&l->gate_up) + mat_bytes(&l->down);
+    }
+    return sum;
+}

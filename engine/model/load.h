@@ -36,6 +36,9 @@ int eng_model_open(struct eng_model **ret, const struct eng_model_params *params
 int eng_model_fill(struct eng_model *m, struct pool *pool, int64_t ctx, char *err, size_t errlen);
 void eng_model_close(struct eng_model *m);
 
+/* Bytes of weights that a step of one row reads. */
+int64_t eng_model_step_bytes(const struct eng_model *m);
+
 /* Bytes of the RoPE tables for ctx positions, which eng_model_fill adds to weights_bytes. */
 int64_t eng_model_rope_bytes(const struct eng_model *m, int64_t ctx);
 

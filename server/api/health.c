@@ -121,6 +121,7 @@ static void metrics(struct srv_request *req)
     if (model) {
         view.info = eng_info(model->engine);
         view.model = model->names[0];
+        view.draft_model_on = eng_draft_state(model->engine, NULL) == ENG_DRAFTS_ON;
     }
     srv_facts(req)->account.endpoint = "metrics";
     struct buf b;

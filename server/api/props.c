@@ -28,6 +28,7 @@ static void write_memory(struct jw *w, const struct eng_memory *m)
     jw_int(w, "answer_bytes", m->answer_bytes);
     jw_int(w, "request_bytes", m->request_bytes);
     jw_int(w, "other_bytes", m->other_bytes);
+    jw_int(w, "draft_bytes", m->draft_bytes);
     jw_int(w, "twin_bytes", m->twin_bytes);
     jw_int(w, "limit_bytes", m->limit_bytes);
     jw_close(w);
@@ -49,6 +50,23 @@ static void write_reading(struct jw *w, const struct eng_info *info)
     else
         jw_null(w, "plain");
     jw_close(w);
+    jw_close(w);
+}
+
+/* Null if there is none. Costs are those of a step of one row. */
+static void write_draft_model(struct jw *w, const struct srv_model *model,
+                              const struct eng_info *info)
+{
+    static const char *const states[] = {"none", "loading", "on", "failed"};
+    if (!model->draft_name) {
+        jw_null(w, "draft_model");
+        return;
+    }
+    jw_open(w, "draft_model", '{');
+    jw_text(w, "model", model->draft_name);
+    jw_text(w, "state", states[eng_draft_state(model->engine, NULL)]);
+    jw_int(w, "step_bytes", info->draft_step_bytes);
+    jw_int(w, "target_step_bytes", info->step_bytes);
     jw_close(w);
 }
 
@@ -195,6 +213,7 @@ static void props(struct srv_request *req)
     jw_text(&w, "weights_dtype", info->weights_dtype);
     write_reading(&w, info);
     jw_text(&w, "drafts", eng_drafts(model->engine));
+    write_draft_model(&w, model, info);
     jw_bool(&w, "repeatable", info->repeatable);
     jw_int(&w, "threads", info->n_threads);
     jw_int(&w, "total_slots", info->n_parallel);

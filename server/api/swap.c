@@ -17,7 +17,7 @@
 enum { MAX_NAMES = 16, MAX_NAME_BYTES = 128, MAX_MODEL_BYTES = 1024 };
 
 struct load_params {
-    const json_t *model, *alias, *wait;
+    const json_t *model, *draft_model, *alias, *wait;
 };
 
 #define FIELD(member, otherwise_, meaning_)                                                        \
@@ -29,6 +29,8 @@ struct load_params {
 const struct param_field srv_fields_swap[] = {
     FIELD(model, "the model of the start, looked up again",
           "`org/name[@revision]` in the cache, or an absolute directory; nothing is downloaded"),
+    FIELD(draft_model, "that of the start with the model of the start, else none",
+          "as `model`: a smaller one that [drafts](drafts.md) for it"),
     FIELD(alias, "`--alias`, else the model's own name",
           "the name that the model answers to, or up to 16"),
     FIELD(wait, "`switched`",
@@ -234,6 +236,8 @@ static void load(struct srv_request *req)
                       &err) ||
         params_read(body.root, srv_fields_swap, &p, &unknown, &err) ||
         (p.model && !(params.model = read_text(p.model, "model", MAX_MODEL_BYTES, &err))) ||
+        (p.draft_model &&
+         !(params.draft_model = read_text(p.draft_model, "draft_model", MAX_MODEL_BYTES, &err))) ||
         read_names(p.alias, names, &params.names, &err) || read_wait(p.wait, &wait, &err) ||
         srv_gen_note_ignored(req, &unknown, &err)) {
         param_reply(req, &err);

@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/shown.h"
 #include "server/config/config.h"
+#include "server/draft_fit.h"
 #include "server/engine_params.h"
 #include "server/generation_config.h"
 #include "server/grammar_cache.h"
@@ -107,7 +108,10 @@ int local_open_engine(struct local_model *m, const struct srv_config *config, ch
     char *text = NULL;
     size_t len = 0;
     if (eng_open(&m->engine, &params, err, errlen)) return -1;
-    eng_load_twin(m->engine);
+    if (srv_draft_ids(&m->draft_ids, m->engine, m->tok, config->draft_model, err, errlen))
+        return -1;
+    eng_load_drafts(m->engine, m->draft_ids);
+    if (m->draft_ids) eng_await_drafts(m->engine);
     int rc = read_constraint(config, &kind, &text, &len, err, errlen);
     if (!rc && text) rc = compile_constraint(m, kind, text, len, config, err, errlen);
     free(text);
@@ -117,6 +121,7 @@ int local_open_engine(struct local_model *m, const struct srv_config *config, ch
 void local_finish(struct local_model *m)
 {
     eng_close(m->engine);
+    free(m->draft_ids);
     if (m->gram) grammar_cache_put(m->grammars, m->gram);
     grammar_cache_destroy(m->grammars);
     free(m->state);

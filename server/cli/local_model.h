@@ -29,6 +29,7 @@ struct local_model {
     struct tok_chat *chat; /* NULL: not opened */
     struct eng *engine;
     struct tok_decoder *decoder;
+    uint64_t *draft_ids;            /* of eng_load_drafts */
     struct grammar_cache *grammars; /* with a constraint: its vocabulary */
     struct gram *gram;
     struct grammar_rules rules;

@@ -349,9 +349,12 @@ static void show_first_call(const struct serve *s)
         srv_log(SRV_LOG_INFO, "chat in a browser: %s/", where);
 }
 
-static void announce_twin(const struct eng_memory *m)
+static void announce_drafts(const struct eng_memory *m)
 {
     const double mib = 1048576.0;
+    if (m->draft_bytes)
+        srv_log(SRV_LOG_INFO, "drafts: the draft model is being loaded in the background, %.0f MiB",
+                (double)m->draft_bytes / mib);
     if (m->twin_bytes)
         srv_log(SRV_LOG_INFO,
                 "drafts: a 4-bit twin of the weights is being loaded in the background, %.0f MiB",
@@ -397,9 +400,9 @@ static void announce_ready(struct serve *s)
         srv_log(SRV_LOG_WARNING, "this is the demo model, a toy that tells short stories; "
                                  "serve a real one with --model DIR or --model org/name");
     }
-    announce_twin(&i->memory);
+    announce_drafts(&i->memory);
     show_first_call(s);
-    eng_load_twin(model->engine);
+    eng_load_drafts(model->engine, model->draft_ids);
     srv_notify("READY=1\nSTATUS=Serving %s on %s", model->names[0], s->url);
 }
 
@@ -435,11 +438,24 @@ struct engines {
     bool stalled;
 };
 
+/* Once the draft model has been loaded, or not, or was given up. */
+static void note_draft_model(struct srv_model *model)
+{
+    const char *why = "";
+    enum eng_draft_state state = eng_draft_state(model->engine, &why);
+    if (state == ENG_DRAFTS_FAILED && model->draft_noted != ENG_DRAFTS_FAILED)
+        srv_log(SRV_LOG_ERROR, "drafts: %s; the server works on without it", why);
+    if (state == ENG_DRAFTS_ON && model->draft_noted != ENG_DRAFTS_ON)
+        srv_log(SRV_LOG_INFO, "drafts: %s drafts for %s", model->draft_name, model->names[0]);
+    model->draft_noted = state;
+}
+
 static void look_at_engine(void *ctx, struct srv_model *model)
 {
     struct engines *seen = ctx;
     struct eng_stats stats;
     eng_stats(model->engine, &stats);
+    note_draft_model(model);
     int n = stats.n_running + stats.n_waiting;
     seen->n_sequences += n;
     if (srv_watchdog_look(&model->watchdog, seen->now_us, n > 0, stats.n_steps, seen->limit_us))
@@ -712,7 +728,8 @@ static int check_addresses(const struct srv_config *c, char *err, size_t errlen)
 
 int srv_serve_check_plan(const struct srv_config *config, char *err, size_t errlen)
 {
-    const struct srv_model_params params = {.config = config, .dir = config->model};
+    const struct srv_model_params params = {
+        .config = config, .dir = config->model, .draft_dir = config->draft_model};
     struct eng_memory plan;
     return srv_model_plan(&plan, &params, 0, err, errlen) ? -1 : 0;
 }

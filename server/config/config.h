@@ -63,6 +63,7 @@ struct srv_config {
     const char *model;       /* as given; the subcommands see the resolved directory */
     const char *model_shown; /* as given, or NULL for the demo; set by main */
     bool model_is_demo;      /* set by main */
+    const char *draft_model, *draft_shown; /* the same of a draft model; NULL: none */
     struct srv_list alias;
     const char *chat_template_file;
     const char *rerank_tokens, *rerank_template, *fim_marks;

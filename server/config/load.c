@@ -685,6 +685,7 @@ void srv_config_finish(struct srv_config *c)
         if (type == SRV_OPT_STRING || type == SRV_OPT_CHOICE) free(*(void **)field);
     }
     free((void *)c->model_shown);
+    free((void *)c->draft_shown);
     clear_list(&c->warnings);
     *c = (struct srv_config){0};
 }

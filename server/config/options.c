@@ -76,6 +76,10 @@ const struct srv_option srv_options[] = {
 
     STRING("model", "model", "m model-path", model, NULL, MODEL | PULL | RM,
            "model directory, or org/name in the Hugging Face cache (default: the demo model)"),
+    STRING("model", "draft-model", "md model-draft speculative-model", draft_model, NULL,
+           SERVE | ANSWER,
+           "directory, or org/name in the Hugging Face cache, of a smaller model with the same "
+           "tokenizer that drafts; answers are the same"),
     SWITCH("model", "pull", NULL, pull, "off", MODEL,
            "fetch the model from the Hugging Face hub first, unless the cache has it"),
     STRING("model", "hf-repo", "hf hfr", hf_repo, NULL, MODEL,
@@ -139,11 +143,11 @@ const struct srv_option srv_options[] = {
            "those named; open: any"),
     SWITCH("compute", "prefix-cache", "enable-prefix-caching", prefix_cache, "on", SERVE,
            "share the KV pages of equal prompt prefixes among the requests of a key"),
-    CHOICE("compute", "speculate", NULL, speculate, "auto", "auto off always lookup",
-           SERVE | ANSWER,
-           "compute tokens in advance that are copied from the text or the request's prediction or "
-           "drafted by a 4-bit twin of the weights; auto: while it pays, with a twin if memory has "
-           "room; lookup: without a twin; answers are the same"),
+    CHOICE(
+        "compute", "speculate", NULL, speculate, "auto", "auto off always lookup", SERVE | ANSWER,
+        "compute tokens in advance that are copied from the text or the request's prediction or "
+        "drafted by draft-model or a 4-bit twin of the weights; auto: while it pays, with a twin "
+        "if memory has room; lookup: without these two; answers are the same"),
     SWITCH("compute", "memory-lock", "mlock", memory_lock, "off", SERVE,
            "lock all memory in RAM (needs CAP_IPC_LOCK or a memlock limit)"),
     INT("compute", "max-choices", NULL, max_choices, 1, 16, "16", SERVE,

@@ -371,7 +371,7 @@ static void load_twin(struct eng *e)
     struct timespec t = {.tv_nsec = 10000000};
     if (eng_info(e)->memory.twin_bytes == 0)
         fail("the model has no twin (with -a it may have one)");
-    eng_load_twin(e);
+    eng_load_drafts(e, NULL);
     while (strcmp(eng_drafts(e), "self") != 0)
         nanosleep(&t, NULL);
 }

@@ -41,6 +41,8 @@ struct srv_gen_params {
     int64_t n_indent, t_max_predict_ms; /* 0: none */
     json_t *input_extra, *prompt, *messages, *chat_template_kwargs, *extra, *prediction;
     int64_t top_logprobs, max_tool_calls; /* -1: absent */
+    int64_t draft_max, draft_min;         /* the first: -1: absent */
+    double draft_p_min;
     const char *user, *safety_identifier;
     bool logprobs_flag, add_generation_prompt, continue_final_message, add_special;
     /* derived */

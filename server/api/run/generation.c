@@ -205,7 +205,8 @@ static int describe(void *ctx, int i, struct eng_job_params *jp)
     jp->priority = (int)gp->priority;
     jp->prediction = g->prediction;
     jp->n_prediction = g->n_prediction;
-    jp->no_drafts = !gp->speculate;
+    jp->no_drafts = !gp->speculate || gp->draft_max == 0;
+    jp->max_draft = gp->draft_max > 0 ? (int)gp->draft_max : 0;
     if (g->guide.gram) jp->guides = srv_guide_begin(&g->guide, i, prompt_is_done, g);
     if (gp->deadline_ms > 0)
         jp->deadline_us = srv_jobs_deadline(srv_facts(g->req), gp->deadline_ms);

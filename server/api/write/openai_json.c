@@ -96,6 +96,8 @@ void srv_gen_write_timings(const struct srv_gen *g, struct jw *w)
     jw_number(w, "predicted_ms", predicted_ms);
     jw_number(w, "predicted_per_second",
               predicted_ms > 0 ? (double)t.n_completion * 1000 / predicted_ms : 0);
+    jw_int(w, "draft_n", u.n_draft_tokens);
+    jw_int(w, "draft_n_accepted", u.n_accepted_draft_tokens);
     jw_close(w);
 }
 
