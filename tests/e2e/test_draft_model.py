@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""A smaller model drafts: answers are those without it, whatever it writes; what cannot draft is refused, or done without."""
+import json
+import os
+import random
+import struct
+import tempfile
+
+from hearth_server import DEMO, Hearth, run, run_cases
+from selfdraft_run import KINDS, digest, make_requests
+
+DRAFT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../golden/draft")
+NAN, VOCAB = b"\xc0\x7f", 1024
+OFF = TMP = None
+
+
+def variant(name, change=lambda tensors: None, vocab=VOCAB, tokenizer=None):
+    """A copy of the draft model with other tensors ({name: [shape, bytes]}), rows of the embedding, or tokenizer."""
+    out = os.path.join(TMP, name)
+    os.mkdir(out)
+    with open(os.path.join(DRAFT, "model.safetensors"), "rb") as f:
+        header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+        data = f.read()
+    del header["__metadata__"]
+    tensors = {k: [v["shape"], data[slice(*v["data_offsets"])]] for k, v in header.items()}
+    embed = tensors["model.embed_tokens.weight"]
+    row = 2 * embed[0][1]
+    embed[:] = [vocab, embed[0][1]], (embed[1] + bytes(row * max(vocab - VOCAB, 0)))[:vocab * row]
+    change(tensors)
+    at, header, blobs = 0, {}, b""
+    for k, (shape, blob) in tensors.items():
+        header[k] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at + len(blob)]}
+        at += len(blob)
+        blobs += blob
+    text = json.dumps(header).encode()
+    with open(os.path.join(out, "model.safetensors"), "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + blobs)
+    with open(os.path.join(DRAFT, "config.json")) as f:
+        config = dict(json.load(f), vocab_size=vocab)
+    with open(os.path.join(out, "config.json"), "w") as f:
+        json.dump(config, f)
+    with open(os.path.join(DRAFT, "tokenizer.json"), encoding="utf-8") as f, \
+            open(os.path.join(out, "tokenizer.json"), "w", encoding="utf-8") as g:
+        g.write((tokenizer or (lambda text: text))(f.read()))
+    return out
+
+
+def randomise(tensors):
+    r = random.Random(7)
+    for name, t in tensors.items():
+        if "norm" not in name:
+            t[1] = b"".join(bytes((r.randrange(256), r.choice((0x3c, 0x3d, 0xbc, 0xbd)))) for _ in range(len(t[1]) // 2))
+
+
+def spoil(tensors):
+    tensors["model.norm.weight"][1] = NAN * (len(tensors["model.norm.weight"][1]) // 2)
+
+
+def with_draft(draft, *options):
+    return Hearth("--draft-model", draft, "--parallel", "3", "--threads", "2", *options)
+
+
+def await_draft(h):
+    h.wait_until(lambda: h.get("/props")[2]["draft_model"]["state"] != "loading", what="the draft model")
+
+
+def drafted(h):
+    h.wait_until(lambda: h.slots()["running"] == 0, what="an idle engine")
+    m = h.metrics()
+    return [int(m[f'hearth_{n}_total{{source="model"}}']) for n in ("draft_tokens", "accepted_draft_tokens")]
+
+
+def check_answers(draft, works=True):
+    requests = make_requests(random.Random(3), 2 * len(KINDS))
+    with with_draft(draft, "--speculate", "always", "--numerics", "int8") as h:
+        await_draft(h)
+        assert [digest(h, r) for r in requests] == [digest(OFF, r) for r in requests]
+        state = h.get("/props")[2]["draft_model"]["state"]
+        assert state == ("on" if works else "failed"), state
+        assert int(h.metrics()["hearth_draft_model_loaded"]) == works
+        return drafted(h)
+
+
+def test_good_draft():
+    tried, right = check_answers(DRAFT)
+    assert tried > 100 and right > 0.15 * tried, (tried, right)
+
+
+def test_random_draft():
+    tried, right = check_answers(variant("random", randomise))
+    assert tried > 100 and right < 0.2 * tried, (tried, right)
+
+
+def test_draft_that_is_not_finite():
+    assert check_answers(variant("nan", spoil), works=False) == [0, 0]
+
+
+def test_other_vocabulary_sizes():
+    """Rows that pad a vocabulary, and ids that only one of the two has."""
+    for name, vocab in (("smaller", 1000), ("larger", 1088)):
+        tried, right = check_answers(variant(name, vocab=vocab))
+        assert tried > 100 and right > 0.15 * tried, (name, tried, right)
+
+
+def test_damaged_draft():
+    """The server says so and works without it."""
+    draft = variant("damaged")
+    with open(os.path.join(draft, "model.safetensors"), "r+b") as f:
+        f.truncate(2000)
+    assert check_answers(draft, works=False) == [0, 0]
+
+
+def test_refusals():
+    def swap_tokens(text):
+        t = json.loads(text)
+        vocab = t["model"]["vocab"]
+        a, b = [k for k, v in vocab.items() if v in (100, 101)]
+        vocab[a], vocab[b] = vocab[b], vocab[a]
+        return json.dumps(t)
+
+    for draft, options, words in (
+            (variant("other", tokenizer=swap_tokens), (), ("id 100 is a token, '", "in the other")),
+            (DEMO, ("--numerics", "int4"), ("more than half", "choose a smaller one")),
+            (os.path.join(TMP, "none"), (), ("draft-model", "none")),
+            (DRAFT, ("--memory", "13M"), ("draft model", "MiB"))):
+        status, _, err = run("generate", "--draft-model", draft, "-n", "1", "--prompt", "a", *options)
+        assert status != 0 and all(w in err for w in words), (draft, status, err)
+
+
+def test_fields():
+    """speculative.n_max bounds drafts; timings count them; --speculate lookup leaves the model out."""
+    body = {"prompt": "Once upon a time", "max_tokens": 60, "timings": True, "ignore_eos": True, "temperature": 0}
+    with with_draft(DRAFT, "--speculate", "always") as h:
+        await_draft(h)
+        for n_max in (0, 1, 3):
+            status, _, a = h.post("/v1/completions", dict(body, **{"speculative.n_max": n_max, "speculative.p_min": 0.5}))
+            assert status == 200, a
+            t = a["timings"]
+            assert (t["draft_n"] > 0) == (n_max > 0) and t["draft_n_accepted"] <= t["draft_n"], t
+        status, _, a = h.post("/v1/completions", dict(body, **{"speculative.p_min": 2}))
+        assert status == 400 and a["error"]["param"] == "speculative.p_min", a
+        assert h.get("/props")[2]["memory"]["draft_bytes"] > 0
+    with with_draft(DRAFT, "--speculate", "lookup") as h:
+        assert h.get("/props")[2]["drafts"] == "lookup" and h.get("/props")[2]["memory"]["draft_bytes"] == 0
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as TMP, \
+            Hearth("--speculate", "off", "--parallel", "1", "--threads", "1", "--numerics", "int8") as OFF:
+        run_cases(globals())
