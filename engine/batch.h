@@ -137,8 +137,8 @@ void batch_end_seq(struct batch *b, struct seq *s, enum eng_finish finish, int32
 
 /*
  * One step in three parts. batch_build chooses the rows; n_segs is 0 if there are none.
- * batch_compute adds drafts by a second model and runs them; it returns false if the step was abandoned
- * because the one job that all its rows belong to was cancelled, or because of closing.
+ * batch_compute adds drafts by a second model and runs them; it returns false if the step was
+ * abandoned because the one job that all its rows belong to was cancelled, or because of closing.
  * batch_deliver evaluates a complete step.
  */
 void batch_build(struct batch *b);

@@ -239,7 +239,7 @@ static void give_up(struct round *r, struct path *p)
     p->most = 0;
 }
 
-/* Draws the next id of a draft from row `row` of the second model, and decides whether it is tried. */
+/* Draws the next id of a draft from row `row` of the second model; decides if it is tried. */
 static void draw_next(struct round *r, struct path *p, int row)
 {
     struct self_draft *d = r->d;

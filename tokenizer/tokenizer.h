@@ -106,7 +106,7 @@ const char *tok_token_string(const struct tok *t, int32_t id, size_t *ret_len);
 
 /*
  * Compares the tables of two tokenizers. Returns true if each id that both have stands for the same
- * bytes, with the same spelling, and is of the same kind (added, special); then bits has the bits of
+ * bytes, with the same spelling, and is of the same kind (added, special); then bits has
  * those ids: (tok_vocab_size(a) + 63) / 64 words. Else err names the first id that differs, with
  * both spellings.
  */

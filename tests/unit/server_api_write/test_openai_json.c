@@ -75,13 +75,15 @@ static void test_timings(void **state)
     srv_gen_write_timings(g, &w);
     check("{'timings':{'cache_n':1,'prompt_n':2,'queue_ms':2.5,'prompt_ms':2.0,'prompt_per_second':"
           "1000.0,"
-          "'predicted_n':3,'predicted_ms':6.0,'predicted_per_second':500.0}}");
+          "'predicted_n':3,'predicted_ms':6.0,'predicted_per_second':500.0,'draft_n':0,'draft_n_"
+          "accepted':0}}");
     *u = (struct eng_usage){.n_cached_tokens = 1};
     begin('{');
     srv_gen_write_timings(g, &w);
     check("{'timings':{'cache_n':1,'prompt_n':2,'queue_ms':0.0,'prompt_ms':0.0,'prompt_per_second':"
           "0.0,"
-          "'predicted_n':3,'predicted_ms':0.0,'predicted_per_second':0.0}}");
+          "'predicted_n':3,'predicted_ms':0.0,'predicted_per_second':0.0,'draft_n':0,"
+          "'draft_n_accepted':0}}");
     close_answer(g);
 }
 
