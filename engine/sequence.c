@@ -138,15 +138,16 @@ static bool wants_cached_page(const struct seq *s)
            job_reads_cache(s->job);
 }
 
-/* Pages of the cache that follow and can be gone on from; sets n_cached. */
+/* Pages of the cache that follow and can be gone on from; sets n_cached and known_end. */
 static int count_cached(struct seq *s, const struct prefix *cache)
 {
     const struct eng_job *job = s->job;
-    int32_t node = chain_end(s);
     int n = 0, n_usable = 0;
+    s->known_end = chain_end(s);
     for (s->n_cached = s->n_done; s->n_cached + KV_PAGE_TOKENS < job->p.n_prompt; n++) {
-        node = prefix_find(cache, node, &job->scope, job->p.prompt + s->n_cached);
+        int32_t node = prefix_find(cache, s->known_end, &job->scope, job->p.prompt + s->n_cached);
         if (node == PREFIX_NONE) break;
+        s->known_end = node;
         s->n_cached += KV_PAGE_TOKENS;
         if (!s->state || prefix_has_snapshot(cache, node)) n_usable = n + 1;
     }
@@ -192,8 +193,9 @@ enum eng_miss seq_miss(const struct seq *s, struct prefix *cache, int64_t *ret_n
 bool seq_same_page_ahead(const struct seq *s, const struct seq *t)
 {
     int64_t boundary = (int64_t)t->n_published * KV_PAGE_TOKENS;
-    return wants_cached_page(s) && t->job->publishes && s->n_published == t->n_published &&
-           chain_end(s) == chain_end(t) && boundary + KV_PAGE_TOKENS <= t->job->p.n_prompt &&
+    return wants_cached_page(s) && t->job->publishes && s->n_cached == boundary &&
+           s->known_end == chain_end(t) && boundary + KV_PAGE_TOKENS < s->job->p.n_prompt &&
+           boundary + KV_PAGE_TOKENS <= t->job->p.n_prompt &&
            prefix_scope_equal(&s->job->scope, &t->job->scope) &&
            memcmp(s->job->p.prompt + boundary, t->job->p.prompt + boundary,
                   KV_PAGE_TOKENS * sizeof(int32_t)) == 0;

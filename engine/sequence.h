@@ -54,10 +54,11 @@ struct seq {
     uint64_t *mask;                /* [(vocab + 63) / 64] allowed ids, for ENG_GUIDE_MASK */
     float *pool;                   /* [d_model]: of fwd_segment */
     struct state_layout states;
-    float *state;     /* NULL if the model has none: see state.h */
-    int64_t n_cached; /* tokens of the prompt that the pages of the cache have, snapshots aside */
-    int32_t latest;   /* the node with the answer's latest snapshot, or PREFIX_NONE */
-    bool followed;    /* another sequence waits for a snapshot of this one */
+    float *state;      /* NULL if the model has none: see state.h */
+    int64_t n_cached;  /* tokens of the prompt that the pages of the cache have, snapshots aside */
+    int32_t known_end; /* the node of the last of these pages, or PREFIX_NONE */
+    int32_t latest;    /* the node with the answer's latest snapshot, or PREFIX_NONE */
+    bool followed;     /* another sequence waits for a snapshot of this one */
     /* Of the step being built or evaluated. */
     bool computing;               /* has prompt rows in it */
     bool broken;                  /* a page could not be allocated: ends before the next step */
@@ -99,7 +100,11 @@ int seq_attach_cached(struct seq *s, struct prefix *cache, const struct kv_pages
 /* Why no more pages are attached; *ret_n_known: tokens before the first that missed. */
 enum eng_miss seq_miss(const struct seq *s, struct prefix *cache, int64_t *ret_n_known);
 
-/* Returns true if t is computing the page that s needs next, so that s should wait. */
+/*
+ * Returns true if t is computing the page that comes next after those that the cache has for s, so
+ * that s should wait: for the page, or with a state for a snapshot behind it. Call it after
+ * seq_attach_cached.
+ */
 bool seq_same_page_ahead(const struct seq *s, const struct seq *t);
 
 /*
