@@ -68,4 +68,14 @@ static inline void check_refusal(const struct input_refusal *c, input_fn convert
                 "%s: %d '%s' %s", c->body, err.kind, err.path, err.message);
 }
 
+static inline void check_inputs(const struct input_meaning *meanings, size_t n_meanings,
+                                const struct input_refusal *refusals, size_t n_refusals,
+                                input_fn convert)
+{
+    for (size_t i = 0; i < n_meanings; i++)
+        check_meaning(&meanings[i], convert);
+    for (size_t i = 0; i < n_refusals; i++)
+        check_refusal(&refusals[i], convert);
+}
+
 #endif

@@ -142,16 +142,9 @@ static const struct input_refusal refusals[] = {
      SRV_ERR_INVALID_TYPE, "messages.1.content.1.text", ""},
 };
 
-static void test_meanings(void **state)
+static void test_inputs(void **state)
 {
-    for (size_t i = 0; i < N_OF(meanings); i++)
-        check_meaning(&meanings[i], messages_to_chat);
-}
-
-static void test_refusals(void **state)
-{
-    for (size_t i = 0; i < N_OF(refusals); i++)
-        check_refusal(&refusals[i], messages_to_chat);
+    check_inputs(meanings, N_OF(meanings), refusals, N_OF(refusals), messages_to_chat);
 }
 
 /* Time for each block must not grow with their number: else this takes minutes. */
@@ -171,8 +164,7 @@ static void test_many(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_meanings),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_inputs),
         cmocka_unit_test(test_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

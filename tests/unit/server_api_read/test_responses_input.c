@@ -108,16 +108,9 @@ static json_t *convert(const struct srv_body *body, struct param_error *err)
                              json_object_get(body->root, "input"), err);
 }
 
-static void test_meanings(void **state)
+static void test_inputs(void **state)
 {
-    for (size_t i = 0; i < N_OF(meanings); i++)
-        check_meaning(&meanings[i], convert);
-}
-
-static void test_refusals(void **state)
-{
-    for (size_t i = 0; i < N_OF(refusals); i++)
-        check_refusal(&refusals[i], convert);
+    check_inputs(meanings, N_OF(meanings), refusals, N_OF(refusals), convert);
 }
 
 /* Time for each item must not grow with their number: else this takes minutes. */
@@ -139,8 +132,7 @@ static void test_many(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_meanings),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_inputs),
         cmocka_unit_test(test_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
