@@ -321,7 +321,7 @@ static bool draft_with(struct batch *b, struct self_draft *d, const atomic_bool 
     return could;
 }
 
-/* The one that promises more, but one that was not tried for long comes first. */
+/* The one expected to give more per time, but one that was not tried for long comes first. */
 void batch_draft(struct batch *b, const atomic_bool *stop)
 {
     struct self_draft *d = &b->self, *other = &b->smaller;

@@ -7,7 +7,7 @@
  * Every text is a job with want_pooled. What texts share a step with it changes no bit.
  *
  * A step's rows are bounded by time where somebody waits: another engine of the same turns, or
- * texts of a more urgent priority that keep coming beside those of a lower one.
+ * texts of a more urgent priority that come while those of a lower one are read.
  *
  * Threads: as scheduler.h. Events come on the thread of this scheduler.
  */

@@ -2,7 +2,7 @@
 /*
  * Drafts by a second model: it writes a few tokens ahead, the served model then computes all of
  * them in one step and keeps those that it draws itself. So no bit of an answer depends on the
- * second model, only how many tokens a step gives. There are two kinds, and both may be there:
+ * second model, only the number of tokens per step. There are two kinds, and both may be there:
  *
  * The twin is the same weights in four bits. It has no KV cache. It reads the model's keys and
  * values and writes its own at the positions behind them, into the sequence's own pages; the step

@@ -33,7 +33,7 @@ complete -c hearth -n __hearth_is_first -a pull -d 'fetch a model from the Huggi
 complete -c hearth -n __hearth_is_first -a list -d 'list the models in the Hugging Face cache'
 complete -c hearth -n __hearth_is_first -a chat -d 'talk to a model on the terminal (hearth run NAME fetches it before)'
 complete -c hearth -n __hearth_is_first -a rm -d 'remove a model from the Hugging Face cache'
-complete -c hearth -n __hearth_is_first -a embed -d 'texts in, one a line, vectors out'
+complete -c hearth -n __hearth_is_first -a embed -d 'texts in, one per line, vectors out'
 complete -c hearth -n __hearth_is_first -a rerank -d 'queries and documents in, scores out'
 complete -c hearth -s h -l help -d 'show the options of a subcommand'
 complete -c hearth -l version -d 'show the version'

@@ -66,7 +66,7 @@ struct eng_hparams {
     enum eng_qk_norm qk_norm;
     /*
      * An encoder: a token sees those behind it too, and a text is read in one step. Its norms are
-     * LayerNorms; post_norms stand behind the sum of stream and branch. Where windows are, a token
+     * LayerNorms; post_norms come after the sum of stream and branch. Where windows are, a token
      * sees so many on each side, itself not counted.
      */
     bool encoder, post_norms, embed_norm;

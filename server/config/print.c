@@ -18,7 +18,7 @@ static const char *const command_lines[SRV_CMD_COUNT] = {
     [SRV_CMD_PULL] = "fetch a model from the Hugging Face hub into its cache",
     [SRV_CMD_LIST] = "list the models in the Hugging Face cache",
     [SRV_CMD_CHAT] = "talk to a model on the terminal (hearth run NAME fetches it before)",
-    [SRV_CMD_EMBED] = "texts in, one a line, vectors out",
+    [SRV_CMD_EMBED] = "texts in, one per line, vectors out",
     [SRV_CMD_RERANK] = "queries and documents in, scores out",
     [SRV_CMD_RM] = "remove a model from the Hugging Face cache",
 };

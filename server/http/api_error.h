@@ -64,7 +64,7 @@ struct srv_error_number {
     int64_t value;
 };
 
-/* Appends the whole object; detail: with the message as a member "detail" beside it. param and
+/* Appends the whole object; detail: with the message as "detail" next to it too. param and
  * numbers may be NULL, and so may trace_parent, or be "". */
 void srv_error_write(struct buf *b, enum srv_error kind, const char *param, const char *message,
                      const struct srv_error_number *numbers, bool detail, const char *trace_parent);

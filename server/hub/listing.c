@@ -396,7 +396,7 @@ static void mark_templates(struct hub_listing *l)
     }
 }
 
-/* Of sentence-transformers: 1_Pooling/config.json, 2_Dense/model.safetensors and their like. */
+/* Of sentence-transformers: 1_Pooling/config.json, 2_Dense/model.safetensors and so on. */
 static bool is_of_module(const char *path)
 {
     size_t n = strspn(path, "0123456789");
