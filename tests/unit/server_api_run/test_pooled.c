@@ -1,8 +1,26 @@
 /* SPDX-License-Identifier: MIT */
-/* Rows of a request for vectors: their memory, their prompts, and what is too much. Linked with --wrap=eng_info. */
+/*
+ * Rows of a request for vectors: their memory, their prompts, what fills them and what is answered. The jobs are played
+ * here. Linked with --wrap=eng_info and --wrap=srv_jobs_start.
+ */
 #include "server/api/run/pooled.h"
 
 #include "open_request.h"
+
+static const struct srv_jobs_ops *jobs_ops; /* that srv_jobs_start got */
+
+void __wrap_srv_jobs_start(struct srv_jobs *j, struct srv_request *req, int n,
+                           const struct srv_jobs_ops *ops, void *ctx);
+
+void __wrap_srv_jobs_start(struct srv_jobs *j, struct srv_request *req, int n,
+                           const struct srv_jobs_ops *ops, void *ctx)
+{
+    struct srv_pooled *p = ctx;
+    REQUIRE(j == &p->jobs && req == p->req && n == p->n);
+    j->req = req;
+    j->n = n;
+    jobs_ops = ops;
+}
 
 static void test_open(void **state)
 {
@@ -59,11 +77,174 @@ static void test_add(void **state)
     close_request(req);
 }
 
+/* ---- jobs ---------------------------------------------------------------------------------- */
+
+enum { WIDTH = 3 };
+
+static struct {
+    struct srv_pooled p;
+    int n_described, n_answers, n_released;
+    bool answers; /* what answer returns */
+} w;
+
+static void describe_job(void *ctx, struct eng_job_params *params)
+{
+    REQUIRE(ctx == &w && params->prompt);
+    w.n_described++;
+    params->n_logprobs = WIDTH;
+}
+
+static bool answer(void *ctx)
+{
+    REQUIRE(ctx == &w);
+    w.n_answers++;
+    return w.answers;
+}
+
+static void release_rows(void *ctx)
+{
+    REQUIRE(ctx == &w);
+    w.n_released++;
+}
+
+/* n prompts, of which the i-th has i + 1 ids from i on, that run. */
+static void start(int n)
+{
+    static const struct srv_pooled_ops ops = {describe_job, answer, release_rows};
+    int32_t ids[40];
+    struct param_error err = {0};
+    memset(&w, 0, sizeof(w));
+    for (int i = 0; i < (int)N_OF(ids); i++)
+        ids[i] = i;
+    test_info.ctx_tokens = N_OF(ids);
+    REQUIRE_EQ_INT(srv_pooled_open(&w.p, open_request(), "input", (size_t)n, WIDTH, &err), 0);
+    for (int i = 0; i < n; i++)
+        REQUIRE_EQ_INT(srv_pooled_add(&w.p, ids + i, (size_t)i + 1, &err), 0);
+    srv_pooled_start(&w.p, &ops, &w);
+    w.p.jobs.n_submitted = n;
+}
+
+static void stop(void)
+{
+    jobs_ops->release(&w.p);
+    REQUIRE_EQ_INT(w.n_released, 1);
+    atomic_store(&test_model.answer_bytes, 0);
+    close_request(w.p.req);
+}
+
+static void end_row(int i, enum eng_finish finish)
+{
+    jobs_ops->event(&w.p, i, &(struct eng_event){.type = ENG_EVENT_CHOICE_DONE, .finish = finish});
+}
+
+/* A request of many prompts lets the others of its key pass. */
+static void test_describe(void **state)
+{
+    static const struct {
+        int n, priority;
+    } cases[] = {{2, 0}, {16, 0}, {17, 1}};
+    (void)state;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        struct eng_job_params params = {.priority = -1};
+        start(cases[i].n);
+        w.p.rows[1].n_first = 7;
+        REQUIRE_EQ_INT(jobs_ops->describe(&w.p, 1, &params), 0);
+        REQUIRE(params.n_prompt == 2 && params.prompt[0] == 1 && params.prompt[1] == 2);
+        REQUIRE(params.n_first == 7 && w.n_described == 1 && params.n_logprobs == WIDTH);
+        REQUIRE_EQ_INT(params.priority, cases[i].priority);
+        stop();
+    }
+}
+
+/* The events of each kind of job fill its row and no other. */
+static void test_events(void **state)
+{
+    static const float numbers[] = {4, 5, 6};
+    static const struct eng_logprob top[] = {{9, -1}, {8, -2}, {7, -3}};
+    static const struct {
+        struct eng_event event;
+        float row[WIDTH];
+    } cases[] = {
+        {{.type = ENG_EVENT_POOLED, .logits = numbers, .n_logits = WIDTH}, {4, 5, 6}},
+        {{.type = ENG_EVENT_TOKEN, .top = top, .n_top = 3}, {-1, -2, -3}},
+        {{.type = ENG_EVENT_TOKEN, .top = top, .n_top = 1}, {-1, 0, 0}},
+        {{.type = ENG_EVENT_LOGITS, .logits = numbers, .n_logits = WIDTH}, {6, 0, 0}},
+        {{.type = ENG_EVENT_STARTED, .logits = numbers, .n_logits = WIDTH}, {0, 0, 0}},
+    };
+    (void)state;
+    test_model.pairs.ids[0] = 2;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        start(2);
+        jobs_ops->event(&w.p, 1, &cases[i].event);
+        for (int k = 0; k < WIDTH; k++) {
+            REQUIRE_MSG(w.p.rows[1].values[k] == cases[i].row[k], "%zu: number %d is %f", i, k,
+                        (double)w.p.rows[1].values[k]);
+            REQUIRE(w.p.rows[0].values[k] == 0);
+        }
+        REQUIRE(!w.p.rows[1].finish);
+        stop();
+    }
+}
+
+/* The endpoint answers once all rows are there, again until it has written all. */
+static void test_answer(void **state)
+{
+    (void)state;
+    start(2);
+    const struct srv_account *a = &srv_facts(w.p.req)->account;
+    end_row(0, ENG_FINISH_LENGTH);
+    REQUIRE(!jobs_ops->advance(&w.p) && w.n_answers == 0 && !a->finish_reason);
+    end_row(1, ENG_FINISH_LENGTH);
+    w.p.jobs.finished = true;
+    REQUIRE(!jobs_ops->advance(&w.p) && w.n_answers == 1);
+    w.answers = true;
+    REQUIRE(jobs_ops->advance(&w.p) && w.n_answers == 2);
+    REQUIRE_EQ_INT(a->n_prompt_tokens, 1 + 2);
+    REQUIRE_EQ_STR(a->finish_reason, "stop");
+    stop();
+}
+
+static void test_failures(void **state)
+{
+    static const struct {
+        enum eng_finish finish;
+        int status;
+    } cases[] = {{ENG_FINISH_ERROR, 500}, {ENG_FINISH_DEADLINE, 504}};
+    (void)state;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        start(2);
+        end_row(1, cases[i].finish);
+        REQUIRE(jobs_ops->advance(&w.p) && w.n_answers == 0);
+        REQUIRE_EQ_INT(w.p.req->status, cases[i].status);
+        REQUIRE_EQ_STR(srv_facts(w.p.req)->account.finish_reason, "error");
+        stop();
+    }
+    start(1);
+    w.p.jobs.n_submitted = 0; /* the first job was refused: nothing was computed */
+    jobs_ops->refuse(&w.p, SRV_ERR_QUEUE_FULL, "full");
+    REQUIRE(w.p.req->status == 429 && !srv_facts(w.p.req)->account.finish_reason);
+    stop();
+}
+
+/* Nothing is written for a client that has left, even if its rows are there or have failed. */
+static void test_client_leaves(void **state)
+{
+    (void)state;
+    start(1);
+    end_row(0, ENG_FINISH_ERROR);
+    w.p.jobs.finished = true;
+    atomic_store(&w.p.jobs.gone, true);
+    REQUIRE(jobs_ops->advance(&w.p) && w.n_answers == 0 && w.p.req->status == 0);
+    stop();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_open),
-        cmocka_unit_test(test_add),
+        cmocka_unit_test(test_open),          cmocka_unit_test(test_add),
+        cmocka_unit_test(test_describe),      cmocka_unit_test(test_events),
+        cmocka_unit_test(test_answer),        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_client_leaves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
