@@ -103,14 +103,36 @@ static int pull_model(struct srv_config *c)
     return status ? status : set_model(c, dir);
 }
 
-/* --draft-model as given -> a directory. Returns the exit status. */
-static int find_draft_model(struct srv_config *c)
+/* Whether --pull fetches it: it is neither a directory nor carried with the program. */
+static bool is_on_hub(const char *spec)
+{
+    return !srv_hub_is_carried(spec) && !strchr("/.", spec[0]) && !srv_hub_is_directory(spec);
+}
+
+/* --check-config cannot look at what --pull has yet to fetch. */
+static int say_fetched_later(const char *name)
+{
+    fprintf(stderr, "hearth: %s is fetched at the start; it is not here to be checked\n", name);
+    return EXIT_SUCCESS;
+}
+
+/* --draft-model as given -> a directory, fetched first with --pull. Returns the exit status. */
+static int find_draft_model(struct srv_config *c, bool pull)
 {
     char dir[PATH_MAX], err[1024];
     c->draft_shown = c->draft_model;
     c->draft_model = NULL;
-    if (srv_hub_resolve(c->draft_shown, environment, dir, sizeof(dir), err, sizeof(err)) ||
-        srv_hub_check(dir, err, sizeof(err)))
+    pull = pull && is_on_hub(c->draft_shown);
+    if (pull && !c->check_config) {
+        struct srv_config own = *c;
+        own.model = c->draft_shown;
+        int status = pull_run(&own, true, dir, sizeof(dir));
+        if (status) return status;
+    }
+    int rc = srv_hub_resolve(c->draft_shown, environment, dir, sizeof(dir), err, sizeof(err));
+    if (rc && pull && hub_name_parse(&(struct hub_name){0}, c->draft_shown, dir) == 0)
+        return say_fetched_later(c->draft_shown);
+    if (rc || srv_hub_check(dir, err, sizeof(err)))
         shown_line(stderr, "hearth: draft-model: %s", err);
     else if (srv_config_replace(&c->draft_model, dir) == 0)
         return EXIT_SUCCESS;
@@ -126,7 +148,7 @@ static int find_model(struct srv_config *c)
     const char *spec = c->model ? c->model : "demo";
     bool is_carried = srv_hub_is_carried(spec);
     c->model_is_demo = !c->model || (is_carried && !strcmp(spec, "demo"));
-    c->pull = c->pull && !is_carried && !strchr("/.", spec[0]) && !srv_hub_is_directory(spec);
+    c->pull = c->pull && is_on_hub(spec);
     if (c->pull && !c->check_config) return pull_model(c);
     int rc = c->model_is_demo
                  ? srv_hub_find_carried(spec, dir, sizeof(dir), err, sizeof(err))
@@ -134,11 +156,8 @@ static int find_model(struct srv_config *c)
     if (!rc && needs_weights(c->command)) rc = srv_hub_check(dir, err, sizeof(err));
     if (!rc) c->pull = false;
     if (!rc) return set_model(c, dir);
-    if (c->pull && hub_name_parse(&(struct hub_name){0}, c->model, dir) == 0) {
-        fprintf(stderr, "hearth: %s is fetched at the start; it is not here to be checked\n",
-                c->model);
-        return EXIT_SUCCESS;
-    }
+    if (c->pull && hub_name_parse(&(struct hub_name){0}, c->model, dir) == 0)
+        return say_fetched_later(c->model);
     shown_line(stderr, "hearth: %s", err);
     return EXIT_FAILURE;
 }
@@ -281,8 +300,9 @@ int main(int argc, char **argv)
     if (!status) status = set_cache(&config);
     if (!status) status = become_checked_user(&config, &checked_user);
     if (status) goto out;
+    bool pull = config.pull;
     status = needs_model(&config) ? find_model(&config) : EXIT_SUCCESS;
-    if (!status && config.draft_model) status = find_draft_model(&config);
+    if (!status && config.draft_model) status = find_draft_model(&config, pull);
     if (status) goto out;
     status = config.check_config ? check(&config, checked_user) : commands[config.command](&config);
 out:

@@ -697,6 +697,30 @@ def test_serve_pull_fails_with_its_status():
         assert r.code == 3 and "no such model" in r.err, r
 
 
+def test_pull_fetches_the_draft_model_too():
+    add()
+    draft = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../golden/draft")
+    files = {}
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        with open(os.path.join(draft, name), "rb") as f:
+            files[name] = f.read()
+    HUB.add("acme/small", files)
+    generate = ("generate", "--model", DEMO, "--prompt", "Once", "-n", "1", "--draft-model", "acme/small")
+    with home() as h:
+        must(h.run(*generate), 1, "draft-model: model .acme/small. is neither .* or add --pull")
+        assert HUB.paths() == [], "without --pull nothing goes to the network"
+        check = ("serve", "--check-config", "--model", DEMO, "--pull", "--draft-model")
+        assert "acme/small is fetched at the start" in must(h.run(*check, "acme/small"), 0).err and HUB.paths() == []
+        must(h.run(*generate, "--pull"), 0)
+        HUB.forget()
+        must(h.run(*generate), 0)
+        must(h.run(*check, "acme/small"), 0)
+        assert HUB.paths() == []
+        must(h.run(*generate[:-1], "acme/none", "--pull"), 3)
+        with Hearth("--model", "acme/tiny", "--draft-model", "acme/small", "--pull", env=h.env()) as server:
+            assert server.get("/props")[2]["draft_model"]["model"] == "acme/small"
+
+
 # ---- where the cache is ------------------------------------------------------------------------------------------
 
 def test_cache_dir():
