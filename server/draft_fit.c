@@ -23,14 +23,22 @@ int srv_draft_ids(uint64_t **ret, const struct eng *engine, const struct tok *to
     *ret = NULL;
     if (!dir || eng_draft_state(engine, NULL) != ENG_DRAFTS_LOADING) return 0;
     uint64_t *bits = new_bits(engine, tok);
-    bool fits = bits && !tok_open(&other, dir, why, sizeof(why)) &&
-                tok_fits(tok, other, bits, why, sizeof(why));
+    bool read = bits && !tok_open(&other, dir, why, sizeof(why));
+    bool fits = read && tok_fits(tok, other, bits, why, sizeof(why));
     tok_close(other);
     if (fits) {
         *ret = bits;
         return 0;
     }
     free(bits);
-    snprintf(err, errlen, "draft model %.100s does not fit the model: %s", dir, why);
+    if (read)
+        snprintf(
+            err, errlen,
+            "draft model %.100s does not fit the model: %s; choose one with the same tokenizer",
+            dir, why);
+    else
+        snprintf(err, errlen,
+                 "draft model %.100s: %s; fetch it again, or start without a draft model", dir,
+                 why);
     return -1;
 }
