@@ -14,9 +14,9 @@ ALERTS_TEST = os.path.join(ROOT, "tests", "e2e", "alerts_test.yml")
 
 
 def texts():
-    """(path, text) of every file in deploy/ but the demo model's."""
+    """(path, text) of every file in deploy/ but those of the models."""
     for folder, names, files in os.walk(os.path.join(ROOT, "deploy")):
-        names[:] = [n for n in names if n != "demo"]
+        names[:] = [n for n in names if not n.startswith("demo")]
         for name in files:
             path = os.path.join(folder, name)
             with open(path, encoding="utf-8") as f:

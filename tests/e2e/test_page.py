@@ -86,9 +86,10 @@ def test_conditional_requests():
 
 
 def test_other_methods():
-    for method in ("POST", "PUT", "DELETE"):
+    """POST is a route of its own, as text-embeddings-inference has it."""
+    for method in ("PUT", "DELETE"):
         status, head, _ = get(method=method)
-        assert status == 405 and "GET" in head["allow"], (method, status)
+        assert status == 405 and "GET" in head["allow"] and "POST" in head["allow"], (method, status)
 
 
 def test_open_without_a_key_but_not_for_any_host():
