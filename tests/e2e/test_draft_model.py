@@ -6,8 +6,9 @@ import os
 import random
 import struct
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 
-from hearth_server import DEMO, Hearth, run, run_cases
+from hearth_server import DEMO, Hearth, leave, run, run_cases, start_request
 from selfdraft_run import KINDS, digest, make_requests
 
 DRAFT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../golden/draft")
@@ -143,6 +144,45 @@ def test_fields():
         assert h.get("/props")[2]["memory"]["draft_bytes"] > 0
     with with_draft(DRAFT, "--speculate", "lookup") as h:
         assert h.get("/props")[2]["drafts"] == "lookup" and h.get("/props")[2]["memory"]["draft_bytes"] == 0
+
+
+def test_swap():
+    """A swap takes a draft model, leaves it out and refuses one; requests before, during and after have the same answers."""
+    requests = make_requests(random.Random(5), len(KINDS))
+    want = [digest(OFF, r) for r in requests]
+    with Hearth("--swap", "on", "--parallel", "3", "--threads", "2", "--speculate", "always", "--numerics", "int8") as h, \
+            ThreadPoolExecutor(2) as pool:
+        for fields, draft in (({}, None), ({"draft_model": DRAFT}, DRAFT), ({}, None)):
+            under_load = pool.map(lambda r: digest(h, r), requests)
+            status, _, body = h.post("/models/load", {"model": DEMO, "wait": "drained", **fields})
+            assert status == 200 and body["success"] is True, body
+            assert list(under_load) == want
+            shown = h.get("/props")[2]["draft_model"]
+            assert (shown or {"model": None})["model"] == draft, shown
+            before = drafted(h)[0]
+            if draft:
+                await_draft(h)
+            assert [digest(h, r) for r in requests] == want
+            assert (drafted(h)[0] > before) == bool(draft)
+        status, _, body = h.post("/models/load", {"model": DEMO, "draft_model": os.path.join(TMP, "nowhere")})
+        assert status == 404 and "draft_model" in body["error"]["message"], (status, body)
+        assert [digest(h, r) for r in requests[:2]] == want[:2]
+
+
+def test_cancelled_answers():
+    """Streams cut in the middle leave their pages behind, half drafted: the next answers, on the same prompts, are right."""
+    with with_draft(DRAFT, "--speculate", "always", "--numerics", "int8") as h:
+        await_draft(h)
+        cut = random.Random(11)
+        for path, body in make_requests(random.Random(9), 2 * len(KINDS)):
+            s = start_request(h, path, dict(body, stream=True, max_tokens=200))
+            for _ in range(cut.randrange(1, 6)):
+                s.recv(cut.randrange(1, 2000))
+            leave(s, reset=True)
+            assert digest(h, (path, body)) == digest(OFF, (path, body)), body
+        tried, right = drafted(h)
+        assert tried > right > 0 and h.slots()["running"] == 0
+        assert h.metrics()["hearth_kv_pages_used"] == 0
 
 
 if __name__ == "__main__":
