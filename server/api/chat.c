@@ -12,6 +12,9 @@ const struct param_field srv_fields_chat[] = {
     GEN_FIELD("messages", PARAM_JSON, messages, NULL, "the conversation"),
     GEN_FLAG("logprobs", logprobs_flag, false, "log-probability and bytes of each token"),
     GEN_INT("top_logprobs", top_logprobs, 0, GEN_MAX_LOGPROBS, -1, "0", "alternatives per token"),
+    GEN_FLAG("choice_probabilities", choice_probabilities, false,
+             "with a list of choices: the best one, and the "
+             "[probabilities of all](api-routes.md#choose); no sampling, not with a stream"),
     /* tools_fields.c and tools_request.c read these */
     GEN_NAME("tools", PARAM_IGNORED, NULL, "functions that the model may call ([tools](tools.md))"),
     GEN_NAME("tool_choice", PARAM_IGNORED, "`\"auto\"` with tools",

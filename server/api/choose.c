@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * POST /v1/choose: the exact probabilities of a closed list of continuations.
+ * POST /v1/choose: the exact probabilities of a closed list of continuations; and chats that ask
+ * for those of their structured choices.
  *
  * A choice's tokens are forced by a guide, and their log-probabilities summed: the numbers that
  * scoring by echo gives, bit for bit. Choices of one token that are scored without their end are
  * read off the prompt's last row, all at once.
  */
+#include "server/api/choose.h"
+
 #include <assert.h>
 #include <math.h>
 #include <stdatomic.h>
@@ -18,6 +21,7 @@
 #include "server/api/read/generation_fields.h"
 #include "server/api/routes.h"
 #include "server/api/run/jobs.h"
+#include "server/api/write/openai_json.h"
 #include "server/served_model.h"
 
 enum { ANSWER_MAX = 1 << 20, FACTOR = 6 /* bytes that a byte of text may take as JSON */ };
@@ -41,6 +45,7 @@ struct choosing_job {
 
 struct choosing {
     struct srv_request *req;
+    struct srv_gen *chat; /* that asks, owned; NULL: the route of its own */
     const struct eng_info *info;
     struct srv_body tree;
     struct choose_body body;
@@ -122,6 +127,7 @@ static int describe(void *ctx, int i, struct eng_job_params *p)
     p->ignore_eos = true; /* a choice may hold such an id; the guide ends it */
     p->n_logprobs = 0;
     p->max_tokens = 1;
+    if (c->chat) srv_gen_describe(c->chat, p);
     if (job->listed) {
         p->listed_ids = c->listed_ids;
         p->n_listed_ids = c->n_listed;
@@ -251,38 +257,74 @@ static void write_usage(const struct choosing *c, struct jw *w)
     jw_close(w);
 }
 
-static void answer(struct choosing *c)
+static void write_choices(const struct choosing *c, struct jw *w, const char *name)
+{
+    int n = c->body.top && c->body.top < c->body.n_options ? (int)c->body.top : c->body.n_options;
+    jw_open(w, name, '[');
+    for (int i = 0; i < n; i++)
+        write_choice(c, w, c->body.top ? c->order[i] : &c->scored[i]);
+    jw_close(w);
+}
+
+static void write_answer(const struct choosing *c, struct jw *w, double entropy)
 {
     const struct srv_facts *facts = srv_facts(c->req);
+    const struct choose_option *best = c->order[0]->option;
+    char id[48];
+    snprintf(id, sizeof(id), "choose-%s", facts->unique);
+    jw_open(w, NULL, '{');
+    jw_text(w, "id", id);
+    jw_text(w, "object", "choices");
+    jw_text(w, "model", c->body.model);
+    write_choices(c, w, "choices");
+    if (best->text)
+        jw_string(w, "best", best->text, best->len);
+    else
+        jw_null(w, "best");
+    jw_number(w, "entropy", entropy);
+    write_usage(c, w);
+    jw_text(w, "system_fingerprint", facts->model->fingerprint);
+    jw_close(w);
+}
+
+/* A chat completion: the best choice is its message. */
+static void write_chat(const struct choosing *c, struct jw *w)
+{
+    const struct choose_option *best = c->order[0]->option;
+    srv_gen_open_answer(c->chat, w);
+    jw_open(w, NULL, '{');
+    jw_int(w, "index", 0);
+    jw_open(w, "message", '{');
+    jw_text(w, "role", "assistant");
+    jw_string(w, "content", best->text, best->len);
+    jw_null(w, "refusal");
+    jw_close(w);
+    jw_null(w, "logprobs");
+    jw_text(w, "finish_reason", "stop");
+    write_choices(c, w, "choice_probabilities");
+    jw_close(w);
+    jw_close(w);
+    c->chat->prompts[0].usage = c->usage;
+    atomic_store(&c->chat->prompts[0].stage, GEN_DONE);
+    srv_gen_write_usage(c->chat, w);
+    jw_close(w);
+}
+
+static void answer(struct choosing *c)
+{
     struct buf b;
     struct jw w;
-    char id[48];
     size_t bytes = ANSWER_MAX;
     for (int i = 0; i < c->body.n_options; i++)
         bytes += FACTOR * c->body.options[i].len;
     double entropy = weigh(c);
-    snprintf(id, sizeof(id), "choose-%s", facts->unique);
     buf_init(&b, bytes);
     jw_init(&w, &b);
-    jw_open(&w, NULL, '{');
-    jw_text(&w, "id", id);
-    jw_text(&w, "object", "choices");
-    jw_text(&w, "model", c->body.model);
-    jw_open(&w, "choices", '[');
-    int n = c->body.top && c->body.top < c->body.n_options ? (int)c->body.top : c->body.n_options;
-    for (int i = 0; i < n; i++)
-        write_choice(c, &w, c->body.top ? c->order[i] : &c->scored[i]);
-    jw_close(&w);
-    if (c->order[0]->option->text)
-        jw_string(&w, "best", c->order[0]->option->text, c->order[0]->option->len);
+    if (c->chat)
+        write_chat(c, &w);
     else
-        jw_null(&w, "best");
-    jw_number(&w, "entropy", entropy);
-    write_usage(c, &w);
-    jw_text(&w, "system_fingerprint", facts->model->fingerprint);
-    jw_close(&w);
-    jw_end(&w);
-    srv_reply(c->req, 200, NULL, &b);
+        write_answer(c, &w, entropy);
+    srv_reply(c->req, 200, NULL, jw_end(&w));
 }
 
 static bool advance(void *ctx)
@@ -301,6 +343,7 @@ static bool advance(void *ctx)
     a->n_prompt_tokens = c->body.n_context;
     a->n_cached_tokens = c->usage.n_cached_tokens;
     a->finish_reason = "stop";
+    if (c->chat) a->model = c->chat->model;
     answer(c);
     return true;
 }
@@ -308,6 +351,7 @@ static bool advance(void *ctx)
 static void release(void *ctx)
 {
     struct choosing *c = ctx;
+    if (c->chat) srv_gen_release(c->chat);
     srv_body_finish(&c->tree);
 }
 
@@ -362,13 +406,48 @@ static int check_model(const struct choosing *c, struct param_error *err)
         "or /v1/embeddings.");
 }
 
+static const struct srv_jobs_ops ops = {
+    .describe = describe, .event = event, .advance = advance, .refuse = fail, .release = release};
+
+/* The choices take the place of sampled tokens, so fields that report on those are refused. */
+static int check_chat(const struct srv_gen *g, struct param_error *err)
+{
+    const struct srv_gen_params *p = &g->params;
+    const char *other = p->stream                 ? "stream"
+                        : p->n > 1                ? "n"
+                        : p->want_logprobs        ? "logprobs"
+                        : p->prompt_logprobs >= 0 ? "prompt_logprobs"
+                        : p->return_token_ids     ? "return_token_ids"
+                        : g->tools.active         ? "tools"
+                                                  : NULL;
+    if (other)
+        return param_fail(err, SRV_ERR_UNSUPPORTED, other,
+                          "'%s' cannot be combined with 'choice_probabilities'; leave it out.",
+                          other);
+    if (!g->guide.ask.param || g->guide.ask.kind != GRAM_CHOICE)
+        return param_fail(err, SRV_ERR_MISSING, "structured_outputs.choice",
+                          "'choice_probabilities' needs 'structured_outputs.choice', the list of "
+                          "texts to choose from.");
+    if (!g->tools.think_open) return 0;
+    return param_fail(err, SRV_ERR_INVALID_VALUE, "choice_probabilities",
+                      "The prompt ends inside the model's reasoning, where a choice is no answer; "
+                      "turn reasoning off in 'chat_template_kwargs' or 'reasoning_effort'.");
+}
+
+int srv_choose_chat(struct srv_gen *g, struct param_error *err)
+{
+    struct choosing *c = srv_request_alloc(g->req, sizeof(*c));
+    if (!c) return param_no_memory(err);
+    c->req = g->req;
+    c->chat = g;
+    c->info = eng_info(g->served->engine);
+    if (check_chat(g, err) || choose_chat_read(&c->body, g, err) || plan_jobs(c, err)) return -1;
+    srv_jobs_start(&c->jobs, g->req, c->n_jobs, &ops, c);
+    return 0;
+}
+
 static void handle(struct srv_request *req)
 {
-    static const struct srv_jobs_ops ops = {.describe = describe,
-                                            .event = event,
-                                            .advance = advance,
-                                            .refuse = fail,
-                                            .release = release};
     struct param_error err = {0};
     struct srv_facts *facts = srv_facts(req);
     struct choosing *c = srv_request_alloc(req, sizeof(*c));

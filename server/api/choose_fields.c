@@ -57,6 +57,8 @@ struct reading {
     const struct fields *fields;
     const struct srv_body *tree;
     struct choose_body *body;
+    const char *list; /* the name of the field with the choices */
+    bool only_texts;  /* no ids */
     struct ids prompt;
     size_t *same; /* [n_options] of the prompt's ids, those that stay with the choice behind it */
     struct param_error *err;
@@ -181,12 +183,12 @@ static int read_choice(struct reading *r, int i, const json_t *choice)
     struct choose_option *o = &r->body->options[i];
     struct ids ids = {0};
     size_t same = r->prompt.n;
-    snprintf(path, sizeof(path), "choices[%d]", i);
+    snprintf(path, sizeof(path), "%s[%d]", r->list, i);
     bool is_text = json_is_string(choice);
     int rc = 0;
-    if (!is_text && !json_is_array(choice))
-        return param_fail(r->err, SRV_ERR_INVALID_TYPE, path,
-                          "'%s' must be a string or an array of token ids.", path);
+    if (!is_text && (r->only_texts || !json_is_array(choice)))
+        return param_fail(r->err, SRV_ERR_INVALID_TYPE, path, "'%s' must be a string%s.", path,
+                          r->only_texts ? "" : " or an array of token ids");
     if (!is_text)
         rc = read_ids(r, choice, path, &ids);
     else if (json_is_string(r->fields->prompt))
@@ -251,8 +253,9 @@ static int check_options(struct reading *r)
         if (b->options[i].n_ids > longest) longest = b->options[i].n_ids;
         for (int k = 0; k < i; k++)
             if (same_ids(&b->options[i], &b->options[k]))
-                return param_fail(r->err, SRV_ERR_INVALID_VALUE, "choices",
-                                  "'choices[%d]' and 'choices[%d]' are the same tokens.", k, i);
+                return param_fail(r->err, SRV_ERR_INVALID_VALUE, r->list,
+                                  "'%s[%d]' and '%s[%d]' are the same tokens.", r->list, k, r->list,
+                                  i);
     }
     if (longest + b->ends <= room) return 0;
     return param_fail(r->err, SRV_ERR_CONTEXT, r->fields->messages ? "messages" : "prompt",
@@ -270,8 +273,8 @@ static int read_choices(struct reading *r)
         return param_fail(r->err, list ? SRV_ERR_INVALID_TYPE : SRV_ERR_MISSING, "choices",
                           "'choices' must be an array of strings or of lists of token ids.");
     if (n < 2 || n > CHOOSE_MAX_CHOICES)
-        return param_fail(r->err, SRV_ERR_INVALID_VALUE, "choices",
-                          "'choices' holds %zu choices; 2 to %d are allowed.", n,
+        return param_fail(r->err, SRV_ERR_INVALID_VALUE, r->list,
+                          "'%s' holds %zu choices; 2 to %d are allowed.", r->list, n,
                           CHOOSE_MAX_CHOICES);
     if (n * prompt > MAX_JOINED_BYTES)
         return param_fail(r->err, SRV_ERR_INVALID_VALUE, "choices",
@@ -316,7 +319,26 @@ int choose_body_read(struct choose_body *ret, struct srv_request *req, struct sr
                                 .top = f.top,
                                 .model = srv_gen_model_name(facts->model, f.model, err)};
     if (!ret->model) return -1;
-    struct reading r = {
-        .req = req, .model = facts->model, .fields = &f, .tree = tree, .body = ret, .err = err};
+    struct reading r = {.req = req,
+                        .model = facts->model,
+                        .fields = &f,
+                        .tree = tree,
+                        .body = ret,
+                        .list = "choices",
+                        .err = err};
     return read_prompt(&r) || read_choices(&r) ? -1 : 0;
+}
+
+int choose_chat_read(struct choose_body *ret, const struct srv_gen *g, struct param_error *err)
+{
+    const struct gen_prompt *p = &g->prompts[0];
+    json_t *list = json_object_get(json_object_get(g->body.root, "structured_outputs"), "choice");
+    if (!json_is_array(list)) list = json_object_get(g->body.root, "guided_choice");
+    const struct fields f = {.choices = list, .messages = g->params.messages};
+    struct reading r = {.req = g->req, .model = g->served, .fields = &f, .body = ret, .err = err};
+    r.list = g->guide.ask.param;
+    r.only_texts = true;
+    r.prompt = (struct ids){p->ids, (size_t)p->n_ids};
+    *ret = (struct choose_body){.ends = true};
+    return read_choices(&r);
 }

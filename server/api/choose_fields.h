@@ -16,6 +16,7 @@
 
 #include "server/api/read/body.h"
 #include "server/api/read/json_fields.h"
+#include "server/api/run/generation.h"
 
 enum { CHOOSE_MAX_CHOICES = 1000, CHOOSE_MAX_CHOICE_TOKENS = 256 };
 
@@ -46,5 +47,8 @@ extern const struct param_field srv_fields_choose[];
  */
 int choose_body_read(struct choose_body *ret, struct srv_request *req, struct srv_body *tree,
                      struct param_error *err);
+
+/* The same for a chat that has its prompt and asks for one of a list of texts. */
+int choose_chat_read(struct choose_body *ret, const struct srv_gen *g, struct param_error *err);
 
 #endif

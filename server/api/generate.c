@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "server/api/choose.h"
 #include "server/api/read/prediction.h"
 #include "server/api/write/generation_output.h"
 
@@ -122,6 +123,12 @@ int srv_gen_chat_prompt(struct srv_gen *g, struct chat_input *in, const char *pl
     return 0;
 }
 
+static int start(struct srv_gen *g, struct param_error *err)
+{
+    if (g->params.choice_probabilities) return srv_choose_chat(g, err);
+    return srv_gen_start(g, &srv_gen_output, err);
+}
+
 void srv_gen_handle(struct srv_request *req, const struct srv_gen_format *format)
 {
     struct param_error err = {0};
@@ -130,7 +137,7 @@ void srv_gen_handle(struct srv_request *req, const struct srv_gen_format *format
     if (!check_model(g, &err) && !check_n(g, &err) && !format->prepare(g, &err) &&
         !check_lengths(g, &err) &&
         !srv_prediction_read(req, g->params.prediction, &g->prediction, &g->n_prediction, &err) &&
-        !srv_gen_start(g, &srv_gen_output, &err))
+        !start(g, &err))
         return;
     if (err.kind == SRV_ERR_CONTEXT)
         refuse_context(g, &err);

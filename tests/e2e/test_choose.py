@@ -154,6 +154,53 @@ def test_refusals():
     refused("no such", status=404, prompt="x", choices=["a", "b"], model="no such")
 
 
+MESSAGES = [{"role": "user", "content": "Is it warm?"}]
+TEXTS = ["yes", "no", "none of these, <|im_end|> neither"]
+
+
+def chat(**body):
+    return SERVER.post("/v1/chat/completions", {"messages": MESSAGES, "choice_probabilities": True, **body})[::2]
+
+
+def test_chat_shows_the_same_list_and_answers_the_best():
+    plain = choose(messages=MESSAGES, choices=TEXTS)
+    asked = {"structured_outputs": {"choice": TEXTS}, "seed": 5, "temperature": 2, "max_tokens": 1}
+    for body in (asked, {"guided_choice": TEXTS, "logit_bias": {"5": 100}}, {**asked, "cache_salt": "a", "cache_prompt": False}):
+        status, answer = chat(**body)
+        assert status == 200 and answer["object"] == "chat.completion" and answer["id"].startswith("chatcmpl-"), answer
+        choice = answer["choices"][0]
+        assert choice["choice_probabilities"] == plain["choices"] and len(answer["choices"]) == 1, answer
+        assert choice["message"] == {"role": "assistant", "content": plain["best"], "refusal": None}
+        assert (choice["index"], choice["logprobs"], choice["finish_reason"]) == (0, None, "stop")
+        same = ("prompt_tokens", "completion_tokens", "total_tokens")
+        assert [answer["usage"][k] for k in same] == [plain["usage"][k] for k in same]
+    told = chat(**asked, timings=True, return_cache_report=True)[1]
+    assert told["timings"]["prompt_n"] + told["timings"]["cache_n"] == plain["usage"]["prompt_tokens"]
+    assert "cache_report" in told["usage"]
+    assert "choice_probabilities" not in chat(**{**asked, "choice_probabilities": False})[1]["choices"][0]
+
+
+def test_chat_keeps_salts_apart():
+    body = {"messages": [{"role": "user", "content": "salted " * 60}], "guided_choice": TEXTS}
+    cached = [chat(**body, cache_salt=salt)[1]["usage"]["prompt_tokens_details"]["cached_tokens"] for salt in "aba"]
+    assert cached[1] < cached[2] and cached[2] > 0, cached
+
+
+def test_chat_refusals():
+    listed = {"structured_outputs": {"choice": TEXTS}}
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    for param, body in (("stream", {**listed, "stream": True}), ("n", {**listed, "n": 2}), ("logprobs", {**listed, "logprobs": True}),
+                        ("prompt_logprobs", {**listed, "prompt_logprobs": 0}), ("return_token_ids", {**listed, "return_token_ids": True}),
+                        ("tools", {**listed, "tools": [tool]}), ("structured_outputs.choice", {}),
+                        ("structured_outputs.choice", {"structured_outputs": {"regex": "a"}}),
+                        ("structured_outputs.choice", {"structured_outputs": {"choice": ["a"]}}),
+                        ("structured_outputs.choice", {"structured_outputs": {"choice": ["a", "b", "a"]}}),
+                        ("guided_choice[1]", {"guided_choice": ["a", [5]]}), ("guided_choice[0]", {"guided_choice": ["", "a"]}),
+                        ("messages", {**listed, "messages": [{"role": "user", "content": "x y " * 1020}]})):
+        status, answer = chat(**body)
+        assert status == 400 and answer["error"]["param"] == param, (param, status, answer)
+
+
 def main():
     global SERVER
     with Hearth("--strict-model") as SERVER:

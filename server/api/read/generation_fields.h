@@ -44,7 +44,8 @@ struct srv_gen_params {
     int64_t draft_max, draft_min;         /* the first: -1: absent */
     double draft_p_min;
     const char *user, *safety_identifier;
-    bool logprobs_flag, add_generation_prompt, continue_final_message, add_special;
+    bool choice_probabilities, logprobs_flag, add_generation_prompt, continue_final_message,
+        add_special;
     /* derived */
     int64_t asked_tokens; /* by the request or the server's option; -1: the endpoint's default */
     int64_t prompt_tops;  /* alternatives shown in "prompt_logprobs"; -1: the client wants none */

@@ -177,6 +177,16 @@ static void salt_tenant(const char *salt, struct eng_job_params *jp)
     sha256_final(&digest, jp->tenant);
 }
 
+void srv_gen_describe(const struct srv_gen *g, struct eng_job_params *jp)
+{
+    const struct srv_gen_params *gp = &g->params;
+    jp->no_cache = !gp->cache_prompt;
+    jp->priority = (int)gp->priority;
+    if (gp->deadline_ms > 0)
+        jp->deadline_us = srv_jobs_deadline(srv_facts(g->req), gp->deadline_ms);
+    if (gp->cache_salt) salt_tenant(gp->cache_salt, jp);
+}
+
 static bool prompt_is_done(const void *ctx, int i)
 {
     const struct srv_gen *g = ctx;
@@ -200,17 +210,13 @@ static int describe(void *ctx, int i, struct eng_job_params *jp)
     jp->ignore_eos = gp->ignore_eos;
     jp->n_logprobs = (int)gp->logprobs_count;
     jp->n_prompt_logprobs = (int)gp->prompt_logprobs;
-    jp->no_cache = !gp->cache_prompt;
     jp->want_progress = g->reports_progress;
-    jp->priority = (int)gp->priority;
     jp->prediction = g->prediction;
     jp->n_prediction = g->n_prediction;
     jp->no_drafts = !gp->speculate || gp->draft_max == 0;
     jp->max_draft = gp->draft_max > 0 ? (int)gp->draft_max : 0;
     if (g->guide.gram) jp->guides = srv_guide_begin(&g->guide, i, prompt_is_done, g);
-    if (gp->deadline_ms > 0)
-        jp->deadline_us = srv_jobs_deadline(srv_facts(g->req), gp->deadline_ms);
-    if (gp->cache_salt) salt_tenant(gp->cache_salt, jp);
+    srv_gen_describe(g, jp);
     return 0;
 }
 

@@ -170,6 +170,9 @@ struct srv_gen_writer {
 int srv_gen_start(struct srv_gen *g, const struct srv_gen_writer *writer, struct param_error *err);
 void srv_gen_release(void *g);
 
+/* Puts the request's cache, place in the queue and deadline into a job that is described. */
+void srv_gen_describe(const struct srv_gen *g, struct eng_job_params *jp);
+
 /* Returns the engine's usage of a prompt so far. Text workers. */
 struct eng_usage srv_gen_usage(const struct gen_prompt *p);
 
