@@ -47,6 +47,7 @@ void self_draft_set(struct self_draft *d, const struct draft_source *source)
 {
     pthread_mutex_lock(&d->lock);
     d->source = source ? *source : (struct draft_source){.pages = NULL};
+    atomic_store_explicit(&d->share, d->source.share, memory_order_relaxed);
     atomic_store(&d->ready, source != NULL);
     pthread_mutex_unlock(&d->lock);
 }
@@ -61,7 +62,8 @@ void self_draft_fail(struct self_draft *d)
 double self_draft_us(const struct self_draft *d, int n_rows, const struct draft_cost *cost)
 {
     double us = d->us[n_rows];
-    return us > 0 ? us : d->source.share * draft_cost_us(cost, 1);
+    if (us > 0) return us;
+    return atomic_load_explicit(&d->share, memory_order_relaxed) * draft_cost_us(cost, 1);
 }
 
 double self_draft_promise(const struct self_draft *d, const struct draft_cost *cost)

@@ -57,8 +57,9 @@ struct self_draft {
     pthread_mutex_t lock; /* guards source: held while it computes */
     bool has_lock;
     struct draft_source source;
-    atomic_bool ready;  /* there is one */
-    atomic_bool failed; /* there was a draft model, whose numbers were not finite */
+    _Atomic double share; /* the source's, also for a reader without the lock */
+    atomic_bool ready;    /* there is one */
+    atomic_bool failed;   /* there was a draft model, whose numbers were not finite */
     /* Shares of ids that were right, newer ones weigh more: of those tried, by margin; of all. */
     float right[SELF_DRAFT_MARGINS], mean;
     double us[SELF_DRAFT_SEQS + 1]; /* of a step of it with so many sequences; 0: unknown */
