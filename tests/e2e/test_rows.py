@@ -15,7 +15,7 @@ from tiny_models import DemoCopy
 SERVER = MODEL = None
 JUDGE = ["--rerank-tokens", "y,n", "--rerank-template"]
 DRAW = random.Random(3)
-TEXTS = [" ".join(DRAW.choice(("cat", "sat", "Über", "one", "😀", "moon")) for _ in range(DRAW.randrange(1, 60))) for _ in range(1500)]
+TEXTS = [" ".join(DRAW.choice(("cat", "sat", "Über", "one", "😀", "moon")) for _ in range(DRAW.randrange(1, 60))) for _ in range(300)]
 
 
 def lines(command, values, *options, status=0):
