@@ -53,6 +53,7 @@ static int load_model(struct srv_loader *l)
     char own[256] = "hearth-demo";
     const char *name = own;
     struct srv_model *model;
+    int n_requests;
     if (!c->model_is_demo) srv_hub_model_name(c->model_shown, own, sizeof(own));
     struct srv_model_params params = {
         .config = c,
@@ -64,7 +65,7 @@ static int load_model(struct srv_loader *l)
         .turns = l->turns,
     };
     if (srv_model_open(&model, &params, l->error, sizeof(l->error))) return EXIT_FAILURE;
-    srv_models_publish(&l->app->models, model);
+    srv_models_publish(&l->app->models, model, &n_requests);
     return EXIT_SUCCESS;
 }
 

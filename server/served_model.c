@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Loading a model and its references; see served_model.h. */
+/* Loading a model; see served_model.h. */
 #include "server/served_model.h"
 
 #include <assert.h>
@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/sha256.h"
@@ -276,6 +275,7 @@ int srv_model_open(struct srv_model **ret, const struct srv_model_params *params
     }
     m->config = params->config;
     m->is_demo = params->is_demo;
+    m->entry = params->entry;
     struct loading l = {.p = params, .model = m, .err = err, .errlen = errlen};
     if (srv_model_source(params->dir, params->draft_dir, m->source))
         memset(m->source, 0, sizeof(m->source));
@@ -287,15 +287,6 @@ int srv_model_open(struct srv_model **ret, const struct srv_model_params *params
     make_fingerprint(m);
     *ret = m;
     return 0;
-}
-
-const char *srv_model_list_names(const struct srv_model *m, char *buf, size_t size)
-{
-    size_t len = 0;
-    *buf = '\0';
-    for (int i = 0; m->names[i] && len < size; i++)
-        len += (size_t)snprintf(buf + len, size - len, "%s'%.100s'", i ? ", " : "", m->names[i]);
-    return buf;
 }
 
 int srv_model_plan(struct eng_memory *ret, const struct srv_model_params *params,
@@ -388,167 +379,4 @@ void srv_model_close(struct srv_model *m)
     srv_pairs_finish(&m->pairs);
     free((void *)m->names);
     free(m);
-}
-
-/* ---- the models that are alive -------------------------------------------------------------- */
-
-int srv_models_init(struct srv_models *set)
-{
-    pthread_condattr_t attr;
-    *set = (struct srv_models){.has_lock = false};
-    if (pthread_condattr_init(&attr)) return -1;
-    bool made = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0 &&
-                pthread_cond_init(&set->released, &attr) == 0;
-    pthread_condattr_destroy(&attr);
-    if (!made) return -1;
-    set->has_lock = pthread_mutex_init(&set->lock, NULL) == 0;
-    if (!set->has_lock) pthread_cond_destroy(&set->released);
-    return set->has_lock ? 0 : -1;
-}
-
-void srv_models_finish(struct srv_models *set)
-{
-    if (!set->has_lock) return;
-    srv_model_close(set->draining);
-    srv_model_close(set->current);
-    pthread_cond_destroy(&set->released);
-    pthread_mutex_destroy(&set->lock);
-}
-
-int srv_models_publish(struct srv_models *set, struct srv_model *model)
-{
-    int n = 0;
-    model->set = set;
-    model->created = (int64_t)time(NULL);
-    pthread_mutex_lock(&set->lock);
-    assert(!set->draining);
-    set->draining = set->current;
-    if (set->draining) n = set->draining->n_refs;
-    set->current = model;
-    pthread_mutex_unlock(&set->lock);
-    return n;
-}
-
-int srv_models_wait(struct srv_models *set, uint64_t until_us)
-{
-    const struct timespec until = {(time_t)(until_us / 1000000), (long)(until_us % 1000000) * 1000};
-    pthread_mutex_lock(&set->lock);
-    if (set->draining->n_refs > 0 && until_us)
-        pthread_cond_timedwait(&set->released, &set->lock, &until);
-    else if (set->draining->n_refs > 0)
-        pthread_cond_wait(&set->released, &set->lock);
-    int n = set->draining->n_refs;
-    pthread_mutex_unlock(&set->lock);
-    return n;
-}
-
-void srv_models_wake(struct srv_models *set)
-{
-    pthread_mutex_lock(&set->lock);
-    pthread_cond_broadcast(&set->released);
-    pthread_mutex_unlock(&set->lock);
-}
-
-/* Adds the counters of an engine, and what it computes and has queued. */
-static void add_stats(struct eng_stats *sum, const struct eng_stats *s)
-{
-    sum->n_running += s->n_running;
-    sum->n_waiting += s->n_waiting;
-    sum->n_waiting_tokens += s->n_waiting_tokens;
-    sum->n_steps += s->n_steps;
-    sum->n_prompt_tokens += s->n_prompt_tokens;
-    sum->n_cached_tokens += s->n_cached_tokens;
-    sum->n_computed_prompt_tokens += s->n_computed_prompt_tokens;
-    sum->n_generated_tokens += s->n_generated_tokens;
-    sum->n_jobs_done += s->n_jobs_done;
-    sum->n_jobs_cancelled += s->n_jobs_cancelled;
-    sum->n_jobs_failed += s->n_jobs_failed;
-    sum->compute_us += s->compute_us;
-    sum->n_late_masks += s->n_late_masks;
-    for (int i = 0; i < ENG_DRAFT_SOURCES; i++) {
-        sum->n_drafts[i] += s->n_drafts[i];
-        sum->n_draft_tokens[i] += s->n_draft_tokens[i];
-        sum->n_accepted_draft_tokens[i] += s->n_accepted_draft_tokens[i];
-    }
-    for (int i = 0; i < ENG_DRAFT_IDS; i++)
-        sum->n_drafts_of_length[i] += s->n_drafts_of_length[i];
-    sum->n_step_tokens += s->n_step_tokens;
-    for (int i = 0; i < ENG_STEP_SIZES; i++)
-        sum->n_steps_of_size[i] += s->n_steps_of_size[i];
-}
-
-void srv_models_close_drained(struct srv_models *set)
-{
-    struct srv_model *m = set->draining; /* only the caller's thread sets it */
-    struct eng_stats stats;
-    eng_stop(m->engine);
-    pthread_mutex_lock(&set->lock);
-    eng_stats(m->engine, &stats);
-    add_stats(&set->closed_stats, &stats);
-    if (m->grammars) {
-        struct grammar_cache_stats grammars = grammar_cache_stats(m->grammars);
-        set->n_closed_grammar_hits += grammars.n_hits;
-        set->n_closed_grammar_misses += grammars.n_misses;
-    }
-    set->draining = NULL;
-    pthread_mutex_unlock(&set->lock);
-    srv_model_close(m);
-}
-
-void srv_models_each(struct srv_models *set, void (*fn)(void *ctx, struct srv_model *model),
-                     void *ctx)
-{
-    pthread_mutex_lock(&set->lock);
-    if (set->current) fn(ctx, set->current);
-    if (set->draining) fn(ctx, set->draining);
-    pthread_mutex_unlock(&set->lock);
-}
-
-static void look_at(void *ctx, struct srv_model *m)
-{
-    struct srv_models_view *v = ctx;
-    struct eng_stats stats;
-    eng_stats(m->engine, &stats);
-    if (v->n_loaded++ == 0) { /* the current one */
-        struct eng_stats sum = v->stats;
-        v->stats = stats;
-        add_stats(&v->stats, &sum);
-    } else {
-        add_stats(&v->stats, &stats);
-        v->n_draining = m->n_refs;
-    }
-    if (!m->grammars) return;
-    struct grammar_cache_stats grammars = grammar_cache_stats(m->grammars);
-    v->n_grammar_hits += grammars.n_hits;
-    v->n_grammar_misses += grammars.n_misses;
-}
-
-void srv_models_look(struct srv_models *set, struct srv_models_view *ret)
-{
-    pthread_mutex_lock(&set->lock);
-    *ret = (struct srv_models_view){.stats = set->closed_stats,
-                                    .n_grammar_hits = set->n_closed_grammar_hits,
-                                    .n_grammar_misses = set->n_closed_grammar_misses};
-    if (set->current) look_at(ret, set->current);
-    if (set->draining) look_at(ret, set->draining);
-    pthread_mutex_unlock(&set->lock);
-}
-
-struct srv_model *srv_models_take(struct srv_models *set)
-{
-    pthread_mutex_lock(&set->lock);
-    struct srv_model *model = set->current;
-    if (model) model->n_refs++;
-    pthread_mutex_unlock(&set->lock);
-    return model;
-}
-
-void srv_model_release(struct srv_model *model)
-{
-    if (!model) return;
-    pthread_mutex_lock(&model->set->lock);
-    assert(model->n_refs > 0);
-    struct srv_models *set = model->set;
-    if (--model->n_refs == 0 && model == set->draining) pthread_cond_broadcast(&set->released);
-    pthread_mutex_unlock(&set->lock);
 }

@@ -42,6 +42,7 @@ struct srv_swap {
     char *asked, *draft, **names; /* copies of p.model, p.draft_model and of p.names.items */
     char dir[PATH_MAX], draft_dir[PATH_MAX];
     struct srv_swap_outcome outcome;
+    struct srv_model *current; /* that is replaced; only this thread does so */
 };
 
 static const char *const state_names[] = {"idle", "planning", "loading", "testing", "draining"};
@@ -147,7 +148,7 @@ static long long mib_up(int64_t bytes)
 static int check_memory(struct srv_swap *s, const struct srv_model_params *params)
 {
     struct srv_swap_outcome *o = &s->outcome;
-    const struct eng_memory *current = &eng_info(s->app->models.current->engine)->memory;
+    const struct eng_memory *current = &eng_info(s->current->engine)->memory;
     int64_t in_use = srv_plan_bytes(current);
     struct eng_memory plan;
     char err[512], why[512];
@@ -176,7 +177,7 @@ static int check_memory(struct srv_swap *s, const struct srv_model_params *param
 /* Returns 0 to go on; -1 if the swap ends here, with the outcome set. */
 static int plan(struct srv_swap *s, const struct srv_model_params *params)
 {
-    const struct srv_model *current = s->app->models.current; /* only this thread replaces it */
+    const struct srv_model *current = s->current;
     uint8_t source[32];
     if (srv_model_source(s->dir, params->draft_dir, source))
         return fail(s, SWAP_NOT_FOUND, "the directory of the model cannot be read");
@@ -249,8 +250,8 @@ static void settle(struct srv_swap *s)
 static void publish(struct srv_swap *s, struct srv_model *model)
 {
     struct srv_swap_outcome *o = &s->outcome;
-    const char *before = s->app->models.current->fingerprint;
-    o->n_draining = srv_models_publish(&s->app->models, model);
+    const char *before = s->current->fingerprint;
+    srv_models_publish(&s->app->models, model, &o->n_draining);
     snprintf(o->fingerprint, sizeof(o->fingerprint), "%s", model->fingerprint);
     srv_log(SRV_LOG_INFO, "swap: %s %s -> %s %s: loaded %.2f s, tested %.2f s, %d requests drain",
             o->previous, before, o->model, o->fingerprint, o->load_ms * 1e-3,
@@ -274,18 +275,19 @@ static void answer(struct srv_swap *s)
 static void drain(struct srv_swap *s)
 {
     struct srv_models *models = &s->app->models;
+    struct srv_model *old = s->current;
     int limit_ms = s->app->config->swap_drain_ms;
     uint64_t until_us = limit_ms ? clock_now_us() + (uint64_t)limit_ms * 1000 : 0;
-    for (int n; (n = srv_models_wait(models, until_us)) > 0;) {
+    for (int n; (n = srv_models_wait(models, old, until_us)) > 0;) {
         if (atomic_load(&s->stop)) answer(s); /* nobody waits longer than the server */
         if (!until_us || clock_now_us() < until_us) continue;
         srv_log(SRV_LOG_WARNING, "swap: the time to drain is over: stopping %d requests", n);
-        atomic_store(&models->draining->unloaded, true);
-        eng_stop(models->draining->engine);
-        compile_queue_cancel(s->app->compiles, models->draining->grammars);
+        atomic_store(&old->unloaded, true);
+        eng_stop(old->engine);
+        compile_queue_cancel(s->app->compiles, old->grammars);
         until_us = 0;
     }
-    srv_models_close_drained(models);
+    srv_models_close(models, old);
     heap_trim();
 }
 
@@ -325,7 +327,7 @@ static struct srv_model *prepare(struct srv_swap *s)
     snprintf(s->view.model, sizeof(s->view.model), "%s", s->outcome.model);
     pthread_mutex_unlock(&s->lock);
     if (plan(s, &params)) return NULL;
-    eng_drop_twin(s->app->models.current->engine); /* it is not in the sum of both models */
+    eng_drop_twin(s->current->engine); /* it is not in the sum of both models */
     return load(s, &params);
 }
 
@@ -341,8 +343,8 @@ static void *run(void *arg)
         heap_trim();
         settle(s);
     }
-    const struct srv_model *current = s->app->models.current;
-    eng_load_drafts(current->engine, current->draft_ids);
+    if (!model) model = s->current;
+    eng_load_drafts(model->engine, model->draft_ids);
     set_state(s, SWAP_IDLE);
     answer(s);
     return NULL;
@@ -362,7 +364,7 @@ static void forget(struct srv_swap *s)
 /* Keeps the parameters. Returns 0, or -1 when out of memory. */
 static int remember(struct srv_swap *s, const struct srv_swap_params *p)
 {
-    const struct srv_model *current = s->app->models.current;
+    const struct srv_model *current = s->current = srv_models_of(&s->app->models, 0);
     s->p = *p;
     s->outcome = (struct srv_swap_outcome){.result = SWAP_OK};
     snprintf(s->outcome.previous, sizeof(s->outcome.previous), "%s", current->names[0]);

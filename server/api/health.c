@@ -103,7 +103,7 @@ static void metrics(struct srv_request *req)
 {
     struct srv_server *s = req->server;
     enum srv_state state = (enum srv_state)atomic_load(&srv_facts(req)->app->state);
-    struct srv_model *model = srv_models_take(&s->app.models);
+    struct srv_model *model = srv_models_take(&s->app.models, NULL);
     struct srv_metrics_view view = {
         .n_connections = srv_watch_n_connections(s->watch),
         .n_requests = atomic_load(&s->n_requests),

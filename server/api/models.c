@@ -172,7 +172,7 @@ static void item(struct srv_request *req)
     char names[160];
     srv_reply_error(req, SRV_ERR_MODEL_NOT_FOUND, "model",
                     "The model '%.64s' does not exist; this server serves %s.", id,
-                    srv_model_list_names(model, names, sizeof(names)));
+                    srv_models_list_names(model, names, sizeof(names)));
 }
 
 const struct srv_route srv_routes_models[] = {

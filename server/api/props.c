@@ -11,7 +11,7 @@
 #include "server/api/texts.h"
 #include "server/config/config.h"
 #include "server/grammar_cache.h"
-#include "server/served_model.h"
+#include "server/model_set.h"
 #include "server/swap.h"
 #include "server/text_ids.h"
 #include "tokenizer/chat/chat.h"
@@ -257,10 +257,9 @@ static void write_slots(struct jw *w, const struct srv_model *model)
 static void write_slots_of(void *ctx, struct srv_model *model)
 {
     struct jw *w = ctx;
-    bool is_current = model == model->set->current;
-    if (!is_current) jw_open(w, "draining", '{');
+    if (model->drains) jw_open(w, "draining", '{');
     write_slots(w, model);
-    if (!is_current) jw_close(w);
+    if (model->drains) jw_close(w);
 }
 
 /* The current model's, and in it those of one that drains. */

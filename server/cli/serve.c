@@ -368,7 +368,7 @@ static void announce_drafts(const struct eng_memory *m)
 
 static void announce_ready(struct serve *s)
 {
-    const struct srv_model *model = s->server.app.models.current;
+    const struct srv_model *model = srv_models_of(&s->server.app.models, 0);
     const struct eng_info *i = eng_info(model->engine);
     const double mib = 1048576.0;
     srv_log(

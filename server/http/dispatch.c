@@ -82,7 +82,7 @@ enum srv_poll srv_request_dispatch(struct srv_request *req)
     req->facts.body = req->body.data ? req->body.data : "";
     req->facts.body_len = req->body.len;
     if (!(req->route->flags & (SRV_ROUTE_EARLY | SRV_ROUTE_OPERATOR)))
-        req->facts.model = srv_models_take(&req->server->app.models);
+        req->facts.model = srv_models_take(&req->server->app.models, NULL);
     atomic_fetch_add(&req->n_refs, 2); /* the API side's, and that of the run */
     req->run = SRV_RUN_QUEUED;
     req->work.run = run_item;

@@ -372,7 +372,7 @@ static void open_server(void)
     model.names = names;
     snprintf(model.fingerprint, sizeof(model.fingerprint), "fingerprint");
     model.defaults = srv_defaults_neutral();
-    srv_models_publish(&app->models, &model);
+    srv_models_publish(&app->models, &model, &(int){0});
     server.app.state = SRV_READY;
     engine.eos_id = 2;
     engine.info = (struct eng_info){.n_parallel = 3,

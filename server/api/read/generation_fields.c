@@ -344,7 +344,7 @@ const char *srv_gen_model_name(const struct srv_model *model, const char *asked,
     param_fail(err, SRV_ERR_MODEL_NOT_FOUND, "model",
                "The model '%.*s%s' does not exist; this server serves %s.", CLIP, asked,
                strlen(asked) > CLIP ? "..." : "",
-               srv_model_list_names(model, names, sizeof(names)));
+               srv_models_list_names(model, names, sizeof(names)));
     return NULL;
 }
 
