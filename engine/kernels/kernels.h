@@ -68,7 +68,13 @@ enum kern_wfmt {
 enum { KERN_B12_MAX_K = 16383 * KERN_GROUP };
 enum kern_afmt { KERN_A_F32, KERN_A_BF16, KERN_A_I8, KERN_A_COUNT };
 /* Activations of a gated feed-forward layer. */
-enum kern_act { KERN_ACT_SILU, KERN_ACT_GELU_TANH, KERN_ACT_GELU, KERN_ACT_COUNT };
+enum kern_act {
+    KERN_ACT_SILU,
+    KERN_ACT_GELU_TANH,
+    KERN_ACT_GELU,
+    KERN_ACT_SIGMOID, /* of attention's gate */
+    KERN_ACT_COUNT
+};
 /* Numbers in the KV cache. I8: int8 with a scale per position and 32 dims, see kv_int8.h. */
 enum kern_kvfmt { KERN_KV_F32, KERN_KV_BF16, KERN_KV_I8, KERN_KV_COUNT };
 /* Element types of files, little-endian. */
@@ -162,6 +168,17 @@ struct kern_conv {
     int taps;
 };
 
+/* Values of a delta net's head that are computed together. */
+enum { KERN_DELTA = 32 };
+
+/* What one token brings to a head of a delta net. */
+struct kern_delta {
+    const float *k, *q; /* [d_k] */
+    const float *v;     /* [n] */
+    float decay, beta;
+    int d_k, n; /* n <= KERN_DELTA */
+};
+
 struct kern {
     const char *name;
 
@@ -220,7 +237,7 @@ struct kern {
     /*
      * o[i] = act(g[i]) * u[i]; o may be g. GELU_TANH is the approximation by tanh:
      * x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))), GELU itself x / 2 * (1 + erf(x /
-     * sqrt(2))).
+     * sqrt(2))), SIGMOID 1 / (1 + exp(-x)).
      */
     void (*glu[KERN_ACT_COUNT])(const float *g, const float *u, float *o, int n);
 
@@ -233,10 +250,28 @@ struct kern {
     /*
      * One token of a short convolution between two gates, channel by channel: now[i] = b[i] * u[i],
      * o[i] = c[i] * (bias[i] + the sum over the tokens of their inputs times w), the oldest first.
-     * before [taps - 1]: inputs of the tokens before this one. The same bits at every level.
+     * before [taps - 1]: inputs of the tokens before this one. b and c NULL: no gates, and o may be
+     * u. The same bits at every level.
      */
     void (*conv_token)(const struct kern_conv *conv, const float *b, const float *c, const float *u,
                        const float *const *before, float *now, float *o, int n);
+
+    /*
+     * One token of n values of a delta net's head (Yang, Kautz, Hatamizadeh: "Gated Delta
+     * Networks", 2024), whose state s is [d_k][KERN_DELTA], zeros in columns from n on:
+     *   delta = (v - decay * sum of k[i] s[i]) * beta,  s[i] = decay * s[i] + k[i] * delta,
+     *   o = sum of q[i] s[i].
+     * Sums of even and odd i are added at the end. ret_delta [KERN_DELTA], o [n]. delta_again does
+     * the same to s with a delta that is known. The same bits at every level.
+     */
+    void (*delta_token)(const struct kern_delta *t, float *s, float *ret_delta, float *o);
+    void (*delta_again)(const struct kern_delta *t, const float *delta, float *s);
+
+    /*
+     * The gates of n heads for a token: beta = 1 / (1 + exp(-beta)),
+     * decay = exp(-exp(a_log) * log(1 + exp(decay + bias))). The same bits at every level.
+     */
+    void (*delta_gates)(const float *a_log, const float *bias, float *beta, float *decay, int n);
 
     /*
      * s[0..n) (n a multiple of 32): keys outside [lo, hi) become exactly 0 from any value, the

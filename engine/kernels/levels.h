@@ -42,6 +42,9 @@ unsigned kern_cpu_flags(void);
 /* log(x) for finite x > 0, within 2 ulp; the scalar end of every level's log_sum_exp. */
 double kern_log(double x);
 
+/* delta_gates of every level: a few numbers per token. */
+void kern_ref_delta_gates(const float *a_log, const float *bias, float *beta, float *decay, int n);
+
 /* unpack_row of every level: its time is spent on cache misses. */
 void kern_ref_unpack_row(enum kern_wfmt fmt, const void *panel, int n, int k, float *ret_row);
 

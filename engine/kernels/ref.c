@@ -64,6 +64,31 @@ double kern_log(double x)
     return e * 0x1.62e42fefa39efp-1 + (2.0 * t + 2.0 * t * sum);
 }
 
+/* exp(x) within 2 ulp for |x| <= 700, at its ends beyond: x = n ln 2 + r, a Taylor series of r. */
+static double exp_f64(double x)
+{
+    double p = 1.0, power;
+    if (x != x) return x;
+    x = x < -700.0 ? -700.0 : x > 700.0 ? 700.0 : x;
+    int n = (int)(x * 0x1.71547652b82fep+0 + (x < 0 ? -0.5 : 0.5));
+    double r = x - n * 0x1.62e42fefa38p-1 - n * 0x1.ef35793c7673p-45;
+    for (int k = 13; k > 0; k--)
+        p = 1.0 + p * (r * (1.0 / k));
+    uint64_t u = (uint64_t)(n + 1023) << 52;
+    memcpy(&power, &u, sizeof(power));
+    return p * power;
+}
+
+void kern_ref_delta_gates(const float *a_log, const float *bias, float *beta, float *decay, int n)
+{
+    for (int i = 0; i < n; i++) {
+        double x = (double)decay[i] + (double)bias[i];
+        double rate = x <= 40.0 ? kern_log(1.0 + exp_f64(x)) : x; /* log(1 + exp(x)); or NaN */
+        beta[i] = (float)(1.0 / (1.0 + exp_f64(-(double)beta[i])));
+        decay[i] = (float)exp_f64(-exp_f64((double)a_log[i]) * rate);
+    }
+}
+
 /* Sum of the lanes by halves: i + 8, then i + 4, i + 2, i + 1. */
 static float lanes_sum(float lane[LANES])
 {
@@ -418,6 +443,12 @@ static void silu_mul(const float *g, const float *u, float *o, int n)
         o[i] = g[i] / (1.0f + exp_f32(-g[i])) * u[i];
 }
 
+static void sigmoid_mul(const float *g, const float *u, float *o, int n)
+{
+    for (int i = 0; i < n; i++)
+        o[i] = u[i] / (1.0f + exp_f32(-g[i]));
+}
+
 /* 1 + tanh(y) = 2 / (1 + exp(-2 y)) */
 static void gelu_tanh_mul(const float *g, const float *u, float *o, int n)
 {
@@ -482,11 +513,38 @@ static void conv_token(const struct kern_conv *conv, const float *b, const float
     const float *w = conv->w + (size_t)(conv->taps - 1) * conv->ld;
     for (int i = 0; i < n; i++) {
         float sum = conv->bias ? conv->bias[i] : 0.0f;
-        now[i] = b[i] * u[i];
+        now[i] = b ? b[i] * u[i] : u[i];
         for (int j = 0; j < conv->taps - 1; j++)
             sum = fmaf(conv->w[(size_t)j * conv->ld + (size_t)i], before[j][i], sum);
-        o[i] = c[i] * fmaf(w[i], now[i], sum);
+        sum = fmaf(w[i], now[i], sum);
+        o[i] = c ? c[i] * sum : sum;
     }
+}
+
+static void delta_token(const struct kern_delta *t, float *s, float *ret_delta, float *o)
+{
+    for (int c = 0; c < t->n; c++) {
+        float u[2] = {0}, sum[2] = {0};
+        for (int i = 0; i < t->d_k; i++)
+            u[i % 2] = fmaf(t->k[i], s[i * KERN_DELTA + c], u[i % 2]);
+        float delta = fmaf(-t->decay, u[0] + u[1], t->v[c]) * t->beta;
+        for (int i = 0; i < t->d_k; i++) {
+            float *x = &s[i * KERN_DELTA + c];
+            *x = fmaf(t->k[i], delta, *x * t->decay);
+            sum[i % 2] = fmaf(t->q[i], *x, sum[i % 2]);
+        }
+        ret_delta[c] = delta;
+        o[c] = sum[0] + sum[1];
+    }
+}
+
+static void delta_again(const struct kern_delta *t, const float *delta, float *s)
+{
+    for (int i = 0; i < t->d_k; i++)
+        for (int c = 0; c < t->n; c++) {
+            float *x = &s[i * KERN_DELTA + c];
+            *x = fmaf(t->k[i], delta[c], *x * t->decay);
+        }
 }
 
 static void scale(float *y, float a, int n)
@@ -754,10 +812,13 @@ const struct kern kern_ref = {
     .rmsnorm = rmsnorm,
     .layernorm = layernorm,
     .rope = rope,
-    .glu = {silu_mul, gelu_tanh_mul, gelu_mul},
+    .glu = {silu_mul, gelu_tanh_mul, gelu_mul, sigmoid_mul},
     .softcap = softcap,
     .add = add,
     .conv_token = conv_token,
+    .delta_token = delta_token,
+    .delta_again = delta_again,
+    .delta_gates = kern_ref_delta_gates,
     .softmax_keys = softmax_keys,
     .softmax_pack = {softmax_pack_f32, softmax_pack_bf16, NULL},
     .merge_softmax = merge_softmax,

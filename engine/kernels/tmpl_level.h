@@ -67,10 +67,13 @@ DEFINE_INT_MATMUL(matmul_i8_i4, INT_CASE_I4)
         .rmsnorm = rmsnorm,                                                                        \
         .layernorm = layernorm,                                                                    \
         .rope = rope,                                                                              \
-        .glu = {silu_mul, gelu_tanh_mul, gelu_mul},                                                \
+        .glu = {silu_mul, gelu_tanh_mul, gelu_mul, sigmoid_mul},                                   \
         .softcap = softcap,                                                                        \
         .add = add,                                                                                \
         .conv_token = conv_token,                                                                  \
+        .delta_token = delta_token,                                                                \
+        .delta_again = delta_again,                                                                \
+        .delta_gates = kern_ref_delta_gates,                                                       \
         .softmax_keys = softmax_keys,                                                              \
         .softmax_pack = {softmax_pack_f32, softmax_pack_bf16, NULL},                               \
         .merge_softmax = merge_softmax,                                                            \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Operations on one vector of floats, written once over the operations of a simd_*.h:
- * norms, RoPE, activations, short convolution, softmax, argmax, log-sum-exp.
+ * norms, RoPE, activations, short convolution, delta net, softmax, argmax, log-sum-exp.
  *
  * Sums run in partial sums by index modulo some lanes, added by halves at the end: the order is a
  * function of n alone, and in softmax_keys not even of n, so zeros at the end change nothing.
@@ -135,6 +135,15 @@ static void silu_mul(const float *g, const float *u, float *o, int n)
                       vf_silu_mul(vf_load_part(g + i, n - i), vf_load_part(u + i, n - i)));
 }
 
+static void sigmoid_mul(const float *g, const float *u, float *o, int n)
+{
+    for (int i = 0; i < n; i += VN) {
+        int m = elements_at(i, n);
+        vf e = vf_exp(vf_sub(vf_set1(0.0f), vf_load_part(g + i, m)));
+        vf_store_part(o + i, m, vf_div(vf_load_part(u + i, m), vf_add(vf_set1(1.0f), e)));
+    }
+}
+
 static void gelu_tanh_mul(const float *g, const float *u, float *o, int n)
 {
     vf one = vf_set1(1.0f);
@@ -212,15 +221,77 @@ static void conv_token(const struct kern_conv *conv, const float *b, const float
     const float *w = conv->w + (size_t)(conv->taps - 1) * conv->ld;
     for (int i = 0; i < n; i += VN) {
         int m = elements_at(i, n);
-        vf z = vf_mul(vf_load_part(b + i, m), vf_load_part(u + i, m));
+        vf z = vf_load_part(u + i, m);
+        if (b) z = vf_mul(vf_load_part(b + i, m), z);
         vf sum = conv->bias ? vf_load_part(conv->bias + i, m) : vf_set1(0.0f);
         for (int j = 0; j < conv->taps - 1; j++)
             sum = vf_fma(vf_load_part(conv->w + (size_t)j * conv->ld + i, m),
                          vf_load_part(before[j] + i, m), sum);
         sum = vf_fma(vf_load_part(w + i, m), z, sum);
         vf_store_part(now + i, m, z);
-        vf_store_part(o + i, m, vf_mul(vf_load_part(c + i, m), sum));
+        vf_store_part(o + i, m, c ? vf_mul(vf_load_part(c + i, m), sum) : sum);
     }
+}
+
+/* Two vectors of values at a time, so that the sums of a state's column stay in registers. */
+enum { DELTA_STEP = 2 * VN };
+
+/* Row i of a state with a token's delta: s = k delta + decay s. */
+INLINE vf delta_row(const struct kern_delta *t, int i, vf delta, float *s)
+{
+    vf x = vf_fma(vf_set1(t->k[i]), delta, vf_mul(vf_load(s), vf_set1(t->decay)));
+    vf_store(s, x);
+    return x;
+}
+
+/* delta of two vectors of columns */
+INLINE void delta_of(const struct kern_delta *t, const float *s, const vf v[2], vf ret[2])
+{
+    vf zero = vf_set1(0.0f), sum[2][2] = {{zero, zero}, {zero, zero}};
+    int i = 0;
+    for (; i + 2 <= t->d_k; i += 2)
+        for (int odd = 0; odd < 2; odd++)
+            for (int j = 0; j < 2; j++)
+                sum[odd][j] = vf_fma(vf_set1(t->k[i + odd]),
+                                     vf_load(s + (i + odd) * KERN_DELTA + j * VN), sum[odd][j]);
+    for (int j = 0; j < 2; j++) {
+        if (i < t->d_k)
+            sum[0][j] = vf_fma(vf_set1(t->k[i]), vf_load(s + i * KERN_DELTA + j * VN), sum[0][j]);
+        vf u = vf_add(sum[0][j], sum[1][j]);
+        ret[j] = vf_mul(vf_fnma(vf_set1(t->decay), u, v[j]), vf_set1(t->beta));
+    }
+}
+
+static void delta_token(const struct kern_delta *t, float *s, float *ret_delta, float *o)
+{
+    for (int c = 0; c < t->n; c += DELTA_STEP, s += DELTA_STEP) {
+        int m[2] = {elements_at(c, t->n), c + VN < t->n ? elements_at(c + VN, t->n) : 0}, i = 0;
+        vf zero = vf_set1(0.0f), sum[2][2] = {{zero, zero}, {zero, zero}}, delta[2];
+        vf v[2] = {vf_load_part(t->v + c, m[0]), m[1] ? vf_load_part(t->v + c + VN, m[1]) : zero};
+        delta_of(t, s, v, delta);
+        for (; i + 2 <= t->d_k; i += 2)
+            for (int odd = 0; odd < 2; odd++)
+                for (int j = 0; j < 2; j++)
+                    sum[odd][j] =
+                        vf_fma(vf_set1(t->q[i + odd]),
+                               delta_row(t, i + odd, delta[j], s + (i + odd) * KERN_DELTA + j * VN),
+                               sum[odd][j]);
+        for (int j = 0; j < 2; j++) {
+            if (i < t->d_k)
+                sum[0][j] =
+                    vf_fma(vf_set1(t->q[i]), delta_row(t, i, delta[j], s + i * KERN_DELTA + j * VN),
+                           sum[0][j]);
+            vf_store(ret_delta + c + j * VN, delta[j]);
+            if (m[j]) vf_store_part(o + c + j * VN, m[j], vf_add(sum[0][j], sum[1][j]));
+        }
+    }
+}
+
+static void delta_again(const struct kern_delta *t, const float *delta, float *s)
+{
+    for (int c = 0; c < t->n; c += VN)
+        for (int i = 0; i < t->d_k; i++)
+            delta_row(t, i, vf_load(delta + c), s + i * KERN_DELTA + c);
 }
 
 static void scale(float *y, float a, int n)

@@ -755,6 +755,81 @@ static void check_conv(int n, int taps, bool bias)
     vectors_destroy(&w, "conv_token", 0, 0);
 }
 
+/* A token of a delta net against sums in double, how far off_by their roundings may be. */
+static void check_delta_sums(const struct kern_delta *t, const float *s, const float *delta,
+                             const float *o)
+{
+    for (int c = 0; c < t->n; c++) {
+        double u = 0, size = fabs((double)t->v[c]), sum = 0, o_size = 0;
+        for (int i = 0; i < t->d_k; i++) {
+            double term = (double)t->decay * (double)t->k[i] * (double)s[i * KERN_DELTA + c];
+            u += term;
+            size += fabs(term);
+        }
+        double want = ((double)t->v[c] - u) * (double)t->beta;
+        size *= (double)t->beta;
+        for (int i = 0; i < t->d_k; i++) {
+            double kept = (double)t->decay * (double)s[i * KERN_DELTA + c];
+            sum += (double)t->q[i] * (kept + (double)t->k[i] * want);
+            o_size += fabs((double)t->q[i]) * (fabs(kept) + fabs((double)t->k[i]) * size);
+        }
+        check(fabs((double)delta[c] - want) <= 4e-6 * size, "delta_token", "delta %d: %.9g", c,
+              (double)delta[c]);
+        check(fabs((double)o[c] - sum) <= 8e-6 * o_size, "delta_token", "o %d: %.9g", c,
+              (double)o[c]);
+    }
+}
+
+/* The same bits at every level; and the state once more with the delta that came of it. */
+static void check_delta(int d_k, int n)
+{
+    struct vectors k = vectors_create(d_k), v = vectors_create(n);
+    struct vectors delta = vectors_create(KERN_DELTA), s = vectors_create(d_k * KERN_DELTA);
+    size_t bytes = (size_t)d_k * KERN_DELTA * sizeof(float);
+    for (int i = 0; i < d_k * KERN_DELTA; i++)
+        s.x[i] = i % KERN_DELTA < n ? s.o[i] : 0.0f;
+    memcpy(s.o, s.x, bytes);
+    memcpy(s.want, s.x, bytes);
+    memset(delta.o, 0, KERN_DELTA * sizeof(float));
+    memset(delta.want, 0, KERN_DELTA * sizeof(float));
+    struct kern_delta t = {k.x, k.y, v.x, 0.875f + 0.1f * rnd_float(), 0.5f, d_k, n};
+    ref->delta_token(&t, s.want, delta.want, v.want);
+    cand->delta_token(&t, s.o, delta.o, v.o);
+    check_delta_sums(&t, s.x, delta.want, v.want);
+    cand->delta_again(&t, delta.o, s.x);
+    check(memcmp(s.x, s.want, bytes) == 0, "delta_again", "d_k %d, %d values", d_k, n);
+    memcpy(s.x, s.want, bytes);
+    ref->delta_again(&t, delta.want, s.want);
+    cand->delta_again(&t, delta.want, s.x);
+    check(memcmp(s.x, s.want, bytes) == 0, "delta_again", "d_k %d, %d values", d_k, n);
+    memcpy(s.want, s.o, bytes);
+    vectors_destroy(&k, "delta_token", 0, 0);
+    vectors_destroy(&v, "delta_token: o", 0, 0);
+    vectors_destroy(&delta, "delta_token: delta", 0, 0);
+    vectors_destroy(&s, "delta_token: state", 0, 0);
+}
+
+/* Gates against the math library; those of large and not finite numbers. */
+static void check_delta_gates(void)
+{
+    for (int i = 0; i < 2000; i++) {
+        float a = 4 * rnd_float(), bias = 8 * rnd_float(), beta = 30 * rnd_float();
+        float decay = 40 * rnd_float(), b = beta, x = decay;
+        double sum = (double)x + (double)bias,
+               soft = sum > 0 ? sum + log1p(exp(-sum)) : log1p(exp(sum));
+        cand->delta_gates(&a, &bias, &beta, &decay, 1);
+        check(near((double)beta, 1 / (1 + exp(-(double)b)), 1e-7, 0), "delta_gates", "beta of %g",
+              (double)b);
+        check(near((double)decay, exp(-exp((double)a) * soft), 1e-7, 1e-38), "delta_gates",
+              "decay of %g: %.9g", sum, (double)decay);
+    }
+    float a[3] = {0, 0, 0}, bias[3] = {0, 0, 0}, beta[3] = {INFINITY, -INFINITY, NAN};
+    float decay[3] = {INFINITY, -INFINITY, NAN};
+    cand->delta_gates(a, bias, beta, decay, 3);
+    check(beta[0] == 1 && beta[1] < 1e-30f && isnan(beta[2]), "delta_gates", "ends of beta");
+    check(decay[0] < 1e-30f && decay[1] == 1 && isnan(decay[2]), "delta_gates", "ends of decay");
+}
+
 static void check_elementwise(int n)
 {
     struct vectors v = vectors_create(n);
@@ -817,6 +892,7 @@ static void check_elementwise(int n)
 
     for (int taps = 1; taps <= 4; taps++)
         check_conv(n, taps, taps % 2 == 0);
+    if (n <= KERN_DELTA) check_delta(rnd_int(1, 130), n);
 }
 
 static void check_rope(int d)
@@ -969,8 +1045,9 @@ static void check_exp(void)
     for (int act = 0; act < KERN_ACT_COUNT; act++) {
         float g[3] = {NAN, 1000.0f, -1000.0f}, u[3] = {1.0f, 1.0f, 1.0f};
         cand->glu[act](g, u, g, 3);
-        check(isnan(g[0]) && g[1] == 1000.0f && fabsf(g[2]) < 1e-30f, "glu", "extremes: %g %g %g",
-              (double)g[0], (double)g[1], (double)g[2]);
+        check(isnan(g[0]) && g[1] == (act == KERN_ACT_SIGMOID ? 1.0f : 1000.0f) &&
+                  fabsf(g[2]) < 1e-30f,
+              "glu", "extremes: %g %g %g", (double)g[0], (double)g[1], (double)g[2]);
     }
     check_against_libm();
 }
@@ -1141,6 +1218,7 @@ static void check_round(void)
         check_race(n);
     }
     check_elementwise(rnd_int(500, 3000));
+    check_delta_gates();
     check_argmax(rnd_int(500, 60000));
     check_race(rnd_int(500, 60000));
     for (int d = 2; d <= 256; d += 2 * rnd_int(1, 6)) {
