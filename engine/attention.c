@@ -672,15 +672,21 @@ static void merge_split(struct attn *a, int layer, const struct unit *tile, int 
     }
 }
 
-/* Divides by the sums and writes the heads' outputs. */
+/* Divides by the sums, applies the gates and writes the heads' outputs. */
 static void finish_rows(struct attn *a, const struct unit *u, struct thread_scratch *t)
 {
-    size_t d = (size_t)a->p.model->hp.d_head;
+    const struct eng_hparams *hp = &a->p.model->hp;
+    const struct kern *kern = a->p.model->kern;
+    ptrdiff_t d = hp->d_head;
     for (int i = 0; i < u->n_rows; i++) {
         int token = (u->row0 + i) / a->group, head = u->head * a->group + (u->row0 + i) % a->group;
-        float *o = a->p.out + (size_t)(a->row0[u->seg] + token) * a->p.ld_out + (size_t)head * d;
-        memcpy(o, t->acc + (size_t)i * (size_t)a->p.layout->d_pad, d * sizeof(*o));
-        a->p.model->kern->scale(o, 1.0f / t->rows[i].soft.sum, (int)d);
+        size_t row = (size_t)(a->row0[u->seg] + token);
+        float *o = a->p.out + row * a->p.ld_out + head * d;
+        memcpy(o, t->acc + (size_t)i * (size_t)a->p.layout->d_pad, (size_t)d * sizeof(*o));
+        kern->scale(o, 1.0f / t->rows[i].soft.sum, (int)d);
+        if (hp->attn_gate)
+            kern->glu[KERN_ACT_SIGMOID](a->p.qkv + row * a->p.ld_qkv - (hp->n_heads - head) * d, o,
+                                        o, (int)d);
     }
 }
 

@@ -39,7 +39,7 @@ struct attn_params {
     int n_threads;
     int max_rows, max_segs;
     int64_t ctx;
-    const float *qkv; /* [max_rows][ld_qkv]: q, k, v of each row */
+    const float *qkv; /* [max_rows][ld_qkv]: q, k, v of each row; before q its gates, if any */
     size_t ld_qkv;
     float *out; /* [max_rows][ld_out]: heads side by side */
     size_t ld_out;

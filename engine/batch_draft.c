@@ -193,6 +193,7 @@ static bool run_source(struct round *r)
                                          .pos0 = pos0,
                                          .pages = p->pages,
                                          .state = d->source.pages ? NULL : p->s->state,
+                                         .drafts = true,
                                          .want = FWD_WANT_LAST};
     }
     struct fwd_step step = {segs, n, r->stop};

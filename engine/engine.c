@@ -401,7 +401,7 @@ static int plan_memory(struct eng *e, char *err, size_t errlen)
     rc = plan_draft(e, err, errlen);
     if (rc) return rc;
     kv_layout_init(&e->layout, hp->n_kv_layers, hp->n_kv_heads, hp->d_head, fmt);
-    state_layout_init(&e->states, hp);
+    state_layout_init(&e->states, hp, e->model->kern);
     struct mem_params params = {
         .fwd = forward_params(e),
         .states = e->states,

@@ -237,7 +237,7 @@ struct eng_inspect_config {
     double rope_theta, rope_factor;
     double local_rope_theta; /* of layers with a window, if they have a RoPE of their own; else 0 */
     int n_layers_without_rope;
-    int n_convolutions;                   /* layers that are short convolutions */
+    int n_convolutions, n_delta_nets;     /* layers that are short convolutions, delta nets */
     int n_windowed_layers, window_tokens; /* layers with a sliding window; the last one's size */
     const int32_t *eos_ids;               /* [n_eos_ids] */
     int n_eos_ids;

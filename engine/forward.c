@@ -52,6 +52,7 @@ enum op_kind {
     OP_ATTEND,
     OP_MERGE,
     OP_CONV,
+    OP_DELTA,
     OP_GATHER,
     OP_POOL,
     OP_HEAD,
@@ -96,7 +97,8 @@ struct thread_state {
     struct packed own;
     const struct op *packed_for; /* the op and step whose rows `own` holds */
     uint64_t packed_step;
-    float *row; /* [as long as its rows] */
+    float *row;   /* [as long as its rows] */
+    float *state; /* [state_tmp_floats] */
     struct gemm_thread gemm;
 };
 
@@ -111,8 +113,8 @@ struct fwd {
     float *kept;      /* [max_rows][d_model]: the same for kept rows, in the last layer */
     float *branch;    /* [max_rows][d_model]: a branch's output before its norm, or its input after
                     * a LayerNorm */
-    float *qkv;       /* [max_rows][(n_heads + 2 n_kv_heads) d_head], or a convolution's input */
-    float *heads;     /* [max_rows][n_heads d_head]: attention's output, or a convolution's */
+    float *qkv;       /* [max_rows][rows of eng_layer.qkv]: a mixer's input */
+    float *heads;     /* [max_rows][n_heads d_head]: attention's output, or another mixer's */
     float *logits;    /* [max_logit_rows][vocab] */
     float *pooled[2]; /* [max_segs][ld_pooled]: inputs and outputs of the heads, in turn */
     const float *result; /* the one with the last outputs */
@@ -372,13 +374,24 @@ static void conv_item(void *arg, int item, int thread)
 {
     const struct op *op = arg;
     const struct fwd *f = op->f;
-    int n_parts = ceil_div(f->states.n_channels, STATE_CHANNELS), seg = item / n_parts;
-    int first = item % n_parts * STATE_CHANNELS, n = f->states.n_channels - first;
+    int n_parts = state_n_conv_items(&f->states), seg = item / n_parts;
     size_t row = (size_t)f->seg_row[seg];
     (void)thread;
-    state_convolve(&f->states, f->p.model, op->layer, &f->in->segs[seg], f->qkv + row * f->ld_qkv,
-                   f->ld_qkv, f->heads + row * f->ld_heads, f->ld_heads, first,
-                   n < STATE_CHANNELS ? n : STATE_CHANNELS);
+    state_convolve(&f->states, &f->p.model->layers[op->layer], &f->in->segs[seg],
+                   f->qkv + row * f->ld_qkv, f->ld_qkv, f->heads + row * f->ld_heads, f->ld_heads,
+                   item % n_parts);
+}
+
+/* A head of a delta net over one segment. */
+static void delta_item(void *arg, int item, int thread)
+{
+    const struct op *op = arg;
+    const struct fwd *f = op->f;
+    int n_heads = f->states.n_heads, seg = item / n_heads;
+    size_t row = (size_t)f->seg_row[seg];
+    state_delta(&f->states, f->p.model, op->layer, &f->in->segs[seg], f->qkv + row * f->ld_qkv,
+                f->ld_qkv, f->heads + row * f->ld_heads, f->ld_heads, item % n_heads,
+                f->threads[thread].state);
 }
 
 static void gather_item(void *arg, int item, int thread)
@@ -695,8 +708,9 @@ static void add_heads(struct fwd *f)
 static void add_mixer(struct fwd *f, int layer)
 {
     const struct eng_hparams *hp = &f->p.model->hp;
-    if (hp->layer_mixer[layer] == ENG_CONV) {
+    if (hp->layer_mixer[layer] != ENG_ATTENTION) {
         add_layer_op(f, OP_CONV, layer, conv_item);
+        if (hp->layer_mixer[layer] == ENG_DELTA) add_layer_op(f, OP_DELTA, layer, delta_item);
         return;
     }
     if (hp->qk_norm == ENG_QK_NORM_ROW) add_layer_op(f, OP_QK_NORM, layer, qk_norm_item);
@@ -768,7 +782,8 @@ static int count_items(const struct op *op)
     case OP_STORE: return attn_n_store_items(f->attn);
     case OP_ATTEND: return attn_n_items(f->attn);
     case OP_MERGE: return attn_n_merge_items(f->attn);
-    case OP_CONV: return f->in->n_segs * ceil_div(f->states.n_channels, STATE_CHANNELS);
+    case OP_CONV: return f->in->n_segs * state_n_conv_items(&f->states);
+    case OP_DELTA: return f->in->n_segs * f->states.n_heads;
     case OP_GATHER: return n_rows > 0;
     case OP_POOL: return f->pools ? f->in->n_segs : 0;
     case OP_REFINE: return n_rows;
@@ -895,6 +910,7 @@ static void take_thread(struct fwd *f, struct scratch *s, int i, size_t longest)
     int longest_blas = longest_blas_row(m);
     t.own = take_packed(s, PRIVATE_ROWS, longest);
     t.row = scratch_take(s, longest, sizeof(float));
+    t.state = scratch_take(s, state_tmp_floats(&f->states), sizeof(float));
     t.gemm.corr = scratch_take(s, gemm_corr_numbers(m, longest), sizeof(int32_t));
     t.gemm.gate_up = scratch_take(s, gemm_gate_up_floats(m, f->p.max_rows), sizeof(float));
     if (longest_blas > 0) t.gemm.blas = scratch_take(s, gemm_blas_scratch_bytes(longest_blas), 1);
@@ -958,10 +974,11 @@ static void take_lists(struct fwd *f, struct scratch *s)
 /* Everything but the logits. */
 static void take_scratch(struct fwd *f, struct scratch *s)
 {
+    const struct eng_hparams *hp = &f->p.model->hp;
     size_t longest = (size_t)f->p.model->layers[0].qkv.k_pad;
     for (int i = 0; i < f->p.model->heads.n_ops; i++)
         longest = larger(longest, (size_t)f->p.model->heads.ops[i].mat.k_pad);
-    state_layout_init(&f->states, &f->p.model->hp);
+    state_layout_init(&f->states, &f->p.model->hp, f->p.model->kern);
     take_lists(f, s);
     take_activations(f, s);
     longest = larger(longest, f->ld_heads);
@@ -976,7 +993,7 @@ static void take_scratch(struct fwd *f, struct scratch *s)
         .max_rows = f->p.max_rows,
         .max_segs = f->p.max_segs,
         .ctx = f->p.ctx,
-        .qkv = f->qkv,
+        .qkv = f->qkv + (hp->attn_gate ? hp->n_heads * hp->d_head : 0),
         .ld_qkv = f->ld_qkv,
         .out = f->heads,
         .ld_out = f->ld_heads,

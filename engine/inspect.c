@@ -37,6 +37,7 @@ static void report_config(const struct eng_hparams *hp, const struct eng_inspect
     for (int i = 0; i < hp->n_layers; i++) {
         c.n_layers_without_rope += !hp->layer_rope[i];
         c.n_convolutions += hp->layer_mixer[i] == ENG_CONV;
+        c.n_delta_nets += hp->layer_mixer[i] == ENG_DELTA;
         c.n_windowed_layers += hp->layer_window[i] > 0;
         if (hp->layer_window[i] > 0) c.window_tokens = hp->layer_window[i];
     }

@@ -79,7 +79,7 @@ static int check_token(const struct eng_model *model, struct fwd *fwd, struct kv
     assert(page >= 0); /* nothing else runs yet */
     uint8_t *data = kv_page_data(pages, page);
     struct state_layout states;
-    state_layout_init(&states, &model->hp);
+    state_layout_init(&states, &model->hp, model->kern);
     float *pool = calloc((size_t)model->hp.d_model + states.n_floats, sizeof(*pool));
     struct fwd_segment seg = {.tokens = &token,
                               .n_tokens = 1,

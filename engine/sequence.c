@@ -25,7 +25,8 @@ int seq_init(struct seq *s, int max_pages, int32_t vocab, int d_model,
     s->pool = calloc((size_t)d_model, sizeof(*s->pool));
     s->mask = calloc(mask_words(vocab), sizeof(*s->mask));
     s->states = *states;
-    if (states->n_layers > 0) s->state = calloc(states->n_floats, sizeof(*s->state));
+    if (states->n_layers > 0) s->state = aligned_alloc(64, states->n_floats * sizeof(*s->state));
+    if (s->state) memset(s->state, 0, states->n_floats * sizeof(*s->state));
     int rc = sample_history_init(&s->history, vocab);
     bool all = s->pages && s->nodes && s->data && s->ids && s->pool && s->mask &&
                (s->state || states->n_layers == 0);

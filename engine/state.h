@@ -8,6 +8,11 @@
  * what is done: these positions are computed again before anything reads them. Rows are walked
  * token by token whatever their number, so bits do not depend on how a prompt is cut.
  *
+ * A head of a delta net has a matrix that every token changes. It has taken the positions that are
+ * surely the sequence's: the first row of a step, or all of a long segment. What the rows behind
+ * that say to it is kept by position too, and the next step takes as many of them as were right,
+ * before its own, with the same arithmetic. So a step reads and writes a matrix once.
+ *
  * Threads: a state belongs to its sequence; inside a step, the items of a layer share no channels.
  */
 #ifndef HEARTH_ENGINE_STATE_H
@@ -17,32 +22,52 @@
 #include <stdint.h>
 
 struct eng_hparams;
+struct eng_layer;
 struct eng_model;
+struct kern;
 struct fwd_segment;
 
-/* A power of two: the rows of a step with a draft, and those that its first row looks back at. */
+/* A power of two: the rows of a step with a draft, and those that its first row looks back at, or
+ * that a matrix has not taken. */
 enum { STATE_ROWS = 16 };
 
-/* Most channels of one call of state_convolve. */
+/* Channels of an item of a short convolution. */
 enum { STATE_CHANNELS = 256 };
 
 struct state_layout {
     int n_layers; /* with a state; 0: the model has none */
     int n_channels, n_taps;
-    size_t n_floats; /* of a state: [n_layers][STATE_ROWS][n_channels] */
-    size_t n_kept;   /* of a snapshot: [n_layers][n_taps - 1][n_channels] */
+    size_t n_floats; /* of a state: [n_layers][STATE_ROWS][n_channels], [n_layers][n_heads] heads */
+    size_t n_kept;   /* of a snapshot: [n_layers][n_taps - 1][n_channels], and their matrices */
+    const struct kern *kern;
+    int n_keys, n_heads; /* of a delta net: heads of queries and keys, of values; 0: it is none */
+    int d_key, d_value;
+    size_t matrix_floats, log_floats, head_floats; /* of a head, a row of its log, both */
 };
 
 /* Sizes are the model's, checked when it was opened. */
-void state_layout_init(struct state_layout *l, const struct eng_hparams *hp);
+void state_layout_init(struct state_layout *l, const struct eng_hparams *hp,
+                       const struct kern *kern);
 
 /*
- * Channels [first, first + n) of a convolution over a segment's rows: in [n_tokens][ld_in] holds B,
- * C and u of each, out [n_tokens][ld_out] gets C * conv(B * u).
+ * One item of a convolution over a segment's rows, of state_n_conv_items. A short convolution: in
+ * [n_tokens][ld_in] holds B, C and u of each, out [n_tokens][ld_out] gets C * conv(B * u). A delta
+ * net: in holds what eng_layer.qkv gives; q, k and v become silu(conv), q and k normed, and the
+ * gates what kern.delta_gates makes of them.
  */
-void state_convolve(const struct state_layout *l, const struct eng_model *m, int layer,
-                    const struct fwd_segment *seg, const float *in, size_t ld_in, float *out,
-                    size_t ld_out, int first, int n);
+int state_n_conv_items(const struct state_layout *l);
+void state_convolve(const struct state_layout *l, const struct eng_layer *layer,
+                    const struct fwd_segment *seg, float *in, size_t ld_in, float *out,
+                    size_t ld_out, int item);
+
+/*
+ * One head of a delta net after that: out gets norm(o) * silu(z) in the head's columns. tmp:
+ * [state_tmp_floats] of the thread.
+ */
+void state_delta(const struct state_layout *l, const struct eng_model *m, int layer,
+                 const struct fwd_segment *seg, const float *in, size_t ld_in, float *out,
+                 size_t ld_out, int head, float *tmp);
+size_t state_tmp_floats(const struct state_layout *l);
 
 /*
  * What a position looks back at, from a state into a snapshot and back. pos >= n_taps - 1; it is at

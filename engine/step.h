@@ -20,6 +20,7 @@ struct fwd_segment {
     uint8_t *const *pages; /* data of page i of the sequence: positions 32 i .. 32 i + 31; covers
                               pos0 + n_tokens */
     float *state;          /* of the sequence, see state.h; NULL if the model has none */
+    bool drafts;           /* the twin's: no id behind the sequence's last one is known yet */
     enum fwd_want want;
     int n_first; /* with token types: tokens of the first type; the others have the second */
     /*

@@ -624,7 +624,7 @@ static void read_hybrid(const struct object *o, struct eng_hparams *hp)
         hp->layer_rope[i] = position && strcmp(position, "rope") == 0;
 }
 
-/* ---- short convolutions -------------------------------------------------------------------- */
+/* ---- recurrent layers ---------------------------------------------------------------------- */
 
 /* full_attn_idxs, which lists layers; absent: all. */
 static bool is_listed(const struct object *o, const json_t *list, int layer)
@@ -639,28 +639,56 @@ static bool is_listed(const struct object *o, const json_t *list, int layer)
     return found;
 }
 
+/* Returns true if layer i is attention by the family's rule. */
+static bool is_attention(const struct object *o, const struct eng_hparams *hp, int i)
+{
+    if (!hp->family->delta) return is_listed(o, find(o, "full_attn_idxs"), i);
+    return (i + 1) % read_int(o, "full_attention_interval", 1, ENG_MAX_LAYERS, 4) == 0;
+}
+
 static void read_mixers(const struct object *o, struct eng_hparams *hp)
 {
-    const json_t *list = find(o, "layer_types"), *full = find(o, "full_attn_idxs");
-    hp->n_taps = (int)read_int(o, "conv_L_cache", 2, ENG_MAX_TAPS, 3);
-    hp->conv_bias = read_bool(o, "conv_bias", false);
+    const json_t *list = find(o, "layer_types");
+    enum eng_mixer kind = hp->family->delta ? ENG_DELTA : ENG_CONV;
+    const char *kind_name = kind == ENG_DELTA ? "linear_attention" : "conv";
     if (list && !is_list_of_layers(o, list, hp)) return;
     for (int i = 0; i < hp->n_layers; i++) {
         const char *type = json_string_value(json_array_get(list, (size_t)i));
-        if (!list) type = is_listed(o, full, i) ? "full_attention" : "conv";
-        bool conv = type && strcmp(type, "conv") == 0;
-        hp->layer_mixer[i] = conv ? ENG_CONV : ENG_ATTENTION;
-        hp->n_kv_layers -= conv;
-        if (conv || (type && strcmp(type, "full_attention") == 0)) continue;
+        if (!list) type = is_attention(o, hp, i) ? "full_attention" : kind_name;
+        bool recurrent = type && strcmp(type, kind_name) == 0;
+        hp->layer_mixer[i] = recurrent ? kind : ENG_ATTENTION;
+        hp->n_kv_layers -= recurrent;
+        if (recurrent || (type && strcmp(type, "full_attention") == 0)) continue;
         eng_report_problem(o->report, ENG_EUNSUPPORTED,
-                           "%s: layer_types[%d] is %.100s; supported: full_attention, conv",
-                           o->where, i, type ? type : "not a string");
+                           "%s: layer_types[%d] is %.100s; supported: full_attention, %s", o->where,
+                           i, type ? type : "not a string", kind_name);
         return;
     }
     if (hp->n_kv_layers == 0)
         eng_report_problem(o->report, ENG_EUNSUPPORTED,
                            "%s: none of the layers is full_attention: this is not supported",
                            o->where);
+}
+
+static void read_short_conv(const struct object *o, struct eng_hparams *hp)
+{
+    hp->n_taps = (int)read_int(o, "conv_L_cache", 2, ENG_MAX_TAPS, 3);
+    hp->conv_bias = read_bool(o, "conv_bias", false);
+}
+
+static void read_delta(const struct object *o, struct eng_hparams *hp)
+{
+    hp->attn_gate = true;
+    hp->n_taps = (int)read_int(o, "linear_conv_kernel_dim", 2, ENG_MAX_TAPS, 4);
+    hp->n_delta_keys = (int)read_int(o, "linear_num_key_heads", 1, MAX_HEADS, 16);
+    hp->n_delta_values = (int)read_int(o, "linear_num_value_heads", 1, MAX_HEADS, 32);
+    hp->d_delta_key = (int)read_int(o, "linear_key_head_dim", 1, ENG_MAX_HEAD_DIM, 128);
+    hp->d_delta_value = (int)read_int(o, "linear_value_head_dim", 1, ENG_MAX_HEAD_DIM, 128);
+    if (hp->n_delta_values % hp->n_delta_keys != 0)
+        eng_report_problem(o->report, ENG_EINVAL,
+                           "%s: linear_num_value_heads (%d) is not a multiple of "
+                           "linear_num_key_heads (%d)",
+                           o->where, hp->n_delta_values, hp->n_delta_keys);
 }
 
 /* Two thirds of the size that is given, times a factor, up to a multiple. */
@@ -848,8 +876,10 @@ static void read_all(const struct object *config, const struct object *generatio
     if (f->nope_layers) read_nope(&text, hp);
     if (f->hybrid) read_hybrid(&text, hp);
     hp->n_kv_layers = f->encoder ? 1 : hp->n_layers; /* those of an encoder take turns */
+    if (f->short_conv || f->delta) read_mixers(&text, hp);
+    if (f->delta) read_delta(&text, hp);
     if (f->short_conv) {
-        read_mixers(&text, hp);
+        read_short_conv(&text, hp);
         adjust_ffn(&text, hp);
     }
     read_windows(&text, hp);

@@ -67,6 +67,15 @@ static const struct eng_names lfm2_names = {
     .down = "feed_forward.w2", .final_norm = "embedding_norm",
 };
 
+static const struct eng_names qwen3_5_names = {
+    .attn_norm = "input_layernorm", QKV, QK_NORMS, .o = "self_attn.o_proj",
+    .delta_qkv = "linear_attn.in_proj_qkv", .delta_z = "linear_attn.in_proj_z",
+    .delta_b = "linear_attn.in_proj_b", .delta_a = "linear_attn.in_proj_a",
+    .conv = "linear_attn.conv1d", .a_log = "linear_attn.A_log", .dt_bias = "linear_attn.dt_bias",
+    .delta_norm = "linear_attn.norm", .conv_out = "linear_attn.out_proj",
+    .ffn_norm = "post_attention_layernorm", GATE_UP, .down = "mlp.down_proj",
+};
+
 /* The second is that of a model of hidden states, saved without what is around it. */
 static const char *const plain_prefix[] = {"model.", "", NULL};
 /* As published, and as the reference saves them today. */
@@ -77,6 +86,10 @@ static const char *const vision_parts[] = {
     "vision_tower.", "multi_modal_projector.", "model.vision_tower.",
     "model.multi_modal_projector.", NULL,
 };
+
+/* Of Qwen3.5: the vision tower, and the layer that predicts a second token. */
+static const char *const qwen3_5_prefixes[] = {"model.language_model.", "model.", "", NULL};
+static const char *const qwen3_5_parts[] = {"model.visual.", "visual.", "mtp.", NULL};
 
 /* ---- encoders ------------------------------------------------------------------------------ */
 
@@ -228,6 +241,14 @@ static const char *const lfm2_renames[][2] = {
     .window_period = 6, .vocab_size = 262208, .max_position_embeddings = 131072,                   \
     .rope_theta = 1000000.0, .rope_local = true, .local_theta = 10000.0,                           \
     .local_theta_key = "rope_local_base_freq"
+
+#define QWEN3_5                                                                                    \
+    .title = "Qwen3.5", .names = &qwen3_5_names, .prefixes = qwen3_5_prefixes,                     \
+    .other_parts = qwen3_5_parts, .attn_bias_key = "attention_bias", .norm_plus_one = true,        \
+    .qk_norm = ENG_QK_NORM_HEAD, .delta = true, .partial_rotary = 0.25,                            \
+    .vocab_size = 248320, .hidden_size = 4096, .intermediate_size = 12288, .n_layers = 32,         \
+    .n_heads = 16, .n_kv_heads = 4, .head_dim = 256, .max_position_embeddings = 32768,             \
+    .bos_id = -1, .eos_id = -1, .rope_theta = 10000.0
 
 #define ENCODER_BASE                                                                               \
     .other_parts = encoder_parts, .hidden_size = 768, .n_heads = 12, .bos_id = -1, .eos_id = -1
@@ -383,6 +404,13 @@ static const struct eng_family families[] = {
         .architecture = "Gemma3ForConditionalGeneration", .model_type = "gemma3",
         .title = "Gemma 3", .config_key = "text_config", .prefixes = wrapped_prefixes,
         .other_parts = vision_parts, GEMMA3,
+    },
+    {
+        .architecture = "Qwen3_5ForCausalLM", .model_type = "qwen3_5_text", QWEN3_5,
+    },
+    {
+        .architecture = "Qwen3_5ForConditionalGeneration", .model_type = "qwen3_5",
+        .config_key = "text_config", QWEN3_5,
     },
     {
         .architecture = "BertModel", .model_type = "bert", .title = "BERT",

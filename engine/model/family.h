@@ -17,13 +17,15 @@
 
 /*
  * Names of a layer's tensors, after "PREFIXlayers.N." and without ".weight"; NULL: the family has
- * none. Either q, k, v or qkv, whose rows are all three; either gate, up or gate_up. final_norm is
- * not a layer's; NULL: "norm".
+ * none. Either q, k, v or qkv, whose rows are all three; either gate, up or gate_up. A delta net
+ * has conv and conv_out too; a_log and dt_bias have no ending. final_norm is not a layer's; NULL:
+ * "norm".
  */
 struct eng_names {
     const char *attn_norm, *q, *k, *v, *qkv, *q_norm, *k_norm, *o, *attn_post;
     const char *ffn_norm, *gate, *up, *gate_up, *down, *ffn_post;
     const char *conv_in, *conv, *conv_out, *final_norm;
+    const char *delta_qkv, *delta_z, *delta_b, *delta_a, *a_log, *dt_bias, *delta_norm;
 };
 
 /* A real number that config.json may set; positive. */
@@ -99,6 +101,7 @@ struct eng_family {
     bool nope_full;     /* layers without the window have no RoPE, if any layer has the window */
     bool hybrid;        /* layers might be recurrent and experts mixed: refused unless neither */
     bool short_conv;    /* some layers are convolutions, and the feed-forward size has a rule */
+    bool delta;         /* some layers are delta nets, and attention has a gate */
     enum eng_window_rule window_rule;
     /* the reference's defaults for settings that config.json leaves out */
     int window_period; /* if config.json lacks sliding_window_pattern too */

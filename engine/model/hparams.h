@@ -43,9 +43,10 @@ enum { ENG_MAX_EOS = 16, ENG_MAX_LAYERS = 512, ENG_MAX_TAPS = 8 };
 
 /*
  * What mixes the tokens of a layer. CONV: out(C * conv(B * u)), where B, C and u are products of
- * the token and conv sums over the last few tokens.
+ * the token and conv sums over the last few tokens. DELTA: heads of a delta net, whose state is a
+ * matrix, after a convolution of queries, keys and values; see kern.delta_token.
  */
-enum eng_mixer { ENG_ATTENTION, ENG_CONV };
+enum eng_mixer { ENG_ATTENTION, ENG_CONV, ENG_DELTA };
 
 /*
  * The task that the weights were saved for, as the architecture's name says: logits of tokens,
@@ -93,11 +94,14 @@ struct eng_hparams {
     bool labels_of_mean;   /* LABELS of an encoder: of the mean, not of the first token */
     bool label_bias;       /* the products before the last one have a bias, if the family asks */
     int32_t pad_id;        /* -1: none. LABELS of a decoder: not looked at at the end */
-    uint8_t layer_mixer[ENG_MAX_LAYERS];  /* enum eng_mixer */
-    int n_kv_layers;                      /* layers with keys and values in a page */
-    int n_taps;                           /* tokens of a convolution, the present one included */
-    bool conv_bias;                       /* of convolutions and the products around them */
-    bool layer_rope[ENG_MAX_LAYERS];      /* the layer has RoPE */
+    uint8_t layer_mixer[ENG_MAX_LAYERS]; /* enum eng_mixer */
+    int n_kv_layers;                     /* layers with keys and values in a page */
+    int n_taps;                          /* tokens of a convolution, the present one included */
+    bool conv_bias;                      /* of convolutions and the products around them */
+    int n_delta_keys, n_delta_values;    /* heads of a delta net: of queries and keys, of values; */
+    int d_delta_key, d_delta_value;      /* and the size of each */
+    bool attn_gate;                      /* attention's output is multiplied by sigmoid(gate) */
+    bool layer_rope[ENG_MAX_LAYERS];     /* the layer has RoPE */
     int32_t layer_window[ENG_MAX_LAYERS]; /* keys visible, the token itself included; 0: all;
                                            * on each side, without it, of an encoder */
     uint64_t config_hash[2]; /* of the bytes of config.json and generation_config.json */

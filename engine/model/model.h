@@ -56,15 +56,22 @@ struct eng_layer {
     const float *attn_norm_bias, *attn_post_bias, *ffn_norm_bias, *ffn_post_bias; /* or NULL */
     const float *q_norm;    /* [d_head], by rows [n_heads * d_head], or NULL */
     const float *k_norm;    /* [d_head], by rows [n_kv_heads * d_head], or NULL */
-    struct eng_mat qkv;     /* rows: q [n_heads * d_head], k and v [n_kv_heads * d_head]; of a
-                             * convolution B, C and u [d_model] */
-    struct eng_mat o;       /* [d_model] of [n_heads * d_head], or [d_model] */
-    const float *conv;      /* [n_taps][d_model], the oldest token's first; or NULL */
+    struct eng_mat qkv;     /* rows: q [n_heads * d_head], k and v [n_kv_heads * d_head], before
+                             * them with attn_gate its gates [n_heads * d_head]; of a convolution
+                             * B, C and u [d_model]; of a delta net q, k [n_delta_keys *
+                             * d_delta_key], v, z [n_delta_values * d_delta_value], beta and decay
+                             * [n_delta_values] */
+    struct eng_mat o;       /* [d_model] of [n_heads * d_head], [d_model], or [n_delta_values *
+                             * d_delta_value] */
+    const float *conv;      /* [n_taps][channels], the oldest token's first; or NULL. Channels are
+                             * d_model, or q, k and v of a delta net */
     const float *conv_bias; /* [d_model] or NULL */
-    struct eng_mat gate_up; /* panels alternate: 32 gate rows, the same 32 up rows, ...;
+    const float *a_log, *dt_bias; /* [n_delta_values] or NULL */
+    const float *delta_norm;      /* [d_delta_value] or NULL: of a head's output */
+    struct eng_mat gate_up;       /* panels alternate: 32 gate rows, the same 32 up rows, ...;
                                    n_out = 2 * 32 * ceil(d_ff / 32) */
-    struct eng_mat down;    /* [d_model] of [d_ff] */
-    const float *rope_cos;  /* [ctx][d_rot / 2], with the attention factor; NULL: no RoPE */
+    struct eng_mat down;          /* [d_model] of [d_ff] */
+    const float *rope_cos;        /* [ctx][d_rot / 2], with the attention factor; NULL: no RoPE */
     const float *rope_sin;
     int window; /* as hp.layer_window */
     int place;  /* of its kind: in a page of KV, or in a state */

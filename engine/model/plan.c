@@ -112,6 +112,15 @@ static struct plan_part *add_part(const struct check *c, struct plan_mat *pm, co
     return add_rows(c, pm, name, 0, n_rows, n_rows, bias, fields);
 }
 
+/* Adds a vector of n numbers to the plan. */
+static struct plan_vec *new_vec(const struct check *c, const float **vec, int n)
+{
+    assert(c->m->load->n_vecs < c->m->hp.n_layers * VECS_PER_LAYER + VECS_OUTSIDE);
+    struct plan_vec *pv = &c->m->load->vecs[c->m->load->n_vecs++];
+    *pv = (struct plan_vec){.vec = vec, .n = n, .factor = 1.0f};
+    return pv;
+}
+
 /* NAME.weight, unless the family has no such vector. */
 static void add_vec(const struct check *c, const float **vec, const char *name, int n,
                     const char *fields)
@@ -119,10 +128,8 @@ static void add_vec(const struct check *c, const float **vec, const char *name, 
     if (!name) return;
     char full[NAME_BYTES];
     snprintf(full, sizeof(full), "%s.weight", name);
-    assert(c->m->load->n_vecs < c->m->hp.n_layers * VECS_PER_LAYER + VECS_OUTSIDE);
-    struct plan_vec *pv = &c->m->load->vecs[c->m->load->n_vecs++];
-    float add = c->m->hp.family->norm_plus_one ? 1.0f : 0.0f;
-    *pv = (struct plan_vec){.vec = vec, .n = n, .add = add, .factor = 1.0f};
+    struct plan_vec *pv = new_vec(c, vec, n);
+    pv->add = c->m->hp.family->norm_plus_one ? 1.0f : 0.0f;
     pv->tensor = need(c, full, n, 0, fields);
 }
 
@@ -131,11 +138,9 @@ static void add_norm_bias(const struct check *c, const float **vec, const char *
                           const char *fields)
 {
     if (!name || !c->m->hp.norm_bias) return;
-    char full[NAME_BYTES];
+    char full[NAME_BYTES + 8];
     snprintf(full, sizeof(full), "%s.bias", name);
-    assert(c->m->load->n_vecs < c->m->hp.n_layers * VECS_PER_LAYER + VECS_OUTSIDE);
-    struct plan_vec *pv = &c->m->load->vecs[c->m->load->n_vecs++];
-    *pv = (struct plan_vec){.vec = vec, .n = c->m->hp.d_model, .factor = 1.0f};
+    struct plan_vec *pv = new_vec(c, vec, c->m->hp.d_model);
     pv->tensor = need(c, full, pv->n, 0, fields);
 }
 
@@ -146,10 +151,7 @@ static void add_table(const struct check *c, const float **vec, const char *name
     if (!name) return;
     char full[NAME_BYTES];
     snprintf(full, sizeof(full), "%s%s.weight", c->prefix, name);
-    assert(c->m->load->n_vecs < c->m->hp.n_layers * VECS_PER_LAYER + VECS_OUTSIDE);
-    struct plan_vec *pv = &c->m->load->vecs[c->m->load->n_vecs++];
-    *pv = (struct plan_vec){.vec = vec, .n = n_rows * n_cols, .factor = 1.0f};
-    pv->tensor = need(c, full, n_rows, n_cols, fields);
+    new_vec(c, vec, n_rows * n_cols)->tensor = need(c, full, n_rows, n_cols, fields);
 }
 
 /* The name of a tensor of layer i, without its ending; NULL if `rest` is. */
@@ -165,6 +167,19 @@ static const char *layer_name(char buf[NAME_BYTES], const struct check *c, int l
 static enum plan_role layer_role(const struct eng_hparams *hp, int layer)
 {
     return layer == 0 || layer == hp->n_layers - 1 ? PLAN_FINE : PLAN_MATRIX;
+}
+
+/* The gates of all heads, then their queries, from a tensor in which they alternate. */
+static void plan_gated_q(const struct check *c, struct plan_mat *qkv, const char *name)
+{
+    const struct eng_hparams *hp = &c->m->hp;
+    int d = hp->d_head, n = hp->n_heads * d;
+    for (int first = d; first >= 0; first -= d) {
+        struct plan_part *part = add_rows(c, qkv, name, first, n, 2 * n, hp->attn_bias_qkv,
+                                          "2 x num_attention_heads x head_dim, hidden_size");
+        part->d_head = d;
+        part->stride = 2 * d;
+    }
 }
 
 static void plan_qkv(const struct check *c, int i)
@@ -186,7 +201,11 @@ static void plan_qkv(const struct check *c, int i)
 
     struct plan_mat *qkv = add_mat(c, &l->qkv, layer_role(hp, i), hp->d_model);
     qkv->fine_row = n_q;
-    for (int k = 0, first = 0; k < 3; first += parts[k++].n_rows) {
+    if (hp->attn_gate) {
+        plan_gated_q(c, qkv, layer_name(name, c, i, names->q));
+        qkv->fine_row = 2 * n_q;
+    }
+    for (int k = hp->attn_gate, first = 0; k < 3; first += parts[k++].n_rows) {
         struct plan_part *part;
         if (names->qkv)
             part = add_rows(c, qkv, layer_name(name, c, i, names->qkv), first, parts[k].n_rows,
@@ -226,21 +245,19 @@ static void plan_attention(const struct check *c, int i)
 }
 
 /* A convolution, kept with the channels of a token side by side. */
-static void add_conv(const struct check *c, struct eng_layer *l, const char *name)
+static void add_conv(const struct check *c, struct eng_layer *l, const char *name, int n_channels,
+                     const char *fields)
 {
     const struct eng_hparams *hp = &c->m->hp;
     char full[NAME_BYTES + 8];
-    struct eng_tensor shape = {.rank = 3, .shape = {hp->d_model, 1, hp->n_taps}};
-    struct plan_vec *pv = &c->m->load->vecs[c->m->load->n_vecs++];
+    struct eng_tensor shape = {.rank = 3, .shape = {n_channels, 1, hp->n_taps}};
+    struct plan_vec *pv = new_vec(c, &l->conv, n_channels * hp->n_taps);
     snprintf(full, sizeof(full), "%s.weight", name);
-    *pv = (struct plan_vec){
-        .vec = &l->conv, .n = hp->d_model * hp->n_taps, .n_cols = hp->n_taps, .factor = 1.0f};
-    pv->tensor = need_shape(c, full, &shape, "hidden_size, 1, conv_L_cache");
+    pv->n_cols = hp->n_taps;
+    pv->tensor = need_shape(c, full, &shape, fields);
     if (!hp->conv_bias) return;
-    pv = &c->m->load->vecs[c->m->load->n_vecs++];
     snprintf(full, sizeof(full), "%s.bias", name);
-    *pv = (struct plan_vec){.vec = &l->conv_bias, .n = hp->d_model, .factor = 1.0f};
-    pv->tensor = need(c, full, pv->n, 0, "hidden_size");
+    new_vec(c, &l->conv_bias, n_channels)->tensor = need(c, full, n_channels, 0, "hidden_size");
 }
 
 static void plan_conv(const struct check *c, int i)
@@ -253,10 +270,44 @@ static void plan_conv(const struct check *c, int i)
     add_part(c, add_mat(c, &l->qkv, layer_role(hp, i), hp->d_model),
              layer_name(name, c, i, names->conv_in), 3 * hp->d_model, hp->conv_bias,
              "3 x hidden_size, hidden_size");
-    add_conv(c, l, layer_name(name, c, i, names->conv));
+    add_conv(c, l, layer_name(name, c, i, names->conv), hp->d_model,
+             "hidden_size, 1, conv_L_cache");
     add_part(c, add_mat(c, &l->o, layer_role(hp, i), hp->d_model),
              layer_name(name, c, i, names->conv_out), hp->d_model, hp->conv_bias,
              "hidden_size, hidden_size");
+}
+
+static void plan_delta(const struct check *c, int i)
+{
+    const struct eng_hparams *hp = &c->m->hp;
+    const struct eng_names *names = hp->family->names;
+    struct eng_layer *l = &c->m->layers[i];
+    int n_heads = hp->n_delta_values, n_v = n_heads * hp->d_delta_value;
+    int n_qkv = 2 * hp->n_delta_keys * hp->d_delta_key + n_v;
+    char name[NAME_BYTES];
+    static const char heads[] = "linear_num_value_heads";
+    static const char qkv_fields[] = "2 x linear_num_key_heads x linear_key_head_dim + "
+                                     "linear_num_value_heads x linear_value_head_dim, hidden_size";
+    static const char v_fields[] = "linear_num_value_heads x linear_value_head_dim, hidden_size";
+
+    add_vec(c, &l->attn_norm, layer_name(name, c, i, names->attn_norm), hp->d_model, "hidden_size");
+    struct plan_mat *in = add_mat(c, &l->qkv, layer_role(hp, i), hp->d_model);
+    add_part(c, in, layer_name(name, c, i, names->delta_qkv), n_qkv, false, qkv_fields);
+    add_part(c, in, layer_name(name, c, i, names->delta_z), n_v, false, v_fields);
+    add_part(c, in, layer_name(name, c, i, names->delta_b), n_heads, false, heads);
+    add_part(c, in, layer_name(name, c, i, names->delta_a), n_heads, false, heads);
+    in->fine_row = n_qkv + n_v;
+    add_conv(c, l, layer_name(name, c, i, names->conv), n_qkv,
+             "rows of in_proj_qkv, 1, linear_conv_kernel_dim");
+    new_vec(c, &l->a_log, n_heads)->tensor =
+        need(c, layer_name(name, c, i, names->a_log), n_heads, 0, heads);
+    new_vec(c, &l->dt_bias, n_heads)->tensor =
+        need(c, layer_name(name, c, i, names->dt_bias), n_heads, 0, heads);
+    add_vec(c, &l->delta_norm, layer_name(name, c, i, names->delta_norm), hp->d_delta_value,
+            "linear_value_head_dim");
+    c->m->load->vecs[c->m->load->n_vecs - 1].add = 0;
+    add_part(c, add_mat(c, &l->o, layer_role(hp, i), n_v), layer_name(name, c, i, names->conv_out),
+             hp->d_model, false, "hidden_size, linear_num_value_heads x linear_value_head_dim");
 }
 
 static void plan_mlp(const struct check *c, int i)
@@ -394,13 +445,14 @@ static void plan_tensors(const struct check *c)
     struct plan_mat *embed = add_mat(c, &m->embed, hp->tied ? PLAN_HEAD : PLAN_LOOKUP, hp->d_model);
     snprintf(name, sizeof(name), "%s%s", c->prefix, embed_name(m));
     add_part(c, embed, name, hp->vocab, false, fields);
-    int n_of_kind[2] = {0, 0};
+    static void (*const plan_mixer[])(const struct check *c, int layer) = {
+        [ENG_ATTENTION] = plan_attention, [ENG_CONV] = plan_conv, [ENG_DELTA] = plan_delta};
+    int n_of_kind[ENG_DELTA + 1] = {0};
     for (int i = 0; i < hp->n_layers; i++) {
-        bool conv = hp->layer_mixer[i] == ENG_CONV;
-        (conv ? plan_conv : plan_attention)(c, i);
+        plan_mixer[hp->layer_mixer[i]](c, i);
         plan_mlp(c, i);
         m->layers[i].window = hp->layer_window[i];
-        m->layers[i].place = hp->encoder ? 0 : n_of_kind[conv]++;
+        m->layers[i].place = hp->encoder ? 0 : n_of_kind[hp->layer_mixer[i]]++;
     }
     if (hp->encoder) {
         plan_encoder(c);
@@ -523,6 +575,7 @@ bool eng_plan_is_bf16(const struct eng_load *load)
 int eng_plan_source(const struct plan_part *part, int row)
 {
     assert(row >= 0 && row < part->n_rows);
+    if (part->stride > 0) row = row / part->d_head * part->stride + row % part->d_head;
     if (part->pairs > 0) {
         int in_head = row % part->d_head, half = part->pairs / 2;
         if (in_head < half)

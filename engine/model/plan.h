@@ -19,13 +19,15 @@
 /*
  * Rows of a packed matrix that come from one tensor, and the piece of bias that goes with them. If
  * RoPE turns dimensions 2i and 2i + 1, the first `pairs` rows of each head are packed in the order
- * 0, 2, 4 .. 1, 3, 5 .., so that dimensions i and i + pairs / 2 turn; q.k is the same.
+ * 0, 2, 4 .. 1, 3, 5 .., so that dimensions i and i + pairs / 2 turn; q.k is the same. With a
+ * stride, d_head rows are taken of every `stride` of the tensor, which has others between them.
  */
 struct plan_part {
     const struct eng_tensor *weight; /* [first_row + n_rows or more, n_in] */
     const struct eng_tensor *bias;   /* as many, or NULL */
     int first_row, n_rows;
     int pairs, d_head; /* pairs 0: in the tensor's order */
+    int stride;        /* 0: none are left out */
 };
 
 /*
@@ -41,7 +43,7 @@ enum plan_role { PLAN_MATRIX, PLAN_FINE, PLAN_HEAD, PLAN_LOOKUP, PLAN_POOLED };
 struct plan_mat {
     struct eng_mat *mat;
     enum plan_role role;
-    struct plan_part parts[3];
+    struct plan_part parts[4];
     int n_parts;
     bool interleaved;
     int fine_row; /* rows from here on need a finer format than the rest, if that is I4; 0: none */

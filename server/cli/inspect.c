@@ -86,6 +86,7 @@ static void say_family(const struct inspection *in, const struct eng_inspect_con
     if (c->n_layers_without_rope)
         snprintf(nope, sizeof(nope), ", %d without RoPE", c->n_layers_without_rope);
     if (c->n_convolutions) snprintf(conv, sizeof(conv), ", %d convolutions", c->n_convolutions);
+    if (c->n_delta_nets) snprintf(conv, sizeof(conv), ", %d delta nets", c->n_delta_nets);
     say(in, "family: %s: %d layers%s%s%s%s%s", c->family, c->n_layers, conv, window, nope,
         c->local_rope_theta > 0 ? ", two rotary bases" : "", c->tied_head ? ", tied" : "");
 }
@@ -115,14 +116,14 @@ static void show_config(void *ctx, const struct eng_inspect_config *c)
         append(in, eos, json_integer(c->eos_ids[i]));
     json_t *facts = json_pack(
         "{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:I, s:{s:s, s:f, s:f}, "
-        "s:i, s:i, s:i, s:o}",
+        "s:i, s:i, s:i, s:i, s:o}",
         "family", c->family, "architecture", c->architecture, "model_type", c->model_type,
         "hidden_size", c->hidden_size, "layers", c->n_layers, "heads", c->n_heads, "kv_heads",
         c->n_kv_heads, "head_dim", c->d_head, "feed_forward", c->d_ff, "vocab_size",
         (int)c->vocab_size, "tied_head", c->tied_head, "context_tokens", (json_int_t)c->ctx_tokens,
         "rope", "type", c->rope, "theta", c->rope_theta, "factor", c->rope_factor,
         "layers_without_rope", c->n_layers_without_rope, "layers_with_window", c->n_windowed_layers,
-        "convolutions", c->n_convolutions, "eos_ids", eos);
+        "convolutions", c->n_convolutions, "delta_nets", c->n_delta_nets, "eos_ids", eos);
     if (!facts || json_object_update(in->report, facts)) in->failed = true;
     json_decref(facts);
 }

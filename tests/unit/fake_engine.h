@@ -128,7 +128,8 @@ static inline struct bench open_bench(const struct setup *setup)
         .starving_us = setup->starving_us ? setup->starving_us : UINT64_MAX,
     };
     if (setup->n_snapshots) {
-        p.batch.states = (struct state_layout){1, 1, 3, STATE_ROWS, 2};
+        p.batch.states = (struct state_layout){
+            .n_layers = 1, .n_channels = 1, .n_taps = 3, .n_floats = STATE_ROWS, .n_kept = 2};
         p.batch.n_snapshots = setup->n_snapshots;
     }
     REQUIRE_EQ_INT(sched_create(&b.sched, &p, err, sizeof(err)), 0);

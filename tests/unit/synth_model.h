@@ -23,7 +23,10 @@ struct synth_shape {
     bool qk_norm, bias, tied;
     int window;     /* of the odd layers; 0: none */
     int nope_layer; /* a layer without RoPE; -1: none */
-    int n_taps;     /* of the even layers, which are convolutions; 0: none is */
+    int n_taps;     /* of the even layers, which are convolutions; 0: none is; */
+    struct {
+        int n_keys, n_values, d_key, d_value;
+    } delta; /* or delta nets, if there are heads */
 };
 
 enum { SYNTH_CTX = 1200 };
@@ -117,7 +120,9 @@ static void synth_layer(struct eng_layer *l, const struct eng_model *m, const st
         .ffn_norm = synth_vector(d, 1, 0.2f),
         .q_norm = s->qk_norm ? synth_vector(s->d_head, 1, 0.2f) : NULL,
         .k_norm = s->qk_norm ? synth_vector(s->d_head, 1, 0.2f) : NULL,
-        .qkv = synth_mat(k, fmt, (s->n_heads + 2 * s->n_kv_heads) * s->d_head, d, s->bias, spread),
+        .qkv = synth_mat(k, fmt,
+                         (s->n_heads * (1 + (s->delta.n_keys > 0)) + 2 * s->n_kv_heads) * s->d_head,
+                         d, s->bias, spread),
         .o = synth_mat(k, fmt, d, s->n_heads * s->d_head, s->bias, spread),
         .gate_up = synth_mat(k, fmt, 2 * ff, d, s->bias, spread),
         .down = synth_mat(k, fmt, d, s->d_ff, s->bias, spread),
@@ -136,6 +141,22 @@ static void synth_conv(struct eng_layer *l, const struct eng_model *m, const str
     l->o = synth_mat(m->kern, fmt, d, d, s->bias, spread);
     l->conv = synth_vector(s->n_taps * d, 0.2f, 0.7f);
     l->conv_bias = s->bias ? synth_vector(d, 0, 0.3f) : NULL;
+}
+
+static void synth_delta(struct eng_layer *l, const struct eng_model *m, const struct synth_shape *s)
+{
+    enum kern_wfmt fmt = m->numerics->matrix;
+    int d = s->d_model, n_v = s->delta.n_values * s->delta.d_value;
+    int n_qkv = 2 * s->delta.n_keys * s->delta.d_key + n_v;
+    float spread = 1.7f / sqrtf((float)d);
+    synth_conv(l, m, s);
+    free(l->qkv.panels), free(l->o.panels), free((void *)(uintptr_t)l->conv);
+    l->qkv = synth_mat(m->kern, fmt, n_qkv + n_v + 2 * s->delta.n_values, d, false, spread);
+    l->o = synth_mat(m->kern, fmt, d, n_v, false, 1.7f / sqrtf((float)n_v));
+    l->conv = synth_vector(s->n_taps * n_qkv, 0.2f, 0.7f);
+    l->a_log = synth_vector(s->delta.n_values, -1, 1);
+    l->dt_bias = synth_vector(s->delta.n_values, -2, 1);
+    l->delta_norm = synth_vector(s->delta.d_value, 1, 0.2f);
 }
 
 static void synth_use_blas(struct eng_model *m)
@@ -169,6 +190,11 @@ static struct eng_model *synth_create(const struct synth_shape *s, const struct 
         .qk_norm = s->qk_norm ? ENG_QK_NORM_HEAD : ENG_QK_NORM_NONE,
         .attn_scale = 1.0 / sqrt((double)s->d_head),
         .d_rot = s->d_head,
+        .attn_gate = s->delta.n_keys > 0,
+        .n_delta_keys = s->delta.n_keys,
+        .n_delta_values = s->delta.n_values,
+        .d_delta_key = s->delta.d_key,
+        .d_delta_value = s->delta.d_value,
     };
     m->embed_scale = 1;
     m->has_head = true;
@@ -180,11 +206,13 @@ static struct eng_model *synth_create(const struct synth_shape *s, const struct 
     m->final_norm = m->head_norm = synth_vector(s->d_model, 1, 0.2f);
     m->layers = synth_alloc((size_t)s->n_layers * sizeof(*m->layers));
     m->hp.n_taps = s->n_taps;
-    int n_of_kind[2] = {0, 0};
+    int n_of_kind[ENG_DELTA + 1] = {0};
+    enum eng_mixer kind = s->delta.n_keys > 0 ? ENG_DELTA : ENG_CONV;
     for (int i = 0; i < s->n_layers; i++) {
-        m->hp.layer_mixer[i] = s->n_taps > 0 && i % 2 == 0 ? ENG_CONV : ENG_ATTENTION;
+        m->hp.layer_mixer[i] = s->n_taps > 0 && i % 2 == 0 ? kind : ENG_ATTENTION;
         synth_layer(&m->layers[i], m, s, i);
         if (m->hp.layer_mixer[i] == ENG_CONV) synth_conv(&m->layers[i], m, s);
+        if (m->hp.layer_mixer[i] == ENG_DELTA) synth_delta(&m->layers[i], m, s);
         m->layers[i].place = n_of_kind[m->hp.layer_mixer[i]]++;
     }
     synth_rope(m, s->nope_layer);
@@ -201,8 +229,8 @@ static void synth_destroy(struct eng_model *m)
 {
     for (int i = 0; i < m->hp.n_layers; i++) {
         struct eng_layer *l = &m->layers[i];
-        const float *vectors[] = {l->attn_norm, l->ffn_norm, l->q_norm,
-                                  l->k_norm,    l->conv,     l->conv_bias};
+        const float *vectors[] = {l->attn_norm, l->ffn_norm, l->q_norm,  l->k_norm,    l->conv,
+                                  l->conv_bias, l->a_log,    l->dt_bias, l->delta_norm};
         for (size_t k = 0; k < N_OF(vectors); k++)
             free((void *)(uintptr_t)vectors[k]);
         synth_mat_destroy(&l->qkv);
@@ -310,6 +338,8 @@ static double *synth_attention(const struct eng_model *m, const struct eng_layer
     const struct eng_hparams *hp = &m->hp;
     int d = hp->d_head, group = hp->n_heads / hp->n_kv_heads;
     size_t ld = (size_t)l->qkv.n_panels * KERN_PANEL, width = (size_t)(hp->n_heads * d);
+    double *gates = qkv;
+    if (hp->attn_gate) qkv += width;
     double *o = synth_alloc((size_t)n * width * sizeof(*o));
     for (int t = 0; t < n; t++)
         for (int h = 0; h < hp->n_heads + hp->n_kv_heads; h++)
@@ -322,6 +352,8 @@ static double *synth_attention(const struct eng_model *m, const struct eng_layer
             synth_attend(qkv + (size_t)t * ld + (size_t)(h * d), k, k + hp->n_kv_heads * d, ld, lo,
                          t, d, o + (size_t)t * width + (size_t)(h * d));
         }
+    for (size_t i = 0; hp->attn_gate && i < (size_t)n * width; i++)
+        o[i] /= 1 + exp(-gates[i / width * ld + i % width]);
     return o;
 }
 
@@ -340,6 +372,89 @@ static double *synth_convolve(const struct eng_model *m, const struct eng_layer 
             }
             o[t * d + i] = in[(size_t)t * ld + (size_t)(d + i)] * sum;
         }
+    return o;
+}
+
+static double synth_silu(double x)
+{
+    return x / (1 + exp(-x));
+}
+
+/* Convolved queries, keys and values [n][channels]. */
+static double *synth_convolved(const struct eng_layer *l, const double *in, size_t ld, int n,
+                               int taps, int channels)
+{
+    double *x = synth_alloc((size_t)n * (size_t)channels * sizeof(*x));
+    for (int t = 0; t < n; t++)
+        for (int i = 0; i < channels; i++) {
+            double sum = 0;
+            for (int j = 0; j < taps; j++)
+                if (t - taps + 1 + j >= 0)
+                    sum += (double)l->conv[j * channels + i] *
+                           in[(size_t)(t - taps + 1 + j) * ld + (size_t)i];
+            x[t * channels + i] = synth_silu(sum);
+        }
+    return x;
+}
+
+static double synth_length(const double *x, int n)
+{
+    double sum = 1e-6;
+    for (int i = 0; i < n; i++)
+        sum += x[i] * x[i];
+    return sqrt(sum);
+}
+
+/* The rows of one value of a head: v, beta and decay of every token, o of every token. */
+static void synth_delta_value(const double *x, int n, int channels, int q_at, int k_at, int v_at,
+                              int d_key, const double *beta, const double *decay, double *o,
+                              int ld_o)
+{
+    double *s = synth_alloc((size_t)d_key * sizeof(*s));
+    for (int t = 0; t < n; t++, x += channels) {
+        double q_len = synth_length(x + q_at, d_key) * sqrt((double)d_key), u = 0;
+        double k_len = synth_length(x + k_at, d_key);
+        o[t * ld_o] = 0;
+        for (int i = 0; i < d_key; i++)
+            u += (s[i] *= decay[t]) * x[k_at + i] / k_len;
+        for (int i = 0; i < d_key; i++) {
+            s[i] += x[k_at + i] / k_len * (x[v_at] - u) * beta[t];
+            o[t * ld_o] += s[i] * x[q_at + i] / q_len;
+        }
+    }
+    free(s);
+}
+
+static double *synth_delta_net(const struct eng_model *m, const struct eng_layer *l,
+                               const double *in, int n)
+{
+    const struct eng_hparams *hp = &m->hp;
+    int dk = hp->d_delta_key, dv = hp->d_delta_value, nv = hp->n_delta_values;
+    int keys = hp->n_delta_keys * dk, channels = 2 * keys + nv * dv;
+    size_t ld = (size_t)l->qkv.n_panels * KERN_PANEL;
+    double *x = synth_convolved(l, in, ld, n, hp->n_taps, channels);
+    double *o = synth_alloc((size_t)(n * nv * dv) * sizeof(*o));
+    double *beta = synth_alloc((size_t)n * sizeof(*beta));
+    double *decay = synth_alloc((size_t)n * sizeof(*decay));
+    for (int h = 0; h < nv; h++) {
+        int key = h / (nv / hp->n_delta_keys) * dk;
+        for (int t = 0; t < n; t++) {
+            const double *gates = in + (size_t)t * ld + (size_t)(channels + nv * dv + h);
+            beta[t] = 1 / (1 + exp(-gates[0]));
+            decay[t] =
+                exp(-exp((double)l->a_log[h]) * log1p(exp(gates[nv] + (double)l->dt_bias[h])));
+        }
+        for (int i = h * dv; i < (h + 1) * dv; i++)
+            synth_delta_value(x, n, channels, key, keys + key, 2 * keys + i, dk, beta, decay, o + i,
+                              nv * dv);
+        for (int t = 0; t < n; t++) {
+            double *row = o + (t * nv + h) * dv;
+            synth_norm(row, l->delta_norm, row, dv, hp->rms_eps);
+            for (int i = 0; i < dv; i++)
+                row[i] *= synth_silu(in[(size_t)t * ld + (size_t)(channels + h * dv + i)]);
+        }
+    }
+    free(x), free(beta), free(decay);
     return o;
 }
 
@@ -383,7 +498,9 @@ static double *synth_reference(const struct eng_model *m, const int32_t *tokens,
         const struct eng_layer *l = &m->layers[i];
         double *h = synth_normed(x, l->attn_norm, n, d, m->hp.rms_eps);
         double *qkv = synth_multiply(m->kern, &l->qkv, h, n, (size_t)d);
-        double *att = l->conv ? synth_convolve(m, l, qkv, n) : synth_attention(m, l, qkv, n);
+        double *att = l->a_log  ? synth_delta_net(m, l, qkv, n)
+                      : l->conv ? synth_convolve(m, l, qkv, n)
+                                : synth_attention(m, l, qkv, n);
         double *o = synth_multiply(m->kern, &l->o, att, n, (size_t)l->o.n_in);
         synth_add(x, o, n, d, (size_t)l->o.n_panels * KERN_PANEL);
         double *g = synth_normed(x, l->ffn_norm, n, d, m->hp.rms_eps);

@@ -9,6 +9,7 @@
 
 #include <limits.h>
 
+#include "engine/draft.h"
 #include "engine/gemm.h"
 #include "engine/gemm_blas.h"
 #include "engine/kv.h"
@@ -32,9 +33,16 @@ static const struct synth_shape shapes[] = {
     {"convolutions", 4, 288, 4, 2, 24, 64, 64, .qk_norm = true, .nope_layer = -1, .n_taps = 3},
     {"all of the last 8 tokens, biases", 3, 40, 2, 1, 64, 64, 40, .bias = true, .nope_layer = -1,
      .n_taps = 8},
+    {"delta nets of 40 values, gated attention", 3, 96, 4, 2, 24, 64, 64, .qk_norm = true,
+     .nope_layer = -1, .n_taps = 4, .delta = {2, 4, 16, 40}},
+    {"delta nets alone, key heads of their own", 1, 32, 2, 1, 32, 64, 40, .nope_layer = -1,
+     .n_taps = 2, .delta = {3, 3, 9, 8}},
 };
 
-/* Paths, and how far their logits may be from the reference: relative to the reference's spread. */
+/*
+ * Paths, and how far their logits may be from the reference: relative to the reference's spread.
+ * Twice that with delta nets, which norm what little the first tokens leave in a state.
+ */
 static const struct {
     struct eng_numerics n;
     double bound;
@@ -100,7 +108,7 @@ static void sequence_init(struct sequence *s, const struct rig *g, int n, uint32
     }
     s->logits = synth_alloc((size_t)n * (size_t)g->model->hp.vocab * sizeof(float));
     struct state_layout states;
-    state_layout_init(&states, &g->model->hp);
+    state_layout_init(&states, &g->model->hp, g->model->kern);
     s->state = synth_alloc(states.n_floats * sizeof(float));
     for (size_t i = 0; i < states.n_floats; i++)
         s->state[i] = NAN; /* of another sequence */
@@ -241,6 +249,56 @@ static void check_batched(const struct rig *g, const struct sequence *base, uint
     sequence_finish(&s, g);
 }
 
+/*
+ * The next ids of a sequence with a draft behind the first n_right of them, after the twin has
+ * written other ids there; then the state as a snapshot of it has it.
+ */
+static void run_draft(const struct rig *g, struct sequence *s, int n_right, int n_wrong)
+{
+    int32_t ids[1 + DRAFT_MAX], wrong = s->tokens[0];
+    size_t vocab = (size_t)g->model->hp.vocab;
+    for (int i = 0; i < 1 + DRAFT_MAX; i++)
+        ids[i] = i < n_right ? s->tokens[s->done + i] : wrong;
+    for (int i = 0; i < n_wrong; i++) {
+        struct fwd_segment twin = next_segment(s, 1);
+        twin.tokens = i == 0 ? ids : &wrong;
+        twin.pos0 += i;
+        twin.drafts = true;
+        struct fwd_step step = {&twin, 1, NULL};
+        REQUIRE(fwd_run(g->fwd, &step));
+    }
+    struct fwd_segment seg = next_segment(s, n_right);
+    seg.tokens = ids;
+    seg.n_tokens = n_right + n_wrong;
+    struct fwd_step step = {&seg, 1, NULL};
+    REQUIRE(fwd_run(g->fwd, &step));
+    for (int i = 0; i < n_right; i++)
+        memcpy(s->logits + (size_t)s->done++ * vocab, fwd_logits(g->fwd, i), vocab * sizeof(float));
+    struct state_layout states;
+    state_layout_init(&states, &g->model->hp, g->model->kern);
+    if (s->done < states.n_taps) return;
+    float *kept = synth_alloc((states.n_kept + 1) * sizeof(*kept));
+    if (states.n_kept > 0) state_save(&states, s->state, s->done, kept);
+    for (size_t i = 0; i < states.n_floats; i++)
+        s->state[i] = NAN;
+    if (states.n_kept > 0) state_restore(&states, s->state, s->done, kept);
+    free(kept);
+}
+
+/* Drafts of every length, of which any number of ids was right. */
+static void check_snapshots(const struct rig *g, const struct sequence *base, uint32_t seed)
+{
+    struct sequence s;
+    sequence_init(&s, g, base->n, seed);
+    for (int turn = 0; s.done + 1 + DRAFT_MAX <= s.n; turn++) {
+        int n_right = 1 + turn * 5 % (1 + DRAFT_MAX);
+        run_draft(g, &s, n_right, turn % (2 + DRAFT_MAX - n_right));
+    }
+    run_alone(g, &s, 16);
+    require_same(base, &s, g->model->hp.vocab, "from snapshots");
+    sequence_finish(&s, g);
+}
+
 /* NaN as the value of a position, in every layer and head; then as if it had not been computed. */
 static void spoil_and_clear(const struct rig *g, const struct sequence *s, int pos)
 {
@@ -339,6 +397,7 @@ static void check_model(struct eng_model *m, const char *what, double bound)
         check_chunks(&h, &base, 5, chunks, N_OF(chunks));
         check_batched(&h, &base, 5);
         check_drafts(&h, &base, 5);
+        if (n_threads == 1) check_snapshots(&h, &base, 5);
         if (with_long && n_threads > 1) check_long(&h, &base_long);
         rig_close(&h);
     }
@@ -367,7 +426,7 @@ static void check_level(const struct kern *kern, const char *level)
             char what[120];
             snprintf(what, sizeof(what), "%s, %s, %s", level, paths[p].n.name, shapes[i].name);
             struct eng_model *m = synth_create(&shapes[i], kern, &paths[p].n, 42 + i);
-            check_model(m, what, paths[p].bound);
+            check_model(m, what, (shapes[i].delta.n_keys ? 2 : 1) * paths[p].bound);
             synth_destroy(m);
         }
 }
@@ -393,7 +452,7 @@ static void test_blas(void **state)
             struct eng_model *m = synth_create(&shapes[i], kern, &paths[p].n, 42 + i);
             synth_use_blas(m);
             REQUIRE_MSG(gemm_blas_settle_model(m), "OpenBLAS %s is not repeatable", core);
-            check_model(m, "blas", paths[p].bound);
+            check_model(m, "blas", (shapes[i].delta.n_keys ? 2 : 1) * paths[p].bound);
             synth_destroy(m);
         }
 }

@@ -15,10 +15,10 @@ static void test_layout(void **state)
     (void)state;
     static struct eng_hparams hp = {.d_model = 5, .n_layers = 4, .n_taps = 3};
     struct state_layout l;
-    state_layout_init(&l, &hp);
+    state_layout_init(&l, &hp, NULL);
     REQUIRE(l.n_layers == 0 && l.n_floats == 0 && l.n_kept == 0);
     hp.layer_mixer[1] = hp.layer_mixer[3] = ENG_CONV;
-    state_layout_init(&l, &hp);
+    state_layout_init(&l, &hp, NULL);
     REQUIRE(l.n_layers == 2 && l.n_channels == 5 && l.n_taps == 3);
     REQUIRE(l.n_floats == 2 * 5 * STATE_ROWS && l.n_kept == 2 * 2 * 5);
 }
@@ -27,7 +27,11 @@ static void test_layout(void **state)
 static void test_saved_and_restored(void **state)
 {
     (void)state;
-    static const struct state_layout l = {2, 5, 4, 2 * 5 * STATE_ROWS, 2 * 3 * 5};
+    static const struct state_layout l = {.n_layers = 2,
+                                          .n_channels = 5,
+                                          .n_taps = 4,
+                                          .n_floats = 2 * 5 * STATE_ROWS,
+                                          .n_kept = 2 * 3 * 5};
     float whole[2 * 5 * STATE_ROWS], other[2 * 5 * STATE_ROWS], kept[2 * 3 * 5];
     for (int i = 0; i < 2 * 5 * STATE_ROWS; i++)
         whole[i] = (float)i;

@@ -672,6 +672,45 @@ static void test_short_convolutions(void **state)
     }
 }
 
+/* Delta nets, by the list or every n-th layer but one; in an object of its own too. */
+static void test_delta_nets(void **state)
+{
+    (void)state;
+    struct eng_hparams hp = good("{\"model_type\":\"qwen3_5_text\"}", NULL);
+    REQUIRE(hp.n_kv_layers == 8 && hp.layer_mixer[0] == ENG_DELTA && hp.attn_gate);
+    REQUIRE(hp.layer_mixer[3] == ENG_ATTENTION && hp.layer_mixer[31] == ENG_ATTENTION);
+    REQUIRE(hp.n_taps == 4 && hp.n_delta_keys == 16 && hp.n_delta_values == 32);
+    REQUIRE(hp.d_delta_key == 128 && hp.d_delta_value == 128 && hp.d_rot == 64 && !hp.tied);
+    hp = good("{\"architectures\":[\"Qwen3_5ForConditionalGeneration\"],"
+              "\"tie_word_embeddings\":true,\"eos_token_id\":7,\"text_config\":{"
+              "\"num_hidden_layers\":3,\"full_attention_interval\":2,\"linear_key_head_dim\":24,"
+              "\"linear_value_head_dim\":40,\"linear_num_key_heads\":3,"
+              "\"linear_num_value_heads\":9,\"linear_conv_kernel_dim\":2,"
+              "\"rope_parameters\":{\"partial_rotary_factor\":0.5,\"mrope_section\":[1,1,2]}}}",
+              NULL);
+    REQUIRE(hp.n_kv_layers == 1 && hp.layer_mixer[1] == ENG_ATTENTION && hp.n_taps == 2);
+    REQUIRE(hp.layer_mixer[2] == ENG_DELTA && hp.n_delta_keys == 3 && hp.n_delta_values == 9);
+    REQUIRE(hp.d_delta_key == 24 && hp.d_delta_value == 40 && hp.d_rot == 128);
+    REQUIRE(hp.tied && hp.n_eos_ids == 1 && hp.eos_ids[0] == 7);
+    static const struct {
+        const char *config, *says;
+    } refused[] = {
+        {"\"layer_types\":[\"full_attention\",\"conv\",\"conv\",\"conv\"]",
+         "layer_types[1] is conv; supported: full_attention, linear_attention"},
+        {"\"full_attention_interval\":5", "none of the layers is full_attention"},
+        {"\"linear_num_key_heads\":5", "linear_num_value_heads (32) is not a multiple"},
+        {"\"linear_key_head_dim\":0", "linear_key_head_dim must be within 1..1024, it is 0"},
+        {"\"linear_conv_kernel_dim\":1", "linear_conv_kernel_dim must be within 2..8, it is 1"},
+    };
+    for (size_t i = 0; i < N_OF(refused); i++) {
+        char config[256], err[ERR_BYTES];
+        snprintf(config, sizeof(config),
+                 "{\"model_type\":\"qwen3_5_text\",\"num_hidden_layers\":4,%s}", refused[i].config);
+        parse(&hp, config, NULL, err);
+        REQUIRE_MSG(strstr(err, refused[i].says), "%zu: %s", i, err);
+    }
+}
+
 /* The task of a model, by the name of its architecture. */
 static void test_tasks(void **state)
 {
@@ -801,6 +840,7 @@ int main(void)
         cmocka_unit_test(test_ropes_of_families),
         cmocka_unit_test(test_family_refusals),
         cmocka_unit_test(test_short_convolutions),
+        cmocka_unit_test(test_delta_nets),
         cmocka_unit_test(test_tasks),
         cmocka_unit_test(test_encoders),
         cmocka_unit_test(test_settings_are_known),
