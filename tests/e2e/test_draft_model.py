@@ -4,58 +4,14 @@
 import json
 import os
 import random
-import struct
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
+from draft_models import SIBLING as DRAFT, every_kind, variant
 from hearth_server import DEMO, Hearth, leave, run, run_cases, start_request
 from selfdraft_run import KINDS, digest, make_requests
 
-DRAFT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../golden/draft")
-NAN, VOCAB = b"\xc0\x7f", 1024
 OFF = TMP = None
-
-
-def variant(name, change=lambda tensors: None, vocab=VOCAB, tokenizer=None):
-    """A copy of the draft model with other tensors ({name: [shape, bytes]}), rows of the embedding, or tokenizer."""
-    out = os.path.join(TMP, name)
-    os.mkdir(out)
-    with open(os.path.join(DRAFT, "model.safetensors"), "rb") as f:
-        header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
-        data = f.read()
-    del header["__metadata__"]
-    tensors = {k: [v["shape"], data[slice(*v["data_offsets"])]] for k, v in header.items()}
-    embed = tensors["model.embed_tokens.weight"]
-    row = 2 * embed[0][1]
-    embed[:] = [vocab, embed[0][1]], (embed[1] + bytes(row * max(vocab - VOCAB, 0)))[:vocab * row]
-    change(tensors)
-    at, header, blobs = 0, {}, b""
-    for k, (shape, blob) in tensors.items():
-        header[k] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at + len(blob)]}
-        at += len(blob)
-        blobs += blob
-    text = json.dumps(header).encode()
-    with open(os.path.join(out, "model.safetensors"), "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text + blobs)
-    with open(os.path.join(DRAFT, "config.json")) as f:
-        config = dict(json.load(f), vocab_size=vocab)
-    with open(os.path.join(out, "config.json"), "w") as f:
-        json.dump(config, f)
-    with open(os.path.join(DRAFT, "tokenizer.json"), encoding="utf-8") as f, \
-            open(os.path.join(out, "tokenizer.json"), "w", encoding="utf-8") as g:
-        g.write((tokenizer or (lambda text: text))(f.read()))
-    return out
-
-
-def randomise(tensors):
-    r = random.Random(7)
-    for name, t in tensors.items():
-        if "norm" not in name:
-            t[1] = b"".join(bytes((r.randrange(256), r.choice((0x3c, 0x3d, 0xbc, 0xbd)))) for _ in range(len(t[1]) // 2))
-
-
-def spoil(tensors):
-    tensors["model.norm.weight"][1] = NAN * (len(tensors["model.norm.weight"][1]) // 2)
 
 
 def with_draft(draft, *options):
@@ -83,30 +39,21 @@ def check_answers(draft, works=True):
         return drafted(h)
 
 
-def test_good_draft():
-    tried, right = check_answers(DRAFT)
-    assert tried > 0 and right > 0.15 * tried, (tried, right)
-
-
-def test_random_draft():
-    tried, right = check_answers(variant("random", randomise))
-    assert tried > 0 and right < 0.2 * tried, (tried, right)
-
-
-def test_draft_that_is_not_finite():
-    assert check_answers(variant("nan", spoil), works=False) == [0, 0]
-
-
-def test_other_vocabulary_sizes():
-    """Rows that pad a vocabulary, and ids that only one of the two has."""
-    for name, vocab in (("smaller", 1000), ("larger", 1088)):
-        tried, right = check_answers(variant(name, vocab=vocab))
-        assert tried > 0 and right > 0.15 * tried, (name, tried, right)
+def test_kinds_of_drafts():
+    """Good, random, not finite; vocabularies with rows that pad them, and with ids that only the other has."""
+    for kind, draft in every_kind(TMP).items():
+        tried, right = check_answers(draft, works=kind != "nan")
+        if kind == "nan":
+            assert tried == 0
+        elif kind == "random":
+            assert tried > 0 and right < 0.2 * tried, (tried, right)
+        else:
+            assert right > 0.15 * tried > 0, (kind, tried, right)
 
 
 def test_damaged_draft():
     """The server says so and works without it."""
-    draft = variant("damaged")
+    draft = variant(os.path.join(TMP, "damaged"))
     with open(os.path.join(draft, "model.safetensors"), "r+b") as f:
         f.truncate(2000)
     assert check_answers(draft, works=False) == [0, 0]
@@ -121,7 +68,7 @@ def test_refusals():
         return json.dumps(t)
 
     for draft, options, words in (
-            (variant("other", tokenizer=swap_tokens), (), ("id 100 is a token, '", "in the other")),
+            (variant(os.path.join(TMP, "other"), tokenizer=swap_tokens), (), ("id 100 is a token, '", "in the other")),
             (DEMO, ("--numerics", "int4"), ("more than half", "choose a smaller one")),
             (os.path.join(TMP, "none"), (), ("draft-model", "none")),
             (DRAFT, ("--memory", "13M"), ("draft model", "MiB"))):
