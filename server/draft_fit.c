@@ -11,7 +11,7 @@
 /* The longer one of the tokenizer's ids and the model's. */
 static uint64_t *new_bits(const struct eng *engine, const struct tok *tok)
 {
-    int32_t n_rows = eng_info(engine)->vocab_size, n_ids = tok_vocab_size(tok);
+    int32_t n_rows = engine ? eng_info(engine)->vocab_size : 0, n_ids = tok_vocab_size(tok);
     return calloc(((size_t)(n_ids > n_rows ? n_ids : n_rows) + 63) / 64, sizeof(uint64_t));
 }
 
@@ -21,7 +21,7 @@ int srv_draft_ids(uint64_t **ret, const struct eng *engine, const struct tok *to
     struct tok *other = NULL;
     char why[300] = "out of memory";
     *ret = NULL;
-    if (!dir || eng_draft_state(engine, NULL) != ENG_DRAFTS_LOADING) return 0;
+    if (!dir || (engine && eng_draft_state(engine, NULL) != ENG_DRAFTS_LOADING)) return 0;
     uint64_t *bits = new_bits(engine, tok);
     bool read = bits && !tok_open(&other, dir, why, sizeof(why));
     bool fits = read && tok_fits(tok, other, bits, why, sizeof(why));

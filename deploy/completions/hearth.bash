@@ -132,13 +132,13 @@ _hearth()
         --temperature --top-p --top-k --min-p --seed --max-tokens --prompt
         --json-schema --regex --grammar --chat --healthcheck' ;;
     bench) words='--help --version --check-config --print-config --config --model
-        --pull --hf-repo --cache-dir --threads --numerics --gemm --kernels
-        --weight-coding --kv-dtype --chunk --memory --kv-memory --prompt
-        --json --prefill --decode --batch --context --reps --clients --gen
-        --prompt-tokens --healthcheck' ;;
+        --draft-model --pull --hf-repo --cache-dir --threads --numerics --gemm
+        --kernels --weight-coding --kv-dtype --chunk --memory --kv-memory
+        --prompt --json --prefill --decode --batch --context --reps --clients
+        --gen --prompt-tokens --healthcheck' ;;
     inspect) words='--help --version --check-config --print-config --config --model
-        --pull --hf-repo --cache-dir --chat-template-file --tool-format --json
-        --healthcheck' ;;
+        --draft-model --pull --hf-repo --cache-dir --chat-template-file --tool-format
+        --json --healthcheck' ;;
     tokenize) words='--help --version --check-config --print-config --config --model
         --pull --hf-repo --cache-dir --healthcheck' ;;
     render) words='--help --version --check-config --print-config --config --model

@@ -5,7 +5,8 @@
  *
  *   prefill  one prompt alone: its tokens over the time from its start to its first token
  *   decode   `batch` sequences of `context` tokens each, whose pages are in the prefix cache
- *            already; only steps in which all of them decode are counted
+ *            already; only steps in which all of them decode are counted. With a draft model the
+ *            share of its tokens that were right is shown at the end
  *   clients  a closed loop: each client sends its next request when its last one is done
  *
  * Decode also shows how fast it reads the weights, and how fast the same threads read the same
@@ -223,17 +224,18 @@ static int rate_of_common_steps(struct bench *b, int n, double *ret_tok_s)
         if (s->times[0] > from) from = s->times[0];
         if (s->times[s->n_times - 1] < to) to = s->times[s->n_times - 1];
     }
-    int64_t n_steps = 0;
-    for (int64_t i = 0; i < b->streams[0].n_times; i++)
-        n_steps += b->streams[0].times[i] > from && b->streams[0].times[i] <= to;
-    if (n_steps == 0) {
+    int64_t n_tokens = 0; /* drafts give streams different numbers of them */
+    for (int k = 0; k < n; k++)
+        for (int64_t i = 0; i < b->streams[k].n_times; i++)
+            n_tokens += b->streams[k].times[i] > from && b->streams[k].times[i] <= to;
+    if (n_tokens == 0) {
         snprintf(b->err, sizeof(b->err),
                  "%d sequences of this length do not decode at once: "
                  "their KV cache does not fit the memory",
                  n);
         return -1;
     }
-    *ret_tok_s = 1e6 * (double)n * (double)n_steps / (double)(to - from);
+    *ret_tok_s = 1e6 * (double)n_tokens / (double)(to - from);
     return 0;
 }
 
@@ -351,8 +353,8 @@ static void print_speed(const struct bench *b, int64_t tokens, int64_t batch, in
                         const double *v, int n, double memory)
 {
     double median = percentile(v, n, 0.5);
-    double weights =
-        batch > 0 ? median / (double)batch * (double)eng_info(b->engine)->step_bytes : 0;
+    bool reads = batch > 0 && !b->config->draft_model; /* once per token */
+    double weights = reads ? median / (double)batch * (double)eng_info(b->engine)->step_bytes : 0;
     if (!b->config->json) {
         if (batch < 0)
             printf("prefill %6lld tokens                          ", (long long)tokens);
@@ -360,7 +362,7 @@ static void print_speed(const struct bench *b, int64_t tokens, int64_t batch, in
             printf("decode  %6lld tokens, batch %4lld, context %5lld ", (long long)tokens,
                    (long long)batch, (long long)context);
         printf("%9.1f tok/s (%.1f to %.1f)", median, v[0], v[n - 1]);
-        if (batch > 0) printf(", weights at %.1f of %.1f GB/s", weights * 1e-9, memory * 1e-9);
+        if (reads) printf(", weights at %.1f of %.1f GB/s", weights * 1e-9, memory * 1e-9);
         printf("\n");
     } else {
         struct buf out;
@@ -373,7 +375,7 @@ static void print_speed(const struct bench *b, int64_t tokens, int64_t batch, in
         jw_fixed(&w, "tok_s", median, 2);
         jw_fixed(&w, "min", v[0], 2);
         jw_fixed(&w, "max", v[n - 1], 2);
-        if (batch > 0) {
+        if (reads) {
             jw_fixed(&w, "weights_gb_s", weights * 1e-9, 2);
             jw_fixed(&w, "memory_gb_s", memory * 1e-9, 2);
         }
@@ -485,6 +487,18 @@ static int64_t max_i64(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+/* Tokenizers are not compared: ids are numbers here. */
+static int load_draft_model(struct bench *b)
+{
+    const char *why = NULL;
+    if (!b->config->draft_model) return 0;
+    eng_load_drafts(b->engine, NULL);
+    eng_await_drafts(b->engine);
+    if (eng_draft_state(b->engine, &why) == ENG_DRAFTS_ON) return 0;
+    snprintf(b->err, sizeof(b->err), "%s", why ? why : "the draft model is not used");
+    return -1;
+}
+
 static int open_engine(struct bench *b)
 {
     const struct srv_config *c = b->config;
@@ -494,12 +508,12 @@ static int open_engine(struct bench *b)
     int64_t new_tokens = max_i64(c->decode + 1 + n_parallel / 4, c->gen);
     struct eng_params params = srv_engine_params(c);
     params.n_parallel = (int)n_parallel;
-    params.speculate = ENG_SPECULATE_OFF; /* a token is a row */
+    if (!c->draft_model) params.speculate = ENG_SPECULATE_OFF; /* a token is a row */
     params.ctx_tokens =
         max_i64(b->max_prompt + 1, max_i64(context + 1, b->prompt_tokens) + new_tokens);
     params.max_queued_jobs = (int)n_parallel;
     params.max_queued_tokens = INT64_MAX;
-    if (eng_open(&b->engine, &params, b->err, sizeof(b->err))) return -1;
+    if (eng_open(&b->engine, &params, b->err, sizeof(b->err)) || load_draft_model(b)) return -1;
     b->n_streams = (int)n_parallel;
     b->ids = calloc((size_t)b->max_prompt, sizeof(*b->ids));
     b->streams = calloc((size_t)n_parallel, sizeof(*b->streams));
@@ -523,6 +537,16 @@ static void announce(const struct bench *b)
                i->n_threads, i->load_seconds);
 }
 
+static void announce_drafts(const struct bench *b)
+{
+    struct eng_stats s;
+    eng_stats(b->engine, &s);
+    double tried = (double)eng_draft_sum(s.n_draft_tokens);
+    shown_line(stderr, "hearth: drafts (%s): %.0f tokens, %.1f %% right", eng_drafts(b->engine),
+               tried,
+               tried > 0 ? 100 * (double)eng_draft_sum(s.n_accepted_draft_tokens) / tried : 0.0);
+}
+
 int srv_cmd_bench(const struct srv_config *config)
 {
     struct bench b = {.config = config};
@@ -533,6 +557,7 @@ int srv_cmd_bench(const struct srv_config *config)
     if (!rc) {
         announce(&b);
         rc = run_cases(&b);
+        if (config->draft_model) announce_drafts(&b);
     }
     if (rc) shown_line(stderr, "hearth: %s", b.err);
     eng_close(b.engine);

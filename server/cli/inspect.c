@@ -16,6 +16,7 @@
 #include "engine/engine.h"
 #include "server/cli/cli.h"
 #include "server/config/config.h"
+#include "server/draft_fit.h"
 #include "server/model_lookup.h"
 #include "tokenizer/chat/chat.h"
 #include "tokenizer/tokenizer.h"
@@ -170,6 +171,29 @@ static void show_path(void *ctx, const struct eng_inspect_path *p)
 
 /* ---- from the tokenizer -------------------------------------------------------------------- */
 
+static bool drafts(const struct srv_config *c)
+{
+    return c->draft_model && (!strcmp(c->speculate, "auto") || !strcmp(c->speculate, "always"));
+}
+
+/* Its tokenizer; whether it is small enough depends on the numeric path, which a plan knows. */
+static void inspect_draft(struct inspection *in, const struct tok *tok)
+{
+    const char *name = in->config->draft_shown;
+    uint64_t *ids;
+    char err[900];
+    int n = 0;
+    if (srv_draft_ids(&ids, NULL, tok, in->config->draft_model, err, sizeof(err))) {
+        note_problem(in, err);
+        return;
+    }
+    for (int i = 0; i < (tok_vocab_size(tok) + 63) / 64; i++)
+        n += __builtin_popcountll(ids[i]);
+    say(in, "draft model: %s, with %d of the tokens", name, n);
+    add(in, "draft_model", json_pack("{s:s, s:i}", "model", name, "shared_tokens", n));
+    free(ids);
+}
+
 static void inspect_tokenizer(struct inspection *in)
 {
     struct tok *tok = NULL;
@@ -179,6 +203,7 @@ static void inspect_tokenizer(struct inspection *in)
     } else {
         say(in, "tokenizer: %d tokens", (int)tok_vocab_size(tok));
         add(in, "tokenizer", json_pack("{s:i}", "tokens", (int)tok_vocab_size(tok)));
+        if (drafts(in->config)) inspect_draft(in, tok);
     }
     tok_close(tok);
 }

@@ -77,7 +77,7 @@ const struct srv_option srv_options[] = {
     STRING("model", "model", "m model-path", model, NULL, MODEL | PULL | RM,
            "model directory, or org/name in the Hugging Face cache (default: the demo model)"),
     STRING("model", "draft-model", "md model-draft speculative-model", draft_model, NULL,
-           SERVE | ANSWER,
+           SERVE | ANSWER | BENCH | BIT(INSPECT),
            "directory, or org/name in the Hugging Face cache, of a smaller model with the same "
            "tokenizer that drafts; answers are the same"),
     SWITCH("model", "pull", NULL, pull, "off", MODEL,

@@ -72,25 +72,59 @@ def test_refusals():
             (DEMO, ("--numerics", "int4"), ("more than half", "choose a smaller one")),
             (os.path.join(TMP, "none"), (), ("draft-model", "none")),
             (DRAFT, ("--memory", "13M"), ("draft model", "MiB"))):
-        status, _, err = run("generate", "--draft-model", draft, "-n", "1", "--prompt", "a", *options)
-        assert status != 0 and all(w in err for w in words), (draft, status, err)
+        for command in (("generate", "-n", "1", "--prompt", "a"), ("serve", "--check-config")):
+            status, _, err = run(*command, "--draft-model", draft, *options)
+            assert status != 0 and all(w in err for w in words), (command, draft, status, err)
+    assert run("serve", "--check-config", "--draft-model", DRAFT)[0] == 0
+
+
+def test_pair_is_shown():
+    status, out, _ = run("inspect", "--json", "--draft-model", DRAFT)
+    assert status == 0 and json.loads(out)["draft_model"] == {"model": DRAFT, "shared_tokens": 1024}, out
+    status, out, _ = run("inspect", "--draft-model", os.path.join(TMP, "other"))
+    assert status == 1 and "draft_model" not in out and "id 100 is a token" in out, out
+
+
+def test_bench():
+    """Two streams drafted for: the share that was right is shown, and no speed of reading weights."""
+    status, out, err = run("bench", "--draft-model", DRAFT, "--numerics", "int8", "--json", "--prefill", "8", "--batch", "1,2",
+                           "--decode", "32", "--reps", "1")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert status == 0 and len(rows) == 3 and all(r["tok_s"] > 0 and "weights_gb_s" not in r for r in rows), (out, err)
+    assert "drafts (model): " in err and "% right" in err, err
 
 
 def test_fields():
-    """speculative.n_max bounds drafts; timings count them; --speculate lookup leaves the model out."""
+    """speculative.n_max bounds drafts, whose length changes no answer; timings count them; lookup leaves the model out."""
     body = {"prompt": "Once upon a time", "max_tokens": 60, "timings": True, "ignore_eos": True, "temperature": 0}
     with with_draft(DRAFT, "--speculate", "always") as h:
         await_draft(h)
-        for n_max in (0, 1, 3):
-            status, _, a = h.post("/v1/completions", dict(body, **{"speculative.n_max": n_max, "speculative.p_min": 0.5}))
+        texts = set()
+        for n_max, n_min, p_min in ((0, 0, 0.5), (1, 0, 0.9), (3, 1, 0.5), (7, 4, 0), (16, 2, 0.75)):
+            fields = {"speculative.n_max": n_max, "speculative.n_min": n_min, "speculative.p_min": p_min}
+            status, _, a = h.post("/v1/completions", {**body, **fields})
             assert status == 200, a
             t = a["timings"]
+            texts.add(a["choices"][0]["text"])
             assert (t["draft_n"] > 0) == (n_max > 0) and t["draft_n_accepted"] <= t["draft_n"], t
+        assert len(texts) == 1, texts
         status, _, a = h.post("/v1/completions", dict(body, **{"speculative.p_min": 2}))
         assert status == 400 and a["error"]["param"] == "speculative.p_min", a
         assert h.get("/props")[2]["memory"]["draft_bytes"] > 0
     with with_draft(DRAFT, "--speculate", "lookup") as h:
         assert h.get("/props")[2]["drafts"] == "lookup" and h.get("/props")[2]["memory"]["draft_bytes"] == 0
+
+
+def test_several_until_their_contexts_are_full():
+    requests = [("/v1/completions", {"prompt": list(range(300, 300 + n)), "max_tokens": 128 - n, "temperature": n % 2,
+                                     "seed": n, "logprobs": 5, "ignore_eos": True}) for n in (5, 60, 127, 20, 110, 120, 90)]
+    with with_draft(DRAFT, "--speculate", "always", "--numerics", "int8", "--ctx-size", "128") as h, \
+            ThreadPoolExecutor(3) as pool:
+        await_draft(h)
+        want = [digest(OFF, r) for r in requests]
+        for more in ({}, {"max_tokens": 500}):  # the context ends both
+            assert list(pool.map(lambda r, more=more: digest(h, (r[0], {**r[1], **more})), requests)) == want
+        assert drafted(h)[0] > 0
 
 
 def test_swap():

@@ -69,7 +69,7 @@ static int ids_of(uint64_t **ret)
 {
     *ret = (uint64_t *)&facts; /* what stands there before does not matter */
     err[0] = '\0';
-    return srv_draft_ids(ret, NULL, tok, dir, err, sizeof(err));
+    return srv_draft_ids(ret, (struct eng *)&facts, tok, dir, err, sizeof(err));
 }
 
 static void ids_that_both_have(void **state)
@@ -94,12 +94,23 @@ static void no_draft_model_no_ids(void **state)
     static const enum eng_draft_state states[] = {ENG_DRAFTS_NONE, ENG_DRAFTS_FAILED};
     uint64_t *ids = (uint64_t *)&facts;
     (void)state;
-    REQUIRE(srv_draft_ids(&ids, NULL, tok, NULL, err, sizeof(err)) == 0 && !ids);
+    REQUIRE(srv_draft_ids(&ids, (struct eng *)&facts, tok, NULL, err, sizeof(err)) == 0 && !ids);
     remove_tokenizer(); /* nobody looks */
     for (size_t i = 0; i < N_OF(states); i++) {
         draft_state = states[i];
         REQUIRE(ids_of(&ids) == 0 && !ids);
     }
+}
+
+/* For a look at the files: whatever an engine would say. */
+static void ids_without_an_engine(void **state)
+{
+    uint64_t *ids;
+    (void)state;
+    draft_state = ENG_DRAFTS_NONE;
+    REQUIRE_EQ_INT(srv_draft_ids(&ids, NULL, tok, dir, err, sizeof(err)), 0);
+    REQUIRE(ids[0] == 3 && ids[1] == 1ull << 36);
+    free(ids);
 }
 
 static void another_tokenizer_is_refused(void **state)
@@ -136,6 +147,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(ids_that_both_have, setup, teardown),
+        cmocka_unit_test_setup_teardown(ids_without_an_engine, setup, teardown),
         cmocka_unit_test_setup_teardown(no_draft_model_no_ids, setup, teardown),
         cmocka_unit_test_setup_teardown(another_tokenizer_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(a_tokenizer_that_cannot_be_read, setup, teardown),
