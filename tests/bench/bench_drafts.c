@@ -4,7 +4,8 @@
  *
  *   bench_drafts MODEL_DIR [-f numerics] [-t threads] [-c clients] [-r rounds] [-n tokens]
  *                [-k kind of text] [-x file of text] [-p prompt ids] [-T temperature]
- *                [-e percent of the twin's ids made wrong] [-a: always draft]
+ *                [-m draft model's directory] [-s percent of drafted ids that are right]
+ *                [-a: always draft]
  *
  * The weights may be random (make_model.py): a guide that allows one id per position makes the model
  * write a given text, while everything is computed as ever. The engine's guide says beforehand
@@ -16,12 +17,16 @@
  *   chat       is a file's text (default: story.txt), whose first half is the prompt
  *   certain    is random, but 6 of 14 ids are certain: the guide says them, as at keys of a schema
  *   random     is random
- *   self       is what the model draws, with drafts by the twin alone; only by -k self
+ *   self       is what the model draws after random ids or, with -x, that text, with drafts by the
+ *              twin or, with -m, by that model; only by -k self. With -s the ids they draw are
+ *              replaced, after everything was computed, by those that the engine without drafts
+ *              wrote, or by wrong ones
  *
  * Prompts come from the prefix cache. Per text: tokens per second without and with drafts, the
  * median and range of the rounds' ratios, the ratio of processor time, tokens per step, and the
  * share of the draft tokens that were right. For `self` also the time of a step without drafts and
- * the longest time between tokens with them; its answers must be equal with and without.
+ * the longest time between tokens; its answers must be equal with and without. With one client and
+ * -a also the share of its draws that were right, by place, if those before them were.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -35,7 +40,14 @@
 #include "engine/sample.h"
 #include "tokenizer/tokenizer.h"
 
-enum { CERTAIN_CYCLE = 14, MAX_CLIENTS = 64, MAX_ROUNDS = 99, N_PROMPT = 480, MAX_IDS = 4096 };
+enum {
+    CERTAIN_CYCLE = 14,
+    MAX_CLIENTS = 64,
+    MAX_ROUNDS = 99,
+    N_PROMPT = 480,
+    MAX_IDS = 4096,
+    MAX_PLACES = 16
+};
 
 struct text {
     const char *name;
@@ -52,7 +64,8 @@ struct client {
     int at;
     int32_t vocab;
     uint64_t seed;
-    uint64_t hash;            /* of the answer's ids */
+    int32_t ids[MAX_IDS]; /* the answer */
+    int n_ids;
     uint64_t last_us, gap_us; /* the newest step's end; the longest time between two of them */
     bool done;
     pthread_mutex_t lock;
@@ -61,7 +74,6 @@ struct client {
 
 struct result {
     double tok_s, cpu_s, gap_ms;
-    uint64_t hash;
     struct eng_stats stats;
 };
 
@@ -71,22 +83,48 @@ static void fail(const char *what)
     exit(1);
 }
 
-/* ---- wrong ids ------------------------------------------------------------------------------- */
+/* ---- ids that are right as often as asked for ------------------------------------------------ */
 
-static double wrong_percent; /* of the twin's ids */
+/* Of the draws of one client's drafts, by place in the draft: those after right ones alone, and the
+ * right ones among them. A draft goes on with the next index; another one never begins there if
+ * all that is drawn is tried (-a). */
+static bool counts_places;
+static int n_tried[MAX_PLACES], n_right[MAX_PLACES];
+
+static void note_place(int64_t index, bool right)
+{
+    static int64_t next = -1;
+    static int place;
+    static bool good;
+    place = index == next ? place + 1 : 0;
+    if (place == 0) good = true;
+    next = index + 1;
+    if (!good || !counts_places || place >= MAX_PLACES) return;
+    good = right;
+    n_tried[place]++;
+    n_right[place] += right;
+}
+
+static double right_percent = -1;              /* of the drafted ids; negative: as they are drawn */
+static int32_t recorded[MAX_CLIENTS][MAX_IDS]; /* the answers without drafts */
 
 /* The linker puts __wrap_f in the place of f and calls the real one __real_f. */
 int32_t __real_sampler_draw(struct sampler *s, const struct sample_row *row);
 int32_t __wrap_sampler_draw(struct sampler *s, const struct sample_row *row);
 
-/* Only draws of the twin want a margin; these come from one thread. */
+/* Only draws of drafts want a margin; these come from one thread. A client's number is the last
+ * digit of its seed. */
 int32_t __wrap_sampler_draw(struct sampler *s, const struct sample_row *row)
 {
     static uint32_t state = 7;
     int32_t id = __real_sampler_draw(s, row);
     if (!row->ret_margin || id == SAMPLE_NOTHING) return id;
+    int32_t right = recorded[row->chain->seed % MAX_CLIENTS][row->index];
     state = state * 1664525u + 1013904223u;
-    return (state >> 8) % 10000 < 100 * wrong_percent ? (id > 0 ? id - 1 : 1) : id;
+    if (right_percent >= 0)
+        id = (state >> 8) % 10000 < 100 * right_percent ? right : right > 0 ? right - 1 : 1;
+    note_place(row->index, id == right);
+    return id;
 }
 
 /* ---- texts ----------------------------------------------------------------------------------- */
@@ -209,7 +247,7 @@ static void note_token(struct client *c, const struct eng_event *e)
     uint64_t us = c->last_us ? e->now_us - c->last_us : 0;
     if (us > c->gap_us) c->gap_us = us;
     c->last_us = e->now_us;
-    c->hash = (c->hash ^ (uint64_t)e->id) * 0x100000001b3;
+    c->ids[c->n_ids++] = e->id;
 }
 
 static void on_event(void *ctx, const struct eng_event *e)
@@ -232,7 +270,8 @@ static struct eng_job *submit(struct eng *e, struct client *c, const struct text
     c->at = 0;
     c->vocab = eng_info(e)->vocab_size;
     c->done = false;
-    c->hash = c->last_us = c->gap_us = 0;
+    c->n_ids = 0;
+    c->last_us = c->gap_us = 0;
     struct eng_job_params p = {
         .prompt = t->prompt,
         .n_prompt = t->n_prompt,
@@ -294,12 +333,10 @@ static struct result run(struct eng *e, struct client *clients, int n, const str
     }
     r.tok_s = n * t->n_answer / (now_s() - start);
     r.cpu_s = cpu_s() - cpu;
-    r.hash = r.gap_ms = 0;
-    for (int i = 0; i < n; i++) {
-        r.hash = r.hash * 31 + clients[i].hash;
+    r.gap_ms = 0;
+    for (int i = 0; i < n; i++)
         if (1e-3 * (double)clients[i].gap_us > r.gap_ms)
             r.gap_ms = 1e-3 * (double)clients[i].gap_us;
-    }
     do /* the snapshot follows the last event */
         eng_stats(e, &r.stats);
     while (r.stats.n_running > 0);
@@ -325,26 +362,44 @@ static double median(double *v, int n)
 
 /* Both engines in turns. */
 struct rounds {
-    double off[MAX_ROUNDS], on[MAX_ROUNDS], ratio[MAX_ROUNDS], cpu[MAX_ROUNDS], gap_ms[MAX_ROUNDS];
+    double off[MAX_ROUNDS], on[MAX_ROUNDS], ratio[MAX_ROUNDS], cpu[MAX_ROUNDS];
+    double gap_ms[2][MAX_ROUNDS];
     struct result last; /* with drafts */
 };
 
-static void measure(struct eng *off, struct eng *on, struct client *clients, int n, int n_rounds,
+/* The same requests without drafts and with them. */
+static void run_both(struct eng *const *engine, struct client *clients, int n, const struct text *t,
+                     struct result *ret)
+{
+    ret[0] = run(engine[0], clients, n, t);
+    for (int k = 0; k < n; k++)
+        memcpy(recorded[k], clients[k].ids, sizeof(recorded[k]));
+    ret[1] = run(engine[1], clients, n, t);
+    for (int k = 0; k < n; k++)
+        if (memcmp(recorded[k], clients[k].ids, sizeof(recorded[k])) != 0)
+            fail("drafts have changed an answer");
+}
+
+static void measure(struct eng *const *engine, struct client *clients, int n, int n_rounds,
                     const struct text *t, struct rounds *ret)
 {
-    run(off, clients, n, t); /* the prompts are cached from here on */
-    run(on, clients, n, t);
-    for (int i = 0; i < n_rounds; i++) {
+    struct result r[2];
+    for (int i = -1; i < n_rounds; i++) { /* the prompts are cached from the first on */
         for (int k = 0; k < n; k++)
-            clients[k].seed = (uint64_t)(i * MAX_CLIENTS + k);
-        struct result a = run(off, clients, n, t), b = run(on, clients, n, t);
-        if (a.hash != b.hash) fail("drafts have changed an answer");
-        ret->off[i] = a.tok_s;
-        ret->on[i] = b.tok_s;
-        ret->ratio[i] = b.tok_s / a.tok_s;
-        ret->cpu[i] = a.cpu_s / b.cpu_s;
-        ret->gap_ms[i] = b.gap_ms;
-        ret->last = b;
+            clients[k].seed = (uint64_t)((i + 1) * MAX_CLIENTS + k);
+        run_both(engine, clients, n, t, r);
+        if (i < 0) {
+            memset(n_tried, 0, sizeof(n_tried));
+            memset(n_right, 0, sizeof(n_right));
+            continue;
+        }
+        ret->off[i] = r[0].tok_s;
+        ret->on[i] = r[1].tok_s;
+        ret->ratio[i] = r[1].tok_s / r[0].tok_s;
+        ret->cpu[i] = r[0].cpu_s / r[1].cpu_s;
+        ret->gap_ms[0][i] = r[0].gap_ms;
+        ret->gap_ms[1][i] = r[1].gap_ms;
+        ret->last = r[1];
     }
 }
 
@@ -358,22 +413,30 @@ static void print(struct rounds *r, int n_rounds, int n, const struct text *t)
            median(r->cpu, n_rounds), (double)n * t->n_answer / (double)s->n_steps,
            tried > 0 ? 100.0 * (double)eng_draft_sum(s->n_accepted_draft_tokens) / tried : 0.0,
            (int)tried);
+    double gaps[2] = {median(r->gap_ms[0], n_rounds), median(r->gap_ms[1], n_rounds)};
     if (t->self)
-        printf("           a step without drafts %.2f ms, longest gap with them %.2f ms (%.1f "
-               "steps)\n",
-               1e3 * n / off, median(r->gap_ms, n_rounds),
-               median(r->gap_ms, n_rounds) * off / (1e3 * n));
+        printf("           a step without drafts %.2f ms, longest gap %.2f ms, with drafts %.2f ms "
+               "(%.1f steps)\n",
+               1e3 * n / off, gaps[0], gaps[1], gaps[1] * off / (1e3 * n));
+    for (int i = 0; t->self && i < MAX_PLACES && n_tried[i]; i++)
+        printf("%s %.3f%s", i ? "" : "           right by place", (double)n_right[i] / n_tried[i],
+               i + 1 < MAX_PLACES && n_tried[i + 1] ? "" : "\n");
     fflush(stdout);
 }
 
-static void load_twin(struct eng *e)
+static void load_drafts(struct eng *e, const char *draft_model)
 {
-    struct timespec t = {.tv_nsec = 10000000};
-    if (eng_info(e)->memory.twin_bytes == 0)
+    static uint64_t all[1 << 14];
+    const char *why = NULL;
+    memset(all, 0xff, sizeof(all));
+    if (draft_model && eng_info(e)->vocab_size > 64 * (int)(sizeof(all) / sizeof(*all)))
+        fail("the vocabulary is larger than any known");
+    if (!draft_model && eng_info(e)->memory.twin_bytes == 0)
         fail("the model has no twin (with -a it may have one)");
-    eng_load_drafts(e, NULL);
-    while (strcmp(eng_drafts(e), "self") != 0)
-        nanosleep(&t, NULL);
+    eng_load_drafts(e, all);
+    eng_await_drafts(e);
+    if (draft_model && eng_draft_state(e, &why) != ENG_DRAFTS_ON)
+        fail(why ? why : "the draft model is not used");
 }
 
 int main(int argc, char **argv)
@@ -385,12 +448,12 @@ int main(int argc, char **argv)
     static struct rounds result;
     enum eng_speculate with = ENG_SPECULATE_AUTO;
     float temperature = 1;
-    const char *file = "tests/bench/story.txt", *only = NULL;
+    const char *file = NULL, *only = NULL;
     int n = 1, rounds = 5, n_tokens = 256, n_prompt = N_PROMPT, opt;
     struct eng_params p = {.numerics = "auto", .n_threads = 2, .max_queued_jobs = MAX_CLIENTS};
     struct eng *engine[2];
     char err[300];
-    while ((opt = getopt(argc, argv, "f:t:c:r:n:k:x:p:T:e:a")) != -1) {
+    while ((opt = getopt(argc, argv, "f:t:c:r:n:k:x:p:T:m:s:a")) != -1) {
         if (opt == 'f') p.numerics = optarg;
         if (opt == 't') p.n_threads = atoi(optarg);
         if (opt == 'c') n = atoi(optarg);
@@ -400,10 +463,12 @@ int main(int argc, char **argv)
         if (opt == 'x') file = optarg;
         if (opt == 'p') n_prompt = atoi(optarg);
         if (opt == 'T') temperature = (float)atof(optarg);
-        if (opt == 'e') wrong_percent = atof(optarg);
+        if (opt == 'm') p.draft_dir = optarg;
+        if (opt == 's') right_percent = atof(optarg);
         if (opt == 'a') with = ENG_SPECULATE_ALWAYS;
         if (opt == '?') return 2;
     }
+    counts_places = n == 1 && with == ENG_SPECULATE_ALWAYS;
     if (optind + 1 != argc) fail("name one model directory");
     if (n < 1 || n > MAX_CLIENTS || rounds < 1 || rounds > MAX_ROUNDS || n_tokens < 2 ||
         n_tokens > MAX_IDS || n_prompt < 1 || n_prompt > MAX_IDS)
@@ -427,13 +492,16 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         bool self = strcmp(names[i], "self") == 0;
         if (only ? strcmp(only, names[i]) != 0 : self) continue;
-        if (self) load_twin(engine[1]);
-        if (strcmp(names[i], "chat") == 0)
-            read_text(&text, p.model_dir, file, n_tokens);
+        if (self) load_drafts(engine[1], p.draft_dir);
+        if (strcmp(names[i], "chat") == 0 || (self && file))
+            read_text(&text, p.model_dir, file ? file : "tests/bench/story.txt", n_tokens);
         else
             make_text(&text, names[i], n_prompt, n_tokens, info->vocab_size);
+        text.name = names[i];
+        text.self = self;
+        if (self) text.n_answer = n_tokens;
         if (self) text.temperature = temperature;
-        measure(engine[0], engine[1], clients, n, rounds, &text, &result);
+        measure(engine, clients, n, rounds, &text, &result);
         print(&result, rounds, n, &text);
     }
     eng_close(engine[0]);

@@ -6,8 +6,8 @@
                      [--formats bf16,q8_0,q4_0] [--threads 1,2] 128,512,2048] [--decode 128]
                      [--batch 1] [--rounds 5] [--json FILE]
     compare_llama.py --tune         the peer alone, with each of its settings, to find its best
-    compare_llama.py --twin [--wrong 5]   decoding of one stream alone, with drafts by the twin and without, on weights
-                                    that 4 bits hold exactly; bench_drafts makes WRONG % of the drafts wrong
+    compare_llama.py --right 80 [--draft-shape smollm2-135m]   decoding of one stream alone, without drafts and with
+                                    those of a model of that shape, or of the twin; bench_drafts makes 80 % of them right
     compare_llama.py --same         only checks that both engines compute the same model
 
 The peer is the prebuilt library of the npm package @node-llama-cpp/linux-x64, fetched with npm into WORK at
@@ -49,7 +49,7 @@ def make_model(a):
     model, gguf = os.path.join(a.folder_of_model, "model"), os.path.join(a.folder_of_model, "bf16.gguf")
     if not os.path.exists(gguf):
         subprocess.run([sys.executable, os.path.join(HERE, "make_model.py"), model, "--shape", a.shape,
-                        "--dtype", "grid" if a.twin else "bf16", "--gguf", gguf + ".part"], check=True)
+                        "--gguf", gguf + ".part"], check=True)
         os.rename(gguf + ".part", gguf)
     for kind in a.formats:
         out = os.path.join(a.folder_of_model, kind + ".gguf")
@@ -57,6 +57,13 @@ def make_model(a):
             peer(a, ["quantize", gguf, kind, out + ".part"])
             os.rename(out + ".part", out)
     return model
+
+
+def make_draft_model(a):
+    folder = os.path.join(a.work, "draft-" + a.draft_shape)
+    if not os.path.exists(os.path.join(folder, "model.safetensors")):
+        subprocess.run([sys.executable, os.path.join(HERE, "make_model.py"), folder, "--shape", a.draft_shape], check=True)
+    return folder
 
 
 def peer(a, command, text=True):
@@ -97,15 +104,16 @@ def run_hearth(a, kind, threads):
     return cases(p.stdout)
 
 
-def run_twin(a, kind, threads):
+def run_drafts(a, kind, threads):
     """One stream without and with drafts: the speeds that bench_drafts prints, after it has compared the answers."""
     command = [os.path.join(os.path.dirname(a.hearth), "tests", "bench", "bench_drafts"), "-k", "self", "-r", str(a.reps),
-               "-f", NUMERICS[kind], "-t", str(threads), "-n", str(a.decode), "-p", "32", "-e", str(a.wrong), a.model]
+               "-f", NUMERICS[kind], "-t", str(threads), "-n", str(a.decode), "-p", "32", "-s", str(a.right),
+               *(["-m", make_draft_model(a)] if a.draft_shape else []), a.model]
     p = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
     if p.returncode != 0:
         sys.exit(f"bench_drafts failed: {p.stderr[-2000:]}")
     speeds = next(line for line in p.stdout.splitlines() if line.startswith("self ")).split()[1:3]
-    return {("decode", a.decode, name, 0): {"tok_s": float(speed)} for name, speed in zip(("off", "twin"), speeds)}
+    return {("decode", a.decode, name, 0): {"tok_s": float(speed)} for name, speed in zip(("no drafts", "drafts"), speeds)}
 
 
 def name_of(case):
@@ -126,8 +134,8 @@ def compare(a, kind, threads):
     theirs, ours = [], []
     for _ in range(a.rounds):
         theirs.append(run_peer(a, kind, threads, a.peer_options))
-        ours.append(run_twin(a, kind, threads) if a.twin else run_hearth(a, kind, threads))
-        if a.twin:
+        ours.append(run_hearth(a, kind, threads) if a.right is None else run_drafts(a, kind, threads))
+        if a.right is not None:
             theirs[-1] = dict.fromkeys(ours[-1], theirs[-1]["decode", a.decode, 1, 0])
     rows = []
     for case in ours[0]:
@@ -228,14 +236,14 @@ def main():
     p.add_argument("--peer-options", default="")
     p.add_argument("--hearth-options", default="")
     p.add_argument("--tune", action="store_true")
-    p.add_argument("--twin", action="store_true")
-    p.add_argument("--wrong", type=float, default=5)
+    p.add_argument("--right", type=float)
+    p.add_argument("--draft-shape")
     p.add_argument("--same", action="store_true")
     p.add_argument("--json")
     a = p.parse_args()
     a.folder_of_model = a.work if a.shape == "smollm2-135m" else os.path.join(a.work, a.shape)
-    if a.twin:
-        a.folder_of_model, a.formats, a.prefill = os.path.join(a.work, a.shape + "-grid"), ["bf16"], ""
+    if a.right is not None:
+        a.prefill = ""
     os.makedirs(a.folder_of_model, exist_ok=True)
     a.folder = fetch_peer(a)
     a.model = make_model(a)
