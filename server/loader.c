@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The thread that loads the first model. See loader.h. */
+/* The thread that loads the models at the start. See loader.h. */
 #include "server/loader.h"
 
 #include <limits.h>
@@ -13,6 +13,7 @@
 #include "base/os_error.h"
 #include "server/app.h"
 #include "server/bounds.h"
+#include "server/catalogue.h"
 #include "server/config/config.h"
 #include "server/hub/hub_error.h"
 #include "server/log.h"
@@ -46,27 +47,42 @@ static int find_model(struct srv_loader *l)
     return EXIT_FAILURE;
 }
 
-/* Loads the model under the names it answers to: the aliases, else its own name. */
-static int load_model(struct srv_loader *l)
+/* Loads a model under the names it answers to. Returns the exit status. */
+static int load_model(struct srv_loader *l, int entry, const struct srv_share *share)
 {
     const struct srv_config *c = l->app->config;
-    char own[256] = "hearth-demo";
-    const char *name = own;
+    char own[256] = "hearth-demo", err[ERROR_BYTES - 128];
     struct srv_model *model;
     int n_requests;
+    struct srv_model_params params = srv_catalogue_params(c, entry, l->model_dir, share);
+    params.turns = l->turns;
     if (!c->model_is_demo) srv_hub_model_name(c->model_shown, own, sizeof(own));
-    struct srv_model_params params = {
-        .config = c,
-        .dir = l->model_dir,
-        .draft_dir = c->draft_model,
-        .draft_name = c->draft_shown,
-        .names = c->alias.n ? c->alias : (struct srv_list){&name, 1},
-        .is_demo = c->model_is_demo,
-        .turns = l->turns,
-    };
-    if (srv_model_open(&model, &params, l->error, sizeof(l->error))) return EXIT_FAILURE;
-    srv_models_publish(&l->app->models, model, &n_requests);
-    return EXIT_SUCCESS;
+    if (srv_catalogue_names(params.config, own, &params.names)) {
+        snprintf(l->error, sizeof(l->error), "out of memory");
+        return EXIT_FAILURE;
+    }
+    int rc = srv_model_open(&model, &params, err, sizeof(err));
+    if (rc && c->n_more)
+        snprintf(l->error, sizeof(l->error), "model %.100s: %s", params.names.items[0], err);
+    else if (rc)
+        snprintf(l->error, sizeof(l->error), "%s", err);
+    else
+        srv_models_publish(&l->app->models, model, &n_requests);
+    free(params.names.items);
+    return rc ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+/* Loads all models, one after the other. Returns the exit status. */
+static int load_models(struct srv_loader *l)
+{
+    const struct srv_config *c = l->app->config;
+    struct srv_share shares[SRV_MAX_MODELS + 1];
+    if (srv_catalogue_plan(c, l->model_dir, shares, l->error, sizeof(l->error)))
+        return EXIT_FAILURE;
+    int status = EXIT_SUCCESS;
+    for (int i = 0; !status && i <= c->n_more; i++)
+        status = load_model(l, i, &shares[i]);
+    return status;
 }
 
 static void *load(void *arg)
@@ -75,7 +91,7 @@ static void *load(void *arg)
     while (l->app->config->debug_hold_load)
         pause();
     l->status = find_model(l);
-    if (!l->status) l->status = load_model(l);
+    if (!l->status) l->status = load_models(l);
     int loading = SRV_LOADING;
     /* A drain that has begun meanwhile keeps its state. */
     atomic_compare_exchange_strong(&l->app->state, &loading, l->status ? SRV_FAILED : SRV_READY);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Loads the first model on a thread of its own. With --pull its files are fetched from the hub
- * first. Publishes the model, then sets the app's state.
+ * Loads the models of the start on a thread of its own. With --pull the first one's files are
+ * fetched from the hub before. Publishes them, then sets the app's state.
  */
 #ifndef HEARTH_SERVER_LOADER_H
 #define HEARTH_SERVER_LOADER_H

@@ -585,7 +585,7 @@ static double open_files(void)
 static void write_models(struct out *o, const struct srv_metrics *m,
                          const struct srv_metrics_view *v)
 {
-    one(o, "hearth_models_loaded", "gauge", "Models in memory now: two while one drains.",
+    one(o, "hearth_models_loaded", "gauge", "Models in memory now, those that drain included.",
         v->n_models);
     one(o, "hearth_draft_model_loaded", "gauge",
         "1 while a draft model drafts for the current model; 0: none is configured, it is being "
@@ -604,7 +604,7 @@ static void write_models(struct out *o, const struct srv_metrics *m,
         buf_printf(o->b, "hearth_swaps_total{result=\"%s\"} %.15g\n", swap_results[i],
                    load(&m->swaps[i]));
     one(o, "hearth_swap_draining_requests", "gauge",
-        "Requests that the model before the current one still has.", v->n_draining);
+        "Requests that models which were replaced still have.", v->n_draining);
 }
 
 static void write_process(struct out *o, const struct srv_metrics *m,
@@ -624,11 +624,12 @@ static void write_process(struct out *o, const struct srv_metrics *m,
     buf_puts(o->b, "} 1\n");
     write_models(o, m, v);
     one(o, "hearth_ready", "gauge", "1 if requests are served, else 0.", v->ready);
-    one(o, "hearth_model_load_seconds", "gauge", "Time that loading the model took.",
+    one(o, "hearth_model_load_seconds", "gauge", "Time that loading the first model took.",
         i ? i->load_seconds : 0);
     one(o, "hearth_memory_plan_bytes", "gauge",
-        "Bytes planned: weights, KV cache, activations, logits, answers, requests, the program.",
-        i ? (double)srv_plan_bytes(&i->memory) : 0);
+        "Bytes planned for all models: weights, KV cache, activations, logits, answers, requests, "
+        "the program.",
+        (double)v->plan_bytes);
     one(o, "process_resident_memory_bytes", "gauge", "Resident memory in bytes.", resident_bytes());
     one(o, "process_open_fds", "gauge", "Open file descriptors now.", open_files());
     one(o, "process_start_time_seconds", "gauge", "Start of the process in Unix seconds.",

@@ -74,6 +74,9 @@ void srv_metrics_count_swap(struct srv_metrics *m, enum srv_swap_result result, 
 void srv_metrics_count_request(struct srv_metrics *m, int status, bool disconnected,
                                const struct srv_account *account, int64_t total_us);
 
+/* Those that a configuration may name, the one without a name, and one that drains. */
+enum { SRV_METRICS_MODELS = 34 };
+
 /* Longer names are cut. */
 struct srv_metrics_model {
     char name[129], fingerprint[160];
@@ -83,11 +86,12 @@ struct srv_metrics_model {
 struct srv_metrics_view {
     const struct eng_info *info;
     const struct eng_stats *stats;
-    uint64_t n_grammar_hits, n_grammar_misses; /* of the cache of compiled grammars */
-    const char *model;                         /* the current one */
-    struct srv_metrics_model models[2];        /* that are loaded */
+    uint64_t n_grammar_hits, n_grammar_misses;           /* of the cache of compiled grammars */
+    const char *model;                                   /* the first entry's */
+    struct srv_metrics_model models[SRV_METRICS_MODELS]; /* that are loaded */
     int n_models;
-    int n_draining; /* requests of the model before the current one */
+    int64_t plan_bytes; /* of all plans */
+    int n_draining;     /* requests of models that were replaced */
     int n_connections;
     int n_requests;
     int n_compile_waits; /* requests that wait for a grammar */

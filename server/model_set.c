@@ -52,6 +52,15 @@ static struct srv_model *find(struct srv_models *set, int entry)
     return m && !m->drains && m->entry == entry ? m : NULL;
 }
 
+/* The model that requests for a name get, or NULL. */
+static struct srv_model *find_named(struct srv_models *set, const char *name)
+{
+    for (struct srv_model *m = set->alive; m && !m->drains; m = m->next)
+        for (const char *const *own = m->names; *own; own++)
+            if (!strcmp(*own, name)) return m;
+    return NULL;
+}
+
 static void unlink_model(struct srv_models *set, const struct srv_model *model)
 {
     struct srv_model **link = &set->alive;
@@ -67,13 +76,6 @@ static void append(struct srv_models *set, struct srv_model *model)
         link = &(*link)->next;
     *link = model;
     model->next = NULL;
-}
-
-static bool has_name(const struct srv_model *model, const char *name)
-{
-    for (const char *const *own = model->names; *own; own++)
-        if (!strcmp(*own, name)) return true;
-    return false;
 }
 
 /* ---- replacing ----------------------------------------------------------------------------- */
@@ -125,6 +127,8 @@ static void add_stats(struct eng_stats *sum, const struct eng_stats *s)
     sum->n_waiting += s->n_waiting;
     sum->n_waiting_tokens += s->n_waiting_tokens;
     sum->n_steps += s->n_steps;
+    for (int i = 0; i < ENG_N_MISSES; i++)
+        sum->n_misses[i] += s->n_misses[i];
     sum->n_prompt_tokens += s->n_prompt_tokens;
     sum->n_cached_tokens += s->n_cached_tokens;
     sum->n_computed_prompt_tokens += s->n_computed_prompt_tokens;
@@ -175,6 +179,13 @@ void srv_models_each(struct srv_models *set, void (*fn)(void *ctx, struct srv_mo
     pthread_mutex_unlock(&set->lock);
 }
 
+static void add_pages(struct eng_stats *sum, const struct eng_stats *s)
+{
+    sum->n_pages_total += s->n_pages_total;
+    sum->n_pages_used += s->n_pages_used;
+    sum->n_pages_cached += s->n_pages_cached;
+}
+
 static void look_at(void *ctx, struct srv_model *m)
 {
     struct srv_models_view *v = ctx;
@@ -186,6 +197,7 @@ static void look_at(void *ctx, struct srv_model *m)
         add_stats(&v->stats, &sum);
     } else {
         add_stats(&v->stats, &stats);
+        if (!m->drains) add_pages(&v->stats, &stats);
     }
     if (m->drains) v->n_draining += m->n_refs;
     if (!m->grammars) return;
@@ -236,14 +248,21 @@ const char *srv_models_list_names(const struct srv_model *model, char *buf, size
     return buf;
 }
 
+int srv_models_find(struct srv_models *set, const char *name)
+{
+    pthread_mutex_lock(&set->lock);
+    const struct srv_model *m = find_named(set, name);
+    int entry = m ? m->entry : -1;
+    pthread_mutex_unlock(&set->lock);
+    return entry;
+}
+
 /* ---- references ---------------------------------------------------------------------------- */
 
 struct srv_model *srv_models_take(struct srv_models *set, const char *name)
 {
     pthread_mutex_lock(&set->lock);
-    struct srv_model *m = name ? set->alive : NULL;
-    while (m && (m->drains || !has_name(m, name)))
-        m = m->next;
+    struct srv_model *m = name ? find_named(set, name) : NULL;
     if (!m) m = find(set, 0);
     if (m) m->n_refs++;
     pthread_mutex_unlock(&set->lock);

@@ -58,7 +58,8 @@ void srv_models_each(struct srv_models *set, void (*fn)(void *ctx, struct srv_mo
 
 /* Numbers over all models that there were. */
 struct srv_models_view {
-    struct eng_stats stats; /* counters and queues: sums; pages and speeds: of the first entry's */
+    struct eng_stats stats; /* counters and queues: sums; pages: of those that do not drain;
+                             * speeds: of the first entry's */
     uint64_t n_grammar_hits, n_grammar_misses;
     int n_loaded, n_draining; /* models; requests */
 };
@@ -69,6 +70,9 @@ void srv_models_look(struct srv_models *set, struct srv_models_view *ret);
  * first entry for NULL and other names; NULL if nothing has been loaded.
  */
 struct srv_model *srv_models_take(struct srv_models *set, const char *name);
+
+/* The entry whose model has the name, or -1. */
+int srv_models_find(struct srv_models *set, const char *name);
 
 /* Gives a reference back. NULL is fine. */
 void srv_model_release(struct srv_model *model);

@@ -82,15 +82,18 @@ static struct eng_params engine_params(const struct srv_model_params *p)
     params.draft_dir = p->draft_dir;
     params.n_parallel = c->parallel;
     params.caller_bytes = tokenizer_bytes(p->dir);
-    params.request_bytes = srv_budget_bytes(c) + (c->grammar_cache_mb << 20);
+    params.request_bytes = (p->entry ? 0 : srv_budget_bytes(c)) + (c->grammar_cache_mb << 20);
     params.caller_bytes_per_id = GRAM_VOCAB_BYTES_PER_ID;
-    params.answer_bytes = c->answer_memory_bytes ? c->answer_memory_bytes : -1;
+    params.answer_bytes = c->answer_memory_bytes  ? c->answer_memory_bytes
+                          : p->share.answer_bytes ? p->share.answer_bytes
+                                                  : -1;
     params.no_prefix_cache = !c->prefix_cache;
     params.max_queued_jobs = c->max_queue;
     params.max_queued_tokens = c->max_queue_tokens;
     params.n_batch_choices = c->max_choices;
     params.global_priority = strcmp(c->priority_policy, "global") == 0;
-    params.reserved_bytes = c->swap_memory_bytes;
+    params.reserved_bytes = p->share.memory_bytes ? 0 : c->swap_memory_bytes;
+    if (p->share.memory_bytes) params.memory_bytes = p->share.memory_bytes;
     params.turns = p->turns;
     params.reads_only = true;
     params.in_background = p->in_background;

@@ -60,12 +60,18 @@ struct srv_model {
     int n_refs;             /* requests */
 };
 
+/* What a model may use next to others; zeros: as configured. */
+struct srv_share {
+    int64_t memory_bytes, answer_bytes;
+};
+
 struct srv_model_params {
     const struct srv_config *config; /* borrowed while the model lives */
     const char *dir;
     const char *draft_dir, *draft_name; /* of the draft model and as it was named; NULL: none */
     struct srv_list names;              /* at least one; copied */
-    int entry;
+    int entry;                          /* the memory of requests is in the plan of entry 0 */
+    struct srv_share share;
     bool is_demo;
     struct eng_turns *turns; /* borrowed while the model lives */
 

@@ -17,6 +17,7 @@
 #include "server/app.h"
 #include "server/bounds.h"
 #include "server/budget.h"
+#include "server/catalogue.h"
 #include "server/compile_queue.h"
 #include "server/log.h"
 #include "server/model_lookup.h"
@@ -39,7 +40,9 @@ struct srv_swap {
 
     /* The running swap: its thread's. */
     struct srv_swap_params p;
-    char *asked, *draft, **names; /* copies of p.model, p.draft_model and of p.names.items */
+    char *asked, *draft, **names;    /* copies of p.model, p.draft_model and of p.names.items */
+    struct srv_list own_names;       /* of the entry */
+    const struct srv_config *config; /* of the entry */
     char dir[PATH_MAX], draft_dir[PATH_MAX];
     struct srv_swap_outcome outcome;
     struct srv_model *current; /* that is replaced; only this thread does so */
@@ -90,7 +93,7 @@ static const char *environment(const char *name)
 /* The directory of the model, and in ret_name its own name. */
 static int find_model(struct srv_swap *s, char *ret_name, size_t size)
 {
-    const struct srv_config *c = s->app->config;
+    const struct srv_config *c = s->config;
     const char *spec = s->asked ? s->asked : c->model_shown;
     char err[640];
     int rc = 0;
@@ -114,7 +117,7 @@ static int find_model(struct srv_swap *s, char *ret_name, size_t size)
 /* The directory of the draft model, or "". */
 static int find_draft_model(struct srv_swap *s)
 {
-    const struct srv_config *c = s->app->config;
+    const struct srv_config *c = s->config;
     const char *spec = s->draft ? s->draft : s->asked ? NULL : c->draft_shown;
     char err[640];
     int rc = 0;
@@ -144,38 +147,61 @@ static long long mib_up(int64_t bytes)
     return (long long)((bytes + MIB - 1) / MIB);
 }
 
-/* The plan of the new model and that of the current one must not exceed the limit together. */
-static int check_memory(struct srv_swap *s, const struct srv_model_params *params)
+static void add_plan(void *ctx, struct srv_model *model)
+{
+    *(int64_t *)ctx += srv_plan_bytes(&eng_info(model->engine)->memory);
+}
+
+/* The plan of the new model and those of the running ones must not exceed the limit together. */
+static int check_memory(struct srv_swap *s, struct srv_model_params *params)
 {
     struct srv_swap_outcome *o = &s->outcome;
-    const struct eng_memory *current = &eng_info(s->current->engine)->memory;
-    int64_t in_use = srv_plan_bytes(current);
+    int64_t limit = eng_memory_limit(s->config->memory_bytes), in_use = 0,
+            requests = params->entry ? 0 : srv_budget_bytes(s->config);
     struct eng_memory plan;
     char err[512], why[512];
+    srv_models_each(&s->app->models, add_plan, &in_use);
+    if (s->app->config->n_more) {
+        int64_t most = limit - in_use + requests;
+        params->share.memory_bytes = most > 0 ? most : 1; /* 0 would be as configured */
+    }
     int rc = srv_model_plan(&plan, params, 0, err, sizeof(err));
     if (rc && (rc != ENG_ENOMEM || srv_model_plan(&plan, params, PLENTY_BYTES, why, sizeof(why))))
         return fail_engine(s, rc, SWAP_INVALID, err);
-    int64_t needed = srv_plan_bytes(&plan) - srv_budget_bytes(s->app->config),
-            available = current->limit_bytes - in_use;
+    int64_t needed = srv_plan_bytes(&plan) - requests, available = limit - in_use;
     if (!rc && needed <= available) return 0;
     o->needed_bytes = needed;
     o->available_bytes = available;
-    o->limit_bytes = current->limit_bytes;
-    if (rc) return fail(s, SWAP_NO_MEMORY, "%s", err);
+    o->limit_bytes = limit;
+    if (rc && !s->app->config->n_more) return fail(s, SWAP_NO_MEMORY, "%s", err);
     /* The KV cache is what a plan can make smaller. */
-    if (needed + in_use - current->kv_bytes < current->limit_bytes)
+    if (needed + in_use - eng_info(s->current->engine)->memory.kv_bytes < limit)
         return fail(s, SWAP_NO_MEMORY,
                     "the model takes %lld MiB next to the running one's %lld MiB, but the limit is "
                     "%lld MiB; with --swap-memory %lldM the server leaves room for it",
-                    mib_up(needed), mib_up(in_use), mib_up(current->limit_bytes), mib_up(needed));
+                    mib_up(needed), mib_up(in_use), mib_up(limit), mib_up(needed));
     return fail(s, SWAP_NO_MEMORY,
                 "the model takes %lld MiB next to the running one's %lld MiB, but the limit is "
                 "%lld MiB (--memory)",
-                mib_up(needed), mib_up(in_use), mib_up(current->limit_bytes));
+                mib_up(needed), mib_up(in_use), mib_up(limit));
+}
+
+/* A name must not be that of another entry's model. */
+static int check_names(struct srv_swap *s, const struct srv_list *names)
+{
+    for (int i = 0; i < names->n; i++) {
+        int entry = srv_models_find(&s->app->models, names->items[i]);
+        if (entry >= 0 && entry != s->p.entry)
+            return fail(s, SWAP_INVALID,
+                        "another model answers to the name '%.200s'; choose one "
+                        "by 'alias'",
+                        names->items[i]);
+    }
+    return 0;
 }
 
 /* Returns 0 to go on; -1 if the swap ends here, with the outcome set. */
-static int plan(struct srv_swap *s, const struct srv_model_params *params)
+static int plan(struct srv_swap *s, struct srv_model_params *params)
 {
     const struct srv_model *current = s->current;
     uint8_t source[32];
@@ -293,18 +319,16 @@ static void drain(struct srv_swap *s)
 
 /* ---- the whole ----------------------------------------------------------------------------- */
 
-static struct srv_model_params model_params(struct srv_swap *s, const char *const *own_name)
+static struct srv_model_params model_params(struct srv_swap *s)
 {
-    const struct srv_config *c = s->app->config;
-    const struct srv_list own = {(const char **)own_name, 1};
+    const struct srv_config *c = s->config;
     return (struct srv_model_params){
         .config = c,
         .dir = s->dir,
         .draft_dir = *s->draft_dir ? s->draft_dir : NULL,
         .draft_name = s->draft ? s->draft : c->draft_shown,
-        .names = s->p.names.n ? s->p.names
-                 : c->alias.n ? c->alias
-                              : own,
+        .names = s->p.names.n ? s->p.names : s->own_names,
+        .entry = s->p.entry,
         .is_demo = !s->asked && c->model_is_demo,
         .turns = s->turns,
         .in_background = true,
@@ -314,20 +338,39 @@ static struct srv_model_params model_params(struct srv_swap *s, const char *cons
     };
 }
 
+/* The twins of all models are not in the sum of their plans. */
+static void drop_twins(struct srv_swap *s)
+{
+    for (int i = 0; i <= s->app->config->n_more; i++)
+        eng_drop_twin(srv_models_of(&s->app->models, i)->engine);
+}
+
+/* Background: those that are already there stay. */
+static void load_drafts(struct srv_swap *s)
+{
+    for (int i = 0; i <= s->app->config->n_more; i++) {
+        const struct srv_model *m = srv_models_of(&s->app->models, i);
+        eng_load_drafts(m->engine, m->draft_ids);
+    }
+}
+
 /* Up to the switch. Returns the new model, or NULL with the outcome set. */
 static struct srv_model *prepare(struct srv_swap *s)
 {
     char own[256];
-    const char *name = own;
     set_state(s, SWAP_PLANNING);
     if (find_model(s, own, sizeof(own)) || find_draft_model(s)) return NULL;
-    struct srv_model_params params = model_params(s, &name);
+    if (srv_catalogue_names(s->config, own, &s->own_names)) {
+        fail(s, SWAP_NO_MEMORY, "The server is out of memory for a swap.");
+        return NULL;
+    }
+    struct srv_model_params params = model_params(s);
     snprintf(s->outcome.model, sizeof(s->outcome.model), "%s", params.names.items[0]);
     pthread_mutex_lock(&s->lock);
     snprintf(s->view.model, sizeof(s->view.model), "%s", s->outcome.model);
     pthread_mutex_unlock(&s->lock);
-    if (plan(s, &params)) return NULL;
-    eng_drop_twin(s->current->engine); /* it is not in the sum of both models */
+    if (check_names(s, &params.names) || plan(s, &params)) return NULL;
+    drop_twins(s);
     return load(s, &params);
 }
 
@@ -343,8 +386,7 @@ static void *run(void *arg)
         heap_trim();
         settle(s);
     }
-    if (!model) model = s->current;
-    eng_load_drafts(model->engine, model->draft_ids);
+    load_drafts(s);
     set_state(s, SWAP_IDLE);
     answer(s);
     return NULL;
@@ -355,16 +397,19 @@ static void forget(struct srv_swap *s)
     for (int i = 0; s->names && i < s->p.names.n; i++)
         free(s->names[i]);
     free(s->names);
+    free(s->own_names.items);
     free(s->asked);
     free(s->draft);
     s->names = NULL;
+    s->own_names = (struct srv_list){0};
     s->asked = s->draft = NULL;
 }
 
 /* Keeps the parameters. Returns 0, or -1 when out of memory. */
 static int remember(struct srv_swap *s, const struct srv_swap_params *p)
 {
-    const struct srv_model *current = s->current = srv_models_of(&s->app->models, 0);
+    const struct srv_model *current = s->current = srv_models_of(&s->app->models, p->entry);
+    s->config = srv_catalogue_config(s->app->config, p->entry);
     s->p = *p;
     s->outcome = (struct srv_swap_outcome){.result = SWAP_OK};
     snprintf(s->outcome.previous, sizeof(s->outcome.previous), "%s", current->names[0]);
@@ -450,6 +495,11 @@ void srv_swap_destroy(struct srv_swap *s)
     pthread_cond_destroy(&s->stopped);
     pthread_mutex_destroy(&s->lock);
     free(s);
+}
+
+int srv_swap_find(struct srv_swap *s, const char *name)
+{
+    return srv_models_find(&s->app->models, name);
 }
 
 void srv_swap_give_up(struct srv_swap *s)

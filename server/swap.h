@@ -39,6 +39,7 @@ struct srv_swap_outcome {
 };
 
 struct srv_swap_params {
+    int entry;         /* of the catalogue, whose model is replaced */
     const char *model; /* org/name[@revision], an absolute directory, or NULL: the configured */
     const char *draft_model; /* likewise; NULL: none, but the configured one with NULL for model */
     struct srv_list names;   /* n 0: the configured aliases, else the model's own name */
@@ -59,6 +60,9 @@ void srv_swap_destroy(struct srv_swap *s);
  */
 enum srv_swap_result srv_swap_start(struct srv_swap *s, const struct srv_swap_params *params,
                                     char *err, size_t errlen);
+
+/* The entry whose model has the name, or -1. */
+int srv_swap_find(struct srv_swap *s, const char *name);
 
 /* The server is ending: a swap that has not switched is given up, and no other may start. */
 void srv_swap_give_up(struct srv_swap *s);

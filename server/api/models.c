@@ -3,6 +3,7 @@
  * GET /v1/models and GET /v1/models/{id}; ids may contain slashes. With the header
  * anthropic-version both answer in that dialect's shape, the list in pages.
  */
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -62,6 +63,42 @@ static void write_anthropic_model(const struct srv_model *model, struct jw *w, c
     jw_close(w);
 }
 
+/* The names of all models, in their order. */
+struct listing {
+    struct srv_request *req;
+    struct jw *w;             /* NULL: they are counted */
+    const char *id;           /* only this name; NULL: all */
+    int from, to;             /* the numbers of those that are written */
+    int n;                    /* names so far */
+    int found;                /* the number of `id`, or -1 */
+    const char *first, *last; /* that were written; the request's */
+};
+
+/* With the lock of the set held. */
+static void list_names(void *ctx, struct srv_model *model)
+{
+    struct listing *l = ctx;
+    bool anthropic = srv_facts(l->req)->dialect == SRV_DIALECT_ANTHROPIC;
+    for (int i = 0; !model->drains && model->names[i]; i++, l->n++) {
+        const char *name = model->names[i];
+        if (l->id && strcmp(l->id, name) != 0) continue;
+        if (l->id) l->found = l->n;
+        if (!l->w || l->n < l->from || l->n >= l->to) continue;
+        l->last = srv_request_copy(l->req, name, strlen(name) + 1);
+        if (!l->first) l->first = l->last;
+        if (anthropic)
+            write_anthropic_model(model, l->w, name);
+        else
+            write_model(model, l->w, name);
+    }
+}
+
+static void visit_names(struct listing *l)
+{
+    l->found = -1;
+    srv_models_each(srv_facts(l->req)->model->set, list_names, l);
+}
+
 /* The numbers of the names on the page that the query asks for: [from, to) of n. */
 struct page {
     int from, to, n;
@@ -72,12 +109,10 @@ struct page {
  * name. */
 static int cursor(struct srv_request *req, const char *key, int preset)
 {
-    const struct srv_model *model = srv_facts(req)->model;
-    const char *id = srv_request_query(req, key);
-    if (!id) return preset;
-    for (int i = 0; model->names[i]; i++)
-        if (!strcmp(model->names[i], id)) return i;
-    return -1;
+    struct listing l = {.req = req, .id = srv_request_query(req, key)};
+    if (!l.id) return preset;
+    visit_names(&l);
+    return l.found;
 }
 
 /* Returns false if the query has been refused. */
@@ -106,23 +141,23 @@ static bool read_page(struct srv_request *req, struct page *p)
 
 static void list_anthropic(struct srv_request *req)
 {
-    const struct srv_model *model = srv_facts(req)->model;
+    struct listing l = {.req = req};
     struct page p = {0};
     struct buf b;
     struct jw w;
-    while (model->names[p.n])
-        p.n++;
+    visit_names(&l);
+    p.n = l.n;
     if (!read_page(req, &p)) return;
     buf_init(&b, 1 << 20);
     jw_init(&w, &b);
     jw_open(&w, NULL, '{');
     jw_open(&w, "data", '[');
-    for (int i = p.from; i < p.to; i++)
-        write_anthropic_model(model, &w, model->names[i]);
+    l = (struct listing){.req = req, .w = &w, .from = p.from, .to = p.to};
+    visit_names(&l);
     jw_close(&w);
     jw_bool(&w, "has_more", p.has_more);
-    jw_text(&w, "first_id", p.from < p.to ? model->names[p.from] : NULL);
-    jw_text(&w, "last_id", p.from < p.to ? model->names[p.to - 1] : NULL);
+    jw_text(&w, "first_id", l.first);
+    jw_text(&w, "last_id", l.last);
     jw_close(&w);
     srv_reply(req, 200, NULL, jw_end(&w));
 }
@@ -131,9 +166,9 @@ static void list_anthropic(struct srv_request *req)
 
 static void list(struct srv_request *req)
 {
-    const struct srv_model *model = srv_facts(req)->model;
     struct buf b;
     struct jw w;
+    struct listing l = {.req = req, .w = &w, .to = INT_MAX};
     srv_facts(req)->account.endpoint = "models";
     if (srv_facts(req)->dialect == SRV_DIALECT_ANTHROPIC) {
         list_anthropic(req);
@@ -144,8 +179,7 @@ static void list(struct srv_request *req)
     jw_open(&w, NULL, '{');
     jw_text(&w, "object", "list");
     jw_open(&w, "data", '[');
-    for (int i = 0; model->names[i]; i++)
-        write_model(model, &w, model->names[i]);
+    visit_names(&l);
     jw_close(&w);
     jw_close(&w);
     srv_reply(req, 200, NULL, jw_end(&w));
@@ -153,26 +187,22 @@ static void list(struct srv_request *req)
 
 static void item(struct srv_request *req)
 {
-    const struct srv_model *model = srv_facts(req)->model;
     const char *id = srv_facts(req)->tail;
-    srv_facts(req)->account.endpoint = "models";
-    for (int i = 0; model->names[i]; i++) {
-        if (strcmp(model->names[i], id) != 0) continue;
-        struct buf b;
-        struct jw w;
-        buf_init(&b, 65536);
-        jw_init(&w, &b);
-        if (srv_facts(req)->dialect == SRV_DIALECT_ANTHROPIC)
-            write_anthropic_model(model, &w, id);
-        else
-            write_model(model, &w, id);
-        srv_reply(req, 200, NULL, jw_end(&w));
-        return;
-    }
     char names[160];
-    srv_reply_error(req, SRV_ERR_MODEL_NOT_FOUND, "model",
-                    "The model '%.64s' does not exist; this server serves %s.", id,
-                    srv_models_list_names(model, names, sizeof(names)));
+    struct buf b;
+    struct jw w;
+    struct listing l = {.req = req, .w = &w, .id = id, .to = INT_MAX};
+    srv_facts(req)->account.endpoint = "models";
+    buf_init(&b, 65536);
+    jw_init(&w, &b);
+    visit_names(&l);
+    if (l.found >= 0)
+        srv_reply(req, 200, NULL, jw_end(&w));
+    else
+        srv_reply_error(req, SRV_ERR_MODEL_NOT_FOUND, "model",
+                        "The model '%.64s' does not exist; this server serves %s.", id,
+                        srv_models_list_names(srv_facts(req)->model, names, sizeof(names)));
+    if (l.found < 0) buf_finish(&b);
 }
 
 const struct srv_route srv_routes_models[] = {

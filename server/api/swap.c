@@ -17,7 +17,7 @@
 enum { MAX_NAMES = 16, MAX_NAME_BYTES = 128, MAX_MODEL_BYTES = 1024 };
 
 struct load_params {
-    const json_t *model, *draft_model, *alias, *wait;
+    const json_t *model, *draft_model, *replace, *alias, *wait;
 };
 
 #define FIELD(member, otherwise_, meaning_)                                                        \
@@ -31,6 +31,7 @@ const struct param_field srv_fields_swap[] = {
           "`org/name[@revision]` in the cache, or an absolute directory; nothing is downloaded"),
     FIELD(draft_model, "that of the start with the model of the start, else none",
           "as `model`: a smaller one that [drafts](drafts.md) for it"),
+    FIELD(replace, "the only model", "a name of the model that is replaced, if several are served"),
     FIELD(alias, "`--alias`, else the model's own name",
           "the name that the model answers to, or up to 16"),
     FIELD(wait, "`switched`",
@@ -75,6 +76,23 @@ static int read_names(const json_t *alias, const char *names[MAX_NAMES], struct 
     }
     ret->n = (int)n;
     return 0;
+}
+
+/* The entry whose model is replaced. */
+static int read_entry(struct srv_request *req, const json_t *replace, int *ret,
+                      struct param_error *err)
+{
+    const struct srv_app *app = srv_facts(req)->app;
+    const char *name = NULL;
+    *ret = 0;
+    if (replace && !(name = read_text(replace, "replace", MAX_NAME_BYTES, err))) return -1;
+    if (!name && app->config->n_more)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, "replace",
+                          "This server has %d models: 'replace' must name the one to be replaced.",
+                          1 + app->config->n_more);
+    if (!name || (*ret = srv_swap_find(app->swap, name)) >= 0) return 0;
+    return param_fail(err, SRV_ERR_MODEL_NOT_FOUND, "replace", "No model has the name '%.128s'.",
+                      name);
 }
 
 enum wait_for { WAIT_NOT, WAIT_SWITCHED, WAIT_DRAINED };
@@ -238,6 +256,7 @@ static void load(struct srv_request *req)
         (p.model && !(params.model = read_text(p.model, "model", MAX_MODEL_BYTES, &err))) ||
         (p.draft_model &&
          !(params.draft_model = read_text(p.draft_model, "draft_model", MAX_MODEL_BYTES, &err))) ||
+        read_entry(req, p.replace, &params.entry, &err) ||
         read_names(p.alias, names, &params.names, &err) || read_wait(p.wait, &wait, &err) ||
         srv_gen_note_ignored(req, &unknown, &err)) {
         param_reply(req, &err);

@@ -36,6 +36,7 @@
 #include "engine/engine.h"
 #include "server/api/routes.h"
 #include "server/bounds.h"
+#include "server/catalogue.h"
 #include "server/cli/cli.h"
 #include "server/compile_queue.h"
 #include "server/config/config.h"
@@ -366,22 +367,33 @@ static void announce_drafts(const struct eng_memory *m)
                 (double)m->no_twin_bytes / mib);
 }
 
-static void announce_ready(struct serve *s)
+/* What a model is and takes, on one line. */
+static void describe(const struct srv_model *model, char *buf, size_t size)
 {
-    const struct srv_model *model = srv_models_of(&s->server.app.models, 0);
     const struct eng_info *i = eng_info(model->engine);
     const double mib = 1048576.0;
-    srv_log(
-        SRV_LOG_INFO,
-        "ready on %s model=%s numerics=%s kernels=%s gemm=%s threads=%d parallel=%d ctx=%lld "
+    snprintf(
+        buf, size,
+        "model=%s numerics=%s kernels=%s gemm=%s threads=%d parallel=%d ctx=%lld "
         "weights=%.0fMiB kv=%.0fMiB states=%.0fMiB scratch=%.0fMiB logits=%.0fMiB answers=%.0fMiB "
         "requests=%.0fMiB other=%.0fMiB limit=%.0fMiB load=%.2fs",
-        s->url, model->names[0], i->numerics, i->kernels, i->gemm, i->n_threads, i->n_parallel,
+        model->names[0], i->numerics, i->kernels, i->gemm, i->n_threads, i->n_parallel,
         (long long)i->ctx_tokens, (double)i->memory.weights_bytes / mib,
         (double)i->memory.kv_bytes / mib, (double)i->memory.state_bytes / mib,
         (double)i->memory.scratch_bytes / mib, (double)i->memory.logits_bytes / mib,
         (double)i->memory.answer_bytes / mib, (double)i->memory.request_bytes / mib,
         (double)i->memory.other_bytes / mib, (double)i->memory.limit_bytes / mib, i->load_seconds);
+}
+
+static void announce_model(const struct serve *s, struct srv_model *model)
+{
+    const struct eng_info *i = eng_info(model->engine);
+    char text[640];
+    describe(model, text, sizeof(text));
+    if (model->entry == 0)
+        srv_log(SRV_LOG_INFO, "ready on %s %s", s->url, text);
+    else
+        srv_log(SRV_LOG_INFO, "loaded %s", text);
     if (i->coded_rate > 0 || i->plain_rate > 0) {
         srv_log(
             SRV_LOG_INFO,
@@ -401,9 +413,28 @@ static void announce_ready(struct serve *s)
                                  "serve a real one with --model DIR or --model org/name");
     }
     announce_drafts(&i->memory);
+}
+
+/* The first model comes last, with the line that says that all is ready. */
+static void announce_ready(struct serve *s)
+{
+    struct srv_models *models = &s->server.app.models;
+    int64_t bytes = 0;
+    for (int i = s->config->n_more; i >= 0; i--) {
+        struct srv_model *model = srv_models_of(models, i);
+        announce_model(s, model);
+        bytes += srv_plan_bytes(&eng_info(model->engine)->memory);
+    }
+    if (s->config->n_more)
+        srv_log(SRV_LOG_INFO, "memory: %d models take %.0f MiB together, the limit is %.0f MiB",
+                1 + s->config->n_more, (double)bytes / 1048576.0,
+                (double)eng_memory_limit(s->config->memory_bytes) / 1048576.0);
     show_first_call(s);
-    eng_load_drafts(model->engine, model->draft_ids);
-    srv_notify("READY=1\nSTATUS=Serving %s on %s", model->names[0], s->url);
+    for (int i = 0; i <= s->config->n_more; i++) {
+        struct srv_model *model = srv_models_of(models, i);
+        eng_load_drafts(model->engine, model->draft_ids);
+    }
+    srv_notify("READY=1\nSTATUS=Serving %s on %s", srv_models_of(models, 0)->names[0], s->url);
 }
 
 static void lock_memory(const struct srv_config *c)
@@ -728,10 +759,8 @@ static int check_addresses(const struct srv_config *c, char *err, size_t errlen)
 
 int srv_serve_check_plan(const struct srv_config *config, char *err, size_t errlen)
 {
-    const struct srv_model_params params = {
-        .config = config, .dir = config->model, .draft_dir = config->draft_model};
-    struct eng_memory plan;
-    return srv_model_plan(&plan, &params, 0, err, errlen) ? -1 : 0;
+    struct srv_share shares[SRV_MAX_MODELS + 1];
+    return srv_catalogue_plan(config, config->model, shares, err, errlen) ? -1 : 0;
 }
 
 int srv_serve_check(const struct srv_config *config)

@@ -39,6 +39,7 @@ enum srv_command {
 /* The value of a numeric option that was not given, for options where that matters. */
 enum {
     SRV_UNSET = -1,
+    SRV_MAX_MODELS = 32,
     /* A file of options is small; anything larger is the wrong file. */
     SRV_CONFIG_FILE_MAX_BYTES = 1 << 20,
 };
@@ -60,6 +61,7 @@ struct srv_config {
     struct srv_list warnings; /* sentences about settings that have no effect */
 
     /* model */
+    const char *entry;       /* NAME of --model NAME=DIR or [model NAME]; NULL: none */
     const char *model;       /* as given; the subcommands see the resolved directory */
     const char *model_shown; /* as given, or NULL for the demo; set by main */
     bool model_is_demo;      /* set by main */
@@ -143,6 +145,11 @@ struct srv_config {
     /* chat */
     const char *chat_url, *system;
     bool history, timings;
+
+    /* serve: the configurations of further models, which differ in [model] and [compute] alone */
+    struct srv_config *more;
+    int n_more;
+    bool is_further; /* this is one of them */
 };
 
 /*

@@ -5,8 +5,11 @@
  */
 #include <assert.h>
 #include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/heap.h"
+#include "base/json_reader.h"
 #include "server/bounds.h"
 #include "server/http/request.h"
 #include "server/http/server.h"
@@ -32,6 +35,45 @@ void srv_request_done(struct srv_request *req)
     if (held) srv_request_unref(req);
 }
 
+/*
+ * The name of the model that a request asks for, owned; NULL: none, or it cannot be read. The
+ * handler reads the body again, and says what is wrong with it.
+ */
+static char *find_model_name(struct srv_request *req)
+{
+    const char *asked = srv_request_query(req, "model"), *text = NULL, *key;
+    size_t len = 0, skipped;
+    char *name = NULL, err[64];
+    bool first = true;
+    struct jr r;
+    jr_init(&r, req->facts.body, req->facts.body_len, 0, err, sizeof(err));
+    int rc = jr_peek(&r) == '{' ? jr_open(&r, '{') : -1;
+    while (!rc && !text && jr_more(&r, '}', &first) == 1) {
+        rc = jr_key(&r, &key, &len);
+        bool found = !rc && len == 5 && !memcmp(key, "model", 5) && jr_peek(&r) == '"';
+        if (found)
+            rc = jr_string(&r, &text, &len);
+        else if (!rc)
+            rc = jr_skip(&r, &key, &skipped);
+    }
+    if (text && !rc)
+        name = strndup(text, len);
+    else if (asked)
+        name = strdup(asked);
+    jr_finish(&r);
+    return name;
+}
+
+/* Before the handler runs: the reference to the model that the request is for. */
+static void take_model(struct srv_request *req)
+{
+    struct srv_models *models = &req->server->app.models;
+    if (req->route->flags & (SRV_ROUTE_EARLY | SRV_ROUTE_OPERATOR)) return;
+    char *name = req->server->config->n_more ? find_model_name(req) : NULL;
+    req->facts.model = srv_models_take(models, name);
+    free(name);
+}
+
 static void run_item(struct srv_work_item *item)
 {
     struct srv_request *req =
@@ -43,6 +85,7 @@ static void run_item(struct srv_work_item *item)
     void (*callback)(struct srv_request *) = is_new ? req->route->handle : req->callbacks.on_wake;
     if ((is_new && req->gone) || !req->api_held) callback = NULL; /* dropped before it started */
     pthread_mutex_unlock(&req->lock);
+    if (callback && is_new) take_model(req);
     if (callback) callback(req);
     /* The tree of a large body was many small pieces, which stay in the heap otherwise. */
     if (item->class == SRV_WORK_LARGE) heap_trim();
@@ -81,8 +124,6 @@ enum srv_poll srv_request_dispatch(struct srv_request *req)
     req->api_held = true;
     req->facts.body = req->body.data ? req->body.data : "";
     req->facts.body_len = req->body.len;
-    if (!(req->route->flags & (SRV_ROUTE_EARLY | SRV_ROUTE_OPERATOR)))
-        req->facts.model = srv_models_take(&req->server->app.models, NULL);
     atomic_fetch_add(&req->n_refs, 2); /* the API side's, and that of the run */
     req->run = SRV_RUN_QUEUED;
     req->work.run = run_item;

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: MIT */
+/* Names and shares of several models; their plans are the test's. */
+#include "test.h"
+
+#include <stdlib.h>
+
+#include "server/catalogue.h"
+#include "server/model_lookup.h"
+
+enum { MIB = 1 << 20 };
+
+static int64_t fixed[3], wanted[3]; /* bytes of each model: without its KV cache, and of that */
+static int64_t limit;
+static int n_plans;
+
+int __wrap_srv_model_plan(struct eng_memory *ret, const struct srv_model_params *params,
+                          int64_t memory_bytes, char *err, size_t errlen);
+int64_t __wrap_eng_memory_limit(int64_t asked_bytes);
+
+/* As the engine does: a KV cache without a size of its own is as small as it must be. */
+int __wrap_srv_model_plan(struct eng_memory *ret, const struct srv_model_params *p,
+                          int64_t memory_bytes, char *err, size_t errlen)
+{
+    int64_t most = p->share.memory_bytes ? p->share.memory_bytes : limit,
+            kv = p->config->kv_memory_bytes ? p->config->kv_memory_bytes : wanted[p->entry];
+    (void)memory_bytes;
+    n_plans++;
+    if (!p->config->kv_memory_bytes && kv > most - fixed[p->entry]) kv = most - fixed[p->entry];
+    *ret = (struct eng_memory){.weights_bytes = fixed[p->entry], .kv_bytes = kv};
+    if (kv > 0 && fixed[p->entry] + kv <= most) return 0;
+    snprintf(err, errlen, "too large");
+    return ENG_ENOMEM;
+}
+
+int64_t __wrap_eng_memory_limit(int64_t asked_bytes)
+{
+    (void)asked_bytes;
+    return limit;
+}
+
+static const char *alias_of_chat[] = {"gpt", "mini"};
+
+static struct srv_config more[2];
+static struct srv_config config;
+
+static void three_models(void)
+{
+    more[0] = (struct srv_config){.entry = "embed", .model = "/e", .model_shown = "/e"};
+    more[1] = (struct srv_config){.entry = "rank", .model = "/r", .model_shown = "/r"};
+    config = (struct srv_config){.entry = "chat",
+                                 .model = "/c",
+                                 .model_shown = "/c",
+                                 .alias = {alias_of_chat, 2},
+                                 .more = more,
+                                 .n_more = 2};
+    limit = 1000 * MIB;
+    for (int i = 0; i < 3; i++) {
+        fixed[i] = 100 * MIB;
+        wanted[i] = (i + 1) * 50 * MIB;
+    }
+    n_plans = 0;
+}
+
+static int plan(struct srv_share shares[3], char err[300])
+{
+    *err = '\0';
+    return srv_catalogue_plan(&config, "/dir", shares, err, 300);
+}
+
+static void names_of_an_entry(void **state)
+{
+    (void)state;
+    struct srv_list names;
+    three_models();
+    REQUIRE_EQ_INT(srv_catalogue_names(&config, "own", &names), 0);
+    REQUIRE_EQ_INT(names.n, 3);
+    REQUIRE_EQ_STR(names.items[0], "chat");
+    REQUIRE_EQ_STR(names.items[2], "mini");
+    free(names.items);
+    config.entry = NULL;
+    REQUIRE_EQ_INT(srv_catalogue_names(&config, "own", &names), 0);
+    REQUIRE_EQ_INT(names.n, 2);
+    REQUIRE_EQ_STR(names.items[0], "gpt");
+    free(names.items);
+    config.alias.n = 0;
+    REQUIRE_EQ_INT(srv_catalogue_names(&config, "own", &names), 0);
+    REQUIRE_EQ_INT(names.n, 1);
+    REQUIRE_EQ_STR(names.items[0], "own");
+    free(names.items);
+}
+
+static void a_name_is_of_one_model(void **state)
+{
+    (void)state;
+    struct srv_share shares[3];
+    char err[300];
+    three_models();
+    more[1].entry = "mini";
+    REQUIRE_EQ_INT(plan(shares, err), ENG_EINVAL);
+    REQUIRE(strstr(err, "'chat' and 'mini'") && strstr(err, "the name 'mini'"));
+    three_models();
+    config.entry = NULL;
+    config.alias.n = 0;
+    char own[256]; /* the name of its directory is the second one's */
+    more[0].entry = srv_hub_model_name(config.model_shown, own, sizeof(own));
+    REQUIRE_EQ_INT(plan(shares, err), ENG_EINVAL);
+    REQUIRE(strstr(err, own));
+    REQUIRE_EQ_INT(n_plans, 0);
+}
+
+static void one_model_is_as_configured(void **state)
+{
+    (void)state;
+    struct srv_share share = {1, 1};
+    char err[300];
+    three_models();
+    config.n_more = 0;
+    REQUIRE_EQ_INT(srv_catalogue_plan(&config, "/dir", &share, err, sizeof(err)), 0);
+    REQUIRE(share.memory_bytes == 0 && share.answer_bytes == 0 && n_plans == 1);
+}
+
+static int64_t sum(const struct srv_share shares[3])
+{
+    return shares[0].memory_bytes + shares[1].memory_bytes + shares[2].memory_bytes;
+}
+
+static void room_for_all(void **state)
+{
+    (void)state;
+    struct srv_share shares[3];
+    char err[300];
+    three_models();
+    REQUIRE_EQ_INT(plan(shares, err), 0);
+    int64_t spare = (1000 - 300 - 300) * (int64_t)MIB / 3;
+    for (int i = 0; i < 3; i++) {
+        REQUIRE_EQ_INT(shares[i].memory_bytes, fixed[i] + wanted[i] + spare);
+        REQUIRE_EQ_INT(shares[i].answer_bytes, limit / 16 / 3);
+    }
+    config.swap_memory_bytes = 100 * MIB;
+    REQUIRE_EQ_INT(plan(shares, err), 0);
+    REQUIRE(sum(shares) <= 900 * (int64_t)MIB && sum(shares) > 899 * (int64_t)MIB);
+}
+
+/* KV caches become smaller by the same part; one with a size of its own does not. */
+static void too_little_for_all_caches(void **state)
+{
+    (void)state;
+    struct srv_share shares[3];
+    char err[300];
+    three_models();
+    limit = 450 * MIB;
+    REQUIRE_EQ_INT(plan(shares, err), 0);
+    for (int i = 0; i < 3; i++)
+        REQUIRE_EQ_INT(shares[i].memory_bytes, fixed[i] + wanted[i] / 2);
+    more[1].kv_memory_bytes = 100 * MIB;
+    REQUIRE_EQ_INT(plan(shares, err), 0);
+    REQUIRE_EQ_INT(shares[2].memory_bytes, 200 * MIB);
+    REQUIRE(sum(shares) <= limit && shares[1].memory_bytes > shares[0].memory_bytes);
+}
+
+static void models_that_do_not_fit(void **state)
+{
+    (void)state;
+    struct srv_share shares[3];
+    char err[300];
+    three_models();
+    limit = 290 * MIB;
+    REQUIRE_EQ_INT(plan(shares, err), ENG_ENOMEM);
+    REQUIRE(strstr(err, "3 models take 300 MiB") && strstr(err, "limit is 290 MiB"));
+    fixed[1] = 300 * MIB;
+    REQUIRE_EQ_INT(plan(shares, err), ENG_ENOMEM);
+    REQUIRE_EQ_STR(err, "model embed: too large");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_of_an_entry),          cmocka_unit_test(a_name_is_of_one_model),
+        cmocka_unit_test(one_model_is_as_configured), cmocka_unit_test(room_for_all),
+        cmocka_unit_test(too_little_for_all_caches),  cmocka_unit_test(models_that_do_not_fit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
