@@ -98,7 +98,7 @@ static int set_model(struct srv_config *c, const char *dir)
 static int pull_model(struct srv_config *c)
 {
     char dir[PATH_MAX];
-    if (c->command == SRV_CMD_SERVE) return set_model(c, c->model);
+    if (c->command == SRV_CMD_SERVE && !c->is_further) return set_model(c, c->model);
     int status = pull_run(c, true, dir, sizeof(dir));
     return status ? status : set_model(c, dir);
 }
@@ -160,6 +160,16 @@ static int find_model(struct srv_config *c)
         return say_fetched_later(c->model);
     shown_line(stderr, "hearth: %s", err);
     return EXIT_FAILURE;
+}
+
+/* The model and its draft model. Returns the exit status. */
+static int find_models(struct srv_config *c)
+{
+    bool pull = c->pull;
+    int status = take_address(c);
+    if (!status && needs_model(c)) status = find_model(c);
+    if (!status && c->draft_model) status = find_draft_model(c, pull);
+    return status;
 }
 
 /*
@@ -290,19 +300,17 @@ int main(int argc, char **argv)
         goto out;
     }
     if (srv_config_note_variables(&config, environ)) goto out;
-    if (!config.print_config && srv_budget_settle(&config)) goto out;
+    for (int i = 0; !config.print_config && i <= config.n_more; i++)
+        if (srv_budget_settle(i ? &config.more[i - 1] : &config)) goto out;
     print_warnings(&config);
     if (config.help || config.version || config.print_config) {
         status = answer_and_exit(&config);
         goto out;
     }
-    status = take_address(&config);
-    if (!status) status = set_cache(&config);
+    status = set_cache(&config);
     if (!status) status = become_checked_user(&config, &checked_user);
-    if (status) goto out;
-    bool pull = config.pull;
-    status = needs_model(&config) ? find_model(&config) : EXIT_SUCCESS;
-    if (!status && config.draft_model) status = find_draft_model(&config, pull);
+    for (int i = 0; !status && i <= config.n_more; i++)
+        status = find_models(i ? &config.more[i - 1] : &config);
     if (status) goto out;
     status = config.check_config ? check(&config, checked_user) : commands[config.command](&config);
 out:

@@ -41,7 +41,7 @@ complete -c hearth -l check-config -d 'check options, keys, certificates and mod
 complete -c hearth -n '__hearth_is serve' -l user -x -d 'check-config: check as this user (default: if root checks, the service\'s, hearth)'
 complete -c hearth -l print-config -d 'print the effective configuration as an ini file and exit'
 complete -c hearth -l config -r -F -d 'read options from this ini file'
-complete -c hearth -n '__hearth_is serve generate bench inspect tokenize render score pull chat rm embed rerank' -s m -l model -x -a '(__hearth_models)' -d 'model directory, or org/name in the Hugging Face cache (default: the demo model)'
+complete -c hearth -n '__hearth_is serve generate bench inspect tokenize render score pull chat rm embed rerank' -s m -l model -x -a '(__hearth_models)' -d 'model directory, or org/name in the Hugging Face cache (default: the demo model); serve: NAME=DIR or NAME=org/name, repeated, for several models'
 complete -c hearth -n '__hearth_is serve generate bench inspect chat' -l draft-model -x -d 'directory, or org/name in the Hugging Face cache, of a smaller model with the same tokenizer that drafts; answers are the same'
 complete -c hearth -n '__hearth_is serve generate bench inspect tokenize render score chat embed rerank' -l pull -d 'fetch the model from the Hugging Face hub first, unless the cache has it'
 complete -c hearth -n '__hearth_is serve generate bench inspect tokenize render score chat embed rerank' -l hf-repo -x -d 'org/name on the Hugging Face hub: model and pull in one'

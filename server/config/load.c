@@ -20,12 +20,15 @@
 
 enum source { FROM_PRESET, FROM_FILE, FROM_ENVIRONMENT, FROM_FLAGS };
 
-enum { MAX_OPTIONS = 128 };
+enum { MAX_OPTIONS = 128, MAX_NAME_BYTES = 64 };
 
 struct loader {
     struct srv_config *config;
     enum source from;                   /* the source being read */
     bool runs;                          /* `run NAME`: chat with --pull */
+    const char *entry;                  /* the model that is read; NULL: that without a name */
+    bool in_section;                    /* reading its section of the file, and only that */
+    struct srv_list *names;             /* of models, in the order in which they come up */
     const char *label;                  /* the option as its source spells it, for messages */
     unsigned char sources[MAX_OPTIONS]; /* the source of a list's items */
     char *err;
@@ -245,6 +248,56 @@ static int set_value(struct loader *l, const struct srv_option *o, const char *t
     return refuse(l, "unknown type");
 }
 
+/* ---- several models ------------------------------------------------------------------------ */
+
+/* The length of a name that ends with `end`, or 0. */
+static size_t name_length(const char *text, char end)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                  "0123456789-._:@+";
+    size_t len = strspn(text, allowed);
+    return len <= MAX_NAME_BYTES && text[len] == end ? len : 0;
+}
+
+/* Notes that there is such a model. */
+static int note_name(struct loader *l, const char *name, size_t len)
+{
+    for (int i = 0; i < l->names->n; i++)
+        if (strlen(l->names->items[i]) == len && !memcmp(l->names->items[i], name, len)) return 0;
+    if (l->names->n == SRV_MAX_MODELS)
+        return refuse(l, "more than %d models have names", SRV_MAX_MODELS);
+    return append_item(l->names, name, len) ? refuse(l, "out of memory") : 0;
+}
+
+/* Sets a value, unless it is for another model than the one that is read. */
+static int set_option(struct loader *l, const struct srv_option *o, const char *text)
+{
+    bool is_model = o->offset == offsetof(struct srv_config, model) && !l->in_section;
+    size_t len = is_model ? name_length(text, '=') : 0;
+    if (len && l->config->command == SRV_CMD_SERVE) {
+        if (note_name(l, text, len)) return -1;
+        if (!l->entry || strlen(l->entry) != len || memcmp(l->entry, text, len) != 0) return 0;
+    } else if (!len && !l->in_section && l->config->is_further && !strcmp(o->group, "model") &&
+               !word_is(o->key, "pull cache-dir")) {
+        return 0; /* of the first model */
+    }
+    return set_value(l, o, len ? text + len + 1 : text);
+}
+
+/* A setting of a section [model NAME]. Returns true if it is for the model that is read. */
+static bool is_own_section(struct loader *l, const char *name, int *ret_rc)
+{
+    *ret_rc = 0;
+    if (l->config->command != SRV_CMD_SERVE) return false;
+    size_t len = name_length(name, '\0');
+    if (!len)
+        *ret_rc = refuse(l, "[model %.80s]: a name has 1 to %d letters, digits and -._:@+", name,
+                         MAX_NAME_BYTES);
+    else
+        *ret_rc = note_name(l, name, len);
+    return !*ret_rc && l->in_section && !strcmp(name, l->entry);
+}
+
 /* ---- sources ------------------------------------------------------------------------------- */
 
 static const struct srv_option *find_option(const char *name, size_t len)
@@ -336,7 +389,11 @@ static int set_from_file(void *ctx, int line, const char *section, const char *k
     file.err = err;
     file.errlen = errlen;
     file.label = NULL;
-    if (!is_known_group(section)) {
+    bool of_model = strncmp(section, "model ", 6) == 0;
+    int failed = 0;
+    if (of_model && !is_own_section(&file, section + 6, &failed)) return failed;
+    if (!of_model && file.in_section) return 0;
+    if (!of_model && !is_known_group(section)) {
         char groups[200];
         return refuse(&file, "unknown section [%.60s]; sections are: %s", section,
                       list_groups(groups, sizeof(groups)));
@@ -353,13 +410,16 @@ static int set_from_file(void *ctx, int line, const char *section, const char *k
     if (o->flags & SRV_OPT_ENV_ONLY) {
         return refuse(&file, "'%s' is read from the environment only", o->key);
     }
+    if (of_model && !srv_option_is_of_a_model(o))
+        return refuse(&file, "'%s' is not a setting of one model; it belongs into [%s]", o->key,
+                      o->group);
     file.label = o->key;
     bool may_be_empty =
         o->type == SRV_OPT_STRING || o->type == SRV_OPT_LIST || (o->flags & SRV_OPT_UNSET);
     if (!*value && !may_be_empty) {
         return refuse(&file, "a value is missing");
     }
-    int rc = set_value(&file, o, value);
+    int rc = set_option(&file, o, value);
     memcpy(((struct loader *)ctx)->sources, file.sources, sizeof(file.sources));
     return rc;
 }
@@ -394,7 +454,7 @@ static int load_environment(struct loader *l, const char *(*env)(const char *nam
             continue;
         }
         l->label = name;
-        if (value && *value && set_value(l, o, value)) return -1;
+        if (value && *value && set_option(l, o, value)) return -1;
         l->label = NULL;
     }
     return 0;
@@ -474,7 +534,7 @@ static int read_flag(struct loader *l, struct args *a)
     } else if (!a->only_config_file && !(o->commands & (1u << l->config->command))) {
         rc = refuse(l, "not an option of '%s'", srv_command_name(l->config->command));
     } else {
-        rc = set_value(l, o, value);
+        rc = set_option(l, o, value);
     }
 out:
     l->label = NULL;
@@ -485,8 +545,8 @@ out:
 static int read_positional(struct loader *l, struct args *a)
 {
     const char *arg = a->argv[a->next++];
-    if (a->only_config_file) return 0;
     struct srv_config *c = l->config;
+    if (a->only_config_file || c->is_further) return 0;
     if (c->command == SRV_CMD_LIST) return refuse(l, "list takes no argument: '%.60s'", arg);
     bool is_url = c->command == SRV_CMD_HEALTHCHECK;
     const char **field = is_url ? &c->url : &c->model;
@@ -635,35 +695,81 @@ static int check_together(struct loader *l)
     return 0;
 }
 
-int srv_config_load(struct srv_config *ret, int argc, char **argv,
-                    const char *(*env)(const char *name), char *err, size_t errlen)
+/* The configuration of one model: of l->entry, or of that without a name. */
+static int load_one(struct loader *l, struct args args, const char *(*env)(const char *name))
 {
-    *ret = (struct srv_config){0};
-    struct loader l = {.config = ret, .err = err, .errlen = errlen};
-    struct args args = {.argc = argc, .argv = argv, .next = 1};
-    if (!env) env = process_environment;
-    if (set_presets(&l)) return -1;
-    l.label = NULL;
-    bool help = false, version = false;
-    if (read_command(&l, &args)) return -1;
-    help = ret->help;
-    version = ret->version;
+    struct srv_config *ret = l->config;
+    if (set_presets(l)) return -1;
+    l->label = NULL;
+    if (l->entry && srv_config_replace(&ret->entry, l->entry)) return refuse(l, "out of memory");
+    if (read_command(l, &args)) return -1;
+    bool help = ret->help, version = ret->version;
 
     args.only_config_file = true;
     const char *from_env = env("HEARTH_CONFIG");
     if (from_env && srv_config_replace(&ret->config_file, from_env))
-        return refuse(&l, "out of memory");
-    if (read_flags(&l, args)) return -1;
+        return refuse(l, "out of memory");
+    if (read_flags(l, args)) return -1;
     args.only_config_file = false;
 
-    if (ret->config_file && load_file(&l, ret->config_file)) return -1;
-    if (load_environment(&l, env)) return -1;
-    if (read_flags(&l, args)) return -1;
+    if (ret->config_file && load_file(l, ret->config_file)) return -1;
+    l->in_section = l->entry != NULL;
+    if (l->in_section && ret->config_file && load_file(l, ret->config_file)) return -1;
+    l->in_section = false;
+    if (load_environment(l, env)) return -1;
+    if (read_flags(l, args)) return -1;
     ret->help |= help;
     ret->version |= version;
-    ret->pull |= l.runs && ret->model && !ret->chat_url;
+    ret->pull |= l->runs && ret->model && !ret->chat_url;
     if (ret->url) ret->command = SRV_CMD_HEALTHCHECK;
-    return check_together(&l);
+    if (check_together(l)) return -1;
+    if (!ret->entry || ret->model || ret->help || ret->version) return 0;
+    return refuse(
+        l, "model %s: its directory is missing; --model %s=DIR, or model = DIR in [model %s]",
+        ret->entry, ret->entry, ret->entry);
+}
+
+/* Reads the sources once more for each model that has a name. The one without is the first. */
+static int load_more(struct loader *l, struct args args, const char *(*env)(const char *name))
+{
+    struct srv_config *ret = l->config;
+    const struct srv_list names = *l->names;
+    int rc = 0, i = 0;
+    if (!ret->model) {
+        srv_config_finish(ret);
+        struct loader first = *l;
+        memset(first.sources, 0, sizeof(first.sources));
+        first.entry = names.items[i++];
+        rc = load_one(&first, args, env);
+    }
+    if (rc || i == names.n) return rc;
+    ret->more = calloc((size_t)(names.n - i), sizeof(*ret->more));
+    if (!ret->more) return refuse(l, "out of memory");
+    for (; !rc && i < names.n; i++) {
+        struct loader further = *l;
+        memset(further.sources, 0, sizeof(further.sources));
+        further.entry = names.items[i];
+        further.config = &ret->more[ret->n_more++];
+        further.config->is_further = true;
+        rc = load_one(&further, args, env);
+    }
+    return rc;
+}
+
+int srv_config_load(struct srv_config *ret, int argc, char **argv,
+                    const char *(*env)(const char *name), char *err, size_t errlen)
+{
+    *ret = (struct srv_config){0};
+    struct srv_list names = {0};
+    struct loader l = {.config = ret, .names = &names, .err = err, .errlen = errlen};
+    const struct args args = {.argc = argc, .argv = argv, .next = 1};
+    if (!env) env = process_environment;
+    const struct loader before = l;
+    int rc = load_one(&l, args, env);
+    l = before;
+    if (!rc && names.n) rc = load_more(&l, args, env);
+    clear_list(&names);
+    return rc;
 }
 
 int srv_config_set(struct srv_config *c, const char *group, const char *name, const char *value,
@@ -684,6 +790,10 @@ void srv_config_finish(struct srv_config *c)
         if (type == SRV_OPT_LIST) clear_list(field);
         if (type == SRV_OPT_STRING || type == SRV_OPT_CHOICE) free(*(void **)field);
     }
+    for (int i = 0; i < c->n_more; i++)
+        srv_config_finish(&c->more[i]);
+    free(c->more);
+    free((void *)c->entry);
     free((void *)c->model_shown);
     free((void *)c->draft_shown);
     clear_list(&c->warnings);

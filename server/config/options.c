@@ -7,6 +7,7 @@
 
 #include <ctype.h>
 #include <stdbool.h>
+#include <string.h>
 
 #include "server/config/config.h"
 
@@ -74,8 +75,10 @@ const struct srv_option srv_options[] = {
     ROW("program", "config", NULL, STRING, config_file, 0, 0, NULL, NULL, ALL, 0,
         "read options from this ini file"),
 
-    STRING("model", "model", "m model-path", model, NULL, MODEL | PULL | RM,
-           "model directory, or org/name in the Hugging Face cache (default: the demo model)"),
+    STRING(
+        "model", "model", "m model-path", model, NULL, MODEL | PULL | RM,
+        "model directory, or org/name in the Hugging Face cache (default: the demo model); serve: "
+        "NAME=DIR or NAME=org/name, repeated, for several models"),
     STRING("model", "draft-model", "md model-draft speculative-model", draft_model, NULL,
            SERVE | ANSWER | BENCH | BIT(INSPECT),
            "directory, or org/name in the Hugging Face cache, of a smaller model with the same "
@@ -329,6 +332,16 @@ const struct srv_option srv_options[] = {
 };
 
 const int srv_n_options = sizeof(srv_options) / sizeof(srv_options[0]);
+
+bool srv_option_is_of_a_model(const struct srv_option *o)
+{
+    static const char *const shared[] = {"pull",    "hf-repo", "cache-dir",
+                                         "threads", "memory",  "memory-lock"};
+    bool found = !strcmp(o->group, "model") || !strcmp(o->group, "compute");
+    for (size_t i = 0; i < sizeof(shared) / sizeof(shared[0]); i++)
+        found = found && strcmp(o->key, shared[i]) != 0;
+    return found;
+}
 
 void srv_option_env_name(const struct srv_option *o, char *buf, size_t size)
 {

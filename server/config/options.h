@@ -6,6 +6,7 @@
 #ifndef HEARTH_SERVER_CONFIG_OPTIONS_H
 #define HEARTH_SERVER_CONFIG_OPTIONS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum srv_option_type {
@@ -39,6 +40,9 @@ struct srv_option {
     unsigned flags;
     const char *help;
 };
+
+/* Returns true if a section [model NAME] may hold the option. */
+bool srv_option_is_of_a_model(const struct srv_option *o);
 
 extern const struct srv_option srv_options[];
 extern const int srv_n_options;

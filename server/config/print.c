@@ -33,7 +33,8 @@ static const char *const examples[SRV_CMD_COUNT] = {
     [SRV_CMD_SERVE] =
         "  hearth serve                                       the demo model, on 127.0.0.1:8080\n"
         "  hearth serve --model /path/to/model --port 8000    a Hugging Face directory\n"
-        "  hearth serve --model org/name --host 0.0.0.0 --api-key-file keys    for others too\n",
+        "  hearth serve --model org/name --host 0.0.0.0 --api-key-file keys    for others too\n"
+        "  hearth serve --model chat=org/name --model embed=org/other          several models\n",
     [SRV_CMD_GENERATE] = "  hearth generate --prompt 'Once upon a time' -n 100\n"
                          "  hearth generate --model org/name --chat --prompt - <question.txt\n",
     [SRV_CMD_BENCH] =
@@ -203,13 +204,46 @@ static int print_value(FILE *out, const struct srv_option *o, const void *field)
     return 0;
 }
 
+/* The line of an option. Returns -1 with err for a text that a line cannot hold. */
+static int print_setting(FILE *out, const struct srv_option *o, const struct srv_config *c,
+                         char *err, size_t errlen)
+{
+    bool is_named = c->entry && !c->is_further && o->offset == offsetof(struct srv_config, model);
+    fprintf(out, "%s =", o->key);
+    if (is_named) fprintf(out, " %s=%s", c->entry, c->model);
+    if (!is_named && print_value(out, o, (const char *)c + o->offset)) {
+        snprintf(err, errlen,
+                 "%s: an ini file cannot hold a text of several lines, or one with blanks or "
+                 "quotes at its ends and both kinds of quotes",
+                 o->key);
+        return -1;
+    }
+    fputc('\n', out);
+    return 0;
+}
+
+/* The sections of further models. */
+static int print_more(FILE *out, const struct srv_config *c, char *err, size_t errlen)
+{
+    for (int k = 0; k < c->n_more; k++) {
+        fprintf(out, "\n[model %s]\n", c->more[k].entry);
+        for (int i = 0; i < srv_n_options; i++)
+            if (srv_option_is_of_a_model(&srv_options[i]) &&
+                print_setting(out, &srv_options[i], &c->more[k], err, errlen))
+                return -1;
+    }
+    return 0;
+}
+
 int srv_config_print(FILE *out, const struct srv_config *c, char *err, size_t errlen)
 {
     fputs("# Options of hearth, as `hearth --print-config` writes them. Give the file by --config "
           "FILE.\n"
           "# Each is also a flag (--ctx-size 4096) and an environment variable "
           "(HEARTH_CTX_SIZE=4096).\n"
-          "# An empty value leaves the option unset.\n",
+          "# An empty value leaves the option unset.\n"
+          "# A section [model NAME] with model = DIR serves one more model; it may hold keys of "
+          "[model] and [compute].\n",
           out);
     const char *group = "";
     for (int i = 0; i < srv_n_options; i++) {
@@ -219,15 +253,8 @@ int srv_config_print(FILE *out, const struct srv_config *c, char *err, size_t er
         if (strcmp(group, o->group) != 0) fprintf(out, "\n[%s]\n", group = o->group);
         fprintf(out, "# %s", o->help);
         if (o->choices) fprintf(out, " (%s)", o->choices);
-        fprintf(out, "\n%s =", o->key);
-        if (print_value(out, o, (const char *)c + o->offset)) {
-            snprintf(err, errlen,
-                     "%s: an ini file cannot hold a text of several lines, or one with blanks or "
-                     "quotes at its ends and both kinds of quotes",
-                     o->key);
-            return -1;
-        }
         fputc('\n', out);
+        if (print_setting(out, o, c, err, errlen)) return -1;
     }
-    return 0;
+    return print_more(out, c, err, errlen);
 }

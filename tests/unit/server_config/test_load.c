@@ -258,6 +258,107 @@ static void sizes_have_suffixes(void **state)
     }
 }
 
+static const char file_of_models[] = "[model]\n"
+                                     "alias = first\n"
+                                     "chat-template-file = t\n"
+                                     "[model embed]\n"
+                                     "model = /e\n"
+                                     "alias = e1, e2\n"
+                                     "numerics = int8\n"
+                                     "kv-memory = 5M\n"
+                                     "[compute]\n"
+                                     "numerics = exact\n"
+                                     "parallel = 7\n"
+                                     "[model chat]\n"
+                                     "model = /old\n";
+
+static void write_models(char path[], const char *text)
+{
+    int fd = mkstemp(path);
+    REQUIRE(write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+    close(fd);
+}
+
+/* Settings of [model] are of the first model, those of [compute] of all, sections of one. */
+static void several_models(void **state)
+{
+    char path[] = "/tmp/test_models_XXXXXX", err[512] = "", line[256];
+    struct srv_config c;
+    (void)state;
+    environment = NULL;
+    write_models(path, file_of_models);
+    snprintf(line, sizeof(line), "--config %s --model chat=/new=x --model rank=org/r --chunk 64",
+             path);
+    REQUIRE_MSG(load(&c, line, err, sizeof(err)) == 0, "%s", err);
+    REQUIRE_EQ_INT(c.n_more, 2);
+    const struct srv_config *chat = &c.more[0], *rank = &c.more[1];
+    REQUIRE(!c.is_further && chat->is_further);
+    REQUIRE_EQ_STR(c.entry, "embed");
+    REQUIRE_EQ_STR(c.model, "/e");
+    REQUIRE_EQ_STR(c.numerics, "int8");
+    REQUIRE_EQ_INT(c.kv_memory_bytes, 5 << 20);
+    REQUIRE_EQ_INT(c.alias.n, 3);
+    REQUIRE_EQ_STR(c.chat_template_file, "t");
+    REQUIRE_EQ_STR(chat->entry, "chat");
+    REQUIRE_EQ_STR(chat->model, "/new=x");
+    REQUIRE_EQ_STR(chat->numerics, "exact");
+    REQUIRE(chat->alias.n == 0 && !chat->chat_template_file && chat->kv_memory_bytes == 0);
+    REQUIRE_EQ_STR(rank->model, "org/r");
+    for (int i = 0; i < 3; i++) {
+        const struct srv_config *one = i ? &c.more[i - 1] : &c;
+        REQUIRE(one->parallel == 7 && one->chunk == 64);
+    }
+    srv_config_finish(&c);
+    snprintf(line, sizeof(line), "--config %s --model /plain", path);
+    REQUIRE_EQ_INT(load(&c, line, err, sizeof(err)), 0);
+    REQUIRE_EQ_STR(c.model, "/plain"); /* the one without a name is the first */
+    REQUIRE(!c.entry && c.n_more == 2 && c.alias.n == 1);
+    srv_config_finish(&c);
+    snprintf(line, sizeof(line), "generate --config %s --model chat=/x --prompt p", path);
+    REQUIRE_EQ_INT(load(&c, line, err, sizeof(err)), 0);
+    REQUIRE_EQ_STR(c.model, "/x");
+    REQUIRE(c.n_more == 0);
+    srv_config_finish(&c);
+    unlink(path);
+}
+
+static void names_of_models_are_checked(void **state)
+{
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        {"[model a]\nthreads = 2\n", "'threads' is not a setting of one model"},
+        {"[model a]\nport = 2\n", "it belongs into [listen]"},
+        {"[model a/b]\nmodel = x\n", "[model a/b]: a name has 1 to 64 letters"},
+        {"[model a]\nnumerics = int8\n", "model a: its directory is missing"},
+        {"[model a]\nmodel = x\nnumerics = int7\n", "'int7' is not one of"},
+        {"[models a]\nmodel = x\n", "unknown section [models a]"},
+    };
+    (void)state;
+    environment = NULL;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        char path[] = "/tmp/test_models_XXXXXX", err[512] = "", line[256];
+        struct srv_config c;
+        write_models(path, cases[i].text);
+        snprintf(line, sizeof(line), "--config %s", path);
+        REQUIRE(load(&c, line, err, sizeof(err)) != 0);
+        REQUIRE_MSG(strstr(err, cases[i].says), "%s", err);
+        srv_config_finish(&c);
+        unlink(path);
+    }
+    char many[1024] = "", err[512] = "";
+    for (int i = 0, n = 0; i < 33; i++)
+        n += snprintf(many + n, sizeof(many) - (size_t)n, "[model m%d]\nmodel = x\n", i);
+    char path[] = "/tmp/test_models_XXXXXX", line[256];
+    struct srv_config c;
+    write_models(path, many);
+    snprintf(line, sizeof(line), "--config %s", path);
+    REQUIRE(load(&c, line, err, sizeof(err)) != 0);
+    REQUIRE_MSG(strstr(err, "more than 32 models"), "%s", err);
+    srv_config_finish(&c);
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -270,6 +371,8 @@ int main(void)
         cmocka_unit_test(variables_of_container_links),
         cmocka_unit_test(variables_that_nothing_is_read_from),
         cmocka_unit_test(sizes_have_suffixes),
+        cmocka_unit_test(several_models),
+        cmocka_unit_test(names_of_models_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

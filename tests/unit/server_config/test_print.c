@@ -40,7 +40,11 @@ static void printed_configuration_reads_back_the_same(void **state)
     const char *const env[] = {
         "HEARTH_API_KEY", "topsecret", "HEARTH_UNIX_SOCKET", "/x y", "HEARTH_ALIAS", "p,q", NULL};
     environment = env;
-    REQUIRE_EQ_INT(load(&a, "--port 5 --no-prefix-cache --memory 3M", err, sizeof(err)), 0);
+    REQUIRE_EQ_INT(load(&a,
+                        "--port 5 --no-prefix-cache --memory 3M --model chat=/c --model embed=/e",
+                        err, sizeof(err)),
+                   0);
+    REQUIRE(a.n_more == 1 && a.alias.n == 2 && a.more[0].alias.n == 0);
     char *first = printed(&a);
     REQUIRE(!strstr(first, "topsecret"));
     environment = NULL;
