@@ -201,7 +201,7 @@ static void source_root(const char *exe_dir, char *buf, size_t size)
 
 bool srv_hub_is_carried(const char *spec)
 {
-    static const char *const names[] = {"demo", "demo-embed"};
+    static const char *const names[] = {"demo", "demo-embed", "demo-rerank"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         if (!strcmp(spec, names[i])) return !is_directory(spec);
     return false;

@@ -39,8 +39,8 @@ int srv_hub_check(const char *dir, char *err, size_t errlen);
 bool srv_hub_has_only_gguf(const char *dir, char *err, size_t errlen);
 
 /*
- * Whether spec is a model that comes with the program (demo, demo-embed), and not a directory
- * here.
+ * Whether spec is a model that comes with the program (demo, demo-embed, demo-rerank), and not a
+ * directory here.
  */
 bool srv_hub_is_carried(const char *spec);
 

@@ -3,14 +3,15 @@
 """Trains demo-embed and demo-rerank from nothing, on the pairs of make_pairs.py.
 
     train.py embed     tokenizer and weights of demo-embed: a text -> a vector
-    train.py rerank    weights of demo-rerank: a question and a text -> a score; with demo-embed's tokenizer
+    train.py rerank    weights of demo-rerank: a question and a text -> a score; demo-embed must be there
     train.py check     recall on docs/search: training sees its paragraphs, but not its questions
 
 Needs torch, numpy and the PyPI package tokenizers; two CPU cores will do. Both models are BERT: demo-embed is
 taught to put a question nearer to its passage than to the other passages of the batch, demo-rerank to score the
-passage above others that share rare words with the question. The layers of demo-rerank begin with queries and keys that are
-alike, so each word attends to the same word of the other text from the first step on, and with types that differ
-enough for it to see that it did.
+passage above others that are near to the question, and to rank them all as words and demo-embed's vectors together do. It
+begins with demo-embed's word vectors in fewer directions, and with queries and keys that are alike: each word attends to like
+words of the other text from the first step on, and the types differ enough for it to see that it did. The weights that are
+written are a running mean of the last steps'.
 """
 import argparse
 import json
@@ -75,6 +76,14 @@ def train_tokenizer(pairs):
 # ---------------------------------------------------------------- model
 
 
+def known_words(width):
+    """demo-embed's rows in so many directions, those in which they differ most: what it knows to be alike stays alike."""
+    rows = read_weights("embed")["embeddings.word_embeddings.weight"]
+    rows = rows - rows.mean(0)
+    rows = rows @ torch.linalg.svd(rows, full_matrices=False)[2][:width].T
+    return rows / rows.norm(dim=1).mean()
+
+
 def new_weights(kind):
     """Names and shapes of transformers' BertModel."""
     c = config(kind)
@@ -102,6 +111,7 @@ def new_weights(kind):
         if kind == "rerank":
             w[p + "attention.self.key.weight"] = w[p + "attention.self.query.weight"].clone()
     if kind == "rerank":
+        w["embeddings.word_embeddings.weight"] = known_words(d)
         dense("pooler.dense", d, d)
         w = {"bert." + name: value for name, value in w.items()}
         dense("classifier", 1, d, 0.5)
@@ -171,7 +181,7 @@ def embed_loss(w, c, tok, pairs, r, _, batch):
 
 
 class HardPassages:
-    """Other passages for a question: some that share rare words with it, some by chance."""
+    """Other passages for a question: some near to it by rare words or by demo-embed's vectors, some by chance."""
 
     def __init__(self, pairs, tok, r):
         self.tok = tok
@@ -180,6 +190,12 @@ class HardPassages:
         bags = self.bags(self.texts)
         self.rarity = torch.log(len(self.texts) / (1 + bags.sum(0)))
         self.rows = F.normalize(bags * self.rarity, dim=1)
+        self.weights, self.config = read_weights("embed"), config("embed")
+        self.vectors = self.vectors_of(self.texts)
+
+    def vectors_of(self, texts):
+        with torch.no_grad():
+            return torch.cat([vectors(self.weights, self.config, self.tok, texts[i:i + 64], 96) for i in range(0, len(texts), 64)])
 
     def bags(self, texts):
         bags = torch.zeros(len(texts), VOCABULARY)
@@ -188,22 +204,33 @@ class HardPassages:
         return bags
 
     def draw(self, questions, right, n_near, n_any, r):
-        order = (self.bags(questions) * self.rarity @ self.rows.T).topk(24).indices.tolist()
+        self.tok.no_truncation()
+        by_words = (self.bags(questions) * self.rarity @ self.rows.T).topk(12).indices
+        by_vectors = (self.vectors_of(questions) @ self.vectors.T).topk(20).indices
+        order = torch.cat([by_words, by_vectors], dim=1).tolist()
         found = []
         for best, passage in zip(order, right):
-            near = [self.texts[i] for i in best if self.texts[i] != passage and passage[:40] not in self.texts[i]]
+            near = [self.texts[i] for i in dict.fromkeys(best) if self.texts[i] != passage and passage[:40] not in self.texts[i]]
             found.append(r.sample(near, n_near) + r.sample(self.texts, n_any))
         return found
+
+    def judge(self, rows):
+        """What words and demo-embed's vectors say of each (question, passage), from about -10 to 10."""
+        asked, told = [q for q, _ in rows], [p for _, p in rows]
+        self.tok.no_truncation()
+        a, b = (F.normalize(self.bags(texts) * self.rarity, dim=1) for texts in (asked, told))
+        return 10 * ((a * b).sum(1) + (self.vectors_of(asked) * self.vectors_of(told)).sum(1))
 
 
 def rerank_loss(w, c, tok, pairs, r, hard, batch):
     drawn = [pairs.pair() for _ in range(batch)]
     others = hard.draw([q for q, _ in drawn], [p for _, p in drawn], 3, 1, r)
     rows = [(q, p) for (q, right), wrong in zip(drawn, others) for p in [right] + wrong]
+    taught = F.softmax(hard.judge(rows).view(batch, -1), dim=1)
     logits = scores(w, c, tok, rows, min(passage_limit(r), 96) + 24).view(batch, -1)
     truth = torch.zeros_like(logits)
     truth[:, 0] = 1
-    return (F.cross_entropy(logits, torch.zeros(batch, dtype=torch.long)) +
+    return (F.cross_entropy(logits, torch.zeros(batch, dtype=torch.long)) + F.cross_entropy(logits, taught) +
             F.binary_cross_entropy_with_logits(logits, truth, pos_weight=torch.tensor(3.0)))
 
 
@@ -223,7 +250,7 @@ def train(kind, args):
     rest = [v for n, v in w.items() if v.dim() != 2 or "embeddings" in n]
     optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.01}, {"params": rest, "weight_decay": 0}],
                                   lr=peak, betas=(0.9, 0.98))
-    begin, mean = time.time(), None
+    begin, mean, kept = time.time(), None, {name: value.detach().clone() for name, value in w.items()}
     for step in range(args.steps):
         rate = peak * min(1, (step + 1) / 100) * 0.5 * (1 + math.cos(math.pi * step / args.steps))
         for group in optimizer.param_groups:
@@ -233,10 +260,12 @@ def train(kind, args):
         loss.backward()
         torch.nn.utils.clip_grad_norm_(w.values(), 1.0)
         optimizer.step()
+        for name, value in w.items():
+            kept[name].lerp_(value.detach(), 1 if kind == "embed" else min(1, 0.005 + 1 / (step + 1)))
         mean = loss.item() if mean is None else 0.98 * mean + 0.02 * loss.item()
         if step % 50 == 49:
             print(f"step {step + 1}, loss {mean:.4f}, {time.time() - begin:.0f} s", flush=True)
-    write_weights(kind, w)
+    write_weights(kind, kept)
     write_json(kind, "config.json", c)
     if kind == "embed":
         write_json(kind, "modules.json", [

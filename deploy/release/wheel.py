@@ -47,7 +47,7 @@ def contents(tree, version):
     info = f"hearth-{version}.dist-info"
     yield "hearth/__init__.py", MAIN.encode(), False
     yield "hearth/__main__.py", b"from hearth import main\n\nmain()\n", False
-    for folder in ("bin", "lib", "share/hearth/demo", "share/hearth/demo-embed"):
+    for folder in ("bin", "lib", "share/hearth/demo", "share/hearth/demo-embed", "share/hearth/demo-rerank"):
         for where, names, files in os.walk(os.path.join(tree, folder)):
             names.sort()
             for name in sorted(files):

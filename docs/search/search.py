@@ -3,7 +3,8 @@
 """A search over 200 paragraphs of these pages, and how often it finds what 40 questions ask for.
 
     hearth serve --model demo-embed --port 8081 &
-    docs/search/search.py http://127.0.0.1:8081 [http://address-of-a-reranker] ["a question"]
+    hearth serve --model demo-rerank --port 8082 &
+    docs/search/search.py http://127.0.0.1:8081 http://127.0.0.1:8082 ["a question"]
 """
 import collections
 import json

@@ -46,7 +46,8 @@ def test_files_are_where_the_prefix_says():
     install()
     for where in (("bindir", "hearth"), ("datadir", "doc/hearth/LICENSE"), ("datadir", "hearth/config.example.ini"),
                   ("datadir", "hearth/demo/model.safetensors"),
-                  ("datadir", "hearth/demo-embed/1_Pooling/config.json"), ("datadir", "hearth/demo-embed/model.safetensors"), ("datadir", "hearth/api-keys.conf"), ("mandir", "man1/hearth.1"),
+                  ("datadir", "hearth/demo-embed/1_Pooling/config.json"), ("datadir", "hearth/demo-embed/model.safetensors"),
+                  ("datadir", "hearth/demo-rerank/model.safetensors"), ("datadir", "hearth/api-keys.conf"), ("mandir", "man1/hearth.1"),
                   ("datadir", "bash-completion/completions/hearth"), ("datadir", "zsh/vendor-completions/_hearth"),
                   ("datadir", "fish/vendor_completions.d/hearth.fish"), ("units", "hearth.service"), ("units", "hearth.socket"),
                   ("sysusers", "hearth.conf"), ("sysconfdir", "hearth/hearth.ini")):
@@ -67,7 +68,7 @@ def test_the_program_serves_its_demo_model():
     assert p.returncode == 0 and (of_root or not p.stderr), p.stderr
     with Hearth("--port", "0", "--drain-delay-ms", "0", command=command) as h:
         assert h.get("/v1/models")[2]["data"][0]["id"] == "hearth-demo"
-    for name in ("demo", "demo-embed"):
+    for name in ("demo", "demo-embed", "demo-rerank"):
         p = subprocess.run([command[0], "inspect", "--model", name], capture_output=True, text=True, check=False, timeout=60)
         assert p.returncode == 0 and "safetensors" not in p.stderr, (name, p.stderr)
 

@@ -146,7 +146,7 @@ def test_deb():
                  "usr/share/fish/vendor_completions.d/hearth.fish", "usr/share/man/man1/hearth.1.gz",
                  "usr/share/doc/hearth/changelog.gz", "usr/share/doc/hearth/changelog.Debian.gz",
                  "usr/share/doc/hearth/copyright", "usr/share/hearth/demo/model.safetensors",
-                 "usr/share/hearth/demo-embed/model.safetensors"):
+                 "usr/share/hearth/demo-embed/model.safetensors", "usr/share/hearth/demo-rerank/model.safetensors"):
         assert os.path.isfile(os.path.join(root, path)), path
     with open(os.path.join(root, "DEBIAN", "conffiles"), encoding="utf-8") as f:
         assert f.read() == "/etc/hearth/hearth.ini\n"

@@ -9,9 +9,9 @@ import sys
 from hearth_server import ROOT, Hearth, run_cases
 
 SCRIPT = os.path.join(ROOT, "docs", "search", "search.py")
-LEAST = {"bm25": 0.875, "vectors": 0.8}  # recall at 5
-CARRIED = ("demo-embed",)
-MOST_BYTES = 3_000_000  # of the models together
+LEAST = {"bm25": 0.875, "vectors": 0.8, "reranked": 0.8}  # recall at 5
+CARRIED = ("demo-embed", "demo-rerank")
+MOST_BYTES = 3_000_000  # of both models together
 
 
 def urls(*servers):
@@ -23,13 +23,13 @@ def run(*args):
 
 
 def test_recall():
-    with Hearth("--model", CARRIED[0]) as a:
-        printed = run(*urls(a))
+    with Hearth("--model", CARRIED[0]) as a, Hearth("--model", CARRIED[1]) as b:
+        printed = run(*urls(a, b))
         print(printed)
         at_5 = {name: float(share) for name, share in re.findall(r"(\S+) .*at 5 ([\d.]+)", printed)}
         for name, least in LEAST.items():
             assert at_5[name] >= least, (name, at_5)
-        found = run(*urls(a), "Which cached page is evicted first?")
+        found = run(*urls(a, b), "Which cached page is evicted first?")
         assert found.count("- A node holds one reference") == 1 and len(found.splitlines()) == 3, found
 
 
@@ -45,6 +45,10 @@ def test_neighbours():
             assert near.index(max(near)) == i, (asked[i], near)
         status, _, answer = h.post("/v1/completions", {"prompt": "a"})
         assert status == 400 and answer["error"]["code"] == "unsupported_model_task", answer
+    with Hearth("--model", CARRIED[1]) as h:
+        for i, query in enumerate(asked):
+            _, _, answer = h.post("/v1/rerank", {"query": query, "documents": texts})
+            assert answer["results"][0]["index"] == i, (query, answer)
 
 
 def test_size():

@@ -135,7 +135,7 @@ static void directories_and_files(void **state)
 
 static void names_of_carried_models(void **state)
 {
-    static const char *const carried[] = {"demo", "demo-embed"};
+    static const char *const carried[] = {"demo", "demo-embed", "demo-rerank"};
     static const char *const others[] = {"", "demo-", "demo-embed2", "org/demo", "hearth-demo"};
     char dir[PATH_MAX], err[800] = "", before[PATH_MAX];
     (void)state;
@@ -148,7 +148,7 @@ static void names_of_carried_models(void **state)
     /* a directory of that name is meant before the model */
     make_dir("demo-embed");
     REQUIRE(getcwd(before, sizeof(before)) && chdir(root) == 0);
-    REQUIRE(!srv_hub_is_carried("demo-embed") && srv_hub_is_carried("demo"));
+    REQUIRE(!srv_hub_is_carried("demo-embed") && srv_hub_is_carried("demo-rerank"));
     REQUIRE_EQ_INT(srv_hub_resolve("demo-embed", fake_env, dir, sizeof(dir), err, sizeof(err)), 0);
     REQUIRE_EQ_STR(dir, "demo-embed");
     REQUIRE_EQ_INT(chdir(before), 0);
