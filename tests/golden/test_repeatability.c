@@ -11,12 +11,13 @@
  * answers, and in a second mode, where pages of the cache may be read, the tokens and the bits of
  * their log-probabilities.
  *
- *   test_repeatability [--all | --few | --blas CORE] [MODEL_DIR ...]
+ *   test_repeatability [--all | --few | --blas CORE | --draft-model DIR] [MODEL_DIR ...]
  *
  * Without directories: a small model of the source tree and, where HEARTH_REFERENCE is set, a
  * stories model. --all takes every make and more models (some minutes); --few is for large models:
  * it leaves out the plain C level, and BLAS but once, too. --blas takes every make with the named
- * kernels of OpenBLAS ("Haswell") alone, and fails where they are not repeatable.
+ * kernels of OpenBLAS ("Haswell") alone, and fails where they are not repeatable. With --draft-model
+ * engines with drafts have that draft model, too; the best level only.
  */
 #include "test.h"
 
@@ -56,7 +57,9 @@ struct answer {
 
 static const char *model_dir;
 static int64_t max_prompt;
+static const char *draft_dir; /* of --draft-model, or NULL */
 static int n_compared;
+static uint64_t n_drafted; /* by the draft model */
 
 static uint64_t hash_bytes(uint64_t h, const void *data, size_t n)
 {
@@ -281,10 +284,16 @@ static struct eng *open_engine(const struct triple *t, const struct make *m)
         .ctx_tokens = max_prompt + N_NEW,
         .no_prefix_cache = !m->cache,
         .speculate = m->drafts ? ENG_SPECULATE_ALWAYS : ENG_SPECULATE_OFF,
+        .draft_dir = draft_dir,
     };
     int rc = eng_open(&e, &p, err, sizeof(err));
     if (rc == ENG_EUNSUPPORTED) return NULL;
     REQUIRE_MSG(rc == 0, "%s: %s", model_dir, err);
+    if (draft_dir && m->drafts) {
+        eng_load_drafts(e, NULL);
+        eng_await_drafts(e);
+        REQUIRE_EQ_INT(eng_draft_state(e, NULL), ENG_DRAFTS_ON);
+    }
     return e;
 }
 
@@ -332,6 +341,7 @@ static void check_make(const struct triple *t, const struct make *m, const struc
     if (m->cache && max_prompt > 64) REQUIRE(st.n_cached_tokens > 0);
     uint64_t n_tried = eng_draft_sum(st.n_draft_tokens);
     uint64_t n_right = eng_draft_sum(st.n_accepted_draft_tokens);
+    n_drafted += st.n_draft_tokens[ENG_DRAFT_MODEL];
     REQUIRE((n_right > 0) == m->drafts);
     REQUIRE((n_tried > n_right) == m->drafts);
     eng_close(e);
@@ -408,6 +418,7 @@ static void check_model(const char *dir, enum depth depth)
             if (!kern_runs_here(*level)) continue;
             bool best = strcmp(*level, kern_select("auto")->name) == 0;
             if (depth == DEPTH_FEW && strcmp(*level, "c") == 0) continue; /* hours */
+            if (draft_dir && !best) continue;
             static const char *const kinds[][2] = {
                 {"native", "auto"}, {"native", "int8"}, {"blas", "auto"}};
             for (size_t i = 0; i < (depth == DEPTH_FEW && !best ? 1 : N_OF(kinds)); i++) {
@@ -457,6 +468,10 @@ static void test_same_bits(void **state)
         check_models(test_reference(), "models", stories, all ? N_OF(stories) : 1);
     }
     REQUIRE(n_compared > 0);
+    if (draft_dir) {
+        printf("%llu ids by the draft model\n", (unsigned long long)n_drafted);
+        REQUIRE(n_drafted > 0);
+    }
 }
 
 int main(int argc, char **argv)
@@ -469,7 +484,8 @@ int main(int argc, char **argv)
         if (strcmp(asked_core, "Haswell") == 0 && !kern_runs_here("avx2")) return TEST_SKIPPED;
         if (setenv("OPENBLAS_CORETYPE", asked_core, 1) != 0) return 1;
     }
-    int first = asked_core ? 3 : asked_depth == DEPTH_USUAL ? 1 : 2;
+    if (argc > 2 && strcmp(argv[1], "--draft-model") == 0) draft_dir = argv[2];
+    int first = asked_core || draft_dir ? 3 : asked_depth == DEPTH_USUAL ? 1 : 2;
     named_models = (const char **)argv + first;
     n_named_models = argc > first ? argc - first : 0;
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits)};
