@@ -236,62 +236,79 @@ static void conv_token(const struct kern_conv *conv, const float *b, const float
 /* Two vectors of values at a time, so that the sums of a state's column stay in registers. */
 enum { DELTA_STEP = 2 * VN };
 
-/* Row i of a state with a token's delta: s = k delta + decay s. */
-INLINE vf delta_row(const struct kern_delta *t, int i, vf delta, float *s)
+/* A row of a state with a token's delta: s = k delta + decay s. */
+INLINE vf delta_row(float k, vf decay, vf delta, float *s)
 {
-    vf x = vf_fma(vf_set1(t->k[i]), delta, vf_mul(vf_load(s), vf_set1(t->decay)));
+    vf x = vf_fma(vf_set1(k), delta, vf_mul(vf_load(s), decay));
     vf_store(s, x);
     return x;
 }
 
-/* delta of two vectors of columns */
-INLINE void delta_of(const struct kern_delta *t, const float *s, const vf v[2], vf ret[2])
+/* The sums over the rows of a state, times k, of two vectors of columns. */
+INLINE void delta_sums(const float *k, int n, const float *s, vf ret[2])
 {
     vf zero = vf_set1(0.0f), sum[2][2] = {{zero, zero}, {zero, zero}};
     int i = 0;
-    for (; i + 2 <= t->d_k; i += 2)
+    for (; i + 2 <= n; i += 2)
         for (int odd = 0; odd < 2; odd++)
             for (int j = 0; j < 2; j++)
-                sum[odd][j] = vf_fma(vf_set1(t->k[i + odd]),
+                sum[odd][j] = vf_fma(vf_set1(k[i + odd]),
                                      vf_load(s + (i + odd) * KERN_DELTA + j * VN), sum[odd][j]);
     for (int j = 0; j < 2; j++) {
-        if (i < t->d_k)
-            sum[0][j] = vf_fma(vf_set1(t->k[i]), vf_load(s + i * KERN_DELTA + j * VN), sum[0][j]);
-        vf u = vf_add(sum[0][j], sum[1][j]);
-        ret[j] = vf_mul(vf_fnma(vf_set1(t->decay), u, v[j]), vf_set1(t->beta));
+        if (i < n)
+            sum[0][j] = vf_fma(vf_set1(k[i]), vf_load(s + i * KERN_DELTA + j * VN), sum[0][j]);
+        ret[j] = vf_add(sum[0][j], sum[1][j]);
+    }
+}
+
+/* The same sums, times q, of the rows with a token's delta. */
+INLINE void delta_rows(const float *k, const float *q, int n, vf decay, const vf delta[2], float *s,
+                       vf ret[2])
+{
+    vf zero = vf_set1(0.0f), sum[2][2] = {{zero, zero}, {zero, zero}}, x;
+    int i = 0;
+    for (; i + 2 <= n; i += 2)
+        for (int odd = 0; odd < 2; odd++)
+            for (int j = 0; j < 2; j++) {
+                x = delta_row(k[i + odd], decay, delta[j], s + (i + odd) * KERN_DELTA + j * VN);
+                sum[odd][j] = vf_fma(vf_set1(q[i + odd]), x, sum[odd][j]);
+            }
+    for (int j = 0; j < 2; j++) {
+        if (i < n) {
+            x = delta_row(k[i], decay, delta[j], s + i * KERN_DELTA + j * VN);
+            sum[0][j] = vf_fma(vf_set1(q[i]), x, sum[0][j]);
+        }
+        ret[j] = vf_add(sum[0][j], sum[1][j]);
     }
 }
 
 static void delta_token(const struct kern_delta *t, float *s, float *ret_delta, float *o)
 {
-    for (int c = 0; c < t->n; c += DELTA_STEP, s += DELTA_STEP) {
-        int m[2] = {elements_at(c, t->n), c + VN < t->n ? elements_at(c + VN, t->n) : 0}, i = 0;
-        vf zero = vf_set1(0.0f), sum[2][2] = {{zero, zero}, {zero, zero}}, delta[2];
-        vf v[2] = {vf_load_part(t->v + c, m[0]), m[1] ? vf_load_part(t->v + c + VN, m[1]) : zero};
-        delta_of(t, s, v, delta);
-        for (; i + 2 <= t->d_k; i += 2)
-            for (int odd = 0; odd < 2; odd++)
-                for (int j = 0; j < 2; j++)
-                    sum[odd][j] =
-                        vf_fma(vf_set1(t->q[i + odd]),
-                               delta_row(t, i + odd, delta[j], s + (i + odd) * KERN_DELTA + j * VN),
-                               sum[odd][j]);
+    vf decay = vf_set1(t->decay), beta = vf_set1(t->beta), delta[2], sum[2];
+    const float *k = t->k, *q = t->q, *v = t->v;
+    int d_k = t->d_k, n = t->n;
+    for (int c = 0; c < n; c += DELTA_STEP, s += DELTA_STEP) {
+        int m[2] = {elements_at(c, n), c + VN < n ? elements_at(c + VN, n) : 0};
+        delta_sums(k, d_k, s, sum);
         for (int j = 0; j < 2; j++) {
-            if (i < t->d_k)
-                sum[0][j] =
-                    vf_fma(vf_set1(t->q[i]), delta_row(t, i, delta[j], s + i * KERN_DELTA + j * VN),
-                           sum[0][j]);
+            vf value = m[j] ? vf_load_part(v + c + j * VN, m[j]) : vf_set1(0.0f);
+            delta[j] = vf_mul(vf_fnma(decay, sum[j], value), beta);
             vf_store(ret_delta + c + j * VN, delta[j]);
-            if (m[j]) vf_store_part(o + c + j * VN, m[j], vf_add(sum[0][j], sum[1][j]));
         }
+        delta_rows(k, q, d_k, decay, delta, s, sum);
+        for (int j = 0; j < 2; j++)
+            if (m[j]) vf_store_part(o + c + j * VN, m[j], sum[j]);
     }
 }
 
 static void delta_again(const struct kern_delta *t, const float *delta, float *s)
 {
-    for (int c = 0; c < t->n; c += VN)
-        for (int i = 0; i < t->d_k; i++)
-            delta_row(t, i, vf_load(delta + c), s + i * KERN_DELTA + c);
+    const float *k = t->k;
+    vf decay = vf_set1(t->decay);
+    int d_k = t->d_k, n = t->n;
+    for (int c = 0; c < n; c += VN)
+        for (int i = 0; i < d_k; i++)
+            delta_row(k[i], decay, vf_load(delta + c), s + i * KERN_DELTA + c);
 }
 
 static void scale(float *y, float a, int n)
