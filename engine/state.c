@@ -18,6 +18,9 @@ _Static_assert(2 * DRAFT_MAX <= STATE_ROWS, "the rows kept of a draft, and those
 
 enum { LINE = 16 }; /* floats of a cache line */
 
+/* Rows of a convolution's input are too far apart for a processor to foresee the next ones. */
+enum { ROWS_AHEAD = 4 };
+
 static size_t whole_lines(size_t n)
 {
     return (n + LINE - 1) / LINE * LINE;
@@ -154,6 +157,8 @@ static void convolve(const struct state_layout *l, const struct eng_layer *layer
     for (int i = 0; i < seg->n_tokens; i++, in += ld_in, out += ld_out) {
         const float *before[ENG_MAX_TAPS];
         int64_t pos = seg->pos0 + i, oldest = pos - (l->n_taps - 1);
+        for (int j = 0; i + ROWS_AHEAD < seg->n_tokens && j < n; j += LINE)
+            __builtin_prefetch(in + ROWS_AHEAD * ld_in + j);
         for (int j = 0; j < l->n_taps - 1; j++)
             before[j] =
                 oldest + j < 0 ? before_the_text : rows + (size_t)((oldest + j) % STATE_ROWS) * d;
