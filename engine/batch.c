@@ -16,6 +16,8 @@
 /* Time constant of the measured rates: they cover about the last 5 seconds of work. */
 static const double RATE_WINDOW_US = 5e6;
 
+enum { TURN_US = 10000, MIN_TURN_ROWS = 16 }; /* of a step while another engine waits */
+
 static const char *const NO_PAGE = "internal error: reserved KV page not available";
 
 /* ---- memory -------------------------------------------------------------------------------- */
@@ -54,6 +56,7 @@ int batch_init(struct batch *b, const struct batch_params *params, char *err, si
 {
     size_t n = (size_t)params->n_parallel;
     *b = (struct batch){.p = *params};
+    b->turn_rows = params->chunk_tokens < MIN_TURN_ROWS ? params->chunk_tokens : MIN_TURN_ROWS;
     b->stats.n_pages_total = kv_pages_total(params->pages);
     publish_free(b);
     b->cache =
@@ -380,9 +383,10 @@ void batch_build(struct batch *b)
         else
             add_segment(b, s, 1, FWD_WANT_LAST);
     }
-    for (int i = 0; i < b->n_running && b->n_prompt_rows < b->p.chunk_tokens; i++)
+    int most = b->shared ? b->turn_rows : b->p.chunk_tokens;
+    for (int i = 0; i < b->n_running && b->n_prompt_rows < most; i++)
         if (seq_in_prefill(b->order[i]))
-            b->n_prompt_rows += add_prompt_rows(b, i, b->p.chunk_tokens - b->n_prompt_rows);
+            b->n_prompt_rows += add_prompt_rows(b, i, most - b->n_prompt_rows);
     assert(b->n_prompt_rows <= b->p.chunk_tokens);
     if (b->p.speculate != ENG_SPECULATE_OFF) add_drafts(b);
     if (b->n_segs > 0) b->stats.n_late_masks += (uint64_t)n_late;
@@ -405,8 +409,17 @@ static void decay_add(double *tokens, double *us, double n, double took_us)
     *us = *us * keep + took_us;
 }
 
+int batch_fit_turn(int n, int most, double step_us)
+{
+    if (step_us > TURN_US) n = n / 2 > MIN_TURN_ROWS ? n / 2 : MIN_TURN_ROWS;
+    if (step_us < TURN_US / 2) n *= 2;
+    return min_int(n, most);
+}
+
 static void count_rows(struct batch *b, double model_us)
 {
+    if (b->shared && b->n_prompt_rows == b->turn_rows)
+        b->turn_rows = batch_fit_turn(b->turn_rows, b->p.chunk_tokens, b->step_us);
     if (b->n_prompt_rows > 0)
         decay_add(&b->prompt_tokens, &b->prompt_us, b->n_prompt_rows, b->step_us);
     else

@@ -94,6 +94,8 @@ struct batch {
     int n_extra_rows; /* of logits, beyond one per segment */
     int n_prompt_rows;
     double step_us; /* the time it took */
+    bool shared;    /* another engine waits for its turn: at most turn_rows prompt rows */
+    int turn_rows;
     struct draft_cost cost;
     struct self_draft self, smaller; /* drafts by the twin, by the draft model */
     struct batch_draw *draws;        /* [n_parallel] */
@@ -107,6 +109,12 @@ struct batch {
 /* 0 or ENG_ENOMEM; call batch_finish in either case. */
 int batch_init(struct batch *b, const struct batch_params *params, char *err, size_t errlen);
 void batch_finish(struct batch *b);
+
+/*
+ * The prompt rows of the next step while another engine waits, after one of n rows (most: chunk)
+ * that took so long: fewer if it took more than 10 ms, more if it took less than half of that.
+ */
+int batch_fit_turn(int n, int most, double step_us);
 
 /* Bytes that batch_init takes, for the memory plan. */
 int64_t batch_bytes(int n_parallel, int n_threads, int64_t n_pages, int64_t ctx, int32_t vocab,

@@ -320,7 +320,8 @@ static void step(struct sched *s)
     }
     if (complete) batch_make_masks(&s->batch);
     if (complete) batch_catch_up(&s->batch);
-    if (turns_leave(s->p.turns)) pool_rest(s->p.batch.pool);
+    s->batch.shared = turns_leave(s->p.turns);
+    if (s->batch.shared) pool_rest(s->p.batch.pool);
 }
 
 static void *run(void *arg)

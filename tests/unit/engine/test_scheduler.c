@@ -50,6 +50,22 @@ static void test_answers_do_not_depend_on_batch(void **state)
         run_many(&setups[i]);
 }
 
+/* Rows follow the time of the last step, between 16 and the chunk. */
+static void test_rows_of_a_shared_turn(void **state)
+{
+    (void)state;
+    static const struct {
+        int n, most;
+        double us;
+        int want;
+    } cases[] = {{128, 128, 60000, 64}, {64, 128, 10001, 32}, {32, 128, 99999, 16},
+                 {16, 128, 99999, 16},  {16, 128, 10000, 16}, {16, 128, 5000, 16},
+                 {16, 128, 4999, 32},   {64, 100, 10, 100},   {100, 100, 10, 100},
+                 {5, 5, 99999, 5}};
+    for (size_t i = 0; i < N_OF(cases); i++)
+        REQUIRE_EQ_INT(batch_fit_turn(cases[i].n, cases[i].most, cases[i].us), cases[i].want);
+}
+
 static void test_steps_keep_their_bounds(void **state)
 {
     (void)state;
@@ -1192,6 +1208,7 @@ int main(void)
         cmocka_unit_test(test_global_priority_does_not_starve),
         cmocka_unit_test(test_cancelled_jobs_do_not_wait),
         cmocka_unit_test(test_turns_do_not_starve),
+        cmocka_unit_test(test_rows_of_a_shared_turn),
         cmocka_unit_test(test_big_job_is_not_starved),
         cmocka_unit_test(test_drain_and_destroy),
         cmocka_unit_test(test_submit_refuses_what_is_wrong),
