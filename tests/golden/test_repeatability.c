@@ -460,12 +460,15 @@ static void test_same_bits(void **state)
     static const char *const own[] = {"llama-bias-tied-f32", "lfm2-conv-bf16", "qwen3-types-bf16",
                                       "mistral-window-bf16", "llama-dynamic-f16"};
     static const char *const stories[] = {"stories260k-bf16", "stories260k", "stories260k-f16"};
+    static const char *const delta_nets[] = {"qwen3_5-text-bf16", "qwen3_5-wrapper-bf16"};
     bool all = asked_depth == DEPTH_ALL || asked_core;
     for (int i = 0; i < n_named_models; i++)
         check(named_models[i]);
     if (n_named_models == 0) {
         check_models(test_source_root(), "tests/golden/models", own, all ? N_OF(own) : 2);
         check_models(test_reference(), "models", stories, all ? N_OF(stories) : 1);
+        check_models(test_reference(), "goldens/families/models", delta_nets,
+                     all ? N_OF(delta_nets) : 0);
     }
     REQUIRE(n_compared > 0);
     if (draft_dir) {
