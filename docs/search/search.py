@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: MIT
 """A search over 200 paragraphs of these pages, and how often it finds what 40 questions ask for.
 
-    hearth serve --model demo-embed --port 8081 &
-    hearth serve --model demo-rerank --port 8082 &
-    docs/search/search.py http://127.0.0.1:8081 http://127.0.0.1:8082 ["a question"]
+    hearth serve --model embed=demo-embed --model rerank=demo-rerank &
+    docs/search/search.py http://127.0.0.1:8080 ["a question"]
 """
 import collections
 import json
@@ -30,7 +29,7 @@ def post(url, body):
 
 
 def embed(server, texts):
-    return [d["embedding"] for d in post(server + "/v1/embeddings", {"input": texts})["data"]]
+    return [d["embedding"] for d in post(server + "/v1/embeddings", {"model": "embed", "input": texts})["data"]]
 
 
 def nearest(rows, row):
@@ -39,7 +38,7 @@ def nearest(rows, row):
 
 
 def rerank(server, question, texts, places):
-    answer = post(server + "/v1/rerank", {"query": question, "documents": [texts[i] for i in places]})
+    answer = post(server + "/v1/rerank", {"model": "rerank", "query": question, "documents": [texts[i] for i in places]})
     return [places[r["index"]] for r in answer["results"]]
 
 
@@ -68,33 +67,26 @@ def recalls(found, wanted):
     return [sum(w in f[:k] for f, w in zip(found, wanted)) / len(wanted) for k in (1, 5, 20)]
 
 
-def measure(embedder, reranker):
+def measure(server):
     """name of the ranking -> recall at 1, 5 and 20."""
     texts, questions = [p["text"] for p in lines_of("paragraphs.jsonl")], lines_of("questions.jsonl")
     wanted, asked = [q["paragraph"] for q in questions], [q["question"] for q in questions]
-    rows, words = embed(embedder, texts), Bm25(texts)
-    by_vector = [nearest(rows, row) for row in embed(embedder, asked)]
+    rows, words = embed(server, texts), Bm25(texts)
+    by_vector = [nearest(rows, row) for row in embed(server, asked)]
     by_words = [words.rank(q) for q in asked]
-    shares = {"bm25": recalls(by_words, wanted), "vectors": recalls(by_vector, wanted)}
-    if reranker:
-        again = [rerank(reranker, q, texts, found[:CANDIDATES]) for q, found in zip(asked, by_vector)]
-        shares["reranked"] = recalls(again, wanted)
-    return shares
+    again = [rerank(server, q, texts, found[:CANDIDATES]) for q, found in zip(asked, by_vector)]
+    return {name: recalls(found, wanted) for name, found in (("bm25", by_words), ("vectors", by_vector), ("reranked", again))}
 
 
 def main():
-    servers = [a for a in sys.argv[1:] if a.startswith("http")]
-    question = sys.argv[1 + len(servers):]
-    embedder, reranker = servers[0], servers[1] if len(servers) > 1 else None
+    server, question = sys.argv[1], sys.argv[2:]
     if not question:
-        for name, shares in measure(embedder, reranker).items():
+        for name, shares in measure(server).items():
             print(f"{name:12} recall at 1 {shares[0]:.3f}, at 5 {shares[1]:.3f}, at 20 {shares[2]:.3f}")
         return
     texts = [p["text"] for p in lines_of("paragraphs.jsonl")]
-    found = nearest(embed(embedder, texts), embed(embedder, question)[0])[:CANDIDATES]
-    if reranker:
-        found = rerank(reranker, question[0], texts, found)
-    for i in found[:3]:
+    found = nearest(embed(server, texts), embed(server, question)[0])[:CANDIDATES]
+    for i in rerank(server, question[0], texts, found)[:3]:
         print(f"- {texts[i]}")
 
 

@@ -14,22 +14,19 @@ CARRIED = ("demo-embed", "demo-rerank")
 MOST_BYTES = 3_000_000  # of both models together
 
 
-def urls(*servers):
-    return [f"http://127.0.0.1:{h.port}" for h in servers]
-
-
 def run(*args):
     return subprocess.run([sys.executable, SCRIPT, *args], capture_output=True, text=True, check=True, timeout=120).stdout
 
 
 def test_recall():
-    with Hearth("--model", CARRIED[0]) as a, Hearth("--model", CARRIED[1]) as b:
-        printed = run(*urls(a, b))
+    with Hearth("--model", "embed=demo-embed", "--model", "rerank=demo-rerank") as h:
+        url = f"http://127.0.0.1:{h.port}"
+        printed = run(url)
         print(printed)
         at_5 = {name: float(share) for name, share in re.findall(r"(\S+) .*at 5 ([\d.]+)", printed)}
         for name, least in LEAST.items():
             assert at_5[name] >= least, (name, at_5)
-        found = run(*urls(a, b), "Which cached page is evicted first?")
+        found = run(url, "Which cached page is evicted first?")
         assert found.count("- A node holds one reference") == 1 and len(found.splitlines()) == 3, found
 
 
