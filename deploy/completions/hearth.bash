@@ -29,7 +29,7 @@ _hearth()
     --rerank-tokens) kind=anything ;;
     --rerank-template) kind=files ;;
     --fim-marks) kind=anything ;;
-    --tool-format) words='auto hermes list qwen-xml llama3 mistral mistral-args functionary none' ;;
+    --tool-format) words='auto hermes list qwen-xml llama3 mistral mistral-args functionary pythonic none' ;;
     --threads | -t) kind=anything ;;
     --numerics) words='auto exact bf16 int8 int4' ;;
     --gemm) words='auto native blas' ;;

@@ -52,7 +52,7 @@ complete -c hearth -n '__hearth_is serve' -l chat-template-kwargs -x -d 'JSON ob
 complete -c hearth -n '__hearth_is serve rerank' -l rerank-tokens -x -d 'yes,no: the two tokens that a model without a head judges documents by, for /v1/rerank'
 complete -c hearth -n '__hearth_is serve rerank' -l rerank-template -r -F -d 'file with {query}, {document}, {instruction}, or qwen3: the prompt of a pair'
 complete -c hearth -n '__hearth_is serve' -l fim-marks -x -d 'PREFIX,SUFFIX,MIDDLE[,REPO,FILE][,spm]: tokens around a hole (default: by its vocabulary)'
-complete -c hearth -n '__hearth_is serve inspect' -l tool-format -x -a 'auto hermes list qwen-xml llama3 mistral mistral-args functionary none' -d 'how the model writes tool calls; auto: as its chat template does'
+complete -c hearth -n '__hearth_is serve inspect' -l tool-format -x -a 'auto hermes list qwen-xml llama3 mistral mistral-args functionary pythonic none' -d 'how the model writes tool calls; auto: as its chat template does'
 complete -c hearth -n '__hearth_is serve generate chat' -l generation-config -d 'take sampling defaults from the model\'s generation_config.json'
 complete -c hearth -n '__hearth_is serve generate bench score chat embed rerank' -s t -l threads -x -d 'compute threads; 0: all usable cores (affinity, cgroup quota)'
 complete -c hearth -n '__hearth_is serve generate bench score chat embed rerank' -l numerics -x -a 'auto exact bf16 int8 int4' -d 'numeric path; exact: f32 activations, the reference'

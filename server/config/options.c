@@ -105,7 +105,7 @@ const struct srv_option srv_options[] = {
            "PREFIX,SUFFIX,MIDDLE[,REPO,FILE][,spm]: tokens around a hole (default: by its "
            "vocabulary)"),
     CHOICE("model", "tool-format", NULL, tool_format, "auto",
-           "auto hermes list qwen-xml llama3 mistral mistral-args functionary none",
+           "auto hermes list qwen-xml llama3 mistral mistral-args functionary pythonic none",
            SERVE | BIT(INSPECT),
            "how the model writes tool calls; auto: as its chat template does"),
     SWITCH("model", "generation-config", NULL, generation_config, "off", SAMPLE,

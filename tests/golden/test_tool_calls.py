@@ -17,10 +17,11 @@ MODEL = os.path.join(os.environ.get("HEARTH_SOURCE_ROOT", "."), "deploy/demo")
 REFERENCE = os.environ.get("HEARTH_REFERENCE")
 SLOW = bool(os.environ.get("HEARTH_SLOW"))  # a sanitizer: every eighth single cut
 HERE = os.path.dirname(os.path.abspath(__file__))
-FORMATS = ("hermes", "list", "qwen-xml", "llama3", "mistral", "mistral-args", "functionary")
+FORMATS = ("hermes", "list", "qwen-xml", "llama3", "mistral", "mistral-args", "functionary", "pythonic")
 PIECES = ["<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "<|python_tag|>", "<think>", "</think>",
           "<function=ping>", "<function=ping>{}", "</function>", "<parameter=city>", "</parameter>", "[", "]", "{", "}", '"name": "ping"',
           '"arguments": {}', '"parameters": {"city": "x"}', "ping", "get_weather", ", ", "; ", "\n", " ", "\t", "text",
+          "<|tool_call_start|>", "<|tool_call_end|>", "[ping(", "city=", "'x'", "True", ")]", "(", ")", "=",
           "é", "😀", '"', "\\", "null", "1", '{"name": "ping", "arguments": {}}', '"id": "123456789"']
 
 
@@ -126,7 +127,7 @@ def check_random(rng):
     requests = []
     for i in range(300 if SLOW else 1500):
         text = "".join(rng.choices(PIECES, k=rng.randrange(30)))
-        request = {"text": text, "format": FORMATS[i % 6], "think": rng.choice([None, ["<think>", "</think>"]])}
+        request = {"text": text, "format": FORMATS[i % len(FORMATS)], "think": rng.choice([None, ["<think>", "</think>"]])}
         if rng.random() < 0.7:
             names = ("ping", "get_weather")
             request["tools"] = [{"type": "function", "function": {"name": name}} for name in names]

@@ -57,6 +57,7 @@ struct tok_chat_call_form {
     const char *begin, *end, *separator;
     const char *before_name, *before_arguments, *after;
     bool tags; /* the arguments are <parameter=K>V</parameter>, each on its lines, not an object */
+    bool keywords; /* they are K=V, K=V with values as Python writes them */
 };
 
 /* A list of tools for a template that has no place for one: a sentence, a JSON text that is written

@@ -52,16 +52,35 @@ static void add_tags(struct rewrite *rw, struct jinja_sb *sb, const struct jinja
     }
 }
 
+/* As Python writes them, but for what is inside of lists and objects: that is JSON. */
+static void add_keywords(struct rewrite *rw, struct jinja_sb *sb,
+                         const struct jinja_dict *arguments)
+{
+    for (size_t i = 0; i < arguments->n; i++) {
+        struct jinja_value value = arguments->pairs[i].value;
+        if (i) jinja_sb_add_lit(sb, ", ");
+        jinja_sb_add(sb, arguments->pairs[i].key.u.str);
+        jinja_sb_add_lit(sb, "=");
+        if (jinja_is(value, JINJA_NONE))
+            jinja_sb_add_lit(sb, "None");
+        else if (jinja_is(value, JINJA_BOOL))
+            jinja_sb_add_lit(sb, value.u.i ? "True" : "False");
+        else
+            jinja_sb_add(sb, tok_chat_json(rw->r, value).u.str);
+    }
+}
+
 /* JSON text as it was sent, so that it is the text that the model wrote. */
 static void add_arguments(struct rewrite *rw, struct jinja_sb *sb,
                           const struct jinja_value *arguments)
 {
     struct jinja_value object;
     bool absent = !arguments || jinja_is(*arguments, JINJA_NONE) || tok_chat_is_text(arguments, "");
-    if (rw->w->calls->tags && !absent && tok_chat_as_object(rw->r, *arguments, &object))
-        add_tags(rw, sb, object.u.dict);
+    bool tags = rw->w->calls->tags, members = tags || rw->w->calls->keywords;
+    if (members && !absent && tok_chat_as_object(rw->r, *arguments, &object))
+        (tags ? add_tags : add_keywords)(rw, sb, object.u.dict);
     else if (absent)
-        jinja_sb_add_lit(sb, rw->w->calls->tags ? "" : "{}");
+        jinja_sb_add_lit(sb, members ? "" : "{}");
     else if (jinja_is(*arguments, JINJA_STR))
         jinja_sb_add(sb, arguments->u.str);
     else

@@ -30,7 +30,7 @@ void call_open(struct tools_reader *r, enum opening_index opening)
         [TOOLS_HERMES] = STEP_BLOCK,         [TOOLS_LIST] = STEP_BLOCK,
         [TOOLS_QWEN_XML] = STEP_XML,         [TOOLS_LLAMA3] = STEP_KEY,
         [TOOLS_MISTRAL] = STEP_MISTRAL,      [TOOLS_MISTRAL_ARGS] = STEP_MISTRAL,
-        [TOOLS_FUNCTIONARY] = READ_XML_NAME,
+        [TOOLS_FUNCTIONARY] = READ_XML_NAME, [TOOLS_PYTHONIC] = STEP_PYTHON,
     };
     enum step step = opening == OPENING_FUNCTION ? READ_XML_NAME
                      : opening == OPENING_OBJECT ? STEP_KEY
@@ -72,7 +72,7 @@ static void complete_call(struct tools_reader *r)
     }
     if (c->live && c->form == ARGUMENTS_XML)
         call_send_text(r, "}");
-    else if (!c->live || c->form != ARGUMENTS_OBJECT)
+    else if (!c->live || (c->form != ARGUMENTS_OBJECT && c->form != ARGUMENTS_KEYWORDS))
         call_send_held(r, true);
     call_send_end(r, true);
     r->n_calls++;
@@ -262,6 +262,11 @@ static void read_step(struct tools_reader *r, size_t limit)
 
 /* ---- names and ids ------------------------------------------------------------------------- */
 
+static bool is_pythonic(const struct tools_reader *r)
+{
+    return r->set->style.format == TOOLS_PYTHONIC;
+}
+
 static void end_name(struct tools_reader *r)
 {
     struct call *c = &r->call;
@@ -269,11 +274,17 @@ static void end_name(struct tools_reader *r)
     c->name.end = r->pos;
     c->named = true;
     c->tool = r->set->any_name ? NULL : tool_exact(r->set, &c->tools, r->pos - c->name.begin);
-    if (c->step == READ_PLAIN_NAME) {
+    bool keywords = is_pythonic(r) && c->step == READ_PLAIN_NAME;
+    if (c->step == READ_PLAIN_NAME && !keywords) {
         enter(r, STEP_NAMED);
         return;
     }
     r->pos++;
+    if (keywords) {
+        begin_live(r);
+        enter(r, READ_KEYWORDS);
+        return;
+    }
     if (r->set->style.format == TOOLS_FUNCTIONARY) {
         c->plain = true;
         enter(r, STEP_BARE_ARGS);
@@ -289,7 +300,9 @@ static void read_name(struct tools_reader *r)
     struct call *c = &r->call;
     char byte = r->text[r->pos], end = c->step == READ_NAME ? '"' : '>';
     size_t n = r->pos - c->name.begin;
-    bool ended = c->step == READ_PLAIN_NAME ? byte == '[' || byte == '{' : byte == end;
+    bool ended = c->step != READ_PLAIN_NAME ? byte == end
+                 : is_pythonic(r)           ? byte == '('
+                                            : byte == '[' || byte == '{';
     if (tool_narrow(r->set, &c->tools, n, byte))
         r->pos++;
     else if (ended && n && (r->set->any_name || tool_exact(r->set, &c->tools, n)))
@@ -333,6 +346,21 @@ static void read_arguments(struct tools_reader *r, size_t limit)
         end_arguments(r);
     else if (rc == JSON_SCAN_FAIL)
         fail_call(r, r->pos);
+}
+
+static void read_keywords(struct tools_reader *r, size_t limit)
+{
+    struct call *c = &r->call;
+    const char *p;
+    enum json_scan_result rc = keyword_scan(&c->keywords, r->text + r->pos, r->text + limit, &p);
+    r->pos = (size_t)(p - r->text);
+    if (rc == JSON_SCAN_FAIL) {
+        fail_call(r, r->pos);
+    } else if (rc == JSON_SCAN_DONE) {
+        c->arguments.end = r->pos;
+        c->closed = true;
+        enter(r, CALL_COMPLETE);
+    }
 }
 
 /* A value that is skipped; of an id the place is kept. */
@@ -619,9 +647,10 @@ static void enter(struct tools_reader *r, enum step step)
     c->step = (uint8_t)step;
     switch (step) {
     case STEP_LIST: c->after = STEP_NEXT; break;
+    case STEP_PYTHON_LIST: c->after = STEP_PYTHON_NEXT; break;
     case READ_PLAIN_NAME:
         c->plain = true;
-        c->after = BLOCK_DONE;
+        if (!is_pythonic(r)) c->after = BLOCK_DONE;
         __attribute__((fallthrough));
     case READ_NAME:
     case READ_XML_NAME:
@@ -629,6 +658,11 @@ static void enter(struct tools_reader *r, enum step step)
         c->tools = (struct name_range){0, r->set->n_tools};
         break;
     case READ_ARGS: begin_arguments(r); break;
+    case READ_KEYWORDS:
+        c->form = ARGUMENTS_KEYWORDS;
+        c->arguments = (struct range){r->pos, NOWHERE};
+        keyword_scan_begin(&c->keywords, c->live ? call_send_keywords : NULL, r);
+        break;
     case READ_STRING:
         c->form = ARGUMENTS_STRING;
         c->arguments = (struct range){r->pos, NOWHERE};
@@ -660,6 +694,7 @@ static void read_any(struct tools_reader *r, size_t limit)
     case READ_XML_NAME:
     case READ_PLAIN_NAME: read_name(r); break;
     case READ_ARGS: read_arguments(r, limit); break;
+    case READ_KEYWORDS: read_keywords(r, limit); break;
     case READ_STRING: read_string(r); break;
     case READ_TYPE:
     case READ_ID: read_value(r, limit); break;
@@ -692,16 +727,17 @@ void call_read(struct tools_reader *r)
 static bool in_any_text(const struct tools_reader *r)
 {
     const struct call *c = &r->call;
-    return c->step == READ_ARGS || c->step == READ_STRING || c->step == READ_TYPE ||
-           c->step == READ_ID || c->step == READ_XML_VALUE;
+    return c->step == READ_ARGS || c->step == READ_KEYWORDS || c->step == READ_STRING ||
+           c->step == READ_TYPE || c->step == READ_ID || c->step == READ_XML_VALUE;
 }
 
 bool call_marker(struct tools_reader *r, enum tools_marker marker)
 {
     struct call *c = &r->call;
-    if (c->step == READ_PLAIN_NAME && tool_exact(r->set, &c->tools, r->pos - c->name.begin))
+    bool named = c->step == READ_PLAIN_NAME && !is_pythonic(r);
+    if (named && tool_exact(r->set, &c->tools, r->pos - c->name.begin))
         end_name(r);
-    else if (c->step == READ_PLAIN_NAME && r->set->any_name && r->pos > c->name.begin)
+    else if (named && r->set->any_name && r->pos > c->name.begin)
         end_name(r);
     else if (c->step == READ_PLAIN_ID && r->pos > c->id.begin) {
         c->id.end = r->pos;

@@ -33,6 +33,18 @@ void call_send_raw(struct tools_reader *r, size_t end)
     r->sent = end;
 }
 
+void call_send_keywords(void *ctx, const char *text, size_t len)
+{
+    send(ctx, TOOLS_CALL_ARGUMENTS, text, len);
+}
+
+static void send_held_keywords(struct tools_reader *r, struct range a)
+{
+    const char *end = r->text + a.end;
+    keyword_scan_begin(&r->call.keywords, call_send_keywords, r);
+    keyword_scan(&r->call.keywords, r->text + a.begin, end, &end);
+}
+
 /* ---- strings ------------------------------------------------------------------------------- */
 
 static uint32_t hex4(const char *s)
@@ -147,6 +159,7 @@ void call_send_held(struct tools_reader *r, bool complete)
     case ARGUMENTS_STRING: decode_string(r, &a); __attribute__((fallthrough));
     case ARGUMENTS_OBJECT: send_arguments(r, a.begin, reader_whole(r, a.begin, a.end)); break;
     case ARGUMENTS_XML: send_xml(r, complete); break;
+    case ARGUMENTS_KEYWORDS: send_held_keywords(r, a); break;
     }
 }
 

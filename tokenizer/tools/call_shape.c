@@ -256,11 +256,19 @@ static bool find_function(struct tools_style *style, struct tools_span text)
            find(text, "}</function>") && tools_style_of(style, TOOLS_FUNCTIONARY, NULL, NULL);
 }
 
+static bool find_keywords(struct tools_style *style, struct tools_span text)
+{
+    text = trim(text);
+    if (!take(&text, "<|tool_call_start|>[" SHAPE_NAME "(" SHAPE_KEY "=")) return false;
+    return (take(&text, "'" SHAPE_VALUE "'") || take(&text, "\"" SHAPE_VALUE "\"")) &&
+           take(&text, ")]<|tool_call_end|>") && tools_style_of(style, TOOLS_PYTHONIC, NULL, NULL);
+}
+
 bool tools_shape_find(struct tools_style *style, struct tools_span text, struct tools_span turn_end)
 {
     if (text.len > MAX_CALL_BYTES || turn_end.len > MAX_CALL_BYTES) return false;
     return find_tags(style, text) || find_args(style, text) || find_function(style, text) ||
-           find_json(style, text, turn_end);
+           find_keywords(style, text) || find_json(style, text, turn_end);
 }
 
 /* ---- what else is seen --------------------------------------------------------------------- */
@@ -287,6 +295,9 @@ bool tools_shape_is_shown(enum tools_format format, const char *text)
     static const char *const json[] = {"{\"name\":", "\"arguments\":", "</tool_call>", NULL};
     static const char *const tags[] = {"<function=",  "<parameter=",  "</parameter>",
                                        "</function>", "</tool_call>", NULL};
+    if (format == TOOLS_PYTHONIC) /* LFM2's templates show no call, but list tools like no other */
+        return strstr(text, "List of tools: [{\"") ||
+               strstr(text, "List of tools: <|tool_list_start|>[{\"");
     const char *const *words = format == TOOLS_QWEN_XML ? tags : json;
     for (const char *p = text; (p = strstr(p, "<tool_call>"));) {
         p += strlen("<tool_call>");

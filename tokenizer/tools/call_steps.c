@@ -48,6 +48,14 @@ const struct step_row call_steps[N_STEPS] = {
                                    TEXT("</function>", CALL_COMPLETE)}},
     [STEP_XML_END] = {SPACES, 1, {MARK(TOOLS_MARK_CLOSE, BLOCK_DONE)}},
 
+    [STEP_PYTHON] = {SPACES, 1, {TEXT("[", STEP_PYTHON_LIST)}},
+    [STEP_PYTHON_LIST] = {true, true, 2, {TEXT("{", STEP_KEY),
+                                          WHEN(IF_TEXT, "]", STEP_LIST_END)}},
+    [STEP_PYTHON_NEXT] = {SPACES, 3, {WHEN(IF_MORE, ",", STEP_PYTHON_ITEM),
+                                      TEXT("]", STEP_LIST_END),
+                                      MARK(TOOLS_MARK_CLOSE, BLOCK_DONE)}},
+    [STEP_PYTHON_ITEM] = {true, true, 1, {TEXT("{", STEP_KEY)}},
+
     [STEP_KEY] = {SPACES, 5, {MEMBER("name", STEP_NAME_COLON, MEMBER_NAME),
                               MEMBER("arguments", STEP_ARGS_COLON, MEMBER_ARGS),
                               MEMBER("parameters", STEP_ARGS_COLON, MEMBER_ARGS),

@@ -32,6 +32,11 @@ enum step {
     STEP_XML, /* behind the opening marker */
     STEP_XML_BODY,
     STEP_XML_END, /* behind </function> */
+    /* pythonic */
+    STEP_PYTHON,      /* behind the opening marker */
+    STEP_PYTHON_LIST, /* behind '[' */
+    STEP_PYTHON_NEXT, /* behind a call */
+    STEP_PYTHON_ITEM, /* behind ',' */
     /* the object of a call: {"name": ..., "arguments": ...} */
     STEP_KEY,
     STEP_MEMBER, /* behind a member */
@@ -47,6 +52,7 @@ enum step {
     READ_XML_NAME,       /* by '>' */
     READ_PLAIN_NAME,     /* by what cannot be part of it */
     READ_ARGS,           /* a JSON object, its '{' taken */
+    READ_KEYWORDS,       /* up to ')' */
     READ_STRING,         /* the same as text in a JSON string */
     READ_NULL,           /* instead of arguments, taken already */
     READ_TYPE,           /* any JSON value */

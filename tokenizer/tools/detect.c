@@ -160,6 +160,7 @@ static enum tools_format shown_format(struct probe *p)
     char *text = render(p, "[" ASK "]", NULL, true);
     if (text && tools_shape_is_shown(TOOLS_HERMES, text)) format = TOOLS_HERMES;
     if (text && tools_shape_is_shown(TOOLS_QWEN_XML, text)) format = TOOLS_QWEN_XML;
+    if (text && tools_shape_is_shown(TOOLS_PYTHONIC, text)) format = TOOLS_PYTHONIC;
     free(text);
     return format;
 }
@@ -176,9 +177,10 @@ static void divide_writing(struct tools_style *style, const struct calls *with,
                            const struct calls *without)
 {
     style->writes_calls = is_theirs(style, with);
-    style->writes_results = style->writes_calls && with->results;
+    bool apart = style->format == TOOLS_PYTHONIC; /* LFM2's templates drop calls, not results */
+    style->writes_results = (apart || style->writes_calls) && with->results;
     style->plain_writes_calls = is_theirs(style, without);
-    style->plain_writes_results = style->plain_writes_calls && without->results;
+    style->plain_writes_results = (apart || style->plain_writes_calls) && without->results;
 }
 
 /* Returns true if the template lists full tools and fails on bare ones. */
@@ -252,14 +254,14 @@ static bool find_pair(struct tools_style *style, const char *plain, const char *
     return true;
 }
 
-/* An answer with markers in its content or, as parts, without: it knows the pair if it cuts the
- * reasoning out or writes it in another way. */
-static bool knows_pair(struct probe *p, const char *const pair[2])
+/* An answer with markers in its content, the last one or followed by another: the template knows
+ * the pair if it cuts the reasoning out or writes it in another way. */
+static bool knows_pair(struct probe *p, const char *const pair[2], const char *after)
 {
-    char messages[256], inside[64];
+    char messages[384], inside[64];
     snprintf(inside, sizeof(inside), "%s" THINK "%s" SAY, pair[0], pair[1]);
-    snprintf(messages, sizeof(messages), "[" ASK ",{\"role\":\"assistant\",\"content\":\"%s\"}]",
-             inside);
+    snprintf(messages, sizeof(messages), "[" ASK ",{\"role\":\"assistant\",\"content\":\"%s\"}%s]",
+             inside, after);
     char *text = render(p, messages, NULL, false);
     bool knows = text && strstr(text, SAY) && !strstr(text, inside);
     free(text);
@@ -279,8 +281,8 @@ static bool find_known_pair(struct probe *p, struct tools_style *style)
 {
     for (int i = 0; i < N_PAIRS; i++) {
         const char *const *pair = known_pairs[i];
-        if (!knows_pair(p, pair) && !prompt_has(p, NULL, pair) &&
-            !prompt_has(p, "{\"enable_thinking\":true}", pair) &&
+        if (!knows_pair(p, pair, "") && !knows_pair(p, pair, "," ASK_NEXT "," ANSWER) &&
+            !prompt_has(p, NULL, pair) && !prompt_has(p, "{\"enable_thinking\":true}", pair) &&
             !prompt_has(p, "{\"enable_thinking\":false}", pair))
             continue;
         snprintf(style->think_open, TOOLS_TEXT_BYTES, "%s", pair[0]);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/json_reader.h"
+#include "tokenizer/tools/keyword_scan.h"
 #include "tokenizer/tools/param_types.h"
 #include "tokenizer/tools/tools.h"
 
@@ -115,7 +116,7 @@ static struct gram_part until(struct tree *t, const char *text)
     return p;
 }
 
-/* ---- parameters of qwen-xml ---------------------------------------------------------------- */
+/* ---- parameters one by one ----------------------------------------------------------------- */
 
 /* A value must contain neither tag, or it would end there. */
 static const char value_close[] = "</parameter>", value_open[] = "<parameter=";
@@ -226,12 +227,16 @@ static struct gram_part xml_param(struct tree *t, struct gram_part key, struct g
                     plain_text("\n</parameter>\n"));
 }
 
-/* A name is written as it is, so that it must not end its tag. */
-static bool is_writable(const struct param *p)
+/* A name is written as it is, so that it must not end its tag or keyword. */
+static bool is_writable(const struct tree *t, const struct param *p)
 {
-    for (size_t i = 0; i < p->name_len; i++)
-        if ((unsigned char)p->name[i] < 0x20 || strchr("<>", p->name[i])) return false;
-    return p->name_len <= 256;
+    bool keyword = t->q->style->format == TOOLS_PYTHONIC;
+    for (size_t i = 0; i < p->name_len; i++) {
+        char c = p->name[i];
+        if ((unsigned char)c < 0x20 || strchr("<>", c)) return false;
+        if (keyword && !keyword_scan_is_name(c)) return false;
+    }
+    return p->name_len <= KEYWORD_MAX_NAME && (p->name_len || !keyword);
 }
 
 /* The keywords that parameters one by one do not follow; they are named. */
@@ -248,36 +253,123 @@ static size_t add_rules(struct gram_part *out, const struct tools_tool *tool, un
     return n;
 }
 
-static struct gram_part xml_params(struct tree *t, const struct tools_tool *tool)
+/* A value of pythonic: Python's words for what the schema only calls boolean, else JSON. */
+static struct gram_part keyword_value(struct tree *t, const struct tools_tool *tool,
+                                      const struct param *p)
+{
+    static const char *const more[] = {"\"const\"", "\"enum\"", "\"not\"",
+                                       "Of\"",      "\"if\"",   "$ref"};
+    struct gram_part part = json_value(t, tool, p);
+    part.optional = !p->required;
+    if ((p->types & ~(unsigned)PARAM_NULL) != (PARAM_KNOWN | PARAM_BOOLEAN)) return part;
+    for (size_t i = 0; i < sizeof(more) / sizeof(more[0]); i++)
+        if (memmem(p->schema, p->schema_len, more[i], strlen(more[i]))) return part;
+    if (!(p->types & PARAM_NULL)) return EITHER(t, plain_text("True"), plain_text("False"));
+    return EITHER(t, plain_text("True"), plain_text("False"), plain_text("None"));
+}
+
+static struct gram_part parameter(struct tree *t, const struct tools_tool *tool,
+                                  const struct param *p)
+{
+    char *name = allocate(t, p->name_len);
+    struct gram_part key = plain(name ? name : "", name ? p->name_len : 0);
+    if (name) memcpy(name, p->name, p->name_len);
+    if (t->q->style->format != TOOLS_PYTHONIC) return xml_param(t, key, xml_value(t, tool, p));
+    return SEQUENCE(t, key, plain_text("="), keyword_value(t, tool, p));
+}
+
+/* Parts in their order; the ones that are not required may be left out. */
+struct params {
+    struct gram_part *parts;
+    bool *required;
+    size_t n;
+};
+
+/* What may follow a keyword: of the others, from i on. */
+static struct gram_part followers(struct tree *t, const struct params *p, size_t i, size_t end)
+{
+    struct gram_part *kids = allocate(t, (end - i) * sizeof(*kids));
+    size_t n = 0;
+    for (; kids && i < end; i++) {
+        struct gram_part next = SEQUENCE(t, plain_text(", "), p->parts[i]);
+        kids[n++] = p->required[i] ? next : optional(t, next);
+    }
+    return with_kids(t, GRAM_SEQUENCE, kids, n);
+}
+
+/* At least one keyword of [begin, end), none of which is required. Halved, so that the tree has
+ * n log n parts. */
+static struct gram_part some_of(struct tree *t, const struct params *p, size_t begin, size_t end)
+{
+    size_t middle = begin + (end - begin) / 2;
+    if (end - begin == 1) return p->parts[begin];
+    struct gram_part first = SEQUENCE(t, some_of(t, p, begin, middle), //
+                                      followers(t, p, middle, end));
+    return EITHER(t, first, some_of(t, p, middle, end));
+}
+
+/* Keywords with commas between them: the first required one has none. */
+static struct gram_part keyword_list(struct tree *t, const struct params *p)
+{
+    size_t first = 0, n = 0;
+    while (first < p->n && !p->required[first])
+        first++;
+    if (p->n && first == p->n) return optional(t, some_of(t, p, 0, p->n));
+    struct gram_part *kids = allocate(t, (first + 2) * sizeof(*kids));
+    for (size_t i = 0; kids && p->n && i < first; i++)
+        kids[n++] = optional(t, SEQUENCE(t, p->parts[i], plain_text(", ")));
+    if (kids && p->n) kids[n++] = p->parts[first];
+    if (kids && p->n) kids[n++] = followers(t, p, first + 1, p->n);
+    return with_kids(t, GRAM_SEQUENCE, kids, n);
+}
+
+static struct gram_part tag_list(struct tree *t, const struct params *p)
+{
+    for (size_t i = 0; i < p->n; i++)
+        if (!p->required[i]) p->parts[i] = optional(t, p->parts[i]);
+    return with_kids(t, GRAM_SEQUENCE, p->parts, p->n);
+}
+
+static struct gram_part any_parameters(struct tree *t)
+{
+    static const struct gram_part any = {.kind = GRAM_SCHEMA, .text = "{}", .len = 2};
+    struct gram_part name = regex("[A-Za-z0-9_.-]{1,64}");
+    if (t->q->style->format != TOOLS_PYTHONIC)
+        return REPEAT(t, 0, 64, xml_param(t, name, any_text(t)));
+    return REPEAT(t, 0, 64, SEQUENCE(t, name, plain_text("="), any), plain_text(", "));
+}
+
+/* The arguments of formats that write them one by one. */
+static struct gram_part parameters(struct tree *t, const struct tools_tool *tool)
 {
     struct param *params = NULL;
     size_t n = 0;
-    if (!tool->schema) /* any parameters */
-        return REPEAT(t, 0, 64, xml_param(t, regex("[A-Za-z0-9_.-]{1,64}"), any_text(t)));
+    if (!tool->schema) return any_parameters(t);
     t->failed |= param_types(tool->schema, tool->schema_len, &params, &n) != 0;
     unsigned rules = param_rules_of(tool->schema, tool->schema_len, params, n);
     for (size_t i = 0; i < n; i++)
-        if (params[i].required && !is_writable(&params[i])) rules |= PARAM_RULE_REQUIRED;
-    struct gram_part *kids = allocate(t, (n + 8 * sizeof(rules)) * sizeof(*kids));
+        if (params[i].required && !is_writable(t, &params[i])) rules |= PARAM_RULE_REQUIRED;
+    struct gram_part *kids = allocate(t, (1 + 8 * sizeof(rules)) * sizeof(*kids));
+    struct params p = {.parts = allocate(t, n * sizeof(*p.parts)), .required = allocate(t, n)};
     size_t n_kids = kids ? add_rules(kids, tool, rules) : 0;
-    for (size_t i = 0; kids && i < n; i++) {
-        char *name = is_writable(&params[i]) ? allocate(t, params[i].name_len) : NULL;
-        if (!name) continue;
-        memcpy(name, params[i].name, params[i].name_len);
-        struct gram_part p =
-            xml_param(t, plain(name, params[i].name_len), xml_value(t, tool, &params[i]));
-        kids[n_kids++] = params[i].required ? p : optional(t, p);
+    for (size_t i = 0; !t->failed && i < n; i++) {
+        if (!is_writable(t, &params[i])) continue;
+        p.required[p.n] = params[i].required;
+        p.parts[p.n++] = parameter(t, tool, &params[i]);
     }
-    struct gram_part all = with_kids(t, GRAM_SEQUENCE, kids, n_kids);
+    bool tags = t->q->style->format == TOOLS_QWEN_XML;
+    if (kids) kids[n_kids++] = tags ? tag_list(t, &p) : keyword_list(t, &p);
     param_types_free(params, n);
-    return all;
+    return with_kids(t, GRAM_SEQUENCE, kids, n_kids);
 }
 
 /* ---- calls --------------------------------------------------------------------------------- */
 
 static struct gram_part arguments(struct tree *t, const struct tools_tool *tool)
 {
-    if (t->q->style->format == TOOLS_QWEN_XML) return xml_params(t, tool);
+    bool one_by_one =
+        t->q->style->format == TOOLS_QWEN_XML || t->q->style->format == TOOLS_PYTHONIC;
+    if (one_by_one) return parameters(t, tool);
     if (!tool->schema) return (struct gram_part){.kind = GRAM_JSON_OBJECT};
     return (struct gram_part){.kind = GRAM_SCHEMA,
                               .text = tool->schema,

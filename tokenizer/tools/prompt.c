@@ -144,6 +144,7 @@ static struct tok_chat_call_form form_of(const struct tools_style *s, struct tex
         .before_arguments = s->name_close,
         .after = t->after_call,
         .tags = s->format == TOOLS_QWEN_XML,
+        .keywords = s->format == TOOLS_PYTHONIC,
     };
 }
 
@@ -161,8 +162,9 @@ static struct tok_chat_tool_text list_of(const struct tools_style *s,
         buf_puts(b, "this, once for each use:\n");
     buf_printf(b, "%s%sfunction name%s%s%s%s", form->begin, form->before_name,
                form->before_arguments,
-               form->tags ? "<parameter=parameter name>\nvalue\n</parameter>\n"
-                          : "{\"parameter name\": \"value\"}",
+               form->tags       ? "<parameter=parameter name>\nvalue\n</parameter>\n"
+               : form->keywords ? "parameter_name=\"value\""
+                                : "{\"parameter name\": \"value\"}",
                form->after, form->end);
     buf_puts(b, list_after);
     return (struct tok_chat_tool_text){.before = list_before, .tools = tools, .after = b->data};

@@ -11,7 +11,7 @@
 #ifndef HEARTH_TOOLS_READER_H
 #define HEARTH_TOOLS_READER_H
 
-#include "tokenizer/tools/json_scan.h"
+#include "tokenizer/tools/keyword_scan.h"
 #include "tokenizer/tools/tool_set.h"
 #include "tokenizer/tools/tools.h"
 
@@ -60,6 +60,7 @@ enum arguments {
     ARGUMENTS_OBJECT,
     ARGUMENTS_STRING, /* JSON text in a JSON string */
     ARGUMENTS_XML,
+    ARGUMENTS_KEYWORDS,
 };
 
 /* How the text of a qwen-xml value goes out. */
@@ -99,6 +100,7 @@ struct call {
     enum arguments form;
     struct range arguments, id;
     struct json_scan scan;
+    struct keyword_scan keywords;
     uint32_t code, high;    /* of an escape sequence; a surrogate that waits for its other half */
     struct xml_param param; /* the one in hand; value.begin: not given out yet */
     enum value_form value_form;
@@ -196,6 +198,9 @@ void call_send_begin(struct tools_reader *r);
 
 /* The arguments of a held call, as far as they came. */
 void call_send_held(struct tools_reader *r, bool complete);
+
+/* JSON of keyword arguments; ctx: the reader. */
+void call_send_keywords(void *ctx, const char *text, size_t len);
 
 /* A live call's bytes up to end are arguments. */
 void call_send_raw(struct tools_reader *r, size_t end);

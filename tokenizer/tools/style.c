@@ -15,6 +15,7 @@ static const char *const format_names[TOOLS_N_FORMATS] = {
     [TOOLS_MISTRAL] = "mistral",
     [TOOLS_MISTRAL_ARGS] = "mistral-args",
     [TOOLS_FUNCTIONARY] = "functionary",
+    [TOOLS_PYTHONIC] = "pythonic",
 };
 
 const char *tools_format_name(enum tools_format format)
@@ -89,6 +90,13 @@ static const struct tools_style styles[TOOLS_N_FORMATS] = {
                            .one_per_block = true,
                            .call_open = "<function=",
                            .name_close = ">"},
+    [TOOLS_PYTHONIC] = {.open = "<|tool_call_start|>",
+                        .close = "<|tool_call_end|>",
+                        .block_open = "<|tool_call_start|>[",
+                        .block_close = "]<|tool_call_end|>",
+                        .call_sep = ", ",
+                        .name_close = "(",
+                        .call_close = ")"},
 };
 
 static bool put_text(char ret[TOOLS_TEXT_BYTES], const char *text)
@@ -157,6 +165,6 @@ void tools_markers_by_text(const struct tools_style *style, struct tools_markers
         const char *text = tools_marker_text(style, (enum tools_marker)i);
         ret->id[i] = -1;
         ret->control[i] = strcmp(text, "[TOOL_CALLS]") == 0 || strcmp(text, "[ARGS]") == 0 ||
-                          strcmp(text, "[CALL_ID]") == 0 || strcmp(text, "<|python_tag|>") == 0;
+                          strcmp(text, "[CALL_ID]") == 0 || strncmp(text, "<|", 2) == 0;
     }
 }

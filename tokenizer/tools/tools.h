@@ -41,6 +41,7 @@ enum tools_format {
     TOOLS_MISTRAL,
     TOOLS_MISTRAL_ARGS,
     TOOLS_FUNCTIONARY,
+    TOOLS_PYTHONIC,
     TOOLS_N_FORMATS
 };
 
@@ -70,7 +71,8 @@ struct tools_style {
      *   block_open (call_open NAME name_close ARGUMENTS [id_open ID id_close] call_close)+
      *   block_close
      * with call_sep between the calls of a block and block_sep between blocks. mistral-args has the
-     * id before name_close. qwen-xml writes parameters in fixed tags instead of ARGUMENTS.
+     * id before name_close. qwen-xml writes parameters in fixed tags instead of ARGUMENTS, pythonic
+     * as keywords.
      */
     char block_open[TOOLS_TEXT_BYTES], block_close[TOOLS_TEXT_BYTES], block_sep[TOOLS_TEXT_BYTES];
     char call_open[TOOLS_TEXT_BYTES], call_close[TOOLS_TEXT_BYTES], call_sep[TOOLS_TEXT_BYTES];

@@ -138,7 +138,7 @@ static void errors_name_option_value_and_what_is_valid(void **state)
         {"--max-body-bytes 5X", "'5X' is not a number"},
         {"--tls-key-file x", "tls-cert-file and tls-key-file"},
         {"--config /nonexistent.ini", "/nonexistent.ini"},
-        {"--tool-format pythonic", "'pythonic' is not one of: auto hermes list"},
+        {"--tool-format python", "'python' is not one of: auto hermes list"},
         {"--chat-template-kwargs [1]", "chat-template-kwargs is not a JSON object"},
         {"--chat-template-kwargs {\"a\":1}x", "chat-template-kwargs is not a JSON object"},
         {"--chat-template-kwargs {\"a\":1,\"tools\":[]}", "must not name messages, tools"},

@@ -66,6 +66,10 @@ static const struct wanted own[] = {
      "TCRcr"},
     {"tools/templates/dropped.jinja", TOOLS_HERMES, "<tool_call>", "</tool_call>", "<think>",
      "Tex"},
+    {"tools/templates/keywords.jinja", TOOLS_PYTHONIC, "<|tool_call_start|>", "<|tool_call_end|>",
+     "", "TCRcr"},
+    {"tools/templates/tool-list.jinja", TOOLS_PYTHONIC, "<|tool_call_start|>", "<|tool_call_end|>",
+     "<think>", "TRr"},
     {"chat/templates/chatml.jinja", TOOLS_LIST, "<tool_call>", "</tool_call>", "", "f"},
     {"chat/templates/tools-text.jinja", TOOLS_LIST, "<tool_call>", "</tool_call>", "<think>", "fF"},
     {"tools/templates/code.jinja", TOOLS_UNKNOWN, "", "", "", "TCRcr"},
@@ -86,6 +90,12 @@ static const struct wanted published[] = {
      "<function=", "</function>", "", "TCRcr"},
     {"../../templates/Apriel-1.6-15b-Thinker-fixed.jinja", TOOLS_LIST, "<tool_calls>",
      "</tool_calls>", "Here are my reasoning steps:", "TCRcriF"},
+    {"../../templates/LFM2-8B-A1B.jinja", TOOLS_PYTHONIC, "<|tool_call_start|>",
+     "<|tool_call_end|>", "", "TRr"},
+    {"../../templates/LFM2.5-Instruct.jinja", TOOLS_PYTHONIC, "<|tool_call_start|>",
+     "<|tool_call_end|>", "<think>", "TRr"},
+    {"../../templates/LFM2.5-8B-A1B.jinja", TOOLS_PYTHONIC, "<|tool_call_start|>",
+     "<|tool_call_end|>", "<think>", "TCRcr"},
 };
 
 static void check_wanted(const struct wanted *w, bool reference)
@@ -194,7 +204,7 @@ static void test_option(void **state)
     free(source);
     REQUIRE_EQ_INT(tools_detect(&s, NULL, "auto"), 0);
     REQUIRE_EQ_INT(s.format, TOOLS_NONE);
-    REQUIRE_EQ_INT(tools_detect(&s, NULL, "pythonic"), TOK_EINVAL);
+    REQUIRE_EQ_INT(tools_detect(&s, NULL, "python"), TOK_EINVAL);
 }
 
 /* ---- one changed byte ---------------------------------------------------------------------- */

@@ -8,11 +8,11 @@
 #include "tools/read_text.h"
 #include "toy_vocab.h"
 
-enum { N_FORMATS = 7, MAX_TOKENS = 120, MAX_TEXT = 1 << 16 };
+enum { N_FORMATS = 8, MAX_TOKENS = 120, MAX_TEXT = 1 << 16 };
 
 static const enum tools_format formats[N_FORMATS] = {
-    TOOLS_HERMES,  TOOLS_LIST,         TOOLS_QWEN_XML,   TOOLS_LLAMA3,
-    TOOLS_MISTRAL, TOOLS_MISTRAL_ARGS, TOOLS_FUNCTIONARY};
+    TOOLS_HERMES,  TOOLS_LIST,         TOOLS_QWEN_XML,    TOOLS_LLAMA3,
+    TOOLS_MISTRAL, TOOLS_MISTRAL_ARGS, TOOLS_FUNCTIONARY, TOOLS_PYTHONIC};
 
 static struct gram *compile(const struct gram_vocab *v, const struct reading *r)
 {
@@ -117,6 +117,8 @@ static void test_guided_texts_read_the_same(void **state)
 
 enum { REQUIRED = 1, ONCE = 2, THINK = 4, OPEN = 8, ONLY_PING = 16 };
 
+#define PY "<|tool_call_start|>"
+#define PY_END "<|tool_call_end|>"
 #define PING "{\"name\": \"ping\", \"arguments\": {}}"
 
 static const struct {
@@ -162,6 +164,16 @@ static const struct {
      "<tool_call>\n<function=any>\n<parameter=k>\nv\n</parameter>\n</function>"
      "\n</tool_call>",
      -1},
+    {TOOLS_PYTHONIC, REQUIRED, PY "[ping(), write(path=\"a\", tags=[])]" PY_END, -1},
+    {TOOLS_PYTHONIC, REQUIRED, PY "[write(path=\"a\", mode=\"new\", note=null)]" PY_END, -1},
+    {TOOLS_PYTHONIC, REQUIRED, PY "[write(mode=\"new\")]", 26},
+    {TOOLS_PYTHONIC, REQUIRED, PY "[write(path=\"a\",tags=[])]", 35},
+    {TOOLS_PYTHONIC, REQUIRED, PY "[write(path=\"a\", tags=[], mode", 45},
+    {TOOLS_PYTHONIC, REQUIRED, PY "[ping_all(n=1)]" PY_END, -1},
+    {TOOLS_PYTHONIC, REQUIRED, PY "[ping_all(n=x", 31},
+    {TOOLS_PYTHONIC, REQUIRED, PY "[ping_all()]" PY_END, -1},
+    {TOOLS_PYTHONIC, REQUIRED | ONCE, PY "[ping(),", 26},
+    {TOOLS_PYTHONIC, 0, "a" PY "[any(k=[1], l={\"m\": true})]" PY_END "b", -1},
 };
 
 static void prepare(struct reading *r, enum tools_format format, unsigned flags)
@@ -202,14 +214,14 @@ static void test_languages(void **state)
 /* ---- texts as values ----------------------------------------------------------------------- */
 
 /* The error, or "" and the grammar of calls of one tool with this schema. */
-static struct gram_error compile_schema(const struct gram_vocab *v, const char *schema, bool strict,
-                                        struct gram **ret)
+static struct gram_error compile_as(const struct gram_vocab *v, enum tools_format format,
+                                    const char *schema, bool strict, struct gram **ret)
 {
     static struct tools_tool tool;
     struct reading r;
     struct gram_error err;
     struct gram_options options = {.strict = false};
-    prepare(&r, TOOLS_QWEN_XML, REQUIRED | ONCE);
+    prepare(&r, format, REQUIRED | ONCE);
     tool = (struct tools_tool){.name = "f",
                                .name_len = 1,
                                .schema = schema,
@@ -220,6 +232,61 @@ static struct gram_error compile_schema(const struct gram_vocab *v, const char *
     r.request.n_tools = 1;
     tools_compile(ret, v, &r.request, &r.markers, false, NULL, &options, &err);
     return err;
+}
+
+static struct gram_error compile_schema(const struct gram_vocab *v, const char *schema, bool strict,
+                                        struct gram **ret)
+{
+    return compile_as(v, TOOLS_QWEN_XML, schema, strict, ret);
+}
+
+/* Keywords come in the schema's order with commas between them, whichever are left out. */
+static void test_keywords(void **state)
+{
+    (void)state;
+    static const char optional[] =
+        "{\"properties\":{\"a\":{\"type\":\"boolean\"},\"b\":{\"type\":\"integer\"},"
+        "\"c\":{\"type\":[\"boolean\",\"null\"]},\"d\":{\"const\":true},\"(\":{},\"e\":false}}";
+    static const char required[] =
+        "{\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{\"type\":\"integer\"},"
+        "\"c\":{\"type\":\"integer\"},\"d\":{\"type\":\"integer\"}},\"required\":[\"d\",\"b\"]}";
+    static const struct {
+        const char *schema, *arguments;
+        bool fits;
+    } rows[] = {
+        {optional, "", true},
+        {optional, "a=True", true},
+        {optional, "a=False, b=1, c=None, d=true", true},
+        {optional, "b=1, d=true", true},
+        {optional, "c=True", true},
+        {optional, "a=true", false},
+        {optional, "a=None", false},
+        {optional, "d=True", false},
+        {optional, "b=1, a=True", false},
+        {optional, "b=1, b=1", false},
+        {optional, "b=1,", false},
+        {optional, "e=1", false},
+        {required, "b=1, d=2", true},
+        {required, "a=0, b=1, c=3, d=2", true},
+        {required, "a=0, d=2", false},
+        {required, "b=1", false},
+        {required, "b=1, c=2", false},
+        {required, ", b=1, d=2", false},
+    };
+    struct gram_vocab *v = toy_vocab();
+    void *memory = toy_state_memory();
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char text[200];
+        struct gram *g = NULL;
+        int n = snprintf(text, sizeof(text), PY "[f(%s)]" PY_END, rows[i].arguments);
+        REQUIRE_EQ_STR(compile_as(v, TOOLS_PYTHONIC, rows[i].schema, false, &g).message, "");
+        struct gram_state *s = gram_state_init(memory, g, NULL, NULL);
+        bool fits = gram_take_bytes(s, text, (size_t)n) && gram_accepting(s);
+        REQUIRE_MSG(fits == rows[i].fits, "%s", rows[i].arguments);
+        gram_release(g);
+    }
+    free(memory);
+    gram_vocab_destroy(v);
 }
 
 /* A text parameter follows its pattern, format and lengths, in code points and without quotes. */
@@ -427,6 +494,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_guided_texts_read_the_same),
         cmocka_unit_test(test_languages),
+        cmocka_unit_test(test_keywords),
         cmocka_unit_test(test_texts_fit_their_schema),
         cmocka_unit_test(test_parameters_that_nothing_fits),
         cmocka_unit_test(test_rules_are_named),

@@ -251,7 +251,7 @@ static void test_beginning(void **state)
 
 struct call {
     const char *name, *arguments;
-    const char *tags; /* the same as qwen-xml has it */
+    const char *tags, *keywords; /* the same as qwen-xml and pythonic have it */
 };
 
 struct answer {
@@ -262,7 +262,7 @@ struct answer {
 /* The calls as the guide writes them. Ids are of the form that every template takes. */
 static void write_calls(struct buf *b, const struct tools_style *s, const struct answer *a)
 {
-    bool tags = s->format == TOOLS_QWEN_XML;
+    bool tags = s->format == TOOLS_QWEN_XML, keywords = s->format == TOOLS_PYTHONIC;
     for (size_t i = 0; a->calls[i].name; i++) {
         const struct call *c = &a->calls[i];
         bool block = i == 0 || s->one_per_block;
@@ -271,7 +271,10 @@ static void write_calls(struct buf *b, const struct tools_style *s, const struct
         buf_printf(b, "%s%s", s->call_open, c->name);
         if (s->format == TOOLS_MISTRAL_ARGS && s->writes_id)
             buf_printf(b, "%sabcdefgh%zu", s->id_open, i);
-        buf_printf(b, "%s%s", s->name_close, tags ? c->tags : c->arguments);
+        buf_printf(b, "%s%s", s->name_close,
+                   tags       ? c->tags
+                   : keywords ? c->keywords
+                              : c->arguments);
         if (s->format == TOOLS_MISTRAL && s->writes_id)
             buf_printf(b, "%sabcdefgh%zu%s", s->id_open, i, s->id_close);
         buf_puts(b, s->call_close);
@@ -408,20 +411,26 @@ static void check_round(const struct model *m, const char *name, const struct an
 
 #define ODD "{\"a\": \"caf\xC3\xA9 \\\"q\\\" \\\\ \\n <tool_call> </tool_call>\"}"
 #define ODD_TAGS "<parameter=a>\ncaf\xC3\xA9 \"q\" \\ \n <tool_call> </tool_call>\n</parameter>\n"
+#define ODD_KEYWORDS "a=\"caf\xC3\xA9 \\\"q\\\" \\\\ \\n <tool_call> </tool_call>\""
 #define NESTED                                                                                     \
-    "{\"a\": {\"b\": [1, 2.5, null, true], \"c\": {}}, \"d\": 123456789012345678901234567890}"
+    "{\"a\": {\"b\": [1, 2.5, null, true], \"c\": {}}, \"d\": 123456789012345678901234567890, "    \
+    "\"e\": true, \"f\": null}"
+#define NESTED_KEYWORDS                                                                            \
+    "a={\"b\": [1, 2.5, null, true], \"c\": {}}, d=123456789012345678901234567890, e=True, f=None"
 
 static const struct answer answers[] = {
-    {.calls = {{"f", "{}", ""}}},
-    {.calls = {{"f", "{\"a\": \"x\"}", "<parameter=a>\nx\n</parameter>\n"}}},
+    {.calls = {{"f", "{}", "", ""}}},
+    {.calls = {{"f", "{\"a\": \"x\"}", "<parameter=a>\nx\n</parameter>\n", "a=\"x\""}}},
     {.calls = {{"get_weather.v-2", "{\"city\": \"Oslo\", \"unit\": \"c\"}",
-                "<parameter=city>\nOslo\n</parameter>\n<parameter=unit>\nc\n</parameter>\n"}}},
-    {.calls = {{"f", "{\"a\": \"x\\ny\"}", "<parameter=a>\nx\ny\n</parameter>\n"},
-               {"g", "{\"b\": \"2\"}", "<parameter=b>\n2\n</parameter>\n"}}},
-    {.calls = {{"f", ODD, ODD_TAGS}}},
-    {.calls = {{"f", NESTED, NULL}, {"f", NESTED, NULL}}}, /* not all are strings */
-    {.content = "Let me look.", .calls = {{"f", "{}", ""}}},
-    {.reasoning = "Hm.\nSo?", .calls = {{"f", "{}", ""}}},
+                "<parameter=city>\nOslo\n</parameter>\n<parameter=unit>\nc\n</parameter>\n",
+                "city=\"Oslo\", unit=\"c\""}}},
+    {.calls = {{"f", "{\"a\": \"x\\ny\"}", "<parameter=a>\nx\ny\n</parameter>\n", "a=\"x\\ny\""},
+               {"g", "{\"b\": \"2\"}", "<parameter=b>\n2\n</parameter>\n", "b=\"2\""}}},
+    {.calls = {{"f", ODD, ODD_TAGS, ODD_KEYWORDS}}},
+    {.calls = {{"f", NESTED, NULL, NESTED_KEYWORDS},
+               {"f", NESTED, NULL, NESTED_KEYWORDS}}}, /* not all are strings */
+    {.content = "Let me look.", .calls = {{"f", "{}", "", ""}}},
+    {.reasoning = "Hm.\nSo?", .calls = {{"f", "{}", "", ""}}},
 };
 
 /* Letters of what a template writes: several calls (2), text before calls (c), reasoning of the
@@ -453,6 +462,7 @@ static void test_round_trip(void **state)
     check_template("tools/templates/bare.jinja", false, "");
     check_template("tools/templates/id-list.jinja", false, "2");
     check_template("tools/templates/args.jinja", false, "2");
+    check_template("tools/templates/tool-list.jinja", false, "2c");
 }
 
 static void test_round_trip_published(void **state)
@@ -460,10 +470,18 @@ static void test_round_trip_published(void **state)
     static const struct {
         const char *name, *can;
     } cases[] = {
-        {"qwen2.5.jinja", "2c"},          {"qwen3.jinja", "2cr"},       {"smollm3.jinja", "2c"},
-        {"smollm2-instruct.jinja", "2c"}, {"hermes3-tools.jinja", "2"}, {"qwen3-coder.jinja", "2"},
-        {"llama-3.1.jinja", ""},          {"llama-3.2.jinja", ""},      {"mistral-nemo.jinja", "2"},
+        {"qwen2.5.jinja", "2c"},
+        {"qwen3.jinja", "2cr"},
+        {"smollm3.jinja", "2c"},
+        {"smollm2-instruct.jinja", "2c"},
+        {"hermes3-tools.jinja", "2"},
+        {"qwen3-coder.jinja", "2"},
+        {"llama-3.1.jinja", ""},
+        {"llama-3.2.jinja", ""},
+        {"mistral-nemo.jinja", "2"},
         {"mistral-small-3.2.jinja", "2"},
+        {"../../templates/LFM2-8B-A1B.jinja", "2c"},
+        {"../../templates/LFM2.5-Instruct.jinja", "2c"},
     };
     (void)state;
     if (!test_reference()) skip();
