@@ -538,6 +538,10 @@ struct eng_stats {
     uint64_t n_steps;
     uint64_t last_step_us; /* when the last step ended, CLOCK_MONOTONIC */
     uint64_t n_prompt_tokens, n_cached_tokens, n_computed_prompt_tokens, n_generated_tokens;
+    /* Snapshots of recurrent states in the prefix cache: the most it has room for, those it holds,
+     * sequences that began from one, and those that gave way to others or went with their page. */
+    int n_snapshots_total, n_snapshots;
+    uint64_t n_snapshot_hits, n_snapshots_evicted;
     uint64_t n_misses[ENG_N_MISSES]; /* jobs; those with want_pooled are ENG_MISS_NONE */
     uint64_t n_jobs_done, n_jobs_cancelled, n_jobs_failed;
     double prompt_tokens_per_s; /* measured over the last seconds of work; 0: none yet */

@@ -43,6 +43,8 @@ struct prefix {
     size_t n_floats; /* of one */
     float *floats;   /* [n_snapshots][n_floats] */
     double given_up; /* h of the last snapshot that gave way */
+    int n_kept;      /* snapshots that are held */
+    uint64_t n_hits, n_evicted;
 };
 
 static uint32_t bucket_count(int64_t n_pages)
@@ -268,6 +270,7 @@ const float *prefix_use_snapshot(struct prefix *p, int32_t node)
 {
     int32_t i = p->nodes[node].snapshot;
     assert(i != PREFIX_NONE);
+    p->n_hits++;
     p->snapshots[i].h = p->given_up + tokens_saved(p, node);
     return p->floats + (size_t)i * p->n_floats;
 }
@@ -277,6 +280,13 @@ void prefix_drop_snapshot(struct prefix *p, int32_t node)
     int32_t i = p->nodes[node].snapshot;
     if (i == PREFIX_NONE) return;
     p->snapshots[i].node = p->nodes[node].snapshot = PREFIX_NONE;
+    p->n_kept--;
+}
+
+static void evict_snapshot(struct prefix *p, int32_t node)
+{
+    p->n_evicted += prefix_has_snapshot(p, node);
+    prefix_drop_snapshot(p, node);
 }
 
 float *prefix_keep_snapshot(struct prefix *p, int32_t node)
@@ -289,11 +299,20 @@ float *prefix_keep_snapshot(struct prefix *p, int32_t node)
     struct snapshot *s = &p->snapshots[least];
     if (s->node != PREFIX_NONE) {
         p->given_up = s->h;
-        prefix_drop_snapshot(p, s->node);
+        evict_snapshot(p, s->node);
     }
+    p->n_kept++;
     *s = (struct snapshot){node, p->given_up + tokens_saved(p, node)};
     p->nodes[node].snapshot = least;
     return p->floats + (size_t)least * p->n_floats;
+}
+
+void prefix_count_snapshots(const struct prefix *p, struct eng_stats *ret)
+{
+    ret->n_snapshots_total = p->n_snapshots;
+    ret->n_snapshots = p->n_kept;
+    ret->n_snapshot_hits = p->n_hits;
+    ret->n_snapshots_evicted = p->n_evicted;
 }
 
 /* Takes an idle node out of the tree; its page becomes free. */
@@ -303,7 +322,7 @@ static void evict(struct prefix *p, int32_t i)
     assert(n->child == PREFIX_NONE && kv_page_refs(p->pages, n->page) == 1);
     remove_child(p, i);
     idle_remove(p, i);
-    prefix_drop_snapshot(p, i);
+    evict_snapshot(p, i);
     *evicted_slot(p, n->hash) = (uint32_t)(n->hash >> 32);
     int32_t *link = &p->buckets[n->hash & p->bucket_mask];
     while (*link != i) {

@@ -87,6 +87,9 @@ const float *prefix_use_snapshot(struct prefix *p, int32_t node);
 float *prefix_keep_snapshot(struct prefix *p, int32_t node);
 void prefix_drop_snapshot(struct prefix *p, int32_t node);
 
+/* Sets the numbers of snapshots in `ret`, and nothing else. */
+void prefix_count_snapshots(const struct prefix *p, struct eng_stats *ret);
+
 /* A free zeroed page with one reference, by eviction if necessary; -1 if all are in use. */
 int32_t prefix_page_get(struct prefix *p);
 

@@ -179,6 +179,7 @@ static void publish(struct sched *s)
     st->n_running = s->batch.n_running;
     st->n_pages_cached = n_idle;
     st->n_pages_used = st->n_pages_total - kv_pages_free(s->p.batch.pages) - n_idle;
+    prefix_count_snapshots(s->batch.cache, st);
     s->stats = *st;
 }
 

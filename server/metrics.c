@@ -451,6 +451,19 @@ static double ratio(double part, double whole)
     return whole > 0 ? part / whole : 0;
 }
 
+static void write_snapshots(struct out *o, const struct eng_stats *s)
+{
+    one(o, "hearth_state_snapshots_limit", "gauge",
+        "Snapshots of recurrent states that the prefix cache has room for.", s->n_snapshots_total);
+    one(o, "hearth_state_snapshots", "gauge",
+        "Snapshots of recurrent states in the prefix cache now.", s->n_snapshots);
+    one(o, "hearth_state_snapshot_hits_total", "counter",
+        "Sequences that began from a snapshot of a recurrent state.", (double)s->n_snapshot_hits);
+    one(o, "hearth_state_snapshots_evicted_total", "counter",
+        "Snapshots of recurrent states that gave way to others or went with their KV page.",
+        (double)s->n_snapshots_evicted);
+}
+
 static void write_queue(struct out *o, const struct eng_stats *s)
 {
     one(o, "hearth_sequences_running", "gauge", "Sequences being computed now.", s->n_running);
@@ -462,6 +475,7 @@ static void write_queue(struct out *o, const struct eng_stats *s)
         s->n_pages_used);
     one(o, "hearth_kv_pages_cached", "gauge", "KV pages held by the prefix cache alone now.",
         s->n_pages_cached);
+    write_snapshots(o, s);
     one(o, "hearth_prompt_tokens_per_second", "gauge",
         "Prompt tokens per second over the most recent work.", s->prompt_tokens_per_s);
     one(o, "hearth_generated_tokens_per_second", "gauge",

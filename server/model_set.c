@@ -129,6 +129,8 @@ static void add_stats(struct eng_stats *sum, const struct eng_stats *s)
     sum->n_steps += s->n_steps;
     for (int i = 0; i < ENG_N_MISSES; i++)
         sum->n_misses[i] += s->n_misses[i];
+    sum->n_snapshot_hits += s->n_snapshot_hits;
+    sum->n_snapshots_evicted += s->n_snapshots_evicted;
     sum->n_prompt_tokens += s->n_prompt_tokens;
     sum->n_cached_tokens += s->n_cached_tokens;
     sum->n_computed_prompt_tokens += s->n_computed_prompt_tokens;
@@ -184,6 +186,8 @@ static void add_pages(struct eng_stats *sum, const struct eng_stats *s)
     sum->n_pages_total += s->n_pages_total;
     sum->n_pages_used += s->n_pages_used;
     sum->n_pages_cached += s->n_pages_cached;
+    sum->n_snapshots_total += s->n_snapshots_total;
+    sum->n_snapshots += s->n_snapshots;
 }
 
 static void look_at(void *ctx, struct srv_model *m)

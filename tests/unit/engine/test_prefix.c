@@ -263,6 +263,15 @@ static void keep(struct fixture *f, int32_t node, float value)
     kept[0] = kept[1] = value;
 }
 
+static void require_counts(const struct fixture *f, int kept, uint64_t hits, uint64_t evicted)
+{
+    struct eng_stats s = {0};
+    prefix_count_snapshots(f->cache, &s);
+    REQUIRE_EQ_INT(s.n_snapshots, kept);
+    REQUIRE_EQ_INT((int)s.n_snapshot_hits, (int)hits);
+    REQUIRE_EQ_INT((int)s.n_snapshots_evicted, (int)evicted);
+}
+
 /* Snapshots belong to nodes, are dropped with them, and are not made twice. */
 static void test_snapshots(void **state)
 {
@@ -277,13 +286,16 @@ static void test_snapshots(void **state)
     REQUIRE(prefix_keep_snapshot(f.cache, nodes[3]) == NULL);
     REQUIRE(prefix_use_snapshot(f.cache, nodes[1])[1] == 1.0f);
     REQUIRE(prefix_use_snapshot(f.cache, nodes[3])[0] == 3.0f);
+    require_counts(&f, 2, 2, 0);
     prefix_drop_snapshot(f.cache, nodes[1]);
     prefix_drop_snapshot(f.cache, nodes[1]);
+    require_counts(&f, 1, 2, 0);
     REQUIRE(!prefix_has_snapshot(f.cache, nodes[1]) && prefix_has_snapshot(f.cache, nodes[3]));
     for (int i = 3; i >= 0; i--)
         prefix_release(f.cache, nodes[i], pages[i]);
     for (int i = 0; i < N_PAGES; i++) /* all are evicted */
         REQUIRE(prefix_page_get(f.cache) >= 0);
+    require_counts(&f, 0, 2, 1);
     close_fixture(&f);
     f = open_fixture();
     publish_chain(&f, 4, 1000, nodes, pages); /* the same nodes again */
@@ -304,6 +316,7 @@ static void test_snapshots_give_way_by_what_they_save(void **state)
     keep(&f, a[3], 1); /* 32 behind it */
     keep(&f, b[1], 2); /* 64 */
     keep(&f, b[0], 3); /* 32, in place of 32: from now on all have 32 more */
+    require_counts(&f, 3, 0, 1);
     REQUIRE(!prefix_has_snapshot(f.cache, a[3]) && prefix_has_snapshot(f.cache, a[2]));
     REQUIRE(prefix_has_snapshot(f.cache, b[1]) && prefix_has_snapshot(f.cache, b[0]));
     prefix_use_snapshot(f.cache, b[1]); /* 32 behind b[0], + 32: 64 as b[0] */
