@@ -43,8 +43,9 @@ def stage_decode(h, body, n):
 
 def stage_plain(h, body, n):
     """Row 67: a plain request."""
+    begun = h.metrics()["hearth_computed_prompt_tokens_total"]
     s = start_request(h, "/v1/completions", dict(body, prompt=body["prompt"][:64], max_tokens=2000, n=n))
-    h.wait_until(lambda: h.slots()["running"] > 0, 20, "plain call started")
+    h.wait_until(lambda: h.metrics()["hearth_computed_prompt_tokens_total"] > begun, 20, "plain call started")
     return s
 
 
@@ -59,9 +60,24 @@ def measure(h, stage, body, n, rounds):
     return times
 
 
+def hold_all_slots(h, body):
+    """Streams that fill the slots of an engine which is then paused. On a fast machine one may be over before."""
+    total = h.slots()["total"]
+    for _ in range(20):
+        blockers = [stage_decode(h, body, 1) for _ in range(total)]
+        h.pause_engine()
+        if h.slots()["running"] == total:
+            return blockers
+        h.resume_engine()
+        for s in blockers:
+            leave(s, False)
+        h.wait_until(lambda: idle(h), 10, "all free")
+    raise AssertionError(f"{total} streams never ran at once")
+
+
 def check_queued(h, body):
     """Row 67: a queued request whose client left never starts; the running one is not disturbed."""
-    blockers = [stage_decode(h, body, 1) for _ in range(h.slots()["total"])]
+    blockers = hold_all_slots(h, body)
     waiting = start_request(h, "/v1/completions", dict(body, max_tokens=4))
     h.wait_until(lambda: h.slots()["waiting"] == 1, 10, "request queued")
     computed = h.metrics()["hearth_computed_prompt_tokens_total"]
@@ -69,6 +85,7 @@ def check_queued(h, body):
     seconds = h.wait_until(lambda: h.slots()["waiting"] == 0, 10, "queued request dropped")
     assert h.slots()["running"] == len(blockers)
     assert h.metrics()["hearth_computed_prompt_tokens_total"] == computed
+    h.resume_engine()
     for s in blockers:
         leave(s, False)
     h.wait_until(lambda: idle(h), 10, "all free")
@@ -141,7 +158,7 @@ def main():
     with random_model(given=a.model) as model:
         body = {"prompt": [5 + i * 7 % 250 for i in range(a.prompt_tokens)], "temperature": 0,
                 "ignore_eos": True, "cache_prompt": False}
-        with Hearth("--model", model, "--parallel", "4") as h:
+        with Hearth("--model", model, "--parallel", "4", "--debug-hooks", "on") as h:
             worst = 0
             for name, stage, n in [("prefill", stage_prefill, 1), ("decode", stage_decode, 1),
                                    ("decode n=4", stage_decode, 4), ("plain", stage_plain, 1),
