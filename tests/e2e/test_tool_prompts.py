@@ -48,7 +48,7 @@ def test_inspect():
 
 
 def test_options_refused():
-    for args, says in ((["--tool-format", "pythonic"], "qwen-xml"),
+    for args, says in ((["--tool-format", "yaml"], "qwen-xml"),
                        (["--chat-template-kwargs", "[1]"], "chat-template-kwargs is not a JSON object"),
                        (["--chat-template-kwargs", '{"a":1} 2'], "chat-template-kwargs is not a JSON object"),
                        (["--chat-template-kwargs", '{"tools":1}'], "must not name messages, tools")):
