@@ -64,29 +64,30 @@ static void count_waiting(const struct encode_queue *q, int *ret_jobs, int64_t *
     }
 }
 
-/* A text that fits the next step is never refused; a quarter of the queue is never reserved. */
+/* A text that fits the next step is never refused. */
 static int check_bounds(const struct encode_queue *q, const struct eng_job *job, char *err,
                         size_t errlen)
 {
-    int n_jobs, most = q->p.max_queued_jobs - q->p.max_queued_jobs / 4;
-    int64_t n_tokens;
-    int n_reserved = job->p.n_reserved_slots < most ? job->p.n_reserved_slots : most;
+    int n_jobs, n_reserved = job_reserved_slots(job, q->p.max_queued_jobs);
+    int64_t n_tokens, most_tokens = job_token_limit(job, q->p.max_queued_tokens);
     count_waiting(q, &n_jobs, &n_tokens);
     if (q->draining || atomic_load(&q->closing)) {
         snprintf(err, errlen, "the engine is draining and takes no new jobs");
         return ENG_ECLOSED;
     }
-    if (job->p.continuation || n_jobs + q->stats.n_running < q->p.max_texts) return 0;
+    if (job->p.continuation ||
+        (n_jobs < q->p.max_texts && n_tokens + job->p.n_prompt <= q->p.max_rows))
+        return 0;
     if (n_jobs - q->p.max_texts + n_reserved >= q->p.max_queued_jobs) {
         snprintf(err, errlen,
                  "the queue is full: %d texts wait, %d places are reserved, the limit is %d",
                  n_jobs, n_reserved, q->p.max_queued_jobs);
         return ENG_EQUEUEFULL;
     }
-    if (job->p.n_prompt > q->p.max_queued_tokens - n_tokens) {
-        snprintf(
-            err, errlen, "the queue is full: %lld tokens wait, %lld more exceed the limit of %lld",
-            (long long)n_tokens, (long long)job->p.n_prompt, (long long)q->p.max_queued_tokens);
+    if (job->p.n_prompt > most_tokens - n_tokens) {
+        snprintf(err, errlen,
+                 "the queue is full: %lld tokens wait, %lld more exceed the limit of %lld",
+                 (long long)n_tokens, (long long)job->p.n_prompt, (long long)most_tokens);
         return ENG_EQUEUEFULL;
     }
     return 0;

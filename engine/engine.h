@@ -80,7 +80,7 @@ struct eng_params {
     int64_t reserved_bytes;    /* left free of the budget: for another engine */
     bool no_prefix_cache;      /* requests share no prefixes */
     int max_queued_jobs;       /* waiting beyond the running ones; 0: 4 x n_parallel */
-    int64_t max_queued_tokens; /* prompt tokens waiting; 0: 8 x context */
+    int64_t max_queued_tokens; /* prompt tokens waiting; 0: 8 x context, an encoder: 8 x chunk */
     int n_batch_choices;       /* most choices per job; 0: 16 */
     enum eng_speculate speculate; /* drafts: see eng_job_params */
     const char *draft_dir; /* a smaller model with the same tokenizer, which is planned with the
@@ -467,6 +467,8 @@ struct eng_job_params {
                                  * submission; see eng_params.global_priority */
     int n_reserved_slots;       /* queue slots reserved for others: the job is refused if no other
                                  * is free; at most three quarters of all count */
+    bool part;                  /* of a request whose first job was admitted: waits only in half of
+                                 * the queue, so that large requests leave room for others */
     bool continuation;          /* of an admitted request: no bound of the queue refuses it */
     uint64_t deadline_us;       /* CLOCK_MONOTONIC; 0: none */
     uint64_t queue_deadline_us; /* 0: none */

@@ -70,6 +70,15 @@ bool job_is_stop_id(const struct eng_job *job, const int32_t *eos_ids, int n_eos
 /* Returns true if a goes before the older b: both have one key and rank, and a is more urgent. */
 bool job_passes(const struct eng_job *a, const struct eng_job *b);
 
+/*
+ * The places of a queue of max_jobs that the job must leave free: those it was told of, half of all
+ * for a part of a request, three quarters at most.
+ */
+int job_reserved_slots(const struct eng_job *job, int max_jobs);
+
+/* Likewise the prompt tokens that may wait when it is one of them, of max_tokens. */
+int64_t job_token_limit(const struct eng_job *job, int64_t max_tokens);
+
 /* Returns true if its sequences may take cached pages: not while prompt rows must still be sent. */
 bool job_reads_cache(const struct eng_job *job);
 

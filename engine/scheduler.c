@@ -67,13 +67,6 @@ static struct backlog count_waiting(const struct sched *s)
     return b;
 }
 
-/* A quarter of the queue is never reserved. */
-static int reserved_slots(const struct sched *s, const struct eng_job *job)
-{
-    int most = s->p.max_queued_jobs - s->p.max_queued_jobs / 4;
-    return job->p.n_reserved_slots < most ? job->p.n_reserved_slots : most;
-}
-
 /* Checks the bounds of the queue. A job that can start at once is never refused. */
 static int check_bounds(const struct sched *s, struct eng_job *job, char *err, size_t errlen)
 {
@@ -85,18 +78,18 @@ static int check_bounds(const struct sched *s, struct eng_job *job, char *err, s
     job->waits = b.n_seqs >= atomic_load(&s->batch.n_free_slots) ||
                  b.n_pages + job->n_pages > atomic_load(&s->batch.n_free_pages);
     if (!job->waits || job->p.continuation) return 0;
-    int n_reserved = reserved_slots(s, job);
+    int n_reserved = job_reserved_slots(job, s->p.max_queued_jobs);
+    int64_t most_tokens = job_token_limit(job, s->p.max_queued_tokens);
     if (b.n_jobs + n_reserved >= s->p.max_queued_jobs) {
         snprintf(err, errlen,
                  "the queue is full: %d requests wait, %d slots are reserved, the limit is %d",
                  b.n_jobs, n_reserved, s->p.max_queued_jobs);
         return ENG_EQUEUEFULL;
     }
-    if (job->p.n_prompt > s->p.max_queued_tokens - b.n_tokens) {
+    if (job->p.n_prompt > most_tokens - b.n_tokens) {
         snprintf(err, errlen,
                  "the queue is full: %lld prompt tokens wait, %lld more exceed the limit of %lld",
-                 (long long)b.n_tokens, (long long)job->p.n_prompt,
-                 (long long)s->p.max_queued_tokens);
+                 (long long)b.n_tokens, (long long)job->p.n_prompt, (long long)most_tokens);
         return ENG_EQUEUEFULL;
     }
     return 0;

@@ -87,7 +87,7 @@ complete -c hearth -n '__hearth_is serve' -l allow-public-without-key -d 'listen
 complete -c hearth -n '__hearth_is serve' -l allowed-hosts -x -d 'accepted Host names; *: any (default: loopback names if on loopback without a key)'
 complete -c hearth -n '__hearth_is serve' -l cors-origins -x -d 'accepted browser origins; *: any (default: none)'
 complete -c hearth -n '__hearth_is serve' -l max-queue -x -d 'most requests waiting in the queue; 0: 4 x parallel'
-complete -c hearth -n '__hearth_is serve' -l max-queue-tokens -x -d 'most prompt tokens waiting in the queue; 0: 8 x context'
+complete -c hearth -n '__hearth_is serve' -l max-queue-tokens -x -d 'most prompt tokens waiting in the queue; 0: 8 x context, of an encoder 8 x chunk'
 complete -c hearth -n '__hearth_is serve' -l queue-timeout-ms -x -d 'longest wait in the queue; 0: unlimited'
 complete -c hearth -n '__hearth_is serve' -l priority-policy -x -a 'key global' -d 'scope of a request\'s priority: requests of its own key, or all'
 complete -c hearth -n '__hearth_is serve' -l reasoning-format -x -a 'auto none' -d 'auto: reasoning is told apart from content; none: it stays in it'

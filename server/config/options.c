@@ -191,7 +191,7 @@ const struct srv_option srv_options[] = {
     INT("requests", "max-queue", NULL, max_queue, 0, 100000, "0", SERVE,
         "most requests waiting in the queue; 0: 4 x parallel"),
     INT64("requests", "max-queue-tokens", NULL, max_queue_tokens, 0, 1e12, "0", SERVE,
-          "most prompt tokens waiting in the queue; 0: 8 x context"),
+          "most prompt tokens waiting in the queue; 0: 8 x context, of an encoder 8 x chunk"),
     INT("requests", "queue-timeout-ms", NULL, queue_timeout_ms, 0, DAY_MS, "30000", SERVE,
         "longest wait in the queue; 0: unlimited"),
     CHOICE("requests", "priority-policy", NULL, priority_policy, "key", "key global", SERVE,

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Embeddings as clients of many texts send them: bounds, answers in pieces, foreign token ids, poolings."""
 import base64
+import concurrent.futures
 import json
 import os
 import struct
@@ -41,6 +42,19 @@ def test_2048_inputs():
         short = vectors({"input": texts[i], "dimensions": 8})[0]
         assert struct.unpack("<8f", base64.b64decode(packed[i])) == struct.unpack("<8f", struct.pack("<8f", *short)), i
     refused({"input": texts + ["one more"]}, "2049", "2048")
+
+
+def test_queries_beside_a_bulk_job():
+    """The texts of large requests leave room in the queue: no query is refused."""
+    texts = ["a longer text of the bulk job, number " + str(i) + " of many others " * 8 for i in range(1024)]
+    with Hearth("--model", "demo-embed") as h, concurrent.futures.ThreadPoolExecutor(2) as pool:
+        bulk = [pool.submit(h.post, "/v1/embeddings", {"input": texts}) for _ in range(2)]
+        n = 0
+        while n < 20 or not all(b.done() for b in bulk):
+            status, _, answer = h.post("/v1/embeddings", {"input": f"query {n}"})
+            assert status == 200, answer
+            n += 1
+        assert all(b.result()[0] == 200 for b in bulk), [b.result()[2] for b in bulk if b.result()[0] != 200]
 
 
 def test_tokens_of_a_request():

@@ -89,6 +89,7 @@ static int submit_next(struct srv_jobs *j, char *err, size_t errlen)
         .n_logprobs = -1,
         .n_prompt_logprobs = -1,
         .n_reserved_slots = j->n_reserved,
+        .part = i > 0,
         .continuation = i > 0 && j->n_running == 0,
         .deadline_us = srv_jobs_deadline(facts, config->request_timeout_ms),
         /* The first job has the queue timeout of the request; the others have none. */

@@ -322,6 +322,32 @@ static void test_refusals(void **state)
     encode_destroy(q);
 }
 
+/* The parts of one large request take half of the queue, in texts and in tokens; a query passes. */
+static void test_parts_leave_room(void **state)
+{
+    (void)state;
+    enum { N = 11 };
+    struct encode_queue *q = open_queue(100);
+    struct test_job *parts[N], *running, *query;
+    hold();
+    running = submit(q, 0, 1, 0);
+    await_step();
+    for (int i = 0; i < N; i++) {
+        parts[i] = test_job_new();
+        struct eng_job_params p = params_of(parts[i], 1, i < 10 ? 100 : 1);
+        p.part = i > 0;
+        REQUIRE_EQ_INT(try_submit(q, parts[i], &p), i == 10 ? ENG_EQUEUEFULL : 0);
+    }
+    query = submit(q, 3, 16, 0);
+    let_go(-1);
+    expect(running, ENG_FINISH_LENGTH);
+    for (int i = 0; i < N - 1; i++)
+        expect(parts[i], ENG_FINISH_LENGTH);
+    expect(query, ENG_FINISH_LENGTH);
+    test_job_free(parts[N - 1]);
+    encode_destroy(q);
+}
+
 /* A query passes the texts of a lower priority, and steps are short while queries come. */
 static void test_query_beside_bulk(void **state)
 {
@@ -373,6 +399,7 @@ int main(void)
         cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_ends),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_parts_leave_room),
         cmocka_unit_test(test_query_beside_bulk),
         cmocka_unit_test(test_pair),
     };
