@@ -46,7 +46,7 @@ def test_2048_inputs():
 
 def test_queries_beside_a_bulk_job():
     """The texts of large requests leave room in the queue: no query is refused."""
-    texts = ["a longer text of the bulk job, number " + str(i) + " of many others " * 8 for i in range(1024)]
+    texts = ["a longer text of the bulk job, number " + str(i) + " of many others " * 40 for i in range(512)]
     with Hearth("--model", "demo-embed") as h, concurrent.futures.ThreadPoolExecutor(2) as pool:
         bulk = [pool.submit(h.post, "/v1/embeddings", {"input": texts}) for _ in range(2)]
         n = 0
