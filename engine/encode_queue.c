@@ -3,6 +3,7 @@
 #include "engine/encode_queue.h"
 
 #include <assert.h>
+#include <limits.h>
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
@@ -21,9 +22,18 @@
 
 enum {
     SHARED_STEP_US = 10000, /* of a step while another engine waits for its turn */
-    URGENT_STEP_US = 5000,  /* while urgent texts keep coming among others */
-    URGENT_FOR_US = 1000000,
-    MIN_ROWS = 64, /* of a step, whatever the time: fewer cost more each */
+    MIN_ROWS = 64,          /* of a step, whatever the time: fewer cost more each */
+};
+
+/* The texts of a step. */
+struct texts {
+    const struct encode_model *model;
+    uint8_t *const *pages;
+    int max_rows, max_texts;
+    struct eng_job **jobs;    /* [max_texts] */
+    struct fwd_segment *segs; /* [max_texts] */
+    float *pools;             /* [max_texts][d_model] */
+    int n, n_rows;
 };
 
 struct encode_queue {
@@ -35,18 +45,16 @@ struct encode_queue {
     bool has_lock, has_wake, has_thread;
 
     /* the scheduler's thread */
-    struct eng_job **jobs;    /* [max_texts]: of the step */
-    struct fwd_segment *segs; /* [max_texts] */
-    float *pools;             /* [max_texts][d_model] */
-    int n_texts;
-    double row_us;      /* running mean */
-    bool shared;        /* another engine waited at the end of the last step */
-    uint64_t urgent_us; /* when a text last went before waiting ones of a lower priority */
+    struct texts step, urgent;
+    double row_us;    /* running mean */
+    bool shared;      /* another engine waited at the end of the last step */
+    atomic_bool rest; /* the step is to rest: something is urgent, or the queue is closing */
 
     pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t wake;
     struct queue queue;
     struct eng_stats stats;
+    int least_urgent; /* priority of the running step; INT_MIN: none runs */
     bool draining, paused;
 };
 
@@ -93,6 +101,13 @@ static int check_bounds(const struct encode_queue *q, const struct eng_job *job,
     return 0;
 }
 
+/* With the lock held: the first waiting text need not wait for the end of the step. */
+static bool is_urgent(const struct encode_queue *q)
+{
+    const struct eng_job *job = q->queue.head;
+    return job && job->p.priority < q->least_urgent && job->p.n_prompt <= ENCODE_URGENT_ROWS;
+}
+
 int encode_submit(struct encode_queue *q, const struct eng_job_params *params, struct eng_job **ret,
                   char *err, size_t errlen)
 {
@@ -108,6 +123,7 @@ int encode_submit(struct encode_queue *q, const struct eng_job_params *params, s
     rc = check_bounds(q, job, err, errlen);
     if (!rc) {
         queue_insert(&q->queue, job);
+        if (is_urgent(q)) atomic_store(&q->rest, true);
         *ret = job; /* before the thread can see the job and call back */
         pthread_cond_signal(&q->wake);
     }
@@ -193,48 +209,57 @@ static int rows_in(const struct encode_queue *q, double us)
     return rows < MIN_ROWS ? MIN_ROWS : rows < q->p.max_rows ? (int)rows : q->p.max_rows;
 }
 
-/* Rows of the next step, beyond its first text. */
-static int allowed_rows(const struct encode_queue *q, uint64_t now)
+/* With the lock held: the next text that goes into the step, or NULL. No text makes a more urgent
+ * one wait longer. */
+static struct eng_job *next_text(const struct encode_queue *q, const struct texts *t, int most)
 {
-    if (q->urgent_us && now - q->urgent_us < URGENT_FOR_US) return rows_in(q, URGENT_STEP_US);
-    return q->shared ? rows_in(q, SHARED_STEP_US) : q->p.max_rows;
+    struct eng_job *job = q->queue.head;
+    if (!job || t->n == t->max_texts || (t == &q->urgent && !is_urgent(q))) return NULL;
+    if (t->n > 0 && job->p.priority > t->jobs[0]->p.priority) return NULL;
+    int64_t n = t->n_rows + job->p.n_prompt;
+    return n > t->max_rows || (t->n > 0 && n > most) ? NULL : job;
 }
 
 /* Takes texts from the front of the queue; one that does not fit any more waits for the next. */
-static void take_texts(struct encode_queue *q, uint64_t now)
+static void take_texts(struct encode_queue *q, struct texts *t)
 {
-    int most = allowed_rows(q, now), n_rows = 0;
+    int most = q->shared ? rows_in(q, SHARED_STEP_US) : t->max_rows;
+    t->n = t->n_rows = 0;
     pthread_mutex_lock(&q->lock);
-    for (struct eng_job *job; (job = q->queue.head) && q->n_texts < q->p.max_texts;) {
-        int64_t n = n_rows + job->p.n_prompt;
-        if (n > q->p.max_rows || (q->n_texts > 0 && n > most)) break;
-        n_rows = (int)n;
+    for (struct eng_job *job; (job = next_text(q, t, most));) {
+        t->n_rows += (int)job->p.n_prompt;
+        t->jobs[t->n++] = job;
         queue_remove(&q->queue, job);
-        q->jobs[q->n_texts++] = job;
         job->n_admitted = 1;
-        if (q->queue.tail && q->queue.tail->p.priority > job->p.priority) q->urgent_us = now;
+        if (t == &q->step && job->p.priority > q->least_urgent) q->least_urgent = job->p.priority;
     }
-    q->stats.n_running = q->n_texts;
+    atomic_store(&q->rest, is_urgent(q) || atomic_load(&q->closing));
+    q->stats.n_running += t->n;
     pthread_mutex_unlock(&q->lock);
 }
 
-static void build(struct encode_queue *q)
+static int pages_of(int max_rows, int max_texts)
 {
-    uint8_t *const *pages = q->p.pages;
-    for (int i = 0; i < q->n_texts; i++) {
-        const struct eng_job_params *p = &q->jobs[i]->p;
-        q->segs[i] = (struct fwd_segment){
+    return max_rows / KV_PAGE_TOKENS + max_texts;
+}
+
+static void build(struct texts *t)
+{
+    uint8_t *const *pages = t->pages;
+    for (int i = 0; i < t->n; i++) {
+        const struct eng_job_params *p = &t->jobs[i]->p;
+        t->segs[i] = (struct fwd_segment){
             .tokens = p->prompt,
             .n_tokens = (int)p->n_prompt,
             .pages = pages,
             .n_first = (int)p->n_first,
-            .pool = q->pools + (size_t)i * (size_t)q->p.model.d_model,
+            .pool = t->pools + (size_t)i * (size_t)t->model->d_model,
             .n_unpooled = p->n_unpooled,
             .ends = true,
         };
         pages += kv_pages_of(p->n_prompt);
     }
-    assert(pages - q->p.pages <= encode_pages(q->p.max_rows, q->p.max_texts));
+    assert(pages - t->pages <= pages_of(t->max_rows, t->max_texts));
 }
 
 static bool is_finite(const float *row, int n)
@@ -244,10 +269,10 @@ static bool is_finite(const float *row, int n)
     return true;
 }
 
-static void deliver_text(struct encode_queue *q, int i, uint64_t now)
+static void deliver_text(struct encode_queue *q, const struct texts *t, int i, uint64_t now)
 {
-    struct eng_job *job = q->jobs[i];
-    const struct encode_model *m = &q->p.model;
+    struct eng_job *job = t->jobs[i];
+    const struct encode_model *m = t->model;
     const float *row = m->pooled(m->ctx, i);
     job->usage.n_computed_prompt_tokens = job->p.n_prompt;
     if (!is_finite(row, m->pooled_width)) {
@@ -284,30 +309,55 @@ static void note_step(struct encode_queue *q, int n_rows, uint64_t us, uint64_t 
     pthread_mutex_unlock(&q->lock);
 }
 
+/* Takes texts into the step and runs it. Returns false if it has to rest or to be given up. */
+static bool begin(struct encode_queue *q, struct texts *t, struct fwd_step *s, uint64_t now)
+{
+    take_texts(q, t);
+    build(t);
+    for (int i = 0; i < t->n; i++)
+        job_emit_started(t->jobs[i], now);
+    s->segs = t->segs;
+    s->n_segs = t->n;
+    return t->n == 0 || t->model->run(t->model->ctx, s);
+}
+
+static void end(struct encode_queue *q, struct texts *t, bool complete, uint64_t now)
+{
+    for (int i = 0; i < t->n; i++)
+        if (complete)
+            deliver_text(q, t, i, now);
+        else
+            end_job(q, t->jobs[i], ENG_FINISH_CANCELLED, NULL, now);
+    pthread_mutex_lock(&q->lock);
+    q->stats.n_running -= t->n;
+    if (t == &q->step) q->least_urgent = INT_MIN;
+    pthread_mutex_unlock(&q->lock);
+}
+
+/* Reads what is urgent while the step rests. Returns the time it took. */
+static uint64_t read_urgent(struct encode_queue *q)
+{
+    struct fwd_step s = {.stop = &q->closing};
+    uint64_t start = clock_now_us();
+    bool complete = begin(q, &q->urgent, &s, start);
+    uint64_t now = clock_now_us();
+    end(q, &q->urgent, complete, now);
+    return now - start;
+}
+
 static void step(struct encode_queue *q)
 {
-    int n_rows = 0;
+    struct fwd_step s = {.stop = &q->rest};
     turns_enter(q->p.turns);
-    uint64_t start = clock_now_us();
-    take_texts(q, start);
-    build(q);
-    for (int i = 0; i < q->n_texts; i++) {
-        n_rows += q->segs[i].n_tokens;
-        job_emit_started(q->jobs[i], start);
+    uint64_t start = clock_now_us(), urgent_us = 0;
+    bool complete = begin(q, &q->step, &s, start);
+    while (!complete && !atomic_load(&q->closing)) {
+        urgent_us += read_urgent(q);
+        complete = q->p.model.resume(q->p.model.ctx);
     }
-    struct fwd_step s = {q->segs, q->n_texts, &q->closing};
-    bool complete = q->n_texts > 0 && q->p.model.run(q->p.model.ctx, &s);
     uint64_t now = clock_now_us();
-    if (complete) note_step(q, n_rows, now - start, now);
-    for (int i = 0; i < q->n_texts; i++)
-        if (complete)
-            deliver_text(q, i, now);
-        else
-            end_job(q, q->jobs[i], ENG_FINISH_CANCELLED, NULL, now);
-    q->n_texts = 0;
-    pthread_mutex_lock(&q->lock);
-    q->stats.n_running = 0;
-    pthread_mutex_unlock(&q->lock);
+    if (complete && q->step.n > 0) note_step(q, q->step.n_rows, now - start - urgent_us, now);
+    end(q, &q->step, complete, now);
     q->shared = turns_leave(q->p.turns);
     if (q->shared && q->p.pool) pool_rest(q->p.pool);
 }
@@ -337,13 +387,13 @@ static void *run(void *arg)
 
 int encode_pages(int max_rows, int max_texts)
 {
-    return max_rows / KV_PAGE_TOKENS + max_texts;
+    return pages_of(max_rows, max_texts) + pages_of(ENCODE_URGENT_ROWS, ENCODE_URGENT_TEXTS);
 }
 
 int64_t encode_bytes(int max_texts, int d_model)
 {
     int64_t text = (int64_t)(sizeof(struct eng_job *) + sizeof(struct fwd_segment));
-    return max_texts * (text + d_model * (int64_t)sizeof(float));
+    return (max_texts + ENCODE_URGENT_TEXTS) * (text + d_model * (int64_t)sizeof(float));
 }
 
 /* Signals stay with the program's own threads. */
@@ -359,15 +409,35 @@ static int start_thread(struct encode_queue *q)
     return rc;
 }
 
+static bool init_texts(struct texts *t)
+{
+    size_t n = (size_t)t->max_texts;
+    t->jobs = calloc(n, sizeof(*t->jobs));
+    t->segs = calloc(n, sizeof(*t->segs));
+    t->pools = calloc(n * (size_t)t->model->d_model, sizeof(*t->pools));
+    return t->jobs && t->segs && t->pools;
+}
+
+static void free_texts(struct texts *t)
+{
+    free(t->jobs);
+    free(t->segs);
+    free(t->pools);
+}
+
 static bool init(struct encode_queue *q)
 {
-    size_t n = (size_t)q->p.max_texts;
-    q->jobs = calloc(n, sizeof(*q->jobs));
-    q->segs = calloc(n, sizeof(*q->segs));
-    q->pools = calloc(n * (size_t)q->p.model.d_model, sizeof(*q->pools));
+    const struct encode_params *p = &q->p;
+    q->step = (struct texts){
+        .model = &p->model, .pages = p->pages, .max_rows = p->max_rows, .max_texts = p->max_texts};
+    q->urgent = (struct texts){.model = &p->urgent,
+                               .pages = p->pages + pages_of(p->max_rows, p->max_texts),
+                               .max_rows = ENCODE_URGENT_ROWS,
+                               .max_texts = ENCODE_URGENT_TEXTS};
+    q->least_urgent = INT_MIN;
     q->has_lock = pthread_mutex_init(&q->lock, NULL) == 0;
     q->has_wake = q->has_lock && pthread_cond_init(&q->wake, NULL) == 0;
-    return q->jobs && q->segs && q->pools && q->has_wake;
+    return init_texts(&q->step) && init_texts(&q->urgent) && q->has_wake;
 }
 
 int encode_create(struct encode_queue **ret, const struct encode_params *params, char *err,
@@ -385,6 +455,7 @@ int encode_create(struct encode_queue **ret, const struct encode_params *params,
                                         .reads_only = true};
         atomic_init(&q->n_submitted, 0);
         atomic_init(&q->closing, false);
+        atomic_init(&q->rest, false);
     }
     int thread_errno = q && init(q) ? start_thread(q) : ENOMEM;
     if (thread_errno) {
@@ -403,6 +474,7 @@ void encode_stop(struct encode_queue *q)
     assert(!pthread_equal(pthread_self(), q->thread)); /* it would wait for itself */
     pthread_mutex_lock(&q->lock);
     atomic_store(&q->closing, true);
+    atomic_store(&q->rest, true);
     pthread_cond_signal(&q->wake);
     pthread_mutex_unlock(&q->lock);
     pthread_join(q->thread, NULL);
@@ -416,8 +488,7 @@ void encode_destroy(struct encode_queue *q)
     encode_stop(q);
     if (q->has_wake) pthread_cond_destroy(&q->wake);
     if (q->has_lock) pthread_mutex_destroy(&q->lock);
-    free(q->jobs);
-    free(q->segs);
-    free(q->pools);
+    free_texts(&q->step);
+    free_texts(&q->urgent);
     free(q);
 }

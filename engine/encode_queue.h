@@ -6,8 +6,9 @@
  *
  * Every text is a job with want_pooled. What texts share a step with it changes no bit.
  *
- * A step's rows are bounded by time where somebody waits: another engine of the same turns, or
- * texts of a more urgent priority that come while those of a lower one are read.
+ * A step's rows are bounded by time while another engine of the same turns waits. A short text of
+ * a more urgent priority does not wait for the end of a step: the step rests between two phases
+ * while a smaller one, with scratch of its own, reads what is urgent.
  *
  * Threads: as scheduler.h. Events come on the thread of this scheduler.
  */
@@ -23,9 +24,13 @@
 
 struct encode_queue;
 
+/* Of a step of urgent texts, beside one that rests. */
+enum { ENCODE_URGENT_ROWS = 128, ENCODE_URGENT_TEXTS = 8 };
+
 /* The model; the functions are those of forward.h. */
 struct encode_model {
     bool (*run)(void *ctx, const struct fwd_step *step);
+    bool (*resume)(void *ctx);
     const float *(*pooled)(void *ctx, int segment);
     void *ctx;
     int32_t vocab;
@@ -35,9 +40,10 @@ struct encode_model {
 /* Everything is borrowed. */
 struct encode_params {
     struct encode_model model;
-    uint8_t *const *pages;   /* [encode_pages(max_rows, max_texts)]: pages of one layer */
-    int max_rows, max_texts; /* of a step */
-    int64_t ctx;             /* longest text; at most max_rows */
+    struct encode_model urgent; /* the same with other scratch; never resumed */
+    uint8_t *const *pages;      /* [encode_pages(max_rows, max_texts)]: pages of one layer */
+    int max_rows, max_texts;    /* of a step */
+    int64_t ctx;                /* longest text; at most max_rows */
     int max_queued_jobs;
     int64_t max_queued_tokens;
     bool global_priority;
@@ -45,7 +51,7 @@ struct encode_params {
     struct eng_turns *turns;
 };
 
-/* Pages that the texts of a step may take. */
+/* Pages that the texts of a step may take, and of an urgent one. */
 int encode_pages(int max_rows, int max_texts);
 
 /* Bytes that encode_create takes, for the memory plan. */

@@ -87,6 +87,7 @@ struct eng {
     struct fwd *fwd;
     struct sched *sched;
     uint8_t **texts;             /* an encoder's pages */
+    struct fwd *urgent;          /* and its second forward */
     struct encode_queue *encode; /* of an encoder, instead of sched */
     struct twin twin;
     struct draft_model draft;
@@ -269,18 +270,27 @@ static void settle_steps(struct eng *e)
     if (p->max_queued_jobs == 0) p->max_queued_jobs = QUEUE_PER_SLOT * p->n_parallel;
 }
 
+static struct fwd_params encoder_params(const struct eng *e, int max_rows, int max_texts)
+{
+    return (struct fwd_params){
+        .model = e->model,
+        .layout = &e->layout,
+        .pool = e->pool,
+        .max_rows = max_rows,
+        .max_segs = max_texts,
+        .max_logit_rows = 1,
+        .ctx = e->plan.ctx_tokens,
+    };
+}
+
+static struct fwd_params urgent_params(const struct eng *e)
+{
+    return encoder_params(e, ENCODE_URGENT_ROWS, ENCODE_URGENT_TEXTS);
+}
+
 static struct fwd_params forward_params(const struct eng *e)
 {
-    if (e->model->hp.encoder)
-        return (struct fwd_params){
-            .model = e->model,
-            .layout = &e->layout,
-            .pool = e->pool,
-            .max_rows = e->p.chunk_tokens,
-            .max_segs = ENCODER_TEXTS,
-            .max_logit_rows = 1,
-            .ctx = e->plan.ctx_tokens,
-        };
+    if (e->model->hp.encoder) return encoder_params(e, e->p.chunk_tokens, ENCODER_TEXTS);
     return (struct fwd_params){
         .model = e->model,
         .layout = &e->layout,
@@ -419,6 +429,7 @@ static int plan_memory(struct eng *e, char *err, size_t errlen)
     };
     if (hp->encoder) {
         params.n_parallel = 1;
+        params.urgent = urgent_params(e);
         params.kv_bytes =
             (int64_t)e->layout.page_bytes * encode_pages(e->p.chunk_tokens, ENCODER_TEXTS);
     }
@@ -523,6 +534,11 @@ static bool run_forward(void *ctx, const struct fwd_step *step)
     return fwd_run(ctx, step);
 }
 
+static bool resume_forward(void *ctx)
+{
+    return fwd_resume(ctx);
+}
+
 static const float *forward_logits(void *ctx, int row)
 {
     return fwd_logits(ctx, row);
@@ -553,8 +569,22 @@ static struct batch_model seen_by_scheduler(const struct eng_model *model, struc
                                 .n_eos_ids = hp->n_eos_ids};
 }
 
+static struct encode_model seen_by_encoder(const struct eng_model *model, struct fwd *fwd)
+{
+    return (struct encode_model){.run = run_forward,
+                                 .resume = resume_forward,
+                                 .pooled = forward_pooled,
+                                 .ctx = fwd,
+                                 .vocab = model->hp.vocab,
+                                 .d_model = model->hp.d_model,
+                                 .pooled_width = model->heads.width};
+}
+
 static int start_encoder(struct eng *e, char *err, size_t errlen)
 {
+    struct fwd_params fwd = urgent_params(e);
+    int rc = fwd_create(&e->urgent, &fwd, err, errlen);
+    if (rc) return rc;
     e->texts = calloc((size_t)e->plan.n_pages, sizeof(*e->texts));
     if (!e->texts) {
         snprintf(err, errlen, "no memory for the pages of texts");
@@ -563,12 +593,8 @@ static int start_encoder(struct eng *e, char *err, size_t errlen)
     for (int i = 0; i < e->plan.n_pages; i++)
         e->texts[i] = kv_page_data(e->pages, kv_page_get(e->pages));
     struct encode_params params = {
-        .model = {.run = run_forward,
-                  .pooled = forward_pooled,
-                  .ctx = e->fwd,
-                  .vocab = e->model->hp.vocab,
-                  .d_model = e->model->hp.d_model,
-                  .pooled_width = e->model->heads.width},
+        .model = seen_by_encoder(e->model, e->fwd),
+        .urgent = seen_by_encoder(e->model, e->urgent),
         .pages = e->texts,
         .max_rows = e->p.chunk_tokens,
         .max_texts = ENCODER_TEXTS,
@@ -884,6 +910,7 @@ void eng_close(struct eng *e)
     free(e->draft_dir);
     encode_destroy(e->encode);
     free(e->texts);
+    fwd_destroy(e->urgent);
     fwd_destroy(e->fwd);
     kv_pages_destroy(e->pages);
     eng_model_close(e->model);

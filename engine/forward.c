@@ -144,6 +144,7 @@ struct fwd {
     int32_t *logit_row; /* [max_logit_rows]: indices into kept rows */
     int n_rows[N_ROWS]; /* by enum op_rows */
     bool pools;         /* some segment */
+    int n_done;         /* of the ops */
 };
 
 /* ---- items --------------------------------------------------------------------------------- */
@@ -836,7 +837,16 @@ bool fwd_run(struct fwd *f, const struct fwd_step *step)
     attn_begin(f->attn, step->segs, f->seg_row, step->n_segs);
     for (int i = 0; i < f->n_ops; i++)
         f->phases[i].n_items = count_items(&f->ops[i]);
-    return pool_run(f->p.pool, f->phases, f->n_ops, step->stop);
+    f->n_done = pool_run(f->p.pool, f->phases, f->n_ops, step->stop);
+    return f->n_done == f->n_ops;
+}
+
+bool fwd_resume(struct fwd *f)
+{
+    assert(f->n_done < f->n_ops);
+    f->n_done += pool_run(f->p.pool, f->phases + f->n_done, 1, NULL);
+    f->n_done += pool_run(f->p.pool, f->phases + f->n_done, f->n_ops - f->n_done, f->in->stop);
+    return f->n_done == f->n_ops;
 }
 
 const float *fwd_logits(const struct fwd *f, int i)

@@ -47,10 +47,18 @@ int fwd_create(struct fwd **ret, const struct fwd_params *params, char *err, siz
 void fwd_destroy(struct fwd *f);
 
 /*
- * Returns false if `stop` ended it early: then the step's positions must be computed again.
- * Allocates nothing. Sizes beyond those of fwd_params are the caller's mistake (asserted).
+ * Returns false if `stop` ended it early: then the step's positions must be computed again, or the
+ * step goes on in fwd_resume. Allocates nothing. Sizes beyond those of fwd_params are the caller's
+ * mistake (asserted).
  */
 bool fwd_run(struct fwd *f, const struct fwd_step *step);
+
+/*
+ * Goes on with the step that was ended early, of which everything borrowed is as it was, and
+ * returns as fwd_run. Whatever `stop` is, a part of the work is done. Another fwd of the same pool
+ * may run between the two.
+ */
+bool fwd_resume(struct fwd *f);
 
 /*
  * Row i of logits of the last step, in the order of segments and of rows that want them: [vocab],

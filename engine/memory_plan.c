@@ -68,6 +68,18 @@ static bool plan_states(const struct mem_params *p, int64_t n_pages, struct mem_
            !__builtin_add_overflow(m->state_bytes, all, &m->state_bytes);
 }
 
+/* Adds an encoder's second forward. Returns false if a sum overflows. */
+static bool add_urgent(const struct mem_params *p, int64_t ctx, struct eng_memory *m)
+{
+    struct fwd_params fwd = p->urgent;
+    int64_t scratch, logits;
+    if (fwd.max_rows == 0) return true;
+    fwd.ctx = ctx;
+    fwd_plan(&fwd, p->n_threads, &scratch, &logits);
+    return !__builtin_add_overflow(m->scratch_bytes, scratch, &m->scratch_bytes) &&
+           !__builtin_add_overflow(m->logits_bytes, logits, &m->logits_bytes);
+}
+
 /* The plan for ctx tokens and n_pages pages. Returns false if a sum overflows. */
 static bool plan_at(const struct mem_params *p, int64_t ctx, int64_t n_pages, struct mem_plan *ret)
 {
@@ -85,6 +97,7 @@ static bool plan_at(const struct mem_params *p, int64_t ctx, int64_t n_pages, st
         .reserved_bytes = p->reserved_bytes,
     };
     fwd_plan(&fwd, p->n_threads, &m->scratch_bytes, &m->logits_bytes);
+    if (!add_urgent(p, ctx, m)) return false;
     if (n_pages > INT32_MAX ||
         __builtin_mul_overflow((int64_t)fwd.layout->page_bytes, n_pages, &m->kv_bytes))
         return false;

@@ -30,7 +30,8 @@ int64_t mem_limit_bytes(const char *root);
 struct draft_model;
 
 struct mem_params {
-    struct fwd_params fwd; /* ctx and pool are not used */
+    struct fwd_params fwd;    /* ctx and pool are not used */
+    struct fwd_params urgent; /* an encoder's second one; max_rows 0: none */
     struct state_layout states;
     const struct draft_model *draft; /* NULL: none */
     int n_threads;

@@ -61,7 +61,7 @@ struct pool {
     const struct pool_phase *phases;
     int n_phases;
     const atomic_bool *stop;
-    bool stopped;
+    int n_done;    /* phases before the stop */
     uint64_t base; /* number of phases[0] */
     pthread_mutex_t lock;
     pthread_cond_t worker_wake; /* items, or quit */
@@ -102,8 +102,11 @@ static void wake_sleepers(struct pool *p, bool workers)
 /* Opens phases[i], or the next one that has items, or ends the run. */
 static void open_phase(struct pool *p, int i)
 {
-    if (p->stop && atomic_load_explicit(p->stop, memory_order_relaxed)) p->stopped = true;
-    while (i < p->n_phases && (p->stopped || p->phases[i].n_items == 0))
+    if (p->stop && atomic_load_explicit(p->stop, memory_order_relaxed)) {
+        p->n_done = i;
+        i = p->n_phases;
+    }
+    while (i < p->n_phases && p->phases[i].n_items == 0)
         i++;
     uint64_t count = i < p->n_phases ? (uint64_t)p->phases[i].n_items : 0;
     assert(count <= POOL_MAX_ITEMS);
@@ -188,15 +191,14 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
-bool pool_run(struct pool *p, const struct pool_phase *phases, int n_phases,
-              const atomic_bool *stop)
+int pool_run(struct pool *p, const struct pool_phase *phases, int n_phases, const atomic_bool *stop)
 {
     assert(n_phases >= 0 && (uint64_t)n_phases < NUMBER_MASK);
     assert(!word_has_item(atomic_load(&p->claim))); /* one run at a time */
     p->phases = phases;
     p->n_phases = n_phases;
     p->stop = stop;
-    p->stopped = false;
+    p->n_done = n_phases;
     uint64_t end = (p->base + (uint64_t)n_phases) & NUMBER_MASK;
     atomic_store_explicit(&p->resting, false, memory_order_relaxed);
     open_phase(p, 0);
@@ -204,7 +206,7 @@ bool pool_run(struct pool *p, const struct pool_phase *phases, int n_phases,
         if (!run_item(p, 0)) wait_for_news(p, true, end);
     }
     p->base = (end + 1) & NUMBER_MASK;
-    return !p->stopped;
+    return p->n_done;
 }
 
 void pool_rest(struct pool *p)

@@ -48,10 +48,11 @@ int pool_n_threads(const struct pool *p);
 
 /*
  * Runs the phases, the caller as thread 0, and returns when all are done. One caller at a time.
- * Once `stop` (NULL: none) is true, phases not yet opened are skipped. Returns false if any was.
+ * Once `stop` (NULL: none) is true, phases not yet opened are skipped. Returns how many are done,
+ * those without items included: n_phases, or the index of the first that was skipped.
  */
-bool pool_run(struct pool *p, const struct pool_phase *phases, int n_phases,
-              const atomic_bool *stop);
+int pool_run(struct pool *p, const struct pool_phase *phases, int n_phases,
+             const atomic_bool *stop);
 
 /*
  * Lets the waiting threads sleep at once instead of spinning, until the next run: another pool is

@@ -19,23 +19,20 @@ static struct {
     pthread_cond_t change;
     bool gated;
     int permits, n_waiting;
-    int us_per_row; /* of the processor, burnt */
     int n_texts[MAX_STEPS], n_rows[MAX_STEPS], n_steps;
     int32_t first_id[MAX_STEPS]; /* of the step's first text */
-    float rows[TEXTS][WIDTH];
+    float rows[ENCODE_URGENT_TEXTS][WIDTH];
 } model = {.lock = PTHREAD_MUTEX_INITIALIZER, .change = PTHREAD_COND_INITIALIZER};
 
-static uint8_t page_bytes[ROWS / KV_PAGE_TOKENS + TEXTS];
-static uint8_t *pages[ROWS / KV_PAGE_TOKENS + TEXTS];
+enum {
+    STEP_PAGES = ROWS / KV_PAGE_TOKENS + TEXTS,
+    ALL_PAGES = STEP_PAGES + ENCODE_URGENT_ROWS / KV_PAGE_TOKENS + ENCODE_URGENT_TEXTS
+};
 
-static void burn(int64_t us)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    int64_t end = (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000 + us;
-    while ((int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000 < end)
-        clock_gettime(CLOCK_MONOTONIC, &t);
-}
+static uint8_t page_bytes[ALL_PAGES];
+static uint8_t *pages[ALL_PAGES];
+static const struct fwd_step *resting;
+static int urgent; /* the second model's context: it passes the gate */
 
 static bool pass_gate(const atomic_bool *stop)
 {
@@ -57,11 +54,13 @@ static bool pass_gate(const atomic_bool *stop)
 
 static bool run_model(void *ctx, const struct fwd_step *step)
 {
-    (void)ctx;
-    if (!pass_gate(step->stop)) return false;
+    if (!ctx && !pass_gate(step->stop)) {
+        resting = step;
+        return false;
+    }
     int n_rows = 0;
-    REQUIRE(step->n_segs > 0 && step->n_segs <= TEXTS);
-    uint8_t *const *next = pages;
+    REQUIRE(step->n_segs > 0 && step->n_segs <= (ctx ? ENCODE_URGENT_TEXTS : TEXTS));
+    uint8_t *const *next = ctx ? pages + STEP_PAGES : pages;
     for (int i = 0; i < step->n_segs; i++) {
         const struct fwd_segment *s = &step->segs[i];
         REQUIRE(s->pos0 == 0 && s->ends && s->pool && s->pages == next);
@@ -71,13 +70,17 @@ static bool run_model(void *ctx, const struct fwd_step *step)
             model.rows[i][d] = (float)(s->n_tokens * 100 + d + 10 * s->n_first);
         if (s->tokens[0] == POISON) model.rows[i][1] = NAN;
     }
-    REQUIRE(n_rows <= ROWS && next <= pages + sizeof(page_bytes));
-    burn((int64_t)n_rows * model.us_per_row);
+    REQUIRE(n_rows <= ROWS && next <= pages + (ctx ? ALL_PAGES : STEP_PAGES));
     REQUIRE(model.n_steps < MAX_STEPS);
     model.n_texts[model.n_steps] = step->n_segs;
     model.first_id[model.n_steps] = step->segs[0].tokens[0];
     model.n_rows[model.n_steps++] = n_rows;
     return true;
+}
+
+static bool resume_model(void *ctx)
+{
+    return run_model(ctx, resting);
 }
 
 static const float *pooled(void *ctx, int segment)
@@ -93,10 +96,11 @@ static struct encode_queue *open_queue(int max_queued_jobs)
     for (size_t i = 0; i < sizeof(page_bytes); i++)
         pages[i] = &page_bytes[i];
     REQUIRE_EQ_INT(encode_pages(ROWS, TEXTS), sizeof(page_bytes));
-    model.n_steps = model.us_per_row = 0;
+    model.n_steps = 0;
     model.gated = false;
     struct encode_params p = {
         .model = {.run = run_model,
+                  .resume = resume_model,
                   .pooled = pooled,
                   .vocab = VOCAB,
                   .d_model = 8,
@@ -108,6 +112,8 @@ static struct encode_queue *open_queue(int max_queued_jobs)
         .max_queued_jobs = max_queued_jobs,
         .max_queued_tokens = 2000,
     };
+    p.urgent = p.model;
+    p.urgent.ctx = &urgent;
     int rc = encode_create(&q, &p, err, sizeof(err));
     REQUIRE_MSG(rc == 0, "%s", err);
     return q;
@@ -348,29 +354,48 @@ static void test_parts_leave_room(void **state)
     encode_destroy(q);
 }
 
-/* A query passes the texts of a lower priority, and steps are short while queries come. */
+/* Queries are read while a step of a lower priority rests; then it goes on, and others wait for it. */
 static void test_query_beside_bulk(void **state)
 {
     (void)state;
-    enum { N = 24 };
+    enum { N_BULK = 3, N_QUERIES = ENCODE_URGENT_TEXTS + 1 };
     struct encode_queue *q = open_queue(100);
-    struct test_job *bulk[N], *query, *first;
-    model.us_per_row = 200; /* 128 rows take 25 ms, a fifth of them the time allowed */
-    first = submit(q, 0, 100, 0);
-    expect(first, ENG_FINISH_LENGTH); /* the time of a row is known */
+    struct test_job *bulk[N_BULK], *queries[N_QUERIES];
     hold();
-    first = submit(q, 1, 32, 9);
+    bulk[0] = submit(q, 1, 100, 9);
     await_step();
-    for (int i = 0; i < N; i++)
-        bulk[i] = submit(q, 2, 32, 9);
-    query = submit(q, 3, 16, 0);
+    for (int i = 1; i < N_BULK; i++)
+        bulk[i] = submit(q, 1 + i, 32, 9);
+    for (int i = 0; i < N_QUERIES; i++)
+        queries[i] = submit(q, 10 + i, 16, i % 2);
+    for (int i = 0; i < N_QUERIES; i++)
+        expect(queries[i], ENG_FINISH_LENGTH); /* the bulk job's step is still held */
+    int n_steps = model.n_steps;
     let_go(-1);
-    expect(query, ENG_FINISH_LENGTH);
-    for (int i = 0; i < N; i++)
+    for (int i = 0; i < N_BULK; i++)
         expect(bulk[i], ENG_FINISH_LENGTH);
-    expect(first, ENG_FINISH_LENGTH);
-    REQUIRE_EQ_INT(model.first_id[2], 3); /* right after the step that was running */
-    REQUIRE_MSG(model.n_rows[3] <= 64, "%d rows in a step beside queries", model.n_rows[3]);
+    REQUIRE_EQ_INT(model.first_id[n_steps], 1);
+    REQUIRE_EQ_INT(model.n_rows[n_steps], 100);
+    REQUIRE_EQ_INT(model.first_id[n_steps + 1], 2);
+    encode_destroy(q);
+}
+
+/* A step holds no text that is less urgent than its first. */
+static void test_steps_of_one_priority(void **state)
+{
+    (void)state;
+    struct encode_queue *q = open_queue(100);
+    struct test_job *jobs[4];
+    static const int priority[] = {9, 0, 0, 9};
+    encode_pause(q, true);
+    for (int i = 0; i < 4; i++)
+        jobs[i] = submit(q, 1 + i, 5, priority[i]);
+    encode_pause(q, false);
+    for (int i = 0; i < 4; i++)
+        expect(jobs[i], ENG_FINISH_LENGTH);
+    REQUIRE_EQ_INT(model.n_steps, 2);
+    REQUIRE(model.n_texts[0] == 2 && model.first_id[0] == 2);
+    REQUIRE(model.n_texts[1] == 2 && model.first_id[1] == 1);
     encode_destroy(q);
 }
 
@@ -401,6 +426,7 @@ int main(void)
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_parts_leave_room),
         cmocka_unit_test(test_query_beside_bulk),
+        cmocka_unit_test(test_steps_of_one_priority),
         cmocka_unit_test(test_pair),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -621,23 +621,49 @@ static void test_pooling(void **state)
     }
 }
 
-static void test_stop(void **state)
+static void require_logits(const struct rig *g, const struct sequence *s)
 {
-    (void)state;
-    struct eng_model *m = make_model(0, 0);
+    size_t vocab = (size_t)g->model->hp.vocab;
+    for (int i = 0; i < s->n; i++)
+        REQUIRE(memcmp(fwd_logits(g->fwd, i), s->logits + (size_t)i * vocab,
+                       vocab * sizeof(float)) == 0);
+}
+
+/* A step that is stopped before every phase, and one that is begun anew, have the logits of one that
+   is not. */
+static void check_stop(size_t path)
+{
+    struct eng_model *m = make_model(0, path);
     struct rig g;
-    struct sequence s;
+    struct sequence s, whole;
     atomic_bool stop = true;
+    int n_phases = 1;
     rig_open(&g, m, 2);
+    sequence_init(&whole, &g, 20, 3);
     sequence_init(&s, &g, 20, 3);
+    run_alone(&g, &whole, 20);
     struct fwd_segment seg = next_segment(&s, 20);
     struct fwd_step step = {&seg, 1, &stop};
     REQUIRE(!fwd_run(g.fwd, &step));
+    while (!fwd_resume(g.fwd))
+        n_phases++;
+    REQUIRE(n_phases > m->hp.n_layers);
+    require_logits(&g, &whole);
+    REQUIRE(!fwd_run(g.fwd, &step));
     atomic_store(&stop, false);
     REQUIRE(fwd_run(g.fwd, &step));
+    require_logits(&g, &whole);
     sequence_finish(&s, &g);
+    sequence_finish(&whole, &g);
     rig_close(&g);
     synth_destroy(m);
+}
+
+static void test_stop(void **state)
+{
+    (void)state;
+    for (size_t p = 0; p < N_OF(paths); p++)
+        check_stop(p);
 }
 
 /* A sequence whose numbers overflow is reported as such, and its neighbours keep their bits. */

@@ -66,7 +66,7 @@ static void check_run(struct pool *p, int n_phases)
         before = &records[i];
         n_before = items_of(i);
     }
-    REQUIRE(pool_run(p, phases, n_phases, NULL));
+    REQUIRE_EQ_INT(pool_run(p, phases, n_phases, NULL), n_phases);
     for (int i = 0; i < n_phases; i++) {
         REQUIRE_EQ_INT(records[i].n_done, items_of(i));
         REQUIRE_EQ_INT(records[i].n_early, 0);
@@ -123,13 +123,13 @@ static void test_stop_passes_over_the_rest(void **state)
     struct pool_phase phases[6];
     for (size_t i = 0; i < N_OF(phases); i++)
         phases[i] = (struct pool_phase){stop_in_third, &s, (int)i < 3 ? 2 : 3};
-    REQUIRE(!pool_run(p, phases, (int)N_OF(phases), &s.stop));
+    REQUIRE_EQ_INT(pool_run(p, phases, (int)N_OF(phases), &s.stop), 4);
     REQUIRE_EQ_INT(s.n_run, 2 + 2 + 2 + 3);
     s.n_run = 0;
-    REQUIRE(!pool_run(p, phases, (int)N_OF(phases), &s.stop));
+    REQUIRE_EQ_INT(pool_run(p, phases, (int)N_OF(phases), &s.stop), 0);
     REQUIRE_EQ_INT(s.n_run, 0);
     atomic_store(&s.stop, false);
-    REQUIRE(pool_run(p, phases, 3, &s.stop));
+    REQUIRE_EQ_INT(pool_run(p, phases, 3, &s.stop), 3);
     REQUIRE_EQ_INT(s.n_run, 6);
     pool_destroy(p);
 }
