@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: MIT */
+/* Pages of KV in files; see kv_extent.h for their layout and the rules. */
+#include "engine/kv_extent.h"
+
+#include <assert.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/sha256.h"
+#include "engine/eng_error.h"
+#include "engine/model/weight_hash.h"
+
+enum {
+    VERSION = 1,
+    HEADER_BYTES = 4096,
+    NAME_CHARS = 2 * EXTENT_DIGEST,
+    PATH_BYTES = 80, /* "v1/ab/" and a name, or that of a temporary file */
+    TOUCH_SECONDS = 3600,
+    N_FOLDERS = 256,
+};
+_Static_assert((int)EXTENT_DIGEST == SHA256_BYTES, "names are SHA-256");
+
+/* A number, so that a machine with another byte order does not take the file for one of its own. */
+static const uint64_t magic = 0x31764b4854524148u;
+
+struct header {
+    uint64_t magic;
+    uint32_t version, n_pages;
+    uint64_t page_bytes;
+    uint8_t fingerprint[EXTENT_DIGEST], scope[EXTENT_DIGEST], parent[EXTENT_DIGEST];
+    int32_t ids[EXTENT_IDS];            /* zeros after the last */
+    struct eng_hash sums[EXTENT_PAGES]; /* of the pages; likewise */
+    struct eng_hash sum;                /* of all before it */
+};
+_Static_assert(sizeof(struct header) <= HEADER_BYTES, "the header has room");
+
+struct extent_store {
+    int fd; /* DIR */
+    size_t page_bytes;
+    uint8_t fingerprint[EXTENT_DIGEST], secret[EXTENT_DIGEST];
+};
+
+/* ---- the directory ------------------------------------------------------------------------- */
+
+static int write_all(int fd, const void *data, size_t n)
+{
+    const uint8_t *p = data;
+    while (n > 0) {
+        ssize_t got = write(fd, p, n);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return ENG_EIO;
+        p += got;
+        n -= (size_t)got;
+    }
+    return 0;
+}
+
+/* A new file to be renamed: of this user alone, with a name that no other writer has. */
+static int open_temporary(const struct extent_store *s, const char *folder, char path[PATH_BYTES])
+{
+    for (int i = 0; i < 4; i++) {
+        uint64_t number;
+        if (getrandom(&number, sizeof(number), 0) != sizeof(number)) return -1;
+        snprintf(path, PATH_BYTES, "%s.tmp-%016llx", folder, (unsigned long long)number);
+        int fd = openat(s->fd, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (fd >= 0 || errno != EEXIST) return fd;
+    }
+    return -1;
+}
+
+/* Links a whole file to its name, so that no other process reads half a secret. */
+static int make_secret(const struct extent_store *s)
+{
+    char path[PATH_BYTES];
+    uint8_t secret[EXTENT_DIGEST];
+    int fd = open_temporary(s, "", path), rc = ENG_EIO;
+    if (fd < 0) return rc;
+    if (getrandom(secret, sizeof(secret), 0) == sizeof(secret) &&
+        write_all(fd, secret, sizeof(secret)) == 0 && fsync(fd) == 0 &&
+        (linkat(s->fd, path, s->fd, "secret", 0) == 0 || errno == EEXIST))
+        rc = 0;
+    int error = errno;
+    close(fd);
+    unlinkat(s->fd, path, 0);
+    errno = error;
+    return rc;
+}
+
+/* Whether a descriptor's file is a regular one of this user that no other may read or write. */
+static bool is_private(const struct stat *st)
+{
+    return S_ISREG(st->st_mode) && st->st_uid == geteuid() && !(st->st_mode & 077);
+}
+
+static int read_secret(struct extent_store *s, const char *dir, char *err, size_t errlen)
+{
+    enum { FLAGS = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK };
+    int fd = openat(s->fd, "secret", FLAGS), rc = 0;
+    if (fd < 0 && errno == ENOENT && make_secret(s) == 0) fd = openat(s->fd, "secret", FLAGS);
+    if (fd < 0) {
+        snprintf(err, errlen, "%.400s/secret: cannot be read or made: %s", dir, strerror(errno));
+        return ENG_EIO;
+    }
+    struct stat st;
+    if (fstat(fd, &st) || !is_private(&st) || st.st_size != (off_t)sizeof(s->secret)) {
+        snprintf(err, errlen,
+                 "%.400s/secret: is not a file of %zu bytes that this user alone can read (mode "
+                 "0600); remove it, and the pages with it, to start anew",
+                 dir, sizeof(s->secret));
+        rc = ENG_EINVAL;
+    } else if (file_pread(fd, s->secret, sizeof(s->secret), 0)) {
+        snprintf(err, errlen, "%.400s/secret: cannot be read", dir);
+        rc = ENG_EIO;
+    }
+    close(fd);
+    return rc;
+}
+
+static int open_directory(struct extent_store *s, const char *dir, char *err, size_t errlen)
+{
+    struct stat st;
+    if (mkdir(dir, 0700) && errno != EEXIST) {
+        snprintf(err, errlen, "%.400s: cannot be made: %s", dir, strerror(errno));
+        return ENG_EIO;
+    }
+    s->fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (s->fd < 0 || fstat(s->fd, &st)) {
+        bool kind = errno == ENOTDIR || errno == ELOOP;
+        snprintf(err, errlen, "%.400s: cannot be opened: %s", dir,
+                 kind ? "it is not a directory; name one, not a link to it" : strerror(errno));
+        return kind ? ENG_EINVAL : ENG_EIO;
+    }
+    if (st.st_uid != geteuid() || st.st_mode & 077) {
+        snprintf(err, errlen,
+                 "%.400s: pages of KV are prompts, so the directory must be this user's alone; it "
+                 "has mode %04o and owner %u (chmod 700, chown)",
+                 dir, (unsigned)(st.st_mode & 07777), (unsigned)st.st_uid);
+        return ENG_EINVAL;
+    }
+    return 0;
+}
+
+int extent_store_open(struct extent_store **ret, const char *dir,
+                      const uint8_t fingerprint[EXTENT_DIGEST], size_t page_bytes, char *err,
+                      size_t errlen)
+{
+    assert(page_bytes > 0 && page_bytes <= SIZE_MAX / EXTENT_PAGES - HEADER_BYTES);
+    struct extent_store *s = calloc(1, sizeof(*s));
+    if (!s) {
+        snprintf(err, errlen, "%.400s: out of memory", dir);
+        return ENG_ENOMEM;
+    }
+    s->fd = -1;
+    s->page_bytes = page_bytes;
+    memcpy(s->fingerprint, fingerprint, sizeof(s->fingerprint));
+    int rc = open_directory(s, dir, err, errlen);
+    if (rc == 0) rc = read_secret(s, dir, err, errlen);
+    if (rc) {
+        extent_store_close(s);
+        return rc;
+    }
+    *ret = s;
+    return 0;
+}
+
+void extent_store_close(struct extent_store *s)
+{
+    if (!s) return;
+    if (s->fd >= 0) close(s->fd);
+    free(s);
+}
+
+/* ---- one extent ---------------------------------------------------------------------------- */
+
+static size_t ids_bytes(const struct extent *x)
+{
+    return (size_t)x->n_pages * KV_PAGE_TOKENS * sizeof(*x->ids);
+}
+
+void extent_name(const struct extent_store *s, const struct extent *x, uint8_t ret[EXTENT_DIGEST])
+{
+    static const char purpose[] = "hearth-kv-1";
+    struct sha256 h;
+    assert(x->n_pages > 0 && x->n_pages <= EXTENT_PAGES);
+    sha256_init(&h);
+    sha256_update(&h, s->secret, sizeof(s->secret));
+    sha256_update(&h, purpose, sizeof(purpose));
+    sha256_update(&h, s->fingerprint, sizeof(s->fingerprint));
+    sha256_update(&h, x->scope, EXTENT_DIGEST);
+    sha256_update(&h, x->parent, EXTENT_DIGEST);
+    sha256_update(&h, x->ids, ids_bytes(x));
+    sha256_final(&h, ret);
+}
+
+static void path_of(const struct extent_store *s, const struct extent *x, char path[PATH_BYTES])
+{
+    uint8_t name[EXTENT_DIGEST];
+    extent_name(s, x, name);
+    int at = snprintf(path, PATH_BYTES, "v1/%02x/", name[0]);
+    for (int i = 0; i < EXTENT_DIGEST; i++)
+        at += snprintf(path + at, (size_t)(PATH_BYTES - at), "%02x", name[i]);
+}
+
+/* Keyed by the secret. */
+static struct eng_hash sum_of(const struct extent_store *s, const void *data, size_t n)
+{
+    struct eng_hash seed;
+    memcpy(seed.lane, s->secret, sizeof(seed.lane));
+    return eng_hash_bytes(data, n, seed);
+}
+
+static void fill_header(const struct extent_store *s, const struct extent *x, struct header *h)
+{
+    *h = (struct header){.magic = magic, .version = VERSION, .n_pages = (uint32_t)x->n_pages};
+    h->page_bytes = s->page_bytes;
+    memcpy(h->fingerprint, s->fingerprint, EXTENT_DIGEST);
+    memcpy(h->scope, x->scope, EXTENT_DIGEST);
+    memcpy(h->parent, x->parent, EXTENT_DIGEST);
+    memcpy(h->ids, x->ids, ids_bytes(x));
+}
+
+static struct eng_hash header_sum(const struct extent_store *s, const struct header *h)
+{
+    return sum_of(s, h, offsetof(struct header, sum));
+}
+
+int extent_write(const struct extent_store *s, const struct extent *x, const uint8_t *const *pages)
+{
+    char path[PATH_BYTES], folder[] = "v1/00/", temporary[PATH_BYTES];
+    union {
+        struct header h;
+        uint8_t bytes[HEADER_BYTES];
+    } u = {.bytes = {0}};
+    path_of(s, x, path);
+    if (faccessat(s->fd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0) return 0;
+    memcpy(folder, path, sizeof(folder) - 1);
+    if ((mkdirat(s->fd, "v1", 0700) && errno != EEXIST) ||
+        (mkdirat(s->fd, folder, 0700) && errno != EEXIST))
+        return ENG_EIO;
+    fill_header(s, x, &u.h);
+    for (int i = 0; i < x->n_pages; i++)
+        u.h.sums[i] = sum_of(s, pages[i], s->page_bytes);
+    u.h.sum = header_sum(s, &u.h);
+    int fd = open_temporary(s, folder, temporary);
+    if (fd < 0) return ENG_EIO;
+    int rc = write_all(fd, u.bytes, sizeof(u.bytes));
+    for (int i = 0; rc == 0 && i < x->n_pages; i++)
+        rc = write_all(fd, pages[i], s->page_bytes);
+    if (close(fd) || rc || renameat(s->fd, temporary, s->fd, path)) {
+        unlinkat(s->fd, temporary, 0);
+        return ENG_EIO;
+    }
+    return 0;
+}
+
+static enum extent_result check_header(const struct extent_store *s, const struct extent *x,
+                                       const struct header *h)
+{
+    struct eng_hash sum = header_sum(s, h);
+    struct header want;
+    if (h->magic != magic || h->version != VERSION || memcmp(&sum, &h->sum, sizeof(sum)) != 0)
+        return EXTENT_HEADER;
+    fill_header(s, x, &want);
+    return memcmp(h, &want, offsetof(struct header, sums)) == 0 ? EXTENT_READ : EXTENT_FOREIGN;
+}
+
+static enum extent_result read_file(const struct extent_store *s, const struct extent *x, int fd,
+                                    const struct stat *st, uint8_t *const *pages)
+{
+    struct header h;
+    int64_t at = HEADER_BYTES;
+    if (st->st_size != (off_t)(HEADER_BYTES + (size_t)x->n_pages * s->page_bytes))
+        return EXTENT_LENGTH;
+    if (file_pread(fd, &h, sizeof(h), 0)) return errno ? EXTENT_UNREADABLE : EXTENT_LENGTH;
+    enum extent_result r = check_header(s, x, &h);
+    for (int i = 0; r == EXTENT_READ && i < x->n_pages; i++, at += (int64_t)s->page_bytes) {
+        if (file_pread(fd, pages[i], s->page_bytes, at))
+            return errno ? EXTENT_UNREADABLE : EXTENT_LENGTH;
+        struct eng_hash sum = sum_of(s, pages[i], s->page_bytes);
+        if (memcmp(&sum, &h.sums[i], sizeof(sum)) != 0) r = EXTENT_PAYLOAD;
+    }
+    return r;
+}
+
+enum extent_result extent_read(const struct extent_store *s, const struct extent *x,
+                               uint8_t *const *pages)
+{
+    char path[PATH_BYTES];
+    struct stat st;
+    enum extent_result r = EXTENT_UNREADABLE;
+    path_of(s, x, path);
+    int fd = openat(s->fd, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) return errno == ENOENT ? EXTENT_ABSENT : EXTENT_UNREADABLE;
+    if (fstat(fd, &st) == 0 && is_private(&st)) r = read_file(s, x, fd, &st, pages);
+    if (r == EXTENT_READ && time(NULL) - st.st_mtime > TOUCH_SECONDS)
+        futimens(fd, NULL); /* a directory that is only read is fine too */
+    close(fd);
+    if (r > EXTENT_UNREADABLE) unlinkat(s->fd, path, 0);
+    return r;
+}
+
+/* ---- limits -------------------------------------------------------------------------------- */
+
+struct entry {
+    int64_t mtime, bytes;
+    char path[PATH_BYTES];
+};
+
+struct entries {
+    struct entry *list; /* [n_room] */
+    size_t n, n_room;
+    int64_t bytes;
+};
+
+static bool is_name(const char *name)
+{
+    return strlen(name) == NAME_CHARS && strspn(name, "0123456789abcdef") == NAME_CHARS;
+}
+
+static int add_entry(struct entries *all, const struct entry *e)
+{
+    if (all->n == all->n_room) {
+        size_t n_room = all->n_room ? 2 * all->n_room : 64;
+        struct entry *list = reallocarray(all->list, n_room, sizeof(*list));
+        if (!list) return ENG_ENOMEM;
+        all->list = list;
+        all->n_room = n_room;
+    }
+    all->list[all->n++] = *e;
+    all->bytes += e->bytes;
+    return 0;
+}
+
+/* Adds a folder's extents, and removes temporary files that no writer can be busy with. */
+static int list_folder(const struct extent_store *s, const char *folder, int64_t now,
+                       struct entries *all)
+{
+    int fd = openat(s->fd, folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), rc = 0;
+    if (fd < 0) return errno == ENOENT ? 0 : ENG_EIO;
+    DIR *d = fdopendir(fd);
+    if (!d) {
+        close(fd);
+        return ENG_ENOMEM;
+    }
+    for (const struct dirent *de; rc == 0 && (de = readdir(d));) {
+        struct stat st;
+        struct entry e;
+        bool temporary = strncmp(de->d_name, ".tmp-", 5) == 0;
+        if (!temporary && !is_name(de->d_name)) continue;
+        if (fstatat(fd, de->d_name, &st, AT_SYMLINK_NOFOLLOW) || !is_private(&st)) continue;
+        if (temporary) {
+            if (now - st.st_mtime > TOUCH_SECONDS) unlinkat(fd, de->d_name, 0);
+            continue;
+        }
+        e.mtime = st.st_mtime;
+        e.bytes = st.st_size;
+        snprintf(e.path, sizeof(e.path), "%.6s%.64s", folder, de->d_name);
+        rc = add_entry(all, &e);
+    }
+    closedir(d);
+    return rc;
+}
+
+static int by_mtime(const void *a, const void *b)
+{
+    const struct entry *x = a, *y = b;
+    return (x->mtime > y->mtime) - (x->mtime < y->mtime);
+}
+
+/* Bytes that the file system lacks for the limit. */
+static int64_t bytes_short(const struct extent_store *s, int64_t free_bytes)
+{
+    struct statvfs v;
+    if (fstatvfs(s->fd, &v)) return 0;
+    unsigned __int128 have = (unsigned __int128)v.f_bavail * v.f_frsize;
+    return have >= (unsigned __int128)free_bytes ? 0 : free_bytes - (int64_t)have;
+}
+
+int extent_prune(const struct extent_store *s, const struct extent_limits *limits, int64_t now,
+                 int64_t *ret_bytes)
+{
+    struct entries all = {0};
+    int rc = 0;
+    for (int i = 0; rc == 0 && i < N_FOLDERS; i++) {
+        char folder[PATH_BYTES];
+        snprintf(folder, sizeof(folder), "v1/%02x/", (unsigned)i);
+        rc = list_folder(s, folder, now, &all);
+    }
+    if (all.n > 0) qsort(all.list, all.n, sizeof(*all.list), by_mtime);
+    int64_t lacking = bytes_short(s, limits->free_bytes), most = limits->bytes;
+    if (lacking > all.bytes - most) most = all.bytes - lacking;
+    for (size_t i = 0; rc == 0 && i < all.n; i++) {
+        const struct entry *e = &all.list[i];
+        if (all.bytes <= most && now - e->mtime <= limits->seconds) break;
+        if (unlinkat(s->fd, e->path, 0) == 0 || errno == ENOENT) all.bytes -= e->bytes;
+    }
+    free(all.list);
+    if (rc == 0) *ret_bytes = all.bytes;
+    return rc;
+}
