@@ -53,6 +53,13 @@ enum eng_speculate {
     ENG_SPECULATE_LOOKUP,
 };
 
+/* Pages of KV in files, which another process may find: see kv_disk.h. */
+struct eng_kv_disk_params {
+    const char *dir; /* NULL: none */
+    int64_t bytes;   /* the directory holds at most so many, */
+    int64_t seconds; /* and nothing that was not used for so long */
+};
+
 /* Zero or NULL is the default of every field. Strings are borrowed during eng_open. */
 struct eng_params {
     const char *model_dir;
@@ -78,10 +85,11 @@ struct eng_params {
                                 * -1: a sixteenth of memory_bytes, from 16 MiB to 1 GiB */
     int64_t request_bytes;     /* the caller's memory for requests, counted in the plan */
     int64_t reserved_bytes;    /* left free of the budget: for another engine */
-    bool no_prefix_cache;      /* requests share no prefixes */
-    int max_queued_jobs;       /* waiting beyond the running ones; 0: 4 x n_parallel */
-    int64_t max_queued_tokens; /* prompt tokens waiting; 0: 8 x context, an encoder: 8 x chunk */
-    int n_batch_choices;       /* most choices per job; 0: 16 */
+    struct eng_kv_disk_params kv_disk; /* pages that outlive the process */
+    bool no_prefix_cache;              /* requests share no prefixes */
+    int max_queued_jobs;               /* waiting beyond the running ones; 0: 4 x n_parallel */
+    int64_t max_queued_tokens;    /* prompt tokens waiting; 0: 8 x context, an encoder: 8 x chunk */
+    int n_batch_choices;          /* most choices per job; 0: 16 */
     enum eng_speculate speculate; /* drafts: see eng_job_params */
     const char *draft_dir; /* a smaller model with the same tokenizer, which is planned with the
                             * rest and served on int4; NULL: none */
@@ -398,6 +406,8 @@ const char *eng_miss_name(enum eng_miss miss);
 struct eng_usage {
     int64_t n_prompt_tokens;    /* once for all choices */
     int64_t n_cached_tokens;    /* of these, taken from the prefix cache by the first choice */
+    int64_t n_disk_tokens;      /* of n_cached_tokens, read from disk, */
+    uint64_t restore_us;        /* and how long that took */
     int64_t n_written_tokens;   /* of these, on pages that the job added to the prefix cache */
     enum eng_miss miss;         /* found when the job starts */
     int64_t n_known_tokens;     /* CONTENT, EVICTED: those before the first that missed */
@@ -530,7 +540,19 @@ static inline uint64_t eng_draft_sum(const uint64_t by_source[ENG_DRAFT_SOURCES]
            by_source[ENG_DRAFT_FORCED] + by_source[ENG_DRAFT_SELF] + by_source[ENG_DRAFT_MODEL];
 }
 
+/* Of pages on disk; all zero without them. Totals count from the start. */
+enum { ENG_KV_FAULTS = 5 }; /* unreadable, length, header, foreign, payload */
+struct eng_kv_disk_stats {
+    bool on, paused; /* paused: a minute after a failed write */
+    int64_t bytes;   /* of all extents in the directory, as of the last minute */
+    uint64_t n_restores, restore_us, n_read_bytes, n_read_tokens;
+    uint64_t n_written_bytes, n_write_errors;
+    uint64_t n_dropped; /* sequences that were not written: the disk did not keep up, or failed */
+    uint64_t n_faults[ENG_KV_FAULTS]; /* files that were not served */
+};
+
 struct eng_stats {
+    struct eng_kv_disk_stats kv_disk;
     int n_running;            /* sequences in slots */
     int n_waiting;            /* sequences queued */
     int64_t n_waiting_tokens; /* prompt tokens queued */

@@ -212,6 +212,13 @@ static void path_of(const struct extent_store *s, const struct extent *x, char p
         at += snprintf(path + at, (size_t)(PATH_BYTES - at), "%02x", name[i]);
 }
 
+bool extent_exists(const struct extent_store *s, const struct extent *x)
+{
+    char path[PATH_BYTES];
+    path_of(s, x, path);
+    return faccessat(s->fd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
 /* Keyed by the secret. */
 static struct eng_hash sum_of(const struct extent_store *s, const void *data, size_t n)
 {
@@ -285,6 +292,7 @@ static enum extent_result read_file(const struct extent_store *s, const struct e
     if (file_pread(fd, &h, sizeof(h), 0)) return errno ? EXTENT_UNREADABLE : EXTENT_LENGTH;
     enum extent_result r = check_header(s, x, &h);
     for (int i = 0; r == EXTENT_READ && i < x->n_pages; i++, at += (int64_t)s->page_bytes) {
+        if (!pages[i]) continue;
         if (file_pread(fd, pages[i], s->page_bytes, at))
             return errno ? EXTENT_UNREADABLE : EXTENT_LENGTH;
         struct eng_hash sum = sum_of(s, pages[i], s->page_bytes);
@@ -385,6 +393,15 @@ static int64_t bytes_short(const struct extent_store *s, int64_t free_bytes)
     if (fstatvfs(s->fd, &v)) return 0;
     unsigned __int128 have = (unsigned __int128)v.f_bavail * v.f_frsize;
     return have >= (unsigned __int128)free_bytes ? 0 : free_bytes - (int64_t)have;
+}
+
+int64_t extent_floor(const struct extent_store *s)
+{
+    const int64_t most = (int64_t)5 << 30;
+    struct statvfs v;
+    if (fstatvfs(s->fd, &v)) return most;
+    unsigned __int128 tenth = (unsigned __int128)v.f_blocks * v.f_frsize / 10;
+    return tenth < (unsigned __int128)most ? (int64_t)tenth : most;
 }
 
 int extent_prune(const struct extent_store *s, const struct extent_limits *limits, int64_t now,

@@ -21,6 +21,7 @@
 #ifndef HEARTH_ENGINE_KV_EXTENT_H
 #define HEARTH_ENGINE_KV_EXTENT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -70,9 +71,13 @@ void extent_name(const struct extent_store *s, const struct extent *x, uint8_t r
 /* Writes pages [n_pages] under the name of x. 0, also if the file is there already, or ENG_EIO. */
 int extent_write(const struct extent_store *s, const struct extent *x, const uint8_t *const *pages);
 
+/* Whether a file of that name is there. */
+bool extent_exists(const struct extent_store *s, const struct extent *x);
+
 /*
- * Reads the extent of x into pages [n_pages]; unless EXTENT_READ is returned, their contents are
- * arbitrary. A file that was last used more than an hour ago gets a new mtime.
+ * Reads the extent of x into pages [n_pages], but for those that are NULL; unless EXTENT_READ is
+ * returned, their contents are arbitrary. A file that was last used more than an hour ago gets a
+ * new mtime.
  */
 enum extent_result extent_read(const struct extent_store *s, const struct extent *x,
                                uint8_t *const *pages);
@@ -83,6 +88,9 @@ struct extent_limits {
     int64_t free_bytes; /* that stay free in the file system */
     int64_t seconds;    /* since the last use */
 };
+
+/* For free_bytes: a tenth of the file system, but at most 5 GiB. */
+int64_t extent_floor(const struct extent_store *s);
 
 /*
  * Removes extents, the least recently used first, until the limits hold; also what writers that

@@ -337,6 +337,11 @@ static void evict(struct prefix *p, int32_t i)
 
 /* ---- sharing ------------------------------------------------------------------------------- */
 
+int32_t prefix_page(const struct prefix *p, int32_t node)
+{
+    return p->nodes[node].page;
+}
+
 int32_t prefix_acquire(struct prefix *p, int32_t node)
 {
     assert(node >= 0 && node < kv_pages_total(p->pages));

@@ -64,6 +64,9 @@ int32_t prefix_find(const struct prefix *p, int32_t parent, const struct prefix_
 enum eng_miss prefix_why(struct prefix *p, int32_t parent, const struct prefix_scope *scope,
                          const int32_t *tokens, int *ret_n_equal);
 
+/* The node's page, which may be given to others once the caller returns. */
+int32_t prefix_page(const struct prefix *p, int32_t node);
+
 /* Takes a reference to the node's page and returns the page. */
 int32_t prefix_acquire(struct prefix *p, int32_t node);
 

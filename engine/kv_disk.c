@@ -1,0 +1,472 @@
+/* SPDX-License-Identifier: MIT */
+/* The reader, the writer, and what they share with the scheduler; see kv_disk.h. */
+#include "engine/kv_disk.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/os_error.h"
+#include "engine/eng_error.h"
+
+enum {
+    N_CHAINS = 8, /* that wait */
+    PRUNE_SECONDS = 60,
+    PAUSE_SECONDS = 60,
+    WRITER_NICE = 19,
+};
+
+/* Of the measured rate: what the last reads count. */
+static const double RATE_KEEP = 0.8;
+
+/* A chain is not read that would take so much of the time that computing it takes. */
+static const double READ_MARGIN = 1.5;
+
+struct chain {
+    uint8_t scope[EXTENT_DIGEST];
+    int n_pages; /* 0: the place is free */
+    int32_t *ids;
+};
+
+/* Who has the copy of an extent's pages. */
+enum stage { STAGE_FREE, STAGE_WANTED, STAGE_FILLED, STAGE_LOST };
+
+struct kv_disk {
+    struct kv_disk_params p;
+    struct extent_store *store;
+    pthread_t reader, writer;
+    bool has_lock, has_reader, has_writer, has_asked, has_noted;
+
+    pthread_mutex_t lock; /* guards what follows, but for the pages while they are copied */
+    pthread_cond_t asked, noted;
+    bool closing;
+    struct kv_restore *first, *last; /* prompts to be read */
+    struct chain chains[N_CHAINS];   /* a ring */
+    int oldest, n_chains;
+    bool writing;
+    uint64_t paused_until_us;
+    double read_rate; /* bytes per second, 0: unknown */
+    struct eng_kv_disk_stats stats;
+
+    atomic_int stage;
+    struct chain current; /* of the writer; of the scheduler too while WANTED */
+    int from, n_wanted;   /* pages of it that are wanted, */
+    int n_copied;         /* and those that are there */
+    uint8_t *copies[EXTENT_PAGES];
+};
+
+static int64_t chain_ids(int64_t ctx)
+{
+    return ctx / KV_PAGE_TOKENS * KV_PAGE_TOKENS + 1;
+}
+
+int64_t kv_disk_bytes(size_t page_bytes, int64_t ctx)
+{
+    return (N_CHAINS + 1) * chain_ids(ctx) * (int64_t)sizeof(int32_t) +
+           EXTENT_PAGES * (int64_t)page_bytes;
+}
+
+/* ---- extents of a chain -------------------------------------------------------------------- */
+
+/* The chain's extent that begins at a page. */
+static struct extent extent_at(const uint8_t *scope, const uint8_t *parent, const int32_t *ids,
+                               int page, int n_pages)
+{
+    return (struct extent){.scope = scope,
+                           .parent = parent,
+                           .ids = ids + (size_t)page * KV_PAGE_TOKENS,
+                           .n_pages = n_pages};
+}
+
+static int min_int(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* ---- reading ------------------------------------------------------------------------------- */
+
+static void count_fault(struct kv_disk *d, enum extent_result result)
+{
+    pthread_mutex_lock(&d->lock);
+    d->stats.n_faults[result < EXTENT_N_RESULTS ? result - EXTENT_UNREADABLE : 0]++;
+    pthread_mutex_unlock(&d->lock);
+}
+
+/* Reads the longest extent that begins at a page, of at most `most`. Returns its pages, 0: none. */
+static int read_longest(struct kv_disk *d, const struct kv_restore *r, const uint8_t *parent,
+                        int page, int most, uint8_t ret_name[EXTENT_DIGEST])
+{
+    uint8_t *pages[EXTENT_PAGES];
+    for (int n = most; n > 0 && page + n > r->first; n--) {
+        struct extent x = extent_at(r->scope, parent, r->ids, page, n);
+        for (int i = 0; i < n; i++)
+            pages[i] = page + i < r->first ? NULL : r->pages[page + i];
+        enum extent_result result = extent_read(d->store, &x, pages);
+        if (result >= EXTENT_UNREADABLE) count_fault(d, result);
+        if (result != EXTENT_READ) continue;
+        extent_name(d->store, &x, ret_name);
+        return n;
+    }
+    return 0;
+}
+
+static void restore(struct kv_disk *d, struct kv_restore *r)
+{
+    uint8_t parent[EXTENT_DIGEST] = {0}, name[EXTENT_DIGEST];
+    uint64_t start = clock_now_us();
+    int page = 0, n = EXTENT_PAGES;
+    for (; page + EXTENT_PAGES <= r->first; page += EXTENT_PAGES) {
+        struct extent x = extent_at(r->scope, parent, r->ids, page, EXTENT_PAGES);
+        extent_name(d->store, &x, name);
+        memcpy(parent, name, sizeof(parent));
+    }
+    while (n == EXTENT_PAGES && page < r->n_pages && !atomic_load(&r->cancel)) {
+        n = read_longest(d, r, parent, page, min_int(r->n_pages - page, EXTENT_PAGES), name);
+        memcpy(parent, name, sizeof(parent));
+        page += n;
+    }
+    r->n_read = page > r->first ? page : r->first;
+    r->us = clock_now_us() - start;
+}
+
+/* With the lock held. */
+static void count_restore(struct kv_disk *d, const struct kv_restore *r)
+{
+    double bytes = (double)(r->n_read - r->first) * (double)d->p.page_bytes;
+    if (r->n_read == r->first) return;
+    double rate = 1e6 * bytes / (double)(r->us > 0 ? r->us : 1);
+    d->read_rate = d->read_rate > 0 ? RATE_KEEP * d->read_rate + (1 - RATE_KEEP) * rate : rate;
+    d->stats.n_restores++;
+    d->stats.restore_us += r->us;
+    d->stats.n_read_bytes += (uint64_t)bytes;
+    d->stats.n_read_tokens += (uint64_t)(r->n_read - r->first) * KV_PAGE_TOKENS;
+}
+
+static void *read_prompts(void *arg)
+{
+    struct kv_disk *d = arg;
+    pthread_mutex_lock(&d->lock);
+    for (;;) {
+        while (!d->first && !d->closing)
+            pthread_cond_wait(&d->asked, &d->lock);
+        struct kv_restore *r = d->first;
+        if (!r) break;
+        d->first = r->next;
+        if (!d->first) d->last = NULL;
+        pthread_mutex_unlock(&d->lock);
+        restore(d, r);
+        pthread_mutex_lock(&d->lock);
+        count_restore(d, r);
+        pthread_mutex_unlock(&d->lock);
+        atomic_store(&r->done, true); /* the last touch of it */
+        d->p.wake(d->p.wake_ctx);
+        pthread_mutex_lock(&d->lock);
+    }
+    pthread_mutex_unlock(&d->lock);
+    return NULL;
+}
+
+bool kv_disk_pays(struct kv_disk *d, int n_pages, double prompt_tokens_per_s)
+{
+    pthread_mutex_lock(&d->lock);
+    double read_s = d->read_rate > 0 ? n_pages * (double)d->p.page_bytes / d->read_rate : 0;
+    double compute_s =
+        prompt_tokens_per_s > 0 ? n_pages * (double)KV_PAGE_TOKENS / prompt_tokens_per_s : read_s;
+    bool pays = READ_MARGIN * read_s <= compute_s || prompt_tokens_per_s == 0;
+    if (!pays) d->read_rate *= 1.05; /* so that a slow moment is not for ever */
+    pthread_mutex_unlock(&d->lock);
+    return pays;
+}
+
+void kv_disk_ask(struct kv_disk *d, struct kv_restore *r)
+{
+    assert(r->first >= 0 && r->first < r->n_pages);
+    r->next = NULL;
+    r->n_read = r->first;
+    atomic_store(&r->cancel, false);
+    atomic_store(&r->done, false);
+    pthread_mutex_lock(&d->lock);
+    if (d->last)
+        d->last->next = r;
+    else
+        d->first = r;
+    d->last = r;
+    pthread_cond_signal(&d->asked);
+    pthread_mutex_unlock(&d->lock);
+}
+
+void kv_disk_cancel(struct kv_restore *r)
+{
+    atomic_store(&r->cancel, true);
+}
+
+bool kv_disk_done(const struct kv_restore *r)
+{
+    return atomic_load(&r->done);
+}
+
+/* ---- writing ------------------------------------------------------------------------------- */
+
+void kv_disk_note(struct kv_disk *d, const uint8_t scope[EXTENT_DIGEST], const int32_t *ids,
+                  int n_pages)
+{
+    if (n_pages < KV_DISK_LEAST_CHAIN) return;
+    assert((int64_t)n_pages * KV_PAGE_TOKENS <= chain_ids(d->p.ctx));
+    pthread_mutex_lock(&d->lock);
+    if (clock_now_us() < d->paused_until_us || d->n_chains == N_CHAINS) d->stats.n_dropped++;
+    if (clock_now_us() >= d->paused_until_us) {
+        if (d->n_chains == N_CHAINS) {
+            d->oldest = (d->oldest + 1) % N_CHAINS;
+            d->n_chains--;
+        }
+        struct chain *c = &d->chains[(d->oldest + d->n_chains++) % N_CHAINS];
+        memcpy(c->scope, scope, sizeof(c->scope));
+        memcpy(c->ids, ids, (size_t)n_pages * KV_PAGE_TOKENS * sizeof(*ids));
+        c->n_pages = n_pages;
+        pthread_cond_signal(&d->noted);
+    }
+    pthread_mutex_unlock(&d->lock);
+}
+
+void kv_disk_pump(struct kv_disk *d, const struct prefix *cache, const struct kv_pages *pages,
+                  int n_pages)
+{
+    if (atomic_load(&d->stage) != STAGE_WANTED) return;
+    const struct chain *c = &d->current;
+    struct prefix_scope scope = {.private_id = 0};
+    int32_t node = PREFIX_NONE;
+    memcpy(scope.tenant, c->scope, sizeof(scope.tenant));
+    for (int i = 0; n_pages > 0 && d->n_copied < d->n_wanted; i++) {
+        node = prefix_find(cache, node, &scope, c->ids + (size_t)i * KV_PAGE_TOKENS);
+        if (node == PREFIX_NONE) break; /* it was evicted */
+        if (i < d->from + d->n_copied) continue;
+        memcpy(d->copies[d->n_copied++], kv_page_data(pages, prefix_page(cache, node)),
+               d->p.page_bytes);
+        n_pages--;
+    }
+    if (node != PREFIX_NONE && d->n_copied < d->n_wanted) return;
+    pthread_mutex_lock(&d->lock);
+    atomic_store(&d->stage, node == PREFIX_NONE ? STAGE_LOST : STAGE_FILLED);
+    pthread_cond_signal(&d->noted);
+    pthread_mutex_unlock(&d->lock);
+}
+
+bool kv_disk_busy(struct kv_disk *d)
+{
+    pthread_mutex_lock(&d->lock);
+    bool busy = d->n_chains > 0 || d->writing;
+    pthread_mutex_unlock(&d->lock);
+    return busy;
+}
+
+/* Waits until the scheduler has copied the pages. Returns false if it has not got them. */
+static bool await_copies(struct kv_disk *d, int from, int n)
+{
+    d->from = from;
+    d->n_wanted = n;
+    d->n_copied = 0;
+    atomic_store(&d->stage, STAGE_WANTED);
+    d->p.wake(d->p.wake_ctx);
+    pthread_mutex_lock(&d->lock);
+    while (atomic_load(&d->stage) == STAGE_WANTED && !d->closing)
+        pthread_cond_wait(&d->noted, &d->lock);
+    bool filled = atomic_load(&d->stage) == STAGE_FILLED;
+    atomic_store(&d->stage, STAGE_FREE);
+    pthread_mutex_unlock(&d->lock);
+    return filled;
+}
+
+static void pause_writing(struct kv_disk *d)
+{
+    pthread_mutex_lock(&d->lock);
+    d->paused_until_us = clock_now_us() + (uint64_t)PAUSE_SECONDS * 1000000;
+    d->stats.n_write_errors++;
+    pthread_mutex_unlock(&d->lock);
+}
+
+static int write_extent(struct kv_disk *d, const struct extent *x, int from)
+{
+    if (!await_copies(d, from, x->n_pages)) return ENG_ECLOSED;
+    int rc = extent_write(d->store, x, (const uint8_t *const *)d->copies);
+    if (rc) {
+        pause_writing(d);
+        return rc;
+    }
+    pthread_mutex_lock(&d->lock);
+    d->stats.n_written_bytes += (uint64_t)x->n_pages * d->p.page_bytes;
+    d->stats.bytes += (int64_t)((size_t)x->n_pages * d->p.page_bytes);
+    pthread_mutex_unlock(&d->lock);
+    return 0;
+}
+
+/* Writes the extents of a chain that are not there. */
+static void write_chain(struct kv_disk *d)
+{
+    const struct chain *c = &d->current;
+    uint8_t parent[EXTENT_DIGEST] = {0}, name[EXTENT_DIGEST];
+    for (int page = 0; page < c->n_pages; page += EXTENT_PAGES) {
+        struct extent x =
+            extent_at(c->scope, parent, c->ids, page, min_int(c->n_pages - page, EXTENT_PAGES));
+        if (!extent_exists(d->store, &x) && write_extent(d, &x, page)) return;
+        extent_name(d->store, &x, name);
+        memcpy(parent, name, sizeof(parent));
+    }
+}
+
+static void prune(struct kv_disk *d)
+{
+    int64_t bytes;
+    struct extent_limits limits = {d->p.bytes, extent_floor(d->store), d->p.seconds};
+    if (extent_prune(d->store, &limits, time(NULL), &bytes)) return;
+    pthread_mutex_lock(&d->lock);
+    d->stats.bytes = bytes;
+    pthread_mutex_unlock(&d->lock);
+}
+
+/* Waits for a chain, takes it, and returns true; false when the time has come to keep limits. */
+static bool take_chain(struct kv_disk *d, uint64_t until_us)
+{
+    struct timespec until = {.tv_sec = (time_t)(until_us / 1000000),
+                             .tv_nsec = (long)(until_us % 1000000) * 1000};
+    while (d->n_chains == 0 && !d->closing)
+        if (pthread_cond_timedwait(&d->noted, &d->lock, &until)) break;
+    if (d->n_chains == 0 || d->closing) return false;
+    struct chain *c = &d->chains[d->oldest], taken = *c;
+    *c = (struct chain){.ids = d->current.ids};
+    d->current = taken;
+    d->oldest = (d->oldest + 1) % N_CHAINS;
+    d->n_chains--;
+    d->writing = true;
+    return true;
+}
+
+static void *write_chains(void *arg)
+{
+    struct kv_disk *d = arg;
+    uint64_t prune_at = clock_now_us();
+    setpriority(PRIO_PROCESS, (id_t)gettid(), WRITER_NICE); /* only politer */
+    pthread_mutex_lock(&d->lock);
+    while (!d->closing) {
+        bool taken = clock_now_us() < prune_at && take_chain(d, prune_at);
+        pthread_mutex_unlock(&d->lock);
+        if (taken) write_chain(d);
+        if (clock_now_us() >= prune_at) {
+            prune(d);
+            prune_at = clock_now_us() + (uint64_t)PRUNE_SECONDS * 1000000;
+        }
+        pthread_mutex_lock(&d->lock);
+        d->writing = false;
+    }
+    pthread_mutex_unlock(&d->lock);
+    return NULL;
+}
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+static int allocate(struct kv_disk *d)
+{
+    size_t n = (size_t)chain_ids(d->p.ctx);
+    d->current.ids = calloc(n, sizeof(*d->current.ids));
+    bool all = d->current.ids != NULL;
+    for (int i = 0; i < N_CHAINS; i++)
+        all = (d->chains[i].ids = calloc(n, sizeof(*d->current.ids))) && all;
+    for (int i = 0; i < EXTENT_PAGES; i++)
+        all = (d->copies[i] = malloc(d->p.page_bytes)) && all;
+    return all ? 0 : ENG_ENOMEM;
+}
+
+/* Conditions on the clock of clock_now_us. */
+static int init_sync(struct kv_disk *d)
+{
+    pthread_condattr_t attr;
+    d->has_lock = pthread_mutex_init(&d->lock, NULL) == 0;
+    if (!d->has_lock || pthread_condattr_init(&attr)) return ENG_ENOMEM;
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    d->has_asked = pthread_cond_init(&d->asked, &attr) == 0;
+    d->has_noted = pthread_cond_init(&d->noted, &attr) == 0;
+    pthread_condattr_destroy(&attr);
+    return d->has_asked && d->has_noted ? 0 : ENG_ENOMEM;
+}
+
+static int start(struct kv_disk *d)
+{
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int rc = pthread_create(&d->reader, NULL, read_prompts, d);
+    d->has_reader = rc == 0;
+    if (!rc) rc = pthread_create(&d->writer, NULL, write_chains, d);
+    d->has_writer = d->has_reader && rc == 0;
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (d->has_reader) pthread_setname_np(d->reader, "hearth-kv-read");
+    if (d->has_writer) pthread_setname_np(d->writer, "hearth-kv-write");
+    return rc;
+}
+
+int kv_disk_create(struct kv_disk **ret, const struct kv_disk_params *params, char *err,
+                   size_t errlen)
+{
+    struct kv_disk *d = calloc(1, sizeof(*d));
+    int rc = ENG_ENOMEM;
+    if (d) d->p = *params;
+    if (!d || init_sync(d) || allocate(d)) {
+        snprintf(err, errlen, "no memory for the pages that go to %.300s", params->dir);
+        goto out;
+    }
+    rc = extent_store_open(&d->store, params->dir, params->fingerprint, params->page_bytes, err,
+                           errlen);
+    if (rc) goto out;
+    int thread_errno = start(d);
+    if (thread_errno) {
+        snprintf(err, errlen, "the threads of %.300s cannot be started: %s%s", params->dir,
+                 strerror(thread_errno), os_error_remedy(thread_errno));
+        rc = ENG_ENOMEM;
+        goto out;
+    }
+    d->p.dir = NULL;
+    *ret = d;
+    d = NULL;
+out:
+    kv_disk_destroy(d);
+    return rc;
+}
+
+void kv_disk_destroy(struct kv_disk *d)
+{
+    if (!d) return;
+    if (d->has_reader || d->has_writer) {
+        pthread_mutex_lock(&d->lock);
+        d->closing = true;
+        pthread_cond_broadcast(&d->asked);
+        pthread_cond_broadcast(&d->noted);
+        pthread_mutex_unlock(&d->lock);
+    }
+    if (d->has_reader) pthread_join(d->reader, NULL);
+    if (d->has_writer) pthread_join(d->writer, NULL);
+    extent_store_close(d->store);
+    free(d->current.ids);
+    for (int i = 0; i < N_CHAINS; i++)
+        free(d->chains[i].ids);
+    for (int i = 0; i < EXTENT_PAGES; i++)
+        free(d->copies[i]);
+    if (d->has_asked) pthread_cond_destroy(&d->asked);
+    if (d->has_noted) pthread_cond_destroy(&d->noted);
+    if (d->has_lock) pthread_mutex_destroy(&d->lock);
+    free(d);
+}
+
+void kv_disk_stats(struct kv_disk *d, struct eng_kv_disk_stats *ret)
+{
+    pthread_mutex_lock(&d->lock);
+    *ret = d->stats;
+    ret->on = true;
+    ret->paused = clock_now_us() < d->paused_until_us;
+    pthread_mutex_unlock(&d->lock);
+}

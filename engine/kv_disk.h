@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * KV pages that outlive the process: chains of pages are written to extents (kv_extent.h) after
+ * their request, and a prompt that is not in memory is read from there instead of computed.
+ *
+ * A chain is the ids of a sequence from its first on; its extents are EXTENT_PAGES pages each, the
+ * last one what is left. A reader thread looks a prompt's extents up one after the other and reads
+ * into the sequence's own pages; what it read is published like pages that were computed. A writer
+ * thread finds the first extent of a chain that is not there and asks for its pages; the scheduler
+ * copies them, a few at a time between steps, so that no page is held and nothing waits for a disk.
+ * Chains that wait for the writer are few: one more, and the oldest is forgotten.
+ *
+ * Writing pauses for a minute after an error, such as a full disk. The directory's limits are kept
+ * by the writer, once a minute.
+ *
+ * Threads: kv_disk_ask to kv_disk_pump on the scheduler thread; kv_disk_stats on any. Nothing is
+ * allocated after create, but for the list of files when limits are kept.
+ */
+#ifndef HEARTH_ENGINE_KV_DISK_H
+#define HEARTH_ENGINE_KV_DISK_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "engine/engine.h"
+#include "engine/kv_extent.h"
+#include "engine/prefix.h"
+
+enum {
+    KV_DISK_LEAST_PAGES = 8,  /* missing in memory, for which the directory is asked */
+    KV_DISK_LEAST_CHAIN = 16, /* pages of a chain that is written */
+};
+
+struct kv_disk;
+
+struct kv_disk_params {
+    const char *dir;
+    uint8_t fingerprint[EXTENT_DIGEST]; /* of all that the bits of a page depend on besides ids */
+    int64_t bytes, seconds; /* of extent_limits; a tenth of the file system, or 5 GiB, stay free */
+    size_t page_bytes;
+    int64_t ctx; /* longest chain, in ids */
+    /* Called on the reader's and the writer's thread when kv_disk_pump has something to do or a
+     * prompt has been read; must not call back. */
+    void (*wake)(void *ctx);
+    void *wake_ctx;
+};
+
+/* Opens the directory, starts both threads. Returns owned, or the errors of extent_store_open. */
+int kv_disk_create(struct kv_disk **ret, const struct kv_disk_params *params, char *err,
+                   size_t errlen);
+/* Ends both threads; no prompt is being read. NULL is fine. */
+void kv_disk_destroy(struct kv_disk *d);
+
+/* Bytes that kv_disk_create takes, for the memory plan. */
+int64_t kv_disk_bytes(size_t page_bytes, int64_t ctx);
+
+/*
+ * A prompt whose pages first .. n_pages - 1 are to be read. Everything is borrowed until
+ * kv_disk_done; page data is arbitrary from the result's `n_read` on.
+ */
+struct kv_restore {
+    const uint8_t *scope; /* [EXTENT_DIGEST] */
+    const int32_t *ids;   /* [n_pages * KV_PAGE_TOKENS], from the sequence's start */
+    uint8_t *const *pages;
+    int first, n_pages;
+    int n_read; /* result: pages from the start that are in memory now; at least first */
+    uint64_t us;
+    /* private */
+    struct kv_restore *next;
+    atomic_bool cancel, done;
+};
+
+/*
+ * Whether reading so many pages promises to be faster than computing them at the measured rate
+ * (tokens per second, 0: unknown).
+ */
+bool kv_disk_pays(struct kv_disk *d, int n_pages, double prompt_tokens_per_s);
+
+void kv_disk_ask(struct kv_disk *d, struct kv_restore *r);
+/* Ends it within one extent; it is still to be awaited. */
+void kv_disk_cancel(struct kv_restore *r);
+bool kv_disk_done(const struct kv_restore *r);
+
+/* Remembers a chain of whole pages to be written. Shorter ones than KV_DISK_LEAST_CHAIN are not. */
+void kv_disk_note(struct kv_disk *d, const uint8_t scope[EXTENT_DIGEST], const int32_t *ids,
+                  int n_pages);
+
+/* Copies up to n_pages that the writer waits for, as far as the cache has them. */
+void kv_disk_pump(struct kv_disk *d, const struct prefix *cache, const struct kv_pages *pages,
+                  int n_pages);
+
+/* Whether chains wait or are being written, and not paused: at the end there is time for them. */
+bool kv_disk_busy(struct kv_disk *d);
+
+void kv_disk_stats(struct kv_disk *d, struct eng_kv_disk_stats *ret);
+
+#endif
