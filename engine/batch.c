@@ -188,6 +188,8 @@ void batch_end_seq(struct batch *b, struct seq *s, enum eng_finish finish, int32
 {
     struct eng_job *job = s->job;
     int choice = s->choice;
+    if (b->p.disk && job->publishes && !job->scope.private_id && !job->p.want_pooled && !s->state)
+        kv_disk_note(b->p.disk, job->scope.tenant, s->ids, s->n_published);
     remove_running(b, s);
     masks_drop(&b->masks, s);
     b->n_reserved -= job->n_pages;
@@ -205,6 +207,14 @@ enum eng_finish batch_verdict(const struct eng_job *job, bool closing, uint64_t 
     return 0;
 }
 
+/* Gives up a sequence's pages that are being read. Returns false until that is over. */
+static bool give_up_restore(struct batch *b, struct seq *s)
+{
+    int n;
+    if (s->restoring) kv_disk_cancel(&s->restore);
+    return seq_restored(s, b->cache, b->p.pages, &n);
+}
+
 void batch_reap(struct batch *b, bool closing, uint64_t now_us)
 {
     for (int i = b->n_running - 1; i >= 0; i--) {
@@ -214,7 +224,7 @@ void batch_reap(struct batch *b, bool closing, uint64_t now_us)
             finish = ENG_FINISH_STOP;
         if (s->broken)
             batch_end_seq(b, s, ENG_FINISH_ERROR, -1, NO_PAGE, now_us);
-        else if (finish)
+        else if (finish && give_up_restore(b, s))
             batch_end_seq(b, s, finish, -1, NULL, now_us);
     }
 }
@@ -260,6 +270,38 @@ static bool waits_for_page(const struct batch *b, int i)
     return false;
 }
 
+/* Asks the disk for the rest of a prompt, once. Returns true if the sequence waits for it. */
+static bool begins_restore(struct batch *b, struct seq *s)
+{
+    int n = b->p.disk ? seq_missing_pages(s) : 0;
+    if (n < KV_DISK_LEAST_PAGES) return false;
+    s->asked = true;
+    if (kv_disk_pays(b->p.disk, n, b->stats.prompt_tokens_per_s))
+        seq_restore(s, b->p.disk, n, b->cache, b->p.pages);
+    return s->restoring;
+}
+
+/* Takes pages that have been read. */
+static void end_restore(struct batch *b, struct seq *s)
+{
+    struct eng_usage *u = &s->job->usage;
+    int n;
+    if (!s->restoring || !seq_restored(s, b->cache, b->p.pages, &n)) return;
+    u->restore_us += s->restore.us;
+    if (s->choice == 0) {
+        u->n_cached_tokens += n;
+        u->n_disk_tokens += n;
+        b->stats.n_cached_tokens += (uint64_t)n;
+    }
+}
+
+bool batch_awaits_pages(const struct batch *b)
+{
+    for (int i = 0; i < b->n_running; i++)
+        if (b->order[i]->awaits) return false;
+    return b->n_segs == 0 && b->n_restoring > 0;
+}
+
 static enum fwd_want wanted_rows(const struct seq *s, int n_tokens)
 {
     const struct eng_job *job = s->job;
@@ -292,7 +334,7 @@ static int add_prompt_rows(struct batch *b, int i, int budget)
     struct seq *s = b->order[i];
     if (follows_sibling(b, i)) return 0;
     attach_cached(b, s);
-    if (waits_for_page(b, i)) return 0;
+    if (waits_for_page(b, i) || begins_restore(b, s)) return 0;
     int n = min_int(budget, s->job->p.n_prompt - s->n_done - lacks_mask(b, s));
     if (n == 0) return 0;
     bool all = wanted_rows(s, n) == FWD_WANT_ALL;
@@ -374,7 +416,9 @@ void batch_build(struct batch *b)
     ask_first_masks(b);
     for (int i = 0; i < b->n_running; i++) {
         struct seq *s = b->order[i];
-        s->computing = s->followed = false;
+        end_restore(b, s);
+        s->computing = s->restoring;
+        s->followed = false;
         s->n_draft = 0;
         s->n_written = 0;
         if (seq_in_prefill(s)) continue;
@@ -385,9 +429,11 @@ void batch_build(struct batch *b)
     }
     int most = b->shared ? b->turn_rows : b->p.chunk_tokens;
     for (int i = 0; i < b->n_running && b->n_prompt_rows < most; i++)
-        if (seq_in_prefill(b->order[i]))
+        if (seq_in_prefill(b->order[i]) && !b->order[i]->restoring)
             b->n_prompt_rows += add_prompt_rows(b, i, most - b->n_prompt_rows);
     assert(b->n_prompt_rows <= b->p.chunk_tokens);
+    for (int i = b->n_restoring = 0; i < b->n_running; i++)
+        b->n_restoring += b->order[i]->restoring;
     if (b->p.speculate != ENG_SPECULATE_OFF) add_drafts(b);
     if (b->n_segs > 0) b->stats.n_late_masks += (uint64_t)n_late;
 }

@@ -56,6 +56,7 @@ struct batch_params {
     int chunk_tokens;
     int64_t ctx;
     enum eng_speculate speculate;
+    struct kv_disk *disk; /* NULL: none */
 };
 
 /* One token to be drawn from one row of logits. */
@@ -93,8 +94,9 @@ struct batch {
     int n_segs;
     int n_extra_rows; /* of logits, beyond one per segment */
     int n_prompt_rows;
-    double step_us; /* the time it took */
-    bool shared;    /* another engine waits for its turn: at most turn_rows prompt rows */
+    int n_restoring; /* sequences whose pages are being read */
+    double step_us;  /* the time it took */
+    bool shared;     /* another engine waits for its turn: at most turn_rows prompt rows */
     int turn_rows;
     struct draft_cost cost;
     struct self_draft self, smaller; /* drafts by the twin, by the draft model */
@@ -178,6 +180,9 @@ void batch_make_masks(struct batch *b); /* batch_deliver.c */
 
 /* Counts n_decoded for the measured rate. */
 void batch_count_decoded(struct batch *b);
+
+/* Returns true if all that runs waits for pages that are being read. */
+bool batch_awaits_pages(const struct batch *b);
 
 /* The job that all rows of the step belong to, or NULL. */
 struct eng_job *batch_solo_job(const struct batch *b);

@@ -20,6 +20,7 @@
 #include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/os_error.h"
+#include "base/sha256.h"
 #include "engine/draft_model.h"
 #include "engine/encode_queue.h"
 #include "engine/forward.h"
@@ -28,6 +29,7 @@
 #include "engine/job.h"
 #include "engine/kernels/kernels.h"
 #include "engine/kv.h"
+#include "engine/kv_disk.h"
 #include "engine/memory_plan.h"
 #include "engine/model/config.h"
 #include "engine/model/heads.h"
@@ -426,6 +428,7 @@ static int plan_memory(struct eng *e, char *err, size_t errlen)
         .caller_bytes_per_id = e->p.caller_bytes_per_id,
         .limit_bytes = e->p.memory_bytes,
         .reserved_bytes = e->p.reserved_bytes,
+        .kv_disk = e->p.kv_disk.dir && !hp->encoder && e->states.n_layers == 0,
     };
     if (hp->encoder) {
         params.n_parallel = 1;
@@ -608,6 +611,33 @@ static int start_encoder(struct eng *e, char *err, size_t errlen)
     return encode_create(&e->encode, &params, err, errlen);
 }
 
+/*
+ * Raised whenever a change gives other bits in pages; a test holds it against the logits of the
+ * demo, so that no build reads pages of another arithmetic.
+ */
+enum { BITS_REVISION = 1 };
+
+/* Of all that the bits of a page depend on besides its ids and those before them. */
+static void page_fingerprint(const struct eng *e, uint8_t ret[EXTENT_DIGEST])
+{
+    char text[400];
+    struct sha256 h;
+    int n = snprintf(text, sizeof(text), "%d %s %s %s %s %zu %s", BITS_REVISION, e->info.numerics,
+                     e->info.kernels, e->info.gemm, e->info.kv_dtype, e->layout.page_bytes,
+                     e->info.rope);
+    sha256_init(&h);
+    sha256_update(&h, text, n < (int)sizeof(text) ? (size_t)n : sizeof(text));
+    sha256_update(&h, e->info.fingerprint, sizeof(e->info.fingerprint));
+    sha256_final(&h, ret);
+}
+
+/* States of recurrent layers are not written, and what does not repeat cannot be found again. */
+static bool keeps_pages(const struct eng *e)
+{
+    return e->p.kv_disk.dir && e->states.n_layers == 0 && e->repeatable && !e->p.no_prefix_cache &&
+           !e->model->hp.encoder;
+}
+
 static int start_scheduler(struct eng *e, char *err, size_t errlen)
 {
     if (e->model->hp.encoder) return start_encoder(e, err, errlen);
@@ -615,7 +645,14 @@ static int start_scheduler(struct eng *e, char *err, size_t errlen)
     uint64_t seed = clock_now_us();
     ssize_t got = getrandom(&seed, sizeof(seed), GRND_NONBLOCK);
     (void)got; /* a guessable seed costs only speed: tokens are compared in full */
+    struct kv_disk_params disk = {.dir = e->p.kv_disk.dir,
+                                  .bytes = e->p.kv_disk.bytes,
+                                  .seconds = e->p.kv_disk.seconds,
+                                  .page_bytes = e->layout.page_bytes,
+                                  .ctx = e->plan.ctx_tokens};
+    page_fingerprint(e, disk.fingerprint);
     struct sched_params params = {
+        .disk = keeps_pages(e) ? &disk : NULL,
         .batch = {.model = seen_by_scheduler(e->model, e->fwd),
                   .kern = e->kern,
                   .pool = e->pool,
@@ -851,7 +888,7 @@ int eng_open(struct eng **ret, const struct eng_params *params, char *err, size_
     if (!rc) rc = start_scheduler(e, err, errlen);
     if (!rc && e->plan.memory.twin_bytes) e->twin.dir = strdup(e->p.model_dir);
     e->p.model_dir = e->p.numerics = e->p.gemm = e->p.kernels = e->p.kv_dtype = e->gemm = NULL;
-    e->p.weight_coding = e->p.draft_dir = NULL;
+    e->p.weight_coding = e->p.draft_dir = e->p.kv_disk.dir = NULL;
     if (rc)
         eng_close(e);
     else

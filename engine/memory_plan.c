@@ -12,6 +12,7 @@
 #include "engine/batch.h"
 #include "engine/draft_model.h"
 #include "engine/kv.h"
+#include "engine/kv_disk.h"
 #include "engine/model/load.h"
 #include "engine/model/model.h"
 #include "engine/prefix.h"
@@ -105,6 +106,9 @@ static bool plan_at(const struct mem_params *p, int64_t ctx, int64_t n_pages, st
     int64_t state =
         batch_bytes(p->n_parallel, p->n_threads, n_pages, ctx, model->hp.vocab, model->hp.d_model);
     if (__builtin_add_overflow(m->scratch_bytes, state, &m->scratch_bytes)) return false;
+    if (p->kv_disk && __builtin_add_overflow(
+                          m->kv_bytes, kv_disk_bytes(fwd.layout->page_bytes, ctx), &m->kv_bytes))
+        return false;
     if (p->draft)
         m->draft_bytes = draft_model_bytes(p->draft, ctx, n_pages, model->hp.vocab, p->n_threads);
     ret->ctx_tokens = ctx;

@@ -10,6 +10,7 @@
 #ifndef HEARTH_ENGINE_MEMORY_PLAN_H
 #define HEARTH_ENGINE_MEMORY_PLAN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -34,6 +35,7 @@ struct mem_params {
     struct fwd_params urgent; /* an encoder's second one; max_rows 0: none */
     struct state_layout states;
     const struct draft_model *draft; /* NULL: none */
+    bool kv_disk;                    /* pages go to a disk */
     int n_threads;
     int n_parallel;
     int64_t ctx_tokens;      /* 0: the most that the model and the memory allow */

@@ -13,6 +13,7 @@
 #include "base/os_error.h"
 #include "engine/job.h"
 #include "engine/job_queue.h"
+#include "engine/kv_disk.h"
 #include "engine/pool.h"
 #include "engine/prefix.h"
 #include "engine/turns.h"
@@ -42,11 +43,12 @@ struct sched {
     bool has_lock, has_wake, has_thread;
 
     pthread_mutex_t lock;   /* guards the fields below; held for a walk of the queue at most */
-    pthread_cond_t wake;    /* new jobs, closing, resumed */
+    pthread_cond_t wake;    /* new jobs, closing, resumed, news */
     struct queue queue;     /* jobs with choices that have not been admitted */
     struct eng_job *solo;   /* the one job of the step that is running, or NULL */
     struct eng_stats stats; /* snapshot of the batch's */
     bool draining, paused;
+    bool news; /* of the disk */
 };
 
 /* ---- submitting, on any thread ------------------------------------------------------------- */
@@ -125,6 +127,7 @@ void sched_stats(struct sched *s, struct eng_stats *ret_stats)
     ret_stats->n_waiting = b.n_seqs;
     ret_stats->n_waiting_tokens = b.n_tokens;
     pthread_mutex_unlock(&s->lock);
+    if (s->batch.p.disk) kv_disk_stats(s->batch.p.disk, &ret_stats->kv_disk);
 }
 
 void sched_drain(struct sched *s)
@@ -181,11 +184,51 @@ static bool wait_for_work(struct sched *s)
 {
     pthread_mutex_lock(&s->lock);
     publish(s);
-    while ((s->paused || idle(s)) && !atomic_load(&s->closing))
+    while ((s->paused || (idle(s) && !s->news)) && !atomic_load(&s->closing))
         pthread_cond_wait(&s->wake, &s->lock);
-    bool end = idle(s);
+    s->news = false;
+    bool end = idle(s) && atomic_load(&s->closing);
     pthread_mutex_unlock(&s->lock);
     return !end;
+}
+
+/* Called by the disk's threads. */
+static void tell_news(void *ctx)
+{
+    struct sched *s = ctx;
+    pthread_mutex_lock(&s->lock);
+    s->news = true;
+    pthread_cond_signal(&s->wake);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Waits for news, but not so long that an end of a job from outside is late. */
+static void await_news(struct sched *s)
+{
+    enum { MOST_MS = 10 };
+    struct timespec until = clock_after_ms(MOST_MS);
+    pthread_mutex_lock(&s->lock);
+    if (!s->news) pthread_cond_timedwait(&s->wake, &s->lock, &until);
+    s->news = false;
+    pthread_mutex_unlock(&s->lock);
+}
+
+/*
+ * Hands pages to the disk's writer: one between two steps, all that it wants if nothing runs. At
+ * the end it is given some seconds for what it has not written.
+ */
+static void feed_disk(struct sched *s, bool at_end)
+{
+    enum { END_SECONDS = 10 };
+    struct kv_disk *d = s->batch.p.disk;
+    uint64_t end = clock_now_us() + (uint64_t)END_SECONDS * 1000000;
+    if (!d) return;
+    int n = s->batch.n_running > 0 ? 1 : EXTENT_PAGES;
+    kv_disk_pump(d, s->batch.cache, s->p.batch.pages, n);
+    while (at_end && kv_disk_busy(d) && clock_now_us() < end) {
+        kv_disk_pump(d, s->batch.cache, s->p.batch.pages, n);
+        await_news(s);
+    }
 }
 
 /* The reason why a waiting job must end now, or 0. */
@@ -331,7 +374,10 @@ static void *run(void *arg)
         publish(s);
         pthread_mutex_unlock(&s->lock);
         step(s);
+        if (batch_awaits_pages(&s->batch)) await_news(s);
+        feed_disk(s, false);
     }
+    feed_disk(s, true);
     return NULL;
 }
 
@@ -352,9 +398,23 @@ static int start_thread(struct sched *s)
 
 static int init_sync(struct sched *s)
 {
+    pthread_condattr_t attr;
     s->has_lock = pthread_mutex_init(&s->lock, NULL) == 0;
-    s->has_wake = s->has_lock && pthread_cond_init(&s->wake, NULL) == 0;
+    if (!s->has_lock || pthread_condattr_init(&attr)) return -1;
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    s->has_wake = pthread_cond_init(&s->wake, &attr) == 0;
+    pthread_condattr_destroy(&attr);
     return s->has_wake ? 0 : -1;
+}
+
+static int open_disk(struct sched *s, char *err, size_t errlen)
+{
+    if (!s->p.disk) return 0;
+    struct kv_disk_params params = *s->p.disk;
+    s->p.disk = NULL;
+    params.wake = tell_news;
+    params.wake_ctx = s;
+    return kv_disk_create(&s->batch.p.disk, &params, err, errlen);
 }
 
 int sched_create(struct sched **ret, const struct sched_params *params, char *err, size_t errlen)
@@ -380,6 +440,7 @@ int sched_create(struct sched **ret, const struct sched_params *params, char *er
     atomic_init(&s->n_submitted, 0);
     atomic_init(&s->closing, false);
     rc = batch_init(&s->batch, &params->batch, err, errlen);
+    if (!rc) rc = open_disk(s, err, errlen);
     if (rc) goto out;
     publish(s);
     int thread_errno = start_thread(s);
@@ -417,6 +478,7 @@ void sched_destroy(struct sched *s)
 {
     if (!s) return;
     sched_stop(s);
+    kv_disk_destroy(s->batch.p.disk);
     batch_finish(&s->batch);
     if (s->has_wake) pthread_cond_destroy(&s->wake);
     if (s->has_lock) pthread_mutex_destroy(&s->lock);

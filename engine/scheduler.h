@@ -30,8 +30,9 @@ struct sched_params {
     bool no_prefix_cache;
     bool reads_only, pools_last, pads; /* of job_limits, with pad_id */
     int32_t pad_id;
-    bool global_priority;    /* priority counts between keys too */
-    uint64_t starving_us;    /* then: a key that was not served for this long comes next */
+    bool global_priority; /* priority counts between keys too */
+    uint64_t starving_us; /* then: a key that was not served for this long comes next */
+    const struct kv_disk_params *disk; /* all but wake; NULL: none. Borrowed for sched_create */
     struct eng_turns *turns; /* each step waits for its turn; NULL: no other engine computes */
 };
 

@@ -71,7 +71,7 @@ void seq_begin(struct seq *s, struct eng_job *job, int choice)
     s->n_draft = 0;
     s->n_cached = 0;
     s->latest = PREFIX_NONE;
-    s->followed = false;
+    s->followed = s->asked = s->restoring = false;
     memcpy(s->ids, job->p.prompt, (size_t)job->p.n_prompt * sizeof(*s->ids));
     s->drafts = job->max_new > 2 && !job->p.no_drafts;
     s->notes = s->drafts || job->p.n_prediction > 0;
@@ -251,6 +251,44 @@ static void publish(struct seq *s, struct prefix *cache, const struct kv_pages *
         if (s->pages[i] == own && of_prompt && !job->scope.private_id)
             job->usage.n_written_tokens += KV_PAGE_TOKENS;
     }
+}
+
+int seq_missing_pages(const struct seq *s)
+{
+    const struct eng_job *job = s->job;
+    if (s->asked || s->state || !wants_cached_page(s) || !job->publishes || job->scope.private_id)
+        return 0;
+    return (int)((job->p.n_prompt - 1) / KV_PAGE_TOKENS) - s->n_published;
+}
+
+void seq_restore(struct seq *s, struct kv_disk *disk, int n_missing, struct prefix *cache,
+                 const struct kv_pages *pages)
+{
+    int n = s->n_published + n_missing;
+    s->restoring = seq_reserve(s, (int64_t)n * KV_PAGE_TOKENS, cache, pages);
+    if (!s->restoring) return;
+    s->restore = (struct kv_restore){.scope = s->job->scope.tenant,
+                                     .ids = s->ids,
+                                     .pages = s->data,
+                                     .first = s->n_published,
+                                     .n_pages = n};
+    kv_disk_ask(disk, &s->restore);
+}
+
+bool seq_restored(struct seq *s, struct prefix *cache, const struct kv_pages *pages,
+                  int *ret_tokens)
+{
+    int64_t before = s->n_done, written = s->job->usage.n_written_tokens;
+    *ret_tokens = 0;
+    if (!s->restoring) return true;
+    if (!kv_disk_done(&s->restore)) return false;
+    s->restoring = false;
+    s->n_done = (int64_t)s->restore.n_read * KV_PAGE_TOKENS;
+    publish(s, cache, pages);
+    s->job->usage.n_written_tokens = written;
+    drop_pages(s, s->n_published, cache); /* what was not read has arbitrary contents */
+    *ret_tokens = (int)(s->n_done - before);
+    return true;
 }
 
 /* Keeps a snapshot of what is done, which ends with a page that has just been published. */

@@ -22,6 +22,7 @@
 #include "engine/draft.h"
 #include "engine/engine.h"
 #include "engine/kv.h"
+#include "engine/kv_disk.h"
 #include "engine/prefix.h"
 #include "engine/sample.h"
 #include "engine/state.h"
@@ -58,7 +59,9 @@ struct seq {
     int64_t n_cached;  /* tokens of the prompt that the pages of the cache have, snapshots aside */
     int32_t known_end; /* the node of the last of these pages, or PREFIX_NONE */
     int32_t latest;    /* the node with the answer's latest snapshot, or PREFIX_NONE */
-    bool followed;     /* another sequence waits for a snapshot of this one */
+    struct kv_restore restore;
+    bool asked, restoring; /* the disk is not to be asked again; pages are being read */
+    bool followed;         /* another sequence waits for a snapshot of this one */
     /* Of the step being built or evaluated. */
     bool computing;               /* has prompt rows in it */
     bool broken;                  /* a page could not be allocated: ends before the next step */
@@ -96,6 +99,22 @@ int seq_draft(struct seq *s, int most);
  * state, up to the last one that has a snapshot. Returns the tokens gained.
  */
 int seq_attach_cached(struct seq *s, struct prefix *cache, const struct kv_pages *pages);
+
+/*
+ * Pages of the prompt that follow and may be asked of a disk; 0 if the sequence shares none, has a
+ * state, or `asked` is set.
+ */
+int seq_missing_pages(const struct seq *s);
+
+/*
+ * Takes n_missing pages for the prompt and asks for their contents. Until seq_restored returns
+ * true, the sequence can neither be computed nor end; seq_restored publishes what came, ret_tokens
+ * of it, and gives the other pages back.
+ */
+void seq_restore(struct seq *s, struct kv_disk *disk, int n_missing, struct prefix *cache,
+                 const struct kv_pages *pages);
+bool seq_restored(struct seq *s, struct prefix *cache, const struct kv_pages *pages,
+                  int *ret_tokens);
 
 /* Why no more pages are attached; *ret_n_known: tokens before the first that missed. */
 enum eng_miss seq_miss(const struct seq *s, struct prefix *cache, int64_t *ret_n_known);
