@@ -6,6 +6,8 @@
 
 #include "server/config/config.h"
 
+enum { DAY_SECONDS = 86400 };
+
 static enum eng_speculate speculate_of(const char *name)
 {
     return !strcmp(name, "off")      ? ENG_SPECULATE_OFF
@@ -30,6 +32,9 @@ struct eng_params srv_engine_params(const struct srv_config *config)
         .chunk_tokens = config->chunk,
         .memory_bytes = config->memory_bytes,
         .kv_bytes = config->kv_memory_bytes,
+        .kv_disk = {.dir = config->kv_disk,
+                    .bytes = config->kv_disk_bytes,
+                    .seconds = (int64_t)config->kv_disk_age * DAY_SECONDS},
         .speculate = speculate_of(config->speculate),
     };
 }

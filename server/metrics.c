@@ -464,6 +464,36 @@ static void write_snapshots(struct out *o, const struct eng_stats *s)
         (double)s->n_snapshots_evicted);
 }
 
+static void write_kv_disk(struct out *o, const struct eng_kv_disk_stats *s)
+{
+    static const char *const faults[ENG_KV_FAULTS] = {"unreadable", "length", "header", "foreign",
+                                                      "payload"};
+    one(o, "hearth_kv_disk_bytes", "gauge", "Bytes of all pages in the directory of kv-disk.",
+        (double)s->bytes);
+    one(o, "hearth_kv_disk_paused", "gauge",
+        "1 for a minute after pages could not be written to kv-disk.", s->paused);
+    one(o, "hearth_kv_disk_restores_total", "counter",
+        "Prompts of which pages were read from kv-disk.", (double)s->n_restores);
+    one(o, "hearth_kv_disk_restore_seconds_total", "counter", "Time in which they were read.",
+        (double)s->restore_us * 1e-6);
+    one(o, "hearth_kv_disk_prompt_tokens_total", "counter",
+        "Prompt tokens that were read from kv-disk.", (double)s->n_read_tokens);
+    one(o, "hearth_kv_disk_read_bytes_total", "counter", "Bytes of pages read from kv-disk.",
+        (double)s->n_read_bytes);
+    one(o, "hearth_kv_disk_written_bytes_total", "counter", "Bytes of pages written to kv-disk.",
+        (double)s->n_written_bytes);
+    one(o, "hearth_kv_disk_write_errors_total", "counter", "Writes to kv-disk that failed.",
+        (double)s->n_write_errors);
+    one(o, "hearth_kv_disk_dropped_total", "counter",
+        "Sequences whose pages were not written, because kv-disk did not keep up or had failed.",
+        (double)s->n_dropped);
+    head(o, "hearth_kv_disk_bad_files_total", "counter",
+         "Files in kv-disk that were not served; damaged ones are removed.");
+    for (int i = 0; i < ENG_KV_FAULTS; i++)
+        buf_printf(o->b, "hearth_kv_disk_bad_files_total{reason=\"%s\"} %llu\n", faults[i],
+                   (unsigned long long)s->n_faults[i]);
+}
+
 static void write_queue(struct out *o, const struct eng_stats *s)
 {
     one(o, "hearth_sequences_running", "gauge", "Sequences being computed now.", s->n_running);
@@ -476,6 +506,7 @@ static void write_queue(struct out *o, const struct eng_stats *s)
     one(o, "hearth_kv_pages_cached", "gauge", "KV pages held by the prefix cache alone now.",
         s->n_pages_cached);
     write_snapshots(o, s);
+    write_kv_disk(o, &s->kv_disk);
     one(o, "hearth_prompt_tokens_per_second", "gauge",
         "Prompt tokens per second over the most recent work.", s->prompt_tokens_per_s);
     one(o, "hearth_generated_tokens_per_second", "gauge",

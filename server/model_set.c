@@ -120,6 +120,23 @@ void srv_models_wake(struct srv_models *set)
     pthread_mutex_unlock(&set->lock);
 }
 
+/* Models share a directory, and one that drains has the same as its successor. */
+static void add_kv_disk(struct eng_kv_disk_stats *sum, const struct eng_kv_disk_stats *s)
+{
+    sum->on |= s->on;
+    sum->paused |= s->paused;
+    if (s->bytes > sum->bytes) sum->bytes = s->bytes;
+    sum->n_restores += s->n_restores;
+    sum->restore_us += s->restore_us;
+    sum->n_read_bytes += s->n_read_bytes;
+    sum->n_read_tokens += s->n_read_tokens;
+    sum->n_written_bytes += s->n_written_bytes;
+    sum->n_write_errors += s->n_write_errors;
+    sum->n_dropped += s->n_dropped;
+    for (int i = 0; i < ENG_KV_FAULTS; i++)
+        sum->n_faults[i] += s->n_faults[i];
+}
+
 /* Adds the counters of an engine, and what it computes and has queued. */
 static void add_stats(struct eng_stats *sum, const struct eng_stats *s)
 {
@@ -131,6 +148,7 @@ static void add_stats(struct eng_stats *sum, const struct eng_stats *s)
         sum->n_misses[i] += s->n_misses[i];
     sum->n_snapshot_hits += s->n_snapshot_hits;
     sum->n_snapshots_evicted += s->n_snapshots_evicted;
+    add_kv_disk(&sum->kv_disk, &s->kv_disk);
     sum->n_prompt_tokens += s->n_prompt_tokens;
     sum->n_cached_tokens += s->n_cached_tokens;
     sum->n_computed_prompt_tokens += s->n_computed_prompt_tokens;

@@ -219,6 +219,17 @@ static int make_grammars(struct loading *l)
     return 0;
 }
 
+static void warn_of_kv_disk(const struct loading *l)
+{
+    struct eng_stats stats;
+    if (!l->p->config->kv_disk) return;
+    eng_stats(l->model->engine, &stats);
+    if (!stats.kv_disk.on)
+        srv_log(SRV_LOG_WARNING,
+                "kv-disk is not used with this model: it has no KV cache, or states of recurrent "
+                "layers, or the prefix cache is off, or OpenBLAS does not repeat bits");
+}
+
 /* Everything from the files of the directory. Returns 0 or an enum eng_error. */
 static int load_files(struct loading *l)
 {
@@ -231,6 +242,7 @@ static int load_files(struct loading *l)
     else
         load_text(l);
     if (rc) return rc;
+    warn_of_kv_disk(l);
     if (l->text_rc) {
         snprintf(l->err, l->errlen, "%s", l->text_error);
         return l->text_rc;

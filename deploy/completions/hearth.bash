@@ -41,6 +41,9 @@ _hearth()
     --chunk | -ub | --ubatch-size) kind=anything ;;
     --memory) kind=anything ;;
     --kv-memory) kind=anything ;;
+    --kv-disk) kind=anything ;;
+    --kv-disk-bytes) kind=anything ;;
+    --kv-disk-age) kind=anything ;;
     --answer-memory) kind=anything ;;
     --grammar-cache-mb) kind=anything ;;
     --schema-objects) words='closed open' ;;
@@ -113,11 +116,12 @@ _hearth()
         --chat-template-kwargs --rerank-tokens --rerank-template --fim-marks
         --tool-format --generation-config --threads --numerics --gemm --kernels
         --weight-coding --kv-dtype --parallel --ctx-size --chunk --memory
-        --kv-memory --answer-memory --grammar-cache-mb --schema-objects --no-prefix-cache
-        --speculate --memory-lock --max-choices --host --port --unix-socket
-        --metrics-host --metrics-port --tls-cert-file --tls-key-file --no-page
-        --max-connections --api-key-file --operator-key-file --allow-public-without-key
-        --allowed-hosts --cors-origins --max-queue --max-queue-tokens --queue-timeout-ms
+        --kv-memory --kv-disk --kv-disk-bytes --kv-disk-age --answer-memory
+        --grammar-cache-mb --schema-objects --no-prefix-cache --speculate
+        --memory-lock --max-choices --host --port --unix-socket --metrics-host
+        --metrics-port --tls-cert-file --tls-key-file --no-page --max-connections
+        --api-key-file --operator-key-file --allow-public-without-key --allowed-hosts
+        --cors-origins --max-queue --max-queue-tokens --queue-timeout-ms
         --priority-policy --reasoning-format --reasoning-field --request-timeout-ms
         --max-body-bytes --strict-params --strict-model --accept-any-model
         --keep-metadata-lines --text-workers --header-timeout-ms --body-timeout-ms

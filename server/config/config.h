@@ -86,6 +86,9 @@ struct srv_config {
     const char *numerics, *gemm, *kernels, *weight_coding, *kv_dtype, *speculate, *schema_objects;
     int parallel, chunk, max_choices;
     int64_t ctx_size, memory_bytes, kv_memory_bytes, answer_memory_bytes, grammar_cache_mb;
+    const char *kv_disk; /* NULL: none */
+    int64_t kv_disk_bytes;
+    int kv_disk_age; /* days */
     bool prefix_cache, memory_lock;
 
     /* listening */

@@ -136,6 +136,14 @@ const struct srv_option srv_options[] = {
           "memory budget for everything; 0: the cgroup limit or physical memory"),
     BYTES("compute", "kv-memory", NULL, kv_memory_bytes, 0, 1024 * TERA, "0", ENGINE & ~BIT(SCORE),
           "memory budget of the KV cache; 0: parallel x context, capped by memory"),
+    STRING(
+        "compute", "kv-disk", NULL, kv_disk, NULL, SERVE,
+        "directory, of this user alone, for KV pages: prompts computed before a restart are read "
+        "from it"),
+    BYTES("compute", "kv-disk-bytes", NULL, kv_disk_bytes, 0, 1024 * TERA, "10G", SERVE,
+          "most bytes in kv-disk; the least recently used go first"),
+    INT("compute", "kv-disk-age", NULL, kv_disk_age, 1, 3650, "7", SERVE,
+        "days after which unused pages leave kv-disk"),
     BYTES("compute", "answer-memory", NULL, answer_memory_bytes, 0, 1024 * TERA, "0", SERVE,
           "memory budget of unsent answers; 0: a sixteenth of the memory"),
     INT64("compute", "grammar-cache-mb", NULL, grammar_cache_mb, 0, 65536, "32", SERVE,

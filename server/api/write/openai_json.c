@@ -88,6 +88,10 @@ void srv_gen_write_timings(const struct srv_gen *g, struct jw *w)
     int64_t computed = u.done_us ? u.n_computed_prompt_tokens : t.n_prompt - t.n_cached;
     jw_open(w, "timings", '{');
     jw_int(w, "cache_n", t.n_cached);
+    if (u.restore_us > 0) {
+        jw_int(w, "cache_disk_n", u.n_disk_tokens);
+        jw_number(w, "restore_ms", (double)u.restore_us / 1000);
+    }
     jw_int(w, "prompt_n", computed);
     jw_number(w, "queue_ms", ms_between(u.submitted_us, u.started_us));
     jw_number(w, "prompt_ms", prompt_ms);

@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""--kv-disk: prompts computed before a restart are read, the same bits come, and nobody else's or damaged pages do."""
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import tempfile
+
+from hearth_server import BIN, DEMO, Hearth, run, run_cases
+
+PROMPT = "Once upon a time there was a little dog. " * 120
+BODY = {"prompt": PROMPT, "max_tokens": 30, "temperature": 0.7, "seed": 3, "logprobs": 2}
+DIR = None
+# SHA-256 of the demo's logits, computed by the plain C kernels
+DIGESTS = {"exact": "e50f44c47df3d1f77da16ac6b05b242f",
+           "bf16": "b3bee9ea6c448e9843f5a9a15bbfbef0",
+           "int8": "410f55615479ab538bbb692f85a3a769",
+           "int4": "f021a564efb578480e95c86bb3c41ebe"}
+
+
+def extents():
+    return sorted(os.path.join(d, f) for d, _, files in os.walk(os.path.join(DIR, "v1")) for f in files)
+
+
+def serve(*args, **env):
+    return Hearth("--model", "demo", "--kv-disk", DIR, *args, **env)
+
+
+def ask(h, headers=None, **body):
+    status, _, answer = h.post("/v1/completions", {**BODY, **body}, headers)
+    assert status == 200, answer
+    return answer["choices"][0], answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def count(h, name):
+    return h.metrics()[f"hearth_kv_disk_{name}"]
+
+
+def await_files(h, n):
+    h.wait_until(lambda: len(extents()) >= n and not any(".tmp-" in f for f in extents()), 20, f"{n} extents")
+
+
+def alone():
+    with Hearth("--model", "demo") as h:
+        return ask(h)
+
+
+def test_restart():
+    """After a SIGTERM, which writes what is left, and after a SIGKILL of a server that has written."""
+    global DIR
+    want, none = alone()
+    assert none == 0
+    with tempfile.TemporaryDirectory() as DIR:
+        with serve() as h:
+            assert ask(h) == (want, 0)
+        files = extents()
+        assert len(files) == 3 and all(os.stat(f).st_mode & 0o777 == 0o600 for f in files), files
+        with serve() as h:
+            choice, cached = ask(h)
+            assert choice == want and cached == 1024, cached
+            assert count(h, "prompt_tokens_total") == 1024 and count(h, "restores_total") == 1
+            more = " Then the dog found a ball." * 40
+            longer = ask(h, prompt=PROMPT + more)
+            await_files(h, len(files) + 2)
+            h.stop(signal.SIGKILL)
+            h.process.returncode = 0
+        with serve() as h:
+            status, _, answer = h.post("/v1/completions", {**BODY, "prompt": PROMPT + more, "timings_per_token": True})
+            assert status == 200 and answer["choices"][0] == longer[0]
+            assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] > 1500, answer["usage"]
+            assert answer["timings"]["cache_disk_n"] > 1500 and answer["timings"]["restore_ms"] > 0
+        with Hearth("--model", "demo") as h:
+            assert ask(h, prompt=PROMPT + more)[0] == longer[0]
+
+
+def test_scopes():
+    """Keys and salts stay apart; another path has other bits; cache_prompt false is not written."""
+    global DIR
+    keys = {name: {"Authorization": f"Bearer {name * 30}"} for name in "ab"}
+    with tempfile.NamedTemporaryFile("w", suffix=".keys") as f, tempfile.TemporaryDirectory() as DIR:
+        f.write("".join(name * 30 + "\n" for name in keys))
+        f.flush()
+        os.chmod(f.name, 0o600)
+        with serve("--api-key-file", f.name) as h:
+            ask(h, keys["a"], cache_prompt=False)
+        assert not os.path.exists(os.path.join(DIR, "v1"))
+        with serve("--api-key-file", f.name) as h:
+            ask(h, keys["a"], cache_salt="x")
+        n = len(extents())
+        for args, key, salt, hit in (((), "a", None, False), ((), "b", "x", False), (("--numerics", "int8"), "a", "x", False),
+                                     (("--kernels", "c"), "a", "x", False), ((), "a", "x", True)):
+            with serve("--api-key-file", f.name, *args) as h:
+                body = {"cache_salt": salt} if salt else {}
+                assert (ask(h, keys[key], **body)[1] > 0) == hit, (args, key, salt)
+        assert len(extents()) > n
+
+
+def damage(path, draw, others):
+    with open(path, "rb") as f:
+        data = bytearray(f.read())
+    kind = draw.randrange(4)
+    if kind == 0:
+        data = data[:draw.choice([0, 1, 4095, 4096, draw.randrange(len(data))])]
+    elif kind == 1:
+        data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+    elif kind == 2:
+        data += b"\0"
+    else:
+        with open(draw.choice(others), "rb") as f:
+            data = f.read()
+    with open(path, "wb") as f:
+        f.write(data)
+
+
+def test_damaged_files():
+    """Each is a miss that is counted; the answer is the same, and what was bad is gone."""
+    global DIR
+    want = alone()[0]
+    draw = random.Random(4)
+    with tempfile.TemporaryDirectory() as DIR:
+        with serve() as h:
+            ask(h)
+        names = extents()
+        whole = {name: open(name, "rb").read() for name in names}
+        for case in range(12 if os.environ.get("HEARTH_SLOW") else 40):
+            for name, data in whole.items():
+                with open(name, "wb") as f:
+                    f.write(data)
+            bad = draw.choice(names)
+            others = [n for n in names if whole[n] != whole[bad]]
+            damage(bad, draw, others)
+            unchanged = open(bad, "rb").read() == whole[bad]
+            with serve() as h:
+                choice, cached = ask(h)
+                assert choice == want, case
+                faults = sum(v for k, v in h.metrics().items() if k.startswith("hearth_kv_disk_bad_files_total"))
+                assert unchanged or cached == 1024 or faults == 1, (case, cached, faults)
+
+
+def test_limits():
+    """At the start the directory is cut to its bytes, the least recently used first."""
+    global DIR
+    with tempfile.TemporaryDirectory() as DIR:
+        with serve() as h:
+            ask(h)
+        files = extents()
+        old = files[1]
+        os.utime(old, (1, 1))
+        with serve("--kv-disk-age", "1") as h:
+            h.wait_until(lambda: len(extents()) == len(files) - 1, 10, "the old file to go")
+            assert old not in extents()
+        with serve("--kv-disk-bytes", "0") as h:
+            h.wait_until(lambda: not extents(), 10, "all files to go")
+
+
+def test_revision():
+    """If this fails, steps compute other bits than before: raise BITS_REVISION in engine/engine.c, and change the digests."""
+    for numerics, want in DIGESTS.items():
+        with tempfile.TemporaryDirectory() as tmp:
+            line = json.dumps({"ids": [i * 37 % 500 + 10 for i in range(100)], "logits": os.path.join(tmp, "rows")})
+            args = [BIN, "score", "--model", DEMO, "--numerics", numerics, "--kernels", "c", "--gemm", "native"]
+            subprocess.run(args, input=line, text=True, check=True, capture_output=True)
+            with open(os.path.join(tmp, "rows"), "rb") as f:
+                assert hashlib.sha256(f.read()).hexdigest()[:32] == want, numerics
+
+
+def test_refusals():
+    with tempfile.TemporaryDirectory() as top:
+        path = os.path.join(top, "d")
+        os.mkdir(path, 0o755)
+        link, file = os.path.join(top, "link"), os.path.join(top, "file")
+        os.symlink(top, link)
+        open(file, "w").close()
+        secret = os.path.join(top, "s")
+        os.mkdir(secret, 0o700)
+        with open(os.path.join(secret, "secret"), "w") as f:
+            f.write("short")
+        for name, words in ((path, "0755"), (link, "not a directory"), (file, "not a directory"), (secret, "32 bytes"),
+                            (os.path.join(top, "no", "where"), "cannot be made")):
+            status, _, err = run("serve", "--port", "0", "--model", "demo", "--kv-disk", name)
+            assert status == 1 and words in err and name in err, (status, err)
+        with Hearth("--model", "demo-embed", "--kv-disk", os.path.join(top, "e")) as h:
+            h.wait_log("kv-disk is not used")
+
+
+if __name__ == "__main__":
+    run_cases(globals())
