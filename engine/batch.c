@@ -188,7 +188,7 @@ void batch_end_seq(struct batch *b, struct seq *s, enum eng_finish finish, int32
 {
     struct eng_job *job = s->job;
     int choice = s->choice;
-    if (b->p.disk && job->publishes && !job->scope.private_id && !job->p.want_pooled && !s->state)
+    if (b->p.disk && job->publishes && !job->scope.private_id && !job->p.want_pooled)
         kv_disk_note(b->p.disk, job->scope.tenant, s->ids, s->n_published);
     remove_running(b, s);
     masks_drop(&b->masks, s);
@@ -288,9 +288,10 @@ static void end_restore(struct batch *b, struct seq *s)
     int n;
     if (!s->restoring || !seq_restored(s, b->cache, b->p.pages, &n)) return;
     u->restore_us += s->restore.us;
+    u->miss = seq_miss(s, b->cache, &u->n_known_tokens);
     if (s->choice == 0) {
         u->n_cached_tokens += n;
-        u->n_disk_tokens += n;
+        u->n_disk_tokens += (int64_t)(s->restore.n_read - s->restore.first) * KV_PAGE_TOKENS;
         b->stats.n_cached_tokens += (uint64_t)n;
     }
 }

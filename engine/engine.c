@@ -428,7 +428,7 @@ static int plan_memory(struct eng *e, char *err, size_t errlen)
         .caller_bytes_per_id = e->p.caller_bytes_per_id,
         .limit_bytes = e->p.memory_bytes,
         .reserved_bytes = e->p.reserved_bytes,
-        .kv_disk = e->p.kv_disk.dir && !hp->encoder && e->states.n_layers == 0,
+        .kv_disk = e->p.kv_disk.dir && !hp->encoder,
     };
     if (hp->encoder) {
         params.n_parallel = 1;
@@ -631,11 +631,10 @@ static void page_fingerprint(const struct eng *e, uint8_t ret[EXTENT_DIGEST])
     sha256_final(&h, ret);
 }
 
-/* States of recurrent layers are not written, and what does not repeat cannot be found again. */
+/* What does not repeat cannot be found again. */
 static bool keeps_pages(const struct eng *e)
 {
-    return e->p.kv_disk.dir && e->states.n_layers == 0 && e->repeatable && !e->p.no_prefix_cache &&
-           !e->model->hp.encoder;
+    return e->p.kv_disk.dir && e->repeatable && !e->p.no_prefix_cache && !e->model->hp.encoder;
 }
 
 static int start_scheduler(struct eng *e, char *err, size_t errlen)
@@ -649,6 +648,7 @@ static int start_scheduler(struct eng *e, char *err, size_t errlen)
                                   .bytes = e->p.kv_disk.bytes,
                                   .seconds = e->p.kv_disk.seconds,
                                   .page_bytes = e->layout.page_bytes,
+                                  .state_bytes = e->states.n_kept * sizeof(float),
                                   .ctx = e->plan.ctx_tokens};
     page_fingerprint(e, disk.fingerprint);
     struct sched_params params = {

@@ -60,6 +60,8 @@ struct kv_disk {
     int from, n_wanted;   /* pages of it that are wanted, */
     int n_copied;         /* and those that are there */
     uint8_t *copies[EXTENT_PAGES];
+    uint8_t *state_copy; /* [state_bytes] */
+    bool has_state;      /* state_copy is that behind the wanted pages */
 };
 
 static int64_t chain_ids(int64_t ctx)
@@ -67,10 +69,10 @@ static int64_t chain_ids(int64_t ctx)
     return ctx / KV_PAGE_TOKENS * KV_PAGE_TOKENS + 1;
 }
 
-int64_t kv_disk_bytes(size_t page_bytes, int64_t ctx)
+int64_t kv_disk_bytes(size_t page_bytes, size_t state_bytes, int64_t ctx)
 {
     return (N_CHAINS + 1) * chain_ids(ctx) * (int64_t)sizeof(int32_t) +
-           EXTENT_PAGES * (int64_t)page_bytes;
+           EXTENT_PAGES * (int64_t)page_bytes + (int64_t)state_bytes;
 }
 
 /* ---- extents of a chain -------------------------------------------------------------------- */
@@ -99,40 +101,66 @@ static void count_fault(struct kv_disk *d, enum extent_result result)
     pthread_mutex_unlock(&d->lock);
 }
 
-/* Reads the longest extent that begins at a page, of at most `most`. Returns its pages, 0: none. */
-static int read_longest(struct kv_disk *d, const struct kv_restore *r, const uint8_t *parent,
-                        int page, int most, uint8_t ret_name[EXTENT_DIGEST])
+/* Reads the longest extent of at most `most` pages that begins where x does; sets x->n_pages. */
+static void read_longest(struct kv_disk *d, const struct kv_restore *r, int most, struct extent *x)
 {
     uint8_t *pages[EXTENT_PAGES];
-    for (int n = most; n > 0 && page + n > r->first; n--) {
-        struct extent x = extent_at(r->scope, parent, r->ids, page, n);
-        for (int i = 0; i < n; i++)
+    int page = (int)((x->ids - r->ids) / KV_PAGE_TOKENS);
+    for (x->n_pages = most; x->n_pages > 0 && page + x->n_pages > r->first; x->n_pages--) {
+        for (int i = 0; i < x->n_pages; i++)
             pages[i] = page + i < r->first ? NULL : r->pages[page + i];
-        enum extent_result result = extent_read(d->store, &x, pages);
+        enum extent_result result = extent_read(d->store, x, pages);
         if (result >= EXTENT_UNREADABLE) count_fault(d, result);
-        if (result != EXTENT_READ) continue;
-        extent_name(d->store, &x, ret_name);
-        return n;
+        if (result == EXTENT_READ) return;
     }
-    return 0;
+    x->n_pages = 0;
+}
+
+/* Pages up to the last one behind which there is a state, if all before it are there; 0: none. */
+static int find_state(struct kv_disk *d, const struct kv_restore *r)
+{
+    uint8_t parent[EXTENT_DIGEST] = {0}, name[EXTENT_DIGEST];
+    int n_usable = 0;
+    for (int page = 0; page < r->n_pages;) {
+        struct extent x =
+            extent_at(r->scope, parent, r->ids, page, min_int(r->n_pages - page, EXTENT_PAGES));
+        while (x.n_pages > 0 && !extent_exists(d->store, &x))
+            x.n_pages--;
+        if (x.n_pages == 0) break;
+        page += x.n_pages;
+        if (extent_has_state(d->store, &x)) n_usable = page;
+        if (x.n_pages < EXTENT_PAGES) break;
+        extent_name(d->store, &x, name);
+        memcpy(parent, name, sizeof(parent));
+    }
+    return n_usable;
+}
+
+static bool read_state(struct kv_disk *d, const struct kv_restore *r, const struct extent *x)
+{
+    enum extent_result result = extent_read_state(d->store, x, r->state, d->p.state_bytes);
+    if (result >= EXTENT_UNREADABLE) count_fault(d, result);
+    return result == EXTENT_READ;
 }
 
 static void restore(struct kv_disk *d, struct kv_restore *r)
 {
     uint8_t parent[EXTENT_DIGEST] = {0}, name[EXTENT_DIGEST];
     uint64_t start = clock_now_us();
-    int page = 0, n = EXTENT_PAGES;
-    for (; page + EXTENT_PAGES <= r->first; page += EXTENT_PAGES) {
-        struct extent x = extent_at(r->scope, parent, r->ids, page, EXTENT_PAGES);
+    int end = d->p.state_bytes > 0 ? find_state(d, r) : r->n_pages;
+    bool whole = true;
+    for (int page = 0; page < end && whole && !atomic_load(&r->cancel);) {
+        int most = min_int(end - page, EXTENT_PAGES);
+        struct extent x = extent_at(r->scope, parent, r->ids, page, most);
+        if (page + EXTENT_PAGES > r->first) read_longest(d, r, most, &x);
+        page += x.n_pages;
+        whole = x.n_pages == EXTENT_PAGES;
+        bool usable = d->p.state_bytes == 0 || (page == end && x.n_pages && read_state(d, r, &x));
+        if (usable && page > r->first) r->n_read = page;
+        if (!whole) break;
         extent_name(d->store, &x, name);
         memcpy(parent, name, sizeof(parent));
     }
-    while (n == EXTENT_PAGES && page < r->n_pages && !atomic_load(&r->cancel)) {
-        n = read_longest(d, r, parent, page, min_int(r->n_pages - page, EXTENT_PAGES), name);
-        memcpy(parent, name, sizeof(parent));
-        page += n;
-    }
-    r->n_read = page > r->first ? page : r->first;
     r->us = clock_now_us() - start;
 }
 
@@ -243,7 +271,8 @@ void kv_disk_pump(struct kv_disk *d, const struct prefix *cache, const struct kv
     struct prefix_scope scope = {.private_id = 0};
     int32_t node = PREFIX_NONE;
     memcpy(scope.tenant, c->scope, sizeof(scope.tenant));
-    for (int i = 0; n_pages > 0 && d->n_copied < d->n_wanted; i++) {
+    for (int i = 0; i < d->from + d->n_wanted; i++) {
+        if (n_pages == 0 && i == d->from + d->n_copied) return;
         node = prefix_find(cache, node, &scope, c->ids + (size_t)i * KV_PAGE_TOKENS);
         if (node == PREFIX_NONE) break; /* it was evicted */
         if (i < d->from + d->n_copied) continue;
@@ -251,7 +280,10 @@ void kv_disk_pump(struct kv_disk *d, const struct prefix *cache, const struct kv
                d->p.page_bytes);
         n_pages--;
     }
-    if (node != PREFIX_NONE && d->n_copied < d->n_wanted) return;
+    const float *state =
+        node != PREFIX_NONE && d->p.state_bytes ? prefix_see_snapshot(cache, node) : NULL;
+    d->has_state = state != NULL;
+    if (state) memcpy(d->state_copy, state, d->p.state_bytes);
     pthread_mutex_lock(&d->lock);
     atomic_store(&d->stage, node == PREFIX_NONE ? STAGE_LOST : STAGE_FILLED);
     pthread_cond_signal(&d->noted);
@@ -266,12 +298,15 @@ bool kv_disk_busy(struct kv_disk *d)
     return busy;
 }
 
-/* Waits until the scheduler has copied the pages. Returns false if it has not got them. */
-static bool await_copies(struct kv_disk *d, int from, int n)
+/*
+ * Waits until the scheduler has copied the pages, or but the state behind them. Returns false if it
+ * has not got them.
+ */
+static bool await_copies(struct kv_disk *d, int from, int n, bool with_pages)
 {
     d->from = from;
     d->n_wanted = n;
-    d->n_copied = 0;
+    d->n_copied = with_pages ? 0 : n;
     atomic_store(&d->stage, STAGE_WANTED);
     d->p.wake(d->p.wake_ctx);
     pthread_mutex_lock(&d->lock);
@@ -291,19 +326,28 @@ static void pause_writing(struct kv_disk *d)
     pthread_mutex_unlock(&d->lock);
 }
 
+static void count_written(struct kv_disk *d, size_t bytes)
+{
+    pthread_mutex_lock(&d->lock);
+    d->stats.n_written_bytes += bytes;
+    d->stats.bytes += (int64_t)bytes;
+    pthread_mutex_unlock(&d->lock);
+}
+
+/* Writes what is lacking of an extent and of the state behind it. */
 static int write_extent(struct kv_disk *d, const struct extent *x, int from)
 {
-    if (!await_copies(d, from, x->n_pages)) return ENG_ECLOSED;
-    int rc = extent_write(d->store, x, (const uint8_t *const *)d->copies);
-    if (rc) {
-        pause_writing(d);
-        return rc;
-    }
-    pthread_mutex_lock(&d->lock);
-    d->stats.n_written_bytes += (uint64_t)x->n_pages * d->p.page_bytes;
-    d->stats.bytes += (int64_t)((size_t)x->n_pages * d->p.page_bytes);
-    pthread_mutex_unlock(&d->lock);
-    return 0;
+    bool pages = !extent_exists(d->store, x);
+    bool state = d->p.state_bytes > 0 && !extent_has_state(d->store, x);
+    if (!pages && !state) return 0;
+    if (!await_copies(d, from, x->n_pages, pages)) return ENG_ECLOSED;
+    int rc = pages ? extent_write(d->store, x, (const uint8_t *const *)d->copies) : 0;
+    if (!rc && pages) count_written(d, (size_t)x->n_pages * d->p.page_bytes);
+    state = state && d->has_state;
+    if (!rc && state) rc = extent_write_state(d->store, x, d->state_copy, d->p.state_bytes);
+    if (!rc && state) count_written(d, d->p.state_bytes);
+    if (rc) pause_writing(d);
+    return rc;
 }
 
 /* Writes the extents of a chain that are not there. */
@@ -314,7 +358,7 @@ static void write_chain(struct kv_disk *d)
     for (int page = 0; page < c->n_pages; page += EXTENT_PAGES) {
         struct extent x =
             extent_at(c->scope, parent, c->ids, page, min_int(c->n_pages - page, EXTENT_PAGES));
-        if (!extent_exists(d->store, &x) && write_extent(d, &x, page)) return;
+        if (write_extent(d, &x, page)) return;
         extent_name(d->store, &x, name);
         memcpy(parent, name, sizeof(parent));
     }
@@ -379,6 +423,7 @@ static int allocate(struct kv_disk *d)
         all = (d->chains[i].ids = calloc(n, sizeof(*d->current.ids))) && all;
     for (int i = 0; i < EXTENT_PAGES; i++)
         all = (d->copies[i] = malloc(d->p.page_bytes)) && all;
+    all = (d->state_copy = malloc(d->p.state_bytes + 1)) && all;
     return all ? 0 : ENG_ENOMEM;
 }
 
@@ -456,6 +501,7 @@ void kv_disk_destroy(struct kv_disk *d)
         free(d->chains[i].ids);
     for (int i = 0; i < EXTENT_PAGES; i++)
         free(d->copies[i]);
+    free(d->state_copy);
     if (d->has_asked) pthread_cond_destroy(&d->asked);
     if (d->has_noted) pthread_cond_destroy(&d->noted);
     if (d->has_lock) pthread_mutex_destroy(&d->lock);

@@ -39,7 +39,8 @@ struct kv_disk_params {
     uint8_t fingerprint[EXTENT_DIGEST]; /* of all that the bits of a page depend on besides ids */
     int64_t bytes, seconds; /* of extent_limits; a tenth of the file system, or 5 GiB, stay free */
     size_t page_bytes;
-    int64_t ctx; /* longest chain, in ids */
+    size_t state_bytes; /* of a snapshot of recurrent layers; 0: the model has none */
+    int64_t ctx;        /* longest chain, in ids */
     /* Called on the reader's and the writer's thread when kv_disk_pump has something to do or a
      * prompt has been read; must not call back. */
     void (*wake)(void *ctx);
@@ -53,16 +54,18 @@ int kv_disk_create(struct kv_disk **ret, const struct kv_disk_params *params, ch
 void kv_disk_destroy(struct kv_disk *d);
 
 /* Bytes that kv_disk_create takes, for the memory plan. */
-int64_t kv_disk_bytes(size_t page_bytes, int64_t ctx);
+int64_t kv_disk_bytes(size_t page_bytes, size_t state_bytes, int64_t ctx);
 
 /*
  * A prompt whose pages first .. n_pages - 1 are to be read. Everything is borrowed until
- * kv_disk_done; page data is arbitrary from the result's `n_read` on.
+ * kv_disk_done; page data is arbitrary from the result's `n_read` on. With states it reads up to
+ * the last page behind which there is one, and that.
  */
 struct kv_restore {
     const uint8_t *scope; /* [EXTENT_DIGEST] */
     const int32_t *ids;   /* [n_pages * KV_PAGE_TOKENS], from the sequence's start */
     uint8_t *const *pages;
+    void *state; /* [state_bytes] */
     int first, n_pages;
     int n_read; /* result: pages from the start that are in memory now; at least first */
     uint64_t us;

@@ -31,16 +31,24 @@ enum {
 };
 _Static_assert((int)EXTENT_DIGEST == SHA256_BYTES, "names are SHA-256");
 
+#define STATE_SUFFIX ".s"
+
+/* What follows a header: the pages of an extent, or a state. */
+struct parts {
+    int n;
+    size_t bytes; /* of each */
+};
+
 /* A number, so that a machine with another byte order does not take the file for one of its own. */
 static const uint64_t magic = 0x31764b4854524148u;
 
 struct header {
     uint64_t magic;
     uint32_t version, n_pages;
-    uint64_t page_bytes;
+    uint64_t part_bytes;
     uint8_t fingerprint[EXTENT_DIGEST], scope[EXTENT_DIGEST], parent[EXTENT_DIGEST];
     int32_t ids[EXTENT_IDS];            /* zeros after the last */
-    struct eng_hash sums[EXTENT_PAGES]; /* of the pages; likewise */
+    struct eng_hash sums[EXTENT_PAGES]; /* of the parts; likewise */
     struct eng_hash sum;                /* of all before it */
 };
 _Static_assert(sizeof(struct header) <= HEADER_BYTES, "the header has room");
@@ -203,20 +211,32 @@ void extent_name(const struct extent_store *s, const struct extent *x, uint8_t r
     sha256_final(&h, ret);
 }
 
-static void path_of(const struct extent_store *s, const struct extent *x, char path[PATH_BYTES])
+static void path_of(const struct extent_store *s, const struct extent *x, const char *suffix,
+                    char path[PATH_BYTES])
 {
     uint8_t name[EXTENT_DIGEST];
     extent_name(s, x, name);
     int at = snprintf(path, PATH_BYTES, "v1/%02x/", name[0]);
     for (int i = 0; i < EXTENT_DIGEST; i++)
         at += snprintf(path + at, (size_t)(PATH_BYTES - at), "%02x", name[i]);
+    snprintf(path + at, (size_t)(PATH_BYTES - at), "%s", suffix);
+}
+
+static bool is_there(const struct extent_store *s, const struct extent *x, const char *suffix)
+{
+    char path[PATH_BYTES];
+    path_of(s, x, suffix, path);
+    return faccessat(s->fd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 bool extent_exists(const struct extent_store *s, const struct extent *x)
 {
-    char path[PATH_BYTES];
-    path_of(s, x, path);
-    return faccessat(s->fd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+    return is_there(s, x, "");
+}
+
+bool extent_has_state(const struct extent_store *s, const struct extent *x)
+{
+    return is_there(s, x, STATE_SUFFIX);
 }
 
 /* Keyed by the secret. */
@@ -227,10 +247,11 @@ static struct eng_hash sum_of(const struct extent_store *s, const void *data, si
     return eng_hash_bytes(data, n, seed);
 }
 
-static void fill_header(const struct extent_store *s, const struct extent *x, struct header *h)
+static void fill_header(const struct extent_store *s, const struct extent *x,
+                        const struct parts *parts, struct header *h)
 {
     *h = (struct header){.magic = magic, .version = VERSION, .n_pages = (uint32_t)x->n_pages};
-    h->page_bytes = s->page_bytes;
+    h->part_bytes = parts->bytes;
     memcpy(h->fingerprint, s->fingerprint, EXTENT_DIGEST);
     memcpy(h->scope, x->scope, EXTENT_DIGEST);
     memcpy(h->parent, x->parent, EXTENT_DIGEST);
@@ -242,28 +263,29 @@ static struct eng_hash header_sum(const struct extent_store *s, const struct hea
     return sum_of(s, h, offsetof(struct header, sum));
 }
 
-int extent_write(const struct extent_store *s, const struct extent *x, const uint8_t *const *pages)
+static int write_parts(const struct extent_store *s, const struct extent *x, const char *suffix,
+                       const struct parts *parts, const uint8_t *const *data)
 {
     char path[PATH_BYTES], folder[] = "v1/00/", temporary[PATH_BYTES];
     union {
         struct header h;
         uint8_t bytes[HEADER_BYTES];
     } u = {.bytes = {0}};
-    path_of(s, x, path);
-    if (faccessat(s->fd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0) return 0;
+    if (is_there(s, x, suffix)) return 0;
+    path_of(s, x, suffix, path);
     memcpy(folder, path, sizeof(folder) - 1);
     if ((mkdirat(s->fd, "v1", 0700) && errno != EEXIST) ||
         (mkdirat(s->fd, folder, 0700) && errno != EEXIST))
         return ENG_EIO;
-    fill_header(s, x, &u.h);
-    for (int i = 0; i < x->n_pages; i++)
-        u.h.sums[i] = sum_of(s, pages[i], s->page_bytes);
+    fill_header(s, x, parts, &u.h);
+    for (int i = 0; i < parts->n; i++)
+        u.h.sums[i] = sum_of(s, data[i], parts->bytes);
     u.h.sum = header_sum(s, &u.h);
     int fd = open_temporary(s, folder, temporary);
     if (fd < 0) return ENG_EIO;
     int rc = write_all(fd, u.bytes, sizeof(u.bytes));
-    for (int i = 0; rc == 0 && i < x->n_pages; i++)
-        rc = write_all(fd, pages[i], s->page_bytes);
+    for (int i = 0; rc == 0 && i < parts->n; i++)
+        rc = write_all(fd, data[i], parts->bytes);
     if (close(fd) || rc || renameat(s->fd, temporary, s->fd, path)) {
         unlinkat(s->fd, temporary, 0);
         return ENG_EIO;
@@ -271,51 +293,81 @@ int extent_write(const struct extent_store *s, const struct extent *x, const uin
     return 0;
 }
 
+int extent_write(const struct extent_store *s, const struct extent *x, const uint8_t *const *pages)
+{
+    const struct parts parts = {x->n_pages, s->page_bytes};
+    return write_parts(s, x, "", &parts, pages);
+}
+
+int extent_write_state(const struct extent_store *s, const struct extent *x, const void *state,
+                       size_t bytes)
+{
+    const struct parts parts = {1, bytes};
+    const uint8_t *data = state;
+    return write_parts(s, x, STATE_SUFFIX, &parts, &data);
+}
+
 static enum extent_result check_header(const struct extent_store *s, const struct extent *x,
-                                       const struct header *h)
+                                       const struct parts *parts, const struct header *h)
 {
     struct eng_hash sum = header_sum(s, h);
     struct header want;
     if (h->magic != magic || h->version != VERSION || memcmp(&sum, &h->sum, sizeof(sum)) != 0)
         return EXTENT_HEADER;
-    fill_header(s, x, &want);
+    fill_header(s, x, parts, &want);
     return memcmp(h, &want, offsetof(struct header, sums)) == 0 ? EXTENT_READ : EXTENT_FOREIGN;
 }
 
 static enum extent_result read_file(const struct extent_store *s, const struct extent *x, int fd,
-                                    const struct stat *st, uint8_t *const *pages)
+                                    const struct parts *parts, uint8_t *const *data)
 {
+    struct stat st;
     struct header h;
     int64_t at = HEADER_BYTES;
-    if (st->st_size != (off_t)(HEADER_BYTES + (size_t)x->n_pages * s->page_bytes))
-        return EXTENT_LENGTH;
+    if (fstat(fd, &st) || !is_private(&st)) return EXTENT_UNREADABLE;
+    if (st.st_size != (off_t)(HEADER_BYTES + (size_t)parts->n * parts->bytes)) return EXTENT_LENGTH;
     if (file_pread(fd, &h, sizeof(h), 0)) return errno ? EXTENT_UNREADABLE : EXTENT_LENGTH;
-    enum extent_result r = check_header(s, x, &h);
-    for (int i = 0; r == EXTENT_READ && i < x->n_pages; i++, at += (int64_t)s->page_bytes) {
-        if (!pages[i]) continue;
-        if (file_pread(fd, pages[i], s->page_bytes, at))
+    enum extent_result r = check_header(s, x, parts, &h);
+    for (int i = 0; r == EXTENT_READ && i < parts->n; i++, at += (int64_t)parts->bytes) {
+        if (!data[i]) continue;
+        if (file_pread(fd, data[i], parts->bytes, at))
             return errno ? EXTENT_UNREADABLE : EXTENT_LENGTH;
-        struct eng_hash sum = sum_of(s, pages[i], s->page_bytes);
+        struct eng_hash sum = sum_of(s, data[i], parts->bytes);
         if (memcmp(&sum, &h.sums[i], sizeof(sum)) != 0) r = EXTENT_PAYLOAD;
     }
+    return r;
+}
+
+static enum extent_result read_parts(const struct extent_store *s, const struct extent *x,
+                                     const char *suffix, const struct parts *parts,
+                                     uint8_t *const *data)
+{
+    char path[PATH_BYTES];
+    struct stat st;
+    path_of(s, x, suffix, path);
+    int fd = openat(s->fd, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) return errno == ENOENT ? EXTENT_ABSENT : EXTENT_UNREADABLE;
+    enum extent_result r = read_file(s, x, fd, parts, data);
+    if (r == EXTENT_READ && fstat(fd, &st) == 0 && time(NULL) - st.st_mtime > TOUCH_SECONDS)
+        futimens(fd, NULL); /* a directory that is only read is fine too */
+    close(fd);
+    if (r > EXTENT_UNREADABLE) unlinkat(s->fd, path, 0);
     return r;
 }
 
 enum extent_result extent_read(const struct extent_store *s, const struct extent *x,
                                uint8_t *const *pages)
 {
-    char path[PATH_BYTES];
-    struct stat st;
-    enum extent_result r = EXTENT_UNREADABLE;
-    path_of(s, x, path);
-    int fd = openat(s->fd, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0) return errno == ENOENT ? EXTENT_ABSENT : EXTENT_UNREADABLE;
-    if (fstat(fd, &st) == 0 && is_private(&st)) r = read_file(s, x, fd, &st, pages);
-    if (r == EXTENT_READ && time(NULL) - st.st_mtime > TOUCH_SECONDS)
-        futimens(fd, NULL); /* a directory that is only read is fine too */
-    close(fd);
-    if (r > EXTENT_UNREADABLE) unlinkat(s->fd, path, 0);
-    return r;
+    const struct parts parts = {x->n_pages, s->page_bytes};
+    return read_parts(s, x, "", &parts, pages);
+}
+
+enum extent_result extent_read_state(const struct extent_store *s, const struct extent *x,
+                                     void *state, size_t bytes)
+{
+    const struct parts parts = {1, bytes};
+    uint8_t *data = state;
+    return read_parts(s, x, STATE_SUFFIX, &parts, &data);
 }
 
 /* ---- limits -------------------------------------------------------------------------------- */
@@ -333,7 +385,8 @@ struct entries {
 
 static bool is_name(const char *name)
 {
-    return strlen(name) == NAME_CHARS && strspn(name, "0123456789abcdef") == NAME_CHARS;
+    return strspn(name, "0123456789abcdef") == NAME_CHARS &&
+           (!name[NAME_CHARS] || !strcmp(name + NAME_CHARS, STATE_SUFFIX));
 }
 
 static int add_entry(struct entries *all, const struct entry *e)
@@ -373,7 +426,7 @@ static int list_folder(const struct extent_store *s, const char *folder, int64_t
         }
         e.mtime = st.st_mtime;
         e.bytes = st.st_size;
-        snprintf(e.path, sizeof(e.path), "%.6s%.64s", folder, de->d_name);
+        snprintf(e.path, sizeof(e.path), "%.6s%.66s", folder, de->d_name);
         rc = add_entry(all, &e);
     }
     closedir(d);

@@ -3,8 +3,9 @@
  * Extents: pages of KV in files that outlive the process. An extent is 1 to 16 pages of one chain,
  * one after the other from its parent extent on; the root's parent is all zeros.
  *
- *     DIR/secret           32 random bytes, made by the first process that opens DIR
- *     DIR/v1/ab/ab39...f0  header, then the pages as in memory
+ *     DIR/secret             32 random bytes, made by the first process that opens DIR
+ *     DIR/v1/ab/ab39...f0    header, then the pages as in memory
+ *     DIR/v1/ab/ab39...f0.s  header, then the states of recurrent layers behind its last id
  *
  * The name is the SHA-256 of the secret, the fingerprint, the scope, the parent's name and the ids,
  * so the file itself is the only index: a name either exists with these contents or it does not.
@@ -71,8 +72,9 @@ void extent_name(const struct extent_store *s, const struct extent *x, uint8_t r
 /* Writes pages [n_pages] under the name of x. 0, also if the file is there already, or ENG_EIO. */
 int extent_write(const struct extent_store *s, const struct extent *x, const uint8_t *const *pages);
 
-/* Whether a file of that name is there. */
+/* Whether a file of that name is there, and one of the states behind it. */
 bool extent_exists(const struct extent_store *s, const struct extent *x);
+bool extent_has_state(const struct extent_store *s, const struct extent *x);
 
 /*
  * Reads the extent of x into pages [n_pages], but for those that are NULL; unless EXTENT_READ is
@@ -81,6 +83,12 @@ bool extent_exists(const struct extent_store *s, const struct extent *x);
  */
 enum extent_result extent_read(const struct extent_store *s, const struct extent *x,
                                uint8_t *const *pages);
+
+/* The same of the states behind an extent, so many bytes. */
+int extent_write_state(const struct extent_store *s, const struct extent *x, const void *state,
+                       size_t bytes);
+enum extent_result extent_read_state(const struct extent_store *s, const struct extent *x,
+                                     void *state, size_t bytes);
 
 /* Limits of a directory. */
 struct extent_limits {

@@ -106,8 +106,10 @@ static bool plan_at(const struct mem_params *p, int64_t ctx, int64_t n_pages, st
     int64_t state =
         batch_bytes(p->n_parallel, p->n_threads, n_pages, ctx, model->hp.vocab, model->hp.d_model);
     if (__builtin_add_overflow(m->scratch_bytes, state, &m->scratch_bytes)) return false;
-    if (p->kv_disk && __builtin_add_overflow(
-                          m->kv_bytes, kv_disk_bytes(fwd.layout->page_bytes, ctx), &m->kv_bytes))
+    if (p->kv_disk && __builtin_add_overflow(m->kv_bytes,
+                                             kv_disk_bytes(fwd.layout->page_bytes,
+                                                           p->states.n_kept * sizeof(float), ctx),
+                                             &m->kv_bytes))
         return false;
     if (p->draft)
         m->draft_bytes = draft_model_bytes(p->draft, ctx, n_pages, model->hp.vocab, p->n_threads);

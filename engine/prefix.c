@@ -266,6 +266,12 @@ bool prefix_has_snapshot(const struct prefix *p, int32_t node)
     return p->nodes[node].snapshot != PREFIX_NONE;
 }
 
+const float *prefix_see_snapshot(const struct prefix *p, int32_t node)
+{
+    int32_t i = p->nodes[node].snapshot;
+    return i == PREFIX_NONE ? NULL : p->floats + (size_t)i * p->n_floats;
+}
+
 const float *prefix_use_snapshot(struct prefix *p, int32_t node)
 {
     int32_t i = p->nodes[node].snapshot;

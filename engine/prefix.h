@@ -87,6 +87,7 @@ void prefix_release(struct prefix *p, int32_t node, int32_t page);
  */
 bool prefix_has_snapshot(const struct prefix *p, int32_t node);
 const float *prefix_use_snapshot(struct prefix *p, int32_t node);
+const float *prefix_see_snapshot(const struct prefix *p, int32_t node); /* NULL: none; no use */
 float *prefix_keep_snapshot(struct prefix *p, int32_t node);
 void prefix_drop_snapshot(struct prefix *p, int32_t node);
 

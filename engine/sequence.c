@@ -256,38 +256,54 @@ static void publish(struct seq *s, struct prefix *cache, const struct kv_pages *
 int seq_missing_pages(const struct seq *s)
 {
     const struct eng_job *job = s->job;
-    if (s->asked || s->state || !wants_cached_page(s) || !job->publishes || job->scope.private_id)
-        return 0;
+    if (s->asked || !wants_cached_page(s) || !job->publishes || job->scope.private_id) return 0;
     return (int)((job->p.n_prompt - 1) / KV_PAGE_TOKENS) - s->n_published;
 }
 
+/* With a state the pages are read from the start: what it was up to now may be lost meanwhile. */
 void seq_restore(struct seq *s, struct kv_disk *disk, int n_missing, struct prefix *cache,
                  const struct kv_pages *pages)
 {
     int n = s->n_published + n_missing;
+    s->n_before = s->n_done;
+    if (s->state) {
+        drop_pages(s, 0, cache);
+        s->n_published = 0;
+        s->n_done = 0;
+    }
     s->restoring = seq_reserve(s, (int64_t)n * KV_PAGE_TOKENS, cache, pages);
     if (!s->restoring) return;
     s->restore = (struct kv_restore){.scope = s->job->scope.tenant,
                                      .ids = s->ids,
                                      .pages = s->data,
+                                     .state = s->state,
                                      .first = s->n_published,
                                      .n_pages = n};
     kv_disk_ask(disk, &s->restore);
 }
 
+/* The numbers of a snapshot have been read into s->state. */
+static void take_state(struct seq *s, struct prefix *cache)
+{
+    float *kept = prefix_keep_snapshot(cache, chain_end(s));
+    if (kept) memcpy(kept, s->state, s->states.n_kept * sizeof(*kept));
+    state_restore(&s->states, s->state, s->n_done, prefix_use_snapshot(cache, chain_end(s)));
+}
+
 bool seq_restored(struct seq *s, struct prefix *cache, const struct kv_pages *pages,
                   int *ret_tokens)
 {
-    int64_t before = s->n_done, written = s->job->usage.n_written_tokens;
+    int64_t written = s->job->usage.n_written_tokens;
     *ret_tokens = 0;
     if (!s->restoring) return true;
     if (!kv_disk_done(&s->restore)) return false;
     s->restoring = false;
     s->n_done = (int64_t)s->restore.n_read * KV_PAGE_TOKENS;
     publish(s, cache, pages);
+    if (s->state && s->n_done > 0) take_state(s, cache);
     s->job->usage.n_written_tokens = written;
     drop_pages(s, s->n_published, cache); /* what was not read has arbitrary contents */
-    *ret_tokens = (int)(s->n_done - before);
+    *ret_tokens = (int)(s->n_done - s->n_before);
     return true;
 }
 

@@ -60,6 +60,7 @@ struct seq {
     int32_t known_end; /* the node of the last of these pages, or PREFIX_NONE */
     int32_t latest;    /* the node with the answer's latest snapshot, or PREFIX_NONE */
     struct kv_restore restore;
+    int64_t n_before;      /* n_done when it began */
     bool asked, restoring; /* the disk is not to be asked again; pages are being read */
     bool followed;         /* another sequence waits for a snapshot of this one */
     /* Of the step being built or evaluated. */
@@ -101,15 +102,15 @@ int seq_draft(struct seq *s, int most);
 int seq_attach_cached(struct seq *s, struct prefix *cache, const struct kv_pages *pages);
 
 /*
- * Pages of the prompt that follow and may be asked of a disk; 0 if the sequence shares none, has a
- * state, or `asked` is set.
+ * Pages of the prompt that follow and may be asked of a disk; 0 if the sequence shares none, or
+ * `asked` is set.
  */
 int seq_missing_pages(const struct seq *s);
 
 /*
  * Takes n_missing pages for the prompt and asks for their contents. Until seq_restored returns
- * true, the sequence can neither be computed nor end; seq_restored publishes what came, ret_tokens
- * of it, and gives the other pages back.
+ * true, the sequence can neither be computed nor end; seq_restored publishes what came and gives
+ * the other pages back. ret_tokens: tokens gained; below 0 if a state was given up for nothing.
  */
 void seq_restore(struct seq *s, struct kv_disk *disk, int n_missing, struct prefix *cache,
                  const struct kv_pages *pages);

@@ -225,9 +225,10 @@ static void warn_of_kv_disk(const struct loading *l)
     if (!l->p->config->kv_disk) return;
     eng_stats(l->model->engine, &stats);
     if (!stats.kv_disk.on)
-        srv_log(SRV_LOG_WARNING,
-                "kv-disk is not used with this model: it has no KV cache, or states of recurrent "
-                "layers, or the prefix cache is off, or OpenBLAS does not repeat bits");
+        srv_log(
+            SRV_LOG_WARNING,
+            "kv-disk is not used with this model: it has no KV cache, or the prefix cache is off, "
+            "or OpenBLAS does not repeat bits");
 }
 
 /* Everything from the files of the directory. Returns 0 or an enum eng_error. */

@@ -319,13 +319,43 @@ static void test_ages(void **state)
     REQUIRE(access(left, F_OK) != 0 && access(f->path, F_OK) == 0);
 }
 
+/* States are a file beside, with sums of its own, which leaves with the others. */
+static void test_states(void **state)
+{
+    struct fixture *f = *state;
+    struct extent x = extent_of(f, 3);
+    uint8_t in[777], out[777] = {0};
+    memset(in, 5, sizeof(in));
+    REQUIRE(!extent_has_state(f->store, &x));
+    REQUIRE_EQ_INT(extent_read_state(f->store, &x, out, sizeof(out)), EXTENT_ABSENT);
+    REQUIRE_EQ_INT(extent_write_state(f->store, &x, in, sizeof(in)), 0);
+    REQUIRE(extent_has_state(f->store, &x) && !extent_exists(f->store, &x));
+    REQUIRE_EQ_INT(extent_read_state(f->store, &x, out, sizeof(out)), EXTENT_READ);
+    REQUIRE(memcmp(in, out, sizeof(in)) == 0);
+    REQUIRE_EQ_INT(read_extent(f, &x), EXTENT_ABSENT);
+    write_extent(f, &x);
+    REQUIRE_EQ_INT(read_extent(f, &x), EXTENT_READ);
+    REQUIRE_EQ_INT(extent_read_state(f->store, &x, out, 776), EXTENT_LENGTH);
+    REQUIRE(!extent_has_state(f->store, &x) && extent_exists(f->store, &x));
+    REQUIRE_EQ_INT(extent_write_state(f->store, &x, in, sizeof(in)), 0);
+    prune(f, 0, 0, INT64_MAX);
+    REQUIRE(!extent_has_state(f->store, &x) && !extent_exists(f->store, &x));
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(test_written_and_read), TEST(test_names),         TEST(test_foreign),
-        TEST(test_damaged),          TEST(test_swapped_pages), TEST(test_not_ours),
-        TEST(test_directory),        TEST(test_limits),        TEST(test_ages),
+        TEST(test_written_and_read),
+        TEST(test_states),
+        TEST(test_names),
+        TEST(test_foreign),
+        TEST(test_damaged),
+        TEST(test_swapped_pages),
+        TEST(test_not_ours),
+        TEST(test_directory),
+        TEST(test_limits),
+        TEST(test_ages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
