@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Mixed load for a long time, run by hand: every answer is compared with the one the same request got alone.
 
-    soak.py [--minutes 30] [--clients 8] [--seed 1] [--disconnect 0.2] [--bad 0.05] [server options...]
+    soak.py [--minutes 30] [--clients 8] [--seed 1] [--disconnect 0.2] [--bad 0.05] [--encoder] [server options...]
 
 Plain and streamed completions, chat, scoring, embeddings, token counting; a fifth of the clients leave in
 the middle, one request in twenty is wrong. Once a minute the resident memory, descriptors and threads of
@@ -55,6 +55,17 @@ def make_requests(n, seed):
     return out
 
 
+def encoder_requests(n, seed):
+    """The same of a model of vectors: queries, and jobs of many texts."""
+    rng, out = random.Random(seed), []
+    for i in range(n):
+        texts = [" ".join(rng.choice(WORDS) for _ in range(rng.choice([1, 5, 20, 60, 120])))
+                 for _ in range(rng.choice([1, 1, 1, 7, 32]))]
+        out.append(rng.choice([("/v1/embeddings", {"input": 8 * texts}), ("/embed", {"inputs": texts}),
+                               ("/api/embed", {"input": texts}), ("/tokenize", {"prompt": texts[0]})]))
+    return out
+
+
 def read_stream(h, path, body):
     """{index: (text, log-probabilities, finish reason)} of a stream, or a status that is not 200."""
     out = {}
@@ -83,8 +94,9 @@ def answer(h, path, body):
     status, _, a = h.post(path, body)
     if status != 200:
         return status
-    for volatile in ("id", "created", "usage"):
-        a.pop(volatile, None)
+    for volatile in ("id", "created", "usage", "total_duration", "load_duration"):
+        if isinstance(a, dict):
+            a.pop(volatile, None)
     return a
 
 
@@ -177,11 +189,12 @@ def main():
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--disconnect", type=float, default=0.2)
     p.add_argument("--bad", type=float, default=0.05)
+    p.add_argument("--encoder", action="store_true", help="requests for vectors alone; with --model demo-embed")
     p.add_argument("--every", type=float, default=60, help="seconds between samples")
     a, server_args = p.parse_known_args()
     if "--model" not in server_args:
         server_args += ["--model", DEMO]
-    requests = make_requests(160, a.seed)
+    requests = (encoder_requests if a.encoder else make_requests)(160, a.seed)
     with Hearth("--parallel", "4", "--log-format", "text", *server_args) as h:
         h.log = h.log[:0]  # the access log is not needed, and would grow here
         expected = [answer(h, path, body) for path, body in requests]
