@@ -18,8 +18,8 @@ enum { PROBE_STEPS = 256, PROBE_IDS = 2 };
 /* A step of a second model must bring this much more than it costs: all of this is estimated. */
 static const double WORTH = 1.1;
 
-/* Tokens come at once after all this: no longer. */
-static const double MOST_US = 200e3;
+/* Tokens come at once after all this: no longer, in steps without drafts and in time. */
+static const double MOST_STEPS = 4, MOST_US = 200e3;
 
 /* What catching up may take of the time of steps: one part in so many, if drafts pay, else. */
 enum { CATCH_UP_PARTS = 10, HOPELESS_PARTS = 64 };
@@ -46,7 +46,8 @@ struct round {
     int n_paths, n_open;
     int n_forced;    /* ids that are tried whatever they cost */
     double n_tokens; /* that it is expected to give */
-    double us;       /* that it takes */
+    double us;       /* that it takes, */
+    double most_us;  /* and may take */
     double row_us;   /* for one more row */
 };
 
@@ -144,6 +145,8 @@ static bool begin_round(struct round *r)
     }
     r->n_tokens = n_rows;
     r->us = draft_cost_us(&b->cost, n_rows);
+    r->most_us = MOST_STEPS * draft_cost_us(&b->cost, b->n_segs);
+    if (r->most_us > MOST_US) r->most_us = MOST_US;
     r->row_us = draft_cost_row(&b->cost) * draft_cost_us(&b->cost, 1);
     r->n_forced = always ? DRAFT_MAX : r->d->n_without >= PROBE_STEPS ? PROBE_IDS : 0;
     return r->n_paths > 0 && (always || r->us > 0);
@@ -162,7 +165,7 @@ static bool is_worth_it(struct round *r, int i)
     if (r->n_open == 0) return false;
     if (i < r->n_forced) return true;
     double more_us = self_draft_us(r->d, r->n_open, &r->b->cost) + r->n_open * r->row_us;
-    return r->us + more_us < MOST_US &&
+    return r->us + more_us < r->most_us &&
            chance * (double)r->d->mean * r->us > WORTH * r->n_tokens * more_us;
 }
 
