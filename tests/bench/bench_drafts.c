@@ -5,7 +5,7 @@
  *   bench_drafts MODEL_DIR [-f numerics] [-t threads] [-c clients] [-r rounds] [-n tokens]
  *                [-k kind of text] [-x file of text] [-p prompt ids] [-T temperature]
  *                [-m draft model's directory] [-s percent of drafted ids that are right]
- *                [-a: always draft]
+ *                [-a: always draft] [-l: next to drafts without a twin rather than none]
  *
  * The weights may be random (make_model.py): a guide that allows one id per position makes the model
  * write a given text, while everything is computed as ever. The engine's guide says beforehand
@@ -446,14 +446,14 @@ int main(int argc, char **argv)
     static struct client clients[MAX_CLIENTS];
     static struct text text;
     static struct rounds result;
-    enum eng_speculate with = ENG_SPECULATE_AUTO;
+    enum eng_speculate with = ENG_SPECULATE_AUTO, without = ENG_SPECULATE_OFF;
     float temperature = 1;
     const char *file = NULL, *only = NULL;
     int n = 1, rounds = 5, n_tokens = 256, n_prompt = N_PROMPT, opt;
     struct eng_params p = {.numerics = "auto", .n_threads = 2, .max_queued_jobs = MAX_CLIENTS};
     struct eng *engine[2];
     char err[300];
-    while ((opt = getopt(argc, argv, "f:t:c:r:n:k:x:p:T:m:s:a")) != -1) {
+    while ((opt = getopt(argc, argv, "f:t:c:r:n:k:x:p:T:m:s:al")) != -1) {
         if (opt == 'f') p.numerics = optarg;
         if (opt == 't') p.n_threads = atoi(optarg);
         if (opt == 'c') n = atoi(optarg);
@@ -466,6 +466,7 @@ int main(int argc, char **argv)
         if (opt == 'm') p.draft_dir = optarg;
         if (opt == 's') right_percent = atof(optarg);
         if (opt == 'a') with = ENG_SPECULATE_ALWAYS;
+        if (opt == 'l') without = ENG_SPECULATE_LOOKUP;
         if (opt == '?') return 2;
     }
     counts_places = n == 1 && with == ENG_SPECULATE_ALWAYS;
@@ -477,7 +478,7 @@ int main(int argc, char **argv)
     p.n_parallel = n;
     p.ctx_tokens = n_prompt + 1024 > 2 * n_tokens ? n_prompt + 1024 : 2 * n_tokens;
     for (int i = 0; i < 2; i++) {
-        p.speculate = i == 0 ? ENG_SPECULATE_OFF : with;
+        p.speculate = i == 0 ? without : with;
         if (eng_open(&engine[i], &p, err, sizeof(err))) fail(err);
     }
     for (int i = 0; i < MAX_CLIENTS; i++) {
