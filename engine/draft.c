@@ -212,8 +212,9 @@ int draft_copy(const struct draft *d, const struct draft_text *t, int n, int32_t
 /* Steps are forgotten at this rate. */
 static const double KEEP = 0.98;
 
-/* The cost of a row, and the variance of rows from which on the measured cost counts. */
-static const double FIRST_COST = 1.0 / 16, MIN_VARIANCE = 0.05;
+/* The cost of a row while nothing is known, and the variance of rows at which what was measured
+ * counts as much: of steps with almost as many rows each, noise is all that is measured. */
+static const double FIRST_COST = 1.0 / 16, HALF_VARIANCE = 1;
 static const double MIN_COST = 0.03; /* less is noise: a row has its arithmetic */
 
 /* A row must bring this much more than it costs. */
@@ -234,8 +235,9 @@ double draft_cost_row(const struct draft_cost *c)
     if (c->weight <= 0) return FIRST_COST;
     double rows = c->rows / c->weight, us = c->us / c->weight;
     double variance = c->rows2 / c->weight - rows * rows;
-    if (variance < MIN_VARIANCE) return FIRST_COST;
-    double slope = (c->rows_us / c->weight - rows * us) / variance;
+    double first = FIRST_COST * us / (1 + FIRST_COST * (rows - 1));
+    double slope =
+        (c->rows_us / c->weight - rows * us + HALF_VARIANCE * first) / (variance + HALF_VARIANCE);
     double one = us - slope * (rows - 1); /* a step of one row */
     if (slope <= MIN_COST * one) return MIN_COST;
     return slope < one ? slope / one : 1;
