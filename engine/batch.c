@@ -489,14 +489,14 @@ bool batch_compute(struct batch *b, const atomic_bool *closing, uint64_t *ret_no
     const struct eng_job *solo = batch_solo_job(b);
     struct fwd_step step = {b->segs, b->n_segs, solo ? &solo->cancel : closing};
     if (b->p.speculate != ENG_SPECULATE_OFF) batch_draft(b, step.stop);
-    uint64_t drafted = clock_now_us();
-    bool complete = b->p.model.run(b->p.model.ctx, &step);
+    double model_us;
+    bool complete = batch_model_run(&b->p.model, &step, &model_us);
     uint64_t now = clock_now_us();
     b->stats.n_steps++;
     b->stats.last_step_us = now;
     b->stats.compute_us += now - start;
     b->step_us = (double)(now - start);
-    if (complete) count_rows(b, (double)(now - drafted));
+    if (complete) count_rows(b, model_us);
     *ret_now_us = now;
     return complete;
 }

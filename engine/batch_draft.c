@@ -6,7 +6,6 @@
  */
 #include <assert.h>
 
-#include "base/clock.h"
 #include "engine/batch.h"
 #include "engine/job.h"
 #include "engine/masks.h"
@@ -19,7 +18,7 @@ enum { PROBE_STEPS = 256, PROBE_IDS = 2 };
 static const double WORTH = 1.1;
 
 /* Tokens come at once after all this: no longer, in steps without drafts and in time. */
-static const double MOST_STEPS = 4, MOST_US = 200e3;
+static const double MOST_STEPS = 4.2, MOST_US = 200e3;
 
 /* What catching up may take of the time of steps: one part in so many, if drafts pay, else. */
 enum { CATCH_UP_PARTS = 10, HOPELESS_PARTS = 64 };
@@ -200,9 +199,8 @@ static bool run_source(struct round *r)
                                          .want = FWD_WANT_LAST};
     }
     struct fwd_step step = {segs, n, r->stop};
-    uint64_t start = clock_now_us();
-    if (!d->source.model.run(d->source.model.ctx, &step)) return false;
-    double us = (double)(clock_now_us() - start);
+    double us;
+    if (!batch_model_run(&d->source.model, &step, &us)) return false;
     self_draft_took(d, n, us, &r->b->cost);
     r->us += us;
     for (int k = 0; k < r->n_paths; k++)
@@ -391,9 +389,8 @@ static void compute_piece(struct batch *b, struct seq *s, int64_t from)
                               .pages = own_pages(src, s, 0),
                               .want = FWD_WANT_NONE};
     struct fwd_step step = {&seg, 1, &s->job->cancel};
-    uint64_t start = clock_now_us();
-    if (!may_take(b, n) || !src->model.run(src->model.ctx, &step)) return;
-    double us = (double)(clock_now_us() - start);
+    double us;
+    if (!may_take(b, n) || !batch_model_run(&src->model, &step, &us)) return;
     draft_cost_note(&d->catch_up, n, us);
     d->credit_us -= us;
     note_drafted(b, s, from, from + n);

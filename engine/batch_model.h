@@ -6,10 +6,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/clock.h"
 #include "engine/step.h"
 
 struct batch_model {
     bool (*run)(void *ctx, const struct fwd_step *step);
+    double (*us)(void *ctx); /* the time that the last run counts as; NULL: as it was measured */
     const float *(*logits)(void *ctx, int row);
     int32_t (*argmax)(void *ctx, int row, bool *ret_finite);
     const float *(*pooled)(void *ctx, int segment);
@@ -19,5 +21,15 @@ struct batch_model {
     const int32_t *eos_ids; /* borrowed */
     int n_eos_ids;
 };
+
+/* Returns false if the step was stopped. *ret_us: what it took, for what is learned of costs. */
+static inline bool batch_model_run(const struct batch_model *m, const struct fwd_step *step,
+                                   double *ret_us)
+{
+    uint64_t start = clock_now_us();
+    bool complete = m->run(m->ctx, step);
+    *ret_us = m->us ? m->us(m->ctx) : (double)(clock_now_us() - start);
+    return complete;
+}
 
 #endif

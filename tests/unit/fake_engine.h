@@ -48,6 +48,7 @@ static inline int or_default(int value, int def)
 static inline struct batch_model fake_batch_model(struct fake_model *m)
 {
     return (struct batch_model){.run = fake_run,
+                                .us = fake_us,
                                 .logits = fake_logits,
                                 .argmax = fake_argmax,
                                 .pooled = fake_pooled,
@@ -64,6 +65,7 @@ static inline void add_twin(struct bench *b, int blur)
     b->twin = malloc(sizeof(*b->twin));
     fake_init(b->twin);
     b->twin->blur = blur;
+    b->twin->row_us = 420;
     struct draft_source twin = {.model = fake_batch_model(b->twin), .share = 0.45};
     sched_set_twin(b->sched, &twin);
 }
@@ -76,6 +78,7 @@ static inline void add_draft_model(struct bench *b, const struct setup *setup,
     b->smaller = malloc(sizeof(*b->smaller));
     fake_init(b->smaller);
     b->smaller->blur = setup->smaller_blur;
+    b->smaller->row_us = 100;
     REQUIRE_EQ_INT(kv_pages_create(&b->smaller_pages, layout, n_pages, err, sizeof(err)), 0);
     for (int i = 0; i < n_pages; i++)
         REQUIRE_EQ_INT(kv_page_get(b->smaller_pages), i);
@@ -100,6 +103,7 @@ static inline struct bench open_bench(const struct setup *setup)
     char err[200] = "";
     int ctx = or_default(setup->ctx, 512), n_parallel = or_default(setup->n_parallel, 4);
     fake_init(b.model);
+    b.model->row_us = 1000;
     kv_layout_init(&layout, 1, 1, 32, KERN_KV_F32);
     int n_pages = or_default(setup->n_pages, n_parallel * (ctx / KV_PAGE_TOKENS));
     REQUIRE_EQ_INT(kv_pages_create(&b.pages, &layout, n_pages, err, sizeof(err)), 0);

@@ -10,7 +10,8 @@
  * and gives other logits if they are not those of the pages.
  *
  * fake_expect says what a sequence must give, computed from the tokens alone. A gate holds steps
- * back until the test lets them go, so that nothing depends on timing.
+ * back until the test lets them go, and steps count as of a time that depends on their rows alone,
+ * so that nothing depends on timing.
  */
 #ifndef HEARTH_TESTS_FAKE_MODEL_H
 #define HEARTH_TESTS_FAKE_MODEL_H
@@ -50,6 +51,7 @@ struct fake_model {
     int blur;         /* 0, or: every so many rows are wrong, as a twin's are */
     int poison_after; /* 0, or: rows from this one on are not finite */
     int n_rows;
+    double row_us, step_us; /* the time that a step of one row, and the last one, count as */
     bool gated;
     int permits;   /* steps that may still run while gated */
     int n_waiting; /* 1 while a step is held back */
@@ -172,10 +174,17 @@ static inline bool fake_run(void *ctx, const struct fwd_step *step)
         s.n_rows += step->segs[i].n_tokens;
     }
     s.n_logit_rows = m->n_logit_rows;
+    m->step_us = m->row_us * (1 + 0.05 * (s.n_rows - 1));
     pthread_mutex_lock(&m->lock);
     if (m->n_steps < FAKE_MAX_STEPS) m->steps[m->n_steps++] = s;
     pthread_mutex_unlock(&m->lock);
     return true;
+}
+
+static inline double fake_us(void *ctx)
+{
+    const struct fake_model *m = ctx;
+    return m->step_us;
 }
 
 static inline const float *fake_logits(void *ctx, int row)

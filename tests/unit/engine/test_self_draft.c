@@ -377,10 +377,42 @@ static void test_useless_twin(void **state)
     close_bench(&b);
 }
 
+/*
+ * Times of steps decide lengths, and nothing else that differs between runs does: with equal times
+ * all counts are equal. A step with its drafts takes at most 4.2 plain ones, here six ids.
+ */
+static void test_counts_follow_from_times(void **state)
+{
+    (void)state;
+    static const int blurs[] = {1 << 30, BLUR, 3};
+    for (size_t i = 0; i < N_OF(blurs); i++) {
+        struct setup setup = {
+            .n_parallel = 1, .speculate = ENG_SPECULATE_AUTO, .twin_blur = blurs[i]};
+        struct eng_stats st[2];
+        for (int k = 0; k < 2; k++) {
+            struct bench b = open_bench(&setup);
+            for (int j = 0; j < 12; j++)
+                test_job_free(run_ask(&b, 1, N_PROMPT + j));
+            st[k] = stats_of(&b);
+            close_bench(&b);
+        }
+        REQUIRE_EQ_INT(st[0].n_steps, st[1].n_steps);
+        REQUIRE_EQ_INT(st[0].n_draft_tokens[ENG_DRAFT_SELF], st[1].n_draft_tokens[ENG_DRAFT_SELF]);
+        REQUIRE_EQ_INT(st[0].n_accepted_draft_tokens[ENG_DRAFT_SELF],
+                       st[1].n_accepted_draft_tokens[ENG_DRAFT_SELF]);
+        REQUIRE(memcmp(st[0].n_drafts_of_length, st[1].n_drafts_of_length,
+                       sizeof(st[0].n_drafts_of_length)) == 0);
+        REQUIRE(st[0].n_draft_tokens[ENG_DRAFT_SELF] > 50);
+        REQUIRE(i > 0 || st[0].n_drafts_of_length[5] > 30);
+        REQUIRE_EQ_INT(st[0].n_drafts_of_length[6], 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_answers_do_not_depend_on_drafts),
+        cmocka_unit_test(test_counts_follow_from_times),
         cmocka_unit_test(test_draft_model_that_knows_less),
         cmocka_unit_test(test_draft_model_catches_up),
         cmocka_unit_test(test_bound_of_a_request),
