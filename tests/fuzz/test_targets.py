@@ -10,6 +10,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 # what the catalogue asks for -> the target that has it
 WANTED = {
     "safetensors header": "safetensors",
+    "pages of a prompt in a file": "extent",
     "index of shards": "index",
     "tokenizer.json": "tokenizer_json",
     "config.json": "config",
