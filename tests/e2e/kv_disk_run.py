@@ -6,9 +6,13 @@
 
 test_time_to_first_token: a long prompt, kill -9, start, the same prompt. test_conversations: random conversations whose server
 is killed at any moment, against a server without it. test_two_servers: two on one directory, which is cut all the time.
+test_hostile: a directory that vanishes, cannot be written, is full of other files or gets another secret, and ends of the server
+while it reads or writes. test_gaps: tokens of others while pages are written and read.
 """
+import http.client
 import os
 import random
+import shutil
 import signal
 import sys
 import tempfile
@@ -131,6 +135,112 @@ def test_two_servers():
             print(f"  {counts[0]} answers, {counts[1]} with pages read, {len(faults)} differ, {bad:.0f} bad files, "
                   f"{sum(h.metrics()['hearth_kv_disk_write_errors_total'] for h in (a, b)):.0f} write errors")
             assert not faults and counts[1] > 0 and bad == 0
+
+
+def restores(h):
+    """Prompts that were read; not all, since the demo computes about as fast as files are read."""
+    print("  {hearth_kv_disk_restores_total:.0f} read, {hearth_kv_disk_dropped_total:.0f} not written".format(**h.metrics()))
+    return h.metrics()["hearth_kv_disk_restores_total"]
+
+
+def test_hostile():
+    draw = random.Random(4)
+    prompts = [ids(draw, 1500) for _ in range(12)]
+    with Hearth("--model", MODEL) as plain:
+        wants = [complete(plain, p, 5)["choices"] for p in prompts]
+
+    def right(h, some):
+        return all(complete(h, prompts[i], 5)["choices"] == wants[i] for i in some)
+
+    with tempfile.TemporaryDirectory() as top:
+        folder = os.path.join(top, "kv")
+        args = ["--model", MODEL, "--kv-disk", folder]
+        with Hearth(*args) as h:
+            assert right(h, range(6))
+            written(h)
+            shutil.rmtree(folder)  # it vanishes
+            assert right(h, range(12))
+        with Hearth(*args) as h:
+            assert right(h, range(12))
+            written(h)
+        with Hearth(*args) as h:
+            with open(os.path.join(folder, "secret"), "wb") as f:  # another one, while it runs
+                f.write(os.urandom(32))
+            assert right(h, range(12)) and restores(h) >= 6, restores(h)
+        with Hearth(*args) as h:
+            assert right(h, range(6)) and restores(h) == 0
+            written(h)
+        os.makedirs(os.path.join(folder, "v1", "00"), exist_ok=True)
+        for i in range(100000):
+            open(os.path.join(folder, "v1", "00", f"other{i}"), "w").close()
+        start = time.monotonic()
+        with Hearth(*args) as h:
+            print(f"  ready in {time.monotonic() - start:.2f} s with 100,000 other files")
+            assert right(h, range(6)) and restores(h) >= 3, restores(h)
+        for path, _, names in os.walk(folder):
+            for name in names:
+                if len(name) == 64:  # a hard link to a foreign file of the same length
+                    n = os.path.getsize(os.path.join(path, name))
+                    os.unlink(os.path.join(path, name))
+                    with open(os.path.join(top, name), "wb") as f:
+                        os.fchmod(f.fileno(), 0o600)
+                        f.write(os.urandom(n))
+                    os.link(os.path.join(top, name), os.path.join(path, name))
+        with Hearth(*args) as h:
+            assert right(h, range(12)) and restores(h) == 0
+        for _ in range(20):
+            with Hearth(*args) as h:
+                threads = [threading.Thread(target=lambda i=i: ignore(lambda: complete(h, prompts[i], 5))) for i in range(4)]
+                for t in threads:
+                    t.start()
+                time.sleep(draw.random() * 0.02)
+                assert h.stop(signal.SIGTERM) == 0
+                for t in threads:
+                    t.join()
+        with Hearth(*args) as h:
+            assert right(h, range(12))
+
+
+def ignore(action):
+    try:
+        action()
+    except (OSError, AssertionError, ValueError, http.client.HTTPException):
+        pass
+
+
+def test_gaps():
+    """A stream's gaps alone, beside other prompts, and beside the same whose pages are written, then read."""
+    draw = random.Random(6)
+    prompts = [ids(draw, 2000) for _ in range(6)]
+
+    def gaps(h, others):
+        times, stop = [], threading.Event()
+
+        def work():
+            while not stop.is_set():
+                for p in others:
+                    complete(h, p, 5, 1)
+        thread = threading.Thread(target=work)
+        body = {"prompt": "a", "max_tokens": 300, "stream": True, "ignore_eos": True, "speculate": False}
+        for _ in h.stream("/v1/completions", body):
+            times.append(time.monotonic())
+            if len(times) == 5 and others:
+                thread.start()
+        stop.set()
+        if others:
+            thread.join()
+        all_gaps = sorted(b - a for a, b in zip(times[5:], times[6:]))
+        return all_gaps[len(all_gaps) // 2] * 1000, all_gaps[int(len(all_gaps) * 0.99)] * 1000
+
+    with tempfile.TemporaryDirectory() as folder:
+        for args in ([], ["--kv-disk", folder], ["--kv-disk", folder]):
+            more = ["--no-prefix-cache"] if not args else ["--kv-memory", "200M"]
+            with Hearth("--model", MODEL, "--ctx-size", "4096", *more, *args) as h:
+                alone, beside = gaps(h, []), gaps(h, prompts)
+                m = h.metrics()
+                print(f"  {' '.join(more)}: alone p50 {alone[0]:.2f}, p99 {alone[1]:.2f} ms; beside {beside[0]:.2f}, {beside[1]:.2f}; "
+                      f"{m['hearth_kv_disk_written_bytes_total'] / 1e6:.0f} MB written, "
+                      f"{m['hearth_kv_disk_read_bytes_total'] / 1e6:.0f} read")
 
 
 if __name__ == "__main__":
