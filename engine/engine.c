@@ -50,13 +50,14 @@ enum {
     MAX_PARALLEL = 4096,
     DEFAULT_CHUNK = 128,
     ENCODER_TEXTS = 64, /* of a step */
-    ENCODER_ROWS = 1024,
+    ENCODER_ROWS = 512,
     ENCODER_CTX = 2048, /* by default */
     MAX_CHUNK = 65536,
     DEFAULT_CHOICES = 16,
     MAX_CHOICES = 1024,
     QUEUE_PER_SLOT = 4, /* waiting jobs per slot, by default */
-    QUEUE_CONTEXTS = 8, /* waiting prompt tokens, in contexts or an encoder's steps, by default */
+    QUEUE_CONTEXTS = 8, /* waiting prompt tokens, in contexts, by default */
+    QUEUE_STEPS = 16,   /* the same of an encoder, in steps */
     STARVING_US = 15000000,
     ANSWER_SHARE = 16, /* of the memory, by default */
 };
@@ -439,8 +440,8 @@ static int plan_memory(struct eng *e, char *err, size_t errlen)
     rc = mem_plan_make(&e->plan, &params, err, errlen);
     if (!rc) plan_twin(e);
     if (!rc && e->p.max_queued_tokens == 0)
-        e->p.max_queued_tokens =
-            QUEUE_CONTEXTS * (hp->encoder ? e->p.chunk_tokens : e->plan.ctx_tokens);
+        e->p.max_queued_tokens = hp->encoder ? (int64_t)QUEUE_STEPS * e->p.chunk_tokens
+                                             : QUEUE_CONTEXTS * e->plan.ctx_tokens;
     return rc;
 }
 

@@ -76,7 +76,7 @@ struct eng_params {
     int64_t ctx_tokens;        /* tokens per sequence; 0: the model's, or fewer if memory is too
                                 * small; of an encoder at most 2048 */
     int chunk_tokens;          /* prompt rows per step; 0: 128. Of an encoder the longest text,
-                                * but at least 1024 */
+                                * but at least 512 */
     int64_t memory_bytes;      /* budget for everything; 0: the cgroup limit or physical memory */
     int64_t kv_bytes;          /* KV cache budget; 0: n_parallel x context, as memory allows */
     int64_t caller_bytes;      /* memory that the caller needs itself, counted in the plan, */
@@ -88,8 +88,8 @@ struct eng_params {
     struct eng_kv_disk_params kv_disk; /* pages that outlive the process */
     bool no_prefix_cache;              /* requests share no prefixes */
     int max_queued_jobs;               /* waiting beyond the running ones; 0: 4 x n_parallel */
-    int64_t max_queued_tokens;    /* prompt tokens waiting; 0: 8 x context, an encoder: 8 x chunk */
-    int n_batch_choices;          /* most choices per job; 0: 16 */
+    int64_t max_queued_tokens; /* prompt tokens waiting; 0: 8 x context, an encoder: 16 x chunk */
+    int n_batch_choices;       /* most choices per job; 0: 16 */
     enum eng_speculate speculate; /* drafts: see eng_job_params */
     const char *draft_dir; /* a smaller model with the same tokenizer, which is planned with the
                             * rest and served on int4; NULL: none */
