@@ -30,7 +30,7 @@ for path in sys.argv[1:]:
     try:
         lines = open(path, encoding="utf-8").read().splitlines()
     except OSError as e:
-        bad.append(f"{path}: {e.strerror}")
+        bad.append((f"{path}: {e.strerror}", []))
         continue
     for line in lines:
         row = json.loads(line)
@@ -42,9 +42,12 @@ for path in sys.argv[1:]:
             said = row.get("stdout", "").strip().splitlines()
             print(f"SKIPPED {path.split('/')[0]}: {row['name']}: {said[-1] if said else 'no reason given'}")
         else:
-            bad.append(f"{path.split('/')[0]}: {row['name']}: {result}")
-for name in bad:
+            said = [row.get(stream, "").strip().splitlines()[-12:] for stream in ("stdout", "stderr")]
+            bad.append((f"{path.split('/')[0]}: {row['name']}: {result}", sum(said, [])))
+for name, said in bad:
     print("FAILED", name)
+    for line in said:
+        print("   ", line[:300])
 print(f"{good} passed, {len(bad)} failed, {skipped} skipped")
 sys.exit(1 if bad or good == 0 else 0)
 PY

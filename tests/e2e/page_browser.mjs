@@ -13,6 +13,9 @@ const AXE = fs.readFileSync(require.resolve("axe-core"), "utf8");
 const ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
   "--disable-background-networking", "--disable-component-update"];
 
+// A busy machine may stall the browser for many seconds, above all at its first start.
+const PATIENCE_MS = 120000;
+
 export const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 
 /** The events of a chat stream: one for each text, the finish, [DONE]. */
@@ -105,10 +108,11 @@ export class Proxy {
 export async function launch() {
   const profile = fs.mkdtempSync(path.join(os.tmpdir(), "hearth-chromium-"));
   const browser = await puppeteer.launch({ executablePath: process.env.HEARTH_CHROMIUM, headless: true,
-    userDataDir: profile, args: ARGUMENTS });
+    userDataDir: profile, args: ARGUMENTS, timeout: PATIENCE_MS });
   const close = async () => {
     await browser.close();
-    fs.rmSync(profile, { recursive: true, force: true, maxRetries: 5 });
+    // Processes of the browser that end after it may still write here.
+    fs.rmSync(profile, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
   };
   return { browser, close };
 }
@@ -120,6 +124,7 @@ export class Tab {
     tab.context = context ?? await browser.createBrowserContext();
     tab.page = await tab.context.newPage();
     tab.origin = new URL(url).origin;
+    tab.page.setDefaultTimeout(PATIENCE_MS);
     tab.faults = [];
     tab.watch();
     await tab.page.setViewport({ width, height });
@@ -147,7 +152,7 @@ export class Tab {
   }
 
   until(condition, ...args) {
-    return this.page.waitForFunction(condition, { timeout: 15000, polling: 20 }, ...args);
+    return this.page.waitForFunction(condition, { polling: 20 }, ...args);
   }
 
   /** The state of the last answer becomes one of these. */
@@ -182,6 +187,10 @@ export class Tab {
 
   focused() {
     return this.page.evaluate(() => document.activeElement.id);
+  }
+
+  focusReaches(id) {
+    return this.until((wanted) => document.activeElement.id === wanted, id);
   }
 
   async axe() {
