@@ -11,16 +11,6 @@
 #include "server/log.h"
 #include "server/serve_pull.h"
 
-static void add_cors(struct srv_request *req, const char *origin)
-{
-    if (!origin) return;
-    srv_reply_header(req, "Access-Control-Allow-Origin", origin);
-    srv_reply_header(req, "Vary", "Origin");
-    srv_reply_header(req, "Access-Control-Expose-Headers",
-                     "x-request-id, request-id, openai-processing-ms, retry-after, retry-after-ms, "
-                     "x-ignored-params, x-dropped-input-items");
-}
-
 /* The page only learns that something failed; the log tells the operator why, once. */
 static void log_refused_origin(const char *origin)
 {
@@ -52,18 +42,6 @@ void srv_admit_reply_options(struct srv_request *req)
     srv_reply(req, 204, NULL, &empty);
 }
 
-/* Without a route the path's other routes decide; on an unknown path, the request's headers. */
-static enum srv_dialect dialect_of(const struct srv_request *req, unsigned path_flags)
-{
-    unsigned flags = req->route ? req->route->flags : SRV_ROUTE_EITHER | path_flags;
-    bool either = (flags & SRV_ROUTE_EITHER) && srv_request_header(req, "anthropic-version");
-    if (either || (flags & SRV_ROUTE_ANTHROPIC)) return SRV_DIALECT_ANTHROPIC;
-    return flags & SRV_ROUTE_TEI      ? SRV_DIALECT_TEI
-           : flags & SRV_ROUTE_COHERE ? SRV_DIALECT_COHERE
-           : flags & SRV_ROUTE_DETAIL ? SRV_DIALECT_DETAIL
-                                      : SRV_DIALECT_OPENAI;
-}
-
 static bool is_local_peer(const char *peer)
 {
     return !strcmp(peer, "unix") || !strncmp(peer, "127.", 4) || !strcmp(peer, "::1") ||
@@ -74,6 +52,7 @@ void srv_admit_request(struct srv_request *req, struct srv_guard_head *head, boo
                        bool too_many_headers, struct srv_guard_verdict *v)
 {
     struct srv_server *s = req->server;
+    enum srv_state state = (enum srv_state)atomic_load(&s->app.state);
     char *path = srv_request_alloc(req, strlen(req->target) + 2);
     const struct srv_guard_input in = {
         .routes = s->routes,
@@ -82,8 +61,8 @@ void srv_admit_request(struct srv_request *req, struct srv_guard_head *head, boo
         .operator_keys = s->operator_keys,
         .operator_open = s->operator_open,
         .peer_is_local = is_local_peer(req->peer),
-        .state = (enum srv_state)atomic_load(&s->app.state),
-        .percent = srv_pull_percent(s->app.pull),
+        .state = state,
+        .percent = state == SRV_LOADING ? srv_pull_percent(s->app.pull) : -1,
         .refusing = atomic_load(&s->refusing),
         .admin = req->admin,
         .too_many_connections = conn_refused,
@@ -94,11 +73,17 @@ void srv_admit_request(struct srv_request *req, struct srv_guard_head *head, boo
     req->query = v->query;
     req->route = v->route;
     req->facts.tail = v->tail;
-    req->facts.dialect = dialect_of(req, v->path_flags);
+    req->facts.dialect = v->dialect;
     if (v->refused && v->kind == SRV_ERR_FORBIDDEN && v->route &&
         srv_guard_is_foreign(head, in.rules))
         log_refused_origin(head->origin);
     memcpy(req->facts.tenant, v->tenant, sizeof(req->facts.tenant));
     if (v->refused && v->kind == SRV_ERR_METHOD) srv_reply_header(req, "Allow", v->allow);
-    add_cors(req, srv_guard_cors(head->origin, &s->rules));
+    const char *origin = srv_guard_cors(head->origin, &s->rules);
+    if (!origin) return;
+    srv_reply_header(req, "Access-Control-Allow-Origin", origin);
+    srv_reply_header(req, "Vary", "Origin");
+    srv_reply_header(req, "Access-Control-Expose-Headers",
+                     "x-request-id, request-id, openai-processing-ms, retry-after, retry-after-ms, "
+                     "x-ignored-params, x-dropped-input-items");
 }

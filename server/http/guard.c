@@ -10,7 +10,6 @@
 
 #include "base/nearest.h"
 #include "server/bounds.h"
-#include "server/http/endpoint.h"
 #include "server/http/keys.h"
 
 __attribute__((format(printf, 3, 4))) static void
@@ -63,6 +62,7 @@ void srv_guard_add_header(struct srv_guard_head *h, const char *name, size_t nam
         {"Content-Encoding", &h->content_encoding, NULL},
         {"Origin", &h->origin, NULL},
         {"Expect", &h->expect, NULL},
+        {"anthropic-version", &h->anthropic_version, NULL},
         {"Forwarded", &h->forwarded, NULL},
         {"X-Forwarded-For", &h->forwarded, NULL},
         {"X-Real-IP", &h->forwarded, NULL},
@@ -378,6 +378,17 @@ static const char *split_target(const char *target, char *path)
     return query ? query + 1 : "";
 }
 
+/* Of a route; without one the path's other routes decide, and on an unknown path the headers. */
+static enum srv_dialect dialect_of(const struct srv_guard_head *h, unsigned flags)
+{
+    bool either = (flags & SRV_ROUTE_EITHER) && h->anthropic_version;
+    if (either || (flags & SRV_ROUTE_ANTHROPIC)) return SRV_DIALECT_ANTHROPIC;
+    return flags & SRV_ROUTE_TEI      ? SRV_DIALECT_TEI
+           : flags & SRV_ROUTE_COHERE ? SRV_DIALECT_COHERE
+           : flags & SRV_ROUTE_DETAIL ? SRV_DIALECT_DETAIL
+                                      : SRV_DIALECT_OPENAI;
+}
+
 static void check_route(const struct srv_guard_head *h, const struct srv_guard_input *in,
                         const char *path, const struct srv_guard_route *found,
                         struct srv_guard_verdict *v)
@@ -400,6 +411,7 @@ static void check_route(const struct srv_guard_head *h, const struct srv_guard_i
     }
     v->route = found->route;
     v->tail = found->tail;
+    v->dialect = dialect_of(h, found->route->flags);
 }
 
 static void check_key(const struct srv_guard_head *h, struct srv_keys *keys,
@@ -456,14 +468,15 @@ static void check_state(const struct srv_guard_input *in, struct srv_guard_verdi
 void srv_guard_check(struct srv_guard_head *h, const struct srv_guard_input *in, char *path,
                      struct srv_guard_verdict *v)
 {
-    *v = (struct srv_guard_verdict){.query = "", .tail = ""};
+    *v = (struct srv_guard_verdict){
+        .query = "", .tail = "", .dialect = dialect_of(h, SRV_ROUTE_EITHER)};
     if (in->too_many_headers) refuse(v, SRV_ERR_HEADERS, "There are too many headers.");
     if (!path) refuse(v, SRV_ERR_OVERLOADED, "The server is out of memory for this request.");
     if (v->refused) return;
     struct srv_guard_route found;
     v->query = split_target(h->target, path);
     srv_guard_find_route(in->routes, h->method, path, &found);
-    v->path_flags = found.path_flags;
+    v->dialect = dialect_of(h, SRV_ROUTE_EITHER | found.path_flags);
     bool any_host = found.route && (found.route->flags & SRV_ROUTE_ANY_HOST);
     if (in->too_many_connections) refuse(v, SRV_ERR_OVERLOADED, "There are too many connections.");
     if (!v->refused) srv_guard_framing(h, v);

@@ -15,9 +15,7 @@
 
 #include "server/app.h"
 #include "server/config/config.h"
-#include "server/http/api_error.h"
-
-struct srv_route;
+#include "server/http/endpoint.h"
 
 /* Rules of the configuration for every head. Strings are borrowed. */
 struct srv_guard_rules {
@@ -33,7 +31,8 @@ struct srv_guard_head {
     const char *host, *origin, *content_type, *content_length, *transfer_encoding,
         *content_encoding, *expect;
     const char *authorization, *api_key; /* Authorization, x-api-key */
-    const char *forwarded;               /* a header that a proxy adds, or NULL */
+    const char *anthropic_version;
+    const char *forwarded; /* a header that a proxy adds, or NULL */
     int n_hosts, n_content_lengths, n_transfer_encodings, n_authorizations;
     bool bad_header; /* a name with blanks, a value with control characters */
     /* filled by srv_guard_framing */
@@ -47,7 +46,7 @@ struct srv_guard_verdict {
     char message[256];
     /* filled by srv_guard_check */
     const struct srv_route *route; /* NULL: none, or refused before it was looked for */
-    unsigned path_flags;           /* of all routes of the path, also if it was refused */
+    enum srv_dialect dialect;      /* of the answer, also if it is a refusal */
     const char *tail;              /* of a prefix route: points into the path; else "" */
     const char *query;             /* raw, after '?': points into the target; else "" */
     char allow[64];                /* with SRV_ERR_METHOD: the methods of the path */

@@ -28,6 +28,7 @@ struct srv_work {
     bool small_is_next;           /* used if one worker serves new requests of both sizes */
     bool stopping;
     int n_workers; /* started */
+    int max_large; /* workers inside an item of a large body */
     pthread_t *threads;
 };
 
@@ -67,15 +68,14 @@ static struct srv_work_item *take_first(struct queue *q)
 
 /*
  * Returns true if a new request of this size may begin. Of n workers n - 1 are for new requests,
- * and n - 2 of them for large ones, but one at least.
+ * and max_large of them for large ones.
  */
 static bool may_begin(const struct srv_work *w, enum srv_work_class class)
 {
     int n_new = w->n_busy[SRV_WORK_SMALL] + w->n_busy[SRV_WORK_LARGE];
     int max_new = w->n_workers > 1 ? w->n_workers - 1 : 1;
-    int max_large = srv_large_texts(w->n_workers);
     if (!w->queues[class].first || n_new >= max_new) return false;
-    return class == SRV_WORK_SMALL || w->n_busy[SRV_WORK_LARGE] < max_large;
+    return class == SRV_WORK_SMALL || w->n_busy[SRV_WORK_LARGE] < w->max_large;
 }
 
 /* The next item this worker may run, or NULL. Called with the lock held. */
@@ -147,6 +147,7 @@ int srv_work_create(struct srv_work **ret, int n_workers, char *err, size_t errl
         free(w);
         return -1;
     }
+    w->max_large = srv_large_texts(n_workers);
     w->threads = calloc((size_t)n_workers + 1, sizeof(*w->threads)); /* of 0 may be NULL */
     if (!w->threads || pthread_attr_init(&attr)) goto out;
     pthread_attr_setstacksize(&attr, SRV_WORKER_STACK_BYTES);

@@ -384,6 +384,49 @@ static void key_files_with_more_than_keys(void **state)
     REQUIRE(srv_keys_create(&k, "api-key-file", NULL, "two words", err, sizeof(err)) < 0);
 }
 
+static void dialects(void **state)
+{
+    static const struct srv_route rows[] = {{"POST", "/m", SRV_ROUTE_ANTHROPIC, NULL},
+                                            {"GET", "/either", SRV_ROUTE_EITHER, NULL},
+                                            {"POST", "/tei", SRV_ROUTE_TEI, NULL},
+                                            {"POST", "/cohere", SRV_ROUTE_COHERE, NULL},
+                                            {"POST", "/detail", SRV_ROUTE_DETAIL, NULL},
+                                            {"POST", "/plain", 0, NULL},
+                                            {0}};
+    static const struct srv_route *const tables[] = {rows, NULL};
+    static const char json[] = "Host: a\nContent-Type: application/json\nContent-Length: 2",
+                      version[] = "Host: a\nanthropic-version: 2023-06-01\nContent-Length: 0";
+    static const struct {
+        const char *method, *target, *lines;
+        enum srv_dialect dialect;
+    } cases[] = {
+        {"POST", "/m", json, SRV_DIALECT_ANTHROPIC},
+        {"GET", "/m", json, SRV_DIALECT_ANTHROPIC}, /* refused, as its path's routes answer */
+        {"POST", "/m", "Content-Length: 2", SRV_DIALECT_ANTHROPIC},
+        {"GET", "/either", json, SRV_DIALECT_OPENAI},
+        {"GET", "/either", version, SRV_DIALECT_ANTHROPIC},
+        {"POST", "/tei", json, SRV_DIALECT_TEI},
+        {"POST", "/cohere", json, SRV_DIALECT_COHERE},
+        {"POST", "/detail", json, SRV_DIALECT_DETAIL},
+        {"POST", "/plain", version, SRV_DIALECT_OPENAI},
+        {"POST", "/nowhere", json, SRV_DIALECT_OPENAI},
+        {"POST", "/nowhere", version, SRV_DIALECT_ANTHROPIC},
+    };
+    const struct srv_guard_rules rules = {.max_body_bytes = 100};
+    const struct srv_guard_input in = {.routes = tables, .rules = &rules, .state = SRV_READY};
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct srv_guard_head h = head_of(cases[i].method, cases[i].target, cases[i].lines);
+        struct srv_guard_verdict v;
+        char path[64];
+        srv_guard_check(&h, &in, path, &v);
+        REQUIRE_MSG(v.dialect == cases[i].dialect, "case %zu", i);
+        srv_guard_check(&h, &in, NULL, &v); /* refused before its path is looked at */
+        REQUIRE(v.refused && v.dialect == (cases[i].lines == version ? SRV_DIALECT_ANTHROPIC
+                                                                     : SRV_DIALECT_OPENAI));
+    }
+}
+
 /* ---- watchdog ------------------------------------------------------------------------------ */
 
 static void watchdog_sees_only_work_that_stands_still(void **state)
@@ -412,6 +455,7 @@ int main(void)
         cmocka_unit_test(presented_keys),
         cmocka_unit_test(routes),
         cmocka_unit_test(decoding),
+        cmocka_unit_test(dialects),
         cmocka_unit_test(key_files),
         cmocka_unit_test(key_files_with_more_than_keys),
         cmocka_unit_test(watchdog_sees_only_work_that_stands_still),
