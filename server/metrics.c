@@ -238,6 +238,7 @@ void srv_metrics_count_request(struct srv_metrics *m, int status, bool disconnec
                                const struct srv_account *a, int64_t total_us)
 {
     size_t endpoint = endpoint_index(a->endpoint);
+    if (disconnected) srv_metrics_count(m, SRV_COUNT_GONE);
     atomic_fetch_add_explicit(&m->by_status[status_index(status)], 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&m->by_endpoint[endpoint], 1, memory_order_relaxed);
     if (!is_inference(endpoint)) return;

@@ -183,18 +183,19 @@ static void on_end(void *ctx, const struct srv_swap_outcome *outcome)
     srv_request_unref(req);
 }
 
-static void on_wake(struct srv_request *req)
+static void on_wake(void *ctx)
 {
-    struct waiting *w = srv_facts(req)->api_data;
+    struct waiting *w = ctx;
+    struct srv_request *req = w->req;
     if (!atomic_load(&w->done)) return;
     reply(req, &w->outcome);
     srv_request_done(req);
 }
 
 /* A client that leaves changes nothing: the swap goes on. */
-static void on_gone(struct srv_request *req)
+static void on_gone(void *ctx)
 {
-    (void)req;
+    (void)ctx;
 }
 
 static void start_and_wait(struct srv_request *req, struct srv_swap_params *params)

@@ -82,11 +82,15 @@ static void run_item(struct srv_work_item *item)
     pthread_mutex_lock(&req->lock);
     assert(req->run == SRV_RUN_QUEUED); /* never two runs of one request */
     req->run = SRV_RUN_ACTIVE;
-    void (*callback)(struct srv_request *) = is_new ? req->route->handle : req->callbacks.on_wake;
-    if ((is_new && req->gone) || !req->api_held) callback = NULL; /* dropped before it started */
+    void (*on_wake)(void *) = req->callbacks.on_wake;
+    bool runs = req->api_held && !(is_new && req->gone); /* else dropped before it started */
     pthread_mutex_unlock(&req->lock);
-    if (callback && is_new) take_model(req);
-    if (callback) callback(req);
+    if (runs && is_new) {
+        take_model(req);
+        req->route->handle(req);
+    } else if (runs) {
+        on_wake(req->api_data);
+    }
     /* The tree of a large body was many small pieces, which stay in the heap otherwise. */
     if (item->class == SRV_WORK_LARGE) heap_trim();
 

@@ -10,12 +10,12 @@
  *   2. srv_stream_open(...), then srv_stream_write(...) and at the end srv_stream_close(...).
  *   3. It starts engine jobs and returns without an answer, having set `on_wake`. From then on
  *      srv_request_wake(req), callable from any thread and cheap, makes a text worker call
- *      on_wake(req); wakes coalesce and on_wake never runs twice at once, nor while `handle` still
- *      runs. It goes on to 1 or 2.
+ *      on_wake(api_data); wakes coalesce and on_wake never runs twice at once, nor while `handle`
+ *      still runs. It goes on to 1 or 2.
  *
  * When the client has disconnected (or a server-side limit cuts the request) `on_gone` is called
  * once, on any thread, before or during other callbacks: it must only set flags and cancel engine
- * jobs. on_wake is still called afterwards, so that jobs are reaped; srv_request_is_gone() tells.
+ * jobs. on_wake is still called afterwards, so that jobs are reaped.
  * `on_stop` (or NULL) is called when the server is shutting down and the drain time is over: cancel
  * the jobs, as in on_gone, but the client is still there, and an error answer that follows soon
  * still reaches it.
@@ -92,7 +92,6 @@ struct srv_facts {
     uint8_t tenant[32];         /* digest of the API key, zeros without one */
     enum srv_dialect dialect;   /* of the route, or of the request if the route has none */
     struct srv_account account; /* for the access log and the metrics; before the answer ends */
-    void *api_data;             /* of srv_request_set_callbacks */
 };
 
 /* Borrowed until the request is freed. */
@@ -132,16 +131,16 @@ void *srv_request_copy(struct srv_request *req, const void *from, size_t bytes);
 bool srv_request_charge(struct srv_request *req, int64_t bytes, int64_t *ret_used);
 
 struct srv_callbacks {
-    void (*on_wake)(struct srv_request *req);
-    void (*on_gone)(struct srv_request *req);
-    void (*on_free)(struct srv_request *req);
-    void (*on_stop)(struct srv_request *req); /* NULL: on_gone is called instead, somewhat later */
+    void (*on_wake)(void *api_data);
+    void (*on_gone)(void *api_data);
+    void (*on_free)(void *api_data);
+    void (*on_stop)(void *api_data); /* NULL: on_gone is called instead, somewhat later */
 };
-void srv_request_set_callbacks(struct srv_request *req, const struct srv_callbacks *callbacks,
+/* Returns true if the client has disconnected before: on_gone is not called then. */
+bool srv_request_set_callbacks(struct srv_request *req, const struct srv_callbacks *callbacks,
                                void *api_data);
 void srv_request_wake(struct srv_request *req);
 void srv_request_done(struct srv_request *req);
-bool srv_request_is_gone(const struct srv_request *req);
 
 /* ---- answers ------------------------------------------------------------------------------- */
 

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "engine/engine.h"
+#include "server/bounds.h"
 #include "server/http/guard.h"
 #include "server/http/server.h"
 #include "server/log.h"
@@ -83,15 +84,6 @@ void *srv_request_copy(struct srv_request *req, const void *from, size_t bytes)
     return copy;
 }
 
-static void free_arena(struct srv_request *req)
-{
-    while (req->arena) {
-        struct arena_block *next = req->arena->next;
-        free(req->arena);
-        req->arena = next;
-    }
-}
-
 /* ---- birth and death ----------------------------------------------------------------------- */
 
 /* The id must be unique. If there are no random bytes, the address and the clock make it so. */
@@ -138,9 +130,19 @@ struct srv_request *srv_request_create(struct srv_server *server,
     return req;
 }
 
-static void log_access(const struct srv_request *req)
+/* The retry times, the access log and the metrics learn of a request that has ended. */
+static void account(const struct srv_request *req)
 {
     const struct srv_account *a = &req->facts.account;
+    struct srv_server *s = req->server;
+    int64_t total_us = (int64_t)(req->end_us - req->facts.start_us);
+    if (!req->method[0]) return; /* its head never came */
+    if (a->queue_us >= 0) {
+        struct eng_stats stats;
+        eng_stats(req->facts.model->engine, &stats);
+        srv_retry_note_end(&s->retry, clock_now_us(), stats.n_waiting > 0);
+    }
+    srv_metrics_count_request(s->metrics, req->status, req->gone, a, total_us);
     srv_log_access(&(struct srv_log_access){
         .request_id = req->facts.id,
         .method = req->method,
@@ -158,44 +160,32 @@ static void log_access(const struct srv_request *req)
         .n_generated_tokens = a->n_generated_tokens,
         .queue_us = a->queue_us,
         .ttft_us = a->ttft_us,
-        .total_us = (int64_t)(req->end_us - req->facts.start_us),
+        .total_us = total_us,
         .sent_bytes = req->sent_bytes,
     });
-}
-
-static void give_model_back(struct srv_request *req)
-{
-    struct srv_model *m = req->facts.model;
-    if (!m) return;
-    long long answers = atomic_fetch_sub(&m->answer_bytes, req->answer_bytes);
-    assert(answers >= req->answer_bytes);
-    (void)answers;
-    srv_model_release(m);
 }
 
 static void destroy(struct srv_request *req)
 {
     struct srv_server *s = req->server;
+    struct srv_model *m = req->facts.model;
     assert(!req->http_held && !req->api_held && req->run <= SRV_RUN_IDLE);
-    if (req->method[0]) {
-        srv_metrics_count_request(s->metrics, req->status, req->gone, &req->facts.account,
-                                  (int64_t)(req->end_us - req->facts.start_us));
-        log_access(req);
-        if (req->facts.account.queue_us >= 0) {
-            struct eng_stats stats;
-            eng_stats(req->facts.model->engine, &stats);
-            srv_retry_note_end(&s->retry, clock_now_us(), stats.n_waiting > 0);
-        }
-    }
-    if (req->callbacks.on_free) req->callbacks.on_free(req);
+    account(req);
+    if (req->callbacks.on_free) req->callbacks.on_free(req->api_data);
     long long bodies = atomic_fetch_sub(&s->body_bytes, (long long)req->charged_bytes);
-    assert(bodies >= (long long)req->charged_bytes);
+    long long answers = m ? atomic_fetch_sub(&m->answer_bytes, req->answer_bytes) : 0;
+    assert(bodies >= (long long)req->charged_bytes && (!m || answers >= req->answer_bytes));
     (void)bodies;
+    (void)answers;
+    if (m) srv_model_release(m);
     buf_finish(&req->body);
     buf_finish(&req->reply);
     srv_ring_finish(&req->ring);
-    free_arena(req);
-    give_model_back(req);
+    while (req->arena) {
+        struct arena_block *next = req->arena->next;
+        free(req->arena);
+        req->arena = next;
+    }
     pthread_mutex_destroy(&req->lock);
     free(req);
     int others = atomic_fetch_sub(&s->n_requests, 1);
@@ -298,22 +288,14 @@ int srv_request_ask_place(struct srv_request *req, int n_slots)
     return n_kept;
 }
 
-void srv_request_set_callbacks(struct srv_request *req, const struct srv_callbacks *callbacks,
+bool srv_request_set_callbacks(struct srv_request *req, const struct srv_callbacks *callbacks,
                                void *api_data)
 {
     pthread_mutex_lock(&req->lock);
     req->callbacks = *callbacks;
-    req->facts.api_data = api_data;
+    req->api_data = api_data;
+    bool gone = req->gone;
     pthread_mutex_unlock(&req->lock);
-}
-
-bool srv_request_is_gone(const struct srv_request *req)
-{
-    struct srv_request *r =
-        (struct srv_request *)req; /* the lock is not part of what callers see as const */
-    pthread_mutex_lock(&r->lock);
-    bool gone = r->gone;
-    pthread_mutex_unlock(&r->lock);
     return gone;
 }
 
@@ -341,17 +323,17 @@ void srv_request_wake(struct srv_request *req)
 /* ---- the HTTP side ------------------------------------------------------------------------- */
 
 /* With the lock held: the callback to make for a client that left, once; NULL otherwise. */
-static void (*take_gone_callback(struct srv_request *req))(struct srv_request *)
+static void (*take_gone_callback(struct srv_request *req))(void *)
 {
     if (!req->api_held || req->gone_called || !req->callbacks.on_gone) return NULL;
     req->gone_called = true;
     return req->callbacks.on_gone;
 }
 
-static void tell_gone(struct srv_request *req, void (*on_gone)(struct srv_request *))
+static void tell_gone(struct srv_request *req, void (*on_gone)(void *))
 {
     if (!on_gone) return;
-    on_gone(req);
+    on_gone(req->api_data);
     srv_request_wake(req);
 }
 
@@ -364,10 +346,8 @@ void srv_request_completed(struct srv_request *req, bool finished)
     req->http_held = req->suspended = false;
     if (!finished) req->gone = true;
     if (req->answer == SRV_ANSWER_WHOLE && finished) req->sent_bytes = req->reply.len;
-    void (*on_gone)(struct srv_request *) = req->gone ? take_gone_callback(req) : NULL;
-    bool gone = req->gone;
+    void (*on_gone)(void *) = req->gone ? take_gone_callback(req) : NULL;
     pthread_mutex_unlock(&req->lock);
-    if (gone) srv_metrics_count(req->server->metrics, SRV_COUNT_GONE);
     tell_gone(req, on_gone);
     srv_request_unref(req);
 }
@@ -381,7 +361,7 @@ void srv_request_gone(struct srv_request *req)
     }
     req->gone = true;
     req->transport->resume(req);
-    void (*on_gone)(struct srv_request *) = take_gone_callback(req);
+    void (*on_gone)(void *) = take_gone_callback(req);
     pthread_mutex_unlock(&req->lock);
     tell_gone(req, on_gone);
 }
@@ -389,11 +369,11 @@ void srv_request_gone(struct srv_request *req)
 void srv_request_stop(struct srv_request *req)
 {
     pthread_mutex_lock(&req->lock);
-    void (*on_stop)(struct srv_request *) = NULL;
+    void (*on_stop)(void *) = NULL;
     if (req->api_held && !req->stop_called) on_stop = req->callbacks.on_stop;
     req->stop_called = true;
     pthread_mutex_unlock(&req->lock);
     if (!on_stop) return;
-    on_stop(req);
+    on_stop(req->api_data);
     srv_request_wake(req);
 }

@@ -95,6 +95,7 @@ struct srv_request {
     uint64_t last_write_us; /* when the stream last got bytes */
     size_t sent_bytes;      /* taken by the HTTP library */
     struct srv_callbacks callbacks;
+    void *api_data; /* their argument */
 
     /* The API side's, before the answer. */
     struct srv_pair reply_headers[SRV_REPLY_HEADERS_MAX];

@@ -139,22 +139,22 @@ static void cancel(struct srv_jobs *j)
     }
 }
 
-static void on_gone(struct srv_request *req)
+static void on_gone(void *ctx)
 {
-    struct srv_jobs *j = srv_facts(req)->api_data;
+    struct srv_jobs *j = ctx;
     atomic_store(&j->gone, true);
     cancel(j);
     if (j->ops->hurry) j->ops->hurry(j->ctx);
 }
 
-static void on_stop(struct srv_request *req)
+static void on_stop(void *ctx)
 {
-    cancel(srv_facts(req)->api_data);
+    cancel(ctx);
 }
 
-static void on_free(struct srv_request *req)
+static void on_free(void *ctx)
 {
-    struct srv_jobs *j = srv_facts(req)->api_data;
+    struct srv_jobs *j = ctx;
     for (int i = 0; i < j->n; i++)
         eng_job_release(j->jobs[i].handle);
     j->ops->release(j->ctx);
@@ -211,9 +211,9 @@ void srv_jobs_go_on(struct srv_jobs *j)
     atomic_fetch_sub_explicit(&j->n_inside, 1, memory_order_release); /* as in on_event */
 }
 
-static void on_wake(struct srv_request *req)
+static void on_wake(void *ctx)
 {
-    struct srv_jobs *j = srv_facts(req)->api_data;
+    struct srv_jobs *j = ctx;
     if (j->state == JOBS_WAIT) {
         if (atomic_exchange(&j->resumed, false)) begin(j);
         settle(j);
@@ -235,8 +235,7 @@ void srv_jobs_start(struct srv_jobs *j, struct srv_request *req, int n,
     j->ctx = ctx;
     j->jobs = srv_request_alloc(req, (size_t)n * sizeof(*j->jobs));
     if (j->jobs) j->n = n;
-    srv_request_set_callbacks(req, &callbacks, j);
-    if (srv_request_is_gone(req)) atomic_store(&j->gone, true);
+    if (srv_request_set_callbacks(req, &callbacks, j)) atomic_store(&j->gone, true);
     if (j->jobs) {
         begin(j);
     } else {

@@ -21,6 +21,7 @@ struct eng_job {
 struct srv_request {
     struct srv_facts facts;
     struct srv_callbacks callbacks;
+    void *api_data;
     bool gone, no_memory;
     int n_wakes, n_done;
     _Alignas(16) char memory[4096];
@@ -58,15 +59,11 @@ void *srv_request_alloc(struct srv_request *req, size_t bytes)
     return req->no_memory ? NULL : req->memory;
 }
 
-void srv_request_set_callbacks(struct srv_request *req, const struct srv_callbacks *callbacks,
+bool srv_request_set_callbacks(struct srv_request *req, const struct srv_callbacks *callbacks,
                                void *api_data)
 {
     req->callbacks = *callbacks;
-    req->facts.api_data = api_data;
-}
-
-bool srv_request_is_gone(const struct srv_request *req)
-{
+    req->api_data = api_data;
     return req->gone;
 }
 
@@ -143,7 +140,7 @@ static void leave(struct eng_job *job)
 {
     (void)job;
     w.req.gone = true;
-    w.req.callbacks.on_gone(&w.req);
+    w.req.callbacks.on_gone(w.req.api_data);
 }
 
 static void run_at_once(struct eng_job *job)
@@ -233,7 +230,7 @@ static void start(int n)
 
 static void wake(void)
 {
-    w.req.callbacks.on_wake(&w.req);
+    w.req.callbacks.on_wake(w.req.api_data);
 }
 
 /* ---- tests --------------------------------------------------------------------------------- */
@@ -267,7 +264,7 @@ static void test_all_run(void **state)
     REQUIRE_EQ_INT(w.n_failed, 0);
     REQUIRE_EQ_INT(w.events[0], 5);
     REQUIRE_EQ_INT(w.n_released, 0);
-    w.req.callbacks.on_free(&w.req);
+    w.req.callbacks.on_free(w.req.api_data);
     REQUIRE_EQ_INT(w.n_released, 1);
     for (int i = 0; i < 3; i++)
         REQUIRE(w.jobs[i].released && !w.jobs[i].cancelled);
@@ -398,7 +395,7 @@ static void test_client_has_left_before_start(void **state)
 static void test_server_stops(void **state)
 {
     start(1);
-    w.req.callbacks.on_stop(&w.req);
+    w.req.callbacks.on_stop(w.req.api_data);
     REQUIRE(w.jobs[0].cancelled && !atomic_load(&jobs.gone));
 }
 
@@ -468,7 +465,7 @@ static void test_no_memory(void **state)
     REQUIRE_EQ_INT(w.n_failed, 1);
     REQUIRE_EQ_INT(w.kind, SRV_ERR_OVERLOADED);
     REQUIRE_EQ_INT(w.req.n_done, 1);
-    w.req.callbacks.on_free(&w.req);
+    w.req.callbacks.on_free(w.req.api_data);
     REQUIRE_EQ_INT(w.n_released, 1);
 }
 
