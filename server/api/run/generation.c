@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/sha256.h"
 
 enum { CHOICE_BYTES = 1024 }; /* a choice's struct and decoder, without its logs */
@@ -165,7 +166,7 @@ static int prepare_prompt(struct srv_gen *g, struct gen_prompt *p)
     return 0;
 }
 
-/* ---- jobs: srv_jobs_ops; its other part is the writer's ---------------------------- */
+/* ---- jobs: srv_jobs_ops -------------------------------------------------------------------- */
 
 /* A cache salt splits the tenant of a key into separate tenants. */
 static void salt_tenant(const char *salt, struct eng_job_params *jp)
@@ -233,6 +234,92 @@ void srv_gen_release(void *ctx)
     srv_guide_release(&g->guide);
     srv_tools_release(&g->tools);
     srv_body_finish(&g->body);
+}
+
+/* ---- the wake loop -------------------------------------------------------------------------- */
+
+/* Returns true if the stream may begin. With a deadline of its own the status must stay open until
+ * the first token. */
+static bool can_open(const struct srv_gen *g)
+{
+    bool ready = false;
+    for (int i = 0; i < g->jobs.n_submitted && !ready; i++) {
+        const struct gen_prompt *p = &g->prompts[i];
+        int stage = atomic_load(&p->stage);
+        ready = stage == GEN_DONE || (g->params.deadline_ms <= 0 && stage == GEN_STARTED);
+        for (int k = 0; k < g->n_candidates && !ready; k++)
+            ready = atomic_load(&p->choices[k].log.n_written) > 0;
+    }
+    return ready;
+}
+
+static void account(struct srv_gen *g)
+{
+    struct srv_account *a = &srv_facts(g->req)->account;
+    struct gen_totals t = srv_gen_totals(g);
+    struct eng_usage u = srv_gen_usage(&g->prompts[0]);
+    a->model = g->model;
+    a->n_prompt_tokens = t.n_prompt;
+    a->n_cached_tokens = t.n_cached;
+    a->n_generated_tokens = t.n_completion;
+    a->n_choices = g->n_choices;
+    a->max_tokens = srv_gen_token_capacity(g, &g->prompts[0]);
+    a->queue_us = u.started_us ? (int64_t)(u.started_us - u.submitted_us) : -1;
+    uint64_t start = srv_facts(g->req)->start_us;
+    a->ttft_us = u.first_token_us > start ? (int64_t)(u.first_token_us - start) : -1;
+    const struct gen_choice *c = g->prompts[0].choices;
+    if (c && c->finish_reason) a->finish_reason = c->finish_reason;
+}
+
+/* The text grows with what is generated, so it is charged as it does. Returns why the request
+ * fails, for want of memory or as the engine ended the choice without an answer, or NULL. */
+static const struct srv_job_failure *check_choice(struct srv_gen *g, struct gen_choice *c)
+{
+    static const struct srv_job_failure
+        no_memory = {SRV_ERR_OVERLOADED, "The server is out of memory for this answer."},
+        no_budget = {SRV_ERR_OVERLOADED, "The memory budget of all answers is used up."};
+    int64_t grown = (int64_t)c->text.text.cap - c->text_charged, used = 0;
+    int finish = atomic_load_explicit(&c->finish, memory_order_acquire);
+    if (c->text.text.failed) return &no_memory;
+    if (grown > 0 && !srv_request_charge(g->req, grown, &used)) return &no_budget;
+    c->text_charged += grown;
+    if (finish <= ENG_FINISH_LENGTH) return NULL;
+    if (finish == ENG_FINISH_CANCELLED && c->ended) return NULL; /* by its stop string */
+    return srv_jobs_failure(&g->jobs, finish, c->log.n_written);
+}
+
+/* Reads what is new of a prompt's choices. Returns why the request fails, or NULL. */
+static const struct srv_job_failure *advance_prompt(struct srv_gen *g, struct gen_prompt *p)
+{
+    const struct srv_job_failure *failure = NULL;
+    uint64_t first = atomic_load_explicit(&p->first_token_us, memory_order_relaxed);
+    int64_t most_us = g->params.t_max_predict_ms * 1000;
+    bool is_late = most_us > 0 && first && clock_now_us() - first > (uint64_t)most_us;
+    for (int k = 0; k < g->n_candidates && !failure; k++) {
+        struct gen_choice *c = &p->choices[k];
+        bool stopped = choice_text_advance(c, &g->rules);
+        /* The time for an answer ends it once it has a line of its own, as in llama-server. */
+        bool late = is_late && c->text.has_lines && !c->ended;
+        if (late) choice_text_cut(c);
+        if (stopped || late) srv_jobs_stop_choice(&g->jobs, (int)(p - g->prompts), k);
+        failure = check_choice(g, c);
+    }
+    return failure;
+}
+
+bool srv_gen_advance(void *ctx)
+{
+    struct srv_gen *g = ctx;
+    const struct srv_job_failure *failure = NULL;
+    bool opens = g->params.stream && !g->streaming && can_open(g),
+         gone = atomic_load(&g->jobs.gone);
+    int n = 0;
+    while (!gone && n < g->jobs.n_submitted && !(failure = advance_prompt(g, &g->prompts[n])))
+        n++;
+    if ((gone || g->jobs.finished) && !failure && !g->pieces.begun) account(g);
+    if (!gone) g->answered = g->writer->write(g, opens, n, g->jobs.finished && !failure);
+    if (failure) g->writer->fail(g, failure->kind, failure->message);
+    return g->answered |= gone;
 }
 
 /* ---- starting ------------------------------------------------------------------------------ */
@@ -321,9 +408,10 @@ int srv_gen_start(struct srv_gen *g, const struct srv_gen_writer *writer, struct
     if (make_rules(g, err)) return -1;
     g->reports_progress =
         g->params.return_progress && g->params.stream && g->format->answer->stream_progress;
+    g->writer = writer;
     g->ops = (struct srv_jobs_ops){.describe = describe,
                                    .event = event,
-                                   .advance = writer->advance,
+                                   .advance = srv_gen_advance,
                                    .refuse = writer->fail,
                                    .release = srv_gen_release,
                                    .prepare = prepare,

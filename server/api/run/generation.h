@@ -86,7 +86,8 @@ struct srv_gen_dialect {
     const char *object, *chunk_object;
     bool shows_tier;
     void (*stream_begin)(struct srv_gen *g); /* or NULL */
-    /* The part begins or has ended; NULL: the dialect does not say so. */
+    /* A call begins, or any part begins or has ended; NULL: the dialect does not say so. */
+    void (*stream_call)(struct srv_gen *g, struct gen_choice *c, const struct choice_part *call);
     void (*stream_part)(struct srv_gen *g, struct gen_choice *c, const struct choice_part *part,
                         bool ended);
     /*
@@ -138,6 +139,7 @@ struct srv_gen {
     struct srv_cache_fields cache;
     struct srv_jobs jobs; /* one per prompt */
     struct srv_jobs_ops ops;
+    const struct srv_gen_writer *writer;
     const int32_t *prediction; /* [n_prediction], in the request's arena */
     int64_t n_prediction;
     struct gen_prompt *prompts;
@@ -159,16 +161,21 @@ struct srv_gen {
     int sequence;      /* number of the next event, for dialects that number them */
 };
 
-/* The writer's part of srv_jobs_ops; ctx is the generation. */
+/* What becomes of the text. */
 struct srv_gen_writer {
-    bool (*advance)(void *ctx);
-    void (*fail)(void *ctx, enum srv_error kind, const char *message);
+    /* Begins the stream if `opens`, and writes what is new of the first n_prompts; finished: all
+     * jobs have ended. Returns true if nothing more will be written. */
+    bool (*write)(struct srv_gen *g, bool opens, int n_prompts, bool finished);
+    void (*fail)(void *ctx, enum srv_error kind, const char *message); /* ctx: the generation */
 };
 
 /* Submits the prompts and takes the request over; everything has been read. Returns 0, or -1 with
  * err: srv_gen_release is due. */
 int srv_gen_start(struct srv_gen *g, const struct srv_gen_writer *writer, struct param_error *err);
 void srv_gen_release(void *g);
+
+/* Of srv_jobs_ops: reads the new records, and has the writer write what can be written. */
+bool srv_gen_advance(void *g);
 
 /* Puts the request's cache, place in the queue and deadline into a job that is described. */
 void srv_gen_describe(const struct srv_gen *g, struct eng_job_params *jp);

@@ -184,14 +184,11 @@ static void close_call(struct jw *w)
     jw_close(w);
 }
 
-/* Only calls begin with an event of their own. */
-static void stream_part(struct srv_gen *g, struct gen_choice *c, const struct choice_part *part,
-                        bool ended)
+static void stream_call(struct srv_gen *g, struct gen_choice *c, const struct choice_part *call)
 {
     struct gen_event e;
-    if (part->kind != CHOICE_CALL || ended) return;
     begin_delta(g, &e, c->index);
-    open_call(&e.w, g, c, part, true);
+    open_call(&e.w, g, c, call, true);
     jw_text(&e.w, "arguments", "");
     close_call(&e.w);
     jw_close(&e.w);
@@ -200,15 +197,14 @@ static void stream_part(struct srv_gen *g, struct gen_choice *c, const struct ch
     srv_gen_end_chunk(g, &e, &g->prompts[0], c->n_shown);
 }
 
-static void write_delta(struct srv_gen *g, struct jw *w, const struct gen_choice *c,
+/* What a delta has instead of content. */
+static void write_other(struct srv_gen *g, struct jw *w, const struct gen_choice *c,
                         const struct choice_part *part, size_t from, size_t to)
 {
-    enum choice_kind kind = part ? part->kind : CHOICE_CONTENT;
-    if (kind == CHOICE_CONTENT) srv_gen_write_text(w, "content", c, from, to);
-    if (kind == CHOICE_REASONING)
+    if (part->kind == CHOICE_REASONING)
         for (const char *const *name = reasoning_names(g); *name; name++)
             srv_gen_write_text(w, *name, c, from, to);
-    if (kind != CHOICE_CALL) return;
+    if (part->kind != CHOICE_CALL) return;
     open_call(w, g, c, part, false);
     srv_gen_write_text(w, "arguments", c, from, to);
     close_call(w);
@@ -220,7 +216,10 @@ static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_cho
 {
     struct gen_event e;
     begin_delta(g, &e, c->index);
-    write_delta(g, &e.w, c, part, from, to);
+    if (!part || part->kind == CHOICE_CONTENT)
+        srv_gen_write_text(&e.w, "content", c, from, to);
+    else
+        write_other(g, &e.w, c, part, from, to);
     jw_close(&e.w);
     if (g->params.want_logprobs) {
         open_tokens(&e.w);
@@ -251,7 +250,7 @@ const struct srv_gen_dialect srv_write_chat = {
     .chunk_object = "chat.completion.chunk",
     .shows_tier = true,
     .stream_begin = stream_begin,
-    .stream_part = stream_part,
+    .stream_call = stream_call,
     .stream_delta = stream_delta,
     .stream_finish = stream_finish,
     .stream_progress = srv_gen_progress_chunk,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The wake loop of a generation: new records to text, text to the events or the answer of its
- * format; see generation_output.h. Called on text workers, never twice at once for a request.
+ * Text of a generation to the events or the answer of its format; see generation_output.h. Called
+ * on text workers, never twice at once for a request.
  *
  * A client that is behind holds nothing up but its own answer: text gathers, and goes out in larger
  * events later.
@@ -10,39 +10,13 @@
 
 #include <assert.h>
 
-#include "base/clock.h"
-
 enum {
     WHOLE_BYTES = 1 << 20,      /* answers up to about this size are written at once */
     PIECE_BYTES = 32 << 10,     /* beyond which a piece ends */
     PIECE_BYTES_MAX = 32 << 20, /* a whole Responses answer is one piece */
 };
 
-static void account(struct srv_gen *g)
-{
-    struct srv_account *a = &srv_facts(g->req)->account;
-    struct gen_totals t = srv_gen_totals(g);
-    struct eng_usage u = srv_gen_usage(&g->prompts[0]);
-    a->model = g->model;
-    a->n_prompt_tokens = t.n_prompt;
-    a->n_cached_tokens = t.n_cached;
-    a->n_generated_tokens = t.n_completion;
-    a->n_choices = g->n_choices;
-    a->max_tokens = srv_gen_token_capacity(g, &g->prompts[0]);
-    a->queue_us = u.started_us ? (int64_t)(u.started_us - u.submitted_us) : -1;
-    uint64_t start = srv_facts(g->req)->start_us;
-    a->ttft_us = u.first_token_us > start ? (int64_t)(u.first_token_us - start) : -1;
-    const struct gen_choice *c = g->prompts[0].choices;
-    if (c && c->finish_reason) a->finish_reason = c->finish_reason;
-}
-
 /* ---- streams ------------------------------------------------------------------------------- */
-
-static void announce_part(struct srv_gen *g, struct gen_choice *c, int i, bool ended)
-{
-    if (g->format->answer->stream_part) g->format->answer->stream_part(g, c, &c->parts[i], ended);
-    *(ended ? &c->n_parts_ended : &c->n_parts_begun) = i + 1;
-}
 
 /* The first token from `from` on that begins at or behind a place in the text. */
 static int64_t token_at(const struct gen_choice *c, int64_t from, int64_t end, size_t place)
@@ -61,24 +35,18 @@ struct sending {
     bool is_last; /* nothing follows it */
 };
 
-static void send_delta(struct srv_gen *g, const struct sending *s, const struct choice_part *part,
-                       size_t to, int64_t token_to)
-{
-    struct gen_choice *c = s->choice;
-    g->format->answer->stream_delta(g, s->prompt, c, part, c->n_sent, to, c->n_shown, token_to);
-    c->n_sent = to;
-    c->n_shown = token_to;
-}
-
-/* Tokens without text of their own have events if they are asked for or counted. */
-static void send_tokens(struct srv_gen *g, const struct sending *s, const struct choice_part *part,
-                        int64_t token_to)
+/* Sends the text up to `to`. Tokens without text of their own have events if they are asked for or
+ * counted. */
+static void send(struct srv_gen *g, const struct sending *s, const struct choice_part *part,
+                 size_t to, int64_t token_to)
 {
     const struct srv_gen_params *p = &g->params;
     struct gen_choice *c = s->choice;
     bool logged = p->want_logprobs && c->n_shown < c->n_showable;
     bool wanted = logged || p->return_token_ids || p->chunk_tokens > 0;
-    if (token_to > c->n_shown && wanted) send_delta(g, s, part, c->n_sent, token_to);
+    if (to > c->n_sent || (token_to > c->n_shown && wanted))
+        g->format->answer->stream_delta(g, s->prompt, c, part, c->n_sent, to, c->n_shown, token_to);
+    c->n_sent = to;
     c->n_shown = token_to;
 }
 
@@ -92,19 +60,23 @@ static bool tokens_are_out(const struct srv_gen *g, const struct gen_choice *c, 
 /* Sends what is new of part i; returns true if it is closed. */
 static bool send_part(struct srv_gen *g, const struct sending *s, int i)
 {
+    const struct srv_gen_dialect *d = g->format->answer;
     struct gen_choice *c = s->choice;
     const struct choice_part *part = &c->parts[i];
     size_t part_end = choice_part_end(c, i), end = part_end < s->to ? part_end : s->to;
-    bool begins = part->kind == CHOICE_CALL || end > part->from;
+    bool is_call = part->kind == CHOICE_CALL, begun = c->n_parts_begun > i;
     bool is_last = i + 1 == c->n_parts || c->parts[i + 1].from > s->to;
-    if (c->n_parts_begun <= i && !begins) return false;
-    if (c->n_parts_begun <= i) announce_part(g, c, i, false);
+    if (!begun && !is_call && end <= part->from) return false;
+    if (!begun && d->stream_part) d->stream_part(g, c, part, false);
+    if (!begun && d->stream_call && is_call) d->stream_call(g, c, part);
+    c->n_parts_begun = i + 1;
     int64_t token_to = is_last ? s->token_to : token_at(c, c->n_shown, s->token_to, end);
-    if (end > c->n_sent) send_delta(g, s, part, end, token_to);
-    if (is_last || g->params.want_logprobs) send_tokens(g, s, part, token_to);
+    if (end > c->n_sent || is_last || g->params.want_logprobs)
+        send(g, s, part, end > c->n_sent ? end : c->n_sent, token_to);
     bool complete = i + 1 < c->n_parts || part->ended;
     bool ended = end == part_end && (s->is_last || (complete && tokens_are_out(g, c, part_end)));
-    if (ended) announce_part(g, c, i, true);
+    if (ended && d->stream_part) d->stream_part(g, c, part, true);
+    if (ended) c->n_parts_ended = i + 1;
     return ended;
 }
 
@@ -115,15 +87,7 @@ static void stream_text(struct srv_gen *g, const struct sending *s)
     int i = c->n_parts_ended;
     while (i < c->n_parts && c->parts[i].from <= s->to && send_part(g, s, i))
         i++;
-    send_tokens(g, s, NULL, s->token_to);
-}
-
-/* Everything new; at the end also the tokens that a stop string has swallowed. */
-static void stream_new(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
-{
-    int64_t token_to = c->ended ? c->n_tokens : c->n_showable;
-    assert(c->n_sent <= c->text.n_released && c->text.n_released <= c->text.text.len);
-    stream_text(g, &(struct sending){p, c, c->text.n_released, token_to, c->ended});
+    send(g, s, NULL, c->n_sent, s->token_to);
 }
 
 /*
@@ -146,37 +110,19 @@ static bool stream_by_tokens(struct srv_gen *g, struct gen_prompt *p, struct gen
     return true;
 }
 
+/* Everything new; at the end also the tokens that a stop string has swallowed. */
 static void stream_choice(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
 {
-    if (g->params.chunk_tokens > 0) {
-        if (!stream_by_tokens(g, p, c)) return;
-    } else {
-        stream_new(g, p, c);
-    }
-    if (c->ended && !c->closed) {
-        g->format->answer->stream_finish(g, p, c);
-        c->closed = true;
-    }
-}
-
-static void open_stream(struct srv_gen *g)
-{
-    bool ready = false;
-    for (int i = 0; i < g->jobs.n_submitted && !ready; i++) {
-        struct gen_prompt *p = &g->prompts[i];
-        bool has_token = false;
-        for (int k = 0; k < g->n_candidates; k++)
-            has_token |= atomic_load(&p->choices[k].log.n_written) > 0;
-        /* With a deadline of its own the status must stay open until the first token. */
-        int stage = atomic_load(&p->stage);
-        ready =
-            stage == GEN_DONE || has_token || (g->params.deadline_ms <= 0 && stage == GEN_STARTED);
-    }
-    if (!ready) return;
-    assert(!g->streaming && !g->pieces.begun);
-    g->streaming = true;
-    srv_stream_open(g->req);
-    if (g->format->answer->stream_begin) g->format->answer->stream_begin(g);
+    const struct sending all = {p, c, c->text.n_released, c->ended ? c->n_tokens : c->n_showable,
+                                c->ended};
+    assert(c->n_sent <= c->text.n_released && c->text.n_released <= c->text.text.len);
+    if (g->params.chunk_tokens <= 0)
+        stream_text(g, &all);
+    else if (!stream_by_tokens(g, p, c))
+        return;
+    if (!c->ended || c->closed) return;
+    g->format->answer->stream_finish(g, p, c);
+    c->closed = true;
 }
 
 static void send_progress(struct srv_gen *g, struct gen_prompt *p, struct gen_step step)
@@ -304,7 +250,6 @@ static bool end_answer(struct srv_gen *g)
 {
     struct srv_pieces whole = {write_piece, g, 256u << 20, false};
     if (g->streaming && !all_sent(g)) return false;
-    if (!g->pieces.begun) account(g);
     g->pieces.write = write_piece;
     g->pieces.ctx = g;
     g->pieces.max_bytes = PIECE_BYTES_MAX;
@@ -317,7 +262,7 @@ static bool end_answer(struct srv_gen *g)
     return true;
 }
 
-/* ---- the wake loop: srv_jobs_ops ----------------------------------------------------------- */
+/* ---- the generation's writer --------------------------------------------------------------- */
 
 static void fail(void *ctx, enum srv_error kind, const char *message)
 {
@@ -333,66 +278,25 @@ static void fail(void *ctx, enum srv_error kind, const char *message)
     }
 }
 
-/* The text grows with what is generated, so it is charged as it does. */
-static void charge_text(struct srv_gen *g, struct gen_choice *c)
+static void open_stream(struct srv_gen *g)
 {
-    int64_t grown = (int64_t)c->text.text.cap - c->text_charged, used = 0;
-    if (c->text.text.failed)
-        fail(g, SRV_ERR_OVERLOADED, "The server is out of memory for this answer.");
-    else if (grown > 0 && !srv_request_charge(g->req, grown, &used))
-        fail(g, SRV_ERR_OVERLOADED, "The memory budget of all answers is used up.");
-    else
-        c->text_charged += grown;
+    assert(!g->streaming && !g->pieces.begun);
+    g->streaming = true;
+    srv_stream_open(g->req);
+    if (g->format->answer->stream_begin) g->format->answer->stream_begin(g);
 }
 
-/* Fails the request if the engine ended the choice without an answer. */
-static void check_failure(struct srv_gen *g, const struct gen_choice *c)
+static bool write_new(struct srv_gen *g, bool opens, int n_prompts, bool finished)
 {
-    int finish = atomic_load_explicit(&c->finish, memory_order_acquire);
-    if (finish <= ENG_FINISH_LENGTH) return;
-    if (finish == ENG_FINISH_CANCELLED && c->ended) return; /* by its stop string */
-    const struct srv_job_failure *failure = srv_jobs_failure(&g->jobs, finish, c->log.n_written);
-    if (failure) fail(g, failure->kind, failure->message);
-}
-
-/* The time for an answer ends it once it has a line of its own, as in llama-server. */
-static bool is_late(const struct srv_gen *g, const struct gen_prompt *p, const struct gen_choice *c)
-{
-    uint64_t first = atomic_load_explicit(&p->first_token_us, memory_order_relaxed);
-    int64_t most = g->params.t_max_predict_ms;
-    return most > 0 && first && c->text.has_lines && !c->ended &&
-           clock_now_us() - first > (uint64_t)most * 1000;
-}
-
-static void advance_prompt(struct srv_gen *g, struct gen_prompt *p)
-{
-    for (int k = 0; k < g->n_candidates && !g->answered; k++) {
-        struct gen_choice *c = &p->choices[k];
-        bool stopped = choice_text_advance(c, &g->rules), late = is_late(g, p, c);
-        if (late) choice_text_cut(c);
-        if (stopped || late) srv_jobs_stop_choice(&g->jobs, (int)(p - g->prompts), k);
-        charge_text(g, c);
-        check_failure(g, c);
+    if (opens) open_stream(g);
+    for (int i = 0; g->streaming && i < n_prompts; i++) {
+        struct gen_prompt *p = &g->prompts[i];
+        /* The prefill is reported before the text that follows from it: its steps are there. */
+        if (g->reports_progress && !stream_progress(g, p)) continue;
+        for (int k = 0; k < g->n_candidates; k++)
+            if (srv_stream_has_room(g->req)) stream_choice(g, p, &p->choices[k]);
     }
-    if (g->answered || !g->streaming) return;
-    /* The prefill is reported before the text that follows from it: its steps are there by now. */
-    if (g->reports_progress && !stream_progress(g, p)) return;
-    for (int k = 0; k < g->n_candidates; k++)
-        if (srv_stream_has_room(g->req)) stream_choice(g, p, &p->choices[k]);
+    return finished && end_answer(g);
 }
 
-static bool advance(void *ctx)
-{
-    struct srv_gen *g = ctx;
-    if (atomic_load(&g->jobs.gone)) {
-        account(g);
-        g->answered = true;
-    }
-    if (!g->answered && g->params.stream && !g->streaming) open_stream(g);
-    for (int i = 0; i < g->jobs.n_submitted && !g->answered; i++)
-        advance_prompt(g, &g->prompts[i]);
-    if (!g->answered && g->jobs.finished) g->answered = end_answer(g);
-    return g->answered;
-}
-
-const struct srv_gen_writer srv_gen_output = {advance, fail};
+const struct srv_gen_writer srv_gen_output = {write_new, fail};

@@ -234,6 +234,12 @@ void srv_gen_write_ids(struct jw *w, const char *name, const struct gen_choice *
     jw_close(w);
 }
 
+void srv_gen_write_text(struct jw *w, const char *name, const struct gen_choice *c, size_t from,
+                        size_t to)
+{
+    jw_string(w, name, to > from ? c->text.text.data + from : NULL, to - from);
+}
+
 void srv_gen_write_part(struct jw *w, const char *name, const struct gen_choice *c, int i)
 {
     srv_gen_write_text(w, name, c, c->parts[i].from, choice_part_end(c, i));

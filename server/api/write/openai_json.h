@@ -87,11 +87,8 @@ void srv_gen_write_ids(struct jw *w, const char *name, const struct gen_choice *
                        int64_t to);
 
 /* Bytes [from, to) of a choice's text. */
-static inline void srv_gen_write_text(struct jw *w, const char *name, const struct gen_choice *c,
-                                      size_t from, size_t to)
-{
-    jw_string(w, name, to > from ? c->text.text.data + from : NULL, to - from);
-}
+void srv_gen_write_text(struct jw *w, const char *name, const struct gen_choice *c, size_t from,
+                        size_t to);
 
 /* Part i of it as a string. */
 void srv_gen_write_part(struct jw *w, const char *name, const struct gen_choice *c, int i);

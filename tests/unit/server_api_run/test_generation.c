@@ -20,6 +20,9 @@ static struct {
     struct gen_prompt prompts[N_PROMPTS];
     struct param_error err;
     int n_finished; /* choices */
+    bool opens;     /* what the writer got last */
+    int n_written;
+    enum srv_error failed_with;
 } w;
 
 static struct tok *tok;
@@ -45,14 +48,19 @@ void __wrap_choice_text_finish(struct gen_choice *c)
     __real_choice_text_finish(c);
 }
 
-static bool advance(void *ctx)
+static bool write_new(struct srv_gen *g, bool opens, int n_prompts, bool finished)
 {
-    return ctx == &w.g;
+    REQUIRE(g == &w.g);
+    w.opens = opens;
+    w.n_written = n_prompts;
+    return finished;
 }
 
 static void fail_request(void *ctx, enum srv_error kind, const char *message)
 {
-    REQUIRE(ctx == &w.g && kind && message);
+    REQUIRE(ctx == &w.g && message);
+    w.failed_with = kind;
+    w.g.answered = true;
 }
 
 static int load(void **state)
@@ -99,7 +107,7 @@ static void open_generation(int n_choices)
 
 static void start(void)
 {
-    static const struct srv_gen_writer writer = {advance, fail_request};
+    static const struct srv_gen_writer writer = {write_new, fail_request};
     REQUIRE_MSG(!srv_gen_start(&w.g, &writer, &w.err), "%s", w.err.message);
 }
 
@@ -267,6 +275,39 @@ static void test_progress(void **state)
     }
 }
 
+/* A request that fails at a prompt has the text of those before it written first. */
+static void test_advance(void **state)
+{
+    (void)state;
+    open_generation(1);
+    w.g.params.stream = true;
+    start();
+    describe(0);
+    describe(1);
+    w.g.jobs.n_submitted = N_PROMPTS;
+    w.n_written = -1;
+    REQUIRE(!w.g.ops.advance(&w.g) && !w.opens && w.n_written == N_PROMPTS);
+    send(1, &(struct eng_event){.type = ENG_EVENT_TOKEN, .id = 7, .now_us = 60});
+    REQUIRE(!w.g.ops.advance(&w.g) && w.opens && w.prompts[1].choices->n_tokens == 1);
+    w.g.streaming = true;
+    w.prompts[1].choices->finish = ENG_FINISH_ERROR;
+    REQUIRE(w.g.ops.advance(&w.g) && !w.opens && w.n_written == 1);
+    REQUIRE_EQ_INT(w.failed_with, SRV_ERR_INTERNAL);
+    REQUIRE(!srv_facts(w.g.req)->account.model); /* it is accounted for at its end */
+    close_generation();
+    open_generation(1);
+    w.g.model = "m";
+    start();
+    describe(0);
+    describe(1);
+    w.g.jobs.n_submitted = N_PROMPTS;
+    w.n_written = -1;
+    atomic_store(&w.g.jobs.gone, true);
+    REQUIRE(w.g.ops.advance(&w.g) && w.g.answered && w.n_written == -1);
+    REQUIRE_EQ_STR(srv_facts(w.g.req)->account.model, "m");
+    close_generation();
+}
+
 /* ---- memory -------------------------------------------------------------------------------- */
 
 /* The logs of all choices are charged before anything is computed. */
@@ -383,11 +424,11 @@ static void test_calls_are_banned(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_describe),         cmocka_unit_test(test_salt),
-        cmocka_unit_test(test_events),           cmocka_unit_test(test_progress),
-        cmocka_unit_test(test_charge),           cmocka_unit_test(test_capacity),
-        cmocka_unit_test(test_release),          cmocka_unit_test(test_rules),
-        cmocka_unit_test(test_calls_are_banned),
+        cmocka_unit_test(test_describe), cmocka_unit_test(test_salt),
+        cmocka_unit_test(test_events),   cmocka_unit_test(test_progress),
+        cmocka_unit_test(test_advance),  cmocka_unit_test(test_charge),
+        cmocka_unit_test(test_capacity), cmocka_unit_test(test_release),
+        cmocka_unit_test(test_rules),    cmocka_unit_test(test_calls_are_banned),
     };
     return cmocka_run_group_tests(tests, load, unload);
 }

@@ -110,14 +110,11 @@ static void test_stream(void **state)
     add_part(c, CHOICE_REASONING, "so");
     add_part(c, CHOICE_CONTENT, "hi");
     add_call(c, "add", "{}");
-    d->stream_part(g, c, &c->parts[0], false);
-    d->stream_part(g, c, &c->parts[2], true);
-    check_events(g, "");
     d->stream_delta(g, &ac.prompt, c, &c->parts[0], 0, 2, 0, 0);
     check_events(g, CHUNK("'reasoning_content':'so'", NO_END));
     d->stream_delta(g, &ac.prompt, c, &c->parts[1], 2, 4, 0, 0);
     check_events(g, CHUNK("'content':'hi'", NO_END));
-    d->stream_part(g, c, &c->parts[2], false);
+    d->stream_call(g, c, &c->parts[2]);
     check_events(g, CHUNK("'tool_calls':[{'index':0," CALL_HEAD "'}}]", NO_END));
     d->stream_delta(g, &ac.prompt, c, &c->parts[2], 4, 6, 0, 0);
     check_events(g, CHUNK("'tool_calls':[{'index':0,'function':{'arguments':'{}'}}]", NO_END));

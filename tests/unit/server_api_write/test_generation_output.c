@@ -106,6 +106,7 @@ static struct srv_gen *open_running(bool stream)
 {
     struct srv_gen *g = open_answer(&dialect);
     g->params.stream = stream;
+    g->writer = &srv_gen_output;
     g->jobs.req = g->req;
     g->jobs.n = g->jobs.n_submitted = g->jobs.n_running = 1;
     g->max_tokens = 100;
@@ -121,7 +122,7 @@ static void end_choice(struct gen_choice *c)
 
 static void advance(struct srv_gen *g, bool over, const char *expected)
 {
-    REQUIRE(srv_gen_output.advance(g) == over);
+    REQUIRE(srv_gen_advance(g) == over);
     check_events(g, expected);
 }
 
@@ -170,7 +171,7 @@ static void test_stream_opens(void **state)
         g->params.deadline_ms = cases[i].deadline;
         ac.prompt.stage = cases[i].stage;
         add_tokens(&ac.choices[0], (int32_t[]){7}, cases[i].n_tokens);
-        REQUIRE(!srv_gen_output.advance(g));
+        REQUIRE(!srv_gen_advance(g));
         REQUIRE(g->streaming == cases[i].open);
         close_answer(g);
     }
@@ -261,12 +262,12 @@ static void test_slow_client(void **state)
     REQUIRE(srv_stream_write(g->req, filling, sizeof(filling)));
     add_tokens(c, (int32_t[]){7}, 1);
     c->parts[0].ended = false;
-    REQUIRE(!srv_gen_output.advance(g) && c->n_sent == 0 && g->req->wants_room);
+    REQUIRE(!srv_gen_advance(g) && c->n_sent == 0 && g->req->wants_room);
     add_tokens(c, (int32_t[]){8}, 1);
     end_choice(c);
     g->jobs.n_running = 0;
     g->jobs.finished = true;
-    REQUIRE(!srv_gen_output.advance(g));
+    REQUIRE(!srv_gen_advance(g));
     free(take_answer(g->req));
     advance(g, true, "+0 0:hi[0-2] -0 stop end");
     close_answer(g);
@@ -294,7 +295,7 @@ static void test_whole(void **state)
             end_choice(&ac.choices[k]);
             ac.choices[k].sum_logprob = k == 1 ? -1 : -3 + 0.5 * k;
         }
-        REQUIRE(!srv_gen_output.advance(g));
+        REQUIRE(!srv_gen_advance(g));
         g->jobs.n_running = 0;
         g->jobs.finished = true;
         advance(g, true, cases[i].answer);
@@ -319,7 +320,7 @@ static void test_long_answer(void **state)
     g->jobs.n_running = 0;
     g->jobs.finished = true;
     for (bool over = false; !over;) {
-        over = srv_gen_output.advance(g);
+        over = srv_gen_advance(g);
         REQUIRE(g->req->answer == SRV_ANSWER_PIECES);
         char *answer = take_answer(g->req);
         REQUIRE(strlen(answer) < SRV_STREAM_MAX_BYTES);
@@ -346,10 +347,10 @@ static void test_failures(void **state)
     (void)state;
     for (size_t i = 0; i < N_OF(cases); i++) {
         struct srv_gen *g = open_running(cases[i].stream);
-        if (cases[i].stream) srv_gen_output.advance(g);
+        if (cases[i].stream) srv_gen_advance(g);
         ac.choices[0].finish = cases[i].finish;
         ac.choices[0].ended = true;
-        REQUIRE(srv_gen_output.advance(g) == !cases[i].answered);
+        REQUIRE(srv_gen_advance(g) == !cases[i].answered);
         REQUIRE_EQ_INT(g->req->status, cases[i].status);
         if (cases[i].stream) check_events(g, cases[i].events);
         if (!cases[i].answered) REQUIRE_EQ_STR(srv_facts(g->req)->account.finish_reason, "error");
@@ -376,13 +377,13 @@ static void test_text_is_charged(void **state)
     (void)state;
     long long before = atomic_load(&test_model.answer_bytes);
     add_tokens(c, (int32_t[]){7}, 1);
-    REQUIRE(!srv_gen_output.advance(g));
+    REQUIRE(!srv_gen_advance(g));
     REQUIRE_EQ_INT(atomic_load(&test_model.answer_bytes) - before, c->text.text.cap);
-    REQUIRE(!srv_gen_output.advance(g));
+    REQUIRE(!srv_gen_advance(g));
     REQUIRE_EQ_INT(atomic_load(&test_model.answer_bytes) - before, c->text_charged);
     test_info.memory.answer_bytes = 0;
     c->text_charged = 0;
-    REQUIRE(srv_gen_output.advance(g));
+    REQUIRE(srv_gen_advance(g));
     REQUIRE_EQ_INT(g->req->status, 503);
     close_answer(g);
 }
