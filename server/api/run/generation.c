@@ -119,26 +119,31 @@ static long long mib(int64_t bytes)
     return (long long)((bytes + (1 << 20) - 1) >> 20);
 }
 
-/* Charges the memory of all logs to the budget for answers, before anything is computed. */
-static int charge_logs(struct srv_gen *g, struct param_error *err)
+/* Of all logs. */
+static int64_t answer_bytes(const struct srv_gen *g)
 {
-    int64_t bytes = 0, used = 0, limit = eng_info(g->served->engine)->memory.answer_bytes;
+    int64_t bytes = 0;
     for (int i = 0; i < g->n_prompts; i++)
         bytes += prompt_bytes(g, &g->prompts[i]);
-    if (bytes > limit)
-        return param_fail(
-            err, SRV_ERR_TOO_LARGE, NULL,
-            "The answer may take %lld MiB of memory (%d prompts, %d choices each, up "
-            "to %lld tokens per choice, %d log-probabilities per token), but this server "
-            "has %lld MiB for all answers.",
-            mib(bytes), g->n_prompts, g->n_candidates,
-            (long long)srv_gen_token_capacity(g, &g->prompts[0]), (int)g->params.logprobs_count + 1,
-            mib(limit));
-    if (srv_request_charge(g->req, bytes, &used)) return 0;
-    return param_fail(err, SRV_ERR_QUEUE_FULL, NULL,
-                      "The answer may take %lld MiB of memory, but answers under way hold %lld of "
-                      "the %lld MiB there are.",
-                      mib(bytes), mib(used), mib(limit));
+    return bytes;
+}
+
+/* The budget has no room for them: used is how much of it is in use. */
+static int refuse_memory(const struct srv_gen *g, int64_t bytes, int64_t used, int64_t limit,
+                         struct param_error *err)
+{
+    if (bytes <= limit)
+        return param_fail(err, SRV_ERR_QUEUE_FULL, NULL,
+                          "The answer may take %lld MiB of memory, but answers under way hold %lld "
+                          "of the %lld MiB there are.",
+                          mib(bytes), mib(used), mib(limit));
+    return param_fail(err, SRV_ERR_TOO_LARGE, NULL,
+                      "The answer may take %lld MiB of memory (%d prompts, %d choices each, up "
+                      "to %lld tokens per choice, %d log-probabilities per token), but this server "
+                      "has %lld MiB for all answers.",
+                      mib(bytes), g->n_prompts, g->n_candidates,
+                      (long long)srv_gen_token_capacity(g, &g->prompts[0]),
+                      (int)g->params.logprobs_count + 1, mib(limit));
 }
 
 /*
@@ -199,6 +204,7 @@ static int describe(void *ctx, int i, struct eng_job_params *jp)
     struct srv_gen *g = ctx;
     struct gen_prompt *p = &g->prompts[i];
     const struct srv_gen_params *gp = &g->params;
+    srv_gen_describe(g, jp);
     if (!p->choices && prepare_prompt(g, p)) return -1;
     jp->prompt = p->ids;
     jp->n_prompt = p->n_ids;
@@ -217,7 +223,6 @@ static int describe(void *ctx, int i, struct eng_job_params *jp)
     jp->no_drafts = !gp->speculate || gp->draft_max == 0;
     jp->max_draft = gp->draft_max > 0 ? (int)gp->draft_max : 0;
     if (g->guide.gram) jp->guides = srv_guide_begin(&g->guide, i, prompt_is_done, g);
-    srv_gen_describe(g, jp);
     return 0;
 }
 
@@ -374,12 +379,15 @@ static int make_rules(struct srv_gen *g, struct param_error *err)
     return open_tools(&g->tools, &g->rules, err);
 }
 
-/* The guide's grammar, which may take a while, and memory for the answer. */
+/* The guide's grammar, which may take a while, and memory for the answer, which is charged to the
+ * budget of all answers before anything is computed. */
 static enum srv_jobs_state prepare(void *ctx)
 {
     struct srv_gen *g = ctx;
     struct param_error err = {0};
     const struct srv_tools *t = &g->tools;
+    int64_t bytes = answer_bytes(g), limit = eng_info(g->served->engine)->memory.answer_bytes;
+    int64_t used = 0;
     int rc = 0;
     bool budget = t->may_think && t->think_budget >= 0 && g->served->grammars;
     if (g->guide.ask.param || t->active || budget) { /* the answers are constrained */
@@ -392,7 +400,9 @@ static enum srv_jobs_state prepare(void *ctx)
             rc = srv_guide_open(&g->guide, g->req, &g->params, most, g->n_prompts, g->n_candidates,
                                 &err);
     }
-    if (!rc && !charge_logs(g, &err)) return JOBS_READY;
+    if (!rc && (bytes > limit || !srv_request_charge(g->req, bytes, &used)))
+        rc = refuse_memory(g, bytes, used, limit, &err);
+    if (!rc) return JOBS_READY;
     param_reply(g->req, &err);
     return JOBS_REFUSED;
 }

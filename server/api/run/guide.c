@@ -62,7 +62,6 @@ static void append_encoded(struct buf *b, const char *text)
 static void name_relaxed(struct srv_guide *guide, struct srv_request *req)
 {
     size_t n = gram_n_relaxed(guide->gram), i = 0;
-    if (n == 0) return;
     srv_metrics_count(guide->metrics, SRV_COUNT_GRAMMAR_RELAXED);
     struct buf b, one;
     buf_init(&b, 4096);
@@ -108,6 +107,7 @@ static void on_compiled(struct compile_wait *w)
     struct srv_guide *guide =
         (struct srv_guide *)(void *)((char *)w - offsetof(struct srv_guide, wait));
     guide->gram = w->result.gram;
+    srv_metrics_observe(guide->metrics, SRV_TIME_COMPILE, clock_now_us() - guide->asked_us);
     srv_jobs_go_on(guide->jobs);
 }
 
@@ -144,8 +144,11 @@ int srv_guide_ask(struct srv_guide *guide, struct srv_request *req, struct srv_j
     else
         grammar_source_text(&w->source, ask->kind, ask->text.text, ask->text.len, &ask->options);
     memcpy(&w->tenant, facts->tenant, sizeof(w->tenant));
-    if (grammar_cache_find(w->cache, &w->source, w->tenant, &w->result)) {
+    bool found = grammar_cache_find(w->cache, &w->source, w->tenant, &w->result);
+    guide->state_bytes = grammar_guide_bytes();
+    if (found) {
         guide->gram = w->result.gram;
+        srv_metrics_observe(guide->metrics, SRV_TIME_COMPILE, clock_now_us() - guide->asked_us);
         return 0;
     }
     set_deadline(guide, facts, params->deadline_ms);
@@ -164,7 +167,6 @@ static int check_grammar(struct srv_guide *guide, struct srv_request *req, struc
 {
     const struct grammar_result *result = &guide->wait.result;
     int64_t used;
-    srv_metrics_observe(guide->metrics, SRV_TIME_COMPILE, clock_now_us() - guide->asked_us);
     if (guide->wait.end != COMPILE_DONE) {
         int finish = guide->wait.end == COMPILE_LATE ? guide->late : ENG_FINISH_CANCELLED;
         const struct srv_job_failure *failure = srv_jobs_failure(guide->jobs, finish, 0);
@@ -184,13 +186,14 @@ static int check_grammar(struct srv_guide *guide, struct srv_request *req, struc
 
 static int allocate(struct srv_guide *guide, struct srv_request *req, struct param_error *err)
 {
-    size_t n = (size_t)guide->n_slots * (size_t)guide->n_choices, one = grammar_guide_bytes();
+    size_t n = (size_t)guide->n_slots * (size_t)guide->n_choices;
     int64_t used;
-    if (!srv_request_charge(req, (int64_t)(n * one), &used)) return param_no_memory(err);
+    if (!srv_request_charge(req, (int64_t)(n * guide->state_bytes), &used))
+        return param_no_memory(err);
     guide->prompt_of = srv_request_alloc(req, (size_t)guide->n_slots * sizeof(int));
     guide->choices = srv_request_alloc(req, n * sizeof(*guide->choices));
     guide->guides = srv_request_alloc(req, n * sizeof(*guide->guides));
-    guide->memory = aligned_alloc(64, n * one);
+    guide->memory = aligned_alloc(64, n * guide->state_bytes);
     if (!guide->prompt_of || !guide->choices || !guide->guides || !guide->memory)
         return param_no_memory(err);
     for (int i = 0; i < guide->n_slots; i++)
@@ -223,7 +226,7 @@ int srv_guide_open(struct srv_guide *guide, struct srv_request *req,
         .metrics = guide->metrics,
     };
     if (allocate(guide, req, err)) return -1;
-    name_relaxed(guide, req);
+    if (gram_n_relaxed(guide->gram) > 0) name_relaxed(guide, req);
     return 0;
 }
 
@@ -249,9 +252,9 @@ const struct eng_guide *srv_guide_begin(struct srv_guide *guide, int prompt,
     guide->prompt_of[slot] = prompt;
     size_t first = (size_t)slot * (size_t)guide->n_choices;
     for (size_t i = first; i < first + (size_t)guide->n_choices; i++) {
-        char *memory = guide->memory + i * grammar_guide_bytes();
-        guide->guides[i] = grammar_guide_begin(&guide->choices[i], memory, guide->gram,
-                                               guide->has_parts ? &guide->parts : NULL);
+        guide->guides[i] =
+            grammar_guide_begin(&guide->choices[i], guide->memory + i * guide->state_bytes,
+                                guide->gram, guide->has_parts ? &guide->parts : NULL);
     }
     return guide->guides + first;
 }

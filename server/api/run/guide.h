@@ -38,6 +38,7 @@ struct srv_guide {
     struct grammar_tools asked; /* request and content */
     struct gram_part content;
     uint64_t asked_us;
+    size_t state_bytes;   /* of one choice */
     enum eng_finish late; /* the reason if it comes too late */
     struct gram *gram;    /* owned; NULL: the answers are free, or it is being compiled */
     struct grammar_rules rules;
