@@ -53,34 +53,24 @@ static int prepare(struct srv_gen *g, struct param_error *err)
                           "'top_logprobs' is only allowed when 'logprobs' is true.");
     if (p->logprobs_flag) p->logprobs_count = p->top_logprobs > 0 ? p->top_logprobs : 0;
     p->want_logprobs = p->logprobs_flag;
-    return chat_input_check_flags(g->body.root, err) || srv_gen_chat_prompt(g, &in, NULL, err);
+    return srv_gen_chat_prompt(g, &in, NULL, err);
 }
 
 static const struct srv_gen_format format = {
     .endpoint = "chat",
     .input = "messages",
     .id_prefix = "chatcmpl-",
+    .counted = "response.input_tokens", /* as in llama-server */
     .dialect = TOOLS_CHAT,
     .fields = srv_fields_chat,
     .prepare = prepare,
     .answer = &srv_write_chat,
 };
 
-static void handle(struct srv_request *req)
-{
-    srv_gen_handle(req, &format);
-}
-
-/* The same route in llama-server. */
-static void count(struct srv_request *req)
-{
-    srv_gen_count(req, &format, "response.input_tokens");
-}
-
 const struct srv_route srv_routes_chat[] = {
-    {"POST", "/v1/chat/completions/input_tokens", 0, count},
-    {"POST", "/chat/completions/input_tokens", 0, count},
-    {"POST", "/v1/chat/completions", 0, handle},
-    {"POST", "/chat/completions", 0, handle},
+    {"POST", "/v1/chat/completions/input_tokens", 0, srv_gen_count, &format},
+    {"POST", "/chat/completions/input_tokens", 0, srv_gen_count, &format},
+    {"POST", "/v1/chat/completions", 0, srv_gen_handle, &format},
+    {"POST", "/chat/completions", 0, srv_gen_handle, &format},
     {0},
 };

@@ -469,6 +469,6 @@ static void handle(struct srv_request *req)
 }
 
 const struct srv_route srv_routes_choose[] = {
-    {"POST", "/v1/choose", 0, handle},
+    {"POST", "/v1/choose", 0, handle, NULL},
     {0},
 };

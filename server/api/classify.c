@@ -280,8 +280,8 @@ static void handle_predict(struct srv_request *req)
 }
 
 const struct srv_route srv_routes_classify[] = {
-    {"POST", "/v1/classify", 0, handle_classify},
-    {"POST", "/classify", 0, handle_classify},
-    {"POST", "/predict", SRV_ROUTE_TEI, handle_predict},
+    {"POST", "/v1/classify", 0, handle_classify, NULL},
+    {"POST", "/classify", 0, handle_classify, NULL},
+    {"POST", "/predict", SRV_ROUTE_TEI, handle_predict, NULL},
     {0},
 };

@@ -353,33 +353,13 @@ static const struct srv_gen_format infill = {
     .answer = &srv_write_native,
 };
 
-static void handle(struct srv_request *req)
-{
-    srv_gen_handle(req, &format);
-}
-
-static void handle_fim(struct srv_request *req)
-{
-    srv_gen_handle(req, &fim);
-}
-
-static void handle_native(struct srv_request *req)
-{
-    srv_gen_handle(req, &native);
-}
-
-static void handle_infill(struct srv_request *req)
-{
-    srv_gen_handle(req, &infill);
-}
-
 const struct srv_route srv_routes_completions[] = {
-    {"POST", "/v1/completions", 0, handle},
-    {"POST", "/completions", 0, handle},
-    {"POST", "/beta/completions", 0, handle}, /* DeepSeek's, with a suffix */
-    {"POST", "/v1/fim/completions", 0, handle_fim},
-    {"POST", "/fim/completions", 0, handle_fim},
-    {"POST", "/completion", 0, handle_native},
-    {"POST", "/infill", 0, handle_infill},
+    {"POST", "/v1/completions", 0, srv_gen_handle, &format},
+    {"POST", "/completions", 0, srv_gen_handle, &format},
+    {"POST", "/beta/completions", 0, srv_gen_handle, &format}, /* DeepSeek's, with a suffix */
+    {"POST", "/v1/fim/completions", 0, srv_gen_handle, &fim},
+    {"POST", "/fim/completions", 0, srv_gen_handle, &fim},
+    {"POST", "/completion", 0, srv_gen_handle, &native},
+    {"POST", "/infill", 0, srv_gen_handle, &infill},
     {0},
 };

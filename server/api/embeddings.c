@@ -476,15 +476,15 @@ static void handle_ollama_one(struct srv_request *req)
 }
 
 const struct srv_route srv_routes_embeddings[] = {
-    {"POST", "/v1/embeddings", 0, handle_openai},
-    {"POST", "/embeddings", 0, handle_openai},
-    {"POST", "/pooling", 0, handle_pooling},
-    {"POST", "/embed", SRV_ROUTE_TEI, handle_tei},
-    {"POST", "/", SRV_ROUTE_TEI, handle_tei},
-    {"POST", "/embedding", 0, handle_llama},
-    {"POST", "/v2/embed", SRV_ROUTE_COHERE, handle_cohere},
-    {"POST", "/cohere/v2/embed", SRV_ROUTE_COHERE, handle_cohere},
-    {"POST", "/api/embed", 0, handle_ollama},
-    {"POST", "/api/embeddings", 0, handle_ollama_one},
+    {"POST", "/v1/embeddings", 0, handle_openai, NULL},
+    {"POST", "/embeddings", 0, handle_openai, NULL},
+    {"POST", "/pooling", 0, handle_pooling, NULL},
+    {"POST", "/embed", SRV_ROUTE_TEI, handle_tei, NULL},
+    {"POST", "/", SRV_ROUTE_TEI, handle_tei, NULL},
+    {"POST", "/embedding", 0, handle_llama, NULL},
+    {"POST", "/v2/embed", SRV_ROUTE_COHERE, handle_cohere, NULL},
+    {"POST", "/cohere/v2/embed", SRV_ROUTE_COHERE, handle_cohere, NULL},
+    {"POST", "/api/embed", 0, handle_ollama, NULL},
+    {"POST", "/api/embeddings", 0, handle_ollama_one, NULL},
     {0},
 };

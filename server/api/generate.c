@@ -9,43 +9,51 @@
 #include "server/api/read/prediction.h"
 #include "server/api/write/generation_output.h"
 
-static struct srv_gen *create(struct srv_request *req, const struct srv_gen_format *format)
+static struct srv_gen *create(struct srv_request *req)
 {
+    const struct srv_facts *facts = srv_facts(req);
     struct srv_gen *g = srv_request_alloc(req, sizeof(*g));
-    if (!g) return NULL;
-    g->req = req;
-    g->served = srv_facts(req)->model;
-    g->format = format;
-    g->created = (int64_t)time(NULL);
-    g->n_progress_sent = -1;
-    return g;
-}
-
-static void refuse(struct srv_gen *g, const struct param_error *err)
-{
-    param_reply(g->req, err);
-    srv_gen_release(g);
-}
-
-/* Reads the body and its fields. NULL: the error has been answered. */
-static struct srv_gen *open_generation(struct srv_request *req, const struct srv_gen_format *format)
-{
-    struct param_error err = {0};
-    struct srv_facts *facts = srv_facts(req);
-    struct srv_gen *g = create(req, format);
     if (!g) {
         srv_reply_error(req, SRV_ERR_OVERLOADED, NULL,
                         "The server is out of memory for this request.");
         return NULL;
     }
+    g->req = req;
+    g->served = facts->model;
+    g->format = facts->arg;
+    g->created = (int64_t)time(NULL);
+    g->n_progress_sent = -1;
+    g->guide.ask.unknown = &g->unknown;
+    g->guide.tools = &g->tools;
+    return g;
+}
+
+static void refuse(struct srv_gen *g, const struct param_error *err)
+{
+    int64_t longest = 0;
+    for (int i = 0; i < g->n_prompts; i++)
+        if (g->prompts[i].n_ids > longest) longest = g->prompts[i].n_ids;
+    if (err->kind == SRV_ERR_CONTEXT)
+        srv_gen_refuse_context(g->req, err, longest, g->max_tokens);
+    else
+        param_reply(g->req, err);
+    srv_gen_release(g);
+}
+
+/* Reads the body and its fields. NULL: the error has been answered. */
+static struct srv_gen *open_generation(struct srv_request *req)
+{
+    struct param_error err = {0};
+    struct srv_gen *g = create(req);
+    if (!g) return NULL;
+    struct srv_facts *facts = srv_facts(req);
+    const struct srv_gen_format *format = g->format;
     int rc = srv_body_read(&g->body, facts->body, facts->body_len, PARAM_MAX_VALUES, &err);
     if (!rc) {
         facts->account.endpoint = format->endpoint;
         rc = srv_gen_params_read(&g->params, req, format->fields, &g->body, &g->unknown, &err);
     }
     if (format->note) format->note(g);
-    g->guide.ask.unknown = &g->unknown;
-    g->guide.tools = &g->tools;
     if (rc || srv_cache_fields_read(&g->cache, req, &g->body, &g->params, &err) ||
         guide_ask_read(&g->guide.ask, &g->body, &err) ||
         (format->dialect &&
@@ -61,52 +69,31 @@ static struct srv_gen *open_generation(struct srv_request *req, const struct srv
     return g;
 }
 
-static int check_lengths(struct srv_gen *g, struct param_error *err)
+/* A prompt of n tokens that is empty or longer than the context. */
+static int refuse_length(const struct srv_gen *g, int64_t n, struct param_error *err)
 {
     char own[96] = "";
     int64_t ctx = eng_info(g->served->engine)->ctx_tokens;
-    for (int i = 0; i < g->n_prompts; i++) {
-        int64_t n = g->prompts[i].n_ids;
-        if (n < 1)
-            return param_fail(err, SRV_ERR_INVALID_VALUE, g->format->input,
-                              "The prompt has no tokens.");
-        if (n <= ctx) continue;
-        /* Clients know the error by its words, each by those of its dialect. */
-        if (g->format->dialect == TOOLS_MESSAGES)
-            snprintf(own, sizeof(own), "prompt is too long: %lld tokens > %lld maximum. ",
-                     (long long)n, (long long)ctx);
-        return param_fail(err, SRV_ERR_CONTEXT, g->format->input,
-                          "%sThis model's maximum context length is %lld tokens. However, your "
-                          "prompt has %lld tokens, so the request exceeds the available context "
-                          "size (%lld tokens).",
-                          own, (long long)ctx, (long long)n, (long long)ctx);
-    }
-    return 0;
+    if (n < 1)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, g->format->input,
+                          "The prompt has no tokens.");
+    /* Clients know the error by its words, each by those of its dialect. */
+    if (g->format->dialect == TOOLS_MESSAGES)
+        snprintf(own, sizeof(own), "prompt is too long: %lld tokens > %lld maximum. ", (long long)n,
+                 (long long)ctx);
+    return param_fail(err, SRV_ERR_CONTEXT, g->format->input,
+                      "%sThis model's maximum context length is %lld tokens. However, your "
+                      "prompt has %lld tokens, so the request exceeds the available context "
+                      "size (%lld tokens).",
+                      own, (long long)ctx, (long long)n, (long long)ctx);
 }
 
-static void refuse_context(struct srv_gen *g, const struct param_error *err)
+static int refuse_task(const struct eng_info *info, struct param_error *err)
 {
-    int64_t longest = 0;
-    for (int i = 0; i < g->n_prompts; i++)
-        if (g->prompts[i].n_ids > longest) longest = g->prompts[i].n_ids;
-    srv_gen_refuse_context(g->req, err, longest, g->max_tokens);
-    srv_gen_release(g);
-}
-
-static int check_model(const struct srv_gen *g, struct param_error *err)
-{
-    const struct eng_info *info = eng_info(g->served->engine);
-    if (info->generates) return 0;
     return param_fail(err, SRV_ERR_UNSUPPORTED_TASK, "model",
                       "This model makes no tokens: it gives %s; ask %s.",
                       info->n_labels ? "scores" : "vectors",
                       info->n_labels ? "/v1/rerank or /v1/score" : "/v1/embeddings");
-}
-
-static int check_n(const struct srv_gen *g, struct param_error *err)
-{
-    if (!g->format->one_choice || g->n_choices == 1) return 0;
-    return param_fail(err, SRV_ERR_UNSUPPORTED, "n", "'n' must be 1 here.");
 }
 
 int srv_gen_chat_prompt(struct srv_gen *g, struct chat_input *in, const char *place,
@@ -123,36 +110,38 @@ int srv_gen_chat_prompt(struct srv_gen *g, struct chat_input *in, const char *pl
     return 0;
 }
 
-static int start(struct srv_gen *g, struct param_error *err)
-{
-    if (g->params.choice_probabilities) return srv_choose_chat(g, err);
-    return srv_gen_start(g, &srv_gen_output, err);
-}
-
-void srv_gen_handle(struct srv_request *req, const struct srv_gen_format *format)
+void srv_gen_handle(struct srv_request *req)
 {
     struct param_error err = {0};
-    struct srv_gen *g = open_generation(req, format);
+    struct srv_gen *g = open_generation(req);
     if (!g) return;
-    if (!check_model(g, &err) && !check_n(g, &err) && !format->prepare(g, &err) &&
-        !check_lengths(g, &err) &&
-        !srv_prediction_read(req, g->params.prediction, &g->prediction, &g->n_prediction, &err) &&
-        !start(g, &err))
-        return;
-    if (err.kind == SRV_ERR_CONTEXT)
-        refuse_context(g, &err);
-    else
-        refuse(g, &err);
+    const struct eng_info *info = eng_info(g->served->engine);
+    int rc = info->generates ? 0 : refuse_task(info, &err);
+    if (!rc && g->format->one_choice && g->n_choices != 1)
+        rc = param_fail(&err, SRV_ERR_UNSUPPORTED, "n", "'n' must be 1 here.");
+    if (!rc) rc = g->format->prepare(g, &err);
+    for (int i = 0; !rc && i < g->n_prompts; i++) {
+        int64_t n = g->prompts[i].n_ids;
+        if (n < 1 || n > info->ctx_tokens) rc = refuse_length(g, n, &err);
+    }
+    if (!rc && g->params.prediction)
+        rc = srv_prediction_read(req, g->params.prediction, &g->prediction, &g->n_prediction, &err);
+    if (!rc)
+        rc = g->params.choice_probabilities ? srv_choose_chat(g, &err)
+                                            : srv_gen_start(g, &srv_gen_output, &err);
+    if (rc) refuse(g, &err);
 }
 
-void srv_gen_count(struct srv_request *req, const struct srv_gen_format *format, const char *object)
+void srv_gen_count(struct srv_request *req)
 {
     struct param_error err = {0};
-    struct srv_gen *g = open_generation(req, format);
+    struct srv_gen *g = open_generation(req);
     if (!g) return;
+    const char *object = g->format->counted;
     g->counts = true;
-    if (format->prepare(g, &err)) {
-        refuse(g, &err);
+    if (g->format->prepare(g, &err)) {
+        param_reply(req, &err);
+        srv_gen_release(g);
         return;
     }
     struct buf b;

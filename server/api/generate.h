@@ -11,13 +11,13 @@
 #include "server/api/read/chat_input.h"
 #include "server/api/run/generation.h"
 
-/* A route's handler: takes the request over. An error has been answered when it returns. */
-void srv_gen_handle(struct srv_request *req, const struct srv_gen_format *format);
+/* Handlers of routes whose arg is a struct srv_gen_format: */
 
-/* The handler of a route that counts the tokens of the prompt and runs no model. Answers {"object",
- * "input_tokens"}, without object if that is NULL. */
-void srv_gen_count(struct srv_request *req, const struct srv_gen_format *format,
-                   const char *object);
+/* Runs the request. */
+void srv_gen_handle(struct srv_request *req);
+
+/* Counts the tokens of the prompt and runs no model. */
+void srv_gen_count(struct srv_request *req);
 
 /*
  * For `prepare` of a chat: makes the one prompt of it, see chat_input_prompt. The default of

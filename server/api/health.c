@@ -139,13 +139,13 @@ static void metrics(struct srv_request *req)
 #define HEALTH (OPEN_EARLY | SRV_ROUTE_ANY_HOST)
 
 const struct srv_route srv_routes_health[] = {
-    {"GET", "/health", HEALTH, ready},
-    {"GET", "/v1/health", HEALTH, ready},
-    {"GET", "/readyz", HEALTH, ready},
-    {"GET", "/healthz", HEALTH, live},
-    {"GET", "/livez", HEALTH, live},
-    {"GET", "/ping", HEALTH, live},
-    {"GET", "/version", OPEN_EARLY, version},
-    {"GET", "/metrics", SRV_ROUTE_INLINE | SRV_ROUTE_EARLY, metrics},
+    {"GET", "/health", HEALTH, ready, NULL},
+    {"GET", "/v1/health", HEALTH, ready, NULL},
+    {"GET", "/readyz", HEALTH, ready, NULL},
+    {"GET", "/healthz", HEALTH, live, NULL},
+    {"GET", "/livez", HEALTH, live, NULL},
+    {"GET", "/ping", HEALTH, live, NULL},
+    {"GET", "/version", OPEN_EARLY, version, NULL},
+    {"GET", "/metrics", SRV_ROUTE_INLINE | SRV_ROUTE_EARLY, metrics, NULL},
     {0},
 };

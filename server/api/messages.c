@@ -113,18 +113,8 @@ static const struct srv_gen_format format = {
     .answer = &srv_write_messages,
 };
 
-static void handle(struct srv_request *req)
-{
-    srv_gen_handle(req, &format);
-}
-
-static void count(struct srv_request *req)
-{
-    srv_gen_count(req, &format, NULL);
-}
-
 const struct srv_route srv_routes_messages[] = {
-    {"POST", "/v1/messages", SRV_ROUTE_ANTHROPIC, handle},
-    {"POST", "/v1/messages/count_tokens", SRV_ROUTE_ANTHROPIC, count},
+    {"POST", "/v1/messages", SRV_ROUTE_ANTHROPIC, srv_gen_handle, &format},
+    {"POST", "/v1/messages/count_tokens", SRV_ROUTE_ANTHROPIC, srv_gen_count, &format},
     {0},
 };

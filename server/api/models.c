@@ -206,9 +206,9 @@ static void item(struct srv_request *req)
 }
 
 const struct srv_route srv_routes_models[] = {
-    {"GET", "/v1/models", ROUTE, list},
-    {"GET", "/models", ROUTE, list},
-    {"GET", "/v1/models/", ROUTE | SRV_ROUTE_PREFIX, item},
-    {"GET", "/models/", ROUTE | SRV_ROUTE_PREFIX, item},
+    {"GET", "/v1/models", ROUTE, list, NULL},
+    {"GET", "/models", ROUTE, list, NULL},
+    {"GET", "/v1/models/", ROUTE | SRV_ROUTE_PREFIX, item, NULL},
+    {"GET", "/models/", ROUTE | SRV_ROUTE_PREFIX, item, NULL},
     {0},
 };

@@ -117,6 +117,6 @@ static void page(struct srv_request *req)
 }
 
 const struct srv_route srv_routes_page[] = {
-    {"GET", "/", SRV_ROUTE_OPEN | SRV_ROUTE_INLINE | SRV_ROUTE_EARLY, page},
+    {"GET", "/", SRV_ROUTE_OPEN | SRV_ROUTE_INLINE | SRV_ROUTE_EARLY, page, NULL},
     {0},
 };

@@ -329,7 +329,10 @@ static void info(struct srv_request *req)
 }
 
 const struct srv_route srv_routes_props[] = {
-    {"GET", "/info", SRV_ROUTE_INLINE, info},      {"GET", "/props", SRV_ROUTE_INLINE, props},
-    {"GET", "/v1/props", SRV_ROUTE_INLINE, props}, {"GET", "/slots", SRV_ROUTE_INLINE, slots},
-    {"GET", "/v1/slots", SRV_ROUTE_INLINE, slots}, {0},
+    {"GET", "/info", SRV_ROUTE_INLINE, info, NULL},
+    {"GET", "/props", SRV_ROUTE_INLINE, props, NULL},
+    {"GET", "/v1/props", SRV_ROUTE_INLINE, props, NULL},
+    {"GET", "/slots", SRV_ROUTE_INLINE, slots, NULL},
+    {"GET", "/v1/slots", SRV_ROUTE_INLINE, slots, NULL},
+    {0},
 };

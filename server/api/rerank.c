@@ -371,13 +371,13 @@ static void handle_score(struct srv_request *req)
 }
 
 const struct srv_route srv_routes_rerank[] = {
-    {"POST", "/v1/rerank", SRV_ROUTE_DETAIL, handle_jina},
-    {"POST", "/rerank", SRV_ROUTE_DETAIL, handle_jina},
-    {"POST", "/v1/reranking", SRV_ROUTE_DETAIL, handle_jina},
-    {"POST", "/reranking", SRV_ROUTE_DETAIL, handle_jina},
-    {"POST", "/v2/rerank", SRV_ROUTE_COHERE, handle_cohere},
-    {"POST", "/cohere/v2/rerank", SRV_ROUTE_COHERE, handle_cohere},
-    {"POST", "/v1/score", 0, handle_score},
-    {"POST", "/score", 0, handle_score},
+    {"POST", "/v1/rerank", SRV_ROUTE_DETAIL, handle_jina, NULL},
+    {"POST", "/rerank", SRV_ROUTE_DETAIL, handle_jina, NULL},
+    {"POST", "/v1/reranking", SRV_ROUTE_DETAIL, handle_jina, NULL},
+    {"POST", "/reranking", SRV_ROUTE_DETAIL, handle_jina, NULL},
+    {"POST", "/v2/rerank", SRV_ROUTE_COHERE, handle_cohere, NULL},
+    {"POST", "/cohere/v2/rerank", SRV_ROUTE_COHERE, handle_cohere, NULL},
+    {"POST", "/v1/score", 0, handle_score, NULL},
+    {"POST", "/score", 0, handle_score, NULL},
     {0},
 };

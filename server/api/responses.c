@@ -305,6 +305,7 @@ static const struct srv_gen_format format = {
     .endpoint = "responses",
     .input = "input",
     .id_prefix = "resp_",
+    .counted = "response.input_tokens",
     .dialect = TOOLS_RESPONSES,
     .fields = srv_fields_responses,
     .note = note_members,
@@ -313,20 +314,10 @@ static const struct srv_gen_format format = {
     .answer = &srv_write_responses,
 };
 
-static void handle(struct srv_request *req)
-{
-    srv_gen_handle(req, &format);
-}
-
-static void count(struct srv_request *req)
-{
-    srv_gen_count(req, &format, "response.input_tokens");
-}
-
 const struct srv_route srv_routes_responses[] = {
-    {"POST", "/v1/responses/input_tokens", 0, count},
-    {"POST", "/responses/input_tokens", 0, count},
-    {"POST", "/v1/responses", 0, handle},
-    {"POST", "/responses", 0, handle},
+    {"POST", "/v1/responses/input_tokens", 0, srv_gen_count, &format},
+    {"POST", "/responses/input_tokens", 0, srv_gen_count, &format},
+    {"POST", "/v1/responses", 0, srv_gen_handle, &format},
+    {"POST", "/responses", 0, srv_gen_handle, &format},
     {0},
 };

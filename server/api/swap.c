@@ -271,7 +271,7 @@ static void load(struct srv_request *req)
 }
 
 const struct srv_route srv_routes_swap[] = {
-    {"POST", "/models/load", SRV_ROUTE_OPERATOR, load},
-    {"POST", "/v1/models/load", SRV_ROUTE_OPERATOR, load},
+    {"POST", "/models/load", SRV_ROUTE_OPERATOR, load, NULL},
+    {"POST", "/v1/models/load", SRV_ROUTE_OPERATOR, load, NULL},
     {0},
 };

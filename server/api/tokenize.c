@@ -348,11 +348,11 @@ static void apply_template(struct srv_request *req)
 }
 
 const struct srv_route srv_routes_tokenize[] = {
-    {"POST", "/tokenize", 0, tokenize},
-    {"POST", "/v1/tokenize", 0, tokenize},
-    {"POST", "/detokenize", 0, detokenize},
-    {"POST", "/v1/detokenize", 0, detokenize},
-    {"POST", "/apply-template", 0, apply_template},
-    {"POST", "/v1/apply-template", 0, apply_template},
+    {"POST", "/tokenize", 0, tokenize, NULL},
+    {"POST", "/v1/tokenize", 0, tokenize, NULL},
+    {"POST", "/detokenize", 0, detokenize, NULL},
+    {"POST", "/v1/detokenize", 0, detokenize, NULL},
+    {"POST", "/apply-template", 0, apply_template, NULL},
+    {"POST", "/v1/apply-template", 0, apply_template, NULL},
     {0},
 };

@@ -72,6 +72,7 @@ void srv_admit_request(struct srv_request *req, struct srv_guard_head *head, boo
     if (path) req->path = path;
     req->query = v->query;
     req->route = v->route;
+    req->facts.arg = v->route ? v->route->arg : NULL;
     req->facts.tail = v->tail;
     req->facts.dialect = v->dialect;
     if (v->refused && v->kind == SRV_ERR_FORBIDDEN && v->route &&

@@ -61,6 +61,7 @@ struct srv_route {
     const char *path;   /* without a trailing slash; also served with one */
     unsigned flags;
     void (*handle)(struct srv_request *req);
+    const void *arg; /* for it, in srv_facts: const; NULL: none */
 };
 
 /* Arrays of rows end with a NULL method; the server has a NULL-terminated list of arrays. */
@@ -80,6 +81,7 @@ enum srv_dialect {
 struct srv_facts {
     const struct srv_app *app;
     struct srv_model *model; /* of this request from its start to its end; NULL on early routes */
+    const void *arg;         /* of the route */
     const char *tail;        /* the path after a SRV_ROUTE_PREFIX, percent-decoded, or "" */
     const char *body;        /* NUL-terminated */
     size_t body_len;

@@ -255,7 +255,8 @@ int chat_input_prompt(struct srv_request *req, const struct chat_input *in, cons
     struct chat_input noting = *in;
     noting.metadata = &lines;
     struct tok_prompt prompt = {0};
-    if (chat_input_check(in->messages, in->field, err) ||
+    if ((in->body && chat_input_check_flags(in->body->root, err)) ||
+        chat_input_check(in->messages, in->field, err) ||
         chat_input_render(facts->model, &noting, &prompt, err))
         return -1;
     int rc = encode(facts->model, in, &prompt, &ids, err);
@@ -266,7 +267,9 @@ int chat_input_prompt(struct srv_request *req, const struct chat_input *in, cons
     *ret_n = (int64_t)ids.n;
     tok_ids_finish(&ids);
     if (rc) return rc;
-    srv_metrics_add(facts->app->metrics, SRV_COUNT_METADATA_LINES, lines.n);
-    srv_gen_note_ignored(req, in->unknown, err); /* once more, with the lines */
+    if (lines.n > 0) {
+        srv_metrics_add(facts->app->metrics, SRV_COUNT_METADATA_LINES, lines.n);
+        srv_gen_note_ignored(req, in->unknown, err); /* once more, with the lines */
+    }
     return *ret_ids ? 0 : param_no_memory(err);
 }

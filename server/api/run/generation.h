@@ -3,7 +3,7 @@
  * One generation request between JSON and the engine, shared by every dialect: prompts x choices.
  *
  * An endpoint has a srv_gen_format: its fields, how its prompts are prepared, and how its dialect
- * writes text, finish reasons and usage. srv_gen_handle reads the body, prepares the prompts and
+ * writes text, finish reasons and usage. srv_gen_handle (generate.h) reads the body, prepares the prompts and
  * starts one job per prompt; then jobs.h runs the request:
  *
  *   engine thread   appends to the logs of prompt and choices (choice_text.h)
@@ -117,6 +117,7 @@ struct srv_gen_format {
     const char *endpoint;             /* for the access log and metrics */
     const char *input;                /* the parameter that holds the prompt */
     const char *id_prefix;            /* of the answer */
+    const char *counted;              /* "object" of an answer that counts; NULL: left out */
     enum tools_dialect dialect;       /* how tools and reasoning are spelled */
     const struct param_field *fields; /* besides the common ones */
     bool one_choice;                  /* n must be 1 */

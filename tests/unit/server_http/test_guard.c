@@ -256,11 +256,12 @@ static void handle(struct srv_request *req)
 
 static void routes(void **state)
 {
-    static const struct srv_route a[] = {
-        {"GET", "/v1/models", 0, handle}, {"GET", "/v1/models/", SRV_ROUTE_PREFIX, handle}, {0}};
-    static const struct srv_route b[] = {{"POST", "/v1/completions", 0, handle},
-                                         {"GET", "/both", 0, handle},
-                                         {"POST", "/both", 0, handle},
+    static const struct srv_route a[] = {{"GET", "/v1/models", 0, handle, NULL},
+                                         {"GET", "/v1/models/", SRV_ROUTE_PREFIX, handle, NULL},
+                                         {0}};
+    static const struct srv_route b[] = {{"POST", "/v1/completions", 0, handle, NULL},
+                                         {"GET", "/both", 0, handle, NULL},
+                                         {"POST", "/both", 0, handle, NULL},
                                          {0}};
     static const struct srv_route *const tables[] = {a, b, NULL};
     struct srv_guard_route found;
@@ -386,12 +387,12 @@ static void key_files_with_more_than_keys(void **state)
 
 static void dialects(void **state)
 {
-    static const struct srv_route rows[] = {{"POST", "/m", SRV_ROUTE_ANTHROPIC, NULL},
-                                            {"GET", "/either", SRV_ROUTE_EITHER, NULL},
-                                            {"POST", "/tei", SRV_ROUTE_TEI, NULL},
-                                            {"POST", "/cohere", SRV_ROUTE_COHERE, NULL},
-                                            {"POST", "/detail", SRV_ROUTE_DETAIL, NULL},
-                                            {"POST", "/plain", 0, NULL},
+    static const struct srv_route rows[] = {{"POST", "/m", SRV_ROUTE_ANTHROPIC, NULL, NULL},
+                                            {"GET", "/either", SRV_ROUTE_EITHER, NULL, NULL},
+                                            {"POST", "/tei", SRV_ROUTE_TEI, NULL, NULL},
+                                            {"POST", "/cohere", SRV_ROUTE_COHERE, NULL, NULL},
+                                            {"POST", "/detail", SRV_ROUTE_DETAIL, NULL, NULL},
+                                            {"POST", "/plain", 0, NULL, NULL},
                                             {0}};
     static const struct srv_route *const tables[] = {rows, NULL};
     static const char json[] = "Host: a\nContent-Type: application/json\nContent-Length: 2",
