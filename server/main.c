@@ -17,7 +17,7 @@
 #include "base/file.h"
 #include "base/shown.h"
 #include "engine/engine.h"
-#include "server/api/read/json_memory.h"
+#include "server/api/read/body.h"
 #include "server/budget.h"
 #include "server/cli/cli.h"
 #include "server/config/config.h"

@@ -7,7 +7,6 @@
 
 #include "server/api/read/cache_control.h"
 #include "server/api/read/chat_input.h"
-#include "server/api/read/json_memory.h"
 #include "server/api/read/messages_input.h"
 #include "server/api/write/dialects.h"
 #include "server/api/generate.h"

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/shown.h"
-#include "server/api/read/json_memory.h"
+#include "server/api/read/body.h"
 #include "server/cli/cli.h"
 #include "server/config/config.h"
 #include "server/hub/pull_run.h"

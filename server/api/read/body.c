@@ -11,7 +11,6 @@
 #include "base/buf.h"
 #include "base/json_reader.h"
 #include "base/utf8.h"
-#include "server/api/read/json_memory.h"
 
 enum { MAX_DEPTH = 160 };
 
@@ -38,6 +37,29 @@ struct reader {
     struct param_error *err;
     char problem[160];
 };
+
+/* ---- memory -------------------------------------------------------------------------------- */
+
+static _Thread_local bool out_of_memory;
+
+static void *json_alloc(size_t size)
+{
+    void *p = malloc(size);
+    if (!p) out_of_memory = true;
+    return p;
+}
+
+void srv_json_watch_memory(void)
+{
+    json_set_alloc_funcs(json_alloc, free);
+}
+
+bool srv_json_ran_out(void)
+{
+    bool was = out_of_memory;
+    out_of_memory = false;
+    return was;
+}
 
 /* ---- errors -------------------------------------------------------------------------------- */
 
@@ -223,7 +245,7 @@ int srv_body_read(struct srv_body *body, const char *text, size_t len, size_t ma
     struct reader r = {.body = body, .n_values = 1, .max_values = max_values, .err = err};
     jr_init(&r.json, text, len, JR_NUL, r.problem, sizeof(r.problem));
     buf_init(&r.key, len + 1);
-    srv_json_ran_out(); /* of an earlier use */
+    out_of_memory = false; /* of an earlier use */
     int rc = read_all(&r);
     jr_finish(&r.json);
     buf_finish(&r.key);

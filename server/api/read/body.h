@@ -56,4 +56,15 @@ static inline struct srv_span srv_body_text(const struct srv_body *body)
     return (struct srv_span){body->text, body->len};
 }
 
+/*
+ * Memory of jansson, which leaves out what it cannot append: whoever builds a tree asks once, when
+ * it is complete. Any thread; each asks for itself.
+ */
+
+/* Sets jansson's allocator. To be called once, before the first use of jansson. */
+void srv_json_watch_memory(void);
+
+/* Returns true if an allocation of jansson's has failed on this thread since the last call. */
+bool srv_json_ran_out(void);
+
 #endif

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "server/api/read/json_memory.h"
+#include "server/api/read/body.h"
 
 /* A line is a name, a colon and anything: how the name begins, and what it goes on with. */
 static const struct {

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* Bodies: texts that are refused and where, numbers, spans, and every allocation failing. */
+/* Bodies: texts that are refused and where, numbers, spans, and every allocation failing; who builds a tree of jansson's
+ * learns of that. */
 #include "test.h"
 
 #include <limits.h>
+#include <pthread.h>
 
 #include "base/buf.h"
 #include "server/api/read/body.h"
-#include "server/api/read/json_memory.h"
 
 /*
  * Every malloc of the server's sources comes through here (the linker sends it, see meson.build).
@@ -80,7 +81,6 @@ static void test_no_memory(void **state)
         "{\"a\":[true,false,null,{},[[[[]]]],{\"b\":{\"c\":\"\\n\"}}]}",
         "{\"a\":[123456789012345678901234567890,1]}",
     };
-    srv_json_watch_memory();
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
         check_short_of_memory(texts[i], strlen(texts[i]), 1);
     check_repeated("{\"a\":[", "{}", "]}", 20000);
@@ -249,12 +249,74 @@ static void test_spans(void **state)
     srv_body_finish(&body);
 }
 
+/* ---- trees that the server builds ---------------------------------------------------------- */
+
+/* {"a": ["b"]}, or less of it if all allocations after the first n fail; n < 0: none does. */
+static json_t *build(long n)
+{
+    n_allocations = 0;
+    fail_from = n < 0 ? 0 : n + 1;
+    fail_to = n < 0 ? 0 : LONG_MAX;
+    json_t *list = json_array(), *tree = json_object();
+    json_array_append_new(list, json_string("b"));
+    json_object_set_new(tree, "a", list);
+    fail_from = fail_to = 0;
+    return tree;
+}
+
+/* Each failure is told, once; a tree without one is whole. */
+static void test_failures_are_told(void **state)
+{
+    int n_failures = 0;
+    bool failed = true;
+    (void)state;
+    srv_json_ran_out(); /* of the tests before */
+    for (long n = 0; failed; n++) {
+        json_t *tree = build(n);
+        const json_t *text = json_array_get(json_object_get(tree, "a"), 0);
+        failed = srv_json_ran_out();
+        REQUIRE_MSG((text && !strcmp(json_string_value(text), "b")) == !failed, "%ld allocations",
+                    n);
+        REQUIRE(!srv_json_ran_out());
+        n_failures += failed;
+        json_decref(tree);
+    }
+    REQUIRE_MSG(n_failures >= 4, "%d failures", n_failures);
+}
+
+static void *ask(void *ret)
+{
+    *(bool *)ret = srv_json_ran_out();
+    return NULL;
+}
+
+/* A failure is remembered until it is asked for on its thread. */
+static void test_failures_are_remembered(void **state)
+{
+    pthread_t thread;
+    bool told = true;
+    (void)state;
+    json_decref(build(1));
+    json_decref(build(-1));
+    REQUIRE_EQ_INT(pthread_create(&thread, NULL, ask, &told), 0);
+    pthread_join(thread, NULL);
+    REQUIRE(!told && srv_json_ran_out());
+    json_decref(build(-1));
+    REQUIRE(!srv_json_ran_out());
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_texts), cmocka_unit_test(test_positions),
-        cmocka_unit_test(test_shape),     cmocka_unit_test(test_spans),
-        cmocka_unit_test(test_numbers),   cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_bad_texts),
+        cmocka_unit_test(test_positions),
+        cmocka_unit_test(test_shape),
+        cmocka_unit_test(test_spans),
+        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_failures_are_told),
+        cmocka_unit_test(test_failures_are_remembered),
     };
+    srv_json_watch_memory();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
