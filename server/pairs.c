@@ -235,13 +235,11 @@ static int encode_for_head(const struct srv_pairs *m, const struct rendering *r,
                            size_t errlen)
 {
     struct srv_pair_ids plain = {0};
-    size_t n_first;
+    size_t n_first, n_before, n_after;
     int rc = encode_template(m, r, pair, TOK_PARSE_SPECIAL, &plain, err, errlen);
     if (!rc) rc = tok_join(m->tok, &plain.ids, NULL, &ret->ids, &n_first, err, errlen);
-    const struct tok_ids *in = &plain.ids, *out = &ret->ids;
-    ret->n_tail = plain.n_tail;
-    for (size_t i = out->n; !rc && in->n > 0 && i > 0 && out->ids[i - 1] != in->ids[in->n - 1]; i--)
-        ret->n_tail++;
+    tok_special_around(m->tok, &n_before, &n_after);
+    ret->n_tail = plain.n_tail + n_after;
     tok_ids_finish(&plain.ids);
     return rc;
 }

@@ -93,31 +93,16 @@ int srv_text_encode(const struct tok *tok, const char *prompt, size_t n_prompt, 
     return rc;
 }
 
-int srv_text_specials(const struct tok *tok, const struct tok_ids *ids, size_t *ret_head,
-                      size_t *ret_tail)
-{
-    struct tok_ids none = {0};
-    char message[8];
-    int rc = tok_encode(tok, "", 0, TOK_ADD_SPECIAL, &none, message, sizeof(message));
-    size_t tail = 0;
-    while (!rc && tail < none.n && none.ids[none.n - 1 - tail] == ids->ids[ids->n - 1 - tail])
-        tail++;
-    *ret_tail = tail;
-    *ret_head = none.n - tail;
-    tok_ids_finish(&none);
-    return rc;
-}
-
 int srv_text_unpooled(const struct tok *tok, const struct eng_info *info, const char *prompt,
                       size_t n_prompt, int64_t *ret, char *err, size_t errlen)
 {
     struct tok_ids ids = {0};
-    size_t head = 0, tail = 0;
+    size_t head, tail;
     *ret = 0;
     if (!info->unpooled_prompt || n_prompt == 0) return 0;
     int rc = srv_text_encode(tok, prompt, n_prompt, "", 0, &ids, err, errlen);
-    if (!rc) rc = srv_text_specials(tok, &ids, &head, &tail);
-    *ret = (int64_t)(ids.n - tail);
+    tok_special_around(tok, &head, &tail);
+    if (!rc) *ret = (int64_t)(ids.n - tail);
     tok_ids_finish(&ids);
     return rc;
 }

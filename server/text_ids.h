@@ -37,11 +37,6 @@ int srv_text_check_case(const struct srv_retrieval *files, const struct tok *tok
 int srv_text_encode(const struct tok *tok, const char *prompt, size_t n_prompt, const char *text,
                     size_t n_text, struct tok_ids *ret, char *err, size_t errlen);
 
-/* Tokens of such ids that are the tokenizer's own, in front of the text and after it. Returns 0 or
- * an enum tok_error. */
-int srv_text_specials(const struct tok *tok, const struct tok_ids *ids, size_t *ret_head,
-                      size_t *ret_tail);
-
 /* The ids of a prompt that the model leaves out of means; 0 if it leaves none out. Returns 0, or an
  * enum tok_error with a sentence. */
 int srv_text_unpooled(const struct tok *tok, const struct eng_info *info, const char *prompt,

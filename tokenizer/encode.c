@@ -158,6 +158,13 @@ size_t tok_n_special(const struct tok *t, bool pair)
     return f->before.n + f->between.n + f->behind.n;
 }
 
+void tok_special_around(const struct tok *t, size_t *ret_before, size_t *ret_after)
+{
+    const struct tok_post_form *f = &t->post.single;
+    *ret_before = f->before.n;
+    *ret_after = f->between.n + f->behind.n;
+}
+
 int tok_join(const struct tok *t, const struct tok_ids *a, const struct tok_ids *b,
              struct tok_ids *ids, size_t *ret_n_first, char *err, size_t errlen)
 {

@@ -68,6 +68,9 @@ int tok_encode_marked(const struct tok *t, const char *text, size_t len,
  */
 size_t tok_n_special(const struct tok *t, bool pair);
 
+/* Of those around one text, which TOK_ADD_SPECIAL adds too, how many are on each side of it. */
+void tok_special_around(const struct tok *t, size_t *ret_before, size_t *ret_after);
+
 /*
  * Appends the ids of a text a (b is NULL), or of two texts, with the special tokens that the model
  * expects around and between them. a and b are from tok_encode without TOK_ADD_SPECIAL, cut as the

@@ -162,7 +162,7 @@ static int add_text(struct srv_pooled *p, struct texts_rules *rules, const json_
                     const char *path, struct param_error *err)
 {
     const struct tok *tok = srv_facts(p->req)->model->tok;
-    size_t n = json_string_length(text), n_head = 0, n_tail = 0;
+    size_t n = json_string_length(text), n_head, n_tail;
     struct tok_ids ids = {0};
     char message[200] = "";
     if (n == 0)
@@ -170,8 +170,7 @@ static int add_text(struct srv_pooled *p, struct texts_rules *rules, const json_
                           p->field);
     int rc = srv_text_encode(tok, rules->prompt, rules->prompt_len, json_string_value(text), n,
                              &ids, message, sizeof(message));
-    if (!rc && ids.n > (size_t)rules->max_tokens)
-        rc = srv_text_specials(tok, &ids, &n_head, &n_tail);
+    tok_special_around(tok, &n_head, &n_tail);
     if (rc == TOK_ENOMEM)
         rc = param_no_memory(err);
     else if (rc)

@@ -56,10 +56,10 @@ static int open(void *ctx, const struct rows_model *model, int *ret_width, struc
 
 static int cut(const struct embedder *m, struct tok_ids *ids, struct filter_error *e)
 {
-    size_t n_head = 0, n_tail = 0;
+    size_t n_head, n_tail;
     if (ids->n == 0) return filter_fail(e, "the text has no tokens");
     if (ids->n <= m->longest) return 0;
-    if (srv_text_specials(m->model->tok, ids, &n_head, &n_tail)) return filter_fail(e, "no memory");
+    tok_special_around(m->model->tok, &n_head, &n_tail);
     if (m->model->config->truncate &&
         srv_text_cut(ids->ids, &ids->n, m->longest, false, n_head, n_tail))
         return 0;

@@ -84,7 +84,6 @@ static void ids_of_prompt_and_text(void **state)
     const struct eng_info takes = {.unpooled_prompt = true}, leaves = {.unpooled_prompt = false};
     struct tok *tok;
     struct tok_ids joined = {0}, apart = {0};
-    size_t head = 9, tail = 9;
     int64_t n_unpooled = 9;
     (void)state;
     snprintf(dir, sizeof(dir), "%s/deploy/demo", root ? root : ".");
@@ -93,8 +92,6 @@ static void ids_of_prompt_and_text(void **state)
     REQUIRE(tok_encode(tok, "search: a cat", 13, TOK_ADD_SPECIAL, &apart, err, sizeof(err)) == 0);
     REQUIRE_EQ_INT(joined.n, apart.n);
     REQUIRE(!memcmp(joined.ids, apart.ids, joined.n * sizeof(*joined.ids)));
-    REQUIRE(srv_text_specials(tok, &joined, &head, &tail) == 0);
-    REQUIRE_EQ_INT(head + tail, tok_n_special(tok, false));
     REQUIRE(srv_text_unpooled(tok, &takes, "search: ", 8, &n_unpooled, err, sizeof(err)) == 0);
     REQUIRE(n_unpooled > 0 && n_unpooled < (int64_t)joined.n);
     REQUIRE(srv_text_unpooled(tok, &leaves, "search: ", 8, &n_unpooled, err, sizeof(err)) == 0);

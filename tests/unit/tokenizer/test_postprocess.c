@@ -21,6 +21,10 @@ static const char *join(const struct tok *t, bool pair)
 
     int rc = tok_join(t, &a, pair ? &b : NULL, &ids, &n_first, err, sizeof(err));
     if (rc) return err;
+    size_t n_before, n_after;
+    tok_special_around(t, &n_before, &n_after);
+    REQUIRE(pair || (ids.n == n_before + a.n + n_after && ids.ids[n_before] == 1 &&
+                     ids.ids[n_before + 1] == 2));
     REQUIRE_EQ_INT(ids.n, a.n + (pair ? b.n : 0) + tok_n_special(t, pair));
     snprintf(out, sizeof(out), "%s|%zu", print_ids(&ids), n_first);
     tok_ids_finish(&ids);
