@@ -68,34 +68,53 @@ static int ask_schema(struct guide_ask *a, const struct field *f, struct param_e
     return ask(a, f, GRAM_SCHEMA, text_of(f), err);
 }
 
-/* vLLM takes the schema as a string of JSON too. */
-static int ask_json(struct guide_ask *a, const struct field *f, struct param_error *err)
-{
-    if (!f->value) return 0;
-    if (json_is_string(f->value)) return ask(a, f, GRAM_SCHEMA, string_of(f->value), err);
-    return ask_schema(a, f, err);
-}
+/* The values of a field that constrains the answer. */
+enum form {
+    FORM_SCHEMA, /* an object or a boolean */
+    FORM_JSON,   /* that, or a string of JSON, as vLLM takes it */
+    FORM_STRING,
+    FORM_CHOICE, /* an array of strings */
+    FORM_FLAG,   /* true: any JSON object */
+};
 
-static int ask_string(struct guide_ask *a, const struct field *f, enum gram_kind kind,
+struct row {
+    const char *name;
+    enum form form;
+    enum gram_kind kind; /* of FORM_STRING */
+};
+
+/* Reads one member that may constrain the answer. */
+static int ask_member(struct guide_ask *a, const struct field *of, const struct row *row,
                       struct param_error *err)
 {
-    if (!f->value) return 0;
-    if (!json_is_string(f->value)) return wrong_type(f, "a string", err);
-    return ask(a, f, kind, string_of(f->value), err);
+    const struct field f = member(of, row->name);
+    if (!f.value) return 0;
+    switch (row->form) {
+    case FORM_JSON:
+        if (json_is_string(f.value)) return ask(a, &f, GRAM_SCHEMA, string_of(f.value), err);
+        return ask_schema(a, &f, err);
+    case FORM_SCHEMA: return ask_schema(a, &f, err);
+    case FORM_STRING:
+        if (!json_is_string(f.value)) return wrong_type(&f, "a string", err);
+        return ask(a, &f, row->kind, string_of(f.value), err);
+    case FORM_CHOICE:
+        if (!json_is_array(f.value)) return wrong_type(&f, "an array of strings", err);
+        return ask(a, &f, GRAM_CHOICE, text_of(&f), err);
+    case FORM_FLAG:
+        if (!json_is_boolean(f.value)) return wrong_type(&f, "true or false", err);
+        if (json_is_false(f.value)) return 0;
+        return ask(a, &f, GRAM_JSON_OBJECT, (struct srv_span){"", 0}, err);
+    }
+    return 0;
 }
 
-static int ask_choice(struct guide_ask *a, const struct field *f, struct param_error *err)
+/* Reads the members of the rows, which end with one without a name. */
+static int ask_members(struct guide_ask *a, const struct field *of, const struct row *rows,
+                       struct param_error *err)
 {
-    if (!f->value) return 0;
-    if (!json_is_array(f->value)) return wrong_type(f, "an array of strings", err);
-    return ask(a, f, GRAM_CHOICE, text_of(f), err);
-}
-
-static int ask_object(struct guide_ask *a, const struct field *f, struct param_error *err)
-{
-    if (!f->value) return 0;
-    if (!json_is_boolean(f->value)) return wrong_type(f, "true or false", err);
-    return json_is_true(f->value) ? ask(a, f, GRAM_JSON_OBJECT, (struct srv_span){"", 0}, err) : 0;
+    for (; rows->name; rows++)
+        if (ask_member(a, of, rows, err)) return -1;
+    return 0;
 }
 
 static int read_bool(const struct field *f, bool *ret, struct param_error *err)
@@ -135,10 +154,10 @@ static int ask_json_schema(struct guide_ask *a, const struct field *format, stru
 /* llama-server has the schema in `schema`, TGI and the client of Hugging Face in `value`. */
 static int ask_json_object(struct guide_ask *a, const struct field *format, struct param_error *err)
 {
+    static const struct row rows[] = {{"schema", FORM_SCHEMA, 0}, {"value", FORM_JSON, 0}, {0}};
     struct field schema = member(format, "schema"), value = member(format, "value");
     note(a, format, (const char *const[]){"type", "schema", "value", NULL});
-    if (schema.value && ask_schema(a, &schema, err)) return -1;
-    if (schema.value || value.value) return ask_json(a, &value, err);
+    if (schema.value || value.value) return ask_members(a, format, rows, err);
     return ask(a, format, GRAM_JSON_OBJECT, (struct srv_span){"", 0}, err);
 }
 
@@ -149,7 +168,8 @@ static int ask_value(struct guide_ask *a, const struct field *format, bool is_re
     struct field value = member(format, "value");
     note(a, format, (const char *const[]){"type", "value", NULL});
     if (!value.value) return missing(&value, err);
-    return is_regex ? ask_string(a, &value, GRAM_REGEX, err) : ask_json(a, &value, err);
+    return ask_member(a, format,
+                      &(struct row){"value", is_regex ? FORM_STRING : FORM_JSON, GRAM_REGEX}, err);
 }
 
 static int ask_format(struct guide_ask *a, const struct field *format, struct param_error *err)
@@ -203,11 +223,12 @@ static int check_one(const struct guide_ask *a, const struct field *f, struct pa
 
 static int ask_structured(struct guide_ask *a, const struct field *f, struct param_error *err)
 {
-    if (!f->value) return 0;
+    static const struct row rows[] = {
+        {"json", FORM_JSON, 0},        {"regex", FORM_STRING, GRAM_REGEX},
+        {"choice", FORM_CHOICE, 0},    {"grammar", FORM_STRING, GRAM_GBNF},
+        {"json_object", FORM_FLAG, 0}, {0}};
     if (!json_is_object(f->value)) return wrong_type(f, "an object", err);
-    struct field json = member(f, "json"), regex = member(f, "regex"), choice = member(f, "choice"),
-                 grammar = member(f, "grammar"), object = member(f, "json_object"),
-                 tag = member(f, "structural_tag"), spaces = member(f, "whitespace_pattern"),
+    struct field tag = member(f, "structural_tag"), spaces = member(f, "whitespace_pattern"),
                  none = member(f, "disable_any_whitespace"),
                  closed = member(f, "disable_additional_properties");
     note(a, f,
@@ -216,9 +237,7 @@ static int ask_structured(struct guide_ask *a, const struct field *f, struct par
                                "disable_additional_properties", NULL});
     if (tag.value)
         return param_fail(err, SRV_ERR_UNSUPPORTED, tag.path, "'%s' is not supported.", tag.path);
-    if (ask_json(a, &json, err) || ask_string(a, &regex, GRAM_REGEX, err) ||
-        ask_choice(a, &choice, err) || ask_string(a, &grammar, GRAM_GBNF, err) ||
-        ask_object(a, &object, err) || check_one(a, f, err) || read_whitespace(a, &spaces, err) ||
+    if (ask_members(a, f, rows, err) || check_one(a, f, err) || read_whitespace(a, &spaces, err) ||
         read_bool(&none, &a->options.no_whitespace, err) ||
         read_bool(&closed, &a->options.closed_objects, err))
         return -1;
@@ -228,29 +247,26 @@ static int ask_structured(struct guide_ask *a, const struct field *f, struct par
     return 0;
 }
 
-static int ask_guided(struct guide_ask *a, const struct field *root, struct param_error *err)
-{
-    struct field json = member(root, "guided_json"), regex = member(root, "guided_regex"),
-                 choice = member(root, "guided_choice"), grammar = member(root, "guided_grammar"),
-                 object = member(root, "guided_json_object"),
-                 spaces = member(root, "guided_whitespace_pattern");
-    return ask_json(a, &json, err) || ask_string(a, &regex, GRAM_REGEX, err) ||
-                   ask_choice(a, &choice, err) || ask_string(a, &grammar, GRAM_GBNF, err) ||
-                   ask_object(a, &object, err) || read_whitespace(a, &spaces, err)
-               ? -1
-               : 0;
-}
-
 int guide_ask_read(struct guide_ask *a, const struct srv_body *body, struct param_error *err)
 {
+    static const struct row guided[] = {
+        {"guided_json", FORM_JSON, 0},        {"guided_regex", FORM_STRING, GRAM_REGEX},
+        {"guided_choice", FORM_CHOICE, 0},    {"guided_grammar", FORM_STRING, GRAM_GBNF},
+        {"guided_json_object", FORM_FLAG, 0}, {0}};
+    static const struct row others[] = {{"regex", FORM_STRING, GRAM_REGEX},
+                                        {"ebnf", FORM_STRING, GRAM_GBNF},
+                                        {"grammar", FORM_STRING, GRAM_GBNF},
+                                        {"json_schema", FORM_SCHEMA, 0},
+                                        {0}};
     const struct field root = {.body = body, .value = body->root};
     struct field format = member(&root, "response_format"),
-                 structured = member(&root, "structured_outputs"), regex = member(&root, "regex"),
-                 ebnf = member(&root, "ebnf"), grammar = member(&root, "grammar"),
-                 schema = member(&root, "json_schema");
-    if (ask_format(a, &format, err) || ask_structured(a, &structured, err) ||
-        ask_guided(a, &root, err) || ask_string(a, &regex, GRAM_REGEX, err) ||
-        ask_string(a, &ebnf, GRAM_GBNF, err) || ask_string(a, &grammar, GRAM_GBNF, err))
-        return -1;
-    return schema.value ? ask_schema(a, &schema, err) : 0;
+                 structured = member(&root, "structured_outputs"),
+                 spaces = member(&root, "guided_whitespace_pattern");
+    return ask_format(a, &format, err) ||
+                   (structured.value && ask_structured(a, &structured, err)) ||
+                   ask_members(a, &root, guided, err) ||
+                   (spaces.value && read_whitespace(a, &spaces, err)) ||
+                   ask_members(a, &root, others, err)
+               ? -1
+               : 0;
 }
