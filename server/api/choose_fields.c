@@ -312,7 +312,7 @@ int choose_body_read(struct choose_body *ret, struct srv_request *req, struct sr
     if (srv_body_read(tree, facts->body, facts->body_len, PARAM_MAX_VALUES, err)) return -1;
     f.ends = json_object_get(tree->root, "messages") != NULL;
     if (params_read(tree->root, srv_fields_choose, &f, &unknown, err) || check_normalise(&f, err) ||
-        chat_input_check_flags(tree->root, err) || srv_gen_note_ignored(req, &unknown, err))
+        chat_input_check_flags(tree->root, err) || param_name_ignored(req, &unknown, err))
         return -1;
     *ret = (struct choose_body){.ends = f.ends,
                                 .by_mean = f.normalise && !strcmp(f.normalise, "mean"),

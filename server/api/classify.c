@@ -247,7 +247,7 @@ static int read_body(struct classifying *c, struct srv_request *req, struct para
     if (!c->model_shown || (!c->order && param_no_memory(err)) ||
         texts_rules_set(&c->rules, &c->asked, req, &unknown, err) || read_inputs(c, req, err))
         return -1;
-    return srv_gen_note_ignored(req, &unknown, err);
+    return param_name_ignored(req, &unknown, err);
 }
 
 static void handle(struct srv_request *req, bool pairs)

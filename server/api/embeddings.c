@@ -418,7 +418,7 @@ static int read_body(struct embedding *e, struct srv_request *req, struct param_
     if (e->dialect->one) /* its "prompt" is the text */
         e->other_input = json_object_get(e->body.root, "prompt"), e->asked.prompt = NULL;
     if (check_options(e, req, &unknown, err) || read_inputs(e, req, err)) return -1;
-    return srv_gen_note_ignored(req, &unknown, err);
+    return param_name_ignored(req, &unknown, err);
 }
 
 static void handle(struct srv_request *req, const struct dialect *dialect)

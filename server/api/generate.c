@@ -58,7 +58,7 @@ static struct srv_gen *open_generation(struct srv_request *req)
         guide_ask_read(&g->guide.ask, &g->body, &err) ||
         (format->dialect &&
          srv_tools_read(&g->tools, g->served, format->dialect, &g->body, &g->unknown, &err)) ||
-        srv_gen_note_ignored(req, &g->unknown, &err)) {
+        param_name_ignored(req, &g->unknown, &err)) {
         refuse(g, &err);
         return NULL;
     }

@@ -333,7 +333,7 @@ static int read_body(struct ranking *r, struct srv_request *req, struct param_er
     if (check_model(r, err) || texts_rules_set(&r->rules, &r->asked, req, &unknown, err)) return -1;
     int rc = r->shape == SHAPE_SCORE ? read_both_sides(r, req, err) : read_documents(r, req, err);
     if (rc || encode_pairs(r, req, err)) return -1;
-    return srv_gen_note_ignored(req, &unknown, err);
+    return param_name_ignored(req, &unknown, err);
 }
 
 static void handle(struct srv_request *req, enum shape shape)

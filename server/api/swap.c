@@ -259,7 +259,7 @@ static void load(struct srv_request *req)
          !(params.draft_model = read_text(p.draft_model, "draft_model", MAX_MODEL_BYTES, &err))) ||
         read_entry(req, p.replace, &params.entry, &err) ||
         read_names(p.alias, names, &params.names, &err) || read_wait(p.wait, &wait, &err) ||
-        srv_gen_note_ignored(req, &unknown, &err)) {
+        param_name_ignored(req, &unknown, &err)) {
         param_reply(req, &err);
     } else if (wait == WAIT_NOT) {
         start(req, &params);

@@ -85,7 +85,7 @@ static bool open_body(struct srv_request *req, struct tokenize_params *p, const 
         !params_read(p->body.root, srv_fields_tokens, p, &unknown, &err) &&
         srv_gen_model_name(model, p->model, &err) && !chat_input_check_flags(p->body.root, &err) &&
         !srv_tools_read(&p->tools, model, TOOLS_CHAT, &p->body, &unknown, &err) &&
-        !srv_gen_note_ignored(req, &unknown, &err))
+        !param_name_ignored(req, &unknown, &err))
         return true;
     param_reply(req, &err);
     close_body(p);

@@ -68,6 +68,10 @@ void srv_admit_request(struct srv_request *req, struct srv_guard_head *head, boo
         .too_many_connections = conn_refused,
         .too_many_headers = too_many_headers,
     };
+    for (int i = 0; i < req->n_headers; i++) {
+        const struct srv_pair *h = &req->headers[i];
+        srv_guard_add_header(head, h->name, strlen(h->name), h->value, strlen(h->value));
+    }
     srv_guard_check(head, &in, path, v);
     if (path) req->path = path;
     req->query = v->query;

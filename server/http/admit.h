@@ -10,7 +10,7 @@ struct srv_guard_verdict;
 struct srv_request;
 
 /*
- * Applies srv_guard_check to the head of req, whose headers are in `head`, and keeps in req what
+ * Applies srv_guard_check to the head of req, to which it adds the headers, and keeps in req what
  * later steps need. Adds the headers that let an allowed origin's web page read the answer.
  */
 void srv_admit_request(struct srv_request *req, struct srv_guard_head *head, bool conn_refused,

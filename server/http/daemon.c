@@ -119,7 +119,8 @@ static enum MHD_Result collect(void *cls, enum MHD_ValueKind kind, const char *n
         return MHD_NO;
     }
     const struct srv_pair *kept = &c->req->headers[c->req->n_headers - 1];
-    srv_guard_add_header(c->head, kept->name, name_len, kept->value, value_len);
+    if (strlen(kept->name) != name_len || strlen(kept->value) != value_len)
+        c->head->bad_header = true; /* with a NUL in it */
     return MHD_YES;
 }
 

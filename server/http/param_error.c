@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/config/config.h"
+
 enum { ECHO_BYTES = 64 };
 
 int param_fail(struct param_error *err, enum srv_error kind, const char *path, const char *format,
@@ -56,4 +58,18 @@ void param_note(struct param_unknown *unknown, const char *key)
         snprintf(unknown->list + used, sizeof(unknown->list) - used, "%s%s", used ? "," : "", key);
     else
         unknown->n_left++;
+}
+
+int param_name_ignored(struct srv_request *req, const struct param_unknown *unknown,
+                       struct param_error *err)
+{
+    if (unknown->n > 0 && srv_facts(req)->app->config->strict_params)
+        return param_fail(err, SRV_ERR_UNSUPPORTED, NULL, "Unknown parameters: %s.",
+                          unknown->list[0] ? unknown->list : "(not printable)");
+    char names[sizeof(unknown->list) + 16];
+    size_t used = (size_t)snprintf(names, sizeof(names), "%s", unknown->list);
+    if (unknown->n_left > 0)
+        snprintf(names + used, sizeof(names) - used, "%s...+%d", used ? "," : "", unknown->n_left);
+    if (names[0]) srv_reply_header(req, "x-ignored-params", names);
+    return 0;
 }

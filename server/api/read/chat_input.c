@@ -269,7 +269,7 @@ int chat_input_prompt(struct srv_request *req, const struct chat_input *in, cons
     if (rc) return rc;
     if (lines.n > 0) {
         srv_metrics_add(facts->app->metrics, SRV_COUNT_METADATA_LINES, lines.n);
-        srv_gen_note_ignored(req, in->unknown, err); /* once more, with the lines */
+        param_name_ignored(req, in->unknown, err); /* once more, with the lines */
     }
     return *ret_ids ? 0 : param_no_memory(err);
 }

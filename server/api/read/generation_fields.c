@@ -387,20 +387,6 @@ static int read_deadline_header(const struct reading *r, struct param_error *err
     return 0;
 }
 
-int srv_gen_note_ignored(struct srv_request *req, const struct param_unknown *unknown,
-                         struct param_error *err)
-{
-    if (unknown->n > 0 && srv_facts(req)->app->config->strict_params)
-        return param_fail(err, SRV_ERR_UNSUPPORTED, NULL, "Unknown parameters: %s.",
-                          unknown->list[0] ? unknown->list : "(not printable)");
-    char names[sizeof(unknown->list) + 16];
-    size_t used = (size_t)snprintf(names, sizeof(names), "%s", unknown->list);
-    if (unknown->n_left > 0)
-        snprintf(names + used, sizeof(names) - used, "%s...+%d", used ? "," : "", unknown->n_left);
-    if (names[0]) srv_reply_header(req, "x-ignored-params", names);
-    return 0;
-}
-
 /* Returns the number of tokens requested, else the server's option, else -1. */
 static int64_t asked_tokens(const struct reading *r)
 {

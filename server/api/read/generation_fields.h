@@ -110,9 +110,4 @@ void srv_gen_refuse_context(struct srv_request *req, const struct param_error *e
 const char *srv_gen_model_name(const struct srv_model *model, const char *asked,
                                struct param_error *err);
 
-/* Names the parameters without effect in x-ignored-params; under strict-params unknown ones are an
- * error. Returns 0, or -1 with err. */
-int srv_gen_note_ignored(struct srv_request *req, const struct param_unknown *unknown,
-                         struct param_error *err);
-
 #endif

@@ -289,11 +289,11 @@ static void test_what_is_ignored_is_noted(void **state)
     struct body b = read_body(srv_fields_completions, text, NULL);
     (void)state;
     REQUIRE_MSG(b.rc == 0, "%s", b.err.message);
-    REQUIRE_EQ_INT(srv_gen_note_ignored(b.req, &b.unknown, &b.err), 0);
+    REQUIRE_EQ_INT(param_name_ignored(b.req, &b.unknown, &b.err), 0);
     REQUIRE_EQ_INT(b.req->n_reply_headers, 1);
     REQUIRE_EQ_STR(b.req->reply_headers[0].value, "store,continuous_usage_stats,...+1");
     config.strict_params = true;
-    REQUIRE(srv_gen_note_ignored(b.req, &b.unknown, &b.err) < 0);
+    REQUIRE(param_name_ignored(b.req, &b.unknown, &b.err) < 0);
     config.strict_params = false;
     close_body(&b);
 }
