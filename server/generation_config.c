@@ -26,12 +26,10 @@ void srv_defaults_override(struct srv_defaults *d, const struct srv_config *c)
     if (c->max_tokens != SRV_UNSET) d->max_tokens = c->max_tokens;
 }
 
-struct eng_sampling srv_sampling_chain(const struct srv_sampling *values)
+void srv_sampling_set(struct eng_sampling *chain, const struct srv_sampling *values)
 {
-    struct eng_sampling chain = eng_sampling_default();
-#define CONVERT(name, type, ...) chain.name = (type)values->name;
+#define CONVERT(name, type, ...) chain->name = (type)values->name;
     ENG_SAMPLING_PARAMS(CONVERT)
-    return chain;
 }
 
 /* A parameter as the file names it; one of real and whole is NULL. */

@@ -46,7 +46,7 @@ int srv_defaults_read(struct srv_defaults *d, const char *dir, char *err, size_t
 /* Replaces the values that options set; options that were not given change nothing. */
 void srv_defaults_override(struct srv_defaults *d, const struct srv_config *c);
 
-/* The chain of these values, without bias and allowed ids, with seed 0. */
-struct eng_sampling srv_sampling_chain(const struct srv_sampling *values);
+/* Sets what these values say of a chain, that is all but its seed, bias and allowed ids. */
+void srv_sampling_set(struct eng_sampling *chain, const struct srv_sampling *values);
 
 #endif

@@ -153,7 +153,8 @@ int local_sampling(const struct srv_config *config, double temperature, struct e
     else if (srv_defaults_read(&d, config->model, err, errlen))
         return -1;
     srv_defaults_override(&d, config);
-    *ret = srv_sampling_chain(&d.sampling);
+    *ret = eng_sampling_default();
+    srv_sampling_set(ret, &d.sampling);
     ret->seed = d.seed < 0 ? 0 : (uint64_t)d.seed;
     return 0;
 }

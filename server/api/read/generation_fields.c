@@ -356,11 +356,10 @@ static uint64_t seed_of(const struct srv_gen_params *p)
     return seed;
 }
 
-static int make_sampling(const struct reading *r, struct param_error *err)
+static int read_sampling(const struct reading *r, struct param_error *err)
 {
     struct srv_gen_params *p = r->p;
     int32_t *allowed = NULL;
-    p->sampling = srv_sampling_chain(&p->given);
     p->sampling.seed = seed_of(p);
     size_t vocab = (size_t)eng_info(r->served->engine)->vocab_size;
     if (read_bias(r, err) || read_ids(r, p->allowed_token_ids, "allowed_token_ids", vocab, &allowed,
@@ -469,7 +468,7 @@ int srv_gen_params_read(struct srv_gen_params *p, struct srv_request *req,
     }
     if (!(p->model = srv_gen_model_name(r->served, p->model, err)) || read_stops(r, err) ||
         read_stream_options(p, unknown, err) || check_cache_key(p, err) || check_together(r, err) ||
-        make_sampling(r, err) ||
+        read_sampling(r, err) ||
         read_ids(r, p->stop_token_ids, "stop_token_ids", MAX_STOP_IDS, &stop_ids, &p->n_stop_ids,
                  err) ||
         read_deadline_header(r, err))
@@ -480,6 +479,7 @@ int srv_gen_params_read(struct srv_gen_params *p, struct srv_request *req,
     p->asked_tokens = asked_tokens(r);
     p->prompt_tops = p->prompt_logprobs;
     srv_request_suggest_id(req, p->request_id);
+    srv_sampling_set(&p->sampling, &p->given);
     int max_choices = eng_info(r->served->engine)->max_choices;
     if (p->n > max_choices)
         return param_fail(err, SRV_ERR_INVALID_VALUE, "n", "'n' is %lld, but must be at most %d.",
