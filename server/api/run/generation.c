@@ -276,13 +276,22 @@ static void account(struct srv_gen *g)
     if (c && c->finish_reason) a->finish_reason = c->finish_reason;
 }
 
-/* The text grows with what is generated, so it is charged as it does. Returns why the request
- * fails, for want of memory or as the engine ended the choice without an answer, or NULL. */
-static const struct srv_job_failure *check_choice(struct srv_gen *g, struct gen_choice *c)
+/*
+ * Reads what is new of a choice. late: the time for an answer is over. The text grows with what is
+ * generated, so it is charged as it does. Returns why the request fails, for want of memory or as
+ * the engine ended the choice without an answer, or NULL.
+ */
+static const struct srv_job_failure *advance_choice(struct srv_gen *g, int prompt, int k, bool late)
 {
     static const struct srv_job_failure
         no_memory = {SRV_ERR_OVERLOADED, "The server is out of memory for this answer."},
         no_budget = {SRV_ERR_OVERLOADED, "The memory budget of all answers is used up."};
+    struct gen_choice *c = &g->prompts[prompt].choices[k];
+    bool stopped = choice_text_advance(c, &g->rules);
+    /* Time ends an answer once it has a line of its own, as in llama-server. */
+    bool cut = late && c->text.has_lines && !c->ended;
+    if (cut) choice_text_cut(c);
+    if (stopped || cut) srv_jobs_stop_choice(&g->jobs, prompt, k);
     int64_t grown = (int64_t)c->text.text.cap - c->text_charged, used = 0;
     int finish = atomic_load_explicit(&c->finish, memory_order_acquire);
     if (c->text.text.failed) return &no_memory;
@@ -293,22 +302,14 @@ static const struct srv_job_failure *check_choice(struct srv_gen *g, struct gen_
     return srv_jobs_failure(&g->jobs, finish, c->log.n_written);
 }
 
-/* Reads what is new of a prompt's choices. Returns why the request fails, or NULL. */
-static const struct srv_job_failure *advance_prompt(struct srv_gen *g, struct gen_prompt *p)
+static const struct srv_job_failure *advance_prompt(struct srv_gen *g, int i)
 {
     const struct srv_job_failure *failure = NULL;
-    uint64_t first = atomic_load_explicit(&p->first_token_us, memory_order_relaxed);
+    uint64_t first = atomic_load_explicit(&g->prompts[i].first_token_us, memory_order_relaxed);
     int64_t most_us = g->params.t_max_predict_ms * 1000;
-    bool is_late = most_us > 0 && first && clock_now_us() - first > (uint64_t)most_us;
-    for (int k = 0; k < g->n_candidates && !failure; k++) {
-        struct gen_choice *c = &p->choices[k];
-        bool stopped = choice_text_advance(c, &g->rules);
-        /* The time for an answer ends it once it has a line of its own, as in llama-server. */
-        bool late = is_late && c->text.has_lines && !c->ended;
-        if (late) choice_text_cut(c);
-        if (stopped || late) srv_jobs_stop_choice(&g->jobs, (int)(p - g->prompts), k);
-        failure = check_choice(g, c);
-    }
+    bool late = most_us > 0 && first && clock_now_us() - first > (uint64_t)most_us;
+    for (int k = 0; k < g->n_candidates && !failure; k++)
+        failure = advance_choice(g, i, k, late);
     return failure;
 }
 
@@ -319,9 +320,11 @@ bool srv_gen_advance(void *ctx)
     bool opens = g->params.stream && !g->streaming && can_open(g),
          gone = atomic_load(&g->jobs.gone);
     int n = 0;
-    while (!gone && n < g->jobs.n_submitted && !(failure = advance_prompt(g, &g->prompts[n])))
+    while (!gone && n < g->jobs.n_submitted && !(failure = advance_prompt(g, n)))
         n++;
     if ((gone || g->jobs.finished) && !failure && !g->pieces.begun) account(g);
+    /* A client that is behind gets nothing for now. */
+    if (g->streaming && !srv_stream_has_room(g->req)) n = 0;
     if (!gone) g->answered = g->writer->write(g, opens, n, g->jobs.finished && !failure);
     if (failure) g->writer->fail(g, failure->kind, failure->message);
     return g->answered |= gone;

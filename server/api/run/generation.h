@@ -3,8 +3,8 @@
  * One generation request between JSON and the engine, shared by every dialect: prompts x choices.
  *
  * An endpoint has a srv_gen_format: its fields, how its prompts are prepared, and how its dialect
- * writes text, finish reasons and usage. srv_gen_handle (generate.h) reads the body, prepares the prompts and
- * starts one job per prompt; then jobs.h runs the request:
+ * writes text, finish reasons and usage. srv_gen_handle (generate.h) reads the body, prepares the
+ * prompts and starts one job per prompt; then jobs.h runs the request:
  *
  *   engine thread   appends to the logs of prompt and choices (choice_text.h)
  *   text worker     records to text (choice_text.h), text to the format's events or answer
