@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/api/read/token_ids.h"
 #include "engine/engine.h"
 #include "server/api/read/chat_input.h"
 #include "server/api/read/generation_fields.h"
@@ -64,27 +65,12 @@ struct reading {
     struct param_error *err;
 };
 
-/* Sets *ret to a copy in the request's memory. */
-static int keep_ids(struct reading *r, const int32_t *ids, size_t n, struct ids *ret)
+/* Keeps what was made of a text, unless rc says that it failed. */
+static int keep_ids(struct reading *r, int rc, struct tok_ids *made, struct ids *ret)
 {
-    int32_t *copy = srv_request_alloc(r->req, (n ? n : 1) * sizeof(*copy));
-    if (!copy) return param_no_memory(r->err);
-    if (n) memcpy(copy, ids, n * sizeof(*copy));
-    *ret = (struct ids){copy, n};
-    return 0;
-}
-
-/* Keeps what tok_encode made of a text of the field `path`, and gives its memory back. */
-static int keep_encoded(struct reading *r, int rc, const char *path, const char *message,
-                        struct tok_ids *made, struct ids *ret)
-{
-    if (rc == TOK_ENOMEM)
-        rc = param_no_memory(r->err);
-    else if (rc)
-        rc = param_fail(r->err, SRV_ERR_INVALID_VALUE, path, "%s", message);
-    else
-        rc = keep_ids(r, made->ids, made->n, ret);
-    tok_ids_finish(made);
+    int64_t n;
+    rc = param_keep_ids(r->req, rc, made, &ret->ids, &n, r->err);
+    ret->n = (size_t)n;
     return rc;
 }
 
@@ -92,10 +78,9 @@ static int encode(struct reading *r, const json_t *text, unsigned flags, const c
                   struct ids *ret)
 {
     struct tok_ids made = {0};
-    char message[200] = "";
-    int rc = tok_encode(r->model->tok, json_string_value(text), json_string_length(text), flags,
-                        &made, message, sizeof(message));
-    return keep_encoded(r, rc, path, message, &made, ret);
+    int rc = param_encode(r->model->tok, json_string_value(text), json_string_length(text), flags,
+                          path, &made, r->err);
+    return keep_ids(r, rc, &made, ret);
 }
 
 static int read_ids(struct reading *r, const json_t *list, const char *path, struct ids *ret)
@@ -104,8 +89,7 @@ static int read_ids(struct reading *r, const json_t *list, const char *path, str
     int32_t vocab = eng_info(r->model->engine)->vocab_size;
     int32_t *ids = srv_request_alloc(r->req, (n ? n : 1) * sizeof(*ids));
     if (!ids) return param_no_memory(r->err);
-    for (size_t i = 0; i < n; i++)
-        if (param_read_id(json_array_get(list, i), vocab, path, &ids[i], r->err)) return -1;
+    if (param_read_ids(list, vocab, path, ids, r->err)) return -1;
     *ret = (struct ids){ids, n};
     return 0;
 }
@@ -130,10 +114,7 @@ static int encode_messages(struct reading *r)
     };
     struct tok_ids made = {0};
     if (chat_input_check(f->messages, "messages", r->err)) return -1;
-    int rc = chat_input_encode(r->model, &in, &made, r->err);
-    if (!rc) rc = keep_ids(r, made.ids, made.n, &r->prompt);
-    tok_ids_finish(&made);
-    return rc;
+    return keep_ids(r, chat_input_encode(r->model, &in, &made, r->err), &made, &r->prompt);
 }
 
 static int read_prompt(struct reading *r)
@@ -174,7 +155,7 @@ static int encode_joined(struct reading *r, const char *path, const json_t *choi
     *ret_same = same;
     made.n -= same;
     if (same) memmove(made.ids, made.ids + same, made.n * sizeof(*made.ids));
-    return keep_encoded(r, rc, path, message, &made, ret);
+    return keep_ids(r, param_encode_failed(rc, path, message, r->err), &made, ret);
 }
 
 static int read_choice(struct reading *r, int i, const json_t *choice)

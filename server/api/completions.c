@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/api/read/token_ids.h"
 #include "server/api/infill_prompt.h"
 #include "server/api/write/dialects.h"
 #include "server/api/write/openai_json.h"
@@ -101,7 +102,6 @@ static int text_prompt(struct srv_gen *g, int i, const json_t *value, struct par
     size_t len = json_string_length(value);
     struct completion *cp = g->dialect;
     struct tok_ids ids = {0};
-    char message[200] = "";
     unsigned flags = g->params.add_special ? TOK_ADD_SPECIAL : 0;
     const struct infill_input hole = {
         .prefix = text, .n_prefix = len, .suffix = g->params.suffix, .no_begin = !flags};
@@ -110,18 +110,10 @@ static int text_prompt(struct srv_gen *g, int i, const json_t *value, struct par
      * Special tokens in the text of the prompt are parsed: the client does the work of the chat
      * template.
      */
-    int rc = tok_encode(g->served->tok, text, len, flags | TOK_PARSE_SPECIAL, &ids, message,
-                        sizeof(message));
-    if (!rc) g->prompts[i].ids = srv_request_copy(g->req, ids.ids, ids.n * sizeof(*ids.ids));
-    g->prompts[i].n_ids = (int64_t)ids.n;
-    tok_ids_finish(&ids);
-    enum srv_error kind = rc == TOK_ENOMEM ? SRV_ERR_OVERLOADED : SRV_ERR_INVALID_VALUE;
-    if (rc) return param_fail(err, kind, "prompt", "%s", message);
-    if (!g->prompts[i].ids)
-        return param_fail(err, SRV_ERR_OVERLOADED, NULL,
-                          "The server is out of memory for the prompt.");
+    int rc =
+        param_encode(g->served->tok, text, len, flags | TOK_PARSE_SPECIAL, "prompt", &ids, err);
     cp->echoes[i] = (struct completion_echo){.text = text, .len = len, .is_text = true};
-    return 0;
+    return param_keep_ids(g->req, rc, &ids, &g->prompts[i].ids, &g->prompts[i].n_ids, err);
 }
 
 static int ids_prompt(struct srv_gen *g, int i, const json_t *list, struct param_error *err)

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/api/read/token_ids.h"
 #include "server/served_model.h"
 #include "tokenizer/tokenizer.h"
 
@@ -42,8 +43,7 @@ static int encode(struct making *m, const char *field, const char *text, size_t 
     int rc = ids == &m->suffix
                  ? tok_fim_encode_suffix(m->tok, m->fim, text, len, ids, message, sizeof(message))
                  : tok_fim_encode(m->tok, m->fim, text, len, ids, message, sizeof(message));
-    if (rc == TOK_ENOMEM) return param_no_memory(m->err);
-    return rc ? param_fail(m->err, SRV_ERR_INVALID_VALUE, field, "%s", message) : 0;
+    return param_encode_failed(rc, field, message, m->err);
 }
 
 /* A name on a line of its own, if the model has the mark that belongs in front of it. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/api/read/token_ids.h"
 #include "engine/engine.h"
 #include "server/served_model.h"
 #include "server/text_ids.h"
@@ -171,14 +172,10 @@ static int add_text(struct srv_pooled *p, struct texts_rules *rules, const json_
     int rc = srv_text_encode(tok, rules->prompt, rules->prompt_len, json_string_value(text), n,
                              &ids, message, sizeof(message));
     tok_special_around(tok, &n_head, &n_tail);
-    if (rc == TOK_ENOMEM)
-        rc = param_no_memory(err);
-    else if (rc)
-        rc = param_fail(err, SRV_ERR_INVALID_VALUE, path, "%s", message);
-    else if (ids.n == 0)
+    rc = param_encode_failed(rc, path, message, err);
+    if (!rc && ids.n == 0)
         rc = param_fail(err, SRV_ERR_INVALID_VALUE, path, "'%s' has no tokens.", path);
-    else
-        rc = texts_add_ids(p, rules, ids.ids, ids.n, n_head, n_tail, path, err);
+    if (!rc) rc = texts_add_ids(p, rules, ids.ids, ids.n, n_head, n_tail, path, err);
     tok_ids_finish(&ids);
     return rc;
 }

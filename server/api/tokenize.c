@@ -9,6 +9,7 @@
 #include "base/json_writer.h"
 #include "base/utf8.h"
 #include "engine/engine.h"
+#include "server/api/read/token_ids.h"
 #include "server/api/read/chat_input.h"
 #include "server/api/read/tools_request.h"
 #include "server/api/read/json_fields.h"
@@ -95,14 +96,10 @@ static bool open_body(struct srv_request *req, struct tokenize_params *p, const 
 static int encode_text(const struct srv_model *model, const json_t *value, const char *name,
                        unsigned flags, struct tok_ids *ids, struct param_error *err)
 {
-    char message[200] = "";
     if (!json_is_string(value))
         return param_fail(err, SRV_ERR_INVALID_TYPE, name, "'%s' must be a string.", name);
-    int rc = tok_encode(model->tok, json_string_value(value), json_string_length(value), flags, ids,
-                        message, sizeof(message));
-    enum srv_error kind = rc == TOK_ENOMEM ? SRV_ERR_OVERLOADED : SRV_ERR_INVALID_VALUE;
-    if (rc) return param_fail(err, kind, name, "%s", message);
-    return 0;
+    return param_encode(model->tok, json_string_value(value), json_string_length(value), flags,
+                        name, ids, err);
 }
 
 /* ---- llama-server -------------------------------------------------------------------------- */
@@ -281,14 +278,10 @@ static int read_tokens(const struct srv_model *model, const json_t *list, int32_
     if (!ids)
         return param_fail(err, SRV_ERR_OVERLOADED, NULL,
                           "The server is out of memory for 'tokens'.");
-    for (size_t i = 0; i < n; i++) {
-        if (param_read_id(json_array_get(list, i), vocab, "tokens", &ids[i], err)) {
-            free(ids);
-            return -1;
-        }
-    }
-    *ret_ids = ids;
-    return 0;
+    int rc = param_read_ids(list, vocab, "tokens", ids, err);
+    if (rc) free(ids);
+    if (!rc) *ret_ids = ids;
+    return rc;
 }
 
 static void detokenize(struct srv_request *req)

@@ -8,6 +8,7 @@
 
 #include "server/api/read/metadata_lines.h"
 #include "server/config/config.h"
+#include "server/api/read/token_ids.h"
 #include "server/api/read/tools_request.h"
 #include "server/app.h"
 #include "server/metrics.h"
@@ -229,9 +230,7 @@ static int encode(const struct srv_model *model, const struct chat_input *in,
     char message[256] = "";
     int rc = tok_encode_marked(model->tok, prompt->text, prompt->len, prompt->input,
                                prompt->n_input, TOK_PARSE_SPECIAL, ids, message, sizeof(message));
-    enum srv_error kind = rc == TOK_ENOMEM ? SRV_ERR_OVERLOADED : SRV_ERR_INVALID_VALUE;
-    if (rc) return param_fail(err, kind, in->field, "%s", message);
-    return 0;
+    return rc ? param_encode_failed(rc, in->field, message, err) : 0;
 }
 
 int chat_input_encode(const struct srv_model *model, const struct chat_input *in,
@@ -263,13 +262,10 @@ int chat_input_prompt(struct srv_request *req, const struct chat_input *in, cons
     if (!rc && srv_cache_fields_place(in->cache, req, &prompt, ids.ids, (int64_t)ids.n))
         rc = param_no_memory(err);
     tok_prompt_finish(&prompt);
-    *ret_ids = rc ? NULL : srv_request_copy(req, ids.ids, ids.n * sizeof(*ids.ids));
-    *ret_n = (int64_t)ids.n;
-    tok_ids_finish(&ids);
-    if (rc) return rc;
-    if (lines.n > 0) {
+    rc = param_keep_ids(req, rc, &ids, ret_ids, ret_n, err);
+    if (!rc && lines.n > 0) {
         srv_metrics_add(facts->app->metrics, SRV_COUNT_METADATA_LINES, lines.n);
         param_name_ignored(req, in->unknown, err); /* once more, with the lines */
     }
-    return *ret_ids ? 0 : param_no_memory(err);
+    return rc;
 }

@@ -176,8 +176,7 @@ static int read_ids(const struct reading *r, json_t *list, const char *name, siz
         return param_fail(err, SRV_ERR_OVERLOADED, NULL, "The server is out of memory for '%s'.",
                           name);
     int32_t vocab = eng_info(r->served->engine)->vocab_size;
-    for (size_t i = 0; i < n; i++)
-        if (param_read_id(json_array_get(list, i), vocab, name, &ids[i], err)) return -1;
+    if (param_read_ids(list, vocab, name, ids, err)) return -1;
     *ret_ids = ids;
     *ret_n = (int)n;
     return 0;

@@ -105,6 +105,14 @@ int param_read_id(const json_t *value, int32_t n_ids, const char *name, int32_t 
     return 0;
 }
 
+int param_read_ids(const json_t *list, int32_t n_ids, const char *name, int32_t *ret,
+                   struct param_error *err)
+{
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (param_read_id(json_array_get(list, i), n_ids, name, &ret[i], err)) return -1;
+    return 0;
+}
+
 static bool is_neutral_word(const char *word)
 {
     static const char *const words[] = {"none", "auto", "disabled", "text"};

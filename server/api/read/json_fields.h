@@ -65,4 +65,8 @@ void param_note_members(struct param_unknown *unknown, const json_t *object, con
 int param_read_id(const json_t *value, int32_t n_ids, const char *name, int32_t *ret_id,
                   struct param_error *err);
 
+/* Reads the token ids of a list. */
+int param_read_ids(const json_t *list, int32_t n_ids, const char *name, int32_t *ret,
+                   struct param_error *err);
+
 #endif

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "tokenizer/tokenizer.h"
+#include "server/api/read/token_ids.h"
 
 static const char PATH[] = "prediction.content";
 
@@ -42,29 +42,19 @@ static int join_text(struct buf *text, const json_t *field, struct param_error *
     return 0;
 }
 
-static int encode(struct srv_request *req, const struct buf *text, const int32_t **ret_ids,
-                  int64_t *ret_n, struct param_error *err)
-{
-    struct tok_ids ids = {0};
-    char message[200] = "";
-    int rc = tok_encode(srv_facts(req)->model->tok, text->data, text->len, 0, &ids, message,
-                        sizeof(message));
-    *ret_ids = rc ? NULL : srv_request_copy(req, ids.ids, ids.n * sizeof(*ids.ids));
-    *ret_n = (int64_t)ids.n;
-    tok_ids_finish(&ids);
-    if (rc && rc != TOK_ENOMEM) return param_fail(err, SRV_ERR_INVALID_VALUE, PATH, "%s", message);
-    return *ret_ids ? 0 : param_no_memory(err);
-}
-
 int srv_prediction_read(struct srv_request *req, const json_t *field, const int32_t **ret_ids,
                         int64_t *ret_n, struct param_error *err)
 {
     struct buf text;
+    struct tok_ids ids = {0};
     if (!field) return 0;
     buf_init(&text, SIZE_MAX);
     int rc = join_text(&text, field, err);
     if (!rc && text.failed) rc = param_no_memory(err);
-    if (!rc && text.len > 0) rc = encode(req, &text, ret_ids, ret_n, err);
+    if (!rc && text.len > 0) {
+        rc = param_encode(srv_facts(req)->model->tok, text.data, text.len, 0, PATH, &ids, err);
+        rc = param_keep_ids(req, rc, &ids, ret_ids, ret_n, err);
+    }
     buf_finish(&text);
     return rc;
 }

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+/* See token_ids.h. */
+#include "server/api/read/token_ids.h"
+
+int param_encode_failed(int rc, const char *path, const char *message, struct param_error *err)
+{
+    if (rc == TOK_ENOMEM) return param_no_memory(err);
+    return rc ? param_fail(err, SRV_ERR_INVALID_VALUE, path, "%s", message) : 0;
+}
+
+int param_encode(const struct tok *tok, const char *text, size_t len, unsigned flags,
+                 const char *path, struct tok_ids *ids, struct param_error *err)
+{
+    char message[256] = "";
+    int rc = tok_encode(tok, text, len, flags, ids, message, sizeof(message));
+    return param_encode_failed(rc, path, message, err);
+}
+
+int param_keep_ids(struct srv_request *req, int rc, struct tok_ids *ids, const int32_t **ret,
+                   int64_t *ret_n, struct param_error *err)
+{
+    *ret = rc ? NULL : srv_request_copy(req, ids->ids, ids->n * sizeof(*ids->ids));
+    *ret_n = rc ? 0 : (int64_t)ids->n;
+    tok_ids_finish(ids);
+    return rc ? rc : *ret ? 0 : param_no_memory(err);
+}
