@@ -278,8 +278,8 @@ static void account(struct srv_gen *g)
 
 /*
  * Reads what is new of a choice. late: the time for an answer is over. The text grows with what is
- * generated, so it is charged as it does. Returns why the request fails, for want of memory or as
- * the engine ended the choice without an answer, or NULL.
+ * generated, so it is charged as it does. Returns why the request fails, or NULL: memory is short,
+ * or the engine ended the choice without an answer.
  */
 static const struct srv_job_failure *advance_choice(struct srv_gen *g, int prompt, int k, bool late)
 {

@@ -162,7 +162,7 @@ struct srv_gen {
     int sequence;      /* number of the next event, for dialects that number them */
 };
 
-/* What becomes of the text. */
+/* The writer of a generation's answer. */
 struct srv_gen_writer {
     /* Begins the stream if `opens`, and writes what is new of the first n_prompts; finished: all
      * jobs have ended. Returns true if nothing more will be written. */

@@ -197,7 +197,7 @@ static void stream_call(struct srv_gen *g, struct gen_choice *c, const struct ch
     srv_gen_end_chunk(g, &e, &g->prompts[0], c->n_shown);
 }
 
-/* What a delta has instead of content. */
+/* The members of a delta of reasoning or of a call. */
 static void write_other(struct srv_gen *g, struct jw *w, const struct gen_choice *c,
                         const struct choice_part *part, size_t from, size_t to)
 {
