@@ -72,11 +72,6 @@ static float threshold(const struct winner *w, bool margin)
     return margin ? w->second : w->best;
 }
 
-static bool is_left(const struct rank_cut *cut, float x, int32_t id)
-{
-    return !cut || x > cut->value || (x == cut->value && id <= cut->id);
-}
-
 /* Two keys, or one, that are likely to be high: those of the first ids of promising blocks. */
 static float likely_threshold(const struct race *r, const struct race_field *f,
                               const struct rank_cut *cut, bool margin)
@@ -86,7 +81,7 @@ static float likely_threshold(const struct race *r, const struct race_field *f,
         if (r->bound[b] <= threshold(&w, margin)) continue;
         int32_t id = (int32_t)b * BLOCK + r->place[b];
         float key;
-        if (id >= r->vocab || !is_left(cut, f->x[id], id)) continue;
+        if (id >= r->vocab || !rank_is_left(cut, f->x[id], id)) continue;
         r->kern->race_keys(&f->x[id], &r->least[b], 1, f->top, f->scale, &key);
         enter(&w, key, id);
     }
@@ -102,7 +97,7 @@ static void open_block(const struct race *r, const struct race_field *f, const s
     r->kern->race_block(&f->numbers, b, r->least[b], r->place[b], noise);
     r->kern->race_keys(f->x + first, noise, n, f->top, f->scale, keys);
     for (int i = 0; i < n; i++)
-        if (is_left(cut, f->x[first + i], first + i)) enter(w, keys[i], first + i);
+        if (rank_is_left(cut, f->x[first + i], first + i)) enter(w, keys[i], first + i);
 }
 
 static int32_t finish(const struct winner *w, float *ret_margin)

@@ -28,14 +28,14 @@ struct sampler {
     const struct kern *kern;
     float *x;      /* [vocab_pad] adjusted logits */
     float *weight; /* [vocab_pad] by id */
-    float *gather; /* [vocab_pad] weights by rank, while they are computed */
+    float *gather; /* [vocab_pad] weights by rank, while they are computed; x after typical-p */
     struct rank rank;
     struct race race;
 };
 
 /*
- * The remaining candidates: the first n in order of rank, and their mass; or, if is_cut, those that
- * the cut leaves of the whole row, more than MAX_LISTED.
+ * The remaining candidates: the first n, at most RANK_MAX, in order of rank; or, if is_cut, those
+ * that the cut leaves of the whole row. And the sum of their weights.
  */
 struct pick {
     int n;
@@ -43,9 +43,6 @@ struct pick {
     bool is_cut;
     struct rank_cut cut;
 };
-
-/* Up to so many candidates are ranked and drawn from one by one. */
-enum { MAX_LISTED = 128 };
 
 struct sampler *sampler_create(int32_t vocab, const struct kern *kern)
 {
@@ -57,7 +54,7 @@ struct sampler *sampler_create(int32_t vocab, const struct kern *kern)
     s->x = calloc((size_t)s->vocab_pad, sizeof(*s->x));
     s->weight = calloc((size_t)s->vocab_pad, sizeof(*s->weight));
     s->gather = calloc((size_t)s->vocab_pad, sizeof(*s->gather));
-    bool failed = rank_init(&s->rank, vocab) != 0;
+    bool failed = rank_init(&s->rank, vocab, kern) != 0;
     if (race_init(&s->race, vocab, kern) != 0 || failed || !s->x || !s->weight || !s->gather) {
         sampler_destroy(s);
         return NULL;
@@ -78,9 +75,8 @@ void sampler_destroy(struct sampler *s)
 
 int64_t sampler_bytes(int32_t vocab)
 {
-    return (int64_t)vocab * (int64_t)(3 * sizeof(float) + 2 * sizeof(uint64_t) + sizeof(int32_t) +
-                                      sizeof(float)) +
-           race_bytes(vocab);
+    return (int64_t)vocab * (int64_t)(3 * sizeof(float)) + race_bytes(vocab) +
+           (int64_t)sizeof(struct sampler) + vocab / KEY_ALIGN * (int64_t)sizeof(float);
 }
 
 /* ---- history ------------------------------------------------------------------------------- */
@@ -222,14 +218,6 @@ static double weight_at(struct sampler *s, int i)
     return s->weight[id_at(s, i)];
 }
 
-static double sum_ranked(struct sampler *s, int n)
-{
-    double sum = 0.0;
-    for (int i = 0; i < n; i++)
-        sum += weight_at(s, i);
-    return sum;
-}
-
 /* Sum by id; four chains so that additions overlap, joined in one fixed order. */
 static double sum_all(const float *w, int n_padded)
 {
@@ -241,82 +229,85 @@ static double sum_all(const float *w, int n_padded)
 }
 
 /*
- * Weights of every id. Those that a mask removes go through the softmax as the best one and are 0
- * after it: exponentials that underflow take many times as long.
+ * Weights of every id, 0 outside the cut. Those that a mask removes go through the softmax as the
+ * best one and are 0 after it: exponentials that underflow take many times as long.
  */
-static struct pick weigh_all(struct sampler *s, const float *x, float best, const uint64_t *mask,
-                             float temperature)
+static double weigh_all(struct sampler *s, const struct rank_cut *cut, const float *x, float best,
+                        const uint64_t *mask, float temperature)
 {
     memcpy(s->weight, x, (size_t)s->vocab * sizeof(*x));
     if (mask) set_masked(s->weight, s->vocab, mask, best);
     s->kern->softmax_keys(s->weight, s->vocab_pad, 0, s->vocab, 1.0f / temperature);
     if (mask) set_masked(s->weight, s->vocab, mask, 0.0f);
-    return (struct pick){.n = s->vocab, .total = sum_all(s->weight, s->vocab_pad)};
+    for (int32_t i = 0; i < s->vocab && cut->value > -INFINITY; i++)
+        if (!rank_is_left(cut, x[i], i)) s->weight[i] = 0.0f;
+    return sum_all(s->weight, s->vocab_pad);
 }
 
-/* Weights of the k best only: the others are never looked at. */
-static struct pick weigh_best(struct sampler *s, int k, const float *x, float temperature)
+/* Weights of the n best only: the others are never looked at. */
+static double weigh_best(struct sampler *s, int n, const float *x, float temperature)
 {
-    k = rank_upto(&s->rank, k);
-    int padded = (k + KEY_ALIGN - 1) / KEY_ALIGN * KEY_ALIGN;
-    for (int i = 0; i < k; i++)
+    int padded = (n + KEY_ALIGN - 1) / KEY_ALIGN * KEY_ALIGN;
+    double total = 0.0;
+    rank_upto(&s->rank, n);
+    for (int i = 0; i < n; i++)
         s->gather[i] = x[s->rank.ids[i]];
-    s->kern->softmax_keys(s->gather, padded, 0, k, 1.0f / temperature);
-    for (int i = 0; i < k; i++)
+    s->kern->softmax_keys(s->gather, padded, 0, n, 1.0f / temperature);
+    for (int i = 0; i < n; i++) {
         s->weight[s->rank.ids[i]] = s->gather[i];
-    return (struct pick){.n = k, .total = sum_ranked(s, k)};
-}
-
-/* The mean of x - max over the candidates, by mass. */
-static double mean_below_max(struct sampler *s, struct pick p, const float *x)
-{
-    double max = x[id_at(s, 0)], sum = 0.0;
-    for (int i = 0; i < p.n; i++)
-        if (weight_at(s, i) > 0.0) sum += weight_at(s, i) * ((double)x[id_at(s, i)] - max);
-    return max + sum / p.total;
+        total += (double)s->gather[i];
+    }
+    return total;
 }
 
 /*
  * Typical-p (Meister et al. 2022): keeps the candidates whose surprise is nearest the mean
  * surprise, until their mass reaches p. The log of the total cancels and the temperature only
- * scales, so the distance is |x - mean(x)|. Then the candidates kept are ranked again.
+ * scales, so the distance is |x - mean(x)|. Listed ones that are not kept leave the list; else the
+ * values of all others become -INFINITY.
  */
 static struct pick truncate_typical(struct sampler *s, struct pick p, const float *x,
                                     float typical_p)
 {
-    double mean = mean_below_max(s, p, x);
-    for (int32_t i = 0; i < s->vocab; i++)
-        s->gather[i] = -INFINITY;
-    for (int i = 0; i < p.n; i++)
-        s->gather[id_at(s, i)] = (float)-fabs((double)x[id_at(s, i)] - mean);
-    rank_begin(&s->rank, s->gather, s->vocab);
-
-    struct pick kept = {.n = 0};
-    while (kept.n < p.n && (kept.n == 0 || kept.total < (double)typical_p * p.total))
-        kept.total += weight_at(s, kept.n++);
-    for (int32_t i = 0; i < s->vocab; i++)
-        s->gather[i] = -INFINITY;
-    for (int i = 0; i < kept.n; i++)
-        s->gather[s->rank.ids[i]] = x[s->rank.ids[i]];
-    rank_begin(&s->rank, s->gather, s->vocab);
+    float listed[RANK_MAX], *w = p.is_cut ? s->weight : listed;
+    int32_t *ids = s->rank.ids;
+    double max = (double)x[id_at(s, 0)], sum = 0.0;
+    struct pick kept = {.is_cut = p.is_cut, .n = p.is_cut ? p.n : 0, .cut = {-INFINITY, p.n}};
+    for (int i = 0; i < p.n; i++) {
+        int32_t id = p.is_cut ? i : ids[i];
+        w[i] = s->weight[id];
+        if (w[i] > 0.0f) sum += (double)w[i] * ((double)x[id] - max);
+    }
+    double mean = max + sum / p.total;
+    for (int i = 0; i < p.n; i++) {
+        double at = (double)x[p.is_cut ? i : ids[i]];
+        s->gather[i] = w[i] > 0.0f ? (float)-fabs(at - mean) : -INFINITY;
+    }
+    struct rank_cut near = rank_mass_cut(s->gather, w, p.n, (double)typical_p * p.total);
+    for (int i = 0; i < p.n; i++) {
+        bool left = rank_is_left(&near, s->gather[i], i);
+        if (left) kept.total += (double)w[i];
+        if (!p.is_cut) {
+            if (left) ids[kept.n++] = ids[i];
+            continue;
+        }
+        s->gather[i] = left ? x[i] : -INFINITY;
+        if (!left) s->weight[i] = 0.0f;
+    }
+    if (p.is_cut) rank_begin(&s->rank, s->gather, s->vocab);
     return kept;
 }
 
-/*
- * The fewest candidates whose mass reaches top_p; one if it is 0. If nothing truncated before and
- * they are many, they are not ranked: that would sort most of the row.
- */
+/* The fewest candidates whose mass reaches top_p; one if it is 0. */
 static struct pick truncate_top_p(struct sampler *s, struct pick p, float top_p)
 {
     struct pick kept = {.n = 0};
     double mass = (double)top_p * p.total;
-    int most = p.n == s->vocab && p.n > MAX_LISTED ? MAX_LISTED : p.n;
-    while (kept.n < most && (kept.n == 0 || kept.total < mass))
+    while (kept.n < p.n && kept.n < RANK_MAX && (kept.n == 0 || kept.total < mass))
         kept.total += weight_at(s, kept.n++);
-    if (most == p.n || kept.total >= mass) return kept;
-    kept.is_cut = true;
-    kept.cut = rank_mass_cut(s->rank.values, s->weight, s->vocab, mass);
-    return kept;
+    if (!p.is_cut || kept.total >= mass) return kept;
+    p.cut = rank_mass_cut(s->rank.values, s->weight, s->vocab, mass);
+    return p;
 }
 
 /* The candidates at least min_p times as likely as the likeliest. */
@@ -324,7 +315,7 @@ static struct pick truncate_min_p(struct sampler *s, struct pick p, float min_p)
 {
     struct pick kept = {.n = 0};
     double least = (double)min_p * weight_at(s, 0);
-    int most = p.is_cut ? MAX_LISTED : p.n;
+    int most = p.n < RANK_MAX ? p.n : RANK_MAX;
     while (kept.n < most && (kept.n == 0 || weight_at(s, kept.n) >= least))
         kept.total += weight_at(s, kept.n++);
     if (!p.is_cut || kept.n < most) return kept;
@@ -338,19 +329,26 @@ static struct pick truncate_min_p(struct sampler *s, struct pick p, float min_p)
 
 /* ---- the draw ------------------------------------------------------------------------------ */
 
-/* The candidates left race. */
-static int32_t draw_from(struct sampler *s, struct race_field *f, struct pick p, float *ret_margin)
+/* The k best, or all if k is not from 1 to below their number; not weighed. */
+static struct pick pick_best(const struct sampler *s, int k, const float *x)
 {
-    assert(p.n > 0);
+    struct pick p = {.n = s->vocab, .is_cut = true, .cut = {-INFINITY, s->vocab}};
+    if (k <= 0 || k >= s->vocab) return p;
+    if (k <= RANK_MAX) return (struct pick){.n = k};
+    p.cut = rank_mass_cut(x, NULL, s->vocab, k);
+    return p;
+}
+
+/* The candidates left race. */
+static int32_t draw_from(struct sampler *s, struct race_field *f, const struct pick *p,
+                         float *ret_margin)
+{
+    assert(p->n > 0);
     f->x = s->rank.values;
     f->top = f->x[id_at(s, 0)];
-    if (p.is_cut) return race_draw(&s->race, f, &p.cut, ret_margin);
-    if (p.n <= MAX_LISTED) {
-        rank_upto(&s->rank, p.n);
-        return race_draw_listed(&s->race, f, s->rank.ids, p.n, ret_margin);
-    }
-    struct rank_cut cut = {f->x[id_at(s, p.n - 1)], id_at(s, p.n - 1)};
-    return race_draw(&s->race, f, &cut, ret_margin);
+    if (p->is_cut) return race_draw(&s->race, f, &p->cut, ret_margin);
+    rank_upto(&s->rank, p->n);
+    return race_draw_listed(&s->race, f, s->rank.ids, p->n, ret_margin);
 }
 
 static int32_t draw_best(struct sampler *s, const float *x, int32_t best, float *ret_margin)
@@ -376,19 +374,19 @@ int32_t sampler_draw(struct sampler *s, const struct sample_row *row)
         .scale = 1.0f / c->temperature,
         .numbers = race_numbers(c->seed, (uint32_t)row->choice, (uint64_t)row->index),
     };
-    bool all = c->top_k <= 0 || c->top_k >= s->vocab;
     bool typical = c->typical_p > 0.0f && c->typical_p < 1.0f;
     bool truncates = typical || c->top_p < 1.0f || c->min_p > 0.0f;
-    if (all && !truncates) return race_draw(&s->race, &f, NULL, row->ret_margin);
+    struct pick p = pick_best(s, c->top_k, x);
+    if (p.is_cut && !truncates) return race_draw(&s->race, &f, &p.cut, row->ret_margin);
 
     rank_begin(&s->rank, x, s->vocab);
-    if (!truncates) return draw_from(s, &f, (struct pick){.n = c->top_k}, row->ret_margin);
-    struct pick p = all ? weigh_all(s, x, x[best], row->mask, c->temperature)
-                        : weigh_best(s, c->top_k, x, c->temperature);
+    if (truncates)
+        p.total = p.is_cut ? weigh_all(s, &p.cut, x, x[best], row->mask, c->temperature)
+                           : weigh_best(s, p.n, x, c->temperature);
     if (typical) p = truncate_typical(s, p, x, c->typical_p);
     if (c->top_p < 1.0f) p = truncate_top_p(s, p, c->top_p);
     if (c->min_p > 0.0f) p = truncate_min_p(s, p, c->min_p);
-    return draw_from(s, &f, p, row->ret_margin);
+    return draw_from(s, &f, &p, row->ret_margin);
 }
 
 /* ---- log-probabilities --------------------------------------------------------------------- */

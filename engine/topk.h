@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One row of values in descending order, ties by lower id, sorted only as far as asked.
+ * The best of one row of values in descending order, ties by lower id; and cuts of that order.
  *
  * Sampling and log-probabilities need the few best of some ten thousand values. The row is cut into
  * blocks of 32 whose maxima are computed once; the k-th largest of the maxima is a bound that at
@@ -12,28 +12,32 @@
 #ifndef HEARTH_ENGINE_TOPK_H
 #define HEARTH_ENGINE_TOPK_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
+struct kern;
+
+enum { RANK_MAX = 128 }; /* values that are ranked, at most */
+
 struct rank {
+    const struct kern *kern;
     const float *values; /* [n], borrowed from rank_begin to the last rank_upto */
     int n, n_max;
-    int n_blocks;
-    int n_sorted;      /* ids[0 .. n_sorted) are final */
-    float bound;       /* every value at or above it is among them */
-    float *block_max;  /* [ceil(n_max / 32)] */
-    float *select;     /* [ceil(n_max / 32)] scratch of the selection */
-    uint64_t *keys[2]; /* [n_max] each, sort buffers: order of the value above the id */
-    int32_t *ids;      /* [n_max] */
+    int n_sorted;         /* ids[0 .. n_sorted) are final */
+    float *block_max;     /* [ceil(n_max / 32)] */
+    float best[RANK_MAX]; /* the values of ids */
+    int32_t ids[RANK_MAX];
 };
 
-/* Scratch for rows of n_max values. 0, or -1 if out of memory; call rank_finish in either case. */
-int rank_init(struct rank *r, int n_max);
+/* For rows of n_max values; borrows kern. 0, or -1 if out of memory; call rank_finish in either
+ * case. */
+int rank_init(struct rank *r, int n_max, const struct kern *kern);
 void rank_finish(struct rank *r);
 
 /* Starts on a new row of n <= n_max values; -INFINITY is allowed, NaN is not. */
 void rank_begin(struct rank *r, const float *values, int n);
 
-/* Makes ids[0 .. min(k, n)) final and returns that number. */
+/* Makes ids[0 .. min(k, n)) final and returns that number; k <= RANK_MAX. */
 int rank_upto(struct rank *r, int k);
 
 /* The candidates with larger values than `value`, and those with that value up to `id`. */
@@ -42,9 +46,15 @@ struct rank_cut {
     int32_t id;
 };
 
+/* Returns true if the cut leaves this candidate; cut NULL: it leaves all. */
+static inline bool rank_is_left(const struct rank_cut *cut, float value, int32_t id)
+{
+    return !cut || value > cut->value || (value == cut->value && id <= cut->id);
+}
+
 /*
- * The cut after the fewest candidates, in the same order, whose weights (>= 0) add up to `mass`,
- * which all of them reach but for rounding. Takes a few passes over the n values, no order.
+ * The cut after the fewest candidates, in the same order, whose weights (>= 0; NULL: 1 each) add up
+ * to `mass`, which all of them reach but for rounding. Takes a few passes over the n values.
  */
 struct rank_cut rank_mass_cut(const float *values, const float *weights, int n, double mass);
 
