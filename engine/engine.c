@@ -902,7 +902,7 @@ int eng_read_speed(struct eng *e, double *ret_bytes_per_s, char *err, size_t err
     struct pool *pool = NULL;
     int rc = pool_create(&pool, e->p.n_threads, err, errlen);
     if (rc) return rc;
-    *ret_bytes_per_s = read_speed(e->model->arena, e->model->arena_bytes, pool);
+    *ret_bytes_per_s = read_speed(e->kern, e->model->arena, e->model->arena_bytes, pool);
     pool_destroy(pool);
     return 0;
 }

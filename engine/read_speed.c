@@ -3,60 +3,57 @@
 #include "engine/read_speed.h"
 
 #include <stdatomic.h>
-#include <string.h>
 
 #include "base/clock.h"
+#include "engine/kernels/kernels.h"
 #include "engine/pool.h"
 
-enum { LINE = 64, ITEM_BYTES = 8 << 20, MAX_BYTES = 1 << 30, PASSES = 3 };
-
-/* Distances of the prefetch. */
-static const size_t distances[] = {0, 1024, 2048, 4096};
-
-struct pass {
-    const uint8_t *data;
-    size_t bytes, ahead;
-    _Atomic uint64_t sum; /* of what was read */
+enum {
+    ITEM_BYTES = 8 << 20,
+    PLACES_LINES = 64 * KERN_READ_PLACES,
+    MAX_BYTES = 1 << 30,
+    PASSES = 3
 };
 
-/* Reads whole lines upwards. Returns something of every byte, so that no load is left out. */
-static uint64_t read_lines(const uint8_t *at, const uint8_t *end, size_t ahead)
-{
-    enum { WORDS = LINE / sizeof(uint64_t) };
-    uint64_t sum[WORDS] = {0}, all = 0;
-    for (; at < end; at += LINE) {
-        uint64_t w[WORDS];
-        if (ahead) __builtin_prefetch(at + ahead, 0, 2);
-        memcpy(w, at, LINE);
-        for (int i = 0; i < WORDS; i++)
-            sum[i] ^= w[i];
-    }
-    for (int i = 0; i < WORDS; i++)
-        all ^= sum[i];
-    return all;
-}
+/* How a thread reads: from so many places of an item at once, prefetching so far ahead. */
+static const struct way {
+    int n_places;
+    size_t ahead;
+} ways[] = {{1, 0}, {2, 0}, {2, 1024}, {KERN_READ_PLACES, 1024}};
+
+struct pass {
+    const struct kern *kern;
+    const uint8_t *data;
+    size_t item_bytes;
+    const struct way *way;
+    _Atomic uint64_t sum; /* of what was read */
+};
 
 static void read_item(void *arg, int item, int thread)
 {
     struct pass *p = arg;
-    size_t start = (size_t)item * ITEM_BYTES, n = p->bytes - start;
+    const uint8_t *from[KERN_READ_PLACES];
+    size_t bytes = p->item_bytes / (size_t)p->way->n_places;
     (void)thread;
-    p->sum ^=
-        read_lines(p->data + start, p->data + start + (n < ITEM_BYTES ? n : ITEM_BYTES), p->ahead);
+    for (int i = 0; i < p->way->n_places; i++)
+        from[i] = p->data + (size_t)item * p->item_bytes + (size_t)i * bytes;
+    p->sum |= p->kern->read_memory(from, p->way->n_places, bytes, p->way->ahead);
 }
 
-double read_speed(const uint8_t *data, size_t bytes, struct pool *pool)
+double read_speed(const struct kern *kern, const uint8_t *data, size_t bytes, struct pool *pool)
 {
-    struct pass pass = {.data = data, .bytes = bytes < MAX_BYTES ? bytes : MAX_BYTES};
-    struct pool_phase phase = {read_item, &pass, (int)((pass.bytes + ITEM_BYTES - 1) / ITEM_BYTES)};
+    struct pass pass = {.kern = kern, .data = data, .item_bytes = ITEM_BYTES};
+    if (bytes > MAX_BYTES) bytes = MAX_BYTES;
+    if (bytes < ITEM_BYTES) pass.item_bytes = bytes / PLACES_LINES * PLACES_LINES;
+    struct pool_phase phase = {read_item, &pass, (int)(bytes / pass.item_bytes)};
     double best = 0;
-    pass.bytes = pass.bytes / LINE * LINE;
     for (int i = 0; i < PASSES; i++)
-        for (size_t d = 0; d < sizeof(distances) / sizeof(distances[0]); d++) {
-            pass.ahead = distances[d];
+        for (size_t w = 0; w < sizeof(ways) / sizeof(ways[0]); w++) {
+            pass.way = &ways[w];
             uint64_t start = clock_now_ns();
             pool_run(pool, &phase, 1, NULL);
-            double speed = 1e9 * (double)pass.bytes / (double)(clock_now_ns() - start);
+            double read = (double)pass.item_bytes * phase.n_items;
+            double speed = 1e9 * read / (double)(clock_now_ns() - start);
             if (speed > best) best = speed;
         }
     return best;

@@ -8,13 +8,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct kern;
 struct pool;
 
 /*
- * Bytes per second at which the pool's threads read `bytes` (> 0) at data, 64-byte aligned, and do
- * nothing else: the best of several passes with and without prefetching by software. Reads at most
- * the first GiB, 12 times.
+ * Bytes per second at which the pool's threads read `bytes` (>= 256) at data, 64-byte aligned, and
+ * do nothing else: the best of several passes by loads as wide as the kernels', from one to four
+ * places at once, with and without prefetching by software. Reads at most the first GiB, 12 times.
  */
-double read_speed(const uint8_t *data, size_t bytes, struct pool *pool);
+double read_speed(const struct kern *kern, const uint8_t *data, size_t bytes, struct pool *pool);
 
 #endif

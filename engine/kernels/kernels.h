@@ -179,6 +179,9 @@ struct kern_delta {
     int d_k, n; /* n <= KERN_DELTA */
 };
 
+/* Places from which memory is read at once, at most. */
+enum { KERN_READ_PLACES = 4 };
+
 struct kern {
     const char *name;
 
@@ -321,6 +324,13 @@ struct kern {
     void (*race_keys)(const float *x, const float *noise, int n, float top, float scale,
                       float *ret);
     void (*block_max)(const float *x, int n, float *ret);
+
+    /*
+     * Reads `bytes`, a multiple of 64, from each of n places (1, 2 or KERN_READ_PLACES), a line of
+     * each in turn, and prefetches `ahead` bytes before them, if that is not 0. Returns the bitwise
+     * or of all words of 64 bits.
+     */
+    uint64_t (*read_memory)(const uint8_t *const *from, int n, size_t bytes, size_t ahead);
 
     /*
      * One position's key (or value) into a page. K pages are one panel with K = dims, outputs = 32

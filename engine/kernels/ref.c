@@ -13,6 +13,7 @@
 #include "engine/kernels/kv_int8.h"
 #include "engine/kernels/levels.h"
 #include "engine/kernels/race_loops.h"
+#include "engine/kernels/read_loops.h"
 
 #include <float.h>
 #include <math.h>
@@ -829,6 +830,7 @@ const struct kern kern_ref = {
     .race_block = race_block,
     .race_keys = race_keys,
     .block_max = block_max,
+    .read_memory = read_memory,
     .put_key = {put_key_f32, put_key_bf16, put_key_i8},
     .put_value = {put_value_f32, put_value_bf16, put_value_i8},
     .unpack_key = unpack_key_i8,

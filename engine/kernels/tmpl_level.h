@@ -8,6 +8,7 @@
 
 #include "engine/kernels/kv_int8.h"
 #include "engine/kernels/race_loops.h"
+#include "engine/kernels/read_loops.h"
 #include "engine/kernels/tmpl_int.h"
 #include "engine/kernels/tmpl_pack.h"
 #include "engine/kernels/tmpl_product.h"
@@ -84,6 +85,7 @@ DEFINE_INT_MATMUL(matmul_i8_i4, INT_CASE_I4)
         .race_block = race_block,                                                                  \
         .race_keys = race_keys,                                                                    \
         .block_max = block_max,                                                                    \
+        .read_memory = read_memory,                                                                \
         .put_key = {put_key_f32, put_key_bf16, put_key_i8},                                        \
         .put_value = {put_value_f32, put_value_bf16, put_value_i8},                                \
         .unpack_key = unpack_key_i8,                                                               \

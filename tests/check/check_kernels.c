@@ -1119,6 +1119,28 @@ static void check_race(int n)
     edge_free(x, (size_t)n * 4);
 }
 
+/* Every word that is read counts, whatever the number of places. */
+static void check_read(void)
+{
+    enum { BYTES = 256, WORDS = BYTES / sizeof(uint64_t) };
+    static const int n_places[] = {1, 2, KERN_READ_PLACES};
+    for (size_t k = 0; k < sizeof(n_places) / sizeof(n_places[0]); k++) {
+        size_t bytes = (size_t)n_places[k] * BYTES;
+        uint64_t *words = aligned_alloc(64, bytes);
+        const uint8_t *from[KERN_READ_PLACES];
+        memset(words, 0, bytes);
+        for (int p = 0; p < n_places[k]; p++)
+            from[p] = (const uint8_t *)(words + (size_t)p * WORDS);
+        for (size_t i = 0; i < bytes / sizeof(*words); i++) {
+            words[i] = UINT64_C(0x8000000000000001) << i % 32;
+            uint64_t got = cand->read_memory(from, n_places[k], BYTES, i % 2 ? 1024 : 0);
+            check(got == words[i], "read_memory", "%d places: word %zu", n_places[k], i);
+            words[i] = 0;
+        }
+        free(words);
+    }
+}
+
 /* Writing one slot changes that slot's elements and nothing else. */
 static void check_kv(int format, int d)
 {
@@ -1221,6 +1243,7 @@ static void check_round(void)
     check_delta_gates();
     check_argmax(rnd_int(500, 60000));
     check_race(rnd_int(500, 60000));
+    check_read();
     for (int d = 2; d <= 256; d += 2 * rnd_int(1, 6)) {
         check_rope(d);
         check_kv(d % 3, d);
