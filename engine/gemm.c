@@ -27,8 +27,12 @@ enum { AHEAD_MAX_ROWS = 160 };
 /* Most rows of one item of packing; tiles of levels that are not row-major are lower. */
 enum { PACK_ROWS = 16 };
 
-/* Pairs of gate and up panels multiplied in one call if rows are few: their sums stay in L1. */
-enum { MAX_PAIRS = 4, MAX_PAIRS_ROWS = 12, PAIR_COLUMNS = 2 * KERN_PANEL };
+/*
+ * Pairs of gate and up panels that a tile is multiplied with at a time, unless it is tall: their
+ * sums stay in L1, and a row's 128 results are packed at once. And panels of another matrix, if
+ * there are several tiles: a tile stays in L1 for all of them, they in L2 for all tiles.
+ */
+enum { MAX_PAIRS = 4, MAX_PAIRS_ROWS = 12, PAIR_COLUMNS = 2 * KERN_PANEL, MAX_PANELS = 4 };
 
 /* The "up" of a feed-forward layer without gate. */
 /* clang-format off */
@@ -219,7 +223,8 @@ static int32_t *fine_corr(const struct product *p, const struct kern_tile *tile)
 /*
  * Tile i times n panels of one format; its first row and column go to out->c. A single tile takes
  * them in one call, in which the kernel prefetches each next panel. Several tiles take turns at the
- * same panels, and each call prefetches its share of the ones after them.
+ * same panels, and each call, if it prefetches, is of one panel and takes its share of the ones
+ * after them.
  */
 static void multiply(const struct product *p, int i, int panel, int n, const struct kern_out *out)
 {
@@ -236,7 +241,8 @@ static void multiply(const struct product *p, int i, int panel, int n, const str
         return;
     }
     if (fine) tile.corr = fine_corr(p, &tile);
-    int n_calls = p->rows->n_tiles == 1 ? 1 : n, per_call = n / n_calls;
+    bool shares = p->fetches || p->ahead->range.end > p->ahead->range.first;
+    int n_calls = shares && p->rows->n_tiles > 1 ? n : 1, per_call = n / n_calls;
     bool streams = !p->fetches && p->rows->n_tiles == 1 && p->model->reading.ahead;
     for (int k = 0; k < n_calls; k++, at.c += per_call * KERN_PANEL) {
         struct kern_fetch fetch = {.bytes = 0};
@@ -269,7 +275,7 @@ void gemm_panels(const struct eng_model *model, const struct eng_mat *m,
     int fine = m->n_panels - m->n_fine, step;
     for (int panel = p0; panel < p.end; panel += step) {
         int end = panel < fine && fine < p.end ? fine : p.end; /* one format in a call */
-        step = rows->n_tiles == 1 ? end - panel : 1;
+        step = rows->n_tiles == 1 || end - panel < MAX_PANELS ? end - panel : MAX_PANELS;
         for (int i = 0; i < rows->n_tiles; i++) {
             struct kern_out at = *out;
             at.c += (size_t)tile_first_row(rows, i) * out->ld + (size_t)panel * KERN_PANEL;
@@ -308,7 +314,8 @@ void gemm_gate_up(const struct eng_model *model, const struct eng_mat *m,
     assert(rows->k_pad == m->k_pad && ret->n_rows == rows->n_rows);
     struct product p = {
         model, m, rows, ahead, thread, each * (p0 + n), fetches_ahead(model, m, rows)};
-    int step = rows->n_rows <= MAX_PAIRS_ROWS && rows->n_tiles == 1 && !rows->blas ? MAX_PAIRS : 1;
+    int tallest = rows->even + (rows->n_longer > 0);
+    int step = tallest <= MAX_PAIRS_ROWS && !rows->blas ? MAX_PAIRS : 1;
     for (int pair = p0; pair < p0 + n; pair += step) {
         int pairs = p0 + n - pair < step ? p0 + n - pair : step;
         struct kern_out sums = {thread->gate_up, (size_t)(pairs * each) * KERN_PANEL, false};

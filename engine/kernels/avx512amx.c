@@ -24,7 +24,6 @@
 #define vi_dpbusd _mm512_dpbusd_epi32
 #include "engine/kernels/dot_vnni.h"
 
-#define INT_ROW_MAJOR
 #include "engine/kernels/levels.h"
 #include "engine/kernels/tmpl_int.h"
 

@@ -45,26 +45,11 @@ INLINE vi vi_keep_halves(vi v, int lo, int hi)
 #define LEVEL_NAME "avx512bf16"
 #include "engine/kernels/tmpl_level.h"
 
-/* Rows of level "avx512amx": a row's 32 numbers of a group side by side. */
-static void amx_pack_i8(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
-                        const struct kern_tile *tile, int row)
-{
-    size_t n_rows = (size_t)tile->n_rows;
-    char *d = (char *)tile->data + row * KERN_GROUP;
-    float *scale = tile->scale + row;
-    int32_t *corr = tile->corr + row, offset = kern_offset(wfmt);
-    for (int i = 0; i < k_pad; i += KERN_GROUP, d += KERN_GROUP * n_rows) {
-        *corr = -offset * quantise_group(x + i, k - i, d, scale);
-        scale += n_rows;
-        corr += n_rows;
-    }
-}
-
 /* clang-format off */
 DEFINE_LEVEL(kern_avx512amx, "avx512amx",
     .max_rows = {MAX_ROWS, KERN_AMX_ROWS, KERN_AMX_ROWS},
-    .is_row_major = {false, true, true},
-    .pack_row = {pack_row_f32, pack_row_bf16, amx_pack_i8},
+    .bf16_row_major = true,
+    .pack_row = {pack_row_f32, pack_row_bf16, pack_row_i8},
     .fetch_rows = {
         PART_FETCH_F32,
         [KERN_A_BF16] = {[KERN_W_BF16] = 7, [KERN_W_B12] = 6},

@@ -30,13 +30,12 @@
  *     I4    per group of 32 k: [4][32][4] u8, low nibble k-quad j, high
  *           nibble k-quad j + 4, values q + 8 in 0..15, then 32 F16 scales   576 bytes per group
  *
- *   A tile of activations holds n_rows rows, [k][row], so that a kernel reads one stream:
+ *   A tile of activations holds n_rows rows, so that a kernel reads one stream:
  *     F32   [k_pad][n_rows] float
- *     BF16  [k_pad/2][n_rows][2] u16
- *     I8    [k_pad/4][n_rows][4] s8; scales [k_pad/32][n_rows] float; corrections
+ *     BF16  [k_pad/2][n_rows][2] u16, or at a level with bf16_row_major [k_pad/32][n_rows][32], so
+ *           that packing a row stores whole vectors
+ *     I8    [k_pad/32][n_rows][32] s8; scales [k_pad/32][n_rows] float; corrections
  *           [k_pad/32][n_rows] int32 = -(128, 32 or 8, by the weights' format) * sum of the group
- *   BF16 and I8 at a level that is_row_major: [k_pad/32][n_rows][32], so that packing a row stores
- *   whole vectors.
  *
  * NaN and infinity in a row of activations come out as NaN or infinity in that row, also through
  * I8.
@@ -188,8 +187,8 @@ struct kern {
     /* Tallest tile of each activation format. */
     int max_rows[KERN_A_COUNT];
 
-    /* Tiles hold each row's 32 k of a group side by side. */
-    bool is_row_major[KERN_A_COUNT];
+    /* Tiles of BF16 hold each row's 32 k of a group side by side. */
+    bool bf16_row_major;
 
     /*
      * Rows of a step (all tiles together) from which a prefetch pays; with fewer, pass matmul NULL.

@@ -144,11 +144,11 @@ static void pack_row_i8(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
         int valid = k - g * KERN_GROUP;
         valid = valid < 0 ? 0 : valid > KERN_GROUP ? KERN_GROUP : valid;
         float inv, amax = group_max(x + g * KERN_GROUP, valid, &inv);
-        int8_t *d = (int8_t *)tile->data + (size_t)g * 32 * n_rows + 4 * (size_t)row;
+        int8_t *d = (int8_t *)tile->data + KERN_GROUP * ((size_t)g * n_rows + (size_t)row);
         int sum = 0;
         for (int i = 0; i < KERN_GROUP; i++) {
             int q = i < valid && inv != 0.0f ? kern_round(x[g * KERN_GROUP + i] * inv) : 0;
-            d[(size_t)(i / 4) * 4 * n_rows + (size_t)(i & 3)] = (int8_t)q;
+            d[i] = (int8_t)q;
             sum += q;
         }
         tile->scale[(size_t)g * n_rows + (size_t)row] = amax / 127.0f;
@@ -340,14 +340,11 @@ static size_t quads_bytes(enum kern_wfmt fmt)
 }
 
 /* One row and one output of one group: exact sum, correction included. */
-static int group_sum(enum kern_wfmt fmt, const int8_t *a, size_t n_rows, const uint8_t *b, int n,
-                     int corr)
+static int group_sum(enum kern_wfmt fmt, const int8_t *a, const uint8_t *b, int n, int corr)
 {
     int sum = corr;
-    for (int k = 0; k < KERN_GROUP; k++) {
-        int w = weight_at(fmt, b, k, n);
-        sum += a[(size_t)(k / 4) * 4 * n_rows + (size_t)(k & 3)] * w;
-    }
+    for (int k = 0; k < KERN_GROUP; k++)
+        sum += a[k] * weight_at(fmt, b, k, n);
     return sum;
 }
 
@@ -355,11 +352,11 @@ static void row_int(const struct kern_tile *tile, int row, int n_groups, const u
                     float acc[KERN_PANEL], enum kern_wfmt fmt)
 {
     size_t n_rows = (size_t)tile->n_rows, scales_at = quads_bytes(fmt);
-    const int8_t *a = (const int8_t *)tile->data + 4 * row;
+    const int8_t *a = (const int8_t *)tile->data + KERN_GROUP * row;
     for (int g = 0; g < n_groups; g++, a += 32 * n_rows, b += scales_at + 64) {
         size_t at = (size_t)g * n_rows + (size_t)row;
         for (int n = 0; n < KERN_PANEL; n++) {
-            int sum = group_sum(fmt, a, n_rows, b, n, tile->corr[at]);
+            int sum = group_sum(fmt, a, b, n, tile->corr[at]);
             uint16_t scale;
             memcpy(&scale, b + scales_at + 2 * n, sizeof(scale));
             acc[n] += (float)sum * tile->scale[at] * kern_f32_of_f16(scale);

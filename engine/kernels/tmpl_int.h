@@ -11,7 +11,6 @@
  *   vi dot4(vi acc, vi w, vi x)    the same for w 0..15; acc in any form,
  *   vi dot4_start(int32_t corr)    from its start ...
  *   vi dot4_end(vi acc, int32_t corr)   ... to 32-bit sums with the correction added once
- *   INT_ROW_MAJOR                  optional: a row's 32 k of a group lie side by side
  *
  * A group of 32 k is summed exactly in integers, starting from the correction (weights are stored
  * with an offset); then (float)group times (activation scale x weight scale) is added to one f32
@@ -22,15 +21,10 @@
 
 #include "engine/kernels/tmpl_product.h"
 
-/* Quad j of row i within a group of `rows` rows. */
-INLINE vi quad_at(const char *a, const int rows, const int i, const int j)
+/* Quad j of row i within a group. */
+INLINE vi quad_at(const char *a, const int i, const int j)
 {
-#ifdef INT_ROW_MAJOR
-    (void)rows;
     return vi_set1(word_at(a + i * KERN_GROUP + j * 4));
-#else
-    return vi_set1(word_at(a + (j * rows + i) * 4));
-#endif
 }
 
 /* Quads of one group into the integer sums of all rows; int8 weights. */
@@ -46,7 +40,7 @@ INLINE void group_i8(const int rows, const int vecs, vi sum[INT_MAX_ROWS][MAX_VE
         UNROLL for (int v = 0; v < vecs; v++) w[v] = vi_load(b + j * 128 + v * VN * 4);
         UNROLL for (int i = 0; i < rows; i++)
         {
-            vi x = quad_at(a, rows, i, j);
+            vi x = quad_at(a, i, j);
             UNROLL for (int v = 0; v < vecs; v++) sum[i][v] = dot8(sum[i][v], w[v], x);
         }
         loads_in_order();
@@ -72,7 +66,7 @@ INLINE void group_i4(const int rows, const int vecs, vi sum[INT_MAX_ROWS][MAX_VE
         }
         UNROLL for (int i = 0; i < rows; i++)
         {
-            vi x = quad_at(a, rows, i, j), y = quad_at(a, rows, i, j + 4);
+            vi x = quad_at(a, i, j), y = quad_at(a, i, j + 4);
             UNROLL for (int v = 0; v < vecs; v++) sum[i][v] =
                 dot4(dot4(sum[i][v], w[v], x), h[v], y);
         }
@@ -104,7 +98,7 @@ INLINE void group_i6(const int rows, const int vecs, vi sum[INT_MAX_ROWS][MAX_VE
         }
         UNROLL for (int i = 0; i < rows; i++)
         {
-            vi x = quad_at(a, rows, i, j), y = quad_at(a, rows, i, j + 4);
+            vi x = quad_at(a, i, j), y = quad_at(a, i, j + 4);
             UNROLL for (int v = 0; v < vecs; v++) sum[i][v] = dot6(sum[i][v], w[v], x, h[v], y);
         }
         loads_in_order();

@@ -116,7 +116,7 @@ INLINE int32_t quantise_group(const float *x, int n, char *q, float *ret_scale)
 
 #ifdef VI_FOURS
 /* Four groups at once: their reductions and divisions share instructions. */
-INLINE void quantise_four(const float *x, char q[4 * KERN_GROUP], float ret_scale[4],
+INLINE void quantise_four(const float *x, char *q, size_t group_bytes, float ret_scale[4],
                           int32_t ret_sum[4])
 {
     vf v[8];
@@ -135,7 +135,7 @@ INLINE void quantise_four(const float *x, char q[4 * KERN_GROUP], float ret_scal
     UNROLL for (int g = 0; g < 4; g++)
     {
         vf by = vf_set1(inv[g]);
-        part[g] = store_bytes(q + g * KERN_GROUP, vi_round(vf_mul(v[2 * g], by)),
+        part[g] = store_bytes(q + (size_t)g * group_bytes, vi_round(vf_mul(v[2 * g], by)),
                               vi_round(vf_mul(v[2 * g + 1], by)));
     }
     sums_of_four(part, ret_sum);
@@ -144,17 +144,14 @@ INLINE void quantise_four(const float *x, char q[4 * KERN_GROUP], float ret_scal
 INLINE void pack_four_i8(const float *x, int32_t offset, size_t n_rows, char *d, float *scale,
                          int32_t *corr)
 {
-    char q[4 * KERN_GROUP];
     float scales[4];
     int32_t sums[4];
-    quantise_four(x, q, scales, sums);
+    quantise_four(x, d, KERN_GROUP * n_rows, scales, sums);
     UNROLL for (size_t g = 0; g < 4; g++)
     {
         scale[g * n_rows] = scales[g];
         corr[g * n_rows] = -offset * sums[g];
     }
-    for (size_t j = 0; j < KERN_GROUP; j++)
-        memcpy(d + j * 4 * n_rows, q + 4 * j, 4);
 }
 #endif
 
@@ -162,7 +159,7 @@ static void pack_row_i8(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
                         const struct kern_tile *tile, int row)
 {
     size_t n_rows = (size_t)tile->n_rows;
-    char *d = (char *)tile->data + 4 * row;
+    char *d = (char *)tile->data + KERN_GROUP * row;
     float *scale = tile->scale + row;
     int32_t *corr = tile->corr + row, offset = kern_offset(wfmt);
     int i = 0;
@@ -174,10 +171,7 @@ static void pack_row_i8(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
     }
 #endif
     for (; i < k_pad; i += KERN_GROUP, d += 32 * n_rows) {
-        char q[KERN_GROUP];
-        *corr = -offset * quantise_group(x + i, k - i, q, scale);
-        for (size_t j = 0; j < KERN_GROUP / 4; j++)
-            memcpy(d + j * 4 * n_rows, q + 4 * j, 4);
+        *corr = -offset * quantise_group(x + i, k - i, d, scale);
         scale += n_rows;
         corr += n_rows;
     }

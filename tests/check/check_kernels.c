@@ -358,9 +358,8 @@ static void tile_destroy(enum kern_afmt fmt, int k_pad, struct kern_tile *t)
 /* Where byte i of a tile at level "c" is in one of the candidate's. */
 static size_t tile_place(enum kern_afmt fmt, int n_rows, size_t i)
 {
-    static const size_t element[KERN_A_COUNT] = {4, 2, 1};
-    if (!cand->is_row_major[fmt]) return i;
-    size_t rows = (size_t)n_rows, word = i / 4, group = KERN_GROUP * element[fmt] / 4;
+    if (fmt != KERN_A_BF16 || !cand->bf16_row_major) return i;
+    size_t rows = (size_t)n_rows, word = i / 4, group = KERN_GROUP / 2;
     size_t row = word % rows, at = word / rows;
     return ((at / group * rows + row) * group + at % group) * 4 + i % 4;
 }
