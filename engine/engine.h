@@ -439,6 +439,8 @@ struct eng_event {
     uint64_t now_us;               /* end of the step that produced it */
 };
 
+enum { ENG_MAX_MARKS = 64 };
+
 struct eng_job_params {
     const int32_t *prompt; /* [n_prompt], every id in [0, vocab_size); copied by submit */
     int64_t n_prompt;      /* >= 1 and <= context */
@@ -470,6 +472,10 @@ struct eng_job_params {
                          * token types read it */
     int64_t n_unpooled; /* tokens at the start that means and maxima leave out; not all */
     bool want_progress;
+    /* Prompt tokens up to the ends of messages, in any order: what other prompts may share. Models
+     * with recurrent layers keep a snapshot at the last page boundary before each. */
+    int64_t marks[ENG_MAX_MARKS]; /* [n_marks], each 0 to n_prompt */
+    int n_marks;
     bool no_cache;              /* does not read or fill the prefix cache */
     uint8_t tenant[32];         /* prefix pages are shared by equal tenants; 0: the common one */
     uint64_t fair_key;          /* waiting keys take turns; 0 is also a key */

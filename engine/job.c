@@ -54,6 +54,7 @@ static int check_counts(const struct eng_job_params *p, const struct job_limits 
         {"n_stop_ids", p->n_stop_ids, 0, INT32_MAX},
         {"n_prediction", p->n_prediction, 0, INT64_MAX},
         {"n_listed_ids", p->n_listed_ids, 0, ENG_MAX_LISTED},
+        {"n_marks", p->n_marks, 0, ENG_MAX_MARKS},
         {"n_logprobs", p->n_logprobs, -1, ENG_MAX_LOGPROBS},
         {"n_prompt_logprobs", p->n_prompt_logprobs, -1, ENG_MAX_LOGPROBS},
     };
@@ -99,6 +100,12 @@ static int check_params(const struct eng_job_params *p, const struct job_limits 
     if (p->n_first < 0 || p->n_first > p->n_prompt) {
         snprintf(err, errlen, "n_first is %lld but must be in 0 to %lld", (long long)p->n_first,
                  (long long)p->n_prompt);
+        return ENG_EINVAL;
+    }
+    for (int i = 0; i < p->n_marks; i++) {
+        if (p->marks[i] >= 0 && p->marks[i] <= p->n_prompt) continue;
+        snprintf(err, errlen, "marks[%d] is %lld but must be in 0 to %lld", i,
+                 (long long)p->marks[i], (long long)p->n_prompt);
         return ENG_EINVAL;
     }
     if (p->n_unpooled < 0 || p->n_unpooled >= p->n_prompt) {

@@ -208,6 +208,10 @@ static int64_t next_snapshot(const struct seq *s)
     int64_t end = (s->job->p.n_prompt - 1) / KV_PAGE_TOKENS * KV_PAGE_TOKENS;
     int64_t next = (s->n_done / SEQ_SNAPSHOT_TOKENS + 1) * SEQ_SNAPSHOT_TOKENS;
     if (end > s->n_done && end < next) next = end;
+    for (int i = 0; i < s->job->p.n_marks; i++) {
+        int64_t at = s->job->p.marks[i] / KV_PAGE_TOKENS * KV_PAGE_TOKENS;
+        if (at > s->n_done && at < next) next = at;
+    }
     return s->n_cached > s->n_done && s->n_cached < next ? s->n_cached : next;
 }
 

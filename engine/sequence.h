@@ -140,8 +140,9 @@ bool seq_reserve(struct seq *s, int64_t n_positions, struct prefix *cache,
 
 /*
  * n_tokens more positions are in the cache; full pages are published, and a snapshot is kept: at
- * the end of a prompt's last page, every SEQ_SNAPSHOT_TOKENS, where the cache had pages but none,
- * for a follower, and, one at a time, at the end of an answer's last page.
+ * the end of a prompt's last page, of the last one before each mark, every SEQ_SNAPSHOT_TOKENS,
+ * where the cache had pages but none, for a follower, and, one at a time, at the end of an answer's
+ * last page.
  */
 void seq_advance(struct seq *s, int n_tokens, struct prefix *cache, const struct kv_pages *pages);
 

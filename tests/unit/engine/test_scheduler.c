@@ -1090,7 +1090,7 @@ static void test_submit_refuses_what_is_wrong(void **state)
     struct test_job *c = test_job_new();
     const struct eng_job_params good = test_job_greedy(c, prompt_of(1), 10, 5);
     const int32_t outside[] = {3, FAKE_VOCAB}, negative[] = {-1};
-    struct eng_job_params cases[15];
+    struct eng_job_params cases[18];
     for (size_t i = 0; i < N_OF(cases); i++)
         cases[i] = good;
     cases[0].n_prompt = 0;
@@ -1112,6 +1112,11 @@ static void test_submit_refuses_what_is_wrong(void **state)
     cases[13].listed_ids = outside;
     cases[13].n_listed_ids = 2;
     cases[14].n_listed_ids = ENG_MAX_LISTED + 1;
+    cases[15].n_marks = ENG_MAX_MARKS + 1;
+    cases[16].n_marks = 2;
+    cases[16].marks[1] = 11;
+    cases[17].n_marks = 1;
+    cases[17].marks[0] = -1;
     for (size_t i = 0; i < N_OF(cases); i++) {
         char err[200] = "";
         struct eng_job *job = NULL;

@@ -125,6 +125,40 @@ static void test_shared_beginning(void **state)
     close_bench(&b);
 }
 
+/* The first prompt of those that share a beginning leaves a snapshot where a message ends. */
+static void test_marks(void **state)
+{
+    (void)state;
+    static const int chunks[] = {1, 7, 32, 128};
+    for (size_t i = 0; i < N_OF(chunks); i++) {
+        struct setup setup = {.n_parallel = 1, .n_pages = 40, .n_snapshots = 8, .chunk = chunks[i]};
+        struct bench b = open_bench(&setup);
+        int32_t prompts[3][300];
+        static const int shared[3] = {300, 110, 180};
+        static const int64_t marks[] = {300, 111, 31, 0, 130, 179};
+        for (int k = 0; k < 3; k++) {
+            memcpy(prompts[k], prompt_of(20 + k), sizeof(prompts[k]));
+            memcpy(prompts[k], prompt_of(4), (size_t)shared[k] * sizeof(int32_t));
+        }
+        struct test_job *c = test_job_new();
+        struct eng_job_params p = test_job_greedy(c, prompts[0], 300, 2);
+        memcpy(p.marks, marks, sizeof(marks));
+        p.n_marks = N_OF(marks);
+        submit(&b, c, &p);
+        test_job_await_done(c);
+        check_greedy(c, 0, prompts[0], 300, 2);
+        test_job_free(c);
+        struct eng_stats st;
+        sched_stats(b.sched, &st);
+        REQUIRE_EQ_INT(st.n_snapshots, 4); /* 96, 128, 160 and 288 */
+        REQUIRE_EQ_INT(ask(&b, prompts[1], 300, 3).n_cached_tokens, 96);
+        REQUIRE_EQ_INT(ask(&b, prompts[2], 300, 3).n_cached_tokens, 160);
+        REQUIRE_EQ_INT(ask(&b, prompts[0], 300, 3).n_cached_tokens, 288);
+        check_all_given_back(&b);
+        close_bench(&b);
+    }
+}
+
 /* A second request waits for the first one's pages, and goes on from its snapshots. */
 static void test_followers(void **state)
 {
@@ -203,6 +237,7 @@ int main(void)
         cmocka_unit_test(test_saved_and_restored),
         cmocka_unit_test(test_turns_compute_what_is_new),
         cmocka_unit_test(test_shared_beginning),
+        cmocka_unit_test(test_marks),
         cmocka_unit_test(test_followers),
         cmocka_unit_test(test_mixed_load_with_states),
     };
