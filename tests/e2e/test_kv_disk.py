@@ -5,12 +5,12 @@ import hashlib
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import tempfile
 
-from hearth_server import BIN, DEMO, ROOT, Hearth, run, run_cases
+from hearth_server import BIN, DEMO, Hearth, run, run_cases
+from tiny_models import hybrid_model
 
 PROMPT = "Once upon a time there was a little dog. " * 120
 BODY = {"prompt": PROMPT, "max_tokens": 30, "temperature": 0.7, "seed": 3, "logprobs": 2}
@@ -157,24 +157,11 @@ def test_limits():
             h.wait_until(lambda: not extents(), 10, "all files to go")
 
 
-def recurrent_model(folder):
-    """An LFM2 of four layers with a longer context, and the demo's tokenizer, of which it has the first 56 ids."""
-    of = os.path.join(ROOT, "tests", "golden", "models", "lfm2-conv-bf16")
-    with open(os.path.join(of, "config.json"), encoding="utf-8") as f:
-        config = json.load(f)
-    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as f:
-        json.dump({**config, "max_position_embeddings": 4096}, f)
-    shutil.copy(os.path.join(of, "model.safetensors"), folder)
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(os.path.join(DEMO, name), folder)
-    return folder
-
-
 def test_recurrent_layers():
     """The states behind a turn are written too: the next turn computes what is new, and up to two pages."""
     draw = random.Random(8)
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as disk:
-        model = recurrent_model(folder)
+        model = hybrid_model(folder)
         prompt = [draw.randrange(3, 56) for _ in range(1500)]
         with Hearth("--model", model) as plain:
             for turn in range(4):

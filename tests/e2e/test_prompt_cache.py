@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: MIT
 """What coding agents' prompts need of the prefix cache: hints, lines that change with every request, usage numbers."""
 import json
+import tempfile
 
 from hearth_server import Hearth, run_cases
-from tiny_models import DemoCopy
+from tiny_models import DemoCopy, hybrid_model
 
 SERVER = None
 RULES = " ".join(f"Rule {i}: keep the answer of step {i} short and name the file that was changed." for i in range(20))
@@ -411,6 +412,36 @@ def test_reasons_of_a_miss():
         assert "cache_report" not in usage, usage
         report("/v1/messages", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}, h,
                **{"anthropic-beta": "other-1,cache-diagnosis-2026-04-07"})
+
+
+# ---- recurrent layers --------------------------------------------------------------------------------------
+
+def test_ends_of_messages_with_recurrent_layers():
+    """A model with states goes on from the end of what two prompts share: instructions, or all before an edited turn."""
+    question = [{"role": "user", "content": "What does the old fox say to the little duck? " * 5}]
+    other = [{"role": "user", "content": "Tell me a story of the moon and of the stars. " * 5}]
+    system, said = {"role": "system", "content": RULES[:400]}, {"role": "assistant", "content": "It says hello. " * 20}
+
+    def computed(h, messages):
+        """Prompt tokens that are computed, and the answer."""
+        answer = ok("/v1/chat/completions", {"messages": messages, "max_tokens": 4, "temperature": 0}, h)
+        usage = answer["usage"]
+        return usage["prompt_tokens"] - usage["prompt_tokens_details"]["cached_tokens"], answer["choices"][0]["message"]
+
+    def n_tokens(h, messages):
+        prompt = ok("/apply-template", {"messages": messages, "add_generation_prompt": False}, h)["prompt"]
+        return len(ok("/tokenize", {"content": prompt, "parse_special": True}, h)["tokens"])
+
+    with tempfile.TemporaryDirectory() as folder, Hearth("--model", hybrid_model(folder)) as h:
+        turns = [([system, *question], [system]), ([system, *other], [system]),
+                 ([system, *question, said, *question], [system, *question]),
+                 ([system, *question, said, *other], [system, *question, said])]
+        for i, (messages, shared) in enumerate(turns):
+            new = n_tokens(h, messages) + 3 - (n_tokens(h, shared) if i > 0 else 0)  # 3: the answer's beginning
+            n, said_now = computed(h, messages)
+            assert new <= n <= new + 32, (i, n, new)
+            assert ok("/v1/chat/completions", {"messages": messages, "max_tokens": 4, "temperature": 0,
+                                               "cache_prompt": False}, h)["choices"][0]["message"] == said_now
 
 
 if __name__ == "__main__":

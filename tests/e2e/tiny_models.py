@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -130,3 +131,26 @@ def random_model(shape="small", given=None):
         maker = os.path.join(ROOT, "tests", "bench", "make_model.py")
         subprocess.run([sys.executable, maker, model, "--shape", shape], check=True)
         yield model
+
+
+def hybrid_model(folder, name="lfm2-conv-bf16"):
+    """A golden model with recurrent layers (tests/golden/models), with the demo's tokenizer and a longer context."""
+    of = os.path.join(ROOT, "tests", "golden", "models", name)
+    header, data = read_weights(of)
+    with open(os.path.join(of, "config.json"), encoding="utf-8") as f:
+        config = json.load(f)
+    n_ids, out = 1024, b""
+    for tensor in tensors(header):
+        begin, end = header[tensor]["data_offsets"]
+        values = data[begin:end]
+        if tensor == "model.embed_tokens.weight":
+            values = (values * n_ids)[:n_ids * (end - begin) // config["vocab_size"]]
+            header[tensor]["shape"][0] = n_ids
+        header[tensor]["data_offsets"] = [len(out), len(out) + len(values)]
+        out += values
+    write_file(os.path.join(folder, "model.safetensors"), pack(header, out))
+    write_file(os.path.join(folder, "config.json"),
+               {**config, "vocab_size": n_ids, "max_position_embeddings": 4096})
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(os.path.join(DEMO, file), folder)
+    return folder

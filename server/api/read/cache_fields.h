@@ -16,6 +16,8 @@
 #include "server/api/read/generation_fields.h"
 #include "tokenizer/chat/chat.h"
 
+enum { CHAT_MOST_ENDS = ENG_MAX_MARKS - 1 };
+
 /* One text of the request in the prompt. */
 struct cache_part {
     char path[64];     /* as "system[1]", "messages[3].content[0]" */
@@ -27,8 +29,10 @@ struct srv_cache_fields {
     const struct srv_body *body;
     bool reports; /* usage has cache_report */
     bool has_breakpoints;
-    int64_t n_marked;         /* prompt tokens up to the last breakpoint */
-    int64_t n_marked_hour;    /* up to the last with a ttl of an hour */
+    int64_t n_marked;             /* prompt tokens up to the last breakpoint */
+    int64_t n_marked_hour;        /* up to the last with a ttl of an hour */
+    int64_t ends[CHAT_MOST_ENDS]; /* [n_ends] of chat_input_ends; if the model has states */
+    int n_ends;
     struct cache_part *parts; /* [n_parts], in the request's arena; NULL without a report */
     int n_parts, n_front;     /* all; those of the system prompt */
 };

@@ -243,6 +243,36 @@ int chat_input_encode(const struct srv_model *model, const struct chat_input *in
     return rc;
 }
 
+/* Messages from the last one of the user on; all, if none is the user's. */
+static size_t last_turn(const json_t *messages)
+{
+    size_t n = json_array_size(messages);
+    for (size_t i = n; i > 0; i--) {
+        const json_t *role = json_object_get(json_array_get(messages, i - 1), "role");
+        if (json_is_string(role) && !strcmp(json_string_value(role), "user")) return n - i + 1;
+    }
+    return n;
+}
+
+int chat_input_ends(const struct tok *tok, const struct tok_prompt *prompt, const int32_t *ids,
+                    int64_t n_ids, const json_t *messages, int64_t ret[CHAT_MOST_ENDS])
+{
+    /* A message may have two: before its calls, and after them. One is that before the turn. */
+    size_t most = 2 * last_turn(messages) + 2, byte = 0, range = 0, n = 0;
+    if (most > CHAT_MOST_ENDS) most = CHAT_MOST_ENDS;
+    for (int64_t i = 0; i < n_ids; i++) {
+        bool after_text = range < prompt->n_input && prompt->input[range].begin < byte;
+        if (after_text && tok_is_special(tok, ids[i])) {
+            if (n == most) memmove(ret + 1, ret + 2, (--n - 1) * sizeof(*ret));
+            ret[n++] = i;
+            while (range < prompt->n_input && prompt->input[range].begin < byte)
+                range++;
+        }
+        byte += tok_token_bytes(tok, ids[i], NULL, 0);
+    }
+    return (int)n;
+}
+
 int chat_input_prompt(struct srv_request *req, const struct chat_input *in, const char *place,
                       const int32_t **ret_ids, int64_t *ret_n, struct param_error *err)
 {
@@ -261,6 +291,9 @@ int chat_input_prompt(struct srv_request *req, const struct chat_input *in, cons
     int rc = encode(facts->model, in, &prompt, &ids, err);
     if (!rc && srv_cache_fields_place(in->cache, req, &prompt, ids.ids, (int64_t)ids.n))
         rc = param_no_memory(err);
+    if (!rc && eng_info(facts->model->engine)->memory.state_bytes > 0)
+        in->cache->n_ends = chat_input_ends(facts->model->tok, &prompt, ids.ids, (int64_t)ids.n,
+                                            in->messages, in->cache->ends);
     tok_prompt_finish(&prompt);
     rc = param_keep_ids(req, rc, &ids, ret_ids, ret_n, err);
     if (!rc && lines.n > 0) {

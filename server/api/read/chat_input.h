@@ -62,6 +62,20 @@ int chat_input_encode(const struct srv_model *model, const struct chat_input *in
                       struct tok_ids *ids, struct param_error *err);
 
 /*
+ * Where messages end in a prompt: what comes before may be shared with a prompt that has the same
+ * instructions and tools, or the same conversation with its last turn changed. A message ends at
+ * the first control token after text of the request, so there are no ends where a template
+ * separates messages by plain text. No answer depends on them.
+ *
+ * Writes the number of prompt tokens before the first end, and before those from the last message
+ * of the user on, a few earlier ones perhaps with them. Returns how many there are; of too many the
+ * last. prompt is what the template made of the messages, ids [n_ids] what the tokenizer made of
+ * that.
+ */
+int chat_input_ends(const struct tok *tok, const struct tok_prompt *prompt, const int32_t *ids,
+                    int64_t n_ids, const json_t *messages, int64_t ret[CHAT_MOST_ENDS]);
+
+/*
  * Makes the one prompt of a chat request: checks the messages, renders and tokenizes them, names
  * metadata lines as ignored, and finds the cache's places. Of `in` unknown and cache are set.
  * place: of the first message, as the client named it; NULL: as `field` does. *ret_ids [*ret_n]

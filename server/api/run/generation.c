@@ -220,6 +220,9 @@ static int describe(void *ctx, int i, struct eng_job_params *jp)
     jp->want_progress = g->reports_progress;
     jp->prediction = g->prediction;
     jp->n_prediction = g->n_prediction;
+    memcpy(jp->marks, g->cache.ends, sizeof(g->cache.ends));
+    jp->n_marks = g->cache.n_ends;
+    jp->marks[jp->n_marks++] = g->cache.n_marked;
     jp->no_drafts = !gp->speculate || gp->draft_max == 0;
     jp->max_draft = gp->draft_max > 0 ? (int)gp->draft_max : 0;
     if (g->guide.gram) jp->guides = srv_guide_begin(&g->guide, i, prompt_is_done, g);
