@@ -163,7 +163,8 @@ static void refuse_if_set(const struct object *o, const char *key, const char *w
 {
     const json_t *value = find(o, key);
     bool off = !value || json_is_false(value) ||
-               (json_is_integer(value) && json_integer_value(value) == 0);
+               (json_is_integer(value) && json_integer_value(value) == 0) ||
+               (json_is_object(value) && json_object_size(value) == 0);
     if (!off) eng_report_problem(o->report, ENG_EUNSUPPORTED, "%s: %s: %s", o->where, key, why);
 }
 
@@ -174,6 +175,7 @@ static void refuse_unsupported(const struct object *o)
     refuse_if_set(o, "num_experts", "mixtures of experts are not supported");
     refuse_if_set(o, "num_local_experts", "mixtures of experts are not supported");
     refuse_if_set(o, "is_encoder_decoder", "encoder-decoder models are not supported");
+    refuse_if_set(o, "per_layer_config", "settings that differ by layer are not supported");
     refuse_if_set(o, "add_cross_attention", "cross attention is not supported");
     refuse_if_set(o, "use_bidirectional_attention", "bidirectional attention is not supported");
     if (!read_bool(o, "is_causal", true))

@@ -216,6 +216,7 @@ static void test_ignored(void **state)
     (void)state;
     good(LLAMA(",\"torch_dtype\":\"bfloat16\",\"dtype\":\"float8\",\"rope_interleaved\":true,"
                "\"pretraining_tp\":2,\"num_experts\":0,\"quantization_config\":null,"
+               "\"per_layer_config\":{},"
                "\"partial_rotary_factor\":1.0,\"hidden_act\":\"swish\",\"use_cache\":false,"
                "\"auto_map\":{\"a\":\"b\"},\"transformers.js_config\":{}"),
          NULL);
@@ -286,6 +287,8 @@ static const struct {
     {LLAMA(",\"partial_rotary_factor\":0.25"), "partial_rotary_factor other", ENG_EUNSUPPORTED},
     {LLAMA(",\"hidden_act\":\"relu\""), "hidden_act relu is not supported", ENG_EUNSUPPORTED},
     {LLAMA(",\"hidden_act\":3"), "hidden_act must be a string", ENG_EINVAL},
+    {LLAMA(",\"per_layer_config\":{\"0\":{\"num_attention_heads\":1}}"),
+     "per_layer_config: settings that differ by layer", ENG_EUNSUPPORTED},
     {LLAMA(",\"quantization_config\":{\"bits\":4}"), "quantization_config: quantised weights",
      ENG_EUNSUPPORTED},
     {LLAMA(",\"num_local_experts\":8"), "num_local_experts: mixtures", ENG_EUNSUPPORTED},
@@ -543,6 +546,15 @@ static const char ignored[] =
     "_sliding_window_pattern attn_logit_softcapping "
     /* Hunyuan: not used by the reference's model */
     "eod_token_id "
+    /* Qwen3.5: images, videos and the layer that predicts a second token, whose tensors are left
+     * alone; what the reference's model does not use: delta nets compute in float32 whatever
+     * mamba_ssm_dtype says, and without a gate q_proj has another shape, which is refused */
+    "image_token_id video_token_id vision_config vision_end_token_id vision_start_token_id "
+    "attn_output_gate mamba_ssm_dtype mlp_only_layers mtp_num_hidden_layers "
+    "mtp_use_dedicated_embeddings mrope_interleaved mrope_section "
+    /* LFM2: of training, and names that the reference's class does not have */
+    "block_dim block_mlp_init_scale block_norm_eps block_out_init_scale block_use_swiglu "
+    "block_use_xavier_init conv_dim conv_dim_out conv_use_xavier_init num_heads theta use_pos_enc "
     /* Granite 4: of experts and recurrent layers, which are refused */
     "intermediate_size mamba_chunk_size mamba_conv_bias mamba_d_conv mamba_d_head mamba_d_state "
     "mamba_expand mamba_n_groups mamba_n_heads mamba_proj_bias num_experts_per_tok "
@@ -552,6 +564,13 @@ static const struct {
     const char *model_type, *keys;
 } family_keys[] = {
 #include "family_keys.inc"
+    /* in published files, besides those of the class */
+    {"lfm2", "block_dim block_ff_dim block_mlp_init_scale block_norm_eps block_out_init_scale "
+             "block_use_swiglu block_use_xavier_init conv_dim conv_dim_out conv_use_xavier_init "
+             "num_heads rope_theta tie_embedding theta use_pos_enc "},
+    {"qwen3_5_text",
+     "attn_output_gate mamba_ssm_dtype mlp_only_layers mrope_interleaved mrope_section "
+     "mtp_num_hidden_layers mtp_use_dedicated_embeddings per_layer_config rope_theta "},
 };
 
 static bool holds(const char *list, const char *key, size_t len)
@@ -754,11 +773,11 @@ static void test_settings_are_known(void **state)
         looked_up[0] = '\0';
         for (int k = 0; k < 2; k++) {
             struct eng_hparams hp;
-            snprintf(
-                config, sizeof(config),
-                "{\"model_type\":\"%s\",\"num_local_experts\":0,\"use_sliding_window\":true,"
-                "\"num_hidden_layers\":1,\"rope_parameters\":{\"type\":\"yarn\",\"factor\":2}%s}",
-                family_keys[i].model_type, layers[k]);
+            snprintf(config, sizeof(config),
+                     "{\"model_type\":\"%s\",\"num_local_experts\":0,\"use_sliding_window\":true,"
+                     "\"num_hidden_layers\":1,\"text_config\":{},"
+                     "\"rope_parameters\":{\"type\":\"yarn\",\"factor\":2}%s}",
+                     family_keys[i].model_type, layers[k]);
             parse(&hp, config, NULL, err);
         }
         for (const char *key = family_keys[i].keys; *key; key += strcspn(key, " ") + 1) {
