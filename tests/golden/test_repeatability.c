@@ -9,7 +9,8 @@
  * requests at once, with drafts from a prediction that is right in most places, some beside a guide
  * that proposes drafts too. Compared are the bits of every row of raw logits, of prompts and of
  * answers, and in a second mode, where pages of the cache may be read, the tokens and the bits of
- * their log-probabilities.
+ * their log-probabilities; and prompts that leave what is cached at each of its pages, with pages and
+ * snapshots that are evicted.
  *
  *   test_repeatability [--all | --few | --blas CORE | --draft-model DIR] [MODEL_DIR ...]
  *
@@ -28,12 +29,16 @@
 #include "engine/engine.h"
 #include "engine/kernels/kernels.h"
 
-enum { N_JOBS = 10, MAX_ROWS = 600, MAX_CHOICES = 2, N_NEW = 14, N_TOP = 20 };
+enum { N_JOBS = 10, MAX_ROWS = 600, MAX_CHOICES = 4, N_NEW = 14, N_TOP = 20 };
+
+/* Further prompts of max_prompt tokens: the i-th has the first i pages of the first. */
+enum { N_PARTINGS = 7 };
 
 struct make {
     int threads, chunk, slots;
     bool cache, drafts;
     bool plain; /* bf16 weights are not coded in 12 bits */
+    bool self;  /* drafts by the twin too */
 };
 
 /* A guide: two of six ids are certain, of the others a third is banned. */
@@ -50,6 +55,7 @@ struct answer {
     int n_rows[MAX_CHOICES];
     int32_t ids[N_NEW]; /* of the first choice */
     enum eng_finish finish[MAX_CHOICES];
+    int64_t n_cached;
     bool done;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -60,6 +66,8 @@ static int64_t max_prompt;
 static const char *draft_dir; /* of --draft-model, or NULL */
 static int n_compared;
 static uint64_t n_drafted; /* by the draft model */
+static uint64_t n_by_twin;
+static int n_twins; /* engines that had one */
 
 static uint64_t hash_bytes(uint64_t h, const void *data, size_t n)
 {
@@ -91,6 +99,7 @@ static void on_event(void *ctx, const struct eng_event *e)
     }
     if (e->type == ENG_EVENT_CHOICE_DONE) a->finish[e->choice] = e->finish;
     if (e->type == ENG_EVENT_JOB_DONE) {
+        a->n_cached = e->usage->n_cached_tokens;
         a->done = true;
         pthread_cond_signal(&a->changed);
     }
@@ -164,17 +173,18 @@ static int rule_propose(void *ctx, int32_t *ids, int n)
 static int64_t prompt_length(int job)
 {
     static const int64_t lengths[N_JOBS] = {1, 31, 33, 64, 65, 70, 97, 130, 131, 200};
-    return lengths[job] < max_prompt ? lengths[job] : max_prompt;
+    return job < N_JOBS && lengths[job] < max_prompt ? lengths[job] : max_prompt;
 }
 
 static void fill_prompt(int job, int32_t vocab, int32_t *ids)
 {
-    uint32_t x = (uint32_t)(job / 2) * 2654435761u + 17;
+    int parting = job < N_JOBS ? 0 : job - N_JOBS;
+    uint32_t x = (uint32_t)(job < N_JOBS ? job / 2 : N_JOBS) * 2654435761u + 17;
     for (int64_t i = 0; i < prompt_length(job); i++) {
-        x = x * 1664525u + 1013904223u;
+        x = x * 1664525u + 1013904223u + (parting > 0 && i == 32 * parting + 3);
         ids[i] = (int32_t)((x >> 8) % (uint32_t)vocab);
     }
-    if (job % 2 && prompt_length(job) > 1) ids[prompt_length(job) - 1] = job;
+    if (job < N_JOBS && job % 2 && prompt_length(job) > 1) ids[prompt_length(job) - 1] = job;
 }
 
 /* The answer that is expected, a little altered; none is from an engine without drafts. */
@@ -215,6 +225,8 @@ static struct eng_job *submit(struct eng *e, int job, bool rows, const struct an
         .on_event = on_event,
         .ctx = a,
     };
+    for (; job == N_JOBS && p.n_marks < N_PARTINGS - 1; p.n_marks++)
+        p.marks[p.n_marks] = 32 * (p.n_marks + 1) < max_prompt ? 32 * (p.n_marks + 1) : 0;
     p.sampling.temperature = job % 3 == 0 ? 0.0f : 0.9f;
     p.sampling.top_p = job % 3 == 1 ? 0.95f : 1.0f;
     p.sampling.seed = (uint64_t)job;
@@ -237,10 +249,10 @@ static void await(struct answer *a, struct eng_job *job)
     eng_job_release(job);
 }
 
-static struct answer *new_answers(void)
+static struct answer *new_answers(int n)
 {
-    struct answer *a = calloc(N_JOBS, sizeof(*a));
-    for (int i = 0; i < N_JOBS; i++) {
+    struct answer *a = calloc((size_t)n, sizeof(*a));
+    for (int i = 0; i < n; i++) {
         pthread_mutex_init(&a[i].lock, NULL);
         pthread_cond_init(&a[i].changed, NULL);
     }
@@ -250,7 +262,7 @@ static struct answer *new_answers(void)
 /* known NULL: one at a time, else all at once. */
 static struct answer *answer_all(struct eng *e, bool rows, const struct answer *known)
 {
-    struct answer *a = new_answers();
+    struct answer *a = new_answers(N_JOBS);
     struct eng_job *jobs[N_JOBS];
     for (int i = 0; i < N_JOBS; i++) {
         jobs[i] = submit(e, i, rows, known, &a[i]);
@@ -289,18 +301,19 @@ static struct eng *open_engine(const struct triple *t, const struct make *m)
     int rc = eng_open(&e, &p, err, sizeof(err));
     if (rc == ENG_EUNSUPPORTED) return NULL;
     REQUIRE_MSG(rc == 0, "%s: %s", model_dir, err);
-    if (draft_dir && m->drafts) {
+    if (m->drafts && (draft_dir || m->self)) {
         eng_load_drafts(e, NULL);
         eng_await_drafts(e);
-        REQUIRE_EQ_INT(eng_draft_state(e, NULL), ENG_DRAFTS_ON);
+        if (draft_dir) REQUIRE_EQ_INT(eng_draft_state(e, NULL), ENG_DRAFTS_ON);
+        n_twins += strstr(eng_drafts(e), "self") != NULL;
     }
     return e;
 }
 
 static void compare(const struct triple *t, const struct make *m, const struct answer *want,
-                    const struct answer *got, const char *what)
+                    const struct answer *got, int n, const char *what)
 {
-    for (int i = 0; i < N_JOBS; i++)
+    for (int i = 0; i < n; i++)
         for (int c = 0; c < MAX_CHOICES; c++) {
             REQUIRE_EQ_INT(got[i].n_rows[c], want[i].n_rows[c]);
             REQUIRE_EQ_INT(got[i].finish[c], want[i].finish[c]);
@@ -313,9 +326,9 @@ static void compare(const struct triple *t, const struct make *m, const struct a
         }
 }
 
-static void free_answers(struct answer *a)
+static void free_answers(struct answer *a, int n)
 {
-    for (int i = 0; i < N_JOBS; i++) {
+    for (int i = 0; i < n; i++) {
         pthread_mutex_destroy(&a[i].lock);
         pthread_cond_destroy(&a[i].changed);
     }
@@ -329,12 +342,12 @@ static void check_make(const struct triple *t, const struct make *m, const struc
     struct eng *e = open_engine(t, m);
     REQUIRE(e);
     struct answer *a = answer_all(e, true, rows);
-    compare(t, m, rows, a, "logits");
-    free_answers(a);
+    compare(t, m, rows, a, N_JOBS, "logits");
+    free_answers(a, N_JOBS);
     for (int round = 0; round < 2; round++) {
         a = answer_all(e, false, tokens);
-        compare(t, m, tokens, a, round ? "cached tokens" : "tokens");
-        free_answers(a);
+        compare(t, m, tokens, a, N_JOBS, round ? "cached tokens" : "tokens");
+        free_answers(a, N_JOBS);
     }
     struct eng_stats st;
     eng_stats(e, &st);
@@ -342,25 +355,67 @@ static void check_make(const struct triple *t, const struct make *m, const struc
     uint64_t n_tried = eng_draft_sum(st.n_draft_tokens);
     uint64_t n_right = eng_draft_sum(st.n_accepted_draft_tokens);
     n_drafted += st.n_draft_tokens[ENG_DRAFT_MODEL];
+    n_by_twin += st.n_draft_tokens[ENG_DRAFT_SELF];
     REQUIRE((n_right > 0) == m->drafts);
     REQUIRE((n_tried > n_right) == m->drafts);
     eng_close(e);
+}
+
+/* The first prompt, those that part from it, the last one first, and the first again. */
+static struct answer *answer_partings(struct eng *e)
+{
+    struct answer *a = new_answers(N_PARTINGS + 1);
+    for (int i = 0; i <= N_PARTINGS; i++)
+        await(&a[i], submit(e, N_JOBS + (N_PARTINGS - i) % N_PARTINGS, false, NULL, &a[i]));
+    return a;
+}
+
+/*
+ * Each goes on behind the pages that it shares. Where there is room for one sequence, whose pages
+ * give way to those of the next, the first finds less when it comes again.
+ */
+static void check_partings(const struct triple *t)
+{
+    static const struct make alone = {1, 128, 1, false, false, false, false};
+    static const struct make makes[] = {{2, 128, 8, true, false, false, false},
+                                        {1, 32, 8, true, true, false, true},
+                                        {1, 7, 1, true, false, false, false}};
+    struct eng_stats st;
+    struct eng *e = open_engine(t, &alone);
+    struct answer *want = answer_partings(e);
+    eng_close(e);
+    for (size_t i = 0; i < N_OF(makes); i++) {
+        e = open_engine(t, &makes[i]);
+        struct answer *a = answer_partings(e);
+        compare(t, &makes[i], want, a, N_PARTINGS + 1, "partings");
+        for (int k = 1; k < N_PARTINGS && makes[i].slots > 1; k++)
+            if (32 * k + 3 < max_prompt) REQUIRE_EQ_INT(a[N_PARTINGS - k].n_cached, 32 * k);
+        int64_t all = (max_prompt - 1) / 32 * 32, again = a[N_PARTINGS].n_cached;
+        REQUIRE_MSG(makes[i].slots > 1 ? again == all : max_prompt < 200 || again < all,
+                    "%zu: %d of %d", i, (int)again, (int)all);
+        free_answers(a, N_PARTINGS + 1);
+        eng_stats(e, &st);
+        n_by_twin += st.n_draft_tokens[ENG_DRAFT_SELF];
+        eng_close(e);
+    }
+    free_answers(want, N_PARTINGS + 1);
 }
 
 enum depth { DEPTH_USUAL, DEPTH_ALL, DEPTH_FEW };
 
 static bool check_triple(const struct triple *t, enum depth depth)
 {
-    static const struct make alone = {1, 128, 1, false, false, false};
+    static const struct make alone = {1, 128, 1, false, false, false, false};
     static const struct make makes[] = {
-        {2, 16, 16, true, true, false},   {1, 128, 4, false, true, false},
-        {2, 128, 4, true, true, true},    {1, 16, 16, false, true, false},
-        {2, 16, 1, false, true, false},   {2, 128, 16, true, false, false},
-        {1, 16, 4, true, true, false},    {2, 1, 3, true, true, false},
-        {1, 128, 16, true, true, false},  {2, 16, 4, false, true, false},
-        {2, 200, 10, false, true, false}, {1, 16, 1, true, true, false},
-        {2, 128, 1, true, true, false},   {1, 33, 5, true, true, false},
-        {3, 7, 7, true, true, false},
+        {2, 16, 16, true, true, false, false},   {1, 128, 4, false, true, false, false},
+        {2, 128, 4, true, true, true, false},    {1, 16, 16, false, true, false, false},
+        {2, 16, 1, false, true, false, false},   {2, 128, 16, true, false, false, false},
+        {1, 16, 4, true, true, false, false},    {2, 1, 3, true, true, false, false},
+        {1, 128, 16, true, true, false, false},  {2, 16, 4, false, true, false, false},
+        {2, 200, 10, false, true, false, false}, {1, 16, 1, true, true, false, false},
+        {2, 128, 1, true, true, false, false},   {1, 33, 5, true, true, false, false},
+        {3, 7, 7, true, true, false, false},     {2, 512, 4, true, true, false, true},
+        {1, 32, 2, true, true, false, true},     {2, 7, 4, false, true, false, true},
     };
     struct eng *e = open_engine(t, &alone);
     if (!e) return false;
@@ -373,8 +428,9 @@ static bool check_triple(const struct triple *t, enum depth depth)
     eng_close(e);
     for (size_t i = 0; i < (depth == DEPTH_ALL ? N_OF(makes) : 3); i++)
         check_make(t, &makes[i], rows, tokens);
-    free_answers(rows);
-    free_answers(tokens);
+    if (depth == DEPTH_ALL || strcmp(t->kernels, kern_select("auto")->name) == 0) check_partings(t);
+    free_answers(rows, N_JOBS);
+    free_answers(tokens, N_JOBS);
     return true;
 }
 
@@ -396,7 +452,7 @@ static void look_at_model(const char *dir)
 static void check_core(const char *dir, const char *core)
 {
     const struct triple t = {"exact", kern_select("auto")->name, "blas", "auto"};
-    const struct make any = {1, 128, 1, false, false, false};
+    const struct make any = {1, 128, 1, false, false, false, false};
     int before = n_compared;
     look_at_model(dir);
     struct eng *e = open_engine(&t, &any);
@@ -457,7 +513,8 @@ static void check_models(const char *root, const char *folder, const char *const
 static void test_same_bits(void **state)
 {
     (void)state;
-    static const char *const own[] = {"llama-bias-tied-f32", "lfm2-conv-bf16", "qwen3-types-bf16",
+    static const char *const own[] = {"llama-bias-tied-f32", "lfm2-conv-bf16",
+                                      "qwen3_5-delta-bf16",  "qwen3-types-bf16",
                                       "mistral-window-bf16", "llama-dynamic-f16"};
     static const char *const stories[] = {"stories260k-bf16", "stories260k", "stories260k-f16"};
     static const char *const delta_nets[] = {"qwen3_5-text-bf16", "qwen3_5-wrapper-bf16"};
@@ -465,12 +522,15 @@ static void test_same_bits(void **state)
     for (int i = 0; i < n_named_models; i++)
         check(named_models[i]);
     if (n_named_models == 0) {
-        check_models(test_source_root(), "tests/golden/models", own, all ? N_OF(own) : 2);
+        check_models(test_source_root(), "tests/golden/models", own, all ? N_OF(own) : 3);
         check_models(test_reference(), "models", stories, all ? N_OF(stories) : 1);
         check_models(test_reference(), "goldens/families/models", delta_nets,
                      all ? N_OF(delta_nets) : 0);
     }
     REQUIRE(n_compared > 0);
+    printf("%d engines with a twin, which wrote %llu ids\n", n_twins,
+           (unsigned long long)n_by_twin);
+    REQUIRE((n_by_twin > 0) == (n_twins > 0));
     if (draft_dir) {
         printf("%llu ids by the draft model\n", (unsigned long long)n_drafted);
         REQUIRE(n_drafted > 0);

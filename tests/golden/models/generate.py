@@ -134,6 +134,18 @@ MODELS = {
          "block_auto_adjust_ff_dim": True, "block_ffn_dim_multiplier": 0.9, "rms_norm_eps": None,
          "norm_eps": 1e-2, "hidden_act": None,
          "tie_word_embeddings": True, "pad_token_id": 0}, {"named": True}),
+    "qwen3_5-delta-bf16": (
+        "Qwen3_5ForCausalLM", "qwen3_5_text",
+        {"num_hidden_layers": 3, "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+         "head_dim": 16, "rope_theta": None,
+         "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5,
+                             "mrope_section": [2, 1, 1], "mrope_interleaved": True},
+         "linear_conv_kernel_dim": 4, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+         "linear_key_head_dim": 12, "linear_value_head_dim": 20, "mtp_num_hidden_layers": 1,
+         "rms_norm_eps": 3e-2,  # or the norm of a head's small output blows rounding up
+         "tie_word_embeddings": True, "pad_token_id": 0},
+        {"named": True, "float64": True,  # its chunks in float32 are further off than the limit
+         "others": ["mtp.fc.weight", "mtp.layers.0.mlp.up_proj.weight", "model.visual.pos_embed.weight"]}),
 }
 
 CASES = {"one": 1, "short": 9, "long": 61}
@@ -197,7 +209,7 @@ def make_named_tensors(path, rng):
     """The same for the tensors that the reference's model of this config.json has."""
     from transformers import AutoConfig, AutoModelForCausalLM
     config = AutoConfig.from_pretrained(path)
-    plus_one = config.model_type.startswith("gemma")
+    plus_one = config.model_type.startswith(("gemma", "qwen3_5"))
     for name, t in AutoModelForCausalLM.from_config(config).state_dict().items():
         if config.tie_word_embeddings and name == "lm_head.weight":
             continue
@@ -205,7 +217,7 @@ def make_named_tensors(path, rng):
             scale = 0.3 if "embed" in name else 1.6 / np.sqrt(t.shape[1])
             yield name, rng.standard_normal(tuple(t.shape)) * scale
         elif "norm" in name:
-            yield name, (0 if plus_one else 1) + 0.3 * rng.standard_normal(tuple(t.shape))
+            yield name, (0 if plus_one and "linear_attn" not in name else 1) + 0.3 * rng.standard_normal(tuple(t.shape))
         else:
             yield name, 0.5 * rng.standard_normal(tuple(t.shape))
 
@@ -235,6 +247,8 @@ def write_weights(out, tensors, storage, rng):
     if storage.get("extra"):  # what old files hold besides the weights
         tensors.append(("model.layers.0.self_attn.rotary_emb.inv_freq", np.ones(4), "F32"))
         tensors.append(("lm_head.weight", rng.standard_normal(tensors[0][1].shape), "F32"))
+    for name in storage.get("others", ()):  # parts of a checkpoint that are not served
+        tensors.append((name, rng.standard_normal((3, 2)), "BF16"))
     n = storage.get("shards", 1)
     if n == 1:
         write_safetensors(f"{out}/model.safetensors", tensors)
@@ -250,17 +264,32 @@ def write_weights(out, tensors, storage, rng):
         json.dump({"metadata": {}, "weight_map": dict(sorted(weight_map.items()))}, f, indent=1)
 
 
-def reference(path, cases):
+def in_float64():
+    """Delta nets of the reference compute in float32 whatever the model's dtype is; from now on in float64."""
+    import torch
+    from transformers.models.qwen3_5 import modeling_qwen3_5
+
+    class Torch:
+        def __getattr__(self, name):
+            return torch.float64 if name == "float32" else getattr(torch, name)
+
+    modeling_qwen3_5.torch = Torch()
+    torch.Tensor.float = torch.Tensor.double
+
+
+def reference(path, cases, float64):
     """The reference's answers: logits of every position, log-probabilities, greedy continuation."""
     import torch
     from transformers import AutoModelForCausalLM
-    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32,
+    if float64:
+        in_float64()
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64 if float64 else torch.float32,
                                                  attn_implementation="eager")
     model.eval()
     out, rows = [], []
     with torch.no_grad():
         for name, ids in cases.items():
-            logits = model(torch.tensor([ids])).logits[0].float()
+            logits = model(torch.tensor([ids])).logits[0]
             logprobs = torch.log_softmax(logits.double(), -1)
             row = {"name": name, "ids": ids, "argmax_ids": logits.argmax(-1).tolist(),
                    "prompt_logprobs": [round(float(logprobs[i, t]), 7)
@@ -292,7 +321,7 @@ def write_model(index, name):
     write_weights(out, list(tensors), storage, rng)
     cases = {n: [int(i) for i in rng.integers(0, config["vocab_size"], size)]
              for n, size in CASES.items()}
-    answers, rows = reference(out, cases)
+    answers, rows = reference(out, cases, storage.get("float64", False))
     for row, r in zip(answers, rows):
         row["logits_rows"] = list(range(len(r))) if len(r) < 20 else [*range(0, len(r), 5), len(r) - 1]
     with open(f"{out}/golden.json", "w") as f:
