@@ -31,6 +31,10 @@ SHAPES = {
     "granite4-350m": (1024, 28, 16, 4, 2048, 100352, 10000000.0, 32768),
     "phi-4-mini": (3072, 32, 24, 8, 8192, 200064, 10000.0, 131072),
     "olmo2-1b": (2048, 16, 16, 16, 8192, 100352, 500000.0, 4096),
+    "lfm2-350m": (1024, 16, 16, 8, 4608, 65536, 1000000.0, 128000),
+    "lfm2-small": (256, 6, 4, 2, 512, 49152, 1000000.0, 32768),
+    "qwen3.5-0.8b": (1024, 24, 8, 2, 3584, 248320, 10000000.0, 262144),
+    "qwen3.5-small": (256, 4, 4, 2, 512, 49152, 10000000.0, 32768),
 }
 # What shapes of other families than Llama have of their own: settings of config.json, the size of a head, and of GGUF the
 # architecture with its settings.
@@ -59,7 +63,40 @@ FAMILIES = {
     "olmo2-1b": {"config": {"architectures": ["Olmo2ForCausalLM"], "model_type": "olmo2", "rms_norm_eps": 1e-6,
                             "tie_word_embeddings": False}},
 }
+for _name, _attention in (("lfm2-350m", (2, 5, 8, 10, 12, 14)), ("lfm2-small", (2, 4))):
+    FAMILIES[_name] = {"config": {
+        "architectures": ["Lfm2ForCausalLM"], "model_type": "lfm2", "block_auto_adjust_ff_dim": False,
+        "conv_L_cache": 3, "layer_types": ["full_attention" if i in _attention else "conv" for i in range(SHAPES[_name][1])]}}
+for _name, _head, _keys, _values in (("qwen3.5-0.8b", 256, 16, 16), ("qwen3.5-small", 64, 2, 4)):
+    FAMILIES[_name] = {"head": _head, "config": {
+        "architectures": ["Qwen3_5ForCausalLM"], "model_type": "qwen3_5_text", "head_dim": _head, "rms_norm_eps": 1e-6,
+        "linear_num_key_heads": _keys, "linear_num_value_heads": _values}}
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+
+
+def hybrid_parts(name, config, layer):
+    """The i-th layer of a model in which some layers are recurrent."""
+    hidden, _, heads, kv_heads, inter, _, _, _ = SHAPES[name]
+    head = config.get("head_dim", hidden // heads)
+    k, v = (f"self_attn.{x}_proj" for x in "kv")
+    if "lfm2" in name:
+        attention = [("self_attn.q_proj", heads * head, hidden), (k, kv_heads * head, hidden), (v, kv_heads * head, hidden),
+                     ("self_attn.out_proj", hidden, heads * head), ("self_attn.q_layernorm", head),
+                     ("self_attn.k_layernorm", head)]
+        conv = [("conv.in_proj", 3 * hidden, hidden), ("conv.conv", hidden, 1, 3), ("conv.out_proj", hidden, hidden)]
+        return [("operator_norm", hidden), *(conv if config["layer_types"][layer] == "conv" else attention),
+                ("ffn_norm", hidden), *((f"feed_forward.w{i}", inter, hidden) for i in (1, 3)),
+                ("feed_forward.w2", hidden, inter)]
+    n_keys, n_values = config["linear_num_key_heads"] * 128, config["linear_num_value_heads"]
+    channels = 2 * n_keys + n_values * 128
+    attention = [("self_attn.q_proj", 2 * heads * head, hidden), (k, kv_heads * head, hidden), (v, kv_heads * head, hidden),
+                 ("self_attn.o_proj", hidden, heads * head), ("self_attn.q_norm", head), ("self_attn.k_norm", head)]
+    delta = [("linear_attn.in_proj_qkv", channels, hidden), ("linear_attn.in_proj_z", n_values * 128, hidden),
+             ("linear_attn.in_proj_b", n_values, hidden), ("linear_attn.in_proj_a", n_values, hidden),
+             ("linear_attn.conv1d", channels, 1, 4), ("linear_attn.A_log", n_values), ("linear_attn.dt_bias", n_values),
+             ("linear_attn.norm", 128), ("linear_attn.out_proj", hidden, n_values * 128)]
+    return [("input_layernorm", hidden), *(attention if layer % 4 == 3 else delta), ("post_attention_layernorm", hidden),
+            ("mlp.gate_proj", inter, hidden), ("mlp.up_proj", inter, hidden), ("mlp.down_proj", hidden, inter)]
 
 
 def tensor_shapes(name):
@@ -81,11 +118,14 @@ def tensor_shapes(name):
                 ("mlp.gate_up_proj", 2 * inter, hidden), down],
         "olmo2": [q, k, v, ("self_attn.q_norm", n_q), ("self_attn.k_norm", n_kv), o, after, gate, up, down, last],
     }.get(name.split("-")[0], [before, q, k, v, o, after, gate, up, down])
+    config = FAMILIES.get(name, {}).get("config", {})
     yield "model.embed_tokens.weight", (vocab, hidden)
     for i in range(layers):
+        if "lfm2" in name or "qwen3.5" in name:
+            parts = hybrid_parts(name, config, i)
         for part, *shape in parts:
-            yield f"model.layers.{i}.{part}.weight", tuple(shape)
-    yield "model.norm.weight", (hidden,)
+            yield f"model.layers.{i}.{part}" + ("" if part.endswith(("A_log", "dt_bias")) else ".weight"), tuple(shape)
+    yield "model.embedding_norm.weight" if "lfm2" in name else "model.norm.weight", (hidden,)
     if name.startswith("olmo2"):
         yield "lm_head.weight", (vocab, hidden)
 
@@ -295,7 +335,7 @@ def main():
         if os.path.exists(source):
             shutil.copyfile(source, os.path.join(a.out, name))
     weights = os.path.join(a.out, "model.safetensors")
-    write_weights(weights, list(tensor_shapes(a.shape)), a.dtype, a.shape.startswith("gemma"))
+    write_weights(weights, list(tensor_shapes(a.shape)), a.dtype, a.shape.startswith(("gemma", "qwen3.5")))
     if a.gguf:
         write_gguf(a.gguf, weights, SHAPES[a.shape], FAMILIES.get(a.shape))
 
