@@ -21,6 +21,7 @@ import threading
 import time
 
 from hearth_server import Hearth, leave, run_cases, start_request
+from test_swap import wait_idle
 
 MODEL = TEMPLATE = OTHER = None
 N_TURNS = 10
@@ -206,7 +207,7 @@ def test_swaps():
         for i in range(40):
             status, _, answer = h.post("/models/load", {"model": OTHER if i % 2 == 0 else MODEL}, timeout=600)
             assert status == 200, answer
-            time.sleep(0.3)
+            wait_idle(h)
             if i % 2:
                 memory.append(h.memory_kib())
         stop.set()

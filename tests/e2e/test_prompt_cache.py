@@ -432,16 +432,17 @@ def test_ends_of_messages_with_recurrent_layers():
         prompt = ok("/apply-template", {"messages": messages, "add_generation_prompt": False}, h)["prompt"]
         return len(ok("/tokenize", {"content": prompt, "parse_special": True}, h)["tokens"])
 
-    with tempfile.TemporaryDirectory() as folder, Hearth("--model", hybrid_model(folder)) as h:
-        turns = [([system, *question], [system]), ([system, *other], [system]),
-                 ([system, *question, said, *question], [system, *question]),
-                 ([system, *question, said, *other], [system, *question, said])]
-        for i, (messages, shared) in enumerate(turns):
-            new = n_tokens(h, messages) + 3 - (n_tokens(h, shared) if i > 0 else 0)  # 3: the answer's beginning
-            n, said_now = computed(h, messages)
-            assert new <= n <= new + 32, (i, n, new)
-            assert ok("/v1/chat/completions", {"messages": messages, "max_tokens": 4, "temperature": 0,
-                                               "cache_prompt": False}, h)["choices"][0]["message"] == said_now
+    for name in ("lfm2-conv-bf16", "qwen3_5-delta-bf16"):
+        with tempfile.TemporaryDirectory() as folder, Hearth("--model", hybrid_model(folder, name)) as h:
+            turns = [([system, *question], [system]), ([system, *other], [system]),
+                     ([system, *question, said, *question], [system, *question]),
+                     ([system, *question, said, *other], [system, *question, said])]
+            for i, (messages, shared) in enumerate(turns):
+                new = n_tokens(h, messages) + 3 - (n_tokens(h, shared) if i > 0 else 0)  # 3: the answer's beginning
+                n, said_now = computed(h, messages)
+                assert new <= n <= new + 32, (i, n, new)
+                assert ok("/v1/chat/completions", {"messages": messages, "max_tokens": 4, "temperature": 0,
+                                                   "cache_prompt": False}, h)["choices"][0]["message"] == said_now
 
 
 if __name__ == "__main__":
