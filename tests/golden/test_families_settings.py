@@ -34,6 +34,8 @@ WITHOUT_EFFECT = [
     ("original_max_position_embeddings", "", BOUND),
     ("low_freq_factor", "llama-llama3", BOUND),
     ("high_freq_factor", "llama-llama3", BOUND),
+    ("mrope_interleaved", "qwen3_5", "text has one position, the same in each section"),
+    ("mtp_num_hidden_layers", "qwen3_5", "its layers are not read"),
 ]
 
 
