@@ -434,6 +434,7 @@ static void run_request(struct client *c, const struct srv_route *route, const c
     if (!c->req) return;
     struct srv_request *req = c->req;
     req->route = route;
+    req->facts.arg = route->arg;
     req->path = req->target;
     snprintf(req->method, sizeof(req->method), "POST");
     buf_init(&req->body, 4 << 20);
