@@ -26,13 +26,13 @@ struct reading {
     int rc;
 };
 
-static struct reading read_cache(const char *text, bool reports)
+/* In place, since the fields point to the body. */
+static void read_cache(struct reading *r, const char *text, bool reports)
 {
-    struct reading r = {.req = open_request(),
-                        .params = {.cache_prompt = true, .return_cache_report = reports}};
-    REQUIRE(!srv_body_read(&r.body, text, strlen(text), PARAM_MAX_VALUES, &r.err));
-    r.rc = srv_cache_fields_read(&r.cache, r.req, &r.body, &r.params, &r.err);
-    return r;
+    *r = (struct reading){.req = open_request(),
+                          .params = {.cache_prompt = true, .return_cache_report = reports}};
+    REQUIRE(!srv_body_read(&r->body, text, strlen(text), PARAM_MAX_VALUES, &r->err));
+    r->rc = srv_cache_fields_read(&r->cache, r->req, &r->body, &r->params, &r->err);
 }
 
 static void finish(struct reading *r)
@@ -68,7 +68,8 @@ static void test_fields(void **state)
     };
     (void)state;
     for (size_t i = 0; i < N_OF(cases); i++) {
-        struct reading r = read_cache(cases[i].body, false);
+        struct reading r;
+        read_cache(&r, cases[i].body, false);
         REQUIRE_MSG((r.rc < 0) == (cases[i].path != NULL), "%s: %s", cases[i].body, r.err.message);
         if (r.rc) REQUIRE_EQ_STR(r.err.path, cases[i].path);
         REQUIRE_MSG(r.cache.has_breakpoints == cases[i].marked &&
@@ -92,7 +93,8 @@ static void test_reports_are_asked_for(void **state)
     };
     (void)state;
     for (size_t i = 0; i < N_OF(cases); i++) {
-        struct reading r = read_cache("{}", cases[i].field);
+        struct reading r;
+        read_cache(&r, "{}", cases[i].field);
         if (cases[i].beta) {
             const char *beta = cases[i].beta;
             REQUIRE(srv_request_add_header(r.req, "anthropic-beta", 14, beta, strlen(beta)));
@@ -139,7 +141,8 @@ static void test_places(void **state)
     static const int32_t ids[26];
     (void)state;
     for (size_t i = 0; i < N_OF(cases); i++) {
-        struct reading r = read_cache(cases[i].body, true);
+        struct reading r;
+        read_cache(&r, cases[i].body, true);
         const struct tok_prompt prompt = {text, strlen(text), input, N_OF(input)};
         REQUIRE_MSG(r.rc == 0, "%s", r.err.message);
         REQUIRE_EQ_INT(srv_cache_fields_place(&r.cache, r.req, &prompt, ids, N_OF(ids)), 0);
