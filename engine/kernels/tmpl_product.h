@@ -310,6 +310,27 @@ INLINE void strip_run(const enum kind kind, const int rows, const int vecs, cons
     store_sums(rows, vecs, sum, s->column, out);
 }
 
+/* One group of a B12 panel into the sums: from words if it is decoded, or from its blocks. */
+INLINE void coded_group(const enum kind kind, const int rows, const int vecs, const bool is_decoded,
+                        vf sum[MAX_ROWS][MAX_VECS], const char *a, const char *from, int column,
+                        const vi table, struct fetch *fetch)
+{
+    const size_t pair_a = pair_bytes(kind, rows);
+    for (int k = 0; k < KERN_GROUP / 2; k += 2, from += is_decoded ? 256 : B12_BLOCK_BYTES)
+        UNROLL for (int pair = 0; pair < 2; pair++, a += pair_a)
+        {
+            vi w[MAX_VECS];
+            fetch_lines(fetch, pair == 0 ? 2 : 1); /* a block is three lines */
+            if (is_decoded)
+                UNROLL for (int v = 0; v < vecs; v++) w[v] =
+                    vi_load(from + column * 4 + pair * 128 + v * VN * 4);
+            else
+                b12_pair(vecs, pair, column > 0, table, from, w);
+            words_pair(kind, rows, vecs, sum, a, w);
+            loads_in_order();
+        }
+}
+
 /*
  * The same over a B12 panel. Weights are decoded in registers, except groups with exceptions: those
  * are decoded into words first, and the exceptions are replaced there.
@@ -318,7 +339,7 @@ INLINE void coded_run(const enum kind coded_kind, const int rows, const int vecs
                       const struct strip *s, const struct kern_out *out, struct fetch fetch)
 {
     const enum kind kind = decoded(coded_kind);
-    const size_t pair_a = pair_bytes(kind, rows);
+    const size_t group_a = KERN_GROUP / 2 * pair_bytes(kind, rows) + group_gap(kind, rows);
     const uint32_t *exception = b12_exceptions(s->head);
     const char *a = s->a, *block = s->b;
     const vi table = vi_table(s->head);
@@ -326,28 +347,15 @@ INLINE void coded_run(const enum kind coded_kind, const int rows, const int vecs
     vf sum[MAX_ROWS][MAX_VECS];
 
     clear_sums(rows, vecs, sum);
-    for (int g = 0; g < s->n_groups; g++) {
-        const char *patched = NULL;
+    for (int g = 0; g < s->n_groups; g++, a += group_a, block += B12_GROUP_BYTES) {
         fetch_turn(&fetch);
-        if (*exception >> 18 == (uint32_t)g) {
-            b12_decode(table, block, words);
-            exception = b12_patch(exception, g, words);
-            patched = words + s->column * 4;
+        if (*exception >> 18 != (uint32_t)g) {
+            coded_group(kind, rows, vecs, false, sum, a, block, s->column, table, &fetch);
+            continue;
         }
-        for (int k = 0; k < KERN_GROUP / 2; k += 2, block += B12_BLOCK_BYTES)
-            UNROLL for (int pair = 0; pair < 2; pair++, a += pair_a)
-            {
-                vi w[MAX_VECS];
-                fetch_lines(&fetch, pair == 0 ? 2 : 1); /* a block is three lines */
-                if (patched)
-                    UNROLL for (int v = 0; v < vecs; v++) w[v] =
-                        vi_load(patched + (k + pair) * 128 + v * VN * 4);
-                else
-                    b12_pair(vecs, pair, s->column > 0, table, block, w);
-                words_pair(kind, rows, vecs, sum, a, w);
-                loads_in_order();
-            }
-        a += group_gap(kind, rows);
+        b12_decode(table, block, words);
+        exception = b12_patch(exception, g, words);
+        coded_group(kind, rows, vecs, true, sum, a, words, s->column, table, &fetch);
     }
     store_sums(rows, vecs, sum, s->column, out);
 }
