@@ -162,8 +162,7 @@ void batch_deliver(struct batch *b, uint64_t now_us); /* batch_deliver.c */
  */
 void batch_draft(struct batch *b, const atomic_bool *stop);
 
-/* What drafts by a second model are expected to give for s; see self_draft_promise. batch_draft.c
- */
+/* The gain expected of drafts by a second model for s; see self_draft_promise. batch_draft.c */
 double batch_draft_promise(const struct batch *b, const struct seq *s);
 
 /*

@@ -20,7 +20,7 @@ static const double WORTH = 1.1;
 /* Tokens come at once after all this: no longer, in steps without drafts and in time. */
 static const double MOST_STEPS = 4.2, MOST_US = 200e3;
 
-/* What catching up may take of the time of steps: one part in so many, if drafts pay, else. */
+/* Catching up takes at most one part in so many of the time of steps: if drafts pay, and if not. */
 enum { CATCH_UP_PARTS = 10, HOPELESS_PARTS = 64 };
 
 /* ---- what a round may cost ----------------------------------------------------------------- */

@@ -24,7 +24,7 @@
 
 struct encode_queue;
 
-/* Of a step of urgent texts, beside one that rests. */
+/* Of a step of urgent texts, while another step rests. */
 enum { ENCODE_URGENT_ROWS = 128, ENCODE_URGENT_TEXTS = 8 };
 
 /* The model; the functions are those of forward.h. */

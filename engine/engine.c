@@ -632,7 +632,7 @@ static void page_fingerprint(const struct eng *e, uint8_t ret[EXTENT_DIGEST])
     sha256_final(&h, ret);
 }
 
-/* What does not repeat cannot be found again. */
+/* Pages whose bits do not repeat cannot be found again. */
 static bool keeps_pages(const struct eng *e)
 {
     return e->p.kv_disk.dir && e->repeatable && !e->p.no_prefix_cache && !e->model->hp.encoder;

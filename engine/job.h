@@ -71,7 +71,7 @@ bool job_is_stop_id(const struct eng_job *job, const int32_t *eos_ids, int n_eos
 bool job_passes(const struct eng_job *a, const struct eng_job *b);
 
 /*
- * The places of a queue of max_jobs that the job must leave free: those it was told of, half of all
+ * The places of a queue of max_jobs that the job must leave free: those it was given, half of all
  * for a part of a request, three quarters at most.
  */
 int job_reserved_slots(const struct eng_job *job, int max_jobs);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What is known of a second model's drafts; see self_draft.h. */
+/* Acceptance and times of a second model's drafts; see self_draft.h. */
 #include "engine/self_draft.h"
 
 #include <math.h>

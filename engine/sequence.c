@@ -306,7 +306,7 @@ bool seq_restored(struct seq *s, struct prefix *cache, const struct kv_pages *pa
     publish(s, cache, pages);
     if (s->state && s->n_done > 0) take_state(s, cache);
     s->job->usage.n_written_tokens = written;
-    drop_pages(s, s->n_published, cache); /* what was not read has arbitrary contents */
+    drop_pages(s, s->n_published, cache); /* pages that were not read have arbitrary contents */
     *ret_tokens = (int)(s->n_done - s->n_before);
     return true;
 }

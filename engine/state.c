@@ -213,7 +213,7 @@ void state_convolve(const struct state_layout *l, const struct eng_layer *layer,
                  n < STATE_CHANNELS ? n : STATE_CHANNELS);
 }
 
-/* What a row says to a block of a head. */
+/* The inputs of a row to a block of a head. */
 static struct kern_delta token_of(const struct state_layout *l, const float *row, int head,
                                   int block)
 {

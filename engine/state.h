@@ -70,8 +70,8 @@ void state_delta(const struct state_layout *l, const struct eng_model *m, int la
 size_t state_tmp_floats(const struct state_layout *l);
 
 /*
- * What a position looks back at, from a state into a snapshot and back. pos >= n_taps - 1; it is at
- * most a draft behind the last one that was computed.
+ * Copies the taps that a position looks back at from a state into a snapshot, and back. pos >=
+ * n_taps - 1; it is at most a draft behind the last one that was computed.
  */
 void state_save(const struct state_layout *l, const float *state, int64_t pos, float *ret_kept);
 void state_restore(const struct state_layout *l, float *state, int64_t pos, const float *kept);

@@ -5,7 +5,7 @@
  */
 #include "server/transfer.h"
 
-#define CURL_DISABLE_TYPECHECK /* its macros would stand in the way of the pointers below */
+#define CURL_DISABLE_TYPECHECK /* its macros do not work with the pointers below */
 #include <curl/curl.h>
 #include <dlfcn.h>
 #include <stdarg.h>

@@ -144,7 +144,7 @@ struct tok_fim {
 /*
  * Finds the marks, ids below n_ids, of a family that the table knows, or, with an option that is
  * not NULL, those that it names: "PREFIX,SUFFIX,MIDDLE[,REPO,FILE][,spm]". Borrows from t. 0, also
- * without marks, or TOK_EINVAL for an option with another form or with words that are no tokens.
+ * without marks, or TOK_EINVAL for an option with another form or with words that are not tokens.
  */
 int tok_fim_find(struct tok_fim *ret, const struct tok *t, int32_t n_ids, const char *option,
                  char *err, size_t errlen);

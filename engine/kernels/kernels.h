@@ -170,7 +170,7 @@ struct kern_conv {
 /* Values of a delta net's head that are computed together. */
 enum { KERN_DELTA = 32 };
 
-/* What one token brings to a head of a delta net. */
+/* The inputs of one token to a head of a delta net. */
 struct kern_delta {
     const float *k, *q; /* [d_k] */
     const float *v;     /* [n] */

@@ -42,9 +42,9 @@ enum eng_qk_norm { ENG_QK_NORM_NONE, ENG_QK_NORM_HEAD, ENG_QK_NORM_AFTER_ROPE, E
 enum { ENG_MAX_EOS = 16, ENG_MAX_LAYERS = 512, ENG_MAX_TAPS = 8 };
 
 /*
- * What mixes the tokens of a layer. CONV: out(C * conv(B * u)), where B, C and u are products of
- * the token and conv sums over the last few tokens. DELTA: heads of a delta net, whose state is a
- * matrix, after a convolution of queries, keys and values; see kern.delta_token.
+ * The operator that mixes the tokens of a layer. CONV: out(C * conv(B * u)), where B, C and u are
+ * products of the token and conv sums over the last few tokens. DELTA: heads of a delta net, whose
+ * state is a matrix, after a convolution of queries, keys and values; see kern.delta_token.
  */
 enum eng_mixer { ENG_ATTENTION, ENG_CONV, ENG_DELTA };
 

@@ -429,9 +429,10 @@ static int check_chat(const struct srv_gen *g, struct param_error *err)
                           "'choice_probabilities' needs 'structured_outputs.choice', the list of "
                           "texts to choose from.");
     if (!g->tools.think_open) return 0;
-    return param_fail(err, SRV_ERR_INVALID_VALUE, "choice_probabilities",
-                      "The prompt ends inside the model's reasoning, where a choice is no answer; "
-                      "turn reasoning off in 'chat_template_kwargs' or 'reasoning_effort'.");
+    return param_fail(
+        err, SRV_ERR_INVALID_VALUE, "choice_probabilities",
+        "The prompt ends inside the model's reasoning, where a choice is not an answer; "
+        "turn reasoning off in 'chat_template_kwargs' or 'reasoning_effort'.");
 }
 
 int srv_choose_chat(struct srv_gen *g, struct param_error *err)

@@ -285,7 +285,7 @@ struct params {
     size_t n;
 };
 
-/* What may follow a keyword: of the others, from i on. */
+/* The arguments that may follow a keyword: of the others, from i on. */
 static struct gram_part followers(struct tree *t, const struct params *p, size_t i, size_t end)
 {
     struct gram_part *kids = allocate(t, (end - i) * sizeof(*kids));
