@@ -6,7 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EVICTED_FACTOR = 8 }; /* evicted pages that are remembered, by pages that are held */
+enum {
+    EVICTED_FACTOR = 8, /* evicted pages that are remembered, by pages that are held */
+    N_KEEPERS = 256,
+    KEEP_STEP_SECONDS = 10,
+    MOST_EQUALS = 16, /* idle nodes of one second that are looked at */
+};
+static const uint64_t second_us = 1000000;
 
 struct node {
     int32_t parent;
@@ -16,9 +22,18 @@ struct node {
     int32_t hash_next;            /* next node of the bucket, or of the free list */
     int32_t idle_prev, idle_next; /* in the idle list; PREFIX_NONE at its ends */
     int32_t snapshot;             /* its slot, or PREFIX_NONE */
+    uint32_t idle_s;              /* when it became idle */
+    bool on_disk;
+    uint8_t keeper;
+    uint64_t kept_until_us; /* 0: it is not kept */
     uint64_t hash;
     struct prefix_scope scope;
     int32_t tokens[KV_PAGE_TOKENS];
+};
+
+/* Idle nodes, least recently used first. */
+struct idle {
+    int32_t head, tail;
 };
 
 /* A slot for a snapshot. */
@@ -36,9 +51,12 @@ struct prefix {
     uint32_t *evicted; /* [EVICTED_FACTOR (bucket_mask + 1)] upper halves of hashes */
     int32_t first;     /* the newest child of no node, or PREFIX_NONE */
     int32_t free_node;
-    int32_t idle_head, idle_tail; /* least recently used first */
+    struct idle plain, kept;
     int n_idle;
-    struct snapshot *snapshots; /* [n_snapshots] */
+    uint64_t now_us, next_end_us;   /* next_end_us: no keeping of an idle node ends before */
+    int n_nodes_kept;               /* idle or not */
+    int n_nodes_kept_of[N_KEEPERS]; /* keys by a byte: two with the same one share */
+    struct snapshot *snapshots;     /* [n_snapshots] */
     int n_snapshots;
     size_t n_floats; /* of one */
     float *floats;   /* [n_snapshots][n_floats] */
@@ -89,7 +107,9 @@ struct prefix *prefix_create(struct kv_pages *pages, uint64_t seed, int n_snapsh
     p->pages = pages;
     p->seed = seed;
     p->bucket_mask = n_buckets - 1;
-    p->idle_head = p->idle_tail = p->first = PREFIX_NONE;
+    p->plain = p->kept = (struct idle){PREFIX_NONE, PREFIX_NONE};
+    p->first = PREFIX_NONE;
+    p->next_end_us = UINT64_MAX;
     p->nodes = calloc((size_t)n_pages, sizeof(*p->nodes));
     p->buckets = malloc(n_buckets * sizeof(*p->buckets));
     p->evicted = calloc((size_t)n_buckets * EVICTED_FACTOR, sizeof(*p->evicted));
@@ -201,32 +221,102 @@ enum eng_miss prefix_why(struct prefix *p, int32_t parent, const struct prefix_s
 
 /* ---- the idle list ------------------------------------------------------------------------- */
 
+static struct idle *list_of(struct prefix *p, int32_t i)
+{
+    return p->nodes[i].kept_until_us ? &p->kept : &p->plain;
+}
+
 static void idle_append(struct prefix *p, int32_t i)
 {
-    p->nodes[i].idle_prev = p->idle_tail;
+    struct idle *list = list_of(p, i);
+    p->nodes[i].idle_prev = list->tail;
     p->nodes[i].idle_next = PREFIX_NONE;
-    if (p->idle_tail != PREFIX_NONE)
-        p->nodes[p->idle_tail].idle_next = i;
+    p->nodes[i].idle_s = (uint32_t)(p->now_us / second_us);
+    if (list->tail != PREFIX_NONE)
+        p->nodes[list->tail].idle_next = i;
     else
-        p->idle_head = i;
-    p->idle_tail = i;
+        list->head = i;
+    list->tail = i;
     p->n_idle++;
 }
 
 static void idle_remove(struct prefix *p, int32_t i)
 {
     struct node *n = &p->nodes[i];
+    struct idle *list = list_of(p, i);
     assert(p->n_idle > 0);
     if (n->idle_prev != PREFIX_NONE)
         p->nodes[n->idle_prev].idle_next = n->idle_next;
     else
-        p->idle_head = n->idle_next;
+        list->head = n->idle_next;
     if (n->idle_next != PREFIX_NONE)
         p->nodes[n->idle_next].idle_prev = n->idle_prev;
     else
-        p->idle_tail = n->idle_prev;
+        list->tail = n->idle_prev;
     p->n_idle--;
 }
+
+/* ---- keeping ------------------------------------------------------------------------------- */
+
+/* Of a node that is in no idle list. */
+static void end_keeping(struct prefix *p, struct node *n)
+{
+    if (!n->kept_until_us) return;
+    n->kept_until_us = 0;
+    p->n_nodes_kept--;
+    p->n_nodes_kept_of[n->keeper]--;
+}
+
+bool prefix_keep(struct prefix *p, int32_t node, uint64_t key, int64_t seconds)
+{
+    struct node *n = &p->nodes[node];
+    const uint64_t step = KEEP_STEP_SECONDS * second_us;
+    const uint64_t until = (p->now_us + (uint64_t)seconds * second_us + step - 1) / step * step;
+    const int left = 3 * (kv_pages_total(p->pages) / 4) - p->n_nodes_kept;
+    assert(kv_page_refs(p->pages, n->page) > 1);
+    if (!n->kept_until_us) {
+        uint8_t keeper = (uint8_t)key;
+        if (p->n_nodes_kept_of[keeper] >= 2 * left) return false;
+        n->keeper = keeper;
+        p->n_nodes_kept++;
+        p->n_nodes_kept_of[keeper]++;
+    }
+    if (until > n->kept_until_us) n->kept_until_us = until;
+    if (until < p->next_end_us) p->next_end_us = until;
+    return true;
+}
+
+/* What is kept as long or longer comes later in the list: the order of ancestors stays. */
+void prefix_tick(struct prefix *p, uint64_t now_us)
+{
+    int32_t next;
+    p->now_us = now_us;
+    if (now_us < p->next_end_us) return;
+    p->next_end_us = UINT64_MAX;
+    for (int32_t i = p->kept.head; i != PREFIX_NONE; i = next) {
+        uint64_t until = p->nodes[i].kept_until_us;
+        next = p->nodes[i].idle_next;
+        if (until > now_us) {
+            if (until < p->next_end_us) p->next_end_us = until;
+            continue;
+        }
+        idle_remove(p, i);
+        end_keeping(p, &p->nodes[i]);
+        idle_append(p, i);
+    }
+}
+
+int prefix_n_kept(const struct prefix *p)
+{
+    return p->n_nodes_kept;
+}
+
+void prefix_note_disk(struct prefix *p, int32_t node)
+{
+    p->nodes[node].on_disk = true;
+}
+
+/* ---- the tree ------------------------------------------------------------------------------ */
 
 static void add_child(struct prefix *p, int32_t i)
 {
@@ -328,6 +418,7 @@ static void evict(struct prefix *p, int32_t i)
     assert(n->child == PREFIX_NONE && kv_page_refs(p->pages, n->page) == 1);
     remove_child(p, i);
     idle_remove(p, i);
+    end_keeping(p, n);
     evict_snapshot(p, i);
     *evicted_slot(p, n->hash) = (uint32_t)(n->hash >> 32);
     int32_t *link = &p->buckets[n->hash & p->bucket_mask];
@@ -374,6 +465,7 @@ int32_t prefix_publish(struct prefix *p, int32_t parent, const struct prefix_sco
     p->free_node = n->hash_next;
     n->parent = parent;
     n->child = n->snapshot = PREFIX_NONE;
+    n->on_disk = false;
     add_child(p, i);
     n->page = *page;
     n->hash = hash;
@@ -388,23 +480,37 @@ int32_t prefix_publish(struct prefix *p, int32_t parent, const struct prefix_sco
 void prefix_release(struct prefix *p, int32_t node, int32_t page)
 {
     kv_page_unref(p->pages, page);
-    if (node != PREFIX_NONE && kv_page_refs(p->pages, page) == 1) idle_append(p, node);
+    if (node == PREFIX_NONE || kv_page_refs(p->pages, page) != 1) return;
+    uint64_t until = p->nodes[node].kept_until_us;
+    if (until <= p->now_us) end_keeping(p, &p->nodes[node]);
+    if (until > p->now_us && until < p->next_end_us) p->next_end_us = until;
+    idle_append(p, node);
+}
+
+/* The idle leaf to evict, or PREFIX_NONE. */
+static int32_t choose_victim(const struct prefix *p)
+{
+    int32_t head = p->plain.head != PREFIX_NONE ? p->plain.head : p->kept.head, i = head;
+    for (int k = 0; k < MOST_EQUALS && i != PREFIX_NONE; k++, i = p->nodes[i].idle_next) {
+        if (p->nodes[i].idle_s != p->nodes[head].idle_s) break;
+        if (p->nodes[i].on_disk && p->nodes[i].child == PREFIX_NONE) return i;
+    }
+    return head;
 }
 
 int32_t prefix_page_get(struct prefix *p)
 {
     int32_t page = kv_page_get(p->pages);
-    if (page < 0 && p->idle_head != PREFIX_NONE) {
-        evict(p, p->idle_head);
-        page = kv_page_get(p->pages);
-    }
-    return page;
+    if (page >= 0) return page;
+    int32_t victim = choose_victim(p);
+    if (victim != PREFIX_NONE) evict(p, victim);
+    return kv_page_get(p->pages);
 }
 
 void prefix_forget(struct prefix *p, uint64_t private_id)
 {
     int32_t next;
-    for (int32_t i = p->idle_head; i != PREFIX_NONE; i = next) {
+    for (int32_t i = p->plain.head; i != PREFIX_NONE; i = next) {
         next = p->nodes[i].idle_next;
         if (p->nodes[i].scope.private_id == private_id) evict(p, i);
     }

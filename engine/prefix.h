@@ -10,7 +10,13 @@
  * A node holds one reference to its page. While that is the only one the node is idle: it is in the
  * idle list and may be evicted. A sequence that holds a page holds all pages before it too, and
  * releases them last page first; so a node comes after all its descendants in the idle list, and
- * the head of the list, the least recently used, is always a leaf.
+ * the head of the list, the least recently used, is always a leaf. Of leaves that became idle in
+ * the same second one whose page is on disk goes first.
+ *
+ * A node may be kept until a time, and with it all before it. Kept nodes have an idle list of their
+ * own, of which nothing is evicted while the other has any; when their time is over they are as
+ * recently used as that. A key may keep twice the pages that are left of three quarters of all:
+ * half of all if it is alone, and never the last.
  *
  * With recurrent layers a node may carry a snapshot of the states after its last token; without one
  * a sequence cannot go on from there. There are so many slots for them. When all are taken, the
@@ -93,6 +99,21 @@ void prefix_drop_snapshot(struct prefix *p, int32_t node);
 
 /* Sets the numbers of snapshots in `ret`, and nothing else. */
 void prefix_count_snapshots(const struct prefix *p, struct eng_stats *ret);
+
+/*
+ * Keeps a node that the caller holds, and whose ancestors are kept as long, for so many seconds
+ * (rounded up to 10), for a key. Returns false if the key may not keep more.
+ */
+bool prefix_keep(struct prefix *p, int32_t node, uint64_t key, int64_t seconds);
+
+/* The time, of CLOCK_MONOTONIC; ends the keeping of nodes. */
+void prefix_tick(struct prefix *p, uint64_t now_us);
+
+/* Kept pages. */
+int prefix_n_kept(const struct prefix *p);
+
+/* Notes that the page of a node is on disk too. */
+void prefix_note_disk(struct prefix *p, int32_t node);
 
 /* A free zeroed page with one reference, by eviction if necessary; -1 if all are in use. */
 int32_t prefix_page_get(struct prefix *p);

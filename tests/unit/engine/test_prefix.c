@@ -133,6 +133,104 @@ static void test_use_renews(void **state)
     close_fixture(&f);
 }
 
+static const uint64_t minute = 60000000;
+
+/* Publishes, keeps for so many seconds (0: not), and releases a chain of n pages; returns how many
+ * could be kept. */
+static int keep_chain(struct fixture *f, int32_t first, int n, uint64_t key, int64_t seconds)
+{
+    int32_t page[N_PAGES], node[N_PAGES], parent = PREFIX_NONE;
+    int n_kept = 0;
+    for (int i = 0; i < n; i++)
+        parent = node[i] = publish(f, parent, &common, first + 100 * i, &page[i]);
+    while (seconds && n_kept < n && prefix_keep(f->cache, node[n_kept], key, seconds))
+        n_kept++;
+    for (int i = n - 1; i >= 0; i--)
+        prefix_release(f->cache, node[i], page[i]);
+    return n_kept;
+}
+
+static bool is_cached(struct fixture *f, int32_t first)
+{
+    return prefix_find(f->cache, PREFIX_NONE, &common, tokens_of(first)) != PREFIX_NONE;
+}
+
+/* A key alone keeps half; the third finds something left; what is kept goes last. */
+static void test_keeps_bounded(void **state)
+{
+    (void)state;
+    struct fixture f = open_fixture();
+    prefix_tick(f.cache, minute);
+    REQUIRE_EQ_INT(keep_chain(&f, 1000, 6, 1, 300), N_PAGES / 2);
+    REQUIRE_EQ_INT(prefix_n_kept(f.cache), 4);
+    REQUIRE_EQ_INT(keep_chain(&f, 1000, 4, 1, 300), 4); /* the same ones */
+    REQUIRE_EQ_INT(keep_chain(&f, 2000, 2, 1, 300), 0);
+    REQUIRE_EQ_INT(keep_chain(&f, 3000, 2, 2, 300), 2); /* 3 quarters */
+    REQUIRE_EQ_INT(keep_chain(&f, 4000, 1, 3, 300), 0);
+    REQUIRE_EQ_INT(prefix_n_kept(f.cache), 6);
+    REQUIRE(is_cached(&f, 1000) && is_cached(&f, 3000));
+    keep_chain(&f, 5000, 2, 4, 0);
+    REQUIRE(is_cached(&f, 1000) && is_cached(&f, 3000) && is_cached(&f, 5000));
+    keep_chain(&f, 6000, 2, 4, 0);
+    REQUIRE(is_cached(&f, 1000) && is_cached(&f, 3000) && !is_cached(&f, 5000));
+    for (int i = 0; i < 8; i++) /* what a request needs it gets */
+        REQUIRE(prefix_page_get(f.cache) >= 0);
+    REQUIRE_EQ_INT(prefix_n_kept(f.cache), 0);
+    close_fixture(&f);
+}
+
+/* Keeping ends, from the end of a chain on, and is renewed by use. */
+static void test_keeps_end(void **state)
+{
+    (void)state;
+    struct fixture f = open_fixture();
+    prefix_tick(f.cache, minute);
+    REQUIRE_EQ_INT(keep_chain(&f, 1000, 2, 1, 300), 2);
+    REQUIRE_EQ_INT(keep_chain(&f, 2000, 2, 1, 3600), 2);
+    prefix_tick(f.cache, 6 * minute - 1);
+    REQUIRE_EQ_INT(prefix_n_kept(f.cache), 4);
+    prefix_tick(f.cache, 6 * minute);
+    REQUIRE_EQ_INT(prefix_n_kept(f.cache), 2);
+    keep_chain(&f, 3000, 2, 2, 0);
+    keep_chain(&f, 4000, 4, 2, 0);
+    REQUIRE(!is_cached(&f, 1000) && is_cached(&f, 2000) && is_cached(&f, 3000));
+    REQUIRE_EQ_INT(keep_chain(&f, 2000, 2, 1, 300), 2); /* an hour is longer */
+    prefix_tick(f.cache, 60 * minute);
+    REQUIRE_EQ_INT(prefix_n_kept(f.cache), 2);
+    REQUIRE_EQ_INT(keep_chain(&f, 2000, 2, 1, 3600), 2);
+    prefix_tick(f.cache, 62 * minute);
+    REQUIRE_EQ_INT(prefix_n_kept(f.cache), 2);
+    int32_t node = prefix_find(f.cache, PREFIX_NONE, &common, tokens_of(2000));
+    int32_t page = prefix_acquire(f.cache, node);
+    prefix_tick(f.cache, 200 * minute); /* while it is held */
+    prefix_release(f.cache, node, page);
+    REQUIRE_EQ_INT(prefix_n_kept(f.cache), 0);
+    close_fixture(&f);
+}
+
+/* Of leaves as old as each other one on disk goes first; an older one goes before both. */
+static void test_prefers_pages_on_disk(void **state)
+{
+    (void)state;
+    struct fixture f = open_fixture();
+    prefix_tick(f.cache, minute);
+    for (int i = 1; i <= 4; i++) {
+        if (i == 2) prefix_tick(f.cache, 2 * minute);
+        keep_chain(&f, 1000 * i, 1, 0, 0);
+    }
+    for (int i = 3; i <= 4; i++)
+        prefix_note_disk(f.cache, prefix_find(f.cache, PREFIX_NONE, &common, tokens_of(1000 * i)));
+    for (int i = 0; i < N_PAGES - 4; i++)
+        REQUIRE(prefix_page_get(f.cache) >= 0);
+    static const int order[] = {1, 3, 4, 2};
+    for (int i = 0; i < 4; i++) {
+        REQUIRE(is_cached(&f, 1000 * order[i]));
+        REQUIRE(prefix_page_get(f.cache) >= 0);
+        REQUIRE_MSG(!is_cached(&f, 1000 * order[i]), "%d", i);
+    }
+    close_fixture(&f);
+}
+
 static void test_forgets_private_scopes(void **state)
 {
     (void)state;
@@ -347,6 +445,9 @@ int main(void)
         cmocka_unit_test(test_second_computation_takes_the_first_page),
         cmocka_unit_test(test_evicts_least_recently_used_leaves),
         cmocka_unit_test(test_use_renews),
+        cmocka_unit_test(test_keeps_bounded),
+        cmocka_unit_test(test_keeps_end),
+        cmocka_unit_test(test_prefers_pages_on_disk),
         cmocka_unit_test(test_forgets_private_scopes),
         cmocka_unit_test(test_tells_why_a_page_is_not_there),
         cmocka_unit_test(test_snapshots),
