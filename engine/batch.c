@@ -188,8 +188,13 @@ void batch_end_seq(struct batch *b, struct seq *s, enum eng_finish finish, int32
 {
     struct eng_job *job = s->job;
     int choice = s->choice;
-    if (b->p.disk && job->publishes && !job->scope.private_id && !job->p.want_pooled)
-        kv_disk_note(b->p.disk, job->scope.tenant, s->ids, s->n_published);
+    if (b->p.disk && job->publishes && !job->scope.private_id && !job->p.want_pooled &&
+        job->p.disk != ENG_DISK_NEVER)
+        kv_disk_note(b->p.disk, &(struct kv_chain){.scope = job->scope.tenant,
+                                                   .ids = s->ids,
+                                                   .n_pages = s->n_published,
+                                                   .first = job->p.keeps[0].n_tokens > 0,
+                                                   .for_a_day = job->p.disk == ENG_DISK_DAY});
     remove_running(b, s);
     masks_drop(&b->masks, s);
     b->n_reserved -= job->n_pages;
@@ -217,6 +222,7 @@ static bool give_up_restore(struct batch *b, struct seq *s)
 
 void batch_reap(struct batch *b, bool closing, uint64_t now_us)
 {
+    prefix_tick(b->cache, now_us);
     for (int i = b->n_running - 1; i >= 0; i--) {
         struct seq *s = b->order[i];
         enum eng_finish finish = batch_verdict(s->job, closing, now_us);
@@ -293,6 +299,7 @@ static void end_restore(struct batch *b, struct seq *s)
         u->n_cached_tokens += n;
         u->n_disk_tokens += (int64_t)(s->restore.n_read - s->restore.first) * KV_PAGE_TOKENS;
         b->stats.n_cached_tokens += (uint64_t)n;
+        if (n > 0) b->stats.n_disk_tokens += (uint64_t)n;
     }
 }
 

@@ -9,6 +9,7 @@
  */
 #include "engine/engine.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -16,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include "base/cgroup.h"
 #include "base/clock.h"
@@ -646,6 +648,7 @@ static int start_scheduler(struct eng *e, char *err, size_t errlen)
     ssize_t got = getrandom(&seed, sizeof(seed), GRND_NONBLOCK);
     (void)got; /* a guessable seed costs only speed: tokens are compared in full */
     struct kv_disk_params disk = {.dir = e->p.kv_disk.dir,
+                                  .model = e->p.kv_disk.model,
                                   .bytes = e->p.kv_disk.bytes,
                                   .seconds = e->p.kv_disk.seconds,
                                   .page_bytes = e->layout.page_bytes,
@@ -889,7 +892,8 @@ int eng_open(struct eng **ret, const struct eng_params *params, char *err, size_
     if (!rc) rc = start_scheduler(e, err, errlen);
     if (!rc && e->plan.memory.twin_bytes) e->twin.dir = strdup(e->p.model_dir);
     e->p.model_dir = e->p.numerics = e->p.gemm = e->p.kernels = e->p.kv_dtype = e->gemm = NULL;
-    e->p.weight_coding = e->p.draft_dir = e->p.kv_disk.dir = NULL;
+    e->p.weight_coding = e->p.draft_dir = NULL;
+    e->p.kv_disk.dir = e->p.kv_disk.model = NULL;
     if (rc)
         eng_close(e);
     else
@@ -974,6 +978,30 @@ void eng_stats(struct eng *e, struct eng_stats *ret_stats)
         encode_stats(e->encode, ret_stats);
     else
         sched_stats(e->sched, ret_stats);
+}
+
+void eng_kv_allow(struct eng *e, const uint8_t *owner, bool allowed)
+{
+    if (e->sched) sched_kv_allow(e->sched, owner, allowed);
+}
+
+int eng_kv_visit(const char *dir, bool (*visit)(void *ctx, const struct eng_kv_file *file),
+                 void *ctx, char *err, size_t errlen)
+{
+    static const uint8_t none[EXTENT_DIGEST];
+    struct extent_store *s;
+    char path[PATH_MAX];
+    int n = snprintf(path, sizeof(path), "%s/secret", dir);
+    if (n >= (int)sizeof(path) || access(path, F_OK)) { /* it would be made */
+        snprintf(err, errlen, "%.400s: is not a directory of pages: it has no file `secret`", dir);
+        return ENG_EINVAL;
+    }
+    int rc = extent_store_open(&s, dir, none, 1, NULL, err, errlen);
+    if (rc) return rc;
+    rc = extent_visit(s, NULL, visit, ctx);
+    extent_store_close(s);
+    if (rc) snprintf(err, errlen, "%.400s: its files cannot be listed", dir);
+    return rc;
 }
 
 void eng_drain(struct eng *e)

@@ -55,10 +55,30 @@ enum eng_speculate {
 
 /* Pages of KV in files, which another process may find: see kv_disk.h. */
 struct eng_kv_disk_params {
-    const char *dir; /* NULL: none */
-    int64_t bytes;   /* the directory holds at most so many, */
-    int64_t seconds; /* and nothing that was not used for so long */
+    const char *dir;   /* NULL: none */
+    const char *model; /* a name for people, or NULL */
+    int64_t bytes;     /* the directory holds at most so many, */
+    int64_t seconds;   /* and nothing that was not used for so long */
 };
+
+/* One file of such a directory. */
+enum { ENG_KV_OWNER = 16, ENG_KV_MODEL = 64 };
+struct eng_kv_file {
+    bool sound; /* false: what follows up to n_tokens is not known */
+    char model[ENG_KV_MODEL];
+    uint8_t fingerprint[32];     /* equal for pages that one server can read */
+    uint8_t owner[ENG_KV_OWNER]; /* the first bytes of eng_job_params.tenant */
+    int n_tokens;                /* 0 for states of recurrent layers */
+    int64_t bytes, used_s;       /* when it was used last, seconds since the epoch */
+};
+
+/*
+ * Calls visit for each file in a directory that is there, and removes those for which it returns
+ * true. Servers that use the directory are not disturbed. Returns 0 or ENG_EINVAL, ENG_EIO,
+ * ENG_ENOMEM.
+ */
+int eng_kv_visit(const char *dir, bool (*visit)(void *ctx, const struct eng_kv_file *file),
+                 void *ctx, char *err, size_t errlen);
 
 /* Zero or NULL is the default of every field. Strings are borrowed during eng_open. */
 struct eng_params {
@@ -441,6 +461,14 @@ struct eng_event {
 
 enum { ENG_MAX_MARKS = 64 };
 
+/* The first n_tokens of a prompt are wanted again within so many seconds. */
+enum { ENG_MAX_KEEPS = 2 };
+struct eng_keep {
+    int64_t n_tokens, seconds;
+};
+
+enum eng_kv_disk_use { ENG_DISK_LONG, ENG_DISK_DAY, ENG_DISK_NEVER };
+
 struct eng_job_params {
     const int32_t *prompt; /* [n_prompt], every id in [0, vocab_size); copied by submit */
     int64_t n_prompt;      /* >= 1 and <= context */
@@ -476,17 +504,20 @@ struct eng_job_params {
      * with recurrent layers keep a snapshot at the last page boundary before each. */
     int64_t marks[ENG_MAX_MARKS]; /* [n_marks], each 0 to n_prompt */
     int n_marks;
-    bool no_cache;              /* does not read or fill the prefix cache */
-    uint8_t tenant[32];         /* prefix pages are shared by equal tenants; 0: the common one */
-    uint64_t fair_key;          /* waiting keys take turns; 0 is also a key */
-    int priority;               /* within a key smaller runs earlier, equal ones in order of
+    bool no_cache;                        /* does not read or fill the prefix cache */
+    enum eng_kv_disk_use disk;            /* whether its pages go to files */
+    struct eng_keep keeps[ENG_MAX_KEEPS]; /* pages up to these are evicted after others */
+    uint8_t tenant[32];   /* prefix pages are shared by equal tenants; 0: the common one. Tenants
+                         * with equal first ENG_KV_OWNER bytes have one owner */
+    uint64_t fair_key;    /* waiting keys take turns; 0 is also a key */
+    int priority;         /* within a key smaller runs earlier, equal ones in order of
                                  * submission; see eng_params.global_priority */
-    int n_reserved_slots;       /* queue slots reserved for others: the job is refused if no other
+    int n_reserved_slots; /* queue slots reserved for others: the job is refused if no other
                                  * is free; at most three quarters of all count */
-    bool part;                  /* of a request whose first job was admitted: waits only in half of
+    bool part;            /* of a request whose first job was admitted: waits only in half of
                                  * the queue, so that large requests leave room for others */
-    bool continuation;          /* of an admitted request: no bound of the queue refuses it */
-    uint64_t deadline_us;       /* CLOCK_MONOTONIC; 0: none */
+    bool continuation;    /* of an admitted request: no bound of the queue refuses it */
+    uint64_t deadline_us; /* CLOCK_MONOTONIC; 0: none */
     uint64_t queue_deadline_us; /* 0: none */
     void (*on_event)(void *ctx, const struct eng_event *event);
     void *ctx;
@@ -550,7 +581,8 @@ static inline uint64_t eng_draft_sum(const uint64_t by_source[ENG_DRAFT_SOURCES]
 enum { ENG_KV_FAULTS = 5 }; /* unreadable, length, header, foreign, payload */
 struct eng_kv_disk_stats {
     bool on, paused; /* paused: a minute after a failed write */
-    int64_t bytes;   /* of all extents in the directory, as of the last minute */
+    int64_t bytes;   /* of all extents in the directory, as of the last minute, */
+    int64_t n_pages; /* and the pages in those that have this model's size */
     uint64_t n_restores, restore_us, n_read_bytes, n_read_tokens;
     uint64_t n_written_bytes, n_write_errors;
     uint64_t n_dropped; /* sequences that were not written: the disk did not keep up, or failed */
@@ -564,10 +596,12 @@ struct eng_stats {
     int64_t n_waiting_tokens; /* prompt tokens queued */
     int n_pages_used;         /* held by running sequences */
     int n_pages_cached;       /* held only by the prefix cache: free if needed */
+    int n_pages_kept;         /* of those held or cached, by eng_keep */
     int n_pages_total;
     uint64_t n_steps;
     uint64_t last_step_us; /* when the last step ended, CLOCK_MONOTONIC */
     uint64_t n_prompt_tokens, n_cached_tokens, n_computed_prompt_tokens, n_generated_tokens;
+    uint64_t n_disk_tokens; /* of n_cached_tokens, those that memory had not */
     /* Snapshots of recurrent states in the prefix cache: the most it has room for, those it holds,
      * sequences that began from one, and those that gave way to others or went with their page. */
     int n_snapshots_total, n_snapshots;
@@ -586,6 +620,10 @@ struct eng_stats {
 };
 /* A snapshot; it is updated right after the events of a step. */
 void eng_stats(struct eng *e, struct eng_stats *ret_stats);
+
+/* Pages of an owner (ENG_KV_OWNER bytes) that is not allowed are not written, and removed. Any
+ * thread. */
+void eng_kv_allow(struct eng *e, const uint8_t *owner, bool allowed);
 
 /* Refuses new jobs from now on (ENG_ECLOSED); accepted ones continue. */
 void eng_drain(struct eng *e);

@@ -33,6 +33,14 @@ struct chain {
     uint8_t scope[EXTENT_DIGEST];
     int n_pages; /* 0: the place is free */
     int32_t *ids;
+    bool first, for_a_day;
+    uint64_t serial; /* order of coming */
+};
+
+/* Whose pages may not be written. */
+struct banned {
+    uint8_t owner[ENG_KV_OWNER];
+    bool erased; /* what had been written */
 };
 
 /* Who has the copy of an extent's pages. */
@@ -48,8 +56,10 @@ struct kv_disk {
     pthread_cond_t asked, noted;
     bool closing;
     struct kv_restore *first, *last; /* prompts to be read */
-    struct chain chains[N_CHAINS];   /* a ring */
-    int oldest, n_chains;
+    struct chain chains[N_CHAINS];
+    uint64_t n_noted;
+    struct banned *banned; /* [n_banned] */
+    int n_banned;
     bool writing;
     uint64_t paused_until_us;
     double read_rate; /* bytes per second, 0: unknown */
@@ -147,12 +157,14 @@ static void restore(struct kv_disk *d, struct kv_restore *r)
 {
     uint8_t parent[EXTENT_DIGEST] = {0}, name[EXTENT_DIGEST];
     uint64_t start = clock_now_us();
+    int64_t used_us = extent_now();
     int end = d->p.state_bytes > 0 ? find_state(d, r) : r->n_pages;
     bool whole = true;
     for (int page = 0; page < end && whole && !atomic_load(&r->cancel);) {
         int most = min_int(end - page, EXTENT_PAGES);
         struct extent x = extent_at(r->scope, parent, r->ids, page, most);
         if (page + EXTENT_PAGES > r->first) read_longest(d, r, most, &x);
+        if (x.n_pages > 0) extent_touch(d->store, &x, &used_us);
         page += x.n_pages;
         whole = x.n_pages == EXTENT_PAGES;
         bool usable = d->p.state_bytes == 0 || (page == end && x.n_pages && read_state(d, r, &x));
@@ -242,28 +254,72 @@ bool kv_disk_done(const struct kv_restore *r)
 
 /* ---- writing ------------------------------------------------------------------------------- */
 
-void kv_disk_note(struct kv_disk *d, const uint8_t scope[EXTENT_DIGEST], const int32_t *ids,
-                  int n_pages)
+/* The banned owner of a scope, or NULL. With the lock held. */
+static struct banned *find_banned(const struct kv_disk *d, const uint8_t *scope)
 {
-    if (n_pages < KV_DISK_LEAST_CHAIN) return;
-    assert((int64_t)n_pages * KV_PAGE_TOKENS <= chain_ids(d->p.ctx));
+    for (int i = 0; i < d->n_banned; i++)
+        if (memcmp(d->banned[i].owner, scope, ENG_KV_OWNER) == 0) return &d->banned[i];
+    return NULL;
+}
+
+/*
+ * The oldest waiting chain of those that are first, or are not if there are such; NULL: none. With
+ * the lock held.
+ */
+static struct chain *oldest_chain(struct kv_disk *d, bool first)
+{
+    struct chain *best = NULL;
+    for (struct chain *c = d->chains; c < d->chains + N_CHAINS; c++) {
+        bool older =
+            !best || (c->first == best->first ? c->serial < best->serial : c->first == first);
+        if (c->n_pages > 0 && older) best = c;
+    }
+    return best;
+}
+
+void kv_disk_note(struct kv_disk *d, const struct kv_chain *chain)
+{
+    if (chain->n_pages < KV_DISK_LEAST_CHAIN) return;
+    assert((int64_t)chain->n_pages * KV_PAGE_TOKENS <= chain_ids(d->p.ctx));
     pthread_mutex_lock(&d->lock);
-    if (clock_now_us() < d->paused_until_us || d->n_chains == N_CHAINS) d->stats.n_dropped++;
-    if (clock_now_us() >= d->paused_until_us) {
-        if (d->n_chains == N_CHAINS) {
-            d->oldest = (d->oldest + 1) % N_CHAINS;
-            d->n_chains--;
-        }
-        struct chain *c = &d->chains[(d->oldest + d->n_chains++) % N_CHAINS];
-        memcpy(c->scope, scope, sizeof(c->scope));
-        memcpy(c->ids, ids, (size_t)n_pages * KV_PAGE_TOKENS * sizeof(*ids));
-        c->n_pages = n_pages;
+    struct chain *c = d->chains;
+    while (c < d->chains + N_CHAINS && c->n_pages > 0)
+        c++;
+    bool full = c == d->chains + N_CHAINS, paused = clock_now_us() < d->paused_until_us;
+    if (full) c = oldest_chain(d, false);
+    bool yields = full && c->first && !chain->first;
+    d->stats.n_dropped += full || paused;
+    if (!paused && !yields && !find_banned(d, chain->scope)) {
+        *c = (struct chain){.n_pages = chain->n_pages,
+                            .ids = c->ids,
+                            .first = chain->first,
+                            .for_a_day = chain->for_a_day,
+                            .serial = d->n_noted++};
+        memcpy(c->scope, chain->scope, sizeof(c->scope));
+        memcpy(c->ids, chain->ids, (size_t)c->n_pages * KV_PAGE_TOKENS * sizeof(*c->ids));
         pthread_cond_signal(&d->noted);
     }
     pthread_mutex_unlock(&d->lock);
 }
 
-void kv_disk_pump(struct kv_disk *d, const struct prefix *cache, const struct kv_pages *pages,
+void kv_disk_allow(struct kv_disk *d, const uint8_t *owner, bool allowed)
+{
+    pthread_mutex_lock(&d->lock);
+    struct banned *b = find_banned(d, owner);
+    if (b && allowed) *b = d->banned[--d->n_banned];
+    if (!b && !allowed) {
+        b = reallocarray(d->banned, (size_t)d->n_banned + 1, sizeof(*b));
+        if (b) {
+            d->banned = b;
+            memcpy(b[d->n_banned].owner, owner, ENG_KV_OWNER);
+            b[d->n_banned++].erased = false;
+            pthread_cond_signal(&d->noted);
+        }
+    }
+    pthread_mutex_unlock(&d->lock);
+}
+
+void kv_disk_pump(struct kv_disk *d, struct prefix *cache, const struct kv_pages *pages,
                   int n_pages)
 {
     if (atomic_load(&d->stage) != STAGE_WANTED) return;
@@ -278,6 +334,7 @@ void kv_disk_pump(struct kv_disk *d, const struct prefix *cache, const struct kv
         if (i < d->from + d->n_copied) continue;
         memcpy(d->copies[d->n_copied++], kv_page_data(pages, prefix_page(cache, node)),
                d->p.page_bytes);
+        prefix_note_disk(cache, node);
         n_pages--;
     }
     const float *state =
@@ -293,7 +350,9 @@ void kv_disk_pump(struct kv_disk *d, const struct prefix *cache, const struct kv
 bool kv_disk_busy(struct kv_disk *d)
 {
     pthread_mutex_lock(&d->lock);
-    bool busy = d->n_chains > 0 || d->writing;
+    bool busy = oldest_chain(d, true) || d->writing;
+    for (int i = 0; i < d->n_banned; i++)
+        busy |= !d->banned[i].erased;
     pthread_mutex_unlock(&d->lock);
     return busy;
 }
@@ -326,11 +385,12 @@ static void pause_writing(struct kv_disk *d)
     pthread_mutex_unlock(&d->lock);
 }
 
-static void count_written(struct kv_disk *d, size_t bytes)
+static void count_written(struct kv_disk *d, size_t bytes, int n_pages)
 {
     pthread_mutex_lock(&d->lock);
     d->stats.n_written_bytes += bytes;
     d->stats.bytes += (int64_t)bytes;
+    d->stats.n_pages += n_pages;
     pthread_mutex_unlock(&d->lock);
 }
 
@@ -342,10 +402,10 @@ static int write_extent(struct kv_disk *d, const struct extent *x, int from)
     if (!pages && !state) return 0;
     if (!await_copies(d, from, x->n_pages, pages)) return ENG_ECLOSED;
     int rc = pages ? extent_write(d->store, x, (const uint8_t *const *)d->copies) : 0;
-    if (!rc && pages) count_written(d, (size_t)x->n_pages * d->p.page_bytes);
+    if (!rc && pages) count_written(d, (size_t)x->n_pages * d->p.page_bytes, x->n_pages);
     state = state && d->has_state;
     if (!rc && state) rc = extent_write_state(d->store, x, d->state_copy, d->p.state_bytes);
-    if (!rc && state) count_written(d, d->p.state_bytes);
+    if (!rc && state) count_written(d, d->p.state_bytes, 0);
     if (rc) pause_writing(d);
     return rc;
 }
@@ -355,10 +415,13 @@ static void write_chain(struct kv_disk *d)
 {
     const struct chain *c = &d->current;
     uint8_t parent[EXTENT_DIGEST] = {0}, name[EXTENT_DIGEST];
+    int64_t used_us = extent_now();
     for (int page = 0; page < c->n_pages; page += EXTENT_PAGES) {
         struct extent x =
             extent_at(c->scope, parent, c->ids, page, min_int(c->n_pages - page, EXTENT_PAGES));
+        x.for_a_day = c->for_a_day;
         if (write_extent(d, &x, page)) return;
+        extent_touch(d->store, &x, &used_us);
         extent_name(d->store, &x, name);
         memcpy(parent, name, sizeof(parent));
     }
@@ -366,12 +429,35 @@ static void write_chain(struct kv_disk *d)
 
 static void prune(struct kv_disk *d)
 {
-    int64_t bytes;
+    int64_t bytes, n_pages;
     struct extent_limits limits = {d->p.bytes, extent_floor(d->store), d->p.seconds};
-    if (extent_prune(d->store, &limits, time(NULL), &bytes)) return;
+    if (extent_prune(d->store, &limits, extent_now(), &bytes, &n_pages)) return;
     pthread_mutex_lock(&d->lock);
     d->stats.bytes = bytes;
+    d->stats.n_pages = n_pages;
     pthread_mutex_unlock(&d->lock);
+}
+
+static bool is_of(void *ctx, const struct eng_kv_file *file)
+{
+    return file->sound && memcmp(file->owner, ctx, ENG_KV_OWNER) == 0;
+}
+
+/* Removes what owners have who are not allowed any more. With the lock held, but for the files. */
+static void erase_banned(struct kv_disk *d)
+{
+    for (int i = 0; i < d->n_banned; i++) {
+        uint8_t owner[ENG_KV_OWNER];
+        if (d->banned[i].erased) continue;
+        d->banned[i].erased = true;
+        memcpy(owner, d->banned[i].owner, sizeof(owner));
+        for (struct chain *c = d->chains; c < d->chains + N_CHAINS; c++)
+            if (memcmp(c->scope, owner, sizeof(owner)) == 0) c->n_pages = 0;
+        pthread_mutex_unlock(&d->lock);
+        extent_visit(d->store, owner, is_of, owner);
+        pthread_mutex_lock(&d->lock);
+        i = -1; /* the list may be another */
+    }
 }
 
 /* Waits for a chain, takes it, and returns true; false when the time has come to keep limits. */
@@ -379,14 +465,17 @@ static bool take_chain(struct kv_disk *d, uint64_t until_us)
 {
     struct timespec until = {.tv_sec = (time_t)(until_us / 1000000),
                              .tv_nsec = (long)(until_us % 1000000) * 1000};
-    while (d->n_chains == 0 && !d->closing)
-        if (pthread_cond_timedwait(&d->noted, &d->lock, &until)) break;
-    if (d->n_chains == 0 || d->closing) return false;
-    struct chain *c = &d->chains[d->oldest], taken = *c;
+    struct chain *c;
+    for (;;) {
+        erase_banned(d);
+        c = oldest_chain(d, true);
+        if (c || d->closing) break;
+        if (pthread_cond_timedwait(&d->noted, &d->lock, &until)) return false;
+    }
+    if (d->closing) return false;
+    struct chain taken = *c;
     *c = (struct chain){.ids = d->current.ids};
     d->current = taken;
-    d->oldest = (d->oldest + 1) % N_CHAINS;
-    d->n_chains--;
     d->writing = true;
     return true;
 }
@@ -465,8 +554,8 @@ int kv_disk_create(struct kv_disk **ret, const struct kv_disk_params *params, ch
         snprintf(err, errlen, "no memory for the pages that go to %.300s", params->dir);
         goto out;
     }
-    rc = extent_store_open(&d->store, params->dir, params->fingerprint, params->page_bytes, err,
-                           errlen);
+    rc = extent_store_open(&d->store, params->dir, params->fingerprint, params->page_bytes,
+                           params->model, err, errlen);
     if (rc) goto out;
     int thread_errno = start(d);
     if (thread_errno) {
@@ -475,7 +564,7 @@ int kv_disk_create(struct kv_disk **ret, const struct kv_disk_params *params, ch
         rc = ENG_ENOMEM;
         goto out;
     }
-    d->p.dir = NULL;
+    d->p.dir = d->p.model = NULL;
     *ret = d;
     d = NULL;
 out:
@@ -496,6 +585,7 @@ void kv_disk_destroy(struct kv_disk *d)
     if (d->has_reader) pthread_join(d->reader, NULL);
     if (d->has_writer) pthread_join(d->writer, NULL);
     extent_store_close(d->store);
+    free(d->banned);
     free(d->current.ids);
     for (int i = 0; i < N_CHAINS; i++)
         free(d->chains[i].ids);

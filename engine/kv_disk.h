@@ -8,13 +8,14 @@
  * into the sequence's own pages; what it read is published like pages that were computed. A writer
  * thread finds the first extent of a chain that is not there and asks for its pages; the scheduler
  * copies them, a few at a time between steps, so that no page is held and nothing waits for a disk.
- * Chains that wait for the writer are few: one more, and the oldest is forgotten.
+ * Chains that wait for the writer are few: one more, and the oldest is forgotten. Those that the
+ * request wants to be kept are written first and forgotten last.
  *
  * Writing pauses for a minute after an error, such as a full disk. The directory's limits are kept
  * by the writer, once a minute.
  *
- * Threads: kv_disk_ask to kv_disk_pump on the scheduler thread; kv_disk_stats on any. Nothing is
- * allocated after create, but for the list of files when limits are kept.
+ * Threads: kv_disk_ask to kv_disk_pump on the scheduler thread; kv_disk_allow and kv_disk_stats on
+ * any. Nothing is allocated after create, but for lists of files and of owners.
  */
 #ifndef HEARTH_ENGINE_KV_DISK_H
 #define HEARTH_ENGINE_KV_DISK_H
@@ -35,7 +36,7 @@ enum {
 struct kv_disk;
 
 struct kv_disk_params {
-    const char *dir;
+    const char *dir, *model;
     uint8_t fingerprint[EXTENT_DIGEST]; /* of all that the bits of a page depend on besides ids */
     int64_t bytes, seconds; /* of extent_limits; a tenth of the file system, or 5 GiB, stay free */
     size_t page_bytes;
@@ -85,15 +86,28 @@ void kv_disk_ask(struct kv_disk *d, struct kv_restore *r);
 void kv_disk_cancel(struct kv_restore *r);
 bool kv_disk_done(const struct kv_restore *r);
 
-/* Remembers a chain of whole pages to be written. Shorter ones than KV_DISK_LEAST_CHAIN are not. */
-void kv_disk_note(struct kv_disk *d, const uint8_t scope[EXTENT_DIGEST], const int32_t *ids,
-                  int n_pages);
+/* A chain of whole pages; borrowed for the call. */
+struct kv_chain {
+    const uint8_t *scope; /* [EXTENT_DIGEST] */
+    const int32_t *ids;
+    int n_pages;
+    bool first, for_a_day; /* before those that are not first; as in struct extent */
+};
+
+/* Remembers a chain to be written. Shorter ones than KV_DISK_LEAST_CHAIN are not. */
+void kv_disk_note(struct kv_disk *d, const struct kv_chain *chain);
 
 /* Copies up to n_pages that the writer waits for, as far as the cache has them. */
-void kv_disk_pump(struct kv_disk *d, const struct prefix *cache, const struct kv_pages *pages,
+void kv_disk_pump(struct kv_disk *d, struct prefix *cache, const struct kv_pages *pages,
                   int n_pages);
 
-/* Whether chains wait or are being written, and not paused: at the end there is time for them. */
+/*
+ * Whether chains of an owner (the first ENG_KV_OWNER bytes of scopes) may be written; at first they
+ * may. If not, the writer removes what there is. Any thread; without memory nothing changes.
+ */
+void kv_disk_allow(struct kv_disk *d, const uint8_t *owner, bool allowed);
+
+/* Whether chains wait or are being written, or files to be removed: at the end there is time. */
 bool kv_disk_busy(struct kv_disk *d);
 
 void kv_disk_stats(struct kv_disk *d, struct eng_kv_disk_stats *ret);

@@ -26,9 +26,10 @@ enum {
     HEADER_BYTES = 4096,
     NAME_CHARS = 2 * EXTENT_DIGEST,
     PATH_BYTES = 80, /* "v1/ab/" and a name, or that of a temporary file */
-    TOUCH_SECONDS = 3600,
+    HOUR_SECONDS = 3600,
     N_FOLDERS = 256,
 };
+static const int64_t second_us = 1000000;
 _Static_assert((int)EXTENT_DIGEST == SHA256_BYTES, "names are SHA-256");
 
 #define STATE_SUFFIX ".s"
@@ -49,7 +50,8 @@ struct header {
     uint8_t fingerprint[EXTENT_DIGEST], scope[EXTENT_DIGEST], parent[EXTENT_DIGEST];
     int32_t ids[EXTENT_IDS];            /* zeros after the last */
     struct eng_hash sums[EXTENT_PAGES]; /* of the parts; likewise */
-    struct eng_hash sum;                /* of all before it */
+    char model[ENG_KV_MODEL];
+    struct eng_hash sum; /* of all before it */
 };
 _Static_assert(sizeof(struct header) <= HEADER_BYTES, "the header has room");
 
@@ -57,6 +59,7 @@ struct extent_store {
     int fd; /* DIR */
     size_t page_bytes;
     uint8_t fingerprint[EXTENT_DIGEST], secret[EXTENT_DIGEST];
+    char model[ENG_KV_MODEL];
 };
 
 /* ---- the directory ------------------------------------------------------------------------- */
@@ -75,13 +78,14 @@ static int write_all(int fd, const void *data, size_t n)
 }
 
 /* A new file to be renamed: of this user alone, with a name that no other writer has. */
-static int open_temporary(const struct extent_store *s, const char *folder, char path[PATH_BYTES])
+static int open_temporary(const struct extent_store *s, const char *folder, mode_t mode,
+                          char path[PATH_BYTES])
 {
     for (int i = 0; i < 4; i++) {
         uint64_t number;
         if (getrandom(&number, sizeof(number), 0) != sizeof(number)) return -1;
         snprintf(path, PATH_BYTES, "%s.tmp-%016llx", folder, (unsigned long long)number);
-        int fd = openat(s->fd, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+        int fd = openat(s->fd, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
         if (fd >= 0 || errno != EEXIST) return fd;
     }
     return -1;
@@ -92,7 +96,7 @@ static int make_secret(const struct extent_store *s)
 {
     char path[PATH_BYTES];
     uint8_t secret[EXTENT_DIGEST];
-    int fd = open_temporary(s, "", path), rc = ENG_EIO;
+    int fd = open_temporary(s, "", 0600, path), rc = ENG_EIO;
     if (fd < 0) return rc;
     if (getrandom(secret, sizeof(secret), 0) == sizeof(secret) &&
         write_all(fd, secret, sizeof(secret)) == 0 && fsync(fd) == 0 &&
@@ -160,8 +164,8 @@ static int open_directory(struct extent_store *s, const char *dir, char *err, si
 }
 
 int extent_store_open(struct extent_store **ret, const char *dir,
-                      const uint8_t fingerprint[EXTENT_DIGEST], size_t page_bytes, char *err,
-                      size_t errlen)
+                      const uint8_t fingerprint[EXTENT_DIGEST], size_t page_bytes,
+                      const char *model, char *err, size_t errlen)
 {
     assert(page_bytes > 0 && page_bytes <= SIZE_MAX / EXTENT_PAGES - HEADER_BYTES);
     struct extent_store *s = calloc(1, sizeof(*s));
@@ -172,6 +176,7 @@ int extent_store_open(struct extent_store **ret, const char *dir,
     s->fd = -1;
     s->page_bytes = page_bytes;
     memcpy(s->fingerprint, fingerprint, sizeof(s->fingerprint));
+    snprintf(s->model, sizeof(s->model), "%s", model ? model : "");
     int rc = open_directory(s, dir, err, errlen);
     if (rc == 0) rc = read_secret(s, dir, err, errlen);
     if (rc) {
@@ -211,12 +216,26 @@ void extent_name(const struct extent_store *s, const struct extent *x, uint8_t r
     sha256_final(&h, ret);
 }
 
+/* Keyed by the secret. */
+static struct eng_hash sum_of(const struct extent_store *s, const void *data, size_t n)
+{
+    struct eng_hash seed;
+    memcpy(seed.lane, s->secret, sizeof(seed.lane));
+    return eng_hash_bytes(data, n, seed);
+}
+
+/* Of the owner, so that files of a key are in one folder. */
+static unsigned folder_of(const struct extent_store *s, const uint8_t *scope)
+{
+    return (unsigned)sum_of(s, scope, ENG_KV_OWNER).lane[0] % N_FOLDERS;
+}
+
 static void path_of(const struct extent_store *s, const struct extent *x, const char *suffix,
                     char path[PATH_BYTES])
 {
     uint8_t name[EXTENT_DIGEST];
     extent_name(s, x, name);
-    int at = snprintf(path, PATH_BYTES, "v1/%02x/", name[0]);
+    int at = snprintf(path, PATH_BYTES, "v1/%02x/", folder_of(s, x->scope));
     for (int i = 0; i < EXTENT_DIGEST; i++)
         at += snprintf(path + at, (size_t)(PATH_BYTES - at), "%02x", name[i]);
     snprintf(path + at, (size_t)(PATH_BYTES - at), "%s", suffix);
@@ -237,14 +256,6 @@ bool extent_exists(const struct extent_store *s, const struct extent *x)
 bool extent_has_state(const struct extent_store *s, const struct extent *x)
 {
     return is_there(s, x, STATE_SUFFIX);
-}
-
-/* Keyed by the secret. */
-static struct eng_hash sum_of(const struct extent_store *s, const void *data, size_t n)
-{
-    struct eng_hash seed;
-    memcpy(seed.lane, s->secret, sizeof(seed.lane));
-    return eng_hash_bytes(data, n, seed);
 }
 
 static void fill_header(const struct extent_store *s, const struct extent *x,
@@ -280,8 +291,9 @@ static int write_parts(const struct extent_store *s, const struct extent *x, con
     fill_header(s, x, parts, &u.h);
     for (int i = 0; i < parts->n; i++)
         u.h.sums[i] = sum_of(s, data[i], parts->bytes);
+    memcpy(u.h.model, s->model, sizeof(u.h.model));
     u.h.sum = header_sum(s, &u.h);
-    int fd = open_temporary(s, folder, temporary);
+    int fd = open_temporary(s, folder, x->for_a_day ? 0400 : 0600, temporary);
     if (fd < 0) return ENG_EIO;
     int rc = write_all(fd, u.bytes, sizeof(u.bytes));
     for (int i = 0; rc == 0 && i < parts->n; i++)
@@ -307,13 +319,17 @@ int extent_write_state(const struct extent_store *s, const struct extent *x, con
     return write_parts(s, x, STATE_SUFFIX, &parts, &data);
 }
 
+static bool is_sound(const struct extent_store *s, const struct header *h)
+{
+    struct eng_hash sum = header_sum(s, h);
+    return h->magic == magic && h->version == VERSION && memcmp(&sum, &h->sum, sizeof(sum)) == 0;
+}
+
 static enum extent_result check_header(const struct extent_store *s, const struct extent *x,
                                        const struct parts *parts, const struct header *h)
 {
-    struct eng_hash sum = header_sum(s, h);
     struct header want;
-    if (h->magic != magic || h->version != VERSION || memcmp(&sum, &h->sum, sizeof(sum)) != 0)
-        return EXTENT_HEADER;
+    if (!is_sound(s, h)) return EXTENT_HEADER;
     fill_header(s, x, parts, &want);
     return memcmp(h, &want, offsetof(struct header, sums)) == 0 ? EXTENT_READ : EXTENT_FOREIGN;
 }
@@ -343,13 +359,10 @@ static enum extent_result read_parts(const struct extent_store *s, const struct 
                                      uint8_t *const *data)
 {
     char path[PATH_BYTES];
-    struct stat st;
     path_of(s, x, suffix, path);
     int fd = openat(s->fd, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) return errno == ENOENT ? EXTENT_ABSENT : EXTENT_UNREADABLE;
     enum extent_result r = read_file(s, x, fd, parts, data);
-    if (r == EXTENT_READ && fstat(fd, &st) == 0 && time(NULL) - st.st_mtime > TOUCH_SECONDS)
-        futimens(fd, NULL); /* a directory that is only read is fine too */
     close(fd);
     if (r > EXTENT_UNREADABLE) unlinkat(s->fd, path, 0);
     return r;
@@ -370,17 +383,58 @@ enum extent_result extent_read_state(const struct extent_store *s, const struct 
     return read_parts(s, x, STATE_SUFFIX, &parts, &data);
 }
 
-/* ---- limits -------------------------------------------------------------------------------- */
+/* ---- use ----------------------------------------------------------------------------------- */
+
+static int64_t us_of(const struct timespec *t)
+{
+    return t->tv_sec * second_us + t->tv_nsec / 1000;
+}
+
+int64_t extent_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return us_of(&now);
+}
+
+/* Of a file that is written to leave after a day. */
+static bool is_for_a_day(const struct stat *st)
+{
+    return !(st->st_mode & 0200);
+}
+
+void extent_touch(const struct extent_store *s, const struct extent *x, int64_t *at_us)
+{
+    const int64_t before = *at_us - 1, oldest = extent_now() - HOUR_SECONDS * second_us;
+    const struct timespec times[] = {
+        {.tv_nsec = UTIME_OMIT},
+        {.tv_sec = before / second_us, .tv_nsec = before % second_us * 1000}};
+    char path[PATH_BYTES];
+    struct stat st;
+    path_of(s, x, STATE_SUFFIX, path);
+    for (int i = 0; i < 2; i++) {
+        if (i == 1) path[strlen(path) - strlen(STATE_SUFFIX)] = '\0';
+        if (fstatat(s->fd, path, &st, AT_SYMLINK_NOFOLLOW)) continue;
+        int64_t at = us_of(&st.st_mtim);
+        bool renews = !is_for_a_day(&st) && (at > before || at < oldest);
+        if (renews) utimensat(s->fd, path, times, AT_SYMLINK_NOFOLLOW); /* or it is read-only */
+        if (i == 1) *at_us = renews || at > before ? before : at;
+    }
+}
+
+/* ---- all files ----------------------------------------------------------------------------- */
 
 struct entry {
-    int64_t mtime, bytes;
+    int64_t mtime_us, bytes; /* bytes 0: it is gone */
+    bool for_a_day;
+    uint8_t folder;
     char path[PATH_BYTES];
 };
 
 struct entries {
     struct entry *list; /* [n_room] */
     size_t n, n_room;
-    int64_t bytes;
+    int64_t bytes, bytes_of[N_FOLDERS];
 };
 
 static bool is_name(const char *name)
@@ -400,13 +454,16 @@ static int add_entry(struct entries *all, const struct entry *e)
     }
     all->list[all->n++] = *e;
     all->bytes += e->bytes;
+    all->bytes_of[e->folder] += e->bytes;
     return 0;
 }
 
 /* Adds a folder's extents, and removes temporary files that no writer can be busy with. */
-static int list_folder(const struct extent_store *s, const char *folder, int64_t now,
+static int list_folder(const struct extent_store *s, unsigned number, int64_t now_us,
                        struct entries *all)
 {
+    char folder[8];
+    snprintf(folder, sizeof(folder), "v1/%02x/", number);
     int fd = openat(s->fd, folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), rc = 0;
     if (fd < 0) return errno == ENOENT ? 0 : ENG_EIO;
     DIR *d = fdopendir(fd);
@@ -421,11 +478,10 @@ static int list_folder(const struct extent_store *s, const char *folder, int64_t
         if (!temporary && !is_name(de->d_name)) continue;
         if (fstatat(fd, de->d_name, &st, AT_SYMLINK_NOFOLLOW) || !is_private(&st)) continue;
         if (temporary) {
-            if (now - st.st_mtime > TOUCH_SECONDS) unlinkat(fd, de->d_name, 0);
+            if (now_us - us_of(&st.st_mtim) > HOUR_SECONDS * second_us) unlinkat(fd, de->d_name, 0);
             continue;
         }
-        e.mtime = st.st_mtime;
-        e.bytes = st.st_size;
+        e = (struct entry){us_of(&st.st_mtim), st.st_size, is_for_a_day(&st), (uint8_t)number, ""};
         snprintf(e.path, sizeof(e.path), "%.6s%.66s", folder, de->d_name);
         rc = add_entry(all, &e);
     }
@@ -436,7 +492,7 @@ static int list_folder(const struct extent_store *s, const char *folder, int64_t
 static int by_mtime(const void *a, const void *b)
 {
     const struct entry *x = a, *y = b;
-    return (x->mtime > y->mtime) - (x->mtime < y->mtime);
+    return (x->mtime_us > y->mtime_us) - (x->mtime_us < y->mtime_us);
 }
 
 /* Bytes that the file system lacks for the limit. */
@@ -457,25 +513,94 @@ int64_t extent_floor(const struct extent_store *s)
     return tenth < (unsigned __int128)most ? (int64_t)tenth : most;
 }
 
-int extent_prune(const struct extent_store *s, const struct extent_limits *limits, int64_t now,
-                 int64_t *ret_bytes)
+static int list_all(const struct extent_store *s, int64_t now_us, struct entries *all)
 {
-    struct entries all = {0};
     int rc = 0;
-    for (int i = 0; rc == 0 && i < N_FOLDERS; i++) {
-        char folder[PATH_BYTES];
-        snprintf(folder, sizeof(folder), "v1/%02x/", (unsigned)i);
-        rc = list_folder(s, folder, now, &all);
+    for (unsigned i = 0; rc == 0 && i < N_FOLDERS; i++)
+        rc = list_folder(s, i, now_us, all);
+    return rc;
+}
+
+static void remove_entry(const struct extent_store *s, struct entries *all, struct entry *e)
+{
+    all->bytes_of[e->folder] -= e->bytes;
+    if (unlinkat(s->fd, e->path, 0) == 0 || errno == ENOENT) all->bytes -= e->bytes;
+    e->bytes = 0;
+}
+
+/* Removes files, which are in order of age, of the folder that takes most until all are small. */
+static void shrink(const struct extent_store *s, struct entries *all, int64_t most)
+{
+    size_t oldest[N_FOLDERS] = {0};
+    while (all->bytes > most) {
+        unsigned f = 0;
+        for (unsigned i = 1; i < N_FOLDERS; i++)
+            if (all->bytes_of[i] > all->bytes_of[f]) f = i;
+        if (all->bytes_of[f] == 0) return;
+        while (all->list[oldest[f]].folder != f || all->list[oldest[f]].bytes == 0)
+            oldest[f]++;
+        remove_entry(s, all, &all->list[oldest[f]]);
     }
+}
+
+/* Pages of this store's size in a file of so many bytes; 0 also for other files. */
+static int64_t pages_in(const struct extent_store *s, int64_t bytes)
+{
+    int64_t n = (bytes - HEADER_BYTES) / (int64_t)s->page_bytes;
+    bool fits = n > 0 && n <= EXTENT_PAGES && HEADER_BYTES + n * (int64_t)s->page_bytes == bytes;
+    return fits ? n : 0;
+}
+
+int extent_prune(const struct extent_store *s, const struct extent_limits *limits, int64_t now_us,
+                 int64_t *ret_bytes, int64_t *ret_pages)
+{
+    const int64_t day = 24 * HOUR_SECONDS, days = limits->seconds;
+    struct entries all = {0};
+    int rc = list_all(s, now_us, &all);
     if (all.n > 0) qsort(all.list, all.n, sizeof(*all.list), by_mtime);
+    for (size_t i = 0; rc == 0 && i < all.n; i++) {
+        struct entry *e = &all.list[i];
+        int64_t most = (e->for_a_day && day < days ? day : days) * second_us;
+        if (now_us - e->mtime_us > most) remove_entry(s, &all, e);
+    }
     int64_t lacking = bytes_short(s, limits->free_bytes), most = limits->bytes;
     if (lacking > all.bytes - most) most = all.bytes - lacking;
+    if (rc == 0) shrink(s, &all, most > 0 ? most : 0);
+    *ret_bytes = all.bytes;
+    *ret_pages = 0;
+    for (size_t i = 0; i < all.n; i++)
+        *ret_pages += pages_in(s, all.list[i].bytes);
+    free(all.list);
+    return rc;
+}
+
+/* Sets what the header of a listed file says. */
+static void describe(const struct extent_store *s, const struct entry *e, struct eng_kv_file *ret)
+{
+    struct header h;
+    *ret = (struct eng_kv_file){.bytes = e->bytes, .used_s = e->mtime_us / second_us};
+    int fd = openat(s->fd, e->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) return;
+    ret->sound = file_pread(fd, &h, sizeof(h), 0) == 0 && is_sound(s, &h);
+    close(fd);
+    if (!ret->sound) return;
+    if (!strstr(e->path, STATE_SUFFIX)) ret->n_tokens = (int)h.n_pages * KV_PAGE_TOKENS;
+    memcpy(ret->owner, h.scope, sizeof(ret->owner));
+    memcpy(ret->fingerprint, h.fingerprint, sizeof(ret->fingerprint));
+    snprintf(ret->model, sizeof(ret->model), "%.*s", (int)sizeof(h.model), h.model);
+}
+
+int extent_visit(const struct extent_store *s, const uint8_t *owner,
+                 bool (*visit)(void *ctx, const struct eng_kv_file *file), void *ctx)
+{
+    struct entries all = {0};
+    int64_t now_us = extent_now();
+    int rc = owner ? list_folder(s, folder_of(s, owner), now_us, &all) : list_all(s, now_us, &all);
     for (size_t i = 0; rc == 0 && i < all.n; i++) {
-        const struct entry *e = &all.list[i];
-        if (all.bytes <= most && now - e->mtime <= limits->seconds) break;
-        if (unlinkat(s->fd, e->path, 0) == 0 || errno == ENOENT) all.bytes -= e->bytes;
+        struct eng_kv_file file;
+        describe(s, &all.list[i], &file);
+        if (visit(ctx, &file)) remove_entry(s, &all, &all.list[i]);
     }
     free(all.list);
-    if (rc == 0) *ret_bytes = all.bytes;
     return rc;
 }

@@ -4,9 +4,10 @@
  * one after the other from its parent extent on; the root's parent is all zeros.
  *
  *     DIR/secret             32 random bytes, made by the first process that opens DIR
- *     DIR/v1/ab/ab39...f0    header, then the pages as in memory
- *     DIR/v1/ab/ab39...f0.s  header, then the states of recurrent layers behind its last id
+ *     DIR/v1/c4/ab39...f0    header, then the pages as in memory
+ *     DIR/v1/c4/ab39...f0.s  header, then the states of recurrent layers behind its last id
  *
+ * The folder is a keyed byte of the scope's owner: a key that fills the directory loses its own.
  * The name is the SHA-256 of the secret, the fingerprint, the scope, the parent's name and the ids,
  * so the file itself is the only index: a name either exists with these contents or it does not.
  * Files appear by rename and never change; equal names mean equal bytes, so any number of processes
@@ -26,6 +27,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "engine/engine.h"
 #include "engine/kv.h"
 
 enum {
@@ -40,6 +42,7 @@ struct extent {
     const uint8_t *parent; /* [EXTENT_DIGEST] the name of the extent before it */
     const int32_t *ids;    /* [n_pages * KV_PAGE_TOKENS] */
     int n_pages;           /* 1 .. EXTENT_PAGES */
+    bool for_a_day;        /* to be written so that it leaves a day later, used or not */
 };
 
 /* How a read ends. All but the first two are faults of a file, which is then removed. */
@@ -58,12 +61,13 @@ struct extent_store;
 
 /*
  * Opens DIR, which is made if its parent exists, for pages of page_bytes whose bits are a function
- * of ids and fingerprint. Returns owned, or ENG_EINVAL (not a directory of this user alone, a
- * damaged secret), ENG_EIO, ENG_ENOMEM.
+ * of ids and fingerprint. model: a name for those who list what is there, cut to fit; or NULL.
+ * Returns owned, or ENG_EINVAL (not a directory of this user alone, a damaged secret), ENG_EIO,
+ * ENG_ENOMEM.
  */
 int extent_store_open(struct extent_store **ret, const char *dir,
-                      const uint8_t fingerprint[EXTENT_DIGEST], size_t page_bytes, char *err,
-                      size_t errlen);
+                      const uint8_t fingerprint[EXTENT_DIGEST], size_t page_bytes,
+                      const char *model, char *err, size_t errlen);
 /* NULL is fine. */
 void extent_store_close(struct extent_store *s);
 
@@ -78,8 +82,7 @@ bool extent_has_state(const struct extent_store *s, const struct extent *x);
 
 /*
  * Reads the extent of x into pages [n_pages], but for those that are NULL; unless EXTENT_READ is
- * returned, their contents are arbitrary. A file that was last used more than an hour ago gets a
- * new mtime.
+ * returned, their contents are arbitrary.
  */
 enum extent_result extent_read(const struct extent_store *s, const struct extent *x,
                                uint8_t *const *pages);
@@ -89,6 +92,14 @@ int extent_write_state(const struct extent_store *s, const struct extent *x, con
                        size_t bytes);
 enum extent_result extent_read_state(const struct extent_store *s, const struct extent *x,
                                      void *state, size_t bytes);
+
+/*
+ * Notes that an extent is used, in its mtime: that gets at most an hour old, and stays before
+ * *at_us, that of its parent, so that the end of a chain leaves first. Begin with extent_now;
+ * *at_us is set for the extent that follows. Nothing happens to one that is not there.
+ */
+int64_t extent_now(void); /* microseconds since the epoch */
+void extent_touch(const struct extent_store *s, const struct extent *x, int64_t *at_us);
 
 /* Limits of a directory. */
 struct extent_limits {
@@ -101,11 +112,19 @@ struct extent_limits {
 int64_t extent_floor(const struct extent_store *s);
 
 /*
- * Removes extents, the least recently used first, until the limits hold; also what writers that
- * were killed have left. `now`: seconds since the epoch. Other files are not touched. *ret_bytes:
- * what the extents take then. Returns 0, ENG_EIO or ENG_ENOMEM.
+ * Removes extents until the limits hold, the least recently used of the folder that takes most
+ * first; also what writers that were killed have left. now_us: as extent_now. Other files are not
+ * touched. *ret_bytes: what the extents take then; *ret_pages: those of this store's size in them.
+ * Returns 0, ENG_EIO or ENG_ENOMEM.
  */
-int extent_prune(const struct extent_store *s, const struct extent_limits *limits, int64_t now,
-                 int64_t *ret_bytes);
+int extent_prune(const struct extent_store *s, const struct extent_limits *limits, int64_t now_us,
+                 int64_t *ret_bytes, int64_t *ret_pages);
+
+/*
+ * Calls visit for each file, of an owner's [ENG_KV_OWNER] folder or with NULL of all, and removes
+ * those for which it returns true. Returns the same.
+ */
+int extent_visit(const struct extent_store *s, const uint8_t *owner,
+                 bool (*visit)(void *ctx, const struct eng_kv_file *file), void *ctx);
 
 #endif

@@ -130,6 +130,11 @@ void sched_stats(struct sched *s, struct eng_stats *ret_stats)
     if (s->batch.p.disk) kv_disk_stats(s->batch.p.disk, &ret_stats->kv_disk);
 }
 
+void sched_kv_allow(struct sched *s, const uint8_t *owner, bool allowed)
+{
+    if (s->batch.p.disk) kv_disk_allow(s->batch.p.disk, owner, allowed);
+}
+
 void sched_drain(struct sched *s)
 {
     pthread_mutex_lock(&s->lock);
@@ -174,6 +179,7 @@ static void publish(struct sched *s)
     int n_idle = prefix_n_idle(s->batch.cache);
     st->n_running = s->batch.n_running;
     st->n_pages_cached = n_idle;
+    st->n_pages_kept = prefix_n_kept(s->batch.cache);
     st->n_pages_used = st->n_pages_total - kv_pages_free(s->p.batch.pages) - n_idle;
     prefix_count_snapshots(s->batch.cache, st);
     s->stats = *st;

@@ -52,6 +52,7 @@ void sched_set_twin(struct sched *s, const struct draft_source *twin);
 void sched_set_draft_model(struct sched *s, const struct draft_source *model);
 bool sched_draft_model_failed(const struct sched *s);
 void sched_drain(struct sched *s);
+void sched_kv_allow(struct sched *s, const uint8_t *owner, bool allowed);
 void sched_pause(struct sched *s, bool paused);
 void sched_stop(struct sched *s);
 

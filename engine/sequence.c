@@ -94,8 +94,24 @@ static void drop_pages(struct seq *s, int n_keep, struct prefix *cache)
     }
 }
 
+/* Keeps the pages that the request wants to find again. */
+static void keep_pages(const struct seq *s, struct prefix *cache)
+{
+    const struct eng_job *job = s->job;
+    for (int i = 0; i < s->n_published && !job->scope.private_id; i++) {
+        int64_t seconds = 0;
+        for (int k = 0; k < ENG_MAX_KEEPS; k++) {
+            const struct eng_keep *keep = &job->p.keeps[k];
+            if ((int64_t)(i + 1) * KV_PAGE_TOKENS <= keep->n_tokens && keep->seconds > seconds)
+                seconds = keep->seconds;
+        }
+        if (!seconds || !prefix_keep(cache, s->nodes[i], job->p.fair_key, seconds)) return;
+    }
+}
+
 void seq_end(struct seq *s, struct prefix *cache)
 {
+    keep_pages(s, cache);
     drop_pages(s, 0, cache);
     if (s->keeps_history) sample_history_clear(&s->history);
     s->job = NULL;
@@ -304,6 +320,8 @@ bool seq_restored(struct seq *s, struct prefix *cache, const struct kv_pages *pa
     s->restoring = false;
     s->n_done = (int64_t)s->restore.n_read * KV_PAGE_TOKENS;
     publish(s, cache, pages);
+    for (int i = s->restore.first; i < s->n_published; i++)
+        prefix_note_disk(cache, s->nodes[i]);
     if (s->state && s->n_done > 0) take_state(s, cache);
     s->job->usage.n_written_tokens = written;
     drop_pages(s, s->n_published, cache); /* pages that were not read have arbitrary contents */

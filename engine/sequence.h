@@ -87,7 +87,7 @@ int64_t seq_bytes(int max_pages, int32_t vocab, int d_model);
 /* Starts a choice of a job in a free slot. */
 void seq_begin(struct seq *s, struct eng_job *job, int choice);
 
-/* Releases all pages, last first, and frees the slot. */
+/* Releases all pages, last first, keeps those that the job wants kept, and frees the slot. */
 void seq_end(struct seq *s, struct prefix *cache);
 
 bool seq_in_prefill(const struct seq *s);

@@ -5,6 +5,7 @@
  * the header, 2 of the whole file, 3 cuts the file. What is read then must be what was written.
  */
 #include <fcntl.h>
+#include <glob.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,18 +48,22 @@ static void set_up(void)
     const char *base = getenv("TMPDIR");
     snprintf(f.dir, sizeof(f.dir), "%.40s/hearth-fuzz-XXXXXX", base ? base : "/tmp");
     require(mkdtemp(f.dir) != NULL);
-    require(extent_store_open(&f.store, f.dir, fingerprint, PAGE, err, sizeof(err)) == 0);
+    require(extent_store_open(&f.store, f.dir, fingerprint, PAGE, "fuzz", err, sizeof(err)) == 0);
     atexit(remove_all);
     for (int i = 0; i < N_PAGES; i++) {
         memset(f.pages[i], 'a' + i, PAGE);
         from[i] = f.pages[i];
     }
-    f.x = (struct extent){f.scope, f.parent, f.ids, N_PAGES};
+    f.x = (struct extent){f.scope, f.parent, f.ids, N_PAGES, false};
     require(extent_write(f.store, &f.x, from) == 0);
     extent_name(f.store, &f.x, name);
-    int at = snprintf(f.path, sizeof(f.path), "%s/v1/%02x/", f.dir, name[0]);
+    glob_t found;
+    int at = snprintf(f.path, sizeof(f.path), "%s/v1/*/", f.dir);
     for (int i = 0; i < EXTENT_DIGEST; i++)
         at += snprintf(f.path + at, sizeof(f.path) - (size_t)at, "%02x", name[i]);
+    require(glob(f.path, 0, NULL, &found) == 0);
+    snprintf(f.path, sizeof(f.path), "%s", found.gl_pathv[0]);
+    globfree(&found);
     int fd = open(f.path, O_RDONLY);
     require(fd >= 0 && read(fd, f.sound, FILE_BYTES) == FILE_BYTES);
     close(fd);

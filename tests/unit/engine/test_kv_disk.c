@@ -89,6 +89,11 @@ static int tear_down(void **state)
     return rc;
 }
 
+static void note(struct fixture *f, int n_pages)
+{
+    kv_disk_note(f->disk, &(struct kv_chain){us.tenant, f->ids, n_pages, false, false});
+}
+
 /* Gives the writer pages, n at a time, until it wants no more. */
 static struct eng_kv_disk_stats feed(struct fixture *f, int n)
 {
@@ -118,10 +123,10 @@ static void test_comes_back(void **state)
 {
     struct fixture *f = *state;
     uint8_t *data[CHAIN];
-    kv_disk_note(f->disk, us.tenant, f->ids, CHAIN);
+    note(f, CHAIN);
     struct eng_kv_disk_stats stats = feed(f, 3);
     REQUIRE(stats.n_written_bytes == CHAIN * f->layout.page_bytes && stats.n_dropped == 0);
-    kv_disk_note(f->disk, us.tenant, f->ids, CHAIN);
+    note(f, CHAIN);
     stats = feed(f, EXTENT_PAGES);
     REQUIRE(stats.n_written_bytes == CHAIN * f->layout.page_bytes); /* it is there */
     kv_disk_destroy(f->disk);
@@ -146,7 +151,7 @@ static void test_evicted_before_it_is_written(void **state)
     struct fixture *f = *state;
     for (int i = 0; i < N_PAGES; i++)
         REQUIRE(prefix_page_get(f->cache) >= 0);
-    kv_disk_note(f->disk, us.tenant, f->ids, CHAIN);
+    note(f, CHAIN);
     REQUIRE(feed(f, EXTENT_PAGES).n_written_bytes == 0);
 }
 
@@ -154,10 +159,10 @@ static void test_short_chains_and_many(void **state)
 {
     struct fixture *f = *state;
     struct eng_kv_disk_stats stats;
-    kv_disk_note(f->disk, us.tenant, f->ids, KV_DISK_LEAST_CHAIN - 1);
+    note(f, KV_DISK_LEAST_CHAIN - 1);
     REQUIRE(!kv_disk_busy(f->disk));
     for (int i = 0; i < 30; i++) /* nobody gives the writer pages */
-        kv_disk_note(f->disk, us.tenant, f->ids, CHAIN);
+        note(f, CHAIN);
     kv_disk_stats(f->disk, &stats);
     REQUIRE(stats.n_dropped >= 20 && stats.n_dropped < 30);
     REQUIRE(feed(f, EXTENT_PAGES).n_written_bytes == CHAIN * f->layout.page_bytes);
@@ -169,18 +174,63 @@ static void test_cannot_write(void **state)
     char path[100];
     snprintf(path, sizeof(path), "%s/secret", f->dir);
     REQUIRE(unlink(path) == 0 && rmdir(f->dir) == 0);
-    kv_disk_note(f->disk, us.tenant, f->ids, CHAIN);
+    note(f, CHAIN);
     struct eng_kv_disk_stats stats = feed(f, EXTENT_PAGES);
     REQUIRE(stats.paused && stats.n_write_errors == 1 && stats.n_written_bytes == 0);
-    kv_disk_note(f->disk, us.tenant, f->ids, CHAIN);
+    note(f, CHAIN);
     REQUIRE(!kv_disk_busy(f->disk));
+}
+
+/* What an owner has written goes when it is not allowed any more, and nothing more comes. */
+static void test_banned(void **state)
+{
+    struct fixture *f = *state;
+    uint8_t *data[CHAIN];
+    struct eng_kv_disk_stats stats;
+    for (int i = 0; i < CHAIN; i++)
+        data[i] = kv_page_data(f->pages, prefix_page_get(f->cache));
+    note(f, CHAIN);
+    feed(f, EXTENT_PAGES);
+    kv_disk_allow(f->disk, (const uint8_t *)"somebody else...", false);
+    feed(f, EXTENT_PAGES);
+    REQUIRE_EQ_INT(restore(f, f->ids, 0, CHAIN, data), CHAIN);
+    kv_disk_allow(f->disk, us.tenant, false);
+    kv_disk_allow(f->disk, us.tenant, false);
+    stats = feed(f, EXTENT_PAGES);
+    REQUIRE_EQ_INT(restore(f, f->ids, 0, CHAIN, data), 0);
+    note(f, CHAIN);
+    REQUIRE(feed(f, EXTENT_PAGES).n_written_bytes == stats.n_written_bytes);
+    kv_disk_allow(f->disk, us.tenant, true);
+    note(f, CHAIN);
+    feed(f, EXTENT_PAGES);
+    REQUIRE_EQ_INT(restore(f, f->ids, 0, CHAIN, data), CHAIN);
+}
+
+/* Chains that are wanted again are written before others, and survive a full queue. */
+static void test_first(void **state)
+{
+    struct fixture *f = *state;
+    uint8_t *data[CHAIN];
+    struct kv_chain first = {us.tenant, f->ids, KV_DISK_LEAST_CHAIN, true, false};
+    for (int i = 0; i < CHAIN; i++)
+        data[i] = kv_page_data(f->pages, prefix_page_get(f->cache));
+    note(f, CHAIN); /* the writer has it in hand, and waits for its pages */
+    kv_disk_note(f->disk, &first);
+    for (int i = 0; i < 30; i++) {
+        f->ids[CTX - 1] = i; /* others */
+        kv_disk_note(f->disk,
+                     &(struct kv_chain){(const uint8_t *)"another tenant, of 32 bytes.....", f->ids,
+                                        CHAIN, false, false});
+    }
+    feed(f, EXTENT_PAGES);
+    REQUIRE_EQ_INT(restore(f, f->ids, 0, KV_DISK_LEAST_CHAIN, data), KV_DISK_LEAST_CHAIN);
 }
 
 static void test_given_up(void **state)
 {
     struct fixture *f = *state;
     uint8_t *data[CHAIN];
-    kv_disk_note(f->disk, us.tenant, f->ids, CHAIN);
+    note(f, CHAIN);
     feed(f, EXTENT_PAGES);
     for (int i = 0; i < CHAIN; i++)
         data[i] = kv_page_data(f->pages, prefix_page_get(f->cache));
@@ -197,7 +247,7 @@ static void test_pays(void **state)
     struct fixture *f = *state;
     uint8_t *data[CHAIN];
     REQUIRE(kv_disk_pays(f->disk, CHAIN, 0) && kv_disk_pays(f->disk, CHAIN, 1e12)); /* unknown */
-    kv_disk_note(f->disk, us.tenant, f->ids, CHAIN);
+    note(f, CHAIN);
     feed(f, EXTENT_PAGES);
     for (int i = 0; i < CHAIN; i++)
         data[i] = kv_page_data(f->pages, prefix_page_get(f->cache));
@@ -216,6 +266,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_evicted_before_it_is_written, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_short_chains_and_many, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_cannot_write, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_banned, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_first, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_given_up, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_pays, set_up, tear_down),
     };

@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -28,7 +29,7 @@ static struct extent_store *open_store(const char *dir, const uint8_t *fingerpri
 {
     struct extent_store *s = NULL;
     char err[800] = "";
-    int rc = extent_store_open(&s, dir, fingerprint, PAGE, err, sizeof(err));
+    int rc = extent_store_open(&s, dir, fingerprint, PAGE, "a model", err, sizeof(err));
     REQUIRE_MSG(rc == 0, "%s", err);
     return s;
 }
@@ -65,16 +66,20 @@ static int tear_down(void **state)
 
 static struct extent extent_of(const struct fixture *f, int n_pages)
 {
-    return (struct extent){scope, root, f->ids, n_pages};
+    return (struct extent){scope, root, f->ids, n_pages, false};
 }
 
 static void find_path(struct fixture *f, const struct extent *x)
 {
     uint8_t name[EXTENT_DIGEST];
+    glob_t found;
     extent_name(f->store, x, name);
-    int at = snprintf(f->path, sizeof(f->path), "%s/v1/%02x/", f->dir, name[0]);
+    int at = snprintf(f->path, sizeof(f->path), "%s/v1/*/", f->dir);
     for (int i = 0; i < EXTENT_DIGEST; i++)
         at += snprintf(f->path + at, sizeof(f->path) - (size_t)at, "%02x", name[i]);
+    if (glob(f->path, 0, NULL, &found)) return;
+    snprintf(f->path, sizeof(f->path), "%s", found.gl_pathv[0]);
+    globfree(&found);
 }
 
 static void write_extent(struct fixture *f, const struct extent *x)
@@ -157,7 +162,10 @@ static void test_damaged(void **state)
 {
     struct fixture *f = *state;
     struct extent x = extent_of(f, 3);
-    enum { BYTES = HEADER + 3 * PAGE, USED = 8 + 4 + 4 + 8 + 3 * 32 + 4 * EXTENT_IDS + 16 * 17 };
+    enum {
+        BYTES = HEADER + 3 * PAGE,
+        USED = 8 + 4 + 4 + 8 + 3 * 32 + 4 * EXTENT_IDS + 16 * 17 + 64
+    };
     for (int at = 0; at < BYTES; at++) {
         uint8_t b;
         if (at == USED) at = HEADER; /* zeros that nothing reads */
@@ -216,7 +224,7 @@ static void refuses(const char *dir, const char *part)
 {
     struct extent_store *s = NULL;
     char err[800] = "";
-    REQUIRE_EQ_INT(extent_store_open(&s, dir, prints, PAGE, err, sizeof(err)), ENG_EINVAL);
+    REQUIRE_EQ_INT(extent_store_open(&s, dir, prints, PAGE, NULL, err, sizeof(err)), ENG_EINVAL);
     REQUIRE_MSG(!s && strstr(err, part), "%s", err);
 }
 
@@ -259,8 +267,9 @@ static void set_mtime(const char *path, int64_t seconds)
 static int64_t prune(struct fixture *f, int64_t bytes, int64_t free_bytes, int64_t seconds)
 {
     struct extent_limits limits = {bytes, free_bytes, seconds};
-    int64_t ret = -1;
-    REQUIRE_EQ_INT(extent_prune(f->store, &limits, 100000, &ret), 0);
+    int64_t ret = -1, n_pages;
+    REQUIRE_EQ_INT(extent_prune(f->store, &limits, 100000 * (int64_t)1000000, &ret, &n_pages), 0);
+    REQUIRE(ret == 0 || n_pages > 0);
     return ret;
 }
 
@@ -306,7 +315,8 @@ static void test_ages(void **state)
     char left[100];
     write_extent(f, &x);
     set_mtime(f->path, 1000);
-    REQUIRE_EQ_INT(read_extent(f, &x), EXTENT_READ);
+    int64_t at = extent_now();
+    extent_touch(f->store, &x, &at);
     REQUIRE(stat(f->path, &st) == 0 && st.st_mtime > 1000000);
     snprintf(left, sizeof(left), "%.*s/.tmp-0123456789abcdef", (int)strlen(f->dir) + 6, f->path);
     int fd = open(left, O_CREAT | O_WRONLY, 0600);
@@ -317,6 +327,109 @@ static void test_ages(void **state)
     set_mtime(left, 90000);
     prune(f, INT64_MAX, 0, 100000);
     REQUIRE(access(left, F_OK) != 0 && access(f->path, F_OK) == 0);
+}
+
+static int64_t mtime_us(const char *path)
+{
+    struct stat st;
+    REQUIRE(stat(path, &st) == 0);
+    return st.st_mtim.tv_sec * (int64_t)1000000 + st.st_mtim.tv_nsec / 1000;
+}
+
+/* A chain stays in order: each extent is used before its parent, and at most an hour ago. */
+static void test_touch_keeps_order(void **state)
+{
+    struct fixture *f = *state;
+    const int64_t hour = 3600 * (int64_t)1000000, now = extent_now();
+    const int64_t before[4] = {hour / 2, 0, 2 * hour, hour / 4}, want[4] = {hour / 2, 1, 1, 1};
+    struct extent x[4];
+    int64_t last = now, at = now;
+    for (int i = 0; i < 4; i++) {
+        x[i] = extent_of(f, i + 1);
+        write_extent(f, &x[i]);
+        const struct timespec times[2] = {
+            {.tv_nsec = UTIME_OMIT},
+            {.tv_sec = (now - before[i]) / 1000000, .tv_nsec = (now - before[i]) % 1000000 * 1000}};
+        REQUIRE(utimensat(AT_FDCWD, f->path, times, 0) == 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        extent_touch(f->store, &x[i], &at);
+        find_path(f, &x[i]);
+        int64_t is = mtime_us(f->path);
+        REQUIRE_EQ_INT(is, at);
+        REQUIRE_EQ_INT(last - is, want[i]);
+        last = is;
+    }
+    struct extent absent = extent_of(f, 9);
+    extent_touch(f->store, &absent, &at);
+    REQUIRE_EQ_INT(at, last);
+}
+
+/* What is written for a day leaves then, whatever the directory's age, and no use makes it young. */
+static void test_for_a_day(void **state)
+{
+    struct fixture *f = *state;
+    struct extent x = extent_of(f, 1);
+    int64_t at = extent_now();
+    x.for_a_day = true;
+    write_extent(f, &x);
+    REQUIRE_EQ_INT(read_extent(f, &x), EXTENT_READ);
+    set_mtime(f->path, 100000 - 24 * 3600);
+    extent_touch(f->store, &x, &at);
+    prune(f, INT64_MAX, 0, 1000000);
+    REQUIRE(extent_exists(f->store, &x));
+    set_mtime(f->path, 100000 - 24 * 3600 - 1);
+    prune(f, INT64_MAX, 0, 1000000);
+    REQUIRE(!extent_exists(f->store, &x));
+}
+
+/* The owner that takes most loses its oldest, not the one with the oldest files. */
+static void test_owners_share(void **state)
+{
+    struct fixture *f = *state;
+    enum { SIZE = HEADER + PAGE };
+    struct extent x = extent_of(f, 1);
+    x.scope = other;
+    write_extent(f, &x);
+    set_mtime(f->path, 1000);
+    for (int i = 1; i <= 4; i++) {
+        f->ids[0] = i;
+        x = extent_of(f, 1);
+        write_extent(f, &x);
+        set_mtime(f->path, 2000 * i);
+    }
+    REQUIRE_EQ_INT(prune(f, 3 * SIZE, 0, 100000), 3 * SIZE);
+    REQUIRE(!is_there(f, 1) && !is_there(f, 2) && is_there(f, 3) && is_there(f, 4));
+}
+
+static bool take_owners(void *ctx, const struct eng_kv_file *file)
+{
+    int64_t *bytes = ctx;
+    REQUIRE(file->sound && !strcmp(file->model, "a model"));
+    REQUIRE_EQ_INT(file->n_tokens, KV_PAGE_TOKENS);
+    *bytes += file->bytes;
+    return memcmp(file->owner, other, ENG_KV_OWNER) == 0;
+}
+
+/* Files are listed with what their headers say, and removed where they are wanted gone. */
+static void test_visit(void **state)
+{
+    struct fixture *f = *state;
+    struct extent x = extent_of(f, 1), y = x;
+    uint8_t salted[EXTENT_DIGEST];
+    int64_t bytes = 0;
+    memcpy(salted, other, sizeof(salted));
+    salted[ENG_KV_OWNER] = 'x'; /* of the same owner */
+    write_extent(f, &x);
+    y.scope = salted;
+    write_extent(f, &y);
+    REQUIRE_EQ_INT(extent_visit(f->store, other, take_owners, &bytes), 0);
+    REQUIRE(!extent_exists(f->store, &y) && extent_exists(f->store, &x));
+    write_extent(f, &y);
+    bytes = 0;
+    REQUIRE_EQ_INT(extent_visit(f->store, NULL, take_owners, &bytes), 0);
+    REQUIRE_EQ_INT(bytes, 2 * (HEADER + PAGE));
+    REQUIRE(!extent_exists(f->store, &y) && extent_exists(f->store, &x));
 }
 
 /* States are a file beside, with sums of its own, which leaves with the others. */
@@ -348,6 +461,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_written_and_read),
         TEST(test_states),
+        TEST(test_touch_keeps_order),
+        TEST(test_for_a_day),
+        TEST(test_owners_share),
+        TEST(test_visit),
         TEST(test_names),
         TEST(test_foreign),
         TEST(test_damaged),
