@@ -471,6 +471,8 @@ static void write_kv_disk(struct out *o, const struct eng_kv_disk_stats *s)
                                                       "payload"};
     one(o, "hearth_kv_disk_bytes", "gauge", "Bytes of all pages in the directory of kv-disk.",
         (double)s->bytes);
+    one(o, "hearth_kv_disk_pages", "gauge", "Pages in it, of this model's size.",
+        (double)s->n_pages);
     one(o, "hearth_kv_disk_paused", "gauge",
         "1 for a minute after pages could not be written to kv-disk.", s->paused);
     one(o, "hearth_kv_disk_restores_total", "counter",
@@ -506,6 +508,8 @@ static void write_queue(struct out *o, const struct eng_stats *s)
         s->n_pages_used);
     one(o, "hearth_kv_pages_cached", "gauge", "KV pages held by the prefix cache alone now.",
         s->n_pages_cached);
+    one(o, "hearth_prefix_kept_pages", "gauge",
+        "Pages that breakpoints of requests keep in the prefix cache.", s->n_pages_kept);
     write_snapshots(o, s);
     write_kv_disk(o, &s->kv_disk);
     one(o, "hearth_prompt_tokens_per_second", "gauge",
@@ -573,9 +577,12 @@ static void write_tokens(struct out *o, const struct eng_stats *s)
         (double)s->n_computed_prompt_tokens);
     head(o, "hearth_prefix_tokens_total", "counter", "Prompt tokens by where they came from.");
     buf_printf(o->b,
-               "hearth_prefix_tokens_total{source=\"memory\"} %.15g\n"
+               "hearth_prefix_tokens_total{source=\"memory\"} %llu\n"
+               "hearth_prefix_tokens_total{source=\"disk\"} %llu\n"
                "hearth_prefix_tokens_total{source=\"computed\"} %llu\n",
-               cached, (unsigned long long)s->n_computed_prompt_tokens);
+               (unsigned long long)(s->n_cached_tokens - s->n_disk_tokens),
+               (unsigned long long)s->n_disk_tokens,
+               (unsigned long long)s->n_computed_prompt_tokens);
     head(o, "hearth_prefix_miss_total", "counter",
          "Prompts that the prefix cache did not hold up to their last whole page, by reason.");
     for (int i = ENG_MISS_NONE + 1; i < ENG_N_MISSES; i++)

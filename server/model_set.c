@@ -126,6 +126,7 @@ static void add_kv_disk(struct eng_kv_disk_stats *sum, const struct eng_kv_disk_
     sum->on |= s->on;
     sum->paused |= s->paused;
     if (s->bytes > sum->bytes) sum->bytes = s->bytes;
+    sum->n_pages += s->n_pages;
     sum->n_restores += s->n_restores;
     sum->restore_us += s->restore_us;
     sum->n_read_bytes += s->n_read_bytes;
@@ -151,6 +152,7 @@ static void add_stats(struct eng_stats *sum, const struct eng_stats *s)
     add_kv_disk(&sum->kv_disk, &s->kv_disk);
     sum->n_prompt_tokens += s->n_prompt_tokens;
     sum->n_cached_tokens += s->n_cached_tokens;
+    sum->n_disk_tokens += s->n_disk_tokens;
     sum->n_computed_prompt_tokens += s->n_computed_prompt_tokens;
     sum->n_generated_tokens += s->n_generated_tokens;
     sum->n_jobs_done += s->n_jobs_done;
@@ -204,6 +206,7 @@ static void add_pages(struct eng_stats *sum, const struct eng_stats *s)
     sum->n_pages_total += s->n_pages_total;
     sum->n_pages_used += s->n_pages_used;
     sum->n_pages_cached += s->n_pages_cached;
+    sum->n_pages_kept += s->n_pages_kept;
     sum->n_snapshots_total += s->n_snapshots_total;
     sum->n_snapshots += s->n_snapshots;
 }

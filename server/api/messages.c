@@ -34,7 +34,7 @@ const struct param_field srv_fields_messages[] = {
              "none: reasoning stays in the text"),
     GEN_NAME("cache_control", PARAM_IGNORED, NULL, /* cache_control.c reads it */
              "`{\"type\": \"ephemeral\"}`, `ttl` `\"5m\"` or `\"1h\"`; also on tools and "
-             "blocks, 4 in all; checked, without effect"),
+             "blocks, 4 in all: [kept in the cache](api.md#cached-prompts)"),
     GEN_NAME("output_config", PARAM_NAMED, NULL,
              "its `format` is [structured output](structured-output.md), the rest has no effect"),
     GEN_IGNORED("thread"), /* make_prompt refuses it */

@@ -189,6 +189,18 @@ static void write_swap(struct jw *w, const struct srv_app *app, struct srv_model
     jw_close(w);
 }
 
+static void write_kv_disk(struct jw *w, struct eng *engine)
+{
+    struct eng_stats s;
+    eng_stats(engine, &s);
+    if (!s.kv_disk.on) return;
+    jw_open(w, "kv_disk", '{');
+    jw_int(w, "pages", s.kv_disk.n_pages);
+    jw_int(w, "bytes", s.kv_disk.bytes);
+    jw_int(w, "hit_tokens", (int64_t)s.kv_disk.n_read_tokens);
+    jw_close(w);
+}
+
 static void props(struct srv_request *req)
 {
     const struct srv_model *model = srv_facts(req)->model;
@@ -232,6 +244,7 @@ static void props(struct srv_request *req)
     write_structured_output(&w, model->grammars);
     write_fim(&w, model);
     write_swap(&w, srv_facts(req)->app, model->set);
+    write_kv_disk(&w, model->engine);
     jw_close(&w);
     srv_reply(req, 200, NULL, jw_end(&w));
 }

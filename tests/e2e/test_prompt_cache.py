@@ -331,6 +331,29 @@ def test_tokens_up_to_breakpoints():
         assert 0 <= total - made <= 12, (total, made)
 
 
+def test_pages_are_kept():
+    """Prompts up to a breakpoint outlive a flood of others that takes all pages several times; others do not."""
+    with Hearth("--model", "demo", "--parallel", "1", "--ctx-size", "1024", "--kv-memory", "6M") as h:
+        n_pages = h.get("/props")[2]["n_pages"]
+        marked = {"messages": [{"role": "user", "content": [kept("Kept. " + RULES[:800])]}], "max_tokens": 1}
+        plain = {"messages": [{"role": "user", "content": "Plain. " + RULES[:800]}], "max_tokens": 1}
+        wish = {**plain, "cache_salt": "wish", "prompt_cache_options": {"ttl": "30m"}}
+        paths = {"/v1/messages": marked, "/v1/chat/completions": plain}
+        for path, body in paths.items():
+            ok(path, body, h)
+        ok("/v1/chat/completions", wish, h)
+        n_kept = h.metrics()["hearth_prefix_kept_pages"]
+        assert 0 < n_kept <= n_pages / 2, (n_kept, n_pages)
+        for i in range(3 * n_pages // 12):
+            ok("/v1/completions", {"prompt": [300 + i] * 400, "max_tokens": 1}, h)
+        assert h.metrics()["hearth_prefix_kept_pages"] == n_kept
+        usage = ok("/v1/messages", marked, h)["usage"]
+        assert usage["cache_read_input_tokens"] > 200, usage
+        for body, cached in ((plain, False), (wish, True)):
+            usage = ok("/v1/chat/completions", body, h)["usage"]
+            assert (usage["prompt_tokens_details"]["cached_tokens"] > 200) == cached, usage
+
+
 def test_cache_options():
     body = {"messages": [{"role": "user", "content": RULES}], "max_tokens": 1, "cache_salt": "options"}
     for field, good, bad in (("prompt_cache_retention", ["in_memory", "in-memory", "24h", None], ["1h", 5]),

@@ -9,7 +9,7 @@
 #include "server/config/config.h"
 #include "tokenizer/tokenizer.h"
 
-enum { MAX_PARTS = 8192, SHORT_TEXT = 8, SEARCH_FACTOR = 64 };
+enum { MAX_PARTS = 8192, SHORT_TEXT = 8, SEARCH_FACTOR = 64, MINUTE = 60 };
 
 /* A way through the texts of a body, in their order. */
 struct walk {
@@ -22,6 +22,7 @@ struct walk {
     char path[64];                   /* empty where it does not fit */
     int n_texts;
     bool marked, tools_marked;
+    bool pointed;           /* by prompt_cache_breakpoint, whose ttl is 30 minutes */
     size_t last, last_hour; /* bytes of the prompt up to the last breakpoint */
 };
 
@@ -85,6 +86,7 @@ static void visit_mark(struct walk *w, const json_t *object)
     const char *ttl = json_string_value(json_object_get(control, "ttl"));
     if (!json_is_object(control) && !json_is_object(point)) return;
     w->marked = true;
+    w->pointed |= json_is_object(point);
     w->last = w->at;
     if (ttl && !strcmp(ttl, "1h")) w->last_hour = w->at;
 }
@@ -180,6 +182,8 @@ int srv_cache_fields_read(struct srv_cache_fields *c, struct srv_request *req,
                              *const ttls[] = {"30m", NULL};
     static const char options_name[] = "prompt_cache_options";
     const json_t *options = json_object_get(body->root, options_name);
+    const char *retention =
+        json_string_value(json_object_get(body->root, "prompt_cache_retention"));
     const char *betas = srv_request_header(req, "anthropic-beta");
     struct walk w = {0};
     if (check_word(body->root, "prompt_cache_retention", "prompt_cache_retention", retentions, err))
@@ -196,7 +200,11 @@ int srv_cache_fields_read(struct srv_cache_fields *c, struct srv_request *req,
     c->reports = params->return_cache_report ||
                  (betas && strstr(betas, "cache-diagnosis-2026-04-07") != NULL);
     const char *mode = json_string_value(json_object_get(options, "mode"));
-    if (mode && !strcmp(mode, "explicit") && !w.marked) params->cache_prompt = false;
+    bool is_explicit = mode && !strcmp(mode, "explicit");
+    if (is_explicit && !w.marked) params->cache_prompt = false;
+    c->keeps_all = !is_explicit && json_is_string(json_object_get(options, "ttl"));
+    c->marked_seconds = w.pointed || c->keeps_all ? 30 * MINUTE : 5 * MINUTE;
+    if (retention) c->disk = !strcmp(retention, "24h") ? ENG_DISK_DAY : ENG_DISK_NEVER;
     return 0;
 }
 

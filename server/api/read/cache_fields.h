@@ -29,8 +29,11 @@ struct srv_cache_fields {
     const struct srv_body *body;
     bool reports; /* usage has cache_report */
     bool has_breakpoints;
-    int64_t n_marked;             /* prompt tokens up to the last breakpoint */
-    int64_t n_marked_hour;        /* up to the last with a ttl of an hour */
+    int64_t n_marked;      /* prompt tokens up to the last breakpoint */
+    int64_t n_marked_hour; /* up to the last with a ttl of an hour */
+    int marked_seconds;    /* the ttl of the others */
+    bool keeps_all;        /* the whole prompt is wanted again as soon as that */
+    enum eng_kv_disk_use disk;
     int64_t ends[CHAT_MOST_ENDS]; /* [n_ends] of chat_input_ends; if the model has states */
     int n_ends;
     struct cache_part *parts; /* [n_parts], in the request's arena; NULL without a report */

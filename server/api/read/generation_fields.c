@@ -75,9 +75,10 @@ const struct param_field srv_fields_common[] = {
               "share cached prefixes only with equal salts"),
     /* cache_fields.c reads these two */
     GEN_NAME("prompt_cache_retention", PARAM_IGNORED, NULL,
-             "checked; cached prompts are in memory only"),
+             "`in_memory`: not written to [kv-disk](kv-disk.md); `24h`: for a day at most"),
     GEN_NAME("prompt_cache_options", PARAM_IGNORED, NULL,
-             "`mode`: with `explicit` and no breakpoint nothing is cached; `ttl`: `30m`"),
+             "`mode`: with `explicit` and no breakpoint nothing is cached; `ttl`: `30m`, for which "
+             "[the prompt is kept](api.md#cached-prompts)"),
     GEN_FLAG("return_cache_report", return_cache_report, false,
              "`usage.cache_report`: [where the cache ended](api.md#cached-prompts)"),
     GEN_FIELD("prompt_cache_key", PARAM_STRING, prompt_cache_key, NULL,

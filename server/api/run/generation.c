@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/sha256.h"
 
+enum { HOUR_SECONDS = 3600 };
 enum { CHOICE_BYTES = 1024 }; /* a choice's struct and decoder, without its logs */
 
 _Static_assert(sizeof(struct gen_choice) <= CHOICE_BYTES - 256,
@@ -173,20 +174,26 @@ static int prepare_prompt(struct srv_gen *g, struct gen_prompt *p)
 
 /* ---- jobs: srv_jobs_ops -------------------------------------------------------------------- */
 
-/* A cache salt splits the tenant of a key into separate tenants. */
+/* A cache salt splits the tenant of a key into separate tenants of one owner. */
 static void salt_tenant(const char *salt, struct eng_job_params *jp)
 {
+    uint8_t salted[SHA256_BYTES];
     struct sha256 digest;
     sha256_init(&digest);
     sha256_update(&digest, jp->tenant, sizeof(jp->tenant));
     sha256_update(&digest, salt, strlen(salt));
-    sha256_final(&digest, jp->tenant);
+    sha256_final(&digest, salted);
+    memcpy(jp->tenant + ENG_KV_OWNER, salted, sizeof(jp->tenant) - ENG_KV_OWNER);
 }
 
 void srv_gen_describe(const struct srv_gen *g, struct eng_job_params *jp)
 {
     const struct srv_gen_params *gp = &g->params;
+    const struct srv_cache_fields *c = &g->cache;
     jp->no_cache = !gp->cache_prompt;
+    jp->disk = c->disk;
+    jp->keeps[0] = (struct eng_keep){c->n_marked, c->marked_seconds};
+    jp->keeps[1] = (struct eng_keep){c->n_marked_hour, HOUR_SECONDS};
     jp->priority = (int)gp->priority;
     if (gp->deadline_ms > 0)
         jp->deadline_us = srv_jobs_deadline(srv_facts(g->req), gp->deadline_ms);
@@ -208,6 +215,7 @@ static int describe(void *ctx, int i, struct eng_job_params *jp)
     if (!p->choices && prepare_prompt(g, p)) return -1;
     jp->prompt = p->ids;
     jp->n_prompt = p->n_ids;
+    if (g->cache.keeps_all) jp->keeps[0].n_tokens = p->n_ids;
     jp->n_choices = g->n_candidates;
     jp->max_tokens = g->max_tokens;
     jp->min_tokens = gp->min_tokens;

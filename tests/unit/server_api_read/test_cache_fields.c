@@ -79,6 +79,41 @@ static void test_fields(void **state)
     }
 }
 
+/* How long pages are wanted, and whether they go to disk. */
+static void test_wishes(void **state)
+{
+    static const struct {
+        const char *body;
+        enum eng_kv_disk_use disk;
+        bool keeps_all;
+        int seconds;
+    } cases[] = {
+        {"{}", ENG_DISK_LONG, false, 300},
+        {"{" MARK "}", ENG_DISK_LONG, false, 300},
+        {"{\"prompt_cache_retention\":\"24h\"}", ENG_DISK_DAY, false, 300},
+        {"{\"prompt_cache_retention\":\"in_memory\"}", ENG_DISK_NEVER, false, 300},
+        {"{\"prompt_cache_retention\":\"in-memory\"}", ENG_DISK_NEVER, false, 300},
+        {"{\"prompt_cache_retention\":null}", ENG_DISK_LONG, false, 300},
+        {"{\"prompt_cache_options\":{\"ttl\":\"30m\"}}", ENG_DISK_LONG, true, 1800},
+        {"{\"prompt_cache_options\":{\"ttl\":\"30m\",\"mode\":\"implicit\"}}", ENG_DISK_LONG, true,
+         1800},
+        {"{\"prompt_cache_options\":{\"ttl\":\"30m\",\"mode\":\"explicit\"}}", ENG_DISK_LONG, false,
+         300},
+        {"{\"messages\":[{\"content\":[{\"prompt_cache_breakpoint\":{}}]}]}", ENG_DISK_LONG, false,
+         1800},
+    };
+    (void)state;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        struct reading r;
+        read_cache(&r, cases[i].body, false);
+        REQUIRE_MSG(r.rc == 0 && r.cache.disk == cases[i].disk &&
+                        r.cache.keeps_all == cases[i].keeps_all &&
+                        r.cache.marked_seconds == cases[i].seconds,
+                    "%s", cases[i].body);
+        finish(&r);
+    }
+}
+
 static void test_reports_are_asked_for(void **state)
 {
     static const struct {
@@ -163,6 +198,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fields),
+        cmocka_unit_test(test_wishes),
         cmocka_unit_test(test_reports_are_asked_for),
         cmocka_unit_test(test_places),
     };
