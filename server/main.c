@@ -30,13 +30,21 @@
 #define SERVICE_USER "hearth"
 
 static int (*const commands[SRV_CMD_COUNT])(const struct srv_config *config) = {
-    [SRV_CMD_SERVE] = srv_cmd_serve,       [SRV_CMD_GENERATE] = srv_cmd_generate,
-    [SRV_CMD_BENCH] = srv_cmd_bench,       [SRV_CMD_INSPECT] = srv_cmd_inspect,
-    [SRV_CMD_TOKENIZE] = srv_cmd_tokenize, [SRV_CMD_RENDER] = srv_cmd_render,
-    [SRV_CMD_SCORE] = srv_cmd_score,       [SRV_CMD_HEALTHCHECK] = srv_cmd_healthcheck,
-    [SRV_CMD_PULL] = srv_cmd_pull,         [SRV_CMD_LIST] = srv_cmd_list,
-    [SRV_CMD_CHAT] = srv_cmd_chat,         [SRV_CMD_RM] = srv_cmd_rm,
-    [SRV_CMD_EMBED] = srv_cmd_embed,       [SRV_CMD_RERANK] = srv_cmd_rerank,
+    [SRV_CMD_SERVE] = srv_cmd_serve,
+    [SRV_CMD_GENERATE] = srv_cmd_generate,
+    [SRV_CMD_BENCH] = srv_cmd_bench,
+    [SRV_CMD_INSPECT] = srv_cmd_inspect,
+    [SRV_CMD_TOKENIZE] = srv_cmd_tokenize,
+    [SRV_CMD_RENDER] = srv_cmd_render,
+    [SRV_CMD_SCORE] = srv_cmd_score,
+    [SRV_CMD_HEALTHCHECK] = srv_cmd_healthcheck,
+    [SRV_CMD_PULL] = srv_cmd_pull,
+    [SRV_CMD_LIST] = srv_cmd_list,
+    [SRV_CMD_CHAT] = srv_cmd_chat,
+    [SRV_CMD_RM] = srv_cmd_rm,
+    [SRV_CMD_EMBED] = srv_cmd_embed,
+    [SRV_CMD_RERANK] = srv_cmd_rerank,
+    [SRV_CMD_KV] = srv_cmd_kv,
 };
 
 static const char *environment(const char *name)
@@ -66,7 +74,8 @@ static bool needs_model(const struct srv_config *c)
 {
     bool is_elsewhere = c->command == SRV_CMD_CHAT && c->chat_url;
     return c->command != SRV_CMD_HEALTHCHECK && c->command != SRV_CMD_PULL &&
-           c->command != SRV_CMD_LIST && c->command != SRV_CMD_RM && !is_elsewhere;
+           c->command != SRV_CMD_LIST && c->command != SRV_CMD_RM && c->command != SRV_CMD_KV &&
+           !is_elsewhere;
 }
 
 /* A model's web address becomes its name. Returns the exit status. */

@@ -12,7 +12,7 @@ _hearth()
         prev=${COMP_WORDS[COMP_CWORD - 2]}
     fi
     case ${COMP_WORDS[1]} in
-    serve | generate | bench | inspect | tokenize | render | score | healthcheck | pull | list | chat | rm | embed | rerank)
+    serve | generate | bench | inspect | tokenize | render | score | healthcheck | pull | list | chat | rm | kv | embed | rerank)
         ((COMP_CWORD == 1)) || command=${COMP_WORDS[1]} ;;
     esac
 
@@ -99,6 +99,8 @@ _hearth()
     --query) kind=anything ;;
     --url) kind=anything ;;
     --system | --sys) kind=anything ;;
+    --older) kind=anything ;;
+    --key-file) kind=files ;;
     --prefill) kind=anything ;;
     --decode) kind=anything ;;
     --batch) kind=anything ;;
@@ -164,6 +166,8 @@ _hearth()
         --json --healthcheck' ;;
     rm) words='--help --version --check-config --print-config --config --model --cache-dir
         --yes --healthcheck' ;;
+    kv) words='--help --version --check-config --print-config --config --model --kv-disk
+        --all --older --key-file --healthcheck' ;;
     embed) words='--help --version --check-config --print-config --config --model
         --pull --hf-repo --cache-dir --threads --numerics --gemm --kernels
         --weight-coding --kv-dtype --parallel --ctx-size --chunk --memory
@@ -175,7 +179,7 @@ _hearth()
         --healthcheck' ;;
         esac
     elif [[ -z $words$kind && $COMP_CWORD == 1 ]]; then
-        words='serve generate bench inspect tokenize render score healthcheck pull list chat rm embed rerank'
+        words='serve generate bench inspect tokenize render score healthcheck pull list chat rm kv embed rerank'
     elif [[ -z $words$kind ]]; then
         kind=models
     fi

@@ -4,7 +4,7 @@
 function __hearth_is -d 'Whether the subcommand is one of these'
     set -l words (commandline -opc)
     set -l command serve
-    if set -q words[2]; and contains -- $words[2] serve generate bench inspect tokenize render score healthcheck pull list chat rm embed rerank
+    if set -q words[2]; and contains -- $words[2] serve generate bench inspect tokenize render score healthcheck pull list chat rm kv embed rerank
         set command $words[2]
     end
     contains -- $command $argv
@@ -33,6 +33,7 @@ complete -c hearth -n __hearth_is_first -a pull -d 'fetch a model from the Huggi
 complete -c hearth -n __hearth_is_first -a list -d 'list the models in the Hugging Face cache'
 complete -c hearth -n __hearth_is_first -a chat -d 'talk to a model on the terminal (hearth run NAME fetches it before)'
 complete -c hearth -n __hearth_is_first -a rm -d 'remove a model from the Hugging Face cache'
+complete -c hearth -n __hearth_is_first -a kv -d 'list or erase the pages of prompts in a directory of --kv-disk'
 complete -c hearth -n __hearth_is_first -a embed -d 'texts in, one per line, vectors out'
 complete -c hearth -n __hearth_is_first -a rerank -d 'queries and documents in, scores out'
 complete -c hearth -s h -l help -d 'show the options of a subcommand'
@@ -41,7 +42,7 @@ complete -c hearth -l check-config -d 'check options, keys, certificates and mod
 complete -c hearth -n '__hearth_is serve' -l user -x -d 'check-config: check as this user (default: if root checks, the service\'s, hearth)'
 complete -c hearth -l print-config -d 'print the effective configuration as an ini file and exit'
 complete -c hearth -l config -r -F -d 'read options from this ini file'
-complete -c hearth -n '__hearth_is serve generate bench inspect tokenize render score pull chat rm embed rerank' -s m -l model -x -a '(__hearth_models)' -d 'model directory, or org/name in the Hugging Face cache (default: the demo model); serve: NAME=DIR or NAME=org/name, repeated, for several models'
+complete -c hearth -n '__hearth_is serve generate bench inspect tokenize render score pull chat rm kv embed rerank' -s m -l model -x -a '(__hearth_models)' -d 'model directory, or org/name in the Hugging Face cache (default: the demo model); serve: NAME=DIR or NAME=org/name, repeated, for several models'
 complete -c hearth -n '__hearth_is serve generate bench inspect chat' -l draft-model -x -d 'directory, or org/name in the Hugging Face cache, of a smaller model with the same tokenizer that drafts; answers are the same'
 complete -c hearth -n '__hearth_is serve generate bench inspect tokenize render score chat embed rerank' -l pull -d 'fetch the model from the Hugging Face hub first, unless the cache has it'
 complete -c hearth -n '__hearth_is serve generate bench inspect tokenize render score chat embed rerank' -l hf-repo -x -d 'org/name on the Hugging Face hub: model and pull in one'
@@ -65,7 +66,7 @@ complete -c hearth -n '__hearth_is serve generate score chat embed rerank' -s c 
 complete -c hearth -n '__hearth_is serve generate bench score chat embed rerank' -l chunk -x -d 'prompt tokens per step; 0: automatic'
 complete -c hearth -n '__hearth_is serve generate bench score chat embed rerank' -l memory -x -d 'memory budget for everything; 0: the cgroup limit or physical memory'
 complete -c hearth -n '__hearth_is serve generate bench chat embed rerank' -l kv-memory -x -d 'memory budget of the KV cache; 0: parallel x context, capped by memory'
-complete -c hearth -n '__hearth_is serve' -l kv-disk -x -d 'directory, of this user alone, for KV pages: prompts computed before a restart are read from it'
+complete -c hearth -n '__hearth_is serve kv' -l kv-disk -x -d 'directory, of this user alone, for KV pages: prompts computed before a restart are read from it'
 complete -c hearth -n '__hearth_is serve' -l kv-disk-bytes -x -d 'most bytes in kv-disk; the least recently used go first'
 complete -c hearth -n '__hearth_is serve' -l kv-disk-age -x -d 'days after which unused pages leave kv-disk'
 complete -c hearth -n '__hearth_is serve' -l answer-memory -x -d 'memory budget of unsent answers; 0: a sixteenth of the memory'
@@ -141,6 +142,9 @@ complete -c hearth -n '__hearth_is chat' -l timings -d 'show tokens and times of
 complete -c hearth -n '__hearth_is pull' -l dry-run -d 'list the files without fetching them; write nothing'
 complete -c hearth -n '__hearth_is pull' -l force -d 'fetch files again that the cache has'
 complete -c hearth -n '__hearth_is rm' -s y -l yes -d 'remove without asking'
+complete -c hearth -n '__hearth_is kv' -l all -d 'erase the pages of all models and keys'
+complete -c hearth -n '__hearth_is kv' -l older -x -d 'erase what was not used for so long: 12h, 7d'
+complete -c hearth -n '__hearth_is kv' -l key-file -r -F -d 'erase what the API keys in this file computed, one per line'
 complete -c hearth -n '__hearth_is bench inspect pull list chat' -l json -d 'print results as JSON; of pull: progress, one object per line; of chat: one answer'
 complete -c hearth -n '__hearth_is bench' -l prefill -x -d 'prompt lengths of the prefill measurement (default: 512)'
 complete -c hearth -n '__hearth_is bench' -l decode -x -d 'tokens of the decode measurement; 0: none'

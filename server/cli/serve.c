@@ -537,6 +537,25 @@ static void give_memory_back(struct serve *s)
     s->n_trimmed_at = n;
 }
 
+struct changed_key {
+    const uint8_t *digest;
+    bool is_valid;
+};
+
+static void allow_owner(void *ctx, struct srv_model *model)
+{
+    const struct changed_key *key = ctx;
+    eng_kv_allow(model->engine, key->digest, key->is_valid);
+}
+
+/* What a key that has gone computed is not left on disk. */
+static void on_key_changed(void *ctx, const uint8_t *digest, bool is_valid)
+{
+    struct serve *s = ctx;
+    struct changed_key key = {digest, is_valid};
+    if (s->loaded) srv_models_each(&s->server.app.models, allow_owner, &key);
+}
+
 static void reload_keys(struct serve *s)
 {
     const struct {
@@ -550,7 +569,7 @@ static void reload_keys(struct serve *s)
     srv_notify("RELOADING=1\nMONOTONIC_USEC=%llu", (unsigned long long)clock_now_us());
     for (int i = 0; i < 2; i++) {
         if (i == 1 && !sets[i].keys) continue;
-        if (srv_keys_reload(sets[i].keys, err, sizeof(err))) {
+        if (srv_keys_reload(sets[i].keys, i == 0 ? on_key_changed : NULL, s, err, sizeof(err))) {
             srv_log(SRV_LOG_ERROR, "the %s keys are unchanged: %s", sets[i].what, err);
         } else {
             srv_log(SRV_LOG_INFO, "read the %s keys again", sets[i].what);

@@ -31,6 +31,7 @@ enum srv_command {
     SRV_CMD_LIST,
     SRV_CMD_CHAT,
     SRV_CMD_RM,
+    SRV_CMD_KV,
     SRV_CMD_EMBED,
     SRV_CMD_RERANK,
     SRV_CMD_COUNT
@@ -77,8 +78,10 @@ struct srv_config {
     bool pull;           /* fetch the model first */
     const char *hf_repo; /* sets model and pull */
     const char *cache_dir;
-    bool dry_run, force; /* pull */
-    bool yes;            /* rm */
+    bool dry_run, force;                      /* pull */
+    bool yes;                                 /* rm */
+    const char *kv_action, *older, *key_file; /* kv */
+    bool all;
     int debug_retry_ms;
 
     /* compute */

@@ -36,13 +36,21 @@ struct loader {
 };
 
 static const char *const command_names[SRV_CMD_COUNT] = {
-    [SRV_CMD_SERVE] = "serve",       [SRV_CMD_GENERATE] = "generate",
-    [SRV_CMD_BENCH] = "bench",       [SRV_CMD_INSPECT] = "inspect",
-    [SRV_CMD_TOKENIZE] = "tokenize", [SRV_CMD_RENDER] = "render",
-    [SRV_CMD_SCORE] = "score",       [SRV_CMD_HEALTHCHECK] = "healthcheck",
-    [SRV_CMD_PULL] = "pull",         [SRV_CMD_LIST] = "list",
-    [SRV_CMD_CHAT] = "chat",         [SRV_CMD_RM] = "rm",
-    [SRV_CMD_EMBED] = "embed",       [SRV_CMD_RERANK] = "rerank",
+    [SRV_CMD_SERVE] = "serve",
+    [SRV_CMD_GENERATE] = "generate",
+    [SRV_CMD_BENCH] = "bench",
+    [SRV_CMD_INSPECT] = "inspect",
+    [SRV_CMD_TOKENIZE] = "tokenize",
+    [SRV_CMD_RENDER] = "render",
+    [SRV_CMD_SCORE] = "score",
+    [SRV_CMD_HEALTHCHECK] = "healthcheck",
+    [SRV_CMD_PULL] = "pull",
+    [SRV_CMD_LIST] = "list",
+    [SRV_CMD_CHAT] = "chat",
+    [SRV_CMD_RM] = "rm",
+    [SRV_CMD_EMBED] = "embed",
+    [SRV_CMD_RERANK] = "rerank",
+    [SRV_CMD_KV] = "kv",
 };
 
 const char *srv_command_name(enum srv_command command)
@@ -541,20 +549,23 @@ out:
     return rc;
 }
 
-/* The argument without a flag: the URL of healthcheck, else the model. */
+/* The argument without a flag: the URL of healthcheck, what kv does, else the model. */
 static int read_positional(struct loader *l, struct args *a)
 {
     const char *arg = a->argv[a->next++];
     struct srv_config *c = l->config;
     if (a->only_config_file || c->is_further) return 0;
     if (c->command == SRV_CMD_LIST) return refuse(l, "list takes no argument: '%.60s'", arg);
-    bool is_url = c->command == SRV_CMD_HEALTHCHECK;
-    const char **field = is_url ? &c->url : &c->model;
+    bool is_url = c->command == SRV_CMD_HEALTHCHECK, is_kv = c->command == SRV_CMD_KV;
+    const char **field = is_url ? &c->url : is_kv ? &c->kv_action : &c->model;
     if (a->positional && l->runs && !c->prompt)
         return srv_config_replace(&c->prompt, arg) ? refuse(l, "out of memory") : 0;
     if (a->positional) {
         return refuse(l, "only one %s is allowed, not both '%.200s' and '%.200s'",
-                      is_url ? "URL" : "model", a->positional, arg);
+                      is_url  ? "URL"
+                      : is_kv ? "of ls and erase"
+                              : "model",
+                      a->positional, arg);
     }
     a->positional = arg;
     return srv_config_replace(field, arg) ? refuse(l, "out of memory") : 0;
@@ -795,6 +806,7 @@ void srv_config_finish(struct srv_config *c)
     free(c->more);
     free((void *)c->entry);
     free((void *)c->model_shown);
+    free((void *)c->kv_action);
     free((void *)c->draft_shown);
     clear_list(&c->warnings);
     *c = (struct srv_config){0};

@@ -17,6 +17,7 @@
 #define RM BIT(RM)
 #define CHAT BIT(CHAT)
 #define RERANK BIT(RERANK)
+#define KV BIT(KV)
 #define ROWS (BIT(EMBED) | RERANK)
 #define ENGINE (BIT(SERVE) | BIT(GENERATE) | BIT(BENCH) | BIT(SCORE) | CHAT | ROWS)
 #define MODEL (ENGINE | BIT(INSPECT) | BIT(TOKENIZE) | BIT(RENDER))
@@ -76,7 +77,7 @@ const struct srv_option srv_options[] = {
         "read options from this ini file"),
 
     STRING(
-        "model", "model", "m model-path", model, NULL, MODEL | PULL | RM,
+        "model", "model", "m model-path", model, NULL, MODEL | PULL | RM | KV,
         "model directory, or org/name in the Hugging Face cache (default: the demo model); serve: "
         "NAME=DIR or NAME=org/name, repeated, for several models"),
     STRING("model", "draft-model", "md model-draft speculative-model", draft_model, NULL,
@@ -137,7 +138,7 @@ const struct srv_option srv_options[] = {
     BYTES("compute", "kv-memory", NULL, kv_memory_bytes, 0, 1024 * TERA, "0", ENGINE & ~BIT(SCORE),
           "memory budget of the KV cache; 0: parallel x context, capped by memory"),
     STRING(
-        "compute", "kv-disk", NULL, kv_disk, NULL, SERVE,
+        "compute", "kv-disk", NULL, kv_disk, NULL, SERVE | KV,
         "directory, of this user alone, for KV pages: prompts computed before a restart are read "
         "from it"),
     BYTES("compute", "kv-disk-bytes", NULL, kv_disk_bytes, 0, 1024 * TERA, "10G", SERVE,
@@ -316,6 +317,13 @@ const struct srv_option srv_options[] = {
         "remove without asking"),
     ROW("pull", "debug-retry-ms", NULL, INT, debug_retry_ms, 1, 60000, "500", NULL, MODEL | PULL,
         SRV_OPT_HIDDEN, "wait before the second try; each further one waits twice as long"),
+
+    ROW("kv", "all", NULL, BOOL, all, 0, 0, "off", NULL, KV, SRV_OPT_FLAG_ONLY,
+        "erase the pages of all models and keys"),
+    ROW("kv", "older", NULL, STRING, older, 0, 0, NULL, NULL, KV, SRV_OPT_FLAG_ONLY,
+        "erase what was not used for so long: 12h, 7d"),
+    ROW("kv", "key-file", NULL, STRING, key_file, 0, 0, NULL, NULL, KV, SRV_OPT_FLAG_ONLY,
+        "erase what the API keys in this file computed, one per line"),
 
     SWITCH("bench", "json", NULL, json, "off", BENCH | BIT(INSPECT) | PULL | BIT(LIST) | CHAT,
            "print results as JSON; of pull: progress, one object per line; of chat: one answer"),

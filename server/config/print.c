@@ -21,6 +21,7 @@ static const char *const command_lines[SRV_CMD_COUNT] = {
     [SRV_CMD_EMBED] = "texts in, one per line, vectors out",
     [SRV_CMD_RERANK] = "queries and documents in, scores out",
     [SRV_CMD_RM] = "remove a model from the Hugging Face cache",
+    [SRV_CMD_KV] = "list or erase the pages of prompts in a directory of --kv-disk",
 };
 
 const char *srv_command_summary(enum srv_command command)
@@ -66,6 +67,10 @@ static const char *const examples[SRV_CMD_COUNT] = {
                      "  hearth pull org/name@revision --dry-run\n",
     [SRV_CMD_LIST] = "  hearth list --json\n",
     [SRV_CMD_RM] = "  hearth rm org/name\n",
+    [SRV_CMD_KV] = "  hearth kv ls --kv-disk /var/cache/hearth/kv\n"
+                   "  hearth kv erase --kv-disk /var/cache/hearth/kv --older 1d\n"
+                   "  hearth kv erase --kv-disk /var/cache/hearth/kv --key-file revoked-keys\n"
+                   "  hearth kv erase --kv-disk /var/cache/hearth/kv --all\n",
     [SRV_CMD_EMBED] =
         "  hearth embed --model org/name --text --npy vectors.npy <texts.txt\n"
         "  echo '{\"text\": \"Once upon a time\"}' | hearth embed --model org/name\n\n"

@@ -159,7 +159,22 @@ void srv_keys_destroy(struct srv_keys *k)
     free(k);
 }
 
-int srv_keys_reload(struct srv_keys *k, char *err, size_t errlen)
+/* Calls changed for those of a that b has not. */
+static void tell_missing(const struct key_set *a, const struct key_set *b,
+                         void (*changed)(void *ctx, const uint8_t *digest, bool is_valid),
+                         void *ctx, bool is_valid)
+{
+    for (int i = 0; i < a->n; i++) {
+        int j = 0;
+        while (j < b->n && memcmp(&a->digests[i], &b->digests[j], sizeof(*a->digests)) != 0)
+            j++;
+        if (j == b->n) changed(ctx, a->digests[i].bytes, is_valid);
+    }
+}
+
+int srv_keys_reload(struct srv_keys *k,
+                    void (*changed)(void *ctx, const uint8_t *digest, bool is_valid), void *ctx,
+                    char *err, size_t errlen)
 {
     struct key_set set, old;
     if (!k) return 0;
@@ -169,6 +184,8 @@ int srv_keys_reload(struct srv_keys *k, char *err, size_t errlen)
     old = k->set;
     k->set = set;
     pthread_mutex_unlock(&k->lock);
+    if (changed) tell_missing(&old, &set, changed, ctx, false);
+    if (changed) tell_missing(&set, &old, changed, ctx, true);
     free(old.digests);
     return 0;
 }
@@ -180,6 +197,16 @@ static unsigned difference(const uint8_t *a, const uint8_t *b)
     for (int i = 0; i < SHA256_BYTES; i++)
         diff |= (unsigned)(a[i] ^ b[i]);
     return diff;
+}
+
+bool srv_keys_own(struct srv_keys *k, const uint8_t *owner, size_t n)
+{
+    bool own = false;
+    pthread_mutex_lock(&k->lock);
+    for (int i = 0; i < k->set.n; i++)
+        own |= memcmp(k->set.digests[i].bytes, owner, n) == 0;
+    pthread_mutex_unlock(&k->lock);
+    return own;
 }
 
 bool srv_keys_check(struct srv_keys *k, const char *text, size_t len, uint8_t *ret_digest)

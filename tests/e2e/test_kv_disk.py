@@ -99,6 +99,88 @@ def test_scopes():
         assert len(extents()) > n
 
 
+def kv(*args):
+    status, out, err = run("kv", *args, "--kv-disk", DIR)
+    return status, out, err
+
+
+def test_listed_and_erased():
+    """hearth kv; a key that leaves the key file takes its pages with it, salted ones too, while the server runs."""
+    global DIR
+    names = {name: name * 30 for name in "abc"}
+    keys = {name: {"Authorization": f"Bearer {key}"} for name, key in names.items()}
+    with tempfile.NamedTemporaryFile("w", suffix=".keys") as f, tempfile.TemporaryDirectory() as DIR:
+        def write_keys(some):
+            f.seek(0)
+            f.truncate()
+            f.write("".join(names[name] + "\n" for name in some))
+            f.flush()
+
+        def listed():
+            status, out, err = kv("ls")
+            assert status == 0, err
+            return {line.split()[2]: int(line.split()[4]) for line in out.splitlines()[1:]}
+
+        digests = {name: hashlib.sha256(key.encode()).hexdigest()[:12] for name, key in names.items()}
+        write_keys("abc")
+        os.chmod(f.name, 0o600)
+        with serve("--api-key-file", f.name) as h:
+            ask(h, keys["a"])
+            ask(h, keys["b"])
+            ask(h, keys["b"], cache_salt="x")
+            ask(h, keys["c"], cache_salt="y")
+            h.wait_until(lambda: len(extents()) >= 12, 20, "12 extents")
+            props = h.get("/props", keys["a"])[2]["kv_disk"]
+            assert props["hit_tokens"] == 0 and props["pages"] * 32 == sum(listed().values()), (props, listed())
+            each = listed()[digests["a"]]
+            assert listed() == {digests["a"]: each, digests["b"]: 2 * each, digests["c"]: each}, listed()
+            write_keys("ac")
+            h.process.send_signal(signal.SIGHUP)
+            h.wait_until(lambda: digests["b"] not in listed(), 10, "the pages of b to go")
+            assert set(listed()) == {digests["a"], digests["c"]}
+            write_keys("abc")
+            h.process.send_signal(signal.SIGHUP)
+            h.wait_until(lambda: h.post("/v1/completions", {"prompt": "a", "max_tokens": 1}, keys["b"])[0] == 200, 10, "b")
+            ask(h, keys["b"], prompt="Now. " + PROMPT)
+            h.wait_until(lambda: digests["b"] in listed(), 20, "pages of b")
+        write_keys("b")
+        status, out, _ = kv("erase", "--key-file", f.name)
+        assert status == 0 and out.startswith("erased 3 files"), out
+        assert set(listed()) == {digests["a"], digests["c"]}
+        for path in extents()[:2]:
+            os.utime(path, (1, 1))
+        assert kv("erase", "--older", "100000d")[1].startswith("erased 0 files")
+        assert kv("erase", "--older", "2h", "--model", "another")[1].startswith("erased 0 files")
+        assert kv("erase", "--older", "2h")[1].startswith("erased 2 files")
+        os.truncate(extents()[0], 100)
+        assert "(damaged)" in kv("ls")[1] and kv("ls", "--model", "another")[1] == ""
+        for args, words in ((("erase",), "--all"), (("erase", "--older", "x"), "12h, 7d"), (("look",), "ls or erase")):
+            status, _, err = kv(*args)
+            assert status == 2 and words in err, (args, err)
+        assert kv("erase", "--all")[1].startswith("erased 4 files") and not extents()
+        assert listed() == {}
+
+
+def test_retention():
+    """in_memory is never written; 24h is, for a day."""
+    global DIR
+    with tempfile.TemporaryDirectory() as DIR:
+        with serve() as h:
+            ask(h, prompt_cache_retention="in_memory")
+            assert ask(h, prompt_cache_retention="in_memory")[1] > 0  # of memory
+        assert not extents()
+        with serve() as h:
+            ask(h, prompt_cache_retention="24h")
+        assert len(extents()) == 3 and all(os.stat(f).st_mode & 0o777 == 0o400 for f in extents())
+        with serve() as h:
+            assert ask(h)[1] == 1024
+            await_files(h, 3)
+        for f in extents():
+            os.utime(f, (os.stat(f).st_mtime - 90000,) * 2)
+        with serve() as h:
+            h.wait_until(lambda: not extents(), 10, "a day to be over")
+
+
 def damage(path, draw, others):
     with open(path, "rb") as f:
         data = bytearray(f.read())

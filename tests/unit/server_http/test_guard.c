@@ -333,10 +333,11 @@ static void key_files(void **state)
     REQUIRE(memcmp(digest, other, 32) != 0);
 
     REQUIRE(ftruncate(fd, 0) == 0 && lseek(fd, 0, SEEK_SET) == 0);
-    REQUIRE(srv_keys_reload(k, err, sizeof(err)) < 0); /* no key left: the old ones stay */
+    REQUIRE(srv_keys_reload(k, NULL, NULL, err, sizeof(err)) <
+            0); /* no key left: the old ones stay */
     REQUIRE(srv_keys_check(k, "first", 5, digest));
     REQUIRE(write(fd, "new\n", 4) == 4);
-    REQUIRE_EQ_INT(srv_keys_reload(k, err, sizeof(err)), 0);
+    REQUIRE_EQ_INT(srv_keys_reload(k, NULL, NULL, err, sizeof(err)), 0);
     REQUIRE(srv_keys_check(k, "new", 3, digest) && !srv_keys_check(k, "first", 5, digest));
     REQUIRE(srv_keys_check(k, "fourth", 6, digest));
     srv_keys_destroy(k);
