@@ -453,9 +453,11 @@ static void erase_banned(struct kv_disk *d)
         memcpy(owner, d->banned[i].owner, sizeof(owner));
         for (struct chain *c = d->chains; c < d->chains + N_CHAINS; c++)
             if (memcmp(c->scope, owner, sizeof(owner)) == 0) c->n_pages = 0;
+        d->writing = true;
         pthread_mutex_unlock(&d->lock);
         extent_visit(d->store, owner, is_of, owner);
         pthread_mutex_lock(&d->lock);
+        d->writing = false;
         i = -1; /* the list may be another */
     }
 }
@@ -480,6 +482,15 @@ static bool take_chain(struct kv_disk *d, uint64_t until_us)
     return true;
 }
 
+/* Whether so much was written that the directory's limits cannot wait for the next minute. */
+static bool is_over(struct kv_disk *d)
+{
+    pthread_mutex_lock(&d->lock);
+    bool over = d->stats.bytes - d->p.bytes > d->p.bytes / 8;
+    pthread_mutex_unlock(&d->lock);
+    return over || extent_lacking(d->store, extent_floor(d->store)) > 0;
+}
+
 static void *write_chains(void *arg)
 {
     struct kv_disk *d = arg;
@@ -490,7 +501,7 @@ static void *write_chains(void *arg)
         bool taken = clock_now_us() < prune_at && take_chain(d, prune_at);
         pthread_mutex_unlock(&d->lock);
         if (taken) write_chain(d);
-        if (clock_now_us() >= prune_at) {
+        if (clock_now_us() >= prune_at || (taken && is_over(d))) {
             prune(d);
             prune_at = clock_now_us() + (uint64_t)PRUNE_SECONDS * 1000000;
         }

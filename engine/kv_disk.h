@@ -12,7 +12,7 @@
  * request wants to be kept are written first and forgotten last.
  *
  * Writing pauses for a minute after an error, such as a full disk. The directory's limits are kept
- * by the writer, once a minute.
+ * by the writer, once a minute, and when it has itself written an eighth too much.
  *
  * Threads: kv_disk_ask to kv_disk_pump on the scheduler thread; kv_disk_allow and kv_disk_stats on
  * any. Nothing is allocated after create, but for lists of files and of owners.

@@ -495,8 +495,7 @@ static int by_mtime(const void *a, const void *b)
     return (x->mtime_us > y->mtime_us) - (x->mtime_us < y->mtime_us);
 }
 
-/* Bytes that the file system lacks for the limit. */
-static int64_t bytes_short(const struct extent_store *s, int64_t free_bytes)
+int64_t extent_lacking(const struct extent_store *s, int64_t free_bytes)
 {
     struct statvfs v;
     if (fstatvfs(s->fd, &v)) return 0;
@@ -563,7 +562,7 @@ int extent_prune(const struct extent_store *s, const struct extent_limits *limit
         int64_t most = (e->for_a_day && day < days ? day : days) * second_us;
         if (now_us - e->mtime_us > most) remove_entry(s, &all, e);
     }
-    int64_t lacking = bytes_short(s, limits->free_bytes), most = limits->bytes;
+    int64_t lacking = extent_lacking(s, limits->free_bytes), most = limits->bytes;
     if (lacking > all.bytes - most) most = all.bytes - lacking;
     if (rc == 0) shrink(s, &all, most > 0 ? most : 0);
     *ret_bytes = all.bytes;

@@ -108,8 +108,9 @@ struct extent_limits {
     int64_t seconds;    /* since the last use */
 };
 
-/* For free_bytes: a tenth of the file system, but at most 5 GiB. */
+/* For free_bytes: a tenth of the file system, but at most 5 GiB; and what is lacking for that. */
 int64_t extent_floor(const struct extent_store *s);
+int64_t extent_lacking(const struct extent_store *s, int64_t free_bytes);
 
 /*
  * Removes extents until the limits hold, the least recently used of the folder that takes most

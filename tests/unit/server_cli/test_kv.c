@@ -90,15 +90,15 @@ static void test_ls(void **state)
     kv("ls");
     REQUIRE_EQ_INT(ran.status, 0);
     REQUIRE_MSG(strncmp(ran.out, "MODEL ", 6) == 0, "%s", ran.out);
-    REQUIRE_EQ_STR(row("small", "-"), "730000000000 1 64 204.1 kB");
+    REQUIRE_EQ_STR(row("small", "-"), "730000000000 1 64 204 kB");
     uint8_t digest[SHA256_BYTES];
     char key[16];
     sha256(digest, "key-one", 7);
     snprintf(key, sizeof(key), "%02x%02x%02x%02x", digest[0], digest[1], digest[2], digest[3]);
-    REQUIRE_EQ_STR(row("small", key), "730000000000 2 224 708.2 kB");
+    REQUIRE_EQ_STR(row("small", key), "730000000000 2 224 708 kB");
     sha256(digest, "key-two", 7);
     snprintf(key, sizeof(key), "%02x%02x%02x%02x", digest[0], digest[1], digest[2], digest[3]);
-    REQUIRE_EQ_STR(row("large", key), "6c0000000000 1 32 104.1 kB");
+    REQUIRE_EQ_STR(row("large", key), "6c0000000000 1 32 104 kB");
     REQUIRE_MSG(strstr(ran.err, "4 files of "), "%s", ran.err);
     time_t at = time(NULL) - HOUR;
     char used[40];
