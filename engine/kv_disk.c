@@ -432,7 +432,9 @@ static void prune(struct kv_disk *d)
     int64_t bytes, n_pages;
     struct extent_limits limits = {d->p.bytes, extent_floor(d->store), d->p.seconds};
     if (extent_prune(d->store, &limits, extent_now(), &bytes, &n_pages)) return;
+    bool full = extent_lacking(d->store, limits.free_bytes) > 0; /* of others' files */
     pthread_mutex_lock(&d->lock);
+    if (full) d->paused_until_us = clock_now_us() + (uint64_t)PAUSE_SECONDS * 1000000;
     d->stats.bytes = bytes;
     d->stats.n_pages = n_pages;
     pthread_mutex_unlock(&d->lock);

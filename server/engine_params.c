@@ -33,7 +33,6 @@ struct eng_params srv_engine_params(const struct srv_config *config)
         .memory_bytes = config->memory_bytes,
         .kv_bytes = config->kv_memory_bytes,
         .kv_disk = {.dir = config->kv_disk,
-                    .model = config->model_shown ? config->model_shown : config->model,
                     .bytes = config->kv_disk_bytes,
                     .seconds = (int64_t)config->kv_disk_age * DAY_SECONDS},
         .speculate = speculate_of(config->speculate),

@@ -80,6 +80,7 @@ static struct eng_params engine_params(const struct srv_model_params *p)
     struct eng_params params = srv_engine_params(c);
     params.model_dir = p->dir;
     params.draft_dir = p->draft_dir;
+    params.kv_disk.model = p->names.n > 0 ? p->names.items[0] : NULL;
     params.n_parallel = c->parallel;
     params.caller_bytes = tokenizer_bytes(p->dir);
     params.request_bytes = (p->entry ? 0 : srv_budget_bytes(c)) + (c->grammar_cache_mb << 20);

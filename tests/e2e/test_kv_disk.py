@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 
 from hearth_server import BIN, DEMO, Hearth, run, run_cases
-from tiny_models import hybrid_model
+from tiny_models import DemoCopy, hybrid_model
 
 PROMPT = "Once upon a time there was a little dog. " * 120
 BODY = {"prompt": PROMPT, "max_tokens": 30, "temperature": 0.7, "seed": 3, "logprobs": 2}
@@ -77,6 +77,20 @@ def test_restart():
             assert ask(h, prompt=PROMPT + more)[0] == longer[0]
 
 
+def test_swap():
+    """A model that leaves writes first, with its answers just ended; coming back it finds that."""
+    global DIR
+    want = alone()[0]
+    with tempfile.TemporaryDirectory() as DIR, DemoCopy() as other:
+        other.config(rms_norm_eps=2e-5)
+        with serve("--swap", "on") as h:
+            assert ask(h) == (want, 0)
+            for model in (other.dir, "demo"):
+                status, _, answer = h.post("/models/load", {"model": model, "wait": "drained"})
+                assert status == 200 and not answer.get("unchanged"), answer
+            assert ask(h) == (want, 1024)
+
+
 def test_scopes():
     """Keys and salts stay apart; another path has other bits; cache_prompt false is not written."""
     global DIR
@@ -130,8 +144,9 @@ def test_listed_and_erased():
             ask(h, keys["b"], cache_salt="x")
             ask(h, keys["c"], cache_salt="y")
             h.wait_until(lambda: len(extents()) >= 12, 20, "12 extents")
+            h.wait_until(lambda: h.get("/props", keys["a"])[2]["kv_disk"]["pages"] * 32 == sum(listed().values()), 10, "its pages")
             props = h.get("/props", keys["a"])[2]["kv_disk"]
-            assert props["hit_tokens"] == 0 and props["pages"] * 32 == sum(listed().values()), (props, listed())
+            assert props["hit_tokens"] == 0 and props["bytes"] > 0, props
             each = listed()[digests["a"]]
             assert listed() == {digests["a"]: each, digests["b"]: 2 * each, digests["c"]: each}, listed()
             write_keys("ac")
