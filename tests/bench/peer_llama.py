@@ -6,6 +6,9 @@ compare_llama.py, which starts it as one process a measurement.
     peer_llama.py LIBRARIES speed GGUF OPTIONS     one JSON object a case, as `hearth bench --json`
     peer_llama.py LIBRARIES quantize GGUF q8_0|q4_0 OUT
     peer_llama.py LIBRARIES logits GGUF ID,ID,...  raw f32 rows of every position to stdout
+    peer_llama.py LIBRARIES turn GGUF --kind save|restore|compute --file FILE --old N --new N
+                                                   a prompt of OLD and NEW tokens: computed, or its old part saved to
+                                                   and restored from a file, as its server's slots are
 
 LIBRARIES is the folder with libllama.*.so. The structures below are those of llama.cpp v0.5.0, which
 @node-llama-cpp/linux-x64 3.22.1 contains; another version is noticed by its defaults. Standard library only.
@@ -242,6 +245,30 @@ def cmd_logits(a):
         sys.stdout.buffer.write(C.string_at(row, 4 * peer.n_vocab))
 
 
+def cmd_turn(a):
+    peer = Peer(a, a.old + a.new + 8 + -(a.old + a.new + 8) % 256, 1)
+    ids = random_ids(peer, a.old + a.new)
+    llama, path = peer.llama, os.fsencode(a.file)
+    llama.llama_state_seq_save_file.restype = llama.llama_state_seq_load_file.restype = C.c_size_t
+    llama.llama_state_seq_save_file.argtypes = [C.c_void_p, C.c_char_p, C.c_int32, C.c_void_p, C.c_size_t]
+    llama.llama_state_seq_load_file.argtypes = [C.c_void_p, C.c_char_p, C.c_int32, C.c_void_p, C.c_size_t, C.c_void_p]
+    tokens, n = (C.c_int32 * a.old)(*ids[:a.old]), C.c_size_t()
+    result, t0 = {"kind": a.kind}, time.perf_counter()
+    if a.kind == "restore":
+        if not llama.llama_state_seq_load_file(peer.context, path, 0, tokens, a.old, C.byref(n)) or list(tokens) != ids[:n.value]:
+            sys.exit("not restored")
+        result["restore_s"] = round(time.perf_counter() - t0, 3)
+        peer.step([(t, a.old + i, 0, i == a.new - 1) for i, t in enumerate(ids[a.old:])])
+    else:
+        prompt(peer, ids[:a.old] if a.kind == "save" else ids)
+    result["first_token_s"] = round(time.perf_counter() - t0, 3)
+    if a.kind == "save":
+        t0 = time.perf_counter()
+        result["bytes"] = llama.llama_state_seq_save_file(peer.context, path, 0, tokens, a.old)
+        result["save_s"] = round(time.perf_counter() - t0, 3)
+    print(json.dumps(result))
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("libraries")
@@ -269,6 +296,12 @@ def main():
     s = commands.add_parser("logits", parents=[shared])
     s.add_argument("ids", type=numbers)
     s.set_defaults(run=cmd_logits)
+    s = commands.add_parser("turn", parents=[shared])
+    s.add_argument("--kind", choices=["save", "restore", "compute"], required=True)
+    s.add_argument("--file", required=True)
+    s.add_argument("--old", type=int, required=True)
+    s.add_argument("--new", type=int, required=True)
+    s.set_defaults(run=cmd_turn)
     a = p.parse_args()
     a.run(a)
     sys.stdout.flush()

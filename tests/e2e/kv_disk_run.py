@@ -7,19 +7,26 @@
 test_time_to_first_token: a long prompt, kill -9, start, the same prompt. test_conversations: random conversations whose server
 is killed at any moment, against a server without it. test_two_servers: two on one directory, which is cut all the time.
 test_hostile: a directory that vanishes, cannot be written, is full of other files or gets another secret, and ends of the server
-while it reads or writes. test_gaps: tokens of others while pages are written and read.
+while it reads or writes. test_gaps: tokens of others while pages are written and read. test_agent: a conversation of 12 turns, kill -9,
+start, the next turn; with PEER=LIBRARIES,GGUF beside llama.cpp's state files. test_limits: a directory of 100 GB, 1 GB
+a second of new pages; test_small_file_system (root): what stays free. test_medians: requests with the tier on and nothing to read, beside those without. test_usage: the
+numbers of golden conversations in three dialects, whole and streamed.
 """
+import glob
 import http.client
+import json
 import os
 import random
 import shutil
 import signal
+import statistics
+import subprocess
 import sys
 import tempfile
 import threading
 import time
 
-from hearth_server import DEMO, Hearth, run_cases
+from hearth_server import DEMO, ROOT, Hearth, run_cases
 
 MODEL, N_CONVERSATIONS = DEMO, 500
 
@@ -199,6 +206,233 @@ def test_hostile():
                     t.join()
         with Hearth(*args) as h:
             assert right(h, range(12))
+
+
+def test_agent():
+    """12 turns of an agent: a long system prompt, then calls and what tools said. The turn after a restart."""
+    draw, tries = random.Random(7), int(os.environ.get("TRIES", "3"))
+    with tempfile.TemporaryDirectory() as folder:
+        args = ["--model", MODEL, "--parallel", "1"]
+        with Hearth(*args, "--kv-disk", folder) as h:
+            part = min(h.get("/props")[2]["n_ctx"] - 200, 7600) // 20
+            prompt = ids(draw, 6 * part)
+            for turn in range(12):
+                body = {"prompt": prompt, "max_tokens": 40, "ignore_eos": True, "return_token_ids": True, "seed": turn}
+                answer = h.post("/v1/completions", body, timeout=600)[2]
+                last = prompt
+                prompt = prompt + answer["choices"][0]["token_ids"] + ids(draw, part - 40)
+            print(f"  {written(h) / 1e6:.0f} MB written; the next turn has {len(prompt)} tokens, {len(prompt) - len(last) - 40} new")
+            warm = first_token_seconds(h, prompt)  # in memory, for comparison
+            print(f"  without a restart: {warm[0]:.3f} s, {warm[1]['usage']['prompt_tokens_details']['cached_tokens']} cached")
+            h.stop(signal.SIGKILL)
+            h.process.returncode = 0
+        for more in ([], ["--kv-disk", folder]):
+            times = []
+            for _ in range(tries if more else 1):
+                copy = tempfile.mkdtemp()  # each try finds what the killed server left
+                shutil.copytree(folder, copy, dirs_exist_ok=True)
+                start = time.monotonic()
+                with Hearth(*args, *(["--kv-disk", copy] if more else [])) as h:
+                    ready = time.monotonic() - start
+                    seconds, answer = first_token_seconds(h, prompt)
+                    assert answer["choices"] == warm[1]["choices"]
+                    times.append((seconds, ready, answer["usage"]["prompt_tokens_details"]["cached_tokens"],
+                                  answer["timings"].get("restore_ms", 0)))
+                shutil.rmtree(copy)
+            seconds, ready, cached, restored = sorted(times)[len(times) // 2]
+            print(f"  {'with' if more else 'without'} kv-disk: first token {seconds:.3f} s after ready ({ready:.2f} s), {cached} cached, "
+                  f"restored in {restored:.0f} ms")
+        if os.environ.get("PEER"):
+            libraries, gguf = os.environ["PEER"].split(",")
+            peer = [sys.executable, os.path.join(ROOT, "tests", "bench", "peer_llama.py"), libraries, "turn", gguf,
+                    "--file", os.path.join(folder, "peer"), "--old", str(len(last)), "--new", str(len(prompt) - len(last))]
+            for kind in ("save", "restore", "restore", "restore", "compute"):
+                run = subprocess.run([*peer, "--kind", kind], check=True, text=True, capture_output=True)
+                print("  llama.cpp", run.stdout.strip())
+
+
+def sparse(folder, n, size, draw):
+    """Files with the names and sizes of extents, without blocks."""
+    for _ in range(n):
+        name = f"{draw.getrandbits(256):064x}"
+        path = os.path.join(folder, "v1", name[:2], name)
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        with open(path, "wb") as f:
+            os.fchmod(f.fileno(), 0o600)
+            f.truncate(size)
+
+
+def size_of(folder):
+    total = 0
+    for path in glob.glob(os.path.join(folder, "v1", "*", "*")):
+        try:
+            total += os.stat(path).st_size
+        except FileNotFoundError:
+            pass
+    return total
+
+
+def flood(h, seconds):
+    """New prompts from 4 clients."""
+    end = time.monotonic() + seconds
+
+    def work(seed):
+        draw = random.Random(seed)
+        while time.monotonic() < end:
+            complete(h, ids(draw, 1800), 1, 1)
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for t in threads:
+        t.start()
+    return threads
+
+
+def test_limits():
+    draw, extent = random.Random(9), 4096 + 16 * 737280
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.monotonic()
+        with Hearth("--model", MODEL, "--kv-disk", folder):
+            plain = time.monotonic() - start
+        sparse(folder, 100 * 10**9 // extent, extent, draw)
+        start = time.monotonic()
+        with Hearth("--model", MODEL, "--kv-disk", folder, "--kv-disk-bytes", "200G") as h:
+            ready = time.monotonic() - start
+            h.wait_until(lambda: h.metrics()["hearth_kv_disk_bytes"] > 0, 10, "a pass")
+            first = time.monotonic() - start
+            print(f"  {size_of(folder) / 1e9:.1f} GB: ready in {ready:.3f} s ({plain:.3f} s without files), counted after {first:.3f} s")
+        start = time.monotonic()
+        with Hearth("--model", MODEL, "--kv-disk", folder) as h:
+            ready = time.monotonic() - start
+            h.wait_until(lambda: size_of(folder) <= 10 << 30, 30, "90 GB to go")
+            print(f"  ready in {ready:.3f} s, cut to {size_of(folder) / 1e9:.1f} GB after {time.monotonic() - start:.2f} s")
+        budget = 1 << 30
+        with Hearth("--model", MODEL, "--kv-disk", folder, "--kv-disk-bytes", str(budget)) as h:
+            threads, end, most = flood(h, 130), time.monotonic() + 130, 0
+            while time.monotonic() < end:  # another server writes 1 GB a second
+                sparse(folder, 85, extent, draw)
+                most = max(most, size_of(folder))
+                time.sleep(1)
+            for t in threads:
+                t.join()
+            own = h.metrics()["hearth_kv_disk_written_bytes_total"]
+            print(f"  1 GB/s beside {own / 1e6:.0f} MB of its own: at most {most / 1e9:.1f} GB")
+            h.wait_until(lambda: size_of(folder) <= budget, 70, "a pass")
+            print(f"  {size_of(folder) / 1e9:.2f} GB of {budget / 1e9:.2f} after one pass")
+
+
+def test_small_file_system():
+    top = tempfile.mkdtemp()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100M,mode=700", "tmpfs", top], check=True)
+    try:
+        with Hearth("--model", MODEL, "--kv-disk", os.path.join(top, "kv")) as h:
+            threads, least = flood(h, 30), 1 << 60
+            while any(t.is_alive() for t in threads):
+                v = os.statvfs(top)
+                least = min(least, v.f_bavail * v.f_frsize)
+                time.sleep(0.01)
+            m = h.metrics()
+            print(f"  100 MiB: {m['hearth_kv_disk_written_bytes_total'] / 1e6:.0f} MB written, at least {least / 2**20:.1f} MiB free, "
+                  f"{m['hearth_kv_disk_write_errors_total']:.0f} errors")
+    finally:
+        subprocess.run(["umount", top], check=True)
+        os.rmdir(top)
+
+
+def test_medians():
+    """9 rounds in turns; every prompt is new, so nothing is read, and with the tier all is written."""
+    rounds, n = int(os.environ.get("ROUNDS", "9")), int(os.environ.get("REQUESTS", "40"))
+    with tempfile.TemporaryDirectory() as folder:
+        ratios = []
+        for r in range(rounds):
+            speeds = []
+            for more in ([], ["--kv-disk", folder])[:: 1 if r % 2 else -1]:
+                with Hearth("--model", MODEL, "--ctx-size", "2048", *more) as h:
+                    complete(h, ids(random.Random(0), 700), 1)
+
+                    def work(seed):
+                        draw = random.Random(seed)
+                        for _ in range(n // 4):
+                            complete(h, ids(draw, 700), 1, 64)
+                    start = time.monotonic()
+                    threads = [threading.Thread(target=work, args=(4 * r + i,)) for i in range(4)]
+                    for t in threads:
+                        t.start()
+                    for t in threads:
+                        t.join()
+                    speeds.append((bool(more), n / (time.monotonic() - start)))
+                shutil.rmtree(os.path.join(folder, "v1"), ignore_errors=True)
+            on, off = dict(speeds)[True], dict(speeds)[False]
+            ratios.append(on / off)
+            print(f"  round {r}: {off:.2f} requests/s without, {on:.2f} with: {on / off:.3f}")
+        print(f"  median {statistics.median(ratios):.3f}")
+
+
+def dialects(messages, tools):
+    """(path, body) of a conversation in three dialects; text of blocks has a breakpoint."""
+    front = [m for m in messages if m["role"] == "system"]
+    blocks, items = [], []
+    for m in messages[len(front):]:
+        text = {"type": "text", "text": m.get("content") or "none", "cache_control": {"type": "ephemeral"}}
+        if m["role"] == "tool":
+            blocks.append({"role": "user", "content": [{"type": "tool_result", "tool_use_id": m["tool_call_id"], "content": [text]}]})
+            items.append({"type": "function_call_output", "call_id": m["tool_call_id"], "output": m.get("content")})
+            continue
+        calls = [(c["id"], c["function"]["name"], c["function"]["arguments"]) for c in m.get("tool_calls") or []]
+        blocks.append({"role": m["role"], "content": ([text] if m.get("content") else []) + [
+            {"type": "tool_use", "id": i, "name": n, "input": json.loads(a) if isinstance(a, str) else a} for i, n, a in calls]})
+        items += [{"role": m["role"], "content": m.get("content")}] if m.get("content") else []
+        items += [{"type": "function_call", "call_id": i, "name": n, "arguments": a if isinstance(a, str) else json.dumps(a)}
+                  for i, n, a in calls]
+    flat = [t["function"] for t in tools or []]
+    yield "/v1/chat/completions", {"messages": messages, **({"tools": tools} if tools else {})}
+    yield "/v1/responses", {"input": items, **({"instructions": front[0]["content"]} if front else {}),
+                            **({"tools": [{"type": "function", **f} for f in flat]} if flat else {})}
+    yield "/v1/messages", {"messages": blocks, **({"system": [{"type": "text", "text": f["content"]} for f in front]} if front else {}),
+                           **({"tools": [{"name": f["name"], "description": f["description"], "input_schema": f["parameters"]}
+                                         for f in flat]} if flat else {})}
+
+
+def test_usage():
+    sys.path.insert(0, os.path.join(ROOT, "tests", "golden", "chat"))
+    from scenarios import SCENARIOS
+    n, refused, read = 0, 0, 0
+    with tempfile.TemporaryDirectory() as folder, Hearth("--model", MODEL, "--kv-disk", folder) as h:
+        for name, (messages, tools, _) in SCENARIOS.items():
+            for again in range(4):
+                for path, body in dialects(messages, tools):
+                    body = {**body, ("max_output_tokens" if "responses" in path else "max_tokens"): 2}
+                    count = path + ("/count_tokens" if "messages" in path else "/input_tokens")
+                    status, _, counted = h.post(count, {k: v for k, v in body.items() if not k.startswith("max_")})
+                    if again < 2:
+                        status, _, answer = h.post(path, body)
+                        usage = answer.get("usage")
+                    else:
+                        usage, status = {}, 200
+                        try:
+                            more = {"stream_options": {"include_usage": True}} if "chat" in path else {}
+                            for _, data in h.stream(path, {**body, **more, "stream": True}):
+                                event = {} if data == "[DONE]" else json.loads(data)
+                                for holder in (event, event.get("message", {}), event.get("response", {})):
+                                    usage.update(holder.get("usage") or {})
+                        except AssertionError:
+                            status = 400
+                    if status != 200:
+                        refused += 1
+                        continue
+                    n += 1
+                    total = counted["input_tokens"]
+                    if "messages" in path:
+                        parts = [usage[k] for k in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")]
+                        made = usage["cache_creation"]
+                        assert sum(parts) == total and min(parts) >= 0 and sum(made.values()) == parts[2], (name, usage, total)
+                        read += parts[1]
+                    else:
+                        details = usage.get("prompt_tokens_details") or usage["input_tokens_details"]
+                        cached, wrote = details["cached_tokens"], details["cache_write_tokens"]
+                        prompt = usage.get("prompt_tokens", usage.get("input_tokens"))
+                        assert prompt == total and 0 <= wrote <= prompt - cached <= prompt, (name, path, usage, total)
+                        read += cached
+    print(f"  {len(SCENARIOS)} conversations, {n} answers, {refused} refused, {read} tokens read: all add up")
+    assert n > 200 and read > 0
 
 
 def ignore(action):
