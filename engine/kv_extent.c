@@ -559,8 +559,8 @@ int extent_prune(const struct extent_store *s, const struct extent_limits *limit
     if (all.n > 0) qsort(all.list, all.n, sizeof(*all.list), by_mtime);
     for (size_t i = 0; rc == 0 && i < all.n; i++) {
         struct entry *e = &all.list[i];
-        int64_t most = (e->for_a_day && day < days ? day : days) * second_us;
-        if (now_us - e->mtime_us > most) remove_entry(s, &all, e);
+        int64_t most = e->for_a_day && day < days ? day : days;
+        if ((now_us - e->mtime_us) / second_us > most) remove_entry(s, &all, e);
     }
     int64_t lacking = extent_lacking(s, limits->free_bytes), most = limits->bytes;
     if (lacking > all.bytes - most) most = all.bytes - lacking;
