@@ -134,12 +134,16 @@ static int find_state(struct kv_disk *d, const struct kv_restore *r)
     for (int page = 0; page < r->n_pages;) {
         struct extent x =
             extent_at(r->scope, parent, r->ids, page, min_int(r->n_pages - page, EXTENT_PAGES));
-        while (x.n_pages > 0 && !extent_exists(d->store, &x))
-            x.n_pages--;
-        if (x.n_pages == 0) break;
-        page += x.n_pages;
-        if (extent_has_state(d->store, &x)) n_usable = page;
-        if (x.n_pages < EXTENT_PAGES) break;
+        int longest = 0; /* may have no state where a shorter one has */
+        for (bool found = false; x.n_pages > 0 && !found; x.n_pages -= !found) {
+            if (!extent_exists(d->store, &x)) continue;
+            if (longest == 0) longest = x.n_pages;
+            found = extent_has_state(d->store, &x);
+            if (found) n_usable = page + x.n_pages;
+        }
+        page += longest;
+        if (longest < EXTENT_PAGES) break;
+        x.n_pages = longest;
         extent_name(d->store, &x, name);
         memcpy(parent, name, sizeof(parent));
     }
