@@ -158,6 +158,8 @@ int srv_cmd_kv(const struct srv_config *config)
     int status = SRV_EXIT_USAGE;
     if (!erases && strcmp(action, "ls") != 0)
         snprintf(err, sizeof(err), "kv needs ls or erase, not '%.60s'", action);
+    else if (!erases && (config->all || config->older || config->key_file))
+        snprintf(err, sizeof(err), "kv ls takes no --all, --older or --key-file");
     else if (!config->kv_disk)
         snprintf(err, sizeof(err), "kv needs the directory: --kv-disk DIR");
     else if (!erases || !read_conditions(&v, &keys, err, sizeof(err)))

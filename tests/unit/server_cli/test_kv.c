@@ -149,7 +149,10 @@ static void test_refusals(void **state)
     (void)state;
     refuses("", 2, "ls or erase");
     refuses("look", 2, "'look'");
-    refuses("erase", 2, "--all, --older or --key-file");
+    refuses("erase", 2, "erase needs --all, --older or --key-file");
+    refuses("ls --all", 2, "ls takes no --all");
+    refuses("ls --older 7d", 2, "ls takes no --all");
+    refuses("ls --key-file x", 2, "ls takes no --all");
     static const char *const times[] = {"7", "7w", "-1d", "d", "7dd", "1e9d", "nan", "x"};
     for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++) {
         snprintf(path, sizeof(path), "erase --older=%s", times[i]);
