@@ -469,7 +469,7 @@ def test_gaps():
     with tempfile.TemporaryDirectory() as folder:
         for args in ([], ["--kv-disk", folder], ["--kv-disk", folder]):
             more = ["--no-prefix-cache"] if not args else ["--kv-memory", "200M"]
-            with Hearth("--model", MODEL, "--ctx-size", "4096", *more, *args) as h:
+            with Hearth("--model", MODEL, "--ctx-size", "2048", *more, *args) as h:
                 alone, beside = gaps(h, []), gaps(h, prompts)
                 m = h.metrics()
                 print(f"  {' '.join(more)}: alone p50 {alone[0]:.2f}, p99 {alone[1]:.2f} ms; beside {beside[0]:.2f}, {beside[1]:.2f}; "
