@@ -504,20 +504,22 @@ struct eng_job_params {
      * with recurrent layers keep a snapshot at the last page boundary before each. */
     int64_t marks[ENG_MAX_MARKS]; /* [n_marks], each 0 to n_prompt */
     int n_marks;
-    bool no_cache;                        /* does not read or fill the prefix cache */
-    enum eng_kv_disk_use disk;            /* whether its pages go to files */
-    struct eng_keep keeps[ENG_MAX_KEEPS]; /* pages up to these are evicted after others */
-    uint8_t tenant[32];   /* prefix pages are shared by equal tenants; 0: the common one. Tenants
-                         * with equal first ENG_KV_OWNER bytes have one owner */
-    uint64_t fair_key;    /* waiting keys take turns; 0 is also a key */
-    int priority;         /* within a key smaller runs earlier, equal ones in order of
+    enum eng_kv_disk_use disk; /* whether its pages go to files */
+    /* Pages up to these are evicted after others. */
+    struct eng_keep keeps[ENG_MAX_KEEPS];
+    /* Prefix pages are shared by equal tenants; 0: the common one. Those with equal first
+     * ENG_KV_OWNER bytes have one owner. */
+    uint8_t tenant[32];
+    bool no_cache;              /* does not read or fill the prefix cache */
+    uint64_t fair_key;          /* waiting keys take turns; 0 is also a key */
+    int priority;               /* within a key smaller runs earlier, equal ones in order of
                                  * submission; see eng_params.global_priority */
-    int n_reserved_slots; /* queue slots reserved for others: the job is refused if no other
+    int n_reserved_slots;       /* queue slots reserved for others: the job is refused if no other
                                  * is free; at most three quarters of all count */
-    bool part;            /* of a request whose first job was admitted: waits only in half of
+    bool part;                  /* of a request whose first job was admitted: waits only in half of
                                  * the queue, so that large requests leave room for others */
-    bool continuation;    /* of an admitted request: no bound of the queue refuses it */
-    uint64_t deadline_us; /* CLOCK_MONOTONIC; 0: none */
+    bool continuation;          /* of an admitted request: no bound of the queue refuses it */
+    uint64_t deadline_us;       /* CLOCK_MONOTONIC; 0: none */
     uint64_t queue_deadline_us; /* 0: none */
     void (*on_event)(void *ctx, const struct eng_event *event);
     void *ctx;
