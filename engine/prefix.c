@@ -7,7 +7,7 @@
 #include <string.h>
 
 enum {
-    EVICTED_FACTOR = 8, /* evicted pages that are remembered, by pages that are held */
+    N_EVICTED = 8, /* evicted pages that are remembered, by pages that are held */
     N_KEEPERS = 256,
     KEEP_STEP_SECONDS = 10,
     MOST_EQUALS = 16, /* idle nodes of one second that are looked at */
@@ -48,8 +48,8 @@ struct prefix {
     struct node *nodes; /* [n_pages] */
     int32_t *buckets;   /* [bucket_mask + 1], first node or PREFIX_NONE */
     uint32_t bucket_mask;
-    uint32_t *evicted; /* [EVICTED_FACTOR (bucket_mask + 1)] upper halves of hashes */
-    int32_t first;     /* the newest child of no node, or PREFIX_NONE */
+    uint32_t (*evicted)[N_EVICTED]; /* [bucket_mask + 1], upper halves of hashes, newest first */
+    int32_t first;                  /* the newest child of no node, or PREFIX_NONE */
     int32_t free_node;
     struct idle plain, kept;
     int n_idle;
@@ -77,7 +77,7 @@ int64_t prefix_bytes(int64_t n_pages)
 {
     return (int64_t)n_pages * (int64_t)sizeof(struct node) +
            (int64_t)bucket_count(n_pages) *
-               (int64_t)(sizeof(int32_t) + EVICTED_FACTOR * sizeof(uint32_t));
+               (int64_t)(sizeof(int32_t) + N_EVICTED * sizeof(uint32_t));
 }
 
 int64_t prefix_snapshot_bytes(size_t n_floats)
@@ -112,7 +112,7 @@ struct prefix *prefix_create(struct kv_pages *pages, uint64_t seed, int n_snapsh
     p->next_end_us = UINT64_MAX;
     p->nodes = calloc((size_t)n_pages, sizeof(*p->nodes));
     p->buckets = malloc(n_buckets * sizeof(*p->buckets));
-    p->evicted = calloc((size_t)n_buckets * EVICTED_FACTOR, sizeof(*p->evicted));
+    p->evicted = calloc(n_buckets, sizeof(*p->evicted));
     if (!make_snapshots(p, n_snapshots, n_floats) || !p->nodes || !p->buckets || !p->evicted) {
         prefix_destroy(p);
         return NULL;
@@ -194,9 +194,20 @@ static int32_t *newest_child(struct prefix *p, int32_t parent)
     return parent == PREFIX_NONE ? &p->first : &p->nodes[parent].child;
 }
 
-static uint32_t *evicted_slot(struct prefix *p, uint64_t hash)
+static bool was_evicted(const struct prefix *p, uint64_t hash)
 {
-    return &p->evicted[hash % ((uint64_t)EVICTED_FACTOR * (p->bucket_mask + 1))];
+    const uint32_t *known = p->evicted[hash & p->bucket_mask];
+    for (int i = 0; i < N_EVICTED; i++)
+        if (known[i] == (uint32_t)(hash >> 32)) return true;
+    return false;
+}
+
+static void note_evicted(struct prefix *p, uint64_t hash)
+{
+    if (was_evicted(p, hash)) return;
+    uint32_t *known = p->evicted[hash & p->bucket_mask];
+    memmove(known + 1, known, (N_EVICTED - 1) * sizeof(*known));
+    known[0] = (uint32_t)(hash >> 32);
 }
 
 enum eng_miss prefix_why(struct prefix *p, int32_t parent, const struct prefix_scope *scope,
@@ -207,7 +218,7 @@ enum eng_miss prefix_why(struct prefix *p, int32_t parent, const struct prefix_s
     int32_t i = *newest_child(p, parent);
     bool any = false;
     *ret_n_equal = 0;
-    if (*evicted_slot(p, hash) == (uint32_t)(hash >> 32)) return ENG_MISS_EVICTED;
+    if (was_evicted(p, hash)) return ENG_MISS_EVICTED;
     for (int k = 0; k < MOST_CHILDREN && i != PREFIX_NONE; k++, i = p->nodes[i].older) {
         int n = 0;
         if (!prefix_scope_equal(&p->nodes[i].scope, scope)) continue;
@@ -420,7 +431,7 @@ static void evict(struct prefix *p, int32_t i)
     idle_remove(p, i);
     end_keeping(p, n);
     evict_snapshot(p, i);
-    *evicted_slot(p, n->hash) = (uint32_t)(n->hash >> 32);
+    note_evicted(p, n->hash);
     int32_t *link = &p->buckets[n->hash & p->bucket_mask];
     while (*link != i) {
         assert(*link != PREFIX_NONE);
