@@ -138,6 +138,7 @@ static bool begin_round(struct round *r)
     bool always = b->p.speculate == ENG_SPECULATE_ALWAYS;
     int n_rows = 0;
     if (b->n_prompt_rows > 0 || b->n_segs == 0 || b->n_segs > SELF_DRAFT_SEQS) return false;
+    if (b->shared && !always) return false; /* a turn is short while others want it */
     for (int i = 0; i < b->n_segs; i++) {
         n_rows += b->segs[i].n_tokens;
         add_path(r, i);

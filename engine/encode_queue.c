@@ -348,7 +348,7 @@ static uint64_t read_urgent(struct encode_queue *q)
 static void step(struct encode_queue *q)
 {
     struct fwd_step s = {.stop = &q->rest};
-    turns_enter(q->p.turns);
+    turns_enter(q->p.seat);
     uint64_t start = clock_now_us(), urgent_us = 0;
     bool complete = begin(q, &q->step, &s, start);
     while (!complete && !atomic_load(&q->closing)) {
@@ -358,7 +358,10 @@ static void step(struct encode_queue *q)
     uint64_t now = clock_now_us();
     if (complete && q->step.n > 0) note_step(q, q->step.n_rows, now - start - urgent_us, now);
     end(q, &q->step, complete, now);
-    q->shared = turns_leave(q->p.turns);
+    pthread_mutex_lock(&q->lock);
+    bool more = q->queue.head != NULL;
+    pthread_mutex_unlock(&q->lock);
+    q->shared = turns_leave(q->p.seat, more);
     if (q->shared && q->p.pool) pool_rest(q->p.pool);
 }
 

@@ -48,7 +48,7 @@ struct encode_params {
     int64_t max_queued_tokens;
     bool global_priority;
     struct pool *pool; /* rests when another engine has its turn; NULL: none */
-    struct eng_turns *turns;
+    struct turns_seat *seat;
 };
 
 /* Pages that the texts of a step may take, and of an urgent one. */

@@ -84,6 +84,7 @@ struct eng {
     const char *blas_core; /* NULL: no BLAS loaded */
     char gemm_name[64];
     struct pool *pool;
+    struct turns_seat *seat;
     struct eng_model *model;
     struct kv_layout layout;
     struct state_layout states;
@@ -464,17 +465,19 @@ struct fill_task {
 };
 
 /*
- * A thread of the lowest priority, and so are the threads of its pool. They end with the loading,
- * since only a privileged process could raise them again.
+ * A thread with a pool of its own. In the background all have the lowest priority, and end with the
+ * loading, since only a privileged process could raise them again.
  */
-static void *fill_in_background(void *arg)
+static void *fill_beside(void *arg)
 {
     struct fill_task *t = arg;
     struct eng *e = t->e;
     struct pool *pool = NULL;
     struct sched_param none = {0};
-    int n = e->p.n_threads > 1 ? e->p.n_threads - 1 : 1;
-    pthread_setschedparam(pthread_self(), SCHED_IDLE, &none); /* only politer */
+    int n = e->p.in_background ? e->p.n_threads - 1 : e->p.n_threads / 2;
+    if (n < 1) n = 1;
+    if (e->p.in_background)
+        pthread_setschedparam(pthread_self(), SCHED_IDLE, &none); /* only politer */
     t->rc = pool_create(&pool, n, t->err, t->errlen);
     if (!t->rc) t->rc = eng_model_fill(e->model, pool, e->plan.ctx_tokens, t->err, t->errlen);
     pool_destroy(pool);
@@ -483,11 +486,11 @@ static void *fill_in_background(void *arg)
 
 static int fill_model(struct eng *e, char *err, size_t errlen)
 {
-    if (!e->p.in_background)
+    if (!e->p.in_background && !e->p.beside_others)
         return eng_model_fill(e->model, e->pool, e->plan.ctx_tokens, err, errlen);
     struct fill_task task = {.e = e, .err = err, .errlen = errlen};
     pthread_t thread;
-    int failed = pthread_create(&thread, NULL, fill_in_background, &task);
+    int failed = pthread_create(&thread, NULL, fill_beside, &task);
     if (failed) {
         snprintf(err, errlen, "the loading thread cannot be started: %s%s", strerror(failed),
                  os_error_remedy(failed));
@@ -500,19 +503,19 @@ static int fill_model(struct eng *e, char *err, size_t errlen)
 /* With all threads, also in the background: what counts is how steps will read. */
 static void choose_reading(struct eng *e)
 {
-    turns_enter(e->p.turns);
+    turns_enter(e->seat);
     eng_reading_choose(e->model, e->pool);
-    turns_leave(e->p.turns);
+    turns_leave(e->seat, false);
 }
 
 static int test_model(struct eng *e, char *err, size_t errlen)
 {
     uint64_t start = clock_now_us();
     if (e->p.on_self_test) e->p.on_self_test(e->p.on_self_test_ctx);
-    turns_enter(e->p.turns);
+    turns_enter(e->seat);
     e->repeatable = !e->blas_core || gemm_blas_settle_model(e->model);
     int rc = selftest_run(e->model, e->fwd, e->pages, err, errlen);
-    turns_leave(e->p.turns);
+    turns_leave(e->seat, false);
     e->self_test_seconds = (double)(clock_now_us() - start) * 1e-6;
     return rc;
 }
@@ -609,7 +612,7 @@ static int start_encoder(struct eng *e, char *err, size_t errlen)
         .max_queued_tokens = e->p.max_queued_tokens,
         .global_priority = e->p.global_priority,
         .pool = e->pool,
-        .turns = e->p.turns,
+        .seat = e->seat,
     };
     return encode_create(&e->encode, &params, err, errlen);
 }
@@ -679,7 +682,7 @@ static int start_scheduler(struct eng *e, char *err, size_t errlen)
         .pad_id = hp->pad_id,
         .global_priority = e->p.global_priority,
         .starving_us = STARVING_US,
-        .turns = e->p.turns,
+        .seat = e->seat,
     };
     return sched_create(&e->sched, &params, err, errlen);
 }
@@ -744,7 +747,7 @@ static int fill_twin(struct eng *e, char *err, size_t errlen)
     return fwd_create(&t->fwd, &fwd, err, errlen);
 }
 
-/* At the lowest priority, as fill_in_background. Without a twin answers are the same. */
+/* At the lowest priority, as fill_beside. Without a twin answers are the same. */
 static void *load_drafts(void *arg)
 {
     struct eng *e = arg;
@@ -886,7 +889,9 @@ int eng_open(struct eng **ret, const struct eng_params *params, char *err, size_
         return rc;
     }
     e->p = *params;
-    rc = choose(e, err, errlen);
+    rc = turns_sit(e->p.turns, e->p.share, &e->seat);
+    if (rc) snprintf(err, errlen, "no memory to open the engine");
+    if (!rc) rc = choose(e, err, errlen);
     if (!rc) rc = load(e, err, errlen);
     if (!rc) describe(e, (double)(clock_now_us() - start) * 1e-6);
     if (!rc) rc = start_scheduler(e, err, errlen);
@@ -957,6 +962,7 @@ void eng_close(struct eng *e)
     kv_pages_destroy(e->pages);
     eng_model_close(e->model);
     pool_destroy(e->pool);
+    turns_stand(e->seat);
     free(e);
 }
 

@@ -120,7 +120,9 @@ struct eng_params {
     /* Opening an engine in a process where another one works. */
     bool in_background;              /* weights are loaded by threads of the lowest priority, one
                                    * fewer than n_threads */
+    bool beside_others;              /* weights are loaded by half of the threads */
     struct eng_turns *turns;         /* shared by the engines; NULL: this one is alone */
+    int share;                       /* of the cores, against the other engines; 0: 1 */
     const atomic_bool *stop;         /* once set, opening ends with ENG_ECLOSED; or NULL */
     void (*on_self_test)(void *ctx); /* called on the caller's thread when the weights are loaded;
                                       * or NULL */
@@ -151,8 +153,8 @@ int eng_plan(struct eng_memory *ret, const struct eng_params *params, char *err,
  */
 void eng_stop(struct eng *e);
 
-/* For eng_params.turns: engines that share it compute one step at a time. Returns 0 or ENG_ENOMEM.
- * To be destroyed after the engines. */
+/* For eng_params.turns: engines that share it compute one step at a time, by their shares. Returns
+ * 0 or ENG_ENOMEM. To be destroyed after the engines. */
 int eng_turns_create(struct eng_turns **ret);
 void eng_turns_destroy(struct eng_turns *t);
 

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Turns: one at a time, in the order of asking. */
+/* Turns: one at a time, by used time per share. */
 #include "engine/turns.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
+#include <stdint.h>
+#include <time.h>
 
 #include "engine/engine.h"
 #include "test.h"
@@ -15,13 +18,16 @@ static atomic_int n_inside, n_at_once, n_waited_for;
 
 static void *take_turns(void *arg)
 {
+    struct turns_seat *seat;
     (void)arg;
+    REQUIRE_EQ_INT(turns_sit(turns, 1, &seat), 0);
     for (int i = 0; i < N_ROUNDS; i++) {
-        turns_enter(turns);
+        turns_enter(seat);
         if (atomic_fetch_add(&n_inside, 1) != 0) atomic_fetch_add(&n_at_once, 1);
         atomic_fetch_sub(&n_inside, 1);
-        if (turns_leave(turns)) atomic_fetch_add(&n_waited_for, 1);
+        if (turns_leave(seat, false)) atomic_fetch_add(&n_waited_for, 1);
     }
+    turns_stand(seat);
     return NULL;
 }
 
@@ -43,10 +49,13 @@ static atomic_bool asked;
 
 static void *ask_once(void *arg)
 {
+    struct turns_seat *seat;
+    REQUIRE_EQ_INT(turns_sit(turns, 1, &seat), 0);
     atomic_store(&asked, true);
-    turns_enter(turns);
+    turns_enter(seat);
     atomic_store((atomic_bool *)arg, true);
-    turns_leave(turns);
+    turns_leave(seat, false);
+    turns_stand(seat);
     return NULL;
 }
 
@@ -55,30 +64,123 @@ static void test_the_waiting_one_is_next(void **state)
 {
     (void)state;
     pthread_t other;
+    struct turns_seat *seat;
     atomic_bool had_turn;
     atomic_init(&had_turn, false);
     REQUIRE_EQ_INT(eng_turns_create(&turns), 0);
-    turns_enter(turns);
+    REQUIRE_EQ_INT(turns_sit(turns, 1, &seat), 0);
+    turns_enter(seat);
     REQUIRE_EQ_INT(pthread_create(&other, NULL, ask_once, &had_turn), 0);
     bool waits = false;
     while (!waits) { /* until the other has asked: before, leaving finds nobody */
         REQUIRE(!atomic_load(&had_turn));
         if (!atomic_load(&asked)) continue;
-        waits = turns_leave(turns);
-        turns_enter(turns);
+        waits = turns_leave(seat, false);
+        turns_enter(seat);
         if (atomic_load(&had_turn)) break;
     }
     REQUIRE(atomic_load(&had_turn));
-    REQUIRE(!turns_leave(turns));
+    REQUIRE(!turns_leave(seat, true));
     pthread_join(other, NULL);
+    turns_stand(seat);
     eng_turns_destroy(turns);
+}
+
+/* Two that always want the turn, with steps of different length. The clock moves by steps alone:
+ * times are the same on a busy machine. */
+struct greedy {
+    int share;
+    uint64_t step_us, used_us;
+};
+
+static atomic_bool given_time, ends;
+static _Atomic uint64_t time_us;
+static atomic_int n_blocked;
+
+int __real_clock_gettime(clockid_t clock, struct timespec *ret);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ret);
+int __real_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock);
+int __wrap_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock);
+int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *lock,
+                                  const struct timespec *until);
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ret)
+{
+    if (!atomic_load(&given_time)) return __real_clock_gettime(clock, ret);
+    uint64_t us = atomic_load(&time_us);
+    *ret = (struct timespec){(time_t)(us / 1000000), (long)(us % 1000000) * 1000};
+    return 0;
+}
+
+int __wrap_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock)
+{
+    atomic_fetch_add(&n_blocked, 1);
+    int rc = __real_pthread_cond_wait(cond, lock);
+    atomic_fetch_sub(&n_blocked, 1);
+    return rc;
+}
+
+/* It looks again and again for whether the given time is over. */
+int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *lock,
+                                  const struct timespec *until)
+{
+    (void)cond, (void)until;
+    pthread_mutex_unlock(lock);
+    sched_yield();
+    return pthread_mutex_lock(lock);
+}
+
+static void *want_always(void *arg)
+{
+    struct greedy *g = arg;
+    struct turns_seat *seat;
+    REQUIRE_EQ_INT(turns_sit(turns, g->share, &seat), 0);
+    while (!atomic_load(&ends)) {
+        turns_enter(seat);
+        while (!atomic_load(&n_blocked) && !atomic_load(&ends))
+            sched_yield(); /* a step lasts until the other one has asked */
+        atomic_fetch_add(&time_us, g->step_us);
+        g->used_us += g->step_us;
+        if (g->used_us > 300000) atomic_store(&ends, true);
+        turns_leave(seat, true);
+    }
+    turns_stand(seat);
+    return NULL;
+}
+
+/* By steps alone the ratios would be 1 and 1/8. */
+static void test_shares(void **state)
+{
+    (void)state;
+    static const struct {
+        struct greedy a, b;
+        double ratio;
+    } cases[] = {{{2, 400, 0}, {1, 400, 0}, 2}, {{1, 250, 0}, {1, 2000, 0}, 1}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct greedy a = cases[i].a, b = cases[i].b;
+        pthread_t thread;
+        atomic_store(&ends, false);
+        atomic_store(&time_us, 1);
+        atomic_store(&given_time, true);
+        REQUIRE_EQ_INT(eng_turns_create(&turns), 0);
+        REQUIRE_EQ_INT(pthread_create(&thread, NULL, want_always, &b), 0);
+        want_always(&a);
+        pthread_join(thread, NULL);
+        atomic_store(&given_time, false);
+        double ratio = (double)a.used_us / (double)b.used_us / cases[i].ratio;
+        REQUIRE_MSG(ratio > 0.93 && ratio < 1.07, "%zu: %.2f", i, ratio);
+        eng_turns_destroy(turns);
+    }
 }
 
 static void test_alone(void **state)
 {
     (void)state;
+    struct turns_seat *seat;
+    REQUIRE(turns_sit(NULL, 1, &seat) == 0 && !seat);
     turns_enter(NULL);
-    REQUIRE(!turns_leave(NULL));
+    REQUIRE(!turns_leave(NULL, true));
+    turns_stand(NULL);
     eng_turns_destroy(NULL);
 }
 
@@ -87,6 +189,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_at_a_time),
         cmocka_unit_test(test_the_waiting_one_is_next),
+        cmocka_unit_test(test_shares),
         cmocka_unit_test(test_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
