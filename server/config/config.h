@@ -73,6 +73,14 @@ struct srv_config {
     const char *chat_template_kwargs; /* a JSON object */
     const char *tool_format;
     bool generation_config;
+    bool pin;
+    const char *load; /* "auto", "start", "demand" */
+    int share;
+
+    /* several models */
+    const char *models_dir, *default_model; /* NULL: none */
+    int models_max, load_wait_ms, idle_unload_s;
+    bool models_autoload;
 
     /* the Hugging Face hub */
     bool pull;           /* fetch the model first */
@@ -155,7 +163,8 @@ struct srv_config {
     /* serve: the configurations of further models, which differ in [model] and [compute] alone */
     struct srv_config *more;
     int n_more;
-    bool is_further; /* this is one of them */
+    bool is_further;          /* this is one of them */
+    struct srv_config *found; /* with models_dir: of each model in it, but for model and entry */
 };
 
 /*

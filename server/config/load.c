@@ -20,7 +20,7 @@
 
 enum source { FROM_PRESET, FROM_FILE, FROM_ENVIRONMENT, FROM_FLAGS };
 
-enum { MAX_OPTIONS = 128, MAX_NAME_BYTES = 64 };
+enum { MAX_OPTIONS = 192, MAX_NAME_BYTES = 64 };
 
 struct loader {
     struct srv_config *config;
@@ -286,7 +286,9 @@ static int set_option(struct loader *l, const struct srv_option *o, const char *
         if (note_name(l, text, len)) return -1;
         if (!l->entry || strlen(l->entry) != len || memcmp(l->entry, text, len) != 0) return 0;
     } else if (!len && !l->in_section && l->config->is_further && !strcmp(o->group, "model") &&
-               !word_is(o->key, "pull cache-dir")) {
+               !word_is(
+                   o->key,
+                   "pull cache-dir models default-model models-max load-wait-ms models-autoload")) {
         return 0; /* of the first model */
     }
     return set_value(l, o, len ? text + len + 1 : text);
@@ -767,6 +769,17 @@ static int load_more(struct loader *l, struct args args, const char *(*env)(cons
     return rc;
 }
 
+/* The configuration of models that --models finds. */
+static int load_found(struct loader *l, struct args args, const char *(*env)(const char *name))
+{
+    struct loader found = *l;
+    found.config = l->config->found = calloc(1, sizeof(*l->config));
+    if (!found.config) return refuse(l, "out of memory");
+    memset(found.sources, 0, sizeof(found.sources));
+    found.config->is_further = true;
+    return load_one(&found, args, env);
+}
+
 int srv_config_load(struct srv_config *ret, int argc, char **argv,
                     const char *(*env)(const char *name), char *err, size_t errlen)
 {
@@ -779,6 +792,8 @@ int srv_config_load(struct srv_config *ret, int argc, char **argv,
     int rc = load_one(&l, args, env);
     l = before;
     if (!rc && names.n) rc = load_more(&l, args, env);
+    l = before;
+    if (!rc && ret->models_dir) rc = load_found(&l, args, env);
     clear_list(&names);
     return rc;
 }
@@ -804,6 +819,8 @@ void srv_config_finish(struct srv_config *c)
     for (int i = 0; i < c->n_more; i++)
         srv_config_finish(&c->more[i]);
     free(c->more);
+    if (c->found) srv_config_finish(c->found);
+    free(c->found);
     free((void *)c->entry);
     free((void *)c->model_shown);
     free((void *)c->kv_action);

@@ -111,6 +111,24 @@ const struct srv_option srv_options[] = {
            "how the model writes tool calls; auto: as its chat template does"),
     SWITCH("model", "generation-config", NULL, generation_config, "off", SAMPLE,
            "take sampling defaults from the model's generation_config.json"),
+    SWITCH("model", "pin", NULL, pin, "off", SERVE, "the model is never unloaded for another one"),
+    CHOICE("model", "load", NULL, load, "auto", "auto start demand", SERVE,
+           "when a model is loaded; auto: at the start if all fit into memory, else the first one "
+           "at the start and the others on demand"),
+    INT("model", "share", NULL, share, 1, 100, "1", SERVE,
+        "weight of the model when others want the cores too"),
+    STRING(
+        "model", "models", "models-dir", models_dir, NULL, SERVE,
+        "folder whose folders with a config.json are models too, loaded on demand; read again on "
+        "SIGHUP"),
+    STRING("model", "default-model", NULL, default_model, NULL, SERVE,
+           "name of the model for requests without one (default: the first)"),
+    INT("model", "models-max", NULL, models_max, 0, 64, "0", SERVE,
+        "most models in memory at once; 0: as many as fit"),
+    SWITCH("model", "models-autoload", NULL, models_autoload, "on", SERVE,
+           "load a model when a request asks for it"),
+    INT("model", "load-wait-ms", NULL, load_wait_ms, 0, DAY_MS, "60000", SERVE,
+        "longest wait of a request for its model to be loaded; 0: unlimited"),
 
     INT("compute", "threads", "t", threads, 0, 1024, "0", ENGINE,
         "compute threads; 0: all usable cores (affinity, cgroup quota)"),
@@ -126,6 +144,8 @@ const struct srv_option srv_options[] = {
     CHOICE("compute", "kv-dtype", "kv-cache-dtype cache-type-k", kv_dtype, "auto",
            "auto f32 bf16 int8", ENGINE,
            "number type of the KV cache; auto: f32 with exact, else bf16"),
+    INT("compute", "idle-unload-s", "sleep-idle-seconds", idle_unload_s, 0, 30 * DAY_MS / 1000, "0",
+        SERVE, "unload a model that no request has used for this long; 0: never"),
     INT("compute", "parallel", "np max-num-seqs", parallel, 1, 1024, "4", SERVE | ROWS,
         "sequences computed at once"),
     INT64(
@@ -351,8 +371,9 @@ const int srv_n_options = sizeof(srv_options) / sizeof(srv_options[0]);
 
 bool srv_option_is_of_a_model(const struct srv_option *o)
 {
-    static const char *const shared[] = {"pull",    "hf-repo", "cache-dir",
-                                         "threads", "memory",  "memory-lock"};
+    static const char *const shared[] = {
+        "pull",   "hf-repo",       "cache-dir",  "threads",      "memory",         "memory-lock",
+        "models", "default-model", "models-max", "load-wait-ms", "models-autoload"};
     bool found = !strcmp(o->group, "model") || !strcmp(o->group, "compute");
     for (size_t i = 0; i < sizeof(shared) / sizeof(shared[0]); i++)
         found = found && strcmp(o->key, shared[i]) != 0;

@@ -248,7 +248,10 @@ int srv_config_print(FILE *out, const struct srv_config *c, char *err, size_t er
           "(HEARTH_CTX_SIZE=4096).\n"
           "# An empty value leaves the option unset.\n"
           "# A section [model NAME] with model = DIR serves one more model; it may hold keys of "
-          "[model] and [compute].\n",
+          "[model] and [compute]:\n"
+          "# [model embed]\n"
+          "# model = org/name\n"
+          "# load = demand\n",
           out);
     const char *group = "";
     for (int i = 0; i < srv_n_options; i++) {

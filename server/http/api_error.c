@@ -50,6 +50,10 @@ static const struct {
     ROW(MODEL_INVALID, 400, INVALID, "model_invalid",
         "the model to be loaded cannot be served, or failed its test",
         "correct the directory; the message is the loader's own"),
+    ROW(NOT_LOADED, 400, INVALID, "model_not_loaded",
+        "the model is not in memory, and is not loaded for the request: `autoload=false`, "
+        "`--models-autoload off`, or no room next to the pinned ones",
+        "load it with `POST /models/load`, or ask for another model"),
     ROW(BAD_REQUEST, 400, INVALID, "bad_request",
         "the head of the request is malformed, or its Host header is missing or not valid",
         "correct the client or the proxy"),
@@ -72,6 +76,8 @@ static const struct {
         "start with `--swap-memory`, raise `--memory`, or load a smaller model; the error object "
         "has "
         "the numbers"),
+    ROW(PINNED, 409, INVALID, "model_pinned", "the model to be unloaded is pinned",
+        "unload another one, or start without `pin`"),
     ROW(SWAP_IN_PROGRESS, 409, INVALID, "swap_in_progress",
         "another swap loads, or the model before still drains",
         "send it again after `Retry-After`"),
@@ -88,10 +94,15 @@ static const struct {
         "send the same request again after `Retry-After`"),
     ROW(INTERNAL, 500, "server_error", "internal_error", "the server or the model failed",
         "look for the request id in the log"),
-    ROW(LOADING, 503, "service_unavailable", "model_loading", "the model is still loading",
+    ROW(LOADING, 503, "service_unavailable", "model_loading",
+        "the model is still loading: the server starts, `--load-wait-ms` is over, or too many wait "
+        "for the model",
         "send it again after `Retry-After`"),
+    ROW(MODEL_FAILED, 503, "service_unavailable", "model_failed",
+        "the model could not be loaded; it is tried again after 30 s",
+        "look at the log; correct the model's directory"),
     ROW(MODEL_UNLOADED, 503, "service_unavailable", "model_unloaded",
-        "the model was replaced while it answered, and `--swap-drain-ms` is over",
+        "the model was replaced or unloaded while it answered, and `--swap-drain-ms` is over",
         "send it again: the new model answers"),
     ROW(SHUTTING_DOWN, 503, "service_unavailable", "shutting_down", "the server is stopping",
         "send it to another replica, or after `Retry-After`"),

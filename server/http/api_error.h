@@ -27,6 +27,7 @@ enum srv_error {
     SRV_ERR_CONTEXT,          /* 400 context_length_exceeded */
     SRV_ERR_TEMPLATE,         /* 400 invalid_value, the template's own message */
     SRV_ERR_MODEL_INVALID,    /* 400 model_invalid: it cannot be served */
+    SRV_ERR_NOT_LOADED,       /* 400 model_not_loaded: not on demand, or there is no room for it */
     SRV_ERR_BAD_REQUEST,      /* 400 bad_request: framing, Host */
     SRV_ERR_API_KEY,          /* 401 invalid_api_key */
     SRV_ERR_FORBIDDEN,        /* 403 forbidden: Host or Origin not allowed */
@@ -35,6 +36,7 @@ enum srv_error {
     SRV_ERR_METHOD,           /* 405 method_not_allowed */
     SRV_ERR_TIMEOUT,          /* 408 request_timeout */
     SRV_ERR_NO_ROOM,          /* 409 insufficient_memory: for a second model */
+    SRV_ERR_PINNED,           /* 409 model_pinned */
     SRV_ERR_SWAP_IN_PROGRESS, /* 409 swap_in_progress, Retry-After */
     SRV_ERR_TOO_LARGE,        /* 413 request_too_large */
     SRV_ERR_MEDIA_TYPE,       /* 415 unsupported_media_type */
@@ -42,6 +44,7 @@ enum srv_error {
     SRV_ERR_QUEUE_FULL,       /* 429 queue_full, Retry-After */
     SRV_ERR_INTERNAL,         /* 500 internal_error */
     SRV_ERR_LOADING,          /* 503 model_loading, Retry-After */
+    SRV_ERR_MODEL_FAILED,     /* 503 model_failed, Retry-After */
     SRV_ERR_MODEL_UNLOADED,   /* 503 model_unloaded, or the stream's error event */
     SRV_ERR_SHUTTING_DOWN,    /* 503 shutting_down, Connection: close */
     SRV_ERR_OVERLOADED,       /* 503 server_overloaded: connections or memory */
