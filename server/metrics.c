@@ -46,6 +46,8 @@ enum histogram_id {
     H_GRAMMAR_COMPILE,
     H_GRAMMAR_MASK,
     H_SWAP_LOAD,
+    H_MODEL_LOAD,
+    H_MODEL_WAIT,
     H_COUNT
 };
 
@@ -98,6 +100,11 @@ static const struct {
                         "Time to find the tokens that a grammar allows next.", BOUNDS(mask_bounds)},
     [H_SWAP_LOAD] = {"hearth_swap_load_seconds", NULL,
                      "Time to load a model that replaced another.", BOUNDS(request_bounds)},
+    [H_MODEL_LOAD] = {"hearth_model_load_seconds", NULL, "Time to load a model on demand.",
+                      BOUNDS(request_bounds)},
+    [H_MODEL_WAIT] = {"hearth_model_wait_seconds", NULL,
+                      "Time that a request waited for its model to be loaded.",
+                      BOUNDS(request_bounds)},
 };
 
 static const int statuses[] = {200, 202, 204, 400, 401, 403, 404, 405, 408,
@@ -171,6 +178,16 @@ static void observe(struct srv_metrics *m, enum histogram_id id, double value, u
 void srv_metrics_observe(struct srv_metrics *m, enum srv_time what, uint64_t us)
 {
     observe(m, what == SRV_TIME_MASK ? H_GRAMMAR_MASK : H_GRAMMAR_COMPILE, (double)us * 1e-6, 1);
+}
+
+void srv_metrics_observe_load(struct srv_metrics *m, uint64_t load_us)
+{
+    observe(m, H_MODEL_LOAD, (double)load_us * 1e-6, 1);
+}
+
+void srv_metrics_observe_wait(struct srv_metrics *m, uint64_t wait_us)
+{
+    observe(m, H_MODEL_WAIT, (double)wait_us * 1e-6, 1);
 }
 
 void srv_metrics_count_swap(struct srv_metrics *m, enum srv_swap_result result, uint64_t load_us)
@@ -338,14 +355,12 @@ static void step_histogram(struct out *o, const struct eng_stats *s, const char 
     buf_printf(o->b, "%s_count%s%s%s %.15g\n", name, open, label, close, n);
 }
 
-static void write_histograms(struct out *o, const struct srv_metrics *m, const struct eng_stats *s)
+static void write_histograms(struct out *o, const struct srv_metrics *m)
 {
     for (int id = 0; id < H_COUNT; id++)
         histogram(o, m, id, histograms[id].name, "");
     for (int id = 0; id < H_COUNT && o->vllm; id++)
         if (histograms[id].alias) histogram(o, m, id, histograms[id].alias, o->model_label.data);
-    step_histogram(o, s, "hearth_engine_step_tokens", "");
-    if (o->vllm) step_histogram(o, s, "vllm:iteration_tokens_total", o->model_label.data);
 }
 
 static void write_requests(struct out *o, const struct srv_metrics *m)
@@ -660,6 +675,51 @@ static void write_models(struct out *o, const struct srv_metrics *m,
         "Requests that models which were replaced still have.", v->n_draining);
 }
 
+static void entry_line(struct out *o, const char *name, const struct srv_metrics_entry *e,
+                       const char *label, const char *value, double number)
+{
+    buf_printf(o->b, "%s{", name);
+    add_label(o->b, "model", e->name);
+    if (label) buf_printf(o->b, ",%s=\"%s\"", label, value);
+    buf_printf(o->b, "} %.15g\n", number);
+}
+
+/* The catalogue. */
+static void write_entries(struct out *o, const struct srv_metrics_view *v)
+{
+    static const char *const states[] = {"unloaded", "queued", "loading", "loaded", "failed"};
+    static const char *const reasons_to_leave[] = {"idle", "memory", "request", "replaced"};
+    const struct srv_metrics_entry *end = v->entries + v->n_entries, *e;
+    head(o, "hearth_model_state", "gauge", "1 for the state that each model is in, else 0.");
+    for (e = v->entries; e < end; e++)
+        for (size_t i = 0; i < N_OF(states); i++)
+            entry_line(o, "hearth_model_state", e, "state", states[i],
+                       !strcmp(states[i], e->state));
+    head(o, "hearth_model_bytes", "gauge", "Bytes of the plans of models in memory, by kind.");
+    for (e = v->entries; e < end; e++) {
+        entry_line(o, "hearth_model_bytes", e, "kind", "weights", (double)e->weights_bytes);
+        entry_line(o, "hearth_model_bytes", e, "kind", "kv", (double)e->kv_bytes);
+        entry_line(o, "hearth_model_bytes", e, "kind", "other", (double)e->other_bytes);
+    }
+    head(o, "hearth_model_loads_total", "counter", "Loads of each model, by result.");
+    for (e = v->entries; e < end; e++) {
+        entry_line(o, "hearth_model_loads_total", e, "result", "ok", (double)e->n_loads);
+        entry_line(o, "hearth_model_loads_total", e, "result", "failed", (double)e->n_failed_loads);
+    }
+    head(o, "hearth_model_evictions_total", "counter", "Models that left memory, by reason.");
+    for (e = v->entries; e < end; e++)
+        for (size_t i = 0; i < N_OF(reasons_to_leave); i++)
+            entry_line(o, "hearth_model_evictions_total", e, "reason", reasons_to_leave[i],
+                       (double)e->n_evictions[i]);
+    head(o, "hearth_model_waiters", "gauge", "Requests that wait for a model to be loaded, now.");
+    for (e = v->entries; e < end; e++)
+        entry_line(o, "hearth_model_waiters", e, NULL, NULL, e->n_waiters);
+    head(o, "hearth_cores_seconds_total", "counter", "Time that the steps of each model took.");
+    for (e = v->entries; e < end; e++)
+        entry_line(o, "hearth_cores_seconds_total", e, NULL, NULL,
+                   (double)e->stats.compute_us * 1e-6);
+}
+
 static void write_process(struct out *o, const struct srv_metrics *m,
                           const struct srv_metrics_view *v)
 {
@@ -677,8 +737,6 @@ static void write_process(struct out *o, const struct srv_metrics *m,
     buf_puts(o->b, "} 1\n");
     write_models(o, m, v);
     one(o, "hearth_ready", "gauge", "1 if requests are served, else 0.", v->ready);
-    one(o, "hearth_model_load_seconds", "gauge", "Time that loading the first model took.",
-        i ? i->load_seconds : 0);
     one(o, "hearth_memory_plan_bytes", "gauge",
         "Bytes planned for all models: weights, KV cache, activations, logits, answers, requests, "
         "the program.",
@@ -693,22 +751,90 @@ static void write_process(struct out *o, const struct srv_metrics *m,
                o->model_label.data, i ? i->page_tokens : 0, i ? i->n_pages : 0);
 }
 
+/* ---- a label for each model ---------------------------------------------------------------- */
+
+static void label_vllm(struct out *o, const char *model)
+{
+    buf_init(&o->model_label, 2048);
+    add_label(&o->model_label, "model_name", model);
+    buf_puts(&o->model_label, ",engine=\"0\"");
+    if (o->model_label.failed) o->vllm = false;
+}
+
+/* The families of an engine. */
+static void write_engine(struct out *o, const struct eng_stats *s)
+{
+    write_queue(o, s);
+    write_tokens(o, s);
+    step_histogram(o, s, "hearth_engine_step_tokens", "");
+    if (o->vllm) step_histogram(o, s, "vllm:iteration_tokens_total", o->model_label.data);
+}
+
+/* Copies the lines of a family, up to the next one, with the label `model`; vLLM's have their own.
+ * Returns where it ends. */
+static const char *copy_family(struct buf *b, const char *at, const char *model)
+{
+    while (*at && *at != '#') {
+        size_t len = strcspn(at, "\n") + 1, name = strcspn(at, "{ ");
+        bool has_labels = at[name] == '{';
+        if (strncmp(at, "vllm:", 5) == 0) {
+            buf_add(b, at, len);
+        } else {
+            buf_add(b, at, name);
+            buf_puts(b, "{");
+            add_label(b, "model", model);
+            buf_puts(b, has_labels ? "," : "}");
+            buf_add(b, at + name + has_labels, len - name - has_labels);
+        }
+        at += len;
+    }
+    return at;
+}
+
+/* The families of all engines: each is written for each model, then they are merged. */
+static void write_engines(struct out *o, const struct srv_metrics_view *v)
+{
+    struct buf *texts = calloc((size_t)v->n_entries, sizeof(*texts));
+    const char **at = calloc((size_t)v->n_entries, sizeof(*at));
+    bool failed = !texts || !at;
+    for (int i = 0; !failed && i < v->n_entries; i++) {
+        struct out own = {.b = &texts[i], .vllm = o->vllm};
+        buf_init(&texts[i], 1 << 18);
+        label_vllm(&own, v->entries[i].name);
+        write_engine(&own, &v->entries[i].stats);
+        buf_finish(&own.model_label);
+        failed = texts[i].failed || own.vllm != o->vllm;
+        at[i] = texts[i].data;
+    }
+    while (!failed && *at[0]) {
+        for (int i = 0; i < v->n_entries; i++) {
+            const char *lines = strchr(strchr(at[i], '\n') + 1, '\n') + 1;
+            if (i == 0) buf_add(o->b, at[0], (size_t)(lines - at[0]));
+            at[i] = copy_family(o->b, lines, v->entries[i].name);
+        }
+    }
+    for (int i = 0; texts && i < v->n_entries; i++)
+        buf_finish(&texts[i]);
+    free(texts);
+    free(at);
+}
+
 void srv_metrics_render(const struct srv_metrics *m, const struct srv_metrics_view *view, bool vllm,
                         struct buf *b)
 {
     static const struct eng_stats idle;
     const struct eng_stats *stats = view->stats ? view->stats : &idle;
     struct out o = {.b = b, .vllm = vllm};
-    buf_init(&o.model_label, 2048);
-    add_label(&o.model_label, "model_name", view->model ? view->model : "");
-    buf_puts(&o.model_label, ",engine=\"0\"");
-    if (o.model_label.failed) o.vllm = false;
+    label_vllm(&o, view->model ? view->model : "");
     write_process(&o, m, view);
+    write_entries(&o, view);
     write_requests(&o, m);
     write_wire(&o, m, view);
     write_grammars(&o, m, view);
-    write_queue(&o, stats);
-    write_tokens(&o, stats);
-    write_histograms(&o, m, stats);
+    if (view->n_entries > 1)
+        write_engines(&o, view);
+    else
+        write_engine(&o, stats);
+    write_histograms(&o, m);
     buf_finish(&o.model_label);
 }

@@ -11,8 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct eng_info;
-struct eng_stats;
+#include "engine/engine.h"
+
 struct buf;
 struct srv_metrics;
 
@@ -55,6 +55,10 @@ void srv_metrics_count(struct srv_metrics *m, enum srv_count what);
 void srv_metrics_add(struct srv_metrics *m, enum srv_count what, int n);
 void srv_metrics_observe(struct srv_metrics *m, enum srv_time what, uint64_t us);
 
+/* Models that are loaded because requests or an operator asked for them. */
+void srv_metrics_observe_load(struct srv_metrics *m, uint64_t load_us);
+void srv_metrics_observe_wait(struct srv_metrics *m, uint64_t wait_us);
+
 /* How a swap of the model ended, see swap.h. */
 enum srv_swap_result {
     SWAP_OK,
@@ -74,12 +78,22 @@ void srv_metrics_count_swap(struct srv_metrics *m, enum srv_swap_result result, 
 void srv_metrics_count_request(struct srv_metrics *m, int status, bool disconnected,
                                const struct srv_account *account, int64_t total_us);
 
-/* Those that a configuration may name, the one without a name, and one that drains. */
-enum { SRV_METRICS_MODELS = 34 };
+/* Those of the catalogue, and as many that drain; more are not listed. */
+enum { SRV_METRICS_MODELS = 128 };
 
 /* Longer names are cut. */
 struct srv_metrics_model {
     char name[129], fingerprint[160];
+};
+
+/* An entry of the catalogue. Longer names are cut. */
+struct srv_metrics_entry {
+    char name[129];
+    const char *state;                                /* a fixed string */
+    int64_t weights_bytes, kv_bytes, other_bytes;     /* in memory */
+    uint64_t n_loads, n_failed_loads, n_evictions[4]; /* by enum srv_eviction */
+    int n_waiters;
+    struct eng_stats stats; /* over all models that it had */
 };
 
 /* Values that are read, not counted. Pointers may be NULL while the model loads. */
@@ -90,6 +104,8 @@ struct srv_metrics_view {
     const char *model;                                   /* the first entry's */
     struct srv_metrics_model models[SRV_METRICS_MODELS]; /* that are loaded */
     int n_models;
+    const struct srv_metrics_entry *entries;
+    int n_entries;
     int64_t plan_bytes; /* of all plans */
     int n_draining;     /* requests of models that were replaced */
     int n_connections;
