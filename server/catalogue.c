@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "engine/engine.h"
+#include "server/budget.h"
 #include "server/model_lookup.h"
 
 enum { MIB = 1 << 20 };
@@ -104,37 +105,166 @@ static long long mib_up(int64_t bytes)
     return (long long)((bytes + MIB - 1) / MIB);
 }
 
-int srv_catalogue_plan(const struct srv_config *c, const char *dir, struct srv_share *shares,
+/* The memory of requests is in the plan of entry 0. */
+static int64_t requests_of(const struct srv_config *c, int entry)
+{
+    return entry ? 0 : srv_budget_bytes(c);
+}
+
+int64_t srv_catalogue_limit(const struct srv_config *c)
+{
+    return eng_memory_limit(c->memory_bytes) - c->swap_memory_bytes - requests_of(c, 0);
+}
+
+static bool is_demand(const struct srv_config *c)
+{
+    return !strcmp(c->load, "demand");
+}
+
+/* What models take without KV caches that have no size of their own. */
+struct needs {
+    int n, n_pinned;
+    int64_t fixed[SRV_MAX_MODELS + 1], kv[SRV_MAX_MODELS + 1];
+    int64_t limit;
+    int64_t pinned, largest_other, all; /* sums of `fixed` */
+    int other;                          /* the largest that is not pinned, or -1 */
+};
+
+static int find_needs(struct needs *ret, const struct srv_config *c, const char *dir,
+                      struct srv_plan *plans, char *err, size_t errlen)
+{
+    int64_t limit = eng_memory_limit(c->memory_bytes) - c->swap_memory_bytes;
+    *ret = (struct needs){.n = 1 + c->n_more, .limit = srv_catalogue_limit(c), .other = -1};
+    for (int i = 0; i < ret->n; i++) {
+        const struct srv_config *own = srv_catalogue_config(c, i);
+        struct eng_memory *m = &plans[i].memory;
+        plans[i].share = (struct srv_share){limit, answer_share(limit, ret->n)};
+        int rc = plan_one(c, i, dir, &plans[i].share, m, err, errlen);
+        if (rc) return rc;
+        ret->kv[i] = own->kv_memory_bytes ? 0 : m->kv_bytes + m->state_bytes;
+        ret->fixed[i] = srv_plan_bytes(m) - ret->kv[i] - requests_of(c, i);
+        ret->all += ret->fixed[i];
+        if (own->pin) {
+            ret->pinned += ret->fixed[i];
+            ret->n_pinned++;
+        } else if (ret->other < 0 || ret->fixed[i] > ret->largest_other) {
+            ret->largest_other = ret->fixed[i];
+            ret->other = i;
+        }
+    }
+    return 0;
+}
+
+static void share(struct needs *n, const struct srv_config *c, struct srv_plan *plans, double part,
+                  int64_t most_kv, int64_t spare)
+{
+    for (int i = 0; i < n->n; i++) {
+        int64_t kv = (int64_t)(part * (double)n->kv[i]);
+        if (kv > most_kv) kv = most_kv;
+        plans[i].share.memory_bytes = n->fixed[i] + requests_of(c, i) + kv + spare;
+    }
+}
+
+/* All at once. */
+static void share_among_all(struct needs *n, const struct srv_config *c, struct srv_plan *plans)
+{
+    int64_t left = n->limit - n->all, sum_kv = 0;
+    for (int i = 0; i < n->n; i++)
+        sum_kv += n->kv[i];
+    int64_t spare = left > sum_kv ? (left - sum_kv) / n->n : 0;
+    share(n, c, plans, spare || !sum_kv ? 1 : (double)left / (double)sum_kv, INT64_MAX, spare);
+}
+
+/* Any of them next to the pinned ones. */
+static int share_by_turns(struct needs *n, const struct srv_config *c, struct srv_plan *plans,
+                          char *err, size_t errlen)
+{
+    int64_t spare = n->limit - n->pinned - n->largest_other;
+    if (spare >= 0) {
+        share(n, c, plans, 1, spare / (n->n_pinned > 3 ? n->n_pinned + 1 : 4), 0);
+        return 0;
+    }
+    const char *name = n->other < 0 ? NULL : srv_catalogue_config(c, n->other)->entry;
+    if (n->n_pinned)
+        snprintf(err, errlen,
+                 "pinned models take %lld MiB without their KV caches, and model %s next to them "
+                 "%lld MiB, but the limit is %lld MiB (--memory); pin fewer, or choose --numerics "
+                 "int8 or int4",
+                 mib_up(n->pinned), name ? name : "-", mib_up(n->largest_other), mib_up(n->limit));
+    else
+        snprintf(
+            err, errlen,
+            "model %s takes %lld MiB without its KV cache, but the limit is %lld MiB (--memory)",
+            name ? name : "-", mib_up(n->largest_other), mib_up(n->limit));
+    return ENG_ENOMEM;
+}
+
+/* Loaded at the start whatever the others take. */
+static bool must_start(const struct srv_config *own, int entry)
+{
+    return own->pin || !strcmp(own->load, "start") || (!entry && !is_demand(own));
+}
+
+/* Which ones are loaded at the start: all but those on demand, if they fit together. */
+static int choose_starts(const struct needs *n, const struct srv_config *c, struct srv_plan *plans,
+                         char *err, size_t errlen)
+{
+    int64_t sum[2] = {0, 0}; /* of those that may start, of those that must */
+    int count[2] = {0, 0};
+    for (int i = 0; i < n->n; i++) {
+        const struct srv_config *own = srv_catalogue_config(c, i);
+        bool must = must_start(own, i), may = must || !is_demand(own);
+        sum[0] += may ? plans[i].bytes : 0;
+        sum[1] += must ? plans[i].bytes : 0;
+        count[0] += may;
+        count[1] += must;
+    }
+    for (int must = 0; must < 2; must++) {
+        if (sum[must] > n->limit || (c->models_max && count[must] > c->models_max)) continue;
+        for (int i = 0; i < n->n; i++) {
+            const struct srv_config *own = srv_catalogue_config(c, i);
+            plans[i].starts = must_start(own, i) || (!must && !is_demand(own));
+        }
+        return 0;
+    }
+    snprintf(
+        err, errlen,
+        "%d models that are pinned or loaded at the start take %lld MiB together, but the "
+        "limit is %lld MiB (--memory) and %d models (--models-max, 0: none); set load = demand "
+        "for some",
+        count[1], mib_up(sum[1]), mib_up(n->limit), c->models_max);
+    return ENG_ENOMEM;
+}
+
+int srv_catalogue_plan(const struct srv_config *c, const char *dir, struct srv_plan *plans,
                        char *err, size_t errlen)
 {
-    int n = 1 + c->n_more, rc = 0;
-    int64_t limit = eng_memory_limit(c->memory_bytes) - c->swap_memory_bytes;
-    int64_t kv[SRV_MAX_MODELS + 1], sum_kv = 0, left = limit, spare = 0;
-    struct eng_memory m;
-    memset(shares, 0, sizeof(*shares) * (size_t)n);
-    if (n == 1) return plan_one(c, 0, dir, shares, &m, err, errlen);
-    if (check_names(c, err, errlen)) return ENG_EINVAL;
-    for (int i = 0; !rc && i < n; i++) {
-        shares[i] = (struct srv_share){limit, answer_share(limit, n)};
-        rc = plan_one(c, i, dir, &shares[i], &m, err, errlen);
-        kv[i] = srv_catalogue_config(c, i)->kv_memory_bytes ? 0 : m.kv_bytes + m.state_bytes;
-        shares[i].memory_bytes = srv_plan_bytes(&m) - kv[i];
-        left -= shares[i].memory_bytes;
-        sum_kv += kv[i];
+    int n = 1 + c->n_more;
+    struct needs needs = {.n = n};
+    memset(plans, 0, sizeof(*plans) * (size_t)n);
+    if (n > 1) {
+        if (check_names(c, err, errlen)) return ENG_EINVAL;
+        int rc = find_needs(&needs, c, dir, plans, err, errlen);
+        if (rc) return rc;
+        bool at_once = needs.all <= needs.limit && (!c->models_max || n <= c->models_max);
+        for (int i = 0; i < n; i++)
+            at_once = at_once && !is_demand(srv_catalogue_config(c, i));
+        if (at_once)
+            share_among_all(&needs, c, plans);
+        else if ((rc = share_by_turns(&needs, c, plans, err, errlen)))
+            return rc;
     }
-    if (rc) return rc;
-    if (left < 0) {
-        snprintf(err, errlen,
-                 "%d models take %lld MiB without their KV caches, but the limit is %lld MiB "
-                 "(--memory); serve fewer, or choose --numerics int8 or int4",
-                 n, mib_up(limit - left), mib_up(limit));
-        return ENG_ENOMEM;
+    for (int i = 0; i < n; i++) {
+        struct eng_memory *m = &plans[i].memory;
+        int rc = plan_one(c, i, dir, &plans[i].share, m, err, errlen);
+        if (rc == ENG_ENOMEM && n > 1 && !srv_catalogue_config(c, i)->pin) {
+            /* A quarter is less than it needs; pinned ones have at most three. */
+            plans[i].share.memory_bytes = needs.limit - needs.pinned + requests_of(c, i);
+            rc = plan_one(c, i, dir, &plans[i].share, m, err, errlen);
+        }
+        if (rc) return rc;
+        plans[i].bytes = srv_plan_bytes(m) + m->twin_bytes - requests_of(c, i);
+        plans[i].starts = n == 1 && !is_demand(c);
     }
-    if (left > sum_kv) spare = (left - sum_kv) / n;
-    for (int i = 0; !rc && i < n; i++) {
-        double part = spare || !sum_kv ? 1 : (double)left / (double)sum_kv;
-        shares[i].memory_bytes += (int64_t)(part * (double)kv[i]) + spare;
-        rc = plan_one(c, i, dir, &shares[i], &m, err, errlen);
-    }
-    return rc;
+    return n == 1 ? 0 : choose_starts(&needs, c, plans, err, errlen);
 }

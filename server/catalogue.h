@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The models that the configuration names: entry 0 is the first one, the others follow as they were
- * given. All are in memory at once, so their plans are made together: each gets what it needs, and
- * if memory is short, KV caches without a size of their own become smaller, all by the same part.
+ * given. Their plans are made together, before any is loaded. If all fit into memory at once, all
+ * are loaded at the start, unless `load` says otherwise; if memory is short, KV caches without a
+ * size of their own become smaller, all by the same part. Else they are loaded on demand, and each
+ * fits next to the pinned ones: a KV cache without a size of its own is at most a quarter of what
+ * the weights of those and of the largest other one leave.
  *
  * Threads: safe; nothing is kept.
  */
@@ -21,12 +24,22 @@ const struct srv_config *srv_catalogue_config(const struct srv_config *c, int en
  */
 int srv_catalogue_names(const struct srv_config *c, const char *own, struct srv_list *ret);
 
+struct srv_plan {
+    struct srv_share share;
+    struct eng_memory memory;
+    int64_t bytes; /* without the memory of requests */
+    bool starts;   /* it is loaded at the start */
+};
+
 /*
- * Checks that no two models have a name in common, makes the plans and writes the shares, one per
- * entry. dir: of the first model. Returns 0, or an enum eng_error with a sentence in err.
+ * Checks that no two models have a name in common and makes the plans, one per entry. dir: of the
+ * first model. Returns 0, or an enum eng_error with a sentence in err.
  */
-int srv_catalogue_plan(const struct srv_config *c, const char *dir, struct srv_share *shares,
+int srv_catalogue_plan(const struct srv_config *c, const char *dir, struct srv_plan *plans,
                        char *err, size_t errlen);
+
+/* Bytes that the plans of models may have together, requests not counted. */
+int64_t srv_catalogue_limit(const struct srv_config *c);
 
 /* What srv_model_open gets; names and dir are borrowed. */
 struct srv_model_params srv_catalogue_params(const struct srv_config *c, int entry, const char *dir,

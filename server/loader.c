@@ -48,20 +48,21 @@ static int find_model(struct srv_loader *l)
 }
 
 /* Loads a model under the names it answers to. Returns the exit status. */
-static int load_model(struct srv_loader *l, int entry, const struct srv_share *share)
+static int load_model(struct srv_loader *l, int entry, const struct srv_plan *plan)
 {
     const struct srv_config *c = l->app->config;
-    char own[256] = "hearth-demo", err[ERROR_BYTES - 128];
+    char own[256] = "hearth-demo",
+         err[ERROR_BYTES - 128] = "it is not one of those that are loaded at the start";
     struct srv_model *model;
-    int n_requests;
-    struct srv_model_params params = srv_catalogue_params(c, entry, l->model_dir, share);
+    int n_requests, rc = -1;
+    struct srv_model_params params = srv_catalogue_params(c, entry, l->model_dir, &plan->share);
     params.turns = l->turns;
     if (!c->model_is_demo) srv_hub_model_name(c->model_shown, own, sizeof(own));
     if (srv_catalogue_names(params.config, own, &params.names)) {
         snprintf(l->error, sizeof(l->error), "out of memory");
         return EXIT_FAILURE;
     }
-    int rc = srv_model_open(&model, &params, err, sizeof(err));
+    if (plan->starts) rc = srv_model_open(&model, &params, err, sizeof(err));
     if (rc && c->n_more)
         snprintf(l->error, sizeof(l->error), "model %.100s: %s", params.names.items[0], err);
     else if (rc)
@@ -76,12 +77,17 @@ static int load_model(struct srv_loader *l, int entry, const struct srv_share *s
 static int load_models(struct srv_loader *l)
 {
     const struct srv_config *c = l->app->config;
-    struct srv_share shares[SRV_MAX_MODELS + 1];
-    if (srv_catalogue_plan(c, l->model_dir, shares, l->error, sizeof(l->error)))
+    struct srv_plan *plans = calloc((size_t)c->n_more + 1, sizeof(*plans));
+    if (!plans) {
+        snprintf(l->error, sizeof(l->error), "out of memory");
         return EXIT_FAILURE;
-    int status = EXIT_SUCCESS;
+    }
+    int status = srv_catalogue_plan(c, l->model_dir, plans, l->error, sizeof(l->error))
+                     ? EXIT_FAILURE
+                     : EXIT_SUCCESS;
     for (int i = 0; !status && i <= c->n_more; i++)
-        status = load_model(l, i, &shares[i]);
+        status = load_model(l, i, &plans[i]);
+    free(plans);
     return status;
 }
 

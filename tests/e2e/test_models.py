@@ -135,7 +135,7 @@ def test_file_and_check():
         status, out, err = run("serve", "--config", f.name, "--check-config", "--model", "embed=/nonexistent")
         assert status == 1 and "/nonexistent" in err, err
     for args, says in ((["--alias", "embed"], "both answer to the name 'embed'"),
-                       (["--memory", "120M"], "models take"), (["--ctx-size", "100000"], "model chat: ")):
+                       (["--memory", "70M"], "but the limit is"), (["--ctx-size", "100000"], "model chat: ")):
         for check in ([], ["--check-config"]):
             status, out, err = run("serve", *TWO, "--port", "0", *args, *check)
             assert status == 1 and says in err, (args, status, err)

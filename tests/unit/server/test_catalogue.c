@@ -16,6 +16,7 @@ static int n_plans;
 int __wrap_srv_model_plan(struct eng_memory *ret, const struct srv_model_params *params,
                           int64_t memory_bytes, char *err, size_t errlen);
 int64_t __wrap_eng_memory_limit(int64_t asked_bytes);
+int64_t __wrap_srv_budget_bytes(const struct srv_config *c);
 
 /* As the engine does: a KV cache without a size of its own is as small as it must be. */
 int __wrap_srv_model_plan(struct eng_memory *ret, const struct srv_model_params *p,
@@ -38,6 +39,13 @@ int64_t __wrap_eng_memory_limit(int64_t asked_bytes)
     return limit;
 }
 
+/* Requests take nothing here. */
+int64_t __wrap_srv_budget_bytes(const struct srv_config *c)
+{
+    (void)c;
+    return 0;
+}
+
 static const char *alias_of_chat[] = {"gpt", "mini"};
 
 static struct srv_config more[2];
@@ -45,9 +53,12 @@ static struct srv_config config;
 
 static void three_models(void)
 {
-    more[0] = (struct srv_config){.entry = "embed", .model = "/e", .model_shown = "/e"};
-    more[1] = (struct srv_config){.entry = "rank", .model = "/r", .model_shown = "/r"};
-    config = (struct srv_config){.entry = "chat",
+    more[0] =
+        (struct srv_config){.load = "auto", .entry = "embed", .model = "/e", .model_shown = "/e"};
+    more[1] =
+        (struct srv_config){.load = "auto", .entry = "rank", .model = "/r", .model_shown = "/r"};
+    config = (struct srv_config){.load = "auto",
+                                 .entry = "chat",
                                  .model = "/c",
                                  .model_shown = "/c",
                                  .alias = {alias_of_chat, 2},
@@ -61,10 +72,10 @@ static void three_models(void)
     n_plans = 0;
 }
 
-static int plan(struct srv_share shares[3], char err[300])
+static int plan(struct srv_plan plans[3], char err[300])
 {
     *err = '\0';
-    return srv_catalogue_plan(&config, "/dir", shares, err, 300);
+    return srv_catalogue_plan(&config, "/dir", plans, err, 300);
 }
 
 static void names_of_an_entry(void **state)
@@ -92,18 +103,18 @@ static void names_of_an_entry(void **state)
 static void a_name_is_of_one_model(void **state)
 {
     (void)state;
-    struct srv_share shares[3];
+    struct srv_plan plans[3];
     char err[300];
     three_models();
     more[1].entry = "mini";
-    REQUIRE_EQ_INT(plan(shares, err), ENG_EINVAL);
+    REQUIRE_EQ_INT(plan(plans, err), ENG_EINVAL);
     REQUIRE(strstr(err, "'chat' and 'mini'") && strstr(err, "the name 'mini'"));
     three_models();
     config.entry = NULL;
     config.alias.n = 0;
     char own[256]; /* the name of its directory is the second one's */
     more[0].entry = srv_hub_model_name(config.model_shown, own, sizeof(own));
-    REQUIRE_EQ_INT(plan(shares, err), ENG_EINVAL);
+    REQUIRE_EQ_INT(plan(plans, err), ENG_EINVAL);
     REQUIRE(strstr(err, own));
     REQUIRE_EQ_INT(n_plans, 0);
 }
@@ -111,65 +122,113 @@ static void a_name_is_of_one_model(void **state)
 static void one_model_is_as_configured(void **state)
 {
     (void)state;
-    struct srv_share share = {1, 1};
+    struct srv_plan one = {.share = {1, 1}};
     char err[300];
     three_models();
     config.n_more = 0;
-    REQUIRE_EQ_INT(srv_catalogue_plan(&config, "/dir", &share, err, sizeof(err)), 0);
-    REQUIRE(share.memory_bytes == 0 && share.answer_bytes == 0 && n_plans == 1);
+    REQUIRE_EQ_INT(srv_catalogue_plan(&config, "/dir", &one, err, sizeof(err)), 0);
+    REQUIRE(one.share.memory_bytes == 0 && one.share.answer_bytes == 0 && n_plans == 1);
+    REQUIRE(one.starts && one.bytes == 150 * MIB);
 }
 
-static int64_t sum(const struct srv_share shares[3])
+static int64_t sum(const struct srv_plan plans[3])
 {
-    return shares[0].memory_bytes + shares[1].memory_bytes + shares[2].memory_bytes;
+    return plans[0].share.memory_bytes + plans[1].share.memory_bytes + plans[2].share.memory_bytes;
 }
 
 static void room_for_all(void **state)
 {
     (void)state;
-    struct srv_share shares[3];
+    struct srv_plan plans[3];
     char err[300];
     three_models();
-    REQUIRE_EQ_INT(plan(shares, err), 0);
+    REQUIRE_EQ_INT(plan(plans, err), 0);
     int64_t spare = (1000 - 300 - 300) * (int64_t)MIB / 3;
     for (int i = 0; i < 3; i++) {
-        REQUIRE_EQ_INT(shares[i].memory_bytes, fixed[i] + wanted[i] + spare);
-        REQUIRE_EQ_INT(shares[i].answer_bytes, limit / 16 / 3);
+        REQUIRE_EQ_INT(plans[i].share.memory_bytes, fixed[i] + wanted[i] + spare);
+        REQUIRE_EQ_INT(plans[i].share.answer_bytes, limit / 16 / 3);
     }
     config.swap_memory_bytes = 100 * MIB;
-    REQUIRE_EQ_INT(plan(shares, err), 0);
-    REQUIRE(sum(shares) <= 900 * (int64_t)MIB && sum(shares) > 899 * (int64_t)MIB);
+    REQUIRE_EQ_INT(plan(plans, err), 0);
+    REQUIRE(sum(plans) <= 900 * (int64_t)MIB && sum(plans) > 899 * (int64_t)MIB);
 }
 
 /* KV caches become smaller by the same part; one with a size of its own does not. */
 static void too_little_for_all_caches(void **state)
 {
     (void)state;
-    struct srv_share shares[3];
+    struct srv_plan plans[3];
     char err[300];
     three_models();
     limit = 450 * MIB;
-    REQUIRE_EQ_INT(plan(shares, err), 0);
+    REQUIRE_EQ_INT(plan(plans, err), 0);
     for (int i = 0; i < 3; i++)
-        REQUIRE_EQ_INT(shares[i].memory_bytes, fixed[i] + wanted[i] / 2);
+        REQUIRE_EQ_INT(plans[i].share.memory_bytes, fixed[i] + wanted[i] / 2);
     more[1].kv_memory_bytes = 100 * MIB;
-    REQUIRE_EQ_INT(plan(shares, err), 0);
-    REQUIRE_EQ_INT(shares[2].memory_bytes, 200 * MIB);
-    REQUIRE(sum(shares) <= limit && shares[1].memory_bytes > shares[0].memory_bytes);
+    REQUIRE_EQ_INT(plan(plans, err), 0);
+    REQUIRE_EQ_INT(plans[2].share.memory_bytes, 200 * MIB);
+    REQUIRE(sum(plans) <= limit && plans[1].share.memory_bytes > plans[0].share.memory_bytes);
 }
 
-static void models_that_do_not_fit(void **state)
+/* Then each fits next to the pinned ones, and the first is loaded at the start. */
+static void too_little_for_all(void **state)
 {
     (void)state;
-    struct srv_share shares[3];
+    struct srv_plan plans[3];
     char err[300];
     three_models();
     limit = 290 * MIB;
-    REQUIRE_EQ_INT(plan(shares, err), ENG_ENOMEM);
-    REQUIRE(strstr(err, "3 models take 300 MiB") && strstr(err, "limit is 290 MiB"));
+    fixed[2] = 150 * MIB;
+    REQUIRE_EQ_INT(plan(plans, err), 0);
+    REQUIRE(plans[0].starts && !plans[1].starts && !plans[2].starts);
+    int64_t quarter = (290 - 150) * (int64_t)MIB / 4;
+    REQUIRE_EQ_INT(plans[0].share.memory_bytes, fixed[0] + quarter);
+    REQUIRE_EQ_INT(plans[2].share.memory_bytes, fixed[2] + quarter);
+    more[0].pin = true;
+    quarter = (290 - 100 - 150) * (int64_t)MIB / 4;
+    REQUIRE_EQ_INT(plan(plans, err), 0);
+    REQUIRE(plans[0].starts && plans[1].starts && !plans[2].starts);
+    REQUIRE_EQ_INT(plans[1].bytes, fixed[1] + quarter);
+    more[0].pin = false;
+    more[1].load = "start";
+    REQUIRE_EQ_INT(plan(plans, err), ENG_ENOMEM);
+    REQUIRE(strstr(err, "2 models that are pinned or loaded at the start take 320 MiB"));
+    config.load = "demand";
+    REQUIRE_EQ_INT(plan(plans, err), 0);
+    REQUIRE(!plans[0].starts && !plans[1].starts && plans[2].starts);
+    more[1].load = "demand";
+    REQUIRE_EQ_INT(plan(plans, err), 0);
+    REQUIRE(!plans[0].starts && plans[1].starts && !plans[2].starts);
+}
+
+static void models_that_never_fit(void **state)
+{
+    (void)state;
+    struct srv_plan plans[3];
+    char err[300];
+    three_models();
+    limit = 190 * MIB;
+    config.pin = true;
+    REQUIRE_EQ_INT(plan(plans, err), ENG_ENOMEM);
+    REQUIRE(strstr(err, "pinned models take 100 MiB") &&
+            strstr(err, "model embed next to them 100"));
     fixed[1] = 300 * MIB;
-    REQUIRE_EQ_INT(plan(shares, err), ENG_ENOMEM);
+    REQUIRE_EQ_INT(plan(plans, err), ENG_ENOMEM);
     REQUIRE_EQ_STR(err, "model embed: too large");
+}
+
+static void no_more_than_so_many(void **state)
+{
+    (void)state;
+    struct srv_plan plans[3];
+    char err[300];
+    three_models();
+    config.models_max = 2;
+    REQUIRE_EQ_INT(plan(plans, err), 0);
+    REQUIRE(plans[0].starts && !plans[1].starts && !plans[2].starts);
+    more[0].pin = more[1].pin = true;
+    REQUIRE_EQ_INT(plan(plans, err), ENG_ENOMEM);
+    REQUIRE(strstr(err, "2 models (--models-max"));
 }
 
 int main(void)
@@ -177,7 +236,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_of_an_entry),          cmocka_unit_test(a_name_is_of_one_model),
         cmocka_unit_test(one_model_is_as_configured), cmocka_unit_test(room_for_all),
-        cmocka_unit_test(too_little_for_all_caches),  cmocka_unit_test(models_that_do_not_fit),
+        cmocka_unit_test(too_little_for_all_caches),  cmocka_unit_test(too_little_for_all),
+        cmocka_unit_test(models_that_never_fit),      cmocka_unit_test(no_more_than_so_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
