@@ -268,3 +268,29 @@ int srv_catalogue_plan(const struct srv_config *c, const char *dir, struct srv_p
     }
     return n == 1 ? 0 : choose_starts(&needs, c, plans, err, errlen);
 }
+
+/* ---- facts --------------------------------------------------------------------------------- */
+
+static void note_config(void *ctx, const struct eng_inspect_config *c)
+{
+    struct srv_model_facts *f = ctx;
+    snprintf(f->architecture, sizeof(f->architecture), "%s", c->architecture);
+    f->ctx_tokens = f->ctx_train_tokens = c->ctx_tokens;
+    f->n_vocab = c->vocab_size;
+    f->d_model = c->hidden_size;
+}
+
+static void note_weights(void *ctx, int64_t n_params, const char *dtype)
+{
+    struct srv_model_facts *f = ctx;
+    f->n_params = n_params;
+    snprintf(f->dtype, sizeof(f->dtype), "%s", dtype);
+}
+
+void srv_catalogue_facts(struct srv_model_facts *ret, const char *dir)
+{
+    const struct eng_inspector inspector = {
+        .config = note_config, .weights = note_weights, .ctx = ret};
+    *ret = (struct srv_model_facts){.ctx_tokens = 0};
+    eng_inspect(dir, &inspector);
+}

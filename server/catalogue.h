@@ -13,7 +13,7 @@
 #define HEARTH_SERVER_CATALOGUE_H
 
 #include "server/config/config.h"
-#include "server/served_model.h"
+#include "server/model_set.h"
 
 /* The configuration of an entry in [0, 1 + n_more). */
 const struct srv_config *srv_catalogue_config(const struct srv_config *c, int entry);
@@ -40,6 +40,9 @@ int srv_catalogue_plan(const struct srv_config *c, const char *dir, struct srv_p
 
 /* Bytes that the plans of models may have together, requests not counted. */
 int64_t srv_catalogue_limit(const struct srv_config *c);
+
+/* Reads what the headers of a directory say, as far as they do. */
+void srv_catalogue_facts(struct srv_model_facts *ret, const char *dir);
 
 /* What srv_model_open gets; names and dir are borrowed. */
 struct srv_model_params srv_catalogue_params(const struct srv_config *c, int entry, const char *dir,

@@ -47,29 +47,52 @@ static int find_model(struct srv_loader *l)
     return EXIT_FAILURE;
 }
 
-/* Loads a model under the names it answers to. Returns the exit status. */
-static int load_model(struct srv_loader *l, int entry, const struct srv_plan *plan)
+/* An entry of the set for each model of the configuration. Returns the exit status. */
+static int add_entries(struct srv_loader *l, const struct srv_plan *plans)
 {
     const struct srv_config *c = l->app->config;
-    char own[256] = "hearth-demo",
-         err[ERROR_BYTES - 128] = "it is not one of those that are loaded at the start";
-    struct srv_model *model;
-    int n_requests, rc = -1;
-    struct srv_model_params params = srv_catalogue_params(c, entry, l->model_dir, &plan->share);
-    params.turns = l->turns;
+    struct srv_models *models = &l->app->models;
+    char own[256] = "hearth-demo";
     if (!c->model_is_demo) srv_hub_model_name(c->model_shown, own, sizeof(own));
-    if (srv_catalogue_names(params.config, own, &params.names)) {
-        snprintf(l->error, sizeof(l->error), "out of memory");
+    for (int i = 0; i <= c->n_more; i++) {
+        struct srv_model_params p = srv_catalogue_params(c, i, l->model_dir, &plans[i].share);
+        struct srv_entry *e = NULL;
+        if (!srv_catalogue_names(p.config, own, &p.names)) e = srv_models_add(models, p.config, &p);
+        free(p.names.items);
+        if (!e) {
+            snprintf(l->error, sizeof(l->error), "out of memory");
+            return EXIT_FAILURE;
+        }
+        e->plan_bytes = plans[i].bytes;
+        srv_catalogue_facts(&e->facts, e->source.dir);
+    }
+    int first = c->default_model ? srv_models_find(models, c->default_model) : 0;
+    if (first < 0) {
+        snprintf(l->error, sizeof(l->error), "default-model: no model has the name '%.100s'",
+                 c->default_model);
         return EXIT_FAILURE;
     }
-    if (plan->starts) rc = srv_model_open(&model, &params, err, sizeof(err));
-    if (rc && c->n_more)
-        snprintf(l->error, sizeof(l->error), "model %.100s: %s", params.names.items[0], err);
+    models->default_entry = first;
+    return EXIT_SUCCESS;
+}
+
+/* Opens the model of an entry and publishes it. Returns the exit status. */
+static int load_model(struct srv_loader *l, int entry, bool starts)
+{
+    struct srv_models *models = &l->app->models;
+    const struct srv_entry *e = models->entries[entry];
+    struct srv_model_params params = srv_entry_params(e);
+    char err[ERROR_BYTES - 128] = "it is not one of those that are loaded at the start";
+    struct srv_model *model;
+    int n_requests, rc = -1;
+    params.turns = l->turns;
+    if (starts) rc = srv_model_open(&model, &params, err, sizeof(err));
+    if (rc && l->app->config->n_more)
+        snprintf(l->error, sizeof(l->error), "model %.100s: %s", e->source.names[0], err);
     else if (rc)
         snprintf(l->error, sizeof(l->error), "%s", err);
     else
-        srv_models_publish(&l->app->models, model, &n_requests);
-    free(params.names.items);
+        srv_models_publish(models, model, &n_requests);
     return rc ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
@@ -84,9 +107,9 @@ static int load_models(struct srv_loader *l)
     }
     int status = srv_catalogue_plan(c, l->model_dir, plans, l->error, sizeof(l->error))
                      ? EXIT_FAILURE
-                     : EXIT_SUCCESS;
+                     : add_entries(l, plans);
     for (int i = 0; !status && i <= c->n_more; i++)
-        status = load_model(l, i, &plans[i]);
+        status = load_model(l, i, plans[i].starts);
     free(plans);
     return status;
 }

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* The models that are alive, as one list; see model_set.h. */
+/* Entries and live models under one lock; see model_set.h. */
 #include "server/model_set.h"
 
 #include <assert.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
+#include "server/config/config.h"
 #include "server/grammar_cache.h"
+#include "server/log.h"
 
 int srv_models_init(struct srv_models *set)
 {
@@ -15,12 +19,26 @@ int srv_models_init(struct srv_models *set)
     *set = (struct srv_models){.has_lock = false};
     if (pthread_condattr_init(&attr)) return -1;
     bool made = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0 &&
-                pthread_cond_init(&set->released, &attr) == 0;
+                pthread_cond_init(&set->changed, &attr) == 0;
     pthread_condattr_destroy(&attr);
     if (!made) return -1;
     set->has_lock = pthread_mutex_init(&set->lock, NULL) == 0;
-    if (!set->has_lock) pthread_cond_destroy(&set->released);
+    if (!set->has_lock) pthread_cond_destroy(&set->changed);
     return set->has_lock ? 0 : -1;
+}
+
+static void finish_source(struct srv_source *s)
+{
+    free(s->dir);
+    free(s->draft_dir);
+    free(s->draft_name);
+    free((void *)s->names);
+}
+
+static void free_entry(struct srv_entry *e)
+{
+    finish_source(&e->source);
+    free(e);
 }
 
 void srv_models_finish(struct srv_models *set)
@@ -30,36 +48,147 @@ void srv_models_finish(struct srv_models *set)
         set->alive = m->next;
         srv_model_close(m);
     }
-    pthread_cond_destroy(&set->released);
+    for (int i = 0; i < set->n_entries; i++)
+        free_entry(set->entries[i]);
+    pthread_cond_destroy(&set->changed);
     pthread_mutex_destroy(&set->lock);
 }
 
-/* ---- the list; with the lock held ---------------------------------------------------------- */
+/* ---- entries ------------------------------------------------------------------------------- */
 
-/* The link to the model that requests for an entry get, or to the place for it. */
-static struct srv_model **find_place(struct srv_models *set, int entry)
+static bool copy_text(char **ret, const char *text)
 {
-    struct srv_model **link = &set->alive;
-    while (*link && !(*link)->drains && (*link)->entry < entry)
-        link = &(*link)->next;
-    return link;
+    *ret = text ? strdup(text) : NULL;
+    return *ret || !text;
 }
 
-/* The model that requests for an entry get, or NULL. */
-static struct srv_model *find(struct srv_models *set, int entry)
+/* Returns 0, or -1 when out of memory, with nothing owned. */
+static int copy_source(struct srv_source *ret, const struct srv_model_params *p)
 {
-    struct srv_model *m = *find_place(set, entry);
-    return m && !m->drains && m->entry == entry ? m : NULL;
+    *ret = (struct srv_source){.is_demo = p->is_demo, .names = srv_names_copy(&p->names)};
+    if (ret->names && copy_text(&ret->dir, p->dir) && copy_text(&ret->draft_dir, p->draft_dir) &&
+        copy_text(&ret->draft_name, p->draft_name))
+        return 0;
+    finish_source(ret);
+    return -1;
 }
 
-/* The model that requests for a name get, or NULL. */
-static struct srv_model *find_named(struct srv_models *set, const char *name)
+struct srv_entry *srv_models_add(struct srv_models *set, const struct srv_config *config,
+                                 const struct srv_model_params *params)
 {
-    for (struct srv_model *m = set->alive; m && !m->drains; m = m->next)
-        for (const char *const *own = m->names; *own; own++)
-            if (!strcmp(*own, name)) return m;
+    struct srv_entry *e = calloc(1, sizeof(*e));
+    if (!e || copy_source(&e->source, params)) {
+        free(e);
+        return NULL;
+    }
+    pthread_mutex_lock(&set->lock);
+    if (set->n_entries == POLICY_ENTRIES) {
+        pthread_mutex_unlock(&set->lock);
+        finish_source(&e->source);
+        free(e);
+        return NULL;
+    }
+    e->config = config;
+    e->created = (int64_t)time(NULL);
+    e->share = params->share;
+    e->number = set->n_entries;
+    set->entries[set->n_entries++] = e;
+    pthread_mutex_unlock(&set->lock);
+    return e;
+}
+
+static struct srv_list list_of(const char *const *names)
+{
+    struct srv_list list = {(const char **)names, 0};
+    while (names[list.n])
+        list.n++;
+    return list;
+}
+
+struct srv_model_params srv_entry_params(const struct srv_entry *e)
+{
+    return (struct srv_model_params){
+        .config = e->config,
+        .dir = e->source.dir,
+        .draft_dir = e->source.draft_dir,
+        .draft_name = e->source.draft_name,
+        .names = list_of(e->source.names),
+        .entry = e->number,
+        .share = e->share,
+        .is_demo = e->source.is_demo,
+    };
+}
+
+void srv_models_each_entry(struct srv_models *set,
+                           void (*fn)(void *ctx, const struct srv_entry *entry), void *ctx)
+{
+    pthread_mutex_lock(&set->lock);
+    for (int i = 0; i < set->n_entries; i++)
+        fn(ctx, set->entries[i]);
+    pthread_mutex_unlock(&set->lock);
+}
+
+/* The entry that has the name, or NULL. With the lock held. */
+static struct srv_entry *find_named(struct srv_models *set, const char *name)
+{
+    for (int i = 0; i < set->n_entries; i++)
+        for (const char *const *own = set->entries[i]->source.names; *own; own++)
+            if (!strcmp(*own, name)) return set->entries[i];
     return NULL;
 }
+
+int srv_models_find(struct srv_models *set, const char *name)
+{
+    pthread_mutex_lock(&set->lock);
+    const struct srv_entry *e = find_named(set, name);
+    int entry = e ? e->number : -1;
+    pthread_mutex_unlock(&set->lock);
+    return entry;
+}
+
+int srv_models_count(struct srv_models *set)
+{
+    pthread_mutex_lock(&set->lock);
+    int n = set->n_entries;
+    pthread_mutex_unlock(&set->lock);
+    return n;
+}
+
+const char *srv_models_name(struct srv_models *set, int entry, char *buf, size_t size)
+{
+    pthread_mutex_lock(&set->lock);
+    snprintf(buf, size, "%s", set->entries[entry]->source.names[0]);
+    pthread_mutex_unlock(&set->lock);
+    return buf;
+}
+
+static size_t add_names(const char *const *names, char *buf, size_t size, size_t len)
+{
+    for (; *names && len < size; names++)
+        len += (size_t)snprintf(buf + len, size - len, "%s'%.100s'", len ? ", " : "", *names);
+    return len;
+}
+
+const char *srv_models_names(struct srv_models *set, char *buf, size_t size)
+{
+    size_t len = 0;
+    *buf = '\0';
+    pthread_mutex_lock(&set->lock);
+    for (int i = 0; i < set->n_entries; i++)
+        len = add_names(set->entries[i]->source.names, buf, size, len);
+    pthread_mutex_unlock(&set->lock);
+    return buf;
+}
+
+const char *srv_models_list_names(const struct srv_model *model, char *buf, size_t size)
+{
+    if (model->set) return srv_models_names(model->set, buf, size);
+    *buf = '\0';
+    add_names(model->names, buf, size, 0);
+    return buf;
+}
+
+/* ---- the list of live models; with the lock held ------------------------------------------- */
 
 static void unlink_model(struct srv_models *set, const struct srv_model *model)
 {
@@ -69,35 +198,98 @@ static void unlink_model(struct srv_models *set, const struct srv_model *model)
     *link = model->next;
 }
 
-static void append(struct srv_models *set, struct srv_model *model)
+/* Those that requests get by entry, then those that drain. */
+static void link_model(struct srv_models *set, struct srv_model *model)
 {
     struct srv_model **link = &set->alive;
-    while (*link)
+    while (*link && (model->drains || (!(*link)->drains && (*link)->entry < model->entry)))
         link = &(*link)->next;
+    model->next = *link;
     *link = model;
-    model->next = NULL;
 }
 
-/* ---- replacing ----------------------------------------------------------------------------- */
+/* From now on no request gets the entry's model. */
+static struct srv_model *close_door(struct srv_models *set, struct srv_entry *e,
+                                    enum srv_eviction why)
+{
+    struct srv_model *m = e->model;
+    unlink_model(set, m);
+    m->drains = true;
+    link_model(set, m);
+    e->model = NULL;
+    e->n_evictions[why]++;
+    return m;
+}
+
+/* ---- references ---------------------------------------------------------------------------- */
+
+struct srv_model *srv_models_take(struct srv_models *set, const char *name)
+{
+    pthread_mutex_lock(&set->lock);
+    const struct srv_entry *e = name ? find_named(set, name) : NULL;
+    if (!e && set->n_entries) e = set->entries[set->default_entry];
+    struct srv_model *m = e ? e->model : NULL;
+    if (m) m->n_refs++;
+    pthread_mutex_unlock(&set->lock);
+    return m;
+}
+
+void srv_model_release(struct srv_model *model, bool used)
+{
+    if (!model) return;
+    struct srv_models *set = model->set;
+    pthread_mutex_lock(&set->lock);
+    assert(model->n_refs > 0);
+    if (used && !model->drains) set->entries[model->entry]->used_us = clock_now_us();
+    if (--model->n_refs == 0) pthread_cond_signal(&set->changed);
+    pthread_mutex_unlock(&set->lock);
+}
+
+/* ---- loading and leaving ------------------------------------------------------------------- */
+
+/* source: taken; or NULL: it is as before. */
+static struct srv_model *publish(struct srv_models *set, struct srv_model *model,
+                                 const struct srv_source *source, int *ret_n_requests)
+{
+    struct srv_model *before = NULL;
+    model->set = set;
+    model->created = (int64_t)time(NULL);
+    pthread_mutex_lock(&set->lock);
+    struct srv_entry *e = set->entries[model->entry];
+    if (source) {
+        finish_source(&e->source);
+        e->source = *source;
+        e->plan_bytes = model->plan_bytes;
+    }
+    if (e->model) before = close_door(set, e, SRV_EVICT_REPLACED);
+    link_model(set, model);
+    e->model = model;
+    e->n_loads++;
+    e->loaded_us = e->used_us = clock_now_us();
+    *ret_n_requests = before ? before->n_refs : 0;
+    pthread_mutex_unlock(&set->lock);
+    return before;
+}
 
 struct srv_model *srv_models_publish(struct srv_models *set, struct srv_model *model,
                                      int *ret_n_requests)
 {
-    model->set = set;
-    model->created = (int64_t)time(NULL);
+    return publish(set, model, NULL, ret_n_requests);
+}
+
+int srv_models_replace(struct srv_models *set, struct srv_model *model,
+                       const struct srv_model_params *params, const struct srv_model_facts *facts,
+                       struct srv_model **ret_before, int *ret_n_requests)
+{
+    struct srv_source source;
+    struct srv_entry *e = set->entries[model->entry];
+    if (copy_source(&source, params)) return -1;
     pthread_mutex_lock(&set->lock);
-    struct srv_model *before = find(set, model->entry);
-    if (before) {
-        unlink_model(set, before);
-        before->drains = true;
-        append(set, before);
-    }
-    struct srv_model **place = find_place(set, model->entry);
-    model->next = *place;
-    *place = model;
-    *ret_n_requests = before ? before->n_refs : 0;
+    e->share = params->share;
+    e->facts = *facts;
     pthread_mutex_unlock(&set->lock);
-    return before;
+    *ret_before = publish(set, model, &source, ret_n_requests);
+    return 0;
 }
 
 int srv_models_wait(struct srv_models *set, const struct srv_model *model, uint64_t until_us)
@@ -105,9 +297,9 @@ int srv_models_wait(struct srv_models *set, const struct srv_model *model, uint6
     const struct timespec until = {(time_t)(until_us / 1000000), (long)(until_us % 1000000) * 1000};
     pthread_mutex_lock(&set->lock);
     if (model->n_refs > 0 && until_us)
-        pthread_cond_timedwait(&set->released, &set->lock, &until);
+        pthread_cond_timedwait(&set->changed, &set->lock, &until);
     else if (model->n_refs > 0)
-        pthread_cond_wait(&set->released, &set->lock);
+        pthread_cond_wait(&set->changed, &set->lock);
     int n = model->n_refs;
     pthread_mutex_unlock(&set->lock);
     return n;
@@ -116,7 +308,7 @@ int srv_models_wait(struct srv_models *set, const struct srv_model *model, uint6
 void srv_models_wake(struct srv_models *set)
 {
     pthread_mutex_lock(&set->lock);
-    pthread_cond_broadcast(&set->released);
+    pthread_cond_broadcast(&set->changed);
     pthread_mutex_unlock(&set->lock);
 }
 
@@ -179,7 +371,7 @@ void srv_models_close(struct srv_models *set, struct srv_model *model)
     pthread_mutex_lock(&set->lock);
     assert(model->drains);
     eng_stats(model->engine, &stats);
-    add_stats(&set->closed_stats, &stats);
+    add_stats(&set->entries[model->entry]->closed_stats, &stats);
     if (model->grammars) {
         struct grammar_cache_stats grammars = grammar_cache_stats(model->grammars);
         set->n_closed_grammar_hits += grammars.n_hits;
@@ -234,72 +426,35 @@ static void look_at(void *ctx, struct srv_model *m)
 void srv_models_look(struct srv_models *set, struct srv_models_view *ret)
 {
     pthread_mutex_lock(&set->lock);
-    *ret = (struct srv_models_view){.stats = set->closed_stats,
-                                    .n_grammar_hits = set->n_closed_grammar_hits,
+    *ret = (struct srv_models_view){.n_grammar_hits = set->n_closed_grammar_hits,
                                     .n_grammar_misses = set->n_closed_grammar_misses};
+    for (int i = 0; i < set->n_entries; i++)
+        add_stats(&ret->stats, &set->entries[i]->closed_stats);
     for (struct srv_model *m = set->alive; m; m = m->next)
         look_at(ret, m);
     pthread_mutex_unlock(&set->lock);
 }
 
+void srv_entry_stats(const struct srv_models *set, const struct srv_entry *e, struct eng_stats *ret)
+{
+    struct eng_stats stats;
+    *ret = e->closed_stats;
+    for (const struct srv_model *m = set->alive; m; m = m->next) {
+        if (m->entry != e->number) continue;
+        eng_stats(m->engine, &stats);
+        add_stats(ret, &stats);
+        if (m->drains) continue;
+        add_pages(ret, &stats);
+        ret->prompt_tokens_per_s = stats.prompt_tokens_per_s;
+        ret->generated_tokens_per_s = stats.generated_tokens_per_s;
+    }
+}
+
 struct srv_model *srv_models_of(struct srv_models *set, int entry)
 {
     pthread_mutex_lock(&set->lock);
-    struct srv_model *model = find(set, entry);
+    struct srv_model *model = entry < set->n_entries ? set->entries[entry]->model : NULL;
+    if (model) model->n_refs++;
     pthread_mutex_unlock(&set->lock);
     return model;
-}
-
-static size_t add_names(const struct srv_model *model, char *buf, size_t size, size_t len)
-{
-    for (const char *const *name = model->names; *name && len < size; name++)
-        len += (size_t)snprintf(buf + len, size - len, "%s'%.100s'", len ? ", " : "", *name);
-    return len;
-}
-
-const char *srv_models_list_names(const struct srv_model *model, char *buf, size_t size)
-{
-    struct srv_models *set = model->set;
-    size_t len = 0;
-    *buf = '\0';
-    if (!set) {
-        add_names(model, buf, size, len);
-        return buf;
-    }
-    pthread_mutex_lock(&set->lock);
-    for (const struct srv_model *m = set->alive; m && !m->drains; m = m->next)
-        len = add_names(m, buf, size, len);
-    pthread_mutex_unlock(&set->lock);
-    return buf;
-}
-
-int srv_models_find(struct srv_models *set, const char *name)
-{
-    pthread_mutex_lock(&set->lock);
-    const struct srv_model *m = find_named(set, name);
-    int entry = m ? m->entry : -1;
-    pthread_mutex_unlock(&set->lock);
-    return entry;
-}
-
-/* ---- references ---------------------------------------------------------------------------- */
-
-struct srv_model *srv_models_take(struct srv_models *set, const char *name)
-{
-    pthread_mutex_lock(&set->lock);
-    struct srv_model *m = name ? find_named(set, name) : NULL;
-    if (!m) m = find(set, 0);
-    if (m) m->n_refs++;
-    pthread_mutex_unlock(&set->lock);
-    return m;
-}
-
-void srv_model_release(struct srv_model *model)
-{
-    if (!model) return;
-    struct srv_models *set = model->set;
-    pthread_mutex_lock(&set->lock);
-    assert(model->n_refs > 0);
-    if (--model->n_refs == 0 && model->drains) pthread_cond_broadcast(&set->released);
-    pthread_mutex_unlock(&set->lock);
 }

@@ -117,15 +117,13 @@ static void mend_utf8(char *text)
     }
 }
 
-/* Names and their texts in one block. */
-static int copy_names(struct loading *l)
+const char *const *srv_names_copy(const struct srv_list *from)
 {
-    const struct srv_list *from = &l->p->names;
     size_t bytes = ((size_t)from->n + 1) * sizeof(char *);
     for (int i = 0; i < from->n; i++)
         bytes += strlen(from->items[i]) + 1;
     const char **names = malloc(bytes);
-    if (!names) return -1;
+    if (!names) return NULL;
     char *text = (char *)(names + from->n + 1);
     for (int i = 0; i < from->n; i++) {
         names[i] = text;
@@ -134,8 +132,7 @@ static int copy_names(struct loading *l)
         text = end + 1;
     }
     names[from->n] = NULL;
-    l->model->names = names;
-    return 0;
+    return names;
 }
 
 /*
@@ -275,7 +272,7 @@ static int load_files(struct loading *l)
         tok_fim_find(&l->model->fim, l->model->tok, eng_info(l->model->engine)->vocab_size,
                      l->p->config->fim_marks, l->err, l->errlen))
         rc = ENG_EINVAL;
-    if (rc == 0 && copy_names(l)) {
+    if (rc == 0 && !(l->model->names = srv_names_copy(&l->p->names))) {
         snprintf(l->err, l->errlen, "out of memory");
         rc = ENG_ENOMEM;
     }
@@ -293,6 +290,7 @@ int srv_model_open(struct srv_model **ret, const struct srv_model_params *params
     m->config = params->config;
     m->is_demo = params->is_demo;
     m->entry = params->entry;
+    m->plan_bytes = params->plan_bytes;
     struct loading l = {.p = params, .model = m, .err = err, .errlen = errlen};
     if (srv_model_source(params->dir, params->draft_dir, m->source))
         memset(m->source, 0, sizeof(m->source));

@@ -56,8 +56,9 @@ struct srv_model {
     int entry;              /* its number in the catalogue, from 0 */
     struct srv_models *set; /* guards the fields below; NULL: not in a set yet */
     struct srv_model *next; /* in the set */
-    bool drains;            /* another one has its entry: it ends what it began */
+    bool drains;            /* requests no longer get it: it ends what it began */
     int n_refs;             /* requests */
+    int64_t plan_bytes;     /* as srv_entry.plan_bytes; fixed */
 };
 
 /* What a model may use next to others; zeros: as configured. */
@@ -72,6 +73,7 @@ struct srv_model_params {
     struct srv_list names;              /* at least one; copied */
     int entry;                          /* the memory of requests is in the plan of entry 0 */
     struct srv_share share;
+    int64_t plan_bytes; /* of a plan that was made before, for srv_model.plan_bytes */
     bool is_demo;
     struct eng_turns *turns; /* borrowed while the model lives */
 
@@ -88,6 +90,10 @@ struct srv_model_params {
  */
 int srv_model_open(struct srv_model **ret, const struct srv_model_params *params, char *err,
                    size_t errlen);
+
+/* A copy with its texts in one block, which is the caller's (free); bytes that are not UTF-8 become
+ * '?'. NULL when out of memory. */
+const char *const *srv_names_copy(const struct srv_list *from);
 
 /* Closes everything; all references must be released. NULL is fine. */
 void srv_model_close(struct srv_model *model);

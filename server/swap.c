@@ -169,6 +169,7 @@ static int check_memory(struct srv_swap *s, struct srv_model_params *params)
     if (rc && (rc != ENG_ENOMEM || srv_model_plan(&plan, params, PLENTY_BYTES, why, sizeof(why))))
         return fail_engine(s, rc, SWAP_INVALID, err);
     int64_t needed = srv_plan_bytes(&plan) - requests, available = limit - in_use;
+    params->plan_bytes = needed;
     if (!rc && needed <= available) return 0;
     o->needed_bytes = needed;
     o->available_bytes = available;
@@ -273,11 +274,17 @@ static void settle(struct srv_swap *s)
     pthread_mutex_unlock(&s->lock);
 }
 
-static void publish(struct srv_swap *s, struct srv_model *model)
+/* Returns 0, or -1 if the model could not take its place. */
+static int publish(struct srv_swap *s, struct srv_model *model,
+                   const struct srv_model_params *params)
 {
     struct srv_swap_outcome *o = &s->outcome;
     const char *before = s->current->fingerprint;
-    srv_models_publish(&s->app->models, model, &o->n_draining);
+    struct srv_model_facts facts;
+    struct srv_model *old;
+    srv_catalogue_facts(&facts, params->dir);
+    if (srv_models_replace(&s->app->models, model, params, &facts, &old, &o->n_draining))
+        return fail(s, SWAP_NO_MEMORY, "The server is out of memory for a swap.");
     snprintf(o->fingerprint, sizeof(o->fingerprint), "%s", model->fingerprint);
     srv_log(SRV_LOG_INFO, "swap: %s %s -> %s %s: loaded %.2f s, tested %.2f s, %d requests drain",
             o->previous, before, o->model, o->fingerprint, o->load_ms * 1e-3,
@@ -288,6 +295,7 @@ static void publish(struct srv_swap *s, struct srv_model *model)
     pthread_mutex_unlock(&s->lock);
     settle(s);
     set_state(s, SWAP_DRAINING);
+    return 0;
 }
 
 /* Tells the one who waits, once. */
@@ -341,48 +349,54 @@ static struct srv_model_params model_params(struct srv_swap *s)
 /* The twins of all models are not in the sum of their plans. */
 static void drop_twins(struct srv_swap *s)
 {
-    for (int i = 0; i <= s->app->config->n_more; i++)
-        eng_drop_twin(srv_models_of(&s->app->models, i)->engine);
+    for (int i = 0; i < s->app->models.n_entries; i++) {
+        struct srv_model *m = srv_models_of(&s->app->models, i);
+        eng_drop_twin(m->engine);
+        srv_model_release(m, false);
+    }
 }
 
 /* Background: those that are already there stay. */
 static void load_drafts(struct srv_swap *s)
 {
-    for (int i = 0; i <= s->app->config->n_more; i++) {
-        const struct srv_model *m = srv_models_of(&s->app->models, i);
+    for (int i = 0; i < s->app->models.n_entries; i++) {
+        struct srv_model *m = srv_models_of(&s->app->models, i);
         eng_load_drafts(m->engine, m->draft_ids);
+        srv_model_release(m, false);
     }
 }
 
-/* Up to the switch. Returns the new model, or NULL with the outcome set. */
-static struct srv_model *prepare(struct srv_swap *s)
+/* Up to the switch. Returns the new model, or NULL with the outcome set; params borrow `own`. */
+static struct srv_model *prepare(struct srv_swap *s, struct srv_model_params *params, char *own,
+                                 size_t size)
 {
-    char own[256];
     set_state(s, SWAP_PLANNING);
-    if (find_model(s, own, sizeof(own)) || find_draft_model(s)) return NULL;
+    if (find_model(s, own, size) || find_draft_model(s)) return NULL;
     if (srv_catalogue_names(s->config, own, &s->own_names)) {
         fail(s, SWAP_NO_MEMORY, "The server is out of memory for a swap.");
         return NULL;
     }
-    struct srv_model_params params = model_params(s);
-    snprintf(s->outcome.model, sizeof(s->outcome.model), "%s", params.names.items[0]);
+    *params = model_params(s);
+    snprintf(s->outcome.model, sizeof(s->outcome.model), "%s", params->names.items[0]);
     pthread_mutex_lock(&s->lock);
     snprintf(s->view.model, sizeof(s->view.model), "%s", s->outcome.model);
     pthread_mutex_unlock(&s->lock);
-    if (check_names(s, &params.names) || plan(s, &params)) return NULL;
+    if (check_names(s, &params->names) || plan(s, params)) return NULL;
     drop_twins(s);
-    return load(s, &params);
+    return load(s, params);
 }
 
 static void *run(void *arg)
 {
     struct srv_swap *s = arg;
-    struct srv_model *model = prepare(s);
-    if (model) {
-        publish(s, model);
+    struct srv_model_params params;
+    char own[256];
+    struct srv_model *model = prepare(s, &params, own, sizeof(own));
+    if (model && publish(s, model, &params) == 0) {
         if (!s->p.until_drained) answer(s);
         drain(s);
     } else {
+        srv_model_close(model);
         heap_trim();
         settle(s);
     }
@@ -408,13 +422,14 @@ static void forget(struct srv_swap *s)
 /* Keeps the parameters. Returns 0, or -1 when out of memory. */
 static int remember(struct srv_swap *s, const struct srv_swap_params *p)
 {
-    const struct srv_model *current = s->current = srv_models_of(&s->app->models, p->entry);
+    struct srv_model *current = s->current = srv_models_of(&s->app->models, p->entry);
     s->config = srv_catalogue_config(s->app->config, p->entry);
     s->p = *p;
     s->outcome = (struct srv_swap_outcome){.result = SWAP_OK};
     snprintf(s->outcome.previous, sizeof(s->outcome.previous), "%s", current->names[0]);
     snprintf(s->outcome.model, sizeof(s->outcome.model), "%s", current->names[0]);
     snprintf(s->outcome.fingerprint, sizeof(s->outcome.fingerprint), "%s", current->fingerprint);
+    srv_model_release(current, false); /* it stays until this swap replaces it */
     if (p->model && !(s->asked = strdup(p->model))) return -1;
     if (p->draft_model && !(s->draft = strdup(p->draft_model))) return -1;
     if (p->names.n && !(s->names = calloc((size_t)p->names.n, sizeof(*s->names)))) return -1;

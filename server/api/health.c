@@ -131,7 +131,7 @@ static void metrics(struct srv_request *req)
     struct buf b;
     buf_init(&b, SRV_METRICS_MAX_BYTES);
     srv_metrics_render(s->metrics, &view, s->config->vllm_metrics, &b);
-    srv_model_release(model);
+    srv_model_release(model, false);
     srv_reply(req, 200, "text/plain; version=0.0.4; charset=utf-8", &b);
 }
 

@@ -424,6 +424,7 @@ static void announce_ready(struct serve *s)
         struct srv_model *model = srv_models_of(models, i);
         announce_model(s, model);
         bytes += srv_plan_bytes(&eng_info(model->engine)->memory);
+        srv_model_release(model, false);
     }
     if (s->config->n_more)
         srv_log(SRV_LOG_INFO, "memory: %d models take %.0f MiB together, the limit is %.0f MiB",
@@ -433,8 +434,11 @@ static void announce_ready(struct serve *s)
     for (int i = 0; i <= s->config->n_more; i++) {
         struct srv_model *model = srv_models_of(models, i);
         eng_load_drafts(model->engine, model->draft_ids);
+        srv_model_release(model, false);
     }
-    srv_notify("READY=1\nSTATUS=Serving %s on %s", srv_models_of(models, 0)->names[0], s->url);
+    struct srv_model *first = srv_models_of(models, 0);
+    srv_notify("READY=1\nSTATUS=Serving %s on %s", first->names[0], s->url);
+    srv_model_release(first, false);
 }
 
 static void lock_memory(const struct srv_config *c)

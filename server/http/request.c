@@ -177,7 +177,7 @@ static void destroy(struct srv_request *req)
     assert(bodies >= (long long)req->charged_bytes && (!m || answers >= req->answer_bytes));
     (void)bodies;
     (void)answers;
-    if (m) srv_model_release(m);
+    if (m) srv_model_release(m, !(req->route->flags & SRV_ROUTE_INLINE));
     buf_finish(&req->body);
     buf_finish(&req->reply);
     srv_ring_finish(&req->ring);

@@ -372,6 +372,8 @@ static void open_server(void)
     model.names = names;
     snprintf(model.fingerprint, sizeof(model.fingerprint), "fingerprint");
     model.defaults = srv_defaults_neutral();
+    const struct srv_model_params source = {.dir = dir, .names = {(const char **)names, 2}};
+    if (!srv_models_add(&app->models, &config, &source)) exit(1);
     srv_models_publish(&app->models, &model, &(int){0});
     server.app.state = SRV_READY;
     engine.eos_id = 2;
