@@ -13,10 +13,12 @@
 #include "server/grammar_cache.h"
 #include "server/log.h"
 
+enum { RETRY_FAILED_US = 30000000, LOOK_US = 5000, MIB = 1 << 20, BYTES_PER_MS = 1000000 };
+
 int srv_models_init(struct srv_models *set)
 {
     pthread_condattr_t attr;
-    *set = (struct srv_models){.has_lock = false};
+    *set = (struct srv_models){.autoload = true};
     if (pthread_condattr_init(&attr)) return -1;
     bool made = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0 &&
                 pthread_cond_init(&set->changed, &attr) == 0;
@@ -91,6 +93,7 @@ struct srv_entry *srv_models_add(struct srv_models *set, const struct srv_config
     e->config = config;
     e->created = (int64_t)time(NULL);
     e->share = params->share;
+    e->end = &e->first;
     e->number = set->n_entries;
     set->entries[set->n_entries++] = e;
     pthread_mutex_unlock(&set->lock);
@@ -128,6 +131,12 @@ void srv_models_each_entry(struct srv_models *set,
     pthread_mutex_unlock(&set->lock);
 }
 
+const char *srv_entry_state_name(const struct srv_entry *e)
+{
+    static const char *const names[] = {"unloaded", "loading", "loaded", "failed"};
+    return e->state == SRV_UNLOADED && e->first ? "queued" : names[e->state];
+}
+
 /* The entry that has the name, or NULL. With the lock held. */
 static struct srv_entry *find_named(struct srv_models *set, const char *name)
 {
@@ -152,6 +161,14 @@ int srv_models_count(struct srv_models *set)
     int n = set->n_entries;
     pthread_mutex_unlock(&set->lock);
     return n;
+}
+
+bool srv_models_is_loaded(struct srv_models *set, int entry)
+{
+    pthread_mutex_lock(&set->lock);
+    bool loaded = entry < set->n_entries && set->entries[entry]->model;
+    pthread_mutex_unlock(&set->lock);
+    return loaded;
 }
 
 const char *srv_models_name(struct srv_models *set, int entry, char *buf, size_t size)
@@ -213,12 +230,184 @@ static struct srv_model *close_door(struct srv_models *set, struct srv_entry *e,
                                     enum srv_eviction why)
 {
     struct srv_model *m = e->model;
+    uint64_t drain_us = (uint64_t)e->config->swap_drain_ms * 1000;
     unlink_model(set, m);
     m->drains = true;
+    m->cut_us = drain_us ? clock_now_us() + drain_us : 0;
     link_model(set, m);
     e->model = NULL;
+    e->state = SRV_UNLOADED;
     e->n_evictions[why]++;
+    pthread_cond_signal(&set->changed);
     return m;
+}
+
+/* ---- waits --------------------------------------------------------------------------------- */
+
+/* Ended waits, to be woken without the lock. */
+struct woken {
+    struct srv_wait *first, **end;
+};
+
+/* Takes a wait out of its entry's; with the lock held. Its end is set before the next step. */
+static void end_wait(struct srv_entry *e, struct srv_wait **link, enum srv_wait_end how,
+                     struct woken *woken)
+{
+    struct srv_wait *w = *link;
+    *link = w->next;
+    if (e->end == &w->next) e->end = link;
+    e->n_waiters--;
+    w->next = NULL;
+    *woken->end = w;
+    woken->end = &w->next;
+    if (how == SRV_WAIT_GIVEN) {
+        w->model = e->model;
+        e->model->n_refs++;
+    }
+    if (how == SRV_WAIT_FAILED) snprintf(w->message, sizeof(w->message), "%s", e->reason);
+    atomic_store(&w->end, how);
+}
+
+static void end_waits(struct srv_entry *e, enum srv_wait_end how, struct woken *woken)
+{
+    while (e->first)
+        end_wait(e, &e->first, how, woken);
+}
+
+static void wake(const struct woken *woken)
+{
+    for (struct srv_wait *w = woken->first, *next; w; w = next) {
+        next = w->next;
+        w->wake(w, true);
+    }
+}
+
+static struct policy_room room_of(const struct srv_models *set)
+{
+    return (struct policy_room){.limit_bytes = set->limit_bytes ? set->limit_bytes : INT64_MAX / 2,
+                                .max_models = set->max_models};
+}
+
+/* The entries as the policy sees them. Returns their number. */
+static int look_for_policy(const struct srv_models *set, struct policy_entry to[POLICY_ENTRIES],
+                           struct policy_room *room)
+{
+    *room = room_of(set);
+    for (int i = 0; i < set->n_entries; i++) {
+        const struct srv_entry *e = set->entries[i];
+        to[i] = (struct policy_entry){.loaded = e->model != NULL,
+                                      .pinned = e->config->pin,
+                                      .bytes = e->plan_bytes,
+                                      .waits_since_us = e->first ? e->first->since_us : 0,
+                                      .n_refs = e->model ? e->model->n_refs : 0,
+                                      .load_us = e->load_us,
+                                      .loaded_us = e->loaded_us,
+                                      .admitted_us = e->admitted_us,
+                                      .used_us = e->used_us};
+    }
+    for (const struct srv_model *m = set->alive; m; m = m->next) {
+        if (!m->drains) continue;
+        room->n_draining++;
+        room->draining_bytes += m->plan_bytes;
+    }
+    return set->n_entries;
+}
+
+/* Whether the entry fits next to the pinned ones; else says why not. */
+static bool can_fit(struct srv_models *set, const struct srv_entry *e, char *why, size_t size)
+{
+    struct policy_entry entries[POLICY_ENTRIES];
+    struct policy_room room;
+    int n = look_for_policy(set, entries, &room);
+    if (policy_can_fit(entries, n, &room, e->number)) return true;
+    size_t len = (size_t)snprintf(
+        why, size, "It takes %lld MiB, the limit is %lld MiB, and pinned models have theirs:",
+        (long long)(e->plan_bytes / MIB), (long long)(room.limit_bytes / MIB));
+    for (int i = 0; i < n && len < size; i++)
+        if (entries[i].pinned && i != e->number)
+            len +=
+                (size_t)snprintf(why + len, size - len, " %.60s", set->entries[i]->source.names[0]);
+    return false;
+}
+
+static int most_waiters(const struct srv_config *c)
+{
+    return c->parallel + (c->max_queue ? c->max_queue : 4 * c->parallel);
+}
+
+static enum srv_ask ask(struct srv_models *set, struct srv_entry *e, struct srv_wait *w)
+{
+    uint64_t now_us = clock_now_us();
+    if (e->model) {
+        e->admitted_us = e->used_us = now_us;
+        w->model = e->model;
+        w->model->n_refs++;
+        return SRV_ASK_GIVEN;
+    }
+    if (atomic_load(&set->stop)) return SRV_ASK_CLOSED;
+    if (!w->by_operator && (w->no_load || !set->autoload)) return SRV_ASK_UNLOADED;
+    if (!w->by_operator && e->state == SRV_LOAD_FAILED && now_us < e->failed_us + RETRY_FAILED_US) {
+        snprintf(w->message, sizeof(w->message), "%s", e->reason);
+        return SRV_ASK_FAILED;
+    }
+    if (!can_fit(set, e, w->message, sizeof(w->message))) return SRV_ASK_UNAVAILABLE;
+    if (!w->by_operator && e->n_waiters >= most_waiters(e->config)) return SRV_ASK_FULL;
+    if (e->state == SRV_LOAD_FAILED) e->state = SRV_UNLOADED;
+    w->entry = e->number;
+    w->since_us = now_us;
+    w->noticed = false;
+    w->next = NULL;
+    *e->end = w;
+    e->end = &w->next;
+    e->n_waiters++;
+    pthread_cond_signal(&set->changed);
+    return SRV_ASK_WAITS;
+}
+
+enum srv_ask srv_models_ask(struct srv_models *set, int entry, struct srv_wait *w)
+{
+    atomic_store(&w->end, SRV_WAITS);
+    pthread_mutex_lock(&set->lock);
+    enum srv_ask answer = ask(set, set->entries[entry], w);
+    pthread_mutex_unlock(&set->lock);
+    return answer;
+}
+
+void srv_models_leave(struct srv_models *set, struct srv_wait *w)
+{
+    struct woken woken = {NULL, &woken.first};
+    pthread_mutex_lock(&set->lock);
+    struct srv_entry *e = set->entries[w->entry];
+    for (struct srv_wait **link = &e->first; *link; link = &(*link)->next) {
+        if (*link != w) continue;
+        end_wait(e, link, SRV_WAIT_LEFT, &woken);
+        break;
+    }
+    if (woken.first && e->state == SRV_LOADING_MODEL && !e->first)
+        atomic_store(&set->give_up, true);
+    pthread_mutex_unlock(&set->lock);
+    wake(&woken);
+}
+
+void srv_models_room(struct srv_models *set, int entry, int64_t *ret_needed, int64_t *ret_available,
+                     int64_t *ret_limit)
+{
+    pthread_mutex_lock(&set->lock);
+    *ret_needed = set->entries[entry]->plan_bytes;
+    *ret_limit = *ret_available = set->limit_bytes;
+    for (int i = 0; i < set->n_entries; i++)
+        if (i != entry && set->entries[i]->config->pin)
+            *ret_available -= set->entries[i]->plan_bytes;
+    pthread_mutex_unlock(&set->lock);
+}
+
+int64_t srv_models_load_ms(struct srv_models *set, int entry)
+{
+    pthread_mutex_lock(&set->lock);
+    const struct srv_entry *e = set->entries[entry];
+    int64_t ms = e->load_us ? (int64_t)(e->load_us / 1000) : e->plan_bytes / BYTES_PER_MS;
+    pthread_mutex_unlock(&set->lock);
+    return ms;
 }
 
 /* ---- references ---------------------------------------------------------------------------- */
@@ -251,6 +440,7 @@ void srv_model_release(struct srv_model *model, bool used)
 static struct srv_model *publish(struct srv_models *set, struct srv_model *model,
                                  const struct srv_source *source, int *ret_n_requests)
 {
+    struct woken woken = {NULL, &woken.first};
     struct srv_model *before = NULL;
     model->set = set;
     model->created = (int64_t)time(NULL);
@@ -264,10 +454,17 @@ static struct srv_model *publish(struct srv_models *set, struct srv_model *model
     if (e->model) before = close_door(set, e, SRV_EVICT_REPLACED);
     link_model(set, model);
     e->model = model;
+    e->state = SRV_LOADED;
+    e->reason[0] = '\0';
     e->n_loads++;
     e->loaded_us = e->used_us = clock_now_us();
+    if (e->began_us) e->load_us = e->loaded_us - e->began_us;
+    e->began_us = 0;
+    if (e->first) e->admitted_us = e->loaded_us;
+    end_waits(e, SRV_WAIT_GIVEN, &woken);
     *ret_n_requests = before ? before->n_refs : 0;
     pthread_mutex_unlock(&set->lock);
+    wake(&woken);
     return before;
 }
 
@@ -290,6 +487,196 @@ int srv_models_replace(struct srv_models *set, struct srv_model *model,
     pthread_mutex_unlock(&set->lock);
     *ret_before = publish(set, model, &source, ret_n_requests);
     return 0;
+}
+
+static void begin(struct srv_models *set, struct srv_entry *e)
+{
+    e->state = SRV_LOADING_MODEL;
+    e->began_us = clock_now_us();
+    atomic_store(&set->give_up, atomic_load(&set->stop));
+}
+
+void srv_models_begin(struct srv_models *set, int entry)
+{
+    pthread_mutex_lock(&set->lock);
+    begin(set, set->entries[entry]);
+    pthread_mutex_unlock(&set->lock);
+}
+
+void srv_models_fail(struct srv_models *set, int entry, const char *why, bool given_up)
+{
+    struct woken woken = {NULL, &woken.first};
+    pthread_mutex_lock(&set->lock);
+    struct srv_entry *e = set->entries[entry];
+    e->state = given_up ? SRV_UNLOADED : SRV_LOAD_FAILED;
+    if (!given_up) {
+        snprintf(e->reason, sizeof(e->reason), "%s", why);
+        e->failed_us = clock_now_us();
+        e->n_failed_loads++;
+        end_waits(e, SRV_WAIT_FAILED, &woken);
+    }
+    pthread_mutex_unlock(&set->lock);
+    wake(&woken);
+}
+
+enum srv_unload srv_models_unload(struct srv_models *set, int entry, int *ret_n_requests,
+                                  void (*on_closed)(void *ctx), void *ctx)
+{
+    enum srv_unload rc = SRV_UNLOAD_OK;
+    pthread_mutex_lock(&set->lock);
+    struct srv_entry *e = set->entries[entry];
+    if (!e->model) {
+        rc = SRV_UNLOAD_NOT_LOADED;
+    } else if (e->config->pin) {
+        rc = SRV_UNLOAD_PINNED;
+    } else {
+        struct srv_model *m = close_door(set, e, SRV_EVICT_REQUEST);
+        m->on_closed = on_closed;
+        m->on_closed_ctx = ctx;
+        *ret_n_requests = m->n_refs;
+        srv_log(SRV_LOG_INFO, "models: %s is unloaded: an operator asked for it, %d requests drain",
+                m->names[0], m->n_refs);
+    }
+    pthread_mutex_unlock(&set->lock);
+    return rc;
+}
+
+bool srv_models_post(struct srv_models *set, enum srv_task_kind job)
+{
+    pthread_mutex_lock(&set->lock);
+    bool stopped = atomic_load(&set->stop);
+    set->has_swap |= job == SRV_TASK_SWAP && !stopped;
+    pthread_cond_signal(&set->changed);
+    pthread_mutex_unlock(&set->lock);
+    return !stopped;
+}
+
+void srv_models_stop(struct srv_models *set)
+{
+    struct woken woken = {NULL, &woken.first};
+    pthread_mutex_lock(&set->lock);
+    atomic_store(&set->stop, true);
+    atomic_store(&set->give_up, true);
+    for (int i = 0; i < set->n_entries; i++)
+        end_waits(set->entries[i], SRV_WAIT_CLOSED, &woken);
+    pthread_cond_signal(&set->changed);
+    pthread_mutex_unlock(&set->lock);
+    wake(&woken);
+}
+
+/* Waits that have lasted long enough: too long, or to be heard of. */
+static void look_at_waits(const struct srv_models *set, struct srv_entry *e, uint64_t now_us,
+                          struct woken *late)
+{
+    for (struct srv_wait **link = &e->first, *w; (w = *link);) {
+        uint64_t waited_us = now_us - w->since_us;
+        if (set->wait_us && waited_us >= set->wait_us && !w->by_operator) {
+            end_wait(e, link, SRV_WAIT_LATE, late);
+            continue;
+        }
+        bool notice = set->notice_us && !w->noticed && waited_us >= set->notice_us;
+        link = &w->next;
+        if (!notice) continue;
+        w->noticed = true;
+        w->wake(w, false);
+    }
+}
+
+void srv_models_tick(struct srv_models *set)
+{
+    struct woken late = {NULL, &late.first};
+    uint64_t now_us = clock_now_us();
+    pthread_mutex_lock(&set->lock);
+    for (int i = 0; i < set->n_entries; i++)
+        look_at_waits(set, set->entries[i], now_us, &late);
+    pthread_cond_signal(&set->changed);
+    pthread_mutex_unlock(&set->lock);
+    wake(&late);
+}
+
+/* A model that has drained, or one whose time for that is over. */
+static bool find_drained(const struct srv_models *set, uint64_t now_us, struct srv_task *ret)
+{
+    for (struct srv_model *m = set->alive; m; m = m->next) {
+        if (!m->drains) continue;
+        bool late = m->cut_us && now_us >= m->cut_us;
+        if (m->n_refs > 0 && !late) continue;
+        *ret = (struct srv_task){m->n_refs ? SRV_TASK_CUT : SRV_TASK_FREE, m->entry, m};
+        m->cut_us = 0;
+        return true;
+    }
+    return false;
+}
+
+static void close_idle(struct srv_models *set, uint64_t now_us)
+{
+    for (int i = 0; i < set->n_entries; i++) {
+        struct srv_entry *e = set->entries[i];
+        uint64_t idle_us = (uint64_t)e->config->idle_unload_s * 1000000;
+        if (!e->model || !idle_us || e->config->pin || e->model->n_refs ||
+            now_us < e->used_us + idle_us)
+            continue;
+        srv_log(SRV_LOG_INFO, "models: %s is unloaded: idle for %llu s", e->source.names[0],
+                (unsigned long long)((now_us - e->used_us) / 1000000));
+        close_door(set, e, SRV_EVICT_IDLE);
+    }
+}
+
+/* Closes the doors of those that make room. Returns true if an entry is to be loaded. */
+static bool find_load(struct srv_models *set, uint64_t now_us, struct srv_task *ret)
+{
+    struct policy_entry entries[POLICY_ENTRIES];
+    struct policy_room room;
+    int n = look_for_policy(set, entries, &room);
+    const struct policy_step step = policy_next(entries, n, &room, now_us);
+    if (step.act == POLICY_CLOSE) {
+        struct srv_entry *e = set->entries[step.entry];
+        const struct srv_entry *by = set->entries[step.on_behalf];
+        srv_log(SRV_LOG_INFO,
+                "models: %s drains for %s (needs %lld MiB), %d requests, used %.1f s ago",
+                e->source.names[0], by->source.names[0], (long long)(by->plan_bytes / MIB),
+                e->model->n_refs, (double)(now_us - e->used_us) * 1e-6);
+        close_door(set, e, SRV_EVICT_MEMORY);
+        return find_load(set, now_us, ret);
+    }
+    if (step.act != POLICY_LOAD) return false;
+    begin(set, set->entries[step.entry]);
+    *ret = (struct srv_task){SRV_TASK_LOAD, step.entry, NULL};
+    return true;
+}
+
+/* While somebody waits, the time that others must have had is looked at often. */
+static void wait_for_change(struct srv_models *set, uint64_t now_us)
+{
+    uint64_t until_us = now_us + LOOK_US;
+    const struct timespec until = {(time_t)(until_us / 1000000), (long)(until_us % 1000000) * 1000};
+    bool anyone = false;
+    for (int i = 0; i < set->n_entries; i++)
+        anyone |= set->entries[i]->first != NULL;
+    if (anyone)
+        pthread_cond_timedwait(&set->changed, &set->lock, &until);
+    else
+        pthread_cond_wait(&set->changed, &set->lock);
+}
+
+struct srv_task srv_models_await(struct srv_models *set)
+{
+    struct srv_task task = {SRV_TASK_STOP, -1, NULL};
+    pthread_mutex_lock(&set->lock);
+    for (;;) {
+        uint64_t now_us = clock_now_us();
+        if (set->has_swap) {
+            set->has_swap = false;
+            task.kind = SRV_TASK_SWAP;
+            break;
+        }
+        if (atomic_load(&set->stop)) break;
+        close_idle(set, now_us);
+        if (find_drained(set, now_us, &task) || find_load(set, now_us, &task)) break;
+        wait_for_change(set, now_us);
+    }
+    pthread_mutex_unlock(&set->lock);
+    return task;
 }
 
 int srv_models_wait(struct srv_models *set, const struct srv_model *model, uint64_t until_us)
@@ -379,7 +766,10 @@ void srv_models_close(struct srv_models *set, struct srv_model *model)
     }
     unlink_model(set, model);
     pthread_mutex_unlock(&set->lock);
+    void (*on_closed)(void *ctx) = model->on_closed;
+    void *ctx = model->on_closed_ctx;
     srv_model_close(model);
+    if (on_closed) on_closed(ctx);
 }
 
 /* ---- looking ------------------------------------------------------------------------------- */

@@ -58,7 +58,11 @@ struct srv_model {
     struct srv_model *next; /* in the set */
     bool drains;            /* requests no longer get it: it ends what it began */
     int n_refs;             /* requests */
+    uint64_t cut_us;        /* when it drains: the end of its time for that; 0: none */
     int64_t plan_bytes;     /* as srv_entry.plan_bytes; fixed */
+    /* Called when it has been closed, on the loader's thread; or NULL. */
+    void (*on_closed)(void *ctx);
+    void *on_closed_ctx;
 };
 
 /* What a model may use next to others; zeros: as configured. */

@@ -116,6 +116,16 @@ static const char *order(struct srv_models *set, char text[8])
     return text;
 }
 
+static struct srv_task next_task(struct srv_models *set)
+{
+    srv_models_stop(set); /* so that it does not wait; what is there comes first */
+    atomic_store(&set->stop, false);
+    set->has_swap = true;
+    struct srv_task task = srv_models_await(set);
+    REQUIRE(task.kind == SRV_TASK_SWAP);
+    return srv_models_await(set);
+}
+
 /* Several models of one entry drain at once; the other entry is not touched. */
 static void models_drain_in_any_number(void **state)
 {
@@ -136,16 +146,149 @@ static void models_drain_in_any_number(void **state)
     srv_models_look(&set, &view);
     REQUIRE(view.n_loaded == 4 && view.n_draining == 3 && view.stats.n_steps == 1 + 2 + 3 + 4);
     REQUIRE(view.stats.n_pages_total == 1 + 4);
-    REQUIRE(srv_models_wait(&set, b, 1) == 2); /* the time is over */
     srv_model_release(b, true);
     srv_model_release(b, true);
-    REQUIRE(srv_models_wait(&set, b, 0) == 0);
+    struct srv_task task = next_task(&set);
+    REQUIRE(task.kind == SRV_TASK_FREE && task.model == b);
     srv_models_close(&set, b);
     REQUIRE_EQ_STR(order(&set, text), "143");
     REQUIRE(n_stopped == 1);
     srv_models_look(&set, &view);
     REQUIRE(view.n_loaded == 3 && view.n_draining == 1 && view.stats.n_steps == 1 + 2 + 3 + 4);
+    c->cut_us = 1; /* its time is over */
+    task = next_task(&set);
+    REQUIRE(task.kind == SRV_TASK_CUT && task.model == c);
     srv_model_release(c, true);
+    srv_models_finish(&set);
+}
+
+static int n_woken;
+
+static void note_wake(struct srv_wait *w, bool ended)
+{
+    (void)w;
+    n_woken += ended ? 1 : 100;
+}
+
+static struct srv_wait waits[8];
+
+static enum srv_ask ask(struct srv_models *set, int entry, int i)
+{
+    waits[i] = (struct srv_wait){.wake = note_wake};
+    return srv_models_ask(set, entry, &waits[i]);
+}
+
+/* All that wait for a load have the model in the moment in which it is there. */
+static void waiters(void **state)
+{
+    (void)state;
+    struct srv_models set;
+    open_set(&set, three, 3);
+    set.limit_bytes = 100;
+    n_woken = 0;
+    for (int i = 0; i < 3; i++)
+        REQUIRE(ask(&set, 1, i) == SRV_ASK_WAITS);
+    REQUIRE(ask(&set, 1, 3) == SRV_ASK_FULL); /* one runs and two wait */
+    REQUIRE_EQ_STR(srv_entry_state_name(set.entries[1]), "queued");
+    srv_models_leave(&set, &waits[1]);
+    srv_models_leave(&set, &waits[1]);
+    REQUIRE(n_woken == 1 && atomic_load(&waits[1].end) == SRV_WAIT_LEFT);
+    struct srv_task task = srv_models_await(&set);
+    REQUIRE(task.kind == SRV_TASK_LOAD && task.entry == 1);
+    REQUIRE_EQ_STR(srv_entry_state_name(set.entries[1]), "loading");
+    struct srv_model *m = new_model(1, 2);
+    publish(&set, m, 0);
+    REQUIRE(n_woken == 3 && m->n_refs == 2 && waits[0].model == m && waits[2].model == m);
+    REQUIRE(atomic_load(&waits[0].end) == SRV_WAIT_GIVEN);
+    REQUIRE(ask(&set, 1, 4) == SRV_ASK_GIVEN && m->n_refs == 3);
+    int n = -1;
+    REQUIRE(srv_models_unload(&set, 1, &n, NULL, NULL) == SRV_UNLOAD_OK && n == 3);
+    REQUIRE(srv_models_unload(&set, 1, &n, NULL, NULL) == SRV_UNLOAD_NOT_LOADED);
+    REQUIRE(ask(&set, 1, 5) == SRV_ASK_WAITS); /* of the next load */
+    task = srv_models_await(&set);
+    REQUIRE(task.kind == SRV_TASK_LOAD && task.entry == 1);
+    srv_models_leave(&set, &waits[5]);
+    REQUIRE(atomic_load(&set.give_up));
+    srv_models_fail(&set, 1, "", true);
+    REQUIRE_EQ_STR(srv_entry_state_name(set.entries[1]), "unloaded");
+    for (int i = 0; i < 3; i++)
+        srv_model_release(m, true);
+    srv_models_finish(&set);
+}
+
+static void loads_that_fail_or_never_fit(void **state)
+{
+    (void)state;
+    struct srv_models set;
+    open_set(&set, three, 3);
+    set.limit_bytes = 100;
+    n_woken = 0;
+    REQUIRE(ask(&set, 0, 0) == SRV_ASK_WAITS && srv_models_await(&set).entry == 0);
+    srv_models_fail(&set, 0, "torn", false);
+    REQUIRE(n_woken == 1 && atomic_load(&waits[0].end) == SRV_WAIT_FAILED);
+    REQUIRE_EQ_STR(waits[0].message, "torn");
+    REQUIRE(ask(&set, 0, 1) == SRV_ASK_FAILED);
+    REQUIRE_EQ_STR(waits[1].message, "torn");
+    set.entries[0]->failed_us = 1; /* long ago */
+    REQUIRE(ask(&set, 0, 2) == SRV_ASK_WAITS);
+    srv_models_leave(&set, &waits[2]);
+    configs[1].pin = configs[2].pin = true;
+    REQUIRE(ask(&set, 0, 3) == SRV_ASK_UNAVAILABLE);
+    REQUIRE(strstr(waits[3].message, "pinned models have theirs: embed rerank"));
+    int64_t needed, available, limit;
+    srv_models_room(&set, 0, &needed, &available, &limit);
+    REQUIRE(needed == 40 && available == 20 && limit == 100);
+    int n;
+    publish(&set, new_model(1, 2), 0);
+    REQUIRE(srv_models_unload(&set, 1, &n, NULL, NULL) == SRV_UNLOAD_PINNED);
+    set.autoload = false;
+    configs[1].pin = false;
+    REQUIRE(ask(&set, 0, 4) == SRV_ASK_UNLOADED);
+    waits[5] = (struct srv_wait){.wake = note_wake, .by_operator = true};
+    REQUIRE(srv_models_ask(&set, 0, &waits[5]) == SRV_ASK_WAITS);
+    set.wait_us = 1;
+    srv_models_tick(&set);
+    REQUIRE(atomic_load(&waits[5].end) == SRV_WAITS); /* an operator waits as long as it takes */
+    srv_models_stop(&set);
+    REQUIRE(atomic_load(&waits[5].end) == SRV_WAIT_CLOSED);
+    REQUIRE(ask(&set, 0, 6) == SRV_ASK_CLOSED && !srv_models_post(&set, SRV_TASK_SWAP));
+    REQUIRE(srv_models_await(&set).kind == SRV_TASK_STOP);
+    srv_models_finish(&set);
+}
+
+static void late_and_noticed(void **state)
+{
+    (void)state;
+    struct srv_models set;
+    open_set(&set, three, 3);
+    n_woken = 0;
+    set.notice_us = 1;
+    REQUIRE(ask(&set, 2, 0) == SRV_ASK_WAITS);
+    waits[0].since_us -= 1000;
+    srv_models_tick(&set);
+    srv_models_tick(&set);
+    REQUIRE(n_woken == 100 && waits[0].noticed);
+    set.wait_us = 1;
+    srv_models_tick(&set);
+    REQUIRE(n_woken == 101 && atomic_load(&waits[0].end) == SRV_WAIT_LATE);
+    srv_models_finish(&set);
+}
+
+/* The one that nobody has used for the time of its configuration leaves. */
+static void idle_models_leave(void **state)
+{
+    (void)state;
+    struct srv_models set;
+    open_set(&set, three, 2);
+    struct srv_model *a = new_model(0, 1);
+    publish(&set, a, 0);
+    publish(&set, new_model(1, 2), 0);
+    configs[0].idle_unload_s = configs[1].idle_unload_s = 5;
+    set.entries[0]->used_us -= 6000000;
+    struct srv_task task = srv_models_await(&set);
+    REQUIRE(task.kind == SRV_TASK_FREE && task.model == a && !set.entries[0]->model);
+    REQUIRE(set.entries[0]->n_evictions[SRV_EVICT_IDLE] == 1 && set.entries[1]->model);
+    srv_models_close(&set, a);
     srv_models_finish(&set);
 }
 
@@ -175,6 +318,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_name_leads_to_its_model),
         cmocka_unit_test(models_drain_in_any_number),
+        cmocka_unit_test(waiters),
+        cmocka_unit_test(loads_that_fail_or_never_fit),
+        cmocka_unit_test(late_and_noticed),
+        cmocka_unit_test(idle_models_leave),
         cmocka_unit_test(another_source),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
