@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The thread that loads the models at the start. See loader.h. */
+/* The thread that loads models and closes them. See loader.h. */
 #include "server/loader.h"
 
 #include <limits.h>
@@ -10,16 +10,21 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/heap.h"
 #include "base/os_error.h"
 #include "server/app.h"
 #include "server/bounds.h"
 #include "server/catalogue.h"
+#include "server/compile_queue.h"
 #include "server/config/config.h"
 #include "server/hub/hub_error.h"
 #include "server/log.h"
+#include "server/metrics.h"
 #include "server/model_lookup.h"
 #include "server/serve_pull.h"
 #include "server/served_model.h"
+#include "server/swap.h"
 
 enum { ERROR_BYTES = HUB_ERR_SIZE };
 
@@ -29,8 +34,7 @@ struct srv_loader {
     int event_fd;
     pthread_t thread;
     char model_dir[PATH_MAX];
-    bool joined;
-    int status; /* exit status, once loading has ended */
+    int status; /* exit status, once event_fd is readable */
     char error[ERROR_BYTES];
 };
 
@@ -45,6 +49,18 @@ static int find_model(struct srv_loader *l)
     if ((size_t)len < sizeof(l->model_dir)) return EXIT_SUCCESS;
     snprintf(l->error, sizeof(l->error), "the path of the model is too long");
     return EXIT_FAILURE;
+}
+
+/* ---- the entries --------------------------------------------------------------------------- */
+
+static void describe_plan(const struct srv_entry *e, const struct srv_plan *plan)
+{
+    const double mib = 1048576.0;
+    srv_log(SRV_LOG_INFO, "models: %s weights=%.0fMiB kv=%.0fMiB all=%.0fMiB load=%s%s",
+            e->source.names[0], (double)plan->memory.weights_bytes / mib,
+            (double)(plan->memory.kv_bytes + plan->memory.state_bytes) / mib,
+            (double)plan->bytes / mib, plan->starts ? "start" : "demand",
+            e->config->pin ? " pinned" : "");
 }
 
 /* An entry of the set for each model of the configuration. Returns the exit status. */
@@ -65,6 +81,7 @@ static int add_entries(struct srv_loader *l, const struct srv_plan *plans)
         }
         e->plan_bytes = plans[i].bytes;
         srv_catalogue_facts(&e->facts, e->source.dir);
+        if (c->n_more) describe_plan(e, &plans[i]);
     }
     int first = c->default_model ? srv_models_find(models, c->default_model) : 0;
     if (first < 0) {
@@ -76,31 +93,37 @@ static int add_entries(struct srv_loader *l, const struct srv_plan *plans)
     return EXIT_SUCCESS;
 }
 
-/* Opens the model of an entry and publishes it. Returns the exit status. */
-static int load_model(struct srv_loader *l, int entry, bool starts)
+static int64_t mib_of(int64_t bytes)
+{
+    return bytes >> 20;
+}
+
+/* Opens the model of an entry and publishes it. Returns 0, or -1 with the reason in err. */
+static int load_entry(struct srv_loader *l, int entry, bool at_start, char *err, size_t errlen)
 {
     struct srv_models *models = &l->app->models;
     const struct srv_entry *e = models->entries[entry];
     struct srv_model_params params = srv_entry_params(e);
-    char err[ERROR_BYTES - 128] = "it is not one of those that are loaded at the start";
     struct srv_model *model;
-    int n_requests, rc = -1;
+    int n_drains;
     params.turns = l->turns;
-    if (starts) rc = srv_model_open(&model, &params, err, sizeof(err));
-    if (rc && l->app->config->n_more)
-        snprintf(l->error, sizeof(l->error), "model %.100s: %s", e->source.names[0], err);
-    else if (rc)
-        snprintf(l->error, sizeof(l->error), "%s", err);
-    else
-        srv_models_publish(models, model, &n_requests);
-    return rc ? EXIT_FAILURE : EXIT_SUCCESS;
+    if (!at_start) {
+        params.stop = &models->give_up;
+        params.beside_others = true;
+    }
+    int rc = srv_model_open(&model, &params, err, errlen);
+    if (!rc && !at_start && (rc = srv_model_try_text(model, err, errlen))) srv_model_close(model);
+    if (rc) return -1;
+    srv_models_publish(models, model, &n_drains);
+    return 0;
 }
 
-/* Loads all models, one after the other. Returns the exit status. */
+/* Loads those of the start, one after the other. Returns the exit status. */
 static int load_models(struct srv_loader *l)
 {
     const struct srv_config *c = l->app->config;
     struct srv_plan *plans = calloc((size_t)c->n_more + 1, sizeof(*plans));
+    char err[ERROR_BYTES - 128];
     if (!plans) {
         snprintf(l->error, sizeof(l->error), "out of memory");
         return EXIT_FAILURE;
@@ -108,10 +131,89 @@ static int load_models(struct srv_loader *l)
     int status = srv_catalogue_plan(c, l->model_dir, plans, l->error, sizeof(l->error))
                      ? EXIT_FAILURE
                      : add_entries(l, plans);
-    for (int i = 0; !status && i <= c->n_more; i++)
-        status = load_model(l, i, plans[i].starts);
+    for (int i = 0; !status && i <= c->n_more; i++) {
+        if (!plans[i].starts) continue;
+        srv_models_begin(&l->app->models, i);
+        if (load_entry(l, i, true, err, sizeof(err)) == 0) continue;
+        status = EXIT_FAILURE;
+        if (c->n_more)
+            snprintf(l->error, sizeof(l->error), "model %.100s: %s",
+                     l->app->models.entries[i]->source.names[0], err);
+        else
+            snprintf(l->error, sizeof(l->error), "%s", err);
+    }
     free(plans);
     return status;
+}
+
+/* ---- on demand ----------------------------------------------------------------------------- */
+
+static void load_on_demand(struct srv_loader *l, int entry)
+{
+    struct srv_models *models = &l->app->models;
+    const struct srv_entry *e = models->entries[entry];
+    char err[ERROR_BYTES - 128] = "";
+    uint64_t start_us = clock_now_us();
+    if (load_entry(l, entry, false, err, sizeof(err)) == 0) {
+        srv_metrics_observe_load(l->app->metrics, clock_now_us() - start_us);
+        struct srv_model *m = srv_models_of(models, entry);
+        srv_log(SRV_LOG_INFO, "models: %s is loaded, %lld MiB in %.2f s", e->source.names[0],
+                (long long)mib_of(e->plan_bytes), (double)(clock_now_us() - start_us) * 1e-6);
+        if (m) eng_load_drafts(m->engine, m->draft_ids);
+        srv_model_release(m, false);
+        return;
+    }
+    bool given_up = atomic_load(&models->give_up);
+    heap_trim();
+    if (given_up)
+        srv_log(SRV_LOG_INFO, "models: the load of %s is given up: nobody waits for it",
+                e->source.names[0]);
+    else
+        srv_log(SRV_LOG_ERROR, "models: %s cannot be loaded: %s", e->source.names[0], err);
+    srv_models_fail(models, entry, err, given_up);
+}
+
+/* Its requests end with an error. */
+static void cut(struct srv_loader *l, struct srv_model *m)
+{
+    srv_log(SRV_LOG_WARNING, "swap: the time to drain is over: stopping requests of %s",
+            m->names[0]);
+    atomic_store(&m->unloaded, true);
+    eng_stop(m->engine);
+    compile_queue_cancel(l->app->compiles, m->grammars);
+}
+
+/* Nobody waits longer than the server; with the lock of the set held. */
+static void tell_closed(void *ctx, struct srv_model *m)
+{
+    (void)ctx;
+    if (m->on_closed) m->on_closed(m->on_closed_ctx);
+    m->on_closed = NULL;
+}
+
+/* Until the server ends. */
+static void serve_models(struct srv_loader *l)
+{
+    struct srv_models *models = &l->app->models;
+    struct srv_task task;
+    for (int i = 0; i < models->n_entries; i++) {
+        struct srv_model *m = srv_models_of(models, i);
+        if (m) eng_load_drafts(m->engine, m->draft_ids);
+        srv_model_release(m, false);
+    }
+    while ((task = srv_models_await(models)).kind != SRV_TASK_STOP) {
+        switch (task.kind) {
+        case SRV_TASK_SWAP: srv_swap_run(l->app->swap); break;
+        case SRV_TASK_LOAD: load_on_demand(l, task.entry); break;
+        case SRV_TASK_CUT: cut(l, task.model); break;
+        case SRV_TASK_FREE:
+            srv_models_close(models, task.model);
+            heap_trim();
+            break;
+        case SRV_TASK_STOP: break;
+        }
+    }
+    srv_models_each(models, tell_closed, NULL);
 }
 
 static void *load(void *arg)
@@ -121,12 +223,14 @@ static void *load(void *arg)
         pause();
     l->status = find_model(l);
     if (!l->status) l->status = load_models(l);
+    bool failed = l->status != EXIT_SUCCESS;
     int loading = SRV_LOADING;
     /* A drain that has begun meanwhile keeps its state. */
-    atomic_compare_exchange_strong(&l->app->state, &loading, l->status ? SRV_FAILED : SRV_READY);
+    atomic_compare_exchange_strong(&l->app->state, &loading, failed ? SRV_FAILED : SRV_READY);
     uint64_t one = 1;
     if (write(l->event_fd, &one, sizeof(one)) < 0)
         srv_log(SRV_LOG_ERROR, "the loader cannot report its end");
+    if (!failed) serve_models(l);
     return NULL;
 }
 
@@ -159,8 +263,6 @@ int srv_loader_start(struct srv_loader **ret, struct srv_app *app, struct eng_tu
 
 int srv_loader_result(struct srv_loader *l, char *err, size_t errlen)
 {
-    if (!l->joined) pthread_join(l->thread, NULL);
-    l->joined = true;
     if (l->status) snprintf(err, errlen, "%s", l->error);
     return l->status;
 }
@@ -173,6 +275,6 @@ void srv_loader_abandon(struct srv_loader *l)
 void srv_loader_finish(struct srv_loader *l)
 {
     if (!l) return;
-    if (!l->joined) pthread_join(l->thread, NULL);
+    pthread_join(l->thread, NULL);
     free(l);
 }

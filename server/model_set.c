@@ -179,6 +179,11 @@ const char *srv_models_name(struct srv_models *set, int entry, char *buf, size_t
     return buf;
 }
 
+bool srv_is_placeholder(const char *name)
+{
+    return !strcmp(name, "default") || !strcmp(name, "tgi") || !strcmp(name, "dummy");
+}
+
 static size_t add_names(const char *const *names, char *buf, size_t size, size_t len)
 {
     for (; *names && len < size; names++)
@@ -677,26 +682,6 @@ struct srv_task srv_models_await(struct srv_models *set)
     }
     pthread_mutex_unlock(&set->lock);
     return task;
-}
-
-int srv_models_wait(struct srv_models *set, const struct srv_model *model, uint64_t until_us)
-{
-    const struct timespec until = {(time_t)(until_us / 1000000), (long)(until_us % 1000000) * 1000};
-    pthread_mutex_lock(&set->lock);
-    if (model->n_refs > 0 && until_us)
-        pthread_cond_timedwait(&set->changed, &set->lock, &until);
-    else if (model->n_refs > 0)
-        pthread_cond_wait(&set->changed, &set->lock);
-    int n = model->n_refs;
-    pthread_mutex_unlock(&set->lock);
-    return n;
-}
-
-void srv_models_wake(struct srv_models *set)
-{
-    pthread_mutex_lock(&set->lock);
-    pthread_cond_broadcast(&set->changed);
-    pthread_mutex_unlock(&set->lock);
 }
 
 /* Models share a directory, and one that drains has the same as its successor. */

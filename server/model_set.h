@@ -53,7 +53,7 @@ struct srv_entry {
     const struct srv_config *config;
     int64_t created; /* unix seconds */
 
-    /* Guarded by the lock, but the thread that alone changes them reads without. */
+    /* Guarded by the lock, but the loader's thread, which alone changes them, reads without. */
     struct srv_source source;
     struct srv_share share;
     struct srv_model_facts facts;
@@ -120,6 +120,9 @@ int srv_models_count(struct srv_models *set);
 bool srv_models_is_loaded(struct srv_models *set, int entry);
 /* Writes the first name of an entry into buf. Returns buf. */
 const char *srv_models_name(struct srv_models *set, int entry, char *buf, size_t size);
+
+/* Clients of servers with one model send such names. */
+bool srv_is_placeholder(const char *name);
 
 /* Writes the names that are served into buf, "'a', 'b'", cut where it is full. Returns buf. */
 const char *srv_models_names(struct srv_models *set, char *buf, size_t size);
@@ -232,13 +235,6 @@ enum srv_unload { SRV_UNLOAD_OK, SRV_UNLOAD_NOT_LOADED, SRV_UNLOAD_PINNED };
  */
 enum srv_unload srv_models_unload(struct srv_models *set, int entry, int *ret_n_requests,
                                   void (*on_closed)(void *ctx), void *ctx);
-
-/*
- * Waits until no request uses a model that drains, srv_models_wake is called, or until_us has
- * passed (CLOCK_MONOTONIC; 0: no limit). Returns the number of requests that use it.
- */
-int srv_models_wait(struct srv_models *set, const struct srv_model *model, uint64_t until_us);
-void srv_models_wake(struct srv_models *set);
 
 /* Closes a model that has drained; its counts are kept. */
 void srv_models_close(struct srv_models *set, struct srv_model *model);

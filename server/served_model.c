@@ -96,8 +96,10 @@ static struct eng_params engine_params(const struct srv_model_params *p)
     params.reserved_bytes = p->share.memory_bytes ? 0 : c->swap_memory_bytes;
     if (p->share.memory_bytes) params.memory_bytes = p->share.memory_bytes;
     params.turns = p->turns;
+    params.share = c->share;
     params.reads_only = true;
     params.in_background = p->in_background;
+    params.beside_others = p->beside_others;
     params.stop = p->stop;
     params.on_self_test = p->on_self_test;
     params.on_self_test_ctx = p->on_self_test_ctx;

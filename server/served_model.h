@@ -82,7 +82,7 @@ struct srv_model_params {
     struct eng_turns *turns; /* borrowed while the model lives */
 
     /* Next to a model that works; see eng_params. */
-    bool in_background;
+    bool in_background, beside_others;
     const atomic_bool *stop;
     void (*on_self_test)(void *ctx);
     void *on_self_test_ctx;

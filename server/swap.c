@@ -30,22 +30,19 @@ enum { MIB = 1 << 20 };
 struct srv_swap {
     struct srv_app *app;
     struct eng_turns *turns;
-    atomic_bool stop;
 
     pthread_mutex_t lock; /* guards the fields down to the next blank line */
     pthread_cond_t stopped;
     struct srv_swap_view view;
-    pthread_t thread;
-    bool has_thread;
 
-    /* The running swap: its thread's. */
+    /* The running swap: the loader's thread's. */
     struct srv_swap_params p;
-    char *asked, *draft, **names;    /* copies of p.model, p.draft_model and of p.names.items */
-    struct srv_list own_names;       /* of the entry */
+    char *asked, *draft, **names; /* copies of p.model, p.draft_model and of p.names.items */
+    struct srv_list own_names;    /* of the entry */
+    const struct srv_entry *entry;
     const struct srv_config *config; /* of the entry */
     char dir[PATH_MAX], draft_dir[PATH_MAX];
     struct srv_swap_outcome outcome;
-    struct srv_model *current; /* that is replaced; only this thread does so */
 };
 
 static const char *const state_names[] = {"idle", "planning", "loading", "testing", "draining"};
@@ -55,13 +52,18 @@ const char *srv_swap_state_name(enum srv_swap_state state)
     return state_names[state];
 }
 
+static bool is_stopped(struct srv_swap *s)
+{
+    return atomic_load(&s->app->models.stop);
+}
+
 static void set_state(struct srv_swap *s, enum srv_swap_state state)
 {
     const char *hold = s->app->config->debug_hold_swap;
     pthread_mutex_lock(&s->lock);
     s->view.state = state;
     s->view.since = (int64_t)time(NULL);
-    while (hold && !strcmp(hold, state_names[state]) && !atomic_load(&s->stop))
+    while (hold && !strcmp(hold, state_names[state]) && !is_stopped(s))
         pthread_cond_wait(&s->stopped, &s->lock);
     pthread_mutex_unlock(&s->lock);
 }
@@ -74,7 +76,7 @@ __attribute__((format(printf, 3, 4))) static int fail(struct srv_swap *s, enum s
     va_start(args, format);
     vsnprintf(s->outcome.message, sizeof(s->outcome.message), format, args);
     va_end(args);
-    s->outcome.result = atomic_load(&s->stop) ? SWAP_GIVEN_UP : why;
+    s->outcome.result = is_stopped(s) ? SWAP_GIVEN_UP : why;
     return -1;
 }
 
@@ -161,7 +163,7 @@ static int check_memory(struct srv_swap *s, struct srv_model_params *params)
     struct eng_memory plan;
     char err[512], why[512];
     srv_models_each(&s->app->models, add_plan, &in_use);
-    if (s->app->config->n_more) {
+    if (s->app->models.n_entries > 1) {
         int64_t most = limit - in_use + requests;
         params->share.memory_bytes = most > 0 ? most : 1; /* 0 would be as configured */
     }
@@ -174,9 +176,10 @@ static int check_memory(struct srv_swap *s, struct srv_model_params *params)
     o->needed_bytes = needed;
     o->available_bytes = available;
     o->limit_bytes = limit;
-    if (rc && !s->app->config->n_more) return fail(s, SWAP_NO_MEMORY, "%s", err);
+    if (rc && s->app->models.n_entries == 1) return fail(s, SWAP_NO_MEMORY, "%s", err);
     /* The KV cache is what a plan can make smaller. */
-    if (needed + in_use - eng_info(s->current->engine)->memory.kv_bytes < limit)
+    const struct srv_model *m = s->entry->model;
+    if (needed + in_use - (m ? eng_info(m->engine)->memory.kv_bytes : 0) < limit)
         return fail(s, SWAP_NO_MEMORY,
                     "the model takes %lld MiB next to the running one's %lld MiB, but the limit is "
                     "%lld MiB; with --swap-memory %lldM the server leaves room for it",
@@ -204,11 +207,11 @@ static int check_names(struct srv_swap *s, const struct srv_list *names)
 /* Returns 0 to go on; -1 if the swap ends here, with the outcome set. */
 static int plan(struct srv_swap *s, struct srv_model_params *params)
 {
-    const struct srv_model *current = s->current;
+    const struct srv_model *current = s->entry->model;
     uint8_t source[32];
     if (srv_model_source(s->dir, params->draft_dir, source))
         return fail(s, SWAP_NOT_FOUND, "the directory of the model cannot be read");
-    if (!memcmp(source, current->source, sizeof(source)) &&
+    if (current && !memcmp(source, current->source, sizeof(source)) &&
         same_names(&params->names, current->names)) {
         s->outcome.result = SWAP_UNCHANGED;
         return -1;
@@ -249,7 +252,7 @@ static struct srv_model *load(struct srv_swap *s, const struct srv_model_params 
     rc = srv_model_try_text(model, err, sizeof(err));
     if (rc)
         fail(s, SWAP_SELF_TEST, "%s", err);
-    else if (atomic_load(&s->stop))
+    else if (is_stopped(s))
         rc = fail(s, SWAP_GIVEN_UP, "the server is shutting down");
     if (rc) {
         srv_model_close(model);
@@ -274,17 +277,48 @@ static void settle(struct srv_swap *s)
     pthread_mutex_unlock(&s->lock);
 }
 
+/* Tells the one who waits, once. */
+static void answer(struct srv_swap *s)
+{
+    pthread_mutex_lock(&s->lock);
+    void (*on_end)(void *, const struct srv_swap_outcome *) = s->p.on_end;
+    s->p.on_end = NULL;
+    pthread_mutex_unlock(&s->lock);
+    if (on_end) on_end(s->p.ctx, &s->outcome);
+}
+
+/* Background: those that are already there stay. */
+static void load_drafts(struct srv_swap *s)
+{
+    for (int i = 0; i < s->app->models.n_entries; i++) {
+        struct srv_model *m = srv_models_of(&s->app->models, i);
+        if (m) eng_load_drafts(m->engine, m->draft_ids);
+        srv_model_release(m, false);
+    }
+}
+
+static void end(void *arg)
+{
+    struct srv_swap *s = arg;
+    if (!is_stopped(s)) load_drafts(s);
+    set_state(s, SWAP_IDLE);
+    answer(s);
+}
+
 /* Returns 0, or -1 if the model could not take its place. */
 static int publish(struct srv_swap *s, struct srv_model *model,
                    const struct srv_model_params *params)
 {
     struct srv_swap_outcome *o = &s->outcome;
-    const char *before = s->current->fingerprint;
+    char before[sizeof(o->fingerprint)];
+    snprintf(before, sizeof(before), "%s", o->fingerprint);
     struct srv_model_facts facts;
     struct srv_model *old;
     srv_catalogue_facts(&facts, params->dir);
     if (srv_models_replace(&s->app->models, model, params, &facts, &old, &o->n_draining))
         return fail(s, SWAP_NO_MEMORY, "The server is out of memory for a swap.");
+    if (old) old->on_closed = end;
+    if (old) old->on_closed_ctx = s;
     snprintf(o->fingerprint, sizeof(o->fingerprint), "%s", model->fingerprint);
     srv_log(SRV_LOG_INFO, "swap: %s %s -> %s %s: loaded %.2f s, tested %.2f s, %d requests drain",
             o->previous, before, o->model, o->fingerprint, o->load_ms * 1e-3,
@@ -295,34 +329,9 @@ static int publish(struct srv_swap *s, struct srv_model *model,
     pthread_mutex_unlock(&s->lock);
     settle(s);
     set_state(s, SWAP_DRAINING);
+    if (!s->p.until_drained) answer(s);
+    if (!old) end(s);
     return 0;
-}
-
-/* Tells the one who waits, once. */
-static void answer(struct srv_swap *s)
-{
-    if (s->p.on_end) s->p.on_end(s->p.ctx, &s->outcome);
-    s->p.on_end = NULL;
-}
-
-/* Waits for the requests of the old model, ends those that are left after the time for it. */
-static void drain(struct srv_swap *s)
-{
-    struct srv_models *models = &s->app->models;
-    struct srv_model *old = s->current;
-    int limit_ms = s->app->config->swap_drain_ms;
-    uint64_t until_us = limit_ms ? clock_now_us() + (uint64_t)limit_ms * 1000 : 0;
-    for (int n; (n = srv_models_wait(models, old, until_us)) > 0;) {
-        if (atomic_load(&s->stop)) answer(s); /* nobody waits longer than the server */
-        if (!until_us || clock_now_us() < until_us) continue;
-        srv_log(SRV_LOG_WARNING, "swap: the time to drain is over: stopping %d requests", n);
-        atomic_store(&old->unloaded, true);
-        eng_stop(old->engine);
-        compile_queue_cancel(s->app->compiles, old->grammars);
-        until_us = 0;
-    }
-    srv_models_close(models, old);
-    heap_trim();
 }
 
 /* ---- the whole ----------------------------------------------------------------------------- */
@@ -340,7 +349,7 @@ static struct srv_model_params model_params(struct srv_swap *s)
         .is_demo = !s->asked && c->model_is_demo,
         .turns = s->turns,
         .in_background = true,
-        .stop = &s->stop,
+        .stop = &s->app->models.stop,
         .on_self_test = begin_test,
         .on_self_test_ctx = s,
     };
@@ -351,17 +360,7 @@ static void drop_twins(struct srv_swap *s)
 {
     for (int i = 0; i < s->app->models.n_entries; i++) {
         struct srv_model *m = srv_models_of(&s->app->models, i);
-        eng_drop_twin(m->engine);
-        srv_model_release(m, false);
-    }
-}
-
-/* Background: those that are already there stay. */
-static void load_drafts(struct srv_swap *s)
-{
-    for (int i = 0; i < s->app->models.n_entries; i++) {
-        struct srv_model *m = srv_models_of(&s->app->models, i);
-        eng_load_drafts(m->engine, m->draft_ids);
+        if (m) eng_drop_twin(m->engine);
         srv_model_release(m, false);
     }
 }
@@ -371,6 +370,10 @@ static struct srv_model *prepare(struct srv_swap *s, struct srv_model_params *pa
                                  size_t size)
 {
     set_state(s, SWAP_PLANNING);
+    if (is_stopped(s)) {
+        fail(s, SWAP_GIVEN_UP, "the server is shutting down");
+        return NULL;
+    }
     if (find_model(s, own, size) || find_draft_model(s)) return NULL;
     if (srv_catalogue_names(s->config, own, &s->own_names)) {
         fail(s, SWAP_NO_MEMORY, "The server is out of memory for a swap.");
@@ -386,24 +389,15 @@ static struct srv_model *prepare(struct srv_swap *s, struct srv_model_params *pa
     return load(s, params);
 }
 
-static void *run(void *arg)
+void srv_swap_run(struct srv_swap *s)
 {
-    struct srv_swap *s = arg;
     struct srv_model_params params;
     char own[256];
     struct srv_model *model = prepare(s, &params, own, sizeof(own));
-    if (model && publish(s, model, &params) == 0) {
-        if (!s->p.until_drained) answer(s);
-        drain(s);
-    } else {
-        srv_model_close(model);
-        heap_trim();
-        settle(s);
-    }
-    load_drafts(s);
-    set_state(s, SWAP_IDLE);
-    answer(s);
-    return NULL;
+    if (model && publish(s, model, &params) == 0) return;
+    srv_model_close(model);
+    settle(s);
+    end(s);
 }
 
 static void forget(struct srv_swap *s)
@@ -419,17 +413,25 @@ static void forget(struct srv_swap *s)
     s->asked = s->draft = NULL;
 }
 
+/* The names and fingerprint of what is replaced; with the lock of the set held. */
+static void note_previous(void *ctx, const struct srv_entry *e)
+{
+    struct srv_swap *s = ctx;
+    struct srv_swap_outcome *o = &s->outcome;
+    if (e->number != s->p.entry) return;
+    s->entry = e;
+    s->config = e->config;
+    snprintf(o->previous, sizeof(o->previous), "%s", e->source.names[0]);
+    snprintf(o->model, sizeof(o->model), "%s", e->source.names[0]);
+    snprintf(o->fingerprint, sizeof(o->fingerprint), "%s", e->model ? e->model->fingerprint : "");
+}
+
 /* Keeps the parameters. Returns 0, or -1 when out of memory. */
 static int remember(struct srv_swap *s, const struct srv_swap_params *p)
 {
-    struct srv_model *current = s->current = srv_models_of(&s->app->models, p->entry);
-    s->config = srv_catalogue_config(s->app->config, p->entry);
     s->p = *p;
     s->outcome = (struct srv_swap_outcome){.result = SWAP_OK};
-    snprintf(s->outcome.previous, sizeof(s->outcome.previous), "%s", current->names[0]);
-    snprintf(s->outcome.model, sizeof(s->outcome.model), "%s", current->names[0]);
-    snprintf(s->outcome.fingerprint, sizeof(s->outcome.fingerprint), "%s", current->fingerprint);
-    srv_model_release(current, false); /* it stays until this swap replaces it */
+    srv_models_each_entry(&s->app->models, note_previous, s);
     if (p->model && !(s->asked = strdup(p->model))) return -1;
     if (p->draft_model && !(s->draft = strdup(p->draft_model))) return -1;
     if (p->names.n && !(s->names = calloc((size_t)p->names.n, sizeof(*s->names)))) return -1;
@@ -449,22 +451,10 @@ static bool claim(struct srv_swap *s)
     return idle;
 }
 
-static int start_thread(struct srv_swap *s)
-{
-    pthread_attr_t attr;
-    if (pthread_attr_init(&attr)) return -1;
-    pthread_attr_setstacksize(&attr, SRV_WORKER_STACK_BYTES);
-    int rc = pthread_create(&s->thread, &attr, run, s);
-    pthread_attr_destroy(&attr);
-    s->has_thread = rc == 0;
-    if (s->has_thread) pthread_setname_np(s->thread, "hearth-swap");
-    return rc;
-}
-
 enum srv_swap_result srv_swap_start(struct srv_swap *s, const struct srv_swap_params *params,
                                     char *err, size_t errlen)
 {
-    if (atomic_load(&s->stop)) {
+    if (is_stopped(s)) {
         snprintf(err, errlen, "The server is shutting down.");
         return SWAP_GIVEN_UP;
     }
@@ -473,10 +463,8 @@ enum srv_swap_result srv_swap_start(struct srv_swap *s, const struct srv_swap_pa
         snprintf(err, errlen, "Another swap is %s.", srv_swap_state_name(state_of(s)));
         return SWAP_BUSY;
     }
-    if (s->has_thread) pthread_join(s->thread, NULL); /* it has ended, but for its last answer */
-    s->has_thread = false;
     forget(s);
-    if (remember(s, params) == 0 && start_thread(s) == 0) return SWAP_OK;
+    if (remember(s, params) == 0 && srv_models_post(&s->app->models, SRV_TASK_SWAP)) return SWAP_OK;
     srv_metrics_count_swap(s->app->metrics, SWAP_NO_MEMORY, 0);
     set_state(s, SWAP_IDLE);
     snprintf(err, errlen, "The server is out of memory for a swap.");
@@ -504,26 +492,19 @@ no_lock:
 void srv_swap_destroy(struct srv_swap *s)
 {
     if (!s) return;
-    srv_swap_give_up(s);
-    if (s->has_thread) pthread_join(s->thread, NULL);
     forget(s);
     pthread_cond_destroy(&s->stopped);
     pthread_mutex_destroy(&s->lock);
     free(s);
 }
 
-int srv_swap_find(struct srv_swap *s, const char *name)
-{
-    return srv_models_find(&s->app->models, name);
-}
-
 void srv_swap_give_up(struct srv_swap *s)
 {
     pthread_mutex_lock(&s->lock);
-    atomic_store(&s->stop, true);
+    bool drains = s->view.state == SWAP_DRAINING;
     pthread_cond_broadcast(&s->stopped);
     pthread_mutex_unlock(&s->lock);
-    srv_models_wake(&s->app->models);
+    if (drains) answer(s); /* nobody waits longer than the server */
 }
 
 void srv_swap_look(struct srv_swap *s, struct srv_swap_view *ret)

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Replaces the model of a running server without dropping a request.
+ * Replaces the model of an entry while its requests go on.
  *
- *   planning   the headers of the new model are read; it must fit next to the running one
+ *   planning   the headers of the new model are read; it must fit next to the running ones
  *   loading    its weights and texts are read by threads of low priority
  *   testing    the engine's self-test, the template, the tokenizer
  *   draining   new requests get the new model; those of the old one run to their end
  *
- * A failure before the draining changes nothing. One swap at a time, on a thread of its own, which
- * ends with it. At most two models are alive.
+ * A failure before the draining changes nothing. One swap at a time, a job of the loader's thread
+ * (server/loader.h), which closes the old model as any that drains.
  *
  * Threads: all functions may be called from any thread, except where they say otherwise.
  */
@@ -44,15 +44,18 @@ struct srv_swap_params {
     const char *draft_model; /* likewise; NULL: none, but the configured one with NULL for model */
     struct srv_list names;   /* n 0: the configured aliases, else the model's own name */
     bool until_drained;      /* on_end comes after the draining, or when the server ends */
-    /* Called once, on the thread of the swap, unless starting failed. NULL: nobody waits. */
+    /* Called once, on the loader's thread, unless starting failed. NULL: nobody waits. */
     void (*on_end)(void *ctx, const struct srv_swap_outcome *outcome);
     void *ctx;
 };
 
-/* app is borrowed and must have a model before the first start. Returns owned, or NULL. */
+/* app is borrowed. Returns owned, or NULL. */
 struct srv_swap *srv_swap_create(struct srv_app *app, struct eng_turns *turns);
-/* Waits for a swap that runs; no request may exist. NULL is fine. */
+/* After the end of the loader's thread. NULL is fine. */
 void srv_swap_destroy(struct srv_swap *s);
+
+/* The loader's thread, for its job: the swap up to the draining. */
+void srv_swap_run(struct srv_swap *s);
 
 /*
  * Starts a swap; copies the parameters. Returns SWAP_OK, SWAP_BUSY, SWAP_GIVEN_UP or SWAP_NO_MEMORY
@@ -61,10 +64,8 @@ void srv_swap_destroy(struct srv_swap *s);
 enum srv_swap_result srv_swap_start(struct srv_swap *s, const struct srv_swap_params *params,
                                     char *err, size_t errlen);
 
-/* The entry whose model has the name, or -1. */
-int srv_swap_find(struct srv_swap *s, const char *name);
-
-/* The server is ending: a swap that has not switched is given up, and no other may start. */
+/* The server is ending, srv_models_stop has been called: a swap that has not switched is given up,
+ * nobody waits for one that drains. */
 void srv_swap_give_up(struct srv_swap *s);
 
 struct srv_swap_view {

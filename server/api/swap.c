@@ -86,11 +86,12 @@ static int read_entry(struct srv_request *req, const json_t *replace, int *ret,
     const char *name = NULL;
     *ret = 0;
     if (replace && !(name = read_text(replace, "replace", MAX_NAME_BYTES, err))) return -1;
-    if (!name && app->config->n_more)
+    int n = srv_models_count(srv_app_models(app));
+    if (!name && n > 1)
         return param_fail(err, SRV_ERR_INVALID_VALUE, "replace",
                           "This server has %d models: 'replace' must name the one to be replaced.",
-                          1 + app->config->n_more);
-    if (!name || (*ret = srv_swap_find(app->swap, name)) >= 0) return 0;
+                          n);
+    if (!name || (*ret = srv_models_find(srv_app_models(app), name)) >= 0) return 0;
     return param_fail(err, SRV_ERR_MODEL_NOT_FOUND, "replace", "No model has the name '%.128s'.",
                       name);
 }

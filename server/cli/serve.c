@@ -264,10 +264,15 @@ static int create_parts(struct serve *s, char *err, size_t errlen)
     const struct srv_config *c = s->config;
     struct srv_server *server = &s->server;
     if (init_retry(s, err, errlen)) return -1;
-    if (srv_models_init(&server->app.models)) {
+    struct srv_models *models = &server->app.models;
+    if (srv_models_init(models)) {
         snprintf(err, errlen, "no lock for the model");
         return -1;
     }
+    models->limit_bytes = srv_catalogue_limit(c);
+    models->max_models = c->models_max;
+    models->autoload = c->models_autoload;
+    models->wait_us = (uint64_t)c->load_wait_ms * 1000;
     if (eng_turns_create(&s->turns) ||
         !(server->app.swap = srv_swap_create(&server->app, s->turns))) {
         snprintf(err, errlen, "no memory for swapping the model");
@@ -420,24 +425,23 @@ static void announce_ready(struct serve *s)
 {
     struct srv_models *models = &s->server.app.models;
     int64_t bytes = 0;
+    int n = 0;
     for (int i = s->config->n_more; i >= 0; i--) {
         struct srv_model *model = srv_models_of(models, i);
+        if (!model) continue;
         announce_model(s, model);
         bytes += srv_plan_bytes(&eng_info(model->engine)->memory);
+        n++;
         srv_model_release(model, false);
     }
     if (s->config->n_more)
-        srv_log(SRV_LOG_INFO, "memory: %d models take %.0f MiB together, the limit is %.0f MiB",
-                1 + s->config->n_more, (double)bytes / 1048576.0,
+        srv_log(SRV_LOG_INFO, "memory: %d models take %.0f MiB together, the limit is %.0f MiB", n,
+                (double)bytes / 1048576.0,
                 (double)eng_memory_limit(s->config->memory_bytes) / 1048576.0);
-    show_first_call(s);
-    for (int i = 0; i <= s->config->n_more; i++) {
-        struct srv_model *model = srv_models_of(models, i);
-        eng_load_drafts(model->engine, model->draft_ids);
-        srv_model_release(model, false);
-    }
     struct srv_model *first = srv_models_of(models, 0);
-    srv_notify("READY=1\nSTATUS=Serving %s on %s", first->names[0], s->url);
+    if (!first) srv_log(SRV_LOG_INFO, "ready on %s", s->url);
+    show_first_call(s);
+    srv_notify("READY=1\nSTATUS=Serving %s on %s", first ? first->names[0] : "on demand", s->url);
     srv_model_release(first, false);
 }
 
@@ -503,6 +507,7 @@ static void monitor(struct serve *s)
     struct engines seen = {.now_us = clock_now_us(),
                            .limit_us = (uint64_t)s->config->watchdog_ms * 1000};
     srv_models_each(&s->server.app.models, look_at_engine, &seen);
+    srv_models_tick(&s->server.app.models);
     bool was = atomic_load(&s->server.stalled);
     atomic_store(&s->server.stalled, seen.stalled);
     atomic_store(&s->server.monitor_us, seen.now_us);
@@ -699,6 +704,7 @@ static void drain(struct serve *s)
     struct srv_server *server = &s->server;
     int n = atomic_load(&server->n_requests);
     atomic_store(&server->app.state, SRV_DRAINING);
+    srv_models_stop(&server->app.models);
     srv_swap_give_up(server->app.swap);
     srv_log(SRV_LOG_INFO, "draining: %d requests have %d ms to finish", n,
             s->config->drain_timeout_ms);
@@ -737,8 +743,9 @@ static void close_parts(struct serve *s)
     if (s->admin) srv_http_stop(s->admin);
     srv_watch_destroy(s->server.watch);
     srv_work_destroy(s->server.work);
-    compile_queue_destroy(s->server.app.compiles);
+    if (s->server.app.models.has_lock) srv_models_stop(&s->server.app.models);
     srv_loader_finish(s->loader);
+    compile_queue_destroy(s->server.app.compiles);
     srv_swap_destroy(s->server.app.swap);
     srv_models_finish(&s->server.app.models);
     eng_turns_destroy(s->turns);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/heap.h"
 #include "base/json_reader.h"
 #include "server/bounds.h"
@@ -56,7 +57,7 @@ static char *find_model_name(struct srv_request *req)
         else if (!rc)
             rc = jr_skip(&r, &key, &skipped);
     }
-    if (text && !rc)
+    if (text && !rc && !memchr(text, '\0', len))
         name = strndup(text, len);
     else if (asked)
         name = strdup(asked);
@@ -64,14 +65,135 @@ static char *find_model_name(struct srv_request *req)
     return name;
 }
 
-/* Before the handler runs: the reference to the model that the request is for. */
-static void take_model(struct srv_request *req)
+/* ---- waiting for the model ----------------------------------------------------------------- */
+
+static void wake_waiting(struct srv_wait *w, bool ended)
 {
+    struct srv_request *req =
+        (struct srv_request *)(void *)((char *)w - offsetof(struct srv_request, wait));
+    if (!ended) return;
+    srv_request_wake(req);
+    srv_request_unref(req);
+}
+
+static void leave_wait(void *data)
+{
+    struct srv_request *req = data;
+    srv_models_leave(&req->server->app.models, &req->wait);
+}
+
+/* No model, so no handler: the answer says why. */
+static void refuse(struct srv_request *req, enum srv_ask why)
+{
+    const char *message = req->wait.message;
+    char name[140];
     struct srv_models *models = &req->server->app.models;
-    if (req->route->flags & (SRV_ROUTE_EARLY | SRV_ROUTE_OPERATOR)) return;
-    char *name = req->server->config->n_more ? find_model_name(req) : NULL;
-    req->facts.model = srv_models_take(models, name);
+    req->load_ms = srv_models_load_ms(models, req->wait.entry);
+    srv_models_name(models, req->wait.entry, name, sizeof(name));
+    switch (why) {
+    case SRV_ASK_UNLOADED:
+        srv_reply_error(req, SRV_ERR_NOT_LOADED, "model",
+                        "The model '%s' is not loaded, and is not loaded for this request.", name);
+        break;
+    case SRV_ASK_UNAVAILABLE:
+        srv_reply_error(req, SRV_ERR_NOT_LOADED, "model", "The model '%s' cannot be loaded: %s",
+                        name, message);
+        break;
+    case SRV_ASK_FAILED:
+        srv_reply_error(req, SRV_ERR_MODEL_FAILED, "model",
+                        "The model '%s' could not be loaded: %s", name, message);
+        break;
+    case SRV_ASK_CLOSED:
+        srv_reply_error(req, SRV_ERR_SHUTTING_DOWN, NULL, "The server is shutting down.");
+        break;
+    default:
+        srv_reply_error(req, SRV_ERR_LOADING, "model", "The model '%s' is still loading.", name);
+    }
+}
+
+/* Returns true if the handler may run: the model is the request's. */
+static bool end_wait(struct srv_request *req, enum srv_wait_end end)
+{
+    switch (end) {
+    case SRV_WAIT_GIVEN: req->facts.model = req->wait.model; return true;
+    case SRV_WAIT_FAILED: refuse(req, SRV_ASK_FAILED); return false;
+    case SRV_WAIT_LEFT: /* nobody reads it, unless the server ends */
+    case SRV_WAIT_CLOSED: refuse(req, SRV_ASK_CLOSED); return false;
+    default: refuse(req, SRV_ASK_FULL); return false;
+    }
+}
+
+static void go_on(void *data)
+{
+    static const struct srv_callbacks none;
+    struct srv_request *req = data;
+    enum srv_wait_end end = (enum srv_wait_end)atomic_load(&req->wait.end);
+    if (end == SRV_WAITS) return;
+    srv_request_set_callbacks(req, &none, NULL);
+    srv_metrics_observe_wait(req->server->metrics, clock_now_us() - req->wait.since_us);
+    if (end_wait(req, end)) req->route->handle(req);
+}
+
+/* The entry that a request asks for; -1: there is none of that name, and the answer says so. */
+static int find_entry(struct srv_request *req)
+{
+    const struct srv_config *c = req->server->config;
+    struct srv_models *models = &req->server->app.models;
+    bool several = srv_models_count(models) > 1;
+    char *name = several ? find_model_name(req) : NULL, names[160];
+    int entry = name ? srv_models_find(models, name) : -1;
+    /* Others are left to the handler, which knows what is wrong with them. */
+    bool stays = !name || !*name || c->accept_any_model ||
+                 (srv_is_placeholder(name) && !c->strict_model) || !several;
+    if (entry < 0 && (stays || srv_models_is_loaded(models, models->default_entry)))
+        entry = models->default_entry;
+    if (entry < 0)
+        srv_reply_error(req, SRV_ERR_MODEL_NOT_FOUND, "model",
+                        "The model '%.64s%s' does not exist; this server serves %s.", name,
+                        strlen(name) > 64 ? "..." : "",
+                        srv_models_names(models, names, sizeof(names)));
     free(name);
+    return entry;
+}
+
+/*
+ * Before the handler runs: the reference to the model that the request is for. Returns false if
+ * there is none: the request waits for it, or has its answer.
+ */
+static bool take_model(struct srv_request *req)
+{
+    static const struct srv_callbacks waiting = {
+        .on_wake = go_on, .on_gone = leave_wait, .on_stop = leave_wait};
+    struct srv_models *models = &req->server->app.models;
+    unsigned flags = req->route->flags;
+    const char *autoload = srv_request_query(req, "autoload");
+    if (flags & (SRV_ROUTE_EARLY | SRV_ROUTE_OPERATOR | SRV_ROUTE_NO_MODEL)) return true;
+    int entry = find_entry(req);
+    if (entry < 0) return false;
+    req->wait.entry = req->facts.entry = entry;
+    if (flags & SRV_ROUTE_INLINE) {
+        req->facts.model = srv_models_of(models, entry);
+        if (req->facts.model || (flags & SRV_ROUTE_ANY_MODEL)) return true;
+        refuse(req, SRV_ASK_UNLOADED);
+        return false;
+    }
+    req->wait.wake = wake_waiting;
+    req->wait.no_load = autoload && !strcmp(autoload, "false");
+    srv_request_ref(req);
+    srv_request_set_callbacks(req, &waiting, req);
+    enum srv_ask answer = srv_models_ask(models, entry, &req->wait);
+    if (answer == SRV_ASK_WAITS) {
+        pthread_mutex_lock(&req->lock);
+        bool gone = req->gone;
+        pthread_mutex_unlock(&req->lock);
+        if (gone) leave_wait(req); /* before it could be told so */
+        return false;
+    }
+    srv_request_set_callbacks(req, &(struct srv_callbacks){0}, NULL);
+    srv_request_unref(req);
+    req->facts.model = answer == SRV_ASK_GIVEN ? req->wait.model : NULL;
+    if (answer != SRV_ASK_GIVEN) refuse(req, answer);
+    return answer == SRV_ASK_GIVEN;
 }
 
 static void run_item(struct srv_work_item *item)
@@ -85,12 +207,10 @@ static void run_item(struct srv_work_item *item)
     void (*on_wake)(void *) = req->callbacks.on_wake;
     bool runs = req->api_held && !(is_new && req->gone); /* else dropped before it started */
     pthread_mutex_unlock(&req->lock);
-    if (runs && is_new) {
-        take_model(req);
+    if (runs && is_new && take_model(req))
         req->route->handle(req);
-    } else if (runs) {
+    else if (runs && !is_new)
         on_wake(req->api_data);
-    }
     /* The tree of a large body was many small pieces, which stay in the heap otherwise. */
     if (item->class == SRV_WORK_LARGE) heap_trim();
 

@@ -43,16 +43,18 @@
 struct srv_request;
 
 enum srv_route_flags {
-    SRV_ROUTE_OPEN = 1,       /* served without a key */
-    SRV_ROUTE_INLINE = 2,     /* handled on the HTTP thread */
-    SRV_ROUTE_EARLY = 4,      /* served while the model loads and while draining */
-    SRV_ROUTE_PREFIX = 8,     /* the path matches with anything after it */
-    SRV_ROUTE_ANTHROPIC = 16, /* Anthropic's dialect: its error shape, the header request-id */
-    SRV_ROUTE_EITHER = 32,    /* Anthropic's dialect with the header anthropic-version */
-    SRV_ROUTE_ANY_HOST = 64,  /* served whatever the Host header says: for health checks */
-    SRV_ROUTE_OPERATOR = 128, /* for the operator alone; holds no model */
-    SRV_ROUTE_TEI = 256,      /* the error shape of text-embeddings-inference */
-    SRV_ROUTE_COHERE = 512,   /* Cohere's */
+    SRV_ROUTE_OPEN = 1,         /* served without a key */
+    SRV_ROUTE_INLINE = 2,       /* handled on the HTTP thread */
+    SRV_ROUTE_EARLY = 4,        /* served while the model loads and while draining */
+    SRV_ROUTE_PREFIX = 8,       /* the path matches with anything after it */
+    SRV_ROUTE_ANTHROPIC = 16,   /* Anthropic's dialect: its error shape, the header request-id */
+    SRV_ROUTE_EITHER = 32,      /* Anthropic's dialect with the header anthropic-version */
+    SRV_ROUTE_ANY_HOST = 64,    /* served whatever the Host header says: for health checks */
+    SRV_ROUTE_OPERATOR = 128,   /* for the operator alone; holds no model */
+    SRV_ROUTE_TEI = 256,        /* the error shape of text-embeddings-inference */
+    SRV_ROUTE_COHERE = 512,     /* Cohere's */
+    SRV_ROUTE_NO_MODEL = 16384, /* holds none */
+    SRV_ROUTE_ANY_MODEL = 2048, /* inline: served without a model too, if it is not loaded */
     SRV_ROUTE_DETAIL = 1024, /* OpenAI's with the message in "detail" too, as Jina's clients read */
 };
 
@@ -80,7 +82,9 @@ enum srv_dialect {
  * handler runs; the handler writes the account. */
 struct srv_facts {
     const struct srv_app *app;
-    struct srv_model *model; /* of this request from its start to its end; NULL on early routes */
+    struct srv_model *model; /* of this request from its start to its end; NULL on early routes, and
+                              * on those of SRV_ROUTE_ANY_MODEL if it is not loaded */
+    int entry;               /* of the set of models: the one that is asked for */
     const void *arg;         /* of the route */
     const char *tail;        /* the path after a SRV_ROUTE_PREFIX, percent-decoded, or "" */
     const char *body;        /* NUL-terminated */

@@ -167,6 +167,8 @@ static long wait_ms(struct srv_request *req, enum srv_error kind)
 {
     if (kind == SRV_ERR_SHUTTING_DOWN) return 5000;
     if (kind == SRV_ERR_SWAP_IN_PROGRESS || kind == SRV_ERR_MODEL_UNLOADED) return 1000;
+    if (kind == SRV_ERR_MODEL_FAILED) return 30000;
+    if (req->load_ms) return req->load_ms < 1000 ? 1000 : (long)req->load_ms;
     bool ready = atomic_load(&req->server->app.state) == SRV_READY;
     return ready ? (long)retry_after_ms(req) : srv_pull_left_ms(req->server->app.pull);
 }

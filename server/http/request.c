@@ -59,6 +59,7 @@ void *srv_request_alloc(struct srv_request *req, size_t bytes)
 bool srv_request_charge(struct srv_request *req, int64_t bytes, int64_t *ret_used)
 {
     struct srv_model *m = req->facts.model;
+    if (!m) return true; /* a list: bounded by itself */
     int64_t limit = eng_info(m->engine)->memory.answer_bytes;
     long long used = atomic_load(&m->answer_bytes);
     do {
@@ -165,19 +166,26 @@ static void account(const struct srv_request *req)
     });
 }
 
+static void give_model_back(struct srv_request *req)
+{
+    struct srv_model *m = req->facts.model;
+    if (!m) return;
+    long long answers = atomic_fetch_sub(&m->answer_bytes, req->answer_bytes);
+    assert(answers >= req->answer_bytes);
+    (void)answers;
+    srv_model_release(m, !(req->route->flags & SRV_ROUTE_INLINE));
+}
+
 static void destroy(struct srv_request *req)
 {
     struct srv_server *s = req->server;
-    struct srv_model *m = req->facts.model;
     assert(!req->http_held && !req->api_held && req->run <= SRV_RUN_IDLE);
     account(req);
     if (req->callbacks.on_free) req->callbacks.on_free(req->api_data);
     long long bodies = atomic_fetch_sub(&s->body_bytes, (long long)req->charged_bytes);
-    long long answers = m ? atomic_fetch_sub(&m->answer_bytes, req->answer_bytes) : 0;
-    assert(bodies >= (long long)req->charged_bytes && (!m || answers >= req->answer_bytes));
+    assert(bodies >= (long long)req->charged_bytes);
     (void)bodies;
-    (void)answers;
-    if (m) srv_model_release(m, !(req->route->flags & SRV_ROUTE_INLINE));
+    give_model_back(req);
     buf_finish(&req->body);
     buf_finish(&req->reply);
     srv_ring_finish(&req->ring);

@@ -101,8 +101,10 @@ struct srv_request {
     struct srv_pair reply_headers[SRV_REPLY_HEADERS_MAX];
     int n_reply_headers;
     struct srv_returner returner;
-    bool has_asked;  /* for a queue slot: returner is set */
-    uint64_t end_us; /* when the HTTP side was done */
+    bool has_asked;       /* for a queue slot: returner is set */
+    uint64_t end_us;      /* when the HTTP side was done */
+    struct srv_wait wait; /* for the model */
+    int64_t load_ms;      /* how long its load may take: a retry time; 0: not refused for that */
 
     struct arena_block *arena;
     size_t arena_bytes;

@@ -326,19 +326,13 @@ void srv_gen_refuse_context(struct srv_request *req, const struct param_error *e
     srv_reply(req, srv_error_status(err->kind), NULL, &b);
 }
 
-/* Placeholders that clients send to servers with one model. */
-static bool is_placeholder(const char *name)
-{
-    return !strcmp(name, "default") || !strcmp(name, "tgi") || !strcmp(name, "dummy");
-}
-
 const char *srv_gen_model_name(const struct srv_model *model, const char *asked,
                                struct param_error *err)
 {
     if (!asked || !*asked) return model->names[0];
     for (const char *const *name = model->names; *name; name++)
         if (!strcmp(*name, asked)) return *name;
-    if (!model->config->strict_model && is_placeholder(asked)) return model->names[0];
+    if (!model->config->strict_model && srv_is_placeholder(asked)) return model->names[0];
     if (model->config->accept_any_model && strlen(asked) <= 256) return asked;
     char names[160];
     param_fail(err, SRV_ERR_MODEL_NOT_FOUND, "model",
