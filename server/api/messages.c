@@ -113,7 +113,7 @@ static const struct srv_gen_format format = {
 };
 
 const struct srv_route srv_routes_messages[] = {
-    {"POST", "/v1/messages", SRV_ROUTE_ANTHROPIC, srv_gen_handle, &format},
+    {"POST", "/v1/messages", SRV_ROUTE_ANTHROPIC | SRV_ROUTE_STREAMS, srv_gen_handle, &format},
     {"POST", "/v1/messages/count_tokens", SRV_ROUTE_ANTHROPIC, srv_gen_count, &format},
     {0},
 };

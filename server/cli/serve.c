@@ -273,6 +273,7 @@ static int create_parts(struct serve *s, char *err, size_t errlen)
     models->max_models = c->models_max;
     models->autoload = c->models_autoload;
     models->wait_us = (uint64_t)c->load_wait_ms * 1000;
+    models->notice_us = (uint64_t)c->heartbeat_ms * 1000;
     if (eng_turns_create(&s->turns) ||
         !(server->app.swap = srv_swap_create(&server->app, s->turns))) {
         snprintf(err, errlen, "no memory for swapping the model");

@@ -65,15 +65,35 @@ static char *find_model_name(struct srv_request *req)
     return name;
 }
 
+/* Whether a body asks for a stream. */
+static bool asks_for_stream(const struct srv_request *req)
+{
+    const char *key;
+    char err[64];
+    size_t len, skipped;
+    bool first = true, stream = false;
+    struct jr r;
+    jr_init(&r, req->facts.body, req->facts.body_len, 0, err, sizeof(err));
+    int rc = jr_peek(&r) == '{' ? jr_open(&r, '{') : -1;
+    while (!rc && jr_more(&r, '}', &first) == 1) {
+        rc = jr_key(&r, &key, &len);
+        bool found = !rc && len == 6 && !memcmp(key, "stream", 6);
+        if (!rc) rc = jr_skip(&r, &key, &skipped);
+        if (!rc && found) stream = skipped == 4 && !memcmp(key, "true", 4);
+    }
+    jr_finish(&r);
+    return stream;
+}
+
 /* ---- waiting for the model ----------------------------------------------------------------- */
 
+/* May be called with the lock of the set held, before the end. */
 static void wake_waiting(struct srv_wait *w, bool ended)
 {
     struct srv_request *req =
         (struct srv_request *)(void *)((char *)w - offsetof(struct srv_request, wait));
-    if (!ended) return;
     srv_request_wake(req);
-    srv_request_unref(req);
+    if (ended) srv_request_unref(req);
 }
 
 static void leave_wait(void *data)
@@ -123,12 +143,27 @@ static bool end_wait(struct srv_request *req, enum srv_wait_end end)
     }
 }
 
+/* A stream that has waited for long begins with a comment. */
+static void open_early(struct srv_request *req)
+{
+    static const char comment[] = ": keep-alive\n";
+    if (req->opened_early || !req->wait.noticed || !(req->route->flags & SRV_ROUTE_STREAMS) ||
+        !asks_for_stream(req))
+        return;
+    req->opened_early = true;
+    srv_stream_open(req);
+    srv_stream_write(req, comment, sizeof(comment) - 1);
+}
+
 static void go_on(void *data)
 {
     static const struct srv_callbacks none;
     struct srv_request *req = data;
     enum srv_wait_end end = (enum srv_wait_end)atomic_load(&req->wait.end);
-    if (end == SRV_WAITS) return;
+    if (end == SRV_WAITS) {
+        open_early(req);
+        return;
+    }
     srv_request_set_callbacks(req, &none, NULL);
     srv_metrics_observe_wait(req->server->metrics, clock_now_us() - req->wait.since_us);
     if (end_wait(req, end)) req->route->handle(req);

@@ -38,6 +38,18 @@ void srv_reply_header(struct srv_request *req, const char *name, const char *val
     if (i == req->n_reply_headers) req->n_reply_headers++;
 }
 
+/* An error whose status was sent before it was known is an event. */
+static void end_early_stream(struct srv_request *req, const struct buf *error)
+{
+    bool anthropic = req->facts.dialect == SRV_DIALECT_ANTHROPIC;
+    const char *head = anthropic ? "event: error\ndata: " : "data: ";
+    const char *end = anthropic ? "\n\n" : "\n\ndata: [DONE]\n\n";
+    srv_stream_write(req, head, strlen(head));
+    srv_stream_write(req, error->data, error->len);
+    srv_stream_write(req, end, strlen(end));
+    srv_stream_close(req);
+}
+
 void srv_reply(struct srv_request *req, int status, const char *content_type, struct buf *body)
 {
     struct buf taken = *body;
@@ -56,6 +68,11 @@ void srv_reply(struct srv_request *req, int status, const char *content_type, st
                                 ? "The answer is larger than this server sends."
                                 : "The server is out of memory for this answer.",
                             NULL);
+    }
+    if (req->opened_early) {
+        end_early_stream(req, &taken);
+        buf_finish(&taken);
+        return;
     }
     pthread_mutex_lock(&req->lock);
     if (req->answer == SRV_ANSWER_NONE) {

@@ -105,6 +105,7 @@ struct srv_request {
     uint64_t end_us;      /* when the HTTP side was done */
     struct srv_wait wait; /* for the model */
     int64_t load_ms;      /* how long its load may take: a retry time; 0: not refused for that */
+    bool opened_early;    /* the stream began while the request waited for its model */
 
     struct arena_block *arena;
     size_t arena_bytes;
