@@ -4,6 +4,9 @@
  * unless the process hangs. GET /version; GET /metrics. All run on the HTTP thread, also while the
  * model loads and while draining.
  */
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/clock.h"
 #include "base/json_writer.h"
 #include "engine/engine.h"
@@ -101,35 +104,70 @@ static void add_model(void *ctx, struct srv_model *model)
     snprintf(to->fingerprint, sizeof(to->fingerprint), "%s", model->fingerprint);
 }
 
+/* What /metrics shows; the arrays are large. */
+struct shown {
+    const struct srv_models *models;
+    struct srv_metrics_view view;
+    struct srv_models_view sums;
+    struct srv_metrics_entry entries[POLICY_ENTRIES];
+};
+
+static void add_entry(void *ctx, const struct srv_entry *e)
+{
+    struct shown *shown = ctx;
+    struct srv_metrics_entry *to = &shown->entries[shown->view.n_entries++];
+    snprintf(to->name, sizeof(to->name), "%s", e->source.names[0]);
+    to->state = srv_entry_state_name(e);
+    if (e->model) {
+        const struct eng_memory *m = &eng_info(e->model->engine)->memory;
+        to->weights_bytes = m->weights_bytes;
+        to->kv_bytes = m->kv_bytes + m->state_bytes;
+        to->other_bytes = srv_plan_bytes(m) - to->weights_bytes - to->kv_bytes;
+    }
+    to->n_loads = e->n_loads;
+    to->n_failed_loads = e->n_failed_loads;
+    memcpy(to->n_evictions, e->n_evictions, sizeof(to->n_evictions));
+    to->n_waiters = e->n_waiters;
+    srv_entry_stats(shown->models, e, &to->stats);
+}
+
 static void metrics(struct srv_request *req)
 {
     struct srv_server *s = req->server;
     enum srv_state state = (enum srv_state)atomic_load(&srv_facts(req)->app->state);
-    struct srv_model *model = srv_models_take(&s->app.models, NULL);
-    struct srv_metrics_view view = {
-        .n_connections = srv_watch_n_connections(s->watch),
-        .n_requests = atomic_load(&s->n_requests),
-        .n_compile_waits = compile_queue_length(s->app.compiles),
-        .ready = state == SRV_READY,
-        .start_time_s = s->start_time_s,
-    };
-    struct srv_models_view models;
-    srv_models_look(&s->app.models, &models);
-    srv_models_each(&s->app.models, add_model, &view);
-    view.stats = &models.stats;
-    view.n_grammar_hits = models.n_grammar_hits;
-    view.n_grammar_misses = models.n_grammar_misses;
-    view.n_draining = models.n_draining;
-    if (model) {
-        view.info = eng_info(model->engine);
-        view.model = model->names[0];
-        view.draft_model_on = eng_draft_state(model->engine, NULL) == ENG_DRAFTS_ON;
-    }
+    struct shown *shown = calloc(1, sizeof(*shown));
     srv_facts(req)->account.endpoint = "metrics";
+    if (!shown) {
+        srv_reply_error(req, SRV_ERR_OVERLOADED, NULL,
+                        "The server is out of memory for this request.");
+        return;
+    }
+    struct srv_model *model = srv_models_take(&s->app.models, NULL);
+    struct srv_metrics_view *view = &shown->view;
+    shown->models = &s->app.models;
+    view->n_connections = srv_watch_n_connections(s->watch);
+    view->n_requests = atomic_load(&s->n_requests);
+    view->n_compile_waits = compile_queue_length(s->app.compiles);
+    view->ready = state == SRV_READY;
+    view->start_time_s = s->start_time_s;
+    srv_models_look(&s->app.models, &shown->sums);
+    srv_models_each(&s->app.models, add_model, view);
+    srv_models_each_entry(&s->app.models, add_entry, shown);
+    view->entries = shown->entries;
+    view->stats = &shown->sums.stats;
+    view->n_grammar_hits = shown->sums.n_grammar_hits;
+    view->n_grammar_misses = shown->sums.n_grammar_misses;
+    view->n_draining = shown->sums.n_draining;
+    if (model) {
+        view->info = eng_info(model->engine);
+        view->model = model->names[0];
+        view->draft_model_on = eng_draft_state(model->engine, NULL) == ENG_DRAFTS_ON;
+    }
     struct buf b;
-    buf_init(&b, SRV_METRICS_MAX_BYTES);
-    srv_metrics_render(s->metrics, &view, s->config->vllm_metrics, &b);
+    buf_init(&b, (size_t)SRV_METRICS_MAX_BYTES * (size_t)(1 + view->n_entries / 4));
+    srv_metrics_render(s->metrics, view, s->config->vllm_metrics, &b);
     srv_model_release(model, false);
+    free(shown);
     srv_reply(req, 200, "text/plain; version=0.0.4; charset=utf-8", &b);
 }
 
