@@ -294,3 +294,31 @@ void srv_catalogue_facts(struct srv_model_facts *ret, const char *dir)
     *ret = (struct srv_model_facts){.ctx_tokens = 0};
     eng_inspect(dir, &inspector);
 }
+
+/* ---- models that were found ---------------------------------------------------------------- */
+
+void srv_catalogue_plan_found(struct srv_models *set, struct srv_entry *e, struct srv_config *own,
+                              const uint8_t digest[32])
+{
+    struct srv_model_params p = srv_entry_params(e);
+    struct srv_model_facts facts;
+    struct eng_memory m;
+    char why[300];
+    int64_t bytes, room = 0, needed;
+    srv_models_room(set, e->number, &needed, &room, &bytes);
+    p.share = (struct srv_share){room > 0 ? room : 1, answer_share(room > 0 ? room : 1, 4)};
+    int rc = srv_model_plan(&m, &p, 0, why, sizeof(why));
+    if (!rc && !e->config->kv_memory_bytes) {
+        int64_t kv = m.kv_bytes + m.state_bytes, fixed = srv_plan_bytes(&m) - kv;
+        struct srv_share all = p.share;
+        if (kv > (room - fixed) / 4) kv = (room - fixed) / 4;
+        p.share.memory_bytes = fixed + kv;
+        if (srv_model_plan(&m, &p, 0, why, sizeof(why))) {
+            p.share = all; /* a quarter is less than it needs */
+            rc = srv_model_plan(&m, &p, 0, why, sizeof(why));
+        }
+    }
+    srv_catalogue_facts(&facts, p.dir);
+    srv_models_settle(set, e, own, &p.share, &facts, rc ? 0 : srv_plan_bytes(&m) + m.twin_bytes,
+                      rc ? why : NULL, digest);
+}

@@ -41,6 +41,13 @@ int srv_catalogue_plan(const struct srv_config *c, const char *dir, struct srv_p
 /* Bytes that the plans of models may have together, requests not counted. */
 int64_t srv_catalogue_limit(const struct srv_config *c);
 
+/*
+ * Plans an entry that --models has found, next to the pinned ones; it drains if it is loaded. own:
+ * its configuration, if it is new. digest: srv_model_source.
+ */
+void srv_catalogue_plan_found(struct srv_models *set, struct srv_entry *e, struct srv_config *own,
+                              const uint8_t digest[32]);
+
 /* Reads what the headers of a directory say, as far as they do. */
 void srv_catalogue_facts(struct srv_model_facts *ret, const char *dir);
 

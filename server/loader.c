@@ -22,6 +22,7 @@
 #include "server/log.h"
 #include "server/metrics.h"
 #include "server/model_lookup.h"
+#include "server/model_scan.h"
 #include "server/serve_pull.h"
 #include "server/served_model.h"
 #include "server/swap.h"
@@ -83,6 +84,7 @@ static int add_entries(struct srv_loader *l, const struct srv_plan *plans)
         srv_catalogue_facts(&e->facts, e->source.dir);
         if (c->n_more) describe_plan(e, &plans[i]);
     }
+    if (c->models_dir) srv_scan_models(models, c);
     int first = c->default_model ? srv_models_find(models, c->default_model) : 0;
     if (first < 0) {
         snprintf(l->error, sizeof(l->error), "default-model: no model has the name '%.100s'",
@@ -204,6 +206,7 @@ static void serve_models(struct srv_loader *l)
     while ((task = srv_models_await(models)).kind != SRV_TASK_STOP) {
         switch (task.kind) {
         case SRV_TASK_SWAP: srv_swap_run(l->app->swap); break;
+        case SRV_TASK_SCAN: srv_scan_models(models, l->app->config); break;
         case SRV_TASK_LOAD: load_on_demand(l, task.entry); break;
         case SRV_TASK_CUT: cut(l, task.model); break;
         case SRV_TASK_FREE:

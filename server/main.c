@@ -311,6 +311,7 @@ int main(int argc, char **argv)
     if (srv_config_note_variables(&config, environ)) goto out;
     for (int i = 0; !config.print_config && i <= config.n_more; i++)
         if (srv_budget_settle(i ? &config.more[i - 1] : &config)) goto out;
+    if (!config.print_config && config.found && srv_budget_settle(config.found)) goto out;
     print_warnings(&config);
     if (config.help || config.version || config.print_config) {
         status = answer_and_exit(&config);

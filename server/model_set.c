@@ -40,6 +40,7 @@ static void finish_source(struct srv_source *s)
 static void free_entry(struct srv_entry *e)
 {
     finish_source(&e->source);
+    free(e->own);
     free(e);
 }
 
@@ -75,6 +76,19 @@ static int copy_source(struct srv_source *ret, const struct srv_model_params *p)
     return -1;
 }
 
+/* The number for a new entry, that of one which is gone with all its models if there is one; -1:
+ * there are too many. On the loader's thread. */
+static int find_free(const struct srv_models *set)
+{
+    for (int i = 0; i < set->n_entries; i++) {
+        bool used = !set->entries[i]->gone;
+        for (const struct srv_model *m = set->alive; m; m = m->next)
+            used |= m->entry == i;
+        if (!used) return i;
+    }
+    return set->n_entries < POLICY_ENTRIES ? set->n_entries : -1;
+}
+
 struct srv_entry *srv_models_add(struct srv_models *set, const struct srv_config *config,
                                  const struct srv_model_params *params)
 {
@@ -84,7 +98,8 @@ struct srv_entry *srv_models_add(struct srv_models *set, const struct srv_config
         return NULL;
     }
     pthread_mutex_lock(&set->lock);
-    if (set->n_entries == POLICY_ENTRIES) {
+    int number = find_free(set);
+    if (number < 0) {
         pthread_mutex_unlock(&set->lock);
         finish_source(&e->source);
         free(e);
@@ -94,8 +109,12 @@ struct srv_entry *srv_models_add(struct srv_models *set, const struct srv_config
     e->created = (int64_t)time(NULL);
     e->share = params->share;
     e->end = &e->first;
-    e->number = set->n_entries;
-    set->entries[set->n_entries++] = e;
+    e->number = number;
+    if (number == set->n_entries)
+        set->n_entries++;
+    else
+        free_entry(set->entries[number]);
+    set->entries[number] = e;
     pthread_mutex_unlock(&set->lock);
     return e;
 }
@@ -127,7 +146,7 @@ void srv_models_each_entry(struct srv_models *set,
 {
     pthread_mutex_lock(&set->lock);
     for (int i = 0; i < set->n_entries; i++)
-        fn(ctx, set->entries[i]);
+        if (!set->entries[i]->gone) fn(ctx, set->entries[i]);
     pthread_mutex_unlock(&set->lock);
 }
 
@@ -141,7 +160,8 @@ const char *srv_entry_state_name(const struct srv_entry *e)
 static struct srv_entry *find_named(struct srv_models *set, const char *name)
 {
     for (int i = 0; i < set->n_entries; i++)
-        for (const char *const *own = set->entries[i]->source.names; *own; own++)
+        for (const char *const *own = set->entries[i]->source.names; !set->entries[i]->gone && *own;
+             own++)
             if (!strcmp(*own, name)) return set->entries[i];
     return NULL;
 }
@@ -197,7 +217,7 @@ const char *srv_models_names(struct srv_models *set, char *buf, size_t size)
     *buf = '\0';
     pthread_mutex_lock(&set->lock);
     for (int i = 0; i < set->n_entries; i++)
-        len = add_names(set->entries[i]->source.names, buf, size, len);
+        if (!set->entries[i]->gone) len = add_names(set->entries[i]->source.names, buf, size, len);
     pthread_mutex_unlock(&set->lock);
     return buf;
 }
@@ -324,6 +344,10 @@ static bool can_fit(struct srv_models *set, const struct srv_entry *e, char *why
     struct policy_entry entries[POLICY_ENTRIES];
     struct policy_room room;
     int n = look_for_policy(set, entries, &room);
+    if (e->is_unavailable) {
+        snprintf(why, size, "%s", e->reason);
+        return false;
+    }
     if (policy_can_fit(entries, n, &room, e->number)) return true;
     size_t len = (size_t)snprintf(
         why, size, "It takes %lld MiB, the limit is %lld MiB, and pinned models have theirs:",
@@ -355,7 +379,8 @@ static enum srv_ask ask(struct srv_models *set, struct srv_entry *e, struct srv_
         snprintf(w->message, sizeof(w->message), "%s", e->reason);
         return SRV_ASK_FAILED;
     }
-    if (!can_fit(set, e, w->message, sizeof(w->message))) return SRV_ASK_UNAVAILABLE;
+    if (e->gone) snprintf(w->message, sizeof(w->message), "%s", e->reason);
+    if (e->gone || !can_fit(set, e, w->message, sizeof(w->message))) return SRV_ASK_UNAVAILABLE;
     if (!w->by_operator && e->n_waiters >= most_waiters(e->config)) return SRV_ASK_FULL;
     if (e->state == SRV_LOAD_FAILED) e->state = SRV_UNLOADED;
     w->entry = e->number;
@@ -546,11 +571,42 @@ enum srv_unload srv_models_unload(struct srv_models *set, int entry, int *ret_n_
     return rc;
 }
 
+void srv_models_settle(struct srv_models *set, struct srv_entry *e, struct srv_config *own,
+                       const struct srv_share *share, const struct srv_model_facts *facts,
+                       int64_t plan_bytes, const char *why, const uint8_t digest[32])
+{
+    pthread_mutex_lock(&set->lock);
+    if (own) e->own = own;
+    if (e->model) close_door(set, e, SRV_EVICT_REPLACED);
+    e->state = SRV_UNLOADED;
+    e->share = *share;
+    e->facts = *facts;
+    e->plan_bytes = plan_bytes;
+    e->is_unavailable = why != NULL;
+    snprintf(e->reason, sizeof(e->reason), "%s", why ? why : "");
+    memcpy(e->digest, digest, sizeof(e->digest));
+    pthread_mutex_unlock(&set->lock);
+}
+
+void srv_models_remove(struct srv_models *set, int entry)
+{
+    struct woken woken = {NULL, &woken.first};
+    pthread_mutex_lock(&set->lock);
+    struct srv_entry *e = set->entries[entry];
+    srv_log(SRV_LOG_INFO, "models: %s has vanished", e->source.names[0]);
+    if (e->model) close_door(set, e, SRV_EVICT_REQUEST);
+    e->gone = true;
+    snprintf(e->reason, sizeof(e->reason), "its directory has vanished");
+    end_waits(e, SRV_WAIT_FAILED, &woken);
+    pthread_mutex_unlock(&set->lock);
+    wake(&woken);
+}
+
 bool srv_models_post(struct srv_models *set, enum srv_task_kind job)
 {
     pthread_mutex_lock(&set->lock);
     bool stopped = atomic_load(&set->stop);
-    set->has_swap |= job == SRV_TASK_SWAP && !stopped;
+    *(job == SRV_TASK_SWAP ? &set->has_swap : &set->has_scan) |= !stopped;
     pthread_cond_signal(&set->changed);
     pthread_mutex_unlock(&set->lock);
     return !stopped;
@@ -676,6 +732,11 @@ struct srv_task srv_models_await(struct srv_models *set)
             break;
         }
         if (atomic_load(&set->stop)) break;
+        if (set->has_scan) {
+            set->has_scan = false;
+            task.kind = SRV_TASK_SCAN;
+            break;
+        }
         close_idle(set, now_us);
         if (find_drained(set, now_us, &task) || find_load(set, now_us, &task)) break;
         wait_for_change(set, now_us);

@@ -51,14 +51,18 @@ struct srv_entry {
     /* Fixed once it is in the set. */
     int number;
     const struct srv_config *config;
-    int64_t created; /* unix seconds */
+    int64_t created;        /* unix seconds */
+    struct srv_config *own; /* config, if --models found it; its strings are those of others */
+    uint8_t digest[32];     /* of its directory, if --models found it */
 
     /* Guarded by the lock, but the loader's thread, which alone changes them, reads without. */
     struct srv_source source;
     struct srv_share share;
     struct srv_model_facts facts;
-    int64_t plan_bytes; /* without the memory of requests */
-    char reason[320];   /* why the load failed */
+    int64_t plan_bytes;  /* without the memory of requests */
+    bool gone;           /* its directory has vanished: it has no names */
+    char reason[320];    /* why it is unavailable, or why the load failed; "": neither */
+    bool is_unavailable; /* it never fits */
     enum srv_entry_state state;
 
     /* Guarded by the lock. */
@@ -86,9 +90,9 @@ struct srv_models {
     bool autoload;
     uint64_t wait_us, notice_us; /* longest wait, 0: none; until waiters hear that they wait */
 
-    bool has_swap;       /* srv_models_post */
-    atomic_bool stop;    /* the server ends */
-    atomic_bool give_up; /* so does the load that runs, or nobody waits for it any longer */
+    bool has_swap, has_scan; /* srv_models_post */
+    atomic_bool stop;        /* the server ends */
+    atomic_bool give_up;     /* so does the load that runs, or nobody waits for it any longer */
 };
 
 /* An empty set. Returns 0, or -1 if it has no lock. */
@@ -103,10 +107,18 @@ void srv_models_finish(struct srv_models *set);
 struct srv_entry *srv_models_add(struct srv_models *set, const struct srv_config *config,
                                  const struct srv_model_params *params);
 
+/* Sets what is known of an entry that --models has found, or found changed: then its model drains.
+ * why: it is unavailable; or NULL. */
+void srv_models_settle(struct srv_models *set, struct srv_entry *e, struct srv_config *own,
+                       const struct srv_share *share, const struct srv_model_facts *facts,
+                       int64_t plan_bytes, const char *why, const uint8_t digest[32]);
+/* The entry loses its names, and its model drains. */
+void srv_models_remove(struct srv_models *set, int entry);
+
 /* What srv_model_open gets for an entry. On the loader's thread, which borrows from the entry. */
 struct srv_model_params srv_entry_params(const struct srv_entry *e);
 
-/* Calls fn for each entry, in their order, with the lock held. */
+/* Calls fn for each entry that is there, in their order, with the lock held. */
 void srv_models_each_entry(struct srv_models *set,
                            void (*fn)(void *ctx, const struct srv_entry *entry), void *ctx);
 
@@ -193,6 +205,7 @@ void srv_model_release(struct srv_model *model, bool used);
 enum srv_task_kind {
     SRV_TASK_STOP,
     SRV_TASK_SWAP, /* what srv_models_post was for */
+    SRV_TASK_SCAN,
     SRV_TASK_LOAD, /* the entry, then srv_models_publish or srv_models_fail */
     SRV_TASK_FREE, /* srv_models_close: the model has drained */
     SRV_TASK_CUT,  /* its time to drain is over: its requests are to be ended */
@@ -207,7 +220,7 @@ struct srv_task {
 /* Waits for something to do. The loader's thread alone. */
 struct srv_task srv_models_await(struct srv_models *set);
 
-/* A job for the loader's thread, SWAP. Returns false if the server ends. */
+/* A job for the loader's thread, SWAP or SCAN. Returns false if the server ends. */
 bool srv_models_post(struct srv_models *set, enum srv_task_kind job);
 
 /* Marks an entry as being loaded: for a load that nobody waits for. */

@@ -601,6 +601,8 @@ static int handle_signal(struct serve *s)
 {
     int sig = take_signal(s);
     if (sig == SIGHUP) reload_keys(s);
+    if (sig == SIGHUP && s->config->models_dir)
+        srv_models_post(&s->server.app.models, SRV_TASK_SCAN);
     if (sig == SIGUSR1 && s->config->debug_hooks && s->loaded) {
         s->paused = !s->paused;
         srv_models_each(&s->server.app.models, pause_engine, &s->paused);

@@ -55,6 +55,7 @@ enum srv_route_flags {
     SRV_ROUTE_COHERE = 512,     /* Cohere's */
     SRV_ROUTE_STREAMS = 4096,   /* the field "stream" asks for events */
     SRV_ROUTE_NO_MODEL = 16384, /* holds none */
+    SRV_ROUTE_RELOADS = 8192,   /* with ?reload=1 for the operator alone */
     SRV_ROUTE_ANY_MODEL = 2048, /* inline: served without a model too, if it is not loaded */
     SRV_ROUTE_DETAIL = 1024, /* OpenAI's with the message in "detail" too, as Jina's clients read */
 };

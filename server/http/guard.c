@@ -389,13 +389,20 @@ static enum srv_dialect dialect_of(const struct srv_guard_head *h, unsigned flag
                                       : SRV_DIALECT_OPENAI;
 }
 
+/* Whether a request is for the operator alone. */
+static bool is_operators(const struct srv_guard_head *h, unsigned flags)
+{
+    return (flags & SRV_ROUTE_OPERATOR) ||
+           ((flags & SRV_ROUTE_RELOADS) && strstr(h->target, "reload="));
+}
+
 static void check_route(const struct srv_guard_head *h, const struct srv_guard_input *in,
                         const char *path, const struct srv_guard_route *found,
                         struct srv_guard_verdict *v)
 {
     unsigned flags = found->route ? found->route->flags : SRV_ROUTE_EARLY;
-    bool hidden = (in->admin && !(flags & SRV_ROUTE_EARLY)) ||
-                  ((flags & SRV_ROUTE_OPERATOR) && !in->operator_open);
+    bool hidden =
+        (in->admin && !(flags & SRV_ROUTE_EARLY)) || (is_operators(h, flags) && !in->operator_open);
     if (!found->path_known || hidden) {
         char hint[80] = "/openapi.json lists what there is.";
         if (found->nearest && !found->path_known)
@@ -437,7 +444,9 @@ static void check_operator(const struct srv_guard_head *h, const struct srv_guar
 {
     size_t len = 0;
     const char *key = srv_guard_key(h, &len);
+    bool reloads = !(v->route->flags & SRV_ROUTE_OPERATOR); /* a GET, which any page may send */
     const char *why = in->keys             ? "an API key is set"
+                      : reloads            ? "a web page may have asked for it"
                       : !in->peer_is_local ? "the client is not on this machine"
                       : h->forwarded       ? "the request came through a proxy"
                       : h->origin && !is_own_origin(h)
@@ -448,7 +457,7 @@ static void check_operator(const struct srv_guard_head *h, const struct srv_guar
     else if (!in->operator_keys && why)
         refuse(v, SRV_ERR_FORBIDDEN,
                "Only an operator key opens this, since %s: set --operator-key-file.", why);
-    else if (!h->content_type)
+    else if (!h->content_type && !reloads)
         refuse(v, SRV_ERR_MEDIA_TYPE, "The Content-Type must be application/json.");
 }
 
@@ -484,7 +493,7 @@ void srv_guard_check(struct srv_guard_head *h, const struct srv_guard_input *in,
     if (v->refused || strcmp(h->method, "OPTIONS") == 0) return;
     check_route(h, in, path, &found, v);
     if (!v->refused) srv_guard_origin(h, in->rules, v);
-    if (!v->refused && (v->route->flags & SRV_ROUTE_OPERATOR))
+    if (!v->refused && is_operators(h, v->route->flags))
         check_operator(h, in, v);
     else if (!v->refused)
         check_key(h, in->keys, v);

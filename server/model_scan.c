@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT */
+/* See model_scan.h. */
+#include "server/model_scan.h"
+
+#include <dirent.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "server/catalogue.h"
+#include "server/log.h"
+#include "server/model_set.h"
+
+/* What a walk finds. */
+struct scan {
+    struct srv_models *set;
+    const struct srv_config *c;
+    bool found[POLICY_ENTRIES];
+};
+
+static bool is_folder(const char *path)
+{
+    struct stat st;
+    return !lstat(path, &st) && S_ISDIR(st.st_mode);
+}
+
+static bool has_config(const char *dir)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    int len = snprintf(path, sizeof(path), "%s/config.json", dir);
+    return len > 0 && len < PATH_MAX && !stat(path, &st) && S_ISREG(st.st_mode);
+}
+
+/* The entry that an earlier walk made of the folder, or one that is free, or NULL. */
+static struct srv_entry *entry_of(struct scan *s, const char *dir)
+{
+    for (int i = 0; i < s->set->n_entries; i++) {
+        struct srv_entry *e = s->set->entries[i];
+        if (e->own && !e->gone && !strcmp(e->source.dir, dir)) return e;
+    }
+    return NULL;
+}
+
+/* A folder with this config.json. */
+static void take(struct scan *s, const char *dir, const char *name)
+{
+    struct srv_entry *e = entry_of(s, dir);
+    uint8_t digest[32];
+    if (srv_model_source(dir, NULL, digest)) return;
+    if (e && !memcmp(digest, e->digest, sizeof(digest))) {
+        s->found[e->number] = true;
+        return;
+    }
+    if (!e && srv_models_find(s->set, name) >= 0) {
+        srv_log(SRV_LOG_ERROR, "models: %s is left out: another model answers to the name '%s'",
+                dir, name);
+        return;
+    }
+    struct srv_config *own = e ? NULL : malloc(sizeof(*own));
+    if (own) {
+        *own = *s->c->found;
+        const char *names[] = {name};
+        const struct srv_model_params p = {.dir = dir, .names = {names, 1}};
+        e = srv_models_add(s->set, own, &p);
+        if (!e) free(own);
+    }
+    if (!e) {
+        srv_log(SRV_LOG_ERROR, "models: %s is left out: there are too many models", dir);
+        return;
+    }
+    s->found[e->number] = true;
+    srv_catalogue_plan_found(s->set, e, own, digest);
+    srv_log(SRV_LOG_INFO, "models: %s %s: %s", own ? "found" : "changed", name,
+            e->is_unavailable ? e->reason : "loaded on demand");
+}
+
+/* depth 0: the folder itself, whose folders may be models or hold some. */
+static void walk(struct scan *s, const char *dir, const char *prefix, int depth)
+{
+    struct dirent **found;
+    int n = scandir(dir, &found, NULL, alphasort);
+    if (n < 0) srv_log(SRV_LOG_ERROR, "models: %s cannot be read", dir);
+    for (int i = 0; i < n; i++) {
+        char path[PATH_MAX], name[200];
+        const char *file = found[i]->d_name;
+        int len = snprintf(path, sizeof(path), "%s/%s", dir, file);
+        int name_len = snprintf(name, sizeof(name), "%s%s", prefix, file);
+        bool good = *file != '.' && len < PATH_MAX && name_len < (int)sizeof(name) - 1;
+        if (good && is_folder(path)) {
+            if (has_config(path)) {
+                take(s, path, name);
+            } else if (depth == 0) {
+                snprintf(name + name_len, sizeof(name) - (size_t)name_len, "/");
+                walk(s, path, name, 1);
+            }
+        }
+        free(found[i]);
+    }
+    if (n >= 0) free(found);
+}
+
+void srv_scan_models(struct srv_models *set, const struct srv_config *c)
+{
+    struct scan s = {.set = set, .c = c};
+    walk(&s, c->models_dir, "", 0);
+    for (int i = 0; i < set->n_entries; i++)
+        if (set->entries[i]->own && !set->entries[i]->gone && !s.found[i])
+            srv_models_remove(set, i);
+}
