@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * POST /models/load: replaces the model while requests go on (server/swap.h). The guard has checked
- * who asks. The request holds no model, and waits without a thread of its own.
+ * POST /models/load: loads a model of the catalogue, or replaces one while requests go on
+ * (server/swap.h). POST /models/unload. The guard has checked who asks. The request holds no model,
+ * and waits without a thread of its own.
  */
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/json_writer.h"
 #include "server/api/read/generation_fields.h"
 #include "server/api/read/json_fields.h"
@@ -222,28 +225,275 @@ static void start_and_wait(struct srv_request *req, struct srv_swap_params *para
     srv_request_done(req);
 }
 
-static void start(struct srv_request *req, const struct srv_swap_params *params)
+static void reply_state(struct srv_request *req, const char *state)
 {
-    struct srv_swap_outcome failed = {0};
     struct buf b;
     struct jw w;
-    failed.result =
-        srv_swap_start(srv_facts(req)->app->swap, params, failed.message, sizeof(failed.message));
-    if (failed.result) {
-        reply(req, &failed);
-        return;
-    }
     buf_init(&b, 256);
     jw_init(&w, &b);
     jw_open(&w, NULL, '{');
     jw_bool(&w, "success", true);
-    jw_text(&w, "state", srv_swap_state_name(SWAP_PLANNING));
+    jw_text(&w, "state", state);
     jw_close(&w);
     srv_reply(req, 202, NULL, jw_end(&w));
 }
 
+static void start(struct srv_request *req, const struct srv_swap_params *params)
+{
+    struct srv_swap_outcome failed = {0};
+    failed.result =
+        srv_swap_start(srv_facts(req)->app->swap, params, failed.message, sizeof(failed.message));
+    if (failed.result)
+        reply(req, &failed);
+    else
+        reply_state(req, srv_swap_state_name(SWAP_PLANNING));
+}
+
+/* ---- a model of the catalogue -------------------------------------------------------------- */
+
+/* An operator who waits for a load. */
+struct asker {
+    struct srv_wait wait;
+    struct srv_request *req; /* referenced until the wait has ended; NULL: nobody reads it */
+    uint64_t since_us;
+    bool unchanged;
+};
+
+static void reply_loaded(struct srv_request *req, const struct asker *o)
+{
+    const struct srv_model *m = o->wait.model;
+    struct buf b;
+    struct jw w;
+    buf_init(&b, 8192);
+    jw_init(&w, &b);
+    jw_open(&w, NULL, '{');
+    jw_bool(&w, "success", true);
+    jw_text(&w, "model", m->names[0]);
+    jw_text(&w, "system_fingerprint", m->fingerprint);
+    if (o->unchanged) jw_bool(&w, "unchanged", true);
+    jw_int(&w, "load_ms", (int64_t)(clock_now_us() - o->since_us) / 1000);
+    jw_close(&w);
+    srv_reply(req, 200, NULL, jw_end(&w));
+}
+
+/* The load has ended, well or not. */
+static void reply_entry(struct srv_request *req, struct asker *o)
+{
+    switch ((enum srv_wait_end)atomic_load(&o->wait.end)) {
+    case SRV_WAIT_GIVEN:
+        reply_loaded(req, o);
+        srv_model_release(o->wait.model, true);
+        break;
+    case SRV_WAIT_FAILED:
+        srv_reply_error(req, SRV_ERR_MODEL_INVALID, "model", "%s", o->wait.message);
+        break;
+    default: srv_reply_error(req, SRV_ERR_SHUTTING_DOWN, NULL, "The server is shutting down.");
+    }
+}
+
+static void on_loaded(void *ctx)
+{
+    struct asker *o = ctx;
+    struct srv_request *req = o->req;
+    if (atomic_load(&o->wait.end) == SRV_WAITS) return;
+    reply_entry(req, o);
+    srv_request_done(req);
+}
+
+/* In memory of the request, or if it does not wait, of its own. */
+static void wake_operator(struct srv_wait *w, bool ended)
+{
+    struct asker *o = (struct asker *)(void *)w;
+    if (!ended) return;
+    if (o->req) {
+        srv_request_wake(o->req);
+        srv_request_unref(o->req);
+        return;
+    }
+    if (atomic_load(&w->end) == SRV_WAIT_GIVEN) srv_model_release(w->model, true);
+    free(o);
+}
+
+static void load_entry(struct srv_request *req, int entry, bool waits)
+{
+    static const struct srv_callbacks callbacks = {.on_wake = on_loaded, .on_gone = on_gone};
+    struct srv_models *models = srv_app_models(srv_facts(req)->app);
+    struct asker *o = waits ? srv_request_alloc(req, sizeof(*o)) : calloc(1, sizeof(*o));
+    if (!o) {
+        srv_reply_error(req, SRV_ERR_OVERLOADED, NULL,
+                        "The server is out of memory for this request.");
+        return;
+    }
+    *o = (struct asker){.wait = {.by_operator = true, .wake = wake_operator},
+                        .since_us = clock_now_us()};
+    if (waits) {
+        o->req = req;
+        srv_request_ref(req);
+        srv_request_set_callbacks(req, &callbacks, o);
+    }
+    enum srv_ask answer = srv_models_ask(models, entry, &o->wait);
+    if (answer == SRV_ASK_WAITS) {
+        if (!waits) reply_state(req, "loading");
+        return;
+    }
+    if (answer == SRV_ASK_GIVEN) {
+        o->unchanged = true;
+        reply_loaded(req, o);
+        srv_model_release(o->wait.model, true);
+    } else if (answer == SRV_ASK_UNAVAILABLE) {
+        struct srv_swap_outcome no_room = {0};
+        srv_models_room(models, entry, &no_room.needed_bytes, &no_room.available_bytes,
+                        &no_room.limit_bytes);
+        snprintf(no_room.message, sizeof(no_room.message), "%s", o->wait.message);
+        reply_no_room(req, &no_room);
+    } else {
+        srv_reply_error(req, SRV_ERR_SHUTTING_DOWN, NULL, "The server is shutting down.");
+    }
+    if (waits) {
+        srv_request_unref(req);
+        srv_request_done(req);
+    } else {
+        free(o);
+    }
+}
+
+/* The entry of the catalogue that is to be loaded, or -1: the request is for a swap. */
+static int find_entry(struct srv_request *req, const struct load_params *p, const char *model)
+{
+    struct srv_models *models = srv_app_models(srv_facts(req)->app);
+    if (!model || p->replace || p->alias || p->draft_model || srv_models_count(models) < 2)
+        return -1;
+    return srv_models_find(models, model);
+}
+
+/* ---- unloading ----------------------------------------------------------------------------- */
+
+struct unload_params {
+    const json_t *model, *wait;
+};
+
+const struct param_field srv_fields_unload[] = {
+    {.name = "model",
+     .type = PARAM_JSON,
+     .offset = offsetof(struct unload_params, model),
+     .otherwise = "the only model",
+     .meaning = "a name of the model; its next request loads it again"},
+    {.name = "wait",
+     .type = PARAM_JSON,
+     .offset = offsetof(struct unload_params, wait),
+     .otherwise = "`switched`",
+     .meaning = "when the answer comes: at once, or with `drained` when the model is gone"},
+    {0},
+};
+
+/* One who waits until a model is gone. */
+struct unloading {
+    struct srv_request *req; /* referenced until then */
+    char name[140];
+    int n_draining;
+    atomic_bool done;
+};
+
+static void reply_unloaded(struct srv_request *req, const struct unloading *u)
+{
+    struct buf b;
+    struct jw w;
+    buf_init(&b, 1024);
+    jw_init(&w, &b);
+    jw_open(&w, NULL, '{');
+    jw_bool(&w, "success", true);
+    jw_text(&w, "model", u->name);
+    jw_int(&w, "draining", u->n_draining);
+    jw_close(&w);
+    srv_reply(req, 200, NULL, jw_end(&w));
+}
+
+static void on_closed(void *ctx)
+{
+    struct unloading *u = ctx;
+    struct srv_request *req = u->req;
+    atomic_store(&u->done, true);
+    srv_request_wake(req);
+    srv_request_unref(req);
+}
+
+static void on_unloaded(void *ctx)
+{
+    struct unloading *u = ctx;
+    struct srv_request *req = u->req;
+    if (!atomic_load(&u->done)) return;
+    reply_unloaded(req, u);
+    srv_request_done(req);
+}
+
+static void unload_entry(struct srv_request *req, int entry, bool waits)
+{
+    static const struct srv_callbacks callbacks = {.on_wake = on_unloaded, .on_gone = on_gone};
+    struct srv_models *models = srv_app_models(srv_facts(req)->app);
+    struct unloading *u = srv_request_alloc(req, sizeof(*u));
+    if (!u) {
+        srv_reply_error(req, SRV_ERR_OVERLOADED, NULL,
+                        "The server is out of memory for this request.");
+        return;
+    }
+    u->req = req;
+    srv_models_name(models, entry, u->name, sizeof(u->name));
+    if (waits) srv_request_ref(req);
+    if (waits) srv_request_set_callbacks(req, &callbacks, u);
+    enum srv_unload rc =
+        srv_models_unload(models, entry, &u->n_draining, waits ? on_closed : NULL, u);
+    if (rc == SRV_UNLOAD_OK && waits) return;
+    if (rc == SRV_UNLOAD_OK)
+        reply_unloaded(req, u);
+    else if (rc == SRV_UNLOAD_PINNED)
+        srv_reply_error(req, SRV_ERR_PINNED, "model", "The model '%s' is pinned.", u->name);
+    else
+        srv_reply_error(req, SRV_ERR_NOT_LOADED, "model", "The model '%s' is not loaded.", u->name);
+    if (!waits) return;
+    srv_request_unref(req);
+    srv_request_done(req);
+}
+
+static int read_model(struct srv_request *req, const json_t *model, int *ret,
+                      struct param_error *err)
+{
+    struct srv_models *models = srv_app_models(srv_facts(req)->app);
+    const char *name = NULL;
+    *ret = 0;
+    if (!model && srv_models_count(models) > 1)
+        return param_fail(err, SRV_ERR_MISSING, "model", "'model' is required.");
+    if (!model) return 0;
+    if (!(name = read_text(model, "model", MAX_MODEL_BYTES, err))) return -1;
+    if ((*ret = srv_models_find(models, name)) >= 0) return 0;
+    return param_fail(err, SRV_ERR_MODEL_NOT_FOUND, "model", "No model has the name '%.128s'.",
+                      name);
+}
+
+static void unload(struct srv_request *req)
+{
+    struct unload_params p = {0};
+    struct param_error err = {0};
+    struct param_unknown unknown = {0};
+    struct srv_body body;
+    enum wait_for wait;
+    int entry;
+    srv_facts(req)->account.endpoint = "swap";
+    if (srv_body_read(&body, srv_facts(req)->body, srv_facts(req)->body_len, PARAM_MAX_VALUES,
+                      &err) ||
+        params_read(body.root, srv_fields_unload, &p, &unknown, &err) ||
+        read_model(req, p.model, &entry, &err) || read_wait(p.wait, &wait, &err) ||
+        param_name_ignored(req, &unknown, &err))
+        param_reply(req, &err);
+    else
+        unload_entry(req, entry, wait == WAIT_DRAINED);
+    srv_body_finish(&body);
+}
+
+/* ---- routes -------------------------------------------------------------------------------- */
+
 static void load(struct srv_request *req)
 {
+    int entry = -1;
     struct load_params p = {0};
     struct srv_swap_params params = {0};
     struct param_error err = {0};
@@ -258,10 +508,13 @@ static void load(struct srv_request *req)
         (p.model && !(params.model = read_text(p.model, "model", MAX_MODEL_BYTES, &err))) ||
         (p.draft_model &&
          !(params.draft_model = read_text(p.draft_model, "draft_model", MAX_MODEL_BYTES, &err))) ||
-        read_entry(req, p.replace, &params.entry, &err) ||
+        ((entry = find_entry(req, &p, params.model)) < 0 &&
+         read_entry(req, p.replace, &params.entry, &err)) ||
         read_names(p.alias, names, &params.names, &err) || read_wait(p.wait, &wait, &err) ||
         param_name_ignored(req, &unknown, &err)) {
         param_reply(req, &err);
+    } else if (entry >= 0) {
+        load_entry(req, entry, wait != WAIT_NOT);
     } else if (wait == WAIT_NOT) {
         start(req, &params);
     } else {
@@ -274,5 +527,7 @@ static void load(struct srv_request *req)
 const struct srv_route srv_routes_swap[] = {
     {"POST", "/models/load", SRV_ROUTE_OPERATOR, load, NULL},
     {"POST", "/v1/models/load", SRV_ROUTE_OPERATOR, load, NULL},
+    {"POST", "/models/unload", SRV_ROUTE_OPERATOR, unload, NULL},
+    {"POST", "/v1/models/unload", SRV_ROUTE_OPERATOR, unload, NULL},
     {0},
 };

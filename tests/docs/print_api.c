@@ -39,6 +39,7 @@ static const struct request {
     {"ApplyTemplateRequest", srv_fields_tokens,
      "messages add_generation_prompt chat_template_kwargs", ""},
     {"LoadRequest", srv_fields_swap, NULL, ""},
+    {"UnloadRequest", srv_fields_unload, NULL, ""},
 };
 
 /* The statuses that "x-errors" stands for. */
