@@ -8,49 +8,95 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/json_writer.h"
 #include "engine/engine.h"
 #include "server/api/routes.h"
 #include "server/http/api_error.h"
 
-enum { ROUTE = SRV_ROUTE_INLINE | SRV_ROUTE_EITHER, PAGE_MODELS = 20, MAX_PAGE_MODELS = 1000 };
+enum {
+    ROUTE = SRV_ROUTE_INLINE | SRV_ROUTE_EITHER | SRV_ROUTE_NO_MODEL,
+    PAGE_MODELS = 20,
+    MAX_PAGE_MODELS = 1000
+};
 
-static void write_model(const struct srv_model *model, struct jw *w, const char *name)
+static void write_status(const struct srv_entry *e, struct jw *w)
 {
-    const struct eng_info *info = eng_info(model->engine);
+    const char *state = srv_entry_state_name(e);
+    bool failed = e->state == SRV_LOAD_FAILED || e->is_unavailable;
+    jw_open(w, "status", '{');
+    jw_text(w, "value", failed ? "unloaded" : e->first && !e->model ? "loading" : state);
+    if (failed) jw_bool(w, "failed", true);
+    jw_close(w);
+}
+
+/* Whole seconds of the date at which a model was last used, or null. */
+static void write_last_used(const struct srv_entry *e, struct jw *w)
+{
+    if (e->used_us)
+        jw_int(w, "last_used",
+               (int64_t)time(NULL) - (int64_t)((clock_now_us() - e->used_us) / 1000000));
+    else
+        jw_null(w, "last_used");
+}
+
+static void write_meta(const struct srv_entry *e, struct jw *w)
+{
+    const struct srv_model_facts *f = &e->facts;
+    jw_open(w, "meta", '{');
+    jw_text(w, "architecture", f->architecture);
+    jw_int(w, "n_params", f->n_params);
+    jw_int(w, "n_vocab", f->n_vocab);
+    jw_int(w, "n_ctx_train", f->ctx_train_tokens);
+    jw_int(w, "n_embd", f->d_model);
+    jw_text(w, "dtype", f->dtype);
+    if (e->model) {
+        const struct eng_info *info = eng_info(e->model->engine);
+        jw_text(w, "numerics", info->numerics);
+        jw_int(w, "size", info->memory.weights_bytes);
+        jw_text(w, "fingerprint", e->model->fingerprint);
+    }
+    jw_close(w);
+}
+
+static int64_t ctx_of(const struct srv_entry *e)
+{
+    int64_t asked = e->config->ctx_size, most = e->facts.ctx_tokens;
+    if (e->model) return eng_info(e->model->engine)->ctx_tokens;
+    return asked && asked < most ? asked : most;
+}
+
+static void write_model(const struct srv_entry *e, struct jw *w, const char *name)
+{
+    const char *const *names = e->source.names;
     jw_open(w, NULL, '{');
     jw_text(w, "id", name);
     jw_text(w, "object", "model");
-    jw_int(w, "created", model->created);
+    jw_int(w, "created", e->model ? e->model->created : e->created);
     jw_text(w, "owned_by", "hearth");
-    jw_open(w, "status", '{');
-    jw_text(w, "value", "loaded");
-    jw_close(w);
-    jw_int(w, "max_model_len", info->ctx_tokens);
-    jw_text(w, "root", model->names[0]);
+    write_status(e, w);
+    jw_int(w, "max_model_len", ctx_of(e));
+    jw_text(w, "root", names[0]);
     jw_null(w, "parent");
-    jw_open(w, "meta", '{');
-    jw_text(w, "architecture", info->architecture);
-    jw_int(w, "n_params", info->n_params);
-    jw_int(w, "n_vocab", info->vocab_size);
-    jw_int(w, "n_ctx_train", info->ctx_train_tokens);
-    jw_int(w, "n_embd", info->d_model);
-    jw_text(w, "dtype", info->weights_dtype);
-    jw_text(w, "numerics", info->numerics);
-    jw_int(w, "size", info->memory.weights_bytes);
-    jw_text(w, "fingerprint", model->fingerprint);
+    jw_open(w, "aliases", '[');
+    while (!strcmp(name, e->source.names[0]) && *++names)
+        jw_text(w, NULL, *names);
     jw_close(w);
+    jw_bool(w, "pinned", e->config->pin);
+    jw_int(w, "in_flight", (e->model ? e->model->n_refs : 0) + e->n_waiters);
+    write_last_used(e, w);
+    write_meta(e, w);
     jw_close(w);
 }
 
 /* ---- the Anthropic dialect ----------------------------------------------------------------- */
 
-static void write_anthropic_model(const struct srv_model *model, struct jw *w, const char *name)
+static void write_anthropic_model(const struct srv_entry *e, struct jw *w, const char *name)
 {
     char created[32] = "";
     struct tm t;
-    time_t seconds = (time_t)model->created;
-    int64_t ctx = eng_info(model->engine)->ctx_tokens;
+    time_t seconds = (time_t)(e->model ? e->model->created : e->created);
+    int64_t ctx = ctx_of(e);
     if (gmtime_r(&seconds, &t)) strftime(created, sizeof(created), "%Y-%m-%dT%H:%M:%SZ", &t);
     jw_open(w, NULL, '{');
     jw_text(w, "type", "model");
@@ -75,28 +121,28 @@ struct listing {
 };
 
 /* With the lock of the set held. */
-static void list_names(void *ctx, struct srv_model *model)
+static void list_names(void *ctx, const struct srv_entry *e)
 {
     struct listing *l = ctx;
     bool anthropic = srv_facts(l->req)->dialect == SRV_DIALECT_ANTHROPIC;
-    for (int i = 0; !model->drains && model->names[i]; i++, l->n++) {
-        const char *name = model->names[i];
+    for (int i = 0; e->source.names[i]; i++, l->n++) {
+        const char *name = e->source.names[i];
         if (l->id && strcmp(l->id, name) != 0) continue;
         if (l->id) l->found = l->n;
         if (!l->w || l->n < l->from || l->n >= l->to) continue;
         l->last = srv_request_copy(l->req, name, strlen(name) + 1);
         if (!l->first) l->first = l->last;
         if (anthropic)
-            write_anthropic_model(model, l->w, name);
+            write_anthropic_model(e, l->w, name);
         else
-            write_model(model, l->w, name);
+            write_model(e, l->w, name);
     }
 }
 
 static void visit_names(struct listing *l)
 {
     l->found = -1;
-    srv_models_each(srv_facts(l->req)->model->set, list_names, l);
+    srv_models_each_entry(srv_app_models(srv_facts(l->req)->app), list_names, l);
 }
 
 /* The numbers of the names on the page that the query asks for: [from, to) of n. */
@@ -148,7 +194,7 @@ static void list_anthropic(struct srv_request *req)
     visit_names(&l);
     p.n = l.n;
     if (!read_page(req, &p)) return;
-    buf_init(&b, 1 << 20);
+    buf_init(&b, 4 << 20);
     jw_init(&w, &b);
     jw_open(&w, NULL, '{');
     jw_open(&w, "data", '[');
@@ -169,12 +215,15 @@ static void list(struct srv_request *req)
     struct buf b;
     struct jw w;
     struct listing l = {.req = req, .w = &w, .to = INT_MAX};
+    const char *reload = srv_request_query(req, "reload");
     srv_facts(req)->account.endpoint = "models";
+    if (reload && !strcmp(reload, "1") && srv_facts(req)->app->config->models_dir)
+        srv_models_post(srv_app_models(srv_facts(req)->app), SRV_TASK_SCAN);
     if (srv_facts(req)->dialect == SRV_DIALECT_ANTHROPIC) {
         list_anthropic(req);
         return;
     }
-    buf_init(&b, 1 << 20);
+    buf_init(&b, 4 << 20);
     jw_init(&w, &b);
     jw_open(&w, NULL, '{');
     jw_text(&w, "object", "list");
@@ -199,15 +248,16 @@ static void item(struct srv_request *req)
     if (l.found >= 0)
         srv_reply(req, 200, NULL, jw_end(&w));
     else
-        srv_reply_error(req, SRV_ERR_MODEL_NOT_FOUND, "model",
-                        "The model '%.64s' does not exist; this server serves %s.", id,
-                        srv_models_list_names(srv_facts(req)->model, names, sizeof(names)));
+        srv_reply_error(
+            req, SRV_ERR_MODEL_NOT_FOUND, "model",
+            "The model '%.64s' does not exist; this server serves %s.", id,
+            srv_models_names(srv_app_models(srv_facts(req)->app), names, sizeof(names)));
     if (l.found < 0) buf_finish(&b);
 }
 
 const struct srv_route srv_routes_models[] = {
-    {"GET", "/v1/models", ROUTE, list, NULL},
-    {"GET", "/models", ROUTE, list, NULL},
+    {"GET", "/v1/models", ROUTE | SRV_ROUTE_RELOADS, list, NULL},
+    {"GET", "/models", ROUTE | SRV_ROUTE_RELOADS, list, NULL},
     {"GET", "/v1/models/", ROUTE | SRV_ROUTE_PREFIX, item, NULL},
     {"GET", "/models/", ROUTE | SRV_ROUTE_PREFIX, item, NULL},
     {0},

@@ -201,9 +201,44 @@ static void write_kv_disk(struct jw *w, struct eng *engine)
     jw_close(w);
 }
 
+/* Of the whole catalogue, for clients that know llama-server's router. */
+static void write_router(struct jw *w, const struct srv_app *app)
+{
+    if (srv_models_count(srv_app_models(app)) == 1) return;
+    jw_text(w, "role", "router");
+    jw_int(w, "max_instances", app->config->models_max);
+    jw_bool(w, "models_autoload", app->config->models_autoload);
+}
+
+/* A model that is not loaded. */
+static void props_of_unloaded(struct srv_request *req)
+{
+    const struct srv_facts *facts = srv_facts(req);
+    char name[140];
+    struct buf b;
+    struct jw w;
+    buf_init(&b, 65536);
+    jw_init(&w, &b);
+    jw_open(&w, NULL, '{');
+    jw_text(&w, "server", "hearth");
+    jw_text(&w, "version", HEARTH_VERSION);
+    jw_text(&w, "model",
+            srv_models_name(srv_app_models(facts->app), facts->entry, name, sizeof(name)));
+    jw_bool(&w, "is_sleeping", true);
+    write_router(&w, facts->app);
+    write_swap(&w, facts->app, srv_app_models(facts->app));
+    jw_close(&w);
+    srv_reply(req, 200, NULL, jw_end(&w));
+}
+
 static void props(struct srv_request *req)
 {
     const struct srv_model *model = srv_facts(req)->model;
+    if (!model) {
+        srv_facts(req)->account.endpoint = "props";
+        props_of_unloaded(req);
+        return;
+    }
     const struct eng_info *info = eng_info(model->engine);
     struct buf b;
     struct jw w;
@@ -215,6 +250,8 @@ static void props(struct srv_request *req)
     jw_text(&w, "version", HEARTH_VERSION);
     jw_text(&w, "model", model->names[0]);
     jw_bool(&w, "demo", model->is_demo);
+    jw_bool(&w, "is_sleeping", false);
+    write_router(&w, srv_facts(req)->app);
     jw_text(&w, "architecture", info->architecture);
     jw_text(&w, "rope", info->rope);
     jw_text(&w, "system_fingerprint", model->fingerprint);
@@ -284,7 +321,7 @@ static void slots(struct srv_request *req)
     buf_init(&b, 65536);
     jw_init(&w, &b);
     jw_open(&w, NULL, '{');
-    srv_models_each(srv_facts(req)->model->set, write_slots_of, &w);
+    srv_models_each(srv_app_models(srv_facts(req)->app), write_slots_of, &w);
     jw_close(&w);
     srv_reply(req, 200, NULL, jw_end(&w));
 }
@@ -341,11 +378,10 @@ static void info(struct srv_request *req)
     srv_reply(req, 200, NULL, jw_end(&w));
 }
 
+#define ANY (SRV_ROUTE_INLINE | SRV_ROUTE_ANY_MODEL)
+
 const struct srv_route srv_routes_props[] = {
-    {"GET", "/info", SRV_ROUTE_INLINE, info, NULL},
-    {"GET", "/props", SRV_ROUTE_INLINE, props, NULL},
-    {"GET", "/v1/props", SRV_ROUTE_INLINE, props, NULL},
-    {"GET", "/slots", SRV_ROUTE_INLINE, slots, NULL},
-    {"GET", "/v1/slots", SRV_ROUTE_INLINE, slots, NULL},
-    {0},
+    {"GET", "/info", SRV_ROUTE_INLINE, info, NULL}, {"GET", "/props", ANY, props, NULL},
+    {"GET", "/v1/props", ANY, props, NULL},         {"GET", "/slots", ANY, slots, NULL},
+    {"GET", "/v1/slots", ANY, slots, NULL},         {0},
 };
