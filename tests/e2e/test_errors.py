@@ -286,6 +286,17 @@ def test_swaps_of_the_model():
             h.resume_engine()
 
 
+def test_models_that_are_not_loaded():
+    """More of them: test_on_demand.py."""
+    with DemoCopy("tokenizer.json") as bad:
+        options = ["--model", f"chat={bad.dir}", "--load", "demand", "--model", f"embed={ROOT}/deploy/demo-embed", "--swap", "on"]
+        with Hearth(*options) as h:
+            ask("POST", "/v1/completions", dict(BODY, model="chat"), JSON, 503, "model_failed", "model", server=h)
+            ask("POST", "/models/unload", {"model": "chat"}, JSON, 400, "model_not_loaded", "model", server=h)
+    with Hearth("--pin", "on", "--swap", "on") as h:
+        ask("POST", "/models/unload", {}, JSON, 409, "model_pinned", "model", server=h)
+
+
 def test_every_code_is_provoked():
     with open(os.path.join(ROOT, "server", "http", "api_error.c"), encoding="ascii") as f:
         known = set(re.findall(r"ROW\(\w+, \d+, [^,]+, \"(\w+)\"", f.read()))

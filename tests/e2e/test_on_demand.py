@@ -1,0 +1,439 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Models that do not fit into memory together: loading on demand, who makes room, pins, states, refusals.
+
+The failures that other servers have are cases here: each names them in its text. Standard library only.
+"""
+import concurrent.futures
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from hearth_server import DEMO, ROOT, Hearth, chunks, run, run_cases, start_request  # noqa: E402
+from test_models import CHAT, EMBED, content, vector  # noqa: E402
+from test_swap import PROMPT, Other, refused  # noqa: E402
+from tiny_models import DemoCopy, pack  # noqa: E402
+
+RERANK = os.path.join(ROOT, "deploy", "demo-rerank")
+TWO = ["--model", f"chat={DEMO}", "--model", f"embed={EMBED}"]
+THREE = [*TWO, "--model", f"rank={RERANK}"]
+ONE_FITS = ["--memory", "120M", "--parallel", "2", "--threads", "2"]
+TWO_FIT = ["--memory", "200M", "--parallel", "2", "--threads", "2"]
+OPERATOR = ["--swap", "on"]
+SMALL = ["--ctx-size", "256"]
+
+
+def not_numbers(header, data):
+    begin, end = next(v["data_offsets"] for k, v in header.items() if k.endswith("layers.1.mlp.down_proj.weight"))
+    return pack(header, data[:begin] + b"\xff" * (end - begin) + data[end:])
+
+
+def states(h):
+    return {m["id"]: m["status"]["value"] for m in h.get("/v1/models")[2]["data"]}
+
+
+def entry(h, name):
+    return h.get("/v1/models/" + name)[2]
+
+
+def chat(h, model="chat", **fields):
+    return h.post("/v1/chat/completions", {**CHAT, "model": model, **fields})
+
+
+def embed(h, model="embed", text="a cat"):
+    return h.post("/v1/embeddings", {"model": model, "input": text})
+
+
+def rank(h):
+    status, _, body = h.post("/v1/rerank", {"model": "rank", "query": "a cat", "documents": ["a dog", "a cat"]})
+    assert status == 200, body
+    return [(r["index"], r["relevance_score"]) for r in body["results"]]
+
+
+def wait_unloaded(h, name):
+    h.wait_until(lambda: states(h)[name] == "unloaded", 20, f"{name} unloaded")
+
+
+# ---- loading and leaving ------------------------------------------------------------------------------
+
+def hold_a_stream(h):
+    """A stream of 100 tokens on an engine which is then paused. On a fast machine one may be over before."""
+    for _ in range(20):
+        reader = start_request(h, "/v1/completions", {**PROMPT, "max_tokens": 100, "stream": True})
+        h.pause_engine()
+        if entry(h, "chat")["in_flight"] == 1:
+            return reader
+        h.resume_engine()
+        reader.close()
+        h.wait_until(lambda: entry(h, "chat")["in_flight"] == 0, 10, "all free")
+    raise AssertionError("no stream was caught")
+
+
+def test_three_with_room_for_one():
+    """Each answers as if it were alone, whatever was loaded before."""
+    with Hearth(*THREE, "--threads", "2") as h:
+        want = content(chat(h)), vector(embed(h)), rank(h)
+        assert set(states(h).values()) == {"loaded"}
+    with Hearth(*THREE, *ONE_FITS) as h:
+        assert states(h) == {"chat": "loaded", "embed": "unloaded", "rank": "unloaded"}
+        for _ in range(3):
+            assert (vector(embed(h)), content(chat(h)), rank(h)) == (want[1], want[0], want[2])
+            assert list(states(h).values()).count("loaded") == 1, states(h)
+        metrics = h.metrics()
+        assert metrics['hearth_model_loads_total{model="embed",result="ok"}'] == 3, metrics
+        assert metrics['hearth_model_evictions_total{model="embed",reason="memory"}'] == 3
+        assert "models: chat drains for embed (needs" in h.wait_log("models: chat drains for embed")
+        assert h.get("/props?model=chat")[2]["is_sleeping"] is True
+        assert h.get("/props?model=rank")[2]["is_sleeping"] is False
+
+
+def test_the_least_recently_used_goes():
+    with Hearth(*THREE, *TWO_FIT) as h:
+        embed(h)
+        start = time.monotonic()
+        while time.monotonic() - start < 3 * h.metrics()["hearth_model_load_seconds_sum"]: # idle for as long as its load
+            chat(h)
+        rank(h)
+        assert states(h) == {"chat": "loaded", "embed": "unloaded", "rank": "loaded"}, states(h)
+
+
+def test_looking_is_no_use():
+    """Lists, properties and health neither load a model nor keep it loaded."""
+    with Hearth(*TWO, *ONE_FITS, "--idle-unload-s", "1") as h:
+        def look():
+            for path in ("/v1/models", "/models/chat", "/props?model=chat", "/props?model=embed", "/slots", "/metrics",
+                         "/health", "/readyz"):
+                assert h.get(path)[0] == 200, path
+            return states(h)["chat"] == "unloaded"
+        h.wait_until(look, 20, "an idle model that leaves")
+        assert h.metrics()['hearth_model_evictions_total{model="chat",reason="idle"}'] == 1
+        refused(h.get("/info?model=chat"), 400, "model_not_loaded")
+        assert content(chat(h)) and h.get("/readyz")[0] == 200
+
+
+def test_one_model_that_sleeps():
+    with Hearth("--idle-unload-s", "1", "--threads", "2", *OPERATOR) as h:
+        text = content(h.post("/v1/chat/completions", CHAT))
+        before = h.memory_kib()
+        wait_unloaded(h, "hearth-demo")
+        assert os.environ.get("HEARTH_SLOW") or h.memory_kib() < before
+        assert h.get("/slots")[0] == 200 and h.get("/props")[2]["is_sleeping"] is True
+        assert content(h.post("/v1/chat/completions", CHAT)) == text
+        with Other() as other:
+            wait_unloaded(h, "hearth-demo")
+            assert h.post("/models/load", {"model": other.dir, "alias": "b", "wait": "drained"})[0] == 200
+            assert list(states(h)) == ["b"]
+            wait_unloaded(h, "b")
+            assert content(h.post("/v1/chat/completions", {**CHAT, "model": "b"})) != text
+
+
+# ---- what others get wrong ----------------------------------------------------------------------------
+
+def test_both_wanted_all_the_time():
+    """llama.cpp#22284, lmstudio#1796: two models, room for one: each load serves those that waited for it."""
+    with Hearth(*TWO, *ONE_FITS) as h:
+        want = content(chat(h)), vector(embed(h))
+        stop = time.monotonic() + 5
+        done, errors = [0, 0], []
+
+        def client(kind):
+            while time.monotonic() < stop:
+                try:
+                    assert (content(chat(h)) if kind == 0 else vector(embed(h))) == want[kind]
+                    done[kind] += 1
+                except Exception as e:  # pylint: disable=broad-except
+                    errors.append(e)
+                    return
+        threads = [threading.Thread(target=client, args=(i % 2,)) for i in range(8)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join(60)
+        assert not errors, errors[0]
+        metrics = h.metrics()
+        loads = sum(metrics['hearth_model_loads_total{model="%s",result="ok"}' % m] for m in ("chat", "embed"))
+        assert min(done) >= 8 and loads >= 4 and sum(done) > 4 * loads, (done, loads)
+
+
+def test_a_stream_is_not_cut_for_another_model():
+    """llama.cpp#21678, lmstudio#671: a model that streams ends what it began; the other's request waits for that."""
+    with Hearth(*TWO, *ONE_FITS, "--debug-hooks", "on", *SMALL) as h:
+        whole = "".join(c["text"] for e in chunks(h.stream("/v1/completions", {**PROMPT, "max_tokens": 100,
+                                                                              "stream": True})) for c in e["choices"])
+        reader = hold_a_stream(h)
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            other = pool.submit(embed, h)
+            h.wait_until(lambda: states(h)["embed"] == "loading", 10, "a waiter")
+            h.wait_until(lambda: "draining" in h.get("/slots")[2], 10, "a closed door")
+            h.resume_engine()
+            data = b""
+            while part := reader.recv(65536):
+                data += part
+            reader.close()
+            assert b"[DONE]" in data
+            text = "".join(c["text"] for line in data.decode().splitlines() if line.startswith("data: {")
+                           for c in json.loads(line[6:])["choices"])
+            assert text == whole, (text, whole)
+            assert other.result()[0] == 200
+
+
+def test_two_names_one_directory():
+    """ollama#10948: aliases are one instance."""
+    with Hearth("--model", f"chat={DEMO}", "--alias", "a,b", "--model", f"embed={EMBED}", *ONE_FITS) as h:
+        for name in ("a", "chat", "b", "a"):
+            assert chat(h, name)[2]["model"] == name
+        assert h.metrics()['hearth_model_loads_total{model="chat",result="ok"}'] == 1
+        assert entry(h, "chat")["aliases"] == ["a", "b"] and entry(h, "a")["root"] == "chat"
+
+
+def test_a_request_changes_no_instance():
+    """ollama#7773: no field of a request loads a model again."""
+    with Hearth(*TWO, *ONE_FITS) as h:
+        for fields in ({"num_ctx": 64}, {"options": {"num_ctx": 64}}, {"keep_alive": 0}, {"n_ctx": 9}):
+            assert chat(h, **fields)[0] == 200
+        assert h.metrics()['hearth_model_loads_total{model="chat",result="ok"}'] == 1
+
+
+def test_pinned_and_refused():
+    """lmstudio#644, llama.cpp#18153: only a pin exempts, it is shown, and what can never fit next to it is refused at once."""
+    with tempfile.NamedTemporaryFile("w", suffix=".ini") as f:
+        f.write(f"[model chat]\nmodel = {DEMO}\npin = on\n[model embed]\nmodel = {EMBED}\n[model rank]\nmodel = {RERANK}\n")
+        f.flush()
+        with Hearth("--config", f.name, *TWO_FIT, *OPERATOR) as h:
+            assert entry(h, "chat")["pinned"] is True and entry(h, "embed")["pinned"] is False
+            for _ in range(2):
+                embed(h), rank(h)
+                assert states(h)["chat"] == "loaded"
+            refused(h.post("/models/unload", {"model": "chat"}), 409, "model_pinned")
+        status, _, err = run("serve", "--config", f.name, *ONE_FITS, "--port", "0")
+        assert status == 1 and "pinned models take" in err and "model embed next to them" in err, err
+
+
+# ---- routes -------------------------------------------------------------------------------------------
+
+def test_load_and_unload():
+    with Hearth(*TWO, *ONE_FITS, *OPERATOR) as h:
+        body = h.post("/models/load", {"model": "chat"})[2]
+        assert body["success"] and body["unchanged"] and body["model"] == "chat", body
+        body = h.post("/models/load", {"model": "embed"})[2]
+        assert body["success"] and "unchanged" not in body and states(h)["embed"] == "loaded", body
+        body = h.post("/v1/models/unload", {"model": "embed", "wait": "drained"})[2]
+        assert body == {"success": True, "model": "embed", "draining": 0}, body
+        refused(h.post("/models/unload", {"model": "embed"}), 400, "model_not_loaded")
+        refused(h.post("/models/unload", {"model": "nope"}), 404, "model_not_found")
+        refused(h.post("/models/unload", {}), 400, "missing_required_parameter")
+        refused(h.post("/models/unload", {"model": 5}), 400, "invalid_type")
+        refused(h.post("/models/load", {"model": "nope"}), 400, "invalid_value")
+        status, _, body = h.post("/models/load", {"model": "embed", "wait": False})
+        assert status == 202 and body["success"], body
+        h.wait_until(lambda: states(h)["embed"] == "loaded", 20, "embed")
+        assert h.metrics()['hearth_model_evictions_total{model="embed",reason="request"}'] == 1
+
+
+def test_autoload_off():
+    with Hearth(*TWO, *ONE_FITS, *OPERATOR, "--models-autoload", "off") as h:
+        message = refused(embed(h), 400, "model_not_loaded")
+        assert "'embed'" in message
+        assert h.post("/models/load", {"model": "embed"})[0] == 200 and embed(h)[0] == 200
+        refused(chat(h), 400, "model_not_loaded")
+    with Hearth(*TWO, *ONE_FITS) as h:
+        refused(h.post("/v1/embeddings?autoload=false", {"model": "embed", "input": "a"}), 400, "model_not_loaded")
+        assert h.post("/v1/embeddings?autoload=true", {"model": "embed", "input": "a"})[0] == 200
+
+
+def test_names():
+    with Hearth(*TWO, *ONE_FITS, "--default-model", "embed") as h:
+        assert h.post("/v1/embeddings", {"input": "a"})[2]["model"] == "embed"
+        # Neither model is loaded for a name that nobody has.
+        for name in ("nope", "chat/../embed", "e" * 1000, "%63hat"):
+            message = refused(embed(h, name), 404, "model_not_found")
+            assert message.endswith("this server serves 'chat', 'embed'."), message
+        assert states(h)["embed"] == "loaded"
+        wait = h.metrics()['hearth_model_loads_total{model="chat",result="ok"}']
+        chat(h)
+        assert states(h)["embed"] == "unloaded"
+        refused(embed(h, "nope"), 404, "model_not_found")
+        assert h.metrics()['hearth_model_loads_total{model="chat",result="ok"}'] == wait + 1
+
+
+def test_a_folder_of_models():
+    with tempfile.TemporaryDirectory() as root:
+        shutil.copytree(DEMO, os.path.join(root, "tales"))
+        shutil.copytree(EMBED, os.path.join(root, "org", "embed"))
+        os.symlink(DEMO, os.path.join(root, "link"))
+        os.mkdir(os.path.join(root, "empty"))
+        with Hearth("--model", f"chat={DEMO}", "--models", root, "--threads", "2") as h:
+            assert states(h) == {"chat": "loaded", "org/embed": "unloaded", "tales": "unloaded"}, states(h)
+            assert entry(h, "org/embed")["meta"]["architecture"] == "BertModel"
+            assert embed(h, "org/embed")[0] == 200 and content(chat(h, "tales")) == content(chat(h))
+            loads = 'hearth_model_loads_total{model="tales",result="ok"}'
+            shutil.copytree(RERANK, os.path.join(root, "rank"))
+            shutil.rmtree(os.path.join(root, "org"))
+            h.process.send_signal(signal.SIGHUP)
+            h.wait_until(lambda: "rank" in states(h) and "org/embed" not in states(h), 20, "another look")
+            assert rank(h) and h.metrics()[loads] == 1
+            refused(embed(h, "org/embed"), 404, "model_not_found")
+            shutil.copy(os.path.join(EMBED, "config.json"), os.path.join(root, "tales"))
+            refused(h.get("/v1/models?reload=1"), 404, "unknown_url")
+            h.process.send_signal(signal.SIGHUP)
+            h.wait_until(lambda: entry(h, "tales")["status"].get("failed"), 20, "a model that cannot be served")
+            refused(chat(h, "tales"), 400, "model_not_loaded")
+            assert chat(h)[0] == 200
+        # As often as one likes, for the operator.
+        with Hearth("--model", f"chat={DEMO}", "--models", root, "--threads", "2", env={"HEARTH_OPERATOR_KEY": "o"}) as h:
+            refused(h.get("/v1/models?reload=1"), 401, "invalid_api_key")
+            for i in range(70):
+                os.rename(os.path.join(root, "rank" if i == 0 else f"rank{i - 1}"), os.path.join(root, f"rank{i}"))
+                assert h.get("/v1/models?reload=1", {"Authorization": "Bearer o"})[0] == 200
+                h.wait_until(lambda i=i: [n for n in states(h) if "rank" in n] == [f"rank{i}"], 20, "the new name")
+
+
+# ---- failures -----------------------------------------------------------------------------------------
+
+def test_a_model_that_cannot_be_loaded():
+    """Its waiters hear why; the others live; after the repair an operator may load it at once."""
+    with DemoCopy() as m:
+        m.weights(not_numbers)
+        with Hearth("--model", f"embed={EMBED}", "--model", f"bad={m.dir}", *ONE_FITS, *OPERATOR) as h:
+            status, head, body = chat(h, "bad")
+            assert status == 503 and body["error"]["code"] == "model_failed" and "not finite" in body["error"]["message"]
+            assert int(head["retry-after"]) == 30 and entry(h, "bad")["status"] == {"value": "unloaded", "failed": True}
+            refused(chat(h, "bad"), 503, "model_failed")
+            assert h.metrics()['hearth_model_loads_total{model="bad",result="failed"}'] == 1
+            assert embed(h)[0] == 200
+            refused(h.post("/models/load", {"model": "bad"}), 400, "model_invalid")
+            shutil.copy(os.path.join(DEMO, "model.safetensors"), m.dir)
+            assert h.post("/models/load", {"model": "bad"})[0] == 200 and chat(h, "bad")[0] == 200
+            shutil.rmtree(m.dir)
+            assert embed(h)[0] == 200
+            refused(chat(h, "bad"), 503, "model_failed")
+            os.makedirs(m.dir)
+
+
+def test_waiting_and_leaving():
+    """Time is up, too many wait, clients leave; a load for which nobody waits is given up."""
+    with Hearth(*TWO, *ONE_FITS, "--debug-hooks", "on", "--load-wait-ms", "500", "--max-queue", "2", *SMALL) as h:
+        busy = hold_a_stream(h)
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            answers = [a.result() for a in [pool.submit(embed, h) for _ in range(6)]]
+        for status, head, body in answers:
+            assert status == 503 and body["error"]["code"] == "model_loading" and int(head["retry-after"]) >= 1, body
+        gone = start_request(h, "/v1/embeddings", {"model": "embed", "input": "a"})
+        h.wait_until(lambda: entry(h, "embed")["in_flight"] == 1, 10, "a waiter")
+        gone.close()
+        h.wait_until(lambda: entry(h, "embed")["in_flight"] == 0, 10, "nobody who waits")
+        h.resume_engine()
+        busy.close()
+        assert embed(h)[0] == 200
+
+
+def test_streams_hear_that_they_wait():
+    with Hearth(*TWO, *ONE_FITS, "--debug-hooks", "on", "--heartbeat-ms", "100", *SMALL, "--model",
+                f"other={DEMO}") as h:
+        busy = hold_a_stream(h)
+        body = {**CHAT, "model": "other", "stream": True}
+        good = start_request(h, "/v1/chat/completions", body)
+        bad = start_request(h, "/v1/chat/completions", {**body, "temperature": "hot"})
+        heard = {}
+        for name, s in (("good", good), ("bad", bad)):
+            heard[name] = b""
+            while b": keep-alive\n" not in heard[name]:
+                heard[name] += s.recv(4096)
+            assert b" 200 OK" in heard[name]
+        h.resume_engine()
+        busy.close()
+        for name, s in (("good", good), ("bad", bad)):
+            while b"[DONE]" not in heard[name]:
+                part = s.recv(65536)
+                assert part, heard[name]
+                heard[name] += part
+            s.close()
+        assert b'"content"' in heard["good"] and b"invalid_type" in heard["bad"], heard
+
+
+def test_the_server_ends_while_requests_wait():
+    with Hearth(*TWO, *ONE_FITS, "--debug-hooks", "on", *OPERATOR, "--drain-timeout-ms", "1000", *SMALL) as h:
+        busy = hold_a_stream(h)
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            waits = [pool.submit(embed, h), pool.submit(h.post, "/models/load", {"model": "embed"})]
+            h.wait_until(lambda: entry(h, "embed")["in_flight"] == 2, 10, "waiters")
+            waits.append(pool.submit(h.post, "/models/unload", {"model": "chat", "wait": "drained"}))
+            h.wait_until(lambda: "draining" in h.get("/slots")[2], 10, "the draining")
+            assert h.stop(signal.SIGTERM) == 0
+            for w in waits[:2]:
+                refused(w.result(), 503, "shutting_down")
+            assert waits[2].result()[0] == 200
+        busy.close()
+
+
+def test_many_waiters_for_many_models():
+    """Requests for 40 models, of which one fits: each is served."""
+    with tempfile.TemporaryDirectory() as root:
+        for i in range(40):
+            os.mkdir(os.path.join(root, f"m{i}"))
+            for name in os.listdir(DEMO):
+                os.symlink(os.path.join(DEMO, name), os.path.join(root, f"m{i}", name))
+        with Hearth("--model", f"chat={DEMO}", "--models", root, *ONE_FITS, "--max-connections", "300") as h:
+            want = content(chat(h))
+            with concurrent.futures.ThreadPoolExecutor(200) as pool:
+                for answer in [pool.submit(chat, h, f"m{i % 40}") for i in range(200)]:
+                    assert content(answer.result()) == want
+            metrics = h.metrics()
+            loads = sum(metrics['hearth_model_loads_total{model="m%d",result="ok"}' % i] for i in range(40))
+            assert 40 <= loads <= 80, loads
+
+
+def test_hostile_names():
+    """Unknown names leave nothing behind, load nothing, and are refused whatever they look like."""
+    with Hearth(*TWO, *ONE_FITS) as h:
+        before = h.memory_kib()
+        for i in range(1000):
+            assert embed(h, f"nope{i}")[0] == 404
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError): # refused before it is read to its end
+            assert embed(h, "x" * 3_000_000)[0] in (404, 413)
+        for name in ("x" * 100_000, "../embed", "embed%00", "embed\u0000"):
+            assert embed(h, name)[0] in (400, 404), name[:20]
+        for name in ([], {}, 1, True):
+            refused(chat(h, name), 400, "invalid_type")
+        assert content(chat(h, "")) == content(chat(h, None)) == content(chat(h, "default"))
+        assert states(h) == {"chat": "loaded", "embed": "unloaded"}
+        assert os.environ.get("HEARTH_SLOW") or h.memory_kib() < before + 20_000
+
+
+def test_unload_and_load_from_many():
+    """Operators who load and unload in a loop next to clients: every request is served."""
+    with Hearth(*TWO, *ONE_FITS, *OPERATOR, "--max-queue", "20") as h:
+        want = vector(embed(h))
+
+        def client(i):
+            for k in range(6):
+                if i % 4 == 0:
+                    status = h.post("/models/unload", {"model": "embed"})[0]
+                    assert status in (200, 400), status
+                elif i % 4 == 1:
+                    assert h.post("/models/load", {"model": "embed"})[0] == 200
+                else:
+                    assert vector(embed(h)) == want, k
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            for result in [pool.submit(client, i) for i in range(16)]:
+                result.result()
+
+
+def test_checks_at_the_start():
+    for args, says in ((["--memory", "70M"], "limit is"), (["--default-model", "nope"], "default-model")):
+        status, _, err = run("serve", *TWO, "--port", "0", *args)
+        assert status == 1 and says in err, (args, err)
+    with Hearth(*TWO, "--models-max", "1", "--threads", "2") as h:
+        assert states(h) == {"chat": "loaded", "embed": "unloaded"}
+        embed(h)
+        assert states(h) == {"chat": "unloaded", "embed": "loaded"}
+
+if __name__ == "__main__":
+    run_cases(globals())
