@@ -30,12 +30,19 @@ _hearth()
     --rerank-template) kind=files ;;
     --fim-marks) kind=anything ;;
     --tool-format) words='auto hermes list qwen-xml llama3 mistral mistral-args functionary pythonic none' ;;
+    --load) words='auto start demand' ;;
+    --share) kind=anything ;;
+    --models | --models-dir) kind=anything ;;
+    --default-model) kind=anything ;;
+    --models-max) kind=anything ;;
+    --load-wait-ms) kind=anything ;;
     --threads | -t) kind=anything ;;
     --numerics) words='auto exact bf16 int8 int4' ;;
     --gemm) words='auto native blas' ;;
     --kernels) words='auto c avx2 avx2vnni avx512 avx512vnni avx512bf16 avx512amx neon neondot neonbf16' ;;
     --weight-coding) words='auto on off' ;;
     --kv-dtype | --kv-cache-dtype | --cache-type-k) words='auto f32 bf16 int8' ;;
+    --idle-unload-s | --sleep-idle-seconds) kind=anything ;;
     --parallel | -np | --max-num-seqs) kind=anything ;;
     --ctx-size | -c | --max-model-len) kind=anything ;;
     --chunk | -ub | --ubatch-size) kind=anything ;;
@@ -116,21 +123,22 @@ _hearth()
     serve) words='--help --version --check-config --user --print-config --config --model
         --draft-model --pull --hf-repo --cache-dir --alias --chat-template-file
         --chat-template-kwargs --rerank-tokens --rerank-template --fim-marks
-        --tool-format --generation-config --threads --numerics --gemm --kernels
-        --weight-coding --kv-dtype --parallel --ctx-size --chunk --memory
-        --kv-memory --kv-disk --kv-disk-bytes --kv-disk-age --answer-memory
-        --grammar-cache-mb --schema-objects --no-prefix-cache --speculate
-        --memory-lock --max-choices --host --port --unix-socket --metrics-host
-        --metrics-port --tls-cert-file --tls-key-file --no-page --max-connections
-        --api-key-file --operator-key-file --allow-public-without-key --allowed-hosts
-        --cors-origins --max-queue --max-queue-tokens --queue-timeout-ms
-        --priority-policy --reasoning-format --reasoning-field --request-timeout-ms
-        --max-body-bytes --strict-params --strict-model --accept-any-model
-        --keep-metadata-lines --text-workers --header-timeout-ms --body-timeout-ms
-        --idle-timeout-ms --send-timeout-ms --heartbeat-ms --drain-timeout-ms
-        --drain-delay-ms --swap --swap-memory --swap-drain-ms --watchdog-ms
-        --log-format --log-level --log-prompts --no-vllm-metrics --temperature
-        --top-p --seed --max-tokens --healthcheck' ;;
+        --tool-format --generation-config --pin --load --share --models --default-model
+        --models-max --no-models-autoload --load-wait-ms --threads --numerics
+        --gemm --kernels --weight-coding --kv-dtype --idle-unload-s --parallel
+        --ctx-size --chunk --memory --kv-memory --kv-disk --kv-disk-bytes
+        --kv-disk-age --answer-memory --grammar-cache-mb --schema-objects
+        --no-prefix-cache --speculate --memory-lock --max-choices --host
+        --port --unix-socket --metrics-host --metrics-port --tls-cert-file
+        --tls-key-file --no-page --max-connections --api-key-file --operator-key-file
+        --allow-public-without-key --allowed-hosts --cors-origins --max-queue
+        --max-queue-tokens --queue-timeout-ms --priority-policy --reasoning-format
+        --reasoning-field --request-timeout-ms --max-body-bytes --strict-params
+        --strict-model --accept-any-model --keep-metadata-lines --text-workers
+        --header-timeout-ms --body-timeout-ms --idle-timeout-ms --send-timeout-ms
+        --heartbeat-ms --drain-timeout-ms --drain-delay-ms --swap --swap-memory
+        --swap-drain-ms --watchdog-ms --log-format --log-level --log-prompts
+        --no-vllm-metrics --temperature --top-p --seed --max-tokens --healthcheck' ;;
     generate) words='--help --version --check-config --print-config --config --model
         --draft-model --pull --hf-repo --cache-dir --chat-template-file --generation-config
         --threads --numerics --gemm --kernels --weight-coding --kv-dtype
