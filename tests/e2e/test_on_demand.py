@@ -288,7 +288,8 @@ def test_a_folder_of_models():
             assert chat(h)[0] == 200
         # As often as one likes, for the operator.
         with Hearth("--model", f"chat={DEMO}", "--models", root, "--threads", "2", env={"HEARTH_OPERATOR_KEY": "o"}) as h:
-            refused(h.get("/v1/models?reload=1"), 401, "invalid_api_key")
+            for value in ("1", "%31"):
+                refused(h.get(f"/v1/models?reload={value}"), 401, "invalid_api_key")
             for i in range(70):
                 os.rename(os.path.join(root, "rank" if i == 0 else f"rank{i - 1}"), os.path.join(root, f"rank{i}"))
                 assert h.get("/v1/models?reload=1", {"Authorization": "Bearer o"})[0] == 200
