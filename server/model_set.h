@@ -156,8 +156,8 @@ enum srv_wait_end {
 struct srv_wait {
     bool by_operator; /* wants the load at once, and waits as long as it takes */
     bool no_load;     /* only a model that is loaded is wanted */
-    /* Called without the lock: once when the wait has ended, and then it is the last access; before
-     * that once if it has lasted for notice_us. */
+    /* Called without the lock when the wait has ended, and then it is the last access. Before that
+     * once, with the lock held, if it has lasted for notice_us. */
     void (*wake)(struct srv_wait *w, bool ended);
     atomic_int end; /* enum srv_wait_end */
     struct srv_model *model;

@@ -59,7 +59,11 @@ void *srv_request_alloc(struct srv_request *req, size_t bytes)
 bool srv_request_charge(struct srv_request *req, int64_t bytes, int64_t *ret_used)
 {
     struct srv_model *m = req->facts.model;
-    if (!m) return true; /* a list: bounded by itself */
+    if (!m) { /* a list of models has a bound of its own, too */
+        int64_t most = req->server->config->answer_memory_bytes;
+        *ret_used = 0;
+        return most == 0 || bytes <= most;
+    }
     int64_t limit = eng_info(m->engine)->memory.answer_bytes;
     long long used = atomic_load(&m->answer_bytes);
     do {
