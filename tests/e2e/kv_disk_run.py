@@ -9,8 +9,8 @@ is killed at any moment, against a server without it. test_two_servers: two on o
 test_hostile: a directory that vanishes, cannot be written, is full of other files or gets another secret, and ends of the server
 while it reads or writes. test_gaps: tokens of others while pages are written and read. test_agent: a conversation of 12 turns, kill -9,
 start, the next turn; with PEER=LIBRARIES,GGUF beside llama.cpp's state files. test_limits: a directory of 100 GB, 1 GB
-a second of new pages; test_small_file_system (root): what stays free. test_medians: requests with the tier on and nothing to read, beside those without. test_usage: the
-numbers of golden conversations in three dialects, whole and streamed.
+a second of new pages; test_small_file_system (root): what stays free. test_medians: requests with the tier on and nothing to read,
+beside those without. test_usage: the numbers of golden conversations in three dialects, whole and streamed.
 """
 import glob
 import http.client
@@ -443,38 +443,46 @@ def ignore(action):
 
 
 def test_gaps():
-    """A stream's gaps alone, beside other prompts, and beside the same whose pages are written, then read."""
-    draw = random.Random(6)
-    prompts = [ids(draw, 2000) for _ in range(6)]
+    """Gaps of a stream beside prompts: new ones, without the tier and written to it, then old ones, computed and read."""
+    draw, rounds = random.Random(6), int(os.environ.get("ROUNDS", "5"))
+    old = [ids(draw, 1900) for _ in range(12)]
+    body = {"prompt": "a", "max_tokens": 300, "stream": True, "ignore_eos": True, "speculate": False}
 
-    def gaps(h, others):
-        times, stop = [], threading.Event()
+    def gaps(h, n_new):
+        """Median and p99 in ms of 8 streams, and the prompts per second."""
+        found, stop, n = [], threading.Event(), [0]
 
         def work():
             while not stop.is_set():
-                for p in others:
-                    complete(h, p, 5, 1)
-        thread = threading.Thread(target=work)
-        body = {"prompt": "a", "max_tokens": 300, "stream": True, "ignore_eos": True, "speculate": False}
-        for _ in h.stream("/v1/completions", body):
-            times.append(time.monotonic())
-            if len(times) == 5 and others:
-                thread.start()
+                complete(h, ids(draw, 1900) if n_new else old[n[0] % len(old)], 5, 1)
+                n[0] += 1
+        thread, start = threading.Thread(target=work), time.monotonic()
+        thread.start()
+        for _ in range(8):
+            times = [time.monotonic() for _ in h.stream("/v1/completions", body)]
+            found += [b - a for a, b in zip(times, times[1:])]
         stop.set()
-        if others:
-            thread.join()
-        all_gaps = sorted(b - a for a, b in zip(times[5:], times[6:]))
-        return all_gaps[len(all_gaps) // 2] * 1000, all_gaps[int(len(all_gaps) * 0.99)] * 1000
+        thread.join()
+        found.sort()
+        return found[len(found) // 2] * 1000, found[len(found) * 99 // 100] * 1000, n[0] / (time.monotonic() - start)
 
+    results = {}
     with tempfile.TemporaryDirectory() as folder:
-        for args in ([], ["--kv-disk", folder], ["--kv-disk", folder]):
-            more = ["--no-prefix-cache"] if not args else ["--kv-memory", "200M"]
-            with Hearth("--model", MODEL, "--ctx-size", "2048", *more, *args) as h:
-                alone, beside = gaps(h, []), gaps(h, prompts)
-                m = h.metrics()
-                print(f"  {' '.join(more)}: alone p50 {alone[0]:.2f}, p99 {alone[1]:.2f} ms; beside {beside[0]:.2f}, {beside[1]:.2f}; "
-                      f"{m['hearth_kv_disk_written_bytes_total'] / 1e6:.0f} MB written, "
-                      f"{m['hearth_kv_disk_read_bytes_total'] / 1e6:.0f} read")
+        args = ["--model", MODEL, "--ctx-size", "2048", "--kv-memory", "12M"]
+        with Hearth(*args, "--kv-disk", folder) as h:
+            for p in old:
+                complete(h, p, 5, 1)
+                written(h)
+        for _ in range(rounds):
+            for new in (True, False):
+                for tier in (False, True):
+                    with Hearth(*args, *(["--kv-disk", folder] if tier else [])) as h:
+                        results.setdefault((new, tier), []).append(gaps(h, new) + tuple(
+                            h.metrics()[f"hearth_kv_disk_{what}_bytes_total"] / 1e6 if tier else 0 for what in ("written", "read")))
+    for (new, tier), rows in results.items():
+        p50, p99, speed, wrote, read = (statistics.median(column) for column in zip(*rows))
+        print(f"  {'new' if new else 'old'} prompts, {'with' if tier else 'without'}: p50 {p50:.2f}, p99 {p99:.2f} ms, {speed:.1f} prompts/s; "
+              f"{wrote:.0f} MB written, {read:.0f} read")
 
 
 if __name__ == "__main__":
