@@ -34,7 +34,7 @@ static bool has_config(const char *dir)
     return len > 0 && len < PATH_MAX && !stat(path, &st) && S_ISREG(st.st_mode);
 }
 
-/* The entry that an earlier walk made of the folder, or one that is free, or NULL. */
+/* The entry that an earlier walk made of the folder, or NULL. */
 static struct srv_entry *entry_of(struct scan *s, const char *dir)
 {
     for (int i = 0; i < s->set->n_entries; i++) {

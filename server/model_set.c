@@ -76,17 +76,23 @@ static int copy_source(struct srv_source *ret, const struct srv_model_params *p)
     return -1;
 }
 
-/* The number for a new entry, that of one which is gone with all its models if there is one; -1:
- * there are too many. On the loader's thread. */
+/*
+ * The number for a new entry; if all are taken that of the one which has been gone, with all its
+ * models, for the longest: requests that found that one have asked for it. -1: there are too many.
+ * On the loader's thread.
+ */
 static int find_free(const struct srv_models *set)
 {
+    int best = -1;
+    if (set->n_entries < POLICY_ENTRIES) return set->n_entries;
     for (int i = 0; i < set->n_entries; i++) {
-        bool used = !set->entries[i]->gone;
+        const struct srv_entry *e = set->entries[i];
+        bool used = !e->gone;
         for (const struct srv_model *m = set->alive; m; m = m->next)
             used |= m->entry == i;
-        if (!used) return i;
+        if (!used && (best < 0 || e->failed_us < set->entries[best]->failed_us)) best = i;
     }
-    return set->n_entries < POLICY_ENTRIES ? set->n_entries : -1;
+    return best;
 }
 
 struct srv_entry *srv_models_add(struct srv_models *set, const struct srv_config *config,
@@ -596,6 +602,7 @@ void srv_models_remove(struct srv_models *set, int entry)
     srv_log(SRV_LOG_INFO, "models: %s has vanished", e->source.names[0]);
     if (e->model) close_door(set, e, SRV_EVICT_REQUEST);
     e->gone = true;
+    e->failed_us = clock_now_us();
     snprintf(e->reason, sizeof(e->reason), "its directory has vanished");
     end_waits(e, SRV_WAIT_FAILED, &woken);
     pthread_mutex_unlock(&set->lock);
