@@ -58,7 +58,7 @@ struct eng_kv_disk_params {
     const char *dir;   /* NULL: none */
     const char *model; /* a name for people, or NULL */
     int64_t bytes;     /* the directory holds at most so many, */
-    int64_t seconds;   /* and nothing that was not used for so long */
+    int64_t seconds;   /* and nothing that was not used for this time */
 };
 
 /* One file of such a directory. */

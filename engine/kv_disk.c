@@ -40,10 +40,10 @@ struct chain {
 /* Whose pages may not be written. */
 struct banned {
     uint8_t owner[ENG_KV_OWNER];
-    bool erased; /* what had been written */
+    bool erased; /* the files of that owner */
 };
 
-/* Who has the copy of an extent's pages. */
+/* The stage of the copy of an extent's pages. */
 enum stage { STAGE_FREE, STAGE_WANTED, STAGE_FILLED, STAGE_LOST };
 
 struct kv_disk {

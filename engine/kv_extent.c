@@ -34,7 +34,7 @@ _Static_assert((int)EXTENT_DIGEST == SHA256_BYTES, "names are SHA-256");
 
 #define STATE_SUFFIX ".s"
 
-/* What follows a header: the pages of an extent, or a state. */
+/* The parts after a header: the pages of an extent, or a state. */
 struct parts {
     int n;
     size_t bytes; /* of each */

@@ -36,7 +36,7 @@ enum {
     EXTENT_DIGEST = 32, /* bytes of names, scopes and fingerprints */
 };
 
-/* What is in an extent. Pointers are borrowed for the call. */
+/* The contents of an extent. Pointers are borrowed for the call. */
 struct extent {
     const uint8_t *scope;  /* [EXTENT_DIGEST] */
     const uint8_t *parent; /* [EXTENT_DIGEST] the name of the extent before it */

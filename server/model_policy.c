@@ -6,7 +6,7 @@
 
 enum { NONE = -1 };
 
-/* What is missing for a load. */
+/* The bytes and places that a load lacks. */
 struct need {
     int64_t bytes;
     int models;

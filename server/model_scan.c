@@ -13,7 +13,7 @@
 #include "server/log.h"
 #include "server/model_set.h"
 
-/* What a walk finds. */
+/* A walk through the folder. */
 struct scan {
     struct srv_models *set;
     const struct srv_config *c;

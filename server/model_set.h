@@ -30,7 +30,7 @@ struct srv_wait;
 enum srv_eviction { SRV_EVICT_IDLE, SRV_EVICT_MEMORY, SRV_EVICT_REQUEST, SRV_EVICT_REPLACED };
 enum { SRV_EVICTIONS = SRV_EVICT_REPLACED + 1 };
 
-/* What is known of a model that is not loaded too. Texts are cut. */
+/* Numbers from a model's files, known before it is loaded. Texts are cut. */
 struct srv_model_facts {
     char architecture[64], dtype[16];
     int64_t n_params, ctx_tokens, ctx_train_tokens, weights_bytes;
@@ -38,7 +38,7 @@ struct srv_model_facts {
     int d_model;
 };
 
-/* What an entry loads. Strings are owned. */
+/* The files and names of an entry. Strings are owned. */
 struct srv_source {
     char *dir, *draft_dir, *draft_name; /* the last two: NULL without a draft model */
     const char *const *names;           /* NULL-terminated, in one block with the texts */
@@ -115,7 +115,7 @@ void srv_models_settle(struct srv_models *set, struct srv_entry *e, struct srv_c
 /* The entry loses its names, and its model drains. */
 void srv_models_remove(struct srv_models *set, int entry);
 
-/* What srv_model_open gets for an entry. On the loader's thread, which borrows from the entry. */
+/* The parameters of srv_model_open for an entry, from which they borrow. On the loader's thread. */
 struct srv_model_params srv_entry_params(const struct srv_entry *e);
 
 /* Calls fn for each entry that is there, in their order, with the lock held. */

@@ -65,7 +65,7 @@ struct srv_model {
     void *on_closed_ctx;
 };
 
-/* What a model may use next to others; zeros: as configured. */
+/* The memory and time of a model next to others; zeros: as configured. */
 struct srv_share {
     int64_t memory_bytes, answer_bytes;
 };

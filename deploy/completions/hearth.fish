@@ -152,7 +152,7 @@ complete -c hearth -n '__hearth_is pull' -l dry-run -d 'list the files without f
 complete -c hearth -n '__hearth_is pull' -l force -d 'fetch files again that the cache has'
 complete -c hearth -n '__hearth_is rm' -s y -l yes -d 'remove without asking'
 complete -c hearth -n '__hearth_is kv' -l all -d 'erase the pages of all models and keys'
-complete -c hearth -n '__hearth_is kv' -l older -x -d 'erase what was not used for so long: 12h, 7d'
+complete -c hearth -n '__hearth_is kv' -l older -x -d 'erase pages that were not used for this time: 12h, 7d'
 complete -c hearth -n '__hearth_is kv' -l key-file -r -F -d 'erase what the API keys in this file computed, one per line'
 complete -c hearth -n '__hearth_is bench inspect pull list chat' -l json -d 'print results as JSON; of pull: progress, one object per line; of chat: one answer'
 complete -c hearth -n '__hearth_is bench' -l prefill -x -d 'prompt lengths of the prefill measurement (default: 512)'

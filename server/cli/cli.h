@@ -33,7 +33,7 @@ int srv_cmd_pull(const struct srv_config *config); /* a model from the hub into 
 int srv_cmd_chat(const struct srv_config *config); /* a conversation on the terminal */
 int srv_cmd_list(const struct srv_config *config); /* the models in the cache */
 int srv_cmd_rm(const struct srv_config *config);   /* a model out of it */
-int srv_cmd_kv(const struct srv_config *config);   /* what is in a directory of --kv-disk */
+int srv_cmd_kv(const struct srv_config *config);   /* the pages in a directory of --kv-disk */
 
 /*
  * For --check-config. The first looks at keys, exposure and certificates of serve, logs what is

@@ -373,7 +373,7 @@ static void announce_drafts(const struct eng_memory *m)
                 (double)m->no_twin_bytes / mib);
 }
 
-/* What a model is and takes, on one line. */
+/* A model and the memory that it takes, on one line. */
 static void describe(const struct srv_model *model, char *buf, size_t size)
 {
     const struct eng_info *i = eng_info(model->engine);
@@ -558,7 +558,7 @@ static void allow_owner(void *ctx, struct srv_model *model)
     eng_kv_allow(model->engine, key->digest, key->is_valid);
 }
 
-/* What a key that has gone computed is not left on disk. */
+/* Pages that a removed key computed are not left on disk. */
 static void on_key_changed(void *ctx, const uint8_t *digest, bool is_valid)
 {
     struct serve *s = ctx;

@@ -341,7 +341,7 @@ const struct srv_option srv_options[] = {
     ROW("kv", "all", NULL, BOOL, all, 0, 0, "off", NULL, KV, SRV_OPT_FLAG_ONLY,
         "erase the pages of all models and keys"),
     ROW("kv", "older", NULL, STRING, older, 0, 0, NULL, NULL, KV, SRV_OPT_FLAG_ONLY,
-        "erase what was not used for so long: 12h, 7d"),
+        "erase pages that were not used for this time: 12h, 7d"),
     ROW("kv", "key-file", NULL, STRING, key_file, 0, 0, NULL, NULL, KV, SRV_OPT_FLAG_ONLY,
         "erase what the API keys in this file computed, one per line"),
 
