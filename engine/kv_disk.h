@@ -103,7 +103,7 @@ void kv_disk_pump(struct kv_disk *d, struct prefix *cache, const struct kv_pages
 
 /*
  * Whether chains of an owner (the first ENG_KV_OWNER bytes of scopes) may be written; at first they
- * may. If not, the writer removes what there is. Any thread; without memory nothing changes.
+ * may. If not, the writer removes what there is. Any thread; when out of memory nothing changes.
  */
 void kv_disk_allow(struct kv_disk *d, const uint8_t *owner, bool allowed);
 

@@ -297,7 +297,7 @@ bool prefix_keep(struct prefix *p, int32_t node, uint64_t key, int64_t seconds)
     return true;
 }
 
-/* What is kept as long or longer comes later in the list: the order of ancestors stays. */
+/* Nodes that are kept as long or longer come later in the list: the order of ancestors stays. */
 void prefix_tick(struct prefix *p, uint64_t now_us)
 {
     int32_t next;

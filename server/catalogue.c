@@ -121,7 +121,7 @@ static bool is_demand(const struct srv_config *c)
     return !strcmp(c->load, "demand");
 }
 
-/* What models take without KV caches that have no size of their own. */
+/* The memory of models without KV caches that have no size of their own. */
 struct needs {
     int n, n_pinned;
     int64_t fixed[SRV_MAX_MODELS + 1], kv[SRV_MAX_MODELS + 1];

@@ -104,7 +104,7 @@ static void add_model(void *ctx, struct srv_model *model)
     snprintf(to->fingerprint, sizeof(to->fingerprint), "%s", model->fingerprint);
 }
 
-/* What /metrics shows; the arrays are large. */
+/* The numbers of /metrics; the arrays are large. */
 struct shown {
     const struct srv_models *models;
     struct srv_metrics_view view;

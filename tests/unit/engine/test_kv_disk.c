@@ -181,7 +181,7 @@ static void test_cannot_write(void **state)
     REQUIRE(!kv_disk_busy(f->disk));
 }
 
-/* What an owner has written goes when it is not allowed any more, and nothing more comes. */
+/* Files of an owner that is not allowed any more go, and no more come. */
 static void test_banned(void **state)
 {
     struct fixture *f = *state;

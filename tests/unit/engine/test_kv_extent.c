@@ -365,7 +365,7 @@ static void test_touch_keeps_order(void **state)
     REQUIRE_EQ_INT(at, last);
 }
 
-/* What is written for a day leaves then, whatever the directory's age, and no use makes it young. */
+/* Pages written for a day leave then, whatever the directory's age, and no use makes them young. */
 static void test_for_a_day(void **state)
 {
     struct fixture *f = *state;

@@ -195,7 +195,7 @@ static bool is_first_of_load(const struct world *w, const struct request *r)
     return true;
 }
 
-/* What the waiters and those that run make of the entries. */
+/* The entries as waiters and running requests leave them. */
 static void look(struct world *w)
 {
     int64_t in_memory = 0;
