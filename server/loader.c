@@ -110,8 +110,10 @@ static int load_entry(struct srv_loader *l, int entry, bool at_start, char *err,
     int n_drains;
     params.turns = l->turns;
     if (!at_start) {
+        struct srv_models_view view;
+        srv_models_look(models, &view);
         params.stop = &models->give_up;
-        params.beside_others = true;
+        params.beside_others = view.n_loaded > 0;
     }
     int rc = srv_model_open(&model, &params, err, errlen);
     if (!rc && !at_start && (rc = srv_model_try_text(model, err, errlen))) srv_model_close(model);
