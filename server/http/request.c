@@ -334,18 +334,25 @@ void srv_request_wake(struct srv_request *req)
 
 /* ---- the HTTP side ------------------------------------------------------------------------- */
 
-/* With the lock held: the callback to make for a client that left, once; NULL otherwise. */
-static void (*take_gone_callback(struct srv_request *req))(void *)
+/* A callback and its data, taken together: the API side may set others at any time. */
+struct call {
+    void (*fn)(void *);
+    void *data;
+};
+
+/* With the lock held: the call to make for a client that left, once; none otherwise. */
+static struct call take_gone_callback(struct srv_request *req)
 {
-    if (!req->api_held || req->gone_called || !req->callbacks.on_gone) return NULL;
+    if (!req->api_held || req->gone_called || !req->callbacks.on_gone)
+        return (struct call){NULL, NULL};
     req->gone_called = true;
-    return req->callbacks.on_gone;
+    return (struct call){req->callbacks.on_gone, req->api_data};
 }
 
-static void tell_gone(struct srv_request *req, void (*on_gone)(void *))
+static void tell(struct srv_request *req, struct call call)
 {
-    if (!on_gone) return;
-    on_gone(req->api_data);
+    if (!call.fn) return;
+    call.fn(call.data);
     srv_request_wake(req);
 }
 
@@ -358,9 +365,10 @@ void srv_request_completed(struct srv_request *req, bool finished)
     req->http_held = req->suspended = false;
     if (!finished) req->gone = true;
     if (req->answer == SRV_ANSWER_WHOLE && finished) req->sent_bytes = req->reply.len;
-    void (*on_gone)(void *) = req->gone ? take_gone_callback(req) : NULL;
+    struct call on_gone = {NULL, NULL};
+    if (req->gone) on_gone = take_gone_callback(req);
     pthread_mutex_unlock(&req->lock);
-    tell_gone(req, on_gone);
+    tell(req, on_gone);
     srv_request_unref(req);
 }
 
@@ -373,19 +381,18 @@ void srv_request_gone(struct srv_request *req)
     }
     req->gone = true;
     req->transport->resume(req);
-    void (*on_gone)(void *) = take_gone_callback(req);
+    struct call on_gone = take_gone_callback(req);
     pthread_mutex_unlock(&req->lock);
-    tell_gone(req, on_gone);
+    tell(req, on_gone);
 }
 
 void srv_request_stop(struct srv_request *req)
 {
     pthread_mutex_lock(&req->lock);
-    void (*on_stop)(void *) = NULL;
-    if (req->api_held && !req->stop_called) on_stop = req->callbacks.on_stop;
+    struct call on_stop = {NULL, NULL};
+    if (req->api_held && !req->stop_called)
+        on_stop = (struct call){req->callbacks.on_stop, req->api_data};
     req->stop_called = true;
     pthread_mutex_unlock(&req->lock);
-    if (!on_stop) return;
-    on_stop(req->api_data);
-    srv_request_wake(req);
+    tell(req, on_stop);
 }
