@@ -105,16 +105,18 @@ def test_structured_output():
 
 
 def test_certain_text():
-    """Where a grammar leaves one text only, its ids are a draft."""
+    """
+    Where a grammar leaves one text only, its ids are a draft. Which of two drafts is tried depends on times that were
+    measured, and 4-bit weights have no twin.
+    """
     text = "She found a big green frog under the old bridge"
     body = dict(body_of("/v1/completions", ASKS["greedy"]), prompt="One", ignore_eos=False, guided_choice=[text])
-    before = settled_metrics(ON)
     assert text_of(answer(OFF, "/v1/completions", body)) == text == text_of(answer(ON, "/v1/completions", body))
-    after = settled_metrics(ON)
-    tried = drafted(after, "hearth_draft_tokens_total", "forced") - drafted(before, "hearth_draft_tokens_total", "forced")
-    name = "hearth_accepted_draft_tokens_total"
-    accepted = drafted(after, name) - drafted(before, name)
-    assert tried > 0 and accepted > 0, (tried, accepted)
+    with Hearth("--speculate", "always", "--numerics", "int4") as h:
+        assert text_of(answer(h, "/v1/completions", body)) == text
+        names = ("hearth_draft_tokens_total", "hearth_accepted_draft_tokens_total")
+        tried, accepted = (drafted(settled_metrics(h), n, "forced") for n in names)
+    assert 10 < accepted <= tried, (tried, accepted)
 
 
 def test_tools():
