@@ -17,8 +17,7 @@
 #include "engine/job.h"
 #include "engine/job_queue.h"
 #include "engine/kv.h"
-#include "engine/pool.h"
-#include "engine/turns.h"
+#include "engine/cores.h"
 
 enum {
     SHARED_STEP_US = 10000, /* of a step while another engine waits for its turn */
@@ -348,7 +347,7 @@ static uint64_t read_urgent(struct encode_queue *q)
 static void step(struct encode_queue *q)
 {
     struct fwd_step s = {.stop = &q->rest};
-    turns_enter(q->p.seat);
+    cores_enter(q->p.seat);
     uint64_t start = clock_now_us(), urgent_us = 0;
     bool complete = begin(q, &q->step, &s, start);
     while (!complete && !atomic_load(&q->closing)) {
@@ -361,8 +360,7 @@ static void step(struct encode_queue *q)
     pthread_mutex_lock(&q->lock);
     bool more = q->queue.head != NULL;
     pthread_mutex_unlock(&q->lock);
-    q->shared = turns_leave(q->p.seat, more);
-    if (q->shared && q->p.pool) pool_rest(q->p.pool);
+    q->shared = cores_leave(q->p.seat, more);
 }
 
 /* Sleeps while there is nothing to do. Returns false at the end. */

@@ -6,7 +6,7 @@
  *
  * Every text is a job with want_pooled. What texts share a step with it changes no bit.
  *
- * A step's rows are bounded by time while another engine of the same turns waits. A short text of
+ * A step's rows are bounded by time while another engine of the same cores waits. A short text of
  * a more urgent priority does not wait for the end of a step: the step rests between two phases
  * while a smaller one, with scratch of its own, reads what is urgent.
  *
@@ -47,8 +47,7 @@ struct encode_params {
     int max_queued_jobs;
     int64_t max_queued_tokens;
     bool global_priority;
-    struct pool *pool; /* rests when another engine has its turn; NULL: none */
-    struct turns_seat *seat;
+    struct cores_seat *seat;
 };
 
 /* Pages that the texts of a step may take, and of an urgent one. */

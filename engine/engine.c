@@ -45,7 +45,7 @@
 #include "engine/scheduler.h"
 #include "engine/selftest.h"
 #include "engine/state.h"
-#include "engine/turns.h"
+#include "engine/cores.h"
 
 enum {
     DEFAULT_PARALLEL = 4,
@@ -83,8 +83,9 @@ struct eng {
     const char *gemm;      /* passed to the loader: "native", "blas" or "auto" */
     const char *blas_core; /* NULL: no BLAS loaded */
     char gemm_name[64];
-    struct pool *pool;
-    struct turns_seat *seat;
+    struct eng_cores *own_cores; /* NULL: those of p.cores */
+    struct pool *pool;           /* of the cores */
+    struct cores_seat *seat;
     struct eng_model *model;
     struct kv_layout layout;
     struct state_layout states;
@@ -131,6 +132,7 @@ static int settle_params(struct eng *e, char *err, size_t errlen)
 {
     struct eng_params *p = &e->p;
     int n_cores = pool_usable_cores("");
+    if (p->cores) p->n_threads = pool_n_threads(cores_pool(p->cores));
     const struct {
         const char *name;
         int *value;
@@ -484,10 +486,18 @@ static void *fill_beside(void *arg)
     return NULL;
 }
 
+/* Others that want to compute wait: there are none, or they have begun just now. */
+static int fill_alone(struct eng *e, char *err, size_t errlen)
+{
+    cores_enter(e->seat);
+    int rc = eng_model_fill(e->model, e->pool, e->plan.ctx_tokens, err, errlen);
+    cores_leave(e->seat, false);
+    return rc;
+}
+
 static int fill_model(struct eng *e, char *err, size_t errlen)
 {
-    if (!e->p.in_background && !e->p.beside_others)
-        return eng_model_fill(e->model, e->pool, e->plan.ctx_tokens, err, errlen);
+    if (!e->p.in_background && !e->p.beside_others) return fill_alone(e, err, errlen);
     struct fill_task task = {.e = e, .err = err, .errlen = errlen};
     pthread_t thread;
     int failed = pthread_create(&thread, NULL, fill_beside, &task);
@@ -503,26 +513,38 @@ static int fill_model(struct eng *e, char *err, size_t errlen)
 /* With all threads, also in the background: what counts is how steps will read. */
 static void choose_reading(struct eng *e)
 {
-    turns_enter(e->seat);
+    cores_enter(e->seat);
     eng_reading_choose(e->model, e->pool);
-    turns_leave(e->seat, false);
+    cores_leave(e->seat, false);
 }
 
 static int test_model(struct eng *e, char *err, size_t errlen)
 {
     uint64_t start = clock_now_us();
     if (e->p.on_self_test) e->p.on_self_test(e->p.on_self_test_ctx);
-    turns_enter(e->seat);
+    cores_enter(e->seat);
     e->repeatable = !e->blas_core || gemm_blas_settle_model(e->model);
     int rc = selftest_run(e->model, e->fwd, e->pages, err, errlen);
-    turns_leave(e->seat, false);
+    cores_leave(e->seat, false);
     e->self_test_seconds = (double)(clock_now_us() - start) * 1e-6;
+    return rc;
+}
+
+static int sit_down(struct eng *e, char *err, size_t errlen)
+{
+    struct eng_cores *cores = e->p.cores;
+    int rc = cores ? 0 : eng_cores_create(&e->own_cores, e->p.n_threads, err, errlen);
+    if (rc) return rc;
+    if (!cores) cores = e->own_cores;
+    e->pool = cores_pool(cores);
+    rc = cores_sit(cores, e->p.share, &e->seat);
+    if (rc) snprintf(err, errlen, "no memory to open the engine");
     return rc;
 }
 
 static int load(struct eng *e, char *err, size_t errlen)
 {
-    int rc = pool_create(&e->pool, e->p.n_threads, err, errlen);
+    int rc = sit_down(e, err, errlen);
     if (!rc) rc = open_model(e, err, errlen);
     if (!rc) choose_reading(e);
     if (!rc) rc = plan_memory(e, err, errlen);
@@ -611,7 +633,6 @@ static int start_encoder(struct eng *e, char *err, size_t errlen)
         .max_queued_jobs = e->p.max_queued_jobs,
         .max_queued_tokens = e->p.max_queued_tokens,
         .global_priority = e->p.global_priority,
-        .pool = e->pool,
         .seat = e->seat,
     };
     return encode_create(&e->encode, &params, err, errlen);
@@ -889,9 +910,7 @@ int eng_open(struct eng **ret, const struct eng_params *params, char *err, size_
         return rc;
     }
     e->p = *params;
-    rc = turns_sit(e->p.turns, e->p.share, &e->seat);
-    if (rc) snprintf(err, errlen, "no memory to open the engine");
-    if (!rc) rc = choose(e, err, errlen);
+    rc = choose(e, err, errlen);
     if (!rc) rc = load(e, err, errlen);
     if (!rc) describe(e, (double)(clock_now_us() - start) * 1e-6);
     if (!rc) rc = start_scheduler(e, err, errlen);
@@ -908,11 +927,16 @@ int eng_open(struct eng **ret, const struct eng_params *params, char *err, size_
 
 int eng_read_speed(struct eng *e, double *ret_bytes_per_s, char *err, size_t errlen)
 {
-    struct pool *pool = NULL;
-    int rc = pool_create(&pool, e->p.n_threads, err, errlen);
-    if (rc) return rc;
-    *ret_bytes_per_s = read_speed(e->kern, e->model->arena, e->model->arena_bytes, pool);
-    pool_destroy(pool);
+    struct cores_seat *seat; /* the other one is the scheduler's */
+    int rc = cores_sit(e->own_cores ? e->own_cores : e->p.cores, 0, &seat);
+    if (rc) {
+        snprintf(err, errlen, "no memory to read the weights");
+        return rc;
+    }
+    cores_enter(seat);
+    *ret_bytes_per_s = read_speed(e->kern, e->model->arena, e->model->arena_bytes, e->pool);
+    cores_leave(seat, false);
+    cores_stand(seat);
     return 0;
 }
 
@@ -961,8 +985,8 @@ void eng_close(struct eng *e)
     fwd_destroy(e->fwd);
     kv_pages_destroy(e->pages);
     eng_model_close(e->model);
-    pool_destroy(e->pool);
-    turns_stand(e->seat);
+    cores_stand(e->seat);
+    eng_cores_destroy(e->own_cores);
     free(e);
 }
 

@@ -33,7 +33,7 @@
 struct eng;
 struct eng_job;
 struct eng_memory;
-struct eng_turns;
+struct eng_cores;
 
 /* ---- opening ------------------------------------------------------------------------------- */
 
@@ -121,7 +121,7 @@ struct eng_params {
     bool in_background;              /* weights are loaded by threads of the lowest priority, one
                                    * fewer than n_threads */
     bool beside_others;              /* weights are loaded by half of the threads */
-    struct eng_turns *turns;         /* shared by the engines; NULL: this one is alone */
+    struct eng_cores *cores;         /* shared by the engines; NULL: own ones, of n_threads */
     int share;                       /* of the cores, against the other engines; 0: 1 */
     const atomic_bool *stop;         /* once set, opening ends with ENG_ECLOSED; or NULL */
     void (*on_self_test)(void *ctx); /* called on the caller's thread when the weights are loaded;
@@ -153,10 +153,13 @@ int eng_plan(struct eng_memory *ret, const struct eng_params *params, char *err,
  */
 void eng_stop(struct eng *e);
 
-/* For eng_params.turns: engines that share it compute one step at a time, by their shares. Returns
- * 0 or ENG_ENOMEM. To be destroyed after the engines. */
-int eng_turns_create(struct eng_turns **ret);
-void eng_turns_destroy(struct eng_turns *t);
+/*
+ * For eng_params.cores: n_threads compute threads (0: usable cores). Engines that share them
+ * compute one step at a time, by their shares. Returns owned (eng_cores_destroy, after the engines;
+ * NULL is fine), or ENG_EINVAL, ENG_ENOMEM.
+ */
+int eng_cores_create(struct eng_cores **ret, int n_threads, char *err, size_t errlen);
+void eng_cores_destroy(struct eng_cores *c);
 
 /*
  * Cancels running jobs, delivers the last events, frees everything. No job may be submitted

@@ -56,7 +56,6 @@ struct pool {
     _Alignas(64) atomic_int done;
     _Alignas(64) atomic_int n_sleeping;
     atomic_bool quit;
-    atomic_bool resting; /* nobody spins until the next run */
     /* of the current run; written before its first word is stored */
     const struct pool_phase *phases;
     int n_phases;
@@ -171,7 +170,6 @@ static void wait_for_news(struct pool *p, bool caller, uint64_t end)
             if (has_news(p, caller, end)) return;
             cpu_pause();
         }
-        if (atomic_load_explicit(&p->resting, memory_order_relaxed)) break;
         uint64_t now = clock_now_us();
         if (start == 0) start = now;
         if (now - start > YIELD_US) break;
@@ -200,18 +198,12 @@ int pool_run(struct pool *p, const struct pool_phase *phases, int n_phases, cons
     p->stop = stop;
     p->n_done = n_phases;
     uint64_t end = (p->base + (uint64_t)n_phases) & NUMBER_MASK;
-    atomic_store_explicit(&p->resting, false, memory_order_relaxed);
     open_phase(p, 0);
     while (word_number(atomic_load_explicit(&p->claim, memory_order_acquire)) != end) {
         if (!run_item(p, 0)) wait_for_news(p, true, end);
     }
     p->base = (end + 1) & NUMBER_MASK;
     return p->n_done;
-}
-
-void pool_rest(struct pool *p)
-{
-    atomic_store_explicit(&p->resting, true, memory_order_relaxed);
 }
 
 static int start_workers(struct pool *p, char *err, size_t errlen)

@@ -55,12 +55,6 @@ int pool_run(struct pool *p, const struct pool_phase *phases, int n_phases,
              const atomic_bool *stop);
 
 /*
- * Lets the waiting threads sleep at once instead of spinning, until the next run: another pool is
- * about to compute. Called by the thread that calls pool_run, between two runs.
- */
-void pool_rest(struct pool *p);
-
-/*
  * Cores this process may use: affinity, then the CPU quotas of its cgroups rounded up; at least 1.
  * root is for cgroup_visit: "" except in tests.
  */

@@ -16,7 +16,7 @@
 #include "engine/kv_disk.h"
 #include "engine/pool.h"
 #include "engine/prefix.h"
-#include "engine/turns.h"
+#include "engine/cores.h"
 
 /* Waiting sequences, jobs and tokens, and the pages they would reserve. */
 struct backlog {
@@ -353,7 +353,7 @@ static void step(struct sched *s)
 {
     uint64_t now;
     bool complete = true;
-    turns_enter(s->p.seat);
+    cores_enter(s->p.seat);
     batch_build(&s->batch);
     if (s->batch.n_segs > 0) {
         set_solo(s, batch_solo_job(&s->batch));
@@ -363,8 +363,7 @@ static void step(struct sched *s)
     }
     if (complete) batch_make_masks(&s->batch);
     if (complete) batch_catch_up(&s->batch);
-    s->batch.shared = turns_leave(s->p.seat, s->batch.n_running > 0);
-    if (s->batch.shared) pool_rest(s->p.batch.pool);
+    s->batch.shared = cores_leave(s->p.seat, s->batch.n_running > 0);
 }
 
 static void *run(void *arg)

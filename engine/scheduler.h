@@ -33,7 +33,7 @@ struct sched_params {
     bool global_priority; /* priority counts between keys too */
     uint64_t starving_us; /* then: a key that was not served for this long comes next */
     const struct kv_disk_params *disk; /* all but wake; NULL: none. Borrowed for sched_create */
-    struct turns_seat *seat; /* each step waits for its turn; NULL: no other engine computes */
+    struct cores_seat *seat; /* each step waits for its turn; NULL: no other engine computes */
 };
 
 /* Starts the thread, all signals blocked in it. Returns owned. */

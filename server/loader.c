@@ -31,7 +31,7 @@ enum { ERROR_BYTES = HUB_ERR_SIZE };
 
 struct srv_loader {
     struct srv_app *app;
-    struct eng_turns *turns;
+    struct eng_cores *cores;
     int event_fd;
     pthread_t thread;
     char model_dir[PATH_MAX];
@@ -108,7 +108,7 @@ static int load_entry(struct srv_loader *l, int entry, bool at_start, char *err,
     struct srv_model_params params = srv_entry_params(e);
     struct srv_model *model;
     int n_drains;
-    params.turns = l->turns;
+    params.cores = l->cores;
     if (!at_start) {
         struct srv_models_view view;
         srv_models_look(models, &view);
@@ -239,7 +239,7 @@ static void *load(void *arg)
     return NULL;
 }
 
-int srv_loader_start(struct srv_loader **ret, struct srv_app *app, struct eng_turns *turns,
+int srv_loader_start(struct srv_loader **ret, struct srv_app *app, struct eng_cores *cores,
                      int event_fd, char *err, size_t errlen)
 {
     struct srv_loader *l = calloc(1, sizeof(*l));
@@ -251,7 +251,7 @@ int srv_loader_start(struct srv_loader **ret, struct srv_app *app, struct eng_tu
         return -1;
     }
     l->app = app;
-    l->turns = turns;
+    l->cores = cores;
     l->event_fd = event_fd;
     pthread_attr_setstacksize(&attr, SRV_WORKER_STACK_BYTES);
     rc = pthread_create(&l->thread, &attr, load, l);

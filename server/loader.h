@@ -11,16 +11,16 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-struct eng_turns;
+struct eng_cores;
 struct srv_loader;
 struct srv_app;
 
 /*
  * Starts loading. event_fd (an eventfd, borrowed) becomes readable when the models of the start are
  * loaded, also after an error.
- * turns: of the engine, see eng_params. Returns owned.
+ * cores: of the engines, borrowed. Returns owned.
  */
-int srv_loader_start(struct srv_loader **ret, struct srv_app *app, struct eng_turns *turns,
+int srv_loader_start(struct srv_loader **ret, struct srv_app *app, struct eng_cores *cores,
                      int event_fd, char *err, size_t errlen);
 
 /* Once event_fd is readable: returns 0, or the exit status with the reason. May be called again. */

@@ -95,7 +95,7 @@ static struct eng_params engine_params(const struct srv_model_params *p)
     params.global_priority = strcmp(c->priority_policy, "global") == 0;
     params.reserved_bytes = p->share.memory_bytes ? 0 : c->swap_memory_bytes;
     if (p->share.memory_bytes) params.memory_bytes = p->share.memory_bytes;
-    params.turns = p->turns;
+    params.cores = p->cores;
     params.share = c->share;
     params.reads_only = true;
     params.in_background = p->in_background;

@@ -29,7 +29,7 @@ enum { MIB = 1 << 20 };
 
 struct srv_swap {
     struct srv_app *app;
-    struct eng_turns *turns;
+    struct eng_cores *cores;
 
     pthread_mutex_t lock; /* guards the fields down to the next blank line */
     pthread_cond_t stopped;
@@ -347,7 +347,7 @@ static struct srv_model_params model_params(struct srv_swap *s)
         .names = s->p.names.n ? s->p.names : s->own_names,
         .entry = s->p.entry,
         .is_demo = !s->asked && c->model_is_demo,
-        .turns = s->turns,
+        .cores = s->cores,
         .in_background = true,
         .stop = &s->app->models.stop,
         .on_self_test = begin_test,
@@ -473,14 +473,14 @@ enum srv_swap_result srv_swap_start(struct srv_swap *s, const struct srv_swap_pa
 
 /* ---- lifecycle ----------------------------------------------------------------------------- */
 
-struct srv_swap *srv_swap_create(struct srv_app *app, struct eng_turns *turns)
+struct srv_swap *srv_swap_create(struct srv_app *app, struct eng_cores *cores)
 {
     struct srv_swap *s = calloc(1, sizeof(*s));
     if (!s) return NULL;
     if (pthread_mutex_init(&s->lock, NULL)) goto no_lock;
     if (pthread_cond_init(&s->stopped, NULL)) goto no_cond;
     s->app = app;
-    s->turns = turns;
+    s->cores = cores;
     return s;
 no_cond:
     pthread_mutex_destroy(&s->lock);

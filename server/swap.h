@@ -22,7 +22,7 @@
 #include "server/config/config.h"
 #include "server/metrics.h"
 
-struct eng_turns;
+struct eng_cores;
 struct srv_app;
 struct srv_swap;
 
@@ -49,8 +49,8 @@ struct srv_swap_params {
     void *ctx;
 };
 
-/* app is borrowed. Returns owned, or NULL. */
-struct srv_swap *srv_swap_create(struct srv_app *app, struct eng_turns *turns);
+/* app and cores are borrowed. Returns owned, or NULL. */
+struct srv_swap *srv_swap_create(struct srv_app *app, struct eng_cores *cores);
 /* After the end of the loader's thread. NULL is fine. */
 void srv_swap_destroy(struct srv_swap *s);
 

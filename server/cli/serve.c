@@ -77,7 +77,7 @@ struct serve {
     const struct srv_config *config;
     struct srv_http *http, *admin;
     struct srv_loader *loader;
-    struct eng_turns *turns;
+    struct eng_cores *cores;
     uint64_t idle_since_us; /* 0: there are requests, or nothing to give back */
     uint64_t n_trimmed_at;  /* requests counted when memory was last given back */
     int signal_fd, loaded_fd;
@@ -274,8 +274,9 @@ static int create_parts(struct serve *s, char *err, size_t errlen)
     models->autoload = c->models_autoload;
     models->wait_us = (uint64_t)c->load_wait_ms * 1000;
     models->notice_us = (uint64_t)c->heartbeat_ms * 1000;
-    if (eng_turns_create(&s->turns) ||
-        !(server->app.swap = srv_swap_create(&server->app, s->turns))) {
+    if (eng_cores_create(&s->cores, c->threads, err, errlen)) return -1;
+    server->app.swap = srv_swap_create(&server->app, s->cores);
+    if (!server->app.swap) {
         snprintf(err, errlen, "no memory for swapping the model");
         return -1;
     }
@@ -751,7 +752,7 @@ static void close_parts(struct serve *s)
     compile_queue_destroy(s->server.app.compiles);
     srv_swap_destroy(s->server.app.swap);
     srv_models_finish(&s->server.app.models);
-    eng_turns_destroy(s->turns);
+    eng_cores_destroy(s->cores);
     srv_metrics_destroy(s->server.metrics);
     srv_keys_destroy(s->server.keys);
     srv_keys_destroy(s->server.operator_keys);
@@ -832,7 +833,7 @@ int srv_cmd_serve(const struct srv_config *config)
     s.server.app.metrics = s.server.metrics;
     s.server.routes = srv_route_tables;
     if (start_listening(&s, err, sizeof(err))) return fail(&s, err);
-    if (srv_loader_start(&s.loader, &s.server.app, s.turns, s.loaded_fd, err, sizeof(err)))
+    if (srv_loader_start(&s.loader, &s.server.app, s.cores, s.loaded_fd, err, sizeof(err)))
         return fail(&s, err);
     if (run(&s, err, sizeof(err))) return fail(&s, err);
     if (!s.loaded) {

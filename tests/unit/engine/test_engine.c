@@ -3,6 +3,7 @@
  */
 #include "test.h"
 
+#include <dirent.h>
 #include <jansson.h>
 
 #include "engine/engine.h"
@@ -301,17 +302,37 @@ static void test_states_are_planned(void **state)
     REQUIRE(more.kv_bytes < m.kv_bytes);
 }
 
-/* A second engine next to one that works: planned from headers, loaded by other threads. */
+static int count_threads(const char *name)
+{
+    DIR *dir = opendir("/proc/self/task");
+    int n = 0;
+    REQUIRE(dir);
+    for (struct dirent *d; (d = readdir(dir));) {
+        char path[sizeof(d->d_name) + 32], found[32] = "";
+        snprintf(path, sizeof(path), "/proc/self/task/%s/comm", d->d_name);
+        FILE *f = fopen(path, "r");
+        if (!f) continue; /* it has ended, or is no thread */
+        if (fgets(found, sizeof(found), f)) found[strcspn(found, "\n")] = '\0';
+        fclose(f);
+        n += strcmp(found, name) == 0;
+    }
+    closedir(dir);
+    return n;
+}
+
+/* A second engine next to one that works: planned from headers, loaded by other threads, and
+ * computing on the same ones. */
 static void test_opening_next_to_another(void **state)
 {
     (void)state;
-    struct eng_turns *turns;
+    struct eng_cores *cores;
     struct eng_memory plan;
     char err[500] = "";
     int n_tests = 0;
-    REQUIRE_EQ_INT(eng_turns_create(&turns), 0);
-    struct eng_params p = {.model_dir = model_dir(), .n_threads = 2, .turns = turns};
+    REQUIRE_EQ_INT(eng_cores_create(&cores, 3, err, sizeof(err)), 0);
+    struct eng_params p = {.model_dir = model_dir(), .cores = cores};
     struct eng *first = open_engine(&p);
+    REQUIRE_EQ_INT(eng_info(first)->n_threads, 3);
     REQUIRE_EQ_INT(eng_plan(&plan, &p, err, sizeof(err)), 0);
     REQUIRE(sum_of(&plan) >= sum_of(&eng_info(first)->memory));
     p.in_background = true;
@@ -319,6 +340,7 @@ static void test_opening_next_to_another(void **state)
     p.on_self_test_ctx = &n_tests;
     struct eng *second = open_engine(&p);
     REQUIRE_EQ_INT(n_tests, 1);
+    REQUIRE_EQ_INT(count_threads("hearth-compute"), 2);
     REQUIRE(eng_info(second)->self_test_seconds > 0);
     REQUIRE(memcmp(eng_info(first)->fingerprint, eng_info(second)->fingerprint, 16) == 0);
     eng_stop(first);
@@ -327,7 +349,7 @@ static void test_opening_next_to_another(void **state)
     REQUIRE_EQ_INT(stats.n_running, 0);
     eng_close(first);
     eng_close(second);
-    eng_turns_destroy(turns);
+    eng_cores_destroy(cores);
 }
 
 static void test_opening_is_given_up(void **state)

@@ -1,33 +1,42 @@
 /* SPDX-License-Identifier: MIT */
 /* Turns: one at a time, by used time per share. */
-#include "engine/turns.h"
+#include "engine/cores.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#include <string.h>
 #include <time.h>
 
 #include "engine/engine.h"
+#include "engine/pool.h"
 #include "test.h"
+
+static struct eng_cores *cores;
+
+static void open_cores(int n_threads)
+{
+    char err[200] = "";
+    REQUIRE_MSG(eng_cores_create(&cores, n_threads, err, sizeof(err)) == 0, "%s", err);
+}
 
 enum { N_THREADS = 4, N_ROUNDS = 2000 };
 
-static struct eng_turns *turns;
 static atomic_int n_inside, n_at_once, n_waited_for;
 
 static void *take_turns(void *arg)
 {
-    struct turns_seat *seat;
+    struct cores_seat *seat;
     (void)arg;
-    REQUIRE_EQ_INT(turns_sit(turns, 1, &seat), 0);
+    REQUIRE_EQ_INT(cores_sit(cores, 1, &seat), 0);
     for (int i = 0; i < N_ROUNDS; i++) {
-        turns_enter(seat);
+        cores_enter(seat);
         if (atomic_fetch_add(&n_inside, 1) != 0) atomic_fetch_add(&n_at_once, 1);
         atomic_fetch_sub(&n_inside, 1);
-        if (turns_leave(seat, false)) atomic_fetch_add(&n_waited_for, 1);
+        if (cores_leave(seat, false)) atomic_fetch_add(&n_waited_for, 1);
     }
-    turns_stand(seat);
+    cores_stand(seat);
     return NULL;
 }
 
@@ -35,27 +44,27 @@ static void test_one_at_a_time(void **state)
 {
     (void)state;
     pthread_t threads[N_THREADS];
-    REQUIRE_EQ_INT(eng_turns_create(&turns), 0);
+    open_cores(1);
     for (int i = 0; i < N_THREADS; i++)
         REQUIRE_EQ_INT(pthread_create(&threads[i], NULL, take_turns, NULL), 0);
     for (int i = 0; i < N_THREADS; i++)
         pthread_join(threads[i], NULL);
     REQUIRE_EQ_INT(atomic_load(&n_at_once), 0);
     REQUIRE(atomic_load(&n_waited_for) < N_THREADS * N_ROUNDS);
-    eng_turns_destroy(turns);
+    eng_cores_destroy(cores);
 }
 
 static atomic_bool asked;
 
 static void *ask_once(void *arg)
 {
-    struct turns_seat *seat;
-    REQUIRE_EQ_INT(turns_sit(turns, 1, &seat), 0);
+    struct cores_seat *seat;
+    REQUIRE_EQ_INT(cores_sit(cores, 1, &seat), 0);
     atomic_store(&asked, true);
-    turns_enter(seat);
+    cores_enter(seat);
     atomic_store((atomic_bool *)arg, true);
-    turns_leave(seat, false);
-    turns_stand(seat);
+    cores_leave(seat, false);
+    cores_stand(seat);
     return NULL;
 }
 
@@ -64,26 +73,26 @@ static void test_the_waiting_one_is_next(void **state)
 {
     (void)state;
     pthread_t other;
-    struct turns_seat *seat;
+    struct cores_seat *seat;
     atomic_bool had_turn;
     atomic_init(&had_turn, false);
-    REQUIRE_EQ_INT(eng_turns_create(&turns), 0);
-    REQUIRE_EQ_INT(turns_sit(turns, 1, &seat), 0);
-    turns_enter(seat);
+    open_cores(1);
+    REQUIRE_EQ_INT(cores_sit(cores, 1, &seat), 0);
+    cores_enter(seat);
     REQUIRE_EQ_INT(pthread_create(&other, NULL, ask_once, &had_turn), 0);
     bool waits = false;
     while (!waits) { /* until the other has asked: before, leaving finds nobody */
         REQUIRE(!atomic_load(&had_turn));
         if (!atomic_load(&asked)) continue;
-        waits = turns_leave(seat, false);
-        turns_enter(seat);
+        waits = cores_leave(seat, false);
+        cores_enter(seat);
         if (atomic_load(&had_turn)) break;
     }
     REQUIRE(atomic_load(&had_turn));
-    REQUIRE(!turns_leave(seat, true));
+    REQUIRE(!cores_leave(seat, true));
     pthread_join(other, NULL);
-    turns_stand(seat);
-    eng_turns_destroy(turns);
+    cores_stand(seat);
+    eng_cores_destroy(cores);
 }
 
 /* Two that always want the turn, with steps of different length. The clock moves by steps alone:
@@ -133,18 +142,18 @@ int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *lock,
 static void *want_always(void *arg)
 {
     struct greedy *g = arg;
-    struct turns_seat *seat;
-    REQUIRE_EQ_INT(turns_sit(turns, g->share, &seat), 0);
+    struct cores_seat *seat;
+    REQUIRE_EQ_INT(cores_sit(cores, g->share, &seat), 0);
     while (!atomic_load(&ends)) {
-        turns_enter(seat);
+        cores_enter(seat);
         while (!atomic_load(&n_blocked) && !atomic_load(&ends))
             sched_yield(); /* a step lasts until the other one has asked */
         atomic_fetch_add(&time_us, g->step_us);
         g->used_us += g->step_us;
         if (g->used_us > 300000) atomic_store(&ends, true);
-        turns_leave(seat, true);
+        cores_leave(seat, true);
     }
-    turns_stand(seat);
+    cores_stand(seat);
     return NULL;
 }
 
@@ -162,26 +171,75 @@ static void test_shares(void **state)
         atomic_store(&ends, false);
         atomic_store(&time_us, 1);
         atomic_store(&given_time, true);
-        REQUIRE_EQ_INT(eng_turns_create(&turns), 0);
+        open_cores(1);
         REQUIRE_EQ_INT(pthread_create(&thread, NULL, want_always, &b), 0);
         want_always(&a);
         pthread_join(thread, NULL);
         atomic_store(&given_time, false);
         double ratio = (double)a.used_us / (double)b.used_us / cases[i].ratio;
         REQUIRE_MSG(ratio > 0.93 && ratio < 1.07, "%zu: %.2f", i, ratio);
-        eng_turns_destroy(turns);
+        eng_cores_destroy(cores);
     }
+}
+
+/* ---- the pool ------------------------------------------------------------------------------ */
+
+enum { N_ITEMS = 64, N_RUNS = 200 };
+
+static void count_item(void *arg, int item, int thread)
+{
+    int *counts = arg;
+    (void)thread;
+    counts[item]++;
+}
+
+static void *run_pool(void *arg)
+{
+    struct cores_seat *seat;
+    struct pool_phase phases[] = {{count_item, arg, N_ITEMS}, {count_item, arg, N_ITEMS}};
+    REQUIRE_EQ_INT(cores_sit(cores, 1, &seat), 0);
+    for (int i = 0; i < N_RUNS; i++) {
+        cores_enter(seat);
+        REQUIRE_EQ_INT(pool_run(cores_pool(cores), phases, 2, NULL), 2);
+        cores_leave(seat, i % 2);
+    }
+    cores_stand(seat);
+    return NULL;
+}
+
+/* Engines of four threads run phases on the same three: none loses an item, or runs one twice. */
+static void test_one_pool(void **state)
+{
+    (void)state;
+    pthread_t threads[N_THREADS];
+    int counts[N_THREADS][N_ITEMS] = {0};
+    open_cores(3);
+    for (int i = 0; i < N_THREADS; i++)
+        REQUIRE_EQ_INT(pthread_create(&threads[i], NULL, run_pool, counts[i]), 0);
+    for (int i = 0; i < N_THREADS; i++)
+        pthread_join(threads[i], NULL);
+    for (int i = 0; i < N_THREADS; i++)
+        for (int k = 0; k < N_ITEMS; k++)
+            REQUIRE_EQ_INT(counts[i][k], 2 * N_RUNS);
+    eng_cores_destroy(cores);
+}
+
+static void test_bad_number_of_threads(void **state)
+{
+    (void)state;
+    struct eng_cores *none = NULL;
+    char err[200] = "";
+    REQUIRE_EQ_INT(eng_cores_create(&none, 5000, err, sizeof(err)), ENG_EINVAL);
+    REQUIRE(!none && strstr(err, "5000 compute threads"));
 }
 
 static void test_alone(void **state)
 {
     (void)state;
-    struct turns_seat *seat;
-    REQUIRE(turns_sit(NULL, 1, &seat) == 0 && !seat);
-    turns_enter(NULL);
-    REQUIRE(!turns_leave(NULL, true));
-    turns_stand(NULL);
-    eng_turns_destroy(NULL);
+    cores_enter(NULL);
+    REQUIRE(!cores_leave(NULL, true));
+    cores_stand(NULL);
+    eng_cores_destroy(NULL);
 }
 
 int main(void)
@@ -190,6 +248,8 @@ int main(void)
         cmocka_unit_test(test_one_at_a_time),
         cmocka_unit_test(test_the_waiting_one_is_next),
         cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_one_pool),
+        cmocka_unit_test(test_bad_number_of_threads),
         cmocka_unit_test(test_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

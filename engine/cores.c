@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: MIT */
+/* A pool, and turns by used time per share under a mutex; see cores.h. */
+#include "engine/cores.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "engine/engine.h"
+#include "engine/pool.h"
+
+enum {
+    CREDIT_US = 10000, /* a step of the others at most */
+    MOMENT_US = 300,   /* to deliver a step's tokens and plan the next one */
+};
+
+struct cores_seat {
+    struct eng_cores *c;
+    int share;
+    pthread_cond_t go;
+    double pass;             /* used time per share, in us */
+    uint64_t began_us;       /* while it has the turn */
+    struct cores_seat *next; /* in the list of those that want a turn */
+};
+
+struct eng_cores {
+    struct pool *pool;
+    pthread_mutex_t lock;
+    struct cores_seat *wanting;  /* in the order of asking */
+    struct cores_seat *holder;   /* that has the turn, or NULL */
+    struct cores_seat *expected; /* it has until expected_us to ask again, or NULL */
+    uint64_t expected_us;
+    double pass; /* of the last holder */
+    int n_seats;
+};
+
+int eng_cores_create(struct eng_cores **ret, int n_threads, char *err, size_t errlen)
+{
+    struct eng_cores *c = calloc(1, sizeof(*c));
+    if (!c || pthread_mutex_init(&c->lock, NULL)) {
+        snprintf(err, errlen, "no memory for the compute threads");
+        free(c);
+        return ENG_ENOMEM;
+    }
+    int rc = pool_create(&c->pool, n_threads ? n_threads : pool_usable_cores(""), err, errlen);
+    if (rc)
+        eng_cores_destroy(c);
+    else
+        *ret = c;
+    return rc;
+}
+
+void eng_cores_destroy(struct eng_cores *c)
+{
+    if (!c) return;
+    assert(!c->n_seats);
+    pool_destroy(c->pool);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}
+
+struct pool *cores_pool(const struct eng_cores *c)
+{
+    return c->pool;
+}
+
+int cores_sit(struct eng_cores *c, int share, struct cores_seat **ret)
+{
+    pthread_condattr_t attr;
+    struct cores_seat *s = calloc(1, sizeof(*s));
+    if (!s || pthread_condattr_init(&attr)) goto failed;
+    bool made = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0 &&
+                pthread_cond_init(&s->go, &attr) == 0;
+    pthread_condattr_destroy(&attr);
+    if (!made) goto failed;
+    s->c = c;
+    s->share = share > 0 ? share : 1;
+    pthread_mutex_lock(&c->lock);
+    c->n_seats++;
+    pthread_mutex_unlock(&c->lock);
+    *ret = s;
+    return 0;
+failed:
+    free(s);
+    return ENG_ENOMEM;
+}
+
+void cores_stand(struct cores_seat *s)
+{
+    if (!s) return;
+    struct eng_cores *c = s->c;
+    pthread_mutex_lock(&c->lock);
+    assert(c->holder != s);
+    if (c->expected == s) c->expected = NULL;
+    c->n_seats--;
+    pthread_mutex_unlock(&c->lock);
+    pthread_cond_destroy(&s->go);
+    free(s);
+}
+
+/* The one that is next, or NULL. With the lock held, as below. */
+static struct cores_seat *find_next(const struct eng_cores *c)
+{
+    struct cores_seat *best = c->wanting;
+    for (struct cores_seat *s = best; s; s = s->next)
+        if (s->pass < best->pass) best = s;
+    return best;
+}
+
+static void add_wanting(struct eng_cores *c, struct cores_seat *s)
+{
+    struct cores_seat **link = &c->wanting;
+    while (*link)
+        link = &(*link)->next;
+    *link = s;
+    s->next = NULL;
+}
+
+static void remove_wanting(struct eng_cores *c, struct cores_seat *s)
+{
+    struct cores_seat **link = &c->wanting;
+    while (*link != s)
+        link = &(*link)->next;
+    *link = s->next;
+}
+
+/* Whether the turn is kept for another one, which is about to ask. */
+static bool is_kept(struct eng_cores *c, const struct cores_seat *s)
+{
+    return c->expected && c->expected != s && clock_now_us() < c->expected_us;
+}
+
+void cores_enter(struct cores_seat *s)
+{
+    if (!s) return;
+    struct eng_cores *c = s->c;
+    pthread_mutex_lock(&c->lock);
+    double least = c->pass - (double)CREDIT_US / s->share;
+    if (s->pass < least) s->pass = least;
+    if (c->expected == s) c->expected = NULL;
+    add_wanting(c, s);
+    for (struct cores_seat *next; c->holder || (next = find_next(c)) != s || is_kept(c, s);) {
+        const struct timespec until = {(time_t)(c->expected_us / 1000000),
+                                       (long)(c->expected_us % 1000000) * 1000};
+        if (!c->holder && next != s) pthread_cond_signal(&next->go);
+        if (!c->holder && next == s)
+            pthread_cond_timedwait(&s->go, &c->lock, &until);
+        else
+            pthread_cond_wait(&s->go, &c->lock);
+    }
+    remove_wanting(c, s);
+    c->expected = NULL;
+    c->holder = s;
+    c->pass = s->pass;
+    s->began_us = clock_now_us();
+    pthread_mutex_unlock(&c->lock);
+}
+
+bool cores_leave(struct cores_seat *s, bool more)
+{
+    if (!s) return false;
+    struct eng_cores *c = s->c;
+    pthread_mutex_lock(&c->lock);
+    uint64_t now_us = clock_now_us();
+    s->pass += (double)(now_us - s->began_us) / s->share;
+    c->holder = NULL;
+    struct cores_seat *next = find_next(c);
+    c->expected = more && next && s->pass < next->pass ? s : NULL;
+    c->expected_us = now_us + MOMENT_US;
+    if (next) pthread_cond_signal(&next->go);
+    pthread_mutex_unlock(&c->lock);
+    return next != NULL;
+}
