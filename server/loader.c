@@ -54,14 +54,35 @@ static int find_model(struct srv_loader *l)
 
 /* ---- the entries --------------------------------------------------------------------------- */
 
+static const double MIB = 1048576.0;
+
 static void describe_plan(const struct srv_entry *e, const struct srv_plan *plan)
 {
-    const double mib = 1048576.0;
     srv_log(SRV_LOG_INFO, "models: %s weights=%.0fMiB kv=%.0fMiB all=%.0fMiB load=%s%s",
-            e->source.names[0], (double)plan->memory.weights_bytes / mib,
-            (double)(plan->memory.kv_bytes + plan->memory.state_bytes) / mib,
-            (double)plan->bytes / mib, plan->starts ? "start" : "demand",
+            e->source.names[0], (double)plan->memory.weights_bytes / MIB,
+            (double)(plan->memory.kv_bytes + plan->memory.state_bytes) / MIB,
+            (double)plan->bytes / MIB, plan->starts ? "start" : "demand",
             e->config->pin ? " pinned" : "");
+}
+
+/* What the models of the start fill once they work, and the rest of their plans: what requests and
+ * answers may take. */
+static void describe_sum(const struct srv_config *c, const struct srv_plan *plans)
+{
+    int64_t fixed = 0, all = 0;
+    int n = 0;
+    for (int i = 0; i <= c->n_more; i++) {
+        const struct eng_memory *m = &plans[i].memory;
+        if (!plans[i].starts) continue;
+        fixed += srv_plan_bytes(m) - m->answer_bytes - m->request_bytes;
+        all += srv_plan_bytes(m);
+        n++;
+    }
+    srv_log(SRV_LOG_INFO,
+            "memory: %d models take %.0f MiB together, requests and answers up to %.0f MiB more; "
+            "the limit is %.0f MiB",
+            n, (double)fixed / MIB, (double)(all - fixed) / MIB,
+            (double)eng_memory_limit(c->memory_bytes) / MIB);
 }
 
 /* An entry of the set for each model of the configuration. Returns the exit status. */
@@ -84,6 +105,7 @@ static int add_entries(struct srv_loader *l, const struct srv_plan *plans)
         srv_catalogue_facts(&e->facts, e->source.dir);
         if (c->n_more) describe_plan(e, &plans[i]);
     }
+    if (c->n_more) describe_sum(c, plans);
     if (c->models_dir) srv_scan_models(models, c);
     int first = c->default_model ? srv_models_find(models, c->default_model) : 0;
     if (first < 0) {

@@ -426,20 +426,12 @@ static void announce_model(const struct serve *s, struct srv_model *model)
 static void announce_ready(struct serve *s)
 {
     struct srv_models *models = &s->server.app.models;
-    int64_t bytes = 0;
-    int n = 0;
     for (int i = s->config->n_more; i >= 0; i--) {
         struct srv_model *model = srv_models_of(models, i);
         if (!model) continue;
         announce_model(s, model);
-        bytes += srv_plan_bytes(&eng_info(model->engine)->memory);
-        n++;
         srv_model_release(model, false);
     }
-    if (s->config->n_more)
-        srv_log(SRV_LOG_INFO, "memory: %d models take %.0f MiB together, the limit is %.0f MiB", n,
-                (double)bytes / 1048576.0,
-                (double)eng_memory_limit(s->config->memory_bytes) / 1048576.0);
     struct srv_model *first = srv_models_of(models, 0);
     if (!first) srv_log(SRV_LOG_INFO, "ready on %s", s->url);
     show_first_call(s);

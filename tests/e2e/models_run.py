@@ -11,10 +11,12 @@ beside the sum that was printed), idle (processor time of three loaded models). 
 import argparse
 import json
 import os
+import re
 import statistics
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from hearth_server import DEMO, ROOT, Hearth  # noqa: E402
@@ -159,22 +161,29 @@ def part_gap(args):
 
 
 def part_resident(args):
-    chat, embed, rank = args.models or [DEMO, EMBED, RERANK]
-    with Hearth("--model", f"chat={chat}", "--model", f"embed={embed}", "--model", f"rank={rank}", "--threads", "2",
-                "--kv-memory", args.kv) as h:
-        planned = h.metrics()["hearth_memory_plan_bytes"] / 2**20
-        text = "a cat on a roof and a dog in the garden " * 40
-        for _ in range(3):
-            threads = [threading.Thread(target=completion, args=(h, "chat", f"{i} " + text, 64)) for i in range(8)]
-            threads += [threading.Thread(target=h.post, args=("/v1/embeddings", {"model": "embed", "input": [text] * 64})),
-                        threading.Thread(target=h.post, args=("/v1/rerank", {"model": "rank", "query": "a cat",
-                                                                             "documents": [text] * 64}))]
-            for t in threads:
-                t.start()
-            for t in threads:
-                t.join()
+    models = ["--model", f"chat={DEMO}", "--model", f"embed={EMBED}", "--model", f"rank={RERANK}"]
+    with Hearth(*(["--config", args.config] if args.config else models), "--threads", "2", "--speculate", "off") as h:
+        line = h.wait_log("memory: 3 models take ")
+        planned = float(re.search(r"take (\d+) MiB", line)[1])
+        idle = h.memory_kib("VmRSS") / 1024
+        text = "a cat on a roof and a dog in the garden " * 20
+
+        def embed(i):
+            return h.post("/v1/embeddings", {"model": "embed", "input": [f"{i} {k} {text}"[:48] for k in range(32)]})
+
+        def rank(i):
+            return h.post("/v1/rerank", {"model": "rank", "query": "a cat",
+                                         "documents": [f"{i} {k} {text}"[:48] for k in range(32)]})
+
+        for i in range(3):
+            with ThreadPoolExecutor(18) as pool:
+                jobs = [pool.submit(completion, h, "chat", f"{i} {k} " + text, 64) for k in range(16)]
+                jobs += [pool.submit(f, i) for f in (embed, rank)]
+                for job in jobs:
+                    assert job.result()[0] == 200, job.result()
         peak = h.memory_kib("VmHWM") / 1024
-        print(f"resident: planned {planned:.0f} MiB, peak {peak:.0f} MiB: {peak / planned:.2f}")
+        print(f"resident: printed before loading {planned:.0f} MiB, idle {idle:.0f} MiB: {idle / planned:.2f}, "
+              f"peak {peak:.0f} MiB: {peak / planned:.2f}")
 
 
 def part_idle(_):
@@ -197,8 +206,7 @@ if __name__ == "__main__":
     parser.add_argument("--memory", default="120M", help="of the part both: so that one fits")
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--model", help="of the parts both, cold and gap; default: the demo")
-    parser.add_argument("--models", nargs=3, help="of the part resident: chat, embed, rank")
-    parser.add_argument("--kv", default="0", help="of the part resident: kv-memory")
+    parser.add_argument("--config", help="of the part resident: a file with the models chat, embed and rank")
     parser.add_argument("parts", nargs="*", default=["both", "rounds", "cold", "gap", "resident", "idle"])
     given = parser.parse_args()
     for part in given.parts:

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Several models in one process: who answers, what is listed, what is refused, and their memory. Standard library only."""
 import json
+import re
 import os
 import sys
 import tempfile
@@ -55,7 +56,10 @@ def test_each_answers_as_if_alone():
         planned = sum(v for p in plans for k, v in p.items() if k not in ("limit_bytes", "twin_bytes"))
         assert metrics["hearth_memory_plan_bytes"] == planned, (metrics["hearth_memory_plan_bytes"], planned)
         line = h.wait_log("memory: 2 models take ")
-        assert f"take {planned / 2**20:.0f} MiB together" in line, line
+        in_use = sum(p["answer_bytes"] + p["request_bytes"] for p in plans)
+        taken, more = re.search(r"take (\d+) MiB together, requests and answers up to (\d+) MiB more", line).groups()
+        # Packed weights may take less than was planned.
+        assert 0 <= int(taken) - (planned - in_use) // 2**20 < 4 and int(more) == round(in_use / 2**20), (line, plans)
 
 
 def test_hostile_names():
