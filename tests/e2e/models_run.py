@@ -132,7 +132,7 @@ def part_cold(args):
         for _ in range(7):
             h.post("/models/load", {"model": "a"})
             h.wait_until(lambda: h.metrics()["hearth_models_loaded"] == 1, 20, "one model")
-            time.sleep(2)
+            # At once: a virtual machine gives memory that is free for seconds back, and touching it again is slow.
             times.append(stream_times(h, "b", "Once upon a time", 4)[0])
         print(f"cold: first token of {os.path.basename(big)} after {statistics.median(times):.3f} s "
               f"({min(times):.3f} to {max(times):.3f})")
