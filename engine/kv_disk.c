@@ -21,6 +21,7 @@ enum {
     PRUNE_SECONDS = 60,
     PAUSE_SECONDS = 60,
     WRITER_NICE = 19,
+    FILE_EXTRA_BYTES = 64 << 10, /* headers and ids of the files of an extent, and partial blocks */
 };
 
 /* Of the measured rate: what the last reads count. */
@@ -398,12 +399,40 @@ static void count_written(struct kv_disk *d, size_t bytes, int n_pages)
     pthread_mutex_unlock(&d->lock);
 }
 
+static int64_t largest_extent(const struct kv_disk *d)
+{
+    return (int64_t)(EXTENT_PAGES * d->p.page_bytes + d->p.state_bytes) + FILE_EXTRA_BYTES;
+}
+
+/* Where space is short, more than a write needs is made free: looking at all files takes time. */
+static void prune(struct kv_disk *d)
+{
+    int64_t bytes, n_pages, floor = extent_floor(d->store), most = floor + largest_extent(d);
+    struct extent_limits limits = {d->p.bytes, most + floor / 8, d->p.seconds};
+    if (extent_prune(d->store, &limits, extent_now(), &bytes, &n_pages)) return;
+    bool full = extent_lacking(d->store, most) > 0; /* of others' files */
+    pthread_mutex_lock(&d->lock);
+    if (full) d->paused_until_us = clock_now_us() + (uint64_t)PAUSE_SECONDS * 1000000;
+    d->stats.bytes = bytes;
+    d->stats.n_pages = n_pages;
+    pthread_mutex_unlock(&d->lock);
+}
+
+/* Returns true if the largest extent leaves the file system as much space as it must have. */
+static bool has_space(struct kv_disk *d)
+{
+    int64_t needed = extent_floor(d->store) + largest_extent(d);
+    if (extent_lacking(d->store, needed) > 0) prune(d);
+    return extent_lacking(d->store, needed) == 0;
+}
+
 /* Writes what is lacking of an extent and of the state behind it. */
 static int write_extent(struct kv_disk *d, const struct extent *x, int from)
 {
     bool pages = !extent_exists(d->store, x);
     bool state = d->p.state_bytes > 0 && !extent_has_state(d->store, x);
     if (!pages && !state) return 0;
+    if (!has_space(d)) return ENG_ENOMEM;
     if (!await_copies(d, from, x->n_pages, pages)) return ENG_ECLOSED;
     int rc = pages ? extent_write(d->store, x, (const uint8_t *const *)d->copies) : 0;
     if (!rc && pages) count_written(d, (size_t)x->n_pages * d->p.page_bytes, x->n_pages);
@@ -429,19 +458,6 @@ static void write_chain(struct kv_disk *d)
         extent_name(d->store, &x, name);
         memcpy(parent, name, sizeof(parent));
     }
-}
-
-static void prune(struct kv_disk *d)
-{
-    int64_t bytes, n_pages;
-    struct extent_limits limits = {d->p.bytes, extent_floor(d->store), d->p.seconds};
-    if (extent_prune(d->store, &limits, extent_now(), &bytes, &n_pages)) return;
-    bool full = extent_lacking(d->store, limits.free_bytes) > 0; /* of others' files */
-    pthread_mutex_lock(&d->lock);
-    if (full) d->paused_until_us = clock_now_us() + (uint64_t)PAUSE_SECONDS * 1000000;
-    d->stats.bytes = bytes;
-    d->stats.n_pages = n_pages;
-    pthread_mutex_unlock(&d->lock);
 }
 
 static bool is_of(void *ctx, const struct eng_kv_file *file)
@@ -488,13 +504,13 @@ static bool take_chain(struct kv_disk *d, uint64_t until_us)
     return true;
 }
 
-/* Whether so much was written that the directory's limits cannot wait for the next minute. */
+/* Whether so much was written that the directory's budget cannot wait for the next minute. */
 static bool is_over(struct kv_disk *d)
 {
     pthread_mutex_lock(&d->lock);
     bool over = d->stats.bytes - d->p.bytes > d->p.bytes / 8;
     pthread_mutex_unlock(&d->lock);
-    return over || extent_lacking(d->store, extent_floor(d->store)) > 0;
+    return over;
 }
 
 static void *write_chains(void *arg)
