@@ -1030,7 +1030,8 @@ int eng_kv_visit(const char *dir, bool (*visit)(void *ctx, const struct eng_kv_f
     if (rc) return rc;
     rc = extent_visit(s, NULL, visit, ctx);
     extent_store_close(s);
-    if (rc) snprintf(err, errlen, "%.400s: its files cannot be listed", dir);
+    if (rc)
+        snprintf(err, errlen, "%.400s: its files cannot be listed, or some cannot be removed", dir);
     return rc;
 }
 

@@ -477,8 +477,9 @@ static void erase_banned(struct kv_disk *d)
             if (memcmp(c->scope, owner, sizeof(owner)) == 0) c->n_pages = 0;
         d->writing = true;
         pthread_mutex_unlock(&d->lock);
-        extent_visit(d->store, owner, is_of, owner);
+        int rc = extent_visit(d->store, owner, is_of, owner);
         pthread_mutex_lock(&d->lock);
+        d->stats.n_write_errors += rc != 0;
         d->writing = false;
         i = -1; /* the list may be another */
     }

@@ -520,11 +520,14 @@ static int list_all(const struct extent_store *s, int64_t now_us, struct entries
     return rc;
 }
 
-static void remove_entry(const struct extent_store *s, struct entries *all, struct entry *e)
+/* Returns true if the file is gone. */
+static bool remove_entry(const struct extent_store *s, struct entries *all, struct entry *e)
 {
+    bool gone = unlinkat(s->fd, e->path, 0) == 0 || errno == ENOENT;
     all->bytes_of[e->folder] -= e->bytes;
-    if (unlinkat(s->fd, e->path, 0) == 0 || errno == ENOENT) all->bytes -= e->bytes;
+    if (gone) all->bytes -= e->bytes;
     e->bytes = 0;
+    return gone;
 }
 
 /* Removes files, which are in order of age, of the folder that takes most until all are small. */
@@ -594,12 +597,13 @@ int extent_visit(const struct extent_store *s, const uint8_t *owner,
 {
     struct entries all = {0};
     int64_t now_us = extent_now();
+    bool stay = false; /* some that should not */
     int rc = owner ? list_folder(s, folder_of(s, owner), now_us, &all) : list_all(s, now_us, &all);
     for (size_t i = 0; rc == 0 && i < all.n; i++) {
         struct eng_kv_file file;
         describe(s, &all.list[i], &file);
-        if (visit(ctx, &file)) remove_entry(s, &all, &all.list[i]);
+        if (visit(ctx, &file) && !remove_entry(s, &all, &all.list[i])) stay = true;
     }
     free(all.list);
-    return rc;
+    return rc == 0 && stay ? ENG_EIO : rc;
 }

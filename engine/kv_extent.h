@@ -123,7 +123,7 @@ int extent_prune(const struct extent_store *s, const struct extent_limits *limit
 
 /*
  * Calls visit for each file, of an owner's [ENG_KV_OWNER] folder or with NULL of all, and removes
- * those for which it returns true. Returns the same.
+ * those for which it returns true. Returns the same; ENG_EIO also if some could not be removed.
  */
 int extent_visit(const struct extent_store *s, const uint8_t *owner,
                  bool (*visit)(void *ctx, const struct eng_kv_file *file), void *ctx);

@@ -3,6 +3,7 @@
 #include "engine/kv_extent.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
 #include <sys/stat.h>
@@ -402,6 +403,17 @@ static void test_owners_share(void **state)
     REQUIRE(!is_there(f, 1) && !is_there(f, 2) && is_there(f, 3) && is_there(f, 4));
 }
 
+static bool is_stuck;
+int __real_unlinkat(int dir, const char *path, int flags);
+int __wrap_unlinkat(int dir, const char *path, int flags);
+
+int __wrap_unlinkat(int dir, const char *path, int flags)
+{
+    if (!is_stuck) return __real_unlinkat(dir, path, flags);
+    errno = EROFS;
+    return -1;
+}
+
 static bool take_owners(void *ctx, const struct eng_kv_file *file)
 {
     int64_t *bytes = ctx;
@@ -426,6 +438,10 @@ static void test_visit(void **state)
     REQUIRE_EQ_INT(extent_visit(f->store, other, take_owners, &bytes), 0);
     REQUIRE(!extent_exists(f->store, &y) && extent_exists(f->store, &x));
     write_extent(f, &y);
+    is_stuck = true;
+    REQUIRE_EQ_INT(extent_visit(f->store, other, take_owners, &bytes), ENG_EIO);
+    is_stuck = false;
+    REQUIRE(extent_exists(f->store, &y));
     bytes = 0;
     REQUIRE_EQ_INT(extent_visit(f->store, NULL, take_owners, &bytes), 0);
     REQUIRE_EQ_INT(bytes, 2 * (HEADER + PAGE));
