@@ -486,7 +486,7 @@ static void *fill_beside(void *arg)
     return NULL;
 }
 
-/* Others that want to compute wait: there are none, or they have begun just now. */
+/* Other engines wait meanwhile. */
 static int fill_alone(struct eng *e, char *err, size_t errlen)
 {
     cores_enter(e->seat);
