@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -297,8 +298,11 @@ int main(int argc, char **argv)
      */
     setenv("OPENBLAS_NUM_THREADS", "1", 1);
     srv_json_watch_memory();
-    /* A container's first process gets all orphans; the kernel reaps what nobody waits for. */
-    if (getpid() == 1) signal(SIGCHLD, SIG_IGN);
+    /* A container's first process gets all orphans; the kernel reaps what nobody waits for, but
+     * not those that have ended before. */
+    if (getpid() == 1 && signal(SIGCHLD, SIG_IGN) != SIG_ERR)
+        while (waitpid(-1, NULL, WNOHANG) > 0) {
+        }
 
     char err[1024] = "";
     struct srv_config config;

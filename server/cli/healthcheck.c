@@ -122,8 +122,13 @@ static int ask(int fd, const struct target *t)
     if (len < 0 || (size_t)len >= sizeof(text) || send(fd, text, (size_t)len, MSG_NOSIGNAL) != len)
         return -1;
     size_t n = 0;
-    for (ssize_t got; n < 12 && (got = recv(fd, text + n, sizeof(text) - 1 - n, 0)) > 0;)
-        n += (size_t)got;
+    while (n < 12) {
+        ssize_t got = recv(fd, text + n, sizeof(text) - 1 - n, 0);
+        if (got > 0)
+            n += (size_t)got;
+        else if (got == 0 || errno != EINTR) /* it was stopped for a moment */
+            break;
+    }
     text[n] = '\0';
     int status;
     return sscanf(text, "HTTP/1.%*d %3d", &status) == 1 ? status : -1;

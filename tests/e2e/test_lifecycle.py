@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -97,8 +98,9 @@ def test_orphans_of_a_container_are_reaped():
     if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode:
         print("  (no namespace of processes can be made here: this needs root)")
         return
-    orphans = 'for i in 1 2 3; do (sleep 0.2 &); done; exec "$0" serve --port 0'
-    with Hearth(command=[*unshare, "sh", "-c", orphans, BIN]) as h:
+    orphans = 'for i in 0 0.1 0.5; do (sleep $i &); done; exec "$@"'
+    late = "import os, sys, time; time.sleep(0.3); os.execv(sys.argv[1], sys.argv[1:])"  # some have ended before
+    with Hearth(command=[*unshare, "sh", "-c", orphans, "sh", sys.executable, "-c", late, BIN, "serve", "--port", "0"]) as h:
         def children(pid):
             with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as f:
                 return f.read().split()
