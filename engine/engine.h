@@ -207,7 +207,7 @@ struct eng_memory {
     int64_t limit_bytes;    /* the limit */
     int64_t answer_bytes;   /* of the caller, see eng_params */
     int64_t request_bytes;  /* of the caller, see eng_params */
-    int64_t other_bytes;    /* the program, and caller_bytes of eng_params */
+    int64_t other_bytes;    /* small data, and caller_bytes of eng_params */
     int64_t reserved_bytes; /* of eng_params */
     int64_t spare_bytes;    /* reserved for weights that might not compress, and not used */
     int64_t draft_bytes;    /* of the draft model, its KV cache and scratch */

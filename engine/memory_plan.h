@@ -18,8 +18,8 @@
 #include "engine/forward.h"
 #include "engine/state.h"
 
-/* For code, libraries, stacks and small data. */
-#define MEM_ALLOWANCE_BYTES ((int64_t)12 << 20)
+/* For stacks and small data of an engine. */
+#define MEM_ALLOWANCE_BYTES ((int64_t)2 << 20)
 
 /*
  * Bytes this process may use: the tightest memory limit of its cgroups (versions 1 and 2, each

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "engine/engine.h"
-#include "server/budget.h"
 #include "server/model_lookup.h"
 
 enum { MIB = 1 << 20 };
@@ -105,15 +104,9 @@ static long long mib_up(int64_t bytes)
     return (long long)((bytes + MIB - 1) / MIB);
 }
 
-/* The memory of requests is in the plan of entry 0. */
-static int64_t requests_of(const struct srv_config *c, int entry)
-{
-    return entry ? 0 : srv_budget_bytes(c);
-}
-
 int64_t srv_catalogue_limit(const struct srv_config *c)
 {
-    return eng_memory_limit(c->memory_bytes) - c->swap_memory_bytes - requests_of(c, 0);
+    return eng_memory_limit(c->memory_bytes) - c->swap_memory_bytes - srv_process_bytes(c, 0);
 }
 
 static bool is_demand(const struct srv_config *c)
@@ -142,7 +135,7 @@ static int find_needs(struct needs *ret, const struct srv_config *c, const char 
         int rc = plan_one(c, i, dir, &plans[i].share, m, err, errlen);
         if (rc) return rc;
         ret->kv[i] = own->kv_memory_bytes ? 0 : m->kv_bytes + m->state_bytes;
-        ret->fixed[i] = srv_plan_bytes(m) - ret->kv[i] - requests_of(c, i);
+        ret->fixed[i] = srv_plan_bytes(m) - ret->kv[i] - srv_process_bytes(c, i);
         ret->all += ret->fixed[i];
         if (own->pin) {
             ret->pinned += ret->fixed[i];
@@ -161,7 +154,7 @@ static void share(struct needs *n, const struct srv_config *c, struct srv_plan *
     for (int i = 0; i < n->n; i++) {
         int64_t kv = (int64_t)(part * (double)n->kv[i]);
         if (kv > most_kv) kv = most_kv;
-        plans[i].share.memory_bytes = n->fixed[i] + requests_of(c, i) + kv + spare;
+        plans[i].share.memory_bytes = n->fixed[i] + srv_process_bytes(c, i) + kv + spare;
     }
 }
 
@@ -259,11 +252,11 @@ int srv_catalogue_plan(const struct srv_config *c, const char *dir, struct srv_p
         int rc = plan_one(c, i, dir, &plans[i].share, m, err, errlen);
         if (rc == ENG_ENOMEM && n > 1 && !srv_catalogue_config(c, i)->pin) {
             /* A quarter is less than it needs; pinned ones have at most three. */
-            plans[i].share.memory_bytes = needs.limit - needs.pinned + requests_of(c, i);
+            plans[i].share.memory_bytes = needs.limit - needs.pinned + srv_process_bytes(c, i);
             rc = plan_one(c, i, dir, &plans[i].share, m, err, errlen);
         }
         if (rc) return rc;
-        plans[i].bytes = srv_plan_bytes(m) + m->twin_bytes - requests_of(c, i);
+        plans[i].bytes = srv_plan_bytes(m) + m->twin_bytes - srv_process_bytes(c, i);
         plans[i].starts = n == 1 && !is_demand(c);
     }
     return n == 1 ? 0 : choose_starts(&needs, c, plans, err, errlen);

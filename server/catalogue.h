@@ -27,7 +27,7 @@ int srv_catalogue_names(const struct srv_config *c, const char *own, struct srv_
 struct srv_plan {
     struct srv_share share;
     struct eng_memory memory;
-    int64_t bytes; /* without the memory of requests */
+    int64_t bytes; /* without srv_process_bytes */
     bool starts;   /* it is loaded at the start */
 };
 
@@ -38,7 +38,7 @@ struct srv_plan {
 int srv_catalogue_plan(const struct srv_config *c, const char *dir, struct srv_plan *plans,
                        char *err, size_t errlen);
 
-/* Bytes that the plans of models may have together, requests not counted. */
+/* Bytes that the plans of models may have together, without srv_process_bytes. */
 int64_t srv_catalogue_limit(const struct srv_config *c);
 
 /*

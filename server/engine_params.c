@@ -32,6 +32,7 @@ struct eng_params srv_engine_params(const struct srv_config *config)
         .chunk_tokens = config->chunk,
         .memory_bytes = config->memory_bytes,
         .kv_bytes = config->kv_memory_bytes,
+        .caller_bytes = SRV_PROGRAM_BYTES,
         .kv_disk = {.dir = config->kv_disk,
                     .bytes = config->kv_disk_bytes,
                     .seconds = (int64_t)config->kv_disk_age * DAY_SECONDS},

@@ -7,6 +7,9 @@
 
 struct srv_config;
 
+/* For code, libraries, and stacks of threads that do not belong to an engine. */
+#define SRV_PROGRAM_BYTES ((int64_t)10 << 20)
+
 /*
  * Model, compute options and memory budgets for one sequence at a time. The queue, answers and the
  * prefix cache have the engine's defaults; the caller changes them if needed.

@@ -79,10 +79,10 @@ static void describe_sum(const struct srv_config *c, const struct srv_plan *plan
         n++;
     }
     srv_log(SRV_LOG_INFO,
-            "memory: %d models take %.0f MiB together, requests and answers up to %.0f MiB more; "
-            "the limit is %.0f MiB",
-            n, (double)fixed / MIB, (double)(all - fixed) / MIB,
-            (double)eng_memory_limit(c->memory_bytes) / MIB);
+            "memory: %d %s %.0f MiB together, requests and answers up to %.0f MiB more; the limit "
+            "is %.0f MiB",
+            n, n == 1 ? "model takes" : "models take", (double)fixed / MIB,
+            (double)(all - fixed) / MIB, (double)eng_memory_limit(c->memory_bytes) / MIB);
 }
 
 /* An entry of the set for each model of the configuration. Returns the exit status. */

@@ -59,7 +59,7 @@ struct srv_entry {
     struct srv_source source;
     struct srv_share share;
     struct srv_model_facts facts;
-    int64_t plan_bytes;  /* without the memory of requests */
+    int64_t plan_bytes;  /* without srv_process_bytes */
     bool gone;           /* its directory has vanished: it has no names */
     char reason[320];    /* why it is unavailable, or why the load failed; "": neither */
     bool is_unavailable; /* it never fits */

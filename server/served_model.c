@@ -82,7 +82,7 @@ static struct eng_params engine_params(const struct srv_model_params *p)
     params.draft_dir = p->draft_dir;
     params.kv_disk.model = p->names.n > 0 ? p->names.items[0] : NULL;
     params.n_parallel = c->parallel;
-    params.caller_bytes = tokenizer_bytes(p->dir);
+    params.caller_bytes = tokenizer_bytes(p->dir) + (p->entry ? 0 : SRV_PROGRAM_BYTES);
     params.request_bytes = (p->entry ? 0 : srv_budget_bytes(c)) + (c->grammar_cache_mb << 20);
     params.caller_bytes_per_id = GRAM_VOCAB_BYTES_PER_ID;
     params.answer_bytes = c->answer_memory_bytes  ? c->answer_memory_bytes
@@ -312,6 +312,11 @@ int srv_model_plan(struct eng_memory *ret, const struct srv_model_params *params
     struct eng_params p = engine_params(params);
     if (memory_bytes) p.memory_bytes = memory_bytes;
     return eng_plan(ret, &p, err, errlen);
+}
+
+int64_t srv_process_bytes(const struct srv_config *c, int entry)
+{
+    return entry ? 0 : SRV_PROGRAM_BYTES + srv_budget_bytes(c);
 }
 
 int64_t srv_plan_bytes(const struct eng_memory *m)

@@ -107,6 +107,10 @@ void srv_model_close(struct srv_model *model);
 int srv_model_plan(struct eng_memory *ret, const struct srv_model_params *params,
                    int64_t memory_bytes, char *err, size_t errlen);
 
+/* Bytes of the plan of an entry that the process needs once, whatever is loaded: for the program
+ * and for requests. They are in the plan of entry 0. */
+int64_t srv_process_bytes(const struct srv_config *c, int entry);
+
 /* Bytes that a plan takes, without those that it leaves free. */
 int64_t srv_plan_bytes(const struct eng_memory *m);
 

@@ -16,7 +16,6 @@
 #include "engine/engine.h"
 #include "server/app.h"
 #include "server/bounds.h"
-#include "server/budget.h"
 #include "server/catalogue.h"
 #include "server/compile_queue.h"
 #include "server/log.h"
@@ -159,18 +158,18 @@ static int check_memory(struct srv_swap *s, struct srv_model_params *params)
 {
     struct srv_swap_outcome *o = &s->outcome;
     int64_t limit = eng_memory_limit(s->config->memory_bytes), in_use = 0,
-            requests = params->entry ? 0 : srv_budget_bytes(s->config);
+            once = srv_process_bytes(s->config, params->entry);
     struct eng_memory plan;
     char err[512], why[512];
     srv_models_each(&s->app->models, add_plan, &in_use);
     if (s->app->models.n_entries > 1) {
-        int64_t most = limit - in_use + requests;
+        int64_t most = limit - in_use + once;
         params->share.memory_bytes = most > 0 ? most : 1; /* 0 would be as configured */
     }
     int rc = srv_model_plan(&plan, params, 0, err, sizeof(err));
     if (rc && (rc != ENG_ENOMEM || srv_model_plan(&plan, params, PLENTY_BYTES, why, sizeof(why))))
         return fail_engine(s, rc, SWAP_INVALID, err);
-    int64_t needed = srv_plan_bytes(&plan) - requests, available = limit - in_use;
+    int64_t needed = srv_plan_bytes(&plan) - once, available = limit - in_use;
     params->plan_bytes = needed;
     if (!rc && needed <= available) return 0;
     o->needed_bytes = needed;

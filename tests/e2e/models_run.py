@@ -203,7 +203,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--rounds", type=int, default=1000)
-    parser.add_argument("--memory", default="120M", help="of the part both: so that one fits")
+    parser.add_argument("--memory", default="110M", help="of the part both: so that one fits")
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--model", help="of the parts both, cold and gap; default: the demo")
     parser.add_argument("--config", help="of the part resident: a file with the models chat, embed and rank")

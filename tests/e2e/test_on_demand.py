@@ -24,7 +24,7 @@ from tiny_models import DemoCopy, pack  # noqa: E402
 RERANK = os.path.join(ROOT, "deploy", "demo-rerank")
 TWO = ["--model", f"chat={DEMO}", "--model", f"embed={EMBED}"]
 THREE = [*TWO, "--model", f"rank={RERANK}"]
-ONE_FITS = ["--memory", "120M", "--parallel", "2", "--threads", "2"]
+ONE_FITS = ["--memory", "110M", "--parallel", "2", "--threads", "2"]
 TWO_FIT = ["--memory", "200M", "--parallel", "2", "--threads", "2"]
 OPERATOR = ["--swap", "on"]
 SMALL = ["--ctx-size", "256"]

@@ -220,7 +220,7 @@ def test_memory_is_planned_first():
 
 def test_memory_left_free():
     """The value that a refusal names is enough."""
-    limit = ["--numerics", "exact", "--memory", "340M", "--parallel", "16", "--ctx-size", "2048"]
+    limit = ["--numerics", "exact", "--memory", "330M", "--parallel", "16", "--ctx-size", "2048"]
     with Other() as other:
         with Hearth(*SWAP, *limit) as h:
             status, _, body = load(h, other.dir)

@@ -16,7 +16,7 @@ static int n_plans;
 int __wrap_srv_model_plan(struct eng_memory *ret, const struct srv_model_params *params,
                           int64_t memory_bytes, char *err, size_t errlen);
 int64_t __wrap_eng_memory_limit(int64_t asked_bytes);
-int64_t __wrap_srv_budget_bytes(const struct srv_config *c);
+int64_t __wrap_srv_process_bytes(const struct srv_config *c, int entry);
 
 /* As the engine does: a KV cache without a size of its own is as small as it must be. */
 int __wrap_srv_model_plan(struct eng_memory *ret, const struct srv_model_params *p,
@@ -39,10 +39,11 @@ int64_t __wrap_eng_memory_limit(int64_t asked_bytes)
     return limit;
 }
 
-/* Requests take nothing here. */
-int64_t __wrap_srv_budget_bytes(const struct srv_config *c)
+/* Requests and the program take nothing here. */
+int64_t __wrap_srv_process_bytes(const struct srv_config *c, int entry)
 {
     (void)c;
+    (void)entry;
     return 0;
 }
 
