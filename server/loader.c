@@ -65,8 +65,8 @@ static void describe_plan(const struct srv_entry *e, const struct srv_plan *plan
             e->config->pin ? " pinned" : "");
 }
 
-/* What the models of the start fill once they work, and the rest of their plans: what requests and
- * answers may take. */
+/* Logs the bytes that models of the start fill once they work, and the rest of their plans: for
+ * requests and answers. */
 static void describe_sum(const struct srv_config *c, const struct srv_plan *plans)
 {
     int64_t fixed = 0, all = 0;
@@ -78,6 +78,7 @@ static void describe_sum(const struct srv_config *c, const struct srv_plan *plan
         all += srv_plan_bytes(m);
         n++;
     }
+    if (n == 0) return;
     srv_log(SRV_LOG_INFO,
             "memory: %d %s %.0f MiB together, requests and answers up to %.0f MiB more; the limit "
             "is %.0f MiB",
