@@ -22,10 +22,11 @@
 
 #include "engine/batch_model.h"
 #include "engine/draft.h"
-#include "engine/engine.h"
 #include "engine/forward.h"
+#include "engine/job_types.h"
 #include "engine/kv.h"
 #include "engine/masks.h"
+#include "engine/params.h"
 #include "engine/prefix.h"
 #include "engine/self_draft.h"
 #include "engine/sequence.h"

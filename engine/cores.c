@@ -10,7 +10,8 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "engine/engine.h"
+#include "engine/eng_error.h"
+#include "engine/params.h"
 #include "engine/pool.h"
 
 enum {

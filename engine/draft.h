@@ -20,7 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "engine/engine.h"
+#include "engine/job_types.h"
 
 enum { DRAFT_MAX = ENG_DRAFT_IDS }; /* ids tried per step */
 

@@ -19,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "engine/engine.h"
+#include "engine/job_types.h"
 #include "engine/step.h"
 
 struct encode_queue;

@@ -24,7 +24,7 @@
 #include <sys/mman.h>
 
 #include "engine/attention.h"
-#include "engine/engine.h"
+#include "engine/eng_error.h"
 #include "engine/gemm.h"
 #include "engine/gemm_blas.h"
 #include "engine/kv.h"

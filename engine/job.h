@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "engine/engine.h"
+#include "engine/job_types.h"
 #include "engine/prefix.h"
 
 /* The limits that a job is checked against. */

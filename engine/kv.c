@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "engine/engine.h"
+#include "engine/eng_error.h"
 
 enum { KV_ALIGN = 32, HUGE_PAGE_BYTES = 2 << 20 };
 _Static_assert((int)KV_PAGE_TOKENS == KERN_PANEL, "a page of keys is a panel");

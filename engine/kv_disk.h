@@ -24,8 +24,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "engine/engine.h"
+#include "engine/job_types.h"
 #include "engine/kv_extent.h"
+#include "engine/params.h"
 #include "engine/prefix.h"
 
 enum {

@@ -27,8 +27,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "engine/engine.h"
+#include "engine/eng_error.h"
 #include "engine/kv.h"
+#include "engine/params.h"
 
 enum {
     EXTENT_PAGES = 16, /* at most */

@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "engine/engine.h"
 #include "engine/fiber.h"
 #include "engine/job.h"
+#include "engine/job_types.h"
 #include "engine/pool.h"
 #include "engine/sequence.h"
 

@@ -14,8 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "engine/engine.h"
 #include "engine/forward.h"
+#include "engine/params.h"
 #include "engine/state.h"
 
 /* For stacks and small data of an engine. */

@@ -32,7 +32,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "engine/engine.h"
+#include "engine/job_types.h"
 #include "engine/kv.h"
 
 enum { PREFIX_NONE = -1 }; /* no node; as a parent: the start of a sequence */

@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #include "engine/batch.h"
-#include "engine/engine.h"
+#include "engine/job_types.h"
 
 struct sched;
 

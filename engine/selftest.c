@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "engine/engine.h"
+#include "engine/eng_error.h"
 #include "engine/forward.h"
 #include "engine/kernels/kernels.h"
 #include "engine/kv.h"

@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 #include "engine/draft.h"
-#include "engine/engine.h"
+#include "engine/job_types.h"
 #include "engine/kv.h"
 #include "engine/kv_disk.h"
 #include "engine/prefix.h"
