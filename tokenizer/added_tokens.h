@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #include "tokenizer/normalize.h"
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/tok_types.h"
 #include "tokenizer/unicode.h"
 #include "tokenizer/vocab.h"
 

@@ -14,7 +14,7 @@
 
 #include "base/utf8.h"
 #include "tokenizer/regex_translate.h"
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/tok_types.h"
 
 #define WORK_BASE 10000000u /* work units that any call may use: some tenths of a second */
 #define WORK_BASE_SHORT 4096u

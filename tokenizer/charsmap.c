@@ -13,7 +13,7 @@
 #include <utf8proc.h>
 
 #include "base/utf8.h"
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/tok_types.h"
 
 #define WHOLE_BYTES 6 /* clusters below are looked up as a whole */
 

@@ -17,7 +17,7 @@
 #include "base/shown.h"
 #include "base/utf8.h"
 #include "tokenizer/byte_level.h"
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/tok_types.h"
 #include "tokenizer/vocab.h"
 
 #define REPLACEMENT "\xEF\xBF\xBD"

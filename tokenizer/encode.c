@@ -8,6 +8,7 @@
 
 #include "base/utf8.h"
 #include "tokenizer/token_ids.h"
+#include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_internal.h"
 
 #define MAX_TEXT_BYTES (1u << 30) /* positions fit 32 bits with room for the growth */

@@ -7,7 +7,7 @@
 
 #include "base/shown.h"
 #include "base/utf8.h"
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/tok_types.h"
 #include "tokenizer/vocab.h"
 
 #define MAX_NESTING 8

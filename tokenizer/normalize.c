@@ -14,7 +14,7 @@
 #include "base/utf8.h"
 #include "tokenizer/charsmap.h"
 #include "tokenizer/json_component.h"
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/tok_types.h"
 #include "tokenizer/unicode_forms.h"
 #include "tokenizer/vocab.h"
 

@@ -14,7 +14,7 @@
 
 #include "base/shown.h"
 #include "tokenizer/added_tokens.h"
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/tok_types.h"
 #include "tokenizer/vocab.h"
 
 #define OPEN_BLOCKS 16

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/tok_types.h"
 
 /* before A behind, or before A between B behind. */
 struct tok_post_form {

@@ -12,7 +12,7 @@
 #include "base/utf8.h"
 #include "tokenizer/byte_level.h"
 #include "tokenizer/fast_split.h"
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/tok_types.h"
 
 enum stage_kind {
     STAGE_BYTELEVEL,

@@ -17,7 +17,7 @@
 
 #include "base/utf8.h"
 #include "tokenizer/regex_class.h"
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/tok_types.h"
 
 #define CALLOUT "(?C1)"
 #define MAX_COMPLEMENTS 16 /* each one walks through all code points */

@@ -4,6 +4,7 @@
 #define HEARTH_TOKENIZER_TOK_TYPES_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 enum tok_error {
     TOK_EINVAL = -1, /* the file or the request is wrong; err says what */
@@ -20,5 +21,15 @@ struct tok_range {
     size_t begin;
     size_t end;
 };
+
+/* A growable list of token ids. Zero-initialise, fill by the calls of tokenizer.h, then
+ * tok_ids_finish. */
+struct tok_ids {
+    int32_t *ids;
+    size_t n;
+    size_t cap;
+};
+
+void tok_ids_finish(struct tok_ids *ids);
 
 #endif

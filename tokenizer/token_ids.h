@@ -5,7 +5,7 @@
 #ifndef HEARTH_TOKENIZER_TOKEN_IDS_H
 #define HEARTH_TOKENIZER_TOKEN_IDS_H
 
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/tok_types.h"
 
 /* Appends n ids: 0 or TOK_ENOMEM. */
 int tok_ids_add(struct tok_ids *ids, const int32_t *more, size_t n);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_internal.h"
 
 const char *tok_token_string(const struct tok *t, int32_t id, size_t *ret_len)

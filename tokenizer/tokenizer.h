@@ -22,15 +22,6 @@
 struct tok;
 struct tok_decoder;
 
-/* A growable list of token ids. Zero-initialise, fill by the calls below, then tok_ids_finish. */
-struct tok_ids {
-    int32_t *ids;
-    size_t n;
-    size_t cap;
-};
-
-void tok_ids_finish(struct tok_ids *ids);
-
 /* ---- tokenizer ----------------------------------------------------------------------------- */
 
 /* Reads DIR/tokenizer.json. Refuses an unknown component by its name. Returns owned: tok_close. */

@@ -11,7 +11,7 @@
 #include "tokenizer/normalize.h"
 #include "tokenizer/postprocess.h"
 #include "tokenizer/pretokenize.h"
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/tok_types.h"
 #include "tokenizer/unicode.h"
 #include "tokenizer/unigram.h"
 #include "tokenizer/vocab.h"

@@ -13,6 +13,7 @@
 #include "base/sha256.h"
 #include "base/shown.h"
 #include "base/utf8.h"
+#include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_internal.h"
 
 /* The text of a member; s is NULL if there is none. */

@@ -10,7 +10,7 @@
 #include <strings.h>
 #include <utf8proc.h>
 
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/tok_types.h"
 
 struct tok_uni_pair {
     uint32_t from, to;

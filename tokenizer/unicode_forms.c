@@ -8,7 +8,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/tok_types.h"
 #include "tokenizer/unicode.h"
 
 #define MAX_DECOMPOSED 32 /* the longest compatible decomposition has 18 */

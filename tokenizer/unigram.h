@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #include "tokenizer/piece_trie.h"
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/tok_types.h"
 #include "tokenizer/vocab.h"
 
 struct tok_added;

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/shown.h"
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/tok_types.h"
 
 #define NO_TOKEN UINT32_MAX
 

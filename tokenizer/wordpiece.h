@@ -14,7 +14,7 @@
 
 #include "tokenizer/json_component.h"
 #include "tokenizer/piece_trie.h"
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/tok_types.h"
 #include "tokenizer/vocab.h"
 
 struct tok_added;

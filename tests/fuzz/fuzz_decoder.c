@@ -11,6 +11,7 @@
 
 #include "base/utf8.h"
 #include "tokenizer/byte_level.h"
+#include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

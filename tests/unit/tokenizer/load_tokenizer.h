@@ -4,6 +4,7 @@
 #define HEARTH_TESTS_LOAD_TOKENIZER_H
 
 #include "test.h"
+#include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_internal.h"
 
 static char err[512];
