@@ -51,6 +51,7 @@ enum {
 
     /* Bodies held at once, as a multiple of the largest body: counted as they arrive. */
     SRV_BODIES_FACTOR = 16,
+    SRV_SMALL_BODIES_FACTOR = SRV_BODIES_FACTOR / 8, /* more, for small ones alone */
     /* Read and discarded of a body that is too large, so that its sender sees the 413. */
     SRV_DISCARD_MAX_BYTES = 512 << 10,
     /* Memory of one request's own data: logs of tokens sized at admission are the largest part. */

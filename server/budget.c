@@ -62,6 +62,6 @@ int srv_budget_settle(struct srv_config *c)
 int64_t srv_budget_bytes(const struct srv_config *c)
 {
     return ((int64_t)c->max_connections + SRV_CONNECTION_MARGIN) * CONNECTION_BYTES +
-           bodies_held(c) * c->max_body_bytes +
+           (bodies_held(c) + SRV_SMALL_BODIES_FACTOR) * c->max_body_bytes +
            (int64_t)(c->text_workers - 1) * TEXT_FACTOR * SRV_SMALL_BODY_BYTES;
 }

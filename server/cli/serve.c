@@ -84,7 +84,7 @@ struct serve {
     int inherited_fd; /* the listening socket of a service manager, or -1 */
     int listen_fd;    /* the main socket; from start_serving on it is the daemon's */
     uint64_t hold_until_us;
-    bool has_retry;
+    bool has_retry, has_bodies;
     bool loaded; /* the loader has ended well */
     int status;  /* exit status, if what comes next fails */
     bool paused; /* debug hook */
@@ -202,7 +202,7 @@ static void set_rules(struct serve *s)
     };
 }
 
-static int init_retry(struct serve *s, char *err, size_t errlen)
+static int init_shares(struct serve *s, char *err, size_t errlen)
 {
     uint64_t key[2];
     /* Random bytes may be missing in a sandbox; then the key is only hard to guess. */
@@ -211,8 +211,10 @@ static int init_retry(struct serve *s, char *err, size_t errlen)
         key[1] = (uintptr_t)s;
     }
     s->has_retry = srv_retry_init(&s->server.retry, key) == 0;
-    if (!s->has_retry) snprintf(err, errlen, "no lock for refused clients");
-    return s->has_retry ? 0 : -1;
+    s->has_bodies = srv_bodies_init(&s->server.bodies, s->config->max_body_bytes) == 0;
+    if (s->has_retry && s->has_bodies) return 0;
+    snprintf(err, errlen, "no lock for refused clients or for bodies");
+    return -1;
 }
 
 static char *read_text_file(const char *option, const char *path, char *err, size_t errlen)
@@ -263,7 +265,7 @@ static int create_parts(struct serve *s, char *err, size_t errlen)
 {
     const struct srv_config *c = s->config;
     struct srv_server *server = &s->server;
-    if (init_retry(s, err, errlen)) return -1;
+    if (init_shares(s, err, errlen)) return -1;
     struct srv_models *models = &server->app.models;
     if (srv_models_init(models)) {
         snprintf(err, errlen, "no lock for the model");
@@ -750,6 +752,7 @@ static void close_parts(struct serve *s)
     srv_keys_destroy(s->server.operator_keys);
     srv_pull_destroy(s->server.app.pull);
     if (s->has_retry) srv_retry_finish(&s->server.retry);
+    if (s->has_bodies) srv_bodies_finish(&s->server.bodies);
     free(s->tls_cert);
     free(s->tls_key);
     if (s->signal_fd >= 0) close(s->signal_fd);

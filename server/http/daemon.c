@@ -29,6 +29,7 @@
 #include "base/os_error.h"
 #include "server/http/admit.h"
 #include "server/http/guard.h"
+#include "server/http/keys.h"
 #include "server/http/request.h"
 #include "server/http/server.h"
 #include "server/http/watch.h"
@@ -154,25 +155,14 @@ static enum MHD_Result take_head(struct srv_request *req, struct MHD_Connection 
         return send_answer(req, connection);
     }
     buf_init(&req->body, (size_t)req->server->config->max_body_bytes);
+    memcpy(&req->held.key, req->facts.tenant, sizeof(req->held.key));
+    req->held.large = head.body_bytes > SRV_SMALL_BODY_BYTES;
     req->stage = SRV_STAGE_BODY;
     srv_watch_enter(req->server->watch, req->connection_id, SRV_PHASE_BODY, req);
     return MHD_YES;
 }
 
 /* ---- the body ------------------------------------------------------------------------------ */
-
-/*
- * Charges the bytes to the budget of all bodies. Returns false if it is exceeded: the body is
- * discarded.
- */
-static bool charge(struct srv_request *req, size_t len)
-{
-    struct srv_server *s = req->server;
-    long long budget = (long long)s->config->max_body_bytes * SRV_BODIES_FACTOR;
-    long long total = atomic_fetch_add(&s->body_bytes, (long long)len) + (long long)len;
-    req->charged_bytes += len;
-    return total <= budget;
-}
 
 static enum MHD_Result take_body(struct srv_request *req, const char *data, size_t len)
 {
@@ -186,11 +176,13 @@ static enum MHD_Result take_body(struct srv_request *req, const char *data, size
         req->discarded_bytes += len;
         return req->discarded_bytes < SRV_DISCARD_MAX_BYTES ? MHD_YES : MHD_NO;
     }
-    if (!req->over_budget && !charge(req, len)) req->over_budget = true;
+    if (req->over_budget) return MHD_YES;
+    req->over_budget = !srv_bodies_add(&s->bodies, &req->held, len, srv_keys_several(s->keys));
     if (!req->over_budget) buf_add(&req->body, data, len);
-    if (req->over_budget || req->body.failed) {
-        req->over_budget = true;
+    req->over_budget |= req->body.failed;
+    if (req->over_budget) {
         buf_finish(&req->body);
+        srv_bodies_drop(&s->bodies, &req->held);
     }
     return MHD_YES;
 }

@@ -199,6 +199,17 @@ static unsigned difference(const uint8_t *a, const uint8_t *b)
     return diff;
 }
 
+bool srv_keys_several(struct srv_keys *k)
+{
+    bool several = false;
+    if (!k) return false;
+    pthread_mutex_lock(&k->lock);
+    for (int i = 1; i < k->set.n && !several; i++)
+        several = memcmp(&k->set.digests[i], &k->set.digests[0], sizeof(k->set.digests[0])) != 0;
+    pthread_mutex_unlock(&k->lock);
+    return several;
+}
+
 bool srv_keys_own(struct srv_keys *k, const uint8_t *owner, size_t n)
 {
     bool own = false;

@@ -33,6 +33,9 @@ int srv_keys_reload(struct srv_keys *k,
                     void (*changed)(void *ctx, const uint8_t *digest, bool is_valid), void *ctx,
                     char *err, size_t errlen);
 
+/* Returns true if there are several different keys. */
+bool srv_keys_several(struct srv_keys *k);
+
 /* Returns true if the digest of a key begins with these n bytes. */
 bool srv_keys_own(struct srv_keys *k, const uint8_t *owner, size_t n);
 

@@ -186,9 +186,7 @@ static void destroy(struct srv_request *req)
     assert(!req->http_held && !req->api_held && req->run <= SRV_RUN_IDLE);
     account(req);
     if (req->callbacks.on_free) req->callbacks.on_free(req->api_data);
-    long long bodies = atomic_fetch_sub(&s->body_bytes, (long long)req->charged_bytes);
-    assert(bodies >= (long long)req->charged_bytes);
-    (void)bodies;
+    srv_bodies_drop(&s->bodies, &req->held);
     give_model_back(req);
     buf_finish(&req->body);
     buf_finish(&req->reply);

@@ -26,6 +26,7 @@
 #include <sys/types.h>
 
 #include "server/bounds.h"
+#include "server/http/bodies.h"
 #include "server/http/byte_ring.h"
 #include "server/http/endpoint.h"
 #include "server/http/retry_slots.h"
@@ -75,8 +76,8 @@ struct srv_request {
     bool close_after;       /* the connection ends with this answer */
     enum srv_stage stage;
     struct buf body;
-    size_t charged_bytes; /* of the common budget for bodies */
-    int64_t answer_bytes; /* charged to that for answers */
+    struct srv_body_charge held; /* the body's bytes among all bodies' */
+    int64_t answer_bytes;        /* charged to that for answers */
     bool over_budget, over_limit;
     size_t discarded_bytes;
 

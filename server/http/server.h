@@ -14,6 +14,7 @@
 #include <stdint.h>
 #include <time.h>
 
+#include "server/http/bodies.h"
 #include "server/http/endpoint.h"
 #include "server/http/guard.h"
 #include "server/http/retry_slots.h"
@@ -40,8 +41,8 @@ struct srv_server {
     atomic_ullong monitor_us; /* when the main thread last checked the engine */
     atomic_int n_requests;    /* alive, answered or not */
     atomic_ullong n_requests_ever;
-    atomic_llong body_bytes; /* of bodies held */
-    double start_time_s;     /* unix seconds */
+    struct srv_bodies bodies;
+    double start_time_s; /* unix seconds */
 };
 
 #endif

@@ -340,6 +340,35 @@ def test_86_answers_have_a_budget():
         assert status == 503 and answer["error"]["code"] == "server_overloaded", (status, str(answer)[:200])
 
 
+def test_a_key_of_unfinished_bodies_leaves_room_for_others():
+    """Of the memory of all bodies a key holds half while there are several keys; short bodies have an eighth more."""
+    largest, keys = 1 << 20, ("key-of-a", "key-of-b")
+
+    def begin(h, key):
+        s = h.open_socket()
+        s.sendall(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                  b"Authorization: Bearer %s\r\nContent-Length: %d\r\n\r\n" % (key.encode(), largest) + b" " * (largest - 1))
+        return s
+
+    def ask(h, key, body):
+        return h.request("POST", "/tokenize", body, {"Content-Type": "application/json", "Authorization": f"Bearer {key}"})[0]
+
+    large, small = (json.dumps({"content": "a " * (n // 2)}).encode() for n in (largest - 100, 1000))
+    for n_keys in (2, 1):
+        with tempfile.NamedTemporaryFile("w") as f:
+            f.write("\n".join(keys[:n_keys]))
+            f.flush()
+            with Hearth("--api-key-file", f.name, "--max-body-bytes", str(largest)) as h:
+                held = [begin(h, keys[0]) for _ in range(17)]
+                h.wait_until(lambda: ask(h, keys[0], large) == 503, 20, "the bodies are held")
+                assert ask(h, keys[0], small) == 200
+                if n_keys == 2:
+                    assert ask(h, keys[1], small) == 200 and ask(h, keys[1], large) == 200
+                for s in held:
+                    s.close()
+                h.wait_until(lambda: ask(h, keys[0], large) == 200, 10, "their memory is given back")
+
+
 def test_86_large_answers_come_in_pieces():
     """An answer of some size is written as the client reads it, and is the same as in one piece."""
     with Hearth() as h:
