@@ -150,12 +150,12 @@ void srv_pairs_sort(struct srv_pair_score *scores, size_t n)
 
 /* ---- prompts ------------------------------------------------------------------------------- */
 
-/* A prompt that is being made: its text, which ranges of it are the client's, and where the
- * document ends. */
+/* A prompt that is being made: its text, which ranges of it are the client's, how many of these
+ * come before the document, and where that is. An empty text has no range. */
 struct rendering {
     struct buf text;
     struct tok_range input[64];
-    size_t n_input, document_begin, document_end;
+    size_t n_input, n_before, document_begin, document_end;
 };
 
 static void add_input(struct rendering *r, const char *text, size_t n)
@@ -175,6 +175,7 @@ static const char *fill(struct rendering *r, const char *at, const struct srv_pa
     }
     if (!strncmp(at, "{document}", 10)) {
         r->document_begin = r->text.len;
+        r->n_before = r->n_input;
         add_input(r, pair->document, pair->n_document);
         r->document_end = r->text.len;
         return at + 10;
@@ -217,7 +218,7 @@ static int encode_template(const struct srv_pairs *m, const struct rendering *r,
     int rc = tok_encode_marked(m->tok, text, r->document_end, r->input, r->n_input, flags,
                                &ret->ids, err, errlen);
     if (!rc && pair->document_tokens > 0)
-        rc = tok_encode_marked(m->tok, text, r->document_begin, r->input, r->n_input - 1, flags,
+        rc = tok_encode_marked(m->tok, text, r->document_begin, r->input, r->n_before, flags,
                                &before, err, errlen);
     if (!rc) cut_document(pair, &ret->ids, before.n);
     tok_ids_finish(&before);

@@ -176,6 +176,9 @@ def test_score_of_one_token():
                 status, _, answer = h.post("/v1/rerank", body)
                 assert status == 200, answer
                 scores.append([r["relevance_score"] for r in sorted(answer["results"], key=lambda r: r["index"])])
+                empty = {"query": "", "documents": [""], "instruction": ""}
+                same = [h.post("/v1/rerank", {**empty, **more}) for more in ({}, {"max_tokens_per_doc": 1})]
+                assert [a[0] for a in same] == [200, 200] and same[0][2]["results"] == same[1][2]["results"], same
             lines = json.dumps(body) + "\n"
             status, out, err = run("rerank", "--model", m.dir, stdin=lines)
             assert status == 0 and [r["index"] for r in json.loads(out)["results"]] == [r["index"] for r in answer["results"]], (out, err)
