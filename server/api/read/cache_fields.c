@@ -63,7 +63,7 @@ static void visit_text(struct walk *w, const json_t *text)
     const char *s = json_string_value(text);
     size_t len = json_string_length(text), skipped = 0, begin;
     if (w->n_texts++ == 0) skipped = metadata_lines_of_text(text);
-    while (len > 0 && is_blank(s[len - 1]))
+    while (len > skipped && is_blank(s[len - 1]))
         len--;
     while (skipped < len && is_blank(s[skipped]))
         skipped++;

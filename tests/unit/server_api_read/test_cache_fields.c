@@ -170,6 +170,12 @@ static void test_places(void **state)
         {"{\"input\":[{\"role\":\"developer\",\"content\":\"first words\"}]}", 0, 0, 1, 1,
          "input[0].content", 1, 12, 0},
         {"{\"prompt\":\"second words\"}", 0, 0, 1, 0, "prompt", 13, 25, 0},
+        /* a text of metadata lines alone, and blanks that are taken off with them */
+        {"{\"system\":\"x-anthropic-a: b\\n\",\"messages\":[{\"content\":\"second words\"}]}", 0, 0,
+         1, 0, "messages[0].content", 13, 25, 0},
+        {"{\"system\":\"x-anthropic-a: b\\n\\n  \\n\",\"messages\":[{\"content\":\"second "
+         "words\"}]}",
+         0, 0, 1, 0, "messages[0].content", 13, 25, 0},
     };
     static char text[] = "<first words>second words|";
     static struct tok_range input[] = {{1, 12}, {13, 25}};
