@@ -142,6 +142,7 @@ int texts_add_ids(struct srv_pooled *p, struct texts_rules *rules, int32_t *ids,
                   size_t n_head, size_t n_tail, const char *path, struct param_error *err)
 {
     size_t most = (size_t)rules->max_tokens, n_all = n;
+    if (n == 0) return param_fail(err, SRV_ERR_INVALID_VALUE, path, "'%s' has no tokens.", path);
     if (n > most && (rules->cut == TEXTS_REFUSE ||
                      !srv_text_cut(ids, &n, most, rules->cut == TEXTS_KEEP_LAST, n_head, n_tail))) {
         p->rows[p->n].n_ids = (int64_t)n;
@@ -173,8 +174,6 @@ static int add_text(struct srv_pooled *p, struct texts_rules *rules, const json_
                              &ids, message, sizeof(message));
     tok_special_around(tok, &n_head, &n_tail);
     rc = param_encode_failed(rc, path, message, err);
-    if (!rc && ids.n == 0)
-        rc = param_fail(err, SRV_ERR_INVALID_VALUE, path, "'%s' has no tokens.", path);
     if (!rc) rc = texts_add_ids(p, rules, ids.ids, ids.n, n_head, n_tail, path, err);
     tok_ids_finish(&ids);
     return rc;

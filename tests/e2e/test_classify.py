@@ -81,6 +81,7 @@ def test_refused():
         refused(path, "maximum context length", **{field: " word" * 3000})
     refused("/predict", "inputs[1]", inputs=[["a"], ["a", "b", "c"]])
     refused("/predict", "inputs[0]", inputs=[["a", 5]])
+    refused("/predict", "'inputs[1]' has no tokens", inputs=[["a", ""], ["", ""]])
     refused("/classify", "labels", input="a", labels=["x", "y"])
     assert post("/predict", inputs=" word" * 3000, truncate=True)
 
@@ -99,6 +100,11 @@ def test_one_label():
             near(post("/classify", h, input="a")["data"][0]["probs"], [activation(logit[0])])
             assert post("/classify", h, input="a")["data"][0]["label"] == "LABEL_0"
             assert list(h.get("/info")[2]["model_type"]) == ["reranker"]
+            for path, body in (("/v1/rerank", {"query": "", "documents": ["a", ""]}), ("/rerank", {"query": "", "texts": ["a", ""]}),
+                               ("/v2/rerank", {"query": "", "documents": ["a", ""], "max_tokens_per_doc": 1}),
+                               ("/v1/score", {"text_1": ["a", ""], "text_2": ["b", ""]})):
+                status, _, answer = h.post(path, body)
+                assert status == 400 and "[1]' has no tokens" in json.dumps(answer), (path, status, answer)
 
 
 def test_other_models():
