@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "engine/eng_error.h"
 #include "engine/params.h"
 #include "engine/pool.h"
@@ -71,13 +72,11 @@ struct pool *cores_pool(const struct eng_cores *c)
 
 int cores_sit(struct eng_cores *c, int share, struct cores_seat **ret)
 {
-    pthread_condattr_t attr;
     struct cores_seat *s = calloc(1, sizeof(*s));
-    if (!s || pthread_condattr_init(&attr)) goto failed;
-    bool made = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0 &&
-                pthread_cond_init(&s->go, &attr) == 0;
-    pthread_condattr_destroy(&attr);
-    if (!made) goto failed;
+    if (!s || thread_cond_init(&s->go)) {
+        free(s);
+        return ENG_ENOMEM;
+    }
     s->c = c;
     s->share = share > 0 ? share : 1;
     pthread_mutex_lock(&c->lock);
@@ -85,9 +84,6 @@ int cores_sit(struct eng_cores *c, int share, struct cores_seat **ret)
     pthread_mutex_unlock(&c->lock);
     *ret = s;
     return 0;
-failed:
-    free(s);
-    return ENG_ENOMEM;
 }
 
 void cores_stand(struct cores_seat *s)

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/os_error.h"
+#include "base/thread.h"
 #include "engine/job.h"
 #include "engine/job_queue.h"
 #include "engine/kv.h"
@@ -397,19 +398,6 @@ int64_t encode_bytes(int max_texts, int d_model)
     return (max_texts + ENCODE_URGENT_TEXTS) * (text + d_model * (int64_t)sizeof(float));
 }
 
-/* Signals stay with the program's own threads. */
-static int start_thread(struct encode_queue *q)
-{
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int rc = pthread_create(&q->thread, NULL, run, q);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    q->has_thread = rc == 0;
-    if (q->has_thread) pthread_setname_np(q->thread, "hearth-encode");
-    return rc;
-}
-
 static bool init_texts(struct texts *t)
 {
     size_t n = (size_t)t->max_texts;
@@ -458,7 +446,9 @@ int encode_create(struct encode_queue **ret, const struct encode_params *params,
         atomic_init(&q->closing, false);
         atomic_init(&q->rest, false);
     }
-    int thread_errno = q && init(q) ? start_thread(q) : ENOMEM;
+    int thread_errno = ENOMEM;
+    if (q && init(q)) thread_errno = thread_start(&q->thread, "hearth-encode", 0, run, q);
+    if (q) q->has_thread = thread_errno == 0;
     if (thread_errno) {
         snprintf(err, errlen, "the thread for texts cannot be started: %s%s",
                  strerror(thread_errno), os_error_remedy(thread_errno));

@@ -12,7 +12,6 @@
 #include <limits.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +22,7 @@
 #include "base/clock.h"
 #include "base/os_error.h"
 #include "base/sha256.h"
+#include "base/thread.h"
 #include "engine/draft_model.h"
 #include "engine/encode_queue.h"
 #include "engine/forward.h"
@@ -500,7 +500,7 @@ static int fill_model(struct eng *e, char *err, size_t errlen)
     if (!e->p.in_background && !e->p.beside_others) return fill_alone(e, err, errlen);
     struct fill_task task = {.e = e, .err = err, .errlen = errlen};
     pthread_t thread;
-    int failed = pthread_create(&thread, NULL, fill_beside, &task);
+    int failed = thread_start(&thread, "hearth-load", 0, fill_beside, &task);
     if (failed) {
         snprintf(err, errlen, "the loading thread cannot be started: %s%s", strerror(failed),
                  os_error_remedy(failed));
@@ -786,14 +786,10 @@ static void *load_drafts(void *arg)
 
 void eng_load_drafts(struct eng *e, const uint64_t *draft_ids)
 {
-    sigset_t all, old;
     bool waits = atomic_load(&e->draft_state) == ENG_DRAFTS_LOADING;
     if ((!e->twin.dir && !waits) || e->twin.has_thread) return;
     e->draft_ids = draft_ids;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    e->twin.has_thread = pthread_create(&e->twin.thread, NULL, load_drafts, e) == 0;
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    e->twin.has_thread = thread_start(&e->twin.thread, "hearth-drafts", 0, load_drafts, e) == 0;
 }
 
 void eng_await_drafts(struct eng *e)

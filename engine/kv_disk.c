@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/os_error.h"
+#include "base/thread.h"
 #include "engine/eng_error.h"
 
 enum {
@@ -550,31 +551,20 @@ static int allocate(struct kv_disk *d)
     return all ? 0 : ENG_ENOMEM;
 }
 
-/* Conditions on the clock of clock_now_us. */
 static int init_sync(struct kv_disk *d)
 {
-    pthread_condattr_t attr;
     d->has_lock = pthread_mutex_init(&d->lock, NULL) == 0;
-    if (!d->has_lock || pthread_condattr_init(&attr)) return ENG_ENOMEM;
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    d->has_asked = pthread_cond_init(&d->asked, &attr) == 0;
-    d->has_noted = pthread_cond_init(&d->noted, &attr) == 0;
-    pthread_condattr_destroy(&attr);
-    return d->has_asked && d->has_noted ? 0 : ENG_ENOMEM;
+    d->has_asked = thread_cond_init(&d->asked) == 0;
+    d->has_noted = thread_cond_init(&d->noted) == 0;
+    return d->has_lock && d->has_asked && d->has_noted ? 0 : ENG_ENOMEM;
 }
 
 static int start(struct kv_disk *d)
 {
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int rc = pthread_create(&d->reader, NULL, read_prompts, d);
+    int rc = thread_start(&d->reader, "hearth-kv-read", 0, read_prompts, d);
     d->has_reader = rc == 0;
-    if (!rc) rc = pthread_create(&d->writer, NULL, write_chains, d);
+    if (!rc) rc = thread_start(&d->writer, "hearth-kv-write", 0, write_chains, d);
     d->has_writer = d->has_reader && rc == 0;
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (d->has_reader) pthread_setname_np(d->reader, "hearth-kv-read");
-    if (d->has_writer) pthread_setname_np(d->writer, "hearth-kv-write");
     return rc;
 }
 

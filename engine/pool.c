@@ -34,6 +34,7 @@
 #include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/os_error.h"
+#include "base/thread.h"
 #include "engine/eng_error.h"
 
 enum { FIELD_BITS = 20 };
@@ -208,19 +209,14 @@ int pool_run(struct pool *p, const struct pool_phase *phases, int n_phases, cons
 
 static int start_workers(struct pool *p, char *err, size_t errlen)
 {
-    sigset_t all, before;
     int failed = 0;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     for (int i = 0; i < p->n_threads - 1; i++) {
         struct worker *w = &p->workers[i];
         *w = (struct worker){.pool = p, .thread = i + 1};
-        failed = pthread_create(&w->handle, NULL, worker_main, w);
+        failed = thread_start(&w->handle, "hearth-compute", 0, worker_main, w);
         if (failed) break;
         p->n_workers++;
-        pthread_setname_np(w->handle, "hearth-compute");
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!failed) return 0;
     snprintf(err, errlen, "compute thread %d of %d cannot be started: %s%s", p->n_workers + 2,
              p->n_threads, strerror(failed), os_error_remedy(failed));

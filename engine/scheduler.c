@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/os_error.h"
+#include "base/thread.h"
 #include "engine/job.h"
 #include "engine/job_queue.h"
 #include "engine/kv_disk.h"
@@ -388,28 +389,11 @@ static void *run(void *arg)
 
 /* ---- lifecycle ----------------------------------------------------------------------------- */
 
-/* Signals stay with the program's own threads. */
-static int start_thread(struct sched *s)
-{
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int rc = pthread_create(&s->thread, NULL, run, s);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    s->has_thread = rc == 0;
-    if (s->has_thread) pthread_setname_np(s->thread, "hearth-sched");
-    return rc;
-}
-
 static int init_sync(struct sched *s)
 {
-    pthread_condattr_t attr;
     s->has_lock = pthread_mutex_init(&s->lock, NULL) == 0;
-    if (!s->has_lock || pthread_condattr_init(&attr)) return -1;
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    s->has_wake = pthread_cond_init(&s->wake, &attr) == 0;
-    pthread_condattr_destroy(&attr);
-    return s->has_wake ? 0 : -1;
+    s->has_wake = thread_cond_init(&s->wake) == 0;
+    return s->has_lock && s->has_wake ? 0 : -1;
 }
 
 static int open_disk(struct sched *s, char *err, size_t errlen)
@@ -448,7 +432,8 @@ int sched_create(struct sched **ret, const struct sched_params *params, char *er
     if (!rc) rc = open_disk(s, err, errlen);
     if (rc) goto out;
     publish(s);
-    int thread_errno = start_thread(s);
+    int thread_errno = thread_start(&s->thread, "hearth-sched", 0, run, s);
+    s->has_thread = thread_errno == 0;
     if (thread_errno) {
         snprintf(err, errlen, "the scheduler's thread cannot be started: %s%s",
                  strerror(thread_errno), os_error_remedy(thread_errno));

@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "server/bounds.h"
 
 enum {
@@ -253,18 +254,6 @@ int compile_queue_length(struct compile_queue *q)
     return n;
 }
 
-static int start_thread(struct compile_queue *q)
-{
-    pthread_attr_t attr;
-    int rc = pthread_attr_init(&attr);
-    if (rc) return rc;
-    pthread_attr_setstacksize(&attr, SRV_WORKER_STACK_BYTES);
-    rc = pthread_create(&q->thread, &attr, run, q);
-    pthread_attr_destroy(&attr);
-    if (!rc) pthread_setname_np(q->thread, "hearth-compile");
-    return rc;
-}
-
 static void free_queue(struct compile_queue *q)
 {
     pthread_cond_destroy(&q->changed);
@@ -283,12 +272,8 @@ int compile_queue_create(struct compile_queue **ret, bool (*busy)(void *ctx), vo
     q->busy = busy;
     q->ctx = ctx;
     pthread_mutex_init(&q->lock, NULL);
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&q->changed, &attr);
-    pthread_condattr_destroy(&attr);
-    int rc = start_thread(q);
+    thread_cond_init(&q->changed);
+    int rc = thread_start(&q->thread, "hearth-compile", SRV_WORKER_STACK_BYTES, run, q);
     if (rc) {
         snprintf(err, errlen, "compile thread: %s", strerror(rc));
         free_queue(q);

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/heap.h"
 #include "base/os_error.h"
+#include "base/thread.h"
 #include "server/app.h"
 #include "server/bounds.h"
 #include "server/catalogue.h"
@@ -266,25 +267,19 @@ int srv_loader_start(struct srv_loader **ret, struct srv_app *app, struct eng_co
                      int event_fd, char *err, size_t errlen)
 {
     struct srv_loader *l = calloc(1, sizeof(*l));
-    pthread_attr_t attr;
-    int rc = -1;
-    if (!l || pthread_attr_init(&attr)) {
-        free(l);
+    if (!l) {
         snprintf(err, errlen, "out of memory");
         return -1;
     }
     l->app = app;
     l->cores = cores;
     l->event_fd = event_fd;
-    pthread_attr_setstacksize(&attr, SRV_WORKER_STACK_BYTES);
-    rc = pthread_create(&l->thread, &attr, load, l);
-    pthread_attr_destroy(&attr);
+    int rc = thread_start(&l->thread, "hearth-load", SRV_WORKER_STACK_BYTES, load, l);
     if (rc) {
         snprintf(err, errlen, "loader thread: %s%s", strerror(rc), os_error_remedy(rc));
         free(l);
         return -1;
     }
-    pthread_setname_np(l->thread, "hearth-load");
     *ret = l;
     return 0;
 }

@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/json_writer.h"
 #include "base/os_error.h"
+#include "base/thread.h"
 #include "server/bounds.h"
 
 static struct {
@@ -185,17 +186,12 @@ static void *write_thread(void *arg)
 int srv_log_start(char *err, size_t errlen)
 {
     pthread_t thread;
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&queue.drained, &attr);
-    pthread_condattr_destroy(&attr);
-    int rc = pthread_create(&thread, NULL, write_thread, NULL);
+    int rc = thread_cond_init(&queue.drained);
+    if (!rc) rc = thread_start(&thread, "hearth-log", 0, write_thread, NULL);
     if (rc) {
         snprintf(err, errlen, "log thread: %s%s", strerror(rc), os_error_remedy(rc));
         return -1;
     }
-    pthread_setname_np(thread, "hearth-log");
     pthread_detach(thread);
     pthread_mutex_lock(&queue.lock);
     queue.started = true;

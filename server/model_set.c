@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "server/config/config.h"
 #include "server/grammar_cache.h"
 #include "server/log.h"
@@ -17,13 +18,8 @@ enum { RETRY_FAILED_US = 30000000, LOOK_US = 5000, MIB = 1 << 20, BYTES_PER_MS =
 
 int srv_models_init(struct srv_models *set)
 {
-    pthread_condattr_t attr;
     *set = (struct srv_models){.autoload = true};
-    if (pthread_condattr_init(&attr)) return -1;
-    bool made = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0 &&
-                pthread_cond_init(&set->changed, &attr) == 0;
-    pthread_condattr_destroy(&attr);
-    if (!made) return -1;
+    if (thread_cond_init(&set->changed)) return -1;
     set->has_lock = pthread_mutex_init(&set->lock, NULL) == 0;
     if (!set->has_lock) pthread_cond_destroy(&set->changed);
     return set->has_lock ? 0 : -1;

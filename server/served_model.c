@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/sha256.h"
+#include "base/thread.h"
 #include "base/utf8.h"
 #include "server/bounds.h"
 #include "server/budget.h"
@@ -235,7 +236,7 @@ static void warn_of_kv_disk(const struct loading *l)
 static int load_files(struct loading *l)
 {
     pthread_t text;
-    bool in_parallel = pthread_create(&text, NULL, load_text, l) == 0;
+    bool in_parallel = thread_start(&text, "hearth-load", 0, load_text, l) == 0;
     struct eng_params params = engine_params(l->p);
     int rc = eng_open(&l->model->engine, &params, l->err, l->errlen);
     if (in_parallel)

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/shown.h"
+#include "base/thread.h"
 #include "server/config/config.h"
 #include "server/draft_fit.h"
 #include "server/engine_params.h"
@@ -277,11 +278,7 @@ int local_run(struct local_model *m, const struct local_job *job, struct local_r
     r.ids = calloc((size_t)(job->max_tokens < ctx ? job->max_tokens : ctx) + 1, sizeof(*r.ids));
     if (!r.ids) return fail(err, errlen, "no memory");
     pthread_mutex_init(&r.lock, NULL);
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&r.changed, &attr);
-    pthread_condattr_destroy(&attr);
+    thread_cond_init(&r.changed);
     int rc = run_job(&r, err, errlen);
     if (!rc) *ret = r.result;
     pthread_cond_destroy(&r.changed);

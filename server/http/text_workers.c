@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/os_error.h"
+#include "base/thread.h"
 #include "server/bounds.h"
 #include "server/budget.h"
 
@@ -140,7 +141,6 @@ static void *worker(void *arg)
 int srv_work_create(struct srv_work **ret, int n_workers, char *err, size_t errlen)
 {
     struct srv_work *w = calloc(1, sizeof(*w));
-    pthread_attr_t attr;
     int rc = -1;
     snprintf(err, errlen, "no memory for the text workers");
     if (!w || pthread_mutex_init(&w->lock, NULL) || pthread_cond_init(&w->wake, NULL)) {
@@ -149,16 +149,14 @@ int srv_work_create(struct srv_work **ret, int n_workers, char *err, size_t errl
     }
     w->max_large = srv_large_texts(n_workers);
     w->threads = calloc((size_t)n_workers + 1, sizeof(*w->threads)); /* of 0 may be NULL */
-    if (!w->threads || pthread_attr_init(&attr)) goto out;
-    pthread_attr_setstacksize(&attr, SRV_WORKER_STACK_BYTES);
+    if (!w->threads) goto out;
     pthread_mutex_lock(&w->lock);
     int failed = 0;
     for (int i = 0; i < n_workers && !failed; i++) {
-        failed = pthread_create(&w->threads[i], &attr, worker, w);
-        if (!failed) pthread_setname_np(w->threads[w->n_workers++], "hearth-text");
+        failed = thread_start(&w->threads[i], "hearth-text", SRV_WORKER_STACK_BYTES, worker, w);
+        w->n_workers += !failed;
     }
     pthread_mutex_unlock(&w->lock);
-    pthread_attr_destroy(&attr);
     if (failed) {
         snprintf(err, errlen, "text worker thread: %s%s", strerror(failed),
                  os_error_remedy(failed));

@@ -24,6 +24,7 @@
 
 #include "base/clock.h"
 #include "base/os_error.h"
+#include "base/thread.h"
 #include "server/bounds.h"
 #include "server/config/config.h"
 #include "server/http/api_error.h"
@@ -518,12 +519,14 @@ int srv_watch_create(struct srv_watch **ret, const struct srv_config *config,
     w->slots = calloc((size_t)n_slots, sizeof(*w->slots));
     for (int i = 0; w->slots && i < n_slots; i++)
         w->slots[i].fd = -1;
-    if (!w->slots || open_fds(w) || pthread_create(&w->thread, NULL, watch_thread, w)) {
-        snprintf(err, errlen, "the connection watcher cannot start: %s%s", strerror(errno),
-                 os_error_remedy(errno));
+    int failed = w->slots ? 0 : ENOMEM;
+    if (!failed && open_fds(w)) failed = errno;
+    if (!failed) failed = thread_start(&w->thread, "hearth-watch", 0, watch_thread, w);
+    if (failed) {
+        snprintf(err, errlen, "the connection watcher cannot start: %s%s", strerror(failed),
+                 os_error_remedy(failed));
         goto out;
     }
-    pthread_setname_np(w->thread, "hearth-watch");
     w->started = true;
     *ret = w;
     w = NULL;

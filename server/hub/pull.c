@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/thread.h"
 #include "engine/engine.h"
 #include "server/hub/fetch.h"
 
@@ -513,7 +514,7 @@ static int fetch_rest(struct hub_pull *p, struct hub_client *c, char *err)
     pthread_t second;
     int rc = make_jobs(p, err);
     if (rc) return rc;
-    bool parallel = p->n_jobs > 1 && pthread_create(&second, NULL, work_second, p) == 0;
+    bool parallel = p->n_jobs > 1 && thread_start(&second, "hearth-pull", 0, work_second, p) == 0;
     work(p, c);
     if (parallel) pthread_join(second, NULL);
     if (p->rc) hub_fail(err, p->rc, "%s", p->err);

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/json_writer.h"
 #include "base/shown.h"
+#include "base/thread.h"
 #include "server/config/config.h"
 
 enum {
@@ -488,7 +489,7 @@ static int run_in_thread(struct run *r, const struct srv_config *c, bool to_serv
         .ctx = &r->view,
     };
     r->pull = hub_pull_create(&params);
-    if (!r->pull || take_signals(r) || pthread_create(&r->thread, NULL, run_pull, r)) {
+    if (!r->pull || take_signals(r) || thread_start(&r->thread, "hearth-pull", 0, run_pull, r)) {
         say(0, "out of memory or threads");
         goto out;
     }
