@@ -34,7 +34,8 @@ struct srv_swap {
     pthread_cond_t stopped;
     struct srv_swap_view view;
 
-    /* The running swap: the loader's thread's. */
+    /* The running swap, from claim() to idle: the loader's thread's, but p.on_end, and the outcome
+     * while it drains, are guarded by the lock. */
     struct srv_swap_params p;
     char *asked, *draft, **names; /* copies of p.model, p.draft_model and of p.names.items */
     struct srv_list own_names;    /* of the entry */
@@ -89,6 +90,17 @@ static int fail_engine(struct srv_swap *s, int rc, enum srv_swap_result why, con
 static const char *environment(const char *name)
 {
     return getenv(name);
+}
+
+/* The entry, unless it has left meanwhile; its number may be another one's then. */
+static int find_entry(struct srv_swap *s)
+{
+    const char *name = s->outcome.previous;
+    s->entry = s->app->models.entries[s->p.entry];
+    s->config = s->entry->config;
+    if (s->entry->gone || strncmp(s->entry->source.names[0], name, sizeof(s->outcome.previous) - 1))
+        return fail(s, SWAP_NOT_FOUND, "The model '%s' has vanished.", name);
+    return 0;
 }
 
 /* The directory of the model, and in ret_name its own name. */
@@ -154,7 +166,8 @@ static void add_plan(void *ctx, struct srv_model *model)
 }
 
 /* The plan of the new model and those of the running ones must not exceed the limit together. */
-static int check_memory(struct srv_swap *s, struct srv_model_params *params)
+static int check_memory(struct srv_swap *s, struct srv_model_params *params,
+                        const struct srv_model *current)
 {
     struct srv_swap_outcome *o = &s->outcome;
     int64_t limit = eng_memory_limit(s->config->memory_bytes), in_use = 0,
@@ -177,8 +190,7 @@ static int check_memory(struct srv_swap *s, struct srv_model_params *params)
     o->limit_bytes = limit;
     if (rc && s->app->models.n_entries == 1) return fail(s, SWAP_NO_MEMORY, "%s", err);
     /* The KV cache is what a plan can make smaller. */
-    const struct srv_model *m = s->entry->model;
-    if (needed + in_use - (m ? eng_info(m->engine)->memory.kv_bytes : 0) < limit)
+    if (needed + in_use - (current ? eng_info(current->engine)->memory.kv_bytes : 0) < limit)
         return fail(s, SWAP_NO_MEMORY,
                     "the model takes %lld MiB next to the running one's %lld MiB, but the limit is "
                     "%lld MiB; with --swap-memory %lldM the server leaves room for it",
@@ -206,16 +218,18 @@ static int check_names(struct srv_swap *s, const struct srv_list *names)
 /* Returns 0 to go on; -1 if the swap ends here, with the outcome set. */
 static int plan(struct srv_swap *s, struct srv_model_params *params)
 {
-    const struct srv_model *current = s->entry->model;
     uint8_t source[32];
+    int rc = -1;
     if (srv_model_source(s->dir, params->draft_dir, source))
         return fail(s, SWAP_NOT_FOUND, "the directory of the model cannot be read");
+    struct srv_model *current = srv_models_of(&s->app->models, s->p.entry);
     if (current && !memcmp(source, current->source, sizeof(source)) &&
-        same_names(&params->names, current->names)) {
+        same_names(&params->names, current->names))
         s->outcome.result = SWAP_UNCHANGED;
-        return -1;
-    }
-    return check_memory(s, params);
+    else
+        rc = check_memory(s, params, current);
+    srv_model_release(current, false);
+    return rc;
 }
 
 /* ---- loading and testing ------------------------------------------------------------------- */
@@ -276,14 +290,45 @@ static void settle(struct srv_swap *s)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Tells the one who waits, once. */
-static void answer(struct srv_swap *s)
+/* The one who waits, and the outcome for him: the swap may be another one once the lock is free. */
+struct listener {
+    void (*on_end)(void *ctx, const struct srv_swap_outcome *outcome);
+    void *ctx;
+    struct srv_swap_outcome outcome;
+};
+
+/* With the lock held. */
+static struct listener take_listener(struct srv_swap *s)
+{
+    struct listener l = {s->p.on_end, s->p.ctx, s->outcome};
+    s->p.on_end = NULL;
+    return l;
+}
+
+static void tell(const struct listener *l)
+{
+    if (l->on_end) l->on_end(l->ctx, &l->outcome);
+}
+
+/* From now on a swap may be started, and who waited for this one is told. */
+static void become_idle(struct srv_swap *s)
 {
     pthread_mutex_lock(&s->lock);
-    void (*on_end)(void *, const struct srv_swap_outcome *) = s->p.on_end;
-    s->p.on_end = NULL;
+    s->view.state = SWAP_IDLE;
+    s->view.since = (int64_t)time(NULL);
+    const struct listener listener = take_listener(s);
     pthread_mutex_unlock(&s->lock);
-    if (on_end) on_end(s->p.ctx, &s->outcome);
+    tell(&listener);
+}
+
+/* Tells who waits for a swap that drains. */
+static void tell_switched(struct srv_swap *s)
+{
+    struct listener listener = {NULL};
+    pthread_mutex_lock(&s->lock);
+    if (s->view.state == SWAP_DRAINING) listener = take_listener(s);
+    pthread_mutex_unlock(&s->lock);
+    tell(&listener);
 }
 
 /* Background: those that are already there stay. */
@@ -300,8 +345,7 @@ static void end(void *arg)
 {
     struct srv_swap *s = arg;
     if (!is_stopped(s)) load_drafts(s);
-    set_state(s, SWAP_IDLE);
-    answer(s);
+    become_idle(s);
 }
 
 /* Returns 0, or -1 if the model could not take its place. */
@@ -328,7 +372,7 @@ static int publish(struct srv_swap *s, struct srv_model *model,
     pthread_mutex_unlock(&s->lock);
     settle(s);
     set_state(s, SWAP_DRAINING);
-    if (!s->p.until_drained) answer(s);
+    if (!s->p.until_drained) tell_switched(s);
     if (!old) end(s);
     return 0;
 }
@@ -373,7 +417,7 @@ static struct srv_model *prepare(struct srv_swap *s, struct srv_model_params *pa
         fail(s, SWAP_GIVEN_UP, "the server is shutting down");
         return NULL;
     }
-    if (find_model(s, own, size) || find_draft_model(s)) return NULL;
+    if (find_entry(s) || find_model(s, own, size) || find_draft_model(s)) return NULL;
     if (srv_catalogue_names(s->config, own, &s->own_names)) {
         fail(s, SWAP_NO_MEMORY, "The server is out of memory for a swap.");
         return NULL;
@@ -418,8 +462,6 @@ static void note_previous(void *ctx, const struct srv_entry *e)
     struct srv_swap *s = ctx;
     struct srv_swap_outcome *o = &s->outcome;
     if (e->number != s->p.entry) return;
-    s->entry = e;
-    s->config = e->config;
     snprintf(o->previous, sizeof(o->previous), "%s", e->source.names[0]);
     snprintf(o->model, sizeof(o->model), "%s", e->source.names[0]);
     snprintf(o->fingerprint, sizeof(o->fingerprint), "%s", e->model ? e->model->fingerprint : "");
@@ -450,22 +492,27 @@ static bool claim(struct srv_swap *s)
     return idle;
 }
 
+static enum srv_swap_result refuse_stopped(char *err, size_t errlen)
+{
+    snprintf(err, errlen, "The server is shutting down.");
+    return SWAP_GIVEN_UP;
+}
+
 enum srv_swap_result srv_swap_start(struct srv_swap *s, const struct srv_swap_params *params,
                                     char *err, size_t errlen)
 {
-    if (is_stopped(s)) {
-        snprintf(err, errlen, "The server is shutting down.");
-        return SWAP_GIVEN_UP;
-    }
+    if (is_stopped(s)) return refuse_stopped(err, errlen);
     if (!claim(s)) {
         srv_metrics_count_swap(s->app->metrics, SWAP_BUSY, 0);
         snprintf(err, errlen, "Another swap is %s.", srv_swap_state_name(state_of(s)));
         return SWAP_BUSY;
     }
     forget(s);
-    if (remember(s, params) == 0 && srv_models_post(&s->app->models, SRV_TASK_SWAP)) return SWAP_OK;
-    srv_metrics_count_swap(s->app->metrics, SWAP_NO_MEMORY, 0);
+    bool kept = remember(s, params) == 0;
+    if (kept && srv_models_post(&s->app->models, SRV_TASK_SWAP)) return SWAP_OK;
     set_state(s, SWAP_IDLE);
+    if (kept) return refuse_stopped(err, errlen);
+    srv_metrics_count_swap(s->app->metrics, SWAP_NO_MEMORY, 0);
     snprintf(err, errlen, "The server is out of memory for a swap.");
     return SWAP_NO_MEMORY;
 }
@@ -500,10 +547,9 @@ void srv_swap_destroy(struct srv_swap *s)
 void srv_swap_give_up(struct srv_swap *s)
 {
     pthread_mutex_lock(&s->lock);
-    bool drains = s->view.state == SWAP_DRAINING;
     pthread_cond_broadcast(&s->stopped);
     pthread_mutex_unlock(&s->lock);
-    if (drains) answer(s); /* nobody waits longer than the server */
+    tell_switched(s); /* nobody waits longer than the server */
 }
 
 void srv_swap_look(struct srv_swap *s, struct srv_swap_view *ret)
