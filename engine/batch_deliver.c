@@ -128,8 +128,7 @@ static int32_t draw_token(struct batch *b, const struct batch_draw *d, struct sa
 {
     const struct seq *s = d->seq;
     const uint64_t *mask = s->guide && s->next == ENG_GUIDE_MASK ? s->mask : NULL;
-    struct sample_row row =
-        seq_sample_row(s, s->n_generated, mask, b->p.model.eos_ids, b->p.model.n_eos_ids);
+    struct sample_row row = seq_sample_row(s, s->n_generated, mask, b->p.model.eos);
     row.logits = d->logits;
     return sampler_draw(sampler, &row);
 }
@@ -147,7 +146,7 @@ static bool guide_is_over(const struct seq *s)
 static void guide_token(struct batch *b, struct batch_draw *d)
 {
     struct seq *s = d->seq;
-    if (job_is_stop_id(s->job, b->p.model.eos_ids, b->p.model.n_eos_ids, d->id)) return;
+    if (job_is_stop_id(s->job, b->p.model.eos, d->id)) return;
     if (s->slow)
         s->untaken = d->id;
     else
@@ -263,7 +262,7 @@ static void deliver_draw(struct batch *b, const struct batch_draw *d, uint64_t n
         return;
     }
     emit_token(b, d, seq_push(s, d->id), now_us);
-    if (job_is_stop_id(job, b->p.model.eos_ids, b->p.model.n_eos_ids, d->id))
+    if (job_is_stop_id(job, b->p.model.eos, d->id))
         batch_end_seq(b, s, ENG_FINISH_STOP, d->id, NULL, now_us);
     else
         end_if_over(b, s, now_us);

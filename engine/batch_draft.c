@@ -257,8 +257,7 @@ static void draw_next(struct round *r, struct path *p, int row)
     }
     p->open = false;
     if (!look_ahead(r, p, &mask)) return;
-    struct sample_row draw = seq_sample_row(s, s->n_generated + p->n, mask, r->b->p.model.eos_ids,
-                                            r->b->p.model.n_eos_ids);
+    struct sample_row draw = seq_sample_row(s, s->n_generated + p->n, mask, r->b->p.model.eos);
     draw.logits = self_draft_logits(d, row, r->b->p.model.vocab);
     draw.ret_margin = &margin;
     int32_t id = sampler_draw(r->b->samplers[0], &draw);
@@ -273,8 +272,7 @@ static void draw_next(struct round *r, struct path *p, int row)
     s->ids[s->n_done + 1 + p->n] = id;
     s->margins[p->n++] = (uint8_t) class;
     p->chance = chance;
-    p->open = p->n < p->most &&
-              !job_is_stop_id(s->job, r->b->p.model.eos_ids, r->b->p.model.n_eos_ids, id);
+    p->open = p->n < p->most && !job_is_stop_id(s->job, r->b->p.model.eos, id);
     r->n_tokens += chance;
     r->us += r->row_us;
 }

@@ -9,6 +9,8 @@
 #include "base/clock.h"
 #include "engine/step.h"
 
+struct eng_end_ids;
+
 struct batch_model {
     bool (*run)(void *ctx, const struct fwd_step *step);
     double (*us)(void *ctx); /* the time that the last run counts as; NULL: as it was measured */
@@ -18,8 +20,7 @@ struct batch_model {
     void *ctx;
     int32_t vocab;
     int d_model, pooled_width;
-    const int32_t *eos_ids; /* borrowed */
-    int n_eos_ids;
+    const struct eng_end_ids *eos; /* borrowed; it only grows before the first job */
 };
 
 /* Returns false if the step was stopped. *ret_us: what it took, for what is learned of costs. */

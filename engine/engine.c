@@ -596,8 +596,7 @@ static struct batch_model seen_by_scheduler(const struct eng_model *model, struc
                                 .vocab = hp->vocab,
                                 .d_model = hp->d_model,
                                 .pooled_width = model->heads.width,
-                                .eos_ids = hp->eos_ids,
-                                .n_eos_ids = hp->n_eos_ids};
+                                .eos = &hp->eos};
 }
 
 static struct encode_model seen_by_encoder(const struct eng_model *model, struct fwd *fwd)
@@ -878,8 +877,8 @@ static void describe(struct eng *e, double load_seconds)
         .n_kv_heads = hp->n_kv_heads,
         .d_head = hp->d_head,
         .d_ff = hp->d_ff,
-        .eos_ids = hp->eos_ids,
-        .n_eos_ids = hp->n_eos_ids,
+        .eos_ids = hp->eos.ids,
+        .n_eos_ids = hp->eos.n,
         .bos_id = hp->bos_id,
         .generates = m->has_head,
         .pooled = m->heads.given ? eng_pooling_name(m->heads.pooling) : NULL,
@@ -984,6 +983,13 @@ void eng_close(struct eng *e)
     cores_stand(e->seat);
     eng_cores_destroy(e->own_cores);
     free(e);
+}
+
+bool eng_add_end_id(struct eng *e, int32_t id)
+{
+    bool added = eng_config_add_end(&e->model->hp, id);
+    e->info.n_eos_ids = e->model->hp.eos.n;
+    return added;
 }
 
 const struct eng_info *eng_info(const struct eng *e)

@@ -125,7 +125,7 @@ struct eng_info {
     int64_t n_params;
     int32_t vocab_size; /* of config.json: the width of a row of logits */
     int d_model, n_layers, n_heads, n_kv_heads, d_head, d_ff;
-    const int32_t *eos_ids; /* generation_config.json, else config.json */
+    const int32_t *eos_ids; /* of generation_config.json, config.json and eng_add_end_id */
     int n_eos_ids;
     int32_t bos_id;            /* or -1 */
     bool generates;            /* false: jobs with want_pooled only, see eng_params.reads_only */
@@ -142,6 +142,10 @@ struct eng_info {
     double self_test_seconds;
 };
 const struct eng_info *eng_info(const struct eng *e);
+
+/* One more id that ends a sequence, before the first job. False: the model has no such id, or it is
+ * one already, or there are too many. */
+bool eng_add_end_id(struct eng *e, int32_t id);
 
 /*
  * The contents of a model directory: problems first, then what is known despite them. Strings are

@@ -31,8 +31,8 @@ static void report_config(const struct eng_hparams *hp, const struct eng_inspect
         .rope_theta = hp->rope.theta,
         .rope_factor = hp->rope.factor,
         .local_rope_theta = hp->has_local_rope ? hp->local_rope.theta : 0,
-        .eos_ids = hp->eos_ids,
-        .n_eos_ids = hp->n_eos_ids,
+        .eos_ids = hp->eos.ids,
+        .n_eos_ids = hp->eos.n,
     };
     for (int i = 0; i < hp->n_layers; i++) {
         c.n_layers_without_rope += !hp->layer_rope[i];

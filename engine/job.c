@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "engine/kv.h"
+#include "engine/model/hparams.h"
 #include "engine/sample.h"
 
 /* ---- checking ------------------------------------------------------------------------------ */
@@ -267,12 +268,12 @@ void eng_job_release(struct eng_job *job)
     job_unref(job);
 }
 
-bool job_is_stop_id(const struct eng_job *job, const int32_t *eos_ids, int n_eos_ids, int32_t id)
+bool job_is_stop_id(const struct eng_job *job, const struct eng_end_ids *eos, int32_t id)
 {
     for (int i = 0; i < job->p.n_stop_ids; i++)
         if (job->p.stop_ids[i] == id) return true;
-    for (int i = 0; i < n_eos_ids && !job->p.ignore_eos; i++)
-        if (eos_ids[i] == id) return true;
+    for (int i = 0; i < eos->n && !job->p.ignore_eos; i++)
+        if (eos->ids[i] == id) return true;
     return false;
 }
 

@@ -17,6 +17,8 @@
 #include "engine/job_types.h"
 #include "engine/prefix.h"
 
+struct eng_end_ids;
+
 /* The limits that a job is checked against. */
 struct job_limits {
     int32_t vocab;
@@ -65,7 +67,7 @@ int job_create(struct eng_job **ret, const struct eng_job_params *params,
 void job_unref(struct eng_job *job);
 
 /* Returns true if id ends a choice, by the job's own list or the model's. */
-bool job_is_stop_id(const struct eng_job *job, const int32_t *eos_ids, int n_eos_ids, int32_t id);
+bool job_is_stop_id(const struct eng_job *job, const struct eng_end_ids *eos, int32_t id);
 
 /* Returns true if a goes before the older b: both have one key and rank, and a is more urgent. */
 bool job_passes(const struct eng_job *a, const struct eng_job *b);

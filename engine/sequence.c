@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "engine/job.h"
+#include "engine/model/hparams.h"
 
 static size_t mask_words(int32_t vocab)
 {
@@ -378,7 +379,7 @@ bool seq_fork(struct seq *s, const struct seq *from, struct prefix *cache,
 }
 
 struct sample_row seq_sample_row(const struct seq *s, int64_t index, const uint64_t *mask,
-                                 const int32_t *eos_ids, int n_eos_ids)
+                                 const struct eng_end_ids *eos)
 {
     const struct eng_job_params *p = &s->job->p;
     struct sample_row row = {
@@ -391,8 +392,8 @@ struct sample_row seq_sample_row(const struct seq *s, int64_t index, const uint6
     if (index < p->min_tokens) {
         row.banned[0] = p->stop_ids;
         row.n_banned[0] = p->n_stop_ids;
-        row.banned[1] = eos_ids;
-        row.n_banned[1] = n_eos_ids;
+        row.banned[1] = eos->ids;
+        row.n_banned[1] = eos->n;
     }
     return row;
 }

@@ -27,6 +27,7 @@
 #include "engine/sample.h"
 #include "engine/state.h"
 
+struct eng_end_ids;
 struct eng_job;
 
 enum { SEQ_SNAPSHOT_TOKENS = 1024 };
@@ -162,6 +163,6 @@ bool seq_fork(struct seq *s, const struct seq *from, struct prefix *cache,
  * logits. Borrows everything.
  */
 struct sample_row seq_sample_row(const struct seq *s, int64_t index, const uint64_t *mask,
-                                 const int32_t *eos_ids, int n_eos_ids);
+                                 const struct eng_end_ids *eos);
 
 #endif

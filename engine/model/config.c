@@ -715,29 +715,46 @@ static void adjust_ffn(const struct object *o, struct eng_hparams *hp)
 
 /* ---- token ids ----------------------------------------------------------------------------- */
 
-static void add_eos(const struct object *o, const json_t *id, struct eng_hparams *hp)
+static bool ends_already(const struct eng_end_ids *eos, int64_t id)
 {
-    if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= hp->vocab) {
+    for (int i = 0; i < eos->n; i++)
+        if (eos->ids[i] == id) return true;
+    return false;
+}
+
+bool eng_config_add_end(struct eng_hparams *hp, int64_t id)
+{
+    if (id < 0 || id >= hp->vocab || ends_already(&hp->eos, id) || hp->eos.n == ENG_MAX_EOS)
+        return false;
+    hp->eos.ids[hp->eos.n++] = (int32_t)id;
+    return true;
+}
+
+/* An id that is none of the model's is a fault only in the first file that has any: the others were
+ * not written for this one. */
+static void add_eos(const struct object *o, const json_t *id, bool first, struct eng_hparams *hp)
+{
+    int64_t value = json_is_integer(id) ? json_integer_value(id) : -1;
+    if (value < 0 || value >= hp->vocab) {
+        if (!first) return;
         eng_report_problem(o->report, ENG_EINVAL,
                            "%s: eos_token_id must be within the %d tokens "
                            "of vocab_size",
                            o->where, (int)hp->vocab);
-    } else if (hp->n_eos_ids == ENG_MAX_EOS) {
+    } else if (!eng_config_add_end(hp, value) && !ends_already(&hp->eos, value)) {
         eng_report_problem(o->report, ENG_EUNSUPPORTED, "%s: eos_token_id holds more than %d ids",
                            o->where, ENG_MAX_EOS);
-    } else {
-        hp->eos_ids[hp->n_eos_ids++] = (int32_t)json_integer_value(id);
     }
 }
 
-/* Returns true if this file sets the end ids; null sets them only in config.json. */
-static bool read_eos(const struct object *o, struct eng_hparams *hp)
+/* Returns true if this file has end ids. */
+static bool read_eos(const struct object *o, bool first, struct eng_hparams *hp)
 {
     const json_t *value = find(o, "eos_token_id");
     if (!value) return false;
-    if (!json_is_array(value)) add_eos(o, value, hp);
+    if (!json_is_array(value)) add_eos(o, value, first, hp);
     for (size_t i = 0; i < json_array_size(value) && i <= ENG_MAX_EOS; i++)
-        add_eos(o, json_array_get(value, i), hp);
+        add_eos(o, json_array_get(value, i), first, hp);
     return true;
 }
 
@@ -751,7 +768,7 @@ static bool read_bos(const struct object *o, struct eng_hparams *hp)
     return true;
 }
 
-/* The first of these files and objects that has an id counts. */
+/* The end ids of these files and objects are one set; of begin-of-text the first that has one. */
 static void read_token_ids(const struct object *config, const struct object *text,
                            const struct object *generation, struct eng_hparams *hp)
 {
@@ -760,13 +777,12 @@ static void read_token_ids(const struct object *config, const struct object *tex
     bool eos = false, bos = false, eos_given = false, bos_given = false;
     hp->bos_id = -1;
     for (int i = 0; i < 3; i++) {
-        eos = eos || read_eos(places[i], hp);
+        eos = read_eos(places[i], !eos, hp) || eos;
         bos = bos || read_bos(places[i], hp);
         eos_given = eos_given || (i > 0 && json_object_get(places[i]->json, "eos_token_id"));
         bos_given = bos_given || (i > 0 && json_object_get(places[i]->json, "bos_token_id"));
     }
-    if (!eos && !eos_given && f->eos_id >= 0 && f->eos_id < hp->vocab)
-        hp->eos_ids[hp->n_eos_ids++] = f->eos_id;
+    if (!eos && !eos_given) eng_config_add_end(hp, f->eos_id);
     if (!bos && !bos_given && f->bos_id < hp->vocab) hp->bos_id = f->bos_id;
 }
 

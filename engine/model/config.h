@@ -9,7 +9,9 @@
 #ifndef HEARTH_ENGINE_MODEL_CONFIG_H
 #define HEARTH_ENGINE_MODEL_CONFIG_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "engine/model/hparams.h"
 #include "engine/model/problems.h"
@@ -20,6 +22,9 @@ int eng_config_read(struct eng_hparams *ret_hp, const char *dir, struct eng_repo
 /* The same from text; generation may be NULL. *ret_hp is written in any case. */
 int eng_config_parse(struct eng_hparams *ret_hp, const char *config, size_t config_len,
                      const char *generation, size_t generation_len, struct eng_report *r);
+
+/* Adds an end id. False: it is one already, or not within the vocabulary, or there are too many. */
+bool eng_config_add_end(struct eng_hparams *hp, int64_t id);
 
 /* Reports that a model makes no tokens, where only those that do are wanted. */
 int eng_config_refuse_reader(const struct eng_hparams *hp, struct eng_report *r);

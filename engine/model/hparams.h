@@ -54,6 +54,12 @@ enum eng_mixer { ENG_ATTENTION, ENG_CONV, ENG_DELTA };
  */
 enum eng_task { ENG_TASK_TOKENS, ENG_TASK_STATES, ENG_TASK_LABELS };
 
+/* The ids that end a sequence, each once. */
+struct eng_end_ids {
+    int32_t ids[ENG_MAX_EOS];
+    int n;
+};
+
 struct eng_hparams {
     const struct eng_family *family;
     int d_model, n_layers, n_heads, n_kv_heads, d_head, d_ff;
@@ -85,8 +91,7 @@ struct eng_hparams {
     struct eng_rope rope; /* of all layers, or, with a local one, of those without a window */
     struct eng_rope local_rope;
     bool has_local_rope;
-    int32_t eos_ids[ENG_MAX_EOS];
-    int n_eos_ids;
+    struct eng_end_ids eos;
     int32_t bos_id; /* -1: none */
     enum eng_task task;
     char architecture[64]; /* of config.json; "Qwen3Model" is of the family "Qwen3ForCausalLM" */

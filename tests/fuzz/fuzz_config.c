@@ -39,8 +39,8 @@ static void check(const struct eng_hparams *hp)
     if (hp->n_layers < 1 || hp->n_layers > ENG_MAX_LAYERS) abort();
     if (hp->n_kv_heads < 1 || hp->n_heads % hp->n_kv_heads != 0) abort();
     if (hp->d_head < 2 || hp->d_head % 2 != 0 || hp->bos_id >= hp->vocab) abort();
-    for (int i = 0; i < hp->n_eos_ids; i++)
-        if (hp->eos_ids[i] < 0 || hp->eos_ids[i] >= hp->vocab) abort();
+    for (int i = 0; i < hp->eos.n; i++)
+        if (hp->eos.ids[i] < 0 || hp->eos.ids[i] >= hp->vocab) abort();
     for (int i = 0; i < hp->n_layers; i++)
         if (hp->layer_window[i] < 0) abort();
     if (hp->d_rot < 2 || hp->d_rot > hp->d_head || hp->d_rot % 2 != 0) abort();

@@ -79,8 +79,7 @@ static struct batch_model seen(struct timed *t)
                                 .ctx = t,
                                 .vocab = t->model->hp.vocab,
                                 .d_model = t->model->hp.d_model,
-                                .eos_ids = t->model->hp.eos_ids,
-                                .n_eos_ids = t->model->hp.n_eos_ids};
+                                .eos = &t->model->hp.eos};
 }
 
 static void load_weights(struct rig *r, struct timed *t, const char *dir, const char *numerics)

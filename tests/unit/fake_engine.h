@@ -7,6 +7,7 @@
 #define HEARTH_TESTS_FAKE_ENGINE_H
 
 #include "engine/kernels/kernels.h"
+#include "engine/model/hparams.h"
 #include "engine/pool.h"
 #include "engine/scheduler.h"
 #include "engine_job.h"
@@ -38,7 +39,7 @@ struct bench {
 
 enum { READER_PAD = 58 };
 
-static const int32_t eos_ids[] = {FAKE_EOS};
+static const struct eng_end_ids end_ids = {{FAKE_EOS}, 1};
 
 static inline int or_default(int value, int def)
 {
@@ -56,8 +57,7 @@ static inline struct batch_model fake_batch_model(struct fake_model *m)
                                 .vocab = FAKE_VOCAB,
                                 .d_model = FAKE_D_MODEL,
                                 .pooled_width = FAKE_D_MODEL,
-                                .eos_ids = eos_ids,
-                                .n_eos_ids = 1};
+                                .eos = &end_ids};
 }
 
 static inline void add_twin(struct bench *b, int blur)

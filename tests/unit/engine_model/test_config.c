@@ -51,8 +51,8 @@ static void test_llama_defaults(void **state)
     REQUIRE_EQ_INT(hp.ctx_train, 2048);
     REQUIRE(hp.rms_eps == 1e-6 && hp.rope.theta == 10000 && !hp.tied);
     REQUIRE(!hp.attn_bias_qkv && !hp.attn_bias_o && !hp.mlp_bias);
-    REQUIRE_EQ_INT(hp.n_eos_ids, 1);
-    REQUIRE_EQ_INT(hp.eos_ids[0], 2);
+    REQUIRE_EQ_INT(hp.eos.n, 1);
+    REQUIRE_EQ_INT(hp.eos.ids[0], 2);
     REQUIRE_EQ_INT(hp.bos_id, 1);
     REQUIRE(hp.layer_rope[31] && hp.layer_window[31] == 0);
 }
@@ -83,7 +83,7 @@ static void test_family_defaults(void **state)
         REQUIRE_EQ_INT(hp.layer_window[30], rows[i].window30);
         REQUIRE_EQ_INT(hp.tied, rows[i].tied);
         REQUIRE_EQ_INT(hp.attn_bias_qkv, rows[i].bias);
-        REQUIRE_EQ_INT(hp.n_eos_ids, rows[i].n_eos);
+        REQUIRE_EQ_INT(hp.eos.n, rows[i].n_eos);
         REQUIRE(hp.rope.theta == rows[i].theta);
     }
 }
@@ -193,21 +193,26 @@ static void test_token_ids(void **state)
 {
     (void)state;
     struct eng_hparams hp = good(LLAMA(",\"eos_token_id\":[5,6],\"bos_token_id\":7"), NULL);
-    REQUIRE_EQ_INT(hp.n_eos_ids, 2);
-    REQUIRE_EQ_INT(hp.eos_ids[1], 6);
+    REQUIRE_EQ_INT(hp.eos.n, 2);
+    REQUIRE_EQ_INT(hp.eos.ids[1], 6);
     REQUIRE_EQ_INT(hp.bos_id, 7);
     hp = good(LLAMA(",\"eos_token_id\":5"), "{\"eos_token_id\":[8,9,10],\"bos_token_id\":11}");
-    REQUIRE_EQ_INT(hp.n_eos_ids, 3);
-    REQUIRE_EQ_INT(hp.eos_ids[0], 8);
+    REQUIRE_EQ_INT(hp.eos.n, 4);
+    REQUIRE(hp.eos.ids[0] == 8 && hp.eos.ids[3] == 5);
     REQUIRE_EQ_INT(hp.bos_id, 11);
+    hp = good(LLAMA(",\"eos_token_id\":[5,999,8]"), "{\"eos_token_id\":8}");
+    REQUIRE(hp.eos.n == 2 && hp.eos.ids[0] == 8 && hp.eos.ids[1] == 5);
+    REQUIRE(eng_config_add_end(&hp, 9) && hp.eos.n == 3 && hp.eos.ids[2] == 9);
+    REQUIRE(!eng_config_add_end(&hp, 8) && !eng_config_add_end(&hp, -1));
+    REQUIRE(!eng_config_add_end(&hp, hp.vocab) && hp.eos.n == 3);
     hp = good(LLAMA(",\"eos_token_id\":5"), "{\"eos_token_id\":null}");
-    REQUIRE_EQ_INT(hp.eos_ids[0], 5);
+    REQUIRE_EQ_INT(hp.eos.ids[0], 5);
     hp = good(LLAMA(",\"eos_token_id\":null,\"bos_token_id\":null"), NULL);
-    REQUIRE_EQ_INT(hp.n_eos_ids, 0);
+    REQUIRE_EQ_INT(hp.eos.n, 0);
     REQUIRE_EQ_INT(hp.bos_id, -1);
     REQUIRE_EQ_INT(good(LLAMA(",\"bos_token_id\":100"), NULL).bos_id, -1);
     hp = good(FAMILY("SmolLM3", KV), NULL); /* the family's defaults lie beyond this vocabulary */
-    REQUIRE_EQ_INT(hp.n_eos_ids, 0);
+    REQUIRE_EQ_INT(hp.eos.n, 0);
 }
 
 /* Fields that change nothing, whatever they hold. */
@@ -409,9 +414,9 @@ static void test_factors(void **state)
     REQUIRE(hp.attn_softcap == 0 && hp.logit_softcap == 0 && is_near(hp.attn_scale, 1 / 12.0));
     hp = good("{\"model_type\":\"gemma3_text\",\"attn_logit_softcapping\":50}", NULL);
     REQUIRE(hp.attn_softcap == 0 && hp.logit_softcap == 0);
-    REQUIRE_EQ_INT(hp.n_eos_ids, 1);
+    REQUIRE_EQ_INT(hp.eos.n, 1);
     hp = good("{\"model_type\":\"gemma3\",\"eos_token_id\":[1,106],\"text_config\":{}}", NULL);
-    REQUIRE_EQ_INT(hp.n_eos_ids, 2);
+    REQUIRE_EQ_INT(hp.eos.n, 2);
     hp = good("{\"model_type\":\"glm4\"}", NULL);
     REQUIRE(hp.rms_eps == 1.5625e-7 && hp.attn_bias_qkv && !hp.attn_bias_o && !hp.tied);
     hp = good("{\"model_type\":\"ernie4_5\",\"use_bias\":true}", NULL);
@@ -710,7 +715,7 @@ static void test_delta_nets(void **state)
     REQUIRE(hp.n_kv_layers == 1 && hp.layer_mixer[1] == ENG_ATTENTION && hp.n_taps == 2);
     REQUIRE(hp.layer_mixer[2] == ENG_DELTA && hp.n_delta_keys == 3 && hp.n_delta_values == 9);
     REQUIRE(hp.d_delta_key == 24 && hp.d_delta_value == 40 && hp.d_rot == 128);
-    REQUIRE(hp.tied && hp.n_eos_ids == 1 && hp.eos_ids[0] == 7);
+    REQUIRE(hp.tied && hp.eos.n == 1 && hp.eos.ids[0] == 7);
     static const struct {
         const char *config, *says;
     } refused[] = {
