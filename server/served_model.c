@@ -23,6 +23,7 @@
 #include "server/grammar_cache.h"
 #include "server/log.h"
 #include "server/text_ids.h"
+#include "server/token_facts.h"
 #include "tokenizer/chat/chat.h"
 #include "tokenizer/tokenizer.h"
 
@@ -61,18 +62,26 @@ static void *load_text(void *arg)
     rc = tok_chat_open(&l->model->chat, l->p->dir, &params, err, sizeof(err));
     /* A model without a template is fine. */
     if (rc && (rc != TOK_ENOENT || c->chat_template_file)) fail_text(l, rc, "chat template", err);
+    rc =
+        l->text_rc ? 0 : tok_chat_info_read(&l->model->tokenizer_info, l->p->dir, err, sizeof(err));
+    if (rc) fail_text(l, rc, "tokenizer", err);
     if (tools_detect(&l->model->style, l->model->chat, c->tool_format))
         fail_text(l, TOK_ENOMEM, "chat template", "out of memory");
     return NULL;
 }
 
-/* A tokenizer in memory: 2.3 times its file, for vocabularies of 32,000 to 152,000. */
-static int64_t tokenizer_bytes(const char *dir)
+static int64_t file_bytes(const char *dir, const char *name)
 {
     char path[PATH_MAX];
     struct stat st;
-    int len = snprintf(path, sizeof(path), "%s/tokenizer.json", dir);
-    return len > 0 && len < PATH_MAX && !stat(path, &st) ? st.st_size * 5 / 2 : 0;
+    int len = snprintf(path, sizeof(path), "%s/%s", dir, name);
+    return len > 0 && len < PATH_MAX && !stat(path, &st) ? st.st_size : 0;
+}
+
+/* A tokenizer in memory: 2.3 times its file, for vocabularies of 32,000 to 152,000. */
+static int64_t tokenizer_bytes(const char *dir)
+{
+    return file_bytes(dir, "tokenizer.json") * 5 / 2 + file_bytes(dir, "tokenizer_config.json");
 }
 
 static struct eng_params engine_params(const struct srv_model_params *p)
@@ -250,6 +259,10 @@ static int load_files(struct loading *l)
         return l->text_rc;
     }
     check_vocabulary(l);
+    srv_token_facts(l->model->engine, l->model->tok, l->model->tokenizer_info, l->p->dir);
+    if (l->model->chat && tok_chat_has_another(l->model->chat))
+        srv_log(SRV_LOG_WARNING, "chat_template.jinja is used; the chat_template of "
+                                 "tokenizer_config.json is another one");
     if (srv_draft_ids(&l->model->draft_ids, l->model->engine, l->model->tok, l->p->draft_dir,
                       l->err, l->errlen))
         return ENG_EINVAL;
@@ -397,6 +410,7 @@ void srv_model_close(struct srv_model *m)
     free((void *)m->draft_name);
     grammar_cache_destroy(m->grammars);
     tok_chat_close(m->chat);
+    free(m->tokenizer_info);
     tok_close(m->tok);
     srv_retrieval_finish(&m->retrieval);
     srv_pairs_finish(&m->pairs);

@@ -33,6 +33,7 @@ struct srv_model {
     struct eng *engine;
     struct tok *tok;
     struct tok_chat *chat;          /* NULL: the model has no template */
+    char *tokenizer_info;           /* of tok_chat_info_read, owned */
     struct tools_style style;       /* how the model writes calls of tools and reasoning */
     struct tools_markers markers;   /* its markers as tokens */
     struct grammar_cache *grammars; /* NULL: no token of the model stands for a single byte */

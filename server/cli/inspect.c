@@ -18,6 +18,7 @@
 #include "server/config/config.h"
 #include "server/draft_fit.h"
 #include "server/model_lookup.h"
+#include "server/token_facts.h"
 #include "tokenizer/chat/chat.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tools/tools.h"
@@ -28,6 +29,9 @@ struct inspection {
     json_t *report;                        /* as JSON; else NULL */
     json_t *problems, *tensors, *numerics; /* its arrays, borrowed */
     bool failed;                           /* memory for the JSON report ran out */
+    bool has_config;
+    int32_t eos[32]; /* [n_eos] */
+    int n_eos;
     long long n_tensors, n_bytes, n_unused;
     char first_problem[1024];
 };
@@ -92,11 +96,29 @@ static void say_family(const struct inspection *in, const struct eng_inspect_con
         c->local_rope_theta > 0 ? ", two rotary bases" : "", c->tied_head ? ", tied" : "");
 }
 
+static void add_eos(struct inspection *in, int32_t id)
+{
+    for (int i = 0; i < in->n_eos; i++)
+        if (in->eos[i] == id) return;
+    if (id >= 0 && in->n_eos < (int)(sizeof(in->eos) / sizeof(in->eos[0])))
+        in->eos[in->n_eos++] = id;
+}
+
+static void show_eos(struct inspection *in)
+{
+    char ids[512] = "none";
+    json_t *list = json_array();
+    for (int i = 0, at = 0; i < in->n_eos; i++) {
+        at += snprintf(ids + at, sizeof(ids) - (size_t)at, "%s%d", i ? ", " : "", in->eos[i]);
+        append(in, list, json_integer(in->eos[i]));
+    }
+    if (in->has_config) say(in, "end of sequence: %s", ids);
+    add(in, "eos_ids", list);
+}
+
 static void show_config(void *ctx, const struct eng_inspect_config *c)
 {
     struct inspection *in = ctx;
-    char ids[512] = "none";
-    int at = 0;
     say_family(in, c);
     say(in, "architecture: %s (model_type %s)", c->architecture, c->model_type);
     say(in,
@@ -108,23 +130,20 @@ static void show_config(void *ctx, const struct eng_inspect_config *c)
         c->rope_theta, c->rope_factor);
     if (c->local_rope_theta > 0)
         say(in, "layers with a window: RoPE default, theta %g", c->local_rope_theta);
-    for (int i = 0; i < c->n_eos_ids && at < (int)sizeof(ids) - 16; i++)
-        at += snprintf(ids + at, sizeof(ids) - (size_t)at, "%s%d", i ? ", " : "", c->eos_ids[i]);
-    say(in, "end of sequence: %s", ids);
-    if (!in->report) return;
-    json_t *eos = json_array();
+    in->has_config = true;
     for (int i = 0; i < c->n_eos_ids; i++)
-        append(in, eos, json_integer(c->eos_ids[i]));
+        add_eos(in, c->eos_ids[i]);
+    if (!in->report) return;
     json_t *facts = json_pack(
         "{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:I, s:{s:s, s:f, s:f}, "
-        "s:i, s:i, s:i, s:i, s:o}",
+        "s:i, s:i, s:i, s:i}",
         "family", c->family, "architecture", c->architecture, "model_type", c->model_type,
         "hidden_size", c->hidden_size, "layers", c->n_layers, "heads", c->n_heads, "kv_heads",
         c->n_kv_heads, "head_dim", c->d_head, "feed_forward", c->d_ff, "vocab_size",
         (int)c->vocab_size, "tied_head", c->tied_head, "context_tokens", (json_int_t)c->ctx_tokens,
         "rope", "type", c->rope, "theta", c->rope_theta, "factor", c->rope_factor,
         "layers_without_rope", c->n_layers_without_rope, "layers_with_window", c->n_windowed_layers,
-        "convolutions", c->n_convolutions, "delta_nets", c->n_delta_nets, "eos_ids", eos);
+        "convolutions", c->n_convolutions, "delta_nets", c->n_delta_nets);
     if (!facts || json_object_update(in->report, facts)) in->failed = true;
     json_decref(facts);
 }
@@ -197,14 +216,18 @@ static void inspect_draft(struct inspection *in, const struct tok *tok)
 static void inspect_tokenizer(struct inspection *in)
 {
     struct tok *tok = NULL;
-    char err[900] = "tokenizer.json cannot be used";
+    char *info = NULL, err[900] = "tokenizer.json cannot be used";
     if (tok_open(&tok, in->config->model, err, sizeof(err))) {
         note_problem(in, err);
     } else {
         say(in, "tokenizer: %d tokens", (int)tok_vocab_size(tok));
         add(in, "tokenizer", json_pack("{s:i}", "tokens", (int)tok_vocab_size(tok)));
         if (drafts(in->config)) inspect_draft(in, tok);
+        /* Faults of that file are the chat template's. */
+        if (!tok_chat_info_read(&info, in->config->model, err, sizeof(err)))
+            add_eos(in, srv_tokenizer_eos(tok, info));
     }
+    free(info);
     tok_close(tok);
 }
 
@@ -283,6 +306,7 @@ static void inspect(struct inspection *in)
         eng_inspect(in->config->model, &engine);
     say(in, "tensors: %lld of %lld bytes, %lld not used", in->n_tensors, in->n_bytes, in->n_unused);
     inspect_tokenizer(in);
+    show_eos(in);
     inspect_template(in);
     add(in, "can_be_served", json_boolean(!in->first_problem[0]));
 }

@@ -20,6 +20,7 @@
 #include "server/engine_params.h"
 #include "server/generation_config.h"
 #include "server/grammar_cache.h"
+#include "server/token_facts.h"
 #include "tokenizer/chat/chat.h"
 #include "tokenizer/tokenizer.h"
 
@@ -109,6 +110,10 @@ int local_open_engine(struct local_model *m, const struct srv_config *config, ch
     char *text = NULL;
     size_t len = 0;
     if (eng_open(&m->engine, &params, err, errlen)) return -1;
+    if (tok_chat_info_read(&text, config->model, err, errlen)) return -1;
+    eng_add_end_id(m->engine, srv_tokenizer_eos(m->tok, text));
+    free(text);
+    text = NULL;
     if (srv_draft_ids(&m->draft_ids, m->engine, m->tok, config->draft_model, err, errlen))
         return -1;
     eng_load_drafts(m->engine, m->draft_ids);

@@ -60,6 +60,7 @@ int tok_chat_open(struct tok_chat **ret, const char *dir, const struct tok_chat_
     if (rc) goto out;
     c->variables = files.variables;
     files.variables = NULL;
+    c->has_another = files.has_another;
     rc = tok_chat_probe(c);
     if (rc) {
         snprintf(err, errlen, "out of memory");
@@ -85,6 +86,11 @@ void tok_chat_close(struct tok_chat *c)
 const char *tok_chat_source(const struct tok_chat *c)
 {
     return jinja_template_source(c->plain ? c->plain : c->with_tools);
+}
+
+bool tok_chat_has_another(const struct tok_chat *c)
+{
+    return c->has_another;
 }
 
 const struct tok_chat_caps *tok_chat_caps(const struct tok_chat *c)

@@ -121,4 +121,14 @@ struct tok_chat_caps {
 };
 const struct tok_chat_caps *tok_chat_caps(const struct tok_chat *c);
 
+/* True if chat_template.jinja is used and tokenizer_config.json has another template. */
+bool tok_chat_has_another(const struct tok_chat *c);
+
+/*
+ * tokenizer_config.json as a JSON object, without templates and names of files, and the special
+ * tokens that templates see in it as text: "bos_token", "eos_token" and "pad_token" always, or
+ * null. *ret is owned (free); "{...}" with defaults where the directory has no such file.
+ */
+int tok_chat_info_read(char **ret, const char *dir, char *err, size_t errlen);
+
 #endif

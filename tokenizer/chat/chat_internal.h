@@ -25,6 +25,7 @@ struct tok_chat {
     unsigned max_cpu_ms;
     struct tok_chat_caps caps;
     struct tok_chat_needs needs;
+    bool has_another; /* of tok_chat_has_another */
 };
 
 /* Template sources and special tokens of a model directory. Owned: tok_chat_files_finish. */
@@ -33,6 +34,7 @@ struct tok_chat_files {
     char *with_tools;
     char *variables;
     const char *plain_file, *tools_file; /* names of their files */
+    bool has_another;                    /* of tok_chat_has_another */
 };
 
 int tok_chat_files_read(struct tok_chat_files *ret, const char *dir,

@@ -40,6 +40,7 @@ struct file {
 
 struct loader {
     struct file files[N_FILES];
+    char **info;            /* tok_chat_info_read; NULL: the templates are wanted */
     const char *plain_file; /* the caller's own, or NULL */
     bool no_dir;
     struct tok_chat_files *ret;
@@ -140,6 +141,18 @@ static void templates_of_config(struct jinja_run *r, struct tok_chat_files *f,
         jinja_raise(r, "the model has several chat templates, but none named default");
 }
 
+/* Whether the configuration has a template that is not this one, apart from its last line end. */
+static bool has_another(struct jinja_run *r, const struct jinja_dict *config, const struct file *f)
+{
+    const struct jinja_value *v = jinja_dict_get_name(r, config, "chat_template");
+    if (!v || jinja_is(*v, JINJA_NONE)) return false;
+    if (!jinja_is(*v, JINJA_STR)) return true;
+    size_t n = v->u.str->len, n_file = f->len;
+    n -= n > 0 && v->u.str->s[n - 1] == '\n';
+    n_file -= n_file > 0 && f->data[n_file - 1] == '\n';
+    return n != n_file || memcmp(v->u.str->s, f->data, n) != 0;
+}
+
 /* Files win over the configuration, all of them together. */
 static void read_templates(struct jinja_run *r, struct loader *l, const struct jinja_dict *config)
 {
@@ -149,6 +162,7 @@ static void read_templates(struct jinja_run *r, struct loader *l, const struct j
     if (plain->data) set_text(r, &l->ret->plain, plain->data, plain->len, "the chat template");
     if (tools->data) set_text(r, &l->ret->with_tools, tools->data, tools->len, "tool_use.jinja");
     if (!plain->data && !tools->data) templates_of_config(r, l->ret, config);
+    l->ret->has_another = !l->plain_file && plain->data && has_another(r, config, plain);
 }
 
 /* ---- special tokens ------------------------------------------------------------------------ */
@@ -238,6 +252,26 @@ static struct jinja_value special_tokens(struct jinja_run *r, const struct sourc
 
 /* ---- all ----------------------------------------------------------------------------------- */
 
+static struct jinja_value info(struct jinja_run *r, const struct sources *s)
+{
+    static const char *const left_out[] = {"chat_template", "vocab_file", "merges_file",
+                                           "tokenizer_file", "name_or_path"};
+    static const char *const always[] = {"bos_token", "eos_token", "pad_token"};
+    struct jinja_dict *d = jinja_dict_new(r);
+    for (size_t i = 0; i < sizeof(always) / sizeof(always[0]); i++)
+        jinja_dict_put_name(r, d, always[i], jinja_none());
+    jinja_dict_put_name(r, d, "tokenizer_class", jinja_lit(r, "PreTrainedTokenizerFast"));
+    for (size_t i = 0; i < s->config->n; i++) {
+        struct jinja_value key = s->config->pairs[i].key, value = s->config->pairs[i].value;
+        bool out = false;
+        for (size_t k = 0; k < sizeof(left_out) / sizeof(left_out[0]); k++)
+            out = out || jinja_str_is(key.u.str, left_out[k]);
+        if (!out) jinja_dict_put(r, d, key, value);
+    }
+    jinja_dict_add_all(r, d, special_tokens(r, s).u.dict);
+    return jinja_from_dict(d);
+}
+
 static void load(struct jinja_run *r, void *arg)
 {
     struct loader *l = arg;
@@ -250,9 +284,10 @@ static void load(struct jinja_run *r, void *arg)
     const struct jinja_value *class_name = jinja_dict_get_name(r, config, "tokenizer_class");
     if (class_name && jinja_is(*class_name, JINJA_STR)) s.class_name = class_name->u.str;
     if (l->no_dir) s.class_name = jinja_lit(r, "LlamaTokenizer").u.str;
-    read_templates(r, l, config);
-    const struct jinja_str *text = jinja_json_dumps(r, special_tokens(r, &s), &style).u.str;
-    set_text(r, &l->ret->variables, text->s, text->len, "the special tokens");
+    if (!l->info) read_templates(r, l, config);
+    struct jinja_value facts = l->info ? info(r, &s) : special_tokens(r, &s);
+    const struct jinja_str *text = jinja_json_dumps(r, facts, &style).u.str;
+    set_text(r, l->info ? l->info : &l->ret->variables, text->s, text->len, "the special tokens");
 }
 
 static int copy_text(struct file *ret, const char *text)
@@ -270,7 +305,7 @@ static int read_files(struct loader *l, const char *dir, const struct tok_chat_p
     bool own = !template_file && !params->template_text;
     int rc = 0;
     for (int i = 0; i < N_FILES && !rc && dir; i++) {
-        if (!own && i >= TEMPLATE) break;
+        if ((!own || l->info) && i >= TEMPLATE) break;
         rc = read_in_dir(dir, file_names[i], &l->files[i], err, errlen);
     }
     if (rc || own) return rc;
@@ -281,11 +316,9 @@ static int read_files(struct loader *l, const char *dir, const struct tok_chat_p
     return TOK_ENOENT;
 }
 
-int tok_chat_files_read(struct tok_chat_files *ret, const char *dir,
-                        const struct tok_chat_params *params, char *err, size_t errlen)
+static int run_loader(struct loader *l, const char *dir, const struct tok_chat_params *params,
+                      char *err, size_t errlen)
 {
-    struct loader l = {.no_dir = !dir, .ret = ret};
-    l.plain_file = params->template_text ? "the text given" : params->template_file;
     struct jinja_run *r = calloc(1, sizeof(*r));
     int rc = TOK_ENOMEM;
     if (!r) {
@@ -293,15 +326,36 @@ int tok_chat_files_read(struct tok_chat_files *ret, const char *dir,
         goto out;
     }
     jinja_run_init(r, LOAD_MEMORY_BYTES, LOAD_STEPS);
-    rc = read_files(&l, dir, params, err, errlen);
+    rc = read_files(l, dir, params, err, errlen);
     if (rc) goto out;
-    rc = jinja_guard(r, load, &l);
+    rc = jinja_guard(r, load, l);
     if (rc) jinja_copy_sentence(err, errlen, r->err);
     jinja_run_finish(r);
 out:
     for (int i = 0; i < N_FILES; i++)
-        free(l.files[i].data);
+        free(l->files[i].data);
     free(r);
+    return rc;
+}
+
+int tok_chat_files_read(struct tok_chat_files *ret, const char *dir,
+                        const struct tok_chat_params *params, char *err, size_t errlen)
+{
+    struct loader l = {.no_dir = !dir, .ret = ret};
+    l.plain_file = params->template_text ? "the text given" : params->template_file;
+    return run_loader(&l, dir, params, err, errlen);
+}
+
+int tok_chat_info_read(char **ret, const char *dir, char *err, size_t errlen)
+{
+    static const struct tok_chat_params none;
+    char *text = NULL;
+    struct loader l = {.info = &text};
+    int rc = run_loader(&l, dir, &none, err, errlen);
+    if (rc)
+        free(text);
+    else
+        *ret = text;
     return rc;
 }
 

@@ -686,6 +686,59 @@ static void test_template_choice(void **state)
     }
 }
 
+static void test_another_template(void **state)
+{
+    static const struct {
+        const char *config;
+        bool has_another;
+    } cases[] = {
+        {"{}", false},
+        {"{\"chat_template\": null}", false},
+        {"{\"chat_template\": \"F\\n\"}", false},
+        {"{\"chat_template\": \"G\"}", true},
+        {"{\"chat_template\": {\"default\": \"F\"}}", true},
+    };
+    (void)state;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        struct dir d;
+        dir_make(&d, cases[i].config, "F");
+        struct tok_chat *c = open_in(&d);
+        REQUIRE_EQ_INT(tok_chat_has_another(c), cases[i].has_another);
+        tok_chat_close(c);
+        remove_all(d.path);
+    }
+}
+
+static void test_info(void **state)
+{
+    static const struct {
+        const char *config, *map, *wanted;
+    } cases[] = {
+        {NULL, NULL,
+         "{\"bos_token\": null, \"eos_token\": null, \"pad_token\": null, \"tokenizer_class\": "
+         "\"PreTrainedTokenizerFast\"}"},
+        {"{\"tokenizer_class\": \"T\", \"eos_token\": {\"content\": \"E\"}, \"chat_template\": 5, "
+         "\"model_max_length\": 1000000000000000019884624838656, \"vocab_file\": \"v\"}",
+         "{\"bos_token\": \"B\"}",
+         "{\"bos_token\": \"B\", \"eos_token\": \"E\", \"pad_token\": null, \"tokenizer_class\": "
+         "\"T\", \"model_max_length\": 1000000000000000019884624838656}"},
+        {"[]", NULL, NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        struct dir d;
+        char *text = NULL, err[600] = "";
+        dir_make(&d, cases[i].config, "F");
+        if (cases[i].map) put_file(&d, "special_tokens_map.json", cases[i].map);
+        int rc = tok_chat_info_read(&text, d.path, err, sizeof(err));
+        REQUIRE_EQ_INT(rc, cases[i].wanted ? 0 : TOK_EINVAL);
+        if (rc == 0) REQUIRE_EQ_STR(text, cases[i].wanted);
+        REQUIRE(rc == 0 || strstr(err, "tokenizer_config.json must be an object"));
+        free(text);
+        remove_all(d.path);
+    }
+}
+
 static void test_template_file(void **state)
 {
     struct dir d;
@@ -907,6 +960,8 @@ int main(void)
         cmocka_unit_test(test_composed_roles),
         cmocka_unit_test(test_special_tokens),
         cmocka_unit_test(test_template_choice),
+        cmocka_unit_test(test_another_template),
+        cmocka_unit_test(test_info),
         cmocka_unit_test(test_template_file),
         cmocka_unit_test(test_bad_input),
         cmocka_unit_test(test_continue),

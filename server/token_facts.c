@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT */
+/* See token_facts.h. */
+#include "server/token_facts.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "engine/engine.h"
+#include "server/config/config.h"
+#include "server/log.h"
+#include "tokenizer/tokenizer.h"
+
+enum { CONFIG, GENERATION, TOKENIZER, SPECIAL_MAP, N_FILES };
+
+static const char *const file_names[N_FILES] = {"config.json", "generation_config.json",
+                                                "tokenizer_config.json", "special_tokens_map.json"};
+
+/* Owned, or NULL: a file that must be right has been read by its own reader. */
+static json_t *parse(const char *text)
+{
+    return text ? json_loads(text, JSON_DECODE_INT_AS_REAL, NULL) : NULL;
+}
+
+static json_t *load(const char *dir, const char *name)
+{
+    char *text = NULL, err[64];
+    if (file_load_optional(dir, name, SRV_CONFIG_FILE_MAX_BYTES, &text, NULL, err, sizeof(err)))
+        return NULL;
+    json_t *root = parse(text);
+    free(text);
+    return root;
+}
+
+/* A token is text, or an object with its "content". */
+static int32_t id_of_text(const struct tok *tok, const json_t *value)
+{
+    if (json_is_object(value)) value = json_object_get(value, "content");
+    return json_is_string(value)
+               ? tok_token_id(tok, json_string_value(value), json_string_length(value))
+               : -1;
+}
+
+/* What a file says of "bos", "pad", ...; -1: nothing, or a list. */
+static int32_t id_in_file(const struct tok *tok, const json_t *root, int file, const char *token)
+{
+    char key[32];
+    snprintf(key, sizeof(key), file < TOKENIZER ? "%s_token_id" : "%s_token", token);
+    const json_t *value = json_object_get(root, key);
+    if (file >= TOKENIZER) return id_of_text(tok, value);
+    if (!value) value = json_object_get(json_object_get(root, "text_config"), key);
+    double id = json_is_number(value) ? json_number_value(value) : -1;
+    return id >= 0 && id < INT32_MAX ? (int32_t)id : -1;
+}
+
+/* Logs a token that the files from `first` on name differently; `used`: the one that counts. */
+static void log_difference(const struct tok *tok, json_t *const roots[N_FILES], int first,
+                           const char *token, int32_t used)
+{
+    char text[200] = "";
+    int32_t one = -1;
+    bool differ = false;
+    for (int i = first, at = 0; i < N_FILES; i++) {
+        int32_t id = id_in_file(tok, roots[i], i, token);
+        if (id < 0) continue;
+        differ = differ || (one >= 0 && one != id);
+        at += snprintf(text + at, sizeof(text) - (size_t)at, "%s%d in %s", at ? ", " : "", (int)id,
+                       file_names[i]);
+        one = id;
+    }
+    if (differ)
+        srv_log(SRV_LOG_WARNING, "the model's files name different %s tokens: %s; %d is used",
+                token, text, (int)used);
+}
+
+int32_t srv_tokenizer_eos(const struct tok *tok, const char *info)
+{
+    json_t *root = parse(info);
+    int32_t id = id_in_file(tok, root, TOKENIZER, "eos");
+    json_decref(root);
+    return id;
+}
+
+void srv_token_facts(struct eng *engine, const struct tok *tok, const char *info, const char *dir)
+{
+    json_t *roots[N_FILES], *chosen = parse(info);
+    int32_t eos = id_in_file(tok, chosen, TOKENIZER, "eos");
+    for (int i = 0; i < N_FILES; i++)
+        roots[i] = load(dir, file_names[i]);
+    if (eng_add_end_id(engine, eos))
+        srv_log(SRV_LOG_INFO, "id %d ends a sequence too: eos_token of tokenizer_config.json",
+                (int)eos);
+    log_difference(tok, roots, TOKENIZER, "eos", eos);
+    log_difference(tok, roots, CONFIG, "bos", id_in_file(tok, chosen, TOKENIZER, "bos"));
+    log_difference(tok, roots, CONFIG, "pad", id_in_file(tok, roots[CONFIG], CONFIG, "pad"));
+    for (int i = 0; i < N_FILES; i++)
+        json_decref(roots[i]);
+    json_decref(chosen);
+}

@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Facts of a model that several of its files hold: which tokens end, begin and fill, which template. Standard
+library only."""
+import json
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from hearth_server import BIN, DEMO, Hearth, run, run_cases  # noqa: E402
+from tiny_models import DemoCopy  # noqa: E402
+
+CHAT = {"messages": [{"role": "user", "content": "What is 2+2?"}], "temperature": 0, "max_tokens": 64}
+
+
+def read(name):
+    with open(os.path.join(DEMO, name), encoding="utf-8") as f:
+        return json.load(f)
+
+
+def changed(name, without=(), **members):
+    return {k: v for k, v in {**read(name), **members}.items() if k not in without}
+
+
+def ends(h):
+    status, _, answer = h.post("/v1/chat/completions", CHAT)
+    assert status == 200, answer
+    return answer["choices"][0]["finish_reason"], answer["choices"][0]["message"]["content"]
+
+
+def test_end_tokens_are_one_set():
+    """Whichever file names the token that ends a turn, the answer is the same."""
+    with Hearth("--threads", "2") as h:
+        want = ends(h)
+    assert want[0] == "stop", want
+    only = {"config.json": [("generation_config.json", {"eos_token_id": 0})],
+            "generation_config.json": [("config.json", {"eos_token_id": 0})],
+            "tokenizer_config.json": [("config.json", {"eos_token_id": 0}),
+                                      ("generation_config.json", {"eos_token_id": 0})]}
+    for keeps, changes in only.items():
+        with DemoCopy() as m:
+            for name, members in changes:
+                m.put(name, changed(name, **members))
+            if keeps != "tokenizer_config.json":
+                m.put("tokenizer_config.json", changed("tokenizer_config.json", eos_token="<|endoftext|>"))
+            with Hearth("--model", m.dir, "--threads", "2") as h:
+                assert ends(h) == want, (keeps, ends(h))
+                added = [line for line in h.log if "ends a sequence too" in line]
+                assert len(added) == (keeps == "tokenizer_config.json"), h.log
+            ids = json.loads(run("inspect", "--model", m.dir, "--json")[1])["eos_ids"]
+            assert sorted(ids) == [0, 2], (keeps, ids)
+            status, out, err = run("generate", "--model", m.dir, "--prompt", "What is 2+2?", "--chat",
+                                   "--temperature", "0", "--max-tokens", "64")
+            assert status == 0 and out.strip() == want[1].strip(), (keeps, out, err)
+
+
+def differences(m):
+    with Hearth("--model", m.dir, "--threads", "2") as h:
+        return [line for line in h.log if "name different" in line or "is another one" in line]
+
+
+def test_files_that_differ_are_logged():
+    with DemoCopy() as m:
+        assert not differences(m)
+        m.put("config.json", changed("config.json", bos_token_id=0, pad_token_id=2))
+        m.put("chat_template.jinja", "{{ messages[0]['content'] }}")
+        bos, pad, template = differences(m)
+        assert "bos tokens: 0 in config.json, 1 in generation_config.json, 1 in tokenizer_config.json, 1 in " \
+               "special_tokens_map.json; 1 is used" in bos, bos
+        assert "pad tokens: 2 in config.json, 0 in gen" in pad and "; 2 is used" in pad, pad
+        assert "chat_template.jinja is used" in template, template
+        m.put("config.json", read("config.json"))
+        m.put("chat_template.jinja", read("tokenizer_config.json")["chat_template"] + "\n")
+        m.put("special_tokens_map.json", {"eos_token": {"content": "<|endoftext|>"}})
+        eos, = differences(m)
+        assert "eos tokens: 2 in tokenizer_config.json, 0 in special_tokens_map.json; 2 is used" in eos, eos
+
+
+if __name__ == "__main__":
+    run_cases(globals())
