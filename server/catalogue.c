@@ -19,13 +19,16 @@ const struct srv_config *srv_catalogue_config(const struct srv_config *c, int en
 
 int srv_catalogue_names(const struct srv_config *c, const char *own, struct srv_list *ret)
 {
-    *ret = (struct srv_list){malloc(((size_t)c->alias.n + 1) * sizeof(*ret->items)), 0};
-    if (!ret->items) return -1;
-    if (c->entry) ret->items[ret->n++] = c->entry;
+    struct srv_list all = {malloc(((size_t)c->alias.n + 1) * sizeof(*all.items)), 0};
+    *ret = (struct srv_list){0};
+    if (!all.items) return -1;
+    if (c->entry) all.items[all.n++] = c->entry;
     for (int i = 0; i < c->alias.n; i++)
-        ret->items[ret->n++] = c->alias.items[i];
-    if (!ret->n) ret->items[ret->n++] = own;
-    return 0;
+        all.items[all.n++] = c->alias.items[i];
+    if (!all.n) all.items[all.n++] = own;
+    *ret = srv_names_copy(&all);
+    free(all.items);
+    return ret->items ? 0 : -1;
 }
 
 /* The first name of `a` that is also one of `b`, or NULL. */
@@ -37,29 +40,28 @@ static const char *common_name(const struct srv_list *a, const struct srv_list *
     return NULL;
 }
 
-/* Returns -1 with err if two models have a name in common. */
-static int check_names(const struct srv_config *c, char *err, size_t errlen)
+/* Finds the names. Returns an enum eng_error with err if two models have one in common. */
+static int find_names(const struct srv_config *c, struct srv_plan *plans, char *err, size_t errlen)
 {
-    struct srv_list names[SRV_MAX_MODELS + 1];
     char own[256] = "hearth-demo";
-    int rc = 0, n = 0;
     if (c->model_shown && !c->model_is_demo) srv_hub_model_name(c->model_shown, own, sizeof(own));
-    for (; !rc && n <= c->n_more; n++) {
-        rc = srv_catalogue_names(srv_catalogue_config(c, n), own, &names[n]);
-        if (rc) snprintf(err, errlen, "out of memory");
-        for (int i = 0; !rc && i < n; i++) {
-            const char *name = common_name(&names[i], &names[n]);
+    for (int n = 0; n <= c->n_more; n++) {
+        const struct srv_list *names = &plans[n].names;
+        if (srv_catalogue_names(srv_catalogue_config(c, n), own, &plans[n].names)) {
+            snprintf(err, errlen, "out of memory");
+            return ENG_ENOMEM;
+        }
+        for (int i = 0; i < n; i++) {
+            const char *name = common_name(&plans[i].names, names);
             if (!name) continue;
-            rc = -1;
             snprintf(err, errlen,
                      "the models '%.100s' and '%.100s' both answer to the name '%.100s'; name or "
                      "alias one of them differently",
-                     names[i].items[0], names[n].items[0], name);
+                     plans[i].names.items[0], names->items[0], name);
+            return ENG_EINVAL;
         }
     }
-    while (n-- > 0)
-        free(names[n].items);
-    return rc;
+    return 0;
 }
 
 /* ---- memory -------------------------------------------------------------------------------- */
@@ -235,9 +237,10 @@ int srv_catalogue_plan(const struct srv_config *c, const char *dir, struct srv_p
     int n = 1 + c->n_more;
     struct needs needs = {.n = n};
     memset(plans, 0, sizeof(*plans) * (size_t)n);
+    int rc = find_names(c, plans, err, errlen);
+    if (rc) return rc;
     if (n > 1) {
-        if (check_names(c, err, errlen)) return ENG_EINVAL;
-        int rc = find_needs(&needs, c, dir, plans, err, errlen);
+        rc = find_needs(&needs, c, dir, plans, err, errlen);
         if (rc) return rc;
         bool at_once = needs.all <= needs.limit && (!c->models_max || n <= c->models_max);
         for (int i = 0; i < n; i++)
@@ -249,7 +252,7 @@ int srv_catalogue_plan(const struct srv_config *c, const char *dir, struct srv_p
     }
     for (int i = 0; i < n; i++) {
         struct eng_memory *m = &plans[i].memory;
-        int rc = plan_one(c, i, dir, &plans[i].share, m, err, errlen);
+        rc = plan_one(c, i, dir, &plans[i].share, m, err, errlen);
         if (rc == ENG_ENOMEM && n > 1 && !srv_catalogue_config(c, i)->pin) {
             /* A quarter is less than it needs; pinned ones have at most three. */
             plans[i].share.memory_bytes = needs.limit - needs.pinned + srv_process_bytes(c, i);

@@ -19,12 +19,13 @@
 const struct srv_config *srv_catalogue_config(const struct srv_config *c, int entry);
 
 /*
- * The names of a model of this configuration: its entry's and the aliases, or without both `own`.
- * Borrows them; the array is the caller's (free). Returns 0, or -1 when out of memory.
+ * The names of a model of this configuration: its entry's and the aliases, or without both `own`;
+ * as srv_names_copy gives them. Returns 0, or -1 when out of memory.
  */
 int srv_catalogue_names(const struct srv_config *c, const char *own, struct srv_list *ret);
 
 struct srv_plan {
+    struct srv_list names; /* as srv_names_copy gives them */
     struct srv_share share;
     struct eng_memory memory;
     int64_t bytes; /* without srv_process_bytes */
@@ -33,7 +34,8 @@ struct srv_plan {
 
 /*
  * Checks that no two models have a name in common and makes the plans, one per entry. dir: of the
- * first model. Returns 0, or an enum eng_error with a sentence in err.
+ * first model. Returns 0, or an enum eng_error with a sentence in err; the names are the
+ * caller's in both cases.
  */
 int srv_catalogue_plan(const struct srv_config *c, const char *dir, struct srv_plan *plans,
                        char *err, size_t errlen);

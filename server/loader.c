@@ -92,13 +92,10 @@ static int add_entries(struct srv_loader *l, const struct srv_plan *plans)
 {
     const struct srv_config *c = l->app->config;
     struct srv_models *models = &l->app->models;
-    char own[256] = "hearth-demo";
-    if (!c->model_is_demo) srv_hub_model_name(c->model_shown, own, sizeof(own));
     for (int i = 0; i <= c->n_more; i++) {
         struct srv_model_params p = srv_catalogue_params(c, i, l->model_dir, &plans[i].share);
-        struct srv_entry *e = NULL;
-        if (!srv_catalogue_names(p.config, own, &p.names)) e = srv_models_add(models, p.config, &p);
-        free(p.names.items);
+        p.names = plans[i].names;
+        struct srv_entry *e = srv_models_add(models, p.config, &p);
         if (!e) {
             snprintf(l->error, sizeof(l->error), "out of memory");
             return EXIT_FAILURE;
@@ -109,10 +106,12 @@ static int add_entries(struct srv_loader *l, const struct srv_plan *plans)
     }
     if (c->n_more) describe_sum(c, plans);
     if (c->models_dir) srv_scan_models(models, c);
-    int first = c->default_model ? srv_models_find(models, c->default_model) : 0;
+    char name[256] = "";
+    if (c->default_model) snprintf(name, sizeof(name), "%s", c->default_model);
+    srv_name_mend(name);
+    int first = c->default_model ? srv_models_find(models, name) : 0;
     if (first < 0) {
-        snprintf(l->error, sizeof(l->error), "default-model: no model has the name '%.100s'",
-                 c->default_model);
+        snprintf(l->error, sizeof(l->error), "default-model: no model has the name '%.100s'", name);
         return EXIT_FAILURE;
     }
     models->default_entry = first;
@@ -170,6 +169,8 @@ static int load_models(struct srv_loader *l)
         else
             snprintf(l->error, sizeof(l->error), "%s", err);
     }
+    for (int i = 0; i <= c->n_more; i++)
+        free(plans[i].names.items);
     free(plans);
     return status;
 }

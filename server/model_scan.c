@@ -88,6 +88,7 @@ static void walk(struct scan *s, const char *dir, const char *prefix, int depth)
         const char *file = found[i]->d_name;
         int len = snprintf(path, sizeof(path), "%s/%s", dir, file);
         int name_len = snprintf(name, sizeof(name), "%s%s", prefix, file);
+        srv_name_mend(name);
         bool good = *file != '.' && len < PATH_MAX && name_len < (int)sizeof(name) - 1;
         if (good && is_folder(path)) {
             if (has_config(path)) {

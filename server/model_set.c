@@ -64,7 +64,7 @@ static bool copy_text(char **ret, const char *text)
 /* Returns 0, or -1 when out of memory, with nothing owned. */
 static int copy_source(struct srv_source *ret, const struct srv_model_params *p)
 {
-    *ret = (struct srv_source){.is_demo = p->is_demo, .names = srv_names_copy(&p->names)};
+    *ret = (struct srv_source){.is_demo = p->is_demo, .names = srv_names_copy(&p->names).items};
     if (ret->names && copy_text(&ret->dir, p->dir) && copy_text(&ret->draft_dir, p->draft_dir) &&
         copy_text(&ret->draft_name, p->draft_name))
         return 0;

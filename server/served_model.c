@@ -116,8 +116,7 @@ static struct eng_params engine_params(const struct srv_model_params *p)
     return params;
 }
 
-/* Bytes of a flag or a directory that are not UTF-8 become '?': answers and metrics are text. */
-static void mend_utf8(char *text)
+void srv_name_mend(char *text)
 {
     unsigned char *s = (unsigned char *)text;
     for (size_t len = strlen(text); len > 0;) {
@@ -129,21 +128,34 @@ static void mend_utf8(char *text)
     }
 }
 
-const char *const *srv_names_copy(const struct srv_list *from)
+static bool has_name(const struct srv_list *names, const char *name)
+{
+    int i = 0;
+    while (i < names->n && strcmp(names->items[i], name) != 0)
+        i++;
+    return i < names->n;
+}
+
+struct srv_list srv_names_copy(const struct srv_list *from)
 {
     size_t bytes = ((size_t)from->n + 1) * sizeof(char *);
     for (int i = 0; i < from->n; i++)
         bytes += strlen(from->items[i]) + 1;
-    const char **names = malloc(bytes);
-    if (!names) return NULL;
-    char *text = (char *)(names + from->n + 1);
+    struct srv_list names = {malloc(bytes), 0};
+    if (!names.items) return names;
+    char *text = (char *)(names.items + from->n + 1);
     for (int i = 0; i < from->n; i++) {
-        names[i] = text;
         char *end = stpcpy(text, from->items[i]);
-        mend_utf8(text);
+        srv_name_mend(text);
+        if (has_name(&names, text)) {
+            srv_log(SRV_LOG_WARNING, "models: %s has the name '%s' twice; one is enough",
+                    names.items[0], text);
+            continue;
+        }
+        names.items[names.n++] = text;
         text = end + 1;
     }
-    names[from->n] = NULL;
+    names.items[names.n] = NULL;
     return names;
 }
 
@@ -288,7 +300,7 @@ static int load_files(struct loading *l)
         tok_fim_find(&l->model->fim, l->model->tok, eng_info(l->model->engine)->vocab_size,
                      l->p->config->fim_marks, l->err, l->errlen))
         rc = ENG_EINVAL;
-    if (rc == 0 && !(l->model->names = srv_names_copy(&l->p->names))) {
+    if (rc == 0 && !(l->model->names = srv_names_copy(&l->p->names).items)) {
         snprintf(l->err, l->errlen, "out of memory");
         rc = ENG_ENOMEM;
     }

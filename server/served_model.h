@@ -96,9 +96,15 @@ struct srv_model_params {
 int srv_model_open(struct srv_model **ret, const struct srv_model_params *params, char *err,
                    size_t errlen);
 
-/* A copy with its texts in one block, which is the caller's (free); bytes that are not UTF-8 become
- * '?'. NULL when out of memory. */
-const char *const *srv_names_copy(const struct srv_list *from);
+/* Makes a name of what a flag, a file or a directory spells: bytes that are not UTF-8 become '?',
+ * since answers and metrics are text. */
+void srv_name_mend(char *text);
+
+/*
+ * The names of one model, mended; a repeated one is dropped with a warning. items: with its texts
+ * one block, which ends with NULL and is the caller's (free); NULL when out of memory.
+ */
+struct srv_list srv_names_copy(const struct srv_list *from);
 
 /* Closes everything; all references must be released. NULL is fine. */
 void srv_model_close(struct srv_model *model);

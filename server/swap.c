@@ -37,8 +37,8 @@ struct srv_swap {
     /* The running swap, from claim() to idle: the loader's thread's, but p.on_end, and the outcome
      * while it drains, are guarded by the lock. */
     struct srv_swap_params p;
-    char *asked, *draft, **names; /* copies of p.model, p.draft_model and of p.names.items */
-    struct srv_list own_names;    /* of the entry */
+    char *asked, *draft;       /* copies of p.model and p.draft_model */
+    struct srv_list own_names; /* of the entry */
     const struct srv_entry *entry;
     const struct srv_config *config; /* of the entry */
     char dir[PATH_MAX], draft_dir[PATH_MAX];
@@ -445,14 +445,11 @@ void srv_swap_run(struct srv_swap *s)
 
 static void forget(struct srv_swap *s)
 {
-    for (int i = 0; s->names && i < s->p.names.n; i++)
-        free(s->names[i]);
-    free(s->names);
+    free(s->p.names.items);
     free(s->own_names.items);
     free(s->asked);
     free(s->draft);
-    s->names = NULL;
-    s->own_names = (struct srv_list){0};
+    s->p.names = s->own_names = (struct srv_list){0};
     s->asked = s->draft = NULL;
 }
 
@@ -471,15 +468,12 @@ static void note_previous(void *ctx, const struct srv_entry *e)
 static int remember(struct srv_swap *s, const struct srv_swap_params *p)
 {
     s->p = *p;
+    s->p.names = srv_names_copy(&p->names);
     s->outcome = (struct srv_swap_outcome){.result = SWAP_OK};
     srv_models_each_entry(&s->app->models, note_previous, s);
     if (p->model && !(s->asked = strdup(p->model))) return -1;
     if (p->draft_model && !(s->draft = strdup(p->draft_model))) return -1;
-    if (p->names.n && !(s->names = calloc((size_t)p->names.n, sizeof(*s->names)))) return -1;
-    for (int i = 0; i < p->names.n; i++)
-        if (!(s->names[i] = strdup(p->names.items[i]))) return -1;
-    s->p.names.items = (const char **)s->names;
-    return 0;
+    return s->p.names.items ? 0 : -1;
 }
 
 /* Returns true if the caller may start a swap, which then is in its first state. */

@@ -789,7 +789,10 @@ static int check_addresses(const struct srv_config *c, char *err, size_t errlen)
 int srv_serve_check_plan(const struct srv_config *config, char *err, size_t errlen)
 {
     static struct srv_plan plans[SRV_MAX_MODELS + 1];
-    return srv_catalogue_plan(config, config->model, plans, err, errlen) ? -1 : 0;
+    int rc = srv_catalogue_plan(config, config->model, plans, err, errlen);
+    for (int i = 0; i <= config->n_more; i++)
+        free(plans[i].names.items);
+    return rc ? -1 : 0;
 }
 
 int srv_serve_check(const struct srv_config *config)

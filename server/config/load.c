@@ -277,6 +277,17 @@ static int note_name(struct loader *l, const char *name, size_t len)
     return append_item(l->names, name, len) ? refuse(l, "out of memory") : 0;
 }
 
+/* A source names one directory for a model; a later source replaces it. */
+static int note_directory(struct loader *l, const struct srv_option *o, const char *dir)
+{
+    unsigned char *source = &l->sources[o - srv_options];
+    if (*source == l->from)
+        return refuse(l, "model %s is '%.100s' and '%.100s'; give one of them another name",
+                      l->entry, l->config->model, dir);
+    *source = (unsigned char)l->from;
+    return 0;
+}
+
 /* Sets a value, unless it is for another model than the one that is read. */
 static int set_option(struct loader *l, const struct srv_option *o, const char *text)
 {
@@ -285,6 +296,9 @@ static int set_option(struct loader *l, const struct srv_option *o, const char *
     if (len && l->config->command == SRV_CMD_SERVE) {
         if (note_name(l, text, len)) return -1;
         if (!l->entry || strlen(l->entry) != len || memcmp(l->entry, text, len) != 0) return 0;
+        if (note_directory(l, o, text + len + 1)) return -1;
+    } else if (l->in_section && o->offset == offsetof(struct srv_config, model)) {
+        if (note_directory(l, o, text)) return -1;
     } else if (!len && !l->in_section && l->config->is_further && !strcmp(o->group, "model") &&
                !word_is(
                    o->key,

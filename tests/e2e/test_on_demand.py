@@ -296,6 +296,28 @@ def test_a_folder_of_models():
                 h.wait_until(lambda i=i: [n for n in states(h) if "rank" in n] == [f"rank{i}"], 20, "the new name")
 
 
+def test_a_name_twice():
+    """Given twice, in every place that names come from: shown and found once."""
+    with tempfile.TemporaryDirectory() as root, tempfile.NamedTemporaryFile("w", suffix=".ini") as f:
+        for name in ("m\udcfe", "m\udcff"):
+            shutil.copytree(DEMO, os.path.join(root, name))
+        f.write(f"[model chat]\nmodel = {DEMO}\nalias = gpt, chat, gpt\n")
+        f.flush()
+        with Hearth("--config", f.name, "--models", root, "--threads", "2", *OPERATOR) as h:
+            assert states(h) == {"chat": "loaded", "gpt": "loaded", "m?": "unloaded"}, states(h)
+            assert entry(h, "chat")["aliases"] == ["gpt"] and entry(h, "gpt")["id"] == "gpt"
+            assert entry(h, "m%3F")["id"] == "m?"
+            assert "chat has the name 'gpt' twice" in h.wait_log("'gpt' twice")
+            assert "another model answers to the name 'm?'" in h.wait_log("is left out")
+            status, _, body = h.post("/models/load", {"replace": "chat", "alias": ["a", "b", "a"], "wait": "drained"})
+            assert status == 200 and body["model"] == "a", body
+            assert entry(h, "a")["aliases"] == ["b"] and entry(h, "b")["id"] == "b"
+        status, _, err = run("serve", "--model", f"a={DEMO}", "--model", f"a={EMBED}", "--port", "0")
+        assert status == 2 and f"model a is '{DEMO}' and '{EMBED}'" in err, err
+    with Hearth("--alias", "a,a", "--threads", "2") as h:
+        assert entry(h, "a")["id"] == "a" and len(h.get("/v1/models")[2]["data"]) == 1
+
+
 # ---- failures -----------------------------------------------------------------------------------------
 
 def test_a_model_that_cannot_be_loaded():

@@ -76,7 +76,10 @@ static void three_models(void)
 static int plan(struct srv_plan plans[3], char err[300])
 {
     *err = '\0';
-    return srv_catalogue_plan(&config, "/dir", plans, err, 300);
+    int rc = srv_catalogue_plan(&config, "/dir", plans, err, 300);
+    for (int i = 0; i <= config.n_more; i++)
+        free(plans[i].names.items);
+    return rc;
 }
 
 static void names_of_an_entry(void **state)
@@ -101,6 +104,23 @@ static void names_of_an_entry(void **state)
     free(names.items);
 }
 
+/* Compared as answers show them. */
+static void a_repeated_name_is_dropped(void **state)
+{
+    (void)state;
+    static const char *repeated[] = {"gpt", "chat", "gpt", "a\xff", "a\xfe", "a?", "mini"};
+    struct srv_list names;
+    three_models();
+    config.alias = (struct srv_list){repeated, 7};
+    REQUIRE_EQ_INT(srv_catalogue_names(&config, "own", &names), 0);
+    REQUIRE_EQ_INT(names.n, 4);
+    static const char *const left[] = {"chat", "gpt", "a?", "mini"};
+    for (int i = 0; i < 4; i++)
+        REQUIRE_EQ_STR(names.items[i], left[i]);
+    REQUIRE(!names.items[4]);
+    free(names.items);
+}
+
 static void a_name_is_of_one_model(void **state)
 {
     (void)state;
@@ -110,6 +130,12 @@ static void a_name_is_of_one_model(void **state)
     more[1].entry = "mini";
     REQUIRE_EQ_INT(plan(plans, err), ENG_EINVAL);
     REQUIRE(strstr(err, "'chat' and 'mini'") && strstr(err, "the name 'mini'"));
+    three_models();
+    static const char *first[] = {"m\xff"}, *second[] = {"m\xfe"};
+    more[0].alias = (struct srv_list){first, 1};
+    more[1].alias = (struct srv_list){second, 1};
+    REQUIRE_EQ_INT(plan(plans, err), ENG_EINVAL);
+    REQUIRE(strstr(err, "'embed' and 'rank'") && strstr(err, "the name 'm?'"));
     three_models();
     config.entry = NULL;
     config.alias.n = 0;
@@ -128,6 +154,7 @@ static void one_model_is_as_configured(void **state)
     three_models();
     config.n_more = 0;
     REQUIRE_EQ_INT(srv_catalogue_plan(&config, "/dir", &one, err, sizeof(err)), 0);
+    free(one.names.items);
     REQUIRE(one.share.memory_bytes == 0 && one.share.answer_bytes == 0 && n_plans == 1);
     REQUIRE(one.starts && one.bytes == 150 * MIB);
 }
@@ -235,10 +262,15 @@ static void no_more_than_so_many(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_of_an_entry),          cmocka_unit_test(a_name_is_of_one_model),
-        cmocka_unit_test(one_model_is_as_configured), cmocka_unit_test(room_for_all),
-        cmocka_unit_test(too_little_for_all_caches),  cmocka_unit_test(too_little_for_all),
-        cmocka_unit_test(models_that_never_fit),      cmocka_unit_test(no_more_than_so_many),
+        cmocka_unit_test(names_of_an_entry),
+        cmocka_unit_test(a_name_is_of_one_model),
+        cmocka_unit_test(a_repeated_name_is_dropped),
+        cmocka_unit_test(one_model_is_as_configured),
+        cmocka_unit_test(room_for_all),
+        cmocka_unit_test(too_little_for_all_caches),
+        cmocka_unit_test(too_little_for_all),
+        cmocka_unit_test(models_that_never_fit),
+        cmocka_unit_test(no_more_than_so_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -333,6 +333,9 @@ static void names_of_models_are_checked(void **state)
         {"[model a]\nnumerics = int8\n", "model a: its directory is missing"},
         {"[model a]\nmodel = x\nnumerics = int7\n", "'int7' is not one of"},
         {"[models a]\nmodel = x\n", "unknown section [models a]"},
+        {"[model a]\nmodel = x\n[model b]\nmodel = z\n[model a]\nmodel = y\n",
+         "model: model a is 'x' and 'y'"},
+        {"[model]\nmodel = a=x\n[model a]\nmodel = y\n", "model: model a is 'x' and 'y'"},
     };
     (void)state;
     environment = NULL;
@@ -346,7 +349,11 @@ static void names_of_models_are_checked(void **state)
         srv_config_finish(&c);
         unlink(path);
     }
+    struct srv_config twice;
     char many[1024] = "", err[512] = "";
+    REQUIRE(load(&twice, "--model a=x --model b=z --model a=y", err, sizeof(err)) != 0);
+    REQUIRE_MSG(strstr(err, "--model: model a is 'x' and 'y'"), "%s", err);
+    srv_config_finish(&twice);
     for (int i = 0, n = 0; i < 33; i++)
         n += snprintf(many + n, sizeof(many) - (size_t)n, "[model m%d]\nmodel = x\n", i);
     char path[] = "/tmp/test_models_XXXXXX", line[256];
