@@ -114,7 +114,7 @@ static int add_entries(struct srv_loader *l, const struct srv_plan *plans)
         snprintf(l->error, sizeof(l->error), "default-model: no model has the name '%.100s'", name);
         return EXIT_FAILURE;
     }
-    models->default_entry = first;
+    srv_models_set_default(models, first);
     return EXIT_SUCCESS;
 }
 

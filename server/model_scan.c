@@ -39,9 +39,22 @@ static struct srv_entry *entry_of(struct scan *s, const char *dir)
 {
     for (int i = 0; i < s->set->n_entries; i++) {
         struct srv_entry *e = s->set->entries[i];
-        if (e->own && !e->gone && !strcmp(e->source.dir, dir)) return e;
+        if (e->own && !e->gone && !strcmp(e->own->model, dir)) return e;
     }
     return NULL;
+}
+
+/* As of `[model NAME] model = DIR`, in one block with both. Owned, or NULL when out of memory. */
+static struct srv_config *config_of(const struct srv_config *found, const char *dir,
+                                    const char *name)
+{
+    size_t dir_size = strlen(dir) + 1, name_size = strlen(name) + 1;
+    struct srv_config *own = malloc(sizeof(*own) + dir_size + name_size);
+    if (!own) return NULL;
+    *own = *found;
+    own->model = own->model_shown = memcpy(own + 1, dir, dir_size);
+    own->entry = memcpy((char *)(own + 1) + dir_size, name, name_size);
+    return own;
 }
 
 /* A folder with this config.json. */
@@ -50,7 +63,8 @@ static void take(struct scan *s, const char *dir, const char *name)
     struct srv_entry *e = entry_of(s, dir);
     uint8_t digest[32];
     if (srv_model_source(dir, NULL, digest)) return;
-    if (e && !memcmp(digest, e->digest, sizeof(digest))) {
+    /* The entry of one that an operator has replaced serves another directory. */
+    if (e && (strcmp(e->source.dir, dir) || !memcmp(digest, e->digest, sizeof(digest)))) {
         s->found[e->number] = true;
         return;
     }
@@ -59,9 +73,8 @@ static void take(struct scan *s, const char *dir, const char *name)
                 dir, name);
         return;
     }
-    struct srv_config *own = e ? NULL : malloc(sizeof(*own));
+    struct srv_config *own = e ? NULL : config_of(s->c->found, dir, name);
     if (own) {
-        *own = *s->c->found;
         const char *names[] = {name};
         const struct srv_model_params p = {.dir = dir, .names = {names, 1}};
         e = srv_models_add(s->set, own, &p);
@@ -73,6 +86,8 @@ static void take(struct scan *s, const char *dir, const char *name)
     }
     s->found[e->number] = true;
     srv_catalogue_plan_found(s->set, e, own, digest);
+    if (own && srv_models_default(s->set) < 0 && !strcmp(name, s->c->default_model))
+        srv_models_set_default(s->set, e->number);
     srv_log(SRV_LOG_INFO, "models: %s %s: %s", own ? "found" : "changed", name,
             e->is_unavailable ? e->reason : "loaded on demand");
 }

@@ -179,16 +179,33 @@ int srv_models_find(struct srv_models *set, const char *name)
 
 int srv_models_count(struct srv_models *set)
 {
+    int n = 0;
     pthread_mutex_lock(&set->lock);
-    int n = set->n_entries;
+    for (int i = 0; i < set->n_entries; i++)
+        n += !set->entries[i]->gone;
     pthread_mutex_unlock(&set->lock);
     return n;
+}
+
+int srv_models_default(struct srv_models *set)
+{
+    pthread_mutex_lock(&set->lock);
+    int entry = set->default_entry;
+    pthread_mutex_unlock(&set->lock);
+    return entry;
+}
+
+void srv_models_set_default(struct srv_models *set, int entry)
+{
+    pthread_mutex_lock(&set->lock);
+    set->default_entry = entry;
+    pthread_mutex_unlock(&set->lock);
 }
 
 bool srv_models_is_loaded(struct srv_models *set, int entry)
 {
     pthread_mutex_lock(&set->lock);
-    bool loaded = entry < set->n_entries && set->entries[entry]->model;
+    bool loaded = entry >= 0 && entry < set->n_entries && set->entries[entry]->model;
     pthread_mutex_unlock(&set->lock);
     return loaded;
 }
@@ -448,7 +465,7 @@ struct srv_model *srv_models_take(struct srv_models *set, const char *name)
 {
     pthread_mutex_lock(&set->lock);
     const struct srv_entry *e = name ? find_named(set, name) : NULL;
-    if (!e && set->n_entries) e = set->entries[set->default_entry];
+    if (!e && set->n_entries && set->default_entry >= 0) e = set->entries[set->default_entry];
     struct srv_model *m = e ? e->model : NULL;
     if (m) m->n_refs++;
     pthread_mutex_unlock(&set->lock);
@@ -598,6 +615,7 @@ void srv_models_remove(struct srv_models *set, int entry)
     srv_log(SRV_LOG_INFO, "models: %s has vanished", e->source.names[0]);
     if (e->model) close_door(set, e, SRV_EVICT_REQUEST);
     e->gone = true;
+    if (set->default_entry == entry) set->default_entry = -1;
     e->failed_us = clock_now_us();
     snprintf(e->reason, sizeof(e->reason), "its directory has vanished");
     end_waits(e, SRV_WAIT_FAILED, &woken);

@@ -51,9 +51,11 @@ struct srv_entry {
     /* Fixed once it is in the set. */
     int number;
     const struct srv_config *config;
-    int64_t created;        /* unix seconds */
-    struct srv_config *own; /* config, if --models found it; its strings are those of others */
-    uint8_t digest[32];     /* of its directory, if --models found it */
+    int64_t created; /* unix seconds */
+    /* config, if --models found it; its `model` is the directory where that was. It is in one block
+     * with its own strings; the others are those of others. */
+    struct srv_config *own;
+    uint8_t digest[32]; /* of its directory, if --models found it */
 
     /* Guarded by the lock, but the loader's thread, which alone changes them, reads without. */
     struct srv_source source;
@@ -80,7 +82,7 @@ struct srv_models {
     bool has_lock;
     struct srv_entry *entries[POLICY_ENTRIES];
     int n_entries;
-    int default_entry;
+    int default_entry;       /* -1: it has vanished */
     struct srv_model *alive; /* those that requests get, by entry, then those that drain */
     uint64_t n_closed_grammar_hits, n_closed_grammar_misses;
 
@@ -112,7 +114,7 @@ struct srv_entry *srv_models_add(struct srv_models *set, const struct srv_config
 void srv_models_settle(struct srv_models *set, struct srv_entry *e, struct srv_config *own,
                        const struct srv_share *share, const struct srv_model_facts *facts,
                        int64_t plan_bytes, const char *why, const uint8_t digest[32]);
-/* The entry loses its names, and its model drains. */
+/* The entry loses its names, and its model drains; if it was the default one there is none. */
 void srv_models_remove(struct srv_models *set, int entry);
 
 /* The parameters of srv_model_open for an entry, from which they borrow. On the loader's thread. */
@@ -128,7 +130,13 @@ const char *srv_entry_state_name(const struct srv_entry *e);
 /* The entry that has the name, or -1. */
 int srv_models_find(struct srv_models *set, const char *name);
 
+/* The entry that requests without a name get, or -1. */
+int srv_models_default(struct srv_models *set);
+void srv_models_set_default(struct srv_models *set, int entry);
+
+/* Entries that are there. */
 int srv_models_count(struct srv_models *set);
+/* Also of -1. */
 bool srv_models_is_loaded(struct srv_models *set, int entry);
 /* Writes the first name of an entry into buf. Returns buf. */
 const char *srv_models_name(struct srv_models *set, int entry, char *buf, size_t size);

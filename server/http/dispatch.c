@@ -174,18 +174,19 @@ static int find_entry(struct srv_request *req)
 {
     const struct srv_config *c = req->server->config;
     struct srv_models *models = &req->server->app.models;
-    bool several = srv_models_count(models) > 1;
+    int first = srv_models_default(models);
+    bool several = srv_models_count(models) > 1 || first < 0;
     char *name = several ? find_model_name(req) : NULL, names[160];
     int entry = name ? srv_models_find(models, name) : -1;
     /* Others are left to the handler, which knows what is wrong with them. */
     bool stays = !name || !*name || c->accept_any_model ||
                  (srv_is_placeholder(name) && !c->strict_model) || !several;
-    if (entry < 0 && (stays || srv_models_is_loaded(models, models->default_entry)))
-        entry = models->default_entry;
+    if (entry < 0 && (stays || srv_models_is_loaded(models, first))) entry = first;
+    const char *missing = stays ? c->default_model : name;
     if (entry < 0)
         srv_reply_error(req, SRV_ERR_MODEL_NOT_FOUND, "model",
-                        "The model '%.64s%s' does not exist; this server serves %s.", name,
-                        strlen(name) > 64 ? "..." : "",
+                        "The model '%.64s%s' does not exist; this server serves %s.", missing,
+                        strlen(missing) > 64 ? "..." : "",
                         srv_models_names(models, names, sizeof(names)));
     free(name);
     return entry;

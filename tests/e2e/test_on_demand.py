@@ -318,6 +318,62 @@ def test_a_name_twice():
         assert entry(h, "a")["id"] == "a" and len(h.get("/v1/models")[2]["data"]) == 1
 
 
+def look_again(h, wanted, gone=()):
+    """The folder is read once more, until these names are there or gone."""
+    h.process.send_signal(signal.SIGHUP)
+    h.wait_until(lambda: set(wanted) <= set(states(h)) and not set(gone) & set(states(h)), 20, "another look")
+
+
+def test_a_found_model_that_is_swapped():
+    """It keeps its name, whatever is looked up in the folder later."""
+    with tempfile.TemporaryDirectory() as root, Other() as other:
+        shutil.copytree(DEMO, os.path.join(root, "org", "tales"))
+        with Hearth("--model", f"chat={DEMO}", "--models", root, "--threads", "2", *OPERATOR) as h:
+            first = content(chat(h))
+            for alias, name in ((None, "org/tales"), ("new", "new")):
+                swap = {"model": other.dir, "replace": "org/tales", "wait": "drained", **({"alias": alias} if alias else {})}
+                assert h.post("/models/load", swap)[2]["model"] == name
+                for i in range(2):
+                    marker = f"{name[:3]}{i}"
+                    shutil.copytree(RERANK, os.path.join(root, marker))
+                    look_again(h, ["chat", name, marker])
+                    assert content(chat(h, name)) != first
+                os.utime(os.path.join(root, "org", "tales", "config.json"))  # another digest
+                shutil.rmtree(os.path.join(root, marker))
+                look_again(h, [name], [marker])
+                assert content(chat(h, name)) != first
+                # Without a directory: that of the folder.
+                body = h.post("/models/load", {"replace": name, "wait": "drained"})[2]
+                assert body["success"] and body["model"] == "org/tales" and content(chat(h, "org/tales")) == first, body
+            shutil.rmtree(os.path.join(root, "org"))
+            look_again(h, ["chat"], ["org/tales"])
+
+
+def test_a_found_default_that_vanishes():
+    """Nobody answers for it, however many others come; once it is back it answers again."""
+    with tempfile.TemporaryDirectory() as root:
+        shutil.copytree(EMBED, os.path.join(root, "tales"))
+        with Hearth("--model", f"chat={DEMO}", "--models", root, "--default-model", "tales", "--threads", "2", *OPERATOR) as h:
+            want = vector(h.post("/v1/embeddings", {"input": "a cat"}))
+            before = "tales"
+            for i in range(66):
+                os.rename(os.path.join(root, before), os.path.join(root, before := f"m{i}"))
+                look_again(h, [before])
+            message = refused(h.post("/v1/embeddings", {"input": "a cat"}), 404, "model_not_found")
+            assert message == f"The model 'tales' does not exist; this server serves 'chat', '{before}'.", message
+            assert content(chat(h)) and vector(embed(h, before)) == want
+            shutil.rmtree(os.path.join(root, before))
+            look_again(h, ["chat"], [before])
+            refused(h.post("/v1/chat/completions", CHAT), 404, "model_not_found")
+            assert content(chat(h)) and chat(h, "nope")[0] == 404
+            # One model is left, which operators need not name.
+            assert h.post("/models/unload", {"wait": "drained"})[2]["model"] == "chat"
+            assert h.post("/models/load", {"alias": "one"})[2]["model"] == "one"
+            shutil.copytree(EMBED, os.path.join(root, "tales"))
+            look_again(h, ["tales"])
+            assert vector(h.post("/v1/embeddings", {"input": "a cat"})) == want
+
+
 # ---- failures -----------------------------------------------------------------------------------------
 
 def test_a_model_that_cannot_be_loaded():

@@ -313,6 +313,26 @@ static void another_source(void **state)
     srv_models_finish(&set);
 }
 
+/* A directory that has vanished leaves no name, no place in the count, and no default entry. */
+static void an_entry_that_vanishes(void **state)
+{
+    (void)state;
+    struct srv_models set;
+    open_set(&set, three, 3);
+    publish(&set, new_model(1, 2), 0);
+    srv_models_set_default(&set, 1);
+    REQUIRE(srv_models_default(&set) == 1 && srv_models_count(&set) == 3);
+    struct srv_model *m = srv_models_take(&set, NULL);
+    REQUIRE(m == srv_models_of(&set, 1) && srv_models_is_loaded(&set, 1));
+    srv_models_remove(&set, 2);
+    REQUIRE(srv_models_default(&set) == 1 && srv_models_count(&set) == 2);
+    srv_models_remove(&set, 1);
+    REQUIRE(m->drains && srv_models_default(&set) == -1 && srv_models_count(&set) == 1);
+    REQUIRE(!srv_models_take(&set, NULL) && !srv_models_is_loaded(&set, -1));
+    REQUIRE(srv_models_find(&set, "embed") == -1 && srv_models_find(&set, "judge") == -1);
+    srv_models_finish(&set);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -323,6 +343,7 @@ int main(void)
         cmocka_unit_test(late_and_noticed),
         cmocka_unit_test(idle_models_leave),
         cmocka_unit_test(another_source),
+        cmocka_unit_test(an_entry_that_vanishes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
