@@ -98,7 +98,7 @@ complete -c hearth -n '__hearth_is serve' -l api-key-file -r -F -d 'file of API 
 complete -c hearth -n '__hearth_is serve' -l operator-key-file -r -F -d 'file of operator keys, as api-key-file; only they may swap the model'
 complete -c hearth -n '__hearth_is serve' -l allow-public-without-key -d 'listen on a public address even if no key is set'
 complete -c hearth -n '__hearth_is serve' -l allowed-hosts -x -d 'accepted Host names; *: any (default: loopback names if on loopback without a key)'
-complete -c hearth -n '__hearth_is serve' -l cors-origins -x -d 'accepted browser origins; *: any (default: none)'
+complete -c hearth -n '__hearth_is serve' -l cors-origins -x -d 'accepted browser origins; SCHEME://*: any host; SCHEME://HOST:*: any port; *: any (default: none)'
 complete -c hearth -n '__hearth_is serve' -l max-queue -x -d 'most requests waiting in the queue; 0: 4 x parallel'
 complete -c hearth -n '__hearth_is serve' -l max-queue-tokens -x -d 'most prompt tokens waiting in the queue; 0: 8 x context, of an encoder 8 x chunk'
 complete -c hearth -n '__hearth_is serve' -l queue-timeout-ms -x -d 'longest wait in the queue; 0: unlimited'

@@ -699,11 +699,29 @@ static int check_kwargs(struct loader *l)
     return rc ? refuse(l, "chat-template-kwargs is not a JSON object: %s", why) : 0;
 }
 
+/* A * counts alone or, in origins, as a host after a scheme or as a port at the end. */
+static int check_stars(struct loader *l, const char *option, const struct srv_list *list,
+                       bool origins)
+{
+    for (int i = 0; i < list->n; i++) {
+        const char *item = list->items[i], *star = strchr(item, '*'), *host = strstr(item, "://");
+        if (!star || strcmp(item, "*") == 0) continue;
+        bool ends = origins && !star[1] && host && host > item;
+        if (ends && (star == host + 3 || (star > host + 4 && star[-1] == ':'))) continue;
+        return refuse(l, "%s: '%.100s' has a * that means nothing there; supported: *%s", option,
+                      item, origins ? ", SCHEME://* and SCHEME://HOST:* (any port)" : " alone");
+    }
+    return 0;
+}
+
 static int check_together(struct loader *l)
 {
     const struct srv_config *c = l->config;
     l->label = NULL;
     if (take_hf_repo(l) || check_kwargs(l)) return -1;
+    if (check_stars(l, "cors-origins", &c->cors_origins, true) ||
+        check_stars(l, "allowed-hosts", &c->allowed_hosts, false))
+        return -1;
     if (l->runs && !c->model && !c->help)
         return refuse(l, "run needs the name of a model: hearth run org/name");
     if (c->pull && !c->model && c->command != SRV_CMD_PULL && c->command != SRV_CMD_LIST)

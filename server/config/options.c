@@ -215,7 +215,9 @@ const struct srv_option srv_options[] = {
     LIST("access", "allowed-hosts", NULL, allowed_hosts, SERVE,
          "accepted Host names; *: any (default: loopback names if on loopback without a key)"),
     LIST("access", "cors-origins", NULL, cors_origins, SERVE,
-         "accepted browser origins; *: any (default: none)"),
+         "accepted browser origins; SCHEME://*: any host; SCHEME://HOST:*: any port; *: any "
+         "(default: "
+         "none)"),
 
     INT("requests", "max-queue", NULL, max_queue, 0, 100000, "0", SERVE,
         "most requests waiting in the queue; 0: 4 x parallel"),
@@ -248,7 +250,7 @@ const struct srv_option srv_options[] = {
         "longest time to receive the head of a request"),
     INT("wire", "body-timeout-ms", NULL, body_timeout_ms, 100, DAY_MS, "60000", SERVE,
         "longest time to receive the body of a request"),
-    INT("wire", "idle-timeout-ms", NULL, idle_timeout_ms, 100, DAY_MS, "75000", SERVE,
+    INT("wire", "idle-timeout-ms", NULL, idle_timeout_ms, 100, DAY_MS, "120000", SERVE,
         "close a connection that is idle for this long"),
     INT("wire", "send-timeout-ms", NULL, send_timeout_ms, 100, DAY_MS, "55000", SERVE,
         "close a connection that accepts less than 16 KiB of its answer within this time"),

@@ -89,6 +89,7 @@ void srv_admit_request(struct srv_request *req, struct srv_guard_head *head, boo
     srv_reply_header(req, "Access-Control-Allow-Origin", origin);
     srv_reply_header(req, "Vary", "Origin");
     srv_reply_header(req, "Access-Control-Expose-Headers",
-                     "x-request-id, request-id, openai-processing-ms, retry-after, retry-after-ms, "
-                     "x-ignored-params, x-dropped-input-items");
+                     "x-request-id, request-id, openai-processing-ms, server-timing, retry-after, "
+                     "retry-after-ms, x-ignored-params, x-schema-relaxed, x-dropped-input-items, "
+                     "x-truncated-inputs, x-infill-cut, allow, www-authenticate");
 }

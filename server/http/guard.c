@@ -58,6 +58,7 @@ void srv_guard_add_header(struct srv_guard_head *h, const char *name, size_t nam
         {"Transfer-Encoding", &h->transfer_encoding, &h->n_transfer_encodings},
         {"Authorization", &h->authorization, &h->n_authorizations},
         {"x-api-key", &h->api_key, NULL},
+        {"api-key", &h->api_key, NULL},
         {"Content-Type", &h->content_type, NULL},
         {"Content-Encoding", &h->content_encoding, NULL},
         {"Origin", &h->origin, NULL},
@@ -218,12 +219,24 @@ void srv_guard_host(const struct srv_guard_head *h, const struct srv_guard_rules
            "The host '%.60s' is not served here; allowed-hosts names those that are.", name);
 }
 
+/* An item may end in a *: after a scheme for any host, after a host for any port or none. */
+static bool is_origin_of(const char *item, const char *origin)
+{
+    size_t n = strcspn(item, "*");
+    if (!item[n]) return strcasecmp(item, origin) == 0;
+    n -= n > 0 && item[n - 1] == ':';
+    if (strncasecmp(item, origin, n) != 0) return false;
+    const char *rest = origin + n;
+    if (item[n] == '*') return *rest != '\0';
+    return !*rest || (*rest == ':' && rest[1] && !rest[1 + strspn(rest + 1, "0123456789")]);
+}
+
 const char *srv_guard_cors(const char *origin, const struct srv_guard_rules *r)
 {
     if (!origin || !r->cors_origins) return NULL;
     for (int i = 0; i < r->cors_origins->n; i++) {
         if (strcmp(r->cors_origins->items[i], "*") == 0) return "*";
-        if (strcasecmp(r->cors_origins->items[i], origin) == 0) return origin;
+        if (is_origin_of(r->cors_origins->items[i], origin)) return origin;
     }
     return NULL;
 }

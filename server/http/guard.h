@@ -30,7 +30,7 @@ struct srv_guard_head {
     const char *method, *version, *target;
     const char *host, *origin, *content_type, *content_length, *transfer_encoding,
         *content_encoding, *expect;
-    const char *authorization, *api_key; /* Authorization, x-api-key */
+    const char *authorization, *api_key; /* Authorization, x-api-key or api-key */
     const char *anthropic_version;
     const char *forwarded; /* a header that a proxy adds, or NULL */
     int n_hosts, n_content_lengths, n_transfer_encodings, n_authorizations;
@@ -99,7 +99,7 @@ bool srv_guard_target_is_good(const char *target);
 /* Decodes %XX in place (and '+' as a blank in queries); malformed escapes stay. */
 void srv_guard_decode(char *text, bool is_query);
 
-/* The key of Authorization: Bearer KEY, or of x-api-key; NULL without a well-formed one. */
+/* The key of Authorization: Bearer KEY, x-api-key or api-key; NULL without a well-formed one. */
 const char *srv_guard_key(const struct srv_guard_head *h, size_t *ret_len);
 
 /* Returns true if a web page of an origin that is not allowed sent the request. */

@@ -24,7 +24,7 @@ def test_55_keys_that_are_refused():
     key = KEYS[0]
     bad = [{}, bearer("wrong"), bearer(key[:-1]), bearer(key + "x"), bearer(key.upper()), bearer(""),
            {"Authorization": "Basic " + key}, {"Authorization": key}, bearer(key + " " + key),
-           bearer("x" * 12000), {"x-api-key": "wrong"}, bearer(key + "," + key)]
+           bearer("x" * 12000), {"x-api-key": "wrong"}, {"api-key": "wrong"}, bearer(key + "," + key)]
     for headers in bad:
         for path in ("/v1/completions", "/completions", "/v1/chat/completions"):
             status, head, body = SERVER.post(path, BODY, headers)
@@ -35,7 +35,7 @@ def test_55_keys_that_are_refused():
 
 
 def test_55_keys_that_are_good():
-    for headers in [bearer(k) for k in KEYS] + [{"x-api-key": KEYS[0]}, {"authorization": "bearer " + KEYS[1]}]:
+    for headers in [bearer(k) for k in KEYS] + [{"x-api-key": KEYS[0]}, {"api-key": KEYS[0]}, {"authorization": "bearer " + KEYS[1]}]:
         assert SERVER.post("/v1/completions", BODY, headers)[0] == 200, headers
 
 
@@ -91,6 +91,9 @@ def test_57_listed_origins():
         assert "access-control-allow-credentials" not in head
         _, head, _ = h.post("/v1/completions", BODY, {"Origin": "https://good.example"})
         assert head["access-control-allow-origin"] == "https://good.example" and head["vary"] == "Origin"
+        shown = head["access-control-expose-headers"].split(", ")
+        assert not set(shown) - {k.lower() for k in shown} and "x-schema-relaxed" in shown, shown
+        assert not {k for k in head if k.startswith("x-") or "-ms" in k or k == "server-timing"} - set(shown), head
         assert h.post("/v1/completions", BODY, {"Origin": h.url})[0] == 200
 
 

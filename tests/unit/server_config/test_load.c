@@ -366,11 +366,40 @@ static void names_of_models_are_checked(void **state)
     unlink(path);
 }
 
+static void stars(void **state)
+{
+    static const struct {
+        const char *line, *says; /* NULL: fine */
+    } cases[] = {
+        {"--cors-origins *,app://*,http://localhost:*,https://[::1]:*,https://a.example", NULL},
+        {"--cors-origins http://localhost*", "cors-origins: 'http://localhost*' has a *"},
+        {"--cors-origins https://*.example", "SCHEME://HOST:*"},
+        {"--cors-origins https://a,http://*:80", "'http://*:80'"},
+        {"--cors-origins **", "'**'"},
+        {"--cors-origins localhost:*", "'localhost:*'"},
+        {"--cors-origins ://*", "'://*'"},
+        {"--cors-origins http://:*", "'http://:*'"},
+        {"--allowed-hosts *", NULL},
+        {"--allowed-hosts *.example", "allowed-hosts: '*.example' has a *"},
+    };
+    (void)state;
+    environment = NULL;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct srv_config c;
+        char err[512] = "";
+        int rc = load(&c, cases[i].line, err, sizeof(err));
+        REQUIRE_MSG(!rc == !cases[i].says, "%s: %s", cases[i].line, err);
+        if (rc) REQUIRE_MSG(strstr(err, cases[i].says), "%s: %s", cases[i].line, err);
+        if (!rc) srv_config_finish(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults),
         cmocka_unit_test(spellings),
+        cmocka_unit_test(stars),
         cmocka_unit_test(positionals_and_subcommands),
         cmocka_unit_test(precedence),
         cmocka_unit_test(errors_name_option_value_and_what_is_valid),

@@ -223,6 +223,29 @@ static void origins(void **state)
     REQUIRE_EQ_STR(srv_guard_cors("https://GOOD.example", &rules), "https://GOOD.example");
 }
 
+static void origins_with_a_star(void **state)
+{
+    static const char *named[] = {"app://*", "http://localhost:*", "http://[::1]:*"};
+    static const char *const good[] = {"app://obsidian.md", "APP://x", "http://localhost:3000",
+                                       "http://LOCALHOST", "http://[::1]:80"};
+    static const char *const bad[] = {"app://",
+                                      "app:x",
+                                      "http://localhost.evil.example",
+                                      "http://localhost:80.evil.example",
+                                      "http://localhost:",
+                                      "http://localhost:80:80",
+                                      "https://localhost:3000",
+                                      "http://localhos",
+                                      "null"};
+    const struct srv_list cors = {named, 3};
+    const struct srv_guard_rules rules = {.cors_origins = &cors};
+    (void)state;
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++)
+        REQUIRE_MSG(srv_guard_cors(good[i], &rules) == good[i], "%s", good[i]);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        REQUIRE_MSG(!srv_guard_cors(bad[i], &rules), "%s", bad[i]);
+}
+
 static void presented_keys(void **state)
 {
     static const struct {
@@ -231,6 +254,8 @@ static void presented_keys(void **state)
         {"Authorization: Bearer abc", "abc"},
         {"authorization: bearer abc ", "abc"},
         {"x-api-key: abc", "abc"},
+        {"Api-Key: abc", "abc"},
+        {"api-key: abc\nAuthorization: Basic z", NULL},
         {"Authorization: Basic abc", NULL},
         {"Authorization: Bearer", NULL},
         {"Authorization: Bearer a b", NULL},
@@ -454,6 +479,7 @@ int main(void)
         cmocka_unit_test(hosts),
         cmocka_unit_test(bodies),
         cmocka_unit_test(origins),
+        cmocka_unit_test(origins_with_a_star),
         cmocka_unit_test(presented_keys),
         cmocka_unit_test(routes),
         cmocka_unit_test(decoding),
