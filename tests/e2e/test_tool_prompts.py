@@ -81,6 +81,55 @@ def test_template_writes_calls():
             "<|turn|>tool\nrain<|end|>\n<|turn|>assistant\n")
 
 
+def chat_template(name):
+    return ["--chat-template-file", os.path.join(TEMPLATES, "..", "..", "chat", "templates", name + ".jinja")]
+
+
+def test_instructions():
+    """What Codex sends, developer, developer, user, user: each text is in the prompt, in every dialect and when counted."""
+    roles = ["developer", "developer", "user", "user"]
+    messages = [{"role": role, "content": f"{role}-{i}"} for i, role in enumerate(roles)]
+    for name, front in (("turns", "[INST] <<SYS>>\n{}\n\n{}\n<</SYS>>\n\n{}\n\n{} [/INST]"),
+                        ("nosystem", "<turn>user\n{}\n\n{}\n\n{}\n\n{}</turn>\n"),
+                        ("chatml", "<|im_start|>system\n{}<|im_end|>\n<|im_start|>system\n{}<|im_end|>\n"
+                                   "<|im_start|>user\n{}<|im_end|>\n<|im_start|>user\n{}<|im_end|>\n")):
+        wanted = front.format(*(m["content"] for m in messages))
+        with Hearth(*chat_template(name)) as h:
+            assert wanted in render(h, messages=messages), render(h, messages=messages)
+            n = len(h.post("/tokenize", {"messages": messages})[2]["tokens"])
+            chat = {"messages": messages, "max_tokens": 1}
+            assert h.post("/v1/chat/completions", chat)[2]["usage"]["prompt_tokens"] == n
+            both = {"instructions": "developer-0", "input": messages[1:]}
+            assert h.post("/v1/responses/input_tokens", both)[2]["input_tokens"] == n
+            for body in (both, {"input": messages}):
+                answer = h.post("/v1/responses", {**body, "max_output_tokens": 1})[2]
+                assert answer["usage"]["input_tokens"] == n, answer
+            anthropic = {"system": "developer-0", "max_tokens": 1,
+                         "messages": [{"role": "system", "content": "developer-1"}, *messages[2:]]}
+            assert h.post("/v1/messages/count_tokens", anthropic)[2]["input_tokens"] == n
+            usage = h.post("/v1/messages", anthropic)[2]["usage"]
+            assert usage["input_tokens"] + usage["cache_read_input_tokens"] == n, usage
+
+
+def test_instructions_in_the_cache():
+    """What joined instructions share with those of another request, and that the report names the client's own messages."""
+    def long(name):
+        return name + "".join(f" {name}{i}" for i in range(60))
+
+    with Hearth(*chat_template("nosystem")) as h:
+        def ask(*texts):
+            messages = [{"role": role, "content": long(text)} for role, text in zip(["developer", "developer", "user"], texts)]
+            status, _, answer = h.post("/v1/chat/completions", {
+                "messages": messages, "max_tokens": 1, "return_cache_report": True})
+            assert status == 200, answer
+            return answer["usage"]["cache_report"]
+        ask("first", "second", "third")
+        for texts, place in ((["first", "second", "other"], 2), (["first", "other", "third"], 1), (["other", "second", "third"], 0)):
+            report = ask(*texts)
+            assert report["diverges"] == {"part": f"messages[{place}].content", "byte": 0}, report
+            assert place * 150 < report["matched_tokens"] < report["prompt_tokens"] or not place, report
+
+
 def test_server_variables():
     with tempfile.NamedTemporaryFile("w", suffix=".jinja") as f:
         f.write("{{ a }}|{{ b }}|{% for m in messages %}{{ m.content }}{% endfor %}")

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Inside of struct tok_chat: what chat.c (opening), template_files.c (loading), probe.c (finding
- * out what a template needs), prepare.c (giving it that) and render.c share.
+ * out what a template needs), turns.c and prepare.c (giving it that) and render.c share.
  */
 #ifndef HEARTH_TOKENIZER_CHAT_CHAT_INTERNAL_H
 #define HEARTH_TOKENIZER_CHAT_CHAT_INTERNAL_H
@@ -11,9 +11,16 @@
 
 /* The form of messages that a template needs, beyond the public caps. */
 struct tok_chat_needs {
-    bool developer_as_system; /* the template refuses or drops the developer role, not system */
-    bool only_parts;          /* content must be a list of parts */
-    bool reminders; /* system messages between the turns are refused, dropped or moved elsewhere */
+    bool developer_as_system; /* the developer role is not one that the template knows */
+    bool no_system;           /* the system role is refused or dropped */
+    bool with_last_user; /* it comes out if the last message is the user's, and is dropped else */
+    bool one_user;       /* a user message after another is refused or dropped */
+    bool one_assistant;  /* likewise of the assistant */
+    /* Of two instructions before the conversation, by role (0 system, 1 developer), the template
+     * does not show each in its place. */
+    bool joined[2][2];
+    bool only_parts; /* content must be a list of parts */
+    bool reminders;  /* system messages between the turns are refused, dropped or moved elsewhere */
 };
 
 struct tok_chat {
@@ -43,6 +50,10 @@ void tok_chat_files_finish(struct tok_chat_files *f);
 
 /* Fills caps and needs by rendering small conversations. Fails only when out of memory. */
 int tok_chat_probe(struct tok_chat *c);
+
+/* Joins and moves messages (a list, changed in place) until the template has a place for each. Runs
+ * in a guard, before tools are written. */
+void tok_chat_arrange(struct jinja_run *r, const struct tok_chat *c, struct jinja_value messages);
 
 /* Brings messages (a list, changed in place) to what the template needs. Runs in a guard. */
 void tok_chat_prepare(struct jinja_run *r, const struct tok_chat *c, struct jinja_value messages);

@@ -46,75 +46,6 @@ void tok_chat_trust_roles(struct jinja_run *r, struct jinja_value messages)
         trust_role(r, messages.u.list->items[i]);
 }
 
-/* ---- system messages between the turns ----------------------------------------------------- */
-
-static bool has_role(struct jinja_run *r, struct jinja_value message, const char *role)
-{
-    return tok_chat_is_text(tok_chat_member(r, message, "role"), role);
-}
-
-static void add_text(struct jinja_run *r, struct jinja_sb *sb, struct jinja_value message)
-{
-    jinja_sb_add(sb, tok_chat_content_text(r, tok_chat_member(r, message, "content")).u.str);
-}
-
-/* The text so far becomes the content of a message; the next one begins. */
-static void set_text(struct jinja_run *r, struct jinja_sb *sb, struct jinja_value message)
-{
-    jinja_dict_put_name(r, message.u.dict, "content", jinja_sb_value(sb));
-    *sb = (struct jinja_sb){.r = r};
-}
-
-/* Reminders that no user's text follows go behind the last one's, or become a message. */
-static void end_with_reminders(struct jinja_run *r, struct jinja_list *l,
-                               struct jinja_sb *reminders)
-{
-    if (l->n && has_role(r, l->items[l->n - 1], "user")) {
-        struct jinja_value last = l->items[l->n - 1];
-        struct jinja_sb sb = {.r = r};
-        add_text(r, &sb, last);
-        jinja_sb_add_lit(&sb, "\n");
-        jinja_sb_add(&sb, jinja_sb_value(reminders).u.str);
-        set_text(r, &sb, last);
-        return;
-    }
-    struct jinja_value message = jinja_from_dict(jinja_dict_new(r));
-    jinja_dict_put_name(r, message.u.dict, "role", jinja_lit(r, "user"));
-    set_text(r, reminders, message);
-    jinja_list_add(r, l, message);
-}
-
-/*
- * For templates that have no place for them there: they become text of the next user's, so that
- * everything before them stays as it was rendered.
- */
-static void join_reminders(struct jinja_run *r, struct jinja_list *l)
-{
-    struct jinja_sb reminders = {.r = r};
-    size_t n = 0, n_in = l->n;
-    bool begun = false, any = false;
-    for (size_t i = 0; i < n_in; i++) {
-        struct jinja_value m = l->items[i];
-        bool system = has_role(r, m, "system") || has_role(r, m, "developer");
-        begun = begun || !system;
-        if (system && begun) {
-            jinja_sb_add_lit(&reminders, "<system-reminder>\n");
-            add_text(r, &reminders, m);
-            jinja_sb_add_lit(&reminders, "\n</system-reminder>\n");
-            any = true;
-            continue;
-        }
-        if (any && has_role(r, m, "user")) {
-            add_text(r, &reminders, m);
-            set_text(r, &reminders, m);
-            any = false;
-        }
-        l->items[n++] = m;
-    }
-    l->n = n;
-    if (any) end_with_reminders(r, l, &reminders);
-}
-
 /* ---- content ------------------------------------------------------------------------------- */
 
 static bool only_text_parts(struct jinja_run *r, const struct jinja_list *parts)
@@ -320,7 +251,6 @@ static void prepare_message(struct jinja_run *r, const struct tok_chat *c,
 
 void tok_chat_prepare(struct jinja_run *r, const struct tok_chat *c, struct jinja_value messages)
 {
-    if (c->needs.reminders) join_reminders(r, messages.u.list);
     for (size_t i = 0; i < messages.u.list->n; i++)
         prepare_message(r, c, &messages.u.list->items[i]);
 }

@@ -12,13 +12,9 @@
 
 /* Words that no template has by itself. */
 #define USER "zqUserWord"
-#define SYSTEM "zqSystemWord"
-#define REMINDER "zqReminderWord"
 #define KEY "zqKeyWord"
 #define ARGUMENT "zqArgumentWord"
 #define RESULT "zqResultWord"
-#define ANSWER "zqAnswerWord"
-#define LAST "zqLastWord"
 
 #define USER_MESSAGE "{\"role\":\"user\",\"content\":\"" USER "\"}"
 #define PARTS_MESSAGE "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"" USER "\"}]}"
@@ -33,7 +29,8 @@ enum { PROBE_STEPS = 100 * 1000 /* for each; the conversations are small */ };
 
 struct probe {
     const struct tok_chat *chat;
-    int rc; /* TOK_ENOMEM once memory ran out */
+    const char *tools; /* given with messages: some templates fail without; or NULL */
+    int rc;            /* TOK_ENOMEM once memory ran out */
 };
 
 /* The rendered text, or NULL where the template does not render. Returns owned: free. */
@@ -49,15 +46,6 @@ static char *try_render(struct probe *p, const char *messages, const char *tools
     prompt.text = NULL;
     tok_prompt_finish(&prompt);
     return text;
-}
-
-/* True if messages render to a text with the word in it. */
-static bool shows(struct probe *p, const char *messages, const char *word)
-{
-    char *text = try_render(p, messages, NULL);
-    bool found = text && strstr(text, word);
-    free(text);
-    return found;
 }
 
 static size_t count(const char *text, const char *word)
@@ -82,55 +70,107 @@ static char *render_call(struct probe *p, const char *content, const char *argum
     return n > 0 && (size_t)n < sizeof(messages) ? try_render(p, messages, TOOLS) : NULL;
 }
 
-static void probe_roles(struct probe *p, struct tok_chat *c)
+/* ---- roles --------------------------------------------------------------------------------- */
+
+/* A role that no template knows; as long as developer, and otherwise spelled like it. */
+#define MADE_UP "zeveloper"
+
+/* The texts of a conversation's messages, in their order. */
+static const char *const words[] = {"zqFirstWord", "zqSecondWord", "zqThirdWord", "zqFourthWord",
+                                    "zqFifthWord"};
+enum { N_WORDS = sizeof(words) / sizeof(words[0]) };
+
+static const char *role_of(char letter)
 {
-    c->caps.system_role =
-        shows(p, "[{\"role\":\"system\",\"content\":\"" SYSTEM "\"}," USER_MESSAGE "]", SYSTEM);
-    bool developer =
-        shows(p, "[{\"role\":\"developer\",\"content\":\"" SYSTEM "\"}," USER_MESSAGE "]", SYSTEM);
-    c->needs.developer_as_system = c->caps.system_role && !developer;
+    return letter == 's'   ? "system"
+           : letter == 'd' ? "developer"
+           : letter == 'u' ? "user"
+           : letter == 'a' ? "assistant"
+                           : MADE_UP;
 }
 
-/* Adds a message with the content that the template takes. */
-static void add_message(const struct tok_chat *c, char *messages, size_t size, const char *role,
-                        const char *text)
-{
-    bool parts = c->needs.only_parts;
-    size_t n = strlen(messages);
-    snprintf(messages + n, size - n, "%c{\"role\":\"%s\",\"content\":%s\"%s\"%s}", n ? ',' : '[',
-             role, parts ? "[{\"type\":\"text\",\"text\":" : "", text, parts ? "}]" : "");
-}
-
-/* user, assistant, system if `late`, user, behind instructions where the template takes some. */
-static char *render_late(struct probe *p, const struct tok_chat *c, bool late)
+/* The text of a conversation, for each message a letter of its role; the i-th message is the i-th
+ * word, as the content that the template takes. Returns owned, or NULL. */
+static char *render_roles(struct probe *p, const struct tok_chat *c, const char *roles)
 {
     char messages[1024] = "";
-    if (c->caps.system_role) add_message(c, messages, sizeof(messages), "system", SYSTEM);
-    add_message(c, messages, sizeof(messages), "user", USER);
-    add_message(c, messages, sizeof(messages), "assistant", ANSWER);
-    if (late) add_message(c, messages, sizeof(messages), "system", REMINDER);
-    add_message(c, messages, sizeof(messages) - 1, "user", LAST);
-    messages[strlen(messages)] = ']'; /* the rest is zeros */
-    return try_render(p, messages, NULL);
+    const char *begin = "", *end = "";
+    size_t n = 0;
+    if (c->needs.only_parts) begin = "[{\"type\":\"text\",\"text\":", end = "}]";
+    for (size_t i = 0; roles[i] && i < N_WORDS; i++)
+        n += (size_t)snprintf(messages + n, sizeof(messages) - n,
+                              "%c{\"role\":\"%s\",\"content\":%s\"%s\"%s}", i ? ',' : '[',
+                              role_of(roles[i]), begin, words[i], end);
+    snprintf(messages + n, sizeof(messages) - n, "]");
+    return try_render(p, messages, p->tools);
 }
 
-/* A system message between the turns is taken if it comes out in its place. */
+/* Returns true if the words of the messages from the i-th on are in the text, in their order. */
+static bool in_place(const char *text, const char *roles, size_t i)
+{
+    for (const char *at = text; text && roles[i]; i++, text = at)
+        at = strstr(at, words[i]);
+    return text != NULL;
+}
+
+/* Returns true if each message of a conversation comes out in its place. */
+static bool shows(struct probe *p, const struct tok_chat *c, const char *roles)
+{
+    char *text = render_roles(p, c, roles);
+    bool all = in_place(text, roles, 0);
+    free(text);
+    return all;
+}
+
+/* Returns true if the developer's role is refused or dropped, or comes out as a made-up one does: a
+ * name that the template prints as it would any, and that the model never saw. */
+static bool is_unknown_role(struct probe *p, const struct tok_chat *c)
+{
+    char *known = render_roles(p, c, "du"), *made_up = render_roles(p, c, "xu");
+    bool shown = in_place(known, "du", 0), same = shown && made_up;
+    for (size_t i = 0; same && (known[i] || made_up[i]); i++)
+        same = known[i] == made_up[i] || ((known[i] | 0x20) == 'd' && (made_up[i] | 0x20) == 'z');
+    free(known);
+    free(made_up);
+    return !shown || same;
+}
+
+static void probe_roles(struct probe *p, struct tok_chat *c)
+{
+    static const char *const alone[] = {"su", "du"}, *const pairs[2][2] = {{"ssu", "sdu"},
+                                                                           {"dsu", "ddu"}};
+    bool user = shows(p, c, "u");
+    c->caps.system_role = shows(p, c, "su");
+    c->needs.developer_as_system = c->caps.system_role && is_unknown_role(p, c);
+    c->needs.no_system = user && !c->caps.system_role;
+    for (int i = 0; i < 2; i++)
+        for (int k = 0; k < 2; k++)
+            c->needs.joined[i][k] = user && (c->needs.no_system ||
+                                             (shows(p, c, alone[i]) && !shows(p, c, pairs[i][k])));
+    c->needs.with_last_user = c->caps.system_role && shows(p, c, "ua") && !shows(p, c, "sua");
+    c->needs.one_user = user && !shows(p, c, "uu");
+    c->needs.one_assistant = shows(p, c, "uau") && !shows(p, c, "uaau");
+}
+
+/* A system message between the turns is taken if it comes out in its place; instructions come
+ * before the turns where the template takes some. */
 static void probe_late_system(struct probe *p, struct tok_chat *c)
 {
-    char *plain = render_late(p, c, false);
-    char *late = render_late(p, c, true);
-    const char *answer = late ? strstr(late, ANSWER) : NULL;
-    const char *reminder = answer ? strstr(answer, REMINDER) : NULL;
-    c->needs.reminders = plain && !(reminder && strstr(reminder, LAST));
+    const char *roles = c->caps.system_role ? "suasu" : "uasu";
+    char *plain = render_roles(p, c, c->caps.system_role ? "suau" : "uau");
+    char *late = render_roles(p, c, roles);
+    c->needs.reminders = plain && !in_place(late, roles, strlen(roles) - 3);
     free(plain);
     free(late);
 }
 
+/* ---- the form of messages ------------------------------------------------------------------ */
+
 /* Parts are understood if they render to the same text as their string. */
 static void probe_parts(struct probe *p, struct tok_chat *c)
 {
-    char *plain = try_render(p, "[" USER_MESSAGE "]", NULL);
-    char *parts = try_render(p, "[" PARTS_MESSAGE "]", NULL);
+    char *plain = try_render(p, "[" USER_MESSAGE "]", p->tools);
+    char *parts = try_render(p, "[" PARTS_MESSAGE "]", p->tools);
     bool plain_shows = plain && strstr(plain, USER), parts_show = parts && strstr(parts, USER);
     c->needs.only_parts = parts_show && !plain_shows;
     c->caps.content_parts = parts_show && (!plain_shows || strcmp(plain, parts) == 0);
@@ -203,6 +243,10 @@ int tok_chat_probe(struct tok_chat *c)
     struct probe p = {.chat = &small};
     if (small.max_steps > PROBE_STEPS) small.max_steps = PROBE_STEPS;
     probe_parts(&p, c);
+    if (!shows(&p, c, "u")) {
+        p.tools = TOOLS;
+        probe_parts(&p, c);
+    }
     probe_roles(&p, c);
     probe_late_system(&p, c);
     probe_tools(&p, c);

@@ -232,6 +232,7 @@ static void render_context(struct jinja_run *r, struct job *job, const struct tm
 static void render_messages(struct jinja_run *r, struct job *job, const struct tm *now)
 {
     struct jinja_value messages = read_messages(r, job->in), tools = read_tools(r, job->in);
+    if (!job->in->verbatim) tok_chat_arrange(r, job->chat, messages);
     if (job->in->writing)
         messages = tok_chat_write_tools(r, messages, job->in->writing, job->chat->caps.system_role);
     if (!job->in->verbatim) tok_chat_prepare(r, job->chat, messages);

@@ -209,7 +209,7 @@ static void test_caps(void **state)
         {"tools-text.jinja", {true, true, false, false, false, false}},
         {"short-ids.jinja", {false, true, false, true, true, true}},
         {"parts.jinja", {true, true, true, false, true, false}},
-        {"only-parts.jinja", {false, false, true, false, true, false}},
+        {"only-parts.jinja", {true, false, true, false, true, false}},
         {"reasoning.jinja", {true, false, false, false, true, false}},
     };
     (void)state;
@@ -250,12 +250,9 @@ static void test_prepare(void **state)
          "[{\"role\":\"user\",\"content\":\"a\\nb\"}]"},
         {"chatml.jinja", "[" USER "," CALL("null", "\"{}\"", "x") "]",
          "[" USER "," CALL("\"\"", "{}", "x") "]"},
-        {"chatml.jinja", "[{\"role\":\"developer\",\"content\":\"D\"}," USER "]",
-         "[{\"role\":\"developer\",\"content\":\"D\"}," USER "]"},
-        {"reasoning.jinja", "[{\"role\":\"developer\",\"content\":\"D\"}," USER "]",
-         "[{\"role\":\"developer\",\"content\":\"D\"}," USER "]"},
-        {"turns.jinja", "[{\"role\":\"developer\",\"content\":\"D\"}," USER "]",
-         "[{\"role\":\"system\",\"content\":\"D\"}," USER "]"},
+        {"chatml.jinja", "[" DEVELOPER("D") "," USER "]", "[" SYSTEM("D") "," USER "]"},
+        {"reasoning.jinja", "[" DEVELOPER("D") "," USER "]", "[" SYSTEM("D") "," USER "]"},
+        {"turns.jinja", "[" DEVELOPER("D") "," USER "]", "[" SYSTEM("D") "," USER "]"},
         {"tools-object.jinja",
          "[" USER "," CALL("null", "\"{\\\"a\\\": [1, 2.5, null]}\"", "x") "," RESULT("x") "]",
          "[" USER "," CALL("\"\"", "{\"a\": [1, 2.5, null]}", "x") "," RESULT("x") "]"},
@@ -361,17 +358,16 @@ static void test_short_ids(void **state)
     remove_all(d.path);
 }
 
-/* What the template refuses is refused with its words; the system role is not merged away. */
+/* What the template refuses is refused with its words. */
 static void test_raise(void **state)
 {
     (void)state;
     struct tok_chat *c = open_fixture("nosystem.jinja");
     struct tok_prompt p = {0};
     char err[100] = "";
-    const struct tok_chat_input in = {.messages =
-                                          "[{\"role\":\"system\",\"content\":\"S\"}," USER "]"};
+    const struct tok_chat_input in = {.messages = "[" ANSWER "," USER "]"};
     REQUIRE_EQ_INT(tok_chat_render(c, &in, &p, err, sizeof(err)), TOK_ERAISE);
-    REQUIRE_EQ_STR(err, "This model has no system role");
+    REQUIRE_EQ_STR(err, "Roles have to alternate");
     tok_chat_close(c);
 }
 
@@ -402,6 +398,8 @@ static const struct {
     {"[{\"role\":\"system\",\"content\":\"%s\"}," USER "]", NULL, NULL},
     {"[{\"role\":\"system\",\"content\":\" %s \"}," USER "]", NULL, NULL},
     {"[{\"role\":\"developer\",\"content\":\"%s\"}," USER "]", NULL, NULL},
+    {"[" SYSTEM("%s") "," DEVELOPER("%s") ",{\"role\":\"user\",\"content\":\"%s\"}," USER "]", NULL,
+     NULL},
     {"[{\"role\":\"user\",\"content\":\"x\",\"name\":\"%s\"}]", NULL, NULL},
     {"[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"%s\"}]}]", NULL, NULL},
     {"[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\","

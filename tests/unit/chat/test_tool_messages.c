@@ -177,7 +177,7 @@ static void test_tools(void **state)
         {chatml,
          {.tools = &text},
          "[" USER ",{\"role\":\"developer\",\"content\":[{\"type\":\"text\",\"text\":\"D\"}]}]",
-         "[user]U;[developer]D\n\nTools: [{\"a\": [1, 2]}].<end>;"},
+         "[user]U;[system]D\n\nTools: [{\"a\": [1, 2]}].<end>;"},
         {chatml, {.tools = &text}, "[" USER "]", "[system]Tools: [{\"a\": [1, 2]}].<end>;[user]U;"},
         {no_system,
          {.tools = &text},

@@ -6,6 +6,8 @@
  */
 #include "template_dir.h"
 
+#include <dirent.h>
+
 #include "base/buf.h"
 #include "base/json_writer.h"
 
@@ -489,6 +491,126 @@ static void test_round_trip_published(void **state)
         check_template(cases[i].name, true, cases[i].can);
 }
 
+/* ---- every published template -------------------------------------------------------------- */
+
+/* A conversation, for each message a letter of its role: system, developer, user, assistant, call,
+ * result. The i-th text is a word of its own. */
+static void write_roles(char *to, size_t size, const char *roles)
+{
+    static const char *const names[256] = {
+        ['s'] = "system",    ['d'] = "developer", ['u'] = "user",
+        ['a'] = "assistant", ['c'] = "assistant", ['r'] = "tool"};
+    size_t n = 0;
+    for (size_t i = 0; roles[i]; i++) {
+        const char *more = roles[i] == 'c'   ? ",\"tool_calls\":[" CALL("f", "{}") "]"
+                           : roles[i] == 'r' ? ",\"tool_call_id\":\"call_1\""
+                                             : "";
+        n += (size_t)snprintf(to + n, size - n, "%c{\"role\":\"%s\",\"content\":\"zqWord%zuq\"%s}",
+                              i ? ',' : '[', names[(unsigned char)roles[i]], i, more);
+    }
+    snprintf(to + n, size - n, "]");
+}
+
+static size_t count(const char *text, const char *word)
+{
+    size_t n = 0;
+    while ((text = strstr(text, word)))
+        text++, n++;
+    return n;
+}
+
+/* Returns true if the messages render; then each text is in the prompt once. */
+static bool renders(const struct model *m, const char *name, const char *roles)
+{
+    char messages[2048], err[300] = "", word[32];
+    struct tools_prompt p;
+    write_roles(messages, sizeof(messages), roles);
+    const struct tools_prompt_params params = {
+        .style = &m->style, .messages = messages, .add_generation_prompt = true};
+    if (tools_prompt_render(&p, m->chat, &params, err, sizeof(err))) return false;
+    for (size_t i = 0; roles[i]; i++) {
+        if (roles[i] == 'c') continue; /* some templates leave out what is said beside a call */
+        snprintf(word, sizeof(word), "zqWord%zuq", i);
+        REQUIRE_MSG(count(p.prompt.text, word) == 1, "%s %s: %s", name, roles, p.prompt.text);
+    }
+    /* a role that templates know of, or print as they would any */
+    REQUIRE_MSG(!strstr(p.prompt.text, "developer") ||
+                    strstr(tok_chat_source(m->chat), "developer"),
+                "%s %s: %s", name, roles, p.prompt.text);
+    tok_prompt_finish(&p.prompt);
+    return true;
+}
+
+/* Roles that a template must take if it takes a lone user; a conversation that begins with the
+ * assistant or with a call it may refuse. */
+static size_t check_conversations(const struct model *m, const char *name)
+{
+    static const char *const wanted[] = {"su",
+                                         "ssu",
+                                         "sssu",
+                                         "du",
+                                         "ddu",
+                                         "sdu",
+                                         "dsu",
+                                         "sddu",
+                                         "uu",
+                                         "suu",
+                                         "dduu",
+                                         "uauu",
+                                         "suaau",
+                                         "uaua",
+                                         "usu",
+                                         "sucr",
+                                         "ddu"
+                                         "cr",
+                                         "sdduucra"},
+                             *const others[] = {"au", "sau", "cru", "scru", "ucru"};
+    if (!renders(m, name, "u")) return 0;
+    for (size_t i = 0; i < N_OF(wanted); i++)
+        REQUIRE_MSG(renders(m, name, wanted[i]), "%s %s", name, wanted[i]);
+    for (size_t i = 0; i < N_OF(others); i++)
+        renders(m, name, others[i]);
+    return 1;
+}
+
+static void test_conversations(void **state)
+{
+    static const char *const own[] = {
+        "chat/templates/chatml.jinja",    "chat/templates/turns.jinja",
+        "chat/templates/nosystem.jinja",  "chat/templates/only-parts.jinja",
+        "chat/templates/reasoning.jinja", "tools/templates/hermes.jinja",
+        "tools/templates/dropped.jinja",  "tools/templates/id-list.jinja",
+    };
+    (void)state;
+    for (size_t i = 0; i < N_OF(own); i++) {
+        struct model m = open_template(own[i], false);
+        REQUIRE_EQ_INT(check_conversations(&m, own[i]), 1);
+        tok_chat_close(m.chat);
+    }
+}
+
+static void test_conversations_published(void **state)
+{
+    char path[4096], name[300];
+    size_t n = 0, n_all = 0;
+    (void)state;
+    if (!test_reference()) skip();
+    snprintf(path, sizeof(path), "%s/goldens/templates", test_reference());
+    DIR *dir = opendir(path);
+    REQUIRE_MSG(dir, "%s", path);
+    for (struct dirent *e; (e = readdir(dir));) {
+        if (!strstr(e->d_name, ".jinja")) continue;
+        snprintf(name, sizeof(name), "../../templates/%.200s", e->d_name);
+        struct model m = open_template(name, true);
+        n += check_conversations(&m, e->d_name);
+        n_all++;
+        tok_chat_close(m.chat);
+    }
+    closedir(dir);
+    REQUIRE_EQ_INT(n_all, 65);
+    REQUIRE_EQ_INT(n, 61); /* the others want tools, or variables of their own */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -501,6 +623,8 @@ int main(void)
         cmocka_unit_test(test_beginning),
         cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_round_trip_published),
+        cmocka_unit_test(test_conversations),
+        cmocka_unit_test(test_conversations_published),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
