@@ -97,6 +97,7 @@ static void visit(struct walk *w, const json_t *value)
                                         "content",    "output",   "summary",
                                         "tool_calls", "function", "arguments"};
     char path[sizeof(w->path)];
+    int before = w->n_parts;
     memcpy(path, w->path, sizeof(path));
     if (json_is_string(value)) visit_text(w, value);
     for (size_t i = 0; json_is_array(value) && i < json_array_size(value); i++) {
@@ -115,8 +116,8 @@ static void visit(struct walk *w, const json_t *value)
         }
         visit_mark(w, value);
         const char *role = json_string_value(json_object_get(value, "role"));
-        bool first = !strcmp(path, "messages[0]") || !strcmp(path, "input[0]");
-        if (first && role && (!strcmp(role, "system") || !strcmp(role, "developer")))
+        bool leads = w->n_front == before; /* of several instructions each */
+        if (leads && role && (!strcmp(role, "system") || !strcmp(role, "developer")))
             w->n_front = w->n_parts;
     }
     memcpy(w->path, path, sizeof(path));

@@ -169,6 +169,12 @@ static void test_places(void **state)
          "messages[0].content", 13, 25, 0},
         {"{\"input\":[{\"role\":\"developer\",\"content\":\"first words\"}]}", 0, 0, 1, 1,
          "input[0].content", 1, 12, 0},
+        {"{\"input\":[{\"role\":\"developer\",\"content\":\"first words\"},"
+         "{\"role\":\"system\",\"content\":\"second words\"}]}",
+         0, 0, 2, 2, "input[1].content", 13, 25, 0},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"first words\"},"
+         "{\"role\":\"system\",\"content\":\"second words\"}]}",
+         0, 0, 2, 0, "messages[1].content", 13, 25, 0},
         {"{\"prompt\":\"second words\"}", 0, 0, 1, 0, "prompt", 13, 25, 0},
         /* a text of metadata lines alone, and blanks that are taken off with them */
         {"{\"system\":\"x-anthropic-a: b\\n\",\"messages\":[{\"content\":\"second words\"}]}", 0, 0,
