@@ -79,6 +79,7 @@ static int read_prompts(struct reading *rd)
     if (standard && !json_object_get(r->prompts, r->standard_prompt))
         return wrong(rd, file, "default_prompt_name", "the name of a prompt");
     r->width = json_integer_value(width);
+    if (width && r->width < 1) return wrong(rd, file, "truncate_dim", "at least 1");
     r->similarity = json_string_value(similarity);
     return 0;
 }
@@ -104,6 +105,12 @@ static bool ends_with(const char *text, const char *end)
     return n >= m && !strcmp(text + n - m, end);
 }
 
+static bool is_id(const json_t *value)
+{
+    return json_is_integer(value) && json_integer_value(value) >= 0 &&
+           json_integer_value(value) <= INT32_MAX;
+}
+
 static int read_logit_score(struct reading *rd, const char *folder)
 {
     char file[FOLDER_BYTES + 16];
@@ -114,7 +121,8 @@ static int read_logit_score(struct reading *rd, const char *folder)
                      member(rd, file, root, "false_token_id", JSON_INTEGER, &no)
                  ? -1
                  : 0;
-    if (!rc && !yes) rc = wrong(rd, file, "true_token_id", "a token id");
+    if (!rc && !is_id(yes)) rc = wrong(rd, file, "true_token_id", "a token id");
+    if (!rc && no && !is_id(no)) rc = wrong(rd, file, "false_token_id", "a token id");
     if (!rc) rd->r->yes_id = (int32_t)json_integer_value(yes);
     if (!rc && no) rd->r->no_id = (int32_t)json_integer_value(no);
     json_decref(root);

@@ -8,6 +8,7 @@
  * that the family does not use is refused, since the model would need it.
  */
 #include <assert.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -151,7 +152,13 @@ static void add_table(const struct check *c, const float **vec, const char *name
     if (!name) return;
     char full[NAME_BYTES];
     snprintf(full, sizeof(full), "%s%s.weight", c->prefix, name);
-    new_vec(c, vec, n_rows * n_cols)->tensor = need(c, full, n_rows, n_cols, fields);
+    int n;
+    if (__builtin_mul_overflow(n_rows, n_cols, &n))
+        eng_report_problem(c->report, ENG_EUNSUPPORTED,
+                           "tensor %s is [%d, %d] (%s); at most %d numbers are supported", full,
+                           n_rows, n_cols, fields, INT_MAX);
+    else
+        new_vec(c, vec, n)->tensor = need(c, full, n_rows, n_cols, fields);
 }
 
 /* The name of a tensor of layer i, without its ending; NULL if `rest` is. */

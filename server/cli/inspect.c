@@ -18,6 +18,7 @@
 #include "server/config/config.h"
 #include "server/draft_fit.h"
 #include "server/model_lookup.h"
+#include "server/retrieval.h"
 #include "server/token_facts.h"
 #include "tokenizer/chat/chat.h"
 #include "tokenizer/tokenizer.h"
@@ -231,6 +232,15 @@ static void inspect_tokenizer(struct inspection *in)
     tok_close(tok);
 }
 
+/* The files of models that give vectors and scores. */
+static void inspect_retrieval(struct inspection *in)
+{
+    struct srv_retrieval files;
+    char err[900];
+    if (srv_retrieval_read(&files, in->config->model, 1, err, sizeof(err))) note_problem(in, err);
+    srv_retrieval_finish(&files);
+}
+
 static void show_style(struct inspection *in, const struct tools_style *s)
 {
     const char *format = tools_format_name(s->format), *source = tools_source_name(s->source);
@@ -308,6 +318,7 @@ static void inspect(struct inspection *in)
     inspect_tokenizer(in);
     show_eos(in);
     inspect_template(in);
+    if (in->has_config) inspect_retrieval(in);
     add(in, "can_be_served", json_boolean(!in->first_problem[0]));
 }
 

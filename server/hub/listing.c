@@ -15,7 +15,8 @@
 #include "base/utf8.h"
 #include "server/hub/hub_error.h"
 
-#define SIZE_MAX_LISTED (INT64_C(1) << 62)
+/* Of a file, 64 TiB: the sum of all fits into 63 bits. */
+#define SIZE_MAX_LISTED (INT64_C(1) << 46)
 
 enum {
     TREE_FORMAT = 1,
@@ -149,7 +150,7 @@ static const char *text_of(const json_t *o, const char *key)
     return text ? text : "";
 }
 
-/* An integer from 0 to 2^62, else -1. */
+/* An integer from 0 to the largest size, else -1. */
 static int64_t size_of(const json_t *o, const char *key)
 {
     const json_t *n = json_object_get(o, key);

@@ -14,8 +14,9 @@ import tempfile
 import time
 
 from hearth_server import BIN, DEMO, Hearth, run_cases
-from tiny_models import INDEX, DemoCopy, pack, subset, tensors
+from tiny_models import INDEX, ROOT, DemoCopy, pack, read_weights, subset, tensors
 
+EMBED = os.path.join(ROOT, "deploy", "demo-embed")
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
 LIMIT_SECONDS = 5 if not os.environ.get("HEARTH_SLOW") else 30
 
@@ -321,6 +322,40 @@ def test_08_config():
         ("config is empty", lambda m: m.put("config.json", b""), "config.json"),
         ("a key twice", lambda m: m.put("config.json", b'{"a":1,"a":2}'), "config.json"),
     ])
+
+
+def sparse_encoder(m, n_positions):
+    """Positions whose numbers wrap around in an int, at the end of a file of which next to nothing is on the disk."""
+    header, data = read_weights(EMBED)
+    name = "embeddings.position_embeddings.weight"
+    kept = [n for n in tensors(header) if n != name]
+    small = subset(header, data, kept)
+    length = int.from_bytes(small[:8], "little")
+    out = json.loads(small[8:8 + length])
+    at, width = len(small) - 8 - length, header[name]["shape"][1]
+    out[name] = dict(header[name], shape=[n_positions, width], data_offsets=[at, at + 2 * n_positions * width])
+    m.put("model.safetensors", pack(out, small[8 + length:]))
+    with open(m.path("model.safetensors"), "r+b") as f:
+        f.truncate(os.path.getsize(f.name) + 2 * n_positions * width)
+    with open(os.path.join(EMBED, "config.json"), encoding="utf-8") as f:
+        m.put("config.json", dict(json.load(f), max_position_embeddings=n_positions))
+
+
+def test_08_sizes_that_overflow():
+    ranks = [{"idx": i, "type": f"sentence_transformers.models.{t}", "path": p}
+             for i, (t, p) in enumerate((("Transformer", ""), ("LogitScore", "1_LogitScore")))]
+    with DemoCopy() as m:
+        sparse_encoder(m, 22369622)
+        refused(m.dir, "[22369622, 192] (max_position_embeddings, hidden_size); at most 2147483647", "a table")
+    sentences = "config_sentence_transformers.json"
+    refuse_all([(f"{n} numbers of a vector", lambda m, n=n: m.put(sentences, {"truncate_dim": n}), "truncate_dim must be at least 1")
+                for n in (0, -1, -10 ** 12)])
+    for ids in ({"true_token_id": 2 ** 32 + 5}, {"true_token_id": 5, "false_token_id": -2 ** 40}, {"false_token_id": 5}):
+        with DemoCopy() as m:
+            m.put("modules.json", ranks)
+            os.mkdir(m.path("1_LogitScore"))
+            m.put("1_LogitScore/config.json", ids)
+            refused(m.dir, "token_id must be a token id", str(ids))
 
 
 def test_01_tokenizer_files():
