@@ -330,6 +330,8 @@ static void an_entry_that_vanishes(void **state)
     REQUIRE(m->drains && srv_models_default(&set) == -1 && srv_models_count(&set) == 1);
     REQUIRE(!srv_models_take(&set, NULL) && !srv_models_is_loaded(&set, -1));
     REQUIRE(srv_models_find(&set, "embed") == -1 && srv_models_find(&set, "judge") == -1);
+    srv_model_release(m, false);
+    srv_model_release(m, false);
     srv_models_finish(&set);
 }
 
