@@ -212,26 +212,29 @@ enum eng_finish batch_verdict(const struct eng_job *job, bool closing, uint64_t 
     return 0;
 }
 
-/* Gives up a sequence's pages that are being read. Returns false until that is over. */
-static bool give_up_restore(struct batch *b, struct seq *s)
+/* Gives up a sequence's pages that are being read. */
+static void give_up_restore(struct batch *b, struct seq *s)
 {
     int n;
-    if (s->restoring) kv_disk_cancel(&s->restore);
-    return seq_restored(s, b->cache, b->p.pages, &n);
+    if (s->restoring) kv_disk_cancel(b->p.disk, &s->restore);
+    seq_restored(s, b->cache, b->p.pages, &n);
 }
 
 void batch_reap(struct batch *b, bool closing, uint64_t now_us)
 {
     prefix_tick(b->cache, now_us);
+    if (b->n_restoring > 0) kv_disk_expire(b->p.disk, now_us);
     for (int i = b->n_running - 1; i >= 0; i--) {
         struct seq *s = b->order[i];
         enum eng_finish finish = batch_verdict(s->job, closing, now_us);
         if (!finish && atomic_load_explicit(&s->job->stop[s->choice], memory_order_relaxed))
             finish = ENG_FINISH_STOP;
-        if (s->broken)
+        if (s->broken) {
             batch_end_seq(b, s, ENG_FINISH_ERROR, -1, NO_PAGE, now_us);
-        else if (finish && give_up_restore(b, s))
+        } else if (finish) {
+            give_up_restore(b, s);
             batch_end_seq(b, s, finish, -1, NULL, now_us);
+        }
     }
 }
 
@@ -283,7 +286,7 @@ static bool begins_restore(struct batch *b, struct seq *s)
     if (n < KV_DISK_LEAST_PAGES) return false;
     s->asked = true;
     if (kv_disk_pays(b->p.disk, n, b->stats.prompt_tokens_per_s))
-        seq_restore(s, b->p.disk, n, b->cache, b->p.pages);
+        seq_restore(s, b->p.disk, n, b->stats.prompt_tokens_per_s, b->cache, b->p.pages);
     return s->restoring;
 }
 

@@ -22,8 +22,15 @@ enum {
     PRUNE_SECONDS = 60,
     PAUSE_SECONDS = 60,
     WRITER_NICE = 19,
+    END_MS = 1000,               /* for the threads to end */
     FILE_EXTRA_BYTES = 64 << 10, /* headers and ids of the files of an extent, and partial blocks */
 };
+
+/*
+ * How long a prompt waits at least, though computing it would take less, and at most for one
+ * extent: a disk that has not answered for so long may never do.
+ */
+static const uint64_t least_wait_us = 1000000, most_wait_us = 5000000;
 
 /* Of the measured rate: what the last reads count. */
 static const double RATE_KEEP = 0.8;
@@ -48,16 +55,30 @@ struct banned {
 /* The stage of the copy of an extent's pages. */
 enum stage { STAGE_FREE, STAGE_WANTED, STAGE_FILLED, STAGE_LOST };
 
+/* Memory for an extent that a thread reads or writes. */
+struct copies {
+    uint8_t *pages[EXTENT_PAGES];
+    uint8_t *state; /* [state_bytes] */
+};
+
 struct kv_disk {
     struct kv_disk_params p;
     struct extent_store *store;
     pthread_t reader, writer;
-    bool has_lock, has_reader, has_writer, has_asked, has_noted;
+    bool has_lock, has_reader, has_writer, has_asked, has_noted, has_ended;
+    struct kv_restore own; /* the reader's copy of what it reads, with memory of its own */
+    uint8_t own_scope[EXTENT_DIGEST];
+    int32_t *own_ids;
+    struct copies read;
 
     pthread_mutex_t lock; /* guards what follows, but for the pages while they are copied */
-    pthread_cond_t asked, noted;
-    bool closing;
+    pthread_cond_t asked, noted, ended;
+    bool closing, left; /* left: kv_disk_destroy has given up waiting for the threads */
+    int n_threads;      /* that run */
     struct kv_restore *first, *last; /* prompts to be read */
+    struct kv_restore *wanted;       /* that which is being read; NULL: none, or it was given up */
+    uint64_t began_us;               /* when that began, */
+    uint64_t moved_us;               /* and its present extent; 0: the reader is idle */
     struct chain chains[N_CHAINS];
     uint64_t n_noted;
     struct banned *banned; /* [n_banned] */
@@ -71,9 +92,8 @@ struct kv_disk {
     struct chain current; /* of the writer; of the scheduler too while WANTED */
     int from, n_wanted;   /* pages of it that are wanted, */
     int n_copied;         /* and those that are there */
-    uint8_t *copies[EXTENT_PAGES];
-    uint8_t *state_copy; /* [state_bytes] */
-    bool has_state;      /* state_copy is that behind the wanted pages */
+    struct copies copies;
+    bool has_state; /* copies.state is that behind the wanted pages */
 };
 
 static int64_t chain_ids(int64_t ctx)
@@ -83,8 +103,43 @@ static int64_t chain_ids(int64_t ctx)
 
 int64_t kv_disk_bytes(size_t page_bytes, size_t state_bytes, int64_t ctx)
 {
-    return (N_CHAINS + 1) * chain_ids(ctx) * (int64_t)sizeof(int32_t) +
-           EXTENT_PAGES * (int64_t)page_bytes + (int64_t)state_bytes;
+    return (N_CHAINS + 2) * chain_ids(ctx) * (int64_t)sizeof(int32_t) +
+           2 * (EXTENT_PAGES * (int64_t)page_bytes + (int64_t)state_bytes);
+}
+
+/* ---- the end of the threads ------------------------------------------------------------------ */
+
+static void free_copies(struct copies *c)
+{
+    for (int i = 0; i < EXTENT_PAGES; i++)
+        free(c->pages[i]);
+    free(c->state);
+}
+
+static void free_disk(struct kv_disk *d)
+{
+    extent_store_close(d->store);
+    free(d->banned);
+    free(d->current.ids);
+    for (int i = 0; i < N_CHAINS; i++)
+        free(d->chains[i].ids);
+    free(d->own_ids);
+    free_copies(&d->copies);
+    free_copies(&d->read);
+    if (d->has_ended) pthread_cond_destroy(&d->ended);
+    if (d->has_asked) pthread_cond_destroy(&d->asked);
+    if (d->has_noted) pthread_cond_destroy(&d->noted);
+    if (d->has_lock) pthread_mutex_destroy(&d->lock);
+    free(d);
+}
+
+/* With the lock held, which is released. The last one that was left frees everything. */
+static void end_thread(struct kv_disk *d)
+{
+    bool last = --d->n_threads == 0 && d->left;
+    pthread_cond_signal(&d->ended);
+    pthread_mutex_unlock(&d->lock);
+    if (last) free_disk(d);
 }
 
 /* ---- extents of a chain -------------------------------------------------------------------- */
@@ -120,7 +175,7 @@ static void read_longest(struct kv_disk *d, const struct kv_restore *r, int most
     int page = (int)((x->ids - r->ids) / KV_PAGE_TOKENS);
     for (x->n_pages = most; x->n_pages > 0 && page + x->n_pages > r->first; x->n_pages--) {
         for (int i = 0; i < x->n_pages; i++)
-            pages[i] = page + i < r->first ? NULL : r->pages[page + i];
+            pages[i] = page + i < r->first ? NULL : d->read.pages[i];
         enum extent_result result = extent_read(d->store, x, pages);
         if (result >= EXTENT_UNREADABLE) count_fault(d, result);
         if (result == EXTENT_READ) return;
@@ -152,34 +207,55 @@ static int find_state(struct kv_disk *d, const struct kv_restore *r)
     return n_usable;
 }
 
-static bool read_state(struct kv_disk *d, const struct kv_restore *r, const struct extent *x)
+static bool read_state(struct kv_disk *d, const struct extent *x)
 {
-    enum extent_result result = extent_read_state(d->store, x, r->state, d->p.state_bytes);
+    enum extent_result result = extent_read_state(d->store, x, d->read.state, d->p.state_bytes);
     if (result >= EXTENT_UNREADABLE) count_fault(d, result);
     return result == EXTENT_READ;
 }
 
-static void restore(struct kv_disk *d, struct kv_restore *r)
+/*
+ * Copies pages from `page` on into those of the prompt, the lock held for one at a time. usable:
+ * they and those before them can be used, with the state. Returns false if the prompt was given up.
+ */
+static bool hand_over(struct kv_disk *d, int page, int n_pages, bool usable)
 {
+    for (int i = 0; i < n_pages; i++) {
+        pthread_mutex_lock(&d->lock);
+        if (d->wanted && page + i >= d->own.first)
+            memcpy(d->wanted->pages[page + i], d->read.pages[i], d->p.page_bytes);
+        pthread_mutex_unlock(&d->lock);
+    }
+    pthread_mutex_lock(&d->lock);
+    bool wanted = d->wanted != NULL;
+    if (wanted && usable) {
+        if (d->p.state_bytes) memcpy(d->wanted->state, d->read.state, d->p.state_bytes);
+        d->wanted->n_read = page + n_pages;
+    }
+    d->moved_us = clock_now_us();
+    pthread_mutex_unlock(&d->lock);
+    return wanted;
+}
+
+static void restore(struct kv_disk *d)
+{
+    const struct kv_restore *r = &d->own;
     uint8_t parent[EXTENT_DIGEST] = {0}, name[EXTENT_DIGEST];
-    uint64_t start = clock_now_us();
     int64_t used_us = extent_now();
     int end = d->p.state_bytes > 0 ? find_state(d, r) : r->n_pages;
-    bool whole = true;
-    for (int page = 0; page < end && whole && !atomic_load(&r->cancel);) {
+    for (int page = 0; page < end;) {
         int most = min_int(end - page, EXTENT_PAGES);
         struct extent x = extent_at(r->scope, parent, r->ids, page, most);
         if (page + EXTENT_PAGES > r->first) read_longest(d, r, most, &x);
         if (x.n_pages > 0) extent_touch(d->store, &x, &used_us);
-        page += x.n_pages;
-        whole = x.n_pages == EXTENT_PAGES;
-        bool usable = d->p.state_bytes == 0 || (page == end && x.n_pages && read_state(d, r, &x));
-        if (usable && page > r->first) r->n_read = page;
-        if (!whole) break;
+        int next = page + x.n_pages;
+        bool usable = d->p.state_bytes == 0 || (next == end && x.n_pages && read_state(d, &x));
+        if (!hand_over(d, page, x.n_pages, usable && next > r->first)) break;
+        if (x.n_pages < EXTENT_PAGES) break;
+        page = next;
         extent_name(d->store, &x, name);
         memcpy(parent, name, sizeof(parent));
     }
-    r->us = clock_now_us() - start;
 }
 
 /* With the lock held. */
@@ -195,6 +271,37 @@ static void count_restore(struct kv_disk *d, const struct kv_restore *r)
     d->stats.n_read_tokens += (uint64_t)(r->n_read - r->first) * KV_PAGE_TOKENS;
 }
 
+/* Ends the prompt that is being read, with the lock held: it is not touched from now on. */
+static void end_wanted(struct kv_disk *d)
+{
+    struct kv_restore *r = d->wanted;
+    if (!r) return;
+    r->us = clock_now_us() - d->began_us;
+    count_restore(d, r);
+    d->wanted = NULL;
+    atomic_store(&r->done, true);
+}
+
+/* Copies what a prompt borrows. With the lock held. */
+static void take_prompt(struct kv_disk *d)
+{
+    struct kv_restore *r = d->first;
+    d->first = r->next;
+    d->wanted = r;
+    d->began_us = d->moved_us = clock_now_us();
+    memcpy(d->own_scope, r->scope, sizeof(d->own_scope));
+    memcpy(d->own_ids, r->ids, (size_t)r->n_pages * KV_PAGE_TOKENS * sizeof(*r->ids));
+    d->own.scope = d->own_scope;
+    d->own.ids = d->own_ids;
+    d->own.first = r->first;
+    d->own.n_pages = r->n_pages;
+}
+
+static void wake_scheduler(const struct kv_disk *d)
+{
+    if (!d->left) d->p.wake(d->p.wake_ctx);
+}
+
 static void *read_prompts(void *arg)
 {
     struct kv_disk *d = arg;
@@ -202,55 +309,95 @@ static void *read_prompts(void *arg)
     for (;;) {
         while (!d->first && !d->closing)
             pthread_cond_wait(&d->asked, &d->lock);
-        struct kv_restore *r = d->first;
-        if (!r) break;
-        d->first = r->next;
-        if (!d->first) d->last = NULL;
+        if (!d->first) break;
+        take_prompt(d);
         pthread_mutex_unlock(&d->lock);
-        restore(d, r);
+        restore(d);
         pthread_mutex_lock(&d->lock);
-        count_restore(d, r);
-        pthread_mutex_unlock(&d->lock);
-        atomic_store(&r->done, true); /* the last touch of it */
-        d->p.wake(d->p.wake_ctx);
-        pthread_mutex_lock(&d->lock);
+        d->moved_us = 0;
+        end_wanted(d);
+        wake_scheduler(d);
     }
-    pthread_mutex_unlock(&d->lock);
+    end_thread(d);
     return NULL;
 }
 
 bool kv_disk_pays(struct kv_disk *d, int n_pages, double prompt_tokens_per_s)
 {
     pthread_mutex_lock(&d->lock);
+    bool held = d->moved_us && clock_now_us() - d->moved_us > least_wait_us;
     double read_s = d->read_rate > 0 ? n_pages * (double)d->p.page_bytes / d->read_rate : 0;
     double compute_s =
         prompt_tokens_per_s > 0 ? n_pages * (double)KV_PAGE_TOKENS / prompt_tokens_per_s : read_s;
     bool pays = READ_MARGIN * read_s <= compute_s || prompt_tokens_per_s == 0;
     if (!pays) d->read_rate *= 1.05; /* so that a slow moment is not for ever */
     pthread_mutex_unlock(&d->lock);
-    return pays;
+    return pays && !held;
 }
 
 void kv_disk_ask(struct kv_disk *d, struct kv_restore *r)
 {
     assert(r->first >= 0 && r->first < r->n_pages);
+    struct kv_restore **end = &d->first;
     r->next = NULL;
     r->n_read = r->first;
-    atomic_store(&r->cancel, false);
+    r->asked_us = clock_now_us();
     atomic_store(&r->done, false);
     pthread_mutex_lock(&d->lock);
-    if (d->last)
-        d->last->next = r;
-    else
-        d->first = r;
-    d->last = r;
+    while (*end)
+        end = &(*end)->next;
+    *end = r;
     pthread_cond_signal(&d->asked);
     pthread_mutex_unlock(&d->lock);
 }
 
-void kv_disk_cancel(struct kv_restore *r)
+/* With the lock held. */
+static void give_up(struct kv_disk *d, struct kv_restore *r)
 {
-    atomic_store(&r->cancel, true);
+    struct kv_restore **link = &d->first;
+    if (r == d->wanted) {
+        end_wanted(d);
+        return;
+    }
+    while (*link && *link != r)
+        link = &(*link)->next;
+    if (*link) *link = r->next;
+    atomic_store(&r->done, true);
+}
+
+void kv_disk_cancel(struct kv_disk *d, struct kv_restore *r)
+{
+    pthread_mutex_lock(&d->lock);
+    give_up(d, r);
+    pthread_mutex_unlock(&d->lock);
+}
+
+/* With the lock held. */
+static bool is_late(const struct kv_disk *d, const struct kv_restore *r, uint64_t now_us)
+{
+    double tokens = (double)(r->n_pages - r->first) * KV_PAGE_TOKENS;
+    uint64_t patience_us = UINT64_MAX;
+    if (r->tokens_per_s > 0) patience_us = (uint64_t)(1e6 * tokens / r->tokens_per_s);
+    if (patience_us < least_wait_us) patience_us = least_wait_us;
+    if (now_us > r->asked_us && now_us - r->asked_us > patience_us) return true;
+    if (patience_us > most_wait_us) patience_us = most_wait_us;
+    return d->moved_us && now_us > d->moved_us && now_us - d->moved_us > patience_us;
+}
+
+void kv_disk_expire(struct kv_disk *d, uint64_t now_us)
+{
+    pthread_mutex_lock(&d->lock);
+    for (struct kv_restore *r = d->first, *next; r; r = next) {
+        next = r->next;
+        if (is_late(d, r, now_us)) give_up(d, r);
+    }
+    if (d->wanted && is_late(d, d->wanted, now_us)) {
+        int n_read = d->wanted->n_read - d->own.first;
+        end_wanted(d);
+        d->read_rate = 1e6 * (n_read + 1.0) * (double)d->p.page_bytes /
+                       (double)(now_us > d->began_us ? now_us - d->began_us : 1);
+    }
+    pthread_mutex_unlock(&d->lock);
 }
 
 bool kv_disk_done(const struct kv_restore *r)
@@ -338,7 +485,7 @@ void kv_disk_pump(struct kv_disk *d, struct prefix *cache, const struct kv_pages
         node = prefix_find(cache, node, &scope, c->ids + (size_t)i * KV_PAGE_TOKENS);
         if (node == PREFIX_NONE) break; /* it was evicted */
         if (i < d->from + d->n_copied) continue;
-        memcpy(d->copies[d->n_copied++], kv_page_data(pages, prefix_page(cache, node)),
+        memcpy(d->copies.pages[d->n_copied++], kv_page_data(pages, prefix_page(cache, node)),
                d->p.page_bytes);
         prefix_note_disk(cache, node);
         n_pages--;
@@ -346,7 +493,7 @@ void kv_disk_pump(struct kv_disk *d, struct prefix *cache, const struct kv_pages
     const float *state =
         node != PREFIX_NONE && d->p.state_bytes ? prefix_see_snapshot(cache, node) : NULL;
     d->has_state = state != NULL;
-    if (state) memcpy(d->state_copy, state, d->p.state_bytes);
+    if (state) memcpy(d->copies.state, state, d->p.state_bytes);
     pthread_mutex_lock(&d->lock);
     atomic_store(&d->stage, node == PREFIX_NONE ? STAGE_LOST : STAGE_FILLED);
     pthread_cond_signal(&d->noted);
@@ -372,9 +519,9 @@ static bool await_copies(struct kv_disk *d, int from, int n, bool with_pages)
     d->from = from;
     d->n_wanted = n;
     d->n_copied = with_pages ? 0 : n;
-    atomic_store(&d->stage, STAGE_WANTED);
-    d->p.wake(d->p.wake_ctx);
     pthread_mutex_lock(&d->lock);
+    atomic_store(&d->stage, STAGE_WANTED);
+    wake_scheduler(d);
     while (atomic_load(&d->stage) == STAGE_WANTED && !d->closing)
         pthread_cond_wait(&d->noted, &d->lock);
     bool filled = atomic_load(&d->stage) == STAGE_FILLED;
@@ -435,10 +582,10 @@ static int write_extent(struct kv_disk *d, const struct extent *x, int from)
     if (!pages && !state) return 0;
     if (!has_space(d)) return ENG_ENOMEM;
     if (!await_copies(d, from, x->n_pages, pages)) return ENG_ECLOSED;
-    int rc = pages ? extent_write(d->store, x, (const uint8_t *const *)d->copies) : 0;
+    int rc = pages ? extent_write(d->store, x, (const uint8_t *const *)d->copies.pages) : 0;
     if (!rc && pages) count_written(d, (size_t)x->n_pages * d->p.page_bytes, x->n_pages);
     state = state && d->has_state;
-    if (!rc && state) rc = extent_write_state(d->store, x, d->state_copy, d->p.state_bytes);
+    if (!rc && state) rc = extent_write_state(d->store, x, d->copies.state, d->p.state_bytes);
     if (!rc && state) count_written(d, d->p.state_bytes, 0);
     if (rc) pause_writing(d);
     return rc;
@@ -532,23 +679,30 @@ static void *write_chains(void *arg)
         pthread_mutex_lock(&d->lock);
         d->writing = false;
     }
-    pthread_mutex_unlock(&d->lock);
+    end_thread(d);
     return NULL;
 }
 
 /* ---- life ---------------------------------------------------------------------------------- */
 
+static bool allocate_copies(const struct kv_disk *d, struct copies *c)
+{
+    bool all = (c->state = malloc(d->p.state_bytes + 1)) != NULL;
+    for (int i = 0; i < EXTENT_PAGES; i++)
+        all = (c->pages[i] = malloc(d->p.page_bytes)) && all;
+    return all;
+}
+
 static int allocate(struct kv_disk *d)
 {
     size_t n = (size_t)chain_ids(d->p.ctx);
     d->current.ids = calloc(n, sizeof(*d->current.ids));
-    bool all = d->current.ids != NULL;
+    d->own_ids = calloc(n, sizeof(*d->own_ids));
+    bool all = d->current.ids && d->own_ids;
     for (int i = 0; i < N_CHAINS; i++)
         all = (d->chains[i].ids = calloc(n, sizeof(*d->current.ids))) && all;
-    for (int i = 0; i < EXTENT_PAGES; i++)
-        all = (d->copies[i] = malloc(d->p.page_bytes)) && all;
-    all = (d->state_copy = malloc(d->p.state_bytes + 1)) && all;
-    return all ? 0 : ENG_ENOMEM;
+    all = allocate_copies(d, &d->copies) && all;
+    return allocate_copies(d, &d->read) && all ? 0 : ENG_ENOMEM;
 }
 
 static int init_sync(struct kv_disk *d)
@@ -556,15 +710,19 @@ static int init_sync(struct kv_disk *d)
     d->has_lock = pthread_mutex_init(&d->lock, NULL) == 0;
     d->has_asked = thread_cond_init(&d->asked) == 0;
     d->has_noted = thread_cond_init(&d->noted) == 0;
-    return d->has_lock && d->has_asked && d->has_noted ? 0 : ENG_ENOMEM;
+    d->has_ended = thread_cond_init(&d->ended) == 0;
+    return d->has_lock && d->has_asked && d->has_noted && d->has_ended ? 0 : ENG_ENOMEM;
 }
 
 static int start(struct kv_disk *d)
 {
+    pthread_mutex_lock(&d->lock);
     int rc = thread_start(&d->reader, "hearth-kv-read", 0, read_prompts, d);
     d->has_reader = rc == 0;
     if (!rc) rc = thread_start(&d->writer, "hearth-kv-write", 0, write_chains, d);
     d->has_writer = d->has_reader && rc == 0;
+    d->n_threads = d->has_reader + d->has_writer;
+    pthread_mutex_unlock(&d->lock);
     return rc;
 }
 
@@ -596,30 +754,37 @@ out:
     return rc;
 }
 
+static int join(pthread_t thread)
+{
+    return pthread_join(thread, NULL);
+}
+
+/* Asks the threads to end. Returns false if one does not. */
+static bool end_threads(struct kv_disk *d)
+{
+    struct timespec until = clock_after_ms(END_MS);
+    pthread_mutex_lock(&d->lock);
+    d->closing = true;
+    pthread_cond_broadcast(&d->asked);
+    pthread_cond_broadcast(&d->noted);
+    while (d->n_threads > 0 && !d->left)
+        d->left = pthread_cond_timedwait(&d->ended, &d->lock, &until) != 0;
+    d->left &= d->n_threads > 0;
+    bool left = d->left;
+    pthread_mutex_unlock(&d->lock);
+    return !left;
+}
+
 void kv_disk_destroy(struct kv_disk *d)
 {
     if (!d) return;
-    if (d->has_reader || d->has_writer) {
-        pthread_mutex_lock(&d->lock);
-        d->closing = true;
-        pthread_cond_broadcast(&d->asked);
-        pthread_cond_broadcast(&d->noted);
-        pthread_mutex_unlock(&d->lock);
-    }
-    if (d->has_reader) pthread_join(d->reader, NULL);
-    if (d->has_writer) pthread_join(d->writer, NULL);
-    extent_store_close(d->store);
-    free(d->banned);
-    free(d->current.ids);
-    for (int i = 0; i < N_CHAINS; i++)
-        free(d->chains[i].ids);
-    for (int i = 0; i < EXTENT_PAGES; i++)
-        free(d->copies[i]);
-    free(d->state_copy);
-    if (d->has_asked) pthread_cond_destroy(&d->asked);
-    if (d->has_noted) pthread_cond_destroy(&d->noted);
-    if (d->has_lock) pthread_mutex_destroy(&d->lock);
-    free(d);
+    bool has_reader = d->has_reader, has_writer = d->has_writer;
+    pthread_t reader = d->reader, writer = d->writer;
+    bool ended = !has_reader || end_threads(d); /* if not, it may be freed by now */
+    int (*const let_go)(pthread_t) = ended ? join : pthread_detach;
+    if (has_reader) let_go(reader);
+    if (has_writer) let_go(writer);
+    if (ended) free_disk(d);
 }
 
 void kv_disk_stats(struct kv_disk *d, struct eng_kv_disk_stats *ret)

@@ -4,17 +4,19 @@
  * their request, and a prompt that is not in memory is read from there instead of computed.
  *
  * A chain is the ids of a sequence from its first on; its extents are EXTENT_PAGES pages each, the
- * last one what is left. A reader thread looks a prompt's extents up one after the other and reads
- * into the sequence's own pages; what it read is published like pages that were computed. A writer
- * thread finds the first extent of a chain that is not there and asks for its pages; the scheduler
- * copies them, a few at a time between steps, so that no page is held and nothing waits for a disk.
- * Chains that wait for the writer are few: one more, and the oldest is forgotten. Those that the
- * request wants to be kept are written first and forgotten last.
+ * last one what is left. A reader thread looks a prompt's extents up one after the other, reads
+ * each into memory of its own and copies it into the sequence's pages; what it read is published
+ * like pages that were computed. A prompt can be given up at any moment, also while a disk that
+ * does not answer holds the reader; until it answers no other prompt is asked for. A writer thread
+ * finds the first extent of a chain that is not there and asks for its pages; the scheduler copies
+ * them, a few at a time between steps, so that no page is held and nothing waits for a disk. Chains
+ * that wait for the writer are few: one more, and the oldest is forgotten. Those that the request
+ * wants to be kept are written first and forgotten last.
  *
  * Writing pauses for a minute after an error, such as a full disk. The directory's limits are kept
  * by the writer, once a minute, and when it has itself written an eighth too much.
  *
- * Threads: kv_disk_ask to kv_disk_pump on the scheduler thread; kv_disk_allow and kv_disk_stats on
+ * Threads: kv_disk_pays to kv_disk_pump on the scheduler thread; kv_disk_allow and kv_disk_stats on
  * any. Nothing is allocated after create, but for lists of files and of owners.
  */
 #ifndef HEARTH_ENGINE_KV_DISK_H
@@ -43,8 +45,8 @@ struct kv_disk_params {
     size_t page_bytes;
     size_t state_bytes; /* of a snapshot of recurrent layers; 0: the model has none */
     int64_t ctx;        /* longest chain, in ids */
-    /* Called on the reader's and the writer's thread when kv_disk_pump has something to do or a
-     * prompt has been read; must not call back. */
+    /* Called on the reader's and the writer's thread, with the lock held, when kv_disk_pump has
+     * something to do or a prompt has been read; must not call back. */
     void (*wake)(void *ctx);
     void *wake_ctx;
 };
@@ -52,7 +54,10 @@ struct kv_disk_params {
 /* Opens the directory, starts both threads. Returns owned, or the errors of extent_store_open. */
 int kv_disk_create(struct kv_disk **ret, const struct kv_disk_params *params, char *err,
                    size_t errlen);
-/* Ends both threads; no prompt is being read. NULL is fine. */
+/*
+ * Ends both threads; no prompt is being read. One that a disk holds is left to itself: it frees
+ * what it still uses when it goes on. NULL is fine.
+ */
 void kv_disk_destroy(struct kv_disk *d);
 
 /* Bytes that kv_disk_create takes, for the memory plan. */
@@ -60,8 +65,8 @@ int64_t kv_disk_bytes(size_t page_bytes, size_t state_bytes, int64_t ctx);
 
 /*
  * A prompt whose pages first .. n_pages - 1 are to be read. Everything is borrowed until
- * kv_disk_done; page data is arbitrary from the result's `n_read` on. With states it reads up to
- * the last page behind which there is one, and that.
+ * kv_disk_done, which kv_disk_cancel makes true; page data is arbitrary from the result's `n_read`
+ * on. With states it reads up to the last page behind which there is one, and that.
  */
 struct kv_restore {
     const uint8_t *scope; /* [EXTENT_DIGEST] */
@@ -69,22 +74,26 @@ struct kv_restore {
     uint8_t *const *pages;
     void *state; /* [state_bytes] */
     int first, n_pages;
-    int n_read; /* result: pages from the start that are in memory now; at least first */
+    double tokens_per_s; /* as of kv_disk_pays */
+    int n_read;          /* result: pages from the start that are in memory now; at least first */
     uint64_t us;
     /* private */
     struct kv_restore *next;
-    atomic_bool cancel, done;
+    uint64_t asked_us;
+    atomic_bool done;
 };
 
 /*
  * Whether reading so many pages promises to be faster than computing them at the measured rate
- * (tokens per second, 0: unknown).
+ * (tokens per second, 0: unknown). Not while a disk holds the reader.
  */
 bool kv_disk_pays(struct kv_disk *d, int n_pages, double prompt_tokens_per_s);
 
 void kv_disk_ask(struct kv_disk *d, struct kv_restore *r);
-/* Ends it within one extent; it is still to be awaited. */
-void kv_disk_cancel(struct kv_restore *r);
+/* Gives it up; what has come by now is kept. */
+void kv_disk_cancel(struct kv_disk *d, struct kv_restore *r);
+/* Gives up those that wait for longer than computing their pages takes. */
+void kv_disk_expire(struct kv_disk *d, uint64_t now_us);
 bool kv_disk_done(const struct kv_restore *r);
 
 /* A chain of whole pages; borrowed for the call. */

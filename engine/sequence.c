@@ -282,8 +282,8 @@ int seq_missing_pages(const struct seq *s)
 }
 
 /* With a state the pages are read from the start: what it was up to now may be lost meanwhile. */
-void seq_restore(struct seq *s, struct kv_disk *disk, int n_missing, struct prefix *cache,
-                 const struct kv_pages *pages)
+void seq_restore(struct seq *s, struct kv_disk *disk, int n_missing, double tokens_per_s,
+                 struct prefix *cache, const struct kv_pages *pages)
 {
     int n = s->n_published + n_missing;
     s->n_before = s->n_done;
@@ -299,7 +299,8 @@ void seq_restore(struct seq *s, struct kv_disk *disk, int n_missing, struct pref
                                      .pages = s->data,
                                      .state = s->state,
                                      .first = s->n_published,
-                                     .n_pages = n};
+                                     .n_pages = n,
+                                     .tokens_per_s = tokens_per_s};
     kv_disk_ask(disk, &s->restore);
 }
 

@@ -111,10 +111,11 @@ int seq_missing_pages(const struct seq *s);
 /*
  * Takes n_missing pages for the prompt and asks for their contents. Until seq_restored returns
  * true, the sequence can neither be computed nor end; seq_restored publishes what came and gives
- * the other pages back. ret_tokens: tokens gained; below 0 if a state was given up for nothing.
+ * the other pages back. tokens_per_s: of computing. ret_tokens: tokens gained; below 0 if a state
+ * was given up for nothing.
  */
-void seq_restore(struct seq *s, struct kv_disk *disk, int n_missing, struct prefix *cache,
-                 const struct kv_pages *pages);
+void seq_restore(struct seq *s, struct kv_disk *disk, int n_missing, double tokens_per_s,
+                 struct prefix *cache, const struct kv_pages *pages);
 bool seq_restored(struct seq *s, struct prefix *cache, const struct kv_pages *pages,
                   int *ret_tokens);
 

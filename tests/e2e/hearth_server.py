@@ -28,6 +28,7 @@ ROOT = os.environ.get("HEARTH_SOURCE_ROOT") or os.path.dirname(
 BIN = os.environ.get("HEARTH_BIN") or os.path.join(ROOT, "build", "hearth")
 FILTER = os.path.join(os.environ.get("HEARTH_BUILD_ROOT") or os.path.dirname(BIN), "tests", "hearth-filter")
 DEMO = os.path.join(ROOT, "deploy", "demo")
+HANGING = os.path.join(os.environ.get("HEARTH_BUILD_ROOT") or os.path.dirname(BIN), "tests", "fault", "libhanging.so")
 SKIPPED = 77
 START_SECONDS = 60 if not os.environ.get("HEARTH_SLOW") else 240
 # for servers whose tests fill the context; a sanitizer takes seconds for a thousand tokens
@@ -75,6 +76,14 @@ def run(*args, stdin="", timeout=60, **env):
     p = subprocess.run([BIN, *args], text=True, env=dict(os.environ, **env), input=stdin, capture_output=True,
                        timeout=timeout, check=False)
     return p.returncode, p.stdout, p.stderr
+
+
+def hanging(directory, switch, busy=""):
+    """Environment of a server for which reads and writes of a directory's files wait while the file `switch` exists, and
+    nothing can be unlinked while the file `busy` does."""
+    options = os.environ.get("ASAN_OPTIONS", "")
+    return {"LD_PRELOAD": HANGING, "HANG_DIR": directory, "HANG_WHILE": switch, "BUSY_WHILE": busy,
+            "ASAN_OPTIONS": options + (":" if options else "") + "verify_asan_link_order=0"}
 
 
 def make_certificate(directory):

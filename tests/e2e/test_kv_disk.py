@@ -9,7 +9,7 @@ import signal
 import subprocess
 import tempfile
 
-from hearth_server import BIN, DEMO, Hearth, run, run_cases
+from hearth_server import BIN, DEMO, Hearth, hanging, leave, run, run_cases, start_request
 from tiny_models import DemoCopy, hybrid_model
 
 PROMPT = "Once upon a time there was a little dog. " * 120
@@ -252,6 +252,35 @@ def test_limits():
             assert old not in extents()
         with serve("--kv-disk-bytes", "0") as h:
             h.wait_until(lambda: not extents(), 10, "all files to go")
+
+
+def test_a_disk_that_hangs():
+    """Prompts that are being read end with their deadline, their client and the server, or are computed: the same bits."""
+    global DIR
+    with tempfile.TemporaryDirectory() as DIR, tempfile.NamedTemporaryFile() as switch:
+        with serve() as h:
+            want, _ = ask(h)
+        args = {"env": hanging(os.path.join(DIR, "v1"), switch.name)}
+
+        def running(h, n):
+            h.wait_until(lambda: h.slots()["running"] == n, 20, f"{n} run")
+
+        with serve("--parallel", "2", "--request-timeout-ms", "700", **args) as h:
+            late = [start_request(h, "/v1/completions", BODY) for _ in range(2)]
+            for s in late:
+                assert b" 504 " in s.recv(100)
+            running(h, 0)
+            assert h.post("/v1/completions", {"prompt": "a", "max_tokens": 1})[0] == 200
+        with serve("--parallel", "2", "--drain-timeout-ms", "300", **args) as h:
+            some = [start_request(h, "/v1/completions", BODY) for _ in range(2)]
+            running(h, 2)
+            leave(some[0], reset=True)
+            running(h, 1)
+            assert h.stop() == 0
+        with serve(**args) as h:
+            assert ask(h) == (want, 0)
+            assert ask(h, prompt="Now. " + PROMPT, prompt_cache_retention="in_memory")[1] == 0
+            assert count(h, "restores_total") == 0
 
 
 def test_recurrent_layers():

@@ -5,6 +5,8 @@
 #include <semaphore.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/file.h"
 #include "test.h"
 
 enum { N_PAGES = 64, CHAIN = 20, CTX = N_PAGES * KV_PAGE_TOKENS, HOUR = 3600 };
@@ -21,6 +23,22 @@ struct fixture {
     int32_t ids[CTX];
     int32_t held[CHAIN], nodes[CHAIN];
 };
+
+/* While `hangs`, reads of files wait for `answers`. */
+static atomic_bool hangs;
+static sem_t reads, answers;
+
+int __real_file_pread(int fd, void *buf, size_t n, int64_t offset);
+int __wrap_file_pread(int fd, void *buf, size_t n, int64_t offset);
+
+int __wrap_file_pread(int fd, void *buf, size_t n, int64_t offset)
+{
+    if (atomic_load(&hangs)) {
+        sem_post(&reads);
+        sem_wait(&answers);
+    }
+    return __real_file_pread(fd, buf, n, offset);
+}
 
 static void wake(void *ctx)
 {
@@ -226,20 +244,90 @@ static void test_first(void **state)
     REQUIRE_EQ_INT(restore(f, f->ids, 0, KV_DISK_LEAST_CHAIN, data), KV_DISK_LEAST_CHAIN);
 }
 
+/* A chain on a disk that does not answer, and pages full of ones for what is read of it. */
+static void hang(struct fixture *f, uint8_t **data)
+{
+    note(f, CHAIN);
+    feed(f, EXTENT_PAGES);
+    for (int i = 0; i < CHAIN; i++) {
+        data[i] = kv_page_data(f->pages, prefix_page_get(f->cache));
+        memset(data[i], 0xff, f->layout.page_bytes);
+    }
+    atomic_store(&hangs, true);
+}
+
+static void answer(int n_reads)
+{
+    atomic_store(&hangs, false);
+    while (n_reads-- > 0)
+        sem_post(&answers);
+}
+
+/* It ends at once, and its pages are not touched any more. */
 static void test_given_up(void **state)
 {
     struct fixture *f = *state;
     uint8_t *data[CHAIN];
-    note(f, CHAIN);
-    feed(f, EXTENT_PAGES);
+    hang(f, data);
+    struct kv_restore r = {.scope = us.tenant, .ids = f->ids, .pages = data, .n_pages = CHAIN};
+    struct kv_restore queued = r;
+    kv_disk_ask(f->disk, &r);
+    sem_wait(&reads);
+    kv_disk_ask(f->disk, &queued);
+    REQUIRE(!kv_disk_done(&r) && !kv_disk_done(&queued));
+    kv_disk_cancel(f->disk, &queued);
+    kv_disk_cancel(f->disk, &r);
+    REQUIRE(kv_disk_done(&r) && kv_disk_done(&queued) && r.n_read == 0 && queued.n_read == 0);
+    answer(1);
+    uint8_t *others[CHAIN];
     for (int i = 0; i < CHAIN; i++)
-        data[i] = kv_page_data(f->pages, prefix_page_get(f->cache));
+        others[i] = kv_page_data(f->pages, prefix_page_get(f->cache));
+    REQUIRE_EQ_INT(restore(f, f->ids, 0, CHAIN, others), CHAIN);
+    for (int i = 0; i < CHAIN; i++)
+        REQUIRE_EQ_INT(data[i][9], 0xff);
+}
+
+/* Prompts wait no longer than computing takes, of which a second is nothing, nor for a dead disk. */
+static void test_late(void **state)
+{
+    struct fixture *f = *state;
+    uint8_t *data[CHAIN];
+    const uint64_t second = 1000000, now = clock_now_us();
+    hang(f, data);
+    struct kv_restore fast = {.scope = us.tenant, .ids = f->ids, .pages = data, .n_pages = CHAIN};
+    struct kv_restore slow = fast, unknown = fast;
+    fast.tokens_per_s = 1e6;
+    slow.tokens_per_s = CHAIN * KV_PAGE_TOKENS / 3.0;
+    kv_disk_ask(f->disk, &fast);
+    sem_wait(&reads);
+    kv_disk_ask(f->disk, &slow);
+    kv_disk_ask(f->disk, &unknown);
+    kv_disk_expire(f->disk, now);
+    REQUIRE(!kv_disk_done(&fast));
+    kv_disk_expire(f->disk, now + 2 * second);
+    REQUIRE(kv_disk_done(&fast) && !kv_disk_done(&slow));
+    kv_disk_expire(f->disk, now + 4 * second);
+    REQUIRE(kv_disk_done(&slow) && !kv_disk_done(&unknown));
+    kv_disk_expire(f->disk, now + 100 * second);
+    REQUIRE(kv_disk_done(&unknown));
+    REQUIRE(!kv_disk_pays(f->disk, CHAIN, 1e6)); /* as slow as it was */
+    answer(1);
+}
+
+/* The reader that hangs is left to itself. */
+static void test_ends_while_it_hangs(void **state)
+{
+    struct fixture *f = *state;
+    uint8_t *data[CHAIN];
+    hang(f, data);
     struct kv_restore r = {.scope = us.tenant, .ids = f->ids, .pages = data, .n_pages = CHAIN};
     kv_disk_ask(f->disk, &r);
-    kv_disk_cancel(&r);
-    while (!kv_disk_done(&r))
-        sem_wait(&f->woken);
-    REQUIRE(r.n_read >= 0 && r.n_read <= CHAIN);
+    sem_wait(&reads);
+    kv_disk_cancel(f->disk, &r);
+    kv_disk_destroy(f->disk);
+    answer(1);
+    open_disk(f);
+    REQUIRE_EQ_INT(restore(f, f->ids, 0, CHAIN, data), CHAIN);
 }
 
 static void test_pays(void **state)
@@ -269,7 +357,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_banned, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_first, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_given_up, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_late, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_ends_while_it_hangs, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_pays, set_up, tear_down),
     };
+    sem_init(&reads, 0, 0);
+    sem_init(&answers, 0, 0);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
