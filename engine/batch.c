@@ -204,14 +204,6 @@ void batch_end_seq(struct batch *b, struct seq *s, enum eng_finish finish, int32
     batch_choice_done(b, job, choice, finish, stop_id, error, now_us);
 }
 
-enum eng_finish batch_verdict(const struct eng_job *job, bool closing, uint64_t now_us)
-{
-    if (closing || atomic_load_explicit(&job->cancel, memory_order_relaxed))
-        return ENG_FINISH_CANCELLED;
-    if (job->p.deadline_us && now_us >= job->p.deadline_us) return ENG_FINISH_DEADLINE;
-    return 0;
-}
-
 /* Gives up a sequence's pages that are being read. */
 static void give_up_restore(struct batch *b, struct seq *s)
 {
@@ -226,7 +218,7 @@ void batch_reap(struct batch *b, bool closing, uint64_t now_us)
     if (b->n_restoring > 0) kv_disk_expire(b->p.disk, now_us);
     for (int i = b->n_running - 1; i >= 0; i--) {
         struct seq *s = b->order[i];
-        enum eng_finish finish = batch_verdict(s->job, closing, now_us);
+        enum eng_finish finish = job_verdict(s->job, closing, now_us);
         if (!finish && atomic_load_explicit(&s->job->stop[s->choice], memory_order_relaxed))
             finish = ENG_FINISH_STOP;
         if (s->broken) {

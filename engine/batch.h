@@ -129,9 +129,6 @@ bool batch_has_room(const struct batch *b, int n_pages);
 /* Takes a choice of the job into a slot; batch_has_room was true. */
 void batch_admit(struct batch *b, struct eng_job *job, int choice, uint64_t now_us);
 
-/* The reason why a job must end now: closing, cancelled or past its deadline; else 0. */
-enum eng_finish batch_verdict(const struct eng_job *job, bool closing, uint64_t now_us);
-
 /* Ends the sequences that were cancelled or stopped from outside or are past their deadline. */
 void batch_reap(struct batch *b, bool closing, uint64_t now_us);
 

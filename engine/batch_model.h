@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The model as the scheduler sees it; the functions are those of forward.h. */
+/* The model as a scheduler sees it; the functions are those of forward.h. Encoders have no logits,
+ * argmax and end ids. */
 #ifndef HEARTH_ENGINE_BATCH_MODEL_H
 #define HEARTH_ENGINE_BATCH_MODEL_H
 
@@ -13,7 +14,8 @@ struct eng_end_ids;
 
 struct batch_model {
     bool (*run)(void *ctx, const struct fwd_step *step);
-    double (*us)(void *ctx); /* the time that the last run counts as; NULL: as it was measured */
+    bool (*resume)(void *ctx); /* goes on with a step that was stopped; of encoders */
+    double (*us)(void *ctx);   /* the time that the last run counts as; NULL: as it was measured */
     const float *(*logits)(void *ctx, int row);
     int32_t (*argmax)(void *ctx, int row, bool *ret_finite);
     const float *(*pooled)(void *ctx, int segment);

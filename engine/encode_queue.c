@@ -14,11 +14,11 @@
 
 #include "base/clock.h"
 #include "base/os_error.h"
-#include "base/thread.h"
+#include "engine/cores.h"
+#include "engine/inbox.h"
 #include "engine/job.h"
 #include "engine/job_queue.h"
 #include "engine/kv.h"
-#include "engine/cores.h"
 
 enum {
     SHARED_STEP_US = 10000, /* of a step while another engine waits for its turn */
@@ -27,7 +27,7 @@ enum {
 
 /* The texts of a step. */
 struct texts {
-    const struct encode_model *model;
+    const struct batch_model *model;
     uint8_t *const *pages;
     int max_rows, max_texts;
     struct eng_job **jobs;    /* [max_texts] */
@@ -37,125 +37,51 @@ struct texts {
 };
 
 struct encode_queue {
+    struct inbox in;
     struct encode_params p;
-    struct job_limits limits;
-    atomic_uint_fast64_t n_submitted;
-    atomic_bool closing;
-    pthread_t thread;
-    bool has_lock, has_wake, has_thread;
 
     /* the scheduler's thread */
     struct texts step, urgent;
+    struct eng_stats stats;
     double row_us;    /* running mean */
     bool shared;      /* another engine waited at the end of the last step */
     atomic_bool rest; /* the step is to rest: something is urgent, or the queue is closing */
 
-    pthread_mutex_t lock; /* guards the fields below */
-    pthread_cond_t wake;
-    struct queue queue;
-    struct eng_stats stats;
-    int least_urgent; /* priority of the running step; INT_MIN: none runs */
-    bool draining, paused;
+    int least_urgent; /* priority of the running step; INT_MIN: none runs. The inbox' lock */
 };
 
-/* ---- submitting, on any thread ------------------------------------------------------------- */
+/* ---- on any thread ------------------------------------------------------------------------- */
 
-/* With the lock held. Cancelled jobs do not count: they end before the next step. */
-static void count_waiting(const struct encode_queue *q, int *ret_jobs, int64_t *ret_tokens)
+/* If the next step takes it, with all that wait. */
+static bool starts_at_once(void *ctx, const struct backlog *waiting, struct eng_job *job)
 {
-    *ret_jobs = 0;
-    *ret_tokens = 0;
-    for (const struct eng_job *job = q->queue.head; job; job = job->next) {
-        if (atomic_load_explicit(&job->cancel, memory_order_relaxed)) continue;
-        ++*ret_jobs;
-        *ret_tokens += job->p.n_prompt;
-    }
-}
-
-/* A text that fits the next step is never refused. */
-static int check_bounds(const struct encode_queue *q, const struct eng_job *job, char *err,
-                        size_t errlen)
-{
-    int n_jobs, n_reserved = job_reserved_slots(job, q->p.max_queued_jobs);
-    int64_t n_tokens, most_tokens = job_token_limit(job, q->p.max_queued_tokens);
-    count_waiting(q, &n_jobs, &n_tokens);
-    if (q->draining || atomic_load(&q->closing)) {
-        snprintf(err, errlen, "the engine is draining and takes no new jobs");
-        return ENG_ECLOSED;
-    }
-    if (job->p.continuation ||
-        (n_jobs < q->p.max_texts && n_tokens + job->p.n_prompt <= q->p.max_rows))
-        return 0;
-    if (n_jobs - q->p.max_texts + n_reserved >= q->p.max_queued_jobs) {
-        snprintf(err, errlen,
-                 "the queue is full: %d texts wait, %d places are reserved, the limit is %d",
-                 n_jobs, n_reserved, q->p.max_queued_jobs);
-        return ENG_EQUEUEFULL;
-    }
-    if (job->p.n_prompt > most_tokens - n_tokens) {
-        snprintf(err, errlen,
-                 "the queue is full: %lld tokens wait, %lld more exceed the limit of %lld",
-                 (long long)n_tokens, (long long)job->p.n_prompt, (long long)most_tokens);
-        return ENG_EQUEUEFULL;
-    }
-    return 0;
+    const struct encode_queue *q = ctx;
+    job->waits = true; /* every text that is in the queue counts */
+    return waiting->n_jobs < q->p.max_texts && waiting->n_tokens + job->p.n_prompt <= q->p.max_rows;
 }
 
 /* With the lock held: the first waiting text need not wait for the end of the step. */
 static bool is_urgent(const struct encode_queue *q)
 {
-    const struct eng_job *job = q->queue.head;
+    const struct eng_job *job = q->in.queue.head;
     return job && job->p.priority < q->least_urgent && job->p.n_prompt <= ENCODE_URGENT_ROWS;
 }
 
-int encode_submit(struct encode_queue *q, const struct eng_job_params *params, struct eng_job **ret,
-                  char *err, size_t errlen)
+static void look_for_urgent(void *ctx)
 {
-    struct eng_job *job;
-    uint64_t serial = atomic_fetch_add(&q->n_submitted, 1) + 1;
-    if (!params->want_pooled) {
-        snprintf(err, errlen, "this model makes no tokens: it reads texts only");
-        return ENG_EUNSUPPORTED;
-    }
-    int rc = job_create(&job, params, &q->limits, serial, err, errlen);
-    if (rc) return rc;
-    pthread_mutex_lock(&q->lock);
-    rc = check_bounds(q, job, err, errlen);
-    if (!rc) {
-        queue_insert(&q->queue, job);
-        if (is_urgent(q)) atomic_store(&q->rest, true);
-        *ret = job; /* before the thread can see the job and call back */
-        pthread_cond_signal(&q->wake);
-    }
-    pthread_mutex_unlock(&q->lock);
-    if (rc) {
-        job_unref(job);
-        job_unref(job);
-    }
-    return rc;
+    struct encode_queue *q = ctx;
+    if (is_urgent(q)) atomic_store(&q->rest, true);
 }
 
-void encode_stats(struct encode_queue *q, struct eng_stats *ret_stats)
+static void end_step(void *ctx)
 {
-    pthread_mutex_lock(&q->lock);
-    *ret_stats = q->stats;
-    count_waiting(q, &ret_stats->n_waiting, &ret_stats->n_waiting_tokens);
-    pthread_mutex_unlock(&q->lock);
+    struct encode_queue *q = ctx;
+    atomic_store(&q->rest, true);
 }
 
-void encode_drain(struct encode_queue *q)
+struct inbox *encode_inbox(struct encode_queue *q)
 {
-    pthread_mutex_lock(&q->lock);
-    q->draining = true;
-    pthread_mutex_unlock(&q->lock);
-}
-
-void encode_pause(struct encode_queue *q, bool paused)
-{
-    pthread_mutex_lock(&q->lock);
-    q->paused = paused;
-    pthread_cond_signal(&q->wake);
-    pthread_mutex_unlock(&q->lock);
+    return &q->in;
 }
 
 /* ---- ends of jobs -------------------------------------------------------------------------- */
@@ -164,41 +90,22 @@ void encode_pause(struct encode_queue *q, bool paused)
 static void end_job(struct encode_queue *q, struct eng_job *job, enum eng_finish finish,
                     const char *error, uint64_t now_us)
 {
-    pthread_mutex_lock(&q->lock);
     q->stats.n_jobs_done++;
     q->stats.n_jobs_cancelled += finish == ENG_FINISH_CANCELLED;
     q->stats.n_jobs_failed += finish == ENG_FINISH_ERROR;
-    pthread_mutex_unlock(&q->lock);
+    inbox_publish(&q->in, &q->stats);
     bool last = job_emit_choice_done(job, 0, finish, -1, error, now_us);
     assert(last);
     (void)last;
     job_unref(job);
 }
 
-/* The reason why a waiting job must end now, or 0. */
-static enum eng_finish verdict(const struct eng_job *job, bool closing, uint64_t now)
+static void reap(struct encode_queue *q, uint64_t now)
 {
-    if (closing || atomic_load_explicit(&job->cancel, memory_order_relaxed))
-        return ENG_FINISH_CANCELLED;
-    if (atomic_load_explicit(&job->stop[0], memory_order_relaxed)) return ENG_FINISH_STOP;
-    if (job->p.deadline_us && now >= job->p.deadline_us) return ENG_FINISH_DEADLINE;
-    return job->p.queue_deadline_us && now >= job->p.queue_deadline_us ? ENG_FINISH_QUEUE_TIMEOUT
-                                                                       : 0;
-}
-
-static void reap(struct encode_queue *q, bool closing, uint64_t now)
-{
-    for (;;) {
-        enum eng_finish finish = 0;
-        pthread_mutex_lock(&q->lock);
-        struct eng_job *job = q->queue.head;
-        while (job && !(finish = verdict(job, closing, now)))
-            job = job->next;
-        if (job) queue_remove(&q->queue, job);
-        pthread_mutex_unlock(&q->lock);
-        if (!job) return;
+    struct eng_job *job;
+    enum eng_finish finish;
+    while ((job = inbox_take_ended(&q->in, now, &finish)))
         end_job(q, job, finish, NULL, now);
-    }
 }
 
 /* ---- a step -------------------------------------------------------------------------------- */
@@ -213,7 +120,7 @@ static int rows_in(const struct encode_queue *q, double us)
  * one wait longer. */
 static struct eng_job *next_text(const struct encode_queue *q, const struct texts *t, int most)
 {
-    struct eng_job *job = q->queue.head;
+    struct eng_job *job = q->in.queue.head;
     if (!job || t->n == t->max_texts || (t == &q->urgent && !is_urgent(q))) return NULL;
     if (t->n > 0 && job->p.priority > t->jobs[0]->p.priority) return NULL;
     int64_t n = t->n_rows + job->p.n_prompt;
@@ -225,17 +132,18 @@ static void take_texts(struct encode_queue *q, struct texts *t)
 {
     int most = q->shared ? rows_in(q, SHARED_STEP_US) : t->max_rows;
     t->n = t->n_rows = 0;
-    pthread_mutex_lock(&q->lock);
+    pthread_mutex_lock(&q->in.lock);
     for (struct eng_job *job; (job = next_text(q, t, most));) {
         t->n_rows += (int)job->p.n_prompt;
         t->jobs[t->n++] = job;
-        queue_remove(&q->queue, job);
+        queue_remove(&q->in.queue, job);
         job->n_admitted = 1;
         if (t == &q->step && job->p.priority > q->least_urgent) q->least_urgent = job->p.priority;
     }
-    atomic_store(&q->rest, is_urgent(q) || atomic_load(&q->closing));
+    atomic_store(&q->rest, is_urgent(q) || atomic_load(&q->in.closing));
     q->stats.n_running += t->n;
-    pthread_mutex_unlock(&q->lock);
+    q->in.stats = q->stats; /* with the queue: a text either waits or runs */
+    pthread_mutex_unlock(&q->in.lock);
 }
 
 static int pages_of(int max_rows, int max_texts)
@@ -272,7 +180,7 @@ static bool is_finite(const float *row, int n)
 static void deliver_text(struct encode_queue *q, const struct texts *t, int i, uint64_t now)
 {
     struct eng_job *job = t->jobs[i];
-    const struct encode_model *m = t->model;
+    const struct batch_model *m = t->model;
     const float *row = m->pooled(m->ctx, i);
     job->usage.n_computed_prompt_tokens = job->p.n_prompt;
     if (!is_finite(row, m->pooled_width)) {
@@ -297,7 +205,6 @@ static void note_step(struct encode_queue *q, int n_rows, uint64_t us, uint64_t 
     q->row_us = q->row_us > 0 ? q->row_us + share * (each - q->row_us) : each;
     while (size < ENG_STEP_SIZES - 1 && n_rows > eng_step_size(size))
         size++;
-    pthread_mutex_lock(&q->lock);
     q->stats.n_steps++;
     q->stats.last_step_us = now;
     q->stats.compute_us += us;
@@ -306,7 +213,6 @@ static void note_step(struct encode_queue *q, int n_rows, uint64_t us, uint64_t 
     q->stats.n_steps_of_size[size]++;
     q->stats.n_step_tokens += (uint64_t)n_rows;
     q->stats.prompt_tokens_per_s = 1e6 / q->row_us;
-    pthread_mutex_unlock(&q->lock);
 }
 
 /* Takes texts into the step and runs it. Returns false if it has to rest or to be given up. */
@@ -328,16 +234,17 @@ static void end(struct encode_queue *q, struct texts *t, bool complete, uint64_t
             deliver_text(q, t, i, now);
         else
             end_job(q, t->jobs[i], ENG_FINISH_CANCELLED, NULL, now);
-    pthread_mutex_lock(&q->lock);
     q->stats.n_running -= t->n;
+    pthread_mutex_lock(&q->in.lock);
+    q->in.stats = q->stats;
     if (t == &q->step) q->least_urgent = INT_MIN;
-    pthread_mutex_unlock(&q->lock);
+    pthread_mutex_unlock(&q->in.lock);
 }
 
 /* Reads what is urgent while the step rests. Returns the time it took. */
 static uint64_t read_urgent(struct encode_queue *q)
 {
-    struct fwd_step s = {.stop = &q->closing};
+    struct fwd_step s = {.stop = &q->in.closing};
     uint64_t start = clock_now_us();
     bool complete = begin(q, &q->urgent, &s, start);
     uint64_t now = clock_now_us();
@@ -351,35 +258,24 @@ static void step(struct encode_queue *q)
     cores_enter(q->p.seat);
     uint64_t start = clock_now_us(), urgent_us = 0;
     bool complete = begin(q, &q->step, &s, start);
-    while (!complete && !atomic_load(&q->closing)) {
+    while (!complete && !atomic_load(&q->in.closing)) {
         urgent_us += read_urgent(q);
         complete = q->p.model.resume(q->p.model.ctx);
     }
     uint64_t now = clock_now_us();
     if (complete && q->step.n > 0) note_step(q, q->step.n_rows, now - start - urgent_us, now);
     end(q, &q->step, complete, now);
-    pthread_mutex_lock(&q->lock);
-    bool more = q->queue.head != NULL;
-    pthread_mutex_unlock(&q->lock);
+    pthread_mutex_lock(&q->in.lock);
+    bool more = q->in.queue.head != NULL;
+    pthread_mutex_unlock(&q->in.lock);
     q->shared = cores_leave(q->p.seat, more);
-}
-
-/* Sleeps while there is nothing to do. Returns false at the end. */
-static bool wait_for_work(struct encode_queue *q)
-{
-    pthread_mutex_lock(&q->lock);
-    while ((q->paused || !q->queue.head) && !atomic_load(&q->closing))
-        pthread_cond_wait(&q->wake, &q->lock);
-    bool work = q->queue.head;
-    pthread_mutex_unlock(&q->lock);
-    return work;
 }
 
 static void *run(void *arg)
 {
     struct encode_queue *q = arg;
-    while (wait_for_work(q)) {
-        reap(q, atomic_load(&q->closing), clock_now_us());
+    while (inbox_await(&q->in, false)) {
+        reap(q, clock_now_us());
         step(q);
     }
     return NULL;
@@ -424,31 +320,33 @@ static bool init(struct encode_queue *q)
                                .max_rows = ENCODE_URGENT_ROWS,
                                .max_texts = ENCODE_URGENT_TEXTS};
     q->least_urgent = INT_MIN;
-    q->has_lock = pthread_mutex_init(&q->lock, NULL) == 0;
-    q->has_wake = q->has_lock && pthread_cond_init(&q->wake, NULL) == 0;
-    return init_texts(&q->step) && init_texts(&q->urgent) && q->has_wake;
+    atomic_init(&q->rest, false);
+    struct inbox_params in = {.limits = {.vocab = p->model.vocab,
+                                         .ctx = p->ctx,
+                                         .max_choices = 1,
+                                         .no_prefix_cache = true,
+                                         .reads_only = true,
+                                         .only_pools = true},
+                              .max_jobs = p->max_queued_jobs,
+                              .n_step_jobs = p->max_texts,
+                              .max_tokens = p->max_queued_tokens,
+                              .global_priority = p->global_priority,
+                              .starts_at_once = starts_at_once,
+                              .on_submit = look_for_urgent,
+                              .on_stop = end_step,
+                              .ctx = q};
+    bool ok = inbox_init(&q->in, &in) == 0;
+    return init_texts(&q->step) && init_texts(&q->urgent) && ok;
 }
 
 int encode_create(struct encode_queue **ret, const struct encode_params *params, char *err,
                   size_t errlen)
 {
     struct encode_queue *q = calloc(1, sizeof(*q));
-    assert(params->ctx <= params->max_rows && params->max_texts > 0);
-    if (q) {
-        q->p = *params;
-        q->queue.global_priority = params->global_priority;
-        q->limits = (struct job_limits){.vocab = params->model.vocab,
-                                        .ctx = params->ctx,
-                                        .max_choices = 1,
-                                        .no_prefix_cache = true,
-                                        .reads_only = true};
-        atomic_init(&q->n_submitted, 0);
-        atomic_init(&q->closing, false);
-        atomic_init(&q->rest, false);
-    }
     int thread_errno = ENOMEM;
-    if (q && init(q)) thread_errno = thread_start(&q->thread, "hearth-encode", 0, run, q);
-    if (q) q->has_thread = thread_errno == 0;
+    assert(params->ctx <= params->max_rows && params->max_texts > 0);
+    if (q) q->p = *params;
+    if (q && init(q)) thread_errno = inbox_start(&q->in, "hearth-encode", run, q);
     if (thread_errno) {
         snprintf(err, errlen, "the thread for texts cannot be started: %s%s",
                  strerror(thread_errno), os_error_remedy(thread_errno));
@@ -459,26 +357,10 @@ int encode_create(struct encode_queue **ret, const struct encode_params *params,
     return 0;
 }
 
-void encode_stop(struct encode_queue *q)
-{
-    if (!q->has_thread) return;
-    assert(!pthread_equal(pthread_self(), q->thread)); /* it would wait for itself */
-    pthread_mutex_lock(&q->lock);
-    atomic_store(&q->closing, true);
-    atomic_store(&q->rest, true);
-    pthread_cond_signal(&q->wake);
-    pthread_mutex_unlock(&q->lock);
-    pthread_join(q->thread, NULL);
-    q->has_thread = false;
-    assert(!q->queue.head);
-}
-
 void encode_destroy(struct encode_queue *q)
 {
     if (!q) return;
-    encode_stop(q);
-    if (q->has_wake) pthread_cond_destroy(&q->wake);
-    if (q->has_lock) pthread_mutex_destroy(&q->lock);
+    inbox_finish(&q->in);
     free_texts(&q->step);
     free_texts(&q->urgent);
     free(q);

@@ -19,31 +19,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "engine/job_types.h"
-#include "engine/step.h"
+#include "engine/batch_model.h"
 
 struct encode_queue;
+struct inbox;
 
 /* Of a step of urgent texts, while another step rests. */
 enum { ENCODE_URGENT_ROWS = 128, ENCODE_URGENT_TEXTS = 8 };
 
-/* The model; the functions are those of forward.h. */
-struct encode_model {
-    bool (*run)(void *ctx, const struct fwd_step *step);
-    bool (*resume)(void *ctx);
-    const float *(*pooled)(void *ctx, int segment);
-    void *ctx;
-    int32_t vocab;
-    int d_model, pooled_width;
-};
-
 /* Everything is borrowed. */
 struct encode_params {
-    struct encode_model model;
-    struct encode_model urgent; /* the same with other scratch; never resumed */
-    uint8_t *const *pages;      /* [encode_pages(max_rows, max_texts)]: pages of one layer */
-    int max_rows, max_texts;    /* of a step */
-    int64_t ctx;                /* longest text; at most max_rows */
+    struct batch_model model;
+    struct batch_model urgent; /* the same with other scratch; never resumed */
+    uint8_t *const *pages;     /* [encode_pages(max_rows, max_texts)]: pages of one layer */
+    int max_rows, max_texts;   /* of a step */
+    int64_t ctx;               /* longest text; at most max_rows */
     int max_queued_jobs;
     int64_t max_queued_tokens;
     bool global_priority;
@@ -62,12 +52,7 @@ int encode_create(struct encode_queue **ret, const struct encode_params *params,
 /* Ends waiting jobs as cancelled, joins. NULL is fine. */
 void encode_destroy(struct encode_queue *q);
 
-/* As the functions of the same names in engine.h. */
-int encode_submit(struct encode_queue *q, const struct eng_job_params *params, struct eng_job **ret,
-                  char *err, size_t errlen);
-void encode_stats(struct encode_queue *q, struct eng_stats *ret_stats);
-void encode_drain(struct encode_queue *q);
-void encode_pause(struct encode_queue *q, bool paused);
-void encode_stop(struct encode_queue *q);
+/* To submit, watch, drain, pause and stop. Borrowed. */
+struct inbox *encode_inbox(struct encode_queue *q);
 
 #endif

@@ -28,6 +28,7 @@
 #include "engine/forward.h"
 #include "engine/gemm.h"
 #include "engine/gemm_blas.h"
+#include "engine/inbox.h"
 #include "engine/job.h"
 #include "engine/kernels/kernels.h"
 #include "engine/kv.h"
@@ -41,7 +42,7 @@
 #include "engine/model/reading.h"
 #include "engine/model/rope.h"
 #include "engine/pool.h"
-#include "engine/read_speed.h"
+#include "engine/model/read_speed.h"
 #include "engine/scheduler.h"
 #include "engine/selftest.h"
 #include "engine/state.h"
@@ -96,6 +97,7 @@ struct eng {
     uint8_t **texts;             /* an encoder's pages */
     struct fwd *urgent;          /* and its second forward */
     struct encode_queue *encode; /* of an encoder, instead of sched */
+    struct inbox *inbox;         /* of the one that there is */
     struct twin twin;
     struct draft_model draft;
     char *draft_dir;           /* NULL: none was asked for, or drafts are off */
@@ -589,6 +591,7 @@ static struct batch_model seen_by_scheduler(const struct eng_model *model, struc
 {
     const struct eng_hparams *hp = &model->hp;
     return (struct batch_model){.run = run_forward,
+                                .resume = resume_forward,
                                 .logits = forward_logits,
                                 .argmax = forward_argmax,
                                 .pooled = forward_pooled,
@@ -597,17 +600,6 @@ static struct batch_model seen_by_scheduler(const struct eng_model *model, struc
                                 .d_model = hp->d_model,
                                 .pooled_width = model->heads.width,
                                 .eos = &hp->eos};
-}
-
-static struct encode_model seen_by_encoder(const struct eng_model *model, struct fwd *fwd)
-{
-    return (struct encode_model){.run = run_forward,
-                                 .resume = resume_forward,
-                                 .pooled = forward_pooled,
-                                 .ctx = fwd,
-                                 .vocab = model->hp.vocab,
-                                 .d_model = model->hp.d_model,
-                                 .pooled_width = model->heads.width};
 }
 
 static int start_encoder(struct eng *e, char *err, size_t errlen)
@@ -623,8 +615,8 @@ static int start_encoder(struct eng *e, char *err, size_t errlen)
     for (int i = 0; i < e->plan.n_pages; i++)
         e->texts[i] = kv_page_data(e->pages, kv_page_get(e->pages));
     struct encode_params params = {
-        .model = seen_by_encoder(e->model, e->fwd),
-        .urgent = seen_by_encoder(e->model, e->urgent),
+        .model = seen_by_scheduler(e->model, e->fwd),
+        .urgent = seen_by_scheduler(e->model, e->urgent),
         .pages = e->texts,
         .max_rows = e->p.chunk_tokens,
         .max_texts = ENCODER_TEXTS,
@@ -634,7 +626,9 @@ static int start_encoder(struct eng *e, char *err, size_t errlen)
         .global_priority = e->p.global_priority,
         .seat = e->seat,
     };
-    return encode_create(&e->encode, &params, err, errlen);
+    int failed = encode_create(&e->encode, &params, err, errlen);
+    if (!failed) e->inbox = encode_inbox(e->encode);
+    return failed;
 }
 
 /*
@@ -704,7 +698,9 @@ static int start_scheduler(struct eng *e, char *err, size_t errlen)
         .starving_us = STARVING_US,
         .seat = e->seat,
     };
-    return sched_create(&e->sched, &params, err, errlen);
+    int failed = sched_create(&e->sched, &params, err, errlen);
+    if (!failed) e->inbox = sched_inbox(e->sched);
+    return failed;
 }
 
 /* ---- loading the models that draft --------------------------------------------------------- */
@@ -960,10 +956,7 @@ int eng_plan(struct eng_memory *ret, const struct eng_params *params, char *err,
 
 void eng_stop(struct eng *e)
 {
-    if (e->encode)
-        encode_stop(e->encode);
-    else
-        sched_stop(e->sched);
+    inbox_stop(e->inbox);
 }
 
 void eng_close(struct eng *e)
@@ -1000,16 +993,13 @@ const struct eng_info *eng_info(const struct eng *e)
 int eng_job_submit(struct eng *e, const struct eng_job_params *params, struct eng_job **ret,
                    char *err, size_t errlen)
 {
-    if (e->encode) return encode_submit(e->encode, params, ret, err, errlen);
-    return sched_submit(e->sched, params, ret, err, errlen);
+    return inbox_submit(e->inbox, params, ret, err, errlen);
 }
 
 void eng_stats(struct eng *e, struct eng_stats *ret_stats)
 {
-    if (e->encode)
-        encode_stats(e->encode, ret_stats);
-    else
-        sched_stats(e->sched, ret_stats);
+    inbox_stats(e->inbox, ret_stats);
+    if (e->sched) sched_disk_stats(e->sched, &ret_stats->kv_disk);
 }
 
 void eng_kv_allow(struct eng *e, const uint8_t *owner, bool allowed)
@@ -1039,18 +1029,12 @@ int eng_kv_visit(const char *dir, bool (*visit)(void *ctx, const struct eng_kv_f
 
 void eng_drain(struct eng *e)
 {
-    if (e->encode)
-        encode_drain(e->encode);
-    else
-        sched_drain(e->sched);
+    inbox_drain(e->inbox);
 }
 
 void eng_debug_pause(struct eng *e, bool paused)
 {
-    if (e->encode)
-        encode_pause(e->encode, paused);
-    else
-        sched_pause(e->sched, paused);
+    inbox_pause(e->inbox, paused);
 }
 
 const char *const *eng_numerics_names(void)

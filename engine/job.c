@@ -114,7 +114,8 @@ static int check_params(const struct eng_job_params *p, const struct job_limits 
                  (long long)p->n_unpooled, (long long)p->n_prompt - 1);
         return ENG_EINVAL;
     }
-    if (l->reads_only && (p->max_tokens > 0 || p->want_logits || p->n_prompt_logprobs >= 0)) {
+    if ((l->reads_only && (p->max_tokens > 0 || p->want_logits || p->n_prompt_logprobs >= 0)) ||
+        (l->only_pools && !p->want_pooled)) {
         snprintf(err, errlen, "this model makes no tokens: it reads texts only");
         return ENG_EUNSUPPORTED;
     }
@@ -280,6 +281,14 @@ bool job_is_stop_id(const struct eng_job *job, const struct eng_end_ids *eos, in
 bool job_passes(const struct eng_job *a, const struct eng_job *b)
 {
     return a->p.fair_key == b->p.fair_key && a->rank == b->rank && a->p.priority < b->p.priority;
+}
+
+enum eng_finish job_verdict(const struct eng_job *job, bool closing, uint64_t now_us)
+{
+    if (closing || atomic_load_explicit(&job->cancel, memory_order_relaxed))
+        return ENG_FINISH_CANCELLED;
+    if (job->p.deadline_us && now_us >= job->p.deadline_us) return ENG_FINISH_DEADLINE;
+    return 0;
 }
 
 int job_reserved_slots(const struct eng_job *job, int max_jobs)

@@ -26,6 +26,7 @@ struct job_limits {
     int max_choices;
     bool no_prefix_cache;
     bool reads_only; /* the model makes no tokens */
+    bool only_pools; /* and every job must have want_pooled */
     bool pools_last; /* its pooling needs the last row alone */
     bool pads;       /* ids pad_id at the end of a prompt are not looked at */
     int32_t pad_id;
@@ -71,6 +72,9 @@ bool job_is_stop_id(const struct eng_job *job, const struct eng_end_ids *eos, in
 
 /* Returns true if a goes before the older b: both have one key and rank, and a is more urgent. */
 bool job_passes(const struct eng_job *a, const struct eng_job *b);
+
+/* The reason why a job must end now: closing, cancelled or past its deadline; else 0. */
+enum eng_finish job_verdict(const struct eng_job *job, bool closing, uint64_t now_us);
 
 /*
  * The places of a queue of max_jobs that the job must leave free: those it was given, half of all

@@ -6,9 +6,8 @@
  * and pages last (the first that does not fit holds back the later ones, so that big jobs are not
  * starved); one step runs. With nothing to do the thread sleeps.
  *
- * Other threads share with it the queue, which sched_submit fills under a short lock, the atomic
- * flags of a job, and the snapshot that sched_stats copies. The forward pass comes as function
- * pointers, so all of this is tested without a model.
+ * Other threads share with it the inbox (inbox.h) and the atomic flags of a job. The forward pass
+ * comes as function pointers, so all of this is tested without a model.
  */
 #ifndef HEARTH_ENGINE_SCHEDULER_H
 #define HEARTH_ENGINE_SCHEDULER_H
@@ -19,6 +18,7 @@
 #include "engine/batch.h"
 #include "engine/job_types.h"
 
+struct inbox;
 struct sched;
 
 /* Borrowed parts live as long as the scheduler. */
@@ -36,24 +36,23 @@ struct sched_params {
     struct cores_seat *seat; /* each step waits for its turn; NULL: no other engine computes */
 };
 
-/* Starts the thread, all signals blocked in it. Returns owned. */
+/* Starts the thread. Returns owned. */
 int sched_create(struct sched **ret, const struct sched_params *params, char *err, size_t errlen);
 
 /* Cancels running jobs, delivers the last events, joins. Not on the thread itself. NULL is fine. */
 void sched_destroy(struct sched *s);
 
-/* As the functions of the same names in engine.h. */
-int sched_submit(struct sched *s, const struct eng_job_params *params, struct eng_job **ret,
-                 char *err, size_t errlen);
-void sched_stats(struct sched *s, struct eng_stats *ret_stats);
+/* To submit, watch, drain, pause and stop. Borrowed. */
+struct inbox *sched_inbox(struct sched *s);
+
+/* Sets *ret if there are pages on disk. */
+void sched_disk_stats(struct sched *s, struct eng_kv_disk_stats *ret);
 /* The twin, or the draft model: see self_draft_set. And whether it gave numbers that are not
  * finite. */
 void sched_set_twin(struct sched *s, const struct draft_source *twin);
 void sched_set_draft_model(struct sched *s, const struct draft_source *model);
 bool sched_draft_model_failed(const struct sched *s);
-void sched_drain(struct sched *s);
+/* See kv_disk_allow. */
 void sched_kv_allow(struct sched *s, const uint8_t *owner, bool allowed);
-void sched_pause(struct sched *s, bool paused);
-void sched_stop(struct sched *s);
 
 #endif

@@ -14,6 +14,7 @@
 #include "engine/model/model.h"
 #include "engine/model/numerics.h"
 #include "engine/pool.h"
+#include "engine/inbox.h"
 #include "engine/scheduler.h"
 #include "engine_job.h"
 
@@ -148,7 +149,8 @@ static void close_rig(struct rig *r)
 static void read_stats(struct rig *r, struct eng_stats *ret)
 {
     struct timespec t = {0, 100000};
-    for (sched_stats(r->sched, ret); ret->n_running > 0; sched_stats(r->sched, ret))
+    for (inbox_stats(sched_inbox(r->sched), ret); ret->n_running > 0;
+         inbox_stats(sched_inbox(r->sched), ret))
         nanosleep(&t, NULL);
 }
 
@@ -169,7 +171,8 @@ static void answer(struct rig *r, const struct prompt *prompts, float temperatur
         p.sampling.temperature = temperature;
         p.sampling.seed = (uint64_t)k;
         p.max_draft = most;
-        REQUIRE_MSG(sched_submit(r->sched, &p, &j->handle, err, sizeof(err)) == 0, "%s", err);
+        REQUIRE_MSG(inbox_submit(sched_inbox(r->sched), &p, &j->handle, err, sizeof(err)) == 0,
+                    "%s", err);
         test_job_await_done(j);
         REQUIRE_EQ_INT(j->n_ids[0], N_NEW);
         memcpy(ret->ids[k], j->ids[0], sizeof(ret->ids[k]));

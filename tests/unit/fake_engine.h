@@ -9,6 +9,7 @@
 #include "engine/kernels/kernels.h"
 #include "engine/model/hparams.h"
 #include "engine/pool.h"
+#include "engine/inbox.h"
 #include "engine/scheduler.h"
 #include "engine_job.h"
 #include "fake_model.h"
@@ -147,7 +148,7 @@ static inline void check_all_given_back(struct bench *b)
 {
     struct eng_stats st;
     for (int i = 0; i < 10000; i++) { /* JOB_DONE comes before the round ends */
-        sched_stats(b->sched, &st);
+        inbox_stats(sched_inbox(b->sched), &st);
         if (st.n_running == 0 && st.n_pages_used == 0) break;
         struct timespec t = {0, 100000};
         nanosleep(&t, NULL);
@@ -182,7 +183,7 @@ enum { MAX_PROMPT = 600 };
 static inline void submit(struct bench *b, struct test_job *c, const struct eng_job_params *p)
 {
     char err[200] = "";
-    int rc = sched_submit(b->sched, p, &c->handle, err, sizeof(err));
+    int rc = inbox_submit(sched_inbox(b->sched), p, &c->handle, err, sizeof(err));
     REQUIRE_MSG(rc == 0, "%s", err);
 }
 

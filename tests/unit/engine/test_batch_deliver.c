@@ -180,7 +180,7 @@ static uint64_t steps_taken(struct bench *b)
 {
     check_all_given_back(b);
     struct eng_stats st;
-    sched_stats(b->sched, &st);
+    inbox_stats(sched_inbox(b->sched), &st);
     return st.n_steps;
 }
 
@@ -253,9 +253,9 @@ static void check_ask(size_t ask, const struct setup *setup, int every)
         REQUIRE_MSG(n_drafted * 4 < n_plain, "%s: %d steps, %d without drafts", asks[ask].name,
                     (int)n_drafted, (int)n_plain);
     struct eng_stats st;
-    sched_stats(without.sched, &st);
+    inbox_stats(sched_inbox(without.sched), &st);
     REQUIRE_EQ_INT(eng_draft_sum(st.n_draft_tokens), 0);
-    sched_stats(with.sched, &st);
+    inbox_stats(sched_inbox(with.sched), &st);
     uint64_t n_tried = eng_draft_sum(st.n_draft_tokens);
     uint64_t n_right = eng_draft_sum(st.n_accepted_draft_tokens);
     REQUIRE_MSG(n_right > 30 && n_right <= n_tried, "%s, every %d: %d of %d", asks[ask].name, every,
@@ -441,7 +441,7 @@ static void test_guide_cuts_drafts(void **state)
     struct test_job *c = run_job(&b, &p);
     struct eng_stats st;
     check_all_given_back(&b);
-    sched_stats(b.sched, &st);
+    inbox_stats(sched_inbox(b.sched), &st);
     int n_tried = (int)eng_draft_sum(st.n_draft_tokens);
     REQUIRE_EQ_INT(n_tried, guides[0].n_foreseen);
     REQUIRE_MSG(n_tried < 40, "%d ids", n_tried);
@@ -460,7 +460,7 @@ static void test_jobs_without_drafts(void **state)
     struct test_job *c = run_job(&b, &p);
     struct eng_stats st;
     check_all_given_back(&b);
-    sched_stats(b.sched, &st);
+    inbox_stats(sched_inbox(b.sched), &st);
     REQUIRE_EQ_INT(eng_draft_sum(st.n_draft_tokens), 0);
     for (int i = 0; i < N_NEW; i++) /* what the prediction was worth is known all the same */
         REQUIRE_EQ_INT(c->predicted[0][i], 1);
@@ -469,7 +469,7 @@ static void test_jobs_without_drafts(void **state)
     prediction[5] = FAKE_VOCAB;
     char err[200] = "";
     struct eng_job *job;
-    REQUIRE_EQ_INT(sched_submit(b.sched, &p, &job, err, sizeof(err)), ENG_EINVAL);
+    REQUIRE_EQ_INT(inbox_submit(sched_inbox(b.sched), &p, &job, err, sizeof(err)), ENG_EINVAL);
     REQUIRE_MSG(strstr(err, "prediction") && strstr(err, "position 5"), "%s", err);
     close_bench(&b);
 }

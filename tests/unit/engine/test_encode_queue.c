@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
+#include "engine/inbox.h"
 #include "engine/kv.h"
 #include "engine_job.h"
 
@@ -163,7 +164,7 @@ static struct eng_job_params params_of(struct test_job *j, int32_t id, int64_t n
 static int try_submit(struct encode_queue *q, struct test_job *j, const struct eng_job_params *p)
 {
     char err[200] = "";
-    int rc = encode_submit(q, p, &j->handle, err, sizeof(err));
+    int rc = inbox_submit(encode_inbox(q), p, &j->handle, err, sizeof(err));
     REQUIRE((rc == 0) == (err[0] == '\0'));
     return rc;
 }
@@ -200,7 +201,7 @@ static void test_steps(void **state)
     for (int i = 0; i < N; i++)
         jobs[i] = submit(q, i + 1, lengths[i], 0);
     struct eng_stats stats;
-    encode_stats(q, &stats);
+    inbox_stats(encode_inbox(q), &stats);
     REQUIRE_EQ_INT(stats.n_running, 1);
     REQUIRE_EQ_INT(stats.n_waiting, N);
     let_go(-1);
@@ -214,8 +215,8 @@ static void test_steps(void **state)
         REQUIRE(jobs[i]->started);
         expect(jobs[i], ENG_FINISH_LENGTH);
     }
-    encode_stop(q);
-    encode_stats(q, &stats);
+    inbox_stop(encode_inbox(q));
+    inbox_stats(encode_inbox(q), &stats);
     REQUIRE_EQ_INT(stats.n_jobs_done, N + 1);
     REQUIRE_EQ_INT(stats.n_prompt_tokens, 1 + 393);
     REQUIRE(stats.n_running == 0 && stats.n_waiting == 0);
@@ -245,7 +246,7 @@ static void test_not_finite(void **state)
     expect(b, ENG_FINISH_ERROR);
     expect(c, ENG_FINISH_LENGTH);
     struct eng_stats stats;
-    encode_stats(q, &stats);
+    inbox_stats(encode_inbox(q), &stats);
     REQUIRE_EQ_INT(stats.n_jobs_failed, 1);
     encode_destroy(q);
 }
@@ -277,10 +278,10 @@ static void test_ends(void **state)
     expect(waited, ENG_FINISH_QUEUE_TIMEOUT);
     await_step(); /* the good one is in it */
     struct test_job *behind = submit(q, 6, 5, 0), *refused = test_job_new();
-    encode_drain(q);
+    inbox_drain(encode_inbox(q));
     p = params_of(refused, 7, 5);
     REQUIRE_EQ_INT(try_submit(q, refused, &p), ENG_ECLOSED);
-    encode_stop(q);
+    inbox_stop(encode_inbox(q));
     expect(good, ENG_FINISH_CANCELLED);
     expect(behind, ENG_FINISH_CANCELLED);
     test_job_free(refused);
@@ -387,10 +388,10 @@ static void test_steps_of_one_priority(void **state)
     struct encode_queue *q = open_queue(100);
     struct test_job *jobs[4];
     static const int priority[] = {9, 0, 0, 9};
-    encode_pause(q, true);
+    inbox_pause(encode_inbox(q), true);
     for (int i = 0; i < 4; i++)
         jobs[i] = submit(q, 1 + i, 5, priority[i]);
-    encode_pause(q, false);
+    inbox_pause(encode_inbox(q), false);
     for (int i = 0; i < 4; i++)
         expect(jobs[i], ENG_FINISH_LENGTH);
     REQUIRE_EQ_INT(model.n_steps, 2);
@@ -406,9 +407,9 @@ static void test_pair(void **state)
     struct test_job *j = test_job_new();
     struct eng_job_params p = params_of(j, 1, 7);
     p.n_first = 4;
-    encode_pause(q, true);
+    inbox_pause(encode_inbox(q), true);
     REQUIRE_EQ_INT(try_submit(q, j, &p), 0);
-    encode_pause(q, false);
+    inbox_pause(encode_inbox(q), false);
     test_job_await_done(j);
     REQUIRE(j->embedding[0] == 740);
     expect(j, ENG_FINISH_LENGTH);

@@ -181,7 +181,7 @@ static void require_same(const struct test_job *a, const struct test_job *b)
 static uint64_t late_masks(struct bench *b)
 {
     struct eng_stats st;
-    sched_stats(b->sched, &st);
+    inbox_stats(sched_inbox(b->sched), &st);
     return st.n_late_masks;
 }
 

@@ -225,7 +225,7 @@ static void test_written_tokens_and_misses(void **state)
         REQUIRE_EQ_INT(u.miss, cases[i].miss);
         if (u.miss == ENG_MISS_CONTENT) REQUIRE_EQ_INT(u.n_known_tokens, cases[i].known);
     }
-    sched_stats(b.sched, &stats);
+    inbox_stats(sched_inbox(b.sched), &stats);
     REQUIRE_EQ_INT(stats.n_misses[ENG_MISS_CONTENT], 2);
     REQUIRE_EQ_INT(stats.n_misses[ENG_MISS_SCOPE], 1);
     REQUIRE_EQ_INT(stats.n_misses[ENG_MISS_TOO_SHORT], 1);
@@ -258,7 +258,7 @@ static void test_prefix_is_shared_while_it_is_computed(void **state)
     struct bench b = open_bench(&setup);
     static int32_t prompts[N][LENGTH];
     struct test_job *c[N];
-    sched_pause(b.sched, true);
+    inbox_pause(sched_inbox(b.sched), true);
     for (int i = 0; i < N; i++) {
         memcpy(prompts[i], prompt_of(5), SHARED * sizeof(int32_t));
         memcpy(prompts[i] + SHARED, prompt_of(6 + i), (LENGTH - SHARED) * sizeof(int32_t));
@@ -266,7 +266,7 @@ static void test_prefix_is_shared_while_it_is_computed(void **state)
         struct eng_job_params p = test_job_greedy(c[i], prompts[i], LENGTH, 10);
         submit(&b, c[i], &p);
     }
-    sched_pause(b.sched, false);
+    inbox_pause(sched_inbox(b.sched), false);
     int64_t n_computed = 0, n_cached = 0;
     for (int i = 0; i < N; i++) {
         test_job_await_done(c[i]);
@@ -378,7 +378,8 @@ static void test_end_of_context(void **state)
     struct test_job *c = test_job_new();
     char err[200] = "";
     struct eng_job_params p = test_job_greedy(c, prompt_of(1), 257, 1);
-    REQUIRE_EQ_INT(sched_submit(b.sched, &p, &c->handle, err, sizeof(err)), ENG_ECONTEXT);
+    REQUIRE_EQ_INT(inbox_submit(sched_inbox(b.sched), &p, &c->handle, err, sizeof(err)),
+                   ENG_ECONTEXT);
     REQUIRE(strstr(err, "257") && strstr(err, "256"));
     test_job_free(c);
     close_bench(&b);
@@ -489,12 +490,12 @@ static void test_non_finite_logits_end_one_job(void **state)
     REQUIRE_EQ_INT(scored->n_prompt_tokens, 20);
     check_greedy(good, 0, prompt_of(1), 40, 10);
     struct eng_stats st;
-    sched_stats(b.sched, &st);
+    inbox_stats(sched_inbox(b.sched), &st);
     test_job_free(bad);
     test_job_free(scored);
     test_job_free(good);
     check_all_given_back(&b);
-    sched_stats(b.sched, &st);
+    inbox_stats(sched_inbox(b.sched), &st);
     REQUIRE_EQ_INT(st.n_jobs_failed, 2);
     REQUIRE_EQ_INT(st.n_jobs_done, 3);
     close_bench(&b);
@@ -651,10 +652,12 @@ static void test_reader(void **state)
         char err[200] = "";
         p.want_pooled = false;
         p.max_tokens = 1;
-        REQUIRE_EQ_INT(sched_submit(b.sched, &p, &job, err, sizeof(err)), ENG_EUNSUPPORTED);
+        REQUIRE_EQ_INT(inbox_submit(sched_inbox(b.sched), &p, &job, err, sizeof(err)),
+                       ENG_EUNSUPPORTED);
         p.max_tokens = 0;
         p.want_logits = true;
-        REQUIRE_EQ_INT(sched_submit(b.sched, &p, &job, err, sizeof(err)), ENG_EUNSUPPORTED);
+        REQUIRE_EQ_INT(inbox_submit(sched_inbox(b.sched), &p, &job, err, sizeof(err)),
+                       ENG_EUNSUPPORTED);
         REQUIRE(strstr(err, "no tokens"));
         test_job_free(c);
     }
@@ -777,7 +780,8 @@ static void test_queue_bounds(void **state)
     struct bench b = open_bench(&setup);
     struct test_job *c[8];
     char err[200] = "";
-    sched_pause(b.sched, true); /* none is taken in meanwhile: free slots count all the same */
+    inbox_pause(sched_inbox(b.sched),
+                true); /* none is taken in meanwhile: free slots count all the same */
     for (int i = 0; i < 8; i++)
         c[i] = test_job_new();
     for (int i = 0; i < 5; i++) { /* two can start, three wait */
@@ -785,15 +789,16 @@ static void test_queue_bounds(void **state)
         submit(&b, c[i], &p);
     }
     struct eng_stats st;
-    sched_stats(b.sched, &st);
+    inbox_stats(sched_inbox(b.sched), &st);
     REQUIRE_EQ_INT(st.n_waiting, 5);
     REQUIRE_EQ_INT(st.n_waiting_tokens, 90); /* of those that must wait */
     struct eng_job_params p = test_job_greedy(c[5], prompt_of(1), 5, 5);
-    REQUIRE_EQ_INT(sched_submit(b.sched, &p, &c[5]->handle, err, sizeof(err)), ENG_EQUEUEFULL);
+    REQUIRE_EQ_INT(inbox_submit(sched_inbox(b.sched), &p, &c[5]->handle, err, sizeof(err)),
+                   ENG_EQUEUEFULL);
     REQUIRE(strstr(err, "3 requests"));
     p.continuation = true; /* a later part of an admitted request */
     submit(&b, c[5], &p);
-    sched_pause(b.sched, false);
+    inbox_pause(sched_inbox(b.sched), false);
     test_job_await_done(c[5]);
     test_job_free(c[5]);
     c[5] = test_job_new();
@@ -801,7 +806,7 @@ static void test_queue_bounds(void **state)
         test_job_await_done(c[i]);
     check_all_given_back(&b);
 
-    sched_pause(b.sched, true);
+    inbox_pause(sched_inbox(b.sched), true);
     p = test_job_greedy(c[5], prompt_of(1), 40, 5);
     p.n_choices = 2;
     submit(&b, c[5], &p);
@@ -810,9 +815,10 @@ static void test_queue_bounds(void **state)
     p.ctx = c[6];
     submit(&b, c[6], &p);
     p.ctx = c[7];
-    REQUIRE_EQ_INT(sched_submit(b.sched, &p, &c[7]->handle, err, sizeof(err)), ENG_EQUEUEFULL);
+    REQUIRE_EQ_INT(inbox_submit(sched_inbox(b.sched), &p, &c[7]->handle, err, sizeof(err)),
+                   ENG_EQUEUEFULL);
     REQUIRE(strstr(err, "prompt tokens"));
-    sched_pause(b.sched, false);
+    inbox_pause(sched_inbox(b.sched), false);
     test_job_await_done(c[5]);
     test_job_await_done(c[6]);
     for (int i = 0; i < 8; i++)
@@ -861,19 +867,19 @@ static void test_places_are_kept(void **state)
                 {1, ENG_EQUEUEFULL},
                 {0, 0},
                 {0, ENG_EQUEUEFULL}};
-    sched_pause(b.sched, true);
+    inbox_pause(sched_inbox(b.sched), true);
     for (size_t i = 0; i < N_OF(rows); i++) {
         struct test_job *one = test_job_new();
         struct eng_job_params p = test_job_greedy(one, prompt_of(1), 5, 5);
         p.n_reserved_slots = rows[i].n_kept;
-        int rc = sched_submit(b.sched, &p, &one->handle, err, sizeof(err));
+        int rc = inbox_submit(sched_inbox(b.sched), &p, &one->handle, err, sizeof(err));
         REQUIRE_MSG(rc == rows[i].rc, "row %zu: %d %s", i, rc, err);
         if (rc)
             test_job_free(one);
         else
             c[n_in++] = one;
     }
-    sched_pause(b.sched, false);
+    inbox_pause(sched_inbox(b.sched), false);
     for (int i = 0; i < n_in; i++) {
         test_job_await_done(c[i]);
         test_job_free(c[i]);
@@ -892,7 +898,7 @@ static void check_places(const struct setup *setup, const struct wanted_place *j
 {
     struct bench b = open_bench(setup);
     struct test_job *c[16];
-    sched_pause(b.sched, true);
+    inbox_pause(sched_inbox(b.sched), true);
     test_jobs_started = 0;
     for (size_t i = 0; i < n; i++) {
         c[i] = test_job_new();
@@ -901,7 +907,7 @@ static void check_places(const struct setup *setup, const struct wanted_place *j
         p.fair_key = jobs[i].key;
         submit(&b, c[i], &p);
     }
-    sched_pause(b.sched, false);
+    inbox_pause(sched_inbox(b.sched), false);
     for (size_t i = 0; i < n; i++)
         test_job_await_done(c[i]);
     for (size_t i = 0; i < n; i++) {
@@ -966,14 +972,16 @@ static void test_cancelled_jobs_do_not_wait(void **state)
         submit(&b, c[i], &p);
     }
     p.ctx = c[3];
-    REQUIRE_EQ_INT(sched_submit(b.sched, &p, &c[3]->handle, err, sizeof(err)), ENG_EQUEUEFULL);
+    REQUIRE_EQ_INT(inbox_submit(sched_inbox(b.sched), &p, &c[3]->handle, err, sizeof(err)),
+                   ENG_EQUEUEFULL);
     eng_job_cancel(c[1]->handle);
-    sched_stats(b.sched, &st);
+    inbox_stats(sched_inbox(b.sched), &st);
     REQUIRE_EQ_INT(st.n_waiting, 1);
     REQUIRE_EQ_INT(st.n_waiting_tokens, 20);
     submit(&b, c[3], &p); /* its place is free at once */
     p.ctx = c[4];
-    REQUIRE_EQ_INT(sched_submit(b.sched, &p, &c[4]->handle, err, sizeof(err)), ENG_EQUEUEFULL);
+    REQUIRE_EQ_INT(inbox_submit(sched_inbox(b.sched), &p, &c[4]->handle, err, sizeof(err)),
+                   ENG_EQUEUEFULL);
     fake_open_gate(b.model);
     for (int i = 0; i < 4; i++)
         test_job_await_done(c[i]);
@@ -993,7 +1001,7 @@ static void test_turns_do_not_starve(void **state)
     struct setup setup = {.n_parallel = 1};
     struct bench b = open_bench(&setup);
     struct test_job *backlog[BACKLOG], *again[RETURNS];
-    sched_pause(b.sched, true);
+    inbox_pause(sched_inbox(b.sched), true);
     test_jobs_started = 0;
     for (int i = 0; i < BACKLOG; i++) {
         backlog[i] = test_job_new();
@@ -1002,7 +1010,7 @@ static void test_turns_do_not_starve(void **state)
         submit(&b, backlog[i], &p);
     }
     fake_close_gate(b.model);
-    sched_pause(b.sched, false);
+    inbox_pause(sched_inbox(b.sched), false);
     for (int i = 0; i < RETURNS; i++) {
         again[i] = test_job_new();
         struct eng_job_params p = test_job_greedy(again[i], prompt_of(2), 10, 3);
@@ -1034,7 +1042,7 @@ static void test_big_job_is_not_starved(void **state)
     struct setup setup = {.n_parallel = 4, .n_pages = 16, .ctx = 512};
     struct bench b = open_bench(&setup);
     struct test_job *c[4];
-    sched_pause(b.sched, true);
+    inbox_pause(sched_inbox(b.sched), true);
     test_jobs_started = 0;
     static const int lengths[] = {40, 480, 40, 40};
     for (int i = 0; i < 4; i++) {
@@ -1042,7 +1050,7 @@ static void test_big_job_is_not_starved(void **state)
         struct eng_job_params p = test_job_greedy(c[i], prompt_of(i), lengths[i], 20);
         submit(&b, c[i], &p);
     }
-    sched_pause(b.sched, false);
+    inbox_pause(sched_inbox(b.sched), false);
     for (int i = 0; i < 4; i++) {
         test_job_await_done(c[i]);
         REQUIRE_EQ_INT(c[i]->started_at, i);
@@ -1067,10 +1075,11 @@ static void test_drain_and_destroy(void **state)
         submit(&b, c[i], &p);
     }
     fake_await_step(b.model);
-    sched_drain(b.sched);
+    inbox_drain(sched_inbox(b.sched));
     c[4] = test_job_new();
     struct eng_job_params p = test_job_greedy(c[4], prompt_of(1), 40, 4);
-    REQUIRE_EQ_INT(sched_submit(b.sched, &p, &c[4]->handle, err, sizeof(err)), ENG_ECLOSED);
+    REQUIRE_EQ_INT(inbox_submit(sched_inbox(b.sched), &p, &c[4]->handle, err, sizeof(err)),
+                   ENG_ECLOSED);
     sched_destroy(b.sched); /* with a step at the gate, which the closing ends */
     b.sched = NULL;
     for (int i = 0; i < 4; i++) {
@@ -1120,7 +1129,7 @@ static void test_submit_refuses_what_is_wrong(void **state)
     for (size_t i = 0; i < N_OF(cases); i++) {
         char err[200] = "";
         struct eng_job *job = NULL;
-        int rc = sched_submit(b.sched, &cases[i], &job, err, sizeof(err));
+        int rc = inbox_submit(sched_inbox(b.sched), &cases[i], &job, err, sizeof(err));
         REQUIRE_MSG(rc == ENG_EINVAL, "case %zu: %d", i, rc);
         REQUIRE_MSG(err[0] && !job, "case %zu", i);
     }

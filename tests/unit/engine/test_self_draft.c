@@ -156,7 +156,7 @@ static void require_same(const struct test_job *a, const struct test_job *b, con
 static struct eng_stats stats_of(struct bench *b)
 {
     struct eng_stats st;
-    sched_stats(b->sched, &st);
+    inbox_stats(sched_inbox(b->sched), &st);
     return st;
 }
 

@@ -149,7 +149,7 @@ static void test_marks(void **state)
         check_greedy(c, 0, prompts[0], 300, 2);
         test_job_free(c);
         struct eng_stats st;
-        sched_stats(b.sched, &st);
+        inbox_stats(sched_inbox(b.sched), &st);
         REQUIRE_EQ_INT(st.n_snapshots, 4); /* 96, 128, 160 and 288 */
         REQUIRE_EQ_INT(ask(&b, prompts[1], 300, 3).n_cached_tokens, 96);
         REQUIRE_EQ_INT(ask(&b, prompts[2], 300, 3).n_cached_tokens, 160);

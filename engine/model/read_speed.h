@@ -2,8 +2,8 @@
 /*
  * How fast memory is read: what the speed of decoding one stream is compared with.
  */
-#ifndef HEARTH_ENGINE_READ_SPEED_H
-#define HEARTH_ENGINE_READ_SPEED_H
+#ifndef HEARTH_ENGINE_MODEL_READ_SPEED_H
+#define HEARTH_ENGINE_MODEL_READ_SPEED_H
 
 #include <stddef.h>
 #include <stdint.h>

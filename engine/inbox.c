@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: MIT */
+/* See inbox.h. */
+#include "engine/inbox.h"
+
+#include <assert.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/thread.h"
+#include "engine/eng_error.h"
+
+/* ---- submitting ---------------------------------------------------------------------------- */
+
+/* With the lock held. */
+static struct backlog count_waiting(const struct inbox *in)
+{
+    struct backlog b = {0};
+    for (const struct eng_job *job = in->queue.head; job; job = job->next) {
+        if (atomic_load_explicit(&job->cancel, memory_order_relaxed)) continue;
+        int n = job->p.n_choices - job->n_admitted;
+        b.n_seqs += n;
+        b.n_pages += (int64_t)n * job->n_pages;
+        if (!job->waits || job->n_admitted > 0) continue;
+        b.n_jobs++;
+        b.n_tokens += job->p.n_prompt;
+    }
+    return b;
+}
+
+/* A job that can start at once is never refused. */
+static int check_bounds(const struct inbox *in, struct eng_job *job, char *err, size_t errlen)
+{
+    struct backlog b = count_waiting(in);
+    if (in->draining || atomic_load(&in->closing)) {
+        snprintf(err, errlen, "the engine is draining and takes no new jobs");
+        return ENG_ECLOSED;
+    }
+    if (in->p.starts_at_once(in->p.ctx, &b, job) || job->p.continuation) return 0;
+    int n_reserved = job_reserved_slots(job, in->p.max_jobs);
+    int64_t most_tokens = job_token_limit(job, in->p.max_tokens);
+    if (b.n_jobs - in->p.n_step_jobs + n_reserved >= in->p.max_jobs) {
+        snprintf(err, errlen,
+                 "the queue is full: %d requests wait, %d slots are reserved, the limit is %d",
+                 b.n_jobs, n_reserved, in->p.max_jobs);
+        return ENG_EQUEUEFULL;
+    }
+    if (job->p.n_prompt > most_tokens - b.n_tokens) {
+        snprintf(err, errlen,
+                 "the queue is full: %lld prompt tokens wait, %lld more exceed the limit of %lld",
+                 (long long)b.n_tokens, (long long)job->p.n_prompt, (long long)most_tokens);
+        return ENG_EQUEUEFULL;
+    }
+    return 0;
+}
+
+int inbox_submit(struct inbox *in, const struct eng_job_params *params, struct eng_job **ret,
+                 char *err, size_t errlen)
+{
+    struct eng_job *job;
+    uint64_t serial = atomic_fetch_add(&in->n_submitted, 1) + 1;
+    int rc = job_create(&job, params, &in->p.limits, serial, err, errlen);
+    if (rc) return rc;
+    pthread_mutex_lock(&in->lock);
+    rc = check_bounds(in, job, err, errlen);
+    if (!rc) {
+        queue_insert(&in->queue, job);
+        if (in->p.on_submit) in->p.on_submit(in->p.ctx);
+        *ret = job; /* before the scheduler can see the job and call back */
+        pthread_cond_signal(&in->wake);
+    }
+    pthread_mutex_unlock(&in->lock);
+    if (rc) {
+        job_unref(job);
+        job_unref(job);
+    }
+    return rc;
+}
+
+void inbox_stats(struct inbox *in, struct eng_stats *ret)
+{
+    pthread_mutex_lock(&in->lock);
+    struct backlog b = count_waiting(in);
+    *ret = in->stats;
+    ret->n_waiting = b.n_seqs;
+    ret->n_waiting_tokens = b.n_tokens;
+    pthread_mutex_unlock(&in->lock);
+}
+
+void inbox_drain(struct inbox *in)
+{
+    pthread_mutex_lock(&in->lock);
+    in->draining = true;
+    pthread_mutex_unlock(&in->lock);
+}
+
+void inbox_pause(struct inbox *in, bool paused)
+{
+    pthread_mutex_lock(&in->lock);
+    in->paused = paused;
+    pthread_cond_signal(&in->wake);
+    pthread_mutex_unlock(&in->lock);
+}
+
+void inbox_tell(struct inbox *in)
+{
+    pthread_mutex_lock(&in->lock);
+    in->news = true;
+    pthread_cond_signal(&in->wake);
+    pthread_mutex_unlock(&in->lock);
+}
+
+/* ---- the scheduler's thread ---------------------------------------------------------------- */
+
+bool inbox_await(struct inbox *in, bool running)
+{
+    pthread_mutex_lock(&in->lock);
+    while ((in->paused || (!running && !in->queue.head && !in->news)) && !atomic_load(&in->closing))
+        pthread_cond_wait(&in->wake, &in->lock);
+    in->news = false;
+    bool work = running || in->queue.head || !atomic_load(&in->closing);
+    pthread_mutex_unlock(&in->lock);
+    return work;
+}
+
+void inbox_await_news(struct inbox *in, int ms)
+{
+    struct timespec until = clock_after_ms(ms);
+    pthread_mutex_lock(&in->lock);
+    if (!in->news) pthread_cond_timedwait(&in->wake, &in->lock, &until);
+    in->news = false;
+    pthread_mutex_unlock(&in->lock);
+}
+
+/* The reason why a waiting job must end now, or 0. */
+static enum eng_finish waiting_verdict(const struct eng_job *job, bool closing, uint64_t now_us)
+{
+    enum eng_finish finish = job_verdict(job, closing, now_us);
+    if (finish || job->n_admitted > 0) return finish;
+    if (job->p.n_choices == 1 && atomic_load_explicit(&job->stop[0], memory_order_relaxed))
+        return ENG_FINISH_STOP;
+    uint64_t end_us = job->p.queue_deadline_us;
+    return end_us && now_us >= end_us ? ENG_FINISH_QUEUE_TIMEOUT : 0;
+}
+
+struct eng_job *inbox_take_ended(struct inbox *in, uint64_t now_us, enum eng_finish *ret_finish)
+{
+    bool closing = atomic_load(&in->closing);
+    pthread_mutex_lock(&in->lock);
+    struct eng_job *job = in->queue.head;
+    while (job && !(*ret_finish = waiting_verdict(job, closing, now_us)))
+        job = job->next;
+    if (job) queue_remove(&in->queue, job);
+    pthread_mutex_unlock(&in->lock);
+    return job;
+}
+
+void inbox_publish(struct inbox *in, const struct eng_stats *stats)
+{
+    pthread_mutex_lock(&in->lock);
+    in->stats = *stats;
+    pthread_mutex_unlock(&in->lock);
+}
+
+/* ---- lifecycle ----------------------------------------------------------------------------- */
+
+int inbox_init(struct inbox *in, const struct inbox_params *params)
+{
+    *in = (struct inbox){.p = *params, .queue = {.global_priority = params->global_priority}};
+    in->has_lock = pthread_mutex_init(&in->lock, NULL) == 0;
+    in->has_wake = thread_cond_init(&in->wake) == 0;
+    return in->has_lock && in->has_wake ? 0 : ENG_ENOMEM;
+}
+
+int inbox_start(struct inbox *in, const char *name, void *(*run)(void *arg), void *arg)
+{
+    int rc = thread_start(&in->thread, name, 0, run, arg);
+    in->has_thread = rc == 0;
+    return rc;
+}
+
+void inbox_stop(struct inbox *in)
+{
+    if (!in->has_thread) return;
+    assert(!pthread_equal(pthread_self(), in->thread)); /* it would wait for itself */
+    pthread_mutex_lock(&in->lock);
+    atomic_store(&in->closing, true);
+    in->p.on_stop(in->p.ctx);
+    pthread_cond_signal(&in->wake);
+    pthread_mutex_unlock(&in->lock);
+    pthread_join(in->thread, NULL);
+    in->has_thread = false;
+    assert(!in->queue.head);
+}
+
+void inbox_finish(struct inbox *in)
+{
+    inbox_stop(in);
+    if (in->has_wake) pthread_cond_destroy(&in->wake);
+    if (in->has_lock) pthread_mutex_destroy(&in->lock);
+}
