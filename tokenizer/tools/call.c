@@ -32,10 +32,11 @@ void call_open(struct tools_reader *r, enum opening_index opening)
         [TOOLS_MISTRAL] = STEP_MISTRAL,      [TOOLS_MISTRAL_ARGS] = STEP_MISTRAL,
         [TOOLS_FUNCTIONARY] = READ_XML_NAME, [TOOLS_PYTHONIC] = STEP_PYTHON,
     };
-    enum step step = opening == OPENING_FUNCTION ? READ_XML_NAME
-                     : opening == OPENING_OBJECT ? STEP_KEY
-                     : opening == OPENING_TAG    ? STEP_TAG
-                                                 : by_format[r->set->style.format];
+    enum step step = opening == OPENING_RESULT     ? READ_RESULT
+                     : opening == OPENING_FUNCTION ? READ_XML_NAME
+                     : opening == OPENING_OBJECT   ? STEP_KEY
+                     : opening == OPENING_TAG      ? STEP_TAG
+                                                   : by_format[r->set->style.format];
     struct call *c = &r->call;
     c->first = true;
     c->canonical = opening == OPENING_BLOCK || opening == OPENING_OBJECT;
@@ -619,6 +620,38 @@ static void read_xml_value(struct tools_reader *r, size_t limit)
     read_tag(r);
 }
 
+/* ---- results ------------------------------------------------------------------------------- */
+
+/* A block without its closing tag, or where a call begins, is text. */
+static void read_result(struct tools_reader *r, size_t limit)
+{
+    static const char close[] = "</tool_response>";
+    struct call *c = &r->call;
+    const struct opening *block = &r->openings[OPENING_BLOCK];
+    if (c->match == NOWHERE) {
+        const char *p = memchr(r->text + r->pos, '<', limit - r->pos);
+        r->pos = p ? (size_t)(p - r->text) : limit;
+        if (p) c->match = r->pos;
+        return;
+    }
+    size_t k = r->pos - c->match;
+    const char *text = r->text + c->match;
+    bool marked = block->modes && reader_opening_is_text(r, block);
+    bool closes = k < strlen(close) && !memcmp(text, close, k + 1);
+    bool calls = marked && k < block->len && !memcmp(text, block->text, k + 1);
+    if (calls && k + 1 == block->len) {
+        fail_call(r, c->match);
+    } else if (closes && k + 1 == strlen(close)) {
+        r->pos++;
+        reader_confirm(r);
+        reader_block_done(r);
+    } else if (closes || calls) {
+        r->pos++;
+    } else {
+        c->match = NOWHERE;
+    }
+}
+
 /* ---- all steps ----------------------------------------------------------------------------- */
 
 static void begin_arguments(struct tools_reader *r)
@@ -702,6 +735,7 @@ static void read_any(struct tools_reader *r, size_t limit)
     case READ_XML_KEY: read_key(r); break;
     case READ_XML_VALUE: read_xml_value(r, limit); break;
     case READ_XML_NEXT_KEY: read_next_key(r); break;
+    case READ_RESULT: read_result(r, limit); break;
     default: read_step(r, limit); break;
     }
 }

@@ -61,6 +61,7 @@ enum step {
     READ_XML_KEY,
     READ_XML_VALUE,
     READ_XML_NEXT_KEY, /* that may end the value before it, which has no closing tag */
+    READ_RESULT,       /* up to its closing tag */
     CALL_COMPLETE,
     BLOCK_DONE,
 };

@@ -50,11 +50,20 @@ uint32_t tools_reader_calls(const struct tools_reader *r)
 
 /* ---- text that comes in -------------------------------------------------------------------- */
 
+/* Returns true if white space with a newline, or nothing but that, comes before the opening. */
+static bool begins_line(const struct tools_reader *r, size_t at)
+{
+    if (r->mode == MODE_START || r->after_close) return true;
+    return r->space != NOWHERE && memchr(r->text + r->space, '\n', at - r->space);
+}
+
 static void take_opening(struct tools_reader *r, enum opening_index i)
 {
     size_t begin = r->match;
     r->match = NOWHERE;
-    if (i == OPENING_THINK) {
+    if (i == OPENING_RESULT && !begins_line(r, begin)) {
+        reader_decide_space(r, begin);
+    } else if (i == OPENING_THINK) {
         reader_begin_text(r, r->mode == MODE_START ? MODE_REASONING_START : MODE_REASONING);
     } else if (i == OPENING_THINK_CLOSE) {
         reader_send_text(r, r->space == NOWHERE ? begin : r->space, true);

@@ -40,6 +40,7 @@ enum opening_index {
     OPENING_FUNCTION, /* of qwen-xml, without its block */
     OPENING_OBJECT,   /* of llama3 */
     OPENING_TAG,      /* of llama3 */
+    OPENING_RESULT,   /* a result in the form of tok_chat_write_tools, copied: no content */
     N_OPENINGS
 };
 

@@ -88,6 +88,8 @@ void reader_set_openings(struct tools_reader *r)
     set_opening(r, OPENING_FUNCTION, "<function=", TOOLS_N_MARKERS, tags);
     set_opening(r, OPENING_OBJECT, "{", TOOLS_N_MARKERS, objects);
     set_marker(r, OPENING_TAG, TOOLS_MARK_PYTHON_TAG, objects);
+    set_opening(r, OPENING_RESULT, "<tool_response>", TOOLS_N_MARKERS,
+                r->set->own_results ? text : 0);
     if (!r->set->reads_reasoning) r->openings[OPENING_THINK].modes = 0;
     mark_first_bytes(r);
 }

@@ -96,6 +96,8 @@ static struct tools_set *set_new(const struct tools_request *q, size_t n_names)
     s->style = *q->style;
     s->any_name = q->any_name;
     s->reads_calls = read && (q->any_name || q->n_tools);
+    s->own_results = s->reads_calls && !(s->style.writes_tools ? s->style.writes_results
+                                                               : s->style.plain_writes_results);
     s->reads_reasoning = !q->no_reasoning && q->style->think_open[0] && q->style->think_close[0];
     s->max_calls = q->one_call ? 1 : TOOLS_MAX_CALLS;
     s->tools = calloc(q->n_tools + 1, sizeof(s->tools[0]));

@@ -23,6 +23,7 @@ struct tools_set {
     bool any_name;
     bool reads_calls; /* the format is known, there are tools, and the choice is not none */
     bool reads_reasoning;
+    bool own_results; /* results of earlier calls are in the prompt as we write them */
     uint32_t max_calls;
     struct tool_entry *tools; /* sorted by name */
     size_t n_tools;
