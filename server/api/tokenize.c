@@ -62,6 +62,9 @@ const struct param_field srv_fields_tokens[] = {
     {.name = "tool_choice", .type = PARAM_IGNORED},
     {.name = "parallel_tool_calls", .type = PARAM_IGNORED},
     {.name = "reasoning_effort", .type = PARAM_IGNORED},
+    {.name = "enable_thinking", .type = PARAM_IGNORED},
+    {.name = "think", .type = PARAM_IGNORED},
+    {.name = "thinking", .type = PARAM_IGNORED},
     {.name = "reasoning_format", .type = PARAM_IGNORED},
     {0},
 };

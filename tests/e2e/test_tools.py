@@ -561,6 +561,11 @@ def test_reasoning_fields():
         refused("messages", ask_of("messages", thinking={"type": "always"}), "thinking")
         off = SERVER.post("/apply-template", ask_of("chat", reasoning_effort="none"))[2]["prompt"]
         assert off.endswith("<think>\n\n</think>\n\n"), off
+        for fields in ({"enable_thinking": False}, {"think": False}, {"thinking": {"type": "disabled"}}, {"think": "none"}):
+            status, head, answer = SERVER.post("/apply-template", ask_of("chat", **fields))
+            assert status == 200 and answer["prompt"] == off and head["x-ignored-params"] == "max_tokens", (fields, head, answer)
+        message = refused("chat", ask_of("chat", enable_thinking=True, think=False), "think")
+        assert message.startswith("'enable_thinking' and 'think' do not agree"), message
         forced = SERVER.post("/apply-template", ask_of("chat", reasoning_effort="none", chat_template_kwargs={
             "enable_thinking": True}))[2]["prompt"]
         assert forced.endswith("assistant\n"), forced

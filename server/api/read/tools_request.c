@@ -11,121 +11,154 @@
 
 /* ---- fields of reasoning ------------------------------------------------------------------- */
 
-static int bad_effort(const char *path, struct param_error *err)
+/* What is read of one request. */
+struct reading {
+    struct srv_tools *t;
+    const json_t *body;
+    struct param_unknown *ignored;
+    struct param_error *err;
+};
+
+static int disagree(const struct reading *r, const char *path, const char *other)
 {
-    return param_fail(err, SRV_ERR_INVALID_VALUE, path,
-                      "'%s' must be one of none, minimal, low, medium, high, xhigh.", path);
+    return param_fail(r->err, SRV_ERR_INVALID_VALUE, path,
+                      "'%s' and '%s' do not agree; send one of them.", other, path);
+}
+
+/* A field, a literal, switches reasoning on or off; effort: its word for how much, or NULL. It is
+ * noted if the template reads nothing of it. */
+static int switch_thinking(const struct reading *r, bool on, const char *effort, const char *path)
+{
+    struct srv_tools *t = r->t;
+    const struct tools_style *style = &t->served->style;
+    enum tools_thinking thinking = on ? TOOLS_THINKING_ON : TOOLS_THINKING_OFF;
+    bool reads = style->reads_enable_thinking || (effort && style->reads_reasoning_effort);
+    if ((t->thinking && t->thinking != thinking) ||
+        (effort && t->effort && strcmp(effort, t->effort) != 0))
+        return disagree(r, path, t->thinking_field);
+    t->thinking = thinking;
+    t->thinking_field = path;
+    if (effort) t->effort = effort;
+    if (!reads && (on || style->think_open[0])) param_note(r->ignored, path);
+    return 0;
 }
 
 /* The word as the template may read it, and whether it asks for reasoning at all. */
-static int read_effort(struct srv_tools *t, const json_t *value, const char *path,
-                       struct param_error *err)
+static int read_effort(const struct reading *r, const json_t *value, const char *path)
 {
     static const char *const words[] = {"none", "minimal", "low", "medium", "high", "xhigh"};
     const char *word = json_string_value(value);
     if (!value || json_is_null(value)) return 0;
-    if (!word) return param_fail(err, SRV_ERR_INVALID_TYPE, path, "'%s' must be a string.", path);
-    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-        if (strcmp(word, words[i]) != 0) continue;
-        t->effort = words[i];
-        t->thinking = i == 0 ? TOOLS_THINKING_OFF : TOOLS_THINKING_ON;
-        return 0;
-    }
-    return bad_effort(path, err);
+    if (!word)
+        return param_fail(r->err, SRV_ERR_INVALID_TYPE, path, "'%s' must be a string.", path);
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        if (!strcmp(word, words[i])) return switch_thinking(r, i > 0, words[i], path);
+    return param_fail(r->err, SRV_ERR_INVALID_VALUE, path,
+                      "'%s' must be one of none, minimal, low, medium, high, xhigh.", path);
 }
 
 /* Responses: {"effort", "summary"}. */
-static int read_reasoning(struct srv_tools *t, const json_t *body, struct param_unknown *ignored,
-                          struct param_error *err)
+static int read_reasoning(const struct reading *r)
 {
     static const char *const summaries[] = {"summary", "generate_summary"};
-    const json_t *value = json_object_get(body, "reasoning");
+    const json_t *value = json_object_get(r->body, "reasoning");
     if (!value || json_is_null(value)) return 0;
     if (!json_is_object(value))
-        return param_fail(err, SRV_ERR_INVALID_TYPE, "reasoning", "'reasoning' must be an object.");
+        return param_fail(r->err, SRV_ERR_INVALID_TYPE, "reasoning",
+                          "'reasoning' must be an object.");
     for (size_t i = 0; i < sizeof(summaries) / sizeof(summaries[0]); i++) {
         const json_t *summary = json_object_get(value, summaries[i]);
-        if (summary && !json_is_null(summary)) param_note(ignored, "reasoning.summary");
+        if (summary && !json_is_null(summary)) param_note(r->ignored, "reasoning.summary");
     }
-    return read_effort(t, json_object_get(value, "effort"), "reasoning.effort", err);
+    return read_effort(r, json_object_get(value, "effort"), "reasoning.effort");
 }
 
 /* Tokens that a reasoning block may have; -1 (vLLM): any number. */
-static int read_budget(struct srv_tools *t, const json_t *value, const char *path,
-                       struct param_unknown *ignored, struct param_error *err)
+static int read_budget(const struct reading *r, const json_t *value, const char *path)
 {
+    struct srv_tools *t = r->t;
     if (!value || json_is_null(value)) return 0;
     if (!json_is_integer(value))
-        return param_fail(err, SRV_ERR_INVALID_TYPE, path, "'%s' must be an integer.", path);
+        return param_fail(r->err, SRV_ERR_INVALID_TYPE, path, "'%s' must be an integer.", path);
     if (json_integer_value(value) < SRV_THINK_ANY)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, path,
+        return param_fail(r->err, SRV_ERR_INVALID_VALUE, path,
                           "'%s' must be -1 (no limit) or a number of tokens.", path);
+    if (t->budget_field && t->think_budget != json_integer_value(value))
+        return disagree(r, path, t->budget_field);
     t->think_budget = json_integer_value(value);
-    if (!t->can_reason) param_note(ignored, path);
+    t->budget_field = path;
+    if (!t->can_reason) param_note(r->ignored, path);
     return 0;
 }
 
-/* Messages: {"type": "enabled" | "disabled" | "adaptive", "budget_tokens"}. */
-static int read_thinking(struct srv_tools *t, const json_t *body, struct param_unknown *ignored,
-                         struct param_error *err)
+/* Messages, and chat: {"type": "enabled" | "disabled" | "adaptive", "budget_tokens"}. */
+static int read_thinking(const struct reading *r)
 {
-    const json_t *value = json_object_get(body, "thinking");
+    const json_t *value = json_object_get(r->body, "thinking");
     const char *type = json_string_value(json_object_get(value, "type"));
     if (!value || json_is_null(value)) return 0;
     if (!json_is_object(value))
-        return param_fail(err, SRV_ERR_INVALID_TYPE, "thinking", "'thinking' must be an object.");
+        return param_fail(r->err, SRV_ERR_INVALID_TYPE, "thinking",
+                          "'thinking' must be an object.");
     if (!type || (strcmp(type, "enabled") && strcmp(type, "disabled") && strcmp(type, "adaptive")))
-        return param_fail(err, SRV_ERR_INVALID_VALUE, "thinking.type",
+        return param_fail(r->err, SRV_ERR_INVALID_VALUE, "thinking.type",
                           "'thinking.type' must be 'enabled', 'disabled' or 'adaptive'.");
-    t->thinking = strcmp(type, "disabled") ? TOOLS_THINKING_ON : TOOLS_THINKING_OFF;
-    return read_budget(t, json_object_get(value, "budget_tokens"), "thinking.budget_tokens",
-                       ignored, err);
+    if (switch_thinking(r, strcmp(type, "disabled") != 0, NULL, "thinking")) return -1;
+    return read_budget(r, json_object_get(value, "budget_tokens"), "thinking.budget_tokens");
 }
 
-static int read_format(struct srv_tools *t, const json_t *body, struct param_error *err)
+/* Chat: enable_thinking (Qwen's API), think (Ollama's: also a word), thinking, reasoning_effort.
+ * The template's own variable comes before a word, but must agree with a switch. */
+static int read_switches(const struct reading *r)
 {
-    const json_t *value = json_object_get(body, "reasoning_format");
+    static const char variable[] = "chat_template_kwargs.enable_thinking";
+    const json_t *flag = json_object_get(r->body, "enable_thinking"),
+                 *think = json_object_get(r->body, "think"),
+                 *kwargs = json_object_get(r->body, "chat_template_kwargs");
+    const json_t *own = json_object_get(kwargs, "enable_thinking");
+    if (flag && !json_is_null(flag) && !json_is_boolean(flag))
+        return param_fail(r->err, SRV_ERR_INVALID_TYPE, "enable_thinking",
+                          "'enable_thinking' must be true or false.");
+    if (json_is_boolean(flag) && switch_thinking(r, json_is_true(flag), NULL, "enable_thinking"))
+        return -1;
+    if (json_is_boolean(think) ? switch_thinking(r, json_is_true(think), NULL, "think")
+                               : read_effort(r, think, "think"))
+        return -1;
+    if (read_thinking(r)) return -1;
+    bool on = r->t->thinking == TOOLS_THINKING_ON;
+    if (r->t->thinking && json_is_boolean(own) && json_is_true(own) != on)
+        return disagree(r, variable, r->t->thinking_field);
+    return read_effort(r, json_object_get(r->body, "reasoning_effort"), "reasoning_effort");
+}
+
+static int read_format(const struct reading *r)
+{
+    const json_t *value = json_object_get(r->body, "reasoning_format");
     const char *word = json_string_value(value);
-    t->no_reasoning = !strcmp(t->served->config->reasoning_format, "none");
+    r->t->no_reasoning = !strcmp(r->t->served->config->reasoning_format, "none");
     if (!value || json_is_null(value)) return 0;
     if (!word || (strcmp(word, "auto") && strcmp(word, "none")))
-        return param_fail(err, SRV_ERR_INVALID_VALUE, "reasoning_format",
+        return param_fail(r->err, SRV_ERR_INVALID_VALUE, "reasoning_format",
                           "'reasoning_format' must be 'auto' or 'none'.");
-    t->no_reasoning = !strcmp(word, "none");
+    r->t->no_reasoning = !strcmp(word, "none");
     return 0;
 }
 
-/* Names what the template does not read. */
-static void note_words(const struct srv_tools *t, const char *field, struct param_unknown *ignored)
+static int read_reasoning_fields(const struct reading *r)
 {
-    const struct tools_style *style = &t->served->style;
-    bool reads = (t->thinking && style->reads_enable_thinking) ||
-                 (t->effort && style->reads_reasoning_effort);
-    bool none_asked = t->thinking == TOOLS_THINKING_OFF && !style->think_open[0];
-    if (t->thinking && !reads && !none_asked) param_note(ignored, field);
-}
-
-static int read_reasoning_fields(struct srv_tools *t, const json_t *body,
-                                 struct param_unknown *ignored, struct param_error *err)
-{
-    static const char budget[] = "thinking_token_budget";
+    static const char budget[] = "thinking_token_budget", other[] = "reasoning_budget";
+    struct srv_tools *t = r->t;
     t->think_budget = SRV_THINK_UNSAID;
-    if (read_format(t, body, err)) return -1;
+    if (read_format(r)) return -1;
     t->can_reason = t->served->style.think_open[0] && !t->no_reasoning;
     switch (t->ask.dialect) {
     case TOOLS_CHAT:
-        if (read_effort(t, json_object_get(body, "reasoning_effort"), "reasoning_effort", err))
-            return -1;
-        note_words(t, "reasoning_effort", ignored);
-        return read_budget(t, json_object_get(body, budget), budget, ignored, err);
+        if (read_switches(r) || read_budget(r, json_object_get(r->body, other), other)) return -1;
+        return read_budget(r, json_object_get(r->body, budget), budget);
     case TOOLS_RESPONSES:
-        if (read_reasoning(t, body, ignored, err)) return -1;
-        note_words(t, "reasoning.effort", ignored);
-        return read_budget(t, json_object_get(body, budget), budget, ignored, err);
-    default:
-        if (read_thinking(t, body, ignored, err)) return -1;
-        note_words(t, "thinking", ignored);
-        return 0;
+        if (read_reasoning(r)) return -1;
+        return read_budget(r, json_object_get(r->body, budget), budget);
+    default: return read_thinking(r);
     }
 }
 
@@ -151,8 +184,9 @@ int srv_tools_read(struct srv_tools *t, const struct srv_model *model, enum tool
     t->served = model;
     if (getrandom(t->random, sizeof(t->random), 0) != (ssize_t)sizeof(t->random))
         memcpy(t->random, &t, sizeof(t));
-    int rc = tools_ask_read(&t->ask, dialect, body, ignored, err) ||
-             read_reasoning_fields(t, body->root, ignored, err) || check_format(t, err);
+    const struct reading r = {t, body->root, ignored, err};
+    int rc = tools_ask_read(&t->ask, dialect, body, ignored, err) || read_reasoning_fields(&r) ||
+             check_format(t, err);
     t->active = t->ask.n > 0 && t->ask.choice != TOOLS_CHOICE_NONE;
     return rc ? -1 : 0;
 }

@@ -24,9 +24,10 @@ struct srv_tools {
     const struct srv_model *served; /* NULL: the endpoint knows no tools */
     struct tools_ask ask;
     enum tools_thinking thinking;
-    const char *effort;   /* a word, or NULL */
-    int64_t think_budget; /* tokens, or one of the values below */
-    bool no_reasoning;    /* reasoning_format: none */
+    const char *effort;                        /* a word, or NULL */
+    int64_t think_budget;                      /* tokens, or one of the values below */
+    const char *thinking_field, *budget_field; /* the last that said so, or NULL */
+    bool no_reasoning;                         /* reasoning_format: none */
     bool active;     /* the answer may hold calls: there are tools, and the choice allows them */
     bool can_reason; /* answers of the model have reasoning of their own */
     /* Of srv_tools_set_prompt: */

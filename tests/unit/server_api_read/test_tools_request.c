@@ -62,6 +62,24 @@ static void test_fields(void **state)
          SRV_THINK_UNSAID, ""},
         {TOOLS_CHAT, "{\"thinking_token_budget\":5}", 0, NULL, 5, ""},
         {TOOLS_CHAT, "{\"thinking_token_budget\":-1}", 0, NULL, SRV_THINK_ANY, ""},
+        {TOOLS_CHAT, "{\"enable_thinking\":false}", TOOLS_THINKING_OFF, NULL, SRV_THINK_UNSAID, ""},
+        {TOOLS_CHAT, "{\"enable_thinking\":true,\"think\":null}", TOOLS_THINKING_ON, NULL,
+         SRV_THINK_UNSAID, ""},
+        {TOOLS_CHAT, "{\"think\":true}", TOOLS_THINKING_ON, NULL, SRV_THINK_UNSAID, ""},
+        {TOOLS_CHAT, "{\"think\":\"low\"}", TOOLS_THINKING_ON, "low", SRV_THINK_UNSAID, ""},
+        {TOOLS_CHAT, "{\"thinking\":{\"type\":\"disabled\"}}", TOOLS_THINKING_OFF, NULL,
+         SRV_THINK_UNSAID, ""},
+        {TOOLS_CHAT, "{\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":7}}", TOOLS_THINKING_ON,
+         NULL, 7, ""},
+        {TOOLS_CHAT, "{\"reasoning_budget\":0}", 0, NULL, 0, ""},
+        {TOOLS_CHAT,
+         "{\"enable_thinking\":true,\"think\":\"low\",\"reasoning_effort\":\"low\",\"thinking\":{"
+         "\"type\":\"adaptive\",\"budget_tokens\":3},\"reasoning_budget\":3,"
+         "\"thinking_token_budget\":3,\"chat_template_kwargs\":{\"enable_thinking\":true}}",
+         TOOLS_THINKING_ON, "low", 3, ""},
+        {TOOLS_CHAT, /* the template's own variables come before a word */
+         "{\"reasoning_effort\":\"none\",\"chat_template_kwargs\":{\"enable_thinking\":true}}",
+         TOOLS_THINKING_OFF, "none", SRV_THINK_UNSAID, ""},
         {TOOLS_RESPONSES, "{\"reasoning\":{\"effort\":\"xhigh\",\"summary\":\"auto\"}}",
          TOOLS_THINKING_ON, "xhigh", SRV_THINK_UNSAID, "reasoning.summary"},
         {TOOLS_RESPONSES, "{\"reasoning\":{\"summary\":null,\"generate_summary\":null}}", 0, NULL,
@@ -102,6 +120,11 @@ static void test_refusals(void **state)
          "thinking_token_budget"},
         {TOOLS_CHAT, "{\"thinking_token_budget\":-2}", SRV_ERR_INVALID_VALUE,
          "thinking_token_budget"},
+        {TOOLS_CHAT, "{\"enable_thinking\":\"no\"}", SRV_ERR_INVALID_TYPE, "enable_thinking"},
+        {TOOLS_CHAT, "{\"think\":1}", SRV_ERR_INVALID_TYPE, "think"},
+        {TOOLS_CHAT, "{\"think\":\"max\"}", SRV_ERR_INVALID_VALUE, "think"},
+        {TOOLS_CHAT, "{\"thinking\":true}", SRV_ERR_INVALID_TYPE, "thinking"},
+        {TOOLS_CHAT, "{\"reasoning_budget\":-2}", SRV_ERR_INVALID_VALUE, "reasoning_budget"},
         {TOOLS_CHAT, "{\"reasoning_format\":\"deepseek\"}", SRV_ERR_INVALID_VALUE,
          "reasoning_format"},
         {TOOLS_RESPONSES, "{\"reasoning\":5}", SRV_ERR_INVALID_TYPE, "reasoning"},
@@ -125,6 +148,39 @@ static void test_refusals(void **state)
     }
 }
 
+/* Two fields that do not agree are refused by both their names. */
+static void test_disagreement(void **state)
+{
+    static const struct {
+        const char *body, *one, *other;
+    } cases[] = {
+        {"{\"enable_thinking\":true,\"think\":false}", "enable_thinking", "think"},
+        {"{\"think\":false,\"thinking\":{\"type\":\"enabled\"}}", "think", "thinking"},
+        {"{\"enable_thinking\":true,\"reasoning_effort\":\"none\"}", "enable_thinking",
+         "reasoning_effort"},
+        {"{\"think\":\"low\",\"reasoning_effort\":\"high\"}", "think", "reasoning_effort"},
+        {"{\"thinking\":{\"type\":\"disabled\"},\"chat_template_kwargs\":{\"enable_thinking\":true}"
+         "}",
+         "thinking", "chat_template_kwargs.enable_thinking"},
+        {"{\"thinking_token_budget\":5,\"reasoning_budget\":6}", "thinking_token_budget",
+         "reasoning_budget"},
+        {"{\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":-1},\"reasoning_budget\":6}",
+         "thinking.budget_tokens", "reasoning_budget"},
+    };
+    (void)state;
+    set_up_model();
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        struct reading r = read_request(TOOLS_CHAT, cases[i].body);
+        char one[64], other[64];
+        snprintf(one, sizeof(one), "'%s'", cases[i].one);
+        snprintf(other, sizeof(other), "'%s'", cases[i].other);
+        REQUIRE_MSG(r.rc < 0 && r.err.kind == SRV_ERR_INVALID_VALUE, "%s", cases[i].body);
+        REQUIRE_MSG(strstr(r.err.message, one) && strstr(r.err.message, other), "%s",
+                    r.err.message);
+        finish(&r);
+    }
+}
+
 /* Words that the model's template does not read, and budgets of models that do not think. */
 static void test_ignored(void **state)
 {
@@ -139,6 +195,10 @@ static void test_ignored(void **state)
         {false, false, false, "{\"reasoning_effort\":\"none\"}", ""}, /* it does not think anyway */
         {false, false, false, "{\"reasoning_effort\":\"low\"}", "reasoning_effort"},
         {false, false, false, "{\"thinking_token_budget\":5}", "thinking_token_budget"},
+        {true, false, true, "{\"enable_thinking\":true,\"think\":true}", "enable_thinking,think"},
+        {true, false, true, "{\"think\":\"low\"}", ""},
+        {false, false, false, "{\"enable_thinking\":false,\"reasoning_budget\":5}",
+         "reasoning_budget"},
         {false, false, false, "{}", ""},
     };
     (void)state;
@@ -247,9 +307,10 @@ static void test_request(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fields),  cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_ignored), cmocka_unit_test(test_can_reason),
-        cmocka_unit_test(test_formats), cmocka_unit_test(test_request),
+        cmocka_unit_test(test_fields),       cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_disagreement), cmocka_unit_test(test_ignored),
+        cmocka_unit_test(test_can_reason),   cmocka_unit_test(test_formats),
+        cmocka_unit_test(test_request),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
