@@ -174,7 +174,7 @@ static int check_format(const struct srv_tools *t, struct param_error *err)
                       format == TOOLS_NONE
                           ? "Calls of tools are switched off on this server (--tool-format none)."
                           : "This model's chat template writes tool calls in a form this server "
-                            "does not know; start it with --tool-format.");
+                            "does not know; leave 'tools' out, or serve another model.");
 }
 
 int srv_tools_read(struct srv_tools *t, const struct srv_model *model, enum tools_dialect dialect,

@@ -254,7 +254,7 @@ static void test_formats(void **state)
         {TOOLS_HERMES, true, NULL},
         {TOOLS_NONE, false, NULL},
         {TOOLS_NONE, true, "switched off"},
-        {TOOLS_UNKNOWN, true, "does not know"},
+        {TOOLS_UNKNOWN, true, "does not know; leave 'tools' out"}, /* no format would fit */
     };
     (void)state;
     for (size_t i = 0; i < N_OF(cases); i++) {
