@@ -17,6 +17,7 @@ void jr_init(struct jr *r, const char *text, size_t len, unsigned flags, char *e
                      .len = len,
                      .flags = flags,
                      .max_depth = JR_MAX_DEPTH,
+                     .problem = "a number or a nesting out of range",
                      .err = err,
                      .errlen = errlen};
 }
@@ -29,6 +30,7 @@ void jr_finish(struct jr *r)
 
 static int fail(struct jr *r, const char *problem)
 {
+    r->problem = problem;
     snprintf(r->err, r->errlen, "not valid JSON at byte %zu: %s", r->pos, problem);
     return JR_EINVAL;
 }
@@ -246,9 +248,12 @@ static bool take_word(struct jr *r, const char *word)
 /* -? (0 | [1-9][0-9]*) (. [0-9]+)? ([eE] [+-]? [0-9]+)? */
 static int skip_number(struct jr *r)
 {
-    if ((r->flags & JR_CONSTANTS) &&
-        (take_word(r, "NaN") || take_word(r, "Infinity") || take_word(r, "-Infinity")))
-        return 0;
+    size_t begin = r->pos;
+    if (take_word(r, "NaN") || take_word(r, "Infinity") || take_word(r, "-Infinity")) {
+        if (r->flags & JR_CONSTANTS) return 0;
+        r->pos = begin;
+        return fail(r, "NaN and Infinity are not numbers of JSON");
+    }
     take(r, '-');
     if (!take(r, '0') && skip_digits(r) == 0) return fail(r, "expected a value");
     if (take(r, '.') && skip_digits(r) == 0) return fail(r, "expected a digit after the point");
@@ -373,7 +378,7 @@ int jr_skip(struct jr *r, const char **ret, size_t *ret_len)
 int jr_end(struct jr *r)
 {
     jr_peek(r);
-    return r->pos < r->len ? fail(r, "something follows the value") : 0;
+    return r->pos < r->len ? fail(r, "text after the end") : 0;
 }
 
 /* The end of the string whose inside begins at p, behind its closing quote, or end. */

@@ -48,6 +48,7 @@ struct jr {
     size_t scratch_cap;
     char *err;
     size_t errlen;
+    const char *problem; /* after JR_EINVAL: the fault in words that quote nothing; static */
 };
 
 /* Borrows text and err until jr_finish. */

@@ -63,9 +63,10 @@ bool srv_json_ran_out(void)
 
 /* ---- errors -------------------------------------------------------------------------------- */
 
-/* The reader's text may quote the body; only its position is passed on. */
-static int refuse_text(struct reader *r)
+/* At the reader's position; `name`: a key of the body that it is about, or NULL. */
+static int refuse_text(struct reader *r, const char *problem, const char *name)
 {
+    char shown[PARAM_WORD_MAX];
     const char *text = r->json.text;
     size_t end = r->json.pos < r->json.len ? r->json.pos + 1 : r->json.len;
     int line = 1, column = 0;
@@ -75,13 +76,15 @@ static int refuse_text(struct reader *r)
         column = (newline ? 0 : column) + ((text[i] & 0xC0) != 0x80);
     }
     return param_fail(r->err, SRV_ERR_INVALID_JSON, NULL,
-                      "The request body is not valid JSON (line %d, column %d).", line, column);
+                      "The request body is not valid JSON (line %d, column %d): %s%s%s%s.", line,
+                      column, problem, name ? " '" : "", name ? param_word(name, shown) : "",
+                      name ? "'" : "");
 }
 
 static int check(struct reader *r, int rc)
 {
     if (rc >= 0) return rc;
-    return rc == JR_ENOMEM ? param_no_memory(r->err) : refuse_text(r);
+    return rc == JR_ENOMEM ? param_no_memory(r->err) : refuse_text(r, r->json.problem, NULL);
 }
 
 static int count_value(struct reader *r)
@@ -107,7 +110,7 @@ static int read_number(struct reader *r, json_t **ret)
         return 0;
     }
     double value = strtod(s, NULL);
-    if (!isfinite(value) && !integer) return refuse_text(r);
+    if (!isfinite(value) && !integer) return refuse_text(r, "a number out of range", NULL);
     if (!isfinite(value)) value = value > 0 ? DBL_MAX / 2 : -DBL_MAX / 2;
     if (integer && value == (double)INT64_MIN) value = nextafter(value, -DBL_MAX);
     *ret = json_real(value);
@@ -144,7 +147,7 @@ static int read_key(struct reader *r)
     const char *s;
     size_t len;
     if (check(r, jr_key(&r->json, &s, &len))) return -1;
-    if (memchr(s, '\0', len)) return refuse_text(r);
+    if (memchr(s, '\0', len)) return refuse_text(r, "a key holds \\u0000", NULL);
     buf_clear(&r->key);
     buf_add(&r->key, s, len);
     buf_add(&r->key, "", 1);
@@ -163,7 +166,8 @@ static int attach(struct reader *r, json_t *value)
     int rc = json_is_array(parent) ? json_array_append_new(parent, value)
                                    : json_object_set_new_nocheck(parent, r->key.data, value);
     if (rc) return param_no_memory(r->err);
-    return json_is_array(parent) || json_object_size(parent) > n ? 0 : refuse_text(r);
+    if (json_is_array(parent) || json_object_size(parent) > n) return 0;
+    return refuse_text(r, "a key that comes twice,", r->key.data);
 }
 
 static int add_place(struct reader *r, const json_t *value)
@@ -226,12 +230,22 @@ static int by_value(const void *x, const void *y)
     return (a->value > b->value) - (a->value < b->value);
 }
 
+/* At the first byte that is not UTF-8. */
+static int refuse_bytes(struct reader *r)
+{
+    const char *text = r->json.text;
+    int n = 1;
+    while (n > 0) {
+        r->json.pos += utf8_ascii_prefix(text + r->json.pos, r->json.len - r->json.pos);
+        n = utf8_classify((const unsigned char *)text + r->json.pos, r->json.len - r->json.pos);
+        if (n > 0) r->json.pos += (size_t)n;
+    }
+    return refuse_text(r, "bytes that are not UTF-8", NULL);
+}
+
 static int read_all(struct reader *r)
 {
-    if (!utf8_valid(r->json.text, r->json.len)) {
-        r->json.pos = r->json.len;
-        return refuse_text(r);
-    }
+    if (!utf8_valid(r->json.text, r->json.len)) return refuse_bytes(r);
     if (read_value(r)) return -1;
     while (r->depth > 0)
         if (step(r)) return -1;

@@ -87,17 +87,17 @@ static void test_refused(void **state)
         {"'\\ud800\\u0041'", "a lone surrogate"},
         {"'\\udc00'", "a lone surrogate"},
         {"'\\u0000'", "\\u0000 is not allowed"},
-        {"01", "at byte 1: something follows the value"},
+        {"01", "at byte 1: text after the end"},
         {"-", "at byte 1: expected a value"},
         {"+1", "at byte 0: expected a value"},
         {".5", "at byte 0: expected a value"},
         {"1.", "at byte 2: expected a digit after the point"},
         {"1e+", "at byte 3: expected a digit in the exponent"},
-        {"NaN", "at byte 0: expected a value"},
+        {"NaN", "at byte 0: NaN and Infinity are not numbers of JSON"},
         {"tru", "at byte 0: expected true or false"},
         {"nul", "at byte 0: expected null"},
-        {"[] []", "at byte 3: something follows the value"},
-        {"[1]//", "at byte 3: something follows the value"},
+        {"[] []", "at byte 3: text after the end"},
+        {"[1]//", "at byte 3: text after the end"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         REQUIRE_MSG(skip_all(cases[i].json, 0) == JR_EINVAL, "%s", cases[i].json);

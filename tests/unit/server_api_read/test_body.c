@@ -169,11 +169,21 @@ static void test_positions(void **state)
     static const struct {
         const char *text, *place;
     } cases[] = {
-        {"{\"a\":1,}", "line 1, column 8"},
+        {"{\"a\":1,}", "line 1, column 8): expected a string."},
         {"{\n \"\xc3\xa9\": x}", "line 2, column 7"},
         {"{\"a\"", "line 1, column 4"},
-        {"{\"a\":1,\"a\":2}", "line 1, column 13"},
-        {"{\"a\\u0000\":2}", "line 1, column 12"},
+        {"{\"a\":1,\"a\":2}", "line 1, column 13): a key that comes twice, 'a'."},
+        {"{\"b\":{\"\xc3\xa9\\n\":1,\"\xc3\xa9\\n\":[]}}", "a key that comes twice, '?\?\?'."},
+        {"{\"a\\u0000\":2}", "line 1, column 12): a key holds \\u0000."},
+        {"{\"\xc3\xa9\":\n\"\xc3\xa9\xff\"}", "line 2, column 3): bytes that are not UTF-8."},
+        {"{\"a\":\"\xe2\x82\"}", "line 1, column 7): bytes that are not UTF-8."},
+        {"\xff", "line 1, column 1): bytes that are not UTF-8."},
+        {"{\"a\":\"\\ud800\"}", ": a lone surrogate."},
+        {"{\"a\":NaN}", ": NaN and Infinity are not numbers of JSON."},
+        {"{\"a\":-Infinity}", ": NaN and Infinity are not numbers of JSON."},
+        {"{\"a\":1e999}", ": a number out of range."},
+        {"{\"a\":1}x", "line 1, column 8): text after the end."},
+        {"{\"a\":1", ": expected a comma or a closing bracket."},
     };
     (void)state;
     for (size_t i = 0; i < N_OF(cases); i++) {

@@ -15,7 +15,7 @@ static void wrong_files_are_refused_with_a_reason(void **state)
         {"", "byte 0"},
         {"{", "byte 1"},
         {"[]", "object"},
-        {"{} x", "follows the value"},
+        {"{} x", "text after the end"},
         {"{}", "no \"model\""},
         {"{'model':null}", "object"},
         {"{'model':{}}", "\"vocab\""},
