@@ -113,6 +113,11 @@ bool srv_pairs_can(const struct srv_pairs *m)
     return m->judges || m->info->n_labels == 1;
 }
 
+bool srv_pairs_instructs(const struct srv_pairs *p)
+{
+    return p->template && strstr(p->template, "{instruction}");
+}
+
 int srv_pairs_width(const struct srv_pairs *m)
 {
     return m->judges && m->ids[1] != -1 ? 2 : 1;

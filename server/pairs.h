@@ -42,6 +42,9 @@ void srv_pairs_finish(struct srv_pairs *p);
 /* Returns true if the model scores pairs. */
 bool srv_pairs_can(const struct srv_pairs *p);
 
+/* Returns true if the prompt of a pair has a place for an instruction. */
+bool srv_pairs_instructs(const struct srv_pairs *p);
+
 /* Numbers of a row of a pooled job, the job's parameters, and the logit of its row. */
 int srv_pairs_width(const struct srv_pairs *p);
 void srv_pairs_describe(const struct srv_pairs *p, struct eng_job_params *params);

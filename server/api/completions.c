@@ -155,8 +155,7 @@ static int read_prompts(struct srv_gen *g, struct param_error *err)
 {
     struct completion *cp = g->dialect;
     json_t *prompt = g->params.prompt;
-    if (!prompt)
-        return param_fail(err, SRV_ERR_MISSING, "prompt", "The parameter 'prompt' is required.");
+    if (!prompt) return param_missing(g->body.root, "prompt", err);
     bool is_list = json_is_array(prompt) && !json_is_number(json_array_get(prompt, 0));
     size_t n = is_list ? json_array_size(prompt) : 1;
     if (n == 0)

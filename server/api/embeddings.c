@@ -386,8 +386,7 @@ static int read_inputs(struct embedding *e, struct srv_request *req, struct para
     const char *field = e->dialect->input;
     const json_t *input = e->input ? e->input : e->other_input;
     char path[PARAM_PATH_MAX];
-    if (!input)
-        return param_fail(err, SRV_ERR_MISSING, field, "The parameter '%s' is required.", field);
+    if (!input) return param_missing(e->body.root, field, err);
     bool many = json_is_array(input) && !json_is_number(json_array_get(input, 0));
     size_t n = many ? json_array_size(input) : 1;
     if (n == 0 || n > TEXTS_MAX_INPUTS)

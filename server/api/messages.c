@@ -58,9 +58,7 @@ static bool ends_with_assistant(const json_t *messages)
 
 static int make_prompt(struct srv_gen *g, struct param_error *err)
 {
-    if (!g->params.messages)
-        return param_fail(err, SRV_ERR_MISSING, "messages",
-                          "The parameter 'messages' is required.");
+    if (!g->params.messages) return param_missing(g->body.root, "messages", err);
     const json_t *thread = json_object_get(g->body.root, "thread");
     if (thread && !json_is_null(thread))
         return param_fail(err, SRV_ERR_THREAD, "thread",

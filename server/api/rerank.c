@@ -58,7 +58,9 @@ const struct param_field srv_fields_rerank[] = {
     {FIELD("return_documents", PARAM_JSON, with_text, "`false`", "results hold their texts")},
     {FIELD("raw_scores", PARAM_JSON, raw, "`false`", "logits instead of numbers from 0 to 1")},
     {FIELD("instruction", PARAM_STRING, instruction, "the template's own",
-           "says which documents are relevant; only templates with {instruction} use it")},
+           "says which documents are relevant; only templates with {instruction} use it; also "
+           "`instruct`"),
+     .also = "instruct"},
     {FIELD("max_tokens_per_doc", PARAM_INT, document_tokens, "none",
            "longer documents are cut to so many tokens"),
      .min = 1, .max = 1 << 20},
@@ -206,9 +208,11 @@ static int check_model(struct ranking *r, struct param_error *err)
 {
     if (!srv_pairs_can(&r->served->pairs))
         return param_fail(
-            err, SRV_ERR_UNSUPPORTED_TASK, "model",
-            "This model has no head that scores pairs. A reranker that answers yes or "
-            "no is served with --rerank-tokens yes,no and --rerank-template.");
+            err, SRV_ERR_UNSUPPORTED_TASK, "model", "This model has no head that scores pairs%s",
+            eng_info(r->served->engine)->generates
+                ? ". A reranker that answers yes or no is served with --rerank-tokens yes,no and "
+                  "--rerank-template."
+                : ": it is no reranker.");
     r->model_shown = srv_gen_model_name(r->served, r->model, err);
     return r->model_shown ? 0 : -1;
 }
@@ -331,6 +335,9 @@ static int read_body(struct ranking *r, struct srv_request *req, struct param_er
     if (r->truncation) r->asked.truncate = r->truncation;
     r->rules.cut = r->shape == SHAPE_COHERE ? TEXTS_KEEP_FIRST : TEXTS_REFUSE;
     if (check_model(r, err) || texts_rules_set(&r->rules, &r->asked, req, &unknown, err)) return -1;
+    if (r->instruction && !srv_pairs_instructs(&r->served->pairs))
+        param_note(&unknown,
+                   json_object_get(r->body.root, "instruct") ? "instruct" : "instruction");
     int rc = r->shape == SHAPE_SCORE ? read_both_sides(r, req, err) : read_documents(r, req, err);
     if (rc || encode_pairs(r, req, err)) return -1;
     return param_name_ignored(req, &unknown, err);

@@ -124,8 +124,7 @@ static int check_fields(struct srv_gen *g, struct param_error *err)
 {
     struct srv_gen_params *p = &g->params;
     if (p->want_logprobs) p->logprobs_count = p->top_logprobs > 0 ? p->top_logprobs : 0;
-    if (!p->messages)
-        return param_fail(err, SRV_ERR_MISSING, "input", "The parameter 'input' is required.");
+    if (!p->messages) return param_missing(g->body.root, "input", err);
     if (!json_is_string(p->messages) && !json_is_array(p->messages))
         return param_fail(err, SRV_ERR_INVALID_TYPE, "input",
                           "'input' must be a string or an array of messages.");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * /tokenize, /detokenize, /apply-template in the dialects that clients know; the key used selects
- * the dialect: content (llama-server), prompt or messages (vLLM), inputs (TGI).
+ * the dialect: content (llama-server), prompt or messages (vLLM), inputs (TGI). /tokenizer_info.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -210,25 +210,40 @@ static int tokenize_prompt(const struct srv_model *model, struct tokenize_params
 
 /* ---- TGI ----------------------------------------------------------------------------------- */
 
+static int64_t n_characters(const char *text, size_t len)
+{
+    int64_t n = 0;
+    for (size_t i = 0; i < len; i++)
+        n += (text[i] & 0xC0) != 0x80;
+    return n;
+}
+
+/* Offsets are in characters. A special token has its text, and a place if the input has it. */
 static int tokenize_inputs(const struct srv_model *model, const struct tokenize_params *p,
                            struct jw *w, struct param_error *err)
 {
     struct tok_ids ids = {0};
     struct tok_decoder *decoder = NULL;
     int64_t at = 0;
+    size_t n_before = 0, n_after = 0;
     int rc =
         encode_text(model, p->inputs, "inputs", TOK_PARSE_SPECIAL | TOK_ADD_SPECIAL, &ids, err);
     if (!rc && tok_decoder_create(&decoder, model->tok, true)) rc = param_no_memory(err);
+    tok_special_around(model->tok, &n_before, &n_after);
     jw_open(w, NULL, '[');
     for (size_t i = 0; !rc && i < ids.n; i++) {
         const char *text = "";
         size_t len = 0;
-        tok_decoder_push(decoder, ids.ids[i], &text, &len);
+        bool added = i < n_before || i + n_after >= ids.n;
+        if (tok_is_special(model->tok, ids.ids[i]))
+            text = tok_token_string(model->tok, ids.ids[i], &len);
+        else
+            tok_decoder_push(decoder, ids.ids[i], &text, &len);
         jw_open(w, NULL, '{');
         jw_int(w, "id", ids.ids[i]);
         jw_string(w, "text", text, len);
         jw_int(w, "start", at);
-        at += (int64_t)len;
+        if (!added) at += n_characters(text, len);
         jw_int(w, "stop", at);
         jw_close(w);
     }
@@ -343,7 +358,28 @@ static void apply_template(struct srv_request *req)
     close_body(&p);
 }
 
+/* ---- the tokenizer's configuration, vLLM's -------------------------------------------------- */
+
+static void tokenizer_info(struct srv_request *req)
+{
+    const struct srv_model *model = srv_facts(req)->model;
+    struct buf b;
+    struct jw w;
+    srv_facts(req)->account.endpoint = "props";
+    buf_init(&b, ANSWER_MAX);
+    buf_add(&b, model->tokenizer_info, strlen(model->tokenizer_info) - 1); /* left open */
+    buf_puts(&b, ", \"chat_template\": ");
+    jw_init(&w, &b);
+    if (model->chat)
+        jw_text(&w, NULL, tok_chat_source(model->chat));
+    else
+        jw_null(&w, NULL);
+    buf_puts(jw_end(&w), "}");
+    srv_reply(req, 200, NULL, &b);
+}
+
 const struct srv_route srv_routes_tokenize[] = {
+    {"GET", "/tokenizer_info", SRV_ROUTE_INLINE, tokenizer_info, NULL},
     {"POST", "/tokenize", 0, tokenize, NULL},
     {"POST", "/v1/tokenize", 0, tokenize, NULL},
     {"POST", "/detokenize", 0, detokenize, NULL},

@@ -5,6 +5,7 @@ import base64
 import json
 import re
 import struct
+import tempfile
 
 from hearth_server import SMALL_CONTEXT, Hearth, chunks, run_cases
 
@@ -574,6 +575,61 @@ def test_tokenize_dialects():
     refused("/tokenize", {})
     prompt = ok("/apply-template", {"messages": CHAT["messages"]})["prompt"]
     assert "What is 2+2?" in prompt
+
+
+def test_tokenize_offsets():
+    """Of TGI's dialect: in characters; a special token has its text, and no place if it was added."""
+    text = "Hé<|im_end|> 日本"
+    t = ok("/tokenize", {"inputs": text})
+    assert "".join(x["text"] for x in t) == text and [x["id"] for x in t] == ok("/tokenize", {"content": text})["tokens"]
+    assert all(text[x["start"]:x["stop"]] == x["text"] for x in t) and t[-1]["stop"] == len(text), t
+    with Hearth("--model", "demo-embed", "--threads", "1") as h:
+        t = h.post("/tokenize", {"inputs": "he [SEP]"})[2]
+        assert [(x["text"], x["start"], x["stop"]) for x in t] == [
+            ("[CLS]", 0, 0), ("he", 0, 2), ("[SEP]", 2, 7), ("[SEP]", 7, 7)], t
+
+
+def test_tokenizer_info():
+    a = SERVER.get("/tokenizer_info")[2]
+    assert (a["tokenizer_class"], a["bos_token"], a["eos_token"], a["pad_token"]) == (
+        "PreTrainedTokenizerFast", "<|im_start|>", "<|im_end|>", "<|endoftext|>"), a
+    assert a["model_max_length"] == 2048 and a["added_tokens_decoder"]["2"]["content"] == "<|im_end|>", a
+    assert a["chat_template"] == SERVER.get("/props")[2]["chat_template"], a
+    with Hearth("--model", "demo-embed", "--threads", "1") as h:
+        a = h.get("/tokenizer_info")[2]
+        assert a["chat_template"] is None and a["tokenizer_class"] and "eos_token" in a, a
+
+
+def test_words_of_refusals():
+    """What is wrong, by the name that the client used, and what to do."""
+    messages = CHAT["messages"]
+    for path, body, param, says in (
+            ("/v1/chat/completions", {"prompt": "a"}, "messages", "'prompt' is for /v1/completions"),
+            ("/v1/completions", {"messages": messages}, "prompt", "'messages' is for /v1/chat/completions"),
+            ("/v1/responses", {"messages": messages}, "input", "'messages' is for /v1/chat/completions"),
+            ("/v1/embeddings", {"prompt": "a"}, "input", "'prompt' is for /v1/completions"),
+            ("/v1/chat/completions", {**CHAT, "chat_template_kwargs": {"tools": []}}, "chat_template_kwargs",
+             "must not name 'tools': it is a field of the request itself"),
+            ("/apply-template", {"messages": messages, "chat_template_kwargs": {"messages": []}}, "chat_template_kwargs",
+             "must not name 'messages'"),
+            ("/v1/rerank", {"query": "a", "documents": ["b"]}, "model", "--rerank-tokens yes,no")):
+        status, _, answer = SERVER.post(path, body)
+        assert status == 400 and answer["error"]["param"] == param and says in answer["error"]["message"], answer
+    with Hearth("--model", "demo-embed", "--threads", "1") as h:
+        message = h.post("/v1/rerank", {"query": "a", "documents": ["b"]})[2]["error"]["message"]
+        assert "no head" in message and "--rerank" not in message, message
+    body = {"query": "a", "documents": ["b"]}
+    with Hearth("--model", "demo-rerank", "--threads", "1") as h:
+        for name in ("instruction", "instruct"):
+            status, head, _ = h.post("/v1/rerank", {**body, name: "x"})
+            assert status == 200 and head["x-ignored-params"] == name, head
+    with tempfile.NamedTemporaryFile("w") as f:
+        f.write("{instruction} {query} {document}")
+        f.flush()
+        with Hearth("--model", "demo-rerank", "--threads", "1", "--rerank-template", f.name) as h:
+            with_it, without = (h.post("/v1/rerank", {**body, **more}) for more in ({"instruct": "a cat"}, {}))
+            assert with_it[0] == 200 and "x-ignored-params" not in with_it[1], with_it
+            assert with_it[2]["results"] != without[2]["results"], with_it
 
 
 def test_unknown_urls_and_methods():

@@ -187,6 +187,21 @@ static char *text_of_messages(const struct srv_model *model, const struct chat_i
     return text_of(in->body, in->messages);
 }
 
+static int check_kwargs(const json_t *kwargs, struct param_error *err)
+{
+    static const char *const own[] = {"messages", "tools", "add_generation_prompt"};
+    if (kwargs && !json_is_object(kwargs))
+        return param_fail(err, SRV_ERR_INVALID_TYPE, "chat_template_kwargs",
+                          "'chat_template_kwargs' must be an object.");
+    for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
+        if (json_object_get(kwargs, own[i]))
+            return param_fail(err, SRV_ERR_INVALID_VALUE, "chat_template_kwargs",
+                              "'chat_template_kwargs' must not name '%s': it is a field of the "
+                              "request itself.",
+                              own[i]);
+    return 0;
+}
+
 int chat_input_render(const struct srv_model *model, const struct chat_input *in,
                       struct tok_prompt *ret, struct param_error *err)
 {
@@ -195,9 +210,7 @@ int chat_input_render(const struct srv_model *model, const struct chat_input *in
     if (!model->chat)
         return param_fail(err, SRV_ERR_UNSUPPORTED, in->field,
                           "This model has no chat template; use /v1/completions.");
-    if (in->kwargs && !json_is_object(in->kwargs))
-        return param_fail(err, SRV_ERR_INVALID_TYPE, "chat_template_kwargs",
-                          "'chat_template_kwargs' must be an object.");
+    if (check_kwargs(in->kwargs, err)) return -1;
     char *messages = text_of_messages(model, in);
     char *kwargs = in->kwargs ? text_of(in->body, in->kwargs) : NULL;
     int rc = TOK_ENOMEM;
@@ -284,6 +297,7 @@ int chat_input_prompt(struct srv_request *req, const struct chat_input *in, cons
     struct chat_input noting = *in;
     noting.metadata = &lines;
     struct tok_prompt prompt = {0};
+    if (in->body && !in->messages) return param_missing(in->body->root, in->field, err);
     if ((in->body && chat_input_check_flags(in->body->root, err)) ||
         chat_input_check(in->messages, in->field, err) ||
         chat_input_render(facts->model, &noting, &prompt, err))

@@ -174,6 +174,19 @@ static int read_field(const struct param_field *f, json_t *value, void *out,
     return 0;
 }
 
+int param_missing(const json_t *body, const char *name, struct param_error *err)
+{
+    static const char *const takes[][2] = {{"prompt", "/v1/completions"},
+                                           {"messages", "/v1/chat/completions"},
+                                           {"input", "/v1/responses"}};
+    for (size_t i = 0; i < sizeof(takes) / sizeof(takes[0]); i++)
+        if (strcmp(takes[i][0], name) != 0 && json_object_get(body, takes[i][0]))
+            return param_fail(err, SRV_ERR_MISSING, name,
+                              "The parameter '%s' is required; '%s' is for %s.", name, takes[i][0],
+                              takes[i][1]);
+    return param_fail(err, SRV_ERR_MISSING, name, "The parameter '%s' is required.", name);
+}
+
 void param_note_members(struct param_unknown *unknown, const json_t *object, const char *path,
                         const char *const *known)
 {

@@ -56,6 +56,9 @@ void params_preset(const struct param_field *fields, void *out);
 int params_read(json_t *object, const struct param_field *fields, void *out,
                 struct param_unknown *unknown, struct param_error *err);
 
+/* The error of a body without `name`, with the route that takes what the body has. Returns -1. */
+int param_missing(const json_t *body, const char *name, struct param_error *err);
+
 /* Adds the members of an object, or of none, that are not null and not of the known ones,
  * NULL-terminated, as "path.member". */
 void param_note_members(struct param_unknown *unknown, const json_t *object, const char *path,
