@@ -173,6 +173,21 @@ void srv_guard_decode(char *text, bool is_query)
     *out = '\0';
 }
 
+const char *srv_guard_query(const char *query, const char *name, size_t *ret_len)
+{
+    size_t name_len = strlen(name);
+    for (const char *p = query; *p; p += strspn(p, "&")) {
+        size_t len = strcspn(p, "&"), key_len = strcspn(p, "=&");
+        if (key_len == name_len && strncmp(p, name, name_len) == 0) {
+            size_t skip = key_len < len ? key_len + 1 : key_len;
+            *ret_len = len - skip;
+            return p + skip;
+        }
+        p += len;
+    }
+    return NULL;
+}
+
 /* ---- Host, Origin -------------------------------------------------------------------------- */
 
 /* The name without port, brackets and final dot, in buf. */
@@ -403,10 +418,11 @@ static enum srv_dialect dialect_of(const struct srv_guard_head *h, unsigned flag
 }
 
 /* Whether a request is for the operator alone. */
-static bool is_operators(const struct srv_guard_head *h, unsigned flags)
+static bool is_operators(const char *query, unsigned flags)
 {
+    size_t len;
     return (flags & SRV_ROUTE_OPERATOR) ||
-           ((flags & SRV_ROUTE_RELOADS) && strstr(h->target, "reload="));
+           ((flags & SRV_ROUTE_RELOADS) && srv_guard_query(query, "reload", &len));
 }
 
 static void check_route(const struct srv_guard_head *h, const struct srv_guard_input *in,
@@ -414,8 +430,8 @@ static void check_route(const struct srv_guard_head *h, const struct srv_guard_i
                         struct srv_guard_verdict *v)
 {
     unsigned flags = found->route ? found->route->flags : SRV_ROUTE_EARLY;
-    bool hidden =
-        (in->admin && !(flags & SRV_ROUTE_EARLY)) || (is_operators(h, flags) && !in->operator_open);
+    bool hidden = (in->admin && !(flags & SRV_ROUTE_EARLY)) ||
+                  (is_operators(v->query, flags) && !in->operator_open);
     if (!found->path_known || hidden) {
         char hint[80] = "/openapi.json lists what there is.";
         if (found->nearest && !found->path_known)
@@ -506,7 +522,7 @@ void srv_guard_check(struct srv_guard_head *h, const struct srv_guard_input *in,
     if (v->refused || strcmp(h->method, "OPTIONS") == 0) return;
     check_route(h, in, path, &found, v);
     if (!v->refused) srv_guard_origin(h, in->rules, v);
-    if (!v->refused && is_operators(h, v->route->flags))
+    if (!v->refused && is_operators(v->query, v->route->flags))
         check_operator(h, in, v);
     else if (!v->refused)
         check_key(h, in->keys, v);

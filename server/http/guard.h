@@ -99,6 +99,9 @@ bool srv_guard_target_is_good(const char *target);
 /* Decodes %XX in place (and '+' as a blank in queries); malformed escapes stay. */
 void srv_guard_decode(char *text, bool is_query);
 
+/* The raw value of a parameter of a raw query, the first of that name; NULL: there is none. */
+const char *srv_guard_query(const char *query, const char *name, size_t *ret_len);
+
 /* The key of Authorization: Bearer KEY, x-api-key or api-key; NULL without a well-formed one. */
 const char *srv_guard_key(const struct srv_guard_head *h, size_t *ret_len);
 

@@ -265,21 +265,12 @@ const char *srv_request_header(const struct srv_request *req, const char *name)
 
 const char *srv_request_query(const struct srv_request *req, const char *name)
 {
-    size_t name_len = strlen(name);
-    for (const char *p = req->query; *p; p += strspn(p, "&")) {
-        size_t len = strcspn(p, "&");
-        size_t key_len = strcspn(p, "=&");
-        if (key_len == name_len && strncmp(p, name, name_len) == 0) {
-            size_t skip = key_len < len ? key_len + 1 : key_len;
-            /* Borrowed from the request's own memory, which is not part of what callers see as
-             * const. */
-            char *value = srv_request_copy_text((struct srv_request *)req, p + skip, len - skip);
-            if (value) srv_guard_decode(value, true);
-            return value;
-        }
-        p += len;
-    }
-    return NULL;
+    size_t len;
+    const char *raw = srv_guard_query(req->query, name, &len);
+    /* Borrowed from the request's own memory, which is not part of what callers see as const. */
+    char *value = raw ? srv_request_copy_text((struct srv_request *)req, raw, len) : NULL;
+    if (value) srv_guard_decode(value, true);
+    return value;
 }
 
 /* ---- the API side --------------------------------------------------------------------------- */

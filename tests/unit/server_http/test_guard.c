@@ -335,6 +335,22 @@ static void decoding(void **state)
     }
 }
 
+static void parameters_of_a_query(void **state)
+{
+    static const struct {
+        const char *query, *value; /* of "reload" */
+    } cases[] = {{"reload=1", "1"},    {"a=b&reload=2&reload=3", "2"},        {"&&reload", ""},
+                 {"reload=", ""},      {"reload=a=b%31", "a=b%31"},           {"x=preload=1", NULL},
+                 {"x=reload=1", NULL}, {"preload=1&reloads=1&relo=ad", NULL}, {"", NULL}};
+    (void)state;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        size_t len = 99;
+        const char *value = srv_guard_query(cases[i].query, "reload", &len);
+        REQUIRE_MSG(!value == !cases[i].value, "%s", cases[i].query);
+        if (value) REQUIRE(len == strlen(cases[i].value) && !memcmp(value, cases[i].value, len));
+    }
+}
+
 /* ---- keys ---------------------------------------------------------------------------------- */
 
 static void key_files(void **state)
@@ -483,6 +499,7 @@ int main(void)
         cmocka_unit_test(presented_keys),
         cmocka_unit_test(routes),
         cmocka_unit_test(decoding),
+        cmocka_unit_test(parameters_of_a_query),
         cmocka_unit_test(dialects),
         cmocka_unit_test(key_files),
         cmocka_unit_test(key_files_with_more_than_keys),
