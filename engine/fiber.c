@@ -11,12 +11,18 @@
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 #define HAS_TSAN 1
+#elif __has_feature(address_sanitizer)
+#define HAS_ASAN 1
 #endif
 #elif defined(__SANITIZE_THREAD__)
 #define HAS_TSAN 1
+#elif defined(__SANITIZE_ADDRESS__)
+#define HAS_ASAN 1
 #endif
 #ifdef HAS_TSAN
 #include <sanitizer/tsan_interface.h>
+#elif defined(HAS_ASAN)
+#include <sanitizer/asan_interface.h>
 #endif
 
 #ifdef HEARTH_HAVE_FIBERS
@@ -37,10 +43,13 @@ struct fiber {
     void *tsan[2]; /* the thread sanitizer's handles of the fiber and its caller */
 };
 
-static void forget_tsan(struct fiber *f)
+/* Drops what the sanitizers know of a function that may have been dropped where it paused. */
+static void forget_frames(struct fiber *f)
 {
 #ifdef HAS_TSAN
     if (f->tsan[0]) __tsan_destroy_fiber(f->tsan[0]);
+#elif defined(HAS_ASAN)
+    __asan_unpoison_memory_region(f->map + GUARD_BYTES, STACK_BYTES);
 #endif
     f->tsan[0] = NULL;
 }
@@ -66,7 +75,7 @@ struct fiber *fiber_create(void)
 void fiber_destroy(struct fiber *f)
 {
     if (!f) return;
-    forget_tsan(f);
+    forget_frames(f);
     munmap(f->map, GUARD_BYTES + STACK_BYTES);
     free(f);
 }
@@ -92,7 +101,7 @@ void fiber_start(struct fiber *f, void (*fn)(void *arg), void *arg)
     f->own.uc_link = NULL;
     sigfillset(&f->own.uc_sigmask);
     makecontext(&f->own, (void (*)(void))enter, 2, (unsigned)(self >> 16 >> 16), (unsigned)self);
-    forget_tsan(f);
+    forget_frames(f);
 #ifdef HAS_TSAN
     f->tsan[0] = __tsan_create_fiber(0);
 #endif
