@@ -195,12 +195,15 @@ static int open_sharded(struct eng_weights *w, const char *dir, struct eng_repor
     struct eng_index index = {0};
     char *text = NULL, err[ERR_BYTES] = "";
     size_t len = 0;
+    const int n_before = r->n_problems;
     int rc = file_load(dir, index_name, MAX_INDEX_BYTES, &text, &len, err, sizeof(err));
     if (!rc) rc = eng_index_parse(&index, text, len, err, sizeof(err));
     if (rc) {
         eng_report_problem(r, rc, "%s", err);
-    } else if (open_shards(w, dir, index.files, index.n_files, r) == 0 && list_tensors(w, r) == 0) {
-        check_index(w, &index, r);
+    } else {
+        open_shards(w, dir, index.files, index.n_files, r);
+        list_tensors(w, r);
+        if (r->n_problems == n_before) check_index(w, &index, r);
     }
     eng_index_finish(&index);
     free(text);

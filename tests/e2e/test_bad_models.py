@@ -294,6 +294,24 @@ def test_07_shards():
     ])
 
 
+def test_07_shards_beside_a_wrong_config():
+    """All problems are found, and the tensors are listed."""
+    with DemoCopy() as m:
+        m.shard()
+        size = sum(os.path.getsize(m.path(f"{i}.safetensors")) for i in (1, 2))
+        m.config(rms_norm_eps=-1)
+        p = subprocess.run([BIN, "inspect", "--json", "--model", m.dir], capture_output=True, text=True, check=False)
+        report = json.loads(p.stdout)
+        assert p.returncode == 1 and len(report["problems"]) == 1, report["problems"]
+        assert size - 9999 < sum(t["bytes"] for t in report["tensors"]) < size, len(report["tensors"])
+        with open(m.path(INDEX), encoding="utf-8") as f:
+            index = json.load(f)
+        index["weight_map"]["one.more"] = "2.safetensors"
+        m.put(INDEX, index)
+        p = subprocess.run([BIN, "inspect", "--json", "--model", m.dir], capture_output=True, text=True, check=False)
+        assert ["one.more" in s for s in json.loads(p.stdout)["problems"]] == [False, True], p.stdout
+
+
 def test_08_config():
     for field, value, says in (
             ("hidden_size", 0, "hidden_size"), ("hidden_size", -64, "hidden_size"),
