@@ -136,12 +136,16 @@ int file_pread(int fd, void *buf, size_t n, int64_t offset)
     return 0;
 }
 
+const char *file_read_reason(void)
+{
+    return errno ? strerror(errno) : "it was cut short meanwhile";
+}
+
 /* Reads all of an open file into `text`, which has one byte more. */
 static int read_text(int fd, char *text, int64_t bytes, const char *path, char *err, size_t errlen)
 {
     if (file_pread(fd, text, (size_t)bytes, 0)) {
-        snprintf(err, errlen, "%.400s: cannot be read: %s", path,
-                 errno ? strerror(errno) : "it was cut short meanwhile");
+        snprintf(err, errlen, "%.400s: cannot be read: %s", path, file_read_reason());
         return FILE_EIO;
     }
     if (file_is_lfs_pointer(text, (size_t)bytes)) {

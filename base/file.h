@@ -46,6 +46,9 @@ int file_load_optional(const char *dir, const char *name, size_t max_bytes, char
 /* All n bytes at offset, or FILE_EIO; errno is 0 if the file ended before them. */
 int file_pread(int fd, void *buf, size_t n, int64_t offset);
 
+/* The reason for that, from errno. */
+const char *file_read_reason(void);
+
 bool file_exists(const char *dir, const char *name);
 
 /* Returns true if these first bytes of a file are those of a git-lfs pointer. */

@@ -53,6 +53,18 @@ void srv_models_finish(struct srv_models *set)
     pthread_mutex_destroy(&set->lock);
 }
 
+const char *srv_public_reason(const char *why)
+{
+    return strchr(why, '/') || strstr(why, "iB") ? "the server's log says why" : why;
+}
+
+/* For the one who waits. */
+static void tell(const struct srv_entry *e, struct srv_wait *w)
+{
+    const char *why = w->by_operator ? e->reason : srv_public_reason(e->reason);
+    snprintf(w->message, sizeof(w->message), "%s", why);
+}
+
 /* ---- entries ------------------------------------------------------------------------------- */
 
 static bool copy_text(char **ret, const char *text)
@@ -308,7 +320,7 @@ static void end_wait(struct srv_entry *e, struct srv_wait **link, enum srv_wait_
         w->model = e->model;
         e->model->n_refs++;
     }
-    if (how == SRV_WAIT_FAILED) snprintf(w->message, sizeof(w->message), "%s", e->reason);
+    if (how == SRV_WAIT_FAILED) tell(e, w);
     atomic_store(&w->end, how);
 }
 
@@ -358,16 +370,22 @@ static int look_for_policy(const struct srv_models *set, struct policy_entry to[
 }
 
 /* Whether the entry fits next to the pinned ones; else says why not. */
-static bool can_fit(struct srv_models *set, const struct srv_entry *e, char *why, size_t size)
+static bool can_fit(struct srv_models *set, const struct srv_entry *e, struct srv_wait *w)
 {
     struct policy_entry entries[POLICY_ENTRIES];
     struct policy_room room;
+    char *why = w->message;
+    const size_t size = sizeof(w->message);
     int n = look_for_policy(set, entries, &room);
     if (e->is_unavailable) {
-        snprintf(why, size, "%s", e->reason);
+        tell(e, w);
         return false;
     }
     if (policy_can_fit(entries, n, &room, e->number)) return true;
+    if (!w->by_operator) {
+        snprintf(why, size, "there is no room for it next to the pinned models");
+        return false;
+    }
     size_t len = (size_t)snprintf(
         why, size, "It takes %lld MiB, the limit is %lld MiB, and pinned models have theirs:",
         (long long)(e->plan_bytes / MIB), (long long)(room.limit_bytes / MIB));
@@ -395,11 +413,11 @@ static enum srv_ask ask(struct srv_models *set, struct srv_entry *e, struct srv_
     if (atomic_load(&set->stop)) return SRV_ASK_CLOSED;
     if (!w->by_operator && (w->no_load || !set->autoload)) return SRV_ASK_UNLOADED;
     if (!w->by_operator && e->state == SRV_LOAD_FAILED && now_us < e->failed_us + RETRY_FAILED_US) {
-        snprintf(w->message, sizeof(w->message), "%s", e->reason);
+        tell(e, w);
         return SRV_ASK_FAILED;
     }
-    if (e->gone) snprintf(w->message, sizeof(w->message), "%s", e->reason);
-    if (e->gone || !can_fit(set, e, w->message, sizeof(w->message))) return SRV_ASK_UNAVAILABLE;
+    if (e->gone) tell(e, w);
+    if (e->gone || !can_fit(set, e, w)) return SRV_ASK_UNAVAILABLE;
     if (!w->by_operator && e->n_waiters >= most_waiters(e->config)) return SRV_ASK_FULL;
     if (e->state == SRV_LOAD_FAILED) e->state = SRV_UNLOADED;
     w->entry = e->number;

@@ -38,6 +38,9 @@ struct srv_model_facts {
     int d_model;
 };
 
+/* A reason as any client may read it: the log has one that names paths or sizes of memory. */
+const char *srv_public_reason(const char *why);
+
 /* The files and names of an entry. Strings are owned. */
 struct srv_source {
     char *dir, *draft_dir, *draft_name; /* the last two: NULL without a draft model */

@@ -286,7 +286,8 @@ static void settle(struct srv_swap *s)
     srv_metrics_count_swap(s->app->metrics, o->result, (uint64_t)o->load_ms * 1000);
     if (failed) srv_log(SRV_LOG_WARNING, "swap: %s stays: %s", o->previous, o->message);
     pthread_mutex_lock(&s->lock);
-    snprintf(s->view.last_error, sizeof(s->view.last_error), "%s", failed ? o->message : "");
+    snprintf(s->view.last_error, sizeof(s->view.last_error), "%s",
+             failed ? srv_public_reason(o->message) : "");
     pthread_mutex_unlock(&s->lock);
 }
 

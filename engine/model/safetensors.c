@@ -214,7 +214,7 @@ static int read_length(const struct eng_shard *s, int64_t file_bytes, size_t *re
     size_t n = file_bytes < (int64_t)sizeof(b) ? (size_t)file_bytes : sizeof(b);
     int rc = file_pread(s->fd, b, n, 0);
     if (rc) {
-        snprintf(err, errlen, "%s: cannot be read: %s", s->name, strerror(errno));
+        snprintf(err, errlen, "%s: cannot be read: %s", s->name, file_read_reason());
         return rc;
     }
     if (file_is_lfs_pointer(b, n)) {
@@ -263,7 +263,7 @@ int eng_shard_init(struct eng_shard *shard, const char *dir, const char *name, c
     }
     rc = file_pread(shard->fd, header, len, LENGTH_BYTES);
     if (rc) {
-        snprintf(err, errlen, "%s: the header cannot be read: %s", name, strerror(errno));
+        snprintf(err, errlen, "%s: the header cannot be read: %s", name, file_read_reason());
         goto out;
     }
     shard->data_start = LENGTH_BYTES + (int64_t)len;

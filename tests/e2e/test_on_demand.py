@@ -282,6 +282,7 @@ def test_a_folder_of_models():
             refused(embed(h, "org/embed"), 404, "model_not_found")
             shutil.copy(os.path.join(EMBED, "config.json"), os.path.join(root, "tales"))
             refused(h.get("/v1/models?reload=1"), 404, "unknown_url")
+            assert h.get("/v1/models?x=preload=1&y=reload=1")[0] == 200
             h.process.send_signal(signal.SIGHUP)
             h.wait_until(lambda: entry(h, "tales")["status"].get("failed"), 20, "a model that cannot be served")
             refused(chat(h, "tales"), 400, "model_not_loaded")
@@ -390,6 +391,13 @@ def test_a_model_that_cannot_be_loaded():
             refused(h.post("/models/load", {"model": "bad"}), 400, "model_invalid")
             shutil.copy(os.path.join(DEMO, "model.safetensors"), m.dir)
             assert h.post("/models/load", {"model": "bad"})[0] == 200 and chat(h, "bad")[0] == 200
+            assert h.post("/models/unload", {"model": "bad", "wait": "drained"})[0] == 200
+            os.rename(m.path("tokenizer.json"), m.path("config"))
+            for _ in range(2):  # any client hears no path, the operator and the log do
+                message = refused(chat(h, "bad"), 503, "model_failed")
+                assert message.endswith("could not be loaded: the server's log says why"), message
+            assert m.dir in refused(h.post("/models/load", {"model": "bad"}), 400, "model_invalid")
+            h.wait_log(f"bad cannot be loaded: tokenizer: {m.dir}")
             shutil.rmtree(m.dir)
             assert embed(h)[0] == 200
             refused(chat(h, "bad"), 503, "model_failed")

@@ -65,8 +65,10 @@ static void test_pread(void **state)
     }
     REQUIRE_EQ_INT(read_by(failing, 2, buf), FILE_EIO);
     REQUIRE_EQ_INT(errno, EIO);
+    REQUIRE_EQ_STR(file_read_reason(), strerror(EIO));
     REQUIRE_EQ_INT(read_by(shrunk, 2, buf), FILE_EIO);
     REQUIRE_EQ_INT(errno, 0);
+    REQUIRE_EQ_STR(file_read_reason(), "it was cut short meanwhile");
 }
 
 /* A file that can be opened, so that the rest of the way is walked. */

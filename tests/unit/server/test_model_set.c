@@ -234,7 +234,10 @@ static void loads_that_fail_or_never_fit(void **state)
     srv_models_leave(&set, &waits[2]);
     configs[1].pin = configs[2].pin = true;
     REQUIRE(ask(&set, 0, 3) == SRV_ASK_UNAVAILABLE);
-    REQUIRE(strstr(waits[3].message, "pinned models have theirs: embed rerank"));
+    REQUIRE_EQ_STR(waits[3].message, "there is no room for it next to the pinned models");
+    waits[4] = (struct srv_wait){.by_operator = true};
+    REQUIRE(srv_models_ask(&set, 0, &waits[4]) == SRV_ASK_UNAVAILABLE);
+    REQUIRE(strstr(waits[4].message, "pinned models have theirs: embed rerank"));
     int64_t needed, available, limit;
     srv_models_room(&set, 0, &needed, &available, &limit);
     REQUIRE(needed == 40 && available == 20 && limit == 100);
