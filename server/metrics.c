@@ -655,7 +655,7 @@ static void write_models(struct out *o, const struct srv_metrics *m,
                          const struct srv_metrics_view *v)
 {
     one(o, "hearth_models_loaded", "gauge", "Models in memory now, those that drain included.",
-        v->n_models);
+        v->n_loaded);
     one(o, "hearth_draft_model_loaded", "gauge",
         "1 while a draft model drafts for the current model; 0: none is configured, it is being "
         "loaded, or it could not be used.",

@@ -102,8 +102,9 @@ struct srv_metrics_view {
     const struct eng_stats *stats;
     uint64_t n_grammar_hits, n_grammar_misses;           /* of the cache of compiled grammars */
     const char *model;                                   /* the first entry's */
-    struct srv_metrics_model models[SRV_METRICS_MODELS]; /* that are loaded */
+    struct srv_metrics_model models[SRV_METRICS_MODELS]; /* in memory; no two are the same */
     int n_models;
+    int n_loaded; /* all that are in memory */
     const struct srv_metrics_entry *entries;
     int n_entries;
     int64_t plan_bytes; /* of all plans */

@@ -99,9 +99,12 @@ static void add_model(void *ctx, struct srv_model *model)
     struct srv_metrics_view *view = ctx;
     view->plan_bytes += srv_plan_bytes(&eng_info(model->engine)->memory);
     if (view->n_models == SRV_METRICS_MODELS) return;
-    struct srv_metrics_model *to = &view->models[view->n_models++];
+    struct srv_metrics_model *to = &view->models[view->n_models], *other = view->models;
     snprintf(to->name, sizeof(to->name), "%s", model->names[0]);
     snprintf(to->fingerprint, sizeof(to->fingerprint), "%s", model->fingerprint);
+    while (strcmp(other->name, to->name) || strcmp(other->fingerprint, to->fingerprint))
+        other++;
+    view->n_models += other == to;
 }
 
 /* The numbers of /metrics; the arrays are large. */
@@ -157,6 +160,7 @@ static void metrics(struct srv_request *req)
     view->stats = &shown->sums.stats;
     view->n_grammar_hits = shown->sums.n_grammar_hits;
     view->n_grammar_misses = shown->sums.n_grammar_misses;
+    view->n_loaded = shown->sums.n_loaded;
     view->n_draining = shown->sums.n_draining;
     if (model) {
         view->info = eng_info(model->engine);

@@ -286,43 +286,88 @@ static void props(struct srv_request *req)
     srv_reply(req, 200, NULL, jw_end(&w));
 }
 
-static void write_slots(struct jw *w, const struct srv_model *model)
+/* Numbers of a model, or sums of those that drain. */
+struct slots {
+    const char *model; /* NULL: there is none */
+    int64_t total, running, waiting, waiting_tokens, pages, pages_used, pages_cached, page_tokens;
+};
+
+static void add_slots(struct slots *to, const struct srv_model *model)
 {
     const struct eng_info *info = eng_info(model->engine);
     struct eng_stats s;
     eng_stats(model->engine, &s);
-    jw_text(w, "model", model->names[0]);
-    jw_int(w, "total", info->n_parallel);
-    jw_int(w, "running", s.n_running);
-    jw_int(w, "waiting", s.n_waiting);
-    jw_int(w, "waiting_tokens", s.n_waiting_tokens);
+    to->model = model->names[0];
+    to->total += info->n_parallel;
+    to->running += s.n_running;
+    to->waiting += s.n_waiting;
+    to->waiting_tokens += s.n_waiting_tokens;
+    to->pages += s.n_pages_total;
+    to->pages_used += s.n_pages_used;
+    to->pages_cached += s.n_pages_cached;
+    to->page_tokens = info->page_tokens;
+}
+
+static void write_slots(struct jw *w, const struct slots *s)
+{
+    if (!s->model) return;
+    jw_text(w, "model", s->model);
+    jw_int(w, "total", s->total);
+    jw_int(w, "running", s->running);
+    jw_int(w, "waiting", s->waiting);
+    jw_int(w, "waiting_tokens", s->waiting_tokens);
     jw_open(w, "pages", '{');
-    jw_int(w, "total", s.n_pages_total);
-    jw_int(w, "used", s.n_pages_used);
-    jw_int(w, "cached", s.n_pages_cached);
-    jw_int(w, "tokens", info->page_tokens);
+    jw_int(w, "total", s->pages);
+    jw_int(w, "used", s->pages_used);
+    jw_int(w, "cached", s->pages_cached);
+    jw_int(w, "tokens", s->page_tokens);
     jw_close(w);
 }
 
-static void write_slots_of(void *ctx, struct srv_model *model)
+struct slots_list {
+    struct jw *w;
+    const struct srv_models *models;
+    int only; /* the entry; -1: all that have a model */
+};
+
+/* The model's that requests get, and in it those of models that drain. With the lock held. */
+static void write_slots_of(void *ctx, const struct srv_entry *e)
 {
-    struct jw *w = ctx;
-    if (model->drains) jw_open(w, "draining", '{');
-    write_slots(w, model);
-    if (model->drains) jw_close(w);
+    const struct slots_list *l = ctx;
+    struct slots slots = {NULL}, draining = {NULL};
+    if (l->only >= 0 && l->only != e->number) return;
+    for (const struct srv_model *m = l->models->alive; m; m = m->next)
+        if (m->entry == e->number) add_slots(m->drains ? &draining : &slots, m);
+    if (l->only < 0 && !slots.model && !draining.model) return;
+    jw_open(l->w, NULL, '{');
+    if (l->only < 0 && !slots.model) jw_text(l->w, "model", draining.model);
+    write_slots(l->w, &slots);
+    if (draining.model) {
+        jw_open(l->w, "draining", '{');
+        write_slots(l->w, &draining);
+        jw_close(l->w);
+    }
+    jw_close(l->w);
 }
 
-/* The current model's, and in it those of one that drains. */
+/* Of the model that the address names or the only one; else a list of all. */
 static void slots(struct srv_request *req)
 {
+    struct srv_models *models = srv_app_models(srv_facts(req)->app);
+    bool all = srv_models_count(models) > 1 && !srv_request_query(req, "model");
     struct buf b;
     struct jw w;
+    struct slots_list list = {&w, models, all ? -1 : srv_facts(req)->entry};
     srv_facts(req)->account.endpoint = "slots";
-    buf_init(&b, 65536);
+    buf_init(&b, 1 << 18);
     jw_init(&w, &b);
-    jw_open(&w, NULL, '{');
-    srv_models_each(srv_app_models(srv_facts(req)->app), write_slots_of, &w);
-    jw_close(&w);
+    if (all) jw_open(&w, NULL, '[');
+    srv_models_each_entry(models, write_slots_of, &list);
+    if (all) jw_close(&w);
+    if (!b.len) { /* it has vanished a moment ago */
+        jw_open(&w, NULL, '{');
+        jw_close(&w);
+    }
     srv_reply(req, 200, NULL, jw_end(&w));
 }
 

@@ -9,7 +9,7 @@ import tempfile
 import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from hearth_server import DEMO, ROOT, Hearth, chunks, run, run_cases  # noqa: E402
+from hearth_server import DEMO, ROOT, Hearth, chunks, run, run_cases, start_request  # noqa: E402
 from test_swap import PROMPT, Other, refused, text_of  # noqa: E402
 
 EMBED = os.path.join(ROOT, "deploy", "demo-embed")
@@ -60,6 +60,43 @@ def test_each_answers_as_if_alone():
         taken, more = re.search(r"take (\d+) MiB together, requests and answers up to (\d+) MiB more", line).groups()
         # Packed weights may take less than was planned.
         assert 0 <= int(taken) - (planned - in_use) // 2**20 < 4 and int(more) == round(in_use / 2**20), (line, plans)
+
+
+def test_numbers_while_a_model_drains():
+    """/slots of one model is an object, that of several a list; each key and each series of /metrics is there once."""
+    def once(pairs):
+        assert len({k for k, _ in pairs}) == len(pairs), pairs
+        return dict(pairs)
+
+    def slots(h, query=""):
+        return json.loads(h.request("GET", "/slots" + query)[2], object_pairs_hook=once)
+
+    def check_metrics(h):
+        lines = h.request("GET", "/metrics")[2].decode().splitlines()
+        series = [line.rsplit(" ", 1)[0] for line in lines if line[0] != "#"]
+        assert len(set(series)) == len(series), sorted(s for s in series if series.count(s) > 1)
+
+    keys = ["model", "total", "running", "waiting", "waiting_tokens", "pages"]
+    with Hearth(*TWO, "--swap", "on", "--debug-hooks", "on") as h:
+        chat, embed = slots(h)
+        assert list(chat) == list(embed) == keys and (chat["model"], embed["model"]) == ("chat", "embed")
+        assert slots(h, "?model=embed") == embed and slots(h, "?model=chat") == chat
+        h.pause_engine()
+        reader = start_request(h, "/v1/completions", {**PROMPT, "max_tokens": 4})
+        h.wait_until(lambda: slots(h)[0]["waiting"] == 1, 10, "a request")
+        assert h.post("/models/unload", {"model": "chat"})[2]["draining"] == 1
+        alone = slots(h, "?model=chat")
+        assert list(alone) == ["draining"] and list(alone["draining"]) == keys and alone["draining"]["waiting"] == 1, alone
+        assert slots(h) == [{"model": "chat", **alone}, embed], slots(h)
+        check_metrics(h)
+        assert h.post("/models/load", {"model": "chat"})[0] == 200
+        assert slots(h) == [{**chat, **alone}, embed], slots(h)
+        check_metrics(h)
+        h.resume_engine()
+        assert b"200 OK" in reader.recv(4096)
+        reader.close()
+    with Hearth("--threads", "2") as h:
+        assert list(slots(h)) == list(slots(h, "?model=hearth-demo")) == keys
 
 
 def test_hostile_names():

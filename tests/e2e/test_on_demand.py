@@ -171,7 +171,7 @@ def test_a_stream_is_not_cut_for_another_model():
         with concurrent.futures.ThreadPoolExecutor() as pool:
             other = pool.submit(embed, h)
             h.wait_until(lambda: states(h)["embed"] == "loading", 10, "a waiter")
-            h.wait_until(lambda: "draining" in h.get("/slots")[2], 10, "a closed door")
+            h.wait_until(lambda: "draining" in h.get("/slots?model=chat")[2], 10, "a closed door")
             h.resume_engine()
             data = b""
             while part := reader.recv(65536):
@@ -452,7 +452,7 @@ def test_the_server_ends_while_requests_wait():
             waits = [pool.submit(embed, h), pool.submit(h.post, "/models/load", {"model": "embed"})]
             h.wait_until(lambda: entry(h, "embed")["in_flight"] == 2, 10, "waiters")
             waits.append(pool.submit(h.post, "/models/unload", {"model": "chat", "wait": "drained"}))
-            h.wait_until(lambda: "draining" in h.get("/slots")[2], 10, "the draining")
+            h.wait_until(lambda: "draining" in h.get("/slots?model=chat")[2], 10, "the draining")
             assert h.stop(signal.SIGTERM) == 0
             for w in waits[:2]:
                 refused(w.result(), 503, "shutting_down")
