@@ -162,6 +162,22 @@ void srv_error_write(struct buf *b, enum srv_error kind, const char *param, cons
     jw_end(&w);
 }
 
+void srv_error_write_typed(struct buf *b, enum srv_error kind, const char *param,
+                           const char *message, int number, const char *trace_parent)
+{
+    struct jw w;
+    jw_init(&w, b);
+    jw_open(&w, NULL, '{');
+    jw_text(&w, "type", "error");
+    jw_int(&w, "sequence_number", number);
+    jw_text(&w, "code", table[kind].code);
+    jw_text(&w, "message", message);
+    jw_text(&w, "param", param);
+    if (*trace_parent) jw_text(&w, "traceparent", trace_parent);
+    jw_close(&w);
+    jw_end(&w);
+}
+
 void srv_error_write_tei(struct buf *b, enum srv_error kind, const char *message)
 {
     int status = table[kind].status;

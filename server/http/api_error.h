@@ -72,6 +72,10 @@ struct srv_error_number {
 void srv_error_write(struct buf *b, enum srv_error kind, const char *param, const char *message,
                      const struct srv_error_number *numbers, bool detail, const char *trace_parent);
 
+/* The data of the event `error` of Responses, with this sequence number. */
+void srv_error_write_typed(struct buf *b, enum srv_error kind, const char *param,
+                           const char *message, int number, const char *trace_parent);
+
 /* The shape of text-embeddings-inference, {"error", "error_type"}, and Cohere's, {"message"}. */
 void srv_error_write_tei(struct buf *b, enum srv_error kind, const char *message);
 void srv_error_write_cohere(struct buf *b, const char *message);

@@ -54,6 +54,7 @@ enum srv_route_flags {
     SRV_ROUTE_TEI = 256,        /* the error shape of text-embeddings-inference */
     SRV_ROUTE_COHERE = 512,     /* Cohere's */
     SRV_ROUTE_STREAMS = 4096,   /* the field "stream" asks for events */
+    SRV_ROUTE_TYPED = 32768,    /* whose errors are events with a type, as those of Responses */
     SRV_ROUTE_NO_MODEL = 16384, /* holds none */
     SRV_ROUTE_RELOADS = 8192,   /* with ?reload=1 for the operator alone */
     SRV_ROUTE_ANY_MODEL = 2048, /* inline: served without a model too, if it is not loaded */
@@ -77,7 +78,8 @@ enum srv_dialect {
     SRV_DIALECT_ANTHROPIC,
     SRV_DIALECT_TEI,
     SRV_DIALECT_COHERE,
-    SRV_DIALECT_DETAIL
+    SRV_DIALECT_DETAIL,
+    SRV_DIALECT_TYPED
 };
 
 /* The facts of a request that its handler may read; every request begins with them. Set before the
@@ -160,7 +162,8 @@ void srv_reply_header(struct srv_request *req, const char *name, const char *val
  */
 void srv_reply(struct srv_request *req, int status, const char *content_type, struct buf *body);
 
-/* Appends the error object in the request's dialect; only OpenAI's has param and numbers. */
+/* Appends the error object in the request's dialect, or that of its event if the stream was opened
+ * early; only OpenAI's has param and numbers. */
 void srv_error_write_for(const struct srv_request *req, struct buf *b, enum srv_error kind,
                          const char *param, const char *message,
                          const struct srv_error_number *numbers);

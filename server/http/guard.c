@@ -414,6 +414,7 @@ static enum srv_dialect dialect_of(const struct srv_guard_head *h, unsigned flag
     return flags & SRV_ROUTE_TEI      ? SRV_DIALECT_TEI
            : flags & SRV_ROUTE_COHERE ? SRV_DIALECT_COHERE
            : flags & SRV_ROUTE_DETAIL ? SRV_DIALECT_DETAIL
+           : flags & SRV_ROUTE_TYPED  ? SRV_DIALECT_TYPED
                                       : SRV_DIALECT_OPENAI;
 }
 

@@ -41,9 +41,10 @@ void srv_reply_header(struct srv_request *req, const char *name, const char *val
 /* An error whose status was sent before it was known is an event. */
 static void end_early_stream(struct srv_request *req, const struct buf *error)
 {
-    bool anthropic = req->facts.dialect == SRV_DIALECT_ANTHROPIC;
-    const char *head = anthropic ? "event: error\ndata: " : "data: ";
-    const char *end = anthropic ? "\n\n" : "\n\ndata: [DONE]\n\n";
+    enum srv_dialect dialect = req->facts.dialect;
+    bool named = dialect == SRV_DIALECT_ANTHROPIC || dialect == SRV_DIALECT_TYPED;
+    const char *head = named ? "event: error\ndata: " : "data: ";
+    const char *end = named ? "\n\n" : "\n\ndata: [DONE]\n\n";
     srv_stream_write(req, head, strlen(head));
     srv_stream_write(req, error->data, error->len);
     srv_stream_write(req, end, strlen(end));
@@ -207,15 +208,17 @@ void srv_error_write_for(const struct srv_request *req, struct buf *b, enum srv_
                          const struct srv_error_number *numbers)
 {
     const char *trace = req->facts.trace_parent;
-    switch (req->facts.dialect) {
+    enum srv_dialect dialect = req->facts.dialect;
+    if (dialect == SRV_DIALECT_TYPED && !req->opened_early) dialect = SRV_DIALECT_OPENAI;
+    switch (dialect) {
+    case SRV_DIALECT_TYPED: srv_error_write_typed(b, kind, param, message, 0, trace); break;
     case SRV_DIALECT_ANTHROPIC:
         srv_error_write_anthropic(b, kind, message, req->facts.id, trace);
         break;
     case SRV_DIALECT_TEI: srv_error_write_tei(b, kind, message); break;
     case SRV_DIALECT_COHERE: srv_error_write_cohere(b, message); break;
     default:
-        srv_error_write(b, kind, param, message, numbers, req->facts.dialect == SRV_DIALECT_DETAIL,
-                        trace);
+        srv_error_write(b, kind, param, message, numbers, dialect == SRV_DIALECT_DETAIL, trace);
     }
 }
 

@@ -8,6 +8,7 @@ import concurrent.futures
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -426,23 +427,34 @@ def test_streams_hear_that_they_wait():
                 f"other={DEMO}") as h:
         busy = hold_a_stream(h)
         body = {**CHAT, "model": "other", "stream": True}
-        good = start_request(h, "/v1/chat/completions", body)
-        bad = start_request(h, "/v1/chat/completions", {**body, "temperature": "hot"})
+        bad = {**body, "temperature": "hot"}
+        waiting = [(name, start_request(h, path, {**fields, "input": "Hi", "prompt": "Hi"})) for name, path, fields in (
+            ("good", "/v1/chat/completions", body), ("chat", "/v1/chat/completions", bad),
+            ("completions", "/v1/completions", bad), ("responses", "/v1/responses", bad), ("messages", "/v1/messages", bad))]
         heard = {}
-        for name, s in (("good", good), ("bad", bad)):
+        for name, s in waiting:
             heard[name] = b""
             while b": keep-alive\n" not in heard[name]:
                 heard[name] += s.recv(4096)
             assert b" 200 OK" in heard[name]
         h.resume_engine()
         busy.close()
-        for name, s in (("good", good), ("bad", bad)):
-            while b"[DONE]" not in heard[name]:
-                part = s.recv(65536)
-                assert part, heard[name]
+        for name, s in waiting:
+            while part := s.recv(65536):
                 heard[name] += part
             s.close()
-        assert b'"content"' in heard["good"] and b"invalid_type" in heard["bad"], heard
+        assert b'"content"' in heard["good"] and b"[DONE]" in heard["good"], heard
+        # The error is an event of the dialect, and the last one.
+        text = {name: re.sub(r"\r\n[0-9A-Fa-f]+\r\n", "", data.decode()).partition(": keep-alive\n")[2].replace(": keep-alive\n", "")
+                for name, data in heard.items()}
+        for name in ("chat", "completions"):
+            assert "\ndata: [DONE]\n" in text[name] and '"code":"invalid_type"' in text[name], text[name]
+        for name, code in (("responses", "invalid_type"), ("messages", "invalid_request_error")):
+            assert text[name].count("event: ") == text[name].count("data: ") == 1 and "event: error\n" in text[name], text[name]
+            event = json.loads(text[name].partition("data: ")[2].partition("\n")[0])
+            assert event["type"] == "error" and code in json.dumps(event) and "'temperature'" in json.dumps(event), event
+            if name == "responses":
+                assert (event["sequence_number"], event["param"], event["code"]) == (0, "temperature", code), event
 
 
 def test_the_server_ends_while_requests_wait():

@@ -416,13 +416,10 @@ static void stream_end(struct srv_gen *g)
 static void stream_error(struct srv_gen *g, enum srv_error kind, const char *message)
 {
     struct gen_event e;
-    begin(g, &e, "error");
-    jw_text(&e.w, "code", srv_error_code(kind));
-    jw_text(&e.w, "message", message);
-    jw_null(&e.w, "param");
-    const char *trace_parent = srv_facts(g->req)->trace_parent;
-    if (*trace_parent) jw_text(&e.w, "traceparent", trace_parent);
-    srv_gen_close_event(g, &e);
+    srv_gen_begin_event(&e, "error");
+    srv_error_write_typed(&e.text, kind, NULL, message, g->sequence++,
+                          srv_facts(g->req)->trace_parent);
+    srv_gen_send_event(g, &e);
 }
 
 const struct srv_gen_dialect srv_write_responses = {
