@@ -277,7 +277,7 @@ static bool begins_restore(struct batch *b, struct seq *s)
     int n = b->p.disk ? seq_missing_pages(s) : 0;
     if (n < KV_DISK_LEAST_PAGES) return false;
     s->asked = true;
-    if (kv_disk_pays(b->p.disk, n, b->stats.prompt_tokens_per_s))
+    if (kv_disk_pays(b->p.disk, s->job->scope.tenant, n, b->stats.prompt_tokens_per_s))
         seq_restore(s, b->p.disk, n, b->stats.prompt_tokens_per_s, b->cache, b->p.pages);
     return s->restoring;
 }

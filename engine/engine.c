@@ -668,6 +668,8 @@ static int start_scheduler(struct eng *e, char *err, size_t errlen)
                                   .model = e->p.kv_disk.model,
                                   .bytes = e->p.kv_disk.bytes,
                                   .seconds = e->p.kv_disk.seconds,
+                                  .is_banned = e->p.kv_disk.is_banned,
+                                  .bans = e->p.kv_disk.bans,
                                   .page_bytes = e->layout.page_bytes,
                                   .state_bytes = e->states.n_kept * sizeof(float),
                                   .ctx = e->plan.ctx_tokens};
@@ -1002,13 +1004,9 @@ void eng_stats(struct eng *e, struct eng_stats *ret_stats)
     if (e->sched) sched_disk_stats(e->sched, &ret_stats->kv_disk);
 }
 
-void eng_kv_allow(struct eng *e, const uint8_t *owner, bool allowed)
-{
-    if (e->sched) sched_kv_allow(e->sched, owner, allowed);
-}
-
-int eng_kv_visit(const char *dir, bool (*visit)(void *ctx, const struct eng_kv_file *file),
-                 void *ctx, char *err, size_t errlen)
+int eng_kv_visit(const char *dir, const uint8_t *owner,
+                 bool (*visit)(void *ctx, const struct eng_kv_file *file), void *ctx, char *err,
+                 size_t errlen)
 {
     static const uint8_t none[EXTENT_DIGEST];
     struct extent_store *s;
@@ -1020,7 +1018,7 @@ int eng_kv_visit(const char *dir, bool (*visit)(void *ctx, const struct eng_kv_f
     }
     int rc = extent_store_open(&s, dir, none, 1, NULL, err, errlen);
     if (rc) return rc;
-    rc = extent_visit(s, NULL, visit, ctx);
+    rc = extent_visit(s, owner, visit, ctx);
     extent_store_close(s);
     if (rc)
         snprintf(err, errlen, "%.400s: its files cannot be listed, or some cannot be removed", dir);

@@ -36,12 +36,13 @@ struct eng;
 /* ---- opening ------------------------------------------------------------------------------- */
 
 /*
- * Calls visit for each file in a directory that is there, and removes those for which it returns
- * true. Servers that use the directory are not disturbed. Returns 0 or ENG_EINVAL, ENG_EIO,
- * ENG_ENOMEM.
+ * Calls visit for each file in a directory that is there, or of an owner (ENG_KV_OWNER bytes) and
+ * some others, unless that is NULL, and removes those for which it returns true. Servers that use
+ * the directory are not disturbed. Returns 0 or ENG_EINVAL, ENG_EIO, ENG_ENOMEM.
  */
-int eng_kv_visit(const char *dir, bool (*visit)(void *ctx, const struct eng_kv_file *file),
-                 void *ctx, char *err, size_t errlen);
+int eng_kv_visit(const char *dir, const uint8_t *owner,
+                 bool (*visit)(void *ctx, const struct eng_kv_file *file), void *ctx, char *err,
+                 size_t errlen);
 
 /*
  * Loads the model on all threads and starts the scheduler. Blocks until ready. Returns owned:
@@ -211,10 +212,6 @@ int eng_job_submit(struct eng *e, const struct eng_job_params *params, struct en
 
 /* A snapshot; it is updated right after the events of a step. */
 void eng_stats(struct eng *e, struct eng_stats *ret_stats);
-
-/* Pages of an owner (ENG_KV_OWNER bytes) that is not allowed are not written, and removed. Any
- * thread. */
-void eng_kv_allow(struct eng *e, const uint8_t *owner, bool allowed);
 
 /* Refuses new jobs from now on (ENG_ECLOSED); accepted ones continue. */
 void eng_drain(struct eng *e);

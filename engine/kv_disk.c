@@ -46,12 +46,6 @@ struct chain {
     uint64_t serial; /* order of coming */
 };
 
-/* Whose pages may not be written. */
-struct banned {
-    uint8_t owner[ENG_KV_OWNER];
-    bool erased; /* the files of that owner */
-};
-
 /* The stage of the copy of an extent's pages. */
 enum stage { STAGE_FREE, STAGE_WANTED, STAGE_FILLED, STAGE_LOST };
 
@@ -81,8 +75,6 @@ struct kv_disk {
     uint64_t moved_us;               /* and its present extent; 0: the reader is idle */
     struct chain chains[N_CHAINS];
     uint64_t n_noted;
-    struct banned *banned; /* [n_banned] */
-    int n_banned;
     bool writing;
     uint64_t paused_until_us;
     double read_rate; /* bytes per second, 0: unknown */
@@ -119,7 +111,6 @@ static void free_copies(struct copies *c)
 static void free_disk(struct kv_disk *d)
 {
     extent_store_close(d->store);
-    free(d->banned);
     free(d->current.ids);
     for (int i = 0; i < N_CHAINS; i++)
         free(d->chains[i].ids);
@@ -322,7 +313,13 @@ static void *read_prompts(void *arg)
     return NULL;
 }
 
-bool kv_disk_pays(struct kv_disk *d, int n_pages, double prompt_tokens_per_s)
+/* Owners are the first bytes of scopes. */
+static bool is_banned(const struct kv_disk *d, const uint8_t *scope)
+{
+    return d->p.is_banned && d->p.is_banned(d->p.bans, scope);
+}
+
+bool kv_disk_pays(struct kv_disk *d, const uint8_t *scope, int n_pages, double prompt_tokens_per_s)
 {
     pthread_mutex_lock(&d->lock);
     bool held = d->moved_us && clock_now_us() - d->moved_us > least_wait_us;
@@ -332,7 +329,7 @@ bool kv_disk_pays(struct kv_disk *d, int n_pages, double prompt_tokens_per_s)
     bool pays = READ_MARGIN * read_s <= compute_s || prompt_tokens_per_s == 0;
     if (!pays) d->read_rate *= 1.05; /* so that a slow moment is not for ever */
     pthread_mutex_unlock(&d->lock);
-    return pays && !held;
+    return pays && !held && !is_banned(d, scope);
 }
 
 void kv_disk_ask(struct kv_disk *d, struct kv_restore *r)
@@ -407,14 +404,6 @@ bool kv_disk_done(const struct kv_restore *r)
 
 /* ---- writing ------------------------------------------------------------------------------- */
 
-/* The banned owner of a scope, or NULL. With the lock held. */
-static struct banned *find_banned(const struct kv_disk *d, const uint8_t *scope)
-{
-    for (int i = 0; i < d->n_banned; i++)
-        if (memcmp(d->banned[i].owner, scope, ENG_KV_OWNER) == 0) return &d->banned[i];
-    return NULL;
-}
-
 /*
  * The oldest waiting chain of those that are first, or are not if there are such; NULL: none. With
  * the lock held.
@@ -442,7 +431,7 @@ void kv_disk_note(struct kv_disk *d, const struct kv_chain *chain)
     if (full) c = oldest_chain(d, false);
     bool yields = full && c->first && !chain->first;
     d->stats.n_dropped += full || paused;
-    if (!paused && !yields && !find_banned(d, chain->scope)) {
+    if (!paused && !yields && !is_banned(d, chain->scope)) {
         *c = (struct chain){.n_pages = chain->n_pages,
                             .ids = c->ids,
                             .first = chain->first,
@@ -451,23 +440,6 @@ void kv_disk_note(struct kv_disk *d, const struct kv_chain *chain)
         memcpy(c->scope, chain->scope, sizeof(c->scope));
         memcpy(c->ids, chain->ids, (size_t)c->n_pages * KV_PAGE_TOKENS * sizeof(*c->ids));
         pthread_cond_signal(&d->noted);
-    }
-    pthread_mutex_unlock(&d->lock);
-}
-
-void kv_disk_allow(struct kv_disk *d, const uint8_t *owner, bool allowed)
-{
-    pthread_mutex_lock(&d->lock);
-    struct banned *b = find_banned(d, owner);
-    if (b && allowed) *b = d->banned[--d->n_banned];
-    if (!b && !allowed) {
-        b = reallocarray(d->banned, (size_t)d->n_banned + 1, sizeof(*b));
-        if (b) {
-            d->banned = b;
-            memcpy(b[d->n_banned].owner, owner, ENG_KV_OWNER);
-            b[d->n_banned++].erased = false;
-            pthread_cond_signal(&d->noted);
-        }
     }
     pthread_mutex_unlock(&d->lock);
 }
@@ -504,8 +476,6 @@ bool kv_disk_busy(struct kv_disk *d)
 {
     pthread_mutex_lock(&d->lock);
     bool busy = oldest_chain(d, true) || d->writing;
-    for (int i = 0; i < d->n_banned; i++)
-        busy |= !d->banned[i].erased;
     pthread_mutex_unlock(&d->lock);
     return busy;
 }
@@ -579,6 +549,7 @@ static int write_extent(struct kv_disk *d, const struct extent *x, int from)
 {
     bool pages = !extent_exists(d->store, x);
     bool state = d->p.state_bytes > 0 && !extent_has_state(d->store, x);
+    if (is_banned(d, x->scope)) return ENG_ECLOSED;
     if (!pages && !state) return 0;
     if (!has_space(d)) return ENG_ENOMEM;
     if (!await_copies(d, from, x->n_pages, pages)) return ENG_ECLOSED;
@@ -588,6 +559,8 @@ static int write_extent(struct kv_disk *d, const struct extent *x, int from)
     if (!rc && state) rc = extent_write_state(d->store, x, d->copies.state, d->p.state_bytes);
     if (!rc && state) count_written(d, d->p.state_bytes, 0);
     if (rc) pause_writing(d);
+    if (is_banned(d, x->scope))
+        extent_remove(d->store, x); /* those who erase may not have seen it */
     return rc;
 }
 
@@ -608,31 +581,6 @@ static void write_chain(struct kv_disk *d)
     }
 }
 
-static bool is_of(void *ctx, const struct eng_kv_file *file)
-{
-    return file->sound && memcmp(file->owner, ctx, ENG_KV_OWNER) == 0;
-}
-
-/* Removes what owners have who are not allowed any more. With the lock held, but for the files. */
-static void erase_banned(struct kv_disk *d)
-{
-    for (int i = 0; i < d->n_banned; i++) {
-        uint8_t owner[ENG_KV_OWNER];
-        if (d->banned[i].erased) continue;
-        d->banned[i].erased = true;
-        memcpy(owner, d->banned[i].owner, sizeof(owner));
-        for (struct chain *c = d->chains; c < d->chains + N_CHAINS; c++)
-            if (memcmp(c->scope, owner, sizeof(owner)) == 0) c->n_pages = 0;
-        d->writing = true;
-        pthread_mutex_unlock(&d->lock);
-        int rc = extent_visit(d->store, owner, is_of, owner);
-        pthread_mutex_lock(&d->lock);
-        d->stats.n_write_errors += rc != 0;
-        d->writing = false;
-        i = -1; /* the list may be another */
-    }
-}
-
 /* Waits for a chain, takes it, and returns true; false when the time has come to keep limits. */
 static bool take_chain(struct kv_disk *d, uint64_t until_us)
 {
@@ -640,7 +588,6 @@ static bool take_chain(struct kv_disk *d, uint64_t until_us)
                              .tv_nsec = (long)(until_us % 1000000) * 1000};
     struct chain *c;
     for (;;) {
-        erase_banned(d);
         c = oldest_chain(d, true);
         if (c || d->closing) break;
         if (pthread_cond_timedwait(&d->noted, &d->lock, &until)) return false;

@@ -16,8 +16,8 @@
  * Writing pauses for a minute after an error, such as a full disk. The directory's limits are kept
  * by the writer, once a minute, and when it has itself written an eighth too much.
  *
- * Threads: kv_disk_pays to kv_disk_pump on the scheduler thread; kv_disk_allow and kv_disk_stats on
- * any. Nothing is allocated after create, but for lists of files and of owners.
+ * Threads: kv_disk_pays to kv_disk_pump on the scheduler thread; kv_disk_stats on any. Nothing is
+ * allocated after create, but for lists of files.
  */
 #ifndef HEARTH_ENGINE_KV_DISK_H
 #define HEARTH_ENGINE_KV_DISK_H
@@ -45,6 +45,8 @@ struct kv_disk_params {
     size_t page_bytes;
     size_t state_bytes; /* of a snapshot of recurrent layers; 0: the model has none */
     int64_t ctx;        /* longest chain, in ids */
+    bool (*is_banned)(void *bans, const uint8_t *owner); /* as of eng_kv_disk_params */
+    void *bans;
     /* Called on the reader's and the writer's thread, with the lock held, when kv_disk_pump has
      * something to do or a prompt has been read; must not call back. */
     void (*wake)(void *ctx);
@@ -85,9 +87,9 @@ struct kv_restore {
 
 /*
  * Whether reading so many pages promises to be faster than computing them at the measured rate
- * (tokens per second, 0: unknown). Not while a disk holds the reader.
+ * (tokens per second, 0: unknown). Not while a disk holds the reader, nor if the owner is banned.
  */
-bool kv_disk_pays(struct kv_disk *d, int n_pages, double prompt_tokens_per_s);
+bool kv_disk_pays(struct kv_disk *d, const uint8_t *scope, int n_pages, double prompt_tokens_per_s);
 
 void kv_disk_ask(struct kv_disk *d, struct kv_restore *r);
 /* Gives it up; what has come by now is kept. */
@@ -111,13 +113,7 @@ void kv_disk_note(struct kv_disk *d, const struct kv_chain *chain);
 void kv_disk_pump(struct kv_disk *d, struct prefix *cache, const struct kv_pages *pages,
                   int n_pages);
 
-/*
- * Whether chains of an owner (the first ENG_KV_OWNER bytes of scopes) may be written; at first they
- * may. If not, the writer removes what there is. Any thread; when out of memory nothing changes.
- */
-void kv_disk_allow(struct kv_disk *d, const uint8_t *owner, bool allowed);
-
-/* Whether chains wait or are being written, or files to be removed: at the end there is time. */
+/* Whether chains wait or are being written: at the end there is time. */
 bool kv_disk_busy(struct kv_disk *d);
 
 void kv_disk_stats(struct kv_disk *d, struct eng_kv_disk_stats *ret);

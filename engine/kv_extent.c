@@ -248,6 +248,15 @@ static bool is_there(const struct extent_store *s, const struct extent *x, const
     return faccessat(s->fd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
+void extent_remove(const struct extent_store *s, const struct extent *x)
+{
+    char path[PATH_BYTES];
+    path_of(s, x, "", path);
+    unlinkat(s->fd, path, 0);
+    path_of(s, x, STATE_SUFFIX, path);
+    unlinkat(s->fd, path, 0);
+}
+
 bool extent_exists(const struct extent_store *s, const struct extent *x)
 {
     return is_there(s, x, "");

@@ -77,6 +77,9 @@ void extent_name(const struct extent_store *s, const struct extent *x, uint8_t r
 /* Writes pages [n_pages] under the name of x. 0, also if the file is there already, or ENG_EIO. */
 int extent_write(const struct extent_store *s, const struct extent *x, const uint8_t *const *pages);
 
+/* Removes what there is of that name. */
+void extent_remove(const struct extent_store *s, const struct extent *x);
+
 /* Whether a file of that name is there, and one of the states behind it. */
 bool extent_exists(const struct extent_store *s, const struct extent *x);
 bool extent_has_state(const struct extent_store *s, const struct extent *x);

@@ -35,6 +35,10 @@ struct eng_kv_disk_params {
     const char *model; /* a name for people, or NULL */
     int64_t bytes;     /* the directory holds at most so many, */
     int64_t seconds;   /* and nothing that was not used for this time */
+    /* Whether pages of an owner (ENG_KV_OWNER bytes) may be neither written nor read; any thread.
+     * NULL: all may. */
+    bool (*is_banned)(void *bans, const uint8_t *owner);
+    void *bans;
 };
 
 /* One file of such a directory. */

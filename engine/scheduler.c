@@ -62,11 +62,6 @@ void sched_disk_stats(struct sched *s, struct eng_kv_disk_stats *ret)
     if (s->batch.p.disk) kv_disk_stats(s->batch.p.disk, ret);
 }
 
-void sched_kv_allow(struct sched *s, const uint8_t *owner, bool allowed)
-{
-    if (s->batch.p.disk) kv_disk_allow(s->batch.p.disk, owner, allowed);
-}
-
 void sched_set_twin(struct sched *s, const struct draft_source *twin)
 {
     self_draft_set(&s->batch.self, twin);

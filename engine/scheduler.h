@@ -52,7 +52,5 @@ void sched_disk_stats(struct sched *s, struct eng_kv_disk_stats *ret);
 void sched_set_twin(struct sched *s, const struct draft_source *twin);
 void sched_set_draft_model(struct sched *s, const struct draft_source *model);
 bool sched_draft_model_failed(const struct sched *s);
-/* See kv_disk_allow. */
-void sched_kv_allow(struct sched *s, const uint8_t *owner, bool allowed);
 
 #endif

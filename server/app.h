@@ -27,7 +27,8 @@ struct srv_app {
     struct srv_models models;
     struct compile_queue *compiles; /* of grammars, for all models */
     struct srv_swap *swap;
-    atomic_int state; /* enum srv_state */
+    struct srv_kv_bans *kv_bans; /* NULL without kv-disk and a key file */
+    atomic_int state;            /* enum srv_state */
 };
 
 /* The set of a server's facts, which handlers see as const. */

@@ -132,6 +132,7 @@ static int load_entry(struct srv_loader *l, int entry, bool at_start, char *err,
     struct srv_model *model;
     int n_drains;
     params.cores = l->cores;
+    params.kv_bans = l->app->kv_bans;
     if (!at_start) {
         struct srv_models_view view;
         srv_models_look(models, &view);

@@ -500,8 +500,7 @@ static void write_kv_disk(struct out *o, const struct eng_kv_disk_stats *s)
         (double)s->n_read_bytes);
     one(o, "hearth_kv_disk_written_bytes_total", "counter", "Bytes of pages written to kv-disk.",
         (double)s->n_written_bytes);
-    one(o, "hearth_kv_disk_write_errors_total", "counter",
-        "Writes to kv-disk, and removals of a key's pages, that failed.",
+    one(o, "hearth_kv_disk_write_errors_total", "counter", "Writes to kv-disk that failed.",
         (double)s->n_write_errors);
     one(o, "hearth_kv_disk_dropped_total", "counter",
         "Sequences whose pages were not written, because kv-disk did not keep up or had failed.",

@@ -21,6 +21,7 @@
 #include "server/draft_fit.h"
 #include "server/engine_params.h"
 #include "server/grammar_cache.h"
+#include "server/kv_bans.h"
 #include "server/log.h"
 #include "server/text_ids.h"
 #include "server/token_facts.h"
@@ -91,6 +92,8 @@ static struct eng_params engine_params(const struct srv_model_params *p)
     params.model_dir = p->dir;
     params.draft_dir = p->draft_dir;
     params.kv_disk.model = p->names.n > 0 ? p->names.items[0] : NULL;
+    params.kv_disk.is_banned = p->kv_bans ? srv_kv_is_banned : NULL;
+    params.kv_disk.bans = p->kv_bans;
     params.n_parallel = c->parallel;
     params.caller_bytes = tokenizer_bytes(p->dir) + (p->entry ? 0 : SRV_PROGRAM_BYTES);
     params.request_bytes = (p->entry ? 0 : srv_budget_bytes(c)) + (c->grammar_cache_mb << 20);

@@ -80,7 +80,8 @@ struct srv_model_params {
     struct srv_share share;
     int64_t plan_bytes; /* of a plan that was made before, for srv_model.plan_bytes */
     bool is_demo;
-    struct eng_cores *cores; /* borrowed while the model lives */
+    struct eng_cores *cores;     /* borrowed while the model lives, */
+    struct srv_kv_bans *kv_bans; /* as this; or NULL */
 
     /* Next to a model that works; see eng_params. */
     bool in_background, beside_others;

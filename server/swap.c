@@ -392,6 +392,7 @@ static struct srv_model_params model_params(struct srv_swap *s)
         .entry = s->p.entry,
         .is_demo = !s->asked && c->model_is_demo,
         .cores = s->cores,
+        .kv_bans = s->app->kv_bans,
         .in_background = true,
         .stop = &s->app->models.stop,
         .on_self_test = begin_test,

@@ -165,7 +165,7 @@ int srv_cmd_kv(const struct srv_config *config)
     else if (!erases || !read_conditions(&v, &keys, err, sizeof(err)))
         status = EXIT_SUCCESS;
     if (status == EXIT_SUCCESS &&
-        eng_kv_visit(config->kv_disk, erases ? erase_file : add_file, &v, err, sizeof(err)))
+        eng_kv_visit(config->kv_disk, NULL, erases ? erase_file : add_file, &v, err, sizeof(err)))
         status = EXIT_FAILURE;
     if (v.no_memory) snprintf(err, sizeof(err), "out of memory");
     if (status != EXIT_SUCCESS || v.no_memory) {

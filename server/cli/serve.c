@@ -48,6 +48,7 @@
 #include "server/http/server.h"
 #include "server/http/text_workers.h"
 #include "server/http/watch.h"
+#include "server/kv_bans.h"
 #include "server/loader.h"
 #include "server/log.h"
 #include "server/metrics.h"
@@ -277,6 +278,7 @@ static int create_parts(struct serve *s, char *err, size_t errlen)
     models->wait_us = (uint64_t)c->load_wait_ms * 1000;
     models->notice_us = (uint64_t)c->heartbeat_ms * 1000;
     if (eng_cores_create(&s->cores, c->threads, err, errlen)) return -1;
+    if (srv_kv_bans_create(&server->app.kv_bans, c, err, errlen)) return -1;
     server->app.swap = srv_swap_create(&server->app, s->cores);
     if (!server->app.swap) {
         snprintf(err, errlen, "no memory for swapping the model");
@@ -542,23 +544,11 @@ static void give_memory_back(struct serve *s)
     s->n_trimmed_at = n;
 }
 
-struct changed_key {
-    const uint8_t *digest;
-    bool is_valid;
-};
-
-static void allow_owner(void *ctx, struct srv_model *model)
-{
-    const struct changed_key *key = ctx;
-    eng_kv_allow(model->engine, key->digest, key->is_valid);
-}
-
 /* Pages that a removed key computed are not left on disk. */
 static void on_key_changed(void *ctx, const uint8_t *digest, bool is_valid)
 {
     struct serve *s = ctx;
-    struct changed_key key = {digest, is_valid};
-    if (s->loaded) srv_models_each(&s->server.app.models, allow_owner, &key);
+    srv_kv_ban(s->server.app.kv_bans, digest, !is_valid);
 }
 
 static void reload_keys(struct serve *s)
@@ -746,6 +736,7 @@ static void close_parts(struct serve *s)
     compile_queue_destroy(s->server.app.compiles);
     srv_swap_destroy(s->server.app.swap);
     srv_models_finish(&s->server.app.models);
+    srv_kv_bans_destroy(s->server.app.kv_bans);
     eng_cores_destroy(s->cores);
     srv_metrics_destroy(s->server.metrics);
     srv_keys_destroy(s->server.keys);

@@ -176,6 +176,50 @@ def test_listed_and_erased():
         assert listed() == {}
 
 
+def test_erased_whatever_is_loaded():
+    """A removed key's pages go though its model is not loaded, and those that cannot for a moment are not read meanwhile."""
+    global DIR
+    keys = {name: {"Authorization": f"Bearer {name * 30}"} for name in "ab"}
+    with tempfile.NamedTemporaryFile("w", suffix=".keys") as f, tempfile.TemporaryDirectory() as DIR, \
+            tempfile.TemporaryDirectory() as switches:
+        busy = os.path.join(switches, "busy")
+
+        def write_keys(h, some):
+            f.seek(0)
+            f.truncate()
+            f.write("".join(name * 30 + "\n" for name in some))
+            f.flush()
+            if h:
+                h.log.clear()
+                h.process.send_signal(signal.SIGHUP)
+                h.wait_log("read the API keys again")
+
+        def unload(h):
+            status, _, answer = h.post("/models/unload", {"model": "hearth-demo", "wait": "drained"}, {"Authorization": "Bearer operator"})
+            assert status == 200, answer
+            await_files(h, 6)
+            h.wait_until(lambda: h.get("/v1/models", keys["a"])[2]["data"][0]["status"]["value"] == "unloaded", 10, "unloaded")
+
+        os.chmod(f.name, 0o600)
+        write_keys(None, "ab")
+        with serve("--api-key-file", f.name, "--swap", "on", env={**hanging(DIR, "", busy), "HEARTH_OPERATOR_KEY": "operator"}) as h:
+            ask(h, keys["a"])
+            ask(h, keys["b"])
+            unload(h)
+            write_keys(h, "a")
+            h.wait_until(lambda: len(extents()) == 3, 20, "the pages of b to go")
+            write_keys(h, "ab")
+            assert ask(h, keys["b"])[1] == 0
+            unload(h)
+            with open(busy, "w"):
+                write_keys(h, "a")
+                h.wait_log("are still there")
+                write_keys(h, "ab")
+                assert ask(h, keys["b"])[1] == 0 and ask(h, keys["a"])[1] == 1024
+                os.unlink(busy)
+            h.wait_until(lambda: len(extents()) == 3, 20, "the pages of b to go")
+
+
 def test_retention():
     """in_memory is never written; 24h is, for a day."""
     global DIR

@@ -22,7 +22,15 @@ struct fixture {
     sem_t woken;
     int32_t ids[CTX];
     int32_t held[CHAIN], nodes[CHAIN];
+    atomic_bool us_banned, others_banned;
 };
+
+static bool is_banned(void *ctx, const uint8_t *owner)
+{
+    struct fixture *f = ctx;
+    bool ours = memcmp(owner, us.tenant, ENG_KV_OWNER) == 0;
+    return ours ? f->us_banned : f->others_banned;
+}
 
 /* While `hangs`, reads of files wait for `answers`. */
 static atomic_bool hangs;
@@ -54,6 +62,8 @@ static void open_disk(struct fixture *f)
                                     .seconds = HOUR,
                                     .page_bytes = f->layout.page_bytes,
                                     .ctx = CTX,
+                                    .is_banned = is_banned,
+                                    .bans = f,
                                     .wake = wake,
                                     .wake_ctx = f};
     char err[700] = "";
@@ -199,29 +209,33 @@ static void test_cannot_write(void **state)
     REQUIRE(!kv_disk_busy(f->disk));
 }
 
-/* Files of an owner that is not allowed any more go, and no more come. */
+/* Nothing of a banned owner is written or read, nor left if it was being written at that moment. */
 static void test_banned(void **state)
 {
     struct fixture *f = *state;
     uint8_t *data[CHAIN];
-    struct eng_kv_disk_stats stats;
     for (int i = 0; i < CHAIN; i++)
         data[i] = kv_page_data(f->pages, prefix_page_get(f->cache));
+    f->others_banned = true;
     note(f, CHAIN);
-    feed(f, EXTENT_PAGES);
-    kv_disk_allow(f->disk, (const uint8_t *)"somebody else...", false);
-    feed(f, EXTENT_PAGES);
+    struct eng_kv_disk_stats stats = feed(f, EXTENT_PAGES);
     REQUIRE_EQ_INT(restore(f, f->ids, 0, CHAIN, data), CHAIN);
-    kv_disk_allow(f->disk, us.tenant, false);
-    kv_disk_allow(f->disk, us.tenant, false);
-    stats = feed(f, EXTENT_PAGES);
+    REQUIRE(kv_disk_pays(f->disk, us.tenant, CHAIN, 0));
+    f->us_banned = true;
+    REQUIRE(!kv_disk_pays(f->disk, us.tenant, CHAIN, 0));
+    f->ids[0]++;
+    publish_chain(f);
+    note(f, CHAIN);
+    REQUIRE(!kv_disk_busy(f->disk));
+    f->us_banned = false;
+    while (sem_trywait(&f->woken) == 0)
+        continue;
+    note(f, CHAIN);
+    sem_wait(&f->woken); /* the writer wants pages */
+    f->us_banned = true;
+    REQUIRE(feed(f, EXTENT_PAGES).n_written_bytes > stats.n_written_bytes);
+    f->us_banned = false;
     REQUIRE_EQ_INT(restore(f, f->ids, 0, CHAIN, data), 0);
-    note(f, CHAIN);
-    REQUIRE(feed(f, EXTENT_PAGES).n_written_bytes == stats.n_written_bytes);
-    kv_disk_allow(f->disk, us.tenant, true);
-    note(f, CHAIN);
-    feed(f, EXTENT_PAGES);
-    REQUIRE_EQ_INT(restore(f, f->ids, 0, CHAIN, data), CHAIN);
 }
 
 /* Chains that are wanted again are written before others, and survive a full queue. */
@@ -310,7 +324,7 @@ static void test_late(void **state)
     REQUIRE(kv_disk_done(&slow) && !kv_disk_done(&unknown));
     kv_disk_expire(f->disk, now + 100 * second);
     REQUIRE(kv_disk_done(&unknown));
-    REQUIRE(!kv_disk_pays(f->disk, CHAIN, 1e6)); /* as slow as it was */
+    REQUIRE(!kv_disk_pays(f->disk, us.tenant, CHAIN, 1e6)); /* as slow as it was */
     answer(1);
 }
 
@@ -334,15 +348,16 @@ static void test_pays(void **state)
 {
     struct fixture *f = *state;
     uint8_t *data[CHAIN];
-    REQUIRE(kv_disk_pays(f->disk, CHAIN, 0) && kv_disk_pays(f->disk, CHAIN, 1e12)); /* unknown */
+    REQUIRE(kv_disk_pays(f->disk, us.tenant, CHAIN, 0) &&
+            kv_disk_pays(f->disk, us.tenant, CHAIN, 1e12)); /* unknown */
     note(f, CHAIN);
     feed(f, EXTENT_PAGES);
     for (int i = 0; i < CHAIN; i++)
         data[i] = kv_page_data(f->pages, prefix_page_get(f->cache));
     REQUIRE_EQ_INT(restore(f, f->ids, 0, CHAIN, data), CHAIN);
-    REQUIRE(kv_disk_pays(f->disk, CHAIN, 0.001));
+    REQUIRE(kv_disk_pays(f->disk, us.tenant, CHAIN, 0.001));
     int n = 0;
-    while (!kv_disk_pays(f->disk, CHAIN, 1e9) && n < 1000)
+    while (!kv_disk_pays(f->disk, us.tenant, CHAIN, 1e9) && n < 1000)
         n++;
     REQUIRE(n > 0 && n < 1000); /* it is tried again later */
 }
