@@ -162,7 +162,7 @@ _hearth()
         --weight-coding --kv-dtype --ctx-size --chunk --memory --healthcheck' ;;
     healthcheck) words='--help --version --check-config --print-config --config --healthcheck' ;;
     pull) words='--help --version --check-config --print-config --config --model --cache-dir
-        --dry-run --force --json --healthcheck' ;;
+        --dry-run --force --healthcheck' ;;
     list) words='--help --version --check-config --print-config --config --cache-dir
         --json --healthcheck' ;;
     chat) words='--help --version --check-config --print-config --config --model --draft-model

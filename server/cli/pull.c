@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * hearth pull NAME[@REVISION]: fetches a model from the Hugging Face hub into its cache. stdout
- * gets the snapshot's path, as `hf download` prints it; --dry-run a list of files; --json events.
+ * gets the snapshot's path, as `hf download` prints it; --dry-run a list of files.
  */
 #include <limits.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ int srv_cmd_pull(const struct srv_config *config)
     }
     int status = pull_run(config, false, path, sizeof(path));
     if (status) return status;
-    if (!config->json && !config->dry_run) printf("%s\n", path);
+    if (!config->dry_run) printf("%s\n", path);
     if (fflush(stdout) == 0 && !ferror(stdout)) return EXIT_SUCCESS;
     shown_line(stderr, "hearth: stdout cannot be written");
     return EXIT_FAILURE;

@@ -347,8 +347,8 @@ const struct srv_option srv_options[] = {
     ROW("kv", "key-file", NULL, STRING, key_file, 0, 0, NULL, NULL, KV, SRV_OPT_FLAG_ONLY,
         "erase what the API keys in this file computed, one per line"),
 
-    SWITCH("bench", "json", NULL, json, "off", BENCH | BIT(INSPECT) | PULL | BIT(LIST) | CHAT,
-           "print results as JSON; of pull: progress, one object per line; of chat: one answer"),
+    SWITCH("bench", "json", NULL, json, "off", BENCH | BIT(INSPECT) | BIT(LIST) | CHAT,
+           "print results as JSON; of chat: one answer"),
     LIST("bench", "prefill", NULL, prefill, BENCH,
          "prompt lengths of the prefill measurement (default: 512)"),
     INT("bench", "decode", NULL, decode, 0, 1e6, "128", BENCH,

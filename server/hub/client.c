@@ -463,7 +463,7 @@ int hub_client_wait(struct hub_client *c, struct hub_tries *tries, int64_t reach
     }
     int wait_ms = f->retry_after_s >= 0 ? (int)f->retry_after_s * 1000
                                         : spread(c->settings->first_wait_ms << (tries->n - 1));
-    if (c->on_retry) c->on_retry(c->ctx, what, f->err, tries->n + 1, wait_ms);
+    if (c->on_retry) c->on_retry(c->ctx, f->err, tries->n + 1, wait_ms);
     if (sleep_ms(c, wait_ms)) return 0;
     fail(f, HUB_ESTOPPED, false, "stopped");
     return f->rc;

@@ -30,11 +30,9 @@ struct hub_client {
     const struct hub_settings *settings; /* borrowed, as all pointers here */
     const struct hub_name *name;
     const atomic_bool *stop;
-    /*
-     * Called before each wait: the file, why the try failed, the number of the next try, the time
-     * until then.
-     */
-    void (*on_retry)(void *ctx, const char *what, const char *reason, int n_try, int wait_ms);
+    /* Called before each wait: why the try failed, the number of the next try, the time until
+     * then. */
+    void (*on_retry)(void *ctx, const char *reason, int n_try, int wait_ms);
     void *ctx;
     bool brief;                /* one try of some seconds: there is something to go on with */
     struct transfer *transfer; /* owned */

@@ -436,7 +436,7 @@ static int fetch_right(struct job *j, const char *url)
         if (strcmp(digest, f->etag) == 0) return finish_part(j);
         if (n_try == 2) break;
         snprintf(reason, sizeof(reason), "%s: wrong content came", f->path);
-        if (c->on_retry) c->on_retry(c->ctx, f->path, reason, 2, 0);
+        if (c->on_retry) c->on_retry(c->ctx, reason, 2, 0);
         if ((rc = restart(j))) return rc;
     }
     unlinkat(j->fetch->cache->blobs_fd, j->part, 0); /* its bytes are useless */

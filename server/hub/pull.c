@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "base/buf.h"
-#include "base/thread.h"
 #include "engine/engine.h"
 #include "server/hub/fetch.h"
 
@@ -37,10 +36,6 @@ struct hub_pull {
     atomic_bool planned;
     pthread_mutex_t lock; /* guards the fields below, and serializes events */
     struct hub_progress progress;
-    struct hub_file **jobs; /* [n_jobs] one for each content, smallest first */
-    size_t n_jobs, next_job;
-    int rc; /* the first failure of a worker */
-    char err[HUB_ERR_SIZE];
 };
 
 /* ---- events and counts ---------------------------------------------------------------------- */
@@ -52,73 +47,53 @@ static void tell(struct hub_pull *p, const struct hub_event *e)
     pthread_mutex_unlock(&p->lock);
 }
 
-static void on_retry(void *ctx, const char *what, const char *reason, int n_try, int wait_ms)
+static void on_retry(void *ctx, const char *reason, int n_try, int wait_ms)
 {
     char text[HUB_ERR_SIZE + 60];
     snprintf(text, sizeof(text), "%s; try %d follows in %.1f s", reason, n_try, wait_ms / 1000.0);
-    struct hub_event e = {
-        .kind = HUB_RETRY,
-        .text = text,
-        .what = what,
-        .reason = reason,
-        .n_try = n_try,
-        .wait_ms = wait_ms,
-    };
-    tell(ctx, &e);
+    tell(ctx, &(struct hub_event){.kind = HUB_RETRY, .text = text});
 }
 
 static void on_wait(void *ctx, const char *path)
 {
     char text[HUB_PATH_MAX + 80];
     snprintf(text, sizeof(text), "%s: another program is fetching it; waiting for that", path);
-    tell(ctx, &(struct hub_event){.kind = HUB_WAIT, .text = text, .what = path});
+    tell(ctx, &(struct hub_event){.kind = HUB_WAIT, .text = text});
 }
 
-/* The place of a file among the active ones, or n_active. */
-static int find_active(const struct hub_progress *c, const struct hub_file *f)
+/* More of the file in hand is there than was counted; less is not a step back. */
+static void count(struct hub_progress *c, int64_t n_there)
 {
-    int i = 0;
-    while (i < c->n_active && c->active[i].path != f->path)
-        i++;
-    return i;
-}
-
-/* More of a file is there than was counted; less is not a step back. */
-static void count(struct hub_progress *c, int i, int64_t n_there)
-{
-    if (i == c->n_active || n_there <= c->active[i].n_bytes) return;
-    c->n_bytes += n_there - c->active[i].n_bytes;
-    c->active[i].n_bytes = n_there;
+    if (n_there <= c->n_file) return;
+    c->n_bytes += n_there - c->n_file;
+    c->n_file = n_there;
     if (c->n_bytes > c->n_total) c->n_bytes = c->n_total;
 }
 
 static void on_bytes(void *ctx, const struct hub_file *f, int64_t n_there, int64_t n_new)
 {
     struct hub_pull *p = ctx;
+    (void)f;
     pthread_mutex_lock(&p->lock);
     p->progress.n_fetched += n_new;
-    count(&p->progress, find_active(&p->progress, f), n_there);
+    count(&p->progress, n_there);
     pthread_mutex_unlock(&p->lock);
 }
 
 /* A file begins with bytes that the plan has counted. */
 static void begin_counting(struct hub_pull *p, const struct hub_file *f, int64_t n_planned)
 {
-    struct hub_progress *c = &p->progress;
     pthread_mutex_lock(&p->lock);
-    c->active[c->n_active].path = f->path;
-    c->active[c->n_active].n_bytes = n_planned;
-    c->active[c->n_active++].n_total = f->size;
+    p->progress.path = f->path;
+    p->progress.n_file = n_planned;
     pthread_mutex_unlock(&p->lock);
 }
 
 static void end_counting(struct hub_pull *p, const struct hub_file *f, bool complete)
 {
-    struct hub_progress *c = &p->progress;
     pthread_mutex_lock(&p->lock);
-    int i = find_active(c, f);
-    if (complete) count(c, i, f->size);
-    c->active[i] = c->active[--c->n_active];
+    if (complete) count(&p->progress, f->size);
+    p->progress.path = NULL;
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -164,7 +139,6 @@ void hub_pull_destroy(struct hub_pull *p)
     hub_cache_close(&p->cache);
     hub_listing_finish(&p->listing);
     pthread_mutex_destroy(&p->lock);
-    free(p->jobs);
     free(p);
 }
 
@@ -361,20 +335,20 @@ static int fetch_file(struct hub_pull *p, struct hub_client *c, struct hub_file 
         const struct hub_file *g = &p->listing.files[i];
         if (g->wanted && strcmp(g->etag, f->etag) == 0) last = g;
     }
-    for (const struct hub_file *g = p->listing.files; !rc && g <= last; g++) {
+    for (struct hub_file *g = p->listing.files; !rc && g <= last; g++) {
         if (!g->wanted || strcmp(g->etag, f->etag) != 0) continue;
         rc = hub_cache_link(&p->cache, p->commit, g, g != last, err);
+        g->fetched = rc == 0;
         if (!rc)
             tell(p, &(struct hub_event){.kind = HUB_FILE, .what = g->path, .n_total = g->size});
     }
-    f->fetched = rc == 0;
     return rc;
 }
 
-/* The same unless the snapshot has it. */
+/* The same unless this pull has fetched it or, without force, the snapshot has it. */
 static int need_file(struct hub_pull *p, struct hub_client *c, struct hub_file *f, char *err)
 {
-    if (!p->force && hub_cache_has(&p->cache, p->commit, f)) return 0;
+    if (f->fetched || (!p->force && hub_cache_has(&p->cache, p->commit, f))) return 0;
     return fetch_file(p, c, f, err);
 }
 
@@ -435,7 +409,7 @@ static int choose_shards(struct hub_pull *p, struct hub_client *c, char *err)
     return rc;
 }
 
-/* ---- two at a time -------------------------------------------------------------------------- */
+/* ---- the rest ------------------------------------------------------------------------------- */
 
 static int compare_sizes(const void *a, const void *b)
 {
@@ -443,82 +417,19 @@ static int compare_sizes(const void *a, const void *b)
     return ((*x)->size > (*y)->size) - ((*x)->size < (*y)->size);
 }
 
-static int make_jobs(struct hub_pull *p, char *err)
-{
-    p->jobs = calloc(p->listing.n + 1, sizeof(*p->jobs));
-    if (!p->jobs) return hub_fail(err, HUB_EINTERNAL, "out of memory");
-    for (size_t i = 0; i < p->listing.n; i++) {
-        struct hub_file *f = &p->listing.files[i];
-        bool missing =
-            f->wanted && !f->fetched && (p->force || !hub_cache_has(&p->cache, p->commit, f));
-        for (size_t j = 0; missing && j < p->n_jobs; j++)
-            missing = strcmp(p->jobs[j]->etag, f->etag) != 0;
-        if (missing) p->jobs[p->n_jobs++] = f;
-    }
-    qsort(p->jobs, p->n_jobs, sizeof(*p->jobs), compare_sizes);
-    return 0;
-}
-
-static struct hub_file *take_job(struct hub_pull *p)
-{
-    pthread_mutex_lock(&p->lock);
-    struct hub_file *f = NULL;
-    if (!p->rc && p->next_job < p->n_jobs) f = p->jobs[p->next_job++];
-    pthread_mutex_unlock(&p->lock);
-    return f;
-}
-
-/* The first failure is reported; it stops the other worker. */
-static void note_failure(struct hub_pull *p, int rc, const char *err)
-{
-    pthread_mutex_lock(&p->lock);
-    if (!p->rc) {
-        p->rc = rc;
-        snprintf(p->err, sizeof(p->err), "%s", err);
-    }
-    pthread_mutex_unlock(&p->lock);
-    atomic_store(&p->stop, true);
-}
-
-static void work(struct hub_pull *p, struct hub_client *c)
-{
-    char err[HUB_ERR_SIZE] = "";
-    for (struct hub_file *f; (f = take_job(p));) {
-        int rc = fetch_file(p, c, f, err);
-        if (rc) note_failure(p, rc, err);
-    }
-}
-
-static struct hub_client make_client(struct hub_pull *p)
-{
-    return (struct hub_client){
-        .settings = p->settings,
-        .name = p->name,
-        .stop = &p->stop,
-        .on_retry = on_retry,
-        .ctx = p,
-    };
-}
-
-static void *work_second(void *arg)
-{
-    struct hub_pull *p = arg;
-    struct hub_client c = make_client(p);
-    if (hub_client_init(&c) == 0) work(p, &c); /* if it fails the first worker does everything */
-    hub_client_finish(&c);
-    return NULL;
-}
-
 static int fetch_rest(struct hub_pull *p, struct hub_client *c, char *err)
 {
-    pthread_t second;
-    int rc = make_jobs(p, err);
-    if (rc) return rc;
-    bool parallel = p->n_jobs > 1 && thread_start(&second, "hearth-pull", 0, work_second, p) == 0;
-    work(p, c);
-    if (parallel) pthread_join(second, NULL);
-    if (p->rc) hub_fail(err, p->rc, "%s", p->err);
-    return p->rc;
+    struct hub_file **files = calloc(p->listing.n + 1, sizeof(*files));
+    size_t n = 0;
+    int rc = 0;
+    if (!files) return hub_fail(err, HUB_EINTERNAL, "out of memory");
+    for (size_t i = 0; i < p->listing.n; i++)
+        if (p->listing.files[i].wanted) files[n++] = &p->listing.files[i];
+    qsort(files, n, sizeof(*files), compare_sizes);
+    for (size_t i = 0; !rc && i < n; i++)
+        rc = need_file(p, c, files[i], err);
+    free(files);
+    return rc;
 }
 
 /* ---- all of it ------------------------------------------------------------------------------ */
@@ -618,7 +529,13 @@ static void warn_of_plain_http(struct hub_pull *p)
 
 static int run(struct hub_pull *p, char *err)
 {
-    struct hub_client c = make_client(p);
+    struct hub_client c = {
+        .settings = p->settings,
+        .name = p->name,
+        .stop = &p->stop,
+        .on_retry = on_retry,
+        .ctx = p,
+    };
     int rc = hub_cache_open(&p->cache, p->settings->cache_root, p->name->repo, err);
     if (rc) return rc;
     if (p->settings->offline) return run_offline(p, err);

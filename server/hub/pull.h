@@ -4,15 +4,15 @@
  *
  *   1. the revision's commit, then (unless the cache has it) the listing of its files
  *   2. config.json, which decides whether the model can be served at all; then the index of shards
- *   3. the rest, smallest first, two at a time; each file is linked into the snapshot once its
- *      content is whole and right
+ *   3. the rest, smallest first; each file is linked into the snapshot once its content is whole
+ *      and right
  *   4. last the reference that makes the revision's name lead to the commit
  *
  * A snapshot that is complete costs one request. Without the network, and where the hub only cannot
  * be reached, a complete snapshot can still be found (hub_pull_use_cached).
  *
- * Threads: create and destroy by one owner; hub_pull_run on any one thread, which starts a second
- * one; hub_pull_stop and hub_pull_progress from any.
+ * Threads: create and destroy by one owner; hub_pull_run on any one thread;
+ * hub_pull_stop and hub_pull_progress from any.
  */
 #ifndef HEARTH_SERVER_HUB_PULL_H
 #define HEARTH_SERVER_HUB_PULL_H
@@ -28,8 +28,6 @@
 /* Opens what pulling needs; before any other thread exists. 0 or HUB_EUSAGE with a sentence. */
 int hub_pull_prepare(struct hub_settings *ret, const char *(*env)(const char *name), char *err);
 
-enum { HUB_ACTIVE_MAX = 2 };
-
 /*
  * How far a pull has come, each content counted once. n_bytes never falls and never exceeds the
  * total, although a file may begin anew.
@@ -37,11 +35,8 @@ enum { HUB_ACTIVE_MAX = 2 };
 struct hub_progress {
     int64_t n_bytes, n_total; /* there, and of all files; n_total 0: not known yet */
     int64_t n_fetched;        /* bytes that came from the hub in this run */
-    int n_active;
-    struct {
-        const char *path; /* borrowed from the pull */
-        int64_t n_bytes, n_total;
-    } active[HUB_ACTIVE_MAX];
+    const char *path;         /* of the file that is being fetched, borrowed; NULL: none */
+    int64_t n_file;           /* bytes of it that are there */
 };
 
 /* The percentage that is there, rounded down; 100 only if everything is. */
@@ -52,17 +47,15 @@ struct hub_event {
     enum hub_event_kind {
         HUB_PLAN,    /* commit, n_files; n_bytes of n_total are in the cache */
         HUB_FILE,    /* what: a file with n_total bytes is complete */
-        HUB_RETRY,   /* text, what, reason, n_try, wait_ms */
-        HUB_WAIT,    /* text; another program fetches the file what */
+        HUB_RETRY,   /* text */
+        HUB_WAIT,    /* text: another program fetches the file */
         HUB_WARNING, /* text */
     } kind;
     const char *text; /* a sentence for people */
-    const char *what; /* a path, or "the hub" */
+    const char *what; /* a path */
     const char *commit;
     int n_files;
     int64_t n_bytes, n_total;
-    const char *reason; /* why the try before n_try failed, which follows after wait_ms */
-    int n_try, wait_ms;
 };
 
 struct hub_pull_params {
@@ -71,7 +64,7 @@ struct hub_pull_params {
     bool force;    /* fetch again what the cache has */
     bool dry_run;  /* stop before anything is written */
     bool to_serve; /* hub_pull_use_cached follows: one short try if the cache has a complete copy */
-    /* Called on the threads that pull, one at a time. */
+    /* Called on the thread that pulls. */
     void (*event)(void *ctx, const struct hub_event *e);
     void *ctx;
 };

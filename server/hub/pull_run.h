@@ -3,9 +3,8 @@
  * A pull as a command does it: with its progress shown, stopped by SIGINT or SIGTERM, its failure
  * as an exit status with one last line. Main thread, before any other thread exists.
  *
- * A file that is complete is a line on stderr. While bytes come, a terminal has one line below
- * that is drawn again; elsewhere a line is written once a second. With --json both are objects on
- * stdout, one per line.
+ * A file that is complete is a line on stderr; while bytes come, so are the figures of the whole
+ * once a second, unless stderr is a terminal.
  */
 #ifndef HEARTH_SERVER_HUB_PULL_RUN_H
 #define HEARTH_SERVER_HUB_PULL_RUN_H
@@ -26,21 +25,13 @@ int pull_run(const struct srv_config *config, bool to_serve, char *ret_path, siz
 /* "269 MB": three digits or so, of powers of 1000. Returns buf. */
 const char *pull_format_bytes(int64_t n, char *buf, size_t size);
 
-enum { PULL_SAMPLES = 32 }; /* more than are taken in the seconds that the speed is the mean of */
-
 /* The progress of a pull as it is shown. Events come on any thread, the rest on one. */
 struct pull_view {
     const struct hub_name *name;
-    bool json, quiet, terminal;
+    bool quiet, terminal;
     pthread_mutex_t lock; /* guards the fields below, and the output */
     bool planned;
-    int columns; /* of the line on the screen that is drawn again */
     uint64_t begin_us, shown_us;
-    struct {
-        uint64_t us;
-        int64_t n_fetched;
-    } samples[PULL_SAMPLES]; /* a ring */
-    int n_samples;
     struct hub_progress last;
 };
 

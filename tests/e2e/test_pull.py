@@ -149,7 +149,7 @@ def test_whole_model():
         assert paths[1] == f"/api/models/acme/tiny/tree/{repo.refs['main']}"
         resolved = [p.split("/", 5)[5] for p in paths if "/resolve/" in p]
         assert resolved[0] == "config.json" and sorted(resolved) == sorted(WANTED)
-        assert "model.safetensors" in resolved[-2:], resolved  # two are fetched at once
+        assert resolved[-1] == "model.safetensors", resolved  # the largest comes last
         assert all(r.method == "GET" for r in HUB.requests)
         tree = next(r for r in HUB.requests if "/tree/" in r.path)
         assert tree.path.endswith("?recursive=true&expand=false")
@@ -768,26 +768,6 @@ def test_root_fills_the_cache_of_the_service():
 
 # ---- progress, dry run, list -------------------------------------------------------------------------------------
 
-def test_json_lines():
-    add()
-    with home() as h:
-        HUB.on("/resolve/", status(503))
-        r = must(h.pull("acme/tiny", "--json"), 0)
-        events = [json.loads(line) for line in r.out.splitlines()]
-        start, done = next(e for e in events if e["event"] == "start"), events[-1]
-        total = sum(len(v) for v in WANTED.values())
-        assert start["total"] == total and start["files"] == len(WANTED) and start["model"] == "acme/tiny"
-        assert any(e["event"] == "retry" for e in events)
-        progress = [e for e in events if e["event"] == "progress"]
-        counts = [e["bytes"] for e in progress]
-        assert counts == sorted(counts) and all(0 <= n <= total for n in counts) and len(progress) >= 5
-        assert set(progress[0]) == {"event", "bytes", "total", "bytes_per_s", "eta_s", "files"}
-        assert done["event"] == "done" and done["bytes"] == total and os.path.isdir(done["path"])
-        r = h.pull("acme/none", "--json")
-        last = json.loads(r.out.splitlines()[-1])
-        assert last["event"] == "error" and last["exit"] == r.code == 3 and last["message"], r
-
-
 def in_terminal(h, *args, keys="", **env):
     """(exit status, what a terminal of 80 columns gets)"""
     main, side = pty.openpty()
@@ -807,18 +787,11 @@ def in_terminal(h, *args, keys="", **env):
 def test_progress_on_a_terminal():
     add()
     with home() as h:
-        HUB.on("/", changed(pace=4 << 20), server="store")
-        code, seen = in_terminal(h, "pull", "acme/tiny", COLUMNS="60")
-        frames = [f for f in re.split(r"[\r\n]", seen) if "%" in f]
-        assert code == 0 and 3 <= len(frames) <= 14, "at most ten a second" + seen
-        assert all(len(f) < 60 for f in frames), frames
-        assert re.fullmatch(r"model.safetensors  +\d+%  [\d.]+/[\d.]+ MB  .*B/s  [-:\d]+ *", frames[-1]), frames
+        code, seen = in_terminal(h, "pull", "acme/tiny")
+        assert code == 0 and "%" not in seen, seen
         for path in WANTED:
             assert re.search(rf"hearth: {re.escape(path)}: [\d.]+ k?M?B\r?\n", seen), (path, seen)
         assert re.search(r"pulled acme/tiny: 2.3 MB in [\d.]+ s, [\d.]+ .B/s", seen), seen
-    with home() as h:
-        _, seen = in_terminal(h, "pull", "acme/tiny", HF_HUB_DISABLE_PROGRESS_BARS="1")
-        assert "%" not in seen, seen
 
 
 def test_progress_elsewhere_is_a_line_a_second():

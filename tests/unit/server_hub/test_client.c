@@ -79,11 +79,11 @@ static struct fake_answer next_answer(const char *url, const char *range)
     return script[n_fake_log - 1];
 }
 
-static void note_retry(void *ctx, const char *what, const char *reason, int n_try, int wait_ms)
+static void note_retry(void *ctx, const char *reason, int n_try, int wait_ms)
 {
     (void)ctx;
-    snprintf(retries + strlen(retries), sizeof(retries) - strlen(retries), "%s: %s (%d, %s); ",
-             what, reason, n_try, wait_ms > 0 ? "waits" : "at once");
+    snprintf(retries + strlen(retries), sizeof(retries) - strlen(retries), "%s (%d, %s); ", reason,
+             n_try, wait_ms > 0 ? "waits" : "at once");
 }
 
 #define SCRIPT(...)                                                                                \
@@ -269,16 +269,15 @@ static void tries(void **state)
     (void)state;
     SCRIPT(busy, reset, {.status = 200});
     REQUIRE_EQ_INT(get(&c), 0);
-    REQUIRE_EQ_STR(retries, "the hub: the hub answers with status 503 (2, waits); "
-                            "the hub: the hub: as scripted (3, waits); ");
+    REQUIRE_EQ_STR(retries, "the hub answers with status 503 (2, waits); "
+                            "the hub: as scripted (3, waits); ");
     SCRIPT(busy, busy, busy, busy, busy);
     REQUIRE_EQ_INT(get(&c), HUB_ENETWORK);
     REQUIRE_EQ_STR(err, "the hub answers with status 503, 5 tries");
     REQUIRE_EQ_INT(n_fake_log, 5);
     SCRIPT({.status = 429, .headers = "Retry-After: 0\n"}, {.status = 200});
     REQUIRE_EQ_INT(get(&c), 0);
-    REQUIRE_EQ_STR(retries,
-                   "the hub: the hub limits the rate of requests (status 429) (2, at once); ");
+    REQUIRE_EQ_STR(retries, "the hub limits the rate of requests (status 429) (2, at once); ");
     SCRIPT({.status = 429, .headers = "RateLimit: \"api\";r=0;t=3600\n"});
     REQUIRE_EQ_INT(get(&c), HUB_ENETWORK);
     REQUIRE_EQ_STR(err, "the hub asks to come back in 60 min");

@@ -58,9 +58,9 @@ static void note_wait(void *ctx, const char *what)
     atomic_store(&stop, true); /* or it waits for ever */
 }
 
-static void note_retry(void *ctx, const char *what, const char *reason, int n_try, int wait_ms)
+static void note_retry(void *ctx, const char *reason, int n_try, int wait_ms)
 {
-    (void)ctx, (void)what, (void)reason, (void)n_try, (void)wait_ms;
+    (void)ctx, (void)reason, (void)n_try, (void)wait_ms;
     n_retries++;
 }
 
