@@ -286,3 +286,30 @@ struct srv_span srv_body_span(const struct srv_body *body, const json_t *value)
     const struct body_place *p = bsearch(&key, body->places, body->n_places, sizeof(key), by_value);
     return p ? (struct srv_span){body->text + p->begin, p->len} : (struct srv_span){NULL, 0};
 }
+
+char *srv_body_list_text(const struct srv_body *body, const json_t *list)
+{
+    struct srv_span span = {NULL, 0};
+    struct buf b;
+    if (body) span = srv_body_span(body, list);
+    if (span.text) return strndup(span.text, span.len);
+    if (!body) return json_dumps(list, JSON_COMPACT);
+    buf_init(&b, SIZE_MAX / 2);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *value = json_array_get(list, i);
+        span = srv_body_span(body, value);
+        char *made = span.text ? NULL : json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+        bool none = !span.text && !made;
+        if (made) span = (struct srv_span){made, strlen(made)};
+        buf_puts(&b, i ? "," : "[");
+        if (!none) buf_add(&b, span.text, span.len);
+        free(made);
+        if (none) {
+            buf_finish(&b);
+            return NULL;
+        }
+    }
+    buf_puts(&b, b.len ? "]" : "[]");
+    if (b.failed) buf_finish(&b);
+    return b.data;
+}

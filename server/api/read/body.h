@@ -50,6 +50,13 @@ void srv_body_finish(struct srv_body *body);
  * that are not in the tree, text is NULL. */
 struct srv_span srv_body_span(const struct srv_body *body, const json_t *value);
 
+/*
+ * The JSON text of a list: as it stands in the body's text, or if it is not of the tree, of its
+ * elements those that are as they stand there and the others made. body: NULL: all are made.
+ * Returns owned text, or NULL when out of memory.
+ */
+char *srv_body_list_text(const struct srv_body *body, const json_t *list);
+
 /* All of it. */
 static inline struct srv_span srv_body_text(const struct srv_body *body)
 {

@@ -171,20 +171,25 @@ static int render_failure(int rc, const char *field, const char *message, struct
     }
 }
 
-/* The JSON text of a value, owned: its part of the body, or made. NULL: out of memory. */
-static char *text_of(const struct srv_body *body, const json_t *value)
-{
-    struct srv_span span = {NULL, 0};
-    if (body) span = srv_body_span(body, value);
-    return span.text ? strndup(span.text, span.len) : json_dumps(value, JSON_COMPACT);
-}
-
-/* The same of the messages, without metadata lines unless the server keeps them. */
+/* The JSON text of the messages, owned, without metadata lines unless the server keeps them. NULL:
+ * out of memory. */
 static char *text_of_messages(const struct srv_model *model, const struct chat_input *in)
 {
-    if (!model->config->keep_metadata_lines && metadata_lines_length(in->messages) > 0)
-        return metadata_lines_take(in->messages, in->body, in->metadata);
-    return text_of(in->body, in->messages);
+    if (model->config->keep_metadata_lines || metadata_lines_length(in->messages) == 0)
+        return srv_body_list_text(in->body, in->messages);
+    srv_json_ran_out();
+    json_t *list = metadata_lines_take(in->messages, in->metadata);
+    char *text = srv_json_ran_out() ? NULL : srv_body_list_text(in->body, list);
+    json_decref(list);
+    return text;
+}
+
+/* The same of an object. */
+static char *text_of_object(const struct srv_body *body, const json_t *object)
+{
+    struct srv_span span = {NULL, 0};
+    if (body) span = srv_body_span(body, object);
+    return span.text ? strndup(span.text, span.len) : json_dumps(object, JSON_COMPACT);
 }
 
 static int check_kwargs(const json_t *kwargs, struct param_error *err)
@@ -212,7 +217,7 @@ int chat_input_render(const struct srv_model *model, const struct chat_input *in
                           "This model has no chat template; use /v1/completions.");
     if (check_kwargs(in->kwargs, err)) return -1;
     char *messages = text_of_messages(model, in);
-    char *kwargs = in->kwargs ? text_of(in->body, in->kwargs) : NULL;
+    char *kwargs = in->kwargs ? text_of_object(in->body, in->kwargs) : NULL;
     int rc = TOK_ENOMEM;
     struct tools_prompt prompt = {0};
     if (messages && (kwargs || !in->kwargs)) {

@@ -25,8 +25,8 @@ struct chat_input {
     const json_t *messages;
     const char *field;    /* of the request they come from, for errors */
     const json_t *kwargs; /* chat_template_kwargs, or NULL */
-    /* Of which messages and kwargs are parts: the template gets them from its text, so that it sees
-     * integers of any size. NULL if the endpoint built the messages itself. */
+    /* Of which kwargs are a part, and messages or most of them: the template gets them from its
+     * text, so that it sees integers of any size. NULL if the endpoint built all messages. */
     const struct srv_body *body;
     bool add_generation_prompt;
     bool continue_final_message;

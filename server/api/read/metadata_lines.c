@@ -3,11 +3,7 @@
 #include "server/api/read/metadata_lines.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-#include "base/buf.h"
-#include "server/api/read/body.h"
 
 /* A line is a name, a colon and anything: how the name begins, and what it goes on with. */
 static const struct {
@@ -119,46 +115,15 @@ static json_t *without(const json_t *message, size_t n, bool only)
     return changed;
 }
 
-/* The list with another first message, or without it. */
-static char *made_list(const json_t *messages, json_t *first)
+json_t *metadata_lines_take(const json_t *messages, struct metadata_lines *lines)
 {
+    const json_t *text = first_text(messages);
     json_t *list = json_copy((json_t *)messages);
+    json_t *first =
+        without(json_array_get(messages, 0), lines_of(text, lines), json_array_size(messages) == 1);
     if (first)
-        json_array_set(list, 0, first);
+        json_array_set_new(list, 0, first);
     else
         json_array_remove(list, 0);
-    char *text = srv_json_ran_out() ? NULL : json_dumps(list, JSON_COMPACT);
-    json_decref(list);
-    return text;
-}
-
-/* The same from the body's text, whose rest stays as it is. */
-static char *sent_list(const struct srv_body *body, const json_t *messages, const json_t *first)
-{
-    struct srv_span list = srv_body_span(body, messages);
-    struct srv_span at = srv_body_span(body, json_array_get(messages, first ? 0 : 1));
-    const char *rest = first ? at.text + at.len : at.text;
-    size_t len = list.len - (size_t)(rest - list.text);
-    char *own = first ? json_dumps(first, JSON_COMPACT) : NULL;
-    struct buf b;
-    buf_init(&b, list.len + (own ? strlen(own) : 0) + 2);
-    buf_puts(&b, "[");
-    if (own) buf_puts(&b, own);
-    buf_add(&b, rest, len);
-    if ((first && !own) || b.failed) buf_finish(&b);
-    free(own);
-    return b.data;
-}
-
-char *metadata_lines_take(const json_t *messages, const struct srv_body *body,
-                          struct metadata_lines *lines)
-{
-    const json_t *first = json_array_get(messages, 0), *text = first_text(messages);
-    srv_json_ran_out();
-    json_t *changed = without(first, lines_of(text, lines), json_array_size(messages) == 1);
-    char *list = NULL;
-    if (!srv_json_ran_out())
-        list = body ? sent_list(body, messages, changed) : made_list(messages, changed);
-    json_decref(changed);
     return list;
 }

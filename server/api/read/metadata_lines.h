@@ -24,12 +24,11 @@ struct metadata_lines {
 };
 
 /*
- * The JSON text of messages that begin with such lines, without these: of the first block, which is
- * left out if nothing else is in it, as the message is, unless it is the only one. body: of which
- * the messages are a part; their text is kept then. NULL: they were made. lines: NULL: unseen.
- * Returns owned text, or NULL when out of memory.
+ * A list of the messages, which begin with such lines, without these: of the first block, which is
+ * left out if nothing else is in it, as the message is, unless it is the only one. The other
+ * messages are shared. lines: NULL: unseen. Returns a new reference; out of memory, something is
+ * missing: srv_json_ran_out tells.
  */
-char *metadata_lines_take(const json_t *messages, const struct srv_body *body,
-                          struct metadata_lines *lines);
+json_t *metadata_lines_take(const json_t *messages, struct metadata_lines *lines);
 
 #endif

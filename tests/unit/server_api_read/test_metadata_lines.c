@@ -37,7 +37,7 @@ static const struct {
     {"[{\"role\":\"user\",\"content\":\"" LINES "hi\"}]", NULL, NULL},
     {"[{\"role\":\"system\",\"content\":\"hi\"}]", NULL, NULL},
     {"[{\"role\":\"system\",\"content\":\"" LINES "hi\"}, {\"n\": 1e0}]",
-     "[{\"role\":\"system\",\"content\":\"hi\"}, {\"n\": 1e0}]",
+     "[{\"role\":\"system\",\"content\":\"hi\"},{\"n\": 1e0}]",
      "[{\"role\":\"system\",\"content\":\"hi\"},{\"n\":1.0}]"},
     {"[{\"role\":\"developer\",\"content\":\"" LINES "\"}, {\"n\": 1e0}]", "[{\"n\": 1e0}]",
      "[{\"n\":1.0}]"},
@@ -56,8 +56,10 @@ static void check_taken(const json_t *messages, const struct srv_body *body, con
 {
     struct param_unknown noted = {0};
     struct metadata_lines lines = {.place = "messages[0]", .noted = &noted};
-    char *text = metadata_lines_take(messages, body, &lines);
+    json_t *list = metadata_lines_take(messages, &lines);
+    char *text = srv_body_list_text(body, list);
     REQUIRE_EQ_STR(text, expected);
+    json_decref(list);
     REQUIRE_EQ_INT(lines.n, 2);
     REQUIRE_EQ_STR(noted.list, "messages[0]:x-anthropic-a,messages[0]:x-anthropic-c");
     free(text);
