@@ -14,7 +14,7 @@ TOP = ("base", "engine", "tokenizer", "server", "tests")
 FILTERS = "tests/filters"  # programs of the tests that are built like subcommands; the other tests may include anything
 MAX_COLUMNS = 100
 MAX_FILES = 32  # .c files per folder
-MAX_FILES_OF = {"server/api/read": 14, "server/api/run": 14, "server/api/write": 14}
+MAX_FILES_OF = {"server/api/read": 16, "server/api/run": 14, "server/api/write": 14}
 
 BASE = r"base/\w+\.h"
 CORE = r"server/\w+\.h"

@@ -18,7 +18,7 @@ const struct param_field srv_fields_messages[] = {
         "roles `user`, `assistant` and, for instructions on the way, `system` (with a template "
         "that refuses it there, a `<system-reminder>` in the next user message); blocks "
         "`text`, `tool_use`, `tool_result`, `thinking`, `document` (of text), "
-        "`search_result`"),
+        "`search_result`; [of others what has text](tools.md#histories-of-another-provider)"),
     GEN_NAME("system", PARAM_IGNORED, NULL, "the system prompt"), /* messages_input.c reads it */
     GEN_FIELD("stop_sequences", PARAM_JSON, stop, NULL, "end before one of these texts"),
     /* tools_fields.c and tools_request.c read these */
@@ -67,7 +67,7 @@ static int make_prompt(struct srv_gen *g, struct param_error *err)
         guide_ask_read_format(&g->guide.ask, &g->body, "output_config.format", err) ||
         guide_ask_read_format(&g->guide.ask, &g->body, "output_format", err))
         return -1;
-    json_t *messages = messages_to_chat(&g->body, err);
+    json_t *messages = messages_to_chat(&g->body, &g->unknown, err);
     if (!messages && err->message[0]) return -1;
     struct chat_input in = {.messages = messages,
                             .field = "messages",

@@ -15,7 +15,7 @@
 const struct param_field srv_fields_responses[] = {
     GEN_FIELD("input", PARAM_JSON, messages, NULL,
               "a text, or the conversation: `message`, `function_call`, `function_call_output`, "
-              "`reasoning`"),
+              "`reasoning`; [of others what has text](tools.md#histories-of-another-provider)"),
     GEN_FIELD("instructions", PARAM_JSON, extra, NULL, "a system message in front"),
     GEN_INT("max_output_tokens", max_completion_tokens, 0, 1e15, -1, "the rest of the context",
             "tokens to generate"),
@@ -291,7 +291,7 @@ static int prompt_of(struct srv_gen *g, json_t **messages, struct param_error *e
 static int make_prompt(struct srv_gen *g, struct param_error *err)
 {
     if (check_fields(g, err) || make_echo(g, err)) return -1;
-    json_t *messages = responses_to_chat(g->params.extra, g->params.messages, err);
+    json_t *messages = responses_to_chat(&g->body, &g->unknown, err);
     bool no_memory = srv_json_ran_out();
     if (!messages && !no_memory) return -1;
     int rc = no_memory ? param_no_memory(err) : prompt_of(g, &messages, err);

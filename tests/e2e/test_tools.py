@@ -997,7 +997,7 @@ def test_errors_of_messages():
         refused("chat", dict(base, messages=messages), param, code)
     image = [{"type": "image", "source": {}}]
     for content, words in (([{"type": "tool_result"}], "messages.0.content.0.tool_use_id"),
-                           ([{"type": "tool_result", "tool_use_id": "a", "content": image}], "Only text is supported"),
+                           ([{"type": "tool_result", "tool_use_id": "a", "content": [5]}], "Only text is supported"),
                            ([{"type": "tool_result", "tool_use_id": "a"}, *image], "messages.0.content.1")):
         refused("messages", dict(ask_of("messages"), messages=[{"role": "user", "content": content}]), words)
     for item, param in (({"type": "function_call", "name": "a", "arguments": "{}"}, "input[0].call_id"),

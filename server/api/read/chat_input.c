@@ -305,6 +305,7 @@ int chat_input_prompt(struct srv_request *req, const struct chat_input *in, cons
     if (in->body && !in->messages) return param_missing(in->body->root, in->field, err);
     if ((in->body && chat_input_check_flags(in->body->root, err)) ||
         chat_input_check(in->messages, in->field, err) ||
+        param_name_ignored(req, in->unknown, err) || /* once more, with parts of the messages */
         chat_input_render(facts->model, &noting, &prompt, err))
         return -1;
     int rc = encode(facts->model, in, &prompt, &ids, err);

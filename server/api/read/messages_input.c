@@ -6,10 +6,19 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "server/api/read/history.h"
+
+/* A conversation on its way. */
+struct conversion {
+    const struct srv_body *body;
+    json_t *list;
+    json_t *gone; /* the ids of calls that are left out with their results, as members */
+    struct param_unknown *ignored;
+};
 
 /* A block on its way, and where it is. */
 struct block {
-    const struct srv_body *body;
+    const struct conversion *c;
     size_t message, place;
     const json_t *value;
     const char *type;
@@ -35,11 +44,21 @@ static const json_t *string_of(const struct block *b, const char *field, struct 
     return NULL;
 }
 
-static int unsupported(const struct block *b, const char *where, struct param_error *err)
+static int leave_out(const struct block *b)
+{
+    char path[PARAM_PATH_MAX];
+    snprintf(path, sizeof(path), "messages.%zu.content.%zu", b->message, b->place);
+    history_leave_out(b->c->ignored, path, b->type);
+    return 0;
+}
+
+/* A change of the tools on the way is left out. */
+static int unsupported(const struct block *b, struct param_error *err)
 {
     char wanted[120], word[PARAM_WORD_MAX];
-    snprintf(wanted, sizeof(wanted), "blocks of type '%s' are not supported%s",
-             param_word(b->type, word), where);
+    if (!strcmp(b->type, "tool_addition") || !strcmp(b->type, "tool_removal")) return leave_out(b);
+    snprintf(wanted, sizeof(wanted), "blocks of type '%s' are not supported",
+             param_word(b->type, word));
     return fail_field(b, "", SRV_ERR_UNSUPPORTED, wanted, err);
 }
 
@@ -47,7 +66,7 @@ static int add_text(const struct block *b, json_t *parts, struct param_error *er
 {
     const json_t *text = string_of(b, "text", err);
     if (!text) return -1;
-    json_array_append_new(parts, json_pack("{s:s, s:O}", "type", "text", "text", text));
+    history_add_text(parts, text);
     return 0;
 }
 
@@ -106,50 +125,19 @@ static int add_source(const struct block *b, const json_t *value, const char *ty
     return rc;
 }
 
-/* ---- assistant ----------------------------------------------------------------------------- */
+/* ---- results of tools ----------------------------------------------------------------------- */
 
-static int add_call(const struct block *b, json_t *calls, struct param_error *err)
+static bool ends_with(const char *type, const char *end)
 {
-    const json_t *id = string_of(b, "id", err);
-    const json_t *name = id ? string_of(b, "name", err) : NULL;
-    const json_t *input = json_object_get(b->value, "input");
-    if (!name) return -1;
-    if (!json_is_object(input))
-        return fail_field(b, "input", input ? SRV_ERR_INVALID_TYPE : SRV_ERR_MISSING,
-                          "this field must be an object", err);
-    struct srv_span text = srv_body_span(b->body, input);
-    json_array_append_new(calls, json_pack("{s:O, s:s, s:{s:O, s:o}}", "id", id, "type", "function",
-                                           "function", "name", name, "arguments",
-                                           json_stringn(text.text, text.len)));
-    return 0;
+    size_t len = strlen(type), n = strlen(end);
+    return len >= n && !strcmp(type + len - n, end);
 }
 
-/* Several blocks of thinking are lines of one. */
-static int add_thinking(const struct block *b, struct buf *reasoning, struct param_error *err)
+/* Of a tool that the provider ran, as web_fetch_tool_result. */
+static bool is_foreign_result(const char *type)
 {
-    const json_t *text = string_of(b, "thinking", err);
-    if (!text) return -1;
-    if (reasoning->data) buf_puts(reasoning, "\n");
-    buf_add(reasoning, json_string_value(text), json_string_length(text));
-    buf_puts(reasoning, "");
-    return reasoning->failed ? param_no_memory(err) : 0;
+    return ends_with(type, "_tool_result");
 }
-
-struct assistant {
-    json_t *parts, *calls;
-    struct buf reasoning; /* without data: there is none */
-};
-
-static int add_assistant_block(const struct block *b, void *ctx, struct param_error *err)
-{
-    struct assistant *a = ctx;
-    if (!strcmp(b->type, "text")) return add_text(b, a->parts, err);
-    if (!strcmp(b->type, "tool_use")) return add_call(b, a->calls, err);
-    if (!strcmp(b->type, "thinking")) return add_thinking(b, &a->reasoning, err);
-    return strcmp(b->type, "redacted_thinking") ? unsupported(b, "", err) : 0;
-}
-
-/* ---- user ---------------------------------------------------------------------------------- */
 
 static bool begins_as_error(const char *text)
 {
@@ -157,32 +145,51 @@ static bool begins_as_error(const char *text)
     return !strncmp(text, word, sizeof(word) - 1);
 }
 
-static int add_result_block(const struct block *b, const json_t *block, json_t *parts,
+/* Block k of a result. */
+static int add_result_block(const struct block *b, size_t k, const json_t *block, json_t *parts,
                             struct param_error *err)
 {
     const json_t *text = json_object_get(block, "text");
     const char *type = json_string_value(json_object_get(block, "type"));
-    if (type && is_source(type)) return add_source(b, block, type, parts, err);
-    if (!type || strcmp(type, "text") != 0 || !json_is_string(text))
-        return fail_field(b, "content", SRV_ERR_UNSUPPORTED,
-                          "Only text is supported in tool results", err);
-    json_array_append_new(parts, json_pack("{s:s, s:O}", "type", "text", "text", text));
+    struct param_error no_text;
+    char path[PARAM_PATH_MAX];
+    if (type && is_source(type)) {
+        if (!add_source(b, block, type, parts, &no_text)) return 0;
+        if (no_text.kind != SRV_ERR_UNSUPPORTED) return param_no_memory(err);
+    } else if (!type || !strcmp(type, "text")) {
+        if (!type || !json_is_string(text))
+            return fail_field(b, "content", SRV_ERR_UNSUPPORTED,
+                              "Only text is supported in tool results", err);
+        history_add_text(parts, text);
+        return 0;
+    }
+    snprintf(path, sizeof(path), "messages.%zu.content.%zu.content.%zu", b->message, b->place, k);
+    history_leave_out_of_result(b->c->ignored, path, block, parts);
     return 0;
 }
 
-static int add_result_parts(const struct block *b, json_t *parts, struct param_error *err)
+static int add_result_parts(const struct block *b, const json_t *content, json_t *parts,
+                            struct param_error *err)
 {
-    const json_t *content = json_object_get(b->value, "content");
     if (!content || json_is_null(content) || json_is_string(content)) {
         json_t *text = json_is_string(content) ? json_incref((json_t *)content) : json_string("");
         json_array_append_new(parts, json_pack("{s:s, s:o}", "type", "text", "text", text));
+        return 0;
+    }
+    bool inner = is_foreign_result(b->type) && json_is_object(content);
+    if (inner && json_object_get(content, "source"))
+        return add_result_block(b, 0, content, parts, err);
+    if (inner) {
+        struct srv_span text = srv_body_span(b->c->body, content);
+        json_array_append_new(
+            parts, json_pack("{s:s, s:s%}", "type", "text", "text", text.text, text.len));
         return 0;
     }
     if (!json_is_array(content))
         return fail_field(b, "content", SRV_ERR_INVALID_TYPE,
                           "this field must be a string or text blocks", err);
     for (size_t k = 0; k < json_array_size(content); k++)
-        if (add_result_block(b, json_array_get(content, k), parts, err)) return -1;
+        if (add_result_block(b, k, json_array_get(content, k), parts, err)) return -1;
     return 0;
 }
 
@@ -200,18 +207,127 @@ static int mark_error(json_t *parts, struct param_error *err)
     return rc;
 }
 
-/* Results come before the text of their message. */
-static int add_result(const struct block *b, json_t *list, struct param_error *err)
+static int add_result(const struct block *b, const json_t *content, json_t *list,
+                      struct param_error *err)
 {
     const json_t *id = string_of(b, "tool_use_id", err);
     if (!id) return -1;
     json_t *parts = json_array();
-    int rc = add_result_parts(b, parts, err);
+    int rc = add_result_parts(b, content, parts, err);
     if (!rc && json_is_true(json_object_get(b->value, "is_error"))) rc = mark_error(parts, err);
     json_array_append_new(
         list, json_pack("{s:s, s:O, s:o}", "role", "tool", "tool_call_id", id, "content", parts));
     return rc;
 }
+
+/* The text in the result of such a tool: a string, a list of blocks, a page that was fetched, or an
+ * object with what a program wrote, a file or advice. NULL: there is none. */
+static const json_t *foreign_content(const json_t *result)
+{
+    const json_t *content = json_object_get(result, "content"),
+                 *inner = json_object_get(content, "content");
+    if (json_is_object(inner)) return inner;
+    bool has_text = json_is_string(content) || json_is_string(inner) ||
+                    json_is_string(json_object_get(content, "stdout")) ||
+                    json_is_string(json_object_get(content, "text")) ||
+                    json_is_string(json_object_get(json_array_get(content, 0), "text"));
+    return has_text ? content : NULL;
+}
+
+/* ---- assistant ----------------------------------------------------------------------------- */
+
+static int add_call(const struct block *b, json_t *calls, struct param_error *err)
+{
+    const json_t *id = string_of(b, "id", err);
+    const json_t *name = id ? string_of(b, "name", err) : NULL;
+    const json_t *input = json_object_get(b->value, "input");
+    if (!name) return -1;
+    if (!json_is_object(input))
+        return fail_field(b, "input", input ? SRV_ERR_INVALID_TYPE : SRV_ERR_MISSING,
+                          "this field must be an object", err);
+    struct srv_span text = srv_body_span(b->c->body, input);
+    json_array_append_new(calls, json_pack("{s:O, s:s, s:{s:O, s:o}}", "id", id, "type", "function",
+                                           "function", "name", name, "arguments",
+                                           json_stringn(text.text, text.len)));
+    return 0;
+}
+
+/* Several blocks of thinking are lines of one. */
+static int add_thinking(const struct block *b, struct buf *reasoning, struct param_error *err)
+{
+    const json_t *text = string_of(b, "thinking", err);
+    if (!text) return -1;
+    if (reasoning->data) buf_puts(reasoning, "\n");
+    buf_add(reasoning, json_string_value(text), json_string_length(text));
+    buf_puts(reasoning, "");
+    return reasoning->failed ? param_no_memory(err) : 0;
+}
+
+/* A turn of the assistant on its way. */
+struct assistant {
+    json_t *list, *parts, *calls;
+    struct buf reasoning; /* without data: there is none */
+    bool any;             /* its message has added one already */
+};
+
+static void begin_turn(struct assistant *a)
+{
+    a->parts = json_array();
+    a->calls = json_array();
+    buf_init(&a->reasoning, 256u << 20);
+}
+
+/* Adds its message; an empty one only if the turn would have none. */
+static void end_turn(struct assistant *a)
+{
+    bool parts = json_array_size(a->parts) > 0, calls = json_array_size(a->calls) > 0;
+    if (parts || calls || a->reasoning.data || !a->any) {
+        json_t *made = json_pack("{s:s}", "role", "assistant");
+        json_object_set_new(made, "content",
+                            parts   ? json_incref(a->parts)
+                            : calls ? json_null()
+                                    : json_string(""));
+        if (a->reasoning.data)
+            json_object_set_new(made, "reasoning_content",
+                                json_stringn(a->reasoning.data, a->reasoning.len));
+        if (calls) json_object_set(made, "tool_calls", a->calls);
+        json_array_append_new(a->list, made);
+    }
+    a->any = true;
+    json_decref(a->parts);
+    json_decref(a->calls);
+    buf_finish(&a->reasoning);
+}
+
+/* A result inside of the assistant's message: what follows is another one. */
+static int add_inner_result(const struct block *b, struct assistant *a, struct param_error *err)
+{
+    const json_t *content = foreign_content(b->value);
+    if (!content) return leave_out(b);
+    end_turn(a);
+    begin_turn(a);
+    return add_result(b, content, a->list, err);
+}
+
+static int add_assistant_block(const struct block *b, void *ctx, struct param_error *err)
+{
+    struct assistant *a = ctx;
+    const char *id = json_string_value(json_object_get(b->value, "id"));
+    const json_t *summary = json_object_get(b->value, "content");
+    if (!strcmp(b->type, "text")) return add_text(b, a->parts, err);
+    if (!strcmp(b->type, "tool_use")) return add_call(b, a->calls, err);
+    if (!strcmp(b->type, "thinking")) return add_thinking(b, &a->reasoning, err);
+    if (!strcmp(b->type, "redacted_thinking")) return 0;
+    if (!strcmp(b->type, "tool_result")) return unsupported(b, err);
+    if (is_foreign_result(b->type)) return add_inner_result(b, a, err);
+    if (ends_with(b->type, "_tool_use") && !(id && json_object_get(b->c->gone, id)))
+        return add_call(b, a->calls, err);
+    if (strcmp(b->type, "compaction") != 0 || !json_is_string(summary)) return leave_out(b);
+    history_add_text(a->parts, summary);
+    return 0;
+}
+
+/* ---- user ---------------------------------------------------------------------------------- */
 
 struct user {
     json_t *list, *parts;
@@ -221,16 +337,18 @@ static int add_user_block(const struct block *b, void *ctx, struct param_error *
 {
     struct user *u = ctx;
     if (!strcmp(b->type, "text")) return add_text(b, u->parts, err);
-    if (!strcmp(b->type, "tool_result")) return add_result(b, u->list, err);
+    /* Results come before the text of their message. */
+    if (!strcmp(b->type, "tool_result"))
+        return add_result(b, json_object_get(b->value, "content"), u->list, err);
     if (is_source(b->type)) return add_source(b, b->value, b->type, u->parts, err);
-    return unsupported(b, "", err);
+    return unsupported(b, err);
 }
 
 /* ---- messages ------------------------------------------------------------------------------ */
 
 /* A message with a list of blocks on its way. */
 struct message {
-    const struct srv_body *body;
+    const struct conversion *c;
     const json_t *value;
     size_t place;
 };
@@ -241,7 +359,7 @@ static int each_block(const struct message *m,
 {
     const json_t *content = json_object_get(m->value, "content");
     for (size_t k = 0; k < json_array_size(content); k++) {
-        struct block b = {m->body, m->place, k, json_array_get(content, k), NULL};
+        struct block b = {m->c, m->place, k, json_array_get(content, k), NULL};
         b.type = json_string_value(json_object_get(b.value, "type"));
         if (!b.type)
             return fail_field(&b, "type", SRV_ERR_INVALID_TYPE, "this field must be a string", err);
@@ -250,34 +368,21 @@ static int each_block(const struct message *m,
     return 0;
 }
 
-static int add_assistant(json_t *list, const struct message *m, struct param_error *err)
+static int add_assistant(const struct message *m, struct param_error *err)
 {
-    struct assistant a = {.parts = json_array(), .calls = json_array()};
-    buf_init(&a.reasoning, 256u << 20);
+    struct assistant a = {.list = m->c->list};
+    begin_turn(&a);
     int rc = each_block(m, add_assistant_block, &a, err);
-    json_t *made = json_pack("{s:s}", "role", "assistant");
-    bool empty = json_array_size(a.parts) == 0, calls = json_array_size(a.calls) > 0;
-    json_object_set_new(made, "content",
-                        !empty  ? json_incref(a.parts)
-                        : calls ? json_null()
-                                : json_string(""));
-    if (a.reasoning.data)
-        json_object_set_new(made, "reasoning_content",
-                            json_stringn(a.reasoning.data, a.reasoning.len));
-    if (calls) json_object_set(made, "tool_calls", a.calls);
-    json_decref(a.parts);
-    json_decref(a.calls);
-    buf_finish(&a.reasoning);
-    json_array_append_new(list, made);
+    end_turn(&a);
     return rc;
 }
 
-static int add_user(json_t *list, const struct message *m, struct param_error *err)
+static int add_user(const struct message *m, struct param_error *err)
 {
-    struct user u = {list, json_array()};
+    struct user u = {m->c->list, json_array()};
     int rc = each_block(m, add_user_block, &u, err);
     if (json_array_size(u.parts) > 0)
-        json_array_append_new(list, json_pack("{s:s, s:O}", "role", "user", "content", u.parts));
+        json_array_append_new(u.list, json_pack("{s:s, s:O}", "role", "user", "content", u.parts));
     json_decref(u.parts);
     return rc;
 }
@@ -292,25 +397,25 @@ static int fail_message(size_t i, const char *field, enum srv_error kind, const 
 
 static int add_system_block(const struct block *b, void *ctx, struct param_error *err)
 {
-    return strcmp(b->type, "text") ? unsupported(b, "", err) : add_text(b, ctx, err);
+    return strcmp(b->type, "text") ? unsupported(b, err) : add_text(b, ctx, err);
 }
 
-static int add_system(json_t *list, const struct message *m, struct param_error *err)
+static int add_system(const struct message *m, struct param_error *err)
 {
     json_t *parts = json_array();
     int rc = each_block(m, add_system_block, parts, err);
-    json_array_append_new(list, json_pack("{s:s, s:o}", "role", "system", "content", parts));
+    json_array_append_new(m->c->list, json_pack("{s:s, s:o}", "role", "system", "content", parts));
     return rc;
 }
 
-static int add_blocks(json_t *list, const struct message *m, struct param_error *err)
+static int add_blocks(const struct message *m, struct param_error *err)
 {
     const char *role = json_string_value(json_object_get(m->value, "role"));
-    if (!strcmp(role, "system")) return add_system(list, m, err);
-    return !strcmp(role, "user") ? add_user(list, m, err) : add_assistant(list, m, err);
+    if (!strcmp(role, "system")) return add_system(m, err);
+    return !strcmp(role, "user") ? add_user(m, err) : add_assistant(m, err);
 }
 
-static int add_message(json_t *list, const struct srv_body *body, json_t *message, size_t i,
+static int add_message(const struct conversion *c, json_t *message, size_t i,
                        struct param_error *err)
 {
     const json_t *role = json_object_get(message, "role"),
@@ -325,10 +430,9 @@ static int add_message(json_t *list, const struct srv_body *body, json_t *messag
                             "a role must be 'user', 'assistant' or 'system'", err);
     if (!content || json_is_null(content))
         return fail_message(i, "content", SRV_ERR_MISSING, "this field is required", err);
-    if (json_array_size(content) > 0)
-        return add_blocks(list, &(struct message){body, message, i}, err);
+    if (json_array_size(content) > 0) return add_blocks(&(struct message){c, message, i}, err);
     if (json_is_string(content) || json_is_array(content))
-        return json_array_append(list, message), 0;
+        return json_array_append(c->list, message), 0;
     return fail_message(i, "content", SRV_ERR_INVALID_TYPE,
                         "this field must be a string or an array of blocks", err);
 }
@@ -355,7 +459,20 @@ static int check_system(const json_t *system, struct param_error *err)
     return 0;
 }
 
-json_t *messages_to_chat(const struct srv_body *body, struct param_error *err)
+/* A call of the provider's tools whose result has no text is left out with it. */
+static void find_gone(const struct conversion *c, const json_t *blocks)
+{
+    for (size_t k = 0; json_is_array(blocks) && k < json_array_size(blocks); k++) {
+        const json_t *block = json_array_get(blocks, k);
+        const char *type = json_string_value(json_object_get(block, "type")),
+                   *id = json_string_value(json_object_get(block, "tool_use_id"));
+        if (type && id && is_foreign_result(type) && !foreign_content(block))
+            json_object_set_new(c->gone, id, json_true());
+    }
+}
+
+json_t *messages_to_chat(const struct srv_body *body, struct param_unknown *ignored,
+                         struct param_error *err)
 {
     const json_t *messages = json_object_get(body->root, "messages"),
                  *system = json_object_get(body->root, "system");
@@ -369,13 +486,16 @@ json_t *messages_to_chat(const struct srv_body *body, struct param_error *err)
                    "'messages' holds 0 messages; at least 1 is required.");
         return NULL;
     }
-    json_t *list = json_array();
+    const struct conversion c = {body, json_array(), json_object(), ignored};
     if (system && !json_is_null(system))
-        json_array_append_new(list, json_pack("{s:s, s:O}", "role", "system", "content", system));
+        json_array_append_new(c.list, json_pack("{s:s, s:O}", "role", "system", "content", system));
     int rc = 0;
+    for (size_t i = 0; i < json_array_size(messages); i++)
+        find_gone(&c, json_object_get(json_array_get(messages, i), "content"));
     for (size_t i = 0; !rc && i < json_array_size(messages); i++)
-        rc = add_message(list, body, json_array_get(messages, i), i, err);
-    if (!rc) return list;
-    json_decref(list);
+        rc = add_message(&c, json_array_get(messages, i), i, err);
+    json_decref(c.gone);
+    if (!rc) return c.list;
+    json_decref(c.list);
     return NULL;
 }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The messages of the Anthropic dialect as chat messages: tool_use blocks become calls, tool_result
- * blocks messages of the role tool, thinking reasoning_content.
+ * blocks messages of the role tool, thinking reasoning_content. Calls of tools that the provider
+ * ran are calls and results as others if their results have text; other blocks of the assistant
+ * are left out and named.
  *
  * Threads: pure; each call works on its caller's data.
  */
@@ -17,6 +19,7 @@
  * Returns a new reference, or NULL with err. Out of memory, jansson leaves out what it cannot
  * append: srv_json_ran_out tells.
  */
-json_t *messages_to_chat(const struct srv_body *body, struct param_error *err);
+json_t *messages_to_chat(const struct srv_body *body, struct param_unknown *ignored,
+                         struct param_error *err);
 
 #endif

@@ -14,6 +14,12 @@ struct input_meaning {
     const char *chat; /* compact JSON of the messages */
 };
 
+/* The same of histories of other providers: what is left out, as x-ignored-params names it. */
+struct input_history {
+    const char *body, *chat;
+    const char *ignored; /* NULL: nothing */
+};
+
 struct input_refusal {
     const char *body;
     enum srv_error kind;
@@ -21,14 +27,16 @@ struct input_refusal {
 };
 
 /* Returns a new reference, or NULL with err. */
-typedef json_t *(*input_fn)(const struct srv_body *body, struct param_error *err);
+typedef json_t *(*input_fn)(const struct srv_body *body, struct param_unknown *ignored,
+                            struct param_error *err);
 
-static inline json_t *convert_text(const char *text, input_fn convert, struct param_error *err)
+static inline json_t *convert_text(const char *text, input_fn convert,
+                                   struct param_unknown *ignored, struct param_error *err)
 {
     struct srv_body body;
     int rc = srv_body_read(&body, text, strlen(text), PARAM_MAX_VALUES, err);
     REQUIRE_MSG(!rc, "%.200s: %s", text, err->message);
-    json_t *list = convert(&body, err);
+    json_t *list = convert(&body, ignored, err);
     srv_body_finish(&body);
     return list;
 }
@@ -48,21 +56,37 @@ static inline char *repeated_body(const char *head, const char *item, int n, con
     return b.data;
 }
 
-static inline void check_meaning(const struct input_meaning *c, input_fn convert)
+static inline void check_history(const struct input_history *c, input_fn convert)
 {
     struct param_error err = {0};
-    json_t *list = convert_text(c->body, convert, &err);
+    struct param_unknown ignored = {0};
+    json_t *list = convert_text(c->body, convert, &ignored, &err);
     REQUIRE_MSG(list, "%s: %s", c->body, err.message);
-    char *chat = json_dumps(list, JSON_COMPACT);
+    char *chat = json_dumps(list, JSON_COMPACT | JSON_ENCODE_ANY);
     REQUIRE_EQ_STR(chat, c->chat);
+    REQUIRE_EQ_STR(ignored.list, c->ignored ? c->ignored : "");
+    REQUIRE_EQ_INT(ignored.n > 0, c->ignored != NULL); /* strict-params refuses it */
     free(chat);
     json_decref(list);
+}
+
+static inline void check_histories(const struct input_history *histories, size_t n,
+                                   input_fn convert)
+{
+    for (size_t i = 0; i < n; i++)
+        check_history(&histories[i], convert);
+}
+
+static inline void check_meaning(const struct input_meaning *c, input_fn convert)
+{
+    check_history(&(struct input_history){c->body, c->chat, NULL}, convert);
 }
 
 static inline void check_refusal(const struct input_refusal *c, input_fn convert)
 {
     struct param_error err = {0};
-    json_t *list = convert_text(c->body, convert, &err);
+    struct param_unknown ignored = {0};
+    json_t *list = convert_text(c->body, convert, &ignored, &err);
     REQUIRE_MSG(!list && err.kind == c->kind && !strcmp(err.path, c->path) &&
                     strstr(err.message, c->words),
                 "%s: %d '%s' %s", c->body, err.kind, err.path, err.message);

@@ -126,15 +126,13 @@ static const struct input_refusal refusals[] = {
     {USER("[{\"type\":\"tool_result\"}]"), SRV_ERR_MISSING, "messages.0.content.0.tool_use_id", ""},
     {USER("[" RESULT(",\"content\":5") "]"), SRV_ERR_INVALID_TYPE, "messages.0.content.0.content",
      "a string or text blocks"},
-    {USER("[" RESULT(",\"content\":[" TEXT("x") ",{\"type\":\"image\",\"source\":{}}]") "]"),
-     SRV_ERR_UNSUPPORTED, "messages.0.content.0.content", "Only text is supported in tool results"},
+    {USER("[" RESULT(",\"content\":[" TEXT("x") ",{\"type\":\"text\"}]") "]"), SRV_ERR_UNSUPPORTED,
+     "messages.0.content.0.content", "Only text is supported in tool results"},
     {USER("[" RESULT(
          "") ",{\"type\":\"document\",\"source\":{\"type\":\"base64\",\"data\":\"eA==\"}}]"),
      SRV_ERR_UNSUPPORTED, "messages.0.content.1", "only text is supported in documents"},
     {USER("[{\"type\":\"document\"}]"), SRV_ERR_UNSUPPORTED, "messages.0.content.0", "only text"},
     {USER("[{\"type\":\"search_result\",\"content\":[" TEXT("a") ",{\"type\":\"image\"}]}]"),
-     SRV_ERR_UNSUPPORTED, "messages.0.content.0", "only text"},
-    {USER("[" RESULT(",\"content\":[{\"type\":\"document\",\"source\":{\"type\":\"url\"}}]") "]"),
      SRV_ERR_UNSUPPORTED, "messages.0.content.0", "only text"},
     {USER("[" USE("{}") "]"), SRV_ERR_UNSUPPORTED, "messages.0.content.0", "'tool_use'"},
     {"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"user\",\"content\":[" RESULT(
@@ -142,8 +140,67 @@ static const struct input_refusal refusals[] = {
      SRV_ERR_INVALID_TYPE, "messages.1.content.1.text", ""},
 };
 
+#define FOREIGN(type, ...) "{\"type\":\"" type "\"," __VA_ARGS__ "}"
+#define SERVER_USE(id) FOREIGN("server_tool_use", "\"id\":\"" id "\",\"name\":\"add\",\"input\":{}")
+#define CALLED(id)                                                                                 \
+    "\"tool_calls\":[{\"id\":\"" id "\",\"type\":\"function\",\"function\":{\"name\":\"add\","     \
+    "\"arguments\":\"{}\"}}]"
+#define GIVES(type, content)                                                                       \
+    FOREIGN(type "_tool_result", "\"tool_use_id\":\"a\",\"content\":" content)
+#define SAID(...) "{\"role\":\"assistant\",\"content\":" __VA_ARGS__ "}"
+
+/* Histories of another provider: what it ran is in the assistant's message. */
+static const struct input_history histories[] = {
+    {ASSISTANT("[" TEXT("x") "," SERVER_USE("a") "," GIVES(
+         "mcp", "[" TEXT("3") ",{\"type\":\"image\"}]") "," TEXT("y") "]"),
+     "[" SAID("[" TEXT("x") "]," CALLED("a")) "," TOOL(
+         TEXT("3") "," TEXT("[image left out]")) "," SAID("[" TEXT("y") "]") "]",
+     "messages.0.content.2.content.1=image"},
+    {ASSISTANT("[" SERVER_USE("a") "," GIVES(
+         "code_execution", "{\"stdout\":\"o\",\"stderr\":\"\",\"content\":[]}") "]"),
+     "[" SAID("null," CALLED("a")) "," TOOL(
+         TEXT("{\\\"stdout\\\":\\\"o\\\",\\\"stderr\\\":\\\"\\\",\\\"content\\\":[]}")) "]",
+     NULL},
+    {ASSISTANT("[" SERVER_USE("a") "," GIVES(
+         "web_fetch",
+         "{\"content\":{\"type\":\"document\",\"source\":{\"type\":\"text\",\"data\":\"p\"}}}") "]"),
+     "[" SAID("null," CALLED("a")) "," TOOL(TEXT("<document>\\np\\n</document>\\n")) "]", NULL},
+    /* a call goes with its result if that has no text; one that runs yet stays */
+    {ASSISTANT("[" SERVER_USE("a") "," GIVES(
+         "web_search",
+         "[{\"type\":\"web_search_result\",\"url\":\"u\"}]") "," TEXT("y") "," SERVER_USE("b") "]"),
+     "[" SAID("[" TEXT("y") "]," CALLED("b")) "]",
+     "messages.0.content.0=server_tool_use,messages.0.content.1=web_search_tool_result"},
+    {ASSISTANT("[" SERVER_USE("a") "," GIVES("web_fetch",
+                                             "{\"content\":{\"type\":\"document\",\"source\":{"
+                                             "\"type\":\"base64\",\"data\":\"eA\"}}}") "]"),
+     "[" SAID("null," CALLED("a")) "," TOOL(TEXT("[file left out]")) "]",
+     "messages.0.content.1.content.0=document"},
+    {ASSISTANT("[" SERVER_USE("a") "," GIVES("code_execution", "{\"error_code\":\"x\"}") "]"),
+     "[" SAID("\"\"") "]",
+     "messages.0.content.0=server_tool_use,messages.0.content.1=code_execution_tool_result"},
+    {ASSISTANT("[" FOREIGN("container_upload", "\"file_id\":\"f\"") "," FOREIGN(
+         "compaction",
+         "\"content\":\"So far.\"") "," FOREIGN("compaction",
+                                                "\"content\":null") "," FOREIGN("wizard",
+                                                                                "\"a\":1") "]"),
+     "[" SAID("[" TEXT("So far.") "]") "]",
+     "messages.0.content.0=container_upload,messages.0.content.2=compaction,messages.0.content.3="
+     "wizard"},
+    /* the client's own results */
+    {USER("[" RESULT(
+         ",\"content\":[{\"type\":\"tool_reference\",\"tool_name\":\"t\"},{\"type\":\"image\","
+         "\"source\":{}},{\"type\":\"document\",\"title\":\"T\",\"source\":{\"type\":\"url\"}}]") "]"),
+     "[" TOOL(TEXT("[image left out]") "," TEXT("[file left out: T]")) "]",
+     "messages.0.content.0.content.0=tool_reference,messages.0.content.0.content.1=image,"
+     "messages.0.content.0.content.2=document"},
+    {USER("[" FOREIGN("tool_addition", "\"tool\":{}") "," TEXT("a") "]"),
+     "[{\"role\":\"user\",\"content\":[" TEXT("a") "]}]", "messages.0.content.0=tool_addition"},
+};
+
 static void test_inputs(void **state)
 {
+    check_histories(histories, N_OF(histories), messages_to_chat);
     check_inputs(meanings, N_OF(meanings), refusals, N_OF(refusals), messages_to_chat);
 }
 
@@ -151,9 +208,10 @@ static void test_inputs(void **state)
 static void test_many(void **state)
 {
     struct param_error err = {0};
+    struct param_unknown ignored = {0};
     char *body = repeated_body("{\"messages\":[{\"role\":\"assistant\",\"content\":[",
                                THINKING("some words on the way"), 20000, "]}]}");
-    json_t *list = convert_text(body, messages_to_chat, &err);
+    json_t *list = convert_text(body, messages_to_chat, &ignored, &err);
     REQUIRE_MSG(list, "%s", err.message);
     const json_t *thinking = json_object_get(json_array_get(list, 0), "reasoning_content");
     REQUIRE_EQ_INT(json_string_length(thinking), 20000 * 22 - 1);
