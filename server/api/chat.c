@@ -4,6 +4,7 @@
  * [DONE] out.
  */
 #include "server/api/read/chat_input.h"
+#include "server/api/read/history.h"
 #include "server/api/write/dialects.h"
 #include "server/api/generate.h"
 #include "server/api/routes.h"
@@ -46,7 +47,6 @@ static int prepare(struct srv_gen *g, struct param_error *err)
     struct srv_gen_params *p = &g->params;
     struct chat_input in = {
         .body = &g->body,
-        .messages = p->messages,
         .field = "messages",
         .kwargs = p->chat_template_kwargs,
         .add_generation_prompt = p->add_generation_prompt,
@@ -57,7 +57,12 @@ static int prepare(struct srv_gen *g, struct param_error *err)
                           "'top_logprobs' is only allowed when 'logprobs' is true.");
     if (p->logprobs_flag) p->logprobs_count = p->top_logprobs > 0 ? p->top_logprobs : 0;
     p->want_logprobs = p->logprobs_flag;
-    return srv_gen_chat_prompt(g, &in, NULL, err);
+    json_t *messages = NULL;
+    int rc = history_of_chat(p->messages, "messages", &g->unknown, &messages, err);
+    in.messages = messages;
+    if (!rc) rc = srv_gen_chat_prompt(g, &in, NULL, err);
+    json_decref(messages);
+    return rc ? -1 : 0;
 }
 
 static const struct srv_gen_format format = {

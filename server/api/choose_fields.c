@@ -9,6 +9,7 @@
 #include "engine/engine.h"
 #include "server/api/read/chat_input.h"
 #include "server/api/read/generation_fields.h"
+#include "server/api/read/history.h"
 #include "server/served_model.h"
 #include "tokenizer/tokenizer.h"
 
@@ -62,6 +63,7 @@ struct reading {
     bool only_texts;  /* no ids */
     struct ids prompt;
     size_t *same; /* [n_options] of the prompt's ids, those that stay with the choice behind it */
+    struct param_unknown *unknown; /* of the body's own reading */
     struct param_error *err;
 };
 
@@ -104,8 +106,8 @@ static unsigned prompt_flags(const struct reading *r)
 static int encode_messages(struct reading *r)
 {
     const struct fields *f = r->fields;
+    json_t *messages = NULL;
     struct chat_input in = {
-        .messages = f->messages,
         .field = "messages",
         .kwargs = f->kwargs,
         .body = r->tree,
@@ -113,8 +115,13 @@ static int encode_messages(struct reading *r)
         .continue_final_message = f->continue_final_message,
     };
     struct tok_ids made = {0};
-    if (chat_input_check(f->messages, "messages", r->err)) return -1;
-    return keep_ids(r, chat_input_encode(r->model, &in, &made, r->err), &made, &r->prompt);
+    int rc = history_of_chat(f->messages, "messages", r->unknown, &messages, r->err);
+    in.messages = messages;
+    if (!rc) rc = param_name_ignored(r->req, r->unknown, r->err);
+    if (!rc) rc = chat_input_check(messages, "messages", r->err);
+    if (!rc) rc = keep_ids(r, chat_input_encode(r->model, &in, &made, r->err), &made, &r->prompt);
+    json_decref(messages);
+    return rc;
 }
 
 static int read_prompt(struct reading *r)
@@ -306,6 +313,7 @@ int choose_body_read(struct choose_body *ret, struct srv_request *req, struct sr
                         .tree = tree,
                         .body = ret,
                         .list = "choices",
+                        .unknown = &unknown,
                         .err = err};
     return read_prompt(&r) || read_choices(&r) ? -1 : 0;
 }

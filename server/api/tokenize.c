@@ -11,6 +11,7 @@
 #include "engine/engine.h"
 #include "server/api/read/token_ids.h"
 #include "server/api/read/chat_input.h"
+#include "server/api/read/history.h"
 #include "server/api/read/tools_request.h"
 #include "server/api/read/json_fields.h"
 #include "server/api/routes.h"
@@ -24,6 +25,7 @@ struct tokenize_params {
     struct srv_body body;
     const char *model;
     json_t *content, *prompt, *inputs, *messages, *tokens, *kwargs;
+    json_t *chat; /* messages, read; owned */
     struct srv_tools tools;
     bool add_special, parse_special, with_pieces, add_special_tokens, return_token_strs;
     bool add_generation_prompt, continue_final_message;
@@ -71,6 +73,7 @@ const struct param_field srv_fields_tokens[] = {
 
 static void close_body(struct tokenize_params *p)
 {
+    json_decref(p->chat);
     srv_tools_release(&p->tools);
     srv_body_finish(&p->body);
 }
@@ -87,6 +90,7 @@ static bool open_body(struct srv_request *req, struct tokenize_params *p, const 
     const struct srv_model *model = facts->model;
     if (!srv_body_read(&p->body, facts->body, facts->body_len, PARAM_MAX_VALUES, &err) &&
         !params_read(p->body.root, srv_fields_tokens, p, &unknown, &err) &&
+        !history_of_chat(p->messages, "messages", &unknown, &p->chat, &err) &&
         srv_gen_model_name(model, p->model, &err) && !chat_input_check_flags(p->body.root, &err) &&
         !srv_tools_read(&p->tools, model, TOOLS_CHAT, &p->body, &unknown, &err) &&
         !param_name_ignored(req, &unknown, &err))
@@ -154,7 +158,7 @@ static int tokenize_content(const struct srv_model *model, const struct tokenize
 static struct chat_input chat_of(struct tokenize_params *p)
 {
     return (struct chat_input){
-        .messages = p->messages,
+        .messages = p->chat,
         .field = "messages",
         .kwargs = p->kwargs,
         .body = &p->body,
@@ -174,7 +178,7 @@ static int encode_vllm(const struct srv_model *model, struct tokenize_params *p,
         return encode_text(model, p->prompt, "prompt", flags, ids, err);
     }
     struct chat_input in = chat_of(p);
-    if (chat_input_check(p->messages, "messages", err)) return -1;
+    if (chat_input_check(p->chat, "messages", err)) return -1;
     return chat_input_encode(model, &in, ids, err);
 }
 
@@ -341,7 +345,7 @@ static void apply_template(struct srv_request *req)
     struct tok_prompt prompt = {0};
     if (!open_body(req, &p, "apply-template")) return;
     struct chat_input in = chat_of(&p);
-    if (chat_input_check(p.messages, "messages", &err) ||
+    if (chat_input_check(p.chat, "messages", &err) ||
         chat_input_render(model, &in, &prompt, &err)) {
         param_reply(req, &err);
     } else {
