@@ -867,6 +867,7 @@ static void describe(struct eng *e, double load_seconds)
         .max_choices = e->p.n_batch_choices,
         .ctx_tokens = e->plan.ctx_tokens,
         .ctx_train_tokens = hp->ctx_train,
+        .ctx_max_tokens = hp->ctx_max,
         .n_params = m->n_params,
         .vocab_size = hp->vocab,
         .d_model = hp->d_model,

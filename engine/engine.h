@@ -123,6 +123,7 @@ struct eng_info {
     int max_choices;
     int64_t ctx_tokens;       /* tokens per sequence */
     int64_t ctx_train_tokens; /* max_position_embeddings */
+    int64_t ctx_max_tokens;   /* the longest context that the model can be served with */
     int64_t n_params;
     int32_t vocab_size; /* of config.json: the width of a row of logits */
     int d_model, n_layers, n_heads, n_kv_heads, d_head, d_ff;
@@ -159,6 +160,7 @@ struct eng_inspect_config {
     int hidden_size, n_layers, n_heads, n_kv_heads, d_head, d_ff;
     int32_t vocab_size;
     bool tied_head;
+    bool generates;     /* as in eng_info; known if the model can be served */
     int64_t ctx_tokens; /* the longest context that can be served */
     double rope_theta, rope_factor;
     double local_rope_theta; /* of layers with a window, if they have a RoPE of their own; else 0 */

@@ -12,8 +12,9 @@
 #include "engine/model/plan.h"
 #include "engine/model/rope.h"
 
-static void report_config(const struct eng_hparams *hp, const struct eng_inspector *in)
+static void report_config(const struct eng_model *m, const struct eng_inspector *in)
 {
+    const struct eng_hparams *hp = &m->hp;
     struct eng_inspect_config c = {
         .architecture = hp->architecture,
         .model_type = hp->family->model_type,
@@ -27,6 +28,7 @@ static void report_config(const struct eng_hparams *hp, const struct eng_inspect
         .d_ff = hp->d_ff,
         .vocab_size = hp->vocab,
         .tied_head = hp->tied,
+        .generates = m->has_head,
         .ctx_tokens = hp->ctx_max,
         .rope_theta = hp->rope.theta,
         .rope_factor = hp->rope.factor,
@@ -86,7 +88,7 @@ int eng_inspect(const char *model_dir, const struct eng_inspector *in)
     m->kern = kern_select("auto");
     m->reading.coded = true;
     int rc = eng_plan_make(m, model_dir, &r);
-    if (m->hp.family && in->config) report_config(&m->hp, in);
+    if (m->hp.family && in->config) report_config(m, in);
     if (m->load && m->load->weights && in->tensor) report_tensors(m->load->weights, in);
     if (rc == 0 && in->weights) in->weights(in->ctx, m->n_params, m->weights_dtype);
     if (rc == 0 && in->path) report_paths(m, in);

@@ -96,6 +96,7 @@ static bool plan_at(const struct mem_params *p, int64_t ctx, int64_t n_pages, st
                        (int64_t)p->caller_bytes_per_id * model->hp.vocab,
         .limit_bytes = p->limit_bytes,
         .reserved_bytes = p->reserved_bytes,
+        .ctx_tokens = ctx,
     };
     fwd_plan(&fwd, p->n_threads, &m->scratch_bytes, &m->logits_bytes);
     if (!add_urgent(p, ctx, m)) return false;

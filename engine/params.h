@@ -125,6 +125,7 @@ struct eng_memory {
     int64_t draft_bytes;    /* of the draft model, its KV cache and scratch */
     int64_t twin_bytes;     /* of the twin, which gives way and is not in the sum; 0: none */
     int64_t no_twin_bytes;  /* that a twin lacks room for, or 0 */
+    int64_t ctx_tokens;     /* tokens per sequence */
 };
 
 #endif

@@ -272,6 +272,7 @@ static void note_config(void *ctx, const struct eng_inspect_config *c)
     struct srv_model_facts *f = ctx;
     snprintf(f->architecture, sizeof(f->architecture), "%s", c->architecture);
     f->ctx_tokens = f->ctx_train_tokens = c->ctx_tokens;
+    f->generates = c->generates;
     f->n_vocab = c->vocab_size;
     f->d_model = c->hidden_size;
 }
@@ -283,12 +284,20 @@ static void note_weights(void *ctx, int64_t n_params, const char *dtype)
     snprintf(f->dtype, sizeof(f->dtype), "%s", dtype);
 }
 
-void srv_catalogue_facts(struct srv_model_facts *ret, const char *dir)
+void srv_catalogue_facts(struct srv_model_facts *ret, const char *dir, int64_t ctx_tokens)
 {
+    struct srv_retrieval files;
+    char err[300];
     const struct eng_inspector inspector = {
         .config = note_config, .weights = note_weights, .ctx = ret};
     *ret = (struct srv_model_facts){.ctx_tokens = 0};
     eng_inspect(dir, &inspector);
+    if (ctx_tokens) ret->ctx_tokens = ctx_tokens;
+    if (ret->generates) return;
+    if (!srv_retrieval_read(&files, dir, 0, err, sizeof(err)) && files.max_tokens &&
+        files.max_tokens < ret->ctx_tokens)
+        ret->ctx_tokens = files.max_tokens;
+    srv_retrieval_finish(&files);
 }
 
 /* ---- models that were found ---------------------------------------------------------------- */
@@ -314,7 +323,7 @@ void srv_catalogue_plan_found(struct srv_models *set, struct srv_entry *e, struc
             rc = srv_model_plan(&m, &p, 0, why, sizeof(why));
         }
     }
-    srv_catalogue_facts(&facts, p.dir);
+    srv_catalogue_facts(&facts, p.dir, rc ? 0 : m.ctx_tokens);
     srv_models_settle(set, e, own, &p.share, &facts, rc ? 0 : srv_plan_bytes(&m) + m.twin_bytes,
                       rc ? why : NULL, digest);
 }

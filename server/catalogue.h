@@ -50,8 +50,9 @@ int64_t srv_catalogue_limit(const struct srv_config *c);
 void srv_catalogue_plan_found(struct srv_models *set, struct srv_entry *e, struct srv_config *own,
                               const uint8_t digest[32]);
 
-/* Reads what the headers of a directory say, as far as they do. */
-void srv_catalogue_facts(struct srv_model_facts *ret, const char *dir);
+/* Reads what the headers of a directory say, as far as they do. ctx_tokens: of its plan; 0: it has
+ * none. */
+void srv_catalogue_facts(struct srv_model_facts *ret, const char *dir, int64_t ctx_tokens);
 
 /* What srv_model_open gets; names and dir are borrowed. */
 struct srv_model_params srv_catalogue_params(const struct srv_config *c, int entry, const char *dir,

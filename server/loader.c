@@ -101,7 +101,7 @@ static int add_entries(struct srv_loader *l, const struct srv_plan *plans)
             return EXIT_FAILURE;
         }
         e->plan_bytes = plans[i].bytes;
-        srv_catalogue_facts(&e->facts, e->source.dir);
+        srv_catalogue_facts(&e->facts, e->source.dir, plans[i].memory.ctx_tokens);
         if (c->n_more) describe_plan(e, &plans[i]);
     }
     if (c->n_more) describe_sum(c, plans);

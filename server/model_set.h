@@ -33,7 +33,9 @@ enum { SRV_EVICTIONS = SRV_EVICT_REPLACED + 1 };
 /* Numbers from a model's files, known before it is loaded. Texts are cut. */
 struct srv_model_facts {
     char architecture[64], dtype[16];
-    int64_t n_params, ctx_tokens, ctx_train_tokens, weights_bytes;
+    int64_t n_params, ctx_train_tokens, weights_bytes;
+    int64_t ctx_tokens; /* of the longest text that will be answered */
+    bool generates;
     int32_t n_vocab;
     int d_model;
 };

@@ -335,6 +335,12 @@ int srv_model_open(struct srv_model **ret, const struct srv_model_params *params
     return 0;
 }
 
+int64_t srv_model_longest(const struct srv_model *m)
+{
+    const struct eng_info *info = eng_info(m->engine);
+    return info->generates ? info->ctx_tokens : srv_text_longest(&m->retrieval, info);
+}
+
 int srv_model_plan(struct eng_memory *ret, const struct srv_model_params *params,
                    int64_t memory_bytes, char *err, size_t errlen)
 {

@@ -107,6 +107,10 @@ void srv_name_mend(char *text);
  */
 struct srv_list srv_names_copy(const struct srv_list *from);
 
+/* The most tokens of a text that is answered: of a prompt, or where the model makes no tokens of a
+ * text to be read. */
+int64_t srv_model_longest(const struct srv_model *model);
+
 /* Closes everything; all references must be released. NULL is fine. */
 void srv_model_close(struct srv_model *model);
 

@@ -358,7 +358,7 @@ static int publish(struct srv_swap *s, struct srv_model *model,
     snprintf(before, sizeof(before), "%s", o->fingerprint);
     struct srv_model_facts facts;
     struct srv_model *old;
-    srv_catalogue_facts(&facts, params->dir);
+    srv_catalogue_facts(&facts, params->dir, eng_info(model->engine)->ctx_tokens);
     if (srv_models_replace(&s->app->models, model, params, &facts, &old, &o->n_draining))
         return fail(s, SWAP_NO_MEMORY, "The server is out of memory for a swap.");
     if (old) old->on_closed = end;

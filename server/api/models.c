@@ -40,6 +40,11 @@ static void write_last_used(const struct srv_entry *e, struct jw *w)
         jw_null(w, "last_used");
 }
 
+static int64_t ctx_of(const struct srv_entry *e)
+{
+    return e->model ? srv_model_longest(e->model) : e->facts.ctx_tokens;
+}
+
 static void write_meta(const struct srv_entry *e, struct jw *w)
 {
     const struct srv_model_facts *f = &e->facts;
@@ -47,6 +52,7 @@ static void write_meta(const struct srv_entry *e, struct jw *w)
     jw_text(w, "architecture", f->architecture);
     jw_int(w, "n_params", f->n_params);
     jw_int(w, "n_vocab", f->n_vocab);
+    jw_int(w, "n_ctx", ctx_of(e));
     jw_int(w, "n_ctx_train", f->ctx_train_tokens);
     jw_int(w, "n_embd", f->d_model);
     jw_text(w, "dtype", f->dtype);
@@ -57,13 +63,6 @@ static void write_meta(const struct srv_entry *e, struct jw *w)
         jw_text(w, "fingerprint", e->model->fingerprint);
     }
     jw_close(w);
-}
-
-static int64_t ctx_of(const struct srv_entry *e)
-{
-    int64_t asked = e->config->ctx_size, most = e->facts.ctx_tokens;
-    if (e->model) return eng_info(e->model->engine)->ctx_tokens;
-    return asked && asked < most ? asked : most;
 }
 
 static void write_model(const struct srv_entry *e, struct jw *w, const char *name)

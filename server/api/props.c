@@ -269,7 +269,10 @@ static void props(struct srv_request *req)
     jw_int(&w, "chunk_tokens", info->chunk_tokens);
     jw_int(&w, "page_tokens", info->page_tokens);
     jw_int(&w, "n_pages", info->n_pages);
-    jw_int(&w, "n_ctx", info->ctx_tokens);
+    jw_int(&w, "n_ctx", srv_model_longest(model));
+    jw_open(&w, "default_generation_settings", '{'); /* llama-server's place */
+    jw_int(&w, "n_ctx", srv_model_longest(model));
+    jw_close(&w);
     jw_int(&w, "n_ctx_train", info->ctx_train_tokens);
     jw_int(&w, "n_params", info->n_params);
     jw_int(&w, "n_vocab", info->vocab_size);

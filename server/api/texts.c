@@ -138,19 +138,35 @@ static void was_cut(struct texts_rules *rules, int input)
     rules->n_cut++;
 }
 
+/* A limit that is not the model's own is told to be the request's or the server's. */
+static const char *whose_limit(struct srv_request *req, const struct texts_rules *rules,
+                               char shown[80])
+{
+    const struct srv_model *m = srv_facts(req)->model;
+    const struct eng_info *info = eng_info(m->engine);
+    int64_t own = m->retrieval.max_tokens, most = info->ctx_max_tokens;
+    if (own && own < most) most = own;
+    bool asked = rules->max_tokens < srv_text_longest(&m->retrieval, info);
+    if (!asked && rules->max_tokens >= most) return "";
+    if (asked) return " by 'truncate_prompt_tokens'";
+    snprintf(shown, 80, " on this server (--ctx-size; its files allow %lld)", (long long)most);
+    return shown;
+}
+
 int texts_add_ids(struct srv_pooled *p, struct texts_rules *rules, int32_t *ids, size_t n,
                   size_t n_head, size_t n_tail, const char *path, struct param_error *err)
 {
     size_t most = (size_t)rules->max_tokens, n_all = n;
+    char shown[80];
     if (n == 0) return param_fail(err, SRV_ERR_INVALID_VALUE, path, "'%s' has no tokens.", path);
     if (n > most && (rules->cut == TEXTS_REFUSE ||
                      !srv_text_cut(ids, &n, most, rules->cut == TEXTS_KEEP_LAST, n_head, n_tail))) {
         p->rows[p->n].n_ids = (int64_t)n;
         return param_fail(
             err, SRV_ERR_CONTEXT, p->field,
-            "This model's maximum context length is %zu tokens. However, '%s' has %zu "
+            "This model's maximum context length is %zu tokens%s. However, '%s' has %zu "
             "tokens; shorten it, or send \"truncate_prompt_tokens\": -1.",
-            most, path, n);
+            most, whose_limit(p->req, rules, shown), path, n);
     }
     if (n < n_all) was_cut(rules, p->n);
     if (p->n_tokens + (int64_t)n > TEXTS_MAX_TOKENS)

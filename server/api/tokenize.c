@@ -201,7 +201,7 @@ static int tokenize_prompt(const struct srv_model *model, struct tokenize_params
     int rc = encode_vllm(model, p, &ids, err);
     jw_open(w, NULL, '{');
     jw_int(w, "count", (int64_t)ids.n);
-    jw_int(w, "max_model_len", eng_info(model->engine)->ctx_tokens);
+    jw_int(w, "max_model_len", srv_model_longest(model));
     jw_ints(w, "tokens", ids.ids, ids.n);
     if (p->return_token_strs)
         write_token_strings(model, w, &ids);

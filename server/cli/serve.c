@@ -389,7 +389,7 @@ static void describe(const struct srv_model *model, char *buf, size_t size)
         "weights=%.0fMiB kv=%.0fMiB states=%.0fMiB scratch=%.0fMiB logits=%.0fMiB answers=%.0fMiB "
         "requests=%.0fMiB other=%.0fMiB limit=%.0fMiB load=%.2fs",
         model->names[0], i->numerics, i->kernels, i->gemm, i->n_threads, i->n_parallel,
-        (long long)i->ctx_tokens, (double)i->memory.weights_bytes / mib,
+        (long long)srv_model_longest(model), (double)i->memory.weights_bytes / mib,
         (double)i->memory.kv_bytes / mib, (double)i->memory.state_bytes / mib,
         (double)i->memory.scratch_bytes / mib, (double)i->memory.logits_bytes / mib,
         (double)i->memory.answer_bytes / mib, (double)i->memory.request_bytes / mib,

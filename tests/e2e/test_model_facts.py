@@ -4,12 +4,15 @@
 library only."""
 import json
 import os
+import shutil
 import sys
+import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from hearth_server import BIN, DEMO, Hearth, run, run_cases  # noqa: E402
+from hearth_server import DEMO, ROOT, Hearth, run, run_cases  # noqa: E402
 from tiny_models import DemoCopy  # noqa: E402
 
+EMBED = os.path.join(ROOT, "deploy", "demo-embed")
 CHAT = {"messages": [{"role": "user", "content": "What is 2+2?"}], "temperature": 0, "max_tokens": 64}
 
 
@@ -74,6 +77,51 @@ def test_files_that_differ_are_logged():
         m.put("special_tokens_map.json", {"eos_token": {"content": "<|endoftext|>"}})
         eos, = differences(m)
         assert "eos tokens: 2 in tokenizer_config.json, 0 in special_tokens_map.json; 2 is used" in eos, eos
+
+
+def lengths(h, name, loaded=True):
+    """Every place that says how long a text may be, of a model that is loaded or not."""
+    entry, = (m for m in h.get("/v1/models")[2]["data"] if m["id"] == name)
+    assert (entry["status"]["value"] == "loaded") == loaded, entry
+    found = {entry["max_model_len"], entry["meta"]["n_ctx"], h.get(f"/v1/models/{name}")[2]["max_model_len"],
+             h.get(f"/v1/models/{name}", {"anthropic-version": "2023-06-01"})[2]["max_input_tokens"]}
+    if loaded:
+        props = h.get("/props?model=" + name)[2]
+        found |= {props["n_ctx"], props["default_generation_settings"]["n_ctx"],
+                  h.post("/tokenize", {"model": name, "prompt": "a"})[2]["max_model_len"]}
+    return found
+
+
+def too_long(h, name, n):
+    """The refusal of a text of n + 1 tokens; one of n is read."""
+    ids = [5] * n
+    assert h.post("/v1/embeddings", {"model": name, "input": ids})[0] == 200, (name, n)
+    status, _, answer = h.post("/v1/embeddings", {"model": name, "input": ids + [5]})
+    assert status == 400 and answer["error"]["n_ctx"] == n, answer
+    return answer["error"]["message"]
+
+
+def test_the_longest_text_is_the_same_everywhere():
+    with tempfile.TemporaryDirectory() as folder:
+        for name, most in (("short", 64), ("plain", None)):
+            directory = os.path.join(folder, name)
+            shutil.copytree(EMBED, directory)
+            path = os.path.join(directory, "sentence_bert_config.json")
+            os.remove(path)
+            if most:
+                with open(path, "w", encoding="utf-8") as f:
+                    json.dump({"max_seq_length": most}, f)
+        with Hearth("--model", f"chat={DEMO}", "--models", folder, "--ctx-size", "128", "--threads", "2") as h:
+            assert lengths(h, "chat") == {128}
+            assert lengths(h, "short", False) == {64} and lengths(h, "plain", False) == {128}
+            message = too_long(h, "plain", 128)
+            assert "maximum context length is 128 tokens on this server (--ctx-size; its files allow 256)" in message
+            assert lengths(h, "plain") == {128}
+            message = too_long(h, "short", 64)
+            assert "This model's maximum context length is 64 tokens. However" in message, message
+            assert lengths(h, "short") == {64} == {h.get("/info?model=short")[2]["max_input_length"]}
+        with Hearth("--model", os.path.join(folder, "short"), "--threads", "2") as h:
+            assert "ctx=64 " in h.wait_log("ready on"), h.log
 
 
 if __name__ == "__main__":

@@ -315,11 +315,10 @@ static int read_stream_options(struct srv_gen_params *p, struct param_unknown *u
 void srv_gen_refuse_context(struct srv_request *req, const struct param_error *err,
                             int64_t n_prompt_tokens, int64_t max_tokens)
 {
-    const struct srv_error_number numbers[] = {
-        {"n_prompt_tokens", n_prompt_tokens},
-        {"n_ctx", eng_info(srv_facts(req)->model->engine)->ctx_tokens},
-        {"max_tokens", max_tokens},
-        {0}};
+    const struct srv_error_number numbers[] = {{"n_prompt_tokens", n_prompt_tokens},
+                                               {"n_ctx", srv_model_longest(srv_facts(req)->model)},
+                                               {"max_tokens", max_tokens},
+                                               {0}};
     struct buf b;
     buf_init(&b, 4096);
     srv_error_write_for(req, &b, err->kind, err->path, err->message, numbers);
