@@ -483,7 +483,7 @@ const struct srv_route srv_routes_embeddings[] = {
     {"POST", "/embedding", 0, handle_llama, NULL},
     {"POST", "/v2/embed", SRV_ROUTE_COHERE, handle_cohere, NULL},
     {"POST", "/cohere/v2/embed", SRV_ROUTE_COHERE, handle_cohere, NULL},
-    {"POST", "/api/embed", 0, handle_ollama, NULL},
-    {"POST", "/api/embeddings", 0, handle_ollama_one, NULL},
+    {"POST", "/api/embed", SRV_ROUTE_OLLAMA, handle_ollama, NULL},
+    {"POST", "/api/embeddings", SRV_ROUTE_OLLAMA, handle_ollama_one, NULL},
     {0},
 };

@@ -178,17 +178,30 @@ void srv_error_write_typed(struct buf *b, enum srv_error kind, const char *param
     jw_end(&w);
 }
 
-void srv_error_write_tei(struct buf *b, enum srv_error kind, const char *message)
+static void write_plain(struct buf *b, const char *message, const char *name, const char *word)
 {
-    int status = table[kind].status;
-    bool busy = status == 429 || status == 503;
     struct jw w;
     jw_init(&w, b);
     jw_open(&w, NULL, '{');
     jw_text(&w, "error", message);
-    jw_text(&w, "error_type", busy ? "Overloaded" : status >= 500 ? "Backend" : "Validation");
+    jw_text(&w, name, word);
     jw_close(&w);
     jw_end(&w);
+}
+
+void srv_error_write_tei(struct buf *b, enum srv_error kind, const char *message)
+{
+    int status = table[kind].status;
+    bool busy = status == 429 || status == 503;
+    write_plain(b, message, "error_type",
+                busy            ? "Overloaded"
+                : status >= 500 ? "Backend"
+                                : "Validation");
+}
+
+void srv_error_write_ollama(struct buf *b, enum srv_error kind, const char *message)
+{
+    write_plain(b, message, "code", table[kind].code);
 }
 
 void srv_error_write_cohere(struct buf *b, const char *message)

@@ -76,8 +76,10 @@ void srv_error_write(struct buf *b, enum srv_error kind, const char *param, cons
 void srv_error_write_typed(struct buf *b, enum srv_error kind, const char *param,
                            const char *message, int number, const char *trace_parent);
 
-/* The shape of text-embeddings-inference, {"error", "error_type"}, and Cohere's, {"message"}. */
+/* The shape of text-embeddings-inference, {"error", "error_type"}, Ollama's, {"error", "code"}, and
+ * Cohere's, {"message"}. */
 void srv_error_write_tei(struct buf *b, enum srv_error kind, const char *message);
+void srv_error_write_ollama(struct buf *b, enum srv_error kind, const char *message);
 void srv_error_write_cohere(struct buf *b, const char *message);
 
 /* The same kinds in the Anthropic dialect's shape:

@@ -53,6 +53,7 @@ enum srv_route_flags {
     SRV_ROUTE_OPERATOR = 128,   /* for the operator alone; holds no model */
     SRV_ROUTE_TEI = 256,        /* the error shape of text-embeddings-inference */
     SRV_ROUTE_COHERE = 512,     /* Cohere's */
+    SRV_ROUTE_OLLAMA = 65536,   /* Ollama's; a form's type is taken for JSON, as curl sends it */
     SRV_ROUTE_STREAMS = 4096,   /* the field "stream" asks for events */
     SRV_ROUTE_TYPED = 32768,    /* whose errors are events with a type, as those of Responses */
     SRV_ROUTE_NO_MODEL = 16384, /* holds none */
@@ -78,6 +79,7 @@ enum srv_dialect {
     SRV_DIALECT_ANTHROPIC,
     SRV_DIALECT_TEI,
     SRV_DIALECT_COHERE,
+    SRV_DIALECT_OLLAMA,
     SRV_DIALECT_DETAIL,
     SRV_DIALECT_TYPED
 };

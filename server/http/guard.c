@@ -284,11 +284,18 @@ void srv_guard_origin(const struct srv_guard_head *h, const struct srv_guard_rul
 
 /* ---- the body ------------------------------------------------------------------------------ */
 
+/* Parameters of the type do not count. */
+static bool is_type(const char *type, const char *wanted)
+{
+    size_t len = strcspn(type, "; \t");
+    return len == strlen(wanted) && strncasecmp(type, wanted, len) == 0;
+}
+
 static bool is_json_type(const char *type)
 {
     size_t len = strcspn(type, "; \t");
-    static const char json[] = "application/json", suffix[] = "+json";
-    if (len == sizeof(json) - 1 && strncasecmp(type, json, len) == 0) return true;
+    static const char suffix[] = "+json";
+    if (is_type(type, "application/json")) return true;
     return len > sizeof(suffix) && strncasecmp(type, "application/", 12) == 0 &&
            strncasecmp(type + len - (sizeof(suffix) - 1), suffix, sizeof(suffix) - 1) == 0;
 }
@@ -305,7 +312,9 @@ void srv_guard_body(const struct srv_guard_head *h, const struct srv_guard_rules
         refuse(v, SRV_ERR_MEDIA_TYPE, "Compressed bodies are not read (Content-Encoding: %.40s).",
                h->content_encoding);
     }
-    if (h->content_type && !is_json_type(h->content_type)) {
+    bool form = v->dialect == SRV_DIALECT_OLLAMA && h->content_type &&
+                is_type(h->content_type, "application/x-www-form-urlencoded");
+    if (h->content_type && !form && !is_json_type(h->content_type)) {
         refuse(v, SRV_ERR_MEDIA_TYPE,
                "The body's type is %.60s, but must be application/json "
                "(with curl: -H 'Content-Type: application/json').",
@@ -413,6 +422,7 @@ static enum srv_dialect dialect_of(const struct srv_guard_head *h, unsigned flag
     if (either || (flags & SRV_ROUTE_ANTHROPIC)) return SRV_DIALECT_ANTHROPIC;
     return flags & SRV_ROUTE_TEI      ? SRV_DIALECT_TEI
            : flags & SRV_ROUTE_COHERE ? SRV_DIALECT_COHERE
+           : flags & SRV_ROUTE_OLLAMA ? SRV_DIALECT_OLLAMA
            : flags & SRV_ROUTE_DETAIL ? SRV_DIALECT_DETAIL
            : flags & SRV_ROUTE_TYPED  ? SRV_DIALECT_TYPED
                                       : SRV_DIALECT_OPENAI;

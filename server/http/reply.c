@@ -217,6 +217,7 @@ void srv_error_write_for(const struct srv_request *req, struct buf *b, enum srv_
         break;
     case SRV_DIALECT_TEI: srv_error_write_tei(b, kind, message); break;
     case SRV_DIALECT_COHERE: srv_error_write_cohere(b, message); break;
+    case SRV_DIALECT_OLLAMA: srv_error_write_ollama(b, kind, message); break;
     default:
         srv_error_write(b, kind, param, message, numbers, dialect == SRV_DIALECT_DETAIL, trace);
     }

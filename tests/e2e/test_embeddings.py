@@ -84,6 +84,29 @@ def test_other_spellings():
     refused({**long, "truncation": False}, "3000 tokens", code="context_length_exceeded")
 
 
+def test_ollama():
+    """Ollama's clients print `error` as a text; its documentation's curl sends a form's type."""
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    for path, name in (("/api/embed", "input"), ("/api/embeddings", "prompt")):
+        status, _, answer = SERVER.request("POST", path, json.dumps({name: "a cat"}), form)
+        assert status == 200, answer
+        for body, code, says in (({}, "missing_required_parameter", "'%s' is required" % name),
+                                 ({name: "a", "model": "nope"}, "model_not_found", "'nope'")):
+            status, _, answer = SERVER.post(path, body)
+            assert status in (400, 404) and set(answer) == {"error", "code"}, answer
+            assert answer["code"] == code and says in answer["error"], answer
+        status, _, answer = SERVER.get(path)
+        assert status == 405 and answer["code"] == "method_not_allowed", answer
+        status, _, answer = SERVER.request("POST", path, json.dumps({name: "a"}), {**form, "Origin": "https://evil.example"})
+        assert status == 403 and json.loads(answer)["code"] == "forbidden", answer
+        assert SERVER.request("POST", path, "a", {"Content-Type": "text/plain"})[0] == 415
+    for path in ("/v1/embeddings", "/embed"):
+        assert SERVER.request("POST", path, json.dumps({"input": "a"}), form)[0] == 415
+    with Hearth("--threads", "1", env={"HEARTH_API_KEY": "secret"}) as h:
+        status, _, answer = h.post("/api/embed", {"input": "a"})
+        assert status == 401 and set(answer) == {"error", "code"}, answer
+
+
 def test_large_vectors_are_charged():
     """Vectors are kept until all are there, within the budget of all answers."""
     with Hearth("--answer-memory", "1M") as h:

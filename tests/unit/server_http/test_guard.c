@@ -433,6 +433,7 @@ static void dialects(void **state)
                                             {"GET", "/either", SRV_ROUTE_EITHER, NULL, NULL},
                                             {"POST", "/tei", SRV_ROUTE_TEI, NULL, NULL},
                                             {"POST", "/cohere", SRV_ROUTE_COHERE, NULL, NULL},
+                                            {"POST", "/api", SRV_ROUTE_OLLAMA, NULL, NULL},
                                             {"POST", "/detail", SRV_ROUTE_DETAIL, NULL, NULL},
                                             {"POST", "/plain", 0, NULL, NULL},
                                             {0}};
@@ -450,6 +451,8 @@ static void dialects(void **state)
         {"GET", "/either", version, SRV_DIALECT_ANTHROPIC},
         {"POST", "/tei", json, SRV_DIALECT_TEI},
         {"POST", "/cohere", json, SRV_DIALECT_COHERE},
+        {"POST", "/api", json, SRV_DIALECT_OLLAMA},
+        {"GET", "/api", json, SRV_DIALECT_OLLAMA},
         {"POST", "/detail", json, SRV_DIALECT_DETAIL},
         {"POST", "/plain", version, SRV_DIALECT_OPENAI},
         {"POST", "/nowhere", json, SRV_DIALECT_OPENAI},

@@ -56,6 +56,8 @@ static void test_shapes(void **state)
         {SRV_DIALECT_TEI, SRV_ERR_LOADING, 503, "{\"error\":\"no\",\"error_type\":\"Overloaded\"}"},
         {SRV_DIALECT_TEI, SRV_ERR_INTERNAL, 500, "{\"error\":\"no\",\"error_type\":\"Backend\"}"},
         {SRV_DIALECT_COHERE, SRV_ERR_MISSING, 400, "{\"message\":\"no\"}"},
+        {SRV_DIALECT_OLLAMA, SRV_ERR_MODEL_NOT_FOUND, 404,
+         "{\"error\":\"no\",\"code\":\"model_not_found\"}"},
         {SRV_DIALECT_DETAIL, SRV_ERR_MISSING, 400,
          "{\"error\":{\"message\":\"no\",\"type\":\"invalid_request_error\",\"param\":\"n\","
          "\"code\":"
