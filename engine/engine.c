@@ -962,6 +962,12 @@ void eng_stop(struct eng *e)
     inbox_stop(e->inbox);
 }
 
+bool eng_stop_begin(struct eng *e)
+{
+    inbox_close(e->inbox);
+    return !e->sched || !sched_writes(e->sched);
+}
+
 void eng_close(struct eng *e)
 {
     if (!e) return;

@@ -67,6 +67,11 @@ int eng_plan(struct eng_memory *ret, const struct eng_params *params, char *err,
  * final counts from now on; eng_job_submit refuses. eng_close does this too.
  */
 void eng_stop(struct eng *e);
+/*
+ * Begins that and returns at once: true if eng_stop would not wait for pages to be written to
+ * kv-disk. Any thread, while the engine is open.
+ */
+bool eng_stop_begin(struct eng *e);
 
 /*
  * Cancels running jobs, delivers the last events, frees everything. No job may be submitted

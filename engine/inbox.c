@@ -178,15 +178,20 @@ int inbox_start(struct inbox *in, const char *name, void *(*run)(void *arg), voi
     return rc;
 }
 
-void inbox_stop(struct inbox *in)
+void inbox_close(struct inbox *in)
 {
-    if (!in->has_thread) return;
-    assert(!pthread_equal(pthread_self(), in->thread)); /* it would wait for itself */
     pthread_mutex_lock(&in->lock);
     atomic_store(&in->closing, true);
     in->p.on_stop(in->p.ctx);
     pthread_cond_signal(&in->wake);
     pthread_mutex_unlock(&in->lock);
+}
+
+void inbox_stop(struct inbox *in)
+{
+    if (!in->has_thread) return;
+    assert(!pthread_equal(pthread_self(), in->thread)); /* it would wait for itself */
+    inbox_close(in);
     pthread_join(in->thread, NULL);
     in->has_thread = false;
     assert(!in->queue.head);

@@ -64,7 +64,9 @@ struct inbox {
 int inbox_init(struct inbox *in, const struct inbox_params *params);
 /* Starts the scheduler's thread. Returns 0 or an errno. */
 int inbox_start(struct inbox *in, const char *name, void *(*run)(void *arg), void *arg);
-/* Ends waiting and running jobs as cancelled, and joins. Not on the scheduler's thread. */
+/* Ends waiting and running jobs as cancelled: from now on none is taken. */
+void inbox_close(struct inbox *in);
+/* The same, and joins. Not on the scheduler's thread. */
 void inbox_stop(struct inbox *in);
 void inbox_finish(struct inbox *in);
 

@@ -44,6 +44,7 @@ struct chain {
     int32_t *ids;
     bool first, for_a_day;
     uint64_t serial; /* order of coming */
+    uint64_t turn;   /* one more than that of its owner's chain before it: the lowest is next */
 };
 
 /* The stage of the copy of an extent's pages. */
@@ -404,19 +405,73 @@ bool kv_disk_done(const struct kv_restore *r)
 
 /* ---- writing ------------------------------------------------------------------------------- */
 
+static bool is_same_owner(const uint8_t *scope, const uint8_t *other)
+{
+    return memcmp(scope, other, ENG_KV_OWNER) == 0;
+}
+
 /*
- * The oldest waiting chain of those that are first, or are not if there are such; NULL: none. With
- * the lock held.
+ * An owner's oldest waiting chain of those that are first, or are not if there are such; NULL:
+ * none. With the lock held, as all that look at chains.
  */
-static struct chain *oldest_chain(struct kv_disk *d, bool first)
+static struct chain *oldest_chain(struct kv_disk *d, const uint8_t *scope, bool first)
 {
     struct chain *best = NULL;
     for (struct chain *c = d->chains; c < d->chains + N_CHAINS; c++) {
+        if (c->n_pages == 0 || !is_same_owner(c->scope, scope)) continue;
         bool older =
             !best || (c->first == best->first ? c->serial < best->serial : c->first == first);
-        if (c->n_pages > 0 && older) best = c;
+        if (older) best = c;
     }
     return best;
+}
+
+/* The chain that is written next, of the owner whose turn it is; NULL: none waits. */
+static struct chain *next_chain(struct kv_disk *d)
+{
+    struct chain *next = NULL;
+    for (struct chain *c = d->chains; c < d->chains + N_CHAINS; c++) {
+        bool sooner =
+            !next || (c->turn == next->turn ? c->serial < next->serial : c->turn < next->turn);
+        if (c->n_pages > 0 && sooner) next = c;
+    }
+    if (!next) return NULL;
+    struct chain *best = oldest_chain(d, next->scope, true);
+    uint64_t turn = next->turn;
+    next->turn = best->turn;
+    best->turn = turn;
+    return best;
+}
+
+static int count_chains(const struct kv_disk *d, const uint8_t *scope)
+{
+    int n = 0;
+    for (const struct chain *c = d->chains; c < d->chains + N_CHAINS; c++)
+        n += c->n_pages > 0 && is_same_owner(c->scope, scope);
+    return n;
+}
+
+/* With all places taken: that which a new chain may take, of the owner that then has most. */
+static struct chain *last_chain(struct kv_disk *d, const uint8_t *scope)
+{
+    const uint8_t *most = scope;
+    int n_most = count_chains(d, scope) + 1;
+    for (const struct chain *c = d->chains; c < d->chains + N_CHAINS; c++) {
+        int n = count_chains(d, c->scope);
+        if (n < n_most) continue;
+        n_most = n;
+        most = c->scope;
+    }
+    return oldest_chain(d, most, false);
+}
+
+/* The turn of an owner's new chain: not before that which was taken last. */
+static uint64_t new_turn(const struct kv_disk *d, const uint8_t *scope)
+{
+    uint64_t turn = d->current.turn + is_same_owner(d->current.scope, scope);
+    for (const struct chain *c = d->chains; c < d->chains + N_CHAINS; c++)
+        if (c->n_pages > 0 && is_same_owner(c->scope, scope) && c->turn >= turn) turn = c->turn + 1;
+    return turn;
 }
 
 void kv_disk_note(struct kv_disk *d, const struct kv_chain *chain)
@@ -428,15 +483,16 @@ void kv_disk_note(struct kv_disk *d, const struct kv_chain *chain)
     while (c < d->chains + N_CHAINS && c->n_pages > 0)
         c++;
     bool full = c == d->chains + N_CHAINS, paused = clock_now_us() < d->paused_until_us;
-    if (full) c = oldest_chain(d, false);
-    bool yields = full && c->first && !chain->first;
+    if (full) c = last_chain(d, chain->scope);
+    bool yields = full && c->first && !chain->first && is_same_owner(c->scope, chain->scope);
     d->stats.n_dropped += full || paused;
     if (!paused && !yields && !is_banned(d, chain->scope)) {
         *c = (struct chain){.n_pages = chain->n_pages,
                             .ids = c->ids,
                             .first = chain->first,
                             .for_a_day = chain->for_a_day,
-                            .serial = d->n_noted++};
+                            .serial = d->n_noted++,
+                            .turn = new_turn(d, chain->scope)};
         memcpy(c->scope, chain->scope, sizeof(c->scope));
         memcpy(c->ids, chain->ids, (size_t)c->n_pages * KV_PAGE_TOKENS * sizeof(*c->ids));
         pthread_cond_signal(&d->noted);
@@ -475,7 +531,7 @@ void kv_disk_pump(struct kv_disk *d, struct prefix *cache, const struct kv_pages
 bool kv_disk_busy(struct kv_disk *d)
 {
     pthread_mutex_lock(&d->lock);
-    bool busy = oldest_chain(d, true) || d->writing;
+    bool busy = next_chain(d) || d->writing;
     pthread_mutex_unlock(&d->lock);
     return busy;
 }
@@ -588,7 +644,7 @@ static bool take_chain(struct kv_disk *d, uint64_t until_us)
                              .tv_nsec = (long)(until_us % 1000000) * 1000};
     struct chain *c;
     for (;;) {
-        c = oldest_chain(d, true);
+        c = next_chain(d);
         if (c || d->closing) break;
         if (pthread_cond_timedwait(&d->noted, &d->lock, &until)) return false;
     }

@@ -10,8 +10,9 @@
  * does not answer holds the reader; until it answers no other prompt is asked for. A writer thread
  * finds the first extent of a chain that is not there and asks for its pages; the scheduler copies
  * them, a few at a time between steps, so that no page is held and nothing waits for a disk. Chains
- * that wait for the writer are few: one more, and the oldest is forgotten. Those that the request
- * wants to be kept are written first and forgotten last.
+ * that wait for the writer are few: one more, and the oldest is forgotten, of the owner (API key)
+ * that has most. Owners take turns; of one's chains those that the request wants to be kept are
+ * written first and forgotten last.
  *
  * Writing pauses for a minute after an error, such as a full disk. The directory's limits are kept
  * by the writer, once a minute, and when it has itself written an eighth too much.

@@ -32,7 +32,8 @@ struct sched {
     struct batch batch;                 /* scheduler thread */
     struct served_key served[N_SERVED]; /* scheduler thread: keys admitted last */
     struct sched_params p;
-    struct eng_job *solo; /* the one job of the step that is running, or NULL; the inbox' lock */
+    atomic_bool has_written; /* to the disk, all that it will */
+    struct eng_job *solo;    /* the one job of the step that is running, or NULL; the inbox' lock */
 };
 
 /* ---- on any thread ------------------------------------------------------------------------- */
@@ -55,6 +56,11 @@ static void end_step(void *ctx)
 struct inbox *sched_inbox(struct sched *s)
 {
     return &s->in;
+}
+
+bool sched_writes(const struct sched *s)
+{
+    return s->batch.p.disk && !atomic_load(&s->has_written);
 }
 
 void sched_disk_stats(struct sched *s, struct eng_kv_disk_stats *ret)
@@ -241,6 +247,7 @@ static void *run(void *arg)
     }
     feed_disk(s, true);
     publish(s);
+    atomic_store(&s->has_written, true);
     return NULL;
 }
 

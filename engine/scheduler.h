@@ -45,6 +45,9 @@ void sched_destroy(struct sched *s);
 /* To submit, watch, drain, pause and stop. Borrowed. */
 struct inbox *sched_inbox(struct sched *s);
 
+/* Whether pages are still to be written, or may come to be: false some seconds after inbox_close at
+ * the latest. */
+bool sched_writes(const struct sched *s);
 /* Sets *ret if there are pages on disk. */
 void sched_disk_stats(struct sched *s, struct eng_kv_disk_stats *ret);
 /* The twin, or the draft model: see self_draft_set. And whether it gave numbers that are not

@@ -209,7 +209,7 @@ static void cut(struct srv_loader *l, struct srv_model *m)
     srv_log(SRV_LOG_WARNING, "swap: the time to drain is over: stopping requests of %s",
             m->names[0]);
     atomic_store(&m->unloaded, true);
-    eng_stop(m->engine);
+    eng_stop_begin(m->engine);
     compile_queue_cancel(l->app->compiles, m->grammars);
 }
 

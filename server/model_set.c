@@ -43,6 +43,8 @@ static void free_entry(struct srv_entry *e)
 void srv_models_finish(struct srv_models *set)
 {
     if (!set->has_lock) return;
+    for (struct srv_model *m = set->alive; m; m = m->next)
+        eng_stop_begin(m->engine);
     for (struct srv_model *m; (m = set->alive);) {
         set->alive = m->next;
         srv_model_close(m);
@@ -701,6 +703,7 @@ static bool find_drained(const struct srv_models *set, uint64_t now_us, struct s
         if (!m->drains) continue;
         bool late = m->cut_us && now_us >= m->cut_us;
         if (m->n_refs > 0 && !late) continue;
+        if (m->n_refs == 0 && !eng_stop_begin(m->engine)) continue; /* its pages go to a disk */
         *ret = (struct srv_task){m->n_refs ? SRV_TASK_CUT : SRV_TASK_FREE, m->entry, m};
         m->cut_us = 0;
         return true;
@@ -745,7 +748,7 @@ static bool find_load(struct srv_models *set, uint64_t now_us, struct srv_task *
     return true;
 }
 
-/* While somebody waits, the time that others must have had is looked at often. */
+/* While somebody waits, or a model ends, what that waits for is looked at often. */
 static void wait_for_change(struct srv_models *set, uint64_t now_us)
 {
     uint64_t until_us = now_us + LOOK_US;
@@ -753,6 +756,8 @@ static void wait_for_change(struct srv_models *set, uint64_t now_us)
     bool anyone = false;
     for (int i = 0; i < set->n_entries; i++)
         anyone |= set->entries[i]->first != NULL;
+    for (const struct srv_model *m = set->alive; m; m = m->next)
+        anyone |= m->drains && m->n_refs == 0;
     if (anyone)
         pthread_cond_timedwait(&set->changed, &set->lock, &until);
     else

@@ -33,6 +33,7 @@
 #include "base/file.h"
 #include "base/heap.h"
 #include "base/os_error.h"
+#include "base/thread.h"
 #include "engine/engine.h"
 #include "server/api/routes.h"
 #include "server/bounds.h"
@@ -63,6 +64,8 @@ enum {
     SECOND_SIGNAL_GRACE_MS = 100,
     STOPPED_GRACE_MS = 2000, /* for error answers of requests that were ended */
     GONE_GRACE_MS = 5000,    /* for the engine to let go of them */
+    CLOSED_MS = 5000,        /* for a load to notice the end, */
+    WRITTEN_MS = 12000,      /* and for pages to be written to kv-disk */
     SPARE_FDS = 64,
     LOADING_NOTICE_US = 5000000,
     SOCKET_HOLD_US = 1000000, /* how long connections to an inherited socket wait for the model */
@@ -723,6 +726,41 @@ static void drain(struct serve *s)
     }
 }
 
+static void stop_engine(void *ctx, struct srv_model *model)
+{
+    *(bool *)ctx |= !eng_stop_begin(model->engine);
+}
+
+/* What may wait for a disk: a load, pages that are written or erased. */
+static void *close_models(void *arg)
+{
+    struct serve *s = arg;
+    srv_loader_finish(s->loader);
+    compile_queue_destroy(s->server.app.compiles);
+    srv_swap_destroy(s->server.app.swap);
+    srv_models_finish(&s->server.app.models);
+    srv_kv_bans_destroy(s->server.app.kv_bans);
+    return NULL;
+}
+
+/* Leaves what a disk holds too long to itself, and ends the process. */
+static void end_models(struct serve *s)
+{
+    bool writes = false;
+    pthread_t thread;
+    if (s->server.app.models.has_lock) {
+        srv_models_stop(&s->server.app.models);
+        srv_models_each(&s->server.app.models, stop_engine, &writes);
+    }
+    const struct timespec until = clock_after_ms(writes ? WRITTEN_MS : CLOSED_MS);
+    if (!s->loader || thread_start(&thread, "hearth-close", 0, close_models, s)) {
+        close_models(s);
+    } else if (pthread_clockjoin_np(thread, NULL, CLOCK_MONOTONIC, &until)) {
+        srv_log(SRV_LOG_WARNING, "a disk does not answer: what waits for it is abandoned");
+        end_process(s->status);
+    }
+}
+
 /* Order matters: no connection may be suspended when the daemons stop, no job may live without its
  * request. */
 static void close_parts(struct serve *s)
@@ -731,12 +769,7 @@ static void close_parts(struct serve *s)
     if (s->admin) srv_http_stop(s->admin);
     srv_watch_destroy(s->server.watch);
     srv_work_destroy(s->server.work);
-    if (s->server.app.models.has_lock) srv_models_stop(&s->server.app.models);
-    srv_loader_finish(s->loader);
-    compile_queue_destroy(s->server.app.compiles);
-    srv_swap_destroy(s->server.app.swap);
-    srv_models_finish(&s->server.app.models);
-    srv_kv_bans_destroy(s->server.app.kv_bans);
+    end_models(s);
     eng_cores_destroy(s->cores);
     srv_metrics_destroy(s->server.metrics);
     srv_keys_destroy(s->server.keys);
@@ -834,6 +867,7 @@ int srv_cmd_serve(const struct srv_config *config)
     }
     drain(&s);
     srv_log(SRV_LOG_INFO, "stopped");
+    s.status = EXIT_SUCCESS;
     close_parts(&s);
     srv_log_flush(LOG_FLUSH_MS);
     return EXIT_SUCCESS;

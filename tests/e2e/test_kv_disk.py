@@ -327,6 +327,37 @@ def test_a_disk_that_hangs():
             assert count(h, "restores_total") == 0
 
 
+def test_loads_while_a_disk_hangs():
+    """A model whose pages cannot be written holds up no load; nor does a load that hangs hold up the end."""
+    global DIR
+    with tempfile.TemporaryDirectory() as DIR, DemoCopy() as other, tempfile.TemporaryDirectory() as switches:
+        switch = os.path.join(switches, "hangs")
+        models = ["--model", f"demo={DEMO}", "--model", f"other={other.dir}", "--swap", "on"]
+
+        def unload(h, name):
+            assert h.post("/models/unload", {"model": name})[0] == 200
+
+        def complete(h, model):
+            return h.post("/v1/completions", {"model": model, "prompt": "a", "max_tokens": 1})[0]
+
+        with Hearth(*models, "--kv-disk", DIR, env=hanging(os.path.join(DIR, "v1"), switch)) as h:
+            with open(switch, "w"):
+                ask(h, model="demo")
+                unload(h, "demo")
+                unload(h, "other")
+                assert complete(h, "other") == 200
+                os.unlink(switch)
+            await_files(h, 3)
+        with Hearth(*models, env=hanging(os.path.realpath(DEMO), switch)) as h:
+            unload(h, "other")
+            with open(switch, "w"):
+                waits = start_request(h, "/v1/completions", {"model": "other", "prompt": "a"})
+                h.wait_until(lambda: h.get("/v1/models/other")[2]["status"]["value"] == "loading", 10, "the load hangs")
+                assert h.stop() == 0
+                waits.close()
+                os.unlink(switch)
+
+
 def test_recurrent_layers():
     """The states behind a turn are written too: the next turn computes what is new, and up to two pages."""
     draw = random.Random(8)

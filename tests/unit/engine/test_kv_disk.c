@@ -258,6 +258,27 @@ static void test_first(void **state)
     REQUIRE_EQ_INT(restore(f, f->ids, 0, KV_DISK_LEAST_CHAIN, data), KV_DISK_LEAST_CHAIN);
 }
 
+/* An owner with many chains, all of which are wanted again, makes no other wait or forget. */
+static void test_owners_take_turns(void **state)
+{
+    struct fixture *f = *state;
+    uint8_t *data[CHAIN];
+    for (int i = 0; i < CHAIN; i++)
+        data[i] = kv_page_data(f->pages, prefix_page_get(f->cache));
+    note(f, CHAIN); /* the writer has it in hand, and waits for its pages */
+    f->ids[0]++;
+    publish_chain(f);
+    for (int i = 0; i < 60; i++) {
+        f->ids[CTX - 1] = i;
+        kv_disk_note(f->disk,
+                     &(struct kv_chain){(const uint8_t *)"another tenant, of 32 bytes.....", f->ids,
+                                        CHAIN, true, false});
+        if (i == 30) note(f, CHAIN);
+    }
+    feed(f, EXTENT_PAGES);
+    REQUIRE_EQ_INT(restore(f, f->ids, 0, CHAIN, data), CHAIN);
+}
+
 /* A chain on a disk that does not answer, and pages full of ones for what is read of it. */
 static void hang(struct fixture *f, uint8_t **data)
 {
@@ -371,6 +392,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_cannot_write, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_banned, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_first, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_owners_take_turns, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_given_up, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_late, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_ends_while_it_hangs, set_up, tear_down),

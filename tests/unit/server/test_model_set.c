@@ -13,6 +13,15 @@ static int n_stopped;
 void __wrap_eng_stats(struct eng *e, struct eng_stats *ret);
 void __wrap_eng_stop(struct eng *e);
 void __wrap_eng_close(struct eng *e);
+bool __wrap_eng_stop_begin(struct eng *e);
+
+/* The engine whose pages are being written. */
+static uintptr_t writes;
+
+bool __wrap_eng_stop_begin(struct eng *e)
+{
+    return (uintptr_t)e != writes;
+}
 
 void __wrap_eng_stats(struct eng *e, struct eng_stats *ret)
 {
@@ -216,6 +225,30 @@ static void waiters(void **state)
     srv_models_finish(&set);
 }
 
+/* A model whose pages are still being written to a disk holds up no load. */
+static void a_model_that_writes(void **state)
+{
+    (void)state;
+    struct srv_models set;
+    open_set(&set, three, 3);
+    set.limit_bytes = 100;
+    struct srv_model *a = new_model(0, 1);
+    publish(&set, a, 0);
+    int n = -1;
+    writes = 1;
+    REQUIRE(srv_models_unload(&set, 0, &n, NULL, NULL) == SRV_UNLOAD_OK && n == 0);
+    REQUIRE(ask(&set, 1, 0) == SRV_ASK_WAITS);
+    struct srv_task task = srv_models_await(&set);
+    REQUIRE(task.kind == SRV_TASK_LOAD && task.entry == 1);
+    publish(&set, new_model(1, 2), 0);
+    writes = 0;
+    task = srv_models_await(&set);
+    REQUIRE(task.kind == SRV_TASK_FREE && task.model == a);
+    srv_models_close(&set, a);
+    srv_model_release(waits[0].model, true);
+    srv_models_finish(&set);
+}
+
 static void loads_that_fail_or_never_fit(void **state)
 {
     (void)state;
@@ -344,6 +377,7 @@ int main(void)
         cmocka_unit_test(a_name_leads_to_its_model),
         cmocka_unit_test(models_drain_in_any_number),
         cmocka_unit_test(waiters),
+        cmocka_unit_test(a_model_that_writes),
         cmocka_unit_test(loads_that_fail_or_never_fit),
         cmocka_unit_test(late_and_noticed),
         cmocka_unit_test(idle_models_leave),
