@@ -143,11 +143,12 @@ static void probe_roles(struct probe *p, struct tok_chat *c)
     c->caps.system_role = shows(p, c, "su");
     c->needs.developer_as_system = c->caps.system_role && is_unknown_role(p, c);
     c->needs.no_system = user && !c->caps.system_role;
+    c->needs.with_last_user = c->caps.system_role && shows(p, c, "ua") && !shows(p, c, "sua");
+    bool moves = c->needs.no_system || c->needs.with_last_user;
     for (int i = 0; i < 2; i++)
         for (int k = 0; k < 2; k++)
-            c->needs.joined[i][k] = user && (c->needs.no_system ||
-                                             (shows(p, c, alone[i]) && !shows(p, c, pairs[i][k])));
-    c->needs.with_last_user = c->caps.system_role && shows(p, c, "ua") && !shows(p, c, "sua");
+            c->needs.joined[i][k] =
+                moves || (user && shows(p, c, alone[i]) && !shows(p, c, pairs[i][k]));
     c->needs.one_user = user && !shows(p, c, "uu");
     c->needs.one_assistant = shows(p, c, "uau") && !shows(p, c, "uaau");
 }

@@ -83,15 +83,6 @@ static void move_instructions(struct jinja_run *r, struct jinja_list *l, bool la
     memmove(l->items, l->items + 1, l->n * sizeof(*l->items));
 }
 
-/* Texts of instructions that the template would drop go to the user's. */
-static void place_instructions(struct jinja_run *r, const struct tok_chat *c, struct jinja_list *l)
-{
-    bool user_last = l->n && has_role(r, l->items[l->n - 1], "user");
-    join_instructions(r, c, l);
-    if (c->needs.no_system) move_instructions(r, l, false);
-    if (c->needs.with_last_user && !user_last) move_instructions(r, l, true);
-}
-
 /* ---- system messages between the turns ----------------------------------------------------- */
 
 /* Reminders that no user's text follows go behind the last one's, or become a message. */
@@ -178,7 +169,10 @@ static void join_neighbours(struct jinja_run *r, const struct tok_chat *c, struc
 void tok_chat_arrange(struct jinja_run *r, const struct tok_chat *c, struct jinja_value messages)
 {
     struct jinja_list *l = messages.u.list;
-    place_instructions(r, c, l);
+    join_instructions(r, c, l);
     if (c->needs.reminders) join_reminders(r, l);
     join_neighbours(r, c, l);
+    bool user_last = l->n && has_role(r, l->items[l->n - 1], "user");
+    if (c->needs.no_system) move_instructions(r, l, false);
+    if (c->needs.with_last_user && !user_last) move_instructions(r, l, true);
 }

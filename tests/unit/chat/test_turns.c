@@ -56,7 +56,9 @@ static const char
     needs_tools[] = "{{ tools[0].type }};{% for m in messages %}{% if loop.first or "
                     "m.role == 'user' %}" SHOW "{% endif %}{% endfor %}",
     last_user[] = "{% set s = messages[0].content + '|' if messages[0].role == 'system' else '' %}"
-                  "{% for m in messages %}{% if m.role == 'user' %}[user]{{ s if loop.last }}"
+                  "{% for m in messages %}{% if m.role == 'user' %}{% if not loop.first and "
+                  "messages[loop.index0 - 1].role == 'user' %}{{ raise_exception('twice') }}"
+                  "{% endif %}[user]{{ s if loop.last }}"
                   "{{ m.content }};{% elif m.role != 'system' %}" SHOW "{% endif %}{% endfor %}";
 
 static const struct {
@@ -101,6 +103,8 @@ static const struct {
      "[user]A\n\nB;[assistant]c;[tool]C;"},
     {last_user, "[" S("A") "," U("B") "," A("C") "," U("D") "," A("E") "]",
      "[user]B;[assistant]C;[user]A\n\nD;[assistant]E;"},
+    {last_user, "[" S("A") "," U("B") "," U("C") "," CALL "," R("D") "]",
+     "[user]A\n\nB\n\nC;[assistant]c;[tool]D;"},
     /* without a system role */
     {no_system, "[" S("A") "," D("B") "," U("C") "," A("D") "," U("E") "]",
      "[user]A\n\nB\n\nC;[assistant]D;[user]E;"},
