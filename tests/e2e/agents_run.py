@@ -2,14 +2,17 @@
 # SPDX-License-Identifier: MIT
 """Run by hand: agents, unmodified and headless, against a model that writes a given text: a text turn, a tool turn.
 
-    tests/e2e/agents_run.py [codex] [codex-mcp] [claude] [opencode] [aider] [open-webui] [open-webui-responses]
+    tests/e2e/agents_run.py [codex] [codex-mcp] [claude] [opencode] [aider] [open-webui] [open-webui-responses] [templates]
 
-They are installed into build/libraries first; Open WebUI's packages take 7 GiB. Each has a home of its own and a network of
+`templates` is Codex with each of six published chat templates of HEARTH_REFERENCE: what it says as system, developer and user
+must be in every prompt, each text once. They are installed into build/libraries first; Open WebUI's packages take 7 GiB. Each has a home of its own and a network of
 loopback alone. The table says what happened, with the tokens of each request's prompt and those of them that came from the
 prefix cache. Behind a call, Codex, Claude Code and Open WebUI must find 0.95 of the prompt before it there. No request may
 be refused.
 """
 import fcntl
+import http.client
+import http.server
 import json
 import os
 import shutil
@@ -18,6 +21,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 
 from hearth_server import Hearth
 from install_libraries import HERE, node_modules, venv
@@ -43,6 +47,115 @@ def model(name, arguments):
     call = f'<tool_call>\n{{"name": "{name}", "arguments": {json.dumps(arguments)}}}\n</tool_call>'
     return ScriptedModel(cut(HELLO, 1), TEMPLATE, MARKERS, CONTEXT,
                          {"<|call|>": cut(call, 2, MARKERS), "<|result|>": cut(DONE, 3)})
+
+
+# ---- published templates -------------------------------------------------------------------------------------------
+
+# The published one with the cues behind it, as the messages reach it: results may be text of the user.
+CUES = """{% if add_generation_prompt %}{% set last = messages[-1] %}{% if last.role == 'tool' or '<tool_response>' in last.content | string %}\
+<|result|>{% elif 'CALL your tool' in last.content | string %}<|call|>{% endif %}{% endif %}"""
+COMMAND = {"cmd": WRITE}
+JSON_CALL = f'{{"name": "exec_command", "arguments": {json.dumps(COMMAND)}}}'
+PUBLISHED = {  # what its model writes as a call
+    "Qwen-Qwen3-0.6B": f"<tool_call>\n{JSON_CALL}\n</tool_call>",
+    "Qwen3.5-4B": f"<tool_call>\n<function=exec_command>\n<parameter=cmd>\n{WRITE}\n</parameter>\n</function>\n</tool_call>",
+    "HuggingFaceTB-SmolLM3-3B": f"<tool_call>[{JSON_CALL}]</tool_call>",
+    "mistralai-Mistral-Nemo-Instruct-2407": f"[TOOL_CALLS][{JSON_CALL}]",
+    "meta-llama-Llama-3.2-3B-Instruct": JSON_CALL.replace("arguments", "parameters"),
+    "LFM2.5-Instruct": f'<|tool_call_start|>[exec_command(cmd="{WRITE}")]<|tool_call_end|>',
+}
+
+
+def published_model(name):
+    with open(os.path.join(os.environ["HEARTH_REFERENCE"], "goldens", "templates", name + ".jinja"), encoding="utf-8") as f:
+        template = f.read()
+    texts = [cut(HELLO, 1), cut(PUBLISHED[name], 2), cut(DONE, 3)]
+    if name == "Qwen3.5-4B":  # its prompt ends inside a block of reasoning
+        for pieces in texts:
+            pieces[0] = b"</think>\n\n" + pieces[0]
+    return ScriptedModel(texts[0], template + CUES, (), CONTEXT, {"<|call|>": texts[1], "<|result|>": texts[2]})
+
+
+class Recorder(http.server.ThreadingHTTPServer):
+    """Passes requests on to a server, and keeps the bodies of those to /v1/responses."""
+
+    def __init__(self, server):
+        self.server, self.bodies = server, []
+        super().__init__(("127.0.0.1", 0), RecorderHandler)
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+
+    def __enter__(self):
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self.shutdown()
+        self.server_close()
+
+
+class RecorderHandler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.pass_on()
+
+    def do_POST(self):
+        self.pass_on()
+
+    def pass_on(self):
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        if self.path.endswith("/responses"):
+            self.server.bodies.append(json.loads(body))
+        to = http.client.HTTPConnection(self.server.server.url.removeprefix("http://"))
+        headers = {k: v for k, v in self.headers.items() if k.lower() not in ("host", "connection")}
+        to.request(self.command, self.path, body, headers)
+        answer = to.getresponse()
+        self.send_response(answer.status)
+        for name, value in answer.getheaders():
+            if name.lower() not in ("transfer-encoding", "connection", "content-length"):
+                self.send_header(name, value)
+        self.end_headers()
+        while piece := answer.read1(65536):
+            self.wfile.write(piece)
+            self.wfile.flush()
+        to.close()
+
+    def log_message(self, *_):
+        pass
+
+
+def parts_of(content):
+    return [content] if isinstance(content, str) else [part["text"] for part in content]
+
+
+def chat_of(body):
+    """The same request for chat completions, so that /apply-template shows its prompt."""
+    messages = [{"role": "system", "content": body["instructions"]}] if body.get("instructions") else []
+    for item in body["input"]:
+        if item["type"] == "message":
+            messages.append({"role": item["role"], "content": [{"type": "text", "text": t} for t in parts_of(item["content"])]})
+        elif item["type"] == "function_call":
+            call = {"id": item["call_id"], "type": "function", "function": {"name": item["name"], "arguments": item["arguments"]}}
+            messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        elif item["type"] == "function_call_output":
+            messages.append({"role": "tool", "tool_call_id": item["call_id"], "content": "\n".join(parts_of(item["output"]))})
+    tools = []
+    for tool in body["tools"]:
+        space = tool["name"] + "__" if tool["type"] == "namespace" else ""
+        tools += [{"type": "function", "function": {**t, "name": space + t["name"]}}
+                  for t in (tool["tools"] if space else [tool]) if t["type"] == "function"]
+    return {"messages": messages, "tools": tools}
+
+
+def missing_texts(server, body):
+    """What a request says as system, developer or user and is not in its prompt, or not once."""
+    chat = chat_of(body)
+    if effort := (body.get("reasoning") or {}).get("effort"):
+        chat["reasoning_effort"] = effort
+    counted = server.post("/v1/responses/input_tokens", body)[2]["input_tokens"]
+    assert server.post("/tokenize", chat)[2]["count"] == counted, "not the same prompt"
+    prompt = server.post("/apply-template", chat)[2]["prompt"]
+    return [part["text"][:60] for m in chat["messages"] if m["role"] in ("system", "developer", "user")
+            for part in ([{"text": m["content"]}] if isinstance(m["content"], str) else m["content"])
+            if prompt.count(part["text"].strip()) != 1]
 
 
 # ---- a server of tools over the Model Context Protocol, for Codex: its functions come as a namespace --------------
@@ -141,13 +254,13 @@ def requests_of(server, since):
     """(path, status, prompt tokens, cached ones) of the server's log."""
     rows = [json.loads(line) for line in server.log[since:] if '"event":"request"' in line]
     return [(r["path"].split("?")[0], r["status"], r.get("prompt_tokens", 0), r.get("cached_tokens", 0)) for r in rows
-            if r["method"] == "POST" and "count_tokens" not in r["path"]]
+            if r["method"] == "POST" and r["path"].startswith("/v1/") and "_tokens" not in r["path"]]
 
 
-def turn(server, agent, home, prompt):
+def turn(server, agent, home, prompt, url=None):
     """(what the agent printed, its exit status or that of a request that failed, the requests it made)"""
     start, _, _, _, _ = AGENTS[agent]
-    command, variables = start(server.url, home, prompt, agent.endswith("-mcp"))
+    command, variables = start(url or server.url, home, prompt, agent.endswith("-mcp"))
     since = len(server.log)
     env = {"PATH": os.environ["PATH"], "HOME": home, "TERM": "dumb", "NO_COLOR": "1", **variables}
     done = subprocess.run(command, cwd=os.path.join(home, "work"), env=env, stdin=subprocess.DEVNULL, text=True,
@@ -158,24 +271,39 @@ def turn(server, agent, home, prompt):
     return done.stdout, done.returncode or next((r[1] for r in asked if r[1] != 200), 0), asked
 
 
+def run_turns(server, agent, home, name, url=None):
+    """Rows of the table: name, turn, verdict, requests."""
+    written, judged = AGENTS[agent][3:]
+    os.makedirs(os.path.join(home, "work"))
+    text, status, asked = turn(server, agent, home, "Say good morning.", url)
+    yield name, "text", "ok" if status == 0 and HELLO in text else f"FAILED: {status} {text[-200:]!r}", asked
+    if written is None:
+        return
+    text, status, asked = turn(server, agent, home, "CALL your tool once.", url)
+    path = os.path.join(home, "work", "written.txt")
+    result = open(path, encoding="ascii").read().strip() if os.path.exists(path) else None
+    verdict = "ok" if status == 0 and DONE in text and result == written else f"FAILED: {status} {result} {text[-200:]!r}"
+    mine = sorted(asked, key=lambda r: -r[2])[:2]  # side requests, such as for a title, are short
+    if judged and verdict == "ok" and (len(mine) < 2 or mine[0][3] < CACHED * mine[1][2]):
+        verdict = "FAILED: too few cached tokens"
+    yield name, "tool", verdict, asked
+
+
 def run_agent(agent):
-    """Rows of the table: agent, turn, verdict, requests."""
-    _, tool, arguments, written, judged = AGENTS[agent]
+    _, tool, arguments, _, _ = AGENTS[agent]
     with tempfile.TemporaryDirectory() as home, model(tool, arguments) as m, \
             Hearth("--model", m.dir, "--accept-any-model", "on") as server:
-        os.makedirs(os.path.join(home, "work"))
-        text, status, asked = turn(server, agent, home, "Say good morning.")
-        yield agent, "text", "ok" if status == 0 and HELLO in text else f"FAILED: {status} {text[-200:]!r}", asked
-        if written is None:
-            return
-        text, status, asked = turn(server, agent, home, "CALL your tool once.")
-        path = os.path.join(home, "work", "written.txt")
-        result = open(path, encoding="ascii").read().strip() if os.path.exists(path) else None
-        verdict = "ok" if status == 0 and DONE in text and result == written else f"FAILED: {status} {result} {text[-200:]!r}"
-        mine = sorted(asked, key=lambda r: -r[2])[:2]  # side requests, such as for a title, are short
-        if judged and verdict == "ok" and (len(mine) < 2 or mine[0][3] < CACHED * mine[1][2]):
-            verdict = "FAILED: too few cached tokens"
-        yield agent, "tool", verdict, asked
+        yield from run_turns(server, agent, home, agent)
+
+
+def run_templates():
+    for name in PUBLISHED:
+        with tempfile.TemporaryDirectory() as home, published_model(name) as m, \
+                Hearth("--model", m.dir, "--accept-any-model", "on") as server, Recorder(server) as recorder:
+            for *row, verdict, asked in run_turns(server, "codex", home, name[:20], recorder.url):
+                bodies, recorder.bodies = recorder.bodies, []
+                missing = verdict == "ok" and [text for body in bodies for text in missing_texts(server, body)]
+                yield *row, f"FAILED: not in the prompt: {missing}" if missing else verdict, asked
 
 
 def leave_the_network():
@@ -190,7 +318,7 @@ def leave_the_network():
 
 
 def main():
-    wanted = sys.argv[1:] or list(AGENTS)
+    wanted = sys.argv[1:] or list(AGENTS) + ["templates"] * ("HEARTH_REFERENCE" in os.environ)
     if not os.environ.get("HEARTH_ALONE"):
         node("codex")
         if "aider" in wanted:
@@ -200,7 +328,7 @@ def main():
     leave_the_network()
     failed = 0
     for agent in wanted:
-        for name, kind, verdict, asked in run_agent(agent):
+        for name, kind, verdict, asked in run_templates() if agent == "templates" else run_agent(agent):
             failed += verdict != "ok"
             print(f"{name:20} {kind:5} {verdict}")
             for path, status, prompt, cached in asked:
