@@ -35,9 +35,6 @@ static int (*const commands[SRV_CMD_COUNT])(const struct srv_config *config) = {
     [SRV_CMD_GENERATE] = srv_cmd_generate,
     [SRV_CMD_BENCH] = srv_cmd_bench,
     [SRV_CMD_INSPECT] = srv_cmd_inspect,
-    [SRV_CMD_TOKENIZE] = srv_cmd_tokenize,
-    [SRV_CMD_RENDER] = srv_cmd_render,
-    [SRV_CMD_SCORE] = srv_cmd_score,
     [SRV_CMD_HEALTHCHECK] = srv_cmd_healthcheck,
     [SRV_CMD_PULL] = srv_cmd_pull,
     [SRV_CMD_LIST] = srv_cmd_list,
@@ -67,8 +64,7 @@ static void print_version(void)
 static bool needs_weights(enum srv_command command)
 {
     return command == SRV_CMD_SERVE || command == SRV_CMD_GENERATE || command == SRV_CMD_BENCH ||
-           command == SRV_CMD_SCORE || command == SRV_CMD_CHAT || command == SRV_CMD_EMBED ||
-           command == SRV_CMD_RERANK;
+           command == SRV_CMD_CHAT || command == SRV_CMD_EMBED || command == SRV_CMD_RERANK;
 }
 
 static bool needs_model(const struct srv_config *c)

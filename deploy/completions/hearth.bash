@@ -12,7 +12,7 @@ _hearth()
         prev=${COMP_WORDS[COMP_CWORD - 2]}
     fi
     case ${COMP_WORDS[1]} in
-    serve | generate | bench | inspect | tokenize | render | score | healthcheck | pull | list | chat | rm | kv | embed | rerank)
+    serve | generate | bench | inspect | healthcheck | pull | list | chat | rm | kv | embed | rerank)
         ((COMP_CWORD == 1)) || command=${COMP_WORDS[1]} ;;
     esac
 
@@ -153,13 +153,6 @@ _hearth()
     inspect) words='--help --version --check-config --print-config --config --model
         --draft-model --pull --hf-repo --cache-dir --chat-template-file --tool-format
         --json --healthcheck' ;;
-    tokenize) words='--help --version --check-config --print-config --config --model
-        --pull --hf-repo --cache-dir --healthcheck' ;;
-    render) words='--help --version --check-config --print-config --config --model
-        --pull --hf-repo --cache-dir --chat-template-file --healthcheck' ;;
-    score) words='--help --version --check-config --print-config --config --model
-        --pull --hf-repo --cache-dir --threads --numerics --gemm --kernels
-        --weight-coding --kv-dtype --ctx-size --chunk --memory --healthcheck' ;;
     healthcheck) words='--help --version --check-config --print-config --config --healthcheck' ;;
     pull) words='--help --version --check-config --print-config --config --model --cache-dir
         --dry-run --force --healthcheck' ;;
@@ -187,7 +180,7 @@ _hearth()
         --healthcheck' ;;
         esac
     elif [[ -z $words$kind && $COMP_CWORD == 1 ]]; then
-        words='serve generate bench inspect tokenize render score healthcheck pull list chat rm kv embed rerank'
+        words='serve generate bench inspect healthcheck pull list chat rm kv embed rerank'
     elif [[ -z $words$kind ]]; then
         kind=models
     fi

@@ -22,10 +22,6 @@ int srv_cmd_generate(
     const struct srv_config *config); /* --prompt, -n: text as it comes, statistics to stderr */
 int srv_cmd_bench(const struct srv_config *config);
 int srv_cmd_inspect(const struct srv_config *config);
-int srv_cmd_tokenize(
-    const struct srv_config *config); /* JSON lines filters: one answer per line, in order */
-int srv_cmd_render(const struct srv_config *config);
-int srv_cmd_score(const struct srv_config *config);
 int srv_cmd_embed(const struct srv_config *config);
 int srv_cmd_rerank(const struct srv_config *config);
 int srv_cmd_healthcheck(const struct srv_config *config);

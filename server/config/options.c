@@ -19,9 +19,9 @@
 #define RERANK BIT(RERANK)
 #define KV BIT(KV)
 #define ROWS (BIT(EMBED) | RERANK)
-#define ENGINE (BIT(SERVE) | BIT(GENERATE) | BIT(BENCH) | BIT(SCORE) | CHAT | ROWS)
-#define MODEL (ENGINE | BIT(INSPECT) | BIT(TOKENIZE) | BIT(RENDER))
-#define TEMPLATE (BIT(SERVE) | BIT(GENERATE) | BIT(RENDER) | BIT(INSPECT) | CHAT)
+#define ENGINE (BIT(SERVE) | BIT(GENERATE) | BIT(BENCH) | CHAT | ROWS)
+#define MODEL (ENGINE | BIT(INSPECT))
+#define TEMPLATE (BIT(SERVE) | BIT(GENERATE) | BIT(INSPECT) | CHAT)
 #define SAMPLE (BIT(SERVE) | ANSWER)
 #define ANSWER (BIT(GENERATE) | CHAT)
 #define BENCH BIT(BENCH)
@@ -155,7 +155,7 @@ const struct srv_option srv_options[] = {
         "prompt tokens per step; 0: automatic"),
     BYTES("compute", "memory", NULL, memory_bytes, 0, 1024 * TERA, "0", ENGINE,
           "memory budget for everything; 0: the cgroup limit or physical memory"),
-    BYTES("compute", "kv-memory", NULL, kv_memory_bytes, 0, 1024 * TERA, "0", ENGINE & ~BIT(SCORE),
+    BYTES("compute", "kv-memory", NULL, kv_memory_bytes, 0, 1024 * TERA, "0", ENGINE,
           "memory budget of the KV cache; 0: parallel x context, capped by memory"),
     STRING(
         "compute", "kv-disk", NULL, kv_disk, NULL, SERVE | KV,

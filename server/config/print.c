@@ -11,9 +11,6 @@ static const char *const command_lines[SRV_CMD_COUNT] = {
     [SRV_CMD_GENERATE] = "continue a prompt on the terminal",
     [SRV_CMD_BENCH] = "measure prefill and decode speed",
     [SRV_CMD_INSPECT] = "show what a model directory holds",
-    [SRV_CMD_TOKENIZE] = "JSON lines in, token ids out",
-    [SRV_CMD_RENDER] = "JSON lines of messages in, prompts out",
-    [SRV_CMD_SCORE] = "JSON lines in, log-probabilities out",
     [SRV_CMD_HEALTHCHECK] = "ask a running server whether it is ready",
     [SRV_CMD_PULL] = "fetch a model from the Hugging Face hub into its cache",
     [SRV_CMD_LIST] = "list the models in the Hugging Face cache",
@@ -41,27 +38,6 @@ static const char *const examples[SRV_CMD_COUNT] = {
     [SRV_CMD_BENCH] =
         "  hearth bench --model org/name --prefill 128,512 --decode 128 --batch 1,4,16\n",
     [SRV_CMD_INSPECT] = "  hearth inspect /path/to/model\n",
-    [SRV_CMD_TOKENIZE] =
-        "  echo '{\"text\": \"Once upon a time\"}' | hearth tokenize --model org/name\n\n"
-        "One JSON object per line in, one per line out:\n"
-        "  {\"text\", \"add_special\": false, \"parse_special\": true} -> {\"ids\"}\n"
-        "  {\"ids\", \"skip_special\": false} -> {\"text\", \"pieces\", \"tail\"}\n"
-        "  a line with a fault -> {\"error\"}\n",
-    [SRV_CMD_RENDER] =
-        "  echo '{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}' | hearth render "
-        "--model org/name\n\n"
-        "One JSON object per line in, one per line out:\n"
-        "  {\"messages\", \"tools\", \"add_generation_prompt\", \"continue_final_message\", "
-        "\"kwargs\"} -> {\"text\"}\n"
-        "  {\"context\": {all variables of the template}} -> {\"text\"}\n"
-        "  a line with a fault -> {\"error\"}\n",
-    [SRV_CMD_SCORE] =
-        "  echo '{\"text\": \"Once upon a time\"}' | hearth score --model org/name\n\n"
-        "One JSON object per line in, one per line out:\n"
-        "  {\"text\"} or {\"ids\"} -> {\"ids\", \"logprobs\", \"argmax\", \"perplexity\"}\n"
-        "  \"logits\": FILE  also every row of logits, f32 [n_tokens, vocab_size]\n"
-        "  \"greedy\": N     also \"greedy_ids\" and \"greedy_margins\" of N more tokens\n"
-        "  a line with a fault -> {\"error\"}\n",
     [SRV_CMD_HEALTHCHECK] = "  hearth healthcheck http://127.0.0.1:8080/readyz\n",
     [SRV_CMD_PULL] = "  hearth pull HuggingFaceTB/SmolLM2-135M-Instruct\n"
                      "  hearth pull org/name@revision --dry-run\n",

@@ -10,7 +10,7 @@
                                         also llama.cpp's library (peer_llama.py) on the same weights, which
                                         must be BF16 with a tied head, quantised by itself to q4_0 or q8_0
 
-Each path scores the same token sequences with `hearth score`; the rows of logits are compared with those of
+Each path scores the same token sequences with `hearth-filter score`; the rows of logits are compared with those of
 the reference: largest and mean difference of a logit, mean and largest KL divergence of the distribution
 after a position from the reference's (in nats), how often the best token is the same, and the perplexity
 of the sequences. Without a dump the sequences are windows of the text, or random ids where the model has no
@@ -37,7 +37,7 @@ COLUMNS = ("max_diff", "mean_diff", "kl_mean", "kl_max", "top1", "perplexity")
 
 def hearth(a, command, directory, requests, options=()):
     """One answer for each request, by a filter of the hearth binary."""
-    p = subprocess.run([a.hearth, command, "--model", directory, *options], text=True,
+    p = subprocess.run([a.filter, command, "--model", directory, *options], text=True,
                        input="".join(json.dumps(r) + "\n" for r in requests),
                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
     if p.returncode != 0:
@@ -250,7 +250,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("models", nargs="*", metavar="DIR[=DUMP]")
     p.add_argument("--goldens", help="folder of reference data")
-    p.add_argument("--hearth", default=os.environ.get("HEARTH_BIN", os.path.join(ROOT, "build", "hearth")))
+    p.add_argument("--filter", default=os.path.join(os.environ.get("HEARTH_BUILD_ROOT", os.path.join(ROOT, "build")), "tests", "hearth-filter"))
     p.add_argument("--path", dest="paths", action="append", help="numeric path, with further options")
     p.add_argument("--options", default="", help="for every run, such as '--kernels avx2'")
     p.add_argument("--text", default=os.path.join(HERE, "story.txt"))

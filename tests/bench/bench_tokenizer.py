@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Encoding speed of `hearth tokenize` and of the published tokenizers library, on the same text in the
+"""Encoding speed of `hearth-filter tokenize` and of the published tokenizers library, on the same text in the
 same run, one thread each, every text read once and cold, the two by turns.
 
     bench_tokenizer.py --model DIR [--text FILE] [--megabytes 5] [--chunk 65536]
 
-HEARTH_BIN names the program; needs the PyPI package tokenizers. Without --text the text is made of the
+HEARTH_BUILD_ROOT names the build folder; needs the PyPI package tokenizers. Without --text the text is made of the
 documentation strings and manuals found on this machine, each line once. The program's time includes
 reading JSON lines and writing the ids; the library's is that of encode() and taking the ids. Times are
 of the processor, so that a busy machine does not blur them; wall time is given too.
@@ -19,6 +19,8 @@ import subprocess
 import sys
 import sysconfig
 import time
+
+FILTER = os.path.join(os.environ.get("HEARTH_BUILD_ROOT", "build"), "tests", "hearth-filter")
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
@@ -66,10 +68,10 @@ def processor_seconds(pid):
 
 
 class Ours:
-    """`hearth tokenize`, loaded; counts processor and wall seconds of what it is asked from then on."""
+    """`hearth-filter tokenize`, loaded; counts processor and wall seconds of what it is asked from then on."""
 
     def __init__(self, model):
-        self.process = subprocess.Popen([os.environ["HEARTH_BIN"], "tokenize", "--model", model],
+        self.process = subprocess.Popen([FILTER, "tokenize", "--model", model],
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.ask("")
         self.start, self.wall = processor_seconds(self.process.pid), 0.0

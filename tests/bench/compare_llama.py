@@ -180,7 +180,7 @@ def same_model(a):
     ids = [(i * 7919 + 13) % 49152 for i in range(33)]
     raw, _ = peer(a, ["logits", os.path.join(a.folder_of_model, "bf16.gguf"), ",".join(map(str, ids))], text=False)
     file = os.path.join(a.folder_of_model, "logits")
-    subprocess.run([a.hearth, "score", "--model", a.model, "--numerics", "bf16"], text=True, check=True,
+    subprocess.run([os.path.join(os.path.dirname(a.hearth), "tests", "hearth-filter"), "score", "--model", a.model, "--numerics", "bf16"], text=True, check=True,
                    input=json.dumps({"ids": ids, "logits": file}) + "\n", stdout=subprocess.DEVNULL)
     with open(file, "rb") as f:
         mine = f.read()

@@ -16,7 +16,7 @@ FOLDER = os.path.join(ROOT, "deploy", "completions")
 PARSED_BY = {"hearth.bash": ["bash", "-n"], "_hearth": ["zsh", "-n"], "hearth.fish": ["fish", "--no-execute"]}
 # the words that were typed -> words offered, words not offered
 CASES = (
-    (["hearth", "ser"], {"serve"}, {"score"}),
+    (["hearth", "ser"], {"serve"}, {"rerank"}),
     (["hearth", "serve", "--numer"], {"--numerics"}, {"--port"}),
     (["hearth", "serve", "--numerics", "e"], {"exact"}, {"int8"}),
     (["hearth", "bench", "--pre"], {"--prefill"}, {"--prefix-cache", "--no-prefix-cache"}),

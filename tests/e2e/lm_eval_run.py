@@ -5,7 +5,7 @@
     lm_eval_run.py [--model DIR] [--python PYTHON-WITH-lm_eval]
 
 Its model local-completions sends the ids of Hugging Face's tokenizer; the log-likelihood it finds for each
-sample must agree to 1e-3 with `hearth score` of the ids of our tokenizer, both on path `exact`.
+sample must agree to 1e-3 with `hearth-filter score` of the ids of our tokenizer, both on path `exact`.
 """
 import argparse
 import glob
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-from hearth_server import BIN, DEMO, Hearth
+from hearth_server import DEMO, FILTER, Hearth
 
 TASKS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lm_eval")
 LIMIT = 1e-3
@@ -38,11 +38,11 @@ def run_harness(python, url, model, scratch):
 
 
 def score(h, model, pairs):
-    """The same pairs by `hearth score`: the rest is what follows the start's ids."""
+    """The same pairs by `hearth-filter score`: the rest is what follows the start's ids."""
     def ids(text):
         return h.post("/tokenize", {"prompt": text, "add_special_tokens": False})[2]["tokens"]
     whole = [ids(start + rest) for start, rest in pairs]
-    p = subprocess.run([BIN, "score", "--model", model, "--numerics", "exact"], check=True, text=True,
+    p = subprocess.run([FILTER, "score", "--model", model, "--numerics", "exact"], check=True, text=True,
                        input="".join(json.dumps({"ids": i}) + "\n" for i in whole), stdout=subprocess.PIPE)
     rows = [json.loads(line)["logprobs"] for line in p.stdout.splitlines()]
     return {pair: sum(row[len(ids(pair[0])) - 1:]) for pair, row in zip(pairs, rows, strict=True)}

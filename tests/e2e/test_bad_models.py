@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import time
 
-from hearth_server import BIN, DEMO, Hearth, run_cases
+from hearth_server import BIN, DEMO, FILTER, Hearth, run_cases
 from tiny_models import INDEX, ROOT, DemoCopy, pack, read_weights, subset, tensors
 
 EMBED = os.path.join(ROOT, "deploy", "demo-embed")
@@ -51,7 +51,7 @@ def refused(directory, says, what, *options, commands=("inspect", "serve")):
 
 
 def score(directory):
-    p = subprocess.run([BIN, "score", "--model", directory, "--numerics", "exact"], text=True,
+    p = subprocess.run([FILTER, "score", "--model", directory, "--numerics", "exact"], text=True,
                        input='{"ids": [5, 9, 40, 41, 7, 3], "greedy": 8}\n', check=False,
                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
     assert p.returncode == 0, p.stderr
@@ -423,7 +423,7 @@ def test_09_patterns_made_to_backtrack():
         with DemoCopy() as m:
             with_pattern(regex)(m)
             start = time.monotonic()
-            p = subprocess.run([BIN, "tokenize", "--model", m.dir], text=True, check=False, timeout=120,
+            p = subprocess.run([FILTER, "tokenize", "--model", m.dir], text=True, check=False, timeout=120,
                                input=json.dumps({"text": text}) + "\n", stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE)
             took = time.monotonic() - start
@@ -473,7 +473,7 @@ def render(source, **variables):
     with tempfile.NamedTemporaryFile("w", suffix=".jinja") as f:
         f.write(source)
         f.flush()
-        p = subprocess.run([BIN, "render", "--model", DEMO, "--chat-template-file", f.name], text=True,
+        p = subprocess.run([FILTER, "render", "--model", DEMO, "--chat-template-file", f.name], text=True,
                            input=json.dumps({"context": variables}) + "\n", check=False, timeout=60,
                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert p.returncode == 0, p.stderr

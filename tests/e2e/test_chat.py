@@ -232,7 +232,7 @@ def test_hostile_text_of_other_commands():
                      ["generate", "--prompt", "a", "--chat", "--chat-template-file", template],
                      ["generate", "--prompt", "a", "--json-schema", evil],
                      ["list"], ["list", "--json"], ["inspect", evil], ["inspect", DEMO, "--tool-format", evil],
-                     ["render", "--model", evil], ["healthcheck", "ftp://" + evil], ["pull", evil], ["--" + evil]):
+                     ["healthcheck", "ftp://" + evil], ["pull", evil], ["--" + evil]):
             t = Terminal(*args, command=(BIN,), env={"HF_HUB_CACHE": d})
             t.process.wait(20)
             shown = os.read(t.master, 65536).decode()

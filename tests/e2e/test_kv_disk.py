@@ -9,7 +9,7 @@ import signal
 import subprocess
 import tempfile
 
-from hearth_server import BIN, DEMO, Hearth, hanging, leave, run, run_cases, start_request
+from hearth_server import BIN, DEMO, FILTER, Hearth, hanging, leave, run, run_cases, start_request
 from tiny_models import DemoCopy, hybrid_model
 
 PROMPT = "Once upon a time there was a little dog. " * 120
@@ -390,7 +390,7 @@ def test_revision():
     for numerics, want in DIGESTS.items():
         with tempfile.TemporaryDirectory() as tmp:
             line = json.dumps({"ids": [i * 37 % 500 + 10 for i in range(100)], "logits": os.path.join(tmp, "rows")})
-            args = [BIN, "score", "--model", DEMO, "--numerics", numerics, "--kernels", "c", "--gemm", "native"]
+            args = [FILTER, "score", "--model", DEMO, "--numerics", numerics, "--kernels", "c", "--gemm", "native"]
             subprocess.run(args, input=line, text=True, check=True, capture_output=True)
             with open(os.path.join(tmp, "rows"), "rb") as f:
                 assert hashlib.sha256(f.read()).hexdigest()[:32] == want, numerics

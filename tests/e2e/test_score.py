@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""`hearth score` as a filter: one answer a line, in order, whatever stands in the line; `hearth inspect`."""
+"""`hearth-filter score` as a filter: one answer a line, in order, whatever stands in the line; `hearth inspect`."""
 import json
 import math
 import os
 import subprocess
 import tempfile
 
-from hearth_server import BIN, DEMO, run_cases
+from hearth_server import BIN, DEMO, FILTER, run_cases
 
 
 def filter_lines(lines, *options, model=DEMO):
     text = "".join((l if isinstance(l, str) else json.dumps(l)) + "\n" for l in lines)
-    p = subprocess.run([BIN, "score", "--model", model, "--numerics", "exact", *options], input=text,
+    p = subprocess.run([FILTER, "score", "--model", model, "--numerics", "exact", *options], input=text,
                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120,
                        check=False)
     assert p.returncode == 0, p.stderr
@@ -87,7 +87,7 @@ def test_full_disk():
 
 
 def test_no_model():
-    p = subprocess.run([BIN, "score", "--model", "/nonexistent/model"], input="", text=True,
+    p = subprocess.run([FILTER, "score", "--model", "/nonexistent/model"], input="", text=True,
                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60, check=False)
     assert p.returncode != 0 and len(p.stderr.splitlines()) == 1, p.stderr
 

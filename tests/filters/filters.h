@@ -11,5 +11,8 @@ struct srv_config;
 
 int filter_accept(const struct srv_config *config);
 int filter_parse(const struct srv_config *config); /* model NULL: each line names a format */
+int filter_render(const struct srv_config *config);
+int filter_score(const struct srv_config *config);
+int filter_tokenize(const struct srv_config *config);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hearth-filter accept|parse [options] [model]: the grammars and the readers of tool calls without
- * a server around them, for the tests. Not installed. accept takes the options of `hearth
- * tokenize`, parse those of `hearth inspect`.
+ * hearth-filter accept|parse|render|score|tokenize [options] [model]: the parts of the program
+ * without a server around them, for the tests. Not installed. score takes the options of `hearth
+ * generate`, the others those of `hearth inspect`.
  */
 #include <limits.h>
 #include <stdio.h>
@@ -18,8 +18,8 @@
 #include "tests/filters/filters.h"
 
 static const char usage[] =
-    "usage: hearth-filter accept [options of hearth tokenize] [model]\n"
-    "       hearth-filter parse [options of hearth inspect] [model]\n\n"
+    "usage: hearth-filter accept|parse|render|tokenize [options of hearth inspect] [model]\n"
+    "       hearth-filter score [options of hearth generate] [model]\n\n"
     "One JSON object per line in, one per line out:\n"
     "  accept: one of schema, json_object, regex, choice, grammar; texts; optional strict,\n"
     "    whitespace_pattern, disable_any_whitespace, disable_additional_properties, mask_ns\n"
@@ -27,12 +27,22 @@ static const char usage[] =
     "  parse: text; optional template, format, think, tools, tool_choice, parallel_tool_calls,\n"
     "    add_generation_prompt_suffix, kwargs, reasoning_format, guided, cuts\n"
     "    -> content, reasoning, tool_calls, format, deltas\n"
+    "  render: messages, tools, add_generation_prompt, continue_final_message, kwargs; or context\n"
+    "    -> text\n"
+    "  score: text or ids; optional logits (a file), greedy\n"
+    "    -> ids, logprobs, argmax, perplexity, greedy_ids, greedy_margins\n"
+    "  tokenize: text or ids; optional pair, add_special, parse_special, skip_special\n"
+    "    -> ids, n_first; text, pieces, tail\n"
     "  a line with a fault -> error\n";
 
 static const struct {
     const char *name, *options_of;
     int (*run)(const struct srv_config *config);
-} filters[] = {{"accept", "tokenize", filter_accept}, {"parse", "inspect", filter_parse}};
+} filters[] = {{"accept", "inspect", filter_accept},
+               {"parse", "inspect", filter_parse},
+               {"render", "inspect", filter_render},
+               {"score", "generate", filter_score},
+               {"tokenize", "inspect", filter_tokenize}};
 
 static const char *environment(const char *name)
 {
@@ -67,7 +77,7 @@ static int run_filter(size_t which, int argc, char **argv)
     } else if (config.help) {
         status = fputs(usage, stdout) < 0 || fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
     } else {
-        bool needs_model = filters[which].run == filter_accept;
+        bool needs_model = filters[which].run != filter_parse;
         status = find_model(&config, needs_model ? HEARTH_DEMO_DIR : NULL);
         if (!status) status = filters[which].run(&config);
     }

@@ -46,7 +46,7 @@ class Cannot(Exception):
 
 def hearth(args, command, requests, options=()):
     """One answer for each request, by a filter of the hearth binary."""
-    p = subprocess.run([args.hearth, command, "--model", args.dir, *options], text=True,
+    p = subprocess.run([args.filter, command, "--model", args.dir, *options], text=True,
                        input="".join(json.dumps(r) + "\n" for r in requests),
                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
     if p.returncode != 0:
@@ -119,7 +119,7 @@ def compare_logits(args):
                          ["--numerics", args.numerics])
         for ids, file, answer in zip(prompts, files, answers):
             if "error" in answer:
-                raise Cannot(f"hearth score: {answer['error']}")
+                raise Cannot(f"hearth-filter score: {answer['error']}")
             got = np.fromfile(file, "<f4").reshape(len(ids), vocab)
             want = model(torch.tensor([ids])).logits[0].float().numpy()
             off = float(np.abs(got - want).max())
@@ -193,7 +193,7 @@ def compare_prompts(args):
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("dir")
-    p.add_argument("--hearth", default=os.environ.get("HEARTH_BIN", "build/hearth"))
+    p.add_argument("--filter", default=os.path.join(os.environ.get("HEARTH_BUILD_ROOT", "build"), "tests", "hearth-filter"))
     p.add_argument("--numerics", default="exact")
     p.add_argument("--tolerance", type=float, default=2e-3)
     p.add_argument("--tokens", type=int, default=200)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Compares `hearth score` with recorded answers of the reference. Standard library only.
+"""Compares `hearth-filter score` with recorded answers of the reference. Standard library only.
 
 A model's golden.json holds `cases`: ids, which rows of logits were kept, argmax_ids, prompt_logprobs,
 greedy_ids and greedy_margins. Logits are raw little-endian float32.
@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 
-BIN = os.environ.get("HEARTH_BIN", "build/hearth")
+FILTER = os.path.join(os.environ.get("HEARTH_BUILD_ROOT", "build"), "tests", "hearth-filter")
 
 
 def read_floats(path, skip=0, count=None):
@@ -25,12 +25,12 @@ def read_floats(path, skip=0, count=None):
 
 
 def score(directory, requests, options=()):
-    """One answer for each request (a dict), by `hearth score`."""
-    p = subprocess.run([BIN, "score", "--model", directory, *options], text=True,
+    """One answer for each request (a dict), by `hearth-filter score`."""
+    p = subprocess.run([FILTER, "score", "--model", directory, *options], text=True,
                        input="".join(json.dumps(r) + "\n" for r in requests),
                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=600, check=False)
     if p.returncode != 0:
-        raise AssertionError(f"hearth score {directory}: status {p.returncode}: {p.stderr.strip()}")
+        raise AssertionError(f"hearth-filter score {directory}: status {p.returncode}: {p.stderr.strip()}")
     answers = [json.loads(line) for line in p.stdout.split("\n") if line]
     assert len(answers) == len(requests), f"{len(answers)} answers to {len(requests)} requests"
     return answers
@@ -119,7 +119,7 @@ def check_cases(directory, vocab, cases, logits_of, tolerance_of, options):
 
 
 def path_options(arguments):
-    """(options for hearth score, tolerance or None) from `PATH TOLERANCE OPTION ...` or `OPTION ...`."""
+    """(options for hearth-filter score, tolerance or None) from `PATH TOLERANCE OPTION ...` or `OPTION ...`."""
     if arguments and not arguments[0].startswith("-"):
         return ["--numerics", arguments[0], *arguments[2:]], float(arguments[1])
     return ["--numerics", "exact", *arguments], None

@@ -35,14 +35,14 @@ def main():
         print(f"{e}: apt install python3-numpy")
         return SKIPPED
     demo = os.path.join(ROOT, "deploy", "demo")
-    hearth = os.environ.get("HEARTH_BIN", os.path.join(ROOT, "build", "hearth"))
+    program = os.path.join(os.environ.get("HEARTH_BUILD_ROOT", os.path.join(ROOT, "build")), "tests", "hearth-filter")
     failed = 0
     with tempfile.TemporaryDirectory() as tmp:
         text = os.path.join(tmp, "text")
         with open(text, "w", encoding="utf-8") as f:
             subprocess.run([sys.executable, os.path.join(demo, "make_text.py"), "--seed", "99", "--n", "24",
                             "--plain"], stdout=f, check=True)
-        a = SimpleNamespace(hearth=hearth, text=text, tokens=N_TOKENS, window=256, tmp=tmp, options="",
+        a = SimpleNamespace(filter=program, text=text, tokens=N_TOKENS, window=256, tmp=tmp, options="",
                             paths=["exact", *BOUNDS])
         rows = {r["path"]: r for r in measure_group(a, "demo", [(demo, None)])}
     for path, (max_diff, mean_diff, kl, perplexity, top1) in BOUNDS.items():

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""`hearth render` against the reference's renderings outside the repository (HEARTH_REFERENCE).
+"""`hearth-filter render` against the reference's renderings outside the repository (HEARTH_REFERENCE).
 
 goldens/chat/rendered.jsonl: published templates by scenario; features.jsonl: one construct each;
 models/*/golden_chat.json: whole directories; goldens/templates: more published templates, none of which may
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-BIN = os.environ.get("HEARTH_BIN", "build/hearth")
+FILTER = os.path.join(os.environ.get("HEARTH_BUILD_ROOT", "build"), "tests", "hearth-filter")
 REFERENCE = os.environ.get("HEARTH_REFERENCE")
 
 
@@ -53,7 +53,7 @@ def read_lines(path):
 def render(directory, requests, now):
     """The answers to requests, from one process."""
     text = "".join(json.dumps(request, ensure_ascii=False) + "\n" for request in requests)
-    done = subprocess.run([BIN, "render", "--model", directory], input=text.encode(), timeout=120,
+    done = subprocess.run([FILTER, "render", "--model", directory], input=text.encode(), timeout=120,
                           env={**os.environ, "HEARTH_NOW": now}, stdout=subprocess.PIPE, check=True)
     return [json.loads(line) for line in done.stdout.decode().split("\n")[:-1]]
 

@@ -15,7 +15,7 @@ import os
 import subprocess
 import sys
 
-from logits_check import BIN, Tally, check_model, path_options, read_floats
+from logits_check import FILTER, Tally, check_model, path_options, read_floats
 
 SKIPPED = 77
 NOT_SERVED = {"Qwen3MoeForCausalLM", "Starcoder2ForCausalLM", "GptOssForCausalLM"}
@@ -23,7 +23,7 @@ NOT_SERVED = {"Qwen3MoeForCausalLM", "Starcoder2ForCausalLM", "GptOssForCausalLM
 
 def refusal(directory, architecture):
     """A problem if the model is served, or refused without its name."""
-    p = subprocess.run([BIN, "score", "--model", directory], text=True, input="", check=False,
+    p = subprocess.run([FILTER, "score", "--model", directory], text=True, input="", check=False,
                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
     named = f"architecture {architecture} is not supported" in p.stderr
     return [] if p.returncode != 0 and named else [f"not refused by its name: {p.stderr.strip()}"]

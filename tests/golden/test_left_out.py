@@ -11,7 +11,7 @@ import sys
 import tempfile
 
 ROOT = os.environ.get("HEARTH_SOURCE_ROOT", ".")
-BIN = os.environ.get("HEARTH_BIN", "build/hearth")
+FILTER = os.path.join(os.environ.get("HEARTH_BUILD_ROOT", "build"), "tests", "hearth-filter")
 sys.path.insert(0, os.path.join(ROOT, "tests", "golden", "chat"))
 
 from left_out import LEFT_OUT  # noqa: E402
@@ -42,7 +42,7 @@ def use(kind, name):
 def render(directory, template):
     with open(os.path.join(directory, "chat_template.jinja"), "w", encoding="utf-8") as f:
         f.write(template)
-    done = subprocess.run([BIN, "render", "--model", directory], input=b'{"context": {}}\n', timeout=60,
+    done = subprocess.run([FILTER, "render", "--model", directory], input=b'{"context": {}}\n', timeout=60,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
     return json.loads(done.stdout) if done.stdout else {"error": done.stderr.decode()}
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-from logits_check import BIN, Tally, check_model, path_options, read_floats, score
+from logits_check import FILTER, Tally, check_model, path_options, read_floats, score
 
 MODELS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "models")
 EXACT = 5e-4
@@ -46,11 +46,11 @@ def run(tally, options, tolerance):
 
 def kernel_levels():
     """The levels this machine runs, by asking for each."""
-    text = subprocess.run([BIN, "--version"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    text = subprocess.run([os.environ.get("HEARTH_BIN", "build/hearth"), "--version"], stdout=subprocess.PIPE, text=True, check=True).stdout
     names = next(l for l in text.splitlines() if l.startswith("kernel levels:")).split()[2:]
     model = os.path.join(MODELS, "mistral-window-bf16")
     for name in names:
-        p = subprocess.run([BIN, "score", "--model", model, "--kernels", name], input="", text=True,
+        p = subprocess.run([FILTER, "score", "--model", model, "--kernels", name], input="", text=True,
                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
         if p.returncode == 0:
             yield name

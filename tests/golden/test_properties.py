@@ -20,7 +20,7 @@ sys.path.insert(0, os.path.join(HERE, "tokenizer"))
 import bases  # noqa: E402
 from layouts import LAYOUTS  # noqa: E402
 
-BIN = os.environ.get("HEARTH_BIN", "build/hearth")
+FILTER = os.path.join(os.environ.get("HEARTH_BUILD_ROOT", "build"), "tests", "hearth-filter")
 SLOW = bool(os.environ.get("HEARTH_SLOW"))
 ALPHABETS = ("abcdefghijklmnopqrstuvwxyz ETAOIN", "0123456789.,-", " \t\n\r\u00a0\u3000", "éüßñÅøабвгאבג",
              "水日本語한국어", "🙂👍🏽\u200d👩\ufe0f", "e\u0301\u0323a\u0308", "'s're!?#$%()[]{}<|>", "\u0001\u007f\ufeff\u2028")
@@ -31,7 +31,7 @@ problems = []
 
 
 def ask(command, model, requests, *options):
-    p = subprocess.run([BIN, command, "--model", model, *options], stdout=subprocess.PIPE, timeout=600, check=True,
+    p = subprocess.run([FILTER, command, "--model", model, *options], stdout=subprocess.PIPE, timeout=600, check=True,
                        input="".join(json.dumps(r) + "\n" for r in requests).encode())
     answers = [json.loads(line) for line in p.stdout.decode().split("\n")[:-1]]
     assert len(answers) == len(requests), f"{len(answers)} answers to {len(requests)} requests"
@@ -73,7 +73,7 @@ def streamed_is_plain(name, model, n):
 
 
 def chunked_is_whole(n):
-    """Answers of `hearth score`, log-probabilities and all, to the last digit they are written with."""
+    """Answers of `hearth-filter score`, log-probabilities and all, to the last digit they are written with."""
     rng = random.Random(5)
     requests = [{"ids": [rng.randrange(900) for _ in range(rng.randrange(2, 400))], "greedy": 4} for _ in range(n)]
     for numerics in ("exact", "int8"):
@@ -86,10 +86,10 @@ def chunked_is_whole(n):
 
 
 class Filter:
-    """A running `hearth tokenize` that takes one text after the other."""
+    """A running `hearth-filter tokenize` that takes one text after the other."""
 
     def __init__(self, model):
-        self.process = subprocess.Popen([BIN, "tokenize", "--model", model], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.process = subprocess.Popen([FILTER, "tokenize", "--model", model], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def cpu_seconds(self):
         with open(f"/proc/{self.process.pid}/schedstat", encoding="ascii") as f:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The manners of `hearth tokenize`: one answer a line whatever the line, at once, in order; wrong
+"""The manners of `hearth-filter tokenize`: one answer a line whatever the line, at once, in order; wrong
 directories end it with one line on stderr.
 """
 import json
@@ -8,6 +8,8 @@ import os
 import subprocess
 import sys
 import tempfile
+
+FILTER = os.path.join(os.environ.get("HEARTH_BUILD_ROOT", "build"), "tests", "hearth-filter")
 
 ROOT = os.environ.get("HEARTH_SOURCE_ROOT") or "."
 DEMO = os.path.join(ROOT, "deploy", "demo")
@@ -42,7 +44,7 @@ LINES = [
 
 
 def run(model, data):
-    return subprocess.run([os.environ["HEARTH_BIN"], "tokenize", "--model", model], input=data,
+    return subprocess.run([FILTER, "tokenize", "--model", model], input=data,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=100)
 
 
@@ -59,7 +61,7 @@ def check_lines(problems):
 
 def check_at_once(problems):
     """An answer comes before the next line is sent."""
-    p = subprocess.Popen([os.environ["HEARTH_BIN"], "tokenize", "--model", DEMO],
+    p = subprocess.Popen([FILTER, "tokenize", "--model", DEMO],
                          stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     for text in ("one", "two"):
         p.stdin.write(json.dumps({"text": text}).encode() + b"\n")

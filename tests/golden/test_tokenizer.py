@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Every layout of tests/golden/tokenizer through `hearth tokenize`: encodings, decodings and streamed
+"""Every layout of tests/golden/tokenizer through `hearth-filter tokenize`: encodings, decodings and streamed
 decodings are those of the published tokenizers library, which wrote the fixtures (generate.py there).
 """
 import json
@@ -14,10 +14,12 @@ sys.path.insert(0, os.path.join(HERE, "tokenizer"))
 import bases  # noqa: E402
 from layouts import LAYOUTS  # noqa: E402
 
+FILTER = os.path.join(os.environ.get("HEARTH_BUILD_ROOT", "build"), "tests", "hearth-filter")
+
 
 def ask(model, requests):
     text = "".join(json.dumps(r) + "\n" for r in requests)
-    done = subprocess.run([os.environ["HEARTH_BIN"], "tokenize", "--model", model], input=text.encode(),
+    done = subprocess.run([FILTER, "tokenize", "--model", model], input=text.encode(),
                           stdout=subprocess.PIPE, timeout=60, check=True)
     return [json.loads(line) for line in done.stdout.decode().split("\n")[:-1]]
 

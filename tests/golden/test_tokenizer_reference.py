@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Every tokenizer case of the reference data, through `hearth tokenize`.
+"""Every tokenizer case of the reference data, through `hearth-filter tokenize`.
 
-Needs HEARTH_REFERENCE (else exit 77) and HEARTH_BIN. Compares encodings, decodings, streamed
+Needs HEARTH_REFERENCE (else exit 77) and HEARTH_BUILD_ROOT. Compares encodings, decodings, streamed
 decodings, the 100 KB texts, and the models' golden_*.json. Byte-fallback decodings of bad bytes are
 counted but not judged: the reference contradicts itself there.
 """
@@ -13,6 +13,8 @@ import os
 import struct
 import subprocess
 import sys
+
+FILTER = os.path.join(os.environ.get("HEARTH_BUILD_ROOT", "build"), "tests", "hearth-filter")
 
 MODELS = {"smollm2": "smollm2-135m", "gpt2": "gpt2-tokenizer", "qwen2.5": "qwen2.5-tokenizer",
           "llama2": "llama2-tokenizer", "llama3": "llama3-tokenizer"}
@@ -27,7 +29,7 @@ def lines(path):
 def ask(model, requests):
     """All requests in one run of the filter; its answers."""
     text = "".join(json.dumps(r) + "\n" for r in requests)
-    done = subprocess.run([os.environ["HEARTH_BIN"], "tokenize", "--model", model], input=text.encode(),
+    done = subprocess.run([FILTER, "tokenize", "--model", model], input=text.encode(),
                           stdout=subprocess.PIPE, timeout=300, check=True)
     answers = [json.loads(line) for line in done.stdout.decode().split("\n")[:-1]]
     assert len(answers) == len(requests), "one answer a line"

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Random templates, rendered by jinja2 and by `hearth render`; prints every difference.
+"""Random templates, rendered by jinja2 and by `hearth-filter render`; prints every difference.
 
-Usage: HEARTH_BIN=build/hearth python3 tests/golden/chat/differential.py [N] [SEED]
+Usage: HEARTH_BUILD_ROOT=build python3 tests/golden/chat/differential.py [N] [SEED]
 
 Needs jinja2. The seed is printed; the same seed gives the same templates. A difference is one side
 rendering what the other refuses, or two different texts. Exits 1 where there is one.
@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from environment import make_environment
 
-BIN = os.environ.get("HEARTH_BIN", "build/hearth")
+FILTER = os.path.join(os.environ.get("HEARTH_BUILD_ROOT", "build"), "tests", "hearth-filter")
 
 CONTEXT = {
     "s": "Hello Wörld", "t": "  a,b,,c \n", "e": "", "n": None, "i": 7, "z": 0, "f": 2.5, "b": True,
@@ -190,7 +190,7 @@ def hearth(template):
         with open(os.path.join(directory, "chat_template.jinja"), "w", encoding="utf-8", newline="") as f:
             f.write(template)
         line = json.dumps({"context": CONTEXT}) + "\n"
-        done = subprocess.run([BIN, "render", "--model", directory], input=line.encode(), timeout=60,
+        done = subprocess.run([FILTER, "render", "--model", directory], input=line.encode(), timeout=60,
                               env={**os.environ, "HEARTH_NOW": "2025-03-09T14:05:06"}, stdout=subprocess.PIPE)
         return json.loads(done.stdout.decode()) if done.returncode == 0 else {"crash": done.returncode}
 

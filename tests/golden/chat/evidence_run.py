@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: MIT
 """What published chat templates execute of tokenizer/template.
 
-    tests/golden/chat/evidence_run.py [BUILD]      BUILD (build) has a program hearth; needs gcov and HEARTH_REFERENCE
+    tests/golden/chat/evidence_run.py [BUILD]      BUILD (build) has hearth-filter; needs gcov and HEARTH_REFERENCE
 
-Links hearth once more, with tokenizer/template compiled for gcov, renders each template of goldens/templates and
+Links hearth-filter once more, with tokenizer/template compiled for gcov, renders each template of goldens/templates and
 goldens/chat/templates with each conversation of goldens/chat, with and without the start of an answer, and prints
 the share of lines that ran and each function that no template entered. What stands in that list and is no
 error path is a candidate for leaving out. Writes to BUILD/evidence.
@@ -27,17 +27,17 @@ REFERENCE = os.environ.get("HEARTH_REFERENCE")
 
 
 def instrumented(build, out):
-    """The program hearth that counts the lines of tokenizer/template; the objects' names"""
+    """The program hearth-filter that counts the lines of tokenizer/template; the objects' names"""
     objects = []
     for source in sorted(glob.glob(os.path.join(ROOT, "tokenizer/template/*.c"))):
         objects.append(os.path.join(out, os.path.basename(source)[:-2] + ".o"))
         done = build.compile(os.path.realpath(source), objects[-1], ["-O0", "-U_FORTIFY_SOURCE", "--coverage"])
         if done.returncode:
             sys.exit(done.stdout.decode())
-    done = build.link("hearth", objects, os.path.join(out, "hearth"), ["--coverage"])
+    done = build.link("tests/hearth-filter", objects, os.path.join(out, "hearth-filter"), ["--coverage"])
     if done.returncode:
         sys.exit(done.stdout.decode())
-    return os.path.join(out, "hearth"), objects
+    return os.path.join(out, "hearth-filter"), objects
 
 
 def requests():

@@ -9,7 +9,7 @@
 
 Needs PyTorch and transformers from PyPI: 4.57, and 5.23 for the families whose tensors are `named`. The weights are drawn from a fixed seed and large on
 purpose, so that a mistake shows; the reference loads them from the files, computes in float32 with
-its plain attention, and its answers are what tests/golden/test_logits.py asks of hearth score.
+its plain attention, and its answers are what tests/golden/test_logits.py asks of hearth-filter score.
 """
 import json
 import os

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Compares `hearth tokenize` with the published tokenizers library on random text, layout by layout.
+"""Compares `hearth-filter tokenize` with the published tokenizers library on random text, layout by layout.
 
     compare.py [--seed N] [--texts N] [--only NAME] [--random N | --patterns N] [--model DIR ...]
 
-HEARTH_BIN names the program. With --model the tokenizer.json of those directories is compared instead
+HEARTH_BUILD_ROOT names the build folder. With --model the tokenizer.json of those directories is compared instead
 of the layouts, with --random N layouts whose components are drawn at random (what the program refuses
 is counted), with --patterns N a Split by random regular expressions. Needs the PyPI package tokenizers. Exit status 1 and the first differences when something
 differs.
@@ -22,6 +22,8 @@ from tokenizers import Tokenizer, decoders  # noqa: E402
 
 import bases  # noqa: E402
 from layouts import LAYOUTS  # noqa: E402
+
+FILTER = os.path.join(os.environ.get("HEARTH_BUILD_ROOT", "build"), "tests", "hearth-filter")
 
 CHARS = ["a", "e", "x", "T", "Q", "s", "ſ", "K", "ß", "İ", "é", "e\u0301", "\u0301", "\u0316\u0301", "ä", "Ǆ", "ǅ", "ʰ", "ﬁ", "½",
          "²", "Ⅷ", "٣", "0", "1", "7", "12345", " ", "  ", "\t", "\n", "\r\n", "\r", "\u0085", "\u00a0", "\u180e", "\u200b", "\u200d",
@@ -80,7 +82,7 @@ def random_cluster_text(rng):
 
 def ask(model, requests):
     text = "".join(json.dumps(r) + "\n" for r in requests)
-    done = subprocess.run([os.environ["HEARTH_BIN"], "tokenize", "--model", model], input=text.encode(),
+    done = subprocess.run([FILTER, "tokenize", "--model", model], input=text.encode(),
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=600)
     if done.returncode:
         return [{"error": done.stderr.decode().strip()}] * len(requests)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hearth render --model DIR: chat messages to prompts, with nothing of the directory but its chat
- * template and special tokens. JSON lines on stdin to JSON lines on stdout, in order, one answer
- * per line, at once:
+ * hearth-filter render --model DIR: chat messages to prompts, with nothing of the directory but its
+ * chat template and special tokens. JSON lines on stdin to JSON lines on stdout, in order, one
+ * answer per line:
  *
  *   {"messages", "tools", "add_generation_prompt", "continue_final_message", "kwargs"} -> {"text"}
  *   {"context": {...}}                                                                 -> {"text"}
@@ -19,9 +19,9 @@
 #include "base/json_reader.h"
 #include "base/json_writer.h"
 #include "base/shown.h"
-#include "server/cli/cli.h"
 #include "server/cli/filter.h"
 #include "server/config/config.h"
+#include "tests/filters/filters.h"
 #include "tokenizer/chat/chat.h"
 #include "tokenizer/tokenizer.h"
 
@@ -148,7 +148,7 @@ static int answer(void *ctx, const char *line, size_t len, struct jw *w, struct 
     return rc;
 }
 
-int srv_cmd_render(const struct srv_config *config)
+int filter_render(const struct srv_config *config)
 {
     struct tok_chat_params params = {.template_file = config->chat_template_file};
     struct renderer r = {.chat = NULL};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hearth tokenize --model DIR: text to token ids and back, with nothing of the directory but
+ * hearth-filter tokenize --model DIR: text to token ids and back, with nothing of the directory but
  * tokenizer.json. JSON lines on stdin to JSON lines on stdout, in order, one answer per line:
  *
  *   {"text", "add_special": false, "parse_special": true}   -> {"ids"}
@@ -20,9 +20,9 @@
 
 #include "base/json_writer.h"
 #include "base/shown.h"
-#include "server/cli/cli.h"
 #include "server/cli/filter.h"
 #include "server/config/config.h"
+#include "tests/filters/filters.h"
 #include "tokenizer/tokenizer.h"
 
 /* Longest line taken, and largest answer. */
@@ -170,7 +170,7 @@ static int answer(void *ctx, const char *line, size_t len, struct jw *w, struct 
     return rc;
 }
 
-int srv_cmd_tokenize(const struct srv_config *config)
+int filter_tokenize(const struct srv_config *config)
 {
     struct tok *t;
     char err[512];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hearth score --model DIR: how likely a model finds token sequences. JSON lines on stdin to JSON
- * lines on stdout, in order, one answer per line:
+ * hearth-filter score --model DIR: how likely a model finds token sequences. JSON lines on stdin to
+ * JSON lines on stdout, in order, one answer per line:
  *
  *   {"ids": [...]} or {"text": "..."}   -> {"ids", "logprobs", "argmax", "perplexity"}
  *   "logits": FILE    every row of logits to that file, raw f32 [n_tokens, vocab_size]
@@ -25,10 +25,10 @@
 #include "base/json_writer.h"
 #include "base/shown.h"
 #include "engine/engine.h"
-#include "server/cli/cli.h"
 #include "server/cli/filter.h"
 #include "server/config/config.h"
 #include "server/engine_params.h"
+#include "tests/filters/filters.h"
 #include "tokenizer/tokenizer.h"
 
 enum { MAX_GREEDY = 1000000 };
@@ -260,7 +260,7 @@ static int answer(void *ctx, const char *line, size_t len, struct jw *w, struct 
     return rc;
 }
 
-int srv_cmd_score(const struct srv_config *config)
+int filter_score(const struct srv_config *config)
 {
     struct scorer f = {.config = config};
     const struct filter filter = {.max_line_bytes = MAX_LINE_BYTES,
