@@ -242,8 +242,9 @@ static void read_heads(const struct object *o, struct eng_hparams *hp)
         hp->d_head = hp->d_model / hp->n_heads;
     }
     if (hp->d_head % 2 != 0)
-        eng_report_problem(o->report, ENG_EINVAL, "%s: head_dim (%d) must be even for RoPE",
-                           o->where, hp->d_head);
+        eng_report_problem(
+            o->report, ENG_EINVAL, "%s: head_dim (%d) must be even%s", o->where, hp->d_head,
+            f->encoder && !f->encoder->rope ? ": odd heads are not supported" : " for RoPE");
 }
 
 static void read_sizes(const struct object *o, struct eng_hparams *hp)

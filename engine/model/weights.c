@@ -108,6 +108,28 @@ static int compare_name(const void *a, const void *b)
     return strcmp((*x)->name, (*y)->name);
 }
 
+/* The name without the prefix of a model that was saved while torch.compile had it. */
+static const char *plain_name(const char *name)
+{
+    static const char compiled[] = "_orig_mod.";
+    size_t n = sizeof(compiled) - 1;
+    return strncmp(name, compiled, n) == 0 ? name + n : name;
+}
+
+/* peft's names: each matrix beside those of an adapter, which no product here has. */
+static int refuse_adapted(const struct eng_weights *w, struct eng_report *r)
+{
+    static const char adapted[] = "base_model.model.";
+    for (size_t i = 0; i < w->n_tensors; i++)
+        if (strncmp(w->by_name[i]->name, adapted, sizeof(adapted) - 1) == 0)
+            return eng_report_problem(r, ENG_EUNSUPPORTED,
+                                      "%s: tensor %.200s: names that begin with %s are of a model "
+                                      "saved with its adapter; merge it (peft: merge_and_unload) "
+                                      "and save the model again",
+                                      w->by_name[i]->shard->name, w->by_name[i]->name, adapted);
+    return r->rc;
+}
+
 /* Sorts all tensors by name and reports those that are in two files. */
 static int list_tensors(struct eng_weights *w, struct eng_report *r)
 {
@@ -117,8 +139,10 @@ static int list_tensors(struct eng_weights *w, struct eng_report *r)
     w->by_name = calloc(n + 1, sizeof(*w->by_name));
     if (!w->by_name) return eng_report_problem(r, ENG_ENOMEM, "no memory to list %zu tensors", n);
     for (size_t i = 0; i < w->n_shards; i++)
-        for (size_t j = 0; j < w->shards[i].n_tensors; j++)
-            w->by_name[w->n_tensors++] = &w->shards[i].tensors[j];
+        for (size_t j = 0; j < w->shards[i].n_tensors; j++) {
+            struct eng_tensor *t = w->by_name[w->n_tensors++] = &w->shards[i].tensors[j];
+            t->name = plain_name(t->name);
+        }
     assert(w->n_tensors == n);
     qsort(w->by_name, n, sizeof(*w->by_name), compare_name);
     for (size_t i = 1; i < n; i++) {
@@ -127,7 +151,7 @@ static int list_tensors(struct eng_weights *w, struct eng_report *r)
             eng_report_problem(r, ENG_EINVAL, "tensor %.200s is in two files, %s and %s", a->name,
                                a->shard->name, b->shard->name);
     }
-    return r->rc;
+    return refuse_adapted(w, r);
 }
 
 static struct eng_tensor *find_exact(const struct eng_weights *w, const char *name)
@@ -164,7 +188,7 @@ static void check_index(const struct eng_weights *w, const struct eng_index *ind
     json_t *value;
     json_object_foreach(json_object_get(index->root, "weight_map"), name, value)
     {
-        const struct eng_tensor *t = eng_weights_find(w, name);
+        const struct eng_tensor *t = eng_weights_find(w, plain_name(name));
         const char *file = json_string_value(value);
         if (!t || strcmp(t->shard->name, file) != 0)
             eng_report_problem(r, ENG_EINVAL,

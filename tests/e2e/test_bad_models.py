@@ -230,6 +230,18 @@ def test_06_odd_but_legal():
     with DemoCopy() as m:
         m.shard()
         assert score(m.dir) == plain, "two shards"
+    for shards in (False, True):  # saved while torch.compile had the model
+        with DemoCopy() as m:
+            if shards:
+                m.shard()
+            for name in ("1.safetensors", "2.safetensors") if shards else ("model.safetensors",):
+                header, data = read_weights(m.dir, name)
+                m.put(name, pack({"_orig_mod." + n: header[n] for n in tensors(header)}, data))
+            if shards:
+                with open(m.path(INDEX), encoding="utf-8") as f:
+                    index = json.load(f)
+                m.put(INDEX, {"weight_map": {"_orig_mod." + n: s for n, s in index["weight_map"].items()}})
+            assert score(m.dir) == plain, "_orig_mod."
     with DemoCopy() as m:  # a tensor that the family does not know is not left out in silence
         m.weights(lambda h, d: pack({"model.layers.0.self_attn.sinks": {"dtype": "U8", "shape": [1],
                                                                         "data_offsets": [0, 1]},
@@ -246,6 +258,8 @@ def test_07_wrong_tensors():
         ("a tensor missing", lambda m: m.weights(without(norm)), f"tensor {norm} is missing"),
         ("no embedding", lambda m: m.weights(without("model.embed_tokens.weight")),
          "tensor model.embed_tokens.weight is missing"),
+        ("names of peft", lambda m: m.weights(lambda h, d: pack({"base_model.model." + n: h[n] for n in tensors(h)}, d)),
+         "names that begin with base_model.model. are of a model saved with its adapter; merge it"),
         ("wrong shape", lambda m: m.config(intermediate_size=16), "intermediate_size"),
         ("rank 1 as rank 0", lambda m: m.weights(
             lambda h, d: pack({**h, norm: {**h[norm], "shape": [1, *h[norm]["shape"]]}}, d)), norm),

@@ -22,9 +22,9 @@ def write_file(path, data):
 
 # ---- safetensors ------------------------------------------------------------------------------------
 
-def read_weights(directory=DEMO):
-    """(header, data) of model.safetensors"""
-    with open(os.path.join(directory, "model.safetensors"), "rb") as f:
+def read_weights(directory=DEMO, name="model.safetensors"):
+    """(header, data)"""
+    with open(os.path.join(directory, name), "rb") as f:
         n = struct.unpack("<Q", f.read(8))[0]
         return json.loads(f.read(n)), f.read()
 
