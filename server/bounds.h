@@ -71,6 +71,10 @@ enum {
 
     /* A body up to this size is parsed, rendered and tokenized in a few milliseconds. */
     SRV_SMALL_BODY_BYTES = 64 << 10,
+    /* Texts of a request that are tokenized in a row, before other keys' requests have their turn;
+     * and the bytes of all of them together with what each is joined with. */
+    SRV_TEXTS_TURN_US = 20000,
+    SRV_JOINED_TEXTS_BYTES = 32 << 20,
     SRV_WORKER_STACK_BYTES =
         8 << 20, /* enough for every parser, which recurse to a limited depth */
     SRV_LOG_LINE_MAX_BYTES = 4 << 10,

@@ -232,12 +232,19 @@ static bool take_model(struct srv_request *req)
     return answer == SRV_ASK_GIVEN;
 }
 
+static enum srv_work_class class_of(const struct srv_request *req)
+{
+    return req->body.len > SRV_SMALL_BODY_BYTES ? SRV_WORK_LARGE : SRV_WORK_SMALL;
+}
+
 static void run_item(struct srv_work_item *item)
 {
     struct srv_request *req =
         (struct srv_request *)(void *)((char *)item - offsetof(struct srv_request, work));
-    bool is_new = item->class != SRV_WORK_WAKE;
+    bool is_large = item->class == SRV_WORK_LARGE;
     pthread_mutex_lock(&req->lock);
+    bool is_new = item->class != SRV_WORK_WAKE && !req->yields;
+    req->yields = false;
     assert(req->run == SRV_RUN_QUEUED); /* never two runs of one request */
     req->run = SRV_RUN_ACTIVE;
     void (*on_wake)(void *) = req->callbacks.on_wake;
@@ -247,18 +254,21 @@ static void run_item(struct srv_work_item *item)
         req->route->handle(req);
     else if (runs && !is_new)
         on_wake(req->api_data);
-    /* The tree of a large body was many small pieces, which stay in the heap otherwise. */
-    if (item->class == SRV_WORK_LARGE) heap_trim();
 
     pthread_mutex_lock(&req->lock);
     assert(req->run == SRV_RUN_ACTIVE || req->run == SRV_RUN_AGAIN);
     bool again = req->run == SRV_RUN_AGAIN && req->api_held;
-    bool waits = req->callbacks.on_wake != NULL;
-    req->run = again ? SRV_RUN_QUEUED : SRV_RUN_IDLE;
-    if (again) srv_request_push(req, SRV_WORK_WAKE);
+    bool waits = req->callbacks.on_wake != NULL, yields = req->yields && req->api_held;
+    req->run = again || yields ? SRV_RUN_QUEUED : SRV_RUN_IDLE;
+    if (again)
+        srv_request_push(req, SRV_WORK_WAKE);
+    else if (yields)
+        srv_request_push(req, class_of(req));
     pthread_mutex_unlock(&req->lock);
     if (!waits) srv_request_done(req);
-    if (!again) srv_request_unref(req);
+    if (!again && !yields) srv_request_unref(req);
+    /* The tree of a large body was many small pieces, which stay in the heap otherwise. */
+    if (is_large && !yields) heap_trim();
 }
 
 enum srv_poll srv_request_poll(struct srv_request *req)
@@ -278,7 +288,6 @@ enum srv_poll srv_request_poll(struct srv_request *req)
 enum srv_poll srv_request_dispatch(struct srv_request *req)
 {
     bool is_inline = req->route->flags & SRV_ROUTE_INLINE;
-    bool is_large = req->body.len > SRV_SMALL_BODY_BYTES;
     pthread_mutex_lock(&req->lock);
     assert(req->http_held && !req->api_held && req->run == SRV_RUN_IDLE);
     req->api_held = true;
@@ -288,7 +297,7 @@ enum srv_poll srv_request_dispatch(struct srv_request *req)
     req->run = SRV_RUN_QUEUED;
     req->work.run = run_item;
     req->work.class = SRV_WORK_SMALL;
-    if (!is_inline) srv_request_push(req, is_large ? SRV_WORK_LARGE : SRV_WORK_SMALL);
+    if (!is_inline) srv_request_push(req, class_of(req));
     pthread_mutex_unlock(&req->lock);
     if (is_inline) run_item(&req->work);
     return srv_request_poll(req);

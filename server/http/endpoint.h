@@ -152,6 +152,13 @@ struct srv_callbacks {
 bool srv_request_set_callbacks(struct srv_request *req, const struct srv_callbacks *callbacks,
                                void *api_data);
 void srv_request_wake(struct srv_request *req);
+/*
+ * From `handle` or on_wake, which then return: the rest of a long work of theirs waits for its turn
+ * among new requests, those of other keys first, and on_wake goes on with it.
+ */
+void srv_request_yield(struct srv_request *req);
+/* The drain time is over: such work is to end. on_stop may have come before there was one. */
+bool srv_request_is_stopped(struct srv_request *req);
 void srv_request_done(struct srv_request *req);
 
 /* ---- answers ------------------------------------------------------------------------------- */

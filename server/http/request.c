@@ -321,6 +321,22 @@ void srv_request_wake(struct srv_request *req)
     pthread_mutex_unlock(&req->lock);
 }
 
+void srv_request_yield(struct srv_request *req)
+{
+    pthread_mutex_lock(&req->lock);
+    assert(req->run == SRV_RUN_ACTIVE || req->run == SRV_RUN_AGAIN);
+    req->yields = true;
+    pthread_mutex_unlock(&req->lock);
+}
+
+bool srv_request_is_stopped(struct srv_request *req)
+{
+    pthread_mutex_lock(&req->lock);
+    bool stopped = req->stop_called;
+    pthread_mutex_unlock(&req->lock);
+    return stopped;
+}
+
 /* ---- the HTTP side ------------------------------------------------------------------------- */
 
 /* A callback and its data, taken together: the API side may set others at any time. */

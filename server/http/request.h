@@ -86,6 +86,7 @@ struct srv_request {
     void *connection; /* NULL once the HTTP side is done */
     bool suspended, gone, cut, api_held, http_held;
     enum srv_run run;
+    bool yields; /* this run is to be followed by another one, in turn with new requests */
     enum srv_answer answer;
     int status;
     const char *content_type;

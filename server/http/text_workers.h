@@ -6,7 +6,8 @@
  *
  * New requests wait in two lines, by the size of their body: large ones never take all workers that
  * new requests may have, so a small request waits for other small ones only. Within a line keys
- * take turns, so one that sends many does not hold up the others.
+ * take turns, so one that sends many does not hold up the others; a request of many texts waits for
+ * its next turn there (srv_request_yield).
  *
  * Threads: safe. A request is in at most one queue at a time (request.c and dispatch.c see to it).
  */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "server/config/config.h"
 #include "server/http/endpoint.h"
 
@@ -133,7 +134,7 @@ static void submit(struct srv_jobs *j)
 
 static void cancel(struct srv_jobs *j)
 {
-    for (int i = 0; i < j->n; i++) {
+    for (int i = 0; i < j->n_max; i++) {
         struct eng_job *handle = atomic_load(&j->jobs[i].handle);
         if (handle) eng_job_cancel(handle);
     }
@@ -155,7 +156,7 @@ static void on_stop(void *ctx)
 static void on_free(void *ctx)
 {
     struct srv_jobs *j = ctx;
-    for (int i = 0; i < j->n; i++)
+    for (int i = 0; i < j->n_max; i++)
         eng_job_release(j->jobs[i].handle);
     j->ops->release(j->ctx);
 }
@@ -189,10 +190,15 @@ static void settle(struct srv_jobs *j)
 static void begin(struct srv_jobs *j)
 {
     const struct srv_jobs_ops *ops = j->ops;
+    j->turn_us = clock_now_us();
     j->state = ops->prepare && !atomic_load(&j->gone) ? ops->prepare(j->ctx) : JOBS_READY;
     if (j->state == JOBS_WAIT) {
         /* on_gone may have run before there was anything to hurry. */
         if (atomic_load(&j->gone)) ops->hurry(j->ctx);
+        return;
+    }
+    if (j->state == JOBS_YIELD) {
+        srv_request_yield(j->req);
         return;
     }
     if (j->state == JOBS_READY) {
@@ -201,6 +207,23 @@ static void begin(struct srv_jobs *j)
         submit(j);
     }
     if (j->n_submitted == 0) j->answered = true; /* refused, or the client has disconnected */
+}
+
+enum srv_jobs_state srv_jobs_pause(struct srv_jobs *j)
+{
+    const struct srv_facts *facts = srv_facts(j->req);
+    uint64_t now = clock_now_us(),
+             deadline = srv_jobs_deadline(facts, facts->app->config->request_timeout_ms);
+    int finish = 0;
+    if (atomic_load(&j->gone)) return JOBS_REFUSED;
+    if (srv_request_is_stopped(j->req) || is_unloaded(j))
+        finish = ENG_FINISH_CANCELLED;
+    else if (deadline > 0 && now >= deadline)
+        finish = ENG_FINISH_DEADLINE;
+    if (!finish) return now - j->turn_us < SRV_TEXTS_TURN_US ? JOBS_READY : JOBS_YIELD;
+    const struct srv_job_failure *failure = srv_jobs_failure(j, finish, 0);
+    j->ops->refuse(j->ctx, failure->kind, failure->message);
+    return JOBS_REFUSED;
 }
 
 void srv_jobs_go_on(struct srv_jobs *j)
@@ -214,8 +237,8 @@ void srv_jobs_go_on(struct srv_jobs *j)
 static void on_wake(void *ctx)
 {
     struct srv_jobs *j = ctx;
-    if (j->state == JOBS_WAIT) {
-        if (atomic_exchange(&j->resumed, false)) begin(j);
+    if (j->state == JOBS_WAIT || j->state == JOBS_YIELD) {
+        if (j->state == JOBS_YIELD || atomic_exchange(&j->resumed, false)) begin(j);
         settle(j);
         return;
     }
@@ -234,7 +257,7 @@ void srv_jobs_start(struct srv_jobs *j, struct srv_request *req, int n,
     j->ops = ops;
     j->ctx = ctx;
     j->jobs = srv_request_alloc(req, (size_t)n * sizeof(*j->jobs));
-    if (j->jobs) j->n = n;
+    if (j->jobs) j->n = j->n_max = n;
     if (srv_request_set_callbacks(req, &callbacks, j)) atomic_store(&j->gone, true);
     if (j->jobs) {
         begin(j);

@@ -23,7 +23,7 @@
 #include "engine/engine.h"
 #include "server/http/endpoint.h"
 
-enum srv_jobs_state { JOBS_READY, JOBS_WAIT, JOBS_REFUSED };
+enum srv_jobs_state { JOBS_READY, JOBS_WAIT, JOBS_YIELD, JOBS_REFUSED };
 
 /* The endpoint's functions; ctx is that of srv_jobs_start. */
 struct srv_jobs_ops {
@@ -40,7 +40,8 @@ struct srv_jobs_ops {
     /* Frees what the endpoint owns, after everything has ended. */
     void (*release)(void *ctx);
     /* Makes what the jobs need, before any is described. Returns JOBS_WAIT if it is to be called
-     * again after srv_jobs_go_on, JOBS_REFUSED if the error has been answered. NULL: no need. */
+     * again after srv_jobs_go_on, JOBS_YIELD if as soon as others have had their turn, JOBS_REFUSED
+     * if the error has been answered. NULL: no need. */
     enum srv_jobs_state (*prepare)(void *ctx);
     /* Any thread, more than once: the client has disconnected; srv_jobs_go_on is to come soon, if
      * prepare waits for it. Set with prepare. */
@@ -58,18 +59,22 @@ struct srv_jobs {
     struct srv_request *req;
     const struct srv_jobs_ops *ops;
     void *ctx;
-    struct srv_job *jobs; /* [n] */
-    int n, n_submitted, n_running;
+    struct srv_job *jobs; /* [n_max] */
+    int n_max;
+    int n; /* to be submitted: n_max, or fewer by prepare */
+    int n_submitted, n_running;
     int n_reserved; /* queue slots that the jobs leave to clients with a retry time */
     bool finished;  /* all jobs have been submitted and have ended; the text worker's */
     bool answered;
     enum srv_jobs_state state;
+    uint64_t turn_us;    /* when this run of prepare began */
     atomic_bool resumed; /* prepare need not wait any longer */
     atomic_bool gone;    /* the client has disconnected */
     atomic_int n_inside; /* callbacks of other threads that have not returned */
 };
 
-/* Takes the request over and submits the first of n >= 1 jobs. From the handler, once. */
+/* Takes the request over and submits the first of n >= 1 jobs, of which prepare may leave fewer.
+ * From the handler, once. */
 void srv_jobs_start(struct srv_jobs *j, struct srv_request *req, int n,
                     const struct srv_jobs_ops *ops, void *ctx);
 
@@ -78,6 +83,13 @@ void srv_jobs_start(struct srv_jobs *j, struct srv_request *req, int n,
  * before prepare returns.
  */
 void srv_jobs_go_on(struct srv_jobs *j);
+
+/*
+ * For a prepare that does many things, before each: returns JOBS_READY to go on, or what it is to
+ * return: its turn is over, or the client has left, the deadline passed or the server ends, which
+ * has been answered.
+ */
+enum srv_jobs_state srv_jobs_pause(struct srv_jobs *j);
 
 /* The point in time so many milliseconds after the request's start; 0: never. */
 uint64_t srv_jobs_deadline(const struct srv_facts *facts, int64_t ms);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The jobs of a request against an engine and a request that are played here, so that every order of
- * submit, event, disconnect and wake can be played.
+ * The jobs of a request against an engine, a request and a clock that are played here, so that every order of
+ * submit, event, disconnect and wake can be played. Linked with --wrap=clock_gettime.
  */
 #include "test.h"
 
@@ -22,8 +22,8 @@ struct srv_request {
     struct srv_facts facts;
     struct srv_callbacks callbacks;
     void *api_data;
-    bool gone, no_memory;
-    int n_wakes, n_done;
+    bool gone, no_memory, stopped;
+    int n_wakes, n_done, n_yields;
     _Alignas(16) char memory[4096];
 };
 
@@ -39,6 +39,7 @@ static struct {
     int n_submits;
     void (*inside_submit)(struct eng_job *job); /* called before submit returns */
     /* the endpoint */
+    uint64_t now_us;
     bool describe_fails, answered;
     enum srv_jobs_state prepares[2]; /* what prepare returns for the i-th call */
     int n_prepared, n_hurried;
@@ -77,6 +78,25 @@ int srv_request_ask_place(struct srv_request *req, int n_slots)
 void srv_request_wake(struct srv_request *req)
 {
     req->n_wakes++;
+}
+
+void srv_request_yield(struct srv_request *req)
+{
+    req->n_yields++;
+}
+
+bool srv_request_is_stopped(struct srv_request *req)
+{
+    return req->stopped;
+}
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *t);
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *t)
+{
+    (void)clock;
+    *t = (struct timespec){(time_t)(w.now_us / 1000000), (long)(w.now_us % 1000000) * 1000};
+    return 0;
 }
 
 void srv_request_done(struct srv_request *req)
@@ -383,6 +403,71 @@ static void test_client_leaves_while_preparing(void **state)
     }
 }
 
+/* A turn is over after 20 ms; the next one has as long again. */
+static void test_preparing_takes_turns(void **state)
+{
+    w.prepares[0] = JOBS_YIELD;
+    start(2);
+    REQUIRE(w.req.n_yields == 1 && w.n_prepared == 1 && w.n_submits == 0 && w.req.n_done == 0);
+    w.now_us += 500000;
+    wake();
+    REQUIRE(w.req.n_yields == 1 && w.n_prepared == 2 && w.n_jobs == 2);
+    for (int turn = 0; turn < 2; turn++) {
+        jobs.turn_us = w.now_us;
+        w.now_us += 19999;
+        REQUIRE_EQ_INT(srv_jobs_pause(&jobs), JOBS_READY);
+        w.now_us += 1;
+        REQUIRE_EQ_INT(srv_jobs_pause(&jobs), JOBS_YIELD);
+    }
+    REQUIRE_EQ_INT(w.n_failed, 0);
+}
+
+/* What ends a prepare between two pieces of its work, and what is answered. */
+static void test_preparing_is_given_up(void **state)
+{
+    static const struct {
+        bool gone, stopped, unloaded;
+        int64_t ms; /* since the head */
+        enum srv_jobs_state state;
+        int failed;
+        enum srv_error kind;
+    } cases[] = {
+        {.ms = 1999, .state = JOBS_READY},
+        {.ms = 2000, .state = JOBS_REFUSED, .failed = 1, .kind = SRV_ERR_DEADLINE},
+        {.stopped = true, .state = JOBS_REFUSED, .failed = 1, .kind = SRV_ERR_SHUTTING_DOWN},
+        {.unloaded = true, .state = JOBS_REFUSED, .failed = 1, .kind = SRV_ERR_MODEL_UNLOADED},
+        {.gone = true, .stopped = true, .ms = 2000, .state = JOBS_REFUSED},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        set_up(NULL);
+        start(1);
+        w.now_us = jobs.turn_us = w.req.facts.start_us + (uint64_t)cases[i].ms * 1000;
+        w.req.stopped = cases[i].stopped;
+        atomic_store(&jobs.gone, cases[i].gone);
+        atomic_store(&w.model.unloaded, cases[i].unloaded);
+        REQUIRE_MSG(srv_jobs_pause(&jobs) == cases[i].state, "case %zu", i);
+        REQUIRE_MSG(w.n_failed == cases[i].failed, "case %zu", i);
+        if (w.n_failed) REQUIRE_EQ_INT(w.kind, cases[i].kind);
+    }
+    atomic_store(&w.model.unloaded, false);
+    set_up(NULL);
+    w.config.request_timeout_ms = 0; /* none */
+    start(1);
+    w.now_us = jobs.turn_us = UINT64_C(1) << 40;
+    REQUIRE_EQ_INT(srv_jobs_pause(&jobs), JOBS_READY);
+}
+
+/* While others have their turn: prepare is not called again. */
+static void test_client_leaves_between_turns(void **state)
+{
+    w.prepares[0] = JOBS_YIELD;
+    start(1);
+    leave(NULL);
+    REQUIRE(w.req.n_done == 0 && w.n_hurried == 1);
+    wake();
+    REQUIRE(w.req.n_done == 1 && w.n_prepared == 1 && w.n_submits == 0 && w.n_failed == 0);
+}
+
 static void test_client_has_left_before_start(void **state)
 {
     w.req.gone = true;
@@ -509,6 +594,9 @@ int main(void)
         cmocka_unit_test_setup(test_goes_on_before_prepare_returns, set_up),
         cmocka_unit_test_setup(test_prepare_refuses, set_up),
         cmocka_unit_test_setup(test_client_leaves_while_preparing, set_up),
+        cmocka_unit_test_setup(test_preparing_takes_turns, set_up),
+        cmocka_unit_test_setup(test_preparing_is_given_up, set_up),
+        cmocka_unit_test_setup(test_client_leaves_between_turns, set_up),
         cmocka_unit_test_setup(test_server_stops, set_up),
         cmocka_unit_test_setup(test_engine_refuses_the_first, set_up),
         cmocka_unit_test_setup(test_engine_refuses_a_later_one, set_up),
