@@ -96,15 +96,19 @@ static int infill_prompt(struct srv_gen *g, int i, const struct infill_input *in
     "'prompt' must be a string, an array of strings, an array of token ids, or an array of such "  \
     "arrays."
 
-static int text_prompt(struct srv_gen *g, int i, const json_t *value, struct param_error *err)
+static int text_prompt(struct srv_gen *g, int i, const json_t *value, struct tok_ids *suffix,
+                       struct param_error *err)
 {
     const char *text = json_string_value(value);
     size_t len = json_string_length(value);
     struct completion *cp = g->dialect;
     struct tok_ids ids = {0};
     unsigned flags = g->params.add_special ? TOK_ADD_SPECIAL : 0;
-    const struct infill_input hole = {
-        .prefix = text, .n_prefix = len, .suffix = g->params.suffix, .no_begin = !flags};
+    const struct infill_input hole = {.prefix = text,
+                                      .n_prefix = len,
+                                      .suffix = g->params.suffix,
+                                      .suffix_ids = suffix,
+                                      .no_begin = !flags};
     if (hole.suffix) return infill_prompt(g, i, &hole, err);
     /*
      * Special tokens in the text of the prompt are parsed: the client does the work of the chat
@@ -116,7 +120,8 @@ static int text_prompt(struct srv_gen *g, int i, const json_t *value, struct par
     return param_keep_ids(g->req, rc, &ids, &g->prompts[i].ids, &g->prompts[i].n_ids, err);
 }
 
-static int ids_prompt(struct srv_gen *g, int i, const json_t *list, struct param_error *err)
+static int ids_prompt(struct srv_gen *g, int i, const json_t *list, struct tok_ids *suffix,
+                      struct param_error *err)
 {
     struct completion *cp = g->dialect;
     size_t n = json_array_size(list);
@@ -131,8 +136,11 @@ static int ids_prompt(struct srv_gen *g, int i, const json_t *list, struct param
             return param_fail(err, SRV_ERR_INVALID_TYPE, "prompt", PROMPT_FORMS);
         if (param_read_id(value, vocab, "prompt", &ids[k], err)) return -1;
     }
-    const struct infill_input hole = {
-        .prefix_ids = ids, .n_prefix_ids = n, .suffix = g->params.suffix, .no_begin = true};
+    const struct infill_input hole = {.prefix_ids = ids,
+                                      .n_prefix_ids = n,
+                                      .suffix = g->params.suffix,
+                                      .suffix_ids = suffix,
+                                      .no_begin = true};
     if (hole.suffix) return infill_prompt(g, i, &hole, err);
     g->prompts[i].ids = ids;
     g->prompts[i].n_ids = (int64_t)n;
@@ -167,15 +175,19 @@ static int read_prompts(struct srv_gen *g, struct param_error *err)
     cp->echoes = srv_request_alloc(g->req, n * sizeof(*cp->echoes));
     if (!g->prompts || !cp->echoes) return param_no_memory(err);
     g->n_prompts = (int)n;
-    for (int i = 0; i < g->n_prompts; i++) {
+    struct tok_ids suffix = {0};
+    int rc = 0;
+    for (int i = 0; i < g->n_prompts && !rc; i++) {
         const json_t *one = is_list ? json_array_get(prompt, (size_t)i) : prompt;
         bool mixed = is_list && json_typeof(one) != json_typeof(json_array_get(prompt, 0));
         if (mixed || (!json_is_string(one) && !json_is_array(one)))
-            return param_fail(err, SRV_ERR_INVALID_TYPE, "prompt", PROMPT_FORMS);
-        if (json_is_string(one) ? text_prompt(g, i, one, err) : ids_prompt(g, i, one, err))
-            return -1;
+            rc = param_fail(err, SRV_ERR_INVALID_TYPE, "prompt", PROMPT_FORMS);
+        else
+            rc = json_is_string(one) ? text_prompt(g, i, one, &suffix, err)
+                                     : ids_prompt(g, i, one, &suffix, err);
     }
-    return 0;
+    tok_ids_finish(&suffix);
+    return rc;
 }
 
 static int check_best_of(struct srv_gen *g, struct param_error *err)
@@ -281,11 +293,13 @@ static int prepare_infill(struct srv_gen *g, struct param_error *err)
 {
     const struct srv_gen_params *p = &g->params;
     int64_t ctx = eng_info(g->served->engine)->ctx_tokens;
+    struct tok_ids suffix = {0};
     const struct infill_input hole = {
         .prefix = p->input_prefix,
         .n_prefix = p->input_prefix ? strlen(p->input_prefix) : 0,
         .prompt = json_string_value(p->prompt),
         .suffix = p->suffix,
+        .suffix_ids = &suffix,
         .extra = p->input_extra,
         .repo = p->repo_name ? p->repo_name : "myproject",
         .file = p->filename ? p->filename : "filename",
@@ -305,7 +319,9 @@ static int prepare_infill(struct srv_gen *g, struct param_error *err)
     g->prompts = srv_request_alloc(g->req, sizeof(*g->prompts));
     if (!g->dialect || !g->prompts) return param_no_memory(err);
     g->n_prompts = 1;
-    return infill_prompt(g, 0, &hole, err);
+    int rc = infill_prompt(g, 0, &hole, err);
+    tok_ids_finish(&suffix);
+    return rc;
 }
 
 static const struct srv_gen_format format = {

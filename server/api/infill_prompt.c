@@ -24,8 +24,8 @@ struct making {
     const struct tok_fim *fim;
     const struct infill_input *in;
     struct param_error *err;
-    struct tok_ids begin, repo, file, prefix, suffix; /* owned */
-    const int32_t *prefix_ids;                        /* [n_prefix] */
+    struct tok_ids begin, repo, file, prefix; /* owned */
+    const int32_t *prefix_ids;                /* [n_prefix] */
     size_t n_prefix;
     struct extra *extras; /* [n_extras], used from first on */
     size_t n_extras, first, n_extra_ids;
@@ -40,7 +40,7 @@ static int encode(struct making *m, const char *field, const char *text, size_t 
                   struct tok_ids *ids)
 {
     char message[200] = "";
-    int rc = ids == &m->suffix
+    int rc = ids == m->in->suffix_ids
                  ? tok_fim_encode_suffix(m->tok, m->fim, text, len, ids, message, sizeof(message))
                  : tok_fim_encode(m->tok, m->fim, text, len, ids, message, sizeof(message));
     return param_encode_failed(rc, field, message, m->err);
@@ -110,14 +110,14 @@ static size_t measure(struct making *m)
 {
     size_t n_fixed = m->begin.n + m->repo.n + m->file.n + MARKS + 2, most = m->in->max_tokens;
     size_t rest = most > n_fixed ? most - n_fixed : 0, n_prefix = m->n_prefix,
-           n_suffix = m->suffix.n;
+           n_suffix = m->in->suffix_ids->n;
     if (!most) return 0;
     if (n_prefix + n_suffix <= rest) return rest - n_prefix - n_suffix;
     size_t least = rest > n_prefix && rest - n_prefix > rest / 4 ? rest - n_prefix : rest / 4;
     if (n_suffix > least) n_suffix = least;
     if (n_prefix > rest - n_suffix) n_prefix = rest - n_suffix;
     m->n_cut_prefix = m->n_prefix - n_prefix;
-    m->n_cut_suffix = m->suffix.n - n_suffix;
+    m->n_cut_suffix = m->in->suffix_ids->n - n_suffix;
     return 0;
 }
 
@@ -138,13 +138,14 @@ static void put_side(struct making *m, int mark)
     if (mark == TOK_FIM_PREFIX)
         put(m, m->prefix_ids + m->n_cut_prefix, m->n_prefix - m->n_cut_prefix);
     else
-        put(m, m->suffix.ids, m->suffix.n - m->n_cut_suffix);
+        put(m, m->in->suffix_ids->ids, m->in->suffix_ids->n - m->n_cut_suffix);
 }
 
 static int assemble(struct making *m)
 {
     bool suffix_first = m->fim->suffix_first;
-    size_t most = m->begin.n + m->repo.n + m->file.n + m->n_prefix + m->suffix.n + m->n_extra_ids;
+    size_t most =
+        m->begin.n + m->repo.n + m->file.n + m->n_prefix + m->in->suffix_ids->n + m->n_extra_ids;
     m->ids = srv_request_alloc(m->req, (most + MARKS + 2) * sizeof(*m->ids));
     if (!m->ids) return param_no_memory(m->err);
     put(m, m->begin.ids, m->begin.n);
@@ -187,7 +188,8 @@ static int encode_sides(struct making *m, const char *prefix_field, const char *
     if (!in->no_begin &&
         tok_encode(m->tok, "", 0, TOK_ADD_SPECIAL, &m->begin, message, sizeof(message)))
         return param_no_memory(m->err);
-    return encode(m, suffix_field, in->suffix, strlen(in->suffix), &m->suffix) ||
+    return (!in->suffix_ids->n &&
+            encode(m, suffix_field, in->suffix, strlen(in->suffix), in->suffix_ids)) ||
                    encode_name(m, TOK_FIM_REPO, "repo_name", in->repo, &m->repo) ||
                    encode_name(m, TOK_FIM_FILE, "filename", in->file, &m->file)
                ? -1
@@ -223,6 +225,5 @@ int infill_prompt_make(struct srv_request *req, const struct infill_input *in,
     tok_ids_finish(&m.repo);
     tok_ids_finish(&m.file);
     tok_ids_finish(&m.prefix);
-    tok_ids_finish(&m.suffix);
     return rc;
 }

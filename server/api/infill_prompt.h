@@ -16,6 +16,8 @@
 
 #include "server/http/param_error.h"
 
+struct tok_ids;
+
 struct infill_input {
     const char *prefix; /* a text of n_prefix bytes, or NULL: prefix_ids */
     size_t n_prefix;
@@ -23,9 +25,10 @@ struct infill_input {
     size_t n_prefix_ids;
     const char *prompt; /* goes on where the prefix ends; NULL: nothing */
     const char *suffix;
-    const json_t *extra;     /* [{"text", "filename"}], oldest first; NULL: none */
-    const char *repo, *file; /* names in front of the files and of the prefix; NULL: no files */
-    bool no_begin;           /* leave out the tokens that the tokenizer puts in front of a text */
+    struct tok_ids *suffix_ids; /* the caller's: made from it unless there are some */
+    const json_t *extra;        /* [{"text", "filename"}], oldest first; NULL: none */
+    const char *repo, *file;    /* names in front of the files and of the prefix; NULL: no files */
+    bool no_begin; /* leave out the tokens that the tokenizer puts in front of a text */
     /* A longer prompt is cut: the oldest files are left out, then prefix and suffix keep what is
      * nearest to the hole, three tokens to one. 0: nothing is cut. */
     int64_t max_tokens;
