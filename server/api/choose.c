@@ -53,10 +53,9 @@ struct choosing {
     struct scored **order; /* [n_options] those of a listed job first */
     int32_t *listed_ids;   /* of these */
     int n_listed;
-    struct choosing_job *parts; /* [n_jobs] */
-    int n_jobs;
-    struct eng_guide *guides; /* [max_choices] of the job that is described */
-    struct eng_usage usage;   /* of the first job */
+    struct choosing_job *parts; /* [jobs.n] */
+    struct eng_guide *guides;   /* [max_choices] of the job that is described */
+    struct eng_usage usage;     /* of the first job */
     struct srv_jobs jobs;
 };
 
@@ -389,12 +388,43 @@ static int plan_jobs(struct choosing *c, struct param_error *err)
     if (!c->scored || !c->order || !c->listed_ids || !c->parts || !c->guides)
         return param_no_memory(err);
     order_options(c);
-    if (c->n_listed > 0) c->parts[c->n_jobs++] = (struct choosing_job){0, c->n_listed, true, 0};
+    c->jobs.n = 0;
+    if (c->n_listed > 0) c->parts[c->jobs.n++] = (struct choosing_job){0, c->n_listed, true, 0};
     for (int at = c->n_listed; at < c->body.n_options; at += most) {
         int left = c->body.n_options - at;
-        c->parts[c->n_jobs++] = (struct choosing_job){.first = at, .n = left < most ? left : most};
+        c->parts[c->jobs.n++] = (struct choosing_job){.first = at, .n = left < most ? left : most};
     }
     return 0;
+}
+
+static enum srv_jobs_state prepare(void *ctx)
+{
+    struct choosing *c = ctx;
+    struct param_error err = {0};
+    int rc = 0;
+    while (!rc && c->body.n_options < c->body.n_all) {
+        enum srv_jobs_state state = srv_jobs_pause(&c->jobs);
+        if (state != JOBS_READY) return state;
+        rc = choose_option_read(&c->body, &err);
+    }
+    if (!rc) rc = plan_jobs(c, &err);
+    if (!rc) return JOBS_READY;
+    if (c->chat && err.kind == SRV_ERR_CONTEXT)
+        srv_gen_refuse_context(c->req, &err, c->chat->prompts[0].n_ids, c->chat->max_tokens);
+    else
+        param_reply(c->req, &err);
+    return JOBS_REFUSED;
+}
+
+static void start(struct choosing *c)
+{
+    static const struct srv_jobs_ops ops = {.prepare = prepare,
+                                            .describe = describe,
+                                            .event = event,
+                                            .advance = advance,
+                                            .refuse = fail,
+                                            .release = release};
+    srv_jobs_start(&c->jobs, c->req, c->body.n_all, &ops, c);
 }
 
 static int check_model(const struct choosing *c, struct param_error *err)
@@ -405,9 +435,6 @@ static int check_model(const struct choosing *c, struct param_error *err)
         "This model makes no tokens, so choices have no probabilities; ask /v1/rerank "
         "or /v1/embeddings.");
 }
-
-static const struct srv_jobs_ops ops = {
-    .describe = describe, .event = event, .advance = advance, .refuse = fail, .release = release};
 
 /* The choices take the place of sampled tokens, so fields that report on those are refused. */
 static int check_chat(const struct srv_gen *g, struct param_error *err)
@@ -442,8 +469,8 @@ int srv_choose_chat(struct srv_gen *g, struct param_error *err)
     c->req = g->req;
     c->chat = g;
     c->info = eng_info(g->served->engine);
-    if (check_chat(g, err) || choose_chat_read(&c->body, g, err) || plan_jobs(c, err)) return -1;
-    srv_jobs_start(&c->jobs, g->req, c->n_jobs, &ops, c);
+    if (check_chat(g, err) || choose_chat_open(&c->body, g, err)) return -1;
+    start(c);
     return 0;
 }
 
@@ -458,11 +485,10 @@ static void handle(struct srv_request *req)
         c->req = req;
         c->info = eng_info(facts->model->engine);
         rc = check_model(c, &err);
-        if (!rc) rc = choose_body_read(&c->body, req, &c->tree, &err);
-        if (!rc) rc = plan_jobs(c, &err);
+        if (!rc) rc = choose_body_open(&c->body, req, &c->tree, &err);
     }
     if (!rc) {
-        srv_jobs_start(&c->jobs, req, c->n_jobs, &ops, c);
+        start(c);
         return;
     }
     if (c) srv_body_finish(&c->tree);

@@ -6,15 +6,13 @@
 #include <string.h>
 
 #include "server/api/read/token_ids.h"
+#include "server/bounds.h"
 #include "engine/engine.h"
 #include "server/api/read/chat_input.h"
 #include "server/api/read/generation_fields.h"
 #include "server/api/read/history.h"
 #include "server/served_model.h"
 #include "tokenizer/tokenizer.h"
-
-/* Prompt and choice are tokenized together for each choice: bytes of all of these texts. */
-enum { MAX_JOINED_BYTES = 32 << 20 };
 
 struct fields {
     const char *model, *normalise;
@@ -52,23 +50,23 @@ struct ids {
     size_t n;
 };
 
-/* One reading of a body. */
-struct reading {
+/* One reading of a body, in the request's memory. */
+struct choose_reading {
     struct srv_request *req;
     const struct srv_model *model;
-    const struct fields *fields;
+    struct fields fields;
     const struct srv_body *tree;
     struct choose_body *body;
     const char *list; /* the name of the field with the choices */
     bool only_texts;  /* no ids */
     struct ids prompt;
     size_t *same; /* [n_options] of the prompt's ids, those that stay with the choice behind it */
-    struct param_unknown *unknown; /* of the body's own reading */
+    struct param_unknown *unknown; /* of the body's own reading; while the prompt is read */
     struct param_error *err;
 };
 
 /* Keeps what was made of a text, unless rc says that it failed. */
-static int keep_ids(struct reading *r, int rc, struct tok_ids *made, struct ids *ret)
+static int keep_ids(struct choose_reading *r, int rc, struct tok_ids *made, struct ids *ret)
 {
     int64_t n;
     rc = param_keep_ids(r->req, rc, made, &ret->ids, &n, r->err);
@@ -76,7 +74,7 @@ static int keep_ids(struct reading *r, int rc, struct tok_ids *made, struct ids 
     return rc;
 }
 
-static int encode(struct reading *r, const json_t *text, unsigned flags, const char *path,
+static int encode(struct choose_reading *r, const json_t *text, unsigned flags, const char *path,
                   struct ids *ret)
 {
     struct tok_ids made = {0};
@@ -85,7 +83,7 @@ static int encode(struct reading *r, const json_t *text, unsigned flags, const c
     return keep_ids(r, rc, &made, ret);
 }
 
-static int read_ids(struct reading *r, const json_t *list, const char *path, struct ids *ret)
+static int read_ids(struct choose_reading *r, const json_t *list, const char *path, struct ids *ret)
 {
     size_t n = json_array_size(list);
     int32_t vocab = eng_info(r->model->engine)->vocab_size;
@@ -98,14 +96,14 @@ static int read_ids(struct reading *r, const json_t *list, const char *path, str
 
 /* ---- the prompt ---------------------------------------------------------------------------- */
 
-static unsigned prompt_flags(const struct reading *r)
+static unsigned prompt_flags(const struct choose_reading *r)
 {
-    return TOK_PARSE_SPECIAL | (r->fields->add_special ? TOK_ADD_SPECIAL : 0);
+    return TOK_PARSE_SPECIAL | (r->fields.add_special ? TOK_ADD_SPECIAL : 0);
 }
 
-static int encode_messages(struct reading *r)
+static int encode_messages(struct choose_reading *r)
 {
-    const struct fields *f = r->fields;
+    const struct fields *f = &r->fields;
     json_t *messages = NULL;
     struct chat_input in = {
         .field = "messages",
@@ -124,9 +122,9 @@ static int encode_messages(struct reading *r)
     return rc;
 }
 
-static int read_prompt(struct reading *r)
+static int read_prompt(struct choose_reading *r)
 {
-    const struct fields *f = r->fields;
+    const struct fields *f = &r->fields;
     if (!f->prompt == !f->messages)
         return param_fail(r->err, SRV_ERR_MISSING, "prompt",
                           "Exactly one of 'prompt' and 'messages' is required.");
@@ -141,10 +139,10 @@ static int read_prompt(struct reading *r)
 /* ---- choices ------------------------------------------------------------------------------- */
 
 /* Of prompt and choice as one text: how many ids the prompt begins with as well, and the others. */
-static int encode_joined(struct reading *r, const char *path, const json_t *choice, struct ids *ret,
-                         size_t *ret_same)
+static int encode_joined(struct choose_reading *r, const char *path, const json_t *choice,
+                         struct ids *ret, size_t *ret_same)
 {
-    const json_t *prompt = r->fields->prompt;
+    const json_t *prompt = r->fields.prompt;
     size_t n_prompt = json_string_length(prompt), n = n_prompt + json_string_length(choice);
     struct tok_range chosen = {n_prompt, n};
     struct tok_ids made = {0};
@@ -165,8 +163,9 @@ static int encode_joined(struct reading *r, const char *path, const json_t *choi
     return keep_ids(r, param_encode_failed(rc, path, message, r->err), &made, ret);
 }
 
-static int read_choice(struct reading *r, int i, const json_t *choice)
+static int read_choice(struct choose_reading *r, int i)
 {
+    const json_t *choice = json_array_get(r->fields.choices, (size_t)i);
     char path[PARAM_PATH_MAX];
     struct choose_option *o = &r->body->options[i];
     struct ids ids = {0};
@@ -179,7 +178,7 @@ static int read_choice(struct reading *r, int i, const json_t *choice)
                           r->only_texts ? "" : " or an array of token ids");
     if (!is_text)
         rc = read_ids(r, choice, path, &ids);
-    else if (json_is_string(r->fields->prompt))
+    else if (json_is_string(r->fields.prompt))
         rc = encode_joined(r, path, choice, &ids, &same);
     else
         rc = encode(r, choice, 0, path, &ids);
@@ -196,7 +195,7 @@ static int read_choice(struct reading *r, int i, const json_t *choice)
 }
 
 /* The prompt's ids from place `from` on, up to where the option's own begin, go in front of it. */
-static int extend_option(struct reading *r, int i, size_t from)
+static int extend_option(struct choose_reading *r, int i, size_t from)
 {
     struct choose_option *o = &r->body->options[i];
     size_t n_more = r->same[i] - from, n = n_more + (size_t)o->n_ids;
@@ -211,7 +210,7 @@ static int extend_option(struct reading *r, int i, size_t from)
 }
 
 /* The context is what all have in common with the prompt. */
-static int set_context(struct reading *r)
+static int set_context(struct choose_reading *r)
 {
     struct choose_body *b = r->body;
     size_t n = r->prompt.n;
@@ -233,7 +232,7 @@ static bool same_ids(const struct choose_option *a, const struct choose_option *
     return a->n_ids == b->n_ids && !memcmp(a->ids, b->ids, (size_t)a->n_ids * sizeof(*a->ids));
 }
 
-static int check_options(struct reading *r)
+static int check_options(struct choose_reading *r)
 {
     const struct choose_body *b = r->body;
     int64_t room = eng_info(r->model->engine)->ctx_tokens - b->n_context, longest = 0;
@@ -246,17 +245,26 @@ static int check_options(struct reading *r)
                                   i);
     }
     if (longest + b->ends <= room) return 0;
-    return param_fail(r->err, SRV_ERR_CONTEXT, r->fields->messages ? "messages" : "prompt",
+    return param_fail(r->err, SRV_ERR_CONTEXT, r->fields.messages ? "messages" : "prompt",
                       "This model's maximum context length is %lld tokens. However, the prompt has "
                       "%lld tokens and the longest choice %lld; shorten them.",
                       (long long)(room + b->n_context), (long long)b->n_context,
                       (long long)(longest + b->ends));
 }
 
-static int read_choices(struct reading *r)
+int choose_option_read(struct choose_body *body, struct param_error *err)
 {
-    const json_t *list = r->fields->choices;
-    size_t n = json_array_size(list), prompt = json_string_length(r->fields->prompt);
+    struct choose_reading *r = body->reading;
+    r->err = err;
+    if (read_choice(r, body->n_options)) return -1;
+    if (++body->n_options < body->n_all) return 0;
+    return set_context(r) ? -1 : check_options(r);
+}
+
+static int open_choices(struct choose_reading *r)
+{
+    const json_t *list = r->fields.choices;
+    size_t n = json_array_size(list), prompt = json_string_length(r->fields.prompt);
     if (!json_is_array(list))
         return param_fail(r->err, list ? SRV_ERR_INVALID_TYPE : SRV_ERR_MISSING, "choices",
                           "'choices' must be an array of strings or of lists of token ids.");
@@ -264,19 +272,17 @@ static int read_choices(struct reading *r)
         return param_fail(r->err, SRV_ERR_INVALID_VALUE, r->list,
                           "'%s' holds %zu choices; 2 to %d are allowed.", r->list, n,
                           CHOOSE_MAX_CHOICES);
-    if (n * prompt > MAX_JOINED_BYTES)
+    if (n * prompt > SRV_JOINED_TEXTS_BYTES)
         return param_fail(r->err, SRV_ERR_INVALID_VALUE, "choices",
                           "%zu choices behind a prompt of %zu bytes are %zu bytes to tokenize; at "
                           "most %d are allowed. Send fewer choices at once, or 'messages', or ids.",
-                          n, prompt, n * prompt, MAX_JOINED_BYTES);
+                          n, prompt, n * prompt, SRV_JOINED_TEXTS_BYTES);
     r->body->options = srv_request_alloc(r->req, n * sizeof(*r->body->options));
     r->same = srv_request_alloc(r->req, n * sizeof(*r->same));
     if (!r->body->options || !r->same) return param_no_memory(r->err);
-    for (size_t i = 0; i < n; i++) {
-        if (read_choice(r, (int)i, json_array_get(list, i))) return -1;
-        r->body->n_options = (int)i + 1;
-    }
-    return set_context(r) ? -1 : check_options(r);
+    r->body->reading = r;
+    r->body->n_all = (int)n;
+    return 0;
 }
 
 /* ---- the body ------------------------------------------------------------------------------ */
@@ -290,44 +296,50 @@ static int check_normalise(const struct fields *f, struct param_error *err)
                       param_word(f->normalise, word));
 }
 
-int choose_body_read(struct choose_body *ret, struct srv_request *req, struct srv_body *tree,
+int choose_body_open(struct choose_body *ret, struct srv_request *req, struct srv_body *tree,
                      struct param_error *err)
 {
     const struct srv_facts *facts = srv_facts(req);
     struct param_unknown unknown = {0};
-    struct fields f = {0};
-    params_preset(srv_fields_choose, &f);
+    struct choose_reading *r = srv_request_alloc(req, sizeof(*r));
+    if (!r) return param_no_memory(err);
+    struct fields *f = &r->fields;
+    params_preset(srv_fields_choose, f);
     if (srv_body_read(tree, facts->body, facts->body_len, PARAM_MAX_VALUES, err)) return -1;
-    f.ends = json_object_get(tree->root, "messages") != NULL;
-    if (params_read(tree->root, srv_fields_choose, &f, &unknown, err) || check_normalise(&f, err) ||
+    f->ends = json_object_get(tree->root, "messages") != NULL;
+    if (params_read(tree->root, srv_fields_choose, f, &unknown, err) || check_normalise(f, err) ||
         chat_input_check_flags(tree->root, err) || param_name_ignored(req, &unknown, err))
         return -1;
-    *ret = (struct choose_body){.ends = f.ends,
-                                .by_mean = f.normalise && !strcmp(f.normalise, "mean"),
-                                .top = f.top,
-                                .model = srv_gen_model_name(facts->model, f.model, err)};
+    *ret = (struct choose_body){.ends = f->ends,
+                                .by_mean = f->normalise && !strcmp(f->normalise, "mean"),
+                                .top = f->top,
+                                .model = srv_gen_model_name(facts->model, f->model, err)};
     if (!ret->model) return -1;
-    struct reading r = {.req = req,
-                        .model = facts->model,
-                        .fields = &f,
-                        .tree = tree,
-                        .body = ret,
-                        .list = "choices",
-                        .unknown = &unknown,
-                        .err = err};
-    return read_prompt(&r) || read_choices(&r) ? -1 : 0;
+    r->req = req;
+    r->model = facts->model;
+    r->tree = tree;
+    r->body = ret;
+    r->list = "choices";
+    r->unknown = &unknown;
+    r->err = err;
+    return read_prompt(r) || open_choices(r) ? -1 : 0;
 }
 
-int choose_chat_read(struct choose_body *ret, const struct srv_gen *g, struct param_error *err)
+int choose_chat_open(struct choose_body *ret, const struct srv_gen *g, struct param_error *err)
 {
     const struct gen_prompt *p = &g->prompts[0];
     json_t *list = json_object_get(json_object_get(g->body.root, "structured_outputs"), "choice");
+    struct choose_reading *r = srv_request_alloc(g->req, sizeof(*r));
+    if (!r) return param_no_memory(err);
     if (!json_is_array(list)) list = json_object_get(g->body.root, "guided_choice");
-    const struct fields f = {.choices = list, .messages = g->params.messages};
-    struct reading r = {.req = g->req, .model = g->served, .fields = &f, .body = ret, .err = err};
-    r.list = g->guide.ask.param;
-    r.only_texts = true;
-    r.prompt = (struct ids){p->ids, (size_t)p->n_ids};
+    *r = (struct choose_reading){.req = g->req,
+                                 .model = g->served,
+                                 .fields = {.choices = list, .messages = g->params.messages},
+                                 .body = ret,
+                                 .list = g->guide.ask.param,
+                                 .only_texts = true,
+                                 .prompt = {p->ids, (size_t)p->n_ids},
+                                 .err = err};
     *ret = (struct choose_body){.ends = true};
-    return read_choices(&r);
+    return open_choices(r);
 }

@@ -27,12 +27,15 @@ struct choose_option {
     int n_ids;
 };
 
+struct choose_reading;
+
 struct choose_body {
     const char *model;      /* to show */
     const int32_t *context; /* [n_context] in front of every choice, n_context >= 1 */
     int64_t n_context;
     struct choose_option *options; /* [n_options] */
-    int n_options;
+    int n_options, n_all;          /* read so far, of so many */
+    struct choose_reading *reading;
     bool ends;    /* the end of the answer is scored too */
     bool by_mean; /* probabilities are of the mean log-probability of the tokens */
     int64_t top;  /* how many are shown, best first; 0: all, in their order */
@@ -41,14 +44,16 @@ struct choose_body {
 extern const struct param_field srv_fields_choose[];
 
 /*
- * Reads the request's body. The tree is to be finished by the caller, on failure too, and
- * borrowed from.
- * Returns 0, or -1 with err.
+ * Reads the request's body up to its choices. The tree is to be finished by the caller, on failure
+ * too, and borrowed from. Returns 0, or -1 with err, as all of these.
  */
-int choose_body_read(struct choose_body *ret, struct srv_request *req, struct srv_body *tree,
+int choose_body_open(struct choose_body *ret, struct srv_request *req, struct srv_body *tree,
                      struct param_error *err);
 
 /* The same for a chat that has its prompt and asks for one of a list of texts. */
-int choose_chat_read(struct choose_body *ret, const struct srv_gen *g, struct param_error *err);
+int choose_chat_open(struct choose_body *ret, const struct srv_gen *g, struct param_error *err);
+
+/* Reads the next option; with the last one all are there and what is in front of them is set. */
+int choose_option_read(struct choose_body *body, struct param_error *err);
 
 #endif
