@@ -213,20 +213,31 @@ static void cut_document(const struct srv_pair_text *pair, struct tok_ids *ids, 
     if (pair->document_tokens > 0 && ids->n > most) ids->n = most;
 }
 
+/* What is encoded for the first pair of a query, since it is the same for the others. */
+static struct srv_pair_front *front_of(const struct srv_pair_text *pair)
+{
+    struct srv_pair_front *f = pair->front;
+    if (f->query == pair->query && f->instruction == pair->instruction) return f;
+    tok_ids_finish(&f->ids);
+    *f = (struct srv_pair_front){.query = pair->query, .instruction = pair->instruction};
+    return f;
+}
+
 /* Up to the document's end, then the rest: a cut is between them. */
 static int encode_template(const struct srv_pairs *m, const struct rendering *r,
                            const struct srv_pair_text *pair, unsigned flags,
                            struct srv_pair_ids *ret, char *err, size_t errlen)
 {
     const char *text = r->text.data;
-    struct tok_ids before = {0};
+    struct srv_pair_front *front = front_of(pair);
     int rc = tok_encode_marked(m->tok, text, r->document_end, r->input, r->n_input, flags,
                                &ret->ids, err, errlen);
-    if (!rc && pair->document_tokens > 0)
+    if (!rc && pair->document_tokens > 0 && !front->made) {
         rc = tok_encode_marked(m->tok, text, r->document_begin, r->input, r->n_before, flags,
-                               &before, err, errlen);
-    if (!rc) cut_document(pair, &ret->ids, before.n);
-    tok_ids_finish(&before);
+                               &front->ids, err, errlen);
+        front->made = !rc;
+    }
+    if (!rc) cut_document(pair, &ret->ids, front->ids.n);
     size_t n = ret->ids.n;
     if (!rc && r->text.len > r->document_end)
         rc = tok_encode(m->tok, text + r->document_end, r->text.len - r->document_end, flags,
@@ -254,15 +265,19 @@ static int encode_for_head(const struct srv_pairs *m, const struct rendering *r,
 static int join_pair(const struct srv_pairs *m, const struct srv_pair_text *pair,
                      struct srv_pair_ids *ret, char *err, size_t errlen)
 {
-    struct tok_ids a = {0}, b = {0};
+    struct srv_pair_front *front = front_of(pair);
+    struct tok_ids b = {0};
     int64_t room = pair->most_tokens - (int64_t)tok_n_special(m->tok, true);
-    int rc = tok_encode(m->tok, pair->query, pair->n_query, 0, &a, err, errlen);
+    int rc = front->made
+                 ? 0
+                 : tok_encode(m->tok, pair->query, pair->n_query, 0, &front->ids, err, errlen);
+    front->made = !rc;
+    struct tok_ids a = front->ids; /* cut for this document alone */
     if (!rc) rc = tok_encode(m->tok, pair->document, pair->n_document, 0, &b, err, errlen);
     cut_document(pair, &b, 0);
     ret->cut = pair->most_tokens > 0 && (int64_t)(a.n + b.n) > room;
     if (ret->cut) tok_cut_pair(room > 0 ? (size_t)room : 0, &a.n, &b.n);
     if (!rc) rc = tok_join(m->tok, &a, &b, &ret->ids, &ret->n_first, err, errlen);
-    tok_ids_finish(&a);
     tok_ids_finish(&b);
     return rc;
 }

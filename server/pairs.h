@@ -50,12 +50,21 @@ int srv_pairs_width(const struct srv_pairs *p);
 void srv_pairs_describe(const struct srv_pairs *p, struct eng_job_params *params);
 float srv_pairs_logit(const struct srv_pairs *p, const float *row);
 
+/* What pairs of one query and instruction, by the addresses of these, have in common. Zeroed at
+ * first. */
+struct srv_pair_front {
+    const char *query, *instruction; /* borrowed */
+    struct tok_ids ids; /* owned: of the query, or of a template's text before the document */
+    bool made;
+};
+
 struct srv_pair_text {
     const char *query, *document;
     size_t n_query, n_document;
-    const char *instruction; /* NULL: the usual one */
-    int64_t document_tokens; /* the document is cut to so many; 0: whole */
-    int64_t most_tokens;     /* joined pairs are cut to so many; 0: whole */
+    const char *instruction;      /* NULL: the usual one */
+    int64_t document_tokens;      /* the document is cut to so many; 0: whole */
+    int64_t most_tokens;          /* joined pairs are cut to so many; 0: whole */
+    struct srv_pair_front *front; /* the caller's, of the pairs before */
 };
 
 struct srv_pair_ids {

@@ -179,6 +179,7 @@ static void describe(void *ctx, struct eng_job_params *p)
 static void release(void *ctx)
 {
     struct classifying *c = ctx;
+    texts_rules_finish(&c->rules);
     srv_body_finish(&c->body);
 }
 
@@ -202,11 +203,20 @@ static int add_texts(struct classifying *c, const json_t *value, const char *pat
     return texts_add_pair(&c->pooled, &c->rules, &c->served->pairs, &pair, path, err);
 }
 
+static int add(void *ctx, int i, struct param_error *err)
+{
+    struct classifying *c = ctx;
+    const json_t *value = c->one ? c->input : json_array_get(c->input, (size_t)i);
+    char path[PARAM_PATH_MAX];
+    snprintf(path, sizeof(path), c->one ? "%s" : "%s[%d]", c->pooled.field, i);
+    return c->pairs ? add_texts(c, value, path, err)
+                    : texts_add(&c->pooled, &c->rules, value, path, err);
+}
+
 static int read_inputs(struct classifying *c, struct srv_request *req, struct param_error *err)
 {
     const char *field = c->pairs ? "inputs" : "input";
     const json_t *first = json_array_get(c->input, 0);
-    char path[PARAM_PATH_MAX];
     if (!c->input)
         return param_fail(err, SRV_ERR_MISSING, field, "The parameter '%s' is required.", field);
     c->one = !json_is_array(c->input) || (c->pairs ? json_is_string(first) : json_is_number(first));
@@ -215,16 +225,7 @@ static int read_inputs(struct classifying *c, struct srv_request *req, struct pa
         return param_fail(err, SRV_ERR_INVALID_VALUE, field,
                           "'%s' holds %zu inputs; 1 to %d are allowed.", field, n,
                           TEXTS_MAX_INPUTS);
-    if (srv_pooled_open(&c->pooled, req, field, n, c->n_labels, err)) return -1;
-    for (size_t i = 0; i < n; i++) {
-        const json_t *value = c->one ? c->input : json_array_get(c->input, i);
-        snprintf(path, sizeof(path), c->one ? "%s" : "%s[%zu]", field, i);
-        if (c->pairs ? add_texts(c, value, path, err)
-                     : texts_add(&c->pooled, &c->rules, value, path, err))
-            return -1;
-    }
-    texts_note_cut(req, &c->rules);
-    return 0;
+    return srv_pooled_open(&c->pooled, req, field, n, c->n_labels, err);
 }
 
 static int read_body(struct classifying *c, struct srv_request *req, struct param_error *err)
@@ -252,7 +253,7 @@ static int read_body(struct classifying *c, struct srv_request *req, struct para
 
 static void handle(struct srv_request *req, bool pairs)
 {
-    static const struct srv_pooled_ops ops = {describe, answer, release};
+    static const struct srv_pooled_ops ops = {add, describe, answer, release};
     struct param_error err = {0};
     struct classifying *c = srv_request_alloc(req, sizeof(*c));
     srv_facts(req)->account.endpoint = "classify";
@@ -263,10 +264,7 @@ static void handle(struct srv_request *req, bool pairs)
     }
     if (!c) param_no_memory(&err);
     if (c) srv_body_finish(&c->body);
-    if (err.kind == SRV_ERR_CONTEXT)
-        srv_gen_refuse_context(req, &err, c->pooled.rows[c->pooled.n].n_ids, 0);
-    else
-        param_reply(req, &err);
+    param_reply(req, &err);
 }
 
 static void handle_classify(struct srv_request *req)

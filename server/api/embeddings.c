@@ -47,6 +47,7 @@ struct embedding {
     struct texts_fields asked;
     struct texts_rules rules;
     bool base64, scale;
+    bool many;     /* the input is a list of inputs */
     struct jw w;   /* of the answer */
     int n_written; /* vectors of it */
     struct srv_pieces pieces;
@@ -306,6 +307,15 @@ static bool write_piece(void *ctx, struct buf *b)
     return true;
 }
 
+static int add(void *ctx, int i, struct param_error *err)
+{
+    struct embedding *e = ctx;
+    char path[PARAM_PATH_MAX];
+    snprintf(path, sizeof(path), e->many ? "%s[%d]" : "%s", e->dialect->input, i);
+    return texts_add(&e->pooled, &e->rules,
+                     e->many ? json_array_get(e->input, (size_t)i) : e->input, path, err);
+}
+
 static void describe(void *ctx, struct eng_job_params *p)
 {
     const struct embedding *e = ctx;
@@ -384,24 +394,17 @@ static int check_options(struct embedding *e, struct srv_request *req,
 static int read_inputs(struct embedding *e, struct srv_request *req, struct param_error *err)
 {
     const char *field = e->dialect->input;
-    const json_t *input = e->input ? e->input : e->other_input;
-    char path[PARAM_PATH_MAX];
-    if (!input) return param_missing(e->body.root, field, err);
-    bool many = json_is_array(input) && !json_is_number(json_array_get(input, 0));
-    size_t n = many ? json_array_size(input) : 1;
+    if (!e->input) e->input = e->other_input;
+    if (!e->input) return param_missing(e->body.root, field, err);
+    e->many = json_is_array(e->input) && !json_is_number(json_array_get(e->input, 0));
+    size_t n = e->many ? json_array_size(e->input) : 1;
     if (n == 0 || n > TEXTS_MAX_INPUTS)
         return param_fail(err, SRV_ERR_INVALID_VALUE, field,
                           "'%s' holds %zu inputs; 1 to %d are allowed.", field, n,
                           TEXTS_MAX_INPUTS);
     int width = eng_info(e->served->engine)->pooled_width;
     if (srv_pooled_open(&e->pooled, req, field, n, width, err)) return -1;
-    for (size_t i = 0; i < n; i++) {
-        snprintf(path, sizeof(path), many ? "%s[%zu]" : "%s", field, i);
-        if (texts_add(&e->pooled, &e->rules, many ? json_array_get(input, i) : input, path, err))
-            return -1;
-    }
-    texts_note_cut(req, &e->rules);
-    return 0;
+    return texts_check_joined(&e->pooled, n * e->rules.prompt_len, err);
 }
 
 static int read_body(struct embedding *e, struct srv_request *req, struct param_error *err)
@@ -422,7 +425,7 @@ static int read_body(struct embedding *e, struct srv_request *req, struct param_
 
 static void handle(struct srv_request *req, const struct dialect *dialect)
 {
-    static const struct srv_pooled_ops ops = {describe, answer, release};
+    static const struct srv_pooled_ops ops = {add, describe, answer, release};
     struct param_error err = {0};
     struct embedding *e = srv_request_alloc(req, sizeof(*e));
     srv_facts(req)->account.endpoint = "embeddings";
@@ -433,10 +436,7 @@ static void handle(struct srv_request *req, const struct dialect *dialect)
     }
     if (!e) param_no_memory(&err);
     if (e) srv_body_finish(&e->body);
-    if (err.kind == SRV_ERR_CONTEXT) /* the input behind those that were read */
-        srv_gen_refuse_context(req, &err, e->pooled.rows[e->pooled.n].n_ids, 0);
-    else
-        param_reply(req, &err);
+    param_reply(req, &err);
 }
 
 static void handle_openai(struct srv_request *req)

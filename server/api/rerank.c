@@ -190,6 +190,23 @@ static bool answer(void *ctx)
     return true;
 }
 
+static int add(void *ctx, int i, struct param_error *err)
+{
+    struct ranking *r = ctx;
+    const struct pair_input *p = &r->pairs[i];
+    char path[PARAM_PATH_MAX];
+    struct srv_pair_text pair = {
+        .query = json_string_value(p->query),
+        .n_query = json_string_length(p->query),
+        .document = json_string_value(p->document),
+        .n_document = json_string_length(p->document),
+        .instruction = r->instruction,
+        .document_tokens = r->document_tokens,
+    };
+    snprintf(path, sizeof(path), "%s[%d]", r->pooled.field, i);
+    return texts_add_pair(&r->pooled, &r->rules, &r->served->pairs, &pair, path, err);
+}
+
 static void describe(void *ctx, struct eng_job_params *p)
 {
     const struct ranking *r = ctx;
@@ -199,6 +216,7 @@ static void describe(void *ctx, struct eng_job_params *p)
 static void release(void *ctx)
 {
     struct ranking *r = ctx;
+    texts_rules_finish(&r->rules);
     srv_body_finish(&r->body);
 }
 
@@ -298,24 +316,14 @@ static int read_both_sides(struct ranking *r, struct srv_request *req, struct pa
     return 0;
 }
 
-static int encode_pairs(struct ranking *r, struct srv_request *req, struct param_error *err)
+/* In a template all texts are tokenized as one, since ids may depend on what follows. */
+static int check_joined(const struct ranking *r, struct param_error *err)
 {
-    char path[PARAM_PATH_MAX];
-    for (int i = 0; i < r->n_pairs; i++) {
-        const struct pair_input *p = &r->pairs[i];
-        struct srv_pair_text pair = {
-            .query = json_string_value(p->query),
-            .n_query = json_string_length(p->query),
-            .document = json_string_value(p->document),
-            .n_document = json_string_length(p->document),
-            .instruction = r->instruction,
-            .document_tokens = r->document_tokens,
-        };
-        snprintf(path, sizeof(path), "%s[%d]", r->pooled.field, i);
-        if (texts_add_pair(&r->pooled, &r->rules, &r->served->pairs, &pair, path, err)) return -1;
-    }
-    texts_note_cut(req, &r->rules);
-    return 0;
+    size_t n_instruction = r->instruction ? strlen(r->instruction) : 0, n_bytes = 0;
+    if (!r->served->pairs.template) return 0;
+    for (int i = 0; i < r->n_pairs; i++)
+        n_bytes += json_string_length(r->pairs[i].query) + n_instruction;
+    return texts_check_joined(&r->pooled, n_bytes, err);
 }
 
 static int read_body(struct ranking *r, struct srv_request *req, struct param_error *err)
@@ -339,13 +347,13 @@ static int read_body(struct ranking *r, struct srv_request *req, struct param_er
         param_note(&unknown,
                    json_object_get(r->body.root, "instruct") ? "instruct" : "instruction");
     int rc = r->shape == SHAPE_SCORE ? read_both_sides(r, req, err) : read_documents(r, req, err);
-    if (rc || encode_pairs(r, req, err)) return -1;
+    if (rc || check_joined(r, err)) return -1;
     return param_name_ignored(req, &unknown, err);
 }
 
 static void handle(struct srv_request *req, enum shape shape)
 {
-    static const struct srv_pooled_ops ops = {describe, answer, release};
+    static const struct srv_pooled_ops ops = {add, describe, answer, release};
     struct param_error err = {0};
     struct ranking *r = srv_request_alloc(req, sizeof(*r));
     srv_facts(req)->account.endpoint = shape == SHAPE_SCORE ? "score" : "rerank";
@@ -356,10 +364,7 @@ static void handle(struct srv_request *req, enum shape shape)
     }
     if (!r) param_no_memory(&err);
     if (r) srv_body_finish(&r->body);
-    if (err.kind == SRV_ERR_CONTEXT)
-        srv_gen_refuse_context(req, &err, r->pooled.rows[r->pooled.n].n_ids, 0);
-    else
-        param_reply(req, &err);
+    param_reply(req, &err);
 }
 
 static void handle_jina(struct srv_request *req)

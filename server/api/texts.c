@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "server/api/read/token_ids.h"
+#include "server/bounds.h"
 #include "engine/engine.h"
 #include "server/served_model.h"
 #include "server/text_ids.h"
@@ -127,6 +128,20 @@ int texts_rules_set(struct texts_rules *rules, const struct texts_fields *fields
     return count_prompt(rules, model, err);
 }
 
+void texts_rules_finish(struct texts_rules *rules)
+{
+    tok_ids_finish(&rules->front.ids);
+}
+
+int texts_check_joined(const struct srv_pooled *p, size_t n_bytes, struct param_error *err)
+{
+    if (n_bytes <= SRV_JOINED_TEXTS_BYTES) return 0;
+    return param_fail(err, SRV_ERR_INVALID_VALUE, p->field,
+                      "'%s' holds %d texts with %zu bytes in front of them to tokenize; at most %d "
+                      "are allowed. Send fewer texts at once, or less in front of each.",
+                      p->field, p->n_max, n_bytes, SRV_JOINED_TEXTS_BYTES);
+}
+
 /* ---- texts --------------------------------------------------------------------------------- */
 
 static void was_cut(struct texts_rules *rules, int input)
@@ -153,14 +168,18 @@ static const char *whose_limit(struct srv_request *req, const struct texts_rules
     return shown;
 }
 
-int texts_add_ids(struct srv_pooled *p, struct texts_rules *rules, int32_t *ids, size_t n,
-                  size_t n_head, size_t n_tail, const char *path, struct param_error *err)
+/* Adds ids, cut where the rules say so: the first n_head and the last n_tail stay. The last input
+ * names those that were cut in a header. */
+static int add_ids(struct srv_pooled *p, struct texts_rules *rules, struct srv_pair_ids *made,
+                   size_t n_head, const char *path, struct param_error *err)
 {
-    size_t most = (size_t)rules->max_tokens, n_all = n;
+    size_t most = (size_t)rules->max_tokens, n = made->ids.n;
+    bool cut = made->cut || n > most;
     char shown[80];
     if (n == 0) return param_fail(err, SRV_ERR_INVALID_VALUE, path, "'%s' has no tokens.", path);
     if (n > most && (rules->cut == TEXTS_REFUSE ||
-                     !srv_text_cut(ids, &n, most, rules->cut == TEXTS_KEEP_LAST, n_head, n_tail))) {
+                     !srv_text_cut(made->ids.ids, &n, most, rules->cut == TEXTS_KEEP_LAST, n_head,
+                                   made->n_tail))) {
         p->rows[p->n].n_ids = (int64_t)n;
         return param_fail(
             err, SRV_ERR_CONTEXT, p->field,
@@ -168,30 +187,34 @@ int texts_add_ids(struct srv_pooled *p, struct texts_rules *rules, int32_t *ids,
             "tokens; shorten it, or send \"truncate_prompt_tokens\": -1.",
             most, whose_limit(p->req, rules, shown), path, n);
     }
-    if (n < n_all) was_cut(rules, p->n);
+    if (cut) was_cut(rules, p->n);
     if (p->n_tokens + (int64_t)n > TEXTS_MAX_TOKENS)
         return param_fail(err, SRV_ERR_INVALID_VALUE, p->field,
                           "'%s' holds more than %d tokens; send it in several requests.", p->field,
                           TEXTS_MAX_TOKENS);
-    return srv_pooled_add(p, ids, n, err);
+    if (srv_pooled_add(p, made->ids.ids, n, err)) return -1;
+    p->rows[p->n - 1].n_first = (int64_t)made->n_first;
+    if (p->n == p->n_max && rules->n_cut > 0)
+        srv_reply_header(p->req, "x-truncated-inputs", rules->cut_inputs);
+    return 0;
 }
 
 static int add_text(struct srv_pooled *p, struct texts_rules *rules, const json_t *text,
                     const char *path, struct param_error *err)
 {
     const struct tok *tok = srv_facts(p->req)->model->tok;
-    size_t n = json_string_length(text), n_head, n_tail;
-    struct tok_ids ids = {0};
+    size_t n = json_string_length(text), n_head;
+    struct srv_pair_ids made = {0};
     char message[200] = "";
     if (n == 0)
         return param_fail(err, SRV_ERR_INVALID_VALUE, p->field, "'%s' must not be empty.",
                           p->field);
     int rc = srv_text_encode(tok, rules->prompt, rules->prompt_len, json_string_value(text), n,
-                             &ids, message, sizeof(message));
-    tok_special_around(tok, &n_head, &n_tail);
+                             &made.ids, message, sizeof(message));
+    tok_special_around(tok, &n_head, &made.n_tail);
     rc = param_encode_failed(rc, path, message, err);
-    if (!rc) rc = texts_add_ids(p, rules, ids.ids, ids.n, n_head, n_tail, path, err);
-    tok_ids_finish(&ids);
+    if (!rc) rc = add_ids(p, rules, &made, n_head, path, err);
+    tok_ids_finish(&made.ids);
     return rc;
 }
 
@@ -222,7 +245,8 @@ static int add_list(struct srv_pooled *p, struct texts_rules *rules, const json_
         else
             rc = param_read_id(id, vocab, p->field, &ids[i], err);
     }
-    if (!rc) rc = texts_add_ids(p, rules, ids, n, 0, 0, path, err);
+    struct srv_pair_ids made = {.ids = {.ids = ids, .n = n}};
+    if (!rc) rc = add_ids(p, rules, &made, 0, path, err);
     free(ids);
     return rc;
 }
@@ -243,21 +267,10 @@ int texts_add_pair(struct srv_pooled *p, struct texts_rules *rules, const struct
     struct srv_pair_ids ids = {0};
     char message[200] = "";
     cut.most_tokens = rules->cut == TEXTS_REFUSE ? 0 : rules->max_tokens;
+    cut.front = &rules->front;
     int rc = srv_pairs_encode(pairs, &cut, &ids, message, sizeof(message));
-    if (rc == TOK_ENOMEM)
-        rc = param_no_memory(err);
-    else if (rc)
-        rc = param_fail(err, SRV_ERR_INVALID_VALUE, path, "%s", message);
-    else
-        rc = texts_add_ids(p, rules, ids.ids.ids, ids.ids.n, 0, ids.n_tail, path, err);
+    rc = param_encode_failed(rc, path, message, err);
+    if (!rc) rc = add_ids(p, rules, &ids, 0, path, err);
     tok_ids_finish(&ids.ids);
-    if (rc) return -1;
-    p->rows[p->n - 1].n_first = (int64_t)ids.n_first;
-    if (ids.cut) was_cut(rules, p->n - 1);
-    return 0;
-}
-
-void texts_note_cut(struct srv_request *req, const struct texts_rules *rules)
-{
-    if (rules->n_cut > 0) srv_reply_header(req, "x-truncated-inputs", rules->cut_inputs);
+    return rc;
 }

@@ -43,6 +43,7 @@ struct texts_rules {
     enum texts_cut cut;
     char cut_inputs[1000]; /* indices, "3,17" */
     int n_cut;
+    struct srv_pair_front front; /* of pairs; owned: texts_rules_finish */
 };
 
 /*
@@ -54,19 +55,18 @@ int texts_rules_set(struct texts_rules *rules, const struct texts_fields *fields
                     struct srv_request *req, struct param_unknown *unknown,
                     struct param_error *err);
 
-/* Adds a string or an array of token ids; path: where it is in the request. 0, or -1 with err. */
+void texts_rules_finish(struct texts_rules *rules);
+
+/* Bounds what is tokenized together with the texts, n_bytes for all of them. 0, or -1 with err. */
+int texts_check_joined(const struct srv_pooled *p, size_t n_bytes, struct param_error *err);
+
+/* Adds a string or an array of token ids; path: where it is in the request. 0, or -1 with err. The
+ * last one's names the inputs that were cut in the header x-truncated-inputs. */
 int texts_add(struct srv_pooled *p, struct texts_rules *rules, const json_t *value,
               const char *path, struct param_error *err);
 
-/* Adds ids, cut where the rules say so: the first n_head ids and the last n_tail stay. */
-int texts_add_ids(struct srv_pooled *p, struct texts_rules *rules, int32_t *ids, size_t n,
-                  size_t n_head, size_t n_tail, const char *path, struct param_error *err);
-
-/* Adds a query and its document, cut where the rules say so. */
+/* Adds a query and its document in the same way; a query's text has the same address for each. */
 int texts_add_pair(struct srv_pooled *p, struct texts_rules *rules, const struct srv_pairs *pairs,
                    const struct srv_pair_text *pair, const char *path, struct param_error *err);
-
-/* Names the inputs that were cut in the header x-truncated-inputs. */
-void texts_note_cut(struct srv_request *req, const struct texts_rules *rules);
 
 #endif

@@ -55,12 +55,14 @@ static int add_pair(const struct ranker *m, struct rows_line *line, const json_t
     if (!json_is_string(query) || !json_is_string(text))
         return filter_fail(e, "query and documents must be strings, or objects with a string "
                               "\"text\"");
+    struct srv_pair_front front = {0};
     struct srv_pair_text pair = {.query = json_string_value(query),
                                  .n_query = json_string_length(query),
                                  .document = json_string_value(text),
                                  .n_document = json_string_length(text),
                                  .most_tokens =
-                                     m->model->config->truncate ? (int64_t)m->longest : 0};
+                                     m->model->config->truncate ? (int64_t)m->longest : 0,
+                                 .front = &front};
     struct srv_pair_ids ids = {0};
     int rc = srv_pairs_encode(&m->model->pairs, &pair, &ids, e->text, sizeof(e->text));
     if (!rc) rc = cut(m, &ids, e);
@@ -68,6 +70,7 @@ static int add_pair(const struct ranker *m, struct rows_line *line, const json_t
     p.n_first = (int64_t)ids.n_first;
     srv_pairs_describe(&m->model->pairs, &p);
     if (!rc) rc = rows_add(line, &ids.ids, &p, e);
+    tok_ids_finish(&front.ids);
     tok_ids_finish(&ids.ids);
     return rc ? -1 : 0;
 }

@@ -3,11 +3,14 @@
 """Embeddings as clients of many texts send them: bounds, answers in pieces, foreign token ids, poolings."""
 import base64
 import concurrent.futures
+import contextlib
 import json
 import os
+import select
 import struct
+import tempfile
 
-from hearth_server import DEMO, Hearth, run, run_cases
+from hearth_server import DEMO, Hearth, leave, read_all, run, run_cases, start_request
 from tiny_models import DemoCopy
 
 SERVER = None
@@ -55,6 +58,52 @@ def test_queries_beside_a_bulk_job():
             assert status == 200, answer
             n += 1
         assert all(b.result()[0] == 200 for b in bulk), [b.result()[2] for b in bulk if b.result()[0] != 200]
+
+
+HEAVY = {"model": "embed", "prompt": "word " * 3200, "input": ["a"] * 2000, "truncate_prompt_tokens": 4}  # seconds of tokenizing
+
+
+@contextlib.contextmanager
+def heavy_requests(*options):
+    """A server with the keys a and b, and eight requests of a's that keep all text workers busy."""
+    with tempfile.NamedTemporaryFile("w", suffix=".keys") as keys:
+        keys.write("key-a\nkey-b\n")
+        keys.flush()
+        with Hearth("--model", f"chat={DEMO}", "--model", "embed=demo-embed", "--api-key-file", keys.name, "--metrics-port", "0", *options) as h:
+            sockets = [start_request(h, "/v1/embeddings", HEAVY, headers={"Authorization": "Bearer key-a"}) for _ in range(8)]
+            h.wait_until(lambda: h.admin().metrics()["hearth_http_connections"] >= 8, 60, "the requests to be read")
+            yield h, sockets
+
+
+def test_another_key_between_texts():
+    """Many texts with a long prompt in front of each: other keys have their turn, and a client that leaves ends it."""
+    with heavy_requests() as (h, sockets):
+        for i in range(3):
+            status, _, answer = h.post("/v1/completions", {"model": "chat", "prompt": f"{i}", "max_tokens": 1}, {"Authorization": "Bearer key-b"})
+            assert status == 200, answer
+        assert not select.select(sockets, [], [], 0)[0], "it has waited for a request of another key"
+        for s in sockets:
+            leave(s, False)
+
+
+def test_the_end_between_texts():
+    with heavy_requests("--drain-timeout-ms", "100") as (h, sockets):
+        assert h.stop() == 0
+        answers = [read_all(s) for s in sockets]
+        assert all(a.startswith(b"HTTP/1.1 503 ") for a in answers), [a[:200] for a in answers]
+    with Hearth("--model", "embed=demo-embed", "--request-timeout-ms", "50") as h:
+        assert h.post("/v1/embeddings", HEAVY)[0] == 504
+
+
+def test_texts_in_front():
+    """What goes in front of each text is bounded for all of them together."""
+    refused({"input": ["a"] * 2048, "prompt": "word " * 4000}, "2048 texts", "40960000 bytes")
+    refused({"input": ["a"] * 2048, "instruction": "word " * 4000}, "2048 texts")
+    with Hearth("--rerank-tokens", "y,n") as h:
+        for path, body in (("/v1/rerank", {"query": "word " * 8000, "documents": ["a"] * 1000}), ("/v1/score", {"text_1": "word " * 8000, "text_2": ["a"] * 1000}),
+                           ("/v1/rerank", {"query": "a", "instruction": "word " * 8000, "documents": ["a"] * 1000})):
+            status, _, answer = h.post(path, body)
+            assert status == 400 and "1000 texts with 40" in answer["error"]["message"], (path, answer)
 
 
 def test_tokens_of_a_request():

@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "server/api/read/generation_fields.h"
 #include "server/served_model.h"
 
 /* A request of more prompts than these is bulk work. */
@@ -55,6 +56,30 @@ int srv_pooled_add(struct srv_pooled *p, const int32_t *ids, size_t n_ids, struc
 
 /* ---- jobs ---------------------------------------------------------------------------------- */
 
+static void refuse(void *ctx, enum srv_error kind, const char *message)
+{
+    struct srv_pooled *p = ctx;
+    if (p->jobs.n_submitted) srv_facts(p->req)->account.finish_reason = "error";
+    srv_reply_error(p->req, kind, NULL, "%s", message);
+}
+
+static enum srv_jobs_state prepare(void *ctx)
+{
+    struct srv_pooled *p = ctx;
+    struct param_error err = {0};
+    while (p->n < p->n_max) {
+        enum srv_jobs_state state = srv_jobs_pause(&p->jobs);
+        if (state != JOBS_READY) return state;
+        if (!p->ops->add(p->ctx, p->n, &err)) continue;
+        if (err.kind == SRV_ERR_CONTEXT)
+            srv_gen_refuse_context(p->req, &err, p->rows[p->n].n_ids, 0);
+        else
+            param_reply(p->req, &err);
+        return JOBS_REFUSED;
+    }
+    return JOBS_READY;
+}
+
 static int describe(void *ctx, int i, struct eng_job_params *params)
 {
     struct srv_pooled *p = ctx;
@@ -83,13 +108,6 @@ static void event(void *ctx, int i, const struct eng_event *ev)
         atomic_store_explicit(&row->finish, (int)ev->finish, memory_order_release);
 }
 
-static void refuse(void *ctx, enum srv_error kind, const char *message)
-{
-    struct srv_pooled *p = ctx;
-    if (p->jobs.n_submitted) srv_facts(p->req)->account.finish_reason = "error";
-    srv_reply_error(p->req, kind, NULL, "%s", message);
-}
-
 static bool advance(void *ctx)
 {
     struct srv_pooled *p = ctx;
@@ -116,12 +134,13 @@ static void release(void *ctx)
 
 void srv_pooled_start(struct srv_pooled *p, const struct srv_pooled_ops *ops, void *ctx)
 {
-    static const struct srv_jobs_ops jobs_ops = {.describe = describe,
+    static const struct srv_jobs_ops jobs_ops = {.prepare = prepare,
+                                                 .describe = describe,
                                                  .event = event,
                                                  .advance = advance,
                                                  .refuse = refuse,
                                                  .release = release};
     p->ops = ops;
     p->ctx = ctx;
-    srv_jobs_start(&p->jobs, p->req, p->n, &jobs_ops, p);
+    srv_jobs_start(&p->jobs, p->req, p->n_max, &jobs_ops, p);
 }

@@ -3,8 +3,9 @@
  * n prompts in, n rows of numbers out: one engine job per prompt, each of which fills its row. For
  * routes whose answers are made of the model's last states and not of tokens.
  *
- * An endpoint opens it for its number of prompts, adds each, and starts it. Once all rows are there
- * its `answer` is called on a text worker.
+ * An endpoint opens it for its number of prompts and starts it. It is asked for each prompt, with
+ * the turns of other requests in between, and once all rows are there for its answer, on a text
+ * worker.
  *
  * Threads: the text worker that holds the request; rows are written by the engine's, before the
  * answer. Lives in the request's memory, zeroed at first.
@@ -24,6 +25,8 @@ struct pooled_row {
 };
 
 struct srv_pooled_ops {
+    /* Adds the prompt of row i with srv_pooled_add. Returns 0, or -1 with err. */
+    int (*add)(void *ctx, int i, struct param_error *err);
     /* Says in p, which has the prompt, what the job is to give. */
     void (*describe)(void *ctx, struct eng_job_params *p);
     /* Writes the answer, or as much as the client takes; returns true once all is written. */
@@ -50,7 +53,7 @@ int srv_pooled_open(struct srv_pooled *p, struct srv_request *req, const char *f
  * context rows[n].n_ids is its length. */
 int srv_pooled_add(struct srv_pooled *p, const int32_t *ids, size_t n_ids, struct param_error *err);
 
-/* Takes the request over; all prompts have been added. */
+/* Takes the request over. */
 void srv_pooled_start(struct srv_pooled *p, const struct srv_pooled_ops *ops, void *ctx);
 
 #endif

@@ -29,8 +29,11 @@ static void encode(const char *template, bool judges, struct srv_pair_text pair,
     snprintf(text, sizeof(text), "%s", template ? template : "");
     pairs = (struct srv_pairs){.tok = tok, .template = template ? text : NULL, .judges = judges};
     *ret = (struct srv_pair_ids){0};
+    struct srv_pair_front own = {0};
+    if (!pair.front) pair.front = &own;
     int rc = srv_pairs_encode(&pairs, &pair, ret, err, sizeof(err));
     REQUIRE_MSG(rc == 0, "%s", err);
+    tok_ids_finish(&own.ids);
 }
 
 /* A document is cut to so many of its own tokens, whichever texts are empty. */
@@ -70,6 +73,39 @@ static void nothing_at_all(void **state)
     }
 }
 
+/* Pairs after each other have the ids of each alone, and a query is encoded for the first of them. */
+static void pairs_in_a_row(void **state)
+{
+    static const char *const queries[] = {"the moon", "", "a cat"}, *const documents[] = {
+                                                                        "the sun and the moon", "",
+                                                                        "b c d"};
+    static const char *const templates[] = {NULL, TEMPLATE, TEMPLATE};
+    (void)state;
+    for (int kind = 0; kind < 3; kind++)
+        for (int cut = 0; cut < 8; cut++) {
+            struct srv_pair_front front = {0};
+            const int32_t *made = NULL;
+            for (int i = 0; i < 18; i++) {
+                struct srv_pair_text pair =
+                    pair_of(queries[i / 3 % 3], documents[i % 3], i < 9 ? "x" : "y", cut % 4);
+                struct srv_pair_ids alone, row;
+                pair.most_tokens = cut / 4 * 3;
+                encode(templates[kind], kind == 1, pair, &alone);
+                pair.front = &front;
+                encode(templates[kind], kind == 1, pair, &row);
+                REQUIRE_EQ_INT(row.ids.n, alone.ids.n);
+                REQUIRE(!memcmp(row.ids.ids, alone.ids.ids, row.ids.n * sizeof(*row.ids.ids)));
+                REQUIRE(row.n_tail == alone.n_tail && row.n_first == alone.n_first &&
+                        row.cut == alone.cut);
+                REQUIRE(i % 3 == 0 || front.ids.ids == made);
+                made = front.ids.ids;
+                tok_ids_finish(&row.ids);
+                tok_ids_finish(&alone.ids);
+            }
+            tok_ids_finish(&front.ids);
+        }
+}
+
 static int open_demo(void **state)
 {
     char dir[1024], err[200];
@@ -91,6 +127,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(empty_texts_are_counted),
         cmocka_unit_test(nothing_at_all),
+        cmocka_unit_test(pairs_in_a_row),
     };
     return cmocka_run_group_tests(tests, open_demo, close_demo);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Rows of a request for vectors: their memory, their prompts, what fills them and what is answered. The jobs are played
- * here. Linked with --wrap=eng_info and --wrap=srv_jobs_start.
+ * here. Linked with --wrap=eng_info, --wrap=srv_jobs_start and --wrap=srv_jobs_pause.
  */
 #include "server/api/run/pooled.h"
 
@@ -16,7 +16,7 @@ void __wrap_srv_jobs_start(struct srv_jobs *j, struct srv_request *req, int n,
                            const struct srv_jobs_ops *ops, void *ctx)
 {
     struct srv_pooled *p = ctx;
-    REQUIRE(j == &p->jobs && req == p->req && n == p->n);
+    REQUIRE(j == &p->jobs && req == p->req && n == p->n_max);
     j->req = req;
     j->n = n;
     jobs_ops = ops;
@@ -55,24 +55,24 @@ static void test_open(void **state)
 
 static void test_add(void **state)
 {
-    enum { CTX = 5 };
+    enum { SHORT = 5 };
     struct srv_request *req = open_request();
     struct srv_pooled p;
     struct param_error err = {0};
     int32_t ids[] = {1, 2, 3, 4, 5, 6};
     (void)state;
-    test_info.ctx_tokens = CTX;
+    test_info.ctx_tokens = SHORT;
     REQUIRE_EQ_INT(srv_pooled_open(&p, req, "input", 3, 4, &err), 0);
     REQUIRE_EQ_INT(srv_pooled_add(&p, ids, 2, &err), 0);
-    REQUIRE_EQ_INT(srv_pooled_add(&p, ids + 1, CTX, &err), 0);
+    REQUIRE_EQ_INT(srv_pooled_add(&p, ids + 1, SHORT, &err), 0);
     ids[0] = ids[1] = 0; /* they are copied */
-    REQUIRE(p.n == 2 && p.n_tokens == 2 + CTX);
+    REQUIRE(p.n == 2 && p.n_tokens == 2 + SHORT);
     REQUIRE(p.rows[0].ids[0] == 1 && p.rows[0].ids[1] == 2 && p.rows[1].ids[0] == 2);
     p.rows[0].values[3] = 7;
     REQUIRE(p.rows[1].values[0] == 0 && p.rows[0].n_ids == 2);
-    REQUIRE(srv_pooled_add(&p, ids, CTX + 1, &err) < 0 && err.kind == SRV_ERR_CONTEXT);
+    REQUIRE(srv_pooled_add(&p, ids, SHORT + 1, &err) < 0 && err.kind == SRV_ERR_CONTEXT);
     REQUIRE_EQ_STR(err.path, "input");
-    REQUIRE(p.n == 2 && p.n_tokens == 2 + CTX && p.rows[2].n_ids == CTX + 1);
+    REQUIRE(p.n == 2 && p.n_tokens == 2 + SHORT && p.rows[2].n_ids == SHORT + 1);
     atomic_store(&test_model.answer_bytes, 0);
     close_request(req);
 }
@@ -84,8 +84,19 @@ enum { WIDTH = 3 };
 static struct {
     struct srv_pooled p;
     int n_described, n_answers, n_released;
-    bool answers; /* what answer returns */
+    bool answers;                  /* what answer returns */
+    enum srv_jobs_state pauses[2]; /* what srv_jobs_pause returns before row i; READY afterwards */
+    int n_pauses, refused;         /* the row that is not added, 0: none */
 } w;
+
+enum srv_jobs_state __wrap_srv_jobs_pause(struct srv_jobs *j);
+
+enum srv_jobs_state __wrap_srv_jobs_pause(struct srv_jobs *j)
+{
+    REQUIRE(j == &w.p.jobs);
+    int i = w.n_pauses++;
+    return i < 2 ? w.pauses[i] : JOBS_READY;
+}
 
 static void describe_job(void *ctx, struct eng_job_params *params)
 {
@@ -107,20 +118,34 @@ static void release_rows(void *ctx)
     w.n_released++;
 }
 
-/* n prompts, of which the i-th has i + 1 ids from i on, that run. */
-static void start(int n)
+enum { CTX = 40 };
+
+/* The i-th prompt has i + 1 ids from i on. */
+static int add(void *ctx, int i, struct param_error *err)
 {
-    static const struct srv_pooled_ops ops = {describe_job, answer, release_rows};
-    int32_t ids[40];
+    int32_t ids[CTX + 1];
+    REQUIRE(ctx == &w && i == w.p.n);
+    for (int k = 0; k <= CTX; k++)
+        ids[k] = i + k;
+    return srv_pooled_add(&w.p, ids, w.refused && i == w.refused ? CTX + 1 : (size_t)i + 1, err);
+}
+
+static void open_rows(int n)
+{
+    static const struct srv_pooled_ops ops = {add, describe_job, answer, release_rows};
     struct param_error err = {0};
     memset(&w, 0, sizeof(w));
-    for (int i = 0; i < (int)N_OF(ids); i++)
-        ids[i] = i;
-    test_info.ctx_tokens = N_OF(ids);
+    test_info.ctx_tokens = CTX;
     REQUIRE_EQ_INT(srv_pooled_open(&w.p, open_request(), "input", (size_t)n, WIDTH, &err), 0);
-    for (int i = 0; i < n; i++)
-        REQUIRE_EQ_INT(srv_pooled_add(&w.p, ids + i, (size_t)i + 1, &err), 0);
     srv_pooled_start(&w.p, &ops, &w);
+}
+
+/* n prompts that run. */
+static void start(int n)
+{
+    open_rows(n);
+    REQUIRE_EQ_INT(jobs_ops->prepare(&w.p), JOBS_READY);
+    REQUIRE_EQ_INT(w.p.n, n);
     w.p.jobs.n_submitted = n;
 }
 
@@ -135,6 +160,29 @@ static void stop(void)
 static void end_row(int i, enum eng_finish finish)
 {
     jobs_ops->event(&w.p, i, &(struct eng_event){.type = ENG_EVENT_CHOICE_DONE, .finish = finish});
+}
+
+/* It goes on with the prompt that comes next after others had their turn. */
+static void test_turns(void **state)
+{
+    (void)state;
+    open_rows(3);
+    w.pauses[1] = JOBS_YIELD;
+    REQUIRE_EQ_INT(jobs_ops->prepare(&w.p), JOBS_YIELD);
+    REQUIRE_EQ_INT(w.p.n, 1);
+    REQUIRE_EQ_INT(jobs_ops->prepare(&w.p), JOBS_READY);
+    REQUIRE(w.p.n == 3 && w.p.n_tokens == 1 + 2 + 3 && w.n_pauses == 4);
+    stop();
+    open_rows(3);
+    w.pauses[1] = JOBS_REFUSED; /* and answered */
+    REQUIRE(jobs_ops->prepare(&w.p) == JOBS_REFUSED && w.p.n == 1 && w.p.req->status == 0);
+    stop();
+    open_rows(3);
+    w.refused = 2;
+    REQUIRE(jobs_ops->prepare(&w.p) == JOBS_REFUSED && w.p.n == 2);
+    REQUIRE_EQ_INT(w.p.req->status, 400);
+    REQUIRE_MSG(strstr(w.p.req->reply.data, "\"n_prompt_tokens\":41"), "%s", w.p.req->reply.data);
+    stop();
 }
 
 /* A request of many prompts lets the others of its key pass. */
@@ -241,10 +289,10 @@ static void test_client_leaves(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_open),          cmocka_unit_test(test_add),
-        cmocka_unit_test(test_describe),      cmocka_unit_test(test_events),
-        cmocka_unit_test(test_answer),        cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_client_leaves),
+        cmocka_unit_test(test_open),     cmocka_unit_test(test_add),
+        cmocka_unit_test(test_turns),    cmocka_unit_test(test_describe),
+        cmocka_unit_test(test_events),   cmocka_unit_test(test_answer),
+        cmocka_unit_test(test_failures), cmocka_unit_test(test_client_leaves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
