@@ -113,9 +113,6 @@ _hearth()
     --batch) kind=anything ;;
     --context) kind=anything ;;
     --reps) kind=anything ;;
-    --clients) kind=anything ;;
-    --gen) kind=anything ;;
-    --prompt-tokens) kind=anything ;;
     --healthcheck) kind=anything ;;
     esac
     if [[ -z $words$kind && $cur == -* ]]; then
@@ -148,8 +145,7 @@ _hearth()
     bench) words='--help --version --check-config --print-config --config --model
         --draft-model --pull --hf-repo --cache-dir --threads --numerics --gemm
         --kernels --weight-coding --kv-dtype --chunk --memory --kv-memory
-        --prompt --json --prefill --decode --batch --context --reps --clients
-        --gen --prompt-tokens --healthcheck' ;;
+        --json --prefill --decode --batch --context --reps --healthcheck' ;;
     inspect) words='--help --version --check-config --print-config --config --model
         --draft-model --pull --hf-repo --cache-dir --chat-template-file --tool-format
         --json --healthcheck' ;;

@@ -7,7 +7,6 @@
  *   decode   `batch` sequences of `context` tokens each, whose pages are in the prefix cache
  *            already; only steps in which all of them decode are counted. With a draft model the
  *            share of its tokens that were right is shown at the end
- *   clients  a closed loop: each client sends its next request when its last one is done
  *
  * Decode also shows how fast it reads the weights, and how fast the same threads read the same
  * memory if they do nothing else, before or after it.
@@ -31,7 +30,7 @@
 #include "server/config/config.h"
 #include "server/engine_params.h"
 
-enum { MAX_CASES = 64, MAX_BATCH = 1024, REQUESTS_PER_CLIENT = 4 };
+enum { MAX_CASES = 64, MAX_BATCH = 1024 };
 static const int64_t MAX_TOKENS = 10000000;
 
 /* One option's numbers. */
@@ -55,8 +54,7 @@ struct stream {
 struct bench {
     const struct srv_config *config;
     struct eng *engine;
-    struct numbers prefill, batch, context, clients;
-    int64_t prompt_tokens;  /* of each client's request */
+    struct numbers prefill, batch, context;
     int64_t max_prompt;     /* longest prompt of all cases */
     int32_t *ids;           /* [max_prompt + some] random ids */
     struct stream *streams; /* [n_streams] */
@@ -82,11 +80,11 @@ static int parse_number(struct bench *b, const char *name, const char *text, int
     return 0;
 }
 
-/* The list's numbers, or the preset if none was given (negative: none). */
+/* The list's numbers, or the preset if none was given. */
 static int parse_list(struct bench *b, const char *name, const struct srv_list *list, int64_t max,
                       int64_t preset, struct numbers *ret)
 {
-    if (list->n == 0 && preset >= 0) ret->v[ret->n++] = preset;
+    if (list->n == 0) ret->v[ret->n++] = preset;
     for (int i = 0; i < list->n; i++) {
         if (ret->n == MAX_CASES) {
             snprintf(b->err, sizeof(b->err), "--%s: more than %d values", name, MAX_CASES);
@@ -108,17 +106,11 @@ static int64_t largest(const struct numbers *n)
 static int read_cases(struct bench *b)
 {
     const struct srv_config *c = b->config;
-    b->prompt_tokens = c->prompt_tokens;
-    if (c->prompt && parse_number(b, "prompt", c->prompt, 1, MAX_TOKENS, &b->prompt_tokens))
-        return -1;
-    /* With clients alone requested, nothing else is measured. */
-    bool only_clients = c->clients.n && !c->prefill.n && !c->batch.n && !c->context.n;
-    if (parse_list(b, "prefill", &c->prefill, MAX_TOKENS, only_clients ? -1 : 512, &b->prefill) ||
-        parse_list(b, "batch", &c->batch, MAX_BATCH, only_clients ? -1 : 1, &b->batch) ||
-        parse_list(b, "context", &c->context, MAX_TOKENS, only_clients ? -1 : 0, &b->context) ||
-        parse_list(b, "clients", &c->clients, MAX_BATCH, -1, &b->clients))
-        return -1;
-    return 0;
+    return parse_list(b, "prefill", &c->prefill, MAX_TOKENS, 512, &b->prefill) ||
+                   parse_list(b, "batch", &c->batch, MAX_BATCH, 1, &b->batch) ||
+                   parse_list(b, "context", &c->context, MAX_TOKENS, 0, &b->context)
+               ? -1
+               : 0;
 }
 
 static int compare_doubles(const void *a, const void *b)
@@ -127,11 +119,10 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The median; v is sorted. */
-static double percentile(const double *v, int64_t n, double p)
+/* v is sorted. */
+static double median_of(const double *v, int n)
 {
-    if (n == 0) return 0;
-    return v[(int64_t)((double)(n - 1) * p + 0.5)];
+    return n == 0 ? 0 : v[n / 2];
 }
 
 /* ---- running jobs -------------------------------------------------------------------------- */
@@ -259,63 +250,6 @@ static int measure_decode(struct bench *b, int n, int64_t context, double *ret_t
     return rc ? rc : rate_of_common_steps(b, n, ret_tok_s);
 }
 
-/* ---- the closed loop ----------------------------------------------------------------------- */
-
-struct loop {
-    int n_clients;
-    int64_t n_requests, n_started, n_done;
-    double *ttft, *gaps; /* [n_requests], [n_requests * gen]: milliseconds */
-    int64_t n_gaps;
-};
-
-static void note_request(struct loop *l, const struct stream *s)
-{
-    l->ttft[l->n_done++] = (double)(s->usage.first_token_us - s->usage.submitted_us) * 1e-3;
-    for (int64_t i = 1; i < s->n_times; i++)
-        l->gaps[l->n_gaps++] = (double)(s->times[i] - s->times[i - 1]) * 1e-3;
-}
-
-static int find_done(const struct bench *b, int n)
-{
-    for (int i = 0; i < n; i++)
-        if (b->streams[i].job && b->streams[i].done) return i;
-    return -1;
-}
-
-/* Waits until some client's request is done and returns the client. */
-static int await_any(struct bench *b, int n)
-{
-    int i;
-    pthread_mutex_lock(&b->lock);
-    while ((i = find_done(b, n)) < 0)
-        pthread_cond_wait(&b->changed, &b->lock);
-    pthread_mutex_unlock(&b->lock);
-    return i;
-}
-
-static int run_loop(struct bench *b, struct loop *l, double *ret_seconds)
-{
-    int rc = 0;
-    uint64_t begin = UINT64_MAX, end = 0;
-    int64_t gen = b->config->gen;
-    for (int i = 0; i < l->n_clients && !rc; i++)
-        rc = start(b, &b->streams[i], (int)l->n_started++, b->prompt_tokens, gen, false);
-    while (l->n_done < l->n_requests && !rc) {
-        struct stream *s = &b->streams[await_any(b, l->n_clients)];
-        rc = finish(b, s);
-        if (rc) break;
-        note_request(l, s);
-        if (s->usage.submitted_us < begin) begin = s->usage.submitted_us;
-        if (s->usage.done_us > end) end = s->usage.done_us;
-        if (l->n_started < l->n_requests)
-            rc = start(b, s, (int)l->n_started++, b->prompt_tokens, gen, false);
-    }
-    for (int i = 0; i < l->n_clients; i++) /* some may run on after a failure */
-        if (b->streams[i].job) finish(b, &b->streams[i]);
-    *ret_seconds = (double)(end - begin) * 1e-6;
-    return rc;
-}
-
 /* ---- output -------------------------------------------------------------------------------- */
 
 /* Opens a line of JSON. */
@@ -352,7 +286,7 @@ static void print_json(struct jw *w)
 static void print_speed(const struct bench *b, int64_t tokens, int64_t batch, int64_t context,
                         const double *v, int n, double memory)
 {
-    double median = percentile(v, n, 0.5);
+    double median = median_of(v, n);
     bool reads = batch > 0 && !b->config->draft_model; /* once per token */
     double weights = reads ? median / (double)batch * (double)eng_info(b->engine)->step_bytes : 0;
     if (!b->config->json) {
@@ -384,51 +318,6 @@ static void print_speed(const struct bench *b, int64_t tokens, int64_t batch, in
     fflush(stdout);
 }
 
-static void print_loop_json(const struct bench *b, const struct loop *l, double out_rate,
-                            double all_rate)
-{
-    static const double parts[] = {0.5, 0.95, 0.99, 1};
-    static const char *const names[] = {"p50", "p95", "p99", "max"};
-    struct buf out;
-    struct jw w;
-    begin_json(&w, &out, "clients");
-    jw_int(&w, "clients", l->n_clients);
-    jw_int(&w, "requests", l->n_done);
-    jw_int(&w, "prompt", b->prompt_tokens);
-    jw_int(&w, "gen", b->config->gen);
-    write_common(b, &w);
-    jw_fixed(&w, "tok_s", out_rate, 2);
-    jw_fixed(&w, "total_tok_s", all_rate, 2);
-    jw_open(&w, "ttft_ms", '{');
-    for (int i = 0; i < 3; i++)
-        jw_fixed(&w, names[i], percentile(l->ttft, l->n_done, parts[i]), 3);
-    jw_close(&w);
-    jw_open(&w, "gap_ms", '{');
-    for (int i = 0; i < 4; i++)
-        jw_fixed(&w, names[i], percentile(l->gaps, l->n_gaps, parts[i]), 3);
-    jw_close(&w);
-    print_json(&w);
-}
-
-static void print_loop(const struct bench *b, struct loop *l, double seconds)
-{
-    qsort(l->ttft, (size_t)l->n_done, sizeof(*l->ttft), compare_doubles);
-    qsort(l->gaps, (size_t)l->n_gaps, sizeof(*l->gaps), compare_doubles);
-    double out = (double)(l->n_done * b->config->gen) / seconds;
-    double all = (double)(l->n_done * (b->config->gen + b->prompt_tokens)) / seconds;
-    double worst = l->n_gaps ? l->gaps[l->n_gaps - 1] : 0;
-    if (!b->config->json) {
-        printf("clients %4d: %lld requests of %lld + %d tokens: %.1f generated tok/s, %.1f in all; "
-               "first token p50 %.1f p99 %.1f ms; gap p50 %.2f p99 %.2f max %.2f ms\n",
-               l->n_clients, (long long)l->n_done, (long long)b->prompt_tokens, b->config->gen, out,
-               all, percentile(l->ttft, l->n_done, 0.5), percentile(l->ttft, l->n_done, 0.99),
-               percentile(l->gaps, l->n_gaps, 0.5), percentile(l->gaps, l->n_gaps, 0.99), worst);
-    } else {
-        print_loop_json(b, l, out, all);
-    }
-    fflush(stdout);
-}
-
 /* ---- all cases ----------------------------------------------------------------------------- */
 
 /* One case: batch < 0 is a prefill of `tokens`, else a decode. */
@@ -449,25 +338,6 @@ static int run_case(struct bench *b, int64_t tokens, int64_t batch, int64_t cont
     return 0;
 }
 
-static int run_clients(struct bench *b, int n_clients)
-{
-    struct loop l = {.n_clients = n_clients,
-                     .n_requests = (int64_t)n_clients * REQUESTS_PER_CLIENT};
-    size_t n_gaps = (size_t)l.n_requests * (size_t)b->config->gen;
-    double seconds;
-    int rc = -1;
-    l.ttft = calloc((size_t)l.n_requests, sizeof(*l.ttft));
-    l.gaps = calloc(n_gaps, sizeof(*l.gaps));
-    if (!l.ttft || !l.gaps)
-        snprintf(b->err, sizeof(b->err), "no memory for %lld requests", (long long)l.n_requests);
-    else
-        rc = run_loop(b, &l, &seconds);
-    if (!rc) print_loop(b, &l, seconds);
-    free(l.ttft);
-    free(l.gaps);
-    return rc;
-}
-
 static int run_cases(struct bench *b)
 {
     int rc = 0;
@@ -477,8 +347,6 @@ static int run_cases(struct bench *b)
         for (int j = 0; j < b->batch.n && !rc; j++)
             if (b->batch.v[j] > 0)
                 rc = run_case(b, b->config->decode, b->batch.v[j], b->context.v[i]);
-    for (int i = 0; i < b->clients.n && !rc; i++)
-        if (b->clients.v[i] > 0) rc = run_clients(b, (int)b->clients.v[i]);
     return rc;
 }
 
@@ -503,14 +371,13 @@ static int open_engine(struct bench *b)
 {
     const struct srv_config *c = b->config;
     int64_t context = largest(&b->context), n_parallel = largest(&b->batch);
-    n_parallel = max_i64(max_i64(n_parallel, largest(&b->clients)), 1);
-    b->max_prompt = max_i64(max_i64(largest(&b->prefill), context + 1), b->prompt_tokens);
-    int64_t new_tokens = max_i64(c->decode + 1 + n_parallel / 4, c->gen);
+    n_parallel = max_i64(n_parallel, 1);
+    b->max_prompt = max_i64(largest(&b->prefill), context + 1);
+    int64_t new_tokens = c->decode + 1 + n_parallel / 4;
     struct eng_params params = srv_engine_params(c);
     params.n_parallel = (int)n_parallel;
     if (!c->draft_model) params.speculate = ENG_SPECULATE_OFF; /* a token is a row */
-    params.ctx_tokens =
-        max_i64(b->max_prompt + 1, max_i64(context + 1, b->prompt_tokens) + new_tokens);
+    params.ctx_tokens = max_i64(b->max_prompt + 1, context + 1 + new_tokens);
     params.max_queued_jobs = (int)n_parallel;
     params.max_queued_tokens = INT64_MAX;
     if (eng_open(&b->engine, &params, b->err, sizeof(b->err)) || load_draft_model(b)) return -1;

@@ -146,8 +146,8 @@ struct srv_config {
     /* generate, bench and the filters */
     const char *prompt, *json_schema, *regex, *grammar;
     bool chat, json;
-    struct srv_list prefill, batch, context, clients; /* numbers, read by bench.c */
-    int decode, reps, gen, prompt_tokens;
+    struct srv_list prefill, batch, context; /* numbers, read by bench.c */
+    int decode, reps;
     const char *url;                       /* healthcheck */
     const char *npy, *prompt_name, *query; /* embed, rerank */
     bool text, truncate;

@@ -302,9 +302,8 @@ const struct srv_option srv_options[] = {
           "128)"),
 
     STRING(
-        "generate", "prompt", "p", prompt, NULL, ANSWER | BENCH,
-        "text to continue, or with --chat to answer; -: read from stdin; chat: the first message; "
-        "bench: prompt-tokens"),
+        "generate", "prompt", "p", prompt, NULL, ANSWER,
+        "text to continue, or with --chat to answer; -: read from stdin; chat: the first message"),
     STRING("generate", "json-schema", NULL, json_schema, NULL, ANSWER,
            "file with a JSON schema that the answer must fit"),
     STRING("generate", "regex", NULL, regex, NULL, ANSWER,
@@ -358,12 +357,6 @@ const struct srv_option srv_options[] = {
          "tokens already in the cache when decoding (default: 0)"),
     INT("bench", "reps", NULL, reps, 1, 1000, "5", BENCH,
         "repetitions; median, minimum and maximum are shown"),
-    LIST("bench", "clients", NULL, clients, BENCH,
-         "numbers of closed-loop clients; given alone: measure nothing else"),
-    INT("bench", "gen", NULL, gen, 1, 1e6, "128", BENCH,
-        "tokens generated per request of a client"),
-    INT("bench", "prompt-tokens", NULL, prompt_tokens, 1, 1e7, "128", BENCH,
-        "prompt tokens per request of a client"),
 
     ROW("healthcheck", "healthcheck", NULL, STRING, url, 0, 0, NULL, NULL, ALL, SRV_OPT_FLAG_ONLY,
         "exit 0 if this URL answers 200 (default: /readyz of the configured address)"),
