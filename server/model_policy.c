@@ -34,25 +34,37 @@ static struct need need_of(const struct policy_entry *entries, int n,
     return need;
 }
 
-static int oldest_waiter(const struct policy_entry *entries, int n)
+/* What is lacking once those that drain are gone. */
+static struct need need_later(const struct need *now, const struct policy_room *room)
+{
+    return (struct need){now->bytes - room->draining_bytes, now->models - room->n_draining};
+}
+
+/* The entry whose oldest waiter came first, of those that may evict if it takes that. */
+static int oldest_waiter(const struct policy_entry *entries, int n, const struct policy_room *room)
 {
     int found = NONE;
+    uint64_t first_us = UINT64_MAX;
     for (int i = 0; i < n; i++) {
         if (entries[i].loaded || !entries[i].waits_since_us) continue;
-        if (found == NONE || entries[i].waits_since_us < entries[found].waits_since_us) found = i;
+        struct need now = need_of(entries, n, room, i), later = need_later(&now, room);
+        uint64_t since_us = is_met(&later) ? entries[i].waits_since_us : entries[i].evicts_since_us;
+        if (!since_us || since_us >= first_us) continue;
+        found = i;
+        first_us = since_us;
     }
     return found;
 }
 
-static uint64_t tenure_us(const struct policy_entry *e)
+static uint64_t tenure_us(uint64_t load_us)
 {
-    return 2 * e->load_us > POLICY_TENURE_US ? 2 * e->load_us : POLICY_TENURE_US;
+    return 2 * load_us > POLICY_TENURE_US ? 2 * load_us : POLICY_TENURE_US;
 }
 
 static bool may_go(const struct policy_entry *e, uint64_t now_us)
 {
     bool rested = !e->n_refs && now_us >= e->used_us + e->load_us;
-    return e->loaded && !e->pinned && (rested || now_us >= e->loaded_us + tenure_us(e));
+    return e->loaded && !e->pinned && (rested || now_us >= e->loaded_us + tenure_us(e->load_us));
 }
 
 /* Writes the idle entries that may go into `order`, the least recently used first. */
@@ -103,21 +115,36 @@ struct policy_step policy_next(const struct policy_entry *entries, int n,
                                const struct policy_room *room, uint64_t now_us)
 {
     assert(n <= POLICY_ENTRIES);
-    int wanted = oldest_waiter(entries, n);
+    int wanted = oldest_waiter(entries, n, room);
     struct policy_step step = {POLICY_WAIT, NONE, wanted};
     if (wanted == NONE) return step;
-    struct need need = need_of(entries, n, room, wanted), after = need;
-    after.bytes -= room->draining_bytes;
-    after.models -= room->n_draining;
+    struct need need = need_of(entries, n, room, wanted), after = need_later(&need, room);
     if (is_met(&need)) {
         step.act = POLICY_LOAD;
         step.entry = wanted;
-    } else if (!is_met(&after)) {
+    } else if (!is_met(&after) && now_us >= entries[wanted].evicts_since_us + POLICY_LOOK_US) {
         step.entry = idle_victim(entries, n, after, now_us);
         if (step.entry == NONE) step.entry = busy_victim(entries, n, now_us);
         if (step.entry != NONE) step.act = POLICY_CLOSE;
     }
     return step;
+}
+
+void policy_bar(struct policy_keys *keys, uint64_t key, uint64_t load_us, uint64_t now_us)
+{
+    int at = 0;
+    for (int i = 0; i < POLICY_KEYS && keys->barred[at].key != key; i++)
+        if (keys->barred[i].key == key || keys->barred[i].until_us < keys->barred[at].until_us)
+            at = i;
+    keys->barred[at].key = key;
+    keys->barred[at].until_us = now_us + tenure_us(load_us);
+}
+
+bool policy_may_evict(const struct policy_keys *keys, uint64_t key, uint64_t now_us)
+{
+    for (int i = 0; i < POLICY_KEYS; i++)
+        if (keys->barred[i].key == key && now_us < keys->barred[i].until_us) return false;
+    return true;
 }
 
 bool policy_can_fit(const struct policy_entry *entries, int n, const struct policy_room *room,

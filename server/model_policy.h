@@ -16,6 +16,10 @@
  * waits longer than, for each entry with older waiters and its own, a load, a tenure and the
  * longest request.
  *
+ * Who leaves is not to evict others: a door is closed for one who has waited for a moment, and not
+ * for a key whose load was given up after that, until a tenure of that load is over. While only
+ * such keys wait for an entry, those that came later have their turn.
+ *
  * Pure: time and state are the caller's.
  */
 #ifndef HEARTH_SERVER_MODEL_POLICY_H
@@ -24,13 +28,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { POLICY_TENURE_US = 2000000, POLICY_ENTRIES = 64 };
+enum {
+    POLICY_TENURE_US = 2000000,
+    POLICY_LOOK_US = 50000, /* until it is seen that an asker has left */
+    POLICY_ENTRIES = 64,
+    POLICY_KEYS = 64
+};
 
 /* Times are CLOCK_MONOTONIC. */
 struct policy_entry {
     bool loaded, pinned;
-    int64_t bytes;           /* of its plan */
-    uint64_t waits_since_us; /* when its oldest waiter came; 0: nobody waits, or it is loaded */
+    int64_t bytes;            /* of its plan */
+    uint64_t waits_since_us;  /* when its oldest waiter came; 0: nobody waits, or it is loaded */
+    uint64_t evicts_since_us; /* the same of keys that may evict */
     /* If it is loaded. */
     int n_refs;           /* requests that use it */
     uint64_t load_us;     /* the time that its load took */
@@ -61,6 +71,18 @@ struct policy_step {
 /* n: at most POLICY_ENTRIES. */
 struct policy_step policy_next(const struct policy_entry *entries, int n,
                                const struct policy_room *room, uint64_t now_us);
+
+/* Keys that may not evict now; zeros: none. Of more than POLICY_KEYS some are forgotten. */
+struct policy_keys {
+    struct {
+        uint64_t key, until_us;
+    } barred[POLICY_KEYS];
+};
+
+/* A load was given up after others had been evicted on behalf of the key; load_us: the time that it
+ * takes. */
+void policy_bar(struct policy_keys *keys, uint64_t key, uint64_t load_us, uint64_t now_us);
+bool policy_may_evict(const struct policy_keys *keys, uint64_t key, uint64_t now_us);
 
 /* Returns true if the entry fits next to all pinned ones. */
 bool policy_can_fit(const struct policy_entry *entries, int n, const struct policy_room *room,

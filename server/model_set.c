@@ -346,17 +346,29 @@ static struct policy_room room_of(const struct srv_models *set)
                                 .max_models = set->max_models};
 }
 
+/* The oldest waiter for whom others may be evicted, or NULL. */
+static const struct srv_wait *find_evictor(const struct srv_models *set, const struct srv_entry *e,
+                                           uint64_t now_us)
+{
+    const struct srv_wait *w = e->first;
+    while (w && !policy_may_evict(&set->keys, w->key, now_us))
+        w = w->next;
+    return w;
+}
+
 /* The entries as the policy sees them. Returns their number. */
 static int look_for_policy(const struct srv_models *set, struct policy_entry to[POLICY_ENTRIES],
-                           struct policy_room *room)
+                           struct policy_room *room, uint64_t now_us)
 {
     *room = room_of(set);
     for (int i = 0; i < set->n_entries; i++) {
         const struct srv_entry *e = set->entries[i];
+        const struct srv_wait *evictor = find_evictor(set, e, now_us);
         to[i] = (struct policy_entry){.loaded = e->model != NULL,
                                       .pinned = e->config->pin,
                                       .bytes = e->plan_bytes,
                                       .waits_since_us = e->first ? e->first->since_us : 0,
+                                      .evicts_since_us = evictor ? evictor->since_us : 0,
                                       .n_refs = e->model ? e->model->n_refs : 0,
                                       .load_us = e->load_us,
                                       .loaded_us = e->loaded_us,
@@ -378,7 +390,7 @@ static bool can_fit(struct srv_models *set, const struct srv_entry *e, struct sr
     struct policy_room room;
     char *why = w->message;
     const size_t size = sizeof(w->message);
-    int n = look_for_policy(set, entries, &room);
+    int n = look_for_policy(set, entries, &room, 0);
     if (e->is_unavailable) {
         tell(e, w);
         return false;
@@ -398,9 +410,24 @@ static bool can_fit(struct srv_models *set, const struct srv_entry *e, struct sr
     return false;
 }
 
-static int most_waiters(const struct srv_config *c)
+static bool has_place(const struct srv_entry *e, const struct srv_wait *w)
 {
-    return c->parallel + (c->max_queue ? c->max_queue : 4 * c->parallel);
+    const struct srv_config *c = e->config;
+    int most = c->parallel + (c->max_queue ? c->max_queue : 4 * c->parallel), n_own = 0;
+    if (w->by_operator) return true;
+    for (const struct srv_wait *other = e->first; other; other = other->next)
+        n_own += other->key == w->key && !other->by_operator;
+    return e->n_waiters < most && (!w->several_keys || n_own < most / 2);
+}
+
+/* Nobody waits any longer for the load of an entry. */
+static void bar_evictor(struct srv_models *set, struct srv_entry *e, uint64_t now_us)
+{
+    uint64_t known_us = e->load_us ? e->load_us : (uint64_t)e->plan_bytes / BYTES_PER_MS * 1000,
+             so_far_us = e->began_us ? now_us - e->began_us : 0;
+    if (e->has_evicted)
+        policy_bar(&set->keys, e->evictor, so_far_us > known_us ? so_far_us : known_us, now_us);
+    e->has_evicted = false;
 }
 
 static enum srv_ask ask(struct srv_models *set, struct srv_entry *e, struct srv_wait *w)
@@ -420,7 +447,7 @@ static enum srv_ask ask(struct srv_models *set, struct srv_entry *e, struct srv_
     }
     if (e->gone) tell(e, w);
     if (e->gone || !can_fit(set, e, w)) return SRV_ASK_UNAVAILABLE;
-    if (!w->by_operator && e->n_waiters >= most_waiters(e->config)) return SRV_ASK_FULL;
+    if (!has_place(e, w)) return SRV_ASK_FULL;
     if (e->state == SRV_LOAD_FAILED) e->state = SRV_UNLOADED;
     w->entry = e->number;
     w->since_us = now_us;
@@ -452,8 +479,12 @@ void srv_models_leave(struct srv_models *set, struct srv_wait *w)
         end_wait(e, link, SRV_WAIT_LEFT, &woken);
         break;
     }
-    if (woken.first && e->state == SRV_LOADING_MODEL && !e->first)
-        atomic_store(&set->give_up, true);
+    if (woken.first && !e->first) {
+        if (e->state == SRV_LOADING_MODEL)
+            atomic_store(&set->give_up, true);
+        else
+            bar_evictor(set, e, clock_now_us());
+    }
     pthread_mutex_unlock(&set->lock);
     wake(&woken);
 }
@@ -527,6 +558,8 @@ static struct srv_model *publish(struct srv_models *set, struct srv_model *model
     e->reason[0] = '\0';
     e->n_loads++;
     e->loaded_us = e->used_us = clock_now_us();
+    if (!e->first && atomic_load(&set->give_up)) bar_evictor(set, e, e->loaded_us);
+    e->has_evicted = false;
     if (e->began_us) e->load_us = e->loaded_us - e->began_us;
     e->began_us = 0;
     if (e->first) e->admitted_us = e->loaded_us;
@@ -578,6 +611,9 @@ void srv_models_fail(struct srv_models *set, int entry, const char *why, bool gi
     pthread_mutex_lock(&set->lock);
     struct srv_entry *e = set->entries[entry];
     e->state = given_up ? SRV_UNLOADED : SRV_LOAD_FAILED;
+    if (given_up) bar_evictor(set, e, clock_now_us());
+    e->has_evicted = false;
+    e->began_us = 0;
     if (!given_up) {
         snprintf(e->reason, sizeof(e->reason), "%s", why);
         e->failed_us = clock_now_us();
@@ -730,11 +766,12 @@ static bool find_load(struct srv_models *set, uint64_t now_us, struct srv_task *
 {
     struct policy_entry entries[POLICY_ENTRIES];
     struct policy_room room;
-    int n = look_for_policy(set, entries, &room);
+    int n = look_for_policy(set, entries, &room, now_us);
     const struct policy_step step = policy_next(entries, n, &room, now_us);
     if (step.act == POLICY_CLOSE) {
-        struct srv_entry *e = set->entries[step.entry];
-        const struct srv_entry *by = set->entries[step.on_behalf];
+        struct srv_entry *e = set->entries[step.entry], *by = set->entries[step.on_behalf];
+        by->has_evicted = true;
+        by->evictor = find_evictor(set, by, now_us)->key;
         srv_log(SRV_LOG_INFO,
                 "models: %s drains for %s (needs %lld MiB), %d requests, used %.1f s ago",
                 e->source.names[0], by->source.names[0], (long long)(by->plan_bytes / MIB),

@@ -76,6 +76,8 @@ struct srv_entry {
     struct srv_model *model; /* that requests get, or NULL */
     struct srv_wait *first, **end;
     int n_waiters;
+    bool has_evicted; /* others, for the load that is wanted, */
+    uint64_t evictor; /* on behalf of this key */
     uint64_t began_us, load_us, loaded_us, admitted_us, used_us, failed_us;
     uint64_t n_loads, n_failed_loads, n_evictions[SRV_EVICTIONS];
     struct eng_stats closed_stats; /* counts of models that were closed */
@@ -88,6 +90,7 @@ struct srv_models {
     struct srv_entry *entries[POLICY_ENTRIES];
     int n_entries;
     int default_entry;       /* -1: it has vanished */
+    struct policy_keys keys; /* that may not evict */
     struct srv_model *alive; /* those that requests get, by entry, then those that drain */
     uint64_t n_closed_grammar_hits, n_closed_grammar_misses;
 
@@ -167,8 +170,10 @@ enum srv_wait_end {
 
 /* One who waits for the load of an entry. */
 struct srv_wait {
-    bool by_operator; /* wants the load at once, and waits as long as it takes */
-    bool no_load;     /* only a model that is loaded is wanted */
+    uint64_t key;      /* of the tenant, */
+    bool several_keys; /* and whether there are others: then half of the places are its own */
+    bool by_operator;  /* wants the load at once, and waits as long as it takes */
+    bool no_load;      /* only a model that is loaded is wanted */
     /* Called without the lock when the wait has ended, and then it is the last access. Before that
      * once, with the lock held, if it has lasted for notice_us. */
     void (*wake)(struct srv_wait *w, bool ended);

@@ -12,6 +12,7 @@
 #include "base/heap.h"
 #include "base/json_reader.h"
 #include "server/bounds.h"
+#include "server/http/keys.h"
 #include "server/http/request.h"
 #include "server/http/server.h"
 #include "server/log.h"
@@ -214,6 +215,8 @@ static bool take_model(struct srv_request *req)
         return false;
     }
     req->wait.wake = wake_waiting;
+    req->wait.key = req->held.key;
+    req->wait.several_keys = srv_keys_several(req->server->keys);
     req->wait.no_load = autoload && !strcmp(autoload, "false");
     srv_request_ref(req);
     srv_request_set_callbacks(req, &waiting, req);

@@ -422,6 +422,37 @@ def test_waiting_and_leaving():
         assert embed(h)[0] == 200
 
 
+def test_places_of_keys():
+    """One key's requests leave half of the places to others; a key alone, or clients without one, have all."""
+    def ask(h, key, i):
+        return start_request(h, "/v1/embeddings", {"model": "embed", "input": f"{key} {i}"},
+                             headers={"Authorization": f"Bearer {key}"} if key else {})
+
+    for keys, most in (("a,b", {"a": 2, "b": 2}), ("a,a", {"a": 4}), (None, {None: 4})):
+        with Hearth(*TWO, *ONE_FITS, "--debug-hooks", "on", "--max-queue", "2", *SMALL,
+                    env={"HEARTH_API_KEY": keys} if keys else {}) as h:
+            headers = {"Authorization": "Bearer a"}
+
+            def waiting(h=h, headers=headers):
+                return h.get("/v1/models/embed", headers)[2]["in_flight"]
+            h.pause_engine()
+            busy = start_request(h, "/v1/chat/completions", {**CHAT, "model": "chat"}, headers=headers)
+            h.wait_until(lambda: h.get("/v1/models/chat", headers)[2]["in_flight"] == 1, 10, "a busy model")
+            sockets, n = [], 0
+            for key, places in most.items():
+                for i in range(places):
+                    sockets.append(ask(h, key, i))
+                    n += 1
+                    h.wait_until(lambda n=n: waiting() == n, 10, "one more waiter")
+                with contextlib.closing(ask(h, key, "too many")) as s:
+                    assert b"503" in (answer := s.recv(4096)) and b"model_loading" in answer, answer
+            assert waiting() == 4
+            h.resume_engine()
+            for s in [busy, *sockets]:
+                assert b"200 OK" in s.recv(4096)
+                s.close()
+
+
 def test_streams_hear_that_they_wait():
     with Hearth(*TWO, *ONE_FITS, "--debug-hooks", "on", "--heartbeat-ms", "100", *SMALL, "--model",
                 f"other={DEMO}") as h:

@@ -7,7 +7,7 @@
 
 #include "server/model_policy.h"
 
-enum { SECOND = 1000000, N_SCHEDULES = 10000, MAX_ENTRIES = 6, MAX_REQUESTS = 40 };
+enum { SECOND = 1000000, N_SCHEDULES = 10000, MAX_ENTRIES = 6, MAX_REQUESTS = 40, N_KEYS = 3 };
 
 /* ---- single decisions ---------------------------------------------------------------------- */
 
@@ -20,9 +20,11 @@ enum { SECOND = 1000000, N_SCHEDULES = 10000, MAX_ENTRIES = 6, MAX_REQUESTS = 40
         .loaded = true, .bytes = bytes_, .n_refs = 1, .admitted_us = (admitted)*SECOND,            \
         .loaded_us = (loaded_)*SECOND, .load_us = SECOND                                           \
     }
-#define WANTED(bytes_, since)                                                                      \
+#define WANTED(bytes_, since) WANTED_BY(bytes_, since, since)
+/* may_since: when the oldest waiter came that may evict; 0: none. */
+#define WANTED_BY(bytes_, since, may_since)                                                        \
     {                                                                                              \
-        .bytes = bytes_, .waits_since_us = (since)*SECOND                                          \
+        .bytes = bytes_, .waits_since_us = (since)*SECOND, .evicts_since_us = (may_since)*SECOND   \
     }
 
 static const struct decision {
@@ -87,6 +89,36 @@ static const struct decision {
      {{.loaded = true, .pinned = true, .bytes = 5}, WANTED(6, 90)},
      {10, 0, 0, 0},
      {POLICY_WAIT, -1, 1}},
+    {"one who has just come may leave again",
+     {IDLE(5, 1), WANTED(6, 99.96)},
+     {10, 0, 0, 0},
+     {POLICY_WAIT, -1, 1}},
+    {"one who is still there", {IDLE(5, 1), WANTED(6, 99.95)}, {10, 0, 0, 0}, {POLICY_CLOSE, 0, 1}},
+    {"room needs no look", {IDLE(5, 1), WANTED(5, 99.99)}, {10, 0, 0, 0}, {POLICY_LOAD, 1, 1}},
+    {"a key that may not evict",
+     {IDLE(5, 1), WANTED_BY(6, 90, 0)},
+     {10, 0, 0, 0},
+     {POLICY_WAIT, -1, -1}},
+    {"it may load where there is room",
+     {IDLE(5, 1), WANTED_BY(5, 90, 0)},
+     {10, 0, 0, 0},
+     {POLICY_LOAD, 1, 1}},
+    {"it may wait for those that drain",
+     {IDLE(5, 1), WANTED_BY(5, 90, 0)},
+     {10, 5, 1, 0},
+     {POLICY_WAIT, -1, 1}},
+    {"another key waits for the same entry",
+     {IDLE(5, 1), WANTED_BY(6, 90, 99)},
+     {10, 0, 0, 0},
+     {POLICY_CLOSE, 0, 1}},
+    {"others do not wait for it",
+     {IDLE(5, 1), WANTED_BY(6, 90, 0), WANTED(7, 91)},
+     {10, 0, 0, 0},
+     {POLICY_CLOSE, 0, 2}},
+    {"nor one with room",
+     {IDLE(5, 1), WANTED_BY(6, 90, 0), WANTED(5, 91)},
+     {10, 0, 0, 0},
+     {POLICY_LOAD, 2, 2}},
     {"no more models", {IDLE(1, 2), IDLE(1, 1), WANTED(1, 90)}, {10, 0, 0, 2}, {POLICY_CLOSE, 1, 2}},
     {"one that drains counts", {IDLE(1, 1), WANTED(1, 90)}, {10, 1, 1, 2}, {POLICY_WAIT, -1, 1}},
     {"enough models", {IDLE(1, 1), WANTED(1, 90)}, {10, 0, 0, 2}, {POLICY_LOAD, 1, 1}},
@@ -103,6 +135,28 @@ static void single_decisions(void **state)
                     "%s: act %d, entry %d, on behalf of %d", d->what, got.act, got.entry,
                     got.on_behalf);
     }
+}
+
+/* For twice the time of the load, and at least two seconds. */
+static void barred_keys(void **state)
+{
+    (void)state;
+    struct policy_keys keys = {0};
+    const uint64_t now = 100 * SECOND;
+    REQUIRE(policy_may_evict(&keys, 0, now) && policy_may_evict(&keys, 7, now));
+    policy_bar(&keys, 7, SECOND / 2, now);
+    policy_bar(&keys, 0, 3 * SECOND, now);
+    REQUIRE(!policy_may_evict(&keys, 7, now + 2 * SECOND - 1));
+    REQUIRE(policy_may_evict(&keys, 7, now + 2 * SECOND) && policy_may_evict(&keys, 8, now));
+    REQUIRE(!policy_may_evict(&keys, 0, now + 6 * SECOND - 1));
+    REQUIRE(policy_may_evict(&keys, 0, now + 6 * SECOND));
+    policy_bar(&keys, 7, SECOND, now + SECOND); /* again: from then on */
+    REQUIRE(!policy_may_evict(&keys, 7, now + 3 * SECOND - 1));
+    REQUIRE(policy_may_evict(&keys, 7, now + 3 * SECOND));
+    /* Of too many those whose time is over first are forgotten. */
+    for (uint64_t key = 100; key < 100 + POLICY_KEYS - 1; key++)
+        policy_bar(&keys, key, 4 * SECOND, now);
+    REQUIRE(!policy_may_evict(&keys, 0, now) && policy_may_evict(&keys, 7, now));
 }
 
 static void what_can_fit(void **state)
@@ -134,7 +188,7 @@ enum request_state { COMING, WAITING, RUNNING, DONE, LEFT, REFUSED };
 
 struct request {
     enum request_state state;
-    int entry;
+    int entry, key;
     uint64_t comes_us, leaves_us /* 0: never */, runs_us, ends_us;
     int n_ahead;  /* entries with older waiters when it came */
     int load;     /* the number of the load whose instance it runs on */
@@ -152,7 +206,11 @@ struct world {
     int n_admitted[MAX_ENTRIES]; /* by the load of the live instance */
     int n_served[MAX_ENTRIES];   /* of these: ended */
     int load_of[MAX_ENTRIES];    /* the number of the load of the live instance */
-    int n_loads, n_evictions;
+    int n_loads, n_evictions, n_given_up;
+    struct policy_keys keys;
+    bool has_evicted[MAX_ENTRIES]; /* for the load that is wanted, on behalf of a key */
+    int evictor[MAX_ENTRIES];
+    uint64_t bars_until_us[N_KEYS]; /* what `keys` has to say */
 };
 
 static void make_world(struct world *w)
@@ -177,9 +235,23 @@ static void make_world(struct world *w)
         r->entry = (int)draw((uint64_t)w->n);
         r->comes_us = SECOND + draw(span);
         r->runs_us = 1000 + draw(draw(4) ? SECOND / 2 : 5 * SECOND);
-        if (draw(6) == 0) r->leaves_us = r->comes_us + draw(6 * SECOND);
+        r->key = (int)draw(N_KEYS);
+        /* The first key's often leave before their load has ended. */
+        if (draw(r->key ? 6 : 2) == 0)
+            r->leaves_us = r->comes_us + draw(r->key ? 6 * SECOND : w->entries[r->entry].load_us);
         if (r->runs_us > w->longest_us) w->longest_us = r->runs_us;
     }
+}
+
+/* The oldest waiter of an entry that may evict, or NULL. */
+static const struct request *find_evictor(const struct world *w, int entry)
+{
+    const struct request *found = NULL;
+    for (const struct request *r = w->requests; r < w->requests + w->n_requests; r++)
+        if (r->state == WAITING && r->entry == entry && (!found || r->comes_us < found->comes_us) &&
+            policy_may_evict(&w->keys, (uint64_t)r->key, w->now_us))
+            found = r;
+    return found;
 }
 
 static uint64_t tenure(const struct policy_entry *e)
@@ -202,7 +274,9 @@ static void look(struct world *w)
     int drains[MAX_ENTRIES] = {0};
     w->room.draining_bytes = w->room.n_draining = 0;
     for (int i = 0; i < w->n; i++) {
+        const struct request *evictor = find_evictor(w, i);
         w->entries[i].waits_since_us = 0;
+        w->entries[i].evicts_since_us = evictor ? evictor->comes_us : 0;
         w->entries[i].n_refs = 0;
     }
     for (int i = 0; i < w->n_requests; i++) {
@@ -233,9 +307,22 @@ static void admit(struct world *w, struct request *r)
     e->admitted_us = w->now_us;
 }
 
+/* The last one who waited for an entry has left. */
+static void give_up(struct world *w, int entry)
+{
+    if (w->loading == entry) w->loading = -1;
+    if (!w->has_evicted[entry]) return;
+    int key = w->evictor[entry];
+    policy_bar(&w->keys, (uint64_t)key, w->entries[entry].load_us, w->now_us);
+    w->bars_until_us[key] = w->now_us + tenure(&w->entries[entry]);
+    w->has_evicted[entry] = false;
+    w->n_given_up++;
+}
+
 static void end_load(struct world *w)
 {
     struct policy_entry *e = &w->entries[w->loading];
+    w->has_evicted[w->loading] = false;
     w->n_admitted[w->loading] = w->n_served[w->loading] = 0;
     for (int i = 0; i < w->n_requests; i++) {
         struct request *r = &w->requests[i];
@@ -244,9 +331,11 @@ static void end_load(struct world *w)
             r->state = REFUSED;
             continue;
         }
-        uint64_t bound = (uint64_t)(r->n_ahead + 1) * (w->longest_load_us + w->longest_us +
-                                                       2 * w->longest_load_us + POLICY_TENURE_US);
-        REQUIRE_MSG(w->now_us - r->comes_us <= bound, "waited %llu us, bound %llu",
+        uint64_t bound = (uint64_t)(r->n_ahead + 1) *
+                         (w->longest_load_us + w->longest_us + 2 * w->longest_load_us +
+                          POLICY_TENURE_US + POLICY_LOOK_US + SECOND / 10);
+        bool was_barred = w->bars_until_us[r->key] > r->comes_us;
+        REQUIRE_MSG(was_barred || w->now_us - r->comes_us <= bound, "waited %llu us, bound %llu",
                     (unsigned long long)(w->now_us - r->comes_us), (unsigned long long)bound);
         admit(w, r);
         w->n_admitted[w->loading]++;
@@ -256,10 +345,16 @@ static void end_load(struct world *w)
     w->loading = -1;
 }
 
-static void close_door(struct world *w, int entry)
+static void close_door(struct world *w, int entry, int on_behalf)
 {
     struct policy_entry *e = &w->entries[entry];
+    const struct request *evictor = find_evictor(w, on_behalf);
     REQUIRE(e->loaded && !e->pinned);
+    /* For somebody who is still there, and not soon again for one who left. */
+    REQUIRE(evictor && w->now_us >= evictor->comes_us + POLICY_LOOK_US);
+    REQUIRE(w->now_us >= w->bars_until_us[evictor->key]);
+    w->has_evicted[on_behalf] = true;
+    w->evictor[on_behalf] = evictor->key;
     /* No load without service: all that waited have been admitted, and the instance has had its
      * tenure, or rested since they ended. */
     bool tenured = w->now_us - e->loaded_us >= tenure(e);
@@ -281,13 +376,14 @@ static void decide(struct world *w)
         look(w);
         if (w->loading >= 0) return;
         step = policy_next(w->entries, w->n, &w->room, w->now_us);
-        if (step.act == POLICY_CLOSE) close_door(w, step.entry);
+        if (step.act == POLICY_CLOSE) close_door(w, step.entry, step.on_behalf);
     } while (step.act == POLICY_CLOSE);
     if (step.act != POLICY_LOAD) return;
     struct policy_entry *e = &w->entries[step.entry];
     REQUIRE(!e->loaded && e->waits_since_us && step.entry == step.on_behalf);
-    for (int i = 0; i < w->n; i++)
-        REQUIRE(!w->entries[i].waits_since_us || w->entries[i].waits_since_us >= e->waits_since_us);
+    for (int i = 0; i < w->n; i++) /* the first of those that may */
+        REQUIRE(!w->entries[i].evicts_since_us ||
+                w->entries[i].evicts_since_us >= e->waits_since_us);
     w->loading = step.entry;
     w->load_ends_us = w->now_us + e->load_us;
     w->load_fails = draw(12) == 0;
@@ -340,6 +436,8 @@ static void happen(struct world *w)
             come(w, r);
         } else if (r->state == WAITING && r->leaves_us && r->leaves_us <= w->now_us) {
             r->state = LEFT;
+            look(w);
+            if (!w->entries[r->entry].waits_since_us) give_up(w, r->entry);
         } else if (r->state == RUNNING && r->ends_us <= w->now_us) {
             r->state = DONE;
             if (r->drained) continue;
@@ -353,7 +451,7 @@ static void random_schedules(void **state)
 {
     (void)state;
     static struct world w;
-    long long n_loads = 0, n_evictions = 0, n_done = 0;
+    long long n_loads = 0, n_evictions = 0, n_done = 0, n_given_up = 0;
     for (int k = 0; k < N_SCHEDULES; k++) {
         seed = (uint64_t)k;
         make_world(&w);
@@ -368,10 +466,12 @@ static void random_schedules(void **state)
         }
         n_loads += w.n_loads;
         n_evictions += w.n_evictions;
+        n_given_up += w.n_given_up;
     }
-    print_message("%lld loads, %lld evictions, %lld requests served\n", n_loads, n_evictions,
-                  n_done);
-    REQUIRE(n_evictions > N_SCHEDULES && n_done > 10 * N_SCHEDULES);
+    print_message("%lld loads, %lld evictions, %lld of them for a load that was given up, %lld "
+                  "requests served\n",
+                  n_loads, n_evictions, n_given_up, n_done);
+    REQUIRE(n_evictions > N_SCHEDULES && n_done > 10 * N_SCHEDULES && n_given_up > 300);
 }
 
 /* Two that never fit together, both wanted all the time: a third of the time is loading. */
@@ -387,7 +487,8 @@ static void two_models_room_for_one(void **state)
         for (int i = 0; i < 2; i++) {
             e[i].n_refs = e[i].loaded ? 8 : 0;
             if (e[i].loaded) e[i].admitted_us = now; /* a request ended, the next one came */
-            if (!e[i].loaded && !e[i].waits_since_us) e[i].waits_since_us = now;
+            if (!e[i].loaded && !e[i].waits_since_us)
+                e[i].waits_since_us = e[i].evicts_since_us = now;
         }
         struct policy_step step = policy_next(e, 2, &room, now);
         now += SECOND / 10;
@@ -406,7 +507,8 @@ static void two_models_room_for_one(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(single_decisions), cmocka_unit_test(what_can_fit),
-        cmocka_unit_test(random_schedules), cmocka_unit_test(two_models_room_for_one)};
+        cmocka_unit_test(single_decisions), cmocka_unit_test(barred_keys),
+        cmocka_unit_test(what_can_fit), cmocka_unit_test(random_schedules),
+        cmocka_unit_test(two_models_room_for_one)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

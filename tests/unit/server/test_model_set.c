@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "server/model_set.h"
 
 /* Of the engines of the test, which are numbers instead of pointers. */
@@ -181,10 +182,15 @@ static void note_wake(struct srv_wait *w, bool ended)
 
 static struct srv_wait waits[8];
 
+static enum srv_ask ask_by(struct srv_models *set, int entry, int i, uint64_t key)
+{
+    waits[i] = (struct srv_wait){.wake = note_wake, .key = key, .several_keys = key != 0};
+    return srv_models_ask(set, entry, &waits[i]);
+}
+
 static enum srv_ask ask(struct srv_models *set, int entry, int i)
 {
-    waits[i] = (struct srv_wait){.wake = note_wake};
-    return srv_models_ask(set, entry, &waits[i]);
+    return ask_by(set, entry, i, 0);
 }
 
 /* All that wait for a load have the model in the moment in which it is there. */
@@ -246,6 +252,78 @@ static void a_model_that_writes(void **state)
     REQUIRE(task.kind == SRV_TASK_FREE && task.model == a);
     srv_models_close(&set, a);
     srv_model_release(waits[0].model, true);
+    srv_models_finish(&set);
+}
+
+/* Of several keys none fills more than half of the places. */
+static void places_of_keys(void **state)
+{
+    (void)state;
+    struct srv_models set;
+    open_set(&set, three, 2);
+    configs[0].max_queue = configs[1].max_queue = 5; /* and one runs */
+    for (int i = 0; i < 3; i++)
+        REQUIRE(ask_by(&set, 0, i, 7) == SRV_ASK_WAITS);
+    REQUIRE(ask_by(&set, 0, 3, 7) == SRV_ASK_FULL);
+    for (int i = 3; i < 6; i++)
+        REQUIRE(ask_by(&set, 0, i, 8) == SRV_ASK_WAITS);
+    REQUIRE(ask_by(&set, 0, 6, 9) == SRV_ASK_FULL);
+    srv_models_leave(&set, &waits[1]);
+    REQUIRE(ask_by(&set, 0, 6, 8) == SRV_ASK_FULL && ask_by(&set, 0, 6, 7) == SRV_ASK_WAITS);
+    for (int i = 0; i < 7; i++)
+        srv_models_leave(&set, &waits[i]);
+    for (int i = 0; i < 6; i++)
+        REQUIRE(ask(&set, 1, i) == SRV_ASK_WAITS); /* one key has all */
+    REQUIRE(ask(&set, 1, 6) == SRV_ASK_FULL);
+    srv_models_stop(&set);
+    srv_models_finish(&set);
+}
+
+/* The model of another entry, idle for long, whose room is wanted. */
+static struct srv_model *publish_idle(struct srv_models *set)
+{
+    struct srv_model *m = new_model(0, 1);
+    publish(set, m, 0);
+    set->entries[0]->load_us = 0;
+    set->entries[0]->loaded_us -= 10000000;
+    set->entries[0]->used_us -= 10000000;
+    return m;
+}
+
+/* A key whose load was given up after an eviction evicts no more for a while; others do. */
+static void evictors_who_leave(void **state)
+{
+    (void)state;
+    struct srv_models set;
+    open_set(&set, three, 2);
+    set.limit_bytes = 60;
+    for (int loading = 0; loading < 2; loading++) {
+        uint64_t key = 7 + (uint64_t)loading;
+        struct srv_model *m = publish_idle(&set);
+        REQUIRE(ask_by(&set, 1, 0, key) == SRV_ASK_WAITS);
+        waits[0].since_us -= POLICY_LOOK_US;
+        struct srv_task task = srv_models_await(&set);
+        REQUIRE(task.kind == SRV_TASK_FREE && task.model == m);
+        srv_models_close(&set, m);
+        if (loading) REQUIRE(srv_models_await(&set).kind == SRV_TASK_LOAD);
+        REQUIRE(policy_may_evict(&set.keys, key, clock_now_us()));
+        srv_models_leave(&set, &waits[0]);
+        if (loading) srv_models_fail(&set, 1, "", true);
+        REQUIRE(!policy_may_evict(&set.keys, key, clock_now_us()));
+    }
+    /* For one that has a load, and for a third key, all is as before. */
+    struct srv_model *m = publish_idle(&set);
+    REQUIRE(ask_by(&set, 1, 0, 7) == SRV_ASK_WAITS && ask_by(&set, 1, 1, 9) == SRV_ASK_WAITS);
+    waits[0].since_us -= 2 * POLICY_LOOK_US;
+    waits[1].since_us -= POLICY_LOOK_US;
+    REQUIRE(srv_models_await(&set).model == m && set.entries[1]->evictor == 9);
+    srv_models_close(&set, m);
+    REQUIRE(srv_models_await(&set).kind == SRV_TASK_LOAD);
+    struct srv_model *wanted = new_model(1, 2);
+    publish(&set, wanted, 0);
+    REQUIRE(wanted->n_refs == 2 && policy_may_evict(&set.keys, 9, clock_now_us()));
+    srv_model_release(wanted, true);
+    srv_model_release(wanted, true);
     srv_models_finish(&set);
 }
 
@@ -378,6 +456,8 @@ int main(void)
         cmocka_unit_test(models_drain_in_any_number),
         cmocka_unit_test(waiters),
         cmocka_unit_test(a_model_that_writes),
+        cmocka_unit_test(places_of_keys),
+        cmocka_unit_test(evictors_who_leave),
         cmocka_unit_test(loads_that_fail_or_never_fit),
         cmocka_unit_test(late_and_noticed),
         cmocka_unit_test(idle_models_leave),
