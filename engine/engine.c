@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/cgroup.h"
@@ -62,6 +63,7 @@ enum {
     QUEUE_CONTEXTS = 8, /* waiting prompt tokens, in contexts, by default */
     QUEUE_STEPS = 16,   /* the same of an encoder, in steps */
     STARVING_US = 15000000,
+    DRAFTS_NICE = 10,
     ANSWER_SHARE = 16, /* of the memory, by default */
 };
 
@@ -74,6 +76,7 @@ struct twin {
     pthread_t thread;
     bool has_thread;
     atomic_bool stop, on;
+    atomic_llong since_ms; /* when the loading that runs began, as of clock_date_ms; 0: none runs */
     struct eng_model *model;
     struct fwd *fwd;
 };
@@ -765,28 +768,50 @@ static int fill_twin(struct eng *e, char *err, size_t errlen)
     return fwd_create(&t->fwd, &fwd, err, errlen);
 }
 
-/* At the lowest priority, as fill_beside. Without a twin answers are the same. */
-static void *load_drafts(void *arg)
+static void free_twin(struct twin *t)
 {
-    struct eng *e = arg;
-    struct sched_param none = {0};
+    fwd_destroy(t->fwd);
+    eng_model_close(t->model);
+    t->fwd = NULL;
+    t->model = NULL;
+}
+
+/* Without a twin answers are the same. */
+static void load_twin(struct eng *e)
+{
     char err[512];
-    pthread_setschedparam(pthread_self(), SCHED_IDLE, &none); /* only politer */
-    load_draft(e);
-    if (!e->twin.dir || e->twin.model || fill_twin(e, err, sizeof(err))) return NULL;
+    if (!e->twin.dir || e->twin.model) return;
+    if (fill_twin(e, err, sizeof(err))) {
+        free_twin(&e->twin);
+        return;
+    }
     struct draft_source twin = {.model = seen_by_scheduler(e->model, e->twin.fwd),
                                 .share = TWIN_SHARE};
     sched_set_twin(e->sched, &twin);
     atomic_store(&e->twin.on, true);
+}
+
+/* With a tenth of a core where all are busy: at the lowest priority it could take for ever. */
+static void *load_drafts(void *arg)
+{
+    struct eng *e = arg;
+    setpriority(PRIO_PROCESS, (id_t)gettid(), DRAFTS_NICE); /* only politer; its pools too */
+    load_draft(e);
+    load_twin(e);
+    atomic_store(&e->twin.since_ms, 0);
     return NULL;
 }
 
 void eng_load_drafts(struct eng *e, const uint64_t *draft_ids)
 {
-    bool waits = atomic_load(&e->draft_state) == ENG_DRAFTS_LOADING;
-    if ((!e->twin.dir && !waits) || e->twin.has_thread) return;
+    if (atomic_load(&e->twin.since_ms)) return;
+    eng_await_drafts(e);
+    bool wants_model = atomic_load(&e->draft_state) == ENG_DRAFTS_LOADING;
+    if (!wants_model && (!e->twin.dir || e->twin.model)) return;
     e->draft_ids = draft_ids;
+    atomic_store(&e->twin.since_ms, clock_date_ms());
     e->twin.has_thread = thread_start(&e->twin.thread, "hearth-drafts", 0, load_drafts, e) == 0;
+    if (!e->twin.has_thread) atomic_store(&e->twin.since_ms, 0);
 }
 
 void eng_await_drafts(struct eng *e)
@@ -802,10 +827,7 @@ void eng_drop_twin(struct eng *e)
     eng_await_drafts(e);
     atomic_store(&t->on, false);
     if (t->model) sched_set_twin(e->sched, NULL);
-    fwd_destroy(t->fwd);
-    eng_model_close(t->model);
-    t->fwd = NULL;
-    t->model = NULL;
+    free_twin(t);
     atomic_store(&t->stop, false);
 }
 
@@ -1009,6 +1031,7 @@ void eng_stats(struct eng *e, struct eng_stats *ret_stats)
 {
     inbox_stats(e->inbox, ret_stats);
     if (e->sched) sched_disk_stats(e->sched, &ret_stats->kv_disk);
+    ret_stats->drafts_since_ms = atomic_load(&e->twin.since_ms);
 }
 
 int eng_kv_visit(const char *dir, const uint8_t *owner,

@@ -81,8 +81,8 @@ bool eng_stop_begin(struct eng *e);
 void eng_close(struct eng *e);
 
 /*
- * Loads the draft model and the twin, those that are planned, in the background, by threads of the
- * lowest priority; they write drafts from then on. draft_ids: a bit for each id of the model that
+ * Loads the draft model and the twin, those that are planned, in the background, by threads of
+ * nice 10; they write drafts from then on. draft_ids: a bit for each id of the model that
  * the draft model's tokenizer has too, borrowed until eng_close; NULL: all that both number.
  * eng_await_drafts waits for the end of that. eng_drop_twin ends it and frees the memory of the
  * twin. All may be called again, by one thread at a time, and any number of jobs may run.

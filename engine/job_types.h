@@ -309,6 +309,8 @@ struct eng_stats {
     int n_pages_cached;       /* held only by the prefix cache: free if needed */
     int n_pages_kept;         /* of those held or cached, by eng_keep */
     int n_pages_total;
+    int64_t drafts_since_ms; /* when the loading of a twin or draft model began that still runs,
+                               * unix time; 0: none does */
     uint64_t n_steps;
     uint64_t last_step_us; /* when the last step ended, CLOCK_MONOTONIC */
     uint64_t n_prompt_tokens, n_cached_tokens, n_computed_prompt_tokens, n_generated_tokens;

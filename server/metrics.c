@@ -578,6 +578,10 @@ static void write_drafts(struct out *o, const struct eng_stats *s)
         alias(o, rows[i].alias, "counter", rows[i].help, (double)eng_draft_sum(rows[i].values));
     }
     draft_histogram(o, s);
+    one(o, "hearth_drafts_loading_since_seconds", "gauge",
+        "Since when the oldest twin or draft model that is being loaded in the background waits, "
+        "unix seconds; 0: none is.",
+        (double)s->drafts_since_ms / 1000);
 }
 
 static void write_tokens(struct out *o, const struct eng_stats *s)

@@ -918,6 +918,8 @@ static void add_pages(struct eng_stats *sum, const struct eng_stats *s)
     sum->n_pages_kept += s->n_pages_kept;
     sum->n_snapshots_total += s->n_snapshots_total;
     sum->n_snapshots += s->n_snapshots;
+    if (!sum->drafts_since_ms || (s->drafts_since_ms && s->drafts_since_ms < sum->drafts_since_ms))
+        sum->drafts_since_ms = s->drafts_since_ms;
 }
 
 static void look_at(void *ctx, struct srv_model *m)

@@ -352,6 +352,49 @@ static void test_opening_next_to_another(void **state)
     eng_cores_destroy(cores);
 }
 
+/* A copy of the model's weights with a byte changed, or as they are. */
+static void write_weights(const char *dir, bool changed)
+{
+    enum { MIDDLE = 20001 };
+    char from[1100], to[1100], command[2300];
+    snprintf(from, sizeof(from), "%s/model.safetensors", model_dir());
+    snprintf(to, sizeof(to), "%s/model.safetensors", dir);
+    snprintf(command, sizeof(command), "cp %s/config.json %s %s", model_dir(), from, dir);
+    REQUIRE_EQ_INT(system(command), 0);
+    FILE *f = fopen(to, "r+b");
+    REQUIRE(f && fseek(f, -MIDDLE, SEEK_END) == 0);
+    int byte = fgetc(f);
+    REQUIRE(fseek(f, -MIDDLE, SEEK_END) == 0 && fputc(changed ? byte ^ 1 : byte, f) != EOF);
+    REQUIRE_EQ_INT(fclose(f), 0);
+}
+
+/* A twin whose files have changed is not kept, and may be loaded again. */
+static void test_a_twin_that_fails(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/hearth-twin-XXXXXX", command[100];
+    struct eng_stats st;
+    REQUIRE(mkdtemp(dir));
+    write_weights(dir, false);
+    struct eng *e = open_engine(&(struct eng_params){
+        .model_dir = dir, .numerics = "exact", .speculate = ENG_SPECULATE_ALWAYS});
+    REQUIRE(eng_info(e)->memory.twin_bytes > 0);
+    write_weights(dir, true);
+    for (int i = 0; i < 2; i++) {
+        eng_load_drafts(e, NULL);
+        eng_await_drafts(e);
+        REQUIRE_EQ_STR(eng_drafts(e), i == 0 ? "lookup" : "self");
+        eng_stats(e, &st);
+        REQUIRE(st.drafts_since_ms == 0);
+        write_weights(dir, false);
+    }
+    eng_load_drafts(e, NULL);
+    REQUIRE_EQ_STR(eng_drafts(e), "self");
+    eng_close(e);
+    snprintf(command, sizeof(command), "rm -r %s", dir);
+    REQUIRE_EQ_INT(system(command), 0);
+}
+
 static void test_opening_is_given_up(void **state)
 {
     (void)state;
@@ -398,6 +441,7 @@ int main(void)
         cmocka_unit_test(test_pause_is_seen_in_stats),
         cmocka_unit_test(test_states_are_planned),
         cmocka_unit_test(test_opening_next_to_another),
+        cmocka_unit_test(test_a_twin_that_fails),
         cmocka_unit_test(test_opening_is_given_up),
         cmocka_unit_test(test_reserved_memory_stays_free),
         cmocka_unit_test(test_names),
