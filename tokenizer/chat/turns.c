@@ -62,6 +62,7 @@ static void join_instructions(struct jinja_run *r, const struct tok_chat *c, str
             before = role;
         }
     }
+    if (i == n) return;
     memmove(l->items + n, l->items + i, (l->n - i) * sizeof(*l->items));
     l->n -= i - n;
 }
