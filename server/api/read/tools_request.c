@@ -37,7 +37,7 @@ static int switch_thinking(const struct reading *r, bool on, const char *effort,
         (effort && t->effort && strcmp(effort, t->effort) != 0))
         return disagree(r, path, t->thinking_field);
     t->thinking = thinking;
-    t->thinking_field = path;
+    if (effort || !t->thinking_field) t->thinking_field = path;
     if (effort) t->effort = effort;
     if (!reads && (on || style->think_open[0])) param_note(r->ignored, path);
     return 0;

@@ -26,7 +26,7 @@ struct srv_tools {
     enum tools_thinking thinking;
     const char *effort;                        /* a word, or NULL */
     int64_t think_budget;                      /* tokens, or one of the values below */
-    const char *thinking_field, *budget_field; /* the last that said so, or NULL */
+    const char *thinking_field, *budget_field; /* that said so, or NULL */
     bool no_reasoning;                         /* reasoning_format: none */
     bool active;     /* the answer may hold calls: there are tools, and the choice allows them */
     bool can_reason; /* answers of the model have reasoning of their own */

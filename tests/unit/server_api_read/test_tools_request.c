@@ -158,7 +158,8 @@ static void test_disagreement(void **state)
         {"{\"think\":false,\"thinking\":{\"type\":\"enabled\"}}", "think", "thinking"},
         {"{\"enable_thinking\":true,\"reasoning_effort\":\"none\"}", "enable_thinking",
          "reasoning_effort"},
-        {"{\"think\":\"low\",\"reasoning_effort\":\"high\"}", "think", "reasoning_effort"},
+        {"{\"think\":\"low\",\"thinking\":{\"type\":\"enabled\"},\"reasoning_effort\":\"high\"}",
+         "think", "reasoning_effort"},
         {"{\"thinking\":{\"type\":\"disabled\"},\"chat_template_kwargs\":{\"enable_thinking\":true}"
          "}",
          "thinking", "chat_template_kwargs.enable_thinking"},
