@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: MIT */
+/* See json_tree.h. */
+#include "base/json_tree.h"
+
+#include <errno.h>
+#include <float.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/json_reader.h"
+#include "base/shown.h"
+#include "base/utf8.h"
+
+/* A value takes about 100 bytes in jansson, so this bounds a file's tree to about 100 MB. */
+enum { MAX_FILE_VALUES = 1000000 };
+
+struct open {
+    struct json_t *value; /* borrowed: its parent or the reader has it */
+    size_t begin;
+    bool object, first;
+};
+
+/* A text on its way. */
+struct reader {
+    const struct jt_params *p;
+    const struct jt_library *lib;
+    struct jr json;
+    struct json_t *root;
+    struct open stack[JT_MAX_DEPTH];
+    int depth;
+    size_t n_values;
+    struct buf key; /* of the member being read, NUL-terminated */
+    struct jt_fault *fault;
+    char problem[160];
+};
+
+/* ---- faults -------------------------------------------------------------------------------- */
+
+static int fail(struct reader *r, enum jt_fault_kind kind)
+{
+    r->fault->kind = kind;
+    return -1;
+}
+
+/* At the reader's position; `key`: that it is about, or "". */
+static int refuse(struct reader *r, const char *problem, const char *key)
+{
+    struct jt_fault *f = r->fault;
+    const char *text = r->json.text;
+    size_t end = r->json.pos < r->json.len ? r->json.pos + 1 : r->json.len;
+    *f = (struct jt_fault){.problem = problem, .line = 1};
+    snprintf(f->key, sizeof(f->key), "%s", key);
+    for (size_t i = 0; i < end; i++) {
+        bool newline = i > 0 && text[i - 1] == '\n';
+        f->line += newline;
+        f->column = (newline ? 0 : f->column) + ((text[i] & 0xC0) != 0x80);
+    }
+    return fail(r, JT_WRONG);
+}
+
+static int check(struct reader *r, int rc)
+{
+    if (rc >= 0) return rc;
+    return rc == JR_ENOMEM ? fail(r, JT_NO_MEMORY) : refuse(r, r->json.problem, "");
+}
+
+static int count_value(struct reader *r)
+{
+    return ++r->n_values <= r->p->max_values ? 0 : fail(r, JT_TOO_MANY);
+}
+
+/* ---- values -------------------------------------------------------------------------------- */
+
+static int read_number(struct reader *r, struct json_t **ret)
+{
+    const char *s;
+    size_t len;
+    if (check(r, jr_number(&r->json, &s, &len))) return -1;
+    if (r->depth > 0 && r->json.pos == r->json.len) { /* an error of what it is in */
+        *ret = r->lib->null();
+        return 0;
+    }
+    bool integer = !memchr(s, '.', len) && !memchr(s, 'e', len) && !memchr(s, 'E', len);
+    bool constant = s[len - 1] == 'N' || s[len - 1] == 'y';
+    errno = 0;
+    long long whole = integer && !constant ? strtoll(s, NULL, 10) : 0;
+    if (integer && !constant && !errno) {
+        *ret = r->lib->integer(whole);
+        return 0;
+    }
+    double value = strtod(s, NULL);
+    if (!isfinite(value) && !integer && !constant) return refuse(r, "a number out of range", "");
+    if (!isfinite(value)) value = *s == '-' ? -DBL_MAX / 2 : DBL_MAX / 2;
+    if (integer && value == (double)INT64_MIN) value = nextafter(value, -DBL_MAX);
+    *ret = r->lib->real(value);
+    return 0;
+}
+
+static int read_scalar(struct reader *r, char first, struct json_t **ret)
+{
+    const char *s;
+    size_t len;
+    bool truth;
+    switch (first) {
+    case '"':
+        if (check(r, jr_string(&r->json, &s, &len))) return -1;
+        *ret = r->lib->string(s, len);
+        break;
+    case 't':
+    case 'f':
+        if (check(r, jr_bool(&r->json, &truth))) return -1;
+        *ret = truth ? r->lib->yes() : r->lib->no();
+        break;
+    case 'n':
+        if (check(r, jr_null(&r->json))) return -1;
+        *ret = r->lib->null();
+        break;
+    default:
+        if (read_number(r, ret)) return -1;
+    }
+    return *ret ? 0 : fail(r, JT_NO_MEMORY);
+}
+
+static int read_key(struct reader *r)
+{
+    const char *s;
+    size_t len;
+    if (check(r, jr_key(&r->json, &s, &len))) return -1;
+    if (memchr(s, '\0', len)) return refuse(r, "a key holds \\u0000", "");
+    buf_clear(&r->key);
+    buf_add(&r->key, s, len);
+    buf_add(&r->key, "", 1);
+    return r->key.failed ? fail(r, JT_NO_MEMORY) : 0;
+}
+
+/* Gives a value to the innermost open one, or makes it the root. */
+static int attach(struct reader *r, struct json_t *value)
+{
+    if (r->depth == 0) {
+        r->root = value;
+        return 0;
+    }
+    const struct open *top = &r->stack[r->depth - 1];
+    if (!top->object) return r->lib->append(top->value, value) ? fail(r, JT_NO_MEMORY) : 0;
+    size_t n = r->lib->size(top->value);
+    if (r->lib->set(top->value, r->key.data, value)) return fail(r, JT_NO_MEMORY);
+    if (r->lib->size(top->value) > n || (r->p->flags & JT_REPEATS)) return 0;
+    return refuse(r, "a key that comes twice,", r->key.data);
+}
+
+static int open_value(struct reader *r, char bracket)
+{
+    if (r->depth == JT_MAX_DEPTH) return fail(r, JT_TOO_DEEP);
+    if (check(r, jr_open(&r->json, bracket)) || count_value(r)) return -1;
+    struct json_t *value = bracket == '{' ? r->lib->object() : r->lib->array();
+    if (!value) return fail(r, JT_NO_MEMORY);
+    if (attach(r, value)) return -1;
+    r->stack[r->depth++] = (struct open){value, r->json.pos - 1, bracket == '{', true};
+    return 0;
+}
+
+static int read_value(struct reader *r)
+{
+    struct json_t *value = NULL;
+    char c = jr_peek(&r->json);
+    if (c == '{' || c == '[') return open_value(r, c);
+    return read_scalar(r, c, &value) || attach(r, value) ? -1 : 0;
+}
+
+/* The next member or element of the innermost open value, or its end. */
+static int step(struct reader *r)
+{
+    struct open *top = &r->stack[r->depth - 1];
+    bool first = top->first;
+    int more = check(r, jr_more(&r->json, top->object ? '}' : ']', &top->first));
+    if (more < 0) return -1;
+    if (more == 0) {
+        r->depth--;
+        size_t len = r->json.pos - top->begin;
+        bool failed = r->p->complete && r->p->complete(r->p->ctx, top->value, top->begin, len);
+        return failed ? fail(r, JT_NO_MEMORY) : 0;
+    }
+    if (!first && count_value(r)) return -1;
+    return (top->object && read_key(r)) || read_value(r) ? -1 : 0;
+}
+
+/* ---- the text ------------------------------------------------------------------------------ */
+
+/* At the first byte that is not UTF-8. */
+static int refuse_bytes(struct reader *r)
+{
+    const char *text = r->json.text;
+    int n = 1;
+    while (n > 0) {
+        r->json.pos += utf8_ascii_prefix(text + r->json.pos, r->json.len - r->json.pos);
+        n = utf8_classify((const unsigned char *)text + r->json.pos, r->json.len - r->json.pos);
+        if (n > 0) r->json.pos += (size_t)n;
+    }
+    return refuse(r, "bytes that are not UTF-8", "");
+}
+
+static int read_all(struct reader *r)
+{
+    if (!utf8_valid(r->json.text, r->json.len)) return refuse_bytes(r);
+    char c = jr_peek(&r->json);
+    if (c != '{' && c != '[' && !(r->p->flags & JT_ANY))
+        return refuse(r, "expected an object or an array", "");
+    if (read_value(r)) return -1;
+    while (r->depth > 0)
+        if (step(r)) return -1;
+    return check(r, jr_end(&r->json));
+}
+
+int jt_read(struct json_t **ret, const char *text, size_t len, const struct jt_params *params,
+            struct jt_fault *fault)
+{
+    struct reader r = {.p = params, .lib = params->library, .n_values = 1, .fault = fault};
+    jr_init(&r.json, text, len, params->flags & (JR_NUL | JR_CONSTANTS), r.problem,
+            sizeof(r.problem));
+    buf_init(&r.key, len + 1);
+    int rc = read_all(&r);
+    jr_finish(&r.json);
+    buf_finish(&r.key);
+    if (rc && r.root)
+        r.lib->drop(r.root);
+    else if (!rc)
+        *ret = r.root;
+    return rc;
+}
+
+int jt_read_file(struct json_t **ret, const char *name, const char *text, size_t len,
+                 const struct jt_library *library, unsigned flags, char *err, size_t errlen)
+{
+    const struct jt_params params = {
+        .library = library, .flags = flags | JR_CONSTANTS, .max_values = MAX_FILE_VALUES};
+    struct jt_fault f;
+    char key[JT_KEY_BYTES];
+    if (jt_read(ret, text, len, &params, &f) == 0) return 0;
+    switch (f.kind) {
+    case JT_NO_MEMORY: snprintf(err, errlen, "%s: out of memory", name); return JR_ENOMEM;
+    case JT_TOO_MANY:
+        snprintf(err, errlen, "%s: more than %d JSON values", name, MAX_FILE_VALUES);
+        break;
+    case JT_TOO_DEEP:
+        snprintf(err, errlen, "%s: nests deeper than %d levels", name, JT_MAX_DEPTH);
+        break;
+    case JT_WRONG:
+        snprintf(err, errlen, "%s: line %d: %s%s%s", name, f.line, f.problem, *f.key ? " " : "",
+                 shown_text(key, sizeof(key), f.key, strlen(f.key)));
+    }
+    return JR_EINVAL;
+}

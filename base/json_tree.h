@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A JSON text as a tree of jansson's, read by json_reader.h: the parser of jansson 2.14 writes
+ * beside its memory when an allocation fails. base does not know jansson, so the caller hands in
+ * its functions: `static const struct jt_library library = JT_JANSSON;`.
+ *
+ * An integer beyond 64 bits is a real near its value in the tree, and beyond them too. So are, near
+ * the largest double, the constants that JR_CONSTANTS allows: no range holds them.
+ *
+ * Threads: safe; nothing is kept.
+ */
+#ifndef HEARTH_BASE_JSON_TREE_H
+#define HEARTH_BASE_JSON_TREE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct json_t; /* jansson's */
+
+struct jt_library {
+    struct json_t *(*object)(void), *(*array)(void), *(*yes)(void), *(*no)(void), *(*null)(void);
+    struct json_t *(*string)(const char *text, size_t len);
+    struct json_t *(*integer)(long long value);
+    struct json_t *(*real)(double value);
+    int (*append)(struct json_t *array, struct json_t *value);
+    int (*set)(struct json_t *object, const char *key, struct json_t *value);
+    size_t (*size)(const struct json_t *object);
+    void (*drop)(struct json_t *value);
+};
+
+#define JT_JANSSON                                                                                 \
+    {                                                                                              \
+        json_object, json_array, json_true, json_false, json_null, json_stringn_nocheck,           \
+            json_integer, json_real, json_array_append_new, json_object_set_new_nocheck,           \
+            json_object_size, json_delete                                                          \
+    }
+
+/*
+ * Beside enum jr_flags. REPEATS: of members with the same name the last one counts; else it is an
+ * error. ANY: the root may also be a string, a number or a word.
+ */
+enum { JT_REPEATS = 1 << 8, JT_ANY = 1 << 9 };
+
+enum { JT_MAX_DEPTH = 160, JT_KEY_BYTES = 64 };
+
+struct jt_params {
+    const struct jt_library *library;
+    unsigned flags; /* of enum jr_flags and the two above */
+    size_t max_values;
+    /* NULL, or called for each object and array with its part of the text once it is complete.
+     * Returns 0, or -1 when out of memory. */
+    int (*complete)(void *ctx, const struct json_t *value, size_t begin, size_t len);
+    void *ctx;
+};
+
+enum jt_fault_kind { JT_NO_MEMORY, JT_WRONG, JT_TOO_MANY, JT_TOO_DEEP };
+
+struct jt_fault {
+    enum jt_fault_kind kind;
+    /* WRONG: the fault in words that quote nothing, its place, and the key that it is about. */
+    const char *problem;
+    int line, column;
+    char key[JT_KEY_BYTES]; /* "": none; a longer one is cut */
+};
+
+/*
+ * Reads text[0..len), which must be followed by a byte that is not part of a number, as NUL is.
+ * Returns 0 and *ret, owned (json_decref), or -1 with *ret as it was and the fault.
+ */
+int jt_read(struct json_t **ret, const char *text, size_t len, const struct jt_params *params,
+            struct jt_fault *fault);
+
+/*
+ * The same of a file of strangers: of at most a million values, with the constants of Python; more
+ * flags: `flags`. Returns 0, JR_EINVAL or JR_ENOMEM with a sentence in err that begins with `name`.
+ */
+int jt_read_file(struct json_t **ret, const char *name, const char *text, size_t len,
+                 const struct jt_library *library, unsigned flags, char *err, size_t errlen);
+
+#endif
