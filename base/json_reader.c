@@ -380,29 +380,3 @@ int jr_end(struct jr *r)
     jr_peek(r);
     return r->pos < r->len ? fail(r, "text after the end") : 0;
 }
-
-/* The end of the string whose inside begins at p, behind its closing quote, or end. */
-static const char *behind_string(const char *p, const char *end)
-{
-    while (p < end && *p != '"')
-        p += *p == '\\' && end - p > 1 ? 2 : 1;
-    return p < end ? p + 1 : end;
-}
-
-void jr_shape(const char *text, size_t len, int *ret_depth, size_t *ret_values)
-{
-    const char *p = text, *end = text + len;
-    int depth = 0, deepest = 0;
-    size_t n = 1;
-
-    while (p < end) {
-        char c = *p++;
-        if (c == '"') p = behind_string(p, end);
-        if (c == '[' || c == '{') depth++;
-        if ((c == ']' || c == '}') && depth > 0) depth--;
-        n += c == '[' || c == '{' || c == ',';
-        if (depth > deepest) deepest = depth;
-    }
-    *ret_depth = deepest;
-    *ret_values = n;
-}

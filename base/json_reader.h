@@ -90,10 +90,4 @@ int jr_skip(struct jr *r, const char **ret, size_t *ret_len);
 /* Nothing but white space is left. */
 int jr_end(struct jr *r);
 
-/*
- * Bounds for a text that nobody has checked yet: its deepest nesting of brackets outside strings,
- * and at least as many values as it holds. Any thread.
- */
-void jr_shape(const char *text, size_t len, int *ret_depth, size_t *ret_values);
-
 #endif

@@ -4,11 +4,10 @@
 
 #include <jansson.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
-#include "base/file.h"
 #include "server/config/config.h"
+#include "server/json_file.h"
 
 struct srv_defaults srv_defaults_neutral(void)
 {
@@ -72,19 +71,8 @@ static int read_all(struct srv_defaults *d, const json_t *root, char *err, size_
 
 int srv_defaults_read(struct srv_defaults *d, const char *dir, char *err, size_t errlen)
 {
-    json_error_t error;
-    size_t n;
-    char *text;
-    if (file_load_optional(dir, "generation_config.json", SRV_CONFIG_FILE_MAX_BYTES, &text, &n, err,
-                           errlen))
-        return -1;
-    if (!text) return 0;
-    json_t *root = json_loadb(text, n, 0, &error);
-    free(text);
-    if (!root) {
-        snprintf(err, errlen, "generation_config.json: line %d: %s", error.line, error.text);
-        return -1;
-    }
+    json_t *root;
+    if (srv_json_file(&root, dir, "generation_config.json", err, errlen)) return -1;
     struct srv_defaults read = *d;
     int rc = read_all(&read, root, err, errlen);
     if (rc == 0) *d = read;

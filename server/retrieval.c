@@ -4,11 +4,9 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
-#include "server/config/config.h"
+#include "server/json_file.h"
 
 enum { FOLDER_BYTES = 256 };
 
@@ -22,18 +20,7 @@ struct reading {
 /* *ret is owned, an object or array; NULL where the file is not there. */
 static int load(struct reading *rd, const char *name, json_t **ret)
 {
-    json_error_t error;
-    char *text;
-    size_t n;
-    *ret = NULL;
-    if (file_load_optional(rd->dir, name, SRV_CONFIG_FILE_MAX_BYTES, &text, &n, rd->err,
-                           rd->errlen))
-        return -1;
-    if (!text) return 0;
-    *ret = json_loadb(text, n, 0, &error);
-    free(text);
-    if (!*ret) snprintf(rd->err, rd->errlen, "%s: line %d: %s", name, error.line, error.text);
-    return *ret ? 0 : -1;
+    return srv_json_file(ret, rd->dir, name, rd->err, rd->errlen);
 }
 
 static int wrong(struct reading *rd, const char *file, const char *key, const char *must)

@@ -8,9 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "engine/engine.h"
-#include "server/config/config.h"
+#include "server/json_file.h"
 #include "server/log.h"
 #include "tokenizer/tokenizer.h"
 
@@ -22,17 +21,17 @@ static const char *const file_names[N_FILES] = {"config.json", "generation_confi
 /* Owned, or NULL: a file that must be right has been read by its own reader. */
 static json_t *parse(const char *text)
 {
-    return text ? json_loads(text, JSON_DECODE_INT_AS_REAL, NULL) : NULL;
+    json_t *root = NULL;
+    char err[64];
+    if (text) srv_json_read(&root, "", text, strlen(text), err, sizeof(err));
+    return root;
 }
 
 static json_t *load(const char *dir, const char *name)
 {
-    char *text = NULL, err[64];
-    if (file_load_optional(dir, name, SRV_CONFIG_FILE_MAX_BYTES, &text, NULL, err, sizeof(err)))
-        return NULL;
-    json_t *root = parse(text);
-    free(text);
-    return root;
+    json_t *root;
+    char err[64];
+    return srv_json_file(&root, dir, name, err, sizeof(err)) ? NULL : root;
 }
 
 /* A token is text, or an object with its "content". */

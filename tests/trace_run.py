@@ -34,7 +34,7 @@ import time
 import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-WRAPPED = ("jr_finish", "jr_shape", "json_loadb")
+WRAPPED = ("jr_finish", "json_loadb")
 N_ENTRIES, HEAD, ADDRESS = 1 << 22, 24, (1 << 48) - 1
 LEVELS = [("server/api/read", 4.4), ("server/api/run", 4.5), ("server/api/write", 4.6), ("server/api", 5), ("server/http", 4),
           ("server/hub", 2.5), ("server/config", 2), ("server/cli", 6), ("server/main.c", 6), ("server", 3)]

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/json_reader.h"
+#include "base/json_tree.h"
 #include "base/sha256.h"
 #include "base/shown.h"
 #include "base/utf8.h"
@@ -288,15 +289,14 @@ static int read_top(struct loader *l)
 /* Reads a member's text as a tree. *ret is owned (json_decref), NULL for an absent member. */
 static int parse_tree(struct loader *l, const char *name, const struct span *span, json_t **ret)
 {
-    json_error_t error;
+    static const struct jt_library library = JT_JANSSON;
+    char quoted[40];
 
     *ret = NULL;
     if (!span->s) return 0;
-    *ret = json_loadb(span->s, span->len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL,
-                      &error);
-    if (*ret) return 0;
-    snprintf(l->err, l->errlen, "\"%s\": %s", name, error.text);
-    return TOK_EINVAL;
+    snprintf(quoted, sizeof(quoted), "\"%s\"", name);
+    return jt_read_file(ret, quoted, span->s, span->len, &library, JR_NUL | JT_ANY, l->err,
+                        l->errlen);
 }
 
 static int check_version(struct loader *l, const json_t *json)

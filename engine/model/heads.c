@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "engine/eng_error.h"
+#include "engine/model/config_json.h"
 #include "engine/model/weight_hash.h"
 
 enum { MAX_BYTES = 64 << 10, MAX_WIDTH = 1 << 20 };
@@ -50,12 +51,10 @@ static json_t *load(const struct reading *rd, const char *name)
 {
     char *text = NULL, err[512] = "";
     size_t len = 0;
-    json_error_t where;
+    json_t *root = NULL;
     int rc = file_load_optional(rd->dir, name, MAX_BYTES, &text, &len, err, sizeof(err));
+    if (text) rc = eng_json_read(&root, text, len, name, err, sizeof(err));
     if (rc) eng_report_problem(rd->report, rc, "%s", err);
-    json_t *root = text ? json_loadb(text, len, JSON_REJECT_DUPLICATES, &where) : NULL;
-    if (text && !root)
-        eng_report_problem(rd->report, ENG_EINVAL, "%s: line %d: %s", name, where.line, where.text);
     if (text) {
         struct eng_hash piece = eng_hash_bytes(text, len, (struct eng_hash){{8, 9}});
         rd->hash[0] += piece.lane[0];

@@ -266,6 +266,7 @@ int eng_shard_init(struct eng_shard *shard, const char *dir, const char *name, c
         snprintf(err, errlen, "%s: the header cannot be read: %s", name, file_read_reason());
         goto out;
     }
+    header[len] = '\0';
     shard->data_start = LENGTH_BYTES + (int64_t)len;
     rc = eng_shard_parse(shard, header, len, file_bytes - shard->data_start, err, errlen);
     goto out;

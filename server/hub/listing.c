@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Listings of a commit's files; see listing.h. The JSON reader walks the text, which may have 64
- * MiB; jansson reads one entry at a time, so that no answer becomes a tree of many times its size.
+ * MiB; one entry at a time becomes a tree, so that no answer becomes one of many times its size.
  */
 #include "server/hub/listing.h"
 
@@ -11,6 +11,7 @@
 
 #include "base/buf.h"
 #include "base/json_reader.h"
+#include "base/json_tree.h"
 #include "base/shown.h"
 #include "base/utf8.h"
 #include "server/hub/hub_error.h"
@@ -205,14 +206,17 @@ static int add_file(struct adding *a, const char *path, const json_t *o, const c
 /* The next value as an object of jansson's, to be released. */
 static int read_object(struct jr *r, json_t **ret)
 {
+    static const struct jt_library library = JT_JANSSON;
+    const struct jt_params params = {
+        .library = &library, .flags = JT_REPEATS, .max_values = ENTRY_MAX_BYTES};
+    struct jt_fault fault;
     const char *text;
     size_t len;
     int rc = jr_skip(r, &text, &len);
     if (rc) return rc;
-    *ret = len <= ENTRY_MAX_BYTES ? json_loadb(text, len, 0, NULL) : NULL;
-    if (json_is_object(*ret)) return 0;
-    json_decref(*ret);
-    return JR_EINVAL;
+    if (len > ENTRY_MAX_BYTES || *text != '{') return JR_EINVAL;
+    if (!jt_read(ret, text, len, &params, &fault)) return 0;
+    return fault.kind == JT_NO_MEMORY ? JR_ENOMEM : JR_EINVAL;
 }
 
 /* An element of a page: {"type", "path", "oid", "size"[, "lfs": {"oid", "size"}][, "xetHash"]}. */

@@ -34,6 +34,7 @@ REQUESTS = [
             "c": {"anyOf": [{"$ref": "#"}, {"enum": [1, "two", None]}]}}}}),
     ("/v1/embeddings", {"input": ["Tom", "Anna"]}), ("/tokenize", {"prompt": "Tom has a ball"}),
     ("/models/load", {"model": DEMO, "alias": "other", "wait": "drained"}),
+    ("/v1/embeddings", {"model": "demo-embed", "input": "Tom"}), ("/v1/completions", {"model": "demo", "prompt": "Tom"}),
     ("/detokenize", {"tokens": [5, 6, 7]}), ("/apply-template", {"messages": [{"role": "user", "content": "Hi"}]})]
 
 
@@ -85,9 +86,11 @@ class Faults:
 
     # ---- requests ------------------------------------------------------------------------------------
 
-    def server(self, **kw):
-        return Hearth("--model", self.model, "--threads", "1", "--parallel", "2", "--log-format", "text",
-                      "--swap", "on", env=self.environment(FAIL_ARM_SIGNAL=1, **kw))
+    def server(self, body, **kw):
+        """A request that names a model has it loaded on demand."""
+        found = ["--models", os.path.dirname(DEMO)] if "model" in body and "wait" not in body else []
+        return Hearth("--model", f"first={self.model}" if found else self.model, *found, "--threads", "1", "--parallel", "2",
+                      "--log-format", "text", "--swap", "on", env=self.environment(FAIL_ARM_SIGNAL=1, **kw))
 
     def arm(self, h):
         """Counting begins: the signal has been taken once it is pending no more."""
@@ -115,7 +118,7 @@ class Faults:
     def request(self, k, path, body):
         """One request whose k-th allocation (of all threads) fails; then another that must be served."""
         statuses = None
-        h = self.server(FAIL_ALLOC_AT=k)
+        h = self.server(body, FAIL_ALLOC_AT=k)
         h.start()
         try:
             self.arm(h)
@@ -138,7 +141,7 @@ class Faults:
 
     def is_served(self, h, path, body):
         """One of three more is served: where the first needed fewer than k, it is one of these that fails."""
-        if path == "/models/load":  # whichever model it is
+        if "model" in body:  # whichever it is, or the first: a load that has failed is not tried again at once
             path, body = REQUESTS[0]
         for _ in range(3):
             try:
@@ -150,7 +153,7 @@ class Faults:
 
     def count_request(self, path, body):
         with tempfile.NamedTemporaryFile() as f:
-            h = self.server(FAIL_COUNT_FILE=f.name)
+            h = self.server(body, FAIL_COUNT_FILE=f.name)
             h.start()
             self.arm(h)
             h.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})

@@ -195,38 +195,12 @@ static void test_limits(void **state)
     REQUIRE_EQ_INT(jr_uint(&r, 5, &v), JR_EINVAL);
 }
 
-static void test_shape(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *json;
-        int depth;
-        size_t values;
-    } cases[] = {
-        {"", 0, 1},
-        {"1", 0, 1},
-        {"[1,2,3]", 1, 4},
-        {"{\"a\":[[]]}", 3, 4},
-        {"[\"[[[,,\\\"[\"]", 1, 2},
-        {"]]]][", 1, 2},
-        {"\"a\\", 0, 1},
-    };
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        int depth;
-        size_t values;
-        jr_shape(cases[i].json, strlen(cases[i].json), &depth, &values);
-        REQUIRE_MSG(depth == cases[i].depth && values == cases[i].values, "%s: %d, %zu",
-                    cases[i].json, depth, values);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_accepted), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_flags),    cmocka_unit_test(test_pulling),
         cmocka_unit_test(test_span),     cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_shape),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -119,6 +119,8 @@ static void test_rope_spellings(void **state)
     (void)state;
     struct eng_hparams hp = good(LLAMA(",\"rope_theta\":5e5,\"rope_scaling\":null"), NULL);
     REQUIRE(hp.rope.type == ENG_ROPE_DEFAULT && hp.rope.theta == 5e5);
+    hp = good(LLAMA(",\"time_step_limit\":[0.0,Infinity],\"initializer_range\":NaN"), NULL);
+    REQUIRE(hp.rope.theta == 10000);
     hp = good(LLAMA(",\"rope_parameters\":{\"rope_theta\":5e5,\"rope_type\":\"default\"}"), NULL);
     REQUIRE(hp.rope.type == ENG_ROPE_DEFAULT && hp.rope.theta == 5e5);
     hp = good(LLAMA(",\"rope_theta\":7,\"rope_scaling\":{\"type\":\"linear\",\"factor\":4}"), NULL);
@@ -234,7 +236,7 @@ static const struct {
     {"", "config.json: line", ENG_EINVAL},
     {"[]", "is not a JSON object", ENG_EINVAL},
     {"{", "config.json: line 1", ENG_EINVAL},
-    {"{\"a\":1,\"a\":2}", "duplicate", ENG_EINVAL},
+    {"{\"a\":1,\"a\":2}", "comes twice", ENG_EINVAL},
     {"{}", "architectures and model_type are missing", ENG_EINVAL},
     {"{\"architectures\":\"LlamaForCausalLM\"}", "architectures must be a list", ENG_EINVAL},
     {"{\"architectures\":[\"MixtralForCausalLM\"]}",
@@ -270,6 +272,10 @@ static const struct {
     {LLAMA(",\"tie_word_embeddings\":1"), "tie_word_embeddings must be true or false", ENG_EINVAL},
     {LLAMA(",\"attention_bias\":\"no\""), "attention_bias must be true or false", ENG_EINVAL},
     {LLAMA(",\"rope_theta\":0"), "rope_theta must", ENG_EINVAL},
+    {LLAMA(",\"rope_theta\":Infinity"), "rope_theta must be within", ENG_EINVAL},
+    {LLAMA(",\"rope_theta\":NaN"), "rope_theta must be within", ENG_EINVAL},
+    {LLAMA(",\"intermediate_size\":-Infinity"), "intermediate_size must", ENG_EINVAL},
+    {LLAMA(",\"intermediate_size\":99999999999999999999"), "intermediate_size must", ENG_EINVAL},
     {LLAMA(",\"rope_theta\":-10000"), "rope_theta must", ENG_EINVAL},
     {LLAMA(",\"rope_scaling\":5"), "rope_scaling must be an object", ENG_EINVAL},
     {LLAMA(",\"rope_scaling\":{\"rope_type\":\"longrope\"}"), "rope_type longrope is not supported",
@@ -501,7 +507,7 @@ static const struct {
      ENG_EINVAL},
     {"{\"model_type\":\"phi3\",\"rope_scaling\":{\"type\":\"llama3\"}}",
      "rope_type llama3 is not supported; supported: default, longrope", ENG_EUNSUPPORTED},
-    {LONGROPE("longrope", ",\"short_factor\":[1]"), "duplicate", ENG_EINVAL},
+    {LONGROPE("longrope", ",\"short_factor\":[1]"), "comes twice", ENG_EINVAL},
     {"{\"model_type\":\"phi3\",\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1]}}",
      "short_factor must be a list of 48 numbers", ENG_EINVAL},
     {"{\"model_type\":\"phi3\",\"hidden_size\":128,\"rope_scaling\":{\"type\":\"longrope\","

@@ -50,7 +50,7 @@ static const struct header_case headers[] = {
     {"bytes after", "{}x", 0, -1, "line 1"},
     {"bad UTF-8", "{\"\xff\":1}", 0, -1, "line 1"},
     {"name twice", "{" T("a", "U8", "[1]", 0, 1) "," T("a", "U8", "[1]", 1, 2) "}", 2, -1,
-     "duplicate"},
+     "comes twice"},
     {"metadata of numbers", "{\"__metadata__\":{\"a\":1}}", 0, -1, "__metadata__"},
     {"metadata a list", "{\"__metadata__\":[]}", 0, -1, "__metadata__"},
     {"tensor a number", "{\"a\":1}", 0, -1, "tensor a is not described"},
@@ -63,7 +63,7 @@ static const struct header_case headers[] = {
     {"product wraps to span", "{" T("a", "F32", "[4611686018427387904,4]", 0, 0) "}", 0, -1,
      "2^63"},
     {"bits wrap", "{" T("a", "F32", "[1152921504606846976]", 0, 0) "}", 0, -1, "2^63"},
-    {"extent of 2^64", "{" T("a", "U8", "[18446744073709551616]", 0, 0) "}", 0, -1, "line 1"},
+    {"extent of 2^64", "{" T("a", "U8", "[18446744073709551616]", 0, 0) "}", 0, -1, "extent"},
     {"half a byte", "{" T("a", "F4", "[1]", 0, 1) "}", 1, -1, "different number of bytes"},
     {"no offsets", "{\"a\":{\"dtype\":\"U8\",\"shape\":[1]}}", 1, -1, "data_offsets"},
     {"one offset", "{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0]}}", 1, -1,
@@ -229,7 +229,7 @@ static const struct {
     {"{\"weight_map\":{\"a\":\"x/\"}}", "not a file name within"},
     {"{\"weight_map\":{\"a\":\"\"}}", "not a file name within"},
     {"{\"weight_map\":{\"a\":1}}", "not a file name within"},
-    {"{\"weight_map\":{\"a\":\"x\",\"a\":\"y\"}}", "duplicate"},
+    {"{\"weight_map\":{\"a\":\"x\",\"a\":\"y\"}}", "comes twice"},
     {"[1]", "not a JSON object"},
 };
 

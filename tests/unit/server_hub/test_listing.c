@@ -83,7 +83,7 @@ static void odd_pages(void **state)
         {"[1]", "not a file list"},
         {"[", "not a file list"},
         {"[] x", "not a file list"},
-        {"[{\"size\":9223372036854775808}]", "not a file list"},
+        {"[{\"size\":9223372036854775808}]", "an unsafe path"},
         {"[" FILE_OF("../x") "]", "an unsafe path \"../x\""},
         {"[{\"type\":\"directory\",\"path\":\"/\"}]", "an unsafe path"},
         {"[{\"type\":\"file\",\"path\":\"x\",\"oid\":\"0123\",\"size\":1}]",
