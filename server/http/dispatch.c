@@ -39,13 +39,13 @@ void srv_request_done(struct srv_request *req)
 
 /*
  * The name of the model that a request asks for, owned; NULL: none, or it cannot be read. The
- * handler reads the body again, and says what is wrong with it.
+ * handler reads the body again, and says what is wrong with it. Returns -1 when out of memory.
  */
-static char *find_model_name(struct srv_request *req)
+static int find_model_name(struct srv_request *req, char **ret)
 {
     const char *asked = srv_request_query(req, "model"), *text = NULL, *key;
     size_t len = 0, skipped;
-    char *name = NULL, err[64];
+    char err[64];
     bool first = true;
     struct jr r;
     jr_init(&r, req->facts.body, req->facts.body_len, 0, err, sizeof(err));
@@ -58,12 +58,10 @@ static char *find_model_name(struct srv_request *req)
         else if (!rc)
             rc = jr_skip(&r, &key, &skipped);
     }
-    if (text && !rc && !memchr(text, '\0', len))
-        name = strndup(text, len);
-    else if (asked)
-        name = strdup(asked);
+    bool named = text && !rc && !memchr(text, '\0', len);
+    *ret = named ? strndup(text, len) : asked ? strdup(asked) : NULL;
     jr_finish(&r);
-    return name;
+    return !*ret && (named || asked || rc == JR_ENOMEM) ? -1 : 0;
 }
 
 /* Whether a body asks for a stream. */
@@ -177,7 +175,12 @@ static int find_entry(struct srv_request *req)
     struct srv_models *models = &req->server->app.models;
     int first = srv_models_default(models);
     bool several = srv_models_count(models) > 1 || first < 0;
-    char *name = several ? find_model_name(req) : NULL, names[160];
+    char *name = NULL, names[160];
+    if (several && find_model_name(req, &name)) {
+        srv_reply_error(req, SRV_ERR_OVERLOADED, NULL,
+                        "The server is out of memory for this request.");
+        return -1;
+    }
     int entry = name ? srv_models_find(models, name) : -1;
     /* Others are left to the handler, which knows what is wrong with them. */
     bool stays = !name || !*name || c->accept_any_model ||
