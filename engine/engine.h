@@ -184,7 +184,7 @@ struct eng_inspect_tensor {
 };
 struct eng_inspect_path {
     const char *numerics;
-    int64_t weights_bytes; /* at most, in memory */
+    int64_t weights_bytes; /* at most, in memory, with RoPE's tables for the longest context */
     bool is_default;       /* numerics "auto" selects it on this machine */
 };
 struct eng_inspector {

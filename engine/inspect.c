@@ -72,7 +72,7 @@ static void report_paths(struct eng_model *m, const struct eng_inspector *in)
         in->path(in->ctx,
                  &(struct eng_inspect_path){
                      .numerics = *name,
-                     .weights_bytes = m->weights_bytes,
+                     .weights_bytes = m->weights_bytes + eng_model_rope_bytes(m, m->hp.ctx_max),
                      .is_default = m->numerics == eng_numerics_find(bf16 ? "bf16" : "exact"),
                  });
     }

@@ -18,6 +18,7 @@
 #include "server/config/config.h"
 #include "server/draft_fit.h"
 #include "server/model_lookup.h"
+#include "server/served_model.h"
 #include "server/retrieval.h"
 #include "server/token_facts.h"
 #include "tokenizer/chat/chat.h"
@@ -179,14 +180,28 @@ static void show_weights(void *ctx, int64_t n_params, const char *dtype)
     add(in, "weights_dtype", json_string(dtype));
 }
 
+/* With the context that serve would take; where none fits, the longest. */
+static int64_t weights_bytes(const struct inspection *in, const struct eng_inspect_path *p)
+{
+    struct srv_config c = *in->config;
+    const struct srv_model_params params = {.config = &c, .dir = c.model};
+    struct eng_memory plan;
+    char err[512];
+    c.numerics = (char *)p->numerics;
+    return srv_model_plan(&plan, &params, 0, err, sizeof(err)) ? p->weights_bytes
+                                                               : plan.weights_bytes;
+}
+
 static void show_path(void *ctx, const struct eng_inspect_path *p)
 {
     struct inspection *in = ctx;
-    say(in, "numerics %s: at most %lld bytes of weights in memory%s", p->numerics,
-        (long long)p->weights_bytes, p->is_default ? " (the default here)" : "");
+    if (!in->text && !in->report) return;
+    int64_t bytes = weights_bytes(in, p);
+    say(in, "numerics %s: at most %lld bytes of weights in memory%s", p->numerics, (long long)bytes,
+        p->is_default ? " (the default here)" : "");
     append(in, in->numerics,
-           json_pack("{s:s, s:I, s:b}", "name", p->numerics, "weights_bytes",
-                     (json_int_t)p->weights_bytes, "default", p->is_default));
+           json_pack("{s:s, s:I, s:b}", "name", p->numerics, "weights_bytes", (json_int_t)bytes,
+                     "default", p->is_default));
 }
 
 /* ---- from the tokenizer -------------------------------------------------------------------- */

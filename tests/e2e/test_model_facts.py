@@ -124,5 +124,16 @@ def test_the_longest_text_is_the_same_everywhere():
             assert "ctx=64 " in h.wait_log("ready on"), h.log
 
 
+def test_inspect_counts_what_serve_takes():
+    """Weights and RoPE's tables, one sum."""
+    report = json.loads(run("inspect", "--model", DEMO, "--json")[1])["numerics"]
+    assert len(report) == 4, report
+    for path in report:
+        with Hearth("--numerics", path["name"], "--threads", "2") as h:
+            memory = h.get("/props")[2]["memory"]
+            spare = path["weights_bytes"] - memory["weights_bytes"]  # bf16 weights may take less than was planned
+            assert spare == 0 or (path["name"] in ("exact", "bf16") and spare > 0), (path, memory)
+
+
 if __name__ == "__main__":
     run_cases(globals())
