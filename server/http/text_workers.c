@@ -2,7 +2,8 @@
 /*
  * The text workers. One mutex guards all queues; each item wakes one worker. The queue of wakes is
  * first in, first out; the other two are sorted by turn, which is one more than that of the key's
- * last item, and at least that of the first item in the queue.
+ * last item, queued or taken, and at least that of the item taken last. So the first item of a key
+ * waits for none of a key that was just served.
  */
 #include "server/http/text_workers.h"
 
@@ -17,8 +18,12 @@
 #include "server/bounds.h"
 #include "server/budget.h"
 
+enum { KEY_GROUPS = 256 };
+
 struct queue {
     struct srv_work_item *first, *last;
+    uint64_t turn;             /* of the item taken last */
+    uint64_t next[KEY_GROUPS]; /* one more than that, of the item taken last of a group of keys */
 };
 
 struct srv_work {
@@ -35,8 +40,8 @@ struct srv_work {
 
 static uint64_t next_turn(const struct queue *q, const struct srv_work_item *item)
 {
-    uint64_t turn = q->first ? q->first->turn : 0;
-    if (item->class == SRV_WORK_WAKE) return turn;
+    uint64_t next = q->next[item->key % KEY_GROUPS], turn = next > q->turn ? next : q->turn;
+    if (item->class == SRV_WORK_WAKE) return 0;
     for (const struct srv_work_item *i = q->first; i; i = i->next)
         if (i->key == item->key) turn = i->turn + 1;
     return turn;
@@ -61,6 +66,8 @@ static struct srv_work_item *take_first(struct queue *q)
     struct srv_work_item *item = q->first;
     if (!item) return NULL;
     q->first = item->next;
+    q->turn = item->turn;
+    q->next[item->key % KEY_GROUPS] = item->turn + 1;
     if (!q->first) q->last = NULL;
     assert(item->next || !q->first);
     item->next = NULL;

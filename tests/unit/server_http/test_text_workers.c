@@ -127,7 +127,7 @@ static void test_keys_take_turns(void **state)
     (void)state;
     struct srv_work *w = start(1);
     static const uint64_t keys[] = {1, 1, 1, 1, 2, 2, 3};
-    static const int want[] = {99, 0, 4, 6, 1, 5, 2, 3};
+    static const int want[] = {99, 4, 6, 0, 5, 1, 2, 3}; /* key 1 has had the first */
     struct item first, items[N_OF(keys)];
     push(w, &first, 99, SRV_WORK_SMALL, 1);
     await(&n_begun, 1);
@@ -137,6 +137,32 @@ static void test_keys_take_turns(void **state)
     await(&n_ended, 8);
     for (int i = 0; i < 8; i++)
         REQUIRE_EQ_INT(order[i], want[i]);
+    srv_work_destroy(w);
+}
+
+/* Items that come between others: a key that has waited for none is next, but passes another one once only. */
+static void test_keys_that_come_and_go(void **state)
+{
+    static const struct {
+        int number; /* -1: the next one runs, and is `key` */
+        int key;
+    } steps[] = {{0, 1},  {1, 1},   {2, 1},   {-1, 0},  {10, 2},  {-1, 10}, {11, 2},
+                 {-1, 1}, {20, 3},  {3, 1},   {-1, 11}, {-1, 20}, {21, 3},  {12, 2},
+                 {-1, 2}, {-1, 21}, {-1, 12}, {22, 3},  {-1, 3},  {-1, 22}};
+    struct srv_work *w = start(0);
+    struct item items[30];
+    (void)state;
+    set_gates(true, true);
+    for (size_t i = 0; i < N_OF(steps); i++) {
+        if (steps[i].number >= 0) {
+            push(w, &items[steps[i].number], steps[i].number, SRV_WORK_SMALL,
+                 (uint64_t)steps[i].key);
+            continue;
+        }
+        REQUIRE(srv_work_run_next(w));
+        REQUIRE_MSG(order[n_begun - 1] == steps[i].key, "step %zu: %d", i, order[n_begun - 1]);
+    }
+    REQUIRE(!srv_work_run_next(w));
     srv_work_destroy(w);
 }
 
@@ -159,6 +185,7 @@ int main(void)
         cmocka_unit_test(test_small_items_pass_large_ones),
         cmocka_unit_test(test_few_workers_alternate),
         cmocka_unit_test(test_keys_take_turns),
+        cmocka_unit_test(test_keys_that_come_and_go),
         cmocka_unit_test(test_destroy_runs_the_rest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
