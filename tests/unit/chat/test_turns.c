@@ -55,6 +55,9 @@ static const char
                    "{{ m.content[0]['text'] }};{% endif %}{% endfor %}",
     needs_tools[] = "{{ tools[0].type }};{% for m in messages %}{% if loop.first or "
                     "m.role == 'user' %}" SHOW "{% endif %}{% endfor %}",
+    needs_tools_and_parts[] =
+        "{{ tools[0].type }};{% for m in messages %}{% if loop.first or m.role == "
+        "'user' %}[{{ m.role }}]{{ m.content[0]['text'] }};{% endif %}{% endfor %}",
     last_user[] = "{% set s = messages[0].content + '|' if messages[0].role == 'system' else '' %}"
                   "{% for m in messages %}{% if m.role == 'user' %}{% if not loop.first and "
                   "messages[loop.index0 - 1].role == 'user' %}{{ raise_exception('twice') }}"
@@ -141,20 +144,23 @@ static void test_cases(void **state)
     }
 }
 
-/* A template that fails without tools is asked with some. */
+/* A template that fails without tools is asked with some, about parts of a content too. */
 static void test_needs_tools(void **state)
 {
+    static const char *const templates[] = {needs_tools, needs_tools_and_parts};
     (void)state;
-    struct tok_chat *c = open_text(needs_tools);
-    struct tok_prompt p = {0};
-    char err[200] = "";
-    const struct tok_chat_input in = {.messages = "[" D("A") "," D("B") "," U("C") "]",
-                                      .tools = "[{\"type\":\"function\"}]"};
-    REQUIRE(tok_chat_caps(c)->system_role);
-    REQUIRE_MSG(tok_chat_render(c, &in, &p, err, sizeof(err)) == 0, "%s", err);
-    REQUIRE_EQ_STR(p.text, "function;[system]A\n\nB;[user]C;");
-    tok_prompt_finish(&p);
-    tok_chat_close(c);
+    for (size_t i = 0; i < N_OF(templates); i++) {
+        struct tok_chat *c = open_text(templates[i]);
+        struct tok_prompt p = {0};
+        char err[200] = "";
+        const struct tok_chat_input in = {.messages = "[" D("A") "," D("B") "," U("C") "]",
+                                          .tools = "[{\"type\":\"function\"}]"};
+        REQUIRE(tok_chat_caps(c)->system_role);
+        REQUIRE_MSG(tok_chat_render(c, &in, &p, err, sizeof(err)) == 0, "%s", err);
+        REQUIRE_EQ_STR(p.text, "function;[system]A\n\nB;[user]C;");
+        tok_prompt_finish(&p);
+        tok_chat_close(c);
+    }
 }
 
 /* The blank line between two texts is the server's; what is around it, the request's. */
