@@ -18,6 +18,7 @@
 #include "server/hub/cache.h"
 #include "server/hub/hub_error.h"
 #include "server/hub/settings.h"
+#include "server/json_file.h"
 
 #ifndef HEARTH_DATADIR
 #define HEARTH_DATADIR "/usr/share"
@@ -144,10 +145,36 @@ static bool is_gguf(const char *name)
     return len > sizeof(suffix) && strcasecmp(name + len - (sizeof(suffix) - 1), suffix) == 0;
 }
 
-bool srv_hub_has_only_gguf(const char *path, char *err, size_t errlen)
+bool srv_hub_has_adapter(const char *dir, char *ret_base, size_t size)
 {
-    DIR *dir = file_exists(path, "config.json") ? NULL : opendir(path);
-    bool found = false;
+    static const char name[] = "adapter_config.json";
+    json_t *root = NULL;
+    char err[300];
+    if (!file_exists(dir, name)) return false;
+    if (srv_json_file(&root, dir, name, err, sizeof(err))) root = NULL;
+    const char *base = json_string_value(json_object_get(root, "base_model_name_or_path"));
+    snprintf(ret_base, size, "%s", base ? base : "another model");
+    json_decref(root);
+    return true;
+}
+
+/* Writes what to do with a directory that holds an adapter and no model. */
+static bool has_only_adapter(const char *dir, char *err, size_t errlen)
+{
+    char base[200];
+    if (!srv_hub_has_adapter(dir, base, sizeof(base))) return false;
+    snprintf(err, errlen,
+             "%.300s is an adapter of %.150s, which is not supported; merge it into that model "
+             "(peft: merge_and_unload) and serve the result",
+             dir, base);
+    return true;
+}
+
+bool srv_hub_is_other(const char *path, char *err, size_t errlen)
+{
+    bool has_config = file_exists(path, "config.json"), found = false;
+    if (!has_config && has_only_adapter(path, err, errlen)) return true;
+    DIR *dir = has_config ? NULL : opendir(path);
     if (!dir) return false;
     for (struct dirent *entry; !found && (entry = readdir(dir));)
         found = is_gguf(entry->d_name);
@@ -174,7 +201,7 @@ int srv_hub_check(const char *dir, char *err, size_t errlen)
         "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
         "pytorch_model.bin.index.json", /* the last two are refused with a reason when read */
     };
-    if (srv_hub_has_only_gguf(dir, err, errlen)) return -1;
+    if (srv_hub_is_other(dir, err, errlen)) return -1;
     if (!file_exists(dir, "config.json")) {
         if (errno == EACCES) return refuse_denied(dir, err, errlen);
         snprintf(err, errlen, "%.300s has no config.json; " MODEL_IS, dir);
@@ -182,6 +209,7 @@ int srv_hub_check(const char *dir, char *err, size_t errlen)
     }
     for (size_t i = 0; i < sizeof(weights) / sizeof(weights[0]); i++)
         if (file_exists(dir, weights[i])) return 0;
+    if (has_only_adapter(dir, err, errlen)) return -1;
     snprintf(err, errlen, "%.300s has neither %s nor %s; " MODEL_IS, dir, weights[0], weights[1]);
     return -1;
 }

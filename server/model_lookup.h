@@ -36,7 +36,10 @@ int srv_hub_resolve_cached(const char *spec, const char *(*env)(const char *name
 int srv_hub_check(const char *dir, char *err, size_t errlen);
 
 /* Returns true if a directory holds GGUF files and no config.json; err then says so. */
-bool srv_hub_has_only_gguf(const char *dir, char *err, size_t errlen);
+bool srv_hub_is_other(const char *dir, char *err, size_t errlen);
+
+/* If the directory holds an adapter's settings: true, and the model that they are for. */
+bool srv_hub_has_adapter(const char *dir, char *ret_base, size_t size);
 
 /*
  * Whether spec is a model that comes with the program (demo, demo-embed, demo-rerank), and not a

@@ -11,6 +11,7 @@
 
 #include "server/catalogue.h"
 #include "server/log.h"
+#include "server/model_lookup.h"
 #include "server/model_set.h"
 
 /* A walk through the folder. */
@@ -99,7 +100,7 @@ static void walk(struct scan *s, const char *dir, const char *prefix, int depth)
     int n = scandir(dir, &found, NULL, alphasort);
     if (n < 0) srv_log(SRV_LOG_ERROR, "models: %s cannot be read", dir);
     for (int i = 0; i < n; i++) {
-        char path[PATH_MAX], name[200];
+        char path[PATH_MAX], name[200], base[200];
         const char *file = found[i]->d_name;
         int len = snprintf(path, sizeof(path), "%s/%s", dir, file);
         int name_len = snprintf(name, sizeof(name), "%s%s", prefix, file);
@@ -108,6 +109,9 @@ static void walk(struct scan *s, const char *dir, const char *prefix, int depth)
         if (good && is_folder(path)) {
             if (has_config(path)) {
                 take(s, path, name);
+            } else if (srv_hub_has_adapter(path, base, sizeof(base))) {
+                srv_log(SRV_LOG_WARNING, "models: %s is left out: it is an adapter of %s", name,
+                        base);
             } else if (depth == 0) {
                 snprintf(name + name_len, sizeof(name) - (size_t)name_len, "/");
                 walk(s, path, name, 1);

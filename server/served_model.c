@@ -23,6 +23,7 @@
 #include "server/grammar_cache.h"
 #include "server/kv_bans.h"
 #include "server/log.h"
+#include "server/model_lookup.h"
 #include "server/text_ids.h"
 #include "server/token_facts.h"
 #include "tokenizer/chat/chat.h"
@@ -244,6 +245,13 @@ static int make_grammars(struct loading *l)
     return 0;
 }
 
+static void warn_of_adapter(const struct loading *l)
+{
+    char base[200];
+    if (srv_hub_has_adapter(l->p->dir, base, sizeof(base)))
+        srv_log(SRV_LOG_WARNING, "the adapter of %s beside the model is not applied", base);
+}
+
 static void warn_of_kv_disk(const struct loading *l)
 {
     struct eng_stats stats;
@@ -269,6 +277,7 @@ static int load_files(struct loading *l)
         load_text(l);
     if (rc) return rc;
     warn_of_kv_disk(l);
+    warn_of_adapter(l);
     if (l->text_rc) {
         snprintf(l->err, l->errlen, "%s", l->text_error);
         return l->text_rc;

@@ -65,7 +65,7 @@ complete -c hearth -n '__hearth_is serve generate bench chat embed rerank' -l nu
 complete -c hearth -n '__hearth_is serve generate bench chat embed rerank' -l gemm -x -a 'auto native blas' -d 'matrix multiplication backend'
 complete -c hearth -n '__hearth_is serve generate bench chat embed rerank' -l kernels -x -a 'auto c avx2 avx2vnni avx512 avx512vnni avx512bf16 avx512amx neon neondot neonbf16' -d 'highest kernel level allowed'
 complete -c hearth -n '__hearth_is serve generate bench chat embed rerank' -l weight-coding -x -a 'auto on off' -d 'keep bf16 weights in 12 bits, without loss; auto: if that is read faster here'
-complete -c hearth -n '__hearth_is serve generate bench chat embed rerank' -l kv-dtype -x -a 'auto f32 bf16 int8' -d 'number type of the KV cache; auto: f32 with exact, else bf16'
+complete -c hearth -n '__hearth_is serve generate bench chat embed rerank' -l kv-dtype -x -a 'auto f32 bf16 int8' -d 'number type of the KV cache; auto: f32 with exact, else bf16; f32: with exact alone'
 complete -c hearth -n '__hearth_is serve' -l idle-unload-s -x -d 'unload a model that no request has used for this long; 0: never'
 complete -c hearth -n '__hearth_is serve embed rerank' -l parallel -x -d 'sequences computed at once'
 complete -c hearth -n '__hearth_is serve generate chat embed rerank' -s c -l ctx-size -x -d 'context length in tokens (8K: 8192); 0: the model\'s, or less if memory does not hold it'

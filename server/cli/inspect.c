@@ -325,7 +325,7 @@ static void inspect(struct inspection *in)
         .ctx = in,
     };
     char err[900];
-    if (srv_hub_has_only_gguf(in->config->model, err, sizeof(err)))
+    if (srv_hub_is_other(in->config->model, err, sizeof(err)))
         note_problem(in, err);
     else
         eng_inspect(in->config->model, &engine);

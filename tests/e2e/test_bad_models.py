@@ -85,6 +85,21 @@ def test_01_missing_files():
     ])
 
 
+def test_01_adapters():
+    adapter = {"base_model_name_or_path": "org/base", "peft_type": "LORA"}
+    says = "is an adapter of org/base, which is not supported; merge it into that model"
+    with DemoCopy("config.json", "model.safetensors") as m:
+        m.put("adapter_config.json", adapter)
+        m.put("adapter_model.safetensors", b"")
+        refused(m.dir, says, "an adapter alone")
+    with DemoCopy("model.safetensors") as m:  # some tools leave the base's config.json beside it
+        m.put("adapter_config.json", adapter)
+        refused(m.dir, says, "an adapter with a config.json", commands=("serve",))
+    with DemoCopy("config.json") as m:
+        m.put("adapter_config.json", b"{")
+        refused(m.dir, "is an adapter of another model", "an adapter's broken settings")
+
+
 def test_01_not_regular_files():
     """Pipes, directories, sockets and devices in place of each file that is read: refused at once, never waited for."""
     def replace(m, name, make):

@@ -79,6 +79,18 @@ def test_files_that_differ_are_logged():
         assert "eos tokens: 2 in tokenizer_config.json, 0 in special_tokens_map.json; 2 is used" in eos, eos
 
 
+def test_adapters_are_not_passed_over():
+    adapter = {"base_model_name_or_path": "org/base"}
+    with tempfile.TemporaryDirectory() as folder, DemoCopy() as m:
+        m.put("adapter_config.json", adapter)
+        os.mkdir(os.path.join(folder, "tuned"))
+        with open(os.path.join(folder, "tuned", "adapter_config.json"), "w", encoding="utf-8") as f:
+            json.dump(adapter, f)
+        with Hearth("--model", m.dir, "--models", folder, "--threads", "2") as h:
+            h.wait_log("the adapter of org/base beside the model is not applied")
+            h.wait_log("models: tuned is left out: it is an adapter of org/base")
+
+
 def lengths(h, name, loaded=True):
     """Every place that says how long a text may be, of a model that is loaded or not."""
     entry, = (m for m in h.get("/v1/models")[2]["data"] if m["id"] == name)
