@@ -184,26 +184,35 @@ def measure_peer(a, directory, cases, kind, tmp, tally):
         tally.add_logprobs([float(scores[i, t]) for i, t in enumerate(case.ids[1:])])
 
 
+def measure_path(a, directory, dump, cases, path, tmp, tally):
+    if path == "exact" and not dump:
+        for c in cases:  # its own reference: only the perplexity is news
+            tally.add_rows(c.load(), c.load())
+        for answer in hearth(a, "score", directory, [{"ids": c.ids} for c in cases], ["--numerics", "exact"]):
+            tally.add_logprobs(answer["logprobs"])
+    elif path.startswith("llama.cpp "):
+        measure_peer(a, directory, cases, path.split()[1], tmp, tally)
+    else:
+        measure(a, directory, cases, path, tmp, tally)
+
+
 def measure_group(a, label, models):
-    """All paths on a group of models, (directory, dump or None) each: one row a path."""
-    tallies = {path: Tally() for path in a.paths}
-    for directory, dump in models:
+    """All paths on a group of models, (directory, dump or None) each: yields a path's row once it is done on all of
+    them, or has been refused."""
+    tallies, refused = {path: Tally() for path in a.paths}, {}
+    for i, (directory, dump) in enumerate(models):
         with tempfile.TemporaryDirectory(dir=a.tmp) as tmp:
             cases = recorded_cases(directory, dump) if dump else exact_cases(a, directory, tmp)
             for path in a.paths:
-                if path == "exact" and not dump:
-                    for c in cases:  # its own reference: only the perplexity is news
-                        tallies[path].add_rows(c.load(), c.load())
-                    answers = hearth(a, "score", directory, [{"ids": c.ids} for c in cases],
-                                     ["--numerics", "exact"])
-                    for answer in answers:
-                        tallies[path].add_logprobs(answer["logprobs"])
-                elif path.startswith("llama.cpp "):
-                    measure_peer(a, directory, cases, path.split()[1], tmp, tallies[path])
-                else:
-                    measure(a, directory, cases, path, tmp, tallies[path])
-    reference = "recorded" if models[0][1] else "exact"
-    return [{"model": label, "reference": reference, "path": p, **t.figures()} for p, t in tallies.items()]
+                row = {"model": label, "reference": "recorded" if models[0][1] else "exact", "path": path}
+                try:
+                    if path not in refused:
+                        measure_path(a, directory, dump, cases, path, tmp, tallies[path])
+                except RuntimeError as e:
+                    refused[path] = str(e)
+                    yield {**row, "refused": str(e)}
+                if i == len(models) - 1 and path not in refused:
+                    yield {**row, **tallies[path].figures()}
 
 
 def golden_groups(base):
@@ -240,8 +249,10 @@ def make_dump(a, directory):
     print(f"{len(cases)} cases in {a.make_dump}")
 
 
-def show(rows):
-    for r in rows:
+def show(r):
+    if "refused" in r:
+        print(f"| {r['model']} | {r['path']} | refused: {r['refused']} | | | | | | {r['reference']} |", flush=True)
+    else:
         print(f"| {r['model']} | {r['path']} | {r['max_diff']:.2g} | {r['mean_diff']:.2g} | {r['kl_mean']:.2g} | "
               f"{r['kl_max']:.2g} | {r['top1']:.2%} | {r['perplexity']:.5g} | {r['reference']} |", flush=True)
 
@@ -272,12 +283,13 @@ def main():
           "perplexity | reference |\n|---|---|---|---|---|---|---|---|---|")
     rows = []
     for label, models in groups.items():
-        rows += measure_group(a, label, models)
-        show(rows[-len(a.paths):])
+        for row in measure_group(a, label, models):
+            show(row)
+            rows.append(row)
     if a.json:
         with open(a.json, "w", encoding="utf-8") as f:
             json.dump({"kind": "accuracy", "rows": rows}, f, indent=1)
-    return None
+    return 1 if any("refused" in r for r in rows) else None
 
 
 if __name__ == "__main__":
