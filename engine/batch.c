@@ -349,6 +349,34 @@ static int add_prompt_rows(struct batch *b, int i, int budget)
     return n;
 }
 
+/* Whether the j-th is the first of another key than the job's that has prompt rows to compute. */
+static bool leads_other_key(const struct batch *b, int j, const struct eng_job *job)
+{
+    const struct seq *s = b->order[j];
+    bool other = s->job->p.fair_key != job->p.fair_key && s->job->rank == job->rank;
+    if (!other || !seq_in_prefill(s) || s->restoring) return false;
+    for (int i = 0; i < j; i++)
+        if (b->order[i]->job->p.fair_key == s->job->p.fair_key && seq_in_prefill(b->order[i]))
+            return false;
+    return true;
+}
+
+/*
+ * Of the prompt rows of a step: those that the i-th sequence leaves to keys that come after it, as
+ * many as they need, but to each at most an equal share.
+ */
+static int rows_of_others(const struct batch *b, int i, int most)
+{
+    const struct eng_job *job = b->order[i]->job;
+    int n_keys = 1, n = 0;
+    for (int j = 0; j < b->n_running; j++)
+        n_keys += leads_other_key(b, j, job);
+    for (int j = i + 1; j < b->n_running && n_keys > 1; j++)
+        if (leads_other_key(b, j, job))
+            n += min_int(b->order[j]->job->p.n_prompt - b->order[j]->n_done, most / n_keys);
+    return n;
+}
+
 static int n_rows(const struct batch *b)
 {
     int n = 0;
@@ -431,9 +459,11 @@ void batch_build(struct batch *b)
             add_segment(b, s, 1, FWD_WANT_LAST);
     }
     int most = b->shared ? b->turn_rows : b->p.chunk_tokens;
-    for (int i = 0; i < b->n_running && b->n_prompt_rows < most; i++)
-        if (seq_in_prefill(b->order[i]) && !b->order[i]->restoring)
-            b->n_prompt_rows += add_prompt_rows(b, i, most - b->n_prompt_rows);
+    for (int i = 0; i < b->n_running && b->n_prompt_rows < most; i++) {
+        if (!seq_in_prefill(b->order[i]) || b->order[i]->restoring) continue;
+        int left = most - b->n_prompt_rows - rows_of_others(b, i, most);
+        b->n_prompt_rows += add_prompt_rows(b, i, left > 0 ? left : 0);
+    }
     assert(b->n_prompt_rows <= b->p.chunk_tokens);
     for (int i = b->n_restoring = 0; i < b->n_running; i++)
         b->n_restoring += b->order[i]->restoring;

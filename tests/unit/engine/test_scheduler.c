@@ -1035,6 +1035,39 @@ static void test_turns_do_not_starve(void **state)
     close_bench(&b);
 }
 
+/* A short prompt of another key has its rows in the next step, beside longer ones that came first. */
+static void test_prompt_rows_are_shared_between_keys(void **state)
+{
+    (void)state;
+    enum { LONG = 100, SHORT = 4, CHUNK = 16 };
+    struct setup setup = {.n_parallel = 4, .chunk = CHUNK};
+    struct bench b = open_bench(&setup);
+    struct test_job *c[4];
+    inbox_pause(sched_inbox(b.sched), true);
+    for (int i = 0; i < 4; i++) {
+        c[i] = test_job_new();
+        struct eng_job_params p = test_job_greedy(c[i], prompt_of(i),
+                                                  i < 2    ? LONG
+                                                  : i == 2 ? SHORT
+                                                           : LONG,
+                                                  1);
+        p.fair_key = i < 2 ? 1 : (uint64_t)i;
+        submit(&b, c[i], &p);
+    }
+    inbox_pause(sched_inbox(b.sched), false);
+    for (int i = 0; i < 4; i++)
+        test_job_await_done(c[i]);
+    const struct fake_step *first = &b.model->steps[0];
+    REQUIRE_EQ_INT(first->n_segs, 3); /* the second one of a key waits for the first */
+    REQUIRE_EQ_INT(first->n_rows, CHUNK);
+    REQUIRE_EQ_INT(first->n_logit_rows, 1); /* the short one is through */
+    for (int i = 0; i < b.model->n_steps; i++)
+        REQUIRE(b.model->steps[i].n_rows <= CHUNK);
+    for (int i = 0; i < 4; i++)
+        test_job_free(c[i]);
+    close_bench(&b);
+}
+
 /* A job that needs most pages is not passed by small ones behind it. */
 static void test_big_job_is_not_starved(void **state)
 {
@@ -1223,6 +1256,7 @@ int main(void)
         cmocka_unit_test(test_cancelled_jobs_do_not_wait),
         cmocka_unit_test(test_turns_do_not_starve),
         cmocka_unit_test(test_rows_of_a_shared_turn),
+        cmocka_unit_test(test_prompt_rows_are_shared_between_keys),
         cmocka_unit_test(test_big_job_is_not_starved),
         cmocka_unit_test(test_drain_and_destroy),
         cmocka_unit_test(test_submit_refuses_what_is_wrong),
