@@ -360,6 +360,7 @@ void srv_log_access(const struct srv_log_access *a)
         add_number_field(&line, "cached_tokens", a->n_cached_tokens);
         add_number_field(&line, "generated_tokens", a->n_generated_tokens);
     }
+    if (a->n_dropped_items > 0) add_number_field(&line, "dropped", a->n_dropped_items);
     add_ms_field(&line, "queue_ms", a->queue_us);
     add_ms_field(&line, "ttft_ms", a->ttft_us);
     add_ms_field(&line, "total_ms", a->total_us);

@@ -44,6 +44,7 @@ struct srv_log_access {
     int status; /* 0: no answer was sent */
     bool gone;  /* the client left, or was cut, before the end */
     int64_t n_prompt_tokens, n_cached_tokens, n_generated_tokens;
+    int64_t n_dropped_items;   /* 0: not shown */
     int64_t queue_us, ttft_us; /* -1: never */
     int64_t total_us;
     size_t sent_bytes;

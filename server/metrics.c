@@ -418,6 +418,10 @@ static void write_wire(struct out *o, const struct srv_metrics *m, const struct 
     one(o, "hearth_metadata_lines_total", "counter",
         "Lines of clients' own that were taken off the beginning of system prompts.",
         load(&m->counts[SRV_COUNT_METADATA_LINES]));
+    one(o, "hearth_truncated_requests_total", "counter",
+        "Chats that lost their oldest messages because they asked for it where the context is "
+        "full.",
+        load(&m->counts[SRV_COUNT_TRUNCATED]));
     one(o, "hearth_log_lines_dropped_total", "counter",
         "Log lines dropped because stderr did not accept them in time.",
         (double)srv_log_n_dropped());

@@ -21,6 +21,7 @@ struct srv_account {
     const char *endpoint; /* a fixed string */
     const char *model;    /* borrowed from the request's arena or app */
     int64_t n_prompt_tokens, n_cached_tokens, n_generated_tokens;
+    int64_t n_dropped_items;       /* of a chat that was cut */
     int64_t n_choices, max_tokens; /* n, and the most tokens a choice may have; 0: no generation */
     int64_t queue_us, ttft_us;     /* -1: has not happened */
     const char *finish_reason;     /* a fixed string, or NULL */
@@ -41,6 +42,7 @@ enum srv_count {
     SRV_COUNT_GRAMMAR_RELAXED,   /* requests with a keyword that is only approximated */
     SRV_COUNT_GRAMMAR_OVERFLOWS, /* alternatives dropped because there were too many */
     SRV_COUNT_METADATA_LINES,
+    SRV_COUNT_TRUNCATED, /* chats that were cut */
     SRV_COUNT_N
 };
 

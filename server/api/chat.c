@@ -32,6 +32,7 @@ const struct param_field srv_fields_chat[] = {
     GEN_IGNORED("reasoning_budget"),
     GEN_NAME("reasoning_format", PARAM_IGNORED, "`--reasoning-format`",
              "none: reasoning stays in the content"),
+    GEN_TRUNCATION,
     GEN_FIELD("chat_template_kwargs", PARAM_JSON, chat_template_kwargs, NULL,
               "more variables for the chat template"),
     GEN_FLAG("add_generation_prompt", add_generation_prompt, true,
@@ -62,7 +63,7 @@ static int prepare(struct srv_gen *g, struct param_error *err)
     in.messages = messages;
     if (!rc) rc = srv_gen_chat_prompt(g, &in, NULL, err);
     json_decref(messages);
-    return rc ? -1 : 0;
+    return rc;
 }
 
 static const struct srv_gen_format format = {

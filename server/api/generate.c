@@ -6,8 +6,13 @@
 #include <time.h>
 
 #include "server/api/choose.h"
+#include "server/api/read/metadata_lines.h"
 #include "server/api/read/prediction.h"
+#include "server/api/read/token_ids.h"
+#include "server/api/read/truncate.h"
 #include "server/api/write/generation_output.h"
+#include "server/app.h"
+#include "server/metrics.h"
 
 static struct srv_gen *create(struct srv_request *req)
 {
@@ -96,16 +101,54 @@ static int refuse_task(const struct eng_info *info, struct param_error *err)
                       info->n_labels ? "/v1/rerank or /v1/score" : "/v1/embeddings");
 }
 
+/* The prompt, and where the cache finds its parts. */
+static int make_chat_prompt(struct srv_gen *g, const struct chat_input *in, struct truncation *t,
+                            struct param_error *err)
+{
+    struct srv_cache_fields *cache = &g->cache;
+    struct tok_prompt prompt = {0};
+    struct tok_ids ids = {0};
+    int rc = truncate_make(t, g->served, in, &prompt, &ids, err);
+    cache->dropped = t->dropped;
+    if (!rc && srv_cache_fields_place(cache, g->req, &prompt, ids.ids, (int64_t)ids.n))
+        rc = param_no_memory(err);
+    cache->dropped = NULL;
+    if (!rc && eng_info(g->served->engine)->memory.state_bytes > 0)
+        cache->n_ends = chat_input_ends(g->served->tok, &prompt, ids.ids, (int64_t)ids.n,
+                                        t->kept ? t->kept : in->messages, cache->ends);
+    tok_prompt_finish(&prompt);
+    return param_keep_ids(g->req, rc, &ids, &g->prompts->ids, &g->prompts->n_ids, err);
+}
+
 int srv_gen_chat_prompt(struct srv_gen *g, struct chat_input *in, const char *place,
                         struct param_error *err)
 {
+    char first[32];
+    snprintf(first, sizeof(first), "%.20s[0]", in->field);
+    struct metadata_lines lines = {.place = place ? place : first, .noted = &g->unknown};
+    struct truncation t = {.max_tokens = g->max_tokens};
+    in->metadata = &lines;
     in->tools = &g->tools;
-    in->unknown = &g->unknown;
-    in->cache = &g->cache;
     g->prompts = srv_request_alloc(g->req, sizeof(*g->prompts));
     if (!g->prompts) return param_no_memory(err);
     g->n_prompts = 1;
-    if (chat_input_prompt(g->req, in, place, &g->prompts->ids, &g->prompts->n_ids, err)) return -1;
+    if (in->body && !in->messages) return param_missing(in->body->root, in->field, err);
+    if ((in->body && chat_input_check_flags(in->body->root, err)) ||
+        chat_input_check(in->messages, in->field, err) ||
+        param_name_ignored(g->req, &g->unknown, err) || /* once more, with parts of the messages */
+        truncate_read(&t, g->body.root, err))
+        return -1;
+    int rc = make_chat_prompt(g, in, &t, err);
+    g->n_dropped_items = (int64_t)t.n_dropped;
+    truncate_name(&t, g->req);
+    truncate_finish(&t);
+    if (rc) return -1;
+    struct srv_metrics *metrics = srv_facts(g->req)->app->metrics;
+    if (g->n_dropped_items > 0 && !g->counts) srv_metrics_count(metrics, SRV_COUNT_TRUNCATED);
+    if (lines.n > 0) {
+        srv_metrics_add(metrics, SRV_COUNT_METADATA_LINES, lines.n);
+        param_name_ignored(g->req, &g->unknown, err); /* once more, with the lines */
+    }
     if (g->max_tokens < 0) g->max_tokens = eng_info(g->served->engine)->ctx_tokens;
     return 0;
 }

@@ -20,8 +20,11 @@ void srv_gen_handle(struct srv_request *req);
 void srv_gen_count(struct srv_request *req);
 
 /*
- * For `prepare` of a chat: makes the one prompt of it, see chat_input_prompt. The default of
- * max_tokens becomes the rest of the context. Returns 0, or -1 with err.
+ * For `prepare` of a chat: makes the one prompt of it. Checks the messages, renders and tokenizes
+ * them, without the oldest if the request has them cut; names metadata lines and what was cut, and
+ * finds the cache's places. Of `in` tools and metadata are set. place: of the first message, as the
+ * client named it; NULL: as `field` does. The default of max_tokens becomes the rest of the
+ * context. Returns 0, or -1 with err.
  */
 int srv_gen_chat_prompt(struct srv_gen *g, struct chat_input *in, const char *place,
                         struct param_error *err);

@@ -32,6 +32,7 @@ const struct param_field srv_fields_messages[] = {
              "`thinking_token_budget`"),
     GEN_NAME("reasoning_format", PARAM_IGNORED, "`--reasoning-format`",
              "none: reasoning stays in the text"),
+    GEN_TRUNCATION,
     GEN_NAME("cache_control", PARAM_IGNORED, NULL, /* cache_control.c reads it */
              "`{\"type\": \"ephemeral\"}`, `ttl` `\"5m\"` or `\"1h\"`; also on tools and "
              "blocks, 4 in all: [kept in the cache](api.md#cached-prompts)"),
@@ -67,20 +68,24 @@ static int make_prompt(struct srv_gen *g, struct param_error *err)
         guide_ask_read_format(&g->guide.ask, &g->body, "output_config.format", err) ||
         guide_ask_read_format(&g->guide.ask, &g->body, "output_format", err))
         return -1;
-    json_t *messages = messages_to_chat(&g->body, &g->unknown, err);
-    if (!messages && err->message[0]) return -1;
+    json_t *ends = json_array(), *messages = messages_to_chat(&g->body, ends, &g->unknown, err);
     struct chat_input in = {.messages = messages,
+                            .ends = ends,
                             .field = "messages",
                             .add_generation_prompt = true,
-                            .continue_final_message = ends_with_assistant(messages),
-                            .tools = &g->tools};
+                            .continue_final_message = ends_with_assistant(messages)};
     const json_t *system = json_object_get(g->body.root, "system");
     const char *place = json_is_array(system)    ? "system.0"
                         : json_is_string(system) ? "system"
                                                  : "messages.0";
-    int rc = srv_json_ran_out() ? param_no_memory(err) : srv_gen_chat_prompt(g, &in, place, err);
+    int rc = -1;
+    if (srv_json_ran_out())
+        param_no_memory(err);
+    else if (messages)
+        rc = srv_gen_chat_prompt(g, &in, place, err);
     json_decref(messages);
-    return rc ? -1 : 0;
+    json_decref(ends);
+    return rc;
 }
 
 static int check_max_tokens(const struct srv_gen *g, struct param_error *err)

@@ -31,9 +31,7 @@ const struct param_field srv_fields_responses[] = {
     GEN_NAME("thinking_token_budget", PARAM_IGNORED, NULL, "as chat's"),
     GEN_NAME("reasoning_format", PARAM_IGNORED, "`--reasoning-format`",
              "none: reasoning stays in the text"),
-    GEN_NAME("truncation", PARAM_IGNORED, "`disabled`", /* check_truncation reads it */
-             "`auto`: drop the oldest turns until the input fits; `x-dropped-input-items` counts "
-             "them"),
+    GEN_TRUNCATION,
     GEN_NAME("include", PARAM_IGNORED, NULL, /* note_members reads it */
              "`message.output_text.logprobs`: log-probabilities; other values have no effect"),
     GEN_INT("top_logprobs", top_logprobs, 0, GEN_MAX_LOGPROBS, -1, "0",
@@ -108,18 +106,6 @@ static int check_logprobs(const struct srv_gen *g, struct param_error *err)
                       (long long)(MAX_LOGPROBS / width));
 }
 
-static int check_truncation(const json_t *truncation, struct param_error *err)
-{
-    const char *value = json_string_value(truncation);
-    if (!truncation || json_is_null(truncation)) return 0;
-    if (!value)
-        return param_fail(err, SRV_ERR_INVALID_TYPE, "truncation",
-                          "'truncation' must be 'auto' or 'disabled'.");
-    if (!strcmp(value, "auto") || !strcmp(value, "disabled")) return 0;
-    return param_fail(err, SRV_ERR_INVALID_VALUE, "truncation",
-                      "'truncation' must be 'auto' or 'disabled'.");
-}
-
 static int check_fields(struct srv_gen *g, struct param_error *err)
 {
     struct srv_gen_params *p = &g->params;
@@ -132,98 +118,7 @@ static int check_fields(struct srv_gen *g, struct param_error *err)
         return param_fail(err, SRV_ERR_INVALID_TYPE, "instructions",
                           "'instructions' must be a string.");
     return guide_ask_read_format(&g->guide.ask, &g->body, "text.format", err) ||
-           check_include(json_object_get(g->body.root, "include"), err) ||
-           check_truncation(json_object_get(g->body.root, "truncation"), err);
-}
-
-/* ---- truncation ---------------------------------------------------------------------------- */
-
-static bool is_auto(const struct srv_gen *g)
-{
-    const char *value = json_string_value(json_object_get(g->body.root, "truncation"));
-    return value && !strcmp(value, "auto");
-}
-
-static bool has_role(const json_t *message, const char *role)
-{
-    const char *own = json_string_value(json_object_get(message, "role"));
-    return own && !strcmp(own, role);
-}
-
-/* The messages from number `from` on, and earlier ones that instruct. A new reference. */
-static json_t *without_oldest(const json_t *messages, size_t from)
-{
-    json_t *kept = json_array();
-    for (size_t i = 0; i < json_array_size(messages); i++) {
-        json_t *message = json_array_get(messages, i);
-        if (i >= from || has_role(message, "system") || has_role(message, "developer"))
-            json_array_append(kept, message);
-    }
-    return kept;
-}
-
-/* Tokens of the prompt that the messages make. 0 or -1 with err. */
-static int count_tokens(const struct srv_gen *g, const json_t *messages, int64_t *ret,
-                        struct param_error *err)
-{
-    struct chat_input in = {.messages = messages,
-                            .field = "input",
-                            .add_generation_prompt = true,
-                            .tools = (struct srv_tools *)&g->tools};
-    struct tok_ids ids = {0};
-    int rc = chat_input_encode(g->served, &in, &ids, err);
-    *ret = (int64_t)ids.n;
-    tok_ids_finish(&ids);
-    return rc;
-}
-
-/* The fewest turns, counted in turn starts, whose removal leaves at most `limit` tokens, or all but
- * the last turn. A turn begins with a message of the user, which every template takes first. */
-static int find_cut(const struct srv_gen *g, const json_t *messages, const size_t *starts, size_t n,
-                    int64_t limit, size_t *ret_cut, struct param_error *err)
-{
-    size_t low = 0, high = n - 1;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        int64_t n_tokens;
-        json_t *kept = without_oldest(messages, starts[middle]);
-        int rc = count_tokens(g, kept, &n_tokens, err);
-        json_decref(kept);
-        if (rc) return rc;
-        if (n_tokens <= limit)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    *ret_cut = starts[low];
-    return 0;
-}
-
-/*
- * truncation: "auto". A prompt that the context does not hold loses its oldest turns, until what
- * stays leaves room for the answer too: max_output_tokens, but at most a quarter of the context.
- * Replaces *messages. If the last turn alone is too long it stays, for the error with the numbers.
- */
-static int drop_oldest(struct srv_gen *g, json_t **messages, struct param_error *err)
-{
-    int64_t ctx = eng_info(g->served->engine)->ctx_tokens, n_tokens, room = ctx / 4;
-    size_t n = json_array_size(*messages), n_starts = 0, cut = 0;
-    if (count_tokens(g, *messages, &n_tokens, err)) return -1;
-    if (n_tokens <= ctx) return 0;
-    size_t *starts = srv_request_alloc(g->req, (n + 1) * sizeof(*starts));
-    if (!starts) return param_no_memory(err);
-    for (size_t i = 0; i < n; i++)
-        if (has_role(json_array_get(*messages, i), "user")) starts[n_starts++] = i;
-    if (n_starts == 0) return 0;
-    if (g->max_tokens >= 0 && g->max_tokens < room) room = g->max_tokens;
-    if (find_cut(g, *messages, starts, n_starts, ctx - room, &cut, err)) return -1;
-    json_t *kept = without_oldest(*messages, cut);
-    char dropped[32];
-    snprintf(dropped, sizeof(dropped), "%zu", n - json_array_size(kept));
-    srv_reply_header(g->req, "x-dropped-input-items", dropped);
-    json_decref(*messages);
-    *messages = kept;
-    return 0;
+           check_include(json_object_get(g->body.root, "include"), err);
 }
 
 /* ---- what an answer repeats ---------------------------------------------------------------- */
@@ -270,33 +165,28 @@ static int make_echo(struct srv_gen *g, struct param_error *err)
     e->instructions =
         (struct srv_span){json_string_value(g->params.extra), json_string_length(g->params.extra)};
     e->prompt_cache_retention = json_string_value(json_object_get(root, "prompt_cache_retention"));
-    e->truncation = is_auto(g) ? "auto" : "disabled";
+    const char *truncation = json_string_value(json_object_get(root, "truncation"));
+    e->truncation = truncation ? truncation : "disabled"; /* truncate_read checks it */
     return 0;
 }
 
 /* ---- the prompt ---------------------------------------------------------------------------- */
 
-static int prompt_of(struct srv_gen *g, json_t **messages, struct param_error *err)
-{
-    if (chat_input_check(*messages, "input", err) || (is_auto(g) && drop_oldest(g, messages, err)))
-        return -1;
-    /* jansson leaves out what it cannot append when out of memory. */
-    if (srv_json_ran_out()) return param_no_memory(err);
-    struct chat_input in = {
-        .messages = *messages, .field = "input", .add_generation_prompt = true, .tools = &g->tools};
-    const char *first = g->params.extra ? "instructions" : NULL;
-    return srv_gen_chat_prompt(g, &in, first, err) || check_logprobs(g, err) ? -1 : 0;
-}
-
 static int make_prompt(struct srv_gen *g, struct param_error *err)
 {
     if (check_fields(g, err) || make_echo(g, err)) return -1;
-    json_t *messages = responses_to_chat(&g->body, &g->unknown, err);
-    bool no_memory = srv_json_ran_out();
-    if (!messages && !no_memory) return -1;
-    int rc = no_memory ? param_no_memory(err) : prompt_of(g, &messages, err);
+    json_t *ends = json_array(), *messages = responses_to_chat(&g->body, ends, &g->unknown, err);
+    struct chat_input in = {
+        .messages = messages, .ends = ends, .field = "input", .add_generation_prompt = true};
+    const char *first = g->params.extra ? "instructions" : NULL;
+    int rc = -1;
+    if (srv_json_ran_out())
+        param_no_memory(err);
+    else if (messages)
+        rc = srv_gen_chat_prompt(g, &in, first, err) || check_logprobs(g, err) ? -1 : 0;
     json_decref(messages);
-    return rc ? -1 : 0;
+    json_decref(ends);
+    return rc;
 }
 
 static const struct srv_gen_format format = {

@@ -13,6 +13,7 @@
 #include "server/api/read/chat_input.h"
 #include "server/api/read/history.h"
 #include "server/api/read/tools_request.h"
+#include "server/api/read/truncate.h"
 #include "server/api/read/json_fields.h"
 #include "server/api/routes.h"
 #include "server/config/config.h"
@@ -29,6 +30,7 @@ struct tokenize_params {
     struct srv_tools tools;
     bool add_special, parse_special, with_pieces, add_special_tokens, return_token_strs;
     bool add_generation_prompt, continue_final_message;
+    struct truncation truncation;
 };
 
 #define FIELD(name_, type_, member, preset_, otherwise_, meaning_)                                 \
@@ -59,7 +61,17 @@ const struct param_field srv_fields_tokens[] = {
     FIELD("continue_final_message", PARAM_BOOL, continue_final_message, false, NULL,
           "with `messages`: as in chat"),
     FIELD("chat_template_kwargs", PARAM_JSON, kwargs, 0, NULL, "with `messages`: as in chat"),
-    /* tools_fields.c reads these */
+    {.name = "max_tokens",
+     .type = PARAM_INT,
+     .offset = offsetof(struct tokenize_params, truncation.max_tokens),
+     .min = 0,
+     .max = 1e15,
+     .preset = -1,
+     .also = "max_completion_tokens",
+     .otherwise = "none",
+     .meaning = "with `truncation`: as in chat"},
+    /* truncate.c and tools_fields.c read these */
+    GEN_TRUNCATION,
     {.name = "tools", .type = PARAM_IGNORED},
     {.name = "tool_choice", .type = PARAM_IGNORED},
     {.name = "parallel_tool_calls", .type = PARAM_IGNORED},
@@ -73,6 +85,7 @@ const struct param_field srv_fields_tokens[] = {
 
 static void close_body(struct tokenize_params *p)
 {
+    truncate_finish(&p->truncation);
     json_decref(p->chat);
     srv_tools_release(&p->tools);
     srv_body_finish(&p->body);
@@ -93,6 +106,7 @@ static bool open_body(struct srv_request *req, struct tokenize_params *p, const 
         !history_of_chat(p->messages, "messages", &unknown, &p->chat, &err) &&
         srv_gen_model_name(model, p->model, &err) && !chat_input_check_flags(p->body.root, &err) &&
         !srv_tools_read(&p->tools, model, TOOLS_CHAT, &p->body, &unknown, &err) &&
+        !truncate_read(&p->truncation, p->body.root, &err) &&
         !param_name_ignored(req, &unknown, &err))
         return true;
     param_reply(req, &err);
@@ -170,16 +184,29 @@ static struct chat_input chat_of(struct tokenize_params *p)
 
 /* ---- vLLM ---------------------------------------------------------------------------------- */
 
-static int encode_vllm(const struct srv_model *model, struct tokenize_params *p,
-                       struct tok_ids *ids, struct param_error *err)
+/* The prompt of messages, as generation would have it. */
+static int make_chat(struct srv_request *req, struct tokenize_params *p, struct tok_prompt *prompt,
+                     struct tok_ids *ids, struct param_error *err)
+{
+    const struct chat_input in = chat_of(p);
+    if (chat_input_check(p->chat, "messages", err) ||
+        truncate_make(&p->truncation, srv_facts(req)->model, &in, prompt, ids, err))
+        return -1;
+    truncate_name(&p->truncation, req);
+    return 0;
+}
+
+static int encode_vllm(struct srv_request *req, struct tokenize_params *p, struct tok_ids *ids,
+                       struct param_error *err)
 {
     if (p->prompt) {
         unsigned flags = TOK_PARSE_SPECIAL | (p->add_special_tokens ? TOK_ADD_SPECIAL : 0);
-        return encode_text(model, p->prompt, "prompt", flags, ids, err);
+        return encode_text(srv_facts(req)->model, p->prompt, "prompt", flags, ids, err);
     }
-    struct chat_input in = chat_of(p);
-    if (chat_input_check(p->chat, "messages", err)) return -1;
-    return chat_input_encode(model, &in, ids, err);
+    struct tok_prompt prompt = {0};
+    int rc = make_chat(req, p, &prompt, ids, err);
+    tok_prompt_finish(&prompt);
+    return rc;
 }
 
 static void write_token_strings(const struct srv_model *model, struct jw *w,
@@ -194,11 +221,12 @@ static void write_token_strings(const struct srv_model *model, struct jw *w,
     jw_close(w);
 }
 
-static int tokenize_prompt(const struct srv_model *model, struct tokenize_params *p, struct jw *w,
+static int tokenize_prompt(struct srv_request *req, struct tokenize_params *p, struct jw *w,
                            struct param_error *err)
 {
+    const struct srv_model *model = srv_facts(req)->model;
     struct tok_ids ids = {0};
-    int rc = encode_vllm(model, p, &ids, err);
+    int rc = encode_vllm(req, p, &ids, err);
     jw_open(w, NULL, '{');
     jw_int(w, "count", (int64_t)ids.n);
     jw_int(w, "max_model_len", srv_model_longest(model));
@@ -271,7 +299,7 @@ static void tokenize(struct srv_request *req)
     if (p.content)
         rc = tokenize_content(model, &p, &w, &err);
     else if (p.prompt || p.messages)
-        rc = tokenize_prompt(model, &p, &w, &err);
+        rc = tokenize_prompt(req, &p, &w, &err);
     else if (p.inputs)
         rc = tokenize_inputs(model, &p, &w, &err);
     else
@@ -339,14 +367,12 @@ static void detokenize(struct srv_request *req)
 
 static void apply_template(struct srv_request *req)
 {
-    const struct srv_model *model = srv_facts(req)->model;
     struct tokenize_params p;
     struct param_error err = {0};
     struct tok_prompt prompt = {0};
+    struct tok_ids ids = {0};
     if (!open_body(req, &p, "apply-template")) return;
-    struct chat_input in = chat_of(&p);
-    if (chat_input_check(p.chat, "messages", &err) ||
-        chat_input_render(model, &in, &prompt, &err)) {
+    if (make_chat(req, &p, &prompt, &ids, &err)) {
         param_reply(req, &err);
     } else {
         struct buf b;
@@ -357,8 +383,9 @@ static void apply_template(struct srv_request *req)
         jw_string(&w, "prompt", prompt.text, prompt.len);
         jw_close(&w);
         srv_reply(req, 200, NULL, jw_end(&w));
-        tok_prompt_finish(&prompt);
     }
+    tok_prompt_finish(&prompt);
+    tok_ids_finish(&ids);
     close_body(&p);
 }
 

@@ -163,6 +163,7 @@ static void account(const struct srv_request *req)
         .n_prompt_tokens = a->n_prompt_tokens,
         .n_cached_tokens = a->n_cached_tokens,
         .n_generated_tokens = a->n_generated_tokens,
+        .n_dropped_items = a->n_dropped_items,
         .queue_us = a->queue_us,
         .ttft_us = a->ttft_us,
         .total_us = total_us,

@@ -374,43 +374,6 @@ def test_response_calls_of_litellm():
     ok("/v1/responses", dict(body, input=turns, instructions="Be brief."))
 
 
-def long_talk(n):
-    """n turns of known words, a question last."""
-    turns = [{"role": "system", "content": "Be brief."}]
-    for i in range(n):
-        turns += [{"role": "user", "content": f"turn {i} " + "word " * 30},
-                  {"role": "assistant", "content": f"answer {i} " + "text " * 30}]
-    return turns + [{"role": "user", "content": "What is 2+2?"}]
-
-
-def test_response_truncation():
-    """auto: the oldest turns go until the rest and the answer fit; disabled: 400 with the numbers."""
-    ctx = SERVER.get("/props")[2]["n_ctx"]
-    body = dict(ASK, input=long_talk(200), max_output_tokens=20)
-    for value in (None, "disabled"):
-        refused("/v1/responses", dict(body, truncation=value), code="context_length_exceeded", param="input")
-    status, head, answer = SERVER.post("/v1/responses", dict(body, truncation="auto"))
-    assert status == 200 and answer["truncation"] == "auto", answer
-    n_dropped = int(head["x-dropped-input-items"])
-    assert 0 < n_dropped < 400 and n_dropped % 2 == 0, n_dropped
-    used = answer["usage"]["input_tokens"]
-    assert used <= ctx - 20, (used, ctx)
-    kept = [body["input"][0]] + body["input"][1 + n_dropped:]
-    assert ok("/v1/responses/input_tokens", {"input": kept})["input_tokens"] == used
-    more = [body["input"][0]] + body["input"][1 + n_dropped - 2:]
-    assert ok("/v1/responses/input_tokens", {"input": more})["input_tokens"] > ctx - 20
-    events = response_events(SERVER, dict(body, truncation="auto"))
-    assert events[-1]["response"]["usage"]["input_tokens"] == used
-    # Where all fits nothing is dropped; where the last turn alone does not fit it is an error.
-    status, head, answer = SERVER.post("/v1/responses", dict(ASK, truncation="auto"))
-    assert status == 200 and answer["truncation"] == "auto" and "x-dropped-input-items" not in head
-    last = body["input"][:-1] + [{"role": "user", "content": "word " * 3 * ctx}]
-    for value in (last, "word " * 3 * ctx):
-        refused("/v1/responses", dict(body, input=value, truncation="auto"), code="context_length_exceeded")
-    for value, code in (("newest", "invalid_value"), (5, "invalid_type")):
-        refused("/v1/responses", dict(ASK, truncation=value), code=code, param="truncation")
-
-
 def test_response_progress_and_timings():
     body = {"input": "Tom has a ball. " * 60, "max_output_tokens": 3, "timings": True, "return_progress": True}
     with Hearth("--chunk", "64") as h:

@@ -564,7 +564,7 @@ def test_reasoning_fields():
         assert off.endswith("<think>\n\n</think>\n\n"), off
         for fields in ({"enable_thinking": False}, {"think": False}, {"thinking": {"type": "disabled"}}, {"think": "none"}):
             status, head, answer = SERVER.post("/apply-template", ask_of("chat", **fields))
-            assert status == 200 and answer["prompt"] == off and head["x-ignored-params"] == "max_tokens", (fields, head, answer)
+            assert status == 200 and answer["prompt"] == off and "x-ignored-params" not in head, (fields, head, answer)
         message = refused("chat", ask_of("chat", enable_thinking=True, think=False), "think")
         assert message.startswith("'enable_thinking' and 'think' do not agree"), message
         forced = SERVER.post("/apply-template", ask_of("chat", reasoning_effort="none", chat_template_kwargs={

@@ -17,6 +17,7 @@ struct walk {
     size_t at;                       /* in the prompt: behind the text found last */
     size_t range;                    /* of its input: the first that ends behind that */
     size_t budget;                   /* bytes that may still be searched */
+    const bool *dropped;             /* of the list of messages or items, or NULL */
     struct cache_part *parts;        /* [MAX_PARTS], or NULL */
     int n_parts, n_front;            /* found; of these, of the system prompt */
     char path[64];                   /* empty where it does not fit */
@@ -99,8 +100,10 @@ static void visit(struct walk *w, const json_t *value)
     char path[sizeof(w->path)];
     int before = w->n_parts;
     memcpy(path, w->path, sizeof(path));
+    bool items = !strcmp(path, "messages") || !strcmp(path, "input");
     if (json_is_string(value)) visit_text(w, value);
     for (size_t i = 0; json_is_array(value) && i < json_array_size(value); i++) {
+        if (items && w->dropped && w->dropped[i]) continue;
         int n = snprintf(w->path, sizeof(w->path), "%s[%zu]", path, i);
         if (!path[0] || n >= (int)sizeof(w->path)) w->path[0] = '\0';
         visit(w, json_array_get(value, i));
@@ -213,7 +216,8 @@ int srv_cache_fields_place(struct srv_cache_fields *c, struct srv_request *req,
                            const struct tok_prompt *prompt, const int32_t *ids, int64_t n_ids)
 {
     const struct tok *tok = srv_facts(req)->model->tok;
-    struct walk w = {.prompt = prompt, .budget = SEARCH_FACTOR * (prompt->len + 4096)};
+    struct walk w = {
+        .prompt = prompt, .budget = SEARCH_FACTOR * (prompt->len + 4096), .dropped = c->dropped};
     if (!c->reports && !c->has_breakpoints) return 0;
     if (c->reports) {
         w.parts = srv_request_alloc(req, MAX_PARTS * sizeof(*w.parts));

@@ -36,6 +36,7 @@ struct srv_cache_fields {
     enum eng_kv_disk_use disk;
     int64_t ends[CHAT_MOST_ENDS]; /* [n_ends] of chat_input_ends; if the model has states */
     int n_ends;
+    const bool *dropped; /* of messages or items: which are not in the prompt; or NULL. Borrowed */
     struct cache_part *parts; /* [n_parts], in the request's arena; NULL without a report */
     int n_parts, n_front;     /* all; those of the system prompt */
 };

@@ -11,7 +11,6 @@
 #include "server/api/read/token_ids.h"
 #include "server/api/read/tools_request.h"
 #include "server/app.h"
-#include "server/metrics.h"
 
 enum { MAX_MESSAGES = 4096 };
 
@@ -242,10 +241,11 @@ int chat_input_render(const struct srv_model *model, const struct chat_input *in
     return 0;
 }
 
-static int encode(const struct srv_model *model, const struct chat_input *in,
-                  const struct tok_prompt *prompt, struct tok_ids *ids, struct param_error *err)
+int chat_input_make(const struct srv_model *model, const struct chat_input *in,
+                    struct tok_prompt *prompt, struct tok_ids *ids, struct param_error *err)
 {
     char message[256] = "";
+    if (chat_input_render(model, in, prompt, err)) return -1;
     int rc = tok_encode_marked(model->tok, prompt->text, prompt->len, prompt->input,
                                prompt->n_input, TOK_PARSE_SPECIAL, ids, message, sizeof(message));
     return rc ? param_encode_failed(rc, in->field, message, err) : 0;
@@ -255,8 +255,7 @@ int chat_input_encode(const struct srv_model *model, const struct chat_input *in
                       struct tok_ids *ids, struct param_error *err)
 {
     struct tok_prompt prompt = {0};
-    if (chat_input_render(model, in, &prompt, err)) return -1;
-    int rc = encode(model, in, &prompt, ids, err);
+    int rc = chat_input_make(model, in, &prompt, ids, err);
     tok_prompt_finish(&prompt);
     return rc;
 }
@@ -289,36 +288,4 @@ int chat_input_ends(const struct tok *tok, const struct tok_prompt *prompt, cons
         byte += tok_token_bytes(tok, ids[i], NULL, 0);
     }
     return (int)n;
-}
-
-int chat_input_prompt(struct srv_request *req, const struct chat_input *in, const char *place,
-                      const int32_t **ret_ids, int64_t *ret_n, struct param_error *err)
-{
-    const struct srv_facts *facts = srv_facts(req);
-    struct tok_ids ids = {0};
-    char first[32];
-    snprintf(first, sizeof(first), "%.20s[0]", in->field);
-    struct metadata_lines lines = {.place = place ? place : first, .noted = in->unknown};
-    struct chat_input noting = *in;
-    noting.metadata = &lines;
-    struct tok_prompt prompt = {0};
-    if (in->body && !in->messages) return param_missing(in->body->root, in->field, err);
-    if ((in->body && chat_input_check_flags(in->body->root, err)) ||
-        chat_input_check(in->messages, in->field, err) ||
-        param_name_ignored(req, in->unknown, err) || /* once more, with parts of the messages */
-        chat_input_render(facts->model, &noting, &prompt, err))
-        return -1;
-    int rc = encode(facts->model, in, &prompt, &ids, err);
-    if (!rc && srv_cache_fields_place(in->cache, req, &prompt, ids.ids, (int64_t)ids.n))
-        rc = param_no_memory(err);
-    if (!rc && eng_info(facts->model->engine)->memory.state_bytes > 0)
-        in->cache->n_ends = chat_input_ends(facts->model->tok, &prompt, ids.ids, (int64_t)ids.n,
-                                            in->messages, in->cache->ends);
-    tok_prompt_finish(&prompt);
-    rc = param_keep_ids(req, rc, &ids, ret_ids, ret_n, err);
-    if (!rc && lines.n > 0) {
-        srv_metrics_add(facts->app->metrics, SRV_COUNT_METADATA_LINES, lines.n);
-        param_name_ignored(req, in->unknown, err); /* once more, with the lines */
-    }
-    return rc;
 }

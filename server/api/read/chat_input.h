@@ -33,8 +33,9 @@ struct chat_input {
     struct metadata_lines *metadata; /* gets the lines that were taken off; NULL: unseen */
     /* The request's tools and reasoning fields; gets how the prompt ends. NULL: none. */
     struct srv_tools *tools;
-    struct param_unknown *unknown; /* of chat_input_prompt: fields without effect */
-    struct srv_cache_fields *cache;
+    /* For each item of the client's, of which messages were made, their number up to its end:
+     * integers. NULL: the messages are the client's own. */
+    const json_t *ends;
 };
 
 /*
@@ -57,7 +58,11 @@ int chat_input_check_flags(const json_t *body, struct param_error *err);
 int chat_input_render(const struct srv_model *model, const struct chat_input *in,
                       struct tok_prompt *ret, struct param_error *err);
 
-/* Renders the messages, tokenizes the text, and appends the ids. */
+/* Renders the messages and tokenizes the text. *prompt and *ids are owned, after an error too. */
+int chat_input_make(const struct srv_model *model, const struct chat_input *in,
+                    struct tok_prompt *prompt, struct tok_ids *ids, struct param_error *err);
+
+/* The same for the ids alone. */
 int chat_input_encode(const struct srv_model *model, const struct chat_input *in,
                       struct tok_ids *ids, struct param_error *err);
 
@@ -74,14 +79,5 @@ int chat_input_encode(const struct srv_model *model, const struct chat_input *in
  */
 int chat_input_ends(const struct tok *tok, const struct tok_prompt *prompt, const int32_t *ids,
                     int64_t n_ids, const json_t *messages, int64_t ret[CHAT_MOST_ENDS]);
-
-/*
- * Makes the one prompt of a chat request: checks the messages, renders and tokenizes them, names
- * metadata lines as ignored, and finds the cache's places. Of `in` unknown and cache are set.
- * place: of the first message, as the client named it; NULL: as `field` does. *ret_ids [*ret_n]
- * is in the request's memory. Returns 0, or -1 with err.
- */
-int chat_input_prompt(struct srv_request *req, const struct chat_input *in, const char *place,
-                      const int32_t **ret_ids, int64_t *ret_n, struct param_error *err);
 
 #endif

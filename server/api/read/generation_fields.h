@@ -86,6 +86,11 @@ struct srv_gen_params {
 #define GEN_NAMED(name) GEN_NAME(name, PARAM_NAMED, NULL, NULL)
 #define GEN_REFUSED(name) GEN_NAME(name, PARAM_UNSUPPORTED, NULL, NULL)
 
+/* truncate.c reads it. */
+#define GEN_TRUNCATION                                                                             \
+    GEN_NAME("truncation", PARAM_IGNORED, "`disabled`",                                            \
+             "`auto`: [the oldest turns go](tools.md#long-conversations) if the context is full")
+
 /* Of every dialect, besides its own (routes.h). */
 extern const struct param_field srv_fields_common[];
 extern const struct param_field srv_fields_stream_options[];

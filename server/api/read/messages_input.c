@@ -471,7 +471,7 @@ static void find_gone(const struct conversion *c, const json_t *blocks)
     }
 }
 
-json_t *messages_to_chat(const struct srv_body *body, struct param_unknown *ignored,
+json_t *messages_to_chat(const struct srv_body *body, json_t *ends, struct param_unknown *ignored,
                          struct param_error *err)
 {
     const json_t *messages = json_object_get(body->root, "messages"),
@@ -492,8 +492,10 @@ json_t *messages_to_chat(const struct srv_body *body, struct param_unknown *igno
     int rc = 0;
     for (size_t i = 0; i < json_array_size(messages); i++)
         find_gone(&c, json_object_get(json_array_get(messages, i), "content"));
-    for (size_t i = 0; !rc && i < json_array_size(messages); i++)
+    for (size_t i = 0; !rc && i < json_array_size(messages); i++) {
         rc = add_message(&c, json_array_get(messages, i), i, err);
+        json_array_append_new(ends, json_integer((json_int_t)json_array_size(c.list)));
+    }
     json_decref(c.gone);
     if (!rc) return c.list;
     json_decref(c.list);

@@ -16,10 +16,11 @@
 
 /*
  * The input of calls is taken from the body's text, so that its numbers keep their digits.
+ * ends: gets, for each message of the body, how many there are in the result after it; a list.
  * Returns a new reference, or NULL with err. Out of memory, jansson leaves out what it cannot
  * append: srv_json_ran_out tells.
  */
-json_t *messages_to_chat(const struct srv_body *body, struct param_unknown *ignored,
+json_t *messages_to_chat(const struct srv_body *body, json_t *ends, struct param_unknown *ignored,
                          struct param_error *err);
 
 #endif

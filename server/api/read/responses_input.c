@@ -336,7 +336,7 @@ static void find_gone(struct conversion *c, const json_t *input)
     }
 }
 
-json_t *responses_to_chat(const struct srv_body *body, struct param_unknown *ignored,
+json_t *responses_to_chat(const struct srv_body *body, json_t *ends, struct param_unknown *ignored,
                           struct param_error *err)
 {
     const json_t *instructions = json_object_get(body->root, "instructions"),
@@ -353,6 +353,7 @@ json_t *responses_to_chat(const struct srv_body *body, struct param_unknown *ign
     for (size_t i = 0; !rc && i < json_array_size(input); i++) {
         const struct item item = item_at(input, i);
         rc = add_item(&c, &item);
+        json_array_append_new(ends, json_integer((json_int_t)json_array_size(c.list)));
     }
     json_decref(c.gone);
     if (!rc) return c.list;

@@ -16,10 +16,11 @@
 
 /*
  * Of the body `instructions` must be a string or absent, `input` a string or an array of items.
- * Objects that are a call's arguments are taken from the body's text. Returns a new reference, or
- * NULL with err. Out of memory, jansson leaves out what it cannot append: srv_json_ran_out tells.
+ * Objects that are a call's arguments are taken from the body's text. ends: gets, for each item,
+ * how many messages there are after it; a list. Returns a new reference, or NULL with err. Out of
+ * memory, jansson leaves out what it cannot append: srv_json_ran_out tells.
  */
-json_t *responses_to_chat(const struct srv_body *body, struct param_unknown *ignored,
+json_t *responses_to_chat(const struct srv_body *body, json_t *ends, struct param_unknown *ignored,
                           struct param_error *err);
 
 #endif

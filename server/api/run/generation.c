@@ -278,6 +278,7 @@ static void account(struct srv_gen *g)
     a->n_prompt_tokens = t.n_prompt;
     a->n_cached_tokens = t.n_cached;
     a->n_generated_tokens = t.n_completion;
+    a->n_dropped_items = g->n_dropped_items;
     a->n_choices = g->n_choices;
     a->max_tokens = srv_gen_token_capacity(g, &g->prompts[0]);
     a->queue_us = u.started_us ? (int64_t)(u.started_us - u.submitted_us) : -1;

@@ -148,6 +148,7 @@ struct srv_gen {
     int n_choices;            /* shown for each prompt: n */
     int n_candidates;         /* generated for each prompt: max(n, best_of) */
     int64_t max_tokens;       /* requested per choice; -1 until the endpoint has set its default */
+    int64_t n_dropped_items;  /* of the client's messages or items: see truncate.h */
     int64_t n_progress_sent;  /* prompt tokens last reported; -1: nothing yet */
     bool reports_progress;    /* the stream reports the steps of the prefill */
     bool streaming;           /* srv_stream_open has been called */

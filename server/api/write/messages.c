@@ -45,6 +45,7 @@ static void write_usage(const struct srv_gen *g, struct jw *w, int64_t n_output,
         jw_close(w);
     }
     srv_cache_write_report(g, w);
+    if (g->n_dropped_items > 0) jw_int(w, "dropped_input_items", g->n_dropped_items);
     jw_close(w);
 }
 

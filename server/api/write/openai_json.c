@@ -64,6 +64,7 @@ static void write_usage(const struct srv_gen *g, struct jw *w, struct gen_totals
     jw_int(w, "cache_write_tokens", t.n_written);
     jw_close(w);
     srv_cache_write_report(g, w);
+    if (g->n_dropped_items > 0) jw_int(w, "dropped_input_items", g->n_dropped_items);
     bool reasons = g->tools.can_reason, predicted = g->n_prediction > 0;
     if (reasons || predicted) jw_open(w, "completion_tokens_details", '{');
     if (reasons) jw_int(w, "reasoning_tokens", t.n_reasoning);

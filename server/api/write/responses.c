@@ -164,6 +164,7 @@ static void write_usage(struct srv_gen *g, struct jw *w)
     jw_int(w, "cache_write_tokens", t.n_written);
     jw_close(w);
     srv_cache_write_report(g, w);
+    if (g->n_dropped_items > 0) jw_int(w, "dropped_input_items", g->n_dropped_items);
     jw_int(w, "output_tokens", t.n_completion);
     jw_open(w, "output_tokens_details", '{');
     jw_int(w, "reasoning_tokens", t.n_reasoning);

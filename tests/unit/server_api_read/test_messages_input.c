@@ -18,6 +18,14 @@
     "}}"
 #define TOOL(content) "{\"role\":\"tool\",\"tool_call_id\":\"a\",\"content\":[" content "]}"
 
+static json_t *convert(const struct srv_body *body, struct param_unknown *ignored,
+                       struct param_error *err)
+{
+    json_t *ends = json_array(), *list = messages_to_chat(body, ends, ignored, err);
+    json_decref(ends);
+    return list;
+}
+
 static const struct input_meaning meanings[] = {
     {"{}", "[]"},
     {"{\"system\":null,\"messages\":null}", "[]"},
@@ -200,8 +208,8 @@ static const struct input_history histories[] = {
 
 static void test_inputs(void **state)
 {
-    check_histories(histories, N_OF(histories), messages_to_chat);
-    check_inputs(meanings, N_OF(meanings), refusals, N_OF(refusals), messages_to_chat);
+    check_histories(histories, N_OF(histories), convert);
+    check_inputs(meanings, N_OF(meanings), refusals, N_OF(refusals), convert);
 }
 
 /* Time for each block must not grow with their number: else this takes minutes. */
@@ -211,7 +219,7 @@ static void test_many(void **state)
     struct param_unknown ignored = {0};
     char *body = repeated_body("{\"messages\":[{\"role\":\"assistant\",\"content\":[",
                                THINKING("some words on the way"), 20000, "]}]}");
-    json_t *list = convert_text(body, messages_to_chat, &ignored, &err);
+    json_t *list = convert_text(body, convert, &ignored, &err);
     REQUIRE_MSG(list, "%s", err.message);
     const json_t *thinking = json_object_get(json_array_get(list, 0), "reasoning_content");
     REQUIRE_EQ_INT(json_string_length(thinking), 20000 * 22 - 1);

@@ -23,6 +23,14 @@
 #define TURN(content, ...) "{\"role\":\"assistant\",\"content\":" content __VA_ARGS__ "}"
 #define TOOL(content) "{\"role\":\"tool\",\"tool_call_id\":\"a\",\"content\":" content "}"
 
+static json_t *convert(const struct srv_body *body, struct param_unknown *ignored,
+                       struct param_error *err)
+{
+    json_t *ends = json_array(), *list = responses_to_chat(body, ends, ignored, err);
+    json_decref(ends);
+    return list;
+}
+
 static const struct input_meaning meanings[] = {
     {"{\"input\":\"a\"}", "[" SAYS("user", "\"a\"") "]"},
     {"{\"instructions\":\"s\",\"input\":\"a\"}",
@@ -191,8 +199,8 @@ static const struct input_history histories[] = {
 
 static void test_inputs(void **state)
 {
-    check_histories(histories, N_OF(histories), responses_to_chat);
-    check_inputs(meanings, N_OF(meanings), refusals, N_OF(refusals), responses_to_chat);
+    check_histories(histories, N_OF(histories), convert);
+    check_inputs(meanings, N_OF(meanings), refusals, N_OF(refusals), convert);
 }
 
 /* Time for each item must not grow with their number: else this takes minutes. */
@@ -202,7 +210,7 @@ static void test_many(void **state)
     struct param_unknown ignored = {0};
     char *body =
         repeated_body("{\"input\":[", CALLS("a") "," SAYS("assistant", "\"b\""), 20000, "]}");
-    json_t *list = convert_text(body, responses_to_chat, &ignored, &err);
+    json_t *list = convert_text(body, convert, &ignored, &err);
     REQUIRE_MSG(list, "%s", err.message);
     const json_t *turn = json_array_get(list, 0);
     REQUIRE_EQ_INT(json_array_size(list), 1);
