@@ -18,6 +18,8 @@
 /* A value takes about 100 bytes in jansson, so this bounds a file's tree to about 100 MB. */
 enum { MAX_FILE_VALUES = 1000000 };
 
+_Static_assert(JT_MAX_DEPTH == 160, "as the error says");
+
 struct open {
     struct json_t *value; /* borrowed: its parent or the reader has it */
     size_t begin;
@@ -40,37 +42,34 @@ struct reader {
 
 /* ---- faults -------------------------------------------------------------------------------- */
 
-static int fail(struct reader *r, enum jt_fault_kind kind)
-{
-    r->fault->kind = kind;
-    return -1;
-}
-
 /* At the reader's position; `key`: that it is about, or "". */
 static int refuse(struct reader *r, const char *problem, const char *key)
 {
     struct jt_fault *f = r->fault;
     const char *text = r->json.text;
     size_t end = r->json.pos < r->json.len ? r->json.pos + 1 : r->json.len;
-    *f = (struct jt_fault){.problem = problem, .line = 1};
+    f->line = 1;
+    snprintf(f->problem, sizeof(f->problem), "%s", problem);
     snprintf(f->key, sizeof(f->key), "%s", key);
     for (size_t i = 0; i < end; i++) {
         bool newline = i > 0 && text[i - 1] == '\n';
         f->line += newline;
         f->column = (newline ? 0 : f->column) + ((text[i] & 0xC0) != 0x80);
     }
-    return fail(r, JT_WRONG);
+    return -1;
 }
 
 static int check(struct reader *r, int rc)
 {
-    if (rc >= 0) return rc;
-    return rc == JR_ENOMEM ? fail(r, JT_NO_MEMORY) : refuse(r, r->json.problem, "");
+    return rc == JR_EINVAL ? refuse(r, r->json.problem, "") : rc;
 }
 
 static int count_value(struct reader *r)
 {
-    return ++r->n_values <= r->p->max_values ? 0 : fail(r, JT_TOO_MANY);
+    char problem[48];
+    if (++r->n_values <= r->p->max_values) return 0;
+    snprintf(problem, sizeof(problem), "more than %zu values", r->p->max_values);
+    return refuse(r, problem, "");
 }
 
 /* ---- values -------------------------------------------------------------------------------- */
@@ -122,7 +121,7 @@ static int read_scalar(struct reader *r, char first, struct json_t **ret)
     default:
         if (read_number(r, ret)) return -1;
     }
-    return *ret ? 0 : fail(r, JT_NO_MEMORY);
+    return *ret ? 0 : -1;
 }
 
 static int read_key(struct reader *r)
@@ -134,7 +133,7 @@ static int read_key(struct reader *r)
     buf_clear(&r->key);
     buf_add(&r->key, s, len);
     buf_add(&r->key, "", 1);
-    return r->key.failed ? fail(r, JT_NO_MEMORY) : 0;
+    return r->key.failed ? -1 : 0;
 }
 
 /* Gives a value to the innermost open one, or makes it the root. */
@@ -145,20 +144,19 @@ static int attach(struct reader *r, struct json_t *value)
         return 0;
     }
     const struct open *top = &r->stack[r->depth - 1];
-    if (!top->object) return r->lib->append(top->value, value) ? fail(r, JT_NO_MEMORY) : 0;
+    if (!top->object) return r->lib->append(top->value, value) ? -1 : 0;
     size_t n = r->lib->size(top->value);
-    if (r->lib->set(top->value, r->key.data, value)) return fail(r, JT_NO_MEMORY);
+    if (r->lib->set(top->value, r->key.data, value)) return -1;
     if (r->lib->size(top->value) > n || (r->p->flags & JT_REPEATS)) return 0;
     return refuse(r, "a key that comes twice,", r->key.data);
 }
 
 static int open_value(struct reader *r, char bracket)
 {
-    if (r->depth == JT_MAX_DEPTH) return fail(r, JT_TOO_DEEP);
+    if (r->depth == JT_MAX_DEPTH) return refuse(r, "more than 160 levels", "");
     if (check(r, jr_open(&r->json, bracket)) || count_value(r)) return -1;
     struct json_t *value = bracket == '{' ? r->lib->object() : r->lib->array();
-    if (!value) return fail(r, JT_NO_MEMORY);
-    if (attach(r, value)) return -1;
+    if (!value || attach(r, value)) return -1;
     r->stack[r->depth++] = (struct open){value, r->json.pos - 1, bracket == '{', true};
     return 0;
 }
@@ -181,8 +179,7 @@ static int step(struct reader *r)
     if (more == 0) {
         r->depth--;
         size_t len = r->json.pos - top->begin;
-        bool failed = r->p->complete && r->p->complete(r->p->ctx, top->value, top->begin, len);
-        return failed ? fail(r, JT_NO_MEMORY) : 0;
+        return r->p->complete ? r->p->complete(r->p->ctx, top->value, top->begin, len) : 0;
     }
     if (!first && count_value(r)) return -1;
     return (top->object && read_key(r)) || read_value(r) ? -1 : 0;
@@ -222,6 +219,7 @@ int jt_read(struct json_t **ret, const char *text, size_t len, const struct jt_p
     jr_init(&r.json, text, len, params->flags & (JR_NUL | JR_CONSTANTS), r.problem,
             sizeof(r.problem));
     buf_init(&r.key, len + 1);
+    *fault = (struct jt_fault){.line = 0};
     int rc = read_all(&r);
     jr_finish(&r.json);
     buf_finish(&r.key);
@@ -240,17 +238,11 @@ int jt_read_file(struct json_t **ret, const char *name, const char *text, size_t
     struct jt_fault f;
     char key[JT_KEY_BYTES];
     if (jt_read(ret, text, len, &params, &f) == 0) return 0;
-    switch (f.kind) {
-    case JT_NO_MEMORY: snprintf(err, errlen, "%s: out of memory", name); return JR_ENOMEM;
-    case JT_TOO_MANY:
-        snprintf(err, errlen, "%s: more than %d JSON values", name, MAX_FILE_VALUES);
-        break;
-    case JT_TOO_DEEP:
-        snprintf(err, errlen, "%s: nests deeper than %d levels", name, JT_MAX_DEPTH);
-        break;
-    case JT_WRONG:
-        snprintf(err, errlen, "%s: line %d: %s%s%s", name, f.line, f.problem, *f.key ? " " : "",
-                 shown_text(key, sizeof(key), f.key, strlen(f.key)));
+    if (!*f.problem) {
+        snprintf(err, errlen, "%s: out of memory", name);
+        return JR_ENOMEM;
     }
+    snprintf(err, errlen, "%s: line %d: %s%s%s", name, f.line, f.problem, *f.key ? " " : "",
+             shown_text(key, sizeof(key), f.key, strlen(f.key)));
     return JR_EINVAL;
 }

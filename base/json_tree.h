@@ -12,7 +12,6 @@
 #ifndef HEARTH_BASE_JSON_TREE_H
 #define HEARTH_BASE_JSON_TREE_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 struct json_t; /* jansson's */
@@ -53,14 +52,10 @@ struct jt_params {
     void *ctx;
 };
 
-enum jt_fault_kind { JT_NO_MEMORY, JT_WRONG, JT_TOO_MANY, JT_TOO_DEEP };
-
 struct jt_fault {
-    enum jt_fault_kind kind;
-    /* WRONG: the fault in words that quote nothing, its place, and the key that it is about. */
-    const char *problem;
+    char problem[80]; /* in words that quote nothing; "": memory ran out */
     int line, column;
-    char key[JT_KEY_BYTES]; /* "": none; a longer one is cut */
+    char key[JT_KEY_BYTES]; /* that the problem is about, or ""; a longer one is cut */
 };
 
 /*

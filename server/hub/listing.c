@@ -216,7 +216,7 @@ static int read_object(struct jr *r, json_t **ret)
     if (rc) return rc;
     if (len > ENTRY_MAX_BYTES || *text != '{') return JR_EINVAL;
     if (!jt_read(ret, text, len, &params, &fault)) return 0;
-    return fault.kind == JT_NO_MEMORY ? JR_ENOMEM : JR_EINVAL;
+    return *fault.problem ? JR_EINVAL : JR_ENOMEM;
 }
 
 /* An element of a page: {"type", "path", "oid", "size"[, "lfs": {"oid", "size"}][, "xetHash"]}. */

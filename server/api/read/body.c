@@ -61,24 +61,15 @@ static int by_value(const void *x, const void *y)
     return (a->value > b->value) - (a->value < b->value);
 }
 
-static int refuse(const struct jt_fault *f, size_t max_values, struct param_error *err)
+static int refuse(const struct jt_fault *f, struct param_error *err)
 {
     char shown[PARAM_WORD_MAX];
     const char *quote = *f->key ? "'" : "";
-    switch (f->kind) {
-    case JT_TOO_MANY:
-        return param_fail(err, SRV_ERR_INVALID_JSON, NULL,
-                          "The request body holds more than %zu values.", max_values);
-    case JT_TOO_DEEP:
-        return param_fail(err, SRV_ERR_INVALID_JSON, NULL,
-                          "The request body nests deeper than %d levels.", JT_MAX_DEPTH);
-    case JT_WRONG:
-        return param_fail(err, SRV_ERR_INVALID_JSON, NULL,
-                          "The request body is not valid JSON (line %d, column %d): %s%s%s%s%s.",
-                          f->line, f->column, f->problem, *f->key ? " " : "", quote,
-                          param_word(f->key, shown), quote);
-    default: return param_no_memory(err);
-    }
+    if (!*f->problem) return param_no_memory(err);
+    return param_fail(err, SRV_ERR_INVALID_JSON, NULL,
+                      "The request body is not valid JSON (line %d, column %d): %s%s%s%s%s.",
+                      f->line, f->column, f->problem, *f->key ? " " : "", quote,
+                      param_word(f->key, shown), quote);
 }
 
 int srv_body_read(struct srv_body *body, const char *text, size_t len, size_t max_values,
@@ -92,7 +83,7 @@ int srv_body_read(struct srv_body *body, const char *text, size_t len, size_t ma
     struct jt_fault fault;
     *body = (struct srv_body){.text = text, .len = len};
     out_of_memory = false; /* of an earlier use */
-    int rc = jt_read(&body->root, text, len, &params, &fault) ? refuse(&fault, max_values, err) : 0;
+    int rc = jt_read(&body->root, text, len, &params, &fault) ? refuse(&fault, err) : 0;
     if (!rc && !json_is_object(body->root))
         rc = param_fail(err, SRV_ERR_INVALID_JSON, NULL, "The request body must be a JSON object.");
     if (rc) srv_body_finish(body);
