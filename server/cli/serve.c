@@ -752,10 +752,14 @@ static void end_models(struct serve *s)
         srv_models_stop(&s->server.app.models);
         srv_models_each(&s->server.app.models, stop_engine, &writes);
     }
-    const struct timespec until = clock_after_ms(writes ? WRITTEN_MS : CLOSED_MS);
+    const uint64_t end_us = clock_now_us() + 1000ull * (writes ? WRITTEN_MS : CLOSED_MS);
     if (!s->loader || thread_start(&thread, "hearth-close", 0, close_models, s)) {
         close_models(s);
-    } else if (pthread_clockjoin_np(thread, NULL, CLOCK_MONOTONIC, &until)) {
+        return;
+    }
+    while (pthread_tryjoin_np(thread, NULL)) {
+        poll(NULL, 0, DRAIN_TICK_MS);
+        if (clock_now_us() < end_us) continue;
         srv_log(SRV_LOG_WARNING, "a disk does not answer: what waits for it is abandoned");
         end_process(s->status);
     }
