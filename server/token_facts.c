@@ -2,10 +2,8 @@
 /* See token_facts.h. */
 #include "server/token_facts.h"
 
-#include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "engine/engine.h"
@@ -18,41 +16,19 @@ enum { CONFIG, GENERATION, TOKENIZER, SPECIAL_MAP, N_FILES };
 static const char *const file_names[N_FILES] = {"config.json", "generation_config.json",
                                                 "tokenizer_config.json", "special_tokens_map.json"};
 
-/* Owned, or NULL: a file that must be right has been read by its own reader. */
-static json_t *parse(const char *text)
-{
-    json_t *root = NULL;
-    char err[64];
-    if (text) srv_json_read(&root, "", text, strlen(text), err, sizeof(err));
-    return root;
-}
-
-static json_t *load(const char *dir, const char *name)
-{
-    json_t *root;
-    char err[64];
-    return srv_json_file(&root, dir, name, err, sizeof(err)) ? NULL : root;
-}
-
-/* A token is text, or an object with its "content". */
-static int32_t id_of_text(const struct tok *tok, const json_t *value)
-{
-    if (json_is_object(value)) value = json_object_get(value, "content");
-    return json_is_string(value)
-               ? tok_token_id(tok, json_string_value(value), json_string_length(value))
-               : -1;
-}
-
-/* What a file says of "bos", "pad", ...; -1: nothing, or a list. */
+/* What a file says of "bos", "pad", ...: an id, a token as text, or an object with its "content".
+ * -1: nothing, a list, or a token that tokenizer.json has not. */
 static int32_t id_in_file(const struct tok *tok, const json_t *root, int file, const char *token)
 {
     char key[32];
     snprintf(key, sizeof(key), file < TOKENIZER ? "%s_token_id" : "%s_token", token);
     const json_t *value = json_object_get(root, key);
-    if (file >= TOKENIZER) return id_of_text(tok, value);
     if (!value) value = json_object_get(json_object_get(root, "text_config"), key);
-    double id = json_is_number(value) ? json_number_value(value) : -1;
-    return id >= 0 && id < INT32_MAX ? (int32_t)id : -1;
+    if (json_is_object(value)) value = json_object_get(value, "content");
+    if (json_is_string(value))
+        return tok_token_id(tok, json_string_value(value), json_string_length(value));
+    json_int_t id = json_is_integer(value) ? json_integer_value(value) : -1;
+    return id >= 0 && id <= INT32_MAX ? (int32_t)id : -1;
 }
 
 /* Logs a token that the files from `first` on name differently; `used`: the one that counts. */
@@ -75,27 +51,34 @@ static void log_difference(const struct tok *tok, json_t *const roots[N_FILES], 
                 token, text, (int)used);
 }
 
-int32_t srv_tokenizer_eos(const struct tok *tok, const char *info)
+static int32_t id_in_info(const struct tok *tok, const char *info, const char *token)
 {
-    json_t *root = parse(info);
-    int32_t id = id_in_file(tok, root, TOKENIZER, "eos");
+    json_t *root = NULL;
+    char err[64];
+    if (srv_json_read(&root, "", info, strlen(info), err, sizeof(err))) return -1;
+    int32_t id = id_in_file(tok, root, TOKENIZER, token);
     json_decref(root);
     return id;
 }
 
+int32_t srv_tokenizer_eos(const struct tok *tok, const char *info)
+{
+    return id_in_info(tok, info, "eos");
+}
+
 void srv_token_facts(struct eng *engine, const struct tok *tok, const char *info, const char *dir)
 {
-    json_t *roots[N_FILES], *chosen = parse(info);
-    int32_t eos = id_in_file(tok, chosen, TOKENIZER, "eos");
+    json_t *roots[N_FILES] = {NULL};
+    int32_t eos = srv_tokenizer_eos(tok, info);
+    char err[64]; /* a file that must be right has been read by its own reader */
     for (int i = 0; i < N_FILES; i++)
-        roots[i] = load(dir, file_names[i]);
+        if (srv_json_file(&roots[i], dir, file_names[i], err, sizeof(err))) roots[i] = NULL;
     if (eng_add_end_id(engine, eos))
         srv_log(SRV_LOG_INFO, "id %d ends a sequence too: eos_token of tokenizer_config.json",
                 (int)eos);
     log_difference(tok, roots, TOKENIZER, "eos", eos);
-    log_difference(tok, roots, CONFIG, "bos", id_in_file(tok, chosen, TOKENIZER, "bos"));
+    log_difference(tok, roots, CONFIG, "bos", id_in_info(tok, info, "bos"));
     log_difference(tok, roots, CONFIG, "pad", id_in_file(tok, roots[CONFIG], CONFIG, "pad"));
     for (int i = 0; i < N_FILES; i++)
         json_decref(roots[i]);
-    json_decref(chosen);
 }
