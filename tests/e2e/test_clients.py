@@ -138,12 +138,28 @@ def test_responses():
         assert s.get_final_response().output_text == r.output_text
 
 
-def test_response_counts_and_truncation():
+def test_response_counts():
     n = client().responses.input_tokens.count(model=model(), input="What is 2+2?").input_tokens
-    talk = [{"role": "user", "content": f"{i} " + "word " * 50} for i in range(200)]
-    r = client().responses.create(model=model(), input=[*talk, {"role": "user", "content": "What is 2+2?"}],
-                                  truncation="auto", max_output_tokens=9, include=["reasoning.encrypted_content"])
-    assert r.truncation == "auto" and r.usage.input_tokens > n and r.usage.input_tokens_details.cache_write_tokens > 0
+    r = client().responses.create(model=model(), input="What is 2+2? " * 9, max_output_tokens=9,
+                                  include=["reasoning.encrypted_content"])
+    assert r.usage.input_tokens > n and r.usage.input_tokens_details.cache_write_tokens > 0
+
+
+def test_truncation():
+    """Each client sends the field and reads how many messages were dropped."""
+    talk = [{"role": ("user", "assistant")[i % 2], "content": f"{i} " + "word " * 50} for i in range(200)]
+    talk.append({"role": "user", "content": "What is 2+2?"})
+    r = client().responses.create(model=model(), input=talk, truncation="auto", max_output_tokens=9)
+    n = r.usage.dropped_input_items
+    assert r.truncation == "auto" and 0 < n < 200, n
+    auto = {"truncation": "auto"}
+    assert client().chat.completions.create(model=model(), messages=talk, max_tokens=9, extra_body=auto).usage.dropped_input_items == n
+    m = claude().messages.create(model=model(), messages=talk, max_tokens=9, extra_body=auto)
+    assert m.usage.dropped_input_items == n
+    from langchain_openai import ChatOpenAI
+    chat = ChatOpenAI(base_url=SERVER.url + "/v1", api_key="none", model=model(), max_tokens=9, extra_body=auto)
+    said = chat.invoke([(m["role"], m["content"]) for m in talk])
+    assert said.response_metadata["token_usage"]["dropped_input_items"] == n, said.response_metadata
 
 
 def test_answers_have_what_the_models_require():
