@@ -40,6 +40,19 @@ static void free_entry(struct srv_entry *e)
     free(e);
 }
 
+/* Frees what is left of closed models whose answers have been sent. */
+static void drop_sent(struct srv_models *set)
+{
+    for (struct srv_model **link = &set->unsent, *m; (m = *link);) {
+        if (m->n_unsent) {
+            link = &m->next;
+            continue;
+        }
+        *link = m->next;
+        free(m);
+    }
+}
+
 void srv_models_finish(struct srv_models *set)
 {
     if (!set->has_lock) return;
@@ -49,6 +62,7 @@ void srv_models_finish(struct srv_models *set)
         set->alive = m->next;
         srv_model_close(m);
     }
+    drop_sent(set);
     for (int i = 0; i < set->n_entries; i++)
         free_entry(set->entries[i]);
     pthread_cond_destroy(&set->changed);
@@ -380,6 +394,8 @@ static int look_for_policy(const struct srv_models *set, struct policy_entry to[
         room->n_draining++;
         room->draining_bytes += m->plan_bytes;
     }
+    for (struct srv_model *m = set->unsent; m; m = m->next)
+        room->draining_bytes += atomic_load(&m->answer_bytes);
     return set->n_entries;
 }
 
@@ -531,6 +547,24 @@ void srv_model_release(struct srv_model *model, bool used)
     assert(model->n_refs > 0);
     if (used && !model->drains) set->entries[model->entry]->used_us = clock_now_us();
     if (--model->n_refs == 0) pthread_cond_signal(&set->changed);
+    pthread_mutex_unlock(&set->lock);
+}
+
+void srv_model_keep_answer(struct srv_model *model)
+{
+    pthread_mutex_lock(&model->set->lock);
+    model->n_unsent++;
+    pthread_mutex_unlock(&model->set->lock);
+}
+
+void srv_model_drop_answer(struct srv_model *model, int64_t bytes)
+{
+    struct srv_models *set = model->set;
+    pthread_mutex_lock(&set->lock);
+    long long before = atomic_fetch_sub(&model->answer_bytes, bytes);
+    assert(before >= bytes && model->n_unsent > 0);
+    (void)before;
+    if (--model->n_unsent == 0) pthread_cond_signal(&set->changed);
     pthread_mutex_unlock(&set->lock);
 }
 
@@ -807,6 +841,7 @@ struct srv_task srv_models_await(struct srv_models *set)
     pthread_mutex_lock(&set->lock);
     for (;;) {
         uint64_t now_us = clock_now_us();
+        drop_sent(set);
         if (set->has_swap) {
             set->has_swap = false;
             task.kind = SRV_TASK_SWAP;
@@ -895,7 +930,12 @@ void srv_models_close(struct srv_models *set, struct srv_model *model)
     pthread_mutex_unlock(&set->lock);
     void (*on_closed)(void *ctx) = model->on_closed;
     void *ctx = model->on_closed_ctx;
-    srv_model_close(model);
+    srv_model_empty(model);
+    pthread_mutex_lock(&set->lock);
+    model->next = set->unsent;
+    set->unsent = model;
+    drop_sent(set);
+    pthread_mutex_unlock(&set->lock);
     if (on_closed) on_closed(ctx);
 }
 

@@ -3,11 +3,12 @@
  * The catalogue while the server runs: its entries, and the models that are alive. An entry has at
  * most one model that requests get, and any number that drain, which end what they began.
  *
- * A request takes a reference to one model once, before its handler runs, and gives it back when it
- * is freed. Everything that it reads of a model comes from that reference, so that no answer mixes
- * two models. If its entry is not loaded it waits for that, without a thread; at the end of the
- * load all that wait get their references in the same moment. One thread, the loader's, does what
- * srv_models_await says: it loads, and closes models that have drained.
+ * A request takes a reference to one model once, before its handler runs, and gives it back when
+ * its jobs have ended and its answer is written, whether or not that has been sent. Everything that
+ * it reads of a model comes from that reference, so that no answer mixes two models. If its entry
+ * is not loaded it waits for that, without a thread; at the end of the load all that wait get their
+ * references in the same moment. One thread, the loader's, does what srv_models_await says: it
+ * loads, and closes models that have drained.
  *
  * Threads: functions may be called from any thread; the lock is held for a few instructions, or for
  * a look at the models.
@@ -89,9 +90,10 @@ struct srv_models {
     bool has_lock;
     struct srv_entry *entries[POLICY_ENTRIES];
     int n_entries;
-    int default_entry;       /* -1: it has vanished */
-    struct policy_keys keys; /* that may not evict */
-    struct srv_model *alive; /* those that requests get, by entry, then those that drain */
+    int default_entry;        /* -1: it has vanished */
+    struct policy_keys keys;  /* that may not evict */
+    struct srv_model *alive;  /* those that requests get, by entry, then those that drain */
+    struct srv_model *unsent; /* closed ones to which answers are charged that are being sent */
     uint64_t n_closed_grammar_hits, n_closed_grammar_misses;
 
     /* Fixed before the loader's thread starts. */
@@ -217,6 +219,11 @@ struct srv_model *srv_models_take(struct srv_models *set, const char *name);
 
 /* Gives a reference back. used: it counts as use of the model. NULL is fine. */
 void srv_model_release(struct srv_model *model, bool used);
+
+/* Before a reference is given back: bytes of an answer stay charged to the model, which may be
+ * closed meanwhile, until srv_model_drop_answer. */
+void srv_model_keep_answer(struct srv_model *model);
+void srv_model_drop_answer(struct srv_model *model, int64_t bytes);
 
 /* ---- loading and leaving ------------------------------------------------------------------- */
 

@@ -431,9 +431,8 @@ int srv_model_source(const char *dir, const char *draft_dir, uint8_t ret[32])
     return 0;
 }
 
-void srv_model_close(struct srv_model *m)
+void srv_model_empty(struct srv_model *m)
 {
-    if (!m) return;
     assert(m->n_refs == 0);
     eng_close(m->engine);
     free(m->draft_ids);
@@ -445,5 +444,10 @@ void srv_model_close(struct srv_model *m)
     srv_retrieval_finish(&m->retrieval);
     srv_pairs_finish(&m->pairs);
     free((void *)m->names);
+}
+
+void srv_model_close(struct srv_model *m)
+{
+    if (m) srv_model_empty(m);
     free(m);
 }

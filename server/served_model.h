@@ -59,6 +59,7 @@ struct srv_model {
     struct srv_model *next; /* in the set */
     bool drains;            /* requests no longer get it: it ends what it began */
     int n_refs;             /* requests */
+    int n_unsent;           /* requests that gave it back, whose answers are still charged to it */
     uint64_t cut_us;        /* when it drains: the end of its time for that; 0: none */
     int64_t plan_bytes;     /* as srv_entry.plan_bytes; fixed */
     /* Called when it has been closed, on the loader's thread; or NULL. */
@@ -111,6 +112,8 @@ struct srv_list srv_names_copy(const struct srv_list *from);
  * text to be read. */
 int64_t srv_model_longest(const struct srv_model *model);
 
+/* Closes everything but the struct itself, which is the caller's then (free). */
+void srv_model_empty(struct srv_model *model);
 /* Closes everything; all references must be released. NULL is fine. */
 void srv_model_close(struct srv_model *model);
 

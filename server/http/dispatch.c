@@ -34,7 +34,9 @@ void srv_request_done(struct srv_request *req)
     if (!unanswered) req->transport->resume(req);
     pthread_mutex_unlock(&req->lock);
     if (unanswered) reply_unanswered(req);
-    if (held) srv_request_unref(req);
+    if (!held) return;
+    srv_request_unref_api(req);
+    srv_request_unref(req);
 }
 
 /*
@@ -272,7 +274,10 @@ static void run_item(struct srv_work_item *item)
         srv_request_push(req, class_of(req));
     pthread_mutex_unlock(&req->lock);
     if (!waits) srv_request_done(req);
-    if (!again && !yields) srv_request_unref(req);
+    if (!again && !yields) {
+        srv_request_unref_api(req);
+        srv_request_unref(req);
+    }
     /* The tree of a large body was many small pieces, which stay in the heap otherwise. */
     if (is_large && !yields) heap_trim();
 }
@@ -300,6 +305,7 @@ enum srv_poll srv_request_dispatch(struct srv_request *req)
     req->facts.body = req->body.data ? req->body.data : "";
     req->facts.body_len = req->body.len;
     atomic_fetch_add(&req->n_refs, 2); /* the API side's, and that of the run */
+    atomic_fetch_add(&req->n_api_refs, 2);
     req->run = SRV_RUN_QUEUED;
     req->work.run = run_item;
     req->work.class = SRV_WORK_SMALL;

@@ -20,8 +20,9 @@
  * the jobs, as in on_gone, but the client is still there, and an error answer that follows soon
  * still reaches it.
  *
- * The request is freed after both the HTTP side is done with the connection and the API side has
- * called srv_request_done(req), on whichever comes last; `on_free` then releases api_data. Answers
+ * Once the API side has called srv_request_done(req), and its runs and callbacks have returned,
+ * `on_free` releases api_data, and the model is given back. The request is freed after that and
+ * after the HTTP side is done with the connection, on whichever comes last. Answers
  * of kinds 1 and 2 do not imply srv_request_done where jobs may still call back; a handler of kind
  * 1 that started nothing need not call it: returning from `handle` with a finished answer and no
  * on_wake is enough.

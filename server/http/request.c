@@ -135,18 +135,13 @@ struct srv_request *srv_request_create(struct srv_server *server,
     return req;
 }
 
-/* The retry times, the access log and the metrics learn of a request that has ended. */
+/* The access log and the metrics learn of a request that has ended. */
 static void account(const struct srv_request *req)
 {
     const struct srv_account *a = &req->facts.account;
     struct srv_server *s = req->server;
     int64_t total_us = (int64_t)(req->end_us - req->facts.start_us);
     if (!req->method[0]) return; /* its head never came */
-    if (a->queue_us >= 0) {
-        struct eng_stats stats;
-        eng_stats(req->facts.model->engine, &stats);
-        srv_retry_note_end(&s->retry, clock_now_us(), stats.n_waiting > 0);
-    }
     srv_metrics_count_request(s->metrics, req->status, req->gone, a, total_us);
     srv_log_access(&(struct srv_log_access){
         .request_id = req->facts.id,
@@ -171,27 +166,50 @@ static void account(const struct srv_request *req)
     });
 }
 
+/* Memory that its answer takes stays charged until that is sent. */
 static void give_model_back(struct srv_request *req)
 {
     struct srv_model *m = req->facts.model;
+    struct srv_account *a = &req->facts.account;
     if (!m) return;
-    long long answers = atomic_fetch_sub(&m->answer_bytes, req->answer_bytes);
-    assert(answers >= req->answer_bytes);
-    (void)answers;
+    if (a->queue_us >= 0) { /* the retry times learn of it */
+        struct eng_stats stats;
+        eng_stats(m->engine, &stats);
+        srv_retry_note_end(&req->server->retry, clock_now_us(), stats.n_waiting > 0);
+    }
+    if (a->model) a->model = srv_request_copy_text(req, a->model, strlen(a->model));
+    req->facts.model = NULL;
+    if (req->answer_bytes) req->charged = m;
+    if (req->charged) srv_model_keep_answer(m);
     srv_model_release(m, !(req->route->flags & SRV_ROUTE_INLINE));
+}
+
+/* Once; without the lock, for nobody else can get to what it frees. */
+static void end_api(struct srv_request *req)
+{
+    if (req->callbacks.on_free) req->callbacks.on_free(req->api_data);
+    req->callbacks.on_free = NULL;
+    give_model_back(req);
+}
+
+void srv_request_unref_api(struct srv_request *req)
+{
+    int before = atomic_fetch_sub(&req->n_api_refs, 1);
+    assert(before > 0);
+    if (before == 1) end_api(req);
 }
 
 static void destroy(struct srv_request *req)
 {
     struct srv_server *s = req->server;
     assert(!req->http_held && !req->api_held && req->run <= SRV_RUN_IDLE);
+    end_api(req); /* unless it has: of one that was never dispatched */
     account(req);
-    if (req->callbacks.on_free) req->callbacks.on_free(req->api_data);
     srv_bodies_drop(&s->bodies, &req->held);
-    give_model_back(req);
     buf_finish(&req->body);
     buf_finish(&req->reply);
     srv_ring_finish(&req->ring);
+    if (req->charged) srv_model_drop_answer(req->charged, req->answer_bytes);
     while (req->arena) {
         struct arena_block *next = req->arena->next;
         free(req->arena);
@@ -316,6 +334,7 @@ void srv_request_wake(struct srv_request *req)
         if (req->run == SRV_RUN_IDLE) {
             req->run = SRV_RUN_QUEUED;
             srv_request_ref(req);
+            atomic_fetch_add(&req->n_api_refs, 1);
             srv_request_push(req, SRV_WORK_WAKE);
         }
     }
@@ -340,7 +359,8 @@ bool srv_request_is_stopped(struct srv_request *req)
 
 /* ---- the HTTP side ------------------------------------------------------------------------- */
 
-/* A callback and its data, taken together: the API side may set others at any time. */
+/* A callback and its data, taken together with a reference of the API side, which may set others at
+ * any time. */
 struct call {
     void (*fn)(void *);
     void *data;
@@ -352,6 +372,7 @@ static struct call take_gone_callback(struct srv_request *req)
     if (!req->api_held || req->gone_called || !req->callbacks.on_gone)
         return (struct call){NULL, NULL};
     req->gone_called = true;
+    atomic_fetch_add(&req->n_api_refs, 1);
     return (struct call){req->callbacks.on_gone, req->api_data};
 }
 
@@ -360,6 +381,7 @@ static void tell(struct srv_request *req, struct call call)
     if (!call.fn) return;
     call.fn(call.data);
     srv_request_wake(req);
+    srv_request_unref_api(req);
 }
 
 void srv_request_completed(struct srv_request *req, bool finished)
@@ -396,8 +418,10 @@ void srv_request_stop(struct srv_request *req)
 {
     pthread_mutex_lock(&req->lock);
     struct call on_stop = {NULL, NULL};
-    if (req->api_held && !req->stop_called)
+    if (req->api_held && !req->stop_called && req->callbacks.on_stop) {
         on_stop = (struct call){req->callbacks.on_stop, req->api_data};
+        atomic_fetch_add(&req->n_api_refs, 1);
+    }
     req->stop_called = true;
     pthread_mutex_unlock(&req->lock);
     tell(req, on_stop);

@@ -9,7 +9,8 @@
  * References. The HTTP side holds one from creation to srv_request_completed, the API side one from
  * dispatch to srv_request_done (or to the end of a handler that answered at once), a work queue one
  * while the request is queued or runs, and the watcher one while it looks. The last to go frees it,
- * writes the access log's line and counts it.
+ * writes the access log's line and counts it. The model is given back before that, when the API
+ * side and its runs are done: a client that reads its answer slowly does not hold it.
  *
  * The lock guards the meeting of HTTP thread, text worker and watcher: answer, ring, `suspended`,
  * `gone`. A suspended connection cannot go away, so with `suspended` set its pointer is good; it is
@@ -61,6 +62,7 @@ struct srv_request {
     struct srv_work_item work;
     struct srv_server *server;
     atomic_int n_refs;
+    atomic_int n_api_refs; /* of these: of the API side, its runs, and calls of its callbacks */
 
     /* The head: the HTTP thread's until dispatch, const afterwards. */
     const struct srv_route *route; /* NULL: none matched */
@@ -77,7 +79,8 @@ struct srv_request {
     enum srv_stage stage;
     struct buf body;
     struct srv_body_charge held; /* the body's bytes among all bodies' */
-    int64_t answer_bytes;        /* charged to that for answers */
+    int64_t answer_bytes;        /* charged to that for answers, */
+    struct srv_model *charged;   /* once the model has been given back: of this one; or NULL */
     bool over_budget, over_limit;
     size_t discarded_bytes;
 
@@ -132,6 +135,10 @@ bool srv_request_add_header(struct srv_request *req, const char *name, size_t na
 char *srv_request_copy_text(struct srv_request *req, const char *text, size_t len);
 
 void srv_request_ref(struct srv_request *req);
+
+/* Gives a reference of the API side back, which is no longer one of the request's data or of the
+ * model; the last one frees the data, and gives the model back. The caller holds the request. */
+void srv_request_unref_api(struct srv_request *req);
 
 /* The last one accounts for the request, and frees it. */
 void srv_request_unref(struct srv_request *req);
