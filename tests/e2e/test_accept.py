@@ -119,7 +119,7 @@ def test_limits():
     with Accept(DEMO) as accept:
         for kind, make, limit in cases:
             assert "accepted" in accept.ask(**{kind: make(limit)}, texts=[]), (kind, limit)
-            error = accept.ask(**{kind: make(limit + 1)}, texts=[])["error"]
+            error = accept.ask(**{kind: make(limit + 1)}, texts=[], strict=True)["error"]
             assert str(limit) in error["message"], (kind, limit, error)
 
 

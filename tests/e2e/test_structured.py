@@ -133,14 +133,14 @@ def test_errors_name_field_and_place():
     assert "/properties/age/minimum" in message, message
     for path in ("/v1/completions", "/v1/chat/completions"):
         body = dict(CHAT if "chat" in path else {}, response_format={"type": "json_schema", "json_schema": {
-            "schema": {"properties": {"a": {"$ref": "https://x.org/y.json"}}}}})
+            "strict": True, "schema": {"properties": {"a": {"$ref": "https://x.org/y.json"}}}}})
         message = refused(body, "invalid_json_schema", "response_format.json_schema.schema", path=path)
         assert "$ref" in message and "https://x.org/y.json" in message, message
     relaxed = {"type": "array", "contains": {"type": "integer"}}
     strict = {"type": "json_schema", "json_schema": {"schema": relaxed, "strict": True}}
     assert "strict" in refused({"response_format": strict}, "invalid_json_schema")
     refused({"json_schema": False}, "invalid_json_schema")
-    assert "byte 2" in refused({"guided_regex": "ab(?=c)"}, "invalid_grammar", "guided_regex")
+    assert "byte 2" in refused({"guided_regex": "a*(?=bc)d"}, "invalid_grammar", "guided_regex")
     assert "'numbr'" in refused({"grammar": "root ::= numbr"}, "invalid_grammar", "grammar")
     refused({"guided_choice": []}, "invalid_grammar", "guided_choice")
     refused({"guided_regex": ""}, "invalid_grammar")
@@ -172,6 +172,23 @@ def test_relaxed_keywords_are_named():
     shown, left = named.rsplit(", ...+", 1)
     assert len(named) <= 1000 and len(shown.split(", ")) + int(left) == 100, named
     assert "x-schema-relaxed" not in ok("/v1/completions", dict(PROMPT, json_schema=PERSON))[1]
+
+
+def test_keywords_that_cannot_be_compiled_are_left_out():
+    schema = {"type": "object", "required": ["a"],
+              "properties": {"a": {"type": "string", "pattern": "(?<=x)y", "maxLength": 3}}}
+    wrapped = {"type": "json_schema", "name": "x", "schema": schema}
+    for path, body in (("/v1/completions", dict(PROMPT, json_schema=schema)),
+                       ("/v1/chat/completions", dict(CHAT, response_format={"type": "json_schema", "json_schema": wrapped})),
+                       ("/v1/responses", {"input": "a", "text": {"format": wrapped}, "max_output_tokens": 50}),
+                       ("/v1/messages", dict(CHAT, output_config={"format": wrapped}))):
+        _, head = ok(path, body)
+        assert head["x-schema-relaxed"] == "/properties/a/pattern", (path, head)
+    for keyword, value in (("pattern", "a" * 4097), ("enum", [str(i) for i in range(10001)])):
+        _, head = ok("/v1/completions", dict(PROMPT, max_tokens=5, json_schema={"type": "string", keyword: value}))
+        assert head["x-schema-relaxed"] == f"/{keyword}", head
+    text, reason = text_of("/v1/completions", dict(PROMPT, json_schema=schema))
+    assert reason == "stop" and len(json.loads(text)["a"]) <= 3, text
 
 
 def test_limits():

@@ -911,6 +911,34 @@ def test_errors_of_schemas():
         refused(dialect, body, path, "invalid_json_schema")
 
 
+UNCOMPILABLE = {
+    "look_ahead": {"type": "string", "pattern": "a*(?=bc)d"}, "look_behind": {"pattern": "(?<!a)b$"},
+    "back_reference": {"pattern": "(a)\\1"}, "property": {"pattern": "\\p{Nope}"}, "flags": {"pattern": "(?i)a"},
+    "complex": {"pattern": "^[ab]*a[ab]{16}$"},
+    "remote": {"$ref": "https://x.org/y.json"}, "dynamic": {"$dynamicRef": "#x"},
+    "alternatives": {"anyOf": [{"required": [f"k{i}"]} for i in range(17)]}}
+
+
+def test_keywords_that_cannot_be_compiled_are_left_out():
+    for name, schema in UNCOMPILABLE.items():
+        keyword = [k for k in schema if k != "type"][0]
+        pointer = f"/tools/1/properties/to/{keyword}"
+        if name == "alternatives":
+            schema, pointer = dict(schema, allOf=[schema]), "/tools/1/properties/to/allOf/0/anyOf"
+        one = {"type": "object", "properties": {"to": schema}, "required": ["to"]}
+        for dialect, path in (("chat", "tools[1].function.parameters"), ("responses", "tools[1].parameters"),
+                              ("messages", "tools.1.input_schema")):
+            body = ask_of(dialect, {"add": NUMBERS, "x": one, "ping": None}, max_tokens=4)
+            status, head, answer = SERVER.post(PATHS[dialect], body)
+            named = head.get("x-schema-relaxed")
+            assert status == 200 and named == pointer.replace("$", "%24"), (name, dialect, status, named, answer)
+            (body["tools"][1]["function"] if dialect == "chat" else body["tools"][1])["strict"] = True
+            message = refused(dialect, body, path, "invalid_json_schema")
+            assert message.startswith(pointer.replace("/tools/1", "")) or pointer in message, message
+            body["tools"][1] = tools_of(dialect, {"x": {"type": "object", "properties": {"to": {"pattern": "(a"}}}})[0]
+            refused(dialect, body, path, "invalid_json_schema")
+
+
 def test_server_side_tools_are_dropped_and_named():
     body = ask_of("messages", {"add": NUMBERS}, "required", temperature=0)
     body["tools"].insert(0, {"type": "web_search_20250305", "name": "web_search"})

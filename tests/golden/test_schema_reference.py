@@ -24,6 +24,7 @@ from hearth_server import reference  # noqa: E402
 DATA = reference("goldens", "schema")
 MODEL = reference("models", "smollm2-135m")
 
+CONDITIONS = "keys that only a condition names come last"
 ORDER = "keys come in the order of the schema's text"
 INTEGER = "integers have neither fraction nor exponent"
 DIGITS = "numbers have at most 19 digits, exponents at most 199"
@@ -47,10 +48,10 @@ SUITE = [
     (r"optional/format/hostname", r"validation of A-label \(punycode\) host names", r".*", A_LABEL),
     (r"optional/content", r".*", r".*", CONTENT),
     (r"ref", r"ref overrides any sibling keywords", r"ref valid, maxItems ignored", SIBLINGS),
+    (r"dynamicRef", r"multiple dynamic paths to the \$dynamicRef keyword", r".* list with .* values", CONDITIONS),
     (r"ref", r"\$ref prevents a sibling \$id from changing the base uri", r".*", SIBLINGS),
 ]
 EMPTY = "no value is possible"
-DYNAMIC = "dynamic references are not supported"
 
 
 def lines(name):
@@ -108,9 +109,9 @@ class Check:
         self.report(name)
 
     def suite_refused(self, where, rows, message):
-        if not (EMPTY in message and not any(row["valid"] for row in rows)) and DYNAMIC not in message:
+        if EMPTY not in message or any(row["valid"] for row in rows):
             self.problem(f"{where}: {message}")
-        self.count["right" if EMPTY in message else "refused"] += len(rows)
+        self.count["right"] += len(rows)
 
     def suite_case(self, name, row, accepted, relaxed):
         if accepted == row["valid"]:

@@ -40,6 +40,8 @@ struct gram_arena {
 
 struct gram_build {
     jmp_buf out;
+    jmp_buf again; /* where a schema is begun again, see gram_leave_out; good if */
+    bool may_begin;
     struct gram_arena temp, keep;
     uint64_t steps, max_steps, look_at; /* look_at: the step that asks options->stop */
     struct gram_error *err;

@@ -394,7 +394,8 @@ struct gram_dfa *gram_dfa_build(struct gram_build *b, const struct gram_dfa_para
     struct gram_nfa *nfa = gram_nfa_build(b, params->parts, params->n_parts, MAX_NFA_STATES);
 
     if (!nfa) return NULL;
-    m.sub = gram_subset_build(b, nfa, MAX_STATES, params->max_steps);
+    uint64_t rest = (b->max_steps - b->steps) / 8 * 7 + 1;
+    m.sub = gram_subset_build(b, nfa, MAX_STATES, params->max_steps ? params->max_steps : rest);
     if (!m.sub) return NULL;
     m.outcome = gram_temp_array(b, m.sub->n_states, sizeof(*m.outcome));
     m.alive = gram_temp(b, m.sub->n_states);

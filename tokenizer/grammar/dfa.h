@@ -57,7 +57,7 @@ struct gram_dfa_params {
     const void *ctx;
     uint32_t min, max;         /* length of the whole text in code points */
     const uint64_t *spellable; /* a bit per byte */
-    uint64_t max_steps;        /* it is too large if its states take more; 0: no limit */
+    uint64_t max_steps;        /* it is too large if its states take more; 0: most of the rest */
 };
 
 /* NULL if it would be too large. Kept memory. */

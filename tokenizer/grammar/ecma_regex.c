@@ -41,6 +41,15 @@ __attribute__((format(printf, 2, 3))) _Noreturn static void refuse(struct parser
     gram_fail(p->b, GRAM_EGRAMMAR, "%s: %s", p->source->what, problem);
 }
 
+/* Ends the parsing of a pattern that means something, at a byte. */
+_Noreturn static void not_supported(struct parser *p, const char *what, size_t byte)
+{
+    if (p->source->at)
+        gram_leave_out(p->b, p->source->at, p->source->keyword, "%s at byte %zu is not supported.",
+                       what, byte);
+    refuse(p, "%s at byte %zu is not supported.", what, byte);
+}
+
 static bool at_end(const struct parser *p)
 {
     return p->in.pos == p->in.len;
@@ -111,7 +120,7 @@ static uint32_t read_char_escape(struct parser *p, uint32_t c, size_t begin)
     if (known) return (uint32_t)to[known - from];
     if (c == '0' && (at_end(p) || p->in.text[p->in.pos] < '0' || p->in.text[p->in.pos] > '9'))
         return 0;
-    if (c >= '0' && c <= '9') refuse(p, "back-reference at byte %zu is not supported.", begin);
+    if (c >= '0' && c <= '9') not_supported(p, "back-reference", begin);
     if (c == 'x') {
         int32_t v = read_hex(p, 2);
         if (v < 0) refuse(p, "malformed escape \\x at byte %zu.", begin);
@@ -124,9 +133,9 @@ static uint32_t read_char_escape(struct parser *p, uint32_t c, size_t begin)
             return letter % 32;
         refuse(p, "malformed escape \\c at byte %zu.", begin);
     }
-    if (c == 'k') refuse(p, "back-reference at byte %zu is not supported.", begin);
+    if (c == 'k') not_supported(p, "back-reference", begin);
     if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))
-        refuse(p, "escape \\%c at byte %zu is not supported.", (int)c, begin);
+        not_supported(p, gram_text(p->b, "escape \\%c", (int)c), begin);
     return c;
 }
 
@@ -141,8 +150,9 @@ static void read_property(struct parser *p, bool inverted, size_t begin, struct 
     if (!close) refuse(p, "malformed property at byte %zu.", begin);
     size_t n = (size_t)(close - p->in.text) - p->in.pos;
     if (!gram_charset_add_property(p->b, &property, p->in.text + p->in.pos, n))
-        refuse(p, "the property %s at byte %zu is not supported.",
-               gram_quote(p->b, p->in.text + p->in.pos, n), begin);
+        not_supported(
+            p, gram_text(p->b, "the property %s", gram_quote(p->b, p->in.text + p->in.pos, n)),
+            begin);
     p->in.pos += n + 1;
     gram_charset_finish(p->b, &property);
     if (inverted) gram_charset_invert(p->b, &property);
@@ -225,7 +235,7 @@ static bool read_count(struct parser *p, uint32_t *ret)
 
     while (!at_end(p) && p->in.text[p->in.pos] >= '0' && p->in.text[p->in.pos] <= '9') {
         v = v * 10 + (uint64_t)(p->in.text[p->in.pos++] - '0');
-        if (v > INT32_MAX) refuse(p, "the count at byte %zu is above 2147483647.", begin);
+        if (v > INT32_MAX) not_supported(p, "a count above 2147483647", begin);
     }
     *ret = (uint32_t)v;
     return p->in.pos > begin;
@@ -274,8 +284,7 @@ static struct gram_ex *read_quantified(struct parser *p, struct gram_ex *x)
     size_t next = p->in.pos;
     uint32_t ignored, too;
     if (read_quantifier(p, &ignored, &too)) {
-        if (p->in.text[next] == '+')
-            refuse(p, "possessive quantifier at byte %zu is not supported.", begin);
+        if (p->in.text[next] == '+') not_supported(p, "possessive quantifier", begin);
         refuse(p, "there is nothing to repeat at byte %zu.", next);
     }
     return gram_ex_rep(p->b, x, min, max);
@@ -299,15 +308,15 @@ static struct gram_ex *read_group(struct parser *p)
     size_t begin = p->in.pos - 1;
 
     if (gram_source_at(&p->in, "?=") || gram_source_at(&p->in, "?!"))
-        refuse(p, "look-ahead at byte %zu is not supported.", begin);
+        not_supported(p, "look-ahead", begin);
     if (gram_source_at(&p->in, "?<=") || gram_source_at(&p->in, "?<!"))
-        refuse(p, "look-behind at byte %zu is not supported.", begin);
+        not_supported(p, "look-behind", begin);
     if (gram_source_accept(&p->in, "?<"))
         read_group_name(p, begin);
     else if (gram_source_at(&p->in, "?") && !gram_source_accept(&p->in, "?:"))
-        refuse(p, "the group at byte %zu is not supported.", begin);
+        not_supported(p, "the group", begin);
     if (++p->depth > MAX_GROUPS)
-        refuse(p, "groups nest deeper than %d at byte %zu.", MAX_GROUPS, begin);
+        not_supported(p, gram_text(p->b, "nesting of more than %d groups", MAX_GROUPS), begin);
     struct gram_ex *x = read_alternatives(p);
     p->depth--;
     if (!gram_source_accept(&p->in, ")")) refuse(p, "the group at byte %zu does not end.", begin);

@@ -8,7 +8,7 @@
 struct gram_dfa *gram_free_automaton(struct gram_build *b, const struct gram_key_draft *draft)
 {
     struct gram_dfa *d = gram_add_dfa(b, &draft->params);
-    if (!d) gram_fail_at(b, draft->at, NULL, "too complex: patterns of keys.");
+    if (!d) gram_leave_out(b, draft->at, draft->keyword, "too complex: patterns of keys.");
     return d;
 }
 

@@ -65,6 +65,14 @@ size_t gram_js_pointer(const struct gram_js *v, char *buf, size_t size);
 _Noreturn void gram_fail_at(struct gram_build *b, const struct gram_js *at, const char *keyword,
                             const char *format, ...) __attribute__((format(printf, 4, 5)));
 
+/*
+ * Leaves the keyword (or the schema of a pattern) out that cannot be compiled: it is named as
+ * relaxed, and what is being built of the schema is begun again. Where nothing may be relaxed, the
+ * error of gram_fail_at. See schema/front.c.
+ */
+_Noreturn void gram_leave_out(struct gram_build *b, struct gram_js *at, const char *keyword,
+                              const char *format, ...) __attribute__((format(printf, 4, 5)));
+
 /* New values, for schemas that the compiler writes itself. They have no place in the text. */
 struct gram_js *gram_js_new(struct gram_build *b, enum gram_js_type type, const char *text,
                             size_t len);

@@ -92,7 +92,8 @@ enum gram_free_kind {
 /* Keys by an automaton, while it may still have to be built again without some of its outcomes. */
 struct gram_key_draft {
     struct gram_dfa_params params; /* its outcome is an index of values + 1 */
-    const struct gram_js *at;      /* to blame if it is too large */
+    struct gram_js *at;            /* to blame if it is too large, */
+    const char *keyword;           /* and what it belongs to */
     uint32_t *values;              /* value rules; GRAM_NONE: such keys are impossible */
     uint32_t n_values;
 };

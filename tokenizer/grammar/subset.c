@@ -304,7 +304,7 @@ struct gram_subset *gram_subset_build(struct gram_build *b, const struct gram_nf
     intern(m, BEGIN);
     for (uint32_t s = 0; s < m->out->n_states; s++) {
         if (m->out->n_states > max_states) return NULL;
-        if (max_steps && b->steps - begin > max_steps) return NULL;
+        if (b->steps - begin > max_steps) return NULL;
         expand(m, s);
     }
     return m->out;

@@ -18,7 +18,7 @@ struct gram_subset {
     uint64_t *matched; /* [n_states]: parts that match a text that ends here */
 };
 
-/* In temporary memory. NULL if it has more states, or takes more steps; max_steps 0: any number. */
+/* In temporary memory. NULL if it has more states, or takes more steps. */
 struct gram_subset *gram_subset_build(struct gram_build *b, const struct gram_nfa *nfa,
                                       uint32_t max_states, uint64_t max_steps);
 

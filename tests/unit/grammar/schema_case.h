@@ -15,7 +15,7 @@ struct schema_case {
     const char *in[CASE_TEXTS], *out[CASE_TEXTS];
 };
 
-static bool takes(const struct gram *g, void *memory, const char *text)
+static inline bool takes(const struct gram *g, void *memory, const char *text)
 {
     struct gram_state *s = gram_state_init(memory, g, NULL, NULL);
     for (; *text; text++)
@@ -23,7 +23,7 @@ static bool takes(const struct gram *g, void *memory, const char *text)
     return gram_accepting(s);
 }
 
-static void check_schemas(const struct schema_case *cases, size_t n)
+static inline void check_schemas(const struct schema_case *cases, size_t n)
 {
     struct gram_vocab *v = toy_vocab();
     void *memory = toy_state_memory();

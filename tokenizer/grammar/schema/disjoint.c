@@ -227,7 +227,7 @@ struct gram_alts gram_apply_one_of(struct gram_build *b, struct gram_alts in, st
     out = apply_any(b, in, list);
     if (in.n > 1 && out.n > 16) out = gram_drop_contradictions(b, out);
     if (out.too_many || (in.n > 1 && out.n > GRAM_MAX_ALTERNATIVES))
-        gram_fail_at(b, list, "oneOf", "merging gives more than %d alternatives.",
-                     GRAM_MAX_ALTERNATIVES);
+        gram_leave_out(b, list, "oneOf", "merging gives more than %d alternatives.",
+                       GRAM_MAX_ALTERNATIVES);
     return out;
 }

@@ -93,8 +93,8 @@ static struct gram_alts apply_any_of(struct gram_build *b, struct gram_alts in,
     if (in.n > 1 && out.n > 16) out = gram_drop_contradictions(b, out);
     if (b->schema->level > 1) return out;
     if (out.too_many || (in.n > 1 && out.n > GRAM_MAX_ALTERNATIVES))
-        gram_fail_at(b, list, list->key, "merging gives more than %d alternatives.",
-                     GRAM_MAX_ALTERNATIVES);
+        gram_leave_out(b, list, "anyOf", "merging gives more than %d alternatives.",
+                       GRAM_MAX_ALTERNATIVES);
     return out;
 }
 
@@ -216,8 +216,9 @@ static struct gram_alts apply_contains(struct gram_build *b, struct gram_alts in
 /* Some alternative applies in place, so that what is evaluated depends on the value. */
 static bool has_choices(struct gram_build *b, const struct gram_js *schema, int depth)
 {
-    static const char *const names[] = {"anyOf",        "oneOf",   "if", "not", "dependentSchemas",
-                                        "dependencies", "contains"};
+    static const char *const names[] = {
+        "anyOf",        "oneOf",    "if",          "not",          "dependentSchemas",
+        "dependencies", "contains", "$dynamicRef", "$recursiveRef"};
 
     gram_steps(b, 3);
     if (schema->type != GRAM_JS_OBJECT) return false;
@@ -225,7 +226,9 @@ static bool has_choices(struct gram_build *b, const struct gram_js *schema, int 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         if (gram_js_get(schema, names[i])) return true;
     struct gram_js *ref = gram_js_get(schema, "$ref"), *all = gram_js_get(schema, "allOf");
-    if (ref && has_choices(b, gram_resolve(b, ref), depth + 1)) return true;
+    if (ref &&
+        (gram_kw_of(b, ref) == GRAM_KW_LEFT_OUT || has_choices(b, gram_resolve(b, ref), depth + 1)))
+        return true;
     for (const struct gram_js *s = all ? all->child : NULL; s; s = s->next)
         if (has_choices(b, s, depth + 1)) return true;
     return false;
@@ -239,14 +242,19 @@ static struct gram_alts apply_unevaluated(struct gram_build *b, struct gram_alts
                                           struct gram_js *schema, struct gram_js *value,
                                           enum gram_kw kw)
 {
-    static struct gram_js anything = {.type = GRAM_JS_TRUE};
-
     if (!is_trivial(value) && has_choices(b, schema, 0)) {
         gram_relax(b, value, "it can only be left out");
-        value = &anything;
+        value = &gram_anything;
     }
     if (is_trivial(value) && kw == GRAM_KW_UNEVALUATED_ITEMS) return in;
     return assert_keyword(b, in, schema, value, kw);
+}
+
+/* A keyword that was left out: an object stays open to keys that it may have named. */
+static struct gram_alts apply_unknown(struct gram_build *b, struct gram_alts in,
+                                      struct gram_js *schema)
+{
+    return assert_keyword(b, in, schema, &gram_anything, GRAM_KW_UNEVALUATED_PROPERTIES);
 }
 
 /* ---- schemas ------------------------------------------------------------------------------- */
@@ -281,6 +289,7 @@ static struct gram_alts apply_keyword(struct gram_build *b, struct gram_alts in,
     case GRAM_KW_CONTAINS_COUNT:
     case GRAM_KW_NULLABLE:
     case GRAM_KW_THEN_ELSE: return in;
+    case GRAM_KW_LEFT_OUT: return apply_unknown(b, in, schema);
     default: return assert_keyword(b, in, schema, value, kw);
     }
 }
@@ -327,7 +336,7 @@ static struct gram_alts apply_object(struct gram_build *b, struct gram_alts in,
 {
     struct gram_js *ref = gram_js_get(schema, "$ref"), *nullable = gram_js_get(schema, "nullable");
 
-    if (ref && !b->schema->siblings) return gram_apply(b, in, gram_resolve(b, ref), false);
+    if (ref && !b->schema->siblings) return apply_keyword(b, in, schema, ref);
     struct gram_alts out = apply_keywords(b, in, schema);
     if (nullable) gram_check_keyword(b, GRAM_KW_NULLABLE, nullable);
     if (!nullable || nullable->type != GRAM_JS_TRUE) return out;

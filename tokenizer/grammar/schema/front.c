@@ -7,16 +7,60 @@
 #include "tokenizer/grammar/front.h"
 #include "tokenizer/grammar/vocab.h"
 
+/* Forgets what a walk that was left remembered in the document. */
+static void forget(struct gram_js *v)
+{
+    v->active[0] = v->active[1] = 0;
+    v->marks &= GRAM_MARK_RESOURCE | GRAM_MARK_RELAXED | GRAM_MARK_CHECKED;
+    for (struct gram_js *child = v->child; child; child = child->next)
+        forget(child);
+}
+
+/* After a keyword was left out. */
+static void begin_again(struct gram_build *b)
+{
+    struct gram_schema *s = b->schema;
+
+    gram_steps(b, 1 + s->n_ids / 8);
+    forget(s->root);
+    s->depth = s->quiet = 0;
+    s->level = 1;
+    s->checked = NULL;
+    b->keep_nothing = false;
+}
+
+void gram_leave_out(struct gram_build *b, struct gram_js *at, const char *keyword,
+                    const char *format, ...)
+{
+    struct gram_schema *s = b->schema;
+
+    if (s->strict || !b->may_begin) {
+        va_list ap;
+        char pointer[GRAM_POINTER_BYTES];
+        gram_js_pointer(at, pointer, sizeof(pointer));
+        va_start(ap, format);
+        gram_fail_pointer(b, pointer, keyword, format, ap);
+    }
+    s->level = 1;
+    gram_relax(b, at, "");
+    at->keyword = GRAM_KW_LEFT_OUT;
+    longjmp(b->again, 1);
+}
+
 static void build_goal(struct gram_build *b, const struct gram_goal_entry *e)
 {
+    if (setjmp(b->again)) begin_again(b);
+    b->may_begin = true;
     struct gram_value_draft d = {.value = e->value};
 
-    b->rules->reasons[e->value].at = e->n ? e->members[0].schema : NULL;
+    b->rules->reasons[e->value] =
+        (struct gram_reason){.at = e->n ? e->members[0].schema : NULL, .because = GRAM_NONE};
     struct gram_alts alts = gram_expand(b, e->members, e->n);
     if (alts.n == 0) gram_note_reason(b, e->value, NULL, "nothing fits all that it says");
     for (uint32_t i = 0; i < alts.n; i++)
         gram_build_alt(b, &d, &alts.alts[i]);
     gram_finish_draft(b, &d);
+    b->may_begin = false;
 }
 
 static int draft_of(const struct gram_js *root)
@@ -118,11 +162,15 @@ uint32_t gram_schema_text_node(struct gram_build *b, const struct gram_part *par
 {
     begin_schema(b, strict);
     read_schema(b, part->text, part->len);
+    b->schema->value = gram_add_value(b);
+    gram_note_reason(b, b->schema->value, b->schema->root, "no text fits all that it says");
+    if (setjmp(b->again)) begin_again(b);
+    b->may_begin = true;
     struct gram_member root = {.schema = b->schema->root};
     struct gram_alts alts = gram_expand(b, &root, 1);
-    b->schema->value = gram_add_value(b);
-    gram_note_reason(b, b->schema->value, root.schema, "no text fits all that it says");
-    return gram_build_texts(b, &alts, part);
+    uint32_t node = gram_build_texts(b, &alts, part);
+    b->may_begin = false;
+    return node;
 }
 
 /* Follows the reasons from the root to the rule where the trouble begins. */

@@ -16,7 +16,9 @@ static struct gram_js *follow(struct gram_build *b, struct gram_js *s)
     for (int i = 0; i < 100 && s->type == GRAM_JS_OBJECT; i++) {
         struct gram_js *ref = gram_js_get(s, "$ref");
         if (!ref || ref->type != GRAM_JS_STRING || (b->schema->siblings && s->n > 1)) return s;
-        s = gram_resolve(b, ref);
+        struct gram_js *to = gram_resolve(b, ref);
+        if (to == &gram_anything) return s;
+        s = to;
     }
     return s;
 }

@@ -81,6 +81,7 @@ enum gram_kw {
     GRAM_KW_CONTAINS_COUNT, /* minContains, maxContains */
     GRAM_KW_NULLABLE,
     GRAM_KW_THEN_ELSE, /* read with `if` */
+    GRAM_KW_LEFT_OUT,  /* it cannot be compiled; nothing is known of what it says */
     /* not in a text: */
     GRAM_KW_PRESENT,      /* the object has key `name` */
     GRAM_KW_ABSENT,       /* it has not */
@@ -266,9 +267,11 @@ bool gram_number_fits(struct gram_build *b, const struct gram_alt *alt,
 /* Some number is within the bounds of the alternative. */
 bool gram_number_possible(struct gram_build *b, const struct gram_alt *alt);
 
-/* The expression of a pattern, parsed once. at: its place, for errors. */
+/* The expression of a pattern, parsed once. at: its place, to be left out; search: not a whole
+ * text. */
 const struct gram_ex *gram_pattern(struct gram_build *b, const struct gram_js *at,
-                                   const char *keyword, const char *text, uint32_t len);
+                                   const char *keyword, const char *text, uint32_t len,
+                                   bool search);
 
 /* Returns true if the pattern is found in the text. */
 bool gram_pattern_matches(struct gram_build *b, const struct gram_js *at, const char *keyword,
@@ -283,7 +286,8 @@ struct gram_string_facts {
     uint32_t n_parts;
     uint32_t function; /* a gram_format that is a function, if it is the only one */
     uint32_t n_functions;
-    const struct gram_js *at; /* the keyword that is to blame if it is too complex */
+    struct gram_js *at; /* the keyword that is to blame if it is too complex: the largest */
+    uint32_t at_size;
 };
 
 /* listed: for constants, which may have leap seconds whatever the options say. */
@@ -315,7 +319,8 @@ uint64_t gram_count_of(struct gram_build *b, const struct gram_js *value);
 /* Finds identifiers and anchors in the document. */
 void gram_find_resources(struct gram_build *b);
 
-/* The schema that a $ref names. */
+/* The schema that a $ref names; `true` for one that was left out. */
+extern struct gram_js gram_anything; /* the schema `true`, which nobody writes to */
 struct gram_js *gram_resolve(struct gram_build *b, struct gram_js *ref);
 
 /* ---- the whole ----------------------------------------------------------------------------- */

@@ -33,9 +33,9 @@ static struct classes *classes_of(struct gram_object_facts *f)
     c->f = f;
     c->p.b = f->b;
     for (uint32_t i = 0; i < f->n_patterns; i++) {
-        const struct gram_js *p = f->patterns[i];
-        gram_name_part(&c->p, p, gram_pattern(f->b, p, "patternProperties", p->key, p->key_len),
-                       true);
+        struct gram_js *p = f->patterns[i];
+        gram_name_part(&c->p, p,
+                       gram_pattern(f->b, p, "patternProperties", p->key, p->key_len, true), true);
         c->patterns |= (uint64_t)1 << i;
     }
     gram_name_rules(&c->p, f);
@@ -163,7 +163,8 @@ void gram_find_free_keys(struct gram_object_facts *f, struct gram_object *o)
     if (!f->n_patterns && f->closed) return;
     struct gram_key_draft *draft = gram_temp(b, sizeof(*draft));
     struct classes *c = classes_of(f);
-    draft->at = f->items[0]->schema;
+    draft->at = f->n_patterns ? f->patterns[0] : gram_names_of(f);
+    draft->keyword = f->n_patterns ? "patternProperties" : "propertyNames";
     draft->params = (struct gram_dfa_params){.parts = c->p.parts,
                                              .n_parts = c->p.n_parts,
                                              .outcome = outcome,

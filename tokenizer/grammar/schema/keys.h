@@ -40,8 +40,9 @@ struct gram_object_facts {
     struct gram_key_list list;
     struct gram_count count;
     /* patterns of patternProperties, each once, as parts of the automaton of free keys */
-    const struct gram_js *patterns[GRAM_MAX_PARTS];
+    struct gram_js *patterns[GRAM_MAX_PARTS];
     uint32_t n_patterns;
+    bool has_unknown;              /* a pattern was left out */
     bool has_names;                /* propertyNames restricts keys */
     bool closed;                   /* no keys but those that it names, and of patterns */
     struct gram_dfa *name_checker; /* NULL: not needed yet */
@@ -56,8 +57,8 @@ struct gram_name_parts {
 };
 
 /* Adds a part; returns its number. */
-uint32_t gram_name_part(struct gram_name_parts *p, const struct gram_js *at,
-                        const struct gram_ex *x, bool search);
+uint32_t gram_name_part(struct gram_name_parts *p, struct gram_js *at, const struct gram_ex *x,
+                        bool search);
 
 /* Adds all of propertyNames. */
 void gram_name_rules(struct gram_name_parts *p, const struct gram_object_facts *f);
@@ -77,6 +78,9 @@ uint32_t gram_value_of_class(const struct gram_object_facts *f, uint64_t pattern
 
 /* Finds the patterns of the object, and whether its names are restricted. */
 void gram_collect_patterns(struct gram_object_facts *f);
+
+/* The first propertyNames of an object that has one. */
+struct gram_js *gram_names_of(const struct gram_object_facts *f);
 
 /* propertyNames allows the name. */
 bool gram_name_fits(struct gram_object_facts *f, const char *name, uint32_t len);

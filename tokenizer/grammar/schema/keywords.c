@@ -31,8 +31,8 @@ static const struct {
     uint16_t since; /* the draft that brought it; 0: older than those we know */
 } keywords[] = {
     /* sorted by name */
-    {"$dynamicRef", GRAM_KW_DYNAMIC_REF, 0, 2020},
-    {"$recursiveRef", GRAM_KW_DYNAMIC_REF, 0, 2019},
+    {"$dynamicRef", GRAM_KW_DYNAMIC_REF, IS_STRING, 2020},
+    {"$recursiveRef", GRAM_KW_DYNAMIC_REF, IS_STRING, 2019},
     {"$ref", GRAM_KW_REF, IS_STRING, 0},
     {"additionalItems", GRAM_KW_ADDITIONAL_ITEMS, IS_SCHEMA, 0},
     {"additionalProperties", GRAM_KW_ADDITIONAL_PROPERTIES, IS_SCHEMA, 0},
@@ -203,9 +203,9 @@ void gram_check_keyword(struct gram_build *b, enum gram_kw kw, struct gram_js *v
     gram_steps(b, 1 + value->n / 8);
     check_shape(b, value, keywords[i].name, keywords[i].shape);
     if (kw == GRAM_KW_ENUM && value->n > GRAM_MAX_ENUM)
-        gram_fail_at(b, value, "enum", "%u values; at most %d.", value->n, GRAM_MAX_ENUM);
+        gram_leave_out(b, value, "enum", "%u values; at most %d.", value->n, GRAM_MAX_ENUM);
     if (kw == GRAM_KW_DYNAMIC_REF)
-        gram_fail_at(b, value, keywords[i].name, "dynamic references are not supported.");
+        gram_leave_out(b, value, keywords[i].name, "dynamic references are not supported.");
 }
 
 uint64_t gram_count_of(struct gram_build *b, const struct gram_js *value)

@@ -55,13 +55,23 @@ static bool same_pattern(const struct gram_js *x, const struct gram_js *y)
     return x->key_len == y->key_len && memcmp(x->key, y->key, x->key_len) == 0;
 }
 
-static void add_pattern(struct gram_object_facts *f, const struct gram_js *pattern)
+/* It was left out. */
+static bool is_unknown(const struct gram_js *pattern)
 {
+    return pattern->keyword == GRAM_KW_LEFT_OUT;
+}
+
+static void add_pattern(struct gram_object_facts *f, struct gram_js *pattern)
+{
+    if (is_unknown(pattern)) {
+        f->has_unknown = true;
+        return;
+    }
     for (uint32_t i = 0; i < f->n_patterns; i++)
         if (same_pattern(f->patterns[i], pattern)) return;
     if (f->n_patterns == GRAM_MAX_PARTS)
-        gram_fail_at(f->b, pattern, "patternProperties", "too complex: more than %d patterns.",
-                     GRAM_MAX_PARTS);
+        gram_leave_out(f->b, pattern, "patternProperties", "too complex: more than %d patterns.",
+                       GRAM_MAX_PARTS);
     f->patterns[f->n_patterns++] = pattern;
 }
 
@@ -72,7 +82,7 @@ void gram_collect_patterns(struct gram_object_facts *f)
         if (item->kw == GRAM_KW_PROPERTY_NAMES && item->value->type != GRAM_JS_TRUE)
             f->has_names = true;
         if (item->kw != GRAM_KW_PATTERN_PROPERTIES) continue;
-        for (const struct gram_js *p = item->value->child; p; p = p->next)
+        for (struct gram_js *p = item->value->child; p; p = p->next)
             add_pattern(f, p);
     }
 }
@@ -97,13 +107,14 @@ static bool matches(const struct gram_object_facts *f, const struct key *k,
     return false;
 }
 
+/* An unknown pattern may match: nothing is said of such a key, so that the language only widens. */
 static bool matches_any(const struct gram_object_facts *f, const struct key *k,
                         const struct gram_js *schema)
 {
     const struct gram_js *patterns = gram_js_get(schema, "patternProperties");
     gram_steps(f->b, 1);
     for (const struct gram_js *p = patterns ? patterns->child : NULL; p; p = p->next)
-        if (matches(f, k, p)) return true;
+        if (is_unknown(p) || matches(f, k, p)) return true;
     return false;
 }
 
@@ -170,7 +181,7 @@ static void push_item(const struct gram_object_facts *f, struct members *m,
         break;
     case GRAM_KW_PATTERN_PROPERTIES:
         for (const struct gram_js *p = item->value->child; p; p = p->next)
-            if (matches(f, k, p)) push_member(f->b, m, p, false);
+            if (!is_unknown(p) && matches(f, k, p)) push_member(f->b, m, p, false);
         break;
     case GRAM_KW_ADDITIONAL_PROPERTIES: applies = is_additional(f, k, item->schema); break;
     case GRAM_KW_UNEVALUATED_PROPERTIES: applies = !is_evaluated(f, k, item->schema, false); break;

@@ -17,17 +17,17 @@ struct gram_name_rule {
     struct way *ways;
 };
 
-uint32_t gram_name_part(struct gram_name_parts *c, const struct gram_js *at,
-                        const struct gram_ex *x, bool search)
+uint32_t gram_name_part(struct gram_name_parts *c, struct gram_js *at, const struct gram_ex *x,
+                        bool search)
 {
     if (c->n_parts == GRAM_MAX_PARTS)
-        gram_fail_at(c->b, at, NULL, "too complex: more than %d patterns.", GRAM_MAX_PARTS);
+        gram_leave_out(c->b, at, at->key, "too complex: more than %d patterns.", GRAM_MAX_PARTS);
     c->parts[c->n_parts] = (struct gram_ex_part){x, search};
     return c->n_parts++;
 }
 
 /* The listed strings of const and enum as a part. */
-static uint32_t add_values(struct gram_name_parts *c, const struct gram_item *i)
+static uint32_t add_values(struct gram_name_parts *c, const struct gram_item *i, struct gram_js *at)
 {
     struct gram_ex_list texts = {0};
     const struct gram_js *v = i->kw == GRAM_KW_ENUM ? i->value->child : i->value;
@@ -35,25 +35,25 @@ static uint32_t add_values(struct gram_name_parts *c, const struct gram_item *i)
     for (; v; v = i->kw == GRAM_KW_ENUM ? v->next : NULL)
         if (v->type == GRAM_JS_STRING)
             gram_ex_push(c->b, &texts, gram_ex_text(c->b, v->text, v->len));
-    return gram_name_part(c, i->value, gram_ex_alt(c->b, &texts), false);
+    return gram_name_part(c, at, gram_ex_alt(c->b, &texts), false);
 }
 
 static void add_length(struct gram_name_parts *c, struct way *way,
-                       const struct gram_string_facts *facts, const struct gram_js *at)
+                       const struct gram_string_facts *facts, struct gram_js *at)
 {
     struct gram_build *b = c->b;
     uint32_t max = facts->max < GRAM_INFINITE ? (uint32_t)facts->max : GRAM_INFINITE;
 
     if (facts->min == 0 && max == GRAM_INFINITE) return;
     if (facts->min > MAX_NAME_LENGTH || (max != GRAM_INFINITE && max > MAX_NAME_LENGTH))
-        gram_fail_at(b, at, "propertyNames", "too complex: lengths of names above %d.",
-                     MAX_NAME_LENGTH);
+        gram_leave_out(b, at, "propertyNames", "too complex: lengths of names above %d.",
+                       MAX_NAME_LENGTH);
     struct gram_ex *x = gram_ex_rep(b, gram_ex_any(b), (uint32_t)facts->min, max);
     way->must |= (uint64_t)1 << gram_name_part(c, at, x, false);
 }
 
 static void add_way(struct gram_name_parts *c, struct gram_name_rule *rule,
-                    const struct gram_alt *alt, const struct gram_js *at)
+                    const struct gram_alt *alt, struct gram_js *at)
 {
     struct gram_build *b = c->b;
     struct gram_string_facts *facts = gram_temp(b, sizeof(*facts));
@@ -69,7 +69,7 @@ static void add_way(struct gram_name_parts *c, struct gram_name_rule *rule,
     }
     for (const struct gram_item *i = alt->last; i; i = i->before)
         if (!i->negated && (i->kw == GRAM_KW_CONST || i->kw == GRAM_KW_ENUM))
-            way->must |= (uint64_t)1 << add_values(c, i);
+            way->must |= (uint64_t)1 << add_values(c, i, at);
     add_length(c, way, facts, at);
     way->next = rule->ways;
     rule->ways = way;
@@ -110,6 +110,14 @@ static uint32_t holds(const void *ctx, uint64_t matched)
     return gram_names_hold(ctx, matched);
 }
 
+struct gram_js *gram_names_of(const struct gram_object_facts *f)
+{
+    uint32_t i = 0;
+    while (f->items[i]->kw != GRAM_KW_PROPERTY_NAMES)
+        i++;
+    return (struct gram_js *)f->items[i]->value;
+}
+
 bool gram_name_fits(struct gram_object_facts *f, const char *name, uint32_t len)
 {
     static const uint64_t all_bytes[4] = {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX};
@@ -128,7 +136,7 @@ bool gram_name_fits(struct gram_object_facts *f, const char *name, uint32_t len)
         f->name_checker = gram_dfa_build(f->b, &params);
         f->b->keep_nothing = false;
         if (!f->name_checker)
-            gram_fail_at(f->b, f->items[0]->schema, "propertyNames", "too complex.");
+            gram_leave_out(f->b, gram_names_of(f), "propertyNames", "too complex.");
     }
     return gram_dfa_accepts(f->name_checker, name, len);
 }

@@ -35,6 +35,7 @@ static bool can_negate_keyword(struct gram_build *b, struct gram_js *schema, str
 
     gram_check_keyword(b, kw, v);
     switch (kw) {
+    case GRAM_KW_LEFT_OUT: return false;
     case GRAM_KW_REF: return gram_can_negate(b, gram_resolve(b, v));
     case GRAM_KW_ALL_OF:
     case GRAM_KW_ANY_OF:
@@ -81,7 +82,7 @@ bool gram_can_negate(struct gram_build *b, struct gram_js *schema)
     schema->marks |= GRAM_MARK_BUSY;
     struct gram_js *ref = gram_js_get(schema, "$ref");
     if (ref && !b->schema->siblings) {
-        can = gram_can_negate(b, gram_resolve(b, ref));
+        can = can_negate_keyword(b, schema, ref);
     } else {
         for (struct gram_js *v = schema->child; v && can; v = v->next)
             can = can_negate_keyword(b, schema, v);
@@ -120,6 +121,7 @@ static bool is_exact_keyword(struct gram_build *b, struct gram_js *v)
     case GRAM_KW_ITEMS: return v->type == GRAM_JS_ARRAY ? all_exact(b, v) : gram_is_exact(b, v);
     case GRAM_KW_NOT:
     case GRAM_KW_IF: return gram_can_negate(b, v) && gram_is_exact(b, v);
+    case GRAM_KW_LEFT_OUT:
     case GRAM_KW_ONE_OF:
     case GRAM_KW_CONTAINS:
     case GRAM_KW_UNEVALUATED_ITEMS:

@@ -102,7 +102,7 @@ static bool is_closed(const struct gram_object_facts *f)
         if (item->kw == GRAM_KW_ADDITIONAL_PROPERTIES || item->kw == GRAM_KW_UNEVALUATED_PROPERTIES)
             return false;
     }
-    if (f->count.min > 0 && (f->n_patterns || f->has_names)) return false;
+    if (f->has_unknown || (f->count.min > 0 && (f->n_patterns || f->has_names))) return false;
     return properties && f->b->options->closed_objects;
 }
 
@@ -146,6 +146,7 @@ static void add_dependencies(struct gram_object_facts *f, struct gram_object *o,
                              const uint32_t *number)
 {
     struct gram_dependency *list = NULL;
+    const struct gram_js *last = NULL;
     uint32_t n = 0, cap = 0;
 
     for (uint32_t i = 0; i < f->alt->n; i++) {
@@ -153,6 +154,7 @@ static void add_dependencies(struct gram_object_facts *f, struct gram_object *o,
         if (item->kw != GRAM_KW_WANTS || !item->value->n) continue;
         struct gram_named_key *k = gram_named_key(f->b, &f->list, item->name, item->name_len);
         uint32_t if_key = number[k - f->list.keys];
+        last = item->value;
         for (const struct gram_js *v = item->value->child; v; v = v->next) {
             k = gram_named_key(f->b, &f->list, v->text, v->len);
             uint32_t then_key = number[k - f->list.keys];
@@ -165,8 +167,8 @@ static void add_dependencies(struct gram_object_facts *f, struct gram_object *o,
     o->n_dependencies = n;
     bool complex = o->min > 1 && o->max != GRAM_INFINITE;
     if (n && (complex || o->n_keys > GRAM_MAX_DEPENDENT_KEYS))
-        gram_fail_at(f->b, f->items[0]->schema, NULL,
-                     "too complex: dependencies together with minProperties and maxProperties.");
+        gram_leave_out(f->b, last->parent, last->parent->key,
+                       "too complex: dependencies together with minProperties and maxProperties.");
 }
 
 /* A required key that is impossible by itself; false: the object has no member. */

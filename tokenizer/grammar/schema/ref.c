@@ -210,11 +210,11 @@ void gram_find_resources(struct gram_build *b)
 
 /* ---- references ---------------------------------------------------------------------------- */
 
-_Noreturn static void not_here(struct gram_build *b, const struct gram_js *ref)
+_Noreturn static void not_here(struct gram_build *b, struct gram_js *ref)
 {
-    gram_fail_at(b, ref, "$ref",
-                 "%s is not inside this schema; only local references are supported.",
-                 gram_quote(b, ref->text, ref->len));
+    gram_leave_out(b, ref, "$ref",
+                   "%s is not inside this schema; only local references are supported.",
+                   gram_quote(b, ref->text, ref->len));
 }
 
 _Noreturn static void not_found(struct gram_build *b, const struct gram_js *ref)
@@ -339,8 +339,11 @@ static struct gram_js *resolve(struct gram_build *b, struct gram_js *ref)
     return v;
 }
 
+struct gram_js gram_anything = {.type = GRAM_JS_TRUE};
+
 struct gram_js *gram_resolve(struct gram_build *b, struct gram_js *ref)
 {
+    if (ref->keyword == GRAM_KW_LEFT_OUT) return &gram_anything;
     if (!ref->stands_for) ref->stands_for = resolve(b, ref);
     return ref->stands_for;
 }

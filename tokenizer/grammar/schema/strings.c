@@ -21,6 +21,7 @@ struct gram_pattern_entry {
     struct gram_pattern_entry *next;
     const char *text;
     uint32_t len;
+    bool search;
     const struct gram_ex *x;
     struct gram_dfa *checker;
 };
@@ -56,20 +57,22 @@ static const char *rewrite_decimal(struct gram_build *b, const char *text, size_
 }
 
 static struct gram_pattern_entry *find_pattern(struct gram_build *b, const struct gram_js *at,
-                                               const char *keyword, const char *text, uint32_t len)
+                                               const char *keyword, const char *text, uint32_t len,
+                                               bool search)
 {
     struct gram_schema *s = b->schema;
-    struct gram_regex_source source = {.at = at, .keyword = keyword, .what = "pattern"};
+    struct gram_regex_source source = {
+        .at = (struct gram_js *)at, .keyword = keyword, .what = "pattern", .search = search};
 
     uint32_t n = 0;
     for (struct gram_pattern_entry *e = s->patterns; e; e = e->next) {
         if (++n % 16 == 0) gram_steps(b, 1);
-        if (e->len == len && memcmp(e->text, text, len) == 0) return e;
+        if (e->len == len && e->search == search && memcmp(e->text, text, len) == 0) return e;
     }
     if (len > GRAM_MAX_PATTERN_BYTES)
-        gram_fail_at(b, at, keyword, "%u bytes; at most %d.", len, GRAM_MAX_PATTERN_BYTES);
+        gram_leave_out(b, source.at, keyword, "%u bytes; at most %d.", len, GRAM_MAX_PATTERN_BYTES);
     struct gram_pattern_entry *e = gram_temp(b, sizeof(*e));
-    *e = (struct gram_pattern_entry){.text = text, .len = len};
+    *e = (struct gram_pattern_entry){.text = text, .len = len, .search = search};
     const char *rewritten = rewrite_decimal(b, text, len);
     e->x = rewritten ? gram_regex_parse(b, rewritten, strlen(rewritten), &source)
                      : gram_regex_parse(b, text, len, &source);
@@ -79,9 +82,9 @@ static struct gram_pattern_entry *find_pattern(struct gram_build *b, const struc
 }
 
 const struct gram_ex *gram_pattern(struct gram_build *b, const struct gram_js *at,
-                                   const char *keyword, const char *text, uint32_t len)
+                                   const char *keyword, const char *text, uint32_t len, bool search)
 {
-    return find_pattern(b, at, keyword, text, len)->x;
+    return find_pattern(b, at, keyword, text, len, search)->x;
 }
 
 static uint32_t found(const void *ctx, uint64_t matched)
@@ -93,7 +96,7 @@ static uint32_t found(const void *ctx, uint64_t matched)
 bool gram_pattern_matches(struct gram_build *b, const struct gram_js *at, const char *keyword,
                           const char *pattern, uint32_t pattern_len, const char *text, size_t len)
 {
-    struct gram_pattern_entry *e = find_pattern(b, at, keyword, pattern, pattern_len);
+    struct gram_pattern_entry *e = find_pattern(b, at, keyword, pattern, pattern_len, true);
 
     if (!e->checker) {
         struct gram_ex_part part = {.x = e->x, .search = true};
@@ -105,7 +108,7 @@ bool gram_pattern_matches(struct gram_build *b, const struct gram_js *at, const 
         b->keep_nothing = true;
         e->checker = gram_dfa_build(b, &params);
         b->keep_nothing = false;
-        if (!e->checker) gram_fail_at(b, at, keyword, "too complex.");
+        if (!e->checker) gram_leave_out(b, (struct gram_js *)at, keyword, "too complex.");
     }
     gram_steps(b, 1 + len / 8);
     return gram_dfa_accepts(e->checker, text, len);
@@ -113,11 +116,18 @@ bool gram_pattern_matches(struct gram_build *b, const struct gram_js *at, const 
 
 /* ---- facts --------------------------------------------------------------------------------- */
 
+/* The largest pattern, or else the format, goes first. */
+_Noreturn static void too_complex(struct gram_build *b, const struct gram_string_facts *f)
+{
+    if (!f->at) gram_fail_at(b, NULL, NULL, "too complex.");
+    const char *keyword = gram_kw_of(b, f->at) == GRAM_KW_FORMAT ? "format" : "pattern";
+    gram_leave_out(b, f->at, keyword, "too complex.");
+}
+
 static void add_part(struct gram_build *b, struct gram_string_facts *f, const struct gram_ex *x,
                      const struct gram_ex *source, bool search, bool wanted)
 {
-    if (f->n_parts == GRAM_MAX_PARTS)
-        gram_fail_at(b, f->at, NULL, "too complex: more than %d patterns.", GRAM_MAX_PARTS);
+    if (f->n_parts == GRAM_MAX_PARTS) too_complex(b, f);
     f->parts[f->n_parts] = (struct gram_ex_part){.x = x, .search = search};
     f->sources[f->n_parts] = source;
     f->wanted[f->n_parts++] = wanted;
@@ -133,27 +143,33 @@ static void lower(uint64_t *max, uint64_t n)
     if (n < *max) *max = n;
 }
 
-/* A pattern between ^ and $ needs no search, and a long count in it is a length of the whole. */
+/* A long count is a length of the whole. */
+static struct gram_ex *hoist(struct gram_build *b, struct gram_string_facts *f, struct gram_ex *x)
+{
+    uint32_t min, max;
+
+    if (!gram_ex_hoist_count(b, &x, &min, &max)) return x;
+    raise(&f->min, min);
+    lower(&f->max, max);
+    return x;
+}
+
+/* A pattern between ^ and $ needs no search. */
 static void add_pattern(struct gram_build *b, struct gram_string_facts *f,
                         const struct gram_item *i)
 {
-    const struct gram_js *v = i->value;
-    struct gram_ex *x = (struct gram_ex *)gram_pattern(b, v, "pattern", v->text, v->len);
+    struct gram_js *v = (struct gram_js *)i->value;
+    struct gram_ex *x = (struct gram_ex *)gram_pattern(b, v, "pattern", v->text, v->len, true);
     bool anchored = x->kind == GRAM_EX_SEQ && x->kids[0]->kind == GRAM_EX_BEGIN &&
                     x->kids[x->n - 1]->kind == GRAM_EX_END;
     const struct gram_ex *source = x;
-    uint32_t min, max;
 
-    f->at = v;
-    if (anchored && x->n > 2 && !i->negated) {
-        x = gram_ex_slice(b, x, 1, x->n - 1);
-        if (gram_ex_hoist_count(b, &x, &min, &max)) {
-            raise(&f->min, min);
-            lower(&f->max, max);
-        }
-    } else {
-        anchored = false;
+    if (x->size >= f->at_size) {
+        f->at = v;
+        f->at_size = x->size;
     }
+    anchored &= x->n > 2 && !i->negated;
+    if (anchored) x = hoist(b, f, gram_ex_slice(b, x, 1, x->n - 1));
     add_part(b, f, x, source, !anchored, !i->negated);
 }
 
@@ -166,13 +182,13 @@ static void add_format(struct gram_build *b, struct gram_string_facts *f, const 
     const char *regex = gram_format_regex(v->text, v->len, leap_seconds, &max);
 
     if (format == GRAM_FORMAT_INTEGER) return;
-    f->at = v;
+    if (!f->at) f->at = (struct gram_js *)v;
     if (max) lower(&f->max, max);
     if (format != GRAM_FORMAT_REGEX) {
         f->function = format | (leap_seconds ? 0 : GRAM_FORMAT_NO_LEAP);
         f->n_functions++;
     }
-    const struct gram_ex *x = gram_pattern(b, v, "format", regex, (uint32_t)strlen(regex));
+    const struct gram_ex *x = gram_pattern(b, v, "format", regex, (uint32_t)strlen(regex), false);
     add_part(b, f, x, x, false, true);
 }
 
@@ -260,7 +276,7 @@ static struct gram_dfa *checker_of(struct gram_build *b, const struct gram_alt *
     b->keep_nothing = true;
     s->checker = gram_dfa_build(b, &params);
     b->keep_nothing = false;
-    if (!s->checker) gram_fail_at(b, f->at, NULL, "too complex.");
+    if (!s->checker) too_complex(b, f);
     s->checked = alt->last;
     s->n_checked = alt->n;
     return s->checker;
@@ -338,7 +354,7 @@ static uint32_t build_node(struct gram_build *b, const struct gram_string_facts 
         params.min = (uint32_t)f->min;
         params.max = f->max < GRAM_INFINITE ? (uint32_t)f->max : GRAM_INFINITE;
         s.dfa = gram_add_dfa(b, &params);
-        if (!s.dfa) gram_fail_at(b, f->at, NULL, "too complex.");
+        if (!s.dfa) too_complex(b, f);
     }
     *e = (struct gram_string_entry){b->schema->strings, f, false, gram_add_string(b, &s)};
     b->schema->strings = e;
@@ -358,8 +374,7 @@ static uint32_t build_text_node(struct gram_build *b, const struct gram_string_f
                                      .spellable = b->vocab->spellable};
     struct gram_string_entry *e = gram_temp(b, sizeof(*e));
     struct gram_dfa *dfa = gram_add_dfa(b, &params);
-
-    if (!dfa) gram_fail_at(b, f->at, NULL, "too complex.");
+    if (!dfa) too_complex(b, f);
     *e = (struct gram_string_entry){b->schema->strings, f, true, gram_add_node(b, GRAM_NODE_LEAF)};
     b->rules->nodes[e->node].dfa = dfa;
     b->schema->strings = e;
@@ -373,10 +388,10 @@ uint32_t gram_string_text_node(struct gram_build *b, const struct gram_alt *alt,
     const struct gram_part *end = part->kids;
 
     gram_string_facts(b, alt, false, f);
-    const struct gram_ex *x = gram_pattern(b, f->at, NULL, end->text, (uint32_t)end->len);
+    const struct gram_ex *x = gram_pattern(b, f->at, NULL, end->text, (uint32_t)end->len, false);
     add_part(b, f, x, x, true, false);
     if (part->nullable) {
-        x = gram_pattern(b, f->at, NULL, "null", 4);
+        x = gram_pattern(b, f->at, NULL, "null", 4, false);
         add_part(b, f, x, x, false, false);
     }
     if (f->min > f->max || f->min >= GRAM_INFINITE)
