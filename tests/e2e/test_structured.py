@@ -141,6 +141,7 @@ def test_errors_name_field_and_place():
     assert "strict" in refused({"response_format": strict}, "invalid_json_schema")
     refused({"json_schema": False}, "invalid_json_schema")
     assert "byte 2" in refused({"guided_regex": "a*(?=bc)d"}, "invalid_grammar", "guided_regex")
+    assert "no text" in refused({"guided_regex": "ab(?=c)"}, "invalid_grammar", "guided_regex")
     assert "'numbr'" in refused({"grammar": "root ::= numbr"}, "invalid_grammar", "grammar")
     refused({"guided_choice": []}, "invalid_grammar", "guided_choice")
     refused({"guided_regex": ""}, "invalid_grammar")
@@ -189,6 +190,9 @@ def test_keywords_that_cannot_be_compiled_are_left_out():
         assert head["x-schema-relaxed"] == f"/{keyword}", head
     text, reason = text_of("/v1/completions", dict(PROMPT, json_schema=schema))
     assert reason == "stop" and len(json.loads(text)["a"]) <= 3, text
+    text, _ = text_of("/v1/completions", dict(PROMPT, json_schema={
+        "type": "string", "pattern": "^(?!a|\\d)(?=.*[a-z]$)[a-z0-9]{4}$"}))
+    assert re.fullmatch(r"(?!a|\d)[a-z0-9]{3}[a-z]", json.loads(text)), text
 
 
 def test_limits():

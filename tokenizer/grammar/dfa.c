@@ -391,7 +391,8 @@ static struct gram_dfa *finish(struct maker *m, const struct gram_nfa *nfa)
 struct gram_dfa *gram_dfa_build(struct gram_build *b, const struct gram_dfa_params *params)
 {
     struct maker m = {.b = b, .params = params};
-    struct gram_nfa *nfa = gram_nfa_build(b, params->parts, params->n_parts, MAX_NFA_STATES);
+    struct gram_nfa *nfa =
+        gram_nfa_build(b, params->parts, params->n_parts, params->needed, MAX_NFA_STATES);
 
     if (!nfa) return NULL;
     uint64_t rest = (b->max_steps - b->steps) / 8 * 7 + 1;
@@ -401,7 +402,8 @@ struct gram_dfa *gram_dfa_build(struct gram_build *b, const struct gram_dfa_para
     m.alive = gram_temp(b, m.sub->n_states);
     m.number = gram_temp_array(b, m.sub->n_states, sizeof(*m.number));
     for (uint32_t s = 0; s < m.sub->n_states; s++)
-        m.outcome[s] = params->outcome(params->ctx, m.sub->matched[s]);
+        m.outcome[s] = params->outcome(params->ctx, gram_nfa_matched(nfa, m.sub->matched[s]));
+    gram_steps(b, (uint64_t)m.sub->n_states * nfa->n_ways / 16);
     return finish(&m, nfa);
 }
 

@@ -55,6 +55,7 @@ struct gram_dfa_params {
     /* Which outcome a text has that matches the parts whose bits are set; 0: none. */
     uint32_t (*outcome)(const void *ctx, uint64_t matched);
     const void *ctx;
+    uint64_t needed;           /* parts without which the outcome is 0; fewer is only slower */
     uint32_t min, max;         /* length of the whole text in code points */
     const uint64_t *spellable; /* a bit per byte */
     uint64_t max_steps;        /* it is too large if its states take more; 0: most of the rest */

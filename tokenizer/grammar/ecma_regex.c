@@ -2,9 +2,10 @@
 /*
  * A recursive descent parser of ECMA-262 patterns:
  *
- *   alternatives: terms | terms ...     terms: (assertion | atom quantifier?)*
+ *   alternatives: terms | terms ...     terms: (assertion | look-ahead | atom quantifier?)*
  *
  * Groups do not capture anything here, lazy quantifiers mean the same language as greedy ones.
+ * Where a look-ahead can be followed is up to nfa.c.
  */
 #include "tokenizer/grammar/ecma_regex.h"
 
@@ -16,6 +17,7 @@
 #include "tokenizer/grammar/json_doc.h"
 #include "tokenizer/grammar/charset.h"
 #include "tokenizer/grammar/expr.h"
+#include "tokenizer/grammar/nfa.h"
 #include "tokenizer/grammar/source.h"
 
 enum { MAX_GROUPS = 100 };
@@ -302,25 +304,25 @@ static void read_group_name(struct parser *p, size_t begin)
         refuse(p, "malformed group at byte %zu.", begin);
 }
 
-/* Behind the '('. */
-static struct gram_ex *read_group(struct parser *p)
+/* Behind the '('; a look-ahead comes back with *quantifiable false. */
+static struct gram_ex *read_group(struct parser *p, bool *quantifiable)
 {
     size_t begin = p->in.pos - 1;
+    bool negated = gram_source_accept(&p->in, "?!");
 
-    if (gram_source_at(&p->in, "?=") || gram_source_at(&p->in, "?!"))
-        not_supported(p, "look-ahead", begin);
+    *quantifiable = !negated && !gram_source_accept(&p->in, "?=");
     if (gram_source_at(&p->in, "?<=") || gram_source_at(&p->in, "?<!"))
         not_supported(p, "look-behind", begin);
-    if (gram_source_accept(&p->in, "?<"))
+    if (*quantifiable && gram_source_accept(&p->in, "?<"))
         read_group_name(p, begin);
-    else if (gram_source_at(&p->in, "?") && !gram_source_accept(&p->in, "?:"))
+    else if (*quantifiable && gram_source_at(&p->in, "?") && !gram_source_accept(&p->in, "?:"))
         not_supported(p, "the group", begin);
     if (++p->depth > MAX_GROUPS)
         not_supported(p, gram_text(p->b, "nesting of more than %d groups", MAX_GROUPS), begin);
     struct gram_ex *x = read_alternatives(p);
     p->depth--;
     if (!gram_source_accept(&p->in, ")")) refuse(p, "the group at byte %zu does not end.", begin);
-    return x;
+    return *quantifiable ? x : gram_ex_look(p->b, x, negated, (uint32_t)begin);
 }
 
 /* Behind the backslash; an assertion comes back with *quantifiable false. */
@@ -362,7 +364,7 @@ static struct gram_ex *read_term(struct parser *p)
         read_braces(p, &min, &max))
         refuse(p, "there is nothing to repeat at byte %zu.", begin);
     if (gram_source_accept(&p->in, "(")) {
-        x = read_group(p);
+        x = read_group(p, &quantifiable);
     } else if (gram_source_accept(&p->in, "[")) {
         x = read_class(p);
     } else if (gram_source_accept(&p->in, "\\")) {
@@ -403,5 +405,7 @@ struct gram_ex *gram_regex_parse(struct gram_build *b, const char *text, size_t 
     if (!utf8_valid(text, len)) refuse(&p, "not valid UTF-8.");
     struct gram_ex *x = read_alternatives(&p);
     if (!at_end(&p)) refuse(&p, "unmatched ) at byte %zu.", p.in.pos);
+    const struct gram_ex *look = gram_nfa_refuses(b, x, source->search);
+    if (look) not_supported(&p, "look-ahead", look->ref);
     return x;
 }

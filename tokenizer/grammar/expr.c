@@ -84,6 +84,10 @@ static struct gram_ex *with_kids(struct gram_build *b, enum gram_ex_kind kind,
         const struct gram_ex *kid = x->kids[i];
         size += kid->size;
         x->has_rules |= kid->has_rules;
+        if (kid->looks > x->looks) {
+            x->looks = kid->looks;
+            x->ref = kid->ref;
+        }
         if (kind == GRAM_EX_ALT && i && kid->length != length) length = GRAM_INFINITE;
         if (kind == GRAM_EX_SEQ || !i) length += kid->length;
     }
@@ -233,6 +237,56 @@ struct gram_ex *gram_ex_rep(struct gram_build *b, struct gram_ex *x, uint32_t mi
     return rep;
 }
 
+/* ---- look-aheads --------------------------------------------------------------------------- */
+
+/* The empty text is one of x, whatever is around it. */
+static bool is_optional(struct gram_build *b, const struct gram_ex *x)
+{
+    bool one = x->kind == GRAM_EX_ALT;
+    uint32_t i = 0;
+
+    if (x->kind == GRAM_EX_EMPTY || (x->kind == GRAM_EX_REP && x->min == 0)) return true;
+    if (x->kind != GRAM_EX_SEQ && x->kind != GRAM_EX_REP && !one) return false;
+    while (i < x->n && is_optional(b, x->kids[i]) != one)
+        i++;
+    gram_steps(b, i / 16);
+    return one == (i < x->n);
+}
+
+struct gram_ex *gram_ex_without_tail(struct gram_build *b, struct gram_ex *x)
+{
+    uint32_t n = x->n;
+
+    if (is_optional(b, x)) return gram_ex_new(b, GRAM_EX_EMPTY);
+    if (x->kind != GRAM_EX_SEQ) return x;
+    while (is_optional(b, x->kids[n - 1]))
+        n--;
+    return n < x->n ? gram_ex_slice(b, x, 0, n) : x;
+}
+
+struct gram_ex *gram_ex_look(struct gram_build *b, struct gram_ex *x, bool negated, uint32_t at)
+{
+    struct gram_ex_list one = {0};
+
+    x = gram_ex_without_tail(b, x);
+    if (x->kind == GRAM_EX_EMPTY || x->kind == GRAM_EX_NONE)
+        return gram_ex_new(b, (x->kind == GRAM_EX_EMPTY) != negated ? GRAM_EX_EMPTY : GRAM_EX_NONE);
+    if (x->kind == GRAM_EX_END) {
+        if (!negated) return x;
+        x = gram_ex_any(b);
+        negated = false;
+    }
+    gram_ex_push(b, &one, x);
+    bool far = x->kind != GRAM_EX_SET;
+    struct gram_ex *look = with_kids(b, far ? GRAM_EX_LOOK : GRAM_EX_NEXT, &one);
+    look->looks = far ? GRAM_LOOKS_FAR : GRAM_LOOKS_NEXT;
+    look->set = x->set;
+    look->negated = negated;
+    look->length = 0;
+    look->ref = at;
+    return look;
+}
+
 /* ---- counts -------------------------------------------------------------------------------- */
 
 /* A repetition that is long when written out, of something of fixed length. */
@@ -253,6 +307,7 @@ static bool find_count(const struct gram_ex *x, uint32_t *ret_at, uint64_t *ret_
 
     *ret_rest = 0;
     for (uint32_t i = 0; i < x->n; i++) {
+        if (found && x->kids[i]->looks) return false; /* its place would be lost */
         if (!found && is_long_count(x->kids[i], ret_unit)) {
             found = true;
             *ret_at = i;

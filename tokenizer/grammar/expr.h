@@ -27,17 +27,28 @@ enum gram_ex_kind {
     GRAM_EX_END,
     GRAM_EX_WORD,
     GRAM_EX_NOT_WORD,
+    GRAM_EX_NEXT, /* one of the set follows; negated: none of it does */
+    GRAM_EX_LOOK, /* a text of kids[0] begins here, and may go on; negated: none does */
     GRAM_EX_RULE, /* rule number `ref` of a grammar */
+};
+
+/* How far an expression looks ahead of where it is, other than by $ and \b. */
+enum gram_ex_looks {
+    GRAM_LOOKS_NOWHERE,
+    GRAM_LOOKS_NEXT, /* to one code point; an automaton does that anywhere */
+    GRAM_LOOKS_FAR,  /* see gram_nfa_refuses */
 };
 
 struct gram_ex {
     uint8_t kind;
     bool has_rules;    /* it names rules of a grammar */
+    uint8_t looks;     /* enum gram_ex_looks, the most of its kids */
+    bool negated;      /* of a look-ahead */
     uint32_t size;     /* states of an automaton with repetitions written out; saturates */
     uint32_t length;   /* code points, if all texts have the same; GRAM_INFINITE: they have not */
     uint32_t n;        /* kids */
     uint32_t min, max; /* of a repetition; max may be GRAM_INFINITE */
-    uint32_t ref;
+    uint32_t ref;      /* number of a rule; or, if it looks far, the byte of the look-ahead */
     const struct gram_charset *set;
     struct gram_ex **kids;
 };
@@ -60,6 +71,15 @@ struct gram_ex *gram_ex_alt(struct gram_build *b, const struct gram_ex_list *lis
 struct gram_ex *gram_ex_slice(struct gram_build *b, const struct gram_ex *x, uint32_t from,
                               uint32_t to);
 struct gram_ex *gram_ex_rule(struct gram_build *b, uint32_t rule);
+/*
+ * The look-ahead at a byte of a pattern: x begins here, or it does not. What x may end in and leave
+ * out is left out.
+ */
+struct gram_ex *gram_ex_look(struct gram_build *b, struct gram_ex *x, bool negated, uint32_t at);
+
+/* x without what it may end in and leave out: the same where more text may follow. */
+struct gram_ex *gram_ex_without_tail(struct gram_build *b, struct gram_ex *x);
+
 struct gram_ex *gram_ex_rep(struct gram_build *b, struct gram_ex *x, uint32_t min, uint32_t max);
 
 /* The characters of valid UTF-8 in a row. */

@@ -88,11 +88,21 @@ static uint32_t compile(struct gram_build *b, struct gram_nfa *nfa, const struct
     case GRAM_EX_END: return add(b, nfa, GRAM_NFA_END, next, 0, 0);
     case GRAM_EX_WORD: nfa->has_words = true; return add(b, nfa, GRAM_NFA_WORD, next, 0, 0);
     case GRAM_EX_NOT_WORD: nfa->has_words = true; return add(b, nfa, GRAM_NFA_NOT_WORD, next, 0, 0);
+    case GRAM_EX_NEXT:
+        nfa->has_next = true;
+        return add(b, nfa, x->negated ? GRAM_NFA_NOT_NEXT : GRAM_NFA_NEXT, next, 0,
+                   set_number(b, nfa, x->set));
     default: { /* nothing: a set without members */
         static const struct gram_charset none = {0};
         return add(b, nfa, GRAM_NFA_SET, next, 0, set_number(b, nfa, &none));
     }
     }
+}
+
+/* It can only be found where the text begins. */
+static bool begins_text(const struct gram_ex *x)
+{
+    return (x->kind == GRAM_EX_SEQ ? x->kids[0]->kind : x->kind) == GRAM_EX_BEGIN;
 }
 
 static uint32_t compile_part(struct gram_build *b, struct gram_nfa *nfa, uint32_t part)
@@ -101,11 +111,215 @@ static uint32_t compile_part(struct gram_build *b, struct gram_nfa *nfa, uint32_
     uint32_t inside = compile(b, nfa, nfa->parts[part].x, match);
 
     assert(part < nfa->n_parts);
-    if (!nfa->parts[part].search) return inside;
+    if (!nfa->parts[part].search || begins_text(nfa->parts[part].x)) return inside;
     uint32_t any = compile(b, nfa, gram_ex_any(b), 0);
     uint32_t loop = add(b, nfa, GRAM_NFA_SPLIT, inside, any, 0);
     nfa->states[any].a = loop;
     return loop;
+}
+
+/* ---- looking ahead ------------------------------------------------------------------------- */
+
+enum { MAX_SPLITS = 300 }; /* which go as deep */
+
+/* Parts on their way to ways. */
+struct splitter {
+    struct gram_build *b;
+    struct gram_nfa *nfa;
+    struct gram_ex_part *parts; /* [GRAM_MAX_PARTS], of nfa */
+    bool search;                /* the part in hand */
+    uint32_t n_splits;
+    const struct gram_ex *refused; /* its look-ahead cannot be followed, or is one too many */
+};
+
+/* One more part of the automaton, as a bit. */
+static uint64_t add_part(struct splitter *s, const struct gram_ex *x, bool search)
+{
+    if (s->nfa->n_parts == GRAM_MAX_PARTS) {
+        s->refused = x;
+        return 0;
+    }
+    s->parts[s->nfa->n_parts] = (struct gram_ex_part){x, search};
+    return (uint64_t)1 << s->nfa->n_parts++;
+}
+
+static struct gram_ex *sequence(struct gram_build *b, struct gram_ex *first, struct gram_ex *x,
+                                struct gram_ex *last)
+{
+    struct gram_ex_list list = {0};
+    gram_ex_push(b, &list, first);
+    gram_ex_push(b, &list, x);
+    gram_ex_push(b, &list, last);
+    return gram_ex_seq(b, &list);
+}
+
+/*
+ * The code points before a kid of a sequence that begins where the text does; GRAM_INFINITE if it
+ * does not, or if they are not always as many.
+ */
+static uint32_t offset_of(const struct splitter *s, const struct gram_ex *seq, uint32_t kid)
+{
+    bool anchored = !s->search;
+    uint64_t offset = 0, before = 0;
+
+    for (uint32_t i = 0; i < seq->n; i++) {
+        if (i == kid) before = offset;
+        anchored |= offset == 0 && seq->kids[i]->kind == GRAM_EX_BEGIN;
+        offset += seq->kids[i]->length;
+    }
+    return anchored && before < GRAM_INFINITE ? (uint32_t)before : GRAM_INFINITE;
+}
+
+static void split(struct splitter *s, struct gram_ex *x, struct gram_nfa_way way);
+
+/* x, whose kid `at` looks ahead, with another kid in its place. */
+static void split_with(struct splitter *s, const struct gram_ex *x, uint32_t at,
+                       struct gram_ex *kid, struct gram_nfa_way way)
+{
+    struct gram_ex *before = gram_ex_slice(s->b, x, 0, at);
+    split(s, sequence(s->b, before, kid, gram_ex_slice(s->b, x, at + 1, x->n)), way);
+}
+
+/* Adds a look-ahead that is at kid `at` or, in a repetition, before each code point from there. */
+static void add_look(struct splitter *s, const struct gram_ex *x, uint32_t at,
+                     const struct gram_ex *look, struct gram_nfa_way *way)
+{
+    struct gram_build *b = s->b;
+    uint32_t offset = offset_of(s, x, at);
+    bool again = x->kids[at] != look;
+
+    if (offset == GRAM_INFINITE || look->kids[0]->looks == GRAM_LOOKS_FAR) {
+        s->refused = look;
+        return;
+    }
+    struct gram_ex *before = gram_ex_rep(b, gram_ex_any(b), offset, again ? GRAM_INFINITE : offset);
+    struct gram_ex *more =
+        again ? gram_ex_look(b, gram_ex_any(b), false, 0) : gram_ex_new(b, GRAM_EX_EMPTY);
+    before = sequence(b, gram_ex_new(b, GRAM_EX_BEGIN), before, more);
+    before = sequence(b, before, look->kids[0], gram_ex_new(b, GRAM_EX_EMPTY));
+    *(look->negated ? &way->must_not : &way->must) |= add_part(s, before, true);
+}
+
+static void split_look(struct splitter *s, const struct gram_ex *x, uint32_t at,
+                       struct gram_nfa_way way)
+{
+    const struct gram_ex *look = x->kids[at];
+    bool last = s->search && at + 1 == x->n && !look->negated; /* more text may follow anyway */
+
+    if (!last) add_look(s, x, at, look, &way);
+    split_with(s, x, at, last ? look->kids[0] : gram_ex_new(s->b, GRAM_EX_EMPTY), way);
+}
+
+/* X?, and (?:(?!X)C)* up to the end of the text: C*, in which no X begins. */
+static void split_rep(struct splitter *s, const struct gram_ex *x, uint32_t at,
+                      struct gram_nfa_way way)
+{
+    const struct gram_ex *rep = x->kids[at], *body = rep->kids[0];
+    bool last = at + 1 == x->n && !s->search;
+    bool ends = last || (at + 2 == x->n && x->kids[at + 1]->kind == GRAM_EX_END);
+
+    if (ends && body->kind == GRAM_EX_SEQ && body->n == 2 && body->kids[0]->kind == GRAM_EX_LOOK &&
+        body->kids[0]->negated && body->kids[1]->kind == GRAM_EX_SET) {
+        add_look(s, x, at, body->kids[0], &way);
+        split_with(s, x, at, gram_ex_rep(s->b, body->kids[1], rep->min, rep->max), way);
+    } else if (rep->min == 0 && rep->max == 1) {
+        split_with(s, x, at, gram_ex_new(s->b, GRAM_EX_EMPTY), way);
+        split_with(s, x, at, rep->kids[0], way);
+    } else {
+        s->refused = rep;
+    }
+}
+
+/* The kids that do not look ahead stay together. */
+static void split_alt(struct splitter *s, const struct gram_ex *x, uint32_t at,
+                      struct gram_nfa_way way)
+{
+    const struct gram_ex *alt = x->kids[at];
+    struct gram_ex_list plain = {0};
+
+    for (uint32_t i = 0; i < alt->n; i++) {
+        if (alt->kids[i]->looks == GRAM_LOOKS_FAR)
+            split_with(s, x, at, alt->kids[i], way);
+        else
+            gram_ex_push(s->b, &plain, alt->kids[i]);
+    }
+    if (plain.n) split_with(s, x, at, gram_ex_alt(s->b, &plain), way);
+}
+
+/* Adds the ways of x, of which each must also match what `way` says. */
+static void split(struct splitter *s, struct gram_ex *x, struct gram_nfa_way way)
+{
+    uint32_t at = 0;
+
+    if (!s->refused && ++s->n_splits > MAX_SPLITS) s->refused = x;
+    if (s->refused) return;
+    if (s->search && x->looks == GRAM_LOOKS_FAR) x = gram_ex_without_tail(s->b, x);
+    if (x->looks < GRAM_LOOKS_FAR) {
+        way.must |= add_part(s, x, s->search);
+        if (!s->refused) s->nfa->ways[s->nfa->n_ways++] = way;
+        return;
+    }
+    const struct gram_ex alone = {.kind = GRAM_EX_SEQ, .n = 1, .kids = &x};
+    const struct gram_ex *seq = x->kind == GRAM_EX_SEQ ? x : &alone;
+    while (seq->kids[at]->looks < GRAM_LOOKS_FAR)
+        at++;
+    switch (seq->kids[at]->kind) {
+    case GRAM_EX_LOOK: split_look(s, seq, at, way); break;
+    case GRAM_EX_ALT: split_alt(s, seq, at, way); break;
+    default: split_rep(s, seq, at, way); break;
+    }
+}
+
+/* Makes the parts of the automaton ones without look-aheads; NULL, or the one that has too many. */
+static const struct gram_ex *split_parts(struct gram_build *b, struct gram_nfa *nfa)
+{
+    struct splitter s = {.b = b, .nfa = nfa};
+    const struct gram_ex_part *given = nfa->parts;
+    uint32_t n = nfa->n_parts;
+
+    nfa->parts = s.parts = gram_temp_array(b, GRAM_MAX_PARTS, sizeof(*s.parts));
+    nfa->ways = gram_temp_array(b, GRAM_MAX_PARTS, sizeof(*nfa->ways));
+    nfa->n_parts = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        s.search = given[i].search;
+        split(&s, (struct gram_ex *)given[i].x, (struct gram_nfa_way){.part = i});
+    }
+    return s.refused;
+}
+
+const struct gram_ex *gram_nfa_refuses(struct gram_build *b, const struct gram_ex *x, bool search)
+{
+    struct gram_ex_part part = {x, search};
+    struct gram_nfa nfa = {.parts = &part, .n_parts = 1};
+    return x->looks == GRAM_LOOKS_FAR ? split_parts(b, &nfa) : NULL;
+}
+
+uint64_t gram_nfa_matched(const struct gram_nfa *nfa, uint64_t matched)
+{
+    uint64_t given = 0;
+
+    if (!nfa->n_ways) return matched;
+    for (uint32_t i = 0; i < nfa->n_ways; i++) {
+        const struct gram_nfa_way *w = &nfa->ways[i];
+        if ((matched & w->must) == w->must && !(matched & w->must_not))
+            given |= (uint64_t)1 << w->part;
+    }
+    return given;
+}
+
+/* Of the parts as they were given, those of the automaton that match with each of them. */
+static uint64_t needed_parts(const struct gram_nfa *nfa, uint64_t needed)
+{
+    uint64_t all = 0;
+
+    if (!nfa->n_ways) return needed;
+    for (; needed; needed &= needed - 1) {
+        uint64_t every = UINT64_MAX;
+        for (uint32_t i = 0; i < nfa->n_ways; i++)
+            if (nfa->ways[i].part == (uint32_t)__builtin_ctzll(needed)) every &= nfa->ways[i].must;
+        if (every != UINT64_MAX) all |= every;
+    }
+    return all;
 }
 
 /* ---- classes ------------------------------------------------------------------------------- */
@@ -232,7 +446,7 @@ uint8_t gram_class_of(const struct gram_classes *classes, uint32_t cp)
 }
 
 struct gram_nfa *gram_nfa_build(struct gram_build *b, const struct gram_ex_part *parts,
-                                uint32_t n_parts, uint32_t max_states)
+                                uint32_t n_parts, uint64_t needed, uint32_t max_states)
 {
     struct gram_nfa *nfa = gram_temp(b, sizeof(*nfa));
     struct signatures sig = {0};
@@ -240,10 +454,15 @@ struct gram_nfa *gram_nfa_build(struct gram_build *b, const struct gram_ex_part 
 
     nfa->parts = parts;
     nfa->n_parts = n_parts;
+    bool far = false;
     for (uint32_t i = 0; i < n_parts; i++)
-        size += parts[i].x->size;
-    if (size > max_states || n_parts > GRAM_MAX_PARTS) return NULL;
-    for (uint32_t i = 0; i < n_parts; i++)
+        far |= parts[i].x->looks == GRAM_LOOKS_FAR;
+    if (far && split_parts(b, nfa)) return NULL;
+    nfa->needed = needed_parts(nfa, needed);
+    for (uint32_t i = 0; i < nfa->n_parts; i++)
+        size += nfa->parts[i].x->size;
+    if (size > max_states || nfa->n_parts > GRAM_MAX_PARTS) return NULL;
+    for (uint32_t i = 0; i < nfa->n_parts; i++)
         nfa->start[i] = compile_part(b, nfa, i);
     uint32_t word = 0;
     if (nfa->has_words) {

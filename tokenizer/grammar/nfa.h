@@ -31,6 +31,8 @@ enum gram_nfa_kind {
     GRAM_NFA_END,
     GRAM_NFA_WORD,
     GRAM_NFA_NOT_WORD,
+    GRAM_NFA_NEXT, /* a code point of set `set` follows, or none of it */
+    GRAM_NFA_NOT_NEXT,
     GRAM_NFA_MATCH, /* the end of part `set` */
 };
 
@@ -53,12 +55,24 @@ struct gram_classes {
     uint32_t n; /* classes */
 };
 
+/*
+ * A part that looks far ahead is a choice of ways: texts that must, and must not, match parts of
+ * the automaton.
+ */
+struct gram_nfa_way {
+    uint64_t must, must_not;
+    uint32_t part; /* as it was given */
+};
+
 struct gram_nfa {
     struct gram_nfa_state *states;
     uint32_t n, cap;
     uint32_t start[GRAM_MAX_PARTS];
     uint32_t n_parts;
     const struct gram_ex_part *parts;
+    uint64_t needed;           /* parts without which a text is of no interest */
+    struct gram_nfa_way *ways; /* none: the parts are those that were given */
+    uint32_t n_ways;
     const struct gram_charset **sets;
     uint64_t *set_hashes;
     uint32_t n_sets, cap_sets, cap_hashes;
@@ -67,11 +81,26 @@ struct gram_nfa {
     uint32_t *n_set_classes;
     bool has_words;                        /* \b or \B is used: */
     uint8_t is_word[GRAM_MAX_CLASSES + 1]; /* per class */
+    bool has_next;                         /* a state looks at the next code point */
 };
 
-/* Borrows parts. NULL if it would need more than max_states states or too many classes. */
+/*
+ * Borrows parts. needed: those without which a text is of no interest. NULL if it would need more
+ * than max_states states or too many classes.
+ */
 struct gram_nfa *gram_nfa_build(struct gram_build *b, const struct gram_ex_part *parts,
-                                uint32_t n_parts, uint32_t max_states);
+                                uint32_t n_parts, uint64_t needed, uint32_t max_states);
+
+/* The parts as they were given that match, from those of the automaton. */
+uint64_t gram_nfa_matched(const struct gram_nfa *nfa, uint64_t matched);
+
+/*
+ * An expression whose look-ahead (its ref) no automaton follows, or NULL. Followed are those to one
+ * code point, and of the others those that are a fixed number of code points behind the beginning
+ * of the text (in a part that searches: behind ^), those that a part that searches ends in, and
+ * (?:(?!X).)* at the end of the text.
+ */
+const struct gram_ex *gram_nfa_refuses(struct gram_build *b, const struct gram_ex *x, bool search);
 
 uint8_t gram_class_of(const struct gram_classes *classes, uint32_t cp);
 

@@ -28,6 +28,7 @@ static uint32_t leaf_of(struct gram_build *b, const struct gram_ex *x)
     struct gram_dfa_params params = {.parts = &part,
                                      .n_parts = 1,
                                      .outcome = matched,
+                                     .needed = 1,
                                      .max = GRAM_INFINITE,
                                      .spellable = b->vocab->spellable,
                                      .max_steps = (b->max_steps - b->steps) / 4 + 1};
@@ -155,6 +156,8 @@ uint32_t gram_node_of(struct gram_build *b, const struct gram_ex *x, const uint3
     if (x->kind != GRAM_EX_EMPTY && !x->has_rules) {
         node = leaf_of(b, x);
         if (node != GRAM_NONE) return node;
+        if (x->looks && x->kind != GRAM_EX_ALT)
+            gram_fail(b, GRAM_EGRAMMAR, "The expression is too complex to look ahead in.");
     }
     switch (x->kind) {
     case GRAM_EX_EMPTY: return gram_add_node(b, GRAM_NODE_EMPTY);

@@ -2,8 +2,8 @@
 /*
  * The subset construction. A deterministic state is what was read last (nothing, a word character,
  * another) and the sorted set of automaton states that stand between code points: sets, matches,
- * and assertions that look ahead. Splits are followed and ^ is decided at once; $ and \b wait until
- * the next code point, or the end, is known. Once a part that searches has matched, its other
+ * and assertions that look ahead. Splits are followed and ^ is decided at once; the others wait
+ * until the next code point, or the end, is known. Once a part that searches has matched, its other
  * states do not matter any more.
  */
 #include "tokenizer/grammar/subset.h"
@@ -114,8 +114,31 @@ static void count_seen(struct maker *m)
     m->n_seen = 0;
 }
 
-/* The parts that match if the text ends here, or if a character of the given kind follows. */
-static uint64_t look_ahead(struct maker *m, const struct state *d, bool at_end, bool word_next)
+/* What follows: the end, or a character that is of a word or not; its class, if that matters. */
+struct next {
+    bool at_end, word;
+    uint32_t class;
+};
+
+static bool holds(const struct maker *m, const struct gram_nfa_state *s, enum before before,
+                  const struct next *next)
+{
+    switch (s->kind) {
+    case GRAM_NFA_END: return next->at_end;
+    case GRAM_NFA_WORD: return (before == WORD) != next->word;
+    case GRAM_NFA_NOT_WORD: return (before == WORD) == next->word;
+    case GRAM_NFA_NEXT:
+    case GRAM_NFA_NOT_NEXT: {
+        uint32_t n = m->nfa->n_set_classes[s->set];
+        bool in = !next->at_end && memchr(m->nfa->set_classes[s->set], (int)next->class, n);
+        return in == (s->kind == GRAM_NFA_NEXT);
+    }
+    default: return false;
+    }
+}
+
+/* The parts that match before what follows. */
+static uint64_t look_ahead(struct maker *m, const struct state *d, const struct next *next)
 {
     uint64_t matched = 0;
 
@@ -125,11 +148,8 @@ static uint64_t look_ahead(struct maker *m, const struct state *d, bool at_end, 
         add(m, m->members[d->first + i], d->before);
     for (uint32_t i = 0; i < m->n_set; i++) { /* the set grows while it is walked */
         const struct gram_nfa_state *n = &m->nfa->states[m->set[i]];
-        bool boundary = (d->before == WORD) != word_next;
         if (n->kind == GRAM_NFA_MATCH) matched |= (uint64_t)1 << n->set;
-        if ((n->kind == GRAM_NFA_END && at_end) || (n->kind == GRAM_NFA_WORD && boundary) ||
-            (n->kind == GRAM_NFA_NOT_WORD && !boundary))
-            add(m, n->a, d->before);
+        if (holds(m, n, d->before, next)) add(m, n->a, d->before);
     }
     count_seen(m);
     return matched;
@@ -178,10 +198,20 @@ static uint32_t new_state(struct maker *m, enum before before, uint32_t hash)
     return n;
 }
 
+/* Of no interest any more: some part that is needed can no longer match. */
+static bool is_lost(const struct maker *m)
+{
+    uint64_t left = m->nfa->needed;
+    for (uint32_t i = 0; i < m->n_set && left; i++)
+        left &= ~((uint64_t)1 << m->part_of[m->set[i]]);
+    return left != 0;
+}
+
 /* The number of the state that m->set is, after what was read last. */
 static uint32_t intern(struct maker *m, enum before before)
 {
     absorb(m);
+    if (is_lost(m)) m->n_set = 0;
     sort(m);
     uint32_t h = hash_of(m->set, m->n_set, before);
     gram_steps(m->b, 1 + m->n_set / 32);
@@ -204,8 +234,8 @@ static void push_target(struct maker *m, uint32_t class, uint32_t s)
     m->hashes[class] = (m->hashes[class] + s + 1) * 0x9E3779B97F4A7C15u;
 }
 
-/* Sorts what m->set leads to by class; only classes of one kind, if kinds matter. */
-static void collect_targets(struct maker *m, bool word)
+/* Sorts what m->set leads to by class; only one class or kind, if those matter. */
+static void collect_targets(struct maker *m, const struct next *next)
 {
     for (uint32_t i = 0; i < m->n_set; i++) {
         const struct gram_nfa_state *n = &m->nfa->states[m->set[i]];
@@ -214,7 +244,8 @@ static void collect_targets(struct maker *m, bool word)
         if (n->kind != GRAM_NFA_SET && !lasting) continue;
         for (uint32_t k = 0; k < n_classes; k++) {
             uint32_t class = lasting ? k : m->nfa->set_classes[n->set][k];
-            if (m->nfa->has_words && m->nfa->is_word[class] != word) continue;
+            if (m->nfa->has_words && m->nfa->is_word[class] != next->word) continue;
+            if (m->nfa->has_next && class != next->class) continue;
             push_target(m, class, lasting ? m->set[i] : n->a);
         }
         m->n_seen += 2 + n_classes;
@@ -250,9 +281,12 @@ static void expand(struct maker *m, uint32_t from)
     for (uint32_t c = 0; c < n_classes; c++)
         m->hashes[c] = m->nfa->is_word[c];
     struct state d = m->states[from];
-    for (int word = 0; word <= m->nfa->has_words; word++) {
-        look_ahead(m, &d, false, word);
-        collect_targets(m, word);
+    uint32_t n_groups = m->nfa->has_next ? n_classes : 1u + m->nfa->has_words;
+    for (uint32_t group = 0; group < n_groups; group++) {
+        struct next next = {.word = m->nfa->has_next ? m->nfa->is_word[group] : group,
+                            .class = group};
+        look_ahead(m, &d, &next);
+        collect_targets(m, &next);
         count_seen(m);
     }
     while ((from + 1) * n_classes > m->cap_next)
@@ -261,7 +295,7 @@ static void expand(struct maker *m, uint32_t from)
         uint32_t to = go(m, from, c);
         m->out->next[(size_t)from * n_classes + c] = to;
     }
-    m->out->matched[from] = look_ahead(m, &d, true, false);
+    m->out->matched[from] = look_ahead(m, &d, &(struct next){.at_end = true});
 }
 
 /* ---- all of it ----------------------------------------------------------------------------- */

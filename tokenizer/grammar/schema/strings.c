@@ -3,7 +3,6 @@
  * Strings: patterns, formats, lengths and excluded constants become the parts of one automaton, or
  * nothing but a length. Equal strings are one node.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/utf8.h"
@@ -28,34 +27,6 @@ struct gram_pattern_entry {
 
 static const uint64_t all_bytes[4] = {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX};
 
-/*
- * pydantic's patterns for Decimal look ahead: "^(?!^[-+.]*$)[+-]?0*" and one of
- *
- * \\d*\\.?\\d*$                  digits: at least one of them, since signs alone are excluded
- * \\d*\\.?\\d{0,N}0*$             the same with N places (?:\\d{0,N}|(?=...)...)        its first
- * branch is satisfied by nothing at all, so that anything but signs and points is enough
- *
- * Returns the same language without look-ahead, or NULL for any other pattern.
- */
-static const char *rewrite_decimal(struct gram_build *b, const char *text, size_t len)
-{
-    static const char head[] = "^(?!^[-+.]*$)[+-]?0*";
-    char tail[200];
-    unsigned n;
-    int end = 0;
-
-    if (len < sizeof(head) - 1 || memcmp(text, head, sizeof(head) - 1) != 0) return NULL;
-    len -= sizeof(head) - 1;
-    if (len >= sizeof(tail)) return NULL;
-    memcpy(tail, text + sizeof(head) - 1, len);
-    tail[len] = '\0';
-    if (strcmp(tail, "\\d*\\.?\\d*$") == 0) return "^[+-]?(?:\\d+\\.?\\d*|\\.\\d+)$";
-    if (sscanf(tail, "(?:\\d{0,%9u}|(?=%n", &n, &end) == 1 && end) return "[^-+.]";
-    if (sscanf(tail, "\\d*\\.?\\d{0,%9u}0*$%n", &n, &end) != 1 || (size_t)end != len) return NULL;
-    if (n == 0) return "^[+-]?(?:\\d+\\.?0*|\\.0+)$";
-    return gram_text(b, "^[+-]?(?:\\d+\\.?\\d{0,%u}0*|\\.(?:\\d{1,%u}0*|0+))$", n, n);
-}
-
 static struct gram_pattern_entry *find_pattern(struct gram_build *b, const struct gram_js *at,
                                                const char *keyword, const char *text, uint32_t len,
                                                bool search)
@@ -73,9 +44,7 @@ static struct gram_pattern_entry *find_pattern(struct gram_build *b, const struc
         gram_leave_out(b, source.at, keyword, "%u bytes; at most %d.", len, GRAM_MAX_PATTERN_BYTES);
     struct gram_pattern_entry *e = gram_temp(b, sizeof(*e));
     *e = (struct gram_pattern_entry){.text = text, .len = len, .search = search};
-    const char *rewritten = rewrite_decimal(b, text, len);
-    e->x = rewritten ? gram_regex_parse(b, rewritten, strlen(rewritten), &source)
-                     : gram_regex_parse(b, text, len, &source);
+    e->x = gram_regex_parse(b, text, len, &source);
     e->next = s->patterns;
     s->patterns = e;
     return e;
@@ -154,6 +123,23 @@ static struct gram_ex *hoist(struct gram_build *b, struct gram_string_facts *f, 
     return x;
 }
 
+/* So it is in the look-ahead that a sequence begins with, as in (?=.{8,64}$). */
+static struct gram_ex *hoist_look(struct gram_build *b, struct gram_string_facts *f,
+                                  struct gram_ex *x)
+{
+    struct gram_ex *look = x->kind == GRAM_EX_SEQ ? x->kids[0] : x;
+    struct gram_ex_list two = {0}, all = {0};
+
+    if (look == x || look->kind != GRAM_EX_LOOK || look->negated) return x;
+    const struct gram_ex *in = look->kids[0];
+    if (in->kind != GRAM_EX_SEQ || in->kids[in->n - 1]->kind != GRAM_EX_END) return x;
+    gram_ex_push(b, &two, hoist(b, f, gram_ex_slice(b, in, 0, in->n - 1)));
+    gram_ex_push(b, &two, in->kids[in->n - 1]);
+    gram_ex_push(b, &all, gram_ex_look(b, gram_ex_seq(b, &two), false, look->ref));
+    gram_ex_push(b, &all, gram_ex_slice(b, x, 1, x->n));
+    return gram_ex_seq(b, &all);
+}
+
 /* A pattern between ^ and $ needs no search. */
 static void add_pattern(struct gram_build *b, struct gram_string_facts *f,
                         const struct gram_item *i)
@@ -169,7 +155,7 @@ static void add_pattern(struct gram_build *b, struct gram_string_facts *f,
         f->at_size = x->size;
     }
     anchored &= x->n > 2 && !i->negated;
-    if (anchored) x = hoist(b, f, gram_ex_slice(b, x, 1, x->n - 1));
+    if (anchored) x = hoist(b, f, hoist_look(b, f, gram_ex_slice(b, x, 1, x->n - 1)));
     add_part(b, f, x, source, !anchored, !i->negated);
 }
 
@@ -250,12 +236,14 @@ static uint32_t wanted_outcome(const void *wanted, uint64_t matched)
     return (matched & w->must) == w->must && !(matched & w->must_not);
 }
 
-static struct wanted *wanted_of(struct gram_build *b, const struct gram_string_facts *f)
+static void want(struct gram_build *b, const struct gram_string_facts *f,
+                 struct gram_dfa_params *params)
 {
     struct wanted *w = gram_temp(b, sizeof(*w));
     for (uint32_t i = 0; i < f->n_parts; i++)
         *(f->wanted[i] ? &w->must : &w->must_not) |= (uint64_t)1 << i;
-    return w;
+    params->ctx = w;
+    params->needed = w->must;
 }
 
 /* ---- checking constants -------------------------------------------------------------------- */
@@ -272,7 +260,7 @@ static struct gram_dfa *checker_of(struct gram_build *b, const struct gram_alt *
                                      .spellable = all_bytes};
 
     if (s->checked == alt->last && s->checker && s->n_checked == alt->n) return s->checker;
-    params.ctx = wanted_of(b, f);
+    want(b, f, &params);
     b->keep_nothing = true;
     s->checker = gram_dfa_build(b, &params);
     b->keep_nothing = false;
@@ -350,7 +338,7 @@ static uint32_t build_node(struct gram_build *b, const struct gram_string_facts 
         s.format = (uint8_t)f->function;
     } else {
         s.kind = GRAM_STRING_DFA;
-        params.ctx = wanted_of(b, f);
+        want(b, f, &params);
         params.min = (uint32_t)f->min;
         params.max = f->max < GRAM_INFINITE ? (uint32_t)f->max : GRAM_INFINITE;
         s.dfa = gram_add_dfa(b, &params);
@@ -367,12 +355,12 @@ static uint32_t build_text_node(struct gram_build *b, const struct gram_string_f
     struct gram_dfa_params params = {.parts = f->parts,
                                      .n_parts = f->n_parts,
                                      .outcome = wanted_outcome,
-                                     .ctx = wanted_of(b, f),
                                      .min = (uint32_t)f->min,
                                      .max =
                                          f->max < GRAM_INFINITE ? (uint32_t)f->max : GRAM_INFINITE,
                                      .spellable = b->vocab->spellable};
     struct gram_string_entry *e = gram_temp(b, sizeof(*e));
+    want(b, f, &params);
     struct gram_dfa *dfa = gram_add_dfa(b, &params);
     if (!dfa) too_complex(b, f);
     *e = (struct gram_string_entry){b->schema->strings, f, true, gram_add_node(b, GRAM_NODE_LEAF)};
