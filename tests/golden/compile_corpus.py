@@ -53,6 +53,11 @@ def harmless():
         "type": "string", "pattern": "^[A-Z][a-z]+( [A-Z][a-z]+)*$", "minLength": 3, "maxLength": 200}}
     yield "letters of all languages", 90000, {"schema": {"type": "string",
                                                          "pattern": r"^\p{L}[\p{L}\p{M}\p{N}_'-]{0,63}$"}}
+    yield "look-aheads of an e-mail address, and its format", 130000, {"schema": {
+        "type": "string", "format": "email", "pattern": r"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@"
+        r"([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$"}}
+    yield "look-aheads of a password", 20000, {"schema": {
+        "type": "string", "pattern": r"^(?=.*[a-z])(?=.*[A-Z])(?=.*\d)(?=.*[@$!%*?&])[A-Za-z\d@$!%*?&]{8,}$"}}
     yield "enum of 5,000", 300000, {"schema": {"enum": words(5000, 6)}}
     yield "object of 1,000 keys", 60000, {"schema": named(words(1000), {"type": "string"})}
     yield "500 definitions", 50000, {"schema": {"$defs": {w: {"type": "integer"} for w in words(500)},
@@ -74,6 +79,14 @@ def hostile_expressions():
     skips = "".join(f"[^{c}]?" for c in LETTERS[:12])
     yield "sets of thousands of states", {"regex": f"^((({skips}){{450}})*|[^]*a[^]{{12}})$"}
     yield "the same as a pattern", {"schema": {"type": "string", "pattern": f"^((({skips}){{450}})*|[^]*a[^]{{12}})$"}}
+    some = words(60)
+    yield "look-aheads in each alternative", {"regex": "|".join(f"(?!.*{w})(?=.*{w[::-1]})[a-z]*" for w in some)}
+    yield "look-aheads in a row", {"schema": {"pattern": "^" + "".join(f"(?!.*{w}.*{w})" for w in some) + "[a-z]+$"}}
+    yield "options that look ahead", {"regex": "(?:(?=ab)a)?" * 1300 + "b"}
+    yield "look-aheads to many classes", {"regex": "".join(f"(?:(?![{c}{d}])[^{c}])?" for c in LETTERS for d in "01234")}
+    yield "look-aheads inside each other", {"regex": "(?=a" * 90 + "b" + ")" * 90 + "a*b"}
+    yield "patterns that are left out", {"schema": {"properties": {w: {"pattern": f"(?<={w})"} for w in words(6000)}}}
+    yield "patterns of one string that are left out", {"schema": {"allOf": [{"pattern": f"(?<={w})"} for w in words(900)]}}
     yield "chains of empty choices", {"regex": "((|){5000}[^])*a[^]{11}"}
     yield "chains of options", {"regex": "([^](x?){5000})*a[^]{11}"}
     yield "options before many classes", {"regex": "(" + "".join(f"[{c}{d}]?" for c in LETTERS for d in "0123456789") +
