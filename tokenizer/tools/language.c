@@ -183,12 +183,10 @@ static struct gram_part json_value(struct tree *t, const struct tools_tool *tool
                              .len = p->schema_len,
                              .pointer = pointer_to(t, tool, p),
                              .strict = tool->strict};
-    if (!memmem(p->schema, p->schema_len, "$ref", 4)) return part;
+    if (!memmem(p->schema, p->schema_len, "$ref", 4) || p->schema[0] != '{') return part;
     char *out = allocate(t, p->schema_len + tool->schema_len + 64);
     if (!out) return part;
-    size_t n = append(out, 0, "{\"allOf\":[", 10);
-    n = append(out, n, p->schema, p->schema_len);
-    n = append(out, n, "]", 1);
+    size_t n = append(out, 0, p->schema, p->schema_len - 1); /* pointers into it stay as they are */
     for (int i = 0; i < 2; i++) {
         size_t len;
         const char *defs = member(tool->schema, tool->schema_len, names[i], &len);

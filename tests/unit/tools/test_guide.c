@@ -382,14 +382,16 @@ static void test_parameters_that_nothing_fits(void **state)
 static void test_rules_are_named(void **state)
 {
     (void)state;
-    static const char schema[] = "{\"properties\":{\"a/b\":{\"type\":\"array\",\"contains\":{}}},"
-                                 "\"minProperties\":1}";
+    static const char schema[] = "{\"properties\":{\"a/b\":{\"type\":\"array\",\"contains\":{}},"
+                                 "\"c\":{\"$ref\":\"https://x.org/y\",\"type\":\"integer\"}},"
+                                 "\"minProperties\":1,\"$defs\":{}}";
     struct gram_vocab *v = toy_vocab();
     struct gram *g = NULL;
     REQUIRE_EQ_STR(compile_schema(v, schema, false, &g).message, "");
-    REQUIRE_EQ_INT((int)gram_n_relaxed(g), 2);
+    REQUIRE_EQ_INT((int)gram_n_relaxed(g), 3);
     REQUIRE_EQ_STR(gram_relaxed(g, 0), "/tools/0/minProperties");
     REQUIRE_EQ_STR(gram_relaxed(g, 1), "/tools/0/properties/a~1b/contains");
+    REQUIRE_EQ_STR(gram_relaxed(g, 2), "/tools/0/properties/c/$ref");
     gram_release(g);
     struct gram_error err = compile_schema(v, schema, true, &g);
     REQUIRE(err.code == GRAM_EINVAL && !strcmp(err.keyword, "minProperties"));
