@@ -37,12 +37,14 @@
 #define LABEL "[0-9A-Za-z](?:[0-9A-Za-z-]{0,61}[0-9A-Za-z])?"
 #define HOSTNAME LABEL "(?:\\." LABEL ")*"
 
-/* RFC 5321, Mailbox */
+/* RFC 5321, Mailbox; the local part has at most 64 bytes, so as many with pairs as surely fit */
 #define ATOM "[0-9A-Za-z!#$%&'*+/=?^_`{|}~-]+"
-#define QUOTED "\"(?:[\\x20\\x21\\x23-\\x5B\\x5D-\\x7E]|\\\\[\\x20-\\x7E])*\""
+#define QTEXT "[\\x20\\x21\\x23-\\x5B\\x5D-\\x7E]"
+#define QUOTED "\"(?:" QTEXT "{0,62}|(?:" QTEXT "|\\\\[\\x20-\\x7E]){0,31})\""
 #define SUB_DOMAIN "[0-9A-Za-z](?:[0-9A-Za-z-]*[0-9A-Za-z])?"
 #define EMAIL                                                                                      \
-    "(?:" ATOM "(?:\\." ATOM ")*|" QUOTED ")@(?:" SUB_DOMAIN "(?:\\." SUB_DOMAIN ")*"              \
+    "(?=[^@\"]{1,64}@|\")(?:" ATOM "(?:\\." ATOM ")*|" QUOTED ")@(?:" SUB_DOMAIN                   \
+    "(?:\\." SUB_DOMAIN ")*"                                                                       \
     "|\\[(?:" IPV4 "|[Ii][Pp][Vv]6:" IPV6 ")\\])"
 
 /* RFC 3986 */

@@ -163,6 +163,8 @@ static const struct language strings[] = {
     {S, "{\"type\":\"string\",\"enum\":[\"a\",\"bcd\"],\"maxLength\":2}", {"\"a\""}, {"\"bcd\""}},
 };
 
+#define LONG60 "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz01234567"
+
 static const struct language formats[] = {
     {S,
      "{\"type\":\"string\",\"format\":\"date\"}",
@@ -184,6 +186,10 @@ static const struct language formats[] = {
      "{\"type\":\"string\",\"format\":\"email\"}",
      {"\"joe.bloggs@example.com\"", "\"te~st@x.y\"", "\"\\\"joe b\\\"@x.y\"", "\"a@[127.0.0.1]\""},
      {"\"2962\"", "\".a@x.y\"", "\"a..b@x.y\"", "\"a@\"", "\"a@[127.0.0.300]\""}},
+    {S,
+     "{\"type\":\"string\",\"format\":\"email\"}",
+     {"\"" LONG60 "abcd@x.y\"", "\"\\\"" LONG60 "ab\\\"@x.y\"", "\"\\\"@\\\\ \\\"@x.y\""},
+     {"\"" LONG60 "abcde@x.y\"", "\"\\\"" LONG60 "abc\\\"@x.y\"", "\"" LONG60 "a.bcd@x.y\""}},
     {S,
      "{\"type\":\"string\",\"format\":\"hostname\"}",
      {"\"www.example.com\"", "\"a\"", "\"1x\""},
