@@ -3,7 +3,10 @@
 #include "server/api/read/guide_fields.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "base/json_tree.h"
 
 /* A field of the body. */
 struct field {
@@ -42,9 +45,37 @@ static int missing(const struct field *f, struct param_error *err)
 
 /* ---- one constraint ------------------------------------------------------------------------ */
 
+/* A JSON text in one spelling, keys in their order, or NULL: free. */
+static char *normalized(struct srv_span text)
+{
+    static const struct jt_library library = JT_JANSSON;
+    const struct jt_params params = {
+        .library = &library, .flags = JT_ANY, .max_values = PARAM_MAX_VALUES};
+    struct jt_fault fault;
+    json_t *value = NULL;
+    if (jt_read(&value, text.text, text.len, &params, &fault)) return NULL;
+    char *ret = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+    json_decref(value);
+    return ret;
+}
+
+/* It says what was asked for before, perhaps with other white space or escapes. */
+static bool is_asked(const struct guide_ask *a, enum gram_kind kind, struct srv_span text)
+{
+    if (a->kind != kind) return false;
+    if (a->text.len == text.len && !memcmp(a->text.text, text.text, text.len)) return true;
+    if (kind != GRAM_SCHEMA && kind != GRAM_CHOICE) return false;
+    char *x = normalized(a->text), *y = normalized(text);
+    bool same = x && y && !strcmp(x, y);
+    free(x);
+    free(y);
+    return same;
+}
+
 static int ask(struct guide_ask *a, const struct field *f, enum gram_kind kind,
                struct srv_span text, struct param_error *err)
 {
+    if (a->param && is_asked(a, kind, text)) return 0;
     if (a->param)
         return param_fail(err, SRV_ERR_INVALID_VALUE, f->path,
                           "'%s' and '%s' both constrain the answer; at most one may.", a->param,

@@ -27,8 +27,8 @@ struct guide_ask {
 };
 
 /*
- * Reads the fields of completions and chat completions. Two fields that both constrain the
- * answer are an error. Returns 0, or -1 with err.
+ * Reads the fields of completions and chat completions. Two fields that constrain the answer in
+ * different ways are an error; equal ones are the first. Returns 0, or -1 with err.
  */
 int guide_ask_read(struct guide_ask *a, const struct srv_body *body, struct param_error *err);
 

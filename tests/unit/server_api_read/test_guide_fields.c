@@ -35,6 +35,17 @@ static const struct {
     {"{\"ebnf\":\"g\"}", "ebnf", GRAM_GBNF, "g"},
     {"{\"regex\":\"r\"}", "regex", GRAM_REGEX, "r"},
     {"{\"json_schema\":" SCHEMA "}", "json_schema", GRAM_SCHEMA, SCHEMA},
+    {"{\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"schema\":" SCHEMA "}},"
+     "\"guided_json\":" SCHEMA ",\"structured_outputs\":{\"json\":" SCHEMA "}}",
+     "response_format.json_schema.schema", GRAM_SCHEMA, SCHEMA},
+    {"{\"guided_json\":\"{\\\"a\\\":[1,\\\"\\\\u00e9\\\"]}\",\"json_schema\":{\"a\": [1, "
+     "\"\u00e9\"]}}",
+     "guided_json", GRAM_SCHEMA, "{\"a\":[1,\"\\u00e9\"]}"},
+    {"{\"response_format\":{\"type\":\"json_object\"},\"guided_json_object\":true}",
+     "response_format", GRAM_JSON_OBJECT, ""},
+    {"{\"guided_regex\":\"r\",\"regex\":\"r\"}", "guided_regex", GRAM_REGEX, "r"},
+    {"{\"structured_outputs\":{\"choice\":[\"x\", \"y\"]},\"guided_choice\":[\"x\",\"y\"]}",
+     "structured_outputs.choice", GRAM_CHOICE, "[\"x\", \"y\"]"},
 };
 
 static const struct {
@@ -55,6 +66,11 @@ static const struct {
     {"{\"guided_choice\":\"x\"}", "guided_choice", SRV_ERR_INVALID_TYPE},
     {"{\"guided_json_object\":1}", "guided_json_object", SRV_ERR_INVALID_TYPE},
     {"{\"regex\":\"r\",\"ebnf\":\"g\"}", "ebnf", SRV_ERR_INVALID_VALUE},
+    {"{\"regex\":\"g\",\"ebnf\":\"g\"}", "ebnf", SRV_ERR_INVALID_VALUE},
+    {"{\"guided_json\":{\"a\":1,\"b\":2},\"json_schema\":{\"b\":2,\"a\":1}}", "json_schema",
+     SRV_ERR_INVALID_VALUE},
+    {"{\"guided_choice\":[\"x\"],\"structured_outputs\":{\"choice\":[\"y\"]}}", "guided_choice",
+     SRV_ERR_INVALID_VALUE},
     {"{\"structured_outputs\":{\"regex\":\"r\",\"whitespace_pattern\":\"x\","
      "\"disable_any_whitespace\":true}}",
      "structured_outputs.disable_any_whitespace", SRV_ERR_INVALID_VALUE},
