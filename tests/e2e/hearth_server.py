@@ -81,9 +81,11 @@ def run(*args, stdin="", timeout=60, **env):
 def hanging(directory, switch, busy=""):
     """Environment of a server for which reads and writes of a directory's files wait while the file `switch` exists, and
     nothing can be unlinked while the file `busy` does."""
-    options = os.environ.get("ASAN_OPTIONS", "")
-    return {"LD_PRELOAD": HANGING, "HANG_DIR": directory, "HANG_WHILE": switch, "BUSY_WHILE": busy,
-            "ASAN_OPTIONS": options + (":" if options else "") + "verify_asan_link_order=0"}
+    env = {"LD_PRELOAD": HANGING, "HANG_DIR": directory, "HANG_WHILE": switch, "BUSY_WHILE": busy}
+    # the library comes before the sanitizer's, and threads that hang are left at the end
+    for name, option in (("ASAN_OPTIONS", "verify_asan_link_order=0"), ("TSAN_OPTIONS", "report_thread_leaks=0")):
+        env[name] = ":".join(filter(None, (os.environ.get(name), option)))
+    return env
 
 
 def make_certificate(directory):
