@@ -26,7 +26,7 @@ static struct srv_gen *create(struct srv_request *req)
     g->req = req;
     g->served = facts->model;
     g->format = facts->arg;
-    g->created = (int64_t)time(NULL);
+    g->created = facts->is_fixed ? facts->created_s : (int64_t)time(NULL);
     g->n_progress_sent = -1;
     g->guide.ask.unknown = &g->unknown;
     g->guide.tools = &g->tools;

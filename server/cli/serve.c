@@ -22,9 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -35,19 +33,17 @@
 #include "base/os_error.h"
 #include "base/thread.h"
 #include "engine/engine.h"
-#include "server/api/routes.h"
 #include "server/bounds.h"
 #include "server/catalogue.h"
 #include "server/cli/cli.h"
+#include "server/cli/core.h"
 #include "server/compile_queue.h"
 #include "server/config/config.h"
 #include "server/http/daemon.h"
 #include "server/http/keys.h"
 #include "server/http/listen.h"
 #include "server/http/request.h"
-#include "server/http/retry_slots.h"
 #include "server/http/server.h"
-#include "server/http/text_workers.h"
 #include "server/http/watch.h"
 #include "server/kv_bans.h"
 #include "server/loader.h"
@@ -64,8 +60,6 @@ enum {
     SECOND_SIGNAL_GRACE_MS = 100,
     STOPPED_GRACE_MS = 2000, /* for error answers of requests that were ended */
     GONE_GRACE_MS = 5000,    /* for the engine to let go of them */
-    CLOSED_MS = 5000,        /* for a load to notice the end, */
-    WRITTEN_MS = 12000,      /* and for pages to be written to kv-disk */
     SPARE_FDS = 64,
     LOADING_NOTICE_US = 5000000,
     SOCKET_HOLD_US = 1000000, /* how long connections to an inherited socket wait for the model */
@@ -77,18 +71,15 @@ enum {
 
 /* Everything this command owns. */
 struct serve {
-    struct srv_server server;
+    struct srv_core core;
     const struct srv_config *config;
     struct srv_http *http, *admin;
-    struct srv_loader *loader;
-    struct eng_cores *cores;
     uint64_t idle_since_us; /* 0: there are requests, or nothing to give back */
     uint64_t n_trimmed_at;  /* requests counted when memory was last given back */
-    int signal_fd, loaded_fd;
+    int signal_fd;
     int inherited_fd; /* the listening socket of a service manager, or -1 */
     int listen_fd;    /* the main socket; from start_serving on it is the daemon's */
     uint64_t hold_until_us;
-    bool has_retry, has_bodies;
     bool loaded; /* the loader has ended well */
     int status;  /* exit status, if what comes next fails */
     bool paused; /* debug hook */
@@ -117,8 +108,7 @@ static int open_signals(struct serve *s, char *err, size_t errlen)
     signal(SIGXFSZ, SIG_IGN);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     s->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    s->loaded_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (s->signal_fd >= 0 && s->loaded_fd >= 0) return 0;
+    if (s->signal_fd >= 0) return 0;
     snprintf(err, errlen, "cannot receive signals: %s%s", strerror(errno), os_error_remedy(errno));
     return -1;
 }
@@ -170,7 +160,7 @@ static int check_exposure(struct serve *s, char *err, size_t errlen)
 {
     const struct srv_config *c = s->config;
     char url[256];
-    if (is_local(s) || s->server.keys || c->allow_public_without_key) return 0;
+    if (is_local(s) || s->core.server.keys || c->allow_public_without_key) return 0;
     s->status = EXIT_FAILURE;
     if (s->inherited_fd < 0 && srv_listen_check_host(c->host, err, errlen)) return -1;
     s->status = SRV_EXIT_USAGE;
@@ -194,31 +184,16 @@ static void warn_if_exposed(const char *option, const char *path)
 static void set_rules(struct serve *s)
 {
     const struct srv_config *c = s->config;
-    s->server.rules = (struct srv_guard_rules){
+    s->core.server.rules = (struct srv_guard_rules){
         .allowed_hosts = &c->allowed_hosts,
         .cors_origins = &c->cors_origins,
-        .only_loopback_hosts = is_local(s) && !has_path(s) && !s->server.keys,
+        .only_loopback_hosts = is_local(s) && !has_path(s) && !s->core.server.keys,
         .max_body_bytes = c->max_body_bytes,
     };
-    s->server.admin_rules = (struct srv_guard_rules){
+    s->core.server.admin_rules = (struct srv_guard_rules){
         .only_loopback_hosts = srv_listen_is_local(c->metrics_host),
         .max_body_bytes = c->max_body_bytes,
     };
-}
-
-static int init_shares(struct serve *s, char *err, size_t errlen)
-{
-    uint64_t key[2];
-    /* Random bytes may be missing in a sandbox; then the key is only hard to guess. */
-    if (getrandom(key, sizeof(key), 0) != (ssize_t)sizeof(key)) {
-        key[0] = clock_now_us();
-        key[1] = (uintptr_t)s;
-    }
-    s->has_retry = srv_retry_init(&s->server.retry, key) == 0;
-    s->has_bodies = srv_bodies_init(&s->server.bodies, s->config->max_body_bytes) == 0;
-    if (s->has_retry && s->has_bodies) return 0;
-    snprintf(err, errlen, "no lock for refused clients or for bodies");
-    return -1;
 }
 
 static char *read_text_file(const char *option, const char *path, char *err, size_t errlen)
@@ -242,63 +217,28 @@ static int read_tls(struct serve *s, char *err, size_t errlen)
 static int read_secrets(struct serve *s, char *err, size_t errlen)
 {
     const struct srv_config *c = s->config;
-    if (srv_keys_create(&s->server.keys, "api-key-file", c->api_key_file, c->api_key, err,
+    if (srv_keys_create(&s->core.server.keys, "api-key-file", c->api_key_file, c->api_key, err,
                         errlen) ||
-        srv_keys_create(&s->server.operator_keys, "operator-key-file", c->operator_key_file,
+        srv_keys_create(&s->core.server.operator_keys, "operator-key-file", c->operator_key_file,
                         c->operator_key, err, errlen) ||
         read_tls(s, err, errlen))
         return -1;
-    s->server.operator_open =
-        strcmp(c->swap, "on") == 0 || (strcmp(c->swap, "auto") == 0 && s->server.operator_keys);
+    s->core.server.operator_open = strcmp(c->swap, "on") == 0 ||
+                                   (strcmp(c->swap, "auto") == 0 && s->core.server.operator_keys);
     warn_if_exposed("api-key-file", c->api_key_file);
     warn_if_exposed("operator-key-file", c->operator_key_file);
     warn_if_exposed("tls-key-file", c->tls_key_file);
     return check_exposure(s, err, errlen);
 }
 
-/* Any thread. */
-static bool engines_compute(void *models)
-{
-    struct srv_models_view view;
-    srv_models_look(models, &view);
-    return view.stats.n_running > 0;
-}
-
 /* The parts that exist once, before any socket. */
 static int create_parts(struct serve *s, char *err, size_t errlen)
 {
-    const struct srv_config *c = s->config;
-    struct srv_server *server = &s->server;
-    if (init_shares(s, err, errlen)) return -1;
-    struct srv_models *models = &server->app.models;
-    if (srv_models_init(models)) {
-        snprintf(err, errlen, "no lock for the model");
-        return -1;
-    }
-    models->limit_bytes = srv_catalogue_limit(c);
-    models->max_models = c->models_max;
-    models->autoload = c->models_autoload;
-    models->wait_us = (uint64_t)c->load_wait_ms * 1000;
-    models->notice_us = (uint64_t)c->heartbeat_ms * 1000;
-    if (eng_cores_create(&s->cores, c->threads, err, errlen)) return -1;
-    if (srv_kv_bans_create(&server->app.kv_bans, c, err, errlen)) return -1;
-    server->app.swap = srv_swap_create(&server->app, s->cores);
-    if (!server->app.swap) {
-        snprintf(err, errlen, "no memory for swapping the model");
-        return -1;
-    }
-    if (compile_queue_create(&server->app.compiles, engines_compute, &server->app.models, err,
-                             errlen))
-        return -1;
+    struct srv_server *server = &s->core.server;
     set_rules(s);
-    server->metrics = srv_metrics_create();
-    if (!server->metrics) {
-        snprintf(err, errlen, "no memory for the metrics");
-        return -1;
-    }
-    if (srv_work_create(&server->work, c->text_workers, err, errlen)) return -1;
-    return srv_watch_create(&server->watch, c, server->metrics, server->max_connections, err,
-                            errlen);
+    if (srv_core_create(&s->core, err, errlen)) return -1;
+    return srv_watch_create(&server->watch, s->config, server->metrics, server->max_connections,
+                            err, errlen);
 }
 
 /* ---- listening ----------------------------------------------------------------------------- */
@@ -319,7 +259,7 @@ static int start_serving(struct serve *s, char *err, size_t errlen)
                                            .shared = s->inherited_fd >= 0,
                                            .tls_cert = s->tls_cert,
                                            .tls_key = s->tls_key};
-    if (srv_http_start(&s->http, &s->server, &params, err, errlen)) return -1;
+    if (srv_http_start(&s->http, &s->core.server, &params, err, errlen)) return -1;
     srv_log(SRV_LOG_INFO, "listening on %s", s->url);
     return 0;
 }
@@ -335,7 +275,7 @@ static int start_listening(struct serve *s, char *err, size_t errlen)
     struct srv_http_params params = {.admin = true};
     if (srv_listen_tcp(&params.listen_fd, c->metrics_host, c->metrics_port, err, errlen)) return -1;
     srv_listen_url(params.listen_fd, false, s->admin_url, sizeof(s->admin_url));
-    if (srv_http_start(&s->admin, &s->server, &params, err, errlen)) return -1;
+    if (srv_http_start(&s->admin, &s->core.server, &params, err, errlen)) return -1;
     srv_log(SRV_LOG_INFO, "health and metrics on %s", s->admin_url);
     return 0;
 }
@@ -358,8 +298,8 @@ static void show_first_call(const struct serve *s)
     srv_log(SRV_LOG_INFO,
             "try: curl %s%s%s/v1/chat/completions -H 'Content-Type: application/json' -d "
             "'{\"messages\": [{\"role\": \"user\", \"content\": \"What is 2+2?\"}]}'",
-            tls ? "-k " : "", s->server.keys ? "-H \"Authorization: Bearer $HEARTH_API_KEY\" " : "",
-            where);
+            tls ? "-k " : "",
+            s->core.server.keys ? "-H \"Authorization: Bearer $HEARTH_API_KEY\" " : "", where);
     if (s->config->page && strncmp(where, "http", 4) == 0)
         srv_log(SRV_LOG_INFO, "chat in a browser: %s/", where);
 }
@@ -432,7 +372,7 @@ static void announce_model(const struct serve *s, struct srv_model *model)
 /* The first model comes last, with the line that says that all is ready. */
 static void announce_ready(struct serve *s)
 {
-    struct srv_models *models = &s->server.app.models;
+    struct srv_models *models = &s->core.server.app.models;
     for (int i = s->config->n_more; i >= 0; i--) {
         struct srv_model *model = srv_models_of(models, i);
         if (!model) continue;
@@ -457,9 +397,9 @@ static void lock_memory(const struct srv_config *c)
 static int finish_loading(struct serve *s, char *err, size_t errlen)
 {
     uint64_t count;
-    if (read(s->loaded_fd, &count, sizeof(count)) != sizeof(count))
+    if (read(s->core.loaded_fd, &count, sizeof(count)) != sizeof(count))
         return 0; /* not yet, after all */
-    int status = srv_loader_result(s->loader, err, errlen);
+    int status = srv_loader_result(s->core.loader, err, errlen);
     if (status) {
         s->status = status;
         return -1;
@@ -467,7 +407,7 @@ static int finish_loading(struct serve *s, char *err, size_t errlen)
     s->loaded = true;
     lock_memory(s->config);
     if (!s->http && start_serving(s, err, errlen)) return -1;
-    if (atomic_load(&s->server.app.state) == SRV_READY) announce_ready(s);
+    if (atomic_load(&s->core.server.app.state) == SRV_READY) announce_ready(s);
     return 0;
 }
 
@@ -507,11 +447,11 @@ static void monitor(struct serve *s)
 {
     struct engines seen = {.now_us = clock_now_us(),
                            .limit_us = (uint64_t)s->config->watchdog_ms * 1000};
-    srv_models_each(&s->server.app.models, look_at_engine, &seen);
-    srv_models_tick(&s->server.app.models);
-    bool was = atomic_load(&s->server.stalled);
-    atomic_store(&s->server.stalled, seen.stalled);
-    atomic_store(&s->server.monitor_us, seen.now_us);
+    srv_models_each(&s->core.server.app.models, look_at_engine, &seen);
+    srv_models_tick(&s->core.server.app.models);
+    bool was = atomic_load(&s->core.server.stalled);
+    atomic_store(&s->core.server.stalled, seen.stalled);
+    atomic_store(&s->core.server.monitor_us, seen.now_us);
     if (seen.stalled && !was) {
         srv_log(SRV_LOG_ERROR, "%d sequences are waiting and no engine step has finished for %d ms",
                 seen.n_sequences, s->config->watchdog_ms);
@@ -536,8 +476,8 @@ static void drain_engine(void *ctx, struct srv_model *model)
 /* Once the last request has gone, what malloc keeps for the next ones goes back to the system. */
 static void give_memory_back(struct serve *s)
 {
-    uint64_t now_us = clock_now_us(), n = atomic_load(&s->server.n_requests_ever);
-    if (atomic_load(&s->server.n_requests) > 0 || n == s->n_trimmed_at) {
+    uint64_t now_us = clock_now_us(), n = atomic_load(&s->core.server.n_requests_ever);
+    if (atomic_load(&s->core.server.n_requests) > 0 || n == s->n_trimmed_at) {
         s->idle_since_us = 0;
         return;
     }
@@ -551,7 +491,7 @@ static void give_memory_back(struct serve *s)
 static void on_key_changed(void *ctx, const uint8_t *digest, bool is_valid)
 {
     struct serve *s = ctx;
-    srv_kv_ban(s->server.app.kv_bans, digest, !is_valid);
+    srv_kv_ban(s->core.server.app.kv_bans, digest, !is_valid);
 }
 
 static void reload_keys(struct serve *s)
@@ -560,8 +500,9 @@ static void reload_keys(struct serve *s)
         struct srv_keys *keys;
         const char *what, *option, *file;
     } sets[] = {
-        {s->server.keys, "API", "api-key-file", s->config->api_key_file},
-        {s->server.operator_keys, "operator", "operator-key-file", s->config->operator_key_file},
+        {s->core.server.keys, "API", "api-key-file", s->config->api_key_file},
+        {s->core.server.operator_keys, "operator", "operator-key-file",
+         s->config->operator_key_file},
     };
     char err[512];
     srv_notify("RELOADING=1\nMONOTONIC_USEC=%llu", (unsigned long long)clock_now_us());
@@ -590,10 +531,10 @@ static int handle_signal(struct serve *s)
     int sig = take_signal(s);
     if (sig == SIGHUP) reload_keys(s);
     if (sig == SIGHUP && s->config->models_dir)
-        srv_models_post(&s->server.app.models, SRV_TASK_SCAN);
+        srv_models_post(&s->core.server.app.models, SRV_TASK_SCAN);
     if (sig == SIGUSR1 && s->config->debug_hooks && s->loaded) {
         s->paused = !s->paused;
-        srv_models_each(&s->server.app.models, pause_engine, &s->paused);
+        srv_models_each(&s->core.server.app.models, pause_engine, &s->paused);
         srv_log(SRV_LOG_WARNING, "debug hook: the engine is %s", s->paused ? "paused" : "running");
     }
     return sig == SIGTERM || sig == SIGINT ? sig : 0;
@@ -605,7 +546,7 @@ static void notify_loading(struct serve *s)
     uint64_t now_us = clock_now_us();
     if (now_us - s->loading_notified_us < LOADING_NOTICE_US) return;
     s->loading_notified_us = now_us;
-    if (srv_pull_note(s->server.app.pull)) return;
+    if (srv_pull_note(s->core.server.app.pull)) return;
     srv_notify("EXTEND_TIMEOUT_USEC=%d\nSTATUS=Loading the model", 6 * LOADING_NOTICE_US);
 }
 
@@ -613,7 +554,7 @@ static void notify_loading(struct serve *s)
 static int run(struct serve *s, char *err, size_t errlen)
 {
     struct pollfd fds[] = {{.fd = s->signal_fd, .events = POLLIN},
-                           {.fd = s->loaded_fd, .events = POLLIN}};
+                           {.fd = s->core.loaded_fd, .events = POLLIN}};
     for (;;) {
         poll(fds, s->loaded ? 1 : 2, TICK_MS);
         if (!s->loaded && (fds[1].revents & POLLIN) && finish_loading(s, err, errlen)) return -1;
@@ -646,13 +587,13 @@ static bool wait_for_requests(struct serve *s, int limit_ms)
 {
     uint64_t end_us = clock_now_us() + (uint64_t)limit_ms * 1000;
     int sig = 0;
-    while (atomic_load(&s->server.n_requests) > 0 && clock_now_us() < end_us) {
+    while (atomic_load(&s->core.server.n_requests) > 0 && clock_now_us() < end_us) {
         int again = tick(s, DRAIN_TICK_MS);
         if (!again || sig) continue;
         sig = again;
         end_us = clock_now_us() + SECOND_SIGNAL_GRACE_MS * 1000;
     }
-    bool ended = atomic_load(&s->server.n_requests) == 0;
+    bool ended = atomic_load(&s->core.server.n_requests) == 0;
     if (sig && !ended) end_process(128 + sig);
     return ended;
 }
@@ -686,13 +627,14 @@ static void wait_for_heads(struct serve *s)
     do {
         poll(NULL, 0, DRAIN_TICK_MS);
         monitor(s);
-    } while (srv_watch_n_connections(s->server.watch) > atomic_load(&s->server.n_requests) &&
+    } while (srv_watch_n_connections(s->core.server.watch) >
+                 atomic_load(&s->core.server.n_requests) &&
              clock_now_us() < end_us);
 }
 
 static void drain(struct serve *s)
 {
-    struct srv_server *server = &s->server;
+    struct srv_server *server = &s->core.server;
     int n = atomic_load(&server->n_requests);
     atomic_store(&server->app.state, SRV_DRAINING);
     srv_models_stop(&server->app.models);
@@ -726,75 +668,31 @@ static void drain(struct serve *s)
     }
 }
 
-static void stop_engine(void *ctx, struct srv_model *model)
-{
-    *(bool *)ctx |= !eng_stop_begin(model->engine);
-}
-
-/* What may wait for a disk: a load, pages that are written or erased. */
-static void *close_models(void *arg)
-{
-    struct serve *s = arg;
-    srv_loader_finish(s->loader);
-    compile_queue_destroy(s->server.app.compiles);
-    srv_swap_destroy(s->server.app.swap);
-    srv_models_finish(&s->server.app.models);
-    srv_kv_bans_destroy(s->server.app.kv_bans);
-    return NULL;
-}
-
-/* Leaves what a disk holds too long to itself, and ends the process. */
-static void end_models(struct serve *s)
-{
-    bool writes = false;
-    pthread_t thread;
-    if (s->server.app.models.has_lock) {
-        srv_models_stop(&s->server.app.models);
-        srv_models_each(&s->server.app.models, stop_engine, &writes);
-    }
-    const uint64_t end_us = clock_now_us() + 1000ull * (writes ? WRITTEN_MS : CLOSED_MS);
-    if (!s->loader || thread_start(&thread, "hearth-close", 0, close_models, s)) {
-        close_models(s);
-        return;
-    }
-    while (pthread_tryjoin_np(thread, NULL)) {
-        poll(NULL, 0, DRAIN_TICK_MS);
-        if (clock_now_us() < end_us) continue;
-        srv_log(SRV_LOG_WARNING, "a disk does not answer: what waits for it is abandoned");
-        end_process(s->status);
-    }
-}
-
 /* Order matters: no connection may be suspended when the daemons stop, no job may live without its
  * request. */
 static void close_parts(struct serve *s)
 {
+    struct srv_server *server = &s->core.server;
     if (s->http) srv_http_stop(s->http);
     if (s->admin) srv_http_stop(s->admin);
-    srv_watch_destroy(s->server.watch);
-    srv_work_destroy(s->server.work);
-    end_models(s);
-    eng_cores_destroy(s->cores);
-    srv_metrics_destroy(s->server.metrics);
-    srv_keys_destroy(s->server.keys);
-    srv_keys_destroy(s->server.operator_keys);
-    srv_pull_destroy(s->server.app.pull);
-    if (s->has_retry) srv_retry_finish(&s->server.retry);
-    if (s->has_bodies) srv_bodies_finish(&s->server.bodies);
+    srv_watch_destroy(server->watch);
+    if (!srv_core_close(&s->core)) end_process(s->status);
+    srv_keys_destroy(server->keys);
+    srv_keys_destroy(server->operator_keys);
+    srv_pull_destroy(server->app.pull);
     free(s->tls_cert);
     free(s->tls_key);
     if (s->signal_fd >= 0) close(s->signal_fd);
-    if (s->loaded_fd >= 0) close(s->loaded_fd);
 }
 
-static struct serve nothing_open(const struct srv_config *config)
+static void init(struct serve *s, const struct srv_config *config)
 {
-    return (struct serve){.config = config,
-                          .signal_fd = -1,
-                          .loaded_fd = -1,
-                          .inherited_fd = -1,
-                          .listen_fd = -1,
-                          .status = EXIT_FAILURE};
+    *s = (struct serve){.config = config,
+                        .signal_fd = -1,
+                        .inherited_fd = -1,
+                        .listen_fd = -1,
+                        .status = EXIT_FAILURE};
+    srv_core_init(&s->core, config);
 }
 
 static int fail(struct serve *s, const char *err)
@@ -826,7 +724,8 @@ int srv_serve_check_plan(const struct srv_config *config, char *err, size_t errl
 int srv_serve_check(const struct srv_config *config)
 {
     char err[1024] = "";
-    struct serve s = nothing_open(config);
+    struct serve s;
+    init(&s, config);
     srv_log_init("text", "warning");
     if (check_addresses(config, err, sizeof(err)) || read_secrets(&s, err, sizeof(err)))
         return fail(&s, err);
@@ -839,16 +738,15 @@ int srv_serve_check(const struct srv_config *config)
 int srv_cmd_serve(const struct srv_config *config)
 {
     char err[1024] = "";
-    struct serve s = nothing_open(config);
-    s.server.config = s.server.app.config = config;
-    s.server.start_time_s = (double)clock_date_ms() / 1000;
+    struct serve s;
+    init(&s, config);
     s.notify_us = srv_notify_watchdog_us();
     heap_limit(MALLOC_ARENAS, MMAP_BYTES);
     srv_log_init(config->log_format, config->log_level);
-    s.server.max_connections = fit_connections(config);
+    s.core.server.max_connections = fit_connections(config);
 
     if (config->pull) {
-        s.status = srv_pull_create(&s.server.app.pull, config, err);
+        s.status = srv_pull_create(&s.core.server.app.pull, config, err);
         if (s.status) return fail(&s, err);
         s.status = EXIT_FAILURE;
     }
@@ -856,17 +754,14 @@ int srv_cmd_serve(const struct srv_config *config)
         open_signals(&s, err, sizeof(err)) || start_log(&s, err, sizeof(err)) ||
         read_secrets(&s, err, sizeof(err)) || create_parts(&s, err, sizeof(err)))
         return fail(&s, err);
-    s.server.app.metrics = s.server.metrics;
-    s.server.routes = srv_route_tables;
     if (start_listening(&s, err, sizeof(err))) return fail(&s, err);
-    if (srv_loader_start(&s.loader, &s.server.app, s.cores, s.loaded_fd, err, sizeof(err)))
-        return fail(&s, err);
+    if (srv_core_load(&s.core, err, sizeof(err))) return fail(&s, err);
     if (run(&s, err, sizeof(err))) return fail(&s, err);
     if (!s.loaded) {
         /* Asked to end while loading: nothing runs that could be lost, and loading cannot be
          * stopped. */
         remove_socket_file(&s);
-        srv_loader_abandon(s.loader);
+        srv_loader_abandon(s.core.loader);
         end_process(EXIT_SUCCESS);
     }
     drain(&s);

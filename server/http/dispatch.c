@@ -66,19 +66,18 @@ static int find_model_name(struct srv_request *req, char **ret)
     return !*ret && (named || asked || rc == JR_ENOMEM) ? -1 : 0;
 }
 
-/* Whether a body asks for a stream. */
-static bool asks_for_stream(const struct srv_request *req)
+bool srv_body_asks_for_stream(const char *body, size_t len)
 {
     const char *key;
     char err[64];
-    size_t len, skipped;
+    size_t n, skipped;
     bool first = true, stream = false;
     struct jr r;
-    jr_init(&r, req->facts.body, req->facts.body_len, 0, err, sizeof(err));
+    jr_init(&r, body, len, 0, err, sizeof(err));
     int rc = jr_peek(&r) == '{' ? jr_open(&r, '{') : -1;
     while (!rc && jr_more(&r, '}', &first) == 1) {
-        rc = jr_key(&r, &key, &len);
-        bool found = !rc && len == 6 && !memcmp(key, "stream", 6);
+        rc = jr_key(&r, &key, &n);
+        bool found = !rc && n == 6 && !memcmp(key, "stream", 6);
         if (!rc) rc = jr_skip(&r, &key, &skipped);
         if (!rc && found) stream = skipped == 4 && !memcmp(key, "true", 4);
     }
@@ -149,7 +148,7 @@ static void open_early(struct srv_request *req)
 {
     static const char comment[] = ": keep-alive\n";
     if (req->opened_early || !req->wait.noticed || !(req->route->flags & SRV_ROUTE_STREAMS) ||
-        !asks_for_stream(req))
+        !srv_body_asks_for_stream(req->facts.body, req->facts.body_len))
         return;
     req->opened_early = true;
     srv_stream_open(req);

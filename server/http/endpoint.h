@@ -102,7 +102,12 @@ struct srv_facts {
     uint64_t start_us; /* CLOCK_MONOTONIC when the head arrived */
     /* The header traceparent, "" without a valid one: see trace_parent.h. */
     char trace_parent[SRV_TRACE_PARENT_CHARS + 1];
-    uint8_t tenant[32];         /* digest of the API key, zeros without one */
+    uint8_t tenant[32]; /* digest of the API key, zeros without one */
+    /* Of a request whose answer must be the same whenever it is made (local.h): the seed if the
+     * body has none, and the time of creation. */
+    bool is_fixed;
+    uint64_t seed;
+    int64_t created_s;
     enum srv_dialect dialect;   /* of the route, or of the request if the route has none */
     struct srv_account account; /* for the access log and the metrics; before the answer ends */
 };

@@ -146,6 +146,9 @@ void srv_request_unref(struct srv_request *req);
 /* Queues the request for a text worker; with the lock held, and `run` set to SRV_RUN_QUEUED. */
 void srv_request_push(struct srv_request *req, enum srv_work_class class);
 
+/* Returns true if the text is an object whose "stream" is true. */
+bool srv_body_asks_for_stream(const char *body, size_t len);
+
 /* WAIT: the connection has been suspended, and will be resumed once there is an answer. */
 enum srv_poll { SRV_POLL_WAIT, SRV_POLL_READY, SRV_POLL_GONE };
 

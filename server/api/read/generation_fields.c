@@ -341,9 +341,10 @@ const char *srv_gen_model_name(const struct srv_model *model, const char *asked,
     return NULL;
 }
 
-static uint64_t seed_of(const struct srv_gen_params *p)
+static uint64_t seed_of(const struct srv_gen_params *p, const struct srv_facts *facts)
 {
     if (p->seed != -1) return (uint64_t)p->seed;
+    if (facts->is_fixed) return facts->seed;
     uint64_t seed = 0;
     if (getrandom(&seed, sizeof(seed), 0) != (ssize_t)sizeof(seed)) seed ^= (uintptr_t)p;
     return seed;
@@ -353,7 +354,7 @@ static int read_sampling(const struct reading *r, struct param_error *err)
 {
     struct srv_gen_params *p = r->p;
     int32_t *allowed = NULL;
-    p->sampling.seed = seed_of(p);
+    p->sampling.seed = seed_of(p, srv_facts(r->req));
     size_t vocab = (size_t)eng_info(r->served->engine)->vocab_size;
     if (read_bias(r, err) || read_ids(r, p->allowed_token_ids, "allowed_token_ids", vocab, &allowed,
                                       &p->sampling.n_allowed_ids, err))

@@ -249,7 +249,8 @@ static void write_response(struct srv_gen *g, struct jw *w, const char *name, co
     jw_text(w, "id", g->id);
     jw_text(w, "object", "response");
     jw_int(w, "created_at", g->created);
-    write_count_or_null(w, "completed_at", strcmp(status, "completed") ? -1 : (int64_t)time(NULL));
+    int64_t now = srv_facts(g->req)->is_fixed ? g->created : (int64_t)time(NULL);
+    write_count_or_null(w, "completed_at", strcmp(status, "completed") ? -1 : now);
     jw_text(w, "status", status);
     jw_null(w, "error");
     write_incomplete(w, status);

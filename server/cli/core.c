@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: MIT */
+/* See core.h. */
+#include "server/cli/core.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/os_error.h"
+#include "base/thread.h"
+#include "engine/engine.h"
+#include "server/api/routes.h"
+#include "server/catalogue.h"
+#include "server/compile_queue.h"
+#include "server/config/config.h"
+#include "server/http/text_workers.h"
+#include "server/kv_bans.h"
+#include "server/loader.h"
+#include "server/log.h"
+#include "server/metrics.h"
+#include "server/swap.h"
+
+enum {
+    CLOSED_MS = 5000,   /* for a load to notice the end, */
+    WRITTEN_MS = 12000, /* and for pages to be written to kv-disk */
+    LOOK_MS = 5,        /* between two looks at that */
+};
+
+void srv_core_init(struct srv_core *c, const struct srv_config *config)
+{
+    *c = (struct srv_core){.loaded_fd = -1};
+    c->server.config = c->server.app.config = config;
+    c->server.routes = srv_route_tables;
+    c->server.rules.max_body_bytes = config->max_body_bytes;
+    c->server.start_time_s = (double)clock_date_ms() / 1000;
+}
+
+static int init_shares(struct srv_core *c, char *err, size_t errlen)
+{
+    uint64_t key[2];
+    /* Random bytes may be missing in a sandbox; then the key is only hard to guess. */
+    if (getrandom(key, sizeof(key), 0) != (ssize_t)sizeof(key)) {
+        key[0] = clock_now_us();
+        key[1] = (uintptr_t)c;
+    }
+    c->has_retry = srv_retry_init(&c->server.retry, key) == 0;
+    c->has_bodies = srv_bodies_init(&c->server.bodies, c->server.config->max_body_bytes) == 0;
+    if (c->has_retry && c->has_bodies) return 0;
+    snprintf(err, errlen, "no lock for refused clients or for bodies");
+    return -1;
+}
+
+/* Any thread. */
+static bool engines_compute(void *models)
+{
+    struct srv_models_view view;
+    srv_models_look(models, &view);
+    return view.stats.n_running > 0;
+}
+
+static int create_models(struct srv_core *c, char *err, size_t errlen)
+{
+    const struct srv_config *config = c->server.config;
+    struct srv_app *app = &c->server.app;
+    struct srv_models *models = &app->models;
+    if (srv_models_init(models)) {
+        snprintf(err, errlen, "no lock for the model");
+        return -1;
+    }
+    models->limit_bytes = srv_catalogue_limit(config);
+    models->max_models = config->models_max;
+    models->autoload = config->models_autoload;
+    models->wait_us = (uint64_t)config->load_wait_ms * 1000;
+    models->notice_us = (uint64_t)config->heartbeat_ms * 1000;
+    if (eng_cores_create(&c->cores, config->threads, err, errlen) ||
+        srv_kv_bans_create(&app->kv_bans, config, err, errlen))
+        return -1;
+    app->swap = srv_swap_create(app, c->cores);
+    if (app->swap) return 0;
+    snprintf(err, errlen, "no memory for swapping the model");
+    return -1;
+}
+
+int srv_core_create(struct srv_core *c, char *err, size_t errlen)
+{
+    struct srv_server *s = &c->server;
+    c->loaded_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (c->loaded_fd < 0) {
+        snprintf(err, errlen, "cannot wait for the model: %s%s", strerror(errno),
+                 os_error_remedy(errno));
+        return -1;
+    }
+    s->metrics = s->app.metrics = srv_metrics_create();
+    if (!s->metrics) {
+        snprintf(err, errlen, "no memory for the metrics");
+        return -1;
+    }
+    return init_shares(c, err, errlen) || create_models(c, err, errlen) ||
+                   compile_queue_create(&s->app.compiles, engines_compute, &s->app.models, err,
+                                        errlen) ||
+                   srv_work_create(&s->work, s->config->text_workers, err, errlen)
+               ? -1
+               : 0;
+}
+
+int srv_core_load(struct srv_core *c, char *err, size_t errlen)
+{
+    return srv_loader_start(&c->loader, &c->server.app, c->cores, c->loaded_fd, err, errlen);
+}
+
+static void stop_engine(void *ctx, struct srv_model *model)
+{
+    *(bool *)ctx |= !eng_stop_begin(model->engine);
+}
+
+/* What may wait for a disk: a load, pages that are written or erased. */
+static void *close_models(void *arg)
+{
+    struct srv_core *c = arg;
+    struct srv_app *app = &c->server.app;
+    srv_loader_finish(c->loader);
+    compile_queue_destroy(app->compiles);
+    srv_swap_destroy(app->swap);
+    srv_models_finish(&app->models);
+    srv_kv_bans_destroy(app->kv_bans);
+    return NULL;
+}
+
+/* Returns false if a disk holds them too long: what waits for it is left to itself. */
+static bool end_models(struct srv_core *c)
+{
+    struct srv_models *models = &c->server.app.models;
+    bool writes = false;
+    pthread_t thread;
+    if (models->has_lock) {
+        srv_models_stop(models);
+        srv_models_each(models, stop_engine, &writes);
+    }
+    const uint64_t end_us = clock_now_us() + 1000ull * (writes ? WRITTEN_MS : CLOSED_MS);
+    if (!c->loader || thread_start(&thread, "hearth-close", 0, close_models, c)) {
+        close_models(c);
+        return true;
+    }
+    while (pthread_tryjoin_np(thread, NULL)) { /* a join that the thread sanitizer knows */
+        poll(NULL, 0, LOOK_MS);
+        if (clock_now_us() < end_us) continue;
+        srv_log(SRV_LOG_WARNING, "a disk does not answer: what waits for it is abandoned");
+        return false;
+    }
+    return true;
+}
+
+/* No job may live without its request. */
+bool srv_core_close(struct srv_core *c)
+{
+    struct srv_server *s = &c->server;
+    srv_work_destroy(s->work);
+    if (!end_models(c)) return false;
+    eng_cores_destroy(c->cores);
+    srv_metrics_destroy(s->metrics);
+    if (c->has_retry) srv_retry_finish(&s->retry);
+    if (c->has_bodies) srv_bodies_finish(&s->bodies);
+    if (c->loaded_fd >= 0) close(c->loaded_fd);
+    return true;
+}
