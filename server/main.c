@@ -31,17 +31,12 @@
 #define SERVICE_USER "hearth"
 
 static int (*const commands[SRV_CMD_COUNT])(const struct srv_config *config) = {
-    [SRV_CMD_SERVE] = srv_cmd_serve,
-    [SRV_CMD_GENERATE] = srv_cmd_generate,
-    [SRV_CMD_BENCH] = srv_cmd_bench,
-    [SRV_CMD_INSPECT] = srv_cmd_inspect,
-    [SRV_CMD_HEALTHCHECK] = srv_cmd_healthcheck,
-    [SRV_CMD_PULL] = srv_cmd_pull,
-    [SRV_CMD_LIST] = srv_cmd_list,
-    [SRV_CMD_CHAT] = srv_cmd_chat,
-    [SRV_CMD_RM] = srv_cmd_rm,
-    [SRV_CMD_EMBED] = srv_cmd_embed,
-    [SRV_CMD_RERANK] = srv_cmd_rerank,
+    [SRV_CMD_SERVE] = srv_cmd_serve,     [SRV_CMD_GENERATE] = srv_cmd_generate,
+    [SRV_CMD_BENCH] = srv_cmd_bench,     [SRV_CMD_BATCH] = srv_cmd_batch,
+    [SRV_CMD_INSPECT] = srv_cmd_inspect, [SRV_CMD_HEALTHCHECK] = srv_cmd_healthcheck,
+    [SRV_CMD_PULL] = srv_cmd_pull,       [SRV_CMD_LIST] = srv_cmd_list,
+    [SRV_CMD_CHAT] = srv_cmd_chat,       [SRV_CMD_RM] = srv_cmd_rm,
+    [SRV_CMD_EMBED] = srv_cmd_embed,     [SRV_CMD_RERANK] = srv_cmd_rerank,
     [SRV_CMD_KV] = srv_cmd_kv,
 };
 
@@ -64,7 +59,8 @@ static void print_version(void)
 static bool needs_weights(enum srv_command command)
 {
     return command == SRV_CMD_SERVE || command == SRV_CMD_GENERATE || command == SRV_CMD_BENCH ||
-           command == SRV_CMD_CHAT || command == SRV_CMD_EMBED || command == SRV_CMD_RERANK;
+           command == SRV_CMD_BATCH || command == SRV_CMD_CHAT || command == SRV_CMD_EMBED ||
+           command == SRV_CMD_RERANK;
 }
 
 static bool needs_model(const struct srv_config *c)

@@ -12,7 +12,7 @@ _hearth()
         prev=${COMP_WORDS[COMP_CWORD - 2]}
     fi
     case ${COMP_WORDS[1]} in
-    serve | generate | bench | inspect | healthcheck | pull | list | chat | rm | kv | embed | rerank)
+    serve | generate | bench | batch | inspect | healthcheck | pull | list | chat | rm | kv | embed | rerank)
         ((COMP_CWORD == 1)) || command=${COMP_WORDS[1]} ;;
     esac
 
@@ -108,6 +108,7 @@ _hearth()
     --system | --sys) kind=anything ;;
     --older) kind=anything ;;
     --key-file) kind=files ;;
+    --output | -o) kind=files ;;
     --prefill) kind=anything ;;
     --decode) kind=anything ;;
     --batch) kind=anything ;;
@@ -146,6 +147,19 @@ _hearth()
         --draft-model --pull --hf-repo --cache-dir --threads --numerics --gemm
         --kernels --weight-coding --kv-dtype --chunk --memory --kv-memory
         --json --prefill --decode --batch --context --reps --healthcheck' ;;
+    batch) words='--help --version --check-config --print-config --config --model
+        --draft-model --pull --hf-repo --cache-dir --alias --chat-template-file
+        --chat-template-kwargs --rerank-tokens --rerank-template --fim-marks
+        --tool-format --generation-config --pin --load --share --models --default-model
+        --models-max --no-models-autoload --load-wait-ms --threads --numerics
+        --gemm --kernels --weight-coding --kv-dtype --idle-unload-s --parallel
+        --ctx-size --chunk --memory --kv-memory --kv-disk --kv-disk-bytes
+        --kv-disk-age --answer-memory --grammar-cache-mb --schema-objects
+        --no-prefix-cache --speculate --memory-lock --max-choices --max-queue
+        --max-queue-tokens --queue-timeout-ms --priority-policy --reasoning-format
+        --reasoning-field --request-timeout-ms --max-body-bytes --strict-params
+        --strict-model --accept-any-model --keep-metadata-lines --text-workers
+        --temperature --top-p --seed --max-tokens --output --healthcheck' ;;
     inspect) words='--help --version --check-config --print-config --config --model
         --draft-model --pull --hf-repo --cache-dir --chat-template-file --tool-format
         --json --healthcheck' ;;
@@ -176,7 +190,7 @@ _hearth()
         --healthcheck' ;;
         esac
     elif [[ -z $words$kind && $COMP_CWORD == 1 ]]; then
-        words='serve generate bench inspect healthcheck pull list chat rm kv embed rerank'
+        words='serve generate bench batch inspect healthcheck pull list chat rm kv embed rerank'
     elif [[ -z $words$kind ]]; then
         kind=models
     fi

@@ -21,6 +21,7 @@ int srv_cmd_serve(const struct srv_config *config);
 int srv_cmd_generate(
     const struct srv_config *config); /* --prompt, -n: text as it comes, statistics to stderr */
 int srv_cmd_bench(const struct srv_config *config);
+int srv_cmd_batch(const struct srv_config *config); /* lines of requests to lines of answers */
 int srv_cmd_inspect(const struct srv_config *config);
 int srv_cmd_embed(const struct srv_config *config);
 int srv_cmd_rerank(const struct srv_config *config);

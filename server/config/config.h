@@ -22,6 +22,7 @@ enum srv_command {
     SRV_CMD_SERVE,
     SRV_CMD_GENERATE,
     SRV_CMD_BENCH,
+    SRV_CMD_BATCH,
     SRV_CMD_INSPECT,
     SRV_CMD_HEALTHCHECK,
     SRV_CMD_PULL,
@@ -149,6 +150,7 @@ struct srv_config {
     struct srv_list prefill, batch, context; /* numbers, read by bench.c */
     int decode, reps;
     const char *url;                       /* healthcheck */
+    const char *batch_in, *output;         /* batch: files, or "-" */
     const char *npy, *prompt_name, *query; /* embed, rerank */
     bool text, truncate;
     int dimensions;

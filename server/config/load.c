@@ -36,17 +36,10 @@ struct loader {
 };
 
 static const char *const command_names[SRV_CMD_COUNT] = {
-    [SRV_CMD_SERVE] = "serve",
-    [SRV_CMD_GENERATE] = "generate",
-    [SRV_CMD_BENCH] = "bench",
-    [SRV_CMD_INSPECT] = "inspect",
-    [SRV_CMD_HEALTHCHECK] = "healthcheck",
-    [SRV_CMD_PULL] = "pull",
-    [SRV_CMD_LIST] = "list",
-    [SRV_CMD_CHAT] = "chat",
-    [SRV_CMD_RM] = "rm",
-    [SRV_CMD_EMBED] = "embed",
-    [SRV_CMD_RERANK] = "rerank",
+    [SRV_CMD_SERVE] = "serve", [SRV_CMD_BATCH] = "batch",     [SRV_CMD_GENERATE] = "generate",
+    [SRV_CMD_BENCH] = "bench", [SRV_CMD_INSPECT] = "inspect", [SRV_CMD_HEALTHCHECK] = "healthcheck",
+    [SRV_CMD_PULL] = "pull",   [SRV_CMD_LIST] = "list",       [SRV_CMD_CHAT] = "chat",
+    [SRV_CMD_RM] = "rm",       [SRV_CMD_EMBED] = "embed",     [SRV_CMD_RERANK] = "rerank",
     [SRV_CMD_KV] = "kv",
 };
 
@@ -285,12 +278,18 @@ static int note_directory(struct loader *l, const struct srv_option *o, const ch
     return 0;
 }
 
+/* Commands that serve several models at once. */
+static bool takes_several(const struct loader *l)
+{
+    return l->config->command == SRV_CMD_SERVE || l->config->command == SRV_CMD_BATCH;
+}
+
 /* Sets a value, unless it is for another model than the one that is read. */
 static int set_option(struct loader *l, const struct srv_option *o, const char *text)
 {
     bool is_model = o->offset == offsetof(struct srv_config, model) && !l->in_section;
     size_t len = is_model ? name_length(text, '=') : 0;
-    if (len && l->config->command == SRV_CMD_SERVE) {
+    if (len && takes_several(l)) {
         if (note_name(l, text, len)) return -1;
         if (!l->entry || strlen(l->entry) != len || memcmp(l->entry, text, len) != 0) return 0;
         if (note_directory(l, o, text + len + 1)) return -1;
@@ -309,7 +308,7 @@ static int set_option(struct loader *l, const struct srv_option *o, const char *
 static bool is_own_section(struct loader *l, const char *name, int *ret_rc)
 {
     *ret_rc = 0;
-    if (l->config->command != SRV_CMD_SERVE) return false;
+    if (!takes_several(l)) return false;
     size_t len = name_length(name, '\0');
     if (!len)
         *ret_rc = refuse(l, "[model %.80s]: a name has 1 to %d letters, digits and -._:@+", name,
@@ -569,15 +568,20 @@ static int read_positional(struct loader *l, struct args *a)
     struct srv_config *c = l->config;
     if (a->only_config_file || c->is_further) return 0;
     if (c->command == SRV_CMD_LIST) return refuse(l, "list takes no argument: '%.60s'", arg);
-    bool is_url = c->command == SRV_CMD_HEALTHCHECK, is_kv = c->command == SRV_CMD_KV;
-    const char **field = is_url ? &c->url : is_kv ? &c->kv_action : &c->model;
+    bool is_url = c->command == SRV_CMD_HEALTHCHECK, is_kv = c->command == SRV_CMD_KV,
+         is_batch = c->command == SRV_CMD_BATCH;
+    const char **field = is_url     ? &c->url
+                         : is_kv    ? &c->kv_action
+                         : is_batch ? &c->batch_in
+                                    : &c->model;
     if (a->positional && l->runs && !c->prompt)
         return srv_config_replace(&c->prompt, arg) ? refuse(l, "out of memory") : 0;
     if (a->positional) {
         return refuse(l, "only one %s is allowed, not both '%.200s' and '%.200s'",
-                      is_url  ? "URL"
-                      : is_kv ? "of ls and erase"
-                              : "model",
+                      is_url     ? "URL"
+                      : is_kv    ? "of ls and erase"
+                      : is_batch ? "file"
+                                 : "model",
                       a->positional, arg);
     }
     a->positional = arg;

@@ -19,12 +19,15 @@
 #define RERANK BIT(RERANK)
 #define KV BIT(KV)
 #define ROWS (BIT(EMBED) | RERANK)
-#define ENGINE (BIT(SERVE) | BIT(GENERATE) | BIT(BENCH) | CHAT | ROWS)
+#define ENGINE (REQUESTS | BIT(GENERATE) | BIT(BENCH) | CHAT | ROWS)
 #define MODEL (ENGINE | BIT(INSPECT))
-#define TEMPLATE (BIT(SERVE) | BIT(GENERATE) | BIT(INSPECT) | CHAT)
-#define SAMPLE (BIT(SERVE) | ANSWER)
+#define TEMPLATE (REQUESTS | BIT(GENERATE) | BIT(INSPECT) | CHAT)
+#define SAMPLE (REQUESTS | ANSWER)
 #define ANSWER (BIT(GENERATE) | CHAT)
 #define BENCH BIT(BENCH)
+#define BATCH BIT(BATCH)
+/* what answers requests, however they come */
+#define REQUESTS (BIT(SERVE) | BATCH)
 #define ALL ((1u << SRV_CMD_COUNT) - 1)
 
 #define ROW(group_, key_, aliases_, type_, field, min_, max_, preset_, choices_, commands_,        \
@@ -81,7 +84,7 @@ const struct srv_option srv_options[] = {
         "model directory, or org/name in the Hugging Face cache (default: the demo model); serve: "
         "NAME=DIR or NAME=org/name, repeated, for several models"),
     STRING("model", "draft-model", "md model-draft speculative-model", draft_model, NULL,
-           SERVE | ANSWER | BENCH | BIT(INSPECT),
+           REQUESTS | ANSWER | BENCH | BIT(INSPECT),
            "directory, or org/name in the Hugging Face cache, of a smaller model with the same "
            "tokenizer that drafts; answers are the same"),
     SWITCH("model", "pull", NULL, pull, "off", MODEL,
@@ -90,44 +93,45 @@ const struct srv_option srv_options[] = {
            "org/name on the Hugging Face hub: model and pull in one"),
     STRING("model", "cache-dir", "download-dir", cache_dir, NULL, MODEL | PULL | BIT(LIST) | RM,
            "folder of the Hugging Face cache (default: HF_HUB_CACHE, or huggingface_hub's own)"),
-    LIST("model", "alias", "a served-model-name model_name", alias, SERVE,
+    LIST("model", "alias", "a served-model-name model_name", alias, REQUESTS,
          "names the model answers to; the first is shown (default: the model's own name)"),
     STRING("model", "chat-template-file", "chat-template", chat_template_file, NULL, TEMPLATE,
            "chat template to use instead of the model's own"),
     STRING("model", "chat-template-kwargs", "default-chat-template-kwargs", chat_template_kwargs,
-           NULL, SERVE,
+           NULL, REQUESTS,
            "JSON object of variables for the chat template; a request's own come first"),
     STRING(
-        "model", "rerank-tokens", NULL, rerank_tokens, NULL, SERVE | RERANK,
+        "model", "rerank-tokens", NULL, rerank_tokens, NULL, REQUESTS | RERANK,
         "yes,no: the two tokens that a model without a head judges documents by, for /v1/rerank"),
-    STRING("model", "rerank-template", NULL, rerank_template, NULL, SERVE | RERANK,
+    STRING("model", "rerank-template", NULL, rerank_template, NULL, REQUESTS | RERANK,
            "file with {query}, {document}, {instruction}, or qwen3: the prompt of a pair"),
-    STRING("model", "fim-marks", NULL, fim_marks, NULL, SERVE,
+    STRING("model", "fim-marks", NULL, fim_marks, NULL, REQUESTS,
            "PREFIX,SUFFIX,MIDDLE[,REPO,FILE][,spm]: tokens around a hole (default: by its "
            "vocabulary)"),
     CHOICE("model", "tool-format", NULL, tool_format, "auto",
            "auto hermes list qwen-xml llama3 mistral mistral-args functionary pythonic none",
-           SERVE | BIT(INSPECT),
+           REQUESTS | BIT(INSPECT),
            "how the model writes tool calls; auto: as its chat template does"),
     SWITCH("model", "generation-config", NULL, generation_config, "off", SAMPLE,
            "take sampling defaults from the model's generation_config.json"),
-    SWITCH("model", "pin", NULL, pin, "off", SERVE, "the model is never unloaded for another one"),
-    CHOICE("model", "load", NULL, load, "auto", "auto start demand", SERVE,
+    SWITCH("model", "pin", NULL, pin, "off", REQUESTS,
+           "the model is never unloaded for another one"),
+    CHOICE("model", "load", NULL, load, "auto", "auto start demand", REQUESTS,
            "when a model is loaded; auto: at the start if all fit into memory, else the first one "
            "at the start and the others on demand"),
-    INT("model", "share", NULL, share, 1, 100, "1", SERVE,
+    INT("model", "share", NULL, share, 1, 100, "1", REQUESTS,
         "weight of the model when others want the cores too"),
     STRING(
-        "model", "models", "models-dir", models_dir, NULL, SERVE,
+        "model", "models", "models-dir", models_dir, NULL, REQUESTS,
         "folder whose folders with a config.json are models too, loaded on demand; read again on "
         "SIGHUP"),
-    STRING("model", "default-model", NULL, default_model, NULL, SERVE,
+    STRING("model", "default-model", NULL, default_model, NULL, REQUESTS,
            "name of the model for requests without one (default: the first)"),
-    INT("model", "models-max", NULL, models_max, 0, 64, "0", SERVE,
+    INT("model", "models-max", NULL, models_max, 0, 64, "0", REQUESTS,
         "most models in memory at once; 0: as many as fit"),
-    SWITCH("model", "models-autoload", NULL, models_autoload, "on", SERVE,
+    SWITCH("model", "models-autoload", NULL, models_autoload, "on", REQUESTS,
            "load a model when a request asks for it"),
-    INT("model", "load-wait-ms", NULL, load_wait_ms, 0, DAY_MS, "60000", SERVE,
+    INT("model", "load-wait-ms", NULL, load_wait_ms, 0, DAY_MS, "60000", REQUESTS,
         "longest wait of a request for its model to be loaded; 0: unlimited"),
 
     INT("compute", "threads", "t", threads, 0, 1024, "0", ENGINE,
@@ -145,8 +149,8 @@ const struct srv_option srv_options[] = {
            "auto f32 bf16 int8", ENGINE,
            "number type of the KV cache; auto: f32 with exact, else bf16; f32: with exact alone"),
     INT("compute", "idle-unload-s", "sleep-idle-seconds", idle_unload_s, 0, 30 * DAY_MS / 1000, "0",
-        SERVE, "unload a model that no request has used for this long; 0: never"),
-    INT("compute", "parallel", "np max-num-seqs", parallel, 1, 1024, "4", SERVE | ROWS,
+        REQUESTS, "unload a model that no request has used for this long; 0: never"),
+    INT("compute", "parallel", "np max-num-seqs", parallel, 1, 1024, "4", REQUESTS | ROWS,
         "sequences computed at once"),
     INT64(
         "compute", "ctx-size", "c max-model-len", ctx_size, 0, 16777216, "0", ENGINE & ~BENCH,
@@ -158,31 +162,32 @@ const struct srv_option srv_options[] = {
     BYTES("compute", "kv-memory", NULL, kv_memory_bytes, 0, 1024 * TERA, "0", ENGINE,
           "memory budget of the KV cache; 0: parallel x context, capped by memory"),
     STRING(
-        "compute", "kv-disk", NULL, kv_disk, NULL, SERVE | KV,
+        "compute", "kv-disk", NULL, kv_disk, NULL, REQUESTS | KV,
         "directory, of this user alone, for KV pages: prompts computed before a restart are read "
         "from it"),
-    BYTES("compute", "kv-disk-bytes", NULL, kv_disk_bytes, 0, 1024 * TERA, "10G", SERVE,
+    BYTES("compute", "kv-disk-bytes", NULL, kv_disk_bytes, 0, 1024 * TERA, "10G", REQUESTS,
           "most bytes in kv-disk; the least recently used go first"),
-    INT("compute", "kv-disk-age", NULL, kv_disk_age, 1, 3650, "7", SERVE,
+    INT("compute", "kv-disk-age", NULL, kv_disk_age, 1, 3650, "7", REQUESTS,
         "days after which unused pages leave kv-disk"),
-    BYTES("compute", "answer-memory", NULL, answer_memory_bytes, 0, 1024 * TERA, "0", SERVE,
+    BYTES("compute", "answer-memory", NULL, answer_memory_bytes, 0, 1024 * TERA, "0", REQUESTS,
           "memory budget of unsent answers; 0: a sixteenth of the memory"),
-    INT64("compute", "grammar-cache-mb", NULL, grammar_cache_mb, 0, 65536, "32", SERVE,
+    INT64("compute", "grammar-cache-mb", NULL, grammar_cache_mb, 0, 65536, "32", REQUESTS,
           "MiB for compiled grammars that are kept for later requests; 0: none is kept"),
     CHOICE("compute", "schema-objects", NULL, schema_objects, "closed", "closed open",
-           SERVE | ANSWER,
+           REQUESTS | ANSWER,
            "keys of objects whose schema has properties and says nothing about others; closed: "
            "those named; open: any"),
-    SWITCH("compute", "prefix-cache", "enable-prefix-caching", prefix_cache, "on", SERVE,
+    SWITCH("compute", "prefix-cache", "enable-prefix-caching", prefix_cache, "on", REQUESTS,
            "share the KV pages of equal prompt prefixes among the requests of a key"),
     CHOICE(
-        "compute", "speculate", NULL, speculate, "auto", "auto off always lookup", SERVE | ANSWER,
+        "compute", "speculate", NULL, speculate, "auto", "auto off always lookup",
+        REQUESTS | ANSWER,
         "compute tokens in advance that are copied from the text or the request's prediction or "
         "drafted by draft-model or a 4-bit twin of the weights; auto: while it pays, with a twin "
         "if memory has room; lookup: without these two; answers are the same"),
-    SWITCH("compute", "memory-lock", "mlock", memory_lock, "off", SERVE,
+    SWITCH("compute", "memory-lock", "mlock", memory_lock, "off", REQUESTS,
            "lock all memory in RAM (needs CAP_IPC_LOCK or a memlock limit)"),
-    INT("compute", "max-choices", NULL, max_choices, 1, 16, "16", SERVE,
+    INT("compute", "max-choices", NULL, max_choices, 1, 16, "16", REQUESTS,
         "largest n and best_of of a request"),
 
     STRING("listen", "host", NULL, host, "127.0.0.1", SERVE, "address to listen on"),
@@ -219,31 +224,32 @@ const struct srv_option srv_options[] = {
          "(default: "
          "none)"),
 
-    INT("requests", "max-queue", NULL, max_queue, 0, 100000, "0", SERVE,
+    INT("requests", "max-queue", NULL, max_queue, 0, 100000, "0", REQUESTS,
         "most requests waiting in the queue; 0: 4 x parallel"),
-    INT64("requests", "max-queue-tokens", NULL, max_queue_tokens, 0, 1e12, "0", SERVE,
+    INT64("requests", "max-queue-tokens", NULL, max_queue_tokens, 0, 1e12, "0", REQUESTS,
           "most prompt tokens waiting in the queue; 0: 8 x context, of an encoder 8 x chunk"),
-    INT("requests", "queue-timeout-ms", NULL, queue_timeout_ms, 0, DAY_MS, "30000", SERVE,
+    INT("requests", "queue-timeout-ms", NULL, queue_timeout_ms, 0, DAY_MS, "30000", REQUESTS,
         "longest wait in the queue; 0: unlimited"),
-    CHOICE("requests", "priority-policy", NULL, priority_policy, "key", "key global", SERVE,
+    CHOICE("requests", "priority-policy", NULL, priority_policy, "key", "key global", REQUESTS,
            "scope of a request's priority: requests of its own key, or all"),
-    CHOICE("requests", "reasoning-format", NULL, reasoning_format, "auto", "auto none", SERVE,
+    CHOICE("requests", "reasoning-format", NULL, reasoning_format, "auto", "auto none", REQUESTS,
            "auto: reasoning is told apart from content; none: it stays in it"),
     CHOICE("requests", "reasoning-field", NULL, reasoning_field, "reasoning_content",
-           "reasoning_content reasoning both", SERVE,
+           "reasoning_content reasoning both", REQUESTS,
            "name of the field of chat completions that holds the reasoning"),
-    INT("requests", "request-timeout-ms", NULL, request_timeout_ms, 0, DAY_MS, "0", SERVE,
+    INT("requests", "request-timeout-ms", NULL, request_timeout_ms, 0, DAY_MS, "0", REQUESTS,
         "longest time for a whole request; 0: unlimited"),
-    BYTES("requests", "max-body-bytes", NULL, max_body_bytes, 0, 1e9, "0", SERVE,
+    BYTES("requests", "max-body-bytes", NULL, max_body_bytes, 0, 1e9, "0", REQUESTS,
           "largest request body; 0: 4M, less in little memory"),
-    SWITCH("requests", "strict-params", NULL, strict_params, "off", SERVE, "refuse unknown fields"),
-    SWITCH("requests", "strict-model", NULL, strict_model, "off", SERVE,
+    SWITCH("requests", "strict-params", NULL, strict_params, "off", REQUESTS,
+           "refuse unknown fields"),
+    SWITCH("requests", "strict-model", NULL, strict_model, "off", REQUESTS,
            "refuse the placeholder names default, tgi and dummy too"),
-    SWITCH("requests", "accept-any-model", NULL, accept_any_model, "off", SERVE,
+    SWITCH("requests", "accept-any-model", NULL, accept_any_model, "off", REQUESTS,
            "accept any model name in a request"),
-    SWITCH("requests", "keep-metadata-lines", NULL, keep_metadata_lines, "off", SERVE,
+    SWITCH("requests", "keep-metadata-lines", NULL, keep_metadata_lines, "off", REQUESTS,
            "leave x-anthropic-... lines at the beginning of system prompts in them"),
-    INT("requests", "text-workers", NULL, text_workers, 0, 64, "0", SERVE,
+    INT("requests", "text-workers", NULL, text_workers, 0, 64, "0", REQUESTS,
         "threads for JSON, templates and tokenizing; 0: automatic"),
 
     INT("wire", "header-timeout-ms", NULL, header_timeout_ms, 100, DAY_MS, "20000", SERVE,
@@ -345,6 +351,8 @@ const struct srv_option srv_options[] = {
         "erase pages that were not used for this time: 12h, 7d"),
     ROW("kv", "key-file", NULL, STRING, key_file, 0, 0, NULL, NULL, KV, SRV_OPT_FLAG_ONLY,
         "erase what the API keys in this file computed, one per line"),
+
+    STRING("batch", "output", "o", output, NULL, BATCH, "file of the answers; -: stdout"),
 
     SWITCH("bench", "json", NULL, json, "off", BENCH | BIT(INSPECT) | BIT(LIST) | CHAT,
            "print results as JSON; of chat: one answer"),

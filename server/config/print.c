@@ -10,6 +10,7 @@ static const char *const command_lines[SRV_CMD_COUNT] = {
     [SRV_CMD_SERVE] = "serve a model over HTTP (the default)",
     [SRV_CMD_GENERATE] = "continue a prompt on the terminal",
     [SRV_CMD_BENCH] = "measure prefill and decode speed",
+    [SRV_CMD_BATCH] = "answer a file of requests, without a server",
     [SRV_CMD_INSPECT] = "show what a model directory holds",
     [SRV_CMD_HEALTHCHECK] = "ask a running server whether it is ready",
     [SRV_CMD_PULL] = "fetch a model from the Hugging Face hub into its cache",
@@ -35,6 +36,10 @@ static const char *const examples[SRV_CMD_COUNT] = {
         "  hearth serve --model chat=org/name --model embed=org/other          several models\n",
     [SRV_CMD_GENERATE] = "  hearth generate --prompt 'Once upon a time' -n 100\n"
                          "  hearth generate --model org/name --chat --prompt - <question.txt\n",
+    [SRV_CMD_BATCH] =
+        "  hearth batch requests.jsonl -o answers.jsonl --model org/name\n"
+        "  echo '{\"custom_id\": \"1\", \"method\": \"POST\", \"url\": \"/v1/completions\", "
+        "\"body\": {\"prompt\": \"Once\"}}' | hearth batch - -o -\n",
     [SRV_CMD_BENCH] =
         "  hearth bench --model org/name --prefill 128,512 --decode 128 --batch 1,4,16\n",
     [SRV_CMD_INSPECT] = "  hearth inspect /path/to/model\n",
