@@ -159,7 +159,7 @@ _hearth()
         --max-queue-tokens --queue-timeout-ms --priority-policy --reasoning-format
         --reasoning-field --request-timeout-ms --max-body-bytes --strict-params
         --strict-model --accept-any-model --keep-metadata-lines --text-workers
-        --temperature --top-p --seed --max-tokens --output --healthcheck' ;;
+        --temperature --top-p --seed --max-tokens --output --resume --healthcheck' ;;
     inspect) words='--help --version --check-config --print-config --config --model
         --draft-model --pull --hf-repo --cache-dir --chat-template-file --tool-format
         --json --healthcheck' ;;

@@ -153,6 +153,7 @@ complete -c hearth -n '__hearth_is kv' -l all -d 'erase the pages of all models 
 complete -c hearth -n '__hearth_is kv' -l older -x -d 'erase pages that were not used for this time: 12h, 7d'
 complete -c hearth -n '__hearth_is kv' -l key-file -r -F -d 'erase what the API keys in this file computed, one per line'
 complete -c hearth -n '__hearth_is batch' -s o -l output -r -F -d 'file of the answers; -: stdout'
+complete -c hearth -n '__hearth_is batch' -l resume -d 'go on behind the answers that the file of the answers has'
 complete -c hearth -n '__hearth_is bench inspect list chat' -l json -d 'print results as JSON; of chat: one answer'
 complete -c hearth -n '__hearth_is bench' -l prefill -x -d 'prompt lengths of the prefill measurement (default: 512)'
 complete -c hearth -n '__hearth_is bench' -l decode -x -d 'tokens of the decode measurement; 0: none'

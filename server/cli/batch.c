@@ -6,7 +6,9 @@
  *   {"custom_id", "method": "POST", "url": "/v1/...", "body": {...}}
  *   {"id", "custom_id", "response": {"status_code", "request_id", "body"}, "error": null}
  *
- * Answers come in the order of the lines, one write each.
+ * Answers come in the order of the lines, one write each, so that a file that a kill has cut short
+ * is a beginning of the whole: --resume cuts a torn line off and goes on behind the last one. OUT
+ * with the suffix .hearth holds the hash of IN meanwhile.
  *
  * An answer depends on its line alone: ids and, where the body has none, the seed are made of its
  * hash, the time of creation is that of the file IN. So two runs give the same bytes.
@@ -88,6 +90,8 @@ struct batch {
     const struct srv_config *config;
     struct srv_core core;
     FILE *in, *out;
+    char *side; /* OUT.hearth, or NULL */
+    uint8_t input_digest[32];
     int64_t created_s;
     size_t max_line;
     void *ids; /* tsearch's */
@@ -96,7 +100,7 @@ struct batch {
     int64_t n_ended;                     /* requests */
     int n_running, most_running;
     size_t held_bytes;
-    bool begun, input_ended;
+    bool has_digest, begun, input_ended;
     pthread_mutex_t lock; /* guards woken, and awake of the items */
     pthread_cond_t changed;
     bool woken;
@@ -120,7 +124,7 @@ static struct item *item_of(struct batch *b, int64_t line)
 
 /* ---- a line -------------------------------------------------------------------------------- */
 
-/* A line up to its body, which the handler reads. */
+/* What of a line can be told before its body is read by the handler. */
 struct parsed {
     char *custom_id, *method, *url; /* owned; NULL: not there */
     size_t n_custom_id;
@@ -455,6 +459,22 @@ static int read_lines(struct batch *b)
     return 0;
 }
 
+/* Lines that an earlier run has answered: only their ids count. */
+static int skip_lines(struct batch *b, int64_t n)
+{
+    while (n-- > 0) {
+        struct item *i = item_of(b, 0);
+        int more = read_line(b, i);
+        if (more == 0) fail(b, "%s has more lines than %s", b->config->output, b->config->batch_in);
+        if (more != 1 || take_line(b, i)) return -1;
+        free(i->custom_id);
+        buf_finish(&i->text);
+        buf_finish(&i->answer);
+        b->held_bytes = 0;
+    }
+    return 0;
+}
+
 /* Until something has changed, or it is time to look around. */
 static void wait_for_change(struct batch *b)
 {
@@ -507,15 +527,98 @@ static int open_input(struct batch *b)
     struct stat st;
     b->in = is_pipe(name) ? stdin : fopen(name, "rbe");
     if (!b->in || fstat(fileno(b->in), &st)) return fail(b, "%s: %s", name, strerror(errno));
-    b->created_s = S_ISREG(st.st_mode) ? st.st_mtime : 0;
+    if (!S_ISREG(st.st_mode)) return 0;
+    char piece[64 << 10];
+    struct sha256 h;
+    size_t n;
+    sha256_init(&h);
+    while ((n = fread(piece, 1, sizeof(piece), b->in)) > 0)
+        sha256_update(&h, piece, n);
+    sha256_final(&h, b->input_digest);
+    b->created_s = st.st_mtime;
+    b->has_digest = true;
+    return fseek(b->in, 0, SEEK_SET) || ferror(b->in) ? fail(b, "%s cannot be read", name) : 0;
+}
+
+/* The text of OUT.hearth. */
+static void name_input(const struct batch *b, char text[65])
+{
+    for (size_t i = 0; i < sizeof(b->input_digest); i++)
+        snprintf(text + 2 * i, 3, "%02x", b->input_digest[i]);
+}
+
+static int check_side(struct batch *b)
+{
+    char wanted[65], found[65] = "";
+    FILE *f = fopen(b->side, "rbe");
+    name_input(b, wanted);
+    if (f && fread(found, 1, 64, f) != 64) found[0] = '\0';
+    if (f) fclose(f);
+    if (b->config->resume && !f)
+        return fail(b, "%s: there is no run to go on with: %s is not there", b->config->output,
+                    b->side);
+    if (b->config->resume && strcmp(found, wanted) != 0)
+        return fail(b, "%s was begun with another input than %s, or that has changed",
+                    b->config->output, b->config->batch_in);
+    if (f && !b->config->resume)
+        return fail(b,
+                    "%s was begun by a run that has not ended: --resume goes on with it; remove "
+                    "%s to begin again",
+                    b->config->output, b->side);
+    return 0;
+}
+
+static int write_side(struct batch *b)
+{
+    char text[65];
+    FILE *f = fopen(b->side, "wbe");
+    name_input(b, text);
+    bool good = f && fwrite(text, 1, 64, f) == 64;
+    if (f && fclose(f)) good = false;
+    return good ? 0 : fail(b, "%s cannot be written: %s", b->side, strerror(errno));
+}
+
+/* Counts whole lines of the answers, and those that failed; cuts off a torn one. */
+static int count_answers(struct batch *b, int64_t *ret_n)
+{
+    static const char failed[] = "\"status_code\":2";
+    struct buf line;
+    long end = 0;
+    buf_init(&line, MAX_ANSWER_BYTES);
+    *ret_n = 0;
+    while (filter_read_line(b->out, &line) == 1) {
+        long at = ftell(b->out);
+        if (fseek(b->out, at - 1, SEEK_SET) || getc(b->out) != '\n') break;
+        end = at;
+        ++*ret_n;
+        b->n_failed += !memmem(line.data, line.len, failed, sizeof(failed) - 1);
+    }
+    buf_finish(&line);
+    if (ferror(b->out) || ftruncate(fileno(b->out), end) || fseek(b->out, end, SEEK_SET))
+        return fail(b, "%s cannot be read or cut: %s", b->config->output, strerror(errno));
     return 0;
 }
 
 static int open_output(struct batch *b)
 {
     const char *name = b->config->output;
-    b->out = is_pipe(name) ? stdout : fopen(name, "wbe");
-    return b->out ? 0 : fail(b, "%s: %s", name, strerror(errno));
+    int64_t n = 0;
+    if (is_pipe(name)) {
+        b->out = stdout;
+        return b->config->resume ? fail(b, "--resume needs files, not -") : 0;
+    }
+    if (b->config->resume && !b->has_digest) return fail(b, "--resume needs files, not -");
+    if (asprintf(&b->side, "%s.hearth", name) < 0) return fail(b, "no memory");
+    if (check_side(b) || (!b->config->resume && write_side(b))) return -1;
+    b->out = fopen(name, b->config->resume ? "r+be" : "wbe");
+    if (!b->out) return fail(b, "%s: %s", name, strerror(errno));
+    if (!b->config->resume) return 0;
+    int64_t n_failed = b->n_failed;
+    if (count_answers(b, &n)) return -1;
+    n_failed = b->n_failed;
+    int rc = skip_lines(b, n);
+    b->n_failed = n_failed; /* those of the skipped lines were counted in the file */
+    return rc;
 }
 
 /* ---- the whole ----------------------------------------------------------------------------- */
@@ -558,6 +661,7 @@ static int run(struct batch *b)
     if (b->core.loader) end_all(b);
     if (b->out && fclose(b->out) && !rc)
         rc = fail(b, "%s cannot be written: %s", b->config->output, strerror(errno));
+    if (!rc && b->side) unlink(b->side);
     return rc;
 }
 
@@ -581,6 +685,7 @@ int srv_cmd_batch(const struct srv_config *config)
     if (rc) shown_line(stderr, "hearth: %s", b->err);
     if (!srv_core_close(&b->core)) _exit(EXIT_FAILURE);
     tdestroy(b->ids, free_id);
+    free(b->side);
     pthread_cond_destroy(&b->changed);
     pthread_mutex_destroy(&b->lock);
     return rc ? EXIT_FAILURE : b->n_failed ? EXIT_LINES_FAILED : EXIT_SUCCESS;

@@ -149,8 +149,9 @@ struct srv_config {
     bool chat, json;
     struct srv_list prefill, batch, context; /* numbers, read by bench.c */
     int decode, reps;
-    const char *url;                       /* healthcheck */
-    const char *batch_in, *output;         /* batch: files, or "-" */
+    const char *url;               /* healthcheck */
+    const char *batch_in, *output; /* batch: files, or "-" */
+    bool resume;
     const char *npy, *prompt_name, *query; /* embed, rerank */
     bool text, truncate;
     int dimensions;

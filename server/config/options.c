@@ -353,6 +353,8 @@ const struct srv_option srv_options[] = {
         "erase what the API keys in this file computed, one per line"),
 
     STRING("batch", "output", "o", output, NULL, BATCH, "file of the answers; -: stdout"),
+    SWITCH("batch", "resume", NULL, resume, "off", BATCH,
+           "go on behind the answers that the file of the answers has"),
 
     SWITCH("bench", "json", NULL, json, "off", BENCH | BIT(INSPECT) | BIT(LIST) | CHAT,
            "print results as JSON; of chat: one answer"),

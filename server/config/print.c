@@ -38,6 +38,7 @@ static const char *const examples[SRV_CMD_COUNT] = {
                          "  hearth generate --model org/name --chat --prompt - <question.txt\n",
     [SRV_CMD_BATCH] =
         "  hearth batch requests.jsonl -o answers.jsonl --model org/name\n"
+        "  hearth batch requests.jsonl -o answers.jsonl --model org/name --resume\n"
         "  echo '{\"custom_id\": \"1\", \"method\": \"POST\", \"url\": \"/v1/completions\", "
         "\"body\": {\"prompt\": \"Once\"}}' | hearth batch - -o -\n",
     [SRV_CMD_BENCH] =

@@ -1,0 +1,189 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""`hearth batch`: a file of requests to a file of answers. The answers are those of the same requests over HTTP; lines
+that cannot run are answered in their place; a run that was killed goes on with --resume."""
+import hashlib
+import json
+import os
+import subprocess
+import tempfile
+
+from hearth_server import BIN, Hearth, run, run_cases
+
+MODELS = ["--model", "chat=demo", "--model", "embed=demo-embed", "--model", "rank=demo-rerank"]
+# of an answer, what tells one request from an equal one
+OWN = {"id", "item_id", "request_id", "created", "created_at", "completed_at", "timings", "prompt_tokens_details",
+       "input_tokens_details", "cache_read_input_tokens", "cache_creation_input_tokens", "tokens_cached", "cache", "usage", "total_duration", "load_duration"}
+ASK = [{"role": "user", "content": "What is 2+2?"}]
+TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}}}
+SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object", "properties": {"a": {"type": "integer"}},
+                                                                         "required": ["a"]}}}
+# every route that takes POST but the operators', and some that fail
+BODIES = [
+    ("/v1/completions", {"model": "chat", "prompt": "Once upon a time", "max_tokens": 12, "logprobs": 2, "seed": 7}),
+    ("/v1/completions", {"model": "chat", "prompt": ["One", "Two"], "n": 2, "seed": 3, "max_tokens": 8}),
+    ("/v1/chat/completions", {"model": "chat", "messages": ASK, "max_tokens": 30, "temperature": 0}),
+    ("/v1/chat/completions", {"model": "chat", "messages": ASK, "max_tokens": 40, "response_format": SCHEMA, "seed": 1}),
+    ("/v1/chat/completions", {"model": "chat", "messages": ASK, "max_tokens": 30, "seed": 1, "tools": [TOOL]}),
+    ("/v1/chat/completions/input_tokens", {"model": "chat", "messages": ASK}),
+    ("/v1/responses", {"model": "chat", "input": "Hello", "max_output_tokens": 12, "temperature": 0}),
+    ("/v1/responses/input_tokens", {"model": "chat", "input": "Hello"}),
+    ("/v1/messages", {"model": "chat", "messages": ASK, "max_tokens": 20, "temperature": 0}),
+    ("/v1/messages/count_tokens", {"model": "chat", "messages": ASK}),
+    ("/v1/fim/completions", {"model": "chat", "prompt": "a", "suffix": "b"}),
+    ("/infill", {"model": "chat", "input_prefix": "a", "input_suffix": "b"}),
+    ("/completion", {"model": "chat", "prompt": "Once", "n_predict": 8, "temperature": 0}),
+    ("/v1/choose", {"model": "chat", "prompt": "2+2=", "choices": ["4", "5"]}),
+    ("/tokenize", {"model": "chat", "prompt": "Once upon"}),
+    ("/detokenize", {"model": "chat", "tokens": [5, 6]}),
+    ("/apply-template", {"model": "chat", "messages": ASK}),
+    ("/v1/embeddings", {"model": "embed", "input": ["one", "two"]}),
+    ("/api/embed", {"model": "embed", "input": "one"}),
+    ("/api/embeddings", {"model": "embed", "prompt": "one"}),
+    ("/embed", {"model": "embed", "inputs": "one"}),
+    ("/v2/embed", {"model": "embed", "texts": ["one"], "input_type": "search_query", "embedding_types": ["float"]}),
+    ("/v1/rerank", {"model": "rank", "query": "one", "documents": ["two", "one"]}),
+    ("/v2/rerank", {"model": "rank", "query": "one", "documents": ["two", "one"]}),
+    ("/v1/score", {"model": "rank", "text_1": "one", "text_2": ["two", "one"]}),
+    ("/v1/classify", {"model": "rank", "input": "one"}),
+    ("/v1/completions", {"model": "chat", "prompt": 5}),
+    ("/v1/completions", {"model": "none", "prompt": "a"}),
+    ("/v1/messages", {"model": "chat", "messages": []}),
+    ("/v1/embeddings", {"model": "embed", "input": []}),
+]
+
+
+def line(custom_id, url, body):
+    return json.dumps({"custom_id": custom_id, "method": "POST", "url": url, "body": body})
+
+
+def write(directory, lines, name="in.jsonl", end="\n"):
+    path = os.path.join(directory, name)
+    with open(path, "w", encoding="utf-8", newline="") as f:
+        f.write(end.join(lines) + end)
+    os.utime(path, (1000000000, 1000000000))
+    return path
+
+
+def answers(path):
+    with open(path, encoding="utf-8") as f:
+        return [json.loads(text) for text in f.read().split("\n")[:-1]]
+
+
+def plain(value):
+    """An answer without what is its own."""
+    if isinstance(value, dict):
+        return {k: plain(v) for k, v in value.items() if k not in OWN}
+    return [plain(v) for v in value] if isinstance(value, list) else value
+
+
+def many(n):
+    return [line(f"line {i}", "/v1/completions", {"prompt": f"Story {i}:", "max_tokens": 4 + i % 9}) for i in range(n)]
+
+
+def test_as_over_http():
+    with tempfile.TemporaryDirectory() as d, Hearth(*MODELS) as h:
+        path, out = write(d, [line(str(i), *b) for i, b in enumerate(BODIES)]), os.path.join(d, "out.jsonl")
+        status, _, err = run("batch", path, "-o", out, *MODELS)
+        rows = answers(out)
+        assert status == 3 and [r["custom_id"] for r in rows] == [str(i) for i in range(len(BODIES))], err
+        for row, (url, body) in zip(rows, BODIES):
+            code, _, wanted = h.post(url, body)
+            got = row["response"]
+            assert got["status_code"] == code, (url, body, got, wanted)
+            assert plain(got["body"]) == plain(wanted), (url, body, got["body"], wanted)
+            assert row["error"] is None and row["id"].startswith("batch_req_") and got["request_id"].startswith("req_")
+        failed = sum(r["response"]["status_code"] >= 300 for r in rows)
+        assert 3 < failed < len(rows) / 2 and f"{len(rows)} lines, {failed} failed" in err, err
+
+
+def test_lines_that_cannot_run():
+    good = line("good", "/v1/completions", {"prompt": "a", "max_tokens": 2})
+    bad = [("no JSON", "not a JSON object"), ("[1]", "not a JSON object"), ('{"a": 1} x', "not a JSON object"),
+           (good.replace('"good"', "5"), "'custom_id' is missing"), (good.replace('"good"', '""'), "1 to 512"),
+           (good.replace('"good"', '"' + "x" * 513 + '"'), "513 bytes"), (good, "an earlier line"),
+           (good.replace("good", "m").replace("POST", "GET"), "'method'"), (good.replace("good", "u").replace("/v1/c", "/v1/x"), "'url'"),
+           (line("o", "/v1/models/load", {"model": "x"}), "'url'"), (line("g", "/v1/models", {}), "'url'"),
+           (line("b", "/v1/completions", []), "'body'"), ('{"custom_id":"n","method":"POST","url":"/v1/completions"}', "'body'"),
+           (line("s", "/v1/completions", {"prompt": "a", "stream": True}), "'stream'"),
+           (line("\ud800", "/v1/completions", {}), "not a JSON object")]
+    with tempfile.TemporaryDirectory() as d:
+        out = os.path.join(d, "out.jsonl")
+        path = write(d, ["\ufeff" + good, "", *[text for text, _ in bad], "  ", line("last", "/v1/completions", {"prompt": "a"})], end="\r\n")
+        status, _, err = run("batch", path, "-o", out)
+        rows = answers(out)
+        assert status == 3 and len(rows) == len(bad) + 3, (err, len(rows))  # blanks are no empty line
+        assert rows[0]["response"]["status_code"] == 200 and rows[-1]["custom_id"] == "last", rows[0]
+        for row, (text, says) in zip(rows[1:], bad):
+            error = row["response"]["body"]["error"]
+            assert row["response"]["status_code"] == 400 and says in error["message"], (text, row)
+            assert error["type"] == "invalid_request_error", row
+
+
+def test_the_same_bytes_again():
+    """Ids, seed and times are of the line and the file: a run gives the same bytes, at any width."""
+    with tempfile.TemporaryDirectory() as d:
+        path, outs = write(d, many(40)), [os.path.join(d, f"{i}.jsonl") for i in range(3)]
+        for out, options in zip(outs, (["--parallel", "1"], ["--parallel", "8"], ["--threads", "1"])):
+            status, _, err = run("batch", path, "-o", out, "--temperature", "1", *options)
+            assert status == 0, err
+        first, *others = [open(out, "rb").read() for out in outs]
+        assert all(other == first for other in others)
+        rows = answers(outs[0])
+        assert rows[0]["response"]["body"]["created"] == 1000000000
+        assert len({json.dumps(r["response"]["body"]["choices"]) for r in rows}) > 30, "each line has a seed of its own"
+        with open(path, "rb") as f:
+            status, piped, _ = run("batch", "-", "-o", "-", "--temperature", "1", stdin=f.read().decode())
+        assert status == 0 and plain([json.loads(text) for text in piped.split("\n")[:-1]]) == plain(rows)
+
+
+def test_going_on_after_a_kill():
+    with tempfile.TemporaryDirectory() as d:
+        path, out, whole = write(d, many(300)), os.path.join(d, "out.jsonl"), os.path.join(d, "whole.jsonl")
+        assert run("batch", path, "-o", whole)[0] == 0
+        with open(whole, "rb") as f:
+            wanted = f.read()
+        for cut in (0, 1, len(wanted) // 3, len(wanted) - 1):  # as a kill leaves it
+            with open(out, "wb") as f:
+                f.write(wanted[:cut])
+            with open(path, "rb") as f, open(out + ".hearth", "w", encoding="ascii") as side:
+                side.write(hashlib.sha256(f.read()).hexdigest())
+            status, _, err = run("batch", path, "-o", out)
+            assert status == 1 and "--resume" in err, err
+            status, _, err = run("batch", path, "-o", out, "--resume")
+            assert status == 0, err
+            with open(out, "rb") as f:
+                assert f.read() == wanted, cut
+            assert not os.path.exists(out + ".hearth")
+        p = subprocess.Popen([BIN, "batch", path, "-o", out], stderr=subprocess.DEVNULL)
+        while not os.path.exists(out) or not os.path.getsize(out):  # one answer at least is there
+            assert p.poll() is None or os.path.getsize(out)
+        p.kill()
+        p.wait()
+        if os.path.exists(out + ".hearth"):
+            assert run("batch", path, "-o", out, "--resume")[0] == 0
+        with open(out, "rb") as f:
+            assert f.read() == wanted
+
+
+def test_what_cannot_be_gone_on_with():
+    with tempfile.TemporaryDirectory() as d:
+        path, other, out = write(d, many(2)), write(d, many(3), "other.jsonl"), os.path.join(d, "out.jsonl")
+        for args, says, status in (([path], "-o", 2), (["-o", out], "file of requests", 2), ([path, path, "-o", out], "only one file", 2),
+                                   ([path, "-o", out, "--resume"], "no run to go on with", 1), (["/none/x", "-o", out], "/none/x", 1),
+                                   ([path, "-o", "/none/y"], "/none/y", 1), (["-", "-o", out, "--resume"], "needs files", 1),
+                                   ([path, "-o", "-", "--resume"], "needs files", 1), ([path, "-o", out, "--port", "1"], "not an option", 2),
+                                   ([path, "-o", out, "--model", "/none/model"], "/none/model", 1)):
+            code, _, err = run("batch", *args)
+            assert code == status and says in err, (args, code, err)
+            for name in (out, out + ".hearth"):
+                if os.path.exists(name):
+                    os.remove(name)
+        with open(out + ".hearth", "w", encoding="ascii") as f:
+            f.write("0" * 64)
+        code, _, err = run("batch", other, "-o", out, "--resume")
+        assert code == 1 and "another input" in err, err
+
+
+if __name__ == "__main__":
+    run_cases(globals())
