@@ -198,8 +198,9 @@ def test_a_slow_reader_holds_no_model():
         h.wait_until(lambda: entry(h, "chat")["in_flight"] == 0, 10, "a model that is given back")
         # Another model takes its place; an operator waits for the end of both.
         assert embed(h)[0] == 200 and states(h) == {"chat": "unloaded", "embed": "loaded"}
+        h.wait_until(lambda: entry(h, "embed")["in_flight"] == 0, 10, "a model that is given back")
         assert h.post("/models/unload", {"model": "embed", "wait": "drained"})[2]["draining"] == 0
-        assert h.metrics()["hearth_http_requests_open"] == 1 + len(readers)
+        h.wait_until(lambda: h.metrics()["hearth_http_requests_open"] == 1 + len(readers), 10, "the readers alone")
         for reader in readers:
             data = b""
             while part := reader.recv(65536):
