@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Jobs as the engine's own files and its callers see them: parameters, guides, sampling, events,
- * usage and statistics. The face of the engine is engine.h, which includes this.
+ * usage and statistics. The public header is engine.h, which includes this.
  *
  * Threads, errors and ownership: as in engine.h.
  */

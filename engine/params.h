@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What an engine is opened with, and the plan of its memory. The face of the engine is engine.h,
- * which includes this.
+ * Parameters of opening an engine, and the plan of its memory. The public header is engine.h, which
+ * includes this.
  */
 #ifndef HEARTH_ENGINE_PARAMS_H
 #define HEARTH_ENGINE_PARAMS_H

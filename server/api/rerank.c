@@ -230,7 +230,7 @@ static int check_model(struct ranking *r, struct param_error *err)
             eng_info(r->served->engine)->generates
                 ? ". A reranker that answers yes or no is served with --rerank-tokens yes,no and "
                   "--rerank-template."
-                : ": it is no reranker.");
+                : ": it is not a reranker.");
     r->model_shown = srv_gen_model_name(r->served, r->model, err);
     return r->model_shown ? 0 : -1;
 }

@@ -124,7 +124,7 @@ static struct item *item_of(struct batch *b, int64_t line)
 
 /* ---- a line -------------------------------------------------------------------------------- */
 
-/* What of a line can be told before its body is read by the handler. */
+/* A line up to its body, which the handler reads. */
 struct parsed {
     char *custom_id, *method, *url; /* owned; NULL: not there */
     size_t n_custom_id;
@@ -555,7 +555,7 @@ static int check_side(struct batch *b)
     if (f && fread(found, 1, 64, f) != 64) found[0] = '\0';
     if (f) fclose(f);
     if (b->config->resume && !f)
-        return fail(b, "%s: there is no run to go on with: %s is not there", b->config->output,
+        return fail(b, "%s: no run was begun that could go on: %s is not there", b->config->output,
                     b->side);
     if (b->config->resume && strcmp(found, wanted) != 0)
         return fail(b, "%s was begun with another input than %s, or that has changed",

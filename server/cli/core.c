@@ -119,7 +119,7 @@ static void stop_engine(void *ctx, struct srv_model *model)
     *(bool *)ctx |= !eng_stop_begin(model->engine);
 }
 
-/* What may wait for a disk: a load, pages that are written or erased. */
+/* These may wait for a disk: a load, pages that are written or erased. */
 static void *close_models(void *arg)
 {
     struct srv_core *c = arg;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What bodies hold, in two parts; see bodies.h. */
+/* Charges of bodies, in two parts; see bodies.h. */
 #include "server/http/bodies.h"
 
 #include "server/bounds.h"

@@ -36,7 +36,8 @@ struct srv_bodies {
 int srv_bodies_init(struct srv_bodies *b, int64_t max_body_bytes);
 void srv_bodies_finish(struct srv_bodies *b);
 
-/* Charges n > 0 bytes more. Returns false if there is no room, and none of the body is charged. */
+/* Charges n > 0 bytes more. Returns false if the part is full; then nothing of the body is charged
+ * any longer. */
 bool srv_bodies_add(struct srv_bodies *b, struct srv_body_charge *body, size_t n,
                     bool several_keys);
 /* Gives all bytes of the body back. */

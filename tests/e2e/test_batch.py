@@ -170,7 +170,7 @@ def test_what_cannot_be_gone_on_with():
     with tempfile.TemporaryDirectory() as d:
         path, other, out = write(d, many(2)), write(d, many(3), "other.jsonl"), os.path.join(d, "out.jsonl")
         for args, says, status in (([path], "-o", 2), (["-o", out], "file of requests", 2), ([path, path, "-o", out], "only one file", 2),
-                                   ([path, "-o", out, "--resume"], "no run to go on with", 1), (["/none/x", "-o", out], "/none/x", 1),
+                                   ([path, "-o", out, "--resume"], "no run was begun", 1), (["/none/x", "-o", out], "/none/x", 1),
                                    ([path, "-o", "/none/y"], "/none/y", 1), (["-", "-o", out, "--resume"], "needs files", 1),
                                    ([path, "-o", "-", "--resume"], "needs files", 1), ([path, "-o", out, "--port", "1"], "not an option", 2),
                                    ([path, "-o", out, "--model", "/none/model"], "/none/model", 1)):

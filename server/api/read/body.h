@@ -51,8 +51,8 @@ void srv_body_finish(struct srv_body *body);
 struct srv_span srv_body_span(const struct srv_body *body, const json_t *value);
 
 /*
- * The JSON text of a list: as it stands in the body's text, or if it is not of the tree, of its
- * elements those that are as they stand there and the others made. body: NULL: all are made.
+ * The JSON text of a list. Of a list of the body, or of its elements that are, the body's own text;
+ * the rest is written anew. body: NULL: all of it.
  * Returns owned text, or NULL when out of memory.
  */
 char *srv_body_list_text(const struct srv_body *body, const json_t *list);

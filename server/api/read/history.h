@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What histories hold that another provider wrote: calls of tools that it ran, refusals, and what a
- * chat template has no place for. The latter is left out of the prompt and named in
- * x-ignored-params, as "PATH=TYPE"; under strict-params the request is refused for it.
+ * Parts of histories that another provider wrote: calls of tools that it ran, refusals, and items
+ * that a chat template cannot show. Those are left out of the prompt and named in x-ignored-params,
+ * as "PATH=TYPE"; under strict-params the request is refused for it.
  *
  * Threads: pure.
  */

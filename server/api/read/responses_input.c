@@ -120,8 +120,7 @@ static bool is_function(const struct item *item)
     return !strcmp(item->type, "function_call") || !strcmp(item->type, "function_call_output");
 }
 
-/* Whether an item of some type is one that a chat has no form for: it is no call and no result, or
- * has no text. */
+/* Returns true for an item that a chat cannot hold: no call and no result, or without text. */
 static bool is_foreign(const struct item *item)
 {
     static const char *const others[] = {"message", "reasoning", "item_reference"};
