@@ -360,7 +360,8 @@ def test_a_key_of_unfinished_bodies_leaves_room_for_others():
             f.flush()
             with Hearth("--api-key-file", f.name, "--max-body-bytes", str(largest)) as h:
                 held = [begin(h, keys[0]) for _ in range(17)]
-                h.wait_until(lambda: ask(h, keys[0], large) == 503, 20, "the bodies are held")
+                # some of those that came at once were refused, each with all that it held: others take their room
+                h.wait_until(lambda: ask(h, keys[0], large) == 503 or held.append(begin(h, keys[0])), 20, "the bodies are held")
                 assert ask(h, keys[0], small) == 200
                 if n_keys == 2:
                     assert ask(h, keys[1], small) == 200 and ask(h, keys[1], large) == 200
