@@ -20,8 +20,6 @@ TOP = ("base", "engine", "tokenizer", "server")
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
 ASSERT = re.compile(r"(?<![\w])assert\s*\(")
 LONGEST = 10
-# Headers that stand for a whole library: its files include the door, and the door's file includes them.
-DOORS = {"engine/engine", "tokenizer/tokenizer", "tokenizer/chat/chat", "tokenizer/grammar/grammar", "tokenizer/tools/tools"}
 
 
 def read_sources(root):
@@ -72,12 +70,11 @@ def include_graph(texts):
 
 
 def module_graph(includes):
-    """{module: {module}}: a header and the source of its name as one, without the doors."""
+    """{module: {module}}: a header and the source of its name as one."""
     graph = collections.defaultdict(set)
     for path, headers in includes.items():
         module = os.path.splitext(path)[0]
-        if module not in DOORS:
-            graph[module] |= {os.path.splitext(header)[0] for header in headers} - DOORS - {module}
+        graph[module] |= {os.path.splitext(header)[0] for header in headers} - {module}
     return graph
 
 

@@ -19,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "tokenizer/grammar/grammar.h"
+#include "tokenizer/grammar/gram_types.h"
 
 struct gram_category_run;
 struct jr;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tokenizer/grammar/dfa.h"
+#include "tokenizer/grammar/grammar.h"
 #include "tokenizer/grammar/vocab.h"
 
 /* Values of a state's slot; entry i is READY + i. */

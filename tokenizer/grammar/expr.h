@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "tokenizer/grammar/grammar.h"
+#include "tokenizer/grammar/gram_types.h"
 
 struct gram_build;
 struct gram_charset;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tokenizer/grammar/compiled.h"
+#include "tokenizer/grammar/grammar.h"
 #include "tokenizer/grammar/lexer.h"
 
 void gram_set_init(struct gram_set *s, struct gram_config *storage, uint32_t cap)

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "tokenizer/grammar/compiled.h"
+#include "tokenizer/grammar/grammar.h"
 #include "tokenizer/grammar/state.h"
 #include "tokenizer/grammar/vocab.h"
 

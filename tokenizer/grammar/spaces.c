@@ -9,6 +9,7 @@
 
 #include "tokenizer/grammar/compiled.h"
 #include "tokenizer/grammar/ecma_regex.h"
+#include "tokenizer/grammar/grammar.h"
 #include "tokenizer/grammar/vocab.h"
 
 enum { MAX_INDENT = 20, MAX_LENGTH = 200, MAX_PATTERN_BYTES = 1024, MAX_STATES = 8000 };

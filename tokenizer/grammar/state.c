@@ -12,6 +12,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "tokenizer/grammar/grammar.h"
 #include "tokenizer/grammar/vocab.h"
 
 _Static_assert(sizeof(struct gram_state) <= 128 * 1024,

@@ -4,6 +4,7 @@
 #define HEARTH_GRAMMAR_STATE_H
 
 #include "tokenizer/grammar/compiled.h"
+#include "tokenizer/grammar/grammar.h"
 #include "tokenizer/grammar/machine.h"
 
 enum {

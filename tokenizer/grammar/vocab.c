@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Reads a vocabulary into a trie; see vocab.h. */
+#include "tokenizer/grammar/grammar.h"
 #include "tokenizer/grammar/vocab.h"
 
 #include <assert.h>

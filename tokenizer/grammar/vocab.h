@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "tokenizer/grammar/grammar.h"
+#include "tokenizer/grammar/gram_types.h"
 #include "tokenizer/grammar/lexer.h"
 
 struct gram_tok_node {

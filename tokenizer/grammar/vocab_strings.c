@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tokenizer/grammar/grammar.h"
 #include "tokenizer/grammar/vocab.h"
 
 /* The state of the walk at a depth. */

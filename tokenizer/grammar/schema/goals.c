@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "tokenizer/grammar/decoder.h"
+#include "tokenizer/grammar/grammar.h"
 #include "tokenizer/grammar/lexer.h"
 #include "tokenizer/grammar/schema/goals.h"
 #include "tokenizer/grammar/vocab.h"

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tokenizer/grammar/free_keys.h"
+#include "tokenizer/grammar/grammar.h"
 #include "tokenizer/grammar/schema/keys.h"
 #include "tokenizer/grammar/vocab.h"
 
