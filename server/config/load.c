@@ -857,6 +857,7 @@ void srv_config_finish(struct srv_config *c)
     free((void *)c->entry);
     free((void *)c->model_shown);
     free((void *)c->kv_action);
+    free((void *)c->batch_in);
     free((void *)c->draft_shown);
     clear_list(&c->warnings);
     *c = (struct srv_config){0};

@@ -177,7 +177,6 @@ static void give_model_back(struct srv_request *req)
         eng_stats(m->engine, &stats);
         srv_retry_note_end(&req->server->retry, clock_now_us(), stats.n_waiting > 0);
     }
-    if (a->model) a->model = srv_request_copy_text(req, a->model, strlen(a->model));
     req->facts.model = NULL;
     if (req->answer_bytes) req->charged = m;
     if (req->charged) srv_model_keep_answer(m);
@@ -187,6 +186,10 @@ static void give_model_back(struct srv_request *req)
 /* Once; without the lock, for nobody else can get to what it frees. */
 static void end_api(struct srv_request *req)
 {
+    struct srv_account *a = &req->facts.account;
+    /* the name is of the body or of the model, which both go now; the access log comes later */
+    if (req->facts.model && a->model)
+        a->model = srv_request_copy_text(req, a->model, strlen(a->model));
     if (req->callbacks.on_free) req->callbacks.on_free(req->api_data);
     req->callbacks.on_free = NULL;
     give_model_back(req);
