@@ -49,6 +49,7 @@ static void empty_texts_are_counted(void **state)
             encode(TEMPLATE, judges, pair_of(query, document, task, 1 << 20), &cut);
             REQUIRE_MSG(cut.ids.n == whole.ids.n && cut.n_tail == whole.n_tail, "case %d", i);
             REQUIRE(!memcmp(cut.ids.ids, whole.ids.ids, cut.ids.n * sizeof(*cut.ids.ids)));
+            tok_ids_finish(&cut.ids);
             encode(TEMPLATE, judges, pair_of(query, "", task, 1), &none);
             encode(TEMPLATE, judges, pair_of(query, document, task, 1), &cut);
             REQUIRE_MSG(cut.ids.n == none.ids.n + !!*document, "case %d: %zu, %zu", i, cut.ids.n,
