@@ -627,12 +627,12 @@ static int open_output(struct batch *b)
 static int load(struct batch *b)
 {
     struct srv_core *c = &b->core;
-    struct pollfd fd = {.fd = c->loaded_fd, .events = POLLIN};
+    uint64_t count;
     if (srv_core_create(c, b->err, sizeof(b->err)) || srv_core_load(c, b->err, sizeof(b->err)))
         return -1;
-    fd.fd = c->loaded_fd;
-    while (poll(&fd, 1, -1) < 0 && errno == EINTR) {
-    }
+    struct pollfd fd = {.fd = c->loaded_fd, .events = POLLIN};
+    while (read(c->loaded_fd, &count, sizeof(count)) != sizeof(count)) /* the loader has ended */
+        poll(&fd, 1, -1);
     if (srv_loader_result(c->loader, b->err, sizeof(b->err))) return -1;
     struct srv_model *m = srv_models_of(&c->server.app.models, 0);
     b->most_running = (m ? eng_info(m->engine)->n_parallel : b->config->parallel) + SPARE_IN_FLIGHT;
