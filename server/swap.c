@@ -325,7 +325,7 @@ static void become_idle(struct srv_swap *s)
 /* Tells who waits for a swap that drains. */
 static void tell_switched(struct srv_swap *s)
 {
-    struct listener listener = {NULL};
+    struct listener listener = {0};
     pthread_mutex_lock(&s->lock);
     if (s->view.state == SWAP_DRAINING) listener = take_listener(s);
     pthread_mutex_unlock(&s->lock);

@@ -337,7 +337,7 @@ struct slots_list {
 static void write_slots_of(void *ctx, const struct srv_entry *e)
 {
     const struct slots_list *l = ctx;
-    struct slots slots = {NULL}, draining = {NULL};
+    struct slots slots = {0}, draining = {0};
     if (l->only >= 0 && l->only != e->number) return;
     for (const struct srv_model *m = l->models->alive; m; m = m->next)
         if (m->entry == e->number) add_slots(m->drains ? &draining : &slots, m);
