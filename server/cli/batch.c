@@ -30,6 +30,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/hex.h"
 #include "base/json_reader.h"
 #include "base/json_writer.h"
 #include "base/sha256.h"
@@ -206,8 +207,7 @@ enum { ID_BYTES = 40 };
 static const char *make_id(const struct item *i, const char *prefix, char buf[ID_BYTES])
 {
     int at = snprintf(buf, ID_BYTES, "%s", prefix);
-    for (int k = 0; k < 12; k++)
-        at += snprintf(buf + at, ID_BYTES - (size_t)at, "%02x", i->digest[k]);
+    hex_write(buf + at, i->digest, SRV_UNIQUE_BYTES);
     return buf;
 }
 
@@ -543,8 +543,7 @@ static int open_input(struct batch *b)
 /* The text of OUT.hearth. */
 static void name_input(const struct batch *b, char text[65])
 {
-    for (size_t i = 0; i < sizeof(b->input_digest); i++)
-        snprintf(text + 2 * i, 3, "%02x", b->input_digest[i]);
+    hex_write(text, b->input_digest, sizeof(b->input_digest));
 }
 
 static int check_side(struct batch *b)

@@ -9,12 +9,13 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/hex.h"
 #include "base/shown.h"
 #include "engine/engine.h"
 #include "server/cli/cli.h"
 #include "server/config/config.h"
-#include "server/hub/pull_run.h"
 #include "server/http/keys.h"
+#include "server/hub/pull_run.h"
 
 enum { HOUR_SECONDS = 3600, DAY_SECONDS = 86400, SHOWN_BYTES = 6, SHOWN_CHARS = 2 * SHOWN_BYTES };
 
@@ -82,9 +83,7 @@ static const char *hex(const uint8_t *digest, char ret[SHOWN_CHARS + 1])
 {
     static const uint8_t none[SHOWN_BYTES];
     if (!memcmp(digest, none, sizeof(none))) return "-";
-    for (int i = 0; i < SHOWN_BYTES; i++)
-        snprintf(ret + 2 * (size_t)i, 3, "%02x", digest[i]);
-    return ret;
+    return hex_write(ret, digest, SHOWN_BYTES);
 }
 
 #define ROW "%-40s  %-12s  %-12s  %8s  %10s  %8s  %s"

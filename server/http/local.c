@@ -37,11 +37,10 @@ static const struct srv_transport transport = {suspend, resume, cut};
 
 /* ---- the request --------------------------------------------------------------------------- */
 
-static void set_ids(struct srv_facts *f, const uint8_t *digest, int64_t created_s)
+static void fix_facts(struct srv_request *req, const uint8_t *digest, int64_t created_s)
 {
-    for (size_t i = 0; i < sizeof(f->unique) / 2; i++)
-        snprintf(f->unique + 2 * i, 3, "%02x", digest[i]);
-    snprintf(f->id, sizeof(f->id), "req_%s", f->unique);
+    struct srv_facts *f = &req->facts;
+    srv_request_set_ids(req, digest);
     memcpy(&f->seed, digest + 16, sizeof(f->seed));
     f->seed &= INT64_MAX;
     f->is_fixed = true;
@@ -73,7 +72,7 @@ int srv_local_begin(struct srv_local *l, struct srv_server *server, const char *
     struct srv_request *req = srv_request_create(server, &transport, l, target);
     if (!req) return -1;
     l->req = req;
-    set_ids(&req->facts, digest, created_s);
+    fix_facts(req, digest, created_s);
     buf_init(&req->body, len + 1);
     buf_add(&req->body, body, len);
     if (req->body.failed) {

@@ -10,6 +10,7 @@
 #include <sys/random.h>
 
 #include "base/clock.h"
+#include "base/hex.h"
 #include "engine/engine.h"
 #include "server/bounds.h"
 #include "server/http/guard.h"
@@ -91,17 +92,21 @@ void *srv_request_copy(struct srv_request *req, const void *from, size_t bytes)
 
 /* ---- birth and death ----------------------------------------------------------------------- */
 
+void srv_request_set_ids(struct srv_request *req, const uint8_t *unique)
+{
+    hex_write(req->facts.unique, unique, SRV_UNIQUE_BYTES);
+    snprintf(req->facts.id, sizeof(req->facts.id), "req_%s", req->facts.unique);
+}
+
 /* The id must be unique. If there are no random bytes, the address and the clock make it so. */
 static void make_id(struct srv_request *req)
 {
-    unsigned char random[12];
+    uint8_t random[SRV_UNIQUE_BYTES];
     if (getrandom(random, sizeof(random), GRND_NONBLOCK) != (ssize_t)sizeof(random)) {
         uint64_t words[2] = {(uint64_t)(uintptr_t)req * 0x9e3779b97f4a7c15u, clock_now_us()};
         memcpy(random, words, sizeof(random));
     }
-    for (size_t i = 0; i < sizeof(random); i++)
-        snprintf(req->facts.unique + 2 * i, 3, "%02x", random[i]);
-    snprintf(req->facts.id, sizeof(req->facts.id), "req_%s", req->facts.unique);
+    srv_request_set_ids(req, random);
 }
 
 struct srv_request *srv_request_create(struct srv_server *server,

@@ -134,10 +134,15 @@ bool srv_request_add_header(struct srv_request *req, const char *name, size_t na
 /* Copies text into the request's memory, with a NUL; NULL if out of memory. */
 char *srv_request_copy_text(struct srv_request *req, const char *text, size_t len);
 
+enum { SRV_UNIQUE_BYTES = 12 };
+/* Makes the ids of so many bytes; the id shown until a header or the body names another. */
+void srv_request_set_ids(struct srv_request *req, const uint8_t *unique);
+
 void srv_request_ref(struct srv_request *req);
 
-/* Gives a reference of the API side back, which is no longer one of the request's data or of the
- * model; the last one frees the data, and gives the model back. The caller holds the request. */
+/* Gives a reference of the API side back: its holder reads neither data of the request nor the
+ * model any more. The last one frees the data, and gives the model back. The caller holds the
+ * request. */
 void srv_request_unref_api(struct srv_request *req);
 
 /* The last one accounts for the request, and frees it. */

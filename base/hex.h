@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT */
+/* Bytes as digits. Any thread. */
+#ifndef HEARTH_BASE_HEX_H
+#define HEARTH_BASE_HEX_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Writes 2 n lower-case digits and a NUL. Returns to. */
+static inline char *hex_write(char *to, const uint8_t *bytes, size_t n)
+{
+    static const char digits[] = "0123456789abcdef";
+    for (size_t i = 0; i < n; i++) {
+        to[2 * i] = digits[bytes[i] >> 4];
+        to[2 * i + 1] = digits[bytes[i] & 15];
+    }
+    to[2 * n] = '\0';
+    return to;
+}
+
+#endif
