@@ -34,7 +34,7 @@ static struct need need_of(const struct policy_entry *entries, int n,
     return need;
 }
 
-/* What is lacking once those that drain are gone. */
+/* The need that is left once those that drain are gone. */
 static struct need need_later(const struct need *now, const struct policy_room *room)
 {
     return (struct need){now->bytes - room->draining_bytes, now->models - room->n_draining};

@@ -16,9 +16,9 @@
  * waits longer than, for each entry with older waiters and its own, a load, a tenure and the
  * longest request.
  *
- * Who leaves is not to evict others: a door is closed for one who has waited for a moment, and not
- * for a key whose load was given up after that, until a tenure of that load is over. While only
- * such keys wait for an entry, those that came later have their turn.
+ * An asker that leaves must not evict others: a door is closed for one who has waited for a moment,
+ * and not for a key whose load was given up after that, until a tenure of that load is over. While
+ * only such keys wait for an entry, those that came later have their turn.
  *
  * Pure: time and state are the caller's.
  */

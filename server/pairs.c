@@ -213,7 +213,7 @@ static void cut_document(const struct srv_pair_text *pair, struct tok_ids *ids, 
     if (pair->document_tokens > 0 && ids->n > most) ids->n = most;
 }
 
-/* What is encoded for the first pair of a query, since it is the same for the others. */
+/* The ids that all pairs of a query have in common, encoded for the first of them. */
 static struct srv_pair_front *front_of(const struct srv_pair_text *pair)
 {
     struct srv_pair_front *f = pair->front;

@@ -50,8 +50,8 @@ int srv_pairs_width(const struct srv_pairs *p);
 void srv_pairs_describe(const struct srv_pairs *p, struct eng_job_params *params);
 float srv_pairs_logit(const struct srv_pairs *p, const float *row);
 
-/* What pairs of one query and instruction, by the addresses of these, have in common. Zeroed at
- * first. */
+/* The common part of pairs of one query and instruction, which are known by their addresses. Zeroed
+ * at first. */
 struct srv_pair_front {
     const char *query, *instruction; /* borrowed */
     struct tok_ids ids; /* owned: of the query, or of a template's text before the document */

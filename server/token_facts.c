@@ -16,8 +16,8 @@ enum { CONFIG, GENERATION, TOKENIZER, SPECIAL_MAP, N_FILES };
 static const char *const file_names[N_FILES] = {"config.json", "generation_config.json",
                                                 "tokenizer_config.json", "special_tokens_map.json"};
 
-/* What a file says of "bos", "pad", ...: an id, a token as text, or an object with its "content".
- * -1: nothing, a list, or a token that tokenizer.json has not. */
+/* The value of "bos", "pad", ... in a file: an id, a token as text, or an object with its
+ * "content". -1: nothing, a list, or a token that tokenizer.json has not. */
 static int32_t id_in_file(const struct tok *tok, const json_t *root, int file, const char *token)
 {
     char key[32];

@@ -11,7 +11,7 @@
 
 /* ---- fields of reasoning ------------------------------------------------------------------- */
 
-/* What is read of one request. */
+/* The state of reading one request. */
 struct reading {
     struct srv_tools *t;
     const json_t *body;

@@ -358,7 +358,7 @@ static void test_short_ids(void **state)
     remove_all(d.path);
 }
 
-/* What the template refuses is refused with its words. */
+/* Refusals of the template are told in its words. */
 static void test_raise(void **state)
 {
     (void)state;

@@ -154,7 +154,7 @@ static void the_queue_is_bounded_by_tokens(void **state)
     close_inbox(&s);
 }
 
-/* One choice waits, but its prompt is no longer ahead of others. */
+/* One choice waits, but the prompt has been admitted and does not count any more. */
 static void a_job_that_has_started_counts_as_sequences(void **state)
 {
     (void)state;
