@@ -12,7 +12,7 @@
 #include <limits.h>
 #include <string.h>
 
-#include "engine/kv.h"
+#include "engine/kv/kv.h"
 #include "engine/model/model.h"
 #include "engine/scratch.h"
 #include "engine/step.h"

@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "engine/job.h"
 #include "engine/pool.h"
-#include "engine/prefix.h"
+#include "engine/kv/prefix.h"
 #include "engine/sample.h"
 
 /* Time constant of the measured rates: they cover about the last 5 seconds of work. */

@@ -13,7 +13,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include "engine/kv.h"
+#include "engine/kv/kv.h"
 #include "engine/self_draft.h"
 
 struct eng_model;

@@ -18,7 +18,7 @@
 #include "engine/inbox.h"
 #include "engine/job.h"
 #include "engine/job_queue.h"
-#include "engine/kv.h"
+#include "engine/kv/kv.h"
 
 enum {
     SHARED_STEP_US = 10000, /* of a step while another engine waits for its turn */

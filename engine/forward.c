@@ -27,7 +27,7 @@
 #include "engine/eng_error.h"
 #include "engine/gemm.h"
 #include "engine/gemm_blas.h"
-#include "engine/kv.h"
+#include "engine/kv/kv.h"
 #include "engine/model/model.h"
 #include "engine/pool.h"
 #include "engine/scratch.h"

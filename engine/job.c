@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "engine/kv.h"
+#include "engine/kv/kv.h"
 #include "engine/model/hparams.h"
 #include "engine/sample.h"
 

@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #include "engine/job_types.h"
-#include "engine/prefix.h"
+#include "engine/kv/prefix.h"
 
 struct eng_end_ids;
 

@@ -11,11 +11,11 @@
 #include "base/cgroup.h"
 #include "engine/batch.h"
 #include "engine/draft_model.h"
-#include "engine/kv.h"
-#include "engine/kv_disk.h"
+#include "engine/kv/kv.h"
+#include "engine/kv/disk.h"
 #include "engine/model/load.h"
 #include "engine/model/model.h"
-#include "engine/prefix.h"
+#include "engine/kv/prefix.h"
 
 /* Shorter contexts are chosen only if the model's own is shorter. */
 enum { MIN_CTX_TOKENS = 256 };

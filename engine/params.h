@@ -29,7 +29,7 @@ enum eng_speculate {
     ENG_SPECULATE_LOOKUP,
 };
 
-/* Pages of KV in files, which another process may find: see kv_disk.h. */
+/* Pages of KV in files, which another process may find: see kv/disk.h. */
 struct eng_kv_disk_params {
     const char *dir;   /* NULL: none */
     const char *model; /* a name for people, or NULL */

@@ -14,9 +14,9 @@
 #include "engine/inbox.h"
 #include "engine/job.h"
 #include "engine/job_queue.h"
-#include "engine/kv_disk.h"
+#include "engine/kv/disk.h"
 #include "engine/pool.h"
-#include "engine/prefix.h"
+#include "engine/kv/prefix.h"
 
 enum {
     N_SERVED = 64,

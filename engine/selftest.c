@@ -10,7 +10,7 @@
 #include "engine/eng_error.h"
 #include "engine/forward.h"
 #include "engine/kernels/kernels.h"
-#include "engine/kv.h"
+#include "engine/kv/kv.h"
 #include "engine/model/model.h"
 #include "engine/model/numerics.h"
 #include "engine/state.h"

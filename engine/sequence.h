@@ -21,9 +21,9 @@
 
 #include "engine/draft.h"
 #include "engine/job_types.h"
-#include "engine/kv.h"
-#include "engine/kv_disk.h"
-#include "engine/prefix.h"
+#include "engine/kv/kv.h"
+#include "engine/kv/disk.h"
+#include "engine/kv/prefix.h"
 #include "engine/sample.h"
 #include "engine/state.h"
 

@@ -11,7 +11,7 @@
 
 #include <stdatomic.h>
 
-#include "server/model_set.h"
+#include "server/models/set.h"
 
 struct compile_queue;
 struct srv_metrics;

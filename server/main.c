@@ -19,10 +19,10 @@
 #include "base/shown.h"
 #include "engine/engine.h"
 #include "server/api/read/body.h"
-#include "server/budget.h"
+#include "server/models/budget.h"
 #include "server/cli/cli.h"
 #include "server/config/config.h"
-#include "server/model_lookup.h"
+#include "server/models/lookup.h"
 #include "server/hub/settings.h"
 #include "server/hub/pull_run.h"
 

@@ -21,6 +21,10 @@ CORE = r"server/\w+\.h"
 CONFIG = r"server/config/\w+\.h"
 HTTP = r"server/http/\w+\.h"
 HUB = r"server/hub/\w+\.h"
+GRAMMARS = r"server/grammars/\w+\.h"
+MODELS = r"server/models/\w+\.h"
+POOLED = r"server/api/pooled/\w+\.h"
+KV = r"engine/kv/\w+\.h"
 READ, RUN, WRITE = (rf"server/api/{room}/\w+\.h" for room in ("read", "run", "write"))
 ENGINE = r"engine/engine\.h"
 TYPES = r"tokenizer/tok_types\.h"
@@ -32,22 +36,27 @@ MAY_INCLUDE = {
     "base": [],
     "engine/kernels": [],
     "engine/model": [BASE, r"engine/kernels/\w+\.h", r"engine/(eng_error|pool)\.h"],
-    "engine": [BASE, r"engine/kernels/\w+\.h", r"engine/model/\w+\.h"],
+    "engine/kv": [BASE, r"engine/kernels/\w+\.h", r"engine/model/\w+\.h", r"engine/(eng_error|job_types|params)\.h"],
+    "engine": [BASE, r"engine/kernels/\w+\.h", r"engine/model/\w+\.h", KV],
     "tokenizer": [BASE],
     "tokenizer/template": [BASE],
     "tokenizer/chat": [BASE, r"tokenizer/template/\w+\.h", TYPES],
-    "tokenizer/grammar": [BASE],
-    "tokenizer/grammar/schema": [BASE, r"tokenizer/grammar/\w+\.h"],
+    "tokenizer/grammar": [BASE, r"tokenizer/grammar/front/ecma_regex\.h"],
+    "tokenizer/grammar/front": [BASE, r"tokenizer/grammar/\w+\.h"],
+    "tokenizer/grammar/schema": [BASE, r"tokenizer/grammar/(front/ecma_regex|\w+)\.h"],
     "tokenizer/tools": [BASE, CHAT, r"tokenizer/grammar/grammar\.h", TYPES],
-    "server": [BASE, CONFIG, HUB, *DOORS],
-    "server/hub": [BASE, CONFIG, ENGINE, r"server/transfer\.h"],
+    "server": [BASE, CONFIG, MODELS, *DOORS],
+    "server/hub": [BASE, CONFIG, ENGINE],
+    "server/grammars": [BASE, CONFIG, CORE, *DOORS],
+    "server/models": [BASE, CONFIG, CORE, HUB, GRAMMARS, *DOORS],
     "server/config": [BASE, r"engine/sampling_params\.h"],
-    "server/http": [BASE, CONFIG, CORE, ENGINE],
-    "server/api": [BASE, CONFIG, CORE, HTTP, READ, RUN, WRITE, *DOORS],
-    "server/api/read": [BASE, CONFIG, CORE, HTTP, *DOORS],
-    "server/api/run": [BASE, CONFIG, CORE, HTTP, READ, *DOORS],
-    "server/api/write": [BASE, CONFIG, CORE, HTTP, READ, RUN, *DOORS],
-    "server/cli": [BASE, CONFIG, CORE, HUB, HTTP, r"server/api/(read/)?\w+\.h", *DOORS],
+    "server/http": [BASE, CONFIG, CORE, MODELS, ENGINE],
+    "server/api/read": [BASE, CONFIG, CORE, MODELS, HTTP, *DOORS],
+    "server/api/run": [BASE, CONFIG, CORE, GRAMMARS, MODELS, HTTP, READ, *DOORS],
+    "server/api/write": [BASE, CONFIG, CORE, MODELS, HTTP, READ, RUN, *DOORS],
+    "server/api/pooled": [BASE, CONFIG, CORE, MODELS, HTTP, READ, RUN, WRITE, r"server/api/routes\.h", *DOORS],
+    "server/api": [BASE, CONFIG, CORE, GRAMMARS, MODELS, HTTP, READ, RUN, WRITE, POOLED, *DOORS],
+    "server/cli": [BASE, CONFIG, CORE, HUB, GRAMMARS, MODELS, HTTP, r"server/api/(read/)?\w+\.h", *DOORS],
 }
 MAY_INCLUDE[FILTERS] = MAY_INCLUDE["server/cli"] + [r"server/cli/\w+\.h"]
 # The template room in layers, lowest first: a file includes headers of its own layer and of lower ones.
@@ -68,8 +77,8 @@ ONLY = {
     "microhttpd.h": r"server/http/daemon\.c",
     "cblas.h": r"engine/gemm_blas\.c",
     "pcre2.h": r"tokenizer/bounded_regex\.[ch]",
-    "utf8proc.h": r"tokenizer/((template|grammar)/)?\w+\.[ch]",
-    "curl/curl.h": r"server/transfer\.c",
+    "utf8proc.h": r"tokenizer/((template|grammar|grammar/front)/)?\w+\.[ch]",
+    "curl/curl.h": r"server/hub/transfer\.c",
     "ucontext.h": r"engine/fiber\.c",
     "histedit.h": r"server/cli/line_edit\.c",
     "immintrin.h": r"(engine/(kernels/\w+|pool)|base/sha256)\.[ch]",

@@ -37,7 +37,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 WRAPPED = ("jr_finish", "json_loadb")
 N_ENTRIES, HEAD, ADDRESS = 1 << 22, 24, (1 << 48) - 1
 LEVELS = [("server/api/read", 4.4), ("server/api/run", 4.5), ("server/api/write", 4.6), ("server/api", 5), ("server/http", 4),
-          ("server/hub", 2.5), ("server/config", 2), ("server/cli", 6), ("server/main.c", 6), ("server", 3)]
+          ("server/models", 3.5),
+          ("server/grammars", 3.2), ("server/hub", 2.5), ("server/config", 2), ("server/cli", 6), ("server/main.c", 6), ("server", 2.2)]
 OLD_ROOMS = {"read": "chat_input generation_fields guide_fields json_fields json_memory messages_input prediction responses_input "
                      "tool_calls tools_fields", "run": "choice_text generation guide jobs", "write": "generation_output openai_json"}
 

@@ -22,7 +22,7 @@
 #include "server/api/routes.h"
 #include "server/api/run/jobs.h"
 #include "server/api/write/openai_json.h"
-#include "server/served_model.h"
+#include "server/models/served_model.h"
 
 enum { ANSWER_MAX = 1 << 20, FACTOR = 6 /* bytes that a byte of text may take as JSON */ };
 

@@ -11,7 +11,7 @@
 #include "server/api/read/chat_input.h"
 #include "server/api/read/generation_fields.h"
 #include "server/api/read/history.h"
-#include "server/served_model.h"
+#include "server/models/served_model.h"
 #include "tokenizer/tokenizer.h"
 
 struct fields {

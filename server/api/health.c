@@ -14,12 +14,12 @@
 #include "server/bounds.h"
 #include "server/config/config.h"
 #include "server/http/api_error.h"
-#include "server/compile_queue.h"
+#include "server/grammars/compile_queue.h"
 #include "server/http/request.h"
 #include "server/http/server.h"
 #include "server/http/watch.h"
 #include "server/metrics.h"
-#include "server/serve_pull.h"
+#include "server/models/serve_pull.h"
 
 /*
  * The main thread checks the engine many times per second. If it has not for this long, it hangs.

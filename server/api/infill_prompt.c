@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "server/api/read/token_ids.h"
-#include "server/served_model.h"
+#include "server/models/served_model.h"
 #include "tokenizer/tokenizer.h"
 
 enum { MARKS = TOK_FIM_MIDDLE + 1 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * POST /models/load: loads a model of the catalogue, or replaces one while requests go on
- * (server/swap.h). POST /models/unload. The guard has checked who asks. The request holds no model,
- * and waits without a thread of its own.
+ * (server/models/swap.h). POST /models/unload. The guard has checked who asks. The request holds
+ * no model, and waits without a thread of its own.
  */
 #include <stdatomic.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 #include "server/api/read/json_fields.h"
 #include "server/api/routes.h"
 #include "server/http/request.h"
-#include "server/swap.h"
+#include "server/models/swap.h"
 
 enum { MAX_NAMES = 16, MAX_NAME_BYTES = 128, MAX_MODEL_BYTES = 1024 };
 

@@ -46,7 +46,7 @@
 #include "server/http/guard.h"
 #include "server/http/local.h"
 #include "server/http/request.h"
-#include "server/loader.h"
+#include "server/models/loader.h"
 #include "server/log.h"
 
 enum {

@@ -28,7 +28,7 @@
 #include "engine/engine.h"
 #include "server/cli/cli.h"
 #include "server/config/config.h"
-#include "server/engine_params.h"
+#include "server/models/engine_params.h"
 
 enum { MAX_CASES = 64, MAX_BATCH = 1024 };
 static const int64_t MAX_TOKENS = 10000000;

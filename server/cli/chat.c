@@ -29,7 +29,7 @@
 #include "server/cli/interrupt.h"
 #include "server/cli/local_model.h"
 #include "server/config/config.h"
-#include "server/model_lookup.h"
+#include "server/models/lookup.h"
 #include "tokenizer/tokenizer.h"
 
 enum {

@@ -8,7 +8,7 @@
 #include <strings.h>
 
 #include "base/buf.h"
-#include "server/transfer.h"
+#include "server/hub/transfer.h"
 
 enum {
     BODY_MAX_BYTES = 16 << 20, /* of an answer in one piece, or a line of a stream */

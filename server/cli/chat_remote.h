@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A model behind an OpenAI-style HTTP API: http://..., https://... or unix:PATH. Streams
- * chat completions through server/transfer.h; one that comes whole is taken too.
+ * chat completions through server/hub/transfer.h; one that comes whole is taken too.
  *
  * Threads: one owner; callbacks run on its thread. Errors: -1 with one sentence in err.
  */

@@ -16,15 +16,15 @@
 #include "base/thread.h"
 #include "engine/engine.h"
 #include "server/api/routes.h"
-#include "server/catalogue.h"
-#include "server/compile_queue.h"
+#include "server/models/catalogue.h"
+#include "server/grammars/compile_queue.h"
 #include "server/config/config.h"
 #include "server/http/text_workers.h"
-#include "server/kv_bans.h"
-#include "server/loader.h"
+#include "server/models/kv_bans.h"
+#include "server/models/loader.h"
 #include "server/log.h"
 #include "server/metrics.h"
-#include "server/swap.h"
+#include "server/models/swap.h"
 
 enum {
     CLOSED_MS = 5000,   /* for a load to notice the end, */

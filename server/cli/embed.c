@@ -9,7 +9,7 @@
 #include "server/cli/cli.h"
 #include "server/cli/rows.h"
 #include "server/config/config.h"
-#include "server/text_ids.h"
+#include "server/models/text_ids.h"
 #include "tokenizer/tokenizer.h"
 
 struct embedder {

@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #include "engine/engine.h"
-#include "server/grammar_guide.h"
+#include "server/grammars/guide.h"
 
 struct grammar_cache;
 struct srv_config;

@@ -14,8 +14,8 @@
 #include "base/json_writer.h"
 #include "base/shown.h"
 #include "server/config/config.h"
-#include "server/engine_params.h"
-#include "server/text_ids.h"
+#include "server/models/engine_params.h"
+#include "server/models/text_ids.h"
 #include "tokenizer/tokenizer.h"
 
 enum {

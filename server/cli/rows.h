@@ -15,8 +15,8 @@
 
 #include "engine/engine.h"
 #include "server/cli/filter.h"
-#include "server/pairs.h"
-#include "server/retrieval.h"
+#include "server/models/pairs.h"
+#include "server/models/retrieval.h"
 
 enum { ROWS_MAX_OF_LINE = 1000 };
 

@@ -9,7 +9,7 @@
 #include "server/http/request.h"
 #include "server/http/server.h"
 #include "server/log.h"
-#include "server/serve_pull.h"
+#include "server/models/serve_pull.h"
 
 /* The page only learns that something failed; the log tells the operator why, once. */
 static void log_refused_origin(const char *origin)

@@ -13,7 +13,7 @@
 #include "server/http/request.h"
 #include "server/http/server.h"
 #include "server/metrics.h"
-#include "server/serve_pull.h"
+#include "server/models/serve_pull.h"
 
 /* ---- answers ------------------------------------------------------------------------------- */
 

@@ -16,7 +16,7 @@
 #include "base/os_error.h"
 #include "base/thread.h"
 #include "server/bounds.h"
-#include "server/budget.h"
+#include "server/models/budget.h"
 
 enum { KEY_GROUPS = 256 };
 

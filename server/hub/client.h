@@ -24,7 +24,7 @@
 #include "base/buf.h"
 #include "server/hub/hub_error.h"
 #include "server/hub/settings.h"
-#include "server/transfer.h"
+#include "server/hub/transfer.h"
 
 struct hub_client {
     const struct hub_settings *settings; /* borrowed, as all pointers here */

@@ -19,7 +19,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#include "server/transfer.h"
+#include "server/hub/transfer.h"
 
 enum {
     HUB_COMMIT_LEN = 40, /* hexadecimal digits */

@@ -26,7 +26,7 @@
 #include "engine/forward.h"
 #include "engine/gemm.h"
 #include "engine/gemm_blas.h"
-#include "engine/kv.h"
+#include "engine/kv/kv.h"
 #include "engine/model/model.h"
 #include "engine/model/numerics.h"
 #include "engine/pool.h"

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "server/grammar_cache.h"
+#include "server/grammars/cache.h"
 #include "tokenizer/grammar/grammar.h"
 #include "tokenizer/tokenizer.h"
 

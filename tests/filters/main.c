@@ -14,7 +14,7 @@
 #include "server/cli/cli.h"
 #include "server/config/config.h"
 #include "server/hub/pull_run.h"
-#include "server/model_lookup.h"
+#include "server/models/lookup.h"
 #include "tests/filters/filters.h"
 
 static const char usage[] =

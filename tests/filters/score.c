@@ -27,7 +27,7 @@
 #include "engine/engine.h"
 #include "server/cli/filter.h"
 #include "server/config/config.h"
-#include "server/engine_params.h"
+#include "server/models/engine_params.h"
 #include "tests/filters/filters.h"
 #include "tokenizer/tokenizer.h"
 

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "engine/kv_extent.h"
+#include "engine/kv/extent.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -18,9 +18,9 @@
 
 #include "engine/engine.h"
 #include "server/api/routes.h"
-#include "server/compile_queue.h"
+#include "server/grammars/compile_queue.h"
 #include "server/config/config.h"
-#include "server/generation_config.h"
+#include "server/models/generation_config.h"
 #include "server/http/guard.h"
 #include "server/http/request.h"
 #include "server/http/server.h"

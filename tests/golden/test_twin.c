@@ -9,7 +9,7 @@
 
 #include "engine/forward.h"
 #include "engine/kernels/kernels.h"
-#include "engine/kv.h"
+#include "engine/kv/kv.h"
 #include "engine/model/load.h"
 #include "engine/model/model.h"
 #include "engine/model/numerics.h"

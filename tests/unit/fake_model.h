@@ -22,7 +22,7 @@
 #include <string.h>
 
 #include "engine/batch.h"
-#include "engine/kv.h"
+#include "engine/kv/kv.h"
 #include "engine/state.h"
 
 enum {

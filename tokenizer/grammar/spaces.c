@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "tokenizer/grammar/compiled.h"
-#include "tokenizer/grammar/ecma_regex.h"
+#include "tokenizer/grammar/front/ecma_regex.h"
 #include "tokenizer/grammar/grammar.h"
 #include "tokenizer/grammar/vocab.h"
 

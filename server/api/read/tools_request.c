@@ -7,7 +7,7 @@
 #include <sys/random.h>
 
 #include "server/config/config.h"
-#include "server/served_model.h"
+#include "server/models/served_model.h"
 
 /* ---- fields of reasoning ------------------------------------------------------------------- */
 

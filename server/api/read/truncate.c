@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "engine/engine.h"
-#include "server/served_model.h"
+#include "server/models/served_model.h"
 
 enum { MOST_GUESSES = 6 }; /* then halves */
 

@@ -13,10 +13,10 @@
 #include "server/api/read/generation_fields.h"
 #include "server/api/run/jobs.h"
 #include "server/api/read/tools_request.h"
-#include "server/grammar_cache.h"
+#include "server/grammars/cache.h"
 #include "server/http/endpoint.h"
 #include "server/metrics.h"
-#include "server/served_model.h"
+#include "server/models/served_model.h"
 
 /* A header line that proxies pass. */
 enum { MAX_RELAXED_BYTES = 1000 };

@@ -17,8 +17,8 @@
 
 #include "engine/engine.h"
 #include "server/api/read/guide_fields.h"
-#include "server/compile_queue.h"
-#include "server/grammar_guide.h"
+#include "server/grammars/compile_queue.h"
+#include "server/grammars/guide.h"
 #include "tokenizer/tools/tools.h"
 
 struct srv_gen_params;

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "server/api/read/generation_fields.h"
-#include "server/served_model.h"
+#include "server/models/served_model.h"
 
 /* A request of more prompts than these is bulk work. */
 enum { FEW_PROMPTS = 16 };

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/sha256.h"
-#include "server/served_model.h"
+#include "server/models/served_model.h"
 
 enum { SHORT_ID_CHARS = 9 };
 

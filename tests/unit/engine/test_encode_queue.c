@@ -10,7 +10,7 @@
 #include <time.h>
 
 #include "engine/inbox.h"
-#include "engine/kv.h"
+#include "engine/kv/kv.h"
 #include "engine_job.h"
 
 enum { ROWS = 128, TEXTS = 4, WIDTH = 3, VOCAB = 50, POISON = 49, MAX_STEPS = 500 };

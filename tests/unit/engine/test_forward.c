@@ -12,7 +12,7 @@
 #include "engine/draft.h"
 #include "engine/gemm.h"
 #include "engine/gemm_blas.h"
-#include "engine/kv.h"
+#include "engine/kv/kv.h"
 #include "engine/model/numerics.h"
 #include "engine/pool.h"
 #include "engine/state.h"

@@ -3,7 +3,7 @@
 #include "server/api/read/tools_request.h"
 
 #include "server/config/config.h"
-#include "server/served_model.h"
+#include "server/models/served_model.h"
 #include "test.h"
 
 #define FUNCTION "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"add\"}}]"

@@ -7,7 +7,7 @@
 
 #include "base/buf.h"
 #include "engine/engine.h"
-#include "server/served_model.h"
+#include "server/models/served_model.h"
 #include "test.h"
 
 static struct eng_info info;

@@ -5,7 +5,7 @@
 #include <ctype.h>
 
 #include "server/api/write/call_ids.h"
-#include "server/served_model.h"
+#include "server/models/served_model.h"
 
 static struct srv_model model;
 static const struct srv_tools tools = {.served = &model, .random = {1, 2, 3}};

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/sha256.h"
-#include "engine/kv_extent.h"
+#include "engine/kv/extent.h"
 #include "server/cli/cli.h"
 
 enum { PAGE = 100000, HOUR = 3600 };

@@ -6,7 +6,7 @@
 #include <sys/resource.h>
 
 #include "server/bounds.h"
-#include "server/budget.h"
+#include "server/models/budget.h"
 #include "server/cli/cli.h"
 
 static struct ran ran;

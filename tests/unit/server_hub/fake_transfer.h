@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Stands in for server/transfer.c by the linker's --wrap: answers come from a function of the test,
+ * Stands in for server/hub/transfer.c by the linker's --wrap: answers come from a function of the test,
  * and every request is noted. No network, no libcurl.
  */
 #ifndef HEARTH_TESTS_FAKE_TRANSFER_H
@@ -9,7 +9,7 @@
 #include <pthread.h>
 #include <strings.h>
 
-#include "server/transfer.h"
+#include "server/hub/transfer.h"
 #include "test.h"
 
 struct fake_answer {

@@ -8,7 +8,7 @@
 #include "base/utf8.h"
 #include "tokenizer/grammar/expr.h"
 #include "tokenizer/grammar/format.h"
-#include "tokenizer/grammar/ecma_regex.h"
+#include "tokenizer/grammar/front/ecma_regex.h"
 #include "tokenizer/grammar/nodes.h"
 #include "tokenizer/grammar/schema/goals.h"
 #include "tokenizer/grammar/vocab.h"

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Pages of KV cache: one reserved mapping, reference counts, and a stack of freed pages. Page
+ * numbers from n_used on were never handed out; the mapping's untouched memory is zero there.
+ */
+#include "engine/kv/kv.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "engine/eng_error.h"
+
+enum { KV_ALIGN = 32, HUGE_PAGE_BYTES = 2 << 20 };
+_Static_assert((int)KV_PAGE_TOKENS == KERN_PANEL, "a page of keys is a panel");
+_Static_assert((int)KV_PAGE_TOKENS == KERN_GROUP, "a page of values is a group of inputs");
+
+struct kv_pages {
+    struct kv_layout layout;
+    void *mapping;
+    size_t mapping_bytes;
+    uint8_t *data; /* page 0, aligned for huge pages inside the mapping */
+    int n_pages;
+    int n_used; /* pages ever handed out */
+    int n_freed;
+    int32_t *freed;   /* [n_pages], the last freed on top */
+    int32_t *refs;    /* [n_pages] */
+    uint8_t *drafted; /* [n_pages] */
+};
+
+void kv_layout_init(struct kv_layout *l, int n_layers, int n_kv_heads, int d_head,
+                    enum kern_kvfmt fmt)
+{
+    assert(n_layers > 0 && n_kv_heads > 0 && d_head > 0);
+    int d_pad = (d_head + KV_ALIGN - 1) / KV_ALIGN * KV_ALIGN;
+    static const size_t panel_bytes[] = {
+        [KERN_KV_F32] = 4 * KV_PAGE_TOKENS,
+        [KERN_KV_BF16] = 2 * KV_PAGE_TOKENS,
+        [KERN_KV_I8] = KV_PAGE_TOKENS + 2, /* and a scale per 32 dims of a position */
+    };
+    size_t panel = (size_t)d_pad * panel_bytes[fmt];
+    *l = (struct kv_layout){
+        .n_layers = n_layers,
+        .n_kv_heads = n_kv_heads,
+        .d_head = d_head,
+        .d_pad = d_pad,
+        .fmt = fmt,
+        .panel_bytes = panel,
+        .page_bytes = (size_t)n_layers * (size_t)n_kv_heads * 2 * panel,
+    };
+}
+
+static int reserve(struct kv_pages *p, char *err, size_t errlen)
+{
+    size_t bytes;
+    if (__builtin_mul_overflow(p->layout.page_bytes, (size_t)p->n_pages, &bytes) ||
+        __builtin_add_overflow(bytes, (size_t)HUGE_PAGE_BYTES, &bytes)) {
+        snprintf(err, errlen, "%d KV pages of %zu bytes exceed the address space", p->n_pages,
+                 p->layout.page_bytes);
+        return ENG_ENOMEM;
+    }
+    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (map == MAP_FAILED) {
+        snprintf(err, errlen, "%zu bytes of KV cache cannot be reserved: %s", bytes,
+                 strerror(errno));
+        return ENG_ENOMEM;
+    }
+    p->mapping = map;
+    p->mapping_bytes = bytes;
+    uintptr_t start = ((uintptr_t)map + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+    p->data = (uint8_t *)start;
+    madvise(p->data, bytes - HUGE_PAGE_BYTES, MADV_HUGEPAGE); /* only faster */
+    return 0;
+}
+
+int kv_pages_create(struct kv_pages **ret, const struct kv_layout *layout, int n_pages, char *err,
+                    size_t errlen)
+{
+    if (n_pages < 1) {
+        snprintf(err, errlen, "%d KV pages: at least 1 is needed", n_pages);
+        return ENG_EINVAL;
+    }
+    int rc = ENG_ENOMEM;
+    struct kv_pages *p = calloc(1, sizeof(*p));
+    if (!p) goto out;
+    p->layout = *layout;
+    p->n_pages = n_pages;
+    p->freed = calloc((size_t)n_pages, sizeof(*p->freed));
+    p->refs = calloc((size_t)n_pages, sizeof(*p->refs));
+    p->drafted = calloc((size_t)n_pages, sizeof(*p->drafted));
+    if (!p->freed || !p->refs || !p->drafted) goto out;
+    rc = reserve(p, err, errlen);
+    if (rc) {
+        kv_pages_destroy(p);
+        return rc;
+    }
+    *ret = p;
+    return 0;
+out:
+    snprintf(err, errlen, "no memory for the list of %d KV pages", n_pages);
+    kv_pages_destroy(p);
+    return rc;
+}
+
+void kv_pages_destroy(struct kv_pages *p)
+{
+    if (!p) return;
+    if (p->mapping) munmap(p->mapping, p->mapping_bytes);
+    free(p->freed);
+    free(p->refs);
+    free(p->drafted);
+    free(p);
+}
+
+/* Keys may stay: a masked score is replaced, not multiplied. */
+static void zero_values(const struct kv_pages *p, int32_t page)
+{
+    const struct kv_layout *l = &p->layout;
+    uint8_t *data = kv_page_data(p, page);
+    for (int layer = 0; layer < l->n_layers; layer++)
+        for (int head = 0; head < l->n_kv_heads; head++)
+            memset(data + kv_value_offset(l, layer, head), 0, l->panel_bytes);
+}
+
+int32_t kv_page_get(struct kv_pages *p)
+{
+    int32_t page;
+    if (p->n_freed > 0) {
+        page = p->freed[--p->n_freed];
+        zero_values(p, page);
+    } else if (p->n_used < p->n_pages) {
+        page = p->n_used++;
+    } else {
+        return -1;
+    }
+    p->refs[page] = 1;
+    p->drafted[page] = 0;
+    return page;
+}
+
+void kv_page_ref(struct kv_pages *p, int32_t page)
+{
+    assert(page >= 0 && page < p->n_used && p->refs[page] > 0);
+    p->refs[page]++;
+}
+
+void kv_page_unref(struct kv_pages *p, int32_t page)
+{
+    assert(page >= 0 && page < p->n_used && p->refs[page] > 0);
+    if (--p->refs[page] == 0) p->freed[p->n_freed++] = page;
+}
+
+int kv_page_refs(const struct kv_pages *p, int32_t page)
+{
+    return p->refs[page];
+}
+
+uint8_t *kv_page_data(const struct kv_pages *p, int32_t page)
+{
+    assert(page >= 0 && page < p->n_used);
+    return p->data + (size_t)page * p->layout.page_bytes;
+}
+
+void kv_page_clear(const struct kv_pages *p, const struct kern *kern, int32_t page, int slot)
+{
+    static const float zeros[KERN_GROUP];
+    const struct kv_layout *l = &p->layout;
+    for (int layer = 0; layer < l->n_layers; layer++)
+        for (int head = 0; head < l->n_kv_heads; head++)
+            for (int d = 0; d < l->d_pad; d += KERN_GROUP) {
+                size_t panel = l->panel_bytes / (size_t)(l->d_pad / KERN_GROUP);
+                size_t at = kv_value_offset(l, layer, head) + (size_t)(d / KERN_GROUP) * panel;
+                kern->put_value[l->fmt](kv_page_data(p, page) + at, zeros, KERN_GROUP, KERN_GROUP,
+                                        slot);
+            }
+}
+
+int kv_page_drafted(const struct kv_pages *p, int32_t page)
+{
+    assert(page >= 0 && page < p->n_used);
+    return p->drafted[page];
+}
+
+void kv_page_set_drafted(struct kv_pages *p, int32_t page, int n)
+{
+    assert(page >= 0 && page < p->n_used && n >= 0 && n <= KV_PAGE_TOKENS);
+    p->drafted[page] = (uint8_t)n;
+}
+
+int kv_pages_free(const struct kv_pages *p)
+{
+    return p->n_freed + (p->n_pages - p->n_used);
+}
+
+int kv_pages_total(const struct kv_pages *p)
+{
+    return p->n_pages;
+}

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: MIT */
+/* A grammar's state as the engine's guide; see guide.h. */
+#include "server/grammars/guide.h"
+
+#include <assert.h>
+
+#include "base/clock.h"
+#include "server/metrics.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/tools/tools.h"
+
+/* The steps of a mask that is looked at in advance, some 100 us: no sequence waits for it. */
+enum { GRAMMAR_PEEK_STEPS = 2000 };
+
+static void set_bit(uint64_t *bits, int32_t id, bool on)
+{
+    uint64_t bit = 1ull << id % 64;
+    bits[id / 64] = on ? bits[id / 64] | bit : bits[id / 64] & ~bit;
+}
+
+/* Ids that end an answer and stand for no text: allowed where it is complete. */
+static void set_ends(const struct grammar_rules *rules, uint64_t *bits, bool complete)
+{
+    const struct eng_info *info = rules->info;
+    for (int i = 0; i < info->n_eos_ids; i++)
+        set_bit(bits, info->eos_ids[i], complete && !rules->ignore_eos);
+    for (int i = 0; i < rules->n_stop_ids; i++)
+        if (tok_is_special(rules->tok, rules->stop_ids[i]))
+            set_bit(bits, rules->stop_ids[i], complete);
+}
+
+static bool complete(void *ctx)
+{
+    const struct grammar_choice *c = ctx;
+    return c->tools ? tools_guide_complete(c->tools) : gram_accepting(c->state);
+}
+
+static enum eng_guide_next next_of(struct grammar_choice *c, uint64_t *bits, struct gram_pace *pace)
+{
+    if (c->tools) {
+        enum tools_next next = tools_guide_mask(c->tools, bits, pace);
+        return next == TOOLS_NEXT_FREE    ? ENG_GUIDE_FREE
+               : next == TOOLS_NEXT_MASK  ? ENG_GUIDE_MASK
+               : next == TOOLS_NEXT_END   ? ENG_GUIDE_END
+               : next == TOOLS_NEXT_LATER ? ENG_GUIDE_LATER
+                                          : ENG_GUIDE_FAIL;
+    }
+    enum gram_next next = gram_mask_paced(c->state, bits, pace);
+    return next == GRAM_NEXT_MASK    ? ENG_GUIDE_MASK
+           : next == GRAM_NEXT_END   ? ENG_GUIDE_END
+           : next == GRAM_NEXT_LATER ? ENG_GUIDE_LATER
+                                     : ENG_GUIDE_FAIL;
+}
+
+/* The engine's pace as the grammar's, and how long it has paused. */
+struct pace {
+    struct gram_pace gram; /* first, so that one is the other */
+    struct eng_pace *engine;
+    uint64_t paused_us;
+};
+
+static bool more(struct gram_pace *gram)
+{
+    struct pace *pace = (struct pace *)gram;
+    uint64_t start = clock_now_us();
+    bool has_time = pace->engine->more(pace->engine);
+    pace->paused_us += clock_now_us() - start;
+    gram->left = pace->engine->left;
+    return has_time;
+}
+
+static enum eng_guide_next mask(void *ctx, uint64_t *bits, struct eng_pace *engine)
+{
+    struct grammar_choice *c = ctx;
+    struct pace pace = {{engine->left, more}, engine, 0};
+    uint64_t start = clock_now_us();
+    assert(c->state || c->tools);
+    enum eng_guide_next next = next_of(c, bits, &pace.gram);
+    if (c->rules->metrics && next != ENG_GUIDE_FREE && next != ENG_GUIDE_LATER)
+        srv_metrics_observe(c->rules->metrics, SRV_TIME_MASK,
+                            clock_now_us() - start - pace.paused_us);
+    if (next == ENG_GUIDE_MASK) set_ends(c->rules, bits, complete(ctx));
+    return next;
+}
+
+static bool take_id(struct grammar_choice *c, int32_t id)
+{
+    return c->tools ? tools_guide_take(c->tools, id) : gram_take(c->state, id);
+}
+
+static uint64_t overflows(const struct grammar_choice *c)
+{
+    return c->tools ? tools_guide_overflows(c->tools) : gram_overflows(c->state);
+}
+
+static bool take(void *ctx, int32_t id)
+{
+    struct grammar_choice *c = ctx;
+    bool taken = take_id(c, id);
+    uint64_t n = overflows(c);
+    if (n > c->n_overflows && c->rules->metrics)
+        srv_metrics_count(c->rules->metrics, SRV_COUNT_GRAMMAR_OVERFLOWS);
+    c->n_overflows = n;
+    return taken;
+}
+
+static uint64_t mark(struct grammar_choice *c)
+{
+    return c->tools ? tools_guide_mark(c->tools) : gram_mark(c->state);
+}
+
+static void rollback(struct grammar_choice *c, uint64_t to)
+{
+    if (c->tools) {
+        tools_guide_rollback(c->tools, to);
+        return;
+    }
+    bool known = gram_rollback(c->state, to);
+    assert(known);
+    (void)known;
+}
+
+static void forget_marks(struct grammar_choice *c)
+{
+    if (c->tools)
+        tools_guide_forget_marks(c->tools);
+    else
+        gram_forget_marks(c->state);
+}
+
+/* Tries no more bytes than the grammar can go back; special tokens count one more there. */
+static int foresee(void *ctx, const int32_t *ids, int n)
+{
+    struct grammar_choice *c = ctx;
+    size_t n_bytes = 0;
+    uint64_t start = mark(c);
+    int i = 0;
+    for (; i < n; i++) {
+        n_bytes += tok_token_bytes(c->rules->tok, ids[i], NULL, 0) + 1;
+        if (n_bytes > GRAM_MARK_BYTES || !take_id(c, ids[i])) break;
+    }
+    rollback(c, start);
+    forget_marks(c);
+    c->n_overflows = overflows(c);
+    return i;
+}
+
+static bool give_up(struct gram_pace *pace)
+{
+    (void)pace;
+    return false;
+}
+
+static enum eng_guide_next peek(void *ctx, const int32_t *ids, int n, uint64_t *bits)
+{
+    struct grammar_choice *c = ctx;
+    struct gram_pace pace = {GRAMMAR_PEEK_STEPS, give_up};
+    enum eng_guide_next next = ENG_GUIDE_LATER;
+    size_t n_bytes = 0;
+    uint64_t start = mark(c);
+    int i = 0;
+    for (; i < n; i++) {
+        n_bytes += tok_token_bytes(c->rules->tok, ids[i], NULL, 0) + 1;
+        if (n_bytes > GRAM_MARK_BYTES || !take_id(c, ids[i])) break;
+    }
+    if (i == n) next = next_of(c, bits, &pace);
+    if (next == ENG_GUIDE_MASK) set_ends(c->rules, bits, complete(ctx));
+    rollback(c, start);
+    forget_marks(c);
+    c->n_overflows = overflows(c);
+    return next;
+}
+
+static int propose(void *ctx, int32_t *ids, int n)
+{
+    struct grammar_choice *c = ctx;
+    size_t most = (size_t)n;
+    return (int)(c->tools ? tools_guide_forced(c->tools, ids, most)
+                          : gram_forced(c->state, ids, most));
+}
+
+size_t grammar_guide_bytes(void)
+{
+    size_t state = gram_state_bytes(), tools = tools_guide_bytes();
+    return ((state > tools ? state : tools) + 63) / 64 * 64;
+}
+
+struct eng_guide grammar_guide_begin(struct grammar_choice *c, void *memory,
+                                     const struct gram *gram,
+                                     const struct grammar_guide_tools *tools)
+{
+    c->state = tools ? NULL : gram_state_init(memory, gram, NULL, NULL);
+    c->tools = tools ? tools_guide_init(memory, gram, tools->markers, tools->auto_free,
+                                        tools->think_open, tools->think_budget)
+                     : NULL;
+    c->n_overflows = 0;
+    return (struct eng_guide){c, mask, take, complete, foresee, propose, peek};
+}

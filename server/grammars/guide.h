@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The engine's guide (engine.h) of one choice whose answer is bound to a grammar, or whose calls of
+ * tools are.
+ *
+ * Ids that end an answer and stand for no text of their own (the model's end ids, special stop ids
+ * of the request) are allowed exactly where the answer is complete.
+ *
+ * Threads: the engine's, one at a time per choice.
+ */
+#ifndef HEARTH_SERVER_GRAMMARS_GUIDE_H
+#define HEARTH_SERVER_GRAMMARS_GUIDE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "engine/engine.h"
+#include "tokenizer/grammar/grammar.h"
+
+struct srv_metrics;
+struct tok;
+struct tools_guide;
+struct tools_markers;
+
+/* Shared by the choices of a request; all borrowed. */
+struct grammar_rules {
+    const struct eng_info *info;
+    const struct tok *tok;
+    const int32_t *stop_ids;
+    int n_stop_ids;
+    bool ignore_eos;             /* end ids are never allowed */
+    struct srv_metrics *metrics; /* NULL: nothing is counted */
+};
+
+struct grammar_choice {
+    const struct grammar_rules *rules;
+    struct gram_state *state;
+    struct tools_guide *tools; /* instead of state */
+    uint64_t n_overflows;      /* of the state, as counted so far */
+};
+
+/* Bytes for one choice, a multiple of 64. */
+size_t grammar_guide_bytes(void);
+
+/* How the grammar's parts are told apart. */
+struct grammar_guide_tools {
+    const struct tools_markers *markers; /* borrowed */
+    bool auto_free, think_open;          /* see tools_guide_init, */
+    int64_t think_budget;                /* that too */
+};
+
+/*
+ * Puts the choice, whose rules are set, at the beginning of an answer, and returns it as the engine
+ * takes it. memory: grammar_guide_bytes() at an address that is a multiple of 64, the caller's.
+ * tools NULL: the whole answer is of the grammar. Borrows everything, the choice too.
+ */
+struct eng_guide grammar_guide_begin(struct grammar_choice *c, void *memory,
+                                     const struct gram *gram,
+                                     const struct grammar_guide_tools *tools);
+
+#endif

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Memory that the server may hold for requests, besides answers and grammars: connections,
+ * bodies, and the work that turns a body into token ids. The options that bound it are chosen to
+ * suit the memory where they were left to the server.
+ */
+#ifndef HEARTH_SERVER_MODELS_BUDGET_H
+#define HEARTH_SERVER_MODELS_BUDGET_H
+
+#include <stdint.h>
+
+struct srv_config;
+
+/*
+ * Lowers memory_bytes to the cgroup's limit, with a warning; for serve it fills max_connections,
+ * max_body_bytes and text_workers where they are 0. Returns 0, or -1 when out of memory.
+ */
+int srv_budget_settle(struct srv_config *c);
+
+/* Large bodies that are worked on at once by so many text workers. */
+static inline int srv_large_texts(int n_workers)
+{
+    return n_workers > 3 ? n_workers - 2 : 1;
+}
+
+/* Bytes of a configuration that is settled. They are shared by all models that are loaded. */
+int64_t srv_budget_bytes(const struct srv_config *c);
+
+#endif

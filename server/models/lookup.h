@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Finds model directories: a path, a repository name in the Hugging Face cache on disk, the demo
+ * models. Reads only; nothing is fetched.
+ *
+ * Cache layout: ROOT/models--ORG--NAME/refs/REVISION holds a commit, snapshots/COMMIT/ the files.
+ * ROOT is HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE, HF_HOME/hub, XDG_CACHE_HOME/huggingface/hub or
+ * ~/.cache/huggingface/hub, the first that is set.
+ *
+ * Threads: safe.
+ */
+#ifndef HEARTH_SERVER_MODELS_LOOKUP_H
+#define HEARTH_SERVER_MODELS_LOOKUP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+bool srv_hub_is_directory(const char *spec);
+
+/*
+ * spec: a directory, the name of a model that comes with the program, or org/name or
+ * org/name@revision. Writes the directory into ret_dir. env as getenv. Returns 0, or -1 with a
+ * sentence in err.
+ */
+int srv_hub_resolve(const char *spec, const char *(*env)(const char *name), char *ret_dir,
+                    size_t size, char *err, size_t errlen);
+
+/* The same, but spec is org/name or org/name@revision even if there is such a directory. */
+int srv_hub_resolve_cached(const char *spec, const char *(*env)(const char *name), char *ret_dir,
+                           size_t size, char *err, size_t errlen);
+
+/*
+ * Checks that the files of a model exist: config.json, weights. Their contents are checked when
+ * they are read. Returns 0, or -1 with a sentence in err.
+ */
+int srv_hub_check(const char *dir, char *err, size_t errlen);
+
+/* Returns true if a directory holds GGUF files and no config.json; err then says so. */
+bool srv_hub_is_other(const char *dir, char *err, size_t errlen);
+
+/* If the directory holds an adapter's settings: true, and the model that they are for. */
+bool srv_hub_has_adapter(const char *dir, char *ret_base, size_t size);
+
+/*
+ * Whether spec is a model that comes with the program (demo, demo-embed, demo-rerank), and not a
+ * directory here.
+ */
+bool srv_hub_is_carried(const char *spec);
+
+/*
+ * The directory of such a model, installed or in the source tree. Returns 0, or -1 with a sentence
+ * in err.
+ */
+int srv_hub_find_carried(const char *name, char *ret_dir, size_t size, char *err, size_t errlen);
+
+/*
+ * The name a model is shown under: org/name as given, or a directory's last part (of a cache
+ * snapshot: the repository's name). Writes into buf and returns it.
+ */
+const char *srv_hub_model_name(const char *spec, char *buf, size_t size);
+
+#endif

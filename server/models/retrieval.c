@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: MIT */
+/* See retrieval.h. */
+#include "server/models/retrieval.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "server/models/json_file.h"
+
+enum { FOLDER_BYTES = 256 };
+
+struct reading {
+    struct srv_retrieval *r;
+    const char *dir;
+    char *err;
+    size_t errlen;
+};
+
+/* *ret is owned, an object or array; NULL where the file is not there. */
+static int load(struct reading *rd, const char *name, json_t **ret)
+{
+    return srv_json_file(ret, rd->dir, name, rd->err, rd->errlen);
+}
+
+static int wrong(struct reading *rd, const char *file, const char *key, const char *must)
+{
+    snprintf(rd->err, rd->errlen, "%s: %s must be %s", file, key, must);
+    return -1;
+}
+
+/* A member that may be missing or null. Returns 0, or -1 if it has another type. */
+static int member(struct reading *rd, const char *file, const json_t *object, const char *key,
+                  json_type type, json_t **ret)
+{
+    json_t *value = json_object_get(object, key);
+    *ret = NULL;
+    if (!value || json_is_null(value)) return 0;
+    if (json_typeof(value) != type)
+        return wrong(rd, file, key,
+                     type == JSON_OBJECT   ? "an object"
+                     : type == JSON_STRING ? "a string"
+                     : type == JSON_ARRAY  ? "an array"
+                                           : "an integer");
+    *ret = value;
+    return 0;
+}
+
+/* ---- config_sentence_transformers.json, sentence_bert_config.json ---------------------------- */
+
+static int read_prompts(struct reading *rd)
+{
+    static const char file[] = "config_sentence_transformers.json";
+    struct srv_retrieval *r = rd->r;
+    const char *name;
+    json_t *text, *standard, *width, *similarity;
+    if (load(rd, file, &r->sentences)) return -1;
+    if (member(rd, file, r->sentences, "prompts", JSON_OBJECT, &r->prompts) ||
+        member(rd, file, r->sentences, "default_prompt_name", JSON_STRING, &standard) ||
+        member(rd, file, r->sentences, "truncate_dim", JSON_INTEGER, &width) ||
+        member(rd, file, r->sentences, "similarity_fn_name", JSON_STRING, &similarity))
+        return -1;
+    json_object_foreach(r->prompts, name, text) if (!json_is_string(text)) return wrong(
+        rd, file, "a prompt", "a string");
+    r->standard_prompt = json_string_value(standard);
+    if (standard && !json_object_get(r->prompts, r->standard_prompt))
+        return wrong(rd, file, "default_prompt_name", "the name of a prompt");
+    r->width = json_integer_value(width);
+    if (width && r->width < 1) return wrong(rd, file, "truncate_dim", "at least 1");
+    r->similarity = json_string_value(similarity);
+    return 0;
+}
+
+static int read_lengths(struct reading *rd)
+{
+    static const char file[] = "sentence_bert_config.json";
+    json_t *root, *most;
+    if (load(rd, file, &root)) return -1;
+    int rc = member(rd, file, root, "max_seq_length", JSON_INTEGER, &most);
+    rd->r->max_tokens = json_integer_value(most);
+    rd->r->lower_case = json_is_true(json_object_get(root, "do_lower_case"));
+    if (!rc && most && rd->r->max_tokens < 2) rc = wrong(rd, file, "max_seq_length", "at least 2");
+    json_decref(root);
+    return rc;
+}
+
+/* ---- modules.json ---------------------------------------------------------------------------- */
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && !strcmp(text + n - m, end);
+}
+
+static bool is_id(const json_t *value)
+{
+    return json_is_integer(value) && json_integer_value(value) >= 0 &&
+           json_integer_value(value) <= INT32_MAX;
+}
+
+static int read_logit_score(struct reading *rd, const char *folder)
+{
+    char file[FOLDER_BYTES + 16];
+    json_t *root, *yes, *no;
+    snprintf(file, sizeof(file), "%s/config.json", folder);
+    if (load(rd, file, &root)) return -1;
+    int rc = member(rd, file, root, "true_token_id", JSON_INTEGER, &yes) ||
+                     member(rd, file, root, "false_token_id", JSON_INTEGER, &no)
+                 ? -1
+                 : 0;
+    if (!rc && !is_id(yes)) rc = wrong(rd, file, "true_token_id", "a token id");
+    if (!rc && no && !is_id(no)) rc = wrong(rd, file, "false_token_id", "a token id");
+    if (!rc) rd->r->yes_id = (int32_t)json_integer_value(yes);
+    if (!rc && no) rd->r->no_id = (int32_t)json_integer_value(no);
+    json_decref(root);
+    return rc;
+}
+
+/* The engine has refused modules that it cannot compute and paths outside the model. */
+static int read_modules(struct reading *rd)
+{
+    json_t *modules;
+    int rc = load(rd, "modules.json", &modules);
+    rd->r->has_modules = modules != NULL;
+    rd->r->normalised = !modules;
+    for (size_t i = 0; !rc && i < json_array_size(modules); i++) {
+        const json_t *m = json_array_get(modules, i);
+        const char *type = json_string_value(json_object_get(m, "type"));
+        const char *path = json_string_value(json_object_get(m, "path"));
+        if (!type || !path) continue;
+        rd->r->normalised |= ends_with(type, "Normalize");
+        if (ends_with(type, "LogitScore") && strlen(path) < FOLDER_BYTES)
+            rc = read_logit_score(rd, path);
+    }
+    json_decref(modules);
+    return rc;
+}
+
+/* ---- config.json ----------------------------------------------------------------------------- */
+
+/* The function that the files name for a cross-encoder's logits, or NULL. */
+static const char *named_activation(const struct srv_retrieval *r)
+{
+    const json_t *st = json_object_get(r->config, "sentence_transformers");
+    const json_t *named[] = {json_object_get(r->sentences, "activation_fn"),
+                             json_object_get(st, "activation_fn"),
+                             json_object_get(r->config, "sbert_ce_default_activation_function")};
+    for (size_t i = 0; i < sizeof(named) / sizeof(named[0]); i++)
+        if (json_is_string(named[i])) return json_string_value(named[i]);
+    return NULL;
+}
+
+static int set_activations(struct reading *rd, int n_labels)
+{
+    struct srv_retrieval *r = rd->r;
+    const char *named = named_activation(r);
+    const char *problem = json_string_value(json_object_get(r->config, "problem_type"));
+    bool one = n_labels <= 1;
+    r->score = one ? SRV_ACTIVATION_SIGMOID : SRV_ACTIVATION_NONE;
+    if (named && ends_with(named, "Identity"))
+        r->score = SRV_ACTIVATION_NONE;
+    else if (named && ends_with(named, "Sigmoid"))
+        r->score = SRV_ACTIVATION_SIGMOID;
+    else if (named)
+        return wrong(rd, "config.json", "the activation function of scores",
+                     "Identity or Sigmoid; others are not supported");
+    r->labels_as = one ? SRV_ACTIVATION_SIGMOID : SRV_ACTIVATION_SOFTMAX;
+    if (problem && !strcmp(problem, "regression")) r->labels_as = SRV_ACTIVATION_NONE;
+    if (problem && !strcmp(problem, "multi_label_classification"))
+        r->labels_as = SRV_ACTIVATION_SIGMOID;
+    return 0;
+}
+
+static int read_config(struct reading *rd, int n_labels)
+{
+    static const char file[] = "config.json";
+    struct srv_retrieval *r = rd->r;
+    if (load(rd, file, &r->config) ||
+        member(rd, file, r->config, "matryoshka_dimensions", JSON_ARRAY, &r->dimensions) ||
+        member(rd, file, r->config, "id2label", JSON_OBJECT, &r->labels))
+        return -1;
+    r->any_dimension = r->dimensions || json_is_true(json_object_get(r->config, "is_matryoshka"));
+    return set_activations(rd, n_labels);
+}
+
+int srv_retrieval_read(struct srv_retrieval *r, const char *dir, int n_labels, char *err,
+                       size_t errlen)
+{
+    struct reading rd = {r, dir, err, errlen};
+    *r = (struct srv_retrieval){.yes_id = -1, .no_id = -1};
+    return read_prompts(&rd) || read_lengths(&rd) || read_modules(&rd) || read_config(&rd, n_labels)
+               ? -1
+               : 0;
+}
+
+void srv_retrieval_finish(struct srv_retrieval *r)
+{
+    json_decref(r->config);
+    json_decref(r->sentences);
+}
+
+/* ---- vectors --------------------------------------------------------------------------------- */
+
+int srv_retrieval_check_dimensions(const struct srv_retrieval *r, int64_t dimensions, int width,
+                                   char *err, size_t errlen)
+{
+    bool listed = !r->dimensions || !dimensions || dimensions == width;
+    char names[120] = "";
+    size_t n = 0;
+    if (dimensions > width) {
+        snprintf(err, errlen, "'dimensions' is %lld, but must be at most %d.",
+                 (long long)dimensions, width);
+        return -1;
+    }
+    for (size_t i = 0; i < json_array_size(r->dimensions); i++) {
+        long long d = json_integer_value(json_array_get(r->dimensions, i));
+        listed |= d == dimensions;
+        if (n < sizeof(names) - 1)
+            n += (size_t)snprintf(names + n, sizeof(names) - n, "%s%lld", i ? ", " : "", d);
+    }
+    if (listed) return 0;
+    snprintf(err, errlen, "'dimensions' is %lld, but this model was trained for %s.",
+             (long long)dimensions, names);
+    return -1;
+}
+
+void srv_retrieval_scale(float *values, int n)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += (double)values[i] * values[i];
+    double scale = sum > 0 ? 1 / sqrt(sum) : 0;
+    for (int i = 0; i < n; i++)
+        values[i] = (float)(values[i] * scale);
+}
+
+/* ---- logits ---------------------------------------------------------------------------------- */
+
+const char *srv_retrieval_label(const struct srv_retrieval *r, int i, char buf[24])
+{
+    char key[12];
+    snprintf(key, sizeof(key), "%d", i);
+    const char *name = json_string_value(json_object_get(r->labels, key));
+    snprintf(buf, 24, "LABEL_%d", i);
+    return name ? name : buf;
+}
+
+void srv_retrieval_activate(enum srv_activation how, float *values, int n)
+{
+    float most = values[0];
+    double sum = 0;
+    if (how == SRV_ACTIVATION_SIGMOID)
+        for (int i = 0; i < n; i++)
+            values[i] = (float)(1 / (1 + exp(-(double)values[i])));
+    if (how != SRV_ACTIVATION_SOFTMAX) return;
+    for (int i = 1; i < n; i++)
+        if (values[i] > most) most = values[i];
+    for (int i = 0; i < n; i++)
+        sum += exp((double)values[i] - most);
+    for (int i = 0; i < n; i++)
+        values[i] = (float)(exp((double)values[i] - most) / sum);
+}

@@ -1,0 +1,453 @@
+/* SPDX-License-Identifier: MIT */
+/* Loading a model; see served_model.h. */
+#include "server/models/served_model.h"
+
+#include <assert.h>
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/sha256.h"
+#include "base/thread.h"
+#include "base/utf8.h"
+#include "server/bounds.h"
+#include "server/models/budget.h"
+#include "server/config/config.h"
+#include "server/models/draft_ids.h"
+#include "server/models/engine_params.h"
+#include "server/grammars/cache.h"
+#include "server/models/kv_bans.h"
+#include "server/log.h"
+#include "server/models/lookup.h"
+#include "server/models/text_ids.h"
+#include "server/models/token_facts.h"
+#include "tokenizer/chat/chat.h"
+#include "tokenizer/tokenizer.h"
+
+enum { ERROR_BYTES = 512, MIB = 1 << 20, BACKGROUND_NICE = 10 };
+
+/* A model that is being loaded. */
+struct loading {
+    const struct srv_model_params *p;
+    struct srv_model *model;
+    int text_rc; /* enum eng_error */
+    char text_error[ERROR_BYTES];
+    char *err;
+    size_t errlen;
+};
+
+/* Prefixes an error with the part that was being read, unless it names it. */
+static void fail_text(struct loading *l, int rc, const char *what, const char *reason)
+{
+    l->text_rc = rc == TOK_ENOMEM ? ENG_ENOMEM : ENG_EINVAL;
+    snprintf(l->text_error, sizeof(l->text_error), "%s: %s", what, reason);
+}
+
+static void *load_text(void *arg)
+{
+    struct loading *l = arg;
+    const struct srv_config *c = l->p->config;
+    if (l->p->in_background && nice(BACKGROUND_NICE) < 0)
+        errno = 0; /* harmless: loading competes with the server */
+    char err[ERROR_BYTES - 64] = "";
+    int rc = tok_open(&l->model->tok, l->p->dir, err, sizeof(err));
+    if (rc) {
+        fail_text(l, rc, "tokenizer", err);
+        return NULL;
+    }
+    struct tok_chat_params params = {.template_file = c->chat_template_file};
+    rc = tok_chat_open(&l->model->chat, l->p->dir, &params, err, sizeof(err));
+    /* A model without a template is fine. */
+    if (rc && (rc != TOK_ENOENT || c->chat_template_file)) fail_text(l, rc, "chat template", err);
+    rc =
+        l->text_rc ? 0 : tok_chat_info_read(&l->model->tokenizer_info, l->p->dir, err, sizeof(err));
+    if (rc) fail_text(l, rc, "tokenizer", err);
+    if (tools_detect(&l->model->style, l->model->chat, c->tool_format))
+        fail_text(l, TOK_ENOMEM, "chat template", "out of memory");
+    return NULL;
+}
+
+static int64_t file_bytes(const char *dir, const char *name)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    int len = snprintf(path, sizeof(path), "%s/%s", dir, name);
+    return len > 0 && len < PATH_MAX && !stat(path, &st) ? st.st_size : 0;
+}
+
+/* A tokenizer in memory: 2.3 times its file, for vocabularies of 32,000 to 152,000. */
+static int64_t tokenizer_bytes(const char *dir)
+{
+    return file_bytes(dir, "tokenizer.json") * 5 / 2 + file_bytes(dir, "tokenizer_config.json");
+}
+
+static struct eng_params engine_params(const struct srv_model_params *p)
+{
+    const struct srv_config *c = p->config;
+    struct eng_params params = srv_engine_params(c);
+    params.model_dir = p->dir;
+    params.draft_dir = p->draft_dir;
+    params.kv_disk.model = p->names.n > 0 ? p->names.items[0] : NULL;
+    params.kv_disk.is_banned = p->kv_bans ? srv_kv_is_banned : NULL;
+    params.kv_disk.bans = p->kv_bans;
+    params.n_parallel = c->parallel;
+    params.caller_bytes = tokenizer_bytes(p->dir) + (p->entry ? 0 : SRV_PROGRAM_BYTES);
+    params.request_bytes = (p->entry ? 0 : srv_budget_bytes(c)) + (c->grammar_cache_mb << 20);
+    params.caller_bytes_per_id = GRAM_VOCAB_BYTES_PER_ID;
+    params.answer_bytes = c->answer_memory_bytes  ? c->answer_memory_bytes
+                          : p->share.answer_bytes ? p->share.answer_bytes
+                                                  : -1;
+    params.no_prefix_cache = !c->prefix_cache;
+    params.max_queued_jobs = c->max_queue;
+    params.max_queued_tokens = c->max_queue_tokens;
+    params.n_batch_choices = c->max_choices;
+    params.global_priority = strcmp(c->priority_policy, "global") == 0;
+    params.reserved_bytes = p->share.memory_bytes ? 0 : c->swap_memory_bytes;
+    if (p->share.memory_bytes) params.memory_bytes = p->share.memory_bytes;
+    params.cores = p->cores;
+    params.share = c->share;
+    params.reads_only = true;
+    params.in_background = p->in_background;
+    params.beside_others = p->beside_others;
+    params.stop = p->stop;
+    params.on_self_test = p->on_self_test;
+    params.on_self_test_ctx = p->on_self_test_ctx;
+    return params;
+}
+
+void srv_name_mend(char *text)
+{
+    unsigned char *s = (unsigned char *)text;
+    for (size_t len = strlen(text); len > 0;) {
+        int n = utf8_classify(s, len);
+        size_t taken = n > 0 ? (size_t)n : n < 0 ? (size_t)-n : len;
+        if (n <= 0) memset(s, '?', taken);
+        s += taken;
+        len -= taken;
+    }
+}
+
+static bool has_name(const struct srv_list *names, const char *name)
+{
+    int i = 0;
+    while (i < names->n && strcmp(names->items[i], name) != 0)
+        i++;
+    return i < names->n;
+}
+
+struct srv_list srv_names_copy(const struct srv_list *from)
+{
+    size_t bytes = ((size_t)from->n + 1) * sizeof(char *);
+    for (int i = 0; i < from->n; i++)
+        bytes += strlen(from->items[i]) + 1;
+    struct srv_list names = {malloc(bytes), 0};
+    if (!names.items) return names;
+    char *text = (char *)(names.items + from->n + 1);
+    for (int i = 0; i < from->n; i++) {
+        char *end = stpcpy(text, from->items[i]);
+        srv_name_mend(text);
+        if (has_name(&names, text)) {
+            srv_log(SRV_LOG_WARNING, "models: %s has the name '%s' twice; one is enough",
+                    names.items[0], text);
+            continue;
+        }
+        names.items[names.n++] = text;
+        text = end + 1;
+    }
+    names.items[names.n] = NULL;
+    return names;
+}
+
+/*
+ * b<version>-<weights and tokenizer>-<path>[-kv8]-<kernels>-<gemm>-draw<n>: all that decides the
+ * bits and, with the rule of the draw, the tokens of a seed.
+ */
+static void make_fingerprint(struct srv_model *m)
+{
+    const struct eng_info *info = eng_info(m->engine);
+    const uint8_t *text = tok_fingerprint(m->tok);
+    char weights[2 * 6 + 1];
+    for (int i = 0; i < 6; i++)
+        snprintf(weights + 2 * i, 3, "%02x", info->fingerprint[i] ^ text[i]);
+    const char *kv = strcmp(info->kv_dtype, "int8") == 0 ? "-kv8" : "";
+    snprintf(m->fingerprint, sizeof(m->fingerprint), "b%s-%s-%s%s-%s-%s-draw%d", HEARTH_VERSION,
+             weights, info->numerics, kv, info->kernels, info->gemm, ENG_DRAW_RULE);
+}
+
+static void check_vocabulary(const struct loading *l)
+{
+    int32_t n_rows = eng_info(l->model->engine)->vocab_size, n_ids = tok_vocab_size(l->model->tok);
+    if (n_ids > n_rows)
+        srv_log(SRV_LOG_WARNING, "the tokenizer has %d ids, the model %d: larger ids are refused",
+                n_ids, n_rows);
+}
+
+/* The ids that close a reasoning block: the marker's, or those of its text, before which a
+ * tokenizer may put a blank. */
+static void find_think_close(const struct tok *tok, const char *text, struct tools_markers *markers)
+{
+    struct tok_ids ids = {0};
+    char err[64];
+    if (markers->id[TOOLS_MARK_THINK_CLOSE] >= 0) {
+        markers->think_close_ids[0] = markers->id[TOOLS_MARK_THINK_CLOSE];
+        markers->n_think_close_ids = 1;
+    } else if (*text && !tok_encode(tok, text, strlen(text), 0, &ids, err, sizeof(err)) &&
+               ids.n <= TOOLS_TEXT_BYTES) {
+        memcpy(markers->think_close_ids, ids.ids, ids.n * sizeof(*ids.ids));
+        markers->n_think_close_ids = (int)ids.n;
+    }
+    tok_ids_finish(&ids);
+}
+
+/* The markers of calls and reasoning that the vocabulary has as tokens. */
+static void find_markers(struct loading *l)
+{
+    struct tools_markers *markers = &l->model->markers;
+    for (int m = 0; m < TOOLS_N_MARKERS; m++) {
+        const char *text = tools_marker_text(&l->model->style, (enum tools_marker)m);
+        markers->id[m] = *text ? tok_token_id(l->model->tok, text, strlen(text)) : -1;
+        markers->control[m] = tok_is_special(l->model->tok, markers->id[m]);
+    }
+    find_think_close(l->model->tok, tools_marker_text(&l->model->style, TOOLS_MARK_THINK_CLOSE),
+                     markers);
+}
+
+/* Structured output needs tokens that spell bytes; a model without them serves the rest. */
+static int make_grammars(struct loading *l)
+{
+    const struct eng_info *info = eng_info(l->model->engine);
+    const struct grammar_cache_params params = {
+        .tok = l->model->tok,
+        .n_ids = info->vocab_size,
+        .end_ids = info->eos_ids,
+        .n_end_ids = (size_t)info->n_eos_ids,
+        .max_bytes = l->p->config->grammar_cache_mb << 20,
+        .style = &l->model->style,
+        .markers = &l->model->markers,
+        .open_objects = !strcmp(l->p->config->schema_objects, "open"),
+    };
+    int rc = grammar_cache_create(&l->model->grammars, &params);
+    if (rc == GRAM_ENOMEM) {
+        snprintf(l->err, l->errlen, "no memory for the vocabulary of structured output");
+        return ENG_ENOMEM;
+    }
+    int64_t bytes = rc ? 0 : grammar_cache_stats(l->model->grammars).vocab_bytes;
+    int64_t planned = (int64_t)GRAM_VOCAB_BYTES_PER_ID * info->vocab_size + MIB;
+    if (bytes > planned)
+        srv_log(SRV_LOG_WARNING,
+                "the vocabulary of structured output takes %lld MiB; the memory plan has %lld MiB",
+                (long long)(bytes / MIB), (long long)(planned / MIB));
+    return 0;
+}
+
+static void warn_of_adapter(const struct loading *l)
+{
+    char base[200];
+    if (srv_hub_has_adapter(l->p->dir, base, sizeof(base)))
+        srv_log(SRV_LOG_WARNING, "the adapter of %s beside the model is not applied", base);
+}
+
+static void warn_of_kv_disk(const struct loading *l)
+{
+    struct eng_stats stats;
+    if (!l->p->config->kv_disk) return;
+    eng_stats(l->model->engine, &stats);
+    if (!stats.kv_disk.on)
+        srv_log(
+            SRV_LOG_WARNING,
+            "kv-disk is not used with this model: it has no KV cache, or the prefix cache is off, "
+            "or OpenBLAS does not repeat bits");
+}
+
+/* Everything from the files of the directory. Returns 0 or an enum eng_error. */
+static int load_files(struct loading *l)
+{
+    pthread_t text;
+    bool in_parallel = thread_start(&text, "hearth-load", 0, load_text, l) == 0;
+    struct eng_params params = engine_params(l->p);
+    int rc = eng_open(&l->model->engine, &params, l->err, l->errlen);
+    if (in_parallel)
+        pthread_join(text, NULL);
+    else
+        load_text(l);
+    if (rc) return rc;
+    warn_of_kv_disk(l);
+    warn_of_adapter(l);
+    if (l->text_rc) {
+        snprintf(l->err, l->errlen, "%s", l->text_error);
+        return l->text_rc;
+    }
+    check_vocabulary(l);
+    srv_token_facts(l->model->engine, l->model->tok, l->model->tokenizer_info, l->p->dir);
+    if (l->model->chat && tok_chat_has_another(l->model->chat))
+        srv_log(SRV_LOG_WARNING, "chat_template.jinja is used; the chat_template of "
+                                 "tokenizer_config.json is another one");
+    if (srv_draft_ids(&l->model->draft_ids, l->model->engine, l->model->tok, l->p->draft_dir,
+                      l->err, l->errlen))
+        return ENG_EINVAL;
+    find_markers(l);
+    if (l->p->draft_dir && !(l->model->draft_name = strdup(l->p->draft_name))) {
+        snprintf(l->err, l->errlen, "out of memory");
+        return ENG_ENOMEM;
+    }
+    rc = make_grammars(l);
+    l->model->defaults = srv_defaults_neutral();
+    if (rc == 0 && l->p->config->generation_config)
+        rc = srv_defaults_read(&l->model->defaults, l->p->dir, l->err, l->errlen);
+    srv_defaults_override(&l->model->defaults, l->p->config);
+    if (rc == 0 && srv_retrieval_read(&l->model->retrieval, l->p->dir,
+                                      eng_info(l->model->engine)->n_labels, l->err, l->errlen))
+        rc = ENG_EINVAL;
+    if (rc == 0 && srv_text_check_case(&l->model->retrieval, l->model->tok, l->err, l->errlen))
+        rc = ENG_EINVAL;
+    if (rc == 0 && srv_pairs_open(&l->model->pairs, l->model->tok, eng_info(l->model->engine),
+                                  &l->model->retrieval, l->p->config, l->err, l->errlen))
+        rc = ENG_EINVAL;
+    if (rc == 0 &&
+        tok_fim_find(&l->model->fim, l->model->tok, eng_info(l->model->engine)->vocab_size,
+                     l->p->config->fim_marks, l->err, l->errlen))
+        rc = ENG_EINVAL;
+    if (rc == 0 && !(l->model->names = srv_names_copy(&l->p->names).items)) {
+        snprintf(l->err, l->errlen, "out of memory");
+        rc = ENG_ENOMEM;
+    }
+    return rc;
+}
+
+int srv_model_open(struct srv_model **ret, const struct srv_model_params *params, char *err,
+                   size_t errlen)
+{
+    struct srv_model *m = calloc(1, sizeof(*m));
+    if (!m) {
+        snprintf(err, errlen, "out of memory");
+        return ENG_ENOMEM;
+    }
+    m->config = params->config;
+    m->is_demo = params->is_demo;
+    m->entry = params->entry;
+    m->plan_bytes = params->plan_bytes;
+    struct loading l = {.p = params, .model = m, .err = err, .errlen = errlen};
+    if (srv_model_source(params->dir, params->draft_dir, m->source))
+        memset(m->source, 0, sizeof(m->source));
+    int rc = load_files(&l);
+    if (rc) {
+        srv_model_close(m);
+        return rc;
+    }
+    make_fingerprint(m);
+    *ret = m;
+    return 0;
+}
+
+int64_t srv_model_longest(const struct srv_model *m)
+{
+    const struct eng_info *info = eng_info(m->engine);
+    return info->generates ? info->ctx_tokens : srv_text_longest(&m->retrieval, info);
+}
+
+int srv_model_plan(struct eng_memory *ret, const struct srv_model_params *params,
+                   int64_t memory_bytes, char *err, size_t errlen)
+{
+    struct eng_params p = engine_params(params);
+    if (memory_bytes) p.memory_bytes = memory_bytes;
+    return eng_plan(ret, &p, err, errlen);
+}
+
+int64_t srv_process_bytes(const struct srv_config *c, int entry)
+{
+    return entry ? 0 : SRV_PROGRAM_BYTES + srv_budget_bytes(c);
+}
+
+int64_t srv_plan_bytes(const struct eng_memory *m)
+{
+    return m->weights_bytes + m->kv_bytes + m->state_bytes + m->scratch_bytes + m->logits_bytes +
+           m->answer_bytes + m->request_bytes + m->other_bytes + m->draft_bytes;
+}
+
+int srv_model_try_text(const struct srv_model *m, char *err, size_t errlen)
+{
+    static const char messages[] = "[{\"role\": \"user\", \"content\": \"Hello\"}]";
+    const struct tok_chat_input in = {.messages = messages, .add_generation_prompt = true};
+    struct tok_prompt prompt = {0};
+    struct tok_ids ids = {0};
+    char why[256] = "";
+    if (m->chat && tok_chat_render(m->chat, &in, &prompt, why, sizeof(why))) {
+        snprintf(err, errlen, "chat template: %s", why);
+        return -1;
+    }
+    int32_t n_rows = eng_info(m->engine)->vocab_size, most = -1;
+    const char *text = prompt.text ? prompt.text : "Hello";
+    int rc = tok_encode(m->tok, text, strlen(text), TOK_PARSE_SPECIAL, &ids, why, sizeof(why));
+    for (size_t i = 0; !rc && i < ids.n; i++)
+        if (ids.ids[i] > most) most = ids.ids[i];
+    if (rc || most < 0)
+        snprintf(err, errlen, "tokenizer: %s", rc ? why : "a sentence gives no tokens");
+    else if (most >= n_rows)
+        snprintf(err, errlen, "tokenizer: a sentence gives id %d, but the model has %d ids",
+                 (int)most, (int)n_rows);
+    tok_ids_finish(&ids);
+    tok_prompt_finish(&prompt);
+    return rc || most < 0 || most >= n_rows ? -1 : 0;
+}
+
+/* One line per entry, in the order of their names. */
+static void add_entry(struct sha256 *hash, const char *dir, const char *name)
+{
+    char path[PATH_MAX], line[PATH_MAX + 200];
+    struct stat st;
+    int len = snprintf(path, sizeof(path), "%s/%s", dir, name);
+    if (len < 0 || (size_t)len >= sizeof(path) || stat(path, &st)) return;
+    len = snprintf(line, sizeof(line), "%s %llu %llu %lld %lld.%09ld %lld.%09ld\n", name,
+                   (unsigned long long)st.st_dev, (unsigned long long)st.st_ino,
+                   (long long)st.st_size, (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec,
+                   (long long)st.st_ctim.tv_sec, st.st_ctim.tv_nsec);
+    sha256_update(hash, line, (size_t)len);
+}
+
+static int add_directory(struct sha256 *hash, const char *dir)
+{
+    struct dirent **entries;
+    int n = scandir(dir, &entries, NULL, alphasort);
+    if (n < 0) return -1;
+    for (int i = 0; i < n; i++) {
+        if (entries[i]->d_name[0] != '.') add_entry(hash, dir, entries[i]->d_name);
+        free(entries[i]);
+    }
+    free(entries);
+    return 0;
+}
+
+int srv_model_source(const char *dir, const char *draft_dir, uint8_t ret[32])
+{
+    struct sha256 hash;
+    sha256_init(&hash);
+    if (add_directory(&hash, dir) || (draft_dir && add_directory(&hash, draft_dir))) return -1;
+    sha256_final(&hash, ret);
+    return 0;
+}
+
+void srv_model_empty(struct srv_model *m)
+{
+    assert(m->n_refs == 0);
+    eng_close(m->engine);
+    free(m->draft_ids);
+    free((void *)m->draft_name);
+    grammar_cache_destroy(m->grammars);
+    tok_chat_close(m->chat);
+    free(m->tokenizer_info);
+    tok_close(m->tok);
+    srv_retrieval_finish(&m->retrieval);
+    srv_pairs_finish(&m->pairs);
+    free((void *)m->names);
+}
+
+void srv_model_close(struct srv_model *m)
+{
+    if (m) srv_model_empty(m);
+    free(m);
+}

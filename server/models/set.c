@@ -1,0 +1,1019 @@
+/* SPDX-License-Identifier: MIT */
+/* Entries and live models under one lock; see set.h. */
+#include "server/models/set.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/thread.h"
+#include "server/config/config.h"
+#include "server/grammars/cache.h"
+#include "server/log.h"
+
+enum { RETRY_FAILED_US = 30000000, LOOK_US = 5000, MIB = 1 << 20, BYTES_PER_MS = 1000000 };
+
+int srv_models_init(struct srv_models *set)
+{
+    *set = (struct srv_models){.autoload = true};
+    if (thread_cond_init(&set->changed)) return -1;
+    set->has_lock = pthread_mutex_init(&set->lock, NULL) == 0;
+    if (!set->has_lock) pthread_cond_destroy(&set->changed);
+    return set->has_lock ? 0 : -1;
+}
+
+static void finish_source(struct srv_source *s)
+{
+    free(s->dir);
+    free(s->draft_dir);
+    free(s->draft_name);
+    free((void *)s->names);
+}
+
+static void free_entry(struct srv_entry *e)
+{
+    finish_source(&e->source);
+    free(e->own);
+    free(e);
+}
+
+/* Frees what is left of closed models whose answers have been sent. */
+static void drop_sent(struct srv_models *set)
+{
+    for (struct srv_model **link = &set->unsent, *m; (m = *link);) {
+        if (m->n_unsent) {
+            link = &m->next;
+            continue;
+        }
+        *link = m->next;
+        free(m);
+    }
+}
+
+void srv_models_finish(struct srv_models *set)
+{
+    if (!set->has_lock) return;
+    for (struct srv_model *m = set->alive; m; m = m->next)
+        eng_stop_begin(m->engine);
+    for (struct srv_model *m; (m = set->alive);) {
+        set->alive = m->next;
+        srv_model_close(m);
+    }
+    drop_sent(set);
+    for (int i = 0; i < set->n_entries; i++)
+        free_entry(set->entries[i]);
+    pthread_cond_destroy(&set->changed);
+    pthread_mutex_destroy(&set->lock);
+}
+
+const char *srv_public_reason(const char *why)
+{
+    return strchr(why, '/') || strstr(why, "iB") ? "the server's log says why" : why;
+}
+
+/* For the one who waits. */
+static void tell(const struct srv_entry *e, struct srv_wait *w)
+{
+    const char *why = w->by_operator ? e->reason : srv_public_reason(e->reason);
+    snprintf(w->message, sizeof(w->message), "%s", why);
+}
+
+/* ---- entries ------------------------------------------------------------------------------- */
+
+static bool copy_text(char **ret, const char *text)
+{
+    *ret = text ? strdup(text) : NULL;
+    return *ret || !text;
+}
+
+/* Returns 0, or -1 when out of memory, with nothing owned. */
+static int copy_source(struct srv_source *ret, const struct srv_model_params *p)
+{
+    *ret = (struct srv_source){.is_demo = p->is_demo, .names = srv_names_copy(&p->names).items};
+    if (ret->names && copy_text(&ret->dir, p->dir) && copy_text(&ret->draft_dir, p->draft_dir) &&
+        copy_text(&ret->draft_name, p->draft_name))
+        return 0;
+    finish_source(ret);
+    return -1;
+}
+
+/*
+ * The number for a new entry; if all are taken that of the one which has been gone, with all its
+ * models, for the longest: requests that found that one have asked for it. -1: there are too many.
+ * On the loader's thread.
+ */
+static int find_free(const struct srv_models *set)
+{
+    int best = -1;
+    if (set->n_entries < POLICY_ENTRIES) return set->n_entries;
+    for (int i = 0; i < set->n_entries; i++) {
+        const struct srv_entry *e = set->entries[i];
+        bool used = !e->gone;
+        for (const struct srv_model *m = set->alive; m; m = m->next)
+            used |= m->entry == i;
+        if (!used && (best < 0 || e->failed_us < set->entries[best]->failed_us)) best = i;
+    }
+    return best;
+}
+
+struct srv_entry *srv_models_add(struct srv_models *set, const struct srv_config *config,
+                                 const struct srv_model_params *params)
+{
+    struct srv_entry *e = calloc(1, sizeof(*e));
+    if (!e || copy_source(&e->source, params)) {
+        free(e);
+        return NULL;
+    }
+    pthread_mutex_lock(&set->lock);
+    int number = find_free(set);
+    if (number < 0) {
+        pthread_mutex_unlock(&set->lock);
+        finish_source(&e->source);
+        free(e);
+        return NULL;
+    }
+    e->config = config;
+    e->created = (int64_t)time(NULL);
+    e->share = params->share;
+    e->end = &e->first;
+    e->number = number;
+    if (number == set->n_entries)
+        set->n_entries++;
+    else
+        free_entry(set->entries[number]);
+    set->entries[number] = e;
+    pthread_mutex_unlock(&set->lock);
+    return e;
+}
+
+static struct srv_list list_of(const char *const *names)
+{
+    struct srv_list list = {(const char **)names, 0};
+    while (names[list.n])
+        list.n++;
+    return list;
+}
+
+struct srv_model_params srv_entry_params(const struct srv_entry *e)
+{
+    return (struct srv_model_params){
+        .config = e->config,
+        .dir = e->source.dir,
+        .draft_dir = e->source.draft_dir,
+        .draft_name = e->source.draft_name,
+        .names = list_of(e->source.names),
+        .entry = e->number,
+        .share = e->share,
+        .is_demo = e->source.is_demo,
+    };
+}
+
+void srv_models_each_entry(struct srv_models *set,
+                           void (*fn)(void *ctx, const struct srv_entry *entry), void *ctx)
+{
+    pthread_mutex_lock(&set->lock);
+    for (int i = 0; i < set->n_entries; i++)
+        if (!set->entries[i]->gone) fn(ctx, set->entries[i]);
+    pthread_mutex_unlock(&set->lock);
+}
+
+const char *srv_entry_state_name(const struct srv_entry *e)
+{
+    static const char *const names[] = {"unloaded", "loading", "loaded", "failed"};
+    return e->state == SRV_UNLOADED && e->first ? "queued" : names[e->state];
+}
+
+/* The entry that has the name, or NULL. With the lock held. */
+static struct srv_entry *find_named(struct srv_models *set, const char *name)
+{
+    for (int i = 0; i < set->n_entries; i++)
+        for (const char *const *own = set->entries[i]->source.names; !set->entries[i]->gone && *own;
+             own++)
+            if (!strcmp(*own, name)) return set->entries[i];
+    return NULL;
+}
+
+int srv_models_find(struct srv_models *set, const char *name)
+{
+    pthread_mutex_lock(&set->lock);
+    const struct srv_entry *e = find_named(set, name);
+    int entry = e ? e->number : -1;
+    pthread_mutex_unlock(&set->lock);
+    return entry;
+}
+
+int srv_models_count(struct srv_models *set)
+{
+    int n = 0;
+    pthread_mutex_lock(&set->lock);
+    for (int i = 0; i < set->n_entries; i++)
+        n += !set->entries[i]->gone;
+    pthread_mutex_unlock(&set->lock);
+    return n;
+}
+
+int srv_models_default(struct srv_models *set)
+{
+    pthread_mutex_lock(&set->lock);
+    int entry = set->default_entry;
+    pthread_mutex_unlock(&set->lock);
+    return entry;
+}
+
+void srv_models_set_default(struct srv_models *set, int entry)
+{
+    pthread_mutex_lock(&set->lock);
+    set->default_entry = entry;
+    pthread_mutex_unlock(&set->lock);
+}
+
+bool srv_models_is_loaded(struct srv_models *set, int entry)
+{
+    pthread_mutex_lock(&set->lock);
+    bool loaded = entry >= 0 && entry < set->n_entries && set->entries[entry]->model;
+    pthread_mutex_unlock(&set->lock);
+    return loaded;
+}
+
+const char *srv_models_name(struct srv_models *set, int entry, char *buf, size_t size)
+{
+    pthread_mutex_lock(&set->lock);
+    snprintf(buf, size, "%s", set->entries[entry]->source.names[0]);
+    pthread_mutex_unlock(&set->lock);
+    return buf;
+}
+
+bool srv_is_placeholder(const char *name)
+{
+    return !strcmp(name, "default") || !strcmp(name, "tgi") || !strcmp(name, "dummy");
+}
+
+static size_t add_names(const char *const *names, char *buf, size_t size, size_t len)
+{
+    for (; *names && len < size; names++)
+        len += (size_t)snprintf(buf + len, size - len, "%s'%.100s'", len ? ", " : "", *names);
+    return len;
+}
+
+const char *srv_models_names(struct srv_models *set, char *buf, size_t size)
+{
+    size_t len = 0;
+    *buf = '\0';
+    pthread_mutex_lock(&set->lock);
+    for (int i = 0; i < set->n_entries; i++)
+        if (!set->entries[i]->gone) len = add_names(set->entries[i]->source.names, buf, size, len);
+    pthread_mutex_unlock(&set->lock);
+    return buf;
+}
+
+const char *srv_models_list_names(const struct srv_model *model, char *buf, size_t size)
+{
+    if (model->set) return srv_models_names(model->set, buf, size);
+    *buf = '\0';
+    add_names(model->names, buf, size, 0);
+    return buf;
+}
+
+/* ---- the list of live models; with the lock held ------------------------------------------- */
+
+static void unlink_model(struct srv_models *set, const struct srv_model *model)
+{
+    struct srv_model **link = &set->alive;
+    while (*link != model)
+        link = &(*link)->next;
+    *link = model->next;
+}
+
+/* Those that requests get by entry, then those that drain. */
+static void link_model(struct srv_models *set, struct srv_model *model)
+{
+    struct srv_model **link = &set->alive;
+    while (*link && (model->drains || (!(*link)->drains && (*link)->entry < model->entry)))
+        link = &(*link)->next;
+    model->next = *link;
+    *link = model;
+}
+
+/* From now on no request gets the entry's model. */
+static struct srv_model *close_door(struct srv_models *set, struct srv_entry *e,
+                                    enum srv_eviction why)
+{
+    struct srv_model *m = e->model;
+    uint64_t drain_us = (uint64_t)e->config->swap_drain_ms * 1000;
+    unlink_model(set, m);
+    m->drains = true;
+    m->cut_us = drain_us ? clock_now_us() + drain_us : 0;
+    link_model(set, m);
+    e->model = NULL;
+    e->state = SRV_UNLOADED;
+    e->n_evictions[why]++;
+    pthread_cond_signal(&set->changed);
+    return m;
+}
+
+/* ---- waits --------------------------------------------------------------------------------- */
+
+/* Ended waits, to be woken without the lock. */
+struct woken {
+    struct srv_wait *first, **end;
+};
+
+/* Takes a wait out of its entry's; with the lock held. Its end is set before the next step. */
+static void end_wait(struct srv_entry *e, struct srv_wait **link, enum srv_wait_end how,
+                     struct woken *woken)
+{
+    struct srv_wait *w = *link;
+    *link = w->next;
+    if (e->end == &w->next) e->end = link;
+    e->n_waiters--;
+    w->next = NULL;
+    *woken->end = w;
+    woken->end = &w->next;
+    if (how == SRV_WAIT_GIVEN) {
+        w->model = e->model;
+        e->model->n_refs++;
+    }
+    if (how == SRV_WAIT_FAILED) tell(e, w);
+    atomic_store(&w->end, how);
+}
+
+static void end_waits(struct srv_entry *e, enum srv_wait_end how, struct woken *woken)
+{
+    while (e->first)
+        end_wait(e, &e->first, how, woken);
+}
+
+static void wake(const struct woken *woken)
+{
+    for (struct srv_wait *w = woken->first, *next; w; w = next) {
+        next = w->next;
+        w->wake(w, true);
+    }
+}
+
+static struct policy_room room_of(const struct srv_models *set)
+{
+    return (struct policy_room){.limit_bytes = set->limit_bytes ? set->limit_bytes : INT64_MAX / 2,
+                                .max_models = set->max_models};
+}
+
+/* The oldest waiter for whom others may be evicted, or NULL. */
+static const struct srv_wait *find_evictor(const struct srv_models *set, const struct srv_entry *e,
+                                           uint64_t now_us)
+{
+    const struct srv_wait *w = e->first;
+    while (w && !policy_may_evict(&set->keys, w->key, now_us))
+        w = w->next;
+    return w;
+}
+
+/* The entries as the policy sees them. Returns their number. */
+static int look_for_policy(const struct srv_models *set, struct policy_entry to[POLICY_ENTRIES],
+                           struct policy_room *room, uint64_t now_us)
+{
+    *room = room_of(set);
+    for (int i = 0; i < set->n_entries; i++) {
+        const struct srv_entry *e = set->entries[i];
+        const struct srv_wait *evictor = find_evictor(set, e, now_us);
+        to[i] = (struct policy_entry){.loaded = e->model != NULL,
+                                      .pinned = e->config->pin,
+                                      .bytes = e->plan_bytes,
+                                      .waits_since_us = e->first ? e->first->since_us : 0,
+                                      .evicts_since_us = evictor ? evictor->since_us : 0,
+                                      .n_refs = e->model ? e->model->n_refs : 0,
+                                      .load_us = e->load_us,
+                                      .loaded_us = e->loaded_us,
+                                      .admitted_us = e->admitted_us,
+                                      .used_us = e->used_us};
+    }
+    for (const struct srv_model *m = set->alive; m; m = m->next) {
+        if (!m->drains) continue;
+        room->n_draining++;
+        room->draining_bytes += m->plan_bytes;
+    }
+    for (struct srv_model *m = set->unsent; m; m = m->next)
+        room->draining_bytes += atomic_load(&m->answer_bytes);
+    return set->n_entries;
+}
+
+/* Whether the entry fits next to the pinned ones; else says why not. */
+static bool can_fit(struct srv_models *set, const struct srv_entry *e, struct srv_wait *w)
+{
+    struct policy_entry entries[POLICY_ENTRIES];
+    struct policy_room room;
+    char *why = w->message;
+    const size_t size = sizeof(w->message);
+    int n = look_for_policy(set, entries, &room, 0);
+    if (e->is_unavailable) {
+        tell(e, w);
+        return false;
+    }
+    if (policy_can_fit(entries, n, &room, e->number)) return true;
+    if (!w->by_operator) {
+        snprintf(why, size, "there is no room for it next to the pinned models");
+        return false;
+    }
+    size_t len = (size_t)snprintf(
+        why, size, "It takes %lld MiB, the limit is %lld MiB, and pinned models have theirs:",
+        (long long)(e->plan_bytes / MIB), (long long)(room.limit_bytes / MIB));
+    for (int i = 0; i < n && len < size; i++)
+        if (entries[i].pinned && i != e->number)
+            len +=
+                (size_t)snprintf(why + len, size - len, " %.60s", set->entries[i]->source.names[0]);
+    return false;
+}
+
+static bool has_place(const struct srv_entry *e, const struct srv_wait *w)
+{
+    const struct srv_config *c = e->config;
+    int most = c->parallel + (c->max_queue ? c->max_queue : 4 * c->parallel), n_own = 0;
+    if (w->by_operator) return true;
+    for (const struct srv_wait *other = e->first; other; other = other->next)
+        n_own += other->key == w->key && !other->by_operator;
+    return e->n_waiters < most && (!w->several_keys || n_own < most / 2);
+}
+
+/* Nobody waits any longer for the load of an entry. */
+static void bar_evictor(struct srv_models *set, struct srv_entry *e, uint64_t now_us)
+{
+    uint64_t known_us = e->load_us ? e->load_us : (uint64_t)e->plan_bytes / BYTES_PER_MS * 1000,
+             so_far_us = e->began_us ? now_us - e->began_us : 0;
+    if (e->has_evicted)
+        policy_bar(&set->keys, e->evictor, so_far_us > known_us ? so_far_us : known_us, now_us);
+    e->has_evicted = false;
+}
+
+static enum srv_ask ask(struct srv_models *set, struct srv_entry *e, struct srv_wait *w)
+{
+    uint64_t now_us = clock_now_us();
+    if (e->model) {
+        e->admitted_us = e->used_us = now_us;
+        w->model = e->model;
+        w->model->n_refs++;
+        return SRV_ASK_GIVEN;
+    }
+    if (atomic_load(&set->stop)) return SRV_ASK_CLOSED;
+    if (!w->by_operator && (w->no_load || !set->autoload)) return SRV_ASK_UNLOADED;
+    if (!w->by_operator && e->state == SRV_LOAD_FAILED && now_us < e->failed_us + RETRY_FAILED_US) {
+        tell(e, w);
+        return SRV_ASK_FAILED;
+    }
+    if (e->gone) tell(e, w);
+    if (e->gone || !can_fit(set, e, w)) return SRV_ASK_UNAVAILABLE;
+    if (!has_place(e, w)) return SRV_ASK_FULL;
+    if (e->state == SRV_LOAD_FAILED) e->state = SRV_UNLOADED;
+    w->entry = e->number;
+    w->since_us = now_us;
+    w->noticed = false;
+    w->next = NULL;
+    *e->end = w;
+    e->end = &w->next;
+    e->n_waiters++;
+    pthread_cond_signal(&set->changed);
+    return SRV_ASK_WAITS;
+}
+
+enum srv_ask srv_models_ask(struct srv_models *set, int entry, struct srv_wait *w)
+{
+    atomic_store(&w->end, SRV_WAITS);
+    pthread_mutex_lock(&set->lock);
+    enum srv_ask answer = ask(set, set->entries[entry], w);
+    pthread_mutex_unlock(&set->lock);
+    return answer;
+}
+
+void srv_models_leave(struct srv_models *set, struct srv_wait *w)
+{
+    struct woken woken = {NULL, &woken.first};
+    pthread_mutex_lock(&set->lock);
+    struct srv_entry *e = set->entries[w->entry];
+    for (struct srv_wait **link = &e->first; *link; link = &(*link)->next) {
+        if (*link != w) continue;
+        end_wait(e, link, SRV_WAIT_LEFT, &woken);
+        break;
+    }
+    if (woken.first && !e->first) {
+        if (e->state == SRV_LOADING_MODEL)
+            atomic_store(&set->give_up, true);
+        else
+            bar_evictor(set, e, clock_now_us());
+    }
+    pthread_mutex_unlock(&set->lock);
+    wake(&woken);
+}
+
+void srv_models_room(struct srv_models *set, int entry, int64_t *ret_needed, int64_t *ret_available,
+                     int64_t *ret_limit)
+{
+    pthread_mutex_lock(&set->lock);
+    *ret_needed = set->entries[entry]->plan_bytes;
+    *ret_limit = *ret_available = set->limit_bytes;
+    for (int i = 0; i < set->n_entries; i++)
+        if (i != entry && set->entries[i]->config->pin)
+            *ret_available -= set->entries[i]->plan_bytes;
+    pthread_mutex_unlock(&set->lock);
+}
+
+int64_t srv_models_load_ms(struct srv_models *set, int entry)
+{
+    pthread_mutex_lock(&set->lock);
+    const struct srv_entry *e = set->entries[entry];
+    int64_t ms = e->load_us ? (int64_t)(e->load_us / 1000) : e->plan_bytes / BYTES_PER_MS;
+    pthread_mutex_unlock(&set->lock);
+    return ms;
+}
+
+/* ---- references ---------------------------------------------------------------------------- */
+
+struct srv_model *srv_models_take(struct srv_models *set, const char *name)
+{
+    pthread_mutex_lock(&set->lock);
+    const struct srv_entry *e = name ? find_named(set, name) : NULL;
+    if (!e && set->n_entries && set->default_entry >= 0) e = set->entries[set->default_entry];
+    struct srv_model *m = e ? e->model : NULL;
+    if (m) m->n_refs++;
+    pthread_mutex_unlock(&set->lock);
+    return m;
+}
+
+void srv_model_release(struct srv_model *model, bool used)
+{
+    if (!model) return;
+    struct srv_models *set = model->set;
+    pthread_mutex_lock(&set->lock);
+    assert(model->n_refs > 0);
+    if (used && !model->drains) set->entries[model->entry]->used_us = clock_now_us();
+    if (--model->n_refs == 0) pthread_cond_signal(&set->changed);
+    pthread_mutex_unlock(&set->lock);
+}
+
+void srv_model_keep_answer(struct srv_model *model)
+{
+    pthread_mutex_lock(&model->set->lock);
+    model->n_unsent++;
+    pthread_mutex_unlock(&model->set->lock);
+}
+
+void srv_model_drop_answer(struct srv_model *model, int64_t bytes)
+{
+    struct srv_models *set = model->set;
+    pthread_mutex_lock(&set->lock);
+    long long before = atomic_fetch_sub(&model->answer_bytes, bytes);
+    assert(before >= bytes && model->n_unsent > 0);
+    (void)before;
+    if (--model->n_unsent == 0) pthread_cond_signal(&set->changed);
+    pthread_mutex_unlock(&set->lock);
+}
+
+/* ---- loading and leaving ------------------------------------------------------------------- */
+
+/* source: taken; or NULL: it is as before. */
+static struct srv_model *publish(struct srv_models *set, struct srv_model *model,
+                                 const struct srv_source *source, int *ret_n_requests)
+{
+    struct woken woken = {NULL, &woken.first};
+    struct srv_model *before = NULL;
+    model->set = set;
+    model->created = (int64_t)time(NULL);
+    pthread_mutex_lock(&set->lock);
+    struct srv_entry *e = set->entries[model->entry];
+    if (source) {
+        finish_source(&e->source);
+        e->source = *source;
+        e->plan_bytes = model->plan_bytes;
+    }
+    if (e->model) before = close_door(set, e, SRV_EVICT_REPLACED);
+    link_model(set, model);
+    e->model = model;
+    e->state = SRV_LOADED;
+    e->reason[0] = '\0';
+    e->n_loads++;
+    e->loaded_us = e->used_us = clock_now_us();
+    if (!e->first && atomic_load(&set->give_up)) bar_evictor(set, e, e->loaded_us);
+    e->has_evicted = false;
+    if (e->began_us) e->load_us = e->loaded_us - e->began_us;
+    e->began_us = 0;
+    if (e->first) e->admitted_us = e->loaded_us;
+    end_waits(e, SRV_WAIT_GIVEN, &woken);
+    *ret_n_requests = before ? before->n_refs : 0;
+    pthread_mutex_unlock(&set->lock);
+    wake(&woken);
+    return before;
+}
+
+struct srv_model *srv_models_publish(struct srv_models *set, struct srv_model *model,
+                                     int *ret_n_requests)
+{
+    return publish(set, model, NULL, ret_n_requests);
+}
+
+int srv_models_replace(struct srv_models *set, struct srv_model *model,
+                       const struct srv_model_params *params, const struct srv_model_facts *facts,
+                       struct srv_model **ret_before, int *ret_n_requests)
+{
+    struct srv_source source;
+    struct srv_entry *e = set->entries[model->entry];
+    if (copy_source(&source, params)) return -1;
+    pthread_mutex_lock(&set->lock);
+    e->share = params->share;
+    e->facts = *facts;
+    pthread_mutex_unlock(&set->lock);
+    *ret_before = publish(set, model, &source, ret_n_requests);
+    return 0;
+}
+
+static void begin(struct srv_models *set, struct srv_entry *e)
+{
+    e->state = SRV_LOADING_MODEL;
+    e->began_us = clock_now_us();
+    atomic_store(&set->give_up, atomic_load(&set->stop));
+}
+
+void srv_models_begin(struct srv_models *set, int entry)
+{
+    pthread_mutex_lock(&set->lock);
+    begin(set, set->entries[entry]);
+    pthread_mutex_unlock(&set->lock);
+}
+
+void srv_models_fail(struct srv_models *set, int entry, const char *why, bool given_up)
+{
+    struct woken woken = {NULL, &woken.first};
+    pthread_mutex_lock(&set->lock);
+    struct srv_entry *e = set->entries[entry];
+    e->state = given_up ? SRV_UNLOADED : SRV_LOAD_FAILED;
+    if (given_up) bar_evictor(set, e, clock_now_us());
+    e->has_evicted = false;
+    e->began_us = 0;
+    if (!given_up) {
+        snprintf(e->reason, sizeof(e->reason), "%s", why);
+        e->failed_us = clock_now_us();
+        e->n_failed_loads++;
+        end_waits(e, SRV_WAIT_FAILED, &woken);
+    }
+    pthread_mutex_unlock(&set->lock);
+    wake(&woken);
+}
+
+enum srv_unload srv_models_unload(struct srv_models *set, int entry, int *ret_n_requests,
+                                  void (*on_closed)(void *ctx), void *ctx)
+{
+    enum srv_unload rc = SRV_UNLOAD_OK;
+    pthread_mutex_lock(&set->lock);
+    struct srv_entry *e = set->entries[entry];
+    if (!e->model) {
+        rc = SRV_UNLOAD_NOT_LOADED;
+    } else if (e->config->pin) {
+        rc = SRV_UNLOAD_PINNED;
+    } else {
+        struct srv_model *m = close_door(set, e, SRV_EVICT_REQUEST);
+        m->on_closed = on_closed;
+        m->on_closed_ctx = ctx;
+        *ret_n_requests = m->n_refs;
+        srv_log(SRV_LOG_INFO, "models: %s is unloaded: an operator asked for it, %d requests drain",
+                m->names[0], m->n_refs);
+    }
+    pthread_mutex_unlock(&set->lock);
+    return rc;
+}
+
+void srv_models_settle(struct srv_models *set, struct srv_entry *e, struct srv_config *own,
+                       const struct srv_share *share, const struct srv_model_facts *facts,
+                       int64_t plan_bytes, const char *why, const uint8_t digest[32])
+{
+    pthread_mutex_lock(&set->lock);
+    if (own) e->own = own;
+    if (e->model) close_door(set, e, SRV_EVICT_REPLACED);
+    e->state = SRV_UNLOADED;
+    e->share = *share;
+    e->facts = *facts;
+    e->plan_bytes = plan_bytes;
+    e->is_unavailable = why != NULL;
+    snprintf(e->reason, sizeof(e->reason), "%s", why ? why : "");
+    memcpy(e->digest, digest, sizeof(e->digest));
+    pthread_mutex_unlock(&set->lock);
+}
+
+void srv_models_remove(struct srv_models *set, int entry)
+{
+    struct woken woken = {NULL, &woken.first};
+    pthread_mutex_lock(&set->lock);
+    struct srv_entry *e = set->entries[entry];
+    srv_log(SRV_LOG_INFO, "models: %s has vanished", e->source.names[0]);
+    if (e->model) close_door(set, e, SRV_EVICT_REQUEST);
+    e->gone = true;
+    if (set->default_entry == entry) set->default_entry = -1;
+    e->failed_us = clock_now_us();
+    snprintf(e->reason, sizeof(e->reason), "its directory has vanished");
+    end_waits(e, SRV_WAIT_FAILED, &woken);
+    pthread_mutex_unlock(&set->lock);
+    wake(&woken);
+}
+
+bool srv_models_post(struct srv_models *set, enum srv_task_kind job)
+{
+    pthread_mutex_lock(&set->lock);
+    bool stopped = atomic_load(&set->stop);
+    *(job == SRV_TASK_SWAP ? &set->has_swap : &set->has_scan) |= !stopped;
+    pthread_cond_signal(&set->changed);
+    pthread_mutex_unlock(&set->lock);
+    return !stopped;
+}
+
+void srv_models_stop(struct srv_models *set)
+{
+    struct woken woken = {NULL, &woken.first};
+    pthread_mutex_lock(&set->lock);
+    atomic_store(&set->stop, true);
+    atomic_store(&set->give_up, true);
+    for (int i = 0; i < set->n_entries; i++)
+        end_waits(set->entries[i], SRV_WAIT_CLOSED, &woken);
+    pthread_cond_signal(&set->changed);
+    pthread_mutex_unlock(&set->lock);
+    wake(&woken);
+}
+
+/* Waits that have lasted long enough: too long, or to be heard of. */
+static void look_at_waits(const struct srv_models *set, struct srv_entry *e, uint64_t now_us,
+                          struct woken *late)
+{
+    for (struct srv_wait **link = &e->first, *w; (w = *link);) {
+        uint64_t waited_us = now_us - w->since_us;
+        if (set->wait_us && waited_us >= set->wait_us && !w->by_operator) {
+            end_wait(e, link, SRV_WAIT_LATE, late);
+            continue;
+        }
+        bool notice = set->notice_us && !w->noticed && waited_us >= set->notice_us;
+        link = &w->next;
+        if (!notice) continue;
+        w->noticed = true;
+        w->wake(w, false);
+    }
+}
+
+void srv_models_tick(struct srv_models *set)
+{
+    struct woken late = {NULL, &late.first};
+    uint64_t now_us = clock_now_us();
+    pthread_mutex_lock(&set->lock);
+    for (int i = 0; i < set->n_entries; i++)
+        look_at_waits(set, set->entries[i], now_us, &late);
+    pthread_cond_signal(&set->changed);
+    pthread_mutex_unlock(&set->lock);
+    wake(&late);
+}
+
+/* A model that has drained, or one whose time for that is over. */
+static bool find_drained(const struct srv_models *set, uint64_t now_us, struct srv_task *ret)
+{
+    for (struct srv_model *m = set->alive; m; m = m->next) {
+        if (!m->drains) continue;
+        bool late = m->cut_us && now_us >= m->cut_us;
+        if (m->n_refs > 0 && !late) continue;
+        if (m->n_refs == 0 && !eng_stop_begin(m->engine)) continue; /* its pages go to a disk */
+        *ret = (struct srv_task){m->n_refs ? SRV_TASK_CUT : SRV_TASK_FREE, m->entry, m};
+        m->cut_us = 0;
+        return true;
+    }
+    return false;
+}
+
+static void close_idle(struct srv_models *set, uint64_t now_us)
+{
+    for (int i = 0; i < set->n_entries; i++) {
+        struct srv_entry *e = set->entries[i];
+        uint64_t idle_us = (uint64_t)e->config->idle_unload_s * 1000000;
+        if (!e->model || !idle_us || e->config->pin || e->model->n_refs ||
+            now_us < e->used_us + idle_us)
+            continue;
+        srv_log(SRV_LOG_INFO, "models: %s is unloaded: idle for %llu s", e->source.names[0],
+                (unsigned long long)((now_us - e->used_us) / 1000000));
+        close_door(set, e, SRV_EVICT_IDLE);
+    }
+}
+
+/* Closes the doors of those that make room. Returns true if an entry is to be loaded. */
+static bool find_load(struct srv_models *set, uint64_t now_us, struct srv_task *ret)
+{
+    struct policy_entry entries[POLICY_ENTRIES];
+    struct policy_room room;
+    int n = look_for_policy(set, entries, &room, now_us);
+    const struct policy_step step = policy_next(entries, n, &room, now_us);
+    if (step.act == POLICY_CLOSE) {
+        struct srv_entry *e = set->entries[step.entry], *by = set->entries[step.on_behalf];
+        by->has_evicted = true;
+        by->evictor = find_evictor(set, by, now_us)->key;
+        srv_log(SRV_LOG_INFO,
+                "models: %s drains for %s (needs %lld MiB), %d requests, used %.1f s ago",
+                e->source.names[0], by->source.names[0], (long long)(by->plan_bytes / MIB),
+                e->model->n_refs, (double)(now_us - e->used_us) * 1e-6);
+        close_door(set, e, SRV_EVICT_MEMORY);
+        return find_load(set, now_us, ret);
+    }
+    if (step.act != POLICY_LOAD) return false;
+    begin(set, set->entries[step.entry]);
+    *ret = (struct srv_task){SRV_TASK_LOAD, step.entry, NULL};
+    return true;
+}
+
+/* While somebody waits, or a model ends, what that waits for is looked at often. */
+static void wait_for_change(struct srv_models *set, uint64_t now_us)
+{
+    uint64_t until_us = now_us + LOOK_US;
+    const struct timespec until = {(time_t)(until_us / 1000000), (long)(until_us % 1000000) * 1000};
+    bool anyone = false;
+    for (int i = 0; i < set->n_entries; i++)
+        anyone |= set->entries[i]->first != NULL;
+    for (const struct srv_model *m = set->alive; m; m = m->next)
+        anyone |= m->drains && m->n_refs == 0;
+    if (anyone)
+        pthread_cond_timedwait(&set->changed, &set->lock, &until);
+    else
+        pthread_cond_wait(&set->changed, &set->lock);
+}
+
+struct srv_task srv_models_await(struct srv_models *set)
+{
+    struct srv_task task = {SRV_TASK_STOP, -1, NULL};
+    pthread_mutex_lock(&set->lock);
+    for (;;) {
+        uint64_t now_us = clock_now_us();
+        drop_sent(set);
+        if (set->has_swap) {
+            set->has_swap = false;
+            task.kind = SRV_TASK_SWAP;
+            break;
+        }
+        if (atomic_load(&set->stop)) break;
+        if (set->has_scan) {
+            set->has_scan = false;
+            task.kind = SRV_TASK_SCAN;
+            break;
+        }
+        close_idle(set, now_us);
+        if (find_drained(set, now_us, &task) || find_load(set, now_us, &task)) break;
+        wait_for_change(set, now_us);
+    }
+    pthread_mutex_unlock(&set->lock);
+    return task;
+}
+
+/* Models share a directory, and one that drains has the same as its successor. */
+static void add_kv_disk(struct eng_kv_disk_stats *sum, const struct eng_kv_disk_stats *s)
+{
+    sum->on |= s->on;
+    sum->paused |= s->paused;
+    if (s->bytes > sum->bytes) sum->bytes = s->bytes;
+    sum->n_pages += s->n_pages;
+    sum->n_restores += s->n_restores;
+    sum->restore_us += s->restore_us;
+    sum->n_read_bytes += s->n_read_bytes;
+    sum->n_read_tokens += s->n_read_tokens;
+    sum->n_written_bytes += s->n_written_bytes;
+    sum->n_write_errors += s->n_write_errors;
+    sum->n_dropped += s->n_dropped;
+    for (int i = 0; i < ENG_KV_FAULTS; i++)
+        sum->n_faults[i] += s->n_faults[i];
+}
+
+/* Adds the counters of an engine, and what it computes and has queued. */
+static void add_stats(struct eng_stats *sum, const struct eng_stats *s)
+{
+    sum->n_running += s->n_running;
+    sum->n_waiting += s->n_waiting;
+    sum->n_waiting_tokens += s->n_waiting_tokens;
+    sum->n_steps += s->n_steps;
+    for (int i = 0; i < ENG_N_MISSES; i++)
+        sum->n_misses[i] += s->n_misses[i];
+    sum->n_snapshot_hits += s->n_snapshot_hits;
+    sum->n_snapshots_evicted += s->n_snapshots_evicted;
+    add_kv_disk(&sum->kv_disk, &s->kv_disk);
+    sum->n_prompt_tokens += s->n_prompt_tokens;
+    sum->n_cached_tokens += s->n_cached_tokens;
+    sum->n_disk_tokens += s->n_disk_tokens;
+    sum->n_computed_prompt_tokens += s->n_computed_prompt_tokens;
+    sum->n_generated_tokens += s->n_generated_tokens;
+    sum->n_jobs_done += s->n_jobs_done;
+    sum->n_jobs_cancelled += s->n_jobs_cancelled;
+    sum->n_jobs_failed += s->n_jobs_failed;
+    sum->compute_us += s->compute_us;
+    sum->n_late_masks += s->n_late_masks;
+    for (int i = 0; i < ENG_DRAFT_SOURCES; i++) {
+        sum->n_drafts[i] += s->n_drafts[i];
+        sum->n_draft_tokens[i] += s->n_draft_tokens[i];
+        sum->n_accepted_draft_tokens[i] += s->n_accepted_draft_tokens[i];
+    }
+    for (int i = 0; i < ENG_DRAFT_IDS; i++)
+        sum->n_drafts_of_length[i] += s->n_drafts_of_length[i];
+    sum->n_step_tokens += s->n_step_tokens;
+    for (int i = 0; i < ENG_STEP_SIZES; i++)
+        sum->n_steps_of_size[i] += s->n_steps_of_size[i];
+}
+
+void srv_models_close(struct srv_models *set, struct srv_model *model)
+{
+    struct eng_stats stats;
+    eng_stop(model->engine);
+    pthread_mutex_lock(&set->lock);
+    assert(model->drains);
+    eng_stats(model->engine, &stats);
+    add_stats(&set->entries[model->entry]->closed_stats, &stats);
+    if (model->grammars) {
+        struct grammar_cache_stats grammars = grammar_cache_stats(model->grammars);
+        set->n_closed_grammar_hits += grammars.n_hits;
+        set->n_closed_grammar_misses += grammars.n_misses;
+    }
+    unlink_model(set, model);
+    pthread_mutex_unlock(&set->lock);
+    void (*on_closed)(void *ctx) = model->on_closed;
+    void *ctx = model->on_closed_ctx;
+    srv_model_empty(model);
+    pthread_mutex_lock(&set->lock);
+    model->next = set->unsent;
+    set->unsent = model;
+    drop_sent(set);
+    pthread_mutex_unlock(&set->lock);
+    if (on_closed) on_closed(ctx);
+}
+
+/* ---- looking ------------------------------------------------------------------------------- */
+
+void srv_models_each(struct srv_models *set, void (*fn)(void *ctx, struct srv_model *model),
+                     void *ctx)
+{
+    pthread_mutex_lock(&set->lock);
+    for (struct srv_model *m = set->alive; m; m = m->next)
+        fn(ctx, m);
+    pthread_mutex_unlock(&set->lock);
+}
+
+static void add_pages(struct eng_stats *sum, const struct eng_stats *s)
+{
+    sum->n_pages_total += s->n_pages_total;
+    sum->n_pages_used += s->n_pages_used;
+    sum->n_pages_cached += s->n_pages_cached;
+    sum->n_pages_kept += s->n_pages_kept;
+    sum->n_snapshots_total += s->n_snapshots_total;
+    sum->n_snapshots += s->n_snapshots;
+    if (!sum->drafts_since_ms || (s->drafts_since_ms && s->drafts_since_ms < sum->drafts_since_ms))
+        sum->drafts_since_ms = s->drafts_since_ms;
+}
+
+static void look_at(void *ctx, struct srv_model *m)
+{
+    struct srv_models_view *v = ctx;
+    struct eng_stats stats;
+    eng_stats(m->engine, &stats);
+    if (v->n_loaded++ == 0) {
+        struct eng_stats sum = v->stats;
+        v->stats = stats;
+        add_stats(&v->stats, &sum);
+    } else {
+        add_stats(&v->stats, &stats);
+        if (!m->drains) add_pages(&v->stats, &stats);
+    }
+    if (m->drains) v->n_draining += m->n_refs;
+    if (!m->grammars) return;
+    struct grammar_cache_stats grammars = grammar_cache_stats(m->grammars);
+    v->n_grammar_hits += grammars.n_hits;
+    v->n_grammar_misses += grammars.n_misses;
+}
+
+void srv_models_look(struct srv_models *set, struct srv_models_view *ret)
+{
+    pthread_mutex_lock(&set->lock);
+    *ret = (struct srv_models_view){.n_grammar_hits = set->n_closed_grammar_hits,
+                                    .n_grammar_misses = set->n_closed_grammar_misses};
+    for (int i = 0; i < set->n_entries; i++)
+        add_stats(&ret->stats, &set->entries[i]->closed_stats);
+    for (struct srv_model *m = set->alive; m; m = m->next)
+        look_at(ret, m);
+    pthread_mutex_unlock(&set->lock);
+}
+
+void srv_entry_stats(const struct srv_models *set, const struct srv_entry *e, struct eng_stats *ret)
+{
+    struct eng_stats stats;
+    *ret = e->closed_stats;
+    for (const struct srv_model *m = set->alive; m; m = m->next) {
+        if (m->entry != e->number) continue;
+        eng_stats(m->engine, &stats);
+        add_stats(ret, &stats);
+        if (m->drains) continue;
+        add_pages(ret, &stats);
+        ret->prompt_tokens_per_s = stats.prompt_tokens_per_s;
+        ret->generated_tokens_per_s = stats.generated_tokens_per_s;
+    }
+}
+
+struct srv_model *srv_models_of(struct srv_models *set, int entry)
+{
+    pthread_mutex_lock(&set->lock);
+    struct srv_model *model = entry < set->n_entries ? set->entries[entry]->model : NULL;
+    if (model) model->n_refs++;
+    pthread_mutex_unlock(&set->lock);
+    return model;
+}

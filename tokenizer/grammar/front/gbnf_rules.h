@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/* The rules of a GBNF grammar: names, references, recursion, and their way to nodes. */
+#ifndef HEARTH_GRAMMAR_FRONT_GBNF_RULES_H
+#define HEARTH_GRAMMAR_FRONT_GBNF_RULES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct gram_build;
+struct gram_ex;
+
+struct gram_gbnf_rule {
+    const char *name; /* in the grammar's text */
+    uint32_t name_len;
+    uint32_t line; /* where it was first named */
+    uint32_t hash_next;
+    struct gram_ex *x; /* NULL: not defined */
+    bool nullable;
+    uint8_t visit, left_visit; /* marks of walks */
+    bool recursive;            /* it refers to itself, or to a rule that does */
+    uint32_t node;             /* GRAM_NONE: none yet */
+};
+
+enum { GRAM_GBNF_BUCKETS = 1024 };
+
+struct gram_gbnf {
+    struct gram_gbnf_rule *rules;
+    uint32_t n, cap;
+    uint32_t buckets[GRAM_GBNF_BUCKETS];
+};
+
+/* The number of a rule by its name, made at its first mention. */
+uint32_t gram_gbnf_rule(struct gram_build *b, struct gram_gbnf *g, const char *name, size_t len,
+                        uint32_t line);
+
+void gram_gbnf_define(struct gram_build *b, struct gram_gbnf *g, const char *name, size_t len,
+                      uint32_t line, struct gram_ex *x);
+
+/* Checks that all is defined and nothing left-recursive; returns the node of the root rule. */
+uint32_t gram_gbnf_finish(struct gram_build *b, struct gram_gbnf *g);
+
+#endif

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+/* The text that a front end reads, valid UTF-8, and how far it has come. */
+#ifndef HEARTH_GRAMMAR_FRONT_SOURCE_H
+#define HEARTH_GRAMMAR_FRONT_SOURCE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/utf8.h"
+
+struct gram_source {
+    const char *text;
+    size_t len, pos;
+};
+
+/* The next byte, or -1 at the end. */
+static inline int gram_source_peek(const struct gram_source *s)
+{
+    return s->pos < s->len ? (unsigned char)s->text[s->pos] : -1;
+}
+
+static inline bool gram_source_at(const struct gram_source *s, const char *word)
+{
+    size_t n = strlen(word);
+    return s->len - s->pos >= n && memcmp(s->text + s->pos, word, n) == 0;
+}
+
+/* Reads the word if it is next. */
+static inline bool gram_source_accept(struct gram_source *s, const char *word)
+{
+    if (!gram_source_at(s, word)) return false;
+    s->pos += strlen(word);
+    return true;
+}
+
+/* Reads the next character; the text is not at its end. */
+static inline uint32_t gram_source_char(struct gram_source *s)
+{
+    const unsigned char *p = (const unsigned char *)s->text + s->pos;
+    uint32_t cp = utf8_next(&p);
+    s->pos = (size_t)((const char *)p - s->text);
+    return cp;
+}
+
+#endif
