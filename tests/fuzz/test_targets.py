@@ -11,6 +11,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 WANTED = {
     "safetensors header": "safetensors",
     "pages of a prompt in a file": "extent",
+    "GGUF header": "gguf",
     "index of shards": "index",
     "tokenizer.json": "tokenizer_json",
     "config.json": "config",

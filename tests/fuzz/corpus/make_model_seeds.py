@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Writes the seeds of fuzz_safetensors, fuzz_config and fuzz_index into the folders beside it."""
+"""Writes the seeds of fuzz_safetensors, fuzz_gguf, fuzz_config and fuzz_index into the folders beside it."""
 import json
 import os
 import struct
@@ -82,8 +82,41 @@ def index_seeds():
     put("index", "pointer", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
 
 
-for folder in ("safetensors", "config", "index"):
+def gguf_seeds():
+    def text(s):
+        return struct.pack("<Q", len(s)) + s.encode()
+
+    def key(name, kind, value):
+        return text(name) + struct.pack("<I", kind) + value
+
+    def tensor(name, dims, kind, offset):
+        return text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, offset)
+
+    def seed(name, keys, tensors, n_data, version=3):
+        head = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(keys)) + b"".join(keys + tensors)
+        put("gguf", name, struct.pack("<I", n_data) + head + b"\0" * (-len(head) % 32))
+
+    def array(kind, n, values):
+        return struct.pack("<IQ", kind, n) + values
+
+    keys = [key("general.architecture", 8, text("llama")), key("a.u8", 0, b"\1"), key("a.f32", 6, struct.pack("<f", 1.5)),
+            key("a.i64", 11, struct.pack("<q", -3)), key("a.bool", 7, b"\1"),
+            key("a.texts", 9, array(8, 2, text("x") + text(""))), key("a.i16", 9, array(3, 2, struct.pack("<2h", -2, 300)))]
+    tensors = [tensor("m", [64, 3], 8, 0), tensor("v", [5], 0, 224)]
+    seed("empty", [], [], 0)
+    seed("whole", keys, tensors, 244)
+    seed("version-2", keys, tensors, 244, version=2)
+    seed("alignment", [key("general.alignment", 4, struct.pack("<I", 8))], [tensor("a", [256], 12, 0), tensor("b", [1, 1, 1, 1], 0, 144)], 148)
+    seed("cut", keys, tensors, 243)
+    seed("twice", [keys[1], keys[1]], [], 0)
+    seed("wrap", [], [tensor("a", [1 << 32, 1 << 32], 0, 0)], 0)
+    seed("long", [key("a", 9, array(8, 1 << 40, b""))], [], 0)
+    seed("nan", [key("a", 12, b"\xff" * 8), key("b", 9, array(6, 1, b"\0\0\x80\x7f"))], [], 0)
+
+
+for folder in ("safetensors", "gguf", "config", "index"):
     os.makedirs(os.path.join(HERE, folder), exist_ok=True)
 safetensors_seeds()
+gguf_seeds()
 config_seeds()
 index_seeds()
