@@ -16,7 +16,6 @@
 #include "base/buf.h"
 #include "engine/engine.h"
 #include "server/log.h"
-#include "server/models/served_model.h"
 
 enum { MAX_BOUNDS = 24 };
 

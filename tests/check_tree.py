@@ -45,7 +45,7 @@ MAY_INCLUDE = {
     "tokenizer/grammar/front": [BASE, r"tokenizer/grammar/\w+\.h"],
     "tokenizer/grammar/schema": [BASE, r"tokenizer/grammar/(front/ecma_regex|\w+)\.h"],
     "tokenizer/tools": [BASE, CHAT, r"tokenizer/grammar/grammar\.h", TYPES],
-    "server": [BASE, CONFIG, MODELS, *DOORS],
+    "server": [BASE, CONFIG, *DOORS],
     "server/hub": [BASE, CONFIG, ENGINE],
     "server/grammars": [BASE, CONFIG, CORE, *DOORS],
     "server/models": [BASE, CONFIG, CORE, HUB, GRAMMARS, *DOORS],

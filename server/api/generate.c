@@ -11,8 +11,8 @@
 #include "server/api/read/token_ids.h"
 #include "server/api/read/truncate.h"
 #include "server/api/write/generation_output.h"
-#include "server/app.h"
 #include "server/metrics.h"
+#include "server/models/app.h"
 
 static struct srv_gen *create(struct srv_request *req)
 {

@@ -35,7 +35,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
-#include "server/app.h"
+#include "server/models/app.h"
 #include "server/bounds.h"
 #include "server/http/api_error.h"
 #include "server/http/trace_parent.h"

@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "server/app.h"
+#include "server/models/app.h"
 #include "server/config/config.h"
 #include "server/http/endpoint.h"
 

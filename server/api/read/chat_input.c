@@ -10,7 +10,7 @@
 #include "server/config/config.h"
 #include "server/api/read/token_ids.h"
 #include "server/api/read/tools_request.h"
-#include "server/app.h"
+#include "server/models/app.h"
 
 enum { MAX_MESSAGES = 4096 };
 

@@ -6,8 +6,8 @@
  * Threads: config and metrics are fixed before any other thread exists. The loader publishes the
  * first model and then sets `state` to SRV_READY.
  */
-#ifndef HEARTH_SERVER_APP_H
-#define HEARTH_SERVER_APP_H
+#ifndef HEARTH_SERVER_MODELS_APP_H
+#define HEARTH_SERVER_MODELS_APP_H
 
 #include <stdatomic.h>
 
