@@ -288,18 +288,20 @@ static inline uint64_t eng_draft_sum(const uint64_t by_source[ENG_DRAFT_SOURCES]
            by_source[ENG_DRAFT_FORCED] + by_source[ENG_DRAFT_SELF] + by_source[ENG_DRAFT_MODEL];
 }
 
-/* Of pages on disk; all zero without them. Totals count from the start. */
+/* Of pages on disk; all zero without them. The counts are uint64_t, without others between them. */
 enum { ENG_KV_FAULTS = 5 }; /* unreadable, length, header, foreign, payload */
 struct eng_kv_disk_stats {
     bool on, paused; /* paused: a minute after a failed write */
     int64_t bytes;   /* of all extents in the directory, as of the last minute, */
     int64_t n_pages; /* and the pages in those that have this model's size */
+    /* Counts from the start. */
     uint64_t n_restores, restore_us, n_read_bytes, n_read_tokens;
     uint64_t n_written_bytes, n_write_errors;
     uint64_t n_dropped; /* sequences that were not written: the disk did not keep up, or failed */
     uint64_t n_faults[ENG_KV_FAULTS]; /* files that were not served */
 };
 
+/* Here too the counts are uint64_t, without others between them. */
 struct eng_stats {
     struct eng_kv_disk_stats kv_disk;
     int n_running;            /* sequences in slots */
@@ -309,20 +311,21 @@ struct eng_stats {
     int n_pages_cached;       /* held only by the prefix cache: free if needed */
     int n_pages_kept;         /* of those held or cached, by eng_keep */
     int n_pages_total;
-    int64_t drafts_since_ms; /* when the loading of a twin or draft model began that still runs,
+    /* Snapshots of recurrent states in the prefix cache: the most it has room for, those it holds;
+     * below, sequences that began from one, and those that gave way or went with their page. */
+    int n_snapshots_total, n_snapshots;
+    int64_t drafts_since_ms;    /* when the loading of a twin or draft model began that still runs,
                                * unix time; 0: none does */
+    uint64_t last_step_us;      /* when the last step ended, CLOCK_MONOTONIC */
+    double prompt_tokens_per_s; /* measured over the last seconds of work; 0: none yet */
+    double generated_tokens_per_s;
+    /* Counts from the start. */
     uint64_t n_steps;
-    uint64_t last_step_us; /* when the last step ended, CLOCK_MONOTONIC */
     uint64_t n_prompt_tokens, n_cached_tokens, n_computed_prompt_tokens, n_generated_tokens;
     uint64_t n_disk_tokens; /* of n_cached_tokens, those that memory had not */
-    /* Snapshots of recurrent states in the prefix cache: the most it has room for, those it holds,
-     * sequences that began from one, and those that gave way to others or went with their page. */
-    int n_snapshots_total, n_snapshots;
     uint64_t n_snapshot_hits, n_snapshots_evicted;
     uint64_t n_misses[ENG_N_MISSES]; /* jobs; those with want_pooled are ENG_MISS_NONE */
     uint64_t n_jobs_done, n_jobs_cancelled, n_jobs_failed;
-    double prompt_tokens_per_s; /* measured over the last seconds of work; 0: none yet */
-    double generated_tokens_per_s;
     uint64_t compute_us;   /* wall time inside steps */
     uint64_t n_late_masks; /* steps that sequences sat out because their mask was not ready */
     uint64_t n_drafts[ENG_DRAFT_SOURCES], n_draft_tokens[ENG_DRAFT_SOURCES],
@@ -331,5 +334,12 @@ struct eng_stats {
     uint64_t n_steps_of_size[ENG_STEP_SIZES];       /* completed ones; not cumulative */
     uint64_t n_step_tokens;                         /* their prompt rows and generated tokens */
 };
+
+/*
+ * Adds the counts of an engine to a sum, and what it computes and has queued; with_pages also its
+ * pages and snapshots. Engines share a directory of pages: its bytes are those of one. Speeds and
+ * last_step_us of the sum stay.
+ */
+void eng_stats_add(struct eng_stats *sum, const struct eng_stats *s, bool with_pages);
 
 #endif

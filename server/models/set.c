@@ -861,58 +861,6 @@ struct srv_task srv_models_await(struct srv_models *set)
     return task;
 }
 
-/* Models share a directory, and one that drains has the same as its successor. */
-static void add_kv_disk(struct eng_kv_disk_stats *sum, const struct eng_kv_disk_stats *s)
-{
-    sum->on |= s->on;
-    sum->paused |= s->paused;
-    if (s->bytes > sum->bytes) sum->bytes = s->bytes;
-    sum->n_pages += s->n_pages;
-    sum->n_restores += s->n_restores;
-    sum->restore_us += s->restore_us;
-    sum->n_read_bytes += s->n_read_bytes;
-    sum->n_read_tokens += s->n_read_tokens;
-    sum->n_written_bytes += s->n_written_bytes;
-    sum->n_write_errors += s->n_write_errors;
-    sum->n_dropped += s->n_dropped;
-    for (int i = 0; i < ENG_KV_FAULTS; i++)
-        sum->n_faults[i] += s->n_faults[i];
-}
-
-/* Adds the counters of an engine, and what it computes and has queued. */
-static void add_stats(struct eng_stats *sum, const struct eng_stats *s)
-{
-    sum->n_running += s->n_running;
-    sum->n_waiting += s->n_waiting;
-    sum->n_waiting_tokens += s->n_waiting_tokens;
-    sum->n_steps += s->n_steps;
-    for (int i = 0; i < ENG_N_MISSES; i++)
-        sum->n_misses[i] += s->n_misses[i];
-    sum->n_snapshot_hits += s->n_snapshot_hits;
-    sum->n_snapshots_evicted += s->n_snapshots_evicted;
-    add_kv_disk(&sum->kv_disk, &s->kv_disk);
-    sum->n_prompt_tokens += s->n_prompt_tokens;
-    sum->n_cached_tokens += s->n_cached_tokens;
-    sum->n_disk_tokens += s->n_disk_tokens;
-    sum->n_computed_prompt_tokens += s->n_computed_prompt_tokens;
-    sum->n_generated_tokens += s->n_generated_tokens;
-    sum->n_jobs_done += s->n_jobs_done;
-    sum->n_jobs_cancelled += s->n_jobs_cancelled;
-    sum->n_jobs_failed += s->n_jobs_failed;
-    sum->compute_us += s->compute_us;
-    sum->n_late_masks += s->n_late_masks;
-    for (int i = 0; i < ENG_DRAFT_SOURCES; i++) {
-        sum->n_drafts[i] += s->n_drafts[i];
-        sum->n_draft_tokens[i] += s->n_draft_tokens[i];
-        sum->n_accepted_draft_tokens[i] += s->n_accepted_draft_tokens[i];
-    }
-    for (int i = 0; i < ENG_DRAFT_IDS; i++)
-        sum->n_drafts_of_length[i] += s->n_drafts_of_length[i];
-    sum->n_step_tokens += s->n_step_tokens;
-    for (int i = 0; i < ENG_STEP_SIZES; i++)
-        sum->n_steps_of_size[i] += s->n_steps_of_size[i];
-}
-
 void srv_models_close(struct srv_models *set, struct srv_model *model)
 {
     struct eng_stats stats;
@@ -920,7 +868,7 @@ void srv_models_close(struct srv_models *set, struct srv_model *model)
     pthread_mutex_lock(&set->lock);
     assert(model->drains);
     eng_stats(model->engine, &stats);
-    add_stats(&set->entries[model->entry]->closed_stats, &stats);
+    eng_stats_add(&set->entries[model->entry]->closed_stats, &stats, false);
     if (model->grammars) {
         struct grammar_cache_stats grammars = grammar_cache_stats(model->grammars);
         set->n_closed_grammar_hits += grammars.n_hits;
@@ -950,36 +898,15 @@ void srv_models_each(struct srv_models *set, void (*fn)(void *ctx, struct srv_mo
     pthread_mutex_unlock(&set->lock);
 }
 
-static void add_pages(struct eng_stats *sum, const struct eng_stats *s)
+static void add_engine(struct eng_stats *sum, const struct srv_model *m, bool with_pages,
+                       bool with_speeds)
 {
-    sum->n_pages_total += s->n_pages_total;
-    sum->n_pages_used += s->n_pages_used;
-    sum->n_pages_cached += s->n_pages_cached;
-    sum->n_pages_kept += s->n_pages_kept;
-    sum->n_snapshots_total += s->n_snapshots_total;
-    sum->n_snapshots += s->n_snapshots;
-    if (!sum->drafts_since_ms || (s->drafts_since_ms && s->drafts_since_ms < sum->drafts_since_ms))
-        sum->drafts_since_ms = s->drafts_since_ms;
-}
-
-static void look_at(void *ctx, struct srv_model *m)
-{
-    struct srv_models_view *v = ctx;
     struct eng_stats stats;
     eng_stats(m->engine, &stats);
-    if (v->n_loaded++ == 0) {
-        struct eng_stats sum = v->stats;
-        v->stats = stats;
-        add_stats(&v->stats, &sum);
-    } else {
-        add_stats(&v->stats, &stats);
-        if (!m->drains) add_pages(&v->stats, &stats);
-    }
-    if (m->drains) v->n_draining += m->n_refs;
-    if (!m->grammars) return;
-    struct grammar_cache_stats grammars = grammar_cache_stats(m->grammars);
-    v->n_grammar_hits += grammars.n_hits;
-    v->n_grammar_misses += grammars.n_misses;
+    eng_stats_add(sum, &stats, with_pages);
+    if (!with_speeds) return;
+    sum->prompt_tokens_per_s = stats.prompt_tokens_per_s;
+    sum->generated_tokens_per_s = stats.generated_tokens_per_s;
 }
 
 void srv_models_look(struct srv_models *set, struct srv_models_view *ret)
@@ -988,25 +915,24 @@ void srv_models_look(struct srv_models *set, struct srv_models_view *ret)
     *ret = (struct srv_models_view){.n_grammar_hits = set->n_closed_grammar_hits,
                                     .n_grammar_misses = set->n_closed_grammar_misses};
     for (int i = 0; i < set->n_entries; i++)
-        add_stats(&ret->stats, &set->entries[i]->closed_stats);
-    for (struct srv_model *m = set->alive; m; m = m->next)
-        look_at(ret, m);
+        eng_stats_add(&ret->stats, &set->entries[i]->closed_stats, false);
+    for (const struct srv_model *m = set->alive; m; m = m->next) {
+        bool first = ret->n_loaded++ == 0;
+        add_engine(&ret->stats, m, first || !m->drains, first);
+        if (m->drains) ret->n_draining += m->n_refs;
+        if (!m->grammars) continue;
+        struct grammar_cache_stats grammars = grammar_cache_stats(m->grammars);
+        ret->n_grammar_hits += grammars.n_hits;
+        ret->n_grammar_misses += grammars.n_misses;
+    }
     pthread_mutex_unlock(&set->lock);
 }
 
 void srv_entry_stats(const struct srv_models *set, const struct srv_entry *e, struct eng_stats *ret)
 {
-    struct eng_stats stats;
     *ret = e->closed_stats;
-    for (const struct srv_model *m = set->alive; m; m = m->next) {
-        if (m->entry != e->number) continue;
-        eng_stats(m->engine, &stats);
-        add_stats(ret, &stats);
-        if (m->drains) continue;
-        add_pages(ret, &stats);
-        ret->prompt_tokens_per_s = stats.prompt_tokens_per_s;
-        ret->generated_tokens_per_s = stats.generated_tokens_per_s;
-    }
+    for (const struct srv_model *m = set->alive; m; m = m->next)
+        if (m->entry == e->number) add_engine(ret, m, !m->drains, !m->drains);
 }
 
 struct srv_model *srv_models_of(struct srv_models *set, int entry)
