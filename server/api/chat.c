@@ -78,9 +78,9 @@ static const struct srv_gen_format format = {
 };
 
 const struct srv_route srv_routes_chat[] = {
-    {"POST", "/v1/chat/completions/input_tokens", 0, srv_gen_count, &format},
-    {"POST", "/chat/completions/input_tokens", 0, srv_gen_count, &format},
-    {"POST", "/v1/chat/completions", SRV_ROUTE_STREAMS, srv_gen_handle, &format},
-    {"POST", "/chat/completions", SRV_ROUTE_STREAMS, srv_gen_handle, &format},
+    {"POST", "/v1/chat/completions/input_tokens", SRV_ROUTE_BARE, SRV_DIALECT_OPENAI, srv_gen_count,
+     &format},
+    {"POST", "/v1/chat/completions", SRV_ROUTE_STREAMS | SRV_ROUTE_BARE, SRV_DIALECT_OPENAI,
+     srv_gen_handle, &format},
     {0},
 };

@@ -496,6 +496,6 @@ static void handle(struct srv_request *req)
 }
 
 const struct srv_route srv_routes_choose[] = {
-    {"POST", "/v1/choose", 0, handle, NULL},
+    {"POST", "/v1/choose", 0, SRV_DIALECT_OPENAI, handle, NULL},
     {0},
 };

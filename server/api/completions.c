@@ -361,13 +361,13 @@ static const struct srv_gen_format infill = {
 };
 
 const struct srv_route srv_routes_completions[] = {
-    {"POST", "/v1/completions", SRV_ROUTE_STREAMS, srv_gen_handle, &format},
-    {"POST", "/completions", SRV_ROUTE_STREAMS, srv_gen_handle, &format},
+    {"POST", "/v1/completions", SRV_ROUTE_STREAMS | SRV_ROUTE_BARE, SRV_DIALECT_OPENAI,
+     srv_gen_handle, &format},
     /* DeepSeek's, with a suffix. */
-    {"POST", "/beta/completions", SRV_ROUTE_STREAMS, srv_gen_handle, &format},
-    {"POST", "/v1/fim/completions", SRV_ROUTE_STREAMS, srv_gen_handle, &fim},
-    {"POST", "/fim/completions", SRV_ROUTE_STREAMS, srv_gen_handle, &fim},
-    {"POST", "/completion", SRV_ROUTE_STREAMS, srv_gen_handle, &native},
-    {"POST", "/infill", SRV_ROUTE_STREAMS, srv_gen_handle, &infill},
+    {"POST", "/beta/completions", SRV_ROUTE_STREAMS, SRV_DIALECT_OPENAI, srv_gen_handle, &format},
+    {"POST", "/v1/fim/completions", SRV_ROUTE_STREAMS | SRV_ROUTE_BARE, SRV_DIALECT_OPENAI,
+     srv_gen_handle, &fim},
+    {"POST", "/completion", SRV_ROUTE_STREAMS, SRV_DIALECT_OPENAI, srv_gen_handle, &native},
+    {"POST", "/infill", SRV_ROUTE_STREAMS, SRV_DIALECT_OPENAI, srv_gen_handle, &infill},
     {0},
 };

@@ -179,13 +179,12 @@ static void metrics(struct srv_request *req)
 #define HEALTH (OPEN_EARLY | SRV_ROUTE_ANY_HOST)
 
 const struct srv_route srv_routes_health[] = {
-    {"GET", "/health", HEALTH, ready, NULL},
-    {"GET", "/v1/health", HEALTH, ready, NULL},
-    {"GET", "/readyz", HEALTH, ready, NULL},
-    {"GET", "/healthz", HEALTH, live, NULL},
-    {"GET", "/livez", HEALTH, live, NULL},
-    {"GET", "/ping", HEALTH, live, NULL},
-    {"GET", "/version", OPEN_EARLY, version, NULL},
-    {"GET", "/metrics", SRV_ROUTE_INLINE | SRV_ROUTE_EARLY, metrics, NULL},
+    {"GET", "/v1/health", HEALTH | SRV_ROUTE_BARE, SRV_DIALECT_OPENAI, ready, NULL},
+    {"GET", "/readyz", HEALTH, SRV_DIALECT_OPENAI, ready, NULL},
+    {"GET", "/healthz", HEALTH, SRV_DIALECT_OPENAI, live, NULL},
+    {"GET", "/livez", HEALTH, SRV_DIALECT_OPENAI, live, NULL},
+    {"GET", "/ping", HEALTH, SRV_DIALECT_OPENAI, live, NULL},
+    {"GET", "/version", OPEN_EARLY, SRV_DIALECT_OPENAI, version, NULL},
+    {"GET", "/metrics", SRV_ROUTE_INLINE | SRV_ROUTE_EARLY, SRV_DIALECT_OPENAI, metrics, NULL},
     {0},
 };

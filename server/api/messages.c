@@ -116,7 +116,7 @@ static const struct srv_gen_format format = {
 };
 
 const struct srv_route srv_routes_messages[] = {
-    {"POST", "/v1/messages", SRV_ROUTE_ANTHROPIC | SRV_ROUTE_STREAMS, srv_gen_handle, &format},
-    {"POST", "/v1/messages/count_tokens", SRV_ROUTE_ANTHROPIC, srv_gen_count, &format},
+    {"POST", "/v1/messages", SRV_ROUTE_STREAMS, SRV_DIALECT_ANTHROPIC, srv_gen_handle, &format},
+    {"POST", "/v1/messages/count_tokens", 0, SRV_DIALECT_ANTHROPIC, srv_gen_count, &format},
     {0},
 };

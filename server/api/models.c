@@ -14,11 +14,7 @@
 #include "server/api/routes.h"
 #include "server/http/api_error.h"
 
-enum {
-    ROUTE = SRV_ROUTE_INLINE | SRV_ROUTE_EITHER | SRV_ROUTE_NO_MODEL,
-    PAGE_MODELS = 20,
-    MAX_PAGE_MODELS = 1000
-};
+enum { ROUTE = SRV_ROUTE_INLINE | SRV_ROUTE_NO_MODEL, PAGE_MODELS = 20, MAX_PAGE_MODELS = 1000 };
 
 static void write_status(const struct srv_entry *e, struct jw *w)
 {
@@ -255,9 +251,9 @@ static void item(struct srv_request *req)
 }
 
 const struct srv_route srv_routes_models[] = {
-    {"GET", "/v1/models", ROUTE | SRV_ROUTE_RELOADS, list, NULL},
-    {"GET", "/models", ROUTE | SRV_ROUTE_RELOADS, list, NULL},
-    {"GET", "/v1/models/", ROUTE | SRV_ROUTE_PREFIX, item, NULL},
-    {"GET", "/models/", ROUTE | SRV_ROUTE_PREFIX, item, NULL},
+    {"GET", "/v1/models", ROUTE | SRV_ROUTE_RELOADS | SRV_ROUTE_BARE, SRV_DIALECT_EITHER, list,
+     NULL},
+    {"GET", "/v1/models/", ROUTE | SRV_ROUTE_PREFIX | SRV_ROUTE_BARE, SRV_DIALECT_EITHER, item,
+     NULL},
     {0},
 };

@@ -13,6 +13,6 @@ static void handle(struct srv_request *req)
 }
 
 const struct srv_route srv_routes_openapi[] = {
-    {"GET", "/openapi.json", SRV_ROUTE_INLINE | SRV_ROUTE_EARLY, handle, NULL},
+    {"GET", "/openapi.json", SRV_ROUTE_INLINE | SRV_ROUTE_EARLY, SRV_DIALECT_OPENAI, handle, NULL},
     {0},
 };

@@ -117,6 +117,7 @@ static void page(struct srv_request *req)
 }
 
 const struct srv_route srv_routes_page[] = {
-    {"GET", "/", SRV_ROUTE_OPEN | SRV_ROUTE_INLINE | SRV_ROUTE_EARLY, page, NULL},
+    {"GET", "/", SRV_ROUTE_OPEN | SRV_ROUTE_INLINE | SRV_ROUTE_EARLY, SRV_DIALECT_OPENAI, page,
+     NULL},
     {0},
 };

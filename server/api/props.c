@@ -429,7 +429,8 @@ static void info(struct srv_request *req)
 #define ANY (SRV_ROUTE_INLINE | SRV_ROUTE_ANY_MODEL)
 
 const struct srv_route srv_routes_props[] = {
-    {"GET", "/info", SRV_ROUTE_INLINE, info, NULL}, {"GET", "/props", ANY, props, NULL},
-    {"GET", "/v1/props", ANY, props, NULL},         {"GET", "/slots", ANY, slots, NULL},
-    {"GET", "/v1/slots", ANY, slots, NULL},         {0},
+    {"GET", "/info", SRV_ROUTE_INLINE, SRV_DIALECT_OPENAI, info, NULL},
+    {"GET", "/v1/props", ANY | SRV_ROUTE_BARE, SRV_DIALECT_OPENAI, props, NULL},
+    {"GET", "/v1/slots", ANY | SRV_ROUTE_BARE, SRV_DIALECT_OPENAI, slots, NULL},
+    {0},
 };

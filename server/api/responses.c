@@ -203,9 +203,9 @@ static const struct srv_gen_format format = {
 };
 
 const struct srv_route srv_routes_responses[] = {
-    {"POST", "/v1/responses/input_tokens", 0, srv_gen_count, &format},
-    {"POST", "/responses/input_tokens", 0, srv_gen_count, &format},
-    {"POST", "/v1/responses", SRV_ROUTE_STREAMS | SRV_ROUTE_TYPED, srv_gen_handle, &format},
-    {"POST", "/responses", SRV_ROUTE_STREAMS | SRV_ROUTE_TYPED, srv_gen_handle, &format},
+    {"POST", "/v1/responses/input_tokens", SRV_ROUTE_BARE, SRV_DIALECT_OPENAI, srv_gen_count,
+     &format},
+    {"POST", "/v1/responses", SRV_ROUTE_STREAMS | SRV_ROUTE_BARE, SRV_DIALECT_TYPED, srv_gen_handle,
+     &format},
     {0},
 };

@@ -525,9 +525,9 @@ static void load(struct srv_request *req)
 }
 
 const struct srv_route srv_routes_swap[] = {
-    {"POST", "/models/load", SRV_ROUTE_OPERATOR, load, NULL},
-    {"POST", "/v1/models/load", SRV_ROUTE_OPERATOR, load, NULL},
-    {"POST", "/models/unload", SRV_ROUTE_OPERATOR, unload, NULL},
-    {"POST", "/v1/models/unload", SRV_ROUTE_OPERATOR, unload, NULL},
+    {"POST", "/v1/models/load", SRV_ROUTE_OPERATOR | SRV_ROUTE_BARE, SRV_DIALECT_OPENAI, load,
+     NULL},
+    {"POST", "/v1/models/unload", SRV_ROUTE_OPERATOR | SRV_ROUTE_BARE, SRV_DIALECT_OPENAI, unload,
+     NULL},
     {0},
 };

@@ -410,12 +410,9 @@ static void tokenizer_info(struct srv_request *req)
 }
 
 const struct srv_route srv_routes_tokenize[] = {
-    {"GET", "/tokenizer_info", SRV_ROUTE_INLINE, tokenizer_info, NULL},
-    {"POST", "/tokenize", 0, tokenize, NULL},
-    {"POST", "/v1/tokenize", 0, tokenize, NULL},
-    {"POST", "/detokenize", 0, detokenize, NULL},
-    {"POST", "/v1/detokenize", 0, detokenize, NULL},
-    {"POST", "/apply-template", 0, apply_template, NULL},
-    {"POST", "/v1/apply-template", 0, apply_template, NULL},
+    {"GET", "/tokenizer_info", SRV_ROUTE_INLINE, SRV_DIALECT_OPENAI, tokenizer_info, NULL},
+    {"POST", "/v1/tokenize", SRV_ROUTE_BARE, SRV_DIALECT_OPENAI, tokenize, NULL},
+    {"POST", "/v1/detokenize", SRV_ROUTE_BARE, SRV_DIALECT_OPENAI, detokenize, NULL},
+    {"POST", "/v1/apply-template", SRV_ROUTE_BARE, SRV_DIALECT_OPENAI, apply_template, NULL},
     {0},
 };

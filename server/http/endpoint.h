@@ -44,29 +44,36 @@
 struct srv_request;
 
 enum srv_route_flags {
-    SRV_ROUTE_OPEN = 1,         /* served without a key */
-    SRV_ROUTE_INLINE = 2,       /* handled on the HTTP thread */
-    SRV_ROUTE_EARLY = 4,        /* served while the model loads and while draining */
-    SRV_ROUTE_PREFIX = 8,       /* the path matches with anything after it */
-    SRV_ROUTE_ANTHROPIC = 16,   /* Anthropic's dialect: its error shape, the header request-id */
-    SRV_ROUTE_EITHER = 32,      /* Anthropic's dialect with the header anthropic-version */
-    SRV_ROUTE_ANY_HOST = 64,    /* served whatever the Host header says: for health checks */
-    SRV_ROUTE_OPERATOR = 128,   /* for the operator alone; holds no model */
-    SRV_ROUTE_TEI = 256,        /* the error shape of text-embeddings-inference */
-    SRV_ROUTE_COHERE = 512,     /* Cohere's */
-    SRV_ROUTE_OLLAMA = 65536,   /* Ollama's; a form's type is taken for JSON, as curl sends it */
-    SRV_ROUTE_STREAMS = 4096,   /* the field "stream" asks for events */
-    SRV_ROUTE_TYPED = 32768,    /* whose errors are events with a type, as those of Responses */
-    SRV_ROUTE_NO_MODEL = 16384, /* holds none */
-    SRV_ROUTE_RELOADS = 8192,   /* with ?reload=1 for the operator alone */
-    SRV_ROUTE_ANY_MODEL = 2048, /* inline: served without a model too, if it is not loaded */
-    SRV_ROUTE_DETAIL = 1024, /* OpenAI's with the message in "detail" too, as Jina's clients read */
+    SRV_ROUTE_OPEN = 1,        /* served without a key */
+    SRV_ROUTE_INLINE = 2,      /* handled on the HTTP thread */
+    SRV_ROUTE_EARLY = 4,       /* served while the model loads and while draining */
+    SRV_ROUTE_PREFIX = 8,      /* the path matches with anything after it */
+    SRV_ROUTE_BARE = 16,       /* the path begins with /v1, and is served without that too */
+    SRV_ROUTE_ANY_HOST = 32,   /* served whatever the Host header says: for health checks */
+    SRV_ROUTE_OPERATOR = 64,   /* for the operator alone; holds no model */
+    SRV_ROUTE_RELOADS = 128,   /* with ?reload=1 for the operator alone */
+    SRV_ROUTE_NO_MODEL = 256,  /* holds none */
+    SRV_ROUTE_ANY_MODEL = 512, /* inline: served without a model too, if it is not loaded */
+    SRV_ROUTE_STREAMS = 1024,  /* the field "stream" asks for events */
+};
+
+/* The shape of errors, and what goes with it. */
+enum srv_dialect {
+    SRV_DIALECT_OPENAI,
+    SRV_DIALECT_ANTHROPIC, /* with the header request-id */
+    SRV_DIALECT_EITHER, /* of a route: Anthropic's with the header anthropic-version, or OpenAI's */
+    SRV_DIALECT_TEI,    /* text-embeddings-inference */
+    SRV_DIALECT_COHERE,
+    SRV_DIALECT_OLLAMA, /* a form's type is taken for JSON, as curl sends it */
+    SRV_DIALECT_DETAIL, /* OpenAI's with the message in "detail" too, as Jina's clients read */
+    SRV_DIALECT_TYPED   /* errors are events with a type, as those of Responses */
 };
 
 struct srv_route {
     const char *method; /* "GET" (HEAD is served from it) or "POST" */
     const char *path;   /* without a trailing slash; also served with one */
     unsigned flags;
+    enum srv_dialect dialect;
     void (*handle)(struct srv_request *req);
     const void *arg; /* for it, in srv_facts: const; NULL: none */
 };
@@ -74,16 +81,6 @@ struct srv_route {
 /* Arrays of rows end with a NULL method; the server has a NULL-terminated list of arrays. */
 
 /* ---- the request --------------------------------------------------------------------------- */
-
-enum srv_dialect {
-    SRV_DIALECT_OPENAI,
-    SRV_DIALECT_ANTHROPIC,
-    SRV_DIALECT_TEI,
-    SRV_DIALECT_COHERE,
-    SRV_DIALECT_OLLAMA,
-    SRV_DIALECT_DETAIL,
-    SRV_DIALECT_TYPED
-};
 
 /* The facts of a request that its handler may read; every request begins with them. Set before the
  * handler runs; the handler writes the account. */

@@ -345,11 +345,21 @@ const char *srv_guard_key(const struct srv_guard_head *h, size_t *ret_len)
 
 /* ---- paths and routes ---------------------------------------------------------------------- */
 
-static bool path_matches(const struct srv_route *r, const char *path)
+/* Offers the route's one or two paths. Returns what comes after the one that the path is or begins
+ * with, or NULL if it is another path. */
+static const char *match_path(const struct srv_route *r, const char *path,
+                              struct srv_nearest *nearest)
 {
-    size_t len = strlen(r->path);
-    if (r->flags & SRV_ROUTE_PREFIX) return strncmp(path, r->path, len) == 0 && path[len];
-    return strcmp(path, r->path) == 0;
+    static const size_t skipped[] = {0, sizeof("/v1") - 1};
+    bool is_prefix = r->flags & SRV_ROUTE_PREFIX;
+    const char *tail = NULL;
+    for (int i = 0; i <= !!(r->flags & SRV_ROUTE_BARE); i++) {
+        const char *own = r->path + skipped[i];
+        size_t len = strlen(own);
+        srv_nearest_offer(nearest, own, len);
+        if (!strncmp(path, own, len) && !path[len] == !is_prefix) tail = path + len;
+    }
+    return tail;
 }
 
 static void note_method(struct srv_guard_route *found, const char *method)
@@ -375,18 +385,18 @@ void srv_guard_find_route(const struct srv_route *const *tables, const char *met
     bool is_head = strcmp(method, "HEAD") == 0;
     for (; *tables; tables++) {
         for (const struct srv_route *r = *tables; r->method; r++) {
-            srv_nearest_offer(&nearest, r->path, strlen(r->path));
-            if (!path_matches(r, path)) continue;
+            const char *tail = match_path(r, path, &nearest);
+            if (!tail) continue;
             /* Models have no POST routes: the last word of this path is not a model's name. */
             if ((r->flags & SRV_ROUTE_PREFIX) && !strcmp(method, "POST") &&
                 strcmp(r->method, method))
                 continue;
             ret->path_known = true;
-            ret->path_flags |= r->flags;
+            if (!ret->path_dialect) ret->path_dialect = r->dialect;
             note_method(ret, r->method);
             if (strcmp(r->method, is_head ? "GET" : method) != 0 || ret->route) continue;
             ret->route = r;
-            if (r->flags & SRV_ROUTE_PREFIX) ret->tail = path + strlen(r->path);
+            ret->tail = tail;
         }
     }
     ret->nearest = nearest.name;
@@ -415,17 +425,11 @@ static const char *split_target(const char *target, char *path)
     return query ? query + 1 : "";
 }
 
-/* Of a route; without one the path's other routes decide, and on an unknown path the headers. */
-static enum srv_dialect dialect_of(const struct srv_guard_head *h, unsigned flags)
+/* Of a request to a route. */
+static enum srv_dialect dialect_of(const struct srv_guard_head *h, enum srv_dialect route)
 {
-    bool either = (flags & SRV_ROUTE_EITHER) && h->anthropic_version;
-    if (either || (flags & SRV_ROUTE_ANTHROPIC)) return SRV_DIALECT_ANTHROPIC;
-    return flags & SRV_ROUTE_TEI      ? SRV_DIALECT_TEI
-           : flags & SRV_ROUTE_COHERE ? SRV_DIALECT_COHERE
-           : flags & SRV_ROUTE_OLLAMA ? SRV_DIALECT_OLLAMA
-           : flags & SRV_ROUTE_DETAIL ? SRV_DIALECT_DETAIL
-           : flags & SRV_ROUTE_TYPED  ? SRV_DIALECT_TYPED
-                                      : SRV_DIALECT_OPENAI;
+    if (route != SRV_DIALECT_EITHER) return route;
+    return h->anthropic_version ? SRV_DIALECT_ANTHROPIC : SRV_DIALECT_OPENAI;
 }
 
 /* Whether a request is for the operator alone. */
@@ -458,7 +462,7 @@ static void check_route(const struct srv_guard_head *h, const struct srv_guard_i
     }
     v->route = found->route;
     v->tail = found->tail;
-    v->dialect = dialect_of(h, found->route->flags);
+    v->dialect = dialect_of(h, found->route->dialect);
 }
 
 static void check_key(const struct srv_guard_head *h, struct srv_keys *keys,
@@ -518,14 +522,15 @@ void srv_guard_check(struct srv_guard_head *h, const struct srv_guard_input *in,
                      struct srv_guard_verdict *v)
 {
     *v = (struct srv_guard_verdict){
-        .query = "", .tail = "", .dialect = dialect_of(h, SRV_ROUTE_EITHER)};
+        .query = "", .tail = "", .dialect = dialect_of(h, SRV_DIALECT_EITHER)};
     if (in->too_many_headers) refuse(v, SRV_ERR_HEADERS, "There are too many headers.");
     if (!path) refuse(v, SRV_ERR_OVERLOADED, "The server is out of memory for this request.");
     if (v->refused) return;
     struct srv_guard_route found;
     v->query = split_target(h->target, path);
     srv_guard_find_route(in->routes, h->method, path, &found);
-    v->dialect = dialect_of(h, SRV_ROUTE_EITHER | found.path_flags);
+    /* Of an error before there is a route: as the headers say, or the path's other routes. */
+    if (!v->dialect) v->dialect = dialect_of(h, found.path_dialect);
     bool any_host = found.route && (found.route->flags & SRV_ROUTE_ANY_HOST);
     if (in->too_many_connections) refuse(v, SRV_ERR_OVERLOADED, "There are too many connections.");
     if (!v->refused) srv_guard_framing(h, v);

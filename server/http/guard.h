@@ -117,9 +117,9 @@ struct srv_guard_route {
     const struct srv_route *route; /* NULL: the path is unknown, or knows another method */
     const char *tail;              /* of a prefix route: points into path */
     bool path_known;
-    unsigned path_flags; /* those of all routes of the path */
-    char allow[64];      /* methods of the path, for Allow */
-    const char *nearest; /* a known path that differs in a few letters, or NULL */
+    enum srv_dialect path_dialect; /* of the path's routes: the first other than OpenAI's */
+    char allow[64];                /* methods of the path, for Allow */
+    const char *nearest;           /* a known path that differs in a few letters, or NULL */
 };
 
 /* tables: a NULL-terminated list; path decoded, without trailing slash. HEAD finds GET's route. */

@@ -278,8 +278,7 @@ static void handle_predict(struct srv_request *req)
 }
 
 const struct srv_route srv_routes_classify[] = {
-    {"POST", "/v1/classify", 0, handle_classify, NULL},
-    {"POST", "/classify", 0, handle_classify, NULL},
-    {"POST", "/predict", SRV_ROUTE_TEI, handle_predict, NULL},
+    {"POST", "/v1/classify", SRV_ROUTE_BARE, SRV_DIALECT_OPENAI, handle_classify, NULL},
+    {"POST", "/predict", 0, SRV_DIALECT_TEI, handle_predict, NULL},
     {0},
 };

@@ -475,15 +475,14 @@ static void handle_ollama_one(struct srv_request *req)
 }
 
 const struct srv_route srv_routes_embeddings[] = {
-    {"POST", "/v1/embeddings", 0, handle_openai, NULL},
-    {"POST", "/embeddings", 0, handle_openai, NULL},
-    {"POST", "/pooling", 0, handle_pooling, NULL},
-    {"POST", "/embed", SRV_ROUTE_TEI, handle_tei, NULL},
-    {"POST", "/", SRV_ROUTE_TEI, handle_tei, NULL},
-    {"POST", "/embedding", 0, handle_llama, NULL},
-    {"POST", "/v2/embed", SRV_ROUTE_COHERE, handle_cohere, NULL},
-    {"POST", "/cohere/v2/embed", SRV_ROUTE_COHERE, handle_cohere, NULL},
-    {"POST", "/api/embed", SRV_ROUTE_OLLAMA, handle_ollama, NULL},
-    {"POST", "/api/embeddings", SRV_ROUTE_OLLAMA, handle_ollama_one, NULL},
+    {"POST", "/v1/embeddings", SRV_ROUTE_BARE, SRV_DIALECT_OPENAI, handle_openai, NULL},
+    {"POST", "/pooling", 0, SRV_DIALECT_OPENAI, handle_pooling, NULL},
+    {"POST", "/embed", 0, SRV_DIALECT_TEI, handle_tei, NULL},
+    {"POST", "/", 0, SRV_DIALECT_TEI, handle_tei, NULL},
+    {"POST", "/embedding", 0, SRV_DIALECT_OPENAI, handle_llama, NULL},
+    {"POST", "/v2/embed", 0, SRV_DIALECT_COHERE, handle_cohere, NULL},
+    {"POST", "/cohere/v2/embed", 0, SRV_DIALECT_COHERE, handle_cohere, NULL},
+    {"POST", "/api/embed", 0, SRV_DIALECT_OLLAMA, handle_ollama, NULL},
+    {"POST", "/api/embeddings", 0, SRV_DIALECT_OLLAMA, handle_ollama_one, NULL},
     {0},
 };

@@ -383,13 +383,10 @@ static void handle_score(struct srv_request *req)
 }
 
 const struct srv_route srv_routes_rerank[] = {
-    {"POST", "/v1/rerank", SRV_ROUTE_DETAIL, handle_jina, NULL},
-    {"POST", "/rerank", SRV_ROUTE_DETAIL, handle_jina, NULL},
-    {"POST", "/v1/reranking", SRV_ROUTE_DETAIL, handle_jina, NULL},
-    {"POST", "/reranking", SRV_ROUTE_DETAIL, handle_jina, NULL},
-    {"POST", "/v2/rerank", SRV_ROUTE_COHERE, handle_cohere, NULL},
-    {"POST", "/cohere/v2/rerank", SRV_ROUTE_COHERE, handle_cohere, NULL},
-    {"POST", "/v1/score", 0, handle_score, NULL},
-    {"POST", "/score", 0, handle_score, NULL},
+    {"POST", "/v1/rerank", SRV_ROUTE_BARE, SRV_DIALECT_DETAIL, handle_jina, NULL},
+    {"POST", "/v1/reranking", SRV_ROUTE_BARE, SRV_DIALECT_DETAIL, handle_jina, NULL},
+    {"POST", "/v2/rerank", 0, SRV_DIALECT_COHERE, handle_cohere, NULL},
+    {"POST", "/cohere/v2/rerank", 0, SRV_DIALECT_COHERE, handle_cohere, NULL},
+    {"POST", "/v1/score", SRV_ROUTE_BARE, SRV_DIALECT_OPENAI, handle_score, NULL},
     {0},
 };

@@ -281,13 +281,15 @@ static void handle(struct srv_request *req)
 
 static void routes(void **state)
 {
-    static const struct srv_route a[] = {{"GET", "/v1/models", 0, handle, NULL},
-                                         {"GET", "/v1/models/", SRV_ROUTE_PREFIX, handle, NULL},
-                                         {0}};
-    static const struct srv_route b[] = {{"POST", "/v1/completions", 0, handle, NULL},
-                                         {"GET", "/both", 0, handle, NULL},
-                                         {"POST", "/both", 0, handle, NULL},
-                                         {0}};
+    static const struct srv_route a[] = {
+        {"GET", "/v1/models", 0, SRV_DIALECT_OPENAI, handle, NULL},
+        {"GET", "/v1/models/", SRV_ROUTE_PREFIX | SRV_ROUTE_BARE, SRV_DIALECT_OPENAI, handle, NULL},
+        {0}};
+    static const struct srv_route b[] = {
+        {"POST", "/v1/completions", SRV_ROUTE_BARE, SRV_DIALECT_OPENAI, handle, NULL},
+        {"GET", "/both", 0, SRV_DIALECT_OPENAI, handle, NULL},
+        {"POST", "/both", 0, SRV_DIALECT_OPENAI, handle, NULL},
+        {0}};
     static const struct srv_route *const tables[] = {a, b, NULL};
     struct srv_guard_route found;
     (void)state;
@@ -296,6 +298,16 @@ static void routes(void **state)
     srv_guard_find_route(tables, "HEAD", "/v1/models/org/name", &found);
     REQUIRE(found.route == &a[1]);
     REQUIRE_EQ_STR(found.tail, "org/name");
+    srv_guard_find_route(tables, "GET", "/models/name", &found);
+    REQUIRE(found.route == &a[1]);
+    REQUIRE_EQ_STR(found.tail, "name");
+    srv_guard_find_route(tables, "GET", "/models", &found); /* its row has no SRV_ROUTE_BARE */
+    REQUIRE(!found.route && !found.path_known);
+    srv_guard_find_route(tables, "POST", "/completions", &found);
+    REQUIRE(found.route == &b[0] && !*found.tail);
+    srv_guard_find_route(tables, "POST", "/completion", &found);
+    REQUIRE(!found.path_known);
+    REQUIRE_EQ_STR(found.nearest, "/completions");
     srv_guard_find_route(tables, "GET", "/v1/completions", &found);
     REQUIRE(!found.route && found.path_known);
     REQUIRE_EQ_STR(found.allow, "POST, OPTIONS");
@@ -429,13 +441,13 @@ static void key_files_with_more_than_keys(void **state)
 
 static void dialects(void **state)
 {
-    static const struct srv_route rows[] = {{"POST", "/m", SRV_ROUTE_ANTHROPIC, NULL, NULL},
-                                            {"GET", "/either", SRV_ROUTE_EITHER, NULL, NULL},
-                                            {"POST", "/tei", SRV_ROUTE_TEI, NULL, NULL},
-                                            {"POST", "/cohere", SRV_ROUTE_COHERE, NULL, NULL},
-                                            {"POST", "/api", SRV_ROUTE_OLLAMA, NULL, NULL},
-                                            {"POST", "/detail", SRV_ROUTE_DETAIL, NULL, NULL},
-                                            {"POST", "/plain", 0, NULL, NULL},
+    static const struct srv_route rows[] = {{"POST", "/m", 0, SRV_DIALECT_ANTHROPIC, NULL, NULL},
+                                            {"GET", "/either", 0, SRV_DIALECT_EITHER, NULL, NULL},
+                                            {"POST", "/tei", 0, SRV_DIALECT_TEI, NULL, NULL},
+                                            {"POST", "/cohere", 0, SRV_DIALECT_COHERE, NULL, NULL},
+                                            {"POST", "/api", 0, SRV_DIALECT_OLLAMA, NULL, NULL},
+                                            {"POST", "/detail", 0, SRV_DIALECT_DETAIL, NULL, NULL},
+                                            {"POST", "/plain", 0, SRV_DIALECT_OPENAI, NULL, NULL},
                                             {0}};
     static const struct srv_route *const tables[] = {rows, NULL};
     static const char json[] = "Host: a\nContent-Type: application/json\nContent-Length: 2",
