@@ -135,9 +135,9 @@ static void reply_outcome(struct srv_request *req, const struct srv_swap_outcome
 
 static void reply_no_room(struct srv_request *req, const struct srv_swap_outcome *o)
 {
-    const struct srv_error_number numbers[] = {{"needed_bytes", o->needed_bytes},
-                                               {"available_bytes", o->available_bytes},
-                                               {"limit_bytes", o->limit_bytes},
+    const struct srv_error_number numbers[] = {{"needed_bytes", o->memory.needed},
+                                               {"available_bytes", o->memory.available},
+                                               {"limit_bytes", o->memory.limit},
                                                {0}};
     struct buf b;
     buf_init(&b, 8192);
@@ -161,7 +161,7 @@ static void reply(struct srv_request *req, const struct srv_swap_outcome *o)
 {
     if (o->result <= SWAP_UNCHANGED)
         reply_outcome(req, o);
-    else if (o->result == SWAP_NO_MEMORY && o->limit_bytes)
+    else if (o->result == SWAP_NO_MEMORY && o->memory.limit)
         reply_no_room(req, o);
     else
         srv_reply_error(req, error_of(o), o->result == SWAP_GIVEN_UP ? NULL : "model", "%s",
@@ -341,9 +341,7 @@ static void load_entry(struct srv_request *req, int entry, bool waits)
         reply_loaded(req, o);
         srv_model_release(o->wait.model, true);
     } else if (answer == SRV_ASK_UNAVAILABLE) {
-        struct srv_swap_outcome no_room = {0};
-        srv_models_room(models, entry, &no_room.needed_bytes, &no_room.available_bytes,
-                        &no_room.limit_bytes);
+        struct srv_swap_outcome no_room = {.memory = srv_models_room(models, entry)};
         snprintf(no_room.message, sizeof(no_room.message), "%s", o->wait.message);
         reply_no_room(req, &no_room);
     } else {

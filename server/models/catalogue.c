@@ -101,11 +101,6 @@ static int64_t answer_share(int64_t limit, int n)
     return bytes > most ? most : bytes < 16 * MIB ? 16 * MIB : bytes;
 }
 
-static long long mib_up(int64_t bytes)
-{
-    return (long long)((bytes + MIB - 1) / MIB);
-}
-
 int64_t srv_catalogue_limit(const struct srv_config *c)
 {
     return eng_memory_limit(c->memory_bytes) - c->swap_memory_bytes - srv_process_bytes(c, 0);
@@ -118,30 +113,29 @@ static bool is_demand(const struct srv_config *c)
 
 /* The memory of models without KV caches that have no size of their own. */
 struct needs {
-    int n, n_pinned;
+    struct fit_room room;
+    struct fit_sum all, pinned; /* of `fixed` */
     int64_t fixed[SRV_MAX_MODELS + 1], kv[SRV_MAX_MODELS + 1];
-    int64_t limit;
-    int64_t pinned, largest_other, all; /* sums of `fixed` */
-    int other;                          /* the largest that is not pinned, or -1 */
+    int64_t largest_other; /* of `fixed`, */
+    int other;             /* and whose: it is not pinned; or -1 */
 };
 
 static int find_needs(struct needs *ret, const struct srv_config *c, const char *dir,
                       struct srv_plan *plans, char *err, size_t errlen)
 {
     int64_t limit = eng_memory_limit(c->memory_bytes) - c->swap_memory_bytes;
-    *ret = (struct needs){.n = 1 + c->n_more, .limit = srv_catalogue_limit(c), .other = -1};
-    for (int i = 0; i < ret->n; i++) {
+    *ret = (struct needs){.room = {srv_catalogue_limit(c), c->models_max}, .other = -1};
+    for (int i = 0; i <= c->n_more; i++) {
         const struct srv_config *own = srv_catalogue_config(c, i);
         struct eng_memory *m = &plans[i].memory;
-        plans[i].share = (struct srv_share){limit, answer_share(limit, ret->n)};
+        plans[i].share = (struct srv_share){limit, answer_share(limit, 1 + c->n_more)};
         int rc = plan_one(c, i, dir, &plans[i].share, m, err, errlen);
         if (rc) return rc;
         ret->kv[i] = own->kv_memory_bytes ? 0 : m->kv_bytes + m->state_bytes;
         ret->fixed[i] = srv_plan_bytes(m) - ret->kv[i] - srv_process_bytes(c, i);
-        ret->all += ret->fixed[i];
+        fit_add(&ret->all, ret->fixed[i]);
         if (own->pin) {
-            ret->pinned += ret->fixed[i];
-            ret->n_pinned++;
+            fit_add(&ret->pinned, ret->fixed[i]);
         } else if (ret->other < 0 || ret->fixed[i] > ret->largest_other) {
             ret->largest_other = ret->fixed[i];
             ret->other = i;
@@ -153,7 +147,7 @@ static int find_needs(struct needs *ret, const struct srv_config *c, const char 
 static void share(struct needs *n, const struct srv_config *c, struct srv_plan *plans, double part,
                   int64_t most_kv, int64_t spare)
 {
-    for (int i = 0; i < n->n; i++) {
+    for (int i = 0; i < n->all.n; i++) {
         int64_t kv = (int64_t)(part * (double)n->kv[i]);
         if (kv > most_kv) kv = most_kv;
         plans[i].share.memory_bytes = n->fixed[i] + srv_process_bytes(c, i) + kv + spare;
@@ -163,10 +157,10 @@ static void share(struct needs *n, const struct srv_config *c, struct srv_plan *
 /* All at once. */
 static void share_among_all(struct needs *n, const struct srv_config *c, struct srv_plan *plans)
 {
-    int64_t left = n->limit - n->all, sum_kv = 0;
-    for (int i = 0; i < n->n; i++)
+    int64_t left = n->room.limit_bytes - n->all.bytes, sum_kv = 0;
+    for (int i = 0; i < n->all.n; i++)
         sum_kv += n->kv[i];
-    int64_t spare = left > sum_kv ? (left - sum_kv) / n->n : 0;
+    int64_t spare = left > sum_kv ? (left - sum_kv) / n->all.n : 0;
     share(n, c, plans, spare || !sum_kv ? 1 : (double)left / (double)sum_kv, INT64_MAX, spare);
 }
 
@@ -174,23 +168,24 @@ static void share_among_all(struct needs *n, const struct srv_config *c, struct 
 static int share_by_turns(struct needs *n, const struct srv_config *c, struct srv_plan *plans,
                           char *err, size_t errlen)
 {
-    int64_t spare = n->limit - n->pinned - n->largest_other;
+    int64_t spare = n->room.limit_bytes - n->pinned.bytes - n->largest_other;
     if (spare >= 0) {
-        share(n, c, plans, 1, spare / (n->n_pinned > 3 ? n->n_pinned + 1 : 4), 0);
+        share(n, c, plans, 1, spare / (n->pinned.n > 3 ? n->pinned.n + 1 : 4), 0);
         return 0;
     }
     const char *name = n->other < 0 ? NULL : srv_catalogue_config(c, n->other)->entry;
-    if (n->n_pinned)
+    if (n->pinned.n)
         snprintf(err, errlen,
                  "pinned models take %lld MiB without their KV caches, and model %s next to them "
                  "%lld MiB, but the limit is %lld MiB (--memory); pin fewer, or choose --numerics "
                  "int8 or int4",
-                 mib_up(n->pinned), name ? name : "-", mib_up(n->largest_other), mib_up(n->limit));
+                 fit_mib(n->pinned.bytes), name ? name : "-", fit_mib(n->largest_other),
+                 fit_mib(n->room.limit_bytes));
     else
         snprintf(
             err, errlen,
             "model %s takes %lld MiB without its KV cache, but the limit is %lld MiB (--memory)",
-            name ? name : "-", mib_up(n->largest_other), mib_up(n->limit));
+            name ? name : "-", fit_mib(n->largest_other), fit_mib(n->room.limit_bytes));
     return ENG_ENOMEM;
 }
 
@@ -201,22 +196,19 @@ static bool must_start(const struct srv_config *own, int entry)
 }
 
 /* Which ones are loaded at the start: all but those on demand, if they fit together. */
-static int choose_starts(const struct needs *n, const struct srv_config *c, struct srv_plan *plans,
-                         char *err, size_t errlen)
+static int choose_starts(const struct fit_room *room, const struct srv_config *c,
+                         struct srv_plan *plans, char *err, size_t errlen)
 {
-    int64_t sum[2] = {0, 0}; /* of those that may start, of those that must */
-    int count[2] = {0, 0};
-    for (int i = 0; i < n->n; i++) {
+    struct fit_sum sum[2] = {{0}, {0}}; /* of those that may start, of those that must */
+    for (int i = 0; i <= c->n_more; i++) {
         const struct srv_config *own = srv_catalogue_config(c, i);
-        bool must = must_start(own, i), may = must || !is_demand(own);
-        sum[0] += may ? plans[i].bytes : 0;
-        sum[1] += must ? plans[i].bytes : 0;
-        count[0] += may;
-        count[1] += must;
+        bool must = must_start(own, i);
+        if (must || !is_demand(own)) fit_add(&sum[0], plans[i].bytes);
+        if (must) fit_add(&sum[1], plans[i].bytes);
     }
     for (int must = 0; must < 2; must++) {
-        if (sum[must] > n->limit || (c->models_max && count[must] > c->models_max)) continue;
-        for (int i = 0; i < n->n; i++) {
+        if (!fit_holds(room, sum[must])) continue;
+        for (int i = 0; i <= c->n_more; i++) {
             const struct srv_config *own = srv_catalogue_config(c, i);
             plans[i].starts = must_start(own, i) || (!must && !is_demand(own));
         }
@@ -227,7 +219,7 @@ static int choose_starts(const struct needs *n, const struct srv_config *c, stru
         "%d models that are pinned or loaded at the start take %lld MiB together, but the "
         "limit is %lld MiB (--memory) and %d models (--models-max, 0: none); set load = demand "
         "for some",
-        count[1], mib_up(sum[1]), mib_up(n->limit), c->models_max);
+        sum[1].n, fit_mib(sum[1].bytes), fit_mib(room->limit_bytes), c->models_max);
     return ENG_ENOMEM;
 }
 
@@ -235,14 +227,14 @@ int srv_catalogue_plan(const struct srv_config *c, const char *dir, struct srv_p
                        char *err, size_t errlen)
 {
     int n = 1 + c->n_more;
-    struct needs needs = {.n = n};
+    struct needs needs = {0};
     memset(plans, 0, sizeof(*plans) * (size_t)n);
     int rc = find_names(c, plans, err, errlen);
     if (rc) return rc;
     if (n > 1) {
         rc = find_needs(&needs, c, dir, plans, err, errlen);
         if (rc) return rc;
-        bool at_once = needs.all <= needs.limit && (!c->models_max || n <= c->models_max);
+        bool at_once = fit_holds(&needs.room, needs.all);
         for (int i = 0; i < n; i++)
             at_once = at_once && !is_demand(srv_catalogue_config(c, i));
         if (at_once)
@@ -255,14 +247,15 @@ int srv_catalogue_plan(const struct srv_config *c, const char *dir, struct srv_p
         rc = plan_one(c, i, dir, &plans[i].share, m, err, errlen);
         if (rc == ENG_ENOMEM && n > 1 && !srv_catalogue_config(c, i)->pin) {
             /* A quarter is less than it needs; pinned ones have at most three. */
-            plans[i].share.memory_bytes = needs.limit - needs.pinned + srv_process_bytes(c, i);
+            plans[i].share.memory_bytes =
+                needs.room.limit_bytes - needs.pinned.bytes + srv_process_bytes(c, i);
             rc = plan_one(c, i, dir, &plans[i].share, m, err, errlen);
         }
         if (rc) return rc;
         plans[i].bytes = srv_plan_bytes(m) + m->twin_bytes - srv_process_bytes(c, i);
         plans[i].starts = n == 1 && !is_demand(c);
     }
-    return n == 1 ? 0 : choose_starts(&needs, c, plans, err, errlen);
+    return n == 1 ? 0 : choose_starts(&needs.room, c, plans, err, errlen);
 }
 
 /* ---- facts --------------------------------------------------------------------------------- */
@@ -309,8 +302,7 @@ void srv_catalogue_plan_found(struct srv_models *set, struct srv_entry *e, struc
     struct srv_model_facts facts;
     struct eng_memory m;
     char why[300];
-    int64_t bytes, room = 0, needed;
-    srv_models_room(set, e->number, &needed, &room, &bytes);
+    int64_t room = srv_models_room(set, e->number).available;
     p.share = (struct srv_share){room > 0 ? room : 1, answer_share(room > 0 ? room : 1, 4)};
     int rc = srv_model_plan(&m, &p, 0, why, sizeof(why));
     if (!rc && !e->config->kv_memory_bytes) {

@@ -6,38 +6,27 @@
 
 enum { NONE = -1 };
 
-/* The bytes and places that a load lacks. */
-struct need {
-    int64_t bytes;
-    int models;
-};
-
-static bool is_met(const struct need *need)
+/* What a load lacks: the excess of all that would be in memory. */
+static struct fit_sum need_of(const struct policy_entry *entries, int n,
+                              const struct policy_room *room, int entry)
 {
-    return need->bytes <= 0 && need->models <= 0;
+    struct fit_sum sum = room->draining;
+    fit_add(&sum, entries[entry].bytes);
+    for (int i = 0; i < n; i++)
+        if (entries[i].loaded) fit_add(&sum, entries[i].bytes);
+    return fit_excess(&room->all, sum);
 }
 
-static void take(struct need *need, const struct policy_entry *e, int sign)
+static void take(struct fit_sum *need, const struct policy_entry *e, int sign)
 {
     need->bytes -= sign * e->bytes;
-    need->models -= sign;
-}
-
-static struct need need_of(const struct policy_entry *entries, int n,
-                           const struct policy_room *room, int entry)
-{
-    struct need need = {entries[entry].bytes + room->draining_bytes - room->limit_bytes,
-                        room->max_models ? 1 + room->n_draining - room->max_models : 0};
-    for (int i = 0; i < n; i++)
-        if (entries[i].loaded) take(&need, &entries[i], -1);
-    if (!room->max_models) need.models = 0; /* less with each that goes */
-    return need;
+    need->n -= sign;
 }
 
 /* The need that is left once those that drain are gone. */
-static struct need need_later(const struct need *now, const struct policy_room *room)
+static struct fit_sum need_later(const struct fit_sum *now, const struct policy_room *room)
 {
-    return (struct need){now->bytes - room->draining_bytes, now->models - room->n_draining};
+    return (struct fit_sum){now->bytes - room->draining.bytes, now->n - room->draining.n};
 }
 
 /* The entry whose oldest waiter came first, of those that may evict if it takes that. */
@@ -47,8 +36,9 @@ static int oldest_waiter(const struct policy_entry *entries, int n, const struct
     uint64_t first_us = UINT64_MAX;
     for (int i = 0; i < n; i++) {
         if (entries[i].loaded || !entries[i].waits_since_us) continue;
-        struct need now = need_of(entries, n, room, i), later = need_later(&now, room);
-        uint64_t since_us = is_met(&later) ? entries[i].waits_since_us : entries[i].evicts_since_us;
+        struct fit_sum now = need_of(entries, n, room, i), later = need_later(&now, room);
+        uint64_t since_us =
+            fit_is_met(&later) ? entries[i].waits_since_us : entries[i].evicts_since_us;
         if (!since_us || since_us >= first_us) continue;
         found = i;
         first_us = since_us;
@@ -84,17 +74,18 @@ static int sort_idle(const struct policy_entry *entries, int n, uint64_t now_us,
 }
 
 /* The first of the fewest idle entries that make enough room, or NONE. */
-static int idle_victim(const struct policy_entry *entries, int n, struct need need, uint64_t now_us)
+static int idle_victim(const struct policy_entry *entries, int n, struct fit_sum need,
+                       uint64_t now_us)
 {
     int order[POLICY_ENTRIES], first = NONE, n_taken = 0;
     int n_idle = sort_idle(entries, n, now_us, order);
-    while (n_taken < n_idle && !is_met(&need))
+    while (n_taken < n_idle && !fit_is_met(&need))
         take(&need, &entries[order[n_taken++]], 1);
-    if (!is_met(&need)) return NONE;
+    if (!fit_is_met(&need)) return NONE;
     /* Those that are not needed after all stay, the most recently used first. */
     for (int i = n_taken - 1; i >= 0; i--) {
         take(&need, &entries[order[i]], -1);
-        if (is_met(&need)) continue;
+        if (fit_is_met(&need)) continue;
         take(&need, &entries[order[i]], 1);
         first = order[i];
     }
@@ -118,11 +109,11 @@ struct policy_step policy_next(const struct policy_entry *entries, int n,
     int wanted = oldest_waiter(entries, n, room);
     struct policy_step step = {POLICY_WAIT, NONE, wanted};
     if (wanted == NONE) return step;
-    struct need need = need_of(entries, n, room, wanted), after = need_later(&need, room);
-    if (is_met(&need)) {
+    struct fit_sum need = need_of(entries, n, room, wanted), after = need_later(&need, room);
+    if (fit_is_met(&need)) {
         step.act = POLICY_LOAD;
         step.entry = wanted;
-    } else if (!is_met(&after) && now_us >= entries[wanted].evicts_since_us + POLICY_LOOK_US) {
+    } else if (!fit_is_met(&after) && now_us >= entries[wanted].evicts_since_us + POLICY_LOOK_US) {
         step.entry = idle_victim(entries, n, after, now_us);
         if (step.entry == NONE) step.entry = busy_victim(entries, n, now_us);
         if (step.entry != NONE) step.act = POLICY_CLOSE;
@@ -145,17 +136,4 @@ bool policy_may_evict(const struct policy_keys *keys, uint64_t key, uint64_t now
     for (int i = 0; i < POLICY_KEYS; i++)
         if (keys->barred[i].key == key && now_us < keys->barred[i].until_us) return false;
     return true;
-}
-
-bool policy_can_fit(const struct policy_entry *entries, int n, const struct policy_room *room,
-                    int entry)
-{
-    int64_t bytes = entries[entry].bytes;
-    int models = 1;
-    for (int i = 0; i < n; i++) {
-        if (i == entry || !entries[i].pinned) continue;
-        bytes += entries[i].bytes;
-        models++;
-    }
-    return bytes <= room->limit_bytes && (!room->max_models || models <= room->max_models);
 }

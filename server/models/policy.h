@@ -28,6 +28,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "server/models/fit.h"
+
 enum {
     POLICY_TENURE_US = 2000000,
     POLICY_LOOK_US = 50000, /* until it is seen that an asker has left */
@@ -50,10 +52,8 @@ struct policy_entry {
 };
 
 struct policy_room {
-    int64_t limit_bytes;    /* for plans */
-    int64_t draining_bytes; /* of models behind closed doors */
-    int n_draining;
-    int max_models; /* in memory; 0: as many as fit */
+    struct fit_room all;
+    struct fit_sum draining; /* models behind closed doors */
 };
 
 enum policy_act {
@@ -83,9 +83,5 @@ struct policy_keys {
  * takes. */
 void policy_bar(struct policy_keys *keys, uint64_t key, uint64_t load_us, uint64_t now_us);
 bool policy_may_evict(const struct policy_keys *keys, uint64_t key, uint64_t now_us);
-
-/* Returns true if the entry fits next to all pinned ones. */
-bool policy_can_fit(const struct policy_entry *entries, int n, const struct policy_room *room,
-                    int entry);
 
 #endif

@@ -354,10 +354,9 @@ static void wake(const struct woken *woken)
     }
 }
 
-static struct policy_room room_of(const struct srv_models *set)
+static struct fit_room room_of(const struct srv_models *set)
 {
-    return (struct policy_room){.limit_bytes = set->limit_bytes ? set->limit_bytes : INT64_MAX / 2,
-                                .max_models = set->max_models};
+    return (struct fit_room){set->limit_bytes ? set->limit_bytes : INT64_MAX / 2, set->max_models};
 }
 
 /* The oldest waiter for whom others may be evicted, or NULL. */
@@ -374,7 +373,7 @@ static const struct srv_wait *find_evictor(const struct srv_models *set, const s
 static int look_for_policy(const struct srv_models *set, struct policy_entry to[POLICY_ENTRIES],
                            struct policy_room *room, uint64_t now_us)
 {
-    *room = room_of(set);
+    *room = (struct policy_room){.all = room_of(set)};
     for (int i = 0; i < set->n_entries; i++) {
         const struct srv_entry *e = set->entries[i];
         const struct srv_wait *evictor = find_evictor(set, e, now_us);
@@ -389,29 +388,36 @@ static int look_for_policy(const struct srv_models *set, struct policy_entry to[
                                       .admitted_us = e->admitted_us,
                                       .used_us = e->used_us};
     }
-    for (const struct srv_model *m = set->alive; m; m = m->next) {
-        if (!m->drains) continue;
-        room->n_draining++;
-        room->draining_bytes += m->plan_bytes;
-    }
+    for (const struct srv_model *m = set->alive; m; m = m->next)
+        if (m->drains) fit_add(&room->draining, m->plan_bytes);
     for (struct srv_model *m = set->unsent; m; m = m->next)
-        room->draining_bytes += atomic_load(&m->answer_bytes);
+        room->draining.bytes += atomic_load(&m->answer_bytes);
     return set->n_entries;
 }
 
-/* Whether the entry fits next to the pinned ones; else says why not. */
-static bool can_fit(struct srv_models *set, const struct srv_entry *e, struct srv_wait *w)
+/* The pinned ones but for the entry. */
+static struct fit_sum pinned_beside(const struct srv_models *set, const struct srv_entry *e)
 {
-    struct policy_entry entries[POLICY_ENTRIES];
-    struct policy_room room;
+    struct fit_sum sum = {0};
+    for (int i = 0; i < set->n_entries; i++)
+        if (set->entries[i] != e && set->entries[i]->config->pin)
+            fit_add(&sum, set->entries[i]->plan_bytes);
+    return sum;
+}
+
+/* Whether the entry fits next to the pinned ones; else says why not. */
+static bool can_fit(const struct srv_models *set, const struct srv_entry *e, struct srv_wait *w)
+{
+    const struct fit_room room = room_of(set);
+    struct fit_sum sum = pinned_beside(set, e);
     char *why = w->message;
     const size_t size = sizeof(w->message);
-    int n = look_for_policy(set, entries, &room, 0);
     if (e->is_unavailable) {
         tell(e, w);
         return false;
     }
-    if (policy_can_fit(entries, n, &room, e->number)) return true;
+    fit_add(&sum, e->plan_bytes);
+    if (fit_holds(&room, sum)) return true;
     if (!w->by_operator) {
         snprintf(why, size, "there is no room for it next to the pinned models");
         return false;
@@ -419,8 +425,8 @@ static bool can_fit(struct srv_models *set, const struct srv_entry *e, struct sr
     size_t len = (size_t)snprintf(
         why, size, "It takes %lld MiB, the limit is %lld MiB, and pinned models have theirs:",
         (long long)(e->plan_bytes / MIB), (long long)(room.limit_bytes / MIB));
-    for (int i = 0; i < n && len < size; i++)
-        if (entries[i].pinned && i != e->number)
+    for (int i = 0; i < set->n_entries && len < size; i++)
+        if (set->entries[i] != e && set->entries[i]->config->pin)
             len +=
                 (size_t)snprintf(why + len, size - len, " %.60s", set->entries[i]->source.names[0]);
     return false;
@@ -505,16 +511,14 @@ void srv_models_leave(struct srv_models *set, struct srv_wait *w)
     wake(&woken);
 }
 
-void srv_models_room(struct srv_models *set, int entry, int64_t *ret_needed, int64_t *ret_available,
-                     int64_t *ret_limit)
+struct fit_bytes srv_models_room(struct srv_models *set, int entry)
 {
     pthread_mutex_lock(&set->lock);
-    *ret_needed = set->entries[entry]->plan_bytes;
-    *ret_limit = *ret_available = set->limit_bytes;
-    for (int i = 0; i < set->n_entries; i++)
-        if (i != entry && set->entries[i]->config->pin)
-            *ret_available -= set->entries[i]->plan_bytes;
+    const struct srv_entry *e = set->entries[entry];
+    struct fit_bytes bytes = {e->plan_bytes, set->limit_bytes - pinned_beside(set, e).bytes,
+                              set->limit_bytes};
     pthread_mutex_unlock(&set->lock);
+    return bytes;
 }
 
 int64_t srv_models_load_ms(struct srv_models *set, int entry)

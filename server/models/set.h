@@ -205,8 +205,7 @@ enum srv_ask srv_models_ask(struct srv_models *set, int entry, struct srv_wait *
 void srv_models_leave(struct srv_models *set, struct srv_wait *w);
 
 /* The numbers of a refusal for lack of room next to the pinned models. */
-void srv_models_room(struct srv_models *set, int entry, int64_t *ret_needed, int64_t *ret_available,
-                     int64_t *ret_limit);
+struct fit_bytes srv_models_room(struct srv_models *set, int entry);
 
 /* The time that loading an entry may take, in ms: as long as last time, else by its size. */
 int64_t srv_models_load_ms(struct srv_models *set, int entry);

@@ -22,10 +22,6 @@
 #include "server/models/lookup.h"
 #include "server/systemd.h"
 
-#define PLENTY_BYTES ((int64_t)1 << 50)
-
-enum { MIB = 1 << 20 };
-
 struct srv_swap {
     struct srv_app *app;
     struct eng_cores *cores;
@@ -155,11 +151,6 @@ static bool same_names(const struct srv_list *a, const char *const *b)
     return i == a->n && !b[i];
 }
 
-static long long mib_up(int64_t bytes)
-{
-    return (long long)((bytes + MIB - 1) / MIB);
-}
-
 static void add_plan(void *ctx, struct srv_model *model)
 {
     *(int64_t *)ctx += srv_plan_bytes(&eng_info(model->engine)->memory);
@@ -169,36 +160,12 @@ static void add_plan(void *ctx, struct srv_model *model)
 static int check_memory(struct srv_swap *s, struct srv_model_params *params,
                         const struct srv_model *current)
 {
-    struct srv_swap_outcome *o = &s->outcome;
-    int64_t limit = eng_memory_limit(s->config->memory_bytes), in_use = 0,
-            once = srv_process_bytes(s->config, params->entry);
-    struct eng_memory plan;
-    char err[512], why[512];
+    char err[512];
+    int64_t in_use = 0, kv = current ? eng_info(current->engine)->memory.kv_bytes : 0;
     srv_models_each(&s->app->models, add_plan, &in_use);
-    if (s->app->models.n_entries > 1) {
-        int64_t most = limit - in_use + once;
-        params->share.memory_bytes = most > 0 ? most : 1; /* 0 would be as configured */
-    }
-    int rc = srv_model_plan(&plan, params, 0, err, sizeof(err));
-    if (rc && (rc != ENG_ENOMEM || srv_model_plan(&plan, params, PLENTY_BYTES, why, sizeof(why))))
-        return fail_engine(s, rc, SWAP_INVALID, err);
-    int64_t needed = srv_plan_bytes(&plan) - once, available = limit - in_use;
-    params->plan_bytes = needed;
-    if (!rc && needed <= available) return 0;
-    o->needed_bytes = needed;
-    o->available_bytes = available;
-    o->limit_bytes = limit;
-    if (rc && s->app->models.n_entries == 1) return fail(s, SWAP_NO_MEMORY, "%s", err);
-    /* The KV cache is what a plan can make smaller. */
-    if (needed + in_use - (current ? eng_info(current->engine)->memory.kv_bytes : 0) < limit)
-        return fail(s, SWAP_NO_MEMORY,
-                    "the model takes %lld MiB next to the running one's %lld MiB, but the limit is "
-                    "%lld MiB; with --swap-memory %lldM the server leaves room for it",
-                    mib_up(needed), mib_up(in_use), mib_up(limit), mib_up(needed));
-    return fail(s, SWAP_NO_MEMORY,
-                "the model takes %lld MiB next to the running one's %lld MiB, but the limit is "
-                "%lld MiB (--memory)",
-                mib_up(needed), mib_up(in_use), mib_up(limit));
+    int rc = fit_beside(&s->outcome.memory, params, in_use, kv, s->app->models.n_entries == 1, err,
+                        sizeof(err));
+    return rc ? fail_engine(s, rc, SWAP_INVALID, err) : 0;
 }
 
 /* A name must not be that of another entry's model. */

@@ -21,6 +21,7 @@
 
 #include "server/config/config.h"
 #include "server/metrics.h"
+#include "server/models/fit.h"
 
 struct eng_cores;
 struct srv_app;
@@ -35,7 +36,7 @@ struct srv_swap_outcome {
     char message[640]; /* a sentence if it failed */
     char model[256], previous[256], fingerprint[160];
     int load_ms, self_test_ms, n_draining;
-    int64_t needed_bytes, available_bytes, limit_bytes;
+    struct fit_bytes memory;
 };
 
 struct srv_swap_params {

@@ -349,9 +349,8 @@ static void loads_that_fail_or_never_fit(void **state)
     waits[4] = (struct srv_wait){.by_operator = true};
     REQUIRE(srv_models_ask(&set, 0, &waits[4]) == SRV_ASK_UNAVAILABLE);
     REQUIRE(strstr(waits[4].message, "pinned models have theirs: embed rerank"));
-    int64_t needed, available, limit;
-    srv_models_room(&set, 0, &needed, &available, &limit);
-    REQUIRE(needed == 40 && available == 20 && limit == 100);
+    const struct fit_bytes room = srv_models_room(&set, 0);
+    REQUIRE(room.needed == 40 && room.available == 20 && room.limit == 100);
     int n;
     publish(&set, new_model(1, 2), 0);
     REQUIRE(srv_models_unload(&set, 1, &n, NULL, NULL) == SRV_UNLOAD_PINNED);

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Whether models fit into memory together, by their plans: those of the start (catalogue.h), one
+ * that is wanted next to those that stay (policy.h, set.h), and the next source of an entry beside
+ * all that live (swap.h).
+ *
+ * Threads: safe; nothing is kept.
+ */
+#ifndef HEARTH_SERVER_MODELS_FIT_H
+#define HEARTH_SERVER_MODELS_FIT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct srv_model_params;
+
+/* The bytes of plans together, and their number. */
+struct fit_sum {
+    int64_t bytes;
+    int n;
+};
+
+static inline void fit_add(struct fit_sum *sum, int64_t bytes)
+{
+    sum->bytes += bytes;
+    sum->n++;
+}
+
+/* For plans. */
+struct fit_room {
+    int64_t limit_bytes;
+    int max_models; /* 0: as many as fit */
+};
+
+/* What is too much of a sum; it fits if neither number is positive. */
+static inline struct fit_sum fit_excess(const struct fit_room *room, struct fit_sum sum)
+{
+    return (struct fit_sum){sum.bytes - room->limit_bytes,
+                            room->max_models ? sum.n - room->max_models : 0};
+}
+
+static inline bool fit_is_met(const struct fit_sum *excess)
+{
+    return excess->bytes <= 0 && excess->n <= 0;
+}
+
+bool fit_holds(const struct fit_room *room, struct fit_sum sum);
+
+/* The numbers of a refusal. */
+struct fit_bytes {
+    int64_t needed, available, limit;
+};
+
+/* MiB as errors name them, rounded up. */
+long long fit_mib(int64_t bytes);
+
+/*
+ * Plans a model that is loaded beside those that live, whose plans take in_use bytes; kv_bytes of
+ * these are the KV cache of the one that it replaces. alone: no other entry is served. Sets the
+ * share and plan_bytes of params. Returns 0, or an enum eng_error with a sentence in err and, if it
+ * is the room that lacks, the numbers in *ret.
+ */
+int fit_beside(struct fit_bytes *ret, struct srv_model_params *params, int64_t in_use,
+               int64_t kv_bytes, bool alone, char *err, size_t errlen);
+
+#endif
