@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The model as a scheduler sees it; the functions are those of forward.h. Encoders have no logits,
+/* A forward pass as a scheduler sees it, so that tests can have another. Encoders have no logits,
  * argmax and end ids. */
 #ifndef HEARTH_ENGINE_BATCH_MODEL_H
 #define HEARTH_ENGINE_BATCH_MODEL_H
@@ -11,6 +11,8 @@
 #include "engine/step.h"
 
 struct eng_end_ids;
+struct eng_model;
+struct fwd;
 
 struct batch_model {
     bool (*run)(void *ctx, const struct fwd_step *step);
@@ -24,6 +26,9 @@ struct batch_model {
     int d_model, pooled_width;
     const struct eng_end_ids *eos; /* borrowed; it only grows before the first job */
 };
+
+/* Borrows both. */
+struct batch_model batch_model_of(const struct eng_model *model, struct fwd *fwd);
 
 /* Returns false if the step was stopped. *ret_us: what it took, for what is learned of costs. */
 static inline bool batch_model_run(const struct batch_model *m, const struct fwd_step *step,

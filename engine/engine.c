@@ -563,47 +563,7 @@ static int load(struct eng *e, char *err, size_t errlen)
     return rc;
 }
 
-/* ---- the model as the scheduler sees it ---------------------------------------------------- */
-
-static bool run_forward(void *ctx, const struct fwd_step *step)
-{
-    return fwd_run(ctx, step);
-}
-
-static bool resume_forward(void *ctx)
-{
-    return fwd_resume(ctx);
-}
-
-static const float *forward_logits(void *ctx, int row)
-{
-    return fwd_logits(ctx, row);
-}
-
-static int32_t forward_argmax(void *ctx, int row, bool *ret_finite)
-{
-    return fwd_argmax(ctx, row, ret_finite);
-}
-
-static const float *forward_pooled(void *ctx, int segment)
-{
-    return fwd_pooled(ctx, segment);
-}
-
-static struct batch_model seen_by_scheduler(const struct eng_model *model, struct fwd *fwd)
-{
-    const struct eng_hparams *hp = &model->hp;
-    return (struct batch_model){.run = run_forward,
-                                .resume = resume_forward,
-                                .logits = forward_logits,
-                                .argmax = forward_argmax,
-                                .pooled = forward_pooled,
-                                .ctx = fwd,
-                                .vocab = hp->vocab,
-                                .d_model = hp->d_model,
-                                .pooled_width = model->heads.width,
-                                .eos = &hp->eos};
-}
+/* ---- starting ------------------------------------------------------------------------------ */
 
 static int start_encoder(struct eng *e, char *err, size_t errlen)
 {
@@ -618,8 +578,8 @@ static int start_encoder(struct eng *e, char *err, size_t errlen)
     for (int i = 0; i < e->plan.n_pages; i++)
         e->texts[i] = kv_page_data(e->pages, kv_page_get(e->pages));
     struct encode_params params = {
-        .model = seen_by_scheduler(e->model, e->fwd),
-        .urgent = seen_by_scheduler(e->model, e->urgent),
+        .model = batch_model_of(e->model, e->fwd),
+        .urgent = batch_model_of(e->model, e->urgent),
         .pages = e->texts,
         .max_rows = e->p.chunk_tokens,
         .max_texts = ENCODER_TEXTS,
@@ -679,7 +639,7 @@ static int start_scheduler(struct eng *e, char *err, size_t errlen)
     page_fingerprint(e, disk.fingerprint);
     struct sched_params params = {
         .disk = keeps_pages(e) ? &disk : NULL,
-        .batch = {.model = seen_by_scheduler(e->model, e->fwd),
+        .batch = {.model = batch_model_of(e->model, e->fwd),
                   .kern = e->kern,
                   .pool = e->pool,
                   .pages = e->pages,
@@ -749,7 +709,7 @@ static void load_draft(struct eng *e)
         atomic_store(&e->draft_state, ENG_DRAFTS_FAILED);
         return;
     }
-    e->draft.source.model = seen_by_scheduler(e->draft.model, e->draft.fwd);
+    e->draft.source.model = batch_model_of(e->draft.model, e->draft.fwd);
     sched_set_draft_model(e->sched, &e->draft.source);
     atomic_store(&e->draft_state, ENG_DRAFTS_ON);
 }
@@ -785,7 +745,7 @@ static void load_twin(struct eng *e)
         free_twin(&e->twin);
         return;
     }
-    struct draft_source twin = {.model = seen_by_scheduler(e->model, e->twin.fwd),
+    struct draft_source twin = {.model = batch_model_of(e->model, e->twin.fwd),
                                 .share = TWIN_SHARE};
     sched_set_twin(e->sched, &twin);
     atomic_store(&e->twin.on, true);
