@@ -65,9 +65,9 @@ int batch_init(struct batch *b, const struct batch_params *params, char *err, si
     b->segs = calloc(n, sizeof(*b->segs));
     b->seg_seqs = calloc(n, sizeof(struct seq *));
     b->draws = calloc(n, sizeof(*b->draws));
-    if (b->cache && b->order && b->segs && b->seg_seqs && b->draws && init_seqs(b) == 0 &&
-        init_samplers(b) == 0 && self_draft_init(&b->self, params->model.vocab) == 0 &&
-        self_draft_init(&b->smaller, params->model.vocab) == 0 &&
+    b->draft_mask = calloc(seq_mask_words(params->model.vocab), sizeof(*b->draft_mask));
+    if (b->cache && b->order && b->segs && b->seg_seqs && b->draws && b->draft_mask &&
+        init_seqs(b) == 0 && init_samplers(b) == 0 &&
         masks_init(&b->masks, params->pool, params->n_parallel) == 0)
         return 0;
     snprintf(err, errlen, "no memory for the state of %d parallel sequences", params->n_parallel);
@@ -81,14 +81,13 @@ void batch_finish(struct batch *b)
     for (int i = 0; b->samplers && i < b->n_samplers; i++)
         sampler_destroy(b->samplers[i]);
     masks_finish(&b->masks);
-    self_draft_finish(&b->self);
-    self_draft_finish(&b->smaller);
     free(b->slots);
     free(b->samplers);
     free(b->order);
     free(b->segs);
     free(b->seg_seqs);
     free(b->draws);
+    free(b->draft_mask);
     prefix_destroy(b->cache);
     *b = (struct batch){0};
 }
@@ -100,7 +99,8 @@ int64_t batch_bytes(int n_parallel, int n_threads, int64_t n_pages, int64_t ctx,
                   (int64_t)sizeof(struct batch_draw) + (int64_t)sizeof(struct seq) +
                   (int64_t)sizeof(struct fwd_segment);
     return n_parallel * one + n_threads * sampler_bytes(vocab) +
-           masks_bytes(n_parallel, n_threads) + 2 * self_draft_bytes(vocab) + prefix_bytes(n_pages);
+           masks_bytes(n_parallel, n_threads) +
+           (int64_t)(seq_mask_words(vocab) * sizeof(uint64_t)) + prefix_bytes(n_pages);
 }
 
 /* ---- slots --------------------------------------------------------------------------------- */

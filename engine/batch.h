@@ -22,13 +22,13 @@
 
 #include "engine/batch_model.h"
 #include "engine/draft.h"
+#include "engine/drafter.h"
 #include "engine/forward.h"
 #include "engine/job_types.h"
 #include "engine/kv/kv.h"
 #include "engine/masks.h"
 #include "engine/params.h"
 #include "engine/kv/prefix.h"
-#include "engine/self_draft.h"
 #include "engine/sequence.h"
 #include "engine/state.h"
 
@@ -57,7 +57,8 @@ struct batch_params {
     int chunk_tokens;
     int64_t ctx;
     enum eng_speculate speculate;
-    struct kv_disk *disk; /* NULL: none */
+    struct kv_disk *disk;      /* NULL: none */
+    struct drafters *drafters; /* NULL: none */
 };
 
 /* One token to be drawn from one row of logits. */
@@ -100,8 +101,8 @@ struct batch {
     bool shared;     /* another engine waits for its turn: at most turn_rows prompt rows */
     int turn_rows;
     struct draft_cost cost;
-    struct self_draft self, smaller; /* drafts by the twin, by the draft model */
-    struct batch_draw *draws;        /* [n_parallel] */
+    uint64_t *draft_mask;     /* of the id that a drafter draws */
+    struct batch_draw *draws; /* [n_parallel] */
     int n_draws;
     int n_decoded;          /* tokens drawn for sequences that were decoding */
     struct eng_stats stats; /* without the counts of waiting jobs, which the scheduler adds */
@@ -160,7 +161,7 @@ void batch_deliver(struct batch *b, uint64_t now_us); /* batch_deliver.c */
  */
 void batch_draft(struct batch *b, const atomic_bool *stop);
 
-/* The gain expected of drafts by a second model for s; see self_draft_promise. batch_draft.c */
+/* The gain expected of drafts by a second model for s; see drafter_promise. batch_draft.c */
 double batch_draft_promise(const struct batch *b, const struct seq *s);
 
 /*

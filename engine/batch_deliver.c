@@ -386,6 +386,7 @@ static bool continues(const struct seq *s)
 /* Draws and delivers a token for each entry; those whose draft goes on are the next round's. */
 static void deliver_round(struct batch *b, uint64_t now_us)
 {
+    struct drafters *ds = b->p.drafters;
     draw_all(b);
     int n = b->n_draws;
     b->n_draws = 0;
@@ -396,8 +397,8 @@ static void deliver_round(struct batch *b, uint64_t now_us)
         bool right = n_left > 0 && s->ids[s->n_done] == d->id;
         if (right) s->job->usage.n_accepted_draft_tokens++;
         if (n_left > 0 && s->source >= ENG_DRAFT_SELF)
-            self_draft_note(s->source == ENG_DRAFT_SELF ? &b->self : &b->smaller,
-                            s->margins[s->n_draft - n_left], right);
+            drafter_note(s->source == ENG_DRAFT_SELF ? &ds->twin : &ds->model,
+                         s->margins[s->n_draft - n_left], right);
         deliver_draw(b, d, now_us);
         if (!right || !continues(s)) continue;
         b->stats.n_accepted_draft_tokens[s->source]++;

@@ -2,14 +2,14 @@
 /*
  * Drafts by a second model for a step that batch.c has built: which one, how many ids are worth
  * writing, the steps that write them, and the rows that the served model then checks. And the
- * pieces in which the draft model catches up with a sequence. See self_draft.h.
+ * pieces in which the draft model catches up with a sequence. See drafter.h.
  */
 #include <assert.h>
 
 #include "engine/batch.h"
 #include "engine/job.h"
 #include "engine/masks.h"
-#include "engine/self_draft.h"
+#include "engine/drafter.h"
 
 /* Without drafts for so many steps, two ids are tried: the times or the text may have changed. */
 enum { PROBE_STEPS = 256, PROBE_IDS = 2 };
@@ -30,7 +30,7 @@ struct path {
     struct seq *s;
     struct fwd_segment *seg;
     int n, most;
-    int n_behind;  /* positions to compute with the first row */
+    int n_lag;     /* positions to compute with the first row */
     double chance; /* that all n ids are right */
     bool open;     /* may have another one */
     uint8_t *const *pages;
@@ -39,9 +39,9 @@ struct path {
 /* The step as it is planned so far. */
 struct round {
     struct batch *b;
-    struct self_draft *d;
+    struct drafter *d;
     const atomic_bool *stop;
-    struct path paths[SELF_DRAFT_SEQS];
+    struct path paths[DRAFTER_SEQS];
     int n_paths, n_open;
     int n_forced;    /* ids that are tried whatever they cost */
     double n_tokens; /* that it is expected to give */
@@ -66,20 +66,20 @@ static int64_t drafted(const struct batch *b, const struct seq *s)
     return n < s->n_done ? n : s->n_done;
 }
 
-static bool can_read(const struct draft_source *src, const struct seq *s, int64_t from, int64_t to)
+static bool can_read(const struct drafter *d, const struct seq *s, int64_t from, int64_t to)
 {
     for (int64_t i = from; i < to; i++)
-        if (s->ids[i] >= src->model.vocab) return false;
-    return to <= src->ctx;
+        if (s->ids[i] >= d->model.vocab) return false;
+    return to <= d->ctx;
 }
 
 /* The draft model's pages of s; k: one of the sequences of a step. */
-static uint8_t *const *own_pages(const struct draft_source *src, const struct seq *s, int k)
+static uint8_t *const *own_pages(const struct drafter *d, const struct seq *s, int k)
 {
-    uint8_t **data = src->data + (size_t)k * (size_t)src->max_pages;
-    assert(s->n_pages <= src->max_pages);
+    uint8_t **data = d->data + (size_t)k * (size_t)d->max_pages;
+    assert(s->n_pages <= d->max_pages);
     for (int i = 0; i < s->n_pages; i++)
-        data[i] = kv_page_data(src->pages, s->pages[i]);
+        data[i] = kv_page_data(d->pages, s->pages[i]);
     return data;
 }
 
@@ -99,19 +99,18 @@ static void note_drafted(struct batch *b, const struct seq *s, int64_t from, int
  */
 static bool catches_up(struct round *r, struct path *p)
 {
-    const struct draft_source *src = &r->d->source;
+    const struct drafter *d = r->d;
     struct seq *s = p->s;
     int64_t from = drafted(r->b, s);
-    if (s->n_done - from > SELF_DRAFT_BEHIND || !can_read(src, s, from, s->n_done + 1))
-        return false;
+    if (s->n_done - from > DRAFTER_LAG || !can_read(d, s, from, s->n_done + 1)) return false;
     for (int k = 0; k < r->n_paths; k++) {
         const struct path *q = &r->paths[k];
-        int64_t first = q->s->n_done - q->n_behind;
+        int64_t first = q->s->n_done - q->n_lag;
         if (q->s->pages[first / KV_PAGE_TOKENS] == s->pages[from / KV_PAGE_TOKENS]) return false;
     }
-    p->n_behind = (int)(s->n_done - from);
-    if (p->most > src->ctx - s->n_done) p->most = (int)(src->ctx - s->n_done);
-    p->pages = own_pages(src, s, r->n_paths);
+    p->n_lag = (int)(s->n_done - from);
+    if (p->most > d->ctx - s->n_done) p->most = (int)(d->ctx - s->n_done);
+    p->pages = own_pages(d, s, r->n_paths);
     return true;
 }
 
@@ -126,10 +125,10 @@ static void add_path(struct round *r, int i)
     if (!seq_reserve(s, s->n_done + 1 + most, b->cache, b->p.pages)) return;
     struct path p = {.s = s, .seg = &b->segs[i], .most = most, .chance = 1.0, .open = true};
     p.pages = s->data;
-    if (!r->d->source.pages || catches_up(r, &p)) r->paths[r->n_paths++] = p;
+    if (!r->d->pages || catches_up(r, &p)) r->paths[r->n_paths++] = p;
 }
 
-_Static_assert(SELF_DRAFT_SEQS *DRAFT_MAX <= BATCH_EXTRA_LOGIT_ROWS, "all drafts fit in a step");
+_Static_assert(DRAFTER_SEQS *DRAFT_MAX <= BATCH_EXTRA_LOGIT_ROWS, "all drafts fit in a step");
 
 /* Returns true if there is something to try. */
 static bool begin_round(struct round *r)
@@ -137,7 +136,7 @@ static bool begin_round(struct round *r)
     struct batch *b = r->b;
     bool always = b->p.speculate == ENG_SPECULATE_ALWAYS;
     int n_rows = 0;
-    if (b->n_prompt_rows > 0 || b->n_segs == 0 || b->n_segs > SELF_DRAFT_SEQS) return false;
+    if (b->n_prompt_rows > 0 || b->n_segs == 0 || b->n_segs > DRAFTER_SEQS) return false;
     if (b->shared && !always) return false; /* a turn is short while others want it */
     for (int i = 0; i < b->n_segs; i++) {
         n_rows += b->segs[i].n_tokens;
@@ -164,7 +163,7 @@ static bool is_worth_it(struct round *r, int i)
     }
     if (r->n_open == 0) return false;
     if (i < r->n_forced) return true;
-    double more_us = self_draft_us(r->d, r->n_open, &r->b->cost) + r->n_open * r->row_us;
+    double more_us = drafter_us(r->d, r->n_open, &r->b->cost) + r->n_open * r->row_us;
     return r->us + more_us < r->most_us &&
            chance * (double)r->d->mean * r->us > WORTH * r->n_tokens * more_us;
 }
@@ -175,34 +174,34 @@ static bool is_worth_it(struct round *r, int i)
 static void note_path(struct round *r, struct path *p)
 {
     struct seq *s = p->s;
-    if (!r->d->source.pages) return;
-    if (p->n_behind > 0) note_drafted(r->b, s, s->n_done - p->n_behind, s->n_done);
-    p->n_behind = 0;
+    if (!r->d->pages) return;
+    if (p->n_lag > 0) note_drafted(r->b, s, s->n_done - p->n_lag, s->n_done);
+    p->n_lag = 0;
     s->n_written = s->n_done + p->n + 1;
 }
 
 /* One step of the second model: a row behind the last id of each open draft. */
-static bool run_source(struct round *r)
+static bool run_drafter(struct round *r)
 {
-    struct fwd_segment segs[SELF_DRAFT_SEQS];
-    struct self_draft *d = r->d;
+    struct fwd_segment segs[DRAFTER_SEQS];
+    struct drafter *d = r->d;
     int n = 0;
     for (int k = 0; k < r->n_paths; k++) {
         const struct path *p = &r->paths[k];
         if (!p->open) continue;
-        int64_t pos0 = p->s->n_done + p->n - p->n_behind;
+        int64_t pos0 = p->s->n_done + p->n - p->n_lag;
         segs[n++] = (struct fwd_segment){.tokens = p->s->ids + pos0,
-                                         .n_tokens = 1 + p->n_behind,
+                                         .n_tokens = 1 + p->n_lag,
                                          .pos0 = pos0,
                                          .pages = p->pages,
-                                         .state = d->source.pages ? NULL : p->s->state,
+                                         .state = d->pages ? NULL : p->s->state,
                                          .drafts = true,
                                          .want = FWD_WANT_LAST};
     }
     struct fwd_step step = {segs, n, r->stop};
     double us;
-    if (!batch_model_run(&d->source.model, &step, &us)) return false;
-    self_draft_took(d, n, us, &r->b->cost);
+    if (!batch_model_run(&d->model, &step, &us)) return false;
+    drafter_took(d, n, us, &r->b->cost);
     r->us += us;
     for (int k = 0; k < r->n_paths; k++)
         if (r->paths[k].open) note_path(r, &r->paths[k]);
@@ -213,7 +212,7 @@ static bool run_source(struct round *r)
 static bool look_ahead(struct round *r, const struct path *p, const uint64_t **ret_mask)
 {
     struct seq *s = p->s;
-    uint64_t *mask = r->d->mask;
+    uint64_t *mask = r->b->draft_mask;
     enum eng_guide_next next = s->guide ? s->next : ENG_GUIDE_FREE;
     if (s->guide && p->n > 0)
         next = s->guide->peek(s->guide->ctx, s->ids + s->n_done + 1, p->n, mask);
@@ -228,10 +227,10 @@ static bool look_ahead(struct round *r, const struct path *p, const uint64_t **r
 static void give_up(struct round *r, struct path *p)
 {
     struct seq *s = p->s;
-    if (r->d->source.pages) {
+    if (r->d->pages) {
         for (int k = 0; k < r->n_paths; k++)
             r->paths[k].open = false;
-        self_draft_fail(r->d);
+        drafter_fail(r->d, "its numbers are not finite");
         return;
     }
     for (int64_t pos = s->n_done + 1; pos <= s->n_done + p->n; pos++)
@@ -245,12 +244,12 @@ static void give_up(struct round *r, struct path *p)
 /* Draws the next id of a draft from row `row` of the second model; decides if it is tried. */
 static void draw_next(struct round *r, struct path *p, int row)
 {
-    struct self_draft *d = r->d;
+    struct drafter *d = r->d;
     struct seq *s = p->s;
     const uint64_t *mask;
     float margin;
     bool finite;
-    d->source.model.argmax(d->source.model.ctx, row, &finite);
+    d->model.argmax(d->model.ctx, row, &finite);
     if (!finite) {
         give_up(r, p);
         return;
@@ -258,14 +257,14 @@ static void draw_next(struct round *r, struct path *p, int row)
     p->open = false;
     if (!look_ahead(r, p, &mask)) return;
     struct sample_row draw = seq_sample_row(s, s->n_generated + p->n, mask, r->b->p.model.eos);
-    draw.logits = self_draft_logits(d, row, r->b->p.model.vocab);
+    draw.logits = drafter_logits(d, row, r->b->p.model.vocab);
     draw.ret_margin = &margin;
     int32_t id = sampler_draw(r->b->samplers[0], &draw);
     if (id == SAMPLE_NOTHING) return;
-    int class = self_draft_class(margin);
+    int class = drafter_class(margin);
     double chance = p->chance * (double)d->right[class];
     if (p->n >= r->n_forced && chance * r->us <= r->n_tokens * r->row_us) {
-        self_draft_missed(d); /* the step brought nothing */
+        drafter_missed(d); /* the step brought nothing */
         return;
     }
     if (s->keeps_history) sample_history_add(&s->history, id, false);
@@ -288,7 +287,7 @@ static void end_round(struct round *r)
             sample_history_pop(&s->history, s->ids[s->n_done + i]);
         if (p->n == 0 || p->most == 0) continue;
         s->n_draft = p->n;
-        s->source = r->d == &r->b->self ? ENG_DRAFT_SELF : ENG_DRAFT_MODEL;
+        s->source = r->d == &r->b->p.drafters->twin ? ENG_DRAFT_SELF : ENG_DRAFT_MODEL;
         r->b->n_extra_rows += p->n;
         p->seg->n_tokens = 1 + p->n;
         p->seg->want = FWD_WANT_ALL;
@@ -297,19 +296,18 @@ static void end_round(struct round *r)
     r->d->n_without = any ? 0 : r->d->n_without + 1;
 }
 
-static void note_without(struct self_draft *d)
+static void note_without(struct drafter *d)
 {
     if (d->n_without < PROBE_STEPS) d->n_without++;
 }
 
-/* Returns true if this source could draft, whether it was worth it or not. */
-static bool draft_with(struct batch *b, struct self_draft *d, const atomic_bool *stop)
+/* Returns true if this one could draft, whether it was worth it or not. */
+static bool draft_with(struct batch *b, struct drafter *d, const atomic_bool *stop)
 {
     struct round r = {.b = b, .d = d, .stop = stop};
-    pthread_mutex_lock(&d->lock);
-    bool could = d->source.model.run && begin_round(&r);
+    bool could = drafter_is_on(d) && begin_round(&r);
     if (could) {
-        for (int i = 0; is_worth_it(&r, i) && run_source(&r); i++) {
+        for (int i = 0; is_worth_it(&r, i) && run_drafter(&r); i++) {
             int row = 0;
             for (int k = 0; k < r.n_paths; k++)
                 if (r.paths[k].open) draw_next(&r, &r.paths[k], row++);
@@ -318,48 +316,53 @@ static bool draft_with(struct batch *b, struct self_draft *d, const atomic_bool 
     } else {
         note_without(d);
     }
-    pthread_mutex_unlock(&d->lock);
     return could;
 }
 
 /* The one expected to give more per time, but one that was not tried for long comes first. */
 void batch_draft(struct batch *b, const atomic_bool *stop)
 {
-    struct self_draft *d = &b->self, *other = &b->smaller;
+    struct drafters *ds = b->p.drafters;
+    if (!ds) return;
+    struct drafter *d = &ds->twin, *other = &ds->model;
     bool due = d->n_without >= PROBE_STEPS, other_due = other->n_without >= PROBE_STEPS;
     if (due != other_due ? other_due
-                         : self_draft_promise(other, &b->cost) > self_draft_promise(d, &b->cost)) {
-        d = &b->smaller;
-        other = &b->self;
+                         : drafter_promise(other, &b->cost) > drafter_promise(d, &b->cost)) {
+        d = &ds->model;
+        other = &ds->twin;
     }
+    pthread_mutex_lock(&ds->lock);
     if (!draft_with(b, d, stop))
         draft_with(b, other, stop);
     else
         note_without(other);
+    pthread_mutex_unlock(&ds->lock);
 }
 
 double batch_draft_promise(const struct batch *b, const struct seq *s)
 {
-    double twin = self_draft_promise(&b->self, &b->cost);
-    double model = self_draft_promise(&b->smaller, &b->cost);
-    if (model <= twin || s->n_done - drafted(b, s) > SELF_DRAFT_BEHIND) return twin;
+    const struct drafters *ds = b->p.drafters;
+    if (!ds) return 0;
+    double twin = drafter_promise(&ds->twin, &b->cost);
+    double model = drafter_promise(&ds->model, &b->cost);
+    if (model <= twin || s->n_done - drafted(b, s) > DRAFTER_LAG) return twin;
     return model;
 }
 
 /* ---- catching up --------------------------------------------------------------------------- */
 
 /* The sequence of which the draft model has the least to compute before it can draft, or NULL. */
-static struct seq *find_behind(const struct batch *b, int64_t *ret_from)
+static struct seq *find_lagging(const struct batch *b, int64_t *ret_from)
 {
-    const struct draft_source *src = &b->smaller.source;
+    const struct drafter *d = &b->p.drafters->model;
     struct seq *best = NULL;
     int64_t least = INT64_MAX;
     for (int i = 0; i < b->n_running; i++) {
         struct seq *s = b->order[i];
-        if (seq_in_prefill(s) || !s->drafts || s->n_done >= src->ctx) continue;
+        if (seq_in_prefill(s) || !s->drafts || s->n_done >= d->ctx) continue;
         int64_t from = drafted(b, s), n = s->n_done - from;
-        int64_t end = n < SELF_DRAFT_PIECE ? s->n_done : from + SELF_DRAFT_PIECE;
-        if (n <= SELF_DRAFT_BEHIND || n >= least || !can_read(src, s, from, end)) continue;
+        int64_t end = n < DRAFTER_PIECE ? s->n_done : from + DRAFTER_PIECE;
+        if (n <= DRAFTER_LAG || n >= least || !can_read(d, s, from, end)) continue;
         best = s;
         least = n;
         *ret_from = from;
@@ -370,8 +373,8 @@ static struct seq *find_behind(const struct batch *b, int64_t *ret_from)
 /* Returns true if a step of n rows is within the time that the steps so far allow. */
 static bool may_take(struct batch *b, int n)
 {
-    struct self_draft *d = &b->smaller;
-    bool pays = self_draft_promise(d, &b->cost) > 1;
+    struct drafter *d = &b->p.drafters->model;
+    bool pays = drafter_promise(d, &b->cost) > 1;
     if (b->p.speculate == ENG_SPECULATE_ALWAYS) return true;
     d->credit_us += b->step_us / (pays ? CATCH_UP_PARTS : HOPELESS_PARTS);
     return d->credit_us >= draft_cost_us(&d->catch_up, n);
@@ -379,17 +382,16 @@ static bool may_take(struct batch *b, int n)
 
 static void compute_piece(struct batch *b, struct seq *s, int64_t from)
 {
-    struct self_draft *d = &b->smaller;
-    const struct draft_source *src = &d->source;
-    int n = s->n_done - from < SELF_DRAFT_PIECE ? (int)(s->n_done - from) : SELF_DRAFT_PIECE;
+    struct drafter *d = &b->p.drafters->model;
+    int n = s->n_done - from < DRAFTER_PIECE ? (int)(s->n_done - from) : DRAFTER_PIECE;
     struct fwd_segment seg = {.tokens = s->ids + from,
                               .n_tokens = n,
                               .pos0 = from,
-                              .pages = own_pages(src, s, 0),
+                              .pages = own_pages(d, s, 0),
                               .want = FWD_WANT_NONE};
     struct fwd_step step = {&seg, 1, &s->job->cancel};
     double us;
-    if (!may_take(b, n) || !batch_model_run(&src->model, &step, &us)) return;
+    if (!may_take(b, n) || !batch_model_run(&d->model, &step, &us)) return;
     draft_cost_note(&d->catch_up, n, us);
     d->credit_us -= us;
     note_drafted(b, s, from, from + n);
@@ -397,14 +399,14 @@ static void compute_piece(struct batch *b, struct seq *s, int64_t from)
 
 void batch_catch_up(struct batch *b)
 {
-    struct self_draft *d = &b->smaller;
+    struct drafters *ds = b->p.drafters;
     int64_t from;
-    if (b->n_segs == 0 || b->n_running == 0 || b->n_running > SELF_DRAFT_SEQS) return;
-    pthread_mutex_lock(&d->lock);
-    struct seq *s = d->source.model.run ? find_behind(b, &from) : NULL;
+    if (!ds || b->n_segs == 0 || b->n_running == 0 || b->n_running > DRAFTER_SEQS) return;
+    pthread_mutex_lock(&ds->lock);
+    struct seq *s = drafter_is_on(&ds->model) ? find_lagging(b, &from) : NULL;
     if (s)
         compute_piece(b, s, from);
     else
-        d->credit_us = 0;
-    pthread_mutex_unlock(&d->lock);
+        ds->model.credit_us = 0;
+    pthread_mutex_unlock(&ds->lock);
 }

@@ -16,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/cgroup.h"
@@ -24,7 +23,7 @@
 #include "base/os_error.h"
 #include "base/sha256.h"
 #include "base/thread.h"
-#include "engine/draft_model.h"
+#include "engine/drafter.h"
 #include "engine/encode_queue.h"
 #include "engine/forward.h"
 #include "engine/gemm.h"
@@ -63,23 +62,11 @@ enum {
     QUEUE_CONTEXTS = 8, /* waiting prompt tokens, in contexts, by default */
     QUEUE_STEPS = 16,   /* the same of an encoder, in steps */
     STARVING_US = 15000000,
-    DRAFTS_NICE = 10,
     ANSWER_SHARE = 16, /* of the memory, by default */
 };
 
 #define MIN_ANSWER_BYTES ((int64_t)16 << 20)
 #define MAX_ANSWER_BYTES ((int64_t)1 << 30)
-
-/* The twin that writes drafts (self_draft.h), and the thread that loads it and the draft model. */
-struct twin {
-    char *dir;
-    pthread_t thread;
-    bool has_thread;
-    atomic_bool stop, on;
-    atomic_llong since_ms; /* when the loading that runs began, as of clock_date_ms; 0: none runs */
-    struct eng_model *model;
-    struct fwd *fwd;
-};
 
 struct eng {
     struct eng_params p; /* defaults filled in; its strings are not kept */
@@ -101,12 +88,7 @@ struct eng {
     struct fwd *urgent;          /* and its second forward */
     struct encode_queue *encode; /* of an encoder, instead of sched */
     struct inbox *inbox;         /* of the one that there is */
-    struct twin twin;
-    struct draft_model draft;
-    char *draft_dir;           /* NULL: none was asked for, or drafts are off */
-    const uint64_t *draft_ids; /* borrowed, see eng_load_drafts */
-    char draft_error[512];     /* set before draft_state is ENG_DRAFTS_FAILED */
-    atomic_int draft_state;
+    struct drafters drafters;
     bool repeatable; /* BLAS gives the same bits whatever the batch, or is not used */
     double self_test_seconds;
     struct eng_info info;
@@ -316,41 +298,11 @@ static struct fwd_params forward_params(const struct eng *e)
     };
 }
 
-/* ---- the twin ------------------------------------------------------------------------------ */
+/* ---- the plan ------------------------------------------------------------------------------ */
 
 /* AUTO has a twin from so many bytes of weights on, if both take at most this share of memory. */
 #define MIN_TWINNED_BYTES ((int64_t)64 << 20)
 enum { TWINNED_SHARE = 2 };
-
-/* A step of it, as a share of the model's, before one is measured. */
-static const double TWIN_SHARE = 0.45;
-
-static struct fwd_params twin_forward(const struct eng *e, const struct eng_model *model)
-{
-    return (struct fwd_params){
-        .model = model,
-        .layout = &e->layout,
-        .pool = e->pool,
-        .max_rows = SELF_DRAFT_SEQS,
-        .max_segs = SELF_DRAFT_SEQS,
-        .max_logit_rows = SELF_DRAFT_SEQS,
-        .ctx = e->plan.ctx_tokens,
-    };
-}
-
-static int open_twin(struct eng *e, struct eng_model **ret, char *err, size_t errlen)
-{
-    struct eng_model_params params = {
-        .dir = e->twin.dir ? e->twin.dir : e->p.model_dir,
-        .numerics = eng_numerics_find("int4"),
-        .kern = e->kern,
-        .gemm = "native",
-        .stop = &e->twin.stop,
-    };
-    int rc = eng_model_open(ret, &params, err, errlen);
-    if (!rc) (*ret)->reading.ahead = e->model->reading.ahead;
-    return rc;
-}
 
 /* A twin of a model with as few bits would not be faster; one of 8 bits gains little. */
 static bool wants_twin(const struct eng *e)
@@ -362,56 +314,38 @@ static bool wants_twin(const struct eng *e)
            e->model->weights_bytes >= MIN_TWINNED_BYTES;
 }
 
-/* ---- the draft model ----------------------------------------------------------------------- */
-
-static int open_draft(struct eng *e, char *err, size_t errlen)
-{
-    return draft_model_open(&e->draft, e->draft_dir, e->kern, e->model, &e->twin.stop, err, errlen);
-}
-
-static void note_draft_error(struct eng *e, const char *why)
-{
-    snprintf(e->draft_error, sizeof(e->draft_error), "draft model %.100s: %s",
-             e->draft_dir ? e->draft_dir : "", why);
-}
-
-/* One that cannot draft is refused; one that cannot be read is done without. */
-static int plan_draft(struct eng *e, char *err, size_t errlen)
-{
-    bool drafts = e->p.speculate == ENG_SPECULATE_AUTO || e->p.speculate == ENG_SPECULATE_ALWAYS;
-    if (!e->p.draft_dir || !drafts || !e->model->has_head) return 0;
-    e->draft_dir = strdup(e->p.draft_dir);
-    char why[384] = "out of memory";
-    int rc = e->draft_dir ? open_draft(e, why, sizeof(why)) : ENG_ENOMEM;
-    if (rc) note_draft_error(e, why);
-    if (rc == ENG_EUNSUPPORTED || rc == ENG_ENOMEM) {
-        snprintf(err, errlen, "%s", e->draft_error);
-        return rc;
-    }
-    atomic_store(&e->draft_state, rc ? ENG_DRAFTS_FAILED : ENG_DRAFTS_LOADING);
-    return 0;
-}
-
-/* ---- the plan ------------------------------------------------------------------------------ */
-
 /* The twin comes last: nothing else becomes smaller for it. */
 static void plan_twin(struct eng *e)
 {
     struct eng_memory *m = &e->plan.memory;
-    struct eng_model *model = NULL;
-    int64_t scratch, logits, most = m->limit_bytes;
+    struct drafter *twin = &e->drafters.twin;
+    int64_t most = m->limit_bytes;
     char err[512];
-    if (!wants_twin(e) || open_twin(e, &model, err, sizeof(err))) return;
-    struct fwd_params fwd = twin_forward(e, model);
-    fwd_plan(&fwd, e->p.n_threads, &scratch, &logits);
-    int64_t bytes =
-        model->weights_bytes + eng_model_rope_bytes(model, e->plan.ctx_tokens) + scratch + logits;
-    eng_model_close(model);
+    if (!wants_twin(e) || drafter_open(&e->drafters, twin, e->p.model_dir, err, sizeof(err)))
+        return;
+    int64_t bytes = drafter_bytes(&e->drafters, twin, e->plan.ctx_tokens, e->plan.n_pages);
     if (e->p.speculate == ENG_SPECULATE_AUTO) most /= TWINNED_SHARE;
-    if (bytes <= most - mem_plan_bytes(m))
+    if (bytes <= most - mem_plan_bytes(m)) {
         m->twin_bytes = bytes;
-    else
-        m->no_twin_bytes = bytes;
+        return;
+    }
+    m->no_twin_bytes = bytes;
+    drafter_close(twin);
+    twin->state = ENG_DRAFTS_NONE;
+}
+
+/* One that cannot draft is refused; one that cannot be read is done without. */
+static int open_draft_model(struct eng *e, char *err, size_t errlen)
+{
+    bool drafts = e->p.speculate == ENG_SPECULATE_AUTO || e->p.speculate == ENG_SPECULATE_ALWAYS;
+    struct drafter *d = &e->drafters.model;
+    char why[384];
+    if (!e->p.draft_dir || !drafts || !e->model->has_head) return 0;
+    int rc = drafter_open(&e->drafters, d, e->p.draft_dir, why, sizeof(why));
+    if (rc) drafter_fail(d, why);
+    if (rc != ENG_EUNSUPPORTED && rc != ENG_ENOMEM) return 0;
+    snprintf(err, errlen, "%s", d->error);
+    return rc;
 }
 
 static int plan_memory(struct eng *e, char *err, size_t errlen)
@@ -421,14 +355,18 @@ static int plan_memory(struct eng *e, char *err, size_t errlen)
     int rc = choose_kv(e, &fmt, err, errlen);
     if (rc) return rc;
     settle_steps(e);
-    rc = plan_draft(e, err, errlen);
-    if (rc) return rc;
     kv_layout_init(&e->layout, hp->n_kv_layers, hp->n_kv_heads, hp->d_head, fmt);
+    e->drafters.target = e->model;
+    e->drafters.layout = &e->layout;
+    e->drafters.pool = e->pool;
+    e->drafters.n_threads = e->p.n_threads;
+    rc = open_draft_model(e, err, errlen);
+    if (rc) return rc;
     state_layout_init(&e->states, hp, e->model->kern);
     struct mem_params params = {
         .fwd = forward_params(e),
         .states = e->states,
-        .draft = e->draft.model ? &e->draft : NULL,
+        .drafters = e->drafters.model.weights ? &e->drafters : NULL,
         .n_threads = e->p.n_threads,
         .n_parallel = e->p.n_parallel,
         .ctx_tokens = e->p.ctx_tokens,
@@ -448,8 +386,11 @@ static int plan_memory(struct eng *e, char *err, size_t errlen)
             (int64_t)e->layout.page_bytes * encode_pages(e->p.chunk_tokens, ENCODER_TEXTS);
     }
     rc = mem_plan_make(&e->plan, &params, err, errlen);
-    if (!rc) plan_twin(e);
-    if (!rc && e->p.max_queued_tokens == 0)
+    if (rc) return rc;
+    e->drafters.ctx = e->plan.ctx_tokens;
+    e->drafters.n_pages = e->plan.n_pages;
+    plan_twin(e);
+    if (e->p.max_queued_tokens == 0)
         e->p.max_queued_tokens = hp->encoder ? (int64_t)QUEUE_STEPS * e->p.chunk_tokens
                                              : QUEUE_CONTEXTS * e->plan.ctx_tokens;
     return rc;
@@ -650,7 +591,8 @@ static int start_scheduler(struct eng *e, char *err, size_t errlen)
                   .n_parallel = e->p.n_parallel,
                   .chunk_tokens = e->p.chunk_tokens,
                   .ctx = e->plan.ctx_tokens,
-                  .speculate = e->p.speculate},
+                  .speculate = e->p.speculate,
+                  .drafters = &e->drafters},
         .max_choices = e->p.n_batch_choices,
         .max_queued_jobs = e->p.max_queued_jobs,
         .max_queued_tokens = e->p.max_queued_tokens,
@@ -668,146 +610,6 @@ static int start_scheduler(struct eng *e, char *err, size_t errlen)
     return failed;
 }
 
-/* ---- loading the models that draft --------------------------------------------------------- */
-
-/* With fewer threads than steps have, for the caller's priority. */
-static struct pool *loading_pool(const struct eng *e, char *err, size_t errlen)
-{
-    struct pool *pool = NULL;
-    int n = e->p.n_threads > 1 ? e->p.n_threads - 1 : 1;
-    return pool_create(&pool, n, err, errlen) ? NULL : pool;
-}
-
-static int fill_draft(struct eng *e, char *err, size_t errlen)
-{
-    int rc = e->draft.model ? 0 : open_draft(e, err, errlen);
-    if (rc) return rc;
-    const struct draft_model_fill fill = {
-        .loads = loading_pool(e, err, errlen),
-        .computes = e->pool,
-        .ctx = e->plan.ctx_tokens,
-        .n_pages = e->plan.n_pages,
-        .vocab = e->model->hp.vocab,
-        .common = e->draft_ids,
-        .share =
-            (double)eng_model_step_bytes(e->draft.model) / (double)eng_model_step_bytes(e->model),
-    };
-    rc = fill.loads ? draft_model_fill(&e->draft, &fill, err, errlen) : ENG_ENOMEM;
-    pool_destroy(fill.loads);
-    return rc;
-}
-
-/* A loading that was stopped may be started again. */
-static void load_draft(struct eng *e)
-{
-    char why[384] = "";
-    if (atomic_load(&e->draft_state) != ENG_DRAFTS_LOADING) return;
-    if (fill_draft(e, why, sizeof(why))) {
-        draft_model_close(&e->draft);
-        if (atomic_load(&e->twin.stop)) return;
-        note_draft_error(e, why);
-        atomic_store(&e->draft_state, ENG_DRAFTS_FAILED);
-        return;
-    }
-    e->draft.source.model = batch_model_of(e->draft.model, e->draft.fwd);
-    sched_set_draft_model(e->sched, &e->draft.source);
-    atomic_store(&e->draft_state, ENG_DRAFTS_ON);
-}
-
-static int fill_twin(struct eng *e, char *err, size_t errlen)
-{
-    struct twin *t = &e->twin;
-    struct pool *pool = loading_pool(e, err, errlen);
-    int rc = pool ? open_twin(e, &t->model, err, errlen) : ENG_ENOMEM;
-    if (!rc) rc = eng_model_fill(t->model, pool, e->plan.ctx_tokens, err, errlen);
-    pool_destroy(pool);
-    if (rc) return rc;
-    if (memcmp(t->model->fingerprint, e->model->fingerprint, sizeof(t->model->fingerprint)) != 0)
-        return ENG_EINVAL; /* the files have changed */
-    struct fwd_params fwd = twin_forward(e, t->model);
-    return fwd_create(&t->fwd, &fwd, err, errlen);
-}
-
-static void free_twin(struct twin *t)
-{
-    fwd_destroy(t->fwd);
-    eng_model_close(t->model);
-    t->fwd = NULL;
-    t->model = NULL;
-}
-
-/* Without a twin answers are the same. */
-static void load_twin(struct eng *e)
-{
-    char err[512];
-    if (!e->twin.dir || e->twin.model) return;
-    if (fill_twin(e, err, sizeof(err))) {
-        free_twin(&e->twin);
-        return;
-    }
-    struct draft_source twin = {.model = batch_model_of(e->model, e->twin.fwd),
-                                .share = TWIN_SHARE};
-    sched_set_twin(e->sched, &twin);
-    atomic_store(&e->twin.on, true);
-}
-
-/* With a tenth of a core where all are busy: at the lowest priority it could take for ever. */
-static void *load_drafts(void *arg)
-{
-    struct eng *e = arg;
-    setpriority(PRIO_PROCESS, (id_t)gettid(), DRAFTS_NICE); /* only politer; its pools too */
-    load_draft(e);
-    load_twin(e);
-    atomic_store(&e->twin.since_ms, 0);
-    return NULL;
-}
-
-void eng_load_drafts(struct eng *e, const uint64_t *draft_ids)
-{
-    if (atomic_load(&e->twin.since_ms)) return;
-    eng_await_drafts(e);
-    bool wants_model = atomic_load(&e->draft_state) == ENG_DRAFTS_LOADING;
-    if (!wants_model && (!e->twin.dir || e->twin.model)) return;
-    e->draft_ids = draft_ids;
-    atomic_store(&e->twin.since_ms, clock_date_ms());
-    e->twin.has_thread = thread_start(&e->twin.thread, "hearth-drafts", 0, load_drafts, e) == 0;
-    if (!e->twin.has_thread) atomic_store(&e->twin.since_ms, 0);
-}
-
-void eng_await_drafts(struct eng *e)
-{
-    if (e->twin.has_thread) pthread_join(e->twin.thread, NULL);
-    e->twin.has_thread = false;
-}
-
-void eng_drop_twin(struct eng *e)
-{
-    struct twin *t = &e->twin;
-    atomic_store(&t->stop, true);
-    eng_await_drafts(e);
-    atomic_store(&t->on, false);
-    if (t->model) sched_set_twin(e->sched, NULL);
-    free_twin(t);
-    atomic_store(&t->stop, false);
-}
-
-const char *eng_drafts(const struct eng *e)
-{
-    bool twin = atomic_load(&e->twin.on), model = eng_draft_state(e, NULL) == ENG_DRAFTS_ON;
-    if (e->p.speculate == ENG_SPECULATE_OFF) return "off";
-    return model && twin ? "model+self" : model ? "model" : twin ? "self" : "lookup";
-}
-
-enum eng_draft_state eng_draft_state(const struct eng *e, const char **ret_error)
-{
-    static const char *const not_finite = "the draft model's numbers are not finite";
-    enum eng_draft_state state = (enum eng_draft_state)atomic_load(&e->draft_state);
-    bool bad = state == ENG_DRAFTS_ON && sched_draft_model_failed(e->sched);
-    if (bad) state = ENG_DRAFTS_FAILED;
-    if (ret_error && state == ENG_DRAFTS_FAILED) *ret_error = bad ? not_finite : e->draft_error;
-    return state;
-}
-
 /* ---- facts --------------------------------------------------------------------------------- */
 
 static bool uses_blas(const struct eng_model *m)
@@ -820,7 +622,7 @@ static bool uses_blas(const struct eng_model *m)
 
 static void describe(struct eng *e, double load_seconds)
 {
-    const struct eng_model *m = e->model;
+    const struct eng_model *m = e->model, *draft = e->drafters.model.weights;
     const struct eng_hparams *hp = &m->hp;
     bool blas = uses_blas(m);
     if (blas)
@@ -839,7 +641,7 @@ static void describe(struct eng *e, double load_seconds)
         .coded_rate = m->reading.coded_rate,
         .plain_rate = m->reading.plain_rate,
         .step_bytes = eng_model_step_bytes(m),
-        .draft_step_bytes = e->draft.model ? eng_model_step_bytes(e->draft.model) : 0,
+        .draft_step_bytes = draft ? eng_model_step_bytes(draft) : 0,
         .repeatable = e->repeatable,
         .n_threads = e->p.n_threads,
         .n_parallel = e->p.n_parallel,
@@ -876,21 +678,27 @@ static void describe(struct eng *e, double load_seconds)
 
 /* ---- the public functions ------------------------------------------------------------------ */
 
+static struct eng *create(const struct eng_params *params, char *err, size_t errlen)
+{
+    struct eng *e = calloc(1, sizeof(*e));
+    if (e && drafters_init(&e->drafters) == 0) {
+        e->p = *params;
+        return e;
+    }
+    snprintf(err, errlen, "no memory to open the engine");
+    free(e);
+    return NULL;
+}
+
 int eng_open(struct eng **ret, const struct eng_params *params, char *err, size_t errlen)
 {
     uint64_t start = clock_now_us();
-    int rc = ENG_ENOMEM;
-    struct eng *e = calloc(1, sizeof(*e));
-    if (!e) {
-        snprintf(err, errlen, "no memory to open the engine");
-        return rc;
-    }
-    e->p = *params;
-    rc = choose(e, err, errlen);
+    struct eng *e = create(params, err, errlen);
+    if (!e) return ENG_ENOMEM;
+    int rc = choose(e, err, errlen);
     if (!rc) rc = load(e, err, errlen);
     if (!rc) describe(e, (double)(clock_now_us() - start) * 1e-6);
     if (!rc) rc = start_scheduler(e, err, errlen);
-    if (!rc && e->plan.memory.twin_bytes) e->twin.dir = strdup(e->p.model_dir);
     e->p.model_dir = e->p.numerics = e->p.gemm = e->p.kernels = e->p.kv_dtype = e->gemm = NULL;
     e->p.weight_coding = e->p.draft_dir = NULL;
     e->p.kv_disk.dir = e->p.kv_disk.model = NULL;
@@ -925,18 +733,44 @@ int64_t eng_memory_limit(int64_t asked_bytes)
 
 int eng_plan(struct eng_memory *ret, const struct eng_params *params, char *err, size_t errlen)
 {
-    struct eng *e = calloc(1, sizeof(*e));
-    if (!e) {
-        snprintf(err, errlen, "no memory to plan the engine");
-        return ENG_ENOMEM;
-    }
-    e->p = *params;
+    struct eng *e = create(params, err, errlen);
+    if (!e) return ENG_ENOMEM;
     int rc = choose(e, err, errlen);
     if (!rc) rc = open_model(e, err, errlen);
     if (!rc) rc = plan_memory(e, err, errlen);
     if (!rc) *ret = e->plan.memory;
     eng_close(e);
     return rc;
+}
+
+void eng_load_drafts(struct eng *e, const uint64_t *draft_ids)
+{
+    drafters_load(&e->drafters, draft_ids);
+}
+
+void eng_await_drafts(struct eng *e)
+{
+    drafters_await(&e->drafters);
+}
+
+void eng_drop_twin(struct eng *e)
+{
+    drafters_drop_twin(&e->drafters);
+}
+
+const char *eng_drafts(const struct eng *e)
+{
+    bool twin = drafter_is_on(&e->drafters.twin), model = drafter_is_on(&e->drafters.model);
+    if (e->p.speculate == ENG_SPECULATE_OFF) return "off";
+    return model && twin ? "model+self" : model ? "model" : twin ? "self" : "lookup";
+}
+
+enum eng_draft_state eng_draft_state(const struct eng *e, const char **ret_error)
+{
+    const struct drafter *d = &e->drafters.model;
+    enum eng_draft_state state = atomic_load(&d->state);
+    if (ret_error && state == ENG_DRAFTS_FAILED) *ret_error = d->error;
+    return state;
 }
 
 void eng_stop(struct eng *e)
@@ -953,11 +787,9 @@ bool eng_stop_begin(struct eng *e)
 void eng_close(struct eng *e)
 {
     if (!e) return;
-    eng_drop_twin(e);
-    free(e->twin.dir);
+    drafters_drop_twin(&e->drafters); /* what is being loaded is not waited for */
     sched_destroy(e->sched);
-    draft_model_close(&e->draft);
-    free(e->draft_dir);
+    drafters_finish(&e->drafters);
     encode_destroy(e->encode);
     free(e->texts);
     fwd_destroy(e->urgent);
@@ -991,7 +823,7 @@ void eng_stats(struct eng *e, struct eng_stats *ret_stats)
 {
     inbox_stats(e->inbox, ret_stats);
     if (e->sched) sched_disk_stats(e->sched, &ret_stats->kv_disk);
-    ret_stats->drafts_since_ms = atomic_load(&e->twin.since_ms);
+    ret_stats->drafts_since_ms = atomic_load(&e->drafters.since_ms);
 }
 
 int eng_kv_visit(const char *dir, const uint8_t *owner,

@@ -95,12 +95,6 @@ void eng_drop_twin(struct eng *e);
 const char *eng_drafts(const struct eng *e);
 
 /* The draft model of eng_params. FAILED: why, in *ret_error (or NULL); answers are the same. */
-enum eng_draft_state {
-    ENG_DRAFTS_NONE, /* none was asked for, or drafts are off */
-    ENG_DRAFTS_LOADING,
-    ENG_DRAFTS_ON,
-    ENG_DRAFTS_FAILED,
-};
 enum eng_draft_state eng_draft_state(const struct eng *e, const char **ret_error);
 
 /*

@@ -10,7 +10,7 @@
 
 #include "base/cgroup.h"
 #include "engine/batch.h"
-#include "engine/draft_model.h"
+#include "engine/drafter.h"
 #include "engine/kv/kv.h"
 #include "engine/kv/disk.h"
 #include "engine/model/load.h"
@@ -112,8 +112,7 @@ static bool plan_at(const struct mem_params *p, int64_t ctx, int64_t n_pages, st
                                                            p->states.n_kept * sizeof(float), ctx),
                                              &m->kv_bytes))
         return false;
-    if (p->draft)
-        m->draft_bytes = draft_model_bytes(p->draft, ctx, n_pages, model->hp.vocab, p->n_threads);
+    if (p->drafters) m->draft_bytes = drafter_bytes(p->drafters, &p->drafters->model, ctx, n_pages);
     ret->ctx_tokens = ctx;
     ret->n_pages = (int)n_pages;
     return true;
@@ -143,7 +142,7 @@ static int64_t choose_pages(const struct mem_params *p, int64_t ctx)
     if (p->states.n_layers > 0)
         page_bytes += min_i64(prefix_snapshot_bytes(p->states.n_kept) / SNAPSHOT_PAGES + 1,
                               (int64_t)p->fwd.layout->page_bytes / SNAPSHOT_SHARE + 1);
-    if (p->draft) page_bytes += (int64_t)p->draft->layout.page_bytes;
+    if (p->drafters) page_bytes += (int64_t)p->drafters->model.layout.page_bytes;
     int64_t more = rest / page_bytes;
     return more > 0 ? min_i64(wanted, least + more) : least;
 }

@@ -28,13 +28,13 @@
  */
 int64_t mem_limit_bytes(const char *root);
 
-struct draft_model;
+struct drafters;
 
 struct mem_params {
     struct fwd_params fwd;    /* ctx and pool are not used */
     struct fwd_params urgent; /* an encoder's second one; max_rows 0: none */
     struct state_layout states;
-    const struct draft_model *draft; /* NULL: none */
+    const struct drafters *drafters; /* with an open draft model; NULL: none */
     bool kv_disk;                    /* pages go to a disk */
     int n_threads;
     int n_parallel;

@@ -29,6 +29,14 @@ enum eng_speculate {
     ENG_SPECULATE_LOOKUP,
 };
 
+/* The draft model of eng_params, or the twin. */
+enum eng_draft_state {
+    ENG_DRAFTS_NONE,    /* none was asked for, or drafts are off */
+    ENG_DRAFTS_LOADING, /* or to be loaded */
+    ENG_DRAFTS_ON,
+    ENG_DRAFTS_FAILED,
+};
+
 /* Pages of KV in files, which another process may find: see kv/disk.h. */
 struct eng_kv_disk_params {
     const char *dir;   /* NULL: none */

@@ -8,7 +8,7 @@
  *
  * E is a function of (seed, choice, token index, id) alone. Two rows of logits that are nearly the
  * same therefore nearly always draw the same id, whatever each of them truncates: this is what
- * makes a draft by a coarser model useful (self_draft.h).
+ * makes a draft by a coarser model useful (drafter.h).
  *
  * Most numbers are never computed. A block of 32 ids has its least number, an exponential one of
  * mean 1/32, at a uniform place; any other is the least plus a fresh one, since the distribution

@@ -68,21 +68,6 @@ void sched_disk_stats(struct sched *s, struct eng_kv_disk_stats *ret)
     if (s->batch.p.disk) kv_disk_stats(s->batch.p.disk, ret);
 }
 
-void sched_set_twin(struct sched *s, const struct draft_source *twin)
-{
-    self_draft_set(&s->batch.self, twin);
-}
-
-void sched_set_draft_model(struct sched *s, const struct draft_source *model)
-{
-    self_draft_set(&s->batch.smaller, model);
-}
-
-bool sched_draft_model_failed(const struct sched *s)
-{
-    return atomic_load(&s->batch.smaller.failed);
-}
-
 /* ---- the scheduler's thread ---------------------------------------------------------------- */
 
 /* Copies the thread's own state for other threads. */

@@ -50,10 +50,5 @@ struct inbox *sched_inbox(struct sched *s);
 bool sched_writes(const struct sched *s);
 /* Sets *ret if there are pages on disk. */
 void sched_disk_stats(struct sched *s, struct eng_kv_disk_stats *ret);
-/* The twin, or the draft model: see self_draft_set. And whether it gave numbers that are not
- * finite. */
-void sched_set_twin(struct sched *s, const struct draft_source *twin);
-void sched_set_draft_model(struct sched *s, const struct draft_source *model);
-bool sched_draft_model_failed(const struct sched *s);
 
 #endif

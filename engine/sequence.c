@@ -9,11 +9,6 @@
 #include "engine/job.h"
 #include "engine/model/hparams.h"
 
-static size_t mask_words(int32_t vocab)
-{
-    return ((size_t)vocab + 63) / 64;
-}
-
 int seq_init(struct seq *s, int max_pages, int32_t vocab, int d_model,
              const struct state_layout *states)
 {
@@ -24,7 +19,7 @@ int seq_init(struct seq *s, int max_pages, int32_t vocab, int d_model,
     s->data = calloc(n, sizeof(*s->data));
     s->ids = calloc(n * KV_PAGE_TOKENS + 1, sizeof(*s->ids));
     s->pool = calloc((size_t)d_model, sizeof(*s->pool));
-    s->mask = calloc(mask_words(vocab), sizeof(*s->mask));
+    s->mask = calloc(seq_mask_words(vocab), sizeof(*s->mask));
     s->states = *states;
     if (states->n_layers > 0) s->state = aligned_alloc(64, states->n_floats * sizeof(*s->state));
     if (s->state) memset(s->state, 0, states->n_floats * sizeof(*s->state));
@@ -51,7 +46,7 @@ int64_t seq_bytes(int max_pages, int32_t vocab, int d_model)
 {
     int64_t page = (2 + KV_PAGE_TOKENS) * sizeof(int32_t) + sizeof(uint8_t *);
     return max_pages * page + (int64_t)vocab * 8 + (int64_t)d_model * 4 +
-           (int64_t)(mask_words(vocab) * sizeof(uint64_t));
+           (int64_t)(seq_mask_words(vocab) * sizeof(uint64_t));
 }
 
 static struct draft_text text_of(const struct seq *s)

@@ -69,10 +69,16 @@ struct seq {
     bool broken;                  /* a page could not be allocated: ends before the next step */
     int n_draft;                  /* ids that it tries, */
     enum eng_draft_source source; /* where they come from, */
-    uint8_t margins[DRAFT_MAX];   /* and how sure a second model's are, see self_draft_note */
+    uint8_t margins[DRAFT_MAX];   /* and how sure a second model's are, see drafter_note */
     int64_t n_written; /* positions that the draft model has computed, if ids are right */
     int segment;       /* its number in the step */
 };
+
+/* 64-bit words of a mask, a bit for each id. */
+static inline size_t seq_mask_words(int32_t vocab)
+{
+    return ((size_t)vocab + 63) / 64;
+}
 
 /*
  * Buffers for max_pages pages, and a state. 0, or -1 if out of memory; call seq_finish in either

@@ -69,7 +69,7 @@ int kv_page_refs(const struct kv_pages *p, int32_t page);
 uint8_t *kv_page_data(const struct kv_pages *p, int32_t page);
 /* Zeroes the values of one position, in every layer and head. */
 void kv_page_clear(const struct kv_pages *p, const struct kern *kern, int32_t page, int slot);
-/* Positions at the start of a page that a draft model (draft_model.h) has computed for its tokens
+/* Positions at the start of a page that a draft model (drafter.h) has computed for its tokens
  * too: 0 for a page that kv_page_get returns. */
 int kv_page_drafted(const struct kv_pages *p, int32_t page);
 void kv_page_set_drafted(struct kv_pages *p, int32_t page, int n);

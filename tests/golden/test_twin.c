@@ -40,6 +40,7 @@ struct rig {
     struct pool *pool;
     struct kv_pages *pages;
     struct timed target, twin;
+    struct drafters drafters;
     struct sched *sched;
 };
 
@@ -98,9 +99,9 @@ static void make_forward(struct rig *r, struct timed *t)
     const struct fwd_params params = {.model = t->model,
                                       .layout = &r->layout,
                                       .pool = r->pool,
-                                      .max_rows = CHUNK + SELF_DRAFT_ROWS,
-                                      .max_segs = SELF_DRAFT_SEQS,
-                                      .max_logit_rows = CHUNK + SELF_DRAFT_ROWS,
+                                      .max_rows = CHUNK + DRAFTER_ROWS,
+                                      .max_segs = DRAFTER_SEQS,
+                                      .max_logit_rows = CHUNK + DRAFTER_ROWS,
                                       .ctx = CTX};
     REQUIRE_MSG(fwd_create(&t->fwd, &params, err, sizeof(err)) == 0, "%s", err);
 }
@@ -116,6 +117,8 @@ static void open_rig(struct rig *r, const char *dir, int n_threads)
     REQUIRE_EQ_INT(kv_pages_create(&r->pages, &r->layout, N_PAGES, err, sizeof(err)), 0);
     make_forward(r, &r->target);
     make_forward(r, &r->twin);
+    REQUIRE_EQ_INT(drafters_init(&r->drafters), 0);
+    r->drafters.twin.share = 0.43;
     const struct sched_params params = {.batch = {.model = seen(&r->target),
                                                   .kern = kern_select(level),
                                                   .pool = r->pool,
@@ -124,19 +127,21 @@ static void open_rig(struct rig *r, const char *dir, int n_threads)
                                                   .n_parallel = 1,
                                                   .chunk_tokens = CHUNK,
                                                   .ctx = CTX,
-                                                  .speculate = ENG_SPECULATE_AUTO},
+                                                  .speculate = ENG_SPECULATE_AUTO,
+                                                  .drafters = &r->drafters},
                                         .max_choices = 1,
                                         .max_queued_jobs = 1,
                                         .max_queued_tokens = CTX,
                                         .starving_us = UINT64_MAX};
     REQUIRE_EQ_INT(sched_create(&r->sched, &params, err, sizeof(err)), 0);
-    const struct draft_source twin = {.model = seen(&r->twin), .share = 0.43};
-    sched_set_twin(r->sched, &twin);
+    r->drafters.twin.model = seen(&r->twin);
+    drafter_start(&r->drafters, &r->drafters.twin);
 }
 
 static void close_rig(struct rig *r)
 {
     sched_destroy(r->sched);
+    drafters_finish(&r->drafters);
     fwd_destroy(r->twin.fwd);
     fwd_destroy(r->target.fwd);
     kv_pages_destroy(r->pages);

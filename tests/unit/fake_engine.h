@@ -31,9 +31,8 @@ struct setup {
 
 struct bench {
     struct fake_model *model, *twin, *smaller;
-    struct kv_pages *pages, *smaller_pages;
-    uint8_t **smaller_data;
-    float *smaller_rows;
+    struct drafters *drafters;
+    struct kv_pages *pages;
     struct pool *pool;
     struct sched *sched;
 };
@@ -61,50 +60,49 @@ static inline struct batch_model fake_batch_model(struct fake_model *m)
                                 .eos = &end_ids};
 }
 
-static inline void add_twin(struct bench *b, int blur)
+static inline struct fake_model *add_drafter(struct bench *b, struct drafter *d, int blur,
+                                             int row_us)
 {
-    b->twin = malloc(sizeof(*b->twin));
-    fake_init(b->twin);
-    b->twin->blur = blur;
-    b->twin->row_us = 420;
-    struct draft_source twin = {.model = fake_batch_model(b->twin), .share = 0.45};
-    sched_set_twin(b->sched, &twin);
+    struct fake_model *m = malloc(sizeof(*m));
+    fake_init(m);
+    m->blur = blur;
+    m->row_us = row_us;
+    d->model = fake_batch_model(m);
+    drafter_start(b->drafters, d);
+    return m;
 }
 
 static inline void add_draft_model(struct bench *b, const struct setup *setup,
                                    const struct kv_layout *layout, int ctx)
 {
     char err[200] = "";
-    int n_pages = kv_pages_total(b->pages), most = ctx / KV_PAGE_TOKENS + 1;
-    b->smaller = malloc(sizeof(*b->smaller));
-    fake_init(b->smaller);
-    b->smaller->blur = setup->smaller_blur;
-    b->smaller->row_us = 100;
-    REQUIRE_EQ_INT(kv_pages_create(&b->smaller_pages, layout, n_pages, err, sizeof(err)), 0);
+    struct drafter *d = &b->drafters->model;
+    int n_pages = kv_pages_total(b->pages);
+    REQUIRE_EQ_INT(kv_pages_create(&d->pages, layout, n_pages, err, sizeof(err)), 0);
     for (int i = 0; i < n_pages; i++)
-        REQUIRE_EQ_INT(kv_page_get(b->smaller_pages), i);
-    b->smaller_data = calloc((size_t)(SELF_DRAFT_SEQS * most), sizeof(*b->smaller_data));
-    b->smaller_rows = calloc(SELF_DRAFT_SEQS * FAKE_VOCAB, sizeof(*b->smaller_rows));
-    struct draft_source source = {.model = fake_batch_model(b->smaller),
-                                  .share = 0.1,
-                                  .pages = b->smaller_pages,
-                                  .ctx = or_default(setup->smaller_ctx, ctx),
-                                  .data = b->smaller_data,
-                                  .max_pages = most,
-                                  .common = setup->common,
-                                  .rows = b->smaller_rows};
-    source.model.vocab = or_default(setup->smaller_vocab, FAKE_VOCAB);
-    sched_set_draft_model(b->sched, &source);
+        REQUIRE_EQ_INT(kv_page_get(d->pages), i);
+    d->share = 0.1;
+    d->ctx = or_default(setup->smaller_ctx, ctx);
+    d->max_pages = ctx / KV_PAGE_TOKENS + 1;
+    d->data = calloc((size_t)(DRAFTER_SEQS * d->max_pages), sizeof(*d->data));
+    d->rows = calloc(DRAFTER_SEQS * FAKE_VOCAB, sizeof(*d->rows));
+    if (setup->common) {
+        d->common = malloc(sizeof(*d->common));
+        *d->common = *setup->common;
+    }
+    b->smaller = add_drafter(b, d, setup->smaller_blur, 100);
+    d->model.vocab = or_default(setup->smaller_vocab, FAKE_VOCAB);
 }
 
 static inline struct bench open_bench(const struct setup *setup)
 {
-    struct bench b = {.model = malloc(sizeof(*b.model))};
+    struct bench b = {.model = malloc(sizeof(*b.model)), .drafters = malloc(sizeof(*b.drafters))};
     struct kv_layout layout;
     char err[200] = "";
     int ctx = or_default(setup->ctx, 512), n_parallel = or_default(setup->n_parallel, 4);
     fake_init(b.model);
     b.model->row_us = 1000;
+    REQUIRE_EQ_INT(drafters_init(b.drafters), 0);
     kv_layout_init(&layout, 1, 1, 32, KERN_KV_F32);
     int n_pages = or_default(setup->n_pages, n_parallel * (ctx / KV_PAGE_TOKENS));
     REQUIRE_EQ_INT(kv_pages_create(&b.pages, &layout, n_pages, err, sizeof(err)), 0);
@@ -120,7 +118,8 @@ static inline struct bench open_bench(const struct setup *setup)
                   .n_parallel = n_parallel,
                   .chunk_tokens = or_default(setup->chunk, 32),
                   .ctx = ctx,
-                  .speculate = setup->speculate},
+                  .speculate = setup->speculate,
+                  .drafters = b.drafters},
         .max_choices = 16,
         .max_queued_jobs = or_default(setup->max_queued_jobs, 1000),
         .max_queued_tokens = or_default(setup->max_queued_tokens, 1 << 20),
@@ -138,7 +137,7 @@ static inline struct bench open_bench(const struct setup *setup)
         p.batch.n_snapshots = setup->n_snapshots;
     }
     REQUIRE_EQ_INT(sched_create(&b.sched, &p, err, sizeof(err)), 0);
-    if (setup->twin_blur) add_twin(&b, setup->twin_blur);
+    if (setup->twin_blur) b.twin = add_drafter(&b, &b.drafters->twin, setup->twin_blur, 420);
     if (setup->smaller_blur) add_draft_model(&b, setup, &layout, ctx);
     return b;
 }
@@ -171,9 +170,8 @@ static inline void close_bench(struct bench *b)
     free(b->twin);
     if (b->smaller) fake_finish(b->smaller);
     free(b->smaller);
-    kv_pages_destroy(b->smaller_pages);
-    free(b->smaller_data);
-    free(b->smaller_rows);
+    drafters_finish(b->drafters);
+    free(b->drafters);
 }
 
 /* ---- jobs ---------------------------------------------------------------------------------- */

@@ -271,7 +271,7 @@ static void test_draft_model_catches_up(void **state)
         test_job_free(c);
         check_all_given_back(&b);
     }
-    REQUIRE(b.smaller->steps[0].n_rows == SELF_DRAFT_PIECE);
+    REQUIRE(b.smaller->steps[0].n_rows == DRAFTER_PIECE);
     REQUIRE(b.smaller->steps[0].n_logit_rows == 0);
     close_bench(&b);
 }
@@ -351,7 +351,7 @@ static void test_draft_model_that_is_not_finite(void **state)
     struct bench b = open_bench(&setup);
     b.smaller->poison_after = 30;
     for (int i = 0; i < 2; i++) {
-        REQUIRE_EQ_INT(sched_draft_model_failed(b.sched), i > 0);
+        REQUIRE_EQ_INT((b.drafters->model.state == ENG_DRAFTS_FAILED), i > 0);
         test_job_free(run_ask(&b, 0, N_PROMPT + i));
         REQUIRE_EQ_INT(b.smaller->n_rows, 30);
     }
@@ -370,7 +370,7 @@ static void test_useless_twin(void **state)
     }
     uint64_t tried = stats_of(&b).n_draft_tokens[ENG_DRAFT_SELF];
     REQUIRE_MSG(tried < 300, "%d ids", (int)tried);
-    sched_set_twin(b.sched, NULL);
+    drafters_drop_twin(b.drafters);
     int n_steps = b.twin->n_steps;
     test_job_free(run_ask(&b, 2, N_PROMPT));
     REQUIRE_EQ_INT(b.twin->n_steps, n_steps);
