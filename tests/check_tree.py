@@ -40,7 +40,7 @@ MAY_INCLUDE = {
     "engine": [BASE, r"engine/kernels/\w+\.h", r"engine/model/\w+\.h", KV],
     "tokenizer": [BASE],
     "tokenizer/template": [BASE],
-    "tokenizer/chat": [BASE, r"tokenizer/template/\w+\.h", TYPES],
+    "tokenizer/chat": [BASE, r"tokenizer/template/\w+\.h", r"tokenizer/gguf\.h", TYPES],
     "tokenizer/grammar": [BASE, r"tokenizer/grammar/front/ecma_regex\.h"],
     "tokenizer/grammar/front": [BASE, r"tokenizer/grammar/\w+\.h"],
     "tokenizer/grammar/schema": [BASE, r"tokenizer/grammar/(front/ecma_regex|\w+)\.h"],

@@ -10,6 +10,8 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/gguf_names.h"
+#include "tokenizer/gguf.h"
 #include "tokenizer/tokenizer_internal.h"
 
 #define MAX_FILE_BYTES (256u << 20)
@@ -45,27 +47,45 @@ static int name_other_format(const char *dir, char *err, size_t errlen)
     return TOK_ENOENT;
 }
 
-int tok_open(struct tok **ret, const char *dir, char *err, size_t errlen)
+static int load_file(struct tok *t, const char *dir, char *err, size_t errlen)
 {
     char path[4096], *text = NULL;
     size_t len = 0;
-    struct tok *t = NULL;
 
     if ((size_t)snprintf(path, sizeof(path), "%s/tokenizer.json", dir) >= sizeof(path)) {
         return complain(TOK_EINVAL, dir, "the path is too long", err, errlen);
     }
     int rc = file_load(NULL, path, MAX_FILE_BYTES, &text, &len, err, errlen);
     if (rc) return rc == TOK_ENOENT ? name_other_format(dir, err, errlen) : rc;
-    t = calloc(1, sizeof(*t));
-    rc = t ? load_text(t, path, text, len, err, errlen)
-           : complain(TOK_ENOMEM, path, "out of memory", err, errlen);
+    rc = load_text(t, path, text, len, err, errlen);
     free(text);
+    return rc;
+}
+
+int tok_open_from(struct tok **ret, const char *model, const char *dir, char *err, size_t errlen)
+{
+    char buf[4096];
+    struct tok *t = calloc(1, sizeof(*t));
+
+    if (!t) return complain(TOK_ENOMEM, model, "out of memory", err, errlen);
+    bool is_file = tok_is_file(model);
+    if (is_file && !dir) {
+        dir = gguf_folder_of(model, buf, sizeof(buf));
+        if (dir && !file_exists(dir, "tokenizer.json")) dir = NULL;
+    }
+    int rc = is_file ? tok_gguf_load(t, model, dir, err, errlen)
+                     : load_file(t, dir ? dir : model, err, errlen);
     if (rc) {
         tok_close(t);
         return rc;
     }
     *ret = t;
     return 0;
+}
+
+int tok_open(struct tok **ret, const char *model, char *err, size_t errlen)
+{
+    return tok_open_from(ret, model, NULL, err, errlen);
 }
 
 void tok_close(struct tok *t)
@@ -82,6 +102,17 @@ void tok_close(struct tok *t)
     tok_vocab_finish(&t->vocab);
     tok_uni_finish(&t->uni);
     free(t);
+}
+
+const int32_t *tok_ends(const struct tok *t, int *ret_n)
+{
+    *ret_n = t->n_ends;
+    return t->ends;
+}
+
+const char *tok_source(const struct tok *t)
+{
+    return t->source;
 }
 
 const uint8_t *tok_fingerprint(const struct tok *t)

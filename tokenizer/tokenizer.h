@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Text <-> token ids. The library reads a model directory's tokenizer.json; it knows neither chats
- * (tokenizer/chat/chat.h) nor tensors nor HTTP. It does not log, does not exit, and keeps no global
- * state.
+ * Text <-> token ids. The library reads a model directory's tokenizer.json, or what a GGUF file has
+ * in its place; it knows neither chats (tokenizer/chat/chat.h) nor tensors nor HTTP. It does not
+ * log, does not exit, and keeps no global state.
  *
  * Threads: an opened tok is immutable and may be used from any number of threads at once. A
  * tok_decoder belongs to one thread at a time.
@@ -24,8 +24,15 @@ struct tok_decoder;
 
 /* ---- tokenizer ----------------------------------------------------------------------------- */
 
-/* Reads DIR/tokenizer.json. Refuses an unknown component by its name. Returns owned: tok_close. */
-int tok_open(struct tok **ret, const char *dir, char *err, size_t errlen);
+/*
+ * Reads DIR/tokenizer.json. Refuses an unknown component by its name. Returns owned: tok_close.
+ * `model` may also be a GGUF file: then it is the tokenizer.json of the folder that goes with it
+ * (base/gguf_names.h), or what its keys give.
+ */
+int tok_open(struct tok **ret, const char *model, char *err, size_t errlen);
+
+/* With the tokenizer.json of dir, unless dir is NULL. It must have a GGUF file's tokens. */
+int tok_open_from(struct tok **ret, const char *model, const char *dir, char *err, size_t errlen);
 
 /* NULL is fine. */
 void tok_close(struct tok *t);
@@ -106,7 +113,14 @@ const char *tok_token_string(const struct tok *t, int32_t id, size_t *ret_len);
  */
 bool tok_fits(const struct tok *a, const struct tok *b, uint64_t *bits, char *err, size_t errlen);
 
-/* SHA-256 of tokenizer.json, 32 bytes, borrowed from t. */
+/* Ids that end a sequence by what a GGUF file says, borrowed from t; none of a directory's. */
+const int32_t *tok_ends(const struct tok *t, int *ret_n);
+
+/* What a GGUF file's tokenizer is of: "tokenizer.json", a key, or the rule that it is built by;
+ * NULL for a directory's. */
+const char *tok_source(const struct tok *t);
+
+/* SHA-256 of the text of tokenizer.json, 32 bytes, borrowed from t. */
 const uint8_t *tok_fingerprint(const struct tok *t);
 
 /* ---- filling in the middle ----------------------------------------------------------------- */

@@ -17,6 +17,8 @@
 #include "tokenizer/vocab.h"
 #include "tokenizer/wordpiece.h"
 
+enum { TOK_MAX_ENDS = 16 };
+
 enum tok_model { TOK_MODEL_BPE, TOK_MODEL_WORDPIECE, TOK_MODEL_UNIGRAM };
 
 struct tok {
@@ -32,6 +34,9 @@ struct tok {
     struct tok_post post;
     struct tok_decode_plan decode;
     uint8_t fingerprint[32];
+    int32_t ends[TOK_MAX_ENDS]; /* of tok_ends */
+    int n_ends;
+    const char *source; /* of tok_source */
 };
 
 /* Fills a zeroed t from the text of a tokenizer.json. TOK_EINVAL: err says what is wrong. */

@@ -33,6 +33,8 @@ struct tok_chat_params {
     const char *template_file;
     /* instead of any file; NULL: none. dir may then be NULL: the special tokens are Llama's */
     const char *template_text;
+    /* of a GGUF file: where its template is looked for first; NULL: the folder that goes with it */
+    const char *tokenizer_dir;
     size_t max_output_bytes; /* 0: 16 MiB */
     size_t max_memory_bytes; /* 0: 64 MiB, the messages and the text included */
     uint64_t max_steps;      /* 0: 2 million evaluation steps */
@@ -40,9 +42,10 @@ struct tok_chat_params {
 };
 
 /*
- * Reads and parses the chat template of a model directory and probes what the server must do around
- * it (system role, null content, content parts, arguments as object or string). TOK_ENOENT: the
- * directory has no template. TOK_EINVAL: it does not parse; err has the line. Returns owned.
+ * Reads and parses the chat template of a model, a directory or a GGUF file, and probes what the
+ * server must do around it (system role, null content, content parts, arguments as object or
+ * string). TOK_ENOENT: it has no template. TOK_EINVAL: it does not parse; err has the line. Returns
+ * owned.
  */
 int tok_chat_open(struct tok_chat **ret, const char *dir, const struct tok_chat_params *params,
                   char *err, size_t errlen);

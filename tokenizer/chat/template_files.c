@@ -7,6 +7,9 @@
  * several only `default` and `tool_use` can be chosen by a request.
  * - special tokens: tokenizer_config.json; special_tokens_map.json over it where the former has no
  *   added_tokens_decoder; the tokenizer class's own for what neither mentions.
+ *
+ * Of a GGUF file the special tokens are the file's, and so are the templates unless there are some
+ * in the folder that goes with it.
  */
 #include <limits.h>
 #include <stdio.h>
@@ -14,7 +17,9 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/gguf_names.h"
 #include "tokenizer/chat/chat_internal.h"
+#include "tokenizer/gguf.h"
 #include "tokenizer/template/dict.h"
 #include "tokenizer/template/json.h"
 #include "tokenizer/template/order.h"
@@ -26,11 +31,12 @@ enum {
     LOAD_STEPS = 100 * 1000 * 1000,
 };
 
-enum { CONFIG, SPECIAL_MAP, TEMPLATE, TOOL_TEMPLATE, N_FILES };
+/* OWN: of a GGUF file, as a tokenizer_config.json. */
+enum { CONFIG, SPECIAL_MAP, TEMPLATE, TOOL_TEMPLATE, OWN, N_FILES };
 
-static const char *const file_names[N_FILES] = {"tokenizer_config.json", "special_tokens_map.json",
-                                                "chat_template.jinja",
-                                                "additional_chat_templates/tool_use.jinja"};
+static const char *const file_names[OWN] = {"tokenizer_config.json", "special_tokens_map.json",
+                                            "chat_template.jinja",
+                                            "additional_chat_templates/tool_use.jinja"};
 
 /* The text of a file; data is NULL if there is none. */
 struct file {
@@ -278,12 +284,14 @@ static void load(struct jinja_run *r, void *arg)
     const struct jinja_dict *config = read_object(r, &l->files[CONFIG], file_names[CONFIG]);
     const struct jinja_json_style style = {.item_sep = jinja_lit(r, ", ").u.str,
                                            .key_sep = jinja_lit(r, ": ").u.str};
-    struct sources s = {.config = config};
-    if (!jinja_dict_get_name(r, config, "added_tokens_decoder"))
+    const struct jinja_dict *own = read_object(r, &l->files[OWN], "the file's keys");
+    struct sources s = {.config = l->files[OWN].data ? own : config};
+    if (!l->files[OWN].data && !jinja_dict_get_name(r, config, "added_tokens_decoder"))
         s.map = read_object(r, &l->files[SPECIAL_MAP], file_names[SPECIAL_MAP]);
-    const struct jinja_value *class_name = jinja_dict_get_name(r, config, "tokenizer_class");
+    const struct jinja_value *class_name = jinja_dict_get_name(r, s.config, "tokenizer_class");
     if (class_name && jinja_is(*class_name, JINJA_STR)) s.class_name = class_name->u.str;
     if (l->no_dir) s.class_name = jinja_lit(r, "LlamaTokenizer").u.str;
+    if (l->files[OWN].data && !jinja_dict_get_name(r, config, "chat_template")) config = own;
     if (!l->info) read_templates(r, l, config);
     struct jinja_value facts = l->info ? info(r, &s) : special_tokens(r, &s);
     const struct jinja_str *text = jinja_json_dumps(r, facts, &style).u.str;
@@ -304,7 +312,13 @@ static int read_files(struct loader *l, const char *dir, const struct tok_chat_p
     const char *template_file = params->template_file;
     bool own = !template_file && !params->template_text;
     int rc = 0;
-    for (int i = 0; i < N_FILES && !rc && dir; i++) {
+    char folder[PATH_MAX];
+    if (dir && tok_is_file(dir)) {
+        rc = tok_gguf_config(&l->files[OWN].data, &l->files[OWN].len, dir, err, errlen);
+        dir = params->tokenizer_dir ? params->tokenizer_dir
+                                    : gguf_folder_of(dir, folder, sizeof(folder));
+    }
+    for (int i = 0; i < OWN && !rc && dir; i++) {
         if ((!own || l->info) && i >= TEMPLATE) break;
         rc = read_in_dir(dir, file_names[i], &l->files[i], err, errlen);
     }
