@@ -611,7 +611,7 @@ int tok_gguf_load(struct tok *t, const char *file, const char *dir, char *err, s
     return rc;
 }
 
-/* ---- the text of a tokenizer_config.json ------------------------------------------------------ */
+/* ---- the text of a tokenizer_config.json ----------------------------------------------------- */
 
 static int write_config(struct loader *l, char **ret, size_t *ret_len)
 {
