@@ -309,14 +309,10 @@ bool job_reads_cache(const struct eng_job *job)
     return !job->needs_rows || job->n_rows_out == job->p.n_prompt;
 }
 
-const char *eng_miss_name(enum eng_miss miss)
-{
-    static const char *const names[ENG_N_MISSES] = {[ENG_MISS_CONTENT] = "content",
-                                                    [ENG_MISS_EVICTED] = "evicted",
-                                                    [ENG_MISS_SCOPE] = "scope",
-                                                    [ENG_MISS_TOO_SHORT] = "too_short"};
-    return names[miss];
-}
+const char *const eng_miss_names[ENG_N_MISSES] = {[ENG_MISS_CONTENT] = "content",
+                                                  [ENG_MISS_EVICTED] = "evicted",
+                                                  [ENG_MISS_SCOPE] = "scope",
+                                                  [ENG_MISS_TOO_SHORT] = "too_short"};
 
 /* ---- events -------------------------------------------------------------------------------- */
 

@@ -135,7 +135,7 @@ enum eng_miss {
     ENG_N_MISSES
 };
 /* "content", "evicted", "scope", "too_short"; NULL for ENG_MISS_NONE. */
-const char *eng_miss_name(enum eng_miss miss);
+extern const char *const eng_miss_names[ENG_N_MISSES];
 
 /* Counts and times of one job. Times: microseconds of CLOCK_MONOTONIC; 0: has not happened. */
 struct eng_usage {

@@ -47,7 +47,14 @@ enum srv_count {
 };
 
 /* Times that are observed one by one. */
-enum srv_time { SRV_TIME_COMPILE, SRV_TIME_MASK };
+enum srv_time {
+    SRV_TIME_COMPILE,
+    SRV_TIME_MASK,
+    SRV_TIME_SWAP_LOAD,
+    SRV_TIME_MODEL_LOAD, /* that requests or an operator asked for */
+    SRV_TIME_MODEL_WAIT, /* of a request, for that */
+    SRV_TIME_N
+};
 
 /* Returns owned: srv_metrics_destroy; NULL if out of memory. */
 struct srv_metrics *srv_metrics_create(void);
@@ -56,10 +63,6 @@ void srv_metrics_destroy(struct srv_metrics *m);
 void srv_metrics_count(struct srv_metrics *m, enum srv_count what);
 void srv_metrics_add(struct srv_metrics *m, enum srv_count what, int n);
 void srv_metrics_observe(struct srv_metrics *m, enum srv_time what, uint64_t us);
-
-/* Models that are loaded because requests or an operator asked for them. */
-void srv_metrics_observe_load(struct srv_metrics *m, uint64_t load_us);
-void srv_metrics_observe_wait(struct srv_metrics *m, uint64_t wait_us);
 
 /* How a swap of the model ended, see swap.h. */
 enum srv_swap_result {
@@ -91,9 +94,10 @@ struct srv_metrics_model {
 /* An entry of the catalogue. Longer names are cut. */
 struct srv_metrics_entry {
     char name[129];
-    const char *state;                                /* a fixed string */
-    int64_t weights_bytes, kv_bytes, other_bytes;     /* in memory */
-    uint64_t n_loads, n_failed_loads, n_evictions[4]; /* by enum srv_eviction */
+    const char *state;       /* a fixed string */
+    int64_t bytes[3];        /* in memory: of weights, KV cache, and other */
+    uint64_t n_loads[2];     /* that succeeded, and that failed */
+    uint64_t n_evictions[4]; /* by enum srv_eviction */
     int n_waiters;
     struct eng_stats stats; /* over all models that it had */
 };
@@ -101,7 +105,6 @@ struct srv_metrics_entry {
 /* Values that are read, not counted. Pointers may be NULL while the model loads. */
 struct srv_metrics_view {
     const struct eng_info *info;
-    const struct eng_stats *stats;
     uint64_t n_grammar_hits, n_grammar_misses;           /* of the cache of compiled grammars */
     const char *model;                                   /* the first entry's */
     struct srv_metrics_model models[SRV_METRICS_MODELS]; /* in memory; no two are the same */

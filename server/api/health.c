@@ -123,12 +123,12 @@ static void add_entry(void *ctx, const struct srv_entry *e)
     to->state = srv_entry_state_name(e);
     if (e->model) {
         const struct eng_memory *m = &eng_info(e->model->engine)->memory;
-        to->weights_bytes = m->weights_bytes;
-        to->kv_bytes = m->kv_bytes + m->state_bytes;
-        to->other_bytes = srv_plan_bytes(m) - to->weights_bytes - to->kv_bytes;
+        to->bytes[0] = m->weights_bytes;
+        to->bytes[1] = m->kv_bytes + m->state_bytes;
+        to->bytes[2] = srv_plan_bytes(m) - to->bytes[0] - to->bytes[1];
     }
-    to->n_loads = e->n_loads;
-    to->n_failed_loads = e->n_failed_loads;
+    to->n_loads[0] = e->n_loads;
+    to->n_loads[1] = e->n_failed_loads;
     memcpy(to->n_evictions, e->n_evictions, sizeof(to->n_evictions));
     to->n_waiters = e->n_waiters;
     srv_entry_stats(shown->models, e, &to->stats);
@@ -157,7 +157,6 @@ static void metrics(struct srv_request *req)
     srv_models_each(&s->app.models, add_model, view);
     srv_models_each_entry(&s->app.models, add_entry, shown);
     view->entries = shown->entries;
-    view->stats = &shown->sums.stats;
     view->n_grammar_hits = shown->sums.n_grammar_hits;
     view->n_grammar_misses = shown->sums.n_grammar_misses;
     view->n_loaded = shown->sums.n_loaded;

@@ -165,7 +165,8 @@ static void go_on(void *data)
         return;
     }
     srv_request_set_callbacks(req, &none, NULL);
-    srv_metrics_observe_wait(req->server->metrics, clock_now_us() - req->wait.since_us);
+    srv_metrics_observe(req->server->metrics, SRV_TIME_MODEL_WAIT,
+                        clock_now_us() - req->wait.since_us);
     if (end_wait(req, end)) req->route->handle(req);
 }
 

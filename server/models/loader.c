@@ -185,7 +185,7 @@ static void load_on_demand(struct srv_loader *l, int entry)
     char err[ERROR_BYTES - 128] = "";
     uint64_t start_us = clock_now_us();
     if (load_entry(l, entry, false, err, sizeof(err)) == 0) {
-        srv_metrics_observe_load(l->app->metrics, clock_now_us() - start_us);
+        srv_metrics_observe(l->app->metrics, SRV_TIME_MODEL_LOAD, clock_now_us() - start_us);
         struct srv_model *m = srv_models_of(models, entry);
         srv_log(SRV_LOG_INFO, "models: %s is loaded, %lld MiB in %.2f s", e->source.names[0],
                 (long long)mib_of(e->plan_bytes), (double)(clock_now_us() - start_us) * 1e-6);

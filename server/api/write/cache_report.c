@@ -63,7 +63,7 @@ void srv_cache_write_report(const struct srv_gen *g, struct jw *w)
     else
         jw_null(w, "diverges");
     if (missed)
-        jw_text(w, "reason", eng_miss_name(u.miss));
+        jw_text(w, "reason", eng_miss_names[u.miss]);
     else
         jw_null(w, "reason");
     jw_close(w);

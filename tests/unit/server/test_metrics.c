@@ -134,9 +134,12 @@ static void a_request_is_counted_once_everywhere(void **state)
 static void steps_are_counted_by_size(void **state)
 {
     struct srv_metrics *m = srv_metrics_create();
-    struct eng_stats stats = {.n_steps_of_size = {5, 0, 2, [ENG_STEP_SIZES - 1] = 1},
-                              .n_step_tokens = 20000};
-    struct srv_metrics_view view = {.model = "m", .stats = &stats};
+    struct srv_metrics_entry entry = {
+        .name = "m",
+        .state = "loaded",
+        .stats = {.n_steps_of_size = {5, 0, 2, [ENG_STEP_SIZES - 1] = 1}, .n_step_tokens = 20000},
+    };
+    struct srv_metrics_view view = {.model = "m", .entries = &entry, .n_entries = 1};
     struct buf b;
     (void)state;
     buf_init(&b, 1 << 20);
@@ -169,12 +172,9 @@ static void aliases_can_be_switched_off_and_labels_are_escaped(void **state)
 }
 
 /* Every sample belongs to the family announced right before it, and no family comes twice. */
-static void families_are_whole(void **state)
+static void check_families(char *text)
 {
-    struct srv_metrics *m = srv_metrics_create();
-    char *text = render(m, true, "m"), family[128] = "";
-    (void)state;
-    char seen[32768] = "\n";
+    char family[128] = "", seen[32768] = "\n";
     char *save = NULL;
     for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
         if (strncmp(line, "# HELP ", 7) == 0) {
@@ -187,7 +187,70 @@ static void families_are_whole(void **state)
             REQUIRE_MSG(strncmp(line, family, strlen(family)) == 0, "%s after %s", line, family);
         }
     }
+}
+
+static void families_are_whole(void **state)
+{
+    struct srv_metrics *m = srv_metrics_create();
+    char *text = render(m, true, "m");
+    (void)state;
+    check_families(text);
     free(text);
+    srv_metrics_destroy(m);
+}
+
+/* Each model's numbers of its engine have its name; the others are there once. */
+static void several_models_have_labels(void **state)
+{
+    struct srv_metrics *m = srv_metrics_create();
+    struct srv_metrics_entry entries[] = {
+        {.name = "a", .state = "loaded", .bytes = {3, 4, 5}, .n_loads = {2, 1}},
+        {.name = "b\"", .state = "failed", .n_waiters = 6},
+    };
+    struct srv_metrics_view view = {
+        .model = "a", .entries = entries, .n_entries = 2, .n_loaded = 1};
+    struct buf b;
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        struct eng_stats *s = &entries[i].stats;
+        *s = (struct eng_stats){.n_running = 7, .n_pages_total = 8, .n_pages_used = 2};
+        s->n_misses[ENG_MISS_EVICTED] = 9;
+        s->n_drafts_of_length[1] = s->n_drafts[ENG_DRAFT_TEXT] = 10 + i;
+        s->n_draft_tokens[ENG_DRAFT_TEXT] = 2 * s->n_drafts[ENG_DRAFT_TEXT];
+        s->n_drafts[ENG_DRAFT_SELF] = 100;
+        s->kv_disk.n_faults[0] = 3;
+        s->compute_us = 1500000;
+    }
+    buf_init(&b, 1 << 20);
+    srv_metrics_render(m, &view, true, &b);
+    static const struct {
+        const char *series;
+        double value;
+    } expected[] = {
+        {"hearth_models_loaded", 1},
+        {"hearth_model_state{model=\"a\",state=\"loaded\"}", 1},
+        {"hearth_model_state{model=\"b\\\"\",state=\"loaded\"}", 0},
+        {"hearth_model_bytes{model=\"a\",kind=\"other\"}", 5},
+        {"hearth_model_loads_total{model=\"a\",result=\"failed\"}", 1},
+        {"hearth_model_waiters{model=\"b\\\"\"}", 6},
+        {"hearth_sequences_running{model=\"a\"}", 7},
+        {"vllm:num_requests_running{model_name=\"b\\\"\",engine=\"0\"}", 7},
+        {"vllm:kv_cache_usage_perc{model_name=\"a\",engine=\"0\"}", 0.25},
+        {"hearth_prefix_miss_total{model=\"a\",reason=\"evicted\"}", 9},
+        {"hearth_kv_disk_bad_files_total{model=\"a\",reason=\"unreadable\"}", 3},
+        {"hearth_drafts_total{model=\"b\\\"\",source=\"text\"}", 11},
+        {"vllm:spec_decode_num_drafts_total{model_name=\"a\",engine=\"0\"}", 110},
+        {"hearth_draft_length_tokens_bucket{model=\"a\",le=\"1\"}", 0},
+        {"hearth_draft_length_tokens_bucket{model=\"a\",le=\"+Inf\"}", 10},
+        {"hearth_draft_length_tokens_sum{model=\"b\\\"\"}", 22},
+        {"hearth_engine_busy_seconds_total{model=\"a\"}", 1.5},
+        {"hearth_time_to_first_token_seconds_count", 0},
+    };
+    for (size_t i = 0; i < N_OF(expected); i++)
+        REQUIRE_MSG(value_of(b.data, expected[i].series) == expected[i].value, "%s",
+                    expected[i].series);
+    check_families(b.data);
+    buf_finish(&b);
     srv_metrics_destroy(m);
 }
 
@@ -200,6 +263,7 @@ int main(void)
         cmocka_unit_test(steps_are_counted_by_size),
         cmocka_unit_test(aliases_can_be_switched_off_and_labels_are_escaped),
         cmocka_unit_test(families_are_whole),
+        cmocka_unit_test(several_models_have_labels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
