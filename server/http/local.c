@@ -76,7 +76,7 @@ int srv_local_begin(struct srv_local *l, struct srv_server *server, const char *
     buf_init(&req->body, len + 1);
     buf_add(&req->body, body, len);
     if (req->body.failed) {
-        srv_local_end(l);
+        srv_local_end(l, false);
         return -1;
     }
     if (take_head(req, len)) srv_request_dispatch(req);
@@ -108,8 +108,8 @@ const char *srv_local_id(const struct srv_local *l)
     return l->req->facts.id;
 }
 
-void srv_local_end(struct srv_local *l)
+void srv_local_end(struct srv_local *l, bool whole)
 {
-    if (l->req) srv_request_completed(l->req, true);
+    if (l->req) srv_request_completed(l->req, whole);
     l->req = NULL;
 }

@@ -19,7 +19,7 @@ struct buf;
 struct srv_request;
 struct srv_server;
 
-/* Zero-initialise; then srv_local_begin, srv_local_take until it returns true, srv_local_end. */
+/* Zero-initialise; srv_local_begin; srv_local_take, as a rule until it is true; srv_local_end. */
 struct srv_local {
     struct srv_request *req;
     /* There may be more of the answer. With locks held: it only notes that. */
@@ -37,11 +37,12 @@ int srv_local_begin(struct srv_local *l, struct srv_server *server, const char *
 /* Appends what has come of the answer. Returns true if that is all; else `wake` will be called. */
 bool srv_local_take(struct srv_local *l, struct buf *to);
 
-/* Of a complete answer. */
+/* Once something of the answer has come. */
 int srv_local_status(const struct srv_local *l);
 const char *srv_local_id(const struct srv_local *l);
 
-/* Lets go of the request. NULL requests are fine. */
-void srv_local_end(struct srv_local *l);
+/* Lets go of the request; whole: its answer was taken to the end, else its work is given up. NULL
+ * requests are fine. */
+void srv_local_end(struct srv_local *l, bool whole);
 
 #endif

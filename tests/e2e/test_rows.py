@@ -89,7 +89,7 @@ def test_numpy_files():
         shape, numbers = load_npy(path)
         assert shape == (5,) and all(0 < x < 1 for x in numbers), (shape, numbers)
         status, out, err = run("embed", "--model", MODEL, "--npy", path, stdin='"a"\n"b"\n""\n"c"\n')
-        assert status == 1 and not out and "line 3: the text is empty" in err, (status, out, err)
+        assert status == 1 and not out and "line 3: 'input' must not be empty" in err, (status, out, err)
         with open(path, "rb") as f:
             assert not f.read(6).startswith(b"\x93"), "half an array can be read"
         for to in ("/dev/full", "/nonexistent/x.npy"):
@@ -100,11 +100,12 @@ def test_numpy_files():
 def test_faults_are_answers():
     for command, wrong, says in (
             ("embed", ["nonsense", "", "{}", '{"text": 5}', "[1]", '""', '"' + "cat " * 3000 + '"', '{"text": "a", "text": "b"}'],
-             ["invalid token", "", "--text", "--text", "--text", "empty", "--truncate", "duplicate"]),
+             ["invalid token", "", "--text", "--text", "--text", "empty", "truncate_prompt_tokens", "duplicate"]),
             ("rerank", ['{"query": "a"}', '"a"', '{"query": "a", "documents": "b"}', '{"query": "a", "documents": []}', '{"query": 5, "documents": ["b"]}',
                         '{"query": "a", "documents": ["b", null]}', '{"query": "a", "documents": ["b"], "top_n": -1}',
                         '{"query": "a", "documents": ["b", "' + "cat " * 3000 + '"]}', json.dumps({"query": "a", "documents": ["b"] * 1001})],
-             ['"text"', "--query", "a list", "1 to 1000", "strings", "strings", "top_n", "--truncate", "1 to 1000"])):
+             ["'text'", "'query' is required", "an array", "1 to 1000", "'query' must be a string", "'documents[1]' must be a string", "top_n",
+              "truncate_prompt_tokens", "1 to 1000"])):
         options = [*JUDGE, os.path.join(MODEL, "pair.txt")] if command == "rerank" else []
         good = '"a"' if command == "embed" else '{"query": "a", "documents": ["b"]}'
         status, out, err = run(command, "--model", MODEL, *options, stdin="\n".join(x for w in wrong for x in (w, good)))
@@ -134,7 +135,7 @@ def test_an_answer_before_more_input():
 
 
 def test_refusals():
-    for command, options, says in (("embed", ["--prompt-name", "x"], "--prompt-name: 'x', but this model has the prompts 'query', 'document'"),
+    for command, options, says in (("embed", ["--prompt-name", "x"], "'prompt_name' is 'x', but this model has the prompts 'query', 'document'"),
                                    ("embed", ["--dimensions", "129"], "must be at most 128"), ("rerank", [], "--rerank-tokens yes,no"),
                                    ("rerank", ["--rerank-tokens", "y"], "two tokens"), ("embed", ["--query", "x"], "--query")):
         status, out, err = run(command, "--model", MODEL, *options)

@@ -22,7 +22,7 @@
 #include "base/buf.h"
 #include "base/json_writer.h"
 #include "base/shown.h"
-#include "server/cli/filter.h"
+#include "tests/filters/filter.h"
 #include "server/config/config.h"
 #include "tests/filters/filters.h"
 #include "tests/filters/parse_template.h"

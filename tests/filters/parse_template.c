@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/shown.h"
-#include "server/cli/filter.h"
+#include "tests/filters/filter.h"
 #include "server/config/config.h"
 #include "tokenizer/chat/chat.h"
 

@@ -19,7 +19,7 @@
 #include "base/json_reader.h"
 #include "base/json_writer.h"
 #include "base/shown.h"
-#include "server/cli/filter.h"
+#include "tests/filters/filter.h"
 #include "server/config/config.h"
 #include "tests/filters/filters.h"
 #include "tokenizer/chat/chat.h"

@@ -25,7 +25,7 @@
 #include "base/json_writer.h"
 #include "base/shown.h"
 #include "engine/engine.h"
-#include "server/cli/filter.h"
+#include "tests/filters/filter.h"
 #include "server/config/config.h"
 #include "server/models/engine_params.h"
 #include "tests/filters/filters.h"

@@ -5,8 +5,8 @@
  *
  * Threads: the main thread.
  */
-#ifndef HEARTH_SERVER_CLI_FILTER_H
-#define HEARTH_SERVER_CLI_FILTER_H
+#ifndef HEARTH_TESTS_FILTERS_FILTER_H
+#define HEARTH_TESTS_FILTERS_FILTER_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,10 +33,6 @@ struct filter {
 
 /* Answers every line. Returns the exit status, after a message on stderr if it is not 0. */
 int filter_run(const struct filter *f);
-
-/* Reads a line without its end. 1: there is one, cut and b->too_large set if it does not fit; 0:
- * the end of the input; -1: no memory, or the input failed. */
-int filter_read_line(FILE *in, struct buf *b);
 
 /* Fills e and returns -1. */
 int filter_fail(struct filter_error *e, const char *format, ...)

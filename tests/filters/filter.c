@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* JSON lines in, JSON lines out; see filter.h. */
-#include "server/cli/filter.h"
+#include "tests/filters/filter.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "base/json_writer.h"
 #include "base/shown.h"
+#include "server/cli/lines.h"
 
 int filter_fail(struct filter_error *e, const char *format, ...)
 {
@@ -26,23 +27,6 @@ int filter_flag(const json_t *request, const char *name, bool preset, bool *ret,
     *ret = v && !json_is_null(v) ? json_is_true(v) : preset;
     if (!v || json_is_null(v) || json_is_boolean(v)) return 0;
     return filter_fail(e, "%s must be true or false", name);
-}
-
-int filter_read_line(FILE *in, struct buf *b)
-{
-    char chunk[4096];
-    size_t n = 0;
-    int c;
-    buf_clear(b);
-    while ((c = getc_unlocked(in)) != EOF && c != '\n') {
-        chunk[n++] = (char)c;
-        if (n < sizeof(chunk)) continue;
-        buf_add(b, chunk, n);
-        n = 0;
-    }
-    buf_add(b, chunk, n);
-    if (ferror(in) || (b->failed && !b->too_large)) return -1;
-    return c == '\n' || b->len > 0 || b->failed;
 }
 
 static void write_error(struct jw *w, const char *message)
@@ -74,7 +58,7 @@ int filter_run(const struct filter *f)
     int more, rc = 0;
     buf_init(&line, f->max_line_bytes);
     buf_init(&out, f->max_answer_bytes);
-    while (!rc && (more = filter_read_line(stdin, &line)) == 1) {
+    while (!rc && (more = lines_read_line(stdin, &line)) == 1) {
         answer(f, &line, &out);
         buf_puts(&out, "\n");
         if (out.failed || fwrite(out.data, 1, out.len, stdout) != out.len || fflush(stdout))

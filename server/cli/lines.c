@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: MIT */
+/* See lines.h. */
+#include "server/cli/lines.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/hex.h"
+#include "base/shown.h"
+#include "engine/engine.h"
+#include "server/http/api_error.h"
+#include "server/http/request.h"
+#include "server/models/served_model.h"
+#include "server/models/set.h"
+
+enum {
+    MAX_HELD = 1024, /* lines read and not written */
+    MAX_RUNNING = 64,
+    SPARE_RUNNING = 2,       /* more than the sequences that are computed at once */
+    LINE_SPARE_BYTES = 4096, /* of a line around its body */
+    MAX_ANSWER_BYTES = 512 << 20,
+    AGAIN_MS = 100, /* after a refusal for lack of room */
+    TICK_MS = 100,
+    PROGRESS_US = 1000000,
+};
+#define HELD_BYTES ((size_t)64 << 20)
+
+int lines_fail(struct lines *l, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(l->err, sizeof(l->err), format, args);
+    va_end(args);
+    return -1;
+}
+
+void lines_refuse(struct line *i, const char *format, ...)
+{
+    char message[400];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof(message), format, args);
+    va_end(args);
+    srv_error_write(&i->answer, SRV_ERR_INVALID_VALUE, NULL, message, NULL, false, NULL);
+    i->status = 400;
+}
+
+static struct line *line_of(struct lines *l, int64_t n)
+{
+    return &l->held[n % MAX_HELD];
+}
+
+/* ---- reading ------------------------------------------------------------------------------- */
+
+int lines_read_line(FILE *in, struct buf *b)
+{
+    char chunk[4096];
+    size_t n = 0;
+    int c;
+    buf_clear(b);
+    while ((c = getc_unlocked(in)) != EOF && c != '\n') {
+        chunk[n++] = (char)c;
+        if (n < sizeof(chunk)) continue;
+        buf_add(b, chunk, n);
+        n = 0;
+    }
+    buf_add(b, chunk, n);
+    if (ferror(in) || (b->failed && !b->too_large)) return -1;
+    return c == '\n' || b->len > 0 || b->failed;
+}
+
+/* The next line that counts. As lines_read_line. */
+static int read_text(struct lines *l, struct buf *text)
+{
+    static const char mark[] = "\xef\xbb\xbf"; /* of byte order */
+    int more;
+    while ((more = lines_read_line(l->in, text)) == 1 && !l->as_is) {
+        bool marked = !l->begun && text->len >= 3 && memcmp(text->data, mark, 3) == 0;
+        l->begun = true;
+        if (marked) memmove(text->data, text->data + 3, text->len -= 3);
+        if (text->len && text->data[text->len - 1] == '\r') text->len--;
+        if (text->len || text->too_large) break;
+    }
+    return more;
+}
+
+static int read_line(struct lines *l, struct line *i)
+{
+    *i = (struct line){0};
+    buf_init(&i->text, (size_t)l->offline.config.max_body_bytes + LINE_SPARE_BYTES);
+    buf_init(&i->answer, MAX_ANSWER_BYTES);
+    int more = read_text(l, &i->text);
+    l->ended = more != 1;
+    if (l->ended) buf_finish(&i->text);
+    if (l->ended) return more ? lines_fail(l, "the lines cannot be read") : 0;
+    sha256(i->digest, i->text.data, i->text.len);
+    hex_write(stpcpy(i->request_id, "req_"), i->digest, SRV_UNIQUE_BYTES);
+    if (i->text.too_large) lines_refuse(i, "the line is longer than %zu bytes.", i->text.max);
+    l->n_read++;
+    int rc = i->status ? 0 : l->read(l, i);
+    l->held_bytes += i->text.len;
+    return rc;
+}
+
+/* Reading waits for a pipe only while nothing else is to be done. */
+static bool may_read(const struct lines *l)
+{
+    struct pollfd in = {.fd = fileno(l->in), .events = POLLIN};
+    /* Some are read ahead: while one is slow, those after it run. */
+    if (l->ended || l->held_bytes > HELD_BYTES || l->n_read - l->n_written >= MAX_HELD)
+        return false;
+    return l->n_read == l->n_written || poll(&in, 1, 0) != 0;
+}
+
+static int read_lines(struct lines *l)
+{
+    int rc = 0;
+    while (!rc && may_read(l))
+        rc = read_line(l, line_of(l, l->n_read));
+    return rc;
+}
+
+/* ---- running ------------------------------------------------------------------------------- */
+
+static int start_line(struct lines *l, struct line *i)
+{
+    const char *body = i->body ? i->body : i->text.data;
+    size_t n_body = i->body ? i->n_body : i->text.len;
+    i->request = (struct srv_local){.wake = offline_wake, .ctx = &l->offline};
+    if (srv_local_begin(&i->request, &l->offline.core.server, i->url, body, n_body, i->digest,
+                        l->created_s))
+        return lines_fail(l, "no memory");
+    l->n_running++;
+    return 0;
+}
+
+static int start_lines(struct lines *l)
+{
+    int rc = 0;
+    if (clock_now_us() < l->pause_us) return 0;
+    for (int64_t n = l->n_written; !rc && n < l->n_read && l->n_running < l->most_running; n++) {
+        struct line *i = line_of(l, n);
+        if (!i->status && !i->request.req) rc = start_line(l, i);
+    }
+    return rc;
+}
+
+/* Refused for lack of room, which may be there later. */
+static bool is_passing(const struct line *i, int status)
+{
+    const char *final = srv_error_code(SRV_ERR_MODEL_FAILED);
+    return status == 429 ||
+           (status == 503 && !memmem(i->answer.data, i->answer.len, final, strlen(final)));
+}
+
+/* The whole answer is there. */
+static void end_line(struct lines *l, struct line *i)
+{
+    int status = srv_local_status(&i->request);
+    l->n_running--;
+    if (is_passing(i, status)) {
+        l->pause_us = clock_now_us() + AGAIN_MS * 1000;
+        buf_clear(&i->answer);
+    } else {
+        i->status = status;
+        snprintf(i->request_id, sizeof(i->request_id), "%s", srv_local_id(&i->request));
+        l->held_bytes += i->answer.len;
+    }
+    srv_local_end(&i->request, true);
+}
+
+int lines_ask(struct lines *l, struct line *i)
+{
+    if (start_line(l, i)) return -1;
+    while (!srv_local_take(&i->request, &i->answer))
+        offline_wait(&l->offline, TICK_MS);
+    end_line(l, i);
+    return 0;
+}
+
+static void take_answers(struct lines *l)
+{
+    for (int64_t n = l->n_written; n < l->n_read; n++) {
+        struct line *i = line_of(l, n);
+        if (i->request.req && srv_local_take(&i->request, &i->answer)) end_line(l, i);
+    }
+}
+
+static void free_line(struct lines *l, struct line *i)
+{
+    srv_local_end(&i->request, false);
+    l->held_bytes -= i->answer.len + i->text.len;
+    buf_finish(&i->text);
+    buf_finish(&i->answer);
+}
+
+/* Whole lines alone reach the output. */
+static int write_line(struct lines *l, struct line *i)
+{
+    struct buf to;
+    buf_init(&to, MAX_ANSWER_BYTES);
+    int rc = l->write(l, i, &to);
+    if (!rc && (to.failed || i->answer.failed)) rc = lines_fail(l, "no memory for an answer");
+    if (!rc && fwrite(to.len ? to.data : "", 1, to.len, l->out) != to.len)
+        rc = lines_fail(l, "%s cannot be written: %s", l->out_name, strerror(errno));
+    buf_finish(&to);
+    return rc;
+}
+
+static int write_lines(struct lines *l)
+{
+    int rc = 0;
+    while (!rc && l->n_written < l->n_read && line_of(l, l->n_written)->status) {
+        rc = write_line(l, line_of(l, l->n_written));
+        free_line(l, line_of(l, l->n_written++));
+    }
+    if (!rc && fflush(l->out))
+        rc = lines_fail(l, "%s cannot be written: %s", l->out_name, strerror(errno));
+    return rc;
+}
+
+/* On a terminal; the last one elsewhere too. */
+static void show_progress(struct lines *l, bool last)
+{
+    uint64_t now = clock_now_us();
+    bool again = isatty(STDERR_FILENO);
+    if (!last && (!again || now - l->shown_us < PROGRESS_US)) return;
+    double seconds = (double)(now - l->start_us) / 1e6;
+    l->shown_us = now;
+    fprintf(stderr, "%shearth: %lld %s, %lld failed, ", again ? "\r\033[K" : "",
+            (long long)l->n_units, l->unit, (long long)l->n_failed);
+    if (l->n_tokens)
+        fprintf(stderr, "%lld tokens, %.0f tokens/s, ", (long long)l->n_tokens,
+                (double)l->n_tokens / (seconds > 0 ? seconds : 1));
+    fprintf(stderr, "%.1f s%s", seconds, last ? "\n" : "");
+}
+
+int lines_run(struct lines *l)
+{
+    int rc = 0;
+    l->start_us = l->shown_us = clock_now_us();
+    while (!rc && (!l->ended || l->n_written < l->n_read)) {
+        rc = read_lines(l) || start_lines(l) ? -1 : 0;
+        if (!rc && l->n_written < l->n_read && !line_of(l, l->n_written)->status)
+            offline_wait(&l->offline, TICK_MS);
+        take_answers(l);
+        if (!rc) rc = write_lines(l);
+        show_progress(l, false);
+    }
+    show_progress(l, true);
+    return rc;
+}
+
+int lines_open(struct lines *l, const struct srv_config *config)
+{
+    l->held = calloc(MAX_HELD, sizeof(*l->held));
+    if (!l->held) return lines_fail(l, "no memory");
+    if (offline_open(&l->offline, config, l->err, sizeof(l->err))) return -1;
+    struct srv_model *m = srv_models_of(&l->offline.core.server.app.models, 0);
+    l->most_running = (m ? eng_info(m->engine)->n_parallel : config->parallel) + SPARE_RUNNING;
+    if (l->most_running > MAX_RUNNING) l->most_running = MAX_RUNNING;
+    srv_model_release(m, false);
+    return 0;
+}
+
+void lines_close(struct lines *l, int rc)
+{
+    for (int64_t n = l->n_written; n < l->n_read; n++)
+        free_line(l, line_of(l, n));
+    if (rc) shown_line(stderr, "hearth: %s", l->err);
+    offline_close(&l->offline);
+    free(l->held);
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What answers the requests of a command that works without a server: the models of its options
+ * behind local requests (http/local.h), and the wait for these.
+ *
+ * Threads: the main thread; offline_wake: any.
+ */
+#ifndef HEARTH_SERVER_CLI_OFFLINE_H
+#define HEARTH_SERVER_CLI_OFFLINE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "server/cli/core.h"
+#include "server/config/config.h"
+
+struct offline {
+    struct srv_config config; /* strings are borrowed */
+    struct srv_core core;
+    pthread_mutex_t lock; /* guards woken */
+    pthread_cond_t changed;
+    bool is_open, woken;
+};
+
+/* Loads the models of the start. Returns 0, or -1 with err. */
+int offline_open(struct offline *o, const struct srv_config *config, char *err, size_t errlen);
+
+/* After srv_local_end of every request. Ends the process where a disk does not answer. Zeroed is
+ * fine. */
+void offline_close(struct offline *o);
+
+/* As srv_local.wake, with an offline. */
+void offline_wake(void *o);
+
+/* Waits until a request was woken since the last wait, or for so long. */
+void offline_wait(struct offline *o, int ms);
+
+/*
+ * Posts a body and hands over its answer, in pieces as it comes; take returns false to end it, and
+ * so does *stop (or NULL) once it is set. digest as in srv_local_begin. Returns the status, 0 if
+ * none came before the end, or -1 when out of memory.
+ */
+struct offline_post {
+    const char *url, *body;
+    size_t n_body;
+    const uint8_t *digest;
+    const atomic_bool *stop;
+    bool (*take)(void *ctx, int status, const char *data, size_t len);
+    void *ctx;
+};
+int offline_post(struct offline *o, const struct offline_post *p);
+
+#endif
