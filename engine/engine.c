@@ -649,6 +649,7 @@ static void describe(struct eng *e, double load_seconds)
         .page_tokens = KV_PAGE_TOKENS,
         .n_pages = e->plan.n_pages,
         .max_choices = e->p.n_batch_choices,
+        .max_queued_jobs = e->p.max_queued_jobs,
         .ctx_tokens = e->plan.ctx_tokens,
         .ctx_train_tokens = hp->ctx_train,
         .ctx_max_tokens = hp->ctx_max,

@@ -119,7 +119,7 @@ struct eng_info {
     int64_t draft_step_bytes;      /* the same of the draft model; 0: there is none */
     bool repeatable;               /* false: this machine's BLAS failed the repeatability test */
     int n_threads, n_parallel, chunk_tokens, page_tokens, n_pages;
-    int max_choices;
+    int max_choices, max_queued_jobs;
     int64_t ctx_tokens;       /* tokens per sequence */
     int64_t ctx_train_tokens; /* max_position_embeddings */
     int64_t ctx_max_tokens;   /* the longest context that the model can be served with */

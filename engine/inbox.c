@@ -35,13 +35,16 @@ static int check_bounds(const struct inbox *in, struct eng_job *job, char *err, 
         snprintf(err, errlen, "the engine is draining and takes no new jobs");
         return ENG_ECLOSED;
     }
-    if (in->p.starts_at_once(in->p.ctx, &b, job) || job->p.continuation) return 0;
-    int n_reserved = job_reserved_slots(job, in->p.max_jobs);
-    int64_t most_tokens = job_token_limit(job, in->p.max_tokens);
-    if (b.n_jobs - in->p.n_step_jobs + n_reserved >= in->p.max_jobs) {
+    if (in->p.starts_at_once(in->p.ctx, &b, job) || job->p.n_for_others == ENG_BEFORE_OTHERS)
+        return 0;
+    int max = in->p.max_jobs, n_left = job->p.n_for_others, most_left = max - max / 4;
+    if (n_left > most_left) n_left = most_left;
+    int64_t most_tokens =
+        in->p.max_tokens - in->p.max_tokens / max * n_left - in->p.max_tokens % max * n_left / max;
+    if (b.n_jobs - in->p.n_step_jobs + n_left >= max) {
         snprintf(err, errlen,
                  "the queue is full: %d requests wait, %d slots are reserved, the limit is %d",
-                 b.n_jobs, n_reserved, in->p.max_jobs);
+                 b.n_jobs, n_left, max);
         return ENG_EQUEUEFULL;
     }
     if (job->p.n_prompt > most_tokens - b.n_tokens) {

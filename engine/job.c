@@ -291,18 +291,6 @@ enum eng_finish job_verdict(const struct eng_job *job, bool closing, uint64_t no
     return 0;
 }
 
-int job_reserved_slots(const struct eng_job *job, int max_jobs)
-{
-    int n = job->p.n_reserved_slots, most = max_jobs - max_jobs / 4;
-    if (job->p.part && n < max_jobs / 2) n = max_jobs / 2;
-    return n < most ? n : most;
-}
-
-int64_t job_token_limit(const struct eng_job *job, int64_t max_tokens)
-{
-    return job->p.part ? max_tokens / 2 : max_tokens;
-}
-
 bool job_reads_cache(const struct eng_job *job)
 {
     if (!job->publishes) return false;

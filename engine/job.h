@@ -76,15 +76,6 @@ bool job_passes(const struct eng_job *a, const struct eng_job *b);
 /* The reason why a job must end now: closing, cancelled or past its deadline; else 0. */
 enum eng_finish job_verdict(const struct eng_job *job, bool closing, uint64_t now_us);
 
-/*
- * The places of a queue of max_jobs that the job must leave free: those it was given, half of all
- * for a part of a request, three quarters at most.
- */
-int job_reserved_slots(const struct eng_job *job, int max_jobs);
-
-/* Likewise the prompt tokens that may wait when it is one of them, of max_tokens. */
-int64_t job_token_limit(const struct eng_job *job, int64_t max_tokens);
-
 /* Returns true if its sequences may take cached pages: not while prompt rows must still be sent. */
 bool job_reads_cache(const struct eng_job *job);
 

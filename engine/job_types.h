@@ -229,18 +229,16 @@ struct eng_job_params {
     uint64_t fair_key;          /* waiting keys take turns; 0 is also a key */
     int priority;               /* within a key smaller runs earlier, equal ones in order of
                                  * submission; see eng_params.global_priority */
-    int n_reserved_slots;       /* queue slots reserved for others: the job is refused if no other
-                                 * is free; at most three quarters of all count */
-    bool part;                  /* of a request whose first job was admitted: waits only in half of
-                                 * the queue, so that large requests leave room for others */
-    bool continuation;          /* of an admitted request: no bound of the queue refuses it */
+    int n_for_others;           /* places of the queue that it leaves free if it must wait, and the
+                                 * same share of the prompt tokens; at most three quarters of all
+                                 * count. ENG_BEFORE_OTHERS: no bound of the queue refuses it */
     uint64_t deadline_us;       /* CLOCK_MONOTONIC; 0: none */
     uint64_t queue_deadline_us; /* 0: none */
     void (*on_event)(void *ctx, const struct eng_event *event);
     void *ctx;
 };
 
-enum { ENG_MAX_LOGPROBS = 20, ENG_MAX_LISTED = 1024 };
+enum { ENG_MAX_LOGPROBS = 20, ENG_MAX_LISTED = 1024, ENG_BEFORE_OTHERS = -1 };
 
 /* ---- handles -------------------------------------------------------------------------------- */
 

@@ -126,7 +126,7 @@ const char *srv_request_query(const struct srv_request *req, const char *name);
 void srv_request_suggest_id(struct srv_request *req, const char *id);
 /*
  * Returns how many queue slots the request must leave to clients whose retry time is now
- * (eng_job_params.n_reserved_slots); 0 if it is one of them. To be called before the first job.
+ * (eng_job_params.n_for_others); 0 if it is one of them. To be called before the first job.
  * n_slots: the number of sequences computed at once.
  */
 int srv_request_ask_place(struct srv_request *req, int n_slots);

@@ -77,6 +77,14 @@ uint64_t srv_jobs_deadline(const struct srv_facts *facts, int64_t ms)
     return ms > 0 ? facts->start_us + (uint64_t)ms * 1000 : 0;
 }
 
+/* All but the first job wait in half of the queue, so that large requests leave room for others. */
+static int places_for_others(const struct srv_jobs *j, const struct eng_info *info)
+{
+    int half = info->max_queued_jobs / 2;
+    if (j->n_submitted > 0 && j->n_running == 0) return ENG_BEFORE_OTHERS;
+    return j->n_submitted > 0 && j->n_reserved < half ? half : j->n_reserved;
+}
+
 static int submit_next(struct srv_jobs *j, char *err, size_t errlen)
 {
     int i = j->n_submitted;
@@ -89,9 +97,7 @@ static int submit_next(struct srv_jobs *j, char *err, size_t errlen)
         .n_choices = 1,
         .n_logprobs = -1,
         .n_prompt_logprobs = -1,
-        .n_reserved_slots = j->n_reserved,
-        .part = i > 0,
-        .continuation = i > 0 && j->n_running == 0,
+        .n_for_others = places_for_others(j, eng_info(facts->model->engine)),
         .deadline_us = srv_jobs_deadline(facts, config->request_timeout_ms),
         /* The first job has the queue timeout of the request; the others have none. */
         .queue_deadline_us = i == 0 ? srv_jobs_deadline(facts, config->queue_timeout_ms) : 0,

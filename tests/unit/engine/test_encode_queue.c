@@ -314,12 +314,12 @@ static void test_refusals(void **state)
     for (int i = 0; i < TEXTS + 3; i++) /* a step of them, and three that really wait */
         jobs[i] = submit(q, 1, 5, 0);
     struct eng_job_params p = good;
-    p.n_reserved_slots = 1;
+    p.n_for_others = 1;
     REQUIRE_EQ_INT(try_submit(q, j, &p), ENG_EQUEUEFULL);
     jobs[TEXTS + 3] = submit(q, 1, 5, 0);
     REQUIRE_EQ_INT(try_submit(q, j, &good), ENG_EQUEUEFULL);
     p = good;
-    p.continuation = true;
+    p.n_for_others = ENG_BEFORE_OTHERS;
     REQUIRE_EQ_INT(try_submit(q, j, &p), 0);
     let_go(-1);
     expect(running, ENG_FINISH_LENGTH);
@@ -329,7 +329,7 @@ static void test_refusals(void **state)
     encode_destroy(q);
 }
 
-/* The parts of one large request take half of the queue, in texts and in tokens; a query passes. */
+/* Those that leave half of the queue free leave half of its tokens too; a query passes. */
 static void test_parts_leave_room(void **state)
 {
     (void)state;
@@ -342,7 +342,7 @@ static void test_parts_leave_room(void **state)
     for (int i = 0; i < N; i++) {
         parts[i] = test_job_new();
         struct eng_job_params p = params_of(parts[i], 1, i < 10 ? 100 : 1);
-        p.part = i > 0;
+        p.n_for_others = i > 0 ? 50 : 0;
         REQUIRE_EQ_INT(try_submit(q, parts[i], &p), i == 10 ? ENG_EQUEUEFULL : 0);
     }
     query = submit(q, 3, 16, 0);

@@ -122,9 +122,9 @@ static void the_queue_is_bounded_by_requests(void **state)
     REQUIRE_EQ_INT(s.n_submit, 2 + MAX_JOBS);
     REQUIRE_EQ_INT(try_submit(&s, &p, &job[5]), ENG_EQUEUEFULL);
     REQUIRE_EQ_INT(s.n_submit, 2 + MAX_JOBS);
-    p.continuation = true; /* of a request that was admitted */
+    p.n_for_others = ENG_BEFORE_OTHERS; /* of a request that was admitted */
     REQUIRE_EQ_INT(try_submit(&s, &p, &job[5]), 0);
-    p.continuation = false;
+    p.n_for_others = 0;
     eng_job_cancel(job[5]); /* a cancelled job leaves its place at once, */
     REQUIRE_EQ_INT(try_submit(&s, &p, &job[6]), ENG_EQUEUEFULL);
     eng_job_cancel(job[4]);
@@ -133,7 +133,7 @@ static void the_queue_is_bounded_by_requests(void **state)
     inbox_stats(&s.in, &st);
     REQUIRE_EQ_INT(st.n_waiting, 2 + MAX_JOBS);
     REQUIRE_EQ_INT(st.n_waiting_tokens, MAX_JOBS);
-    p.n_reserved_slots = 1;
+    p.n_for_others = 1;
     eng_job_cancel(job[6]);
     REQUIRE_EQ_INT(try_submit(&s, &p, &job[7]), ENG_EQUEUEFULL);
     close_inbox(&s);
@@ -152,6 +152,27 @@ static void the_queue_is_bounded_by_tokens(void **state)
     p.n_prompt--;
     REQUIRE_EQ_INT(try_submit(&s, &p, &job), 0);
     close_inbox(&s);
+}
+
+/* Of three places the job leaves so many, of 40 tokens the same share. */
+static void places_for_others_have_tokens(void **state)
+{
+    (void)state;
+    static const struct {
+        int n_for_others, most_tokens;
+    } rows[] = {{0, 40}, {1, 27}, {2, 14}};
+    struct eng_job *job;
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        struct scheduler s;
+        open_inbox(&s, 1, 0);
+        submit(&s, 1, 1);
+        struct eng_job_params p = job_params(rows[i].most_tokens + 1, 1);
+        p.n_for_others = rows[i].n_for_others;
+        REQUIRE_EQ_INT(try_submit(&s, &p, &job), ENG_EQUEUEFULL);
+        p.n_prompt--;
+        REQUIRE_EQ_INT(try_submit(&s, &p, &job), 0);
+        close_inbox(&s);
+    }
 }
 
 /* One choice waits, but the prompt has been admitted and does not count any more. */
@@ -303,6 +324,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_queue_is_bounded_by_requests),
         cmocka_unit_test(the_queue_is_bounded_by_tokens),
+        cmocka_unit_test(places_for_others_have_tokens),
         cmocka_unit_test(a_job_that_has_started_counts_as_sequences),
         cmocka_unit_test(the_next_step_takes_some),
         cmocka_unit_test(waiting_jobs_end_in_order),

@@ -796,7 +796,7 @@ static void test_queue_bounds(void **state)
     REQUIRE_EQ_INT(inbox_submit(sched_inbox(b.sched), &p, &c[5]->handle, err, sizeof(err)),
                    ENG_EQUEUEFULL);
     REQUIRE(strstr(err, "3 requests"));
-    p.continuation = true; /* a later part of an admitted request */
+    p.n_for_others = ENG_BEFORE_OTHERS; /* a later part of an admitted request */
     submit(&b, c[5], &p);
     inbox_pause(sched_inbox(b.sched), false);
     test_job_await_done(c[5]);
@@ -871,7 +871,7 @@ static void test_places_are_kept(void **state)
     for (size_t i = 0; i < N_OF(rows); i++) {
         struct test_job *one = test_job_new();
         struct eng_job_params p = test_job_greedy(one, prompt_of(1), 5, 5);
-        p.n_reserved_slots = rows[i].n_kept;
+        p.n_for_others = rows[i].n_kept;
         int rc = inbox_submit(sched_inbox(b.sched), &p, &one->handle, err, sizeof(err));
         REQUIRE_MSG(rc == rows[i].rc, "row %zu: %d %s", i, rc, err);
         if (rc)

@@ -228,6 +228,7 @@ static int set_up(void **state)
     memset(&w, 0, sizeof(w));
     memset(&jobs, 0, sizeof(jobs));
     w.info.n_parallel = N_PARALLEL;
+    w.info.max_queued_jobs = 8;
     w.config.request_timeout_ms = 2000;
     w.config.queue_timeout_ms = 1000;
     w.app.config = &w.config;
@@ -265,7 +266,8 @@ static void test_all_run(void **state)
     REQUIRE_EQ_INT(w.jobs[0].p.deadline_us, 7000000);
     REQUIRE_EQ_INT(w.jobs[0].p.queue_deadline_us, 6000000);
     REQUIRE_EQ_INT(w.jobs[1].p.queue_deadline_us, 0);
-    REQUIRE_EQ_INT(w.jobs[1].p.n_reserved_slots, 3);
+    REQUIRE_EQ_INT(w.jobs[0].p.n_for_others, 3);
+    REQUIRE_EQ_INT(w.jobs[1].p.n_for_others, 4); /* half of the queue */
     emit(&w.jobs[0], ENG_EVENT_PROMPT_TOKEN);
     emit(&w.jobs[0], ENG_EVENT_POOLED);
     REQUIRE_EQ_INT(w.req.n_wakes, 0);
@@ -275,7 +277,7 @@ static void test_all_run(void **state)
     REQUIRE_EQ_INT(w.req.n_wakes, 3);
     wake();
     REQUIRE_EQ_INT(w.n_jobs, 3);
-    REQUIRE(!w.jobs[2].p.continuation);
+    REQUIRE_EQ_INT(w.jobs[2].p.n_for_others, 4);
     run_at_once(&w.jobs[0]);
     run_at_once(&w.jobs[2]);
     REQUIRE_EQ_INT(w.req.n_done, 0);
@@ -297,7 +299,7 @@ static void test_events_before_submit_returns(void **state)
     REQUIRE_EQ_INT(w.n_jobs, N_PARALLEL);
     wake();
     REQUIRE_EQ_INT(w.n_jobs, 3);
-    REQUIRE(w.jobs[2].p.continuation); /* none of the others runs any more */
+    REQUIRE_EQ_INT(w.jobs[2].p.n_for_others, ENG_BEFORE_OTHERS); /* none of the others runs any more */
     wake();
     REQUIRE_EQ_INT(w.req.n_done, 1);
     REQUIRE_EQ_INT(w.n_failed, 0);
@@ -521,7 +523,7 @@ static void test_engine_refuses_a_later_one(void **state)
     run_at_once(&w.jobs[0]);
     wake();
     REQUIRE_EQ_INT(w.n_jobs, 2);
-    REQUIRE(w.jobs[1].p.continuation);
+    REQUIRE_EQ_INT(w.jobs[1].p.n_for_others, ENG_BEFORE_OTHERS);
 
     set_up(NULL);
     w.refuse_with[1] = ENG_EINVAL;
