@@ -299,7 +299,8 @@ static void test_events_before_submit_returns(void **state)
     REQUIRE_EQ_INT(w.n_jobs, N_PARALLEL);
     wake();
     REQUIRE_EQ_INT(w.n_jobs, 3);
-    REQUIRE_EQ_INT(w.jobs[2].p.n_for_others, ENG_BEFORE_OTHERS); /* none of the others runs any more */
+    REQUIRE_EQ_INT(w.jobs[2].p.n_for_others,
+                   ENG_BEFORE_OTHERS); /* none of the others runs any more */
     wake();
     REQUIRE_EQ_INT(w.req.n_done, 1);
     REQUIRE_EQ_INT(w.n_failed, 0);
