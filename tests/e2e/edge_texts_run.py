@@ -344,10 +344,6 @@ def classify(d):
     return {"input": inputs(d), **lengths(d), **d.maybe(use_activation=d.flag)}
 
 
-def predict(d):
-    return {"inputs": d.one_of(d.text, lambda: d.texts(1, 2), lambda: [d.texts(1, 2) for _ in range(d.randint(1, 4))]), **lengths(d), **d.maybe(raw_scores=True)}
-
-
 def named(d):
     return {"model": d.text()}
 
@@ -358,8 +354,8 @@ ROUTES = [  # path, body, what a model is to do
     ("/v1/responses", responses, "text"), ("/v1/responses/input_tokens", responses, "text"), ("/v1/choose", choose, "text"), ("/tokenize", tokenize, None),
     ("/detokenize", detokenize, None), ("/apply-template", template, "text"), ("/v1/embeddings", embed("input"), "vectors"), ("/embed", embed("inputs"), "vectors"),
     ("/", embed("inputs"), "vectors"), ("/embedding", embed("content"), "vectors"), ("/v2/embed", cohere_embed, "vectors"), ("/api/embed", embed("input"), "vectors"),
-    ("/api/embeddings", embed("prompt"), "vectors"), ("/pooling", embed("input"), "vectors"), ("/v1/rerank", rerank("documents"), "pairs"), ("/rerank", rerank("texts"), "pairs"),
-    ("/v2/rerank", rerank("documents"), "pairs"), ("/v1/score", score, "pairs"), ("/classify", classify, "labels"), ("/predict", predict, "labels"),
+    ("/api/embeddings", embed("prompt"), "vectors"), ("/v1/rerank", rerank("documents"), "pairs"), ("/rerank", rerank("texts"), "pairs"),
+    ("/v2/rerank", rerank("documents"), "pairs"), ("/v1/score", score, "pairs"), ("/classify", classify, "labels"),
     ("/models/load", named, None), ("/models/unload", named, None)]
 READS = ["/health", "/metrics", "/v1/models", "/props", "/slots", "/info", "/openapi.json", "/v1/models/"]
 RARE = {"/detokenize": 0.2, "/models/load": 0.1, "/models/unload": 0.1}

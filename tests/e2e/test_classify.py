@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""/classify, /predict and /info with models of one and three labels, and the error shapes of other servers."""
+"""/classify and /info with models of one and three labels, and the error shapes of other servers."""
 import json
 import math
 import os
@@ -57,33 +57,18 @@ def test_classify():
     assert many[2000]["probs"] == post("/classify", input="text 2000")["data"][0]["probs"]
 
 
-def test_predict():
-    one = post("/predict", inputs="a")
-    assert {p["label"] for p in one} == set(LABELS.values()) and one == sorted(one, key=lambda p: -p["score"])
-    near([sum(p["score"] for p in one)], [1])
-    near(sorted(p["score"] for p in one), sorted(post("/classify", input="a")["data"][0]["probs"]))
-    assert post("/predict", inputs=["a"]) == one and post("/predict", inputs=[["a"], ["a", "b"], ["c"]])[0] == one
-    raw = post("/predict", inputs=["a"], raw_scores=True)
-    near(softmax([p["score"] for p in raw]), [p["score"] for p in one])
-
-
 def test_refused():
-    def refused(path, word, **body):
-        status, _, answer = SERVER.post(path, body)
-        message = answer["error"] if path == "/predict" else answer["error"]["message"]
-        assert status == 400 and word in message, answer
-    for path, field in (("/classify", "input"), ("/predict", "inputs")):
-        refused(path, "required")
-        refused(path, "0 inputs", **{field: []})
-        refused(path, "2049", **{field: [["a"]] * 2049 if field == "inputs" else ["a"] * 2049})
-        refused(path, "empty", **{field: ""})
-        refused(path, "'%s'" % field if field == "input" else "string", **{field: {"a": 1}})
-        refused(path, "maximum context length", **{field: " word" * 3000})
-    refused("/predict", "inputs[1]", inputs=[["a"], ["a", "b", "c"]])
-    refused("/predict", "inputs[0]", inputs=[["a", 5]])
-    refused("/predict", "'inputs[1]' has no tokens", inputs=[["a", ""], ["", ""]])
-    refused("/classify", "labels", input="a", labels=["x", "y"])
-    assert post("/predict", inputs=" word" * 3000, truncate=True)
+    def refused(word, **body):
+        status, _, answer = SERVER.post("/classify", body)
+        assert status == 400 and word in answer["error"]["message"], answer
+    refused("required")
+    refused("0 inputs", input=[])
+    refused("2049", input=["a"] * 2049)
+    refused("empty", input="")
+    refused("'input'", input={"a": 1})
+    refused("maximum context length", input=" word" * 3000)
+    refused("labels", input="a", labels=["x", "y"])
+    assert post("/classify", input=" word" * 3000, truncate_prompt_tokens=-1)
 
 
 def test_info():
@@ -118,12 +103,12 @@ def test_shapes_of_errors():
     """Each dialect has its own body; statuses are this server's."""
     with Hearth(env={"HEARTH_API_KEY": "secret"}) as h:
         key = {"Authorization": "Bearer secret"}
-        tei = {"/embed": {}, "/rerank": {"query": "a", "texts": ["b"]}, "/predict": {"inputs": "a"}}
+        tei = {"/embed": {}, "/rerank": {"query": "a", "texts": ["b"]}}
         for path, body in tei.items():
             status, _, answer = h.post(path, body, key)
             assert status == 400 and set(answer) == {"error", "error_type"} and answer["error_type"] == "Validation", answer
             assert isinstance(answer["error"], str), answer
-        for path in ("/v2/embed", "/v2/rerank", "/cohere/v2/rerank"):
+        for path in ("/v2/embed", "/v2/rerank"):
             status, _, answer = h.post(path, {}, key)
             assert status == 400 and list(answer) == ["message"], answer
         status, _, answer = h.post("/v1/rerank", {"query": "a", "documents": ["b"]}, key)

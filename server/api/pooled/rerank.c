@@ -6,53 +6,42 @@
  * the model makes of it is the logit of its one label, or how much more likely "yes" is than "no"
  * (pairs.h).
  */
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/json_writer.h"
-#include "server/api/read/body.h"
-#include "server/api/read/generation_fields.h"
-#include "server/api/pooled/texts.h"
+#include "server/api/pooled/pooled.h"
 #include "server/api/routes.h"
-#include "server/api/run/pooled.h"
 #include "server/models/pairs.h"
 #include "server/models/served_model.h"
 
-enum { ANSWER_BYTES = 1 << 20, RESULT_BYTES = 160, JSON_FACTOR = 6 };
+enum { RESULT_BYTES = 160, JSON_FACTOR = 6 };
 
-enum shape { SHAPE_JINA, SHAPE_COHERE, SHAPE_TEI, SHAPE_VOYAGE, SHAPE_SCORE };
+/* Flags of the dialects. */
+enum { JINA, COHERE, TEI, VOYAGE, SCORE };
 
 struct pair_input {
     const json_t *query, *document; /* strings */
 };
 
 struct ranking {
-    enum shape shape;
-    const struct srv_model *served;
-    struct srv_body body;
-    const char *model, *model_shown, *instruction;
-    json_t *query, *documents, *texts, *with_text, *raw, *truncation;
-    json_t *lefts[3], *rights[3]; /* spellings of /score */
+    struct srv_pooled p;
+    const char *instruction;
+    json_t *with_text, *raw, *truncation;
     int64_t top_n, document_tokens;
-    struct texts_fields asked;
-    struct texts_rules rules;
-    struct pair_input *pairs;
-    int n_pairs;
-    struct srv_pair_score *results;
-    struct srv_pooled pooled;
+    struct pair_input *pairs;       /* [p.n_max] */
+    struct srv_pair_score *results; /* [p.n_max] */
 };
 
 #define FIELD(name_, type_, member, otherwise_, meaning_)                                          \
     .name = name_, .type = type_, .offset = offsetof(struct ranking, member),                      \
     .otherwise = otherwise_, .meaning = meaning_
-#define OTHER(name_, type_, member)                                                                \
-    .name = name_, .type = type_, .offset = offsetof(struct ranking, member)
 
 const struct param_field srv_fields_rerank[] = {
-    {FIELD("query", PARAM_JSON, query, NULL, "the search")},
-    {FIELD("documents", PARAM_JSON, documents, NULL,
-           "1 to 1,000 texts, or objects with a member `text`")},
-    {FIELD("model", PARAM_STRING, model, "served model", "as in chat")},
+    /* find_sides reads these */
+    {.name = "query", .type = PARAM_IGNORED, .meaning = "the search"},
+    {.name = "documents",
+     .type = PARAM_IGNORED,
+     .meaning = "1 to 1,000 texts, or objects with a member `text`"},
+    {FIELD("model", PARAM_STRING, p.model, "served model", "as in chat")},
     {FIELD("top_n", PARAM_INT, top_n, "all", "so many results, best first; also `top_k`"), .min = 0,
      .max = 1 << 20, .also = "top_k"},
     {FIELD("return_documents", PARAM_JSON, with_text, "`false`", "results hold their texts")},
@@ -64,22 +53,22 @@ const struct param_field srv_fields_rerank[] = {
     {FIELD("max_tokens_per_doc", PARAM_INT, document_tokens, "none",
            "longer documents are cut to so many tokens"),
      .min = 1, .max = 1 << 20},
-    {FIELD("truncate_prompt_tokens", PARAM_INT, asked.truncate_prompt_tokens, "none",
+    {FIELD("truncate_prompt_tokens", PARAM_INT, p.asked.truncate_prompt_tokens, "none",
            "longer pairs are cut to so many tokens, at the document's end; -1: to the longest"),
      .min = -1, .max = 1 << 20},
-    {FIELD("truncate", PARAM_JSON, asked.truncate, "the dialect's own",
+    {FIELD("truncate", PARAM_JSON, p.asked.truncate, "the dialect's own",
            "whether longer pairs are cut at the document's end")},
     {.name = "user", .type = PARAM_IGNORED, .meaning = "accepted, no effect"},
     /* other dialects */
-    {OTHER("texts", PARAM_JSON, texts)},
-    {OTHER("truncation", PARAM_JSON, truncation)},
-    {OTHER("return_text", PARAM_JSON, with_text)},
-    {OTHER("text_1", PARAM_JSON, lefts[0])},
-    {OTHER("text_2", PARAM_JSON, rights[0])},
-    {OTHER("queries", PARAM_JSON, lefts[1])},
-    {OTHER("items", PARAM_JSON, rights[1])},
-    {OTHER("data_1", PARAM_JSON, lefts[2])},
-    {OTHER("data_2", PARAM_JSON, rights[2])},
+    {FIELD("truncation", PARAM_JSON, truncation, NULL, NULL)},
+    {FIELD("return_text", PARAM_JSON, with_text, NULL, NULL)},
+    {.name = "texts", .type = PARAM_IGNORED},
+    {.name = "text_1", .type = PARAM_IGNORED},
+    {.name = "text_2", .type = PARAM_IGNORED},
+    {.name = "queries", .type = PARAM_IGNORED},
+    {.name = "items", .type = PARAM_IGNORED},
+    {.name = "data_1", .type = PARAM_IGNORED},
+    {.name = "data_2", .type = PARAM_IGNORED},
     {.name = "priority", .type = PARAM_IGNORED},
     {.name = "return_len", .type = PARAM_IGNORED},
     {.name = "truncation_direction", .type = PARAM_IGNORED},
@@ -97,296 +86,253 @@ static bool is_true(const json_t *value)
 
 static float score_of(const struct ranking *r, int i)
 {
-    float value = srv_pairs_logit(&r->served->pairs, r->pooled.rows[i].values);
+    const struct srv_model *model = r->p.served;
+    float value = srv_pairs_logit(&model->pairs, r->p.rows[i].values);
     enum srv_activation how = SRV_ACTIVATION_SIGMOID;
     if (is_true(r->raw))
         how = SRV_ACTIVATION_NONE;
-    else if (r->shape == SHAPE_SCORE && !r->served->pairs.judges)
-        how = r->served->retrieval.score;
+    else if (r->p.dialect->flags == SCORE && !model->pairs.judges)
+        how = model->retrieval.score;
     srv_retrieval_activate(how, &value, 1);
     return value;
 }
 
-static void write_result(const struct ranking *r, struct jw *w, const struct srv_pair_score *one)
+/* In the order of the request. */
+static void score(struct srv_pooled *p)
 {
-    const json_t *text = r->pairs[one->index].document;
+    struct ranking *r = (struct ranking *)p;
+    for (int i = 0; i < p->n; i++)
+        r->results[i] = (struct srv_pair_score){i, score_of(r, i)};
+}
+
+static void rank(struct srv_pooled *p)
+{
+    const struct ranking *r = (const struct ranking *)p;
+    score(p);
+    srv_pairs_sort(r->results, (size_t)p->n);
+    if (r->top_n && r->top_n < p->n) p->n_items = (int)r->top_n;
+}
+
+static void write_result(struct srv_pooled *p, struct jw *w, int i)
+{
+    const struct ranking *r = (const struct ranking *)p;
+    const struct srv_pair_score *one = &r->results[i];
+    const json_t *text = is_true(r->with_text) ? r->pairs[one->index].document : NULL;
+    unsigned kind = p->dialect->flags;
     jw_open(w, NULL, '{');
     jw_int(w, "index", one->index);
-    if (r->shape == SHAPE_SCORE) jw_text(w, "object", "score");
-    jw_number(w, r->shape == SHAPE_TEI || r->shape == SHAPE_SCORE ? "score" : "relevance_score",
-              one->score);
-    if (is_true(r->with_text) && r->shape == SHAPE_TEI)
-        jw_string(w, "text", json_string_value(text), json_string_length(text));
-    if (is_true(r->with_text) && r->shape == SHAPE_VOYAGE)
-        jw_string(w, "document", json_string_value(text), json_string_length(text));
-    if (is_true(r->with_text) && r->shape == SHAPE_JINA) {
-        jw_open(w, "document", '{');
-        jw_string(w, "text", json_string_value(text), json_string_length(text));
-        jw_close(w);
-    }
+    if (kind == SCORE) jw_text(w, "object", "score");
+    jw_number(w, kind == SCORE || kind == TEI ? "score" : "relevance_score", one->score);
+    if (text && kind == JINA) jw_open(w, "document", '{');
+    if (text && (kind == JINA || kind == TEI || kind == VOYAGE))
+        jw_string(w, kind == VOYAGE ? "document" : "text", json_string_value(text),
+                  json_string_length(text));
+    if (text && kind == JINA) jw_close(w);
     jw_close(w);
 }
 
-static void write_meta(struct jw *w)
+static void cohere_begin(struct srv_pooled *p, struct jw *w)
 {
-    jw_open(w, "meta", '{');
-    jw_open(w, "api_version", '{');
-    jw_text(w, "version", "2");
-    jw_close(w);
-    jw_open(w, "billed_units", '{');
-    jw_int(w, "search_units", 1);
-    jw_close(w);
-    jw_close(w);
-}
-
-static void write_usage(const struct ranking *r, struct jw *w)
-{
-    jw_open(w, "usage", '{');
-    jw_int(w, "prompt_tokens", r->pooled.n_tokens);
-    jw_int(w, "total_tokens", r->pooled.n_tokens);
-    jw_close(w);
-}
-
-static void write_head(const struct ranking *r, struct jw *w)
-{
-    if (r->shape == SHAPE_TEI) return;
     jw_open(w, NULL, '{');
-    jw_text(w, "id", srv_facts(r->pooled.req)->id);
-    if (r->shape != SHAPE_COHERE) jw_text(w, "object", "list");
-    if (r->shape != SHAPE_COHERE) jw_text(w, "model", r->model_shown);
+    jw_text(w, "id", srv_facts(p->req)->id);
+    jw_open(w, p->dialect->list, '[');
 }
 
-static void write_answer(const struct ranking *r, struct buf *b, int n)
+static void cohere_end(struct srv_pooled *p, struct jw *w)
 {
-    struct jw w;
-    jw_init(&w, b);
-    write_head(r, &w);
-    bool data = r->shape == SHAPE_SCORE || r->shape == SHAPE_VOYAGE;
-    jw_open(&w, r->shape == SHAPE_TEI ? NULL : data ? "data" : "results", '[');
-    for (int i = 0; i < n; i++)
-        write_result(r, &w, &r->results[i]);
-    jw_close(&w);
-    if (r->shape == SHAPE_COHERE) write_meta(&w);
-    if (r->shape != SHAPE_TEI && r->shape != SHAPE_COHERE) write_usage(r, &w);
-    if (r->shape != SHAPE_TEI) jw_close(&w);
-    jw_end(&w);
-}
-
-static bool answer(void *ctx)
-{
-    struct ranking *r = ctx;
-    struct buf b;
-    size_t bytes = ANSWER_BYTES;
-    for (int i = 0; i < r->n_pairs; i++) {
-        r->results[i] = (struct srv_pair_score){i, score_of(r, i)};
-        bytes += RESULT_BYTES + JSON_FACTOR * json_string_length(r->pairs[i].document);
-    }
-    bool sorted = r->shape != SHAPE_SCORE;
-    if (sorted) srv_pairs_sort(r->results, (size_t)r->n_pairs);
-    int n = sorted && r->top_n && r->top_n < r->n_pairs ? (int)r->top_n : r->n_pairs;
-    buf_init(&b, bytes);
-    write_answer(r, &b, n);
-    srv_reply(r->pooled.req, 200, NULL, &b);
-    return true;
-}
-
-static int add(void *ctx, int i, struct param_error *err)
-{
-    struct ranking *r = ctx;
-    const struct pair_input *p = &r->pairs[i];
-    char path[PARAM_PATH_MAX];
-    struct srv_pair_text pair = {
-        .query = json_string_value(p->query),
-        .n_query = json_string_length(p->query),
-        .document = json_string_value(p->document),
-        .n_document = json_string_length(p->document),
-        .instruction = r->instruction,
-        .document_tokens = r->document_tokens,
-    };
-    snprintf(path, sizeof(path), "%s[%d]", r->pooled.field, i);
-    return texts_add_pair(&r->pooled, &r->rules, &r->served->pairs, &pair, path, err);
-}
-
-static void describe(void *ctx, struct eng_job_params *p)
-{
-    const struct ranking *r = ctx;
-    srv_pairs_describe(&r->served->pairs, p);
-}
-
-static void release(void *ctx)
-{
-    struct ranking *r = ctx;
-    texts_rules_finish(&r->rules);
-    srv_body_finish(&r->body);
+    (void)p;
+    jw_close(w);
+    srv_pooled_write_meta(w, "search_units", 1);
+    jw_close(w);
 }
 
 /* ---- request ------------------------------------------------------------------------------- */
 
-static int check_model(struct ranking *r, struct param_error *err)
+/* A member of the body; NULL: it is absent or null. */
+static const json_t *member(const struct srv_pooled *p, const char *name)
 {
-    if (!srv_pairs_can(&r->served->pairs))
-        return param_fail(
-            err, SRV_ERR_UNSUPPORTED_TASK, "model", "This model has no head that scores pairs%s",
-            eng_info(r->served->engine)->generates
-                ? ". A reranker that answers yes or no is served with --rerank-tokens yes,no and "
-                  "--rerank-template."
-                : ": it is not a reranker.");
-    r->model_shown = srv_gen_model_name(r->served, r->model, err);
-    return r->model_shown ? 0 : -1;
+    const json_t *value = json_object_get(p->body.root, name);
+    return json_is_null(value) ? NULL : value;
+}
+
+static const struct pooled_dialect tei, voyage;
+
+/* Dialects share a path; some are known by their fields. */
+static int check(struct srv_pooled *p, struct param_error *err)
+{
+    struct ranking *r = (struct ranking *)p;
+    const struct srv_pairs *pairs = &p->served->pairs;
+    bool is_jina = p->dialect->flags == JINA;
+    if (is_jina && member(p, "texts")) {
+        p->dialect = &tei;
+        srv_facts(p->req)->dialect = SRV_DIALECT_TEI;
+    } else if (is_jina && (r->truncation || json_object_get(p->body.root, "top_k"))) {
+        p->dialect = &voyage;
+    }
+    if (r->truncation) p->asked.truncate = r->truncation;
+    if (r->instruction && !srv_pairs_instructs(pairs))
+        param_note(&p->unknown,
+                   json_object_get(p->body.root, "instruct") ? "instruct" : "instruction");
+    if (srv_pairs_can(pairs)) return 0;
+    return param_fail(
+        err, SRV_ERR_UNSUPPORTED_TASK, "model", "This model has no head that scores pairs%s",
+        eng_info(p->served->engine)->generates
+            ? ". A reranker that answers yes or no is served with --rerank-tokens yes,no and "
+              "--rerank-template."
+            : ": it is not a reranker.");
 }
 
 /* A string, or an object with one in "text". */
 static int text_of(const json_t *value, const char *path, const json_t **ret,
                    struct param_error *err)
 {
-    const json_t *text = json_is_object(value) ? json_object_get(value, "text") : value;
-    if (!json_is_string(text))
-        return param_fail(err, SRV_ERR_INVALID_TYPE, path,
-                          "'%s' must be a string or an object with a string 'text'.", path);
-    *ret = text;
-    return 0;
+    *ret = json_is_object(value) ? json_object_get(value, "text") : value;
+    if (json_is_string(*ret)) return 0;
+    return param_fail(err, SRV_ERR_INVALID_TYPE, path,
+                      "'%s' must be a string or an object with a string 'text'.", path);
 }
 
-static int make_pairs(struct ranking *r, struct srv_request *req, const char *field, size_t n,
-                      struct param_error *err)
+/* The value that pair i has of a side: its own, or the only one. */
+static const json_t *item(const json_t *side, size_t i)
 {
-    if (n == 0 || n > TEXTS_MAX_PAIRS)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, field,
-                          "'%s' holds %zu texts; 1 to %d are allowed.", field, n, TEXTS_MAX_PAIRS);
-    r->pairs = srv_request_alloc(req, n * sizeof(*r->pairs));
-    r->results = srv_request_alloc(req, n * sizeof(*r->results));
-    if (!r->pairs || !r->results) return param_no_memory(err);
-    r->n_pairs = (int)n;
-    return srv_pooled_open(&r->pooled, req, field, n, srv_pairs_width(&r->served->pairs), err);
-}
-
-static int read_documents(struct ranking *r, struct srv_request *req, struct param_error *err)
-{
-    const char *field = r->texts ? "texts" : "documents";
-    const json_t *list = r->texts ? r->texts : r->documents, *query;
-    char path[PARAM_PATH_MAX];
-    if (!r->query || !list)
-        return param_fail(err, SRV_ERR_MISSING, r->query ? field : "query",
-                          "The parameter '%s' is required.", r->query ? field : "query");
-    if (!json_is_array(list))
-        return param_fail(err, SRV_ERR_INVALID_TYPE, field, "'%s' must be an array.", field);
-    if (text_of(r->query, "query", &query, err) ||
-        make_pairs(r, req, field, json_array_size(list), err))
-        return -1;
-    for (int i = 0; i < r->n_pairs; i++) {
-        snprintf(path, sizeof(path), "%s[%d]", field, i);
-        r->pairs[i].query = query;
-        if (text_of(json_array_get(list, (size_t)i), path, &r->pairs[i].document, err)) return -1;
-    }
-    return 0;
-}
-
-static const json_t *item(const json_t *value, size_t i)
-{
-    if (!json_is_array(value)) return value;
-    return json_array_get(value, json_array_size(value) == 1 ? 0 : i);
-}
-
-static int read_both_sides(struct ranking *r, struct srv_request *req, struct param_error *err)
-{
-    static const char *const names[3] = {"text_2", "documents", "data_2"};
-    json_t *left = NULL, *right = NULL;
-    int k = 0;
-    for (int i = 0; i < 3 && !left; i++)
-        left = r->lefts[i], k = i;
-    right = r->rights[k] ? r->rights[k] : k == 1 ? r->documents : NULL;
-    if (!left || !right)
-        return param_fail(err, SRV_ERR_MISSING, "text_1",
-                          "'text_1' and 'text_2' are required, or 'queries' and 'documents', or "
-                          "'data_1' and 'data_2'.");
-    size_t n_left = json_is_array(left) ? json_array_size(left) : 1;
-    size_t n_right = json_is_array(right) ? json_array_size(right) : 1;
-    if (n_left != 1 && n_left != n_right)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, names[k],
-                          "%zu texts on the left cannot be paired with %zu on the right; one with "
-                          "many, or as many.",
-                          n_left, n_right);
-    if (make_pairs(r, req, names[k], n_right, err)) return -1;
-    for (int i = 0; i < r->n_pairs; i++) {
-        struct pair_input *p = &r->pairs[i];
-        if (text_of(item(left, (size_t)i), "text_1", &p->query, err) ||
-            text_of(item(right, (size_t)i), names[k], &p->document, err))
-            return -1;
-    }
-    return 0;
+    if (!json_is_array(side)) return side;
+    return json_array_get(side, json_array_size(side) == 1 ? 0 : i);
 }
 
 /* In a template all texts are tokenized as one, since ids may depend on what follows. */
 static int check_joined(const struct ranking *r, struct param_error *err)
 {
     size_t n_instruction = r->instruction ? strlen(r->instruction) : 0, n_bytes = 0;
-    if (!r->served->pairs.template) return 0;
-    for (int i = 0; i < r->n_pairs; i++)
+    if (!r->p.served->pairs.template) return 0;
+    for (int i = 0; i < r->p.n_max; i++)
         n_bytes += json_string_length(r->pairs[i].query) + n_instruction;
-    return texts_check_joined(&r->pooled, n_bytes, err);
+    return texts_check_joined(&r->p, n_bytes, err);
 }
 
-static int read_body(struct ranking *r, struct srv_request *req, struct param_error *err)
+static int open_pairs(struct ranking *r, const char *left_name, const char *right_name,
+                      struct param_error *err)
 {
-    const struct srv_facts *facts = srv_facts(req);
-    struct param_unknown unknown = {0};
-    r->served = facts->model;
-    if (srv_body_read(&r->body, facts->body, facts->body_len, PARAM_MAX_VALUES, err) ||
-        params_read(r->body.root, srv_fields_rerank, r, &unknown, err))
-        return -1;
-    if (r->shape == SHAPE_JINA && r->texts) {
-        r->shape = SHAPE_TEI;
-        srv_facts(req)->dialect = SRV_DIALECT_TEI;
+    struct srv_pooled *p = &r->p;
+    const json_t *left = member(p, left_name), *right = member(p, right_name);
+    size_t n_left = json_is_array(left) ? json_array_size(left) : 1;
+    size_t n = json_is_array(right) ? json_array_size(right) : 1;
+    char path[PARAM_PATH_MAX];
+    if (n_left != 1 && n_left != n)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, right_name,
+                          "%zu texts on the left cannot be paired with %zu on the right; one with "
+                          "many, or as many.",
+                          n_left, n);
+    if (n == 0 || n > TEXTS_MAX_PAIRS)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, right_name,
+                          "'%s' holds %zu texts; 1 to %d are allowed.", right_name, n,
+                          TEXTS_MAX_PAIRS);
+    r->pairs = srv_request_alloc(p->req, n * sizeof(*r->pairs));
+    r->results = srv_request_alloc(p->req, n * sizeof(*r->results));
+    if (!r->pairs || !r->results) return param_no_memory(err);
+    if (srv_pooled_open(p, right_name, n, srv_pairs_width(&p->served->pairs), err)) return -1;
+    for (size_t i = 0; i < n; i++) {
+        struct pair_input *pair = &r->pairs[i];
+        snprintf(path, sizeof(path), p->dialect->flags == SCORE ? "%s" : "%s[%zu]", right_name, i);
+        if (text_of(item(left, i), left_name, &pair->query, err) ||
+            text_of(item(right, i), path, &pair->document, err))
+            return -1;
+        p->answer_bytes += RESULT_BYTES + JSON_FACTOR * json_string_length(pair->document);
     }
-    if (r->shape == SHAPE_JINA && (r->truncation || json_object_get(r->body.root, "top_k")))
-        r->shape = SHAPE_VOYAGE;
-    if (r->truncation) r->asked.truncate = r->truncation;
-    r->rules.cut = r->shape == SHAPE_COHERE ? TEXTS_KEEP_FIRST : TEXTS_REFUSE;
-    if (check_model(r, err) || texts_rules_set(&r->rules, &r->asked, req, &unknown, err)) return -1;
-    if (r->instruction && !srv_pairs_instructs(&r->served->pairs))
-        param_note(&unknown,
-                   json_object_get(r->body.root, "instruct") ? "instruct" : "instruction");
-    int rc = r->shape == SHAPE_SCORE ? read_both_sides(r, req, err) : read_documents(r, req, err);
-    if (rc || check_joined(r, err)) return -1;
-    return param_name_ignored(req, &unknown, err);
+    return check_joined(r, err);
 }
 
-static void handle(struct srv_request *req, enum shape shape)
+static int open_documents(struct srv_pooled *p, struct param_error *err)
 {
-    static const struct srv_pooled_ops ops = {add, describe, answer, release};
-    struct param_error err = {0};
-    struct ranking *r = srv_request_alloc(req, sizeof(*r));
-    srv_facts(req)->account.endpoint = shape == SHAPE_SCORE ? "score" : "rerank";
-    if (r) r->shape = shape;
-    if (r && !read_body(r, req, &err)) {
-        srv_pooled_start(&r->pooled, &ops, r);
-        return;
-    }
-    if (!r) param_no_memory(&err);
-    if (r) srv_body_finish(&r->body);
-    param_reply(req, &err);
+    const char *list = member(p, "texts") ? "texts" : "documents";
+    const char *missing = !member(p, "query") ? "query" : !member(p, list) ? list : NULL;
+    const json_t *query;
+    if (missing)
+        return param_fail(err, SRV_ERR_MISSING, missing, "The parameter '%s' is required.",
+                          missing);
+    if (!json_is_array(member(p, list)))
+        return param_fail(err, SRV_ERR_INVALID_TYPE, list, "'%s' must be an array.", list);
+    if (text_of(member(p, "query"), "query", &query, err)) return -1;
+    return open_pairs((struct ranking *)p, "query", list, err);
 }
 
-static void handle_jina(struct srv_request *req)
+static int open_sides(struct srv_pooled *p, struct param_error *err)
 {
-    handle(req, SHAPE_JINA);
+    static const char *const names[][3] = {{"text_1", "text_2", "text_2"},
+                                           {"queries", "items", "documents"},
+                                           {"data_1", "data_2", "data_2"}};
+    size_t i = 0;
+    while (i < 2 && !member(p, names[i][0]))
+        i++;
+    const char *right = names[i][member(p, names[i][1]) ? 1 : 2];
+    if (!member(p, names[i][0]) || !member(p, right))
+        return param_fail(err, SRV_ERR_MISSING, "text_1",
+                          "'text_1' and 'text_2' are required, or 'queries' and 'documents', or "
+                          "'data_1' and 'data_2'.");
+    return open_pairs((struct ranking *)p, names[i][0], right, err);
 }
 
-static void handle_cohere(struct srv_request *req)
+static int add(struct srv_pooled *p, int i, struct param_error *err)
 {
-    handle(req, SHAPE_COHERE);
+    const struct ranking *r = (const struct ranking *)p;
+    const struct pair_input *pair = &r->pairs[i];
+    char path[PARAM_PATH_MAX];
+    struct srv_pair_text text = {
+        .query = json_string_value(pair->query),
+        .n_query = json_string_length(pair->query),
+        .document = json_string_value(pair->document),
+        .n_document = json_string_length(pair->document),
+        .instruction = r->instruction,
+        .document_tokens = r->document_tokens,
+    };
+    snprintf(path, sizeof(path), "%s[%d]", p->field, i);
+    return texts_add_pair(p, &text, path, err);
 }
 
-static void handle_score(struct srv_request *req)
+static void describe(const struct srv_pooled *p, struct eng_job_params *job)
 {
-    handle(req, SHAPE_SCORE);
+    srv_pairs_describe(&p->served->pairs, job);
 }
+
+static const struct pooled_endpoint rerank = {
+    .name = "rerank",
+    .bytes = sizeof(struct ranking),
+    .fields = srv_fields_rerank,
+    .check = check,
+    .open = open_documents,
+    .add = add,
+    .describe = describe,
+    .sort = rank,
+};
+
+static const struct pooled_endpoint scoring = {
+    .name = "score",
+    .bytes = sizeof(struct ranking),
+    .fields = srv_fields_rerank,
+    .check = check,
+    .open = open_sides,
+    .add = add,
+    .describe = describe,
+    .sort = score,
+};
+
+static const struct pooled_dialect jina = {
+    .endpoint = &rerank, .flags = JINA, .list = "results", .item = write_result};
+static const struct pooled_dialect voyage = {
+    .endpoint = &rerank, .flags = VOYAGE, .list = "data", .item = write_result};
+static const struct pooled_dialect tei = {.endpoint = &rerank, .flags = TEI, .item = write_result};
+static const struct pooled_dialect cohere = {.endpoint = &rerank,
+                                             .cut = TEXTS_KEEP_FIRST,
+                                             .flags = COHERE,
+                                             .list = "results",
+                                             .item = write_result,
+                                             .begin = cohere_begin,
+                                             .end = cohere_end};
+static const struct pooled_dialect vllm = {
+    .endpoint = &scoring, .flags = SCORE, .list = "data", .item = write_result};
 
 const struct srv_route srv_routes_rerank[] = {
-    {"POST", "/v1/rerank", SRV_ROUTE_BARE, SRV_DIALECT_DETAIL, handle_jina, NULL},
-    {"POST", "/v1/reranking", SRV_ROUTE_BARE, SRV_DIALECT_DETAIL, handle_jina, NULL},
-    {"POST", "/v2/rerank", 0, SRV_DIALECT_COHERE, handle_cohere, NULL},
-    {"POST", "/cohere/v2/rerank", 0, SRV_DIALECT_COHERE, handle_cohere, NULL},
-    {"POST", "/v1/score", SRV_ROUTE_BARE, SRV_DIALECT_OPENAI, handle_score, NULL},
+    {"POST", "/v1/rerank", SRV_ROUTE_BARE, SRV_DIALECT_DETAIL, srv_pooled_handle, &jina},
+    {"POST", "/v2/rerank", 0, SRV_DIALECT_COHERE, srv_pooled_handle, &cohere},
+    {"POST", "/v1/score", SRV_ROUTE_BARE, SRV_DIALECT_OPENAI, srv_pooled_handle, &vllm},
     {0},
 };

@@ -2,9 +2,11 @@
 /* See texts.h. */
 #include "server/api/pooled/texts.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/api/pooled/pooled.h"
 #include "server/api/read/token_ids.h"
 #include "server/bounds.h"
 #include "engine/engine.h"
@@ -51,11 +53,11 @@ static int set_instruction(struct texts_rules *rules, struct srv_request *req,
     return set_text(rules, text, (size_t)snprintf(text, size, form, instruction));
 }
 
-static int set_prompt(struct texts_rules *rules, const struct texts_fields *f,
-                      struct srv_request *req, struct param_unknown *unknown,
-                      struct param_error *err)
+static int set_prompt(struct srv_pooled *p, struct param_error *err)
 {
-    const struct srv_retrieval *r = &srv_facts(req)->model->retrieval;
+    const struct texts_fields *f = &p->asked;
+    struct texts_rules *rules = &p->rules;
+    const struct srv_retrieval *r = &p->served->retrieval;
     const char *text = f->prompt ? f->prompt : f->prefix;
     const char *side = f->input_type ? f->input_type : f->task;
     const char *side_field = f->input_type ? "input_type" : "task";
@@ -67,9 +69,9 @@ static int set_prompt(struct texts_rules *rules, const struct texts_fields *f,
                           "'prompt' and 'prefix' may be given.");
     if (f->prompt_name) return set_named(rules, r, "prompt_name", f->prompt_name, err);
     if (text) return set_text(rules, text, strlen(text));
-    if (f->instruction) return set_instruction(rules, req, f->instruction, err);
+    if (f->instruction) return set_instruction(rules, p->req, f->instruction, err);
     if (side && r->prompts) return set_named(rules, r, side_field, side, err);
-    if (side) param_note(unknown, side_field);
+    if (side) param_note(&p->unknown, side_field);
     if (r->standard_prompt) return set_named(rules, r, "prompt_name", r->standard_prompt, err);
     return set_text(rules, "", 0);
 }
@@ -112,20 +114,21 @@ static int count_prompt(struct texts_rules *rules, const struct srv_model *model
     return rc ? param_no_memory(err) : 0;
 }
 
-int texts_rules_set(struct texts_rules *rules, const struct texts_fields *fields,
-                    struct srv_request *req, struct param_unknown *unknown, struct param_error *err)
+int texts_rules_set(struct srv_pooled *p, struct param_error *err)
 {
-    const struct srv_model *model = srv_facts(req)->model;
-    rules->max_tokens = srv_text_longest(&model->retrieval, eng_info(model->engine));
-    if (fields->truncate_prompt_tokens > rules->max_tokens)
+    struct texts_rules *rules = &p->rules;
+    int64_t asked = p->asked.truncate_prompt_tokens;
+    rules->cut = p->dialect->cut;
+    rules->max_tokens = srv_text_longest(&p->served->retrieval, eng_info(p->served->engine));
+    if (asked > rules->max_tokens)
         return param_fail(
             err, SRV_ERR_INVALID_VALUE, "truncate_prompt_tokens",
             "'truncate_prompt_tokens' is %lld, but the longest text of this model has "
             "%lld tokens.",
-            (long long)fields->truncate_prompt_tokens, (long long)rules->max_tokens);
-    if (fields->truncate_prompt_tokens > 0) rules->max_tokens = fields->truncate_prompt_tokens;
-    if (set_prompt(rules, fields, req, unknown, err) || set_cut(rules, fields, err)) return -1;
-    return count_prompt(rules, model, err);
+            (long long)asked, (long long)rules->max_tokens);
+    if (asked > 0) rules->max_tokens = asked;
+    if (set_prompt(p, err) || set_cut(rules, &p->asked, err)) return -1;
+    return count_prompt(rules, p->served, err);
 }
 
 void texts_rules_finish(struct texts_rules *rules)
@@ -154,10 +157,9 @@ static void was_cut(struct texts_rules *rules, int input)
 }
 
 /* A limit that is not the model's own is told to be the request's or the server's. */
-static const char *whose_limit(struct srv_request *req, const struct texts_rules *rules,
+static const char *whose_limit(const struct srv_model *m, const struct texts_rules *rules,
                                char shown[80])
 {
-    const struct srv_model *m = srv_facts(req)->model;
     const struct eng_info *info = eng_info(m->engine);
     int64_t own = m->retrieval.max_tokens, most = info->ctx_max_tokens;
     if (own && own < most) most = own;
@@ -170,9 +172,10 @@ static const char *whose_limit(struct srv_request *req, const struct texts_rules
 
 /* Adds ids, cut where the rules say so: the first n_head and the last n_tail stay. The last input
  * names those that were cut in a header. */
-static int add_ids(struct srv_pooled *p, struct texts_rules *rules, struct srv_pair_ids *made,
-                   size_t n_head, const char *path, struct param_error *err)
+static int add_ids(struct srv_pooled *p, struct srv_pair_ids *made, size_t n_head, const char *path,
+                   struct param_error *err)
 {
+    struct texts_rules *rules = &p->rules;
     size_t most = (size_t)rules->max_tokens, n = made->ids.n;
     bool cut = made->cut || n > most;
     char shown[80];
@@ -185,7 +188,7 @@ static int add_ids(struct srv_pooled *p, struct texts_rules *rules, struct srv_p
             err, SRV_ERR_CONTEXT, p->field,
             "This model's maximum context length is %zu tokens%s. However, '%s' has %zu "
             "tokens; shorten it, or send \"truncate_prompt_tokens\": -1.",
-            most, whose_limit(p->req, rules, shown), path, n);
+            most, whose_limit(p->served, rules, shown), path, n);
     }
     if (cut) was_cut(rules, p->n);
     if (p->n_tokens + (int64_t)n > TEXTS_MAX_TOKENS)
@@ -199,10 +202,11 @@ static int add_ids(struct srv_pooled *p, struct texts_rules *rules, struct srv_p
     return 0;
 }
 
-static int add_text(struct srv_pooled *p, struct texts_rules *rules, const json_t *text,
-                    const char *path, struct param_error *err)
+static int add_text(struct srv_pooled *p, const json_t *text, const char *path,
+                    struct param_error *err)
 {
-    const struct tok *tok = srv_facts(p->req)->model->tok;
+    const struct texts_rules *rules = &p->rules;
+    const struct tok *tok = p->served->tok;
     size_t n = json_string_length(text), n_head;
     struct srv_pair_ids made = {0};
     char message[200] = "";
@@ -213,7 +217,7 @@ static int add_text(struct srv_pooled *p, struct texts_rules *rules, const json_
                              &made.ids, message, sizeof(message));
     tok_special_around(tok, &n_head, &made.n_tail);
     rc = param_encode_failed(rc, path, message, err);
-    if (!rc) rc = add_ids(p, rules, &made, n_head, path, err);
+    if (!rc) rc = add_ids(p, &made, n_head, path, err);
     tok_ids_finish(&made.ids);
     return rc;
 }
@@ -228,11 +232,11 @@ static int foreign_id(const char *path, size_t place, long long id, int32_t voca
                       path, place, id, (int)vocab);
 }
 
-static int add_list(struct srv_pooled *p, struct texts_rules *rules, const json_t *list,
-                    const char *path, struct param_error *err)
+static int add_list(struct srv_pooled *p, const json_t *list, const char *path,
+                    struct param_error *err)
 {
     size_t n = json_array_size(list);
-    int32_t vocab = eng_info(srv_facts(p->req)->model->engine)->vocab_size;
+    int32_t vocab = eng_info(p->served->engine)->vocab_size;
     if (n == 0)
         return param_fail(err, SRV_ERR_INVALID_VALUE, p->field, "'%s' must not be empty.",
                           p->field);
@@ -246,31 +250,50 @@ static int add_list(struct srv_pooled *p, struct texts_rules *rules, const json_
             rc = param_read_id(id, vocab, p->field, &ids[i], err);
     }
     struct srv_pair_ids made = {.ids = {.ids = ids, .n = n}};
-    if (!rc) rc = add_ids(p, rules, &made, 0, path, err);
+    if (!rc) rc = add_ids(p, &made, 0, path, err);
     free(ids);
     return rc;
 }
 
-int texts_add(struct srv_pooled *p, struct texts_rules *rules, const json_t *value,
-              const char *path, struct param_error *err)
+int texts_open(struct srv_pooled *p, int width, struct param_error *err)
 {
-    if (json_is_string(value)) return add_text(p, rules, value, path, err);
-    if (json_is_array(value)) return add_list(p, rules, value, path, err);
+    const char *field = p->dialect->input;
+    json_t *own = json_object_get(p->body.root, field);
+    if (own && !json_is_null(own)) p->input = own;
+    if (!p->input) return param_missing(p->body.root, field, err);
+    p->many = json_is_array(p->input) && !json_is_number(json_array_get(p->input, 0));
+    size_t n = p->many ? json_array_size(p->input) : 1;
+    if (n == 0 || n > TEXTS_MAX_INPUTS)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, field,
+                          "'%s' holds %zu inputs; 1 to %d are allowed.", field, n,
+                          TEXTS_MAX_INPUTS);
+    if (srv_pooled_open(p, field, n, width, err)) return -1;
+    return texts_check_joined(p, n * p->rules.prompt_len, err);
+}
+
+int texts_add(struct srv_pooled *p, int i, struct param_error *err)
+{
+    const json_t *value = p->many ? json_array_get(p->input, (size_t)i) : p->input;
+    char path[PARAM_PATH_MAX];
+    snprintf(path, sizeof(path), p->many ? "%s[%d]" : "%s", p->field, i);
+    if (json_is_string(value)) return add_text(p, value, path, err);
+    if (json_is_array(value)) return add_list(p, value, path, err);
     return param_fail(err, SRV_ERR_INVALID_TYPE, p->field,
                       "'%s' must be a string, an array of strings, or token ids.", p->field);
 }
 
-int texts_add_pair(struct srv_pooled *p, struct texts_rules *rules, const struct srv_pairs *pairs,
-                   const struct srv_pair_text *pair, const char *path, struct param_error *err)
+int texts_add_pair(struct srv_pooled *p, const struct srv_pair_text *pair, const char *path,
+                   struct param_error *err)
 {
+    struct texts_rules *rules = &p->rules;
     struct srv_pair_text cut = *pair;
     struct srv_pair_ids ids = {0};
     char message[200] = "";
     cut.most_tokens = rules->cut == TEXTS_REFUSE ? 0 : rules->max_tokens;
     cut.front = &rules->front;
-    int rc = srv_pairs_encode(pairs, &cut, &ids, message, sizeof(message));
+    int rc = srv_pairs_encode(&p->served->pairs, &cut, &ids, message, sizeof(message));
     rc = param_encode_failed(rc, path, message, err);
-    if (!rc) rc = add_ids(p, rules, &ids, 0, path, err);
+    if (!rc) rc = add_ids(p, &ids, 0, path, err);
     tok_ids_finish(&ids.ids);
     return rc;
 }

@@ -12,9 +12,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "server/api/read/json_fields.h"
-#include "server/api/run/pooled.h"
+#include "server/http/param_error.h"
 #include "server/models/pairs.h"
+
+struct srv_pooled;
 
 enum {
     TEXTS_MAX_INPUTS = 2048,
@@ -47,26 +48,27 @@ struct texts_rules {
 };
 
 /*
- * Sets the rules from the fields and the model's files; cut is set, to the dialect's own rule.
- * Returns 0, or -1 with err. unknown: gets an
- * input_type that the model has no prompts for.
+ * Functions on a request that has its dialect and fields; those that can fail return 0, or -1 with
+ * err.
  */
-int texts_rules_set(struct texts_rules *rules, const struct texts_fields *fields,
-                    struct srv_request *req, struct param_unknown *unknown,
-                    struct param_error *err);
 
+/* Sets the rules from the fields, the dialect and the model's files. A side of the search that the
+ * model has no prompts for is noted as without effect. */
+int texts_rules_set(struct srv_pooled *p, struct param_error *err);
 void texts_rules_finish(struct texts_rules *rules);
 
-/* Bounds what is tokenized together with the texts, n_bytes for all of them. 0, or -1 with err. */
+/* Bounds what is tokenized together with the texts, n_bytes for all of them. */
 int texts_check_joined(const struct srv_pooled *p, size_t n_bytes, struct param_error *err);
 
-/* Adds a string or an array of token ids; path: where it is in the request. 0, or -1 with err. The
- * last one's names the inputs that were cut in the header x-truncated-inputs. */
-int texts_add(struct srv_pooled *p, struct texts_rules *rules, const json_t *value,
-              const char *path, struct param_error *err);
+/* Opens the request for its `input`: a text, token ids, or an array of such inputs. */
+int texts_open(struct srv_pooled *p, int width, struct param_error *err);
 
-/* Adds a query and its document in the same way; a query's text has the same address for each. */
-int texts_add_pair(struct srv_pooled *p, struct texts_rules *rules, const struct srv_pairs *pairs,
-                   const struct srv_pair_text *pair, const char *path, struct param_error *err);
+/* Adds input i. The last one's names the inputs that were cut in the header x-truncated-inputs. */
+int texts_add(struct srv_pooled *p, int i, struct param_error *err);
+
+/* Adds a query and its document in the same way; a query's text has the same address for each.
+ * path: where the document is in the request. */
+int texts_add_pair(struct srv_pooled *p, const struct srv_pair_text *pair, const char *path,
+                   struct param_error *err);
 
 #endif

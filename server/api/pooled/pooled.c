@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: MIT */
+/* See pooled.h. */
+#include "server/api/pooled/pooled.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "server/api/read/generation_fields.h"
+#include "server/bounds.h"
+#include "server/models/served_model.h"
+
+enum {
+    FEW_PROMPTS = 16,       /* a request of more prompts than these is bulk work */
+    PIECE_BYTES = 16 << 10, /* of a long answer; one item may be longer */
+    HEAD_BYTES = 1 << 20    /* of what is around the items, at most */
+};
+
+/* ---- rows ---------------------------------------------------------------------------------- */
+
+/* They are kept until all are there, so that a late error is still answered as one. */
+int srv_pooled_open(struct srv_pooled *p, const char *field, size_t n_max, int width,
+                    struct param_error *err)
+{
+    int64_t limit = eng_info(p->served->engine)->memory.answer_bytes;
+    int64_t bytes = (int64_t)n_max * width * (int64_t)sizeof(float), used;
+    assert(n_max > 0 && width > 0);
+    p->field = field;
+    p->n_max = (int)n_max;
+    p->width = width;
+    if (bytes > limit)
+        return param_fail(err, SRV_ERR_TOO_LARGE, field,
+                          "The vectors of %zu inputs take %lld MiB of memory, but this server has "
+                          "%lld MiB for all answers; send fewer at once.",
+                          n_max, (long long)(bytes >> 20), (long long)(limit >> 20));
+    if (!srv_request_charge(p->req, bytes, &used))
+        return param_fail(err, SRV_ERR_QUEUE_FULL, NULL,
+                          "The memory budget of all answers is used up (--answer-memory).");
+    p->rows = srv_request_alloc(p->req, n_max * sizeof(*p->rows));
+    return p->rows ? 0 : param_no_memory(err);
+}
+
+int srv_pooled_add(struct srv_pooled *p, const int32_t *ids, size_t n_ids, struct param_error *err)
+{
+    int64_t ctx = eng_info(p->served->engine)->ctx_tokens;
+    struct pooled_row *row = &p->rows[p->n];
+    assert(p->n < p->n_max && n_ids > 0);
+    row->n_ids = (int64_t)n_ids;
+    if (row->n_ids > ctx)
+        return param_fail(err, SRV_ERR_CONTEXT, p->field,
+                          "This model's maximum context length is %lld tokens. However, an input "
+                          "has %zu tokens, so the request exceeds the available context size "
+                          "(%lld tokens).",
+                          (long long)ctx, n_ids, (long long)ctx);
+    row->ids = srv_request_copy(p->req, ids, n_ids * sizeof(*ids));
+    row->values = srv_request_alloc(p->req, (size_t)p->width * sizeof(float));
+    if (!row->ids || !row->values) return param_no_memory(err);
+    p->n_tokens += row->n_ids;
+    p->n++;
+    return 0;
+}
+
+/* ---- answer -------------------------------------------------------------------------------- */
+
+void srv_pooled_write_usage(const struct srv_pooled *p, struct jw *w)
+{
+    jw_open(w, "usage", '{');
+    jw_int(w, "prompt_tokens", p->n_tokens);
+    jw_int(w, "total_tokens", p->n_tokens);
+    jw_close(w);
+}
+
+void srv_pooled_write_meta(struct jw *w, const char *unit, int64_t n)
+{
+    jw_open(w, "meta", '{');
+    jw_open(w, "api_version", '{');
+    jw_text(w, "version", "2");
+    jw_close(w);
+    jw_open(w, "billed_units", '{');
+    jw_int(w, unit, n);
+    jw_close(w);
+    jw_close(w);
+}
+
+void srv_pooled_begin(struct srv_pooled *p, struct jw *w)
+{
+    const char *list = p->dialect->list;
+    if (list) {
+        jw_open(w, NULL, '{');
+        jw_text(w, "id", srv_facts(p->req)->id);
+        jw_text(w, "object", "list");
+        jw_text(w, "model", p->model);
+    }
+    jw_open(w, list, '[');
+}
+
+void srv_pooled_end(struct srv_pooled *p, struct jw *w)
+{
+    jw_close(w);
+    if (!p->dialect->list) return;
+    srv_pooled_write_usage(p, w);
+    jw_close(w);
+}
+
+/* Appends the next piece of the answer; returns true if that was the last. */
+static bool write_piece(void *ctx, struct buf *b)
+{
+    struct srv_pooled *p = ctx;
+    const struct pooled_dialect *d = p->dialect;
+    size_t end = b->len + PIECE_BYTES;
+    bool first = !p->w.out;
+    if (first) jw_init(&p->w, b);
+    p->w.out = b;
+    if (first) (d->begin ? d->begin : srv_pooled_begin)(p, &p->w);
+    for (; p->n_written < p->n_items; p->n_written++) {
+        if (b->len >= end || b->failed) return false;
+        d->item(p, &p->w, p->n_written);
+    }
+    (d->end ? d->end : srv_pooled_end)(p, &p->w);
+    jw_end(&p->w);
+    return true;
+}
+
+/* All rows are there. Returns true once the answer is written. */
+static bool answer(struct srv_pooled *p)
+{
+    const struct pooled_endpoint *e = p->dialect->endpoint;
+    bool begins = !p->n_items;
+    if (begins) p->n_items = p->n;
+    if (begins && e->sort) e->sort(p);
+    if (begins)
+        p->pieces = (struct srv_pieces){write_piece, p, p->answer_bytes + HEAD_BYTES, false};
+    if (e->in_pieces && p->answer_bytes >= SRV_SMALL_ANSWER_BYTES)
+        return srv_pieces_reply(p->req, &p->pieces);
+    srv_pieces_reply_whole(p->req, &p->pieces);
+    return true;
+}
+
+/* ---- jobs ---------------------------------------------------------------------------------- */
+
+static void refuse(void *ctx, enum srv_error kind, const char *message)
+{
+    struct srv_pooled *p = ctx;
+    if (p->jobs.n_submitted) srv_facts(p->req)->account.finish_reason = "error";
+    srv_reply_error(p->req, kind, NULL, "%s", message);
+}
+
+static enum srv_jobs_state prepare(void *ctx)
+{
+    struct srv_pooled *p = ctx;
+    struct param_error err = {0};
+    while (p->n < p->n_max) {
+        enum srv_jobs_state state = srv_jobs_pause(&p->jobs);
+        if (state != JOBS_READY) return state;
+        if (!p->dialect->endpoint->add(p, p->n, &err)) continue;
+        if (err.kind == SRV_ERR_CONTEXT)
+            srv_gen_refuse_context(p->req, &err, p->rows[p->n].n_ids, 0);
+        else
+            param_reply(p->req, &err);
+        return JOBS_REFUSED;
+    }
+    return JOBS_READY;
+}
+
+static int describe(void *ctx, int i, struct eng_job_params *params)
+{
+    const struct srv_pooled *p = ctx;
+    params->prompt = p->rows[i].ids;
+    params->n_prompt = p->rows[i].n_ids;
+    params->n_first = p->rows[i].n_first;
+    params->priority = p->n > FEW_PROMPTS; /* a query passes a bulk request of the same key */
+    p->dialect->endpoint->describe(p, params);
+    return 0;
+}
+
+static void event(void *ctx, int i, const struct eng_event *ev)
+{
+    struct srv_pooled *p = ctx;
+    struct pooled_row *row = &p->rows[i];
+    if (ev->type == ENG_EVENT_POOLED) {
+        assert(ev->n_logits == p->width);
+        memcpy(row->values, ev->logits, (size_t)p->width * sizeof(float));
+    }
+    if (ev->type == ENG_EVENT_TOKEN) /* a job that asks for log-probabilities of listed ids */
+        for (int k = 0; k < ev->n_top; k++)
+            row->values[k] = ev->top[k].logprob;
+    if (ev->type == ENG_EVENT_LOGITS) /* the last one counts, see pairs.h */
+        row->values[0] = ev->logits[p->served->pairs.ids[0]];
+    if (ev->type == ENG_EVENT_CHOICE_DONE)
+        atomic_store_explicit(&row->finish, (int)ev->finish, memory_order_release);
+}
+
+static bool advance(void *ctx)
+{
+    struct srv_pooled *p = ctx;
+    struct srv_account *a = &srv_facts(p->req)->account;
+    if (atomic_load(&p->jobs.gone)) return true;
+    for (int i = 0; i < p->jobs.n_submitted; i++) {
+        int finish = atomic_load_explicit(&p->rows[i].finish, memory_order_acquire);
+        const struct srv_job_failure *failure = srv_jobs_failure(&p->jobs, finish, 0);
+        if (!failure) continue;
+        refuse(p, failure->kind, failure->message);
+        return true;
+    }
+    if (!p->jobs.finished) return false;
+    a->n_prompt_tokens = p->n_tokens;
+    a->finish_reason = "stop";
+    return answer(p);
+}
+
+static void release(void *ctx)
+{
+    struct srv_pooled *p = ctx;
+    texts_rules_finish(&p->rules);
+    srv_body_finish(&p->body);
+}
+
+/* ---- request ------------------------------------------------------------------------------- */
+
+static int read_request(struct srv_pooled *p, struct param_error *err)
+{
+    const struct srv_facts *facts = srv_facts(p->req);
+    const struct pooled_endpoint *e = p->dialect->endpoint;
+    params_preset(e->fields, p);
+    if (srv_body_read(&p->body, facts->body, facts->body_len, TEXTS_MAX_VALUES, err) ||
+        params_read(p->body.root, e->fields, p, &p->unknown, err) || e->check(p, err))
+        return -1;
+    p->model = srv_gen_model_name(p->served, p->model, err);
+    if (!p->model || texts_rules_set(p, err) || e->open(p, err)) return -1;
+    return param_name_ignored(p->req, &p->unknown, err);
+}
+
+void srv_pooled_handle(struct srv_request *req)
+{
+    static const struct srv_jobs_ops ops = {.prepare = prepare,
+                                            .describe = describe,
+                                            .event = event,
+                                            .advance = advance,
+                                            .refuse = refuse,
+                                            .release = release};
+    struct srv_facts *facts = srv_facts(req);
+    const struct pooled_dialect *dialect = facts->arg;
+    struct srv_pooled *p = srv_request_alloc(req, dialect->endpoint->bytes);
+    struct param_error err = {0};
+    facts->account.endpoint = dialect->endpoint->name;
+    int rc = p ? 0 : param_no_memory(&err);
+    if (!rc) {
+        p->req = req;
+        p->dialect = dialect;
+        p->served = facts->model;
+        rc = read_request(p, &err);
+        if (!rc) srv_jobs_start(&p->jobs, req, p->n_max, &ops, p);
+        if (rc) release(p);
+    }
+    if (rc) param_reply(req, &err);
+}

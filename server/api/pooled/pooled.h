@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Requests that are answered with numbers: n prompts in, n rows of numbers out, one engine job per
+ * prompt. For routes whose answers are made of the model's last states and not of tokens.
+ *
+ * A route's arg is a dialect: an endpoint, which reads the fields and adds the prompts, and how the
+ * answer is written. The endpoint is asked for each prompt, with the turns of other requests in
+ * between; once all rows are there the dialect writes one item after the other.
+ *
+ * Threads: the text worker that holds the request; rows are written by the engine's, before the
+ * answer. Lives in the request's memory, zeroed at first.
+ */
+#ifndef HEARTH_SERVER_API_POOLED_POOLED_H
+#define HEARTH_SERVER_API_POOLED_POOLED_H
+
+#include "base/json_writer.h"
+#include "server/api/pooled/texts.h"
+#include "server/api/read/json_fields.h"
+#include "server/api/run/jobs.h"
+#include "server/http/param_error.h"
+#include "server/http/pieces.h"
+
+struct srv_pooled;
+
+/* Functions that can fail return 0, or -1 with err. */
+struct pooled_endpoint {
+    const char *name; /* for the access log and metrics */
+    size_t bytes;     /* of its requests, which begin with a struct srv_pooled */
+    const struct param_field *fields;
+    bool in_pieces; /* long answers are written as the client takes them: items are short */
+    /* Checks fields and model; may change the dialect to one that the fields ask for. */
+    int (*check)(struct srv_pooled *p, struct param_error *err);
+    /* Finds the prompts in the fields, and makes room for them: srv_pooled_open. */
+    int (*open)(struct srv_pooled *p, struct param_error *err);
+    /* Adds the prompt of row i: srv_pooled_add. */
+    int (*add)(struct srv_pooled *p, int i, struct param_error *err);
+    /* Says in the job, which has its prompt, what it is to give. */
+    void (*describe)(const struct srv_pooled *p, struct eng_job_params *job);
+    /* All rows are there: puts the items in order, perhaps fewer. NULL: an item for each row. */
+    void (*sort)(struct srv_pooled *p);
+};
+
+struct pooled_dialect {
+    const struct pooled_endpoint *endpoint;
+    const char *input;  /* the field that holds the texts */
+    enum texts_cut cut; /* of texts that are too long, unless the request says */
+    unsigned flags;     /* the endpoint's own */
+    const char *list;   /* the member that holds the items; NULL: the answer is their array */
+    void (*item)(struct srv_pooled *p, struct jw *w, int i);
+    /* Write what is around the items; NULL: srv_pooled_begin, srv_pooled_end. */
+    void (*begin)(struct srv_pooled *p, struct jw *w);
+    void (*end)(struct srv_pooled *p, struct jw *w);
+};
+
+struct pooled_row {
+    const int32_t *ids; /* [n_ids], in the request's memory */
+    int64_t n_ids;
+    int64_t n_first; /* eng_job_params.n_first; 0 unless the endpoint sets it */
+    float *values;   /* [width]; complete when the answer is written */
+    atomic_int finish;
+};
+
+struct srv_pooled {
+    struct srv_request *req;
+    const struct pooled_dialect *dialect;
+    const struct srv_model *served;
+    struct srv_body body;
+    struct param_unknown unknown; /* fields without effect */
+    const char *model;            /* asked for; once checked: the name to show */
+    json_t *input;                /* texts_open */
+    bool many;                    /* it is a list of inputs */
+    struct texts_fields asked;
+    struct texts_rules rules;
+    const char *field; /* of the request that holds the prompts, for errors */
+    struct pooled_row *rows;
+    int n, n_max, width; /* added; opened for; of a row */
+    int64_t n_tokens;    /* of all that were added */
+    size_t answer_bytes; /* at most, of the items; the endpoint's */
+    int n_items;         /* of the answer; 0: not known yet */
+    int n_written;       /* of these */
+    struct jw w;
+    struct srv_pieces pieces;
+    struct srv_jobs jobs;
+};
+
+/* Rows of a field table for a request that begins with a struct srv_pooled. */
+#define POOLED_FIELD(name_, type_, member, otherwise_, meaning_)                                   \
+    .name = name_, .type = type_, .offset = offsetof(struct srv_pooled, member),                   \
+    .otherwise = otherwise_, .meaning = meaning_
+
+/* The handler of routes whose arg is a struct pooled_dialect. */
+void srv_pooled_handle(struct srv_request *req);
+
+/* Makes room for n_max rows, charged to the budget of answers. 0, or -1 with err. */
+int srv_pooled_open(struct srv_pooled *p, const char *field, size_t n_max, int width,
+                    struct param_error *err);
+
+/* Adds a prompt of at least one id, which is copied. 0, or -1 with err; of a prompt longer than the
+ * context rows[n].n_ids is its length. */
+int srv_pooled_add(struct srv_pooled *p, const int32_t *ids, size_t n_ids, struct param_error *err);
+
+/* An object with id, model and the list, or the bare array; and its end, with the usage. */
+void srv_pooled_begin(struct srv_pooled *p, struct jw *w);
+void srv_pooled_end(struct srv_pooled *p, struct jw *w);
+
+/* Parts of the above, for dialects with another order. */
+void srv_pooled_write_usage(const struct srv_pooled *p, struct jw *w);
+/* Cohere's: units of one name were used. */
+void srv_pooled_write_meta(struct jw *w, const char *unit, int64_t n);
+
+#endif
