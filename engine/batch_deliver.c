@@ -13,7 +13,6 @@
  * wrong guess are never looked at.
  */
 #include <assert.h>
-#include <math.h>
 
 #include "base/clock.h"
 #include "engine/batch.h"
@@ -82,23 +81,6 @@ static bool deliver_prompt_rows(struct batch *b, struct seq *s, int64_t pos0, in
             emit_prompt_token(b, s, pos, logits, now_us);
         job->n_rows_out = pos + 1;
     }
-    return true;
-}
-
-/* Returns false, and sends nothing, if a number is not finite. */
-static bool emit_pooled(struct batch *b, struct seq *s, uint64_t now_us)
-{
-    const float *row = b->p.model.pooled(b->p.model.ctx, s->segment);
-    for (int i = 0; i < b->p.model.pooled_width; i++)
-        if (!isfinite(row[i])) return false;
-    struct eng_event e = {.type = ENG_EVENT_POOLED,
-                          .choice = s->choice,
-                          .index = s->job->p.n_prompt - 1,
-                          .logits = row,
-                          .n_logits = b->p.model.pooled_width,
-                          .stop_id = -1,
-                          .now_us = now_us};
-    job_emit(s->job, &e);
     return true;
 }
 
@@ -271,7 +253,9 @@ static void deliver_draw(struct batch *b, const struct batch_draw *d, uint64_t n
 /* A job without generated tokens ends with its prompt. */
 static void end_prefill_only(struct batch *b, struct seq *s, uint64_t now_us)
 {
-    if (s->job->p.want_pooled && !emit_pooled(b, s, now_us))
+    const struct batch_model *m = &b->p.model;
+    if (s->job->p.want_pooled &&
+        !job_emit_pooled(s->job, m->pooled(m->ctx, s->segment), m->pooled_width, now_us))
         batch_end_seq(b, s, ENG_FINISH_ERROR, -1, NOT_FINITE, now_us);
     else
         batch_end_seq(b, s, ENG_FINISH_LENGTH, -1, NULL, now_us);
@@ -322,10 +306,7 @@ static bool draft_is_finite(struct batch *b, struct seq *s, int row)
         finite = finite && one;
     }
     if (finite) return true;
-    for (int64_t pos = s->n_done + 1; pos <= s->n_done + s->n_draft; pos++)
-        kv_page_clear(b->p.pages, b->p.kern, s->pages[pos / KV_PAGE_TOKENS],
-                      (int)(pos % KV_PAGE_TOKENS));
-    s->drafts = false;
+    seq_wipe_draft(s, s->n_draft, b->p.pages, b->p.kern);
     return false;
 }
 
@@ -412,15 +393,6 @@ static int rows_of(const struct fwd_segment *seg)
     return seg->want == FWD_WANT_LAST;
 }
 
-static void count_step(struct eng_stats *stats, uint64_t n_tokens)
-{
-    int i = 0;
-    while (i < ENG_STEP_SIZES - 1 && n_tokens > (uint64_t)eng_step_size(i))
-        i++;
-    stats->n_steps_of_size[i]++;
-    stats->n_step_tokens += n_tokens;
-}
-
 void batch_deliver(struct batch *b, uint64_t now_us)
 {
     int row = 0;
@@ -435,7 +407,7 @@ void batch_deliver(struct batch *b, uint64_t now_us)
         deliver_round(b, now_us);
     batch_count_decoded(b);
     n_generated = b->stats.n_generated_tokens - n_generated;
-    count_step(&b->stats, (uint64_t)b->n_prompt_rows + n_generated);
+    eng_stats_count_step(&b->stats, (uint64_t)b->n_prompt_rows + n_generated);
 }
 
 /* The share of a step's time that masks may take on each thread, and their time without a step. */

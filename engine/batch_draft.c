@@ -233,10 +233,7 @@ static void give_up(struct round *r, struct path *p)
         drafter_fail(r->d, "its numbers are not finite");
         return;
     }
-    for (int64_t pos = s->n_done + 1; pos <= s->n_done + p->n; pos++)
-        kv_page_clear(r->b->p.pages, r->b->p.kern, s->pages[pos / KV_PAGE_TOKENS],
-                      (int)(pos % KV_PAGE_TOKENS));
-    s->drafts = false;
+    seq_wipe_draft(s, p->n, r->b->p.pages, r->b->p.kern);
     p->open = false;
     p->most = 0;
 }

@@ -4,7 +4,6 @@
 
 #include <assert.h>
 #include <limits.h>
-#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -15,7 +14,6 @@
 #include "base/clock.h"
 #include "base/os_error.h"
 #include "engine/cores.h"
-#include "engine/inbox.h"
 #include "engine/job.h"
 #include "engine/job_queue.h"
 #include "engine/kv/kv.h"
@@ -170,48 +168,28 @@ static void build(struct texts *t)
     assert(pages - t->pages <= pages_of(t->max_rows, t->max_texts));
 }
 
-static bool is_finite(const float *row, int n)
-{
-    for (int i = 0; i < n; i++)
-        if (!isfinite(row[i])) return false;
-    return true;
-}
-
 static void deliver_text(struct encode_queue *q, const struct texts *t, int i, uint64_t now)
 {
     struct eng_job *job = t->jobs[i];
     const struct batch_model *m = t->model;
-    const float *row = m->pooled(m->ctx, i);
     job->usage.n_computed_prompt_tokens = job->p.n_prompt;
-    if (!is_finite(row, m->pooled_width)) {
+    if (job_emit_pooled(job, m->pooled(m->ctx, i), m->pooled_width, now))
+        end_job(q, job, ENG_FINISH_LENGTH, NULL, now);
+    else
         end_job(q, job, ENG_FINISH_ERROR, "the model's numbers are not finite", now);
-        return;
-    }
-    struct eng_event e = {.type = ENG_EVENT_POOLED,
-                          .index = job->p.n_prompt - 1,
-                          .logits = row,
-                          .n_logits = m->pooled_width,
-                          .stop_id = -1,
-                          .now_us = now};
-    job_emit(job, &e);
-    end_job(q, job, ENG_FINISH_LENGTH, NULL, now);
 }
 
 /* The time of a step; its weight is that of its rows, so that single texts count little. */
 static void note_step(struct encode_queue *q, int n_rows, uint64_t us, uint64_t now)
 {
     double share = (double)n_rows / (n_rows + 4.0 * MIN_ROWS), each = (double)us / n_rows;
-    int size = 0;
     q->row_us = q->row_us > 0 ? q->row_us + share * (each - q->row_us) : each;
-    while (size < ENG_STEP_SIZES - 1 && n_rows > eng_step_size(size))
-        size++;
     q->stats.n_steps++;
     q->stats.last_step_us = now;
     q->stats.compute_us += us;
     q->stats.n_prompt_tokens += (uint64_t)n_rows;
     q->stats.n_computed_prompt_tokens += (uint64_t)n_rows;
-    q->stats.n_steps_of_size[size]++;
-    q->stats.n_step_tokens += (uint64_t)n_rows;
+    eng_stats_count_step(&q->stats, (uint64_t)n_rows);
     q->stats.prompt_tokens_per_s = 1e6 / q->row_us;
 }
 
@@ -321,20 +299,18 @@ static bool init(struct encode_queue *q)
                                .max_texts = ENCODE_URGENT_TEXTS};
     q->least_urgent = INT_MIN;
     atomic_init(&q->rest, false);
-    struct inbox_params in = {.limits = {.vocab = p->model.vocab,
-                                         .ctx = p->ctx,
-                                         .max_choices = 1,
-                                         .no_prefix_cache = true,
-                                         .reads_only = true,
-                                         .only_pools = true},
-                              .max_jobs = p->max_queued_jobs,
-                              .n_step_jobs = p->max_texts,
-                              .max_tokens = p->max_queued_tokens,
-                              .global_priority = p->global_priority,
-                              .starts_at_once = starts_at_once,
-                              .on_submit = look_for_urgent,
-                              .on_stop = end_step,
-                              .ctx = q};
+    struct inbox_params in = p->in;
+    in.limits = (struct job_limits){.vocab = p->model.vocab,
+                                    .ctx = p->ctx,
+                                    .max_choices = 1,
+                                    .no_prefix_cache = true,
+                                    .reads_only = true,
+                                    .only_pools = true};
+    in.n_step_jobs = p->max_texts;
+    in.starts_at_once = starts_at_once;
+    in.on_submit = look_for_urgent;
+    in.on_stop = end_step;
+    in.ctx = q;
     bool ok = inbox_init(&q->in, &in) == 0;
     return init_texts(&q->step) && init_texts(&q->urgent) && ok;
 }

@@ -20,9 +20,9 @@
 #include <stdint.h>
 
 #include "engine/batch_model.h"
+#include "engine/inbox.h"
 
 struct encode_queue;
-struct inbox;
 
 /* Of a step of urgent texts, while another step rests. */
 enum { ENCODE_URGENT_ROWS = 128, ENCODE_URGENT_TEXTS = 8 };
@@ -34,9 +34,7 @@ struct encode_params {
     uint8_t *const *pages;     /* [encode_pages(max_rows, max_texts)]: pages of one layer */
     int max_rows, max_texts;   /* of a step */
     int64_t ctx;               /* longest text; at most max_rows */
-    int max_queued_jobs;
-    int64_t max_queued_tokens;
-    bool global_priority;
+    struct inbox_params in;    /* the engine's part, but no limits */
     struct cores_seat *seat;
 };
 

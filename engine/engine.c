@@ -506,6 +506,22 @@ static int load(struct eng *e, char *err, size_t errlen)
 
 /* ---- starting ------------------------------------------------------------------------------ */
 
+static struct inbox_params inbox_params(const struct eng *e)
+{
+    const struct eng_hparams *hp = &e->model->hp;
+    return (struct inbox_params){
+        .max_jobs = e->p.max_queued_jobs,
+        .max_tokens = e->p.max_queued_tokens,
+        .global_priority = e->p.global_priority,
+        .limits = {.max_choices = e->p.n_batch_choices,
+                   .no_prefix_cache = e->p.no_prefix_cache,
+                   .reads_only = !e->model->has_head,
+                   .pools_last = e->model->heads.pooling == ENG_POOL_LAST,
+                   .pads = hp->task == ENG_TASK_LABELS && hp->pad_id >= 0,
+                   .pad_id = hp->pad_id},
+    };
+}
+
 static int start_encoder(struct eng *e, char *err, size_t errlen)
 {
     struct fwd_params fwd = urgent_params(e);
@@ -525,9 +541,7 @@ static int start_encoder(struct eng *e, char *err, size_t errlen)
         .max_rows = e->p.chunk_tokens,
         .max_texts = ENCODER_TEXTS,
         .ctx = e->plan.ctx_tokens,
-        .max_queued_jobs = e->p.max_queued_jobs,
-        .max_queued_tokens = e->p.max_queued_tokens,
-        .global_priority = e->p.global_priority,
+        .in = inbox_params(e),
         .seat = e->seat,
     };
     int failed = encode_create(&e->encode, &params, err, errlen);
@@ -564,16 +578,10 @@ static bool keeps_pages(const struct eng *e)
 static int start_scheduler(struct eng *e, char *err, size_t errlen)
 {
     if (e->model->hp.encoder) return start_encoder(e, err, errlen);
-    const struct eng_hparams *hp = &e->model->hp;
     uint64_t seed = clock_now_us();
     ssize_t got = getrandom(&seed, sizeof(seed), GRND_NONBLOCK);
     (void)got; /* a guessable seed costs only speed: tokens are compared in full */
-    struct kv_disk_params disk = {.dir = e->p.kv_disk.dir,
-                                  .model = e->p.kv_disk.model,
-                                  .bytes = e->p.kv_disk.bytes,
-                                  .seconds = e->p.kv_disk.seconds,
-                                  .is_banned = e->p.kv_disk.is_banned,
-                                  .bans = e->p.kv_disk.bans,
+    struct kv_disk_params disk = {.user = e->p.kv_disk,
                                   .page_bytes = e->layout.page_bytes,
                                   .state_bytes = e->states.n_kept * sizeof(float),
                                   .ctx = e->plan.ctx_tokens};
@@ -593,15 +601,7 @@ static int start_scheduler(struct eng *e, char *err, size_t errlen)
                   .ctx = e->plan.ctx_tokens,
                   .speculate = e->p.speculate,
                   .drafters = &e->drafters},
-        .max_choices = e->p.n_batch_choices,
-        .max_queued_jobs = e->p.max_queued_jobs,
-        .max_queued_tokens = e->p.max_queued_tokens,
-        .no_prefix_cache = e->p.no_prefix_cache,
-        .reads_only = !e->model->has_head,
-        .pools_last = e->model->heads.pooling == ENG_POOL_LAST,
-        .pads = hp->task == ENG_TASK_LABELS && hp->pad_id >= 0,
-        .pad_id = hp->pad_id,
-        .global_priority = e->p.global_priority,
+        .in = inbox_params(e),
         .starving_us = STARVING_US,
         .seat = e->seat,
     };

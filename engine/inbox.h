@@ -32,11 +32,13 @@ struct backlog {
 };
 
 struct inbox_params {
-    struct job_limits limits;
-    int max_jobs;         /* that wait, */
-    int n_step_jobs;      /* not counting the first so many, which the next step takes */
-    int64_t max_tokens;   /* of prompts that wait */
-    bool global_priority; /* as in eng_params */
+    /* Of the engine: */
+    int max_jobs;             /* that wait */
+    int64_t max_tokens;       /* of prompts that wait */
+    bool global_priority;     /* as in eng_params */
+    struct job_limits limits; /* vocab and ctx are the scheduler's */
+    /* Of the scheduler: */
+    int n_step_jobs; /* of those that wait, which the next step takes and which do not count */
     /* Called with the lock held. Returns true if the job, which is not in the queue yet, can start
      * with the next step: then it is never refused. May set job->waits. */
     bool (*starts_at_once)(void *ctx, const struct backlog *waiting, struct eng_job *job);

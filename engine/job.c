@@ -3,6 +3,7 @@
 #include "engine/job.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,6 +59,8 @@ static int check_counts(const struct eng_job_params *p, const struct job_limits 
         {"n_marks", p->n_marks, 0, ENG_MAX_MARKS},
         {"n_logprobs", p->n_logprobs, -1, ENG_MAX_LOGPROBS},
         {"n_prompt_logprobs", p->n_prompt_logprobs, -1, ENG_MAX_LOGPROBS},
+        {"n_first", p->n_first, 0, p->n_prompt},
+        {"n_unpooled", p->n_unpooled, 0, p->n_prompt - 1},
     };
     for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++) {
         if (ranges[i].value < ranges[i].min || ranges[i].value > ranges[i].max) {
@@ -85,33 +88,17 @@ static int check_params(const struct eng_job_params *p, const struct job_limits 
         rc = check_tokens("prediction", p->prediction, used_prediction(p, l->ctx), l->vocab, err,
                           errlen);
     if (!rc) rc = check_tokens("listed ids", p->listed_ids, p->n_listed_ids, l->vocab, err, errlen);
+    if (!rc) rc = check_tokens("stop ids", p->stop_ids, p->n_stop_ids, l->vocab, err, errlen);
     if (rc) return rc;
-    for (int i = 0; i < p->n_stop_ids; i++) {
-        if (p->stop_ids[i] < 0 || p->stop_ids[i] >= l->vocab) {
-            snprintf(err, errlen, "stop token %d is outside [0, %d)", (int)p->stop_ids[i],
-                     (int)l->vocab);
-            return ENG_EINVAL;
-        }
-    }
     if (p->want_pooled && (p->max_tokens != 0 || p->n_choices != 1)) {
         snprintf(err, errlen, "an embedding job has max_tokens %lld and %d choices, not 0 and 1",
                  (long long)p->max_tokens, p->n_choices);
-        return ENG_EINVAL;
-    }
-    if (p->n_first < 0 || p->n_first > p->n_prompt) {
-        snprintf(err, errlen, "n_first is %lld but must be in 0 to %lld", (long long)p->n_first,
-                 (long long)p->n_prompt);
         return ENG_EINVAL;
     }
     for (int i = 0; i < p->n_marks; i++) {
         if (p->marks[i] >= 0 && p->marks[i] <= p->n_prompt) continue;
         snprintf(err, errlen, "marks[%d] is %lld but must be in 0 to %lld", i,
                  (long long)p->marks[i], (long long)p->n_prompt);
-        return ENG_EINVAL;
-    }
-    if (p->n_unpooled < 0 || p->n_unpooled >= p->n_prompt) {
-        snprintf(err, errlen, "n_unpooled is %lld but must be in 0 to %lld",
-                 (long long)p->n_unpooled, (long long)p->n_prompt - 1);
         return ENG_EINVAL;
     }
     if ((l->reads_only && (p->max_tokens > 0 || p->want_logits || p->n_prompt_logprobs >= 0)) ||
@@ -128,62 +115,42 @@ static int check_params(const struct eng_job_params *p, const struct job_limits 
 
 /* ---- copying ------------------------------------------------------------------------------- */
 
-/* job_bytes counts in words of 4 bytes. */
-_Static_assert(sizeof(struct eng_bias) == 2 * sizeof(int32_t), "a bias is two words");
-_Static_assert(sizeof(atomic_bool) == 1, "one byte per choice");
-_Static_assert(sizeof(struct eng_guide) % sizeof(int32_t) == 0, "guides keep words aligned");
+/* What is copied next to a job; to NULL it is only counted. */
+struct copy {
+    uint8_t *to;
+    size_t n;
+    bool overflows;
+};
 
-/* Copies n elements to *at, moves *at past them, and returns the copy (NULL if n is 0). */
-static void *copy_into(uint8_t **at, const void *from, size_t n, size_t size)
+/* Returns the copy of n elements; NULL if there are none, or they are only counted. */
+static void *copy_list(struct copy *c, const void *from, int64_t n, size_t size)
 {
+    size_t bytes;
+    uint8_t *to = c->to ? c->to + c->n : NULL;
     if (!from || n == 0) return NULL;
-    void *to = *at;
-    memcpy(to, from, n * size);
-    *at += n * size;
-    return to;
+    c->overflows |= __builtin_mul_overflow((size_t)n, size, &bytes) ||
+                    __builtin_add_overflow(c->n, bytes, &c->n);
+    return to ? memcpy(to, from, bytes) : NULL;
 }
 
-/*
- * Bytes of a job with everything it copies, or 0 on overflow. Guides come first and need 8-byte
- * alignment, all other elements 4.
- */
-static size_t job_bytes(const struct eng_job_params *p)
-{
-    size_t n_words = 0, bytes, guides = 0;
-    if (p->guides && __builtin_mul_overflow((size_t)p->n_choices, sizeof(*p->guides), &guides))
-        return 0;
-    if (__builtin_add_overflow((size_t)p->n_prompt, (size_t)p->n_stop_ids, &n_words) ||
-        __builtin_add_overflow(n_words, (size_t)p->n_prediction, &n_words) ||
-        __builtin_add_overflow(n_words, (size_t)p->sampling.n_allowed_ids, &n_words) ||
-        __builtin_add_overflow(n_words, (size_t)p->n_listed_ids, &n_words) ||
-        __builtin_add_overflow(n_words, 2 * (size_t)p->sampling.n_bias, &n_words) ||
-        __builtin_mul_overflow(n_words, sizeof(int32_t), &bytes) ||
-        __builtin_add_overflow(bytes, guides, &bytes) ||
-        __builtin_add_overflow(bytes, sizeof(struct eng_job) + 8 + (size_t)p->n_choices, &bytes))
-        return 0;
-    return bytes;
-}
+/* Guides come first and need 8-byte alignment, all other elements 4. */
+_Static_assert(sizeof(struct eng_guide) % sizeof(int32_t) == 0, "guides keep words aligned");
+_Static_assert(sizeof(struct eng_bias) % sizeof(int32_t) == 0, "so do biases");
 
-static void copy_params(struct eng_job *job, const struct eng_job_params *p)
+static void copy_lists(struct copy *c, const struct eng_job_params *p, struct eng_job_params *ret)
 {
-    size_t head = sizeof(*job) + (size_t)p->n_choices * sizeof(job->stop[0]);
-    uint8_t *at = (uint8_t *)job + (head + 7) / 8 * 8;
-    struct eng_sampling *s = &job->p.sampling;
-    job->p = *p;
-    job->p.guides = copy_into(&at, p->guides, (size_t)p->n_choices, sizeof(*p->guides));
-    job->p.prompt = copy_into(&at, p->prompt, (size_t)p->n_prompt, sizeof(*p->prompt));
-    job->p.prediction =
-        copy_into(&at, p->prediction, (size_t)p->n_prediction, sizeof(*p->prediction));
-    job->p.stop_ids = copy_into(&at, p->stop_ids, (size_t)p->n_stop_ids, sizeof(*p->stop_ids));
-    job->p.listed_ids =
-        copy_into(&at, p->listed_ids, (size_t)p->n_listed_ids, sizeof(*p->listed_ids));
-    assert((uintptr_t)at % _Alignof(int32_t) == 0);
-    s->bias = copy_into(&at, p->sampling.bias, (size_t)p->sampling.n_bias, sizeof(*s->bias));
-    if (p->sampling.allowed_ids && p->sampling.n_allowed_ids == 0)
-        s->allowed_ids = (const int32_t *)(const void *)at; /* an empty list is not "all" */
-    else
-        s->allowed_ids = copy_into(&at, p->sampling.allowed_ids, (size_t)p->sampling.n_allowed_ids,
-                                   sizeof(*s->allowed_ids));
+    const struct eng_sampling *s = &p->sampling;
+    *ret = *p;
+    ret->guides = copy_list(c, p->guides, p->n_choices, sizeof(*p->guides));
+    ret->prompt = copy_list(c, p->prompt, p->n_prompt, sizeof(*p->prompt));
+    ret->prediction = copy_list(c, p->prediction, p->n_prediction, sizeof(*p->prediction));
+    ret->stop_ids = copy_list(c, p->stop_ids, p->n_stop_ids, sizeof(*p->stop_ids));
+    ret->listed_ids = copy_list(c, p->listed_ids, p->n_listed_ids, sizeof(*p->listed_ids));
+    ret->sampling.bias = copy_list(c, s->bias, s->n_bias, sizeof(*s->bias));
+    ret->sampling.allowed_ids =
+        copy_list(c, s->allowed_ids, s->n_allowed_ids, sizeof(*s->allowed_ids));
+    if (s->allowed_ids && s->n_allowed_ids == 0)
+        ret->sampling.allowed_ids = ret->prompt; /* an empty list is not "all" */
 }
 
 /*
@@ -223,19 +190,23 @@ int job_create(struct eng_job **ret, const struct eng_job_params *params,
     p.n_prediction = used_prediction(params, limits->ctx);
     while (limits->pads && p.n_prompt > 1 && p.prompt[p.n_prompt - 1] == limits->pad_id)
         p.n_prompt--;
-    size_t bytes = job_bytes(&p);
-    struct eng_job *job = bytes ? calloc(1, bytes) : NULL;
+    size_t head = sizeof(struct eng_job) + (size_t)p.n_choices * sizeof(atomic_bool);
+    struct copy lists = {.n = (head + 7) / 8 * 8};
+    struct eng_job_params unused;
+    copy_lists(&lists, &p, &unused);
+    struct eng_job *job = lists.overflows ? NULL : calloc(1, lists.n);
     if (!job) {
         snprintf(err, errlen, "no memory for a job of %lld prompt tokens",
                  (long long)params->n_prompt);
         return ENG_ENOMEM;
     }
+    lists = (struct copy){.to = (uint8_t *)job, .n = (head + 7) / 8 * 8};
+    copy_lists(&lists, &p, &job->p);
     assert(serial > 0);
     atomic_init(&job->refs, 2);
     atomic_init(&job->cancel, false);
     for (int i = 0; i < params->n_choices; i++)
         atomic_init(&job->stop[i], false);
-    copy_params(job, &p);
     job->serial = serial;
     derive(job, limits);
     job->usage.submitted_us = clock_now_us();
@@ -316,6 +287,20 @@ void job_emit_started(struct eng_job *job, uint64_t now_us)
     struct eng_event e = {
         .type = ENG_EVENT_STARTED, .stop_id = -1, .usage = &job->usage, .now_us = now_us};
     job_emit(job, &e);
+}
+
+bool job_emit_pooled(struct eng_job *job, const float *row, int n, uint64_t now_us)
+{
+    for (int i = 0; i < n; i++)
+        if (!isfinite(row[i])) return false;
+    struct eng_event e = {.type = ENG_EVENT_POOLED,
+                          .index = job->p.n_prompt - 1,
+                          .logits = row,
+                          .n_logits = n,
+                          .stop_id = -1,
+                          .now_us = now_us};
+    job_emit(job, &e);
+    return true;
 }
 
 bool job_emit_choice_done(struct eng_job *job, int choice, enum eng_finish finish, int32_t stop_id,

@@ -86,6 +86,9 @@ void job_emit(struct eng_job *job, struct eng_event *event);
 
 void job_emit_started(struct eng_job *job, uint64_t now_us);
 
+/* A text's numbers. Returns false, and sends nothing, if one is not finite. */
+bool job_emit_pooled(struct eng_job *job, const float *row, int n, uint64_t now_us);
+
 /* One choice ended. Returns true if it was the last: then JOB_DONE has been delivered. */
 bool job_emit_choice_done(struct eng_job *job, int choice, enum eng_finish finish, int32_t stop_id,
                           const char *error, uint64_t now_us);

@@ -339,5 +339,7 @@ struct eng_stats {
  * last_step_us of the sum stay.
  */
 void eng_stats_add(struct eng_stats *sum, const struct eng_stats *s, bool with_pages);
+/* Counts a step by its prompt rows and generated tokens. */
+void eng_stats_count_step(struct eng_stats *s, uint64_t n_tokens);
 
 #endif

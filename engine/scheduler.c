@@ -11,7 +11,6 @@
 #include "base/clock.h"
 #include "base/os_error.h"
 #include "engine/cores.h"
-#include "engine/inbox.h"
 #include "engine/job.h"
 #include "engine/job_queue.h"
 #include "engine/kv/disk.h"
@@ -250,22 +249,13 @@ static int open_disk(struct sched *s, char *err, size_t errlen)
 
 static struct inbox_params inbox_params(struct sched *s, const struct sched_params *p)
 {
-    return (struct inbox_params){
-        .limits = {.vocab = p->batch.model.vocab,
-                   .ctx = p->batch.ctx,
-                   .max_choices = p->max_choices,
-                   .no_prefix_cache = p->no_prefix_cache,
-                   .reads_only = p->reads_only,
-                   .pools_last = p->pools_last,
-                   .pads = p->pads,
-                   .pad_id = p->pad_id},
-        .max_jobs = p->max_queued_jobs,
-        .max_tokens = p->max_queued_tokens,
-        .global_priority = p->global_priority,
-        .starts_at_once = starts_at_once,
-        .on_stop = end_step,
-        .ctx = s,
-    };
+    struct inbox_params in = p->in;
+    in.limits.vocab = p->batch.model.vocab;
+    in.limits.ctx = p->batch.ctx;
+    in.starts_at_once = starts_at_once;
+    in.on_stop = end_step;
+    in.ctx = s;
+    return in;
 }
 
 int sched_create(struct sched **ret, const struct sched_params *params, char *err, size_t errlen)

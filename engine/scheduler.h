@@ -16,22 +16,16 @@
 #include <stdint.h>
 
 #include "engine/batch.h"
+#include "engine/inbox.h"
 #include "engine/job_types.h"
 
-struct inbox;
 struct sched;
 
 /* Borrowed parts live as long as the scheduler. */
 struct sched_params {
     struct batch_params batch;
-    int max_choices;
-    int max_queued_jobs;
-    int64_t max_queued_tokens;
-    bool no_prefix_cache;
-    bool reads_only, pools_last, pads; /* of job_limits, with pad_id */
-    int32_t pad_id;
-    bool global_priority; /* priority counts between keys too */
-    uint64_t starving_us; /* then: a key that was not served for this long comes next */
+    struct inbox_params in;
+    uint64_t starving_us; /* global_priority: a key that was not served for so long comes next */
     const struct kv_disk_params *disk; /* all but wake; NULL: none. Borrowed for sched_create */
     struct cores_seat *seat; /* each step waits for its turn; NULL: no other engine computes */
 };

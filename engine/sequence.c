@@ -125,6 +125,13 @@ int seq_draft(struct seq *s, int most)
     return draft_copy(&s->draft, &text, most, s->ids + text.n);
 }
 
+void seq_wipe_draft(struct seq *s, int n, struct kv_pages *pages, const struct kern *kern)
+{
+    for (int64_t pos = s->n_done + 1; pos <= s->n_done + n; pos++)
+        kv_page_clear(pages, kern, s->pages[pos / KV_PAGE_TOKENS], (int)(pos % KV_PAGE_TOKENS));
+    s->drafts = false;
+}
+
 /* The parent node of the next published page. */
 static int32_t chain_end(const struct seq *s)
 {

@@ -102,6 +102,9 @@ bool seq_in_prefill(const struct seq *s);
 /* Puts at most `most` ids of a draft behind the last token. Returns their number. */
 int seq_draft(struct seq *s, int most);
 
+/* Wipes out the values of a draft of n ids that are not finite; there is no further draft. */
+void seq_wipe_draft(struct seq *s, int n, struct kv_pages *pages, const struct kern *kern);
+
 /*
  * Takes as many pages of the cache as fit the prompt, leaving at least one token to compute; with a
  * state, up to the last one that has a snapshot. Returns the tokens gained.

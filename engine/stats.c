@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Sums of the statistics of engines; see job_types.h. */
+/* Statistics of engines; see job_types.h. */
 #include <stddef.h>
 
 #include "engine/job_types.h"
@@ -38,4 +38,13 @@ void eng_stats_add(struct eng_stats *sum, const struct eng_stats *s, bool with_p
     sum->n_snapshots += s->n_snapshots;
     if (!sum->drafts_since_ms || (s->drafts_since_ms && s->drafts_since_ms < sum->drafts_since_ms))
         sum->drafts_since_ms = s->drafts_since_ms;
+}
+
+void eng_stats_count_step(struct eng_stats *s, uint64_t n_tokens)
+{
+    int i = 0;
+    while (i < ENG_STEP_SIZES - 1 && n_tokens > (uint64_t)eng_step_size(i))
+        i++;
+    s->n_steps_of_size[i]++;
+    s->n_step_tokens += n_tokens;
 }

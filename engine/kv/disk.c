@@ -317,7 +317,7 @@ static void *read_prompts(void *arg)
 /* Owners are the first bytes of scopes. */
 static bool is_banned(const struct kv_disk *d, const uint8_t *scope)
 {
-    return d->p.is_banned && d->p.is_banned(d->p.bans, scope);
+    return d->p.user.is_banned && d->p.user.is_banned(d->p.user.bans, scope);
 }
 
 bool kv_disk_pays(struct kv_disk *d, const uint8_t *scope, int n_pages, double prompt_tokens_per_s)
@@ -582,7 +582,7 @@ static int64_t largest_extent(const struct kv_disk *d)
 static void prune(struct kv_disk *d)
 {
     int64_t bytes, n_pages, floor = extent_floor(d->store), most = floor + largest_extent(d);
-    struct extent_limits limits = {d->p.bytes, most + floor / 8, d->p.seconds};
+    struct extent_limits limits = {d->p.user.bytes, most + floor / 8, d->p.user.seconds};
     if (extent_prune(d->store, &limits, extent_now(), &bytes, &n_pages)) return;
     bool full = extent_lacking(d->store, most) > 0; /* of others' files */
     pthread_mutex_lock(&d->lock);
@@ -660,7 +660,7 @@ static bool take_chain(struct kv_disk *d, uint64_t until_us)
 static bool is_over(struct kv_disk *d)
 {
     pthread_mutex_lock(&d->lock);
-    bool over = d->stats.bytes - d->p.bytes > d->p.bytes / 8;
+    bool over = d->stats.bytes - d->p.user.bytes > d->p.user.bytes / 8;
     pthread_mutex_unlock(&d->lock);
     return over;
 }
@@ -736,20 +736,20 @@ int kv_disk_create(struct kv_disk **ret, const struct kv_disk_params *params, ch
     int rc = ENG_ENOMEM;
     if (d) d->p = *params;
     if (!d || init_sync(d) || allocate(d)) {
-        snprintf(err, errlen, "no memory for the pages that go to %.300s", params->dir);
+        snprintf(err, errlen, "no memory for the pages that go to %.300s", params->user.dir);
         goto out;
     }
-    rc = extent_store_open(&d->store, params->dir, params->fingerprint, params->page_bytes,
-                           params->model, err, errlen);
+    rc = extent_store_open(&d->store, params->user.dir, params->fingerprint, params->page_bytes,
+                           params->user.model, err, errlen);
     if (rc) goto out;
     int thread_errno = start(d);
     if (thread_errno) {
-        snprintf(err, errlen, "the threads of %.300s cannot be started: %s%s", params->dir,
+        snprintf(err, errlen, "the threads of %.300s cannot be started: %s%s", params->user.dir,
                  strerror(thread_errno), os_error_remedy(thread_errno));
         rc = ENG_ENOMEM;
         goto out;
     }
-    d->p.dir = d->p.model = NULL;
+    d->p.user.dir = d->p.user.model = NULL;
     *ret = d;
     d = NULL;
 out:

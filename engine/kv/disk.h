@@ -40,14 +40,11 @@ enum {
 struct kv_disk;
 
 struct kv_disk_params {
-    const char *dir, *model;
+    struct eng_kv_disk_params user;     /* a tenth of the file system, or 5 GiB, stay free */
     uint8_t fingerprint[EXTENT_DIGEST]; /* of all that the bits of a page depend on besides ids */
-    int64_t bytes, seconds; /* of extent_limits; a tenth of the file system, or 5 GiB, stay free */
     size_t page_bytes;
     size_t state_bytes; /* of a snapshot of recurrent layers; 0: the model has none */
     int64_t ctx;        /* longest chain, in ids */
-    bool (*is_banned)(void *bans, const uint8_t *owner); /* as of eng_kv_disk_params */
-    void *bans;
     /* Called on the reader's and the writer's thread, with the lock held, when kv_disk_pump has
      * something to do or a prompt has been read; must not call back. */
     void (*wake)(void *ctx);

@@ -119,20 +119,19 @@ static void open_rig(struct rig *r, const char *dir, int n_threads)
     make_forward(r, &r->twin);
     REQUIRE_EQ_INT(drafters_init(&r->drafters), 0);
     r->drafters.twin.share = 0.43;
-    const struct sched_params params = {.batch = {.model = seen(&r->target),
-                                                  .kern = kern_select(level),
-                                                  .pool = r->pool,
-                                                  .pages = r->pages,
-                                                  .page_bytes = r->layout.page_bytes,
-                                                  .n_parallel = 1,
-                                                  .chunk_tokens = CHUNK,
-                                                  .ctx = CTX,
-                                                  .speculate = ENG_SPECULATE_AUTO,
-                                                  .drafters = &r->drafters},
-                                        .max_choices = 1,
-                                        .max_queued_jobs = 1,
-                                        .max_queued_tokens = CTX,
-                                        .starving_us = UINT64_MAX};
+    const struct sched_params params = {
+        .batch = {.model = seen(&r->target),
+                  .kern = kern_select(level),
+                  .pool = r->pool,
+                  .pages = r->pages,
+                  .page_bytes = r->layout.page_bytes,
+                  .n_parallel = 1,
+                  .chunk_tokens = CHUNK,
+                  .ctx = CTX,
+                  .speculate = ENG_SPECULATE_AUTO,
+                  .drafters = &r->drafters},
+        .in = {.max_jobs = 1, .max_tokens = CTX, .limits = {.max_choices = 1}},
+        .starving_us = UINT64_MAX};
     REQUIRE_EQ_INT(sched_create(&r->sched, &params, err, sizeof(err)), 0);
     r->drafters.twin.model = seen(&r->twin);
     drafter_start(&r->drafters, &r->drafters.twin);

@@ -110,8 +110,7 @@ static struct encode_queue *open_queue(int max_queued_jobs)
         .max_rows = ROWS,
         .max_texts = TEXTS,
         .ctx = 100,
-        .max_queued_jobs = max_queued_jobs,
-        .max_queued_tokens = 2000,
+        .in = {.max_jobs = max_queued_jobs, .max_tokens = 2000},
     };
     p.urgent = p.model;
     p.urgent.ctx = &urgent;

@@ -56,14 +56,14 @@ static void wake(void *ctx)
 
 static void open_disk(struct fixture *f)
 {
-    struct kv_disk_params params = {.dir = f->dir,
+    struct kv_disk_params params = {.user = {.dir = f->dir,
+                                             .bytes = 1 << 30,
+                                             .seconds = HOUR,
+                                             .is_banned = is_banned,
+                                             .bans = f},
                                     .fingerprint = "a model",
-                                    .bytes = 1 << 30,
-                                    .seconds = HOUR,
                                     .page_bytes = f->layout.page_bytes,
                                     .ctx = CTX,
-                                    .is_banned = is_banned,
-                                    .bans = f,
                                     .wake = wake,
                                     .wake_ctx = f};
     char err[700] = "";
