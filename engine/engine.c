@@ -665,7 +665,6 @@ static void describe(struct eng *e, double load_seconds)
         .n_eos_ids = hp->eos.n,
         .bos_id = hp->bos_id,
         .generates = m->has_head,
-        .pooled = m->heads.given ? eng_pooling_name(m->heads.pooling) : NULL,
         .pooled_width = m->heads.width,
         .n_labels = hp->n_labels,
         .unpooled_prompt = m->heads.leaves_prompt,

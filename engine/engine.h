@@ -130,9 +130,6 @@ struct eng_info {
     int n_eos_ids;
     int32_t bos_id;            /* or -1 */
     bool generates;            /* false: jobs with want_pooled only, see eng_params.reads_only */
-    const char *pooled;        /* how want_pooled pools the hidden states, as the model's files
-                                * say: "mean", "cls", "lasttoken", ...; NULL: they say nothing, and
-                                * it is the mean */
     int pooled_width;          /* numbers of ENG_EVENT_POOLED */
     int n_labels;              /* they are logits of labels, so many; 0: a vector */
     bool unpooled_prompt;      /* the model wants n_unpooled to be set for its prompts */

@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * GET /props: the model, the numeric path and the defaults. GET /slots: how busy the server is.
- * GET /info: the model as text-embeddings-inference describes its own. None shows prompts.
+ * Neither shows prompts.
  */
 #include <string.h>
 
 #include "base/json_writer.h"
 #include "engine/engine.h"
 #include "server/api/routes.h"
-#include "server/api/pooled/texts.h"
 #include "server/config/config.h"
 #include "server/grammars/cache.h"
 #include "server/models/set.h"
 #include "server/models/swap.h"
-#include "server/models/text_ids.h"
 #include "tokenizer/chat/chat.h"
 #include "tokenizer/tokenizer.h"
 
@@ -374,62 +372,9 @@ static void slots(struct srv_request *req)
     srv_reply(req, 200, NULL, jw_end(&w));
 }
 
-/* Labels by their numbers, and the numbers by labels. */
-static void write_labels(struct jw *w, const struct srv_retrieval *files, int n)
-{
-    char key[12], name[24];
-    jw_open(w, "id2label", '{');
-    for (int i = 0; i < n; i++) {
-        snprintf(key, sizeof(key), "%d", i);
-        jw_text(w, key, srv_retrieval_label(files, i, name));
-    }
-    jw_close(w);
-    jw_open(w, "label2id", '{');
-    for (int i = 0; i < n; i++) {
-        const char *label = srv_retrieval_label(files, i, name);
-        jw_key(w, label, strlen(label));
-        jw_int(w, NULL, i);
-    }
-    jw_close(w);
-}
-
-static void info(struct srv_request *req)
-{
-    const struct srv_model *model = srv_facts(req)->model;
-    const struct eng_info *e = eng_info(model->engine);
-    bool pairs = srv_pairs_can(&model->pairs);
-    struct buf b;
-    struct jw w;
-    srv_facts(req)->account.endpoint = "props";
-    buf_init(&b, 8 << 20);
-    jw_init(&w, &b);
-    jw_open(&w, NULL, '{');
-    jw_text(&w, "model_id", model->names[0]);
-    jw_null(&w, "model_sha");
-    jw_text(&w, "model_dtype", e->weights_dtype);
-    jw_open(&w, "model_type", '{');
-    jw_open(&w, pairs ? "reranker" : e->n_labels ? "classifier" : "embedding", '{');
-    if (pairs || e->n_labels)
-        write_labels(&w, &model->retrieval, e->n_labels ? e->n_labels : 1);
-    else
-        jw_text(&w, "pooling", e->pooled ? e->pooled : "mean");
-    jw_close(&w);
-    jw_close(&w);
-    jw_int(&w, "max_concurrent_requests", model->config->max_queue);
-    jw_int(&w, "max_input_length", srv_text_longest(&model->retrieval, e));
-    jw_int(&w, "max_batch_tokens", e->chunk_tokens);
-    jw_int(&w, "max_client_batch_size", pairs ? TEXTS_MAX_PAIRS : TEXTS_MAX_INPUTS);
-    jw_bool(&w, "auto_truncate", false);
-    jw_int(&w, "tokenization_workers", model->config->text_workers);
-    jw_text(&w, "version", HEARTH_VERSION);
-    jw_close(&w);
-    srv_reply(req, 200, NULL, jw_end(&w));
-}
-
 #define ANY (SRV_ROUTE_INLINE | SRV_ROUTE_ANY_MODEL)
 
 const struct srv_route srv_routes_props[] = {
-    {"GET", "/info", SRV_ROUTE_INLINE, SRV_DIALECT_OPENAI, info, NULL},
     {"GET", "/v1/props", ANY | SRV_ROUTE_BARE, SRV_DIALECT_OPENAI, props, NULL},
     {"GET", "/v1/slots", ANY | SRV_ROUTE_BARE, SRV_DIALECT_OPENAI, slots, NULL},
     {0},

@@ -53,12 +53,11 @@ static int read_prompts(struct reading *rd)
     static const char file[] = "config_sentence_transformers.json";
     struct srv_retrieval *r = rd->r;
     const char *name;
-    json_t *text, *standard, *width, *similarity;
+    json_t *text, *standard, *width;
     if (load(rd, file, &r->sentences)) return -1;
     if (member(rd, file, r->sentences, "prompts", JSON_OBJECT, &r->prompts) ||
         member(rd, file, r->sentences, "default_prompt_name", JSON_STRING, &standard) ||
-        member(rd, file, r->sentences, "truncate_dim", JSON_INTEGER, &width) ||
-        member(rd, file, r->sentences, "similarity_fn_name", JSON_STRING, &similarity))
+        member(rd, file, r->sentences, "truncate_dim", JSON_INTEGER, &width))
         return -1;
     json_object_foreach(r->prompts, name, text) if (!json_is_string(text)) return wrong(
         rd, file, "a prompt", "a string");
@@ -67,7 +66,6 @@ static int read_prompts(struct reading *rd)
         return wrong(rd, file, "default_prompt_name", "the name of a prompt");
     r->width = json_integer_value(width);
     if (width && r->width < 1) return wrong(rd, file, "truncate_dim", "at least 1");
-    r->similarity = json_string_value(similarity);
     return 0;
 }
 
@@ -121,7 +119,6 @@ static int read_modules(struct reading *rd)
 {
     json_t *modules;
     int rc = load(rd, "modules.json", &modules);
-    rd->r->has_modules = modules != NULL;
     rd->r->normalised = !modules;
     for (size_t i = 0; !rc && i < json_array_size(modules); i++) {
         const json_t *m = json_array_get(modules, i);
@@ -179,7 +176,6 @@ static int read_config(struct reading *rd, int n_labels)
         member(rd, file, r->config, "matryoshka_dimensions", JSON_ARRAY, &r->dimensions) ||
         member(rd, file, r->config, "id2label", JSON_OBJECT, &r->labels))
         return -1;
-    r->any_dimension = r->dimensions || json_is_true(json_object_get(r->config, "is_matryoshka"));
     return set_activations(rd, n_labels);
 }
 

@@ -27,13 +27,10 @@ struct srv_retrieval {
     json_t *dimensions;          /* the widths that the model was trained for; NULL: no list */
     json_t *labels;              /* "0" to name; NULL: none */
     const char *standard_prompt; /* its name; NULL: none */
-    const char *similarity;      /* "cosine"; NULL: not said */
     int64_t max_tokens;          /* of a text, special tokens included; 0: the context */
-    int64_t width;      /* vectors are cut to it unless the request says otherwise; 0: whole */
-    bool lower_case;    /* texts are lower-cased first */
-    bool has_modules;   /* modules.json: the model is trained to give vectors or scores */
-    bool normalised;    /* vectors have length 1 */
-    bool any_dimension; /* is_matryoshka, or listed */
+    int64_t width;   /* vectors are cut to it unless the request says otherwise; 0: whole */
+    bool lower_case; /* texts are lower-cased first */
+    bool normalised; /* vectors have length 1 */
     enum srv_activation score;     /* of a pair */
     enum srv_activation labels_as; /* of a text's labels */
     int32_t yes_id, no_id; /* -1: the model does not judge by tokens; no_id -1: the logit of yes */

@@ -357,7 +357,7 @@ ROUTES = [  # path, body, what a model is to do
     ("/api/embeddings", embed("prompt"), "vectors"), ("/v1/rerank", rerank("documents"), "pairs"), ("/rerank", rerank("texts"), "pairs"),
     ("/v2/rerank", rerank("documents"), "pairs"), ("/v1/score", score, "pairs"), ("/classify", classify, "labels"),
     ("/models/load", named, None), ("/models/unload", named, None)]
-READS = ["/health", "/metrics", "/v1/models", "/props", "/slots", "/info", "/openapi.json", "/v1/models/"]
+READS = ["/health", "/metrics", "/v1/models", "/props", "/slots", "/openapi.json", "/v1/models/"]
 RARE = {"/detokenize": 0.2, "/models/load": 0.1, "/models/unload": 0.1}
 
 

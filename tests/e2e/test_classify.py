@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""/classify and /info with models of one and three labels, and the error shapes of other servers."""
+"""/classify with models of one and three labels, and the error shapes of other servers."""
 import json
 import math
 import os
@@ -71,12 +71,6 @@ def test_refused():
     assert post("/classify", input=" word" * 3000, truncate_prompt_tokens=-1)
 
 
-def test_info():
-    info = SERVER.get("/info")[2]
-    assert info["model_type"] == {"classifier": {"id2label": LABELS, "label2id": {v: int(k) for k, v in LABELS.items()}}}
-    assert info["max_client_batch_size"] == 2048 and info["max_input_length"] == SERVER.get("/props")[2]["n_ctx"], info
-
-
 def test_one_label():
     """Its own activation: the sigmoid, or what the files name."""
     for config, activation in (({}, lambda v: 1 / (1 + math.exp(-v))), ({"problem_type": "regression"}, lambda v: v)):
@@ -84,7 +78,6 @@ def test_one_label():
             logit = post("/classify", h, input="a", use_activation=False)["data"][0]["probs"]
             near(post("/classify", h, input="a")["data"][0]["probs"], [activation(logit[0])])
             assert post("/classify", h, input="a")["data"][0]["label"] == "LABEL_0"
-            assert list(h.get("/info")[2]["model_type"]) == ["reranker"]
             for path, body in (("/v1/rerank", {"query": "", "documents": ["a", ""]}), ("/rerank", {"query": "", "texts": ["a", ""]}),
                                ("/v2/rerank", {"query": "", "documents": ["a", ""], "max_tokens_per_doc": 1}),
                                ("/v1/score", {"text_1": ["a", ""], "text_2": ["b", ""]})):
@@ -96,7 +89,6 @@ def test_other_models():
     with Hearth() as h:
         status, _, answer = h.post("/classify", {"input": "a"})
         assert (status, answer["error"]["code"]) == (400, "unsupported_model_task") and "/v1/choose" in answer["error"]["message"]
-        assert h.get("/info")[2]["model_type"] == {"embedding": {"pooling": "mean"}}
 
 
 def test_shapes_of_errors():

@@ -131,7 +131,7 @@ def test_the_longest_text_is_the_same_everywhere():
             assert lengths(h, "plain") == {128}
             message = too_long(h, "short", 64)
             assert "This model's maximum context length is 64 tokens. However" in message, message
-            assert lengths(h, "short") == {64} == {h.get("/info?model=short")[2]["max_input_length"]}
+            assert lengths(h, "short") == {64}
         with Hearth("--model", os.path.join(folder, "short"), "--threads", "2") as h:
             assert "ctx=64 " in h.wait_log("ready on"), h.log
 

@@ -44,7 +44,7 @@ def test_each_answers_as_if_alone():
             assert content(answer) == text and answer[2]["model"] == "chat", answer
             assert answer[2]["system_fingerprint"] == print_of_chat
         assert h.get("/props")[2]["model"] == "chat" and h.get("/props?model=embed")[2]["model"] == "embed"
-        assert h.get("/slots?model=embed")[2]["model"] == h.get("/info?model=em%62ed")[2]["model_id"] == "embed"
+        assert h.get("/slots?model=embed")[2]["model"] == h.get("/slots?model=em%62ed")[2]["model"] == "embed"
         # The body's name comes before the query's.
         ids = h.post("/tokenize?model=embed", {"content": "a cat"})[2]["tokens"]
         assert ids != h.post("/tokenize?model=embed", {"model": "chat", "content": "a cat"})[2]["tokens"]

@@ -116,7 +116,7 @@ def test_looking_is_no_use():
             return states(h)["chat"] == "unloaded"
         h.wait_until(look, 20, "an idle model that leaves")
         assert h.metrics()['hearth_model_evictions_total{model="chat",reason="idle"}'] == 1
-        refused(h.get("/info?model=chat"), 400, "model_not_loaded")
+        refused(h.get("/tokenizer_info?model=chat"), 400, "model_not_loaded")
         assert content(chat(h)) and h.get("/readyz")[0] == 200
 
 
