@@ -12,7 +12,7 @@ import re
 import sys
 
 BYTES_PER_LINE = 24
-MAX_PAGE_BYTES = 96 << 10
+MAX_PAGE_BYTES = 64 << 10
 
 
 def array(name, data):

@@ -160,7 +160,7 @@ export class Tab {
     const wanted = states.length ? states : ["done"];
     return this.until((list) => {
       const all = document.querySelectorAll("article");
-      return all.length && list.includes(all[all.length - 1].dataset.state) && !document.querySelector("#stop");
+      return all.length && list.includes(all[all.length - 1].dataset.state) && !document.querySelector("#stop:not([hidden])");
     }, wanted);
   }
 

@@ -121,7 +121,7 @@ def test_page_off():
 
 def test_size_and_text():
     page = page_file()
-    assert len(page) <= 72 << 10, len(page)
+    assert len(page) <= 64 << 10, len(page)
     assert len(get({"Accept-Encoding": "gzip"})[2]) <= 24 << 10
     text = page.decode()
     for banned in (r"innerHTML", r"outerHTML\s*=", r"insertAdjacentHTML", r"document\.write", r"\beval\(", r"new Function",
