@@ -246,7 +246,7 @@ static void load(struct drafters *ds, struct drafter *d)
     if (!rc) rc = fill(ds, d, pool, err, sizeof(err));
     pool_destroy(pool);
     if (!rc) {
-        drafter_start(ds, d);
+        drafter_set(ds, d, ENG_DRAFTS_ON);
         return;
     }
     drafter_close(d);
@@ -283,24 +283,18 @@ void drafters_await(struct drafters *ds)
     ds->has_thread = false;
 }
 
-/* To LOADING or ON: what was in use before is not used any more when this returns. */
-static void set_state(struct drafters *ds, struct drafter *d, enum eng_draft_state state)
+void drafter_set(struct drafters *ds, struct drafter *d, enum eng_draft_state state)
 {
     pthread_mutex_lock(&ds->lock);
     atomic_store(&d->state, state);
     pthread_mutex_unlock(&ds->lock);
 }
 
-void drafter_start(struct drafters *ds, struct drafter *d)
-{
-    set_state(ds, d, ENG_DRAFTS_ON);
-}
-
 void drafters_drop_twin(struct drafters *ds)
 {
     atomic_store(&ds->stop, true);
     drafters_await(ds);
-    if (drafter_is_on(&ds->twin)) set_state(ds, &ds->twin, ENG_DRAFTS_LOADING);
+    if (drafter_is_on(&ds->twin)) drafter_set(ds, &ds->twin, ENG_DRAFTS_LOADING);
     drafter_close(&ds->twin);
     atomic_store(&ds->stop, false);
 }

@@ -122,8 +122,8 @@ void drafters_load(struct drafters *ds, const uint64_t *common);
 void drafters_await(struct drafters *ds);
 void drafters_drop_twin(struct drafters *ds);
 
-/* Begins the use of one that is complete. */
-void drafter_start(struct drafters *ds, struct drafter *d);
+/* To ON: it is complete. To LOADING: it is not used any more when this returns. */
+void drafter_set(struct drafters *ds, struct drafter *d, enum eng_draft_state state);
 
 /* ---- steps, on the scheduler thread ---------------------------------------------------------- */
 

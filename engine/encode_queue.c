@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/os_error.h"
 #include "engine/cores.h"
 #include "engine/job.h"
 #include "engine/job_queue.h"
@@ -319,18 +318,18 @@ int encode_create(struct encode_queue **ret, const struct encode_params *params,
                   size_t errlen)
 {
     struct encode_queue *q = calloc(1, sizeof(*q));
-    int thread_errno = ENOMEM;
+    int rc = ENG_ENOMEM;
     assert(params->ctx <= params->max_rows && params->max_texts > 0);
     if (q) q->p = *params;
-    if (q && init(q)) thread_errno = inbox_start(&q->in, "hearth-encode", run, q);
-    if (thread_errno) {
-        snprintf(err, errlen, "the thread for texts cannot be started: %s%s",
-                 strerror(thread_errno), os_error_remedy(thread_errno));
+    if (q && init(q))
+        rc = inbox_start(&q->in, "hearth-encode", run, q, err, errlen);
+    else
+        snprintf(err, errlen, "no memory for the texts of a step");
+    if (rc)
         encode_destroy(q);
-        return ENG_ENOMEM;
-    }
-    *ret = q;
-    return 0;
+    else
+        *ret = q;
+    return rc;
 }
 
 void encode_destroy(struct encode_queue *q)

@@ -364,26 +364,17 @@ static int plan_memory(struct eng *e, char *err, size_t errlen)
     if (rc) return rc;
     state_layout_init(&e->states, hp, e->model->kern);
     struct mem_params params = {
+        .own = e->p,
         .fwd = forward_params(e),
         .states = e->states,
         .drafters = e->drafters.model.weights ? &e->drafters : NULL,
-        .n_threads = e->p.n_threads,
-        .n_parallel = e->p.n_parallel,
-        .ctx_tokens = e->p.ctx_tokens,
-        .kv_bytes = e->p.kv_bytes,
-        .answer_bytes = e->p.answer_bytes,
-        .request_bytes = e->p.request_bytes,
-        .caller_bytes = e->p.caller_bytes,
-        .caller_bytes_per_id = e->p.caller_bytes_per_id,
-        .limit_bytes = e->p.memory_bytes,
-        .reserved_bytes = e->p.reserved_bytes,
-        .kv_disk = e->p.kv_disk.dir && !hp->encoder,
     };
     if (hp->encoder) {
-        params.n_parallel = 1;
-        params.urgent = urgent_params(e);
-        params.kv_bytes =
+        params.own.n_parallel = 1;
+        params.own.kv_disk.dir = NULL;
+        params.own.kv_bytes =
             (int64_t)e->layout.page_bytes * encode_pages(e->p.chunk_tokens, ENCODER_TEXTS);
+        params.urgent = urgent_params(e);
     }
     rc = mem_plan_make(&e->plan, &params, err, errlen);
     if (rc) return rc;

@@ -4,8 +4,10 @@
 
 #include <assert.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/clock.h"
+#include "base/os_error.h"
 #include "base/thread.h"
 #include "engine/eng_error.h"
 
@@ -174,11 +176,15 @@ int inbox_init(struct inbox *in, const struct inbox_params *params)
     return in->has_lock && in->has_wake ? 0 : ENG_ENOMEM;
 }
 
-int inbox_start(struct inbox *in, const char *name, void *(*run)(void *arg), void *arg)
+int inbox_start(struct inbox *in, const char *name, void *(*run)(void *arg), void *arg, char *err,
+                size_t errlen)
 {
-    int rc = thread_start(&in->thread, name, 0, run, arg);
-    in->has_thread = rc == 0;
-    return rc;
+    int failed = thread_start(&in->thread, name, 0, run, arg);
+    in->has_thread = failed == 0;
+    if (!failed) return 0;
+    snprintf(err, errlen, "the scheduler's thread cannot be started: %s%s", strerror(failed),
+             os_error_remedy(failed));
+    return ENG_ENOMEM;
 }
 
 void inbox_close(struct inbox *in)

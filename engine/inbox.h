@@ -64,8 +64,9 @@ struct inbox {
 
 /* Returns 0 or ENG_ENOMEM; to be finished in both cases. */
 int inbox_init(struct inbox *in, const struct inbox_params *params);
-/* Starts the scheduler's thread. Returns 0 or an errno. */
-int inbox_start(struct inbox *in, const char *name, void *(*run)(void *arg), void *arg);
+/* Starts the scheduler's thread. Returns 0 or ENG_ENOMEM. */
+int inbox_start(struct inbox *in, const char *name, void *(*run)(void *arg), void *arg, char *err,
+                size_t errlen);
 /* Ends waiting and running jobs as cancelled: from now on none is taken. */
 void inbox_close(struct inbox *in);
 /* The same, and joins. Not on the scheduler's thread. */

@@ -62,9 +62,9 @@ static bool plan_states(const struct mem_params *p, int64_t n_pages, struct mem_
     ret->n_snapshots = 0;
     if (p->states.n_layers == 0) return true;
     n = min_i64(n, m->kv_bytes / SNAPSHOT_SHARE / one);
-    if (n < LEAST_SNAPSHOTS * p->n_parallel) n = LEAST_SNAPSHOTS * p->n_parallel;
+    if (n < LEAST_SNAPSHOTS * p->own.n_parallel) n = LEAST_SNAPSHOTS * p->own.n_parallel;
     ret->n_snapshots = (int)n;
-    return !__builtin_mul_overflow(live, p->n_parallel, &m->state_bytes) &&
+    return !__builtin_mul_overflow(live, p->own.n_parallel, &m->state_bytes) &&
            !__builtin_mul_overflow(one, n, &all) &&
            !__builtin_add_overflow(m->state_bytes, all, &m->state_bytes);
 }
@@ -76,7 +76,7 @@ static bool add_urgent(const struct mem_params *p, int64_t ctx, struct eng_memor
     int64_t scratch, logits;
     if (fwd.max_rows == 0) return true;
     fwd.ctx = ctx;
-    fwd_plan(&fwd, p->n_threads, &scratch, &logits);
+    fwd_plan(&fwd, p->own.n_threads, &scratch, &logits);
     return !__builtin_add_overflow(m->scratch_bytes, scratch, &m->scratch_bytes) &&
            !__builtin_add_overflow(m->logits_bytes, logits, &m->logits_bytes);
 }
@@ -90,27 +90,28 @@ static bool plan_at(const struct mem_params *p, int64_t ctx, int64_t n_pages, st
     fwd.ctx = ctx;
     *m = (struct eng_memory){
         .weights_bytes = model->weights_bytes + eng_model_rope_bytes(model, ctx),
-        .answer_bytes = p->answer_bytes,
-        .request_bytes = p->request_bytes,
-        .other_bytes = MEM_ALLOWANCE_BYTES + p->caller_bytes +
-                       (int64_t)p->caller_bytes_per_id * model->hp.vocab,
-        .limit_bytes = p->limit_bytes,
-        .reserved_bytes = p->reserved_bytes,
+        .answer_bytes = p->own.answer_bytes,
+        .request_bytes = p->own.request_bytes,
+        .other_bytes = MEM_ALLOWANCE_BYTES + p->own.caller_bytes +
+                       (int64_t)p->own.caller_bytes_per_id * model->hp.vocab,
+        .limit_bytes = p->own.memory_bytes,
+        .reserved_bytes = p->own.reserved_bytes,
         .ctx_tokens = ctx,
     };
-    fwd_plan(&fwd, p->n_threads, &m->scratch_bytes, &m->logits_bytes);
+    fwd_plan(&fwd, p->own.n_threads, &m->scratch_bytes, &m->logits_bytes);
     if (!add_urgent(p, ctx, m)) return false;
     if (n_pages > INT32_MAX ||
         __builtin_mul_overflow((int64_t)fwd.layout->page_bytes, n_pages, &m->kv_bytes))
         return false;
     if (!plan_states(p, n_pages, ret)) return false;
-    int64_t state =
-        batch_bytes(p->n_parallel, p->n_threads, n_pages, ctx, model->hp.vocab, model->hp.d_model);
+    int64_t state = batch_bytes(p->own.n_parallel, p->own.n_threads, n_pages, ctx, model->hp.vocab,
+                                model->hp.d_model);
     if (__builtin_add_overflow(m->scratch_bytes, state, &m->scratch_bytes)) return false;
-    if (p->kv_disk && __builtin_add_overflow(m->kv_bytes,
-                                             kv_disk_bytes(fwd.layout->page_bytes,
-                                                           p->states.n_kept * sizeof(float), ctx),
-                                             &m->kv_bytes))
+    if (p->own.kv_disk.dir &&
+        __builtin_add_overflow(
+            m->kv_bytes,
+            kv_disk_bytes(fwd.layout->page_bytes, p->states.n_kept * sizeof(float), ctx),
+            &m->kv_bytes))
         return false;
     if (p->drafters) m->draft_bytes = drafter_bytes(p->drafters, &p->drafters->model, ctx, n_pages);
     ret->ctx_tokens = ctx;
@@ -120,14 +121,14 @@ static bool plan_at(const struct mem_params *p, int64_t ctx, int64_t n_pages, st
 
 static bool fits(const struct mem_params *p, int64_t ctx, int64_t n_pages, struct mem_plan *ret)
 {
-    return plan_at(p, ctx, n_pages, ret) && mem_plan_bytes(&ret->memory) <= p->limit_bytes;
+    return plan_at(p, ctx, n_pages, ret) && mem_plan_bytes(&ret->memory) <= p->own.memory_bytes;
 }
 
 /* The pages of a context: those that kv_bytes holds, else enough for all slots at full length. */
 static int64_t wanted_pages(const struct mem_params *p, int64_t ctx)
 {
-    if (p->kv_bytes > 0) return p->kv_bytes / (int64_t)p->fwd.layout->page_bytes;
-    return kv_pages_of(ctx) * p->n_parallel;
+    if (p->own.kv_bytes > 0) return p->own.kv_bytes / (int64_t)p->fwd.layout->page_bytes;
+    return kv_pages_of(ctx) * p->own.n_parallel;
 }
 
 /* The same, or fewer if memory is too small, but at least the pages of one sequence. */
@@ -135,9 +136,9 @@ static int64_t choose_pages(const struct mem_params *p, int64_t ctx)
 {
     struct mem_plan plan;
     int64_t wanted = wanted_pages(p, ctx), least = kv_pages_of(ctx);
-    if (p->kv_bytes > 0 || fits(p, ctx, wanted, &plan)) return wanted;
+    if (p->own.kv_bytes > 0 || fits(p, ctx, wanted, &plan)) return wanted;
     if (!plan_at(p, ctx, least, &plan)) return least;
-    int64_t rest = p->limit_bytes - mem_plan_bytes(&plan.memory);
+    int64_t rest = p->own.memory_bytes - mem_plan_bytes(&plan.memory);
     int64_t page_bytes = (int64_t)p->fwd.layout->page_bytes + prefix_bytes(1);
     if (p->states.n_layers > 0)
         page_bytes += min_i64(prefix_snapshot_bytes(p->states.n_kept) / SNAPSHOT_PAGES + 1,
@@ -151,7 +152,7 @@ static int64_t choose_pages(const struct mem_params *p, int64_t ctx)
 static int64_t choose_ctx(const struct mem_params *p, int64_t ctx_max)
 {
     struct mem_plan plan;
-    if (p->kv_bytes > 0) ctx_max = min_i64(ctx_max, wanted_pages(p, 0) * KV_PAGE_TOKENS);
+    if (p->own.kv_bytes > 0) ctx_max = min_i64(ctx_max, wanted_pages(p, 0) * KV_PAGE_TOKENS);
     if (fits(p, ctx_max, wanted_pages(p, ctx_max), &plan)) return ctx_max;
     int64_t low = kv_pages_of(min_i64(ctx_max, MIN_CTX_TOKENS)), high = kv_pages_of(ctx_max);
     while (high - low > 1) { /* low fits or is the least; high does not fit */
@@ -179,8 +180,8 @@ static int refuse(const struct mem_params *p, const struct mem_plan *plan, char 
         snprintf(draft, sizeof(draft), " + draft model %lld MiB", mib(m->draft_bytes));
     if (m->reserved_bytes)
         snprintf(reserved, sizeof(reserved), " + reserved %lld MiB", mib(m->reserved_bytes));
-    bool kv_is_all = sum - m->kv_bytes < p->limit_bytes;
-    bool weights_are = sum - m->weights_bytes < p->limit_bytes;
+    bool kv_is_all = sum - m->kv_bytes < p->own.memory_bytes;
+    bool weights_are = sum - m->weights_bytes < p->own.memory_bytes;
     snprintf(
         err, errlen,
         "memory: weights %lld MiB + KV cache %lld MiB (%d pages of %d tokens)%s + scratch %lld MiB "
@@ -189,8 +190,8 @@ static int refuse(const struct mem_params *p, const struct mem_plan *plan, char 
         "but the limit is %lld MiB; %s",
         mib(m->weights_bytes), mib(m->kv_bytes), plan->n_pages, KV_PAGE_TOKENS, states,
         mib(m->scratch_bytes), mib(m->logits_bytes), mib(m->answer_bytes), mib(m->request_bytes),
-        mib(m->other_bytes), draft, reserved, mib(sum), mib(p->limit_bytes),
-        m->draft_bytes && sum - m->draft_bytes <= p->limit_bytes
+        mib(m->other_bytes), draft, reserved, mib(sum), mib(p->own.memory_bytes),
+        m->draft_bytes && sum - m->draft_bytes <= p->own.memory_bytes
             ? "leave out --draft-model, or give more with --memory"
         : kv_is_all   ? "lower --ctx-size, or give more with --memory"
         : weights_are ? "choose --numerics int8 or int4, or give more with --memory"
@@ -201,20 +202,20 @@ static int refuse(const struct mem_params *p, const struct mem_plan *plan, char 
 int mem_plan_make(struct mem_plan *ret, const struct mem_params *p, char *err, size_t errlen)
 {
     int64_t ctx_max = p->fwd.model->hp.ctx_max;
-    if (p->ctx_tokens > ctx_max) {
+    if (p->own.ctx_tokens > ctx_max) {
         snprintf(
             err, errlen,
             "a context of %lld tokens exceeds the model's %lld: lower --ctx-size, or leave it out",
-            (long long)p->ctx_tokens, (long long)ctx_max);
+            (long long)p->own.ctx_tokens, (long long)ctx_max);
         return ENG_EINVAL;
     }
-    int64_t ctx = p->ctx_tokens > 0 ? p->ctx_tokens : choose_ctx(p, ctx_max);
+    int64_t ctx = p->own.ctx_tokens > 0 ? p->own.ctx_tokens : choose_ctx(p, ctx_max);
     int64_t n_pages = choose_pages(p, ctx);
     if (ctx < 1 || n_pages < kv_pages_of(ctx)) {
         snprintf(err, errlen,
                  "a KV cache of %lld KiB holds %lld tokens, fewer than the context of %lld: raise "
                  "--kv-memory, or lower --ctx-size",
-                 (long long)(p->kv_bytes >> 10), (long long)n_pages * KV_PAGE_TOKENS,
+                 (long long)(p->own.kv_bytes >> 10), (long long)n_pages * KV_PAGE_TOKENS,
                  (long long)(ctx < 1 ? 1 : ctx));
         return ENG_ENOMEM;
     }
@@ -224,7 +225,7 @@ int mem_plan_make(struct mem_plan *ret, const struct mem_params *p, char *err, s
                  (long long)n_pages);
         return ENG_ENOMEM;
     }
-    if (mem_plan_bytes(&plan.memory) > p->limit_bytes) return refuse(p, &plan, err, errlen);
+    if (mem_plan_bytes(&plan.memory) > p->own.memory_bytes) return refuse(p, &plan, err, errlen);
     assert(plan.ctx_tokens <= ctx_max);
     assert(plan.n_pages >= kv_pages_of(plan.ctx_tokens));
     *ret = plan;

@@ -31,21 +31,11 @@ int64_t mem_limit_bytes(const char *root);
 struct drafters;
 
 struct mem_params {
+    struct eng_params own;    /* with defaults filled in, but for context and KV cache */
     struct fwd_params fwd;    /* ctx and pool are not used */
     struct fwd_params urgent; /* an encoder's second one; max_rows 0: none */
     struct state_layout states;
     const struct drafters *drafters; /* with an open draft model; NULL: none */
-    bool kv_disk;                    /* pages go to a disk */
-    int n_threads;
-    int n_parallel;
-    int64_t ctx_tokens;      /* 0: the most that the model and the memory allow */
-    int64_t kv_bytes;        /* 0: n_parallel x context, as far as memory allows */
-    int64_t answer_bytes;    /* the caller's, for answers, */
-    int64_t request_bytes;   /* for requests, */
-    int64_t caller_bytes;    /* and what it needs itself, */
-    int caller_bytes_per_id; /* with so much per id of the vocabulary */
-    int64_t limit_bytes;
-    int64_t reserved_bytes; /* of these, left free */
 };
 
 struct mem_plan {

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/os_error.h"
 #include "engine/cores.h"
 #include "engine/job.h"
 #include "engine/job_queue.h"
@@ -73,12 +72,9 @@ void sched_disk_stats(struct sched *s, struct eng_kv_disk_stats *ret)
 static void publish(struct sched *s)
 {
     struct eng_stats *st = &s->batch.stats;
-    int n_idle = prefix_n_idle(s->batch.cache);
     st->n_running = s->batch.n_running;
-    st->n_pages_cached = n_idle;
-    st->n_pages_kept = prefix_n_kept(s->batch.cache);
-    st->n_pages_used = st->n_pages_total - kv_pages_free(s->p.batch.pages) - n_idle;
-    prefix_count_snapshots(s->batch.cache, st);
+    prefix_count(s->batch.cache, st);
+    st->n_pages_used = st->n_pages_total - kv_pages_free(s->p.batch.pages) - st->n_pages_cached;
     inbox_publish(&s->in, st);
 }
 
@@ -271,19 +267,12 @@ int sched_create(struct sched **ret, const struct sched_params *params, char *er
     if (rc) snprintf(err, errlen, "no memory for the scheduler");
     if (!rc) rc = batch_init(&s->batch, &params->batch, err, errlen);
     if (!rc) rc = open_disk(s, err, errlen);
-    if (rc) goto out;
-    publish(s);
-    int thread_errno = inbox_start(&s->in, "hearth-sched", run, s);
-    if (thread_errno) {
-        snprintf(err, errlen, "the scheduler's thread cannot be started: %s%s",
-                 strerror(thread_errno), os_error_remedy(thread_errno));
-        rc = ENG_ENOMEM;
-        goto out;
-    }
-    *ret = s;
-    s = NULL;
-out:
-    sched_destroy(s);
+    if (!rc) publish(s);
+    if (!rc) rc = inbox_start(&s->in, "hearth-sched", run, s, err, errlen);
+    if (rc)
+        sched_destroy(s);
+    else
+        *ret = s;
     return rc;
 }
 

@@ -317,11 +317,6 @@ void prefix_tick(struct prefix *p, uint64_t now_us)
     }
 }
 
-int prefix_n_kept(const struct prefix *p)
-{
-    return p->n_nodes_kept;
-}
-
 void prefix_note_disk(struct prefix *p, int32_t node)
 {
     p->nodes[node].on_disk = true;
@@ -414,8 +409,10 @@ float *prefix_keep_snapshot(struct prefix *p, int32_t node)
     return p->floats + (size_t)least * p->n_floats;
 }
 
-void prefix_count_snapshots(const struct prefix *p, struct eng_stats *ret)
+void prefix_count(const struct prefix *p, struct eng_stats *ret)
 {
+    ret->n_pages_cached = p->n_idle;
+    ret->n_pages_kept = p->n_nodes_kept;
     ret->n_snapshots_total = p->n_snapshots;
     ret->n_snapshots = p->n_kept;
     ret->n_snapshot_hits = p->n_hits;
@@ -525,9 +522,4 @@ void prefix_forget(struct prefix *p, uint64_t private_id)
         next = p->nodes[i].idle_next;
         if (p->nodes[i].scope.private_id == private_id) evict(p, i);
     }
-}
-
-int prefix_n_idle(const struct prefix *p)
-{
-    return p->n_idle;
 }

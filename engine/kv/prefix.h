@@ -97,8 +97,8 @@ const float *prefix_see_snapshot(const struct prefix *p, int32_t node); /* NULL:
 float *prefix_keep_snapshot(struct prefix *p, int32_t node);
 void prefix_drop_snapshot(struct prefix *p, int32_t node);
 
-/* Sets the numbers of snapshots in `ret`, and nothing else. */
-void prefix_count_snapshots(const struct prefix *p, struct eng_stats *ret);
+/* Sets the numbers of snapshots, idle and kept pages in `ret`, and nothing else. */
+void prefix_count(const struct prefix *p, struct eng_stats *ret);
 
 /*
  * Keeps a node that the caller holds, and whose ancestors are kept as long, for so many seconds
@@ -109,9 +109,6 @@ bool prefix_keep(struct prefix *p, int32_t node, uint64_t key, int64_t seconds);
 /* The time, of CLOCK_MONOTONIC; ends the keeping of nodes. */
 void prefix_tick(struct prefix *p, uint64_t now_us);
 
-/* Kept pages. */
-int prefix_n_kept(const struct prefix *p);
-
 /* Notes that the page of a node is on disk too. */
 void prefix_note_disk(struct prefix *p, int32_t node);
 
@@ -120,8 +117,5 @@ int32_t prefix_page_get(struct prefix *p);
 
 /* Drops the idle nodes of one private scope. */
 void prefix_forget(struct prefix *p, uint64_t private_id);
-
-/* Pages held only by the cache. */
-int prefix_n_idle(const struct prefix *p);
 
 #endif

@@ -134,7 +134,7 @@ static void open_rig(struct rig *r, const char *dir, int n_threads)
         .starving_us = UINT64_MAX};
     REQUIRE_EQ_INT(sched_create(&r->sched, &params, err, sizeof(err)), 0);
     r->drafters.twin.model = seen(&r->twin);
-    drafter_start(&r->drafters, &r->drafters.twin);
+    drafter_set(&r->drafters, &r->drafters.twin, ENG_DRAFTS_ON);
 }
 
 static void close_rig(struct rig *r)

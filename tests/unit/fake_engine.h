@@ -68,7 +68,7 @@ static inline struct fake_model *add_drafter(struct bench *b, struct drafter *d,
     m->blur = blur;
     m->row_us = row_us;
     d->model = fake_batch_model(m);
-    drafter_start(b->drafters, d);
+    drafter_set(b->drafters, d, ENG_DRAFTS_ON);
     return m;
 }
 

@@ -464,7 +464,7 @@ static void what_a_drafter_promises(void **state)
     d->mean = 0.5f;
     d->share = 0.25;
     REQUIRE(drafter_promise(d, &cost) == 0);
-    drafter_start(&ds, d);
+    drafter_set(&ds, d, ENG_DRAFTS_ON);
     REQUIRE(drafter_promise(d, &cost) == 0); /* no step was measured */
     draft_cost_note(&cost, 1, 1000);
     double share = draft_cost_row(&cost) + 0.25;

@@ -279,7 +279,8 @@ static void jobs_and_news_wake_the_thread(void **state)
     (void)state;
     struct scheduler s;
     open_inbox(&s, 10, 0);
-    REQUIRE_EQ_INT(inbox_start(&s.in, "test-inbox", run, &s), 0);
+    char err[200];
+    REQUIRE_EQ_INT(inbox_start(&s.in, "test-inbox", run, &s, err, sizeof(err)), 0);
     eng_job_release(submit(&s, 1, 1));
     await_rounds(&s, 1);
     inbox_tell(&s.in);

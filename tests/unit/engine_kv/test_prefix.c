@@ -49,6 +49,13 @@ static int32_t publish(struct fixture *f, int32_t parent, const struct prefix_sc
     return prefix_publish(f->cache, parent, scope, tokens_of(first), page);
 }
 
+static struct eng_stats counts(const struct fixture *f)
+{
+    struct eng_stats st = {0};
+    prefix_count(f->cache, &st);
+    return st;
+}
+
 static void test_finds_by_tokens_parent_and_scope(void **state)
 {
     (void)state;
@@ -82,9 +89,9 @@ static void test_second_computation_takes_the_first_page(void **state)
     REQUIRE_EQ_INT(kv_page_refs(f.pages, first), 3); /* two sequences and the cache */
     REQUIRE_EQ_INT(kv_pages_free(f.pages), N_PAGES - 1);
     prefix_release(f.cache, a, first);
-    REQUIRE_EQ_INT(prefix_n_idle(f.cache), 0);
+    REQUIRE_EQ_INT(counts(&f).n_pages_cached, 0);
     prefix_release(f.cache, a, first);
-    REQUIRE_EQ_INT(prefix_n_idle(f.cache), 1);
+    REQUIRE_EQ_INT(counts(&f).n_pages_cached, 1);
     close_fixture(&f);
 }
 
@@ -99,14 +106,14 @@ static void test_evicts_least_recently_used_leaves(void **state)
     REQUIRE_EQ_INT(prefix_acquire(f.cache, node[0]), page[0]); /* which holds the root too */
     prefix_release(f.cache, node[1], page[1]);
     prefix_release(f.cache, node[0], page[0]);
-    REQUIRE_EQ_INT(prefix_n_idle(f.cache), 1); /* the root is held by the second branch */
+    REQUIRE_EQ_INT(counts(&f).n_pages_cached, 1); /* the root is held by the second branch */
     prefix_release(f.cache, node[2], page[2]);
     prefix_release(f.cache, node[0], page[0]);
-    REQUIRE_EQ_INT(prefix_n_idle(f.cache), 3);
+    REQUIRE_EQ_INT(counts(&f).n_pages_cached, 3);
 
     for (int i = 0; i < N_PAGES - 3; i++)
         REQUIRE(prefix_page_get(f.cache) >= 0); /* the free ones */
-    REQUIRE_EQ_INT(prefix_n_idle(f.cache), 3);
+    REQUIRE_EQ_INT(counts(&f).n_pages_cached, 3);
     REQUIRE_EQ_INT(prefix_page_get(f.cache), page[1]); /* the oldest leaf */
     REQUIRE_EQ_INT(prefix_find(f.cache, node[0], &common, tokens_of(2000)), PREFIX_NONE);
     REQUIRE_EQ_INT(prefix_find(f.cache, node[0], &common, tokens_of(3000)), node[2]);
@@ -162,12 +169,12 @@ static void test_keeps_bounded(void **state)
     struct fixture f = open_fixture();
     prefix_tick(f.cache, minute);
     REQUIRE_EQ_INT(keep_chain(&f, 1000, 6, 1, 300), N_PAGES / 2);
-    REQUIRE_EQ_INT(prefix_n_kept(f.cache), 4);
+    REQUIRE_EQ_INT(counts(&f).n_pages_kept, 4);
     REQUIRE_EQ_INT(keep_chain(&f, 1000, 4, 1, 300), 4); /* the same ones */
     REQUIRE_EQ_INT(keep_chain(&f, 2000, 2, 1, 300), 0);
     REQUIRE_EQ_INT(keep_chain(&f, 3000, 2, 2, 300), 2); /* 3 quarters */
     REQUIRE_EQ_INT(keep_chain(&f, 4000, 1, 3, 300), 0);
-    REQUIRE_EQ_INT(prefix_n_kept(f.cache), 6);
+    REQUIRE_EQ_INT(counts(&f).n_pages_kept, 6);
     REQUIRE(is_cached(&f, 1000) && is_cached(&f, 3000));
     keep_chain(&f, 5000, 2, 4, 0);
     REQUIRE(is_cached(&f, 1000) && is_cached(&f, 3000) && is_cached(&f, 5000));
@@ -175,7 +182,7 @@ static void test_keeps_bounded(void **state)
     REQUIRE(is_cached(&f, 1000) && is_cached(&f, 3000) && !is_cached(&f, 5000));
     for (int i = 0; i < 8; i++) /* what a request needs it gets */
         REQUIRE(prefix_page_get(f.cache) >= 0);
-    REQUIRE_EQ_INT(prefix_n_kept(f.cache), 0);
+    REQUIRE_EQ_INT(counts(&f).n_pages_kept, 0);
     close_fixture(&f);
 }
 
@@ -188,23 +195,23 @@ static void test_keeps_end(void **state)
     REQUIRE_EQ_INT(keep_chain(&f, 1000, 2, 1, 300), 2);
     REQUIRE_EQ_INT(keep_chain(&f, 2000, 2, 1, 3600), 2);
     prefix_tick(f.cache, 6 * minute - 1);
-    REQUIRE_EQ_INT(prefix_n_kept(f.cache), 4);
+    REQUIRE_EQ_INT(counts(&f).n_pages_kept, 4);
     prefix_tick(f.cache, 6 * minute);
-    REQUIRE_EQ_INT(prefix_n_kept(f.cache), 2);
+    REQUIRE_EQ_INT(counts(&f).n_pages_kept, 2);
     keep_chain(&f, 3000, 2, 2, 0);
     keep_chain(&f, 4000, 4, 2, 0);
     REQUIRE(!is_cached(&f, 1000) && is_cached(&f, 2000) && is_cached(&f, 3000));
     REQUIRE_EQ_INT(keep_chain(&f, 2000, 2, 1, 300), 2); /* an hour is longer */
     prefix_tick(f.cache, 60 * minute);
-    REQUIRE_EQ_INT(prefix_n_kept(f.cache), 2);
+    REQUIRE_EQ_INT(counts(&f).n_pages_kept, 2);
     REQUIRE_EQ_INT(keep_chain(&f, 2000, 2, 1, 3600), 2);
     prefix_tick(f.cache, 62 * minute);
-    REQUIRE_EQ_INT(prefix_n_kept(f.cache), 2);
+    REQUIRE_EQ_INT(counts(&f).n_pages_kept, 2);
     int32_t node = prefix_find(f.cache, PREFIX_NONE, &common, tokens_of(2000));
     int32_t page = prefix_acquire(f.cache, node);
     prefix_tick(f.cache, 200 * minute); /* while it is held */
     prefix_release(f.cache, node, page);
-    REQUIRE_EQ_INT(prefix_n_kept(f.cache), 0);
+    REQUIRE_EQ_INT(counts(&f).n_pages_kept, 0);
     close_fixture(&f);
 }
 
@@ -244,7 +251,7 @@ static void test_forgets_private_scopes(void **state)
     prefix_release(f.cache, node[0], page[0]);
     prefix_release(f.cache, node[2], page[2]);
     prefix_forget(f.cache, 17);
-    REQUIRE_EQ_INT(prefix_n_idle(f.cache), 1);
+    REQUIRE_EQ_INT(counts(&f).n_pages_cached, 1);
     REQUIRE_EQ_INT(kv_pages_free(f.pages), N_PAGES - 1);
     REQUIRE_EQ_INT(prefix_find(f.cache, PREFIX_NONE, &common, tokens_of(1)), node[2]);
     close_fixture(&f);
@@ -335,7 +342,7 @@ static void test_random_use_keeps_count(void **state)
         int n_equal; /* the new child is seen among those of its parent */
         enum eng_miss miss = why(&f, parent, &common, first, 9, &n_equal);
         REQUIRE_MSG(miss == ENG_MISS_CONTENT && n_equal == 9, "round %d", round);
-        REQUIRE_MSG(kv_pages_free(f.pages) + prefix_n_idle(f.cache) >= N_PAGES - N_SEQS * DEPTH,
+        REQUIRE_MSG(kv_pages_free(f.pages) + counts(&f).n_pages_cached >= N_PAGES - N_SEQS * DEPTH,
                     "round %d", round);
     }
     for (int s = 0; s < N_SEQS; s++)
@@ -343,7 +350,7 @@ static void test_random_use_keeps_count(void **state)
             depth[s]--;
             prefix_release(f.cache, node[s][depth[s]], page[s][depth[s]]);
         }
-    REQUIRE_EQ_INT(kv_pages_free(f.pages) + prefix_n_idle(f.cache), N_PAGES);
+    REQUIRE_EQ_INT(kv_pages_free(f.pages) + counts(&f).n_pages_cached, N_PAGES);
     close_fixture(&f);
 }
 
@@ -364,7 +371,7 @@ static void keep(struct fixture *f, int32_t node, float value)
 static void require_counts(const struct fixture *f, int kept, uint64_t hits, uint64_t evicted)
 {
     struct eng_stats s = {0};
-    prefix_count_snapshots(f->cache, &s);
+    prefix_count(f->cache, &s);
     REQUIRE_EQ_INT(s.n_snapshots, kept);
     REQUIRE_EQ_INT((int)s.n_snapshot_hits, (int)hits);
     REQUIRE_EQ_INT((int)s.n_snapshots_evicted, (int)evicted);
