@@ -21,16 +21,15 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/utf8.h"
+#include "engine/engine.h"
 #include "server/cli/chat_conversation.h"
 #include "server/cli/chat_input.h"
-#include "server/cli/chat_remote.h"
 #include "server/cli/chat_screen.h"
 #include "server/cli/cli.h"
+#include "server/cli/client.h"
 #include "server/cli/interrupt.h"
-#include "server/cli/local_model.h"
 #include "server/config/config.h"
 #include "server/models/lookup.h"
-#include "tokenizer/tokenizer.h"
 
 enum {
     ANSWER_MAX_BYTES = 64 << 20,
@@ -41,9 +40,7 @@ enum {
 struct chat {
     const struct srv_config *config;
     struct srv_config settings; /* the same with what /set and /model changed; strings borrowed */
-    struct local_model local;
-    struct remote *remote; /* instead of it */
-    char dir[PATH_MAX], name[256];
+    struct client *client;
     struct screen screen;
     struct input input;
     bool interactive;
@@ -60,7 +57,7 @@ struct chat {
 struct answer {
     struct chat *chat;
     struct buf text;
-    struct remote_result result;
+    struct client_result result;
     uint64_t begin_us, first_us, end_us; /* first_us 0: no text has come */
 };
 
@@ -103,62 +100,30 @@ static void show_progress(void *ctx, int64_t n_done, int64_t n_prompt)
     screen_progress(&a->chat->screen, text);
 }
 
-static int context_full(struct chat *c, int64_t n)
+/* The tokens that a model in this process can hold; 0: it is elsewhere. */
+static int64_t context_of(const struct chat *c)
+{
+    const struct eng_info *info = client_info(c->client);
+    return info ? info->ctx_tokens : 0;
+}
+
+static void say_full(struct chat *c, int64_t n)
 {
     char used[32], all[32];
-    snprintf(c->err, sizeof(c->err), "the conversation has %s of %s tokens: /new, /undo or /clear",
-             grouped(n, used), grouped(eng_info(c->local.engine)->ctx_tokens, all));
-    return -1;
+    size_t len = strlen(c->err);
+    if (context_of(c))
+        snprintf(c->err, sizeof(c->err),
+                 "the conversation has %s of %s tokens: /new, /undo or /clear", grouped(n, used),
+                 grouped(context_of(c), all));
+    else
+        snprintf(c->err + len, sizeof(c->err) - len, ": /new, /undo or /clear");
 }
 
-static int run_job(struct chat *c, struct answer *a, const struct tok_ids *prompt)
-{
-    static const char *const names[] = {[ENG_FINISH_STOP] = "stop", [ENG_FINISH_LENGTH] = "length"};
-    int64_t ctx = eng_info(c->local.engine)->ctx_tokens;
-    struct eng_sampling sampling;
-    struct local_result result;
-    const struct local_job job = {
-        .prompt = prompt,
-        .max_tokens = c->settings.max_tokens == SRV_UNSET ? ctx : c->settings.max_tokens,
-        .sampling = &sampling,
-        .stop = interrupt_stop(),
-        .on_text = take_text,
-        .on_progress = show_progress,
-        .ctx = a,
-    };
-    if ((int64_t)prompt->n >= ctx) return context_full(c, (int64_t)prompt->n);
-    if (local_sampling(&c->settings, 1, &sampling, c->err, sizeof(c->err))) return -1;
-    if (c->settings.seed < 0 && getrandom(&sampling.seed, sizeof(sampling.seed), 0) < 0)
-        sampling.seed = clock_now_us();
-    if (local_run(&c->local, &job, &result, c->err, sizeof(c->err))) return -1;
-    if (result.finish <= ENG_FINISH_LENGTH)
-        snprintf(a->result.finish, sizeof(a->result.finish), "%s", names[result.finish]);
-    a->begin_us = result.usage.started_us;
-    a->first_us = result.usage.first_token_us;
-    a->end_us = result.usage.done_us;
-    a->result.n_prompt = result.usage.n_prompt_tokens;
-    a->result.n_cached = result.usage.n_cached_tokens;
-    a->result.n_generated = result.usage.n_generated_tokens;
-    return 0;
-}
-
-static int answer_here(struct chat *c, struct answer *a, json_t *messages)
-{
-    struct tok_ids prompt = {0};
-    char *text = json_dumps(messages, JSON_COMPACT);
-    int rc = text ? local_encode_chat(&c->local, text, &prompt, c->err, sizeof(c->err))
-                  : fail(c, "out of memory");
-    if (!rc) rc = run_job(c, a, &prompt);
-    tok_ids_finish(&prompt);
-    free(text);
-    return rc;
-}
-
-/* The server chooses what was not set. */
-static int answer_there(struct chat *c, struct answer *a, json_t *messages)
+/* What was not set is the model's choice. */
+static int answer(struct chat *c, struct answer *a, json_t *messages)
 {
     const struct srv_config *s = &c->settings;
-    const struct remote_calls calls = {take_text, show_progress, a};
+    const struct client_calls calls = {take_text, show_progress, a};
     json_t *body = json_pack("{s:O}", "messages", messages);
     if (!body) return fail(c, "out of memory");
 #define JSON_float json_real
@@ -168,14 +133,18 @@ static int answer_there(struct chat *c, struct answer *a, json_t *messages)
     ENG_SAMPLING_OPTIONS(SET)
     if (s->seed >= 0) json_object_set_new(body, "seed", json_integer(s->seed));
     if (s->max_tokens >= 0) json_object_set_new(body, "max_tokens", json_integer(s->max_tokens));
-    int rc = remote_answer(c->remote, body, &calls, &a->result, c->err, sizeof(c->err));
+    int rc = client_constrain(s, body, c->err, sizeof(c->err));
+    if (!rc)
+        rc = client_answer(c->client, "/chat/completions", body, &calls, &a->result, c->err,
+                           sizeof(c->err));
+    if (rc && a->result.is_full) say_full(c, a->result.n_prompt);
     json_decref(body);
     return rc;
 }
 
 static void say_timings(struct chat *c, const struct answer *a)
 {
-    const struct remote_result *r = &a->result;
+    const struct client_result *r = &a->result;
     uint64_t first = a->first_us ? a->first_us : a->end_us;
     double read_s = (double)(first - a->begin_us) * 1e-6;
     double write_s = (double)(a->end_us - first) * 1e-6;
@@ -199,8 +168,8 @@ static void say_end(struct chat *c, const struct answer *a, int rc)
         screen_say(&c->screen, "%s", c->err);
     } else if (!a->result.finish[0]) {
         screen_say(&c->screen, "[stopped]");
-    } else if (is_cut && !c->remote && n >= eng_info(c->local.engine)->ctx_tokens) {
-        context_full(c, n);
+    } else if (is_cut && context_of(c) && n >= context_of(c)) {
+        say_full(c, n);
         screen_say(&c->screen, "[cut: %s]", c->err);
     } else if (is_cut) {
         screen_say(&c->screen, "[cut at the most tokens of an answer: /set max-tokens N]");
@@ -225,16 +194,14 @@ static void keep_answer(struct chat *c, const struct answer *a, int rc)
 static int ask(struct chat *c, const char *question, struct answer *a)
 {
     *a = (struct answer){.chat = c, .begin_us = clock_now_us()};
-    a->result = (struct remote_result){.n_prompt = -1, .n_cached = -1, .n_generated = -1};
+    a->result = (struct client_result){.n_prompt = -1, .n_cached = -1, .n_generated = -1};
     buf_init(&a->text, ANSWER_MAX_BYTES);
     if (conversation_add(&c->conversation, "user", question, strlen(question), NULL))
         return fail(c, "the message is not valid UTF-8");
     json_t *messages = conversation_request(&c->conversation);
     if (c->interactive) screen_begin_answer(&c->screen);
-    int rc = !messages   ? fail(c, "out of memory")
-             : c->remote ? answer_there(c, a, messages)
-                         : answer_here(c, a, messages);
-    if (!a->end_us) a->end_us = clock_now_us();
+    int rc = messages ? answer(c, a, messages) : fail(c, "out of memory");
+    a->end_us = clock_now_us();
     if (c->interactive) screen_end_answer(&c->screen);
     json_decref(messages);
     keep_answer(c, a, rc);
@@ -359,13 +326,13 @@ static void do_show(struct chat *c, char *arg)
     const struct srv_config *s = &c->settings;
     char used[32], all[32];
     (void)arg;
-    screen_say(&c->screen, "model: %s", c->remote ? remote_model(c->remote) : c->name);
+    screen_say(&c->screen, "model: %s", client_model(c->client));
     screen_say(&c->screen, "system: %s", conversation_system(&c->conversation));
-    if (c->n_used > 0 && c->remote)
-        screen_say(&c->screen, "tokens: %s", grouped(c->n_used, used));
-    else if (!c->remote)
+    if (context_of(c))
         screen_say(&c->screen, "tokens: %s of %s", grouped(c->n_used, used),
-                   grouped(eng_info(c->local.engine)->ctx_tokens, all));
+                   grouped(context_of(c), all));
+    else if (c->n_used > 0)
+        screen_say(&c->screen, "tokens: %s", grouped(c->n_used, used));
 #define SHOW(name, type, ...) show_number(c, #name, s->name);
     ENG_SAMPLING_OPTIONS(SHOW)
     show_number(c, "seed", (double)s->seed);
@@ -415,42 +382,48 @@ static const char *environment(const char *name)
     return getenv(name);
 }
 
+/* n_signals: of SIGINT, that end the process meanwhile. */
+static struct client *open_here(struct chat *c, const char *dir, const char *name, int n_signals)
+{
+    struct srv_config own = c->settings;
+    own.model = dir;
+    own.max_tokens = SRV_UNSET; /* bodies have these */
+    own.seed = SRV_UNSET;
+#define UNSET(name, ...) own.name = SRV_UNSET;
+    ENG_SAMPLING_OPTIONS(UNSET)
+    interrupt_ends(n_signals);
+    struct client *client = client_open_here(&own, name, interrupt_stop(), c->err, sizeof(c->err));
+    interrupt_ends(0);
+    return client;
+}
+
 /* The present model stays until the new one is ready. */
 static int open_other(struct chat *c, const char *spec)
 {
-    struct local_model other = {0};
-    struct srv_config config = c->settings;
-    char dir[PATH_MAX];
+    char dir[PATH_MAX], name[256];
     if (srv_hub_resolve(spec, environment, dir, sizeof(dir), c->err, sizeof(c->err)) ||
         srv_hub_check(dir, c->err, sizeof(c->err)))
         return -1;
-    config.model = dir;
-    interrupt_ends(2);
-    int rc = local_open_text(&other, &config, true, c->err, sizeof(c->err));
-    if (!rc) rc = local_open_engine(&other, &config, c->err, sizeof(c->err));
-    interrupt_ends(0);
-    if (!rc && atomic_load(interrupt_stop())) rc = fail(c, "stopped");
-    if (rc) {
-        local_finish(&other);
-        return -1;
+    srv_hub_model_name(spec, name, sizeof(name));
+    struct client *other = open_here(c, dir, name, 2);
+    bool stopped = atomic_load(interrupt_stop());
+    if (other && !stopped) {
+        client_close(c->client);
+        c->client = other;
+        return 0;
     }
-    local_finish(&c->local);
-    c->local = other;
-    if (other.gram) c->local.choice.rules = &c->local.rules;
-    memcpy(c->dir, dir, sizeof(dir));
-    c->settings.model = c->dir;
-    srv_hub_model_name(spec, c->name, sizeof(c->name));
-    return 0;
+    client_close(other);
+    return stopped ? fail(c, "stopped") : -1;
 }
 
 static void do_model(struct chat *c, char *arg)
 {
-    int rc = c->remote ? remote_choose(c->remote, arg, c->err, sizeof(c->err)) : open_other(c, arg);
-    const char *name = c->remote ? remote_model(c->remote) : c->name;
+    int rc =
+        context_of(c) ? open_other(c, arg) : client_choose(c->client, arg, c->err, sizeof(c->err));
     if (rc)
-        screen_say(&c->screen, "%s; %s stays", c->err, name);
+        screen_say(&c->screen, "%s; %s stays", c->err, client_model(c->client));
     else
-        screen_say(&c->screen, "model: %s", name);
+        screen_say(&c->screen, "model: %s", client_model(c->client));
     take_signals(c, false);
 }
 
@@ -547,8 +520,7 @@ static void talk(struct chat *c)
     bool was_interrupted = false;
     for (int i = 0; i < N_COMMANDS; i++)
         words[i] = commands[i].name;
-    screen_say(&c->screen, "%s; /help lists the commands, Ctrl-D ends",
-               c->remote ? remote_model(c->remote) : c->name);
+    screen_say(&c->screen, "%s; /help lists the commands, Ctrl-D ends", client_model(c->client));
     if (input_init(&c->input, words, c->config->history, c->err, sizeof(c->err)))
         screen_say(&c->screen, "%s", c->err);
     if (c->config->prompt) {
@@ -591,13 +563,12 @@ static void say_error(struct chat *c)
 
 static int write_json(struct chat *c, const struct answer *a)
 {
-    const struct remote_result *r = &a->result;
+    const struct client_result *r = &a->result;
     json_t *message = json_pack("{s:s, s:s%}", "role", "assistant", "content",
                                 a->text.len ? a->text.data : "", a->text.len);
-    json_t *object =
-        json_pack("{s:s, s:s, s:[{s:i, s:o, s:s?}]}", "object", "chat.completion", "model",
-                  c->remote ? remote_model(c->remote) : c->name, "choices", "index", 0, "message",
-                  message, "finish_reason", r->finish[0] ? r->finish : NULL);
+    json_t *object = json_pack("{s:s, s:s, s:[{s:i, s:o, s:s?}]}", "object", "chat.completion",
+                               "model", client_model(c->client), "choices", "index", 0, "message",
+                               message, "finish_reason", r->finish[0] ? r->finish : NULL);
     if (r->n_prompt >= 0 && r->n_generated >= 0)
         json_object_set_new(
             object, "usage",
@@ -645,23 +616,19 @@ static int open_remote(struct chat *c)
         return fail(c, "--json-schema, --regex and --grammar need the model in this process, and "
                        "cannot be used with --url");
     }
-    c->remote = remote_open(s->chat_url, key && *key ? key : NULL, s->model, interrupt_stop(),
+    c->client = client_open(s->chat_url, key && *key ? key : NULL, s->model, interrupt_stop(),
                             c->err, sizeof(c->err));
-    return c->remote ? 0 : -1;
+    return c->client ? 0 : -1;
 }
 
 static int open_local(struct chat *c)
 {
     const struct srv_config *s = c->config;
-    if (s->model_is_demo)
-        snprintf(c->name, sizeof(c->name), "hearth-demo");
-    else
-        srv_hub_model_name(s->model_shown ? s->model_shown : s->model, c->name, sizeof(c->name));
-    interrupt_ends(1);
-    int rc = local_open_text(&c->local, s, true, c->err, sizeof(c->err));
-    if (!rc) rc = local_open_engine(&c->local, s, c->err, sizeof(c->err));
-    interrupt_ends(0);
-    return rc;
+    char name[256] = "hearth-demo";
+    if (!s->model_is_demo)
+        srv_hub_model_name(s->model_shown ? s->model_shown : s->model, name, sizeof(name));
+    c->client = open_here(c, s->model, name, 1);
+    return c->client ? 0 : -1;
 }
 
 /* Widths of characters and the editor need a UTF-8 locale; numbers stay those of C. */
@@ -694,8 +661,7 @@ int srv_cmd_chat(const struct srv_config *config)
         answer_once(&c);
     }
     interrupt_end();
-    remote_close(c.remote);
-    local_finish(&c.local);
+    client_close(c.client);
     conversation_finish(&c.conversation);
     buf_finish(&c.attached);
     free(c.unanswered);

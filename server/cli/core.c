@@ -29,7 +29,7 @@
 enum {
     CLOSED_MS = 5000,   /* for a load to notice the end, */
     WRITTEN_MS = 12000, /* and for pages to be written to kv-disk */
-    LOOK_MS = 5,        /* between two looks at that */
+    LOOK_MS = 1,        /* between two looks at that */
 };
 
 void srv_core_init(struct srv_core *c, const struct srv_config *config)

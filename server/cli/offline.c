@@ -4,18 +4,21 @@
 
 #include <poll.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/sha256.h"
 #include "base/thread.h"
-#include "server/http/local.h"
 #include "server/log.h"
+#include "server/models/budget.h"
 #include "server/models/loader.h"
 
 enum {
-    MAX_ANSWER_BYTES = 64 << 20, /* that have come since the last look */
-    LOOK_MS = 20,                /* how often the stop flag is looked at */
+    MAX_PIECE_BYTES = 64 << 20, /* of an answer, since the last look */
+    LOOK_MS = 20,               /* how often the stop flag is looked at */
 };
 
 /* Waits for the models of the start. */
@@ -31,13 +34,18 @@ static int load(struct srv_core *c, char *err, size_t errlen)
 
 int offline_open(struct offline *o, const struct srv_config *config, char *err, size_t errlen)
 {
-    *o = (struct offline){.config = *config, .is_open = true};
-    o->config.queue_timeout_ms = o->config.request_timeout_ms = 0;
+    *o = (struct offline){.config = *config};
+    if (srv_budget_settle(&o->config)) {
+        snprintf(err, errlen, "out of memory");
+        return -1;
+    }
+    o->config.queue_timeout_ms = o->config.request_timeout_ms = o->config.max_connections = 0;
     o->config.pull = false; /* it was done */
     srv_log_init("text", "warning");
     srv_core_init(&o->core, &o->config);
     pthread_mutex_init(&o->lock, NULL);
     thread_cond_init(&o->changed);
+    o->is_open = true;
     return load(&o->core, err, errlen);
 }
 
@@ -75,17 +83,20 @@ void offline_wait(struct offline *o, int ms)
 int offline_post(struct offline *o, const struct offline_post *p)
 {
     struct srv_local request = {.wake = offline_wake, .ctx = o};
+    uint8_t digest[SHA256_BYTES];
     struct buf piece;
     bool whole = false, more = true;
     int status = 0;
-    if (srv_local_begin(&request, &o->core.server, p->url, p->body, p->n_body, p->digest,
+    if (getrandom(digest, sizeof(digest), 0) != sizeof(digest))
+        sha256(digest, &(uint64_t){clock_now_ns()}, sizeof(uint64_t));
+    if (srv_local_begin(&request, &o->core.server, p->url, p->body, strlen(p->body), digest,
                         clock_date_ms() / 1000))
         return -1;
-    buf_init(&piece, MAX_ANSWER_BYTES);
-    while (more && !whole && !(p->stop && atomic_load(p->stop))) {
+    buf_init(&piece, MAX_PIECE_BYTES);
+    while (more && !whole && !atomic_load(p->stop)) {
         whole = srv_local_take(&request, &piece);
         if (whole || piece.len) status = srv_local_status(&request);
-        if (piece.len) more = p->take(p->ctx, status, piece.data, piece.len) && !piece.failed;
+        if (piece.len) more = p->take(p->ctx, &request, piece.data, piece.len) && !piece.failed;
         buf_clear(&piece);
         if (more && !whole) offline_wait(o, LOOK_MS);
     }

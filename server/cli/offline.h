@@ -15,6 +15,7 @@
 
 #include "server/cli/core.h"
 #include "server/config/config.h"
+#include "server/http/local.h"
 
 struct offline {
     struct srv_config config; /* strings are borrowed */
@@ -37,19 +38,16 @@ void offline_wake(void *o);
 /* Waits until a request was woken since the last wait, or for so long. */
 void offline_wait(struct offline *o, int ms);
 
-/*
- * Posts a body and hands over its answer, in pieces as it comes; take returns false to end it, and
- * so does *stop (or NULL) once it is set. digest as in srv_local_begin. Returns the status, 0 if
- * none came before the end, or -1 when out of memory.
- */
 struct offline_post {
     const char *url, *body;
-    size_t n_body;
-    const uint8_t *digest;
-    const atomic_bool *stop;
-    bool (*take)(void *ctx, int status, const char *data, size_t len);
+    const atomic_bool *stop; /* looked at several times a second */
+    /* A piece of the answer as it comes, from a request that has a status; false ends it. */
+    bool (*take)(void *ctx, const struct srv_local *from, const char *data, size_t len);
     void *ctx;
 };
+
+/* Posts a body and hands over the answer, with ids and a seed of chance. Returns the status, 0 if
+ * none came before the end, or -1 when out of memory. */
 int offline_post(struct offline *o, const struct offline_post *p);
 
 #endif

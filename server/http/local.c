@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/buf.h"
 #include "server/config/config.h"
@@ -106,6 +107,14 @@ int srv_local_status(const struct srv_local *l)
 const char *srv_local_id(const struct srv_local *l)
 {
     return l->req->facts.id;
+}
+
+const char *srv_local_header(const struct srv_local *l, const char *name)
+{
+    const struct srv_request *req = l->req;
+    for (int i = 0; i < req->n_reply_headers; i++)
+        if (!strcasecmp(req->reply_headers[i].name, name)) return req->reply_headers[i].value;
+    return NULL;
 }
 
 void srv_local_end(struct srv_local *l, bool whole)

@@ -40,6 +40,7 @@ bool srv_local_take(struct srv_local *l, struct buf *to);
 /* Once something of the answer has come. */
 int srv_local_status(const struct srv_local *l);
 const char *srv_local_id(const struct srv_local *l);
+const char *srv_local_header(const struct srv_local *l, const char *name); /* or NULL */
 
 /* Lets go of the request; whole: its answer was taken to the end, else its work is given up. NULL
  * requests are fine. */
