@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Inside of struct tok_chat: what chat.c (opening), template_files.c (loading), probe.c (finding
+ * Inside of struct tok_chat: what open.c, template_files.c (loading), probe.c (finding
  * out what a template needs), turns.c and prepare.c (giving it that) and render.c share.
  */
 #ifndef HEARTH_TOKENIZER_CHAT_CHAT_INTERNAL_H
