@@ -29,13 +29,24 @@
  *           0..63; 32 F16 scales                                  832 bytes per group
  *     I4    per group of 32 k: [4][32][4] u8, low nibble k-quad j, high
  *           nibble k-quad j + 4, values q + 8 in 0..15, then 32 F16 scales   576 bytes per group
+ *     Those that hold the blocks of quantised files, see blocks.h, per group of 32 k:
+ *     I4A   as I4, of values q; after the scales 32 F16 minima               640 bytes per group
+ *     I5    the quads of I4 with the lower four bits of q + 16, [32][4] u8 with the
+ *           fifth (bit j of byte c: k = 4j + c), 32 F16 scales               704 bytes per group
+ *     I5A   as I5, of values q; after the scales 32 F16 minima               768 bytes per group
+ *     I4K   in front of each 8 groups 32 F16 scales and 32 F16 scales of
+ *           minima; the quads of I4A, 32 u8 scales, 32 u8 minima       576 bytes and 16 of the head
+ *     I5K   the same with the quads of I5A                                   704 bytes and 16
+ *     I6S   in front of each 8 groups 32 F16 scales; the quads of I6, 32 s8
+ *           scales of k 0-15, 32 s8 scales of k 16-31                        832 bytes and 8
  *
  *   A tile of activations holds n_rows rows, so that a kernel reads one stream:
  *     F32   [k_pad][n_rows] float
  *     BF16  [k_pad/2][n_rows][2] u16, or at a level with bf16_row_major [k_pad/32][n_rows][32], so
  *           that packing a row stores whole vectors
  *     I8    [k_pad/32][n_rows][32] s8; scales [k_pad/32][n_rows] float; corrections
- *           [k_pad/32][n_rows] int32 = -(128, 32 or 8, by the weights' format) * sum of the group
+ *           [k_pad/32][n_rows] int32 = -(128, 32 or 8, by the weights' format) * sum of the group,
+ *           for the formats from I4A on both sums of 16, see kern_half_sums
  *
  * NaN and infinity in a row of activations come out as NaN or infinity in that row, also through
  * I8.
@@ -60,6 +71,12 @@ enum kern_wfmt {
     KERN_W_I8,
     KERN_W_I6,
     KERN_W_I4,
+    KERN_W_I4A,
+    KERN_W_I5,
+    KERN_W_I5A,
+    KERN_W_I4K,
+    KERN_W_I5K,
+    KERN_W_I6S,
     KERN_W_COUNT
 };
 
@@ -76,11 +93,31 @@ enum kern_act {
 };
 /* Numbers in the KV cache. I8: int8 with a scale per position and 32 dims, see kv_int8.h. */
 enum kern_kvfmt { KERN_KV_F32, KERN_KV_BF16, KERN_KV_I8, KERN_KV_COUNT };
-/* Element types of files, little-endian. */
-enum kern_src { KERN_SRC_F32, KERN_SRC_F16, KERN_SRC_BF16 };
+/* Element types of files, little-endian; from Q4_0 on blocks, see blocks.h. */
+enum kern_src {
+    KERN_SRC_F32,
+    KERN_SRC_F16,
+    KERN_SRC_BF16,
+    KERN_SRC_Q4_0,
+    KERN_SRC_Q4_1,
+    KERN_SRC_Q5_0,
+    KERN_SRC_Q5_1,
+    KERN_SRC_Q8_0,
+    KERN_SRC_Q3_K,
+    KERN_SRC_Q4_K,
+    KERN_SRC_Q5_K,
+    KERN_SRC_Q6_K,
+    KERN_SRC_IQ4_NL,
+    KERN_SRC_IQ4_XS,
+    KERN_SRC_COUNT
+};
 
 /* Bytes of one panel of k_pad inputs. */
 size_t kern_panel_bytes(enum kern_wfmt fmt, int k_pad);
+
+/* Bytes in front of each 8 groups; 0: the form has none. */
+enum { KERN_HEAD_GROUPS = 8 };
+int kern_head_bytes(enum kern_wfmt fmt);
 
 /* One tile of packed activations. scale and corr only for KERN_A_I8. */
 struct kern_tile {
@@ -367,8 +404,9 @@ struct kern {
 enum kern_wfmt kern_kept_as(const struct kern *kern, enum kern_wfmt fmt, int k_pad);
 
 /*
- * pack_panel for any format; B12 through a BF16 panel in `words` (unused for other formats).
- * Returns false and leaves the panel undefined if the weights do not fit B12.
+ * pack_panel for any format, from blocks into their form; B12 through a BF16 panel in `words`
+ * (unused for other formats). Returns false and leaves the panel undefined if the weights do not
+ * fit B12.
  */
 bool kern_pack_panel(const struct kern *kern, enum kern_wfmt fmt, enum kern_src src,
                      const void *const rows[KERN_PANEL], int k, int k_pad, void *words,
@@ -395,7 +433,33 @@ bool kern_has_bf16(void);
 /* The number added to weights of an integer format when they are stored. */
 static inline int kern_offset(enum kern_wfmt fmt)
 {
-    return fmt == KERN_W_I4 ? 8 : fmt == KERN_W_I6 ? 32 : 128;
+    static const uint8_t offsets[KERN_W_COUNT] = {
+        [KERN_W_I8] = 128, [KERN_W_I6] = 32, [KERN_W_I4] = 8, [KERN_W_I5] = 16, [KERN_W_I6S] = 32};
+    return offsets[fmt];
+}
+
+/*
+ * Corrections of the formats from I4A on: the sums of activations of k 0-15 in the lower and of
+ * k 16-31 in the upper 16 bits of a word, each of 16 numbers up to 127.
+ */
+static inline bool kern_has_halves(enum kern_wfmt fmt)
+{
+    return fmt >= KERN_W_I4A;
+}
+
+static inline int32_t kern_half_sums(int low, int high)
+{
+    return (int32_t)((uint32_t)high << 16 | (uint16_t)low);
+}
+
+static inline int kern_low_sum(int32_t word)
+{
+    return (int16_t)(uint32_t)word;
+}
+
+static inline int kern_high_sum(int32_t word)
+{
+    return word >> 16;
 }
 
 #endif

@@ -145,14 +145,16 @@ static void pack_row_i8(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
         valid = valid < 0 ? 0 : valid > KERN_GROUP ? KERN_GROUP : valid;
         float inv, amax = group_max(x + g * KERN_GROUP, valid, &inv);
         int8_t *d = (int8_t *)tile->data + KERN_GROUP * ((size_t)g * n_rows + (size_t)row);
-        int sum = 0;
+        int sums[2] = {0, 0};
         for (int i = 0; i < KERN_GROUP; i++) {
             int q = i < valid && inv != 0.0f ? kern_round(x[g * KERN_GROUP + i] * inv) : 0;
             d[i] = (int8_t)q;
-            sum += q;
+            sums[i / 16] += q;
         }
         tile->scale[(size_t)g * n_rows + (size_t)row] = amax / 127.0f;
-        tile->corr[(size_t)g * n_rows + (size_t)row] = -offset * sum;
+        tile->corr[(size_t)g * n_rows + (size_t)row] = kern_has_halves(wfmt)
+                                                           ? kern_half_sums(sums[0], sums[1])
+                                                           : -offset * (sums[0] + sums[1]);
     }
 }
 
@@ -326,40 +328,107 @@ static int weight_i6(const uint8_t *group, int j, int n, int i)
     return weight_i4(group + 256, j, n, i) | upper << 4;
 }
 
+static int weight_i5(const uint8_t *group, int j, int n, int i)
+{
+    return weight_i4(group, j, n, i) | (group[512 + n * 4 + i] >> j & 1) << 4;
+}
+
 static int weight_at(enum kern_wfmt fmt, const uint8_t *group, int k, int n)
 {
-    return fmt == KERN_W_I4   ? weight_i4(group, k / 4, n, k & 3)
-           : fmt == KERN_W_I6 ? weight_i6(group, k / 4, n, k & 3)
-                              : weight_i8(group, k / 4, n, k & 3);
+    switch (fmt) {
+    case KERN_W_I4:
+    case KERN_W_I4A:
+    case KERN_W_I4K: return weight_i4(group, k / 4, n, k & 3);
+    case KERN_W_I5:
+    case KERN_W_I5A:
+    case KERN_W_I5K: return weight_i5(group, k / 4, n, k & 3);
+    case KERN_W_I6:
+    case KERN_W_I6S: return weight_i6(group, k / 4, n, k & 3);
+    default: return weight_i8(group, k / 4, n, k & 3);
+    }
 }
 
 /* Bytes of a group before its scales. */
 static size_t quads_bytes(enum kern_wfmt fmt)
 {
-    return kern_panel_bytes(fmt, KERN_GROUP) - 2 * KERN_PANEL;
+    int scales = fmt == KERN_W_I4A || fmt == KERN_W_I5A ? 4 * KERN_PANEL : 2 * KERN_PANEL;
+    return kern_panel_bytes(fmt, KERN_GROUP) - (size_t)kern_head_bytes(fmt) - (size_t)scales;
 }
 
-/* One row and one output of one group: exact sum, correction included. */
-static int group_sum(enum kern_wfmt fmt, const int8_t *a, const uint8_t *b, int n, int corr)
+static float half_at(const uint8_t *p, int n)
 {
-    int sum = corr;
+    uint16_t bits;
+    memcpy(&bits, p + 2 * n, sizeof(bits));
+    return kern_f32_of_f16(bits);
+}
+
+/*
+ * The numbers of one output in one group: values are (d * s[k / 16]) * (weight - offset) + min.
+ * head is that of the group's 8, if the form has one.
+ */
+struct scales {
+    float d, min;
+    int s[2];
+};
+
+static struct scales scales_at(enum kern_wfmt fmt, const uint8_t *head, const uint8_t *group, int n)
+{
+    const uint8_t *own = group + quads_bytes(fmt), *second = own + KERN_PANEL;
+    struct scales r = {.s = {1, 1}};
+    if (fmt == KERN_W_I6S) {
+        r.d = half_at(head, n);
+        r.s[0] = (int8_t)own[n];
+        r.s[1] = (int8_t)second[n];
+    } else if (fmt == KERN_W_I4K || fmt == KERN_W_I5K) {
+        r.d = half_at(head, n) * (float)own[n];
+        r.min = -(half_at(head + 2 * KERN_PANEL, n) * (float)second[n]);
+    } else {
+        r.d = half_at(own, n);
+        if (fmt == KERN_W_I4A || fmt == KERN_W_I5A) r.min = half_at(own + 2 * KERN_PANEL, n);
+    }
+    return r;
+}
+
+/* The group after `group`, which is the g-th, and its head. */
+static const uint8_t *next_group(enum kern_wfmt fmt, int g, const uint8_t *group,
+                                 const uint8_t **head)
+{
+    int bytes = kern_head_bytes(fmt);
+    if (g >= 0) group += kern_panel_bytes(fmt, KERN_GROUP) - (size_t)bytes;
+    if ((g + 1) % KERN_HEAD_GROUPS != 0) return group;
+    *head = group;
+    return group + bytes;
+}
+
+/*
+ * One row and one output of a group, added to acc: the exact sum, times the two scales; and the
+ * group's sum times the minimum.
+ */
+static float add_group(enum kern_wfmt fmt, const int8_t *a, float scale, int32_t corr,
+                       const struct scales *w, const uint8_t *b, int n, float acc)
+{
+    int half[2] = {0, 0}, sums[2] = {kern_low_sum(corr), kern_high_sum(corr)};
     for (int k = 0; k < KERN_GROUP; k++)
-        sum += a[k] * weight_at(fmt, b, k, n);
-    return sum;
+        half[k / 16] += a[k] * weight_at(fmt, b, k, n);
+    if (!kern_has_halves(fmt)) return acc + (float)(half[0] + half[1] + corr) * scale * w->d;
+    for (int i = 0; i < 2; i++)
+        half[i] -= kern_offset(fmt) * sums[i];
+    acc += (float)(half[0] * w->s[0] + half[1] * w->s[1]) * scale * w->d;
+    return acc + (float)(sums[0] + sums[1]) * scale * w->min;
 }
 
 static void row_int(const struct kern_tile *tile, int row, int n_groups, const uint8_t *b,
                     float acc[KERN_PANEL], enum kern_wfmt fmt)
 {
-    size_t n_rows = (size_t)tile->n_rows, scales_at = quads_bytes(fmt);
+    size_t n_rows = (size_t)tile->n_rows;
     const int8_t *a = (const int8_t *)tile->data + KERN_GROUP * row;
-    for (int g = 0; g < n_groups; g++, a += 32 * n_rows, b += scales_at + 64) {
+    const uint8_t *head = NULL;
+    for (int g = 0; g < n_groups; g++, a += 32 * n_rows) {
         size_t at = (size_t)g * n_rows + (size_t)row;
+        b = next_group(fmt, g - 1, b, &head);
         for (int n = 0; n < KERN_PANEL; n++) {
-            int sum = group_sum(fmt, a, b, n, tile->corr[at]);
-            uint16_t scale;
-            memcpy(&scale, b + scales_at + 2 * n, sizeof(scale));
-            acc[n] += (float)sum * tile->scale[at] * kern_f32_of_f16(scale);
+            struct scales w = scales_at(fmt, head, b, n);
+            acc[n] = add_group(fmt, a, tile->scale[at], tile->corr[at], &w, b, n, acc[n]);
         }
     }
 }
@@ -377,29 +446,23 @@ static void matmul_int(const struct kern_tile *tile, int k_pad, const void *pane
         }
 }
 
-static void matmul_i8_i8(const struct kern_tile *tile, int k_pad, const void *panels,
-                         size_t panel_bytes, int n_panels, const struct kern_out *out,
-                         const struct kern_fetch *fetch)
-{
-    (void)fetch;
-    matmul_int(tile, k_pad, panels, panel_bytes, n_panels, out, KERN_W_I8);
-}
-
-static void matmul_i8_i4(const struct kern_tile *tile, int k_pad, const void *panels,
-                         size_t panel_bytes, int n_panels, const struct kern_out *out,
-                         const struct kern_fetch *fetch)
-{
-    (void)fetch;
-    matmul_int(tile, k_pad, panels, panel_bytes, n_panels, out, KERN_W_I4);
-}
-
-static void matmul_i8_i6(const struct kern_tile *tile, int k_pad, const void *panels,
-                         size_t panel_bytes, int n_panels, const struct kern_out *out,
-                         const struct kern_fetch *fetch)
-{
-    (void)fetch;
-    matmul_int(tile, k_pad, panels, panel_bytes, n_panels, out, KERN_W_I6);
-}
+#define INT_MATMUL(name, fmt)                                                                      \
+    static void name(const struct kern_tile *tile, int k_pad, const void *panels,                  \
+                     size_t panel_bytes, int n_panels, const struct kern_out *out,                 \
+                     const struct kern_fetch *fetch)                                               \
+    {                                                                                              \
+        (void)fetch;                                                                               \
+        matmul_int(tile, k_pad, panels, panel_bytes, n_panels, out, fmt);                          \
+    }
+INT_MATMUL(matmul_i8_i8, KERN_W_I8)
+INT_MATMUL(matmul_i8_i6, KERN_W_I6)
+INT_MATMUL(matmul_i8_i4, KERN_W_I4)
+INT_MATMUL(matmul_i8_i4a, KERN_W_I4A)
+INT_MATMUL(matmul_i8_i5, KERN_W_I5)
+INT_MATMUL(matmul_i8_i5a, KERN_W_I5A)
+INT_MATMUL(matmul_i8_i4k, KERN_W_I4K)
+INT_MATMUL(matmul_i8_i5k, KERN_W_I5K)
+INT_MATMUL(matmul_i8_i6s, KERN_W_I6S)
 
 /* ---- vectors ------------------------------------------------------------------------------- */
 
@@ -742,14 +805,20 @@ static void pack_panel(enum kern_wfmt fmt, enum kern_src src, const void *const 
         }
 }
 
-/* The first n_k of the 32 weights of output n in one integer group. */
-static void unpack_group(enum kern_wfmt fmt, const uint8_t *group, int n, int n_k, float *ret_row)
+/* Output n of a panel of integers. */
+static void unpack_int_row(enum kern_wfmt fmt, const uint8_t *group, int n, int k, float *ret_row)
 {
-    uint16_t bits;
-    memcpy(&bits, group + quads_bytes(fmt) + 2 * n, sizeof(bits));
-    float s = kern_f32_of_f16(bits);
-    for (int i = 0; i < n_k; i++)
-        ret_row[i] = s * (float)(weight_at(fmt, group, i, n) - kern_offset(fmt));
+    const uint8_t *head = NULL;
+    bool has_min = fmt == KERN_W_I4A || fmt == KERN_W_I5A || fmt == KERN_W_I4K || fmt == KERN_W_I5K;
+    for (int g = 0; g * KERN_GROUP < k; g++) {
+        group = next_group(fmt, g - 1, group, &head);
+        struct scales w = scales_at(fmt, head, group, n);
+        for (int i = 0; i < KERN_GROUP && g * KERN_GROUP + i < k; i++) {
+            float v =
+                w.d * (float)w.s[i / 16] * (float)(weight_at(fmt, group, i, n) - kern_offset(fmt));
+            ret_row[g * KERN_GROUP + i] = has_min ? v + w.min : v;
+        }
+    }
 }
 
 /* The first k of the weights of output n of a B12 panel. */
@@ -784,9 +853,7 @@ void kern_ref_unpack_row(enum kern_wfmt fmt, const void *panel, int n, int k, fl
     } else if (fmt == KERN_W_B12) {
         unpack_coded_row(panel, n, k, ret_row);
     } else {
-        const uint8_t *group = panel;
-        for (int i = 0; i < k; i += KERN_GROUP, group += kern_panel_bytes(fmt, KERN_GROUP))
-            unpack_group(fmt, group, n, k - i < KERN_GROUP ? k - i : KERN_GROUP, ret_row + i);
+        unpack_int_row(fmt, panel, n, k, ret_row);
     }
 }
 
@@ -801,9 +868,15 @@ const struct kern kern_ref = {
                             [KERN_W_B12] = matmul_f32_b12,
                             [KERN_W_F16] = matmul_f32_f16},
             [KERN_A_BF16] = {[KERN_W_BF16] = matmul_bf16_bf16, [KERN_W_B12] = matmul_bf16_b12},
-            [KERN_A_I8][KERN_W_I8] = matmul_i8_i8,
-            [KERN_A_I8][KERN_W_I6] = matmul_i8_i6,
-            [KERN_A_I8][KERN_W_I4] = matmul_i8_i4,
+            [KERN_A_I8] = {[KERN_W_I8] = matmul_i8_i8,
+                           [KERN_W_I6] = matmul_i8_i6,
+                           [KERN_W_I4] = matmul_i8_i4,
+                           [KERN_W_I4A] = matmul_i8_i4a,
+                           [KERN_W_I5] = matmul_i8_i5,
+                           [KERN_W_I5A] = matmul_i8_i5a,
+                           [KERN_W_I4K] = matmul_i8_i4k,
+                           [KERN_W_I5K] = matmul_i8_i5k,
+                           [KERN_W_I6S] = matmul_i8_i6s},
         },
     .matmul_pages = {pages_f32, pages_bf16, NULL},
     .matmul_segs = {segs_f32, segs_bf16, NULL},

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Selects a kernel level, and the format of weights on it. No state: any thread. */
+#include "engine/kernels/blocks.h"
 #include "engine/kernels/kernels.h"
 #include "engine/kernels/levels.h"
 
@@ -91,6 +92,11 @@ bool kern_pack_panel(const struct kern *kern, enum kern_wfmt fmt, enum kern_src 
     bool b12 = fmt == KERN_W_B12;
     assert(k > 0 && k <= k_pad);
     assert(!b12 || k_pad <= KERN_B12_MAX_K);
+    if (kern_is_blocks(src)) {
+        assert(fmt == kern_blocks_form(src));
+        kern_pack_blocks(src, rows, k, k_pad, panel);
+        return true;
+    }
     kern->pack_panel(b12 ? KERN_W_BF16 : fmt, src, rows, k, k_pad, b12 ? words : panel);
     return !b12 || kern->encode_panel(words, k_pad, panel);
 }

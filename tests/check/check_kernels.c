@@ -1220,7 +1220,7 @@ static int any_k(void)
 
 static void check_round(void)
 {
-    for (int fmt = 0; fmt < KERN_W_COUNT; fmt++)
+    for (int fmt = 0; fmt <= KERN_W_I4; fmt++)
         for (int src = 0; src < 3 && fmt != KERN_W_B12; src++)
             check_pack_panel((enum kern_wfmt)fmt, (enum kern_src)src, any_k());
     for (int kind = 0; kind < CODED_KINDS; kind++)
