@@ -131,7 +131,7 @@ static int take_string(struct parse *p, const char *of, const char **ret, size_t
     uint64_t len;
     int rc = take_int(p, LENGTH_BYTES, &len);
     if (rc) return rc;
-    if (len > left(p))
+    if (len > MAX_HEADER_BYTES)
         return REFUSE(p, "%s%s%sa string of %llu bytes, where %zu are left", of ? "key " : "",
                       of ? of : "", of ? " has " : "the header has ", (unsigned long long)len,
                       left(p));
@@ -170,7 +170,7 @@ static int take_key_name(struct parse *p, const char **ret)
 static int take_values(struct parse *p, struct gguf_key *key)
 {
     int size = value_bytes[key->type];
-    if (key->n > left(p) / (size_t)size)
+    if (key->n > MAX_HEADER_BYTES / (size_t)size)
         return REFUSE(p, "key %s has %zu elements, for which %zu bytes are left", key->name, key->n,
                       left(p));
     key->data = p->g->header + p->at;
@@ -473,7 +473,7 @@ static const char *kind_name(enum gguf_type kind)
     return kind == GGUF_I64    ? "integer"
            : kind == GGUF_F64  ? "finite number"
            : kind == GGUF_BOOL ? "bool"
-                               : "string of UTF-8 without NUL";
+                               : "string";
 }
 
 /* Whether all elements of a key are of that kind. */
@@ -502,7 +502,8 @@ int gguf_array(const struct gguf *g, const char *name, enum gguf_type kind,
     const struct gguf_key *key = gguf_find(g, name);
     if (!key) return 0;
     if (!key->is_array || !fits(key, kind))
-        return refuse(g, err, errlen, "key %s is not an array of %ss", name, kind_name(kind));
+        return refuse(g, err, errlen, "key %s is not an array of %ss%s", name, kind_name(kind),
+                      kind == GGUF_STRING ? " of UTF-8 without NUL" : "");
     *ret = key;
     return 1;
 }
@@ -513,8 +514,8 @@ static int find_one(const struct gguf *g, const char *name, enum gguf_type kind,
     *ret = gguf_find(g, name);
     if (!*ret) return 0;
     if (!(*ret)->is_array && fits(*ret, kind)) return 1;
-    return refuse(g, err, errlen, "key %s is not %s %s", name, kind == GGUF_I64 ? "an" : "a",
-                  kind_name(kind));
+    return refuse(g, err, errlen, "key %s is not %s %s%s", name, kind == GGUF_I64 ? "an" : "a",
+                  kind_name(kind), kind == GGUF_STRING ? " of UTF-8 without NUL" : "");
 }
 
 int gguf_int(const struct gguf *g, const char *name, int64_t min, int64_t max, int64_t *ret,

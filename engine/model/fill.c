@@ -189,7 +189,7 @@ static bool stage_panel(const struct fill *f, const struct plan_mat *pm, int pan
         while (i + n < KERN_PANEL && eng_plan_row(pm, panel * KERN_PANEL + i + n, &next) == part &&
                next == row + n)
             n++;
-        size_t bytes = n_in * (size_t)eng_dtype_bits(part->weight->dtype) / 8;
+        size_t bytes = (size_t)eng_dtype_bytes(part->weight->dtype, pm->mat->n_in);
         size_t pitch = mixed ? n_in * sizeof(float) : bytes;
         uint8_t *to = w->staging + (size_t)i * pitch;
         if (!read_rows(part->weight, row, n, bytes, to, w)) return false;

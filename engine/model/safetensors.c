@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Safetensors headers; see safetensors.h. weights.c reads the set of files of a model. */
 #include "base/file.h"
+#include "base/gguf.h"
 #include "engine/model/safetensors.h"
 
 #include <assert.h>
@@ -17,25 +18,51 @@
 
 enum { MAX_HEADER_BYTES = 100000000, LENGTH_BYTES = 8 };
 
+_Static_assert((int)ENG_DTYPE_BF16 == KERN_SRC_BF16 && (int)ENG_DTYPE_F16 == KERN_SRC_F16 &&
+                   ENG_DTYPE_COUNT - ENG_DTYPE_Q4_0 == KERN_SRC_COUNT - KERN_SRC_Q4_0,
+               "the same types");
+
 /* Errors of base/file.h are passed on here and by the other loaders. */
 _Static_assert((int)FILE_EINVAL == ENG_EINVAL && (int)FILE_ENOMEM == ENG_ENOMEM &&
                    (int)FILE_EIO == ENG_EIO && (int)FILE_ENOENT == ENG_ENOENT,
                "file errors are engine errors");
 
+/* So many elements take so many bytes. */
 static const struct {
     const char *name;
-    int bits;
+    int n, bytes;
 } dtypes[ENG_DTYPE_COUNT] = {
-    [ENG_DTYPE_F32] = {"F32", 32},        [ENG_DTYPE_F16] = {"F16", 16},
-    [ENG_DTYPE_BF16] = {"BF16", 16},      [ENG_DTYPE_BOOL] = {"BOOL", 8},
-    [ENG_DTYPE_U8] = {"U8", 8},           [ENG_DTYPE_I8] = {"I8", 8},
-    [ENG_DTYPE_U16] = {"U16", 16},        [ENG_DTYPE_I16] = {"I16", 16},
-    [ENG_DTYPE_U32] = {"U32", 32},        [ENG_DTYPE_I32] = {"I32", 32},
-    [ENG_DTYPE_U64] = {"U64", 64},        [ENG_DTYPE_I64] = {"I64", 64},
-    [ENG_DTYPE_F64] = {"F64", 64},        [ENG_DTYPE_C64] = {"C64", 64},
-    [ENG_DTYPE_F8_E4M3] = {"F8_E4M3", 8}, [ENG_DTYPE_F8_E5M2] = {"F8_E5M2", 8},
-    [ENG_DTYPE_F8_E8M0] = {"F8_E8M0", 8}, [ENG_DTYPE_F6_E2M3] = {"F6_E2M3", 6},
-    [ENG_DTYPE_F6_E3M2] = {"F6_E3M2", 6}, [ENG_DTYPE_F4] = {"F4", 4},
+    [ENG_DTYPE_F32] = {"F32", 1, 4},
+    [ENG_DTYPE_F16] = {"F16", 1, 2},
+    [ENG_DTYPE_BF16] = {"BF16", 1, 2},
+    [ENG_DTYPE_BOOL] = {"BOOL", 1, 1},
+    [ENG_DTYPE_U8] = {"U8", 1, 1},
+    [ENG_DTYPE_I8] = {"I8", 1, 1},
+    [ENG_DTYPE_U16] = {"U16", 1, 2},
+    [ENG_DTYPE_I16] = {"I16", 1, 2},
+    [ENG_DTYPE_U32] = {"U32", 1, 4},
+    [ENG_DTYPE_I32] = {"I32", 1, 4},
+    [ENG_DTYPE_U64] = {"U64", 1, 8},
+    [ENG_DTYPE_I64] = {"I64", 1, 8},
+    [ENG_DTYPE_F64] = {"F64", 1, 8},
+    [ENG_DTYPE_C64] = {"C64", 1, 8},
+    [ENG_DTYPE_F8_E4M3] = {"F8_E4M3", 1, 1},
+    [ENG_DTYPE_F8_E5M2] = {"F8_E5M2", 1, 1},
+    [ENG_DTYPE_F8_E8M0] = {"F8_E8M0", 1, 1},
+    [ENG_DTYPE_F6_E2M3] = {"F6_E2M3", 4, 3},
+    [ENG_DTYPE_F6_E3M2] = {"F6_E3M2", 4, 3},
+    [ENG_DTYPE_F4] = {"F4", 2, 1},
+    [ENG_DTYPE_Q4_0] = {"Q4_0", 32, 18},
+    [ENG_DTYPE_Q4_1] = {"Q4_1", 32, 20},
+    [ENG_DTYPE_Q5_0] = {"Q5_0", 32, 22},
+    [ENG_DTYPE_Q5_1] = {"Q5_1", 32, 24},
+    [ENG_DTYPE_Q8_0] = {"Q8_0", 32, 34},
+    [ENG_DTYPE_Q3_K] = {"Q3_K", 256, 110},
+    [ENG_DTYPE_Q4_K] = {"Q4_K", 256, 144},
+    [ENG_DTYPE_Q5_K] = {"Q5_K", 256, 176},
+    [ENG_DTYPE_Q6_K] = {"Q6_K", 256, 210},
+    [ENG_DTYPE_IQ4_NL] = {"IQ4_NL", 32, 18},
+    [ENG_DTYPE_IQ4_XS] = {"IQ4_XS", 256, 136},
 };
 
 const char *eng_dtype_name(enum eng_dtype dtype)
@@ -43,9 +70,22 @@ const char *eng_dtype_name(enum eng_dtype dtype)
     return dtypes[dtype].name;
 }
 
-int eng_dtype_bits(enum eng_dtype dtype)
+bool eng_dtype_find(const char *name, enum eng_dtype *ret)
 {
-    return dtypes[dtype].bits;
+    for (int i = 0; i < ENG_DTYPE_COUNT; i++) {
+        if (strcmp(name, dtypes[i].name) != 0) continue;
+        *ret = (enum eng_dtype)i;
+        return true;
+    }
+    return false;
+}
+
+int64_t eng_dtype_bytes(enum eng_dtype dtype, int64_t n)
+{
+    int64_t bytes;
+    if (n % dtypes[dtype].n != 0) return -1;
+    bool fits = !__builtin_mul_overflow(n / dtypes[dtype].n, (int64_t)dtypes[dtype].bytes, &bytes);
+    return fits ? bytes : -1;
 }
 
 void eng_tensor_shape(const struct eng_tensor *t, char ret_text[ENG_SHAPE_TEXT])
@@ -62,13 +102,9 @@ void eng_tensor_shape(const struct eng_tensor *t, char ret_text[ENG_SHAPE_TEXT])
 static const char *read_dtype(struct eng_tensor *t, const json_t *info)
 {
     const char *name = json_string_value(json_object_get(info, "dtype"));
-    for (int i = 0; name && i < ENG_DTYPE_COUNT; i++) {
-        if (strcmp(name, dtypes[i].name) == 0) {
-            t->dtype = (enum eng_dtype)i;
-            return NULL;
-        }
-    }
-    return name ? "has an unknown dtype" : "has no dtype";
+    if (!name) return "has no dtype";
+    bool known = eng_dtype_find(name, &t->dtype) && !eng_dtype_is_blocks(t->dtype);
+    return known ? NULL : "has an unknown dtype";
 }
 
 static const char *read_shape(struct eng_tensor *t, const json_t *info)
@@ -100,10 +136,8 @@ static const char *read_span(struct eng_tensor *t, const json_t *info)
     if (json_integer_value(end) < json_integer_value(begin)) return "ends before it begins";
     t->offset = json_integer_value(begin);
     t->n_bytes = json_integer_value(end) - t->offset;
-    int64_t bits;
-    if (__builtin_mul_overflow(t->n_elements, (int64_t)dtypes[t->dtype].bits, &bits))
-        return "has more than 2^63 bits";
-    if (bits % 8 != 0 || bits / 8 != t->n_bytes)
+    if (t->n_elements > INT64_MAX / 8) return "has more than 2^63 bits";
+    if (eng_dtype_bytes(t->dtype, t->n_elements) != t->n_bytes)
         return "spans a different number of bytes than shape x dtype";
     return NULL;
 }
@@ -176,7 +210,7 @@ static int read_tensors(struct eng_shard *s, json_t *root, char *err, size_t err
         } else {
             assert(s->n_tensors < json_object_size(root));
             struct eng_tensor *t = &s->tensors[s->n_tensors++];
-            t->name = key;
+            t->name = t->file_name = key;
             t->shard = s;
             rc = read_tensor(t, info, s->name, err, errlen);
         }
@@ -279,8 +313,12 @@ out:
 
 void eng_shard_finish(struct eng_shard *shard)
 {
-    if (shard->fd >= 0) close(shard->fd);
+    if (shard->gguf)
+        gguf_close(shard->gguf);
+    else if (shard->fd >= 0)
+        close(shard->fd);
     json_decref(shard->header);
+    free(shard->names);
     free(shard->tensors);
     free(shard->name);
     *shard = (struct eng_shard){.fd = -1};

@@ -17,7 +17,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Element types of the format; weights use the first three. */
+#include "engine/kernels/kernels.h"
+
+/* Element types of the format; weights use the first three. The last ones are blocks of weights of
+ * GGUF files, in the order of enum kern_src. */
 enum eng_dtype {
     ENG_DTYPE_F32,
     ENG_DTYPE_F16,
@@ -39,21 +42,50 @@ enum eng_dtype {
     ENG_DTYPE_F6_E2M3,
     ENG_DTYPE_F6_E3M2,
     ENG_DTYPE_F4,
+    ENG_DTYPE_Q4_0,
+    ENG_DTYPE_Q4_1,
+    ENG_DTYPE_Q5_0,
+    ENG_DTYPE_Q5_1,
+    ENG_DTYPE_Q8_0,
+    ENG_DTYPE_Q3_K,
+    ENG_DTYPE_Q4_K,
+    ENG_DTYPE_Q5_K,
+    ENG_DTYPE_Q6_K,
+    ENG_DTYPE_IQ4_NL,
+    ENG_DTYPE_IQ4_XS,
     ENG_DTYPE_COUNT
 };
 const char *eng_dtype_name(enum eng_dtype dtype);
-int eng_dtype_bits(enum eng_dtype dtype);
+
+/* Returns false if no type has this name. */
+bool eng_dtype_find(const char *name, enum eng_dtype *ret);
+
+/* Bytes of n elements in a row; -1: they do not fill whole blocks, or are more than 2^63. */
+int64_t eng_dtype_bytes(enum eng_dtype dtype, int64_t n);
+
+/* The kernels' name of a type of weights: one of the first three, or of blocks. */
+static inline enum kern_src eng_dtype_source(enum eng_dtype dtype)
+{
+    return dtype >= ENG_DTYPE_Q4_0 ? (enum kern_src)(KERN_SRC_Q4_0 + (int)(dtype - ENG_DTYPE_Q4_0))
+                                   : (enum kern_src)dtype;
+}
+
+static inline bool eng_dtype_is_blocks(enum eng_dtype dtype)
+{
+    return dtype >= ENG_DTYPE_Q4_0;
+}
 
 /* Further extents are checked and multiplied, but not stored. */
 enum { ENG_TENSOR_DIMS = 4 };
 
 struct eng_tensor {
     const char *name;
+    const char *file_name; /* in a GGUF file, else equal to name */
     enum eng_dtype dtype;
     int rank;
     int64_t shape[ENG_TENSOR_DIMS];
     int64_t n_elements;
-    int64_t offset; /* from the start of the file's data */
+    int64_t offset; /* from the start of the file's data; of a GGUF file, of the file */
     int64_t n_bytes;
     const struct eng_shard *shard;
     bool used; /* the model uses it */
@@ -70,7 +102,9 @@ struct eng_shard {
     int64_t data_start;         /* offset of the data in the file */
     struct eng_tensor *tensors; /* in file order */
     size_t n_tensors;
-    void *header; /* the JSON tree; owns the names */
+    void *header;      /* the JSON tree; owns the names */
+    struct gguf *gguf; /* of a GGUF file: it has the descriptor and the names in it; or NULL */
+    char *names;       /* the others */
 };
 
 /*

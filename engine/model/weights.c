@@ -13,8 +13,10 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/gguf_names.h"
 #include "engine/eng_error.h"
 #include "engine/model/config_json.h"
+#include "engine/model/gguf.h"
 
 static const char single_name[] = "model.safetensors";
 static const char index_name[] = "model.safetensors.index.json";
@@ -246,6 +248,10 @@ int eng_weights_open(struct eng_weights **ret_weights, const char *dir, struct e
     struct eng_weights *w = calloc(1, sizeof(*w));
     *ret_weights = w;
     if (!w) return eng_report_problem(r, ENG_ENOMEM, "no memory to open the weights");
+    if (gguf_is_name(dir)) {
+        eng_gguf_open(w, dir, r);
+        return list_tensors(w, r);
+    }
     if (file_exists(dir, single_name)) return open_single(w, dir, r);
     if (file_exists(dir, index_name)) return open_sharded(w, dir, r);
     if (file_exists(dir, "pytorch_model.bin") || file_exists(dir, "pytorch_model.bin.index.json"))

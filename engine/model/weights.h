@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * All tensors of a model: those of model.safetensors, or of the shards that
- * model.safetensors.index.json names.
+ * All tensors of a model: those of model.safetensors, of the shards that
+ * model.safetensors.index.json names, or of a GGUF file or set of files.
  *
  * Opened and checked by one thread; afterwards tensors may be read from any.
  */
@@ -33,11 +33,13 @@ struct eng_weights {
     size_t n_shards;
     struct eng_tensor **by_name; /* [n_tensors], sorted by name */
     size_t n_tensors;
+    const struct eng_gguf *gguf; /* of a GGUF file: its architecture; NULL: safetensors */
 };
 
 /*
- * Opens every file of the model in dir; problems go to the report. Returns 0 only if there are
- * none; *ret_weights always holds what could be read. Returns owned: eng_weights_close.
+ * Opens every file of the model in dir, or the GGUF file of that path; problems go to the report.
+ * Returns 0 only if there are none; *ret_weights always holds what could be read. Returns owned:
+ * eng_weights_close.
  */
 int eng_weights_open(struct eng_weights **ret_weights, const char *dir, struct eng_report *r);
 void eng_weights_close(struct eng_weights *w);

@@ -20,7 +20,7 @@ static void check(const struct eng_shard *s, int64_t data_bytes)
         char shape[ENG_SHAPE_TEXT];
         eng_tensor_shape(t, shape);
         if (t->offset != at || t->n_bytes < 0 || t->n_bytes > data_bytes - at) abort();
-        if (t->n_elements * eng_dtype_bits(t->dtype) != t->n_bytes * 8) abort();
+        if (eng_dtype_bytes(t->dtype, t->n_elements) != t->n_bytes) abort();
         if (strlen(shape) < 2 || !eng_dtype_name(t->dtype)) abort();
         at += t->n_bytes;
     }
