@@ -168,7 +168,8 @@ struct eng_inspect_config {
 };
 struct eng_inspect_tensor {
     const char *name, *dtype, *file;
-    const int64_t *shape; /* [rank] */
+    const char *file_name; /* the name within a GGUF file; else equal to name */
+    const int64_t *shape;  /* [rank] */
     int rank;
     int64_t n_bytes;
     bool used; /* by the architecture */

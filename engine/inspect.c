@@ -3,6 +3,7 @@
  * The contents of a model directory: configuration, tensors, and the paths it can be served with.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "engine/engine.h"
 #include "engine/model/config.h"
@@ -52,6 +53,7 @@ static void report_tensors(const struct eng_weights *w, const struct eng_inspect
         const struct eng_tensor *t = w->by_name[i];
         in->tensor(in->ctx, &(struct eng_inspect_tensor){
                                 .name = t->name,
+                                .file_name = t->file_name,
                                 .dtype = eng_dtype_name(t->dtype),
                                 .file = t->shard->name,
                                 .shape = t->shape,
@@ -65,15 +67,17 @@ static void report_tensors(const struct eng_weights *w, const struct eng_inspect
 /* The memory that each numeric path needs. */
 static void report_paths(struct eng_model *m, const struct eng_inspector *in)
 {
-    bool bf16 = kern_has_bf16() && eng_plan_is_bf16(m->load);
+    const struct eng_numerics *chosen = eng_plan_default_path(m->load);
+    bool quantised = eng_plan_is_quantised(m->load);
     for (const char *const *name = eng_path_names(); *name; name++) {
         m->numerics = eng_numerics_find(*name);
+        if (strcmp(*name, quantised ? "int4" : "file") == 0) continue; /* refused */
         eng_plan_place(m, "native");
         in->path(in->ctx,
                  &(struct eng_inspect_path){
                      .numerics = *name,
                      .weights_bytes = m->weights_bytes + eng_model_rope_bytes(m, m->hp.ctx_max),
-                     .is_default = m->numerics == eng_numerics_find(bf16 ? "bf16" : "exact"),
+                     .is_default = m->numerics == chosen,
                  });
     }
 }

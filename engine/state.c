@@ -37,6 +37,7 @@ void state_layout_init(struct state_layout *l, const struct eng_hparams *hp,
     *l = (struct state_layout){.n_channels = hp->d_model, .n_taps = hp->n_taps, .kern = kern};
     if (hp->n_delta_values > 0) {
         l->n_keys = hp->n_delta_keys;
+        l->tiled = hp->delta_tiled;
         l->n_heads = hp->n_delta_values;
         l->d_key = hp->d_delta_key;
         l->d_value = hp->d_delta_value;
@@ -217,7 +218,8 @@ void state_convolve(const struct state_layout *l, const struct eng_layer *layer,
 static struct kern_delta token_of(const struct state_layout *l, const float *row, int head,
                                   int block)
 {
-    int key = head / (l->n_heads / l->n_keys), left = l->d_value - block * KERN_DELTA;
+    int key = l->tiled ? head % l->n_keys : head / (l->n_heads / l->n_keys),
+        left = l->d_value - block * KERN_DELTA;
     const float *z = row + l->n_channels, *beta = z + l->n_heads * l->d_value + head;
     return (struct kern_delta){
         .q = row + key * l->d_key,

@@ -18,6 +18,7 @@
 #ifndef HEARTH_ENGINE_STATE_H
 #define HEARTH_ENGINE_STATE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -41,6 +42,7 @@ struct state_layout {
     size_t n_kept;   /* of a snapshot: [n_layers][n_taps - 1][n_channels], and their matrices */
     const struct kern *kern;
     int n_keys, n_heads; /* of a delta net: heads of queries and keys, of values; 0: it is none */
+    bool tiled;          /* as hp.delta_tiled */
     int d_key, d_value;
     size_t matrix_floats, log_floats, head_floats; /* of a head, a row of its log, both */
 };

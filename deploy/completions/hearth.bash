@@ -37,7 +37,7 @@ _hearth()
     --models-max) kind=anything ;;
     --load-wait-ms) kind=anything ;;
     --threads | -t) kind=anything ;;
-    --numerics) words='auto exact bf16 int8 int4' ;;
+    --numerics) words='auto exact bf16 int8 file int4' ;;
     --gemm) words='auto native blas' ;;
     --kernels) words='auto c avx2 avx2vnni avx512 avx512vnni avx512bf16 avx512amx neon neondot neonbf16' ;;
     --weight-coding) words='auto on off' ;;

@@ -62,7 +62,7 @@ complete -c hearth -n '__hearth_is serve batch' -l models-max -x -d 'most models
 complete -c hearth -n '__hearth_is serve batch' -l no-models-autoload -d 'do not load a model when a request asks for it'
 complete -c hearth -n '__hearth_is serve batch' -l load-wait-ms -x -d 'longest wait of a request for its model to be loaded; 0: unlimited'
 complete -c hearth -n '__hearth_is serve generate bench batch chat embed rerank' -s t -l threads -x -d 'compute threads; 0: all usable cores (affinity, cgroup quota)'
-complete -c hearth -n '__hearth_is serve generate bench batch chat embed rerank' -l numerics -x -a 'auto exact bf16 int8 int4' -d 'numeric path; exact: f32 activations, the reference'
+complete -c hearth -n '__hearth_is serve generate bench batch chat embed rerank' -l numerics -x -a 'auto exact bf16 int8 file int4' -d 'numeric path; exact: f32 activations, the reference'
 complete -c hearth -n '__hearth_is serve generate bench batch chat embed rerank' -l gemm -x -a 'auto native blas' -d 'matrix multiplication backend'
 complete -c hearth -n '__hearth_is serve generate bench batch chat embed rerank' -l kernels -x -a 'auto c avx2 avx2vnni avx512 avx512vnni avx512bf16 avx512amx neon neondot neonbf16' -d 'highest kernel level allowed'
 complete -c hearth -n '__hearth_is serve generate bench batch chat embed rerank' -l weight-coding -x -a 'auto on off' -d 'keep bf16 weights in 12 bits, without loss; auto: if that is read faster here'

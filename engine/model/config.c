@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* config.json -> hyper-parameters; see config.h. */
+#include "base/buf.h"
 #include "base/file.h"
 #include "engine/model/config.h"
 
@@ -13,8 +14,10 @@
 #include "engine/eng_error.h"
 #include "engine/model/config_json.h"
 #include "engine/model/family.h"
+#include "engine/model/gguf.h"
 #include "engine/model/rope.h"
 #include "engine/model/weight_hash.h"
+#include "engine/model/weights.h"
 
 static const char config_name[] = "config.json";
 static const char generation_name[] = "generation_config.json";
@@ -304,7 +307,7 @@ static const char *rope_type_name(const struct object *o)
 static enum eng_rope_type read_rope_type(const struct object *o, const struct eng_family *f)
 {
     const char *name = rope_type_name(o);
-    for (int i = 0; f->rope_longrope && i < 3; i++)
+    for (int i = 0; i < (f->rope_longrope ? 3 : 1); i++)
         if (strcmp(name, longrope_names[i]) == 0) return ENG_ROPE_LONGROPE;
     size_t n = f->rope_longrope ? 1 : sizeof(rope_types) / sizeof(rope_types[0]);
     for (size_t i = 0; i < n; i++)
@@ -312,7 +315,7 @@ static enum eng_rope_type read_rope_type(const struct object *o, const struct en
     eng_report_problem(o->report, ENG_EUNSUPPORTED,
                        "%s: rope_type %.100s is not supported; supported: %s", o->where, name,
                        f->rope_longrope ? "default, longrope"
-                                        : "default, linear, llama3, yarn, dynamic");
+                                        : "default, linear, llama3, yarn, dynamic, longrope");
     return ENG_ROPE_DEFAULT;
 }
 
@@ -959,5 +962,21 @@ int eng_config_read(struct eng_hparams *ret_hp, const char *dir, struct eng_repo
         eng_config_parse(ret_hp, config, config_len, generation, generation_len, r);
     free(config);
     free(generation);
+    return r->rc;
+}
+
+int eng_config_read_gguf(struct eng_hparams *ret_hp, const struct eng_weights *weights,
+                         struct eng_report *r)
+{
+    struct buf text;
+    char err[512] = "";
+    struct eng_report own = {.err = err, .errlen = sizeof(err)};
+    *ret_hp = (struct eng_hparams){.bos_id = -1};
+    buf_init(&text, MAX_CONFIG_BYTES);
+    int rc = eng_gguf_config(weights, &text, r);
+    if (!rc) rc = eng_config_parse(ret_hp, text.data, text.len, NULL, 0, &own);
+    if (own.rc) eng_report_problem(r, rc, "%s: its keys, read as %s", weights->shards[0].name, err);
+    ret_hp->delta_tiled = true; /* in every file of the format */
+    buf_finish(&text);
     return r->rc;
 }

@@ -23,6 +23,11 @@ int eng_config_read(struct eng_hparams *ret_hp, const char *dir, struct eng_repo
 int eng_config_parse(struct eng_hparams *ret_hp, const char *config, size_t config_len,
                      const char *generation, size_t generation_len, struct eng_report *r);
 
+/* The same of a GGUF file's keys. */
+struct eng_weights;
+int eng_config_read_gguf(struct eng_hparams *ret_hp, const struct eng_weights *weights,
+                         struct eng_report *r);
+
 /* Adds an end id. False: it is one already, or not within the vocabulary, or there are too many. */
 bool eng_config_add_end(struct eng_hparams *hp, int64_t id);
 

@@ -22,6 +22,7 @@
 
 #include "base/file.h"
 #include "engine/eng_error.h"
+#include "engine/kernels/blocks.h"
 #include "engine/kernels/convert.h"
 #include "engine/model/load.h"
 #include "engine/model/plan.h"
@@ -29,13 +30,17 @@
 #include "engine/model/weight_hash.h"
 #include "engine/pool.h"
 
+/* The file became shorter; a number in it is infinite or NaN. */
+enum { TOO_SHORT = -1, NOT_FINITE = -2 };
+
 /* Buffers and results of one thread; on cache lines of its own. */
 struct worker {
     _Alignas(64) uint8_t *staging; /* 32 rows as in the file */
     void *words;                   /* a BF16 panel before compression */
     struct eng_hash hash;          /* sum over the rows this thread read */
-    int error;                     /* errno of a failed read; -1: the file became shorter */
+    int error;                     /* of a read: an errno, or one of these */
     const struct eng_tensor *at;   /* the tensor of the failed read */
+    int64_t row;
 };
 
 _Static_assert(sizeof(struct worker) % 64 == 0, "workers share no cache line");
@@ -102,9 +107,25 @@ static bool read_rows(const struct eng_tensor *t, int64_t row, int n, size_t row
     const struct eng_shard *s = t->shard;
     int64_t offset = s->data_start + t->offset + row * (int64_t)row_bytes;
     if (file_pread(s->fd, buf, (size_t)n * row_bytes, offset) == 0) return true;
-    w->error = errno ? errno : -1;
+    w->error = errno ? errno : TOO_SHORT;
     w->at = t;
+    w->row = row;
     return false;
+}
+
+/* Returns false if a scale of n rows of blocks is not finite; quants always are. */
+static bool check_blocks(const struct eng_tensor *t, int64_t row, int n, size_t row_bytes,
+                         const uint8_t *rows, struct worker *w)
+{
+    enum kern_src src = eng_dtype_source(t->dtype);
+    for (int i = 0; i < n; i++) {
+        if (kern_blocks_finite(src, rows + (size_t)i * row_bytes, t->shape[1])) continue;
+        w->error = NOT_FINITE;
+        w->at = t;
+        w->row = row + i;
+        return false;
+    }
+    return true;
 }
 
 /*
@@ -121,16 +142,13 @@ static void hash_rows(const struct eng_tensor *t, int64_t row, int n, size_t row
     }
 }
 
-static enum kern_src source_of(enum eng_dtype dtype)
-{
-    return dtype == ENG_DTYPE_F32   ? KERN_SRC_F32
-           : dtype == ENG_DTYPE_F16 ? KERN_SRC_F16
-                                    : KERN_SRC_BF16;
-}
-
 /* n elements widened to f32, from the last to the first: src and dst may start at one address. */
 static void widen(enum eng_dtype dtype, const uint8_t *src, float *dst, size_t n)
 {
+    if (eng_dtype_is_blocks(dtype)) {
+        kern_blocks_f32(eng_dtype_source(dtype), src, (int64_t)n, dst);
+        return;
+    }
     for (size_t i = n; i-- > 0;) {
         uint16_t half;
         if (dtype == ENG_DTYPE_F32) {
@@ -148,6 +166,12 @@ static bool read_vector(const struct eng_tensor *t, float *to, struct worker *w)
     if (!read_rows(t, 0, 1, (size_t)t->n_bytes, w->staging, w)) return false;
     hash_rows(t, 0, 1, (size_t)t->n_bytes, w->staging, w);
     widen(t->dtype, w->staging, to, (size_t)t->n_elements);
+    for (int64_t i = 0; t->shard->gguf && i < t->n_elements; i++)
+        if (!isfinite(to[i])) {
+            w->error = NOT_FINITE;
+            w->at = t;
+            return false;
+        }
     return true;
 }
 
@@ -158,6 +182,8 @@ static bool fill_vector(const struct plan_vec *pv, struct worker *w)
     if (!read_vector(pv->tensor, pv->n_cols ? whole : to, w)) return false;
     for (int i = 0; pv->n_cols && i < pv->n; i++)
         to[i % pv->n_cols * (pv->n / pv->n_cols) + i / pv->n_cols] = whole[i];
+    for (int i = 0; pv->is_log && i < pv->n; i++)
+        to[i] = logf(-to[i]);
     if (pv->add == 0 && pv->factor == 1) return true;
     for (int i = 0; i < pv->n; i++)
         to[i] = (to[i] + pv->add) * pv->factor;
@@ -166,16 +192,17 @@ static bool fill_vector(const struct plan_vec *pv, struct worker *w)
 
 /* ---- packing ------------------------------------------------------------------------------- */
 
-/* Returns true if the parts differ in dtype, so that their rows are combined as f32. */
-static bool is_mixed(const struct plan_mat *pm)
+/* Returns true if rows are packed from f32: the parts differ in dtype, or blocks in form. */
+static bool is_widened(const struct plan_mat *pm)
 {
+    enum eng_dtype dtype = pm->parts[0].weight->dtype;
     for (int i = 1; i < pm->n_parts; i++)
-        if (pm->parts[i].weight->dtype != pm->parts[0].weight->dtype) return true;
-    return false;
+        if (pm->parts[i].weight->dtype != dtype) return true;
+    return eng_dtype_is_blocks(dtype) && pm->mat->fmt != kern_blocks_form(eng_dtype_source(dtype));
 }
 
 /* Reads the 32 rows of a panel run by run; rows that do not exist stay NULL. */
-static bool stage_panel(const struct fill *f, const struct plan_mat *pm, int panel, bool mixed,
+static bool stage_panel(const struct fill *f, const struct plan_mat *pm, int panel, bool widened,
                         struct worker *w, const void *rows[KERN_PANEL])
 {
     size_t n_in = (size_t)pm->mat->n_in;
@@ -189,12 +216,14 @@ static bool stage_panel(const struct fill *f, const struct plan_mat *pm, int pan
         while (i + n < KERN_PANEL && eng_plan_row(pm, panel * KERN_PANEL + i + n, &next) == part &&
                next == row + n)
             n++;
-        size_t bytes = (size_t)eng_dtype_bytes(part->weight->dtype, pm->mat->n_in);
-        size_t pitch = mixed ? n_in * sizeof(float) : bytes;
+        const struct eng_tensor *t = part->weight;
+        size_t bytes = (size_t)eng_dtype_bytes(t->dtype, pm->mat->n_in);
+        size_t pitch = widened ? n_in * sizeof(float) : bytes;
         uint8_t *to = w->staging + (size_t)i * pitch;
-        if (!read_rows(part->weight, row, n, bytes, to, w)) return false;
-        if (!f->again) hash_rows(part->weight, row, n, bytes, to, w);
-        if (mixed) widen(part->weight->dtype, to, (float *)(void *)to, (size_t)n * n_in);
+        if (!read_rows(t, row, n, bytes, to, w)) return false;
+        if (eng_dtype_is_blocks(t->dtype) && !check_blocks(t, row, n, bytes, to, w)) return false;
+        if (!f->again) hash_rows(t, row, n, bytes, to, w);
+        if (widened) widen(t->dtype, to, (float *)(void *)to, (size_t)n * n_in);
         for (int j = 0; j < n; j++)
             rows[i + j] = to + (size_t)j * pitch;
         i += n;
@@ -207,11 +236,12 @@ static bool pack_panel(const struct fill *f, int i, int panel, struct worker *w)
     const void *rows[KERN_PANEL];
     const struct plan_mat *pm = &f->m->load->mats[i];
     const struct eng_mat *mat = pm->mat;
-    bool mixed = is_mixed(pm);
-    if (!stage_panel(f, pm, panel, mixed, w, rows)) return false;
+    bool widened = is_widened(pm);
+    if (!stage_panel(f, pm, panel, widened, w, rows)) return false;
     if (!kern_pack_panel(f->m->kern, eng_mat_is_fine(mat, panel) ? KERN_W_I6 : mat->fmt,
-                         mixed ? KERN_SRC_F32 : source_of(pm->parts[0].weight->dtype), rows,
-                         mat->n_in, mat->k_pad, w->words, mat->panels + eng_mat_offset(mat, panel)))
+                         widened ? KERN_SRC_F32 : eng_dtype_source(pm->parts[0].weight->dtype),
+                         rows, mat->n_in, mat->k_pad, w->words,
+                         mat->panels + eng_mat_offset(mat, panel)))
         atomic_store_explicit(&f->too_many_exceptions[i], true, memory_order_relaxed);
     return true;
 }
@@ -390,8 +420,15 @@ static int report_failure(const struct fill *f, char *err, size_t errlen)
     for (int i = 0; i < f->n_threads; i++) {
         const struct worker *w = &f->workers[i];
         if (!w->error) continue;
+        if (w->error == NOT_FINITE) {
+            bool blocks = eng_dtype_is_blocks(w->at->dtype);
+            snprintf(err, errlen, "%s: tensor %.200s: a %s of row %lld is infinite or not a number",
+                     w->at->shard->name, w->at->file_name, blocks ? "scale" : "number",
+                     (long long)w->row);
+            return ENG_EINVAL;
+        }
         snprintf(err, errlen, "%s: tensor %.200s cannot be read: %s", w->at->shard->name,
-                 w->at->name, w->error < 0 ? "the file became shorter" : strerror(w->error));
+                 w->at->file_name, w->error < 0 ? "the file became shorter" : strerror(w->error));
         return ENG_EIO;
     }
     return 0;

@@ -105,6 +105,8 @@ struct eng_hparams {
     bool conv_bias;                      /* of convolutions and the products around them */
     int n_delta_keys, n_delta_values;    /* heads of a delta net: of queries and keys, of values; */
     int d_delta_key, d_delta_value;      /* and the size of each */
+    bool delta_tiled;                    /* value head j has key head j mod n_delta_keys, else
+                                          * those of a key head are next to each other */
     bool attn_gate;                      /* attention's output is multiplied by sigmoid(gate) */
     bool layer_rope[ENG_MAX_LAYERS];     /* the layer has RoPE */
     int32_t layer_window[ENG_MAX_LAYERS]; /* keys visible, the token itself included; 0: all;

@@ -18,6 +18,12 @@ static const struct eng_numerics paths[] = {
      .head = KERN_W_BF16,
      .kv = KERN_KV_BF16},
     {.name = "int8", .act = KERN_A_I8, .matrix = KERN_W_I8, .head = KERN_W_I8, .kv = KERN_KV_BF16},
+    {.name = "file",
+     .act = KERN_A_I8,
+     .keep_blocks = true,
+     .matrix = KERN_W_I8,
+     .head = KERN_W_I8,
+     .kv = KERN_KV_BF16},
     {.name = "int4", .act = KERN_A_I8, .matrix = KERN_W_I4, .head = KERN_W_I6, .kv = KERN_KV_BF16},
 };
 
@@ -32,6 +38,6 @@ const struct eng_numerics *eng_numerics_find(const char *name)
 
 const char *const *eng_path_names(void)
 {
-    static const char *const names[N_PATHS + 1] = {"exact", "bf16", "int8", "int4", NULL};
+    static const char *const names[N_PATHS + 1] = {"exact", "bf16", "int8", "file", "int4", NULL};
     return names;
 }

@@ -14,10 +14,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/gguf_names.h"
 #include "engine/eng_error.h"
+#include "engine/kernels/blocks.h"
 #include "engine/kernels/convert.h"
 #include "engine/model/config.h"
 #include "engine/model/family.h"
+#include "engine/model/gguf.h"
 #include "engine/model/heads.h"
 #include "engine/model/numerics.h"
 #include "engine/model/plan.h"
@@ -38,21 +41,32 @@ struct check {
     const char *prefix;                /* of the tensors' names */
 };
 
+static void report_missing(const struct check *c, const char *name)
+{
+    const struct eng_weights *w = c->weights;
+    char buf[ENG_GGUF_NAME];
+    if (w->gguf)
+        eng_report_problem(c->report, ENG_EINVAL, "%s: tensor %s is missing", w->shards[0].name,
+                           eng_gguf_file_name(w, name, buf));
+    else
+        eng_report_problem(c->report, ENG_EINVAL, "tensor %s is missing", name);
+}
+
 /* The tensor of that name if its dtype and shape are right, else NULL. */
 static const struct eng_tensor *need_shape(const struct check *c, const char *name,
                                            const struct eng_tensor *shape, const char *fields)
 {
     struct eng_tensor *t = eng_weights_find(c->weights, name);
     if (!t) {
-        eng_report_problem(c->report, ENG_EINVAL, "tensor %s is missing", name);
+        report_missing(c, name);
         return NULL;
     }
     t->used = true;
-    if (t->dtype > ENG_DTYPE_BF16) {
+    if (t->dtype > ENG_DTYPE_BF16 && !(eng_dtype_is_blocks(t->dtype) && shape->rank == 2)) {
         eng_report_problem(c->report, ENG_EUNSUPPORTED,
                            "%s: tensor %s is %s; supported: F32, F16, "
                            "BF16",
-                           t->shard->name, name, eng_dtype_name(t->dtype));
+                           t->shard->name, t->file_name, eng_dtype_name(t->dtype));
         return NULL;
     }
     bool equal = t->rank == shape->rank;
@@ -62,8 +76,9 @@ static const struct eng_tensor *need_shape(const struct check *c, const char *na
     char got[ENG_SHAPE_TEXT], want[ENG_SHAPE_TEXT];
     eng_tensor_shape(t, got);
     eng_tensor_shape(shape, want);
-    eng_report_problem(c->report, ENG_EINVAL, "%s: tensor %s is %s; config.json requires %s (%s)",
-                       t->shard->name, name, got, want, fields);
+    eng_report_problem(
+        c->report, ENG_EINVAL, "%s: tensor %s is %s; %s %s (%s)", t->shard->name, t->file_name, got,
+        c->weights->gguf ? "its keys require" : "config.json requires", want, fields);
     return NULL;
 }
 
@@ -130,7 +145,7 @@ static void add_vec(const struct check *c, const float **vec, const char *name, 
     char full[NAME_BYTES];
     snprintf(full, sizeof(full), "%s.weight", name);
     struct plan_vec *pv = new_vec(c, vec, n);
-    pv->add = c->m->hp.family->norm_plus_one ? 1.0f : 0.0f;
+    pv->add = c->m->hp.family->norm_plus_one && !c->weights->gguf ? 1.0f : 0.0f;
     pv->tensor = need(c, full, n, 0, fields);
 }
 
@@ -220,7 +235,8 @@ static void plan_qkv(const struct check *c, int i)
         else
             part = add_part(c, qkv, layer_name(name, c, i, parts[k].own), parts[k].n_rows,
                             hp->attn_bias_qkv, parts[k].fields);
-        if (hp->family->rope_pairs && k < 2) {
+        bool pairs = hp->family->rope_pairs || (c->weights->gguf && c->weights->gguf->pairs);
+        if (pairs && k < 2) {
             part->pairs = hp->d_rot;
             part->d_head = hp->d_head;
         }
@@ -306,8 +322,9 @@ static void plan_delta(const struct check *c, int i)
     in->fine_row = n_qkv + n_v;
     add_conv(c, l, layer_name(name, c, i, names->conv), n_qkv,
              "rows of in_proj_qkv, 1, linear_conv_kernel_dim");
-    new_vec(c, &l->a_log, n_heads)->tensor =
-        need(c, layer_name(name, c, i, names->a_log), n_heads, 0, heads);
+    struct plan_vec *a_log = new_vec(c, &l->a_log, n_heads);
+    a_log->tensor = need(c, layer_name(name, c, i, names->a_log), n_heads, 0, heads);
+    a_log->is_log = c->weights->gguf;
     new_vec(c, &l->dt_bias, n_heads)->tensor =
         need(c, layer_name(name, c, i, names->dt_bias), n_heads, 0, heads);
     add_vec(c, &l->delta_norm, layer_name(name, c, i, names->delta_norm), hp->d_delta_value,
@@ -507,8 +524,10 @@ static void check_unused(const struct check *c)
         if (!t->used && !has_no_effect(c->m, t->name))
             eng_report_problem(c->report, ENG_EUNSUPPORTED,
                                "%s: tensor %.200s is not part of a %s model of %d layers as "
-                               "config.json describes it",
-                               t->shard->name, t->name, c->m->hp.family->title, c->m->hp.n_layers);
+                               "%s it",
+                               t->shard->name, t->file_name, c->m->hp.family->title,
+                               c->m->hp.n_layers,
+                               w->gguf ? "its keys describe" : "config.json describes");
     }
 }
 
@@ -516,7 +535,8 @@ static void check_unused(const struct check *c)
 static void sum_up(struct eng_model *m)
 {
     const struct eng_load *load = m->load;
-    bool seen[ENG_DTYPE_BF16 + 1] = {false};
+    bool seen[ENG_DTYPE_COUNT] = {false};
+    int n_seen = 0;
     for (int i = 0; i < load->n_mats; i++) {
         for (int j = 0; j < load->mats[i].n_parts; j++) {
             const struct plan_part *part = &load->mats[i].parts[j];
@@ -525,13 +545,14 @@ static void sum_up(struct eng_model *m)
         }
     }
     for (int i = 0; i < load->n_vecs; i++) {
-        seen[load->vecs[i].tensor->dtype] = true;
+        seen[load->vecs[i].tensor->dtype] |=
+            !m->load->weights->gguf; /* where they always are F32 */
         if (load->vecs[i].vec != &m->head_norm) m->n_params += load->vecs[i].n;
     }
-    m->weights_dtype = "mixed";
-    for (int i = 0; i <= ENG_DTYPE_BF16; i++)
-        if (seen[i] && seen[0] + seen[1] + seen[2] == 1)
-            m->weights_dtype = eng_dtype_name((enum eng_dtype)i);
+    for (int i = 0; i < ENG_DTYPE_COUNT; i++) {
+        n_seen += seen[i];
+        if (seen[i]) m->weights_dtype = n_seen > 1 ? "mixed" : eng_dtype_name((enum eng_dtype)i);
+    }
 }
 
 /* A model of vectors may be saved without the head that its architecture has. */
@@ -544,8 +565,10 @@ int eng_plan_make(struct eng_model *m, const char *dir, struct eng_report *r)
 {
     m->load = calloc(1, sizeof(*m->load));
     if (!m->load) return eng_report_problem(r, ENG_ENOMEM, "no memory for the plan of the model");
-    int config_rc = eng_config_read(&m->hp, dir, r);
+    bool gguf = gguf_is_name(dir); /* its settings are in the files of the weights */
+    int config_rc = gguf ? 0 : eng_config_read(&m->hp, dir, r);
     int weights_rc = eng_weights_open(&m->load->weights, dir, r);
+    if (gguf && !weights_rc) config_rc = eng_config_read_gguf(&m->hp, m->load->weights, r);
     if (config_rc) m->hp.family = NULL; /* nothing of it can be relied on */
     if (config_rc || weights_rc) return r->rc;
     struct eng_dense dense[ENG_MAX_HEAD_OPS] = {{.n_in = 0}};
@@ -577,6 +600,22 @@ bool eng_plan_is_bf16(const struct eng_load *load)
                 load->mats[i].parts[j].weight->dtype != ENG_DTYPE_BF16)
                 return false;
     return true;
+}
+
+bool eng_plan_is_quantised(const struct eng_load *load)
+{
+    for (int i = 0; i < load->n_mats; i++)
+        for (int j = 0; j < load->mats[i].n_parts; j++)
+            if (load->mats[i].role != PLAN_LOOKUP &&
+                eng_dtype_is_blocks(load->mats[i].parts[j].weight->dtype))
+                return true;
+    return false;
+}
+
+const struct eng_numerics *eng_plan_default_path(const struct eng_load *load)
+{
+    bool bf16 = kern_has_bf16() && eng_plan_is_bf16(load);
+    return eng_numerics_find(eng_plan_is_quantised(load) ? "file" : bf16 ? "bf16" : "exact");
 }
 
 int eng_plan_source(const struct plan_part *part, int row)
@@ -616,10 +655,14 @@ const struct plan_part *eng_plan_row(const struct plan_mat *pm, int row, int *re
 /* The format before compression. */
 static enum kern_wfmt choose_format(const struct eng_numerics *numerics, const struct plan_mat *pm)
 {
+    enum eng_dtype dtype = pm->parts[0].weight->dtype;
+    bool equal = true;
+    for (int i = 1; i < pm->n_parts; i++)
+        equal = equal && pm->parts[i].weight->dtype == dtype;
+    if (eng_dtype_is_blocks(dtype) && equal && numerics->keep_blocks)
+        return kern_blocks_form(eng_dtype_source(dtype));
     if (pm->role == PLAN_LOOKUP || numerics->keep_source) {
-        enum eng_dtype dtype = pm->parts[0].weight->dtype;
-        for (int i = 1; i < pm->n_parts; i++)
-            if (pm->parts[i].weight->dtype != dtype) dtype = ENG_DTYPE_F32;
+        if (!equal) dtype = ENG_DTYPE_F32;
         return dtype == ENG_DTYPE_BF16  ? KERN_W_BF16
                : dtype == ENG_DTYPE_F16 ? KERN_W_F16
                                         : KERN_W_F32;
@@ -679,7 +722,7 @@ void eng_plan_place(struct eng_model *m, const char *gemm)
         if (!mat->use_blas && m->reading.coded)
             mat->fmt = kern_kept_as(m->kern, mat->fmt, mat->k_pad);
         mat->panel_bytes = kern_panel_bytes(mat->fmt, mat->k_pad);
-        bool splits = mat->fmt == KERN_W_I4 && pm->fine_row > 0;
+        bool splits = mat->fmt == KERN_W_I4 && pm->fine_row > 0 && !m->numerics->keep_blocks;
         mat->n_fine = splits ? mat->n_panels - pm->fine_row / KERN_PANEL : 0;
         mat->fine_bytes = kern_panel_bytes(KERN_W_I6, mat->k_pad);
         pm->panels_at = take(load, eng_mat_offset(mat, mat->n_panels));

@@ -50,12 +50,16 @@ struct plan_mat {
     size_t panels_at, bias_at; /* offsets in the arena */
 };
 
-/* One vector, widened to f32: (tensor + add) * factor; or a matrix [n / n_cols][n_cols], turned. */
+/*
+ * One vector, widened to f32: (tensor + add) * factor; or a matrix [n / n_cols][n_cols], turned; or
+ * log(-tensor).
+ */
 struct plan_vec {
     const float **vec;
     const struct eng_tensor *tensor;
     int n, n_cols; /* n_cols 0: a vector */
     float add, factor;
+    bool is_log;
     size_t at;
 };
 
@@ -72,7 +76,8 @@ struct eng_load {
 enum { PLAN_ALIGN = 64 };
 
 /*
- * Reads the configuration and all headers of a directory and checks them against each other.
+ * Reads the configuration and all headers of a directory, or those of a GGUF file, and checks them
+ * against each other.
  * Every problem goes to the report. On 0, m->hp, m->layers and m->load->mats and vecs (without
  * places) are filled; m->load->weights always holds what could be read.
  */
@@ -89,6 +94,12 @@ void eng_plan_stream(struct eng_model *m);
 
 /* Returns true if every matrix but those of heads over pooled rows is BF16 in the files. */
 bool eng_plan_is_bf16(const struct eng_load *load);
+
+/* Returns true if a matrix of a product is stored in blocks. */
+bool eng_plan_is_quantised(const struct eng_load *load);
+
+/* The path that is taken if none is asked for. */
+const struct eng_numerics *eng_plan_default_path(const struct eng_load *load);
 
 /*
  * The part that row `row` of a packed matrix comes from, *ret_row its row in the tensor; NULL: a

@@ -136,7 +136,7 @@ const struct srv_option srv_options[] = {
 
     INT("compute", "threads", "t", threads, 0, 1024, "0", ENGINE,
         "compute threads; 0: all usable cores (affinity, cgroup quota)"),
-    CHOICE("compute", "numerics", NULL, numerics, "auto", "auto exact bf16 int8 int4", ENGINE,
+    CHOICE("compute", "numerics", NULL, numerics, "auto", "auto exact bf16 int8 file int4", ENGINE,
            "numeric path; exact: f32 activations, the reference"),
     CHOICE("compute", "gemm", NULL, gemm, "auto", "auto native blas", ENGINE,
            "matrix multiplication backend"),

@@ -272,9 +272,8 @@ int srv_hub_resolve(const char *spec, const char *(*env)(const char *name), char
         return srv_hub_is_carried(spec)
                    ? srv_hub_find_carried(spec, ret_dir, size, err, errlen)
                    : srv_hub_resolve_cached(spec, env, ret_dir, size, err, errlen);
-    if (!S_ISDIR(st.st_mode)) {
-        snprintf(err, errlen, "model '%.200s' is a file%s; " MODEL_IS, spec,
-                 is_gguf(spec) ? " of GGUF, which is not read" : "");
+    if (!S_ISDIR(st.st_mode) && !is_gguf(spec)) {
+        snprintf(err, errlen, "model '%.200s' is a file; " MODEL_IS, spec);
         return -1;
     }
     if (join(ret_dir, size, "%s", spec)) {

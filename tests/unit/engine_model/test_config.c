@@ -278,7 +278,7 @@ static const struct {
     {LLAMA(",\"intermediate_size\":99999999999999999999"), "intermediate_size must", ENG_EINVAL},
     {LLAMA(",\"rope_theta\":-10000"), "rope_theta must", ENG_EINVAL},
     {LLAMA(",\"rope_scaling\":5"), "rope_scaling must be an object", ENG_EINVAL},
-    {LLAMA(",\"rope_scaling\":{\"rope_type\":\"longrope\"}"), "rope_type longrope is not supported",
+    {LLAMA(",\"rope_scaling\":{\"rope_type\":\"su\"}"), "rope_type su is not supported",
      ENG_EUNSUPPORTED},
     {LLAMA(",\"rope_scaling\":{\"type\":\"mrope\"}"), "rope_type mrope", ENG_EUNSUPPORTED},
     {LLAMA(",\"rope_scaling\":{\"type\":\"linear\",\"rope_type\":\"yarn\",\"factor\":2}"), "differ",

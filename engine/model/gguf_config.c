@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The keys of a GGUF file as the text of a config.json, for config.c to check and read. Where a key
+ * is missing, the default is that of the programs these files are made for.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/gguf.h"
+#include "base/json_writer.h"
+#include "engine/eng_error.h"
+#include "engine/kernels/convert.h"
+#include "engine/model/family.h"
+#include "engine/model/gguf.h"
+#include "engine/model/weights.h"
+
+enum { ERR_BYTES = 512, KEY_BYTES = 128, MAX_SIZE = 1 << 20, MAX_HEADS = 4096, MAX_CTX = 1 << 28 };
+
+/* One translation. */
+struct reading {
+    const struct gguf *g;
+    const struct eng_weights *weights;
+    const struct eng_gguf *arch;
+    struct jw w;
+    struct eng_report *report;
+    char err[ERR_BYTES];
+    int64_t n_layers, n_heads, vocab;
+};
+
+/* ---- keys ---------------------------------------------------------------------------------- */
+
+static const char *key_name(const struct reading *rd, const char *name, char buf[KEY_BYTES])
+{
+    snprintf(buf, KEY_BYTES, "%s.%s", rd->arch->name, name);
+    return buf;
+}
+
+/* The getters of gguf.h, whose errors go to the report: true if there is a value. */
+static bool found(struct reading *rd, int rc)
+{
+    if (rc < 0) eng_report_problem(rd->report, rc, "%s", rd->err);
+    return rc > 0;
+}
+
+static bool get_int(struct reading *rd, const char *name, int64_t min, int64_t max, int64_t *ret)
+{
+    char key[KEY_BYTES];
+    return found(rd, gguf_int(rd->g, key_name(rd, name, key), min, max, ret, rd->err, ERR_BYTES));
+}
+
+static bool get_number(struct reading *rd, const char *name, double *ret)
+{
+    char key[KEY_BYTES];
+    return found(rd, gguf_number(rd->g, key_name(rd, name, key), ret, rd->err, ERR_BYTES));
+}
+
+static void missing(struct reading *rd, const char *name)
+{
+    eng_report_problem(rd->report, ENG_EINVAL, "%s: key %s.%s is missing", rd->g->name,
+                       rd->arch->name, name);
+}
+
+static bool has_key(const struct reading *rd, const char *name)
+{
+    char key[KEY_BYTES];
+    return gguf_find(rd->g, key_name(rd, name, key)) != NULL;
+}
+
+static bool need_int(struct reading *rd, const char *name, int64_t max, int64_t *ret)
+{
+    if (!has_key(rd, name)) missing(rd, name);
+    return get_int(rd, name, 1, max, ret);
+}
+
+/* Keys and settings of one meaning. A family does not look at those of others. */
+static const struct {
+    const char *key, *setting;
+    int64_t max; /* integers from 1 on; 0: a number */
+    bool required;
+} settings[] = {
+    {"context_length", "max_position_embeddings", MAX_CTX, true},
+    {"embedding_length", "hidden_size", MAX_SIZE, true},
+    {"feed_forward_length", "intermediate_size", MAX_SIZE, true},
+    {"attention.layer_norm_rms_epsilon", "rms_norm_eps", 0, true},
+    {"attn_logit_softcapping", "attn_logit_softcapping", 0, false},
+    {"final_logit_softcapping", "final_logit_softcapping", 0, false},
+    {"rope.freq_base_swa", "rope_local_base_freq", 0, false},
+    {"embedding_scale", "embedding_multiplier", 0, false},
+    {"residual_scale", "residual_multiplier", 0, false},
+    {"logit_scale", "logits_scaling", 0, false},
+    {"shortconv.l_cache", "conv_L_cache", ENG_MAX_TAPS, false},
+    {"ssm.conv_kernel", "linear_conv_kernel_dim", ENG_MAX_TAPS, false},
+    {"ssm.state_size", "linear_key_head_dim", ENG_MAX_HEAD_DIM, false},
+    {"ssm.group_count", "linear_num_key_heads", MAX_HEADS, false},
+    {"ssm.time_step_rank", "linear_num_value_heads", MAX_HEADS, false},
+    {"full_attention_interval", "full_attention_interval", ENG_MAX_LAYERS, false},
+};
+
+static void copy_settings(struct reading *rd)
+{
+    for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
+        int64_t n;
+        double x;
+        if (settings[i].required && !has_key(rd, settings[i].key)) missing(rd, settings[i].key);
+        if (settings[i].max > 0 && get_int(rd, settings[i].key, 1, settings[i].max, &n))
+            jw_int(&rd->w, settings[i].setting, n);
+        if (settings[i].max == 0 && get_number(rd, settings[i].key, &x))
+            jw_number(&rd->w, settings[i].setting, x);
+    }
+}
+
+/* An array with an element for each layer: NULL if the key is none. */
+static const struct gguf_key *get_per_layer(struct reading *rd, const char *name,
+                                            enum gguf_type kind)
+{
+    char full[KEY_BYTES];
+    const struct gguf_key *key = gguf_find(rd->g, key_name(rd, name, full));
+    if (!key || !key->is_array) return NULL;
+    if (!found(rd, gguf_array(rd->g, full, kind, &key, rd->err, ERR_BYTES))) return NULL;
+    if (key->n >= (size_t)rd->n_layers) return key;
+    eng_report_problem(rd->report, ENG_EINVAL, "%s: key %s has %zu elements for %lld layers",
+                       rd->g->name, full, key->n, (long long)rd->n_layers);
+    return NULL;
+}
+
+/* ---- layers and heads ---------------------------------------------------------------------- */
+
+static void write_types(struct reading *rd, const struct gguf_key *flags, const char *set,
+                        const char *unset)
+{
+    jw_open(&rd->w, "layer_types", '[');
+    for (int64_t i = 0; i < rd->n_layers; i++)
+        jw_text(&rd->w, NULL, gguf_int_at(flags, (size_t)i) != 0 ? set : unset);
+    jw_close(&rd->w);
+}
+
+static void read_kv_heads(struct reading *rd)
+{
+    static const char name[] = "attention.head_count_kv";
+    const struct gguf_key *list = get_per_layer(rd, name, GGUF_I64);
+    int64_t n = rd->n_heads;
+    if (!list) {
+        get_int(rd, name, 1, MAX_HEADS, &n);
+    } else {
+        for (int64_t i = 0; i < rd->n_layers; i++) {
+            int64_t own = gguf_int_at(list, (size_t)i);
+            if (own == 0) continue;
+            if ((n != rd->n_heads && own != n) || own < 0 || own > MAX_HEADS)
+                eng_report_problem(rd->report, ENG_EUNSUPPORTED,
+                                   "%s: key %s.%s: %lld differs from other layers", rd->g->name,
+                                   rd->arch->name, name, (long long)own);
+            n = own;
+        }
+        write_types(rd, list, "full_attention", "conv");
+    }
+    jw_int(&rd->w, "num_key_value_heads", n);
+}
+
+/* The size of a head, and how many of its dimensions turn. */
+static void read_head_dim(struct reading *rd)
+{
+    int64_t width = 0, head = 0, value = 0, turned = 0;
+    get_int(rd, "embedding_length", 1, MAX_SIZE, &width);
+    bool given = get_int(rd, "attention.key_length", 1, ENG_MAX_HEAD_DIM, &head);
+    if (!given && width % rd->n_heads == 0) head = width / rd->n_heads;
+    if (head == 0) {
+        missing(rd, "attention.key_length");
+        return;
+    }
+    jw_int(&rd->w, "head_dim", head);
+    if (get_int(rd, "attention.value_length", 1, ENG_MAX_HEAD_DIM, &value) && value != head)
+        eng_report_problem(rd->report, ENG_EUNSUPPORTED,
+                           "%s: key %s.attention.value_length is %lld, that of keys %lld: heads "
+                           "that differ are not supported",
+                           rd->g->name, rd->arch->name, (long long)value, (long long)head);
+    bool partial = get_int(rd, "rope.dimension_count", 2, head, &turned) && turned < head;
+    /* a quarter more, so that the product with the head's size is not rounded below the number */
+    jw_number(&rd->w, "partial_rotary_factor",
+              partial ? ((double)turned + 0.25) / (double)head : 1);
+    jw_number(&rd->w, "query_pre_attn_scalar", (double)head);
+    double scale = 0;
+    get_number(rd, "attention.scale", &scale);
+    jw_number(&rd->w, "attention_multiplier", scale != 0 ? scale : 1 / sqrt((double)head));
+    int64_t inner, n_values;
+    if (get_int(rd, "ssm.inner_size", 1, MAX_SIZE, &inner) &&
+        get_int(rd, "ssm.time_step_rank", 1, MAX_HEADS, &n_values))
+        jw_int(&rd->w, "linear_value_head_dim", inner / n_values);
+}
+
+/* Returns true if the model has a sliding window. */
+static bool read_window(struct reading *rd)
+{
+    static const char pattern[] = "attention.sliding_window_pattern";
+    int64_t window = 0, period = 0;
+    get_int(rd, "attention.sliding_window", 0, INT32_MAX, &window);
+    if (window > 0)
+        jw_int(&rd->w, "sliding_window", window);
+    else if (!rd->arch->keeps_window)
+        jw_null(&rd->w, "sliding_window");
+    const struct gguf_key *list = get_per_layer(rd, pattern, GGUF_BOOL);
+    if (list && window > 0)
+        write_types(rd, list, "sliding_attention", "full_attention");
+    else if (!list && has_key(rd, pattern) && get_int(rd, pattern, 1, ENG_MAX_LAYERS, &period))
+        jw_int(&rd->w, "sliding_window_pattern", period);
+    return window > 0;
+}
+
+/* ---- tensors ------------------------------------------------------------------------------- */
+
+static const struct eng_tensor *find_tensor(const struct reading *rd, const char *file_name)
+{
+    for (size_t i = 0; i < rd->weights->n_tensors; i++)
+        if (strcmp(rd->weights->by_name[i]->file_name, file_name) == 0)
+            return rd->weights->by_name[i];
+    return NULL;
+}
+
+/* Factors of RoPE's frequencies as a list, if the file has them. */
+static bool write_factors(struct reading *rd, const char *tensor, const char *setting)
+{
+    const struct eng_tensor *t = find_tensor(rd, tensor);
+    float values[ENG_MAX_HEAD_DIM / 2];
+    if (!t) return false;
+    if (t->dtype != ENG_DTYPE_F32 || t->n_bytes > (int64_t)sizeof(values) ||
+        file_pread(t->shard->fd, values, (size_t)t->n_bytes, t->offset)) {
+        eng_report_problem(rd->report, ENG_EINVAL,
+                           "%s: tensor %s cannot be read, or is not at most %d numbers of F32",
+                           t->shard->name, tensor, ENG_MAX_HEAD_DIM / 2);
+        return false;
+    }
+    jw_open(&rd->w, setting, '[');
+    for (int64_t i = 0; i < t->n_elements; i++)
+        jw_number(&rd->w, NULL, (double)values[i]);
+    jw_close(&rd->w);
+    return true;
+}
+
+/*
+ * The factors of llama3 are in a tensor, its numbers in no key: they are given as longrope's, equal
+ * for contexts of any length.
+ */
+static bool read_longrope(struct reading *rd)
+{
+    bool llama3 = find_tensor(rd, "rope_freqs.weight") != NULL;
+    const char *of_short = llama3 ? "rope_freqs.weight" : "rope_factors_short.weight";
+    double attention = 1;
+    int64_t original;
+    if (!find_tensor(rd, of_short)) return false;
+    jw_open(&rd->w, "rope_scaling", '{');
+    jw_text(&rd->w, "rope_type", "longrope");
+    write_factors(rd, of_short, "short_factor");
+    write_factors(rd, llama3 ? of_short : "rope_factors_long.weight", "long_factor");
+    if (get_number(rd, "rope.scaling.attn_factor", &attention) || llama3)
+        jw_number(&rd->w, "attention_factor", attention);
+    if (get_int(rd, "rope.scaling.original_context_length", 1, MAX_CTX, &original))
+        jw_int(&rd->w, "original_max_position_embeddings", original);
+    jw_close(&rd->w);
+    return true;
+}
+
+static void read_rope(struct reading *rd)
+{
+    char key[KEY_BYTES];
+    const char *type = "none";
+    double theta = 10000, factor = 1, x;
+    int64_t original;
+    bool tuned = true;
+    get_number(rd, "rope.freq_base", &theta);
+    jw_number(&rd->w, "rope_theta", theta);
+    found(rd, gguf_bool(rd->g, key_name(rd, "rope.scaling.finetuned", key), &tuned, rd->err,
+                        ERR_BYTES));
+    if (!tuned && strcmp(rd->arch->name, "granite") == 0)
+        eng_report_problem(rd->report, ENG_EUNSUPPORTED,
+                           "%s: key %s is false: Granite without RoPE is not supported",
+                           rd->g->name, key);
+    found(rd,
+          gguf_string(rd->g, key_name(rd, "rope.scaling.type", key), &type, rd->err, ERR_BYTES));
+    if (read_longrope(rd)) return;
+    if (get_number(rd, "rope.scale_linear", &factor) && strcmp(type, "none") == 0) type = "linear";
+    get_number(rd, "rope.scaling.factor", &factor);
+    if (strcmp(type, "none") == 0 || factor == 1) return;
+    jw_open(&rd->w, "rope_scaling", '{');
+    jw_text(&rd->w, "rope_type", type);
+    jw_number(&rd->w, "factor", factor);
+    if (get_int(rd, "rope.scaling.original_context_length", 1, MAX_CTX, &original))
+        jw_int(&rd->w, "original_max_position_embeddings", original);
+    if (get_number(rd, "rope.scaling.yarn_beta_fast", &x)) jw_number(&rd->w, "beta_fast", x);
+    if (get_number(rd, "rope.scaling.yarn_beta_slow", &x)) jw_number(&rd->w, "beta_slow", x);
+    if (get_number(rd, "rope.scaling.attn_factor", &x) && x != 1)
+        jw_number(&rd->w, "attention_factor", x * (1 + 0.1 * log(factor)));
+    jw_close(&rd->w);
+}
+
+/* ---- token ids ----------------------------------------------------------------------------- */
+
+struct ends {
+    int64_t ids[ENG_MAX_EOS];
+    int n;
+};
+
+static void add_end(struct ends *ends, int64_t id)
+{
+    for (int i = 0; i < ends->n; i++)
+        if (ends->ids[i] == id) return;
+    if (ends->n < ENG_MAX_EOS) ends->ids[ends->n++] = id;
+}
+
+/* Control tokens that end a turn in some family, whatever the keys say. */
+static void add_named_ends(struct reading *rd, struct ends *ends)
+{
+    static const char *const names[] = {"<|eot_id|>",    "<|im_end|>",    "<|end|>",
+                                        "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>",
+                                        "<|eom_id|>",    "<|return|>"};
+    enum { CONTROL = 3 };
+    const struct gguf_key *tokens, *types;
+    if (!found(rd, gguf_array(rd->g, "tokenizer.ggml.tokens", GGUF_STRING, &tokens, rd->err,
+                              ERR_BYTES)) ||
+        !found(rd, gguf_array(rd->g, "tokenizer.ggml.token_type", GGUF_I64, &types, rd->err,
+                              ERR_BYTES)))
+        return;
+    const unsigned char *at = tokens->data;
+    for (size_t i = 0; i < tokens->n && i < types->n && i < (size_t)rd->vocab; i++) {
+        const char *text = gguf_next_string(&at, NULL);
+        if (*text != '<' || gguf_int_at(types, i) != CONTROL) continue;
+        for (size_t k = 0; k < sizeof(names) / sizeof(names[0]); k++)
+            if (strcmp(text, names[k]) == 0) add_end(ends, (int64_t)i);
+    }
+}
+
+static void read_token_ids(struct reading *rd)
+{
+    static const char *const keys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                                       "tokenizer.ggml.eom_token_id"};
+    struct ends ends = {.n = 0};
+    int64_t id;
+    for (int i = 0; i < 3; i++)
+        if (found(rd, gguf_int(rd->g, keys[i], 0, rd->vocab - 1, &id, rd->err, ERR_BYTES)))
+            add_end(&ends, id);
+    add_named_ends(rd, &ends);
+    jw_open(&rd->w, "eos_token_id", '[');
+    for (int i = 0; i < ends.n; i++)
+        jw_int(&rd->w, NULL, ends.ids[i]);
+    jw_close(&rd->w);
+    if (found(rd, gguf_int(rd->g, "tokenizer.ggml.bos_token_id", 0, rd->vocab - 1, &id, rd->err,
+                           ERR_BYTES)))
+        jw_int(&rd->w, "bos_token_id", id);
+    else
+        jw_null(&rd->w, "bos_token_id");
+}
+
+/* ---- the whole ----------------------------------------------------------------------------- */
+
+/* Biases are there if the first layer's tensors say so. */
+static void read_biases(struct reading *rd, const struct eng_family *f)
+{
+    bool qkv = find_tensor(rd, "blk.0.attn_q.bias"), mlp = find_tensor(rd, "blk.0.ffn_up.bias");
+    bool one_key = f->attn_bias_key && f->mlp_bias_key && f->attn_bias_key == f->mlp_bias_key;
+    if (f->attn_bias_key) jw_bool(&rd->w, f->attn_bias_key, qkv);
+    if (f->mlp_bias_key && !one_key) jw_bool(&rd->w, f->mlp_bias_key, mlp);
+}
+
+static bool read_sizes(struct reading *rd)
+{
+    int64_t n_drafts = 0;
+    const struct eng_tensor *embed = find_tensor(rd, "token_embd.weight");
+    if (!embed || embed->rank != 2) {
+        eng_report_problem(rd->report, ENG_EINVAL,
+                           "%s: tensor token_embd.weight is missing or not a matrix", rd->g->name);
+        return false;
+    }
+    rd->vocab = embed->shape[0];
+    if (!need_int(rd, "block_count", ENG_MAX_LAYERS, &rd->n_layers) ||
+        !need_int(rd, "attention.head_count", MAX_HEADS, &rd->n_heads))
+        return false;
+    get_int(rd, "nextn_predict_layers", 0, rd->n_layers - 1, &n_drafts);
+    rd->n_layers -= n_drafts;
+    if (rd->n_layers != rd->arch->other_scale_layers) return true;
+    eng_report_problem(rd->report, ENG_EUNSUPPORTED,
+                       "%s: key %s.block_count is %lld: this size's scale of queries is in no key, "
+                       "which is not supported",
+                       rd->g->name, rd->arch->name, (long long)rd->n_layers);
+    return false;
+}
+
+int eng_gguf_config(const struct eng_weights *weights, struct buf *text, struct eng_report *r)
+{
+    struct reading rd = {
+        .g = weights->shards[0].gguf, .weights = weights, .arch = weights->gguf, .report = r};
+    enum eng_task task;
+    if (!read_sizes(&rd)) return r->rc;
+    jw_init(&rd.w, text);
+    jw_open(&rd.w, NULL, '{');
+    bool olmo3 = read_window(&rd) && strcmp(rd.arch->name, "olmo2") == 0;
+    const char *architecture = olmo3 ? "Olmo3ForCausalLM" : rd.arch->architecture;
+    const struct eng_family *family = eng_family_by_architecture(architecture, &task);
+    jw_open(&rd.w, "architectures", '[');
+    jw_text(&rd.w, NULL, architecture);
+    jw_close(&rd.w);
+    jw_text(&rd.w, "model_type", family->model_type);
+    jw_int(&rd.w, "vocab_size", rd.vocab);
+    jw_int(&rd.w, "num_hidden_layers", rd.n_layers);
+    jw_int(&rd.w, "num_attention_heads", rd.n_heads);
+    jw_bool(&rd.w, "tie_word_embeddings", !find_tensor(&rd, "output.weight"));
+    jw_bool(&rd.w, "block_auto_adjust_ff_dim", false);
+    copy_settings(&rd);
+    read_kv_heads(&rd);
+    read_head_dim(&rd);
+    read_rope(&rd);
+    read_biases(&rd, family);
+    read_token_ids(&rd);
+    jw_close(&rd.w);
+    if (jw_end(&rd.w)->failed)
+        eng_report_problem(r, ENG_ENOMEM, "%s: no memory for its settings", rd.g->name);
+    return r->rc;
+}
