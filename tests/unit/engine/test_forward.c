@@ -407,14 +407,13 @@ static void check_model(struct eng_model *m, const char *what, double bound)
 }
 
 /*
- * Under the thread sanitizer one path and level "c", the only one it instruments, are enough:
- * threads are what it looks at. The address sanitizer sees every path at every level with fewer
- * shapes.
+ * With sanitizers level "c", the only one that they see, and fewer shapes are enough; for the
+ * thread sanitizer one path too, as it looks at threads.
  */
 #if defined(__SANITIZE_THREAD__)
 enum { N_CHECKED_LEVELS = 1, N_CHECKED_PATHS = 1, N_CHECKED_SHAPES = 2 };
 #elif defined(__SANITIZE_ADDRESS__)
-enum { N_CHECKED_LEVELS = INT_MAX, N_CHECKED_PATHS = N_OF(paths), N_CHECKED_SHAPES = 2 };
+enum { N_CHECKED_LEVELS = 1, N_CHECKED_PATHS = N_OF(paths), N_CHECKED_SHAPES = 2 };
 #else
 enum { N_CHECKED_LEVELS = INT_MAX, N_CHECKED_PATHS = N_OF(paths), N_CHECKED_SHAPES = N_OF(shapes) };
 #endif
