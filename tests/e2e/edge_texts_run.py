@@ -7,7 +7,7 @@
 Edge texts are empty, a blank, special tokens alone, what a normalizer takes away, the longest allowed, surrogates, NUL and
 the like. Every answer has a status of its route and is well-formed: no 500, and no report of a sanitizer in the log. What is
 wrong is printed once with the seed and the body; a server that has ended is started again. Exits 1 if anything was wrong.
-test_edge_texts.py does this for 20 seconds. Standard library only.
+test_edge_texts.py does this for 8 seconds. Standard library only.
 """
 import argparse
 import contextlib

@@ -6,7 +6,7 @@ from hearth_server import run_cases
 
 
 def test_edge_texts():
-    assert run(seconds=20, seed=1) == 0
+    assert run(seconds=8, seed=1) == 0
 
 
 if __name__ == "__main__":

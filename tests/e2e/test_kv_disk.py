@@ -267,7 +267,7 @@ def test_damaged_files():
             ask(h)
         names = extents()
         whole = {name: open(name, "rb").read() for name in names}
-        for case in range(12 if os.environ.get("HEARTH_SLOW") else 40):
+        for case in range(12):
             for name, data in whole.items():
                 with open(name, "wb") as f:
                     f.write(data)
