@@ -74,6 +74,9 @@ enum srv_swap_result {
     SWAP_BUSY,      /* another swap has not ended yet */
     SWAP_NOT_FOUND, /* no directory, not in the cache */
     SWAP_GIVEN_UP,  /* the server is ending */
+    /* Not of swaps: nothing is unloaded. */
+    SWAP_NOT_LOADED,
+    SWAP_PINNED,
 };
 
 /* load_us: of a swap that succeeded. */

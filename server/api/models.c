@@ -38,12 +38,12 @@ static void write_last_used(const struct srv_entry *e, struct jw *w)
 
 static int64_t ctx_of(const struct srv_entry *e)
 {
-    return e->model ? srv_model_longest(e->model) : e->facts.ctx_tokens;
+    return e->model ? srv_model_longest(e->model) : e->source.facts.ctx_tokens;
 }
 
 static void write_meta(const struct srv_entry *e, struct jw *w)
 {
-    const struct srv_model_facts *f = &e->facts;
+    const struct srv_model_facts *f = &e->source.facts;
     jw_open(w, "meta", '{');
     jw_text(w, "architecture", f->architecture);
     jw_int(w, "n_params", f->n_params);
@@ -137,7 +137,7 @@ static void list_names(void *ctx, const struct srv_entry *e)
 static void visit_names(struct listing *l)
 {
     l->found = -1;
-    srv_models_each_entry(srv_app_models(srv_facts(l->req)->app), list_names, l);
+    srv_models_each_entry(&srv_facts(l->req)->app->models, list_names, l);
 }
 
 /* The numbers of the names on the page that the query asks for: [from, to) of n. */
@@ -213,7 +213,7 @@ static void list(struct srv_request *req)
     const char *reload = srv_request_query(req, "reload");
     srv_facts(req)->account.endpoint = "models";
     if (reload && !strcmp(reload, "1") && srv_facts(req)->app->config->models_dir)
-        srv_models_post(srv_app_models(srv_facts(req)->app), SRV_TASK_SCAN);
+        srv_models_post(&srv_facts(req)->app->models, SRV_TASK_SCAN);
     if (srv_facts(req)->dialect == SRV_DIALECT_ANTHROPIC) {
         list_anthropic(req);
         return;
@@ -243,10 +243,9 @@ static void item(struct srv_request *req)
     if (l.found >= 0)
         srv_reply(req, 200, NULL, jw_end(&w));
     else
-        srv_reply_error(
-            req, SRV_ERR_MODEL_NOT_FOUND, "model",
-            "The model '%.64s' does not exist; this server serves %s.", id,
-            srv_models_names(srv_app_models(srv_facts(req)->app), names, sizeof(names)));
+        srv_reply_error(req, SRV_ERR_MODEL_NOT_FOUND, "model",
+                        "The model '%.64s' does not exist; this server serves %s.", id,
+                        srv_models_names(&srv_facts(req)->app->models, names, sizeof(names)));
     if (l.found < 0) buf_finish(&b);
 }
 

@@ -168,7 +168,7 @@ static void write_name(struct jw *w, const char *key, const char *text)
 }
 
 /* The last swap, and the requests that the model before still has. */
-static void write_swap(struct jw *w, const struct srv_app *app, struct srv_models *models)
+static void write_swap(struct jw *w, struct srv_app *app, struct srv_models *models)
 {
     struct srv_models_view view;
     struct srv_swap_view swap;
@@ -200,9 +200,9 @@ static void write_kv_disk(struct jw *w, struct eng *engine)
 }
 
 /* Of the whole catalogue, for clients that know llama-server's router. */
-static void write_router(struct jw *w, const struct srv_app *app)
+static void write_router(struct jw *w, struct srv_app *app)
 {
-    if (srv_models_count(srv_app_models(app)) == 1) return;
+    if (srv_models_count(&app->models) == 1) return;
     jw_text(w, "role", "router");
     jw_int(w, "max_instances", app->config->models_max);
     jw_bool(w, "models_autoload", app->config->models_autoload);
@@ -220,11 +220,10 @@ static void props_of_unloaded(struct srv_request *req)
     jw_open(&w, NULL, '{');
     jw_text(&w, "server", "hearth");
     jw_text(&w, "version", HEARTH_VERSION);
-    jw_text(&w, "model",
-            srv_models_name(srv_app_models(facts->app), facts->entry, name, sizeof(name)));
+    jw_text(&w, "model", srv_models_name(&facts->app->models, facts->entry, name, sizeof(name)));
     jw_bool(&w, "is_sleeping", true);
     write_router(&w, facts->app);
-    write_swap(&w, facts->app, srv_app_models(facts->app));
+    write_swap(&w, facts->app, &facts->app->models);
     jw_close(&w);
     srv_reply(req, 200, NULL, jw_end(&w));
 }
@@ -354,7 +353,7 @@ static void write_slots_of(void *ctx, const struct srv_entry *e)
 /* Of the model that the address names or the only one; else a list of all. */
 static void slots(struct srv_request *req)
 {
-    struct srv_models *models = srv_app_models(srv_facts(req)->app);
+    struct srv_models *models = &srv_facts(req)->app->models;
     bool all = srv_models_count(models) > 1 && !srv_request_query(req, "model");
     struct buf b;
     struct jw w;

@@ -4,6 +4,7 @@
  * (server/models/swap.h). POST /models/unload. The guard has checked who asks. The request holds
  * no model, and waits without a thread of its own.
  */
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,22 +82,28 @@ static int read_names(const json_t *alias, const char *names[MAX_NAMES], struct 
     return 0;
 }
 
-/* The entry whose model is replaced. */
-static int read_entry(struct srv_request *req, const json_t *replace, int *ret,
-                      struct param_error *err)
+/* The entry that a field names; without it the only one. */
+static int read_entry(struct srv_request *req, const json_t *value, const char *field, size_t max,
+                      int *ret, struct param_error *err)
 {
-    const struct srv_app *app = srv_facts(req)->app;
-    const char *name = NULL;
+    const char *name = value ? read_text(value, field, max, err) : NULL;
     *ret = 0;
-    if (replace && !(name = read_text(replace, "replace", MAX_NAME_BYTES, err))) return -1;
-    int n = srv_models_count(srv_app_models(app));
-    if (!name && n > 1)
+    if (!value) return 0;
+    if (!name) return -1;
+    if ((*ret = srv_models_find(&srv_facts(req)->app->models, name)) >= 0) return 0;
+    return param_fail(err, SRV_ERR_MODEL_NOT_FOUND, field, "No model has the name '%.128s'.", name);
+}
+
+/* The entry whose model is replaced. */
+static int read_replaced(struct srv_request *req, const json_t *replace, int *ret,
+                         struct param_error *err)
+{
+    int n = srv_models_count(&srv_facts(req)->app->models);
+    if (!replace && n > 1)
         return param_fail(err, SRV_ERR_INVALID_VALUE, "replace",
                           "This server has %d models: 'replace' must name the one to be replaced.",
                           n);
-    if (!name || (*ret = srv_models_find(srv_app_models(app), name)) >= 0) return 0;
-    return param_fail(err, SRV_ERR_MODEL_NOT_FOUND, "replace", "No model has the name '%.128s'.",
-                      name);
+    return read_entry(req, replace, "replace", MAX_NAME_BYTES, ret, err);
 }
 
 enum wait_for { WAIT_NOT, WAIT_SWITCHED, WAIT_DRAINED };
@@ -114,8 +121,27 @@ static int read_wait(const json_t *wait, enum wait_for *ret, struct param_error 
 
 /* ---- answering ----------------------------------------------------------------------------- */
 
-static void reply_outcome(struct srv_request *req, const struct srv_swap_outcome *o)
+/* What an operator asks for. */
+enum order_kind { OF_LOAD, OF_SWAP, OF_UNLOAD };
+struct order {
+    enum order_kind kind;
+    int entry; /* of the catalogue */
+    enum wait_for wait;
+    struct srv_swap_params swap;
+};
+
+/* An order that is carried out. In memory of the request, or if that does not wait, of its own. */
+struct asker {
+    struct srv_wait wait;
+    struct srv_request *req; /* referenced until the wait has ended; NULL: nobody reads it */
+    enum order_kind kind;
+    uint64_t since_us;
+    struct srv_outcome outcome;
+};
+
+static void reply_done(struct srv_request *req, const struct asker *a)
 {
+    const struct srv_outcome *o = &a->outcome;
     struct buf b;
     struct jw w;
     buf_init(&b, 8192);
@@ -123,17 +149,17 @@ static void reply_outcome(struct srv_request *req, const struct srv_swap_outcome
     jw_open(&w, NULL, '{');
     jw_bool(&w, "success", true);
     jw_text(&w, "model", o->model);
-    jw_text(&w, "previous", o->previous);
-    jw_text(&w, "system_fingerprint", o->fingerprint);
+    if (a->kind == OF_SWAP) jw_text(&w, "previous", o->previous);
+    if (a->kind != OF_UNLOAD) jw_text(&w, "system_fingerprint", o->fingerprint);
     if (o->result == SWAP_UNCHANGED) jw_bool(&w, "unchanged", true);
-    jw_int(&w, "load_ms", o->load_ms);
-    jw_int(&w, "self_test_ms", o->self_test_ms);
-    jw_int(&w, "draining", o->n_draining);
+    if (a->kind != OF_UNLOAD) jw_int(&w, "load_ms", o->load_ms);
+    if (a->kind == OF_SWAP) jw_int(&w, "self_test_ms", o->self_test_ms);
+    if (a->kind != OF_LOAD) jw_int(&w, "draining", o->n_draining);
     jw_close(&w);
     srv_reply(req, 200, NULL, jw_end(&w));
 }
 
-static void reply_no_room(struct srv_request *req, const struct srv_swap_outcome *o)
+static void reply_no_room(struct srv_request *req, const struct srv_outcome *o)
 {
     const struct srv_error_number numbers[] = {{"needed_bytes", o->memory.needed},
                                                {"available_bytes", o->memory.available},
@@ -145,84 +171,30 @@ static void reply_no_room(struct srv_request *req, const struct srv_swap_outcome
     srv_reply(req, srv_error_status(SRV_ERR_NO_ROOM), NULL, &b);
 }
 
-static enum srv_error error_of(const struct srv_swap_outcome *o)
+static enum srv_error error_of(enum srv_swap_result result)
 {
-    switch (o->result) {
+    switch (result) {
     case SWAP_INVALID:
     case SWAP_SELF_TEST: return SRV_ERR_MODEL_INVALID;
     case SWAP_NOT_FOUND: return SRV_ERR_MODEL_NOT_FOUND;
     case SWAP_BUSY: return SRV_ERR_SWAP_IN_PROGRESS;
     case SWAP_GIVEN_UP: return SRV_ERR_SHUTTING_DOWN;
+    case SWAP_NOT_LOADED: return SRV_ERR_NOT_LOADED;
+    case SWAP_PINNED: return SRV_ERR_PINNED;
     default: return SRV_ERR_OVERLOADED;
     }
 }
 
-static void reply(struct srv_request *req, const struct srv_swap_outcome *o)
+static void reply(struct srv_request *req, const struct asker *a)
 {
+    const struct srv_outcome *o = &a->outcome;
     if (o->result <= SWAP_UNCHANGED)
-        reply_outcome(req, o);
+        reply_done(req, a);
     else if (o->result == SWAP_NO_MEMORY && o->memory.limit)
         reply_no_room(req, o);
     else
-        srv_reply_error(req, error_of(o), o->result == SWAP_GIVEN_UP ? NULL : "model", "%s",
+        srv_reply_error(req, error_of(o->result), o->result == SWAP_GIVEN_UP ? NULL : "model", "%s",
                         o->message);
-}
-
-/* ---- waiting ------------------------------------------------------------------------------- */
-
-/* In the request's memory. The outcome is the swap's until `done`, then the text workers'. */
-struct waiting {
-    struct srv_request *req; /* referenced until on_end has returned */
-    struct srv_swap_outcome outcome;
-    atomic_bool done;
-};
-
-static void on_end(void *ctx, const struct srv_swap_outcome *outcome)
-{
-    struct waiting *w = ctx;
-    struct srv_request *req = w->req;
-    w->outcome = *outcome;
-    atomic_store(&w->done, true);
-    srv_request_wake(req);
-    srv_request_unref(req);
-}
-
-static void on_wake(void *ctx)
-{
-    struct waiting *w = ctx;
-    struct srv_request *req = w->req;
-    if (!atomic_load(&w->done)) return;
-    reply(req, &w->outcome);
-    srv_request_done(req);
-}
-
-/* A client that leaves changes nothing: the swap goes on. */
-static void on_gone(void *ctx)
-{
-    (void)ctx;
-}
-
-static void start_and_wait(struct srv_request *req, struct srv_swap_params *params)
-{
-    static const struct srv_callbacks callbacks = {.on_wake = on_wake, .on_gone = on_gone};
-    struct waiting *w = srv_request_alloc(req, sizeof(*w));
-    struct srv_swap_outcome failed = {.result = SWAP_NO_MEMORY,
-                                      .message = "The server is out of memory for this request."};
-    if (!w) {
-        reply(req, &failed);
-        return;
-    }
-    w->req = req;
-    params->on_end = on_end;
-    params->ctx = w;
-    srv_request_ref(req);
-    srv_request_set_callbacks(req, &callbacks, w);
-    failed.result =
-        srv_swap_start(srv_facts(req)->app->swap, params, failed.message, sizeof(failed.message));
-    if (failed.result == SWAP_OK) return;
-    reply(req, &failed);
-    srv_request_unref(req);
-    srv_request_done(req);
 }
 
 static void reply_state(struct srv_request *req, const char *state)
@@ -238,133 +210,185 @@ static void reply_state(struct srv_request *req, const char *state)
     srv_reply(req, 202, NULL, jw_end(&w));
 }
 
-static void start(struct srv_request *req, const struct srv_swap_params *params)
+/* ---- orders -------------------------------------------------------------------------------- */
+
+__attribute__((format(printf, 3, 4))) static void fail(struct asker *a, enum srv_swap_result why,
+                                                       const char *format, ...)
 {
-    struct srv_swap_outcome failed = {0};
-    failed.result =
-        srv_swap_start(srv_facts(req)->app->swap, params, failed.message, sizeof(failed.message));
-    if (failed.result)
-        reply(req, &failed);
-    else
-        reply_state(req, srv_swap_state_name(SWAP_PLANNING));
+    va_list args;
+    va_start(args, format);
+    vsnprintf(a->outcome.message, sizeof(a->outcome.message), format, args);
+    va_end(args);
+    a->outcome.result = why;
 }
 
-/* ---- a model of the catalogue -------------------------------------------------------------- */
-
-/* An operator who waits for a load. */
-struct asker {
-    struct srv_wait wait;
-    struct srv_request *req; /* referenced until the wait has ended; NULL: nobody reads it */
-    uint64_t since_us;
-    bool unchanged;
-};
-
-static void reply_loaded(struct srv_request *req, const struct asker *o)
+/* The load of an entry has ended: its outcome. */
+static void end_load(struct asker *a, enum srv_wait_end end)
 {
-    const struct srv_model *m = o->wait.model;
-    struct buf b;
-    struct jw w;
-    buf_init(&b, 8192);
-    jw_init(&w, &b);
-    jw_open(&w, NULL, '{');
-    jw_bool(&w, "success", true);
-    jw_text(&w, "model", m->names[0]);
-    jw_text(&w, "system_fingerprint", m->fingerprint);
-    if (o->unchanged) jw_bool(&w, "unchanged", true);
-    jw_int(&w, "load_ms", (int64_t)(clock_now_us() - o->since_us) / 1000);
-    jw_close(&w);
-    srv_reply(req, 200, NULL, jw_end(&w));
-}
-
-/* The load has ended, well or not. */
-static void reply_entry(struct srv_request *req, struct asker *o)
-{
-    switch ((enum srv_wait_end)atomic_load(&o->wait.end)) {
-    case SRV_WAIT_GIVEN:
-        reply_loaded(req, o);
-        srv_model_release(o->wait.model, true);
-        break;
-    case SRV_WAIT_FAILED:
-        srv_reply_error(req, SRV_ERR_MODEL_INVALID, "model", "%s", o->wait.message);
-        break;
-    default: srv_reply_error(req, SRV_ERR_SHUTTING_DOWN, NULL, "The server is shutting down.");
+    struct srv_outcome *o = &a->outcome;
+    struct srv_model *m = a->wait.model;
+    if (end == SRV_WAIT_FAILED) {
+        fail(a, SWAP_INVALID, "%s", a->wait.message);
+    } else if (end != SRV_WAIT_GIVEN) {
+        fail(a, SWAP_GIVEN_UP, "The server is shutting down.");
+    } else {
+        snprintf(o->model, sizeof(o->model), "%s", m->names[0]);
+        snprintf(o->fingerprint, sizeof(o->fingerprint), "%s", m->fingerprint);
+        o->load_ms = (int)((clock_now_us() - a->since_us) / 1000);
+        srv_model_release(m, true);
     }
 }
 
-static void on_loaded(void *ctx)
+/* Each returns true if the end is waited for; else the outcome is there. */
+
+static bool begin_load(struct srv_app *app, struct asker *a, const struct order *order)
 {
-    struct asker *o = ctx;
-    struct srv_request *req = o->req;
-    if (atomic_load(&o->wait.end) == SRV_WAITS) return;
-    reply_entry(req, o);
+    switch (srv_models_ask(&app->models, order->entry, &a->wait)) {
+    case SRV_ASK_WAITS: return true;
+    case SRV_ASK_GIVEN:
+        a->outcome.result = SWAP_UNCHANGED;
+        end_load(a, SRV_WAIT_GIVEN);
+        break;
+    case SRV_ASK_UNAVAILABLE:
+        a->outcome.memory = srv_models_room(&app->models, order->entry);
+        fail(a, SWAP_NO_MEMORY, "%s", a->wait.message);
+        break;
+    default: end_load(a, SRV_WAIT_CLOSED);
+    }
+    return false;
+}
+
+static bool begin_swap(struct srv_app *app, struct asker *a, const struct order *order)
+{
+    struct srv_swap_params params = order->swap;
+    struct srv_outcome *o = &a->outcome;
+    char err[sizeof(o->message)];
+    params.until_drained = order->wait == WAIT_DRAINED;
+    params.wait = &a->wait;
+    enum srv_swap_result rc = srv_swap_start(app->swap, &params, err, sizeof(err));
+    if (rc == SWAP_OK) return true;
+    fail(a, rc, "%s", err);
+    return false;
+}
+
+static bool begin_unload(struct srv_app *app, struct asker *a, const struct order *order)
+{
+    struct srv_outcome *o = &a->outcome;
+    srv_models_name(&app->models, order->entry, o->model, sizeof(o->model));
+    switch (srv_models_unload(&app->models, order->entry, &o->n_draining,
+                              order->wait == WAIT_DRAINED ? &a->wait : NULL)) {
+    case SRV_UNLOAD_OK: return false;
+    case SRV_UNLOAD_WAITS: return true;
+    case SRV_UNLOAD_PINNED:
+        fail(a, SWAP_PINNED, "The model '%.139s' is pinned.", o->model);
+        return false;
+    default: fail(a, SWAP_NOT_LOADED, "The model '%.139s' is not loaded.", o->model); return false;
+    }
+}
+
+static void on_wake(void *ctx)
+{
+    struct asker *a = ctx;
+    struct srv_request *req = a->req;
+    enum srv_wait_end end = (enum srv_wait_end)atomic_load(&a->wait.end);
+    if (end == SRV_WAITS) return;
+    if (end != SRV_WAIT_DONE) end_load(a, end);
+    reply(req, a);
     srv_request_done(req);
 }
 
-/* In memory of the request, or if it does not wait, of its own. */
-static void wake_operator(struct srv_wait *w, bool ended)
+/* A client that leaves changes nothing: what it asked for goes on. */
+static void on_gone(void *ctx)
 {
-    struct asker *o = (struct asker *)(void *)w;
+    (void)ctx;
+}
+
+static void wake_asker(struct srv_wait *w, bool ended)
+{
+    struct asker *a = (struct asker *)(void *)w;
     if (!ended) return;
-    if (o->req) {
-        srv_request_wake(o->req);
-        srv_request_unref(o->req);
+    if (a->req) {
+        srv_request_wake(a->req);
+        srv_request_unref(a->req);
         return;
     }
     if (atomic_load(&w->end) == SRV_WAIT_GIVEN) srv_model_release(w->model, true);
-    free(o);
+    free(a);
 }
 
-static void load_entry(struct srv_request *req, int entry, bool waits)
+static void carry_out(struct srv_request *req, const struct order *order)
 {
-    static const struct srv_callbacks callbacks = {.on_wake = on_loaded, .on_gone = on_gone};
-    struct srv_models *models = srv_app_models(srv_facts(req)->app);
-    struct asker *o = waits ? srv_request_alloc(req, sizeof(*o)) : calloc(1, sizeof(*o));
-    if (!o) {
+    static const struct srv_callbacks callbacks = {.on_wake = on_wake, .on_gone = on_gone};
+    static bool (*const begin[])(struct srv_app * app, struct asker * a,
+                                 const struct order *order) = {begin_load, begin_swap,
+                                                               begin_unload};
+    /* An unloading that nobody waits for is over at once. */
+    bool waits = order->wait != WAIT_NOT;
+    struct asker *a = waits ? srv_request_alloc(req, sizeof(*a)) : calloc(1, sizeof(*a));
+    if (!a) {
         srv_reply_error(req, SRV_ERR_OVERLOADED, NULL,
                         "The server is out of memory for this request.");
         return;
     }
-    *o = (struct asker){.wait = {.by_operator = true, .wake = wake_operator},
+    *a = (struct asker){.wait = {.by_operator = true, .wake = wake_asker, .outcome = &a->outcome},
+                        .kind = order->kind,
                         .since_us = clock_now_us()};
     if (waits) {
-        o->req = req;
+        a->req = req;
         srv_request_ref(req);
-        srv_request_set_callbacks(req, &callbacks, o);
+        srv_request_set_callbacks(req, &callbacks, a);
     }
-    enum srv_ask answer = srv_models_ask(models, entry, &o->wait);
-    if (answer == SRV_ASK_WAITS) {
-        if (!waits) reply_state(req, "loading");
+    if (begin[order->kind](srv_facts(req)->app, a, order)) {
+        if (!waits) reply_state(req, order->kind == OF_SWAP ? "planning" : "loading");
         return;
     }
-    if (answer == SRV_ASK_GIVEN) {
-        o->unchanged = true;
-        reply_loaded(req, o);
-        srv_model_release(o->wait.model, true);
-    } else if (answer == SRV_ASK_UNAVAILABLE) {
-        struct srv_swap_outcome no_room = {.memory = srv_models_room(models, entry)};
-        snprintf(no_room.message, sizeof(no_room.message), "%s", o->wait.message);
-        reply_no_room(req, &no_room);
-    } else {
-        srv_reply_error(req, SRV_ERR_SHUTTING_DOWN, NULL, "The server is shutting down.");
-    }
+    reply(req, a);
     if (waits) {
         srv_request_unref(req);
         srv_request_done(req);
     } else {
-        free(o);
+        free(a);
     }
 }
+
+/* ---- routes -------------------------------------------------------------------------------- */
 
 /* The entry of the catalogue that is to be loaded, or -1: the request is for a swap. */
 static int find_entry(struct srv_request *req, const struct load_params *p, const char *model)
 {
-    struct srv_models *models = srv_app_models(srv_facts(req)->app);
+    struct srv_models *models = &srv_facts(req)->app->models;
     if (!model || p->replace || p->alias || p->draft_model || srv_models_count(models) < 2)
         return -1;
     return srv_models_find(models, model);
 }
 
-/* ---- unloading ----------------------------------------------------------------------------- */
+static void load(struct srv_request *req)
+{
+    struct order order = {.kind = OF_LOAD};
+    struct load_params p = {0};
+    struct srv_swap_params *swap = &order.swap;
+    struct param_error err = {0};
+    struct param_unknown unknown = {0};
+    const char *names[MAX_NAMES];
+    srv_facts(req)->account.endpoint = "swap";
+    struct srv_body body;
+    if (srv_body_read(&body, srv_facts(req)->body, srv_facts(req)->body_len, PARAM_MAX_VALUES,
+                      &err) ||
+        params_read(body.root, srv_fields_swap, &p, &unknown, &err) ||
+        (p.model && !(swap->model = read_text(p.model, "model", MAX_MODEL_BYTES, &err))) ||
+        (p.draft_model &&
+         !(swap->draft_model = read_text(p.draft_model, "draft_model", MAX_MODEL_BYTES, &err))) ||
+        ((order.entry = find_entry(req, &p, swap->model)) < 0 &&
+         read_replaced(req, p.replace, &swap->entry, &err)) ||
+        read_names(p.alias, names, &swap->names, &err) || read_wait(p.wait, &order.wait, &err) ||
+        param_name_ignored(req, &unknown, &err)) {
+        param_reply(req, &err);
+    } else {
+        if (order.entry < 0) order.kind = OF_SWAP;
+        carry_out(req, &order);
+    }
+    srv_body_finish(&body);
+}
 
 struct unload_params {
     const json_t *model, *wait;
@@ -384,141 +408,30 @@ const struct param_field srv_fields_unload[] = {
     {0},
 };
 
-/* One who waits until a model is gone. */
-struct unloading {
-    struct srv_request *req; /* referenced until then */
-    char name[140];
-    int n_draining;
-    atomic_bool done;
-};
-
-static void reply_unloaded(struct srv_request *req, const struct unloading *u)
+static int read_unloaded(struct srv_request *req, const json_t *model, int *ret,
+                         struct param_error *err)
 {
-    struct buf b;
-    struct jw w;
-    buf_init(&b, 1024);
-    jw_init(&w, &b);
-    jw_open(&w, NULL, '{');
-    jw_bool(&w, "success", true);
-    jw_text(&w, "model", u->name);
-    jw_int(&w, "draining", u->n_draining);
-    jw_close(&w);
-    srv_reply(req, 200, NULL, jw_end(&w));
-}
-
-static void on_closed(void *ctx)
-{
-    struct unloading *u = ctx;
-    struct srv_request *req = u->req;
-    atomic_store(&u->done, true);
-    srv_request_wake(req);
-    srv_request_unref(req);
-}
-
-static void on_unloaded(void *ctx)
-{
-    struct unloading *u = ctx;
-    struct srv_request *req = u->req;
-    if (!atomic_load(&u->done)) return;
-    reply_unloaded(req, u);
-    srv_request_done(req);
-}
-
-static void unload_entry(struct srv_request *req, int entry, bool waits)
-{
-    static const struct srv_callbacks callbacks = {.on_wake = on_unloaded, .on_gone = on_gone};
-    struct srv_models *models = srv_app_models(srv_facts(req)->app);
-    struct unloading *u = srv_request_alloc(req, sizeof(*u));
-    if (!u) {
-        srv_reply_error(req, SRV_ERR_OVERLOADED, NULL,
-                        "The server is out of memory for this request.");
-        return;
-    }
-    u->req = req;
-    srv_models_name(models, entry, u->name, sizeof(u->name));
-    if (waits) srv_request_ref(req);
-    if (waits) srv_request_set_callbacks(req, &callbacks, u);
-    enum srv_unload rc =
-        srv_models_unload(models, entry, &u->n_draining, waits ? on_closed : NULL, u);
-    if (rc == SRV_UNLOAD_OK && waits) return;
-    if (rc == SRV_UNLOAD_OK)
-        reply_unloaded(req, u);
-    else if (rc == SRV_UNLOAD_PINNED)
-        srv_reply_error(req, SRV_ERR_PINNED, "model", "The model '%s' is pinned.", u->name);
-    else
-        srv_reply_error(req, SRV_ERR_NOT_LOADED, "model", "The model '%s' is not loaded.", u->name);
-    if (!waits) return;
-    srv_request_unref(req);
-    srv_request_done(req);
-}
-
-static int read_model(struct srv_request *req, const json_t *model, int *ret,
-                      struct param_error *err)
-{
-    struct srv_models *models = srv_app_models(srv_facts(req)->app);
-    const char *name = NULL;
-    *ret = 0;
-    if (!model && srv_models_count(models) > 1)
+    if (!model && srv_models_count(&srv_facts(req)->app->models) > 1)
         return param_fail(err, SRV_ERR_MISSING, "model", "'model' is required.");
-    if (!model) return 0;
-    if (!(name = read_text(model, "model", MAX_MODEL_BYTES, err))) return -1;
-    if ((*ret = srv_models_find(models, name)) >= 0) return 0;
-    return param_fail(err, SRV_ERR_MODEL_NOT_FOUND, "model", "No model has the name '%.128s'.",
-                      name);
+    return read_entry(req, model, "model", MAX_MODEL_BYTES, ret, err);
 }
 
 static void unload(struct srv_request *req)
 {
+    struct order order = {.kind = OF_UNLOAD};
     struct unload_params p = {0};
     struct param_error err = {0};
     struct param_unknown unknown = {0};
     struct srv_body body;
-    enum wait_for wait;
-    int entry;
     srv_facts(req)->account.endpoint = "swap";
     if (srv_body_read(&body, srv_facts(req)->body, srv_facts(req)->body_len, PARAM_MAX_VALUES,
                       &err) ||
         params_read(body.root, srv_fields_unload, &p, &unknown, &err) ||
-        read_model(req, p.model, &entry, &err) || read_wait(p.wait, &wait, &err) ||
+        read_unloaded(req, p.model, &order.entry, &err) || read_wait(p.wait, &order.wait, &err) ||
         param_name_ignored(req, &unknown, &err))
         param_reply(req, &err);
     else
-        unload_entry(req, entry, wait == WAIT_DRAINED);
-    srv_body_finish(&body);
-}
-
-/* ---- routes -------------------------------------------------------------------------------- */
-
-static void load(struct srv_request *req)
-{
-    int entry = -1;
-    struct load_params p = {0};
-    struct srv_swap_params params = {0};
-    struct param_error err = {0};
-    struct param_unknown unknown = {0};
-    const char *names[MAX_NAMES];
-    enum wait_for wait;
-    srv_facts(req)->account.endpoint = "swap";
-    struct srv_body body;
-    if (srv_body_read(&body, srv_facts(req)->body, srv_facts(req)->body_len, PARAM_MAX_VALUES,
-                      &err) ||
-        params_read(body.root, srv_fields_swap, &p, &unknown, &err) ||
-        (p.model && !(params.model = read_text(p.model, "model", MAX_MODEL_BYTES, &err))) ||
-        (p.draft_model &&
-         !(params.draft_model = read_text(p.draft_model, "draft_model", MAX_MODEL_BYTES, &err))) ||
-        ((entry = find_entry(req, &p, params.model)) < 0 &&
-         read_entry(req, p.replace, &params.entry, &err)) ||
-        read_names(p.alias, names, &params.names, &err) || read_wait(p.wait, &wait, &err) ||
-        param_name_ignored(req, &unknown, &err)) {
-        param_reply(req, &err);
-    } else if (entry >= 0) {
-        load_entry(req, entry, wait != WAIT_NOT);
-    } else if (wait == WAIT_NOT) {
-        start(req, &params);
-    } else {
-        params.until_drained = wait == WAIT_DRAINED;
-        start_and_wait(req, &params);
-    }
+        carry_out(req, &order);
     srv_body_finish(&body);
 }
 

@@ -81,7 +81,7 @@ static int create_models(struct srv_core *c, char *err, size_t errlen)
     if (eng_cores_create(&c->cores, config->threads, err, errlen) ||
         srv_kv_bans_create(&app->kv_bans, config, err, errlen))
         return -1;
-    app->swap = srv_swap_create(app, c->cores);
+    app->swap = srv_swap_create(app);
     if (app->swap) return 0;
     snprintf(err, errlen, "no memory for swapping the model");
     return -1;

@@ -50,7 +50,6 @@
 #include "server/log.h"
 #include "server/metrics.h"
 #include "server/models/serve_pull.h"
-#include "server/models/swap.h"
 #include "server/systemd.h"
 
 enum {
@@ -638,7 +637,6 @@ static void drain(struct serve *s)
     int n = atomic_load(&server->n_requests);
     atomic_store(&server->app.state, SRV_DRAINING);
     srv_models_stop(&server->app.models);
-    srv_swap_give_up(server->app.swap);
     srv_log(SRV_LOG_INFO, "draining: %d requests have %d ms to finish", n,
             s->config->drain_timeout_ms);
     srv_notify("STOPPING=1\nSTATUS=Draining\nEXTEND_TIMEOUT_USEC=%llu",

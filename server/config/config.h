@@ -131,7 +131,6 @@ struct srv_config {
     const char *swap;
     int64_t swap_memory_bytes;
     int swap_drain_ms;
-    const char *debug_hold_swap; /* the state in which a swap waits for SIGTERM */
 
     /* sampling defaults of requests and of generate; SRV_UNSET if not given */
 #define SRV_AS_float double

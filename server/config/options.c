@@ -288,8 +288,6 @@ const struct srv_option srv_options[] = {
         SRV_OPT_HIDDEN, "SIGUSR1 pauses and resumes the engine"),
     ROW("operation", "debug-hold-load", NULL, BOOL, debug_hold_load, 0, 0, "off", NULL, SERVE,
         SRV_OPT_HIDDEN, "loading never ends"),
-    ROW("operation", "debug-hold-swap", NULL, STRING, debug_hold_swap, 0, 0, NULL, NULL, SERVE,
-        SRV_OPT_HIDDEN, "a swap stays in this state until the server ends"),
 
     UNSET(
         "sampling", "temperature", "temp", NUMBER, temperature, 0, MOST_temperature, SAMPLE,

@@ -85,7 +85,7 @@ struct srv_route {
 /* The facts of a request that its handler may read; every request begins with them. Set before the
  * handler runs; the handler writes the account. */
 struct srv_facts {
-    const struct srv_app *app;
+    struct srv_app *app;
     struct srv_model *model; /* of this request from its start to its end; NULL on early routes, and
                               * on those of SRV_ROUTE_ANY_MODEL if it is not loaded */
     int entry;               /* of the set of models: the one that is asked for */

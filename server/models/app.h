@@ -31,10 +31,4 @@ struct srv_app {
     atomic_int state;            /* enum srv_state */
 };
 
-/* The set of a server's facts, which handlers see as const. */
-static inline struct srv_models *srv_app_models(const struct srv_app *app)
-{
-    return (struct srv_models *)&app->models;
-}
-
 #endif

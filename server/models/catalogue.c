@@ -298,7 +298,7 @@ void srv_catalogue_facts(struct srv_model_facts *ret, const char *dir, int64_t c
 void srv_catalogue_plan_found(struct srv_models *set, struct srv_entry *e, struct srv_config *own,
                               const uint8_t digest[32])
 {
-    struct srv_model_params p = srv_entry_params(e);
+    struct srv_model_params p = srv_source_params(e, &e->source);
     struct srv_model_facts facts;
     struct eng_memory m;
     char why[300];

@@ -27,15 +27,16 @@ int fit_beside(struct fit_bytes *ret, struct srv_model_params *params, int64_t i
     int64_t limit = eng_memory_limit(params->config->memory_bytes), available = limit - in_use,
             once = srv_process_bytes(params->config, params->entry);
     struct eng_memory plan;
+    *ret = (struct fit_bytes){0};
     char why[512];
     if (!alone) /* 0 would be as configured */
         params->share.memory_bytes = available + once > 0 ? available + once : 1;
     int rc = srv_model_plan(&plan, params, 0, err, errlen);
     if (rc && (rc != ENG_ENOMEM || srv_model_plan(&plan, params, PLENTY_BYTES, why, sizeof(why))))
         return rc;
-    int64_t needed = params->plan_bytes = srv_plan_bytes(&plan) - once;
-    if (!rc && needed <= available) return 0;
+    int64_t needed = srv_plan_bytes(&plan) - once;
     *ret = (struct fit_bytes){needed, available, limit};
+    if (!rc && needed <= available) return 0;
     if (rc && alone) return rc;
     int len = snprintf(err, errlen,
                        "the model takes %lld MiB next to the running one's %lld MiB, but the limit "

@@ -58,8 +58,8 @@ long long fit_mib(int64_t bytes);
 /*
  * Plans a model that is loaded beside those that live, whose plans take in_use bytes; kv_bytes of
  * these are the KV cache of the one that it replaces. alone: no other entry is served. Sets the
- * share and plan_bytes of params. Returns 0, or an enum eng_error with a sentence in err and, if it
- * is the room that lacks, the numbers in *ret.
+ * share of params. Returns 0, or an enum eng_error with a sentence in err; *ret are the numbers if
+ * there is a plan, else zeros.
  */
 int fit_beside(struct fit_bytes *ret, struct srv_model_params *params, int64_t in_use,
                int64_t kv_bytes, bool alone, char *err, size_t errlen);

@@ -35,6 +35,7 @@ struct srv_loader {
     struct eng_cores *cores;
     int event_fd;
     pthread_t thread;
+    struct srv_model *replaced; /* by the last swap, which lasts until it is closed; or NULL */
     char model_dir[PATH_MAX];
     int status; /* exit status, once event_fd is readable */
     char error[ERROR_BYTES];
@@ -100,8 +101,8 @@ static int add_entries(struct srv_loader *l, const struct srv_plan *plans)
             snprintf(l->error, sizeof(l->error), "out of memory");
             return EXIT_FAILURE;
         }
-        e->plan_bytes = plans[i].bytes;
-        srv_catalogue_facts(&e->facts, e->source.dir, plans[i].memory.ctx_tokens);
+        e->source.plan_bytes = plans[i].bytes;
+        srv_catalogue_facts(&e->source.facts, e->source.dir, plans[i].memory.ctx_tokens);
         if (c->n_more) describe_plan(e, &plans[i]);
     }
     if (c->n_more) describe_sum(c, plans);
@@ -118,32 +119,79 @@ static int add_entries(struct srv_loader *l, const struct srv_plan *plans)
     return EXIT_SUCCESS;
 }
 
-static int64_t mib_of(int64_t bytes)
+/* ---- a load -------------------------------------------------------------------------------- */
+
+struct loaded {
+    struct srv_model *model, *before; /* that drains now, or NULL, */
+    int n_draining;                   /* and its requests */
+    int load_ms, self_test_ms;
+};
+
+static void begin_test(void *swap)
 {
-    return bytes >> 20;
+    srv_swap_enter(swap, SWAP_TESTING);
 }
 
-/* Opens the model of an entry and publishes it. Returns 0, or -1 with the reason in err. */
-static int load_entry(struct srv_loader *l, int entry, bool at_start, char *err, size_t errlen)
+static int ms_since(uint64_t us)
+{
+    return (int)((clock_now_us() - us) / 1000);
+}
+
+/*
+ * Opens the model of an entry, tries it and publishes it. next: the source that the entry has from
+ * then on, which is taken; NULL: its own. Returns 0, or an enum eng_error with the reason in err.
+ */
+static int load_model(struct srv_loader *l, const struct srv_entry *e, struct srv_source *next,
+                      bool at_start, struct loaded *ret, char *err, size_t errlen)
 {
     struct srv_models *models = &l->app->models;
-    const struct srv_entry *e = models->entries[entry];
-    struct srv_model_params params = srv_entry_params(e);
+    struct srv_model_params params = srv_source_params(e, next ? next : &e->source);
+    struct srv_models_view view;
     struct srv_model *model;
-    int n_drains;
+    uint64_t start_us = clock_now_us();
+    srv_models_look(models, &view);
     params.cores = l->cores;
     params.kv_bans = l->app->kv_bans;
-    if (!at_start) {
-        struct srv_models_view view;
-        srv_models_look(models, &view);
-        params.stop = &models->give_up;
-        params.beside_others = view.n_loaded > 0;
-    }
+    params.beside_others = !at_start && view.n_loaded > 0;
+    params.in_background = next != NULL;
+    params.stop = at_start ? NULL : next ? &models->stop : &models->give_up;
+    params.on_self_test = next ? begin_test : NULL;
+    params.on_self_test_ctx = l->app->swap;
     int rc = srv_model_open(&model, &params, err, errlen);
-    if (!rc && !at_start && (rc = srv_model_try_text(model, err, errlen))) srv_model_close(model);
-    if (rc) return -1;
-    srv_models_publish(models, model, &n_drains);
+    if (rc) return rc;
+    int test_ms = (int)(eng_info(model->engine)->self_test_seconds * 1000 + 0.5);
+    *ret = (struct loaded){.model = model, .load_ms = ms_since(start_us) - test_ms};
+    start_us = clock_now_us();
+    if (!at_start && srv_model_try_text(model, err, errlen)) {
+        rc = ENG_EFAILED;
+    } else if (next && atomic_load(&models->stop)) {
+        snprintf(err, errlen, "the server is shutting down");
+        rc = ENG_EFAILED;
+    }
+    if (rc) {
+        srv_model_close(model);
+        return rc;
+    }
+    ret->self_test_ms = test_ms + ms_since(start_us);
+    if (next) srv_catalogue_facts(&next->facts, next->dir, eng_info(model->engine)->ctx_tokens);
+    ret->before = srv_models_publish(models, model, next, &ret->n_draining);
     return 0;
+}
+
+/* Those that requests get. */
+static void each_loaded(struct srv_loader *l, void (*fn)(struct srv_model *m))
+{
+    for (int i = 0; i < l->app->models.n_entries; i++) {
+        struct srv_model *m = srv_models_of(&l->app->models, i);
+        if (m) fn(m);
+        srv_model_release(m, false);
+    }
+}
+
+/* In the background; those that are already there stay. */
+static void load_drafts(struct srv_model *m)
+{
+    eng_load_drafts(m->engine, m->draft_ids);
 }
 
 /* Loads those of the start, one after the other. Returns the exit status. */
@@ -151,6 +199,7 @@ static int load_models(struct srv_loader *l)
 {
     const struct srv_config *c = l->app->config;
     struct srv_plan *plans = calloc((size_t)c->n_more + 1, sizeof(*plans));
+    struct loaded loaded;
     char err[ERROR_BYTES - 128];
     if (!plans) {
         snprintf(l->error, sizeof(l->error), "out of memory");
@@ -162,11 +211,11 @@ static int load_models(struct srv_loader *l)
     for (int i = 0; !status && i <= c->n_more; i++) {
         if (!plans[i].starts) continue;
         srv_models_begin(&l->app->models, i);
-        if (load_entry(l, i, true, err, sizeof(err)) == 0) continue;
+        const struct srv_entry *e = l->app->models.entries[i];
+        if (load_model(l, e, NULL, true, &loaded, err, sizeof(err)) == 0) continue;
         status = EXIT_FAILURE;
         if (c->n_more)
-            snprintf(l->error, sizeof(l->error), "model %.100s: %s",
-                     l->app->models.entries[i]->source.names[0], err);
+            snprintf(l->error, sizeof(l->error), "model %.100s: %s", e->source.names[0], err);
         else
             snprintf(l->error, sizeof(l->error), "%s", err);
     }
@@ -176,21 +225,21 @@ static int load_models(struct srv_loader *l)
     return status;
 }
 
-/* ---- on demand ----------------------------------------------------------------------------- */
+/* ---- while the server runs ----------------------------------------------------------------- */
 
 static void load_on_demand(struct srv_loader *l, int entry)
 {
     struct srv_models *models = &l->app->models;
     const struct srv_entry *e = models->entries[entry];
+    struct loaded loaded;
     char err[ERROR_BYTES - 128] = "";
     uint64_t start_us = clock_now_us();
-    if (load_entry(l, entry, false, err, sizeof(err)) == 0) {
+    if (load_model(l, e, NULL, false, &loaded, err, sizeof(err)) == 0) {
         srv_metrics_observe(l->app->metrics, SRV_TIME_MODEL_LOAD, clock_now_us() - start_us);
-        struct srv_model *m = srv_models_of(models, entry);
         srv_log(SRV_LOG_INFO, "models: %s is loaded, %lld MiB in %.2f s", e->source.names[0],
-                (long long)mib_of(e->plan_bytes), (double)(clock_now_us() - start_us) * 1e-6);
-        if (m) eng_load_drafts(m->engine, m->draft_ids);
-        srv_model_release(m, false);
+                (long long)(e->source.plan_bytes >> 20),
+                (double)(clock_now_us() - start_us) * 1e-6);
+        load_drafts(loaded.model);
         return;
     }
     bool given_up = atomic_load(&models->give_up);
@@ -203,6 +252,54 @@ static void load_on_demand(struct srv_loader *l, int entry)
     srv_models_fail(models, entry, err, given_up);
 }
 
+/* The twins of all models are not in the sum of their plans. */
+static void drop_twin(struct srv_model *m)
+{
+    eng_drop_twin(m->engine);
+}
+
+static void end_swap(struct srv_loader *l)
+{
+    if (!atomic_load(&l->app->models.stop)) each_loaded(l, load_drafts);
+    srv_swap_end(l->app->swap);
+}
+
+/* The next source of an entry, beside its model. */
+static void load_next(struct srv_loader *l)
+{
+    struct srv_swap *s = l->app->swap;
+    struct srv_source next;
+    struct loaded loaded = {0};
+    char err[512];
+    const struct srv_entry *e = srv_swap_plan(s, &next);
+    if (e) {
+        each_loaded(l, drop_twin);
+        srv_swap_enter(s, SWAP_LOADING);
+        int rc = load_model(l, e, &next, false, &loaded, err, sizeof(err));
+        if (rc) {
+            srv_swap_fail(s, rc, err);
+            srv_source_finish(&next);
+        } else {
+            srv_swap_switched(s, loaded.model, loaded.before, loaded.n_draining, loaded.load_ms,
+                              loaded.self_test_ms);
+        }
+    }
+    l->replaced = loaded.before;
+    if (!l->replaced) end_swap(l);
+}
+
+static void close_model(struct srv_loader *l, struct srv_model *m)
+{
+    bool ends_swap = m == l->replaced;
+    struct srv_wait *w = srv_models_close(&l->app->models, m);
+    heap_trim();
+    if (ends_swap) {
+        l->replaced = NULL;
+        end_swap(l);
+    }
+    srv_wait_done(w);
+}
+
 /* Its requests end with an error. */
 static void cut(struct srv_loader *l, struct srv_model *m)
 {
@@ -213,38 +310,22 @@ static void cut(struct srv_loader *l, struct srv_model *m)
     compile_queue_cancel(l->app->compiles, m->grammars);
 }
 
-/* Nobody waits longer than the server; with the lock of the set held. */
-static void tell_closed(void *ctx, struct srv_model *m)
-{
-    (void)ctx;
-    if (m->on_closed) m->on_closed(m->on_closed_ctx);
-    m->on_closed = NULL;
-}
-
 /* Until the server ends. */
 static void serve_models(struct srv_loader *l)
 {
     struct srv_models *models = &l->app->models;
     struct srv_task task;
-    for (int i = 0; i < models->n_entries; i++) {
-        struct srv_model *m = srv_models_of(models, i);
-        if (m) eng_load_drafts(m->engine, m->draft_ids);
-        srv_model_release(m, false);
-    }
+    each_loaded(l, load_drafts);
     while ((task = srv_models_await(models)).kind != SRV_TASK_STOP) {
         switch (task.kind) {
-        case SRV_TASK_SWAP: srv_swap_run(l->app->swap); break;
+        case SRV_TASK_SWAP: load_next(l); break;
         case SRV_TASK_SCAN: srv_scan_models(models, l->app->config); break;
         case SRV_TASK_LOAD: load_on_demand(l, task.entry); break;
         case SRV_TASK_CUT: cut(l, task.model); break;
-        case SRV_TASK_FREE:
-            srv_models_close(models, task.model);
-            heap_trim();
-            break;
+        case SRV_TASK_FREE: close_model(l, task.model); break;
         case SRV_TASK_STOP: break;
         }
     }
-    srv_models_each(models, tell_closed, NULL);
 }
 
 static void *load(void *arg)

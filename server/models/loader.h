@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The loader's thread. First it plans all models and loads those of the start; with --pull the
- * first one's files are fetched from the hub before. It publishes them, then sets the app's state.
- * From then on it does what the set of models asks for (srv_models_await): it loads on demand,
- * swaps, and closes models that have drained. One load at a time.
+ * The loader's thread: the only one that loads and closes models, one at a time. First it plans all
+ * models and loads those of the start; with --pull the first one's files are fetched from the hub
+ * before. Then it sets the app's state. From then on it does what the set of models asks for
+ * (srv_models_await): it loads an entry on demand, or its next source (swap.h), and closes models
+ * that have drained.
  */
 #ifndef HEARTH_SERVER_MODELS_LOADER_H
 #define HEARTH_SERVER_MODELS_LOADER_H

@@ -330,7 +330,6 @@ int srv_model_open(struct srv_model **ret, const struct srv_model_params *params
     m->config = params->config;
     m->is_demo = params->is_demo;
     m->entry = params->entry;
-    m->plan_bytes = params->plan_bytes;
     struct loading l = {.p = params, .model = m, .err = err, .errlen = errlen};
     if (srv_model_source(params->dir, params->draft_dir, m->source))
         memset(m->source, 0, sizeof(m->source));

@@ -25,6 +25,7 @@
 
 struct grammar_cache;
 struct srv_models;
+struct srv_wait;
 struct tok;
 struct tok_chat;
 
@@ -61,10 +62,8 @@ struct srv_model {
     int n_refs;             /* requests */
     int n_unsent;           /* requests that gave it back, whose answers are still charged to it */
     uint64_t cut_us;        /* when it drains: the end of its time for that; 0: none */
-    int64_t plan_bytes;     /* as srv_entry.plan_bytes; fixed */
-    /* Called when it has been closed, on the loader's thread; or NULL. */
-    void (*on_closed)(void *ctx);
-    void *on_closed_ctx;
+    int64_t plan_bytes;     /* as srv_source.plan_bytes */
+    struct srv_wait *awaits_end; /* an operator, or NULL */
 };
 
 /* The memory and time of a model next to others; zeros: as configured. */
@@ -79,7 +78,6 @@ struct srv_model_params {
     struct srv_list names;              /* at least one; copied */
     int entry;                          /* the memory of requests is in the plan of entry 0 */
     struct srv_share share;
-    int64_t plan_bytes; /* of a plan that was made before, for srv_model.plan_bytes */
     bool is_demo;
     struct eng_cores *cores;     /* borrowed while the model lives, */
     struct srv_kv_bans *kv_bans; /* as this; or NULL */

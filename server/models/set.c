@@ -25,17 +25,18 @@ int srv_models_init(struct srv_models *set)
     return set->has_lock ? 0 : -1;
 }
 
-static void finish_source(struct srv_source *s)
+void srv_source_finish(struct srv_source *s)
 {
     free(s->dir);
     free(s->draft_dir);
     free(s->draft_name);
     free((void *)s->names);
+    *s = (struct srv_source){0};
 }
 
 static void free_entry(struct srv_entry *e)
 {
-    finish_source(&e->source);
+    srv_source_finish(&e->source);
     free(e->own);
     free(e);
 }
@@ -89,14 +90,14 @@ static bool copy_text(char **ret, const char *text)
     return *ret || !text;
 }
 
-/* Returns 0, or -1 when out of memory, with nothing owned. */
-static int copy_source(struct srv_source *ret, const struct srv_model_params *p)
+int srv_source_copy(struct srv_source *ret, const struct srv_model_params *p)
 {
-    *ret = (struct srv_source){.is_demo = p->is_demo, .names = srv_names_copy(&p->names).items};
+    *ret = (struct srv_source){
+        .is_demo = p->is_demo, .names = srv_names_copy(&p->names).items, .share = p->share};
     if (ret->names && copy_text(&ret->dir, p->dir) && copy_text(&ret->draft_dir, p->draft_dir) &&
         copy_text(&ret->draft_name, p->draft_name))
         return 0;
-    finish_source(ret);
+    srv_source_finish(ret);
     return -1;
 }
 
@@ -123,7 +124,7 @@ struct srv_entry *srv_models_add(struct srv_models *set, const struct srv_config
                                  const struct srv_model_params *params)
 {
     struct srv_entry *e = calloc(1, sizeof(*e));
-    if (!e || copy_source(&e->source, params)) {
+    if (!e || srv_source_copy(&e->source, params)) {
         free(e);
         return NULL;
     }
@@ -131,13 +132,12 @@ struct srv_entry *srv_models_add(struct srv_models *set, const struct srv_config
     int number = find_free(set);
     if (number < 0) {
         pthread_mutex_unlock(&set->lock);
-        finish_source(&e->source);
+        srv_source_finish(&e->source);
         free(e);
         return NULL;
     }
     e->config = config;
     e->created = (int64_t)time(NULL);
-    e->share = params->share;
     e->end = &e->first;
     e->number = number;
     if (number == set->n_entries)
@@ -149,7 +149,7 @@ struct srv_entry *srv_models_add(struct srv_models *set, const struct srv_config
     return e;
 }
 
-static struct srv_list list_of(const char *const *names)
+struct srv_list srv_names_list(const char *const *names)
 {
     struct srv_list list = {(const char **)names, 0};
     while (names[list.n])
@@ -157,17 +157,17 @@ static struct srv_list list_of(const char *const *names)
     return list;
 }
 
-struct srv_model_params srv_entry_params(const struct srv_entry *e)
+struct srv_model_params srv_source_params(const struct srv_entry *e, const struct srv_source *s)
 {
     return (struct srv_model_params){
         .config = e->config,
-        .dir = e->source.dir,
-        .draft_dir = e->source.draft_dir,
-        .draft_name = e->source.draft_name,
-        .names = list_of(e->source.names),
+        .dir = s->dir,
+        .draft_dir = s->draft_dir,
+        .draft_name = s->draft_name,
+        .names = srv_names_list(s->names),
         .entry = e->number,
-        .share = e->share,
-        .is_demo = e->source.is_demo,
+        .share = s->share,
+        .is_demo = s->is_demo,
     };
 }
 
@@ -321,6 +321,13 @@ struct woken {
     struct srv_wait *first, **end;
 };
 
+static void add_woken(struct woken *woken, struct srv_wait *w)
+{
+    w->next = NULL;
+    *woken->end = w;
+    woken->end = &w->next;
+}
+
 /* Takes a wait out of its entry's; with the lock held. Its end is set before the next step. */
 static void end_wait(struct srv_entry *e, struct srv_wait **link, enum srv_wait_end how,
                      struct woken *woken)
@@ -329,9 +336,7 @@ static void end_wait(struct srv_entry *e, struct srv_wait **link, enum srv_wait_
     *link = w->next;
     if (e->end == &w->next) e->end = link;
     e->n_waiters--;
-    w->next = NULL;
-    *woken->end = w;
-    woken->end = &w->next;
+    add_woken(woken, w);
     if (how == SRV_WAIT_GIVEN) {
         w->model = e->model;
         e->model->n_refs++;
@@ -352,6 +357,13 @@ static void wake(const struct woken *woken)
         next = w->next;
         w->wake(w, true);
     }
+}
+
+void srv_wait_done(struct srv_wait *w)
+{
+    if (!w) return;
+    atomic_store(&w->end, SRV_WAIT_DONE);
+    w->wake(w, true);
 }
 
 static struct fit_room room_of(const struct srv_models *set)
@@ -379,7 +391,7 @@ static int look_for_policy(const struct srv_models *set, struct policy_entry to[
         const struct srv_wait *evictor = find_evictor(set, e, now_us);
         to[i] = (struct policy_entry){.loaded = e->model != NULL,
                                       .pinned = e->config->pin,
-                                      .bytes = e->plan_bytes,
+                                      .bytes = e->source.plan_bytes,
                                       .waits_since_us = e->first ? e->first->since_us : 0,
                                       .evicts_since_us = evictor ? evictor->since_us : 0,
                                       .n_refs = e->model ? e->model->n_refs : 0,
@@ -401,7 +413,7 @@ static struct fit_sum pinned_beside(const struct srv_models *set, const struct s
     struct fit_sum sum = {0};
     for (int i = 0; i < set->n_entries; i++)
         if (set->entries[i] != e && set->entries[i]->config->pin)
-            fit_add(&sum, set->entries[i]->plan_bytes);
+            fit_add(&sum, set->entries[i]->source.plan_bytes);
     return sum;
 }
 
@@ -416,7 +428,7 @@ static bool can_fit(const struct srv_models *set, const struct srv_entry *e, str
         tell(e, w);
         return false;
     }
-    fit_add(&sum, e->plan_bytes);
+    fit_add(&sum, e->source.plan_bytes);
     if (fit_holds(&room, sum)) return true;
     if (!w->by_operator) {
         snprintf(why, size, "there is no room for it next to the pinned models");
@@ -424,7 +436,7 @@ static bool can_fit(const struct srv_models *set, const struct srv_entry *e, str
     }
     size_t len = (size_t)snprintf(
         why, size, "It takes %lld MiB, the limit is %lld MiB, and pinned models have theirs:",
-        (long long)(e->plan_bytes / MIB), (long long)(room.limit_bytes / MIB));
+        (long long)(e->source.plan_bytes / MIB), (long long)(room.limit_bytes / MIB));
     for (int i = 0; i < set->n_entries && len < size; i++)
         if (set->entries[i] != e && set->entries[i]->config->pin)
             len +=
@@ -445,7 +457,8 @@ static bool has_place(const struct srv_entry *e, const struct srv_wait *w)
 /* Nobody waits any longer for the load of an entry. */
 static void bar_evictor(struct srv_models *set, struct srv_entry *e, uint64_t now_us)
 {
-    uint64_t known_us = e->load_us ? e->load_us : (uint64_t)e->plan_bytes / BYTES_PER_MS * 1000,
+    uint64_t known_us =
+                 e->load_us ? e->load_us : (uint64_t)e->source.plan_bytes / BYTES_PER_MS * 1000,
              so_far_us = e->began_us ? now_us - e->began_us : 0;
     if (e->has_evicted)
         policy_bar(&set->keys, e->evictor, so_far_us > known_us ? so_far_us : known_us, now_us);
@@ -515,7 +528,7 @@ struct fit_bytes srv_models_room(struct srv_models *set, int entry)
 {
     pthread_mutex_lock(&set->lock);
     const struct srv_entry *e = set->entries[entry];
-    struct fit_bytes bytes = {e->plan_bytes, set->limit_bytes - pinned_beside(set, e).bytes,
+    struct fit_bytes bytes = {e->source.plan_bytes, set->limit_bytes - pinned_beside(set, e).bytes,
                               set->limit_bytes};
     pthread_mutex_unlock(&set->lock);
     return bytes;
@@ -525,7 +538,7 @@ int64_t srv_models_load_ms(struct srv_models *set, int entry)
 {
     pthread_mutex_lock(&set->lock);
     const struct srv_entry *e = set->entries[entry];
-    int64_t ms = e->load_us ? (int64_t)(e->load_us / 1000) : e->plan_bytes / BYTES_PER_MS;
+    int64_t ms = e->load_us ? (int64_t)(e->load_us / 1000) : e->source.plan_bytes / BYTES_PER_MS;
     pthread_mutex_unlock(&set->lock);
     return ms;
 }
@@ -574,9 +587,8 @@ void srv_model_drop_answer(struct srv_model *model, int64_t bytes)
 
 /* ---- loading and leaving ------------------------------------------------------------------- */
 
-/* source: taken; or NULL: it is as before. */
-static struct srv_model *publish(struct srv_models *set, struct srv_model *model,
-                                 const struct srv_source *source, int *ret_n_requests)
+struct srv_model *srv_models_publish(struct srv_models *set, struct srv_model *model,
+                                     struct srv_source *next, int *ret_n_requests)
 {
     struct woken woken = {NULL, &woken.first};
     struct srv_model *before = NULL;
@@ -584,14 +596,14 @@ static struct srv_model *publish(struct srv_models *set, struct srv_model *model
     model->created = (int64_t)time(NULL);
     pthread_mutex_lock(&set->lock);
     struct srv_entry *e = set->entries[model->entry];
-    if (source) {
-        finish_source(&e->source);
-        e->source = *source;
-        e->plan_bytes = model->plan_bytes;
+    if (next) {
+        srv_source_finish(&e->source);
+        e->source = *next;
     }
     if (e->model) before = close_door(set, e, SRV_EVICT_REPLACED);
     link_model(set, model);
     e->model = model;
+    model->plan_bytes = e->source.plan_bytes;
     e->state = SRV_LOADED;
     e->reason[0] = '\0';
     e->n_loads++;
@@ -606,27 +618,6 @@ static struct srv_model *publish(struct srv_models *set, struct srv_model *model
     pthread_mutex_unlock(&set->lock);
     wake(&woken);
     return before;
-}
-
-struct srv_model *srv_models_publish(struct srv_models *set, struct srv_model *model,
-                                     int *ret_n_requests)
-{
-    return publish(set, model, NULL, ret_n_requests);
-}
-
-int srv_models_replace(struct srv_models *set, struct srv_model *model,
-                       const struct srv_model_params *params, const struct srv_model_facts *facts,
-                       struct srv_model **ret_before, int *ret_n_requests)
-{
-    struct srv_source source;
-    struct srv_entry *e = set->entries[model->entry];
-    if (copy_source(&source, params)) return -1;
-    pthread_mutex_lock(&set->lock);
-    e->share = params->share;
-    e->facts = *facts;
-    pthread_mutex_unlock(&set->lock);
-    *ret_before = publish(set, model, &source, ret_n_requests);
-    return 0;
 }
 
 static void begin(struct srv_models *set, struct srv_entry *e)
@@ -662,10 +653,17 @@ void srv_models_fail(struct srv_models *set, int entry, const char *why, bool gi
     wake(&woken);
 }
 
-enum srv_unload srv_models_unload(struct srv_models *set, int entry, int *ret_n_requests,
-                                  void (*on_closed)(void *ctx), void *ctx)
+bool srv_model_await_end(struct srv_model *model, struct srv_wait *w)
 {
-    enum srv_unload rc = SRV_UNLOAD_OK;
+    if (!w || atomic_load(&model->set->stop)) return false;
+    model->awaits_end = w;
+    return true;
+}
+
+enum srv_unload srv_models_unload(struct srv_models *set, int entry, int *ret_n_requests,
+                                  struct srv_wait *w)
+{
+    enum srv_unload rc;
     pthread_mutex_lock(&set->lock);
     struct srv_entry *e = set->entries[entry];
     if (!e->model) {
@@ -674,8 +672,7 @@ enum srv_unload srv_models_unload(struct srv_models *set, int entry, int *ret_n_
         rc = SRV_UNLOAD_PINNED;
     } else {
         struct srv_model *m = close_door(set, e, SRV_EVICT_REQUEST);
-        m->on_closed = on_closed;
-        m->on_closed_ctx = ctx;
+        rc = srv_model_await_end(m, w) ? SRV_UNLOAD_WAITS : SRV_UNLOAD_OK;
         *ret_n_requests = m->n_refs;
         srv_log(SRV_LOG_INFO, "models: %s is unloaded: an operator asked for it, %d requests drain",
                 m->names[0], m->n_refs);
@@ -692,9 +689,9 @@ void srv_models_settle(struct srv_models *set, struct srv_entry *e, struct srv_c
     if (own) e->own = own;
     if (e->model) close_door(set, e, SRV_EVICT_REPLACED);
     e->state = SRV_UNLOADED;
-    e->share = *share;
-    e->facts = *facts;
-    e->plan_bytes = plan_bytes;
+    e->source.share = *share;
+    e->source.facts = *facts;
+    e->source.plan_bytes = plan_bytes;
     e->is_unavailable = why != NULL;
     snprintf(e->reason, sizeof(e->reason), "%s", why ? why : "");
     memcpy(e->digest, digest, sizeof(e->digest));
@@ -735,6 +732,12 @@ void srv_models_stop(struct srv_models *set)
     atomic_store(&set->give_up, true);
     for (int i = 0; i < set->n_entries; i++)
         end_waits(set->entries[i], SRV_WAIT_CLOSED, &woken);
+    for (struct srv_model *m = set->alive; m; m = m->next) {
+        if (!m->awaits_end) continue;
+        atomic_store(&m->awaits_end->end, SRV_WAIT_DONE);
+        add_woken(&woken, m->awaits_end);
+        m->awaits_end = NULL;
+    }
     pthread_cond_signal(&set->changed);
     pthread_mutex_unlock(&set->lock);
     wake(&woken);
@@ -812,7 +815,7 @@ static bool find_load(struct srv_models *set, uint64_t now_us, struct srv_task *
         by->evictor = find_evictor(set, by, now_us)->key;
         srv_log(SRV_LOG_INFO,
                 "models: %s drains for %s (needs %lld MiB), %d requests, used %.1f s ago",
-                e->source.names[0], by->source.names[0], (long long)(by->plan_bytes / MIB),
+                e->source.names[0], by->source.names[0], (long long)(by->source.plan_bytes / MIB),
                 e->model->n_refs, (double)(now_us - e->used_us) * 1e-6);
         close_door(set, e, SRV_EVICT_MEMORY);
         return find_load(set, now_us, ret);
@@ -865,7 +868,7 @@ struct srv_task srv_models_await(struct srv_models *set)
     return task;
 }
 
-void srv_models_close(struct srv_models *set, struct srv_model *model)
+struct srv_wait *srv_models_close(struct srv_models *set, struct srv_model *model)
 {
     struct eng_stats stats;
     eng_stop(model->engine);
@@ -879,16 +882,15 @@ void srv_models_close(struct srv_models *set, struct srv_model *model)
         set->n_closed_grammar_misses += grammars.n_misses;
     }
     unlink_model(set, model);
+    struct srv_wait *w = model->awaits_end;
     pthread_mutex_unlock(&set->lock);
-    void (*on_closed)(void *ctx) = model->on_closed;
-    void *ctx = model->on_closed_ctx;
     srv_model_empty(model);
     pthread_mutex_lock(&set->lock);
     model->next = set->unsent;
     set->unsent = model;
     drop_sent(set);
     pthread_mutex_unlock(&set->lock);
-    if (on_closed) on_closed(ctx);
+    return w;
 }
 
 /* ---- looking ------------------------------------------------------------------------------- */

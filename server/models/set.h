@@ -8,7 +8,7 @@
  * it reads of a model comes from that reference, so that no answer mixes two models. If its entry
  * is not loaded it waits for that, without a thread; at the end of the load all that wait get their
  * references in the same moment. One thread, the loader's, does what srv_models_await says: it
- * loads, and closes models that have drained.
+ * loads an entry, or its next source, and closes models that have drained.
  *
  * Threads: functions may be called from any thread; the lock is held for a few instructions, or for
  * a look at the models.
@@ -25,6 +25,7 @@
 #include "server/models/policy.h"
 #include "server/models/served_model.h"
 
+struct srv_outcome;
 struct srv_wait;
 
 /* Why a model left. */
@@ -44,12 +45,22 @@ struct srv_model_facts {
 /* A reason as any client may read it: the log has one that names paths or sizes of memory. */
 const char *srv_public_reason(const char *why);
 
-/* The files and names of an entry. Strings are owned. */
+/* The files and names of a model, and what is known before it is loaded. Strings are owned. */
 struct srv_source {
     char *dir, *draft_dir, *draft_name; /* the last two: NULL without a draft model */
     const char *const *names;           /* NULL-terminated, in one block with the texts */
     bool is_demo;
+    struct srv_share share;
+    struct srv_model_facts facts;
+    int64_t plan_bytes; /* without srv_process_bytes */
 };
+
+/* What params say, with copies of the strings. Returns 0, or -1 when out of memory. */
+int srv_source_copy(struct srv_source *ret, const struct srv_model_params *params);
+/* The names of a source; borrows them. */
+struct srv_list srv_names_list(const char *const *names);
+/* Zeros are fine. */
+void srv_source_finish(struct srv_source *s);
 
 enum srv_entry_state { SRV_UNLOADED, SRV_LOADING_MODEL, SRV_LOADED, SRV_LOAD_FAILED };
 
@@ -65,9 +76,6 @@ struct srv_entry {
 
     /* Guarded by the lock, but the loader's thread, which alone changes them, reads without. */
     struct srv_source source;
-    struct srv_share share;
-    struct srv_model_facts facts;
-    int64_t plan_bytes;  /* without srv_process_bytes */
     bool gone;           /* its directory has vanished: it has no names */
     char reason[320];    /* why it is unavailable, or why the load failed; "": neither */
     bool is_unavailable; /* it never fits */
@@ -127,8 +135,9 @@ void srv_models_settle(struct srv_models *set, struct srv_entry *e, struct srv_c
 /* The entry loses its names, and its model drains; if it was the default one there is none. */
 void srv_models_remove(struct srv_models *set, int entry);
 
-/* The parameters of srv_model_open for an entry, from which they borrow. On the loader's thread. */
-struct srv_model_params srv_entry_params(const struct srv_entry *e);
+/* The parameters of srv_model_open for a source of the entry, from which they borrow. On the
+ * loader's thread. */
+struct srv_model_params srv_source_params(const struct srv_entry *e, const struct srv_source *s);
 
 /* Calls fn for each entry that is there, in their order, with the lock held. */
 void srv_models_each_entry(struct srv_models *set,
@@ -168,9 +177,11 @@ enum srv_wait_end {
     SRV_WAIT_LATE,
     SRV_WAIT_LEFT,   /* srv_models_leave */
     SRV_WAIT_CLOSED, /* the server ends */
+    SRV_WAIT_DONE,   /* a swap has ended, or a model is gone */
 };
 
-/* One who waits for the load of an entry. */
+/* One who waits for the load of an entry; or an operator for a swap (swap.h), or until a model is
+ * gone (srv_models_unload). */
 struct srv_wait {
     uint64_t key;      /* of the tenant, */
     bool several_keys; /* and whether there are others: then half of the places are its own */
@@ -182,6 +193,7 @@ struct srv_wait {
     atomic_int end; /* enum srv_wait_end */
     struct srv_model *model;
     char message[320];
+    struct srv_outcome *outcome; /* of a swap, complete at its end */
 
     struct srv_wait *next; /* the set's own */
     int entry;
@@ -201,8 +213,10 @@ enum srv_ask {
 
 /* Asks for a reference to the model of an entry. */
 enum srv_ask srv_models_ask(struct srv_models *set, int entry, struct srv_wait *w);
-/* Ends a wait, unless it has ended. */
+/* Ends a wait for a load, unless it has ended. */
 void srv_models_leave(struct srv_models *set, struct srv_wait *w);
+/* Tells one who waits for something else that it is done. NULL is fine. */
+void srv_wait_done(struct srv_wait *w);
 
 /* The numbers of a refusal for lack of room next to the pinned models. */
 struct fit_bytes srv_models_room(struct srv_models *set, int entry);
@@ -228,7 +242,7 @@ void srv_model_drop_answer(struct srv_model *model, int64_t bytes);
 
 enum srv_task_kind {
     SRV_TASK_STOP,
-    SRV_TASK_SWAP, /* what srv_models_post was for */
+    SRV_TASK_SWAP, /* an entry's next source; what srv_models_post was for */
     SRV_TASK_SCAN,
     SRV_TASK_LOAD, /* the entry, then srv_models_publish or srv_models_fail */
     SRV_TASK_FREE, /* srv_models_close: the model has drained */
@@ -252,29 +266,30 @@ void srv_models_begin(struct srv_models *set, int entry);
 
 /*
  * From now on requests for the entry get this model, and those that wait for it have it. Takes it:
- * srv_models_finish closes it. Returns the one before it, which drains, and the number of its
- * requests; or NULL and 0.
+ * srv_models_finish closes it. next: another source that the entry has now, taken; or NULL. Returns
+ * the model before it, which drains, and the number of its requests; or NULL and 0.
  */
 struct srv_model *srv_models_publish(struct srv_models *set, struct srv_model *model,
-                                     int *ret_n_requests);
-/* The same with another source, that of params; facts: of its directory. Returns 0, or -1 when out
- * of memory: then nothing has changed. */
-int srv_models_replace(struct srv_models *set, struct srv_model *model,
-                       const struct srv_model_params *params, const struct srv_model_facts *facts,
-                       struct srv_model **ret_before, int *ret_n_requests);
+                                     struct srv_source *next, int *ret_n_requests);
 /* The load of an entry has failed: so do the waits for it. given_up: nobody waits, no failure. */
 void srv_models_fail(struct srv_models *set, int entry, const char *why, bool given_up);
 
-enum srv_unload { SRV_UNLOAD_OK, SRV_UNLOAD_NOT_LOADED, SRV_UNLOAD_PINNED };
-/*
- * Closes the door of an entry's model: its next requests load it again. on_closed, or NULL, is
- * called on the loader's thread once the model is gone, or when the server ends.
- */
+enum srv_unload {
+    SRV_UNLOAD_OK,
+    SRV_UNLOAD_WAITS, /* w ends when the model is gone, or the server ends */
+    SRV_UNLOAD_NOT_LOADED,
+    SRV_UNLOAD_PINNED
+};
+/* Closes the door of an entry's model: its next requests load it again. w: borrowed, or NULL. */
 enum srv_unload srv_models_unload(struct srv_models *set, int entry, int *ret_n_requests,
-                                  void (*on_closed)(void *ctx), void *ctx);
+                                  struct srv_wait *w);
 
-/* Closes a model that has drained; its counts are kept. */
-void srv_models_close(struct srv_models *set, struct srv_model *model);
+/* Whether w waits now until the model is gone; not for NULL, and not when the server ends. With the
+ * lock held. */
+bool srv_model_await_end(struct srv_model *model, struct srv_wait *w);
+
+/* Closes a model that has drained; its counts are kept. Returns the one who waits for that. */
+struct srv_wait *srv_models_close(struct srv_models *set, struct srv_model *model);
 
 /* Some times a second: ends waits that are late, and wakes the loader's thread if it may have
  * something to do. */

@@ -425,22 +425,22 @@ def test_a_client_that_leaves():
 
 # ---- the end ------------------------------------------------------------------------------------------
 
-def test_shutdown_in_each_state():
-    for state in ("planning", "loading", "testing", "draining"):
-        with Other() as other, Hearth(*SWAP, "--debug-hold-swap", state) as h:
-            answers = []
-            wait = "drained" if state == "draining" else "switched"
-            t = threading.Thread(target=lambda m=other.dir, w=wait: answers.append(load(h, m, wait=w)))
-            t.start()
-            h.wait_until(lambda s=state: swap_state(h)["state"] == s, 20, state)
-            start = time.monotonic()
-            assert h.stop(signal.SIGTERM) == 0, state
-            t.join(20)
-            assert time.monotonic() - start < 20, state
-            if state == "draining":
-                assert answers[0][0] == 200, answers
-            else:
-                refused(answers[0], 503, "shutting_down")
+def test_shutdown_while_a_model_drains():
+    """Who waits for its end is told at once; its request ends as in any drain."""
+    with Other() as other, Hearth(*SWAP, "--debug-hooks", "on") as h:
+        answers, ended = [], []
+        events = h.stream("/v1/completions", {**PROMPT, "max_tokens": 200, "stream": True})
+        next(events)
+        h.pause_engine()
+        t = threading.Thread(target=lambda: answers.append(load(h, other.dir, wait="drained")))
+        t.start()
+        h.wait_until(lambda: swap_state(h)["state"] == "draining", 20, "a model that drains")
+        h.process.send_signal(signal.SIGTERM)
+        t.join(20)
+        assert answers[0][0] == 200 and answers[0][2]["draining"] == 1, answers
+        h.resume_engine()
+        ended.extend(data for _, data in events)
+        assert ended[-1] == "[DONE]" and h.process.wait(20) == 0, ended[-2:]
 
 
 if __name__ == "__main__":

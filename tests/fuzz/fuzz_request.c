@@ -374,7 +374,7 @@ static void open_server(void)
     model.defaults = srv_defaults_neutral();
     const struct srv_model_params source = {.dir = dir, .names = {(const char **)names, 2}};
     if (!srv_models_add(&app->models, &config, &source)) exit(1);
-    srv_models_publish(&app->models, &model, &(int){0});
+    srv_models_publish(&app->models, &model, NULL, &(int){0});
     server.app.state = SRV_READY;
     engine.eos_id = 2;
     engine.info = (struct eng_info){.n_parallel = 3,

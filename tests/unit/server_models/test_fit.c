@@ -82,11 +82,11 @@ static void beside_those_that_live(void **state)
     least_kv = 50 * MIB;
     /* Alone it has the plan of its configuration; next to others what they leave. */
     REQUIRE(beside(0, 510, 100, true, &b, &p, err) == 0);
-    REQUIRE(p.share.memory_bytes == 0 && p.plan_bytes == 490 * MIB && b.limit == 0);
+    REQUIRE(p.share.memory_bytes == 0 && b.needed == 490 * MIB);
     REQUIRE(beside(1, 600, 100, false, &b, &p, err) == 0);
-    REQUIRE(p.share.memory_bytes == 400 * MIB && p.plan_bytes == 400 * MIB);
+    REQUIRE(p.share.memory_bytes == 400 * MIB && b.needed == 400 * MIB);
     REQUIRE(beside(0, 600, 100, false, &b, &p, err) == 0);
-    REQUIRE(p.share.memory_bytes == 410 * MIB && p.plan_bytes == 400 * MIB);
+    REQUIRE(p.share.memory_bytes == 410 * MIB && b.needed == 400 * MIB);
     /* A smaller KV cache of the other one would make room. */
     REQUIRE(beside(0, 511, 100, true, &b, &p, err) == ENG_ENOMEM);
     REQUIRE(b.needed == 490 * MIB && b.available == 489 * MIB && b.limit == LIMIT);

@@ -40,6 +40,24 @@ void __wrap_eng_close(struct eng *e)
     (void)e;
 }
 
+/* Its request ends as soon as somebody waits for a change. */
+static struct srv_model *held;
+
+int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *lock,
+                                  const struct timespec *until);
+
+int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *lock,
+                                  const struct timespec *until)
+{
+    (void)cond;
+    (void)until;
+    pthread_mutex_unlock(lock);
+    srv_model_release(held, true);
+    held = NULL;
+    pthread_mutex_lock(lock);
+    return 0;
+}
+
 static struct srv_config configs[4];
 
 /* Entries of 40 bytes each. */
@@ -52,7 +70,7 @@ static void open_set(struct srv_models *set, const char *const (*names)[3], int 
         struct srv_entry *e = srv_models_add(
             set, &configs[i], &(struct srv_model_params){.dir = "/d", .names = list});
         REQUIRE(e && e->number == i);
-        e->plan_bytes = 40;
+        e->source.plan_bytes = 40;
     }
     n_stopped = 0;
 }
@@ -64,7 +82,6 @@ static struct srv_model *new_model(int entry, uintptr_t engine)
     REQUIRE(m && names);
     m->names = names;
     m->entry = entry;
-    m->plan_bytes = 40;
     m->engine = (struct eng *)engine; // NOLINT: never followed
     return m;
 }
@@ -72,7 +89,7 @@ static struct srv_model *new_model(int entry, uintptr_t engine)
 static struct srv_model *publish(struct srv_models *set, struct srv_model *m, int want_requests)
 {
     int n = -1;
-    struct srv_model *before = srv_models_publish(set, m, &n);
+    struct srv_model *before = srv_models_publish(set, m, NULL, &n);
     REQUIRE(n == want_requests);
     REQUIRE(m->set == set && m->created > 0);
     return before;
@@ -217,8 +234,8 @@ static void waiters(void **state)
     REQUIRE(atomic_load(&waits[0].end) == SRV_WAIT_GIVEN);
     REQUIRE(ask(&set, 1, 4) == SRV_ASK_GIVEN && m->n_refs == 3);
     int n = -1;
-    REQUIRE(srv_models_unload(&set, 1, &n, NULL, NULL) == SRV_UNLOAD_OK && n == 3);
-    REQUIRE(srv_models_unload(&set, 1, &n, NULL, NULL) == SRV_UNLOAD_NOT_LOADED);
+    REQUIRE(srv_models_unload(&set, 1, &n, NULL) == SRV_UNLOAD_OK && n == 3);
+    REQUIRE(srv_models_unload(&set, 1, &n, NULL) == SRV_UNLOAD_NOT_LOADED);
     REQUIRE(ask(&set, 1, 5) == SRV_ASK_WAITS); /* of the next load */
     task = srv_models_await(&set);
     REQUIRE(task.kind == SRV_TASK_LOAD && task.entry == 1);
@@ -242,7 +259,7 @@ static void a_model_that_writes(void **state)
     publish(&set, a, 0);
     int n = -1;
     writes = 1;
-    REQUIRE(srv_models_unload(&set, 0, &n, NULL, NULL) == SRV_UNLOAD_OK && n == 0);
+    REQUIRE(srv_models_unload(&set, 0, &n, NULL) == SRV_UNLOAD_OK && n == 0);
     REQUIRE(ask(&set, 1, 0) == SRV_ASK_WAITS);
     struct srv_task task = srv_models_await(&set);
     REQUIRE(task.kind == SRV_TASK_LOAD && task.entry == 1);
@@ -353,7 +370,7 @@ static void loads_that_fail_or_never_fit(void **state)
     REQUIRE(room.needed == 40 && room.available == 20 && room.limit == 100);
     int n;
     publish(&set, new_model(1, 2), 0);
-    REQUIRE(srv_models_unload(&set, 1, &n, NULL, NULL) == SRV_UNLOAD_PINNED);
+    REQUIRE(srv_models_unload(&set, 1, &n, NULL) == SRV_UNLOAD_PINNED);
     set.autoload = false;
     configs[1].pin = false;
     REQUIRE(ask(&set, 0, 4) == SRV_ASK_UNLOADED);
@@ -405,24 +422,70 @@ static void idle_models_leave(void **state)
     srv_models_finish(&set);
 }
 
-/* A swap gives an entry another directory and other names. */
+/* A swap gives an entry another directory and other names; until the model before has drained both
+ * plans count. */
 static void another_source(void **state)
 {
     (void)state;
     struct srv_models set;
-    struct srv_model *before = NULL;
+    struct srv_source next;
     int n = -1;
     open_set(&set, three, 2);
+    set.limit_bytes = 100;
     struct srv_model *a = new_model(0, 1), *b = new_model(0, 2);
     publish(&set, a, 0);
+    REQUIRE(srv_models_take(&set, "chat") == a && a->plan_bytes == 40);
     const char *names[] = {"new"};
-    const struct srv_model_params params = {.dir = "/e", .names = {names, 1}};
-    b->plan_bytes = 50;
-    REQUIRE(srv_models_replace(&set, b, &params, &(struct srv_model_facts){.n_params = 7}, &before,
-                               &n) == 0);
-    REQUIRE(before == a && n == 0 && set.entries[0]->plan_bytes == 50);
-    REQUIRE_EQ_STR(srv_entry_params(set.entries[0]).dir, "/e");
+    const struct srv_model_params params = {
+        .dir = "/e", .draft_dir = "/f", .names = {names, 1}, .share = {.memory_bytes = 7}};
+    REQUIRE(srv_source_copy(&next, &params) == 0);
+    next.plan_bytes = 50;
+    REQUIRE(srv_models_publish(&set, b, &next, &n) == a && n == 1);
+    REQUIRE(b->plan_bytes == 50 && a->drains &&
+            set.entries[0]->n_evictions[SRV_EVICT_REPLACED] == 1);
+    const struct srv_model_params now = srv_source_params(set.entries[0], &set.entries[0]->source);
+    REQUIRE_EQ_STR(now.dir, "/e");
+    REQUIRE_EQ_STR(now.draft_dir, "/f");
+    REQUIRE(now.share.memory_bytes == 7 && now.names.n == 1 && !now.draft_name);
     REQUIRE(srv_models_find(&set, "new") == 0 && srv_models_find(&set, "gpt") == -1);
+    /* 40 drain, 50 are loaded: no room for 40 more until the first are gone. */
+    REQUIRE(ask(&set, 1, 0) == SRV_ASK_WAITS);
+    held = a;
+    struct srv_task task = srv_models_await(&set);
+    REQUIRE(!held && task.kind == SRV_TASK_FREE && task.model == a);
+    srv_models_close(&set, a);
+    task = srv_models_await(&set);
+    REQUIRE(task.kind == SRV_TASK_LOAD && task.entry == 1);
+    srv_models_fail(&set, 1, "", false);
+    srv_models_finish(&set);
+}
+
+/* One who waits for the end of a model is told when it is closed, or at the end of the server. */
+static void operators_who_wait_for_an_end(void **state)
+{
+    (void)state;
+    struct srv_models set;
+    int n = -1;
+    open_set(&set, three, 2);
+    n_woken = 0;
+    struct srv_model *a = new_model(0, 1), *b = new_model(1, 2), *c = new_model(0, 3);
+    publish(&set, a, 0);
+    publish(&set, b, 0);
+    waits[0] = waits[1] = waits[2] = (struct srv_wait){.wake = note_wake, .by_operator = true};
+    REQUIRE(srv_models_take(&set, "embed") == b);
+    REQUIRE(srv_models_unload(&set, 0, &n, &waits[0]) == SRV_UNLOAD_WAITS && n == 0);
+    REQUIRE(srv_models_unload(&set, 1, &n, &waits[1]) == SRV_UNLOAD_WAITS && n == 1);
+    REQUIRE(n_woken == 0);
+    srv_wait_done(srv_models_close(&set, a));
+    REQUIRE(n_woken == 1 && atomic_load(&waits[0].end) == SRV_WAIT_DONE);
+    srv_wait_done(NULL);
+    publish(&set, c, 0);
+    srv_models_stop(&set);
+    srv_models_stop(&set);
+    REQUIRE(n_woken == 2 && atomic_load(&waits[1].end) == SRV_WAIT_DONE);
+    REQUIRE(srv_models_unload(&set, 0, &n, &waits[2]) == SRV_UNLOAD_OK); /* nobody would tell it */
+    srv_model_release(b, true);
+    REQUIRE(!srv_models_close(&set, b) && !srv_models_close(&set, c) && n_woken == 2);
     srv_models_finish(&set);
 }
 
@@ -461,6 +524,7 @@ int main(void)
         cmocka_unit_test(late_and_noticed),
         cmocka_unit_test(idle_models_leave),
         cmocka_unit_test(another_source),
+        cmocka_unit_test(operators_who_wait_for_an_end),
         cmocka_unit_test(an_entry_that_vanishes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
