@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Character classes and case mappings of Python's str. Pure functions of one code point, from
- * utf8proc's tables and the few lists utf8proc does not have.
+ * Character classes of Python's str. Pure functions of one code point, from utf8proc's tables and
+ * the few lists utf8proc does not have.
  */
 #ifndef HEARTH_TOKENIZER_TEMPLATE_CHAR_CLASS_H
 #define HEARTH_TOKENIZER_TEMPLATE_CHAR_CLASS_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 bool jinja_cp_space(int32_t cp);
@@ -21,9 +20,7 @@ bool jinja_cp_ident(int32_t cp);
 /* True if case mapping looks through it (for the final sigma). */
 bool jinja_cp_case_ignorable(int32_t cp);
 
-/* Full mappings: write at most 3 code points, return how many. */
-size_t jinja_cp_to_upper(int32_t cp, int32_t out[3]);
-size_t jinja_cp_to_lower(int32_t cp, int32_t out[3]);
-size_t jinja_cp_to_title(int32_t cp, int32_t out[3]);
+/* True if its upper and its title case may be several characters. */
+bool jinja_cp_long_upper(int32_t cp);
 
 #endif

@@ -7,6 +7,7 @@
 
 #include <assert.h>
 #include <string.h>
+#include <utf8proc.h>
 
 #include "tokenizer/template/char_class.h"
 
@@ -37,29 +38,23 @@ static bool is_final_sigma(const struct jinja_str *s, size_t begin, size_t end)
     return true;
 }
 
-/* The one mapping that depends on the neighbours. */
-static size_t lower_at(const struct jinja_str *s, size_t begin, size_t end, int32_t cp,
-                       int32_t out[3])
+/* A capital sigma's lower case depends on its neighbours. */
+static int32_t lower_at(const struct jinja_str *s, size_t begin, size_t end, int32_t cp)
 {
-    if (cp == 0x3A3) {
-        out[0] = is_final_sigma(s, begin, end) ? 0x3C2 : 0x3C3;
-        return 1;
-    }
-    return jinja_cp_to_lower(cp, out);
+    if (cp == 0x3A3) return is_final_sigma(s, begin, end) ? 0x3C2 : 0x3C3;
+    return utf8proc_tolower(cp);
 }
 
 /* The character [begin, end) in the other case; in_word: the character before it is cased. */
-static size_t map_case(const struct jinja_str *s, size_t begin, size_t end, int32_t cp,
-                       enum jinja_case to, bool in_word, int32_t out[3])
+static int32_t map_case(struct jinja_run *r, const struct jinja_str *s, size_t begin, size_t end,
+                        int32_t cp, enum jinja_case to, bool in_word)
 {
-    switch (to) {
-    case JINJA_UPPER: return jinja_cp_to_upper(cp, out);
-    case JINJA_TITLE:
-        return in_word ? lower_at(s, begin, end, cp, out) : jinja_cp_to_title(cp, out);
-    case JINJA_CAPITALIZE:
-        return begin ? lower_at(s, begin, end, cp, out) : jinja_cp_to_title(cp, out);
-    default: return lower_at(s, begin, end, cp, out);
-    }
+    bool lower =
+        to == JINJA_LOWER || (to == JINJA_TITLE && in_word) || (to == JINJA_CAPITALIZE && begin);
+    if (lower) return lower_at(s, begin, end, cp);
+    if (jinja_cp_long_upper(cp))
+        jinja_raise(r, "the upper case of U+%04X is not supported in chat templates", (unsigned)cp);
+    return to == JINJA_UPPER ? utf8proc_toupper(cp) : utf8proc_totitle(cp);
 }
 
 /* The same for ASCII, where one case is enough to know: 0 where it is not. */
@@ -79,17 +74,18 @@ struct jinja_value jinja_str_case(struct jinja_run *r, const struct jinja_str *s
     bool in_word = false;
     for (size_t at = 0; at < s->len;) {
         size_t begin = at;
-        int32_t cp = jinja_str_next(s, &at), out[3];
+        int32_t cp = jinja_str_next(s, &at);
         uint8_t origin = jinja_str_origin_at(s, begin);
         char c = cp < 0x80 ? map_ascii((char)cp, to) : 0;
         if (c) {
             jinja_sb_add_bytes(&sb, &c, 1, origin);
             continue;
         }
-        size_t n = map_case(s, begin, at, cp, to, in_word, out);
+        int32_t mapped = map_case(r, s, begin, at, cp, to, in_word);
         if (to == JINJA_TITLE) in_word = is_cased(cp);
-        for (size_t i = 0; i < n; i++)
-            jinja_sb_add_cp(&sb, out[i], origin);
+        jinja_sb_add_cp(&sb, mapped, origin);
+        /* the lower case of I with dot above is the only one of two characters */
+        if (cp == 0x130 && mapped == 'i') jinja_sb_add_cp(&sb, 0x307, origin);
     }
     return jinja_sb_value_like(&sb, s);
 }
