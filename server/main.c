@@ -40,11 +40,6 @@ static int (*const commands[SRV_CMD_COUNT])(const struct srv_config *config) = {
     [SRV_CMD_KV] = srv_cmd_kv,
 };
 
-static const char *environment(const char *name)
-{
-    return getenv(name);
-}
-
 static void print_version(void)
 {
     printf("hearth %s (commit %s)\nnumeric paths:", HEARTH_VERSION, srv_commit);
@@ -131,7 +126,7 @@ static int find_draft_model(struct srv_config *c, bool pull)
         int status = pull_run(&own, true, dir, sizeof(dir));
         if (status) return status;
     }
-    int rc = srv_hub_resolve(c->draft_shown, environment, dir, sizeof(dir), err, sizeof(err));
+    int rc = srv_hub_resolve(c->draft_shown, NULL, dir, sizeof(dir), err, sizeof(err));
     if (rc && pull && hub_name_parse(&(struct hub_name){0}, c->draft_shown, dir) == 0)
         return say_fetched_later(c->draft_shown);
     if (rc || srv_hub_check(dir, err, sizeof(err)))
@@ -152,9 +147,8 @@ static int find_model(struct srv_config *c)
     c->model_is_demo = !c->model || (is_carried && !strcmp(spec, "demo"));
     c->pull = c->pull && is_on_hub(spec);
     if (c->pull && !c->check_config) return pull_model(c);
-    int rc = c->model_is_demo
-                 ? srv_hub_find_carried(spec, dir, sizeof(dir), err, sizeof(err))
-                 : srv_hub_resolve(spec, environment, dir, sizeof(dir), err, sizeof(err));
+    int rc = c->model_is_demo ? srv_hub_find_carried(spec, dir, sizeof(dir), err, sizeof(err))
+                              : srv_hub_resolve(spec, NULL, dir, sizeof(dir), err, sizeof(err));
     if (!rc && needs_weights(c->command)) rc = srv_hub_check(dir, err, sizeof(err));
     if (!rc) c->pull = false;
     if (!rc) return set_model(c, dir);
@@ -300,7 +294,7 @@ int main(int argc, char **argv)
     struct srv_config config;
     const char *checked_user;
     int status = SRV_EXIT_USAGE;
-    if (srv_config_load(&config, argc, argv, environment, err, sizeof(err))) {
+    if (srv_config_load(&config, argc, argv, NULL, err, sizeof(err))) {
         shown_line(stderr, "hearth: %s", err);
         goto out;
     }

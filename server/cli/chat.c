@@ -377,11 +377,6 @@ static void do_file(struct chat *c, char *arg)
     free(text);
 }
 
-static const char *environment(const char *name)
-{
-    return getenv(name);
-}
-
 /* n_signals: of SIGINT, that end the process meanwhile. */
 static struct client *open_here(struct chat *c, const char *dir, const char *name, int n_signals)
 {
@@ -401,7 +396,7 @@ static struct client *open_here(struct chat *c, const char *dir, const char *nam
 static int open_other(struct chat *c, const char *spec)
 {
     char dir[PATH_MAX], name[256];
-    if (srv_hub_resolve(spec, environment, dir, sizeof(dir), c->err, sizeof(c->err)) ||
+    if (srv_hub_resolve(spec, NULL, dir, sizeof(dir), c->err, sizeof(c->err)) ||
         srv_hub_check(dir, c->err, sizeof(c->err)))
         return -1;
     srv_hub_model_name(spec, name, sizeof(name));

@@ -19,11 +19,6 @@
 
 enum { ROW_MAX_BYTES = 64 << 10 };
 
-static const char *environment(const char *name)
-{
-    return getenv(name);
-}
-
 #define ROW "%-40s  %-12.40s  %-12.12s  %8s  %-12s  %s%s"
 
 /* ctx counts the models, as that of print_json. */
@@ -69,7 +64,7 @@ int srv_cmd_list(const struct srv_config *config)
     int n = 0;
     char root[PATH_MAX],
         err[HUB_ERR_SIZE] = "no place for models: set --cache-dir, HF_HUB_CACHE or HOME";
-    int rc = hub_cache_root(environment, root, sizeof(root));
+    int rc = hub_cache_root(NULL, root, sizeof(root));
     if (!rc) rc = hub_inventory_visit(root, config->json ? print_json : print_row, &n, err);
     if (rc) {
         shown_line(stderr, "hearth: %s", err);

@@ -25,11 +25,6 @@ enum { OPEN_FOLDERS = 16 };
 
 static int64_t n_bytes; /* nftw hands no context to its callback */
 
-static const char *environment(const char *name)
-{
-    return getenv(name);
-}
-
 static int count_one(const char *path, const struct stat *st, int type, struct FTW *at)
 {
     (void)path;
@@ -88,7 +83,7 @@ int srv_cmd_rm(const struct srv_config *config)
                        : err);
         return SRV_EXIT_USAGE;
     }
-    if (hub_cache_root(environment, root, sizeof(root))) {
+    if (hub_cache_root(NULL, root, sizeof(root))) {
         fprintf(stderr, "hearth: no place for models: set --cache-dir, HF_HUB_CACHE or HOME\n");
         return SRV_EXIT_USAGE;
     }

@@ -134,14 +134,26 @@ static int set_list(struct loader *l, const struct srv_option *o, const char *te
     return 0;
 }
 
+/* Goes to the next of the words, separated by blanks, from the end of the last one. Returns its
+ * length; 0: there is none. */
+static size_t next_word(const char **p)
+{
+    *p += strspn(*p, " ");
+    return strcspn(*p, " ");
+}
+
 static bool word_is(const char *text, const char *words)
 {
     size_t len = strlen(text);
-    for (const char *p = words; *p; p += strspn(p, " ")) {
-        size_t n = strcspn(p, " ");
-        if (n == len && strncasecmp(p, text, n) == 0) return true;
-        p += n;
-    }
+    for (size_t n; (n = next_word(&words)); words += n)
+        if (n == len && strncasecmp(words, text, n) == 0) return true;
+    return false;
+}
+
+static bool has_word(const char *words, const char *name, size_t len)
+{
+    for (size_t n; (n = next_word(&words)); words += n)
+        if (n == len && strncmp(words, name, len) == 0) return true;
     return false;
 }
 
@@ -325,11 +337,7 @@ static const struct srv_option *find_option(const char *name, size_t len)
     for (int i = 0; i < srv_n_options; i++) {
         const struct srv_option *o = &srv_options[i];
         if (strlen(o->key) == len && strncmp(o->key, name, len) == 0) return o;
-        for (const char *p = o->aliases; p && *p; p += strspn(p, " ")) {
-            size_t n = strcspn(p, " ");
-            if (n == len && strncmp(p, name, len) == 0) return o;
-            p += n;
-        }
+        if (o->aliases && has_word(o->aliases, name, len)) return o;
     }
     return NULL;
 }
@@ -347,11 +355,9 @@ static const char *find_similar(const struct loader *l, const char *name, size_t
             !(o->commands & (1u << l->config->command)))
             continue;
         srv_nearest_offer(&nearest, o->key, strlen(o->key));
-        for (const char *p = o->aliases; p && *p; p += strspn(p, " ")) {
-            size_t n = strcspn(p, " ");
+        const char *p = o->aliases;
+        for (size_t n; p && (n = next_word(&p)); p += n)
             srv_nearest_offer(&nearest, p, n);
-            p += n;
-        }
     }
     *ret_len = (int)nearest.name_len;
     return nearest.name;
@@ -463,7 +469,7 @@ static int load_environment(struct loader *l, const char *(*env)(const char *nam
         if (o->flags & SRV_OPT_FLAG_ONLY) continue;
         char name[80];
         srv_option_env_name(o, name, sizeof(name));
-        const char *value = env(name);
+        const char *value = env ? env(name) : getenv(name);
         bool is_number = o->type == SRV_OPT_INT || o->type == SRV_OPT_INT64;
         if (value && is_number && srv_config_is_service_link(name, value)) {
             if (srv_config_warn(l->config,
@@ -574,8 +580,7 @@ static int read_positional(struct loader *l, struct args *a)
                          : is_kv    ? &c->kv_action
                          : is_batch ? &c->batch_in
                                     : &c->model;
-    if (a->positional && l->runs && !c->prompt)
-        return srv_config_replace(&c->prompt, arg) ? refuse(l, "out of memory") : 0;
+    if (a->positional && l->runs && !c->prompt) return set_string(l, &c->prompt, arg);
     if (a->positional) {
         return refuse(l, "only one %s is allowed, not both '%.200s' and '%.200s'",
                       is_url     ? "URL"
@@ -585,7 +590,7 @@ static int read_positional(struct loader *l, struct args *a)
                       a->positional, arg);
     }
     a->positional = arg;
-    return srv_config_replace(field, arg) ? refuse(l, "out of memory") : 0;
+    return set_string(l, field, arg);
 }
 
 static int read_flags(struct loader *l, struct args a)
@@ -651,11 +656,6 @@ static int read_command(struct loader *l, struct args *a)
     return 0;
 }
 
-static const char *process_environment(const char *name)
-{
-    return getenv(name);
-}
-
 /* --hf-repo NAME is --model NAME --pull. */
 static int take_hf_repo(struct loader *l)
 {
@@ -663,15 +663,7 @@ static int take_hf_repo(struct loader *l)
     if (!c->hf_repo) return 0;
     if (c->model) return refuse(l, "model and hf-repo cannot be used together");
     c->pull = true;
-    return srv_config_replace(&c->model, c->hf_repo) ? refuse(l, "out of memory") : 0;
-}
-
-static bool is_request_variable(const char *name, size_t len)
-{
-    static const char *const names[] = {"messages", "tools", "add_generation_prompt"};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (strlen(names[i]) == len && memcmp(names[i], name, len) == 0) return true;
-    return false;
+    return set_string(l, &c->model, c->hf_repo);
 }
 
 /* Variables of the request itself cannot be set for all requests. */
@@ -688,7 +680,7 @@ static int check_kwargs(struct loader *l)
     int rc = jr_open(&r, '{');
     while (!rc && (more = jr_more(&r, '}', &first)) == 1) {
         rc = jr_key(&r, &s, &n);
-        if (!rc && is_request_variable(s, n)) {
+        if (!rc && has_word("messages tools add_generation_prompt", s, n)) {
             jr_finish(&r);
             return refuse(l, "chat-template-kwargs must not name messages, tools or "
                              "add_generation_prompt");
@@ -747,14 +739,13 @@ static int load_one(struct loader *l, struct args args, const char *(*env)(const
     struct srv_config *ret = l->config;
     if (set_presets(l)) return -1;
     l->label = NULL;
-    if (l->entry && srv_config_replace(&ret->entry, l->entry)) return refuse(l, "out of memory");
+    if (l->entry && set_string(l, &ret->entry, l->entry)) return -1;
     if (read_command(l, &args)) return -1;
     bool help = ret->help, version = ret->version;
 
     args.only_config_file = true;
-    const char *from_env = env("HEARTH_CONFIG");
-    if (from_env && srv_config_replace(&ret->config_file, from_env))
-        return refuse(l, "out of memory");
+    const char *from_env = env ? env("HEARTH_CONFIG") : getenv("HEARTH_CONFIG");
+    if (from_env && set_string(l, &ret->config_file, from_env)) return -1;
     if (read_flags(l, args)) return -1;
     args.only_config_file = false;
 
@@ -820,7 +811,6 @@ int srv_config_load(struct srv_config *ret, int argc, char **argv,
     struct srv_list names = {0};
     struct loader l = {.config = ret, .names = &names, .err = err, .errlen = errlen};
     const struct args args = {.argc = argc, .argv = argv, .next = 1};
-    if (!env) env = process_environment;
     const struct loader before = l;
     int rc = load_one(&l, args, env);
     l = before;

@@ -135,11 +135,6 @@ struct run {
     char err[HUB_ERR_SIZE];
 };
 
-static const char *environment(const char *name)
-{
-    return getenv(name);
-}
-
 static int say(int rc, const char *err)
 {
     shown_line(stderr, "hearth: %s", err);
@@ -304,7 +299,7 @@ int pull_run(const struct srv_config *config, bool to_serve, char *ret_path, siz
     struct run r = {.done_fd = -1, .signal_fd = -1};
     char err[HUB_ERR_SIZE] = "";
     int rc = hub_name_parse(&r.name, config->model, err);
-    if (!rc) rc = hub_pull_prepare(&r.settings, environment, err);
+    if (!rc) rc = hub_pull_prepare(&r.settings, NULL, err);
     if (rc) return say(rc, err);
     r.settings.first_wait_ms = config->debug_retry_ms;
     init_view(&r.view, &r.name, r.settings.no_bars || config->dry_run);

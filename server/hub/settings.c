@@ -170,7 +170,7 @@ typedef const char *(*env_fn)(const char *name);
 /* NULL for a variable that is not set, or empty. */
 static const char *get(env_fn env, const char *name)
 {
-    const char *value = env(name);
+    const char *value = env ? env(name) : getenv(name);
     return value && *value ? value : NULL;
 }
 

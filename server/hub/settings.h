@@ -76,15 +76,18 @@ struct hub_settings {
     int first_wait_ms; /* before the second try; each further one waits twice as long */
 };
 
-/* The cache's root as the environment has it; -1 if it names none, or one that is too long. */
+/*
+ * The cache's root as the environment has it; -1 if it names none, or one that is too long. env as
+ * getenv here and below; NULL: getenv.
+ */
 int hub_cache_root(const char *(*env)(const char *name), char *buf, size_t size);
 
 /* The variable that forbids all requests, or NULL. */
 const char *hub_settings_offline(const char *(*env)(const char *name));
 
 /*
- * env as getenv; the strings it gives are borrowed for the life of *ret. Needs transfer_load unless
- * the environment says offline. 0, or HUB_EUSAGE with a sentence in err.
+ * The strings that env gives are borrowed for the life of *ret. Needs transfer_load unless the
+ * environment says offline. 0, or HUB_EUSAGE with a sentence in err.
  */
 int hub_settings_read(struct hub_settings *ret, const char *(*env)(const char *name), char *err);
 

@@ -19,8 +19,8 @@ bool srv_hub_is_directory(const char *spec);
 
 /*
  * spec: a directory, the name of a model that comes with the program, or org/name or
- * org/name@revision. Writes the directory into ret_dir. env as getenv. Returns 0, or -1 with a
- * sentence in err.
+ * org/name@revision. Writes the directory into ret_dir. env as getenv; NULL: getenv.
+ * Returns 0, or -1 with a sentence in err.
  */
 int srv_hub_resolve(const char *spec, const char *(*env)(const char *name), char *ret_dir,
                     size_t size, char *err, size_t errlen);

@@ -24,11 +24,6 @@ struct srv_pull {
     _Atomic uint64_t began_us;
 };
 
-static const char *environment(const char *name)
-{
-    return getenv(name);
-}
-
 /* ---- events -> log -------------------------------------------------------------------------- */
 
 static void on_event(void *ctx, const struct hub_event *e)
@@ -52,7 +47,7 @@ int srv_pull_create(struct srv_pull **ret, const struct srv_config *config, char
     struct srv_pull *p = calloc(1, sizeof(*p));
     if (!p) return -hub_fail(err, HUB_EINTERNAL, "out of memory");
     int rc = hub_name_parse(&p->name, config->model, err);
-    if (!rc) rc = hub_pull_prepare(&p->settings, environment, err);
+    if (!rc) rc = hub_pull_prepare(&p->settings, NULL, err);
     p->settings.first_wait_ms = config->debug_retry_ms;
     struct hub_pull_params params = {
         .settings = &p->settings,

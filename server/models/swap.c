@@ -81,11 +81,6 @@ static int fail_memory(struct srv_swap *s)
 
 /* ---- planning ------------------------------------------------------------------------------ */
 
-static const char *environment(const char *name)
-{
-    return getenv(name);
-}
-
 /* The entry, unless it has left meanwhile; its number may be another one's then. */
 static const struct srv_entry *find_entry(struct srv_swap *s)
 {
@@ -99,9 +94,8 @@ static const struct srv_entry *find_entry(struct srv_swap *s)
 /* The directory of spec. asked: by the operator, who names a path or a model of the cache. */
 static int resolve(const char *spec, bool asked, char dir[PATH_MAX], char *err, size_t errlen)
 {
-    return asked && *spec != '/'
-               ? srv_hub_resolve_cached(spec, environment, dir, PATH_MAX, err, errlen)
-               : srv_hub_resolve(spec, environment, dir, PATH_MAX, err, errlen);
+    return asked && *spec != '/' ? srv_hub_resolve_cached(spec, NULL, dir, PATH_MAX, err, errlen)
+                                 : srv_hub_resolve(spec, NULL, dir, PATH_MAX, err, errlen);
 }
 
 /* The directory of the model, and in ret_name its own name. */
