@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Bytes as digits. Any thread. */
+/* Bytes as digits, and digits as numbers. Any thread. */
 #ifndef HEARTH_BASE_HEX_H
 #define HEARTH_BASE_HEX_H
 
@@ -16,6 +16,14 @@ static inline char *hex_write(char *to, const uint8_t *bytes, size_t n)
     }
     to[2 * n] = '\0';
     return to;
+}
+
+/* The value of a digit of either case; -1 for any other character. */
+static inline int hex_value(int c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    c |= 0x20;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
 #endif

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hex.h"
 #include "base/utf8.h"
 
 void jr_init(struct jr *r, const char *text, size_t len, unsigned flags, char *err, size_t errlen)
@@ -79,14 +80,6 @@ int jr_more(struct jr *r, char close, bool *first)
 
 /* ---- strings ------------------------------------------------------------------------------- */
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    return -1;
-}
-
 /* Four hexadecimal digits at r->pos, or -1. */
 static int32_t hex4(struct jr *r)
 {
@@ -94,7 +87,7 @@ static int32_t hex4(struct jr *r)
 
     if (r->len - r->pos < 4) return -1;
     for (int i = 0; i < 4; i++) {
-        int digit = hex_digit(r->text[r->pos + (size_t)i]);
+        int digit = hex_value(r->text[r->pos + (size_t)i]);
         if (digit < 0) return -1;
         v = v * 16 + digit;
     }

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hex.h"
 #include "base/shown.h"
 #include "base/utf8.h"
 #include "tokenizer/byte_level.h"
@@ -553,11 +554,7 @@ static int byte_of_token(const char *s, size_t len)
 
     if (len != 6 || memcmp(s, "<0x", 3) != 0 || s[5] != '>') return -1;
     for (int i = s[3] == '+' ? 4 : 3; i < 5; i++) {
-        char c = s[i];
-        int digit = c >= '0' && c <= '9'   ? c - '0'
-                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                           : -1;
+        int digit = hex_value(s[i]);
         if (digit < 0) return -1;
         value = value * 16 + digit;
     }

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/hex.h"
 #include "base/utf8.h"
 #include "tokenizer/regex_class.h"
 #include "tokenizer/tok_types.h"
@@ -139,13 +140,9 @@ static int parse_hex(struct translator *t, int max, uint32_t *ret)
     uint32_t v = 0;
 
     for (; n < max && t->p < t->end; n++, t->p++) {
-        unsigned char c = *t->p;
-        if (c >= '0' && c <= '9')
-            v = v << 4 | (uint32_t)(c - '0');
-        else if ((c | 0x20) >= 'a' && (c | 0x20) <= 'f')
-            v = v << 4 | (uint32_t)((c | 0x20) - 'a' + 10);
-        else
-            break;
+        int digit = hex_value((unsigned char)*t->p);
+        if (digit < 0) break;
+        v = v << 4 | (uint32_t)digit;
     }
     *ret = v;
     return n;

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/hex.h"
 #include "base/nearest.h"
 #include "server/bounds.h"
 #include "server/http/keys.h"
@@ -150,19 +151,12 @@ bool srv_guard_target_is_good(const char *target)
     return true;
 }
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    c = (char)tolower((unsigned char)c);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 void srv_guard_decode(char *text, bool is_query)
 {
     char *out = text;
     for (char *p = text; *p; p++) {
-        int high = *p == '%' ? hex_digit(p[1]) : -1;
-        int low = high >= 0 ? hex_digit(p[2]) : -1;
+        int high = *p == '%' ? hex_value(p[1]) : -1;
+        int low = high >= 0 ? hex_value(p[2]) : -1;
         if (low >= 0) {
             *out++ = (char)(high * 16 + low);
             p += 2;

@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "base/hex.h"
 #include "tokenizer/grammar/build.h"
 #include "tokenizer/grammar/nfa.h"
 
@@ -118,13 +119,6 @@ uint8_t gram_escape_letter(uint8_t c)
 {
     const char *p = c ? strchr(chars, c) : NULL;
     return p ? (uint8_t)letters[p - chars] : 0;
-}
-
-static int hex_value(uint8_t c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
 /* The last digit of \u000x or \u001x: a control character that has no letter. */

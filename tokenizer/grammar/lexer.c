@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/hex.h"
 #include "base/utf8.h"
 #include "tokenizer/grammar/decoder.h"
 
@@ -136,11 +137,6 @@ static uint64_t hash_char(uint64_t h, uint32_t cp)
     return gram_hash_byte(h, (uint8_t)digits[cp % 16]);
 }
 
-static uint32_t hex_value(uint8_t c)
-{
-    return c <= '9' ? (uint32_t)c - '0' : ((uint32_t)c | 0x20) - 'a' + 10;
-}
-
 /* The character of a finished \u escape, or pair of them. */
 static uint32_t escaped_char(uint32_t digits)
 {
@@ -160,7 +156,7 @@ uint64_t gram_hash_free(uint64_t h, uint8_t from, uint8_t to, uint8_t byte, uint
     if (from < GRAM_LEX_HEX4 && from != GRAM_LEX_ESCAPE) return gram_hash_byte(h, byte);
     if (from == GRAM_LEX_ESCAPE && to == GRAM_LEX_BODY)
         return hash_char(h, byte == '/' ? '/' : gram_escape_char(byte));
-    if (is_hex_state(from)) *escape = *escape << 4 | hex_value(byte);
+    if (is_hex_state(from)) *escape = *escape << 4 | (uint32_t)hex_value(byte);
     if (to != GRAM_LEX_BODY) return h;
     h = hash_char(h, escaped_char(*escape));
     *escape = 0;

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/hex.h"
 #include "base/utf8.h"
 #include "tokenizer/tools/call_steps.h"
 #include "tokenizer/tools/reader.h"
@@ -422,8 +423,7 @@ static bool take_escape(struct call *c, char byte)
 {
     static const char letters[] = "\"\\/bfnrt", codes[] = "\"\\/\b\f\n\r\t";
     const char *at = byte ? strchr(letters, byte) : NULL;
-    char lower = (char)(byte | 0x20);
-    bool digit = byte >= '0' && byte <= '9', letter = lower >= 'a' && lower <= 'f';
+    int digit = hex_value(byte);
     if (c->escape == 1 && byte == 'u') {
         c->escape = 2;
         c->code = 0;
@@ -433,8 +433,8 @@ static bool take_escape(struct call *c, char byte)
         c->escape = 0;
         return at && take_code(c, (unsigned char)codes[at - letters]);
     }
-    if (!digit && !letter) return false;
-    c->code = c->code << 4 | (uint32_t)(digit ? byte - '0' : lower - 'a' + 10);
+    if (digit < 0) return false;
+    c->code = c->code << 4 | (uint32_t)digit;
     if (++c->escape < 6) return true;
     c->escape = 0;
     return take_code(c, c->code);

@@ -2,6 +2,7 @@
 /* The events of calls; see reader.h. */
 #include <string.h>
 
+#include "base/hex.h"
 #include "base/utf8.h"
 #include "tokenizer/tools/reader.h"
 
@@ -51,7 +52,7 @@ static uint32_t hex4(const char *s)
 {
     uint32_t v = 0;
     for (int i = 0; i < 4; i++)
-        v = v << 4 | (uint32_t)(s[i] <= '9' ? s[i] - '0' : (s[i] | 0x20) - 'a' + 10);
+        v = v << 4 | (uint32_t)hex_value(s[i]);
     return v;
 }
 

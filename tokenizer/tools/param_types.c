@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hex.h"
 #include "base/json_reader.h"
 #include "tokenizer/tok_types.h"
 
@@ -79,13 +80,6 @@ static bool look_up(struct types *t, struct span key, struct span value, void *c
     l->index++;
     if (hit) l->found = value;
     return !hit;
-}
-
-static int hex_value(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    c = (char)(c | 0x20);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
 /* One token of a JSON pointer in a URI fragment, decoded: ~0, ~1 and %XX. */

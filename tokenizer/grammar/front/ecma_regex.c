@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hex.h"
 #include "tokenizer/grammar/build.h"
 #include "tokenizer/grammar/json_doc.h"
 #include "tokenizer/grammar/charset.h"
@@ -59,21 +60,13 @@ static bool at_end(const struct parser *p)
 
 /* ---- escapes ------------------------------------------------------------------------------- */
 
-static int hex_digit(int c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    return -1;
-}
-
 /* n hexadecimal digits, or -1 and nothing taken. */
 static int32_t read_hex(struct parser *p, size_t n)
 {
     int32_t v = 0;
     if (p->in.len - p->in.pos < n) return -1;
     for (size_t i = 0; i < n; i++) {
-        int digit = hex_digit((unsigned char)p->in.text[p->in.pos + i]);
+        int digit = hex_value((unsigned char)p->in.text[p->in.pos + i]);
         if (digit < 0) return -1;
         v = v * 16 + digit;
     }
@@ -87,8 +80,8 @@ static uint32_t read_braced_hex(struct parser *p, size_t begin)
     uint32_t v = 0;
     size_t n = 0;
 
-    for (; !at_end(p) && hex_digit((unsigned char)p->in.text[p->in.pos]) >= 0; n++) {
-        v = v * 16 + (uint32_t)hex_digit((unsigned char)p->in.text[p->in.pos++]);
+    for (; !at_end(p) && hex_value((unsigned char)p->in.text[p->in.pos]) >= 0; n++) {
+        v = v * 16 + (uint32_t)hex_value((unsigned char)p->in.text[p->in.pos++]);
         if (v > GRAM_MAX_CODE_POINT) refuse(p, "the escape at byte %zu is above U+10FFFF.", begin);
     }
     if (n == 0 || !gram_source_accept(&p->in, "}"))

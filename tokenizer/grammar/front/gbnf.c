@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hex.h"
 #include "tokenizer/grammar/build.h"
 #include "tokenizer/grammar/charset.h"
 #include "tokenizer/grammar/expr.h"
@@ -94,13 +95,9 @@ static uint32_t read_hex(struct parser *p, int n)
 {
     uint32_t v = 0;
     for (int i = 0; i < n; i++, p->in.pos++) {
-        int c = gram_source_peek(&p->in), lower = c | 0x20;
-        if (c >= '0' && c <= '9')
-            v = v * 16 + (uint32_t)(c - '0');
-        else if (lower >= 'a' && lower <= 'f')
-            v = v * 16 + (uint32_t)(lower - 'a' + 10);
-        else
-            refuse(p, "expected a hexadecimal digit.");
+        int digit = hex_value(gram_source_peek(&p->in));
+        if (digit < 0) refuse(p, "expected a hexadecimal digit.");
+        v = v * 16 + (uint32_t)digit;
     }
     if (v > GRAM_MAX_CODE_POINT) refuse(p, "the escape is above U+10FFFF.");
     return v;

@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "base/hex.h"
 #include "base/utf8.h"
 #include "tokenizer/grammar/schema/goals.h"
 
@@ -249,14 +250,6 @@ static struct span base_of(struct gram_build *b, const struct gram_js *v)
         if (r->schema == v && !r->anchor) return (struct span){r->uri, r->len};
     }
     return (struct span){"", 0};
-}
-
-static int hex_value(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    return -1;
 }
 
 /* %XX decoded. */
