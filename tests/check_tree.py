@@ -1,10 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""House rules a compiler does not check: the rooms of the code base and who may include whom, calls that are
-banned, lines too long.
+"""House rules a compiler does not check: the rooms of the code base, who may include whom, and how many lines each may
+have; calls that are banned, lines too long.
 
-Prints every breach and exits 1 if there is one. Standard library only.
+    check_tree.py              prints every breach and exits 1 if there is one
+    check_tree.py --budgets    prints BUDGETS as the tree would have it now
+
+HEARTH_REFERENCE names a directory with ceiling.json: the most lines of the product, and bytes of the chat page. Standard
+library only.
 """
+import json
 import os
 import re
 import sys
@@ -45,7 +50,7 @@ MAY_INCLUDE = {
     "tokenizer/grammar/front": [BASE, r"tokenizer/grammar/\w+\.h"],
     "tokenizer/grammar/schema": [BASE, r"tokenizer/grammar/(front/ecma_regex|\w+)\.h"],
     "tokenizer/tools": [BASE, CHAT, r"tokenizer/grammar/grammar\.h", TYPES],
-    "server": [BASE, CONFIG, *DOORS],
+    "server": [BASE, CONFIG, ENGINE],
     "server/hub": [BASE, CONFIG, ENGINE],
     "server/grammars": [BASE, CONFIG, CORE, *DOORS],
     "server/models": [BASE, CONFIG, CORE, HUB, GRAMMARS, *DOORS],
@@ -59,6 +64,35 @@ MAY_INCLUDE = {
     "server/cli": [BASE, CONFIG, CORE, HUB, GRAMMARS, MODELS, HTTP, r"server/api/(read/)?\w+\.h", *DOORS],
 }
 MAY_INCLUDE[FILTERS] = MAY_INCLUDE["server/cli"] + [r"server/cli/\w+\.h"]
+# folder -> the most lines of its .c and .h files. A change that needs more takes them from another room, or from what the
+# ceiling leaves free.
+BUDGETS = {
+    "base": 3500,
+    "engine/kernels": 6400,
+    "engine/model": 6200,
+    "engine/kv": 2600,
+    "engine": 12300,
+    "tokenizer": 9900,
+    "tokenizer/template": 8600,
+    "tokenizer/chat": 2000,
+    "tokenizer/grammar": 11400,
+    "tokenizer/grammar/front": 1200,
+    "tokenizer/grammar/schema": 4800,
+    "tokenizer/tools": 5400,
+    "server": 1900,
+    "server/hub": 4900,
+    "server/grammars": 1100,
+    "server/models": 5900,
+    "server/config": 2000,
+    "server/http": 5400,
+    "server/api/read": 5000,
+    "server/api/run": 2200,
+    "server/api/write": 2500,
+    "server/api/pooled": 1500,
+    "server/api": 4200,
+    "server/cli": 6100,
+}
+PAGE = "server/api/page.html"
 # The template room in layers, lowest first: a file includes headers of its own layer and of lower ones.
 TEMPLATE = "tokenizer/template"
 TEMPLATE_LAYERS = [names.split() for names in (
@@ -185,14 +219,64 @@ def check_cycles(texts, breaches):
             visit(rel, [rel])
 
 
+def room_lines(texts):
+    """{folder: lines} of the product."""
+    lines = {}
+    for rel, text in texts.items():
+        room = os.path.dirname(rel)
+        if room != FILTERS:
+            lines[room] = lines.get(room, 0) + text.count("\n")
+    return lines
+
+
+def check_budgets(lines, breaches):
+    for room in sorted(set(BUDGETS) ^ (set(MAY_INCLUDE) - {FILTERS})):
+        breaches.append(f"{room}: a room and a budget of lines come together")
+    for room, n in sorted(lines.items()):
+        if n > BUDGETS.get(room, n):
+            breaches.append(f"{room}: {n} lines, its budget is {BUDGETS[room]}; take lines out of it, or give it the"
+                            " budget of another room")
+
+
+def check_ceiling(lines, breaches):
+    base = os.environ.get("HEARTH_REFERENCE")
+    if not base:
+        print("HEARTH_REFERENCE is not set: lines and page are not compared with ceiling.json")
+        return
+    with open(os.path.join(base, "ceiling.json"), encoding="utf-8") as f:
+        ceiling = json.load(f)
+    page = os.path.join(ROOT, PAGE)
+    for what, n, most in (
+            ("the product", sum(lines.values()), ceiling["product_lines"]),
+            ("the sum of all budgets", sum(BUDGETS.values()), ceiling["product_lines"]),
+            (PAGE, os.path.getsize(page) if os.path.exists(page) else 0, ceiling["chat_page_bytes"])):
+        if n > most:
+            breaches.append(f"{what}: {n} {'bytes' if what == PAGE else 'lines'}, the ceiling is {most}")
+
+
+def print_budgets(lines):
+    """Each room's lines, up to the next hundred."""
+    print("BUDGETS = {")
+    for room in MAY_INCLUDE:
+        if room != FILTERS:
+            print(f'    "{room}": {-(-lines.get(room, 0) // 100) * 100},')
+    print("}")
+
+
 def main():
     breaches, texts = [], {}
     for rel in sources():
         with open(os.path.join(ROOT, rel), encoding="utf-8") as f:
             texts[rel] = f.read()
         check_file(rel, texts[rel], breaches)
+    lines = room_lines(texts)
+    if sys.argv[1:] == ["--budgets"]:
+        print_budgets(lines)
+        return 0
     check_names(texts, breaches)
     check_cycles(texts, breaches)
+    check_budgets(lines, breaches)
+    check_ceiling(lines, breaches)
     for breach in breaches:
         print(breach)
     print(f"{len(texts)} files, {len(breaches)} breaches")
