@@ -36,19 +36,6 @@ const char *pull_format_bytes(int64_t n, char *buf, size_t size)
     return buf;
 }
 
-/* "111/269 MB": both in the unit of the second. */
-static void format_share(int64_t n, int64_t total, char *buf, size_t size)
-{
-    static const struct {
-        const char *name;
-        double factor;
-    } units[] = {{"B", 1}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}};
-    int unit = total >= 100000000000 ? 3 : total >= 1000000 ? 2 : total >= 1000 ? 1 : 0;
-    int digits = unit && (double)total / units[unit].factor < 10 ? 1 : 0;
-    snprintf(buf, size, "%.*f/%.*f %s", digits, (double)n / units[unit].factor, digits,
-             (double)total / units[unit].factor, units[unit].name);
-}
-
 static void format_time(double seconds, char *buf, size_t size)
 {
     long s = seconds < 0 ? 0 : seconds > 360000 ? 360000 : (long)(seconds + 0.5);
@@ -58,17 +45,19 @@ static void format_time(double seconds, char *buf, size_t size)
         snprintf(buf, size, "%ld:%02ld", s / 60, s % 60);
 }
 
-/* " 41%  111/269 MB  54 MB/s  0:03": the speed is the mean of the pull. */
+/* " 41%  111 MB of 269 MB  54 MB/s  0:03": the speed is the mean of the pull. */
 static void format_figures(const struct pull_view *v, uint64_t now_us, char *buf, size_t size)
 {
-    char share[64], per_s[32], left[32] = "-:--";
+    char there[32], all[32], per_s[32], left[32] = "-:--";
     double seconds = (double)(now_us - v->begin_us) * 1e-6;
     double speed = seconds > 0 ? (double)v->last.n_fetched / seconds : 0;
-    format_share(v->last.n_bytes, v->last.n_total, share, sizeof(share));
+    pull_format_bytes(v->last.n_bytes, there, sizeof(there));
+    pull_format_bytes(v->last.n_total, all, sizeof(all));
     pull_format_bytes((int64_t)speed, per_s, sizeof(per_s));
     if (speed > 0)
         format_time((double)(v->last.n_total - v->last.n_bytes) / speed, left, sizeof(left));
-    snprintf(buf, size, "%3d%%  %s  %s/s  %s", hub_progress_percent(&v->last), share, per_s, left);
+    snprintf(buf, size, "%3d%%  %s of %s  %s/s  %s", hub_progress_percent(&v->last), there, all,
+             per_s, left);
 }
 
 /* ---- events --------------------------------------------------------------------------------- */
