@@ -20,24 +20,24 @@ enum {
     MOMENT_US = 300,   /* to deliver a step's tokens and plan the next one */
 };
 
-struct cores_seat {
+struct cores_member {
     struct eng_cores *c;
     int share;
     pthread_cond_t go;
-    double pass;             /* used time per share, in us */
-    uint64_t began_us;       /* while it has the turn */
-    struct cores_seat *next; /* in the list of those that want a turn */
+    double pass;               /* used time per share, in us */
+    uint64_t began_us;         /* while it has the turn */
+    struct cores_member *next; /* in the list of those that want a turn */
 };
 
 struct eng_cores {
     struct pool *pool;
     pthread_mutex_t lock;
-    struct cores_seat *wanting;  /* in the order of asking */
-    struct cores_seat *holder;   /* that has the turn, or NULL */
-    struct cores_seat *expected; /* it has until expected_us to ask again, or NULL */
+    struct cores_member *wanting;  /* in the order of asking */
+    struct cores_member *holder;   /* that has the turn, or NULL */
+    struct cores_member *expected; /* it has until expected_us to ask again, or NULL */
     uint64_t expected_us;
     double pass; /* of the last holder */
-    int n_seats;
+    int n_members;
 };
 
 int eng_cores_create(struct eng_cores **ret, int n_threads, char *err, size_t errlen)
@@ -59,7 +59,7 @@ int eng_cores_create(struct eng_cores **ret, int n_threads, char *err, size_t er
 void eng_cores_destroy(struct eng_cores *c)
 {
     if (!c) return;
-    assert(!c->n_seats);
+    assert(!c->n_members);
     pool_destroy(c->pool);
     pthread_mutex_destroy(&c->lock);
     free(c);
@@ -70,9 +70,9 @@ struct pool *cores_pool(const struct eng_cores *c)
     return c->pool;
 }
 
-int cores_sit(struct eng_cores *c, int share, struct cores_seat **ret)
+int cores_join(struct eng_cores *c, int share, struct cores_member **ret)
 {
-    struct cores_seat *s = calloc(1, sizeof(*s));
+    struct cores_member *s = calloc(1, sizeof(*s));
     if (!s || thread_cond_init(&s->go)) {
         free(s);
         return ENG_ENOMEM;
@@ -80,58 +80,58 @@ int cores_sit(struct eng_cores *c, int share, struct cores_seat **ret)
     s->c = c;
     s->share = share > 0 ? share : 1;
     pthread_mutex_lock(&c->lock);
-    c->n_seats++;
+    c->n_members++;
     pthread_mutex_unlock(&c->lock);
     *ret = s;
     return 0;
 }
 
-void cores_stand(struct cores_seat *s)
+void cores_quit(struct cores_member *s)
 {
     if (!s) return;
     struct eng_cores *c = s->c;
     pthread_mutex_lock(&c->lock);
     assert(c->holder != s);
     if (c->expected == s) c->expected = NULL;
-    c->n_seats--;
+    c->n_members--;
     pthread_mutex_unlock(&c->lock);
     pthread_cond_destroy(&s->go);
     free(s);
 }
 
 /* The one that is next, or NULL. With the lock held, as below. */
-static struct cores_seat *find_next(const struct eng_cores *c)
+static struct cores_member *find_next(const struct eng_cores *c)
 {
-    struct cores_seat *best = c->wanting;
-    for (struct cores_seat *s = best; s; s = s->next)
+    struct cores_member *best = c->wanting;
+    for (struct cores_member *s = best; s; s = s->next)
         if (s->pass < best->pass) best = s;
     return best;
 }
 
-static void add_wanting(struct eng_cores *c, struct cores_seat *s)
+static void add_wanting(struct eng_cores *c, struct cores_member *s)
 {
-    struct cores_seat **link = &c->wanting;
+    struct cores_member **link = &c->wanting;
     while (*link)
         link = &(*link)->next;
     *link = s;
     s->next = NULL;
 }
 
-static void remove_wanting(struct eng_cores *c, struct cores_seat *s)
+static void remove_wanting(struct eng_cores *c, struct cores_member *s)
 {
-    struct cores_seat **link = &c->wanting;
+    struct cores_member **link = &c->wanting;
     while (*link != s)
         link = &(*link)->next;
     *link = s->next;
 }
 
 /* Whether the turn is kept for another one, which is about to ask. */
-static bool is_kept(struct eng_cores *c, const struct cores_seat *s)
+static bool is_kept(struct eng_cores *c, const struct cores_member *s)
 {
     return c->expected && c->expected != s && clock_now_us() < c->expected_us;
 }
 
-void cores_enter(struct cores_seat *s)
+void cores_enter(struct cores_member *s)
 {
     if (!s) return;
     struct eng_cores *c = s->c;
@@ -140,7 +140,7 @@ void cores_enter(struct cores_seat *s)
     if (s->pass < least) s->pass = least;
     if (c->expected == s) c->expected = NULL;
     add_wanting(c, s);
-    for (struct cores_seat *next; c->holder || (next = find_next(c)) != s || is_kept(c, s);) {
+    for (struct cores_member *next; c->holder || (next = find_next(c)) != s || is_kept(c, s);) {
         const struct timespec until = {(time_t)(c->expected_us / 1000000),
                                        (long)(c->expected_us % 1000000) * 1000};
         if (!c->holder && next != s) pthread_cond_signal(&next->go);
@@ -157,7 +157,7 @@ void cores_enter(struct cores_seat *s)
     pthread_mutex_unlock(&c->lock);
 }
 
-bool cores_leave(struct cores_seat *s, bool more)
+bool cores_leave(struct cores_member *s, bool more)
 {
     if (!s) return false;
     struct eng_cores *c = s->c;
@@ -165,7 +165,7 @@ bool cores_leave(struct cores_seat *s, bool more)
     uint64_t now_us = clock_now_us();
     s->pass += (double)(now_us - s->began_us) / s->share;
     c->holder = NULL;
-    struct cores_seat *next = find_next(c);
+    struct cores_member *next = find_next(c);
     c->expected = more && next && s->pass < next->pass ? s : NULL;
     c->expected_us = now_us + MOMENT_US;
     if (next) pthread_cond_signal(&next->go);

@@ -218,7 +218,7 @@ static void end(struct encode_queue *q, struct texts *t, bool complete, uint64_t
     pthread_mutex_unlock(&q->in.lock);
 }
 
-/* Reads what is urgent while the step rests. Returns the time it took. */
+/* Reads urgent texts while the step rests. Returns the time it took. */
 static uint64_t read_urgent(struct encode_queue *q)
 {
     struct fwd_step s = {.stop = &q->in.closing};
@@ -232,7 +232,7 @@ static uint64_t read_urgent(struct encode_queue *q)
 static void step(struct encode_queue *q)
 {
     struct fwd_step s = {.stop = &q->rest};
-    cores_enter(q->p.seat);
+    cores_enter(q->p.member);
     uint64_t start = clock_now_us(), urgent_us = 0;
     bool complete = begin(q, &q->step, &s, start);
     while (!complete && !atomic_load(&q->in.closing)) {
@@ -245,7 +245,7 @@ static void step(struct encode_queue *q)
     pthread_mutex_lock(&q->in.lock);
     bool more = q->in.queue.head != NULL;
     pthread_mutex_unlock(&q->in.lock);
-    q->shared = cores_leave(q->p.seat, more);
+    q->shared = cores_leave(q->p.member, more);
 }
 
 static void *run(void *arg)

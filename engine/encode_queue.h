@@ -8,7 +8,7 @@
  *
  * A step's rows are bounded by time while another engine of the same cores waits. A short text of
  * a more urgent priority does not wait for the end of a step: the step rests between two phases
- * while a smaller one, with scratch of its own, reads what is urgent.
+ * while a smaller one, with scratch of its own, reads the urgent texts.
  *
  * Threads: as scheduler.h. Events come on the thread of this scheduler.
  */
@@ -35,7 +35,7 @@ struct encode_params {
     int max_rows, max_texts;   /* of a step */
     int64_t ctx;               /* longest text; at most max_rows */
     struct inbox_params in;    /* the engine's part, but no limits */
-    struct cores_seat *seat;
+    struct cores_member *member;
 };
 
 /* Pages that the texts of a step may take, and of an urgent one. */

@@ -76,7 +76,7 @@ struct eng {
     char gemm_name[64];
     struct eng_cores *own_cores; /* NULL: those of p.cores */
     struct pool *pool;           /* of the cores */
-    struct cores_seat *seat;
+    struct cores_member *member;
     struct eng_model *model;
     struct kv_layout layout;
     struct state_layout states;
@@ -426,9 +426,9 @@ static void *fill_beside(void *arg)
 /* Other engines wait meanwhile. */
 static int fill_alone(struct eng *e, char *err, size_t errlen)
 {
-    cores_enter(e->seat);
+    cores_enter(e->member);
     int rc = eng_model_fill(e->model, e->pool, e->plan.ctx_tokens, err, errlen);
-    cores_leave(e->seat, false);
+    cores_leave(e->member, false);
     return rc;
 }
 
@@ -450,38 +450,38 @@ static int fill_model(struct eng *e, char *err, size_t errlen)
 /* With all threads, also in the background: what counts is how steps will read. */
 static void choose_reading(struct eng *e)
 {
-    cores_enter(e->seat);
+    cores_enter(e->member);
     eng_reading_choose(e->model, e->pool);
-    cores_leave(e->seat, false);
+    cores_leave(e->member, false);
 }
 
 static int test_model(struct eng *e, char *err, size_t errlen)
 {
     uint64_t start = clock_now_us();
     if (e->p.on_self_test) e->p.on_self_test(e->p.on_self_test_ctx);
-    cores_enter(e->seat);
+    cores_enter(e->member);
     e->repeatable = !e->blas_core || gemm_blas_settle_model(e->model);
     int rc = selftest_run(e->model, e->fwd, e->pages, err, errlen);
-    cores_leave(e->seat, false);
+    cores_leave(e->member, false);
     e->self_test_seconds = (double)(clock_now_us() - start) * 1e-6;
     return rc;
 }
 
-static int sit_down(struct eng *e, char *err, size_t errlen)
+static int join_cores(struct eng *e, char *err, size_t errlen)
 {
     struct eng_cores *cores = e->p.cores;
     int rc = cores ? 0 : eng_cores_create(&e->own_cores, e->p.n_threads, err, errlen);
     if (rc) return rc;
     if (!cores) cores = e->own_cores;
     e->pool = cores_pool(cores);
-    rc = cores_sit(cores, e->p.share, &e->seat);
+    rc = cores_join(cores, e->p.share, &e->member);
     if (rc) snprintf(err, errlen, "no memory to open the engine");
     return rc;
 }
 
 static int load(struct eng *e, char *err, size_t errlen)
 {
-    int rc = sit_down(e, err, errlen);
+    int rc = join_cores(e, err, errlen);
     if (!rc) rc = open_model(e, err, errlen);
     if (!rc) choose_reading(e);
     if (!rc) rc = plan_memory(e, err, errlen);
@@ -533,7 +533,7 @@ static int start_encoder(struct eng *e, char *err, size_t errlen)
         .max_texts = ENCODER_TEXTS,
         .ctx = e->plan.ctx_tokens,
         .in = inbox_params(e),
-        .seat = e->seat,
+        .member = e->member,
     };
     int failed = encode_create(&e->encode, &params, err, errlen);
     if (!failed) e->inbox = encode_inbox(e->encode);
@@ -594,7 +594,7 @@ static int start_scheduler(struct eng *e, char *err, size_t errlen)
                   .drafters = &e->drafters},
         .in = inbox_params(e),
         .starving_us = STARVING_US,
-        .seat = e->seat,
+        .member = e->member,
     };
     int failed = sched_create(&e->sched, &params, err, errlen);
     if (!failed) e->inbox = sched_inbox(e->sched);
@@ -702,16 +702,16 @@ int eng_open(struct eng **ret, const struct eng_params *params, char *err, size_
 
 int eng_read_speed(struct eng *e, double *ret_bytes_per_s, char *err, size_t errlen)
 {
-    struct cores_seat *seat; /* the other one is the scheduler's */
-    int rc = cores_sit(e->own_cores ? e->own_cores : e->p.cores, 0, &seat);
+    struct cores_member *member; /* the other one is the scheduler's */
+    int rc = cores_join(e->own_cores ? e->own_cores : e->p.cores, 0, &member);
     if (rc) {
         snprintf(err, errlen, "no memory to read the weights");
         return rc;
     }
-    cores_enter(seat);
+    cores_enter(member);
     *ret_bytes_per_s = read_speed(e->kern, e->model->arena, e->model->arena_bytes, e->pool);
-    cores_leave(seat, false);
-    cores_stand(seat);
+    cores_leave(member, false);
+    cores_quit(member);
     return 0;
 }
 
@@ -778,7 +778,7 @@ bool eng_stop_begin(struct eng *e)
 void eng_close(struct eng *e)
 {
     if (!e) return;
-    drafters_drop_twin(&e->drafters); /* what is being loaded is not waited for */
+    drafters_drop_twin(&e->drafters); /* a loading is not waited for */
     sched_destroy(e->sched);
     drafters_finish(&e->drafters);
     encode_destroy(e->encode);
@@ -787,7 +787,7 @@ void eng_close(struct eng *e)
     fwd_destroy(e->fwd);
     kv_pages_destroy(e->pages);
     eng_model_close(e->model);
-    cores_stand(e->seat);
+    cores_quit(e->member);
     eng_cores_destroy(e->own_cores);
     free(e);
 }

@@ -198,7 +198,7 @@ static void step(struct sched *s)
 {
     uint64_t now;
     bool complete = true;
-    cores_enter(s->p.seat);
+    cores_enter(s->p.member);
     batch_build(&s->batch);
     if (s->batch.n_segs > 0) {
         set_solo(s, batch_solo_job(&s->batch));
@@ -208,7 +208,7 @@ static void step(struct sched *s)
     }
     if (complete) batch_make_masks(&s->batch);
     if (complete) batch_catch_up(&s->batch);
-    s->batch.shared = cores_leave(s->p.seat, s->batch.n_running > 0);
+    s->batch.shared = cores_leave(s->p.member, s->batch.n_running > 0);
 }
 
 static void *run(void *arg)

@@ -27,7 +27,7 @@ struct sched_params {
     struct inbox_params in;
     uint64_t starving_us; /* global_priority: a key that was not served for so long comes next */
     const struct kv_disk_params *disk; /* all but wake; NULL: none. Borrowed for sched_create */
-    struct cores_seat *seat; /* each step waits for its turn; NULL: no other engine computes */
+    struct cores_member *member; /* each step waits for its turn; NULL: no other engine computes */
 };
 
 /* Starts the thread. Returns owned. */

@@ -27,16 +27,16 @@ static atomic_int n_inside, n_at_once, n_waited_for;
 
 static void *take_turns(void *arg)
 {
-    struct cores_seat *seat;
+    struct cores_member *member;
     (void)arg;
-    REQUIRE_EQ_INT(cores_sit(cores, 1, &seat), 0);
+    REQUIRE_EQ_INT(cores_join(cores, 1, &member), 0);
     for (int i = 0; i < N_ROUNDS; i++) {
-        cores_enter(seat);
+        cores_enter(member);
         if (atomic_fetch_add(&n_inside, 1) != 0) atomic_fetch_add(&n_at_once, 1);
         atomic_fetch_sub(&n_inside, 1);
-        if (cores_leave(seat, false)) atomic_fetch_add(&n_waited_for, 1);
+        if (cores_leave(member, false)) atomic_fetch_add(&n_waited_for, 1);
     }
-    cores_stand(seat);
+    cores_quit(member);
     return NULL;
 }
 
@@ -58,13 +58,13 @@ static atomic_bool asked;
 
 static void *ask_once(void *arg)
 {
-    struct cores_seat *seat;
-    REQUIRE_EQ_INT(cores_sit(cores, 1, &seat), 0);
+    struct cores_member *member;
+    REQUIRE_EQ_INT(cores_join(cores, 1, &member), 0);
     atomic_store(&asked, true);
-    cores_enter(seat);
+    cores_enter(member);
     atomic_store((atomic_bool *)arg, true);
-    cores_leave(seat, false);
-    cores_stand(seat);
+    cores_leave(member, false);
+    cores_quit(member);
     return NULL;
 }
 
@@ -73,25 +73,25 @@ static void test_the_waiting_one_is_next(void **state)
 {
     (void)state;
     pthread_t other;
-    struct cores_seat *seat;
+    struct cores_member *member;
     atomic_bool had_turn;
     atomic_init(&had_turn, false);
     open_cores(1);
-    REQUIRE_EQ_INT(cores_sit(cores, 1, &seat), 0);
-    cores_enter(seat);
+    REQUIRE_EQ_INT(cores_join(cores, 1, &member), 0);
+    cores_enter(member);
     REQUIRE_EQ_INT(pthread_create(&other, NULL, ask_once, &had_turn), 0);
     bool waits = false;
     while (!waits) { /* until the other has asked: before, leaving finds nobody */
         REQUIRE(!atomic_load(&had_turn));
         if (!atomic_load(&asked)) continue;
-        waits = cores_leave(seat, false);
-        cores_enter(seat);
+        waits = cores_leave(member, false);
+        cores_enter(member);
         if (atomic_load(&had_turn)) break;
     }
     REQUIRE(atomic_load(&had_turn));
-    REQUIRE(!cores_leave(seat, true));
+    REQUIRE(!cores_leave(member, true));
     pthread_join(other, NULL);
-    cores_stand(seat);
+    cores_quit(member);
     eng_cores_destroy(cores);
 }
 
@@ -142,18 +142,18 @@ int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *lock,
 static void *want_always(void *arg)
 {
     struct greedy *g = arg;
-    struct cores_seat *seat;
-    REQUIRE_EQ_INT(cores_sit(cores, g->share, &seat), 0);
+    struct cores_member *member;
+    REQUIRE_EQ_INT(cores_join(cores, g->share, &member), 0);
     while (!atomic_load(&ends)) {
-        cores_enter(seat);
+        cores_enter(member);
         while (!atomic_load(&n_blocked) && !atomic_load(&ends))
             sched_yield(); /* a step lasts until the other one has asked */
         atomic_fetch_add(&time_us, g->step_us);
         g->used_us += g->step_us;
         if (g->used_us > 300000) atomic_store(&ends, true);
-        cores_leave(seat, true);
+        cores_leave(member, true);
     }
-    cores_stand(seat);
+    cores_quit(member);
     return NULL;
 }
 
@@ -195,15 +195,15 @@ static void count_item(void *arg, int item, int thread)
 
 static void *run_pool(void *arg)
 {
-    struct cores_seat *seat;
+    struct cores_member *member;
     struct pool_phase phases[] = {{count_item, arg, N_ITEMS}, {count_item, arg, N_ITEMS}};
-    REQUIRE_EQ_INT(cores_sit(cores, 1, &seat), 0);
+    REQUIRE_EQ_INT(cores_join(cores, 1, &member), 0);
     for (int i = 0; i < N_RUNS; i++) {
-        cores_enter(seat);
+        cores_enter(member);
         REQUIRE_EQ_INT(pool_run(cores_pool(cores), phases, 2, NULL), 2);
-        cores_leave(seat, i % 2);
+        cores_leave(member, i % 2);
     }
-    cores_stand(seat);
+    cores_quit(member);
     return NULL;
 }
 
@@ -238,7 +238,7 @@ static void test_alone(void **state)
     (void)state;
     cores_enter(NULL);
     REQUIRE(!cores_leave(NULL, true));
-    cores_stand(NULL);
+    cores_quit(NULL);
     eng_cores_destroy(NULL);
 }
 
