@@ -383,7 +383,7 @@ static void prepare_head(const struct attn *a, int layer, const float *x, const 
 }
 
 /*
- * Zeroes the values behind the last token of a text, which may be those of another one: a masked
+ * Zeroes the values after the last token of a text, which may be those of another one: a masked
  * probability of 0 times their NaN would be NaN.
  */
 static void clear_tail(const struct attn *a, uint8_t *page, int layer, int head, int slot,

@@ -38,8 +38,8 @@ struct pool;
 struct sampler;
 
 /*
- * A step may compute this many rows of logits beyond one per sequence: of prompts, and of drafts,
- * which are rows beyond those of tokens and prompts too.
+ * A step may compute one row of logits per sequence and this many more: of prompts, and of drafts,
+ * whose rows come on top of those of tokens and prompts too.
  */
 enum { BATCH_EXTRA_LOGIT_ROWS = 32 };
 
@@ -65,7 +65,7 @@ struct batch_params {
 struct batch_draw {
     struct seq *seq;
     int row;
-    int n_left; /* rows of the draft behind it */
+    int n_left; /* rows of the draft after it */
     const float *logits;
     int32_t id; /* the argmax; after drawing, the token or SAMPLE_NOTHING */
     bool finite;
@@ -94,7 +94,7 @@ struct batch {
     struct fwd_segment *segs; /* [n_parallel] */
     struct seq **seg_seqs;    /* [n_parallel] */
     int n_segs;
-    int n_extra_rows; /* of logits, beyond one per segment */
+    int n_extra_rows; /* of logits, more than one per segment */
     int n_prompt_rows;
     int n_restoring; /* sequences whose pages are being read */
     double step_us;  /* the time it took */
@@ -165,13 +165,13 @@ void batch_draft(struct batch *b, const atomic_bool *stop);
 double batch_draft_promise(const struct batch *b, const struct seq *s);
 
 /*
- * Behind a step: the draft model computes a piece of what it has not computed of a sequence that
+ * After a step: the draft model computes a piece of what it has not computed of a sequence that
  * decodes, for a tenth of the time of steps. batch_draft.c
  */
 void batch_catch_up(struct batch *b);
 
 /*
- * Behind a step, or without one: works on the masks that sequences await, for a share of the time
+ * After a step, or without one: works on the masks that sequences await, for a share of the time
  * that the step took. Sequences whose guide allows nothing more end.
  */
 void batch_make_masks(struct batch *b); /* batch_deliver.c */

@@ -5,11 +5,11 @@
  * Order within a step: positions of all segments advance and their full pages are published; the
  * requested prompt rows are sent; siblings of a finished prompt fork; all tokens are drawn, on all
  * threads if that pays, each with a request for its guide's next mask right after it; then they are
- * delivered one after the other. Masks that are not quick are made behind all that (masks.h).
+ * delivered one after the other. Masks that are not quick are made after all that (masks.h).
  *
  * A segment with a draft advances by one position, as if it were a single token. If the token drawn
  * is the one that its next row was computed for, that row is the sequence's next: it advances, is
- * drawn from and delivered in another round, as it would have been in the next step. Rows behind a
+ * drawn from and delivered in another round, as it would have been in the next step. Rows after a
  * wrong guess are never looked at.
  */
 #include <assert.h>

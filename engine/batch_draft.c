@@ -180,7 +180,7 @@ static void note_path(struct round *r, struct path *p)
     s->n_written = s->n_done + p->n + 1;
 }
 
-/* One step of the second model: a row behind the last id of each open draft. */
+/* One step of the second model: a row after the last id of each open draft. */
 static bool run_drafter(struct round *r)
 {
     struct fwd_segment segs[DRAFTER_SEQS];

@@ -30,7 +30,7 @@ struct batch_model {
 /* Borrows both. */
 struct batch_model batch_model_of(const struct eng_model *model, struct fwd *fwd);
 
-/* Returns false if the step was stopped. *ret_us: what it took, for what is learned of costs. */
+/* Returns false if the step was stopped. *ret_us: its time, from which costs are learned. */
 static inline bool batch_model_run(const struct batch_model *m, const struct fwd_step *step,
                                    double *ret_us)
 {

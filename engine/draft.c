@@ -28,7 +28,7 @@ static bool has_pair(const int32_t *ids, int n, int32_t a, int32_t b)
 }
 
 /*
- * The place behind the last occurrence in ids[from, end) of the three ids before `newest`, else of
+ * The place after the last occurrence in ids[from, end) of the three ids before `newest`, else of
  * the two before it, or -1. *ret_agreed: how many they are.
  */
 static int64_t find_last(const int32_t *ids, int64_t end, const int32_t *newest, int *ret_agreed)

@@ -3,7 +3,7 @@
  * Draft tokens: guesses at what a sequence generates next, so that one step can check several.
  *
  * A draft is copied from text: from a prediction that came with the request, or from the prompt and
- * answer themselves, behind the last place where their newest three ids, else two, occurred before
+ * answer themselves, after the last place where their newest three ids, else two, occurred before
  * (Saxena, "Prompt Lookup Decoding", 2023). Where a guide leaves one text only, its ids are a draft
  * too. Each token generated shows whether the id proposed for
  * it was right, tried or not. So source and rates are functions of the text alone; only the number
@@ -45,7 +45,7 @@ struct draft_text {
 struct draft {
     bool predicted; /* the source is the prediction, else the text */
     int64_t next;   /* place of the id proposed next, in the source; -1: none is proposed */
-    int64_t anchor; /* prediction: the place behind the last id that was right */
+    int64_t anchor; /* prediction: the place after the last id that was right */
     int n_agreed;   /* ids before `next` that agreed with the text */
     int n_forced;   /* ids of the guide's text that come next */
     int32_t forced[DRAFT_MAX];
@@ -94,12 +94,12 @@ void draft_cost_note(struct draft_cost *c, int n_rows, double us);
 /* The cost of one more row, as a share of a step of one row. */
 double draft_cost_row(const struct draft_cost *c);
 
-/* The time of a step of n_rows, from what is known; 0: nothing is. */
+/* The time of a step of n_rows, as far as it is known; 0: not at all. */
 double draft_cost_us(const struct draft_cost *c, int n_rows);
 
 /*
  * Decides how many ids a sequence may try. n_tokens is what the step is expected to give without
- * them, n_rows its rows; both grow by what is decided. row_cost is from draft_cost_row.
+ * them, n_rows its rows; both grow by the decision. row_cost is from draft_cost_row.
  */
 int draft_length(const struct draft *d, int most, double row_cost, double *n_tokens, int *n_rows);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The life of drafters, and what is learned of their acceptance and times; see drafter.h. */
+/* The life of drafters, and the learning of their acceptance and times; see drafter.h. */
 #include "engine/drafter.h"
 
 #include <math.h>

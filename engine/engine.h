@@ -146,9 +146,9 @@ const struct eng_info *eng_info(const struct eng *e);
 bool eng_add_end_id(struct eng *e, int32_t id);
 
 /*
- * The contents of a model directory: problems first, then what is known despite them. Strings are
- * borrowed for the call; those of tensors come from files and may hold any bytes. Functions may be
- * NULL.
+ * The contents of a model directory: problems first, then all that is known despite them. Strings
+ * are borrowed for the call; those of tensors come from files and may hold any bytes. Functions may
+ * be NULL.
  */
 struct eng_inspect_config {
     const char *architecture, *model_type, *rope;

@@ -115,7 +115,7 @@ static int check_params(const struct eng_job_params *p, const struct job_limits 
 
 /* ---- copying ------------------------------------------------------------------------------- */
 
-/* What is copied next to a job; to NULL it is only counted. */
+/* The lists that are copied next to a job; to NULL they are only counted. */
 struct copy {
     uint8_t *to;
     size_t n;

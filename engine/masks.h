@@ -5,7 +5,7 @@
  * Most masks take some microseconds and are made at once, by the thread that has drawn the token
  * before them. One that takes more than MASKS_QUICK steps is given up and begun again in a lane: a
  * fiber that works for a share of each step's time and pauses in between, so that a slow guide
- * delays no other sequence. Until its mask is ready the sequence sits out the steps.
+ * delays no other sequence. Until its mask is ready the sequence is left out of the steps.
  *
  * There are as many lanes as threads, at most MASKS_MAX_LANES, and in each one mask at a time.
  * Those that wait begin in order of the jobs whose last turn is longest ago, so one job with many

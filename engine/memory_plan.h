@@ -47,7 +47,7 @@ struct mem_plan {
 /* The sum of a plan's parts; INT64_MAX if it is larger. */
 int64_t mem_plan_bytes(const struct eng_memory *m);
 
-/* 0, ENG_EINVAL for a context beyond the model's, or ENG_ENOMEM with the sums in one sentence. */
+/* 0, ENG_EINVAL for a context over the model's, or ENG_ENOMEM with the sums in one sentence. */
 int mem_plan_make(struct mem_plan *ret, const struct mem_params *params, char *err, size_t errlen);
 
 #endif

@@ -200,7 +200,7 @@ enum eng_miss seq_miss(const struct seq *s, struct prefix *cache, int64_t *ret_n
     if (p->n_prompt <= KV_PAGE_TOKENS) return ENG_MISS_TOO_SHORT;
     if (s->job->scope.private_id || !job_reads_cache(s->job)) return ENG_MISS_SCOPE;
     if (!wants_cached_page(s)) return ENG_MISS_NONE;
-    if (s->n_cached > s->n_done) { /* pages, but no snapshot behind them */
+    if (s->n_cached > s->n_done) { /* pages, but no snapshot after them */
         *ret_n_known = s->n_cached;
         return ENG_MISS_EVICTED;
     }
@@ -333,7 +333,7 @@ bool seq_restored(struct seq *s, struct prefix *cache, const struct kv_pages *pa
     return true;
 }
 
-/* Keeps a snapshot of what is done, which ends with a page that has just been published. */
+/* Keeps a snapshot of the positions done, which end with a page that has just been published. */
 static void keep_snapshot(struct seq *s, struct prefix *cache)
 {
     int32_t node = chain_end(s);

@@ -7,7 +7,7 @@
  * taken as positions need them, out of the reservation made at admission. Full pages are published
  * to the prefix cache in order, directly after the step that completed them.
  *
- * A step may try a draft: ids behind the last token, computed as further rows. Positions that hold
+ * A step may try a draft: ids after the last token, computed as further rows. Positions that hold
  * ids which turned out wrong are not done: they are computed again, and until then masked.
  *
  * Threads: the scheduler thread only. All buffers are sized by seq_init; later nothing is
@@ -41,7 +41,7 @@ struct seq {
     int32_t *pages;           /* [max_pages] */
     int32_t *nodes;           /* [max_pages] PREFIX_NONE for pages that are not published */
     uint8_t **data;           /* [max_pages] */
-    int32_t *ids;             /* [32 max_pages + 1]: prompt, answer, and a draft behind them */
+    int32_t *ids;             /* [32 max_pages + 1]: prompt, answer, and a draft after them */
     struct draft draft;
     bool drafts; /* tries drafts */
     bool notes;  /* draft is kept up to date */
@@ -50,7 +50,7 @@ struct seq {
     const struct eng_guide *guide; /* NULL: none */
     enum eng_guide_next next;      /* the guide's answer for the next id */
     bool next_known;               /* next is set */
-    bool awaits;                   /* a lane makes the mask, or will: it sits out the steps */
+    bool awaits;                   /* a lane makes the mask, or will: it is left out of the steps */
     bool slow;                     /* so does the next one; else it is tried at once */
     int32_t untaken;               /* the id that the guide takes before that mask; -1: none */
     uint64_t *mask;                /* [(vocab + 63) / 64] allowed ids, for ENG_GUIDE_MASK */
@@ -99,7 +99,7 @@ void seq_end(struct seq *s, struct prefix *cache);
 
 bool seq_in_prefill(const struct seq *s);
 
-/* Puts at most `most` ids of a draft behind the last token. Returns their number. */
+/* Puts at most `most` ids of a draft after the last token. Returns their number. */
 int seq_draft(struct seq *s, int most);
 
 /* Wipes out the values of a draft of n ids that are not finite; there is no further draft. */
@@ -133,7 +133,7 @@ enum eng_miss seq_miss(const struct seq *s, struct prefix *cache, int64_t *ret_n
 
 /*
  * Returns true if t is computing the page that comes next after those that the cache has for s, so
- * that s should wait: for the page, or with a state for a snapshot behind it. Call it after
+ * that s should wait: for the page, or with a state for a snapshot after it. Call it after
  * seq_attach_cached.
  */
 bool seq_same_page_ahead(const struct seq *s, const struct seq *t);

@@ -20,12 +20,12 @@ struct fwd_segment {
     uint8_t *const *pages; /* data of page i of the sequence: positions 32 i .. 32 i + 31; covers
                               pos0 + n_tokens */
     float *state;          /* of the sequence, see state.h; NULL if the model has none */
-    bool drafts;           /* the twin's: no id behind the sequence's last one is known yet */
+    bool drafts;           /* the twin's: no id after the sequence's last one is known yet */
     enum fwd_want want;
     int n_first; /* with token types: tokens of the first type; the others have the second */
     /*
      * NULL, or [d_model]: the state of the text's pooling, which the segments of a text from its
-     * first one on pass on; what is there before position 0 does not matter.
+     * first one on pass on; its contents before position 0 do not matter.
      */
     float *pool;
     int64_t n_unpooled; /* tokens at the start that means and maxima leave out */

@@ -93,7 +93,7 @@ struct tok_added_iter tok_added_iter(const struct tok_added *a, int which,
                                      size_t len);
 
 /*
- * The next stretch: text [*ret_begin, *ret_end), perhaps empty, and the token behind it, NULL for
+ * The next stretch: text [*ret_begin, *ret_end), perhaps empty, and the token after it, NULL for
  * the last stretch. False when the text is used up.
  */
 bool tok_added_next(struct tok_added_iter *it, size_t *ret_begin, size_t *ret_end,

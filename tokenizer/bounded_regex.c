@@ -97,7 +97,7 @@ void tok_regex_scratch_finish(struct tok_regex_scratch *s)
     *s = (struct tok_regex_scratch){0};
 }
 
-/* Called by PCRE2 behind every repetition. */
+/* Called by PCRE2 after every repetition. */
 static int count_work(pcre2_callout_block *block, void *data)
 {
     struct tok_regex_scratch *s = data;

@@ -103,7 +103,7 @@ static bool is_joined(const struct tok_vocab *v, uint32_t id, const char *left, 
 
 /*
  * The id of left + right, or -1. Vocabularies mostly number the results of merges in order, so the
- * id behind the last one is tried before the two are joined and looked up.
+ * id after the last one is tried before the two are joined and looked up.
  */
 static int32_t find_joined(const struct tok_bpe *b, const char *left, size_t left_len,
                            const char *right, size_t right_len)
@@ -238,7 +238,7 @@ static int build_raw(struct tok_bpe *b, char *err, size_t errlen)
     return rc;
 }
 
-/* Returns true if a token has U+2581 behind another character. */
+/* Returns true if a token has U+2581 after another character. */
 static bool has_inner_mark(const char *s, size_t len)
 {
     const unsigned char *p = (const unsigned char *)s, *end = p + len;
@@ -451,7 +451,7 @@ static int reserve_heap(struct tok_bpe_scratch *s, size_t n)
     return 0;
 }
 
-/* Merges n symbols with the heap; packs what is left and sets *n. */
+/* Merges n symbols with the heap; packs the rest and sets *n. */
 static int merge_long(const struct tok_bpe *b, struct tok_bpe_scratch *s, const struct symbols *y,
                       size_t *n)
 {

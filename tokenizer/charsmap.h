@@ -2,7 +2,7 @@
 /*
  * SentencePiece's precompiled map of characters: byte strings and what replaces them. In the file
  * it is base64 of a 32-bit length, a double array of that many bytes, and the replacements, each
- * with a NUL behind it.
+ * with a NUL after it.
  *
  * Threads: const once loaded.
  */

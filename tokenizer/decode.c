@@ -276,7 +276,7 @@ static int send_replace(const struct tok_decode_plan *p, struct tok_decode_run *
     return rc;
 }
 
-/* Gives text to the op with this index, or out behind the last. */
+/* Gives text to the op with this index, or out after the last. */
 static int send(const struct tok_decode_plan *p, struct tok_decode_run *r, size_t op, const char *s,
                 size_t len)
 {
@@ -357,7 +357,7 @@ static int metaspace_token(const struct tok_decode_op *op, bool first, const cha
     return rc;
 }
 
-/* Replaces each place of `from` in a text by what is at most as long, from left to right. */
+/* Replaces each place of `from` in a text by a text at most as long, from left to right. */
 static void shorten(struct tok_decode_text *t, const char *from, const char *to)
 {
     size_t from_len = strlen(from), to_len = strlen(to), done = 0, n = 0;
@@ -426,7 +426,7 @@ static bool may_grow(const struct tok_decode_op *op)
     return op->kind == OP_REPLACE && op->content.len > op->what.literal.len;
 }
 
-/* The ops behind the join see the stream, in which each literal may come again and again. */
+/* The ops after the join see the stream, in which each literal may come again and again. */
 static int check_text_ops(const struct tok_decode_plan *p, char *err, size_t errlen)
 {
     double times = 1;
@@ -467,7 +467,7 @@ static size_t max_of_token(size_t len)
     return len * TOK_GROWTH_PER_BYTE + TOKEN_SLACK;
 }
 
-/* Characters that byte tokens spell: an op behind ByteFallback that may grow replaces just one. */
+/* Characters that byte tokens spell: an op after ByteFallback that may grow replaces just one. */
 static int check_characters(const struct tok_decode_plan *p, char *err, size_t errlen)
 {
     struct tok_decode_run run = {0};
@@ -500,7 +500,7 @@ int tok_decode_load(struct tok_decode_plan *p, const struct tok_uni *uni, const 
 
 /* ---- bytes --------------------------------------------------------------------------------- */
 
-/* A complete character of a run of byte tokens goes through the token ops behind ByteFallback. */
+/* A complete character of a run of byte tokens goes through the token ops after ByteFallback. */
 static int send_fallback_text(const struct tok_decode_plan *p, struct tok_decode_run *r,
                               const char *s, size_t len)
 {

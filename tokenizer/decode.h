@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Decoders: token strings -> text, as a plan that a stream can follow. Components up to the one
- * that joins the tokens (Fuse, ByteLevel, or the end) work on single tokens; those behind it on the
+ * that joins the tokens (Fuse, ByteLevel, or the end) work on single tokens; those after it on the
  * text.
  *
  * What a Replace makes longer is bounded when the file is loaded, so that no stream fails on it: on
@@ -21,7 +21,7 @@
 #include "tokenizer/unicode.h"
 
 enum tok_join {
-    TOK_JOIN_PLAIN,     /* one behind the other */
+    TOK_JOIN_PLAIN,     /* one after the other */
     TOK_JOIN_SPACES,    /* no decoder at all: a blank between tokens */
     TOK_JOIN_BYTELEVEL, /* tokens are bytes in the byte alphabet */
 };
@@ -52,7 +52,7 @@ void tok_decode_finish(struct tok_decode_plan *p);
 struct tok_decode_text {
     char *s;
     size_t len, cap;
-    size_t max; /* TOK_ELIMIT beyond it; 0: none */
+    size_t max; /* TOK_ELIMIT above it; 0: none */
 };
 
 #define TOK_MAX_TEXT_OPS 8

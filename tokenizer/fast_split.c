@@ -51,7 +51,7 @@ static const uint8_t ascii_kind[128] = {
 };
 /* clang-format on */
 
-/* Kind of the character at *p, which moves behind it. */
+/* Kind of the character at *p, which moves past it. */
 static inline unsigned next_kind(const struct tok_uni *uni, const unsigned char **p)
 {
     if (**p < 0x80) return ascii_kind[*(*p)++];
@@ -86,7 +86,7 @@ static inline bool is_newline(unsigned char c)
     return c == '\r' || c == '\n';
 }
 
-/* Length of 's 't 'm 'd 're 've 'll behind an apostrophe, or 0. fold: in any case, and with the
+/* Length of 's 't 'm 'd 're 've 'll after an apostrophe, or 0. fold: in any case, and with the
  * long s. */
 static size_t contraction(const unsigned char *s, const unsigned char *end, bool fold)
 {

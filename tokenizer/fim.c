@@ -134,7 +134,7 @@ int tok_fim_encode(const struct tok *t, const struct tok_fim *fim, const char *t
     return rc;
 }
 
-/* Behind another character the tokenizer puts no blank in front of a text. */
+/* After another character the tokenizer puts no blank in front of a text. */
 int tok_fim_encode_suffix(const struct tok *t, const struct tok_fim *fim, const char *text,
                           size_t len, struct tok_ids *ids, char *err, size_t errlen)
 {

@@ -64,7 +64,7 @@ int tok_component_uint(const json_t *json, const char *name, uint32_t max, uint3
     return 0;
 }
 
-/* A copy of a JSON string with a terminator behind it. */
+/* A copy of a JSON string with a terminator after it. */
 static int copy_string(const json_t *v, struct tok_component_text *ret)
 {
     size_t len = json_string_length(v);

@@ -223,7 +223,7 @@ void tok_norm_scratch_finish(struct tok_norm_scratch *s)
 
 /* ---- buffers ------------------------------------------------------------------------------- */
 
-/* Room for n more bytes; TOO_LONG beyond the buffer's limit. */
+/* Room for n more bytes; TOO_LONG above the buffer's limit. */
 static int reserve(struct tok_norm_text *t, size_t n)
 {
     size_t need = t->len + n, cap = t->cap ? t->cap : 256;
@@ -322,7 +322,7 @@ static bool needs_care(const struct tok_normalizer *n, const struct tok_norm_ste
 
 /*
  * The next part of the text that a form may change: a character that needs no care (what follows
- * may join it), and all behind it that do. From *begin on; false when there is none.
+ * may join it), and all after it that do. From *begin on; false when there is none.
  */
 static bool next_cluster(const struct norm_run *run, const struct tok_norm_step *step,
                          const struct view *v, size_t *begin, size_t *end)

@@ -26,8 +26,8 @@ struct tok_normalizer {
 };
 
 /*
- * Loads the "normalizer" member (NULL or JSON null: none). TOK_EINVAL names what is unknown, or the
- * pattern whose repetition grows beyond the bound of struct tok_growth.
+ * Loads the "normalizer" member (NULL or JSON null: none). TOK_EINVAL names an unknown one, or the
+ * pattern whose repetition grows above the bound of struct tok_growth.
  */
 int tok_normalizer_load(struct tok_normalizer *n, const struct tok_uni *uni, const json_t *json,
                         char *err, size_t errlen);

@@ -25,7 +25,7 @@ struct tok_added;
 struct tok_vocab;
 
 /*
- * Builds a zeroed trie of the tokens that begin with a prefix, without it; what is empty then is
+ * Builds a zeroed trie of the tokens that begin with a prefix, without it; one then empty is
  * left out. So are the special tokens of `added`: no text spells them. 0, TOK_ENOMEM, or TOK_EINVAL
  * with a sentence for a token that is too long, or for more than 2^24 nodes.
  */

@@ -125,7 +125,7 @@ static int load_template(struct tok_post *p, const json_t *json, char *err, size
     return rc == TOK_ENOMEM ? rc : 0;
 }
 
-/* cls A sep, and with B behind it: B sep of type 1 (bert), or sep B sep of type 0. */
+/* cls A sep, and with B after it: B sep of type 1 (bert), or sep B sep of type 0. */
 static int load_cls_sep(struct tok_post *p, const json_t *json, bool bert, char *err, size_t errlen)
 {
     int32_t cls, sep;

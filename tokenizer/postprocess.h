@@ -24,7 +24,7 @@ struct tok_post {
 
 /*
  * Loads the "post_processor" member (NULL or JSON null: none) into a zeroed post. TOK_EINVAL names
- * what is unknown. A "pair" that cannot be joined is an error only when it is used.
+ * the unknown part. A "pair" that cannot be joined is an error only when it is used.
  */
 int tok_post_load(struct tok_post *p, const json_t *json, char *err, size_t errlen);
 void tok_post_finish(struct tok_post *p);

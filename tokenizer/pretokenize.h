@@ -28,7 +28,7 @@ struct tok_pretok {
 
 /*
  * Loads the "pre_tokenizer" member (NULL or JSON null: none). allow_raw: the model takes raw bytes
- * in place of the byte alphabet. TOK_EINVAL names what is unknown.
+ * in place of the byte alphabet. TOK_EINVAL names the unknown part.
  */
 int tok_pretok_load(struct tok_pretok *p, const struct tok_uni *uni, const json_t *json,
                     bool allow_raw, char *err, size_t errlen);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Sets of characters that a pattern names (\s, \p{L}, \p{Han} ...) and how they are written for
- * PCRE2. What is put is the inside of a class, without the brackets.
+ * PCRE2. The inside of a class is put, without the brackets.
  */
 #ifndef HEARTH_TOKENIZER_REGEX_CLASS_H
 #define HEARTH_TOKENIZER_REGEX_CLASS_H

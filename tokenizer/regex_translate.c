@@ -103,7 +103,7 @@ static int find_property(struct translator *t, const char *name, size_t len,
     return 0;
 }
 
-/* Behind \p or \P: {Name} or {^Name}. */
+/* After \p or \P: {Name} or {^Name}. */
 static int parse_property(struct translator *t, struct tok_char_set *set)
 {
     const unsigned char *close;
@@ -122,7 +122,7 @@ static int parse_property(struct translator *t, struct tok_char_set *set)
 }
 
 /*
- * Returns true if the escape names a set; then it is parsed. c is the letter behind the backslash.
+ * Returns true if the escape names a set; then it is parsed. c is the letter after the backslash.
  */
 static int parse_set(struct translator *t, unsigned char c, struct tok_char_set *set,
                      bool *ret_is_set)
@@ -165,7 +165,7 @@ static int parse_code_point(struct translator *t, unsigned char kind, uint32_t *
     return 0;
 }
 
-/* An escape that stands for one character; c is the letter behind the backslash. */
+/* An escape that stands for one character; c is the letter after the backslash. */
 static int parse_char_escape(struct translator *t, unsigned char c, uint32_t *ret)
 {
     static const char from[] = "tnrfvae", to[] = "\t\n\r\f\v\a\033";
@@ -433,7 +433,7 @@ static bool parse_count(const unsigned char **p, const unsigned char *end, unsig
     return *p > begin;
 }
 
-/* {n}, {n,}, {n,m}, {,m} behind the brace at t->p[-1]; false: the brace is a plain character. */
+/* {n}, {n,}, {n,m}, {,m} after the brace at t->p[-1]; false: the brace is a plain character. */
 static bool parse_interval(struct translator *t, struct repeat *ret)
 {
     const unsigned char *p = t->p;

@@ -16,8 +16,8 @@
 #define TOK_PATTERN_MAX_DEPTH 100
 
 /*
- * Translates pattern[0..len) (valid UTF-8). Behind everything repeated stands a callout, by which
- * the matcher counts its work. *ret is owned (free). TOK_EINVAL: err names what is not supported.
+ * Translates pattern[0..len) (valid UTF-8). After everything repeated stands a callout, by which
+ * the matcher counts its work. *ret is owned (free). TOK_EINVAL: err names the unsupported part.
  */
 int tok_pattern_translate(const struct tok_uni *uni, const char *pattern, size_t len, char **ret,
                           size_t *ret_len, char *err, size_t errlen);

@@ -84,7 +84,7 @@ static struct token token_of(const struct tok *t, int32_t id)
     return k;
 }
 
-/* Of bytes beyond the buffer the spelling tells enough. */
+/* Of bytes outside the buffer the spelling tells enough. */
 static bool same_token(const struct token *a, const struct token *b)
 {
     size_t n = a->n_bytes < TOKEN_BYTES ? a->n_bytes : TOKEN_BYTES;

@@ -39,7 +39,7 @@ struct tok {
     const char *source; /* of tok_source */
 };
 
-/* Fills a zeroed t from the text of a tokenizer.json. TOK_EINVAL: err says what is wrong. */
+/* Fills a zeroed t from the text of a tokenizer.json. TOK_EINVAL: err says the fault. */
 int tok_load(struct tok *t, const char *text, size_t len, char *err, size_t errlen);
 
 #endif

@@ -114,7 +114,7 @@ static uint32_t composed(uint32_t first, uint32_t second)
 void tok_uniform_compose(struct tok_norm_chars *c)
 {
     size_t starter = SIZE_MAX, out = 0;
-    int last_ccc = -1; /* of the character kept last behind the starter; -1: none is kept */
+    int last_ccc = -1; /* of the character kept last after the starter; -1: none is kept */
 
     for (size_t i = 0; i < c->n; i++) {
         struct tok_norm_char ch = c->v[i];

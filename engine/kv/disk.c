@@ -86,7 +86,7 @@ struct kv_disk {
     int from, n_wanted;   /* pages of it that are wanted, */
     int n_copied;         /* and those that are there */
     struct copies copies;
-    bool has_state; /* copies.state is that behind the wanted pages */
+    bool has_state; /* copies.state is that after the wanted pages */
 };
 
 static int64_t chain_ids(int64_t ctx)
@@ -175,7 +175,7 @@ static void read_longest(struct kv_disk *d, const struct kv_restore *r, int most
     x->n_pages = 0;
 }
 
-/* Pages up to the last one behind which there is a state, if all before it are there; 0: none. */
+/* Pages up to the last one after which there is a state, if all before it are there; 0: none. */
 static int find_state(struct kv_disk *d, const struct kv_restore *r)
 {
     uint8_t parent[EXTENT_DIGEST] = {0}, name[EXTENT_DIGEST];
@@ -537,7 +537,7 @@ bool kv_disk_busy(struct kv_disk *d)
 }
 
 /*
- * Waits until the scheduler has copied the pages, or but the state behind them. Returns false if it
+ * Waits until the scheduler has copied the pages, or but the state after them. Returns false if it
  * has not got them.
  */
 static bool await_copies(struct kv_disk *d, int from, int n, bool with_pages)
@@ -600,7 +600,7 @@ static bool has_space(struct kv_disk *d)
     return extent_lacking(d->store, needed) == 0;
 }
 
-/* Writes what is lacking of an extent and of the state behind it. */
+/* Writes the lacking parts of an extent and of the state after it. */
 static int write_extent(struct kv_disk *d, const struct extent *x, int from)
 {
     bool pages = !extent_exists(d->store, x);

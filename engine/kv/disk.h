@@ -4,7 +4,7 @@
  * their request, and a prompt that is not in memory is read from there instead of computed.
  *
  * A chain is the ids of a sequence from its first on; its extents are EXTENT_PAGES pages each, the
- * last one what is left. A reader thread looks a prompt's extents up one after the other, reads
+ * last one the rest. A reader thread looks a prompt's extents up one after the other, reads
  * each into memory of its own and copies it into the sequence's pages; what it read is published
  * like pages that were computed. A prompt can be given up at any moment, also while a disk that
  * does not answer holds the reader; until it answers no other prompt is asked for. A writer thread
@@ -66,7 +66,7 @@ int64_t kv_disk_bytes(size_t page_bytes, size_t state_bytes, int64_t ctx);
 /*
  * A prompt whose pages first .. n_pages - 1 are to be read. Everything is borrowed until
  * kv_disk_done, which kv_disk_cancel makes true; page data is arbitrary from the result's `n_read`
- * on. With states it reads up to the last page behind which there is one, and that.
+ * on. With states it reads up to the last page after which there is one, and that.
  */
 struct kv_restore {
     const uint8_t *scope; /* [EXTENT_DIGEST] */

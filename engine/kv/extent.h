@@ -5,7 +5,7 @@
  *
  *     DIR/secret             32 random bytes, made by the first process that opens DIR
  *     DIR/v1/c4/ab39...f0    header, then the pages as in memory
- *     DIR/v1/c4/ab39...f0.s  header, then the states of recurrent layers behind its last id
+ *     DIR/v1/c4/ab39...f0.s  header, then the states of recurrent layers after its last id
  *
  * The folder is a keyed byte of the scope's owner: a key that fills the directory loses its own.
  * The name is the SHA-256 of the secret, the fingerprint, the scope, the parent's name and the ids,
@@ -62,7 +62,7 @@ struct extent_store;
 
 /*
  * Opens DIR, which is made if its parent exists, for pages of page_bytes whose bits are a function
- * of ids and fingerprint. model: a name for those who list what is there, cut to fit; or NULL.
+ * of ids and fingerprint. model: a name for those who list the files, cut to fit; or NULL.
  * Returns owned, or ENG_EINVAL (not a directory of this user alone, a damaged secret), ENG_EIO,
  * ENG_ENOMEM.
  */
@@ -80,7 +80,7 @@ int extent_write(const struct extent_store *s, const struct extent *x, const uin
 /* Removes what there is of that name. */
 void extent_remove(const struct extent_store *s, const struct extent *x);
 
-/* Whether a file of that name is there, and one of the states behind it. */
+/* Whether a file of that name is there, and one of the states after it. */
 bool extent_exists(const struct extent_store *s, const struct extent *x);
 bool extent_has_state(const struct extent_store *s, const struct extent *x);
 
@@ -91,7 +91,7 @@ bool extent_has_state(const struct extent_store *s, const struct extent *x);
 enum extent_result extent_read(const struct extent_store *s, const struct extent *x,
                                uint8_t *const *pages);
 
-/* The same of the states behind an extent, so many bytes. */
+/* The same of the states after an extent, so many bytes. */
 int extent_write_state(const struct extent_store *s, const struct extent *x, const void *state,
                        size_t bytes);
 enum extent_result extent_read_state(const struct extent_store *s, const struct extent *x,
@@ -112,7 +112,7 @@ struct extent_limits {
     int64_t seconds;    /* since the last use */
 };
 
-/* For free_bytes: a tenth of the file system, but at most 5 GiB; and what is lacking for that. */
+/* For free_bytes: a tenth of the file system, but at most 5 GiB; and the bytes lacking for that. */
 int64_t extent_floor(const struct extent_store *s);
 int64_t extent_lacking(const struct extent_store *s, int64_t free_bytes);
 

@@ -20,7 +20,7 @@
  *
  * With recurrent layers a node may carry a snapshot of the states after its last token; without one
  * a sequence cannot go on from there. There are so many slots for them. When all are taken, the
- * least of h gives way, where h is the number of tokens that the snapshot saves (those behind the
+ * least of h gives way, where h is the number of tokens that the snapshot saves (those after the
  * nearest one before it) plus the h of the last one that gave way, when it was kept or last used
  * (GreedyDual: Young, "The k-server dual and loose competitiveness for paging", 1994).
  *
@@ -64,7 +64,7 @@ int32_t prefix_find(const struct prefix *p, int32_t parent, const struct prefix_
 
 /*
  * Why the page that prefix_find did not find is not there: ENG_MISS_EVICTED, ENG_MISS_CONTENT, or
- * ENG_MISS_NONE: nothing of this scope has come behind the parent. *ret_n_equal: how many of the
+ * ENG_MISS_NONE: nothing of this scope has come after the parent. *ret_n_equal: how many of the
  * tokens the best of the 64 newest pages in its place has too. Changes nothing.
  */
 enum eng_miss prefix_why(struct prefix *p, int32_t parent, const struct prefix_scope *scope,

@@ -9,7 +9,7 @@
 #include "tokenizer/chat/chat.h"
 #include "tokenizer/template/template.h"
 
-/* The form of messages that a template needs, beyond the public caps. */
+/* The form of messages that a template needs, besides the public caps. */
 struct tok_chat_needs {
     bool developer_as_system; /* the developer role is not one that the template knows */
     bool no_system;           /* the system role is refused or dropped */

@@ -2,7 +2,7 @@
 /*
  * Probing: small conversations are rendered at load, and the words found in the text show which
  * form of messages the template needs. A question that a template leaves open (it fails on
- * everything, or ignores what is asked about) is answered the way the field's templates mostly are.
+ * everything, or ignores the question) is answered the way the field's templates mostly are.
  */
 #include <stdio.h>
 #include <stdlib.h>

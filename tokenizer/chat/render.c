@@ -42,7 +42,7 @@ static void read_clock(struct jinja_run *r, struct tm *ret)
 
 /* ---- variables ----------------------------------------------------------------------------- */
 
-/* All of it is input; what is not comes from the template and the model's files. */
+/* All of it is input; the rest comes from the template and the model's files. */
 static struct jinja_value parse_input(struct jinja_run *r, const char *text, const char *what)
 {
     return jinja_json_parse(r, text, strlen(text), JINJA_INPUT, what);
@@ -163,7 +163,7 @@ static size_t find_last(struct jinja_run *r, const struct jinja_str *text,
     return last;
 }
 
-/* Up to the tag; blanks before it go where the template had stripped the one behind it. */
+/* Up to the tag; blanks before it go where the template had stripped the one after it. */
 static const struct jinja_str *cut_at_tag(struct jinja_run *r, const struct jinja_str *text,
                                           const struct jinja_str *message)
 {

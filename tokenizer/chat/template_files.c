@@ -80,7 +80,7 @@ static int read_in_dir(const char *dir, const char *name, struct file *ret, char
     return file_load_optional(dir, name, MAX_FILE_BYTES, &ret->data, &ret->len, err, errlen);
 }
 
-/* Copies text out of a run; what is there already goes. */
+/* Copies text out of a run; a text that is there already goes. */
 static void set_text(struct jinja_run *r, char **slot, const char *s, size_t len, const char *what)
 {
     if (len && memchr(s, '\0', len)) jinja_raise(r, "%s holds a NUL", what);

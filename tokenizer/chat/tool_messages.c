@@ -52,7 +52,7 @@ static void add_tags(struct rewrite *rw, struct jinja_sb *sb, const struct jinja
     }
 }
 
-/* As Python writes them, but for what is inside of lists and objects: that is JSON. */
+/* As Python writes them, but for the contents of lists and objects, which are JSON. */
 static void add_keywords(struct rewrite *rw, struct jinja_sb *sb,
                          const struct jinja_dict *arguments)
 {
@@ -99,7 +99,7 @@ static void add_call(struct rewrite *rw, struct jinja_sb *sb, struct jinja_value
     jinja_sb_add_lit(sb, rw->w->calls->after);
 }
 
-/* The message with its calls as text behind its content. */
+/* The message with its calls as text after its content. */
 static struct jinja_value write_calls(struct rewrite *rw, struct jinja_value message,
                                       const struct jinja_list *calls)
 {
@@ -157,7 +157,7 @@ static size_t write_results(struct rewrite *rw, const struct jinja_list *message
 
 /* ---- the list of tools --------------------------------------------------------------------- */
 
-/* Behind `text` and a blank line, or in front of it. */
+/* After `text` and a blank line, or in front of it. */
 static struct jinja_value add_tools(struct rewrite *rw, const struct jinja_str *text, bool in_front)
 {
     const struct tok_chat_tool_text *t = rw->w->tools;

@@ -86,7 +86,7 @@ static void move_instructions(struct jinja_run *r, struct jinja_list *l, bool la
 
 /* ---- system messages between the turns ----------------------------------------------------- */
 
-/* Reminders that no user's text follows go behind the last one's, or become a message. */
+/* Reminders that no user's text follows go after the last one's, or become a message. */
 static void end_with_reminders(struct jinja_run *r, struct jinja_list *l,
                                struct jinja_sb *reminders)
 {

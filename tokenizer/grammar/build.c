@@ -11,7 +11,7 @@
 #include "base/shown.h"
 #include "base/utf8.h"
 
-/* A chunk is about a third of what is there already, so that little stays unused. */
+/* A chunk is about a third of the memory there already, so that little stays unused. */
 enum { CHUNK_BYTES = 4096, MAX_CHUNK_BYTES = 1 << 18, STEP_BYTES = 64 };
 
 enum { STEPS_PER_LOOK = 4096 }; /* some tenths of a millisecond */
@@ -137,7 +137,7 @@ const char *gram_quote(struct gram_build *b, const char *text, size_t len)
 
 /* ---- errors and budget --------------------------------------------------------------------- */
 
-/* Cuts a text that was too long for its buffer behind its last whole character. */
+/* Cuts a text that was too long for its buffer after its last whole character. */
 static void cut_to_characters(char *s)
 {
     size_t n = strlen(s);

@@ -19,7 +19,7 @@
 #include <stdint.h>
 
 enum {
-    GRAM_CELLS = 2432,      /* capacity: what is live and what one byte can add */
+    GRAM_CELLS = 2432,      /* capacity: the live ones and those one byte can add */
     GRAM_LIVE_CELLS = 1408, /* that a set of configurations may refer to */
     GRAM_CELL_SLOTS = 4096,
     GRAM_MAX_CONFIGS = 256, /* stacks of a set, unions counted by their members */
@@ -125,8 +125,8 @@ uint32_t gram_key_count(const struct gram_cells *c, uint32_t list);
 void gram_cells_pop(struct gram_cells *c, uint32_t top);
 
 /*
- * To see what is in use: mark every stack and event list that is, then all they refer to. Both
- * return how many cells were marked that were not before. One of the three calls behind ends it.
+ * To see which are in use: mark every stack and event list that is, then all they refer to. Both
+ * return how many cells were marked that were not before. One of the three calls below ends it.
  */
 uint32_t gram_cells_mark(struct gram_cells *c, uint32_t root);
 uint32_t gram_cells_mark_all(struct gram_cells *c);

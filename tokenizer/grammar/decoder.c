@@ -72,7 +72,7 @@ static uint32_t find_run(const struct gram_classes *c, uint32_t cp)
 
 /*
  * Node for the code points lo .. lo + 64^n - 1, n bytes still to come. Those outside of
- * min..max cannot be spelled (overlong forms, surrogates, beyond the end).
+ * min..max cannot be spelled (overlong forms, surrogates, past the end).
  */
 static uint16_t block(struct builder *d, uint32_t lo, int n, uint32_t min, uint32_t max)
 {

@@ -22,7 +22,7 @@ enum {
     GRAM_DEC_DEAD = 0xFFFF,
 };
 
-/* States of escapes: behind a backslash, and behind \u, \u0, \u00, \u000, \u001. */
+/* States of escapes: after a backslash, and after \u, \u0, \u00, \u000, \u001. */
 enum {
     GRAM_DEC_BACKSLASH = 1,
     GRAM_DEC_U,

@@ -184,7 +184,7 @@ bool gram_dfa_fits_slow(const struct gram_dfa *d, uint32_t q, uint64_t lo, uint6
 
 /*
  * For each state the first row that has it or, from the last row backwards, the number of the row
- * behind the first that has it not; `none` for states without such a row.
+ * after the first that has it not; `none` for states without such a row.
  */
 static void first_rows(struct gram_build *b, const struct gram_dfa *d, bool backwards,
                        uint32_t none, uint32_t *first)
@@ -226,7 +226,7 @@ static uint32_t *find_steady(struct gram_build *b, const struct gram_dfa *d)
     return steady;
 }
 
-/* The most that `of` is in any state behind each state, until nothing changes. */
+/* The most that `of` is in any state after each state, until nothing changes. */
 static const uint32_t *find_most(struct gram_build *b, const struct gram_dfa *d, const uint32_t *of)
 {
     uint32_t *most = gram_keep_array(b, d->n_states, sizeof(*most));
@@ -285,7 +285,7 @@ static void find_groups(const struct gram_dfa *d, const uint64_t *spelled,
             groups[g][w] &= spelled[w];
 }
 
-/* Groups that are safe in state q and not behind some class; all if a class has no way on. */
+/* Groups that are safe in state q and not after some class; all if a class has no way on. */
 static uint32_t find_lost(const struct gram_dfa *d, const uint32_t *safe, uint32_t q,
                           const uint64_t classes[4])
 {

@@ -37,12 +37,12 @@ struct gram_dfa {
     /* lengths: gram_dfa_fits */
     uint32_t min, max;       /* code points of the whole text; GRAM_INFINITE: no limit */
     bool bounded;            /* min or max matter */
-    uint32_t n_rows, period; /* row k: states with a text of k more; k beyond: k - period, ... */
+    uint32_t n_rows, period; /* row k: states with a text of k more; larger k: k - period, ... */
     uint32_t row_words;
     const uint64_t *rows;    /* [n_rows][row_words] */
     const uint32_t *nearest; /* [n_states]: code points to the nearest end */
-    const uint32_t *tail;    /* [n_states]: the largest `nearest` of the states behind it */
-    const uint32_t *ready;   /* [n_states]: from all states behind it, a text of this and of every
+    const uint32_t *tail;    /* [n_states]: the largest `nearest` of the states after it */
+    const uint32_t *ready;   /* [n_states]: from all states after it, a text of this and of every
                                 larger length is complete; GRAM_INFINITE: there is no such length */
 
     _Atomic uint32_t *slots; /* [n_states]: mask cache entries, see cache.h; NULL: not cached */
@@ -93,7 +93,7 @@ enum gram_dfa_step {
     GRAM_DFA_STEP_QUOTE, /* JSON: the string is complete */
 };
 
-/* Takes a byte; the place is undefined behind a dead step. */
+/* Takes a byte; the place is undefined after a dead step. */
 enum gram_dfa_step gram_dfa_take(const struct gram_dfa *d, struct gram_dfa_place *p, uint8_t byte);
 
 static inline uint32_t gram_dfa_next(const struct gram_dfa *d, uint32_t q, uint32_t class)

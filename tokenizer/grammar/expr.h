@@ -23,7 +23,7 @@ enum gram_ex_kind {
     GRAM_EX_SEQ,   /* kids in a row */
     GRAM_EX_ALT,   /* one of the kids */
     GRAM_EX_REP,   /* kids[0], min to max times */
-    GRAM_EX_BEGIN, /* assertions: nothing before, nothing behind, (not) between words */
+    GRAM_EX_BEGIN, /* assertions: nothing before, nothing after, (not) between words */
     GRAM_EX_END,
     GRAM_EX_WORD,
     GRAM_EX_NOT_WORD,

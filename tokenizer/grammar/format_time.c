@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * date-time and time of RFC 3339, character by character. The state is the place in
- * "YYYY-MM-DDThh:mm:ss" and behind it, with the numbers read so far.
+ * "YYYY-MM-DDThh:mm:ss" and after it, with the numbers read so far.
  *
  * Second 60 is a leap second, which comes at 23:59 UTC. Whatever the local time, there is an offset
  * of either sign that makes it that, and once the sign is there the offset's digits follow.

@@ -132,7 +132,7 @@ struct gram_pace {
 /*
  * A capture is a part of a grammar whose place in the answer is reported: number, begin or end, and
  * the offset in bytes from the start of the answer. Reports come during gram_take, in order, as
- * soon as all alternatives still alive agree on them. After a rollback, what comes behind the mark
+ * soon as all alternatives still alive agree on them. After a rollback, what comes after the mark
  * is reported again.
  */
 typedef void (*gram_capture_fn)(void *ctx, uint32_t number, bool begin, uint64_t offset);
@@ -175,7 +175,7 @@ bool gram_accepting(const struct gram_state *s);
 
 /*
  * A place to come back to. The last GRAM_MAX_MARKS marks are kept, each as long as at most
- * GRAM_MARK_BYTES of answer lie behind it. gram_rollback returns false, and changes nothing, for a
+ * GRAM_MARK_BYTES of answer lie after it. gram_rollback returns false, and changes nothing, for a
  * mark that is not kept; it forgets the marks made after its own.
  */
 #define GRAM_MAX_MARKS 8

@@ -71,7 +71,7 @@ static bool mark_needed(struct gram_build *b, const struct gram_object *o, uint8
     return true;
 }
 
-/* The keys beyond the needed ones that make up the least number of keys, smallest first. */
+/* The keys besides the needed ones that make up the least number of keys, smallest first. */
 static bool add_extra(struct gram_build *b, const struct gram_object *o, const uint8_t *needed,
                       uint32_t extra, struct need *all, uint32_t *remembered)
 {

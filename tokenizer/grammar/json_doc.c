@@ -198,7 +198,7 @@ static struct gram_js *read_value(struct parser *p, struct gram_js *parent, cons
     return v;
 }
 
-/* Reads on behind `v`, which is open, until it is closed. */
+/* Reads on after `v`, which is open, until it is closed. */
 static void read_inside(struct parser *p, struct gram_js *v)
 {
     bool first[JR_MAX_DEPTH];

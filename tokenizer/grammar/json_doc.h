@@ -67,7 +67,7 @@ _Noreturn void gram_fail_at(struct gram_build *b, const struct gram_js *at, cons
 
 /*
  * Leaves the keyword (or the schema of a pattern) out that cannot be compiled: it is named as
- * relaxed, and what is being built of the schema is begun again. Where nothing may be relaxed, the
+ * relaxed, and the building of the schema is begun again. Where nothing may be relaxed, the
  * error of gram_fail_at. See schema/front.c.
  */
 _Noreturn void gram_leave_out(struct gram_build *b, struct gram_js *at, const char *keyword,

@@ -79,7 +79,7 @@ static void step_string(struct gram_machine *m, const struct gram_config *c, uin
     }
     if (c->d == GRAM_LEX_BODY) {
         if (length == s->max) return;
-        /* Beyond the bounds the length need not be known. */
+        /* Outside the bounds the length need not be known. */
         if (s->max != GRAM_INFINITE || length < s->min) length++;
     }
     if (c->hashed) next.s2 = gram_hash_free(c->s2, (uint8_t)c->d, to, byte, &escape);
@@ -288,7 +288,7 @@ static void add_between(const struct gram *g, const struct gram_config *c, uint6
     }
 }
 
-/* Bytes that an automaton may take, all beyond ASCII among them. */
+/* Bytes that an automaton may take, all outside ASCII among them. */
 static void add_automaton(const struct gram_dfa *d, const struct gram_config *c, uint64_t bytes[4])
 {
     const uint64_t *live = d->live + (size_t)(uint32_t)c->s1 * d->decoder.n_words;

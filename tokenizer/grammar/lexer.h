@@ -18,7 +18,7 @@ enum gram_dialect {
 /* States. GRAM_LEX_BODY is between characters; the others are inside of one. */
 enum {
     GRAM_LEX_BODY,
-    GRAM_LEX_ESCAPE, /* behind a backslash */
+    GRAM_LEX_ESCAPE, /* after a backslash */
     GRAM_LEX_CONT1,  /* continuation bytes to come */
     GRAM_LEX_CONT2,
     GRAM_LEX_CONT3,
@@ -33,7 +33,7 @@ enum {
     GRAM_LEX_D, /* \uD: a surrogate, perhaps */
     GRAM_LEX_HIGH2,
     GRAM_LEX_HIGH1, /* digits of a high surrogate */
-    GRAM_LEX_PAIR,  /* behind a high surrogate: \uDC00 to \uDFFF must follow */
+    GRAM_LEX_PAIR,  /* after a high surrogate: \uDC00 to \uDFFF must follow */
     GRAM_LEX_PAIR_U,
     GRAM_LEX_PAIR_D,
     GRAM_LEX_LOW3,

@@ -493,7 +493,7 @@ static void close(struct gram_machine *m, const struct gram_config *c, uint8_t b
     }
 }
 
-/* Behind '[': an item or the end. */
+/* After '[': an item or the end. */
 static void step_array(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
 {
     uint32_t stack = c->stack, frame;
@@ -510,7 +510,7 @@ static void step_array(struct gram_machine *m, const struct gram_config *c, uint
     }
 }
 
-/* Behind a value in a container: a comma or the end. */
+/* After a value in a container: a comma or the end. */
 static void step_next(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
 {
     uint32_t stack = c->stack, frame;

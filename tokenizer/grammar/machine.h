@@ -3,7 +3,7 @@
  * The machine: configurations, and what a byte does to one.
  *
  * A configuration is a leaf (a string, a number, punctuation, white space...), its place in
- * it, and a stack of what is open around it. Its kind says what the two numbers s1, s2 and d mean.
+ * it, and a stack of open containers. Its kind says what the two numbers s1, s2 and d mean.
  * Configurations that differ only in their stacks are one configuration with a union of stacks, so
  * a hundred alternatives inside equal strings cost as much as one.
  *
@@ -25,11 +25,11 @@ struct gram_pace;
 enum gram_config_kind {
     GRAM_AT_END,      /* the answer is complete */
     GRAM_AT_VALUE,    /* before a JSON value; node: value rule; d: white space */
-    GRAM_AT_OBJECT,   /* behind '{'; d: white space */
-    GRAM_AT_KEY,      /* behind ',' in an object; d: white space */
-    GRAM_AT_COLON,    /* behind a key; node: value rule; d: white space */
-    GRAM_AT_ARRAY,    /* behind '['; d: white space */
-    GRAM_AT_NEXT,     /* behind a value in a container; d: white space */
+    GRAM_AT_OBJECT,   /* after '{'; d: white space */
+    GRAM_AT_KEY,      /* after ',' in an object; d: white space */
+    GRAM_AT_COLON,    /* after a key; node: value rule; d: white space */
+    GRAM_AT_ARRAY,    /* after '['; d: white space */
+    GRAM_AT_NEXT,     /* after a value in a container; d: white space */
     GRAM_IN_LITERAL,  /* node: trie; s1: its node */
     GRAM_IN_STRING,   /* free; node: string; d: lexer; s1: length | escape << 32; s2: hash */
     GRAM_IN_DFA,      /* node: string; d: decoder; s1: state | length << 32; s2: hash */
@@ -83,7 +83,7 @@ struct gram_machine {
     uint32_t closure_top; /* cells that were there when the set was opened */
     struct gram_visits *visits;
     uint64_t work;  /* steps: configurations, nodes and frames that were looked at */
-    uint64_t limit; /* of work, for this set; behind it alternatives are dropped */
+    uint64_t limit; /* of work, for this set; after it alternatives are dropped */
 
     struct gram_pace *pace; /* of the mask that is made, or NULL */
     uint64_t rest_at;       /* of work: the pace is asked for more steps */
@@ -140,10 +140,10 @@ bool gram_bytes_alike(const struct gram *g, const struct gram_config *c, uint8_t
 /* Adds a configuration to the set, or its stack to an equal one. */
 void gram_emit(struct gram_machine *m, const struct gram_config *c);
 
-/* Goes on behind a leaf: everything that can come next on this stack. */
+/* Goes on after a leaf: everything that can come next on this stack. */
 void gram_leave(struct gram_machine *m, uint32_t stack, uint32_t events);
 
-/* The same behind an item whose hash is known; drops stacks whose array has such an item. */
+/* The same after an item whose hash is known; drops stacks whose array has such an item. */
 void gram_leave_item(struct gram_machine *m, const struct gram_config *c, uint64_t hash,
                      bool last_chance);
 

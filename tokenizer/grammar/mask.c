@@ -7,7 +7,7 @@
  * depth. Inside strings nearly all tokens are allowed, and a walk would see all of them; there the
  * tokens that stay inside come from a bitset of the vocabulary or of the automaton's state, and
  * only the few that close the string ("exits") are looked at one by one, with a walk over what they
- * have behind the quote.
+ * have after the quote.
  */
 #include <assert.h>
 #include <string.h>
@@ -256,7 +256,7 @@ static bool try_token(struct walk *w, uint32_t depth, uint32_t n_before, int32_t
         to->n = to->stacks = 0;
         gram_step_set(&w->s->m, from, to, (uint8_t)text[i]);
         w->overflow |= to->overflow;
-        /* A byte by itself is taken if any configuration does, whatever was dropped behind it. */
+        /* A byte by itself is taken if any configuration does, whatever was dropped after it. */
         if (w->s->cells.full && n > 1) return false;
         from = to;
     }
@@ -382,7 +382,7 @@ static bool descend_to(struct walk *w, uint32_t from, uint32_t depth, uint32_t n
 }
 
 /*
- * As walk_nodes, by the table of strings instead of the machine: the sets at depths behind `from`
+ * As walk_nodes, by the table of strings instead of the machine: the sets at depths after `from`
  * are only made where a quote closes the string.
  */
 static void walk_string(struct walk *w, uint32_t first, uint32_t end, uint32_t base, uint32_t from,
@@ -446,7 +446,7 @@ static bool is_covered(const struct walk *w, uint32_t depth, const struct gram_t
     return false;
 }
 
-/* Behind a node that is allowed: what may come below it, or the next one. */
+/* After a node that is allowed: what may come below it, or the next one. */
 static uint32_t walk_on(struct walk *w, uint32_t i, uint32_t base)
 {
     const struct gram_tok_node *node = &w->v->nodes[i];
@@ -516,7 +516,7 @@ static void walk_all(struct walk *w)
 
 /* ---- exits --------------------------------------------------------------------------------- */
 
-/* One exit: the set behind it is at depth 0; n is 0 if there is none. */
+/* One exit: the set after it is at depth 0; n is 0 if there is none. */
 static void take_exit(struct walk *w, const struct gram_exit *e)
 {
     const struct gram_tok_node *node = &w->v->nodes[e->node];

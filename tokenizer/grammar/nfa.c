@@ -41,7 +41,7 @@ static uint32_t add(struct gram_build *b, struct gram_nfa *nfa, enum gram_nfa_ki
 static uint32_t compile(struct gram_build *b, struct gram_nfa *nfa, const struct gram_ex *x,
                         uint32_t next);
 
-/* x{min,max}: the copies beyond min can each be left out with all behind them. */
+/* x{min,max}: the copies after the first min can each be left out with all after them. */
 static uint32_t compile_rep(struct gram_build *b, struct gram_nfa *nfa, const struct gram_ex *x,
                             uint32_t next)
 {

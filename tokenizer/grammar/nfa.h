@@ -96,8 +96,8 @@ uint64_t gram_nfa_matched(const struct gram_nfa *nfa, uint64_t matched);
 
 /*
  * An expression whose look-ahead (its ref) no automaton follows, or NULL. Followed are those to one
- * code point, and of the others those that are a fixed number of code points behind the beginning
- * of the text (in a part that searches: behind ^), those that a part that searches ends in, and
+ * code point, and of the others those that are a fixed number of code points after the beginning
+ * of the text (in a part that searches: after ^), those that a part that searches ends in, and
  * (?:(?!X).)* at the end of the text.
  */
 const struct gram_ex *gram_nfa_refuses(struct gram_build *b, const struct gram_ex *x, bool search);

@@ -27,7 +27,7 @@ static const struct gram_num_side *side_of(const struct gram_number *n,
 
 /* ---- comparisons with bounds --------------------------------------------------------------- */
 
-/* The digit of a bound at place i from its first, 0 behind the last. */
+/* The digit of a bound at place i from its first, 0 after the last. */
 static int bound_digit(const struct gram_num_bound *b, uint32_t i)
 {
     return i < b->n_integer + b->n_places ? b->digits[i] - '0' : 0;
@@ -280,7 +280,7 @@ void gram_number_pack(const struct gram_number *n, const struct gram_num_state *
                       uint64_t bits[2])
 {
     *word = (uint16_t)(s->phase | s->negative << 4 | s->nonzero_place << 5);
-    if (n->exact) { /* at most 31 digits each before and behind the point */
+    if (n->exact) { /* at most 31 digits each before and after the point */
         *word |= (uint16_t)(s->n_integer << 6 | s->n_places << 11);
         bits[0] = (uint64_t)s->value;
         bits[1] = (uint64_t)(s->value >> 64);

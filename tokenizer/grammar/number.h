@@ -24,7 +24,7 @@ typedef unsigned __int128 gram_u128;
 
 enum {
     GRAM_NUM_INTEGER_DIGITS = 19, /* before the point, unless a bound has more */
-    GRAM_NUM_PLACES = 17,         /* behind it */
+    GRAM_NUM_PLACES = 17,         /* after it */
     GRAM_NUM_MAX_EXPONENT = 199,
     GRAM_NUM_EXACT_DIGITS = 19, /* before the point, where values are kept */
 };
@@ -65,7 +65,7 @@ struct gram_num_state {
     uint8_t n_exponent;
     uint16_t exponent;
     int8_t low, high;   /* the digits so far against those of the bounds: -1, 0, 1 */
-    bool nonzero_place; /* some digit behind the point is not 0 */
+    bool nonzero_place; /* some digit after the point is not 0 */
     gram_u128 value;    /* exact: all digits so far as an integer */
 };
 

@@ -2,10 +2,10 @@
 /*
  * Objects: which keys may come next, and keys byte by byte.
  *
- * Declared keys come in their order; `pos` of the frame is the first that may still come. Behind
+ * Declared keys come in their order; `pos` of the frame is the first that may still come. After
  * the last required one follow free words (keys of a finite language, and undeclared ones that
  * dependencies name, in any order) and free keys. A frame is feasible if its object can still be
- * completed; a key may come if the frame behind it is feasible, so no object ever gets stuck.
+ * completed; a key may come if the frame after it is feasible, so no object ever gets stuck.
  */
 #include <assert.h>
 
@@ -61,7 +61,7 @@ static uint32_t count(const struct keys *k)
     return n;
 }
 
-/* Keys that are there, and keys that can still come, behind `key`. */
+/* Keys that are there, and keys that can still come, after `key`. */
 static void split(const struct gram_object *o, const struct gram_cells *cells,
                   const struct gram_frame *f, uint32_t key, struct keys *there, struct keys *open)
 {
@@ -266,7 +266,7 @@ static uint64_t pack(uint32_t free_state, uint32_t node)
     return free_state | (uint64_t)node << 32;
 }
 
-/* The frame behind a key. */
+/* The frame after a key. */
 static uint32_t take_key(struct gram_machine *m, uint32_t frame, uint32_t pos, uint64_t remember,
                          bool watched)
 {

@@ -199,7 +199,7 @@ static const struct gram_part *head_of(const struct gram_part *p)
     return p->kind == GRAM_LITERAL && p->len ? p : NULL;
 }
 
-/* Of a kid of a choice, what comes behind its literal. */
+/* Of a kid of a choice, what comes after its literal. */
 static uint32_t tail_node(struct gram_build *b, const struct gram_part *p, int depth)
 {
     if (p->kind == GRAM_LITERAL) return gram_add_node(b, GRAM_NODE_EMPTY);

@@ -14,7 +14,7 @@
 
 enum { MAX_INDENT = 20, MAX_LENGTH = 200, MAX_PATTERN_BYTES = 1024, MAX_STATES = 8000 };
 
-/* States of the rule: the start, behind a blank, one newline, two; then by the indent. */
+/* States of the rule: the start, after a blank, one newline, two; then by the indent. */
 enum { START, BLANK, NEWLINE, NEWLINES, INDENT, RULE_STATES = INDENT + MAX_INDENT };
 
 static const char characters[4] = {' ', '\n', '\t', '\r'};

@@ -251,7 +251,7 @@ uint64_t gram_overflows(const struct gram_state *s)
 /* More ASCII bytes than these that may come at a first look are not tried. */
 enum { MAX_TRIES = 4 };
 
-/* Bytes behind so many steps are not looked for. */
+/* Bytes after so many steps are not looked for. */
 enum { FORCED_WORK = 2000 };
 
 static void try_byte(struct gram_state *s, const struct gram_set *from, struct gram_set *to,
@@ -263,7 +263,7 @@ static void try_byte(struct gram_state *s, const struct gram_set *from, struct g
     gram_step_set(&s->m, from, to, byte);
 }
 
-/* The bytes that may come behind a set, at a first look, which is close for ASCII; returns true if
+/* The bytes that may come after a set, at a first look, which is close for ASCII; returns true if
  * one of them may be the only one. */
 static bool look_at_bytes(const struct gram_state *s, const struct gram_set *set, uint64_t bytes[4])
 {
@@ -275,7 +275,7 @@ static bool look_at_bytes(const struct gram_state *s, const struct gram_set *set
     return __builtin_popcountll(bytes[0]) + __builtin_popcountll(bytes[1]) <= MAX_TRIES;
 }
 
-/* The only byte that can come behind a set, and the set behind it; -1 if there are more. */
+/* The only byte that can come after a set, and the set after it; -1 if there are more. */
 static int only_byte(struct gram_state *s, const struct gram_set *from, struct gram_set *to)
 {
     uint64_t bytes[4];
@@ -374,7 +374,7 @@ static void drop_first_mark(struct gram_state *s)
 }
 
 /*
- * Before n bytes are taken: drops marks that will be too far back, and moves the base behind them.
+ * Before n bytes are taken: drops marks that will be too far back, and moves the base past them.
  */
 static void forget_old_marks(struct gram_state *s, size_t n)
 {

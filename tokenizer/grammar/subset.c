@@ -252,7 +252,7 @@ static void collect_targets(struct maker *m, const struct next *next)
     }
 }
 
-/* The state behind a class: many classes lead where one before them leads. */
+/* The state after a class: many classes lead where one before them leads. */
 static uint32_t go(struct maker *m, uint32_t from, uint32_t class)
 {
     const uint32_t *next = m->out->next + (size_t)from * m->out->n_classes;

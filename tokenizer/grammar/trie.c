@@ -47,7 +47,7 @@ static void link_edge(struct gram_trie_builder *t, uint32_t node, uint32_t edge)
     n->n_edges++;
 }
 
-/* The node behind a byte, made if need be; with its other case, if there is one. */
+/* The node after a byte, made if need be; with its other case, if there is one. */
 static uint32_t descend(struct gram_build *b, struct gram_trie_builder *t, uint32_t node,
                         uint8_t byte, bool any_case)
 {

@@ -38,7 +38,7 @@ struct gram_trie_builder {
 
 /*
  * Adds a string under a number. Of two equal strings the first counts; returns false for the
- * second. any_case: behind "\\u", as JSON writes control characters, the letters of hexadecimal
+ * second. any_case: after "\\u", as JSON writes control characters, the letters of hexadecimal
  * digits may have either case.
  */
 bool gram_trie_add(struct gram_build *b, struct gram_trie_builder *t, const char *text, size_t len,
@@ -48,7 +48,7 @@ bool gram_trie_add(struct gram_build *b, struct gram_trie_builder *t, const char
 void gram_trie_finish(struct gram_build *b, const struct gram_trie_builder *t,
                       struct gram_trie *ret);
 
-/* The node behind a byte, or GRAM_TRIE_NONE. */
+/* The node after a byte, or GRAM_TRIE_NONE. */
 static inline uint32_t gram_trie_step(const struct gram_trie *t, uint32_t node, uint8_t byte)
 {
     const struct gram_trie_node *n = &t->nodes[node];

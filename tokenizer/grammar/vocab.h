@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A vocabulary as the machine sees it: all tokens in one trie, and what is known about tokens
+ * A vocabulary as the machine sees it: all tokens in one trie, and the facts about tokens
  * inside strings whatever the grammar. Immutable once created.
  *
  * The trie is an array in the order of a walk. A node's first child, if it has one, is the next
- * node; `skip` is the first node behind its subtree. Depth counts bytes; node 0 is the root.
+ * node; `skip` is the first node after its subtree. Depth counts bytes; node 0 is the root.
  */
 #ifndef HEARTH_GRAMMAR_VOCAB_H
 #define HEARTH_GRAMMAR_VOCAB_H
@@ -25,7 +25,7 @@ struct gram_tok_node {
     uint32_t below; /* groups of the characters in its subtree, itself left out */
 };
 
-/* A place in the trie right behind the closing quote of a string that a token began inside. */
+/* A place in the trie right after the closing quote of a string that a token began inside. */
 struct gram_exit {
     uint32_t node;
     uint32_t text; /* offset of the bytes up to and with the quote */
@@ -100,7 +100,7 @@ const char *gram_vocab_text(const struct gram_vocab *v, int32_t id, size_t *ret_
 bool gram_vocab_spells_json(const struct gram_vocab *v, uint8_t *ret_missing);
 
 /*
- * Tokens spell the text: every byte by itself, and behind each 0xFF a special token as a whole.
+ * Tokens spell the text: every byte by itself, and after each 0xFF a special token as a whole.
  */
 bool gram_vocab_spells(const struct gram_vocab *v, const char *text, size_t len);
 
@@ -114,7 +114,7 @@ uint32_t gram_text_of_node(const struct gram_vocab *v, uint32_t node);
 /* Adds the tokens all of whose characters are of these groups, a bit each. */
 void gram_vocab_add_groups(const struct gram_vocab *v, uint32_t groups, uint64_t *bits);
 
-/* Fills what is known about tokens inside strings. 0 or GRAM_ENOMEM. */
+/* Fills the facts about tokens inside strings. 0 or GRAM_ENOMEM. */
 int gram_vocab_read_strings(struct gram_vocab *v);
 
 #endif

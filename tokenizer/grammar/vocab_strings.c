@@ -135,7 +135,7 @@ static void note_groups(struct gram_vocab *v, const struct gram_tok_node *node, 
         gram_set_token(v, node, v->with[__builtin_ctz(groups)]);
 }
 
-/* The group of each node; then, from the last node to the first, what is below. */
+/* The group of each node; then, from the last node to the first, all below. */
 static int find_groups(struct gram_vocab *v)
 {
     uint8_t *groups = malloc(v->n_nodes), state[GRAM_MAX_TOKEN_BYTES + 1];

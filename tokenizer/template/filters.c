@@ -20,7 +20,7 @@
 struct path {
     struct jinja_value *parts;
     size_t n;
-    struct jinja_value otherwise; /* for what is undefined on the way, or JINJA_MISSING */
+    struct jinja_value otherwise; /* for a member undefined on the way, or JINJA_MISSING */
     bool fold_case;               /* strings at the end are compared in lower case */
 };
 
@@ -51,7 +51,7 @@ static struct jinja_value fold(struct jinja_run *r, struct jinja_value v)
     return jinja_is(v, JINJA_STR) ? jinja_str_case(r, v.u.str, JINJA_LOWER) : v;
 }
 
-/* Every step is obj[part]; what is undefined on the way becomes the default, if there is one. */
+/* Every step is obj[part]; one undefined on the way becomes the default, if there is one. */
 static struct jinja_value follow(struct jinja_run *r, const struct path *p, struct jinja_value v)
 {
     for (size_t i = 0; i < p->n; i++) {

@@ -202,7 +202,7 @@ static void write_char(struct jinja_sb *sb, int32_t cp, bool ensure_ascii, uint8
     }
 }
 
-/* Copied as it is; bytes beyond ASCII too, unless they are to be escaped. */
+/* Copied as it is; bytes outside ASCII too, unless they are to be escaped. */
 static bool is_plain(const struct writer *w, char c)
 {
     bool ascii = (unsigned char)c < 0x7F;

@@ -2,7 +2,7 @@
 /*
  * JSON text to values, as Python's json.loads reads it: integers of any size, floats, duplicate
  * keys (the last wins), NaN and Infinity. Refused besides what json.loads refuses: half surrogates,
- * which no UTF-8 text can hold, and nesting beyond JINJA_MAX_VALUE_DEPTH.
+ * which no UTF-8 text can hold, and nesting deeper than JINJA_MAX_VALUE_DEPTH.
  */
 #ifndef HEARTH_TOKENIZER_TEMPLATE_JSON_H
 #define HEARTH_TOKENIZER_TEMPLATE_JSON_H

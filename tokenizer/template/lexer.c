@@ -84,7 +84,7 @@ static _Noreturn void fail(struct lexer *lx, const char *message)
 /* ---- text between tags --------------------------------------------------------------------- */
 
 /*
- * The end of text [begin, end) once the tag behind it has had its say: sign '-' strips all white
+ * The end of text [begin, end) once the tag after it has had its say: sign '-' strips all white
  * space, and blanks at the start of the tag's line go unless the sign is '+' or it is a variable.
  */
 static size_t strip_before_tag(const struct lexer *lx, size_t begin, size_t end, int sign,

@@ -67,7 +67,7 @@ void jinja_lex(struct jinja_run *r, const char *source, size_t len, struct jinja
 
 const struct jinja_token *jinja_peek(const struct jinja_cursor *c);
 const struct jinja_token *jinja_look(const struct jinja_cursor *c); /* one further */
-const struct jinja_token *jinja_advance(struct jinja_cursor *c); /* returns the one left behind */
+const struct jinja_token *jinja_advance(struct jinja_cursor *c);    /* returns the one it leaves */
 bool jinja_at_name(const struct jinja_cursor *c, const char *name);
 bool jinja_skip_name(struct jinja_cursor *c, const char *name);
 bool jinja_skip(struct jinja_cursor *c, enum jinja_token_type type);

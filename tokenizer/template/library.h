@@ -139,12 +139,12 @@ struct jinja_value jinja_apply_filter(struct jinja_run *r, const struct jinja_fi
 bool jinja_apply_test(struct jinja_run *r, const struct jinja_test *t, struct jinja_value v,
                       const struct jinja_args *args);
 
-/* obj.name and obj[key] as the sandbox has them: what is not there, or not safe, is undefined. */
+/* obj.name and obj[key] as the sandbox has them: a member not there, or not safe, is undefined. */
 struct jinja_value jinja_getattr(struct jinja_run *r, struct jinja_value obj,
                                  struct jinja_value name);
 struct jinja_value jinja_getitem(struct jinja_run *r, struct jinja_value obj,
                                  struct jinja_value key);
-/* obj[start:stop:step]; JINJA_NONE or JINJA_MISSING for what is left out. */
+/* obj[start:stop:step]; JINJA_NONE or JINJA_MISSING for those left out. */
 struct jinja_value jinja_slice(struct jinja_run *r, struct jinja_value obj,
                                struct jinja_value start, struct jinja_value stop,
                                struct jinja_value step);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Python's arithmetic on bool, int and float; see number.h. An integer beyond 64 bits is the text
+ * Python's arithmetic on bool, int and float; see number.h. An integer over 64 bits is the text
  * of its digits: it is printed, compared and hashed, and computing with it is an error.
  */
 #include "tokenizer/template/number.h"
@@ -16,7 +16,7 @@
 
 enum {
     MAX_INT_DIGITS = 4300, /* Python's limit between text and integer */
-    BIG_STEPS = 8,         /* of looking at all digits of an integer beyond 64 bits */
+    BIG_STEPS = 8,         /* of looking at all digits of an integer over 64 bits */
 };
 
 const char *jinja_op_name(enum jinja_op op)
@@ -137,7 +137,7 @@ static int sign_of(struct jinja_value v)
     return v.u.i < 0 ? -1 : v.u.i > 0;
 }
 
-/* One of them is beyond 64 bits, none is a float: sign, then number of digits, then digits. */
+/* One of them is over 64 bits, none is a float: sign, then number of digits, then digits. */
 static int compare_big(struct jinja_run *r, struct jinja_value a, struct jinja_value b)
 {
     int sign = sign_of(a);
@@ -211,7 +211,7 @@ int jinja_digit_value(char c)
     return 99;
 }
 
-/* Decimal digits beyond 64 bits as a value: sign and digits, without zeros in front. */
+/* Decimal digits over 64 bits as a value: sign and digits, without zeros in front. */
 static struct jinja_value big_of(struct jinja_run *r, const char *digits, size_t len, bool negative)
 {
     struct jinja_sb sb = {.r = r};

@@ -29,12 +29,12 @@ uint64_t jinja_num_hash(struct jinja_run *r, struct jinja_value v);
 
 /* float(v) of a number. */
 double jinja_to_double(struct jinja_run *r, struct jinja_value v);
-/* int(d), towards zero; fails for infinities, NaN and beyond 64 bits. */
+/* int(d), towards zero; fails for infinities, NaN and over 64 bits. */
 struct jinja_value jinja_int_from_double(struct jinja_run *r, double d);
 
-/* An index or a count: an int or a bool. Fails otherwise, and for integers beyond 64 bits. */
+/* An index or a count: an int or a bool. Fails otherwise, and for integers over 64 bits. */
 int64_t jinja_to_index(struct jinja_run *r, struct jinja_value v);
-/* The same for the ends of a slice, where integers beyond 64 bits mean the furthest. */
+/* The same for the ends of a slice, where integers over 64 bits mean the furthest. */
 int64_t jinja_to_bound(struct jinja_run *r, struct jinja_value v);
 
 /* 0 to 35 for a digit or an ASCII letter, 99 for anything else. */
@@ -42,7 +42,7 @@ int jinja_digit_value(char c);
 
 /*
  * An integer from digits of a base (2 to 36), underscores between them allowed. Returns false, and
- * nothing, when the text is not one, or has over 4,300 digits. Beyond 64 bits only in base 10.
+ * nothing, when the text is not one, or has over 4,300 digits. Over 64 bits only in base 10.
  */
 bool jinja_int_parse(struct jinja_run *r, const char *digits, size_t len, int base, bool negative,
                      struct jinja_value *ret);

@@ -81,7 +81,7 @@ static int64_t slice_index(struct jinja_run *r, struct jinja_value v)
     return jinja_to_bound(r, v);
 }
 
-/* Python's rule: from the end if negative, and never beyond the ends. */
+/* Python's rule: from the end if negative, and never past the ends. */
 static int64_t clamp(int64_t i, int64_t n, int64_t step)
 {
     if (i < 0) {

@@ -325,7 +325,7 @@ static const struct jinja_str *parse_dotted(struct jinja_cursor *c, int *ret_lin
 }
 
 /*
- * name [ '(' arguments ')' ]; the bar is behind. The filter itself is looked up by scope.c.
+ * name [ '(' arguments ')' ]; the bar has been read. The filter itself is looked up by scope.c.
  */
 static struct jinja_node *parse_filter(struct jinja_cursor *c, struct jinja_node *subject)
 {

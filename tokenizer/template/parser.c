@@ -319,7 +319,7 @@ static const struct {
     {"from", refuse},
 };
 
-/* A tag by its name; `ends` are the tags that would have closed what is around it. */
+/* A tag by its name; `ends` are the tags that would have closed the block around it. */
 static struct jinja_node *parse_statement(struct jinja_cursor *c, const struct ends *ends)
 {
     const struct jinja_token *t = jinja_peek(c);

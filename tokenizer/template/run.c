@@ -3,7 +3,7 @@
  * The arena, the budgets and the error exit of the template machinery; see run.h.
  *
  * Small requests are cut from blocks of 32 KiB; a large one gets a block of its own, which is what
- * lets jinja_grow hand a growing buffer to realloc instead of leaving dead copies behind.
+ * lets jinja_grow hand a growing buffer to realloc instead of leaving dead copies.
  */
 #include "tokenizer/template/run.h"
 

@@ -127,7 +127,7 @@ void jinja_spend_digits(struct jinja_run *r, size_t n);
 void jinja_enter(struct jinja_run *r);
 void jinja_leave(struct jinja_run *r);
 
-/* Pays a step for a walk into a container; fails beyond JINJA_MAX_VALUE_DEPTH. */
+/* Pays a step for a walk into a container; fails deeper than JINJA_MAX_VALUE_DEPTH. */
 void jinja_check_depth(struct jinja_run *r, int depth);
 
 #define JINJA_NEW(r, type) ((type *)jinja_alloc((r), 1, sizeof(type)))

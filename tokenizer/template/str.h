@@ -76,7 +76,7 @@ uint8_t jinja_str_origin_at(const struct jinja_str *s, size_t at);
 size_t jinja_str_chars(struct jinja_run *r, const struct jinja_str *s);
 /* Position of the nth character; the length when there are fewer. */
 size_t jinja_str_char_at(struct jinja_run *r, const struct jinja_str *s, size_t nth);
-/* The code point at *at, which is moved behind it. */
+/* The code point at *at, which is moved past it. */
 int32_t jinja_str_next(const struct jinja_str *s, size_t *at);
 /* The position from `at` on of the first character that is not wanted. */
 size_t jinja_str_skip(const struct jinja_str *s, size_t at, bool (*wanted)(int32_t cp));

@@ -2,7 +2,7 @@
 /*
  * A Jinja interpreter, equal to what transformers renders chat templates with: jinja2's immutable
  * sandbox with trim_blocks, lstrip_blocks, loop controls, generation blocks, its own tojson,
- * raise_exception and strftime_now, and no autoescape. What is left out and why, and what bounds a
+ * raise_exception and strftime_now, and no autoescape. Parts left out and why, and what bounds a
  * render: docs/internals/templates.md.
  *
  * A parsed template is immutable: any number of threads may render it, each in a run of its own.

@@ -179,7 +179,7 @@ static bool is_not_space(int32_t cp)
     return !jinja_cp_space(cp);
 }
 
-/* Runs of white space separate; what is left after the last split loses only its leading run. */
+/* Runs of white space separate; the rest after the last split loses only its leading run. */
 static void split_spaces(struct jinja_run *r, struct jinja_list *l, const struct jinja_str *s,
                          int64_t max)
 {

@@ -33,7 +33,7 @@ enum jinja_type {
     JINJA_NONE,
     JINJA_BOOL,
     JINJA_INT,
-    JINJA_BIG, /* an integer beyond 64 bits: the text of its decimal digits */
+    JINJA_BIG, /* an integer over 64 bits: the text of its decimal digits */
     JINJA_FLOAT,
     JINJA_STR,
     JINJA_LIST,

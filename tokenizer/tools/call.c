@@ -144,7 +144,7 @@ static void begin_live(struct tools_reader *r)
     r->sent = c->form == ARGUMENTS_OBJECT ? c->arguments.begin : r->pos;
 }
 
-/* Gives out what came of a live call, and moves sent up to what is still needed. */
+/* Gives out what came of a live call, and moves sent up to the part still needed. */
 static void flush_live(struct tools_reader *r)
 {
     struct call *c = &r->call;
@@ -229,7 +229,7 @@ static void take_literal(struct tools_reader *r, const struct literal *l)
     enter(r, (enum step)l->next);
 }
 
-/* Skips white space. Returns true if a byte is left behind it. */
+/* Skips white space. Returns true if a byte is left after it. */
 static bool skip_spaces(struct tools_reader *r, size_t limit)
 {
     struct call *c = &r->call;

@@ -52,7 +52,7 @@ static bool is_text(struct tools_span s, const char *text)
     return s.len == strlen(text) && memcmp(s.s, text, s.len) == 0;
 }
 
-/* Moves behind the text if it is next. */
+/* Moves past the text if it is next. */
 static bool take(struct tools_span *s, const char *text)
 {
     size_t n = strlen(text);
@@ -113,7 +113,7 @@ static bool read_call(struct tools_span text, struct json_call *c)
     *c = (struct json_call){.is_list = *text.s == '['};
     jr_init(&r, text.s, text.len, 0, err, sizeof(err));
     bool ok = !c->is_list || (!jr_open(&r, '[') && jr_more(&r, ']', &first) == 1);
-    jr_peek(&r); /* behind white space */
+    jr_peek(&r); /* after white space */
     size_t begin = r.pos;
     ok = ok && read_members(&r, c);
     c->object = between(text.s + begin, text.s + r.pos);
@@ -190,7 +190,7 @@ static bool is_plausible(struct tools_span marker)
     return true;
 }
 
-/* By what is around the JSON. */
+/* By the text around the JSON. */
 static enum tools_format json_format(const struct json_call *c, struct tools_span open,
                                      struct tools_span close)
 {

@@ -5,7 +5,7 @@
 
 #include "tokenizer/tools/tools.h"
 
-/* Words that no template has by itself: of a call, and of a second one behind it. Ids are of the
+/* Words that no template has by itself: of a call, and of a second one after it. Ids are of the
  * length that every template takes. */
 #define SHAPE_NAME "zqCallName"
 #define SHAPE_KEY "zqKey"
@@ -22,7 +22,7 @@ struct tools_span {
 
 /*
  * Finds the form of the one call in `text`, which runs from the end of the generation prompt to
- * beyond the end of the turn. turn_end is text that follows an answer without calls: where it
+ * past the end of the turn. turn_end is text that follows an answer without calls: where it
  * begins in `text`, the call's text ends. The style gets format, markers and texts of a call;
  * false, and the style unchanged: no known form.
  */

@@ -12,34 +12,34 @@
 
 enum step {
     /* hermes and list */
-    STEP_BLOCK, /* behind the opening marker: an object or a list */
-    STEP_BARE,  /* behind an object outside of a list */
+    STEP_BLOCK, /* after the opening marker: an object or a list */
+    STEP_BARE,  /* after an object outside of a list */
     /* lists of hermes, list and mistral */
-    STEP_LIST, /* behind '[' */
-    STEP_NEXT, /* behind an object */
-    STEP_ITEM, /* behind ',' */
+    STEP_LIST, /* after '[' */
+    STEP_NEXT, /* after an object */
+    STEP_ITEM, /* after ',' */
     STEP_LIST_END,
     /* mistral and mistral-args */
-    STEP_MISTRAL,   /* behind the opening marker: a list or a name */
-    STEP_NAMED,     /* behind a name: arguments, or markers in front of them */
-    STEP_WITH_ID,   /* behind the id */
-    STEP_BARE_ARGS, /* behind [ARGS] */
+    STEP_MISTRAL,   /* after the opening marker: a list or a name */
+    STEP_NAMED,     /* after a name: arguments, or markers in front of them */
+    STEP_WITH_ID,   /* after the id */
+    STEP_BARE_ARGS, /* after [ARGS] */
     /* llama3 */
-    STEP_TAG,  /* behind <|python_tag|> */
-    STEP_CALL, /* behind a call */
-    STEP_SEP,  /* behind ';' */
+    STEP_TAG,  /* after <|python_tag|> */
+    STEP_CALL, /* after a call */
+    STEP_SEP,  /* after ';' */
     /* qwen-xml */
-    STEP_XML, /* behind the opening marker */
+    STEP_XML, /* after the opening marker */
     STEP_XML_BODY,
-    STEP_XML_END, /* behind </function> */
+    STEP_XML_END, /* after </function> */
     /* pythonic */
-    STEP_PYTHON,      /* behind the opening marker */
-    STEP_PYTHON_LIST, /* behind '[' */
-    STEP_PYTHON_NEXT, /* behind a call */
-    STEP_PYTHON_ITEM, /* behind ',' */
+    STEP_PYTHON,      /* after the opening marker */
+    STEP_PYTHON_LIST, /* after '[' */
+    STEP_PYTHON_NEXT, /* after a call */
+    STEP_PYTHON_ITEM, /* after ',' */
     /* the object of a call: {"name": ..., "arguments": ...} */
     STEP_KEY,
-    STEP_MEMBER, /* behind a member */
+    STEP_MEMBER, /* after a member */
     STEP_NAME_COLON,
     STEP_NAME,
     STEP_ARGS_COLON,

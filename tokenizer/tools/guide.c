@@ -7,7 +7,7 @@
  * is shown the markers alone, and tokens that it could not read do no harm.
  *
  * A reasoning block that has used up its tokens gets its closing marker as soon as the grammar lets
- * that come, which is behind the character in hand.
+ * that come, which is after the character in hand.
  */
 #include <assert.h>
 #include <string.h>
@@ -40,7 +40,7 @@ struct tools_guide {
     uint32_t next_place;
 };
 
-/* The state of the grammar lies behind the guide. */
+/* The state of the grammar lies after the guide. */
 static size_t guide_size(void)
 {
     return (sizeof(struct tools_guide) + 63) / 64 * 64;

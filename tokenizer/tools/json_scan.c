@@ -6,11 +6,11 @@
 
 enum state {
     VALUE,     /* a value must come */
-    FIRST,     /* behind '[': a value or ']' */
-    FIRST_KEY, /* behind '{': a name or '}' */
-    KEY,       /* behind ',' of an object */
+    FIRST,     /* after '[': a value or ']' */
+    FIRST_KEY, /* after '{': a name or '}' */
+    KEY,       /* after ',' of an object */
     COLON,
-    AFTER, /* behind a value in a container */
+    AFTER, /* after a value in a container */
     STRING,
     ESCAPE,
     HEX,
@@ -105,7 +105,7 @@ static bool is_number_end(unsigned state)
     return state == ZERO || state == INTEGER || state == FRACTION || state == EXPONENT_DIGITS;
 }
 
-/* The state behind a byte of a number, or AFTER if the number ended before it; -1: cannot come. */
+/* The state after a byte of a number, or AFTER if the number ended before it; -1: cannot come. */
 static int next_in_number(unsigned state, char c)
 {
     bool exponent = c == 'e' || c == 'E';

@@ -32,11 +32,11 @@ struct json_scan {
 
 void json_scan_begin(struct json_scan *s);
 
-/* Takes bytes of [p, end) and returns the place behind the last one taken in *ret. */
+/* Takes bytes of [p, end) and returns the place after the last one taken in *ret. */
 enum json_scan_result json_scan(struct json_scan *s, const char *p, const char *end,
                                 const char **ret);
 
-/* Returns true if the bytes so far are a value: a number needs no byte behind it. */
+/* Returns true if the bytes so far are a value: a number needs no byte after it. */
 bool json_scan_complete(const struct json_scan *s);
 
 #endif

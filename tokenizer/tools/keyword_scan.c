@@ -15,7 +15,7 @@ enum state {
     ITEM,   /* of a list, or its end */
     MEMBER, /* of a dictionary, or its end */
     COLON,
-    AFTER, /* behind a value */
+    AFTER, /* after a value */
     STRING,
     ESCAPE,
     DIGITS,

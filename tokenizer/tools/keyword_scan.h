@@ -38,11 +38,11 @@ struct keyword_scan {
     char out[KEYWORD_OUT_BYTES]; /* not given out yet */
 };
 
-/* Begins behind the opening parenthesis. */
+/* Begins after the opening parenthesis. */
 void keyword_scan_begin(struct keyword_scan *s, keyword_scan_fn give, void *ctx);
 
 /* Takes bytes of [p, end) up to the closing parenthesis, gives out their JSON, and returns the
- * place behind the last byte taken in *ret. */
+ * place after the last byte taken in *ret. */
 enum json_scan_result keyword_scan(struct keyword_scan *s, const char *p, const char *end,
                                    const char **ret);
 

@@ -484,7 +484,7 @@ static struct gram_part answer(struct tree *t, const struct gram_part *content)
     return EITHER(t, SEQUENCE(t, *content, optional(t, calls_alone(t))), calls_alone(t));
 }
 
-/* The answer behind a reasoning block, which may stay open if the answer is free text. White space
+/* The answer after a reasoning block, which may stay open if the answer is free text. White space
  * may follow the block. */
 static struct gram_part after_reasoning(struct tree *t, struct gram_part rest, bool free)
 {

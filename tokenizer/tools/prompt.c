@@ -19,7 +19,7 @@ static const char list_after[] = "\nUse only these functions and their parameter
 /* Texts made for one render. */
 struct texts {
     struct buf tools, kwargs,
-        after; /* for the template; for the template; behind our list of tools */
+        after; /* for the template; for the template; after our list of tools */
     char before_name[FORM_BYTES], after_call[FORM_BYTES];
 };
 
@@ -172,7 +172,7 @@ static struct tok_chat_tool_text list_of(const struct tools_style *s,
 
 /* ---- all of it ----------------------------------------------------------------------------- */
 
-/* A prompt ends inside or behind a reasoning block by the template's own last text; one that goes
+/* A prompt ends inside or after a reasoning block by the template's own last text; one that goes
  * on with a message of the request by that message. */
 static void find_thought(struct tools_prompt *ret, const struct tools_style *style)
 {

@@ -99,7 +99,7 @@ static int match_byte(struct tools_reader *r)
     return -1;
 }
 
-/* The bytes in hand are not an opening; one may still begin behind their first. */
+/* The bytes in hand are not an opening; one may still begin after their first. */
 static void fail_match(struct tools_reader *r)
 {
     reader_decide_space(r, r->match);
@@ -127,7 +127,7 @@ static void read_space(struct tools_reader *r)
     r->pos++;
 }
 
-/* Returns true if an opening could begin at p, but not with the byte behind it. */
+/* Returns true if an opening could begin at p, but not with the byte after it. */
 static bool begins_nothing(const struct tools_reader *r, const char *p, const char *end)
 {
     return r->first[r->mode][(unsigned char)*p] == BYTE_OPENING && p + 1 < end &&
@@ -150,7 +150,7 @@ static void read_text(struct tools_reader *r)
     }
 }
 
-/* Reads the window to its end and gives out what is decided. */
+/* Reads the window to its end and gives out the decided part. */
 static void read_window(struct tools_reader *r)
 {
     while (r->pos < r->len) {

@@ -26,7 +26,7 @@ struct range {
 enum mode {
     MODE_START,           /* nothing but white space came: reasoning may begin */
     MODE_TEXT,            /* content */
-    MODE_REASONING_START, /* behind its opening: one more opening is dropped */
+    MODE_REASONING_START, /* after its opening: one more opening is dropped */
     MODE_REASONING,
     N_MODES
 };
@@ -93,7 +93,7 @@ struct call {
     bool lead;         /* qwen-xml: nothing of the value came, not even its newline */
     bool line;         /* qwen-xml: the byte before param.value.begin is a newline */
     bool value_sent;   /* something of the value in hand was given out */
-    size_t opened;     /* behind the opening and white space */
+    size_t opened;     /* after the opening and white space */
     size_t match;      /* NOWHERE, or where the literal in hand begins */
     struct range name; /* end: NOWHERE while it is read */
     struct name_range tools;
@@ -125,7 +125,7 @@ struct tools_reader {
     uint32_t n_calls;
     struct opening openings[N_OPENINGS];
     uint8_t first[N_MODES][256]; /* BYTE_SPACE, BYTE_OPENING or 0 */
-    bool second[N_MODES][256];   /* an opening, or a call behind it, may go on */
+    bool second[N_MODES][256];   /* an opening, or a call after it, may go on */
     struct call call;
 
     size_t sent, pos, len;
@@ -160,13 +160,13 @@ void reader_send_text(struct tools_reader *r, size_t end, bool final);
 /* The byte at `at` is text, and not white space: what that means for white space before it. */
 void reader_decide_space(struct tools_reader *r, size_t at);
 
-/* Text begins at pos, behind a closing marker. */
+/* Text begins at pos, after a closing marker. */
 void reader_begin_text(struct tools_reader *r, enum mode mode);
 
 /* Text before the call goes out, reasoning ends, white space in between is dropped. */
 void reader_confirm(struct tools_reader *r);
 
-/* The block is over: text begins at pos, behind its closing. */
+/* The block is over: text begins at pos, after its closing. */
 void reader_block_done(struct tools_reader *r);
 
 /* Bytes [held, end) are text after all, and reading goes on at end. */
@@ -211,7 +211,7 @@ void call_send_text(struct tools_reader *r, const char *text);
 
 void call_send_end(struct tools_reader *r, bool complete);
 
-/* qwen-xml: the name of a parameter; what is new of its value up to `end`. `number` counts the
+/* qwen-xml: the name of a parameter; the new part of its value up to `end`. `number` counts the
  * parameters of the call from 0. */
 void call_send_key(struct tools_reader *r, const struct xml_param *param, size_t number);
 void call_send_value(struct tools_reader *r, struct xml_param *param, size_t end,

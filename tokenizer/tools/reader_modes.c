@@ -156,7 +156,7 @@ void reader_block_done(struct tools_reader *r)
     reader_set_openings(r);
 }
 
-/* The opening was a control token: it is dropped with the white space behind it. */
+/* The opening was a control token: it is dropped with the white space after it. */
 static size_t drop_control(struct tools_reader *r, size_t end)
 {
     bool drop = r->after_close && (reader_is_reasoning(r) || !r->shown);

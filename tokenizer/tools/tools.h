@@ -101,7 +101,7 @@ bool tools_style_of(struct tools_style *ret, enum tools_format format, const cha
 
 /*
  * Finds the style of a chat template by rendering small conversations and comparing the texts.
- * option: --tool-format, the name of a format; NULL and "auto": what is found. A style that is
+ * option: --tool-format, the name of a format; NULL and "auto": the one found. A style that is
  * found to have this format is kept, else the canonical one is used and calls are written by us.
  * chat may be NULL (a model without a template): TOOLS_NONE. Takes about a millisecond. Returns 0,
  * TOK_EINVAL (no format has this name) or TOK_ENOMEM.
@@ -173,7 +173,7 @@ struct tools_request {
     bool any_name; /* the tools are not known: every name is one; n_tools is 0 */
     enum tools_choice choice;
     bool one_call;     /* parallel_tool_calls: false */
-    bool once;         /* the guide's language ends behind one call; set with one_call too */
+    bool once;         /* the guide's language ends after one call; set with one_call too */
     bool no_reasoning; /* reasoning_format: none */
     bool answer_begun; /* no reasoning block can begin where the guide rules what follows it */
 };
@@ -207,7 +207,7 @@ struct tools_prompt_params {
 struct tools_prompt {
     struct tok_prompt prompt;
     bool think_open;   /* it ends inside a reasoning block */
-    bool think_closed; /* it ends behind one */
+    bool think_closed; /* it ends after one */
     bool begun;        /* it ends with a beginning of the answer that the request gave */
 };
 
@@ -269,7 +269,7 @@ void tools_reader_text(struct tools_reader *r, const char *text, size_t len);
 /* A marker token. */
 void tools_reader_marker(struct tools_reader *r, enum tools_marker marker);
 
-/* The end of the answer: gives out or drops what is held. A call that is open ends incomplete. */
+/* The end of the answer: gives out or drops the held text. A call that is open ends incomplete. */
 void tools_reader_end(struct tools_reader *r);
 
 /* Returns true inside a reasoning block. A token counts as reasoning if this is true before or
@@ -283,7 +283,7 @@ uint32_t tools_reader_calls(const struct tools_reader *r);
 
 /*
  * The language of an answer: auto, free text with calls; without tools, content; required, calls
- * alone; all behind a reasoning block if the style has one. think_open: the prompt ended inside
+ * alone; all after a reasoning block if the style has one. think_open: the prompt ended inside
  * one. content: language of the text that is not a call, instead of free text; NULL: free. Markers
  * with an id are spelled as the vocabulary spells special tokens, 0xFF and their text (struct
  * gram_part). Not for TOOLS_CHOICE_NONE. Returns 0 or the code in *err; *ret is owned:

@@ -74,7 +74,7 @@ static int32_t read_hex(struct parser *p, size_t n)
     return v;
 }
 
-/* \u{H...} behind the brace. */
+/* \u{H...} after the brace. */
 static uint32_t read_braced_hex(struct parser *p, size_t begin)
 {
     uint32_t v = 0;
@@ -106,7 +106,7 @@ static uint32_t read_unicode_escape(struct parser *p, size_t begin)
     return 0x10000 + (((uint32_t)high - 0xD800) << 10) + ((uint32_t)low - 0xDC00);
 }
 
-/* A character escape; p is behind the backslash and its letter c. */
+/* A character escape; p is past the backslash and its letter c. */
 static uint32_t read_char_escape(struct parser *p, uint32_t c, size_t begin)
 {
     static const char from[] = "tnvfr", to[] = "\t\n\v\f\r";
@@ -134,7 +134,7 @@ static uint32_t read_char_escape(struct parser *p, uint32_t c, size_t begin)
     return c;
 }
 
-/* \p{name} or \P{name}, behind the letter. */
+/* \p{name} or \P{name}, after the letter. */
 static void read_property(struct parser *p, bool inverted, size_t begin, struct gram_charset *set)
 {
     struct gram_charset property = {0};
@@ -185,7 +185,7 @@ static bool read_class_atom(struct parser *p, struct gram_charset *set, uint32_t
     return true;
 }
 
-/* Behind the '[', up to and with the ']'. */
+/* After the '[', up to and with the ']'. */
 static struct gram_ex *read_class(struct parser *p)
 {
     struct gram_charset *set = gram_temp(p->b, sizeof(*set));
@@ -287,7 +287,7 @@ static struct gram_ex *read_quantified(struct parser *p, struct gram_ex *x)
 
 /* ---- atoms --------------------------------------------------------------------------------- */
 
-/* (?<name> behind the '<' */
+/* (?<name> after the '<' */
 static void read_group_name(struct parser *p, size_t begin)
 {
     size_t first = p->in.pos;
@@ -297,7 +297,7 @@ static void read_group_name(struct parser *p, size_t begin)
         refuse(p, "malformed group at byte %zu.", begin);
 }
 
-/* Behind the '('; a look-ahead comes back with *quantifiable false. */
+/* After the '('; a look-ahead comes back with *quantifiable false. */
 static struct gram_ex *read_group(struct parser *p, bool *quantifiable)
 {
     size_t begin = p->in.pos - 1;
@@ -318,7 +318,7 @@ static struct gram_ex *read_group(struct parser *p, bool *quantifiable)
     return *quantifiable ? x : gram_ex_look(p->b, x, negated, (uint32_t)begin);
 }
 
-/* Behind the backslash; an assertion comes back with *quantifiable false. */
+/* After the backslash; an assertion comes back with *quantifiable false. */
 static struct gram_ex *read_escape(struct parser *p, bool *quantifiable)
 {
     size_t begin = p->in.pos - 1;

@@ -21,7 +21,7 @@ struct gram_regex_source {
 };
 
 /*
- * Parses text[0..len). Leaves by gram_fail for what is malformed, with the byte, and by
+ * Parses text[0..len). Leaves by gram_fail for a malformed text, with the byte, and by
  * gram_leave_out for what a pattern may say and no automaton here follows.
  */
 struct gram_ex *gram_regex_parse(struct gram_build *b, const char *text, size_t len,

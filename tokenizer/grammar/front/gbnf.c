@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * GBNF, as llama.cpp's grammars/README.md defines it: rules "name ::= alternatives", one per line;
- * a line goes on behind "::=" and "|", before "|", and inside parentheses.
+ * a line goes on after "::=" and "|", before "|", and inside parentheses.
  *
  * Rules that do not refer to themselves are written into those that use them where that stays
- * small, so that what is regular becomes one automaton.
+ * small, so that a regular part becomes one automaton.
  */
 #include <stdio.h>
 #include <string.h>
@@ -52,7 +52,7 @@ _Noreturn static void refuse_notation(struct parser *p, const char *notation)
 
 /* ---- characters ---------------------------------------------------------------------------- */
 
-/* Blanks and comments; newlines too, if the rule may go on behind them. */
+/* Blanks and comments; newlines too, if the rule may go on after them. */
 static void skip_spaces(struct parser *p, bool newlines)
 {
     for (;;) {

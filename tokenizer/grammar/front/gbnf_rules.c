@@ -9,7 +9,7 @@
 #include "tokenizer/grammar/nodes.h"
 #include "tokenizer/grammar/rules.h"
 
-/* A rule is written into others up to this size; nothing grows beyond the other. */
+/* A rule is written into others up to this size; no rule grows above the other. */
 enum { SMALL = 600, MAX_DEPTH = 1000 };
 
 enum { NEW, OPEN, DONE };

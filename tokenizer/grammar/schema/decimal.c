@@ -11,7 +11,7 @@
 #include "tokenizer/grammar/build.h"
 #include "tokenizer/grammar/json_doc.h"
 
-/* Exponents are kept within these; beyond them every number is zero or infinite anyway. */
+/* Exponents are kept within these; outside them every number is zero or infinite anyway. */
 #define MAX_EXP 1000000000
 
 /* Takes zeros off both ends; zero has neither sign nor exponent. */

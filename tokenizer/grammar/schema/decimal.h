@@ -26,7 +26,7 @@ struct gram_decimal gram_decimal_read(struct gram_build *b, const char *text, si
 
 /*
  * The value of a bound: as it is if it is an integer of 64 bits, else the shortest decimal that
- * reads back as the same double. *ret_infinite is set if it is beyond every double (the value is
+ * reads back as the same double. *ret_infinite is set if it is over every double (the value is
  * then only good for its sign).
  */
 struct gram_decimal gram_decimal_bound(struct gram_build *b, const char *text, size_t len,
@@ -41,7 +41,7 @@ bool gram_decimal_is_integer(const struct gram_decimal *x);
 /* Returns true if x * 10^places is an integer multiple of m, which is positive. */
 bool gram_decimal_is_multiple(const struct gram_decimal *x, uint64_t m, int places);
 
-/* Digits before the point (1 for values below 1) and behind it. */
+/* Digits before the point (1 for values below 1) and after it. */
 uint32_t gram_decimal_integer_digits(const struct gram_decimal *x);
 uint32_t gram_decimal_places(const struct gram_decimal *x);
 

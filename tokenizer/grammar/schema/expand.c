@@ -168,7 +168,7 @@ static struct gram_alts apply_dependencies(struct gram_build *b, struct gram_alt
     return in;
 }
 
-/* ---- enum, format and what is relaxed ------------------------------------------------------ */
+/* ---- enum, format and relaxed keywords ----------------------------------------------------- */
 
 static struct gram_alts apply_values(struct gram_build *b, struct gram_alts in,
                                      struct gram_js *schema, struct gram_js *value, enum gram_kw kw)
@@ -213,7 +213,7 @@ static struct gram_alts apply_contains(struct gram_build *b, struct gram_alts in
     return in;
 }
 
-/* Some alternative applies in place, so that what is evaluated depends on the value. */
+/* Some alternative applies in place, so that the evaluated members depend on the value. */
 static bool has_choices(struct gram_build *b, const struct gram_js *schema, int depth)
 {
     static const char *const names[] = {
@@ -285,7 +285,7 @@ static struct gram_alts apply_keyword(struct gram_build *b, struct gram_alts in,
     case GRAM_KW_DEPENDENCIES: return apply_dependencies(b, in, value);
     case GRAM_KW_CONTAINS: return apply_contains(b, in, schema, value);
     case GRAM_KW_UNEVALUATED_ITEMS:
-    case GRAM_KW_UNEVALUATED_PROPERTIES: return in; /* behind all others */
+    case GRAM_KW_UNEVALUATED_PROPERTIES: return in; /* after all others */
     case GRAM_KW_CONTAINS_COUNT:
     case GRAM_KW_NULLABLE:
     case GRAM_KW_THEN_ELSE: return in;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Keywords: their names, the types of their values, what is relaxed, and equality of values. */
+/* Keywords: their names, the types of their values, which are relaxed, and equality of values. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

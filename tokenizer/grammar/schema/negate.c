@@ -94,7 +94,7 @@ bool gram_can_negate(struct gram_build *b, struct gram_js *schema)
     return can;
 }
 
-/* ---- what is exact ------------------------------------------------------------------------- */
+/* ---- exactness ----------------------------------------------------------------------------- */
 
 static bool all_exact(struct gram_build *b, const struct gram_js *list)
 {

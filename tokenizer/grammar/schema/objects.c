@@ -109,7 +109,7 @@ static bool is_closed(const struct gram_object_facts *f)
 
 /* ---- the node ------------------------------------------------------------------------------ */
 
-/* Declared keys first, in their order; the others behind them. Returns their new numbers. */
+/* Declared keys first, in their order; the others after them. Returns their new numbers. */
 static uint32_t *order_keys(struct gram_object_facts *f, struct gram_object *o)
 {
     uint32_t *number = gram_temp_array(f->b, f->list.n + 1, sizeof(*number)), n = 0;
