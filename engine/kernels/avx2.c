@@ -38,5 +38,4 @@ INLINE vi dot4_end(vi acc, int32_t corr)
 #define LEVEL_TABLE kern_avx2
 #define LEVEL_NAME "avx2"
 #include "engine/kernels/tmpl_level.h"
-DEFINE_LEVEL(kern_avx2vnni, "avx2vnni", PART_ROWS, PART_FETCH, PART_BF16,
-             PART_INT(kern_avx2vnni_i8_i8, kern_avx2vnni_i8_i6, kern_avx2vnni_i8_i4));
+DEFINE_LEVEL(kern_avx2vnni, "avx2vnni", PART_ROWS, PART_FETCH, PART_BF16, PART_INT(kern_avx2vnni));

@@ -409,10 +409,10 @@ struct int_room {
 
 INLINE const char *expand_group(const enum kern_wfmt fmt, const char *b, char *w, float *scales)
 {
-    const int quads_bytes = fmt == KERN_W_I4 ? 512 : fmt == KERN_W_I6 ? 768 : 1024;
+    const int n_quads = quads_bytes(fmt);
     if (fmt != KERN_W_I8) UNROLL for (int i = 0; i < 8; i++)
         {
-            vi both = vi_load(b + quads_bytes - 512 + i * 64), mask = vi_set1(0x0f0f0f0f);
+            vi both = vi_load(b + n_quads - 512 + i * 64), mask = vi_set1(0x0f0f0f0f);
             vi low = vi_and(both, mask), high = vi_and(vi_shr(both, 4), mask);
             vi offset = _mm512_set1_epi8((char)kern_offset(fmt));
             if (fmt == KERN_W_I6) {
@@ -425,7 +425,7 @@ INLINE const char *expand_group(const enum kern_wfmt fmt, const char *b, char *w
     else
         UNROLL for (int i = 0; i < 16; i++)
             vi_store(w + i * 64, _mm512_xor_si512(vi_load(b + i * 64), vi_set1((int)0x80808080)));
-    b += quads_bytes;
+    b += n_quads;
     vf_store(scales, vf_load_f16(b));
     vf_store(scales + VN, vf_load_f16(b + 32));
     return b + 64;
@@ -600,32 +600,15 @@ INLINE void few_rows(const enum kern_wfmt fmt, const struct kern_tile *tile, int
 }
 _Static_assert(INT_MAX_ROWS == 6, "cases of few_rows");
 
-void kern_avx512amx_i8_i8(const struct kern_tile *tile, int k_pad, const void *panels,
-                          size_t panel_bytes, int n_panels, const struct kern_out *out,
-                          const struct kern_fetch *fetch)
-{
-    if (tile->n_rows <= FEW_ROWS)
-        few_rows(KERN_W_I8, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);
-    else
-        int_run(KERN_W_I8, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);
-}
-
-void kern_avx512amx_i8_i6(const struct kern_tile *tile, int k_pad, const void *panels,
-                          size_t panel_bytes, int n_panels, const struct kern_out *out,
-                          const struct kern_fetch *fetch)
-{
-    if (tile->n_rows <= FEW_ROWS)
-        few_rows(KERN_W_I6, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);
-    else
-        int_run(KERN_W_I6, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);
-}
-
-void kern_avx512amx_i8_i4(const struct kern_tile *tile, int k_pad, const void *panels,
-                          size_t panel_bytes, int n_panels, const struct kern_out *out,
-                          const struct kern_fetch *fetch)
-{
-    if (tile->n_rows <= FEW_ROWS)
-        few_rows(KERN_W_I4, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);
-    else
-        int_run(KERN_W_I4, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);
-}
+/* The forms that hold blocks take the few rows' way at any height. */
+#define DEFINE_AMX_MATMUL(prefix, name, fmt)                                                       \
+    void prefix##_##name(const struct kern_tile *tile, int k_pad, const void *panels,              \
+                         size_t panel_bytes, int n_panels, const struct kern_out *out,             \
+                         const struct kern_fetch *fetch)                                           \
+    {                                                                                              \
+        if (kern_has_halves(fmt) || tile->n_rows <= FEW_ROWS)                                      \
+            few_rows(fmt, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);                \
+        else                                                                                       \
+            int_run(fmt, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);                 \
+    }
+EACH_INT_FORM(DEFINE_AMX_MATMUL, kern_avx512amx)

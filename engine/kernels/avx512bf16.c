@@ -53,11 +53,11 @@ DEFINE_LEVEL(kern_avx512amx, "avx512amx",
     .fetch_rows = {
         PART_FETCH_F32,
         [KERN_A_BF16] = {[KERN_W_BF16] = 7, [KERN_W_B12] = 6},
-        [KERN_A_I8] = {[KERN_W_I8] = 6, [KERN_W_I6] = 5, [KERN_W_I4] = 4},
+        PART_FETCH_I8,
     },
     .matmul[KERN_A_BF16][KERN_W_BF16] = kern_avx512amx_bf16_bf16,
     .matmul[KERN_A_BF16][KERN_W_B12] = kern_avx512amx_bf16_b12,
     .matmul_pages = {pages_f32, kern_avx512amx_pages, NULL},
     .matmul_segs = {segs_f32, kern_avx512amx_segs, NULL},
-    PART_INT(kern_avx512amx_i8_i8, kern_avx512amx_i8_i6, kern_avx512amx_i8_i4));
+    PART_INT(kern_avx512amx));
 /* clang-format on */

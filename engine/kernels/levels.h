@@ -13,15 +13,29 @@ extern const struct kern kern_avx2, kern_avx2vnni;
 extern const struct kern kern_avx512, kern_avx512vnni, kern_avx512bf16, kern_avx512amx;
 extern const struct kern kern_neon, kern_neondot, kern_neonbf16;
 
+/* Calls X(prefix, name, format) for each format of integers. */
+#define EACH_INT_FORM(X, prefix)                                                                   \
+    X(prefix, i8, KERN_W_I8)                                                                       \
+    X(prefix, i6, KERN_W_I6)                                                                       \
+    X(prefix, i4, KERN_W_I4)                                                                       \
+    X(prefix, i4a, KERN_W_I4A)                                                                     \
+    X(prefix, i5, KERN_W_I5)                                                                       \
+    X(prefix, i5a, KERN_W_I5A)                                                                     \
+    X(prefix, i4k, KERN_W_I4K)                                                                     \
+    X(prefix, i5k, KERN_W_I5K)                                                                     \
+    X(prefix, i6s, KERN_W_I6S)
+#define DECLARE_INT_MATMUL(prefix, name, fmt) extern kern_matmul_fn prefix##_##name;
+#define INT_ENTRY(prefix, name, fmt) [fmt] = prefix##_##name,
+
 /* Integer products by VNNI and sdot; the rest of these levels is avx2's, avx512's and neon's. */
-kern_matmul_fn kern_avx2vnni_i8_i8, kern_avx2vnni_i8_i6, kern_avx2vnni_i8_i4;
-kern_matmul_fn kern_avx512vnni_i8_i8, kern_avx512vnni_i8_i6, kern_avx512vnni_i8_i4;
-kern_matmul_fn kern_neondot_i8_i8, kern_neondot_i8_i6, kern_neondot_i8_i4;
+EACH_INT_FORM(DECLARE_INT_MATMUL, kern_avx2vnni)
+EACH_INT_FORM(DECLARE_INT_MATMUL, kern_avx512vnni)
+EACH_INT_FORM(DECLARE_INT_MATMUL, kern_neondot)
 
 /* Products of level avx512amx, whose tiles of activations have up to KERN_AMX_ROWS rows. */
 enum { KERN_AMX_ROWS = 128 };
 kern_matmul_fn kern_avx512amx_bf16_bf16, kern_avx512amx_bf16_b12;
-kern_matmul_fn kern_avx512amx_i8_i8, kern_avx512amx_i8_i6, kern_avx512amx_i8_i4;
+EACH_INT_FORM(DECLARE_INT_MATMUL, kern_avx512amx)
 kern_matmul_pages_fn kern_avx512amx_pages;
 kern_matmul_segs_fn kern_avx512amx_segs;
 

@@ -7,6 +7,4 @@
 #include "engine/kernels/levels.h"
 #include "engine/kernels/tmpl_int.h"
 
-DEFINE_INT_MATMUL(kern_neondot_i8_i8, INT_CASE_I8)
-DEFINE_INT_MATMUL(kern_neondot_i8_i6, INT_CASE_I6)
-DEFINE_INT_MATMUL(kern_neondot_i8_i4, INT_CASE_I4)
+EACH_INT_FORM(DEFINE_INT_MATMUL, kern_neondot)

@@ -149,6 +149,19 @@ INLINE vi vi_of_bits(vf v)
 {
     return _mm256_castps_si256(v);
 }
+INLINE vi vi_mul(vi a, vi b)
+{
+    return _mm256_mullo_epi32(a, b);
+}
+/* VN bytes, widened */
+INLINE vi vi_of_u8(const void *p)
+{
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64(p));
+}
+INLINE vi vi_of_s8(const void *p)
+{
+    return _mm256_cvtepi8_epi32(_mm_loadl_epi64(p));
+}
 INLINE vf vf_of_int(vi v)
 {
     return _mm256_cvtepi32_ps(v);

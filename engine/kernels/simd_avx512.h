@@ -142,6 +142,19 @@ INLINE vi vi_of_bits(vf v)
 {
     return _mm512_castps_si512(v);
 }
+INLINE vi vi_mul(vi a, vi b)
+{
+    return _mm512_mullo_epi32(a, b);
+}
+/* VN bytes, widened */
+INLINE vi vi_of_u8(const void *p)
+{
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128(p));
+}
+INLINE vi vi_of_s8(const void *p)
+{
+    return _mm512_cvtepi8_epi32(_mm_loadu_si128(p));
+}
 INLINE vf vf_of_int(vi v)
 {
     return _mm512_cvtepi32_ps(v);

@@ -140,6 +140,24 @@ INLINE vi vi_of_bits(vf v)
 {
     return vreinterpretq_s32_f32(v);
 }
+INLINE vi vi_mul(vi a, vi b)
+{
+    return vmulq_s32(a, b);
+}
+/* VN bytes, widened */
+INLINE vi vi_of_u8(const void *p)
+{
+    uint32_t four;
+    memcpy(&four, p, sizeof(four));
+    uint16x8_t wide = vmovl_u8(vcreate_u8(four));
+    return vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(wide)));
+}
+INLINE vi vi_of_s8(const void *p)
+{
+    uint32_t four;
+    memcpy(&four, p, sizeof(four));
+    return vmovl_s16(vget_low_s16(vmovl_s8(vcreate_s8(four))));
+}
 INLINE vf vf_of_int(vi v)
 {
     return vcvtq_f32_s32(v);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Products of int8 tiles with int8, int6 and int4 panels, written once; included after
- * tmpl_product.h by a file that defines
+ * Products of int8 tiles with panels of integers, written once; included after tmpl_product.h by a
+ * file that defines
  *
  *   INT_MAX_ROWS, INT_VECS(rows)   as in tmpl_product.h
  *   vi dot8_start(int32_t corr)    sums before the first product: the correction, if it is needed
- *   vi dot8(vi acc, vi w, vi x)    acc + the four products of each lane: w u8 1..255, x s8
+ *   vi dot8(vi acc, vi w, vi x)    acc + the four products of each lane: w u8 0..255, x s8
  *   vi dot6(vi acc, vi w, vi x, vi h, vi y)   acc + the products of w and x and of h and y; w and
  *                                  h 0..63; 32-bit sums from the correction on
  *   vi dot4(vi acc, vi w, vi x)    the same for w 0..15; acc in any form,
@@ -14,11 +14,14 @@
  *
  * A group of 32 k is summed exactly in integers, starting from the correction (weights are stored
  * with an offset); then (float)group times (activation scale x weight scale) is added to one f32
- * sum per output, group after group.
+ * sum per output, group after group. Of forms with minima, the activations' sum times their scale
+ * times the minimum is added next; of I6S both half sums are multiplied with their scales as
+ * integers, which stay below 2^24.
  */
 #ifndef HEARTH_KERNELS_TMPL_INT_H
 #define HEARTH_KERNELS_TMPL_INT_H
 
+#include "engine/kernels/levels.h"
 #include "engine/kernels/tmpl_product.h"
 
 /* Quad j of row i within a group. */
@@ -105,34 +108,201 @@ INLINE void group_i6(const int rows, const int vecs, vi sum[INT_MAX_ROWS][MAX_VE
     }
 }
 
+/* Bit 4 of five: where quad j and j + 4 have it in the words of the plane. */
+INLINE vi fifth_bit(vi plane, const int j)
+{
+    return vi_and(j < 4    ? vi_shl(plane, 4 - j)
+                  : j == 4 ? plane
+                           : vi_shr(plane, j - 4),
+                  vi_set1(0x10101010));
+}
+
+/* The same for int5: as int4, the fifth bits in a plane after it. */
+INLINE void group_i5(const int rows, const int vecs, vi sum[INT_MAX_ROWS][MAX_VECS], const char *a,
+                     const int32_t *corr, const char *b, struct fetch *fetch)
+{
+    const vi low = vi_set1(0x0f0f0f0f);
+    UNROLL for (int i = 0; i < rows; i++) UNROLL for (int v = 0; v < vecs; v++) sum[i][v] =
+        vi_set1(corr[i]);
+    UNROLL for (int j = 0; j < 4; j++)
+    {
+        vi w[MAX_VECS], h[MAX_VECS];
+        fetch_lines(fetch, j == 0 ? 5 : 2); /* the others: plane and scales */
+        UNROLL for (int v = 0; v < vecs; v++)
+        {
+            vi both = vi_load(b + j * 128 + v * VN * 4), plane = vi_load(b + 512 + v * VN * 4);
+            w[v] = vi_or(vi_and(both, low), fifth_bit(plane, j));
+            h[v] = vi_or(vi_and(vi_shr(both, 4), low), fifth_bit(plane, j + 4));
+        }
+        UNROLL for (int i = 0; i < rows; i++)
+        {
+            vi x = quad_at(a, i, j), y = quad_at(a, i, j + 4);
+            UNROLL for (int v = 0; v < vecs; v++) sum[i][v] = dot6(sum[i][v], w[v], x, h[v], y);
+        }
+        loads_in_order();
+    }
+}
+
+/* int6 with the sums of both halves apart: the lower bits of a byte are of the first one. */
+INLINE void group_i6s(const int rows, const int vecs, vi sum[INT_MAX_ROWS][MAX_VECS],
+                      vi high[INT_MAX_ROWS][MAX_VECS], const char *a, const int32_t *corr,
+                      const char *b, struct fetch *fetch)
+{
+    const vi low = vi_set1(0x0f0f0f0f);
+    UNROLL for (int i = 0; i < rows; i++) UNROLL for (int v = 0; v < vecs; v++)
+    {
+        sum[i][v] = vi_set1(-32 * kern_low_sum(corr[i]));
+        high[i][v] = vi_set1(-32 * kern_high_sum(corr[i]));
+    }
+    fetch_lines(fetch, 5);
+    UNROLL for (int j = 0; j < 4; j += 2)
+    {
+        vi w[2][MAX_VECS], h[2][MAX_VECS];
+        fetch_lines(fetch, 4);
+        UNROLL for (int t = 0; t < 2; t++) UNROLL for (int v = 0; v < vecs; v++)
+        {
+            vi both = vi_load(b + 256 + (j + t) * 128 + v * VN * 4);
+            w[t][v] = vi_or(vi_and(both, low), upper_bits(vi_load(b + v * VN * 4), j + t));
+            h[t][v] = vi_or(vi_and(vi_shr(both, 4), low),
+                            upper_bits(vi_load(b + 128 + v * VN * 4), j + t));
+        }
+        UNROLL for (int i = 0; i < rows; i++)
+        {
+            vi x0 = quad_at(a, i, j), x1 = quad_at(a, i, j + 1);
+            vi y0 = quad_at(a, i, j + 4), y1 = quad_at(a, i, j + 5);
+            UNROLL for (int v = 0; v < vecs; v++)
+            {
+                sum[i][v] = dot6(sum[i][v], w[0][v], x0, w[1][v], x1);
+                high[i][v] = dot6(high[i][v], h[0][v], y0, h[1][v], y1);
+            }
+        }
+        loads_in_order();
+    }
+}
+
+INLINE int quads_bytes(const enum kern_wfmt fmt)
+{
+    return fmt == KERN_W_I8                                             ? 1024
+           : fmt == KERN_W_I6 || fmt == KERN_W_I6S                      ? 768
+           : fmt == KERN_W_I5 || fmt == KERN_W_I5A || fmt == KERN_W_I5K ? 640
+                                                                        : 512;
+}
+
+/* The numbers of a group's scales, and of the 8 groups that a head is of. */
+struct weights_scale {
+    vf w[MAX_VECS], min[MAX_VECS];
+    vi half[2][MAX_VECS];
+    vf head[MAX_VECS], head_min[MAX_VECS];
+};
+
+INLINE bool has_head(const enum kern_wfmt fmt)
+{
+    return fmt == KERN_W_I4K || fmt == KERN_W_I5K || fmt == KERN_W_I6S;
+}
+
+INLINE bool has_min(const enum kern_wfmt fmt)
+{
+    return kern_has_halves(fmt) && fmt != KERN_W_I5 && fmt != KERN_W_I6S;
+}
+
+/* Returns where the groups begin. */
+INLINE const char *load_head(const enum kern_wfmt fmt, const int vecs, struct weights_scale *s,
+                             const char *b, int column)
+{
+    UNROLL for (int v = 0; v < vecs; v++)
+    {
+        s->head[v] = vf_load_f16(b + (column + v * VN) * 2);
+        if (fmt != KERN_W_I6S) s->head_min[v] = vf_load_f16(b + 64 + (column + v * VN) * 2);
+    }
+    return b + (fmt == KERN_W_I6S ? 64 : 128);
+}
+
+/* b: after the quads. */
+INLINE void load_scales(const enum kern_wfmt fmt, const int vecs, struct weights_scale *s,
+                        const char *b, int column)
+{
+    UNROLL for (int v = 0; v < vecs; v++)
+    {
+        const char *own = b + column + v * VN, *half = own + column + v * VN;
+        if (fmt == KERN_W_I6S) {
+            s->w[v] = s->head[v];
+            s->half[0][v] = vi_of_s8(own);
+            s->half[1][v] = vi_of_s8(own + KERN_PANEL);
+        } else if (has_head(fmt)) {
+            s->w[v] = vf_mul(s->head[v], vf_of_int(vi_of_u8(own)));
+            s->min[v] = vf_mul(s->head_min[v], vf_of_int(vi_of_u8(own + KERN_PANEL)));
+        } else {
+            s->w[v] = vf_load_f16(half);
+            if (has_min(fmt)) s->min[v] = vf_load_f16(half + 2 * KERN_PANEL);
+        }
+    }
+}
+
+/* One group into the sums of all rows. */
+INLINE void int_group(const enum kern_wfmt fmt, const int rows, const int vecs,
+                      vi sum[INT_MAX_ROWS][MAX_VECS], const char *a, const int32_t *corr,
+                      const char *b, const struct weights_scale *s, struct fetch *fetch)
+{
+    if (fmt == KERN_W_I6S) {
+        vi high[INT_MAX_ROWS][MAX_VECS];
+        group_i6s(rows, vecs, sum, high, a, corr, b, fetch);
+        UNROLL for (int i = 0; i < rows; i++) UNROLL for (int v = 0; v < vecs; v++) sum[i][v] =
+            vi_add(vi_mul(sum[i][v], s->half[0][v]), vi_mul(high[i][v], s->half[1][v]));
+        return;
+    }
+    int32_t own[INT_MAX_ROWS];
+    UNROLL for (int i = 0; i < rows; i++) own[i] =
+        fmt == KERN_W_I5 ? -16 * (kern_low_sum(corr[i]) + kern_high_sum(corr[i])) : 0;
+    if (fmt == KERN_W_I8)
+        group_i8(rows, vecs, sum, a, corr, b, fetch);
+    else if (fmt == KERN_W_I6)
+        group_i6(rows, vecs, sum, a, corr, b, fetch);
+    else if (fmt == KERN_W_I4)
+        group_i4(rows, vecs, sum, a, corr, b, fetch);
+    else if (quads_bytes(fmt) == 640)
+        group_i5(rows, vecs, sum, a, own, b, fetch);
+    else
+        group_i4(rows, vecs, sum, a, own, b, fetch);
+}
+
 /* n_rows: of the whole tile, of which `rows` are multiplied. */
 INLINE void int_strip(const enum kern_wfmt fmt, const int rows, const int vecs, const size_t n_rows,
                       const struct kern_tile *tile, const char *b, int n_groups, int column,
                       const struct kern_out *out, struct fetch fetch)
 {
-    const int quads_bytes = fmt == KERN_W_I4 ? 512 : fmt == KERN_W_I6 ? 768 : 1024;
+    const int quads = quads_bytes(fmt), tail = has_min(fmt) && !has_head(fmt) ? 128 : 64;
+    const float minus = has_head(fmt) ? -1.0f : 1.0f; /* of minima */
     const char *a = tile->data;
     const float *scale = tile->scale;
     const int32_t *corr = tile->corr;
     vf total[INT_MAX_ROWS][MAX_VECS];
+    struct weights_scale s;
+    if (has_head(fmt))
+        UNROLL for (int v = 0; v < vecs; v++) s.head[v] = s.head_min[v] =
+            vf_set1(0.0f); /* the first group has one; compilers do not see it */
 
     UNROLL for (int i = 0; i < rows; i++) UNROLL for (int v = 0; v < vecs; v++) total[i][v] =
         vf_set1(0.0f);
     for (int g = 0; g < n_groups; g++) {
         vi sum[INT_MAX_ROWS][MAX_VECS];
-        vf s[MAX_VECS];
+        if (has_head(fmt) && g % KERN_HEAD_GROUPS == 0) b = load_head(fmt, vecs, &s, b, column);
         fetch_turn(&fetch);
-        (fmt == KERN_W_I4   ? group_i4
-         : fmt == KERN_W_I6 ? group_i6
-                            : group_i8)(rows, vecs, sum, a, corr, b + column * 4, &fetch);
-        UNROLL for (int v = 0; v < vecs; v++) s[v] =
-            vf_load_f16(b + quads_bytes + (column + v * VN) * 2);
+        if (kern_has_halves(fmt)) load_scales(fmt, vecs, &s, b + quads, column);
+        int_group(fmt, rows, vecs, sum, a, corr, b + column * 4, &s, &fetch);
+        if (!kern_has_halves(fmt)) load_scales(fmt, vecs, &s, b + quads, column);
         UNROLL for (int i = 0; i < rows; i++) UNROLL for (int v = 0; v < vecs; v++) total[i][v] =
-            vf_fma(vf_of_int(sum[i][v]), vf_mul(vf_set1(scale[i]), s[v]), total[i][v]);
+            vf_fma(vf_of_int(sum[i][v]), vf_mul(vf_set1(scale[i]), s.w[v]), total[i][v]);
+        if (has_min(fmt)) UNROLL for (int i = 0; i < rows; i++)
+            {
+                int all = kern_low_sum(corr[i]) + kern_high_sum(corr[i]);
+                vf x = vf_set1(minus * (float)all * scale[i]);
+                UNROLL for (int v = 0; v < vecs; v++) total[i][v] =
+                    vf_fma(x, s.min[v], total[i][v]);
+            }
         a += 32 * n_rows;
         scale += n_rows;
         corr += n_rows;
-        b += quads_bytes + 64;
+        b += quads + tail;
     }
     UNROLL for (int i = 0; i < rows; i++) UNROLL for (int v = 0; v < vecs; v++)
         store_vec(out, i, column + v * VN, total[i][v]);
@@ -170,20 +340,19 @@ INLINE void int_rows(const enum kern_wfmt fmt, const int rows, const struct kern
 #error "INT_MAX_ROWS: 4 or 6"
 #endif
 
-#define DEFINE_INT_MATMUL(name, cases)                                                             \
-    void name(const struct kern_tile *tile, int k_pad, const void *panels, size_t panel_bytes,     \
-              int n_panels, const struct kern_out *out, const struct kern_fetch *fetch)            \
+#define INT_CASE(rows)                                                                             \
+    case rows:                                                                                     \
+        int_rows(fmt_, rows, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);             \
+        return;
+#define DEFINE_INT_MATMUL(prefix, name, fmt)                                                       \
+    void prefix##_##name(const struct kern_tile *tile, int k_pad, const void *panels,              \
+                         size_t panel_bytes, int n_panels, const struct kern_out *out,             \
+                         const struct kern_fetch *fetch)                                           \
     {                                                                                              \
+        const enum kern_wfmt fmt_ = fmt;                                                           \
         switch (tile->n_rows) {                                                                    \
-            EACH_INT_HEIGHT(cases)                                                                 \
+            EACH_INT_HEIGHT(INT_CASE)                                                              \
         }                                                                                          \
     }
-#define INT_CASE(fmt, rows)                                                                        \
-    case rows:                                                                                     \
-        int_rows(fmt, rows, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);              \
-        return;
-#define INT_CASE_I8(rows) INT_CASE(KERN_W_I8, rows)
-#define INT_CASE_I6(rows) INT_CASE(KERN_W_I6, rows)
-#define INT_CASE_I4(rows) INT_CASE(KERN_W_I4, rows)
 
 #endif

@@ -31,10 +31,9 @@ DEFINE_MATMUL(matmul_bf16_b12, BF16_B12)
 DEFINE_PAGES(pages_bf16, BF16_BF16)
 DEFINE_SEGS(segs_bf16, BF16_BF16)
 #endif
-static kern_matmul_fn matmul_i8_i8, matmul_i8_i6, matmul_i8_i4;
-DEFINE_INT_MATMUL(matmul_i8_i8, INT_CASE_I8)
-DEFINE_INT_MATMUL(matmul_i8_i6, INT_CASE_I6)
-DEFINE_INT_MATMUL(matmul_i8_i4, INT_CASE_I4)
+#define DECLARE_OWN_MATMUL(prefix, name, fmt) static kern_matmul_fn prefix##_##name;
+EACH_INT_FORM(DECLARE_OWN_MATMUL, matmul)
+EACH_INT_FORM(DEFINE_INT_MATMUL, matmul)
 
 /* Parts of a level: what other levels of the same file have of their own. */
 #define PART_ROWS                                                                                  \
@@ -42,18 +41,21 @@ DEFINE_INT_MATMUL(matmul_i8_i4, INT_CASE_I4)
     .pack_row = {pack_row_f32, pack_row_bf16, pack_row_i8}
 #define PART_FETCH_F32                                                                             \
     [KERN_A_F32] = {[KERN_W_F32] = 7, [KERN_W_BF16] = 4, [KERN_W_B12] = 4, [KERN_W_F16] = 4}
+#define PART_FETCH_I8                                                                              \
+    [KERN_A_I8] = {                                                                                \
+        [KERN_W_I8] = 6,  [KERN_W_I6] = 5,  [KERN_W_I4] = 4,  [KERN_W_I4A] = 4, [KERN_W_I5] = 5,   \
+        [KERN_W_I5A] = 5, [KERN_W_I4K] = 4, [KERN_W_I5K] = 5, [KERN_W_I6S] = 5}
 #define PART_FETCH                                                                                 \
     .fetch_rows = {                                                                                \
         PART_FETCH_F32,                                                                            \
         [KERN_A_BF16] = {[KERN_W_BF16] = 7, [KERN_W_B12] = 6},                                     \
-        [KERN_A_I8] = {[KERN_W_I8] = 6, [KERN_W_I6] = 5, [KERN_W_I4] = 4},                         \
+        PART_FETCH_I8,                                                                             \
     }
 #define PART_BF16                                                                                  \
     .matmul[KERN_A_BF16][KERN_W_BF16] = matmul_bf16_bf16,                                          \
     .matmul[KERN_A_BF16][KERN_W_B12] = matmul_bf16_b12,                                            \
     .matmul_pages = {pages_f32, pages_bf16, NULL}, .matmul_segs = {segs_f32, segs_bf16, NULL}
-#define PART_INT(i8_i8, i8_i6, i8_i4)                                                              \
-    .matmul[KERN_A_I8] = {[KERN_W_I8] = i8_i8, [KERN_W_I6] = i8_i6, [KERN_W_I4] = i8_i4}
+#define PART_INT(prefix) .matmul[KERN_A_I8] = {EACH_INT_FORM(INT_ENTRY, prefix)}
 
 /* The parts, then what levels share. */
 #define DEFINE_LEVEL(table, level, ...)                                                            \
@@ -95,7 +97,6 @@ DEFINE_INT_MATMUL(matmul_i8_i4, INT_CASE_I4)
         .unpack_row = kern_ref_unpack_row,                                                         \
     }
 
-DEFINE_LEVEL(LEVEL_TABLE, LEVEL_NAME, PART_ROWS, PART_FETCH, PART_BF16,
-             PART_INT(matmul_i8_i8, matmul_i8_i6, matmul_i8_i4));
+DEFINE_LEVEL(LEVEL_TABLE, LEVEL_NAME, PART_ROWS, PART_FETCH, PART_BF16, PART_INT(matmul));
 
 #endif

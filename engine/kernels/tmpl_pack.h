@@ -155,6 +155,20 @@ INLINE void pack_four_i8(const float *x, int32_t offset, size_t n_rows, char *d,
 }
 #endif
 
+/* Both sums of each group's quants at d into corr, see kern_half_sums. */
+INLINE void pack_half_sums(const char *d, size_t n_rows, int n_groups, int32_t *corr)
+{
+    for (int g = 0; g < n_groups; g++, d += KERN_GROUP * n_rows, corr += n_rows) {
+        const int8_t *q = (const int8_t *)d;
+        int low = 0, high = 0;
+        for (int i = 0; i < KERN_GROUP / 2; i++) {
+            low += q[i];
+            high += q[i + KERN_GROUP / 2];
+        }
+        *corr = kern_half_sums(low, high);
+    }
+}
+
 static void pack_row_i8(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
                         const struct kern_tile *tile, int row)
 {
@@ -175,6 +189,9 @@ static void pack_row_i8(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
         scale += n_rows;
         corr += n_rows;
     }
+    if (kern_has_halves(wfmt))
+        pack_half_sums((char *)tile->data + KERN_GROUP * row, n_rows, k_pad / KERN_GROUP,
+                       tile->corr + row);
 }
 
 /* ---- pages of the KV cache: other threads may be writing the neighbouring slots ------------ */

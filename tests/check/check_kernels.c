@@ -15,6 +15,7 @@
  */
 #include "check.h"
 
+#include "engine/kernels/blocks.h"
 #include "engine/kernels/convert.h"
 
 #include <float.h>
@@ -190,9 +191,46 @@ static void sprinkle(uint16_t *words, int k_pad, int n)
 }
 
 /* Fills a panel of random weights at level "c". */
+/* A panel of the forms that hold blocks: the beginning of one of whole blocks of any bits. */
+static void random_blocks_panel(enum kern_wfmt fmt, int k_pad, void *panel)
+{
+    static const struct {
+        enum kern_src src;
+        int d_at, m_at;
+    } types[KERN_W_COUNT] = {
+        [KERN_W_I4A] = {KERN_SRC_Q4_1, 0, 2}, [KERN_W_I5] = {KERN_SRC_Q5_0, 0, 0},
+        [KERN_W_I5A] = {KERN_SRC_Q5_1, 0, 2}, [KERN_W_I4K] = {KERN_SRC_Q4_K, 0, 2},
+        [KERN_W_I5K] = {KERN_SRC_Q5_K, 0, 2}, [KERN_W_I6S] = {KERN_SRC_Q6_K, 208, 208},
+    };
+    enum kern_src src = types[fmt].src;
+    int whole = (k_pad + 255) / 256 * 256, bytes = kern_block_bytes(src);
+    size_t n = (size_t)(whole / kern_block_weights(src));
+    uint8_t *blocks = malloc(n * (size_t)bytes * KERN_PANEL);
+    void *longer = aligned_alloc(64, kern_panel_bytes(fmt, whole));
+    const void *rows[KERN_PANEL];
+    for (size_t i = 0; i < n * (size_t)bytes * KERN_PANEL; i++)
+        blocks[i] = (uint8_t)rnd();
+    for (size_t i = 0; i < n * KERN_PANEL; i++) { /* scales of 2^-7 to 2^-4, of both signs */
+        uint8_t *b = blocks + i * (size_t)bytes;
+        b[types[fmt].d_at + 1] = (uint8_t)((b[types[fmt].d_at + 1] & 0x8f) | 0x20);
+        if (types[fmt].m_at)
+            b[types[fmt].m_at + 1] = (uint8_t)((b[types[fmt].m_at + 1] & 0x8f) | 0x20);
+    }
+    for (int i = 0; i < KERN_PANEL; i++)
+        rows[i] = rnd_int(0, 30) ? blocks + n * (size_t)bytes * (size_t)i : NULL;
+    kern_pack_blocks(src, rows, whole, whole, longer);
+    memcpy(panel, longer, kern_panel_bytes(fmt, k_pad));
+    free(longer);
+    free(blocks);
+}
+
 static void random_panel(enum kern_wfmt fmt, int k, int k_pad, void *panel)
 {
     const void *rows[KERN_PANEL];
+    if (kern_has_halves(fmt)) {
+        random_blocks_panel(fmt, k_pad, panel);
+        return;
+    }
     if (fmt == KERN_W_B12) {
         size_t bytes = kern_panel_bytes(KERN_W_BF16, k_pad);
         void *words = guarded_alloc(bytes);
@@ -407,6 +445,8 @@ static const struct product products[] = {
     {KERN_A_F32, KERN_W_F32},  {KERN_A_F32, KERN_W_BF16}, {KERN_A_BF16, KERN_W_BF16},
     {KERN_A_I8, KERN_W_I8},    {KERN_A_I8, KERN_W_I4},    {KERN_A_F32, KERN_W_B12},
     {KERN_A_BF16, KERN_W_B12}, {KERN_A_F32, KERN_W_F16},  {KERN_A_I8, KERN_W_I6},
+    {KERN_A_I8, KERN_W_I4A},   {KERN_A_I8, KERN_W_I5},    {KERN_A_I8, KERN_W_I5A},
+    {KERN_A_I8, KERN_W_I4K},   {KERN_A_I8, KERN_W_I5K},   {KERN_A_I8, KERN_W_I6S},
 };
 enum { N_PRODUCTS = sizeof(products) / sizeof(products[0]) };
 
@@ -444,6 +484,7 @@ static void check_against_ref(const struct case_data *d, int row)
             size += fabs((double)w[i] * (double)d->x[row][i]);
         free(w);
         double bound = size * (8 + 2 * sqrt(d->k)) * 0x1p-24 + 1e-30;
+        if (kern_has_halves(d->p.w)) bound *= 32; /* minima cancel weights */
         check(fabs((double)want[n] - (double)d->alone[row][n]) <= bound, "matmul",
               "formats %d x %d k %d output %d: %.9g, reference %.9g", (int)d->p.a, (int)d->p.w,
               d->k, n, (double)d->alone[row][n], (double)want[n]);
@@ -1227,7 +1268,7 @@ static void check_round(void)
         check_coded_panel((enum coded_kind)kind, any_k());
     for (int fmt = 0; fmt < KERN_A_COUNT; fmt++)
         for (int n_rows = 1; n_rows <= cand->max_rows[fmt]; n_rows += n_rows < 12 ? 1 : 9)
-            check_pack_row((enum kern_afmt)fmt, (enum kern_wfmt)rnd_int(KERN_W_I8, KERN_W_I4),
+            check_pack_row((enum kern_afmt)fmt, (enum kern_wfmt)rnd_int(KERN_W_I8, KERN_W_I6S),
                            rnd_int(1, 150), n_rows);
     for (int i = 0; i < N_PRODUCTS; i++) {
         check_product(products[i], any_k(), rnd_int(1, MAX_PANELS));
