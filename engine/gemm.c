@@ -53,7 +53,7 @@ void gemm_rows_init(struct gemm_rows *r, const struct eng_model *model, const st
 {
     assert(n_rows > 0);
     r->fmt = model->numerics->act;
-    r->wfmt = m->fmt;
+    r->wfmt = eng_mat_rows_format(m);
     r->blas = m->use_blas;
     r->k_pad = m->k_pad;
     r->n_rows = n_rows;
@@ -148,7 +148,7 @@ void gemm_pack_item(const struct eng_model *model, const struct eng_mat *m,
         if (rows->blas)
             pack_plain_row(x, m->n_in, m->k_pad, &t, i);
         else
-            kern->pack_row[rows->fmt](x, m->n_in, m->k_pad, m->fmt, &t, i);
+            kern->pack_row[rows->fmt](x, m->n_in, m->k_pad, rows->wfmt, &t, i);
     }
 }
 
@@ -211,12 +211,17 @@ static void share_range(const struct gemm_blocks *b, int i, int n, struct kern_f
     ret->more_bytes = (size_t)(end - first) * b->block_bytes;
 }
 
-/* The corrections for int6 weights of rows packed for int4. */
-static int32_t *fine_corr(const struct product *p, const struct kern_tile *tile)
+/* The corrections for weights of another format than the rows were packed for. */
+static int32_t *other_corr(const struct product *p, const struct kern_tile *tile,
+                           enum kern_wfmt fmt)
 {
     size_t n = (size_t)(p->m->k_pad / KERN_GROUP) * (size_t)tile->n_rows;
+    int from = kern_offset(p->rows->wfmt), to = kern_offset(fmt);
+    bool halves = kern_has_halves(p->rows->wfmt);
     for (size_t i = 0; i < n; i++)
-        p->thread->corr[i] = tile->corr[i] * (kern_offset(KERN_W_I6) / kern_offset(KERN_W_I4));
+        p->thread->corr[i] =
+            halves ? -to * (kern_low_sum(tile->corr[i]) + kern_high_sum(tile->corr[i]))
+                   : tile->corr[i] / from * to;
     return p->thread->corr;
 }
 
@@ -232,15 +237,16 @@ static void multiply(const struct product *p, int i, int panel, int n, const str
     const struct eng_mat *m = p->m;
     struct kern_tile tile = tile_at(p->rows, i);
     struct kern_out at = *out;
-    bool fine = eng_mat_is_fine(m, panel);
-    size_t panel_bytes = fine ? m->fine_bytes : m->panel_bytes;
+    enum kern_wfmt fmt = eng_mat_format(m, panel), packed = p->rows->wfmt;
+    size_t panel_bytes = eng_mat_is_fine(m, panel) ? m->fine_bytes : m->panel_bytes;
     if (p->rows->blas) {
         for (int k = 0; k < n; k++, at.c += KERN_PANEL)
             gemm_blas_panel(kern, m, panel + k, tile.data, (size_t)m->k_pad, tile.n_rows, &at,
                             p->thread->blas);
         return;
     }
-    if (fine) tile.corr = fine_corr(p, &tile);
+    if (fmt != packed && !(kern_has_halves(fmt) && kern_has_halves(packed)))
+        tile.corr = other_corr(p, &tile, fmt);
     bool shares = p->fetches || p->ahead->range.end > p->ahead->range.first;
     int n_calls = shares && p->rows->n_tiles > 1 ? n : 1, per_call = n / n_calls;
     bool streams = !p->fetches && p->rows->n_tiles == 1 && p->model->reading.ahead;
@@ -251,9 +257,9 @@ static void multiply(const struct product *p, int i, int panel, int n, const str
         if (streams) fetch = stream_ahead(p, panel + n);
         if (n_tiles > 1)
             share_range(&p->ahead->range, (panel + k) * n_tiles + i, m->n_panels * n_tiles, &fetch);
-        kern->matmul[p->rows->fmt][fine ? KERN_W_I6 : m->fmt](
-            &tile, m->k_pad, m->panels + eng_mat_offset(m, panel + k), panel_bytes, per_call, &at,
-            p->fetches || streams || fetch.more_bytes ? &fetch : NULL);
+        kern->matmul[p->rows->fmt][fmt](&tile, m->k_pad, m->panels + eng_mat_offset(m, panel + k),
+                                        panel_bytes, per_call, &at,
+                                        p->fetches || streams || fetch.more_bytes ? &fetch : NULL);
     }
 }
 

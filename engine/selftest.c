@@ -9,13 +9,14 @@
 
 #include "engine/eng_error.h"
 #include "engine/forward.h"
+#include "engine/kernels/blocks.h"
 #include "engine/kernels/kernels.h"
 #include "engine/kv/kv.h"
 #include "engine/model/model.h"
 #include "engine/model/numerics.h"
 #include "engine/state.h"
 
-enum { ROWS = 3, K = 96, SCRATCH_BYTES = 64 << 10 };
+enum { ROWS = 3, K = 256, SCRATCH_BYTES = 128 << 10, MAX_BLOCKS = K / 32 * 34 };
 
 /* Both levels see the same packed bits, so only rounding can differ. */
 static const float TOLERANCE = 1e-4f;
@@ -24,6 +25,22 @@ static const float TOLERANCE = 1e-4f;
 static float number(uint32_t i)
 {
     return (float)(int)((i * 2654435761u >> 16) % 257) / 128.0f - 1.0f;
+}
+
+/* A panel of a form that holds blocks, whose scales are all below 2. */
+static void pack_blocks(enum kern_wfmt fmt, void *panel)
+{
+    uint8_t blocks[KERN_PANEL][MAX_BLOCKS];
+    const void *rows[KERN_PANEL];
+    enum kern_src src = KERN_SRC_Q4_0;
+    while (kern_blocks_form(src) != fmt)
+        src++;
+    for (int n = 0; n < KERN_PANEL; n++) {
+        for (int i = 0; i < MAX_BLOCKS; i++)
+            blocks[n][i] = (uint32_t)(n * MAX_BLOCKS + i) * 2654435761u >> 16 & 0x3f;
+        rows[n] = blocks[n];
+    }
+    kern_pack_blocks(src, rows, K, K, panel);
 }
 
 /* ROWS x K times one panel, all packed by the kernels under test; memory: SCRATCH_BYTES. */
@@ -40,7 +57,10 @@ static void multiply(const struct kern *kern, enum kern_afmt act, enum kern_wfmt
     size_t panel_bytes = kern_panel_bytes(fmt, K);
     assert(panel_bytes + sizeof(x) <= SCRATCH_BYTES / 2);
     uint8_t *words = memory + SCRATCH_BYTES / 2; /* a BF16 panel that is compressed next */
-    kern_pack_panel(kern, fmt, KERN_SRC_F32, rows, K, K, words, memory); /* these numbers fit B12 */
+    if (kern_has_halves(fmt))
+        pack_blocks(fmt, memory);
+    else /* these numbers fit B12 */
+        kern_pack_panel(kern, fmt, KERN_SRC_F32, rows, K, K, words, memory);
     float scale[ROWS * K / KERN_GROUP];
     int32_t corr[ROWS * K / KERN_GROUP];
     struct kern_tile tile = {memory + panel_bytes, scale, corr, ROWS};

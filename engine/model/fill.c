@@ -192,15 +192,6 @@ static bool fill_vector(const struct plan_vec *pv, struct worker *w)
 
 /* ---- packing ------------------------------------------------------------------------------- */
 
-/* Returns true if rows are packed from f32: the parts differ in dtype, or blocks in form. */
-static bool is_widened(const struct plan_mat *pm)
-{
-    enum eng_dtype dtype = pm->parts[0].weight->dtype;
-    for (int i = 1; i < pm->n_parts; i++)
-        if (pm->parts[i].weight->dtype != dtype) return true;
-    return eng_dtype_is_blocks(dtype) && pm->mat->fmt != kern_blocks_form(eng_dtype_source(dtype));
-}
-
 /* Reads the 32 rows of a panel run by run; rows that do not exist stay NULL. */
 static bool stage_panel(const struct fill *f, const struct plan_mat *pm, int panel, bool widened,
                         struct worker *w, const void *rows[KERN_PANEL])
@@ -236,12 +227,14 @@ static bool pack_panel(const struct fill *f, int i, int panel, struct worker *w)
     const void *rows[KERN_PANEL];
     const struct plan_mat *pm = &f->m->load->mats[i];
     const struct eng_mat *mat = pm->mat;
-    bool widened = is_widened(pm);
+    enum kern_wfmt fmt = eng_mat_format(mat, panel);
+    enum eng_dtype dtype = ENG_DTYPE_F32;
+    /* from f32 if its rows differ in type, or if these blocks are not kept */
+    bool widened = !eng_plan_panel_dtype(pm, panel, &dtype) ||
+                   (eng_dtype_is_blocks(dtype) && fmt != kern_blocks_form(eng_dtype_source(dtype)));
     if (!stage_panel(f, pm, panel, widened, w, rows)) return false;
-    if (!kern_pack_panel(f->m->kern, eng_mat_is_fine(mat, panel) ? KERN_W_I6 : mat->fmt,
-                         widened ? KERN_SRC_F32 : eng_dtype_source(pm->parts[0].weight->dtype),
-                         rows, mat->n_in, mat->k_pad, w->words,
-                         mat->panels + eng_mat_offset(mat, panel)))
+    if (!kern_pack_panel(f->m->kern, fmt, widened ? KERN_SRC_F32 : eng_dtype_source(dtype), rows,
+                         mat->n_in, mat->k_pad, w->words, mat->panels + eng_mat_offset(mat, panel)))
         atomic_store_explicit(&f->too_many_exceptions[i], true, memory_order_relaxed);
     return true;
 }

@@ -8,7 +8,6 @@
 #include <sys/mman.h>
 
 #include "engine/eng_error.h"
-#include "engine/kernels/blocks.h"
 #include "engine/model/numerics.h"
 #include "engine/model/plan.h"
 
@@ -52,22 +51,6 @@ void eng_arena_unmap(void *arena, size_t bytes)
 
 /* ---- opening and closing ------------------------------------------------------------------- */
 
-/* Refuses blocks that the kernels do not multiply. */
-static int refuse_form(const struct eng_model *m, struct eng_report *r)
-{
-    for (int i = 0; i < m->load->n_mats; i++) {
-        const struct eng_tensor *t = m->load->mats[i].parts[0].weight;
-        if (!eng_dtype_is_blocks(t->dtype)) continue;
-        if (m->kern->matmul[KERN_A_I8][kern_blocks_form(eng_dtype_source(t->dtype))]) continue;
-        return eng_report_problem(
-            r, ENG_EUNSUPPORTED,
-            "%s: tensor %s is %s, which --numerics file does not read yet; use "
-            "int8, bf16 or exact",
-            t->shard->name, t->file_name, eng_dtype_name(t->dtype));
-    }
-    return 0;
-}
-
 static int choose_numerics(struct eng_model *m, const struct eng_model_params *params,
                            struct eng_report *r)
 {
@@ -80,7 +63,6 @@ static int choose_numerics(struct eng_model *m, const struct eng_model_params *p
         return eng_report_problem(
             r, ENG_EUNSUPPORTED,
             "--numerics int4 would quantise quantised weights again; use file");
-    if (quantised && m->numerics->keep_blocks && refuse_form(m, r)) return r->rc;
     if (!quantised && m->numerics->keep_blocks)
         return eng_report_problem(r, ENG_EUNSUPPORTED,
                                   "--numerics file is for files of quantised weights, which these "

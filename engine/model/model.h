@@ -30,7 +30,8 @@ struct eng_mat {
     int n_out, n_in; /* valid sizes */
     int k_pad;       /* n_in up to KERN_K_ALIGN */
     int n_panels;    /* ceil(n_out / 32); outputs beyond n_out are zero rows */
-    int n_fine;      /* of the panels, the last: I6 in a matrix of I4 */
+    int n_fine;      /* of the panels, the last: of fine_fmt */
+    enum kern_wfmt fine_fmt;
     size_t panel_bytes, fine_bytes;
     uint8_t *panels;   /* 64-byte aligned, in the model's arena */
     const float *bias; /* [32 * n_panels], or NULL */
@@ -39,6 +40,17 @@ struct eng_mat {
 static inline bool eng_mat_is_fine(const struct eng_mat *m, int panel)
 {
     return panel >= m->n_panels - m->n_fine;
+}
+
+static inline enum kern_wfmt eng_mat_format(const struct eng_mat *m, int panel)
+{
+    return eng_mat_is_fine(m, panel) ? m->fine_fmt : m->fmt;
+}
+
+/* The format that rows are packed for: half sums give the corrections of any other. */
+static inline enum kern_wfmt eng_mat_rows_format(const struct eng_mat *m)
+{
+    return m->n_fine > 0 && kern_has_halves(m->fine_fmt) ? m->fine_fmt : m->fmt;
 }
 
 /* Bytes from the first panel to `panel`; of n_panels, those of all. */

@@ -650,24 +650,72 @@ const struct plan_part *eng_plan_row(const struct plan_mat *pm, int row, int *re
     return part;
 }
 
+bool eng_plan_panel_dtype(const struct plan_mat *pm, int panel, enum eng_dtype *ret)
+{
+    const struct plan_part *first = NULL;
+    for (int i = 0; i < KERN_PANEL; i++) {
+        int row;
+        const struct plan_part *part = eng_plan_row(pm, panel * KERN_PANEL + i, &row);
+        if (!part) continue;
+        if (!first) first = part;
+        if (part->weight->dtype != first->weight->dtype) return false;
+    }
+    if (first) *ret = first->weight->dtype;
+    return first;
+}
+
 /* ---- formats and places -------------------------------------------------------------------- */
 
 /* The format before compression. */
 static enum kern_wfmt choose_format(const struct eng_numerics *numerics, const struct plan_mat *pm)
 {
     enum eng_dtype dtype = pm->parts[0].weight->dtype;
-    bool equal = true;
-    for (int i = 1; i < pm->n_parts; i++)
-        equal = equal && pm->parts[i].weight->dtype == dtype;
-    if (eng_dtype_is_blocks(dtype) && equal && numerics->keep_blocks)
-        return kern_blocks_form(eng_dtype_source(dtype));
     if (pm->role == PLAN_LOOKUP || numerics->keep_source) {
-        if (!equal) dtype = ENG_DTYPE_F32;
+        for (int i = 1; i < pm->n_parts; i++)
+            if (pm->parts[i].weight->dtype != dtype) dtype = ENG_DTYPE_F32;
         return dtype == ENG_DTYPE_BF16  ? KERN_W_BF16
                : dtype == ENG_DTYPE_F16 ? KERN_W_F16
                                         : KERN_W_F32;
     }
     return pm->role == PLAN_MATRIX ? numerics->matrix : numerics->head;
+}
+
+/* The form of a panel's blocks, or the path's format for it. */
+static enum kern_wfmt panel_format(const struct eng_numerics *numerics, const struct plan_mat *pm,
+                                   int panel)
+{
+    enum eng_dtype dtype;
+    bool keeps = numerics->keep_blocks && eng_plan_panel_dtype(pm, panel, &dtype);
+    return keeps && eng_dtype_is_blocks(dtype) ? kern_blocks_form(eng_dtype_source(dtype))
+                                               : choose_format(numerics, pm);
+}
+
+/*
+ * The formats of a matrix: int4's finer part, or where the blocks of a file change. A third format
+ * in one matrix is the path's own, from values.
+ */
+static void set_formats(const struct eng_numerics *numerics, struct plan_mat *pm)
+{
+    struct eng_mat *mat = pm->mat;
+    int first = pm->fine_row / KERN_PANEL;
+    mat->fmt = panel_format(numerics, pm, 0);
+    mat->n_fine = 0;
+    mat->fine_fmt = KERN_W_I6;
+    if (!numerics->keep_blocks) {
+        if (mat->fmt == KERN_W_I4 && first > 0) mat->n_fine = mat->n_panels - first;
+        return;
+    }
+    first = 1;
+    while (first < mat->n_panels && panel_format(numerics, pm, first) == mat->fmt)
+        first++;
+    if (first == mat->n_panels) return;
+    mat->n_fine = mat->n_panels - first;
+    mat->fine_fmt = panel_format(numerics, pm, first);
+    for (int i = first + 1; i < mat->n_panels; i++)
+        if (panel_format(numerics, pm, i) != mat->fine_fmt) mat->fine_fmt = KERN_W_I8;
+    if (!pm->interleaved) return;
+    mat->n_fine = 0; /* pairs of panels go together */
+    mat->fmt = KERN_W_I8;
 }
 
 /* BLAS multiplies in f32: it is faster only than the plain C kernels. */
@@ -714,17 +762,15 @@ void eng_plan_place(struct eng_model *m, const char *gemm)
     for (int i = 0; i < load->n_mats; i++) {
         struct plan_mat *pm = &load->mats[i];
         struct eng_mat *mat = pm->mat;
-        mat->fmt = choose_format(m->numerics, pm);
         mat->use_blas = blas && pm->role != PLAN_LOOKUP;
         mat->k_pad = (mat->n_in + KERN_K_ALIGN - 1) / KERN_K_ALIGN * KERN_K_ALIGN;
         mat->n_panels = (mat->n_out + KERN_PANEL - 1) / KERN_PANEL;
+        set_formats(m->numerics, pm);
         size_t plain_bytes = kern_panel_bytes(mat->fmt, mat->k_pad);
         if (!mat->use_blas && m->reading.coded)
             mat->fmt = kern_kept_as(m->kern, mat->fmt, mat->k_pad);
         mat->panel_bytes = kern_panel_bytes(mat->fmt, mat->k_pad);
-        bool splits = mat->fmt == KERN_W_I4 && pm->fine_row > 0 && !m->numerics->keep_blocks;
-        mat->n_fine = splits ? mat->n_panels - pm->fine_row / KERN_PANEL : 0;
-        mat->fine_bytes = kern_panel_bytes(KERN_W_I6, mat->k_pad);
+        mat->fine_bytes = kern_panel_bytes(mat->fine_fmt, mat->k_pad);
         pm->panels_at = take(load, eng_mat_offset(mat, mat->n_panels));
         if (plain_bytes > mat->panel_bytes)
             reserve += (plain_bytes - mat->panel_bytes) * (size_t)mat->n_panels;

@@ -46,7 +46,7 @@ struct plan_mat {
     struct plan_part parts[4];
     int n_parts;
     bool interleaved;
-    int fine_row; /* rows from here on need a finer format than the rest, if that is I4; 0: none */
+    int fine_row; /* rows from here on need a finer format than the rest on int4; 0: none */
     size_t panels_at, bias_at; /* offsets in the arena */
 };
 
@@ -106,6 +106,9 @@ const struct eng_numerics *eng_plan_default_path(const struct eng_load *load);
  * row of zeros.
  */
 const struct plan_part *eng_plan_row(const struct plan_mat *pm, int row, int *ret_row);
+
+/* The type of a panel's rows; false: they differ. */
+bool eng_plan_panel_dtype(const struct plan_mat *pm, int panel, enum eng_dtype *ret);
 
 /* The row of its tensor that is row `row` of a part. */
 int eng_plan_source(const struct plan_part *part, int row);
