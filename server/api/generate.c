@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "server/api/choose.h"
+#include "server/api/pooled/choose.h"
 #include "server/api/read/metadata_lines.h"
 #include "server/api/read/prediction.h"
 #include "server/api/read/token_ids.h"

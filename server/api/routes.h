@@ -34,6 +34,7 @@ extern const struct param_field srv_fields_responses[];
 extern const struct param_field srv_fields_messages[];
 extern const struct param_field srv_fields_tokens[]; /* /tokenize, /detokenize */
 extern const struct param_field srv_fields_embeddings[];
+extern const struct param_field srv_fields_choose[];
 extern const struct param_field srv_fields_classify[];
 extern const struct param_field srv_fields_rerank[];
 extern const struct param_field srv_fields_swap[], srv_fields_unload[];

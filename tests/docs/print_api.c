@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "server/api/read/generation_fields.h"
-#include "server/api/choose_fields.h"
 #include "server/api/routes.h"
 
 enum { COLUMNS = 120, MAX_TEXT = 1024 };

@@ -13,21 +13,19 @@ struct classifying {
     bool activate;
 };
 
+#define FIELD(...) PARAM_FIELD(struct classifying, __VA_ARGS__)
+
 const struct param_field srv_fields_classify[] = {
-    {POOLED_FIELD("input", PARAM_JSON, input, NULL,
-                  "a text, token ids, or an array of at most 2,048 such inputs")},
-    {POOLED_FIELD("model", PARAM_STRING, model, "served model", "as in chat")},
-    {.name = "use_activation",
-     .type = PARAM_BOOL,
-     .offset = offsetof(struct classifying, activate),
-     .preset = 1,
-     .also = "activation",
-     .meaning = "false: logits instead of probabilities"},
-    {POOLED_FIELD("truncate_prompt_tokens", PARAM_INT, asked.truncate_prompt_tokens, "none",
-                  "longer texts are cut to so many tokens; -1: to the model's longest"),
+    {FIELD("input", PARAM_JSON, p.input, NULL,
+           "a text, token ids, or an array of at most 2,048 such inputs")},
+    {FIELD("model", PARAM_STRING, p.model, "served model", "as in chat")},
+    {FIELD("use_activation", PARAM_BOOL, activate, NULL, "false: logits instead of probabilities"),
+     .preset = 1, .also = "activation"},
+    {FIELD("truncate_prompt_tokens", PARAM_INT, p.asked.truncate_prompt_tokens, "none",
+           "longer texts are cut to so many tokens; -1: to the model's longest"),
      .min = -1, .max = 1 << 20},
-    {POOLED_FIELD("truncation_side", PARAM_STRING, asked.truncation_side, "`right`",
-                  "`left`: the end is kept")},
+    {FIELD("truncation_side", PARAM_STRING, p.asked.truncation_side, "`right`",
+           "`left`: the end is kept")},
     {.name = "user", .type = PARAM_IGNORED, .meaning = "accepted, no effect"},
     {.name = "messages", .type = PARAM_UNSUPPORTED},
     {.name = "labels", .type = PARAM_UNSUPPORTED},
@@ -36,7 +34,7 @@ const struct param_field srv_fields_classify[] = {
 
 static int check(struct srv_pooled *p, struct param_error *err)
 {
-    if (eng_info(p->served->engine)->n_labels > 0) return 0;
+    if (p->info->n_labels > 0) return 0;
     return param_fail(err, SRV_ERR_UNSUPPORTED_TASK, "model",
                       "This model has no head that gives labels; /v1/choose gives the "
                       "probabilities of a list of answers.");
@@ -44,7 +42,7 @@ static int check(struct srv_pooled *p, struct param_error *err)
 
 static int open_texts(struct srv_pooled *p, struct param_error *err)
 {
-    int n = eng_info(p->served->engine)->n_labels;
+    int n = p->info->n_labels;
     size_t longest = 0;
     char name[24];
     for (int k = 0; k < n; k++) {
@@ -56,9 +54,9 @@ static int open_texts(struct srv_pooled *p, struct param_error *err)
     return 0;
 }
 
-static void describe(const struct srv_pooled *p, struct eng_job_params *job)
+static void describe(struct srv_pooled *p, int i, struct eng_job_params *job)
 {
-    (void)p;
+    (void)p, (void)i;
     job->want_pooled = true;
 }
 

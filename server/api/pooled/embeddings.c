@@ -28,9 +28,7 @@ struct embedding {
     bool base64, scale;
 };
 
-#define FIELD(name_, type_, member, otherwise_, meaning_)                                          \
-    .name = name_, .type = type_, .offset = offsetof(struct embedding, member),                    \
-    .otherwise = otherwise_, .meaning = meaning_
+#define FIELD(...) PARAM_FIELD(struct embedding, __VA_ARGS__)
 
 const struct param_field srv_fields_embeddings[] = {
     {FIELD("input", PARAM_JSON, p.input, NULL,
@@ -207,8 +205,7 @@ static int check_dimensions(const struct embedding *e, struct param_error *err)
 {
     char message[200];
     if (!srv_retrieval_check_dimensions(&e->p.served->retrieval, e->dimensions,
-                                        eng_info(e->p.served->engine)->pooled_width, message,
-                                        sizeof(message)))
+                                        e->p.info->pooled_width, message, sizeof(message)))
         return 0;
     return param_fail(err, SRV_ERR_INVALID_VALUE, "dimensions", "%s", message);
 }
@@ -242,7 +239,7 @@ static int check(struct srv_pooled *p, struct param_error *err)
 {
     struct embedding *e = (struct embedding *)p;
     if (p->dialect->flags & ONE_TEXT) p->asked.prompt = NULL; /* its "prompt" is the text */
-    if (eng_info(p->served->engine)->n_labels > 0)
+    if (p->info->n_labels > 0)
         return param_fail(err, SRV_ERR_UNSUPPORTED_TASK, "model",
                           "This model gives scores of labels and no vectors; ask /v1/rerank, "
                           "/v1/score or /v1/classify.");
@@ -251,13 +248,14 @@ static int check(struct srv_pooled *p, struct param_error *err)
 
 static int open_texts(struct srv_pooled *p, struct param_error *err)
 {
-    if (texts_open(p, eng_info(p->served->engine)->pooled_width, err)) return -1;
+    if (texts_open(p, p->info->pooled_width, err)) return -1;
     p->answer_bytes = (size_t)p->n_max * (size_t)width_of((struct embedding *)p) * NUMBER_BYTES;
     return 0;
 }
 
-static void describe(const struct srv_pooled *p, struct eng_job_params *job)
+static void describe(struct srv_pooled *p, int i, struct eng_job_params *job)
 {
+    (void)i;
     job->want_pooled = true;
     job->n_unpooled = p->rules.n_unpooled < job->n_prompt ? p->rules.n_unpooled : 0;
 }
@@ -273,37 +271,16 @@ static const struct pooled_endpoint embeddings = {
     .describe = describe,
 };
 
-static const struct pooled_dialect openai = {.endpoint = &embeddings,
-                                             .input = "input",
-                                             .list = "data",
-                                             .item = openai_vector,
-                                             .begin = openai_begin,
-                                             .end = openai_end};
-static const struct pooled_dialect tei = {
-    .endpoint = &embeddings, .input = "inputs", .flags = SCALES, .item = bare_vector};
-static const struct pooled_dialect llama = {
-    .endpoint = &embeddings, .input = "content", .flags = SCALES, .item = llama_vector};
-static const struct pooled_dialect cohere = {.endpoint = &embeddings,
-                                             .input = "texts",
-                                             .cut = TEXTS_KEEP_FIRST,
-                                             .list = "embeddings",
-                                             .item = bare_vector,
-                                             .begin = cohere_begin,
-                                             .end = cohere_end};
-static const struct pooled_dialect ollama = {.endpoint = &embeddings,
-                                             .input = "input",
-                                             .cut = TEXTS_KEEP_FIRST,
-                                             .flags = SCALES,
-                                             .list = "embeddings",
-                                             .item = bare_vector,
-                                             .begin = ollama_begin,
-                                             .end = ollama_end};
-static const struct pooled_dialect ollama_one = {.endpoint = &embeddings,
-                                                 .input = "prompt",
-                                                 .cut = TEXTS_KEEP_FIRST,
-                                                 .flags = ONE_TEXT,
-                                                 .item = ollama_one_vector,
-                                                 .begin = ollama_one_begin};
+#define DIALECT(name, ...) static const struct pooled_dialect name = {&embeddings, __VA_ARGS__}
+
+DIALECT(openai, "input", TEXTS_REFUSE, 0, "data", openai_vector, openai_begin, openai_end);
+DIALECT(tei, "inputs", TEXTS_REFUSE, SCALES, NULL, bare_vector, NULL, NULL);
+DIALECT(llama, "content", TEXTS_REFUSE, SCALES, NULL, llama_vector, NULL, NULL);
+DIALECT(cohere, "texts", TEXTS_KEEP_FIRST, 0, "embeddings", bare_vector, cohere_begin, cohere_end);
+DIALECT(ollama, "input", TEXTS_KEEP_FIRST, SCALES, "embeddings", bare_vector, ollama_begin,
+        ollama_end);
+DIALECT(ollama_one, "prompt", TEXTS_KEEP_FIRST, ONE_TEXT, NULL, ollama_one_vector, ollama_one_begin,
+        NULL);
 
 const struct srv_route srv_routes_embeddings[] = {
     {"POST", "/v1/embeddings", SRV_ROUTE_BARE, SRV_DIALECT_OPENAI, srv_pooled_handle, &openai},

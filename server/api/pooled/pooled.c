@@ -21,9 +21,9 @@ enum {
 int srv_pooled_open(struct srv_pooled *p, const char *field, size_t n_max, int width,
                     struct param_error *err)
 {
-    int64_t limit = eng_info(p->served->engine)->memory.answer_bytes;
+    int64_t limit = p->info->memory.answer_bytes;
     int64_t bytes = (int64_t)n_max * width * (int64_t)sizeof(float), used;
-    assert(n_max > 0 && width > 0);
+    assert(n_max > 0 && width >= 0);
     p->field = field;
     p->n_max = (int)n_max;
     p->width = width;
@@ -41,11 +41,12 @@ int srv_pooled_open(struct srv_pooled *p, const char *field, size_t n_max, int w
 
 int srv_pooled_add(struct srv_pooled *p, const int32_t *ids, size_t n_ids, struct param_error *err)
 {
-    int64_t ctx = eng_info(p->served->engine)->ctx_tokens;
+    int64_t ctx = p->info->ctx_tokens;
     struct pooled_row *row = &p->rows[p->n];
     assert(p->n < p->n_max && n_ids > 0);
     row->n_ids = (int64_t)n_ids;
-    if (row->n_ids > ctx)
+    p->n_long = row->n_ids > ctx ? row->n_ids : 0;
+    if (p->n_long)
         return param_fail(err, SRV_ERR_CONTEXT, p->field,
                           "This model's maximum context length is %lld tokens. However, an input "
                           "has %zu tokens, so the request exceeds the available context size "
@@ -152,8 +153,8 @@ static enum srv_jobs_state prepare(void *ctx)
         enum srv_jobs_state state = srv_jobs_pause(&p->jobs);
         if (state != JOBS_READY) return state;
         if (!p->dialect->endpoint->add(p, p->n, &err)) continue;
-        if (err.kind == SRV_ERR_CONTEXT)
-            srv_gen_refuse_context(p->req, &err, p->rows[p->n].n_ids, 0);
+        if (err.kind == SRV_ERR_CONTEXT && p->n_long)
+            srv_gen_refuse_context(p->req, &err, p->n_long, p->max_tokens);
         else
             param_reply(p->req, &err);
         return JOBS_REFUSED;
@@ -163,18 +164,17 @@ static enum srv_jobs_state prepare(void *ctx)
 
 static int describe(void *ctx, int i, struct eng_job_params *params)
 {
-    const struct srv_pooled *p = ctx;
+    struct srv_pooled *p = ctx;
     params->prompt = p->rows[i].ids;
     params->n_prompt = p->rows[i].n_ids;
     params->n_first = p->rows[i].n_first;
     params->priority = p->n > FEW_PROMPTS; /* a query passes a bulk request of the same key */
-    p->dialect->endpoint->describe(p, params);
+    p->dialect->endpoint->describe(p, i, params);
     return 0;
 }
 
-static void event(void *ctx, int i, const struct eng_event *ev)
+static void fill_row(struct srv_pooled *p, int i, const struct eng_event *ev)
 {
-    struct srv_pooled *p = ctx;
     struct pooled_row *row = &p->rows[i];
     if (ev->type == ENG_EVENT_POOLED) {
         assert(ev->n_logits == p->width);
@@ -185,8 +185,18 @@ static void event(void *ctx, int i, const struct eng_event *ev)
             row->values[k] = ev->top[k].logprob;
     if (ev->type == ENG_EVENT_LOGITS) /* the last one counts, see pairs.h */
         row->values[0] = ev->logits[p->served->pairs.ids[0]];
-    if (ev->type == ENG_EVENT_CHOICE_DONE)
-        atomic_store_explicit(&row->finish, (int)ev->finish, memory_order_release);
+}
+
+/* Of several choices a failure counts. */
+static void event(void *ctx, int i, const struct eng_event *ev)
+{
+    struct srv_pooled *p = ctx;
+    const struct pooled_endpoint *e = p->dialect->endpoint;
+    atomic_int *finish = &p->rows[i].finish;
+    bool good = ev->finish == ENG_FINISH_STOP || ev->finish == ENG_FINISH_LENGTH;
+    (e->event ? e->event : fill_row)(p, i, ev);
+    if (ev->type == ENG_EVENT_CHOICE_DONE && (!good || !atomic_load(finish)))
+        atomic_store_explicit(finish, (int)ev->finish, memory_order_release);
 }
 
 static bool advance(void *ctx)
@@ -210,6 +220,7 @@ static bool advance(void *ctx)
 static void release(void *ctx)
 {
     struct srv_pooled *p = ctx;
+    if (p->dialect->endpoint->release) p->dialect->endpoint->release(p);
     texts_rules_finish(&p->rules);
     srv_body_finish(&p->body);
 }
@@ -229,7 +240,16 @@ static int read_request(struct srv_pooled *p, struct param_error *err)
     return param_name_ignored(p->req, &p->unknown, err);
 }
 
-void srv_pooled_handle(struct srv_request *req)
+void srv_pooled_init(struct srv_pooled *p, struct srv_request *req,
+                     const struct pooled_dialect *dialect)
+{
+    p->req = req;
+    p->dialect = dialect;
+    p->served = srv_facts(req)->model;
+    p->info = eng_info(p->served->engine);
+}
+
+void srv_pooled_start(struct srv_pooled *p)
 {
     static const struct srv_jobs_ops ops = {.prepare = prepare,
                                             .describe = describe,
@@ -237,19 +257,20 @@ void srv_pooled_handle(struct srv_request *req)
                                             .advance = advance,
                                             .refuse = refuse,
                                             .release = release};
+    srv_jobs_start(&p->jobs, p->req, p->n_max, &ops, p);
+}
+
+void srv_pooled_handle(struct srv_request *req)
+{
     struct srv_facts *facts = srv_facts(req);
     const struct pooled_dialect *dialect = facts->arg;
     struct srv_pooled *p = srv_request_alloc(req, dialect->endpoint->bytes);
     struct param_error err = {0};
     facts->account.endpoint = dialect->endpoint->name;
     int rc = p ? 0 : param_no_memory(&err);
-    if (!rc) {
-        p->req = req;
-        p->dialect = dialect;
-        p->served = facts->model;
-        rc = read_request(p, &err);
-        if (!rc) srv_jobs_start(&p->jobs, req, p->n_max, &ops, p);
-        if (rc) release(p);
-    }
+    if (p) srv_pooled_init(p, req, dialect);
+    if (!rc) rc = read_request(p, &err);
+    if (!rc) srv_pooled_start(p);
+    if (rc && p) release(p);
     if (rc) param_reply(req, &err);
 }

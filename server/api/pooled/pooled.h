@@ -34,10 +34,13 @@ struct pooled_endpoint {
     int (*open)(struct srv_pooled *p, struct param_error *err);
     /* Adds the prompt of row i: srv_pooled_add. */
     int (*add)(struct srv_pooled *p, int i, struct param_error *err);
-    /* Says in the job, which has its prompt, what it is to give. */
-    void (*describe)(const struct srv_pooled *p, struct eng_job_params *job);
+    /* Says in job i, which has the prompt of its row, what it is to give. */
+    void (*describe)(struct srv_pooled *p, int i, struct eng_job_params *job);
+    /* On the engine's thread: takes the numbers of job i. NULL: they are those of its row. */
+    void (*event)(struct srv_pooled *p, int i, const struct eng_event *ev);
     /* All rows are there: puts the items in order, perhaps fewer. NULL: an item for each row. */
     void (*sort)(struct srv_pooled *p);
+    void (*release)(struct srv_pooled *p); /* of what is the endpoint's own; or NULL */
 };
 
 struct pooled_dialect {
@@ -64,6 +67,7 @@ struct srv_pooled {
     struct srv_request *req;
     const struct pooled_dialect *dialect;
     const struct srv_model *served;
+    const struct eng_info *info; /* of its engine */
     struct srv_body body;
     struct param_unknown unknown; /* fields without effect */
     const char *model;            /* asked for; once checked: the name to show */
@@ -73,30 +77,32 @@ struct srv_pooled {
     struct texts_rules rules;
     const char *field; /* of the request that holds the prompts, for errors */
     struct pooled_row *rows;
-    int n, n_max, width; /* added; opened for; of a row */
-    int64_t n_tokens;    /* of all that were added */
-    size_t answer_bytes; /* at most, of the items; the endpoint's */
-    int n_items;         /* of the answer; 0: not known yet */
-    int n_written;       /* of these */
+    int n, n_max, width;        /* added; opened for; of a row */
+    int64_t n_tokens;           /* of all that were added */
+    int64_t n_long, max_tokens; /* of one that is longer than the context, for the error */
+    size_t answer_bytes;        /* at most, of the items; the endpoint's */
+    int n_items;                /* of the answer; 0: not known yet */
+    int n_written;              /* of these */
     struct jw w;
     struct srv_pieces pieces;
     struct srv_jobs jobs;
 };
 
-/* Rows of a field table for a request that begins with a struct srv_pooled. */
-#define POOLED_FIELD(name_, type_, member, otherwise_, meaning_)                                   \
-    .name = name_, .type = type_, .offset = offsetof(struct srv_pooled, member),                   \
-    .otherwise = otherwise_, .meaning = meaning_
-
 /* The handler of routes whose arg is a struct pooled_dialect. */
 void srv_pooled_handle(struct srv_request *req);
 
-/* Makes room for n_max rows, charged to the budget of answers. 0, or -1 with err. */
+/* For requests that another handler has read: the first member of a zeroed struct of the dialect's
+ * endpoint; once it is open, start takes the request over. */
+void srv_pooled_init(struct srv_pooled *p, struct srv_request *req,
+                     const struct pooled_dialect *dialect);
+void srv_pooled_start(struct srv_pooled *p);
+
+/* Makes room for n_max rows of so many numbers, charged to the budget of answers. 0, or -1 with
+ * err. */
 int srv_pooled_open(struct srv_pooled *p, const char *field, size_t n_max, int width,
                     struct param_error *err);
 
-/* Adds a prompt of at least one id, which is copied. 0, or -1 with err; of a prompt longer than the
- * context rows[n].n_ids is its length. */
+/* Adds a prompt of at least one id, which is copied. 0, or -1 with err. */
 int srv_pooled_add(struct srv_pooled *p, const int32_t *ids, size_t n_ids, struct param_error *err);
 
 /* An object with id, model and the list, or the bare array; and its end, with the usage. */

@@ -31,9 +31,7 @@ struct ranking {
     struct srv_pair_score *results; /* [p.n_max] */
 };
 
-#define FIELD(name_, type_, member, otherwise_, meaning_)                                          \
-    .name = name_, .type = type_, .offset = offsetof(struct ranking, member),                      \
-    .otherwise = otherwise_, .meaning = meaning_
+#define FIELD(...) PARAM_FIELD(struct ranking, __VA_ARGS__)
 
 const struct param_field srv_fields_rerank[] = {
     /* find_sides reads these */
@@ -176,7 +174,7 @@ static int check(struct srv_pooled *p, struct param_error *err)
     if (srv_pairs_can(pairs)) return 0;
     return param_fail(
         err, SRV_ERR_UNSUPPORTED_TASK, "model", "This model has no head that scores pairs%s",
-        eng_info(p->served->engine)->generates
+        p->info->generates
             ? ". A reranker that answers yes or no is served with --rerank-tokens yes,no and "
               "--rerank-template."
             : ": it is not a reranker.");
@@ -288,8 +286,9 @@ static int add(struct srv_pooled *p, int i, struct param_error *err)
     return texts_add_pair(p, &text, path, err);
 }
 
-static void describe(const struct srv_pooled *p, struct eng_job_params *job)
+static void describe(struct srv_pooled *p, int i, struct eng_job_params *job)
 {
+    (void)i;
     srv_pairs_describe(&p->served->pairs, job);
 }
 
@@ -315,20 +314,14 @@ static const struct pooled_endpoint scoring = {
     .sort = score,
 };
 
-static const struct pooled_dialect jina = {
-    .endpoint = &rerank, .flags = JINA, .list = "results", .item = write_result};
-static const struct pooled_dialect voyage = {
-    .endpoint = &rerank, .flags = VOYAGE, .list = "data", .item = write_result};
-static const struct pooled_dialect tei = {.endpoint = &rerank, .flags = TEI, .item = write_result};
-static const struct pooled_dialect cohere = {.endpoint = &rerank,
-                                             .cut = TEXTS_KEEP_FIRST,
-                                             .flags = COHERE,
-                                             .list = "results",
-                                             .item = write_result,
-                                             .begin = cohere_begin,
-                                             .end = cohere_end};
-static const struct pooled_dialect vllm = {
-    .endpoint = &scoring, .flags = SCORE, .list = "data", .item = write_result};
+#define DIALECT(name, ...) static const struct pooled_dialect name = {__VA_ARGS__}
+
+DIALECT(jina, &rerank, NULL, TEXTS_REFUSE, JINA, "results", write_result, NULL, NULL);
+DIALECT(voyage, &rerank, NULL, TEXTS_REFUSE, VOYAGE, "data", write_result, NULL, NULL);
+DIALECT(tei, &rerank, NULL, TEXTS_REFUSE, TEI, NULL, write_result, NULL, NULL);
+DIALECT(cohere, &rerank, NULL, TEXTS_KEEP_FIRST, COHERE, "results", write_result, cohere_begin,
+        cohere_end);
+DIALECT(vllm, &scoring, NULL, TEXTS_REFUSE, SCORE, "data", write_result, NULL, NULL);
 
 const struct srv_route srv_routes_rerank[] = {
     {"POST", "/v1/rerank", SRV_ROUTE_BARE, SRV_DIALECT_DETAIL, srv_pooled_handle, &jina},

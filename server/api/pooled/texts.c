@@ -119,7 +119,7 @@ int texts_rules_set(struct srv_pooled *p, struct param_error *err)
     struct texts_rules *rules = &p->rules;
     int64_t asked = p->asked.truncate_prompt_tokens;
     rules->cut = p->dialect->cut;
-    rules->max_tokens = srv_text_longest(&p->served->retrieval, eng_info(p->served->engine));
+    rules->max_tokens = srv_text_longest(&p->served->retrieval, p->info);
     if (asked > rules->max_tokens)
         return param_fail(
             err, SRV_ERR_INVALID_VALUE, "truncate_prompt_tokens",
@@ -183,7 +183,7 @@ static int add_ids(struct srv_pooled *p, struct srv_pair_ids *made, size_t n_hea
     if (n > most && (rules->cut == TEXTS_REFUSE ||
                      !srv_text_cut(made->ids.ids, &n, most, rules->cut == TEXTS_KEEP_LAST, n_head,
                                    made->n_tail))) {
-        p->rows[p->n].n_ids = (int64_t)n;
+        p->n_long = (int64_t)n;
         return param_fail(
             err, SRV_ERR_CONTEXT, p->field,
             "This model's maximum context length is %zu tokens%s. However, '%s' has %zu "
@@ -236,7 +236,7 @@ static int add_list(struct srv_pooled *p, const json_t *list, const char *path,
                     struct param_error *err)
 {
     size_t n = json_array_size(list);
-    int32_t vocab = eng_info(p->served->engine)->vocab_size;
+    int32_t vocab = p->info->vocab_size;
     if (n == 0)
         return param_fail(err, SRV_ERR_INVALID_VALUE, p->field, "'%s' must not be empty.",
                           p->field);

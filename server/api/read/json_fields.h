@@ -45,6 +45,11 @@ struct param_field {
     const char *meaning;   /* for openapi.json and docs/; NULL: they do not name the field */
 };
 
+/* The start of a row for a member of the struct `of`. */
+#define PARAM_FIELD(of, name_, type_, member, otherwise_, meaning_)                                \
+    .name = name_, .type = type_, .offset = offsetof(of, member), .otherwise = otherwise_,         \
+    .meaning = meaning_
+
 /* Sets the flags and numbers of `out` to their presets. */
 void params_preset(const struct param_field *fields, void *out);
 

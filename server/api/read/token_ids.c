@@ -2,6 +2,8 @@
 /* See token_ids.h. */
 #include "server/api/read/token_ids.h"
 
+#include <stdlib.h>
+
 int param_encode_failed(int rc, const char *path, const char *message, struct param_error *err)
 {
     if (rc == TOK_ENOMEM) return param_no_memory(err);
@@ -14,6 +16,16 @@ int param_encode(const struct tok *tok, const char *text, size_t len, unsigned f
     char message[256] = "";
     int rc = tok_encode(tok, text, len, flags, ids, message, sizeof(message));
     return param_encode_failed(rc, path, message, err);
+}
+
+int param_take_ids(const json_t *list, int32_t n_ids, const char *path, struct tok_ids *ids,
+                   struct param_error *err)
+{
+    size_t n = json_array_size(list);
+    ids->ids = malloc((n ? n : 1) * sizeof(*ids->ids));
+    if (!ids->ids) return param_no_memory(err);
+    ids->n = n;
+    return param_read_ids(list, n_ids, path, ids->ids, err);
 }
 
 int param_keep_ids(struct srv_request *req, int rc, struct tok_ids *ids, const int32_t **ret,

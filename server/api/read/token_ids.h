@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "server/api/read/json_fields.h"
 #include "server/http/param_error.h"
 #include "tokenizer/tokenizer.h"
 
@@ -20,6 +21,11 @@ int param_encode_failed(int rc, const char *path, const char *message, struct pa
 /* Appends the ids of the field's text, see tok_encode. Returns 0, or -1 with err. */
 int param_encode(const struct tok *tok, const char *text, size_t len, unsigned flags,
                  const char *path, struct tok_ids *ids, struct param_error *err);
+
+/* Reads the ids of the field's list, each below n_ids, into a zeroed `ids`. Returns 0, or -1
+ * with err. */
+int param_take_ids(const json_t *list, int32_t n_ids, const char *path, struct tok_ids *ids,
+                   struct param_error *err);
 
 /*
  * Moves ids into the request's memory: *ret [*ret_n]; ids is empty afterwards. rc: of making them;

@@ -39,7 +39,7 @@ static void test_open(void **state)
     (void)state;
     for (size_t i = 0; i < N_OF(cases); i++) {
         struct srv_request *req = open_request();
-        struct srv_pooled p = {.req = req, .served = &test_model};
+        struct srv_pooled p = {.req = req, .served = &test_model, .info = &test_info};
         struct param_error err = {0};
         test_info.memory.answer_bytes = cases[i].budget;
         atomic_store(&test_model.answer_bytes, cases[i].in_use);
@@ -59,7 +59,7 @@ static void test_add(void **state)
 {
     enum { SHORT = 5 };
     struct srv_request *req = open_request();
-    struct srv_pooled p = {.req = req, .served = &test_model};
+    struct srv_pooled p = {.req = req, .served = &test_model, .info = &test_info};
     struct param_error err = {0};
     int32_t ids[] = {1, 2, 3, 4, 5, 6};
     (void)state;
@@ -74,7 +74,7 @@ static void test_add(void **state)
     REQUIRE(p.rows[1].values[0] == 0 && p.rows[0].n_ids == 2);
     REQUIRE(srv_pooled_add(&p, ids, SHORT + 1, &err) < 0 && err.kind == SRV_ERR_CONTEXT);
     REQUIRE_EQ_STR(err.path, "input");
-    REQUIRE(p.n == 2 && p.n_tokens == 2 + SHORT && p.rows[2].n_ids == SHORT + 1);
+    REQUIRE(p.n == 2 && p.n_tokens == 2 + SHORT && p.n_long == SHORT + 1);
     atomic_store(&test_model.answer_bytes, 0);
     close_request(req);
 }
@@ -125,9 +125,9 @@ static int add(struct srv_pooled *p, int i, struct param_error *err)
     return srv_pooled_add(p, ids, w.refused && i == w.refused ? CTX + 1 : (size_t)i + 1, err);
 }
 
-static void describe_job(const struct srv_pooled *p, struct eng_job_params *params)
+static void describe_job(struct srv_pooled *p, int i, struct eng_job_params *params)
 {
-    REQUIRE(p == started && params->prompt);
+    REQUIRE(p == started && params->prompt == p->rows[i].ids);
     w.n_described++;
     params->n_logprobs = WIDTH;
 }
@@ -148,7 +148,7 @@ static void write_item(struct srv_pooled *p, struct jw *jw, int i)
 }
 
 static const struct param_field fields[] = {
-    {POOLED_FIELD("model", PARAM_STRING, model, NULL, NULL)},
+    {PARAM_FIELD(struct srv_pooled, "model", PARAM_STRING, model, NULL, NULL)},
     {0},
 };
 
@@ -161,7 +161,8 @@ static void request(int n, const char *list, bool in_pieces)
                                         fields,       in_pieces,
                                         check_fields, open_rows,
                                         add,          describe_job,
-                                        sort_rows};
+                                        NULL,         sort_rows,
+                                        NULL};
     dialect = (struct pooled_dialect){.endpoint = &endpoint, .list = list, .item = write_item};
     w.req = open_request();
     w.n = n;

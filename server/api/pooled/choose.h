@@ -4,8 +4,8 @@
  *
  * Threads: the text worker that holds the request.
  */
-#ifndef HEARTH_SERVER_API_CHOOSE_H
-#define HEARTH_SERVER_API_CHOOSE_H
+#ifndef HEARTH_SERVER_API_POOLED_CHOOSE_H
+#define HEARTH_SERVER_API_POOLED_CHOOSE_H
 
 #include "server/api/run/generation.h"
 
