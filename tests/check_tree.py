@@ -88,8 +88,8 @@ BUDGETS = {
     "server/api/read": 5000,
     "server/api/run": 2200,
     "server/api/write": 2500,
-    "server/api/pooled": 1500,
-    "server/api": 4200,
+    "server/api/pooled": 2100,
+    "server/api": 3300,
     "server/cli": 6100,
 }
 PAGE = "server/api/page.html"
