@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 
 static const char ending[] = ".gguf";
 enum { ENDING = sizeof(ending) - 1, SPLIT = sizeof("-00001-of-00003") - 1, COMMIT_DIGITS = 40 };
@@ -17,6 +18,12 @@ bool gguf_is_name(const char *path)
 {
     size_t len = strlen(path);
     return len > ENDING && strcasecmp(path + len - ENDING, ending) == 0;
+}
+
+bool gguf_is_path(const char *path)
+{
+    struct stat st;
+    return gguf_is_name(path) && stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
 bool gguf_is_model(const char *path)
@@ -83,7 +90,8 @@ void gguf_tag_of(const char *path, char ret[GGUF_TAG_SIZE])
         size_t len = strcspn(word, ".-/");
         if (word + len > end) len = (size_t)(end - word);
         if (is_type(word, len)) {
-            found = word;
+            bool is_dynamic = word - path >= 3 && strncmp(word - 3, "UD-", 3) == 0;
+            found = is_dynamic ? word - 3 : word;
             found_end = word + len;
         }
         word += len + 1;

@@ -16,7 +16,10 @@ enum { GGUF_TAG_SIZE = 64 }; /* with the NUL */
 /* Ends in .gguf, case ignored. */
 bool gguf_is_name(const char *path);
 
-/* The same, and not of a projector, an importance matrix or a drafter's part. */
+/* Such a name, and the path leads to a file. */
+bool gguf_is_path(const char *path);
+
+/* Such a name, and not of a projector, an importance matrix or a drafter's part. */
 bool gguf_is_model(const char *path);
 
 /* For NAME-00002-of-00003.gguf: 2, and *ret_count 3; for others 0, and 1. */

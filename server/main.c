@@ -103,7 +103,7 @@ static int pull_model(struct srv_config *c)
 /* Whether --pull fetches it: it is neither a directory nor carried with the program. */
 static bool is_on_hub(const char *spec)
 {
-    return !srv_hub_is_carried(spec) && !strchr("/.", spec[0]) && !srv_hub_is_directory(spec);
+    return !srv_hub_is_carried(spec) && !strchr("/.", spec[0]) && !srv_hub_is_here(spec);
 }
 
 /* --check-config cannot look at what --pull has yet to fetch. */
@@ -138,6 +138,25 @@ static int find_draft_model(struct srv_config *c, bool pull)
     return EXIT_FAILURE;
 }
 
+/* --tokenizer as given -> a directory, fetched first with --pull. Returns the exit status. */
+static int find_tokenizer(struct srv_config *c, bool pull)
+{
+    char dir[PATH_MAX], err[1024];
+    struct srv_config own = *c;
+    own.model = c->tokenizer;
+    own.text_only = true;
+    if (pull && is_on_hub(c->tokenizer) && !c->check_config) {
+        int status = pull_run(&own, true, dir, sizeof(dir));
+        if (status) return status;
+    } else if (srv_hub_find_tokenizer(c->tokenizer, NULL, dir, sizeof(dir), err, sizeof(err))) {
+        shown_line(stderr, "hearth: tokenizer: %s", err);
+        return EXIT_FAILURE;
+    }
+    if (srv_config_replace(&c->tokenizer, dir) == 0) return EXIT_SUCCESS;
+    shown_line(stderr, "hearth: out of memory");
+    return EXIT_FAILURE;
+}
+
 /* --model as given -> a directory; without one the demo model. Returns the exit status. */
 static int find_model(struct srv_config *c)
 {
@@ -165,6 +184,7 @@ static int find_models(struct srv_config *c)
     int status = take_address(c);
     if (!status && needs_model(c)) status = find_model(c);
     if (!status && c->draft_model) status = find_draft_model(c, pull);
+    if (!status && c->tokenizer) status = find_tokenizer(c, pull);
     return status;
 }
 

@@ -23,8 +23,8 @@ enum { MAX_TEXT_BYTES = 256 << 20, MARK_BYTES = 3 };
 
 static const char mark[] = "\xe2\x96\x81"; /* U+2581, a blank in SentencePiece's vocabularies */
 
-enum { BOS, EOS, UNK, PAD, EOT, EOM, N_IDS };
-static const char *const id_names[N_IDS] = {"bos", "eos", "unknown", "padding", "eot", "eom"};
+enum { BOS, EOS, UNK, PAD, N_IDS };
+static const char *const id_names[N_IDS] = {"bos", "eos", "unknown", "padding"};
 
 /* ---- how text is split ---------------------------------------------------------------------- */
 
@@ -561,28 +561,6 @@ static int check_tokens(struct loader *l, const struct tok *t)
     return 0;
 }
 
-static void add_end(struct tok *t, int32_t id)
-{
-    for (int i = 0; i < t->n_ends; i++)
-        if (t->ends[i] == id) return;
-    if (id >= 0 && t->n_ends < TOK_MAX_ENDS) t->ends[t->n_ends++] = id;
-}
-
-/* Ids that end a sequence: those that the file names so, and control tokens with such a name. */
-static void find_ends(const struct loader *l, struct tok *t)
-{
-    static const char *const names[] = {"<|eot_id|>",    "<|im_end|>",    "<|end|>",
-                                        "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>",
-                                        "<|eom_id|>",    "<|return|>"};
-    add_end(t, l->ids[EOS]);
-    add_end(t, l->ids[EOT]);
-    add_end(t, l->ids[EOM]);
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        int32_t id = tok_vocab_find(&l->vocab, names[i], strlen(names[i]));
-        if (id >= 0 && type_of(l, (size_t)id) == CONTROL) add_end(t, id);
-    }
-}
-
 static int load_text(struct loader *l, struct tok *t, const char *dir)
 {
     char *text = NULL;
@@ -591,9 +569,12 @@ static int load_text(struct loader *l, struct tok *t, const char *dir)
     int rc = dir ? file_load(dir, "tokenizer.json", MAX_TEXT_BYTES, &text, &len, l->err, l->errlen)
                  : gguf_string(l->g, "tokenizer.huggingface.json", &given, l->err, l->errlen);
     if (rc < 0) return rc;
-    t->source = dir ? "tokenizer.json" : given ? "tokenizer.huggingface.json" : NULL;
-    if (!t->source && ((rc = read_rule(l)) || (rc = write_tokenizer(l, &text, &len)))) return rc;
-    if (!t->source) t->source = l->rule->names[0];
+    bool built = !dir && !given;
+    if (built && ((rc = read_rule(l)) || (rc = write_tokenizer(l, &text, &len)))) return rc;
+    snprintf(t->source, sizeof(t->source), "%s%s", built ? "rule " : "",
+             built ? l->rule->names[0]
+             : dir ? "tokenizer.json"
+                   : "tokenizer.huggingface.json");
     rc = tok_load(t, given ? given : text, given ? strlen(given) : len, l->err, l->errlen);
     free(text);
     rc = name_file(l, rc);
@@ -605,7 +586,6 @@ int tok_gguf_load(struct tok *t, const char *file, const char *dir, char *err, s
     struct loader l;
     int rc = open_loader(&l, file, err, errlen);
     if (!rc) rc = load_text(&l, t, dir);
-    if (!rc) find_ends(&l, t);
     close_loader(&l);
     if (rc == TOK_ENOMEM) snprintf(err, errlen, "%.300s: out of memory", file);
     return rc;

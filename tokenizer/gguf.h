@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What the keys of a GGUF file say of text, as the files that a model directory has: a
- * tokenizer.json, a tokenizer_config.json, and ids that end a sequence.
+ * tokenizer.json and a tokenizer_config.json.
  *
  * A tokenizer is built only where the file says all of it: BPE over bytes with a known rule for
  * splitting text, and SentencePiece's BPE without a blank in front. Others are refused by name.

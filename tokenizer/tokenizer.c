@@ -104,15 +104,9 @@ void tok_close(struct tok *t)
     free(t);
 }
 
-const int32_t *tok_ends(const struct tok *t, int *ret_n)
-{
-    *ret_n = t->n_ends;
-    return t->ends;
-}
-
 const char *tok_source(const struct tok *t)
 {
-    return t->source;
+    return t->source[0] ? t->source : NULL;
 }
 
 const uint8_t *tok_fingerprint(const struct tok *t)

@@ -113,11 +113,8 @@ const char *tok_token_string(const struct tok *t, int32_t id, size_t *ret_len);
  */
 bool tok_fits(const struct tok *a, const struct tok *b, uint64_t *bits, char *err, size_t errlen);
 
-/* Ids that end a sequence by what a GGUF file says, borrowed from t; none of a directory's. */
-const int32_t *tok_ends(const struct tok *t, int *ret_n);
-
-/* What a GGUF file's tokenizer is of: "tokenizer.json", a key, or the rule that it is built by;
- * NULL for a directory's. */
+/* What a GGUF file's tokenizer is of: "tokenizer.json", a key, or "rule smollm", by which it is
+ * built; NULL for a directory's. */
 const char *tok_source(const struct tok *t);
 
 /* SHA-256 of the text of tokenizer.json, 32 bytes, borrowed from t. */

@@ -17,8 +17,6 @@
 #include "tokenizer/vocab.h"
 #include "tokenizer/wordpiece.h"
 
-enum { TOK_MAX_ENDS = 16 };
-
 enum tok_model { TOK_MODEL_BPE, TOK_MODEL_WORDPIECE, TOK_MODEL_UNIGRAM };
 
 struct tok {
@@ -34,9 +32,7 @@ struct tok {
     struct tok_post post;
     struct tok_decode_plan decode;
     uint8_t fingerprint[32];
-    int32_t ends[TOK_MAX_ENDS]; /* of tok_ends */
-    int n_ends;
-    const char *source; /* of tok_source */
+    char source[40]; /* of tok_source, or "" */
 };
 
 /* Fills a zeroed t from the text of a tokenizer.json. TOK_EINVAL: err says the fault. */

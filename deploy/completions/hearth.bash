@@ -24,6 +24,7 @@ _hearth()
     --hf-repo | -hf | --hfr) kind=anything ;;
     --cache-dir | --download-dir) kind=anything ;;
     --alias | -a | --served-model-name | --model_name) kind=anything ;;
+    --tokenizer) kind=files ;;
     --chat-template-file | --chat-template) kind=files ;;
     --chat-template-kwargs | --default-chat-template-kwargs) kind=anything ;;
     --rerank-tokens) kind=anything ;;
@@ -32,7 +33,7 @@ _hearth()
     --tool-format) words='auto hermes list qwen-xml llama3 mistral mistral-args functionary pythonic none' ;;
     --load) words='auto start demand' ;;
     --share) kind=anything ;;
-    --models | --models-dir) kind=anything ;;
+    --models | --models-dir) kind=files ;;
     --default-model) kind=anything ;;
     --models-max) kind=anything ;;
     --load-wait-ms) kind=anything ;;
@@ -119,7 +120,7 @@ _hearth()
     if [[ -z $words$kind && $cur == -* ]]; then
         case $command in
     serve) words='--help --version --check-config --user --print-config --config --model
-        --draft-model --pull --hf-repo --cache-dir --alias --chat-template-file
+        --draft-model --pull --hf-repo --cache-dir --alias --tokenizer --chat-template-file
         --chat-template-kwargs --rerank-tokens --rerank-template --fim-marks
         --tool-format --generation-config --pin --load --share --models --default-model
         --models-max --no-models-autoload --load-wait-ms --threads --numerics
@@ -138,17 +139,17 @@ _hearth()
         --swap-drain-ms --watchdog-ms --log-format --log-level --log-prompts
         --no-vllm-metrics --temperature --top-p --seed --max-tokens --healthcheck' ;;
     generate) words='--help --version --check-config --print-config --config --model
-        --draft-model --pull --hf-repo --cache-dir --chat-template-file --generation-config
-        --threads --numerics --gemm --kernels --weight-coding --kv-dtype
-        --ctx-size --chunk --memory --kv-memory --schema-objects --speculate
-        --temperature --top-p --top-k --min-p --seed --max-tokens --prompt
-        --json-schema --regex --grammar --chat --healthcheck' ;;
+        --draft-model --pull --hf-repo --cache-dir --tokenizer --chat-template-file
+        --generation-config --threads --numerics --gemm --kernels --weight-coding
+        --kv-dtype --ctx-size --chunk --memory --kv-memory --schema-objects
+        --speculate --temperature --top-p --top-k --min-p --seed --max-tokens
+        --prompt --json-schema --regex --grammar --chat --healthcheck' ;;
     bench) words='--help --version --check-config --print-config --config --model
-        --draft-model --pull --hf-repo --cache-dir --threads --numerics --gemm
-        --kernels --weight-coding --kv-dtype --chunk --memory --kv-memory
-        --json --prefill --decode --batch --context --reps --healthcheck' ;;
+        --draft-model --pull --hf-repo --cache-dir --tokenizer --threads
+        --numerics --gemm --kernels --weight-coding --kv-dtype --chunk --memory
+        --kv-memory --json --prefill --decode --batch --context --reps --healthcheck' ;;
     batch) words='--help --version --check-config --print-config --config --model
-        --draft-model --pull --hf-repo --cache-dir --alias --chat-template-file
+        --draft-model --pull --hf-repo --cache-dir --alias --tokenizer --chat-template-file
         --chat-template-kwargs --rerank-tokens --rerank-template --fim-marks
         --tool-format --generation-config --pin --load --share --models --default-model
         --models-max --no-models-autoload --load-wait-ms --threads --numerics
@@ -161,15 +162,15 @@ _hearth()
         --strict-model --accept-any-model --keep-metadata-lines --text-workers
         --temperature --top-p --seed --max-tokens --output --resume --healthcheck' ;;
     inspect) words='--help --version --check-config --print-config --config --model
-        --draft-model --pull --hf-repo --cache-dir --chat-template-file --tool-format
-        --json --healthcheck' ;;
+        --draft-model --pull --hf-repo --cache-dir --tokenizer --chat-template-file
+        --tool-format --json --healthcheck' ;;
     healthcheck) words='--help --version --check-config --print-config --config --healthcheck' ;;
     pull) words='--help --version --check-config --print-config --config --model --cache-dir
         --dry-run --force --healthcheck' ;;
     list) words='--help --version --check-config --print-config --config --cache-dir
         --json --healthcheck' ;;
     chat) words='--help --version --check-config --print-config --config --model --draft-model
-        --pull --hf-repo --cache-dir --chat-template-file --generation-config
+        --pull --hf-repo --cache-dir --tokenizer --chat-template-file --generation-config
         --threads --numerics --gemm --kernels --weight-coding --kv-dtype
         --ctx-size --chunk --memory --kv-memory --schema-objects --speculate
         --temperature --top-p --top-k --min-p --seed --max-tokens --prompt
@@ -180,14 +181,15 @@ _hearth()
     kv) words='--help --version --check-config --print-config --config --model --kv-disk
         --all --older --key-file --healthcheck' ;;
     embed) words='--help --version --check-config --print-config --config --model
-        --pull --hf-repo --cache-dir --threads --numerics --gemm --kernels
-        --weight-coding --kv-dtype --parallel --ctx-size --chunk --memory
-        --kv-memory --text --npy --truncate --prompt-name --dimensions --healthcheck' ;;
-    rerank) words='--help --version --check-config --print-config --config --model
-        --pull --hf-repo --cache-dir --rerank-tokens --rerank-template --threads
-        --numerics --gemm --kernels --weight-coding --kv-dtype --parallel
-        --ctx-size --chunk --memory --kv-memory --text --npy --truncate --query
+        --pull --hf-repo --cache-dir --tokenizer --threads --numerics --gemm
+        --kernels --weight-coding --kv-dtype --parallel --ctx-size --chunk
+        --memory --kv-memory --text --npy --truncate --prompt-name --dimensions
         --healthcheck' ;;
+    rerank) words='--help --version --check-config --print-config --config --model
+        --pull --hf-repo --cache-dir --tokenizer --rerank-tokens --rerank-template
+        --threads --numerics --gemm --kernels --weight-coding --kv-dtype
+        --parallel --ctx-size --chunk --memory --kv-memory --text --npy --truncate
+        --query --healthcheck' ;;
         esac
     elif [[ -z $words$kind && $COMP_CWORD == 1 ]]; then
         words='serve generate bench batch inspect healthcheck pull list chat rm kv embed rerank'

@@ -33,9 +33,10 @@ static void write_memory(struct jw *w, const struct eng_memory *m)
 }
 
 /* How weights are kept and read; rates are null if they were not measured. */
-static void write_reading(struct jw *w, const struct eng_info *info)
+static void write_reading(struct jw *w, const struct srv_model *m, const struct eng_info *info)
 {
     jw_open(w, "weights", '{');
+    jw_text(w, "format", m->is_gguf ? "gguf" : "safetensors");
     jw_bool(w, "coded", info->weights_coded);
     jw_int(w, "read_ahead_bytes", info->read_ahead_bytes);
     jw_open(w, "measured_per_second", '{');
@@ -257,7 +258,7 @@ static void props(struct srv_request *req)
     jw_text(&w, "gemm", info->gemm);
     jw_text(&w, "kv_dtype", info->kv_dtype);
     jw_text(&w, "weights_dtype", info->weights_dtype);
-    write_reading(&w, info);
+    write_reading(&w, model, info);
     jw_text(&w, "drafts", eng_drafts(model->engine));
     write_draft_model(&w, model, info);
     jw_bool(&w, "repeatable", info->repeatable);

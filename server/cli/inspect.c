@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/gguf.h"
+#include "base/gguf_names.h"
 #include "base/shown.h"
 #include "engine/engine.h"
 #include "server/cli/cli.h"
@@ -158,8 +160,10 @@ static void show_tensor(void *ctx, const struct eng_inspect_tensor *t)
     for (int i = 0; i < t->rank && at < (int)sizeof(shape) - 24; i++)
         at += snprintf(shape + at, sizeof(shape) - (size_t)at, "%s%lld", i ? ", " : "",
                        (long long)t->shape[i]);
-    say(in, "tensor: %s %s %s] %lld bytes in %s%s", t->name, t->dtype, shape, (long long)t->n_bytes,
-        t->file, t->used ? "" : " (not used)");
+    bool renamed = strcmp(t->name, t->file_name) != 0;
+    say(in, "tensor: %s %s %s] %lld bytes in %s%s%s%s", t->file_name, t->dtype, shape,
+        (long long)t->n_bytes, t->file, renamed ? " as " : "", renamed ? t->name : "",
+        t->used ? "" : " (not used)");
     in->n_tensors++;
     in->n_bytes += t->n_bytes;
     in->n_unused += !t->used;
@@ -168,8 +172,9 @@ static void show_tensor(void *ctx, const struct eng_inspect_tensor *t)
     for (int i = 0; i < t->rank; i++)
         append(in, dims, json_integer(t->shape[i]));
     append(in, in->tensors,
-           json_pack("{s:s, s:s, s:o, s:I, s:s, s:b}", "name", t->name, "dtype", t->dtype, "shape",
-                     dims, "bytes", (json_int_t)t->n_bytes, "file", t->file, "used", t->used));
+           json_pack("{s:s, s:s*, s:s, s:o, s:I, s:s, s:b}", "name", t->name, "file_name",
+                     renamed ? t->file_name : NULL, "dtype", t->dtype, "shape", dims, "bytes",
+                     (json_int_t)t->n_bytes, "file", t->file, "used", t->used));
 }
 
 static void show_weights(void *ctx, int64_t n_params, const char *dtype)
@@ -233,11 +238,14 @@ static void inspect_tokenizer(struct inspection *in)
 {
     struct tok *tok = NULL;
     char *info = NULL, err[900] = "tokenizer.json cannot be used";
-    if (tok_open(&tok, in->config->model, err, sizeof(err))) {
+    if (tok_open_from(&tok, in->config->model, in->config->tokenizer, err, sizeof(err))) {
         note_problem(in, err);
     } else {
-        say(in, "tokenizer: %d tokens", (int)tok_vocab_size(tok));
-        add(in, "tokenizer", json_pack("{s:i}", "tokens", (int)tok_vocab_size(tok)));
+        const char *source = tok_source(tok);
+        say(in, "tokenizer: %d tokens%s%s", (int)tok_vocab_size(tok), source ? ", by " : "",
+            source ? source : "");
+        add(in, "tokenizer",
+            json_pack("{s:i, s:s*}", "tokens", (int)tok_vocab_size(tok), "source", source));
         if (drafts(in->config)) inspect_draft(in, tok);
         /* Faults of that file are the chat template's. */
         if (!tok_chat_info_read(&info, in->config->model, err, sizeof(err)))
@@ -292,16 +300,16 @@ static void inspect_template(struct inspection *in)
     struct tok_chat *chat = NULL;
     char err[900] = "the chat template cannot be used";
     const char *file = in->config->chat_template_file;
-    struct tok_chat_params params = {.template_file = file};
+    struct tok_chat_params params = {.template_file = file, .tokenizer_dir = in->config->tokenizer};
     int rc = tok_chat_open(&chat, in->config->model, &params, err, sizeof(err));
     if (rc == 0) {
         const struct tok_chat_caps *caps = tok_chat_caps(chat);
         size_t bytes = strlen(tok_chat_source(chat));
-        say(in, "chat template: %zu bytes; system role %s, tools %s", bytes,
-            caps->system_role ? "yes" : "no", caps->tools ? "yes" : "no");
+        say(in, "chat template: %zu bytes of %s; system role %s, tools %s", bytes,
+            tok_chat_file(chat), caps->system_role ? "yes" : "no", caps->tools ? "yes" : "no");
         add(in, "chat_template",
-            json_pack("{s:I, s:b, s:b}", "bytes", (json_int_t)bytes, "system_role",
-                      caps->system_role, "tools", caps->tools));
+            json_pack("{s:I, s:s, s:b, s:b}", "bytes", (json_int_t)bytes, "file",
+                      tok_chat_file(chat), "system_role", caps->system_role, "tools", caps->tools));
         inspect_style(in, chat);
     } else if (rc == TOK_ENOENT && !file) {
         say(in, "chat template: none");
@@ -314,6 +322,22 @@ static void inspect_template(struct inspection *in)
 
 /* ---- all of it ----------------------------------------------------------------------------- */
 
+/* Version, keys, and how many tensors of each type: also of a file that is refused. */
+static void inspect_file(struct inspection *in)
+{
+    char err[900], types[400];
+    struct gguf *g;
+    if (!gguf_is_path(in->config->model) ||
+        gguf_open(&g, NULL, in->config->model, 0, err, sizeof(err)))
+        return;
+    say(in, "format: GGUF %u, %zu keys", (unsigned)g->version, g->n_keys);
+    add(in, "format",
+        json_pack("{s:s, s:i, s:i}", "name", "GGUF", "version", (int)g->version, "keys",
+                  (int)g->n_keys));
+    gguf_close(g);
+    say(in, "contents: %s", srv_gguf_types(in->config->model, types, sizeof(types)));
+}
+
 static void inspect(struct inspection *in)
 {
     const struct eng_inspector engine = {
@@ -325,7 +349,8 @@ static void inspect(struct inspection *in)
         .ctx = in,
     };
     char err[900];
-    if (srv_hub_is_other(in->config->model, err, sizeof(err)))
+    inspect_file(in);
+    if (srv_hub_is_adapter(in->config->model, err, sizeof(err)))
         note_problem(in, err);
     else
         eng_inspect(in->config->model, &engine);

@@ -32,7 +32,7 @@ static void print_row(void *ctx, const struct hub_model *m)
     if (!m->complete && m->percent >= 0)
         snprintf(state, sizeof(state), "partial %d %%", m->percent);
     /* A revision that is a commit is in the next column already, shortened. */
-    shown_line(stdout, ROW, m->repo, hub_is_commit(m->revision) ? "-" : m->revision, m->commit,
+    shown_line(stdout, ROW, m->name, hub_is_commit(m->revision) ? "-" : m->revision, m->commit,
                size, state, m->servable ? "served" : "not served: ", m->servable ? "" : m->reason);
 }
 
@@ -44,7 +44,7 @@ static void print_json(void *ctx, const struct hub_model *m)
     buf_init(&b, ROW_MAX_BYTES);
     jw_init(&w, &b);
     jw_open(&w, NULL, '{');
-    jw_text(&w, "name", m->repo);
+    jw_text(&w, "name", m->name);
     jw_text(&w, "revision", m->revision);
     jw_text(&w, "commit", m->commit);
     jw_text(&w, "path", m->path);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * hearth rm NAME: removes a model, all its revisions, from the Hugging Face cache, after asking on
- * the terminal. Its references go first and its contents last, so that a removal that is stopped
- * leaves no name that leads to half a model.
+ * the terminal; of NAME:TAG the files in GGUF alone. References go first and contents last, so that
+ * a removal that is stopped leaves no name that leads to half a model.
  */
 #include <errno.h>
 #include <ftw.h>
@@ -17,6 +17,7 @@
 #include "base/shown.h"
 #include "server/cli/cli.h"
 #include "server/config/config.h"
+#include "server/hub/cache.h"
 #include "server/hub/hub_error.h"
 #include "server/hub/settings.h"
 #include "server/hub/pull_run.h"
@@ -62,6 +63,39 @@ static int remove_model(const char *root, const char *folder)
     return 0;
 }
 
+/* One file of a snapshot, and the blob that it leads to. */
+static int remove_file(const char *path, const char *repo)
+{
+    char blob[PATH_MAX];
+    bool linked = realpath(path, blob) && strncmp(blob, repo, strlen(repo)) == 0;
+    return unlink(path) || (linked && unlink(blob) && errno != ENOENT) ? -1 : 0;
+}
+
+/* Counts, or removes, what a tag means in each snapshot. Returns bytes, or -1. */
+static int64_t remove_tag(const struct hub_cache *c, const struct hub_name *name, bool removes)
+{
+    char repo[PATH_MAX + HUB_FOLDER_SIZE + 2], path[2 * PATH_MAX + HUB_PATH_MAX], err[HUB_ERR_SIZE];
+    int64_t n = 0;
+    DIR *dir = hub_folder_read(c->repo_fd, "snapshots");
+    snprintf(repo, sizeof(repo), "%s/%s/", c->root, c->folder);
+    for (struct dirent *entry; dir && n >= 0 && (entry = readdir(dir));) {
+        struct hub_listing l = {0};
+        if (hub_is_commit(entry->d_name) && !hub_cache_read_tree(c, entry->d_name, true, &l))
+            hub_choose(&l, name, err);
+        for (size_t i = 0; i < l.n && n >= 0; i++) {
+            const struct hub_file *f = &l.files[i];
+            if (!f->wanted || !gguf_is_name(f->path) || !hub_cache_has(c, entry->d_name, f))
+                continue;
+            snprintf(path, sizeof(path), "%ssnapshots/%s/%s", repo, entry->d_name, f->path);
+            n = removes && remove_file(path, repo) ? -1 : n + f->size;
+        }
+        hub_listing_finish(&l);
+    }
+    if (dir) closedir(dir);
+    if (n < 0) shown_line(stderr, "hearth: %s cannot be removed: %s", path, strerror(errno));
+    return n;
+}
+
 /* Returns true for yes. */
 static bool ask(const char *name, const char *size, const char *root)
 {
@@ -74,7 +108,9 @@ int srv_cmd_rm(const struct srv_config *config)
 {
     char root[PATH_MAX], path[PATH_MAX + HUB_FOLDER_SIZE], folder[HUB_FOLDER_SIZE], size[32],
         err[HUB_ERR_SIZE] = "rm needs the name of a model, as `hearth list` shows it";
+    char shown[HUB_REPO_SIZE + GGUF_TAG_SIZE];
     struct hub_name name = {.has_revision = false};
+    struct hub_cache cache = {.root_fd = -1, .repo_fd = -1, .blobs_fd = -1};
     struct stat st;
     if (!config->model || hub_name_parse(&name, config->model, err) || name.has_revision) {
         shown_line(stderr, "hearth: %s",
@@ -89,22 +125,33 @@ int srv_cmd_rm(const struct srv_config *config)
     }
     hub_folder_name(name.repo, folder);
     snprintf(path, sizeof(path), "%s/%s", root, folder);
-    if (lstat(path, &st) || !S_ISDIR(st.st_mode)) {
-        shown_line(stderr, "hearth: %s is not in the cache (%s); `hearth list` shows what is",
-                   name.repo, root);
-        return -HUB_ENOTFOUND;
-    }
-    nftw(path, count_one, OPEN_FOLDERS, FTW_PHYS);
-    pull_format_bytes(n_bytes, size, sizeof(size));
-    if (!config->yes && !isatty(STDIN_FILENO)) {
-        fprintf(stderr, "hearth: rm asks, and there is no terminal to ask on: -y says yes\n");
-        return SRV_EXIT_USAGE;
-    }
-    if (!config->yes && !ask(name.repo, size, root)) {
-        fprintf(stderr, "hearth: %s is kept\n", name.repo);
+    snprintf(shown, sizeof(shown), "%s%s%s", name.repo, *name.tag ? ":" : "", name.tag);
+    bool there = lstat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    if (there && *name.tag && hub_cache_open(&cache, root, name.repo, err)) {
+        shown_line(stderr, "hearth: %s", err);
         return EXIT_FAILURE;
     }
-    if (remove_model(root, folder)) return EXIT_FAILURE;
-    printf("removed %s: %s\n", name.repo, size);
-    return EXIT_SUCCESS;
+    if (there && *name.tag)
+        n_bytes = remove_tag(&cache, &name, false);
+    else if (there)
+        nftw(path, count_one, OPEN_FOLDERS, FTW_PHYS);
+    if (!there || (*name.tag && !n_bytes)) {
+        shown_line(stderr, "hearth: %s is not in the cache (%s); `hearth list` shows what is",
+                   shown, root);
+        hub_cache_close(&cache);
+        return -HUB_ENOTFOUND;
+    }
+    pull_format_bytes(n_bytes, size, sizeof(size));
+    int status = EXIT_FAILURE;
+    if (!config->yes && !isatty(STDIN_FILENO)) {
+        fprintf(stderr, "hearth: rm asks, and there is no terminal to ask on: -y says yes\n");
+        status = SRV_EXIT_USAGE;
+    } else if (!config->yes && !ask(shown, size, root)) {
+        fprintf(stderr, "hearth: %s is kept\n", shown);
+    } else if (*name.tag ? remove_tag(&cache, &name, true) >= 0 : !remove_model(root, folder)) {
+        printf("removed %s: %s\n", shown, size);
+        status = EXIT_SUCCESS;
+    }
+    hub_cache_close(&cache);
+    return status;
 }

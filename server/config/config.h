@@ -66,6 +66,8 @@ struct srv_config {
     bool model_is_demo;      /* set by main */
     const char *draft_model, *draft_shown; /* the same of a draft model; NULL: none */
     struct srv_list alias;
+    const char *tokenizer; /* as given; the subcommands see the resolved directory */
+    bool text_only;        /* pull_run: what --tokenizer needs of the model; set by main */
     const char *chat_template_file;
     const char *rerank_tokens, *rerank_template, *fim_marks;
     const char *chat_template_kwargs; /* a JSON object */

@@ -79,10 +79,11 @@ const struct srv_option srv_options[] = {
     ROW("program", "config", NULL, STRING, config_file, 0, 0, NULL, NULL, ALL, 0,
         "read options from this ini file"),
 
-    STRING(
-        "model", "model", "m model-path", model, NULL, MODEL | PULL | RM | KV,
-        "model directory, or org/name in the Hugging Face cache (default: the demo model); serve: "
-        "NAME=DIR or NAME=org/name, repeated, for several models"),
+    STRING("model", "model", "m model-path", model, NULL, MODEL | PULL | RM | KV,
+           "model directory, GGUF file, or org/name[:tag] in the Hugging Face cache (default: the "
+           "demo "
+           "model); serve: "
+           "NAME=DIR or NAME=org/name, repeated, for several models"),
     STRING("model", "draft-model", "md model-draft speculative-model", draft_model, NULL,
            REQUESTS | ANSWER | BENCH | BIT(INSPECT),
            "directory, or org/name in the Hugging Face cache, of a smaller model with the same "
@@ -95,6 +96,9 @@ const struct srv_option srv_options[] = {
            "folder of the Hugging Face cache (default: HF_HUB_CACHE, or huggingface_hub's own)"),
     LIST("model", "alias", "a served-model-name model_name", alias, REQUESTS,
          "names the model answers to; the first is shown (default: the model's own name)"),
+    STRING("model", "tokenizer", NULL, tokenizer, NULL, MODEL,
+           "directory, or org/name, whose tokenizer.json, chat template and end tokens are used "
+           "instead of the model's; for GGUF files that do not say how text is split"),
     STRING("model", "chat-template-file", "chat-template", chat_template_file, NULL, TEMPLATE,
            "chat template to use instead of the model's own"),
     STRING("model", "chat-template-kwargs", "default-chat-template-kwargs", chat_template_kwargs,
@@ -121,10 +125,10 @@ const struct srv_option srv_options[] = {
            "at the start and the others on demand"),
     INT("model", "share", NULL, share, 1, 100, "1", REQUESTS,
         "weight of the model when others want the cores too"),
-    STRING(
-        "model", "models", "models-dir", models_dir, NULL, REQUESTS,
-        "folder whose folders with a config.json are models too, loaded on demand; read again on "
-        "SIGHUP"),
+    STRING("model", "models", "models-dir", models_dir, NULL, REQUESTS,
+           "folder whose folders with a config.json and GGUF files are models too, loaded on "
+           "demand; read again on "
+           "SIGHUP"),
     STRING("model", "default-model", NULL, default_model, NULL, REQUESTS,
            "name of the model for requests without one (default: the first)"),
     INT("model", "models-max", NULL, models_max, 0, 64, "0", REQUESTS,

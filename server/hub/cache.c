@@ -319,11 +319,43 @@ int hub_cache_write_ref(const struct hub_cache *c, const char *revision, const c
     return hub_cache_cannot(c, "write a reference in", err);
 }
 
-char *hub_cache_read_tree(const struct hub_cache *c, const char *commit, size_t *ret_len)
+/* Paths of files below a folder, links to them included, with their sizes. */
+static void list_folder(int dir_fd, const char *name, const char *prefix, struct hub_listing *l)
 {
-    char path[HUB_COMMIT_LEN + 16];
+    DIR *dir = hub_folder_read(dir_fd, name);
+    int fd = dir ? dirfd(dir) : -1;
+    for (struct dirent *entry; dir && (entry = readdir(dir));) {
+        char path[HUB_PATH_MAX], below[HUB_PATH_MAX];
+        struct stat st;
+        int len = snprintf(path, sizeof(path), "%s%s", prefix, entry->d_name);
+        if (entry->d_name[0] == '.' || len >= (int)sizeof(path) - 1 ||
+            fstatat(fd, entry->d_name, &st, 0) || !hub_path_is_safe(path, (size_t)len))
+            continue;
+        snprintf(below, sizeof(below), "%.*s/", (int)sizeof(below) - 2, path);
+        if (S_ISREG(st.st_mode) && st.st_size < HUB_SIZE_MAX)
+            hub_listing_add(l, path, st.st_size);
+        else if (S_ISDIR(st.st_mode) && !*prefix)
+            list_folder(fd, entry->d_name, below, l);
+    }
+    if (dir) closedir(dir);
+}
+
+int hub_cache_read_tree(const struct hub_cache *c, const char *commit, bool walk,
+                        struct hub_listing *ret)
+{
+    char path[HUB_COMMIT_LEN + 16], err[HUB_ERR_SIZE];
+    size_t len;
     snprintf(path, sizeof(path), "trees/%s.json", commit);
-    return read_file(c, path, HUB_LISTING_MAX_BYTES, ret_len);
+    char *text = read_file(c, path, HUB_LISTING_MAX_BYTES, &len);
+    int rc = text ? hub_listing_add_tree(ret, text, len, err) : -1;
+    free(text);
+    if (rc) {
+        hub_listing_finish(ret);
+        snprintf(path, sizeof(path), "snapshots/%s", commit);
+        if (walk) list_folder(c->repo_fd, path, "", ret);
+    }
+    if (hub_listing_sort(ret, err)) hub_listing_finish(ret);
+    return ret->n ? 0 : -1;
 }
 
 int hub_cache_write_tree(const struct hub_cache *c, const char *commit, const char *text,

@@ -51,8 +51,12 @@ int hub_cache_read_ref(const struct hub_cache *c, const char *revision,
 int hub_cache_write_ref(const struct hub_cache *c, const char *revision, const char *commit,
                         char *err);
 
-/* The text of a commit's listing, or NULL. Returns owned. */
-char *hub_cache_read_tree(const struct hub_cache *c, const char *commit, size_t *ret_len);
+/*
+ * Fills an empty listing with that of a commit, sorted. -1, and it is empty, if there is none.
+ * `walk`: then it is of the files that the snapshot has, in its root and the folders there.
+ */
+int hub_cache_read_tree(const struct hub_cache *c, const char *commit, bool walk,
+                        struct hub_listing *ret);
 
 int hub_cache_write_tree(const struct hub_cache *c, const char *commit, const char *text,
                          size_t len, char *err);

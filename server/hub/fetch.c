@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/gguf_names.h"
 #include "base/sha1.h"
 #include "base/sha256.h"
 
@@ -23,6 +24,7 @@ enum {
     WRITEBACK_BYTES = 8 << 20, /* written to disk at once, so that the sync at the end is short */
     PIECE_BYTES = 16 << 10,    /* of a part that is hashed before it is continued */
     PART_NAME_SIZE = HUB_ETAG_SIZE + 24,
+    LOOK_FIRST_BYTES = 1 << 10,
     PART_FLAGS = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
 };
 
@@ -42,6 +44,7 @@ struct job {
     int lock_fd, fd; /* -1: none */
     char part[PART_NAME_SIZE];
     int64_t n_bytes; /* of the part, from its first byte on */
+    int64_t look_at; /* so many bytes of the part are looked at next */
     struct hash hash;
     int rc;         /* of writing, while a try runs */
     bool bad_range; /* the answer is a different part than requested */
@@ -358,12 +361,23 @@ static bool take_head(void *ctx, struct transfer *t)
     return !j->bad_range;
 }
 
+/* The beginning is looked at when it has twice as many bytes as the last time. */
+static int look(struct job *j)
+{
+    const struct hub_fetch *fetch = j->fetch;
+    if (!fetch->look || j->n_bytes < j->look_at || !gguf_is_name(j->file->path)) return 0;
+    int rc = fetch->look(fetch->ctx, j->file, j->part, j->n_bytes, j->err);
+    j->look_at = rc ? INT64_MAX : 2 * j->n_bytes;
+    return rc < 0 ? rc : 0;
+}
+
 /* Bytes beyond the listed size are refused. */
 static bool take_body(void *ctx, const char *data, size_t len)
 {
     struct job *j = ctx;
     int64_t before = j->n_bytes;
     j->rc = write_part(j, data, len);
+    if (!j->rc) j->rc = look(j);
     if (j->rc) return false;
     j->fetch->on_bytes(j->fetch->ctx, j->file, j->n_bytes, j->n_bytes - before);
     return j->n_bytes - before == (int64_t)len;
@@ -474,7 +488,8 @@ static int fetch_part(struct job *j, const char *url)
 
 int hub_fetch_blob(const struct hub_fetch *fetch, const struct hub_file *f, char *err)
 {
-    struct job j = {.fetch = fetch, .file = f, .lock_fd = -1, .fd = -1};
+    struct job j = {
+        .fetch = fetch, .file = f, .lock_fd = -1, .fd = -1, .look_at = LOOK_FIRST_BYTES};
     char url[TRANSFER_URL_MAX_BYTES];
     int rc = make_url(fetch, f, url, sizeof(url), err);
     if (rc) return rc;

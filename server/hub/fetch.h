@@ -35,6 +35,12 @@ struct hub_fetch {
     void (*on_wait)(void *ctx, const char *path); /* another program fetches the same blob */
     /* Bytes of the file that are there, and of them how many have come just now. */
     void (*on_bytes)(void *ctx, const struct hub_file *f, int64_t n_there, int64_t n_new);
+    /*
+     * NULL, or looks at the beginning of a file in GGUF: `part`, below the folder of blobs, has
+     * n_there bytes. 0: it wants to see more; 1: it has seen enough; an enum hub_error with a
+     * sentence ends the fetch.
+     */
+    int (*look)(void *ctx, const struct hub_file *f, const char *part, int64_t n_there, char *err);
     void *ctx;
 };
 

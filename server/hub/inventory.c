@@ -15,13 +15,14 @@
 #include "server/hub/cache.h"
 #include "server/hub/hub_error.h"
 
-enum { REVISIONS_MAX = 1000, FOLDERS_MAX = 8, TREE_DEPTH = 4 };
+enum { REVISIONS_MAX = 1000, TAGS_MAX = 64, FOLDERS_MAX = 8, TREE_DEPTH = 4 };
 
 struct visit {
     void (*fn)(void *ctx, const struct hub_model *m);
     void *ctx;
     struct hub_cache cache;
-    struct hub_model model;               /* the current one */
+    struct hub_name name; /* repository and tag of the current one */
+    struct hub_model model;
     char (*revisions)[HUB_REVISION_SIZE]; /* [REVISIONS_MAX] of the current repository */
     int n_revisions;
 };
@@ -44,7 +45,7 @@ static void judge(struct hub_model *m)
         snprintf(m->reason, sizeof(m->reason), "not complete");
     else if (eng_inspect(m->path, &inspector) && !m->reason[0])
         snprintf(m->reason, sizeof(m->reason), "the model cannot be read");
-    else if (!m->reason[0] && access(tokenizer, R_OK))
+    else if (!m->reason[0] && !gguf_is_name(m->path) && access(tokenizer, R_OK))
         snprintf(m->reason, sizeof(m->reason), "it has no tokenizer.json");
     m->servable = !m->reason[0];
 }
@@ -69,23 +70,12 @@ static int64_t bytes_below(int dir_fd, const char *name, int depth)
     return n;
 }
 
-static int read_listing(struct visit *v, struct hub_listing *l)
-{
-    char err[HUB_ERR_SIZE];
-    size_t len;
-    char *text = hub_cache_read_tree(&v->cache, v->model.commit, &len);
-    int rc = text ? hub_listing_add_tree(l, text, len, err) : -1;
-    if (!rc) rc = hub_listing_sort(l, err);
-    free(text);
-    return rc;
-}
-
 /* Marks the shards of an index that is there; without it all of them are missing. */
 static void choose_shards(struct visit *v, struct hub_listing *l)
 {
     char err[HUB_ERR_SIZE];
     size_t len;
-    if (hub_listing_find(l, HUB_WEIGHTS_NAME)) return;
+    if (!hub_wanted_index(l)) return;
     char *text =
         hub_cache_read(&v->cache, v->model.commit, HUB_INDEX_NAME, HUB_INDEX_MAX_BYTES, &len);
     if (text && hub_choose_shards(l, text, len, err))
@@ -109,35 +99,70 @@ static void measure(struct visit *v, struct hub_listing *l)
                           : hub_cache_part_bytes(&v->cache, f);
         m->complete = m->complete && there;
     }
-    bool all_shards = hub_listing_find(l, HUB_WEIGHTS_NAME) ||
-                      hub_cache_has(&v->cache, m->commit, hub_listing_find(l, HUB_INDEX_NAME));
+    const struct hub_file *index = hub_wanted_index(l);
+    bool all_shards = !index || hub_cache_has(&v->cache, m->commit, index);
     m->complete = m->complete && all_shards;
     m->percent = n_total && all_shards ? (int)((double)m->n_bytes * 100 / (double)n_total) : -1;
 }
 
-static void look(struct visit *v)
+/* One model of the snapshot; known: the listing is the hub's. */
+static void look_at(struct visit *v, struct hub_listing *l, bool known, const char *tag)
 {
     struct hub_model *m = &v->model;
-    struct hub_listing l = {0};
     char folder[HUB_COMMIT_LEN + 16], err[HUB_ERR_SIZE] = "";
     m->n_bytes = 0;
     m->percent = -1;
     m->complete = m->servable = false;
     m->reason[0] = '\0';
+    snprintf(v->name.tag, sizeof(v->name.tag), "%s", tag);
+    snprintf(m->name, sizeof(m->name), "%s%s%s", v->name.repo, *tag ? ":" : "", tag);
     if (hub_cache_snapshot_path(&v->cache, m->commit, m->path, sizeof(m->path))) return;
-    bool listed = read_listing(v, &l) == 0;
-    if (listed && hub_choose(&l, m->repo, err) == 0) {
-        choose_shards(v, &l);
-        measure(v, &l);
+    if ((known || *tag) && hub_choose(l, &v->name, err) == 0) {
+        size_t len = strlen(m->path);
+        if (l->gguf) snprintf(m->path + len, sizeof(m->path) - len, "/%s", l->gguf->path);
+        choose_shards(v, l);
+        measure(v, l);
     } else {
         snprintf(folder, sizeof(folder), "snapshots/%s", m->commit);
         m->n_bytes = bytes_below(v->cache.repo_fd, folder, TREE_DEPTH);
-        m->complete = listed || hub_snapshot_is_whole(AT_FDCWD, m->path);
-        if (listed) snprintf(m->reason, sizeof(m->reason), "%.290s", err);
+        m->complete = known || hub_snapshot_is_whole(AT_FDCWD, m->path);
+        if (known) snprintf(m->reason, sizeof(m->reason), "%.290s", err);
     }
-    hub_listing_finish(&l);
     judge(m);
     v->fn(v->ctx, m);
+}
+
+/* The tags of models in GGUF that the cache has bytes of. */
+struct tags {
+    struct visit *v;
+    char (*items)[GGUF_TAG_SIZE]; /* [n] */
+    int n;
+};
+
+static void note_tag(void *ctx, const struct hub_file *f)
+{
+    struct tags *t = ctx;
+    const struct hub_cache *c = &t->v->cache;
+    if (t->n == TAGS_MAX || (!hub_cache_has(c, t->v->model.commit, f) && f->etag[0] &&
+                             !hub_cache_has_blob(c, f) && !hub_cache_part_bytes(c, f)))
+        return;
+    gguf_tag_of(f->path, t->items[t->n++]);
+}
+
+static void look(struct visit *v)
+{
+    char items[TAGS_MAX][GGUF_TAG_SIZE];
+    struct hub_listing l = {0};
+    struct tags tags = {.v = v, .items = items};
+    const char *commit = v->model.commit;
+    bool known = hub_cache_read_tree(&v->cache, commit, false, &l) == 0;
+    if (!known) hub_cache_read_tree(&v->cache, commit, true, &l);
+    hub_ggufs_visit(&l, note_tag, &tags);
+    const struct hub_file *config = hub_listing_find(&l, HUB_CONFIG_NAME);
+    if (!tags.n || (config && hub_cache_has(&v->cache, commit, config))) look_at(v, &l, known, "");
+    for (int i = 0; i < tags.n; i++)
+        look_at(v, &l, known, items[i]);
+    hub_listing_finish(&l);
 }
 
 /* ---- revisions ------------------------------------------------------------------------------ */
@@ -191,7 +216,7 @@ static int visit_repository(struct visit *v, const char *root, char *err)
 {
     struct hub_model *m = &v->model;
     v->n_revisions = 0;
-    if (hub_cache_open(&v->cache, root, m->repo, err)) return -1;
+    if (hub_cache_open(&v->cache, root, v->name.repo, err)) return -1;
     add_references(v, v->cache.repo_fd, "refs", "", FOLDERS_MAX);
     add_commits(v);
     qsort(v->revisions, (size_t)v->n_revisions, sizeof(v->revisions[0]), compare_revisions);
@@ -239,7 +264,7 @@ int hub_inventory_visit(const char *root, void (*fn)(void *ctx, const struct hub
         rc = -1;
     }
     for (int i = 0; i < n; i++) {
-        if (!rc && hub_folder_parse(names[i]->d_name, v.model.repo) == 0)
+        if (!rc && hub_folder_parse(names[i]->d_name, v.name.repo) == 0)
             rc = visit_repository(&v, root, err);
         free(names[i]);
     }

@@ -15,10 +15,10 @@
 #include "server/hub/settings.h"
 
 struct hub_model {
-    char repo[HUB_REPO_SIZE];
-    char revision[HUB_REVISION_SIZE]; /* the commit itself where no reference names it */
+    char name[HUB_REPO_SIZE + GGUF_TAG_SIZE]; /* of the repository, with a tag for one in GGUF */
+    char revision[HUB_REVISION_SIZE];         /* the commit itself where no reference names it */
     char commit[HUB_COMMIT_LEN + 1];
-    char path[PATH_MAX]; /* of the snapshot */
+    char path[PATH_MAX]; /* of the snapshot, or of the file in GGUF */
     int64_t n_bytes;     /* that are there */
     int percent;         /* of what belongs to it; -1: not known */
     bool complete, servable;

@@ -10,14 +10,12 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/gguf_names.h"
 #include "base/json_reader.h"
 #include "base/json_tree.h"
 #include "base/shown.h"
 #include "base/utf8.h"
 #include "server/hub/hub_error.h"
-
-/* Of a file, 64 TiB: the sum of all fits into 63 bits. */
-#define SIZE_MAX_LISTED (INT64_C(1) << 46)
 
 enum {
     TREE_FORMAT = 1,
@@ -156,7 +154,7 @@ static int64_t size_of(const json_t *o, const char *key)
 {
     const json_t *n = json_object_get(o, key);
     json_int_t size = json_is_integer(n) ? json_integer_value(n) : -1;
-    return size <= SIZE_MAX_LISTED ? size : -1;
+    return size <= HUB_SIZE_MAX ? size : -1;
 }
 
 static bool is_xet_hash(const char *text)
@@ -180,6 +178,14 @@ static int append(struct adding *a, const struct hub_file *f, const char *path)
     l->files[l->n] = *f;
     l->files[l->n++].path = copy;
     return 0;
+}
+
+int hub_listing_add(struct hub_listing *l, const char *path, int64_t size)
+{
+    char err[HUB_ERR_SIZE];
+    struct adding a = {.listing = l, .err = err};
+    const struct hub_file f = {.size = size, .listed_size = size, .n_cached = -1};
+    return append(&a, &f, path) ? HUB_EINTERNAL : 0;
 }
 
 /* lfs: the object that has the file's git-lfs hash and size under these names, or NULL. */
@@ -426,11 +432,88 @@ static const char *find_suffix(const struct hub_listing *l, const char *const *s
     return NULL;
 }
 
+/* ---- models in GGUF ------------------------------------------------------------------------- */
+
+void hub_ggufs_visit(const struct hub_listing *l, void (*fn)(void *ctx, const struct hub_file *f),
+                     void *ctx)
+{
+    int count;
+    for (size_t i = 0; i < l->n; i++)
+        if (gguf_is_model(l->files[i].path) && gguf_split(l->files[i].path, &count) <= 1)
+            fn(ctx, &l->files[i]);
+}
+
+struct search {
+    const char *tag;
+    const struct hub_file *found;
+    char tags[HUB_ERR_SIZE / 2]; /* of all models, ":Q4_0, :Q8_0" */
+};
+
+/* Of several files that fit the shorter name wins, then the first. */
+static void look_at_gguf(void *ctx, const struct hub_file *f)
+{
+    struct search *s = ctx;
+    char tag[GGUF_TAG_SIZE];
+    bool fits = gguf_tag_fits(f->path, s->tag);
+    if (fits && (!s->found || strlen(f->path) < strlen(s->found->path))) s->found = f;
+    gguf_tag_of(f->path, tag);
+    size_t at = strlen(s->tags);
+    snprintf(s->tags + at, sizeof(s->tags) - at, "%s:%s", at ? ", " : "", tag);
+}
+
+/* Without a tag it is one of those that most repositories have. */
+static void find_gguf(const struct hub_listing *l, const char *tag, struct search *s)
+{
+    static const char *const usual[] = {"Q4_K_M", "Q8_0", "Q4_0"};
+    for (int i = 0; i < (*tag ? 1 : 3) && !s->found; i++) {
+        *s = (struct search){.tag = *tag ? tag : usual[i]};
+        hub_ggufs_visit(l, look_at_gguf, s);
+    }
+}
+
+static int mark_gguf(struct hub_listing *l, const struct hub_file *f, const char *repo, char *err)
+{
+    static const char *const beside[] = {"tokenizer.json", "tokenizer_config.json",
+                                         "chat_template.jinja", "generation_config.json"};
+    char name[HUB_PATH_MAX + 1];
+    int count;
+    bool is_set = gguf_split(f->path, &count) > 0;
+    l->gguf = f;
+    for (int i = 1; i <= count; i++) {
+        if (is_set ? gguf_split_name(f->path, i, name, sizeof(name))
+                   : snprintf(name, sizeof(name), "%s", f->path) < 0)
+            return hub_fail(err, HUB_EINTERNAL, "a name is too long");
+        if (!mark(l, name))
+            return hub_fail(err, HUB_ENOTSERVED, "%s has no %.200s, a part of the model", repo,
+                            name);
+    }
+    for (size_t i = 0; i < sizeof(beside) / sizeof(beside[0]); i++)
+        mark(l, beside[i]);
+    return 0;
+}
+
+static int choose_gguf(struct hub_listing *l, const struct hub_name *name, char *err)
+{
+    struct search s = {.tag = ""};
+    find_gguf(l, name->tag, &s);
+    if (s.found) return mark_gguf(l, s.found, name->repo, err);
+    if (!*s.tags)
+        return hub_fail(err, HUB_ENOTSERVED, "%s has no GGUF files; leave out :%s", name->repo,
+                        name->tag);
+    if (*name->tag)
+        return hub_fail(err, HUB_ENOTSERVED, "%s has no GGUF file for the tag %s; it has %s",
+                        name->repo, name->tag, s.tags);
+    return hub_fail(err, HUB_ENOTSERVED, "%s has GGUF files only; add one of %s", name->repo,
+                    s.tags);
+}
+
+/* ---- the choice ----------------------------------------------------------------------------- */
+
 static int refuse_weights(const struct hub_listing *l, const char *repo, char *err)
 {
     static const char *const pickles[] = {".bin", ".pt", ".pth", ".ckpt"};
-    static const char *const others[] = {".safetensors", ".gguf", ".onnx", ".h5", ".msgpack"};
-    const char *pickle = find_suffix(l, pickles, 4), *other = find_suffix(l, others, 5);
+    static const char *const others[] = {".safetensors", ".onnx", ".h5", ".msgpack"};
+    const char *pickle = find_suffix(l, pickles, 4), *other = find_suffix(l, others, 4);
     if (pickle)
         return hub_fail(err, HUB_ENOTSERVED,
                         "%s has no safetensors weights (it has %.200s; pickle files can run code "
@@ -441,23 +524,43 @@ static int refuse_weights(const struct hub_listing *l, const char *repo, char *e
                         "%s has no " HUB_WEIGHTS_NAME " in its root (it has %.200s, which is not "
                         "read)",
                         repo, other);
-    return hub_fail(err, HUB_ENOTSERVED, "%s has no safetensors weights", repo);
+    return hub_fail(err, HUB_ENOTSERVED, "%s has neither safetensors nor GGUF weights", repo);
 }
 
-int hub_choose(struct hub_listing *l, const char *repo, char *err)
+static void count_one(void *ctx, const struct hub_file *f)
 {
-    if (!hub_listing_find(l, HUB_WEIGHTS_NAME) && !hub_listing_find(l, HUB_INDEX_NAME))
-        return refuse_weights(l, repo, err);
-    for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++) {
+    (void)f;
+    ++*(int *)ctx;
+}
+
+int hub_choose(struct hub_listing *l, const struct hub_name *name, char *err)
+{
+    int n_ggufs = 0;
+    bool has_weights = hub_listing_find(l, HUB_WEIGHTS_NAME) || hub_listing_find(l, HUB_INDEX_NAME);
+    l->gguf = NULL;
+    for (size_t i = 0; i < l->n; i++)
+        l->files[i].wanted = false;
+    hub_ggufs_visit(l, count_one, &n_ggufs);
+    l->in_gguf = !name->text_only && (*name->tag || (!has_weights && n_ggufs));
+    if (l->in_gguf) return choose_gguf(l, name, err);
+    if (!name->text_only && !has_weights) return refuse_weights(l, name->repo, err);
+    for (size_t i = name->text_only; i < sizeof(needed) / sizeof(needed[0]); i++) {
         if (mark(l, needed[i])) continue;
-        return hub_fail(err, HUB_ENOTSERVED, "%s has no %s", repo, needed[i]);
+        return hub_fail(err, HUB_ENOTSERVED, "%s has no %s", name->repo, needed[i]);
     }
     for (size_t i = 0; i < sizeof(optional) / sizeof(optional[0]); i++)
         mark(l, optional[i]);
     mark_templates(l);
+    if (name->text_only) return 0;
     mark_modules(l);
     if (!mark(l, HUB_WEIGHTS_NAME)) mark(l, HUB_INDEX_NAME);
     return 0;
+}
+
+struct hub_file *hub_wanted_index(const struct hub_listing *l)
+{
+    struct hub_file *f = hub_listing_find(l, HUB_INDEX_NAME);
+    return f && f->wanted ? f : NULL;
 }
 
 /* ---- the index ------------------------------------------------------------------------------ */

@@ -9,8 +9,8 @@
  *   hashes are 40 or 64 lower-case hexadecimal digits, sizes integers from 0 to 2^62
  *
  * Taken are the configuration, the tokenizer, chat templates, and safetensors weights, all from the
- * root. Nothing that could be run and nothing that is not read: no pickle, no other formats, no
- * variants, no code.
+ * root, or instead of configuration and weights one model in GGUF. Nothing that could be run and
+ * nothing that is not read: no pickle, no other formats, no variants, no code.
  *
  * A file's blob is named after its SHA-256 if it is in git-lfs, else after git's SHA-1.
  *
@@ -28,6 +28,9 @@
 #define HUB_CONFIG_NAME "config.json"
 #define HUB_WEIGHTS_NAME "model.safetensors"
 #define HUB_INDEX_NAME "model.safetensors.index.json"
+
+/* Of a file, 64 TiB: the sum of all fits into 63 bits. */
+#define HUB_SIZE_MAX (INT64_C(1) << 46)
 
 enum {
     HUB_PATH_MAX = 1024,
@@ -55,7 +58,9 @@ struct hub_file {
 struct hub_listing {
     struct hub_file *files;
     size_t n, cap;
-    bool odd_xet; /* a Xet hash that is not one: such a listing is not kept */
+    bool odd_xet;                /* a Xet hash that is not one: such a listing is not kept */
+    bool in_gguf;                /* hub_choose looked for a model in GGUF */
+    const struct hub_file *gguf; /* and took this one, its first file; NULL: none */
 };
 
 void hub_listing_finish(struct hub_listing *l);
@@ -83,11 +88,23 @@ bool hub_path_is_safe(const char *path, size_t len);
 /* "sha" of the hub's answer about a revision. 0, or -1 if it is not a commit. */
 int hub_commit_read(const char *text, size_t len, char ret[HUB_COMMIT_LEN + 1]);
 
+/* Adds a file of which only path and size are known. 0, or HUB_EINTERNAL. */
+int hub_listing_add(struct hub_listing *l, const char *path, int64_t size);
+
 /*
  * Marks the files that are fetched with any weights, and model.safetensors, or the index if only
- * that exists. Returns 0, or HUB_ENOTSERVED with a sentence if a required file is missing.
+ * that exists. With a tag, or if there are no such weights, marks those of the model in GGUF that
+ * the tag names, all files of its set. No other stays marked. Returns 0, or HUB_ENOTSERVED with a
+ * sentence if a required file is missing.
  */
-int hub_choose(struct hub_listing *l, const char *repo, char *err);
+int hub_choose(struct hub_listing *l, const struct hub_name *name, char *err);
+
+/* Calls fn for each model in GGUF of the listing: the first file of a set. */
+void hub_ggufs_visit(const struct hub_listing *l, void (*fn)(void *ctx, const struct hub_file *f),
+                     void *ctx);
+
+/* The index of shards, if it is what hub_choose took; else NULL. */
+struct hub_file *hub_wanted_index(const struct hub_listing *l);
 
 /*
  * Marks the shards that an index names. 0, HUB_EWRONG with a sentence (a name that is not a file of

@@ -14,6 +14,8 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/file.h"
+#include "base/gguf.h"
 #include "engine/engine.h"
 #include "server/hub/fetch.h"
 
@@ -228,10 +230,8 @@ static bool is_complete(const struct hub_pull *p)
 static int choose_from_cache(struct hub_pull *p)
 {
     char err[HUB_ERR_SIZE];
-    const struct hub_file *index = NULL;
-    if (hub_choose(&p->listing, p->name->repo, err)) return -1;
-    if (!hub_listing_find(&p->listing, HUB_WEIGHTS_NAME))
-        index = hub_listing_find(&p->listing, HUB_INDEX_NAME);
+    if (hub_choose(&p->listing, p->name, err)) return -1;
+    const struct hub_file *index = hub_wanted_index(&p->listing);
     if (!index) return 0;
     if (!hub_cache_has(&p->cache, p->commit, index)) return -1;
     size_t len;
@@ -241,23 +241,14 @@ static int choose_from_cache(struct hub_pull *p)
     return rc;
 }
 
-/* The listing that the cache keeps of the commit. */
-static int read_tree(struct hub_pull *p)
-{
-    char err[HUB_ERR_SIZE];
-    size_t len;
-    char *text = hub_cache_read_tree(&p->cache, p->commit, &len);
-    if (!text) return -1;
-    int rc = hub_listing_add_tree(&p->listing, text, len, err);
-    if (!rc) rc = hub_listing_sort(&p->listing, err);
-    free(text);
-    if (rc || p->listing.n == 0) hub_listing_finish(&p->listing);
-    return rc || p->listing.n == 0 ? -1 : 0;
-}
-
+/* The folder of the snapshot, or the file of a model in GGUF there. */
 static int set_snapshot(struct hub_pull *p, char *err)
 {
-    if (!hub_cache_snapshot_path(&p->cache, p->commit, p->snapshot, sizeof(p->snapshot))) return 0;
+    const struct hub_file *gguf = p->listing.gguf;
+    char *path = p->snapshot;
+    int rc = hub_cache_snapshot_path(&p->cache, p->commit, path, sizeof(p->snapshot));
+    size_t len = rc ? 0 : strlen(path), left = sizeof(p->snapshot) - len;
+    if (!rc && (!gguf || (size_t)snprintf(path + len, left, "/%s", gguf->path) < left)) return 0;
     return hub_fail(err, HUB_EDISK, "the path of the cache is too long");
 }
 
@@ -276,12 +267,14 @@ static int find_cached_commit(struct hub_pull *p)
 
 static bool find_complete(struct hub_pull *p)
 {
+    char err[HUB_ERR_SIZE];
+    bool tagged = *p->name->tag;
     hub_listing_finish(&p->listing);
-    if (find_cached_commit(p) ||
-        hub_cache_snapshot_path(&p->cache, p->commit, p->snapshot, sizeof(p->snapshot)))
-        return false;
-    if (read_tree(p) == 0) return choose_from_cache(p) == 0 && is_complete(p);
-    return hub_snapshot_is_whole(AT_FDCWD, p->snapshot);
+    if (find_cached_commit(p)) return false;
+    bool known = hub_cache_read_tree(&p->cache, p->commit, tagged, &p->listing) == 0;
+    bool there = known ? choose_from_cache(p) == 0 && is_complete(p) : !tagged;
+    if (!there || set_snapshot(p, err)) return false;
+    return known || hub_snapshot_is_whole(AT_FDCWD, p->snapshot);
 }
 
 static int run_offline(struct hub_pull *p, char *err)
@@ -315,6 +308,22 @@ static int write_tree(struct hub_pull *p, char *err)
     return rc;
 }
 
+/* The header of a model in GGUF, as soon as it is there: can this be served? */
+static int check_header(void *ctx, const struct hub_file *f, const char *part, int64_t n_there,
+                        char *err)
+{
+    const struct hub_pull *p = ctx;
+    char dir[2 * PATH_MAX], reason[HUB_ERR_SIZE] = "";
+    struct gguf *g;
+    (void)n_there;
+    snprintf(dir, sizeof(dir), "%s/%s/blobs", p->cache.root, p->cache.folder);
+    int rc = gguf_open(&g, dir, part, f->size, reason, sizeof(reason));
+    gguf_close(g);
+    if (rc == FILE_EIO) return 0;
+    const char *sentence = strncmp(reason, part, strlen(part)) ? reason : reason + strlen(part) + 2;
+    return rc ? hub_fail(err, HUB_ENOTSERVED, "%.300s", sentence) : 1;
+}
+
 /* Fetches a content and links every file that has it. */
 static int fetch_file(struct hub_pull *p, struct hub_client *c, struct hub_file *f, char *err)
 {
@@ -325,6 +334,7 @@ static int fetch_file(struct hub_pull *p, struct hub_client *c, struct hub_file 
         .force = p->force,
         .on_wait = on_wait,
         .on_bytes = on_bytes,
+        .look = check_header,
         .ctx = p,
     };
     begin_counting(p, f, p->force ? 0 : bytes_there(p, f));
@@ -391,6 +401,7 @@ static int check_config(struct hub_pull *p, struct hub_client *c, char *err)
     struct buf b;
     char reason[HUB_ERR_SIZE - 200];
     struct hub_file *f = hub_listing_find(&p->listing, HUB_CONFIG_NAME);
+    if (!f || !f->wanted) return 0;
     int rc = get_text(p, c, f, CONFIG_MAX_BYTES, &b, err);
     if (!rc && eng_check_config(b.data ? b.data : "", b.len, reason, sizeof(reason)))
         rc = hub_fail(err, HUB_ENOTSERVED, "%s: %s", p->name->repo, reason);
@@ -401,8 +412,8 @@ static int check_config(struct hub_pull *p, struct hub_client *c, char *err)
 static int choose_shards(struct hub_pull *p, struct hub_client *c, char *err)
 {
     struct buf b;
-    if (hub_listing_find(&p->listing, HUB_WEIGHTS_NAME)) return 0;
-    struct hub_file *f = hub_listing_find(&p->listing, HUB_INDEX_NAME);
+    struct hub_file *f = hub_wanted_index(&p->listing);
+    if (!f) return 0;
     int rc = get_text(p, c, f, HUB_INDEX_MAX_BYTES, &b, err);
     if (!rc) rc = hub_choose_shards(&p->listing, b.data ? b.data : "", b.len, err);
     buf_finish(&b);
@@ -475,7 +486,8 @@ static int find_out(struct hub_pull *p, struct hub_client *c, bool *ret_new, cha
 {
     int rc = find_commit(p, c, err);
     *ret_new = false;
-    if (rc || (!p->force && read_tree(p) == 0)) return rc;
+    if (rc || (!p->force && !hub_cache_read_tree(&p->cache, p->commit, false, &p->listing)))
+        return rc;
     *ret_new = true;
     return hub_fetch_listing(c, p->commit, &p->listing, err);
 }
@@ -507,7 +519,7 @@ static int run_online(struct hub_pull *p, struct hub_client *c, char *err)
     hub_listing_finish(&p->listing);
     int rc = find_out(p, c, &new_listing, err);
     c->brief = false;
-    if (!rc) rc = hub_choose(&p->listing, p->name->repo, err);
+    if (!rc) rc = hub_choose(&p->listing, p->name, err);
     if (rc) return rc;
     if (p->dry_run) return look_only(p, c, err);
     if (p->force || choose_from_cache(p) || !is_complete(p))

@@ -288,6 +288,7 @@ int pull_run(const struct srv_config *config, bool to_serve, char *ret_path, siz
     struct run r = {.done_fd = -1, .signal_fd = -1};
     char err[HUB_ERR_SIZE] = "";
     int rc = hub_name_parse(&r.name, config->model, err);
+    r.name.text_only = config->text_only;
     if (!rc) rc = hub_pull_prepare(&r.settings, NULL, err);
     if (rc) return say(rc, err);
     r.settings.first_wait_ms = config->debug_retry_ms;

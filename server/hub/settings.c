@@ -73,27 +73,33 @@ static bool is_revision(const char *text)
     }
 }
 
+static bool is_tag(const char *text, size_t len)
+{
+    bool all = len > 0 && len < GGUF_TAG_SIZE;
+    for (size_t i = 0; all && i < len; i++)
+        all = is_word(text[i]) || text[i] == '-' || text[i] == '.';
+    return all;
+}
+
 int hub_name_parse(struct hub_name *ret, const char *spec, char *err)
 {
-    size_t len = strcspn(spec, "@");
+    size_t len = strcspn(spec, "@"), repo = strcspn(spec, ":@");
     const char *revision = spec[len] ? spec + len + 1 : "main";
+    const char *tag = repo < len ? spec + repo + 1 : spec + len;
     char shown[120];
-    size_t tag = strcspn(spec, ":");
-    if (spec[tag] && is_repo(spec, tag))
+    if (!is_repo(spec, repo) || (repo < len && !is_tag(tag, (size_t)(spec + len - tag))))
         return hub_fail(err, HUB_EUSAGE,
-                        "'%.200s' asks for one file of GGUF: what is served is the repository's "
-                        "safetensors, '%.*s' (--numerics int4 or int8 makes them smaller)",
-                        spec, (int)tag, spec);
-    if (!is_repo(spec, len))
-        return hub_fail(err, HUB_EUSAGE, "'%s' is not a model name: use org/name or name",
+                        "'%s' is not a model name: use org/name or name, with :TAG for one of its "
+                        "GGUF files",
                         shown_text(shown, sizeof(shown), spec, strlen(spec)));
     if (!is_revision(revision))
         return hub_fail(err, HUB_EUSAGE, "'%s' is not a revision: use a branch, a tag or a commit",
                         shown_text(shown, sizeof(shown), revision, strlen(revision)));
-    snprintf(ret->repo, sizeof(ret->repo), "%.*s", (int)len, spec);
+    *ret =
+        (struct hub_name){.has_revision = spec[len] != '\0', .is_commit = hub_is_commit(revision)};
+    snprintf(ret->repo, sizeof(ret->repo), "%.*s", (int)repo, spec);
+    snprintf(ret->tag, sizeof(ret->tag), "%.*s", (int)(spec + len - tag), tag);
     snprintf(ret->revision, sizeof(ret->revision), "%s", revision);
-    ret->has_revision = spec[len] != '\0';
-    ret->is_commit = hub_is_commit(revision);
     return 0;
 }
 

@@ -4,8 +4,9 @@
  * them, with the folders of its cache that they lead to, and settings from the environment.
  *
  * A name is org/name or name: parts of 1 to 96 letters, digits and . _ -, which begin and end with
- * a letter, a digit or _, without .. and --, not ending in .git. A revision is a branch, a tag,
- * refs/pr/N or a commit, under git's rules for references, in ASCII.
+ * a letter, a digit or _, without .. and --, not ending in .git; then perhaps :TAG for one of its
+ * GGUF files (base/gguf_names.h). A revision is a branch, a tag, refs/pr/N or a commit, under
+ * git's rules for references, in ASCII.
  *
  * Variables have the names that huggingface_hub reads: HF_ENDPOINT, HF_TOKEN and where else a token
  * may be, HF_HUB_OFFLINE, time limits, certificates, the cache. They are read once, on the main
@@ -19,6 +20,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+#include "base/gguf_names.h"
 #include "server/hub/transfer.h"
 
 enum {
@@ -33,9 +35,11 @@ struct hub_name {
     char revision[HUB_REVISION_SIZE]; /* "main" if none was given */
     bool has_revision;                /* one was given */
     bool is_commit;                   /* the revision is a whole commit */
+    char tag[GGUF_TAG_SIZE];          /* which of its GGUF files; "" if none was given */
+    bool text_only;                   /* the tokenizer and its like, no weights */
 };
 
-/* spec: NAME or NAME@REVISION. 0, or HUB_EUSAGE with a sentence (hub_error.h). */
+/* spec: NAME[:TAG][@REVISION]. 0, or HUB_EUSAGE with a sentence (hub_error.h). */
 int hub_name_parse(struct hub_name *ret, const char *spec, char *err);
 
 /*

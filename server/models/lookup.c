@@ -2,7 +2,6 @@
 /* Looking up model directories on disk. No state; main thread, before anything else runs. */
 #include "server/models/lookup.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdarg.h>
@@ -10,11 +9,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/gguf_names.h"
 #include "server/hub/cache.h"
 #include "server/hub/hub_error.h"
 #include "server/hub/settings.h"
@@ -24,7 +23,8 @@
 #define HEARTH_DATADIR "/usr/share"
 #endif
 
-#define MODEL_IS "a model is a directory with config.json, tokenizer.json and *.safetensors"
+#define MODEL_IS                                                                                   \
+    "a model is a directory with config.json, tokenizer.json and *.safetensors, or a GGUF file"
 
 __attribute__((format(printf, 3, 4))) static int join(char *buf, size_t size, const char *format,
                                                       ...)
@@ -54,23 +54,39 @@ static int find_commit(const struct hub_cache *cache, const struct hub_name *nam
     return name->has_revision ? -1 : hub_snapshot_only(cache, commit);
 }
 
+/* What the name means in a snapshot. */
+enum found { FOUND_DIRECTORY, FOUND_FILE, LACKS_MODULES, LACKS_FILES, NO_SUCH_FILE };
+
 /*
- * Returns true if the repository has modules.json and the snapshot does not: a version that did not
- * fetch it made the snapshot, which would be served as another model than it is.
+ * The model in GGUF that the name means, or the snapshot itself. It may have files of another model
+ * of its repository only, or be of a version that did not fetch modules.json, which would be served
+ * as another model than it is.
  */
-static bool lacks_modules(const struct hub_cache *cache, const char *commit)
+static enum found find_file(const struct hub_cache *cache, const struct hub_name *name,
+                            const char *commit, char *ret_dir, size_t size, char *err)
 {
-    struct hub_listing listing = {0};
-    char reason[HUB_ERR_SIZE];
-    size_t len;
-    char *text = hub_cache_read_tree(cache, commit, &len);
-    bool known = text && !hub_listing_add_tree(&listing, text, len, reason) &&
-                 !hub_listing_sort(&listing, reason);
-    const struct hub_file *f = known ? hub_listing_find(&listing, "modules.json") : NULL;
-    bool lacks = f && !hub_cache_has(cache, commit, f);
-    hub_listing_finish(&listing);
-    free(text);
-    return lacks;
+    struct hub_listing l = {0};
+    enum found found = FOUND_DIRECTORY;
+    size_t len = strlen(ret_dir);
+    bool known = hub_cache_read_tree(cache, commit, false, &l) == 0;
+    if (!known) hub_cache_read_tree(cache, commit, true, &l);
+    const struct hub_file *modules = hub_listing_find(&l, "modules.json");
+    const struct hub_file *config = hub_listing_find(&l, HUB_CONFIG_NAME);
+    int rc = hub_choose(&l, name, err);
+    if (l.gguf)
+        found = join(ret_dir + len, size - len, "/%s", l.gguf->path) ? LACKS_FILES : FOUND_FILE;
+    else if (rc && l.in_gguf)
+        found = NO_SUCH_FILE;
+    else if (known && !name->text_only && config && !hub_cache_has(cache, commit, config))
+        found = LACKS_FILES;
+    else if (known && modules && !hub_cache_has(cache, commit, modules))
+        found = LACKS_MODULES;
+    for (size_t i = 0; found == FOUND_FILE && i < l.n; i++)
+        if (l.files[i].wanted && gguf_is_name(l.files[i].path) &&
+            !hub_cache_has(cache, commit, &l.files[i]))
+            found = LACKS_FILES;
+    hub_listing_finish(&l);
+    return found;
 }
 
 static int find_snapshot(const char *spec, const struct hub_name *name, const char *root,
@@ -85,19 +101,19 @@ static int find_snapshot(const char *spec, const struct hub_name *name, const ch
     }
     bool known = cache.repo_fd >= 0;
     int rc = known ? find_commit(&cache, name, commit) : -1;
-    bool lacks = !rc && lacks_modules(&cache, commit);
+    rc = rc || join(ret_dir, size, "%s/%s/snapshots/%s", root, cache.folder, commit) ||
+         !is_directory(ret_dir);
+    enum found found = rc ? LACKS_FILES : find_file(&cache, name, commit, ret_dir, size, reason);
     hub_cache_close(&cache);
-    if (lacks) {
+    if (found <= FOUND_FILE) return 0;
+    if (found == NO_SUCH_FILE)
+        snprintf(err, errlen, "model '%.200s': %s", spec, reason);
+    else if (found == LACKS_MODULES)
         snprintf(err, errlen,
                  "model '%.200s': its snapshot lacks modules.json and the files that it names; "
                  "`hearth pull %.200s` completes it, or add --pull",
                  spec, spec);
-        return -1;
-    }
-    if (!rc && !join(ret_dir, size, "%s/%s/snapshots/%s", root, cache.folder, commit) &&
-        is_directory(ret_dir))
-        return 0;
-    if (known)
+    else if (known)
         snprintf(err, errlen,
                  "model '%.200s': the cache has no complete snapshot of revision '%.100s'; "
                  "`hearth pull %.200s` fetches it, or add --pull",
@@ -110,19 +126,20 @@ static int find_snapshot(const char *spec, const struct hub_name *name, const ch
     return -1;
 }
 
-int srv_hub_resolve_cached(const char *spec, const char *(*env)(const char *name), char *ret_dir,
-                           size_t size, char *err, size_t errlen)
+static int resolve_cached(const char *spec, bool text_only, const char *(*env)(const char *name),
+                          char *ret_dir, size_t size, char *err, size_t errlen)
 {
     char reason[HUB_ERR_SIZE], root[PATH_MAX];
     struct hub_name name;
     if (hub_name_parse(&name, spec, reason)) {
-        if (strchr(spec, ':'))
-            snprintf(err, errlen, "model %s", reason);
+        if (gguf_is_name(spec))
+            snprintf(err, errlen, "model '%.200s': there is no such file", spec);
         else
             snprintf(err, errlen, "model '%.200s': neither a directory nor an org/name repository",
                      spec);
         return -1;
     }
+    name.text_only = text_only;
     if (hub_cache_root(env, root, sizeof(root)) == 0)
         return find_snapshot(spec, &name, root, ret_dir, size, err, errlen);
     snprintf(
@@ -133,16 +150,31 @@ int srv_hub_resolve_cached(const char *spec, const char *(*env)(const char *name
     return -1;
 }
 
+int srv_hub_resolve_cached(const char *spec, const char *(*env)(const char *name), char *ret_dir,
+                           size_t size, char *err, size_t errlen)
+{
+    return resolve_cached(spec, false, env, ret_dir, size, err, errlen);
+}
+
+int srv_hub_find_tokenizer(const char *spec, const char *(*env)(const char *name), char *ret_dir,
+                           size_t size, char *err, size_t errlen)
+{
+    if (!is_directory(spec) && resolve_cached(spec, true, env, ret_dir, size, err, errlen))
+        return -1;
+    if (is_directory(spec) && join(ret_dir, size, "%s", spec)) *ret_dir = '\0';
+    if (file_exists(ret_dir, "tokenizer.json")) return 0;
+    snprintf(err, errlen, "%.300s has no tokenizer.json", spec);
+    return -1;
+}
+
 bool srv_hub_is_directory(const char *spec)
 {
     return is_directory(spec);
 }
 
-static bool is_gguf(const char *name)
+bool srv_hub_is_here(const char *spec)
 {
-    static const char suffix[] = ".gguf";
-    size_t len = strlen(name);
-    return len > sizeof(suffix) && strcasecmp(name + len - (sizeof(suffix) - 1), suffix) == 0;
+    return is_directory(spec) || gguf_is_path(spec);
 }
 
 bool srv_hub_has_adapter(const char *dir, char *ret_base, size_t size)
@@ -170,19 +202,9 @@ static bool has_only_adapter(const char *dir, char *err, size_t errlen)
     return true;
 }
 
-bool srv_hub_is_other(const char *path, char *err, size_t errlen)
+bool srv_hub_is_adapter(const char *path, char *err, size_t errlen)
 {
-    bool has_config = file_exists(path, "config.json"), found = false;
-    if (!has_config && has_only_adapter(path, err, errlen)) return true;
-    DIR *dir = has_config ? NULL : opendir(path);
-    if (!dir) return false;
-    for (struct dirent *entry; !found && (entry = readdir(dir));)
-        found = is_gguf(entry->d_name);
-    closedir(dir);
-    if (found)
-        snprintf(err, errlen, "%.300s has only GGUF files, which are not supported; " MODEL_IS,
-                 path);
-    return found;
+    return !file_exists(path, "config.json") && has_only_adapter(path, err, errlen);
 }
 
 /* errno is EACCES: which part of the path to a model this user may not pass. Returns -1. */
@@ -201,7 +223,8 @@ int srv_hub_check(const char *dir, char *err, size_t errlen)
         "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
         "pytorch_model.bin.index.json", /* the last two are refused with a reason when read */
     };
-    if (srv_hub_is_other(dir, err, errlen)) return -1;
+    if (gguf_is_path(dir)) return 0;
+    if (srv_hub_is_adapter(dir, err, errlen)) return -1;
     if (!file_exists(dir, "config.json")) {
         if (errno == EACCES) return refuse_denied(dir, err, errlen);
         snprintf(err, errlen, "%.300s has no config.json; " MODEL_IS, dir);
@@ -262,51 +285,87 @@ int srv_hub_find_carried(const char *name, char *ret_dir, size_t size, char *err
     return -1;
 }
 
+/* The models in GGUF of a folder. */
+struct ggufs {
+    char names[400], first[NAME_MAX + 1];
+    int n;
+};
+
+static bool note_gguf(void *ctx, const char *name)
+{
+    struct ggufs *g = ctx;
+    size_t len = strlen(g->names);
+    if (g->n++ == 0) snprintf(g->first, sizeof(g->first), "%s", name);
+    snprintf(g->names + len, sizeof(g->names) - len, "%s%s", len ? ", " : "", name);
+    return true;
+}
+
+/* A directory without config.json that holds one model in GGUF is that file. */
+static int enter_directory(char *dir, size_t size, char *err, size_t errlen)
+{
+    struct ggufs g = {.n = 0};
+    size_t len = strlen(dir);
+    if (file_exists(dir, "config.json") || gguf_folder_visit(dir, note_gguf, &g) || !g.n) return 0;
+    if (g.n == 1 && !join(dir + len, size - len, "%s%s", dir[len - 1] == '/' ? "" : "/", g.first))
+        return 0;
+    snprintf(err, errlen, "model '%.200s' holds several models in GGUF: %s; name one of the files",
+             dir, g.names);
+    return -1;
+}
+
 int srv_hub_resolve(const char *spec, const char *(*env)(const char *name), char *ret_dir,
                     size_t size, char *err, size_t errlen)
 {
     struct stat st;
+    int count;
     if (stat(spec, &st) && errno == EACCES && strchr("/.", spec[0]))
         return refuse_denied(spec, err, errlen);
     if (stat(spec, &st))
         return srv_hub_is_carried(spec)
                    ? srv_hub_find_carried(spec, ret_dir, size, err, errlen)
                    : srv_hub_resolve_cached(spec, env, ret_dir, size, err, errlen);
-    if (!S_ISDIR(st.st_mode) && !is_gguf(spec)) {
+    bool is_file = gguf_is_path(spec), is_part = is_file && gguf_split(spec, &count) > 1;
+    if (!is_file && !S_ISDIR(st.st_mode)) {
         snprintf(err, errlen, "model '%.200s' is a file; " MODEL_IS, spec);
         return -1;
     }
-    if (join(ret_dir, size, "%s", spec)) {
+    if (is_part ? gguf_split_name(spec, 1, ret_dir, size) : join(ret_dir, size, "%s", spec)) {
         snprintf(err, errlen, "model '%.200s...': the path is too long", spec);
         return -1;
     }
-    return 0;
+    return is_file ? 0 : enter_directory(ret_dir, size, err, errlen);
+}
+
+/* ROOT/models--ORG--NAME/snapshots/...: the repository's name, with the tag of a file. */
+static bool name_of_snapshot(const char *path, bool is_file, char *buf, size_t size)
+{
+    const char *models = strstr(path, "/models--"), *snapshots = strstr(path, "/snapshots/");
+    char folder[HUB_FOLDER_SIZE], repo[HUB_REPO_SIZE], tag[GGUF_TAG_SIZE] = "";
+    if (!models || !snapshots || models > snapshots) return false;
+    snprintf(folder, sizeof(folder), "%.*s", (int)(snapshots - models - 1), models + 1);
+    if (hub_folder_parse(folder, repo)) return false;
+    if (is_file) gguf_tag_of(path, tag);
+    snprintf(buf, size, "%s%s%s", repo, is_file ? ":" : "", tag);
+    return true;
 }
 
 const char *srv_hub_model_name(const char *spec, char *buf, size_t size)
 {
+    static const char ending[] = ".gguf", split[] = "-00001-of-00003";
     size_t len = strlen(spec);
+    int count;
     while (len > 1 && spec[len - 1] == '/')
         len--;
-    const char *snapshots = strstr(spec, "/snapshots/");
-    const char *models = strstr(spec, "/models--");
-    bool is_path = is_directory(spec);
-    if (is_path && models && snapshots && models < snapshots) {
-        const char *name = models + strlen("/models--");
-        const char *dashes = strstr(name, "--");
-        if (dashes && dashes < snapshots) {
-            snprintf(buf, size, "%.*s/%.*s", (int)(dashes - name), name,
-                     (int)(snapshots - dashes - 2), dashes + 2);
-            return buf;
-        }
-    }
+    bool is_file = gguf_is_path(spec);
     const char *start = spec;
-    if (is_path) {
-        for (size_t i = 0; i + 1 < len; i++) {
-            if (spec[i] == '/') start = spec + i + 1;
-        }
-    } else {
+    if (!is_file && !is_directory(spec)) {
         len = strcspn(spec, "@");
+    } else if (name_of_snapshot(spec, is_file, buf, size)) {
+        return buf;
+    } else {
+        for (size_t i = 0; i + 1 < len; i++)
+            if (spec[i] == '/') start = spec + i + 1;
+        if (is_file) len -= sizeof(ending) - 1 + (gguf_split(spec, &count) ? sizeof(split) - 1 : 0);
     }
     snprintf(buf, size, "%.*s", (int)(spec + len - start), start);
     return buf;

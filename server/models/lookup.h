@@ -17,16 +17,24 @@
 
 bool srv_hub_is_directory(const char *spec);
 
+/* A directory, or a GGUF file. */
+bool srv_hub_is_here(const char *spec);
+
 /*
- * spec: a directory, the name of a model that comes with the program, or org/name or
- * org/name@revision. Writes the directory into ret_dir. env as getenv; NULL: getenv.
- * Returns 0, or -1 with a sentence in err.
+ * spec: a directory, a GGUF file, the name of a model that comes with the program, or
+ * org/name[:tag][@revision]. Writes the directory into ret_dir; for a model in GGUF it is the path
+ * of the file, of a set the first, which a directory without config.json leads to as well. env as
+ * getenv; NULL: getenv. Returns 0, or -1 with a sentence in err.
  */
 int srv_hub_resolve(const char *spec, const char *(*env)(const char *name), char *ret_dir,
                     size_t size, char *err, size_t errlen);
 
-/* The same, but spec is org/name or org/name@revision even if there is such a directory. */
+/* The same, but spec is org/name[:tag][@revision] even if there is such a directory. */
 int srv_hub_resolve_cached(const char *spec, const char *(*env)(const char *name), char *ret_dir,
+                           size_t size, char *err, size_t errlen);
+
+/* The directory with the tokenizer.json of --tokenizer: a directory, or org/name[@revision]. */
+int srv_hub_find_tokenizer(const char *spec, const char *(*env)(const char *name), char *ret_dir,
                            size_t size, char *err, size_t errlen);
 
 /*
@@ -35,8 +43,8 @@ int srv_hub_resolve_cached(const char *spec, const char *(*env)(const char *name
  */
 int srv_hub_check(const char *dir, char *err, size_t errlen);
 
-/* Returns true if a directory holds GGUF files and no config.json; err then says so. */
-bool srv_hub_is_other(const char *dir, char *err, size_t errlen);
+/* Returns true if a directory holds an adapter and no model; err then says so. */
+bool srv_hub_is_adapter(const char *dir, char *err, size_t errlen);
 
 /* If the directory holds an adapter's settings: true, and the model that they are for. */
 bool srv_hub_has_adapter(const char *dir, char *ret_base, size_t size);
@@ -54,8 +62,9 @@ bool srv_hub_is_carried(const char *spec);
 int srv_hub_find_carried(const char *name, char *ret_dir, size_t size, char *err, size_t errlen);
 
 /*
- * The name a model is shown under: org/name as given, or a directory's last part (of a cache
- * snapshot: the repository's name). Writes into buf and returns it.
+ * The name a model is shown under: org/name[:tag] as given, or the last part of a path, without the
+ * ending of a GGUF file (in a cache snapshot: the repository's name). Writes into buf and returns
+ * it.
  */
 const char *srv_hub_model_name(const char *spec, char *buf, size_t size);
 

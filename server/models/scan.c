@@ -9,6 +9,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/gguf.h"
+#include "base/gguf_names.h"
 #include "server/models/catalogue.h"
 #include "server/log.h"
 #include "server/models/lookup.h"
@@ -58,7 +60,7 @@ static struct srv_config *config_of(const struct srv_config *found, const char *
     return own;
 }
 
-/* A folder with this config.json. */
+/* A folder with its config.json, or a file in GGUF. */
 static void take(struct scan *s, const char *dir, const char *name)
 {
     struct srv_entry *e = entry_of(s, dir);
@@ -93,6 +95,34 @@ static void take(struct scan *s, const char *dir, const char *name)
             e->is_unavailable ? e->reason : "loaded on demand");
 }
 
+/* A folder whose files in GGUF are taken. */
+struct folder {
+    struct scan *scan;
+    const char *dir, *prefix;
+};
+
+static bool take_file(void *ctx, const char *file)
+{
+    struct folder *f = ctx;
+    char path[PATH_MAX], stem[NAME_MAX + 1], name[200], err[1];
+    const char *type = "model";
+    struct gguf *g;
+    if (snprintf(path, sizeof(path), "%s/%s", f->dir, file) >= (int)sizeof(path) ||
+        snprintf(name, sizeof(name), "%s%s", f->prefix,
+                 srv_hub_model_name(path, stem, sizeof(stem))) >= (int)sizeof(name))
+        return true;
+    srv_name_mend(name);
+    if (!gguf_open(&g, NULL, path, 0, err, sizeof(err)))
+        gguf_string(g, "general.type", &type, err, sizeof(err));
+    if (strcmp(type, "model") != 0)
+        srv_log(SRV_LOG_INFO, "models: %s is passed over: it is of type %.40s, not a model", path,
+                type);
+    else
+        take(f->scan, path, name);
+    gguf_close(g);
+    return true;
+}
+
 /* depth 0: the folder itself, whose folders may be models or hold some. */
 static void walk(struct scan *s, const char *dir, const char *prefix, int depth)
 {
@@ -120,6 +150,7 @@ static void walk(struct scan *s, const char *dir, const char *prefix, int depth)
         free(found[i]);
     }
     if (n >= 0) free(found);
+    gguf_folder_visit(dir, take_file, &(struct folder){s, dir, prefix});
 }
 
 void srv_scan_models(struct srv_models *set, const struct srv_config *c)

@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/gguf.h"
+#include "base/gguf_names.h"
 #include "base/sha256.h"
 #include "base/thread.h"
 #include "base/utf8.h"
@@ -29,7 +31,7 @@
 #include "tokenizer/chat/chat.h"
 #include "tokenizer/tokenizer.h"
 
-enum { ERROR_BYTES = 512, MIB = 1 << 20, BACKGROUND_NICE = 10 };
+enum { ERROR_BYTES = 512, MIB = 1 << 20, BACKGROUND_NICE = 10, N_TYPES = 64 /* of GGUF */ };
 
 /* A model that is being loaded. */
 struct loading {
@@ -55,12 +57,13 @@ static void *load_text(void *arg)
     if (l->p->in_background && nice(BACKGROUND_NICE) < 0)
         errno = 0; /* harmless: loading competes with the server */
     char err[ERROR_BYTES - 64] = "";
-    int rc = tok_open(&l->model->tok, l->p->dir, err, sizeof(err));
+    int rc = tok_open_from(&l->model->tok, l->p->dir, c->tokenizer, err, sizeof(err));
     if (rc) {
         fail_text(l, rc, "tokenizer", err);
         return NULL;
     }
-    struct tok_chat_params params = {.template_file = c->chat_template_file};
+    struct tok_chat_params params = {.template_file = c->chat_template_file,
+                                     .tokenizer_dir = c->tokenizer};
     rc = tok_chat_open(&l->model->chat, l->p->dir, &params, err, sizeof(err));
     /* A model without a template is fine. */
     if (rc && (rc != TOK_ENOENT || c->chat_template_file)) fail_text(l, rc, "chat template", err);
@@ -80,9 +83,17 @@ static int64_t file_bytes(const char *dir, const char *name)
     return len > 0 && len < PATH_MAX && !stat(path, &st) ? st.st_size : 0;
 }
 
-/* A tokenizer in memory: 2.3 times its file, for vocabularies of 32,000 to 152,000. */
+/* A tokenizer in memory: 2.3 times its file, for vocabularies of 32,000 to 152,000; one that is
+ * built from a GGUF file less than 8 times its header. */
 static int64_t tokenizer_bytes(const char *dir)
 {
+    char err[1];
+    struct gguf *g;
+    if (gguf_is_path(dir)) {
+        size_t n = gguf_open(&g, NULL, dir, 0, err, sizeof(err)) ? 0 : 8 * g->header_bytes;
+        gguf_close(g);
+        return (int64_t)n;
+    }
     return file_bytes(dir, "tokenizer.json") * 5 / 2 + file_bytes(dir, "tokenizer_config.json");
 }
 
@@ -264,11 +275,60 @@ static void warn_of_kv_disk(const struct loading *l)
             "or OpenBLAS does not repeat bits");
 }
 
+const char *srv_model_folder(const struct srv_config *c, const char *dir, char *buf, size_t size)
+{
+    if (!gguf_is_path(dir)) return dir;
+    return c->tokenizer ? c->tokenizer : gguf_folder_of(dir, buf, size);
+}
+
+/* Adds the matrices of a file to the counts of their types; takes the first architecture. */
+static void count_types(const char *path, int counts[N_TYPES], char *ret_arch, size_t size)
+{
+    const char *arch;
+    char err[1];
+    struct gguf *g;
+    if (gguf_open(&g, NULL, path, 0, err, sizeof(err))) return;
+    if (!*ret_arch && gguf_string(g, "general.architecture", &arch, err, sizeof(err)) == 1)
+        snprintf(ret_arch, size, "%s", arch);
+    for (size_t i = 0; i < g->n_tensors; i++)
+        if (g->tensors[i].n_dims > 1 && g->tensors[i].type < N_TYPES) counts[g->tensors[i].type]++;
+    gguf_close(g);
+}
+
+const char *srv_gguf_types(const char *path, char *buf, size_t size)
+{
+    int counts[N_TYPES] = {0}, n_files;
+    char name[PATH_MAX];
+    bool is_set = gguf_split(path, &n_files) > 0;
+    *buf = '\0';
+    for (int i = 1; i <= n_files; i++)
+        if (!is_set || !gguf_split_name(path, i, name, sizeof(name)))
+            count_types(is_set ? name : path, counts, buf, size);
+    for (int i = 0, n = 0; i < N_TYPES; i++) {
+        size_t at = strlen(buf);
+        if (counts[i])
+            snprintf(buf + at, size - at, ", %s (%d%s)", gguf_block_type(i)->name, counts[i],
+                     n++ ? "" : " matrices");
+    }
+    return buf;
+}
+
+static void log_gguf(const struct loading *l)
+{
+    char types[300];
+    if (!l->model->is_gguf) return;
+    srv_log(SRV_LOG_INFO, "gguf: %s; tokenizer by %s; numerics %s",
+            srv_gguf_types(l->p->dir, types, sizeof(types)), tok_source(l->model->tok),
+            eng_info(l->model->engine)->numerics);
+}
+
 /* Everything from the files of the directory. Returns 0 or an enum eng_error. */
 static int load_files(struct loading *l)
 {
     pthread_t text;
     bool in_parallel = thread_start(&text, "hearth-load", 0, load_text, l) == 0;
+    char buf[PATH_MAX];
+    const char *folder = srv_model_folder(l->p->config, l->p->dir, buf, sizeof(buf));
     struct eng_params params = engine_params(l->p);
     int rc = eng_open(&l->model->engine, &params, l->err, l->errlen);
     if (in_parallel)
@@ -283,7 +343,9 @@ static int load_files(struct loading *l)
         return l->text_rc;
     }
     check_vocabulary(l);
-    srv_token_facts(l->model->engine, l->model->tok, l->model->tokenizer_info, l->p->dir);
+    srv_token_facts(l->model->engine, l->model->tok, l->model->tokenizer_info,
+                    folder ? folder : l->p->dir);
+    log_gguf(l);
     if (l->model->chat && tok_chat_has_another(l->model->chat))
         srv_log(SRV_LOG_WARNING, "chat_template.jinja is used; the chat_template of "
                                  "tokenizer_config.json is another one");
@@ -297,8 +359,8 @@ static int load_files(struct loading *l)
     }
     rc = make_grammars(l);
     l->model->defaults = srv_defaults_neutral();
-    if (rc == 0 && l->p->config->generation_config)
-        rc = srv_defaults_read(&l->model->defaults, l->p->dir, l->err, l->errlen);
+    if (rc == 0 && l->p->config->generation_config && folder)
+        rc = srv_defaults_read(&l->model->defaults, folder, l->err, l->errlen);
     srv_defaults_override(&l->model->defaults, l->p->config);
     if (rc == 0 && srv_retrieval_read(&l->model->retrieval, l->p->dir,
                                       eng_info(l->model->engine)->n_labels, l->err, l->errlen))
@@ -329,6 +391,7 @@ int srv_model_open(struct srv_model **ret, const struct srv_model_params *params
     }
     m->config = params->config;
     m->is_demo = params->is_demo;
+    m->is_gguf = gguf_is_path(params->dir);
     m->entry = params->entry;
     struct loading l = {.p = params, .model = m, .err = err, .errlen = errlen};
     if (srv_model_source(params->dir, params->draft_dir, m->source))
@@ -394,12 +457,12 @@ int srv_model_try_text(const struct srv_model *m, char *err, size_t errlen)
     return rc || most < 0 || most >= n_rows ? -1 : 0;
 }
 
-/* One line per entry, in the order of their names. */
+/* One line per entry, in the order of their names. dir NULL: name is the path. */
 static void add_entry(struct sha256 *hash, const char *dir, const char *name)
 {
     char path[PATH_MAX], line[PATH_MAX + 200];
     struct stat st;
-    int len = snprintf(path, sizeof(path), "%s/%s", dir, name);
+    int len = snprintf(path, sizeof(path), "%s%s%s", dir ? dir : "", dir ? "/" : "", name);
     if (len < 0 || (size_t)len >= sizeof(path) || stat(path, &st)) return;
     len = snprintf(line, sizeof(line), "%s %llu %llu %lld %lld.%09ld %lld.%09ld\n", name,
                    (unsigned long long)st.st_dev, (unsigned long long)st.st_ino,
@@ -421,11 +484,29 @@ static int add_directory(struct sha256 *hash, const char *dir)
     return 0;
 }
 
+/* A GGUF file, or all that are there of its set. */
+static void add_files(struct sha256 *hash, const char *path)
+{
+    char name[PATH_MAX];
+    int count;
+    bool is_set = gguf_split(path, &count) > 0;
+    for (int i = 1; i <= count; i++)
+        if (!is_set || !gguf_split_name(path, i, name, sizeof(name)))
+            add_entry(hash, NULL, is_set ? name : path);
+}
+
+static int add_model(struct sha256 *hash, const char *path)
+{
+    if (!gguf_is_path(path)) return add_directory(hash, path);
+    add_files(hash, path);
+    return 0;
+}
+
 int srv_model_source(const char *dir, const char *draft_dir, uint8_t ret[32])
 {
     struct sha256 hash;
     sha256_init(&hash);
-    if (add_directory(&hash, dir) || (draft_dir && add_directory(&hash, draft_dir))) return -1;
+    if (add_model(&hash, dir) || (draft_dir && add_model(&hash, draft_dir))) return -1;
     sha256_final(&hash, ret);
     return 0;
 }

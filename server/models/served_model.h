@@ -45,7 +45,7 @@ struct srv_model {
     struct srv_pairs pairs;
     struct tok_fim fim;
     int64_t created; /* unix seconds: since when requests get it */
-    bool is_demo;
+    bool is_demo, is_gguf;
     uint8_t source[32];     /* srv_model_source of its directory, and of the draft model's */
     const char *draft_name; /* the draft model as it was named, owned; NULL: none */
     uint64_t *draft_ids;    /* of eng_load_drafts; NULL: there is no draft model */
@@ -134,9 +134,19 @@ int64_t srv_plan_bytes(const struct eng_memory *m);
 int srv_model_try_text(const struct srv_model *model, char *err, size_t errlen);
 
 /*
- * A digest of the names, sizes, inodes and times of the files of a model's directory, and of its
- * draft model's (or NULL): if it is the same, they are the same. Returns 0 or -1.
+ * A digest of the names, sizes, inodes and times of the files of a model's directory, or of the
+ * GGUF files of its set, and of its draft model's (or NULL): if it is the same, they are the same.
+ * Returns 0 or -1.
  */
 int srv_model_source(const char *dir, const char *draft_dir, uint8_t ret[32]);
+
+/* What a GGUF file, or its set, holds: "llama, Q4_1 (210 matrices), Q8_0 (1)". Returns buf. */
+const char *srv_gguf_types(const char *path, char *buf, size_t size);
+
+/*
+ * The directory of generation_config.json and its like: the model's, or for one in GGUF that of
+ * --tokenizer or the folder that goes with the file. Returns it, perhaps in buf, or NULL.
+ */
+const char *srv_model_folder(const struct srv_config *c, const char *dir, char *buf, size_t size);
 
 #endif

@@ -66,6 +66,17 @@ int32_t srv_tokenizer_eos(const struct tok *tok, const char *info)
     return id_in_info(tok, info, "eos");
 }
 
+/* Ids of a generation_config.json that the engine has not read: that beside a GGUF file. */
+static void add_ends(struct eng *engine, const json_t *root)
+{
+    const json_t *ends = json_object_get(root, "eos_token_id");
+    for (size_t i = 0; i < (json_is_array(ends) ? json_array_size(ends) : 1); i++) {
+        const json_t *id = json_is_array(ends) ? json_array_get(ends, i) : ends;
+        if (json_is_integer(id) && json_integer_value(id) <= INT32_MAX)
+            eng_add_end_id(engine, (int32_t)json_integer_value(id));
+    }
+}
+
 void srv_token_facts(struct eng *engine, const struct tok *tok, const char *info, const char *dir)
 {
     json_t *roots[N_FILES] = {NULL};
@@ -76,6 +87,7 @@ void srv_token_facts(struct eng *engine, const struct tok *tok, const char *info
     if (eng_add_end_id(engine, eos))
         srv_log(SRV_LOG_INFO, "id %d ends a sequence too: eos_token of tokenizer_config.json",
                 (int)eos);
+    add_ends(engine, roots[GENERATION]);
     log_difference(tok, roots, TOKENIZER, "eos", eos);
     log_difference(tok, roots, CONFIG, "bos", id_in_info(tok, info, "bos"));
     log_difference(tok, roots, CONFIG, "pad", id_in_file(tok, roots[CONFIG], CONFIG, "pad"));

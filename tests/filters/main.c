@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/gguf_names.h"
 #include "base/shown.h"
 #include "server/api/read/body.h"
 #include "server/cli/cli.h"
@@ -56,8 +55,7 @@ static int find_model(struct srv_config *c, const char *preset)
     char dir[PATH_MAX], err[1024];
     if (c->cache_dir && setenv("HF_HUB_CACHE", c->cache_dir, 1)) return EXIT_FAILURE;
     if (!c->model) return preset ? -srv_config_replace(&c->model, preset) : EXIT_SUCCESS;
-    if (gguf_is_name(c->model)) return EXIT_SUCCESS;
-    if (c->pull && !strchr("/.", c->model[0]) && !srv_hub_is_directory(c->model)) {
+    if (c->pull && !strchr("/.", c->model[0]) && !srv_hub_is_here(c->model)) {
         int status = pull_run(c, true, dir, sizeof(dir));
         if (status) return status;
     } else if (srv_hub_resolve(c->model, environment, dir, sizeof(dir), err, sizeof(err))) {

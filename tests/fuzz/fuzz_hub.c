@@ -39,7 +39,7 @@ static void check_listing(const char *text, size_t len, bool is_page)
     if (!rc && hub_listing_sort(&l, err) == 0) {
         for (size_t i = 0; i < l.n; i++)
             if (!hub_path_is_safe(l.files[i].path, strlen(l.files[i].path))) abort();
-        hub_choose(&l, "org/name", err);
+        hub_choose(&l, &(struct hub_name){.repo = "org/name"}, err);
         check_read_back(&l);
     }
     hub_listing_finish(&l);

@@ -113,6 +113,9 @@ void tok_prompt_finish(struct tok_prompt *p);
 /* Template source, borrowed, NUL-terminated: for /props. */
 const char *tok_chat_source(const struct tok_chat *c);
 
+/* The file that it is from, without folders, or the key of a GGUF file. Borrowed. */
+const char *tok_chat_file(const struct tok_chat *c);
+
 /* The results of probing, for /props and the server's own checks. */
 struct tok_chat_caps {
     bool system_role;      /* a system message is accepted */

@@ -33,6 +33,7 @@ struct tok_chat {
     struct tok_chat_caps caps;
     struct tok_chat_needs needs;
     bool has_another; /* of tok_chat_has_another */
+    char file[64];    /* of tok_chat_file */
 };
 
 /* Template sources and special tokens of a model directory. Owned: tok_chat_files_finish. */

@@ -22,6 +22,12 @@ enum {
 };
 
 /* The template's own sentence, with the file's name in front. */
+static const char *last_part(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
 static int open_template(struct jinja_template **ret, const char *source, const char *file,
                          char *err, size_t errlen)
 {
@@ -29,9 +35,8 @@ static int open_template(struct jinja_template **ret, const char *source, const 
     if (!source) return 0;
     int rc = jinja_template_open(ret, source, strlen(source), why, sizeof(why));
     if (rc == 0) return 0;
-    const char *slash = strrchr(file, '/');
     snprintf(sentence, sizeof(sentence), "the chat template in %.*s cannot be used: %s", NAME_MAX,
-             slash ? slash + 1 : file, why);
+             last_part(file), why);
     jinja_copy_sentence(err, errlen, sentence);
     return rc;
 }
@@ -61,6 +66,8 @@ int tok_chat_open(struct tok_chat **ret, const char *dir, const struct tok_chat_
     c->variables = files.variables;
     files.variables = NULL;
     c->has_another = files.has_another;
+    snprintf(c->file, sizeof(c->file), "%s",
+             last_part(files.plain ? files.plain_file : files.tools_file));
     rc = tok_chat_probe(c);
     if (rc) {
         snprintf(err, errlen, "out of memory");
@@ -86,6 +93,11 @@ void tok_chat_close(struct tok_chat *c)
 const char *tok_chat_source(const struct tok_chat *c)
 {
     return jinja_template_source(c->plain ? c->plain : c->with_tools);
+}
+
+const char *tok_chat_file(const struct tok_chat *c)
+{
+    return c->file;
 }
 
 bool tok_chat_has_another(const struct tok_chat *c)

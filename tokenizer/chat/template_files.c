@@ -293,6 +293,8 @@ static void load(struct jinja_run *r, void *arg)
     if (l->no_dir) s.class_name = jinja_lit(r, "LlamaTokenizer").u.str;
     if (l->files[OWN].data && !jinja_dict_get_name(r, config, "chat_template")) config = own;
     if (!l->info) read_templates(r, l, config);
+    if (config == own && l->ret && l->ret->plain_file == file_names[CONFIG])
+        l->ret->plain_file = l->ret->tools_file = "tokenizer.chat_template";
     struct jinja_value facts = l->info ? info(r, &s) : special_tokens(r, &s);
     const struct jinja_str *text = jinja_json_dumps(r, facts, &style).u.str;
     set_text(r, l->info ? l->info : &l->ret->variables, text->s, text->len, "the special tokens");

@@ -48,6 +48,7 @@ static void test_tags(void **state)
         {"q8_0/m-00001-of-00002.gguf", "q8_0"},
         {"m-bf16.gguf", "bf16"},
         {"a/tiny-model.gguf", "tiny-model"},
+        {"m-UD-Q2_K_XL.gguf", "UD-Q2_K_XL"},
         {"m-Q4_K_M-00001-of-00002.gguf", "Q4_K_M"},
     };
     char tag[GGUF_TAG_SIZE];

@@ -47,11 +47,13 @@ static void layout(void **state)
 {
     struct hub_cache c = open_cache();
     char path[600], commit[HUB_COMMIT_LEN + 1];
-    size_t len;
+    struct hub_listing l = {0};
+    static const char tree[] = "{\"format_version\": 1, \"files\": {\"a\": {\"size\": 2, "
+                               "\"blob_id\": \"" COMMIT "\"}}}";
     (void)state;
     REQUIRE_EQ_INT(c.repo_fd, -1);
     REQUIRE_EQ_INT(hub_cache_read_ref(&c, "main", commit), -1);
-    REQUIRE(!hub_cache_read_tree(&c, COMMIT, &len));
+    REQUIRE_EQ_INT(hub_cache_read_tree(&c, COMMIT, true, &l), -1);
     REQUIRE(hub_cache_free_bytes(&c) > 0);
     REQUIRE_MSG(hub_cache_make(&c, err) == 0, "%s", err);
     REQUIRE(c.repo_fd >= 0 && c.blobs_fd >= 0);
@@ -68,10 +70,16 @@ static void layout(void **state)
     fake_root_put(REPO "/refs/odd", "../../../etc");
     REQUIRE_EQ_INT(hub_cache_read_ref(&c, "odd", commit), -1);
     REQUIRE_EQ_INT(hub_cache_write_tree(&c, COMMIT, "{}", 2, err), 0);
-    char *tree = hub_cache_read_tree(&c, COMMIT, &len);
-    REQUIRE_EQ_STR(tree, "{}");
-    REQUIRE_EQ_INT(len, 2);
-    free(tree);
+    fake_root_put(SNAPSHOT "/b/c", "1234");
+    fake_root_put(SNAPSHOT "/.d", "");
+    REQUIRE_EQ_INT(hub_cache_read_tree(&c, COMMIT, false, &l), -1);
+    REQUIRE_EQ_INT(hub_cache_read_tree(&c, COMMIT, true, &l), 0);
+    REQUIRE(l.n == 1 && !strcmp(l.files[0].path, "b/c") && l.files[0].size == 4);
+    hub_listing_finish(&l);
+    REQUIRE_EQ_INT(hub_cache_write_tree(&c, COMMIT, tree, sizeof(tree) - 1, err), 0);
+    REQUIRE_EQ_INT(hub_cache_read_tree(&c, COMMIT, true, &l), 0);
+    REQUIRE(l.n == 1 && !strcmp(l.files[0].path, "a") && l.files[0].size == 2);
+    hub_listing_finish(&l);
     hub_cache_close(&c);
     REQUIRE(c.root_fd == -1 && c.repo_fd == -1 && c.blobs_fd == -1);
 }

@@ -24,7 +24,7 @@ static void note(void *ctx, const struct hub_model *m)
     (*(int *)ctx)++;
     REQUIRE(m->servable == !m->reason[0]);
     snprintf(seen + strlen(seen), sizeof(seen) - strlen(seen), "%s %.12s %.4s %lld %d %s|%s\n",
-             m->repo, m->revision, m->commit, (long long)m->n_bytes, m->percent,
+             m->name, m->revision, m->commit, (long long)m->n_bytes, m->percent,
              m->complete ? "complete" : "partial", m->reason);
 }
 

@@ -232,13 +232,58 @@ static void choice(void **state)
          "config.json model.safetensors tokenizer.json ", NULL},
         {"config.json model.safetensors", "", "org/x has no tokenizer.json"},
         {"config.json tokenizer.json weights/x.bin", "", "it has weights/x.bin; pickle files can"},
-        {"config.json tokenizer.json x.gguf", "", "it has x.gguf, which is not read"},
-        {"config.json", "", "org/x has no safetensors weights"},
+        {"config.json tokenizer.json x.gguf", "", "org/x has GGUF files only; add one of :x"},
+        {"config.json", "", "org/x has neither safetensors nor GGUF weights"},
     };
     (void)state;
     for (size_t i = 0; i < N_OF(cases); i++) {
         struct hub_listing l = listing_of(cases[i].files);
-        int rc = hub_choose(&l, "org/x", err);
+        int rc = hub_choose(&l, &(struct hub_name){.repo = "org/x"}, err);
+        REQUIRE_EQ_INT(rc, cases[i].sentence ? HUB_ENOTSERVED : 0);
+        if (cases[i].sentence)
+            REQUIRE_MSG(strstr(err, cases[i].sentence), "%s", err);
+        else
+            REQUIRE_EQ_STR(wanted(&l), cases[i].wanted);
+        hub_listing_finish(&l);
+    }
+}
+
+/* Which model in GGUF a tag means, and what comes with it. */
+static void ggufs(void **state)
+{
+    static const char parts[] = "Q8_0/m-00001-of-00002.gguf Q8_0/m-00002-of-00002.gguf "
+                                "chat_template.jinja config.json m-Q4_K_M.gguf m-UD-Q4_K_M.gguf "
+                                "mmproj-Q8_0.gguf tokenizer.json ";
+    static const struct {
+        const char *files, *tag, *wanted, *sentence;
+    } cases[] = {
+        {parts, "", "chat_template.jinja m-Q4_K_M.gguf tokenizer.json ", NULL},
+        {parts, "q4_k_m", "chat_template.jinja m-Q4_K_M.gguf tokenizer.json ", NULL},
+        {parts, "UD-Q4_K_M", "chat_template.jinja m-UD-Q4_K_M.gguf tokenizer.json ", NULL},
+        {parts, "Q8_0",
+         "Q8_0/m-00001-of-00002.gguf Q8_0/m-00002-of-00002.gguf chat_template.jinja "
+         "tokenizer.json ",
+         NULL},
+        {parts, "Q5_0", "",
+         "org/x has no GGUF file for the tag Q5_0; it has :Q8_0, :Q4_K_M, :UD-Q4_K_M"},
+        {"a-Q4_0.gguf a-Q8_0.gguf", "", "a-Q8_0.gguf ", NULL},
+        {"a.Q4_0.gguf b.Q4_0.gguf", "Q4_0", "a.Q4_0.gguf ", NULL},
+        {"a-IQ4_XS.gguf a-Q5_K_M.gguf", "", "",
+         "org/x has GGUF files only; add one of :IQ4_XS, :Q5_K_M"},
+        {"config.json m-Q4_0.gguf model.safetensors tokenizer.json", "",
+         "config.json model.safetensors tokenizer.json ", NULL},
+        {"config.json m-Q4_0.gguf model.safetensors tokenizer.json", "Q4_0",
+         "m-Q4_0.gguf tokenizer.json ", NULL},
+        {"config.json model.safetensors tokenizer.json", "Q4_0", "", "org/x has no GGUF files"},
+        {"m-Q8_0-00001-of-00003.gguf m-Q8_0-00003-of-00003.gguf", "Q8_0", "",
+         "org/x has no m-Q8_0-00002-of-00003.gguf, a part of the model"},
+    };
+    (void)state;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        struct hub_listing l = listing_of(cases[i].files);
+        struct hub_name name = {.repo = "org/x"};
+        snprintf(name.tag, sizeof(name.tag), "%s", cases[i].tag);
+        int rc = hub_choose(&l, &name, err);
         REQUIRE_EQ_INT(rc, cases[i].sentence ? HUB_ENOTSERVED : 0);
         if (cases[i].sentence)
             REQUIRE_MSG(strstr(err, cases[i].sentence), "%s", err);
@@ -280,9 +325,9 @@ static void shards(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(paths),          cmocka_unit_test(pages),  cmocka_unit_test(odd_pages),
-        cmocka_unit_test(too_many_files), cmocka_unit_test(trees),  cmocka_unit_test(commits),
-        cmocka_unit_test(choice),         cmocka_unit_test(shards),
+        cmocka_unit_test(paths),          cmocka_unit_test(pages), cmocka_unit_test(odd_pages),
+        cmocka_unit_test(too_many_files), cmocka_unit_test(trees), cmocka_unit_test(commits),
+        cmocka_unit_test(choice),         cmocka_unit_test(ggufs), cmocka_unit_test(shards),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

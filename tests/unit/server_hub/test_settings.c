@@ -50,8 +50,13 @@ static void names(void **state)
     REQUIRE(n.has_revision && !n.is_commit);
     REQUIRE_EQ_INT(hub_name_parse(&n, "name@" COMMIT, err), 0);
     REQUIRE(n.is_commit);
-    REQUIRE_EQ_INT(hub_name_parse(&n, "org/name:Q4_K_M", err), HUB_EUSAGE);
-    REQUIRE_MSG(strstr(err, "safetensors, 'org/name'"), "%s", err);
+    REQUIRE_EQ_STR(n.tag, "");
+    REQUIRE_EQ_INT(hub_name_parse(&n, "org/name:UD-Q4_K.M@dev", err), 0);
+    REQUIRE_EQ_STR(n.repo, "org/name");
+    REQUIRE_EQ_STR(n.tag, "UD-Q4_K.M");
+    REQUIRE_EQ_STR(n.revision, "dev");
+    REQUIRE_EQ_INT(hub_name_parse(&n, "org/name:a/b", err), HUB_EUSAGE);
+    REQUIRE_EQ_INT(hub_name_parse(&n, "org/name:", err), HUB_EUSAGE);
 }
 
 static void addresses(void **state)
