@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
 """GGUF files for tests: written from keys and tensors, and the keys of a tokenizer.json as converters write them."""
+import json
+import os
 import struct
 
 TYPES = {"u8": (0, "B"), "i8": (1, "b"), "u32": (4, "I"), "i32": (5, "i"), "f32": (6, "f"), "bool": (7, "?"),
@@ -51,3 +53,82 @@ def tokenizer_keys(tokenizer, pre, n_rows=0):
             ("tokenizer.ggml.tokens", "str", [texts.get(i, f"[PAD{i}]") for i in range(n)]),
             ("tokenizer.ggml.token_type", "i32", [types.get(i, UNUSED) for i in range(n)]),
             ("tokenizer.ggml.merges", "str", merges)]
+
+
+# ---- the demo model -----------------------------------------------------------------------------------------
+
+F32, Q8_0, BF16 = 0, 8, 30
+NAMES = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
+         "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "post_attention_layernorm": "ffn_norm",
+         "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
+
+
+def name_of(reference):
+    if not reference.startswith("model.layers."):
+        return {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight"}[reference]
+    layer, part = reference.removeprefix("model.layers.").removesuffix(".weight").split(".", 1)
+    return f"blk.{layer}.{NAMES[part]}.weight"
+
+
+def floats(bf16):
+    values = struct.unpack(f"<{len(bf16) // 2}H", bf16)
+    return struct.unpack(f"<{len(values)}f", struct.pack(f"<{len(values)}I", *(v << 16 for v in values)))
+
+
+def in_pairs(data, n_rows, n_heads):
+    """Rows of queries or keys as the format has them: within a head, row i of the first half, then of the second."""
+    row, d_head = len(data) // n_rows, n_rows // n_heads
+    order = [h + i + j for h in range(0, n_rows, d_head) for i in range(d_head // 2) for j in (0, d_head // 2)]
+    return b"".join(data[r * row:(r + 1) * row] for r in order)
+
+
+def q8_0(values):
+    out = b""
+    for at in range(0, len(values), 32):
+        block = values[at:at + 32]
+        scale = max(map(abs, block)) / 127
+        half = struct.pack("<e", scale)
+        d = struct.unpack("<e", half)[0] or 1
+        out += half + struct.pack("<32b", *(max(-127, min(127, round(v / d))) for v in block))
+    return out
+
+
+def demo(folder, quantised=True, keys=()):
+    """(keys, tensors) of the demo model in `folder`, for gguf()."""
+    def load(name):
+        with open(os.path.join(folder, name), encoding="utf-8") as f:
+            return json.load(f)
+    c, tensors = load("config.json"), []
+    with open(os.path.join(folder, "model.safetensors"), "rb") as f:
+        header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+        start = f.tell()
+        for name, entry in header.items():
+            if name == "__metadata__":
+                continue
+            begin, end = entry["data_offsets"]
+            f.seek(start + begin)
+            data, shape = f.read(end - begin), entry["shape"]
+            for part, heads in (("q_proj", "num_attention_heads"), ("k_proj", "num_key_value_heads")):
+                if part in name:
+                    data = in_pairs(data, shape[0], c[heads])
+            kind = F32 if len(shape) == 1 else Q8_0 if quantised else BF16
+            if kind != BF16:
+                values = floats(data)
+                data = q8_0(values) if kind == Q8_0 else struct.pack(f"<{len(values)}f", *values)
+            tensors.append((name_of(name), shape[::-1], kind, data))
+    sizes = {"block_count": "num_hidden_layers", "context_length": "max_position_embeddings", "embedding_length": "hidden_size",
+             "feed_forward_length": "intermediate_size", "attention.head_count": "num_attention_heads",
+             "attention.head_count_kv": "num_key_value_heads"}
+    return ([("general.architecture", "str", "llama"), ("general.type", "str", "model"),
+             *((f"llama.{k}", "u32", c[v]) for k, v in sizes.items()), ("llama.rope.freq_base", "f32", c["rope_theta"]),
+             ("llama.attention.layer_norm_rms_epsilon", "f32", c["rms_norm_eps"]),
+             *tokenizer_keys(load("tokenizer.json"), "smollm"), ("tokenizer.ggml.bos_token_id", "u32", c["bos_token_id"]),
+             ("tokenizer.ggml.eos_token_id", "u32", c["eos_token_id"]), ("tokenizer.ggml.add_bos_token", "bool", False),
+             ("tokenizer.chat_template", "str", load("tokenizer_config.json")["chat_template"]), *keys], tensors)
+
+
+def splits(keys, tensors, n):
+    """The files of a set: [bytes]. The keys are in the first."""
+    size = -(-len(tensors) // n)
+    return [gguf([*(keys if i == 0 else ()), ("split.no", "u32", i), ("split.count", "u32", n),
+                  ("split.tensors.count", "i32", len(tensors))], tensors[i * size:(i + 1) * size]) for i in range(n)]

@@ -23,6 +23,7 @@ import threading
 import time
 
 import fake_hub
+import gguf_files
 from fake_hub import FakeHub, changed, corrupt, cut, http_date, ignore_range, no_answer, redirect, reset, stall, status
 from hearth_server import BIN, DEMO, SKIPPED, Hearth, run_cases
 
@@ -894,10 +895,109 @@ def test_addresses_are_names():
         with Hearth("--model", f"{HUB.url}/acme/tiny", env=h.env()) as server:
             assert server.get("/v1/models")[2]["data"][0]["id"] == "acme/tiny"
         HUB.forget()
-        for command in (("pull",), ("serve", "--port", "0", "--model"), ("generate", "--prompt", "x", "-hf")):
-            r = h.run(*command, "hf.co/acme/tiny:Q4_K_M")
-            assert r.code in (1, 2) and "the repository's safetensors, 'acme/tiny' (--numerics int4" in r.last, r
-        assert HUB.paths() == []
+        must(h.pull("hf.co/acme/tiny:Q4_K_M"), 8, "acme/tiny has no GGUF files; leave out :Q4_K_M")
+
+
+# ---- models in GGUF ------------------------------------------------------------------------------------------
+
+KEYS, TENSORS = gguf_files.demo(DEMO)
+BESIDE = ("tokenizer.json", "tokenizer_config.json", "generation_config.json")
+
+
+def split(n):
+    return {f"Q5_0/tiny-Q5_0-{i + 1:05}-of-{n:05}.gguf": data
+            for i, data in enumerate(gguf_files.splits(KEYS, TENSORS, n))}
+
+
+def gguf_repository(more=()):
+    """Q8_0 is a file, Q5_0 a set in a folder; the third has a header that is refused."""
+    one = gguf_files.gguf(KEYS, TENSORS)
+    bad = [t if t[0] != "output_norm.weight" else (t[0], t[1], 200, t[3]) for t in TENSORS]
+    return HUB.add("acme/quants", {"tiny-Q8_0.gguf": one, "tiny-IQ2_M.gguf": gguf_files.gguf(KEYS, bad), **split(3),
+                                   "mmproj-F16.gguf": b"x", "README.md": b"# x", "config.json": b"{}",
+                                   **{n: FILES[n] for n in BESIDE}, **dict(more)})
+
+
+def snapshot_files(h):
+    root = os.path.join(h.repo("acme/quants"), "snapshots")
+    return {os.path.relpath(os.path.join(d, f), root).split("/", 1)[1] for d, _, files in os.walk(root) for f in files}
+
+
+def listed(h):
+    return [json.loads(line) for line in must(h.run("list", "--json"), 0).out.splitlines()]
+
+
+def test_gguf_by_tag():
+    gguf_repository()
+    with home() as h:
+        r = must(h.pull("acme/quants"), 0)
+        assert r.out.strip().endswith("/tiny-Q8_0.gguf"), r
+        assert snapshot_files(h) == {"tiny-Q8_0.gguf", *BESIDE}, snapshot_files(h)
+        assert not any("config.json" in p and "_config" not in p for p in HUB.paths()), HUB.paths()
+        HUB.forget()
+        must(h.pull("acme/quants:q8_0"), 0)
+        assert len(HUB.paths()) == 1, HUB.paths()
+        must(h.run("inspect", "--model", "acme/quants:Q5_0"), 1, "no complete snapshot of revision 'main'; "
+             "`hearth pull acme/quants:Q5_0` fetches it")
+        must(h.pull("acme/quants:Q5_0"), 0)
+        assert snapshot_files(h) >= set(split(3)), snapshot_files(h)
+        assert [(m["name"], m["complete"], m["servable"]) for m in listed(h)] == [
+            ("acme/quants:Q5_0", True, True), ("acme/quants:Q8_0", True, True)], listed(h)
+        for name in ("acme/quants:Q8_0", "acme/quants", "acme/quants:Q5_0"):
+            must(h.run("inspect", "--model", name, HF_HUB_OFFLINE="1"), 0)
+        with Hearth("--model", "acme/quants:Q5_0", env=h.env()) as server:
+            assert server.get("/v1/models")[2]["data"][0]["id"] == "acme/quants:Q5_0"
+        assert must(h.run("rm", "acme/quants:Q5_0", "-y"), 0).out.startswith("removed acme/quants:Q5_0: ")
+        assert snapshot_files(h) == {"tiny-Q8_0.gguf", *BESIDE}, snapshot_files(h)
+        assert [m["name"] for m in listed(h)] == ["acme/quants:Q8_0"]
+        must(h.run("rm", "acme/quants:Q5_0", "-y"), 3, "acme/quants:Q5_0 is not in the cache")
+        must(h.run("inspect", "--model", "acme/quants:Q8_0"), 0)
+
+
+def test_gguf_that_is_not_fetched():
+    gguf_repository()
+    with home() as h:
+        must(h.pull("acme/quants:Q2_K"), 8, "no GGUF file for the tag Q2_K; it has :Q5_0, :IQ2_M, :Q8_0")
+        must(h.pull("acme/quants:IQ2_M"), 8, "tiny-IQ2_M.gguf: tensor output_norm.weight is of type 200")
+        assert not listed(h) or not any(m["complete"] for m in listed(h)), listed(h)
+        HUB.add("acme/odd", {"a-Q5_K_M.gguf": b"x", "a-IQ4_XS.gguf": b"x"})
+        must(h.pull("acme/odd"), 8, "acme/odd has GGUF files only; add one of :IQ4_XS, :Q5_K_M")
+        part = split(3)
+        part.pop("Q5_0/tiny-Q5_0-00002-of-00003.gguf")
+        HUB.add("acme/part", part)
+        HUB.forget()
+        must(h.pull("acme/part:Q5_0"), 8, "acme/part has no Q5_0/tiny-Q5_0-00002-of-00003.gguf, a part of the model")
+        assert not any(".gguf" in p for p in HUB.paths()), HUB.paths()
+
+
+def test_gguf_beside_safetensors():
+    gguf_repository({n: FILES[n] for n in TAKEN})
+    with home() as h:
+        must(h.pull("acme/quants:Q8_0"), 0)
+        must(h.run("inspect", "--model", "acme/quants"), 1, "no complete snapshot of revision 'main'")
+        assert [m["name"] for m in listed(h)] == ["acme/quants:Q8_0"]
+        must(h.pull("acme/quants"), 0)
+        assert [m["name"] for m in listed(h)] == ["acme/quants", "acme/quants:Q8_0"]
+        assert '"format": ' not in must(h.run("inspect", "--json", "--model", "acme/quants"), 0).out
+        assert '"format": ' in must(h.run("inspect", "--json", "--model", "acme/quants:Q8_0"), 0).out
+
+
+def test_tokenizer_of_another_repository():
+    add()
+    keys = [k for k in KEYS if k[0] != "tokenizer.ggml.pre"]
+    with home() as h:
+        path = os.path.join(h.directory, "m.gguf")
+        with open(path, "wb") as f:
+            f.write(gguf_files.gguf(keys, TENSORS))
+        must(h.run("inspect", "--model", path, "--tokenizer", "acme/tiny"), 1, "tokenizer: .*hearth pull acme/tiny")
+        must(h.run("inspect", "--model", path, "--tokenizer", "acme/tiny", "--pull"), 0)
+        assert not any("safetensors" in p for p in HUB.paths("store")) and snapshot_names(h) >= {"tokenizer.json"}
+        must(h.run("inspect", "--model", path, "--tokenizer", "acme/tiny"), 0)
+
+
+def snapshot_names(h):
+    root = os.path.join(h.repo(), "snapshots")
+    return {f for d in os.listdir(root) for f in os.listdir(os.path.join(root, d))}
 
 
 def test_no_library_of_the_hub_is_linked():

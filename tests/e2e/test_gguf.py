@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Models in GGUF: the demo model as a file and as a set of splits, wherever a model is named.
+
+What the file says of text is checked by tests/golden/test_gguf_tokens.py, its weights by tests/golden/test_gguf.py,
+pulling by test_pull.py. Standard library only.
+"""
+import contextlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from gguf_files import demo, gguf, splits  # noqa: E402
+from hearth_server import DEMO, Hearth, run, run_cases  # noqa: E402
+
+KEYS, TENSORS = demo(DEMO)
+CHAT = {"messages": [{"role": "user", "content": "What is your name?"}], "max_tokens": 24, "temperature": 0}
+
+
+def without(*names):
+    return [k for k in KEYS if k[0] not in names]
+
+
+def write(path, keys=None, tensors=None):
+    with open(path, "wb") as f:
+        f.write(gguf(KEYS if keys is None else keys, TENSORS if tensors is None else tensors))
+    return path
+
+
+@contextlib.contextmanager
+def folder():
+    with tempfile.TemporaryDirectory() as d:
+        yield d
+
+
+def answer(h, **fields):
+    status, _, body = h.post("/v1/chat/completions", {**CHAT, **fields})
+    assert status == 200, body
+    choice = body["choices"][0]
+    return choice["message"]["content"], choice["finish_reason"], body["usage"]["prompt_tokens"]
+
+
+def write_set(d):
+    for i, data in enumerate(splits(KEYS, TENSORS, 3)):
+        with open(os.path.join(d, f"demo-Q8_0-{i + 1:05}-of-00003.gguf"), "wb") as f:
+            f.write(data)
+    return os.path.join(d, "demo-Q8_0-00002-of-00003.gguf")
+
+
+def test_a_file_is_served_as_its_model():
+    with Hearth() as h:
+        wanted = answer(h)
+        assert h.get("/props")[2]["weights"]["format"] == "safetensors"
+    with folder() as d:
+        with Hearth("--model", write(os.path.join(d, "my-demo.Q8_0.gguf"))) as h:
+            assert answer(h) == wanted
+            props = h.get("/props")[2]
+            assert props["weights"]["format"] == "gguf" and props["model"] == "my-demo.Q8_0", props
+            h.wait_log("gguf: llama, Q8_0 (36 matrices); tokenizer by rule smollm; numerics file")
+    with folder() as d:
+        write_set(d)
+        with Hearth("--model", d) as h:
+            assert answer(h) == wanted and h.get("/props")[2]["model"] == os.path.basename(d)
+
+
+def test_which_file_is_meant():
+    with folder() as d:
+        part = write_set(d)
+        status, out, err = run("inspect", "--model", part)
+        assert status == 0 and "00003-of-00003.gguf as model.norm.weight" in out, (out, err)
+        assert "format: GGUF 3," in out and "tokenizer: 1024 tokens, by rule smollm" in out, out
+        assert "of tokenizer.chat_template;" in out and "contents: llama, Q8_0 (36 matrices)" in out, out
+        os.remove(part)
+        status, _, err = run("inspect", "--model", d)
+        assert status == 1 and "demo-Q8_0-00002-of-00003.gguf" in err, err
+    with folder() as d:
+        for name in ("a.gguf", "b.gguf", "mmproj-F16.gguf"):
+            write(os.path.join(d, name))
+        status, _, err = run("inspect", "--model", d)
+        assert status == 1 and "holds several models in GGUF: a.gguf, b.gguf; name one" in err, err
+        status, _, err = run("inspect", "--model", os.path.join(d, "c.gguf"))
+        assert status == 1 and "there is no such file" in err, err
+
+
+def test_tokenizer_and_template_from_beside():
+    """The folder's files count if the file is its only model; an option names another folder."""
+    with folder() as d, folder() as other:
+        write(os.path.join(d, "m.gguf"), without("tokenizer.ggml.pre", "tokenizer.chat_template"))
+        status, _, err = run("inspect", "--model", d)
+        assert status == 1 and "tokenizer.ggml.pre is missing" in err and "--tokenizer org/name" in err, err
+        for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+            shutil.copy(os.path.join(DEMO, name), other)
+        for args in (["--tokenizer", other], ["--tokenizer", DEMO]):
+            status, out, err = run("inspect", "--json", "--model", d, *args)
+            report = json.loads(out)
+            assert status == 0 and report["tokenizer"]["source"] == "tokenizer.json", (out, err)
+            assert report["chat_template"]["file"] == "tokenizer_config.json", report["chat_template"]
+        with Hearth("--model", d, "--tokenizer", other, "--generation-config", "on") as h:
+            with Hearth("--generation-config", "on") as plain:
+                assert answer(h) == answer(plain)
+        shutil.copy(os.path.join(DEMO, "tokenizer.json"), d)
+        status, out, _ = run("inspect", "--model", d)
+        assert status == 0 and "by tokenizer.json" in out and "chat template: none" in out, out
+        with open(os.path.join(d, "tokenizer.json"), encoding="utf-8") as f:
+            text = f.read()
+        with open(os.path.join(d, "tokenizer.json"), "w", encoding="utf-8") as f:
+            f.write(text.replace('<|im_end|>', '<|im_END|>'))
+        status, _, err = run("inspect", "--model", d)
+        assert status == 1 and 'is of another model: id 2 is "<|im_END|>", in the file "<|im_end|>"' in err, err
+        write(os.path.join(d, "n.gguf"))
+        status, out, err = run("inspect", "--model", os.path.join(d, "n.gguf"))
+        assert status == 0 and "by rule smollm" in out, (out, err)
+        status, _, err = run("inspect", "--model", d + "/n.gguf", "--tokenizer", os.path.join(d, "none"))
+        assert status == 1 and "tokenizer: " in err, err
+
+
+def test_files_of_a_folder_of_models():
+    with folder() as d:
+        os.mkdir(os.path.join(d, "sub"))
+        write(os.path.join(d, "one.gguf"))
+        write(os.path.join(d, "adapter.gguf"), [("general.type", "str", "adapter"), *without("general.type")])
+        write(os.path.join(d, "bad.gguf"), without("llama.block_count"))
+        write_set(os.path.join(d, "sub"))
+        with Hearth("--models", d) as h:
+            assert answer(h, model="one")[0] == answer(h, model="sub/demo-Q8_0")[0] == answer(h)[0]
+            names = {m["id"]: m["status"]["value"] for m in h.get("/v1/models")[2]["data"]}
+            assert set(names) == {"hearth-demo", "one", "sub/demo-Q8_0", "bad"}, names
+            h.wait_log("adapter.gguf is passed over: it is of type adapter, not a model")
+            status, _, body = h.post("/v1/chat/completions", {**CHAT, "model": "bad"})
+            assert status == 400 and body["error"]["code"] == "model_not_loaded", (status, body)
+            h.wait_log("models: found bad: ")
+
+
+def test_swaps():
+    with folder() as d:
+        path = write(os.path.join(d, "m.gguf"))
+        with Hearth("--swap", "on") as h:
+            wanted = answer(h)
+            status, _, body = h.post("/models/load", {"model": path})
+            assert status == 200, body
+            h.wait_until(lambda: h.get("/props")[2]["weights"]["format"] == "gguf", what="the other model")
+            assert answer(h) == wanted
+
+
+if __name__ == "__main__":
+    sys.exit(run_cases(globals()))
