@@ -265,12 +265,6 @@ int encode_pages(int max_rows, int max_texts)
     return pages_of(max_rows, max_texts) + pages_of(ENCODE_URGENT_ROWS, ENCODE_URGENT_TEXTS);
 }
 
-int64_t encode_bytes(int max_texts, int d_model)
-{
-    int64_t text = (int64_t)(sizeof(struct eng_job *) + sizeof(struct fwd_segment));
-    return (max_texts + ENCODE_URGENT_TEXTS) * (text + d_model * (int64_t)sizeof(float));
-}
-
 static bool init_texts(struct texts *t)
 {
     size_t n = (size_t)t->max_texts;

@@ -41,9 +41,6 @@ struct encode_params {
 /* Pages that the texts of a step may take, and of an urgent one. */
 int encode_pages(int max_rows, int max_texts);
 
-/* Bytes that encode_create takes, for the memory plan. */
-int64_t encode_bytes(int max_texts, int d_model);
-
 /* Starts the thread. Returns owned, or ENG_ENOMEM. */
 int encode_create(struct encode_queue **ret, const struct encode_params *params, char *err,
                   size_t errlen);

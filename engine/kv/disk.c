@@ -178,7 +178,7 @@ static void read_longest(struct kv_disk *d, const struct kv_restore *r, int most
 /* Pages up to the last one after which there is a state, if all before it are there; 0: none. */
 static int find_state(struct kv_disk *d, const struct kv_restore *r)
 {
-    uint8_t parent[EXTENT_DIGEST] = {0}, name[EXTENT_DIGEST];
+    uint8_t parent[EXTENT_DIGEST] = {0};
     int n_usable = 0;
     for (int page = 0; page < r->n_pages;) {
         struct extent x =
@@ -193,8 +193,7 @@ static int find_state(struct kv_disk *d, const struct kv_restore *r)
         page += longest;
         if (longest < EXTENT_PAGES) break;
         x.n_pages = longest;
-        extent_name(d->store, &x, name);
-        memcpy(parent, name, sizeof(parent));
+        extent_name(d->store, &x, parent);
     }
     return n_usable;
 }
@@ -232,7 +231,7 @@ static bool hand_over(struct kv_disk *d, int page, int n_pages, bool usable)
 static void restore(struct kv_disk *d)
 {
     const struct kv_restore *r = &d->own;
-    uint8_t parent[EXTENT_DIGEST] = {0}, name[EXTENT_DIGEST];
+    uint8_t parent[EXTENT_DIGEST] = {0};
     int64_t used_us = extent_now();
     int end = d->p.state_bytes > 0 ? find_state(d, r) : r->n_pages;
     for (int page = 0; page < end;) {
@@ -245,8 +244,7 @@ static void restore(struct kv_disk *d)
         if (!hand_over(d, page, x.n_pages, usable && next > r->first)) break;
         if (x.n_pages < EXTENT_PAGES) break;
         page = next;
-        extent_name(d->store, &x, name);
-        memcpy(parent, name, sizeof(parent));
+        extent_name(d->store, &x, parent);
     }
 }
 
@@ -624,7 +622,7 @@ static int write_extent(struct kv_disk *d, const struct extent *x, int from)
 static void write_chain(struct kv_disk *d)
 {
     const struct chain *c = &d->current;
-    uint8_t parent[EXTENT_DIGEST] = {0}, name[EXTENT_DIGEST];
+    uint8_t parent[EXTENT_DIGEST] = {0};
     int64_t used_us = extent_now();
     for (int page = 0; page < c->n_pages; page += EXTENT_PAGES) {
         struct extent x =
@@ -632,8 +630,7 @@ static void write_chain(struct kv_disk *d)
         x.for_a_day = c->for_a_day;
         if (write_extent(d, &x, page)) return;
         extent_touch(d->store, &x, &used_us);
-        extent_name(d->store, &x, name);
-        memcpy(parent, name, sizeof(parent));
+        extent_name(d->store, &x, parent);
     }
 }
 

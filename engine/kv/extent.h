@@ -72,6 +72,7 @@ int extent_store_open(struct extent_store **ret, const char *dir,
 /* NULL is fine. */
 void extent_store_close(struct extent_store *s);
 
+/* ret may be the memory of x->parent. */
 void extent_name(const struct extent_store *s, const struct extent *x, uint8_t ret[EXTENT_DIGEST]);
 
 /* Writes pages [n_pages] under the name of x. 0, also if the file is there already, or ENG_EIO. */
