@@ -82,20 +82,6 @@ void __wrap_jr_finish(struct jr *r)
     __real_jr_finish(r);
 }
 
-json_t *__wrap_json_loadb(const char *text, size_t len, size_t flags, json_error_t *error);
-
-void __wrap_jr_finish(struct jr *r)
-{
-    keep_text('r', r->text, r->pos);
-    __real_jr_finish(r);
-}
-
-void __wrap_jr_shape(const char *text, size_t len, int *ret_depth, size_t *ret_values)
-{
-    keep_text('s', text, len);
-    __real_jr_shape(text, len, ret_depth, ret_values);
-}
-
 json_t *__wrap_json_loadb(const char *text, size_t len, size_t flags, json_error_t *error)
 {
     keep_text('j', text, len);
