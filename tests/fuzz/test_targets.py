@@ -12,6 +12,7 @@ WANTED = {
     "safetensors header": "safetensors",
     "pages of a prompt in a file": "extent",
     "GGUF header": "gguf",
+    "blocks of quantised weights": "blocks",
     "index of shards": "index",
     "tokenizer.json": "tokenizer_json",
     "config.json": "config",

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Writes the seeds of fuzz_safetensors, fuzz_gguf, fuzz_config and fuzz_index into the folders beside it."""
+"""Writes the seeds of fuzz_safetensors, fuzz_gguf, fuzz_blocks, fuzz_config and fuzz_index into the folders beside it."""
 import json
 import os
 import struct
@@ -114,9 +114,23 @@ def gguf_seeds():
     seed("nan", [key("a", 12, b"\xff" * 8), key("b", 9, array(6, 1, b"\0\0\x80\x7f"))], [], 0)
 
 
-for folder in ("safetensors", "gguf", "config", "index"):
+def blocks_seeds():
+    sizes = [18, 20, 22, 24, 34, 110, 144, 176, 210, 18, 136]
+    state = 1
+    for kind, size in enumerate(sizes):
+        row = bytearray()
+        for _ in range(2 * size):
+            state = state * 1664525 + 1013904223 & 0xffffffff
+            row.append(state >> 24 & 0x3f)  # every F16 is finite
+        put("blocks", f"type-{kind}", bytes([kind]) + row)
+    put("blocks", "infinite", b"\0" + b"\0\x7c" + b"\x12" * 16)
+    put("blocks", "short", b"\1abc")
+
+
+for folder in ("safetensors", "gguf", "blocks", "config", "index"):
     os.makedirs(os.path.join(HERE, folder), exist_ok=True)
 safetensors_seeds()
 gguf_seeds()
+blocks_seeds()
 config_seeds()
 index_seeds()
