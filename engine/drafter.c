@@ -79,9 +79,10 @@ static int refuse(const struct eng_model *m, const struct eng_model *target, cha
 
 static int open_weights(struct drafters *ds, struct drafter *d, char *err, size_t errlen)
 {
-    const struct eng_numerics *numerics = eng_numerics_find("int4");
     const struct eng_model_params params = {.dir = d->dir,
-                                            .numerics = numerics,
+                                            .numerics =
+                                                is_twin(ds, d) ? eng_numerics_find("int4") : NULL,
+                                            .drafts = true,
                                             .kern = ds->target->kern,
                                             .gemm = "native",
                                             .stop = &ds->stop};
@@ -95,7 +96,8 @@ static int open_weights(struct drafters *ds, struct drafter *d, char *err, size_
     d->weights->reading.ahead = ds->target->reading.ahead;
     d->layout = *ds->layout;
     if (!is_twin(ds, d))
-        kv_layout_init(&d->layout, hp->n_layers, hp->n_kv_heads, hp->d_head, numerics->kv);
+        kv_layout_init(&d->layout, hp->n_layers, hp->n_kv_heads, hp->d_head,
+                       d->weights->numerics->kv);
     return 0;
 }
 

@@ -2,6 +2,7 @@
 /* config.json -> hyper-parameters; see config.h. */
 #include "base/buf.h"
 #include "base/file.h"
+#include "base/gguf_names.h"
 #include "engine/model/config.h"
 
 #include <assert.h>
@@ -969,13 +970,22 @@ int eng_config_read_gguf(struct eng_hparams *ret_hp, const struct eng_weights *w
                          struct eng_report *r)
 {
     struct buf text;
-    char err[512] = "";
+    char err[512] = "", folder[4096], *generation = NULL;
+    size_t generation_len = 0;
     struct eng_report own = {.err = err, .errlen = sizeof(err)};
     *ret_hp = (struct eng_hparams){.bos_id = -1};
     buf_init(&text, MAX_CONFIG_BYTES);
+    const char *name = weights->shards[0].name, *dir = gguf_folder_of(name, folder, sizeof(folder));
     int rc = eng_gguf_config(weights, &text, r);
-    if (!rc) rc = eng_config_parse(ret_hp, text.data, text.len, NULL, 0, &own);
-    if (own.rc) eng_report_problem(r, rc, "%s: its keys, read as %s", weights->shards[0].name, err);
+    if (!rc && dir)
+        rc = file_load_optional(dir, generation_name, MAX_CONFIG_BYTES, &generation,
+                                &generation_len, err, sizeof(err));
+    if (!rc) rc = eng_config_parse(ret_hp, text.data, text.len, generation, generation_len, &own);
+    if (own.rc)
+        eng_report_problem(r, rc, "%s: its keys, read as %s", name, err);
+    else if (rc && !r->rc)
+        eng_report_problem(r, rc, "%s", err);
+    free(generation);
     ret_hp->delta_tiled = true; /* in every file of the format */
     buf_finish(&text);
     return r->rc;

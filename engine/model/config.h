@@ -23,7 +23,7 @@ int eng_config_read(struct eng_hparams *ret_hp, const char *dir, struct eng_repo
 int eng_config_parse(struct eng_hparams *ret_hp, const char *config, size_t config_len,
                      const char *generation, size_t generation_len, struct eng_report *r);
 
-/* The same of a GGUF file's keys. */
+/* The same of a GGUF file's keys, and a generation_config.json that belongs to the file. */
 struct eng_weights;
 int eng_config_read_gguf(struct eng_hparams *ret_hp, const struct eng_weights *weights,
                          struct eng_report *r);

@@ -56,9 +56,10 @@ static int choose_numerics(struct eng_model *m, const struct eng_model_params *p
 {
     const char *gemm = params->gemm;
     bool quantised = eng_plan_is_quantised(m->load), blas = strcmp(gemm, "blas") == 0;
-    m->numerics = params->numerics     ? params->numerics
-                  : blas && !quantised ? eng_numerics_find("exact")
-                                       : eng_plan_default_path(m->load);
+    m->numerics = params->numerics               ? params->numerics
+                  : params->drafts && !quantised ? eng_numerics_find("int4")
+                  : blas && !quantised           ? eng_numerics_find("exact")
+                                                 : eng_plan_default_path(m->load);
     if (quantised && strcmp(m->numerics->name, "int4") == 0)
         return eng_report_problem(
             r, ENG_EUNSUPPORTED,

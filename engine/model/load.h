@@ -17,6 +17,7 @@ struct eng_model_params {
     const char *dir;
     const struct eng_numerics *numerics; /* NULL: bf16 if the CPU has it and the matrices are BF16,
                                           * else exact */
+    bool drafts;                         /* numerics NULL: int4, file of quantised weights */
     const struct kern *kern;
     const char *gemm;          /* "auto", "native", "blas"; "native" if BLAS is not available */
     const char *weight_coding; /* "auto" or NULL: as measured, "on", "off" */
