@@ -145,7 +145,7 @@ static void metrics(struct srv_request *req)
                         "The server is out of memory for this request.");
         return;
     }
-    struct srv_model *model = srv_models_take(&s->app.models, NULL);
+    struct srv_model *model = srv_models_of(&s->app.models, srv_models_default(&s->app.models));
     struct srv_metrics_view *view = &shown->view;
     shown->models = &s->app.models;
     view->n_connections = srv_watch_n_connections(s->watch);

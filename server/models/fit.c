@@ -10,17 +10,6 @@
 
 #define PLENTY_BYTES ((int64_t)1 << 50)
 
-bool fit_holds(const struct fit_room *room, struct fit_sum sum)
-{
-    const struct fit_sum excess = fit_excess(room, sum);
-    return fit_is_met(&excess);
-}
-
-long long fit_mib(int64_t bytes)
-{
-    return (long long)((bytes + (1 << 20) - 1) >> 20);
-}
-
 int fit_beside(struct fit_bytes *ret, struct srv_model_params *params, int64_t in_use,
                int64_t kv_bytes, bool alone, char *err, size_t errlen)
 {

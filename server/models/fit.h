@@ -33,19 +33,23 @@ struct fit_room {
     int max_models; /* 0: as many as fit */
 };
 
-/* What is too much of a sum; it fits if neither number is positive. */
+/* What is too much of a sum: */
 static inline struct fit_sum fit_excess(const struct fit_room *room, struct fit_sum sum)
 {
     return (struct fit_sum){sum.bytes - room->limit_bytes,
                             room->max_models ? sum.n - room->max_models : 0};
 }
 
-static inline bool fit_is_met(const struct fit_sum *excess)
+/* nothing, if neither number is positive. */
+static inline bool fit_is_met(struct fit_sum excess)
 {
-    return excess->bytes <= 0 && excess->n <= 0;
+    return excess.bytes <= 0 && excess.n <= 0;
 }
 
-bool fit_holds(const struct fit_room *room, struct fit_sum sum);
+static inline bool fit_holds(const struct fit_room *room, struct fit_sum sum)
+{
+    return fit_is_met(fit_excess(room, sum));
+}
 
 /* The numbers of a refusal. */
 struct fit_bytes {
@@ -53,7 +57,10 @@ struct fit_bytes {
 };
 
 /* MiB as errors name them, rounded up. */
-long long fit_mib(int64_t bytes);
+static inline long long fit_mib(int64_t bytes)
+{
+    return (long long)((bytes + (1 << 20) - 1) >> 20);
+}
 
 /*
  * Plans a model that is loaded beside those that live, whose plans take in_use bytes; kv_bytes of

@@ -24,9 +24,9 @@ static void take(struct fit_sum *need, const struct policy_entry *e, int sign)
 }
 
 /* The need that is left once those that drain are gone. */
-static struct fit_sum need_later(const struct fit_sum *now, const struct policy_room *room)
+static struct fit_sum need_later(struct fit_sum now, const struct policy_room *room)
 {
-    return (struct fit_sum){now->bytes - room->draining.bytes, now->n - room->draining.n};
+    return (struct fit_sum){now.bytes - room->draining.bytes, now.n - room->draining.n};
 }
 
 /* The entry whose oldest waiter came first, of those that may evict if it takes that. */
@@ -36,9 +36,9 @@ static int oldest_waiter(const struct policy_entry *entries, int n, const struct
     uint64_t first_us = UINT64_MAX;
     for (int i = 0; i < n; i++) {
         if (entries[i].loaded || !entries[i].waits_since_us) continue;
-        struct fit_sum now = need_of(entries, n, room, i), later = need_later(&now, room);
+        struct fit_sum now = need_of(entries, n, room, i), later = need_later(now, room);
         uint64_t since_us =
-            fit_is_met(&later) ? entries[i].waits_since_us : entries[i].evicts_since_us;
+            fit_is_met(later) ? entries[i].waits_since_us : entries[i].evicts_since_us;
         if (!since_us || since_us >= first_us) continue;
         found = i;
         first_us = since_us;
@@ -79,13 +79,13 @@ static int idle_victim(const struct policy_entry *entries, int n, struct fit_sum
 {
     int order[POLICY_ENTRIES], first = NONE, n_taken = 0;
     int n_idle = sort_idle(entries, n, now_us, order);
-    while (n_taken < n_idle && !fit_is_met(&need))
+    while (n_taken < n_idle && !fit_is_met(need))
         take(&need, &entries[order[n_taken++]], 1);
-    if (!fit_is_met(&need)) return NONE;
+    if (!fit_is_met(need)) return NONE;
     /* Those that are not needed after all stay, the most recently used first. */
     for (int i = n_taken - 1; i >= 0; i--) {
         take(&need, &entries[order[i]], -1);
-        if (fit_is_met(&need)) continue;
+        if (fit_is_met(need)) continue;
         take(&need, &entries[order[i]], 1);
         first = order[i];
     }
@@ -109,11 +109,11 @@ struct policy_step policy_next(const struct policy_entry *entries, int n,
     int wanted = oldest_waiter(entries, n, room);
     struct policy_step step = {POLICY_WAIT, NONE, wanted};
     if (wanted == NONE) return step;
-    struct fit_sum need = need_of(entries, n, room, wanted), after = need_later(&need, room);
-    if (fit_is_met(&need)) {
+    struct fit_sum need = need_of(entries, n, room, wanted), after = need_later(need, room);
+    if (fit_is_met(need)) {
         step.act = POLICY_LOAD;
         step.entry = wanted;
-    } else if (!fit_is_met(&after) && now_us >= entries[wanted].evicts_since_us + POLICY_LOOK_US) {
+    } else if (!fit_is_met(after) && now_us >= entries[wanted].evicts_since_us + POLICY_LOOK_US) {
         step.entry = idle_victim(entries, n, after, now_us);
         if (step.entry == NONE) step.entry = busy_victim(entries, n, now_us);
         if (step.entry != NONE) step.act = POLICY_CLOSE;

@@ -186,23 +186,16 @@ const char *srv_entry_state_name(const struct srv_entry *e)
     return e->state == SRV_UNLOADED && e->first ? "queued" : names[e->state];
 }
 
-/* The entry that has the name, or NULL. With the lock held. */
-static struct srv_entry *find_named(struct srv_models *set, const char *name)
-{
-    for (int i = 0; i < set->n_entries; i++)
-        for (const char *const *own = set->entries[i]->source.names; !set->entries[i]->gone && *own;
-             own++)
-            if (!strcmp(*own, name)) return set->entries[i];
-    return NULL;
-}
-
 int srv_models_find(struct srv_models *set, const char *name)
 {
+    int found = -1;
     pthread_mutex_lock(&set->lock);
-    const struct srv_entry *e = find_named(set, name);
-    int entry = e ? e->number : -1;
+    for (int i = 0; i < set->n_entries && found < 0; i++)
+        for (const char *const *own = set->entries[i]->source.names; !set->entries[i]->gone && *own;
+             own++)
+            if (!strcmp(*own, name)) found = i;
     pthread_mutex_unlock(&set->lock);
-    return entry;
+    return found;
 }
 
 int srv_models_count(struct srv_models *set)
@@ -544,17 +537,6 @@ int64_t srv_models_load_ms(struct srv_models *set, int entry)
 }
 
 /* ---- references ---------------------------------------------------------------------------- */
-
-struct srv_model *srv_models_take(struct srv_models *set, const char *name)
-{
-    pthread_mutex_lock(&set->lock);
-    const struct srv_entry *e = name ? find_named(set, name) : NULL;
-    if (!e && set->n_entries && set->default_entry >= 0) e = set->entries[set->default_entry];
-    struct srv_model *m = e ? e->model : NULL;
-    if (m) m->n_refs++;
-    pthread_mutex_unlock(&set->lock);
-    return m;
-}
 
 void srv_model_release(struct srv_model *model, bool used)
 {
@@ -944,7 +926,8 @@ void srv_entry_stats(const struct srv_models *set, const struct srv_entry *e, st
 struct srv_model *srv_models_of(struct srv_models *set, int entry)
 {
     pthread_mutex_lock(&set->lock);
-    struct srv_model *model = entry < set->n_entries ? set->entries[entry]->model : NULL;
+    struct srv_model *model =
+        entry >= 0 && entry < set->n_entries ? set->entries[entry]->model : NULL;
     if (model) model->n_refs++;
     pthread_mutex_unlock(&set->lock);
     return model;

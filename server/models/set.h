@@ -224,12 +224,6 @@ struct fit_bytes srv_models_room(struct srv_models *set, int entry);
 /* The time that loading an entry may take, in ms: as long as last time, else by its size. */
 int64_t srv_models_load_ms(struct srv_models *set, int entry);
 
-/*
- * Returns a reference to the model of the entry that has the name, or of the default entry for NULL
- * and other names; NULL if it is not loaded.
- */
-struct srv_model *srv_models_take(struct srv_models *set, const char *name);
-
 /* Gives a reference back. used: it counts as use of the model. NULL is fine. */
 void srv_model_release(struct srv_model *model, bool used);
 
@@ -317,7 +311,7 @@ void srv_models_look(struct srv_models *set, struct srv_models_view *ret);
 void srv_entry_stats(const struct srv_models *set, const struct srv_entry *e,
                      struct eng_stats *ret);
 
-/* A reference to the model that requests for the entry get, or NULL. */
+/* A reference to the model that requests for the entry get, or NULL; also of -1. */
 struct srv_model *srv_models_of(struct srv_models *set, int entry);
 
 #endif

@@ -463,10 +463,10 @@ static void the_next_source(void **state)
 {
     (void)state;
     open_good();
-    struct srv_model *before = srv_models_take(&app.models, "chat");
+    struct srv_model *before = srv_models_of(&app.models, 0);
     start_swap(true);
     struct srv_model *m;
-    while (!(m = srv_models_take(&app.models, "new")) || m == before) { /* by the default entry */
+    while ((m = srv_models_of(&app.models, 0)) == before) {
         srv_model_release(m, false);
         sched_yield();
     }
@@ -485,14 +485,14 @@ static void the_next_source(void **state)
     start_swap(false);
     await(&n_told, 2);
     REQUIRE(outcome.result == SWAP_UNCHANGED); /* of the same directory and names */
-    memset(srv_models_take(&app.models, "new")->source, 0, 32);
-    srv_model_release(srv_models_of(&app.models, 0), false);
+    m = srv_models_of(&app.models, 0);
+    memset(m->source, 0, sizeof(m->source));
+    srv_model_release(m, false);
     start_swap(false);
     await(&n_told, 3);
     REQUIRE(outcome.result == SWAP_SELF_TEST && !strcmp(outcome.message, "no sentence"));
     REQUIRE(state_of_swap() == SWAP_IDLE && srv_models_is_loaded(&app.models, 0));
     rc_of_text = 0;
-    srv_model_release(app.models.entries[0]->model, false);
     close_app();
 }
 
@@ -510,7 +510,7 @@ static void the_end_in_each_state(void **state)
                  {NOWHERE, SWAP_DRAINING, SWAP_OK}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         open_good();
-        struct srv_model *before = srv_models_take(&app.models, "chat");
+        struct srv_model *before = srv_models_of(&app.models, 0);
         set_hold(cases[i].at);
         start_swap(true);
         if (cases[i].at)

@@ -97,26 +97,32 @@ static struct srv_model *publish(struct srv_models *set, struct srv_model *m, in
 
 static const char *const three[][3] = {{"chat", "gpt"}, {"embed"}, {"rerank", "judge"}};
 
-/* A name leads to its model, every other one to the default entry's. */
+/* The model of the name, or for NULL of the default entry. */
+static struct srv_model *take(struct srv_models *set, const char *name)
+{
+    return srv_models_of(set, name ? srv_models_find(set, name) : srv_models_default(set));
+}
+
+/* A name leads to its model, every other one to none. */
 static void a_name_leads_to_its_model(void **state)
 {
     (void)state;
     struct srv_models set;
     char text[100], small[8];
     open_set(&set, three, 3);
-    REQUIRE(!srv_models_take(&set, NULL) && !srv_models_take(&set, "chat"));
+    REQUIRE(!take(&set, NULL) && !take(&set, "chat"));
     struct srv_model *embed = new_model(1, 2), *chat = new_model(0, 1), *rerank = new_model(2, 3);
     REQUIRE(!publish(&set, embed, 0) && !publish(&set, rerank, 0));
-    REQUIRE(!srv_models_take(&set, NULL)); /* the first entry is not loaded */
+    REQUIRE(!take(&set, NULL)); /* the first entry is not loaded */
     REQUIRE(!publish(&set, chat, 0));
     const struct {
         const char *name;
         struct srv_model *want;
     } cases[] = {{NULL, chat},      {"chat", chat},  {"gpt", chat}, {"embed", embed},
-                 {"judge", rerank}, {"EMBED", chat}, {"", chat},    {"embe", chat}};
+                 {"judge", rerank}, {"EMBED", NULL}, {"", NULL},    {"embe", NULL}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct srv_model *m = srv_models_take(&set, cases[i].name);
-        REQUIRE(m == cases[i].want && m->n_refs == 1);
+        struct srv_model *m = take(&set, cases[i].name);
+        REQUIRE(m == cases[i].want && (!m || m->n_refs == 1));
         srv_model_release(m, true);
     }
     REQUIRE(chat->n_refs == 0 && embed->n_refs == 0 && rerank->n_refs == 0);
@@ -165,9 +171,9 @@ static void models_drain_in_any_number(void **state)
                      *d = new_model(1, 4);
     publish(&set, a, 0);
     publish(&set, b, 0);
-    REQUIRE(srv_models_take(&set, "embed") == b && srv_models_take(&set, "embed") == b);
+    REQUIRE(take(&set, "embed") == b && take(&set, "embed") == b);
     REQUIRE(publish(&set, c, 2) == b && b->drains && !c->drains);
-    REQUIRE(srv_models_take(&set, "embed") == c);
+    REQUIRE(take(&set, "embed") == c);
     REQUIRE(publish(&set, d, 1) == c);
     REQUIRE_EQ_STR(order(&set, text), "1423");
     srv_models_look(&set, &view);
@@ -434,7 +440,7 @@ static void another_source(void **state)
     set.limit_bytes = 100;
     struct srv_model *a = new_model(0, 1), *b = new_model(0, 2);
     publish(&set, a, 0);
-    REQUIRE(srv_models_take(&set, "chat") == a && a->plan_bytes == 40);
+    REQUIRE(take(&set, "chat") == a && a->plan_bytes == 40);
     const char *names[] = {"new"};
     const struct srv_model_params params = {
         .dir = "/e", .draft_dir = "/f", .names = {names, 1}, .share = {.memory_bytes = 7}};
@@ -472,7 +478,7 @@ static void operators_who_wait_for_an_end(void **state)
     publish(&set, a, 0);
     publish(&set, b, 0);
     waits[0] = waits[1] = waits[2] = (struct srv_wait){.wake = note_wake, .by_operator = true};
-    REQUIRE(srv_models_take(&set, "embed") == b);
+    REQUIRE(take(&set, "embed") == b);
     REQUIRE(srv_models_unload(&set, 0, &n, &waits[0]) == SRV_UNLOAD_WAITS && n == 0);
     REQUIRE(srv_models_unload(&set, 1, &n, &waits[1]) == SRV_UNLOAD_WAITS && n == 1);
     REQUIRE(n_woken == 0);
@@ -498,13 +504,13 @@ static void an_entry_that_vanishes(void **state)
     publish(&set, new_model(1, 2), 0);
     srv_models_set_default(&set, 1);
     REQUIRE(srv_models_default(&set) == 1 && srv_models_count(&set) == 3);
-    struct srv_model *m = srv_models_take(&set, NULL);
+    struct srv_model *m = take(&set, NULL);
     REQUIRE(m == srv_models_of(&set, 1) && srv_models_is_loaded(&set, 1));
     srv_models_remove(&set, 2);
     REQUIRE(srv_models_default(&set) == 1 && srv_models_count(&set) == 2);
     srv_models_remove(&set, 1);
     REQUIRE(m->drains && srv_models_default(&set) == -1 && srv_models_count(&set) == 1);
-    REQUIRE(!srv_models_take(&set, NULL) && !srv_models_is_loaded(&set, -1));
+    REQUIRE(!take(&set, NULL) && !srv_models_is_loaded(&set, -1));
     REQUIRE(srv_models_find(&set, "embed") == -1 && srv_models_find(&set, "judge") == -1);
     srv_model_release(m, false);
     srv_model_release(m, false);

@@ -354,7 +354,7 @@ static void refusals(void **state)
         REQUIRE_EQ_STR(outcome.message, cases[i].message);
         REQUIRE((outcome.memory.limit != 0) == (cases[i].result == SWAP_NO_MEMORY));
         REQUIRE_EQ_STR(view().last_error, srv_public_reason(cases[i].message));
-        struct srv_model *m = srv_models_take(&app.models, "chat");
+        struct srv_model *m = srv_models_of(&app.models, 0);
         REQUIRE(m && m->n_refs == 1);
         srv_model_release(m, false);
         close_app();
