@@ -40,8 +40,18 @@ void __wrap_eng_close(struct eng *e)
     (void)e;
 }
 
-/* Its request ends as soon as somebody waits for a change. */
+/* Its request ends as soon as somebody waits for a change, and its answers of 70 bytes are sent. */
 static struct srv_model *held;
+static int n_answers, n_signals;
+
+int __wrap_pthread_cond_signal(pthread_cond_t *cond);
+
+int __wrap_pthread_cond_signal(pthread_cond_t *cond)
+{
+    (void)cond;
+    n_signals++;
+    return 0;
+}
 
 int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *lock,
                                   const struct timespec *until);
@@ -52,7 +62,11 @@ int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *lock,
     (void)cond;
     (void)until;
     pthread_mutex_unlock(lock);
-    srv_model_release(held, true);
+    for (; n_answers > 0; n_answers--) {
+        srv_model_drop_answer(held, 70);
+        REQUIRE(n_signals == (n_answers == 1)); /* by the last one */
+    }
+    if (held && held->n_refs) srv_model_release(held, true);
     held = NULL;
     pthread_mutex_lock(lock);
     return 0;
@@ -466,6 +480,30 @@ static void another_source(void **state)
     srv_models_finish(&set);
 }
 
+/* Answers of a closed model that are being sent take room until the last one is gone. */
+static void answers_of_a_closed_model(void **state)
+{
+    (void)state;
+    struct srv_models set;
+    int n = -1;
+    open_set(&set, three, 2);
+    set.limit_bytes = 100;
+    struct srv_model *a = new_model(0, 1);
+    publish(&set, a, 0);
+    atomic_store(&a->answer_bytes, 140);
+    for (n_answers = 0; n_answers < 2; n_answers++)
+        srv_model_keep_answer(a);
+    REQUIRE(srv_models_unload(&set, 0, &n, NULL) == SRV_UNLOAD_OK);
+    srv_models_close(&set, a);
+    REQUIRE(set.unsent == a && ask(&set, 1, 0) == SRV_ASK_WAITS);
+    held = a;
+    n_signals = 0;
+    struct srv_task task = srv_models_await(&set);
+    REQUIRE(!held && n_signals == 1 && task.kind == SRV_TASK_LOAD && !set.unsent);
+    srv_models_fail(&set, 1, "", false);
+    srv_models_finish(&set);
+}
+
 /* One who waits for the end of a model is told when it is closed, or at the end of the server. */
 static void operators_who_wait_for_an_end(void **state)
 {
@@ -530,6 +568,7 @@ int main(void)
         cmocka_unit_test(late_and_noticed),
         cmocka_unit_test(idle_models_leave),
         cmocka_unit_test(another_source),
+        cmocka_unit_test(answers_of_a_closed_model),
         cmocka_unit_test(operators_who_wait_for_an_end),
         cmocka_unit_test(an_entry_that_vanishes),
     };
