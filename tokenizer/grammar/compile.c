@@ -41,8 +41,9 @@ static void build(struct gram_build *b, struct gram *g, const struct gram_part *
     plan_cache(b, g);
 }
 
-static void destroy(struct gram *g)
+void gram_release(struct gram *g)
 {
+    if (!g) return;
     gram_arena_finish(&g->keep);
     free(g->cache.bits);
     free(g);
@@ -77,11 +78,10 @@ int gram_compile_parts(struct gram **ret, const struct gram_vocab *vocab,
     free(b);
     free(rules);
     if (err->code) {
-        if (g) destroy(g);
+        gram_release(g);
         return err->code;
     }
     g->vocab = vocab;
-    atomic_init(&g->refs, 1);
     *ret = g;
     return 0;
 }
@@ -92,17 +92,6 @@ int gram_compile(struct gram **ret, const struct gram_vocab *vocab, enum gram_ki
 {
     struct gram_part part = {.kind = kind, .text = text, .len = len};
     return gram_compile_parts(ret, vocab, &part, options, err);
-}
-
-struct gram *gram_retain(struct gram *g)
-{
-    atomic_fetch_add_explicit(&g->refs, 1, memory_order_relaxed);
-    return g;
-}
-
-void gram_release(struct gram *g)
-{
-    if (g && atomic_fetch_sub_explicit(&g->refs, 1, memory_order_acq_rel) == 1) destroy(g);
 }
 
 size_t gram_mask_words(const struct gram *g)

@@ -3,8 +3,6 @@
 #ifndef HEARTH_GRAMMAR_COMPILED_H
 #define HEARTH_GRAMMAR_COMPILED_H
 
-#include <stdatomic.h>
-
 #include "tokenizer/grammar/build.h"
 #include "tokenizer/grammar/cache.h"
 #include "tokenizer/grammar/rules.h"
@@ -17,7 +15,6 @@ struct gram_spaces {
 };
 
 struct gram {
-    atomic_int refs;
     const struct gram_vocab *vocab;
     struct gram_arena keep;
     struct gram_rules rules; /* its arrays are kept too */

@@ -98,8 +98,7 @@ int gram_compile_parts(struct gram **ret, const struct gram_vocab *vocab,
                        const struct gram_part *root, const struct gram_options *options,
                        struct gram_error *err);
 
-/* Counts references; any thread. The last release frees. NULL is fine. */
-struct gram *gram_retain(struct gram *g);
+/* Any thread, once no other uses it. NULL is fine. */
 void gram_release(struct gram *g);
 
 /* JSON pointers of the keywords that are only approximated, in text order. Borrowed from g. */

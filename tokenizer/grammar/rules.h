@@ -106,8 +106,7 @@ struct gram_object {
     const uint32_t *required_left; /* [n_declared + 1]: required keys from here */
     const uint32_t *possible_left; /* [n_declared + 1]: possible keys from here */
     uint32_t n_words_required;     /* free words that are required */
-    uint32_t n_words_possible;
-    uint32_t min, max; /* keys */
+    uint32_t min, max;             /* keys */
     uint8_t free_kind;
     bool may_open; /* while compiling: without free keys, unless it has no member so */
     uint32_t free_value;

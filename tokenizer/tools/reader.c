@@ -43,11 +43,6 @@ bool tools_reader_reasoning(const struct tools_reader *r)
     return reader_is_reasoning(r);
 }
 
-uint32_t tools_reader_calls(const struct tools_reader *r)
-{
-    return r->n_calls + (r->in_call && r->call.live);
-}
-
 /* ---- text that comes in -------------------------------------------------------------------- */
 
 /* Returns true if white space with a newline, or nothing but that, comes before the opening. */

@@ -276,9 +276,6 @@ void tools_reader_end(struct tools_reader *r);
  * after it. */
 bool tools_reader_reasoning(const struct tools_reader *r);
 
-/* Calls begun so far. */
-uint32_t tools_reader_calls(const struct tools_reader *r);
-
 /* ---- guiding ------------------------------------------------------------------------------- */
 
 /*

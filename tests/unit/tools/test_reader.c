@@ -185,7 +185,6 @@ static void test_marker_tokens(void **state)
     feed(reader, "\"}}");
     tools_reader_marker(reader, TOOLS_MARK_CLOSE);
     tools_reader_marker(reader, TOOLS_MARK_CLOSE);
-    REQUIRE_EQ_INT(tools_reader_calls(reader), 1);
     expect(read_end(reader, &l),
            "R(a</think> <tool_call>)C(b <tool_call>{\"name\":\"ping\"} <th)"
            "any({\"a\":\"<tool_call>\"})C(</tool_call>)",
