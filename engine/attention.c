@@ -5,6 +5,7 @@
  * Both products run on the matmul kernels: a page holds its keys as a panel of 32 outputs, and its
  * values as panels of 32 inputs. The sums within a split start at the first page that any row of
  * the tile sees: the terms left out, and those of keys that a row must not see, are exactly +0.
+ * Pages of int8 are multiplied by rows of int8 in integers (engine/kernels/kv_int8.h).
  */
 #include "engine/attention.h"
 
@@ -30,7 +31,7 @@ enum { MAX_TILE = 32 };
  * Blocks of keys or values (32 positions x 32 dims) that a thread prefetches ahead of those that it
  * multiplies: more than memory's latency, and little of a second-level cache.
  */
-enum { BLOCKS_AHEAD = 8 };
+enum { BLOCKS_AHEAD = 16 };
 
 /*
  * Most rows of a unit, unless one token has more: its tiles take turns at each split, whose keys
@@ -98,22 +99,31 @@ struct part {
     struct kern_softmax *soft; /* [n_rows] */
 };
 
+/* Keys [lo, hi) that a row of a tile sees, as places in its scores. */
+struct seen {
+    int lo, hi;
+};
+
 struct thread_scratch {
     uint8_t *queries; /* packed tiles of a unit, K = d_pad */
-    float *scores;    /* [max_tile][LD_SCORES] */
-    uint8_t *probs;   /* packed tile, K = ATTN_SPLIT */
+    float *q_scale;   /* int8: [unit_rows][d_pad / 32], and the same of corrections */
+    int32_t *q_corr;
+    float *scores;  /* [max_tile][LD_SCORES] */
+    uint8_t *probs; /* packed tile, K = ATTN_SPLIT */
+    float *p_scale; /* int8: [max_tile] */
+    struct seen seen[MAX_TILE];
     struct part part; /* of one split and tile */
     float *acc;       /* [unit_rows][d_pad]: merged values; the first split writes here directly */
-    struct row_state *rows; /* [unit_rows] */
-    float *head;            /* [d_pad] */
-    uint8_t *panels;        /* int8 pages: a key panel, or a split's value panels, as bf16 */
+    struct row_state *rows;           /* [unit_rows] */
+    float *head;                      /* [d_pad] */
+    struct kern_value_scales *values; /* int8: of a split and 32 dims */
     const void **blocks; /* a split's keys and values in the order of reading, and what follows */
 };
 
 struct attn {
     struct attn_params p;
     enum kern_afmt act;
-    enum kern_wfmt page_fmt; /* of the panels multiplied: int8 pages become bf16 first */
+    enum kern_wfmt page_fmt; /* for packing queries */
     kern_matmul_pages_fn *matmul_pages;
     kern_matmul_segs_fn *matmul_segs;
     int group;     /* query heads per kv head */
@@ -154,27 +164,21 @@ static void init_part(struct part *part, struct scratch *s, size_t n_rows, size_
     if (part) *part = cut;
 }
 
-/* Of an int8 value panel as bf16. */
-enum { VALUE_ROOM_BYTES = 2 * KERN_PANEL * KV_PAGE_TOKENS };
-
-static size_t panels_bytes(enum kern_kvfmt fmt, size_t d_pad)
-{
-    size_t key = kern_panel_bytes(KERN_W_BF16, (int)d_pad);
-    size_t values = SPLIT_PAGES * VALUE_ROOM_BYTES;
-    return fmt != KERN_KV_I8 ? 0 : key > values ? key : values;
-}
-
 static void init_thread(struct thread_scratch *t, struct scratch *s, size_t n_rows,
                         size_t unit_rows, size_t d_pad, enum kern_kvfmt fmt)
 {
+    bool ints = fmt == KERN_KV_I8;
     struct thread_scratch cut = {
-        .queries = scratch_take(s, unit_rows * d_pad, sizeof(float)),
+        .queries = scratch_take(s, unit_rows * d_pad, ints ? 1 : sizeof(float)),
+        .q_scale = scratch_take(s, ints ? unit_rows * d_pad / KERN_GROUP : 0, sizeof(float)),
+        .q_corr = scratch_take(s, ints ? unit_rows * d_pad / KERN_GROUP : 0, sizeof(int32_t)),
         .scores = scratch_take(s, n_rows * LD_SCORES, sizeof(float)),
-        .probs = scratch_take(s, n_rows * ATTN_SPLIT, sizeof(float)),
+        .probs = scratch_take(s, n_rows * ATTN_SPLIT, ints ? sizeof(uint16_t) : sizeof(float)),
+        .p_scale = scratch_take(s, ints ? n_rows : 0, sizeof(float)),
         .acc = scratch_take(s, unit_rows * d_pad, sizeof(float)),
         .rows = scratch_take(s, unit_rows, sizeof(struct row_state)),
         .head = scratch_take(s, d_pad, sizeof(float)),
-        .panels = scratch_take(s, panels_bytes(fmt, d_pad), 1),
+        .values = scratch_take(s, ints ? 1 : 0, sizeof(struct kern_value_scales)),
         .blocks = scratch_take(s, 2 * SPLIT_PAGES * (d_pad / KERN_PANEL) + BLOCKS_AHEAD,
                                sizeof(*cut.blocks)),
     };
@@ -202,12 +206,15 @@ struct attn *attn_init(struct scratch *s, const struct attn_params *params)
     const struct kern *kern = params->model->kern;
     struct attn zero = {.p = *params};
     bool f32 = params->layout->fmt == KERN_KV_F32;
-    zero.act = f32 ? KERN_A_F32 : KERN_A_BF16;
-    zero.page_fmt = f32 ? KERN_W_F32 : KERN_W_BF16;
+    static const enum kern_afmt acts[] = {KERN_A_F32, KERN_A_BF16, KERN_A_I8};
+    static const enum kern_wfmt fmts[] = {KERN_W_F32, KERN_W_BF16, KERN_W_I8};
+    zero.act = acts[params->layout->fmt];
+    zero.page_fmt = fmts[params->layout->fmt];
     zero.matmul_pages = kern->matmul_pages[zero.act];
     zero.matmul_segs = kern->matmul_segs[zero.act];
     zero.group = hp->n_heads / hp->n_kv_heads;
-    zero.max_tile = kern->max_rows[zero.act] < MAX_TILE ? kern->max_rows[zero.act] : MAX_TILE;
+    int most = kern->max_rows[f32 ? KERN_A_F32 : KERN_A_BF16]; /* int8 takes any number */
+    zero.max_tile = most < MAX_TILE ? most : MAX_TILE;
     zero.scale = (float)hp->attn_scale;
     zero.encoder = hp->encoder;
     zero.softcap = (float)hp->attn_softcap;
@@ -410,6 +417,10 @@ static void store_token(struct attn *a, int layer, int seg, int token, int head,
     int slot = (int)(pos % KV_PAGE_TOKENS), at = kv_layer(a, layer);
 
     prepare_head(a, layer, key, a->p.model->layers[layer].k_norm, pos, tmp);
+    const float *centre = l->key_centre;
+    if (centre) centre += (ptrdiff_t)(at * l->n_kv_heads + head) * hp->d_head;
+    for (int i = 0; centre && i < hp->d_head; i++)
+        tmp[i] -= centre[i];
     kern->put_key[l->fmt](page + kv_key_offset(l, at, head), tmp, hp->d_head, l->d_pad, slot);
     kern->put_value[l->fmt](page + kv_value_offset(l, at, head), value, hp->d_head, l->d_pad, slot);
     if (a->encoder && token == a->segs[seg].n_tokens - 1) clear_tail(a, page, at, head, slot, tmp);
@@ -443,8 +454,11 @@ static struct unit tile_of(const struct attn *a, const struct unit *u, int i, in
 static struct kern_tile query_tile(const struct attn *a, const struct unit *tile, int row,
                                    const struct thread_scratch *t)
 {
-    size_t row_bytes = (size_t)a->p.layout->d_pad * sizeof(float);
-    return (struct kern_tile){.data = t->queries + (size_t)row * row_bytes, .n_rows = tile->n_rows};
+    size_t at = (size_t)row * (size_t)a->p.layout->d_pad, groups = at / KERN_GROUP;
+    if (a->act != KERN_A_I8)
+        return (struct kern_tile){.data = t->queries + at * sizeof(float), .n_rows = tile->n_rows};
+    return (struct kern_tile){t->queries + at, t->q_scale + groups, t->q_corr + groups,
+                              tile->n_rows};
 }
 
 /* Rotated queries of the rows of a tile, packed. */
@@ -574,18 +588,7 @@ static void score(struct attn *a, const struct reading *r, const struct kern_til
     struct kern_out out = {t->scores, LD_SCORES, false};
     for (int i = 0; i < n_pages; i++)
         panels[i] = blocks[i * n_dims];
-    if (l->fmt != KERN_KV_I8) {
-        a->matmul_pages(queries, l->d_pad, &pages, &out);
-        return;
-    }
-    pages.n = 1;
-    for (int i = 0; i < n_pages; i++, out.c += KV_PAGE_TOKENS) {
-        a->p.model->kern->unpack_key(panels[i], l->d_pad, t->panels);
-        panels[i] = t->panels;
-        pages.panels = &panels[i];
-        a->matmul_pages(queries, l->d_pad, &pages, &out);
-        if (pages.ahead) pages.ahead += n_dims;
-    }
+    a->matmul_pages(queries, l->d_pad, &pages, &out);
 }
 
 /* Adds to the scores of a row with the keys of a range what their distance says. */
@@ -600,25 +603,40 @@ static void add_distances(const struct attn *a, const struct unit *u, int row,
 }
 
 /*
- * Scores to probabilities (not yet divided by their sum), packed for the product with the values.
+ * Scores to probabilities (not yet divided by their sum), packed for the product with the values;
+ * for int8 pages they are packed later, for each 32 dims.
  */
 static struct kern_tile softmax(struct attn *a, const struct unit *u, int window, int split,
                                 const struct pages *pages, struct thread_scratch *t,
                                 struct kern_softmax *soft)
 {
     const struct kern *kern = a->p.model->kern;
-    struct kern_tile tile = {.data = t->probs, .n_rows = u->n_rows};
+    struct kern_tile tile = {.data = t->probs, .scale = t->p_scale, .n_rows = u->n_rows};
     int n = pages->n * KV_PAGE_TOKENS;
     int64_t base = pages->first * KV_PAGE_TOKENS;
     for (int i = 0; i < u->n_rows; i++) {
         struct range r = visible_range(a, u, i, window, split);
         int lo = r.hi > 0 ? (int)(r.lo - base) : 0, hi = r.hi > 0 ? (int)(r.hi - base) : 0;
         float *s = t->scores + (size_t)i * LD_SCORES;
+        t->seen[i] = (struct seen){lo, hi};
         add_distances(a, u, i, &r, s + lo);
         if (a->softcap > 0) kern->softcap(s, n, a->scale, a->softcap);
-        soft[i] = kern->softmax_pack[a->act](s, n, lo, hi, a->softcap > 0 ? 1 : a->scale, &tile, i);
+        float scale = a->softcap > 0 ? 1 : a->scale;
+        soft[i] = a->act == KERN_A_I8 ? kern->softmax_keys(s, n, lo, hi, scale)
+                                      : kern->softmax_pack[a->act](s, n, lo, hi, scale, &tile, i);
     }
     return tile;
+}
+
+/* Packs the probabilities of a tile for the int8 values of 32 dims. */
+static void pack_probs(struct attn *a, const void *const *blocks, int n_pages,
+                       const struct kern_tile *probs, struct thread_scratch *t)
+{
+    const struct kern *kern = a->p.model->kern;
+    kern->read_scales(blocks, n_pages, t->values);
+    for (int i = 0; i < probs->n_rows; i++)
+        kern->pack_probs(t->scores + (size_t)i * LD_SCORES, t->seen[i].lo, t->seen[i].hi, t->values,
+                         probs, i);
 }
 
 /* Probabilities times the values of the pages: [n_rows][d_pad]. */
@@ -629,18 +647,10 @@ static void weigh_values(struct attn *a, const struct reading *r, const struct k
     int n_dims = l->d_pad / KERN_PANEL, n_pages = r->n;
     const void **blocks = t->blocks + r->n_all * n_dims + r->skip;
     for (int d = 0; d < n_dims; d++, blocks += r->n_all) {
-        const void *unpacked[SPLIT_PAGES];
         struct kern_pages pages = {blocks, n_pages, r->streams ? blocks + BLOCKS_AHEAD : NULL,
                                    l->panel_bytes / (size_t)n_dims};
         struct kern_out out = {values + d * KERN_PANEL, (size_t)l->d_pad, false};
-        if (l->fmt == KERN_KV_I8) {
-            for (int i = 0; i < n_pages; i++) {
-                uint8_t *room = t->panels + i * VALUE_ROOM_BYTES;
-                a->p.model->kern->unpack_value(blocks[i], room);
-                unpacked[i] = room;
-            }
-            pages.panels = unpacked;
-        }
+        if (a->act == KERN_A_I8) pack_probs(a, blocks, n_pages, probs, t);
         a->matmul_segs(probs, &pages, &out);
     }
 }

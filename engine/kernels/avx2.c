@@ -38,4 +38,5 @@ INLINE vi dot4_end(vi acc, int32_t corr)
 #define LEVEL_TABLE kern_avx2
 #define LEVEL_NAME "avx2"
 #include "engine/kernels/tmpl_level.h"
-DEFINE_LEVEL(kern_avx2vnni, "avx2vnni", PART_ROWS, PART_FETCH, PART_BF16, PART_INT(kern_avx2vnni));
+DEFINE_LEVEL(kern_avx2vnni, "avx2vnni", PART_ROWS, PART_FETCH, PART_BF16, PART_INT(kern_avx2vnni),
+             PART_KV(kern_avx2vnni));

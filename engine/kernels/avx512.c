@@ -38,4 +38,4 @@ INLINE vi dot4_end(vi acc, int32_t corr)
 #define LEVEL_NAME "avx512"
 #include "engine/kernels/tmpl_level.h"
 DEFINE_LEVEL(kern_avx512vnni, "avx512vnni", PART_ROWS, PART_FETCH, PART_BF16,
-             PART_INT(kern_avx512vnni));
+             PART_INT(kern_avx512vnni), PART_KV(kern_avx512vnni));

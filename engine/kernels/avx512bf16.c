@@ -57,7 +57,7 @@ DEFINE_LEVEL(kern_avx512amx, "avx512amx",
     },
     .matmul[KERN_A_BF16][KERN_W_BF16] = kern_avx512amx_bf16_bf16,
     .matmul[KERN_A_BF16][KERN_W_B12] = kern_avx512amx_bf16_b12,
-    .matmul_pages = {pages_f32, kern_avx512amx_pages, NULL},
-    .matmul_segs = {segs_f32, kern_avx512amx_segs, NULL},
-    PART_INT(kern_avx512amx));
+    .matmul_pages[KERN_A_BF16] = kern_avx512amx_pages,
+    .matmul_segs[KERN_A_BF16] = kern_avx512amx_segs,
+    PART_INT(kern_avx512amx), PART_KV(kv));
 /* clang-format on */

@@ -10,5 +10,7 @@
 #include "engine/kernels/dot_vnni.h"
 #include "engine/kernels/levels.h"
 #include "engine/kernels/tmpl_int.h"
+#include "engine/kernels/tmpl_kv.h"
 
 EACH_INT_FORM(DEFINE_INT_MATMUL, kern_avx512vnni)
+DEFINE_KV(kern_avx512vnni)

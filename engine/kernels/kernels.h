@@ -196,6 +196,22 @@ struct kern_softmax {
     float sum; /* of the exponentials */
 };
 
+/* The scales of the I8 values of 32 dims in a split, and the weights that probabilities get. */
+enum { KERN_MAX_SPLIT = 512 };
+struct kern_value_scales {
+    int n; /* positions, a multiple of 32 */
+    int n_weights;
+    uint16_t top[2]; /* bf16: the scale that weight[i] is for */
+    uint16_t scale[KERN_MAX_SPLIT];
+    float weight[2][KERN_MAX_SPLIT];
+};
+
+/* Of a row of probabilities over n positions. */
+#define KERN_PROBS_BYTES(n) (((size_t)(n) + 63) / 64 * 128)
+
+typedef void kern_pack_probs_fn(const float *e, int lo, int hi, struct kern_value_scales *s,
+                                const struct kern_tile *tile, int row);
+
 /* A convolution over the last `taps` tokens, each channel for itself. */
 struct kern_conv {
     const float *w; /* [taps][ld], the oldest token's first */
@@ -252,7 +268,11 @@ struct kern {
      */
     kern_matmul_fn *matmul[KERN_A_COUNT][KERN_W_COUNT];
 
-    /* F32 over F32 panels, BF16 over BF16 panels; I8: NULL. */
+    /*
+     * F32 over F32 panels, BF16 over BF16 panels. I8 over I8 blocks of pages, for tiles of any
+     * height: matmul_pages takes queries that pack_row packed for KERN_W_I8, matmul_segs
+     * probabilities from pack_probs.
+     */
     kern_matmul_pages_fn *matmul_pages[KERN_A_COUNT];
     kern_matmul_segs_fn *matmul_segs[KERN_A_COUNT];
 
@@ -377,9 +397,14 @@ struct kern {
     void (*put_key[KERN_KV_COUNT])(void *panel, const float *x, int d, int d_pad, int slot);
     void (*put_value[KERN_KV_COUNT])(void *panels, const float *x, int d, int d_pad, int slot);
 
-    /* An I8 key panel, and one I8 value panel (32 dims), to BF16 panels. */
-    void (*unpack_key)(const void *panel, int d_pad, void *bf16_panel);
-    void (*unpack_value)(const void *panel, void *bf16_panel);
+    /*
+     * Probabilities for I8 values, see kv_int8.h. read_scales begins with the value blocks of some
+     * pages. pack_probs packs row `row` of a tile for matmul_segs[KERN_A_I8] from the exponentials
+     * e[s->n] of softmax_keys, of which the row sees [lo, hi); a tile takes KERN_PROBS_BYTES(n) for
+     * each row, and scale[n_rows].
+     */
+    void (*read_scales)(const void *const *blocks, int n_blocks, struct kern_value_scales *s);
+    kern_pack_probs_fn *pack_probs;
 
     /*
      * 32 rows of a matrix into one panel of any format but B12. rows[i] points at k elements of

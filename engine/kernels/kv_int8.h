@@ -1,14 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Keys and values of one position as int8, and a whole page of them back as bf16 panels. Plain C
- * that every level compiles with its own flags: the bits are the same at all of them.
+ * Keys and values as int8, and the probabilities that weigh values. Plain C that every level
+ * compiles with its own flags: the bits are the same at all of them. Products are in tmpl_kv.h.
  *
- * A panel consists of blocks of 32 x 32 numbers, 1088 bytes each: [16][32][2] s8 in the order of
- * the bf16 panel, then 32 bf16 scales, one per position. A key panel has one block per 32 dims,
- * with dim pairs outermost; a value panel is one block, with position pairs outermost.
+ * A panel consists of blocks of 32 x 32 numbers, 1088 bytes each, in which one instruction takes
+ * four numbers of each of its lanes:
+ *   keys, per 32 dims: [8 dim quads][32 positions][4] u8 (q + 128), then 32 bf16 scales, one per
+ *     position: a panel of I8 weights with other scales
+ *   values, per 32 dims: [8 position quads][32 dims][4] s8, then 32 bf16 scales, one per position
  *
  * A scale is max|x| / 127 over the position's 32 dims, rounded up to bf16, so that no q exceeds
  * 127; NaN if x is not finite, which yields NaN in all 32 dims.
+ *
+ * The weighted sum of a row's values, for 32 dims: with top the largest scale of the positions that
+ * the row sees, and NaN above all, the probability e of a position becomes the integer
+ * p = round(e * (scale * (KV_PROB_MAX / top))); sums of p * q over a split of 512 positions are
+ * exact in 32 bits, and times top / KV_PROB_MAX they are the values. So the bits depend on the row
+ * and on what it sees, not on the page, the tile or the instruction.
  */
 #ifndef HEARTH_KERNELS_KV_INT8_H
 #define HEARTH_KERNELS_KV_INT8_H
@@ -17,6 +25,11 @@
 #include "engine/kernels/kernels.h"
 
 enum { KV_BLOCK_DATA = KERN_GROUP * KERN_PANEL, KV_BLOCK_BYTES = KV_BLOCK_DATA + 2 * KERN_PANEL };
+
+/* 14 bits: 512 * 127 * KV_PROB_MAX is below 2^31. */
+#define KV_PROB_MAX 16383.0f
+/* Values of a smaller scale are 0: KV_PROB_MAX / top would not be finite. */
+#define KV_TINY_SCALE 0x1p-100f
 
 /* Quantises the 32 dims of a block, of which n >= 1 are valid, and stores a position's scale. */
 static void quantise_kv(const float *x, int n, char *block, int slot, int8_t q[KERN_GROUP])
@@ -39,65 +52,92 @@ static void quantise_kv(const float *x, int n, char *block, int slot, int8_t q[K
     memcpy(block + KV_BLOCK_DATA + 2 * slot, &scale, 2);
 }
 
-static void put_key_i8(void *panel, const float *x, int d, int d_pad, int slot)
+static inline void put_key_i8(void *panel, const float *x, int d, int d_pad, int slot)
 {
     char *block = panel;
     for (int i = 0; i < d_pad; i += KERN_GROUP, block += KV_BLOCK_BYTES) {
         int8_t q[KERN_GROUP];
         quantise_kv(x + i, d - i, block, slot, q);
-        for (int j = 0; j < KERN_GROUP; j += 2)
-            memcpy(block + j * KERN_PANEL + 2 * slot, q + j, 2);
+        for (int j = 0; j < KERN_GROUP; j++)
+            q[j] = (int8_t)(q[j] ^ 0x80);
+        for (int j = 0; j < KERN_GROUP; j += 4)
+            memcpy(block + j * KERN_PANEL + 4 * slot, q + j, 4);
     }
 }
 
-static void put_value_i8(void *panels, const float *x, int d, int d_pad, int slot)
+/* The key at a slot, as it was stored. */
+static inline void read_key_i8(const void *panel, int d, int slot, float *x)
+{
+    const uint8_t *block = panel;
+    for (int i = 0; i < d; i++) {
+        uint16_t scale;
+        const uint8_t *at = block + i / KERN_GROUP * KV_BLOCK_BYTES;
+        memcpy(&scale, at + KV_BLOCK_DATA + 2 * slot, sizeof(scale));
+        int q = at[i % KERN_GROUP / 4 * 4 * KERN_PANEL + 4 * slot + i % 4];
+        x[i] = (float)(q - 128) * kern_f32_of_bf16(scale);
+    }
+}
+
+static inline void put_value_i8(void *panels, const float *x, int d, int d_pad, int slot)
 {
     char *block = panels;
     for (int i = 0; i < d_pad; i += KERN_GROUP, block += KV_BLOCK_BYTES) {
         int8_t q[KERN_GROUP];
         quantise_kv(x + i, d - i, block, slot, q);
-        char *place = block + slot / 2 * 2 * KERN_PANEL + (slot & 1);
+        char *place = block + slot / 4 * 4 * KERN_PANEL + slot % 4;
         for (int j = 0; j < KERN_GROUP; j++)
-            place[2 * j] = (char)q[j];
+            place[4 * j] = (char)q[j];
     }
 }
 
-/* 64 numbers of a block to bf16. The product of a 7-bit and an 8-bit number is rounded once. */
-static inline void unpack_line(const int8_t *q, const float scales[2 * KERN_PANEL], uint16_t *o)
+/* ---- probabilities ------------------------------------------------------------------------- */
+
+static inline void read_scales_i8(const void *const *blocks, int n_blocks,
+                                  struct kern_value_scales *s)
 {
-    for (int j = 0; j < 2 * KERN_PANEL; j++) {
-        uint32_t u = kern_bits((float)q[j] * scales[j]);
-        uint32_t round = 0x7fff + (u >> 16 & 1);
-        /* a NaN here is the one that quantise_kv made: the sum does not overflow */
-        o[j] = (uint16_t)((u + round) >> 16);
-    }
+    s->n = n_blocks * KERN_PANEL;
+    s->n_weights = 0;
+    for (int i = 0; i < n_blocks; i++)
+        memcpy(s->scale + i * KERN_PANEL, (const char *)blocks[i] + KV_BLOCK_DATA, 2 * KERN_PANEL);
 }
 
-static void unpack_key_i8(const void *panel, int d_pad, void *bf16_panel)
+/* Not negative, so their bits have the order of the numbers. */
+static inline uint16_t top_scale(const uint16_t *scale, int lo, int hi)
 {
-    const char *block = panel;
-    uint16_t *o = bf16_panel;
-    for (int i = 0; i < d_pad; i += KERN_GROUP, block += KV_BLOCK_BYTES) {
-        const uint16_t *scale = (const uint16_t *)(const void *)(block + KV_BLOCK_DATA);
-        float scales[2 * KERN_PANEL];
-        for (int j = 0; j < 2 * KERN_PANEL; j++)
-            scales[j] = kern_f32_of_bf16(scale[j / 2]);
-        for (int j = 0; j < KERN_GROUP / 2; j++, o += 2 * KERN_PANEL)
-            unpack_line((const int8_t *)block + j * 2 * KERN_PANEL, scales, o);
-    }
+    uint16_t top = 0;
+    for (int i = lo; i < hi; i++)
+        top = scale[i] > top ? scale[i] : top;
+    return top;
 }
 
-static void unpack_value_i8(const void *panel, void *bf16_panel)
+/* The weights for a top: of the first one of the split, which most rows share, or of another. */
+static inline const float *weights_for(struct kern_value_scales *s, uint16_t top)
 {
-    const char *block = panel;
-    const uint16_t *scale = (const uint16_t *)(const void *)(block + KV_BLOCK_DATA);
-    uint16_t *o = bf16_panel;
-    for (int i = 0; i < KERN_PANEL / 2; i++, o += 2 * KERN_PANEL) {
-        float pair[2] = {kern_f32_of_bf16(scale[2 * i]), kern_f32_of_bf16(scale[2 * i + 1])};
-        float scales[2 * KERN_PANEL];
-        for (int j = 0; j < 2 * KERN_PANEL; j++)
-            scales[j] = pair[j & 1];
-        unpack_line((const int8_t *)block + i * 2 * KERN_PANEL, scales, o);
+    for (int i = 0; i < s->n_weights; i++)
+        if (s->top[i] == top) return s->weight[i];
+    int at = s->n_weights == 0 ? 0 : 1;
+    float t = kern_f32_of_bf16(top), factor = t < KV_TINY_SCALE ? 0.0f : KV_PROB_MAX / t;
+    for (int i = 0; i < s->n; i++)
+        s->weight[at][i] = kern_f32_of_bf16(s->scale[i]) * factor;
+    s->top[at] = top;
+    s->n_weights = at + 1;
+    return s->weight[at];
+}
+
+/* p of 64 positions from `at` on, those outside [lo, hi) 0. */
+static inline void weigh_64(const float *e, const float *weight, int at, int lo, int hi,
+                            uint16_t p[64])
+{
+    if (at >= lo && at + 64 <= hi) {
+        /* adding 1.5 * 2^23 leaves the nearest integer, ties to even, in the low bits */
+        for (int i = 0; i < 64; i++)
+            p[i] = (uint16_t)kern_bits(e[at + i] * weight[at + i] + 0x1.8p23f);
+        return;
+    }
+    for (int i = 0; i < 64; i++) {
+        int pos = at + i;
+        bool seen = pos >= lo && pos < hi;
+        p[i] = seen ? (uint16_t)kern_bits(e[pos] * weight[pos] + 0x1.8p23f) : 0;
     }
 }
 

@@ -31,6 +31,9 @@ extern const struct kern kern_neon, kern_neondot, kern_neonbf16;
 EACH_INT_FORM(DECLARE_INT_MATMUL, kern_avx2vnni)
 EACH_INT_FORM(DECLARE_INT_MATMUL, kern_avx512vnni)
 EACH_INT_FORM(DECLARE_INT_MATMUL, kern_neondot)
+kern_matmul_pages_fn kern_avx2vnni_keys, kern_avx512vnni_keys;
+kern_matmul_segs_fn kern_avx2vnni_values, kern_avx512vnni_values;
+kern_pack_probs_fn kern_avx2vnni_probs, kern_avx512vnni_probs;
 
 /* Products of level avx512amx, whose tiles of activations have up to KERN_AMX_ROWS rows. */
 enum { KERN_AMX_ROWS = 128 };

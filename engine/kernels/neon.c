@@ -45,4 +45,5 @@ INLINE vi dot4_end(vi acc, int32_t corr)
 #define LEVEL_TABLE kern_neon
 #define LEVEL_NAME "neon"
 #include "engine/kernels/tmpl_level.h"
-DEFINE_LEVEL(kern_neondot, "neondot", PART_ROWS, PART_FETCH, PART_BF16, PART_INT(kern_neondot));
+DEFINE_LEVEL(kern_neondot, "neondot", PART_ROWS, PART_FETCH, PART_BF16, PART_INT(kern_neondot),
+             PART_KV(kv));

@@ -716,6 +716,59 @@ static void put_value_bf16(void *panels, const float *x, int d, int d_pad, int s
     }
 }
 
+/* One row and one position: 32 dims a block. */
+static float key_score(const struct kern_tile *tile, int row, int n_groups, const uint8_t *b, int n)
+{
+    float score = 0.0f;
+    for (int g = 0; g < n_groups; g++, b += KV_BLOCK_BYTES) {
+        size_t at = (size_t)g * (size_t)tile->n_rows + (size_t)row;
+        const int8_t *q = (const int8_t *)tile->data + KERN_GROUP * at;
+        int sum = tile->corr[at];
+        uint16_t scale;
+        for (int k = 0; k < KERN_GROUP; k++)
+            sum += q[k] * b[k / 4 * 128 + n * 4 + k % 4];
+        memcpy(&scale, b + KV_BLOCK_DATA + 2 * n, sizeof(scale));
+        score += (float)sum * (tile->scale[at] * kern_f32_of_bf16(scale));
+    }
+    return score;
+}
+
+static void kv_keys(const struct kern_tile *tile, int k_pad, const struct kern_pages *pages,
+                    const struct kern_out *out)
+{
+    for (int p = 0; p < pages->n; p++)
+        for (int r = 0; r < tile->n_rows; r++)
+            for (int n = 0; n < KERN_PANEL; n++)
+                out->c[(size_t)r * out->ld + (size_t)(p * KERN_PANEL + n)] =
+                    key_score(tile, r, k_pad / KERN_GROUP, pages->panels[p], n);
+}
+
+/* Of this level: [ceil(n / 64)][n_rows][64] u16. */
+static void kv_probs(const float *e, int lo, int hi, struct kern_value_scales *s,
+                     const struct kern_tile *tile, int row)
+{
+    uint16_t top = top_scale(s->scale, lo, hi), *p = (uint16_t *)tile->data + 64 * row;
+    const float *weight = lo < hi ? weights_for(s, top) : NULL;
+    for (int i = 0; i < s->n; i += 64, p += 64 * tile->n_rows)
+        weigh_64(e, weight, i, lo, hi, p);
+    tile->scale[row] = kern_f32_of_bf16(top) / KV_PROB_MAX;
+}
+
+static void kv_values(const struct kern_tile *tile, const struct kern_pages *pages,
+                      const struct kern_out *out)
+{
+    for (int r = 0; r < tile->n_rows; r++)
+        for (int d = 0; d < KERN_PANEL; d++) {
+            int32_t sum = 0;
+            for (int i = 0; i < pages->n * KERN_PANEL; i++) {
+                const int8_t *q = pages->panels[i / KERN_PANEL];
+                const uint16_t *p = (const uint16_t *)tile->data + 64 * (i / 64 * tile->n_rows + r);
+                sum += p[i % 64] * q[i % KERN_PANEL / 4 * 128 + d * 4 + i % 4];
+            }
+            out->c[(size_t)r * out->ld + (size_t)d] = (float)sum * tile->scale[r];
+        }
+}
+
 /* ---- weights ------------------------------------------------------------------------------- */
 
 /* Element k of a row in a file; zero for a NULL row and for k >= n_k. */
@@ -878,8 +931,10 @@ const struct kern kern_ref = {
                            [KERN_W_I5K] = matmul_i8_i5k,
                            [KERN_W_I6S] = matmul_i8_i6s},
         },
-    .matmul_pages = {pages_f32, pages_bf16, NULL},
-    .matmul_segs = {segs_f32, segs_bf16, NULL},
+    .matmul_pages = {pages_f32, pages_bf16, kv_keys},
+    .matmul_segs = {segs_f32, segs_bf16, kv_values},
+    .read_scales = read_scales_i8,
+    .pack_probs = kv_probs,
     .rmsnorm = rmsnorm,
     .layernorm = layernorm,
     .rope = rope,
@@ -903,8 +958,6 @@ const struct kern kern_ref = {
     .read_memory = read_memory,
     .put_key = {put_key_f32, put_key_bf16, put_key_i8},
     .put_value = {put_value_f32, put_value_bf16, put_value_i8},
-    .unpack_key = unpack_key_i8,
-    .unpack_value = unpack_value_i8,
     .pack_panel = pack_panel,
     .encode_panel = encode_panel,
     .unpack_row = kern_ref_unpack_row,

@@ -21,6 +21,8 @@ typedef __m256 vm;
 #define MAX_ROWS 6
 #define STRIP_VECS(rows) ((rows) <= 2 ? 4 : 2)
 #define INT_MAX_ROWS 6
+/* Of values, whose sums by bytes are two for each vector. */
+#define VALUE_VECS(rows) ((rows) <= 2 ? 2 : 1)
 #ifndef INT_VECS
 #define INT_VECS(rows) ((rows) == 1 ? 4 : (rows) <= 4 ? 2 : 1)
 #endif
@@ -135,6 +137,9 @@ INLINE vi vi_maxu(vi a, vi b)
 }
 #define vi_shl(v, n) _mm256_slli_epi32(v, n)
 #define vi_shr(v, n) _mm256_srli_epi32(v, n)
+#define vi_shl16(v, n) _mm256_slli_epi16(v, n)
+#define vi_sar16(v, n) _mm256_srai_epi16(v, n)
+#define vi_madd16(a, b) _mm256_madd_epi16(a, b)
 
 INLINE vi vi_high_halves(vi v)
 {

@@ -23,6 +23,7 @@ typedef __mmask16 vm;
 #define STRIP_VECS(rows) 2
 #define INT_MAX_ROWS 6
 #define INT_VECS(rows) 2
+#define VALUE_VECS(rows) 2
 
 INLINE __mmask16 vm_first(int n)
 {
@@ -127,6 +128,10 @@ INLINE vi vi_maxu(vi a, vi b)
 }
 #define vi_shl(v, n) _mm512_slli_epi32(v, n)
 #define vi_shr(v, n) _mm512_srli_epi32(v, n)
+/* 16-bit elements; vi_madd16 adds the products of two neighbours */
+#define vi_shl16(v, n) _mm512_slli_epi16(v, n)
+#define vi_sar16(v, n) _mm512_srai_epi16(v, n)
+#define vi_madd16(a, b) _mm512_madd_epi16(a, b)
 
 /* The upper 16 bits of each lane, in place. */
 INLINE vi vi_high_halves(vi v)

@@ -17,6 +17,7 @@
 #define STRIP_VECS(rows) ((rows) <= 2 ? 8 : 4)
 #define INT_MAX_ROWS 4
 #define INT_VECS(rows) ((rows) == 1 ? 4 : 2)
+#define VALUE_VECS(rows) ((rows) == 1 ? 4 : 2)
 
 enum { VN = 4 };
 typedef float32x4_t vf;
@@ -127,6 +128,13 @@ INLINE vi vi_maxu(vi a, vi b)
 }
 #define vi_shl(v, n) vshlq_n_s32(v, n)
 #define vi_shr(v, n) vreinterpretq_s32_u32(vshrq_n_u32(vreinterpretq_u32_s32(v), n))
+#define vi_shl16(v, n) vreinterpretq_s32_s16(vshlq_n_s16(vreinterpretq_s16_s32(v), n))
+#define vi_sar16(v, n) vreinterpretq_s32_s16(vshrq_n_s16(vreinterpretq_s16_s32(v), n))
+INLINE vi vi_madd16(vi a, vi b)
+{
+    int16x8_t x = vreinterpretq_s16_s32(a), y = vreinterpretq_s16_s32(b);
+    return vpaddq_s32(vmull_s16(vget_low_s16(x), vget_low_s16(y)), vmull_high_s16(x, y));
+}
 INLINE vi vi_high_halves(vi v)
 {
     return vi_and(v, vi_set1((int32_t)0xffff0000));

@@ -6,10 +6,10 @@
 #ifndef HEARTH_KERNELS_TMPL_LEVEL_H
 #define HEARTH_KERNELS_TMPL_LEVEL_H
 
-#include "engine/kernels/kv_int8.h"
 #include "engine/kernels/race_loops.h"
 #include "engine/kernels/read_loops.h"
 #include "engine/kernels/tmpl_int.h"
+#include "engine/kernels/tmpl_kv.h"
 #include "engine/kernels/tmpl_pack.h"
 #include "engine/kernels/tmpl_product.h"
 #include "engine/kernels/tmpl_vector.h"
@@ -34,6 +34,10 @@ DEFINE_SEGS(segs_bf16, BF16_BF16)
 #define DECLARE_OWN_MATMUL(prefix, name, fmt) static kern_matmul_fn prefix##_##name;
 EACH_INT_FORM(DECLARE_OWN_MATMUL, matmul)
 EACH_INT_FORM(DEFINE_INT_MATMUL, matmul)
+static kern_matmul_pages_fn kv_keys;
+static kern_matmul_segs_fn kv_values;
+static kern_pack_probs_fn kv_probs;
+DEFINE_KV(kv)
 
 /* Parts of a level: what other levels of the same file have of their own. */
 #define PART_ROWS                                                                                  \
@@ -53,9 +57,12 @@ EACH_INT_FORM(DEFINE_INT_MATMUL, matmul)
     }
 #define PART_BF16                                                                                  \
     .matmul[KERN_A_BF16][KERN_W_BF16] = matmul_bf16_bf16,                                          \
-    .matmul[KERN_A_BF16][KERN_W_B12] = matmul_bf16_b12,                                            \
-    .matmul_pages = {pages_f32, pages_bf16, NULL}, .matmul_segs = {segs_f32, segs_bf16, NULL}
+    .matmul[KERN_A_BF16][KERN_W_B12] = matmul_bf16_b12, .matmul_pages[KERN_A_BF16] = pages_bf16,   \
+    .matmul_segs[KERN_A_BF16] = segs_bf16
 #define PART_INT(prefix) .matmul[KERN_A_I8] = {EACH_INT_FORM(INT_ENTRY, prefix)}
+#define PART_KV(name)                                                                              \
+    .matmul_pages[KERN_A_I8] = name##_keys, .matmul_segs[KERN_A_I8] = name##_values,               \
+    .pack_probs = name##_probs
 
 /* The parts, then what levels share. */
 #define DEFINE_LEVEL(table, level, ...)                                                            \
@@ -67,6 +74,8 @@ EACH_INT_FORM(DEFINE_INT_MATMUL, matmul)
         .matmul[KERN_A_F32][KERN_W_BF16] = matmul_f32_bf16,                                        \
         .matmul[KERN_A_F32][KERN_W_B12] = matmul_f32_b12,                                          \
         .matmul[KERN_A_F32][KERN_W_F16] = matmul_f32_f16,                                          \
+        .matmul_pages[KERN_A_F32] = pages_f32,                                                     \
+        .matmul_segs[KERN_A_F32] = segs_f32,                                                       \
         .rmsnorm = rmsnorm,                                                                        \
         .layernorm = layernorm,                                                                    \
         .rope = rope,                                                                              \
@@ -90,13 +99,13 @@ EACH_INT_FORM(DEFINE_INT_MATMUL, matmul)
         .read_memory = read_memory,                                                                \
         .put_key = {put_key_f32, put_key_bf16, put_key_i8},                                        \
         .put_value = {put_value_f32, put_value_bf16, put_value_i8},                                \
-        .unpack_key = unpack_key_i8,                                                               \
-        .unpack_value = unpack_value_i8,                                                           \
+        .read_scales = read_scales_i8,                                                             \
         .pack_panel = pack_panel,                                                                  \
         .encode_panel = encode_panel,                                                              \
         .unpack_row = kern_ref_unpack_row,                                                         \
     }
 
-DEFINE_LEVEL(LEVEL_TABLE, LEVEL_NAME, PART_ROWS, PART_FETCH, PART_BF16, PART_INT(matmul));
+DEFINE_LEVEL(LEVEL_TABLE, LEVEL_NAME, PART_ROWS, PART_FETCH, PART_BF16, PART_INT(matmul),
+             PART_KV(kv));
 
 #endif

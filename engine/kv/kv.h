@@ -35,6 +35,8 @@ struct kv_layout {
     enum kern_kvfmt fmt;
     size_t panel_bytes; /* of one K panel = of all V panels of one head */
     size_t page_bytes;
+    const float *key_centre; /* subtracted from each key [n_layers][n_kv_heads][d_head], see
+                              * engine/key_centre.h; NULL: nothing. Borrowed */
 };
 
 /* Sizes are the model's, checked when it was opened. */

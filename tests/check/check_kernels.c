@@ -17,6 +17,7 @@
 
 #include "engine/kernels/blocks.h"
 #include "engine/kernels/convert.h"
+#include "engine/kernels/kv_int8.h"
 
 #include <float.h>
 #include <math.h>
@@ -1202,54 +1203,218 @@ static void check_kv(int format, int d)
     guarded_free(b, bytes, "put_key, put_value");
 }
 
-/* How far an element may come back: half a step, and what bf16 drops of the value and the scale. */
+/* How far an element may come back: half a step, and what bf16 drops of the scale. */
 static void check_restored(float got, float x, float max, const char *what, int at)
 {
     check(fabsf(got - x) <= max / 127 * 0.51f + fabsf(x) / 128, what, "[%d] %g for %g", at,
           (double)got, (double)x);
 }
 
-/* A page of positions, one of them not finite, comes back as they were put; all levels alike. */
+/* A value at a slot as it was stored. */
+static float value_i8(const char *panels, int i, int slot)
+{
+    const char *block = panels + i / KERN_PANEL * KV_BLOCK_BYTES;
+    uint16_t scale;
+    memcpy(&scale, block + KV_BLOCK_DATA + 2 * slot, sizeof(scale));
+    return (float)(int8_t)block[slot / 4 * 128 + i % KERN_PANEL * 4 + slot % 4] *
+           kern_f32_of_bf16(scale);
+}
+
+/* A page of positions, one of them not finite, comes back as they were put. */
 static void check_kv_int8(int d)
 {
     int d_pad = k_pad_of(d), bad = rnd_int(0, KERN_PANEL - 1);
-    size_t bytes = (size_t)d_pad * 34, bf16_bytes = (size_t)d_pad * 64;
+    size_t bytes = (size_t)d_pad * 34;
     char *page = guarded_alloc(2 * bytes);
-    uint16_t *key = guarded_alloc(bf16_bytes), *value = guarded_alloc(bf16_bytes);
-    uint16_t *want = guarded_alloc(bf16_bytes);
-    float *x = edge_alloc((size_t)(KERN_PANEL * d) * 4);
+    float *x = edge_alloc((size_t)(KERN_PANEL * d) * 4), *key = edge_alloc((size_t)d * 4);
     fill_floats(x, KERN_PANEL * d);
     x[bad * d + rnd_int(0, d - 1)] = rnd() & 1 ? NAN : -INFINITY;
     for (int slot = 0; slot < KERN_PANEL; slot++) {
         cand->put_key[KERN_KV_I8](page, x + slot * d, d, d_pad, slot);
         cand->put_value[KERN_KV_I8](page + bytes, x + slot * d, d, d_pad, slot);
     }
-    cand->unpack_key(page, d_pad, key);
-    ref->unpack_key(page, d_pad, want);
-    check(memcmp(key, want, bf16_bytes) == 0, "unpack_key", "d %d", d);
-    for (int i = 0; i < d_pad; i += KERN_PANEL)
-        cand->unpack_value(page + bytes + i * 34, value + i * KERN_PANEL);
-    for (int slot = 0; slot < KERN_PANEL; slot++)
+    for (int slot = 0; slot < KERN_PANEL; slot++) {
+        read_key_i8(page, d, slot, key);
         for (int i = 0; i < d; i++) {
             const float *row = x + slot * d, *group = row + i / 32 * 32;
-            float k = kern_f32_of_bf16(key[i / 2 * 64 + 2 * slot + (i & 1)]), max = 0;
-            int at = i / 32 * 1024 + slot / 2 * 64 + i % 32 * 2 + (slot & 1);
-            float v = kern_f32_of_bf16(value[at]);
+            float max = 0, v = value_i8(page + bytes, i, slot);
             for (int j = 0; j < 32 && group + j < row + d; j++)
                 max = isnan(max) || fabsf(group[j]) <= max ? max : fabsf(group[j]);
             if (!(max <= FLT_MAX)) {
-                check(isnan(k) && isnan(v), "int8 KV", "[%d] %g, %g: not finite", i, (double)k,
-                      (double)v);
+                check(isnan(key[i]) && isnan(v), "int8 KV", "[%d] %g, %g: not finite", i,
+                      (double)key[i], (double)v);
                 continue;
             }
-            check_restored(k, row[i], max, "int8 key", i);
+            check_restored(key[i], row[i], max, "int8 key", i);
             check_restored(v, row[i], max, "int8 value", i);
         }
+    }
     edge_free(x, (size_t)(KERN_PANEL * d) * 4);
+    edge_free(key, (size_t)d * 4);
     guarded_free(page, 2 * bytes, "int8 KV");
-    guarded_free(key, bf16_bytes, "unpack_key");
-    guarded_free(value, bf16_bytes, "unpack_value");
-    guarded_free(want, bf16_bytes, "unpack_key");
+}
+
+/* ---- attention over int8 pages --------------------------------------------------------------- */
+
+enum { KV_PAGES = KERN_MAX_SPLIT / KERN_PANEL, KV_ROWS = 32 };
+
+struct kv_case {
+    int d, d_pad, n_pages, n_rows;
+    size_t bytes; /* of a page's keys, and of its values */
+    char *pages[KV_PAGES];
+    const void *keys[KV_PAGES], *values[KV_PAGES], *ahead[KV_PAGES * 8];
+};
+
+/* Positions of all sizes: zeros, and of one that is 2^60 times smaller. */
+static void kv_case_init(struct kv_case *c)
+{
+    *c = (struct kv_case){.d = rnd_int(1, 256), .n_pages = rnd_int(1, KV_PAGES)};
+    c->n_rows = rnd_int(1, KV_ROWS);
+    c->d_pad = k_pad_of(c->d);
+    c->bytes = (size_t)c->d_pad * 34;
+    float x[256];
+    for (int i = 0; i < c->n_pages; i++) {
+        c->pages[i] = guarded_alloc(2 * c->bytes);
+        c->keys[i] = c->pages[i];
+        c->values[i] = c->pages[i] + c->bytes;
+        for (int slot = 0; slot < KERN_PANEL; slot++) {
+            int kind = rnd_int(0, 9);
+            fill_floats(x, c->d);
+            for (int k = 0; k < c->d && kind < 2; k++)
+                x[k] *= kind == 0 ? 0.0f : 0x1p-60f;
+            cand->put_key[KERN_KV_I8](c->pages[i], x, c->d, c->d_pad, slot);
+            cand->put_value[KERN_KV_I8](c->pages[i] + c->bytes, x, c->d, c->d_pad, slot);
+        }
+    }
+    for (int i = 0; i < KV_PAGES * 8; i++)
+        c->ahead[i] = rnd() & 1 ? c->pages[0] : NULL;
+}
+
+static void kv_case_finish(struct kv_case *c)
+{
+    for (int i = 0; i < c->n_pages; i++)
+        guarded_free(c->pages[i], 2 * c->bytes, "int8 pages");
+}
+
+/* Scores of a tile, of each of its rows alone, and of level "c". */
+static void check_kv_keys(const struct kv_case *c)
+{
+    size_t ld = (size_t)c->n_pages * KERN_PANEL, bytes = (size_t)c->n_rows * ld * 4;
+    struct kern_tile all = tile_create(KERN_A_I8, c->d_pad, c->n_rows),
+                     one = tile_create(KERN_A_I8, c->d_pad, 1);
+    float *got = guarded_alloc(bytes), *alone = guarded_alloc(ld * 4),
+          *want = guarded_alloc(ld * 4);
+    float *x = calloc((size_t)(c->n_rows * c->d), sizeof(*x));
+    struct kern_pages pages = {c->keys, c->n_pages, rnd() & 1 ? c->ahead : NULL, KV_BLOCK_BYTES};
+    struct kern_out out = {.c = got, .ld = ld}, out_alone = {.c = alone, .ld = ld},
+                    out_want = {.c = want, .ld = ld};
+    fill_floats(x, c->n_rows * c->d);
+    for (int r = 0; r < c->n_rows; r++)
+        cand->pack_row[KERN_A_I8](x + r * c->d, c->d, c->d_pad, KERN_W_I8, &all, r);
+    cand->matmul_pages[KERN_A_I8](&all, c->d_pad, &pages, &out);
+    for (int r = 0; r < c->n_rows; r++) {
+        cand->pack_row[KERN_A_I8](x + r * c->d, c->d, c->d_pad, KERN_W_I8, &one, 0);
+        cand->matmul_pages[KERN_A_I8](&one, c->d_pad, &pages, &out_alone);
+        ref->matmul_pages[KERN_A_I8](&one, c->d_pad, &pages, &out_want);
+        check(same_bits(got + (size_t)r * ld, alone, (int)ld), "int8 scores", "row %d of %d", r,
+              c->n_rows);
+        float size = 0; /* of the sums on the way */
+        for (size_t i = 0; i < ld; i++)
+            size = fabsf(want[i]) > size ? fabsf(want[i]) : size;
+        for (size_t i = 0; i < ld; i++)
+            check(fabsf(alone[i] - want[i]) <= size * 1e-5f, "int8 scores", "[%zu] %g for %g", i,
+                  (double)alone[i], (double)want[i]);
+    }
+    free(x);
+    guarded_free(got, bytes, "int8 scores");
+    guarded_free(alone, ld * 4, "int8 scores");
+    guarded_free(want, ld * 4, "int8 scores");
+    tile_destroy(KERN_A_I8, c->d_pad, &all);
+    tile_destroy(KERN_A_I8, c->d_pad, &one);
+}
+
+/* Values of a row that sees [lo, hi): alone at level k. */
+static void weigh_alone(const struct kern *k, const float *e, int lo, int hi,
+                        const struct kern_pages *pages, float ret[KERN_PANEL])
+{
+    struct kern_value_scales s;
+    float scale;
+    struct kern_tile one = {guarded_alloc(KERN_PROBS_BYTES(KERN_MAX_SPLIT)), &scale, NULL, 1};
+    struct kern_out out = {.c = ret, .ld = KERN_PANEL};
+    k->read_scales(pages->panels, pages->n, &s);
+    k->pack_probs(e, lo, hi, &s, &one, 0);
+    k->matmul_segs[KERN_A_I8](&one, pages, &out);
+    guarded_free(one.data, KERN_PROBS_BYTES(KERN_MAX_SPLIT), "probabilities");
+}
+
+/* Against sums in double: p is within half of e's unit for the largest scale that is seen. */
+static void check_weighed(const struct kv_case *c, const float *e, int lo, int hi,
+                          const float got[KERN_PANEL])
+{
+    for (int d = 0; d < KERN_PANEL && d < c->d; d++) {
+        double want = 0, error = 0, top = 0;
+        for (int i = lo; i < hi; i++) {
+            uint16_t scale;
+            const char *block = c->values[i / KERN_PANEL];
+            memcpy(&scale, block + KV_BLOCK_DATA + 2 * (i % KERN_PANEL), sizeof(scale));
+            top = fmax(top, (double)kern_f32_of_bf16(scale));
+            want += (double)e[i] * (double)value_i8(block, d, i % KERN_PANEL);
+        }
+        error = (hi - lo) * top / 16383 * 127 * 0.51 + fabs(want) * 1e-6;
+        check(fabs((double)got[d] - want) <= error, "int8 values", "[%d] %g for %g", d,
+              (double)got[d], want);
+    }
+}
+
+/* The first 32 dims of the values: bits of level "c", in a tile and alone; what a row does not see
+ * does not matter, be it NaN. */
+static void check_kv_values(struct kv_case *c)
+{
+    int n = c->n_pages * KERN_PANEL;
+    size_t tile_size = (size_t)c->n_rows * KERN_PROBS_BYTES(n);
+    struct kern_pages pages = {c->values, c->n_pages, rnd() & 1 ? c->ahead : NULL, KV_BLOCK_BYTES};
+    float scale[KV_ROWS], got[KV_ROWS][KERN_PANEL], want[KERN_PANEL], alone[KERN_PANEL];
+    struct kern_tile tile = {guarded_alloc(tile_size), scale, NULL, c->n_rows};
+    struct kern_out out = {.c = got[0], .ld = KERN_PANEL};
+    struct kern_value_scales s;
+    float *e = calloc((size_t)(c->n_rows * n), sizeof(*e));
+    int lo[KV_ROWS], hi[KV_ROWS];
+    cand->read_scales(c->values, c->n_pages, &s);
+    for (int r = 0; r < c->n_rows; r++) {
+        lo[r] = rnd() & 1 ? 0 : rnd_int(0, n - 1);
+        hi[r] = rnd() & 1 ? n : rnd_int(lo[r], n);
+        for (int i = 0; i < n; i++)
+            e[r * n + i] = i < lo[r] || i >= hi[r] ? NAN : (float)(rnd() % 1000) / 999;
+        cand->pack_probs(e + r * n, lo[r], hi[r], &s, &tile, r);
+    }
+    cand->matmul_segs[KERN_A_I8](&tile, &pages, &out);
+    for (int r = 0; r < c->n_rows; r++) {
+        weigh_alone(ref, e + r * n, lo[r], hi[r], &pages, want);
+        weigh_alone(cand, e + r * n, lo[r], hi[r], &pages, alone);
+        check(same_bits(got[r], want, KERN_PANEL) && same_bits(alone, want, KERN_PANEL),
+              "int8 values", "row %d of %d, [%d, %d)", r, c->n_rows, lo[r], hi[r]);
+        check_weighed(c, e + r * n, lo[r], hi[r], want);
+    }
+    int bad = rnd_int(0, n - 1);
+    memcpy(c->pages[bad / KERN_PANEL] + c->bytes + KV_BLOCK_DATA + 2 * (bad % KERN_PANEL),
+           &(uint16_t){0x7fc0}, 2);
+    for (int r = 0; r < c->n_rows; r++) {
+        weigh_alone(cand, e + r * n, lo[r], hi[r], &pages, alone);
+        bool sees = bad >= lo[r] && bad < hi[r];
+        check(sees ? isnan(alone[0]) : same_bits(alone, got[r], KERN_PANEL), "int8 values",
+              "NaN at %d, row of [%d, %d)", bad, lo[r], hi[r]);
+    }
+    free(e);
+    guarded_free(tile.data, tile_size, "probabilities");
+}
+
+static void check_kv_products(void)
+{
+    struct kv_case c;
+    kv_case_init(&c);
+    check_kv_keys(&c);
+    check_kv_values(&c);
+    kv_case_finish(&c);
 }
 
 /* ---- the program --------------------------------------------------------------------------- */
@@ -1288,6 +1453,7 @@ static void check_round(void)
         check_rope(d);
         check_kv(d % 3, d);
         check_kv_int8(d);
+        check_kv_products();
     }
     for (int i = 0; i < 40; i++) {
         check_softmax();

@@ -21,7 +21,7 @@ kernel()
     shift
     "$cc" $flags -O3 "$@" -c "$root/engine/kernels/$f.c" -o "$work/$f.o"
 }
-for f in ref select cpu layout neon; do
+for f in ref select cpu layout blocks neon; do
     kernel $f
 done
 kernel neondot -march=armv8.2-a+dotprod
