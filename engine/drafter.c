@@ -96,8 +96,7 @@ static int open_weights(struct drafters *ds, struct drafter *d, char *err, size_
     d->weights->reading.ahead = ds->target->reading.ahead;
     d->layout = *ds->layout;
     if (!is_twin(ds, d))
-        kv_layout_init(&d->layout, hp->n_layers, hp->n_kv_heads, hp->d_head,
-                       d->weights->numerics->kv);
+        kv_layout_init(&d->layout, hp->n_layers, hp->n_kv_heads, hp->d_head, KERN_KV_BF16);
     return 0;
 }
 

@@ -30,6 +30,7 @@
 #include "engine/gemm_blas.h"
 #include "engine/inbox.h"
 #include "engine/job.h"
+#include "engine/key_centre.h"
 #include "engine/kernels/kernels.h"
 #include "engine/kv/kv.h"
 #include "engine/kv/disk.h"
@@ -82,6 +83,7 @@ struct eng {
     struct state_layout states;
     struct mem_plan plan;
     struct kv_pages *pages;
+    float *key_centre; /* of the layout; NULL: none */
     struct fwd *fwd;
     struct sched *sched;
     uint8_t **texts;             /* an encoder's pages */
@@ -206,12 +208,15 @@ static int choose_kv(const struct eng *e, enum kern_kvfmt *ret_fmt, char *err, s
 {
     const char *asked = e->p.kv_dtype;
     enum kern_kvfmt own = e->model->numerics->kv;
+    /* An encoder's pages hold a layer at a time: there is little to save. */
+    if (own == KERN_KV_I8 && e->model->hp.encoder) own = KERN_KV_BF16;
     *ret_fmt = own;
     if (is_auto(asked) || strcmp(asked, kv_names[own]) == 0) return 0;
-    if (own == KERN_KV_BF16 && strcmp(asked, kv_names[KERN_KV_I8]) == 0) {
-        *ret_fmt = KERN_KV_I8;
-        return 0;
-    }
+    for (int i = KERN_KV_BF16; own != KERN_KV_F32 && i <= KERN_KV_I8; i++)
+        if (strcmp(asked, kv_names[i]) == 0) {
+            *ret_fmt = (enum kern_kvfmt)i;
+            return 0;
+        }
     snprintf(err, errlen, "KV cache type %s is not supported with numerics %s; supported: %s",
              asked, e->model->numerics->name, own == KERN_KV_F32 ? "f32" : "bf16, int8");
     return ENG_EUNSUPPORTED;
@@ -348,6 +353,16 @@ static int open_draft_model(struct eng *e, char *err, size_t errlen)
     return rc;
 }
 
+static int prepare_centre(struct eng *e, char *err, size_t errlen)
+{
+    if (!key_centre_helps(e->model, &e->layout)) return 0;
+    e->key_centre = calloc(key_centre_floats(&e->layout), sizeof(*e->key_centre));
+    e->layout.key_centre = e->key_centre;
+    if (e->key_centre) return 0;
+    snprintf(err, errlen, "no memory for the centre of keys");
+    return ENG_ENOMEM;
+}
+
 static int plan_memory(struct eng *e, char *err, size_t errlen)
 {
     const struct eng_hparams *hp = &e->model->hp;
@@ -356,6 +371,8 @@ static int plan_memory(struct eng *e, char *err, size_t errlen)
     if (rc) return rc;
     settle_steps(e);
     kv_layout_init(&e->layout, hp->n_kv_layers, hp->n_kv_heads, hp->d_head, fmt);
+    rc = prepare_centre(e, err, errlen);
+    if (rc) return rc;
     e->drafters.target = e->model;
     e->drafters.layout = &e->layout;
     e->drafters.pool = e->pool;
@@ -462,6 +479,9 @@ static int test_model(struct eng *e, char *err, size_t errlen)
     cores_enter(e->member);
     e->repeatable = !e->blas_core || gemm_blas_settle_model(e->model);
     int rc = selftest_run(e->model, e->fwd, e->pages, err, errlen);
+    if (!rc && e->key_centre)
+        rc = key_centre_fill(e->model, e->fwd, e->p.chunk_tokens, e->plan.ctx_tokens, e->pages,
+                             &e->layout, e->key_centre, err, errlen);
     cores_leave(e->member, false);
     e->self_test_seconds = (double)(clock_now_us() - start) * 1e-6;
     return rc;
@@ -544,7 +564,7 @@ static int start_encoder(struct eng *e, char *err, size_t errlen)
  * Raised whenever a change gives other bits in pages; a test holds it against the logits of the
  * demo, so that no build reads pages of another arithmetic.
  */
-enum { BITS_REVISION = 1 };
+enum { BITS_REVISION = 2 };
 
 /* Of all that the bits of a page depend on besides its ids and those before them. */
 static void page_fingerprint(const struct eng *e, uint8_t ret[EXTENT_DIGEST])
@@ -786,6 +806,7 @@ void eng_close(struct eng *e)
     fwd_destroy(e->urgent);
     fwd_destroy(e->fwd);
     kv_pages_destroy(e->pages);
+    free(e->key_centre);
     eng_model_close(e->model);
     cores_quit(e->member);
     eng_cores_destroy(e->own_cores);

@@ -17,14 +17,14 @@ static const struct eng_numerics paths[] = {
      .matrix = KERN_W_BF16,
      .head = KERN_W_BF16,
      .kv = KERN_KV_BF16},
-    {.name = "int8", .act = KERN_A_I8, .matrix = KERN_W_I8, .head = KERN_W_I8, .kv = KERN_KV_BF16},
+    {.name = "int8", .act = KERN_A_I8, .matrix = KERN_W_I8, .head = KERN_W_I8, .kv = KERN_KV_I8},
     {.name = "file",
      .act = KERN_A_I8,
      .keep_blocks = true,
      .matrix = KERN_W_I8,
      .head = KERN_W_I8,
      .kv = KERN_KV_BF16},
-    {.name = "int4", .act = KERN_A_I8, .matrix = KERN_W_I4, .head = KERN_W_I6, .kv = KERN_KV_BF16},
+    {.name = "int4", .act = KERN_A_I8, .matrix = KERN_W_I4, .head = KERN_W_I6, .kv = KERN_KV_I8},
 };
 
 enum { N_PATHS = sizeof(paths) / sizeof(paths[0]) };

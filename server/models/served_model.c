@@ -175,7 +175,7 @@ struct srv_list srv_names_copy(const struct srv_list *from)
 }
 
 /*
- * b<version>-<weights and tokenizer>-<path>[-kv8]-<kernels>-<gemm>-draw<n>: all that decides the
+ * b<version>-<weights and tokenizer>-<path>[-kv8b]-<kernels>-<gemm>-draw<n>: all that decides the
  * bits and, with the rule of the draw, the tokens of a seed.
  */
 static void make_fingerprint(struct srv_model *m)
@@ -185,7 +185,7 @@ static void make_fingerprint(struct srv_model *m)
     char weights[2 * 6 + 1];
     for (int i = 0; i < 6; i++)
         snprintf(weights + 2 * i, 3, "%02x", info->fingerprint[i] ^ text[i]);
-    const char *kv = strcmp(info->kv_dtype, "int8") == 0 ? "-kv8" : "";
+    const char *kv = strcmp(info->kv_dtype, "int8") == 0 ? "-kv8b" : "";
     snprintf(m->fingerprint, sizeof(m->fingerprint), "b%s-%s-%s%s-%s-%s-draw%d", HEARTH_VERSION,
              weights, info->numerics, kv, info->kernels, info->gemm, ENG_DRAW_RULE);
 }
