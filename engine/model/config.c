@@ -15,7 +15,7 @@
 #include "engine/eng_error.h"
 #include "engine/model/config_json.h"
 #include "engine/model/family.h"
-#include "engine/model/gguf.h"
+#include "engine/model/gguf_weights.h"
 #include "engine/model/rope.h"
 #include "engine/model/weight_hash.h"
 #include "engine/model/weights.h"

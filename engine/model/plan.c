@@ -20,7 +20,7 @@
 #include "engine/kernels/convert.h"
 #include "engine/model/config.h"
 #include "engine/model/family.h"
-#include "engine/model/gguf.h"
+#include "engine/model/gguf_weights.h"
 #include "engine/model/heads.h"
 #include "engine/model/numerics.h"
 #include "engine/model/plan.h"

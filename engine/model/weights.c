@@ -16,7 +16,6 @@
 #include "base/gguf_names.h"
 #include "engine/eng_error.h"
 #include "engine/model/config_json.h"
-#include "engine/model/gguf.h"
 
 static const char single_name[] = "model.safetensors";
 static const char index_name[] = "model.safetensors.index.json";

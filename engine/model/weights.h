@@ -45,6 +45,12 @@ int eng_weights_open(struct eng_weights **ret_weights, const char *dir, struct e
 void eng_weights_close(struct eng_weights *w);
 
 /*
+ * For eng_weights_open: the GGUF file of that path, and the others of its set, into w->shards and
+ * w->gguf (gguf.c). Every problem goes to the report.
+ */
+int eng_gguf_open(struct eng_weights *w, const char *path, struct eng_report *r);
+
+/*
  * The tensor of that name, or NULL. LayerNorm.weight and LayerNorm.bias may be called
  * LayerNorm.gamma and LayerNorm.beta, as in checkpoints of the first BERT.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* GGUF files as shards of a model: architectures, names of tensors, sets of files; see gguf.h. */
-#include "engine/model/gguf.h"
+#include "engine/model/gguf_weights.h"
 
 #include <stddef.h>
 #include <stdio.h>

@@ -7,8 +7,8 @@
  * (`pairs`); norms that already have the 1 added; A_log as -exp(A_log); convolutions without their
  * middle dimension; value heads of a delta net in turn over the key heads.
  */
-#ifndef HEARTH_ENGINE_MODEL_GGUF_H
-#define HEARTH_ENGINE_MODEL_GGUF_H
+#ifndef HEARTH_ENGINE_MODEL_GGUF_WEIGHTS_H
+#define HEARTH_ENGINE_MODEL_GGUF_WEIGHTS_H
 
 #include <stdbool.h>
 
@@ -29,12 +29,6 @@ struct eng_gguf {
     bool keeps_window;        /* the reference's default counts if no key gives a window */
     int other_scale_layers;   /* a size of the family with a scale that is in no key; 0: none */
 };
-
-/*
- * Opens the file of that path, and the others of its set, into w->shards and w->gguf. Every problem
- * goes to the report.
- */
-int eng_gguf_open(struct eng_weights *w, const char *path, struct eng_report *r);
 
 /* Appends the text of the config.json that says what the keys say. */
 int eng_gguf_config(const struct eng_weights *w, struct buf *text, struct eng_report *r);
