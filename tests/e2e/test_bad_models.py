@@ -358,7 +358,7 @@ def test_08_config():
             ("architectures", ["MixtralForCausalLM"], "MixtralForCausalLM"),
             ("hidden_act", "relu2", "hidden_act"), ("partial_rotary_factor", 0.5, "partial_rotary"),
             ("quantization_config", {"quant_method": "gptq"}, "quantization_config"),
-            ("rope_scaling", {"rope_type": "longrope", "factor": 2.0}, "longrope"),
+            ("rope_scaling", {"rope_type": "longrope", "factor": 2.0}, "short_factor"),
             ("rope_scaling", {"rope_type": "linear"}, "factor"),
             ("tie_word_embeddings", "yes", "tie_word_embeddings")):
         refuse_all([(f"{field} {value}", lambda m, f=field, v=value: m.config(**{f: v}), says)])

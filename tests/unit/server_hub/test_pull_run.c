@@ -192,8 +192,8 @@ static void statuses(void **state)
     config.model = "a/b/c";
     begin_capture(&stderr);
     REQUIRE_EQ_INT(run_command(&config, false), 2);
-    REQUIRE_EQ_STR(end_capture(&stderr),
-                   "hearth: 'a/b/c' is not a model name: use org/name or name\n");
+    REQUIRE_EQ_STR(end_capture(&stderr), "hearth: 'a/b/c' is not a model name: use org/name or "
+                                         "name, with :TAG for one of its GGUF files\n");
 }
 
 static void dry_run(void **state)
