@@ -12,6 +12,7 @@
 #include "engine/draft.h"
 #include "engine/gemm.h"
 #include "engine/gemm_blas.h"
+#include "engine/key_centre.h"
 #include "engine/kv/kv.h"
 #include "engine/model/numerics.h"
 #include "engine/pool.h"
@@ -63,18 +64,32 @@ struct rig {
     struct kv_pages *kv;
     struct pool *pool;
     struct fwd *fwd;
+    float *centre; /* of int8 keys, or NULL */
 };
+
+static void set_centre(struct rig *g, int max_rows)
+{
+    char err[200] = "";
+    memset(g->centre, 0, key_centre_floats(&g->layout) * sizeof(*g->centre));
+    int rc = key_centre_fill(g->model, g->fwd, max_rows, SYNTH_CTX, g->kv, &g->layout, g->centre,
+                             err, sizeof(err));
+    REQUIRE_MSG(rc == 0, "%s", err);
+}
 
 static void rig_open(struct rig *g, struct eng_model *m, int n_threads)
 {
     char err[200] = "";
     *g = (struct rig){.model = m};
     kv_layout_init(&g->layout, m->hp.n_layers, m->hp.n_kv_heads, m->hp.d_head, m->numerics->kv);
+    if (key_centre_helps(m, &g->layout))
+        g->centre = synth_alloc(key_centre_floats(&g->layout) * sizeof(*g->centre));
+    g->layout.key_centre = g->centre;
     REQUIRE(kv_pages_create(&g->kv, &g->layout, N_PAGES, err, sizeof(err)) == 0);
     REQUIRE(pool_create(&g->pool, n_threads, err, sizeof(err)) == 0);
     struct fwd_params params = {m, &g->layout, g->pool, MAX_ROWS, MAX_SEGS, MAX_ROWS, SYNTH_CTX};
     int rc = fwd_create(&g->fwd, &params, err, sizeof(err));
     REQUIRE_MSG(rc == 0, "%s", err);
+    if (g->centre) set_centre(g, n_threads == 2 ? 5 : MAX_ROWS);
 }
 
 static void rig_close(struct rig *g)
@@ -82,6 +97,7 @@ static void rig_close(struct rig *g)
     fwd_destroy(g->fwd);
     pool_destroy(g->pool);
     kv_pages_destroy(g->kv);
+    free(g->centre);
 }
 
 /* A sequence on its way through: tokens, its pages, and the logits collected. */
@@ -463,6 +479,30 @@ static struct eng_model *make_model(size_t shape, size_t path)
     return synth_create(&shapes[shape], kern_select("auto"), &paths[path].n, 42);
 }
 
+/* The centre of keys is a constant of the model, whatever the threads and steps, and not zero. */
+static void test_key_centre(void **state)
+{
+    (void)state;
+    for (size_t shape = 0; shape < N_CHECKED_SHAPES; shape++) {
+        struct eng_model *m = make_model(shape, N_OF(paths) - 1);
+        struct rig one, three;
+        rig_open(&one, m, 1);
+        rig_open(&three, m, MAX_THREADS);
+        size_t n = key_centre_floats(&one.layout), n_zero = 0;
+        for (int max_rows = 1; max_rows < MAX_ROWS; max_rows = 3 * max_rows + 1) {
+            set_centre(&three, max_rows);
+            REQUIRE(memcmp(one.centre, three.centre, n * sizeof(float)) == 0);
+        }
+        for (size_t i = 0; i < n; i++)
+            n_zero += one.centre[i] == 0;
+        bool attends = shapes[shape].n_taps == 0 || m->hp.n_layers > 1;
+        REQUIRE_MSG(attends == (n_zero < n), "%s: the centre", shapes[shape].name);
+        rig_close(&one);
+        rig_close(&three);
+        synth_destroy(m);
+    }
+}
+
 /* Only the rows that want logits get them, and they are the same as when all do. */
 static void test_wanted_rows(void **state)
 {
@@ -732,10 +772,10 @@ static void test_plan(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_level), cmocka_unit_test(test_blas),
-        cmocka_unit_test(test_wanted_rows), cmocka_unit_test(test_pooling),
-        cmocka_unit_test(test_stop),        cmocka_unit_test(test_non_finite_rows),
-        cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_every_level),     cmocka_unit_test(test_blas),
+        cmocka_unit_test(test_key_centre),      cmocka_unit_test(test_wanted_rows),
+        cmocka_unit_test(test_pooling),         cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_non_finite_rows), cmocka_unit_test(test_plan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
