@@ -315,7 +315,6 @@ static void serve_models(struct srv_loader *l)
 {
     struct srv_models *models = &l->app->models;
     struct srv_task task;
-    each_loaded(l, load_drafts);
     while ((task = srv_models_await(models)).kind != SRV_TASK_STOP) {
         switch (task.kind) {
         case SRV_TASK_SWAP: load_next(l); break;
@@ -335,6 +334,7 @@ static void *load(void *arg)
         pause();
     l->status = find_model(l);
     if (!l->status) l->status = load_models(l);
+    if (!l->status) each_loaded(l, load_drafts); /* begun before its end is reported */
     bool failed = l->status != EXIT_SUCCESS;
     int loading = SRV_LOADING;
     /* A drain that has begun meanwhile keeps its state. */
