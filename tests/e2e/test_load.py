@@ -209,7 +209,7 @@ def serve_in_order(policy, jobs):
             order = []
 
             def ask(name, key, **more):
-                status, _, _ = h.post("/v1/completions", dict(BODY, max_tokens=50 if SLOW else 400, **more),
+                status, _, _ = h.post("/v1/completions", dict(BODY, max_tokens=200 if SLOW else 400, **more),
                                       {"Authorization": f"Bearer {key}"})
                 order.append((name, status))
             h.pause_engine()
