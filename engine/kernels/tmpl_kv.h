@@ -64,24 +64,31 @@ INLINE void key_rows(const int rows, const struct kern_tile *tile, int row, int 
 
 #ifdef vi_dpbusd
 enum { PROB_PLANES = 2 };
-INLINE void split_probs(const uint16_t p[64], uint8_t *planes)
+INLINE void pack_64(const float *e, const float *weight, int at, int lo, int hi, uint8_t *planes)
 {
-    for (int i = 0; i < 64; i++)
-        planes[i] = (uint8_t)(p[i] >> 8);
-    for (int i = 0; i < 64; i++)
-        planes[64 + i] = (uint8_t)(p[i] & 0xff);
+    UNROLL for (int i = 0; i < 64; i += VN)
+    {
+        vi p = vi_set1(0);
+        if (at + i < hi && at + i + VN > lo) {
+            p = vi_round(vf_mul(vf_load(e + at + i), vf_load(weight + at + i)));
+            if (at + i < lo || at + i + VN > hi)
+                p = vi_select(vm_range(at + i, lo, hi), p, vi_set1(0));
+        }
+        vi_store_u8(planes + i, vi_shr(p, 8));
+        vi_store_u8(planes + 64 + i, vi_and(p, vi_set1(255)));
+    }
 }
 #else
 enum { PROB_PLANES = 1 }; /* of sums */
-INLINE void split_probs(const uint16_t p[64], uint8_t *planes)
+INLINE void pack_64(const float *e, const float *weight, int at, int lo, int hi, uint8_t *planes)
 {
-    uint16_t even[32], odd[32];
+    uint16_t p[64], halves[64];
+    weigh_64(e, weight, at, lo, hi, p);
     for (int i = 0; i < 32; i++) {
-        even[i] = p[2 * i];
-        odd[i] = p[2 * i + 1];
+        halves[i] = p[2 * i];
+        halves[32 + i] = p[2 * i + 1];
     }
-    memcpy(planes, even, 64);
-    memcpy(planes + 64, odd, 64);
+    memcpy(planes, halves, sizeof(halves));
 }
 #endif
 
@@ -91,15 +98,11 @@ static void pack_probs(const float *e, int lo, int hi, struct kern_value_scales 
     uint16_t top = top_scale(s->scale, lo, hi);
     const float *weight = lo < hi ? weights_for(s, top) : NULL;
     uint8_t *d = (uint8_t *)tile->data + (size_t)row * 128;
-    for (int i = 0; i < s->n; i += 64, d += (size_t)tile->n_rows * 128) {
-        uint16_t p[64];
-        if (i >= hi || i + 64 <= lo) {
+    for (int i = 0; i < s->n; i += 64, d += (size_t)tile->n_rows * 128)
+        if (weight && i < hi && i + 64 > lo)
+            pack_64(e, weight, i, lo, hi, d);
+        else
             memset(d, 0, 128);
-            continue;
-        }
-        weigh_64(e, weight, i, lo, hi, p);
-        split_probs(p, d);
-    }
     tile->scale[row] = kern_f32_of_bf16(top) / KV_PROB_MAX;
 }
 
