@@ -209,7 +209,7 @@ static int choose_kv(const struct eng *e, enum kern_kvfmt *ret_fmt, char *err, s
     const char *asked = e->p.kv_dtype;
     enum kern_kvfmt own = e->model->numerics->kv;
     /* An encoder's pages hold a layer at a time: there is little to save. */
-    if (own == KERN_KV_I8 && e->model->hp.encoder) own = KERN_KV_BF16;
+    if (own == KERN_KV_I8 && (e->model->hp.encoder || e->kern->fast_bf16)) own = KERN_KV_BF16;
     *ret_fmt = own;
     if (is_auto(asked) || strcmp(asked, kv_names[own]) == 0) return 0;
     for (int i = KERN_KV_BF16; own != KERN_KV_F32 && i <= KERN_KV_I8; i++)

@@ -68,9 +68,9 @@ struct eng_params {
     const char *kernels;       /* highest allowed: "auto" (default) or one of eng_kernel_names */
     const char *weight_coding; /* bf16 weights in 12 bits, without loss: "auto" (default: if that is
                                 * measured to be faster here), "on", "off" */
-    const char *kv_dtype;      /* "auto" (default: f32 on exact, int8 on int8 and int4 but for
-                                * an encoder, else bf16), "f32", "bf16", "int8";
-                                * ENG_EUNSUPPORTED if the path does not have it */
+    const char *kv_dtype;      /* "auto" (default: f32 on exact; int8 on int8 and int4, but not of
+                                * encoders and on levels with fast bf16; else bf16), "f32", "bf16",
+                                * "int8"; ENG_EUNSUPPORTED if the path does not have it */
     int n_threads;             /* 0: usable cores (affinity and cgroup quota) */
     int n_parallel;            /* sequences running at once; 0: 4. An encoder reads up to 64 texts
                                 * in a step, whatever this says */

@@ -68,8 +68,8 @@ MAY_INCLUDE[FILTERS] = MAY_INCLUDE["server/cli"] + [r"server/cli/\w+\.h"]
 # ceiling leaves free.
 BUDGETS = {
     "base": 3444,
-    "engine/kernels": 6923,
-    "engine/model": 6172,
+    "engine/kernels": 6930,
+    "engine/model": 6171,
     "engine/kv": 2599,
     "engine": 12472,
     "tokenizer": 9781,

@@ -42,7 +42,7 @@ DEFINE_KV(kv)
 /* Parts of a level: what other levels of the same file have of their own. */
 #define PART_ROWS                                                                                  \
     .max_rows = {MAX_ROWS, MAX_ROWS, INT_MAX_ROWS}, .bf16_row_major = DOT_ROW_MAJOR,               \
-    .pack_row = {pack_row_f32, pack_row_bf16, pack_row_i8}
+    .fast_bf16 = DOT_ROW_MAJOR, .pack_row = {pack_row_f32, pack_row_bf16, pack_row_i8}
 #define PART_FETCH_F32                                                                             \
     [KERN_A_F32] = {[KERN_W_F32] = 7, [KERN_W_BF16] = 4, [KERN_W_B12] = 4, [KERN_W_F16] = 4}
 #define PART_FETCH_I8                                                                              \

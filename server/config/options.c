@@ -151,8 +151,8 @@ const struct srv_option srv_options[] = {
            "keep bf16 weights in 12 bits, without loss; auto: if that is read faster here"),
     CHOICE("compute", "kv-dtype", "kv-cache-dtype cache-type-k", kv_dtype, "auto",
            "auto f32 bf16 int8", ENGINE,
-           "number type of the KV cache; auto: f32 with exact, int8 with int8 and int4, else bf16; "
-           "f32: with exact alone"),
+           "number type of the KV cache; auto: f32 with exact, int8 with int8 and int4 but on CPUs "
+           "with fast bf16 and for encoders, else bf16"),
     INT("compute", "idle-unload-s", "sleep-idle-seconds", idle_unload_s, 0, 30 * DAY_MS / 1000, "0",
         REQUESTS, "unload a model that no request has used for this long; 0: never"),
     INT("compute", "parallel", "np max-num-seqs", parallel, 1, 1024, "4", REQUESTS | ROWS,
