@@ -40,7 +40,7 @@ struct gguf_key {
     const char *name;
     enum gguf_type type; /* of the elements, if it is an array */
     bool is_array;
-    size_t n; /* elements; 1 if it is no array */
+    size_t n; /* elements; 1 unless it is an array */
     const unsigned char *data;
 };
 

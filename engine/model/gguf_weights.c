@@ -224,7 +224,7 @@ static int add_tensors(struct eng_weights *w, struct eng_shard *s, struct eng_re
 
 /* ---- files --------------------------------------------------------------------------------- */
 
-/* The architecture of a model's first file; refuses what is no model, or not supported. */
+/* The architecture of a model's first file; refuses files of other things, and others. */
 static int find_architecture(struct eng_weights *w, const struct gguf *g, struct eng_report *r)
 {
     const char *type = "model", *name = NULL;

@@ -121,7 +121,7 @@ static int read_wait(const json_t *wait, enum wait_for *ret, struct param_error 
 
 /* ---- answering ----------------------------------------------------------------------------- */
 
-/* What an operator asks for. */
+/* The change that an operator asks for. */
 enum order_kind { OF_LOAD, OF_SWAP, OF_UNLOAD };
 struct order {
     enum order_kind kind;

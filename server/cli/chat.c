@@ -119,7 +119,7 @@ static void say_full(struct chat *c, int64_t n)
         snprintf(c->err + len, sizeof(c->err) - len, ": /new, /undo or /clear");
 }
 
-/* What was not set is the model's choice. */
+/* Values that were not set are the model's choice. */
 static int answer(struct chat *c, struct answer *a, json_t *messages)
 {
     const struct srv_config *s = &c->settings;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What answers the requests of a command that works without a server: the models of its options
- * behind local requests (http/local.h), and the wait for these.
+ * The models of a command that works without a server, local requests to them (http/local.h), and
+ * the wait for their answers.
  *
  * Threads: the main thread; offline_wake: any.
  */

@@ -33,7 +33,7 @@ struct fit_room {
     int max_models; /* 0: as many as fit */
 };
 
-/* What is too much of a sum: */
+/* The part of a sum that is too much: */
 static inline struct fit_sum fit_excess(const struct fit_room *room, struct fit_sum sum)
 {
     return (struct fit_sum){sum.bytes - room->limit_bytes,
