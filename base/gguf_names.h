@@ -28,7 +28,7 @@ int gguf_split(const char *path, int *ret_count);
 /* Writes the name of split `number` of the same set. Returns 0, or -1 if it does not fit. */
 int gguf_split_name(const char *path, int number, char *buf, size_t size);
 
-/* Whether the tag stands in the path as a word between '.', '-' and '/', case ignored. */
+/* True if the path has the tag as a word between '.', '-' and '/', case ignored. */
 bool gguf_tag_fits(const char *path, const char *tag);
 
 /* The tag that names the file's types, "Q4_K_M": its last word that looks like one, else its name

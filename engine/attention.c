@@ -23,6 +23,7 @@ enum {
     STORE_TOKENS = 16, /* of an item: the positions of a page that share cache lines */
 };
 _Static_assert(ATTN_SPLIT % KV_PAGE_TOKENS == 0, "a split is whole pages");
+_Static_assert((int)ATTN_SPLIT <= (int)KERN_MAX_SPLIT, "its value scales have room");
 
 /* Most rows of a tile: scores of more would not stay in the second-level cache. */
 enum { MAX_TILE = 32 };

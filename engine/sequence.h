@@ -102,7 +102,7 @@ bool seq_in_prefill(const struct seq *s);
 /* Puts at most `most` ids of a draft after the last token. Returns their number. */
 int seq_draft(struct seq *s, int most);
 
-/* Wipes out the values of a draft of n ids that are not finite; there is no further draft. */
+/* Wipes out the values of a draft of n ids that are not finite; no other draft follows. */
 void seq_wipe_draft(struct seq *s, int n, struct kv_pages *pages, const struct kern *kern);
 
 /*

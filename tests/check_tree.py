@@ -71,7 +71,7 @@ BUDGETS = {
     "engine/kernels": 6930,
     "engine/model": 6171,
     "engine/kv": 2599,
-    "engine": 12472,
+    "engine": 12473,
     "tokenizer": 9781,
     "tokenizer/template": 8590,
     "tokenizer/chat": 1943,

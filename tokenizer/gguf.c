@@ -195,7 +195,7 @@ static int read_ids(struct loader *l)
     return 0;
 }
 
-/* What every use of the file needs. */
+/* The arrays that every use of the file needs. */
 static int open_loader(struct loader *l, const char *file, char *err, size_t errlen)
 {
     const char *model = "";

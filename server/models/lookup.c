@@ -54,7 +54,7 @@ static int find_commit(const struct hub_cache *cache, const struct hub_name *nam
     return name->has_revision ? -1 : hub_snapshot_only(cache, commit);
 }
 
-/* What the name means in a snapshot. */
+/* The path in a snapshot that the name means. */
 enum found { FOUND_DIRECTORY, FOUND_FILE, LACKS_MODULES, LACKS_FILES, NO_SUCH_FILE };
 
 /*

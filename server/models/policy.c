@@ -6,7 +6,7 @@
 
 enum { NONE = -1 };
 
-/* What a load lacks: the excess of all that would be in memory. */
+/* The bytes that a load lacks: the excess of all that would be in memory. */
 static struct fit_sum need_of(const struct policy_entry *entries, int n,
                               const struct policy_room *room, int entry)
 {

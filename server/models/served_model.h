@@ -140,7 +140,7 @@ int srv_model_try_text(const struct srv_model *model, char *err, size_t errlen);
  */
 int srv_model_source(const char *dir, const char *draft_dir, uint8_t ret[32]);
 
-/* What a GGUF file, or its set, holds: "llama, Q4_1 (210 matrices), Q8_0 (1)". Returns buf. */
+/* The contents of a GGUF file or set: "llama, Q4_1 (210 matrices), Q8_0 (1)". Returns buf. */
 const char *srv_gguf_types(const char *path, char *buf, size_t size);
 
 /*

@@ -55,7 +55,7 @@ struct srv_source {
     int64_t plan_bytes; /* without srv_process_bytes */
 };
 
-/* What params say, with copies of the strings. Returns 0, or -1 when out of memory. */
+/* From params, with copies of the strings. Returns 0, or -1 when out of memory. */
 int srv_source_copy(struct srv_source *ret, const struct srv_model_params *params);
 /* The names of a source; borrows them. */
 struct srv_list srv_names_list(const char *const *names);

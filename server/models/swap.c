@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a swap is to load, its states and its outcome; see swap.h. */
+/* The source of a swap, its states and its outcome; see swap.h. */
 #include "server/models/swap.h"
 
 #include <limits.h>
