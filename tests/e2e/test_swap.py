@@ -437,7 +437,8 @@ def test_shutdown_while_a_model_drains():
         h.wait_until(lambda: swap_state(h)["state"] == "draining", 20, "a model that drains")
         h.process.send_signal(signal.SIGTERM)
         t.join(20)
-        assert answers[0][0] == 200 and answers[0][2]["draining"] == 1, answers
+        # A question for /props that was being answered at that moment counts as well.
+        assert answers[0][0] == 200 and answers[0][2]["draining"] in (1, 2), answers
         h.resume_engine()
         ended.extend(data for _, data in events)
         assert ended[-1] == "[DONE]" and h.process.wait(20) == 0, ended[-2:]
