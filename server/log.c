@@ -149,12 +149,6 @@ static uint64_t count_lines(const char *text, size_t len)
     return n;
 }
 
-static void report_dropped(uint64_t n)
-{
-    srv_log(SRV_LOG_WARNING, "dropped %llu log lines: stderr did not accept them in time",
-            (unsigned long long)n);
-}
-
 static void *write_thread(void *arg)
 {
     char piece[WRITE_BYTES];
@@ -177,7 +171,8 @@ static void *write_thread(void *arg)
         if (!n_unreported) continue;
         queue.n_reported += n_unreported;
         pthread_mutex_unlock(&queue.lock);
-        report_dropped(n_unreported);
+        srv_log(SRV_LOG_WARNING, "dropped %llu log lines: stderr did not accept them in time",
+                (unsigned long long)n_unreported);
         pthread_mutex_lock(&queue.lock);
     }
     return arg;

@@ -140,7 +140,6 @@ static double read_jobs(const void *stats, int i)
 static double read_kv_usage(const void *stats, int i)
 {
     const struct eng_stats *s = stats;
-    (void)i;
     return s->n_pages_total ? (double)s->n_pages_used / s->n_pages_total : 0;
 }
 
@@ -151,7 +150,6 @@ static double read_state(const void *entry, int i)
 
 static double read_dropped_lines(const void *view, int i)
 {
-    (void)view, (void)i;
     return (double)srv_log_n_dropped();
 }
 
@@ -160,7 +158,6 @@ static double read_resident_bytes(const void *view, int i)
 {
     unsigned long long pages = 0;
     FILE *f = fopen("/proc/self/statm", "r");
-    (void)view, (void)i;
     if (!f) return 0;
     if (fscanf(f, "%*u %llu", &pages) != 1) pages = 0;
     fclose(f);
@@ -171,7 +168,6 @@ static double read_open_files(const void *view, int i)
 {
     DIR *dir = opendir("/proc/self/fd");
     int n = -3; /* itself, "." and ".." */
-    (void)view, (void)i;
     if (!dir) return 0;
     while (readdir(dir))
         n++;

@@ -243,14 +243,12 @@ static void do_help(struct chat *c, char *arg);
 
 static void do_exit(struct chat *c, char *arg)
 {
-    (void)arg;
     c->ended = true;
 }
 
 static void do_new(struct chat *c, char *arg)
 {
-    (void)arg;
-    conversation_clear(&c->conversation);
+    json_array_clear(c->conversation.messages);
     buf_clear(&c->attached);
     free(c->unanswered);
     c->unanswered = NULL;
@@ -274,7 +272,6 @@ static void do_system(struct chat *c, char *arg)
 
 static void do_undo(struct chat *c, char *arg)
 {
-    (void)arg;
     char *question = conversation_undo(&c->conversation);
     free(c->unanswered);
     c->unanswered = NULL;
@@ -287,7 +284,6 @@ static void do_undo(struct chat *c, char *arg)
 
 static void do_retry(struct chat *c, char *arg)
 {
-    (void)arg;
     char *question = c->unanswered ? strdup(c->unanswered) : conversation_undo(&c->conversation);
     if (question)
         converse(c, question);
@@ -325,7 +321,6 @@ static void do_show(struct chat *c, char *arg)
 {
     const struct srv_config *s = &c->settings;
     char used[32], all[32];
-    (void)arg;
     screen_say(&c->screen, "model: %s", client_model(c->client));
     screen_say(&c->screen, "system: %s", conversation_system(&c->conversation));
     if (context_of(c))
@@ -445,7 +440,6 @@ enum { N_COMMANDS = sizeof(commands) / sizeof(commands[0]) };
 
 static void do_help(struct chat *c, char *arg)
 {
-    (void)arg;
     for (int i = 0; i < N_COMMANDS; i++) {
         char left[32];
         snprintf(left, sizeof(left), "%s %s", commands[i].name,
@@ -626,18 +620,13 @@ static int open_local(struct chat *c)
     return c->client ? 0 : -1;
 }
 
-/* Widths of characters and the editor need a UTF-8 locale; numbers stay those of C. */
-static void set_locale(void)
-{
-    if (!setlocale(LC_CTYPE, "") || strcmp(nl_langinfo(CODESET), "UTF-8") != 0)
-        setlocale(LC_CTYPE, "C.UTF-8");
-}
-
 int srv_cmd_chat(const struct srv_config *config)
 {
     struct chat c = {.config = config, .settings = *config, .status = EXIT_SUCCESS};
     c.interactive = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && !config->json;
-    set_locale();
+    /* Widths of characters and the editor need a UTF-8 locale; numbers stay those of C. */
+    if (!setlocale(LC_CTYPE, "") || strcmp(nl_langinfo(CODESET), "UTF-8") != 0)
+        setlocale(LC_CTYPE, "C.UTF-8");
     screen_init(&c.screen, stdout);
     c.screen.colours = c.screen.colours && c.interactive;
     buf_init(&c.attached, INPUT_MAX_BYTES);

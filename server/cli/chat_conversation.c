@@ -31,11 +31,6 @@ void conversation_finish(struct conversation *c)
     json_decref(c->messages);
 }
 
-void conversation_clear(struct conversation *c)
-{
-    json_array_clear(c->messages);
-}
-
 int conversation_set_system(struct conversation *c, const char *text)
 {
     return json_string_set(c->system, text);

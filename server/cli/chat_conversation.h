@@ -20,9 +20,6 @@ struct conversation {
 int conversation_init(struct conversation *c);
 void conversation_finish(struct conversation *c);
 
-/* Removes all messages; the system text stays. */
-void conversation_clear(struct conversation *c);
-
 int conversation_set_system(struct conversation *c, const char *text);
 const char *conversation_system(const struct conversation *c); /* borrowed */
 

@@ -45,12 +45,6 @@ struct client {
 
 /* ---- the address ---------------------------------------------------------------------------- */
 
-static int refuse_url(const char *url, char *err, size_t errlen)
-{
-    snprintf(err, errlen, "'%.200s' is not an http://, https:// or unix: address", url);
-    return -1;
-}
-
 static int set_base(struct client *c, const char *url, char *err, size_t errlen)
 {
     struct transfer_origin origin;
@@ -64,10 +58,11 @@ static int set_base(struct client *c, const char *url, char *err, size_t errlen)
         has_version = true;
     int n = snprintf(c->base, sizeof(c->base), "%.*s%s", (int)len, base, has_version ? "" : "/v1");
     bool fits = n > 0 && n < (int)sizeof(c->base);
-    if (!fits || transfer_url_origin(c->base, &origin) ||
-        (strcmp(origin.scheme, "http") != 0 && strcmp(origin.scheme, "https") != 0))
-        return refuse_url(url, err, errlen);
-    return 0;
+    if (fits && !transfer_url_origin(c->base, &origin) &&
+        (strcmp(origin.scheme, "http") == 0 || strcmp(origin.scheme, "https") == 0))
+        return 0;
+    snprintf(err, errlen, "'%.200s' is not an http://, https:// or unix: address", url);
+    return -1;
 }
 
 static int set_key(struct client *c, const char *key, char *err, size_t errlen)

@@ -79,7 +79,6 @@ static int make_body(struct generation *g)
 /* A file gets the very bytes; a terminal would obey some of them. */
 static bool write_text(void *ctx, const char *text, size_t len)
 {
-    (void)ctx;
     bool good = isatty(STDOUT_FILENO) ? shown_write(stdout, text, len)
                                       : fwrite(text, 1, len, stdout) == len;
     return good && fflush(stdout) == 0;

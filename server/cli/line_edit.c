@@ -148,7 +148,6 @@ static unsigned char paste(EditLine *el, int key)
     struct buf text;
     bool fits = true;
     wchar_t c;
-    (void)key;
     buf_init(&text, LINE_PASTE_MAX_BYTES);
     while (!ends_paste(&text) && next_char(e, &c) == 1) {
         char out[4];
@@ -176,7 +175,6 @@ static unsigned char complete(EditLine *el, int key)
     size_t len = (size_t)(line->cursor - line->buffer), common = 0;
     const char *match = NULL;
     char rest[64];
-    (void)key;
     for (const char *const *word = e->words; *word; word++) {
         if (strncmp(*word, line->buffer, len) != 0) continue;
         size_t n = strlen(*word);

@@ -385,13 +385,6 @@ static void announce_ready(struct serve *s)
     srv_model_release(first, false);
 }
 
-static void lock_memory(const struct srv_config *c)
-{
-    if (c->memory_lock && mlockall(MCL_CURRENT | MCL_FUTURE)) {
-        srv_log(SRV_LOG_WARNING, "memory-lock: %s", strerror(errno));
-    }
-}
-
 /* The loader has ended. Returns 0 to go on, -1 with err if it failed. */
 static int finish_loading(struct serve *s, char *err, size_t errlen)
 {
@@ -404,7 +397,8 @@ static int finish_loading(struct serve *s, char *err, size_t errlen)
         return -1;
     }
     s->loaded = true;
-    lock_memory(s->config);
+    if (s->config->memory_lock && mlockall(MCL_CURRENT | MCL_FUTURE))
+        srv_log(SRV_LOG_WARNING, "memory-lock: %s", strerror(errno));
     if (!s->http && start_serving(s, err, errlen)) return -1;
     if (atomic_load(&s->core.server.app.state) == SRV_READY) announce_ready(s);
     return 0;
@@ -468,7 +462,6 @@ static void pause_engine(void *ctx, struct srv_model *model)
 
 static void drain_engine(void *ctx, struct srv_model *model)
 {
-    (void)ctx;
     eng_drain(model->engine);
 }
 
@@ -517,17 +510,12 @@ static void reload_keys(struct serve *s)
     srv_notify("READY=1");
 }
 
-/* The next signal that is there, or 0. */
-static int take_signal(struct serve *s)
-{
-    struct signalfd_siginfo info;
-    return read(s->signal_fd, &info, sizeof(info)) == sizeof(info) ? (int)info.ssi_signo : 0;
-}
-
 /* Handles what is not about ending. Returns the signal when it asks for the end, else 0. */
 static int handle_signal(struct serve *s)
 {
-    int sig = take_signal(s);
+    struct signalfd_siginfo info;
+    bool there = read(s->signal_fd, &info, sizeof(info)) == sizeof(info);
+    int sig = there ? (int)info.ssi_signo : 0;
     if (sig == SIGHUP) reload_keys(s);
     if (sig == SIGHUP && s->config->models_dir)
         srv_models_post(&s->core.server.app.models, SRV_TASK_SCAN);

@@ -185,11 +185,6 @@ static double suffix_factor(const char *suffix)
     return 0;
 }
 
-static int out_of_range(struct loader *l, const struct srv_option *o, const char *text)
-{
-    return refuse(l, "%.60s is out of range; valid: %.15g to %.15g", text, o->min, o->max);
-}
-
 static int parse_number(struct loader *l, const struct srv_option *o, const char *text, double *ret)
 {
     char *end;
@@ -200,7 +195,8 @@ static int parse_number(struct loader *l, const struct srv_option *o, const char
     double factor = may_be_large ? suffix_factor(end) : !*end;
     if (factor == 0) return refuse(l, "'%.60s' is not a number", text);
     value *= factor;
-    if (!isfinite(value) || value < o->min || value > o->max) return out_of_range(l, o, text);
+    if (!isfinite(value) || value < o->min || value > o->max)
+        return refuse(l, "%.60s is out of range; valid: %.15g to %.15g", text, o->min, o->max);
     *ret = value;
     return 0;
 }

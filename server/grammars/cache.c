@@ -211,15 +211,6 @@ static bool find_failure(struct grammar_cache *c, const struct grammar_source *s
     return false;
 }
 
-/* In the place of the oldest. */
-static void keep_failure(struct grammar_cache *c, const struct grammar_source *source,
-                         uint64_t tenant, const struct gram_error *error)
-{
-    struct failure *f = &c->failures[c->n_failures++ % MAX_FAILURES];
-    *f = (struct failure){.tenant = tenant, .error = *error};
-    memcpy(f->key, source->key, SHA256_BYTES);
-}
-
 static struct entry *free_entry(struct grammar_cache *c)
 {
     for (int i = 0; i < MAX_ENTRIES; i++)
@@ -293,10 +284,13 @@ void grammar_cache_compile(struct grammar_cache *c, const struct grammar_source 
                    : gram_compile(&made.gram, c->vocab, source->kind, source->text, source->len,
                                   &options, &made.error);
     pthread_mutex_lock(&c->lock);
-    if (!rc)
+    if (!rc) {
         made.kept = keep(c, source, made.gram);
-    else if (rc != GRAM_ENOMEM && rc != GRAM_ESTOPPED)
-        keep_failure(c, source, tenant, &made.error);
+    } else if (rc != GRAM_ENOMEM && rc != GRAM_ESTOPPED) { /* in the place of the oldest failure */
+        struct failure *f = &c->failures[c->n_failures++ % MAX_FAILURES];
+        *f = (struct failure){.tenant = tenant, .error = made.error};
+        memcpy(f->key, source->key, SHA256_BYTES);
+    }
     pthread_mutex_unlock(&c->lock);
     *ret = made;
 }

@@ -117,7 +117,6 @@ static void rollback(struct grammar_choice *c, uint64_t to)
     }
     bool known = gram_rollback(c->state, to);
     assert(known);
-    (void)known;
 }
 
 static void forget_marks(struct grammar_choice *c)
@@ -147,7 +146,6 @@ static int foresee(void *ctx, const int32_t *ids, int n)
 
 static bool give_up(struct gram_pace *pace)
 {
-    (void)pace;
     return false;
 }
 
