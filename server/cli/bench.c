@@ -28,7 +28,7 @@
 #include "engine/engine.h"
 #include "server/cli/cli.h"
 #include "server/config/config.h"
-#include "server/models/engine_params.h"
+#include "server/models/served_model.h"
 
 enum { MAX_CASES = 64, MAX_BATCH = 1024 };
 static const int64_t MAX_TOKENS = 10000000;
@@ -117,12 +117,6 @@ static int compare_doubles(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
-}
-
-/* v is sorted. */
-static double median_of(const double *v, int n)
-{
-    return n == 0 ? 0 : v[n / 2];
 }
 
 /* ---- running jobs -------------------------------------------------------------------------- */
@@ -286,7 +280,7 @@ static void print_json(struct jw *w)
 static void print_speed(const struct bench *b, int64_t tokens, int64_t batch, int64_t context,
                         const double *v, int n, double memory)
 {
-    double median = median_of(v, n);
+    double median = v[n / 2];
     bool reads = batch > 0 && !b->config->draft_model; /* once per token */
     double weights = reads ? median / (double)batch * (double)eng_info(b->engine)->step_bytes : 0;
     if (!b->config->json) {

@@ -18,7 +18,6 @@
 #include "engine/engine.h"
 #include "server/cli/cli.h"
 #include "server/config/config.h"
-#include "server/models/draft_ids.h"
 #include "server/models/lookup.h"
 #include "server/models/served_model.h"
 #include "server/models/retrieval.h"

@@ -10,7 +10,8 @@
 
 #include "server/cli/cli.h"
 #include "server/cli/lines.h"
-#include "server/cli/npy.h"
+
+enum { HEAD_BYTES = 128, BEFORE_TEXT_BYTES = 10 }; /* of a NumPy file, format 1.0 */
 
 struct texts {
     struct lines lines;
@@ -127,6 +128,31 @@ static int try(struct texts *t, const char *text)
     buf_finish(&i.text);
     buf_finish(&i.answer);
     return rc;
+}
+
+/* Opens the file with a hole for its head; the rows follow, in the machine's little-endian order.
+ * NULL with errno: it cannot be written, or is a pipe. */
+static FILE *npy_open(const char *path)
+{
+    FILE *f = fopen(path, "wbe");
+    if (!f || !fseek(f, HEAD_BYTES, SEEK_SET)) return f;
+    fclose(f);
+    return NULL;
+}
+
+/* Writes the head, and closes the file: n_rows of width numbers, or of width 1 a list of n_rows. A
+ * file without a head is not an array, so nobody takes a part for the whole. 0 or -1. */
+static int npy_finish(FILE *f, int64_t n_rows, int width)
+{
+    char shape[48], text[HEAD_BYTES];
+    snprintf(shape, sizeof(shape), width > 1 ? "%lld, %d" : "%lld,", (long long)n_rows, width);
+    snprintf(text, sizeof(text), "{'descr': '<f4', 'fortran_order': False, 'shape': (%s), }",
+             shape);
+    /* version 1.0, the length of the text, which blanks and a line feed fill up */
+    bool good = !fseek(f, 0, SEEK_SET) &&
+                fprintf(f, "\x93NUMPY%c%c%c%c%-*s\n", 1, 0, HEAD_BYTES - BEFORE_TEXT_BYTES, 0,
+                        HEAD_BYTES - BEFORE_TEXT_BYTES - 1, text) == HEAD_BYTES;
+    return fclose(f) || !good ? -1 : 0;
 }
 
 static int run(const struct srv_config *c, bool scores, const char *first)

@@ -16,7 +16,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "server/hub/hub_error.h"
+#include "server/hub/settings.h"
 
 enum {
     COPY_BYTES = 256 << 10,
@@ -215,9 +215,11 @@ int64_t hub_cache_free_bytes(const struct hub_cache *c)
     return (int64_t)v.f_bavail * (int64_t)v.f_frsize;
 }
 
-int hub_cache_snapshot_path(const struct hub_cache *c, const char *commit, char *buf, size_t size)
+int hub_cache_snapshot_path(const struct hub_cache *c, const char *commit,
+                            const struct hub_file *gguf, char *buf, size_t size)
 {
-    int len = snprintf(buf, size, "%s/%s/snapshots/%s", c->root, c->folder, commit);
+    int len = snprintf(buf, size, "%s/%s/snapshots/%s%s%s", c->root, c->folder, commit,
+                       gguf ? "/" : "", gguf ? gguf->path : "");
     return len >= 0 && (size_t)len < size ? 0 : -1;
 }
 
@@ -415,13 +417,13 @@ struct longest {
 static void take_longest(void *ctx, const char *name, int64_t n_bytes)
 {
     struct longest *l = ctx;
-    (void)name;
     if (n_bytes > l->n_bytes && n_bytes <= l->size) l->n_bytes = n_bytes;
 }
 
-int64_t hub_cache_part_bytes(const struct hub_cache *c, const struct hub_file *f)
+int64_t hub_cache_bytes(const struct hub_cache *c, const char *commit, const struct hub_file *f)
 {
     struct longest l = {.size = f->size};
+    if (hub_cache_has(c, commit, f) || hub_cache_has_blob(c, f)) return f->size;
     hub_cache_visit_parts(c, f, take_longest, &l);
     return l.n_bytes;
 }
@@ -435,6 +437,17 @@ char *hub_cache_read(const struct hub_cache *c, const char *commit, const char *
     int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     close(folder);
     return read_and_close(fd, max_bytes, ret_len);
+}
+
+int hub_cache_choose_shards(const struct hub_cache *c, const char *commit, struct hub_listing *l,
+                            char *err)
+{
+    size_t len;
+    if (!hub_wanted_index(l)) return 0;
+    char *text = hub_cache_read(c, commit, HUB_INDEX_NAME, HUB_INDEX_MAX_BYTES, &len);
+    int rc = text ? hub_choose_shards(l, text, len, err) : 1;
+    free(text);
+    return rc;
 }
 
 /* "../../blobs/ETAG", with one more "../" for each folder of the path. */
@@ -566,7 +579,8 @@ bool hub_snapshot_is_whole(int dir_fd, const char *dir)
     return whole;
 }
 
-int hub_snapshot_only(const struct hub_cache *c, char ret[HUB_COMMIT_LEN + 1])
+/* The commit of the only snapshot of the repository, if it is whole; else -1. */
+static int find_only(const struct hub_cache *c, char ret[HUB_COMMIT_LEN + 1])
 {
     char path[HUB_COMMIT_LEN + 16];
     DIR *dir = hub_folder_read(c->repo_fd, "snapshots");
@@ -579,4 +593,12 @@ int hub_snapshot_only(const struct hub_cache *c, char ret[HUB_COMMIT_LEN + 1])
     if (dir) closedir(dir);
     snprintf(path, sizeof(path), "snapshots/%s", n == 1 ? ret : "");
     return n == 1 && hub_snapshot_is_whole(c->repo_fd, path) ? 0 : -1;
+}
+
+int hub_cache_find_commit(const struct hub_cache *c, const struct hub_name *name,
+                          char ret[HUB_COMMIT_LEN + 1])
+{
+    if (name->is_commit) memcpy(ret, name->revision, HUB_COMMIT_LEN + 1);
+    if (name->is_commit || hub_cache_read_ref(c, name->revision, ret) == 0) return 0;
+    return name->has_revision ? -1 : find_only(c, ret);
 }

@@ -71,8 +71,15 @@ bool hub_cache_has_blob(const struct hub_cache *c, const struct hub_file *f);
 void hub_cache_visit_parts(const struct hub_cache *c, const struct hub_file *f,
                            void (*fn)(void *ctx, const char *name, int64_t n_bytes), void *ctx);
 
-/* Bytes that parts of the blob hold; the largest that is not larger than the file. */
-int64_t hub_cache_part_bytes(const struct hub_cache *c, const struct hub_file *f);
+/* Bytes of the file's content that the disk holds: all, or those of the largest part. */
+int64_t hub_cache_bytes(const struct hub_cache *c, const char *commit, const struct hub_file *f);
+
+/*
+ * Marks the shards of a listing that hub_choose has marked the index of, as far as the snapshot has
+ * that. 0, also if there are no shards; 1: the index is not there; or a negative enum hub_error.
+ */
+int hub_cache_choose_shards(const struct hub_cache *c, const char *commit, struct hub_listing *l,
+                            char *err);
 
 /* A small file of the snapshot, NUL-terminated, or NULL. Returns owned. */
 char *hub_cache_read(const struct hub_cache *c, const char *commit, const char *path,
@@ -95,14 +102,20 @@ int hub_cache_sync(const struct hub_cache *c, const char *commit, char *err);
  */
 bool hub_snapshot_is_whole(int dir_fd, const char *dir);
 
-/* The commit of the only snapshot of the repository, if it is whole; else -1. */
-int hub_snapshot_only(const struct hub_cache *c, char ret[HUB_COMMIT_LEN + 1]);
+/*
+ * The commit that the cache has for the name's revision: by its reference or, if the name has none,
+ * of the only snapshot there is, if that is whole. Else -1.
+ */
+int hub_cache_find_commit(const struct hub_cache *c, const struct hub_name *name,
+                          char ret[HUB_COMMIT_LEN + 1]);
 
 /* Bytes that may still be written below the root, which need not exist; -1: unknown. */
 int64_t hub_cache_free_bytes(const struct hub_cache *c);
 
-/* ROOT/models--ORG--NAME/snapshots/COMMIT. */
-int hub_cache_snapshot_path(const struct hub_cache *c, const char *commit, char *buf, size_t size);
+/* ROOT/models--ORG--NAME/snapshots/COMMIT, of a model in GGUF with its first file. 0, or -1 if that
+ * does not fit. */
+int hub_cache_snapshot_path(const struct hub_cache *c, const char *commit,
+                            const struct hub_file *gguf, char *buf, size_t size);
 
 /* "cannot write ROOT: read-only file system", of errno. Returns HUB_EDISK. */
 int hub_cache_cannot(const struct hub_cache *c, const char *action, char *err);

@@ -22,7 +22,6 @@
 #include <time.h>
 
 #include "base/buf.h"
-#include "server/hub/hub_error.h"
 #include "server/hub/settings.h"
 #include "server/hub/transfer.h"
 

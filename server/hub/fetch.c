@@ -330,7 +330,6 @@ static void remove_part(void *ctx, const char *name, int64_t n_bytes)
 {
     const struct job *j = ctx;
     int dir = j->fetch->cache->blobs_fd, fd = openat(dir, name, PART_FLAGS);
-    (void)n_bytes;
     if (fd >= 0 && is_free(fd)) unlinkat(dir, name, 0);
     hub_close(&fd);
 }

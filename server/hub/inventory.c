@@ -13,7 +13,7 @@
 
 #include "engine/engine.h"
 #include "server/hub/cache.h"
-#include "server/hub/hub_error.h"
+#include "server/hub/settings.h"
 
 enum { REVISIONS_MAX = 1000, TAGS_MAX = 64, FOLDERS_MAX = 8, TREE_DEPTH = 4 };
 
@@ -70,19 +70,6 @@ static int64_t bytes_below(int dir_fd, const char *name, int depth)
     return n;
 }
 
-/* Marks the shards of an index that is there; without it all of them are missing. */
-static void choose_shards(struct visit *v, struct hub_listing *l)
-{
-    char err[HUB_ERR_SIZE];
-    size_t len;
-    if (!hub_wanted_index(l)) return;
-    char *text =
-        hub_cache_read(&v->cache, v->model.commit, HUB_INDEX_NAME, HUB_INDEX_MAX_BYTES, &len);
-    if (text && hub_choose_shards(l, text, len, err))
-        snprintf(v->model.reason, sizeof(v->model.reason), "%.250s", err);
-    free(text);
-}
-
 /* By the listing: bytes of the files that belong to the model, parts included. */
 static void measure(struct visit *v, struct hub_listing *l)
 {
@@ -94,9 +81,7 @@ static void measure(struct visit *v, struct hub_listing *l)
         if (!f->wanted) continue;
         bool there = hub_cache_has(&v->cache, m->commit, f);
         n_total += f->size;
-        m->n_bytes += there || hub_cache_has_blob(&v->cache, f)
-                          ? f->size
-                          : hub_cache_part_bytes(&v->cache, f);
+        m->n_bytes += hub_cache_bytes(&v->cache, m->commit, f);
         m->complete = m->complete && there;
     }
     const struct hub_file *index = hub_wanted_index(l);
@@ -116,11 +101,14 @@ static void look_at(struct visit *v, struct hub_listing *l, bool known, const ch
     m->reason[0] = '\0';
     snprintf(v->name.tag, sizeof(v->name.tag), "%s", tag);
     snprintf(m->name, sizeof(m->name), "%s%s%s", v->name.repo, *tag ? ":" : "", tag);
-    if (hub_cache_snapshot_path(&v->cache, m->commit, m->path, sizeof(m->path))) return;
-    if ((known || *tag) && hub_choose(l, &v->name, err) == 0) {
-        size_t len = strlen(m->path);
-        if (l->gguf) snprintf(m->path + len, sizeof(m->path) - len, "/%s", l->gguf->path);
-        choose_shards(v, l);
+    bool chosen = (known || *tag) && hub_choose(l, &v->name, err) == 0;
+    if (hub_cache_snapshot_path(&v->cache, m->commit, chosen ? l->gguf : NULL, m->path,
+                                sizeof(m->path)))
+        return;
+    if (chosen) {
+        /* Without the index all shards are missing. */
+        if (hub_cache_choose_shards(&v->cache, m->commit, l, err) < 0)
+            snprintf(m->reason, sizeof(m->reason), "%.250s", err);
         measure(v, l);
     } else {
         snprintf(folder, sizeof(folder), "snapshots/%s", m->commit);
@@ -143,9 +131,7 @@ static void note_tag(void *ctx, const struct hub_file *f)
 {
     struct tags *t = ctx;
     const struct hub_cache *c = &t->v->cache;
-    if (t->n == TAGS_MAX || (!hub_cache_has(c, t->v->model.commit, f) && f->etag[0] &&
-                             !hub_cache_has_blob(c, f) && !hub_cache_part_bytes(c, f)))
-        return;
+    if (t->n == TAGS_MAX || (f->etag[0] && !hub_cache_bytes(c, t->v->model.commit, f))) return;
     gguf_tag_of(f->path, t->items[t->n++]);
 }
 

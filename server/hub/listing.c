@@ -15,7 +15,7 @@
 #include "base/json_tree.h"
 #include "base/shown.h"
 #include "base/utf8.h"
-#include "server/hub/hub_error.h"
+#include "server/hub/settings.h"
 
 enum {
     TREE_FORMAT = 1,
@@ -157,11 +157,6 @@ static int64_t size_of(const json_t *o, const char *key)
     return size <= HUB_SIZE_MAX ? size : -1;
 }
 
-static bool is_xet_hash(const char *text)
-{
-    return strlen(text) == 64 && strspn(text, "0123456789abcdefABCDEF") == 64;
-}
-
 /* Adds f, whose texts have been checked but not copied. */
 static int append(struct adding *a, const struct hub_file *f, const char *path)
 {
@@ -202,7 +197,7 @@ static int add_file(struct adding *a, const char *path, const json_t *o, const c
     if (f.size < 0 || f.listed_size < 0) return refuse(a, "no valid size for", path);
     memcpy(f.oid, oid, strlen(oid) + 1);
     memcpy(f.etag, etag, strlen(etag) + 1);
-    if (is_xet_hash(xet))
+    if (strlen(xet) == 64 && strspn(xet, "0123456789abcdefABCDEF") == 64)
         memcpy(f.xet, xet, sizeof(f.xet));
     else
         a->listing->odd_xet |= *xet != '\0';
@@ -230,7 +225,6 @@ static int take_page_entry(void *ctx, struct jr *r, const char *key)
 {
     json_t *o, *lfs;
     int rc = read_object(r, &o);
-    (void)key;
     if (rc) return rc;
     const char *path = text_of(o, "path");
     lfs = json_object_get(o, "lfs");
@@ -529,7 +523,6 @@ static int refuse_weights(const struct hub_listing *l, const char *repo, char *e
 
 static void count_one(void *ctx, const struct hub_file *f)
 {
-    (void)f;
     ++*(int *)ctx;
 }
 
@@ -579,7 +572,6 @@ static int take_shard(void *ctx, struct jr *r, const char *key)
     size_t len;
     char name[HUB_SEGMENT_MAX + 1];
     int rc = jr_string(r, &text, &len);
-    (void)key;
     if (rc) return rc;
     if (!hub_path_is_safe(text, len) || len >= sizeof(name) || memchr(text, '/', len))
         return hub_fail(v->err, JR_EINVAL, "the index names a shard by an unsafe path");

@@ -25,11 +25,7 @@ enum {
 };
 
 struct hub_pull {
-    const struct hub_settings *settings;
-    const struct hub_name *name;
-    void (*event)(void *ctx, const struct hub_event *e);
-    void *ctx;
-    bool force, dry_run, to_serve;
+    struct hub_pull_params how;
     atomic_bool stop;
     struct hub_cache cache;
     struct hub_listing listing;
@@ -45,7 +41,7 @@ struct hub_pull {
 static void tell(struct hub_pull *p, const struct hub_event *e)
 {
     pthread_mutex_lock(&p->lock);
-    p->event(p->ctx, e);
+    p->how.event(p->how.ctx, e);
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -75,7 +71,6 @@ static void count(struct hub_progress *c, int64_t n_there)
 static void on_bytes(void *ctx, const struct hub_file *f, int64_t n_there, int64_t n_new)
 {
     struct hub_pull *p = ctx;
-    (void)f;
     pthread_mutex_lock(&p->lock);
     p->progress.n_fetched += n_new;
     count(&p->progress, n_there);
@@ -123,13 +118,7 @@ struct hub_pull *hub_pull_create(const struct hub_pull_params *params)
 {
     struct hub_pull *p = calloc(1, sizeof(*p));
     if (!p) return NULL;
-    p->settings = params->settings;
-    p->name = params->name;
-    p->event = params->event;
-    p->ctx = params->ctx;
-    p->force = params->force;
-    p->dry_run = params->dry_run;
-    p->to_serve = params->to_serve;
+    p->how = *params;
     p->cache = (struct hub_cache){.root_fd = -1, .repo_fd = -1, .blobs_fd = -1};
     pthread_mutex_init(&p->lock, NULL);
     return p;
@@ -164,13 +153,6 @@ static const struct hub_file *first_of_content(const struct hub_pull *p, const s
     return f;
 }
 
-/* Bytes of a content that the disk holds. */
-static int64_t bytes_there(const struct hub_pull *p, const struct hub_file *f)
-{
-    if (hub_cache_has(&p->cache, p->commit, f) || hub_cache_has_blob(&p->cache, f)) return f->size;
-    return hub_cache_part_bytes(&p->cache, f);
-}
-
 /* Counts the files wanted now, and looks up in the cache those whose state is not known yet. */
 static struct hub_event make_plan(struct hub_pull *p)
 {
@@ -180,7 +162,8 @@ static struct hub_event make_plan(struct hub_pull *p)
         if (!f->wanted) continue;
         plan.n_files++;
         if (first_of_content(p, f) != f) continue;
-        if (f->n_cached < 0) f->n_cached = p->force ? 0 : bytes_there(p, f);
+        if (f->n_cached < 0)
+            f->n_cached = p->how.force ? 0 : hub_cache_bytes(&p->cache, p->commit, f);
         plan.n_bytes += f->n_cached;
         plan.n_total += f->size;
     }
@@ -193,7 +176,7 @@ static int64_t count_bytes(const struct hub_pull *p)
     int64_t n = 0;
     for (size_t i = 0; i < p->listing.n; i++) {
         const struct hub_file *f = &p->listing.files[i];
-        if (f->wanted && first_of_content(p, f) == f) n += bytes_there(p, f);
+        if (f->wanted && first_of_content(p, f) == f) n += hub_cache_bytes(&p->cache, p->commit, f);
     }
     return n;
 }
@@ -212,13 +195,17 @@ void hub_pull_visit(const struct hub_pull *p,
 {
     for (size_t i = 0; i < p->listing.n; i++) {
         const struct hub_file *f = &p->listing.files[i];
-        if (f->wanted) fn(ctx, f, hub_cache_has(&p->cache, p->commit, f) && !p->force);
+        if (f->wanted) fn(ctx, f, hub_cache_has(&p->cache, p->commit, f) && !p->how.force);
     }
 }
 
-/* Returns true if every wanted file is in the snapshot. */
-static bool is_complete(const struct hub_pull *p)
+/* Marks all that is wanted. Returns true if every such file is in the snapshot. */
+static bool is_complete(struct hub_pull *p)
 {
+    char err[HUB_ERR_SIZE];
+    if (hub_choose(&p->listing, p->how.name, err) ||
+        hub_cache_choose_shards(&p->cache, p->commit, &p->listing, err))
+        return false;
     for (size_t i = 0; i < p->listing.n; i++) {
         const struct hub_file *f = &p->listing.files[i];
         if (f->wanted && !hub_cache_has(&p->cache, p->commit, f)) return false;
@@ -226,53 +213,25 @@ static bool is_complete(const struct hub_pull *p)
     return p->listing.n > 0;
 }
 
-/* Marks all that is wanted as far as the cache can tell; 0 once the shards are known too. */
-static int choose_from_cache(struct hub_pull *p)
-{
-    char err[HUB_ERR_SIZE];
-    if (hub_choose(&p->listing, p->name, err)) return -1;
-    const struct hub_file *index = hub_wanted_index(&p->listing);
-    if (!index) return 0;
-    if (!hub_cache_has(&p->cache, p->commit, index)) return -1;
-    size_t len;
-    char *text = hub_cache_read(&p->cache, p->commit, HUB_INDEX_NAME, HUB_INDEX_MAX_BYTES, &len);
-    int rc = text ? hub_choose_shards(&p->listing, text, len, err) : -1;
-    free(text);
-    return rc;
-}
-
 /* The folder of the snapshot, or the file of a model in GGUF there. */
 static int set_snapshot(struct hub_pull *p, char *err)
 {
-    const struct hub_file *gguf = p->listing.gguf;
-    char *path = p->snapshot;
-    int rc = hub_cache_snapshot_path(&p->cache, p->commit, path, sizeof(p->snapshot));
-    size_t len = rc ? 0 : strlen(path), left = sizeof(p->snapshot) - len;
-    if (!rc && (!gguf || (size_t)snprintf(path + len, left, "/%s", gguf->path) < left)) return 0;
+    if (hub_cache_snapshot_path(&p->cache, p->commit, p->listing.gguf, p->snapshot,
+                                sizeof(p->snapshot)) == 0)
+        return 0;
     return hub_fail(err, HUB_EDISK, "the path of the cache is too long");
 }
 
 /* ---- without the network -------------------------------------------------------------------- */
 
-/* The commit that the cache has for the revision: by its reference, or the only snapshot there. */
-static int find_cached_commit(struct hub_pull *p)
-{
-    if (p->name->is_commit) {
-        memcpy(p->commit, p->name->revision, sizeof(p->commit));
-        return 0;
-    }
-    if (hub_cache_read_ref(&p->cache, p->name->revision, p->commit) == 0) return 0;
-    return p->name->has_revision ? -1 : hub_snapshot_only(&p->cache, p->commit);
-}
-
 static bool find_complete(struct hub_pull *p)
 {
     char err[HUB_ERR_SIZE];
-    bool tagged = *p->name->tag;
+    bool tagged = *p->how.name->tag;
     hub_listing_finish(&p->listing);
-    if (find_cached_commit(p)) return false;
+    if (hub_cache_find_commit(&p->cache, p->how.name, p->commit)) return false;
     bool known = hub_cache_read_tree(&p->cache, p->commit, tagged, &p->listing) == 0;
-    bool there = known ? choose_from_cache(p) == 0 && is_complete(p) : !tagged;
+    bool there = known ? is_complete(p) : !tagged;
     if (!there || set_snapshot(p, err)) return false;
     return known || hub_snapshot_is_whole(AT_FDCWD, p->snapshot);
 }
@@ -282,17 +241,7 @@ static int run_offline(struct hub_pull *p, char *err)
     if (find_complete(p)) return 0;
     bool there = p->cache.repo_fd >= 0;
     return hub_fail(err, HUB_ENETWORK, "offline (%s), and %s is not %sin the cache",
-                    p->settings->offline, p->name->repo, there ? "complete " : "");
-}
-
-bool hub_pull_use_cached(struct hub_pull *p, char ret_date[11])
-{
-    struct stat st;
-    struct tm tm;
-    if (!find_complete(p) || stat(p->snapshot, &st)) return false;
-    localtime_r(&st.st_mtime, &tm);
-    strftime(ret_date, 11, "%Y-%m-%d", &tm);
-    return true;
+                    p->how.settings->offline, p->how.name->repo, there ? "complete " : "");
 }
 
 /* ---- files ---------------------------------------------------------------------------------- */
@@ -315,7 +264,6 @@ static int check_header(void *ctx, const struct hub_file *f, const char *part, i
     const struct hub_pull *p = ctx;
     char dir[2 * PATH_MAX], reason[HUB_ERR_SIZE] = "";
     struct gguf *g;
-    (void)n_there;
     snprintf(dir, sizeof(dir), "%s/%s/blobs", p->cache.root, p->cache.folder);
     int rc = gguf_open(&g, dir, part, f->size, reason, sizeof(reason));
     gguf_close(g);
@@ -331,13 +279,13 @@ static int fetch_file(struct hub_pull *p, struct hub_client *c, struct hub_file 
         .client = c,
         .cache = &p->cache,
         .commit = p->commit,
-        .force = p->force,
+        .force = p->how.force,
         .on_wait = on_wait,
         .on_bytes = on_bytes,
         .look = check_header,
         .ctx = p,
     };
-    begin_counting(p, f, p->force ? 0 : bytes_there(p, f));
+    begin_counting(p, f, p->how.force ? 0 : hub_cache_bytes(&p->cache, p->commit, f));
     int rc = hub_fetch_blob(&fetch, f, err);
     end_counting(p, f, rc == 0);
     const struct hub_file *last = f;
@@ -358,7 +306,7 @@ static int fetch_file(struct hub_pull *p, struct hub_client *c, struct hub_file 
 /* The same unless this pull has fetched it or, without force, the snapshot has it. */
 static int need_file(struct hub_pull *p, struct hub_client *c, struct hub_file *f, char *err)
 {
-    if (f->fetched || (!p->force && hub_cache_has(&p->cache, p->commit, f))) return 0;
+    if (f->fetched || (!p->how.force && hub_cache_has(&p->cache, p->commit, f))) return 0;
     return fetch_file(p, c, f, err);
 }
 
@@ -372,7 +320,7 @@ static int get_text(struct hub_pull *p, struct hub_client *c, struct hub_file *f
         return hub_fail(err, HUB_EWRONG, "%s has %lld bytes; at most %lld are read", f->path,
                         (long long)f->size, (long long)max_bytes);
     bool there = hub_cache_has(&p->cache, p->commit, f);
-    if (p->dry_run && !there) return hub_fetch_text(&fetch, f, ret, err);
+    if (p->how.dry_run && !there) return hub_fetch_text(&fetch, f, ret, err);
     int rc = need_file(p, c, f, err);
     if (rc) return rc;
     size_t len;
@@ -387,11 +335,11 @@ static int get_text(struct hub_pull *p, struct hub_client *c, struct hub_file *f
 static int check_space(struct hub_pull *p, char *err)
 {
     struct hub_event plan = make_plan(p);
-    int64_t missing = plan.n_total - (p->force ? 0 : count_bytes(p));
+    int64_t missing = plan.n_total - (p->how.force ? 0 : count_bytes(p));
     int64_t spare = hub_cache_free_bytes(&p->cache);
     if (missing == 0 || spare < 0 || missing + SPARE_BYTES <= spare) return 0;
     return hub_fail(err, HUB_EDISK, "no space: %s needs %lld MB more, %lld MB free in %.300s",
-                    p->name->repo, (long long)(missing + 999999) / 1000000,
+                    p->how.name->repo, (long long)(missing + 999999) / 1000000,
                     (long long)spare / 1000000, p->cache.root);
 }
 
@@ -404,7 +352,7 @@ static int check_config(struct hub_pull *p, struct hub_client *c, char *err)
     if (!f || !f->wanted) return 0;
     int rc = get_text(p, c, f, CONFIG_MAX_BYTES, &b, err);
     if (!rc && eng_check_config(b.data ? b.data : "", b.len, reason, sizeof(reason)))
-        rc = hub_fail(err, HUB_ENOTSERVED, "%s: %s", p->name->repo, reason);
+        rc = hub_fail(err, HUB_ENOTSERVED, "%s: %s", p->how.name->repo, reason);
     buf_finish(&b);
     return rc;
 }
@@ -448,7 +396,7 @@ static int fetch_rest(struct hub_pull *p, struct hub_client *c, char *err)
 static void announce_plan(struct hub_pull *p)
 {
     struct hub_event plan = make_plan(p);
-    int64_t n_there = p->force ? 0 : count_bytes(p);
+    int64_t n_there = p->how.force ? 0 : count_bytes(p);
     pthread_mutex_lock(&p->lock);
     p->progress.n_bytes = n_there > plan.n_bytes ? n_there : plan.n_bytes;
     p->progress.n_total = plan.n_total;
@@ -465,10 +413,11 @@ static int finish(struct hub_pull *p, bool wrote, char *err)
 {
     char now[HUB_COMMIT_LEN + 1];
     int rc = wrote ? hub_cache_sync(&p->cache, p->commit, err) : 0;
-    bool named = p->name->is_commit || (!hub_cache_read_ref(&p->cache, p->name->revision, now) &&
-                                        strcmp(now, p->commit) == 0);
+    bool named =
+        p->how.name->is_commit ||
+        (!hub_cache_read_ref(&p->cache, p->how.name->revision, now) && strcmp(now, p->commit) == 0);
     if (rc || named) return rc;
-    rc = hub_cache_write_ref(&p->cache, p->name->revision, p->commit, err);
+    rc = hub_cache_write_ref(&p->cache, p->how.name->revision, p->commit, err);
     if (!rc || wrote) return rc;
     tell(p, &(struct hub_event){.kind = HUB_WARNING, .text = err});
     return 0;
@@ -476,8 +425,8 @@ static int finish(struct hub_pull *p, bool wrote, char *err)
 
 static int find_commit(struct hub_pull *p, struct hub_client *c, char *err)
 {
-    if (!p->name->is_commit) return hub_fetch_commit(c, p->commit, err);
-    memcpy(p->commit, p->name->revision, sizeof(p->commit));
+    if (!p->how.name->is_commit) return hub_fetch_commit(c, p->commit, err);
+    memcpy(p->commit, p->how.name->revision, sizeof(p->commit));
     return 0;
 }
 
@@ -486,7 +435,7 @@ static int find_out(struct hub_pull *p, struct hub_client *c, bool *ret_new, cha
 {
     int rc = find_commit(p, c, err);
     *ret_new = false;
-    if (rc || (!p->force && !hub_cache_read_tree(&p->cache, p->commit, false, &p->listing)))
+    if (rc || (!p->how.force && !hub_cache_read_tree(&p->cache, p->commit, false, &p->listing)))
         return rc;
     *ret_new = true;
     return hub_fetch_listing(c, p->commit, &p->listing, err);
@@ -506,24 +455,20 @@ static int fetch_all(struct hub_pull *p, struct hub_client *c, bool new_listing,
     return rc ? rc : finish(p, true, err);
 }
 
-static int look_only(struct hub_pull *p, struct hub_client *c, char *err)
-{
-    int rc = check_config(p, c, err);
-    return rc ? rc : choose_shards(p, c, err);
-}
-
 static int run_online(struct hub_pull *p, struct hub_client *c, char *err)
 {
     bool new_listing;
-    c->brief = p->to_serve && find_complete(p);
+    c->brief = p->how.to_serve && find_complete(p);
     hub_listing_finish(&p->listing);
     int rc = find_out(p, c, &new_listing, err);
     c->brief = false;
-    if (!rc) rc = hub_choose(&p->listing, p->name, err);
+    if (!rc) rc = hub_choose(&p->listing, p->how.name, err);
     if (rc) return rc;
-    if (p->dry_run) return look_only(p, c, err);
-    if (p->force || choose_from_cache(p) || !is_complete(p))
-        return fetch_all(p, c, new_listing, err);
+    if (p->how.dry_run) {
+        rc = check_config(p, c, err);
+        return rc ? rc : choose_shards(p, c, err);
+    }
+    if (p->how.force || !is_complete(p)) return fetch_all(p, c, new_listing, err);
     announce_plan(p);
     rc = set_snapshot(p, err);
     return rc ? rc : finish(p, false, err);
@@ -532,7 +477,7 @@ static int run_online(struct hub_pull *p, struct hub_client *c, char *err)
 /* The token is not given to whoever listens on the way. */
 static void warn_of_plain_http(struct hub_pull *p)
 {
-    const struct hub_settings *s = p->settings;
+    const struct hub_settings *s = p->how.settings;
     char text[HUB_ERR_SIZE];
     if (!s->token[0] || hub_settings_may_send_token(s, &s->origin)) return;
     snprintf(text, sizeof(text), "%s is plain http: the token is not sent to it", s->endpoint);
@@ -542,20 +487,40 @@ static void warn_of_plain_http(struct hub_pull *p)
 static int run(struct hub_pull *p, char *err)
 {
     struct hub_client c = {
-        .settings = p->settings,
-        .name = p->name,
+        .settings = p->how.settings,
+        .name = p->how.name,
         .stop = &p->stop,
         .on_retry = on_retry,
         .ctx = p,
     };
-    int rc = hub_cache_open(&p->cache, p->settings->cache_root, p->name->repo, err);
+    int rc = hub_cache_open(&p->cache, p->how.settings->cache_root, p->how.name->repo, err);
     if (rc) return rc;
-    if (p->settings->offline) return run_offline(p, err);
+    if (p->how.settings->offline) return run_offline(p, err);
     warn_of_plain_http(p);
     if (hub_client_init(&c)) return hub_fail(err, HUB_EINTERNAL, "out of memory");
     rc = run_online(p, &c, err);
     hub_client_finish(&c);
     return rc;
+}
+
+/* A complete copy serves as well when the hub cannot be reached. rc: of the run. */
+static int use_cached(struct hub_pull *p, int rc, char *err)
+{
+    struct stat st;
+    struct tm tm;
+    char date[11], text[80];
+    if (rc != HUB_ENETWORK || !p->how.to_serve || p->how.settings->offline || !find_complete(p) ||
+        stat(p->snapshot, &st))
+        return rc;
+    localtime_r(&st.st_mtime, &tm);
+    strftime(date, sizeof(date), "%Y-%m-%d", &tm);
+    snprintf(text, sizeof(text), "the hub cannot be reached; serving the copy of %s", date);
+    tell(p, &(struct hub_event){.kind = HUB_WARNING, .text = err});
+    tell(p, &(struct hub_event){.kind = HUB_WARNING, .text = text});
+    pthread_mutex_lock(&p->lock);
+    p->progress = (struct hub_progress){0};
+    pthread_mutex_unlock(&p->lock);
+    return 0;
 }
 
 /* Files that the calling thread makes belong to this user from now on; root alone may say so. */
@@ -579,10 +544,10 @@ static struct stat find_owner(const char *cache_root)
 int hub_pull_run(struct hub_pull *p, char *err)
 {
     /* Files that root fetches into another user's cache belong to that user. */
-    struct stat owner = find_owner(p->settings->cache_root);
-    if (geteuid() != 0 || owner.st_uid == 0) return run(p, err);
-    make_files_of(owner.st_uid, owner.st_gid);
-    int rc = run(p, err);
-    make_files_of(0, getegid());
+    struct stat owner = find_owner(p->how.settings->cache_root);
+    bool is_other = geteuid() == 0 && owner.st_uid != 0;
+    if (is_other) make_files_of(owner.st_uid, owner.st_gid);
+    int rc = use_cached(p, run(p, err), err);
+    if (is_other) make_files_of(0, getegid());
     return rc;
 }

@@ -8,8 +8,8 @@
  *      and right
  *   4. last the reference that makes the revision's name lead to the commit
  *
- * A snapshot that is complete costs one request. Without the network, and where the hub only cannot
- * be reached, a complete snapshot can still be found (hub_pull_use_cached).
+ * A snapshot that is complete costs one request. Without the network, and to serve also where the
+ * hub only cannot be reached, one that is complete is enough.
  *
  * Threads: create and destroy by one owner; hub_pull_run on any one thread;
  * hub_pull_stop and hub_pull_progress from any.
@@ -21,7 +21,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "server/hub/hub_error.h"
 #include "server/hub/listing.h"
 #include "server/hub/settings.h"
 
@@ -63,7 +62,7 @@ struct hub_pull_params {
     const struct hub_name *name;
     bool force;    /* fetch again what the cache has */
     bool dry_run;  /* stop before anything is written */
-    bool to_serve; /* hub_pull_use_cached follows: one short try if the cache has a complete copy */
+    bool to_serve; /* a complete copy in the cache is as good: then one short try */
     /* Called on the thread that pulls. */
     void (*event)(void *ctx, const struct hub_event *e);
     void *ctx;
@@ -75,7 +74,8 @@ struct hub_pull;
 struct hub_pull *hub_pull_create(const struct hub_pull_params *params);
 void hub_pull_destroy(struct hub_pull *p);
 
-/* Once. 0, or an enum hub_error with a sentence in err (HUB_ERR_SIZE). */
+/* Once. 0, or an enum hub_error with a sentence in err (HUB_ERR_SIZE). The progress is zeros after
+ * the hub was not reached and the cache has a complete copy. */
 int hub_pull_run(struct hub_pull *p, char *err);
 
 /* Makes run return HUB_ESTOPPED soon. Received bytes stay for the next run. */
@@ -85,12 +85,6 @@ void hub_pull_progress(struct hub_pull *p, struct hub_progress *ret);
 
 /* Percent of the model that the disk holds, parts included; -1 while no plan is made. */
 int hub_pull_kept_percent(struct hub_pull *p);
-
-/*
- * After run failed with HUB_ENETWORK: whether a complete snapshot of the revision is in the cache.
- * Then ret_date is the day it was fetched, "2026-11-02".
- */
-bool hub_pull_use_cached(struct hub_pull *p, char ret_date[11]);
 
 /* After success: the snapshot's absolute path, borrowed. */
 const char *hub_pull_snapshot(const struct hub_pull *p);

@@ -155,13 +155,6 @@ static int take_signals(struct run *r)
     return r->signal_fd < 0 || r->done_fd < 0 ? -1 : 0;
 }
 
-static void give_signals_back(struct run *r)
-{
-    if (r->signal_fd >= 0) close(r->signal_fd);
-    if (r->done_fd >= 0) close(r->done_fd);
-    sigprocmask(SIG_SETMASK, &r->old_mask, NULL);
-}
-
 /* Until the pull has ended or a signal came; ms < 0: without a limit. true: it has ended. */
 static bool watch(struct run *r, int ms)
 {
@@ -212,17 +205,6 @@ static int end_by_signal(struct run *r)
     return 128 + r->signal;
 }
 
-static bool use_cached(struct run *r)
-{
-    char date[11], text[80];
-    if (r->rc != HUB_ENETWORK || r->settings.offline || !hub_pull_use_cached(r->pull, date))
-        return false;
-    pull_view_event(&r->view, &(struct hub_event){.kind = HUB_WARNING, .text = r->err});
-    snprintf(text, sizeof(text), "the hub cannot be reached; serving the copy of %s", date);
-    pull_view_event(&r->view, &(struct hub_event){.kind = HUB_WARNING, .text = text});
-    return true;
-}
-
 static void list_file(void *ctx, const struct hub_file *f, bool cached)
 {
     int64_t *missing = ctx;
@@ -230,27 +212,20 @@ static void list_file(void *ctx, const struct hub_file *f, bool cached)
     if (!cached) *missing += f->size;
 }
 
-/* The files of a dry run, one per line, fields between tabs. */
-static void list_files(struct run *r)
-{
-    int64_t missing = 0;
-    hub_pull_visit(r->pull, list_file, &missing);
-    printf("total\t%lld\tto fetch\n", (long long)missing);
-}
-
-static int end_by_itself(struct run *r, bool to_serve, bool dry_run, char *ret_path, size_t size)
+static int end_by_itself(struct run *r, bool dry_run, char *ret_path, size_t size)
 {
     pthread_join(r->thread, NULL);
-    bool cached = r->rc && to_serve && use_cached(r);
-    if (r->rc && !cached) {
+    if (r->rc) {
         if (r->rc == HUB_ENETWORK || r->rc == HUB_EDISK) add_kept(r, r->err);
         return say(r->rc, r->err);
     }
-    if (dry_run) {
-        list_files(r);
+    if (dry_run) { /* its files, one per line, fields between tabs */
+        int64_t missing = 0;
+        hub_pull_visit(r->pull, list_file, &missing);
+        printf("total\t%lld\tto fetch\n", (long long)missing);
         return 0;
     }
-    if (!cached) show_done(&r->view, r->pull);
+    show_done(&r->view, r->pull);
     snprintf(ret_path, size, "%s", hub_pull_snapshot(r->pull));
     return 0;
 }
@@ -274,11 +249,13 @@ static int run_in_thread(struct run *r, const struct srv_config *c, bool to_serv
         goto out;
     }
     if (watch(r, -1))
-        status = end_by_itself(r, to_serve, c->dry_run, ret_path, size);
+        status = end_by_itself(r, c->dry_run, ret_path, size);
     else
         status = end_by_signal(r);
 out:
-    give_signals_back(r);
+    if (r->signal_fd >= 0) close(r->signal_fd);
+    if (r->done_fd >= 0) close(r->done_fd);
+    sigprocmask(SIG_SETMASK, &r->old_mask, NULL);
     hub_pull_destroy(r->pull);
     return status;
 }

@@ -11,7 +11,6 @@
 
 #include "base/file.h"
 #include "base/shown.h"
-#include "server/hub/hub_error.h"
 
 enum {
     PART_MAX = 96, /* of a model's name */
@@ -209,11 +208,13 @@ static int home_path(env_fn env, const char *const *variables, const char *leaf,
     return -1;
 }
 
-int hub_cache_root(env_fn env, char *buf, size_t size)
+int hub_cache_root(env_fn env, char *buf, size_t size, char *err)
 {
     static const char *const variables[] = {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", NULL};
-    return home_path(env, variables, "hub", buf, size);
+    if (home_path(env, variables, "hub", buf, size) == 0) return 0;
+    return hub_fail(err, HUB_EUSAGE, "no place for models: set --cache-dir, HF_HUB_CACHE or HOME");
 }
+
 /* Returns true for the values that huggingface_hub reads as on. */
 static bool is_on(env_fn env, const char *name)
 {
@@ -310,12 +311,6 @@ static int read_seconds(env_fn env, const char *name, int *ret_ms, char *err)
     return 0;
 }
 
-static int read_cache_root(struct hub_settings *s, env_fn env, char *err)
-{
-    if (hub_cache_root(env, s->cache_root, sizeof(s->cache_root)) == 0) return 0;
-    return hub_fail(err, HUB_EUSAGE, "no place for models: set --cache-dir, HF_HUB_CACHE or HOME");
-}
-
 const char *hub_settings_offline(env_fn env)
 {
     const char *name = get(env, "HF_HUB_OFFLINE") ? "HF_HUB_OFFLINE" : "TRANSFORMERS_OFFLINE";
@@ -332,7 +327,7 @@ int hub_settings_read(struct hub_settings *ret, env_fn env, char *err)
     s.transfer.ca_dir = get(env, "SSL_CERT_DIR");
     s.umask = umask(0);
     umask(s.umask);
-    int rc = read_cache_root(&s, env, err);
+    int rc = hub_cache_root(env, s.cache_root, sizeof(s.cache_root), err);
     if (!rc) rc = read_seconds(env, "HF_HUB_ETAG_TIMEOUT", &s.head_timeout_ms, err);
     if (!rc) rc = read_seconds(env, "HF_HUB_DOWNLOAD_TIMEOUT", &s.body_timeout_ms, err);
     if (!rc && !s.offline) rc = read_endpoint(&s, env, err);

@@ -16,12 +16,43 @@
 #define HEARTH_SERVER_HUB_SETTINGS_H
 
 #include <limits.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <sys/types.h>
 
 #include "base/gguf_names.h"
 #include "server/hub/transfer.h"
+
+/*
+ * How fetching a model can fail. Functions of this folder return 0 or one of these, with a sentence
+ * for people in `err`, a buffer of HUB_ERR_SIZE bytes. Its absolute value is the exit status.
+ */
+enum hub_error {
+    HUB_EINTERNAL = -1,  /* out of memory, or a bug */
+    HUB_EUSAGE = -2,     /* an invalid name, revision, endpoint or token */
+    HUB_ENOTFOUND = -3,  /* no such model or revision */
+    HUB_EDENIED = -4,    /* gated or private, or the token is not accepted */
+    HUB_ENETWORK = -5,   /* not reached, too slow, rate limits, certificates, or offline */
+    HUB_EWRONG = -6,     /* an invalid answer or content */
+    HUB_EDISK = -7,      /* no space, or no permission to write */
+    HUB_ENOTSERVED = -8, /* no model that this program can serve */
+    HUB_ESTOPPED = -9,   /* asked to stop; no exit status of its own */
+};
+
+enum { HUB_ERR_SIZE = 600 };
+
+/* Writes the sentence into err and returns rc. No argument may lie in err. */
+__attribute__((format(printf, 3, 4))) static inline int hub_fail(char *err, int rc,
+                                                                 const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(err, HUB_ERR_SIZE, format, args);
+    va_end(args);
+    return rc;
+}
 
 enum {
     HUB_COMMIT_LEN = 40, /* hexadecimal digits */
@@ -39,7 +70,7 @@ struct hub_name {
     bool text_only;                   /* the tokenizer and its like, no weights */
 };
 
-/* spec: NAME[:TAG][@REVISION]. 0, or HUB_EUSAGE with a sentence (hub_error.h). */
+/* spec: NAME[:TAG][@REVISION]. 0, or HUB_EUSAGE with a sentence. */
 int hub_name_parse(struct hub_name *ret, const char *spec, char *err);
 
 /*
@@ -81,10 +112,10 @@ struct hub_settings {
 };
 
 /*
- * The cache's root as the environment has it; -1 if it names none, or one that is too long. env as
- * getenv here and below; NULL: getenv.
+ * The cache's root as the environment has it; HUB_EUSAGE with a sentence if it names none, or one
+ * that is too long. env as getenv here and below; NULL: getenv.
  */
-int hub_cache_root(const char *(*env)(const char *name), char *buf, size_t size);
+int hub_cache_root(const char *(*env)(const char *name), char *buf, size_t size, char *err);
 
 /* The variable that forbids all requests, or NULL. */
 const char *hub_settings_offline(const char *(*env)(const char *name));

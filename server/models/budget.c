@@ -25,12 +25,6 @@ static int clamp(int64_t value, int low, int high)
     return (int)(value < low ? low : value > high ? high : value);
 }
 
-/* Wakes, small requests, large ones. */
-static int default_workers(void)
-{
-    return clamp(sysconf(_SC_NPROCESSORS_ONLN) / 2, 3, 4);
-}
-
 /* Bodies held, and the large ones that are worked on at once. */
 static int64_t bodies_held(const struct srv_config *c)
 {
@@ -49,7 +43,8 @@ int srv_budget_settle(struct srv_config *c)
             return -1;
     }
     int64_t share = eng_memory_limit(c->memory_bytes) / SHARE;
-    if (!c->text_workers) c->text_workers = default_workers();
+    if (!c->text_workers) /* wakes, small requests, large ones */
+        c->text_workers = clamp(sysconf(_SC_NPROCESSORS_ONLN) / 2, 3, 4);
     if (!c->max_connections)
         c->max_connections = clamp(share / CONNECTION_BYTES, MIN_CONNECTIONS, MAX_CONNECTIONS);
     if (!c->max_body_bytes) {

@@ -1,16 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/* Names and memory of the configured models; see catalogue.h. */
+/* Names and memory of the models of the configuration, and of a folder; see catalogue.h. */
 #include "server/models/catalogue.h"
 
+#include <dirent.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "base/gguf.h"
+#include "base/gguf_names.h"
 #include "engine/engine.h"
+#include "server/log.h"
 #include "server/models/lookup.h"
 
 enum { MIB = 1 << 20 };
 
-const struct srv_config *srv_catalogue_config(const struct srv_config *c, int entry)
+/* The configuration of an entry in [0, 1 + n_more). */
+static const struct srv_config *config_of(const struct srv_config *c, int entry)
 {
     return entry ? &c->more[entry - 1] : c;
 }
@@ -47,7 +55,7 @@ static int find_names(const struct srv_config *c, struct srv_plan *plans, char *
     if (c->model_shown && !c->model_is_demo) srv_hub_model_name(c->model_shown, own, sizeof(own));
     for (int n = 0; n <= c->n_more; n++) {
         const struct srv_list *names = &plans[n].names;
-        if (srv_catalogue_names(srv_catalogue_config(c, n), own, &plans[n].names)) {
+        if (srv_catalogue_names(config_of(c, n), own, &plans[n].names)) {
             snprintf(err, errlen, "out of memory");
             return ENG_ENOMEM;
         }
@@ -69,7 +77,7 @@ static int find_names(const struct srv_config *c, struct srv_plan *plans, char *
 struct srv_model_params srv_catalogue_params(const struct srv_config *c, int entry, const char *dir,
                                              const struct srv_share *share)
 {
-    const struct srv_config *own = srv_catalogue_config(c, entry);
+    const struct srv_config *own = config_of(c, entry);
     return (struct srv_model_params){
         .config = own,
         .dir = entry ? own->model : dir,
@@ -126,7 +134,7 @@ static int find_needs(struct needs *ret, const struct srv_config *c, const char 
     int64_t limit = eng_memory_limit(c->memory_bytes) - c->swap_memory_bytes;
     *ret = (struct needs){.room = {srv_catalogue_limit(c), c->models_max}, .other = -1};
     for (int i = 0; i <= c->n_more; i++) {
-        const struct srv_config *own = srv_catalogue_config(c, i);
+        const struct srv_config *own = config_of(c, i);
         struct eng_memory *m = &plans[i].memory;
         plans[i].share = (struct srv_share){limit, answer_share(limit, 1 + c->n_more)};
         int rc = plan_one(c, i, dir, &plans[i].share, m, err, errlen);
@@ -173,7 +181,7 @@ static int share_by_turns(struct needs *n, const struct srv_config *c, struct sr
         share(n, c, plans, 1, spare / (n->pinned.n > 3 ? n->pinned.n + 1 : 4), 0);
         return 0;
     }
-    const char *name = n->other < 0 ? NULL : srv_catalogue_config(c, n->other)->entry;
+    const char *name = n->other < 0 ? NULL : config_of(c, n->other)->entry;
     if (n->pinned.n)
         snprintf(err, errlen,
                  "pinned models take %lld MiB without their KV caches, and model %s next to them "
@@ -201,7 +209,7 @@ static int choose_starts(const struct fit_room *room, const struct srv_config *c
 {
     struct fit_sum sum[2] = {{0}, {0}}; /* of those that may start, of those that must */
     for (int i = 0; i <= c->n_more; i++) {
-        const struct srv_config *own = srv_catalogue_config(c, i);
+        const struct srv_config *own = config_of(c, i);
         bool must = must_start(own, i);
         if (must || !is_demand(own)) fit_add(&sum[0], plans[i].bytes);
         if (must) fit_add(&sum[1], plans[i].bytes);
@@ -209,7 +217,7 @@ static int choose_starts(const struct fit_room *room, const struct srv_config *c
     for (int must = 0; must < 2; must++) {
         if (!fit_holds(room, sum[must])) continue;
         for (int i = 0; i <= c->n_more; i++) {
-            const struct srv_config *own = srv_catalogue_config(c, i);
+            const struct srv_config *own = config_of(c, i);
             plans[i].starts = must_start(own, i) || (!must && !is_demand(own));
         }
         return 0;
@@ -236,7 +244,7 @@ int srv_catalogue_plan(const struct srv_config *c, const char *dir, struct srv_p
         if (rc) return rc;
         bool at_once = fit_holds(&needs.room, needs.all);
         for (int i = 0; i < n; i++)
-            at_once = at_once && !is_demand(srv_catalogue_config(c, i));
+            at_once = at_once && !is_demand(config_of(c, i));
         if (at_once)
             share_among_all(&needs, c, plans);
         else if ((rc = share_by_turns(&needs, c, plans, err, errlen)))
@@ -245,7 +253,7 @@ int srv_catalogue_plan(const struct srv_config *c, const char *dir, struct srv_p
     for (int i = 0; i < n; i++) {
         struct eng_memory *m = &plans[i].memory;
         rc = plan_one(c, i, dir, &plans[i].share, m, err, errlen);
-        if (rc == ENG_ENOMEM && n > 1 && !srv_catalogue_config(c, i)->pin) {
+        if (rc == ENG_ENOMEM && n > 1 && !config_of(c, i)->pin) {
             /* A quarter is less than it needs; pinned ones have at most three. */
             plans[i].share.memory_bytes =
                 needs.room.limit_bytes - needs.pinned.bytes + srv_process_bytes(c, i);
@@ -295,8 +303,10 @@ void srv_catalogue_facts(struct srv_model_facts *ret, const char *dir, int64_t c
 
 /* ---- models that were found ---------------------------------------------------------------- */
 
-void srv_catalogue_plan_found(struct srv_models *set, struct srv_entry *e, struct srv_config *own,
-                              const uint8_t digest[32])
+/* Plans an entry next to the pinned ones; it drains if it is loaded. own: its configuration, if it
+ * is new. digest: srv_model_source. */
+static void plan_found(struct srv_models *set, struct srv_entry *e, struct srv_config *own,
+                       const uint8_t digest[32])
 {
     struct srv_model_params p = srv_source_params(e, &e->source);
     struct srv_model_facts facts;
@@ -318,4 +328,150 @@ void srv_catalogue_plan_found(struct srv_models *set, struct srv_entry *e, struc
     srv_catalogue_facts(&facts, p.dir, rc ? 0 : m.ctx_tokens);
     srv_models_settle(set, e, own, &p.share, &facts, rc ? 0 : srv_plan_bytes(&m) + m.twin_bytes,
                       rc ? why : NULL, digest);
+}
+
+/* A walk through the folder. */
+struct scan {
+    struct srv_models *set;
+    const struct srv_config *c;
+    bool found[POLICY_ENTRIES];
+};
+
+static bool is_folder(const char *path)
+{
+    struct stat st;
+    return !lstat(path, &st) && S_ISDIR(st.st_mode);
+}
+
+static bool has_config(const char *dir)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    int len = snprintf(path, sizeof(path), "%s/config.json", dir);
+    return len > 0 && len < PATH_MAX && !stat(path, &st) && S_ISREG(st.st_mode);
+}
+
+/* The entry that an earlier walk made of the folder, or NULL. */
+static struct srv_entry *entry_of(struct scan *s, const char *dir)
+{
+    for (int i = 0; i < s->set->n_entries; i++) {
+        struct srv_entry *e = s->set->entries[i];
+        if (e->own && !e->gone && !strcmp(e->own->model, dir)) return e;
+    }
+    return NULL;
+}
+
+/* As of `[model NAME] model = DIR`, in one block with both. Owned, or NULL when out of memory. */
+static struct srv_config *found_config(const struct srv_config *found, const char *dir,
+                                       const char *name)
+{
+    size_t dir_size = strlen(dir) + 1, name_size = strlen(name) + 1;
+    struct srv_config *own = malloc(sizeof(*own) + dir_size + name_size);
+    if (!own) return NULL;
+    *own = *found;
+    own->model = own->model_shown = memcpy(own + 1, dir, dir_size);
+    own->entry = memcpy((char *)(own + 1) + dir_size, name, name_size);
+    return own;
+}
+
+/* A folder with its config.json, or a file in GGUF. */
+static void take(struct scan *s, const char *dir, const char *name)
+{
+    struct srv_entry *e = entry_of(s, dir);
+    uint8_t digest[32];
+    if (srv_model_source(dir, NULL, digest)) return;
+    /* The entry of one that an operator has replaced serves another directory. */
+    if (e && (strcmp(e->source.dir, dir) || !memcmp(digest, e->digest, sizeof(digest)))) {
+        s->found[e->number] = true;
+        return;
+    }
+    if (!e && srv_models_find(s->set, name) >= 0) {
+        srv_log(SRV_LOG_ERROR, "models: %s is left out: another model answers to the name '%s'",
+                dir, name);
+        return;
+    }
+    struct srv_config *own = e ? NULL : found_config(s->c->found, dir, name);
+    if (own) {
+        const char *names[] = {name};
+        const struct srv_model_params p = {.dir = dir, .names = {names, 1}};
+        e = srv_models_add(s->set, own, &p);
+        if (!e) free(own);
+    }
+    if (!e) {
+        srv_log(SRV_LOG_ERROR, "models: %s is left out: there are too many models", dir);
+        return;
+    }
+    s->found[e->number] = true;
+    plan_found(s->set, e, own, digest);
+    if (own && srv_models_default(s->set) < 0 && !strcmp(name, s->c->default_model))
+        srv_models_set_default(s->set, e->number);
+    srv_log(SRV_LOG_INFO, "models: %s %s: %s", own ? "found" : "changed", name,
+            e->is_unavailable ? e->reason : "loaded on demand");
+}
+
+/* A folder whose files in GGUF are taken. */
+struct folder {
+    struct scan *scan;
+    const char *dir, *prefix;
+};
+
+static bool take_file(void *ctx, const char *file)
+{
+    struct folder *f = ctx;
+    char path[PATH_MAX], stem[NAME_MAX + 1], name[200], err[1];
+    const char *type = "model";
+    struct gguf *g;
+    if (snprintf(path, sizeof(path), "%s/%s", f->dir, file) >= (int)sizeof(path) ||
+        snprintf(name, sizeof(name), "%s%s", f->prefix,
+                 srv_hub_model_name(path, stem, sizeof(stem))) >= (int)sizeof(name))
+        return true;
+    srv_name_mend(name);
+    if (!gguf_open(&g, NULL, path, 0, err, sizeof(err)))
+        gguf_string(g, "general.type", &type, err, sizeof(err));
+    if (strcmp(type, "model") != 0)
+        srv_log(SRV_LOG_INFO, "models: %s is passed over: it is of type %.40s, not a model", path,
+                type);
+    else
+        take(f->scan, path, name);
+    gguf_close(g);
+    return true;
+}
+
+/* depth 0: the folder itself, whose folders may be models or hold some. */
+static void walk(struct scan *s, const char *dir, const char *prefix, int depth)
+{
+    struct dirent **found;
+    int n = scandir(dir, &found, NULL, alphasort);
+    if (n < 0) srv_log(SRV_LOG_ERROR, "models: %s cannot be read", dir);
+    for (int i = 0; i < n; i++) {
+        char path[PATH_MAX], name[200], base[200];
+        const char *file = found[i]->d_name;
+        int len = snprintf(path, sizeof(path), "%s/%s", dir, file);
+        int name_len = snprintf(name, sizeof(name), "%s%s", prefix, file);
+        srv_name_mend(name);
+        bool good = *file != '.' && len < PATH_MAX && name_len < (int)sizeof(name) - 1;
+        if (good && is_folder(path)) {
+            if (has_config(path)) {
+                take(s, path, name);
+            } else if (srv_hub_has_adapter(path, base, sizeof(base))) {
+                srv_log(SRV_LOG_WARNING, "models: %s is left out: it is an adapter of %s", name,
+                        base);
+            } else if (depth == 0) {
+                snprintf(name + name_len, sizeof(name) - (size_t)name_len, "/");
+                walk(s, path, name, 1);
+            }
+        }
+        free(found[i]);
+    }
+    if (n >= 0) free(found);
+    gguf_folder_visit(dir, take_file, &(struct folder){s, dir, prefix});
+}
+
+void srv_catalogue_scan(struct srv_models *set, const struct srv_config *c)
+{
+    struct scan s = {.set = set, .c = c};
+    walk(&s, c->models_dir, "", 0);
+    for (int i = 0; i < set->n_entries; i++)
+        if (set->entries[i]->own && !set->entries[i]->gone && !s.found[i])
+            srv_models_remove(set, i);
 }

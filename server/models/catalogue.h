@@ -15,9 +15,6 @@
 #include "server/config/config.h"
 #include "server/models/set.h"
 
-/* The configuration of an entry in [0, 1 + n_more). */
-const struct srv_config *srv_catalogue_config(const struct srv_config *c, int entry);
-
 /*
  * The names of a model of this configuration: its entry's and the aliases, or without both `own`;
  * as srv_names_copy gives them. Returns 0, or -1 when out of memory.
@@ -44,11 +41,13 @@ int srv_catalogue_plan(const struct srv_config *c, const char *dir, struct srv_p
 int64_t srv_catalogue_limit(const struct srv_config *c);
 
 /*
- * Plans an entry that --models has found, next to the pinned ones; it drains if it is loaded. own:
- * its configuration, if it is new. digest: srv_model_source.
+ * Makes the entries of the set fit what is in the folder of --models: each folder in it that has a
+ * config.json is a model, named after it, also `org/name` two levels deep. Folders that are links
+ * are passed over; files may be links. New models are added, those that have vanished lose their
+ * names and drain, changed ones drain and are planned again. Others are not touched. What cannot be
+ * served is listed as unavailable, with the reason. On the loader's thread.
  */
-void srv_catalogue_plan_found(struct srv_models *set, struct srv_entry *e, struct srv_config *own,
-                              const uint8_t digest[32]);
+void srv_catalogue_scan(struct srv_models *set, const struct srv_config *c);
 
 /* Reads what the headers of a directory say, as far as they do. ctx_tokens: of its plan; 0: it has
  * none. */

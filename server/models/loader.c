@@ -19,11 +19,10 @@
 #include "server/models/catalogue.h"
 #include "server/grammars/compile_queue.h"
 #include "server/config/config.h"
-#include "server/hub/hub_error.h"
+#include "server/hub/settings.h"
 #include "server/log.h"
 #include "server/metrics.h"
 #include "server/models/lookup.h"
-#include "server/models/scan.h"
 #include "server/models/serve_pull.h"
 #include "server/models/served_model.h"
 #include "server/models/swap.h"
@@ -106,7 +105,7 @@ static int add_entries(struct srv_loader *l, const struct srv_plan *plans)
         if (c->n_more) describe_plan(e, &plans[i]);
     }
     if (c->n_more) describe_sum(c, plans);
-    if (c->models_dir) srv_scan_models(models, c);
+    if (c->models_dir) srv_catalogue_scan(models, c);
     char name[256] = "";
     if (c->default_model) snprintf(name, sizeof(name), "%s", c->default_model);
     srv_name_mend(name);
@@ -318,7 +317,7 @@ static void serve_models(struct srv_loader *l)
     while ((task = srv_models_await(models)).kind != SRV_TASK_STOP) {
         switch (task.kind) {
         case SRV_TASK_SWAP: load_next(l); break;
-        case SRV_TASK_SCAN: srv_scan_models(models, l->app->config); break;
+        case SRV_TASK_SCAN: srv_catalogue_scan(models, l->app->config); break;
         case SRV_TASK_LOAD: load_on_demand(l, task.entry); break;
         case SRV_TASK_CUT: cut(l, task.model); break;
         case SRV_TASK_FREE: close_model(l, task.model); break;

@@ -15,7 +15,6 @@
 #include "base/file.h"
 #include "base/gguf_names.h"
 #include "server/hub/cache.h"
-#include "server/hub/hub_error.h"
 #include "server/hub/settings.h"
 #include "server/models/json_file.h"
 
@@ -36,22 +35,10 @@ __attribute__((format(printf, 3, 4))) static int join(char *buf, size_t size, co
     return len >= 0 && (size_t)len < size ? 0 : -1;
 }
 
-static bool is_directory(const char *path)
+bool srv_hub_is_directory(const char *path)
 {
     struct stat st;
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
-/* The commit of a revision that the cache has; without references the only snapshot there is. */
-static int find_commit(const struct hub_cache *cache, const struct hub_name *name,
-                       char commit[HUB_COMMIT_LEN + 1])
-{
-    if (name->is_commit) {
-        memcpy(commit, name->revision, HUB_COMMIT_LEN + 1);
-        return 0;
-    }
-    if (hub_cache_read_ref(cache, name->revision, commit) == 0) return 0;
-    return name->has_revision ? -1 : hub_snapshot_only(cache, commit);
 }
 
 /* The path in a snapshot that the name means. */
@@ -100,9 +87,9 @@ static int find_snapshot(const char *spec, const struct hub_name *name, const ch
         return -1;
     }
     bool known = cache.repo_fd >= 0;
-    int rc = known ? find_commit(&cache, name, commit) : -1;
+    int rc = known ? hub_cache_find_commit(&cache, name, commit) : -1;
     rc = rc || join(ret_dir, size, "%s/%s/snapshots/%s", root, cache.folder, commit) ||
-         !is_directory(ret_dir);
+         !srv_hub_is_directory(ret_dir);
     enum found found = rc ? LACKS_FILES : find_file(&cache, name, commit, ret_dir, size, reason);
     hub_cache_close(&cache);
     if (found <= FOUND_FILE) return 0;
@@ -140,7 +127,7 @@ static int resolve_cached(const char *spec, bool text_only, const char *(*env)(c
         return -1;
     }
     name.text_only = text_only;
-    if (hub_cache_root(env, root, sizeof(root)) == 0)
+    if (hub_cache_root(env, root, sizeof(root), reason) == 0)
         return find_snapshot(spec, &name, root, ret_dir, size, err, errlen);
     snprintf(
         err, errlen,
@@ -159,22 +146,17 @@ int srv_hub_resolve_cached(const char *spec, const char *(*env)(const char *name
 int srv_hub_find_tokenizer(const char *spec, const char *(*env)(const char *name), char *ret_dir,
                            size_t size, char *err, size_t errlen)
 {
-    if (!is_directory(spec) && resolve_cached(spec, true, env, ret_dir, size, err, errlen))
+    if (!srv_hub_is_directory(spec) && resolve_cached(spec, true, env, ret_dir, size, err, errlen))
         return -1;
-    if (is_directory(spec) && join(ret_dir, size, "%s", spec)) *ret_dir = '\0';
+    if (srv_hub_is_directory(spec) && join(ret_dir, size, "%s", spec)) *ret_dir = '\0';
     if (file_exists(ret_dir, "tokenizer.json")) return 0;
     snprintf(err, errlen, "%.300s has no tokenizer.json", spec);
     return -1;
 }
 
-bool srv_hub_is_directory(const char *spec)
-{
-    return is_directory(spec);
-}
-
 bool srv_hub_is_here(const char *spec)
 {
-    return is_directory(spec) || gguf_is_path(spec);
+    return srv_hub_is_directory(spec) || gguf_is_path(spec);
 }
 
 bool srv_hub_has_adapter(const char *dir, char *ret_base, size_t size)
@@ -254,7 +236,7 @@ bool srv_hub_is_carried(const char *spec)
 {
     static const char *const names[] = {"demo", "demo-embed", "demo-rerank"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (!strcmp(spec, names[i])) return !is_directory(spec);
+        if (!strcmp(spec, names[i])) return !srv_hub_is_directory(spec);
     return false;
 }
 
@@ -358,7 +340,7 @@ const char *srv_hub_model_name(const char *spec, char *buf, size_t size)
         len--;
     bool is_file = gguf_is_path(spec);
     const char *start = spec;
-    if (!is_file && !is_directory(spec)) {
+    if (!is_file && !srv_hub_is_directory(spec)) {
         len = strcspn(spec, "@");
     } else if (name_of_snapshot(spec, is_file, buf, size)) {
         return buf;

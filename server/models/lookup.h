@@ -15,7 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-bool srv_hub_is_directory(const char *spec);
+bool srv_hub_is_directory(const char *path);
 
 /* A directory, or a GGUF file. */
 bool srv_hub_is_here(const char *spec);

@@ -75,28 +75,16 @@ void srv_pull_destroy(struct srv_pull *p)
     free(p);
 }
 
-/* A complete copy serves as well when the hub cannot be reached. */
-static bool use_cached(struct srv_pull *p, int rc, const char *err)
-{
-    char date[11];
-    if (rc != HUB_ENETWORK || p->settings.offline || !hub_pull_use_cached(p->pull, date))
-        return false;
-    srv_log(SRV_LOG_WARNING, "pull: %s", err);
-    srv_log(SRV_LOG_WARNING, "the hub cannot be reached; serving the copy of %s", date);
-    return true;
-}
-
 int srv_pull_run(struct srv_pull *p, char *ret_dir, size_t size, char *err)
 {
     atomic_store(&p->began_us, clock_now_us());
     int rc = hub_pull_run(p->pull, err);
-    bool cached = rc && use_cached(p, rc, err);
     struct hub_progress progress;
     char total[32];
     hub_pull_progress(p->pull, &progress);
     atomic_store(&p->running, false);
-    if (rc && !cached) return -rc;
-    if (!cached && progress.n_fetched > 0)
+    if (rc) return -rc;
+    if (progress.n_fetched > 0)
         srv_log(SRV_LOG_INFO, "pulled %s: %s", p->name.repo,
                 pull_format_bytes(progress.n_total, total, sizeof(total)));
     snprintf(ret_dir, size, "%s", hub_pull_snapshot(p->pull));

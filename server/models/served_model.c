@@ -20,18 +20,22 @@
 #include "server/bounds.h"
 #include "server/models/budget.h"
 #include "server/config/config.h"
-#include "server/models/draft_ids.h"
-#include "server/models/engine_params.h"
 #include "server/grammars/cache.h"
 #include "server/models/kv_bans.h"
 #include "server/log.h"
 #include "server/models/lookup.h"
-#include "server/models/text_ids.h"
+#include "server/models/retrieval.h"
 #include "server/models/token_facts.h"
 #include "tokenizer/chat/chat.h"
 #include "tokenizer/tokenizer.h"
 
-enum { ERROR_BYTES = 512, MIB = 1 << 20, BACKGROUND_NICE = 10, N_TYPES = 64 /* of GGUF */ };
+enum {
+    ERROR_BYTES = 512,
+    MIB = 1 << 20,
+    DAY_SECONDS = 86400,
+    BACKGROUND_NICE = 10,
+    N_TYPES = 64 /* of GGUF */
+};
 
 /* A model that is being loaded. */
 struct loading {
@@ -95,6 +99,38 @@ static int64_t tokenizer_bytes(const char *dir)
         return (int64_t)n;
     }
     return file_bytes(dir, "tokenizer.json") * 5 / 2 + file_bytes(dir, "tokenizer_config.json");
+}
+
+static enum eng_speculate speculate_of(const char *name)
+{
+    return !strcmp(name, "off")      ? ENG_SPECULATE_OFF
+           : !strcmp(name, "always") ? ENG_SPECULATE_ALWAYS
+           : !strcmp(name, "lookup") ? ENG_SPECULATE_LOOKUP
+                                     : ENG_SPECULATE_AUTO;
+}
+
+struct eng_params srv_engine_params(const struct srv_config *config)
+{
+    return (struct eng_params){
+        .model_dir = config->model,
+        .draft_dir = config->draft_model,
+        .numerics = config->numerics,
+        .gemm = config->gemm,
+        .kernels = config->kernels,
+        .weight_coding = config->weight_coding,
+        .kv_dtype = config->kv_dtype,
+        .n_threads = config->threads,
+        .n_parallel = 1,
+        .ctx_tokens = config->ctx_size,
+        .chunk_tokens = config->chunk,
+        .memory_bytes = config->memory_bytes,
+        .kv_bytes = config->kv_memory_bytes,
+        .caller_bytes = SRV_PROGRAM_BYTES,
+        .kv_disk = {.dir = config->kv_disk,
+                    .bytes = config->kv_disk_bytes,
+                    .seconds = (int64_t)config->kv_disk_age * DAY_SECONDS},
+        .speculate = speculate_of(config->speculate),
+    };
 }
 
 static struct eng_params engine_params(const struct srv_model_params *p)
@@ -256,13 +292,6 @@ static int make_grammars(struct loading *l)
     return 0;
 }
 
-static void warn_of_adapter(const struct loading *l)
-{
-    char base[200];
-    if (srv_hub_has_adapter(l->p->dir, base, sizeof(base)))
-        srv_log(SRV_LOG_WARNING, "the adapter of %s beside the model is not applied", base);
-}
-
 static void warn_of_kv_disk(const struct loading *l)
 {
     struct eng_stats stats;
@@ -275,7 +304,11 @@ static void warn_of_kv_disk(const struct loading *l)
             "or OpenBLAS does not repeat bits");
 }
 
-const char *srv_model_folder(const struct srv_config *c, const char *dir, char *buf, size_t size)
+/*
+ * The directory of generation_config.json and its like: the model's, or for one in GGUF that of
+ * --tokenizer or the folder that goes with the file. Returns it, perhaps in buf, or NULL.
+ */
+static const char *model_folder(const struct srv_config *c, const char *dir, char *buf, size_t size)
 {
     if (!gguf_is_path(dir)) return dir;
     return c->tokenizer ? c->tokenizer : gguf_folder_of(dir, buf, size);
@@ -327,8 +360,8 @@ static int load_files(struct loading *l)
 {
     pthread_t text;
     bool in_parallel = thread_start(&text, "hearth-load", 0, load_text, l) == 0;
-    char buf[PATH_MAX];
-    const char *folder = srv_model_folder(l->p->config, l->p->dir, buf, sizeof(buf));
+    char buf[PATH_MAX], base[200];
+    const char *folder = model_folder(l->p->config, l->p->dir, buf, sizeof(buf));
     struct eng_params params = engine_params(l->p);
     int rc = eng_open(&l->model->engine, &params, l->err, l->errlen);
     if (in_parallel)
@@ -337,7 +370,8 @@ static int load_files(struct loading *l)
         load_text(l);
     if (rc) return rc;
     warn_of_kv_disk(l);
-    warn_of_adapter(l);
+    if (srv_hub_has_adapter(l->p->dir, base, sizeof(base)))
+        srv_log(SRV_LOG_WARNING, "the adapter of %s beside the model is not applied", base);
     if (l->text_rc) {
         snprintf(l->err, l->errlen, "%s", l->text_error);
         return l->text_rc;

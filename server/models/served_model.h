@@ -115,6 +115,15 @@ void srv_model_empty(struct srv_model *model);
 /* Closes everything; all references must be released. NULL is fine. */
 void srv_model_close(struct srv_model *model);
 
+/* For code, libraries, and stacks of threads that do not belong to an engine. */
+#define SRV_PROGRAM_BYTES ((int64_t)10 << 20)
+
+/*
+ * Model, compute options and memory budgets for one sequence at a time. The queue, answers and the
+ * prefix cache have the engine's defaults; the caller changes them if needed.
+ */
+struct eng_params srv_engine_params(const struct srv_config *config);
+
 /* Makes the memory plan of srv_model_open from headers; memory_bytes: another limit than the
  * configured one, or 0. Returns 0 or an enum eng_error. */
 int srv_model_plan(struct eng_memory *ret, const struct srv_model_params *params,
@@ -142,11 +151,5 @@ int srv_model_source(const char *dir, const char *draft_dir, uint8_t ret[32]);
 
 /* The contents of a GGUF file or set: "llama, Q4_1 (210 matrices), Q8_0 (1)". Returns buf. */
 const char *srv_gguf_types(const char *path, char *buf, size_t size);
-
-/*
- * The directory of generation_config.json and its like: the model's, or for one in GGUF that of
- * --tokenizer or the folder that goes with the file. Returns it, perhaps in buf, or NULL.
- */
-const char *srv_model_folder(const struct srv_config *c, const char *dir, char *buf, size_t size);
 
 #endif

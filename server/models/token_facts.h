@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Tokens that several files of a model name: end of sequence, begin of text, padding. */
+/* Tokens that several files of a model name: end of sequence, begin of text, padding; and whether
+ * the tokenizer of a draft model fits. */
 #ifndef HEARTH_SERVER_MODELS_TOKEN_FACTS_H
 #define HEARTH_SERVER_MODELS_TOKEN_FACTS_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 struct eng;
@@ -16,5 +18,13 @@ int32_t srv_tokenizer_eos(const struct tok *tok, const char *info);
 
 /* Adds it to the engine's. Logs where the files of dir name different tokens and one is used. */
 void srv_token_facts(struct eng *engine, const struct tok *tok, const char *info, const char *dir);
+
+/*
+ * If the engine has a draft model, of this directory: *ret are the ids of eng_load_drafts, owned
+ * (free). If it has none, *ret is NULL. Without an engine (NULL) they are those of tok. Returns 0,
+ * or -1 with a sentence in err if the tokenizer cannot be read or is another one.
+ */
+int srv_draft_ids(uint64_t **ret, const struct eng *engine, const struct tok *tok, const char *dir,
+                  char *err, size_t errlen);
 
 #endif

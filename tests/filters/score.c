@@ -27,7 +27,7 @@
 #include "engine/engine.h"
 #include "tests/filters/filter.h"
 #include "server/config/config.h"
-#include "server/models/engine_params.h"
+#include "server/models/served_model.h"
 #include "tests/filters/filters.h"
 #include "tokenizer/tokenizer.h"
 

@@ -82,7 +82,7 @@ void srv_pooled_write_meta(struct jw *w, const char *unit, int64_t n)
     jw_close(w);
 }
 
-void srv_pooled_begin(struct srv_pooled *p, struct jw *w)
+static void begin(struct srv_pooled *p, struct jw *w)
 {
     const char *list = p->dialect->list;
     if (list) {
@@ -94,7 +94,7 @@ void srv_pooled_begin(struct srv_pooled *p, struct jw *w)
     jw_open(w, list, '[');
 }
 
-void srv_pooled_end(struct srv_pooled *p, struct jw *w)
+static void end(struct srv_pooled *p, struct jw *w)
 {
     jw_close(w);
     if (!p->dialect->list) return;
@@ -107,16 +107,16 @@ static bool write_piece(void *ctx, struct buf *b)
 {
     struct srv_pooled *p = ctx;
     const struct pooled_dialect *d = p->dialect;
-    size_t end = b->len + PIECE_BYTES;
+    size_t most = b->len + PIECE_BYTES;
     bool first = !p->w.out;
     if (first) jw_init(&p->w, b);
     p->w.out = b;
-    if (first) (d->begin ? d->begin : srv_pooled_begin)(p, &p->w);
+    if (first) (d->begin ? d->begin : begin)(p, &p->w);
     for (; p->n_written < p->n_items; p->n_written++) {
-        if (b->len >= end || b->failed) return false;
+        if (b->len >= most || b->failed) return false;
         d->item(p, &p->w, p->n_written);
     }
-    (d->end ? d->end : srv_pooled_end)(p, &p->w);
+    (d->end ? d->end : end)(p, &p->w);
     jw_end(&p->w);
     return true;
 }
@@ -221,7 +221,7 @@ static void release(void *ctx)
 {
     struct srv_pooled *p = ctx;
     if (p->dialect->endpoint->release) p->dialect->endpoint->release(p);
-    texts_rules_finish(&p->rules);
+    tok_ids_finish(&p->rules.front.ids);
     srv_body_finish(&p->body);
 }
 

@@ -7,11 +7,11 @@
 #include <string.h>
 
 #include "server/api/pooled/pooled.h"
-#include "server/api/read/token_ids.h"
+#include "server/api/read/json_fields.h"
 #include "server/bounds.h"
 #include "engine/engine.h"
 #include "server/models/served_model.h"
-#include "server/models/text_ids.h"
+#include "server/models/retrieval.h"
 #include "tokenizer/tokenizer.h"
 
 enum { NAMES_BYTES = 176 };
@@ -129,11 +129,6 @@ int texts_rules_set(struct srv_pooled *p, struct param_error *err)
     if (asked > 0) rules->max_tokens = asked;
     if (set_prompt(p, err) || set_cut(rules, &p->asked, err)) return -1;
     return count_prompt(rules, p->served, err);
-}
-
-void texts_rules_finish(struct texts_rules *rules)
-{
-    tok_ids_finish(&rules->front.ids);
 }
 
 int texts_check_joined(const struct srv_pooled *p, size_t n_bytes, struct param_error *err)

@@ -44,7 +44,7 @@ struct texts_rules {
     enum texts_cut cut;
     char cut_inputs[1000]; /* indices, "3,17" */
     int n_cut;
-    struct srv_pair_front front; /* of pairs; owned: texts_rules_finish */
+    struct srv_pair_front front; /* of pairs; its ids are owned */
 };
 
 /*
@@ -55,7 +55,6 @@ struct texts_rules {
 /* Sets the rules from the fields, the dialect and the model's files. A side of the search that the
  * model has no prompts for is noted as without effect. */
 int texts_rules_set(struct srv_pooled *p, struct param_error *err);
-void texts_rules_finish(struct texts_rules *rules);
 
 /* Bounds what is tokenized together with the texts, n_bytes for all of them. */
 int texts_check_joined(const struct srv_pooled *p, size_t n_bytes, struct param_error *err);

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "server/hub/cache.h"
-#include "server/hub/hub_error.h"
+#include "server/hub/settings.h"
 
 #define COMMIT "0123456789abcdef0123456789abcdef01234567"
 #define REPO "/hub/models--org--x"
@@ -60,9 +60,9 @@ static void layout(void **state)
     REQUIRE_MSG(strncmp(text_at("/hub/CACHEDIR.TAG"),
                         "Signature: 8a477f597d28d172789f06886806bc55\n# This", 50) == 0,
                 "tag");
-    REQUIRE_EQ_INT(hub_cache_snapshot_path(&c, COMMIT, path, sizeof(path)), 0);
+    REQUIRE_EQ_INT(hub_cache_snapshot_path(&c, COMMIT, NULL, path, sizeof(path)), 0);
     REQUIRE_MSG(strstr(path, SNAPSHOT), "%s", path);
-    REQUIRE_EQ_INT(hub_cache_snapshot_path(&c, COMMIT, path, 20), -1);
+    REQUIRE_EQ_INT(hub_cache_snapshot_path(&c, COMMIT, NULL, path, 20), -1);
     REQUIRE_EQ_INT(hub_cache_write_ref(&c, "refs/pr/1", COMMIT, err), 0);
     REQUIRE_EQ_STR(text_at(REPO "/refs/refs/pr/1"), COMMIT);
     REQUIRE_EQ_INT(hub_cache_read_ref(&c, "refs/pr/1", commit), 0);
@@ -126,7 +126,7 @@ static void parts(void **state)
     struct hub_file f = file_of(path, 5);
     struct hub_cache c = open_cache();
     (void)state;
-    REQUIRE_EQ_INT(hub_cache_part_bytes(&c, &f), 0);
+    REQUIRE_EQ_INT(hub_cache_bytes(&c, COMMIT, &f), 0);
     REQUIRE_EQ_INT(hub_cache_make(&c, err), 0);
     fake_root_put(REPO "/blobs/e3b0c44298fc1c149afbf4c8996fb92427ae41e4.01234567.incomplete",
                   "abc");
@@ -136,9 +136,9 @@ static void parts(void **state)
     fake_root_put(REPO "/blobs/e3b0c44298fc1c149afbf4c8996fb92427ae41e4.1.incomplete", "longer");
     fake_root_put(REPO "/blobs/e3b0c44298fc1c149afbf4c8996fb92427ae41e4.tmp", "abcde");
     fake_root_put(REPO "/blobs/03b0c44298fc1c149afbf4c8996fb92427ae41e4.1.incomplete", "abcd");
-    REQUIRE_EQ_INT(hub_cache_part_bytes(&c, &f), 3);
+    REQUIRE_EQ_INT(hub_cache_bytes(&c, COMMIT, &f), 3);
     f.size = 6;
-    REQUIRE_EQ_INT(hub_cache_part_bytes(&c, &f), 6);
+    REQUIRE_EQ_INT(hub_cache_bytes(&c, COMMIT, &f), 6);
     hub_cache_close(&c);
 }
 
@@ -166,26 +166,27 @@ static void links_in_place_of_folders(void **state)
 
 static void whole_snapshots(void **state)
 {
+    static const struct hub_name main_branch = {.revision = "main"};
     char commit[HUB_COMMIT_LEN + 1], path[300];
     struct hub_cache c;
     (void)state;
     fake_root_put(SNAPSHOT "/config.json", "{}");
     c = open_cache();
-    REQUIRE_EQ_INT(hub_snapshot_only(&c, commit), -1);
+    REQUIRE_EQ_INT(hub_cache_find_commit(&c, &main_branch, commit), -1);
     fake_root_put(SNAPSHOT "/model.safetensors.index.json",
                   "{\"weight_map\":{\"a\":\"1.safetensors\",\"b\":\"2.safetensors\"}}");
     fake_root_put(SNAPSHOT "/1.safetensors", "x");
-    REQUIRE_EQ_INT(hub_snapshot_only(&c, commit), -1);
+    REQUIRE_EQ_INT(hub_cache_find_commit(&c, &main_branch, commit), -1);
     fake_root_put(SNAPSHOT "/2.safetensors", "x");
-    REQUIRE_EQ_INT(hub_snapshot_only(&c, commit), 0);
+    REQUIRE_EQ_INT(hub_cache_find_commit(&c, &main_branch, commit), 0);
     REQUIRE_EQ_STR(commit, COMMIT);
     snprintf(path, sizeof(path), "%s" SNAPSHOT, fake_root);
     REQUIRE(hub_snapshot_is_whole(AT_FDCWD, path));
     fake_root_put(REPO "/snapshots/not-a-commit/config.json", "{}");
-    REQUIRE_EQ_INT(hub_snapshot_only(&c, commit), 0);
+    REQUIRE_EQ_INT(hub_cache_find_commit(&c, &main_branch, commit), 0);
     fake_root_put(REPO "/snapshots/abcdefabcdefabcdefabcdefabcdefabcdefabcd/model.safetensors",
                   "x");
-    REQUIRE_EQ_INT(hub_snapshot_only(&c, commit), -1);
+    REQUIRE_EQ_INT(hub_cache_find_commit(&c, &main_branch, commit), -1);
     REQUIRE(
         !hub_snapshot_is_whole(c.repo_fd, "snapshots/abcdefabcdefabcdefabcdefabcdefabcdefabcd"));
     hub_cache_close(&c);

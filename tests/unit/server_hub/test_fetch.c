@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "server/hub/fetch.h"
-#include "server/hub/hub_error.h"
+#include "server/hub/settings.h"
 
 #define COMMIT "0123456789abcdef0123456789abcdef01234567"
 #define CONTENT "The content of a file, in some pieces."
@@ -226,7 +226,8 @@ static void early_ends_and_too_much(void **state)
     n_fake_log = 0;
     REQUIRE_EQ_INT(hub_fetch_blob(&fetch, &f, err), HUB_ENETWORK);
     REQUIRE_EQ_STR(err, "model.safetensors: as scripted, 5 tries");
-    REQUIRE_EQ_INT(hub_cache_part_bytes(&cache, &f), 11); /* kept for the next pull */
+    REQUIRE_EQ_INT(unlinkat(cache.blobs_fd, f.etag, 0), 0);
+    REQUIRE_EQ_INT(hub_cache_bytes(&cache, COMMIT, &f), 11); /* kept for the next pull */
 }
 
 static void wrong_content(void **state)
@@ -242,7 +243,7 @@ static void wrong_content(void **state)
     REQUIRE_EQ_INT(hub_fetch_blob(&fetch, &f, err), HUB_EWRONG);
     REQUIRE_EQ_STR(err, "model.safetensors: SHA-1 mismatch on two attempts: expected "
                         "5ef8d7e0\u2026, got bb8b5f6d\u2026");
-    REQUIRE_EQ_INT(hub_cache_part_bytes(&cache, &f), 0);
+    REQUIRE_EQ_INT(hub_cache_bytes(&cache, COMMIT, &f), 0);
     REQUIRE(!hub_cache_has_blob(&cache, &f));
 }
 
@@ -279,7 +280,7 @@ static void into_memory(void **state)
     REQUIRE_EQ_INT(hub_fetch_text(&fetch, &f, &b, err), HUB_EWRONG);
     REQUIRE_EQ_STR(err, "model.safetensors: the content is not the one listed, 5 tries");
     buf_finish(&b);
-    REQUIRE_EQ_INT(hub_cache_part_bytes(&cache, &f), 0);
+    REQUIRE_EQ_INT(hub_cache_bytes(&cache, COMMIT, &f), 0);
 }
 
 #define PAGE(path) "[{\"type\":\"file\",\"oid\":\"" COMMIT "\",\"size\":1,\"path\":\"" path "\"}]"

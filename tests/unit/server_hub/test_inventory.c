@@ -8,7 +8,7 @@
 
 #include <unistd.h>
 
-#include "server/hub/hub_error.h"
+#include "server/hub/settings.h"
 #include "server/hub/inventory.h"
 
 #define A "0123456789abcdef0123456789abcdef01234567"

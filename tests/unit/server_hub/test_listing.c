@@ -5,7 +5,7 @@
  */
 #include "test.h"
 
-#include "server/hub/hub_error.h"
+#include "server/hub/settings.h"
 #include "server/hub/listing.h"
 
 #define OID "0123456789abcdef0123456789abcdef01234567"

@@ -5,7 +5,6 @@
 #include <limits.h>
 #include <unistd.h>
 
-#include "server/hub/hub_error.h"
 #include "server/hub/settings.h"
 
 #define COMMIT "0123456789abcdef0123456789abcdef01234567"
@@ -130,23 +129,23 @@ static void cache_roots(void **state)
     char root[PATH_MAX], little[8];
     (void)state;
     ENV("HOME", "/h");
-    REQUIRE_EQ_INT(hub_cache_root(env, root, sizeof(root)), 0);
+    REQUIRE_EQ_INT(hub_cache_root(env, root, sizeof(root), err), 0);
     REQUIRE_EQ_STR(root, "/h/.cache/huggingface/hub");
-    REQUIRE_EQ_INT(hub_cache_root(env, little, sizeof(little)), -1);
+    REQUIRE_EQ_INT(hub_cache_root(env, little, sizeof(little), err), HUB_EUSAGE);
     ENV("HOME", "/h", "XDG_CACHE_HOME", "/x");
-    hub_cache_root(env, root, sizeof(root));
+    hub_cache_root(env, root, sizeof(root), err);
     REQUIRE_EQ_STR(root, "/x/huggingface/hub");
     ENV("HOME", "/h", "XDG_CACHE_HOME", "/x", "HF_HOME", "/hf", "HF_HUB_CACHE", "");
-    hub_cache_root(env, root, sizeof(root));
+    hub_cache_root(env, root, sizeof(root), err);
     REQUIRE_EQ_STR(root, "/hf/hub");
     ENV("HF_HOME", "/hf", "HUGGINGFACE_HUB_CACHE", "/two");
-    hub_cache_root(env, root, sizeof(root));
+    hub_cache_root(env, root, sizeof(root), err);
     REQUIRE_EQ_STR(root, "/two");
     ENV("HUGGINGFACE_HUB_CACHE", "/two", "HF_HUB_CACHE", "/one");
-    hub_cache_root(env, root, sizeof(root));
+    hub_cache_root(env, root, sizeof(root), err);
     REQUIRE_EQ_STR(root, "/one");
     ENV("USER", "x");
-    REQUIRE_EQ_INT(hub_cache_root(env, root, sizeof(root)), -1);
+    REQUIRE_EQ_INT(hub_cache_root(env, root, sizeof(root), err), HUB_EUSAGE);
 }
 
 static void endpoints_and_times(void **state)

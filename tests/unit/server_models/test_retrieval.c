@@ -4,7 +4,6 @@
 
 #include "engine/engine.h"
 #include "server/models/retrieval.h"
-#include "server/models/text_ids.h"
 #include "tokenizer/tokenizer.h"
 
 static struct srv_retrieval files_with(const char *prompts)

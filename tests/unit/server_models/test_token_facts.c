@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "engine/engine.h"
-#include "server/models/draft_ids.h"
+#include "server/models/token_facts.h"
 #include "tokenizer/tokenizer.h"
 
 static struct eng_info facts;
