@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/api/read/token_ids.h"
+#include "server/api/read/json_fields.h"
 #include "server/api/infill_prompt.h"
 #include "server/api/write/dialects.h"
 #include "server/api/write/openai_json.h"

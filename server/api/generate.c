@@ -5,12 +5,12 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "server/api/pooled/choose.h"
+#include "server/api/pooled/pooled.h"
 #include "server/api/read/metadata_lines.h"
-#include "server/api/read/prediction.h"
-#include "server/api/read/token_ids.h"
+#include "server/api/read/generation_fields.h"
+#include "server/api/read/json_fields.h"
 #include "server/api/read/truncate.h"
-#include "server/api/write/generation_output.h"
+#include "server/api/write/dialects.h"
 #include "server/metrics.h"
 #include "server/models/app.h"
 

@@ -42,17 +42,13 @@ static void reply_status(struct srv_request *req, const char *status, int percen
     srv_reply(req, percent >= 0 ? 503 : 200, NULL, jw_end(&w));
 }
 
-static bool is_alive(struct srv_server *s)
-{
-    uint64_t looked_us = atomic_load(&s->monitor_us);
-    bool monitored = looked_us == 0 || clock_now_us() < looked_us + MONITOR_LATE_US;
-    return monitored && !atomic_load(&s->stalled);
-}
-
 static void live(struct srv_request *req)
 {
+    struct srv_server *s = req->server;
+    uint64_t looked_us = atomic_load(&s->monitor_us);
+    bool monitored = looked_us == 0 || clock_now_us() < looked_us + MONITOR_LATE_US;
     srv_facts(req)->account.endpoint = "health";
-    if (is_alive(req->server))
+    if (monitored && !atomic_load(&s->stalled))
         reply_status(req, "ok", -1);
     else
         srv_reply_error(req, SRV_ERR_OVERLOADED, NULL,

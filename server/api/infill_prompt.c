@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server/api/read/token_ids.h"
+#include "server/api/read/json_fields.h"
 #include "server/models/served_model.h"
 #include "tokenizer/tokenizer.h"
 

@@ -5,9 +5,9 @@
  */
 #include <string.h>
 
-#include "server/api/read/cache_control.h"
+#include "server/api/read/cache_fields.h"
 #include "server/api/read/chat_input.h"
-#include "server/api/read/messages_input.h"
+#include "server/api/read/history.h"
 #include "server/api/write/dialects.h"
 #include "server/api/generate.h"
 #include "server/api/routes.h"

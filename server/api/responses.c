@@ -8,7 +8,7 @@
 
 #include "server/api/read/chat_input.h"
 #include "server/api/write/dialects.h"
-#include "server/api/read/responses_input.h"
+#include "server/api/read/history.h"
 #include "server/api/generate.h"
 #include "server/api/routes.h"
 

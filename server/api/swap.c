@@ -300,7 +300,6 @@ static void on_wake(void *ctx)
 /* A client that leaves changes nothing: what it asked for goes on. */
 static void on_gone(void *ctx)
 {
-    (void)ctx;
 }
 
 static void wake_asker(struct srv_wait *w, bool ended)

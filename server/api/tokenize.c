@@ -9,7 +9,6 @@
 #include "base/json_writer.h"
 #include "base/utf8.h"
 #include "engine/engine.h"
-#include "server/api/read/token_ids.h"
 #include "server/api/read/chat_input.h"
 #include "server/api/read/history.h"
 #include "server/api/read/tools_request.h"

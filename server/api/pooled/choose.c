@@ -10,7 +10,6 @@
  * A choice's tokens are forced by a guide, and their log-probabilities summed, as scoring by echo
  * does. Choices of one token, scored without their end, are read off one row by the first job.
  */
-#include "server/api/pooled/choose.h"
 
 #include <assert.h>
 #include <math.h>
@@ -20,7 +19,7 @@
 #include "server/api/pooled/pooled.h"
 #include "server/api/read/chat_input.h"
 #include "server/api/read/history.h"
-#include "server/api/read/token_ids.h"
+#include "server/api/read/json_fields.h"
 #include "server/api/routes.h"
 #include "server/api/write/openai_json.h"
 #include "server/models/served_model.h"
@@ -297,7 +296,6 @@ static enum eng_guide_next force_mask(void *ctx, uint64_t *bits, struct eng_pace
     const struct eng_info *info = o->owner->p.info;
     bool ended = o->at >= o->n_ids;
     const int32_t *ids = ended ? info->eos_ids : o->ids + o->at;
-    (void)pace;
     if (o->at >= o->n_ids + o->owner->ends) return ENG_GUIDE_END;
     memset(bits, 0, ((size_t)info->vocab_size + 63) / 64 * sizeof(*bits));
     for (int i = 0; i < (ended ? info->n_eos_ids : 1); i++)

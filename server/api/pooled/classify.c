@@ -56,7 +56,6 @@ static int open_texts(struct srv_pooled *p, struct param_error *err)
 
 static void describe(struct srv_pooled *p, int i, struct eng_job_params *job)
 {
-    (void)p, (void)i;
     job->want_pooled = true;
 }
 

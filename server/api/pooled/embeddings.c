@@ -190,7 +190,6 @@ static void ollama_end(struct srv_pooled *p, struct jw *w)
 /* Ollama's older route has one vector and no list. */
 static void ollama_one_begin(struct srv_pooled *p, struct jw *w)
 {
-    (void)p;
     jw_open(w, NULL, '{');
 }
 
@@ -255,7 +254,6 @@ static int open_texts(struct srv_pooled *p, struct param_error *err)
 
 static void describe(struct srv_pooled *p, int i, struct eng_job_params *job)
 {
-    (void)i;
     job->want_pooled = true;
     job->n_unpooled = p->rules.n_unpooled < job->n_prompt ? p->rules.n_unpooled : 0;
 }

@@ -16,6 +16,7 @@
 #include "base/json_writer.h"
 #include "server/api/pooled/texts.h"
 #include "server/api/read/json_fields.h"
+#include "server/api/run/generation.h"
 #include "server/api/run/jobs.h"
 #include "server/http/param_error.h"
 #include "server/http/pieces.h"
@@ -50,7 +51,8 @@ struct pooled_dialect {
     unsigned flags;     /* the endpoint's own */
     const char *list;   /* the member that holds the items; NULL: the answer is their array */
     void (*item)(struct srv_pooled *p, struct jw *w, int i);
-    /* Write what is around the items; NULL: srv_pooled_begin, srv_pooled_end. */
+    /* Write what is around the items; NULL: an object with id, model and the list, or the bare
+     * array; and its end, with the usage. */
     void (*begin)(struct srv_pooled *p, struct jw *w);
     void (*end)(struct srv_pooled *p, struct jw *w);
 };
@@ -105,13 +107,16 @@ int srv_pooled_open(struct srv_pooled *p, const char *field, size_t n_max, int w
 /* Adds a prompt of at least one id, which is copied. 0, or -1 with err. */
 int srv_pooled_add(struct srv_pooled *p, const int32_t *ids, size_t n_ids, struct param_error *err);
 
-/* An object with id, model and the list, or the bare array; and its end, with the usage. */
-void srv_pooled_begin(struct srv_pooled *p, struct jw *w);
-void srv_pooled_end(struct srv_pooled *p, struct jw *w);
-
-/* Parts of the above, for dialects with another order. */
+/* The usage, for dialects with another order. */
 void srv_pooled_write_usage(const struct srv_pooled *p, struct jw *w);
 /* Cohere's: units of one name were used. */
 void srv_pooled_write_meta(struct jw *w, const char *unit, int64_t n);
+
+/*
+ * A chat whose answer is the likeliest of a list of choices, with the probabilities of all: takes
+ * the request over in place of srv_gen_start; the prompt is ready. Returns 0, or -1 with err:
+ * srv_gen_release is due.
+ */
+int srv_choose_chat(struct srv_gen *g, struct param_error *err);
 
 #endif

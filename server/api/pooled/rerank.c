@@ -138,7 +138,6 @@ static void cohere_begin(struct srv_pooled *p, struct jw *w)
 
 static void cohere_end(struct srv_pooled *p, struct jw *w)
 {
-    (void)p;
     jw_close(w);
     srv_pooled_write_meta(w, "search_units", 1);
     jw_close(w);
@@ -288,7 +287,6 @@ static int add(struct srv_pooled *p, int i, struct param_error *err)
 
 static void describe(struct srv_pooled *p, int i, struct eng_job_params *job)
 {
-    (void)i;
     srv_pairs_describe(&p->served->pairs, job);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Checks of cache_control; see cache_control.h. Called on text workers. */
-#include "server/api/read/cache_control.h"
+/* Checks of cache_control; see cache_fields.h. Called on text workers. */
+#include "server/api/read/cache_fields.h"
 
 #include <stdio.h>
 #include <string.h>

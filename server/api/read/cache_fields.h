@@ -52,4 +52,13 @@ int srv_cache_fields_read(struct srv_cache_fields *c, struct srv_request *req,
 int srv_cache_fields_place(struct srv_cache_fields *c, struct srv_request *req,
                            const struct tok_prompt *prompt, const int32_t *ids, int64_t n_ids);
 
+enum { CACHE_CONTROL_MAX = 4 }; /* breakpoints on blocks and tools, as in Anthropic's API */
+
+/*
+ * The members cache_control of a Messages body: on system blocks, tools, blocks of content, blocks
+ * inside results of tools, and on the body itself. Checks type and ttl of each, and their number,
+ * in Anthropic's words. 0, or -1 with err.
+ */
+int cache_control_check(const json_t *body, struct param_error *err);
+
 #endif

@@ -8,7 +8,7 @@
 
 #include "server/api/read/metadata_lines.h"
 #include "server/config/config.h"
-#include "server/api/read/token_ids.h"
+#include "server/api/read/json_fields.h"
 #include "server/api/read/tools_request.h"
 #include "server/models/app.h"
 
@@ -206,8 +206,9 @@ static int check_kwargs(const json_t *kwargs, struct param_error *err)
     return 0;
 }
 
-int chat_input_render(const struct srv_model *model, const struct chat_input *in,
-                      struct tok_prompt *ret, struct param_error *err)
+/* *ret is owned: tok_prompt_finish. */
+static int render(const struct srv_model *model, const struct chat_input *in,
+                  struct tok_prompt *ret, struct param_error *err)
 {
     char message[256] = "";
     struct srv_tools *t = in->tools;
@@ -245,7 +246,7 @@ int chat_input_make(const struct srv_model *model, const struct chat_input *in,
                     struct tok_prompt *prompt, struct tok_ids *ids, struct param_error *err)
 {
     char message[256] = "";
-    if (chat_input_render(model, in, prompt, err)) return -1;
+    if (render(model, in, prompt, err)) return -1;
     int rc = tok_encode_marked(model->tok, prompt->text, prompt->len, prompt->input,
                                prompt->n_input, TOK_PARSE_SPECIAL, ids, message, sizeof(message));
     return rc ? param_encode_failed(rc, in->field, message, err) : 0;

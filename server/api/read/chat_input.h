@@ -54,11 +54,8 @@ int chat_input_check_message(const json_t *message, const char *at, struct param
 int chat_input_check_flags(const json_t *body, struct param_error *err);
 
 /* Renders the messages by the model's template, without metadata lines unless the server keeps
- * them. *ret is owned: tok_prompt_finish. */
-int chat_input_render(const struct srv_model *model, const struct chat_input *in,
-                      struct tok_prompt *ret, struct param_error *err);
-
-/* Renders the messages and tokenizes the text. *prompt and *ids are owned, after an error too. */
+ * them, and tokenizes the text. *prompt (tok_prompt_finish) and *ids are owned, after an error
+ * too. */
 int chat_input_make(const struct srv_model *model, const struct chat_input *in,
                     struct tok_prompt *prompt, struct tok_ids *ids, struct param_error *err);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Parts of histories that another provider wrote: calls of tools that it ran, refusals, and items
- * that a chat template cannot show. Those are left out of the prompt and named in x-ignored-params,
- * as "PATH=TYPE"; under strict-params the request is refused for it.
+ * Conversations of all dialects as messages of the chat dialect, and the parts of them that another
+ * provider wrote: calls of tools that it ran, refusals, and items that a chat template cannot show.
+ * Those are left out of the prompt and named in x-ignored-params, as "PATH=TYPE"; under
+ * strict-params the request is refused for it.
  *
  * Threads: pure.
  */
@@ -57,5 +58,30 @@ json_t *history_arguments(const char *name, const json_t *input);
  */
 int history_of_chat(json_t *messages, const char *field, struct param_unknown *ignored,
                     json_t **ret, struct param_error *err);
+
+/*
+ * The messages of the Anthropic dialect: tool_use blocks become calls, tool_result blocks messages
+ * of the role tool, thinking reasoning_content. Calls of tools that the provider ran are calls and
+ * results as others if their results have text; other blocks of the assistant are left out and
+ * named. The input of calls is taken from the body's text, so that its numbers keep their digits.
+ * ends: gets, for each message of the body, how many there are in the result after it; a list.
+ * Returns a new reference, or NULL with err. Out of memory, jansson leaves out what it cannot
+ * append: srv_json_ran_out tells.
+ */
+json_t *messages_to_chat(const struct srv_body *body, json_t *ends, struct param_unknown *ignored,
+                         struct param_error *err);
+
+/*
+ * The input items of Responses. Neighbouring reasoning, messages and calls of the assistant are one
+ * turn; a message that follows a message begins another. Calls of tools that another provider ran
+ * are as above, others are left out and named, a call with its result.
+ *
+ * Of the body `instructions` must be a string or absent, `input` a string or an array of items.
+ * Objects that are a call's arguments are taken from the body's text. ends: gets, for each item,
+ * how many messages there are after it; a list. Returns a new reference, or NULL with err. Out of
+ * memory, jansson leaves out what it cannot append: srv_json_ran_out tells.
+ */
+json_t *responses_to_chat(const struct srv_body *body, json_t *ends, struct param_unknown *ignored,
+                          struct param_error *err);
 
 #endif

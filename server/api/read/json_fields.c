@@ -50,12 +50,6 @@ static const char *show_number(const json_t *value, char buf[32])
     return buf;
 }
 
-/* Returns true for a number beyond the range of int64_t. */
-static bool is_huge(const json_t *value)
-{
-    return json_is_real(value) && fabs(json_real_value(value)) >= INT64_LIMIT;
-}
-
 static int read_int(const struct param_field *f, const json_t *value, int64_t *out,
                     struct param_error *err)
 {
@@ -91,7 +85,7 @@ int param_read_id(const json_t *value, int32_t n_ids, const char *name, int32_t 
                   struct param_error *err)
 {
     json_int_t id = json_integer_value(value);
-    if (is_huge(value))
+    if (json_is_real(value) && fabs(json_real_value(value)) >= INT64_LIMIT)
         return param_fail(err, SRV_ERR_INVALID_VALUE, name,
                           "'%s' holds the token id %.6g; ids run from 0 to %d.", name,
                           json_real_value(value), (int)n_ids - 1);

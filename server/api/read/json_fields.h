@@ -21,6 +21,7 @@
 
 #include "server/api/read/body.h"
 #include "server/http/param_error.h"
+#include "tokenizer/tokenizer.h"
 
 enum param_type {
     PARAM_BOOL,        /* bool */
@@ -76,5 +77,27 @@ int param_read_id(const json_t *value, int32_t n_ids, const char *name, int32_t 
 /* Reads the token ids of a list. */
 int param_read_ids(const json_t *list, int32_t n_ids, const char *name, int32_t *ret,
                    struct param_error *err);
+
+/* ---- texts as token ids, with the errors of the field that holds them ---------------------- */
+
+/* Turns an enum tok_error with its sentence into the error of the field `path`. Returns 0 for 0,
+ * else -1. */
+int param_encode_failed(int rc, const char *path, const char *message, struct param_error *err);
+
+/* Appends the ids of the field's text, see tok_encode. Returns 0, or -1 with err. */
+int param_encode(const struct tok *tok, const char *text, size_t len, unsigned flags,
+                 const char *path, struct tok_ids *ids, struct param_error *err);
+
+/* Reads the ids of the field's list, each below n_ids, into a zeroed `ids`. Returns 0, or -1
+ * with err. */
+int param_take_ids(const json_t *list, int32_t n_ids, const char *path, struct tok_ids *ids,
+                   struct param_error *err);
+
+/*
+ * Moves ids into the request's memory: *ret [*ret_n]; ids is empty afterwards. rc: of making them;
+ * unless it is 0 they are only freed, and it is returned. Returns 0, or -1 with err.
+ */
+int param_keep_ids(struct srv_request *req, int rc, struct tok_ids *ids, const int32_t **ret,
+                   int64_t *ret_n, struct param_error *err);
 
 #endif

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Blocks to chat messages; see messages_input.h. Called on text workers. */
-#include "server/api/read/messages_input.h"
+/* Blocks of Anthropic's to chat messages; see history.h. Called on text workers. */
+#include "server/api/read/history.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/buf.h"
-#include "server/api/read/history.h"
 
 /* A conversation on its way. */
 struct conversion {
@@ -139,12 +138,6 @@ static bool is_foreign_result(const char *type)
     return ends_with(type, "_tool_result");
 }
 
-static bool begins_as_error(const char *text)
-{
-    static const char word[] = "Error: ";
-    return !strncmp(text, word, sizeof(word) - 1);
-}
-
 /* Block k of a result. */
 static int add_result_block(const struct block *b, size_t k, const json_t *block, json_t *parts,
                             struct param_error *err)
@@ -195,11 +188,12 @@ static int add_result_parts(const struct block *b, const json_t *content, json_t
 
 static int mark_error(json_t *parts, struct param_error *err)
 {
+    static const char word[] = "Error: ";
     json_t *first = json_array_get(parts, 0), *text = json_object_get(first, "text");
-    if (!text || begins_as_error(json_string_value(text))) return 0;
+    if (!text || !strncmp(json_string_value(text), word, sizeof(word) - 1)) return 0;
     struct buf b;
     buf_init(&b, 256u << 20);
-    buf_puts(&b, "Error: ");
+    buf_puts(&b, word);
     buf_add(&b, json_string_value(text), json_string_length(text));
     if (!b.failed) json_object_set_new(first, "text", json_stringn(b.data, b.len));
     int rc = b.failed ? param_no_memory(err) : 0;
@@ -408,13 +402,6 @@ static int add_system(const struct message *m, struct param_error *err)
     return rc;
 }
 
-static int add_blocks(const struct message *m, struct param_error *err)
-{
-    const char *role = json_string_value(json_object_get(m->value, "role"));
-    if (!strcmp(role, "system")) return add_system(m, err);
-    return !strcmp(role, "user") ? add_user(m, err) : add_assistant(m, err);
-}
-
 static int add_message(const struct conversion *c, json_t *message, size_t i,
                        struct param_error *err)
 {
@@ -430,7 +417,11 @@ static int add_message(const struct conversion *c, json_t *message, size_t i,
                             "a role must be 'user', 'assistant' or 'system'", err);
     if (!content || json_is_null(content))
         return fail_message(i, "content", SRV_ERR_MISSING, "this field is required", err);
-    if (json_array_size(content) > 0) return add_blocks(&(struct message){c, message, i}, err);
+    const struct message m = {c, message, i};
+    if (json_array_size(content) > 0)
+        return *word == 's'   ? add_system(&m, err)
+               : *word == 'u' ? add_user(&m, err)
+                              : add_assistant(&m, err);
     if (json_is_string(content) || json_is_array(content))
         return json_array_append(c->list, message), 0;
     return fail_message(i, "content", SRV_ERR_INVALID_TYPE,

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* The field "prediction": see prediction.h. */
-#include "server/api/read/prediction.h"
+/* The field "prediction": see generation_fields.h. */
+#include "server/api/read/generation_fields.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/buf.h"
-#include "server/api/read/token_ids.h"
 
 static const char PATH[] = "prediction.content";
 

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Input items to chat messages; see responses_input.h. Called on text workers. */
-#include "server/api/read/responses_input.h"
+/* Input items of Responses to chat messages; see history.h. Called on text workers. */
+#include "server/api/read/history.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/buf.h"
 #include "server/api/read/chat_input.h"
-#include "server/api/read/history.h"
 
 struct conversion {
     const struct srv_body *body;

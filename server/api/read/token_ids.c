@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* See token_ids.h. */
-#include "server/api/read/token_ids.h"
+/* Texts of a request as token ids; see json_fields.h. */
+#include "server/api/read/json_fields.h"
 
 #include <stdlib.h>
 

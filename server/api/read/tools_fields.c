@@ -228,14 +228,6 @@ static bool is_namespace(const struct tools_ask *a, const json_t *tool)
     return a->dialect == TOOLS_RESPONSES && type && !strcmp(type, "namespace");
 }
 
-/* Agents send tools that other servers run, or of other types than function: those are noted. */
-static void drop_tool(const struct reading *r, const char *type, const struct tools_place *at)
-{
-    char name[PARAM_PATH_MAX], path[PARAM_PATH_MAX];
-    snprintf(name, sizeof(name), "%.30s=%.40s", tool_path(r->a, at, "", path), type);
-    param_note(r->ignored, name);
-}
-
 static int read_tool(const struct reading *r, struct jw *w, const json_t *tool,
                      struct tools_place at)
 {
@@ -254,7 +246,10 @@ static int read_tool(const struct reading *r, struct jw *w, const json_t *tool,
     if (is_namespace(r->a, tool) && !at.space) return add_namespace(r, w, tool, at);
     const struct known_tool *known = word ? find_known(r->a, word) : NULL;
     if (word && strcmp(word, own) != 0 && !known) {
-        drop_tool(r, word, &at);
+        /* Agents send tools that other servers run, or of other types: those are noted. */
+        char name[PARAM_PATH_MAX], path[PARAM_PATH_MAX];
+        snprintf(name, sizeof(name), "%.30s=%.40s", tool_path(r->a, &at, "", path), word);
+        param_note(r->ignored, name);
         return 0;
     }
     return r->a->dialect == TOOLS_CHAT ? add_inner(r, w, tool, at)

@@ -99,12 +99,6 @@ static int *find_parted(const json_t *messages)
     return parted;
 }
 
-static bool begins_round(const json_t *message)
-{
-    return has_role(message, "assistant") &&
-           json_array_size(json_object_get(message, "tool_calls")) > 0;
-}
-
 /* parted: [n + 1] of find_parted. */
 static void find_cuts(struct search *s, const int *parted)
 {
@@ -113,7 +107,9 @@ static void find_cuts(struct search *s, const int *parted)
     for (size_t i = 0; i < s->n; i++) {
         const json_t *message = json_array_get(s->messages, i);
         size_t own = text_bytes(message);
-        bool begins = i <= s->last_user ? has_role(message, "user") : begins_round(message);
+        bool calls = json_array_size(json_object_get(message, "tool_calls")) > 0;
+        bool begins =
+            i <= s->last_user ? has_role(message, "user") : has_role(message, "assistant") && calls;
         n_parted += parted[i];
         if (begins && n_parted == 0 && bytes > 0) s->cuts[s->n_cuts++] = (struct cut){i, bytes};
         if (i <= s->last_user) s->n_turns = s->n_cuts;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* See cache_report.h. */
-#include "server/api/write/cache_report.h"
+/* The numbers of the prefix cache in an answer; see openai_json.h. */
+#include "server/api/write/openai_json.h"
 
 #include "server/config/config.h"
 #include "tokenizer/tokenizer.h"

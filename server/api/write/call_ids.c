@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* See call_ids.h. */
-#include "server/api/write/call_ids.h"
+/* Ids of the calls in an answer; see openai_json.h. */
+#include "server/api/write/openai_json.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -178,7 +178,6 @@ static bool whole_choice(struct srv_gen *g, struct jw *w, struct gen_prompt *p,
 
 static bool whole_tail(struct srv_gen *g, struct jw *w, struct gen_cursor *at)
 {
-    (void)at;
     jw_close(w);
     srv_gen_write_usage(g, w);
     jw_close(w);

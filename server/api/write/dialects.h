@@ -30,4 +30,7 @@ struct response_echo {
     const char *prompt_cache_retention, *truncation; /* NULL: not sent; "auto" or "disabled" */
 };
 
+/* Text of a generation, while it comes, to the events or the answer of its format. */
+extern const struct srv_gen_writer srv_gen_output;
+
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Text of a generation to the events or the answer of its format; see generation_output.h. Called
+ * Text of a generation to the events or the answer of its format; see dialects.h. Called
  * on text workers, never twice at once for a request.
  *
  * A client that is behind holds nothing up but its own answer: text gathers, and goes out in larger
  * events later.
  */
-#include "server/api/write/generation_output.h"
+#include "server/api/write/dialects.h"
 
 #include <assert.h>
 

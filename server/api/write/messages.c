@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/json_reader.h"
-#include "server/api/write/cache_report.h"
 #include "server/api/write/openai_json.h"
 
 /* ---- answers ------------------------------------------------------------------------------- */

@@ -73,7 +73,6 @@ static bool whole_choice(struct srv_gen *g, struct jw *w, struct gen_prompt *p,
 
 static bool tail(struct srv_gen *g, struct jw *w, struct gen_cursor *at)
 {
-    (void)at;
     if (is_array(g)) jw_close(w);
     return true;
 }
@@ -85,7 +84,6 @@ static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_cho
                          int64_t token_to)
 {
     struct gen_event e;
-    (void)part;
     srv_gen_begin_event(&e, NULL);
     open_object(&e.w, c);
     srv_gen_write_text(&e.w, "content", c, from, to);
@@ -119,7 +117,6 @@ static void stream_progress(struct srv_gen *g, const struct gen_progress *progre
 /* The last event of a choice ends it; nothing follows. */
 static void stream_end(struct srv_gen *g)
 {
-    (void)g;
 }
 
 const struct srv_gen_dialect srv_write_native = {

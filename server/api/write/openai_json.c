@@ -10,8 +10,6 @@
 
 #include "base/clock.h"
 #include "base/utf8.h"
-#include "server/api/write/cache_report.h"
-#include "server/api/write/call_ids.h"
 #include "tokenizer/tokenizer.h"
 
 enum {

@@ -145,4 +145,22 @@ bool srv_gen_next_tokens(int64_t n, int64_t *at, int64_t *ret_to);
 bool srv_gen_write_prompt_logprobs_part(const struct srv_gen *g, struct jw *w,
                                         const struct gen_prompt *p, int64_t *at);
 
+enum { SRV_CALL_ID_CHARS = 24, SRV_CALL_ID_MAX = 40 };
+
+/*
+ * The id of a call: the prefix and 24 letters or digits; for templates that want short ids, nine
+ * without a prefix, which may be the model's own. `body`: of the request, whose ids are not given
+ * out again.
+ */
+void srv_tools_call_id(const struct srv_tools *t, struct srv_span body, const struct gen_choice *c,
+                       const struct choice_part *call, const char *prefix,
+                       char ret[SRV_CALL_ID_MAX]);
+
+/* Prompt tokens that were computed up to the last breakpoint; *ret_hour: of these, up to the last
+ * with a ttl of an hour. */
+int64_t srv_cache_created(const struct srv_gen *g, int64_t n_cached, int64_t *ret_hour);
+
+/* Writes the member cache_report if it was asked for. */
+void srv_cache_write_report(const struct srv_gen *g, struct jw *w);
+
 #endif

@@ -6,8 +6,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "server/api/write/cache_report.h"
-#include "server/api/write/call_ids.h"
 #include "server/api/write/openai_json.h"
 
 /* ---- the object ---------------------------------------------------------------------------- */
@@ -173,12 +171,6 @@ static void write_usage(struct srv_gen *g, struct jw *w)
     jw_close(w);
 }
 
-/* Returns true if the member is there and not null. */
-static bool is_sent(const struct srv_span *member)
-{
-    return member->text && member->text[0] != 'n';
-}
-
 static void write_count_or_null(struct jw *w, const char *name, int64_t n)
 {
     if (n >= 0)
@@ -219,7 +211,7 @@ static void write_request(struct srv_gen *g, struct jw *w)
     else
         jw_json(w, "format", free_text, strlen(free_text));
     jw_close(w);
-    if (is_sent(&ask->choice_text))
+    if (ask->choice_text.text && ask->choice_text.text[0] != 'n') /* not null */
         jw_json(w, "tool_choice", ask->choice_text.text, ask->choice_text.len);
     else
         jw_text(w, "tool_choice", "auto");

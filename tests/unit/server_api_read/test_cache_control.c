@@ -2,7 +2,7 @@
 /* Breakpoints of a Messages body: which are refused, where, and how many there may be. */
 #include "test.h"
 
-#include "server/api/read/cache_control.h"
+#include "server/api/read/cache_fields.h"
 
 #define MARK "\"cache_control\":{\"type\":\"ephemeral\"}"
 #define BAD "\"cache_control\":{\"type\":\"x\"}"

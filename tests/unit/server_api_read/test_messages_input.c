@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Blocks of the Anthropic dialect to chat messages: what they become, what is refused and where. */
-#include "server/api/read/messages_input.h"
+#include "server/api/read/history.h"
 
 #include "input_case.h"
 

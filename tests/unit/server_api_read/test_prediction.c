@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The field prediction: its text in ids, and what is refused. Linked with --wrap=tok_encode: a letter is a token, and no
  * text with '!' can be encoded. */
-#include "server/api/read/prediction.h"
+#include "server/api/read/generation_fields.h"
 
 #include "open_request.h"
 #include "tokenizer/tokenizer.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Input items of Responses to chat messages: which are one turn, what is refused and where. */
-#include "server/api/read/responses_input.h"
+#include "server/api/read/history.h"
 
 #include "input_case.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Texts to ids: the errors of a tokenizer as those of a field, and ids in the request's memory. Linked with
  * --wrap=tok_encode: it gives the id 7 and what the test wants. */
-#include "server/api/read/token_ids.h"
+#include "server/api/read/json_fields.h"
 
 #include "open_request.h"
 #include "tokenizer/token_ids.h"

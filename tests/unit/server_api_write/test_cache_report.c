@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What an answer says of the prefix cache: tokens up to breakpoints, and where a prompt left it. */
-#include "server/api/write/cache_report.h"
+#include "server/api/write/openai_json.h"
 
 #include "answer_case.h"
 

@@ -4,7 +4,7 @@
 
 #include <ctype.h>
 
-#include "server/api/write/call_ids.h"
+#include "server/api/write/openai_json.h"
 #include "server/models/served_model.h"
 
 static struct srv_model model;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The wake loop of an answer: which events of a dialect come, in which order, of which text and tokens; whole answers. */
-#include "server/api/write/generation_output.h"
+#include "server/api/write/dialects.h"
 
 #include "answer_case.h"
 
