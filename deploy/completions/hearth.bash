@@ -55,6 +55,7 @@ _hearth()
     --answer-memory) kind=anything ;;
     --grammar-cache-mb) kind=anything ;;
     --schema-objects) words='closed open' ;;
+    --json-whitespace) words='style any' ;;
     --speculate) words='auto off always lookup' ;;
     --max-choices) kind=anything ;;
     --host) kind=anything ;;
@@ -127,8 +128,8 @@ _hearth()
         --gemm --kernels --weight-coding --kv-dtype --idle-unload-s --parallel
         --ctx-size --chunk --memory --kv-memory --kv-disk --kv-disk-bytes
         --kv-disk-age --answer-memory --grammar-cache-mb --schema-objects
-        --no-prefix-cache --speculate --memory-lock --max-choices --host
-        --port --unix-socket --metrics-host --metrics-port --tls-cert-file
+        --json-whitespace --no-prefix-cache --speculate --memory-lock --max-choices
+        --host --port --unix-socket --metrics-host --metrics-port --tls-cert-file
         --tls-key-file --no-page --max-connections --api-key-file --operator-key-file
         --allow-public-without-key --allowed-hosts --cors-origins --max-queue
         --max-queue-tokens --queue-timeout-ms --priority-policy --reasoning-format
@@ -142,8 +143,9 @@ _hearth()
         --draft-model --pull --hf-repo --cache-dir --tokenizer --chat-template-file
         --generation-config --threads --numerics --gemm --kernels --weight-coding
         --kv-dtype --ctx-size --chunk --memory --kv-memory --schema-objects
-        --speculate --temperature --top-p --top-k --min-p --seed --max-tokens
-        --prompt --json-schema --regex --grammar --chat --healthcheck' ;;
+        --json-whitespace --speculate --temperature --top-p --top-k --min-p
+        --seed --max-tokens --prompt --json-schema --regex --grammar --chat
+        --healthcheck' ;;
     bench) words='--help --version --check-config --print-config --config --model
         --draft-model --pull --hf-repo --cache-dir --tokenizer --threads
         --numerics --gemm --kernels --weight-coding --kv-dtype --chunk --memory
@@ -156,11 +158,12 @@ _hearth()
         --gemm --kernels --weight-coding --kv-dtype --idle-unload-s --parallel
         --ctx-size --chunk --memory --kv-memory --kv-disk --kv-disk-bytes
         --kv-disk-age --answer-memory --grammar-cache-mb --schema-objects
-        --no-prefix-cache --speculate --memory-lock --max-choices --max-queue
-        --max-queue-tokens --queue-timeout-ms --priority-policy --reasoning-format
-        --reasoning-field --request-timeout-ms --max-body-bytes --strict-params
-        --strict-model --accept-any-model --keep-metadata-lines --text-workers
-        --temperature --top-p --seed --max-tokens --output --resume --healthcheck' ;;
+        --json-whitespace --no-prefix-cache --speculate --memory-lock --max-choices
+        --max-queue --max-queue-tokens --queue-timeout-ms --priority-policy
+        --reasoning-format --reasoning-field --request-timeout-ms --max-body-bytes
+        --strict-params --strict-model --accept-any-model --keep-metadata-lines
+        --text-workers --temperature --top-p --seed --max-tokens --output
+        --resume --healthcheck' ;;
     inspect) words='--help --version --check-config --print-config --config --model
         --draft-model --pull --hf-repo --cache-dir --tokenizer --chat-template-file
         --tool-format --json --healthcheck' ;;
@@ -172,10 +175,10 @@ _hearth()
     chat) words='--help --version --check-config --print-config --config --model --draft-model
         --pull --hf-repo --cache-dir --tokenizer --chat-template-file --generation-config
         --threads --numerics --gemm --kernels --weight-coding --kv-dtype
-        --ctx-size --chunk --memory --kv-memory --schema-objects --speculate
-        --temperature --top-p --top-k --min-p --seed --max-tokens --prompt
-        --json-schema --regex --grammar --url --system --no-history --timings
-        --json --healthcheck' ;;
+        --ctx-size --chunk --memory --kv-memory --schema-objects --json-whitespace
+        --speculate --temperature --top-p --top-k --min-p --seed --max-tokens
+        --prompt --json-schema --regex --grammar --url --system --no-history
+        --timings --json --healthcheck' ;;
     rm) words='--help --version --check-config --print-config --config --model --cache-dir
         --yes --healthcheck' ;;
     kv) words='--help --version --check-config --print-config --config --model --kv-disk

@@ -80,6 +80,7 @@ complete -c hearth -n '__hearth_is serve batch' -l kv-disk-age -x -d 'days after
 complete -c hearth -n '__hearth_is serve batch' -l answer-memory -x -d 'memory budget of unsent answers; 0: a sixteenth of the memory'
 complete -c hearth -n '__hearth_is serve batch' -l grammar-cache-mb -x -d 'MiB for compiled grammars that are kept for later requests; 0: none is kept'
 complete -c hearth -n '__hearth_is serve generate batch chat' -l schema-objects -x -a 'closed open' -d 'keys of objects whose schema has properties and says nothing about others; closed: those named; open: any'
+complete -c hearth -n '__hearth_is serve generate batch chat' -l json-whitespace -x -a 'style any' -d 'white space in JSON under a schema or json_object and in arguments of calls; style: one style in an answer, as programs print it; any: up to two newlines and 20 blanks at every place'
 complete -c hearth -n '__hearth_is serve batch' -l no-prefix-cache -d 'do not share the KV pages of equal prompt prefixes among the requests of a key'
 complete -c hearth -n '__hearth_is serve generate batch chat' -l speculate -x -a 'auto off always lookup' -d 'compute tokens in advance that are copied from the text or the request\'s prediction or drafted by draft-model or a 4-bit twin of the weights; auto: while it pays, with a twin if memory has room; lookup: without these two; answers are the same'
 complete -c hearth -n '__hearth_is serve batch' -l memory-lock -d 'lock all memory in RAM (needs CAP_IPC_LOCK or a memlock limit)'

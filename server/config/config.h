@@ -94,7 +94,8 @@ struct srv_config {
 
     /* compute */
     int threads;
-    const char *numerics, *gemm, *kernels, *weight_coding, *kv_dtype, *speculate, *schema_objects;
+    const char *numerics, *gemm, *kernels, *weight_coding, *kv_dtype, *speculate;
+    const char *schema_objects, *json_whitespace;
     int parallel, chunk, max_choices;
     int64_t ctx_size, memory_bytes, kv_memory_bytes, answer_memory_bytes, grammar_cache_mb;
     const char *kv_disk; /* NULL: none */

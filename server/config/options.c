@@ -182,6 +182,11 @@ const struct srv_option srv_options[] = {
            REQUESTS | ANSWER,
            "keys of objects whose schema has properties and says nothing about others; closed: "
            "those named; open: any"),
+    CHOICE("compute", "json-whitespace", NULL, json_whitespace, "style", "style any",
+           REQUESTS | ANSWER,
+           "white space in JSON under a schema or json_object and in arguments of calls; style: "
+           "one style in an answer, as programs print it; any: up to two newlines and 20 blanks "
+           "at every place"),
     SWITCH("compute", "prefix-cache", "enable-prefix-caching", prefix_cache, "on", REQUESTS,
            "share the KV pages of equal prompt prefixes among the requests of a key"),
     CHOICE(

@@ -42,7 +42,7 @@ struct grammar_cache {
     struct speller speller;
     struct gram_vocab *vocab;
     int64_t max_bytes;
-    bool open_objects;
+    bool open_objects, any_whitespace;
     pthread_mutex_t lock; /* guards all below */
     struct entry entries[MAX_ENTRIES];
     struct failure failures[MAX_FAILURES]; /* a ring */
@@ -96,6 +96,7 @@ int grammar_cache_create(struct grammar_cache **ret, const struct grammar_cache_
     }
     c->max_bytes = params->max_bytes;
     c->open_objects = params->open_objects;
+    c->any_whitespace = params->any_whitespace;
     c->stats.vocab_bytes = (int64_t)gram_vocab_bytes(c->vocab);
     pthread_mutex_init(&c->lock, NULL);
     *ret = c;
@@ -126,7 +127,8 @@ void grammar_cache_destroy(struct grammar_cache *c)
 static void add_options(struct sha256 *s, const struct gram_options *o)
 {
     const uint64_t head[] = {
-        (uint64_t)o->strict << 2 | (uint64_t)o->closed_objects << 1 | o->no_whitespace,
+        (uint64_t)o->styled << 3 | (uint64_t)o->strict << 2 | (uint64_t)o->closed_objects << 1 |
+            o->no_whitespace,
         o->whitespace_pattern ? o->whitespace_pattern_len + 1 : 0,
         o->max_steps,
     };
@@ -274,6 +276,7 @@ void grammar_cache_compile(struct grammar_cache *c, const struct grammar_source 
     struct gram_options options = source->options;
     struct grammar_result made = {.gram = NULL};
     options.closed_objects |= !c->open_objects;
+    options.styled &= !c->any_whitespace;
     options.no_leap_seconds = true;
     options.stop = stop;
     options.stop_ctx = ctx;

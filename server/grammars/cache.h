@@ -33,7 +33,8 @@ struct grammar_cache_params {
     int64_t max_bytes;                   /* of cached grammars; 0: none are cached */
     const struct tools_style *style;     /* borrowed; NULL: grammars know no markers of calls */
     const struct tools_markers *markers; /* borrowed: its markers that are tokens */
-    bool open_objects; /* objects may have other keys than theirs, unless a request closes them */
+    bool open_objects;   /* objects may have other keys than theirs, unless a request closes them */
+    bool any_whitespace; /* in no one style, whatever a request says */
 };
 
 /* 0, GRAM_ENOMEM, or GRAM_EINVAL for a tokenizer whose tokens spell no bytes. *ret is owned. */

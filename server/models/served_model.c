@@ -277,6 +277,7 @@ static int make_grammars(struct loading *l)
         .style = &l->model->style,
         .markers = &l->model->markers,
         .open_objects = !strcmp(l->p->config->schema_objects, "open"),
+        .any_whitespace = !strcmp(l->p->config->json_whitespace, "any"),
     };
     int rc = grammar_cache_create(&l->model->grammars, &params);
     if (rc == GRAM_ENOMEM) {

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """`hearth-filter accept` on the demo model: its manners, its fields, and what it says of each kind of grammar."""
+import itertools
 import json
 import os
+import random
 import shutil
 import subprocess
 import tempfile
@@ -35,6 +37,7 @@ LINES = [
     (b'{"grammar":"root ::= x","texts":[]}', "invalid_grammar"),
     (b'{"grammar":"root ::= <[5]>","texts":[]}', "unsupported_parameter"),
     (b'{"json_object":true,"whitespace_pattern":"(","texts":[]}', "invalid_grammar"),
+    (b'{"json_object":true,"whitespace":"none","texts":[]}', "invalid_value"),
     (b'{"regex":null,"choice":["a"],"unknown":{"x":[]},"texts":["a"]}', None),
     (b'{"json_object":false,"grammar":"root ::= \\"a\\"","texts":[]}', None),
 ]
@@ -55,6 +58,48 @@ def test_every_line_is_answered_in_order():
             assert not tried or tried == {"compile_ms", "steps"} and answer["steps"] > 0, answer
             assert sorted(error) == ["code", "keyword", "message", "pointer"], answer
             assert error["code"] == code and 0 < len(error["message"].encode()) <= 300, (line[:80], error)
+
+
+# white space of styles: after a comma, after a colon, inside {} and [], the indent
+INLINE = [(comma, colon, pads, "") for comma in ("", " ") for colon in ("", " ") for pads in itertools.product(("", " "), repeat=2)]
+BROKEN = [("", colon, ("", ""), indent) for colon in ("", " ") for indent in [" " * n for n in range(1, 9)] + ["\t"]]
+
+
+def printed(value, style, depth=1):
+    """JSON in one style."""
+    comma, colon, pads, indent = style
+    if not isinstance(value, (dict, list)) or not value:
+        return json.dumps(value, ensure_ascii=False)
+    parts = ([f"{json.dumps(key)}:{colon}{printed(item, style, depth + 1)}" for key, item in value.items()]
+             if isinstance(value, dict) else [printed(item, style, depth + 1) for item in value])
+    opened, closed = "{}" if isinstance(value, dict) else "[]"
+    pad = "\n" + indent * depth if indent else pads[isinstance(value, list)]
+    return opened + pad + ("," + (pad if indent else comma)).join(parts) + (pad[:-len(indent)] if indent else pad) + closed
+
+
+def some_value(rng, depth):
+    kind = rng.randrange(9) if depth < 5 else 0
+    if kind < 4:
+        return rng.choice([None, True, rng.randrange(-999, 999), rng.randrange(999) / 8, "", "a b", '\u00e9"\n', "x" * rng.randrange(9)])
+    items = [some_value(rng, depth + 1) for _ in range(rng.randrange(5))]
+    return items if kind < 6 else {f"k{i}": item for i, item in enumerate(items)}
+
+
+def test_white_space_in_one_style():
+    rng = random.Random(1)
+    texts = [printed([some_value(rng, 1), {"a": some_value(rng, 1)}], rng.choice(INLINE + BROKEN)) for _ in range(400)]
+    for indent in (1, 2, 3, 4, 8, "\t", None):
+        texts.append(json.dumps({"a": [1, {"b": [], "c": {}}], "d": 2.5}, indent=indent))
+    texts += ['{ "a": [1, 2], "b": { "c": 3 } }', '{\n  "a": [1, 2],\n  "b": { "c": [3] }\n}', "[[],[1]]", "[\n\t[\n\t\t1\n\t],\n\t[2]\n]"]
+    wrong = ["{ }", "[ ]", " {}", "{} ", '{"a" :1}', '{"a":1 ,"b":2}', '{"a": 1,"b":2}', "[1, 2,3]", '{ "a":1}', '{"a":1 }', '{"a":  1}',
+             "[1,  2]", '{"a":[ 1 ],"b":[1]}', '{"a":1,"b":{ "c":1 }}', '[\n1\n]', '{\n\n "a":1\n}', '{\r\n "a":1\r\n}', "[\n 1, 2\n]",
+             "[\n 1,2\n]", "[\n  1,\n 2\n]", "[\n  1]", "[\n  1\n  ]", '[\n  {\n   "a":1\n  }\n]', "[[\n 1\n]]", "[\n\t1,\n  2\n]",
+             "[\n \t1\n]", "[\n" + " " * 9 + "1\n]", "[\n  [1,2],\n  [1, 2]\n]"]
+    with Accept(DEMO) as accept:
+        answer = accept.ask(schema=True, whitespace="style", texts=texts + wrong)
+        for text, accepted, by_bytes in zip(texts + wrong, answer["accepted"], answer["by_bytes"]):
+            assert accepted == by_bytes == (text not in wrong), text
+        assert all(accept.ask(schema=True, whitespace="any", texts=wrong[4:9])["accepted"])
 
 
 def test_answers_come_at_once():

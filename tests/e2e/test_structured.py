@@ -459,6 +459,28 @@ def test_arguments_that_say_nothing_are_closed():
         assert list(json.loads(call["function"]["arguments"])) == ["name"], call
 
 
+def test_white_space_has_one_style():
+    """A model that writes blanks wherever it may."""
+    blank, = SERVER.post("/tokenize", {"content": " ", "add_special": False})[2]["tokens"]
+    bias = {"logit_bias": {str(blank): 100}}
+    tool = {"type": "function", "function": {"name": "greet", "parameters": PERSON}}
+    call = dict(CHAT, tools=[tool], tool_choice={"type": "function", "function": {"name": "greet"}}, **bias)
+
+    def arguments(server):
+        return server.post("/v1/chat/completions", call)[2]["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"]
+
+    def answer(server, **fields):
+        return server.post("/v1/completions", dict(PROMPT, structured_outputs=dict(fields, json=PERSON), **bias))[2]["choices"][0]["text"]
+    one_style, any_place = re.compile(r'{ "name": " *\S*", "age": \d+ }'), re.compile(r'{ "name" : " *\S*" ?, ?"age" ?: ?\d+ ?}')
+    assert one_style.fullmatch(answer(SERVER)) and one_style.fullmatch(arguments(SERVER)), answer(SERVER)
+    assert any_place.fullmatch(answer(SERVER, any_whitespace=True)), answer(SERVER, any_whitespace=True)
+    assert one_style.fullmatch(answer(SERVER, any_whitespace=False))
+    refused({"structured_outputs": {"json": PERSON, "any_whitespace": 1}}, "invalid_type", "structured_outputs.any_whitespace")
+    with Hearth("--json-whitespace", "any") as server:
+        assert any_place.fullmatch(answer(server)) and any_place.fullmatch(arguments(server))
+        assert '": ' not in answer(server, disable_any_whitespace=True)
+
+
 def test_cache_and_metrics():
     schema = dict(PERSON, title="only here")
     before = SERVER.metrics()

@@ -5,8 +5,8 @@
  * stdout, in order, one answer per line, at once:
  *
  *   one of {"schema": S, "json_object": true, "regex", "choice": [...], "grammar"}, "texts": [...],
- *   and if wanted "strict", "whitespace_pattern", "disable_any_whitespace",
- *   "disable_additional_properties", "mask_ns"
+ *   and if wanted "strict", "whitespace" ("any", "style"), "whitespace_pattern",
+ *   "disable_any_whitespace", "disable_additional_properties", "mask_ns"
  *
  *   -> {"compiled": true, "relaxed", "accepted", "by_bytes", "compile_ms", "steps", "bytes",
  *       "masks"}
@@ -47,9 +47,9 @@ struct span {
 };
 
 struct request {
-    struct span schema, choice, texts;          /* as they are written */
-    char *regex, *grammar, *whitespace_pattern; /* decoded; owned */
-    size_t regex_len, grammar_len, whitespace_len;
+    struct span schema, choice, texts;                       /* as they are written */
+    char *regex, *grammar, *whitespace_pattern, *whitespace; /* decoded; owned */
+    size_t regex_len, grammar_len, pattern_len, whitespace_len;
     bool json_object, strict, no_whitespace, no_additional, mask_ns;
 };
 
@@ -104,7 +104,8 @@ static int read_member(struct jr *r, struct request *q, const char *key, size_t 
     if (flag) return jr_bool(r, flag);
     if (regex) return read_text(r, &q->regex, &q->regex_len);
     if (grammar) return read_text(r, &q->grammar, &q->grammar_len);
-    if (spaces) return read_text(r, &q->whitespace_pattern, &q->whitespace_len);
+    if (spaces) return read_text(r, &q->whitespace_pattern, &q->pattern_len);
+    if (is(key, n, "whitespace")) return read_text(r, &q->whitespace, &q->whitespace_len);
     return jr_skip(r, &ignored.s, &ignored.n);
 }
 
@@ -139,6 +140,7 @@ static void request_finish(struct request *q)
     free(q->regex);
     free(q->grammar);
     free(q->whitespace_pattern);
+    free(q->whitespace);
 }
 
 /* ---- compiling ----------------------------------------------------------------------------- */
@@ -159,6 +161,8 @@ static int check_request(const struct request *q, struct error *e)
         return fail(e, "invalid_value",
                     "Exactly one of schema, json_object, regex, choice and grammar is needed.");
     if (!q->texts.s) return fail(e, "invalid_value", "texts must be a list of strings.");
+    if (q->whitespace && strcmp(q->whitespace, "any") && strcmp(q->whitespace, "style"))
+        return fail(e, "invalid_value", "whitespace must be \"any\" or \"style\".");
     if (q->no_whitespace && q->whitespace_pattern)
         return fail(e, "invalid_value",
                     "whitespace_pattern and disable_any_whitespace exclude each other.");
@@ -171,8 +175,9 @@ static int compile(const struct accept_model *m, const struct request *q, struct
     struct gram_options options = {.strict = q->strict,
                                    .closed_objects = q->no_additional,
                                    .no_whitespace = q->no_whitespace,
+                                   .styled = q->whitespace && !strcmp(q->whitespace, "style"),
                                    .whitespace_pattern = q->whitespace_pattern,
-                                   .whitespace_pattern_len = q->whitespace_len};
+                                   .whitespace_pattern_len = q->pattern_len};
     enum gram_kind kind = q->schema.s   ? GRAM_SCHEMA
                           : q->choice.s ? GRAM_CHOICE
                           : q->regex    ? GRAM_REGEX

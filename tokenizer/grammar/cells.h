@@ -52,7 +52,7 @@ struct __attribute__((may_alias)) gram_frame {
     uint32_t list;   /* remembered keys, newest first */
     uint16_t weight; /* at least as many cells as this stack refers to */
     uint16_t slot;
-    uint32_t unused;
+    uint32_t style; /* of a container: the white space that the answer has shown, see style.h */
 };
 
 struct gram_union {

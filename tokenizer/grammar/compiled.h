@@ -12,6 +12,7 @@ struct gram_spaces {
     const uint16_t (*next)[4]; /* blank, newline, tab, carriage return */
     const uint8_t *ends;       /* [n]: a token may follow */
     uint32_t n;
+    bool styled; /* by style.h instead */
 };
 
 struct gram {

@@ -11,6 +11,7 @@
 #include "tokenizer/grammar/format.h"
 #include "tokenizer/grammar/lexer.h"
 #include "tokenizer/grammar/machine.h"
+#include "tokenizer/grammar/style.h"
 #include "tokenizer/grammar/vocab.h"
 
 /* ---- literals ------------------------------------------------------------------------------ */
@@ -188,7 +189,16 @@ static void begin_container(struct gram_machine *m, bool object, struct gram_con
     uint32_t height = object ? r->objects[c->node].height : r->arrays[c->node].height;
     uint32_t cells = object ? r->objects[c->node].cells : r->arrays[c->node].cells;
     struct gram_frame f = {.kind = object ? GRAM_FRAME_OBJECT : GRAM_FRAME_ARRAY, .node = c->node};
+    uint32_t stack = c->stack, frame;
 
+    if (!gram_style_inherit(m, c->stack, &f.style)) { /* not the same for all: one by one */
+        while (gram_next_frame(m->cells, &stack, &frame)) {
+            struct gram_config one = *c;
+            one.stack = frame;
+            begin_container(m, object, &one);
+        }
+        return;
+    }
     if (!gram_fits(m, c->stack, height, cells)) return;
     c->stack = gram_push(m, c->stack, &f);
     c->kind = object ? GRAM_AT_OBJECT : GRAM_AT_ARRAY;
@@ -272,9 +282,9 @@ static void add_edges(const struct gram_trie *t, uint32_t node, uint64_t bytes[4
 /* Bytes that any value can begin with. */
 #define VALUE_BEGINNINGS "\"{[-0123456789tfn"
 
-static void add_between(const struct gram *g, const struct gram_config *c, uint64_t bytes[4])
+/* Bytes that may begin or end something at a place between the tokens of JSON. */
+static void add_tokens(const struct gram *g, const struct gram_config *c, uint64_t bytes[4])
 {
-    add_spaces(g, c->d, bytes);
     switch (c->kind) {
     case GRAM_AT_VALUE:
         bytes[0] |= g->rules.values[c->node].first[0];
@@ -286,6 +296,28 @@ static void add_between(const struct gram *g, const struct gram_config *c, uint6
     case GRAM_AT_ARRAY: add_text(bytes, VALUE_BEGINNINGS "]"); break;
     default: add_text(bytes, ",}]"); break;
     }
+}
+
+static void add_between(const struct gram_machine *m, const struct gram_config *c,
+                        uint64_t bytes[4])
+{
+    uint64_t tokens[4] = {0};
+
+    add_tokens(m->g, c, tokens);
+    if (!m->g->spaces.styled) {
+        add_spaces(m->g, c->d, tokens);
+    } else if (c->stack) {
+        add_text(tokens, " \n\t");
+        for (uint32_t byte = 0; byte < 128 && !gram_is_union(m->cells, c->stack); byte++) {
+            struct gram_frame f = *gram_frame_at(m->cells, c->stack);
+            uint16_t d = c->d;
+            if (tokens[byte / 64] >> byte % 64 & 1 &&
+                gram_style_step(m, c->kind, &f, &d, (uint8_t)byte) == GRAM_STYLE_REFUSED)
+                tokens[byte / 64] &= ~((uint64_t)1 << byte % 64);
+        }
+    }
+    bytes[0] |= tokens[0];
+    bytes[1] |= tokens[1];
 }
 
 /* Bytes that an automaton may take, all outside ASCII among them. */
@@ -303,8 +335,10 @@ static void add_automaton(const struct gram_dfa *d, const struct gram_config *c,
     }
 }
 
-void gram_config_bytes(const struct gram *g, const struct gram_config *c, uint64_t bytes[4])
+void gram_config_bytes(const struct gram_machine *m, const struct gram_config *c, uint64_t bytes[4])
 {
+    const struct gram *g = m->g;
+
     switch (c->kind) {
     case GRAM_AT_END: break;
     case GRAM_IN_LITERAL: add_edges(&g->rules.tries[c->node], (uint32_t)c->s1, bytes); break;
@@ -321,7 +355,7 @@ void gram_config_bytes(const struct gram *g, const struct gram_config *c, uint64
         break;
     default:
         if (c->kind <= GRAM_AT_NEXT)
-            add_between(g, c, bytes);
+            add_between(m, c, bytes);
         else
             memset(bytes, 0xFF, 4 * sizeof(*bytes));
         break;

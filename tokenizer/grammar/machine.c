@@ -8,6 +8,7 @@
 #include "tokenizer/grammar/compiled.h"
 #include "tokenizer/grammar/grammar.h"
 #include "tokenizer/grammar/lexer.h"
+#include "tokenizer/grammar/style.h"
 
 void gram_set_init(struct gram_set *s, struct gram_config *storage, uint32_t cap)
 {
@@ -482,6 +483,22 @@ static bool can_close(const struct gram_machine *m, uint32_t frame)
     return f->count >= m->g->rules.arrays[f->node].min;
 }
 
+/* Goes on after a container; what it has shown of the style goes to the ones around it. */
+static void leave_container(struct gram_machine *m, const struct gram_frame *closed,
+                            uint32_t events)
+{
+    uint32_t stack = closed->parent, style = closed->style, frame;
+
+    if (!m->g->spaces.styled || !stack) {
+        gram_leave(m, stack, events);
+        return;
+    }
+    while (gram_next_frame(m->cells, &stack, &frame)) {
+        frame = gram_style_return(m, frame, style);
+        if (frame) leave_frame(m, frame, events);
+    }
+}
+
 static void close(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
 {
     uint32_t stack = c->stack, frame;
@@ -489,7 +506,7 @@ static void close(struct gram_machine *m, const struct gram_config *c, uint8_t b
 
     while (gram_next_frame(m->cells, &stack, &frame)) {
         const struct gram_frame *f = gram_frame_at(m->cells, frame);
-        if (f->kind == kind && can_close(m, frame)) gram_leave(m, f->parent, c->events);
+        if (f->kind == kind && can_close(m, frame)) leave_container(m, f, c->events);
     }
 }
 
@@ -573,9 +590,9 @@ static void step_colon(struct gram_machine *m, const struct gram_config *c, uint
     gram_emit(m, &next);
 }
 
-static void step_between(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
+/* What begins or ends after white space. */
+static void step_token(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
 {
-    if (step_space(m, c, byte) || !space_ends(m->g, c->d)) return;
     switch (c->kind) {
     case GRAM_AT_VALUE: gram_begin_value(m, c, byte); break;
     case GRAM_AT_OBJECT:
@@ -589,6 +606,47 @@ static void step_between(struct gram_machine *m, const struct gram_config *c, ui
     case GRAM_AT_ARRAY: step_array(m, c, byte); break;
     default: step_next(m, c, byte); break;
     }
+}
+
+/* Where white space begins in a container, what must come after it can. */
+static bool goes_on(const struct gram_machine *m, enum gram_config_kind kind, uint32_t frame)
+{
+    return kind == GRAM_AT_NEXT     ? can_close(m, frame)
+           : kind == GRAM_AT_OBJECT ? gram_object_has_key(m, frame)
+           : kind == GRAM_AT_ARRAY  ? has_item(m, frame)
+                                    : true;
+}
+
+/* A byte at a place in containers, by the style that each has. */
+static void step_styled(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
+{
+    uint32_t stack = c->stack, frame;
+
+    if (!stack || gram_style_is_shown(m, c, byte)) {
+        step_token(m, c, byte);
+        return;
+    }
+    while (gram_next_frame(m->cells, &stack, &frame)) {
+        struct gram_frame f = *gram_frame_at(m->cells, frame);
+        struct gram_config one = *c;
+        enum gram_style_step step = gram_style_step(m, c->kind, &f, &one.d, byte);
+        if (step == GRAM_STYLE_REFUSED) continue;
+        if (step == GRAM_STYLE_SPACE && !goes_on(m, c->kind, frame)) continue;
+        one.stack = gram_frame_add(m->cells, &f);
+        if (!one.stack) continue;
+        if (step == GRAM_STYLE_SPACE)
+            gram_emit(m, &one);
+        else
+            step_token(m, &one, byte);
+    }
+}
+
+static void step_between(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
+{
+    if (m->g->spaces.styled)
+        step_styled(m, c, byte);
+    else if (!step_space(m, c, byte) && space_ends(m->g, c->d))
+        step_token(m, c, byte);
 }
 
 void gram_step(struct gram_machine *m, const struct gram_config *c, uint8_t byte)

@@ -129,8 +129,9 @@ void gram_machine_start(struct gram_machine *m);
 /* Emits what follows configuration c at a byte. */
 void gram_step(struct gram_machine *m, const struct gram_config *c, uint8_t byte);
 
-/* The bytes that gram_step may do something with: a superset, a bit each. */
-void gram_config_bytes(const struct gram *g, const struct gram_config *c, uint64_t bytes[4]);
+/* Adds the bytes that gram_step may do something with: a superset, a bit each. */
+void gram_config_bytes(const struct gram_machine *m, const struct gram_config *c,
+                       uint64_t bytes[4]);
 
 /* gram_step does the same with both bytes, as far as can be told quickly. */
 bool gram_bytes_alike(const struct gram *g, const struct gram_config *c, uint8_t x, uint8_t y);

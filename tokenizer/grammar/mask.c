@@ -123,7 +123,7 @@ static void find_bytes(struct walk *w, uint32_t depth)
 
     memset(w->at[depth].bytes, 0, sizeof(w->at[depth].bytes));
     for (uint32_t i = 0; i < w->at[depth].n; i++)
-        gram_config_bytes(w->s->g, &c[i], w->at[depth].bytes);
+        gram_config_bytes(&w->s->m, &c[i], w->at[depth].bytes);
     w->at[depth].known = true;
     if (!w->at[depth].number) return;
     struct kept_set *kept = &w->kept->set[w->at[depth].number];

@@ -12,49 +12,9 @@
 #include "tokenizer/grammar/grammar.h"
 #include "tokenizer/grammar/vocab.h"
 
-enum { MAX_INDENT = 20, MAX_LENGTH = 200, MAX_PATTERN_BYTES = 1024, MAX_STATES = 8000 };
+enum { MAX_LENGTH = 200, MAX_PATTERN_BYTES = 1024, MAX_STATES = 8000 };
 
-/* States of the rule: the start, after a blank, one newline, two; then by the indent. */
-enum { START, BLANK, NEWLINE, NEWLINES, INDENT, RULE_STATES = INDENT + MAX_INDENT };
-
-static const char characters[4] = {' ', '\n', '\t', '\r'};
-
-static void set(const struct gram_build *b, uint16_t (*next)[4], int from, int character, int to)
-{
-    if (gram_vocab_byte_id(b->vocab, (uint8_t)characters[character]) >= 0)
-        next[from][character] = (uint16_t)to;
-}
-
-static void build_rule(struct gram_build *b, struct gram_spaces *ret)
-{
-    uint16_t(*next)[4] = gram_keep_array(b, RULE_STATES, sizeof(*next));
-    uint8_t *ends = gram_keep(b, RULE_STATES);
-
-    memset(next, 0xFF, RULE_STATES * sizeof(*next));
-    memset(ends, 1, RULE_STATES);
-    set(b, next, START, 0, BLANK);
-    set(b, next, START, 1, NEWLINE);
-    set(b, next, NEWLINE, 1, NEWLINES);
-    for (int state = NEWLINE; state < RULE_STATES; state++) {
-        int to = state < INDENT ? INDENT : state + 1;
-        if (to == RULE_STATES) break;
-        set(b, next, state, 0, to);
-        set(b, next, state, 2, to);
-    }
-    *ret = (struct gram_spaces){next, ends, RULE_STATES};
-}
-
-static void build_nothing(struct gram_build *b, struct gram_spaces *ret)
-{
-    uint16_t(*next)[4] = gram_keep(b, sizeof(*next));
-    uint8_t *ends = gram_keep(b, 1);
-
-    memset(next, 0xFF, sizeof(*next));
-    ends[0] = 1;
-    *ret = (struct gram_spaces){next, ends, 1};
-}
-
-/* ---- patterns ------------------------------------------------------------------------------ */
+static const char rule[] = " ?|\\n\\n?[ \\t]{0,20}", characters[4] = {' ', '\n', '\t', '\r'};
 
 static uint32_t matched(const void *ctx, uint64_t bits)
 {
@@ -62,12 +22,10 @@ static uint32_t matched(const void *ctx, uint64_t bits)
     return bits != 0;
 }
 
-static struct gram_dfa *pattern_dfa(struct gram_build *b)
+static struct gram_dfa *pattern_dfa(struct gram_build *b, const char *text, size_t len)
 {
     static const struct gram_regex_source source = {.what = "whitespace_pattern"};
     uint64_t spaces[4] = {0};
-    const char *text = b->options->whitespace_pattern;
-    size_t len = b->options->whitespace_pattern_len;
 
     if (len > MAX_PATTERN_BYTES)
         gram_fail(b, GRAM_EGRAMMAR, "whitespace_pattern: %zu bytes; at most %d.", len,
@@ -78,6 +36,8 @@ static struct gram_dfa *pattern_dfa(struct gram_build *b)
     struct gram_dfa_params params = {
         .parts = &part, .n_parts = 1, .outcome = matched, .max = MAX_LENGTH, .spellable = spaces};
     struct gram_dfa *d = gram_dfa_build(b, &params);
+    if (!d && text != b->options->whitespace_pattern)
+        gram_fail_limit(b, b->max_steps, "compile steps");
     if (!d) gram_fail(b, GRAM_EGRAMMAR, "whitespace_pattern: too complex.");
     if (!d->n_states) gram_fail(b, GRAM_EGRAMMAR, "whitespace_pattern: it admits no white space.");
     return d;
@@ -104,9 +64,14 @@ static uint16_t number_of(struct search *s, struct gram_dfa_place p)
     return (uint16_t)(s->n - 1);
 }
 
-static void build_pattern(struct gram_build *b, struct gram_spaces *ret)
+void gram_spaces_build(struct gram_build *b, struct gram_spaces *ret)
 {
-    struct search s = {.b = b, .d = pattern_dfa(b)};
+    const struct gram_options *o = b->options;
+    bool ruled = !o->no_whitespace && !o->whitespace_pattern, styled = ruled && o->styled;
+    const char *text = o->no_whitespace || styled ? "" : ruled ? rule : o->whitespace_pattern;
+    size_t len =
+        o->whitespace_pattern && !o->no_whitespace ? o->whitespace_pattern_len : strlen(text);
+    struct search s = {.b = b, .d = pattern_dfa(b, text, len)};
     uint16_t(*next)[4] = gram_temp_array(b, MAX_STATES, sizeof(*next));
     uint8_t *ends = gram_temp(b, MAX_STATES);
 
@@ -122,16 +87,8 @@ static void build_pattern(struct gram_build *b, struct gram_spaces *ret)
         }
         gram_steps(b, 1);
     }
-    *ret = (struct gram_spaces){gram_keep_copy(b, next, s.n, sizeof(*next)),
-                                gram_keep_copy(b, ends, s.n, 1), s.n};
-}
-
-void gram_spaces_build(struct gram_build *b, struct gram_spaces *ret)
-{
-    if (b->options->no_whitespace)
-        build_nothing(b, ret);
-    else if (b->options->whitespace_pattern)
-        build_pattern(b, ret);
-    else
-        build_rule(b, ret);
+    *ret = (struct gram_spaces){.next = gram_keep_copy(b, next, s.n, sizeof(*next)),
+                                .ends = gram_keep_copy(b, ends, s.n, 1),
+                                .n = s.n,
+                                .styled = styled};
 }

@@ -270,7 +270,7 @@ static bool look_at_bytes(const struct gram_state *s, const struct gram_set *set
     memset(bytes, 0, 4 * sizeof(*bytes));
     for (uint32_t i = 0; i < set->n; i++) {
         if (set->c[i].kind == GRAM_AT_END) return false;
-        gram_config_bytes(s->g, &set->c[i], bytes);
+        gram_config_bytes(&s->m, &set->c[i], bytes);
     }
     return __builtin_popcountll(bytes[0]) + __builtin_popcountll(bytes[1]) <= MAX_TRIES;
 }

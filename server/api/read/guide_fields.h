@@ -21,6 +21,7 @@ struct guide_ask {
     enum gram_kind kind;
     struct srv_span text; /* borrowed from the body */
     struct gram_options options;
+    bool any_whitespace;           /* not in one style */
     struct srv_span format;        /* of guide_ask_read_format, as received; text NULL: absent */
     struct param_unknown *unknown; /* borrowed: members without effect are added, or NULL */
     char param_text[PARAM_PATH_MAX];

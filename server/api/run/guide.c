@@ -126,7 +126,7 @@ int srv_guide_ask(struct srv_guide *guide, struct srv_request *req, struct srv_j
                   const struct srv_gen_params *params, struct param_error *err)
 {
     const struct srv_facts *facts = srv_facts(req);
-    const struct guide_ask *ask = &guide->ask;
+    struct guide_ask *ask = &guide->ask;
     struct compile_wait *w = &guide->wait;
     guide->served = facts->model;
     guide->metrics = facts->app->metrics;
@@ -136,6 +136,7 @@ int srv_guide_ask(struct srv_guide *guide, struct srv_request *req, struct srv_j
         return param_fail(err, SRV_ERR_UNSUPPORTED, param_of(guide),
                           "'%s' is not supported: the tokens of this model spell no single bytes.",
                           param_of(guide));
+    ask->options.styled = !ask->any_whitespace;
     guide->asked_us = clock_now_us();
     /* The answer may have a reasoning block before it, or calls in it. */
     guide->has_parts = guide->tools && (guide->tools->active || guide->tools->may_think);
