@@ -97,7 +97,7 @@ PAGE = "server/api/page.html"
 TEMPLATE = "tokenizer/template"
 TEMPLATE_LAYERS = [names.split() for names in (
     "run",
-    "str char_class value undefined number dict iterate order",
+    "str value undefined number dict iterate order",
     "print json text_ops",
     "library attributes operators format methods filters filters_text is_tests globals",
     "lexer ast parse_expr parser scope",

@@ -23,12 +23,13 @@ REFERENCE = os.environ.get("HEARTH_REFERENCE")
 # refusal says of it: no published template uses it.
 LEFT_OUT = {
     "abs-round-sum": "filter 'abs'",
-    "arith": "operator '**'",
+    "arith": "operator '//'",
     "batch-groupby": "filter 'groupby'",
     "big-int": "'+' with an integer beyond 64 bits",
     "cycler-joiner": "function 'joiner'",
     "filter-precedence": "filter 'abs'",
     "find-count": "method 'find'",
+    "float-print": "'+' of floats",
     "format-filter": "'%' on a string",
     "int-float": "filter 'float'",
     "is-methods": "method 'isdigit'",

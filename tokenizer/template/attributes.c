@@ -164,25 +164,6 @@ struct jinja_value jinja_type_attr(struct jinja_run *r, struct jinja_value obj,
 
 /* ---- lookup -------------------------------------------------------------------------------- */
 
-/* The special names that every Python object has: there, but never given out. */
-static bool is_special(const struct jinja_str *s)
-{
-    static const char *const names[] = {
-        "class",   "delattr",       "dir",      "doc",    "eq",       "format",
-        "ge",      "getattribute",  "getstate", "gt",     "hash",     "init",
-        "le",      "init_subclass", "lt",       "ne",     "new",      "reduce",
-        "repr",    "reduce_ex",     "setattr",  "sizeof", "str",      "subclasshook",
-        "len",     "getitem",       "contains", "iter",   "reversed", "setitem",
-        "delitem", "class_getitem", "or",       "ror",    "ior",
-    };
-    if (s->len < 5 || memcmp(s->s, "__", 2) != 0 || memcmp(s->s + s->len - 2, "__", 2) != 0)
-        return false;
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (strlen(names[i]) == s->len - 4 && memcmp(names[i], s->s + 2, s->len - 4) == 0)
-            return true;
-    return false;
-}
-
 /* obj.name: an attribute first, then the item of that name. */
 struct jinja_value jinja_getattr(struct jinja_run *r, struct jinja_value obj,
                                  struct jinja_value name)
@@ -190,7 +171,7 @@ struct jinja_value jinja_getattr(struct jinja_run *r, struct jinja_value obj,
     if (jinja_is(obj, JINJA_UNDEFINED)) jinja_fail_undefined(r, obj);
     struct jinja_value v = jinja_type_attr(r, obj, name.u.str);
     if (!jinja_is(v, JINJA_MISSING)) return v;
-    if (is_special(name.u.str))
+    if (name.u.str->len > 1 && memcmp(name.u.str->s, "__", 2) == 0)
         return unsafe_attr(r, obj, jinja_copy(r, name.u.str->s, name.u.str->len));
     if (jinja_is(obj, JINJA_DICT)) {
         const struct jinja_value *item = jinja_dict_get(r, obj.u.dict, name);

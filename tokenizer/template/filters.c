@@ -3,7 +3,7 @@
  * Filters on sequences, mappings and numbers. Those that give a generator in the reference give one
  * here, and find their mistakes, as there, when the first element is asked for.
  */
-#include <math.h>
+#include <string.h>
 
 #include "tokenizer/template/dict.h"
 #include "tokenizer/template/iterate.h"
@@ -38,7 +38,7 @@ static struct path make_path(struct jinja_run *r, struct jinja_value attr, bool 
     struct jinja_list *l = jinja_str_split(r, attr.u.str, &dot, -1);
     for (size_t i = 0; i < l->n; i++) {
         const struct jinja_str *s = l->items[i].u.str;
-        if (jinja_str_is_digits(s)) jinja_int_parse(r, s->s, s->len, 10, false, &l->items[i]);
+        if (jinja_str_is_digits(s)) jinja_int_parse(r, s->s, s->len, false, &l->items[i]);
     }
     p.parts = l->items;
     p.n = l->n;
@@ -121,32 +121,23 @@ JINJA_FILTER_IS(f_length, jinja_int(jinja_length(r, v)))
 
 JINJA_FILTER_IS(f_list, jinja_tainted(jinja_from_list(jinja_to_list(r, v)), v.input))
 
-/* Sort keys of the sort filter are lists: one entry for each of "a,b". */
-static struct jinja_value sort_key(struct jinja_run *r, const struct path *paths, size_t n,
-                                   struct jinja_value item)
+static void refuse_reverse(struct jinja_run *r, struct jinja_value reverse)
 {
-    struct jinja_list *key = jinja_list_new(r, n);
-    for (size_t i = 0; i < n; i++)
-        jinja_list_add(r, key, follow(r, &paths[i], item));
-    return jinja_from_list(key);
+    if (jinja_truth(reverse)) jinja_raise(r, "'reverse' is not supported in chat templates");
 }
 
+/* By one attribute, or by the elements themselves. */
 JINJA_FILTER_FN(f_sort)
 {
-    struct jinja_str comma = JINJA_TEXT(",");
-    struct jinja_list *attrs = jinja_list_new(r, 1);
-    if (jinja_is(a[2], JINJA_STR))
-        attrs = jinja_str_split(r, a[2].u.str, &comma, -1);
-    else
-        jinja_list_add(r, attrs, a[2]);
-    struct path *paths = JINJA_NEW_N(r, attrs->n, struct path);
-    for (size_t i = 0; i < attrs->n; i++)
-        paths[i] = make_path(r, attrs->items[i], !jinja_truth(a[1]));
+    bool several = jinja_is(a[2], JINJA_STR) && memchr(a[2].u.str->s, ',', a[2].u.str->len);
+    if (several) jinja_raise(r, "sort by several attributes is not supported in chat templates");
+    refuse_reverse(r, a[0]);
+    struct path path = make_path(r, a[2], !jinja_truth(a[1]));
     struct jinja_list *l = jinja_to_list(r, v);
     struct jinja_value *keys = JINJA_NEW_N(r, l->n, struct jinja_value);
     for (size_t i = 0; i < l->n; i++)
-        keys[i] = sort_key(r, paths, attrs->n, l->items[i]);
-    jinja_sort(r, keys, l->items, l->n, jinja_truth(a[0]));
+        keys[i] = follow(r, &path, l->items[i]);
+    jinja_sort(r, keys, l->items, l->n);
     return jinja_tainted(jinja_from_list(l), v.input);
 }
 
@@ -162,6 +153,7 @@ static size_t dictsort_position(struct jinja_run *r, struct jinja_value by)
 JINJA_FILTER_FN(f_dictsort)
 {
     size_t by = dictsort_position(r, a[1]);
+    refuse_reverse(r, a[2]);
     if (jinja_is(v, JINJA_UNDEFINED)) jinja_fail_undefined(r, v);
     if (!jinja_is(v, JINJA_DICT))
         jinja_raise(r, "'%s' has no attribute 'items'", jinja_object_name(v));
@@ -173,7 +165,7 @@ JINJA_FILTER_FN(f_dictsort)
         keys[i] = by ? d->pairs[i].value : d->pairs[i].key;
         if (!jinja_truth(a[0])) keys[i] = fold(r, keys[i]);
     }
-    jinja_sort(r, keys, l->items, l->n, jinja_truth(a[2]));
+    jinja_sort(r, keys, l->items, l->n);
     return jinja_tainted(jinja_from_list(l), v.input);
 }
 
@@ -362,18 +354,25 @@ JINJA_FILTER_IS(f_items, jinja_gen_new(r, next_item, new_stage(r, v, args)))
 
 /* ---- numbers ------------------------------------------------------------------------------- */
 
-/* int(v), then int(float(v)), then the default; infinities still raise. */
+/* Of a text only its digits are read, with a sign and white space around them. */
 JINJA_FILTER_FN(f_int)
 {
     struct jinja_value n;
     if (jinja_is(v, JINJA_UNDEFINED)) jinja_fail_undefined(r, v);
     if (jinja_is(v, JINJA_BOOL)) v.type = JINJA_INT;
     if (jinja_is_integer(v)) return v;
-    if (jinja_is(v, JINJA_FLOAT) && !isnan(v.u.d))
-        return jinja_tainted(jinja_int_from_double(r, v.u.d), v.input);
-    if (jinja_is(v, JINJA_STR) && jinja_int_from_text(r, v.u.str, &n))
-        return jinja_tainted(n, (v.u.str->origin & JINJA_INPUT) != 0);
-    return jinja_or(a[0], jinja_int(0));
+    if (jinja_is(v, JINJA_FLOAT)) {
+        if (!(v.u.d > -9.0e18 && v.u.d < 9.0e18))
+            jinja_raise(r, "int of a float beyond 64 bits is not supported in chat templates");
+        return jinja_tainted(jinja_int((int64_t)v.u.d), v.input);
+    }
+    if (!jinja_is(v, JINJA_STR)) return jinja_or(a[0], jinja_int(0));
+    const struct jinja_str *s = jinja_str_strip(r, v.u.str, NULL, JINJA_BOTH).u.str;
+    jinja_spend(r, s->len);
+    bool sign = s->len && (s->s[0] == '-' || s->s[0] == '+');
+    if (!jinja_int_parse(r, s->s + sign, s->len - sign, sign && s->s[0] == '-', &n))
+        jinja_raise(r, "int of a text that is no integer is not supported in chat templates");
+    return jinja_tainted(n, (s->origin & JINJA_INPUT) != 0);
 }
 
 /* ---- JSON ---------------------------------------------------------------------------------- */

@@ -9,7 +9,6 @@
 
 #include "base/utf8.h"
 #include "tokenizer/template/dict.h"
-#include "tokenizer/template/iterate.h"
 #include "tokenizer/template/library.h"
 #include "tokenizer/template/number.h"
 #include "tokenizer/template/print.h"
@@ -50,28 +49,14 @@ void jinja_dict_add_kw(struct jinja_run *r, struct jinja_dict *d, const struct j
         jinja_dict_put(r, d, jinja_from_str(args->keys[i]), args->kw[i]);
 }
 
-static void add_pair(struct jinja_run *r, struct jinja_dict *d, struct jinja_value pair)
-{
-    const struct jinja_list *l = jinja_to_list(r, pair);
-    if (l->n != 2)
-        jinja_raise(r, "dictionary update sequence element has length %zu; 2 is required", l->n);
-    jinja_dict_put(r, d, l->items[0], l->items[1]);
-}
-
-/* dict(mapping or pairs, **kwargs) */
+/* dict(mapping, **kwargs) */
 static struct jinja_dict *new_dict(struct jinja_run *r, const struct jinja_args *args)
 {
     struct jinja_dict *d = jinja_dict_new(r);
-    struct jinja_iter it;
-    struct jinja_value v;
     if (args->n_pos > 1) jinja_raise(r, "dict expected at most 1 argument, got %zu", args->n_pos);
-    if (args->n_pos && jinja_is(args->pos[0], JINJA_DICT)) {
-        jinja_dict_add_all(r, d, args->pos[0].u.dict);
-    } else if (args->n_pos) {
-        jinja_iter_start(r, &it, args->pos[0]);
-        while (jinja_iter_next(r, &it, &v))
-            add_pair(r, d, v);
-    }
+    if (args->n_pos && !jinja_is(args->pos[0], JINJA_DICT))
+        jinja_raise(r, "a dict of pairs is not supported in chat templates");
+    if (args->n_pos) jinja_dict_add_all(r, d, args->pos[0].u.dict);
     jinja_dict_add_kw(r, d, args);
     return d;
 }

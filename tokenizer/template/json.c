@@ -78,7 +78,7 @@ static struct jinja_value read_number(struct reader *rd)
         jinja_spend_digits(rd->r, len);
         return jinja_float(strtod(jinja_copy(rd->r, text, len), NULL));
     }
-    if (!jinja_int_parse(rd->r, text + negative, len - negative, 10, negative, &v))
+    if (!jinja_int_parse(rd->r, text + negative, len - negative, negative, &v))
         fail_at(rd, "an integer with too many digits");
     return v;
 }
@@ -292,7 +292,7 @@ static const struct jinja_pair *ordered_pairs(struct writer *w, const struct jin
         keys[i] = d->pairs[i].key;
         values[i] = d->pairs[i].value;
     }
-    jinja_sort(r, keys, values, d->n, false);
+    jinja_sort(r, keys, values, d->n);
     struct jinja_pair *pairs = JINJA_NEW_N(r, d->n, struct jinja_pair);
     for (size_t i = 0; i < d->n; i++)
         pairs[i] = (struct jinja_pair){.key = keys[i], .value = values[i]};

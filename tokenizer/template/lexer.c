@@ -15,10 +15,10 @@
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/utf8.h"
-#include "tokenizer/template/char_class.h"
 #include "tokenizer/template/number.h"
 #include "tokenizer/template/text_ops.h"
 
@@ -139,11 +139,9 @@ static bool is_digit(int c)
     return c >= '0' && c <= '9';
 }
 
-/* Digits, single underscores allowed between them. */
 static size_t skip_digits(const struct lexer *lx, size_t at)
 {
-    while (is_digit(char_at(lx, at)) ||
-           (char_at(lx, at) == '_' && is_digit(char_at(lx, at + 1)) && at > lx->at))
+    while (is_digit(char_at(lx, at)))
         at++;
     return at;
 }
@@ -151,81 +149,45 @@ static size_t skip_digits(const struct lexer *lx, size_t at)
 /* The end of a float at the current position, or 0. */
 static size_t match_float(const struct lexer *lx)
 {
-    if (lx->at > 0 && lx->src.s[lx->at - 1] == '.') return 0;
+    if (lx->at > 0 && lx->src.s[lx->at - 1] == '.') return 0; /* a.0.1: two items */
     size_t at = skip_digits(lx, lx->at), end = 0;
     if (char_at(lx, at) == '.' && is_digit(char_at(lx, at + 1))) end = at = skip_digits(lx, at + 1);
-    if (char_at(lx, at) == 'e' || char_at(lx, at) == 'E') {
-        size_t exp = at + 1;
-        if (char_at(lx, exp) == '+' || char_at(lx, exp) == '-') exp++;
-        if (is_digit(char_at(lx, exp))) end = skip_digits(lx, exp);
-    }
-    return end;
-}
-
-/* 0 to 35 for a digit or letter, else 99. */
-static int digit_at(const struct lexer *lx, size_t at)
-{
-    return at < lx->src.len ? jinja_digit_value(lx->src.s[at]) : 99;
-}
-
-/* Digits of a base, each with an underscore before it at most. */
-static size_t skip_base_digits(const struct lexer *lx, size_t at, int base)
-{
-    for (;;) {
-        size_t digit = at + (char_at(lx, at) == '_');
-        if (digit_at(lx, digit) >= base) return at;
-        at = digit + 1;
-    }
-}
-
-static void lex_integer(struct lexer *lx)
-{
-    int base = 10, c = char_at(lx, lx->at + 1) | 0x20;
-    size_t begin = lx->at, end;
-    if (lx->src.s[begin] == '0') {
-        int wanted = c == 'x' ? 16 : c == 'o' ? 8 : c == 'b' ? 2 : 0;
-        end = wanted ? skip_base_digits(lx, begin + 2, wanted) : 0;
-        if (wanted && end > begin + 2) {
-            base = wanted;
-            begin += 2;
-        } else {
-            end = skip_base_digits(lx, lx->at + 1, 1);
-        }
-    } else {
-        end = skip_digits(lx, begin);
-    }
-    if (lx->src.s[begin] == '_') begin++;
-    struct jinja_value v;
-    lx->r->line = lx->line;
-    if (!jinja_int_parse(lx->r, lx->src.s + begin, end - begin, base, false, &v))
-        fail(lx, "an integer with too many digits, or beyond 64 bits and not decimal");
-    emit(lx, JINJA_T_INTEGER)->number = v;
-    move_to(lx, end);
+    if (char_at(lx, at) != 'e' && char_at(lx, at) != 'E') return end;
+    at += 1 + (char_at(lx, at + 1) == '+' || char_at(lx, at + 1) == '-');
+    return is_digit(char_at(lx, at)) ? skip_digits(lx, at) : end;
 }
 
 static void lex_number(struct lexer *lx)
 {
+    const char *digits = lx->src.s + lx->at;
     size_t end = match_float(lx);
-    double d = 0;
-    if (!end) {
-        lex_integer(lx);
-        return;
+    struct jinja_value v;
+    if (end) {
+        jinja_spend_digits(lx->r, end - lx->at);
+        v = jinja_float(strtod(jinja_copy(lx->r, digits, end - lx->at), NULL));
+    } else {
+        end = skip_digits(lx, lx->at);
+        for (size_t at = lx->at; *digits == '0' && at < end; at++)
+            if (lx->src.s[at] != '0') end = at; /* 012 is two numbers */
+        lx->r->line = lx->line;
+        if (!jinja_int_parse(lx->r, digits, end - lx->at, false, &v))
+            fail(lx, "an integer with too many digits");
     }
-    jinja_float_parse(lx->r, lx->src.s + lx->at, end - lx->at, &d);
-    emit(lx, JINJA_T_FLOAT)->number = jinja_float(d);
+    emit(lx, JINJA_T_NUMBER)->number = v;
     move_to(lx, end);
 }
 
-/* Letters, digits and what else identifiers are made of. Returns false if there is none here. */
+static bool is_name_char(int c)
+{
+    return c == '_' || is_digit(c) || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z');
+}
+
+/* Letters, digits and underscores. Returns false if there is none here. */
 static bool lex_name(struct lexer *lx)
 {
     size_t at = lx->at;
-    while (at < lx->src.len) {
-        size_t next = at;
-        int32_t cp = jinja_str_next(&lx->src, &next);
-        if (!(at == lx->at ? jinja_cp_ident_start(cp) : jinja_cp_ident(cp))) break;
-        at = next;
-    }
+    while (is_name_char(char_at(lx, at)))
+        at++;
     if (at == lx->at) return false;
     struct jinja_token *t = emit(lx, JINJA_T_NAME);
     t->text = jinja_str_new(lx->r, lx->src.s + lx->at, at - lx->at, JINJA_TRUSTED);
@@ -233,12 +195,18 @@ static bool lex_name(struct lexer *lx)
     return true;
 }
 
+static int hex_digit(int c)
+{
+    if (is_digit(c)) return c - '0';
+    return (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10 : 99;
+}
+
 /* n hexadecimal digits at `at`. */
 static size_t unescape_hex(struct lexer *lx, struct jinja_sb *sb, size_t at, size_t end, size_t n)
 {
     int32_t cp = 0;
     for (size_t i = 0; i < n; i++) {
-        int digit = at + i < end ? digit_at(lx, at + i) : 99;
+        int digit = at + i < end ? hex_digit(char_at(lx, at + i)) : 99;
         if (digit >= 16) fail(lx, "truncated escape in a string");
         cp = (cp << 4 | digit) & 0xFFFFFFF;
     }
@@ -477,8 +445,7 @@ const char *jinja_token_name(const struct jinja_token *t, struct jinja_run *r)
     case JINJA_T_BLOCK_END: return "end of statement block";
     case JINJA_T_NAME: return jinja_copy(r, t->text->s, t->text->len);
     case JINJA_T_STRING: return "string";
-    case JINJA_T_INTEGER: return "integer";
-    case JINJA_T_FLOAT: return "float";
+    case JINJA_T_NUMBER: return "number";
     default: return operator_text(t->type);
     }
 }

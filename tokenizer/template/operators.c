@@ -78,7 +78,7 @@ static int64_t slice_index(struct jinja_run *r, struct jinja_value v)
 {
     if (jinja_is(v, JINJA_UNDEFINED) || !jinja_is_integer(v))
         jinja_raise(r, "slice indices must be integers or None or have an __index__ method");
-    return jinja_to_bound(r, v);
+    return jinja_to_index(r, v);
 }
 
 /* Python's rule: from the end if negative, and never past the ends. */

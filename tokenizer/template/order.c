@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Order and membership of values; see order.h. The order recurses into lists and tuples, with a
- * limit.
+ * Order and membership of values; see order.h. Numbers and strings have an order.
  */
 #include "tokenizer/template/order.h"
 
@@ -14,14 +13,8 @@
 #include "tokenizer/template/str.h"
 #include "tokenizer/template/undefined.h"
 
-static bool lists_less(struct jinja_run *r, const struct jinja_list *a, const struct jinja_list *b,
-                       const char *op, int depth);
-
-/* Only numbers, strings and sequences of one kind have an order. */
-static bool less_in(struct jinja_run *r, struct jinja_value a, struct jinja_value b, const char *op,
-                    int depth)
+bool jinja_less(struct jinja_run *r, struct jinja_value a, struct jinja_value b, const char *op)
 {
-    jinja_check_depth(r, depth);
     if (jinja_is_number(a) && jinja_is_number(b)) return jinja_num_compare(r, a, b) == -1;
     if (jinja_is(a, JINJA_UNDEFINED)) jinja_fail_undefined(r, a);
     if (jinja_is(b, JINJA_UNDEFINED)) jinja_fail_undefined(r, b);
@@ -30,24 +23,9 @@ static bool less_in(struct jinja_run *r, struct jinja_value a, struct jinja_valu
         return jinja_str_compare(a.u.str, b.u.str) < 0;
     }
     if (a.type == b.type && (jinja_is(a, JINJA_LIST) || jinja_is(a, JINJA_TUPLE)))
-        return lists_less(r, a.u.list, b.u.list, op, depth + 1);
+        jinja_raise(r, "'%s' of lists is not supported in chat templates", op);
     jinja_raise(r, "'%s' not supported between instances of '%s' and '%s'", op, jinja_type_name(a),
                 jinja_type_name(b));
-}
-
-/* The first elements that differ decide; else the shorter is less. */
-static bool lists_less(struct jinja_run *r, const struct jinja_list *a, const struct jinja_list *b,
-                       const char *op, int depth)
-{
-    for (size_t i = 0; i < a->n && i < b->n; i++)
-        if (!jinja_equal_at(r, a->items[i], b->items[i], depth))
-            return less_in(r, a->items[i], b->items[i], op, depth);
-    return a->n < b->n;
-}
-
-bool jinja_less(struct jinja_run *r, struct jinja_value a, struct jinja_value b, const char *op)
-{
-    return less_in(r, a, b, op, 0);
 }
 
 static bool walk_contains(struct jinja_run *r, struct jinja_value container,
@@ -93,30 +71,18 @@ static void merge(struct jinja_run *r, const struct jinja_value *keys, size_t *o
     memcpy(order + lo, tmp, n * sizeof(*tmp)); /* the rest of the right run is in place */
 }
 
-static void reverse_order(size_t *order, size_t n)
-{
-    for (size_t i = 0, j = n; i + 1 < j; i++) {
-        size_t t = order[i];
-        order[i] = order[--j];
-        order[j] = t;
-    }
-}
-
 /* A merge sort from below: stable, and n log n comparisons whatever the order was. */
-void jinja_sort(struct jinja_run *r, struct jinja_value *keys, struct jinja_value *items, size_t n,
-                bool reverse)
+void jinja_sort(struct jinja_run *r, struct jinja_value *keys, struct jinja_value *items, size_t n)
 {
     if (n < 2) return;
     size_t *order = JINJA_NEW_N(r, n, size_t), *tmp = JINJA_NEW_N(r, n, size_t);
     for (size_t i = 0; i < n; i++)
         order[i] = i;
-    if (reverse) reverse_order(order, n); /* sorting backwards keeps equal elements in place */
     for (size_t width = 1; width < n; width *= 2)
         for (size_t lo = 0; lo + width < n; lo += 2 * width) {
             size_t hi = lo + 2 * width < n ? lo + 2 * width : n;
             merge(r, keys, order, tmp, lo, lo + width, hi);
         }
-    if (reverse) reverse_order(order, n);
     struct jinja_value *sorted = JINJA_NEW_N(r, 2 * n, struct jinja_value);
     for (size_t i = 0; i < n; i++) {
         sorted[i] = keys[order[i]];

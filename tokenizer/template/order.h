@@ -13,7 +13,6 @@ bool jinja_less(struct jinja_run *r, struct jinja_value a, struct jinja_value b,
 bool jinja_contains(struct jinja_run *r, struct jinja_value container, struct jinja_value item);
 
 /* Orders `keys` ascending (Python's sorted: stable, by < alone) and permutes `items` alike. */
-void jinja_sort(struct jinja_run *r, struct jinja_value *keys, struct jinja_value *items, size_t n,
-                bool reverse);
+void jinja_sort(struct jinja_run *r, struct jinja_value *keys, struct jinja_value *items, size_t n);
 
 #endif

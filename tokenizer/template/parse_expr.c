@@ -207,23 +207,22 @@ static struct jinja_node *parse_level(struct jinja_cursor *c, const struct level
     return left;
 }
 
-/* An operand of a product; powers, which bind tighter, are left out. */
+/* An operand of a product; powers, which bind tighter, and division are left out. */
 static struct jinja_node *parse_factor(struct jinja_cursor *c)
 {
     struct jinja_node *node = parse_unary(c, true);
-    if (type_of(c) == JINJA_T_POW)
-        jinja_parse_fail(c, line_of(c), "the operator '**' is not supported in chat templates");
+    enum jinja_token_type op = type_of(c);
+    if (op == JINJA_T_POW || op == JINJA_T_DIV || op == JINJA_T_FLOORDIV)
+        jinja_parse_fail(c, line_of(c), "the operator '%s' is not supported in chat templates",
+                         jinja_token_name(jinja_peek(c), c->r));
     return node;
 }
 
-/* factor { ('*' | '/' | '//' | '%') factor } */
+/* factor { ('*' | '%') factor } */
 static struct jinja_node *parse_product(struct jinja_cursor *c)
 {
-    static const struct level ops[] = {{JINJA_T_MUL, JINJA_MUL},
-                                       {JINJA_T_DIV, JINJA_DIV},
-                                       {JINJA_T_FLOORDIV, JINJA_FLOORDIV},
-                                       {JINJA_T_MOD, JINJA_MOD}};
-    return parse_level(c, ops, 4, parse_factor);
+    static const struct level ops[] = {{JINJA_T_MUL, JINJA_MUL}, {JINJA_T_MOD, JINJA_MOD}};
+    return parse_level(c, ops, 2, parse_factor);
 }
 
 /* product { '~' product }: between sums and products, so 1 + 2 ~ 3 is 1 + '23'. */
@@ -353,8 +352,7 @@ static bool at_bare_argument(struct jinja_cursor *c)
     case JINJA_T_NAME:
         return !jinja_at_name(c, "else") && !jinja_at_name(c, "or") && !jinja_at_name(c, "and");
     case JINJA_T_STRING:
-    case JINJA_T_INTEGER:
-    case JINJA_T_FLOAT:
+    case JINJA_T_NUMBER:
     case JINJA_T_LBRACKET:
     case JINJA_T_LBRACE: return true;
     default: return false;
@@ -446,7 +444,7 @@ static struct jinja_node *parse_dot(struct jinja_cursor *c, struct jinja_node *o
 {
     int line = jinja_advance(c)->line;
     const struct jinja_token *attr = jinja_advance(c);
-    if (attr->type == JINJA_T_INTEGER)
+    if (attr->type == JINJA_T_NUMBER)
         return new_getitem(c, line, object, new_const(c, attr->line, attr->number));
     if (attr->type != JINJA_T_NAME) jinja_parse_fail(c, attr->line, "expected name or number");
     struct jinja_node *node = jinja_node_new(c, JINJA_GETATTR, line);
@@ -581,8 +579,7 @@ static struct jinja_node *parse_primary(struct jinja_cursor *c, bool with_namesp
     switch (t->type) {
     case JINJA_T_NAME: return parse_name(c, with_namespace);
     case JINJA_T_STRING: return parse_string(c);
-    case JINJA_T_INTEGER:
-    case JINJA_T_FLOAT: return new_const(c, t->line, jinja_advance(c)->number);
+    case JINJA_T_NUMBER: return new_const(c, t->line, jinja_advance(c)->number);
     case JINJA_T_LPAREN:
         jinja_advance(c);
         node = jinja_parse_tuple(c, JINJA_TUPLE_PAREN);

@@ -33,29 +33,15 @@ static bool at_end(const struct jinja_cursor *c, const struct ends *ends)
     return false;
 }
 
-/* "'elif' or 'else' or 'endif'" */
-static void describe_ends(const struct ends *ends, char *buf, size_t size)
-{
-    size_t at = 0;
-    buf[0] = '\0';
-    for (size_t i = 0; i < 3 && ends->names[i] && at < size; i++) {
-        int n = snprintf(buf + at, size - at, "%s'%s'", i ? " or " : "", ends->names[i]);
-        at += n > 0 ? (size_t)n : 0;
-    }
-}
-
 /* `ends` are the tags that would close the innermost statement; NULL: none is open. */
 static _Noreturn void fail_tag(struct jinja_cursor *c, const struct ends *ends, const char *unknown)
 {
-    char wanted[100], found[200] = "Unexpected end of template.";
+    char found[200] = "Unexpected end of template.";
     int line = jinja_peek(c)->line;
     if (unknown) snprintf(found, sizeof(found), "Encountered unknown tag '%s'.", unknown);
     if (!ends) jinja_parse_fail(c, line, "%s", found);
-    describe_ends(ends, wanted, sizeof(wanted));
-    jinja_parse_fail(c, line,
-                     "%s Jinja was looking for the following tags: %s. The innermost block that "
-                     "needs to be closed is '%s'.",
-                     found, wanted, ends->of);
+    jinja_parse_fail(c, line, "%s The innermost block that needs to be closed is '%s'.", found,
+                     ends->of);
 }
 
 static struct jinja_node *parse_statement(struct jinja_cursor *c, const struct ends *ends);

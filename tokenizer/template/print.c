@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utf8proc.h>
 
-#include "tokenizer/template/char_class.h"
 #include "tokenizer/template/number.h"
 
 static void repr_in(struct jinja_sb *sb, struct jinja_value v, int depth);
@@ -111,6 +111,21 @@ static void print_number(struct jinja_sb *sb, struct jinja_value v)
 
 /* ---- strings ------------------------------------------------------------------------------- */
 
+static bool is_printable(int32_t cp)
+{
+    switch (utf8proc_category(cp)) {
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP: return false;
+    case UTF8PROC_CATEGORY_ZS: return cp == ' ';
+    default: return true;
+    }
+}
+
 static void add_escape(struct jinja_sb *sb, int32_t cp, uint8_t origin)
 {
     char buf[16];
@@ -127,7 +142,7 @@ static void add_repr_char(struct jinja_sb *sb, int32_t cp, char quote, uint8_t o
     if (cp == quote || cp == '\\' || name) {
         char buf[2] = {'\\', name ? name[1] : (char)cp};
         jinja_sb_add_bytes(sb, buf, 2, origin);
-    } else if (jinja_cp_printable(cp)) {
+    } else if (is_printable(cp)) {
         jinja_sb_add_cp(sb, cp, origin);
     } else {
         add_escape(sb, cp, origin);

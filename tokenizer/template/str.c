@@ -366,3 +366,10 @@ size_t jinja_str_prev(const struct jinja_str *s, size_t end, int32_t *ret)
     *ret = jinja_str_next(s, &p);
     return at;
 }
+
+bool jinja_cp_space(int32_t cp)
+{
+    utf8proc_category_t c = utf8proc_category(cp);
+    return (c >= UTF8PROC_CATEGORY_ZS && c <= UTF8PROC_CATEGORY_ZP) || (cp >= '\t' && cp <= '\r') ||
+           (cp >= 0x1C && cp <= 0x1F) || cp == 0x85;
+}

@@ -78,6 +78,8 @@ size_t jinja_str_chars(struct jinja_run *r, const struct jinja_str *s);
 size_t jinja_str_char_at(struct jinja_run *r, const struct jinja_str *s, size_t nth);
 /* The code point at *at, which is moved past it. */
 int32_t jinja_str_next(const struct jinja_str *s, size_t *at);
+/* White space, as Python has it. */
+bool jinja_cp_space(int32_t cp);
 /* The position from `at` on of the first character that is not wanted. */
 size_t jinja_str_skip(const struct jinja_str *s, size_t at, bool (*wanted)(int32_t cp));
 /* The position of the character that ends at `end`; its code point in *ret. */

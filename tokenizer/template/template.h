@@ -13,7 +13,7 @@
  *   lexer, ast, parse_expr, parser, scope            syntax
  *   library, attributes, operators, format, methods, filters, filters_text, is_tests, globals
  *   print, json, text_ops                            output
- *   str, char_class, value, undefined, number, dict, iterate, order
+ *   str, value, undefined, number, dict, iterate, order
  *                                                    text with provenance, values
  *   run                                              memory, budgets, errors
  */

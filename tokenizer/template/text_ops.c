@@ -9,14 +9,28 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#include "tokenizer/template/char_class.h"
-
 /* ---- case ---------------------------------------------------------------------------------- */
 
-/* A letter of a word, for title(). */
+/* An upper, lower or title case letter. */
 static bool is_cased(int32_t cp)
 {
-    return jinja_cp_lower(cp) || jinja_cp_upper(cp) || jinja_cp_title(cp);
+    utf8proc_category_t c = utf8proc_category(cp);
+    return c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_LT;
+}
+
+/* Case mapping looks through it. */
+static bool is_case_ignorable(int32_t cp)
+{
+    switch (utf8proc_category(cp)) {
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_SK: return true;
+    default:
+        return cp == '\'' || cp == '.' || cp == ':' || cp == 0xB7 || cp == 0x2018 || cp == 0x2019 ||
+               cp == 0x2024 || cp == 0x2027;
+    }
 }
 
 /* True if the capital sigma at [begin, end) ends a word: its lower case is then another letter. */
@@ -26,14 +40,14 @@ static bool is_final_sigma(const struct jinja_str *s, size_t begin, size_t end)
     bool cased_before = false;
     while (begin > 0) {
         begin = jinja_str_prev(s, begin, &cp);
-        if (jinja_cp_case_ignorable(cp)) continue;
+        if (is_case_ignorable(cp)) continue;
         cased_before = is_cased(cp);
         break;
     }
     if (!cased_before) return false;
     while (end < s->len) {
         cp = jinja_str_next(s, &end);
-        if (!jinja_cp_case_ignorable(cp)) return !is_cased(cp);
+        if (!is_case_ignorable(cp)) return !is_cased(cp);
     }
     return true;
 }
@@ -45,16 +59,17 @@ static int32_t lower_at(const struct jinja_str *s, size_t begin, size_t end, int
     return utf8proc_tolower(cp);
 }
 
-/* The character [begin, end) in the other case; in_word: the character before it is cased. */
+/* The character [begin, end) in the other case; in_word: the character before it is cased. Capitals
+ * outside ASCII are refused: some are several characters. */
 static int32_t map_case(struct jinja_run *r, const struct jinja_str *s, size_t begin, size_t end,
                         int32_t cp, enum jinja_case to, bool in_word)
 {
     bool lower =
         to == JINJA_LOWER || (to == JINJA_TITLE && in_word) || (to == JINJA_CAPITALIZE && begin);
     if (lower) return lower_at(s, begin, end, cp);
-    if (jinja_cp_long_upper(cp))
+    if (is_cased(cp) && cp > 0x7F)
         jinja_raise(r, "the upper case of U+%04X is not supported in chat templates", (unsigned)cp);
-    return to == JINJA_UPPER ? utf8proc_toupper(cp) : utf8proc_totitle(cp);
+    return utf8proc_toupper(cp);
 }
 
 /* The same for ASCII, where one case is enough to know: 0 where it is not. */

@@ -34,7 +34,7 @@ FILTERS = ["capitalize", "count", "default('q')", "default('q', true)", "dictsor
            "dictsort(by='value')", "first", "indent", "indent(2, true)", "int",
            "int(5)", "items", "join", "join(',')", "join(',', attribute='role')", "last", "length", "list", "lower", "map('string')", "map('upper')", "map(attribute='role')",
            "map(attribute='x', default=1)", "max", "min", "reject", "reject('none')", "rejectattr('content')", "replace('a', 'b')", "safe",
-           "select", "select('odd')", "select('string')", "selectattr('role', 'eq', 'user')", "selectattr('n', 'defined')", "sort", "sort(reverse=true)", "sort(attribute='role')", "string",            "tojson", "tojson(indent=1)", "trim", "unique", "upper", ]
+           "select", "select('odd')", "select('string')", "selectattr('role', 'eq', 'user')", "selectattr('n', 'defined')", "sort", "sort(attribute='role')", "string",            "tojson", "tojson(indent=1)", "trim", "unique", "upper", ]
 TESTS = ["boolean", "defined", "eq(1)", "even", "false", "filter", "float", "ge 1", "gt(1)", "in([1, 'a'])", "in 'abc'", "integer", "iterable", "le 2",
          "lt 2", "mapping", "ne 1", "none", "number", "odd", "sequence", "string", "test", "true", "undefined"]
 METHODS = ["upper()", "lower()", "title()", "strip()", "split()", "split(',')", "split(',', 1)", "startswith('H')", "endswith(('a', 'd'))", "replace('l', 'L')", "join(['p', 'q'])",
@@ -69,7 +69,7 @@ class Maker:
         sub = lambda: self.expr(depth - 1)
         return self.pick(
             (2, lambda: self.expr(0)),
-            (3, lambda: f"{sub()} {self.one(['+', '-', '*', '/', '//', '%', '~', '+', '~'])} {sub()}"),
+            (3, lambda: f"{sub()} {self.one(['+', '-', '*', '%', '~', '+', '~'])} {sub()}"),
             (2, lambda: f"{sub()} {self.one(['==', '!=', '<', '<=', '>', '>=', 'in', 'not in'])} {sub()}"),
             (2, lambda: f"{sub()} {self.one(['and', 'or'])} {sub()}"),
             (1, lambda: f"not {sub()}"), (1, lambda: f"-{sub()}"), (2, lambda: f"({sub()})"),
@@ -105,7 +105,7 @@ class Maker:
                 (1, lambda: f"({sub('list')})|tojson({self.one(['', 'indent=1', 'sort_keys=true', 'ensure_ascii=true'])})"))
         if kind == "int":
             return self.pick(
-                (4, lambda: f"({sub('int')} {self.one(['+', '-', '*'])} {sub('int')})"), (2, lambda: f"({sub('int')} {self.one(['//', '%'])} {self.one(['2', '3', '-3', '7'])})"), (1, lambda: f"-{sub('int')}"),
+                (4, lambda: f"({sub('int')} {self.one(['+', '-', '*'])} {sub('int')})"), (2, lambda: f"({sub('int')} % {self.one(['2', '3', '-3', '7'])})"), (1, lambda: f"-{sub('int')}"),
                 (2, lambda: f"({sub('str')})|{self.one(['length', 'int'])}"), (2, lambda: f"({sub('list')})|length"), (1, lambda: f"({sub('num')})|int"))
         if kind == "num":
             return self.pick((3, lambda: f"({sub('num')} {self.one(['+', '-', '*'])} {sub('num')})"), (1, lambda: f"({sub('num')} / {self.one(['2', '3', '0.5', '-7'])})"), (1, lambda: sub("int")))

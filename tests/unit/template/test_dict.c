@@ -88,19 +88,14 @@ static void order(struct jinja_run *r, void *arg)
     (void)arg;
     REQUIRE(jinja_less(r, jinja_int(1), jinja_float(1.5), "<"));
     REQUIRE(jinja_less(r, jinja_lit(r, "a"), jinja_lit(r, "\xc3\xa9"), "<"));
-    REQUIRE(jinja_less(r, list(r, 1, 2), list(r, 1, 3), "<") &&
-            !jinja_less(r, list(r, 1, 2), list(r, 1, 2), "<"));
-    for (int reverse = 0; reverse < 2; reverse++) {
-        for (int i = 0; i < N; i++) {
-            keys[i] = jinja_int(i * 37 % 10);
-            items[i] = jinja_int(i);
-        }
-        jinja_sort(r, keys, items, N, reverse);
-        for (int i = 1; i < N; i++) {
-            int64_t step = keys[i].u.i - keys[i - 1].u.i;
-            REQUIRE(reverse ? step <= 0 : step >= 0);
-            REQUIRE(step != 0 || items[i].u.i > items[i - 1].u.i); /* stable both ways */
-        }
+    for (int i = 0; i < N; i++) {
+        keys[i] = jinja_int(i * 37 % 10);
+        items[i] = jinja_int(i);
+    }
+    jinja_sort(r, keys, items, N);
+    for (int i = 1; i < N; i++) {
+        int64_t step = keys[i].u.i - keys[i - 1].u.i;
+        REQUIRE(step > 0 || (step == 0 && items[i].u.i > items[i - 1].u.i)); /* stable */
     }
     REQUIRE(jinja_contains(r, list(r, 1, 2), jinja_float(2)));
     REQUIRE(jinja_contains(r, jinja_lit(r, "abc"), jinja_lit(r, "bc")));

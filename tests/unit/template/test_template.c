@@ -151,7 +151,7 @@ static void test_cases(void **state)
     REQUIRE_EQ_INT(jinja_guard(&r, check_cases, &fx), 0);
     jinja_run_finish(&r);
     fclose(fx.file);
-    REQUIRE(fx.n > 1600);
+    REQUIRE(fx.n > 1500);
     REQUIRE_EQ_INT(fx.n_wrong, 0);
 }
 
@@ -165,9 +165,8 @@ static void test_errors(void **state)
     } cases[] = {
         {"a\nb {{ 'x }}", "line 2: unexpected char '''", JINJA_EINVAL},
         {"{% if x %}\n\na",
-         "line 3: Unexpected end of template. Jinja was looking for the following "
-         "tags: 'elif' or 'else' or 'endif'. The innermost block that needs to be "
-         "closed is 'if'.",
+         "line 3: Unexpected end of template. The innermost block that needs to be closed is "
+         "'if'.",
          JINJA_EINVAL},
         {"\n{{ 'Stra\xc3\x9f'|upper }}",
          "line 2: the upper case of U+00DF is not supported in chat templates", JINJA_EINVAL},
@@ -202,6 +201,19 @@ static void test_errors(void **state)
         {"\n{% macro f() %}{{ kwargs }}{% endmacro %}",
          "line 2: 'kwargs' of a macro is not supported in chat templates", JINJA_EINVAL},
         {"{{ f(*a) }}", "line 1: arguments with '*' are not supported in chat templates",
+         JINJA_EINVAL},
+        {"{{ 1 if 2 // 3 else 1 }}", "line 1: the operator '//' is not supported in chat templates",
+         JINJA_EINVAL},
+        {"{{ [2] | sort(reverse=true) }}", "line 1: 'reverse' is not supported in chat templates",
+         JINJA_EINVAL},
+        {"{{ [2] | sort(attribute='a,b') }}",
+         "line 1: sort by several attributes is not supported in chat templates", JINJA_EINVAL},
+        {"{{ [1] < [2] }}", "line 1: '<' of lists is not supported in chat templates",
+         JINJA_EINVAL},
+        {"{{ '1.5' | int }}",
+         "line 1: int of a text that is no integer is not supported in chat templates",
+         JINJA_EINVAL},
+        {"{{ namespace([]) }}", "line 1: a dict of pairs is not supported in chat templates",
          JINJA_EINVAL},
         {"{{ 2 ** 3 }}", "line 1: the operator '**' is not supported in chat templates",
          JINJA_EINVAL},
@@ -273,7 +285,7 @@ static void test_budgets(void **state)
     };
     (void)state;
     for (size_t i = 0; i < N_OF(cases); i++) {
-        struct job job = {.source = cases[i].source};
+        struct job job = {.source = cases[i].source, .context = "{\"f\": 0.1}"};
         int rc = render_bounded(&job, cases[i].memory, cases[i].output, cases[i].steps);
         REQUIRE_MSG(rc == JINJA_ELIMIT, "case %zu: %d %s", i, rc, job.err);
         REQUIRE(job.err[0]);
@@ -311,17 +323,16 @@ static void test_prices(void **state)
         const char *source;
         uint64_t steps;
     } cases[] = {
-        {THOUSAND("(0.1 + 0.2) | string"), 60000},
-        {THOUSAND("[0.1] | tojson"), 60000},
-        {THOUSAND("'{}'.format(0.1)"), 60000},
+        {THOUSAND("f | string"), 60000},
+        {THOUSAND("[f] | tojson"), 60000},
+        {THOUSAND("'{}'.format(f)"), 60000},
         {ALL("'9' * 300") THOUSAND("l | int"), 300000},
         {ALL("'\xC3\xA9' * 1000") THOUSAND("l[999:]"), 150000},
         {ALL("'\xC3\xA9' * 1000") THOUSAND("l[999]"), 150000},
-        {ALL("'9' * 300") THOUSAND("l | int < l | int"), 600000},
     };
     (void)state;
     for (size_t i = 0; i < N_OF(cases); i++) {
-        struct job job = {.source = cases[i].source};
+        struct job job = {.source = cases[i].source, .context = "{\"f\": 0.1}"};
         int rc = render_bounded(&job, MEMORY_BYTES, OUTPUT_BYTES, cases[i].steps);
         REQUIRE_MSG(rc == JINJA_ELIMIT, "%s: %d %s", cases[i].source, rc, job.err);
         job_finish(&job);
@@ -369,9 +380,9 @@ static void test_price_of_collisions(void **state)
     REQUIRE_EQ_INT((int64_t)jinja_num_hash(&r, jinja_int(unhash(77))), 77);
     text_add(&context, "{\"l\": [");
     for (uint64_t i = 0; i < KEYS; i++)
-        text_add(&context, "%s[%lld,0]", i ? "," : "", (long long)unhash(i << 32));
+        text_add(&context, "%s%lld", i ? "," : "", (long long)unhash(i << 32));
     text_add(&context, "]}");
-    struct job job = {.source = "{% set d = dict(l) %}", .context = context.s};
+    struct job job = {.source = "{% set d = l | unique | list %}", .context = context.s};
     REQUIRE_EQ_INT(render(&job), JINJA_ELIMIT);
     job_finish(&job);
     free(context.s);
@@ -500,7 +511,7 @@ static void test_marks(void **state)
         {"{{ d | string }}", "{'a': [1, True]}", "################"},
         {"{{ [x] }}", "['YZ']", ".####."},
         {"{{ d.a[0] }}{{ d.a[1] }}{{ z }}", "1TrueNone", "#########"},
-        {"{{ n + 1 }}{{ n | string }}{{ '7' | int }}{{ x | int }}", "8770", "##.."},
+        {"{{ n + 1 }}{{ n | string }}{{ '7' | int }}{{ n | int }}", "8777", "##.#"},
         {"{{ '{}|{a}'.format(x, a=x) }}", "YZ|YZ", "##.##"},
         {"{{ x | indent(1, true) }}", " YZ", ".##"},
         {"{% macro f(a) %}[{{ a }}]{% endmacro %}{{ f(x) }}", "[YZ]", ".##."},
