@@ -19,6 +19,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/fail.h"
 #include "base/json_writer.h"
 #include "base/os_error.h"
 #include "base/thread.h"
@@ -183,10 +184,8 @@ int srv_log_start(char *err, size_t errlen)
     pthread_t thread;
     int rc = thread_cond_init(&queue.drained);
     if (!rc) rc = thread_start(&thread, "hearth-log", 0, write_thread, NULL);
-    if (rc) {
-        snprintf(err, errlen, "log thread: %s%s", strerror(rc), os_error_remedy(rc));
-        return -1;
-    }
+    if (rc)
+        return fail_with(-1, err, errlen, "log thread: %s%s", strerror(rc), os_error_remedy(rc));
     pthread_detach(thread);
     pthread_mutex_lock(&queue.lock);
     queue.started = true;

@@ -66,6 +66,14 @@ static bool needs_model(const struct srv_config *c)
            !is_elsewhere;
 }
 
+/* Puts a text in place of an option's. Returns the exit status. */
+static int replace(const char **option, const char *text)
+{
+    if (srv_config_replace(option, text) == 0) return EXIT_SUCCESS;
+    fprintf(stderr, "hearth: out of memory\n");
+    return EXIT_FAILURE;
+}
+
 /* A model's web address becomes its name. Returns the exit status. */
 static int take_address(struct srv_config *c)
 {
@@ -76,9 +84,7 @@ static int take_address(struct srv_config *c)
         shown_line(stderr, "hearth: %s is not on the hub that is used; HF_ENDPOINT names another",
                    c->model);
     if (found < 0) return SRV_EXIT_USAGE;
-    if (found == 0 || srv_config_replace(&c->model, name) == 0) return EXIT_SUCCESS;
-    fprintf(stderr, "hearth: out of memory\n");
-    return EXIT_FAILURE;
+    return found ? replace(&c->model, name) : EXIT_SUCCESS;
 }
 
 /* Stores the directory next to the name that was given. Returns the exit status. */
@@ -86,9 +92,7 @@ static int set_model(struct srv_config *c, const char *dir)
 {
     c->model_shown = c->model;
     c->model = NULL;
-    if (srv_config_replace(&c->model, dir) == 0) return EXIT_SUCCESS;
-    shown_line(stderr, "hearth: out of memory");
-    return EXIT_FAILURE;
+    return replace(&c->model, dir);
 }
 
 /* Fetches the model; the loader of serve does that by itself. Returns the exit status. */
@@ -129,12 +133,8 @@ static int find_draft_model(struct srv_config *c, bool pull)
     int rc = srv_hub_resolve(c->draft_shown, NULL, dir, sizeof(dir), err, sizeof(err));
     if (rc && pull && hub_name_parse(&(struct hub_name){0}, c->draft_shown, dir) == 0)
         return say_fetched_later(c->draft_shown);
-    if (rc || srv_hub_check(dir, err, sizeof(err)))
-        shown_line(stderr, "hearth: draft-model: %s", err);
-    else if (srv_config_replace(&c->draft_model, dir) == 0)
-        return EXIT_SUCCESS;
-    else
-        shown_line(stderr, "hearth: out of memory");
+    if (!rc && !srv_hub_check(dir, err, sizeof(err))) return replace(&c->draft_model, dir);
+    shown_line(stderr, "hearth: draft-model: %s", err);
     return EXIT_FAILURE;
 }
 
@@ -152,9 +152,7 @@ static int find_tokenizer(struct srv_config *c, bool pull)
         shown_line(stderr, "hearth: tokenizer: %s", err);
         return EXIT_FAILURE;
     }
-    if (srv_config_replace(&c->tokenizer, dir) == 0) return EXIT_SUCCESS;
-    shown_line(stderr, "hearth: out of memory");
-    return EXIT_FAILURE;
+    return replace(&c->tokenizer, dir);
 }
 
 /* --model as given -> a directory; without one the demo model. Returns the exit status. */

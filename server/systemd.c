@@ -13,6 +13,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/fail.h"
+
 enum { FIRST_FD = 3 };
 
 void srv_notify(const char *format, ...)
@@ -70,16 +72,12 @@ int srv_notify_listen_fd(int *ret_fd, char *err, size_t errlen)
     unsetenv("LISTEN_FDNAMES");
     *ret_fd = -1;
     if (n == 0) return 0;
-    if (n > 1) {
-        snprintf(err, errlen, "LISTEN_FDS is %llu, but only one socket can be served",
-                 (unsigned long long)n);
-        return -1;
-    }
-    if (!is_listening(FIRST_FD)) {
-        snprintf(err, errlen, "LISTEN_FDS: descriptor %d is not a listening stream socket",
-                 FIRST_FD);
-        return -1;
-    }
+    if (n > 1)
+        return fail_with(-1, err, errlen, "LISTEN_FDS is %llu, but only one socket can be served",
+                         (unsigned long long)n);
+    if (!is_listening(FIRST_FD))
+        return fail_with(-1, err, errlen,
+                         "LISTEN_FDS: descriptor %d is not a listening stream socket", FIRST_FD);
     fcntl(FIRST_FD, F_SETFD, FD_CLOEXEC);
     fcntl(FIRST_FD, F_SETFL, fcntl(FIRST_FD, F_GETFL) | O_NONBLOCK);
     *ret_fd = FIRST_FD;

@@ -67,7 +67,7 @@ MAY_INCLUDE[FILTERS] = MAY_INCLUDE["server/cli"] + [r"server/cli/\w+\.h"]
 # folder -> the most lines of its .c and .h files. A change that needs more takes them from another room, or from what the
 # ceiling leaves free.
 BUDGETS = {
-    "base": 3444,
+    "base": 3491,
     "engine/kernels": 6930,
     "engine/model": 6171,
     "engine/kv": 2599,
@@ -90,7 +90,7 @@ BUDGETS = {
     "server/api/write": 2457,
     "server/api/pooled": 2065,
     "server/api": 3180,
-    "server/cli": 6020,
+    "server/cli": 5990,
 }
 PAGE = "server/api/page.html"
 # The template room in layers, lowest first: a file includes headers of its own layer and of lower ones.

@@ -23,6 +23,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/fail.h"
 #include "base/json_writer.h"
 #include "base/shown.h"
 #include "engine/engine.h"
@@ -71,11 +72,10 @@ static int parse_number(struct bench *b, const char *name, const char *text, int
 {
     char *end;
     long long v = strtoll(text, &end, 10);
-    if (end == text || *end || v < min || v > max) {
-        snprintf(b->err, sizeof(b->err), "--%s: '%.60s' is not a number of %lld to %lld", name,
-                 text, (long long)min, (long long)max);
-        return -1;
-    }
+    if (end == text || *end || v < min || v > max)
+        return fail_with(-1, b->err, sizeof(b->err),
+                         "--%s: '%.60s' is not a number of %lld to %lld", name, text,
+                         (long long)min, (long long)max);
     *ret = v;
     return 0;
 }
@@ -86,10 +86,9 @@ static int parse_list(struct bench *b, const char *name, const struct srv_list *
 {
     if (list->n == 0) ret->v[ret->n++] = preset;
     for (int i = 0; i < list->n; i++) {
-        if (ret->n == MAX_CASES) {
-            snprintf(b->err, sizeof(b->err), "--%s: more than %d values", name, MAX_CASES);
-            return -1;
-        }
+        if (ret->n == MAX_CASES)
+            return fail_with(-1, b->err, sizeof(b->err), "--%s: more than %d values", name,
+                             MAX_CASES);
         if (parse_number(b, name, list->items[i], 0, max, &ret->v[ret->n++])) return -1;
     }
     return 0;
@@ -186,8 +185,8 @@ static int finish(struct bench *b, struct stream *s)
     eng_job_release(s->job);
     s->job = NULL;
     if (s->finish == ENG_FINISH_LENGTH) return 0;
-    snprintf(b->err, sizeof(b->err), "a request ended with %d instead of its length", s->finish);
-    return -1;
+    return fail_with(-1, b->err, sizeof(b->err), "a request ended with %d instead of its length",
+                     s->finish);
 }
 
 /* ---- what is measured ---------------------------------------------------------------------- */
@@ -213,13 +212,11 @@ static int rate_of_common_steps(struct bench *b, int n, double *ret_tok_s)
     for (int k = 0; k < n; k++)
         for (int64_t i = 0; i < b->streams[k].n_times; i++)
             n_tokens += b->streams[k].times[i] > from && b->streams[k].times[i] <= to;
-    if (n_tokens == 0) {
-        snprintf(b->err, sizeof(b->err),
-                 "%d sequences of this length do not decode at once: "
-                 "their KV cache does not fit the memory",
-                 n);
-        return -1;
-    }
+    if (n_tokens == 0)
+        return fail_with(-1, b->err, sizeof(b->err),
+                         "%d sequences of this length do not decode at once: "
+                         "their KV cache does not fit the memory",
+                         n);
     *ret_tok_s = 1e6 * (double)n_tokens / (double)(to - from);
     return 0;
 }
@@ -357,8 +354,7 @@ static int load_draft_model(struct bench *b)
     eng_load_drafts(b->engine, NULL);
     eng_await_drafts(b->engine);
     if (eng_draft_state(b->engine, &why) == ENG_DRAFTS_ON) return 0;
-    snprintf(b->err, sizeof(b->err), "%s", why ? why : "the draft model is not used");
-    return -1;
+    return fail_with(-1, b->err, sizeof(b->err), "%s", why ? why : "the draft model is not used");
 }
 
 static int open_engine(struct bench *b)
@@ -384,8 +380,8 @@ static int open_engine(struct bench *b)
         if (!b->streams[i].times) b->n_streams = 0;
     }
     if (b->ids && b->streams && b->n_streams) return 0;
-    snprintf(b->err, sizeof(b->err), "no memory for %lld streams", (long long)n_parallel);
-    return -1;
+    return fail_with(-1, b->err, sizeof(b->err), "no memory for %lld streams",
+                     (long long)n_parallel);
 }
 
 static void announce(const struct bench *b)

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fail.h"
 #include "base/utf8.h"
 #include "server/cli/interrupt.h"
 
@@ -153,10 +154,8 @@ static int open_path(struct input *in, char *err, size_t errlen)
     int n = snprintf(path, sizeof(path), "%s%s/hearth/history", has_state ? state : home,
                      has_state ? "" : "/.local/state");
     int fd = n < (int)sizeof(path) && !make_folders(path) ? open_history(path) : -1;
-    if (fd < 0) {
-        snprintf(err, errlen, "no history is kept: %s: %s", path, strerror(errno));
-        return -1;
-    }
+    if (fd < 0)
+        return fail_with(-1, err, errlen, "no history is kept: %s: %s", path, strerror(errno));
     close(fd);
     return realpath(path, in->path) ? 0 : -1; /* a link stays one when the file is replaced */
 }

@@ -8,6 +8,7 @@
 #include <strings.h>
 
 #include "base/buf.h"
+#include "base/fail.h"
 #include "base/file.h"
 #include "base/shown.h"
 #include "engine/engine.h"
@@ -61,17 +62,15 @@ static int set_base(struct client *c, const char *url, char *err, size_t errlen)
     if (fits && !transfer_url_origin(c->base, &origin) &&
         (strcmp(origin.scheme, "http") == 0 || strcmp(origin.scheme, "https") == 0))
         return 0;
-    snprintf(err, errlen, "'%.200s' is not an http://, https:// or unix: address", url);
-    return -1;
+    return fail_with(-1, err, errlen, "'%.200s' is not an http://, https:// or unix: address", url);
 }
 
 static int set_key(struct client *c, const char *key, char *err, size_t errlen)
 {
     for (const char *p = key; p && *p; p++)
-        if (*p < 0x21 || *p > 0x7E || p - key > KEY_MAX_BYTES) {
-            snprintf(err, errlen, "the API key is too long or has a character that no key has");
-            return -1;
-        }
+        if (*p < 0x21 || *p > 0x7E || p - key > KEY_MAX_BYTES)
+            return fail_with(-1, err, errlen,
+                             "the API key is too long or has a character that no key has");
     snprintf(c->authorization, sizeof(c->authorization), "Authorization: Bearer %s",
              key ? key : "");
     if (!key) c->authorization[0] = '\0';
@@ -298,10 +297,7 @@ int client_answer(struct client *c, const char *path, json_t *body,
     c->result.prompt_ms = c->result.generated_ms = -1;
     complete_body(c, body);
     char *text = json_dumps(body, JSON_COMPACT);
-    if (!text) {
-        snprintf(err, errlen, "out of memory");
-        return -1;
-    }
+    if (!text) return fail_with(-1, err, errlen, "out of memory");
     int rc = exchange(c, path, text, err, errlen);
     free(text);
     bool stopped = atomic_load(c->stop);
@@ -333,10 +329,7 @@ int client_choose(struct client *c, const char *model, char *err, size_t errlen)
     json_t *first = json_array_get(c->models, 0);
     if (!model) model = json_string_value(json_object_get(first, "id"));
     char *copy = model ? strdup(model) : NULL;
-    if (!copy) {
-        snprintf(err, errlen, "the server lists no models: name one by --model");
-        return -1;
-    }
+    if (!copy) return fail_with(-1, err, errlen, "the server lists no models: name one by --model");
     free(c->model);
     c->model = copy;
     return 0;
@@ -416,10 +409,9 @@ int client_constrain(const struct srv_config *config, json_t *body, char *err, s
     const char *file = config->json_schema ? config->json_schema : config->grammar;
     char *text = NULL;
     size_t len = config->regex ? strlen(config->regex) : 0;
-    if (!!config->json_schema + !!config->regex + !!config->grammar > 1) {
-        snprintf(err, errlen, "at most one of --json-schema, --regex and --grammar may be given");
-        return -1;
-    }
+    if (!!config->json_schema + !!config->regex + !!config->grammar > 1)
+        return fail_with(-1, err, errlen,
+                         "at most one of --json-schema, --regex and --grammar may be given");
     if (file && file_load(NULL, file, MAX_GRAMMAR_BYTES, &text, &len, err, errlen)) return -1;
     if (!file && !config->regex) return 0;
     int rc = json_object_set_new(body,

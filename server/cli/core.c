@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fail.h"
 #include "base/os_error.h"
 #include "base/thread.h"
 #include "engine/engine.h"
@@ -52,8 +53,7 @@ static int init_shares(struct srv_core *c, char *err, size_t errlen)
     c->has_retry = srv_retry_init(&c->server.retry, key) == 0;
     c->has_bodies = srv_bodies_init(&c->server.bodies, c->server.config->max_body_bytes) == 0;
     if (c->has_retry && c->has_bodies) return 0;
-    snprintf(err, errlen, "no lock for refused clients or for bodies");
-    return -1;
+    return fail_with(-1, err, errlen, "no lock for refused clients or for bodies");
 }
 
 /* Any thread. */
@@ -69,10 +69,7 @@ static int create_models(struct srv_core *c, char *err, size_t errlen)
     const struct srv_config *config = c->server.config;
     struct srv_app *app = &c->server.app;
     struct srv_models *models = &app->models;
-    if (srv_models_init(models)) {
-        snprintf(err, errlen, "no lock for the model");
-        return -1;
-    }
+    if (srv_models_init(models)) return fail_with(-1, err, errlen, "no lock for the model");
     models->limit_bytes = srv_catalogue_limit(config);
     models->max_models = config->models_max;
     models->autoload = config->models_autoload;
@@ -83,24 +80,18 @@ static int create_models(struct srv_core *c, char *err, size_t errlen)
         return -1;
     app->swap = srv_swap_create(app);
     if (app->swap) return 0;
-    snprintf(err, errlen, "no memory for swapping the model");
-    return -1;
+    return fail_with(-1, err, errlen, "no memory for swapping the model");
 }
 
 int srv_core_create(struct srv_core *c, char *err, size_t errlen)
 {
     struct srv_server *s = &c->server;
     c->loaded_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (c->loaded_fd < 0) {
-        snprintf(err, errlen, "cannot wait for the model: %s%s", strerror(errno),
-                 os_error_remedy(errno));
-        return -1;
-    }
+    if (c->loaded_fd < 0)
+        return fail_with(-1, err, errlen, "cannot wait for the model: %s%s", strerror(errno),
+                         os_error_remedy(errno));
     s->metrics = s->app.metrics = srv_metrics_create();
-    if (!s->metrics) {
-        snprintf(err, errlen, "no memory for the metrics");
-        return -1;
-    }
+    if (!s->metrics) return fail_with(-1, err, errlen, "no memory for the metrics");
     return init_shares(c, err, errlen) || create_models(c, err, errlen) ||
                    compile_queue_create(&s->app.compiles, engines_compute, &s->app.models, err,
                                         errlen) ||

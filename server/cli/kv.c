@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/fail.h"
 #include "base/hex.h"
 #include "base/shown.h"
 #include "engine/engine.h"
@@ -130,18 +131,14 @@ static int read_conditions(struct visit *v, struct srv_keys **keys, char *err, s
     if (c->older) {
         double n = strtod(c->older, &unit);
         bool is_time = unit > c->older && n >= 0 && n < 1e6 && unit[0] && !unit[1];
-        if (!is_time || !strchr("hd", unit[0])) {
-            snprintf(err, errlen, "older is %.60s; it is a number of hours or days: 12h, 7d",
-                     c->older);
-            return -1;
-        }
+        if (!is_time || !strchr("hd", unit[0]))
+            return fail_with(-1, err, errlen,
+                             "older is %.60s; it is a number of hours or days: 12h, 7d", c->older);
         v->before_s =
             time(NULL) - (int64_t)(n * (unit[0] == 'h' ? (int)HOUR_SECONDS : (int)DAY_SECONDS));
     }
-    if (!c->all && !c->older && !c->key_file) {
-        snprintf(err, errlen, "erase needs --all, --older or --key-file");
-        return -1;
-    }
+    if (!c->all && !c->older && !c->key_file)
+        return fail_with(-1, err, errlen, "erase needs --all, --older or --key-file");
     if (c->key_file && srv_keys_create(keys, "key-file", c->key_file, NULL, err, errlen)) return -1;
     v->keys = *keys;
     return 0;

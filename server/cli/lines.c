@@ -30,15 +30,6 @@ enum {
 };
 #define HELD_BYTES ((size_t)64 << 20)
 
-int lines_fail(struct lines *l, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(l->err, sizeof(l->err), format, args);
-    va_end(args);
-    return -1;
-}
-
 void lines_refuse(struct line *i, const char *format, ...)
 {
     char message[400];

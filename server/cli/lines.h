@@ -17,6 +17,7 @@
 #include <stdio.h>
 
 #include "base/buf.h"
+#include "base/fail.h"
 #include "base/sha256.h"
 #include "server/bounds.h"
 #include "server/cli/offline.h"
@@ -74,7 +75,7 @@ int lines_run(struct lines *l);
 void lines_close(struct lines *l, int rc);
 
 /* Fills err and returns -1. */
-int lines_fail(struct lines *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
+#define lines_fail(l, ...) fail_with(-1, (l)->err, sizeof((l)->err), __VA_ARGS__)
 
 /* The answer is status 400 with the error object. */
 void lines_refuse(struct line *i, const char *format, ...) __attribute__((format(printf, 2, 3)));

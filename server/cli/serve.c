@@ -445,10 +445,9 @@ static void monitor(struct serve *s)
     bool was = atomic_load(&s->core.server.stalled);
     atomic_store(&s->core.server.stalled, seen.stalled);
     atomic_store(&s->core.server.monitor_us, seen.now_us);
-    if (seen.stalled && !was) {
+    if (seen.stalled && !was)
         srv_log(SRV_LOG_ERROR, "%d sequences are waiting and no engine step has finished for %d ms",
                 seen.n_sequences, s->config->watchdog_ms);
-    }
     if (was && !seen.stalled) srv_log(SRV_LOG_INFO, "the engine is running again");
     if (!s->notify_us || seen.stalled || seen.now_us - s->notified_us < s->notify_us / 2) return;
     srv_notify("WATCHDOG=1");

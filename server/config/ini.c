@@ -46,9 +46,8 @@ static int unquote(const struct ini *ini, char **value)
     char *end = strchr(*value + 1, quote);
     if (!end) return refuse(ini, "unclosed quote %c", quote);
     const char *rest = trim(end + 1);
-    if (*rest && *rest != '#' && *rest != ';') {
+    if (*rest && *rest != '#' && *rest != ';')
         return refuse(ini, "text after the closing quote: %.40s", rest);
-    }
     *end = '\0';
     ++*value;
     return 0;
@@ -72,9 +71,8 @@ static int read_line(struct ini *ini, char *line, srv_ini_setting *setting, void
     if (!*key) return refuse(ini, "the key is missing");
     if (unquote(ini, &value)) return -1;
     char reason[512];
-    if (setting(ctx, ini->line, ini->section, key, value, reason, sizeof(reason))) {
+    if (setting(ctx, ini->line, ini->section, key, value, reason, sizeof(reason)))
         return refuse(ini, "%s", reason);
-    }
     return 0;
 }
 

@@ -234,9 +234,8 @@ static int set_value(struct loader *l, const struct srv_option *o, const char *t
     switch (o->type) {
     case SRV_OPT_LIST: return set_list(l, o, text);
     case SRV_OPT_CHOICE:
-        if (!word_is(text, o->choices)) {
+        if (!word_is(text, o->choices))
             return refuse(l, "'%.60s' is not one of: %s", text, o->choices);
-        }
         return set_string(l, field, text);
     case SRV_OPT_STRING: return set_string(l, field, text);
     case SRV_OPT_INT:
@@ -429,18 +428,15 @@ static int set_from_file(void *ctx, int line, const char *section, const char *k
         if (near) return refuse(&file, "unknown key '%.60s'; did you mean '%.*s'?", key, len, near);
         return refuse(&file, "unknown key '%.60s'", key);
     }
-    if (o->flags & SRV_OPT_ENV_ONLY) {
+    if (o->flags & SRV_OPT_ENV_ONLY)
         return refuse(&file, "'%s' is read from the environment only", o->key);
-    }
     if (of_model && !srv_option_is_of_a_model(o))
         return refuse(&file, "'%s' is not a setting of one model; it belongs into [%s]", o->key,
                       o->group);
     file.label = o->key;
     bool may_be_empty =
         o->type == SRV_OPT_STRING || o->type == SRV_OPT_LIST || (o->flags & SRV_OPT_UNSET);
-    if (!*value && !may_be_empty) {
-        return refuse(&file, "a value is missing");
-    }
+    if (!*value && !may_be_empty) return refuse(&file, "a value is missing");
     int rc = set_option(&file, o, value);
     memcpy(((struct loader *)ctx)->sources, file.sources, sizeof(file.sources));
     return rc;
@@ -577,14 +573,13 @@ static int read_positional(struct loader *l, struct args *a)
                          : is_batch ? &c->batch_in
                                     : &c->model;
     if (a->positional && l->runs && !c->prompt) return set_string(l, &c->prompt, arg);
-    if (a->positional) {
+    if (a->positional)
         return refuse(l, "only one %s is allowed, not both '%.200s' and '%.200s'",
                       is_url     ? "URL"
                       : is_kv    ? "of ls and erase"
                       : is_batch ? "file"
                                  : "model",
                       a->positional, arg);
-    }
     a->positional = arg;
     return set_string(l, field, arg);
 }
@@ -593,9 +588,8 @@ static int read_flags(struct loader *l, struct args a)
 {
     l->from = FROM_FLAGS;
     int rc = 0;
-    while (rc == 0 && a.next < a.argc) {
+    while (rc == 0 && a.next < a.argc)
         rc = is_flag(a.argv[a.next]) ? read_flag(l, &a) : read_positional(l, &a);
-    }
     return rc;
 }
 
@@ -717,15 +711,12 @@ static int check_together(struct loader *l)
         return refuse(l, "pull needs the name of a model: --model org/name");
     if (c->command == SRV_CMD_CHAT && c->chat_url && c->pull)
         return refuse(l, "pull and url cannot be used together");
-    if (!c->tls_cert_file != !c->tls_key_file) {
+    if (!c->tls_cert_file != !c->tls_key_file)
         return refuse(l, "tls-cert-file and tls-key-file must be given together");
-    }
-    if (c->strict_model && c->accept_any_model) {
+    if (c->strict_model && c->accept_any_model)
         return refuse(l, "strict-model and accept-any-model cannot be used together");
-    }
-    if (c->metrics_port > 0 && c->metrics_port == c->port && !c->unix_socket) {
+    if (c->metrics_port > 0 && c->metrics_port == c->port && !c->unix_socket)
         return refuse(l, "port and metrics-port are both %d", c->port);
-    }
     return 0;
 }
 

@@ -399,8 +399,7 @@ void srv_option_env_name(const struct srv_option *o, char *buf, size_t size)
     size_t n = 0;
     for (const char *p = prefix; *p && n + 1 < size; p++)
         buf[n++] = *p;
-    for (const char *p = o->key; *p && n + 1 < size; p++) {
+    for (const char *p = o->key; *p && n + 1 < size; p++)
         buf[n++] = *p == '-' ? '_' : (char)toupper((unsigned char)*p);
-    }
     if (size) buf[n] = '\0';
 }

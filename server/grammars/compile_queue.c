@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/fail.h"
 #include "base/thread.h"
 #include "server/bounds.h"
 
@@ -265,10 +266,7 @@ int compile_queue_create(struct compile_queue **ret, bool (*busy)(void *ctx), vo
                          size_t errlen)
 {
     struct compile_queue *q = calloc(1, sizeof(*q));
-    if (!q) {
-        snprintf(err, errlen, "no memory for the compile queue");
-        return -1;
-    }
+    if (!q) return fail_with(-1, err, errlen, "no memory for the compile queue");
     q->busy = busy;
     q->ctx = ctx;
     pthread_mutex_init(&q->lock, NULL);

@@ -301,10 +301,9 @@ static int read_seconds(env_fn env, const char *name, int *ret_ms, char *err)
     const char *value = get(env, name);
     char *end = NULL;
     long seconds = value ? strtol(value, &end, 10) : 0;
-    if (end && (*end || seconds < 0 || seconds > TIMEOUT_MAX_SECONDS)) {
+    if (end && (*end || seconds < 0 || seconds > TIMEOUT_MAX_SECONDS))
         return hub_fail(err, HUB_EUSAGE, "%s: '%.40s' is not a number of seconds from 0 to %d",
                         name, value, TIMEOUT_MAX_SECONDS);
-    }
     *ret_ms =
         1000 *
         (int)(seconds ? seconds : TIMEOUT_SECONDS); /* 0 means the default, as in huggingface_hub */

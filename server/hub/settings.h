@@ -16,12 +16,11 @@
 #define HEARTH_SERVER_HUB_SETTINGS_H
 
 #include <limits.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <sys/types.h>
 
+#include "base/fail.h"
 #include "base/gguf_names.h"
 #include "server/hub/transfer.h"
 
@@ -43,16 +42,8 @@ enum hub_error {
 
 enum { HUB_ERR_SIZE = 600 };
 
-/* Writes the sentence into err and returns rc. No argument may lie in err. */
-__attribute__((format(printf, 3, 4))) static inline int hub_fail(char *err, int rc,
-                                                                 const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(err, HUB_ERR_SIZE, format, args);
-    va_end(args);
-    return rc;
-}
+/* As fail_with; err: a buffer of HUB_ERR_SIZE bytes. */
+#define hub_fail(err, rc, ...) fail_with(rc, err, HUB_ERR_SIZE, __VA_ARGS__)
 
 enum {
     HUB_COMMIT_LEN = 40, /* hexadecimal digits */

@@ -16,6 +16,7 @@
 #include <strings.h>
 
 #include "base/clock.h"
+#include "base/fail.h"
 
 enum {
     LOOK_MS = 50,              /* how often the clock and the stop flag are looked at */
@@ -57,20 +58,14 @@ int transfer_load(char *err, size_t errlen)
     void *library = NULL;
     for (size_t i = 0; !library && i < sizeof(library_names) / sizeof(library_names[0]); i++)
         library = dlopen(library_names[i], RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-        snprintf(err, errlen,
-                 "libcurl is not installed (Debian: libcurl3-gnutls); `hf download` of "
-                 "huggingface_hub fetches models too");
-        return -1;
-    }
-    if (!find_functions(library)) {
-        snprintf(err, errlen, "the libcurl that is installed is older than 7.85");
-        return -1;
-    }
-    if (api.curl_global_init(CURL_GLOBAL_ALL)) {
-        snprintf(err, errlen, "libcurl cannot be initialized");
-        return -1;
-    }
+    if (!library)
+        return fail_with(-1, err, errlen,
+                         "libcurl is not installed (Debian: libcurl3-gnutls); `hf download` of "
+                         "huggingface_hub fetches models too");
+    if (!find_functions(library))
+        return fail_with(-1, err, errlen, "the libcurl that is installed is older than 7.85");
+    if (api.curl_global_init(CURL_GLOBAL_ALL))
+        return fail_with(-1, err, errlen, "libcurl cannot be initialized");
     loaded = true;
     return 0;
 }
@@ -246,10 +241,9 @@ static enum transfer_end end_of_code(struct transfer *t, CURLcode code)
 {
     if (code == CURLE_OK) return TRANSFER_OK;
     if (t->refused) return explain(t, TRANSFER_REFUSED, "not wanted");
-    if (!t->reason[0]) {
+    if (!t->reason[0])
         snprintf(t->reason, sizeof(t->reason), "%s",
                  t->detail[0] ? t->detail : api.curl_easy_strerror(code));
-    }
     switch (code) {
     case CURLE_OUT_OF_MEMORY: return TRANSFER_NOMEM;
     case CURLE_COULDNT_RESOLVE_HOST:

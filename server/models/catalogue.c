@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/fail.h"
 #include "base/gguf.h"
 #include "base/gguf_names.h"
 #include "engine/engine.h"
@@ -55,18 +56,16 @@ static int find_names(const struct srv_config *c, struct srv_plan *plans, char *
     if (c->model_shown && !c->model_is_demo) srv_hub_model_name(c->model_shown, own, sizeof(own));
     for (int n = 0; n <= c->n_more; n++) {
         const struct srv_list *names = &plans[n].names;
-        if (srv_catalogue_names(config_of(c, n), own, &plans[n].names)) {
-            snprintf(err, errlen, "out of memory");
-            return ENG_ENOMEM;
-        }
+        if (srv_catalogue_names(config_of(c, n), own, &plans[n].names))
+            return fail_with(ENG_ENOMEM, err, errlen, "out of memory");
         for (int i = 0; i < n; i++) {
             const char *name = common_name(&plans[i].names, names);
             if (!name) continue;
-            snprintf(err, errlen,
-                     "the models '%.100s' and '%.100s' both answer to the name '%.100s'; name or "
-                     "alias one of them differently",
-                     plans[i].names.items[0], names->items[0], name);
-            return ENG_EINVAL;
+            return fail_with(
+                ENG_EINVAL, err, errlen,
+                "the models '%.100s' and '%.100s' both answer to the name '%.100s'; name or "
+                "alias one of them differently",
+                plans[i].names.items[0], names->items[0], name);
         }
     }
     return 0;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fail.h"
 #include "base/heap.h"
 #include "base/os_error.h"
 #include "base/thread.h"
@@ -349,10 +350,7 @@ int srv_loader_start(struct srv_loader **ret, struct srv_app *app, struct eng_co
                      int event_fd, char *err, size_t errlen)
 {
     struct srv_loader *l = calloc(1, sizeof(*l));
-    if (!l) {
-        snprintf(err, errlen, "out of memory");
-        return -1;
-    }
+    if (!l) return fail_with(-1, err, errlen, "out of memory");
     l->app = app;
     l->cores = cores;
     l->event_fd = event_fd;

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fail.h"
 #include "base/file.h"
 #include "base/gguf_names.h"
 #include "server/hub/cache.h"
@@ -82,10 +83,8 @@ static int find_snapshot(const char *spec, const struct hub_name *name, const ch
     char commit[HUB_COMMIT_LEN + 1] = "";
     struct hub_cache cache;
     char reason[HUB_ERR_SIZE];
-    if (hub_cache_open(&cache, root, name->repo, reason)) {
-        snprintf(err, errlen, "%s", reason);
-        return -1;
-    }
+    if (hub_cache_open(&cache, root, name->repo, reason))
+        return fail_with(-1, err, errlen, "%s", reason);
     bool known = cache.repo_fd >= 0;
     int rc = known ? hub_cache_find_commit(&cache, name, commit) : -1;
     rc = rc || join(ret_dir, size, "%s/%s/snapshots/%s", root, cache.folder, commit) ||
@@ -150,8 +149,7 @@ int srv_hub_find_tokenizer(const char *spec, const char *(*env)(const char *name
         return -1;
     if (srv_hub_is_directory(spec) && join(ret_dir, size, "%s", spec)) *ret_dir = '\0';
     if (file_exists(ret_dir, "tokenizer.json")) return 0;
-    snprintf(err, errlen, "%.300s has no tokenizer.json", spec);
-    return -1;
+    return fail_with(-1, err, errlen, "%.300s has no tokenizer.json", spec);
 }
 
 bool srv_hub_is_here(const char *spec)
@@ -194,9 +192,8 @@ static int refuse_denied(const char *dir, char *err, size_t errlen)
 {
     char path[PATH_MAX], reason[500];
     join(path, sizeof(path), "%s/config.json", dir);
-    snprintf(err, errlen, "model '%.300s': %s; chmod or chgrp changes that", dir,
-             file_reason(path, reason, sizeof(reason)));
-    return -1;
+    return fail_with(-1, err, errlen, "model '%.300s': %s; chmod or chgrp changes that", dir,
+                     file_reason(path, reason, sizeof(reason)));
 }
 
 int srv_hub_check(const char *dir, char *err, size_t errlen)
@@ -209,14 +206,13 @@ int srv_hub_check(const char *dir, char *err, size_t errlen)
     if (srv_hub_is_adapter(dir, err, errlen)) return -1;
     if (!file_exists(dir, "config.json")) {
         if (errno == EACCES) return refuse_denied(dir, err, errlen);
-        snprintf(err, errlen, "%.300s has no config.json; " MODEL_IS, dir);
-        return -1;
+        return fail_with(-1, err, errlen, "%.300s has no config.json; " MODEL_IS, dir);
     }
     for (size_t i = 0; i < sizeof(weights) / sizeof(weights[0]); i++)
         if (file_exists(dir, weights[i])) return 0;
     if (has_only_adapter(dir, err, errlen)) return -1;
-    snprintf(err, errlen, "%.300s has neither %s nor %s; " MODEL_IS, dir, weights[0], weights[1]);
-    return -1;
+    return fail_with(-1, err, errlen, "%.300s has neither %s nor %s; " MODEL_IS, dir, weights[0],
+                     weights[1]);
 }
 
 /*
@@ -263,8 +259,8 @@ int srv_hub_find_carried(const char *name, char *ret_dir, size_t size, char *err
         if (!join(config, sizeof(config), "%s/config.json", ret_dir) && access(config, R_OK) == 0)
             return 0;
     }
-    snprintf(err, errlen, "the model '%s' is not installed; --model names another", name);
-    return -1;
+    return fail_with(-1, err, errlen, "the model '%s' is not installed; --model names another",
+                     name);
 }
 
 /* The models in GGUF of a folder. */
@@ -290,9 +286,9 @@ static int enter_directory(char *dir, size_t size, char *err, size_t errlen)
     if (file_exists(dir, "config.json") || gguf_folder_visit(dir, note_gguf, &g) || !g.n) return 0;
     if (g.n == 1 && !join(dir + len, size - len, "%s%s", dir[len - 1] == '/' ? "" : "/", g.first))
         return 0;
-    snprintf(err, errlen, "model '%.200s' holds several models in GGUF: %s; name one of the files",
-             dir, g.names);
-    return -1;
+    return fail_with(-1, err, errlen,
+                     "model '%.200s' holds several models in GGUF: %s; name one of the files", dir,
+                     g.names);
 }
 
 int srv_hub_resolve(const char *spec, const char *(*env)(const char *name), char *ret_dir,
@@ -307,14 +303,10 @@ int srv_hub_resolve(const char *spec, const char *(*env)(const char *name), char
                    ? srv_hub_find_carried(spec, ret_dir, size, err, errlen)
                    : srv_hub_resolve_cached(spec, env, ret_dir, size, err, errlen);
     bool is_file = gguf_is_path(spec), is_part = is_file && gguf_split(spec, &count) > 1;
-    if (!is_file && !S_ISDIR(st.st_mode)) {
-        snprintf(err, errlen, "model '%.200s' is a file; " MODEL_IS, spec);
-        return -1;
-    }
-    if (is_part ? gguf_split_name(spec, 1, ret_dir, size) : join(ret_dir, size, "%s", spec)) {
-        snprintf(err, errlen, "model '%.200s...': the path is too long", spec);
-        return -1;
-    }
+    if (!is_file && !S_ISDIR(st.st_mode))
+        return fail_with(-1, err, errlen, "model '%.200s' is a file; " MODEL_IS, spec);
+    if (is_part ? gguf_split_name(spec, 1, ret_dir, size) : join(ret_dir, size, "%s", spec))
+        return fail_with(-1, err, errlen, "model '%.200s...': the path is too long", spec);
     return is_file ? 0 : enter_directory(ret_dir, size, err, errlen);
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/fail.h"
 #include "base/file.h"
 #include "server/config/config.h"
 
@@ -29,21 +30,18 @@ static int set_token(const struct tok *tok, const char *word, size_t len, int32_
 {
     *ret = tok_token_id(tok, word, len);
     if (*ret >= 0) return 0;
-    snprintf(err, errlen, "--rerank-tokens: '%.*s' is not a token of this model",
-             (int)(len < 40 ? len : 40), word);
-    return -1;
+    return fail_with(-1, err, errlen, "--rerank-tokens: '%.*s' is not a token of this model",
+                     (int)(len < 40 ? len : 40), word);
 }
 
 static int set_tokens(struct srv_pairs *m, const char *words, char *err, size_t errlen)
 {
     const char *comma = strchr(words, ',');
-    if (!comma) {
-        snprintf(err, errlen,
-                 "--rerank-tokens: '%.40s' must be two tokens, yes and no, with a "
-                 "comma in between",
-                 words);
-        return -1;
-    }
+    if (!comma)
+        return fail_with(-1, err, errlen,
+                         "--rerank-tokens: '%.40s' must be two tokens, yes and no, with a "
+                         "comma in between",
+                         words);
     m->judges = true;
     return set_token(m->tok, words, (size_t)(comma - words), &m->ids[0], err, errlen) ||
                    set_token(m->tok, comma + 1, strlen(comma + 1), &m->ids[1], err, errlen)
@@ -55,9 +53,9 @@ static int check_ids(const struct srv_pairs *m, char *err, size_t errlen)
 {
     for (int i = 0; i < srv_pairs_width(m); i++) {
         if (m->ids[i] >= 0 && m->ids[i] < m->info->vocab_size) continue;
-        snprintf(err, errlen, "LogitScore: the ids of the %s token must be from 0 to %d",
-                 i ? "false" : "true", (int)m->info->vocab_size - 1);
-        return -1;
+        return fail_with(-1, err, errlen,
+                         "LogitScore: the ids of the %s token must be from 0 to %d",
+                         i ? "false" : "true", (int)m->info->vocab_size - 1);
     }
     return 0;
 }
@@ -68,10 +66,7 @@ static int load_template(struct srv_pairs *p, const char *name, char *err, size_
         p->template = strdup(qwen3);
     else if (file_load(NULL, name, TEMPLATE_BYTES, &p->template, NULL, err, errlen))
         return -1;
-    if (!p->template) {
-        snprintf(err, errlen, "out of memory");
-        return -1;
-    }
+    if (!p->template) return fail_with(-1, err, errlen, "out of memory");
     /* encode_template reads what follows the document as the template's own text */
     const char *document = strstr(p->template, "{document}");
     const char *query = strstr(p->template, "{query}");

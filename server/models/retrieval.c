@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/shown.h"
 #include "engine/engine.h"
 #include "server/models/json_file.h"
@@ -29,8 +30,7 @@ static int load(struct reading *rd, const char *name, json_t **ret)
 
 static int wrong(struct reading *rd, const char *file, const char *key, const char *must)
 {
-    snprintf(rd->err, rd->errlen, "%s: %s must be %s", file, key, must);
-    return -1;
+    return fail_with(-1, rd->err, rd->errlen, "%s: %s must be %s", file, key, must);
 }
 
 /* A member that may be missing or null. Returns 0, or -1 if it has another type. */
@@ -207,11 +207,9 @@ int srv_retrieval_check_dimensions(const struct srv_retrieval *r, int64_t dimens
     bool listed = !r->dimensions || !dimensions || dimensions == width;
     char names[120] = "";
     size_t n = 0;
-    if (dimensions > width) {
-        snprintf(err, errlen, "'dimensions' is %lld, but must be at most %d.",
-                 (long long)dimensions, width);
-        return -1;
-    }
+    if (dimensions > width)
+        return fail_with(-1, err, errlen, "'dimensions' is %lld, but must be at most %d.",
+                         (long long)dimensions, width);
     for (size_t i = 0; i < json_array_size(r->dimensions); i++) {
         long long d = json_integer_value(json_array_get(r->dimensions, i));
         listed |= d == dimensions;
@@ -219,9 +217,8 @@ int srv_retrieval_check_dimensions(const struct srv_retrieval *r, int64_t dimens
             n += (size_t)snprintf(names + n, sizeof(names) - n, "%s%lld", i ? ", " : "", d);
     }
     if (listed) return 0;
-    snprintf(err, errlen, "'dimensions' is %lld, but this model was trained for %s.",
-             (long long)dimensions, names);
-    return -1;
+    return fail_with(-1, err, errlen, "'dimensions' is %lld, but this model was trained for %s.",
+                     (long long)dimensions, names);
 }
 
 void srv_retrieval_scale(float *values, int n)
@@ -324,10 +321,10 @@ int srv_text_check_case(const struct srv_retrieval *files, const struct tok *tok
     tok_ids_finish(&a);
     tok_ids_finish(&b);
     if (same) return 0;
-    snprintf(err, errlen,
-             "sentence_bert_config.json: do_lower_case is true, which is supported only if the "
-             "tokenizer makes capital letters small itself");
-    return -1;
+    return fail_with(
+        -1, err, errlen,
+        "sentence_bert_config.json: do_lower_case is true, which is supported only if the "
+        "tokenizer makes capital letters small itself");
 }
 
 int srv_text_encode(const struct tok *tok, const char *prompt, size_t n_prompt, const char *text,

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fail.h"
 #include "base/gguf.h"
 #include "base/gguf_names.h"
 #include "base/sha256.h"
@@ -280,10 +281,9 @@ static int make_grammars(struct loading *l)
         .any_whitespace = !strcmp(l->p->config->json_whitespace, "any"),
     };
     int rc = grammar_cache_create(&l->model->grammars, &params);
-    if (rc == GRAM_ENOMEM) {
-        snprintf(l->err, l->errlen, "no memory for the vocabulary of structured output");
-        return ENG_ENOMEM;
-    }
+    if (rc == GRAM_ENOMEM)
+        return fail_with(ENG_ENOMEM, l->err, l->errlen,
+                         "no memory for the vocabulary of structured output");
     int64_t bytes = rc ? 0 : grammar_cache_stats(l->model->grammars).vocab_bytes;
     int64_t planned = (int64_t)GRAM_VOCAB_BYTES_PER_ID * info->vocab_size + MIB;
     if (bytes > planned)
@@ -388,10 +388,8 @@ static int load_files(struct loading *l)
                       l->err, l->errlen))
         return ENG_EINVAL;
     find_markers(l);
-    if (l->p->draft_dir && !(l->model->draft_name = strdup(l->p->draft_name))) {
-        snprintf(l->err, l->errlen, "out of memory");
-        return ENG_ENOMEM;
-    }
+    if (l->p->draft_dir && !(l->model->draft_name = strdup(l->p->draft_name)))
+        return fail_with(ENG_ENOMEM, l->err, l->errlen, "out of memory");
     rc = make_grammars(l);
     l->model->defaults = srv_defaults_neutral();
     if (rc == 0 && l->p->config->generation_config && folder)
@@ -420,10 +418,7 @@ int srv_model_open(struct srv_model **ret, const struct srv_model_params *params
                    size_t errlen)
 {
     struct srv_model *m = calloc(1, sizeof(*m));
-    if (!m) {
-        snprintf(err, errlen, "out of memory");
-        return ENG_ENOMEM;
-    }
+    if (!m) return fail_with(ENG_ENOMEM, err, errlen, "out of memory");
     m->config = params->config;
     m->is_demo = params->is_demo;
     m->is_gguf = gguf_is_path(params->dir);
@@ -473,10 +468,8 @@ int srv_model_try_text(const struct srv_model *m, char *err, size_t errlen)
     struct tok_prompt prompt = {0};
     struct tok_ids ids = {0};
     char why[256] = "";
-    if (m->chat && tok_chat_render(m->chat, &in, &prompt, why, sizeof(why))) {
-        snprintf(err, errlen, "chat template: %s", why);
-        return -1;
-    }
+    if (m->chat && tok_chat_render(m->chat, &in, &prompt, why, sizeof(why)))
+        return fail_with(-1, err, errlen, "chat template: %s", why);
     int32_t n_rows = eng_info(m->engine)->vocab_size, most = -1;
     const char *text = prompt.text ? prompt.text : "Hello";
     int rc = tok_encode(m->tok, text, strlen(text), TOK_PARSE_SPECIAL, &ids, why, sizeof(why));

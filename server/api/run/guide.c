@@ -252,11 +252,10 @@ const struct eng_guide *srv_guide_begin(struct srv_guide *guide, int prompt,
     assert(slot >= 0 && slot < guide->n_slots); /* one per job that runs */
     guide->prompt_of[slot] = prompt;
     size_t first = (size_t)slot * (size_t)guide->n_choices;
-    for (size_t i = first; i < first + (size_t)guide->n_choices; i++) {
+    for (size_t i = first; i < first + (size_t)guide->n_choices; i++)
         guide->guides[i] =
             grammar_guide_begin(&guide->choices[i], guide->memory + i * guide->state_bytes,
                                 guide->gram, guide->has_parts ? &guide->parts : NULL);
-    }
     return guide->guides + first;
 }
 

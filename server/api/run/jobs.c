@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fail.h"
 #include "server/config/config.h"
 #include "server/http/endpoint.h"
 
@@ -107,10 +108,8 @@ static int submit_next(struct srv_jobs *j, char *err, size_t errlen)
     memcpy(p.tenant, facts->tenant, sizeof(p.tenant));
     memcpy(&p.fair_key, p.tenant, sizeof(p.fair_key));
     job->owner = j;
-    if (j->ops->describe(j->ctx, i, &p)) {
-        snprintf(err, errlen, "The server is out of memory for this request.");
-        return ENG_ENOMEM;
-    }
+    if (j->ops->describe(j->ctx, i, &p))
+        return fail_with(ENG_ENOMEM, err, errlen, "The server is out of memory for this request.");
     int rc = eng_job_submit(facts->model->engine, &p, &handle, err, errlen);
     if (rc) return rc;
     atomic_store(&job->handle, handle);
