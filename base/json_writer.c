@@ -155,12 +155,17 @@ void jw_string(struct jw *w, const char *name, const char *text, size_t len)
     jw_string_end(w);
 }
 
-void jw_text(struct jw *w, const char *name, const char *text)
+void jw_string_or_null(struct jw *w, const char *name, const char *text, size_t len)
 {
     if (text)
-        jw_string(w, name, text, strlen(text));
+        jw_string(w, name, text, len);
     else
         jw_null(w, name);
+}
+
+void jw_text(struct jw *w, const char *name, const char *text)
+{
+    jw_string_or_null(w, name, text, text ? strlen(text) : 0);
 }
 
 void jw_key(struct jw *w, const char *name, size_t len)
@@ -185,6 +190,14 @@ void jw_int(struct jw *w, const char *name, int64_t value)
     while (v /= 10);
     if (value < 0) text[--at] = '-';
     add_value(w, name, text + at, sizeof(text) - at);
+}
+
+void jw_count(struct jw *w, const char *name, int64_t value)
+{
+    if (value < 0)
+        jw_null(w, name);
+    else
+        jw_int(w, name, value);
 }
 
 void jw_ints(struct jw *w, const char *name, const int32_t *values, size_t n)

@@ -57,8 +57,9 @@ void jw_key(struct jw *w, const char *name, size_t len);
  * JSON on a terminal does not control it either. */
 void jw_string(struct jw *w, const char *name, const char *text, size_t len);
 
-/* A string up to its NUL; NULL is written as null. */
+/* A string up to its NUL, or of len bytes; NULL is written as null. */
 void jw_text(struct jw *w, const char *name, const char *text);
+void jw_string_or_null(struct jw *w, const char *name, const char *text, size_t len);
 
 /* One string in several parts, each of whole characters. */
 void jw_string_begin(struct jw *w, const char *name);
@@ -70,6 +71,9 @@ void jw_string_end(struct jw *w);
 bool jw_string_next(struct jw *w, const char *text, size_t len, size_t max, int64_t *at);
 
 void jw_int(struct jw *w, const char *name, int64_t value);
+
+/* The same; null for a negative one. */
+void jw_count(struct jw *w, const char *name, int64_t value);
 
 /* An array of n integers. */
 void jw_ints(struct jw *w, const char *name, const int32_t *values, size_t n);

@@ -27,6 +27,15 @@ size_t utf8_put(char *out, uint32_t cp);
  */
 int utf8_classify(const unsigned char *s, size_t len);
 
+/* Characters of valid text. */
+static inline size_t utf8_count(const char *text, size_t len)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < len; i++)
+        n += ((unsigned char)text[i] & 0xC0) != 0x80;
+    return n;
+}
+
 /* Length of the character that starts with the byte b, in valid text. */
 static inline size_t utf8_len(unsigned char b)
 {

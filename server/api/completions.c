@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "server/api/read/json_fields.h"
 #include "server/api/infill_prompt.h"
 #include "server/api/write/dialects.h"
@@ -55,11 +56,10 @@ const struct param_field srv_fields_native[] = {
     GEN_INT("t_max_predict_ms", t_max_predict_ms, 0, 86400000, 0, "none",
             "time from the first token on; it ends an answer that has reached a second line"),
     GEN_FLAG("add_special_tokens", add_special, true, NULL),
-    GEN_IGNORED("id_slot"),
-    GEN_IGNORED("samplers"),
-    GEN_IGNORED("t_max_prompt_ms"),
-    GEN_REFUSED("n_probs"),
-    GEN_REFUSED("prompt_logprobs"),
+    /* clang-format off */
+    GEN_IGNORED("id_slot"), GEN_IGNORED("samplers"), GEN_IGNORED("t_max_prompt_ms"),
+    GEN_REFUSED("n_probs"), GEN_REFUSED("prompt_logprobs"),
+    /* clang-format on */
     {0},
 };
 
@@ -223,7 +223,7 @@ static int note_starts(struct srv_gen *g, const struct gen_prompt *p, struct com
         size_t len = 0;
         tok_decoder_push(decoder, p->ids[i], &text, &len);
         e->starts[i] = (uint32_t)n_characters;
-        n_characters += srv_gen_characters(text, len);
+        n_characters += utf8_count(text, len);
     }
     tok_decoder_destroy(decoder);
     return 0;
@@ -233,7 +233,7 @@ static int measure_echoes(struct srv_gen *g, struct param_error *err)
 {
     for (int i = 0; g->params.echo && i < g->n_prompts; i++) {
         struct completion_echo *e = &((struct completion *)g->dialect)->echoes[i];
-        e->n_characters = (int64_t)srv_gen_characters(e->text, e->len);
+        e->n_characters = (int64_t)utf8_count(e->text, e->len);
         if (g->params.want_logprobs && note_starts(g, &g->prompts[i], e))
             return param_no_memory(err);
     }

@@ -10,6 +10,7 @@
 #include "server/api/read/generation_fields.h"
 #include "server/api/read/json_fields.h"
 #include "server/api/read/truncate.h"
+#include "server/api/routes.h"
 #include "server/api/write/dialects.h"
 #include "server/metrics.h"
 #include "server/models/app.h"
@@ -187,15 +188,11 @@ void srv_gen_count(struct srv_request *req)
         srv_gen_release(g);
         return;
     }
-    struct buf b;
-    struct jw w;
-    buf_init(&b, 256);
-    jw_init(&w, &b);
-    jw_open(&w, NULL, '{');
-    if (object) jw_text(&w, "object", object);
-    jw_int(&w, "input_tokens", g->prompts[0].n_ids);
-    jw_close(&w);
+    struct srv_object a;
+    struct jw *w = srv_object_open(&a, 256);
+    if (object) jw_text(w, "object", object);
+    jw_int(w, "input_tokens", g->prompts[0].n_ids);
     srv_gen_release(g);
     srv_facts(req)->account.endpoint = "count_tokens";
-    srv_reply(req, 200, NULL, jw_end(&w));
+    srv_object_reply(req, 200, &a);
 }

@@ -29,17 +29,13 @@ enum { MONITOR_LATE_US = 30 * 1000000 };
 /* percent: of a model that is being fetched (--pull), -1 for none. */
 static void reply_status(struct srv_request *req, const char *status, int percent)
 {
-    struct buf b;
-    struct jw w;
-    buf_init(&b, 256);
-    jw_init(&w, &b);
-    jw_open(&w, NULL, '{');
-    jw_text(&w, "status", status);
-    if (percent >= 0) jw_int(&w, "percent", percent);
-    jw_close(&w);
+    struct srv_object a;
+    struct jw *w = srv_object_open(&a, 256);
+    jw_text(w, "status", status);
+    if (percent >= 0) jw_int(w, "percent", percent);
     srv_reply_header(req, "Cache-Control", "no-store");
     if (percent >= 0) srv_reply_header(req, "Retry-After", "1");
-    srv_reply(req, percent >= 0 ? 503 : 200, NULL, jw_end(&w));
+    srv_object_reply(req, percent >= 0 ? 503 : 200, &a);
 }
 
 static void live(struct srv_request *req)
@@ -78,16 +74,12 @@ static void ready(struct srv_request *req)
 
 static void version(struct srv_request *req)
 {
-    struct buf b;
-    struct jw w;
+    struct srv_object a;
     srv_facts(req)->account.endpoint = "version";
-    buf_init(&b, 256);
-    jw_init(&w, &b);
-    jw_open(&w, NULL, '{');
-    jw_text(&w, "version", HEARTH_VERSION);
-    jw_text(&w, "server", "hearth");
-    jw_close(&w);
-    srv_reply(req, 200, NULL, jw_end(&w));
+    struct jw *w = srv_object_open(&a, 256);
+    jw_text(w, "version", HEARTH_VERSION);
+    jw_text(w, "server", "hearth");
+    srv_object_reply(req, 200, &a);
 }
 
 static void add_model(void *ctx, struct srv_model *model)

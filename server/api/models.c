@@ -29,11 +29,8 @@ static void write_status(const struct srv_entry *e, struct jw *w)
 /* Whole seconds of the date at which a model was last used, or null. */
 static void write_last_used(const struct srv_entry *e, struct jw *w)
 {
-    if (e->used_us)
-        jw_int(w, "last_used",
-               (int64_t)time(NULL) - (int64_t)((clock_now_us() - e->used_us) / 1000000));
-    else
-        jw_null(w, "last_used");
+    int64_t ago_s = (int64_t)((clock_now_us() - e->used_us) / 1000000);
+    jw_count(w, "last_used", e->used_us ? (int64_t)time(NULL) - ago_s : -1);
 }
 
 static int64_t ctx_of(const struct srv_entry *e)
@@ -184,32 +181,27 @@ static void list_anthropic(struct srv_request *req)
 {
     struct listing l = {.req = req};
     struct page p = {0};
-    struct buf b;
-    struct jw w;
+    struct srv_object a;
     visit_names(&l);
     p.n = l.n;
     if (!read_page(req, &p)) return;
-    buf_init(&b, 4 << 20);
-    jw_init(&w, &b);
-    jw_open(&w, NULL, '{');
-    jw_open(&w, "data", '[');
-    l = (struct listing){.req = req, .w = &w, .from = p.from, .to = p.to};
+    struct jw *w = srv_object_open(&a, 4 << 20);
+    jw_open(w, "data", '[');
+    l = (struct listing){.req = req, .w = w, .from = p.from, .to = p.to};
     visit_names(&l);
-    jw_close(&w);
-    jw_bool(&w, "has_more", p.has_more);
-    jw_text(&w, "first_id", l.first);
-    jw_text(&w, "last_id", l.last);
-    jw_close(&w);
-    srv_reply(req, 200, NULL, jw_end(&w));
+    jw_close(w);
+    jw_bool(w, "has_more", p.has_more);
+    jw_text(w, "first_id", l.first);
+    jw_text(w, "last_id", l.last);
+    srv_object_reply(req, 200, &a);
 }
 
 /* ---- routes -------------------------------------------------------------------------------- */
 
 static void list(struct srv_request *req)
 {
-    struct buf b;
-    struct jw w;
-    struct listing l = {.req = req, .w = &w, .to = INT_MAX};
+    struct srv_object a;
+    struct listing l = {.req = req, .w = &a.w, .to = INT_MAX};
     const char *reload = srv_request_query(req, "reload");
     srv_facts(req)->account.endpoint = "models";
     if (reload && !strcmp(reload, "1") && srv_facts(req)->app->config->models_dir)
@@ -218,15 +210,12 @@ static void list(struct srv_request *req)
         list_anthropic(req);
         return;
     }
-    buf_init(&b, 4 << 20);
-    jw_init(&w, &b);
-    jw_open(&w, NULL, '{');
-    jw_text(&w, "object", "list");
-    jw_open(&w, "data", '[');
+    struct jw *w = srv_object_open(&a, 4 << 20);
+    jw_text(w, "object", "list");
+    jw_open(w, "data", '[');
     visit_names(&l);
-    jw_close(&w);
-    jw_close(&w);
-    srv_reply(req, 200, NULL, jw_end(&w));
+    jw_close(w);
+    srv_object_reply(req, 200, &a);
 }
 
 static void item(struct srv_request *req)

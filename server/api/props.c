@@ -69,15 +69,6 @@ static void write_draft_model(struct jw *w, const struct srv_model *model,
     jw_close(w);
 }
 
-/* null for -1: not set. */
-static void write_limit(struct jw *w, const char *name, int64_t value)
-{
-    if (value < 0)
-        jw_null(w, name);
-    else
-        jw_int(w, name, value);
-}
-
 /* The defaults of requests. */
 static void write_defaults(struct jw *w, const struct srv_defaults *d)
 {
@@ -86,8 +77,8 @@ static void write_defaults(struct jw *w, const struct srv_defaults *d)
 #define WRITE_int jw_int
 #define WRITE(name, type, ...) WRITE_##type(w, #name, d->sampling.name);
     ENG_SAMPLING_DEFAULTS(WRITE)
-    write_limit(w, "seed", d->seed);
-    write_limit(w, "max_tokens", d->max_tokens);
+    jw_count(w, "seed", d->seed);
+    jw_count(w, "max_tokens", d->max_tokens);
     jw_close(w);
 }
 
@@ -179,10 +170,7 @@ static void write_swap(struct jw *w, struct srv_app *app, struct srv_models *mod
     jw_text(w, "state", srv_swap_state_name(swap.state));
     write_name(w, "model", swap.model);
     write_name(w, "previous", swap.previous);
-    if (swap.since)
-        jw_int(w, "since", swap.since);
-    else
-        jw_null(w, "since");
+    jw_count(w, "since", swap.since ? swap.since : -1);
     jw_int(w, "n_draining", view.n_draining);
     write_name(w, "last_error", swap.last_error);
     jw_close(w);
@@ -214,19 +202,15 @@ static void props_of_unloaded(struct srv_request *req)
 {
     const struct srv_facts *facts = srv_facts(req);
     char name[140];
-    struct buf b;
-    struct jw w;
-    buf_init(&b, 65536);
-    jw_init(&w, &b);
-    jw_open(&w, NULL, '{');
-    jw_text(&w, "server", "hearth");
-    jw_text(&w, "version", HEARTH_VERSION);
-    jw_text(&w, "model", srv_models_name(&facts->app->models, facts->entry, name, sizeof(name)));
-    jw_bool(&w, "is_sleeping", true);
-    write_router(&w, facts->app);
-    write_swap(&w, facts->app, &facts->app->models);
-    jw_close(&w);
-    srv_reply(req, 200, NULL, jw_end(&w));
+    struct srv_object a;
+    struct jw *w = srv_object_open(&a, 65536);
+    jw_text(w, "server", "hearth");
+    jw_text(w, "version", HEARTH_VERSION);
+    jw_text(w, "model", srv_models_name(&facts->app->models, facts->entry, name, sizeof(name)));
+    jw_bool(w, "is_sleeping", true);
+    write_router(w, facts->app);
+    write_swap(w, facts->app, &facts->app->models);
+    srv_object_reply(req, 200, &a);
 }
 
 static void props(struct srv_request *req)
@@ -238,53 +222,49 @@ static void props(struct srv_request *req)
         return;
     }
     const struct eng_info *info = eng_info(model->engine);
-    struct buf b;
-    struct jw w;
+    struct srv_object a;
     srv_facts(req)->account.endpoint = "props";
-    buf_init(&b, 8 << 20);
-    jw_init(&w, &b);
-    jw_open(&w, NULL, '{');
-    jw_text(&w, "server", "hearth");
-    jw_text(&w, "version", HEARTH_VERSION);
-    jw_text(&w, "model", model->names[0]);
-    jw_bool(&w, "demo", model->is_demo);
-    jw_bool(&w, "is_sleeping", false);
-    write_router(&w, srv_facts(req)->app);
-    jw_text(&w, "architecture", info->architecture);
-    jw_text(&w, "rope", info->rope);
-    jw_text(&w, "system_fingerprint", model->fingerprint);
-    jw_text(&w, "numerics", info->numerics);
-    jw_text(&w, "kernels", info->kernels);
-    jw_text(&w, "gemm", info->gemm);
-    jw_text(&w, "kv_dtype", info->kv_dtype);
-    jw_text(&w, "weights_dtype", info->weights_dtype);
-    write_reading(&w, model, info);
-    jw_text(&w, "drafts", eng_drafts(model->engine));
-    write_draft_model(&w, model, info);
-    jw_bool(&w, "repeatable", info->repeatable);
-    jw_int(&w, "threads", info->n_threads);
-    jw_int(&w, "total_slots", info->n_parallel);
-    jw_int(&w, "chunk_tokens", info->chunk_tokens);
-    jw_int(&w, "page_tokens", info->page_tokens);
-    jw_int(&w, "n_pages", info->n_pages);
-    jw_int(&w, "n_ctx", srv_model_longest(model));
-    jw_open(&w, "default_generation_settings", '{'); /* llama-server's place */
-    jw_int(&w, "n_ctx", srv_model_longest(model));
-    jw_close(&w);
-    jw_int(&w, "n_ctx_train", info->ctx_train_tokens);
-    jw_int(&w, "n_params", info->n_params);
-    jw_int(&w, "n_vocab", info->vocab_size);
-    write_memory(&w, &info->memory);
-    jw_number(&w, "load_seconds", info->load_seconds);
-    write_defaults(&w, &model->defaults);
-    write_chat(&w, model->chat);
-    write_style(&w, &model->style);
-    write_structured_output(&w, model->grammars);
-    write_fim(&w, model);
-    write_swap(&w, srv_facts(req)->app, model->set);
-    write_kv_disk(&w, model->engine);
-    jw_close(&w);
-    srv_reply(req, 200, NULL, jw_end(&w));
+    struct jw *w = srv_object_open(&a, 8 << 20);
+    jw_text(w, "server", "hearth");
+    jw_text(w, "version", HEARTH_VERSION);
+    jw_text(w, "model", model->names[0]);
+    jw_bool(w, "demo", model->is_demo);
+    jw_bool(w, "is_sleeping", false);
+    write_router(w, srv_facts(req)->app);
+    jw_text(w, "architecture", info->architecture);
+    jw_text(w, "rope", info->rope);
+    jw_text(w, "system_fingerprint", model->fingerprint);
+    jw_text(w, "numerics", info->numerics);
+    jw_text(w, "kernels", info->kernels);
+    jw_text(w, "gemm", info->gemm);
+    jw_text(w, "kv_dtype", info->kv_dtype);
+    jw_text(w, "weights_dtype", info->weights_dtype);
+    write_reading(w, model, info);
+    jw_text(w, "drafts", eng_drafts(model->engine));
+    write_draft_model(w, model, info);
+    jw_bool(w, "repeatable", info->repeatable);
+    jw_int(w, "threads", info->n_threads);
+    jw_int(w, "total_slots", info->n_parallel);
+    jw_int(w, "chunk_tokens", info->chunk_tokens);
+    jw_int(w, "page_tokens", info->page_tokens);
+    jw_int(w, "n_pages", info->n_pages);
+    jw_int(w, "n_ctx", srv_model_longest(model));
+    jw_open(w, "default_generation_settings", '{'); /* llama-server's place */
+    jw_int(w, "n_ctx", srv_model_longest(model));
+    jw_close(w);
+    jw_int(w, "n_ctx_train", info->ctx_train_tokens);
+    jw_int(w, "n_params", info->n_params);
+    jw_int(w, "n_vocab", info->vocab_size);
+    write_memory(w, &info->memory);
+    jw_number(w, "load_seconds", info->load_seconds);
+    write_defaults(w, &model->defaults);
+    write_chat(w, model->chat);
+    write_style(w, &model->style);
+    write_structured_output(w, model->grammars);
+    write_fim(w, model);
+    write_swap(w, srv_facts(req)->app, model->set);
+    write_kv_disk(w, model->engine);
+    srv_object_reply(req, 200, &a);
 }
 
 /* Numbers of a model, or sums of those that drain. */

@@ -60,9 +60,8 @@ static int check_include(const json_t *include, struct param_error *err)
 {
     if (!include || json_is_null(include)) return 0;
     bool valid = json_is_array(include);
-    for (size_t i = 0; valid && i < json_array_size(include); i++) {
+    for (size_t i = 0; valid && i < json_array_size(include); i++)
         valid = json_is_string(json_array_get(include, i));
-    }
     if (valid) return 0;
     return param_fail(err, SRV_ERR_INVALID_TYPE, "include", "'include' must be a list of strings.");
 }

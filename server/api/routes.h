@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* The API's routes: a table for each endpoint file, ended by a row with a NULL method, and the list
- * of all tables, ended by NULL. Const. */
+/*
+ * The API's routes: a table for each endpoint file, ended by a row with a NULL method, and the list
+ * of all tables, ended by NULL, const; and an answer that is written at once.
+ */
 #ifndef HEARTH_SERVER_API_ROUTES_H
 #define HEARTH_SERVER_API_ROUTES_H
 
+#include "base/buf.h"
+#include "base/json_writer.h"
 #include "server/api/read/json_fields.h"
 #include "server/http/endpoint.h"
 
@@ -38,5 +42,27 @@ extern const struct param_field srv_fields_choose[];
 extern const struct param_field srv_fields_classify[];
 extern const struct param_field srv_fields_rerank[];
 extern const struct param_field srv_fields_swap[], srv_fields_unload[];
+
+/* The JSON object of an answer while it is written. */
+struct srv_object {
+    struct buf text;
+    struct jw w;
+};
+
+/* Opens the object, of at most so many bytes. Returns its writer. */
+static inline struct jw *srv_object_open(struct srv_object *a, size_t max_bytes)
+{
+    buf_init(&a->text, max_bytes);
+    jw_init(&a->w, &a->text);
+    jw_open(&a->w, NULL, '{');
+    return &a->w;
+}
+
+/* Closes the object and answers with it. */
+static inline void srv_object_reply(struct srv_request *req, int status, struct srv_object *a)
+{
+    jw_close(&a->w);
+    srv_reply(req, status, NULL, jw_end(&a->w));
+}
 
 #endif

@@ -20,14 +20,14 @@
 
 enum { MAX_NAMES = 16, MAX_NAME_BYTES = 128, MAX_MODEL_BYTES = 1024 };
 
-struct load_params {
+/* Of a load; of an unload two of them. */
+struct order_params {
     const json_t *model, *draft_model, *replace, *alias, *wait;
 };
 
 #define FIELD(member, otherwise_, meaning_)                                                        \
     {                                                                                              \
-        .name = #member, .type = PARAM_JSON, .offset = offsetof(struct load_params, member),       \
-        .otherwise = otherwise_, .meaning = meaning_                                               \
+        PARAM_FIELD(struct order_params, #member, PARAM_JSON, member, otherwise_, meaning_)        \
     }
 
 const struct param_field srv_fields_swap[] = {
@@ -142,21 +142,17 @@ struct asker {
 static void reply_done(struct srv_request *req, const struct asker *a)
 {
     const struct srv_outcome *o = &a->outcome;
-    struct buf b;
-    struct jw w;
-    buf_init(&b, 8192);
-    jw_init(&w, &b);
-    jw_open(&w, NULL, '{');
-    jw_bool(&w, "success", true);
-    jw_text(&w, "model", o->model);
-    if (a->kind == OF_SWAP) jw_text(&w, "previous", o->previous);
-    if (a->kind != OF_UNLOAD) jw_text(&w, "system_fingerprint", o->fingerprint);
-    if (o->result == SWAP_UNCHANGED) jw_bool(&w, "unchanged", true);
-    if (a->kind != OF_UNLOAD) jw_int(&w, "load_ms", o->load_ms);
-    if (a->kind == OF_SWAP) jw_int(&w, "self_test_ms", o->self_test_ms);
-    if (a->kind != OF_LOAD) jw_int(&w, "draining", o->n_draining);
-    jw_close(&w);
-    srv_reply(req, 200, NULL, jw_end(&w));
+    struct srv_object answer;
+    struct jw *w = srv_object_open(&answer, 8192);
+    jw_bool(w, "success", true);
+    jw_text(w, "model", o->model);
+    if (a->kind == OF_SWAP) jw_text(w, "previous", o->previous);
+    if (a->kind != OF_UNLOAD) jw_text(w, "system_fingerprint", o->fingerprint);
+    if (o->result == SWAP_UNCHANGED) jw_bool(w, "unchanged", true);
+    if (a->kind != OF_UNLOAD) jw_int(w, "load_ms", o->load_ms);
+    if (a->kind == OF_SWAP) jw_int(w, "self_test_ms", o->self_test_ms);
+    if (a->kind != OF_LOAD) jw_int(w, "draining", o->n_draining);
+    srv_object_reply(req, 200, &answer);
 }
 
 static void reply_no_room(struct srv_request *req, const struct srv_outcome *o)
@@ -199,15 +195,11 @@ static void reply(struct srv_request *req, const struct asker *a)
 
 static void reply_state(struct srv_request *req, const char *state)
 {
-    struct buf b;
-    struct jw w;
-    buf_init(&b, 256);
-    jw_init(&w, &b);
-    jw_open(&w, NULL, '{');
-    jw_bool(&w, "success", true);
-    jw_text(&w, "state", state);
-    jw_close(&w);
-    srv_reply(req, 202, NULL, jw_end(&w));
+    struct srv_object a;
+    struct jw *w = srv_object_open(&a, 256);
+    jw_bool(w, "success", true);
+    jw_text(w, "state", state);
+    srv_object_reply(req, 202, &a);
 }
 
 /* ---- orders -------------------------------------------------------------------------------- */
@@ -353,7 +345,7 @@ static void carry_out(struct srv_request *req, const struct order *order)
 /* ---- routes -------------------------------------------------------------------------------- */
 
 /* The entry of the catalogue that is to be loaded, or -1: the request is for a swap. */
-static int find_entry(struct srv_request *req, const struct load_params *p, const char *model)
+static int find_entry(struct srv_request *req, const struct order_params *p, const char *model)
 {
     struct srv_models *models = &srv_facts(req)->app->models;
     if (!model || p->replace || p->alias || p->draft_model || srv_models_count(models) < 2)
@@ -361,49 +353,24 @@ static int find_entry(struct srv_request *req, const struct load_params *p, cons
     return srv_models_find(models, model);
 }
 
-static void load(struct srv_request *req)
+static int read_load(struct srv_request *req, const struct order_params *p, struct order *order,
+                     const char *names[MAX_NAMES], struct param_error *err)
 {
-    struct order order = {.kind = OF_LOAD};
-    struct load_params p = {0};
-    struct srv_swap_params *swap = &order.swap;
-    struct param_error err = {0};
-    struct param_unknown unknown = {0};
-    const char *names[MAX_NAMES];
-    srv_facts(req)->account.endpoint = "swap";
-    struct srv_body body;
-    if (srv_body_read(&body, srv_facts(req)->body, srv_facts(req)->body_len, PARAM_MAX_VALUES,
-                      &err) ||
-        params_read(body.root, srv_fields_swap, &p, &unknown, &err) ||
-        (p.model && !(swap->model = read_text(p.model, "model", MAX_MODEL_BYTES, &err))) ||
-        (p.draft_model &&
-         !(swap->draft_model = read_text(p.draft_model, "draft_model", MAX_MODEL_BYTES, &err))) ||
-        ((order.entry = find_entry(req, &p, swap->model)) < 0 &&
-         read_replaced(req, p.replace, &swap->entry, &err)) ||
-        read_names(p.alias, names, &swap->names, &err) || read_wait(p.wait, &order.wait, &err) ||
-        param_name_ignored(req, &unknown, &err)) {
-        param_reply(req, &err);
-    } else {
-        if (order.entry < 0) order.kind = OF_SWAP;
-        carry_out(req, &order);
-    }
-    srv_body_finish(&body);
+    struct srv_swap_params *swap = &order->swap;
+    if ((p->model && !(swap->model = read_text(p->model, "model", MAX_MODEL_BYTES, err))) ||
+        (p->draft_model &&
+         !(swap->draft_model = read_text(p->draft_model, "draft_model", MAX_MODEL_BYTES, err))))
+        return -1;
+    order->entry = find_entry(req, p, swap->model);
+    order->kind = order->entry < 0 ? OF_SWAP : OF_LOAD;
+    if (order->entry < 0 && read_replaced(req, p->replace, &swap->entry, err)) return -1;
+    return read_names(p->alias, names, &swap->names, err);
 }
 
-struct unload_params {
-    const json_t *model, *wait;
-};
-
 const struct param_field srv_fields_unload[] = {
-    {.name = "model",
-     .type = PARAM_JSON,
-     .offset = offsetof(struct unload_params, model),
-     .otherwise = "the only model",
-     .meaning = "a name of the model; its next request loads it again"},
-    {.name = "wait",
-     .type = PARAM_JSON,
-     .offset = offsetof(struct unload_params, wait),
-     .otherwise = "`switched`",
-     .meaning = "when the answer comes: at once, or with `drained` when the model is gone"},
+    FIELD(model, "the only model", "a name of the model; its next request loads it again"),
+    FIELD(wait, "`switched`",
+          "when the answer comes: at once, or with `drained` when the model is gone"),
     {0},
 };
 
@@ -415,19 +382,23 @@ static int read_unloaded(struct srv_request *req, const json_t *model, int *ret,
     return read_entry(req, model, "model", MAX_MODEL_BYTES, ret, err);
 }
 
-static void unload(struct srv_request *req)
+/* arg: the fields. */
+static void handle(struct srv_request *req)
 {
+    const struct srv_facts *facts = srv_facts(req);
+    bool loads = facts->arg == srv_fields_swap;
     struct order order = {.kind = OF_UNLOAD};
-    struct unload_params p = {0};
+    struct order_params p = {0};
     struct param_error err = {0};
     struct param_unknown unknown = {0};
+    const char *names[MAX_NAMES];
     struct srv_body body;
     srv_facts(req)->account.endpoint = "swap";
-    if (srv_body_read(&body, srv_facts(req)->body, srv_facts(req)->body_len, PARAM_MAX_VALUES,
-                      &err) ||
-        params_read(body.root, srv_fields_unload, &p, &unknown, &err) ||
-        read_unloaded(req, p.model, &order.entry, &err) || read_wait(p.wait, &order.wait, &err) ||
-        param_name_ignored(req, &unknown, &err))
+    if (srv_body_read(&body, facts->body, facts->body_len, PARAM_MAX_VALUES, &err) ||
+        params_read(body.root, facts->arg, &p, &unknown, &err) ||
+        (loads ? read_load(req, &p, &order, names, &err)
+               : read_unloaded(req, p.model, &order.entry, &err)) ||
+        read_wait(p.wait, &order.wait, &err) || param_name_ignored(req, &unknown, &err))
         param_reply(req, &err);
     else
         carry_out(req, &order);
@@ -435,9 +406,9 @@ static void unload(struct srv_request *req)
 }
 
 const struct srv_route srv_routes_swap[] = {
-    {"POST", "/v1/models/load", SRV_ROUTE_OPERATOR | SRV_ROUTE_BARE, SRV_DIALECT_OPENAI, load,
-     NULL},
-    {"POST", "/v1/models/unload", SRV_ROUTE_OPERATOR | SRV_ROUTE_BARE, SRV_DIALECT_OPENAI, unload,
-     NULL},
+    {"POST", "/v1/models/load", SRV_ROUTE_OPERATOR | SRV_ROUTE_BARE, SRV_DIALECT_OPENAI, handle,
+     srv_fields_swap},
+    {"POST", "/v1/models/unload", SRV_ROUTE_OPERATOR | SRV_ROUTE_BARE, SRV_DIALECT_OPENAI, handle,
+     srv_fields_unload},
     {0},
 };

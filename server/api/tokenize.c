@@ -32,10 +32,10 @@ struct tokenize_params {
     struct truncation truncation;
 };
 
-#define FIELD(name_, type_, member, preset_, otherwise_, meaning_)                                 \
+#define FIELD(name, type, member, preset_, otherwise, meaning)                                     \
     {                                                                                              \
-        .name = name_, .type = type_, .offset = offsetof(struct tokenize_params, member),          \
-        .preset = preset_, .otherwise = otherwise_, .meaning = meaning_                            \
+        PARAM_FIELD(struct tokenize_params, name, type, member, otherwise, meaning),               \
+            .preset = preset_                                                                      \
     }
 
 const struct param_field srv_fields_tokens[] = {
@@ -60,25 +60,16 @@ const struct param_field srv_fields_tokens[] = {
     FIELD("continue_final_message", PARAM_BOOL, continue_final_message, false, NULL,
           "with `messages`: as in chat"),
     FIELD("chat_template_kwargs", PARAM_JSON, kwargs, 0, NULL, "with `messages`: as in chat"),
-    {.name = "max_tokens",
-     .type = PARAM_INT,
-     .offset = offsetof(struct tokenize_params, truncation.max_tokens),
-     .min = 0,
-     .max = 1e15,
-     .preset = -1,
-     .also = "max_completion_tokens",
-     .otherwise = "none",
-     .meaning = "with `truncation`: as in chat"},
+    {PARAM_FIELD(struct tokenize_params, "max_tokens", PARAM_INT, truncation.max_tokens, "none",
+                 "with `truncation`: as in chat"),
+     .max = 1e15, .preset = -1, .also = "max_completion_tokens"},
     /* truncate.c and tools_fields.c read these */
     GEN_TRUNCATION,
-    {.name = "tools", .type = PARAM_IGNORED},
-    {.name = "tool_choice", .type = PARAM_IGNORED},
-    {.name = "parallel_tool_calls", .type = PARAM_IGNORED},
-    {.name = "reasoning_effort", .type = PARAM_IGNORED},
-    {.name = "enable_thinking", .type = PARAM_IGNORED},
-    {.name = "think", .type = PARAM_IGNORED},
-    {.name = "thinking", .type = PARAM_IGNORED},
-    {.name = "reasoning_format", .type = PARAM_IGNORED},
+    /* clang-format off */
+    GEN_IGNORED("tools"), GEN_IGNORED("tool_choice"), GEN_IGNORED("parallel_tool_calls"),
+    GEN_IGNORED("reasoning_effort"), GEN_IGNORED("enable_thinking"), GEN_IGNORED("think"),
+    GEN_IGNORED("thinking"), GEN_IGNORED("reasoning_format"),
+    /* clang-format on */
     {0},
 };
 
@@ -241,14 +232,6 @@ static int tokenize_prompt(struct srv_request *req, struct tokenize_params *p, s
 
 /* ---- TGI ----------------------------------------------------------------------------------- */
 
-static int64_t n_characters(const char *text, size_t len)
-{
-    int64_t n = 0;
-    for (size_t i = 0; i < len; i++)
-        n += (text[i] & 0xC0) != 0x80;
-    return n;
-}
-
 /* Offsets are in characters. A special token has its text, and a place if the input has it. */
 static int tokenize_inputs(const struct srv_model *model, const struct tokenize_params *p,
                            struct jw *w, struct param_error *err)
@@ -274,7 +257,7 @@ static int tokenize_inputs(const struct srv_model *model, const struct tokenize_
         jw_int(w, "id", ids.ids[i]);
         jw_string(w, "text", text, len);
         jw_int(w, "start", at);
-        if (!added) at += n_characters(text, len);
+        if (!added) at += (int64_t)utf8_count(text, len);
         jw_int(w, "stop", at);
         jw_close(w);
     }
@@ -348,16 +331,12 @@ static void detokenize(struct srv_request *req)
     if (rc) {
         param_reply(req, &err);
     } else {
-        struct buf b;
-        struct jw w;
-        buf_init(&b, ANSWER_MAX);
-        jw_init(&w, &b);
-        jw_open(&w, NULL, '{');
+        struct srv_object a;
+        struct jw *w = srv_object_open(&a, ANSWER_MAX);
         /* vLLM's clients name a model and expect exactly {"prompt"}. */
-        if (!p.model) jw_string(&w, "content", text, len);
-        jw_string(&w, "prompt", text, len);
-        jw_close(&w);
-        srv_reply(req, 200, NULL, jw_end(&w));
+        if (!p.model) jw_string(w, "content", text, len);
+        jw_string(w, "prompt", text, len);
+        srv_object_reply(req, 200, &a);
     }
     free(text);
     free(ids);
@@ -374,14 +353,10 @@ static void apply_template(struct srv_request *req)
     if (make_chat(req, &p, &prompt, &ids, &err)) {
         param_reply(req, &err);
     } else {
-        struct buf b;
-        struct jw w;
-        buf_init(&b, ANSWER_MAX);
-        jw_init(&w, &b);
-        jw_open(&w, NULL, '{');
-        jw_string(&w, "prompt", prompt.text, prompt.len);
-        jw_close(&w);
-        srv_reply(req, 200, NULL, jw_end(&w));
+        struct srv_object a;
+        struct jw *w = srv_object_open(&a, ANSWER_MAX);
+        jw_string(w, "prompt", prompt.text, prompt.len);
+        srv_object_reply(req, 200, &a);
     }
     tok_prompt_finish(&prompt);
     tok_ids_finish(&ids);

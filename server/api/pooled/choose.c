@@ -425,19 +425,13 @@ static void weigh(struct srv_pooled *p)
     if (c->chat) a->model = c->chat->model;
 }
 
-static void write_text(struct jw *w, const char *name, const struct choice *o)
-{
-    if (!o->text) jw_null(w, name);
-    if (o->text) jw_string(w, name, o->text, o->len);
-}
-
 static void write_choice(struct srv_pooled *p, struct jw *w, int i)
 {
     const struct choosing *c = (const struct choosing *)p;
     const struct choice *o = c->top ? c->order[i] : &c->choices[i];
     jw_open(w, NULL, '{');
     jw_int(w, "index", o - c->choices);
-    write_text(w, "text", o);
+    jw_string_or_null(w, "text", o->text, o->len);
     jw_number(w, "logprob", o->logprob);
     jw_int(w, "tokens", o->n_ids);
     jw_number(w, "probability", o->score);
@@ -459,7 +453,7 @@ static void end(struct srv_pooled *p, struct jw *w)
 {
     const struct choosing *c = (const struct choosing *)p;
     jw_close(w);
-    write_text(w, "best", c->order[0]);
+    jw_string_or_null(w, "best", c->order[0]->text, c->order[0]->len);
     jw_number(w, "entropy", c->entropy);
     jw_open(w, "usage", '{');
     jw_int(w, "prompt_tokens", c->n_context);

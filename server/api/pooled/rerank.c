@@ -35,10 +35,8 @@ struct ranking {
 
 const struct param_field srv_fields_rerank[] = {
     /* find_sides reads these */
-    {.name = "query", .type = PARAM_IGNORED, .meaning = "the search"},
-    {.name = "documents",
-     .type = PARAM_IGNORED,
-     .meaning = "1 to 1,000 texts, or objects with a member `text`"},
+    GEN_NAME("query", PARAM_IGNORED, NULL, "the search"),
+    GEN_NAME("documents", PARAM_IGNORED, NULL, "1 to 1,000 texts, or objects with a member `text`"),
     {FIELD("model", PARAM_STRING, p.model, "served model", "as in chat")},
     {FIELD("top_n", PARAM_INT, top_n, "all", "so many results, best first; also `top_k`"), .min = 0,
      .max = 1 << 20, .also = "top_k"},
@@ -60,16 +58,11 @@ const struct param_field srv_fields_rerank[] = {
     /* other dialects */
     {FIELD("truncation", PARAM_JSON, truncation, NULL, NULL)},
     {FIELD("return_text", PARAM_JSON, with_text, NULL, NULL)},
-    {.name = "texts", .type = PARAM_IGNORED},
-    {.name = "text_1", .type = PARAM_IGNORED},
-    {.name = "text_2", .type = PARAM_IGNORED},
-    {.name = "queries", .type = PARAM_IGNORED},
-    {.name = "items", .type = PARAM_IGNORED},
-    {.name = "data_1", .type = PARAM_IGNORED},
-    {.name = "data_2", .type = PARAM_IGNORED},
-    {.name = "priority", .type = PARAM_IGNORED},
-    {.name = "return_len", .type = PARAM_IGNORED},
-    {.name = "truncation_direction", .type = PARAM_IGNORED},
+    /* clang-format off */
+    GEN_IGNORED("texts"), GEN_IGNORED("text_1"), GEN_IGNORED("text_2"), GEN_IGNORED("queries"),
+    GEN_IGNORED("items"), GEN_IGNORED("data_1"), GEN_IGNORED("data_2"), GEN_IGNORED("priority"),
+    GEN_IGNORED("return_len"), GEN_IGNORED("truncation_direction"),
+    /* clang-format on */
     {0},
 };
 

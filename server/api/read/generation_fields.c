@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/utf8.h"
 #include "server/config/config.h"
 
 enum { MAX_BIAS = 1024, MAX_STOP_IDS = 64, MAX_FIELDS = 128, MAX_CACHE_KEY = 64, CLIP = 64 };
@@ -63,11 +64,9 @@ const struct param_field srv_fields_common[] = {
     GEN_FIELD("allowed_token_ids", PARAM_JSON, allowed_token_ids, "all", "sample only from these"),
     GEN_INT("prompt_logprobs", prompt_logprobs, 0, GEN_MAX_LOGPROBS, -1, "none",
             "log-probabilities of the prompt, as vLLM's, in its first choice; not with a stream"),
-    {.name = "return_token_ids",
-     .type = PARAM_BOOL,
-     .offset = offsetof(struct srv_gen_params, return_token_ids),
-     .also = "return_tokens",
-     .meaning = "ids of prompt (in a stream in its first chunk) and answer"},
+    {GEN_ROW("return_token_ids", PARAM_BOOL, return_token_ids, NULL,
+             "ids of prompt (in a stream in its first chunk) and answer"),
+     .also = "return_tokens"},
     GEN_FLAG("return_tokens_as_token_ids", tokens_as_ids, false,
              "write tokens of log-probabilities as `token_id:N`"),
     GEN_FLAG("cache_prompt", cache_prompt, true, "use the prefix cache"),
@@ -101,13 +100,7 @@ const struct param_field srv_fields_common[] = {
     GEN_INT("speculative.n_max", draft_max, 0, 65536, -1, "as many as pay",
             "tokens of a [draft](drafts.md) at most; 0: none; the answer is the same"),
     GEN_INT("speculative.n_min", draft_min, 0, 65536, 0, NULL, "checked, no effect"),
-    {.name = "speculative.p_min",
-     .type = PARAM_NUMBER,
-     .min = 0,
-     .max = 1,
-     .preset = 0,
-     .offset = offsetof(struct srv_gen_params, draft_p_min),
-     .meaning = "checked, no effect"},
+    {GEN_ROW("speculative.p_min", PARAM_NUMBER, draft_p_min, NULL, "checked, no effect"), .max = 1},
     GEN_NAME("user", PARAM_IGNORED, NULL, "accepted, no effect"),
     GEN_FIELD("request_id", PARAM_STRING, request_id, "generated",
               "answered as `x-request-id` if there is no header of that name"),
@@ -393,9 +386,8 @@ static int64_t asked_tokens(const struct reading *r)
 /* A hint of where equal prompts go, as OpenAI has it: one server has nowhere else to send them. */
 static int check_cache_key(const struct srv_gen_params *p, struct param_error *err)
 {
-    int n = 0;
-    for (const char *c = p->prompt_cache_key; c && *c; c++)
-        n += (*c & 0xC0) != 0x80; /* characters begin with one */
+    const char *key = p->prompt_cache_key;
+    int n = key ? (int)utf8_count(key, strlen(key)) : 0;
     if (n <= MAX_CACHE_KEY) return 0;
     return param_fail(err, SRV_ERR_INVALID_VALUE, "prompt_cache_key",
                       "'prompt_cache_key' has %d characters; at most %d.", n, MAX_CACHE_KEY);

@@ -61,20 +61,19 @@ struct srv_gen_params {
 };
 
 /* Rows of a field table for srv_gen_params; struct param_field says what the columns are. */
-#define GEN_FLAG(name_, member, preset_, meaning_)                                                 \
+#define GEN_ROW(...) PARAM_FIELD(struct srv_gen_params, __VA_ARGS__)
+#define GEN_FIELD(...)                                                                             \
     {                                                                                              \
-        .name = name_, .type = PARAM_BOOL, .offset = offsetof(struct srv_gen_params, member),      \
-        .preset = preset_, .meaning = meaning_                                                     \
+        GEN_ROW(__VA_ARGS__)                                                                       \
     }
-#define GEN_INT(name_, member, min_, max_, preset_, otherwise_, meaning_)                          \
+#define GEN_FLAG(name, member, preset_, meaning)                                                   \
     {                                                                                              \
-        .name = name_, .type = PARAM_INT, .offset = offsetof(struct srv_gen_params, member),       \
-        .min = min_, .max = max_, .preset = preset_, .otherwise = otherwise_, .meaning = meaning_  \
+        GEN_ROW(name, PARAM_BOOL, member, NULL, meaning), .preset = preset_                        \
     }
-#define GEN_FIELD(name_, type_, member, otherwise_, meaning_)                                      \
+#define GEN_INT(name, member, min_, max_, preset_, otherwise, meaning)                             \
     {                                                                                              \
-        .name = name_, .type = type_, .offset = offsetof(struct srv_gen_params, member),           \
-        .otherwise = otherwise_, .meaning = meaning_                                               \
+        GEN_ROW(name, PARAM_INT, member, otherwise, meaning), .min = min_, .max = max_,            \
+                                                              .preset = preset_                    \
     }
 /* A field without a member: another file reads it, or it has no effect. */
 #define GEN_NAME(name_, type_, otherwise_, meaning_)                                               \

@@ -47,9 +47,8 @@ static void write_place(const struct srv_gen *g, struct jw *w, const struct gen_
     jw_close(w);
 }
 
-void srv_cache_write_report(const struct srv_gen *g, struct jw *w)
+static void write_report(const struct srv_gen *g, struct jw *w)
 {
-    if (!g->cache.reports) return;
     const struct gen_prompt *p = &g->prompts[0];
     struct eng_usage u = srv_gen_usage(p);
     bool at_place = u.miss == ENG_MISS_CONTENT || u.miss == ENG_MISS_EVICTED;
@@ -62,9 +61,12 @@ void srv_cache_write_report(const struct srv_gen *g, struct jw *w)
         write_place(g, w, p, u.n_known_tokens);
     else
         jw_null(w, "diverges");
-    if (missed)
-        jw_text(w, "reason", eng_miss_names[u.miss]);
-    else
-        jw_null(w, "reason");
+    jw_text(w, "reason", missed ? eng_miss_names[u.miss] : NULL);
     jw_close(w);
+}
+
+void srv_cache_write_report(const struct srv_gen *g, struct jw *w)
+{
+    if (g->cache.reports) write_report(g, w);
+    if (g->n_dropped_items > 0) jw_int(w, "dropped_input_items", g->n_dropped_items);
 }

@@ -21,10 +21,7 @@ static void write_stop(struct jw *w, const struct gen_choice *c)
     size_t len;
     const char *text = srv_gen_stop_string(c, &len);
     jw_text(w, "stop_reason", stop_reason(c));
-    if (text)
-        jw_string(w, "stop_sequence", text, len);
-    else
-        jw_null(w, "stop_sequence");
+    jw_string_or_null(w, "stop_sequence", text, len);
 }
 
 /* whole: with the object that message_delta does not have. */
@@ -44,7 +41,6 @@ static void write_usage(const struct srv_gen *g, struct jw *w, int64_t n_output,
         jw_close(w);
     }
     srv_cache_write_report(g, w);
-    if (g->n_dropped_items > 0) jw_int(w, "dropped_input_items", g->n_dropped_items);
     jw_close(w);
 }
 
@@ -136,19 +132,13 @@ static void write_empty_block(struct jw *w, const char *name)
     jw_close(w);
 }
 
-/* A stop string may have taken all text of the last part. */
-static bool is_shown(const struct gen_choice *c, int i)
-{
-    return c->parts[i].kind == CHOICE_CALL || choice_part_end(c, i) > c->parts[i].from;
-}
-
 static bool whole(struct srv_gen *g, struct jw *w, struct gen_cursor *at)
 {
     const struct gen_choice *c = &g->prompts[0].choices[0];
     bool empty = true;
     open_message(g, w, NULL);
     for (int i = 0; i < c->n_parts; i++) {
-        if (!is_shown(c, i)) continue;
+        if (!srv_gen_is_shown(c, i)) continue;
         write_block(g, w, NULL, c, i, true);
         empty = false;
     }

@@ -62,7 +62,6 @@ static void write_usage(const struct srv_gen *g, struct jw *w, struct gen_totals
     jw_int(w, "cache_write_tokens", t.n_written);
     jw_close(w);
     srv_cache_write_report(g, w);
-    if (g->n_dropped_items > 0) jw_int(w, "dropped_input_items", g->n_dropped_items);
     bool reasons = g->tools.can_reason, predicted = g->n_prediction > 0;
     if (reasons || predicted) jw_open(w, "completion_tokens_details", '{');
     if (reasons) jw_int(w, "reasoning_tokens", t.n_reasoning);
@@ -239,6 +238,11 @@ void srv_gen_write_text(struct jw *w, const char *name, const struct gen_choice 
     jw_string(w, name, to > from ? c->text.text.data + from : NULL, to - from);
 }
 
+bool srv_gen_is_shown(const struct gen_choice *c, int i)
+{
+    return c->parts[i].kind == CHOICE_CALL || choice_part_end(c, i) > c->parts[i].from;
+}
+
 void srv_gen_write_part(struct jw *w, const char *name, const struct gen_choice *c, int i)
 {
     srv_gen_write_text(w, name, c, c->parts[i].from, choice_part_end(c, i));
@@ -253,20 +257,11 @@ void srv_gen_write_call_id(const struct srv_gen *g, struct jw *w, const char *na
     jw_text(w, name, id);
 }
 
-size_t srv_gen_characters(const char *text, size_t len)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < len; i++)
-        n += ((unsigned char)text[i] & 0xC0) != 0x80;
-    return n;
-}
-
 int64_t srv_gen_characters_before(struct gen_choice *c, size_t bytes)
 {
     const char *text = c->text.text.data ? c->text.text.data : "";
     if (bytes < c->counted_bytes) c->counted_bytes = 0, c->counted_characters = 0;
-    c->counted_characters +=
-        (int64_t)srv_gen_characters(text + c->counted_bytes, bytes - c->counted_bytes);
+    c->counted_characters += (int64_t)utf8_count(text + c->counted_bytes, bytes - c->counted_bytes);
     c->counted_bytes = bytes;
     return c->counted_characters;
 }
@@ -290,12 +285,10 @@ void srv_gen_write_stop_reason(const struct srv_gen *g, struct jw *w, const stru
     size_t len;
     const char *text = srv_gen_stop_string(c, &len);
     if (g->params.n_stops == 0 && g->params.n_asked_stop_ids == 0) return;
-    if (text)
-        jw_string(w, "stop_reason", text, len);
-    else if (is_clients_stop(g, c->stop_id))
+    if (!text && is_clients_stop(g, c->stop_id))
         jw_int(w, "stop_reason", c->stop_id);
     else
-        jw_null(w, "stop_reason");
+        jw_string_or_null(w, "stop_reason", text, len);
 }
 
 /* ---- tokens -------------------------------------------------------------------------------- */

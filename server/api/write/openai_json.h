@@ -90,6 +90,9 @@ void srv_gen_write_ids(struct jw *w, const char *name, const struct gen_choice *
 void srv_gen_write_text(struct jw *w, const char *name, const struct gen_choice *c, size_t from,
                         size_t to);
 
+/* Whether part i of it is shown: a stop string may have taken all text of the last one. */
+bool srv_gen_is_shown(const struct gen_choice *c, int i);
+
 /* Part i of it as a string. */
 void srv_gen_write_part(struct jw *w, const char *name, const struct gen_choice *c, int i);
 
@@ -113,8 +116,6 @@ void srv_gen_write_token_bytes(const struct srv_gen *g, struct jw *w, int32_t id
 void srv_gen_write_logprobs(const struct srv_gen *g, struct jw *w, const struct gen_choice *c,
                             int part, int64_t from, int64_t to);
 
-/* Code points of valid UTF-8. */
-size_t srv_gen_characters(const char *text, size_t len);
 /*
  * Code points in the first `bytes` bytes of a choice's text. Fast if `bytes` grows from call to
  * call.
@@ -160,7 +161,7 @@ void srv_tools_call_id(const struct srv_tools *t, struct srv_span body, const st
  * with a ttl of an hour. */
 int64_t srv_cache_created(const struct srv_gen *g, int64_t n_cached, int64_t *ret_hour);
 
-/* Writes the member cache_report if it was asked for. */
+/* Writes the members cache_report, if asked for, and dropped_input_items, if there are any. */
 void srv_cache_write_report(const struct srv_gen *g, struct jw *w);
 
 #endif

@@ -10,6 +10,18 @@
 
 /* ---- the object ---------------------------------------------------------------------------- */
 
+/* The type of an item, the names of the events of its text, and the member that has it. */
+static const struct {
+    const char *type, *delta, *done, *member;
+} kinds[] = {
+    [CHOICE_CONTENT] = {"message", "response.output_text.delta", "response.output_text.done",
+                        "text"},
+    [CHOICE_REASONING] = {"reasoning", "response.reasoning_text.delta",
+                          "response.reasoning_text.done", "text"},
+    [CHOICE_CALL] = {"function_call", "response.function_call_arguments.delta",
+                     "response.function_call_arguments.done", "arguments"},
+};
+
 static bool is_cut(const struct gen_choice *c)
 {
     return c->finish_reason && !strcmp(c->finish_reason, "length");
@@ -93,13 +105,6 @@ static void write_call(const struct srv_gen *g, struct jw *w, const struct gen_c
     write_item_text(w, "arguments", c, i, whole);
 }
 
-static const char *item_type(enum choice_kind kind)
-{
-    return kind == CHOICE_CALL        ? "function_call"
-           : kind == CHOICE_REASONING ? "reasoning"
-                                      : "message";
-}
-
 /* status: in_progress, without its text, completed or incomplete. */
 static void write_item(const struct srv_gen *g, struct jw *w, const char *name, int i,
                        const char *status)
@@ -108,7 +113,7 @@ static void write_item(const struct srv_gen *g, struct jw *w, const char *name, 
     enum choice_kind kind = kind_of(c, i);
     bool whole = strcmp(status, "in_progress") != 0;
     jw_open(w, name, '{');
-    jw_text(w, "type", item_type(kind));
+    jw_text(w, "type", kinds[kind].type);
     write_item_id(g, w, "id", c, i);
     if (kind == CHOICE_CONTENT) jw_text(w, "role", "assistant");
     if (kind == CHOICE_REASONING) {
@@ -126,12 +131,6 @@ static void write_item(const struct srv_gen *g, struct jw *w, const char *name, 
     jw_close(w);
 }
 
-/* A stop string may have taken all text of the last part. */
-static bool is_shown(const struct gen_choice *c, int i)
-{
-    return c->parts[i].kind == CHOICE_CALL || choice_part_end(c, i) > c->parts[i].from;
-}
-
 /* Only the last item can have been cut. */
 static const char *item_status(const struct gen_choice *c, int i)
 {
@@ -145,7 +144,7 @@ static void write_output(const struct srv_gen *g, struct jw *w)
     const struct gen_choice *c = answer(g);
     bool empty = true;
     for (int i = 0; i < c->n_parts; i++) {
-        if (!is_shown(c, i)) continue;
+        if (!srv_gen_is_shown(c, i)) continue;
         write_item(g, w, NULL, i, item_status(c, i));
         empty = false;
     }
@@ -162,21 +161,12 @@ static void write_usage(struct srv_gen *g, struct jw *w)
     jw_int(w, "cache_write_tokens", t.n_written);
     jw_close(w);
     srv_cache_write_report(g, w);
-    if (g->n_dropped_items > 0) jw_int(w, "dropped_input_items", g->n_dropped_items);
     jw_int(w, "output_tokens", t.n_completion);
     jw_open(w, "output_tokens_details", '{');
     jw_int(w, "reasoning_tokens", t.n_reasoning);
     jw_close(w);
     jw_int(w, "total_tokens", t.n_prompt + t.n_completion);
     jw_close(w);
-}
-
-static void write_count_or_null(struct jw *w, const char *name, int64_t n)
-{
-    if (n >= 0)
-        jw_int(w, name, n);
-    else
-        jw_null(w, name);
 }
 
 /* The members that repeat the request or show what is not supported. */
@@ -195,7 +185,7 @@ static void write_request(struct srv_gen *g, struct jw *w)
     jw_bool(w, "store", false);
     jw_bool(w, "background", false);
     jw_text(w, "service_tier", "default");
-    write_count_or_null(w, "max_tool_calls", g->params.max_tool_calls);
+    jw_count(w, "max_tool_calls", g->params.max_tool_calls);
     jw_number(w, "temperature", g->params.given.temperature);
     jw_number(w, "presence_penalty", g->params.given.presence_penalty);
     jw_number(w, "frequency_penalty", g->params.given.frequency_penalty);
@@ -242,15 +232,12 @@ static void write_response(struct srv_gen *g, struct jw *w, const char *name, co
     jw_text(w, "object", "response");
     jw_int(w, "created_at", g->created);
     int64_t now = srv_facts(g->req)->is_fixed ? g->created : (int64_t)time(NULL);
-    write_count_or_null(w, "completed_at", strcmp(status, "completed") ? -1 : now);
+    jw_count(w, "completed_at", strcmp(status, "completed") ? -1 : now);
     jw_text(w, "status", status);
     jw_null(w, "error");
     write_incomplete(w, status);
-    if (sent->instructions.text)
-        jw_string(w, "instructions", sent->instructions.text, sent->instructions.len);
-    else
-        jw_null(w, "instructions");
-    write_count_or_null(w, "max_output_tokens", g->params.max_completion_tokens);
+    jw_string_or_null(w, "instructions", sent->instructions.text, sent->instructions.len);
+    jw_count(w, "max_output_tokens", g->params.max_completion_tokens);
     jw_text(w, "model", g->model);
     jw_open(w, "output", '[');
     if (over) write_output(g, w);
@@ -319,16 +306,6 @@ static void send_part(struct srv_gen *g, const char *name, int i, bool whole)
     srv_gen_close_event(g, &e);
 }
 
-/* Names of the events of a kind's text. */
-static const struct {
-    const char *delta, *done, *member;
-} text_events[] = {
-    [CHOICE_CONTENT] = {"response.output_text.delta", "response.output_text.done", "text"},
-    [CHOICE_REASONING] = {"response.reasoning_text.delta", "response.reasoning_text.done", "text"},
-    [CHOICE_CALL] = {"response.function_call_arguments.delta",
-                     "response.function_call_arguments.done", "arguments"},
-};
-
 /* Ends an event about text of item i, that of tokens [from, to). */
 static void end_text_event(struct srv_gen *g, struct gen_event *e, int i, int64_t from, int64_t to)
 {
@@ -347,9 +324,9 @@ static void end_item(struct srv_gen *g, int i)
     const struct gen_choice *c = answer(g);
     enum choice_kind kind = kind_of(c, i);
     struct gen_event e;
-    begin_in_item(g, &e, text_events[kind].done, i);
+    begin_in_item(g, &e, kinds[kind].done, i);
     if (kind == CHOICE_CALL) write_call_name(g, &e.w, &c->parts[i]);
-    write_item_text(&e.w, text_events[kind].member, c, i, true);
+    write_item_text(&e.w, kinds[kind].member, c, i, true);
     end_text_event(g, &e, i, 0, srv_gen_shown_tokens(c));
     if (kind != CHOICE_CALL) send_part(g, "response.content_part.done", i, true);
     send_item(g, "response.output_item.done", i, item_status(c, i));
@@ -377,7 +354,7 @@ static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_cho
     struct gen_event e;
     if (!part) return;
     int i = (int)(part - c->parts);
-    begin_in_item(g, &e, text_events[part->kind].delta, i);
+    begin_in_item(g, &e, kinds[part->kind].delta, i);
     srv_gen_write_text(&e.w, "delta", c, from, to);
     if (g->params.timings_per_token) srv_gen_write_timings(g, &e.w);
     end_text_event(g, &e, i, token_from, token_to < c->n_showable ? token_to : c->n_showable);

@@ -3,6 +3,7 @@
 #include "server/api/write/openai_json.h"
 
 #include "answer_case.h"
+#include "base/utf8.h"
 
 #define CHUNK(choice, rest)                                                                        \
     "data: {'id':'id-1','object':'chat.completion.chunk','created':7,'model':'demo',"              \
@@ -210,7 +211,7 @@ static void test_characters(void **state)
     struct gen_choice *c = &ac.choices[0];
     (void)state;
     add_part(c, CHOICE_CONTENT, "a\xc3\xa9\xe2\x82\xac z");
-    REQUIRE_EQ_INT(srv_gen_characters(c->text.text.data, c->text.text.len), 5);
+    REQUIRE_EQ_INT(utf8_count(c->text.text.data, c->text.text.len), 5);
     REQUIRE_EQ_INT(srv_gen_characters_before(c, 1), 1);
     REQUIRE_EQ_INT(srv_gen_characters_before(c, 6), 3);
     REQUIRE_EQ_INT(srv_gen_characters_before(c, 3), 2);
