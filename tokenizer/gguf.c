@@ -21,7 +21,7 @@ enum { NORMAL = 1, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE };
 
 enum { MAX_TEXT_BYTES = 256 << 20, MARK_BYTES = 3 };
 
-static const char mark[] = "\xe2\x96\x81"; /* U+2581, a blank in SentencePiece's vocabularies */
+#define MARK "\xe2\x96\x81" /* U+2581, a blank in SentencePiece's vocabularies */
 
 enum { BOS, EOS, UNK, PAD, N_IDS };
 static const char *const id_names[N_IDS] = {"bos", "eos", "unknown", "padding"};
@@ -49,44 +49,46 @@ static const char *const id_names[N_IDS] = {"bos", "eos", "unknown", "padding"};
 /* Values of tokenizer.ggml.pre. Each is here because a published tokenizer.json agrees with it. */
 static const struct rule {
     const char *names[4];
-    const char *pre_tokenizer;
-    bool nfc, ignore_merges, add_bos;
+    const char *pre_tokenizer, *normalizer; /* JSON; NULL: none */
+    bool ignore_merges, add_bos;
 } rules[] = {
-    {{"smollm"},
-     SEQUENCE("{\"type\":\"Digits\",\"individual_digits\":true}", BYTE_LEVEL("true")),
-     false,
-     false,
-     false},
-    {{"llama-bpe", "llama3", "llama-v3"}, WORDS("\\\\p{N}{1,3}"), false, true, true},
-    {{"qwen2"}, WORDS("\\\\p{N}"), true, false, false},
-    {{"tekken"},
-     SPLIT(FRONT UPPER "*" LOWER "+|" FRONT UPPER "+" LOWER "*|\\\\p{N}|" MARKS
-                       "[\\\\r\\\\n/]" BLANKS),
-     false,
-     true,
-     true},
-    {{"gpt-2"}, BYTE_LEVEL("true"), false, false, false},
+    {.names = {"smollm"},
+     .pre_tokenizer =
+         SEQUENCE("{\"type\":\"Digits\",\"individual_digits\":true}", BYTE_LEVEL("true"))},
+    {.names = {"llama-bpe", "llama3", "llama-v3"},
+     .pre_tokenizer = WORDS("\\\\p{N}{1,3}"),
+     .ignore_merges = true,
+     .add_bos = true},
+    {.names = {"qwen2"}, .pre_tokenizer = WORDS("\\\\p{N}"), .normalizer = "{\"type\":\"NFC\"}"},
+    {.names = {"tekken"},
+     .pre_tokenizer = SPLIT(FRONT UPPER "*" LOWER "+|" FRONT UPPER "+" LOWER "*|\\\\p{N}|" MARKS
+                                        "[\\\\r\\\\n/]" BLANKS),
+     .ignore_merges = true,
+     .add_bos = true},
+    {.names = {"gpt-2"}, .pre_tokenizer = BYTE_LEVEL("true")},
 };
 
 /* SentencePiece without a blank in front, as the tokenizer.json of Gemma has it. */
+#define REPLACE(from, to)                                                                          \
+    "{\"type\":\"Replace\",\"pattern\":{\"String\":\"" from "\"},\"content\":\"" to "\"}"
 static const struct rule sentencepiece = {
-    {"llama"},
-    "{\"type\":\"Split\",\"pattern\":{\"String\":\" \"},\"behavior\":\"MergedWithPrevious\","
-    "\"invert\":false}",
-    false,
-    false,
-    true};
+    .names = {"llama"},
+    .pre_tokenizer = "{\"type\":\"Split\",\"pattern\":{\"String\":\" \"},"
+                     "\"behavior\":\"MergedWithPrevious\",\"invert\":false}",
+    .normalizer = REPLACE(" ", MARK),
+    .add_bos = true};
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
 struct loader {
     struct gguf *g;
     const struct rule *rule;
-    struct tok_vocab vocab; /* as tokenizer.json has it: not the UNUSED ones */
-    const struct gguf_key *types, *scores, *merges; /* NULL: the file has none */
-    size_t n;                                       /* ids */
-    int32_t ids[N_IDS];                             /* -1: none */
-    bool is_spm, add_bos, add_eos;
+    struct tok_vocab vocab;       /* as tokenizer.json has it: not the UNUSED ones */
+    const struct gguf_key *types; /* NULL: the file has none */
+    const struct gguf_key *ranks; /* scores of SentencePiece, else merges */
+    size_t n;                     /* ids */
+    int32_t ids[N_IDS];           /* -1: none */
+    bool is_spm, added[2];        /* whether BOS, EOS go around a text */
     char *err;
     size_t errlen;
 };
@@ -127,23 +129,27 @@ static int64_t type_of(const struct loader *l, size_t id)
     return l->types ? gguf_int_at(l->types, id) : NORMAL;
 }
 
+/* Blanks as U+2581; returns the length. `out` has room for MARK_BYTES * len. */
+static size_t mark_blanks(char *out, const char *s, size_t len)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < len; i++) {
+        size_t k = s[i] == ' ' ? MARK_BYTES : 1;
+        memcpy(out + n, k > 1 ? MARK : s + i, k);
+        n += k;
+    }
+    return n;
+}
+
 static int add_token(struct loader *l, uint32_t id, const char *s, size_t len)
 {
     char marked[MARK_BYTES * TOK_MAX_ADDED_BYTES];
-    size_t n = 0;
     if (len == 0 || len > TOK_MAX_ADDED_BYTES)
         return refuse(l, "key tokenizer.ggml.tokens: id %u has %zu bytes; 1 to %d are read", id,
                       len, TOK_MAX_ADDED_BYTES);
     if (l->is_spm && type_of(l, id) == USER_DEFINED) {
-        for (size_t i = 0; i < len; i++) {
-            if (s[i] == ' ')
-                memcpy(marked + n, mark, MARK_BYTES);
-            else
-                marked[n] = s[i];
-            n += s[i] == ' ' ? MARK_BYTES : 1;
-        }
+        len = mark_blanks(marked, s, len);
         s = marked;
-        len = n;
     }
     return name_file(l, tok_vocab_add(&l->vocab, s, len, id, l->err, l->errlen));
 }
@@ -208,10 +214,12 @@ static int open_loader(struct loader *l, const char *file, char *err, size_t err
     return rc ? rc : read_ids(l);
 }
 
-static void close_loader(struct loader *l)
+static int close_loader(struct loader *l, const char *file, int rc)
 {
     gguf_close(l->g);
     tok_vocab_finish(&l->vocab);
+    if (rc == TOK_ENOMEM) snprintf(l->err, l->errlen, "%.300s: out of memory", file);
+    return rc;
 }
 
 /* ---- the rule ------------------------------------------------------------------------------- */
@@ -267,14 +275,15 @@ static int choose_rule(struct loader *l)
 /* add_bos_token and add_eos_token; by default a begin-of-text as the rule has it. */
 static int read_flags(struct loader *l)
 {
-    l->add_bos = l->rule->add_bos && l->ids[BOS] >= 0;
-    if (gguf_bool(l->g, "tokenizer.ggml.add_bos_token", &l->add_bos, l->err, l->errlen) < 0 ||
-        gguf_bool(l->g, "tokenizer.ggml.add_eos_token", &l->add_eos, l->err, l->errlen) < 0)
-        return TOK_EINVAL;
-    for (int i = BOS; i <= EOS; i++)
-        if ((i == BOS ? l->add_bos : l->add_eos) && l->ids[i] < 0)
+    static const char *const keys[] = {"tokenizer.ggml.add_bos_token",
+                                       "tokenizer.ggml.add_eos_token"};
+    l->added[BOS] = l->rule->add_bos && l->ids[BOS] >= 0;
+    for (int i = BOS; i <= EOS; i++) {
+        if (gguf_bool(l->g, keys[i], &l->added[i], l->err, l->errlen) < 0) return TOK_EINVAL;
+        if (l->added[i] && l->ids[i] < 0)
             return refuse(l, "key tokenizer.ggml.%s_token_id is missing, and one is to be added",
                           id_names[i]);
+    }
     return 0;
 }
 
@@ -284,14 +293,9 @@ static int read_rule(struct loader *l)
     if (!rc) rc = read_flags(l);
     if (rc) return rc;
     if (!l->types) return refuse(l, "key tokenizer.ggml.token_type is missing");
-    if (l->is_spm) {
-        rc = read_array(l, "tokenizer.ggml.scores", GGUF_F64, &l->scores);
-        if (!rc && !l->scores) rc = refuse(l, "key tokenizer.ggml.scores is missing");
-    } else {
-        rc = read_array(l, "tokenizer.ggml.merges", GGUF_STRING, &l->merges);
-        if (!rc && !l->merges) rc = refuse(l, "key tokenizer.ggml.merges is missing");
-    }
-    return rc;
+    const char *ranks = l->is_spm ? "tokenizer.ggml.scores" : "tokenizer.ggml.merges";
+    rc = read_array(l, ranks, l->is_spm ? GGUF_F64 : GGUF_STRING, &l->ranks);
+    return rc || l->ranks ? rc : refuse(l, "key %s is missing", ranks);
 }
 
 /* ---- merges of SentencePiece ---------------------------------------------------------------- */
@@ -301,11 +305,6 @@ struct merge {
     float score;
     uint32_t whole;
     uint16_t left_bytes, left_chars, right_chars;
-};
-
-struct merges {
-    struct merge *items;
-    size_t n, cap;
 };
 
 /* As transformers sorts them: by score downwards, then the longer parts first, in characters. */
@@ -318,61 +317,48 @@ static int compare_merges(const void *a, const void *b)
     return x->whole < y->whole ? -1 : 1;
 }
 
-static int append_merge(struct loader *l, struct merges *m, const struct merge *one)
-{
-    if (m->n == TOK_MAX_IDS)
-        return refuse(l, "its tokens are made of others in more than %u ways", TOK_MAX_IDS);
-    if (m->n == m->cap) {
-        size_t cap = m->cap ? 2 * m->cap : 4096;
-        struct merge *items = realloc(m->items, cap * sizeof(*items));
-        if (!items) return TOK_ENOMEM;
-        m->items = items;
-        m->cap = cap;
-    }
-    m->items[m->n++] = *one;
-    return 0;
-}
-
-static int split_token(struct loader *l, uint32_t id, struct merges *m)
+/* The ways to make a token of two others, as merges[*n] and on. */
+static int split_token(struct loader *l, uint32_t id, struct merge *merges, size_t *n)
 {
     size_t len = 0, n_chars = 0;
     const char *s = tok_vocab_string(&l->vocab, (int32_t)id, &len);
     int64_t type = type_of(l, id);
     if (type != NORMAL && type != USER_DEFINED) return 0;
-    struct merge one = {.score = type == NORMAL ? (float)gguf_number_at(l->scores, id) : 0,
+    struct merge one = {.score = type == NORMAL ? (float)gguf_number_at(l->ranks, id) : 0,
                         .whole = id};
     for (size_t i = 0; i < len; i++)
         n_chars += ((unsigned char)s[i] & 0xC0) != 0x80;
-    for (size_t i = 1, chars = 1; i < len; i++) {
+    for (size_t i = 1; i < len; i++) {
         if (((unsigned char)s[i] & 0xC0) == 0x80) continue;
         one.left_bytes = (uint16_t)i;
-        one.left_chars = (uint16_t)chars;
-        one.right_chars = (uint16_t)(n_chars - chars);
-        chars++;
+        one.left_chars++;
+        one.right_chars = (uint16_t)(n_chars - one.left_chars);
         if (tok_vocab_find(&l->vocab, s, i) < 0 || tok_vocab_find(&l->vocab, s + i, len - i) < 0)
             continue;
-        int rc = append_merge(l, m, &one);
-        if (rc) return rc;
+        if (*n == TOK_MAX_IDS)
+            return refuse(l, "its tokens are made of others in more than %u ways", TOK_MAX_IDS);
+        merges[(*n)++] = one;
     }
     return 0;
 }
 
 static int write_split_merges(struct loader *l, struct jw *w)
 {
-    struct merges m = {0};
-    int rc = 0;
+    struct merge *merges = malloc(TOK_MAX_IDS * sizeof(*merges));
+    size_t n = 0;
+    int rc = merges ? 0 : TOK_ENOMEM;
     for (uint32_t id = 0; !rc && id < l->n; id++)
-        rc = split_token(l, id, &m);
-    if (m.n) qsort(m.items, m.n, sizeof(*m.items), compare_merges);
-    for (size_t i = 0; !rc && i < m.n; i++) {
-        size_t len, left = m.items[i].left_bytes;
-        const char *s = tok_vocab_string(&l->vocab, (int32_t)m.items[i].whole, &len);
+        rc = split_token(l, id, merges, &n);
+    if (!rc) qsort(merges, n, sizeof(*merges), compare_merges);
+    for (size_t i = 0; !rc && i < n; i++) {
+        size_t len, left = merges[i].left_bytes;
+        const char *s = tok_vocab_string(&l->vocab, (int32_t)merges[i].whole, &len);
         jw_open(w, NULL, '[');
         jw_string(w, NULL, s, left);
         jw_string(w, NULL, s + left, len - left);
         jw_close(w);
     }
-    free(m.items);
+    free(merges);
     return rc;
 }
 
@@ -389,6 +375,7 @@ static void write_token(const struct loader *l, struct jw *w, const char *name, 
 
 static void write_added(const struct loader *l, struct jw *w)
 {
+    static const char *const off[] = {"single_word", "lstrip", "rstrip", "normalized"};
     jw_open(w, "added_tokens", '[');
     for (uint32_t id = 0; id < l->n; id++) {
         int64_t type = type_of(l, id);
@@ -396,52 +383,30 @@ static void write_added(const struct loader *l, struct jw *w)
         jw_open(w, NULL, '{');
         jw_int(w, "id", id);
         write_token(l, w, "content", (int32_t)id);
-        jw_bool(w, "single_word", false);
-        jw_bool(w, "lstrip", false);
-        jw_bool(w, "rstrip", false);
-        jw_bool(w, "normalized", false);
+        for (size_t i = 0; i < sizeof(off) / sizeof(off[0]); i++)
+            jw_bool(w, off[i], false);
         jw_bool(w, "special", type == CONTROL);
         jw_close(w);
     }
     jw_close(w);
 }
 
-/* {NAME: {"id": ID, "type_id": TYPE}} */
-static void write_piece(struct jw *w, const struct loader *l, int32_t token, int type)
-{
-    jw_open(w, NULL, '{');
-    jw_open(w, token < 0 ? "Sequence" : "SpecialToken", '{');
-    if (token < 0)
-        jw_text(w, "id", type ? "B" : "A");
-    else
-        write_token(l, w, "id", token);
-    jw_int(w, "type_id", type);
-    jw_close(w);
-    jw_close(w);
-}
+#define SPECIAL(name, type) "{\"SpecialToken\":{\"id\":\"" name "\",\"type_id\":" type "}}"
+#define AROUND(text, type)                                                                         \
+    SPECIAL("bos", type)                                                                           \
+    ",{\"Sequence\":{\"id\":\"" text "\",\"type_id\":" type "}}," SPECIAL("eos", type)
 
+/* One that is not added is an empty list of ids. */
 static void write_post_processor(const struct loader *l, struct jw *w)
 {
-    const bool added[] = {l->add_bos, l->add_eos && (!l->add_bos || l->ids[BOS] != l->ids[EOS])};
     jw_open(w, "post_processor", '{');
     jw_text(w, "type", "TemplateProcessing");
-    for (int n = 1; n <= 2; n++) {
-        jw_open(w, n == 1 ? "single" : "pair", '[');
-        for (int type = 0; type < n; type++) {
-            if (l->add_bos) write_piece(w, l, l->ids[BOS], type);
-            write_piece(w, l, -1, type);
-            if (l->add_eos) write_piece(w, l, l->ids[EOS], type);
-        }
-        jw_close(w);
-    }
+    JSON(w, "single", "[" AROUND("A", "0") "]");
+    JSON(w, "pair", "[" AROUND("A", "0") "," AROUND("B", "1") "]");
     jw_open(w, "special_tokens", '{');
     for (int i = BOS; i <= EOS; i++) {
-        size_t len;
-        if (!added[i]) continue;
-        const char *s = tok_vocab_string(&l->vocab, l->ids[i], &len);
-        jw_key(w, s, len);
-        jw_open(w, NULL, '{');
-        jw_ints(w, "ids", &l->ids[i], 1);
+        jw_open(w, id_names[i], '{');
+        jw_ints(w, "ids", &l->ids[i], l->added[i]);
         jw_close(w);
     }
     jw_close(w);
@@ -467,8 +432,8 @@ static int write_model(struct loader *l, struct jw *w)
     }
     jw_close(w);
     jw_open(w, "merges", '[');
-    const unsigned char *at = l->merges ? l->merges->data : NULL;
-    for (size_t i = 0; l->merges && i < l->merges->n; i++) {
+    const unsigned char *at = l->ranks->data;
+    for (size_t i = 0; !l->is_spm && i < l->ranks->n; i++) {
         size_t len;
         const char *s = gguf_next_string(&at, &len);
         jw_string(w, NULL, s, len);
@@ -495,6 +460,10 @@ static int give_text(struct loader *l, struct buf *b, int rc, char **ret, size_t
     return 0;
 }
 
+#define SPM_DECODER                                                                                \
+    "{\"type\":\"Sequence\",\"decoders\":[" REPLACE(MARK, " ") ",{\"type\":\"ByteFallback\"},"     \
+                                                               "{\"type\":\"Fuse\"}]}"
+
 static int write_tokenizer(struct loader *l, char **ret, size_t *ret_len)
 {
     struct buf b;
@@ -504,20 +473,10 @@ static int write_tokenizer(struct loader *l, char **ret, size_t *ret_len)
     jw_open(&w, NULL, '{');
     jw_text(&w, "version", "1.0");
     write_added(l, &w);
-    if (l->is_spm)
-        JSON(&w, "normalizer",
-             "{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"\xe2\x96\x81\"}");
-    else if (l->rule->nfc)
-        JSON(&w, "normalizer", "{\"type\":\"NFC\"}");
+    if (l->rule->normalizer) JSON(&w, "normalizer", l->rule->normalizer);
     JSON(&w, "pre_tokenizer", l->rule->pre_tokenizer);
-    if (l->add_bos || l->add_eos) write_post_processor(l, &w);
-    if (l->is_spm)
-        JSON(&w, "decoder",
-             "{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{\"String\":"
-             "\"\xe2\x96\x81\"},\"content\":\" \"},{\"type\":\"ByteFallback\"},"
-             "{\"type\":\"Fuse\"}]}");
-    else
-        JSON(&w, "decoder", BYTE_LEVEL("true"));
+    if (l->added[BOS] || l->added[EOS]) write_post_processor(l, &w);
+    JSON(&w, "decoder", l->is_spm ? SPM_DECODER : BYTE_LEVEL("true"));
     int rc = write_model(l, &w);
     jw_close(&w);
     return give_text(l, jw_end(&w), rc, ret, ret_len);
@@ -532,17 +491,13 @@ bool tok_is_file(const char *path)
 }
 
 /* Blanks and U+2581 are the same. */
-static bool same_token(const char *a, size_t a_len, const char *b, size_t b_len)
+static bool same_token(const char *s, size_t len, const char *own, size_t own_len)
 {
-    size_t i = 0, k = 0;
-    while (i < a_len && k < b_len) {
-        bool a_mark = a_len - i >= MARK_BYTES && memcmp(a + i, mark, MARK_BYTES) == 0;
-        bool b_mark = b_len - k >= MARK_BYTES && memcmp(b + k, mark, MARK_BYTES) == 0;
-        if ((a_mark ? ' ' : a[i]) != (b_mark ? ' ' : b[k])) return false;
-        i += a_mark ? MARK_BYTES : 1;
-        k += b_mark ? MARK_BYTES : 1;
-    }
-    return i == a_len && k == b_len;
+    enum { MAX = MARK_BYTES * TOK_MAX_ADDED_BYTES };
+    char a[MARK_BYTES * MAX], b[MARK_BYTES * MAX];
+    if (len > MAX || own_len > MAX) return false;
+    len = mark_blanks(a, s, len);
+    return len == mark_blanks(b, own, own_len) && memcmp(a, b, len) == 0;
 }
 
 /* A tokenizer.json from elsewhere must have the file's tokens. */
@@ -586,9 +541,7 @@ int tok_gguf_load(struct tok *t, const char *file, const char *dir, char *err, s
     struct loader l;
     int rc = open_loader(&l, file, err, errlen);
     if (!rc) rc = load_text(&l, t, dir);
-    close_loader(&l);
-    if (rc == TOK_ENOMEM) snprintf(err, errlen, "%.300s: out of memory", file);
-    return rc;
+    return close_loader(&l, file, rc);
 }
 
 /* ---- the text of a tokenizer_config.json ----------------------------------------------------- */
@@ -624,7 +577,5 @@ int tok_gguf_config(char **ret, size_t *ret_len, const char *file, char *err, si
     struct loader l;
     int rc = open_loader(&l, file, err, errlen);
     if (!rc) rc = write_config(&l, ret, ret_len);
-    close_loader(&l);
-    if (rc == TOK_ENOMEM) snprintf(err, errlen, "%.300s: out of memory", file);
-    return rc;
+    return close_loader(&l, file, rc);
 }
