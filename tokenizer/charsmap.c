@@ -154,7 +154,9 @@ static int32_t known(const struct tok_uni *uni, uint32_t cp)
     if (cp < 0x300) return (int32_t)cp;
     if (utf8proc_category((utf8proc_int32_t)cp) != UTF8PROC_CATEGORY_CN) return (int32_t)cp;
     unsigned category = tok_uni_props(uni, cp) & TOK_UNI_CATEGORY;
-    return category == TOK_UNI_MN ? 0x300 : category == TOK_UNI_MC ? 0x903 : (int32_t)cp;
+    return category == UTF8PROC_CATEGORY_MN   ? 0x300
+           : category == UTF8PROC_CATEGORY_MC ? 0x903
+                                              : (int32_t)cp;
 }
 
 /* The end of the cluster that begins at pos. */

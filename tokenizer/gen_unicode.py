@@ -1,27 +1,28 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Writes unicode_data.h: character classes exactly as the reference tokenizer library sees them.
+"""Writes unicode_data.h: where the reference tokenizer library sees characters otherwise than utf8proc does.
 
 The classes are not taken from a Unicode file but asked of the library itself (PyPI `tokenizers`,
 its regular expressions, Digits, Punctuation, Whitespace, Lowercase and NF* components), one code
 point at a time, because what counts is what it answers. Needs: pip install tokenizers unicodedata2,
-and a Python whose own unicodedata is of the Unicode version of the PCRE2 we refine (14.0).
+and a Python whose own unicodedata is of the Unicode version of the PCRE2 and utf8proc that we refine (14.0).
 
     python3 gen_unicode.py > unicode_data.h
 """
 import ctypes
+import string
 import unicodedata
 
 import unicodedata2
 from tokenizers import Regex, __version__, normalizers, pre_tokenizers as pre
 
 CATEGORIES = ("Cn Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po "
-              "Sm Sc Sk So Zs Zl Zp Cc Cf Co Cs").split()
+              "Sm Sc Sk So Zs Zl Zp Cc Cf Cs Co").split()
 SCRIPTS = ("Arabic Armenian Bengali Bopomofo Cyrillic Devanagari Ethiopic Georgian Greek Gujarati "
            "Gurmukhi Han Hangul Hebrew Hiragana Kannada Katakana Khmer Lao Latin Malayalam Mongolian "
            "Myanmar Oriya Sinhala Tamil Telugu Thai Tibetan").split()
 ALL = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
-WHITE, WORD, PUNCT, NFC_CARE, BERT_DROP, BERT_MARK = 0x20, 0x40, 0x80, 0x100, 0x800, 0x1000
+WORD, PUNCT, BERT_DROP, BERT_MARK = 0x40, 0x80, 0x800, 0x1000
 
 
 def chunks():
@@ -109,6 +110,16 @@ def ranges(code_points):
     return out
 
 
+def expected(c, category, extra):
+    """The flags that unicode.c sets by category, but for those of `extra`."""
+    flags = WORD if category[0] in "LM" or category in ("Nd", "Nl", "Pc") or c in extra else 0
+    if category[0] == "P" or (c < 0x80 and chr(c) in string.punctuation):
+        flags |= PUNCT
+    if category in ("Cc", "Cf", "Co") and c not in (9, 10, 13):
+        flags |= BERT_DROP
+    return flags | (BERT_MARK if category == "Mn" else 0)
+
+
 def triples(rows):
     return [f"{{0x{a:x}, 0x{b:x}, {k}}}" for a, b, k in rows]
 
@@ -131,35 +142,37 @@ def main():
 
     nfd, nfc, nfkd = (getattr(normalizers, n)().normalize_str for n in ("NFD", "NFC", "NFKD"))
     bert_drop, bert_mark = dropped(clean_text=True), dropped(strip_accents=True)
-    inert, care = set(), set(range(0x1161, 0x1176)) | set(range(0x11A8, 0x11C3))
+    inert, joining = set(), set(range(0x1161, 0x1176)) | set(range(0x11A8, 0x11C3))
     for c in ALL:
         ccc = unicodedata2.combining(chr(c))
         knows = ccc and knows_combining_class(nfd, c, ccc)
         has = unicodedata2.decomposition(chr(c)) or 0xAC00 <= c <= 0xD7A3
         if (ccc and not knows) or (has and nfkd(chr(c)) == chr(c)):
             inert.add(c)
-        if knows or nfc(chr(c)) != chr(c):
-            care.add(c)
         pair = unicodedata2.decomposition(chr(c)).split()
         if len(pair) == 2 and nfc(chr(c)) == chr(c) and nfd(chr(c)) != chr(c):
-            care.add(int(pair[1], 16))
-
-    props = {}
-    for c in ALL:
-        props[c] = (CATEGORIES.index(category.get(c, "Cn")) | (WHITE if c in white else 0) |
-                    (WORD if c in word else 0) | (PUNCT if c in punct else 0) |
-                    (NFC_CARE if c in care else 0) | (BERT_DROP if c in bert_drop else 0) |
-                    (BERT_MARK if c in bert_mark else 0))
-    classes = sorted(set(props.values()) | {CATEGORIES.index("Cs")})
-    starts, previous = [], None
-    for c in range(0x110000):
-        k = classes.index(props.get(c, CATEGORIES.index("Cs")))
-        if k != previous:
-            starts.append(f"0x{c << 8 | k:08x}")
-            previous = k
+            joining.add(int(pair[1], 16))
+    joining = {c for c in joining if nfc(chr(c)) == chr(c) and
+               not (unicodedata2.combining(chr(c)) and c not in inert)}
 
     word_extra = matching(r"\w")
     word_extra -= {c for c, k in category.items() if k[0] in "LM" or k in ("Nd", "Nl", "Pc")}
+    wide_extra = {c for c in word_extra if c > 0xFF}
+    older, more = [], []
+    for c in ALL:
+        flags = ((WORD if c in word else 0) | (PUNCT if c in punct else 0) |
+                 (BERT_DROP if c in bert_drop else 0) | (BERT_MARK if c in bert_mark else 0))
+        wanted = expected(c, category.get(c, "Cn"), wide_extra)
+        if flags & ~wanted:
+            more.append((c, flags & ~wanted))
+        gone = wanted & ~flags
+        if not (wanted | flags) & ~WORD:
+            continue
+        assert not gone or gone == wanted & ~WORD, hex(c)
+        if gone and older and older[-1][2]:
+            older[-1][1] = c
+        elif gone or older:
+            older.append([c, c, bool(gone)])
     newer = []
     for k in CATEGORIES:
         changed = [c for c in ALL
@@ -170,16 +183,18 @@ def main():
                    if len(lower(chr(c))) == 1 and lower(chr(c)) != chr(c).lower()]
 
     print("/* SPDX-License-Identifier: MIT */")
-    print("/*\n * Character classes as the reference tokenizer library sees them. Generated by gen_unicode.py")
+    print("/*\n * Where the reference tokenizer library differs from utf8proc and PCRE2. By gen_unicode.py")
     print(f" * from tokenizers {__version__}; do not edit. Included by unicode.c alone.\n */")
     print("#ifndef HEARTH_TOKENIZER_UNICODE_DATA_H\n#define HEARTH_TOKENIZER_UNICODE_DATA_H")
     print("/* clang-format off */")
-    emit("uni_class_props", "uint16_t", [f"0x{p:03x}" for p in classes], 12,
-         "By class: general category in the low five bits, TOK_UNI_ flags above.")
-    emit("uni_class_starts", "uint32_t", starts, 8,
-         "First code point of each run << 8 | class, ascending; a run ends where the next begins.")
+    emit("uni_older", "struct tok_uni_range", triples((a, b, 0) for a, b, gone in older if gone), 4,
+         "Where punctuation, marks and formats are newer than the library's splitters and BERT's rules.")
+    emit("uni_more", "struct tok_uni_range", triples((c, c, hex(flags)) for c, flags in more), 3,
+         "Flags that the category does not give: first, last, flags.")
+    emit("uni_joining", "struct tok_uni_range", triples((a, b, 0) for a, b in ranges(joining)), 4,
+         "Of combining class 0, and joined to the character before by NFC.")
     emit("uni_newer", "struct tok_uni_range", triples(sorted(newer)), 4,
-         "Where the category differs from Unicode 14 (PCRE2 10.42): first, last, category.")
+         "Where the category differs from Unicode 14 (PCRE2 10.42, utf8proc 2.8): first, last, category.")
     emit("uni_regex_word_extra", "struct tok_uni_range", triples((a, b, 0) for a, b in ranges(word_extra)), 4,
          "Matched by the word class of the reference's regular expressions besides L, M, Nd, Nl, Pc.")
     emit("uni_inert", "struct tok_uni_range", triples((a, b, 0) for a, b in ranges(inert)), 4,

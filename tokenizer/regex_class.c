@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <utf8proc.h>
 
 /* ---- output -------------------------------------------------------------------------------- */
 
@@ -56,17 +57,14 @@ void tok_pattern_put_range(struct tok_pattern_out *o, uint32_t first, uint32_t l
 
 /* ---- sets ---------------------------------------------------------------------------------- */
 
-#define BIT(category) (1u << (category))
-#define CATEGORIES_L                                                                               \
-    (BIT(TOK_UNI_LU) | BIT(TOK_UNI_LL) | BIT(TOK_UNI_LT) | BIT(TOK_UNI_LM) | BIT(TOK_UNI_LO))
-#define CATEGORIES_M (BIT(TOK_UNI_MN) | BIT(TOK_UNI_MC) | BIT(TOK_UNI_ME))
-#define CATEGORIES_N (BIT(TOK_UNI_ND) | BIT(TOK_UNI_NL) | BIT(TOK_UNI_NO))
-#define CATEGORIES_P                                                                               \
-    (BIT(TOK_UNI_PC) | BIT(TOK_UNI_PD) | BIT(TOK_UNI_PS) | BIT(TOK_UNI_PE) | BIT(TOK_UNI_PI) |     \
-     BIT(TOK_UNI_PF) | BIT(TOK_UNI_PO))
-#define CATEGORIES_S (BIT(TOK_UNI_SM) | BIT(TOK_UNI_SC) | BIT(TOK_UNI_SK) | BIT(TOK_UNI_SO))
-#define CATEGORIES_Z (BIT(TOK_UNI_ZS) | BIT(TOK_UNI_ZL) | BIT(TOK_UNI_ZP))
-#define CATEGORIES_CASED (BIT(TOK_UNI_LU) | BIT(TOK_UNI_LL) | BIT(TOK_UNI_LT))
+#define BIT(category) (1u << UTF8PROC_CATEGORY_##category)
+#define CATEGORIES_L (BIT(LU) | BIT(LL) | BIT(LT) | BIT(LM) | BIT(LO))
+#define CATEGORIES_M (BIT(MN) | BIT(MC) | BIT(ME))
+#define CATEGORIES_N (BIT(ND) | BIT(NL) | BIT(NO))
+#define CATEGORIES_P (BIT(PC) | BIT(PD) | BIT(PS) | BIT(PE) | BIT(PI) | BIT(PF) | BIT(PO))
+#define CATEGORIES_S (BIT(SM) | BIT(SC) | BIT(SK) | BIT(SO))
+#define CATEGORIES_Z (BIT(ZS) | BIT(ZL) | BIT(ZP))
+#define CATEGORIES_CASED (BIT(LU) | BIT(LL) | BIT(LT))
 
 static const struct {
     const char *name, *long_name;
@@ -78,34 +76,34 @@ static const struct {
     {"P", "Punctuation", CATEGORIES_P},
     {"S", "Symbol", CATEGORIES_S},
     {"Z", "Separator", CATEGORIES_Z},
-    {"Lu", "UppercaseLetter", BIT(TOK_UNI_LU)},
-    {"Ll", "LowercaseLetter", BIT(TOK_UNI_LL)},
-    {"Lt", "TitlecaseLetter", BIT(TOK_UNI_LT)},
-    {"Lm", "ModifierLetter", BIT(TOK_UNI_LM)},
-    {"Lo", "OtherLetter", BIT(TOK_UNI_LO)},
-    {"Mn", "NonspacingMark", BIT(TOK_UNI_MN)},
-    {"Mc", "SpacingMark", BIT(TOK_UNI_MC)},
-    {"Me", "EnclosingMark", BIT(TOK_UNI_ME)},
-    {"Nd", "DecimalNumber", BIT(TOK_UNI_ND)},
-    {"Nl", "LetterNumber", BIT(TOK_UNI_NL)},
-    {"No", "OtherNumber", BIT(TOK_UNI_NO)},
-    {"Pc", "ConnectorPunctuation", BIT(TOK_UNI_PC)},
-    {"Pd", "DashPunctuation", BIT(TOK_UNI_PD)},
-    {"Ps", "OpenPunctuation", BIT(TOK_UNI_PS)},
-    {"Pe", "ClosePunctuation", BIT(TOK_UNI_PE)},
-    {"Pi", "InitialPunctuation", BIT(TOK_UNI_PI)},
-    {"Pf", "FinalPunctuation", BIT(TOK_UNI_PF)},
-    {"Po", "OtherPunctuation", BIT(TOK_UNI_PO)},
-    {"Sm", "MathSymbol", BIT(TOK_UNI_SM)},
-    {"Sc", "CurrencySymbol", BIT(TOK_UNI_SC)},
-    {"Sk", "ModifierSymbol", BIT(TOK_UNI_SK)},
-    {"So", "OtherSymbol", BIT(TOK_UNI_SO)},
-    {"Zs", "SpaceSeparator", BIT(TOK_UNI_ZS)},
-    {"Zl", "LineSeparator", BIT(TOK_UNI_ZL)},
-    {"Zp", "ParagraphSeparator", BIT(TOK_UNI_ZP)},
-    {"Cc", "Control", BIT(TOK_UNI_CC)},
-    {"Cf", "Format", BIT(TOK_UNI_CF)},
-    {"Co", "PrivateUse", BIT(TOK_UNI_CO)},
+    {"Lu", "UppercaseLetter", BIT(LU)},
+    {"Ll", "LowercaseLetter", BIT(LL)},
+    {"Lt", "TitlecaseLetter", BIT(LT)},
+    {"Lm", "ModifierLetter", BIT(LM)},
+    {"Lo", "OtherLetter", BIT(LO)},
+    {"Mn", "NonspacingMark", BIT(MN)},
+    {"Mc", "SpacingMark", BIT(MC)},
+    {"Me", "EnclosingMark", BIT(ME)},
+    {"Nd", "DecimalNumber", BIT(ND)},
+    {"Nl", "LetterNumber", BIT(NL)},
+    {"No", "OtherNumber", BIT(NO)},
+    {"Pc", "ConnectorPunctuation", BIT(PC)},
+    {"Pd", "DashPunctuation", BIT(PD)},
+    {"Ps", "OpenPunctuation", BIT(PS)},
+    {"Pe", "ClosePunctuation", BIT(PE)},
+    {"Pi", "InitialPunctuation", BIT(PI)},
+    {"Pf", "FinalPunctuation", BIT(PF)},
+    {"Po", "OtherPunctuation", BIT(PO)},
+    {"Sm", "MathSymbol", BIT(SM)},
+    {"Sc", "CurrencySymbol", BIT(SC)},
+    {"Sk", "ModifierSymbol", BIT(SK)},
+    {"So", "OtherSymbol", BIT(SO)},
+    {"Zs", "SpaceSeparator", BIT(ZS)},
+    {"Zl", "LineSeparator", BIT(ZL)},
+    {"Zp", "ParagraphSeparator", BIT(ZP)},
+    {"Cc", "Control", BIT(CC)},
+    {"Cf", "Format", BIT(CF)},
+    {"Co", "PrivateUse", BIT(CO)},
 };
 
 #define N_PROPERTIES (sizeof(properties) / sizeof(properties[0]))
@@ -244,11 +242,10 @@ bool tok_char_set_escape(unsigned char c, struct tok_char_set *set)
     *set = (struct tok_char_set){.negated = c >= 'A' && c <= 'Z'};
     switch (c | 0x20) {
     case 's': set->white = true; return true;
-    case 'd': set->categories = BIT(TOK_UNI_ND); return true;
+    case 'd': set->categories = BIT(ND); return true;
     case 'h': set->hex = true; return true;
     case 'w':
-        set->categories =
-            CATEGORIES_L | CATEGORIES_M | BIT(TOK_UNI_ND) | BIT(TOK_UNI_NL) | BIT(TOK_UNI_PC);
+        set->categories = CATEGORIES_L | CATEGORIES_M | BIT(ND) | BIT(NL) | BIT(PC);
         set->word = true;
         return true;
     default: return false;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The generated runs of unicode_data.h are spread over pages of 256 code points, so that a lookup
- * is two loads. Pages of a single class (most of them) share one block for that class.
+ * Properties come from utf8proc; the generated ranges of unicode_data.h say where the reference
+ * differs. Both are spread over pages of 256 code points, so that a lookup is two loads. A page
+ * that is equal to the one before shares its block.
  */
 #include "tokenizer/unicode.h"
 
@@ -20,9 +21,6 @@ struct tok_uni_pair {
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 #define N_PAGES (0x110000 >> 8)
-#define N_CLASSES N_OF(uni_class_props)
-
-_Static_assert(N_CLASSES <= 256, "a class fits a byte");
 
 static const struct tok_uni_range white_space[] = {
     {0x9, 0xD, 0},       {0x20, 0x20, 0},     {0x85, 0x85, 0},     {0xA0, 0xA0, 0},
@@ -30,72 +28,117 @@ static const struct tok_uni_range white_space[] = {
     {0x205F, 0x205F, 0}, {0x3000, 0x3000, 0},
 };
 
-static uint32_t run_end(size_t run)
+/* Returns true if NFC makes something else of a character that has a decomposition. */
+static bool nfc_changes(uint32_t cp)
 {
-    return run + 1 < N_OF(uni_class_starts) ? uni_class_starts[run + 1] >> 8 : 0x110000;
+    utf8proc_int32_t s[32];
+    int boundary = 0;
+    utf8proc_ssize_t n =
+        utf8proc_decompose_char((utf8proc_int32_t)cp, s, 32, UTF8PROC_DECOMPOSE, &boundary);
+
+    if (n > 0 && n < 32)
+        n = utf8proc_normalize_utf32(s, n, (utf8proc_option_t)(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
+    return n != 1 || s[0] != (utf8proc_int32_t)cp;
 }
 
-/* Pages that begin inside one run and end in another need a block of their own. */
-static size_t count_mixed_pages(void)
-{
-    size_t n = 0;
-    uint32_t last_page = UINT32_MAX;
+static const uint16_t category_flags[TOK_UNI_CATEGORY + 1] = {
+    [UTF8PROC_CATEGORY_LU] = TOK_UNI_LETTER | TOK_UNI_WORD,
+    [UTF8PROC_CATEGORY_LL] = TOK_UNI_LETTER | TOK_UNI_WORD,
+    [UTF8PROC_CATEGORY_LT] = TOK_UNI_LETTER | TOK_UNI_WORD,
+    [UTF8PROC_CATEGORY_LM] = TOK_UNI_LETTER | TOK_UNI_WORD,
+    [UTF8PROC_CATEGORY_LO] = TOK_UNI_LETTER | TOK_UNI_WORD,
+    [UTF8PROC_CATEGORY_MN] = TOK_UNI_BERT_MARK | TOK_UNI_WORD,
+    [UTF8PROC_CATEGORY_MC] = TOK_UNI_WORD,
+    [UTF8PROC_CATEGORY_ME] = TOK_UNI_WORD,
+    [UTF8PROC_CATEGORY_ND] = TOK_UNI_NUMBER | TOK_UNI_WORD,
+    [UTF8PROC_CATEGORY_NL] = TOK_UNI_NUMBER | TOK_UNI_WORD,
+    [UTF8PROC_CATEGORY_NO] = TOK_UNI_NUMBER,
+    [UTF8PROC_CATEGORY_PC] = TOK_UNI_PUNCT | TOK_UNI_WORD,
+    [UTF8PROC_CATEGORY_PD] = TOK_UNI_PUNCT,
+    [UTF8PROC_CATEGORY_PS] = TOK_UNI_PUNCT,
+    [UTF8PROC_CATEGORY_PE] = TOK_UNI_PUNCT,
+    [UTF8PROC_CATEGORY_PI] = TOK_UNI_PUNCT,
+    [UTF8PROC_CATEGORY_PF] = TOK_UNI_PUNCT,
+    [UTF8PROC_CATEGORY_PO] = TOK_UNI_PUNCT,
+    [UTF8PROC_CATEGORY_CC] = TOK_UNI_BERT_DROP,
+    [UTF8PROC_CATEGORY_CF] = TOK_UNI_BERT_DROP,
+    [UTF8PROC_CATEGORY_CO] = TOK_UNI_BERT_DROP,
+};
 
-    for (size_t run = 1; run < N_OF(uni_class_starts); run++) {
-        uint32_t start = uni_class_starts[run] >> 8;
-        if ((start & 0xFF) == 0 || start >> 8 == last_page) continue;
-        last_page = start >> 8;
-        n++;
-    }
-    return n;
+/* Pages that are all like the one before: inside of ideographs, Hangul, and planes from the fourth
+ * on but for what begins and ends them. */
+static bool is_like_last(uint32_t page)
+{
+    static const uint16_t spans[][2] = {
+        {0x35, 0x4C}, {0x4F, 0x9E}, {0xAD, 0xD6}, {0x201, 0x2A5}, {0x325, 0x3FE}};
+    for (size_t i = 0; i < N_OF(spans); i++)
+        if (page >= spans[i][0] && page <= spans[i][1]) return true;
+    return page >= 0x400 && (page & 0xFF) > 2 && (page & 0xFF) < 0xFF;
 }
 
-/*
- * Writes the classes of one page to block. *run is the run that holds its first code point, and is
- * moved along.
- */
-static void fill_page(uint8_t *block, uint32_t page, size_t *run)
+/* By utf8proc alone. */
+static void fill_page(uint16_t *props, uint32_t first)
 {
-    for (uint32_t cp = page << 8; cp < (page + 1) << 8; cp++) {
-        while (run_end(*run) <= cp)
-            ++*run;
-        block[cp & 0xFF] = (uint8_t)uni_class_starts[*run];
+    for (uint32_t cp = first; cp < first + 256; cp++) {
+        const utf8proc_property_t *p = utf8proc_get_property((utf8proc_int32_t)cp);
+        unsigned flags = category_flags[p->category];
+        if (p->combining_class ||
+            (p->decomp_seqindex != UINT16_MAX && !p->decomp_type && nfc_changes(cp)))
+            flags |= TOK_UNI_NFC_CARE;
+        props[cp] = (uint16_t)((unsigned)p->category | flags);
     }
 }
 
-static void fill_props(struct tok_uni *u)
+static void mend(uint16_t *props, const struct tok_uni_range *ranges, size_t n, unsigned drop,
+                 unsigned add)
 {
-    for (size_t i = 0; i < N_CLASSES; i++) {
-        unsigned category = uni_class_props[i] & TOK_UNI_CATEGORY;
-        unsigned props = uni_class_props[i];
-        if (category >= TOK_UNI_LU && category <= TOK_UNI_LO) props |= TOK_UNI_LETTER;
-        if (category >= TOK_UNI_ND && category <= TOK_UNI_NO) props |= TOK_UNI_NUMBER;
-        u->props[i] = (uint16_t)props;
-    }
+    for (const struct tok_uni_range *r = ranges; r < ranges + n; r++)
+        for (uint32_t cp = r->first; cp <= r->last; cp++)
+            props[cp] = (uint16_t)((props[cp] & ~drop) | add | r->value);
+}
+
+#define MEND(props, ranges, drop, add) mend(props, ranges, N_OF(ranges), drop, add)
+
+/* As the reference has them. */
+static void mend_all(uint16_t *props)
+{
+    static const struct tok_uni_range ascii_punctuation[] = {
+        {'!', '/', 0}, {':', '@', 0}, {'[', '`', 0}, {'{', '~', 0}};
+    static const struct tok_uni_range kept[] = {{'\t', '\n', 0}, {'\r', '\r', 0}};
+    size_t n_latin = 0;
+    while (uni_regex_word_extra[n_latin].first < 0x100)
+        n_latin++;
+    for (size_t i = 0; i < N_OF(uni_newer); i++)
+        mend(props, &uni_newer[i], 1, (unsigned)~TOK_UNI_NFC_CARE,
+             category_flags[uni_newer[i].value]);
+    MEND(props, uni_older, TOK_UNI_PUNCT | TOK_UNI_BERT_DROP | TOK_UNI_BERT_MARK, 0);
+    MEND(props, uni_more, 0, 0);
+    MEND(props, uni_inert, TOK_UNI_NFC_CARE, 0);
+    MEND(props, uni_joining, 0, TOK_UNI_NFC_CARE);
+    MEND(props, white_space, 0, TOK_UNI_WHITE);
+    MEND(props, ascii_punctuation, 0, TOK_UNI_PUNCT);
+    MEND(props, kept, TOK_UNI_BERT_DROP, 0);
+    mend(props, uni_regex_word_extra + n_latin, N_OF(uni_regex_word_extra) - n_latin, 0,
+         TOK_UNI_WORD);
 }
 
 int tok_uni_init(struct tok_uni *u)
 {
-    memset(u, 0, sizeof(*u));
-    u->blocks = malloc((N_CLASSES + count_mixed_pages()) * 256);
-    if (!u->blocks) return TOK_ENOMEM;
-    for (size_t i = 0; i < N_CLASSES; i++)
-        memset(u->blocks + i * 256, (int)i, 256);
-    fill_props(u);
+    size_t n = 0;
 
-    uint8_t *next = u->blocks + N_CLASSES * 256;
-    size_t run = 0;
+    u->blocks = malloc(N_PAGES * sizeof(*u->blocks));
+    if (!u->blocks) return TOK_ENOMEM;
+    for (uint32_t page = 0; page < N_PAGES; page++)
+        if (!is_like_last(page)) fill_page(u->blocks[0], page << 8);
+    mend_all(u->blocks[0]);
     for (uint32_t page = 0; page < N_PAGES; page++) {
-        while (run_end(run) <= page << 8)
-            run++;
-        if (run_end(run) >= (page + 1) << 8) {
-            u->page[page] = u->blocks + (size_t)(uint8_t)uni_class_starts[run] * 256;
-            continue;
-        }
-        fill_page(next, page, &run);
-        u->page[page] = next;
-        next += 256;
+        bool same = n && (is_like_last(page) ||
+                          !memcmp(u->blocks[page], u->blocks[n - 1], sizeof(*u->blocks)));
+        if (!same) memmove(u->blocks[n++], u->blocks[page], sizeof(*u->blocks));
+        u->page[page] = (uint16_t)(n - 1);
     }
+    void *blocks = realloc(u->blocks, n * sizeof(*u->blocks));
+    if (blocks) u->blocks = blocks;
     return 0;
 }
 

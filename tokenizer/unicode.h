@@ -10,42 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* General categories, in the order of the generated table. */
-enum tok_uni_category {
-    TOK_UNI_CN,
-    TOK_UNI_LU,
-    TOK_UNI_LL,
-    TOK_UNI_LT,
-    TOK_UNI_LM,
-    TOK_UNI_LO,
-    TOK_UNI_MN,
-    TOK_UNI_MC,
-    TOK_UNI_ME,
-    TOK_UNI_ND,
-    TOK_UNI_NL,
-    TOK_UNI_NO,
-    TOK_UNI_PC,
-    TOK_UNI_PD,
-    TOK_UNI_PS,
-    TOK_UNI_PE,
-    TOK_UNI_PI,
-    TOK_UNI_PF,
-    TOK_UNI_PO,
-    TOK_UNI_SM,
-    TOK_UNI_SC,
-    TOK_UNI_SK,
-    TOK_UNI_SO,
-    TOK_UNI_ZS,
-    TOK_UNI_ZL,
-    TOK_UNI_ZP,
-    TOK_UNI_CC,
-    TOK_UNI_CF,
-    TOK_UNI_CO,
-    TOK_UNI_CS,
-    TOK_UNI_N_CATEGORIES,
-};
-
-/* Properties of a code point: the category in the low five bits, flags above. */
+/* Properties of a code point: the category, as utf8proc numbers it, in the low five bits, flags
+ * above. */
 enum {
     TOK_UNI_CATEGORY = 0x1F,
     TOK_UNI_WHITE = 0x20,     /* White_Space */
@@ -65,9 +31,8 @@ struct tok_uni_range {
 
 /* Threads: const after tok_uni_init. */
 struct tok_uni {
-    const uint8_t *page[0x110000 >> 8]; /* class of each code point of a page of 256 */
-    uint8_t *blocks;                    /* the pages point into it */
-    uint16_t props[256];                /* properties by class */
+    uint16_t page[0x110000 >> 8]; /* the block of each page of 256 code points */
+    uint16_t (*blocks)[256];      /* properties */
 };
 
 /* 0 or TOK_ENOMEM. Release with tok_uni_finish, which also takes a zeroed struct. */
@@ -77,7 +42,7 @@ void tok_uni_finish(struct tok_uni *u);
 /* Properties of a code point up to U+10FFFF. */
 static inline unsigned tok_uni_props(const struct tok_uni *u, uint32_t cp)
 {
-    return u->props[u->page[cp >> 8][cp & 0xFF]];
+    return u->blocks[u->page[cp >> 8]][cp & 0xFF];
 }
 
 /* Returns true if the reference's normalization is too old to know cp and leaves it alone. */
