@@ -665,6 +665,7 @@ static void describe(struct eng *e, double load_seconds)
         .ctx_train_tokens = hp->ctx_train,
         .ctx_max_tokens = hp->ctx_max,
         .n_params = m->n_params,
+        .n_rounded_mats = m->n_rounded_mats,
         .vocab_size = hp->vocab,
         .d_model = hp->d_model,
         .n_layers = hp->n_layers,

@@ -134,6 +134,7 @@ struct eng_info {
     int n_labels;              /* they are logits of labels, so many; 0: a vector */
     bool unpooled_prompt;      /* the model wants n_unpooled to be set for its prompts */
     const char *weights_dtype; /* of the files: "BF16", "F16", "F32", "mixed" */
+    int n_rounded_mats;        /* on path file: with rows of several types, rounded to int8 */
     uint8_t fingerprint[16];   /* of weights and configuration, for any threads and packing */
     struct eng_memory memory;
     double load_seconds; /* the self-test not included */
@@ -196,6 +197,10 @@ int eng_inspect(const char *model_dir, const struct eng_inspector *in);
  * eng_error with the first problem in err. Any thread.
  */
 int eng_check_config(const char *text, size_t len, char *err, size_t errlen);
+
+/* The same of the header of a GGUF file, or of a part of a set: its architecture and types. */
+struct gguf;
+int eng_check_gguf(const struct gguf *g, char *err, size_t errlen);
 
 /* ---- jobs ---------------------------------------------------------------------------------- */
 

@@ -8,6 +8,7 @@
 #include "engine/engine.h"
 #include "engine/model/config.h"
 #include "engine/model/family.h"
+#include "engine/model/gguf_weights.h"
 #include "engine/model/load.h"
 #include "engine/model/numerics.h"
 #include "engine/model/plan.h"
@@ -108,4 +109,10 @@ int eng_check_config(const char *text, size_t len, char *err, size_t errlen)
     int rc = eng_config_parse(hp, text, len, NULL, 0, &r);
     free(hp);
     return rc;
+}
+
+int eng_check_gguf(const struct gguf *g, char *err, size_t errlen)
+{
+    struct eng_report r = {.err = err, .errlen = errlen};
+    return eng_gguf_check(g, &r);
 }

@@ -175,6 +175,12 @@ static void set_shape(struct eng_tensor *to, const struct gguf_tensor *t, bool c
     to->shape[1] = 1;
 }
 
+static bool find_type(const struct gguf_tensor *t, enum eng_dtype *ret)
+{
+    return eng_dtype_find(gguf_block_type(t->type)->name, ret) &&
+           (*ret <= ENG_DTYPE_BF16 || eng_dtype_is_blocks(*ret));
+}
+
 /* first_left_out: layers from here on are for drafts, and no part of the model. */
 static int add_tensor(struct eng_shard *s, const struct gguf_tensor *t,
                       const struct eng_family *family, int64_t first_left_out, struct eng_report *r)
@@ -184,9 +190,7 @@ static int add_tensor(struct eng_shard *s, const struct gguf_tensor *t,
     const char *rest;
     bool conv;
     enum eng_dtype dtype;
-    if (!eng_dtype_find(gguf_block_type(t->type)->name, &dtype) ||
-        (dtype > ENG_DTYPE_BF16 && !eng_dtype_is_blocks(dtype)))
-        return refuse_type(s->gguf, t, r);
+    if (!find_type(t, &dtype)) return refuse_type(s->gguf, t, r);
     *to = (struct eng_tensor){.name = t->name,
                               .file_name = t->name,
                               .dtype = dtype,
@@ -254,6 +258,20 @@ static int find_architecture(struct eng_weights *w, const struct gguf *g, struct
     return eng_report_problem(r, ENG_EUNSUPPORTED,
                               "%s: key %s is %lld: mixtures of experts are not supported", g->name,
                               key, (long long)n_experts);
+}
+
+int eng_gguf_check(const struct gguf *g, struct eng_report *r)
+{
+    struct eng_weights w = {0};
+    char err[ERR_BYTES];
+    int64_t no = 0;
+    enum eng_dtype dtype;
+    int rc = gguf_int(g, "split.no", 0, INT32_MAX, &no, err, sizeof(err));
+    if (rc < 0) return eng_report_problem(r, rc, "%s", err);
+    if (no == 0) find_architecture(&w, g, r);
+    for (size_t i = 0; !r->rc && i < g->n_tensors; i++)
+        if (!find_type(&g->tensors[i], &dtype)) refuse_type(g, &g->tensors[i], r);
+    return r->rc;
 }
 
 /* File i of n of a set. */

@@ -33,6 +33,9 @@ struct eng_gguf {
 /* Appends the text of the config.json that says what the keys say. */
 int eng_gguf_config(const struct eng_weights *w, struct buf *text, struct eng_report *r);
 
+/* Whether the header of a file, the first one of a set or another, is of something that is read. */
+int eng_gguf_check(const struct gguf *g, struct eng_report *r);
+
 /* The file's name of a tensor of the reference, in buf; the same if the file would have none. */
 const char *eng_gguf_file_name(const struct eng_weights *w, const char *name,
                                char buf[ENG_GGUF_NAME]);

@@ -159,6 +159,7 @@ struct eng_model {
     int64_t ctx;             /* rows of the RoPE tables */
     struct eng_reading reading;
     int64_t n_params;
+    int n_rounded_mats;    /* on path file: of blocks of several types, rounded again */
     int64_t weights_bytes; /* packed size; before eng_model_fill its maximum */
     const char *weights_dtype;
     uint8_t fingerprint[16];

@@ -718,6 +718,20 @@ static void set_formats(const struct eng_numerics *numerics, struct plan_mat *pm
     mat->fmt = KERN_W_I8;
 }
 
+/* True if panels of blocks are rounded again, to a format of the whole matrix. */
+static bool rounds_blocks(const struct eng_numerics *numerics, const struct plan_mat *pm)
+{
+    const struct eng_mat *mat = pm->mat;
+    enum eng_dtype dtype;
+    for (int i = 0; numerics->keep_blocks && i < mat->n_panels; i++) {
+        bool fine = i >= mat->n_panels - mat->n_fine;
+        if (!eng_plan_panel_dtype(pm, i, &dtype) ||
+            panel_format(numerics, pm, i) != (fine ? mat->fine_fmt : mat->fmt))
+            return true;
+    }
+    return false;
+}
+
 /* BLAS multiplies in f32: it is faster only than the plain C kernels. */
 static bool choose_blas(const struct eng_model *m, const char *gemm)
 {
@@ -757,6 +771,7 @@ void eng_plan_place(struct eng_model *m, const char *gemm)
     bool blas = choose_blas(m, gemm);
     size_t reserve = 0; /* more bytes for compressed matrices if they must stay BF16 */
     load->arena_bytes = 0;
+    m->n_rounded_mats = 0;
     for (int i = 0; i < load->n_vecs; i++)
         load->vecs[i].at = take(load, (size_t)load->vecs[i].n * sizeof(float));
     for (int i = 0; i < load->n_mats; i++) {
@@ -766,6 +781,7 @@ void eng_plan_place(struct eng_model *m, const char *gemm)
         mat->k_pad = (mat->n_in + KERN_K_ALIGN - 1) / KERN_K_ALIGN * KERN_K_ALIGN;
         mat->n_panels = (mat->n_out + KERN_PANEL - 1) / KERN_PANEL;
         set_formats(m->numerics, pm);
+        m->n_rounded_mats += rounds_blocks(m->numerics, pm);
         size_t plain_bytes = kern_panel_bytes(mat->fmt, mat->k_pad);
         if (!mat->use_blas && m->reading.coded)
             mat->fmt = kern_kept_as(m->kern, mat->fmt, mat->k_pad);

@@ -22,6 +22,7 @@
 
 #include "base/buf.h"
 #include "base/file.h"
+#include "base/gguf_names.h"
 #include "base/json_writer.h"
 #include "base/shown.h"
 #include "server/cli/cli.h"
@@ -29,6 +30,7 @@
 #include "server/hub/cache.h"
 #include "server/hub/inventory.h"
 #include "server/hub/pull_run.h"
+#include "tokenizer/tokenizer.h"
 
 enum { ROW_MAX_BYTES = 64 << 10, OPEN_FOLDERS = 16 };
 
@@ -57,11 +59,15 @@ int srv_cmd_pull(const struct srv_config *config)
 
 #define ROW "%-40s  %-12.40s  %-12.12s  %8s  %-12s  %s%s"
 
-/* ctx counts the models, as that of print_json. */
-static void print_row(void *ctx, const struct hub_model *m)
+struct list {
+    int n; /* models so far */
+    bool json;
+};
+
+static void print_row(const struct list *list, const struct hub_model *m)
 {
     char size[32], state[32] = "complete";
-    if ((*(int *)ctx)++ == 0)
+    if (list->n == 0)
         printf(ROW "\n", "MODEL", "REVISION", "COMMIT", "SIZE", "STATE", "SERVED", "");
     pull_format_bytes(m->n_bytes, size, sizeof(size));
     if (!m->complete) snprintf(state, sizeof(state), "partial");
@@ -72,11 +78,10 @@ static void print_row(void *ctx, const struct hub_model *m)
                size, state, m->servable ? "served" : "not served: ", m->servable ? "" : m->reason);
 }
 
-static void print_json(void *ctx, const struct hub_model *m)
+static void print_json(const struct hub_model *m)
 {
     struct buf b;
     struct jw w;
-    ++*(int *)ctx;
     buf_init(&b, ROW_MAX_BYTES);
     jw_init(&w, &b);
     jw_open(&w, NULL, '{');
@@ -95,18 +100,34 @@ static void print_json(void *ctx, const struct hub_model *m)
     buf_finish(&b);
 }
 
+/* A GGUF file must say how text is split, too. */
+static void print_model(void *ctx, const struct hub_model *found)
+{
+    struct list *list = ctx;
+    struct hub_model m = *found;
+    struct tok *tok = NULL;
+    if (m.servable && gguf_is_name(m.path))
+        m.servable = tok_open(&tok, m.path, m.reason, sizeof(m.reason)) == 0;
+    tok_close(tok);
+    if (list->json)
+        print_json(&m);
+    else
+        print_row(list, &m);
+    list->n++;
+}
+
 int srv_cmd_list(const struct srv_config *config)
 {
-    int n = 0;
+    struct list list = {.json = config->json};
     char root[PATH_MAX], err[HUB_ERR_SIZE];
     int rc = hub_cache_root(NULL, root, sizeof(root), err);
-    if (!rc) rc = hub_inventory_visit(root, config->json ? print_json : print_row, &n, err);
+    if (!rc) rc = hub_inventory_visit(root, print_model, &list, err);
     if (rc) {
         shown_line(stderr, "hearth: %s", err);
         return EXIT_FAILURE;
     }
-    if (n)
-        shown_line(stderr, "hearth: %d of %s", n, root);
+    if (list.n)
+        shown_line(stderr, "hearth: %d of %s", list.n, root);
     else
         shown_line(stderr, "hearth: no models in %s; `hearth pull org/name` fetches one", root);
     return end_output();

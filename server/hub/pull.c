@@ -266,8 +266,9 @@ static int check_header(void *ctx, const struct hub_file *f, const char *part, i
     struct gguf *g;
     snprintf(dir, sizeof(dir), "%s/%s/blobs", p->cache.root, p->cache.folder);
     int rc = gguf_open(&g, dir, part, f->size, reason, sizeof(reason));
-    gguf_close(g);
     if (rc == FILE_EIO) return 0;
+    if (!rc) rc = eng_check_gguf(g, reason, sizeof(reason));
+    gguf_close(g);
     const char *sentence = strncmp(reason, part, strlen(part)) ? reason : reason + strlen(part) + 2;
     return rc ? hub_fail(err, HUB_ENOTSERVED, "%.300s", sentence) : 1;
 }

@@ -350,10 +350,14 @@ const char *srv_gguf_types(const char *path, char *buf, size_t size)
 static void log_gguf(const struct loading *l)
 {
     char types[300];
+    const struct eng_info *info = eng_info(l->model->engine);
     if (!l->model->is_gguf) return;
     srv_log(SRV_LOG_INFO, "gguf: %s; tokenizer by %s; numerics %s",
             srv_gguf_types(l->p->dir, types, sizeof(types)), tok_source(l->model->tok),
-            eng_info(l->model->engine)->numerics);
+            info->numerics);
+    if (info->n_rounded_mats)
+        srv_log(SRV_LOG_INFO, "gguf: matrices that are int8, as their rows have several types: %d",
+                info->n_rounded_mats);
 }
 
 /* Everything from the files of the directory. Returns 0 or an enum eng_error. */

@@ -17,6 +17,7 @@ from gguf_files import demo, gguf, splits  # noqa: E402
 from hearth_server import DEMO, Hearth, run, run_cases  # noqa: E402
 
 KEYS, TENSORS = demo(DEMO)
+Q4_0 = 2
 CHAT = {"messages": [{"role": "user", "content": "What is your name?"}], "max_tokens": 24, "temperature": 0}
 
 
@@ -64,6 +65,16 @@ def test_a_file_is_served_as_its_model():
         write_set(d)
         with Hearth("--model", d) as h:
             assert answer(h) == wanted and h.get("/props")[2]["model"] == os.path.basename(d)
+
+
+def test_a_matrix_of_two_types():
+    """Gate and up go through one product: of two types they are rounded again, which the log says."""
+    q4_0 = b"\x00\x20" + bytes(range(16))  # a block: the scale 1/128, 32 numbers
+    tensors = [(name, dims, Q4_0, q4_0 * (dims[0] * dims[1] // 32)) if name == "blk.1.ffn_up.weight" else (name, dims, kind, data)
+               for name, dims, kind, data in TENSORS]
+    with folder() as d, Hearth("--model", write(os.path.join(d, "m.gguf"), tensors=tensors)) as h:
+        h.wait_log("gguf: matrices that are int8, as their rows have several types: 1")
+        answer(h)
 
 
 def test_which_file_is_meant():

@@ -960,6 +960,9 @@ def test_gguf_that_is_not_fetched():
         must(h.pull("acme/quants:Q2_K"), 8, "no GGUF file for the tag Q2_K; it has :Q5_0, :IQ2_M, :Q8_0")
         must(h.pull("acme/quants:IQ2_M"), 8, "tiny-IQ2_M.gguf: tensor output_norm.weight is of type 200")
         assert not listed(h) or not any(m["complete"] for m in listed(h)), listed(h)
+        other = [("general.architecture", "str", "mamba"), *(k for k in KEYS if k[0] != "general.architecture")]
+        HUB.add("acme/other", {"a-Q8_0.gguf": gguf_files.gguf(other, TENSORS)})
+        must(h.pull("acme/other"), 8, "a-Q8_0.gguf: general.architecture mamba is not supported")
         HUB.add("acme/odd", {"a-Q5_K_M.gguf": b"x", "a-IQ4_XS.gguf": b"x"})
         must(h.pull("acme/odd"), 8, "acme/odd has GGUF files only; add one of :IQ4_XS, :Q5_K_M")
         part = split(3)
@@ -968,6 +971,14 @@ def test_gguf_that_is_not_fetched():
         HUB.forget()
         must(h.pull("acme/part:Q5_0"), 8, "acme/part has no Q5_0/tiny-Q5_0-00002-of-00003.gguf, a part of the model")
         assert not any(".gguf" in p for p in HUB.paths()), HUB.paths()
+
+
+def test_gguf_whose_tokenizer_is_missing():
+    HUB.add("acme/untold", {"a-Q8_0.gguf": gguf_files.gguf([k for k in KEYS if k[0] != "tokenizer.ggml.pre"], TENSORS)})
+    with home() as h:
+        must(h.pull("acme/untold"), 0)
+        found = listed(h)
+        assert [m["servable"] for m in found] == [False] and "tokenizer.ggml.pre" in found[0]["reason"], found
 
 
 def test_gguf_beside_safetensors():
