@@ -277,7 +277,7 @@ static int prepare_fim(struct srv_gen *g, struct param_error *err)
 {
     if (!g->params.suffix) g->params.suffix = "";
     if (g->params.prompt && !json_is_string(g->params.prompt))
-        return param_fail(err, SRV_ERR_INVALID_TYPE, "prompt", "'prompt' must be a string here.");
+        return param_wrong_type(err, "prompt", "a string here");
     if (g->max_tokens < 0) g->max_tokens = eng_info(g->served->engine)->ctx_tokens;
     return prepare(g, err);
 }
@@ -311,8 +311,7 @@ static int prepare_infill(struct srv_gen *g, struct param_error *err)
     const char *absent = !hole.prefix ? "input_prefix" : !hole.suffix ? "input_suffix" : NULL;
     if (absent)
         return param_fail(err, SRV_ERR_MISSING, absent, "The parameter '%s' is required.", absent);
-    if (p->prompt && !hole.prompt)
-        return param_fail(err, SRV_ERR_INVALID_TYPE, "prompt", "'prompt' must be a string here.");
+    if (p->prompt && !hole.prompt) return param_wrong_type(err, "prompt", "a string here");
     g->params.timings = true;
     if (g->max_tokens < 0) g->max_tokens = ctx;
     g->dialect = srv_request_alloc(g->req, sizeof(struct completion));

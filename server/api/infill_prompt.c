@@ -171,9 +171,7 @@ static int check(const struct making *m, const char *field)
                           "This model has no tokens that mark the text before and after a hole, so "
                           "'%s' is not supported; --fim-marks names such tokens.",
                           field);
-    if (extra && !json_is_array(extra))
-        return param_fail(m->err, SRV_ERR_INVALID_TYPE, "input_extra",
-                          "'input_extra' must be an array.");
+    if (extra && !json_is_array(extra)) return param_wrong_type(m->err, "input_extra", "an array");
     return 0;
 }
 

@@ -63,7 +63,7 @@ static int check_include(const json_t *include, struct param_error *err)
     for (size_t i = 0; valid && i < json_array_size(include); i++)
         valid = json_is_string(json_array_get(include, i));
     if (valid) return 0;
-    return param_fail(err, SRV_ERR_INVALID_TYPE, "include", "'include' must be a list of strings.");
+    return param_wrong_type(err, "include", "a list of strings");
 }
 
 /* Members without effect of objects that have some with one; those of the fields for structured
@@ -111,11 +111,9 @@ static int check_fields(struct srv_gen *g, struct param_error *err)
     if (p->want_logprobs) p->logprobs_count = p->top_logprobs > 0 ? p->top_logprobs : 0;
     if (!p->messages) return param_missing(g->body.root, "input", err);
     if (!json_is_string(p->messages) && !json_is_array(p->messages))
-        return param_fail(err, SRV_ERR_INVALID_TYPE, "input",
-                          "'input' must be a string or an array of messages.");
+        return param_wrong_type(err, "input", "a string or an array of messages");
     if (p->extra && !json_is_string(p->extra))
-        return param_fail(err, SRV_ERR_INVALID_TYPE, "instructions",
-                          "'instructions' must be a string.");
+        return param_wrong_type(err, "instructions", "a string");
     return guide_ask_read_format(&g->guide.ask, &g->body, "text.format", err) ||
            check_include(json_object_get(g->body.root, "include"), err);
 }

@@ -51,7 +51,7 @@ static const char *read_text(const json_t *value, const char *name, size_t max,
 {
     const char *text = json_string_value(value);
     if (!text) {
-        param_fail(err, SRV_ERR_INVALID_TYPE, name, "'%s' must be a string.", name);
+        param_wrong_type(err, name, "a string");
         return NULL;
     }
     size_t len = json_string_length(value);

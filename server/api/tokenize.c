@@ -107,8 +107,7 @@ static bool open_body(struct srv_request *req, struct tokenize_params *p, const 
 static int encode_text(const struct srv_model *model, const json_t *value, const char *name,
                        unsigned flags, struct tok_ids *ids, struct param_error *err)
 {
-    if (!json_is_string(value))
-        return param_fail(err, SRV_ERR_INVALID_TYPE, name, "'%s' must be a string.", name);
+    if (!json_is_string(value)) return param_wrong_type(err, name, "a string");
     return param_encode(model->tok, json_string_value(value), json_string_length(value), flags,
                         name, ids, err);
 }
@@ -302,8 +301,7 @@ static int read_tokens(const struct srv_model *model, const json_t *list, int32_
                        struct param_error *err)
 {
     if (!list) return param_fail(err, SRV_ERR_MISSING, "tokens", "'tokens' is required.");
-    if (!json_is_array(list))
-        return param_fail(err, SRV_ERR_INVALID_TYPE, "tokens", "'tokens' must be an array of ids.");
+    if (!json_is_array(list)) return param_wrong_type(err, "tokens", "an array of ids");
     size_t n = json_array_size(list);
     int32_t vocab = eng_info(model->engine)->vocab_size;
     int32_t *ids = malloc((n ? n : 1) * sizeof(*ids));

@@ -134,8 +134,7 @@ static int read_prompt(struct choosing *c, struct param_error *err)
     else if (json_is_array(c->prompt))
         rc = param_take_ids(c->prompt, c->p.info->vocab_size, "prompt", &made, err);
     else
-        rc = param_fail(err, SRV_ERR_INVALID_TYPE, "prompt",
-                        "'prompt' must be a string or an array of token ids.");
+        rc = param_wrong_type(err, "prompt", "a string or an array of token ids");
     return param_keep_ids(c->p.req, rc, &made, &c->context, &c->n_context, err);
 }
 

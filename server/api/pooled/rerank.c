@@ -178,8 +178,7 @@ static int text_of(const json_t *value, const char *path, const json_t **ret,
 {
     *ret = json_is_object(value) ? json_object_get(value, "text") : value;
     if (json_is_string(*ret)) return 0;
-    return param_fail(err, SRV_ERR_INVALID_TYPE, path,
-                      "'%s' must be a string or an object with a string 'text'.", path);
+    return param_wrong_type(err, path, "a string or an object with a string 'text'");
 }
 
 /* The value that pair i has of a side: its own, or the only one. */
@@ -239,8 +238,7 @@ static int open_documents(struct srv_pooled *p, struct param_error *err)
     if (missing)
         return param_fail(err, SRV_ERR_MISSING, missing, "The parameter '%s' is required.",
                           missing);
-    if (!json_is_array(member(p, list)))
-        return param_fail(err, SRV_ERR_INVALID_TYPE, list, "'%s' must be an array.", list);
+    if (!json_is_array(member(p, list))) return param_wrong_type(err, list, "an array");
     if (text_of(member(p, "query"), "query", &query, err)) return -1;
     return open_pairs((struct ranking *)p, "query", list, err);
 }

@@ -96,8 +96,7 @@ static int set_cut(struct texts_rules *rules, const struct texts_fields *f, stru
     else if (json_is_boolean(f->truncate))
         rules->cut = json_is_true(f->truncate) ? cut : TEXTS_REFUSE;
     else if (f->truncate && !json_is_null(f->truncate))
-        return param_fail(err, SRV_ERR_INVALID_TYPE, "truncate",
-                          "'truncate' must be true, false, 'NONE', 'START' or 'END'.");
+        return param_wrong_type(err, "truncate", "true, false, 'NONE', 'START' or 'END'");
     else if (f->truncate_prompt_tokens || (side && rules->cut != TEXTS_REFUSE))
         rules->cut = cut;
     return 0;
@@ -273,8 +272,7 @@ int texts_add(struct srv_pooled *p, int i, struct param_error *err)
     snprintf(path, sizeof(path), p->many ? "%s[%d]" : "%s", p->field, i);
     if (json_is_string(value)) return add_text(p, value, path, err);
     if (json_is_array(value)) return add_list(p, value, path, err);
-    return param_fail(err, SRV_ERR_INVALID_TYPE, p->field,
-                      "'%s' must be a string, an array of strings, or token ids.", p->field);
+    return param_wrong_type(err, p->field, "a string, an array of strings, or token ids");
 }
 
 int texts_add_pair(struct srv_pooled *p, const struct srv_pair_text *pair, const char *path,

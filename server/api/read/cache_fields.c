@@ -193,8 +193,7 @@ int srv_cache_fields_read(struct srv_cache_fields *c, struct srv_request *req,
     if (check_word(body->root, "prompt_cache_retention", "prompt_cache_retention", retentions, err))
         return -1;
     if (options && !json_is_null(options) && !json_is_object(options))
-        return param_fail(err, SRV_ERR_INVALID_TYPE, options_name, "'%s' must be an object.",
-                          options_name);
+        return param_wrong_type(err, options_name, "an object");
     if (check_word(options, "mode", "prompt_cache_options.mode", modes, err) ||
         check_word(options, "ttl", "prompt_cache_options.ttl", ttls, err))
         return -1;

@@ -25,15 +25,13 @@ static int bad_type(struct param_error *err, const char *at, const char *field, 
 {
     char path[PARAM_PATH_MAX];
     path_in(at, field, path);
-    return param_fail(err, SRV_ERR_INVALID_TYPE, path, "'%s' must be %s.", path, wanted);
+    return param_wrong_type(err, path, wanted);
 }
 
 static int check_part(const json_t *part, const char *path, bool is_result, struct param_error *err)
 {
     const char *type = json_string_value(json_object_get(part, "type"));
-    if (!json_is_object(part) || !type)
-        return param_fail(err, SRV_ERR_INVALID_TYPE, path, "'%s' must be an object with a type.",
-                          path);
+    if (!json_is_object(part) || !type) return param_wrong_type(err, path, "an object with a type");
     if (strcmp(type, "text") != 0) {
         char word[PARAM_WORD_MAX];
         if (is_result)
@@ -70,14 +68,6 @@ static int check_content(const json_t *message, const char *at, const char *role
     return 0;
 }
 
-static int check_string(const json_t *value, const char *path, struct param_error *err)
-{
-    if (json_is_string(value)) return 0;
-    if (!value || json_is_null(value))
-        return param_fail(err, SRV_ERR_MISSING, path, "'%s' is required.", path);
-    return param_fail(err, SRV_ERR_INVALID_TYPE, path, "'%s' must be a string.", path);
-}
-
 static int check_call(const json_t *call, const char *at, size_t k, struct param_error *err)
 {
     char path[PARAM_PATH_MAX], of[64];
@@ -88,9 +78,10 @@ static int check_call(const json_t *call, const char *at, size_t k, struct param
         return param_fail(err, function ? SRV_ERR_INVALID_TYPE : SRV_ERR_MISSING, path,
                           "'%s' is required, an object.", path);
     snprintf(of, sizeof(of), ".tool_calls[%zu].function.name", k);
-    if (check_string(json_object_get(function, "name"), path_in(at, of, path), err)) return -1;
+    if (param_check_string(json_object_get(function, "name"), path_in(at, of, path), err))
+        return -1;
     snprintf(of, sizeof(of), ".tool_calls[%zu].function.arguments", k);
-    return check_string(json_object_get(function, "arguments"), path_in(at, of, path), err);
+    return param_check_string(json_object_get(function, "arguments"), path_in(at, of, path), err);
 }
 
 /* The calls of the assistant, and the call that a result belongs to. */
@@ -100,8 +91,8 @@ static int check_calls(const json_t *message, const char *at, const char *role,
     char path[PARAM_PATH_MAX];
     const json_t *calls = json_object_get(message, "tool_calls");
     if (!strcmp(role, "tool"))
-        return check_string(json_object_get(message, "tool_call_id"),
-                            path_in(at, ".tool_call_id", path), err);
+        return param_check_string(json_object_get(message, "tool_call_id"),
+                                  path_in(at, ".tool_call_id", path), err);
     if (strcmp(role, "assistant") != 0 || !calls || json_is_null(calls)) return 0;
     if (!json_is_array(calls)) return bad_type(err, at, ".tool_calls", "an array of calls");
     for (size_t k = 0; k < json_array_size(calls); k++)
@@ -135,8 +126,7 @@ int chat_input_check(const json_t *messages, const char *field, struct param_err
     char path[PARAM_PATH_MAX];
     if (!messages)
         return param_fail(err, SRV_ERR_MISSING, field, "The parameter '%s' is required.", field);
-    if (!json_is_array(messages))
-        return param_fail(err, SRV_ERR_INVALID_TYPE, field, "'%s' must be an array.", field);
+    if (!json_is_array(messages)) return param_wrong_type(err, field, "an array");
     size_t n = json_array_size(messages);
     if (n == 0 || n > MAX_MESSAGES)
         return param_fail(err, SRV_ERR_INVALID_VALUE, field,
@@ -195,8 +185,7 @@ static int check_kwargs(const json_t *kwargs, struct param_error *err)
 {
     static const char *const own[] = {"messages", "tools", "add_generation_prompt"};
     if (kwargs && !json_is_object(kwargs))
-        return param_fail(err, SRV_ERR_INVALID_TYPE, "chat_template_kwargs",
-                          "'chat_template_kwargs' must be an object.");
+        return param_wrong_type(err, "chat_template_kwargs", "an object");
     for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
         if (json_object_get(kwargs, own[i]))
             return param_fail(err, SRV_ERR_INVALID_VALUE, "chat_template_kwargs",

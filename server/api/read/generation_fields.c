@@ -159,8 +159,7 @@ static int read_ids(const struct reading *r, json_t *list, const char *name, siz
                     int32_t **ret_ids, int *ret_n, struct param_error *err)
 {
     if (!list) return 0;
-    if (!json_is_array(list))
-        return param_fail(err, SRV_ERR_INVALID_TYPE, name, "'%s' must be an array.", name);
+    if (!json_is_array(list)) return param_wrong_type(err, name, "an array");
     size_t n = json_array_size(list);
     if (n > max)
         return param_fail(err, SRV_ERR_INVALID_VALUE, name, "'%s' holds %zu ids; at most %zu.",
@@ -206,9 +205,7 @@ static int read_bias(const struct reading *r, struct param_error *err)
 {
     struct srv_gen_params *p = r->p;
     if (!p->logit_bias) return 0;
-    if (!json_is_object(p->logit_bias))
-        return param_fail(err, SRV_ERR_INVALID_TYPE, "logit_bias",
-                          "'logit_bias' must be an object.");
+    if (!json_is_object(p->logit_bias)) return param_wrong_type(err, "logit_bias", "an object");
     size_t n = json_object_size(p->logit_bias), at = 0;
     if (n > MAX_BIAS)
         return param_fail(err, SRV_ERR_INVALID_VALUE, "logit_bias",
@@ -259,8 +256,7 @@ static int add_stop(struct srv_gen_params *p, const char *name, const json_t *va
                     struct param_error *err)
 {
     if (!json_is_string(value))
-        return param_fail(err, SRV_ERR_INVALID_TYPE, name,
-                          "'%s' must be a string or an array of strings.", name);
+        return param_wrong_type(err, name, "a string or an array of strings");
     size_t len = json_string_length(value);
     if (len == 0) return 0;
     if (len > SRV_MAX_STOP_BYTES)
@@ -295,8 +291,7 @@ static int read_stream_options(struct srv_gen_params *p, struct param_unknown *u
 {
     if (!p->stream_options) return 0;
     if (!json_is_object(p->stream_options))
-        return param_fail(err, SRV_ERR_INVALID_TYPE, "stream_options",
-                          "'stream_options' must be an object.");
+        return param_wrong_type(err, "stream_options", "an object");
     if (!p->stream)
         return param_fail(err, SRV_ERR_INVALID_VALUE, "stream_options",
                           "'stream_options' is only allowed when 'stream' is true.");

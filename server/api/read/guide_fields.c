@@ -33,11 +33,6 @@ static struct srv_span text_of(const struct field *f)
     return srv_body_span(f->body, f->value);
 }
 
-static int wrong_type(const struct field *f, const char *wanted, struct param_error *err)
-{
-    return param_fail(err, SRV_ERR_INVALID_TYPE, f->path, "'%s' must be %s.", f->path, wanted);
-}
-
 static int missing(const struct field *f, struct param_error *err)
 {
     return param_fail(err, SRV_ERR_MISSING, f->path, "'%s' is missing.", f->path);
@@ -95,7 +90,7 @@ static struct srv_span string_of(const json_t *value)
 static int ask_schema(struct guide_ask *a, const struct field *f, struct param_error *err)
 {
     if (!json_is_object(f->value) && !json_is_boolean(f->value))
-        return wrong_type(f, "a JSON schema: an object or a boolean", err);
+        return param_wrong_type(err, f->path, "a JSON schema: an object or a boolean");
     return ask(a, f, GRAM_SCHEMA, text_of(f), err);
 }
 
@@ -126,13 +121,13 @@ static int ask_member(struct guide_ask *a, const struct field *of, const struct 
         return ask_schema(a, &f, err);
     case FORM_SCHEMA: return ask_schema(a, &f, err);
     case FORM_STRING:
-        if (!json_is_string(f.value)) return wrong_type(&f, "a string", err);
+        if (!json_is_string(f.value)) return param_wrong_type(err, f.path, "a string");
         return ask(a, &f, row->kind, string_of(f.value), err);
     case FORM_CHOICE:
-        if (!json_is_array(f.value)) return wrong_type(&f, "an array of strings", err);
+        if (!json_is_array(f.value)) return param_wrong_type(err, f.path, "an array of strings");
         return ask(a, &f, GRAM_CHOICE, text_of(&f), err);
     case FORM_FLAG:
-        if (!json_is_boolean(f.value)) return wrong_type(&f, "true or false", err);
+        if (!json_is_boolean(f.value)) return param_wrong_type(err, f.path, "true or false");
         if (json_is_false(f.value)) return 0;
         return ask(a, &f, GRAM_JSON_OBJECT, (struct srv_span){"", 0}, err);
     }
@@ -151,7 +146,7 @@ static int ask_members(struct guide_ask *a, const struct field *of, const struct
 static int read_bool(const struct field *f, bool *ret, struct param_error *err)
 {
     if (!f->value) return 0;
-    if (!json_is_boolean(f->value)) return wrong_type(f, "true or false", err);
+    if (!json_is_boolean(f->value)) return param_wrong_type(err, f->path, "true or false");
     *ret = json_is_true(f->value);
     return 0;
 }
@@ -159,7 +154,7 @@ static int read_bool(const struct field *f, bool *ret, struct param_error *err)
 static int read_whitespace(struct guide_ask *a, const struct field *f, struct param_error *err)
 {
     if (!f->value) return 0;
-    if (!json_is_string(f->value)) return wrong_type(f, "a string", err);
+    if (!json_is_string(f->value)) return param_wrong_type(err, f->path, "a string");
     a->options.whitespace_pattern = json_string_value(f->value);
     a->options.whitespace_pattern_len = json_string_length(f->value);
     return 0;
@@ -172,7 +167,7 @@ static int ask_json_schema(struct guide_ask *a, const struct field *format, stru
 {
     struct field nested = member(format, "json_schema"), value = member(format, "value");
     const struct field *holder = nested.value ? &nested : value.value ? &value : format;
-    if (!json_is_object(holder->value)) return wrong_type(holder, "an object", err);
+    if (!json_is_object(holder->value)) return param_wrong_type(err, holder->path, "an object");
     struct field schema = member(holder, "schema"), strict = member(holder, "strict");
     if (!schema.value) return missing(holder == format ? &nested : &schema, err);
     static const char *const known[] = {"schema", "strict", "name", "description", "type", NULL};
@@ -206,11 +201,12 @@ static int ask_value(struct guide_ask *a, const struct field *format, bool is_re
 static int ask_format(struct guide_ask *a, const struct field *format, struct param_error *err)
 {
     if (!format->value) return 0;
-    if (!json_is_object(format->value)) return wrong_type(format, "an object with a type", err);
+    if (!json_is_object(format->value))
+        return param_wrong_type(err, format->path, "an object with a type");
     if (json_object_size(format->value) == 0) return 0;
     struct field type = member(format, "type");
     if (!type.value) return missing(&type, err);
-    if (!json_is_string(type.value)) return wrong_type(&type, "a string", err);
+    if (!json_is_string(type.value)) return param_wrong_type(err, type.path, "a string");
     const char *name = json_string_value(type.value);
     if (!strcmp(name, "text")) {
         note(a, format, (const char *const[]){"type", NULL});
@@ -235,7 +231,7 @@ int guide_ask_read_format(struct guide_ask *a, const struct srv_body *body, cons
     const struct field root = {.body = body, .value = body->root};
     struct field f = member(&root, first);
     if (dot && f.value) {
-        if (!json_is_object(f.value)) return wrong_type(&f, "an object", err);
+        if (!json_is_object(f.value)) return param_wrong_type(err, f.path, "an object");
         f = member(&f, dot);
     }
     if (f.value) a->format = text_of(&f);
@@ -258,7 +254,7 @@ static int ask_structured(struct guide_ask *a, const struct field *f, struct par
         {"json", FORM_JSON, 0},        {"regex", FORM_STRING, GRAM_REGEX},
         {"choice", FORM_CHOICE, 0},    {"grammar", FORM_STRING, GRAM_GBNF},
         {"json_object", FORM_FLAG, 0}, {0}};
-    if (!json_is_object(f->value)) return wrong_type(f, "an object", err);
+    if (!json_is_object(f->value)) return param_wrong_type(err, f->path, "an object");
     struct field tag = member(f, "structural_tag"), spaces = member(f, "whitespace_pattern"),
                  none = member(f, "disable_any_whitespace"), any = member(f, "any_whitespace"),
                  closed = member(f, "disable_additional_properties");

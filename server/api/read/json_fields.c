@@ -168,6 +168,19 @@ static int read_field(const struct param_field *f, json_t *value, void *out,
     return 0;
 }
 
+int param_wrong_type(struct param_error *err, const char *path, const char *wanted)
+{
+    return param_fail(err, SRV_ERR_INVALID_TYPE, path, "'%s' must be %s.", path, wanted);
+}
+
+int param_check_string(const json_t *value, const char *path, struct param_error *err)
+{
+    if (json_is_string(value)) return 0;
+    if (!value || json_is_null(value))
+        return param_fail(err, SRV_ERR_MISSING, path, "'%s' is required.", path);
+    return param_wrong_type(err, path, "a string");
+}
+
 int param_missing(const json_t *body, const char *name, struct param_error *err)
 {
     static const char *const takes[][2] = {{"prompt", "/v1/completions"},

@@ -434,8 +434,7 @@ static int check_system(const json_t *system, struct param_error *err)
 {
     char path[PARAM_PATH_MAX];
     if (!json_is_string(system) && !json_is_array(system))
-        return param_fail(err, SRV_ERR_INVALID_TYPE, "system",
-                          "'system' must be a string or an array of text blocks.");
+        return param_wrong_type(err, "system", "a string or an array of text blocks");
     for (size_t k = 0; k < json_array_size(system); k++) {
         const json_t *block = json_array_get(system, k);
         const char *type = json_string_value(json_object_get(block, "type"));
@@ -468,7 +467,7 @@ json_t *messages_to_chat(const struct srv_body *body, json_t *ends, struct param
     const json_t *messages = json_object_get(body->root, "messages"),
                  *system = json_object_get(body->root, "system");
     if (messages && !json_is_null(messages) && !json_is_array(messages)) {
-        param_fail(err, SRV_ERR_INVALID_TYPE, "messages", "'messages' must be an array.");
+        param_wrong_type(err, "messages", "an array");
         return NULL;
     }
     if (system && !json_is_null(system) && check_system(system, err)) return NULL;

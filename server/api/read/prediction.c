@@ -34,8 +34,7 @@ static int join_text(struct buf *text, const json_t *field, struct param_error *
         return 0;
     }
     if (!json_is_array(content))
-        return param_fail(err, SRV_ERR_INVALID_TYPE, PATH,
-                          "'%s' must be a string or an array of text parts.", PATH);
+        return param_wrong_type(err, PATH, "a string or an array of text parts");
     for (size_t i = 0; i < json_array_size(content); i++)
         if (add_part(text, json_array_get(content, i), i, err)) return -1;
     return 0;

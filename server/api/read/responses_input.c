@@ -38,8 +38,7 @@ static int add_part(struct conversion *c, const json_t *part, const char *path,
                           "'%s' is of type '%s'; only text is supported.", path,
                           param_word(type, word));
     if (!rc) return 0;
-    return param_fail(c->err, SRV_ERR_INVALID_TYPE, path,
-                      "'%s' must be an object with a type and a text.", path);
+    return param_wrong_type(c->err, path, "an object with a type and a text");
 }
 
 /* Appends the parts of a list of texts, which is a member of the item. 0 or -1 with err. */
@@ -59,13 +58,8 @@ static const json_t *string_of(const struct item *item, const char *field, struc
 {
     const json_t *value = json_object_get(item->value, field);
     char path[PARAM_PATH_MAX + 48];
-    if (json_is_string(value)) return value;
     snprintf(path, sizeof(path), "%s.%s", item->path, field);
-    if (!value || json_is_null(value))
-        param_fail(err, SRV_ERR_MISSING, path, "'%s' is required.", path);
-    else
-        param_fail(err, SRV_ERR_INVALID_TYPE, path, "'%s' must be a string.", path);
-    return NULL;
+    return param_check_string(value, path, err) ? NULL : value;
 }
 
 /* ---- calls and results ---------------------------------------------------------------------- */

@@ -49,8 +49,7 @@ static int read_effort(const struct reading *r, const json_t *value, const char 
     static const char *const words[] = {"none", "minimal", "low", "medium", "high", "xhigh"};
     const char *word = json_string_value(value);
     if (!value || json_is_null(value)) return 0;
-    if (!word)
-        return param_fail(r->err, SRV_ERR_INVALID_TYPE, path, "'%s' must be a string.", path);
+    if (!word) return param_wrong_type(r->err, path, "a string");
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
         if (!strcmp(word, words[i])) return switch_thinking(r, i > 0, words[i], path);
     return param_fail(r->err, SRV_ERR_INVALID_VALUE, path,
@@ -63,9 +62,7 @@ static int read_reasoning(const struct reading *r)
     static const char *const summaries[] = {"summary", "generate_summary"};
     const json_t *value = json_object_get(r->body, "reasoning");
     if (!value || json_is_null(value)) return 0;
-    if (!json_is_object(value))
-        return param_fail(r->err, SRV_ERR_INVALID_TYPE, "reasoning",
-                          "'reasoning' must be an object.");
+    if (!json_is_object(value)) return param_wrong_type(r->err, "reasoning", "an object");
     for (size_t i = 0; i < sizeof(summaries) / sizeof(summaries[0]); i++) {
         const json_t *summary = json_object_get(value, summaries[i]);
         if (summary && !json_is_null(summary)) param_note(r->ignored, "reasoning.summary");
@@ -78,8 +75,7 @@ static int read_budget(const struct reading *r, const json_t *value, const char 
 {
     struct srv_tools *t = r->t;
     if (!value || json_is_null(value)) return 0;
-    if (!json_is_integer(value))
-        return param_fail(r->err, SRV_ERR_INVALID_TYPE, path, "'%s' must be an integer.", path);
+    if (!json_is_integer(value)) return param_wrong_type(r->err, path, "an integer");
     if (json_integer_value(value) < SRV_THINK_ANY)
         return param_fail(r->err, SRV_ERR_INVALID_VALUE, path,
                           "'%s' must be -1 (no limit) or a number of tokens.", path);
@@ -97,9 +93,7 @@ static int read_thinking(const struct reading *r)
     const json_t *value = json_object_get(r->body, "thinking");
     const char *type = json_string_value(json_object_get(value, "type"));
     if (!value || json_is_null(value)) return 0;
-    if (!json_is_object(value))
-        return param_fail(r->err, SRV_ERR_INVALID_TYPE, "thinking",
-                          "'thinking' must be an object.");
+    if (!json_is_object(value)) return param_wrong_type(r->err, "thinking", "an object");
     if (!type || (strcmp(type, "enabled") && strcmp(type, "disabled") && strcmp(type, "adaptive")))
         return param_fail(r->err, SRV_ERR_INVALID_VALUE, "thinking.type",
                           "'thinking.type' must be 'enabled', 'disabled' or 'adaptive'.");
@@ -117,8 +111,7 @@ static int read_switches(const struct reading *r)
                  *kwargs = json_object_get(r->body, "chat_template_kwargs");
     const json_t *own = json_object_get(kwargs, "enable_thinking");
     if (flag && !json_is_null(flag) && !json_is_boolean(flag))
-        return param_fail(r->err, SRV_ERR_INVALID_TYPE, "enable_thinking",
-                          "'enable_thinking' must be true or false.");
+        return param_wrong_type(r->err, "enable_thinking", "true or false");
     if (json_is_boolean(flag) && switch_thinking(r, json_is_true(flag), NULL, "enable_thinking"))
         return -1;
     if (json_is_boolean(think) ? switch_thinking(r, json_is_true(think), NULL, "think")
