@@ -55,6 +55,7 @@ void gemm_rows_init(struct gemm_rows *r, const struct eng_model *model, const st
     r->fmt = model->numerics->act;
     r->wfmt = eng_mat_rows_format(m);
     r->blas = m->use_blas;
+    r->act_bytes = r->blas ? sizeof(float) : (size_t)model->kern->act_bytes[r->fmt];
     r->k_pad = m->k_pad;
     r->n_rows = n_rows;
     int tallest = tallest_tile(model, r);
@@ -75,17 +76,11 @@ static int tile_of_row(const struct gemm_rows *r, int row)
     return row < longer ? row / (r->even + 1) : r->n_longer + (row - longer) / r->even;
 }
 
-static size_t element_bytes(enum kern_afmt fmt)
-{
-    return fmt == KERN_A_F32 ? 4 : fmt == KERN_A_BF16 ? 2 : 1;
-}
-
 static struct kern_tile tile_at(const struct gemm_rows *r, int i)
 {
     size_t row0 = (size_t)tile_first_row(r, i), k = (size_t)r->k_pad;
-    size_t size = r->blas ? sizeof(float) : element_bytes(r->fmt);
     return (struct kern_tile){
-        .data = r->data + row0 * k * size,
+        .data = r->data + row0 * k * r->act_bytes,
         .scale = r->scale + row0 * (k / KERN_GROUP),
         .corr = r->corr + row0 * (k / KERN_GROUP),
         .n_rows = tile_first_row(r, i + 1) - (int)row0,
@@ -104,7 +99,7 @@ static void pack_groups(const struct kern *kern, const struct gemm_rows *r, int 
         return;
     }
     size_t at = (size_t)group * (size_t)t.n_rows;
-    t.data = (uint8_t *)t.data + at * KERN_GROUP * element_bytes(r->fmt);
+    t.data = (uint8_t *)t.data + at * KERN_GROUP * r->act_bytes;
     t.scale += at;
     t.corr += at;
     kern->pack_row[r->fmt](x, k, k, r->wfmt, &t, row);

@@ -38,6 +38,7 @@ struct gemm_rows {
     enum kern_afmt fmt;
     enum kern_wfmt wfmt; /* of the weights they are multiplied with */
     bool blas;
+    size_t act_bytes; /* of a number of data */
     int k_pad;
     int n_rows, n_tiles;
     int even, n_longer; /* rows of a tile; the first n_longer tiles have one more */

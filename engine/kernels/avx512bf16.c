@@ -48,6 +48,7 @@ INLINE vi vi_keep_halves(vi v, int lo, int hi)
 /* clang-format off */
 DEFINE_LEVEL(kern_avx512amx, "avx512amx",
     .max_rows = {MAX_ROWS, KERN_AMX_ROWS, KERN_AMX_ROWS},
+    .act_bytes = {4, BF16_BYTES, 1},
     .bf16_row_major = true,
     .fast_bf16 = true,
     .pack_row = {pack_row_f32, pack_row_bf16, pack_row_i8},

@@ -42,8 +42,9 @@
  *
  *   A tile of activations holds n_rows rows, so that a kernel reads one stream:
  *     F32   [k_pad][n_rows] float
- *     BF16  [k_pad/2][n_rows][2] u16, or at a level with bf16_row_major [k_pad/32][n_rows][32], so
- *           that packing a row stores whole vectors
+ *     BF16  as F32, of rounded numbers; at a level with a bf16 dot product
+ *           [k_pad/2][n_rows][2] u16, or with bf16_row_major [k_pad/32][n_rows][32], so that
+ *           packing a row stores whole vectors
  *     I8    [k_pad/32][n_rows][32] s8; scales [k_pad/32][n_rows] float; corrections
  *           [k_pad/32][n_rows] int32 = -(128, 32 or 8, by the weights' format) * sum of the group,
  *           for the formats from I4A on both sums of 16, see kern_half_sums
@@ -239,6 +240,9 @@ struct kern {
 
     /* Tallest tile of each activation format. */
     int max_rows[KERN_A_COUNT];
+
+    /* Bytes of a number in a tile of each activation format. */
+    int act_bytes[KERN_A_COUNT];
 
     /* Tiles of BF16 hold each row's 32 k of a group side by side. */
     bool bf16_row_major;

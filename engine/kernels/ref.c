@@ -114,10 +114,10 @@ static void pack_row_bf16(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
                           const struct kern_tile *tile, int row)
 {
     (void)wfmt;
-    uint16_t *d = (uint16_t *)tile->data + 2 * row;
+    float *d = (float *)tile->data + row;
     for (int i = 0; i < k_pad; i++)
-        d[(size_t)(i / 2) * 2 * (size_t)tile->n_rows + (size_t)(i & 1)] =
-            i < k ? kern_bf16_of_f32(x[i]) : 0;
+        d[(size_t)i * (size_t)tile->n_rows] =
+            i < k ? kern_f32_of_bf16(kern_bf16_of_f32(x[i])) : 0.0f;
 }
 
 /*
@@ -196,32 +196,18 @@ static void group_f32_f16(float acc[KERN_PANEL], const void *a, size_t n_rows, c
             acc[n] += x[k * n_rows] * kern_f32_of_f16(w[k * KERN_PANEL + n]);
 }
 
-static void group_bf16_bf16(float acc[KERN_PANEL], const void *a, size_t n_rows, const void *b)
-{
-    const uint16_t *x = a, *w = b;
-    for (size_t k = 0; k < KERN_GROUP; k++) {
-        float xk = kern_f32_of_bf16(x[k / 2 * 2 * n_rows + (k & 1)]);
-        for (size_t n = 0; n < KERN_PANEL; n++)
-            acc[n] += xk * kern_f32_of_bf16(w[k / 2 * 64 + n * 2 + (k & 1)]);
-    }
-}
-
-/*
- * All rows times one panel, whose groups of 32 k are group_bytes apart from b on, or at segs. In
- * both float formats the tile has 4 bytes per row between one step of k (or pair) and the next.
- */
+/* All rows times one panel, whose groups of 32 k are group_bytes apart from b on, or at segs. */
 static inline void panel_product(const struct kern_tile *tile, int k_pad, const char *b,
                                  const struct kern_out *out, int panel, group_fn *group,
-                                 size_t row_group_bytes, size_t group_bytes,
-                                 const void *const *segs)
+                                 size_t group_bytes, const void *const *segs)
 {
     size_t n_rows = (size_t)tile->n_rows;
     for (int r = 0; r < tile->n_rows; r++) {
-        const char *a = (const char *)tile->data + 4 * (size_t)r;
+        const float *a = (const float *)tile->data + r;
         float acc[KERN_PANEL] = {0};
         for (int g = 0; g < k_pad / KERN_GROUP; g++) {
             group(acc, a, n_rows, segs ? segs[g] : b + (size_t)g * group_bytes);
-            a += row_group_bytes * n_rows;
+            a += KERN_GROUP * n_rows;
         }
         store_row(acc, out, r, panel);
     }
@@ -248,18 +234,17 @@ static void decode_group(const void *panel, int k_pad, int g, const uint32_t **e
 
 /* The same product as panel_product's, each group decoded once for all rows. */
 static inline void coded_product(const struct kern_tile *tile, int k_pad, const void *b,
-                                 const struct kern_out *out, int panel, group_fn *group,
-                                 size_t row_group_bytes)
+                                 const struct kern_out *out, int panel, group_fn *group)
 {
     size_t n_rows = (size_t)tile->n_rows;
     float acc[MAX_ROWS][KERN_PANEL] = {{0}};
     const uint32_t *e = b12_exceptions(b);
-    const char *a = tile->data;
-    for (int g = 0; g < k_pad / KERN_GROUP; g++, a += row_group_bytes * n_rows) {
+    const float *a = tile->data;
+    for (int g = 0; g < k_pad / KERN_GROUP; g++, a += KERN_GROUP * n_rows) {
         uint16_t words[B12_GROUP_WORDS];
         decode_group(b, k_pad, g, &e, words);
         for (size_t r = 0; r < n_rows; r++)
-            group(acc[r], a + 4 * r, n_rows, words);
+            group(acc[r], a + r, n_rows, words);
     }
     for (int r = 0; r < tile->n_rows; r++)
         store_row(acc[r], out, r, panel);
@@ -277,37 +262,35 @@ static inline void coded_product(const struct kern_tile *tile, int k_pad, const 
                     __VA_ARGS__);                                                                  \
     }
 
-MATMUL(matmul_f32_f32, panel_product, group_f32_f32, 128, 4096, NULL)
-MATMUL(matmul_f32_bf16, panel_product, group_f32_bf16, 128, 2048, NULL)
-MATMUL(matmul_f32_f16, panel_product, group_f32_f16, 128, 2048, NULL)
-MATMUL(matmul_bf16_bf16, panel_product, group_bf16_bf16, 64, 2048, NULL)
-MATMUL(matmul_f32_b12, coded_product, group_f32_bf16, 128)
-MATMUL(matmul_bf16_b12, coded_product, group_bf16_bf16, 64)
+MATMUL(matmul_f32_f32, panel_product, group_f32_f32, 4096, NULL)
+MATMUL(matmul_f32_bf16, panel_product, group_f32_bf16, 2048, NULL)
+MATMUL(matmul_f32_f16, panel_product, group_f32_f16, 2048, NULL)
+MATMUL(matmul_f32_b12, coded_product, group_f32_bf16)
 
 static void pages_f32(const struct kern_tile *tile, int k_pad, const struct kern_pages *pages,
                       const struct kern_out *out)
 {
     for (int p = 0; p < pages->n; p++)
-        panel_product(tile, k_pad, pages->panels[p], out, p, group_f32_f32, 128, 4096, NULL);
+        panel_product(tile, k_pad, pages->panels[p], out, p, group_f32_f32, 4096, NULL);
 }
 
 static void pages_bf16(const struct kern_tile *tile, int k_pad, const struct kern_pages *pages,
                        const struct kern_out *out)
 {
     for (int p = 0; p < pages->n; p++)
-        panel_product(tile, k_pad, pages->panels[p], out, p, group_bf16_bf16, 64, 2048, NULL);
+        panel_product(tile, k_pad, pages->panels[p], out, p, group_f32_bf16, 2048, NULL);
 }
 
 static void segs_f32(const struct kern_tile *tile, const struct kern_pages *pages,
                      const struct kern_out *out)
 {
-    panel_product(tile, pages->n * KERN_GROUP, NULL, out, 0, group_f32_f32, 128, 0, pages->panels);
+    panel_product(tile, pages->n * KERN_GROUP, NULL, out, 0, group_f32_f32, 0, pages->panels);
 }
 
 static void segs_bf16(const struct kern_tile *tile, const struct kern_pages *pages,
                       const struct kern_out *out)
 {
-    panel_product(tile, pages->n * KERN_GROUP, NULL, out, 0, group_bf16_bf16, 64, 0, pages->panels);
+    panel_product(tile, pages->n * KERN_GROUP, NULL, out, 0, group_f32_bf16, 0, pages->panels);
 }
 
 /* Quad j (four k) of output n: unsigned weights, offset included. */
@@ -913,6 +896,7 @@ void kern_ref_unpack_row(enum kern_wfmt fmt, const void *panel, int n, int k, fl
 const struct kern kern_ref = {
     .name = "c",
     .max_rows = {MAX_ROWS, MAX_ROWS, MAX_ROWS},
+    .act_bytes = {4, 4, 1},
     .pack_row = {pack_row_f32, pack_row_bf16, pack_row_i8},
     .matmul =
         {
@@ -920,7 +904,7 @@ const struct kern kern_ref = {
                             [KERN_W_BF16] = matmul_f32_bf16,
                             [KERN_W_B12] = matmul_f32_b12,
                             [KERN_W_F16] = matmul_f32_f16},
-            [KERN_A_BF16] = {[KERN_W_BF16] = matmul_bf16_bf16, [KERN_W_B12] = matmul_bf16_b12},
+            [KERN_A_BF16] = {[KERN_W_BF16] = matmul_f32_bf16, [KERN_W_B12] = matmul_f32_b12},
             [KERN_A_I8] = {[KERN_W_I8] = matmul_i8_i8,
                            [KERN_W_I6] = matmul_i8_i6,
                            [KERN_W_I4] = matmul_i8_i4,

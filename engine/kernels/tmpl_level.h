@@ -25,11 +25,13 @@ DEFINE_MATMUL(matmul_bf16_bf16, DOT)
 DEFINE_MATMUL(matmul_bf16_b12, DOT_B12)
 DEFINE_PAGES(pages_bf16, DOT)
 DEFINE_SEGS(segs_bf16, DOT)
+enum { BF16_BYTES = 2 };
 #else
-DEFINE_MATMUL(matmul_bf16_bf16, BF16_BF16)
-DEFINE_MATMUL(matmul_bf16_b12, BF16_B12)
-DEFINE_PAGES(pages_bf16, BF16_BF16)
-DEFINE_SEGS(segs_bf16, BF16_BF16)
+#define matmul_bf16_bf16 matmul_f32_bf16
+#define matmul_bf16_b12 matmul_f32_b12
+DEFINE_PAGES(pages_bf16, F32_BF16)
+DEFINE_SEGS(segs_bf16, F32_BF16)
+enum { BF16_BYTES = 4 };
 #endif
 #define DECLARE_OWN_MATMUL(prefix, name, fmt) static kern_matmul_fn prefix##_##name;
 EACH_INT_FORM(DECLARE_OWN_MATMUL, matmul)
@@ -41,8 +43,9 @@ DEFINE_KV(kv)
 
 /* Parts of a level: what other levels of the same file have of their own. */
 #define PART_ROWS                                                                                  \
-    .max_rows = {MAX_ROWS, MAX_ROWS, INT_MAX_ROWS}, .bf16_row_major = DOT_ROW_MAJOR,               \
-    .fast_bf16 = DOT_ROW_MAJOR, .pack_row = {pack_row_f32, pack_row_bf16, pack_row_i8}
+    .max_rows = {MAX_ROWS, MAX_ROWS, INT_MAX_ROWS}, .act_bytes = {4, BF16_BYTES, 1},               \
+    .bf16_row_major = DOT_ROW_MAJOR, .fast_bf16 = DOT_ROW_MAJOR,                                   \
+    .pack_row = {pack_row_f32, pack_row_bf16, pack_row_i8}
 #define PART_FETCH_F32                                                                             \
     [KERN_A_F32] = {[KERN_W_F32] = 7, [KERN_W_BF16] = 4, [KERN_W_B12] = 4, [KERN_W_F16] = 4}
 #define PART_FETCH_I8                                                                              \

@@ -22,7 +22,7 @@ INLINE vi vi_bf16_of(vf v)
 }
 
 #ifndef VF_DOT_BF16
-/* 2 VN activations as bf16. */
+/* 2 VN numbers as bf16. */
 INLINE void store_bf16(uint16_t *p, vf low, vf high)
 {
     vi_store_u16(p, vi_bf16_of(low));
@@ -71,13 +71,20 @@ static void pack_row_bf16(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
                           const struct kern_tile *tile, int row)
 {
     (void)wfmt;
-#ifdef BF16_ROW_MAJOR
+#if defined(BF16_ROW_MAJOR)
     uint16_t *d = (uint16_t *)tile->data + row * KERN_GROUP;
     for (int i = 0; i < k_pad; i += KERN_GROUP, d += tile->n_rows * KERN_GROUP)
         store_bf16(d, vf_load_part(x + i, valid_at(i, k, VN)),
                    vf_load_part(x + i + VN, valid_at(i + VN, k, VN)));
-#else
+#elif defined(VF_DOT_BF16)
     scatter_bf16(x, k, k_pad, (char *)tile->data + 4 * row, (size_t)tile->n_rows);
+#else
+    float *d = (float *)tile->data + row, rounded[VN];
+    for (int i = 0; i < k_pad; i += VN, d += (size_t)VN * (size_t)tile->n_rows) {
+        vf v = vf_load_part(x + i, valid_at(i, k, VN));
+        vf_store(rounded, vf_of_bits(vi_shl(vi_bf16_of(v), 16)));
+        scatter_f32(rounded, VN, VN, d, (size_t)tile->n_rows);
+    }
 #endif
 }
 

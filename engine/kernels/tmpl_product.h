@@ -113,8 +113,11 @@ INLINE void store_vec(const struct kern_out *out, int row, int column, vf v)
     vf_store(c, out->add ? vf_add(vf_load(c), v) : v);
 }
 
-/* Element types, activations x weights. DOT is BF16 x BF16 by the dot product instruction. */
-enum kind { F32_F32, F32_BF16, F32_F16, BF16_BF16, DOT, F32_B12, BF16_B12, DOT_B12 };
+/*
+ * Element types, activations x weights. DOT is BF16 x BF16 by the dot product instruction; without
+ * it activations of BF16 are F32.
+ */
+enum kind { F32_F32, F32_BF16, F32_F16, DOT, F32_B12, DOT_B12 };
 
 INLINE bool is_coded(const enum kind kind)
 {
@@ -124,7 +127,7 @@ INLINE bool is_coded(const enum kind kind)
 /* Element types after a B12 panel is decoded. */
 INLINE enum kind decoded(const enum kind kind)
 {
-    return kind == F32_B12 ? F32_BF16 : kind == BF16_B12 ? BF16_BF16 : kind == DOT_B12 ? DOT : kind;
+    return kind == F32_B12 ? F32_BF16 : kind == DOT_B12 ? DOT : kind;
 }
 
 /* One of a pair of k, from 32-bit words that hold two bf16: the lower half comes first. */
@@ -196,10 +199,8 @@ INLINE vf weights(const enum kind kind, const char *b, const int odd)
 }
 
 /* The activation k + odd of one row, in all lanes; a at the pair's first byte of row 0. */
-INLINE vf activation(const enum kind kind, const char *a, const int rows, const int row,
-                     const int odd)
+INLINE vf activation(const char *a, const int rows, const int row, const int odd)
 {
-    if (kind == BF16_BF16) return word_half(vi_set1(word_at(a + row * 4)), odd);
     return float_at(a + (odd * rows + row) * 4);
 }
 
@@ -240,7 +241,7 @@ INLINE void words_pair(const enum kind kind, const int rows, const int vecs,
 #endif
     UNROLL for (int odd = 0; odd < 2; odd++) UNROLL for (int i = 0; i < rows; i++)
     {
-        vf x = activation(kind, a, rows, i, odd);
+        vf x = activation(a, rows, i, odd);
         UNROLL for (int v = 0; v < vecs; v++) sum[i][v] =
             vf_fma(x, word_half(w[v], odd), sum[i][v]);
     }
@@ -263,11 +264,9 @@ INLINE void strip_pair(const enum kind kind, const int rows, const int vecs,
             weights(kind, b + v * VN * output_bytes(kind), odd);
         UNROLL for (int i = 0; i < rows; i++)
         {
-            vf x = activation(kind, a, rows, i, odd);
+            vf x = activation(a, rows, i, odd);
             UNROLL for (int v = 0; v < vecs; v++) sum[i][v] = vf_fma(x, w[v], sum[i][v]);
         }
-        if (kind == BF16_BF16)
-            loads_in_order(); /* reading words twice is cheaper than keeping them */
     }
 }
 
@@ -440,9 +439,7 @@ INLINE void segs_run(const enum kind kind, const int rows, const struct kern_til
 #define MATMUL_CASE_F32_F32(rows) MATMUL_CASE(F32_F32, rows)
 #define MATMUL_CASE_F32_BF16(rows) MATMUL_CASE(F32_BF16, rows)
 #define MATMUL_CASE_F32_F16(rows) MATMUL_CASE(F32_F16, rows)
-#define MATMUL_CASE_BF16_BF16(rows) MATMUL_CASE(BF16_BF16, rows)
 #define MATMUL_CASE_F32_B12(rows) MATMUL_CASE(F32_B12, rows)
-#define MATMUL_CASE_BF16_B12(rows) MATMUL_CASE(BF16_B12, rows)
 #define MATMUL_CASE_DOT_B12(rows) MATMUL_CASE(DOT_B12, rows)
 #define MATMUL_CASE_DOT(rows) MATMUL_CASE(DOT, rows)
 
@@ -459,7 +456,7 @@ INLINE void segs_run(const enum kind kind, const int rows, const struct kern_til
         pages_run(kind, rows, tile, k_pad, pages, *out);                                           \
         return;
 #define PAGES_CASE_F32_F32(rows) PAGES_CASE(F32_F32, rows)
-#define PAGES_CASE_BF16_BF16(rows) PAGES_CASE(BF16_BF16, rows)
+#define PAGES_CASE_F32_BF16(rows) PAGES_CASE(F32_BF16, rows)
 #define PAGES_CASE_DOT(rows) PAGES_CASE(DOT, rows)
 
 #define DEFINE_SEGS(name, kind)                                                                    \
@@ -475,7 +472,7 @@ INLINE void segs_run(const enum kind kind, const int rows, const struct kern_til
         segs_run(kind, rows, tile, pages, out);                                                    \
         return;
 #define SEGS_CASE_F32_F32(rows) SEGS_CASE(F32_F32, rows)
-#define SEGS_CASE_BF16_BF16(rows) SEGS_CASE(BF16_BF16, rows)
+#define SEGS_CASE_F32_BF16(rows) SEGS_CASE(F32_BF16, rows)
 #define SEGS_CASE_DOT(rows) SEGS_CASE(DOT, rows)
 
 #endif

@@ -367,49 +367,67 @@ static void check_quant_error(void)
 
 /* ---- tiles --------------------------------------------------------------------------------- */
 
-static size_t tile_bytes(enum kern_afmt fmt, int k_pad, int n_rows)
+enum { UNWRITTEN = 0x5a5a }; /* two bytes of a tile before a row is packed */
+
+static size_t tile_bytes(const struct kern *kern, enum kern_afmt fmt, int k_pad, int n_rows)
 {
-    static const size_t element[KERN_A_COUNT] = {4, 2, 1};
-    return (size_t)k_pad * element[fmt] * (size_t)n_rows;
+    return (size_t)k_pad * (size_t)kern->act_bytes[fmt] * (size_t)n_rows;
 }
 
-static struct kern_tile tile_create(enum kern_afmt fmt, int k_pad, int n_rows)
+static struct kern_tile tile_of(const struct kern *kern, enum kern_afmt fmt, int k_pad, int n_rows)
 {
     size_t groups = (size_t)(k_pad / KERN_GROUP) * (size_t)n_rows * 4;
     return (struct kern_tile){
-        .data = guarded_alloc(tile_bytes(fmt, k_pad, n_rows)),
+        .data = guarded_alloc(tile_bytes(kern, fmt, k_pad, n_rows)),
         .scale = fmt == KERN_A_I8 ? guarded_alloc(groups) : NULL,
         .corr = fmt == KERN_A_I8 ? guarded_alloc(groups) : NULL,
         .n_rows = n_rows,
     };
 }
 
-static void tile_destroy(enum kern_afmt fmt, int k_pad, struct kern_tile *t)
+static struct kern_tile tile_create(enum kern_afmt fmt, int k_pad, int n_rows)
+{
+    return tile_of(cand, fmt, k_pad, n_rows);
+}
+
+static void tile_free(const struct kern *kern, enum kern_afmt fmt, int k_pad, struct kern_tile *t)
 {
     size_t groups = (size_t)(k_pad / KERN_GROUP) * (size_t)t->n_rows * 4;
-    guarded_free(t->data, tile_bytes(fmt, k_pad, t->n_rows), "pack_row data");
+    guarded_free(t->data, tile_bytes(kern, fmt, k_pad, t->n_rows), "pack_row data");
     if (fmt == KERN_A_I8) {
         guarded_free(t->scale, groups, "pack_row scales");
         guarded_free(t->corr, groups, "pack_row corrections");
     }
 }
 
-/* Where byte i of a tile at level "c" is in one of the candidate's. */
-static size_t tile_place(enum kern_afmt fmt, int n_rows, size_t i)
+static void tile_destroy(enum kern_afmt fmt, int k_pad, struct kern_tile *t)
 {
-    if (fmt != KERN_A_BF16 || !cand->bf16_row_major) return i;
-    size_t rows = (size_t)n_rows, word = i / 4, group = KERN_GROUP / 2;
-    size_t row = word % rows, at = word / rows;
-    return ((at / group * rows + row) * group + at % group) * 4 + i % 4;
+    tile_free(cand, fmt, k_pad, t);
+}
+
+/* Number k of a row of a tile of BF16; where it is kept as f32, of which the lower half is 0. */
+static uint16_t bf16_at(const struct kern *kern, const struct kern_tile *t, int k, int row)
+{
+    const uint16_t *d = t->data;
+    if (kern->act_bytes[KERN_A_BF16] == 2)
+        return kern->bf16_row_major
+                   ? d[(k / KERN_GROUP * t->n_rows + row) * KERN_GROUP + k % KERN_GROUP]
+                   : d[(k / 2 * t->n_rows + row) * 2 + k % 2];
+    uint32_t bits = kern_bits(((const float *)t->data)[k * t->n_rows + row]);
+    check(bits % 65536 == 0 || bits == UNWRITTEN * 65537u, "pack_row", "k %d: %08x", k, bits);
+    return (uint16_t)(bits >> 16);
 }
 
 static bool tile_equal(enum kern_afmt fmt, int k_pad, const struct kern_tile *want,
                        const struct kern_tile *got)
 {
     size_t groups = (size_t)(k_pad / KERN_GROUP) * (size_t)want->n_rows * 4;
-    for (size_t i = 0; i < tile_bytes(fmt, k_pad, want->n_rows); i++)
-        if (((char *)want->data)[i] != ((char *)got->data)[tile_place(fmt, want->n_rows, i)])
+    for (int i = 0; fmt == KERN_A_BF16 && i < k_pad * want->n_rows; i++)
+        if (bf16_at(ref, want, i % k_pad, i / k_pad) != bf16_at(cand, got, i % k_pad, i / k_pad))
             return false;
+    if (fmt != KERN_A_BF16 &&
+        memcmp(want->data, got->data, tile_bytes(ref, fmt, k_pad, want->n_rows)) != 0)
+        return false;
     return fmt != KERN_A_I8 || (memcmp(want->scale, got->scale, groups) == 0 &&
                                 memcmp(want->corr, got->corr, groups) == 0);
 }
@@ -418,9 +436,9 @@ static bool tile_equal(enum kern_afmt fmt, int k_pad, const struct kern_tile *wa
 static void check_pack_row(enum kern_afmt fmt, enum kern_wfmt wfmt, int k, int n_rows)
 {
     int k_pad = k_pad_of(k);
-    struct kern_tile a = tile_create(fmt, k_pad, n_rows), b = tile_create(fmt, k_pad, n_rows);
-    memset(a.data, 0x5a, tile_bytes(fmt, k_pad, n_rows)); /* layouts differ */
-    memset(b.data, 0x5a, tile_bytes(fmt, k_pad, n_rows));
+    struct kern_tile a = tile_of(ref, fmt, k_pad, n_rows), b = tile_create(fmt, k_pad, n_rows);
+    memset(a.data, 0x5a, tile_bytes(ref, fmt, k_pad, n_rows)); /* layouts differ */
+    memset(b.data, 0x5a, tile_bytes(cand, fmt, k_pad, n_rows));
     for (int r = 0; r < n_rows; r++) {
         float *x = edge_alloc((size_t)k * 4);
         fill_floats(x, k);
@@ -432,7 +450,7 @@ static void check_pack_row(enum kern_afmt fmt, enum kern_wfmt wfmt, int k, int n
         check(tile_equal(fmt, k_pad, &a, &b), "pack_row", "format %d k %d row %d of %d", (int)fmt,
               k, r, n_rows);
     }
-    tile_destroy(fmt, k_pad, &a);
+    tile_free(ref, fmt, k_pad, &a);
     tile_destroy(fmt, k_pad, &b);
 }
 
@@ -461,21 +479,22 @@ struct case_data {
     float alone[MAX_TILE][MAX_PANELS * KERN_PANEL];
 };
 
-static void pack_tile(const struct case_data *d, struct kern_tile *t, int first)
+static void pack_tile(const struct kern *kern, const struct case_data *d, struct kern_tile *t,
+                      int first)
 {
     for (int r = 0; r < t->n_rows; r++)
-        cand->pack_row[d->p.a](d->x[(first + r) % MAX_TILE], d->k, d->k_pad, d->p.w, t, r);
+        kern->pack_row[d->p.a](d->x[(first + r) % MAX_TILE], d->k, d->k_pad, d->p.w, t, r);
 }
 
 /* The same product at level "c", with a bound on what rounding may do. */
 static void check_against_ref(const struct case_data *d, int row)
 {
-    struct kern_tile t = tile_create(d->p.a, d->k_pad, 1);
+    struct kern_tile t = tile_of(ref, d->p.a, d->k_pad, 1);
     float want[MAX_PANELS * KERN_PANEL];
     struct kern_out out = {.c = want, .ld = 0};
-    pack_tile(d, &t, row);
+    pack_tile(ref, d, &t, row);
     ref->matmul[d->p.a][d->p.w](&t, d->k_pad, d->panels, d->panel_bytes, d->n_panels, &out, NULL);
-    tile_destroy(d->p.a, d->k_pad, &t);
+    tile_free(ref, d->p.a, d->k_pad, &t);
     for (int n = 0; n < d->n_panels * KERN_PANEL; n++) {
         float *w = malloc((size_t)d->k * sizeof(float));
         ref->unpack_row(d->p.w, d->panels + (size_t)(n / KERN_PANEL) * d->panel_bytes,
@@ -510,7 +529,7 @@ static void case_init(struct case_data *d, struct product p, int k, int n_panels
     }
     struct kern_tile t = tile_create(p.a, d->k_pad, 1);
     for (int i = 0; i < MAX_TILE; i++) {
-        pack_tile(d, &t, i);
+        pack_tile(cand, d, &t, i);
         for (int j = 0; j < n_panels; j++) {
             struct kern_out out = {.c = d->alone[i] + j * KERN_PANEL, .ld = 0};
             cand->matmul[p.a][p.w](&t, d->k_pad, d->panels + (size_t)j * d->panel_bytes,
@@ -539,7 +558,7 @@ static void check_tile(const struct case_data *d, int n_rows, int first, bool ad
     for (size_t i = 0; add && i < bytes / 4; i++)
         c[i] = rnd_float();
     memcpy(before, c, bytes);
-    pack_tile(d, &t, first);
+    pack_tile(cand, d, &t, first);
     struct kern_out out = {.c = c, .ld = (size_t)ld, .add = add};
     struct kern_fetch fetch = {.data = d->panels, .more = d->panels + d->panel_bytes / 2};
     fetch.bytes = (size_t)rnd_int(0, 1) * (size_t)rnd_int(0, (int)d->panel_bytes);
@@ -576,7 +595,7 @@ static void check_pages(const struct case_data *d, int n_rows)
     size_t ld = (size_t)n * KERN_PANEL, bytes = (size_t)n_rows * ld * 4;
     float *c = guarded_alloc(bytes);
     struct kern_tile t = tile_create(d->p.a, d->k_pad, n_rows);
-    pack_tile(d, &t, 0);
+    pack_tile(cand, d, &t, 0);
     int n_groups = n * (d->k_pad / KERN_GROUP);
     const void **ahead = calloc((size_t)n_groups, sizeof(*ahead));
     for (int i = 0; i < n_groups; i += rnd_int(1, 3))
@@ -609,7 +628,7 @@ static void check_segs(const struct case_data *d, int n_rows)
     size_t bytes = (size_t)n_rows * KERN_PANEL * 4;
     float *c = guarded_alloc(bytes);
     struct kern_tile t = tile_create(d->p.a, d->k_pad, n_rows);
-    pack_tile(d, &t, 0);
+    pack_tile(cand, d, &t, 0);
     struct kern_out out = {.c = c, .ld = KERN_PANEL};
     struct kern_pages pages = {segs, n_segs, rnd() & 1 ? segs : NULL, seg_bytes};
     cand->matmul_segs[d->p.a](&t, &pages, &out);
@@ -642,14 +661,14 @@ static void check_against_lower(const struct case_data *d, int row)
             lower = kern_select(same_bits_levels[i].same_as);
     if (!lower) return;
     float got[MAX_PANELS * KERN_PANEL];
-    struct kern_tile t = tile_create(d->p.a, d->k_pad, 1);
+    struct kern_tile t = tile_of(lower, d->p.a, d->k_pad, 1);
     struct kern_out out = {.c = got, .ld = 0};
-    pack_tile(d, &t, row);
+    pack_tile(lower, d, &t, row);
     lower->matmul[d->p.a][d->p.w](&t, d->k_pad, d->panels, d->panel_bytes, d->n_panels, &out, NULL);
     check(same_bits(got, d->alone[row], d->n_panels * KERN_PANEL), "matmul",
           "formats %d x %d k %d: other bits than level %s", (int)d->p.a, (int)d->p.w, d->k,
           lower->name);
-    tile_destroy(d->p.a, d->k_pad, &t);
+    tile_free(lower, d->p.a, d->k_pad, &t);
 }
 
 /* The format whose bits a product must have: compressed and F16 weights encode others. */
@@ -666,7 +685,7 @@ static void check_against_plain(const struct case_data *d, int row)
     char *plain = guarded_alloc(bytes);
     float *w = malloc((size_t)d->k * KERN_PANEL * sizeof(*w));
     struct kern_tile t = tile_create(d->p.a, d->k_pad, 1);
-    pack_tile(d, &t, row);
+    pack_tile(cand, d, &t, row);
     for (int i = 0; i < d->n_panels; i++) {
         float got[KERN_PANEL];
         const void *rows[KERN_PANEL];
@@ -718,7 +737,7 @@ static void check_not_finite(struct product p)
         struct kern_tile t = tile_create(p.a, K, 3);
         float c[3 * KERN_PANEL];
         struct kern_out out = {.c = c, .ld = KERN_PANEL};
-        pack_tile(&d, &t, 0);
+        pack_tile(cand, &d, &t, 0);
         cand->matmul[p.a][p.w](&t, K, d.panels, d.panel_bytes, 1, &out, NULL);
         bool seen = true;
         for (int n = 0; n < KERN_PANEL; n++)
@@ -1004,7 +1023,7 @@ static void check_softmax_pack(void)
     memcpy(want, s + before, (size_t)n * 4);
     memcpy(again, s + before, (size_t)n * 4);
     struct kern_tile one = tile_create(fmt, n, 1), many = tile_create(fmt, longer, n_rows);
-    memset(many.data, 0x5a, tile_bytes(fmt, longer, n_rows));
+    memset(many.data, 0x5a, tile_bytes(cand, fmt, longer, n_rows));
     struct kern_softmax a = ref->softmax_keys(want, n, lo, hi, 0.125f);
     struct kern_softmax b = cand->softmax_pack[fmt](again, n, lo, hi, 0.125f, &one, 0);
     struct kern_softmax c =
@@ -1017,12 +1036,11 @@ static void check_softmax_pack(void)
           "n %d keys %d..%d: max %g sum %.9g, reference %g %.9g", n, lo, hi, (double)b.max,
           (double)b.sum, (double)a.max, (double)a.sum);
     for (int i = 0; i < longer * n_rows; i++) {
-        int r = i / 2 % n_rows, k = i / 2 / n_rows * 2 + i % 2 - before;
-        uint16_t got, alone = 0, unwritten = 0x5a5a;
+        int r = i % n_rows, k = i / n_rows - before;
         bool inside = k >= 0 && k < n;
-        memcpy(&got, (char *)many.data + tile_place(fmt, n_rows, (size_t)i * 2), 2);
-        if (inside) memcpy(&alone, (char *)one.data + tile_place(fmt, 1, (size_t)k * 2), 2);
-        check(got == (r == row ? alone : unwritten), "softmax_pack", "key %d row %d of %d", k, r,
+        uint16_t got = bf16_at(cand, &many, k + before, r);
+        uint16_t alone = inside ? bf16_at(cand, &one, k, 0) : 0;
+        check(got == (r == row ? alone : UNWRITTEN), "softmax_pack", "key %d row %d of %d", k, r,
               n_rows);
         double p = (double)kern_f32_of_bf16(got);
         if (r == row && inside && !spoilt)
