@@ -124,21 +124,4 @@ static inline const float *weights_for(struct kern_value_scales *s, uint16_t top
     return s->weight[at];
 }
 
-/* p of 64 positions from `at` on, those outside [lo, hi) 0. */
-static inline void weigh_64(const float *e, const float *weight, int at, int lo, int hi,
-                            uint16_t p[64])
-{
-    if (at >= lo && at + 64 <= hi) {
-        /* adding 1.5 * 2^23 leaves the nearest integer, ties to even, in the low bits */
-        for (int i = 0; i < 64; i++)
-            p[i] = (uint16_t)kern_bits(e[at + i] * weight[at + i] + 0x1.8p23f);
-        return;
-    }
-    for (int i = 0; i < 64; i++) {
-        int pos = at + i;
-        bool seen = pos >= lo && pos < hi;
-        p[i] = seen ? (uint16_t)kern_bits(e[pos] * weight[pos] + 0x1.8p23f) : 0;
-    }
-}
-
 #endif

@@ -726,14 +726,18 @@ static void kv_keys(const struct kern_tile *tile, int k_pad, const struct kern_p
                     key_score(tile, r, k_pad / KERN_GROUP, pages->panels[p], n);
 }
 
-/* Of this level: [ceil(n / 64)][n_rows][64] u16. */
+/*
+ * Of this level: [ceil(n / 64)][n_rows][64] u16. Adding 1.5 * 2^23 leaves the nearest integer, ties
+ * to even, in the low bits.
+ */
 static void kv_probs(const float *e, int lo, int hi, struct kern_value_scales *s,
                      const struct kern_tile *tile, int row)
 {
     uint16_t top = top_scale(s->scale, lo, hi), *p = (uint16_t *)tile->data + 64 * row;
     const float *weight = lo < hi ? weights_for(s, top) : NULL;
-    for (int i = 0; i < s->n; i += 64, p += 64 * tile->n_rows)
-        weigh_64(e, weight, i, lo, hi, p);
+    for (int i = 0; i < s->n; i++)
+        p[i / 64 * 64 * tile->n_rows + i % 64] =
+            i >= lo && i < hi ? (uint16_t)kern_bits(e[i] * weight[i] + 0x1.8p23f) : 0;
     tile->scale[row] = kern_f32_of_bf16(top) / KV_PROB_MAX;
 }
 

@@ -140,6 +140,10 @@ INLINE vi vi_maxu(vi a, vi b)
 #define vi_shl16(v, n) _mm256_slli_epi16(v, n)
 #define vi_sar16(v, n) _mm256_srai_epi16(v, n)
 #define vi_madd16(a, b) _mm256_madd_epi16(a, b)
+#define vi_shr16(v, n) _mm256_srli_epi16(v, n)
+/* Within each 16 bytes those of a before those of b, narrowed; numbers that fit. */
+#define vi_narrow32(a, b) _mm256_packus_epi32(a, b)
+#define vi_narrow16(a, b) _mm256_packus_epi16(a, b)
 
 INLINE vi vi_high_halves(vi v)
 {

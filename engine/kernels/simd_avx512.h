@@ -132,6 +132,10 @@ INLINE vi vi_maxu(vi a, vi b)
 #define vi_shl16(v, n) _mm512_slli_epi16(v, n)
 #define vi_sar16(v, n) _mm512_srai_epi16(v, n)
 #define vi_madd16(a, b) _mm512_madd_epi16(a, b)
+#define vi_shr16(v, n) _mm512_srli_epi16(v, n)
+/* Within each 16 bytes those of a before those of b, narrowed; numbers that fit. */
+#define vi_narrow32(a, b) _mm512_packus_epi32(a, b)
+#define vi_narrow16(a, b) _mm512_packus_epi16(a, b)
 
 /* The upper 16 bits of each lane, in place. */
 INLINE vi vi_high_halves(vi v)

@@ -5,7 +5,8 @@
  * planes of 16 bits, of the even and of the odd positions, which vi_madd16 multiplies by those
  * bytes of the values. The sums are the same integers either way.
  *
- * A tile of probabilities: [ceil(n / 64)][n_rows][2 planes][64 bytes].
+ * A tile of probabilities: [ceil(n / 64)][n_rows][2 planes][64 bytes]; QUAD_AT says where in a
+ * plane of bytes the quads of a page are.
  */
 #ifndef HEARTH_KERNELS_TMPL_KV_H
 #define HEARTH_KERNELS_TMPL_KV_H
@@ -62,28 +63,37 @@ INLINE void key_rows(const int rows, const struct kern_tile *tile, int row, int 
 
 /* ---- values -------------------------------------------------------------------------------- */
 
+/* p of VN positions from i on, those outside [lo, hi) 0. */
+INLINE vi probs_at(const float *e, const float *weight, int i, int lo, int hi)
+{
+    if (i >= hi || i + VN <= lo) return vi_set1(0);
+    vi p = vi_round(vf_mul(vf_load(e + i), vf_load(weight + i)));
+    return i < lo || i + VN > hi ? vi_select(vm_range(i, lo, hi), p, vi_set1(0)) : p;
+}
+
 #ifdef vi_dpbusd
-enum { PROB_PLANES = 2 };
+enum { PROB_PLANES = 2, PAGE_STEP = VN == 16 ? 8 : 32 };
+#define QUAD_AT(j) ((j) % (VN / 4) * 16 + (j) / (VN / 4) * 4)
 INLINE void pack_64(const float *e, const float *weight, int at, int lo, int hi, uint8_t *planes)
 {
-    UNROLL for (int i = 0; i < 64; i += VN)
+    const vi low = vi_set1(0x00ff00ff);
+    UNROLL for (int i = 0; i < 64; i += 4 * VN)
     {
-        vi p = vi_set1(0);
-        if (at + i < hi && at + i + VN > lo) {
-            p = vi_round(vf_mul(vf_load(e + at + i), vf_load(weight + at + i)));
-            if (at + i < lo || at + i + VN > hi)
-                p = vi_select(vm_range(at + i, lo, hi), p, vi_set1(0));
-        }
-        vi_store_u8(planes + i, vi_shr(p, 8));
-        vi_store_u8(planes + 64 + i, vi_and(p, vi_set1(255)));
+        vi p[4];
+        UNROLL for (int v = 0; v < 4; v++) p[v] = probs_at(e, weight, at + i + v * VN, lo, hi);
+        vi a = vi_narrow32(p[0], p[1]), b = vi_narrow32(p[2], p[3]);
+        vi_store(planes + i, vi_narrow16(vi_shr16(a, 8), vi_shr16(b, 8)));
+        vi_store(planes + 64 + i, vi_narrow16(vi_and(a, low), vi_and(b, low)));
     }
 }
 #else
-enum { PROB_PLANES = 1 }; /* of sums */
+enum { PROB_PLANES = 1, PAGE_STEP = 32 }; /* planes of sums */
+#define QUAD_AT(j) ((j)*4)
 INLINE void pack_64(const float *e, const float *weight, int at, int lo, int hi, uint8_t *planes)
 {
     uint16_t p[64], halves[64];
-    weigh_64(e, weight, at, lo, hi, p);
+    for (int i = 0; i < 64; i += VN)
+        vi_store_u16(p + i, probs_at(e, weight, at + i, lo, hi));
     for (int i = 0; i < 32; i++) {
         halves[i] = p[2 * i];
         halves[32 + i] = p[2 * i + 1];
@@ -145,12 +155,12 @@ INLINE void value_strip(const int rows, const int vecs, const struct kern_tile *
         const char *b = (const char *)pages->panels[page] + column * 4;
         const char *p = (const char *)tile->data +
                         ((size_t)(page / 2) * (size_t)tile->n_rows + (size_t)row) * 128 +
-                        page % 2 * 32;
+                        page % 2 * PAGE_STEP;
         struct fetch fetch = fetch_block(pages, page, row == 0 && column == 0);
         UNROLL for (int j = 0; j < 8; j++)
         {
             fetch_lines(&fetch, j == 0 ? 3 : 2); /* the third: scales */
-            value_quad(rows, vecs, sum, p + j * 4, b + j * 128);
+            value_quad(rows, vecs, sum, p + QUAD_AT(j), b + j * 128);
             loads_in_order();
         }
     }
