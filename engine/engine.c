@@ -640,11 +640,14 @@ static void describe(struct eng *e, double load_seconds)
         snprintf(e->gemm_name, sizeof(e->gemm_name), "blas:%s", e->blas_core);
     else
         snprintf(e->gemm_name, sizeof(e->gemm_name), "native");
+    double bf16_rate = 0;
+    if (is_auto(e->p.kernels)) kern_automatic(&bf16_rate);
     e->info = (struct eng_info){
         .architecture = hp->architecture,
         .rope = eng_rope_name(&hp->rope, m->ctx),
         .numerics = m->numerics->name,
         .kernels = e->kern->name,
+        .bf16_rate = bf16_rate,
         .gemm = e->gemm_name,
         .kv_dtype = kv_names[e->layout.fmt],
         .weights_coded = m->layers[0].gate_up.fmt == KERN_W_B12,

@@ -109,6 +109,8 @@ struct eng_info {
     const char *rope;         /* "llama3"; longrope also says which of its lists is in use */
     const char *numerics;     /* the path chosen: "exact", "bf16", ... */
     const char *kernels;      /* the kernel level chosen */
+    double bf16_rate;         /* measured for it: products of the bf16 dot product per f32 product;
+                               * below 1 a level without it was taken; 0: not measured */
     const char *gemm;         /* "native" or "blas:<core name>" */
     const char *kv_dtype;
     bool weights_coded;       /* bf16 weights are kept in 12 bits, as far as they fit */

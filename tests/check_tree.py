@@ -68,10 +68,10 @@ MAY_INCLUDE[FILTERS] = MAY_INCLUDE["server/cli"] + [r"server/cli/\w+\.h"]
 # ceiling leaves free.
 BUDGETS = {
     "base": 3491,
-    "engine/kernels": 6930,
+    "engine/kernels": 7013,
     "engine/model": 6209,
     "engine/kv": 2599,
-    "engine": 12486,
+    "engine": 12487,
     "tokenizer": 9223,
     "tokenizer/template": 8159,
     "tokenizer/chat": 1943,
@@ -83,14 +83,14 @@ BUDGETS = {
     "server/hub": 4981,
     "server/grammars": 1047,
     "server/models": 5852,
-    "server/config": 1983,
+    "server/config": 1986,
     "server/http": 5393,
     "server/api/read": 4852,
     "server/api/run": 2161,
     "server/api/write": 2420,
     "server/api/pooled": 2052,
     "server/api": 3109,
-    "server/cli": 6005,
+    "server/cli": 6009,
 }
 PAGE = "server/api/page.html"
 # The template room in layers, lowest first: a file includes headers of its own layer and of lower ones.

@@ -2,9 +2,12 @@
 /*
  * Level "avx512bf16": AVX-512 with BF16 and VNNI (Zen 4 and later, Cooper Lake, Sapphire Rapids).
  * vdpbf16ps takes a pair of k at once, vpdpbusd four: twice and four times the rate of f32
- * products.
+ * products, but see kern_bf16_rate.
  */
+#include "engine/kernels/levels.h"
 #include "engine/kernels/simd_avx512.h"
+
+#include <time.h>
 
 #define VF_DOT_BF16
 #define BF16_ROW_MAJOR
@@ -36,6 +39,41 @@ INLINE vi vi_keep_halves(vi v, int lo, int hi)
     uint32_t from = lo > 0 ? UINT32_MAX << lo : UINT32_MAX;
     uint32_t before = hi < 32 ? (1u << hi) - 1 : UINT32_MAX;
     return _mm512_maskz_mov_epi16(from & before, v);
+}
+
+/*
+ * Nanoseconds of a loop that only multiplies registers by zero. As many sums as hide the latency of
+ * either instruction.
+ */
+INLINE int64_t loop_ns(const _Bool dot)
+{
+    enum { SUMS = 12, STEPS = 1500 };
+    struct timespec from, to;
+    vf sum[SUMS];
+    vi zero = vi_set1(0);
+    __asm__("" : "+v"(zero));
+    for (int j = 0; j < SUMS; j++)
+        sum[j] = vf_of_bits(zero);
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    for (int i = 0; i < STEPS; i++)
+        for (int j = 0; j < SUMS; j++) {
+            sum[j] = dot ? vf_dot_bf16(sum[j], zero, zero)
+                         : vf_fma(vf_of_bits(zero), vf_of_bits(zero), sum[j]);
+            __asm__ volatile("" : "+v"(sum[j]));
+        }
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    return (to.tv_sec - from.tv_sec) * 1000000000ll + (to.tv_nsec - from.tv_nsec);
+}
+
+double kern_bf16_rate(void)
+{
+    int64_t fma = INT64_MAX, dot = INT64_MAX;
+    for (int i = 0; i < 24; i++) {
+        int64_t f = loop_ns(0), d = loop_ns(1);
+        fma = f < fma ? f : fma;
+        dot = d < dot ? d : dot;
+    }
+    return 2 * (double)fma / (double)dot;
 }
 
 #define vi_dpbusd _mm512_dpbusd_epi32

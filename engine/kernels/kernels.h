@@ -247,7 +247,11 @@ struct kern {
     /* Tiles of BF16 hold each row's 32 k of a group side by side. */
     bool bf16_row_major;
 
-    /* BF16 products are as fast as those of I8 pages: half the memory is then all that I8 gains. */
+    /*
+     * BF16 products have twice the rate of f32: as fast as those of I8 pages, of which half the
+     * memory is then all that they gain. Where the automatic level has it, the bf16 path is the
+     * default. (Not "neonbf16": it takes two instructions a pair of k, as f32 does.)
+     */
     bool fast_bf16;
 
     /*
@@ -448,19 +452,21 @@ bool kern_pack_panel(const struct kern *kern, enum kern_wfmt fmt, enum kern_src 
  * The best table this CPU can run ("auto" or NULL), or the one named; NULL for a name that is
  * unknown or that this CPU cannot run. The environment variable HEARTH_KERNELS is read by the
  * server, not here.
+ *
+ * The best is the highest level, but not "avx512bf16" on a CPU that makes less products a second by
+ * its bf16 dot product than by f32 FMA: measured once, see kern_automatic.
  */
 const struct kern *kern_select(const char *limit);
+
+/*
+ * The name of the best level, and what was measured for it: products a second of the bf16 dot
+ * product over those of f32 FMA; 0: nothing.
+ */
+const char *kern_automatic(double *ret_bf16_rate);
 
 /* All levels compiled in, lowest first, whether or not this CPU runs them; NULL-terminated. */
 const char *const *kern_names(void);
 bool kern_runs_here(const char *name);
-
-/*
- * Returns true if the CPU has bf16 dot products at twice the rate of f32 products, which makes the
- * bf16 path the default. False on AArch64: "neonbf16" takes two instructions a pair of k, as f32
- * does, and whether it is faster has not been measured.
- */
-bool kern_has_bf16(void);
 
 /* The number added to weights of an integer format when they are stored. */
 static inline int kern_offset(enum kern_wfmt fmt)

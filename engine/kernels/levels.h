@@ -56,6 +56,17 @@ enum kern_cpu {
 };
 unsigned kern_cpu_flags(void);
 
+/*
+ * Products a second of vdpbf16ps over those of f32 FMA, on a CPU that runs level avx512bf16: 2 on
+ * Zen 4, 0.5 on some of Intel's. Of several loops in registers the least times count, about half a
+ * millisecond in all: memory, other processes and their number do not change it, so that equal
+ * machines take the same level.
+ */
+double kern_bf16_rate(void);
+
+/* The best level for these features; see kern_select. */
+const char *kern_best(unsigned cpu, double bf16_rate);
+
 /* log(x) for finite x > 0, within 2 ulp; the scalar end of every level's log_sum_exp. */
 double kern_log(double x);
 

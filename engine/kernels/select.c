@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Selects a kernel level, and the format of weights on it. No state: any thread. */
+/* Selects a kernel level, and the format of weights on it. Any thread. */
 #include "engine/kernels/blocks.h"
 #include "engine/kernels/kernels.h"
 #include "engine/kernels/levels.h"
 
 #include <assert.h>
+#include <pthread.h>
 #include <string.h>
 
-/* Lowest first; each needs its own flags and is faster than the ones before. */
+/* Lowest first; each needs its own flags and is faster than the ones before; but see kern_best. */
 static const struct {
     const struct kern *table;
     unsigned needs;
@@ -41,9 +42,14 @@ static const char *const names[] = {
 enum { N_LEVELS = sizeof(levels) / sizeof(levels[0]) };
 _Static_assert(sizeof(names) / sizeof(names[0]) == N_LEVELS + 1, "one name per level");
 
+static bool runs_on(int level, unsigned cpu)
+{
+    return (cpu & levels[level].needs) == levels[level].needs;
+}
+
 static bool runs_here(int level)
 {
-    return (kern_cpu_flags() & levels[level].needs) == levels[level].needs;
+    return runs_on(level, kern_cpu_flags());
 }
 
 static int level_find(const char *name)
@@ -53,15 +59,41 @@ static int level_find(const char *name)
     return -1;
 }
 
+const char *kern_best(unsigned cpu, double bf16_rate)
+{
+    int best = 0;
+    for (int i = 1; i < N_LEVELS; i++)
+        if (runs_on(i, cpu) && (bf16_rate >= 1 || strcmp(names[i], "avx512bf16") != 0)) best = i;
+    return names[best];
+}
+
+static double measured_rate;
+static const char *automatic;
+
+/* The rate is measured where it decides: not where there are tiles, or no bf16 dot product. */
+static void choose_level(void)
+{
+    unsigned cpu = kern_cpu_flags();
+    automatic = kern_best(cpu, 2);
+#if defined(__x86_64__)
+    if (strcmp(automatic, "avx512bf16") == 0)
+        automatic = kern_best(cpu, measured_rate = kern_bf16_rate());
+#endif
+}
+
+const char *kern_automatic(double *ret_bf16_rate)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, choose_level);
+    *ret_bf16_rate = measured_rate;
+    return automatic;
+}
+
 const struct kern *kern_select(const char *limit)
 {
-    if (limit && strcmp(limit, "auto") != 0) {
-        int i = level_find(limit);
-        return i >= 0 && runs_here(i) ? levels[i].table : NULL;
-    }
-    for (int i = N_LEVELS - 1; i > 0; i--)
-        if (runs_here(i)) return levels[i].table;
-    return levels[0].table;
+    double rate;
+    int i = level_find(limit && strcmp(limit, "auto") != 0 ? limit : kern_automatic(&rate));
+    return i >= 0 && runs_here(i) ? levels[i].table : NULL;
 }
 
 const char *const *kern_names(void)
@@ -73,11 +105,6 @@ bool kern_runs_here(const char *name)
 {
     int i = level_find(name);
     return i >= 0 && runs_here(i);
-}
-
-bool kern_has_bf16(void)
-{
-    return (kern_cpu_flags() & KERN_CPU_AVX512_BF16) != 0;
 }
 
 enum kern_wfmt kern_kept_as(const struct kern *kern, enum kern_wfmt fmt, int k_pad)

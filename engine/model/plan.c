@@ -614,7 +614,7 @@ bool eng_plan_is_quantised(const struct eng_load *load)
 
 const struct eng_numerics *eng_plan_default_path(const struct eng_load *load)
 {
-    bool bf16 = kern_has_bf16() && eng_plan_is_bf16(load);
+    bool bf16 = kern_select("auto")->fast_bf16 && eng_plan_is_bf16(load);
     return eng_numerics_find(eng_plan_is_quantised(load) ? "file" : bf16 ? "bf16" : "exact");
 }
 

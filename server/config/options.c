@@ -141,12 +141,15 @@ const struct srv_option srv_options[] = {
     INT("compute", "threads", "t", threads, 0, 1024, "0", ENGINE,
         "compute threads; 0: all usable cores (affinity, cgroup quota)"),
     CHOICE("compute", "numerics", NULL, numerics, "auto", "auto exact bf16 int8 file int4", ENGINE,
-           "numeric path; exact: f32 activations, the reference"),
+           "numeric path; exact: f32 activations, the reference; auto: bf16 for bf16 weights where "
+           "auto kernels have a fast bf16 dot product, file for quantised ones, else exact"),
     CHOICE("compute", "gemm", NULL, gemm, "auto", "auto native blas", ENGINE,
            "matrix multiplication backend"),
     CHOICE("compute", "kernels", NULL, kernels, "auto",
            "auto c avx2 avx2vnni avx512 avx512vnni avx512bf16 avx512amx neon neondot neonbf16",
-           ENGINE, "highest kernel level allowed"),
+           ENGINE,
+           "instruction set; auto: the best of this CPU, and not avx512bf16 where its bf16 dot "
+           "product is slower than f32 arithmetic"),
     CHOICE("compute", "weight-coding", NULL, weight_coding, "auto", "auto on off", ENGINE,
            "keep bf16 weights in 12 bits, without loss; auto: if that is read faster here"),
     CHOICE("compute", "kv-dtype", "kv-cache-dtype cache-type-k", kv_dtype, "auto",

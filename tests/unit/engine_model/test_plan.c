@@ -328,7 +328,7 @@ static void test_defaults(void **state)
     (void)state;
     struct eng_model *m = NULL;
     REQUIRE_EQ_INT(open_model(&m, fixture("llama-yarn-bf16"), NULL, "auto", 0), 0);
-    REQUIRE_EQ_STR(m->numerics->name, kern_has_bf16() ? "bf16" : "exact");
+    REQUIRE_EQ_STR(m->numerics->name, kern_select("auto")->fast_bf16 ? "bf16" : "exact");
     REQUIRE_EQ_STR(m->weights_dtype, "BF16");
     eng_model_close(m);
     REQUIRE_EQ_INT(open_model(&m, fixture("llama-mixed-shards"), NULL, "auto", 0), 0);
