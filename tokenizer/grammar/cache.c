@@ -37,13 +37,6 @@ static bool step(const struct gram_dfa *d, struct place *p, uint8_t byte)
     return false;
 }
 
-/* The bytes that characters of these groups are made of. */
-static void find_bytes(uint32_t groups, bool bytes[256])
-{
-    for (int byte = 0; byte < 256; byte++)
-        bytes[byte] = groups >> gram_char_group((uint8_t)byte) & 1;
-}
-
 /* Tokens of characters that are safe come as a set; the walk leaves out where it sees only such. */
 void gram_inside_compute(const struct gram_vocab *v, const struct gram_dfa *d, uint32_t q,
                          uint64_t *bits)
@@ -51,7 +44,8 @@ void gram_inside_compute(const struct gram_vocab *v, const struct gram_dfa *d, u
     struct place places[GRAM_MAX_TOKEN_BYTES + 1];
     bool is_safe[256];
 
-    find_bytes(d->safe[q], is_safe);
+    for (int byte = 0; byte < 256; byte++)
+        is_safe[byte] = d->safe[q] >> gram_char_group((uint8_t)byte) & 1;
     if (d->safe[q]) gram_vocab_add_groups(v, d->safe[q], bits);
     places[0] = (struct place){(uint16_t)q, 0, true};
     for (uint32_t i = 1; i < v->n_nodes;) {
@@ -73,18 +67,12 @@ void gram_inside_compute(const struct gram_vocab *v, const struct gram_dfa *d, u
     }
 }
 
-/* The set of a state from which all texts go on is the vocabulary's own. */
-static const uint64_t *known_set(const struct gram_vocab *v, const struct gram_dfa *d, uint32_t q)
-{
-    return d->decoder.json && d->immortal[q] ? v->inside[GRAM_LEX_PLAIN] : NULL;
-}
-
 const uint64_t *gram_cache_get(struct gram_cache *c, const struct gram_vocab *v,
                                const struct gram_dfa *d, uint32_t q, bool *ret_made)
 {
-    const uint64_t *known = known_set(v, d, q);
-
-    if (known || !d->slots) return known;
+    /* The set of a state from which all texts go on is the vocabulary's own. */
+    if (d->decoder.json && d->immortal[q]) return v->inside[GRAM_LEX_PLAIN];
+    if (!d->slots) return NULL;
     uint32_t slot = atomic_load_explicit(&d->slots[q], memory_order_acquire);
     if (slot >= READY) return c->bits + (size_t)(slot - READY) * v->n_words;
     if (slot == BUSY || atomic_load_explicit(&c->used, memory_order_relaxed) >= c->n) return NULL;

@@ -262,6 +262,68 @@ static bool bound_lengths(struct gram_build *b, struct gram_dfa *d)
     return true;
 }
 
+/* The fewest bytes of a character of each class. */
+static void find_sizes(const struct gram_dfa *d, uint8_t size[256])
+{
+    memset(size, 6, 256);
+    for (uint32_t i = 0; i < d->classes.n_runs; i++) {
+        const struct gram_class_run *run = &d->classes.runs[i];
+        uint8_t n = run->lo < 0x80 ? 2 : run->lo < 0x800 ? 2 : run->lo < 0x10000 ? 3 : 4;
+        if (n < size[run->class]) size[run->class] = n;
+    }
+    for (uint32_t c = 0; c < 128; c++)
+        if (d->decoder.root[c] & GRAM_DEC_CLASS && d->decoder.root[c] < GRAM_DEC_QUOTE)
+            size[d->decoder.root[c] & 0xFF] = 1;
+}
+
+/* The least way on from each state, until nothing changes. */
+static void find_rest(struct gram_build *b, struct gram_dfa *d)
+{
+    uint32_t *rest = gram_keep_array(b, d->n_states, sizeof(*rest));
+    uint8_t size[256];
+    bool changed = true;
+
+    find_sizes(d, size);
+    for (uint32_t q = 0; q < d->n_states; q++)
+        rest[q] = d->outcome[q] ? 0 : GRAM_INFINITE;
+    while (changed) {
+        changed = false;
+        for (uint32_t q = d->n_states; q-- > 0;) {
+            for (uint32_t c = 0; rest[q] && c < d->n_classes; c++) {
+                uint32_t to = gram_dfa_next(d, q, c);
+                if (to == GRAM_DFA_DEAD || rest[to] >= GRAM_INFINITE - size[c]) continue;
+                if (rest[to] + size[c] >= rest[q]) continue;
+                rest[q] = rest[to] + size[c];
+                changed = true;
+            }
+        }
+        gram_steps(b, d->n_states * d->n_classes / 64 + 1);
+    }
+    d->rest = rest;
+}
+
+uint32_t gram_dfa_rest(const struct gram_dfa *d, uint32_t q, uint32_t decoder, uint64_t n)
+{
+    const uint64_t *live = d->live + (size_t)q * d->decoder.n_words;
+    uint32_t best = GRAM_INFINITE, nearest = d->bounded ? d->nearest[q] : 0, k = nearest;
+
+    for (uint32_t w = 0; decoder && w < d->decoder.n_words; w++) {
+        for (uint64_t left = live[w] & d->decoder.reach[decoder * d->decoder.n_words + w]; left;
+             left &= left - 1) {
+            uint32_t to = gram_dfa_next(d, q, w * 64 + (uint32_t)__builtin_ctzll(left));
+            if (!gram_dfa_fits(d, to, n + 1)) continue;
+            uint32_t rest = gram_dfa_rest(d, to, 0, n + 1);
+            if (rest < best) best = rest + 1;
+        }
+    }
+    if (decoder) return best;
+    if (!d->bounded || n >= d->min) return d->rest[q];
+    if (k < d->min - n) k = (uint32_t)(d->min - n);
+    for (uint32_t i = 0; i < d->n_rows && row_at(d, k) && !row_has(row_at(d, k), q); i++)
+        k++;
+    return d->rest[q] + (k - nearest);
+}
+
 /* ---- characters that always fit ------------------------------------------------------------ */
 
 enum { ALL_GROUPS = (1u << GRAM_CHAR_GROUPS) - 1 };
@@ -385,6 +447,7 @@ static struct gram_dfa *finish(struct maker *m, const struct gram_nfa *nfa)
     }
     copy_states(m, d);
     find_safe(b, d, m->spelled);
+    find_rest(b, d);
     return bound_lengths(b, d) ? d : NULL;
 }
 
@@ -401,8 +464,10 @@ struct gram_dfa *gram_dfa_build(struct gram_build *b, const struct gram_dfa_para
     m.outcome = gram_temp_array(b, m.sub->n_states, sizeof(*m.outcome));
     m.alive = gram_temp(b, m.sub->n_states);
     m.number = gram_temp_array(b, m.sub->n_states, sizeof(*m.number));
-    for (uint32_t s = 0; s < m.sub->n_states; s++)
-        m.outcome[s] = params->outcome(params->ctx, gram_nfa_matched(nfa, m.sub->matched[s]));
+    for (uint32_t s = 0; s < m.sub->n_states; s++) {
+        uint64_t matched = gram_nfa_matched(nfa, m.sub->matched[s]);
+        m.outcome[s] = params->outcome ? params->outcome(params->ctx, matched) : matched != 0;
+    }
     gram_steps(b, (uint64_t)m.sub->n_states * nfa->n_ways / 16);
     return finish(&m, nfa);
 }

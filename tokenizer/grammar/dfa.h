@@ -31,6 +31,7 @@ struct gram_dfa {
     const uint64_t *live;    /* [n_states][decoder.n_words]: classes with a way on */
     const uint8_t *immortal; /* [n_states]: every text is the beginning of one with an outcome */
     const uint32_t *safe;    /* [n_states]: groups of characters: any text of theirs goes on */
+    const uint32_t *rest;    /* [n_states]: bytes to the nearest end, lengths not looked at */
     struct gram_decoder decoder;
     struct gram_classes classes; /* kept */
 
@@ -52,7 +53,8 @@ struct gram_dfa_params {
     const struct gram_ex_part *parts;
     uint32_t n_parts;
     bool json; /* inside a JSON string, up to the quote; else plain UTF-8 */
-    /* Which outcome a text has that matches the parts whose bits are set; 0: none. */
+    /* Which outcome a text has that matches the parts whose bits are set; 0: none. NULL: 1 if it
+     * matches any. */
     uint32_t (*outcome)(const void *ctx, uint64_t matched);
     const void *ctx;
     uint64_t needed;           /* parts without which the outcome is 0; fewer is only slower */
@@ -81,6 +83,9 @@ static inline bool gram_dfa_fits(const struct gram_dfa *d, uint32_t q, uint64_t 
 
 /* Some character can follow after n characters that led to state q. */
 bool gram_dfa_extends(const struct gram_dfa *d, uint32_t q, uint64_t n);
+
+/* Bytes of a short text that leads from a place after n code points to an outcome. */
+uint32_t gram_dfa_rest(const struct gram_dfa *d, uint32_t q, uint32_t decoder, uint64_t n);
 
 /* A place inside a text: state, decoder state, code points so far (as far as they matter). */
 struct gram_dfa_place {

@@ -34,5 +34,6 @@ void gram_format_bounds(const char *name, size_t len, const char **low, const ch
 enum { GRAM_FORMAT_NO_LEAP = 128 };
 uint64_t gram_format_step(unsigned f, uint64_t state, uint8_t c);
 bool gram_format_complete(uint64_t state);
+uint32_t gram_format_rest(unsigned f, uint64_t state); /* the fewest characters to that */
 
 #endif

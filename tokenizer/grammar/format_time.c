@@ -197,3 +197,13 @@ bool gram_format_complete(uint64_t state)
 {
     return (state & 31) == DONE;
 }
+
+uint32_t gram_format_rest(unsigned f, uint64_t state)
+{
+    struct clock c = unpack(f, state);
+    uint32_t offset = c.second == 60 && leap_offset(&c) ? DONE - BEHIND - 2 : 1;
+
+    if (c.place >= OFFSET1) return DONE - c.place;
+    if (c.place >= BEHIND) return offset + (c.place == FRACTION1);
+    return BEHIND - c.place + 1;
+}

@@ -12,34 +12,65 @@
 #include <string.h>
 
 #include "tokenizer/grammar/build.h"
+#include "tokenizer/grammar/format.h"
 #include "tokenizer/grammar/free_keys.h"
 
 /* ---- heights of values --------------------------------------------------------------------- */
 
-/* Needs of a least member. */
+/* Needs of a least member. The shortest may be another one than the one that nests least. */
 struct need {
     uint32_t height, cells;
+    struct gram_least least;
 };
+
+static const struct need never = {GRAM_NEVER, 0, {.bytes = GRAM_INFINITE}};
 
 static struct need need_of(const struct gram_rules *r, uint32_t value)
 {
-    struct need never = {GRAM_NEVER, 0};
     if (value == GRAM_NONE) return never;
-    return (struct need){r->values[value].height, r->values[value].cells};
+    const struct gram_value *v = &r->values[value];
+    return (struct need){v->height, v->cells, v->least};
 }
 
-static void enlarge(struct need *all, struct need one)
+static uint32_t product(uint32_t sum, uint32_t one, uint32_t times)
 {
+    uint64_t all = sum + (uint64_t)one * times;
+    return all < GRAM_INFINITE ? (uint32_t)all : GRAM_INFINITE;
+}
+
+/* So many of a member come one after the other. */
+static void enlarge(struct need *all, struct need one, uint32_t times)
+{
+    struct gram_least *a = &all->least, *l = &one.least;
+
     if (one.height > all->height) all->height = one.height;
     if (one.cells > all->cells) all->cells = one.cells;
+    a->bytes = product(a->bytes, l->bytes, times);
+    a->commas = product(a->commas, l->commas, times);
+    a->colons = product(a->colons, l->colons, times);
+    a->objects = product(a->objects, l->objects, times);
+    a->arrays = product(a->arrays, l->arrays, times);
 }
 
-/* One container around, with so many things to remember. */
-static struct need around(struct need inside, uint32_t remembered)
+/* A key with its quotes and colon. */
+static void add_key(struct need *all, uint32_t length, struct need value)
 {
-    struct need never = {GRAM_NEVER, 0};
+    value.least.bytes = product(value.least.bytes, length + 3, 1);
+    value.least.colons = product(value.least.colons, 1, 1);
+    enlarge(all, value, 1);
+}
+
+/* One container around n things, with so many of them to remember. */
+static struct need around(struct need inside, bool object, uint32_t n, uint32_t remembered)
+{
     if (inside.height >= GRAM_MAX_CONTAINERS || remembered > GRAM_MAX_REMEMBERED) return never;
-    return (struct need){inside.height + 1, inside.cells + 2 + remembered};
+    inside.height++;
+    inside.cells += 2 + remembered;
+    inside.least.bytes = product(inside.least.bytes, n ? n + 1 : 2, 1);
+    inside.least.commas = product(inside.least.commas, n ? n - 1 : 0, 1);
+    inside.least.objects = product(inside.least.objects, object && n, 1);
+    inside.least.arrays = product(inside.least.arrays, !object && n, 1);
+    return inside;
 }
 
 static int by_height(const void *x, const void *y)
@@ -78,81 +109,120 @@ static bool add_extra(struct gram_build *b, const struct gram_object *o, const u
     const struct gram_rules *r = b->rules;
     struct need *candidates = gram_temp_array(b, o->n_keys + 1, sizeof(*candidates));
     struct need free = need_of(r, o->free_kind == GRAM_FREE_ANY ? o->free_value : GRAM_NONE);
-    uint32_t n = 0;
+    uint32_t n = 0, longest = GRAM_FREE_KEY_BYTES;
 
     for (uint32_t i = 0; o->free_kind == GRAM_FREE_DFA && i < o->draft->n_values; i++) {
         struct need one = need_of(r, o->draft->values[i]);
         if (one.height < free.height) free = one;
     }
+    if (o->free_keys && o->free_keys->n_states) longest += o->free_keys->rest[o->free_keys->start];
     for (uint32_t k = 0; k < o->n_keys; k++) {
-        struct need one = need_of(r, o->keys[k].value);
-        if (!needed[k] && one.height != GRAM_NEVER) candidates[n++] = one;
+        struct need one = need_of(r, o->keys[k].value), with_key = {0};
+        if (needed[k] || one.height == GRAM_NEVER) continue;
+        add_key(&with_key, o->keys[k].length, one);
+        candidates[n++] = with_key;
     }
     gram_steps(b, n);
     qsort(candidates, n, sizeof(*candidates), by_height);
     uint32_t taken = 0;
     while (taken < n && taken < extra && candidates[taken].height <= free.height)
-        enlarge(all, candidates[taken++]);
+        enlarge(all, candidates[taken++], 1);
     *remembered += extra;
     if (taken == extra) return true;
     if (free.height == GRAM_NEVER) return false;
-    enlarge(all, free);
+    struct need with_key = {0};
+    add_key(&with_key, longest, free);
+    enlarge(all, with_key, extra - taken);
     return true;
 }
 
 static struct need object_need(struct gram_build *b, const struct gram_object *o, uint8_t *needed)
 {
     const struct gram_rules *r = b->rules;
-    struct need all = {0, 0}, never = {GRAM_NEVER, 0};
+    struct need all = {0};
     uint32_t n = 0, remembered = 0;
 
     if (!mark_needed(b, o, needed)) return never;
     for (uint32_t k = 0; k < o->n_keys; k++) {
         if (!needed[k]) continue;
-        enlarge(&all, need_of(r, o->keys[k].value));
+        add_key(&all, o->keys[k].length, need_of(r, o->keys[k].value));
         n++;
         remembered += o->keys[k].watched;
     }
     if (n > o->max) return never;
     if (n < o->min && !add_extra(b, o, needed, o->min - n, &all, &remembered)) return never;
-    return around(all, remembered);
+    return around(all, true, n < o->min ? o->min : n, remembered);
 }
 
-static struct need array_need(const struct gram_rules *r, const struct gram_array *a)
+/* Unique items may have to be longer than the least one. */
+static uint32_t unique_bytes(const struct gram_rules *r, const struct gram_value *v)
 {
-    struct need all = {0, 0}, never = {GRAM_NEVER, 0};
+    uint32_t bytes = product(v->least.bytes, 2, 1);
+
+    for (uint32_t i = 0; i < v->n_branches; i++) {
+        const struct gram_trie *t = &r->tries[v->branches[i].node];
+        for (uint32_t k = 0; v->branches[i].kind == GRAM_BRANCH_LITERAL && k < t->n_leaves; k++)
+            if (t->lengths[k] > bytes) bytes = t->lengths[k];
+    }
+    return bytes;
+}
+
+static struct need array_need(const struct gram_rules *r, struct gram_array *a)
+{
+    struct need all = {0};
 
     if (a->min > a->max) return never;
     for (uint32_t i = 0; i < a->min && i <= a->n_prefix; i++) {
-        struct need one = need_of(r, i < a->n_prefix ? a->prefix[i] : a->rest);
+        uint32_t value = i < a->n_prefix ? a->prefix[i] : a->rest;
+        struct need one = need_of(r, value);
         if (one.height == GRAM_NEVER) return never;
-        enlarge(&all, one);
+        if (a->unique) one.least.bytes = unique_bytes(r, &r->values[value]);
+        enlarge(&all, one, i < a->n_prefix ? 1 : a->min - a->n_prefix);
     }
-    return around(all, a->unique ? a->min : 0);
+    if (a->unique && a->rest != GRAM_NONE) a->unique_bytes = unique_bytes(r, &r->values[a->rest]);
+    return around(all, false, a->min, a->unique ? a->min : 0);
+}
+
+static uint32_t leaf_bytes(const struct gram_rules *r, const struct gram_branch *branch)
+{
+    if (branch->kind == GRAM_BRANCH_NUMBER)
+        return gram_number_rest(&r->numbers[branch->node], (struct gram_num_state){0});
+    if (branch->kind == GRAM_BRANCH_LITERAL) return gram_trie_rest(&r->tries[branch->node], 0);
+    const struct gram_string *s = &r->strings[branch->node];
+    return s->kind == GRAM_STRING_FREE     ? product(2, s->min, 1)
+           : s->kind == GRAM_STRING_FORMAT ? gram_format_rest(s->format, 0) + 2
+                                           : gram_dfa_rest(s->dfa, s->dfa->start, 0, 0) + 2;
 }
 
 /* Of a branch, with containers as they are known so far. */
 static struct need branch_need(const struct gram_rules *r, const struct gram_branch *branch)
 {
+    const struct gram_object *o = &r->objects[branch->node];
+    const struct gram_array *a = &r->arrays[branch->node];
+
     switch (branch->kind) {
-    case GRAM_BRANCH_OBJECT:
-        return (struct need){r->objects[branch->node].height, r->objects[branch->node].cells};
-    case GRAM_BRANCH_ARRAY:
-        return (struct need){r->arrays[branch->node].height, r->arrays[branch->node].cells};
-    default: return (struct need){0, 0};
+    case GRAM_BRANCH_OBJECT: return (struct need){o->height, o->cells, o->least};
+    case GRAM_BRANCH_ARRAY: return (struct need){a->height, a->cells, a->least};
+    default: return (struct need){0};
     }
 }
 
-static bool improve_value(struct gram_build *b, struct gram_value *v)
+/* leaves: the branches that are no containers too, whose needs do not change. */
+static bool improve_value(struct gram_build *b, struct gram_value *v, bool leaves)
 {
     const struct gram_rules *r = b->rules;
     bool better = false;
 
     gram_steps(b, v->n_branches / 16);
     for (uint32_t i = 0; i < v->n_branches; i++) {
-        struct need one = branch_need(r, &v->branches[i]);
-        if (one.height > v->height || (one.height == v->height && one.cells >= v->cells)) continue;
+        const struct gram_branch *branch = &v->branches[i];
+        bool leaf = branch->kind != GRAM_BRANCH_OBJECT && branch->kind != GRAM_BRANCH_ARRAY;
+        if (leaf && !leaves) continue;
+        struct need one = branch_need(r, branch);
+        if (leaf) one.least.bytes = leaf_bytes(r, branch);
         if (one.height == GRAM_NEVER) continue;
+        if (one.least.bytes < v->least.bytes) v->least = one.least, better = true;
+        if (one.height > v->height || (one.height == v->height && one.cells >= v->cells)) continue;
         v->height = (uint16_t)one.height;
         v->cells = (uint16_t)(one.cells < UINT16_MAX ? one.cells : UINT16_MAX);
         better = true;
@@ -164,13 +234,19 @@ static void find_heights(struct gram_build *b)
 {
     struct gram_rules *r = b->rules;
     uint32_t n_keys = 0;
-    bool changed = true;
+    bool changed = true, first = true;
 
-    for (uint32_t i = 0; i < r->n_objects; i++)
-        if (r->objects[i].n_keys > n_keys) n_keys = r->objects[i].n_keys;
+    for (uint32_t i = 0; i < r->n_objects; i++) {
+        struct gram_object *o = &r->objects[i];
+        if (o->n_keys > n_keys) n_keys = o->n_keys;
+        for (uint32_t k = 0; k < o->trie.n_leaves; k++)
+            o->keys[o->trie.leaves[k]].length = o->trie.lengths[k];
+    }
     uint8_t *needed = gram_temp(b, n_keys + 1);
-    for (uint32_t i = 0; i < r->n_values; i++)
+    for (uint32_t i = 0; i < r->n_values; i++) {
         r->values[i].height = GRAM_NEVER;
+        r->values[i].least.bytes = GRAM_INFINITE;
+    }
     for (uint32_t i = 0; i < r->n_objects; i++)
         r->objects[i].height = GRAM_NEVER;
     for (uint32_t i = 0; i < r->n_arrays; i++)
@@ -178,20 +254,23 @@ static void find_heights(struct gram_build *b)
     while (changed) {
         changed = false;
         for (uint32_t i = r->n_values; i-- > 0;)
-            changed |= improve_value(b, &r->values[i]);
+            changed |= improve_value(b, &r->values[i], first);
+        first = false;
         for (uint32_t i = r->n_objects; i-- > 0;) {
             struct need one = object_need(b, &r->objects[i], needed);
             r->objects[i].height = (uint16_t)one.height;
             r->objects[i].cells = (uint16_t)one.cells;
+            r->objects[i].least = one.least;
             gram_steps(b, r->objects[i].n_keys / 16 + 1);
         }
         for (uint32_t i = r->n_arrays; i-- > 0;) {
             struct need one = array_need(r, &r->arrays[i]);
             r->arrays[i].height = (uint16_t)one.height;
             r->arrays[i].cells = (uint16_t)one.cells;
+            r->arrays[i].least = one.least;
         }
         for (uint32_t i = r->n_values; i-- > 0;)
-            changed |= improve_value(b, &r->values[i]);
+            changed |= improve_value(b, &r->values[i], false);
         gram_steps(b, r->n_values / 16 + 1);
     }
 }
@@ -318,10 +397,11 @@ static void finish_object(struct gram_build *b, struct gram_object *o)
     o->next_required = next;
     o->required_left = required;
     o->possible_left = possible;
-    struct need all = {0, 0};
-    if (o->free_kind == GRAM_FREE_ANY) enlarge(&all, need_of(r, o->free_value));
+    struct need all = {0};
+    if (o->free_kind == GRAM_FREE_ANY) enlarge(&all, need_of(r, o->free_value), 1);
     for (uint32_t i = 0; o->free_kind == GRAM_FREE_DFA && i < o->draft->n_values; i++)
-        if (o->draft->values[i] != GRAM_NONE) enlarge(&all, need_of(r, o->draft->values[i]));
+        if (o->draft->values[i] != GRAM_NONE) enlarge(&all, need_of(r, o->draft->values[i]), 1);
+    o->free_least = all.least;
     o->free_height = (uint16_t)all.height;
     o->free_cells = (uint16_t)all.cells;
     o->draft = NULL;
@@ -392,6 +472,42 @@ static uint32_t node_height(const struct gram_rules *r, const struct gram_node *
     }
 }
 
+/* The shortest text of a node; kids as they are known so far. */
+static struct gram_least node_least(const struct gram_rules *r, const struct gram_node *n)
+{
+    struct need all = {0}, inside = {.least = n->n ? r->nodes[n->kids[0]].least : all.least};
+    uint32_t best = GRAM_INFINITE;
+
+    switch (n->kind) {
+    case GRAM_NODE_VALUE: return r->values[n->ref].least;
+    case GRAM_NODE_REP: enlarge(&all, inside, n->min); break;
+    case GRAM_NODE_CAPTURE: return inside.least;
+    case GRAM_NODE_LEAF: all.least.bytes = gram_dfa_rest(n->dfa, n->dfa->start, 0, 0); break;
+    case GRAM_NODE_SEQ:
+        for (uint32_t i = 0; i < n->n; i++)
+            enlarge(&all, (struct need){.least = r->nodes[n->kids[i]].least}, 1);
+        break;
+    case GRAM_NODE_ALT:
+        for (uint32_t i = 0; i < n->n; i++)
+            if (r->nodes[n->kids[i]].least.bytes < best)
+                best = (all.least = r->nodes[n->kids[i]].least).bytes;
+        if (best == GRAM_INFINITE) all = never;
+        break;
+    case GRAM_NODE_LITERALS:
+        for (uint32_t i = 0; i < n->trie->n_leaves; i++) {
+            struct need one = {.least.bytes = n->trie->lengths[i]};
+            if (n->n)
+                enlarge(&one, (struct need){.least = r->nodes[n->kids[n->trie->leaves[i]]].least},
+                        1);
+            if (one.least.bytes < best) best = (all.least = one.least).bytes;
+        }
+        if (best == GRAM_INFINITE) all = never;
+        break;
+    default: break;
+    }
+    return all.least;
+}
+
 static void finish_nodes(struct gram_build *b)
 {
     struct gram_rules *r = b->rules;
@@ -405,6 +521,9 @@ static void finish_nodes(struct gram_build *b)
             uint32_t height = node_height(r, n);
             gram_steps(b, n->n / 16);
             if (height < n->height) changed = true, n->height = (uint16_t)height;
+            if (n->height == GRAM_NEVER) continue;
+            struct gram_least least = node_least(r, n);
+            if (least.bytes < n->least.bytes) changed = true, n->least = least;
         }
         gram_steps(b, r->n_nodes / 8 + 1);
     }

@@ -91,11 +91,6 @@ static void step_string(struct gram_machine *m, const struct gram_config *c, uin
 
 /* ---- automata ------------------------------------------------------------------------------ */
 
-static bool is_last_digit(uint32_t decoder)
-{
-    return decoder == GRAM_DEC_U000 || decoder == GRAM_DEC_U001;
-}
-
 static void step_dfa(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
 {
     const struct gram_dfa *d = m->g->rules.strings[c->node].dfa;
@@ -109,7 +104,8 @@ static void step_dfa(struct gram_machine *m, const struct gram_config *c, uint8_
         return;
     default: break;
     }
-    if (c->hashed) next.s2 = gram_hash_plain(c->s2, byte, is_last_digit(c->d));
+    bool last_digit = c->d == GRAM_DEC_U000 || c->d == GRAM_DEC_U001;
+    if (c->hashed) next.s2 = gram_hash_plain(c->s2, byte, last_digit);
     next.d = (uint16_t)p.decoder;
     next.s1 = p.q | (uint64_t)p.n << 32;
     gram_emit(m, &next);
@@ -266,12 +262,6 @@ static void add_text(uint64_t bytes[4], const char *text)
         add_byte(bytes, (uint8_t)*text);
 }
 
-static void add_spaces(const struct gram *g, uint16_t state, uint64_t bytes[4])
-{
-    for (const char *p = " \n\t\r"; *p; p++)
-        if (gram_space_step(g, state, (uint8_t)*p) != GRAM_NO_SPACE) add_byte(bytes, (uint8_t)*p);
-}
-
 static void add_edges(const struct gram_trie *t, uint32_t node, uint64_t bytes[4])
 {
     const struct gram_trie_node *n = &t->nodes[node];
@@ -305,7 +295,9 @@ static void add_between(const struct gram_machine *m, const struct gram_config *
 
     add_tokens(m->g, c, tokens);
     if (!m->g->spaces.styled) {
-        add_spaces(m->g, c->d, tokens);
+        for (const char *p = " \n\t\r"; *p; p++)
+            if (gram_space_step(m->g, c->d, (uint8_t)*p) != GRAM_NO_SPACE)
+                add_byte(tokens, (uint8_t)*p);
     } else if (c->stack) {
         add_text(tokens, " \n\t");
         for (uint32_t byte = 0; byte < 128 && !gram_is_union(m->cells, c->stack); byte++) {

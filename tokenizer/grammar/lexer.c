@@ -85,6 +85,22 @@ static void fill_plain_escapes(uint8_t (*next)[256])
     }
 }
 
+static void find_rest(struct gram_lexer *l)
+{
+    enum { LONGEST = 16 };
+
+    memset(l->rest, LONGEST, sizeof(l->rest));
+    for (int i = 0; i < 2 * LONGEST; i++) {
+        uint8_t *rest = l->rest[i % 2];
+        rest[GRAM_LEX_BODY] = 0;
+        for (int at = 0; at < GRAM_LEX_STATES * 256; at++) {
+            uint8_t to = l->next[i % 2][at / 256][at % 256];
+            if (to < GRAM_LEX_STATES && rest[to] + 1 < rest[at / 256])
+                rest[at / 256] = (uint8_t)(rest[to] + 1);
+        }
+    }
+}
+
 void gram_lexer_build(struct gram_lexer *l, const uint64_t spellable[4])
 {
     memset(l->next, GRAM_LEX_DEAD, sizeof(l->next));
@@ -97,6 +113,7 @@ void gram_lexer_build(struct gram_lexer *l, const uint64_t spellable[4])
             for (int byte = 0; byte < 256; byte++)
                 if (!(spellable[byte / 64] >> byte % 64 & 1))
                     l->next[dialect][state][byte] = GRAM_LEX_DEAD;
+    find_rest(l);
 }
 
 /* ---- groups of characters ------------------------------------------------------------------ */
@@ -145,18 +162,14 @@ static uint32_t escaped_char(uint32_t digits)
     return 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
 }
 
-static bool is_hex_state(uint8_t state)
-{
-    return state >= GRAM_LEX_HEX4 && state != GRAM_LEX_PAIR && state != GRAM_LEX_PAIR_U;
-}
-
 uint64_t gram_hash_free(uint64_t h, uint8_t from, uint8_t to, uint8_t byte, uint32_t *escape)
 {
     if (from == GRAM_LEX_BODY && to == GRAM_LEX_ESCAPE) return h;
     if (from < GRAM_LEX_HEX4 && from != GRAM_LEX_ESCAPE) return gram_hash_byte(h, byte);
     if (from == GRAM_LEX_ESCAPE && to == GRAM_LEX_BODY)
         return hash_char(h, byte == '/' ? '/' : gram_escape_char(byte));
-    if (is_hex_state(from)) *escape = *escape << 4 | (uint32_t)hex_value(byte);
+    if (from >= GRAM_LEX_HEX4 && from != GRAM_LEX_PAIR && from != GRAM_LEX_PAIR_U)
+        *escape = *escape << 4 | (uint32_t)hex_value(byte);
     if (to != GRAM_LEX_BODY) return h;
     h = hash_char(h, escaped_char(*escape));
     *escape = 0;

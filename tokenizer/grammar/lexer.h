@@ -59,6 +59,7 @@ int gram_char_group(uint8_t byte);
 
 struct gram_lexer {
     uint8_t next[2][GRAM_LEX_STATES][256];
+    uint8_t rest[2][GRAM_LEX_STATES]; /* bytes to the end of the character */
 };
 
 /* spellable: a bit per byte; others match nothing. */

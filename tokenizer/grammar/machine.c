@@ -433,12 +433,6 @@ uint16_t gram_space_step(const struct gram *g, uint16_t state, uint8_t byte)
     }
 }
 
-/* The state after the last one allows no white space at all. */
-static bool space_ends(const struct gram *g, uint16_t state)
-{
-    return state >= g->spaces.n || g->spaces.ends[state];
-}
-
 /* ---- arrays -------------------------------------------------------------------------------- */
 
 static uint32_t item_value(const struct gram_array *a, uint32_t i)
@@ -645,7 +639,7 @@ static void step_between(struct gram_machine *m, const struct gram_config *c, ui
 {
     if (m->g->spaces.styled)
         step_styled(m, c, byte);
-    else if (!step_space(m, c, byte) && space_ends(m->g, c->d))
+    else if (!step_space(m, c, byte) && (c->d >= m->g->spaces.n || m->g->spaces.ends[c->d]))
         step_token(m, c, byte);
 }
 

@@ -192,6 +192,27 @@ void gram_step_free_key(struct gram_machine *m, const struct gram_config *c, uin
 bool gram_object_can_close(const struct gram_machine *m, uint32_t frame);
 bool gram_object_has_key(const struct gram_machine *m, uint32_t frame);
 
+/* In the place of a key's automaton, or of its node in the trie: it is not such a key any more. */
+#define GRAM_KEY_OFF UINT32_MAX
+
+/* Keys of an object with dependencies. */
+struct gram_keys {
+    uint64_t words[GRAM_MAX_DEPENDENT_KEYS / 64];
+};
+
+/*
+ * What must still come, with all that those keys need in turn, if `key` (GRAM_NONE: no other) comes
+ * next. False if there are no dependencies: then gram_object_needs says it of each key.
+ */
+bool gram_object_needed(const struct gram_machine *m, const struct gram_frame *f, uint32_t key,
+                        struct gram_keys *ret);
+
+/* A key that must still come: required, or wanted by a key that has come. */
+bool gram_object_needs(const struct gram_machine *m, const struct gram_frame *f, uint32_t key);
+
+/* The key, which is in the trie, may come next. */
+bool gram_object_may_come(const struct gram_machine *m, uint32_t frame, uint32_t key);
+
 /* Leaves, leaf.c. */
 void gram_step_leaf(struct gram_machine *m, const struct gram_config *c, uint8_t byte);
 void gram_begin_branch(struct gram_machine *m, const struct gram_branch *branch,

@@ -14,12 +14,6 @@
 /* Larger expressions are taken apart before anybody tries to make an automaton of them. */
 enum { MAX_LEAF_SIZE = 4000 };
 
-static uint32_t matched(const void *ctx, uint64_t bits)
-{
-    (void)ctx;
-    return bits != 0;
-}
-
 /* An automaton for all of x, or GRAM_NONE if it would be too large. */
 static uint32_t leaf_of(struct gram_build *b, const struct gram_ex *x)
 {
@@ -27,7 +21,6 @@ static uint32_t leaf_of(struct gram_build *b, const struct gram_ex *x)
     struct gram_ex *shorter = (struct gram_ex *)x;
     struct gram_dfa_params params = {.parts = &part,
                                      .n_parts = 1,
-                                     .outcome = matched,
                                      .needed = 1,
                                      .max = GRAM_INFINITE,
                                      .spellable = b->vocab->spellable,

@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <stddef.h>
 
+#include "tokenizer/grammar/gram_types.h"
 #include "tokenizer/grammar/lexer.h"
 
 enum phase {
@@ -258,6 +259,27 @@ bool gram_number_extends(const struct gram_number *n, const struct gram_num_stat
         if (gram_number_step(n, &next, (uint8_t)*p)) return true;
     }
     return false;
+}
+
+/* A byte that makes it complete, or else the first that may come. */
+uint32_t gram_number_rest(const struct gram_number *n, struct gram_num_state s)
+{
+    uint32_t length = 0;
+
+    for (; !gram_number_complete(n, &s); length++) {
+        struct gram_num_state chosen = s;
+        bool found = false, complete = false;
+        for (const char *p = "0123456789-.+"; *p && !complete; p++) {
+            struct gram_num_state next = s;
+            if (!gram_number_step(n, &next, (uint8_t)*p)) continue;
+            complete = gram_number_complete(n, &next);
+            if (complete || !found) chosen = next;
+            found = true;
+        }
+        if (!found) return GRAM_INFINITE;
+        s = chosen;
+    }
+    return length;
 }
 
 /* As the digits of an integer hash that is taken digit by digit. */

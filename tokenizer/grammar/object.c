@@ -39,21 +39,17 @@ static bool is_word(const struct gram_object *o, uint32_t key)
  */
 enum { WORDS = GRAM_MAX_DEPENDENT_KEYS / 64 };
 
-struct keys {
-    uint64_t words[WORDS];
-};
-
-static bool has(const struct keys *k, uint32_t key)
+static bool has(const struct gram_keys *k, uint32_t key)
 {
     return k->words[key / 64] >> key % 64 & 1;
 }
 
-static void add(struct keys *k, uint32_t key)
+static void add(struct gram_keys *k, uint32_t key)
 {
     k->words[key / 64] |= (uint64_t)1 << key % 64;
 }
 
-static uint32_t count(const struct keys *k)
+static uint32_t count(const struct gram_keys *k)
 {
     uint32_t n = 0;
     for (int i = 0; i < WORDS; i++)
@@ -63,9 +59,10 @@ static uint32_t count(const struct keys *k)
 
 /* Keys that are there, and keys that can still come, after `key`. */
 static void split(const struct gram_object *o, const struct gram_cells *cells,
-                  const struct gram_frame *f, uint32_t key, struct keys *there, struct keys *open)
+                  const struct gram_frame *f, uint32_t key, struct gram_keys *there,
+                  struct gram_keys *open)
 {
-    uint32_t pos = key >= o->n_declared ? o->n_declared : key + 1;
+    uint32_t pos = key == GRAM_NONE ? f->pos : key >= o->n_declared ? o->n_declared : key + 1;
 
     for (uint32_t k = 0; k < o->n_keys; k++) {
         bool word = k >= o->n_declared, known = gram_key_known(cells, f->list, k);
@@ -79,7 +76,8 @@ static void split(const struct gram_object *o, const struct gram_cells *cells,
 }
 
 /* Takes keys out of `open` that need one that can no longer come, until nothing changes. */
-static void close_hopeless(const struct gram_object *o, const struct keys *there, struct keys *open)
+static void close_hopeless(const struct gram_object *o, const struct gram_keys *there,
+                           struct gram_keys *open)
 {
     bool changed = true;
 
@@ -95,8 +93,8 @@ static void close_hopeless(const struct gram_object *o, const struct keys *there
 }
 
 /* All that must still come; false if something of it cannot. */
-static bool find_needed(const struct gram_object *o, const struct keys *there,
-                        const struct keys *open, struct keys *needed)
+static bool find_needed(const struct gram_object *o, const struct gram_keys *there,
+                        const struct gram_keys *open, struct gram_keys *needed)
 {
     bool changed = true;
 
@@ -120,7 +118,7 @@ static bool find_needed(const struct gram_object *o, const struct keys *there,
 static bool deps_feasible(const struct gram_object *o, const struct gram_cells *cells,
                           const struct gram_frame *f, uint32_t key)
 {
-    struct keys there = {{0}}, open = {{0}}, needed = {{0}};
+    struct gram_keys there = {{0}}, open = {{0}}, needed = {{0}};
 
     split(o, cells, f, key, &there, &open);
     close_hopeless(o, &there, &open);
@@ -129,10 +127,21 @@ static bool deps_feasible(const struct gram_object *o, const struct gram_cells *
     return o->free_kind != GRAM_FREE_NONE || f->count + 1 + count(&open) >= o->min;
 }
 
+bool gram_object_needed(const struct gram_machine *m, const struct gram_frame *f, uint32_t key,
+                        struct gram_keys *ret)
+{
+    struct gram_keys there = {{0}}, open = {{0}};
+    const struct gram_object *o = object_of(m, f);
+
+    if (!o->n_dependencies) return false;
+    split(o, m->cells, f, key, &there, &open);
+    close_hopeless(o, &there, &open);
+    return find_needed(o, &there, &open, ret);
+}
+
 /* ---- feasibility --------------------------------------------------------------------------- */
 
-/* A key that must still come: required, or wanted by a key that has come. */
-static bool is_needed(const struct gram_machine *m, const struct gram_frame *f, uint32_t key)
+bool gram_object_needs(const struct gram_machine *m, const struct gram_frame *f, uint32_t key)
 {
     const struct gram_object *o = object_of(m, f);
     bool needed = o->keys[key].required;
@@ -151,7 +160,7 @@ static uint32_t next_needed(const struct gram_machine *m, const struct gram_fram
     uint32_t key = f->pos;
 
     if (!o->n_dependencies) return o->next_required[f->pos];
-    while (key < o->n_declared && !is_needed(m, f, key))
+    while (key < o->n_declared && !gram_object_needs(m, f, key))
         key++;
     return key;
 }
@@ -166,7 +175,7 @@ static uint32_t count_needed(const struct gram_machine *m, const struct gram_fra
 
     if (!o->n_dependencies && !o->n_words_required) return o->required_left[f->pos];
     for (uint32_t key = 0; key < o->n_keys; key++)
-        n += is_needed(m, f, key);
+        n += gram_object_needs(m, f, key);
     return n;
 }
 
@@ -226,6 +235,11 @@ static bool free_may_come(const struct gram_machine *m, uint32_t frame, uint32_t
            gram_key_count(m->cells, f->list) < GRAM_MAX_REMEMBERED;
 }
 
+bool gram_object_may_come(const struct gram_machine *m, uint32_t frame, uint32_t key)
+{
+    return may_come(m, frame, key, next_needed(m, gram_frame_at(m->cells, frame)));
+}
+
 bool gram_object_can_close(const struct gram_machine *m, uint32_t frame)
 {
     const struct gram_frame *f = gram_frame_at(m->cells, frame);
@@ -258,8 +272,8 @@ bool gram_object_has_key(const struct gram_machine *m, uint32_t frame)
 
 /* ---- keys ---------------------------------------------------------------------------------- */
 
-#define OFF_TRIE UINT32_MAX
-#define NO_FREE UINT32_MAX
+#define OFF_TRIE GRAM_KEY_OFF
+#define NO_FREE GRAM_KEY_OFF
 
 static uint64_t pack(uint32_t free_state, uint32_t node)
 {

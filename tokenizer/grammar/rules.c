@@ -60,20 +60,16 @@ uint32_t gram_add_trie(struct gram_build *b, const struct gram_trie *t)
 
 uint32_t gram_add_node(struct gram_build *b, enum gram_node_kind kind)
 {
-    struct gram_node n = {.kind = (uint8_t)kind, .height = GRAM_NEVER};
+    struct gram_node n = {
+        .kind = (uint8_t)kind, .height = GRAM_NEVER, .least.bytes = GRAM_INFINITE};
     ADD(nodes, n);
-}
-
-static void note_dfa(struct gram_build *b, struct gram_dfa *d)
-{
-    struct gram_rules *r = b->rules;
-    r->dfas = gram_grow(b, r->dfas, r->n_dfas, &r->cap_dfas, sizeof(*r->dfas));
-    r->dfas[r->n_dfas++] = d;
 }
 
 struct gram_dfa *gram_add_dfa(struct gram_build *b, const struct gram_dfa_params *params)
 {
     struct gram_dfa *d = gram_dfa_build(b, params);
-    if (d) note_dfa(b, d);
-    return d;
+    struct gram_rules *r = b->rules;
+    if (!d) return NULL;
+    r->dfas = gram_grow(b, r->dfas, r->n_dfas, &r->cap_dfas, sizeof(*r->dfas));
+    return r->dfas[r->n_dfas++] = d;
 }

@@ -31,6 +31,13 @@ enum { GRAM_MAX_CONTAINERS = 128, GRAM_MAX_REMEMBERED = 1024 };
 /* Heights and cells that nothing has; larger ones count as that. */
 #define GRAM_NEVER UINT16_MAX
 
+/* A shortest member without white space, and the places where a style puts a blank. */
+struct gram_least {
+    uint32_t bytes; /* GRAM_INFINITE: there is none, or it is too long */
+    uint32_t commas, colons;
+    uint32_t objects, arrays; /* that are not empty */
+};
+
 /* ---- values -------------------------------------------------------------------------------- */
 
 enum gram_branch_kind {
@@ -50,8 +57,9 @@ struct gram_branch {
 struct gram_value {
     struct gram_branch *branches;
     uint32_t n_branches;
-    uint16_t height;   /* containers that its least member nests; GRAM_NEVER: it has none */
-    uint16_t cells;    /* memory its least member needs on the stack, see cells.h */
+    uint16_t height; /* containers that its least member nests; GRAM_NEVER: it has none */
+    uint16_t cells;  /* memory its least member needs on the stack, see cells.h */
+    struct gram_least least;
     uint64_t first[2]; /* a bit per ASCII character: the value can begin so */
 };
 
@@ -76,6 +84,7 @@ struct gram_key {
     uint32_t value; /* value rule; GRAM_NONE: the key is impossible */
     bool required;
     bool watched; /* remembered when it comes, for dependencies or because it is free */
+    uint32_t length;
 };
 
 /* If key `if_key` is there, `then_key` must be. */
@@ -118,8 +127,9 @@ struct gram_object {
     bool all_alive;              /* a free key may begin wherever the automaton does not say no */
     const struct gram_dependency *dependencies;
     uint32_t n_dependencies;
-    uint16_t height, cells;       /* of its least member, this container included */
-    struct gram_key_draft *draft; /* while compiling, with GRAM_FREE_DFA */
+    uint16_t height, cells;              /* of its least member, this container included */
+    struct gram_least least, free_least; /* of the longest value of a free key */
+    struct gram_key_draft *draft;        /* while compiling, with GRAM_FREE_DFA */
 };
 
 struct gram_array {
@@ -128,7 +138,9 @@ struct gram_array {
     uint32_t rest; /* of the others; GRAM_NONE: there are none */
     uint32_t min, max;
     bool unique;
+    uint32_t unique_bytes; /* that items after the prefix need at most, if they are unique */
     uint16_t height, cells;
+    struct gram_least least;
 };
 
 /* ---- expressions of grammars --------------------------------------------------------------- */
@@ -148,12 +160,16 @@ struct gram_node {
     uint8_t kind;
     bool nullable;
     uint16_t height; /* frames that the least member needs; GRAM_NEVER: it has none */
+    struct gram_least least;
     uint32_t n;
     uint32_t min, max, ref;
     const struct gram_dfa *dfa;
     const struct gram_trie *trie;
     uint32_t *kids; /* node numbers */
 };
+
+/* The key of an object that has to have free ones, at most; no two are the same. */
+enum { GRAM_FREE_KEY_BYTES = 2 };
 
 /* Keys of an object with dependencies. */
 enum { GRAM_MAX_DEPENDENT_KEYS = 1024 };

@@ -16,12 +16,6 @@ enum { MAX_LENGTH = 200, MAX_PATTERN_BYTES = 1024, MAX_STATES = 8000 };
 
 static const char rule[] = " ?|\\n\\n?[ \\t]{0,20}", characters[4] = {' ', '\n', '\t', '\r'};
 
-static uint32_t matched(const void *ctx, uint64_t bits)
-{
-    (void)ctx;
-    return bits != 0;
-}
-
 static struct gram_dfa *pattern_dfa(struct gram_build *b, const char *text, size_t len)
 {
     static const struct gram_regex_source source = {.what = "whitespace_pattern"};
@@ -34,7 +28,7 @@ static struct gram_dfa *pattern_dfa(struct gram_build *b, const char *text, size
         spaces[0] |= b->vocab->spellable[0] & (uint64_t)1 << characters[i];
     struct gram_ex_part part = {.x = gram_regex_parse(b, text, len, &source)};
     struct gram_dfa_params params = {
-        .parts = &part, .n_parts = 1, .outcome = matched, .max = MAX_LENGTH, .spellable = spaces};
+        .parts = &part, .n_parts = 1, .max = MAX_LENGTH, .spellable = spaces};
     struct gram_dfa *d = gram_dfa_build(b, &params);
     if (!d && text != b->options->whitespace_pattern)
         gram_fail_limit(b, b->max_steps, "compile steps");
@@ -67,10 +61,11 @@ static uint16_t number_of(struct search *s, struct gram_dfa_place p)
 void gram_spaces_build(struct gram_build *b, struct gram_spaces *ret)
 {
     const struct gram_options *o = b->options;
-    bool ruled = !o->no_whitespace && !o->whitespace_pattern, styled = ruled && o->styled;
-    const char *text = o->no_whitespace || styled ? "" : ruled ? rule : o->whitespace_pattern;
-    size_t len =
-        o->whitespace_pattern && !o->no_whitespace ? o->whitespace_pattern_len : strlen(text);
+    const char *text = o->whitespace_pattern ? o->whitespace_pattern : rule;
+    size_t len = o->whitespace_pattern ? o->whitespace_pattern_len : strlen(rule);
+
+    ret->styled = o->styled && !o->no_whitespace && !o->whitespace_pattern;
+    if (ret->styled || o->no_whitespace) return;
     struct search s = {.b = b, .d = pattern_dfa(b, text, len)};
     uint16_t(*next)[4] = gram_temp_array(b, MAX_STATES, sizeof(*next));
     uint8_t *ends = gram_temp(b, MAX_STATES);
@@ -87,8 +82,7 @@ void gram_spaces_build(struct gram_build *b, struct gram_spaces *ret)
         }
         gram_steps(b, 1);
     }
-    *ret = (struct gram_spaces){.next = gram_keep_copy(b, next, s.n, sizeof(*next)),
-                                .ends = gram_keep_copy(b, ends, s.n, 1),
-                                .n = s.n,
-                                .styled = styled};
+    ret->next = gram_keep_copy(b, next, s.n, sizeof(*next));
+    ret->ends = gram_keep_copy(b, ends, s.n, 1);
+    ret->n = s.n;
 }

@@ -79,30 +79,27 @@ void gram_step_set(struct gram_machine *m, const struct gram_set *from, struct g
     gram_settle(m->cells, to);
 }
 
-/* A token, or more, on its way. */
-struct advance {
-    struct gram_set two[2];
-    bool overflow;
-    bool collected; /* cells have been renumbered */
-    bool lost;      /* the current set had to be given up */
-};
-
-/*
- * Room for what a byte can add. The current set is kept too, to come back to; only if both are huge
- * it is given up, which shows only if the bytes are refused after all (masks do not allow such).
- */
-static void make_room(struct gram_state *s, struct gram_set *from, struct advance *a)
+bool gram_make_room(struct gram_state *s, struct gram_set *from, struct gram_advance *a)
 {
-    if (s->cells.top <= GRAM_CELLS - GRAM_STEP_CELLS) return;
+    if (s->cells.top <= GRAM_CELLS - GRAM_STEP_CELLS) return true;
     gram_collect(&s->cells, from, from == &s->set || a->lost ? NULL : &s->set);
     a->collected = true;
-    if (s->cells.top <= GRAM_CELLS - GRAM_STEP_CELLS || from == &s->set) return;
+    return s->cells.top <= GRAM_CELLS - GRAM_STEP_CELLS;
+}
+
+/*
+ * The current set is kept too, to come back to; only if both are huge it is given up, which shows
+ * only if the bytes are refused after all (masks do not allow such).
+ */
+static void make_room(struct gram_state *s, struct gram_set *from, struct gram_advance *a)
+{
+    if (gram_make_room(s, from, a) || from == &s->set) return;
     gram_collect(&s->cells, from, NULL);
     a->lost = true;
 }
 
 /* All bytes, from the current set into another. NULL if some cannot be taken. */
-static struct gram_set *step_bytes(struct gram_state *s, struct advance *a, const char *bytes,
+static struct gram_set *step_bytes(struct gram_state *s, struct gram_advance *a, const char *bytes,
                                    size_t n)
 {
     struct gram_set *from = &s->set, *to = &a->two[0];
@@ -137,19 +134,16 @@ static uint32_t list_events(const struct gram_cells *c, uint32_t list, uint32_t 
     return n;
 }
 
-static bool same_event(const struct gram_cells *c, uint32_t x, uint32_t y)
-{
-    return c->cell[x].e.what == c->cell[y].e.what && c->cell[x].e.offset == c->cell[y].e.offset;
-}
-
 /* How many events all configurations have in common, from the oldest on; they go to out. */
 static uint32_t agreed_events(const struct gram_state *s, uint32_t out[MAX_PENDING])
 {
     uint32_t n = list_events(&s->cells, s->set.c[0].events, out), other[MAX_PENDING];
+    const union gram_cell *cell = s->cells.cell;
 
     for (uint32_t i = 1; i < s->set.n && n > 0; i++) {
         uint32_t k = list_events(&s->cells, s->set.c[i].events, other), same = 0;
-        while (same < n && same < k && same_event(&s->cells, out[same], other[same]))
+        while (same < n && same < k && cell[out[same]].e.what == cell[other[same]].e.what &&
+               cell[out[same]].e.offset == cell[other[same]].e.offset)
             same++;
         n = same;
     }
@@ -189,7 +183,7 @@ static void forget_old_marks(struct gram_state *s, size_t n);
 
 static bool advance(struct gram_state *s, const char *bytes, size_t n, bool silent)
 {
-    struct advance a = {.overflow = false};
+    struct gram_advance a = {.overflow = false};
     struct gram_visits visits;
     uint32_t top = s->cells.top;
 

@@ -52,6 +52,17 @@ struct gram_state {
 /* Drops the last alternatives of a set that refers to more cells than it may. */
 void gram_settle(struct gram_cells *cells, struct gram_set *set);
 
+/* A token, or more, on its way. */
+struct gram_advance {
+    struct gram_set two[2];
+    bool overflow;
+    bool collected; /* cells have been renumbered */
+    bool lost;      /* the current set had to be given up */
+};
+
+/* Makes room for what a byte can add to the set `from`, as long as the current one can be kept. */
+bool gram_make_room(struct gram_state *s, struct gram_set *from, struct gram_advance *a);
+
 /* Steps all configurations of `from` into `to`. */
 void gram_step_set(struct gram_machine *m, const struct gram_set *from, struct gram_set *to,
                    uint8_t byte);

@@ -8,7 +8,7 @@
 /* Values of d: nothing yet, after a blank, after a newline and so many characters of indent. */
 enum { START, BLANK, NEWLINE };
 
-enum { MAX_UNIT = 8, SHOWN = GRAM_STYLE_BROKEN - 1 };
+enum { MAX_UNIT = 8, SHOWN = GRAM_STYLE_SHOWN };
 
 static void set_part(uint32_t *style, enum gram_style_part part, uint32_t value)
 {
@@ -113,6 +113,24 @@ enum gram_style_step gram_style_step(const struct gram_machine *m, enum gram_con
         return step_blank(&f->style, GRAM_STYLE_COLON, d, byte);
     if (is_broken(f)) return step_line(f->style, f->containers, d, byte);
     return step_blank(&f->style, GRAM_STYLE_COMMA, d, byte);
+}
+
+uint32_t gram_style_space(const struct gram_frame *f, enum gram_config_kind kind, uint16_t d)
+{
+    bool colon = kind == GRAM_AT_VALUE && f->kind == GRAM_FRAME_OBJECT,
+         after = kind == GRAM_AT_NEXT;
+    bool inside = kind == GRAM_AT_OBJECT || kind == GRAM_AT_ARRAY;
+    uint32_t unit = gram_style_of(f->style, GRAM_STYLE_UNIT);
+
+    if (!f->style || kind == GRAM_AT_COLON) return 0;
+    if (!colon && is_broken(f)) {
+        uint32_t width = (f->containers - after) * (unit == GRAM_STYLE_TAB || !unit ? 1 : unit);
+        return d == START ? 1 + width : width + NEWLINE - d;
+    }
+    enum gram_style_part part = colon            ? GRAM_STYLE_COLON
+                                : after | inside ? padding_of(f)
+                                                 : GRAM_STYLE_COMMA;
+    return d == START && gram_style_of(f->style, part) == GRAM_STYLE_BLANK;
 }
 
 /* ---- stacks -------------------------------------------------------------------------------- */

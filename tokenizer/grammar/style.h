@@ -34,7 +34,11 @@ enum gram_style_part {
 enum { GRAM_STYLE_OPEN, GRAM_STYLE_NOTHING, GRAM_STYLE_BLANK, GRAM_STYLE_TAB = 9 };
 
 /* Of one container: it is broken; it may be. */
-enum { GRAM_STYLE_BROKEN = 1 << 12, GRAM_STYLE_MAY_BREAK = 1 << 13 };
+enum {
+    GRAM_STYLE_BROKEN = 1 << 12,
+    GRAM_STYLE_MAY_BREAK = 1 << 13,
+    GRAM_STYLE_SHOWN = GRAM_STYLE_BROKEN - 1, /* the others: those of the whole value */
+};
 
 static inline uint32_t gram_style_of(uint32_t style, enum gram_style_part part)
 {
@@ -56,6 +60,9 @@ enum gram_style_step gram_style_step(const struct gram_machine *m, enum gram_con
 
 /* The byte ends the white space on every frame of c and shows nothing new of the style. */
 bool gram_style_is_shown(const struct gram_machine *m, const struct gram_config *c, uint8_t byte);
+
+/* The white space that comes next at a place on top of frame f where there was d, in bytes. */
+uint32_t gram_style_space(const struct gram_frame *f, enum gram_config_kind kind, uint16_t d);
 
 /* The style that a container on this stack begins with; false if its frames differ in that. */
 bool gram_style_inherit(const struct gram_machine *m, uint32_t stack, uint32_t *ret);

@@ -93,7 +93,7 @@ struct layout {
     const struct gram_trie_builder *t;
     struct gram_trie_node *nodes;
     uint8_t *bytes;
-    uint32_t *to, *leaves;
+    uint32_t *to, *leaves, *lengths;
     uint32_t *place; /* draft -> node + 1 */
     uint32_t n_nodes, n_edges, n_leaves;
 };
@@ -103,7 +103,7 @@ struct open_node {
     uint32_t node, edge, at;
 };
 
-static void enter(struct layout *l, struct open_node *o, uint32_t draft)
+static void enter(struct layout *l, struct open_node *o, uint32_t draft, uint32_t depth)
 {
     const struct gram_trie_draft *d = &l->t->nodes[draft];
     struct gram_trie_node *n = &l->nodes[l->n_nodes];
@@ -112,8 +112,10 @@ static void enter(struct layout *l, struct open_node *o, uint32_t draft)
     l->place[draft] = l->n_nodes + 1;
     *n = (struct gram_trie_node){.edges = l->n_edges,
                                  .leaf_lo = l->n_leaves,
+                                 .depth = depth,
                                  .n_edges = (uint16_t)d->n_edges,
                                  .is_leaf = d->number != 0};
+    if (d->number) l->lengths[l->n_leaves] = depth;
     if (d->number) l->leaves[l->n_leaves++] = d->number - 1;
     *o = (struct open_node){l->n_nodes++, d->first, l->n_edges};
     l->n_edges += d->n_edges;
@@ -124,7 +126,7 @@ static void walk(struct layout *l, struct open_node *stack)
 {
     uint32_t depth = 0;
 
-    enter(l, &stack[depth++], 0);
+    enter(l, &stack[depth++], 0, 0);
     while (depth > 0) {
         struct open_node *o = &stack[depth - 1];
         if (!o->edge) {
@@ -136,7 +138,10 @@ static void walk(struct layout *l, struct open_node *stack)
         uint32_t at = o->at++;
         o->edge = e->next;
         l->bytes[at] = e->byte;
-        if (!l->place[e->to]) enter(l, &stack[depth++], e->to);
+        if (!l->place[e->to]) {
+            enter(l, &stack[depth], e->to, depth);
+            depth++;
+        }
         l->to[at] = l->place[e->to] - 1;
     }
 }
@@ -153,6 +158,7 @@ void gram_trie_finish(struct gram_build *b, const struct gram_trie_builder *t,
         l.bytes = gram_keep(b, n);
         l.to = gram_keep_array(b, n, sizeof(*l.to));
         l.leaves = gram_keep_array(b, t->n_strings + 1, sizeof(*l.leaves));
+        l.lengths = gram_keep_array(b, t->n_strings + 1, sizeof(*l.lengths));
         l.place = gram_temp_array(b, n, sizeof(*l.place));
         walk(&l, gram_temp_array(b, n + 1, sizeof(struct open_node)));
     }
@@ -161,6 +167,7 @@ void gram_trie_finish(struct gram_build *b, const struct gram_trie_builder *t,
     ret->bytes = l.bytes;
     ret->to = l.to;
     ret->leaves = l.leaves;
+    ret->lengths = l.lengths;
     ret->n_nodes = l.n_nodes ? l.n_nodes : 1;
     ret->n_edges = l.n_edges;
     ret->n_leaves = l.n_leaves;

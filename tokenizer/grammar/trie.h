@@ -17,6 +17,7 @@ struct gram_build;
 struct gram_trie_node {
     uint32_t edges; /* the first of its edges */
     uint32_t leaf_lo, leaf_hi;
+    uint32_t depth; /* bytes from the root */
     uint16_t n_edges;
     bool is_leaf; /* a string ends here: leaf leaf_lo */
 };
@@ -26,6 +27,7 @@ struct gram_trie {
     const uint8_t *bytes;               /* of the edges */
     const uint32_t *to;                 /* [n_edges] */
     const uint32_t *leaves;             /* [n_leaves]: the caller's number of the string */
+    const uint32_t *lengths;            /* [n_leaves] */
     const uint64_t *hashes;             /* [n_leaves], or NULL; filled by the caller */
     uint32_t n_nodes, n_edges, n_leaves;
 };
@@ -47,6 +49,16 @@ bool gram_trie_add(struct gram_build *b, struct gram_trie_builder *t, const char
 /* Lays it out in kept memory. */
 void gram_trie_finish(struct gram_build *b, const struct gram_trie_builder *t,
                       struct gram_trie *ret);
+
+/* The bytes from a node to the nearest string. */
+static inline uint32_t gram_trie_rest(const struct gram_trie *t, uint32_t node)
+{
+    uint32_t rest = UINT32_MAX;
+    for (uint32_t i = t->nodes[node].leaf_lo; i < t->nodes[node].leaf_hi; i++)
+        if (t->lengths[i] - t->nodes[node].depth < rest)
+            rest = t->lengths[i] - t->nodes[node].depth;
+    return rest;
+}
 
 /* The node after a byte, or GRAM_TRIE_NONE. */
 static inline uint32_t gram_trie_step(const struct gram_trie *t, uint32_t node, uint8_t byte)

@@ -250,13 +250,6 @@ static struct gram_alts apply_unevaluated(struct gram_build *b, struct gram_alts
     return assert_keyword(b, in, schema, value, kw);
 }
 
-/* A keyword that was left out: an object stays open to keys that it may have named. */
-static struct gram_alts apply_unknown(struct gram_build *b, struct gram_alts in,
-                                      struct gram_js *schema)
-{
-    return assert_keyword(b, in, schema, &gram_anything, GRAM_KW_UNEVALUATED_PROPERTIES);
-}
-
 /* ---- schemas ------------------------------------------------------------------------------- */
 
 static struct gram_alts apply_keyword(struct gram_build *b, struct gram_alts in,
@@ -289,7 +282,8 @@ static struct gram_alts apply_keyword(struct gram_build *b, struct gram_alts in,
     case GRAM_KW_CONTAINS_COUNT:
     case GRAM_KW_NULLABLE:
     case GRAM_KW_THEN_ELSE: return in;
-    case GRAM_KW_LEFT_OUT: return apply_unknown(b, in, schema);
+    case GRAM_KW_LEFT_OUT: /* an object stays open to keys that it may have named */
+        return assert_keyword(b, in, schema, &gram_anything, GRAM_KW_UNEVALUATED_PROPERTIES);
     default: return assert_keyword(b, in, schema, value, kw);
     }
 }

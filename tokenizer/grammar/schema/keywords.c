@@ -115,11 +115,6 @@ bool gram_js_is_schema(const struct gram_js *v)
     return v->type == GRAM_JS_OBJECT || v->type == GRAM_JS_TRUE || v->type == GRAM_JS_FALSE;
 }
 
-static bool is_boolean(const struct gram_js *v)
-{
-    return v->type == GRAM_JS_TRUE || v->type == GRAM_JS_FALSE;
-}
-
 /* Not negative, an integer; its spelling may be 2.0. */
 static bool is_count(struct gram_build *b, const struct gram_js *v)
 {
@@ -182,7 +177,7 @@ static void check_shape(struct gram_build *b, const struct gram_js *v, const cha
         wrong_type(b, v, keyword, "a string");
     else if (shape & IS_TYPE)
         gram_types_named(b, v);
-    else if ((shape & IS_BOOLEAN) && !is_boolean(v) &&
+    else if ((shape & IS_BOOLEAN) && v->type != GRAM_JS_TRUE && v->type != GRAM_JS_FALSE &&
              !((shape & IS_NUMBER) && v->type == GRAM_JS_NUMBER))
         wrong_type(b, v, keyword, shape & IS_NUMBER ? "a number" : "a boolean");
     else if (shape == IS_NUMBER && v->type != GRAM_JS_NUMBER)

@@ -81,11 +81,6 @@ static uint64_t gcd(uint64_t x, uint64_t y)
     return x;
 }
 
-static bool lcm(uint64_t x, uint64_t y, uint64_t *ret)
-{
-    return !__builtin_mul_overflow(x / gcd(x, y), y, ret);
-}
-
 static bool power_of_ten(int n, uint64_t *ret)
 {
     *ret = 1;
@@ -115,7 +110,8 @@ static bool add_multiple(struct gram_build *b, struct facts *f, const struct gra
         __builtin_mul_overflow(f->multiple, up, &f->multiple))
         return false;
     f->places = more;
-    return lcm(f->multiple, scaled, &f->multiple);
+    uint64_t rest = f->multiple / gcd(f->multiple, scaled);
+    return !__builtin_mul_overflow(rest, scaled, &f->multiple);
 }
 
 static void exclude(struct gram_build *b, struct facts *f, const struct gram_item *i)

@@ -56,12 +56,6 @@ const struct gram_ex *gram_pattern(struct gram_build *b, const struct gram_js *a
     return find_pattern(b, at, keyword, text, len, search)->x;
 }
 
-static uint32_t found(const void *ctx, uint64_t matched)
-{
-    (void)ctx;
-    return matched != 0;
-}
-
 bool gram_pattern_matches(struct gram_build *b, const struct gram_js *at, const char *keyword,
                           const char *pattern, uint32_t pattern_len, const char *text, size_t len)
 {
@@ -69,11 +63,8 @@ bool gram_pattern_matches(struct gram_build *b, const struct gram_js *at, const 
 
     if (!e->checker) {
         struct gram_ex_part part = {.x = e->x, .search = true};
-        struct gram_dfa_params params = {.parts = &part,
-                                         .n_parts = 1,
-                                         .outcome = found,
-                                         .max = GRAM_INFINITE,
-                                         .spellable = all_bytes};
+        struct gram_dfa_params params = {
+            .parts = &part, .n_parts = 1, .max = GRAM_INFINITE, .spellable = all_bytes};
         b->keep_nothing = true;
         e->checker = gram_dfa_build(b, &params);
         b->keep_nothing = false;
