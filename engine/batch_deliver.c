@@ -118,18 +118,22 @@ static int32_t draw_token(struct batch *b, const struct batch_draw *d, struct sa
 /* Returns true if the guide allows no id at all, not even an end. */
 static bool guide_is_over(const struct seq *s)
 {
-    return s->guide && s->next_known && (s->next == ENG_GUIDE_END || s->next == ENG_GUIDE_FAIL);
+    return s->guide && s->next_known &&
+           (s->next == ENG_GUIDE_END || s->next == ENG_GUIDE_CUT || s->next == ENG_GUIDE_FAIL);
 }
 
 /*
- * Passes the id drawn to the guide and asks at once for the next mask: an answer that can only end
- * ends without another step.
+ * Passes the id drawn to the guide, which may want another, and asks at once for the next mask: an
+ * answer that can only end ends without another step.
  */
 static void guide_token(struct batch *b, struct batch_draw *d)
 {
     struct seq *s = d->seq;
     if (job_is_stop_id(s->job, b->p.model.eos, d->id)) return;
-    if (s->slow)
+    if (s->guide->settle) d->id = s->guide->settle(s->guide->ctx, d->id);
+    if (d->id == SAMPLE_NOTHING)
+        d->refused = false;
+    else if (s->slow)
         s->untaken = d->id;
     else
         d->refused = !s->guide->take(s->guide->ctx, d->id);
@@ -207,7 +211,9 @@ static void end_without_token(struct batch *b, struct seq *s, uint64_t now_us)
 {
     bool masked = s->guide && s->next == ENG_GUIDE_MASK;
     enum eng_finish finish = ENG_FINISH_STOP;
-    if (s->guide && s->next == ENG_GUIDE_FAIL)
+    if (s->guide && s->next == ENG_GUIDE_CUT)
+        finish = ENG_FINISH_LENGTH;
+    else if (s->guide && s->next == ENG_GUIDE_FAIL)
         finish = ENG_FINISH_ERROR;
     else if (masked && !s->guide->complete(s->guide->ctx))
         finish = has_bans(s) ? ENG_FINISH_NO_TOKEN : ENG_FINISH_ERROR;

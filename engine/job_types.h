@@ -32,6 +32,7 @@ enum eng_guide_next {
     ENG_GUIDE_FREE,  /* any id; bits were not written */
     ENG_GUIDE_MASK,  /* the ids whose bits are set */
     ENG_GUIDE_END,   /* the answer is complete and nothing can follow: the choice ends, "stop" */
+    ENG_GUIDE_CUT,   /* the guide has brought the answer to its end: the choice ends, "length" */
     ENG_GUIDE_FAIL,  /* a fault of the guide: the choice ends with an error */
     ENG_GUIDE_LATER, /* given up for lack of time, nothing changed: it will be asked again */
 };
@@ -62,6 +63,10 @@ struct eng_guide {
     /* The result of mask after n >= 1 more ids, each of which may come; changes nothing.
      * ENG_GUIDE_LATER if that takes long, or there are too many ids. NULL: not to be called. */
     enum eng_guide_next (*peek)(void *ctx, const int32_t *ids, int n, uint64_t *bits);
+    /* The id to be taken and delivered instead of the one drawn, or that one; -1: none, and the
+     * next mask says why. Before any take, but not of an id that ends the answer. A function of
+     * the same as the mask, and of the tokens that may still come. NULL: always the one drawn. */
+    int32_t (*settle)(void *ctx, int32_t id);
 };
 
 struct eng_bias {

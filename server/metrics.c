@@ -451,6 +451,10 @@ static const struct family families[] = {
     {COUNTER, "hearth_grammar_relaxed_total",
      "Requests with a schema keyword that is only approximated.",
      COUNT(counts[SRV_COUNT_GRAMMAR_RELAXED])},
+    {COUNTER, "hearth_closed_answers_total",
+     "Answers whose tokens ran out and that were closed by the shortest text that their schema "
+     "has.",
+     COUNT(counts[SRV_COUNT_CLOSED_ANSWERS])},
     {COUNTER, "hearth_grammar_overflow_total",
      "Tokens at which alternatives of a grammar were dropped because there were too many.",
      COUNT(counts[SRV_COUNT_GRAMMAR_OVERFLOWS])},

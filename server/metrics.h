@@ -40,6 +40,7 @@ enum srv_count {
     SRV_COUNT_GRAMMARS_REFUSED,
     SRV_COUNT_GRAMMARS_UNSUPPORTED,
     SRV_COUNT_GRAMMAR_RELAXED,   /* requests with a keyword that is only approximated */
+    SRV_COUNT_CLOSED_ANSWERS,    /* whose tokens ran out, with a shortest end written for them */
     SRV_COUNT_GRAMMAR_OVERFLOWS, /* alternatives dropped because there were too many */
     SRV_COUNT_METADATA_LINES,
     SRV_COUNT_TRUNCATED, /* chats that were cut */

@@ -76,6 +76,7 @@ _hearth()
     --priority-policy) words='key global' ;;
     --reasoning-format) words='auto none' ;;
     --reasoning-field) words='reasoning_content reasoning both' ;;
+    --schema-max-tokens) kind=anything ;;
     --request-timeout-ms) kind=anything ;;
     --max-body-bytes) kind=anything ;;
     --text-workers) kind=anything ;;
@@ -133,19 +134,20 @@ _hearth()
         --tls-key-file --no-page --max-connections --api-key-file --operator-key-file
         --allow-public-without-key --allowed-hosts --cors-origins --max-queue
         --max-queue-tokens --queue-timeout-ms --priority-policy --reasoning-format
-        --reasoning-field --request-timeout-ms --max-body-bytes --strict-params
-        --strict-model --accept-any-model --keep-metadata-lines --text-workers
-        --header-timeout-ms --body-timeout-ms --idle-timeout-ms --send-timeout-ms
-        --heartbeat-ms --drain-timeout-ms --drain-delay-ms --swap --swap-memory
-        --swap-drain-ms --watchdog-ms --log-format --log-level --log-prompts
-        --no-vllm-metrics --temperature --top-p --seed --max-tokens --healthcheck' ;;
+        --reasoning-field --no-close-answers --schema-max-tokens --request-timeout-ms
+        --max-body-bytes --strict-params --strict-model --accept-any-model
+        --keep-metadata-lines --text-workers --header-timeout-ms --body-timeout-ms
+        --idle-timeout-ms --send-timeout-ms --heartbeat-ms --drain-timeout-ms
+        --drain-delay-ms --swap --swap-memory --swap-drain-ms --watchdog-ms
+        --log-format --log-level --log-prompts --no-vllm-metrics --temperature
+        --top-p --seed --max-tokens --healthcheck' ;;
     generate) words='--help --version --check-config --print-config --config --model
         --draft-model --pull --hf-repo --cache-dir --tokenizer --chat-template-file
         --generation-config --threads --numerics --gemm --kernels --weight-coding
         --kv-dtype --ctx-size --chunk --memory --kv-memory --schema-objects
-        --json-whitespace --speculate --temperature --top-p --top-k --min-p
-        --seed --max-tokens --prompt --json-schema --regex --grammar --chat
-        --healthcheck' ;;
+        --json-whitespace --speculate --no-close-answers --schema-max-tokens
+        --temperature --top-p --top-k --min-p --seed --max-tokens --prompt
+        --json-schema --regex --grammar --chat --healthcheck' ;;
     bench) words='--help --version --check-config --print-config --config --model
         --draft-model --pull --hf-repo --cache-dir --tokenizer --threads
         --numerics --gemm --kernels --weight-coding --kv-dtype --chunk --memory
@@ -160,10 +162,10 @@ _hearth()
         --kv-disk-age --answer-memory --grammar-cache-mb --schema-objects
         --json-whitespace --no-prefix-cache --speculate --memory-lock --max-choices
         --max-queue --max-queue-tokens --queue-timeout-ms --priority-policy
-        --reasoning-format --reasoning-field --request-timeout-ms --max-body-bytes
-        --strict-params --strict-model --accept-any-model --keep-metadata-lines
-        --text-workers --temperature --top-p --seed --max-tokens --output
-        --resume --healthcheck' ;;
+        --reasoning-format --reasoning-field --no-close-answers --schema-max-tokens
+        --request-timeout-ms --max-body-bytes --strict-params --strict-model
+        --accept-any-model --keep-metadata-lines --text-workers --temperature
+        --top-p --seed --max-tokens --output --resume --healthcheck' ;;
     inspect) words='--help --version --check-config --print-config --config --model
         --draft-model --pull --hf-repo --cache-dir --tokenizer --chat-template-file
         --tool-format --json --healthcheck' ;;
@@ -176,9 +178,9 @@ _hearth()
         --pull --hf-repo --cache-dir --tokenizer --chat-template-file --generation-config
         --threads --numerics --gemm --kernels --weight-coding --kv-dtype
         --ctx-size --chunk --memory --kv-memory --schema-objects --json-whitespace
-        --speculate --temperature --top-p --top-k --min-p --seed --max-tokens
-        --prompt --json-schema --regex --grammar --url --system --no-history
-        --timings --json --healthcheck' ;;
+        --speculate --no-close-answers --schema-max-tokens --temperature
+        --top-p --top-k --min-p --seed --max-tokens --prompt --json-schema
+        --regex --grammar --url --system --no-history --timings --json --healthcheck' ;;
     rm) words='--help --version --check-config --print-config --config --model --cache-dir
         --yes --healthcheck' ;;
     kv) words='--help --version --check-config --print-config --config --model --kv-disk

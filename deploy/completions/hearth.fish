@@ -105,6 +105,8 @@ complete -c hearth -n '__hearth_is serve batch' -l queue-timeout-ms -x -d 'longe
 complete -c hearth -n '__hearth_is serve batch' -l priority-policy -x -a 'key global' -d 'scope of a request\'s priority: requests of its own key, or all'
 complete -c hearth -n '__hearth_is serve batch' -l reasoning-format -x -a 'auto none' -d 'auto: reasoning is told apart from content; none: it stays in it'
 complete -c hearth -n '__hearth_is serve batch' -l reasoning-field -x -a 'reasoning_content reasoning both' -d 'name of the field of chat completions that holds the reasoning'
+complete -c hearth -n '__hearth_is serve generate batch chat' -l no-close-answers -d 'do not write the shortest end of an answer under a schema or json_object, or of a call of the function that tool_choice names, before its tokens run out'
+complete -c hearth -n '__hearth_is serve generate batch chat' -l schema-max-tokens -x -d 'with close-answers: max_tokens of requests with a schema or json_object that set none; 0: the rest of the context'
 complete -c hearth -n '__hearth_is serve batch' -l request-timeout-ms -x -d 'longest time for a whole request; 0: unlimited'
 complete -c hearth -n '__hearth_is serve batch' -l max-body-bytes -x -d 'largest request body; 0: 4M, less in little memory'
 complete -c hearth -n '__hearth_is serve batch' -l strict-params -d 'refuse unknown fields'

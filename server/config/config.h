@@ -119,6 +119,8 @@ struct srv_config {
     int64_t max_queue_tokens, max_body_bytes;
     int queue_timeout_ms, request_timeout_ms;
     bool strict_params, strict_model, accept_any_model, keep_metadata_lines;
+    bool close_answers;
+    int schema_max_tokens;
     const char *priority_policy, *reasoning_format, *reasoning_field;
     int text_workers;
 

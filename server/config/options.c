@@ -250,6 +250,13 @@ const struct srv_option srv_options[] = {
     CHOICE("requests", "reasoning-field", NULL, reasoning_field, "reasoning_content",
            "reasoning_content reasoning both", REQUESTS,
            "name of the field of chat completions that holds the reasoning"),
+    SWITCH("requests", "close-answers", NULL, close_answers, "on", REQUESTS | ANSWER,
+           "write the shortest end of an answer under a schema or json_object, or of a call of the "
+           "function that tool_choice names, before its tokens run out"),
+    INT("requests", "schema-max-tokens", NULL, schema_max_tokens, 0, 16777216, "4096",
+        REQUESTS | ANSWER,
+        "with close-answers: max_tokens of requests with a schema or json_object that set none; "
+        "0: the rest of the context"),
     INT("requests", "request-timeout-ms", NULL, request_timeout_ms, 0, DAY_MS, "0", REQUESTS,
         "longest time for a whole request; 0: unlimited"),
     BYTES("requests", "max-body-bytes", NULL, max_body_bytes, 0, 1e9, "0", REQUESTS,

@@ -3,6 +3,8 @@
 #include "server/grammars/guide.h"
 
 #include <assert.h>
+#include <math.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "server/metrics.h"
@@ -11,6 +13,9 @@
 
 /* The steps of a mask that is looked at in advance, some 100 us: no sequence waits for it. */
 enum { GRAMMAR_PEEK_STEPS = 2000 };
+
+/* Ids of a closing that are compared with those that the sampling bans. */
+enum { GRAMMAR_CLOSING_IDS = 512 };
 
 static void set_bit(uint64_t *bits, int32_t id, bool on)
 {
@@ -69,39 +74,9 @@ static bool more(struct gram_pace *gram)
     return has_time;
 }
 
-static enum eng_guide_next mask(void *ctx, uint64_t *bits, struct eng_pace *engine)
-{
-    struct grammar_choice *c = ctx;
-    struct pace pace = {{engine->left, more}, engine, 0};
-    uint64_t start = clock_now_us();
-    assert(c->state || c->tools);
-    enum eng_guide_next next = next_of(c, bits, &pace.gram);
-    if (c->rules->metrics && next != ENG_GUIDE_FREE && next != ENG_GUIDE_LATER)
-        srv_metrics_observe(c->rules->metrics, SRV_TIME_MASK,
-                            clock_now_us() - start - pace.paused_us);
-    if (next == ENG_GUIDE_MASK) set_ends(c->rules, bits, complete(ctx));
-    return next;
-}
-
 static bool take_id(struct grammar_choice *c, int32_t id)
 {
     return c->tools ? tools_guide_take(c->tools, id) : gram_take(c->state, id);
-}
-
-static uint64_t overflows(const struct grammar_choice *c)
-{
-    return c->tools ? tools_guide_overflows(c->tools) : gram_overflows(c->state);
-}
-
-static bool take(void *ctx, int32_t id)
-{
-    struct grammar_choice *c = ctx;
-    bool taken = take_id(c, id);
-    uint64_t n = overflows(c);
-    if (n > c->n_overflows && c->rules->metrics)
-        srv_metrics_count(c->rules->metrics, SRV_COUNT_GRAMMAR_OVERFLOWS);
-    c->n_overflows = n;
-    return taken;
 }
 
 static uint64_t mark(struct grammar_choice *c)
@@ -125,6 +100,118 @@ static void forget_marks(struct grammar_choice *c)
         tools_guide_forget_marks(c->tools);
     else
         gram_forget_marks(c->state);
+}
+
+/* ---- closing ------------------------------------------------------------------------------- */
+
+/* The shortest way to complete the answer, of so many ids at most; see gram_close. */
+static size_t shortest(struct grammar_choice *c, int64_t most, int32_t *ids, size_t n,
+                       uint32_t *ret_values)
+{
+    size_t limit = (size_t)most;
+    return c->tools ? tools_guide_close(c->tools, limit, ids, n, ret_values)
+                    : gram_close(c->state, limit, ids, n, ret_values);
+}
+
+/* The answer can be completed in so many tokens. An id is a byte at least. */
+static bool has_room(struct grammar_choice *c, int64_t left)
+{
+    uint64_t rest = c->tools ? tools_guide_rest(c->tools) : gram_rest(c->state);
+    uint32_t n_values;
+    return 4 * rest + 16 < (uint64_t)left || shortest(c, left, NULL, 0, &n_values) != SIZE_MAX;
+}
+
+/* The sampling bans some of the ids, or they are too many to look at. */
+static bool bans(const struct eng_sampling *s, const int32_t *ids, size_t n)
+{
+    for (size_t i = 0; s && i < n && (s->n_bias > 0 || s->allowed_ids); i++) {
+        bool allowed = !s->allowed_ids && n <= GRAMMAR_CLOSING_IDS;
+        if (n > GRAMMAR_CLOSING_IDS) return true;
+        for (int k = 0; k < s->n_allowed_ids && !allowed; k++)
+            allowed = s->allowed_ids[k] == ids[i];
+        for (int k = 0; k < s->n_bias && allowed; k++)
+            allowed = s->bias[k].id != ids[i] || s->bias[k].value != -INFINITY;
+        if (!allowed) return true;
+    }
+    return false;
+}
+
+/* From here on the answer is closed; returns its first id, -1 if it is complete, or the one drawn
+ * if it cannot be closed after all. */
+static int32_t begin_closing(struct grammar_choice *c, int32_t drawn)
+{
+    int32_t ids[GRAMMAR_CLOSING_IDS];
+    uint32_t n_values = 0;
+    size_t n = shortest(c, c->left, ids, GRAMMAR_CLOSING_IDS, &n_values);
+    if (n == SIZE_MAX || bans(c->rules->sampling, ids, n)) {
+        c->left = -1;
+        return drawn;
+    }
+    c->closing = true;
+    atomic_fetch_add(&c->rules->closed->n_tokens, (long long)n);
+    atomic_fetch_add(&c->rules->closed->n_values, n_values);
+    if (c->rules->metrics && n > 0) srv_metrics_count(c->rules->metrics, SRV_COUNT_CLOSED_ANSWERS);
+    return n > 0 ? ids[0] : -1;
+}
+
+static int32_t settle(void *ctx, int32_t id)
+{
+    struct grammar_choice *c = ctx;
+    if (c->left < 0) return id;
+    if (!c->closing) {
+        uint64_t start = mark(c);
+        bool fits = !take_id(c, id) || has_room(c, c->left - 1);
+        rollback(c, start);
+        forget_marks(c);
+        if (!fits) id = begin_closing(c, id);
+    }
+    if (c->left > 0) c->left--;
+    return id;
+}
+
+static enum eng_guide_next mask_closing(struct grammar_choice *c, uint64_t *bits)
+{
+    uint32_t n_values;
+    int32_t id;
+    size_t n = shortest(c, c->left, &id, 1, &n_values);
+    if (n == SIZE_MAX) return ENG_GUIDE_FAIL;
+    if (n == 0) return ENG_GUIDE_CUT;
+    memset(bits, 0, c->n_words * sizeof(*bits));
+    set_bit(bits, id, true);
+    return ENG_GUIDE_MASK;
+}
+
+/* ---- the engine's calls -------------------------------------------------------------------- */
+
+static enum eng_guide_next mask(void *ctx, uint64_t *bits, struct eng_pace *engine)
+{
+    struct grammar_choice *c = ctx;
+    struct pace pace = {{engine->left, more}, engine, 0};
+    uint64_t start = clock_now_us();
+    assert(c->state || c->tools);
+    if (c->closing) return mask_closing(c, bits);
+    enum eng_guide_next next = next_of(c, bits, &pace.gram);
+    if (c->rules->metrics && next != ENG_GUIDE_FREE && next != ENG_GUIDE_LATER)
+        srv_metrics_observe(c->rules->metrics, SRV_TIME_MASK,
+                            clock_now_us() - start - pace.paused_us);
+    if (next == ENG_GUIDE_MASK) set_ends(c->rules, bits, complete(ctx));
+    return next;
+}
+
+static uint64_t overflows(const struct grammar_choice *c)
+{
+    return c->tools ? tools_guide_overflows(c->tools) : gram_overflows(c->state);
+}
+
+static bool take(void *ctx, int32_t id)
+{
+    struct grammar_choice *c = ctx;
+    bool taken = take_id(c, id);
+    uint64_t n = overflows(c);
+    if (n > c->n_overflows && c->rules->metrics)
+        srv_metrics_count(c->rules->metrics, SRV_COUNT_GRAMMAR_OVERFLOWS);
+    c->n_overflows = n;
+    return taken;
 }
 
 /* Tries no more bytes than the grammar can go back; special tokens count one more there. */
@@ -173,6 +260,11 @@ static int propose(void *ctx, int32_t *ids, int n)
 {
     struct grammar_choice *c = ctx;
     size_t most = (size_t)n;
+    uint32_t n_values;
+    if (c->closing) {
+        size_t n_ids = shortest(c, c->left, ids, most, &n_values);
+        return n_ids == SIZE_MAX ? 0 : n_ids < most ? (int)n_ids : n;
+    }
     return (int)(c->tools ? tools_guide_forced(c->tools, ids, most)
                           : gram_forced(c->state, ids, most));
 }
@@ -185,12 +277,22 @@ size_t grammar_guide_bytes(void)
 
 struct eng_guide grammar_guide_begin(struct grammar_choice *c, void *memory,
                                      const struct gram *gram,
-                                     const struct grammar_guide_tools *tools)
+                                     const struct grammar_guide_tools *tools, int64_t tokens)
 {
     c->state = tools ? NULL : gram_state_init(memory, gram, NULL, NULL);
     c->tools = tools ? tools_guide_init(memory, gram, tools->markers, tools->auto_free,
                                         tools->think_open, tools->think_budget)
                      : NULL;
     c->n_overflows = 0;
-    return (struct eng_guide){c, mask, take, complete, foresee, propose, peek};
+    c->n_words = gram_mask_words(gram);
+    c->closing = false;
+    c->left = tokens >= 0 && has_room(c, tokens) ? tokens : -1;
+    return (struct eng_guide){.ctx = c,
+                              .mask = mask,
+                              .take = take,
+                              .settle = c->left < 0 ? NULL : settle,
+                              .complete = complete,
+                              .foresee = foresee,
+                              .propose = propose,
+                              .peek = peek};
 }

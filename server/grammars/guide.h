@@ -11,6 +11,7 @@
 #ifndef HEARTH_SERVER_GRAMMARS_GUIDE_H
 #define HEARTH_SERVER_GRAMMARS_GUIDE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -22,14 +23,21 @@ struct tok;
 struct tools_guide;
 struct tools_markers;
 
+/* What was written to close the answers of a request when their tokens ran out. */
+struct grammar_closed {
+    atomic_llong n_tokens, n_values; /* values of which no byte is the model's */
+};
+
 /* Shared by the choices of a request; all borrowed. */
 struct grammar_rules {
     const struct eng_info *info;
     const struct tok *tok;
     const int32_t *stop_ids;
     int n_stop_ids;
-    bool ignore_eos;             /* end ids are never allowed */
-    struct srv_metrics *metrics; /* NULL: nothing is counted */
+    bool ignore_eos;                     /* end ids are never allowed */
+    struct srv_metrics *metrics;         /* NULL: nothing is counted */
+    const struct eng_sampling *sampling; /* closing: what it bans is not written; NULL: nothing */
+    struct grammar_closed *closed;       /* closing: counts that are added to */
 };
 
 struct grammar_choice {
@@ -37,6 +45,9 @@ struct grammar_choice {
     struct gram_state *state;
     struct tools_guide *tools; /* instead of state */
     uint64_t n_overflows;      /* of the state, as counted so far */
+    size_t n_words;            /* of a mask */
+    int64_t left;              /* tokens that may still come; -1: the answer is not closed */
+    bool closing;
 };
 
 /* Bytes for one choice, a multiple of 64. */
@@ -52,10 +63,12 @@ struct grammar_guide_tools {
 /*
  * Puts the choice, whose rules are set, at the beginning of an answer, and returns it as the engine
  * takes it. memory: grammar_guide_bytes() at an address that is a multiple of 64, the caller's.
- * tools NULL: the whole answer is of the grammar. Borrows everything, the choice too.
+ * tools NULL: the whole answer is of the grammar. tokens: the most that may come. The answer is
+ * closed before they run out, if its shortest form has room: no id is taken after which the
+ * shortest way to complete it would not have. -1: it is not. Borrows everything, the choice too.
  */
 struct eng_guide grammar_guide_begin(struct grammar_choice *c, void *memory,
                                      const struct gram *gram,
-                                     const struct grammar_guide_tools *tools);
+                                     const struct grammar_guide_tools *tools, int64_t tokens);
 
 #endif

@@ -265,7 +265,7 @@ static struct eng_job *submit(struct eng *e, struct client *c, const struct text
 {
     char err[300];
     struct eng_job *job;
-    struct eng_guide guide = {c, one_id, take_id, always_complete, any_id, certain_ids, NULL};
+    struct eng_guide guide = {c, one_id, take_id, always_complete, any_id, certain_ids, NULL, NULL};
     c->text = t;
     c->at = 0;
     c->vocab = eng_info(e)->vocab_size;

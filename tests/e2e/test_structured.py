@@ -7,6 +7,7 @@ import json
 import os
 import re
 
+from accept_filter import Accept
 from hearth_server import DEMO, Hearth, chunks, run_cases
 
 SERVER = None
@@ -479,6 +480,119 @@ def test_white_space_has_one_style():
     with Hearth("--json-whitespace", "any") as server:
         assert any_place.fullmatch(answer(server)) and any_place.fullmatch(arguments(server))
         assert '": ' not in answer(server, disable_any_whitespace=True)
+
+
+def required(n, value):
+    return {"type": "object", "properties": {f"k{i}": value for i in range(n)}, "required": [f"k{i}" for i in range(n)]}
+
+
+# what one id may open, formats, patterns, distinct items, dependencies, numbers within bounds, recursion
+CLOSED = [
+    PERSON,
+    {"type": "object", "properties": {"a": {"type": "string"}, "b": required(20, {"type": "string"})}, "required": ["a"]},
+    {"type": "object", "properties": {"a": {"type": "array", "minItems": 30, "items": {"type": "integer"}}, "b": {"type": "null"}}},
+    {"type": "object", "properties": {"at": {"type": "string", "format": "date-time"}, "id": {"type": "string", "format": "uuid"},
+                                      "by": {"type": "string", "format": "email"}}, "required": ["at", "id", "by"]},
+    {"type": "array", "items": {"type": "integer", "minimum": 95, "multipleOf": 7}, "minItems": 12, "uniqueItems": True},
+    {"type": "array", "items": {"type": "string", "pattern": "^[a-f]{2,9}\u00e9$"}, "minItems": 2, "uniqueItems": True},
+    {"type": "array", "items": {"enum": ["red", "green", "blue", "b"]}, "minItems": 3, "uniqueItems": True},
+    {"type": "object", "minProperties": 3, "additionalProperties": {"type": "boolean"}},
+    {"type": "object", "properties": dict.fromkeys("abcd", {"type": "number", "exclusiveMinimum": 0.25, "maximum": 0.5}),
+     "dependentRequired": {"a": ["c"], "c": ["d"]}, "required": ["b"]},
+    {"type": "object", "properties": {"v": {"type": "number"}, "kids": {"type": "array", "items": {"$ref": "#"}, "minItems": 1}},
+     "required": ["v"]},
+    {"anyOf": [{"type": "object", "properties": {"kind": {"const": "x"}, "n": {"type": "string", "minLength": 40}}, "required": ["kind", "n"]},
+               {"type": "object", "properties": {"kind": {"const": "yy"}}, "required": ["kind"]}]},
+]
+
+
+def least_ids(schema):
+    with Accept(DEMO) as accept:
+        (text, _, n_ids, _), = accept.ask(schema=schema, texts=[""], shortest=True, whitespace="style",
+                                          disable_additional_properties=True)["shortest"]
+        return text, n_ids
+
+
+def test_answers_end_before_their_tokens_do():
+    """Every answer is whole, if the shortest one is not longer; what was written to close it is counted."""
+    before, n_closed = SERVER.metrics()["hearth_closed_answers_total"], 0
+    with Accept(DEMO) as accept:
+        for schema in CLOSED:
+            least, n_least = least_ids(schema)
+            json.loads(least)
+            for max_tokens in [n_least - 1, *range(n_least, n_least + 40, 1 if SLOW else 3), 300]:
+                body = dict(PROMPT, json_schema=schema, seed=max_tokens, max_tokens=max_tokens)
+                answer, _ = ok("/v1/completions", body)
+                choice, usage = answer["choices"][0], answer["usage"]
+                counts = usage.get("completion_tokens_details", {})
+                assert usage["completion_tokens"] <= max_tokens and (choice["finish_reason"] == "length" or not counts), answer
+                whole = accept.ask(schema=schema, texts=[choice["text"]], whitespace="style",
+                                   disable_additional_properties=True)["accepted"] == [True]
+                assert whole or max_tokens < n_least, (schema, max_tokens, choice)
+                assert not counts or whole and counts.keys() == {"closing_tokens", "closing_values"}, answer
+                n_closed += bool(counts)
+                alone = ok("/v1/completions", dict(body, structured_outputs={"close": False}))[0]
+                ended = alone["choices"][0]["finish_reason"] == "stop"
+                assert "completion_tokens_details" not in alone["usage"]
+                assert (alone["choices"] == answer["choices"]) == (ended or not counts), (choice, alone)
+    assert n_closed > 80 and SERVER.metrics()["hearth_closed_answers_total"] - before == n_closed, n_closed
+
+
+def test_closing_shows_in_every_dialect():
+    schema, whole = required(4, {"type": "string", "minLength": 3}), 60
+    chat = dict(CHAT, response_format={"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}, max_tokens=whole)
+    formats = [("/v1/responses", {"input": "Who?", "text": {"format": {"type": "json_schema", "name": "a", "schema": schema}},
+                                  "max_output_tokens": whole}, lambda a: a["usage"]["output_tokens_details"], "incomplete"),
+               ("/v1/messages", {"messages": chat["messages"], "output_config": {"format": {"type": "json_schema", "schema": schema}},
+                                 "max_tokens": whole}, lambda a: a["usage"], "max_tokens"),
+               ("/v1/chat/completions", chat, lambda a: a["usage"]["completion_tokens_details"], "length")]
+    for path, body, counts, reason in formats:
+        text, why = text_of(path, body)
+        assert why == reason and len(json.loads(text)) == 4, (path, text, why)
+        assert {"closing_tokens", "closing_values"} <= counts(ok(path, body)[0]).keys(), path
+    two = ok("/v1/chat/completions", dict(chat, n=2))[0]
+    assert all(len(json.loads(choice["message"]["content"])) == 4 for choice in two["choices"])
+    events = chunks(SERVER.stream("/v1/chat/completions", dict(chat, stream=True)))
+    assert "".join(e["choices"][0]["delta"].get("content") or "" for e in events if e["choices"]) == text_of("/v1/chat/completions", chat)[0]
+
+
+def test_what_closing_leaves_alone():
+    schema = required(4, {"type": "string", "minLength": 3})
+    pieces = [SERVER.post("/detokenize", {"tokens": [i]})[2]["content"] for i in range(SERVER.get("/props")[2]["n_vocab"])]
+    no_end = [i for i, piece in enumerate(pieces) if "}" not in piece]
+    for fields in ({"allowed_token_ids": no_end}, {"guided_regex": "[a-z ]{300}", "json_schema": None}, {"max_tokens": 5}):
+        answer, _ = ok("/v1/completions", dict(PROMPT, **dict({"max_tokens": 50, "json_schema": schema}, **fields)))
+        assert answer["choices"][0]["finish_reason"] == "length" and "completion_tokens_details" not in answer["usage"], answer
+    refused({"structured_outputs": {"json": PERSON, "close": 1}}, "invalid_type", "structured_outputs.close")
+    with Hearth("--close-answers", "off") as off, Hearth("--schema-max-tokens", "30") as short:
+        cut = off.post("/v1/completions", dict(PROMPT, json_schema=schema, max_tokens=50))[2]
+        assert cut["choices"] == ok("/v1/completions", dict(PROMPT, json_schema=schema, max_tokens=50,
+                                                            structured_outputs={"close": False}))[0]["choices"]
+        body = {"messages": CHAT["messages"], "json_schema": {"type": "array", "items": {"type": "string"}, "minItems": 9}}
+        answer = short.post("/v1/chat/completions", body)[2]
+        assert answer["usage"]["completion_tokens"] == 30 and len(json.loads(answer["choices"][0]["message"]["content"])) >= 9, answer
+
+
+def test_calls_are_closed_only_if_they_are_named():
+    tools = [{"type": "function", "function": {"name": name, "parameters": required(n, {"type": "string"})}}
+             for name, n in (("greet", 3), ("leave", 1))]
+    named = {"type": "function", "function": {"name": "greet"}}
+    n_whole = 0
+    with Hearth("--close-answers", "off") as off:
+        for max_tokens in range(4, 90, 1 if SLOW else 6):
+            body = dict(CHAT, tools=tools, max_tokens=max_tokens)
+            for choice in ("auto", "required"):
+                answers = [s.post("/v1/chat/completions", dict(body, tool_choice=choice))[2] for s in (SERVER, off)]
+                assert answers[0]["choices"][0]["message"].get("content") == answers[1]["choices"][0]["message"].get("content")
+                calls = [[c["function"] for c in a["choices"][0]["message"].get("tool_calls") or []] for a in answers]
+                assert calls[0] == calls[1] and answers[0]["usage"] == answers[1]["usage"], answers
+            answer = ok("/v1/chat/completions", dict(body, tool_choice=named))[0]
+            call = (answer["choices"][0]["message"].get("tool_calls") or [None])[0]
+            try:
+                n_whole += call is not None and len(json.loads(call["function"]["arguments"])) == 3
+            except ValueError:
+                assert n_whole == 0, answer  # the shortest call did not fit
+    assert n_whole > 3, n_whole
 
 
 def test_cache_and_metrics():

@@ -6,11 +6,14 @@
  *
  *   one of {"schema": S, "json_object": true, "regex", "choice": [...], "grammar"}, "texts": [...],
  *   and if wanted "strict", "whitespace" ("any", "style"), "whitespace_pattern",
- *   "disable_any_whitespace", "disable_additional_properties", "mask_ns"
+ *   "disable_any_whitespace", "disable_additional_properties", "mask_ns",
+ *   "shortest"
  *
  *   -> {"compiled": true, "relaxed", "accepted", "by_bytes", "compile_ms", "steps", "bytes",
  *       "masks"}
  *
+ * shortest: instead of all that, a short way to complete each text with what gram_rest says of it,
+ * its ids and the values in it; null if the text is the beginning of none.
  * accepted: the text as the tokenizer cuts it; by_bytes: one token per byte. What is wrong with a
  * line is its answer: {"error": {"code", "pointer", "keyword", "message"}}, with compile_ms and
  * steps if it was compiled.
@@ -50,7 +53,7 @@ struct request {
     struct span schema, choice, texts;                       /* as they are written */
     char *regex, *grammar, *whitespace_pattern, *whitespace; /* decoded; owned */
     size_t regex_len, grammar_len, pattern_len, whitespace_len;
-    bool json_object, strict, no_whitespace, no_additional, mask_ns;
+    bool json_object, strict, no_whitespace, no_additional, mask_ns, shortest;
 };
 
 struct error {
@@ -95,6 +98,7 @@ static int read_member(struct jr *r, struct request *q, const char *key, size_t 
                  : is(key, n, "disable_any_whitespace")        ? &q->no_whitespace
                  : is(key, n, "disable_additional_properties") ? &q->no_additional
                  : is(key, n, "mask_ns")                       ? &q->mask_ns
+                 : is(key, n, "shortest")                      ? &q->shortest
                                                                : NULL;
     bool regex = is(key, n, "regex"), grammar = is(key, n, "grammar");
     bool spaces = is(key, n, "whitespace_pattern");
@@ -399,6 +403,52 @@ static void put_answer(struct buf *out, struct trial *t, const struct request *q
     jw_end(&w);
 }
 
+/* What completes each text, with what gram_rest says of it and the ids that gram_close counts. */
+static int complete_texts(struct trial *t, struct span texts, struct buf *out, struct error *e)
+{
+    static char text[1 << 20];
+    static int32_t ids[1 << 18];
+    struct jr r;
+    struct jw w;
+    bool first = true;
+    const char *s;
+    size_t n;
+
+    jr_init(&r, texts.s, texts.n, JR_NUL, e->message, sizeof(e->message));
+    jw_init(&w, out);
+    jw_open(&w, NULL, '{');
+    jw_open(&w, "shortest", '[');
+    int rc = jr_open(&r, '[');
+    while (!rc && (rc = jr_more(&r, ']', &first)) == 1) {
+        rc = jr_string(&r, &s, &n);
+        if (rc) break;
+        struct gram_state *state = gram_state_init(t->memory, t->g, NULL, NULL);
+        uint32_t values = 0;
+        bool begins = gram_take_bytes(state, s, n);
+        size_t n_ids = SIZE_MAX, len = 0;
+        if (begins)
+            n_ids = gram_close(state, sizeof(ids) / sizeof(*ids), ids, sizeof(ids) / sizeof(*ids),
+                               &values);
+        for (size_t i = 0; n_ids != SIZE_MAX && i < n_ids && len < sizeof(text); i++)
+            len += tok_token_bytes(t->model->tok, ids[i], text + len, sizeof(text) - len);
+        if (n_ids == SIZE_MAX) {
+            jw_text(&w, NULL, begins ? "none is found" : NULL);
+            continue;
+        }
+        jw_open(&w, NULL, '[');
+        jw_string(&w, NULL, text, len);
+        jw_int(&w, NULL, (int64_t)gram_rest(state));
+        jw_int(&w, NULL, (int64_t)n_ids);
+        jw_int(&w, NULL, values);
+        jw_close(&w);
+    }
+    jr_finish(&r);
+    jw_close(&w);
+    jw_close(&w);
+    jw_end(&w);
+    return rc ? fail(e, "invalid_value", "texts must be a list of strings.") : 0;
+}
+
 /* ---- one line ------------------------------------------------------------------------------ */
 
 static int answer_request(const struct accept_model *m, const struct request *q, struct gram *g,
@@ -412,10 +462,11 @@ static int answer_request(const struct accept_model *m, const struct request *q,
     t.memory = aligned_alloc(64, gram_state_bytes());
     t.bits = calloc(gram_vocab_mask_words(m->vocab), sizeof(*t.bits));
     int rc = t.memory && t.bits ? 0 : fail(e, "internal_error", "no memory");
-    if (!rc) rc = try_texts(&t, q->texts, &accepted, &by_bytes, e);
+    if (!rc && q->shortest) rc = complete_texts(&t, q->texts, out, e);
+    if (!rc && !q->shortest) rc = try_texts(&t, q->texts, &accepted, &by_bytes, e);
     if (!rc && (accepted.failed || by_bytes.failed))
         rc = fail(e, "internal_error", "no memory for the answer");
-    if (!rc) put_answer(out, &t, q, cost, &accepted, &by_bytes);
+    if (!rc && !q->shortest) put_answer(out, &t, q, cost, &accepted, &by_bytes);
     buf_finish(&accepted);
     buf_finish(&by_bytes);
     free(t.memory);

@@ -206,7 +206,7 @@ static struct eng_job *submit(struct eng *e, int job, bool rows, const struct an
     for (int i = 0; i < MAX_CHOICES; i++) {
         a->rules[i] = (struct rule){0, eng_info(e)->vocab_size};
         guides[i] = (struct eng_guide){&a->rules[i], rule_mask,    rule_take, rule_complete,
-                                       rule_foresee, rule_propose, NULL};
+                                       rule_foresee, rule_propose, NULL,      NULL};
     }
     fill_prompt(job, eng_info(e)->vocab_size, ids);
     struct eng_job_params p = {

@@ -147,6 +147,17 @@ size_t tools_guide_forced(struct tools_guide *g, int32_t *ids, size_t n)
     return is_free(g) ? 0 : gram_forced(g->state, ids, n);
 }
 
+uint64_t tools_guide_rest(struct tools_guide *g)
+{
+    return gram_rest(g->state);
+}
+
+size_t tools_guide_close(struct tools_guide *g, size_t limit, int32_t *ids, size_t n,
+                         uint32_t *ret_values)
+{
+    return gram_close(g->state, limit, ids, n, ret_values);
+}
+
 uint64_t tools_guide_mark(struct tools_guide *g)
 {
     uint64_t mark = gram_mark(g->state);

@@ -322,6 +322,9 @@ enum tools_next tools_guide_mask(struct tools_guide *g, uint64_t *bits, struct g
 bool tools_guide_take(struct tools_guide *g, int32_t id);
 bool tools_guide_complete(const struct tools_guide *g);
 size_t tools_guide_forced(struct tools_guide *g, int32_t *ids, size_t n); /* see gram_forced */
+uint64_t tools_guide_rest(struct tools_guide *g);                         /* see gram_rest, */
+size_t tools_guide_close(struct tools_guide *g, size_t limit, int32_t *ids, size_t n,
+                         uint32_t *ret_values); /* gram_close */
 uint64_t tools_guide_mark(struct tools_guide *g);
 void tools_guide_rollback(struct tools_guide *g, uint64_t mark);
 void tools_guide_forget_marks(struct tools_guide *g);

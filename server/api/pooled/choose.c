@@ -365,7 +365,7 @@ static void describe(struct srv_pooled *p, int i, struct eng_job_params *job)
     for (int k = 0; k < job->n_choices; k++)
         c->guides[k] =
             (struct eng_guide){c->order[first + k], force_mask,    force_take, force_complete,
-                               force_foresee,       force_propose, NULL};
+                               force_foresee,       force_propose, NULL,       NULL};
 }
 
 /* The logarithm of the summed probabilities; of one, its own. */

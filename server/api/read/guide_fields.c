@@ -254,21 +254,23 @@ static int ask_structured(struct guide_ask *a, const struct field *f, struct par
         {"json", FORM_JSON, 0},        {"regex", FORM_STRING, GRAM_REGEX},
         {"choice", FORM_CHOICE, 0},    {"grammar", FORM_STRING, GRAM_GBNF},
         {"json_object", FORM_FLAG, 0}, {0}};
+    bool closes = true;
     if (!json_is_object(f->value)) return param_wrong_type(err, f->path, "an object");
     struct field tag = member(f, "structural_tag"), spaces = member(f, "whitespace_pattern"),
                  none = member(f, "disable_any_whitespace"), any = member(f, "any_whitespace"),
-                 closed = member(f, "disable_additional_properties");
+                 close = member(f, "close"), closed = member(f, "disable_additional_properties");
     note(a, f,
          (const char *const[]){"json", "regex", "choice", "grammar", "json_object",
                                "whitespace_pattern", "disable_any_whitespace", "any_whitespace",
-                               "disable_additional_properties", NULL});
+                               "close", "disable_additional_properties", NULL});
     if (tag.value)
         return param_fail(err, SRV_ERR_UNSUPPORTED, tag.path, "'%s' is not supported.", tag.path);
-    if (ask_members(a, f, rows, err) || check_one(a, f, err) || read_whitespace(a, &spaces, err) ||
-        read_bool(&none, &a->options.no_whitespace, err) ||
-        read_bool(&any, &a->any_whitespace, err) ||
+    if (ask_members(a, f, rows, err) || (!close.value && !any.value && check_one(a, f, err)) ||
+        read_whitespace(a, &spaces, err) || read_bool(&none, &a->options.no_whitespace, err) ||
+        read_bool(&any, &a->any_whitespace, err) || read_bool(&close, &closes, err) ||
         read_bool(&closed, &a->options.closed_objects, err))
         return -1;
+    a->stays_cut = !closes;
     if (none.value && a->options.no_whitespace && spaces.value)
         return param_fail(err, SRV_ERR_INVALID_VALUE, none.path,
                           "'%s' and '%s' exclude each other.", spaces.path, none.path);

@@ -22,6 +22,7 @@ struct guide_ask {
     struct srv_span text; /* borrowed from the body */
     struct gram_options options;
     bool any_whitespace;           /* not in one style */
+    bool stays_cut;                /* an answer whose tokens run out */
     struct srv_span format;        /* of guide_ask_read_format, as received; text NULL: absent */
     struct param_unknown *unknown; /* borrowed: members without effect are added, or NULL */
     char param_text[PARAM_PATH_MAX];

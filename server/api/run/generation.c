@@ -72,6 +72,13 @@ struct eng_usage srv_gen_usage(const struct gen_prompt *p)
     return u;
 }
 
+int64_t srv_gen_default_tokens(const struct srv_gen *g)
+{
+    const struct srv_config *c = srv_facts(g->req)->app->config;
+    bool bounded = g->guide.ask.param && srv_guide_closes(&g->guide, c) && c->schema_max_tokens;
+    return bounded ? c->schema_max_tokens : eng_info(g->served->engine)->ctx_tokens;
+}
+
 int64_t srv_gen_token_capacity(const struct srv_gen *g, const struct gen_prompt *p)
 {
     int64_t room = eng_info(g->served->engine)->ctx_tokens - p->n_ids + 1;
@@ -95,6 +102,8 @@ struct gen_totals srv_gen_totals(const struct srv_gen *g)
             t.n_rejected += c->n_rejected;
         }
     }
+    t.n_closing = atomic_load(&((struct srv_gen *)g)->guide.closed.n_tokens);
+    t.n_closing_values = atomic_load(&((struct srv_gen *)g)->guide.closed.n_values);
     return t;
 }
 
@@ -233,7 +242,10 @@ static int describe(void *ctx, int i, struct eng_job_params *jp)
     jp->marks[jp->n_marks++] = g->cache.n_marked;
     jp->no_drafts = !gp->speculate || gp->draft_max == 0;
     jp->max_draft = gp->draft_max > 0 ? (int)gp->draft_max : 0;
-    if (g->guide.gram) jp->guides = srv_guide_begin(&g->guide, i, prompt_is_done, g);
+    int64_t room = eng_info(g->served->engine)->ctx_tokens - p->n_ids;
+    if (room < 1) room = 1;
+    int64_t tokens = g->max_tokens < room ? g->max_tokens : room;
+    if (g->guide.gram) jp->guides = srv_guide_begin(&g->guide, i, tokens, prompt_is_done, g);
     return 0;
 }
 

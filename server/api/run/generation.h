@@ -188,9 +188,13 @@ struct eng_usage srv_gen_usage(const struct gen_prompt *p);
 /* Sums over prompts and shown choices. */
 struct gen_totals {
     int64_t n_prompt, n_cached, n_written, n_completion, n_reasoning;
-    int64_t n_accepted, n_rejected; /* ids that the prediction proposed; counted at the end */
+    int64_t n_closing, n_closing_values; /* what closed answers that ran out of tokens */
+    int64_t n_accepted, n_rejected;      /* ids that the prediction proposed; counted at the end */
 };
 struct gen_totals srv_gen_totals(const struct srv_gen *g);
+
+/* max_tokens where nobody says it: as many as the context has, fewer of an answer of JSON. */
+int64_t srv_gen_default_tokens(const struct srv_gen *g);
 
 /* Returns the largest number of tokens that a choice of the prompt can have. */
 int64_t srv_gen_token_capacity(const struct srv_gen *g, const struct gen_prompt *p);

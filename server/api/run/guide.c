@@ -122,6 +122,15 @@ static void set_deadline(struct srv_guide *guide, const struct srv_facts *facts,
     guide->wait.deadline_us = srv_jobs_deadline(facts, queue_first ? c->queue_timeout_ms : own_ms);
 }
 
+bool srv_guide_closes(const struct srv_guide *guide, const struct srv_config *config)
+{
+    const struct guide_ask *ask = &guide->ask;
+    bool json = ask->param && (ask->kind == GRAM_SCHEMA || ask->kind == GRAM_JSON_OBJECT);
+    if (!config->close_answers || ask->stays_cut) return false;
+    if (guide->tools && guide->tools->active) return guide->tools->ask.once;
+    return json && !ask->options.whitespace_pattern;
+}
+
 int srv_guide_ask(struct srv_guide *guide, struct srv_request *req, struct srv_jobs *jobs,
                   const struct srv_gen_params *params, struct param_error *err)
 {
@@ -137,6 +146,7 @@ int srv_guide_ask(struct srv_guide *guide, struct srv_request *req, struct srv_j
                           "'%s' is not supported: the tokens of this model spell no single bytes.",
                           param_of(guide));
     ask->options.styled = !ask->any_whitespace;
+    guide->closes = srv_guide_closes(guide, facts->app->config);
     guide->asked_us = clock_now_us();
     /* The answer may have a reasoning block before it, or calls in it. */
     guide->has_parts = guide->tools && (guide->tools->active || guide->tools->may_think);
@@ -225,6 +235,8 @@ int srv_guide_open(struct srv_guide *guide, struct srv_request *req,
         .n_stop_ids = params->n_stop_ids,
         .ignore_eos = params->ignore_eos,
         .metrics = guide->metrics,
+        .sampling = &params->sampling,
+        .closed = &guide->closed,
     };
     if (allocate(guide, req, err)) return -1;
     if (gram_n_relaxed(guide->gram) > 0) name_relaxed(guide, req);
@@ -244,7 +256,7 @@ static int choose_slot(const struct srv_guide *guide, int prompt,
     return free_slot;
 }
 
-const struct eng_guide *srv_guide_begin(struct srv_guide *guide, int prompt,
+const struct eng_guide *srv_guide_begin(struct srv_guide *guide, int prompt, int64_t tokens,
                                         bool (*is_done)(const void *ctx, int prompt),
                                         const void *ctx)
 {
@@ -253,9 +265,9 @@ const struct eng_guide *srv_guide_begin(struct srv_guide *guide, int prompt,
     guide->prompt_of[slot] = prompt;
     size_t first = (size_t)slot * (size_t)guide->n_choices;
     for (size_t i = first; i < first + (size_t)guide->n_choices; i++)
-        guide->guides[i] =
-            grammar_guide_begin(&guide->choices[i], guide->memory + i * guide->state_bytes,
-                                guide->gram, guide->has_parts ? &guide->parts : NULL);
+        guide->guides[i] = grammar_guide_begin(
+            &guide->choices[i], guide->memory + i * guide->state_bytes, guide->gram,
+            guide->has_parts ? &guide->parts : NULL, guide->closes ? tokens : -1);
     return guide->guides + first;
 }
 

@@ -21,6 +21,7 @@
 #include "server/grammars/guide.h"
 #include "tokenizer/tools/tools.h"
 
+struct srv_config;
 struct srv_gen_params;
 struct srv_jobs;
 struct srv_metrics;
@@ -42,6 +43,8 @@ struct srv_guide {
     enum eng_finish late; /* the reason if it comes too late */
     struct gram *gram;    /* owned; NULL: the answers are free, or it is being compiled */
     struct grammar_rules rules;
+    struct grammar_closed closed;  /* of all choices */
+    bool closes;                   /* answers are closed before their tokens run out */
     const struct srv_tools *tools; /* borrowed; NULL: the endpoint knows none */
     bool has_parts; /* the grammar is one of reasoning, content and calls: see tools_compile */
     struct grammar_guide_tools parts;
@@ -52,6 +55,12 @@ struct srv_guide {
     struct grammar_choice *choices; /* [n_slots][n_choices] */
     struct eng_guide *guides;       /* [n_slots][n_choices] */
 };
+
+/*
+ * Answers are closed before their tokens run out: those of JSON, and of calls only the one of a
+ * function that the request names, since another would be carried out with what closes it.
+ */
+bool srv_guide_closes(const struct srv_guide *guide, const struct srv_config *config);
 
 /*
  * Asks for the grammar of what is wanted (ask.param must be set) and of the tools. Returns 0 if it
@@ -73,10 +82,11 @@ int srv_guide_open(struct srv_guide *guide, struct srv_request *req,
                    int n_choices, struct param_error *err);
 
 /*
- * Puts the states of a prompt at the beginning and returns its guides [n_choices]. Only after
- * srv_guide_open. is_done tells if the job of a prompt has ended: its states are then taken over.
+ * Puts the states of a prompt, each of whose choices may have so many tokens, at the beginning and
+ * returns its guides [n_choices]. Only after srv_guide_open. is_done tells if the job of a prompt
+ * has ended: its states are then taken over.
  */
-const struct eng_guide *srv_guide_begin(struct srv_guide *guide, int prompt,
+const struct eng_guide *srv_guide_begin(struct srv_guide *guide, int prompt, int64_t tokens,
                                         bool (*is_done)(const void *ctx, int prompt),
                                         const void *ctx);
 

@@ -41,6 +41,7 @@ static void write_usage(const struct srv_gen *g, struct jw *w, int64_t n_output,
         jw_close(w);
     }
     srv_cache_write_report(g, w);
+    srv_gen_write_closing(w, &t);
     jw_close(w);
 }
 

@@ -51,6 +51,13 @@ void srv_gen_close_event(struct srv_gen *g, struct gen_event *e)
 
 /* ---- usage and progress -------------------------------------------------------------------- */
 
+void srv_gen_write_closing(struct jw *w, const struct gen_totals *t)
+{
+    if (t->n_closing == 0) return;
+    jw_int(w, "closing_tokens", t->n_closing);
+    jw_int(w, "closing_values", t->n_closing_values);
+}
+
 static void write_usage(const struct srv_gen *g, struct jw *w, struct gen_totals t)
 {
     jw_open(w, "usage", '{');
@@ -63,11 +70,13 @@ static void write_usage(const struct srv_gen *g, struct jw *w, struct gen_totals
     jw_close(w);
     srv_cache_write_report(g, w);
     bool reasons = g->tools.can_reason, predicted = g->n_prediction > 0;
-    if (reasons || predicted) jw_open(w, "completion_tokens_details", '{');
+    bool detailed = reasons || predicted || t.n_closing > 0;
+    if (detailed) jw_open(w, "completion_tokens_details", '{');
     if (reasons) jw_int(w, "reasoning_tokens", t.n_reasoning);
     if (predicted) jw_int(w, "accepted_prediction_tokens", t.n_accepted);
     if (predicted) jw_int(w, "rejected_prediction_tokens", t.n_rejected);
-    if (reasons || predicted) jw_close(w);
+    srv_gen_write_closing(w, &t);
+    if (detailed) jw_close(w);
     jw_close(w);
 }
 

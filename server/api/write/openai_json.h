@@ -16,6 +16,9 @@
 
 /* The member "timings", similar to llama-server's, if the request asks for it: so far, or of the
  * whole answer at its end. */
+/* The members of usage that closed answers have. */
+void srv_gen_write_closing(struct jw *w, const struct gen_totals *t);
+
 void srv_gen_write_timings(const struct srv_gen *g, struct jw *w);
 
 /* The member "usage" of the OpenAI dialects, and the timings. */

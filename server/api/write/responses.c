@@ -164,6 +164,7 @@ static void write_usage(struct srv_gen *g, struct jw *w)
     jw_int(w, "output_tokens", t.n_completion);
     jw_open(w, "output_tokens_details", '{');
     jw_int(w, "reasoning_tokens", t.n_reasoning);
+    srv_gen_write_closing(w, &t);
     jw_close(w);
     jw_int(w, "total_tokens", t.n_prompt + t.n_completion);
     jw_close(w);

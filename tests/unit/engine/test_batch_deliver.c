@@ -144,7 +144,7 @@ static void guided(struct eng_job_params *p)
         guides[i] = (struct classes){.n = 100, .n_classes = 3};
         table[i] =
             (struct eng_guide){&guides[i],      classes_mask,    classes_take, classes_complete,
-                               classes_foresee, classes_propose, NULL};
+                               classes_foresee, classes_propose, NULL,         NULL};
     }
     hot(p);
     p->n_choices = 2;

@@ -21,6 +21,9 @@ struct script {
     int32_t end_id; /* allowed where complete; -1: none */
     int fail_at;    /* the mask of this position fails; 0: never */
     int refuse_at;  /* the id of this position is not taken; 0: never */
+    int settle_at;  /* the id drawn at this position becomes `other`, or none if that is -1 */
+    int32_t other;
+    int cut_at;     /* the guide ends the answer at this position; 0: never */
     int free_until; /* before this position every id may come */
     int32_t vocab;
     int at;
@@ -31,6 +34,7 @@ static enum eng_guide_next script_mask(void *ctx, uint64_t *bits, struct eng_pac
     (void)pace;
     struct script *s = ctx;
     if (s->fail_at && s->at == s->fail_at) return ENG_GUIDE_FAIL;
+    if (s->cut_at && s->at == s->cut_at) return ENG_GUIDE_CUT;
     if (s->at < s->free_until) return ENG_GUIDE_FREE;
     if (s->at == s->n_positions) return ENG_GUIDE_END;
     memset(bits, 0, ((size_t)s->vocab + 63) / 64 * 8);
@@ -57,10 +61,22 @@ static bool script_complete(void *ctx)
     return s->complete[s->at];
 }
 
+/* -1: the next mask says how the answer ends. */
+static int32_t script_settle(void *ctx, int32_t id)
+{
+    struct script *s = ctx;
+    if (!s->settle_at || s->at != s->settle_at) return id;
+    if (s->other < 0) s->cut_at = s->at;
+    return s->other;
+}
+
 static struct eng_guide guide_of(struct script *s)
 {
-    return (struct eng_guide){
-        .ctx = s, .mask = script_mask, .take = script_take, .complete = script_complete};
+    return (struct eng_guide){.ctx = s,
+                              .mask = script_mask,
+                              .take = script_take,
+                              .settle = script_settle,
+                              .complete = script_complete};
 }
 
 static struct eng *open_engine(void)
@@ -149,6 +165,30 @@ static void test_length(void **state)
     run(e, &s, &j, at_most_3);
     check_chain(&j, 3);
     REQUIRE_EQ_INT(j.finish[0], ENG_FINISH_STOP);
+    eng_close(e);
+}
+
+/* An id that the guide puts in place of the one drawn is the one that is delivered and taken. */
+static void test_settle(void **state)
+{
+    (void)state;
+    struct eng *e = open_engine();
+    struct test_job j;
+    struct script s = chain(e, 5);
+    s.settle_at = 2;
+    s.other = 90;
+    s.ids[2][s.n[2]++] = 90;
+    s.cut_at = 4;
+    run(e, &s, &j, NULL);
+    REQUIRE_EQ_INT(j.n_ids[0], 4);
+    REQUIRE(j.ids[0][1] == 21 && j.ids[0][2] == 90 && j.ids[0][3] == 23);
+    REQUIRE_EQ_INT(j.finish[0], ENG_FINISH_LENGTH);
+    s = chain(e, 5);
+    s.settle_at = 3;
+    s.other = -1;
+    run(e, &s, &j, NULL);
+    check_chain(&j, 3);
+    REQUIRE_EQ_INT(j.finish[0], ENG_FINISH_LENGTH);
     eng_close(e);
 }
 
@@ -276,9 +316,10 @@ static void test_end_ids(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forced_end),      cmocka_unit_test(test_length),
-        cmocka_unit_test(test_free_then_bound), cmocka_unit_test(test_nothing_left),
-        cmocka_unit_test(test_faults),          cmocka_unit_test(test_end_ids),
+        cmocka_unit_test(test_forced_end),   cmocka_unit_test(test_length),
+        cmocka_unit_test(test_settle),       cmocka_unit_test(test_free_then_bound),
+        cmocka_unit_test(test_nothing_left), cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_end_ids),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

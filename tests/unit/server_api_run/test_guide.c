@@ -351,7 +351,7 @@ static bool is_done(const void *ctx, int prompt)
 
 static struct grammar_choice *begin(int prompt, const bool *done)
 {
-    const struct eng_guide *guides = srv_guide_begin(&w.guide, prompt, is_done, done);
+    const struct eng_guide *guides = srv_guide_begin(&w.guide, prompt, 100, is_done, done);
     return w.guide.choices + (guides - w.guide.guides);
 }
 
