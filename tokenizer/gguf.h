@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the keys of a GGUF file say of text, as the files that a model directory has: a
+ * The keys of a GGUF file that are about text, as the files that a model directory has: a
  * tokenizer.json and a tokenizer_config.json.
  *
  * A tokenizer is built only where the file says all of it: BPE over bytes with a known rule for

@@ -4,54 +4,24 @@
  */
 #include "tokenizer/regex_class.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <utf8proc.h>
 
 /* ---- output -------------------------------------------------------------------------------- */
 
-void tok_pattern_put_bytes(struct tok_pattern_out *o, const char *s, size_t len)
-{
-    if (o->oom) return;
-    if (o->cap - o->n < len) {
-        size_t cap = (o->n + len) * 2;
-        char *p = realloc(o->s, cap);
-        if (!p) {
-            o->oom = true;
-            return;
-        }
-        o->s = p;
-        o->cap = cap;
-    }
-    memcpy(o->s + o->n, s, len);
-    o->n += len;
-}
-
-void tok_pattern_put(struct tok_pattern_out *o, const char *s)
-{
-    tok_pattern_put_bytes(o, s, strlen(s));
-}
-
 /* Letters and digits as they are, everything else by number. */
-static void put_char(struct tok_pattern_out *o, uint32_t cp)
+static void put_char(struct buf *o, uint32_t cp)
 {
-    char buf[16];
-
-    if ((cp >= 'a' && cp <= 'z') || (cp >= 'A' && cp <= 'Z') || (cp >= '0' && cp <= '9')) {
-        snprintf(buf, sizeof(buf), "%c", (int)cp);
-    } else {
-        snprintf(buf, sizeof(buf), "\\x{%x}", cp);
-    }
-    tok_pattern_put(o, buf);
+    bool plain = (cp >= 'a' && cp <= 'z') || (cp >= 'A' && cp <= 'Z') || (cp >= '0' && cp <= '9');
+    buf_printf(o, plain ? "%c" : "\\x{%x}", cp);
 }
 
-void tok_pattern_put_range(struct tok_pattern_out *o, uint32_t first, uint32_t last)
+void tok_pattern_put_range(struct buf *o, uint32_t first, uint32_t last)
 {
     put_char(o, first);
     if (first == last) return;
-    tok_pattern_put(o, "-");
+    buf_puts(o, "-");
     put_char(o, last);
 }
 
@@ -114,7 +84,7 @@ static const struct {
  */
 static const struct tok_uni_range *word_extra(const struct tok_char_set *set, size_t *ret_n)
 {
-    const struct tok_uni_range *extra = tok_uni_word_extra(ret_n);
+    const struct tok_uni_range *extra = tok_uni_ranges(TOK_UNI_WORD_EXTRA, ret_n);
 
     while (set->in_class && *ret_n && extra->first < 0x100) {
         extra++;
@@ -139,7 +109,7 @@ static bool in_set(const struct tok_uni *uni, const struct tok_char_set *set, ui
     return false;
 }
 
-void tok_char_set_put_complement(struct tok_pattern_out *o, const struct tok_uni *uni,
+void tok_char_set_put_complement(struct buf *o, const struct tok_uni *uni,
                                  const struct tok_char_set *set)
 {
     uint32_t first = UINT32_MAX;
@@ -155,55 +125,51 @@ void tok_char_set_put_complement(struct tok_pattern_out *o, const struct tok_uni
     }
 }
 
-static void put_ranges(struct tok_pattern_out *o, const struct tok_uni_range *ranges, size_t n)
+static void put_ranges(struct buf *o, const struct tok_uni_range *ranges, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         tok_pattern_put_range(o, ranges[i].first, ranges[i].last);
 }
 
-static void put_categories(struct tok_pattern_out *o, uint32_t categories)
+static void put_categories(struct buf *o, uint32_t categories)
 {
     uint32_t left = categories;
-    char buf[16];
     size_t n;
 
     for (size_t i = 0; i < N_PROPERTIES; i++) { /* the wide ones come first */
         uint32_t own = properties[i].categories;
         if ((left & own) != own) continue;
-        snprintf(buf, sizeof(buf), "\\p{%s}", properties[i].name);
-        tok_pattern_put(o, buf);
+        buf_printf(o, "\\p{%s}", properties[i].name);
         left &= ~own;
     }
-    const struct tok_uni_range *newer = tok_uni_newer(&n);
+    const struct tok_uni_range *newer = tok_uni_ranges(TOK_UNI_NEWER, &n);
     for (size_t i = 0; i < n; i++) {
         if (categories >> newer[i].value & 1)
             tok_pattern_put_range(o, newer[i].first, newer[i].last);
     }
 }
 
-static void put_script(struct tok_pattern_out *o, const struct tok_char_set *set)
+static void put_script(struct buf *o, const struct tok_char_set *set)
 {
-    char buf[48];
     size_t n;
 
-    snprintf(buf, sizeof(buf), "\\p{sc:%s}", set->script);
-    tok_pattern_put(o, buf);
-    const struct tok_uni_range *newer = tok_uni_newer_script(&n);
+    buf_printf(o, "\\p{sc:%s}", set->script);
+    const struct tok_uni_range *newer = tok_uni_ranges(TOK_UNI_NEWER_SCRIPT, &n);
     for (size_t i = 0; i < n; i++) {
         if (newer[i].value == set->script_index)
             tok_pattern_put_range(o, newer[i].first, newer[i].last);
     }
 }
 
-void tok_char_set_put(struct tok_pattern_out *o, const struct tok_char_set *set)
+void tok_char_set_put(struct buf *o, const struct tok_char_set *set)
 {
     size_t n;
 
     if (set->white) {
-        const struct tok_uni_range *white = tok_uni_white(&n);
+        const struct tok_uni_range *white = tok_uni_ranges(TOK_UNI_WHITE_SPACE, &n);
         put_ranges(o, white, n);
     }
-    if (set->hex) tok_pattern_put(o, "0-9A-Fa-f");
+    if (set->hex) buf_puts(o, "0-9A-Fa-f");
     if (set->categories) put_categories(o, set->categories);
     if (set->folded && set->categories == CATEGORIES_L) tok_pattern_put_range(o, 0x345, 0x345);
     if (set->script) put_script(o, set);

@@ -10,19 +10,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "tokenizer/unicode.h"
 
-/* A pattern that is being built. Zeroed is empty; s is owned by whoever holds the struct. */
-struct tok_pattern_out {
-    char *s;
-    size_t n, cap;
-    bool oom; /* memory ran out: nothing more is put */
-};
-
-void tok_pattern_put_bytes(struct tok_pattern_out *o, const char *s, size_t len);
-void tok_pattern_put(struct tok_pattern_out *o, const char *s);
 /* first-last, or a single character; escaped where need be. */
-void tok_pattern_put_range(struct tok_pattern_out *o, uint32_t first, uint32_t last);
+void tok_pattern_put_range(struct buf *o, uint32_t first, uint32_t last);
 
 /* A set of characters that an escape names. */
 struct tok_char_set {
@@ -54,10 +46,10 @@ bool tok_char_set_folds(const struct tok_uni *uni, const struct tok_char_set *se
                         bool class_negated);
 
 /* Puts the members; negated is the caller's business. */
-void tok_char_set_put(struct tok_pattern_out *o, const struct tok_char_set *set);
+void tok_char_set_put(struct buf *o, const struct tok_char_set *set);
 
 /* Puts all other characters, as ranges. Not for scripts. Walks through all code points. */
-void tok_char_set_put_complement(struct tok_pattern_out *o, const struct tok_uni *uni,
+void tok_char_set_put_complement(struct buf *o, const struct tok_uni *uni,
                                  const struct tok_char_set *set);
 
 #endif

@@ -23,6 +23,8 @@
 #define CALLOUT "(?C1)"
 #define MAX_COMPLEMENTS 16 /* each one walks through all code points */
 
+enum { MAX_OUT_BYTES = 1 << 30 };
+
 struct group {
     size_t atom;   /* where the group begins in the output */
     bool caseless; /* as it was outside */
@@ -32,7 +34,7 @@ struct group {
 struct translator {
     const struct tok_uni *uni;
     const unsigned char *p, *end;
-    struct tok_pattern_out out;
+    struct buf out;
     struct group groups[TOK_PATTERN_MAX_DEPTH];
     int depth;
     bool caseless, class_negated;
@@ -84,9 +86,9 @@ static int put_class_item(struct translator *t, struct tok_char_set *set)
 /* A set that stands alone. */
 static void put_alone(struct translator *t, const struct tok_char_set *set)
 {
-    tok_pattern_put(&t->out, set->negated ? "[^" : "[");
+    buf_puts(&t->out, set->negated ? "[^" : "[");
     tok_char_set_put(&t->out, set);
-    tok_pattern_put(&t->out, "]");
+    buf_puts(&t->out, "]");
 }
 
 /* ---- escapes ------------------------------------------------------------------------------- */
@@ -187,7 +189,7 @@ static int parse_char_escape(struct translator *t, unsigned char c, uint32_t *re
 
 static void begin_atom(struct translator *t)
 {
-    t->atom = t->out.n;
+    t->atom = t->out.len;
     t->has_atom = true;
     t->at_start = false;
 }
@@ -225,7 +227,7 @@ static void word_boundary(struct translator *t, bool negated)
 
     parse_set(t, 'w', &word, &is_set);
     for (int i = 0; i < 5; i++) {
-        tok_pattern_put(&t->out, parts[negated][i]);
+        buf_puts(&t->out, parts[negated][i]);
         if (i < 4) put_alone(t, &word);
     }
 }
@@ -250,7 +252,7 @@ static int escape(struct translator *t)
         if ((c | 0x20) == 'b')
             word_boundary(t, c == 'B');
         else
-            tok_pattern_put_bytes(&t->out, (const char *)t->p - 2, 2);
+            buf_add(&t->out, (const char *)t->p - 2, 2);
         t->has_atom = t->at_start = false;
         t->last_literal = 0;
         return 0;
@@ -311,10 +313,10 @@ static int class_item(struct translator *t)
 static int class_expression(struct translator *t)
 {
     begin_atom(t);
-    tok_pattern_put(&t->out, "[");
+    buf_puts(&t->out, "[");
     t->class_negated = t->p < t->end && *t->p == '^';
     if (t->class_negated) {
-        tok_pattern_put(&t->out, "^");
+        buf_puts(&t->out, "^");
         t->p++;
     }
     if (t->p < t->end && *t->p == ']') return refuse(t, "] at the front of [...]");
@@ -324,7 +326,7 @@ static int class_expression(struct translator *t)
     }
     if (t->p == t->end) return refuse(t, "[ without ]");
     t->p++;
-    tok_pattern_put(&t->out, "]");
+    buf_puts(&t->out, "]");
     t->last_literal = 0;
     return 0;
 }
@@ -335,8 +337,8 @@ static int push_group(struct translator *t, const char *open, bool look)
 {
     if (t->depth == TOK_PATTERN_MAX_DEPTH)
         return refuse(t, "nesting deeper than %d", TOK_PATTERN_MAX_DEPTH);
-    t->groups[t->depth++] = (struct group){t->out.n, t->caseless, look};
-    tok_pattern_put(&t->out, open);
+    t->groups[t->depth++] = (struct group){t->out.len, t->caseless, look};
+    buf_puts(&t->out, open);
     t->has_atom = false;
     t->at_start = true;
     t->last_literal = 0;
@@ -363,8 +365,8 @@ static int option_group(struct translator *t)
     bool whole = *t->p++ == ')';
     if (whole && !t->at_start) return refuse(t, "an option in the middle, such as a(?i)b,");
     if (whole) {
-        tok_pattern_put(&t->out, open);
-        tok_pattern_put(&t->out, ")");
+        buf_puts(&t->out, open);
+        buf_puts(&t->out, ")");
         t->caseless = caseless;
         return 0;
     }
@@ -405,7 +407,7 @@ static int close_group(struct translator *t)
 {
     if (t->depth == 0) return refuse(t, ") without (");
     const struct group *g = &t->groups[--t->depth];
-    tok_pattern_put(&t->out, ")");
+    buf_puts(&t->out, ")");
     t->atom = g->atom;
     t->has_atom = !g->look;
     t->caseless = g->caseless;
@@ -459,10 +461,10 @@ static bool parse_interval(struct translator *t, struct repeat *ret)
 /* "(?:" before the last atom. */
 static void wrap_atom(struct translator *t)
 {
-    tok_pattern_put(&t->out, "(?:");
-    if (t->out.oom) return;
-    memmove(t->out.s + t->atom + 3, t->out.s + t->atom, t->out.n - 3 - t->atom);
-    memcpy(t->out.s + t->atom, "(?:", 3);
+    buf_puts(&t->out, "(?:");
+    if (t->out.failed) return;
+    memmove(t->out.data + t->atom + 3, t->out.data + t->atom, t->out.len - 3 - t->atom);
+    memcpy(t->out.data + t->atom, "(?:", 3);
 }
 
 /* Writes a quantifier with its suffix. In Ruby {n,m}+ repeats the interval, elsewhere + is
@@ -476,16 +478,16 @@ static int repeat(struct translator *t, const struct repeat *r)
     if (r->exact && suffix == '?') return refuse(t, "{n}?");
     if (r->interval && suffix == '+') {
         wrap_atom(t);
-        tok_pattern_put(&t->out, r->text);
-        tok_pattern_put(&t->out, ")+");
+        buf_puts(&t->out, r->text);
+        buf_puts(&t->out, ")+");
     } else {
-        tok_pattern_put(&t->out, r->text);
-        tok_pattern_put_bytes(&t->out, &suffix, suffix != 0);
+        buf_puts(&t->out, r->text);
+        buf_add(&t->out, &suffix, suffix != 0);
     }
     if (t->p < t->end && (*t->p == '*' || *t->p == '+' || *t->p == '?')) {
         return refuse(t, "a quantifier behind a quantifier");
     }
-    tok_pattern_put(&t->out, CALLOUT);
+    buf_puts(&t->out, CALLOUT);
     t->has_atom = false;
     t->last_literal = 0;
     return 0;
@@ -519,13 +521,13 @@ static int step(struct translator *t)
     case '{': return quantifier(t, c);
     case '.':
         begin_atom(t);
-        tok_pattern_put(&t->out, ".");
+        buf_puts(&t->out, ".");
         t->last_literal = 0;
         return 0;
     case '|':
     case '^':
     case '$':
-        tok_pattern_put_bytes(&t->out, (const char *)&c, 1);
+        buf_add(&t->out, (const char *)&c, 1);
         t->has_atom = t->at_start = false;
         t->last_literal = 0;
         return 0;
@@ -538,6 +540,7 @@ int tok_pattern_translate(const struct tok_uni *uni, const char *pattern, size_t
 {
     struct translator t = {.uni = uni,
                            .p = (const unsigned char *)pattern,
+                           .out = {.max = MAX_OUT_BYTES},
                            .err = err,
                            .errlen = errlen,
                            .at_start = true};
@@ -549,13 +552,13 @@ int tok_pattern_translate(const struct tok_uni *uni, const char *pattern, size_t
     while (!rc && t.p < t.end)
         rc = step(&t);
     if (!rc && t.depth > 0) rc = refuse(&t, "( without )");
-    tok_pattern_put_bytes(&t.out, "", 1);
-    if (!rc && t.out.oom) rc = TOK_ENOMEM;
+    buf_add(&t.out, "", 0);
+    if (!rc && t.out.failed) rc = TOK_ENOMEM;
     if (rc) {
-        free(t.out.s);
+        buf_finish(&t.out);
         return rc;
     }
-    *ret = t.out.s;
-    *ret_len = t.out.n - 1;
+    *ret = t.out.data;
+    *ret_len = t.out.len;
     return 0;
 }

@@ -40,12 +40,6 @@ bool tok_is_special(const struct tok *t, int32_t id)
     return added && added->special;
 }
 
-bool tok_has_id(const struct tok *t, int32_t id)
-{
-    size_t len;
-    return tok_token_string(t, id, &len) != NULL;
-}
-
 size_t tok_token_bytes(const struct tok *t, int32_t id, char *buf, size_t size)
 {
     struct tok_decode_run run = {0};

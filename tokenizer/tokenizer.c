@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/file.h"
 #include "base/gguf_names.h"
 #include "tokenizer/gguf.h"
@@ -172,32 +173,11 @@ int tok_decoder_flush(struct tok_decoder *d, const char **ret_text, size_t *ret_
     return give(d, tok_decode_flush(&d->t->decode, &d->run), ret_text, ret_len);
 }
 
-/* A text that grows; freed by the caller. */
-struct joined {
-    char *s;
-    size_t len, cap;
-};
-
-static int join(struct joined *j, const char *s, size_t len)
-{
-    if (j->cap - j->len < len + 1) {
-        size_t cap = (j->len + len) * 2 + 64;
-        char *p = realloc(j->s, cap);
-        if (!p) return TOK_ENOMEM;
-        j->s = p;
-        j->cap = cap;
-    }
-    memcpy(j->s + j->len, s, len);
-    j->len += len;
-    j->s[j->len] = 0;
-    return 0;
-}
-
 int tok_decode(const struct tok *t, const int32_t *ids, size_t n, bool skip_special,
                char **ret_text, size_t *ret_len)
 {
     struct tok_decoder d = {.t = t, .skip_special = skip_special};
-    struct joined text = {0};
+    struct buf text = {.max = SIZE_MAX / 4};
     const char *s;
     size_t len;
     int rc = 0;
@@ -205,16 +185,17 @@ int tok_decode(const struct tok *t, const int32_t *ids, size_t n, bool skip_spec
     tok_decoder_reset(&d);
     for (size_t i = 0; i < n && !rc; i++) {
         rc = tok_decoder_push(&d, ids[i], &s, &len);
-        if (!rc) rc = join(&text, s, len);
+        if (!rc) buf_add(&text, s, len);
     }
     if (!rc) rc = tok_decoder_flush(&d, &s, &len);
-    if (!rc) rc = join(&text, s, len);
+    if (!rc) buf_add(&text, s, len);
+    if (!rc && text.failed) rc = TOK_ENOMEM;
     tok_decode_run_finish(&d.run);
     if (rc) {
-        free(text.s);
+        buf_finish(&text);
         return rc;
     }
-    *ret_text = text.s;
+    *ret_text = text.data;
     *ret_len = text.len;
     return 0;
 }

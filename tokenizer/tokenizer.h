@@ -93,16 +93,14 @@ int32_t tok_token_id(const struct tok *t, const char *content, size_t len);
 /* Returns true if the id is an added token marked special (control token); false out of range. */
 bool tok_is_special(const struct tok *t, int32_t id);
 
-/* Returns true if the id names a token (vocabularies may have holes). */
-bool tok_has_id(const struct tok *t, int32_t id);
-
 /*
  * The raw bytes that one token contributes in the middle of a text; they need not be UTF-8 by
  * themselves. Copies at most size bytes, returns the full length, or 0 for an id that is none.
  */
 size_t tok_token_bytes(const struct tok *t, int32_t id, char *buf, size_t size);
 
-/* The token as in the vocabulary file, with byte alphabet and space marks. Borrowed from t. */
+/* The token as in the vocabulary file, with byte alphabet and space marks, borrowed from t; NULL if
+ * the id is none. */
 const char *tok_token_string(const struct tok *t, int32_t id, size_t *ret_len);
 
 /*
@@ -113,7 +111,7 @@ const char *tok_token_string(const struct tok *t, int32_t id, size_t *ret_len);
  */
 bool tok_fits(const struct tok *a, const struct tok *b, uint64_t *bits, char *err, size_t errlen);
 
-/* What a GGUF file's tokenizer is of: "tokenizer.json", a key, or "rule smollm", by which it is
+/* The source of a GGUF file's tokenizer: "tokenizer.json", a key, or "rule smollm", by which it is
  * built; NULL for a directory's. */
 const char *tok_source(const struct tok *t);
 

@@ -181,28 +181,19 @@ size_t tok_uni_lower(uint32_t cp, uint32_t out[2])
     return 1;
 }
 
-const struct tok_uni_range *tok_uni_newer(size_t *ret_n)
+const struct tok_uni_range *tok_uni_ranges(enum tok_uni_list list, size_t *ret_n)
 {
-    *ret_n = N_OF(uni_newer);
-    return uni_newer;
-}
-
-const struct tok_uni_range *tok_uni_word_extra(size_t *ret_n)
-{
-    *ret_n = N_OF(uni_regex_word_extra);
-    return uni_regex_word_extra;
-}
-
-const struct tok_uni_range *tok_uni_newer_script(size_t *ret_n)
-{
-    *ret_n = N_OF(uni_newer_script);
-    return uni_newer_script;
-}
-
-const struct tok_uni_range *tok_uni_white(size_t *ret_n)
-{
-    *ret_n = N_OF(white_space);
-    return white_space;
+    static const struct {
+        const struct tok_uni_range *ranges;
+        size_t n;
+    } lists[] = {
+        [TOK_UNI_NEWER] = {uni_newer, N_OF(uni_newer)},
+        [TOK_UNI_WORD_EXTRA] = {uni_regex_word_extra, N_OF(uni_regex_word_extra)},
+        [TOK_UNI_NEWER_SCRIPT] = {uni_newer_script, N_OF(uni_newer_script)},
+        [TOK_UNI_WHITE_SPACE] = {white_space, N_OF(white_space)},
+    };
+    *ret_n = lists[list].n;
+    return lists[list].ranges;
 }
 
 bool tok_uni_script(const char *name, size_t len, uint32_t *ret_index, const char **ret_spelling)

@@ -51,15 +51,16 @@ bool tok_uni_is_inert(uint32_t cp);
 /* Lowercase of cp: one or two code points into out; returns how many. */
 size_t tok_uni_lower(uint32_t cp, uint32_t out[2]);
 
-/* For the pattern translator: what it must add to PCRE2's own classes. Borrowed, constant. */
-const struct tok_uni_range *tok_uni_newer(size_t *ret_n);      /* value: the category */
-const struct tok_uni_range *tok_uni_word_extra(size_t *ret_n); /* \w besides L, M, Nd, Nl, Pc */
+/* For the pattern translator: code points by which it must add to PCRE2's own classes. */
+enum tok_uni_list {
+    TOK_UNI_NEWER,        /* value: the category */
+    TOK_UNI_WORD_EXTRA,   /* \w besides L, M, Nd, Nl, Pc */
+    TOK_UNI_NEWER_SCRIPT, /* value: the script's index */
+    TOK_UNI_WHITE_SPACE,
+};
+const struct tok_uni_range *tok_uni_ranges(enum tok_uni_list list, size_t *ret_n);
 
 /* Returns true if a script name (any case) is known; then its index and PCRE2's spelling. */
 bool tok_uni_script(const char *name, size_t len, uint32_t *ret_index, const char **ret_spelling);
-const struct tok_uni_range *tok_uni_newer_script(size_t *ret_n); /* value: the script's index */
-
-/* Code points that are White_Space, as ranges. */
-const struct tok_uni_range *tok_uni_white(size_t *ret_n);
 
 #endif

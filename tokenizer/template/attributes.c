@@ -152,8 +152,9 @@ static struct jinja_value plain_attr(struct jinja_run *r, struct jinja_value obj
     }
 }
 
-struct jinja_value jinja_type_attr(struct jinja_run *r, struct jinja_value obj,
-                                   const struct jinja_str *name)
+/* Attributes of the type itself, methods included; JINJA_MISSING if there is none. */
+static struct jinja_value type_attr(struct jinja_run *r, struct jinja_value obj,
+                                    const struct jinja_str *name)
 {
     struct jinja_value v = plain_attr(r, obj, name);
     if (jinja_is(v, JINJA_MISSING)) v = find_method(r, obj, name);
@@ -169,7 +170,7 @@ struct jinja_value jinja_getattr(struct jinja_run *r, struct jinja_value obj,
                                  struct jinja_value name)
 {
     if (jinja_is(obj, JINJA_UNDEFINED)) jinja_fail_undefined(r, obj);
-    struct jinja_value v = jinja_type_attr(r, obj, name.u.str);
+    struct jinja_value v = type_attr(r, obj, name.u.str);
     if (!jinja_is(v, JINJA_MISSING)) return v;
     if (name.u.str->len > 1 && memcmp(name.u.str->s, "__", 2) == 0)
         return unsafe_attr(r, obj, jinja_copy(r, name.u.str->s, name.u.str->len));
@@ -215,8 +216,7 @@ struct jinja_value jinja_getitem(struct jinja_run *r, struct jinja_value obj,
 {
     if (jinja_is(obj, JINJA_UNDEFINED)) jinja_fail_undefined(r, obj);
     struct jinja_value v = find_item(r, obj, key);
-    if (jinja_is(v, JINJA_MISSING) && jinja_is(key, JINJA_STR))
-        v = jinja_type_attr(r, obj, key.u.str);
+    if (jinja_is(v, JINJA_MISSING) && jinja_is(key, JINJA_STR)) v = type_attr(r, obj, key.u.str);
     if (!jinja_is(v, JINJA_MISSING)) return v;
     bool text = jinja_is(key, JINJA_STR);
     return jinja_undefined_attr(r, obj, text ? key.u.str : jinja_repr(r, key));

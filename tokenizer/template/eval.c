@@ -149,8 +149,9 @@ static struct jinja_value eval_getitem(struct jinja_run *r, struct jinja_frame *
 
 /* ---- calls --------------------------------------------------------------------------------- */
 
-void jinja_eval_args(struct jinja_run *r, struct jinja_frame *f, const struct jinja_call *call,
-                     struct jinja_args *ret)
+/* The arguments of a call. */
+static void eval_args(struct jinja_run *r, struct jinja_frame *f, const struct jinja_call *call,
+                      struct jinja_args *ret)
 {
     struct jinja_list *pos = eval_all(r, f, &call->args);
     struct jinja_list *kw = eval_all(r, f, &call->kwargs);
@@ -181,8 +182,8 @@ static struct jinja_value call_method(struct jinja_run *r, const struct jinja_bo
     return m->method->call(r, m->self, bound, args);
 }
 
-struct jinja_value jinja_call_value(struct jinja_run *r, struct jinja_value callee,
-                                    const struct jinja_args *args)
+static struct jinja_value call_value(struct jinja_run *r, struct jinja_value callee,
+                                     const struct jinja_args *args)
 {
     switch (callee.type) {
     case JINJA_BUILTIN: return call_builtin(r, callee.u.builtin, args);
@@ -199,9 +200,9 @@ static struct jinja_value eval_call(struct jinja_run *r, struct jinja_frame *f,
 {
     struct jinja_args args;
     struct jinja_value callee = jinja_eval(r, f, node->u.call.callee);
-    jinja_eval_args(r, f, &node->u.call.args, &args);
+    eval_args(r, f, &node->u.call.args, &args);
     int line = r->line;
-    struct jinja_value v = jinja_call_value(r, callee, &args);
+    struct jinja_value v = call_value(r, callee, &args);
     r->line = line;
     return v;
 }
@@ -217,7 +218,7 @@ static struct jinja_value eval_apply(struct jinja_run *r, struct jinja_frame *f,
                     (int)node->u.apply.name->len, node->u.apply.name->s);
     struct jinja_value v = node->u.apply.subject ? jinja_eval(r, f, node->u.apply.subject)
                                                  : jinja_from_str(r->block_text);
-    jinja_eval_args(r, f, &node->u.apply.args, &args);
+    eval_args(r, f, &node->u.apply.args, &args);
     if (is_filter) return jinja_apply_filter(r, node->u.apply.filter, v, &args);
     return jinja_bool(jinja_apply_test(r, node->u.apply.test, v, &args));
 }

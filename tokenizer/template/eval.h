@@ -25,14 +25,6 @@ void jinja_enter_scope(struct jinja_run *r, struct jinja_frame *f,
 struct jinja_value jinja_eval(struct jinja_run *r, struct jinja_frame *f,
                               const struct jinja_node *node);
 
-/* Evaluates the arguments of a call. */
-void jinja_eval_args(struct jinja_run *r, struct jinja_frame *f, const struct jinja_call *call,
-                     struct jinja_args *ret);
-
-/* callee(args); fails for what cannot be called. */
-struct jinja_value jinja_call_value(struct jinja_run *r, struct jinja_value callee,
-                                    const struct jinja_args *args);
-
 /* The text that a macro renders. */
 struct jinja_value jinja_call_macro(struct jinja_run *r, const struct jinja_macro *macro,
                                     const struct jinja_args *args);

@@ -43,12 +43,6 @@ JINJA_BUILTIN_FN(make_range)
     return (struct jinja_value){.type = JINJA_RANGE, .u.range = range};
 }
 
-void jinja_dict_add_kw(struct jinja_run *r, struct jinja_dict *d, const struct jinja_args *args)
-{
-    for (size_t i = 0; i < args->n_kw; i++)
-        jinja_dict_put(r, d, jinja_from_str(args->keys[i]), args->kw[i]);
-}
-
 /* dict(mapping, **kwargs) */
 static struct jinja_dict *new_dict(struct jinja_run *r, const struct jinja_args *args)
 {
@@ -57,7 +51,8 @@ static struct jinja_dict *new_dict(struct jinja_run *r, const struct jinja_args 
     if (args->n_pos && !jinja_is(args->pos[0], JINJA_DICT))
         jinja_raise(r, "a dict of pairs is not supported in chat templates");
     if (args->n_pos) jinja_dict_add_all(r, d, args->pos[0].u.dict);
-    jinja_dict_add_kw(r, d, args);
+    for (size_t i = 0; i < args->n_kw; i++)
+        jinja_dict_put(r, d, jinja_from_str(args->keys[i]), args->kw[i]);
     return d;
 }
 

@@ -35,9 +35,6 @@ struct jinja_signature {
 void jinja_bind(struct jinja_run *r, const char *name, struct jinja_signature signature,
                 const struct jinja_args *args, struct jinja_value ret[JINJA_MAX_PARAMS]);
 
-/* Adds the keyword arguments to a dict. (globals.c) */
-void jinja_dict_add_kw(struct jinja_run *r, struct jinja_dict *d, const struct jinja_args *args);
-
 /*
  * A filter: `v` is the value before the bar; `a` are the bound parameters, `args` the raw
  * arguments.
@@ -148,10 +145,6 @@ struct jinja_value jinja_getitem(struct jinja_run *r, struct jinja_value obj,
 struct jinja_value jinja_slice(struct jinja_run *r, struct jinja_value obj,
                                struct jinja_value start, struct jinja_value stop,
                                struct jinja_value step);
-
-/* Attributes of the type itself, methods included; JINJA_MISSING if there is none of that name. */
-struct jinja_value jinja_type_attr(struct jinja_run *r, struct jinja_value obj,
-                                   const struct jinja_str *name);
 
 /* a op b on numbers, strings and lists. */
 struct jinja_value jinja_binary(struct jinja_run *r, int op, struct jinja_value a,
