@@ -233,7 +233,7 @@ static void take_literal(struct tools_reader *r, const struct literal *l)
 static bool skip_spaces(struct tools_reader *r, size_t limit)
 {
     struct call *c = &r->call;
-    while (r->pos < limit && reader_is_space(r->text[r->pos])) {
+    while (r->pos < limit && json_is_space(r->text[r->pos])) {
         c->opened += c->opened == r->pos;
         r->pos++;
     }
@@ -371,7 +371,7 @@ static void read_value(struct tools_reader *r, size_t limit)
     struct call *c = &r->call;
     const char *p;
     if (c->step == READ_ID && c->id.begin == NOWHERE) {
-        if (reader_is_space(r->text[r->pos])) {
+        if (json_is_space(r->text[r->pos])) {
             r->pos++;
             return;
         }
@@ -394,8 +394,8 @@ static bool take_decoded(struct call *c, const char *p, size_t n)
 {
     const char *end = p + n;
     while (p < end) {
-        bool done = json_scan_complete(&c->scan), none = !c->scan.depth && !done;
-        if ((done || none) && reader_is_space(*p)) {
+        bool done = json_scan_complete(&c->scan), none = !c->scan.nesting.depth && !done;
+        if ((done || none) && json_is_space(*p)) {
             p++;
             continue;
         }

@@ -169,20 +169,12 @@ void call_send_held(struct tools_reader *r, bool complete)
 /* Bytes [begin, end) as the inside of a JSON string. */
 static void send_escaped(struct tools_reader *r, size_t begin, size_t end)
 {
-    static const char short_for[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
     size_t from = begin;
     for (size_t i = begin; i < end; i++) {
-        char c = r->text[i], escape[8] = {'\\', 'u', '0', '0', 0, 0, 0, 0};
-        const char *at = c ? strchr(short_for, c) : NULL;
-        if ((unsigned char)c >= 0x20 && !at) continue;
+        char escape[8];
+        if (!json_escape(r->text[i], escape)) continue;
         send_arguments(r, from, i);
         from = i + 1;
-        escape[4] = (char)('0' + (c >> 4));
-        escape[5] = "0123456789abcdef"[c & 15];
-        if (at) {
-            escape[1] = letters[at - short_for];
-            escape[2] = '\0';
-        }
         call_send_text(r, escape);
     }
     send_arguments(r, from, end);
@@ -197,7 +189,7 @@ void call_send_key(struct tools_reader *r, const struct xml_param *param, size_t
 
 static size_t trimmed_end(const struct tools_reader *r, size_t begin, size_t end)
 {
-    while (end > begin && reader_is_space(r->text[end - 1]))
+    while (end > begin && json_is_space(r->text[end - 1]))
         end--;
     return end;
 }
@@ -238,7 +230,7 @@ static void advance(struct tools_reader *r, struct xml_param *param, size_t end)
 static void send_json_value(struct tools_reader *r, struct xml_param *param, size_t end)
 {
     while (!r->call.value_sent && param->value.begin < end &&
-           reader_is_space(r->text[param->value.begin]))
+           json_is_space(r->text[param->value.begin]))
         advance(r, param, param->value.begin + 1);
     end = trimmed_end(r, param->value.begin, end);
     r->call.value_sent |= end > param->value.begin;

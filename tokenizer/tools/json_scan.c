@@ -2,6 +2,7 @@
 /* A JSON value checked as its bytes come; see json_scan.h. */
 #include "tokenizer/tools/json_scan.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum state {
@@ -31,41 +32,50 @@ void json_scan_begin(struct json_scan *s)
     memset(s, 0, sizeof(*s));
 }
 
-static bool is_space(char c)
-{
-    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
-}
-
 static bool is_digit(char c)
 {
     return c >= '0' && c <= '9';
 }
 
-static bool in_object(const struct json_scan *s)
+bool json_in_object(const struct json_nesting *n)
 {
-    unsigned d = s->depth - 1u;
-    return s->objects[d / 64] >> d % 64 & 1;
+    unsigned d = n->depth - 1u;
+    return n->objects[d / 64] >> d % 64 & 1;
+}
+
+bool json_nest(struct json_nesting *n, bool object)
+{
+    if (n->depth == JSON_SCAN_DEPTH) return false;
+    uint64_t bit = 1ull << n->depth % 64, *word = &n->objects[n->depth / 64];
+    *word = object ? *word | bit : *word & ~bit;
+    n->depth++;
+    return true;
+}
+
+size_t json_escape(char c, char ret[8])
+{
+    static const char plain[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
+    const char *at = c ? strchr(plain, c) : NULL;
+    if (at) return (size_t)snprintf(ret, 8, "\\%c", letters[at - plain]);
+    return (unsigned char)c < 0x20 ? (size_t)snprintf(ret, 8, "\\u%04x", (unsigned)c) : 0;
 }
 
 static void value_ended(struct json_scan *s)
 {
-    s->state = s->depth ? AFTER : DONE;
+    s->state = s->nesting.depth ? AFTER : DONE;
 }
 
 static bool open_container(struct json_scan *s, bool object)
 {
-    if (s->depth == JSON_SCAN_DEPTH) return false;
-    uint64_t bit = 1ull << s->depth % 64, *word = &s->objects[s->depth / 64];
-    *word = object ? *word | bit : *word & ~bit;
-    s->depth++;
+    if (!json_nest(&s->nesting, object)) return false;
     s->state = object ? FIRST_KEY : FIRST;
     return true;
 }
 
 static bool close_container(struct json_scan *s, char c)
 {
-    if (!s->depth || c != (in_object(s) ? '}' : ']')) return false;
-    s->depth--;
+    if (!s->nesting.depth || c != (json_in_object(&s->nesting) ? '}' : ']')) return false;
+    s->nesting.depth--;
     value_ended(s);
     return true;
 }
@@ -125,7 +135,7 @@ static int next_in_number(unsigned state, char c)
 static bool after_value(struct json_scan *s, char c)
 {
     if (c != ',') return close_container(s, c);
-    s->state = in_object(s) ? KEY : VALUE;
+    s->state = json_in_object(&s->nesting) ? KEY : VALUE;
     return true;
 }
 
@@ -165,7 +175,7 @@ static bool in_literal(struct json_scan *s, char c)
 static bool take(struct json_scan *s, char c, bool *again)
 {
     *again = false;
-    if (s->state <= AFTER && is_space(c)) return true;
+    if (s->state <= AFTER && json_is_space(c)) return true;
     switch ((enum state)s->state) {
     case FIRST:
         if (c == ']') return close_container(s, c);
@@ -217,5 +227,5 @@ enum json_scan_result json_scan(struct json_scan *s, const char *p, const char *
 
 bool json_scan_complete(const struct json_scan *s)
 {
-    return s->state == DONE || (s->depth == 0 && is_number_end(s->state));
+    return s->state == DONE || (s->nesting.depth == 0 && is_number_end(s->state));
 }

@@ -21,13 +21,23 @@ enum json_scan_result {
     JSON_SCAN_FAIL, /* the next byte cannot come here */
 };
 
+/* The containers around a place. */
+struct json_nesting {
+    uint8_t depth;
+    uint64_t objects[JSON_SCAN_DEPTH / 64]; /* bit d: the container at depth d is an object */
+};
+
+/* Enters one more; false: too many. */
+bool json_nest(struct json_nesting *n, bool object);
+/* Whether the innermost is an object; there is one. */
+bool json_in_object(const struct json_nesting *n);
+
 struct json_scan {
     uint8_t state;
-    uint8_t depth;
-    bool key;                               /* the string is a member's name */
-    uint8_t digits;                         /* hex digits of an escape that are still to come */
-    const char *literal;                    /* the rest of true, false or null */
-    uint64_t objects[JSON_SCAN_DEPTH / 64]; /* bit d: the container at depth d is an object */
+    bool key;            /* the string is a member's name */
+    uint8_t digits;      /* hex digits of an escape that are still to come */
+    const char *literal; /* the rest of true, false or null */
+    struct json_nesting nesting;
 };
 
 void json_scan_begin(struct json_scan *s);
@@ -38,5 +48,13 @@ enum json_scan_result json_scan(struct json_scan *s, const char *p, const char *
 
 /* Returns true if the bytes so far are a value: a number needs no byte after it. */
 bool json_scan_complete(const struct json_scan *s);
+
+/* The escape of a character of a string; 0: it needs none. */
+size_t json_escape(char c, char ret[8]);
+
+static inline bool json_is_space(char c)
+{
+    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
 
 #endif

@@ -2,7 +2,6 @@
 /* Python's keyword arguments as JSON; see keyword_scan.h. */
 #include "tokenizer/tools/keyword_scan.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/utf8.h"
@@ -56,15 +55,9 @@ static void put_text(struct keyword_scan *s, const char *text)
 /* A character of a string. */
 static void put_char(struct keyword_scan *s, char c)
 {
-    static const char plain[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
-    const char *at = c ? strchr(plain, c) : NULL;
     char escape[8];
-    if (at)
-        put(s, (char[]){'\\', letters[at - plain]}, 2);
-    else if ((unsigned char)c < 0x20)
-        put(s, escape, (size_t)snprintf(escape, sizeof(escape), "\\u%04x", c));
-    else
-        put(s, &c, 1);
+    size_t n = json_escape(c, escape);
+    put(s, n ? escape : &c, n ? n : 1);
 }
 
 /* An item begins: what stands between it and the one before. */
@@ -76,28 +69,14 @@ static void separate(struct keyword_scan *s)
 
 /* ---- values -------------------------------------------------------------------------------- */
 
-static bool is_space(char c)
-{
-    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
-}
-
 bool keyword_scan_is_name(char c)
 {
     return (unsigned char)c > 0x20 && !strchr("=,:()[]{}<>'\"\\", c);
 }
 
-static bool in_dictionary(const struct keyword_scan *s)
-{
-    unsigned d = s->depth - 1u;
-    return s->objects[d / 64] >> d % 64 & 1;
-}
-
 static bool open_container(struct keyword_scan *s, bool object)
 {
-    if (s->depth == JSON_SCAN_DEPTH) return false;
-    uint64_t bit = 1ull << s->depth % 64, *word = &s->objects[s->depth / 64];
-    *word = object ? *word | bit : *word & ~bit;
-    s->depth++;
+    if (!json_nest(&s->nesting, object)) return false;
     s->first = true;
     s->state = object ? MEMBER : ITEM;
     put_text(s, object ? "{" : "[");
@@ -107,10 +86,10 @@ static bool open_container(struct keyword_scan *s, bool object)
 /* The end of a container, or of all arguments. */
 static bool close_container(struct keyword_scan *s, char c)
 {
-    char wanted = !s->depth ? ')' : in_dictionary(s) ? '}' : ']';
+    char wanted = !s->nesting.depth ? ')' : json_in_object(&s->nesting) ? '}' : ']';
     if (c != wanted) return false;
-    s->state = s->depth ? AFTER : DONE;
-    s->depth -= s->depth > 0;
+    s->state = s->nesting.depth ? AFTER : DONE;
+    s->nesting.depth -= s->nesting.depth > 0;
     s->first = false;
     put_text(s, c == ']' ? "]" : "}");
     return true;
@@ -180,7 +159,7 @@ static bool begin_member(struct keyword_scan *s, char c)
 static bool after_value(struct keyword_scan *s, char c)
 {
     if (c != ',') return close_container(s, c);
-    s->state = !s->depth ? KEYWORD : in_dictionary(s) ? MEMBER : ITEM;
+    s->state = !s->nesting.depth ? KEYWORD : json_in_object(&s->nesting) ? MEMBER : ITEM;
     return true;
 }
 
@@ -216,7 +195,7 @@ static bool equals(struct keyword_scan *s, char c)
 
 static bool in_name(struct keyword_scan *s, char c)
 {
-    if (is_space(c)) {
+    if (json_is_space(c)) {
         s->state = EQUALS;
         return true;
     }
@@ -288,7 +267,7 @@ void keyword_scan_begin(struct keyword_scan *s, keyword_scan_fn give, void *ctx)
 static bool take(struct keyword_scan *s, char c, bool *again)
 {
     *again = false;
-    if ((s->state <= AFTER && s->state != NAME) && is_space(c)) return true;
+    if ((s->state <= AFTER && s->state != NAME) && json_is_space(c)) return true;
     switch ((enum state)s->state) {
     case KEYWORD: return begin_keyword(s, c);
     case NAME: return in_name(s, c);

@@ -22,15 +22,14 @@ typedef void (*keyword_scan_fn)(void *ctx, const char *text, size_t len);
 
 struct keyword_scan {
     uint8_t state;
-    uint8_t depth;
     bool first; /* nothing came of this container */
     bool key;   /* the string is a key of a dictionary */
     char quote; /* that ends the string */
     char digits[4];
-    uint8_t n_digits, max_digits;           /* of an escape */
-    uint16_t n_name;                        /* bytes of the keyword in hand */
-    const char *literal, *json;             /* the rest of a word; its JSON */
-    uint64_t objects[JSON_SCAN_DEPTH / 64]; /* bit d: the container at depth d is a dictionary */
+    uint8_t n_digits, max_digits; /* of an escape */
+    uint16_t n_name;              /* bytes of the keyword in hand */
+    const char *literal, *json;   /* the rest of a word; its JSON */
+    struct json_nesting nesting;
     struct json_scan number;
     keyword_scan_fn give; /* NULL: the text is only checked */
     void *ctx;

@@ -140,8 +140,6 @@ struct tools_reader {
 
 /* ---- reader_modes.c ------------------------------------------------------------------------ */
 
-bool reader_is_space(char c);
-
 /* Returns true if the mode is one of reasoning. */
 bool reader_is_reasoning(const struct tools_reader *r);
 

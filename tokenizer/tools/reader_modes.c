@@ -9,11 +9,6 @@
 
 /* ---- modes and their openings -------------------------------------------------------------- */
 
-bool reader_is_space(char c)
-{
-    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
-}
-
 bool reader_is_reasoning(const struct tools_reader *r)
 {
     return r->mode == MODE_REASONING || r->mode == MODE_REASONING_START;
@@ -47,7 +42,7 @@ static void mark_all_seconds(struct tools_reader *r, int mode, int opening)
 {
     for (int byte = 0; byte < 256; byte++)
         r->second[mode][byte] |=
-            opening != OPENING_OBJECT || byte == '"' || reader_is_space((char)byte);
+            opening != OPENING_OBJECT || byte == '"' || json_is_space((char)byte);
 }
 
 static void mark_first_bytes(struct tools_reader *r)
@@ -172,7 +167,7 @@ void reader_fail(struct tools_reader *r, size_t end)
     if (!r->call.first) { /* after a call of this block */
         reader_begin_text(r, MODE_TEXT);
         r->sent = begin;
-        while (begin < end && reader_is_space(r->text[begin]))
+        while (begin < end && json_is_space(r->text[begin]))
             begin++;
         if (begin > r->held) r->space = r->held;
         if (r->n_calls >= r->set->max_calls) r->calls_on = false, reader_set_openings(r);
@@ -184,7 +179,7 @@ void reader_fail(struct tools_reader *r, size_t end)
     r->pos = end;
     if (begin == end) return;
     reader_decide_space(r, begin);
-    while (tail > begin && reader_is_space(r->text[tail - 1]))
+    while (tail > begin && json_is_space(r->text[tail - 1]))
         tail--;
     if (tail < end) r->space = tail;
 }
