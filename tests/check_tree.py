@@ -75,7 +75,7 @@ BUDGETS = {
     "tokenizer": 9223,
     "tokenizer/template": 8159,
     "tokenizer/chat": 1943,
-    "tokenizer/grammar": 12435,
+    "tokenizer/grammar": 12451,
     "tokenizer/grammar/front": 1134,
     "tokenizer/grammar/schema": 4737,
     "tokenizer/tools": 5347,

@@ -102,6 +102,33 @@ def test_white_space_in_one_style():
         assert all(accept.ask(schema=True, whitespace="any", texts=wrong[4:9])["accepted"])
 
 
+def test_shortest_ends():
+    """What completes a beginning, in the style that it has shown."""
+    person = {"type": "object", "properties": {"name": {"type": "string", "minLength": 2}, "ok": {"type": "boolean"}, "n": {
+        "type": "integer", "minimum": 500}, "at": {"type": "string", "format": "time"}}, "required": ["name", "n"]}
+    tree = {"type": "object", "properties": {"kids": {"type": "array", "items": {"$ref": "#"}, "minItems": 1}, "v": {"type": "null"}},
+            "required": ["v"]}
+    rows = [
+        (person, "", '{"name":"00","n":500}'), (person, "{", '"name":"00","n":500}'), (person, '{ "name": "', '00","n": 500 }'),
+        (person, '{\n  "na', 'me":"00",\n  "n":500\n}'), (person, '{"name": "x\\', '"","n": 500}'),
+        (person, '{"name":"ab","o', 'k":true,"n":500}'), (person, '{"name":"ab", "n":7', '00, "a'), (person, '{"name":"ab", "n":700', "}"),
+        (person, '{"name":"ab","n":500,"at":"1', '0:00:00Z"}'),
+        (tree, '{"kids":[{"v":null', '}],"v":null}'), (tree, '{"k', 'ids":[{"v":null}],"v":null}'),
+        ({"enum": ["tan", "red", "yellow"]}, '"', 'tan"'), ({"type": "array", "items": {"type": "integer"}, "minItems": 12, "uniqueItems": True},
+                                                           "[5", ",0,1,2,3,4,6,7,8,9,10,11]"),
+        ({"type": "object", "minProperties": 2, "additionalProperties": {"type": "null"}}, "", '{"":null,"0":null}'),
+        ({"type": "string", "pattern": "^(?:[a-f]{3}-)+\u00e9$"}, '"ab', 'a-\u00e9"'), ({"type": "number", "exclusiveMinimum": 0.25, "maximum": 0.3}, "0.2", "6"),
+    ]
+    with Accept(DEMO) as accept:
+        for schema, begun, wanted in rows:
+            (end, rest, n_ids, _), = accept.ask(schema=schema, texts=[begun], whitespace="style", shortest=True)["shortest"]
+            assert accept.ask(schema=schema, texts=[begun + end], whitespace="style")["accepted"] == [True], (begun, end)
+            assert len(end) <= len(wanted) or begun.endswith(":7"), (begun, end, wanted)
+            assert n_ids <= len(end.encode()) <= 4 * rest + 16, (begun, end, rest)
+        assert accept.ask(schema=person, texts=["[", '{"ok":'], shortest=True)["shortest"] == [None, None]
+        json.loads(accept.ask(json_object=True, texts=['{"a":[[[{"b": "'], shortest=True)["shortest"][0][0].join(['{"a":[[[{"b": "', ""]))
+
+
 def test_answers_come_at_once():
     with Accept(DEMO) as accept:
         for text in ("yes", "no"):

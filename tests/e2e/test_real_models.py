@@ -20,7 +20,8 @@ import sys
 import tempfile
 import zipfile
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "bench")]
+import json_answers  # noqa: E402
 from hearth_server import ROOT, SKIPPED, Hearth, run_cases  # noqa: E402
 
 BUILD = os.environ.get("HEARTH_BUILD_ROOT", os.path.join(ROOT, "build"))
@@ -201,6 +202,22 @@ def test_prose():
     kl = math.fsum(divergence(exact[i:i + width], file[i:i + width]) for i in range(0, N_PROSE * width, width)) / N_PROSE
     print(f"log-probabilities {worst:.1e} off; mean KL of the default path {kl:.5f}")
     assert worst <= 1e-3 and 0 < kl <= 0.006, (worst, kl)
+
+
+def test_json_is_whole():
+    """Ten of the questions of json_answers.py: answers that have no room for more end as JSON with all that is required."""
+    with Hearth("--model", SMOLLM2.path) as h:
+        closed = 0
+        for name in list(json_answers.QUESTIONS)[:10]:
+            schema = json_answers.QUESTIONS[name][1]
+            for max_tokens, temperature in ((36, 0), (100, 0.8)):
+                text, reason, usage = json_answers.ask(h, name, max_tokens, temperature)
+                value = json.loads(text)
+                wanted = schema.get("required", schema.get("$defs", {}).get("folder", {}).get("required", []))
+                assert isinstance(value, dict if wanted else list) and all(key in value for key in wanted), (name, text)
+                assert ("completion_tokens_details" in usage) == (reason == "length"), (name, reason, usage)
+                closed += reason == "length"
+        assert closed >= 8, closed
 
 
 if __name__ == "__main__":

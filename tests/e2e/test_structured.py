@@ -568,9 +568,9 @@ def test_what_closing_leaves_alone():
         cut = off.post("/v1/completions", dict(PROMPT, json_schema=schema, max_tokens=50))[2]
         assert cut["choices"] == ok("/v1/completions", dict(PROMPT, json_schema=schema, max_tokens=50,
                                                             structured_outputs={"close": False}))[0]["choices"]
-        body = {"messages": CHAT["messages"], "json_schema": {"type": "array", "items": {"type": "string"}, "minItems": 9}}
+        body = {"messages": CHAT["messages"], "seed": 1, "json_schema": {"type": "array", "items": {"type": "string"}, "minItems": 9}}
         answer = short.post("/v1/chat/completions", body)[2]
-        assert answer["usage"]["completion_tokens"] == 30 and len(json.loads(answer["choices"][0]["message"]["content"])) >= 9, answer
+        assert 15 <= answer["usage"]["completion_tokens"] <= 30 and len(json.loads(answer["choices"][0]["message"]["content"])) >= 9, answer
 
 
 def test_calls_are_closed_only_if_they_are_named():

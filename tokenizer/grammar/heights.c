@@ -186,7 +186,7 @@ static struct need array_need(const struct gram_rules *r, struct gram_array *a)
 static uint32_t leaf_bytes(const struct gram_rules *r, const struct gram_branch *branch)
 {
     if (branch->kind == GRAM_BRANCH_NUMBER)
-        return gram_number_rest(&r->numbers[branch->node], (struct gram_num_state){0});
+        return gram_number_rest(&r->numbers[branch->node], &(struct gram_num_state){0});
     if (branch->kind == GRAM_BRANCH_LITERAL) return gram_trie_rest(&r->tries[branch->node], 0);
     const struct gram_string *s = &r->strings[branch->node];
     return s->kind == GRAM_STRING_FREE     ? product(2, s->min, 1)

@@ -261,15 +261,17 @@ bool gram_number_extends(const struct gram_number *n, const struct gram_num_stat
     return false;
 }
 
-/* A byte that makes it complete, or else the first that may come. */
-uint32_t gram_number_rest(const struct gram_number *n, struct gram_num_state s)
+static const char number_bytes[] = "0123456789-.+";
+
+/* By a byte that makes it complete, or else the first that may come, each time. */
+static uint32_t straight_rest(const struct gram_number *n, struct gram_num_state s)
 {
     uint32_t length = 0;
 
     for (; !gram_number_complete(n, &s); length++) {
         struct gram_num_state chosen = s;
         bool found = false, complete = false;
-        for (const char *p = "0123456789-.+"; *p && !complete; p++) {
+        for (const char *p = number_bytes; *p && !complete; p++) {
             struct gram_num_state next = s;
             if (!gram_number_step(n, &next, (uint8_t)*p)) continue;
             complete = gram_number_complete(n, &next);
@@ -280,6 +282,19 @@ uint32_t gram_number_rest(const struct gram_number *n, struct gram_num_state s)
         s = chosen;
     }
     return length;
+}
+
+uint32_t gram_number_rest(const struct gram_number *n, const struct gram_num_state *s)
+{
+    uint32_t best = GRAM_INFINITE;
+
+    if (gram_number_complete(n, s)) return 0;
+    for (const char *p = number_bytes; *p && best > 1; p++) {
+        struct gram_num_state next = *s;
+        uint32_t rest = gram_number_step(n, &next, (uint8_t)*p) ? straight_rest(n, next) : best;
+        if (rest < best) best = rest + 1;
+    }
+    return best;
 }
 
 /* As the digits of an integer hash that is taken digit by digit. */

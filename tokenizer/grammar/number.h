@@ -79,7 +79,7 @@ bool gram_number_complete(const struct gram_number *n, const struct gram_num_sta
 bool gram_number_extends(const struct gram_number *n, const struct gram_num_state *s);
 
 /* Bytes of a number that the digits so far can become, a short one; 0 if they are one. */
-uint32_t gram_number_rest(const struct gram_number *n, struct gram_num_state s);
+uint32_t gram_number_rest(const struct gram_number *n, const struct gram_num_state *s);
 
 /* With values kept: there is a number of a sign (0: zero and more, 1: negative) at all. */
 bool gram_number_side_fits(const struct gram_number *n, int sign);

@@ -298,7 +298,7 @@ static uint64_t leaf_rest(const struct measure *x, const struct gram_config *c, 
     case GRAM_IN_LEAF: return gram_dfa_rest(node->dfa, q, c->d, n);
     case GRAM_IN_NUMBER:
         gram_number_unpack(&r->numbers[c->node], &digits, c->d, (uint64_t[]){c->s1, hash});
-        bytes = gram_number_rest(&r->numbers[c->node], digits);
+        bytes = gram_number_rest(&r->numbers[c->node], &digits);
         if (c->hashed && r->numbers[c->node].exact) hash = gram_number_hash(&digits);
         break;
     case GRAM_IN_DFA: bytes = 1ull + gram_dfa_rest(s->dfa, q, c->d, n); break;

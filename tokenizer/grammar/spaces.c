@@ -29,6 +29,7 @@ static struct gram_dfa *pattern_dfa(struct gram_build *b, const char *text, size
     struct gram_ex_part part = {.x = gram_regex_parse(b, text, len, &source)};
     struct gram_dfa_params params = {
         .parts = &part, .n_parts = 1, .max = MAX_LENGTH, .spellable = spaces};
+    if (text == rule) params.max = GRAM_INFINITE; /* it has an end of its own */
     struct gram_dfa *d = gram_dfa_build(b, &params);
     if (!d && text != b->options->whitespace_pattern)
         gram_fail_limit(b, b->max_steps, "compile steps");
