@@ -67,26 +67,26 @@ const char *kern_best(unsigned cpu, double bf16_rate)
     return names[best];
 }
 
-static double measured_rate;
-static const char *automatic;
+static double measured_rate; /* 0: there is no such level */
 
-/* The rate is measured where it decides: not where there are tiles, or no bf16 dot product. */
-static void choose_level(void)
+static void measure_rate(void)
 {
-    unsigned cpu = kern_cpu_flags();
-    automatic = kern_best(cpu, 2);
 #if defined(__x86_64__)
-    if (strcmp(automatic, "avx512bf16") == 0)
-        automatic = kern_best(cpu, measured_rate = kern_bf16_rate());
+    measured_rate = kern_bf16_rate();
 #endif
 }
 
+/* The rate is measured where it decides: not where there are tiles, or no bf16 dot product. */
 const char *kern_automatic(double *ret_bf16_rate)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, choose_level);
+    unsigned cpu = kern_cpu_flags();
+    const char *best = kern_best(cpu, 1);
+    *ret_bf16_rate = 0;
+    if (strcmp(best, "avx512bf16") != 0) return best;
+    pthread_once(&once, measure_rate);
     *ret_bf16_rate = measured_rate;
-    return automatic;
+    return kern_best(cpu, measured_rate);
 }
 
 const struct kern *kern_select(const char *limit)
