@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fail.h"
 #include "base/os_error.h"
 
 static const char lfs_magic[] = "version https://git-lfs.github.com/spec/";
@@ -144,15 +145,12 @@ const char *file_read_reason(void)
 /* Reads all of an open file into `text`, which has one byte more. */
 static int read_text(int fd, char *text, int64_t bytes, const char *path, char *err, size_t errlen)
 {
-    if (file_pread(fd, text, (size_t)bytes, 0)) {
-        snprintf(err, errlen, "%.400s: cannot be read: %s", path, file_read_reason());
-        return FILE_EIO;
-    }
-    if (file_is_lfs_pointer(text, (size_t)bytes)) {
-        snprintf(err, errlen, "%.400s: is a git-lfs pointer, not the file itself (git lfs pull)",
-                 path);
-        return FILE_EINVAL;
-    }
+    if (file_pread(fd, text, (size_t)bytes, 0))
+        return fail_with(FILE_EIO, err, errlen, "%.400s: cannot be read: %s", path,
+                         file_read_reason());
+    if (file_is_lfs_pointer(text, (size_t)bytes))
+        return fail_with(FILE_EINVAL, err, errlen,
+                         "%.400s: is a git-lfs pointer, not the file itself (git lfs pull)", path);
     text[bytes] = '\0';
     return 0;
 }

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/hex.h"
 #include "base/utf8.h"
 
@@ -32,8 +33,8 @@ void jr_finish(struct jr *r)
 static int fail(struct jr *r, const char *problem)
 {
     r->problem = problem;
-    snprintf(r->err, r->errlen, "not valid JSON at byte %zu: %s", r->pos, problem);
-    return JR_EINVAL;
+    return fail_with(JR_EINVAL, r->err, r->errlen, "not valid JSON at byte %zu: %s", r->pos,
+                     problem);
 }
 
 char jr_peek(struct jr *r)
@@ -50,11 +51,9 @@ int jr_open(struct jr *r, char open)
 {
     if (jr_peek(r) != open)
         return fail(r, open == '{' ? "expected an object" : "expected an array");
-    if (r->depth >= r->max_depth) {
-        snprintf(r->err, r->errlen, "JSON at byte %zu nests deeper than %d levels", r->pos,
-                 r->max_depth);
-        return JR_EINVAL;
-    }
+    if (r->depth >= r->max_depth)
+        return fail_with(JR_EINVAL, r->err, r->errlen,
+                         "JSON at byte %zu nests deeper than %d levels", r->pos, r->max_depth);
     r->depth++;
     r->pos++;
     return 0;
@@ -156,10 +155,8 @@ static int reserve(struct jr *r, size_t n)
     while (cap < n)
         cap *= 2;
     char *p = realloc(r->scratch, cap);
-    if (!p) {
-        snprintf(r->err, r->errlen, "no memory for a string of %zu bytes", n);
-        return JR_ENOMEM;
-    }
+    if (!p)
+        return fail_with(JR_ENOMEM, r->err, r->errlen, "no memory for a string of %zu bytes", n);
     r->scratch = p;
     r->scratch_cap = cap;
     return 0;
@@ -279,11 +276,10 @@ int jr_uint(struct jr *r, uint32_t max, uint32_t *ret)
     for (size_t i = 0; i < n; i++) {
         if (s[i] < '0' || s[i] > '9') return fail(r, "expected an integer from 0");
         v = v * 10 + (uint64_t)(s[i] - '0');
-        if (v > max) {
-            snprintf(r->err, r->errlen, "the number %.*s at byte %zu is above the limit of %u",
-                     (int)(n < 20 ? n : 20), s, r->pos - n, max);
-            return JR_EINVAL;
-        }
+        if (v > max)
+            return fail_with(JR_EINVAL, r->err, r->errlen,
+                             "the number %.*s at byte %zu is above the limit of %u",
+                             (int)(n < 20 ? n : 20), s, r->pos - n, max);
     }
     *ret = (uint32_t)v;
     return 0;

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/fail.h"
 #include "base/json_reader.h"
 #include "base/shown.h"
 #include "base/utf8.h"
@@ -238,11 +239,7 @@ int jt_read_file(struct json_t **ret, const char *name, const char *text, size_t
     struct jt_fault f;
     char key[JT_KEY_BYTES];
     if (jt_read(ret, text, len, &params, &f) == 0) return 0;
-    if (!*f.problem) {
-        snprintf(err, errlen, "%s: out of memory", name);
-        return JR_ENOMEM;
-    }
-    snprintf(err, errlen, "%s: line %d: %s%s%s", name, f.line, f.problem, *f.key ? " " : "",
-             shown_text(key, sizeof(key), f.key, strlen(f.key)));
-    return JR_EINVAL;
+    if (!*f.problem) return fail_with(JR_ENOMEM, err, errlen, "%s: out of memory", name);
+    return fail_with(JR_EINVAL, err, errlen, "%s: line %d: %s%s%s", name, f.line, f.problem,
+                     *f.key ? " " : "", shown_text(key, sizeof(key), f.key, strlen(f.key)));
 }

@@ -448,7 +448,7 @@ static int say_later(struct hub_failure *f)
 }
 
 int hub_client_wait(struct hub_client *c, struct hub_tries *tries, int64_t reached,
-                    const char *what, struct hub_failure *f)
+                    struct hub_failure *f)
 {
     char reason[HUB_ERR_SIZE];
     if (!f->again || c->brief) return f->rc;
@@ -515,7 +515,7 @@ int hub_client_get(struct hub_client *c, const char *url, struct buf *body, char
             fail(&f, HUB_EWRONG, false, "an answer of the hub has more than %zu bytes", body->max);
         else if (f.refused)
             fail(&f, HUB_EINTERNAL, false, "out of memory");
-    } while (hub_client_wait(c, &tries, 0, "the hub", &f) == 0);
+    } while (hub_client_wait(c, &tries, 0, &f) == 0);
     return hub_fail(err, f.rc, "%s", f.err);
 }
 

@@ -75,7 +75,7 @@ struct hub_tries {
  * the failure is, with its sentence in f->err.
  */
 int hub_client_wait(struct hub_client *c, struct hub_tries *tries, int64_t reached,
-                    const char *what, struct hub_failure *f);
+                    struct hub_failure *f);
 
 /*
  * GET of an API address below the endpoint ("/api/..."), with tries. body is emptied before each;

@@ -432,7 +432,7 @@ static int fetch_bytes(struct job *j, const char *url)
     do {
         try_once(j, url, &f);
         if (f.rc == 0) return 0;
-    } while (hub_client_wait(j->fetch->client, &tries, j->n_bytes, j->file->path, &f) == 0);
+    } while (hub_client_wait(j->fetch->client, &tries, j->n_bytes, &f) == 0);
     return hub_fail(j->err, f.rc, "%s", f.err);
 }
 
@@ -545,6 +545,6 @@ int hub_fetch_text(const struct hub_fetch *fetch, const struct hub_file *f, stru
             failure = (struct hub_failure){.rc = HUB_EWRONG, .again = true, .retry_after_s = -1};
             hub_fail(failure.err, HUB_EWRONG, "%.200s: the content is not the one listed", f->path);
         }
-    } while (hub_client_wait(fetch->client, &tries, 0, f->path, &failure) == 0);
+    } while (hub_client_wait(fetch->client, &tries, 0, &failure) == 0);
     return hub_fail(err, failure.rc, "%s", failure.err);
 }

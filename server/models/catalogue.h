@@ -53,7 +53,7 @@ void srv_catalogue_scan(struct srv_models *set, const struct srv_config *c);
  * none. */
 void srv_catalogue_facts(struct srv_model_facts *ret, const char *dir, int64_t ctx_tokens);
 
-/* What srv_model_open gets; names and dir are borrowed. */
+/* The arguments of srv_model_open; names and dir are borrowed. */
 struct srv_model_params srv_catalogue_params(const struct srv_config *c, int entry, const char *dir,
                                              const struct srv_share *share);
 

@@ -305,14 +305,14 @@ static void progress_counts(void **state)
     struct hub_failure f = {.rc = HUB_ENETWORK, .again = true, .retry_after_s = 0};
     (void)state;
     for (int i = 0; i < 4; i++)
-        REQUIRE_EQ_INT(hub_client_wait(&c, &t, 100, "f", &f), 0);
+        REQUIRE_EQ_INT(hub_client_wait(&c, &t, 100, &f), 0);
     REQUIRE_EQ_INT(t.n, 4);
-    REQUIRE_EQ_INT(hub_client_wait(&c, &t, 100 + (64 << 10), "f", &f), 0);
+    REQUIRE_EQ_INT(hub_client_wait(&c, &t, 100 + (64 << 10), &f), 0);
     REQUIRE_EQ_INT(t.n, 1);
-    REQUIRE_EQ_INT(hub_client_wait(&c, &t, 100, "f", &f), 0);
+    REQUIRE_EQ_INT(hub_client_wait(&c, &t, 100, &f), 0);
     REQUIRE_EQ_INT(t.n, 2);
     atomic_store(&stop, true);
-    REQUIRE_EQ_INT(hub_client_wait(&c, &t, 100, "f", &f), HUB_ESTOPPED);
+    REQUIRE_EQ_INT(hub_client_wait(&c, &t, 100, &f), HUB_ESTOPPED);
     atomic_store(&stop, false);
     hub_client_finish(&c);
 }
