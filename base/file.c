@@ -102,20 +102,15 @@ int file_open(const char *dir, const char *name, int *ret_fd, int64_t *ret_bytes
 {
     char path[PATH_MAX];
     int rc = FILE_EINVAL;
-    if (join_path(path, dir, name)) {
-        snprintf(err, errlen, "%.200s: the path is longer than %d bytes", name, PATH_MAX - 1);
-        return rc;
-    }
+    if (join_path(path, dir, name))
+        return fail_with(rc, err, errlen, "%.200s: the path is longer than %d bytes", name,
+                         PATH_MAX - 1);
     char reason[500];
     int fd = open_regular(path, ret_bytes, &rc);
-    if (fd < 0) {
-        if (errno)
-            snprintf(err, errlen, "%.400s: cannot be opened: %s", path,
-                     file_reason(path, reason, sizeof(reason)));
-        else
-            snprintf(err, errlen, "%.400s: is not a regular file", path);
-        return rc;
-    }
+    if (fd < 0 && errno)
+        return fail_with(rc, err, errlen, "%.400s: cannot be opened: %s", path,
+                         file_reason(path, reason, sizeof(reason)));
+    if (fd < 0) return fail_with(rc, err, errlen, "%.400s: is not a regular file", path);
     *ret_fd = fd;
     return 0;
 }
@@ -166,12 +161,11 @@ int file_load(const char *dir, const char *name, size_t max_bytes, char **ret, s
     if (rc) return rc;
     join_path(path, dir, name); /* fits: file_open did the same */
     if (bytes < 0 || (uint64_t)bytes > max_bytes) {
-        snprintf(err, errlen, "%.400s: %lld bytes, the limit is %zu", path, (long long)bytes,
-                 max_bytes);
-        rc = FILE_EINVAL;
+        rc = fail_with(FILE_EINVAL, err, errlen, "%.400s: %lld bytes, the limit is %zu", path,
+                       (long long)bytes, max_bytes);
     } else if (!(text = malloc((size_t)bytes + 1))) {
-        snprintf(err, errlen, "%.400s: no memory for %lld bytes", path, (long long)bytes);
-        rc = FILE_ENOMEM;
+        rc = fail_with(FILE_ENOMEM, err, errlen, "%.400s: no memory for %lld bytes", path,
+                       (long long)bytes);
     } else {
         rc = read_text(fd, text, bytes, path, err, errlen);
     }

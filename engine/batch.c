@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fail.h"
 #include "engine/job.h"
 #include "engine/pool.h"
 #include "engine/kv/prefix.h"
@@ -70,8 +71,8 @@ int batch_init(struct batch *b, const struct batch_params *params, char *err, si
         init_seqs(b) == 0 && init_samplers(b) == 0 &&
         masks_init(&b->masks, params->pool, params->n_parallel) == 0)
         return 0;
-    snprintf(err, errlen, "no memory for the state of %d parallel sequences", params->n_parallel);
-    return ENG_ENOMEM;
+    return fail_with(ENG_ENOMEM, err, errlen, "no memory for the state of %d parallel sequences",
+                     params->n_parallel);
 }
 
 void batch_finish(struct batch *b)

@@ -20,6 +20,7 @@
 
 #include "base/cgroup.h"
 #include "base/clock.h"
+#include "base/fail.h"
 #include "base/os_error.h"
 #include "base/sha256.h"
 #include "base/thread.h"
@@ -134,22 +135,19 @@ static int settle_params(struct eng *e, char *err, size_t errlen)
     };
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
         if (settle(fields[i].value, fields[i].def, fields[i].max)) continue;
-        snprintf(err, errlen, "%s is %d but must be in 1 to %d", fields[i].name, *fields[i].value,
-                 fields[i].max);
-        return ENG_EINVAL;
+        return fail_with(ENG_EINVAL, err, errlen, "%s is %d but must be in 1 to %d", fields[i].name,
+                         *fields[i].value, fields[i].max);
     }
     if (p->ctx_tokens < 0 || p->memory_bytes < 0 || p->kv_bytes < 0 || p->caller_bytes < 0 ||
         p->caller_bytes_per_id < 0 || p->answer_bytes < -1 || p->max_queued_jobs < 0 ||
-        p->max_queued_tokens < 0 || p->request_bytes < 0 || p->reserved_bytes < 0) {
-        snprintf(err, errlen, "sizes of context, memory and queue must not be negative");
-        return ENG_EINVAL;
-    }
+        p->max_queued_tokens < 0 || p->request_bytes < 0 || p->reserved_bytes < 0)
+        return fail_with(ENG_EINVAL, err, errlen,
+                         "sizes of context, memory and queue must not be negative");
     if (p->memory_bytes == 0) p->memory_bytes = eng_memory_limit(0);
-    if (p->reserved_bytes >= p->memory_bytes) {
-        snprintf(err, errlen, "%lld MiB of memory are reserved, but the limit is %lld MiB",
-                 (long long)(p->reserved_bytes >> 20), (long long)(p->memory_bytes >> 20));
-        return ENG_ENOMEM;
-    }
+    if (p->reserved_bytes >= p->memory_bytes)
+        return fail_with(ENG_ENOMEM, err, errlen,
+                         "%lld MiB of memory are reserved, but the limit is %lld MiB",
+                         (long long)(p->reserved_bytes >> 20), (long long)(p->memory_bytes >> 20));
     if (p->answer_bytes < 0) p->answer_bytes = answer_share(p->memory_bytes);
     return 0;
 }
@@ -171,16 +169,13 @@ static int choose_gemm(struct eng *e, char *err, size_t errlen)
 {
     const char *asked = is_auto(e->p.gemm) ? "auto" : e->p.gemm;
     bool blas = strcmp(asked, "blas") == 0, native = strcmp(asked, "native") == 0;
-    if (!blas && !native && strcmp(asked, "auto") != 0) {
-        snprintf(err, errlen, "gemm \"%s\" is unknown; supported: auto, native, blas", asked);
-        return ENG_EINVAL;
-    }
+    if (!blas && !native && strcmp(asked, "auto") != 0)
+        return fail_with(ENG_EINVAL, err, errlen,
+                         "gemm \"%s\" is unknown; supported: auto, native, blas", asked);
     if (blas || (!native && strcmp(e->kern->name, "c") == 0)) e->blas_core = gemm_blas_init();
-    if (blas && !e->blas_core) {
-        snprintf(err, errlen,
-                 "gemm \"blas\": OpenBLAS cannot be loaded, or is not part of this build");
-        return ENG_EUNSUPPORTED;
-    }
+    if (blas && !e->blas_core)
+        return fail_with(ENG_EUNSUPPORTED, err, errlen,
+                         "gemm \"blas\": OpenBLAS cannot be loaded, or is not part of this build");
     e->gemm = e->blas_core ? asked : "native";
     return 0;
 }
@@ -189,8 +184,8 @@ static int check_coding(const struct eng *e, char *err, size_t errlen)
 {
     const char *asked = e->p.weight_coding;
     if (is_auto(asked) || strcmp(asked, "on") == 0 || strcmp(asked, "off") == 0) return 0;
-    snprintf(err, errlen, "weight_coding \"%s\" is unknown; supported: auto, on, off", asked);
-    return ENG_EINVAL;
+    return fail_with(ENG_EINVAL, err, errlen,
+                     "weight_coding \"%s\" is unknown; supported: auto, on, off", asked);
 }
 
 static int choose(struct eng *e, char *err, size_t errlen)
@@ -217,9 +212,9 @@ static int choose_kv(const struct eng *e, enum kern_kvfmt *ret_fmt, char *err, s
             *ret_fmt = (enum kern_kvfmt)i;
             return 0;
         }
-    snprintf(err, errlen, "KV cache type %s is not supported with numerics %s; supported: %s",
-             asked, e->model->numerics->name, own == KERN_KV_F32 ? "f32" : "bf16, int8");
-    return ENG_EUNSUPPORTED;
+    return fail_with(ENG_EUNSUPPORTED, err, errlen,
+                     "KV cache type %s is not supported with numerics %s; supported: %s", asked,
+                     e->model->numerics->name, own == KERN_KV_F32 ? "f32" : "bf16, int8");
 }
 
 /* ---- opening ------------------------------------------------------------------------------- */
@@ -229,10 +224,8 @@ static int open_model(struct eng *e, char *err, size_t errlen)
     const struct eng_numerics *numerics = NULL;
     if (!is_auto(e->p.numerics)) {
         numerics = eng_numerics_find(e->p.numerics);
-        if (!numerics) {
-            snprintf(err, errlen, "numerics \"%s\" is unknown", e->p.numerics);
-            return ENG_EINVAL;
-        }
+        if (!numerics)
+            return fail_with(ENG_EINVAL, err, errlen, "numerics \"%s\" is unknown", e->p.numerics);
     }
     struct eng_model_params params = {
         .dir = e->p.model_dir,
@@ -251,8 +244,8 @@ static int open_model(struct eng *e, char *err, size_t errlen)
     }
     if (!rc) return 0;
     bool named = strstr(why, e->p.model_dir) || rc == ENG_ENOMEM;
-    snprintf(err, errlen, "%.200s%s%s", named ? "" : e->p.model_dir, named ? "" : ": ", why);
-    return rc;
+    return fail_with(rc, err, errlen, "%.200s%s%s", named ? "" : e->p.model_dir, named ? "" : ": ",
+                     why);
 }
 
 /* An encoder's step holds its longest text. */
@@ -349,8 +342,7 @@ static int open_draft_model(struct eng *e, char *err, size_t errlen)
     int rc = drafter_open(&e->drafters, d, e->p.draft_dir, why, sizeof(why));
     if (rc) drafter_fail(d, why);
     if (rc != ENG_EUNSUPPORTED && rc != ENG_ENOMEM) return 0;
-    snprintf(err, errlen, "%s", d->error);
-    return rc;
+    return fail_with(rc, err, errlen, "%s", d->error);
 }
 
 static int prepare_centre(struct eng *e, char *err, size_t errlen)
@@ -359,8 +351,7 @@ static int prepare_centre(struct eng *e, char *err, size_t errlen)
     e->key_centre = calloc(key_centre_floats(&e->layout), sizeof(*e->key_centre));
     e->layout.key_centre = e->key_centre;
     if (e->key_centre) return 0;
-    snprintf(err, errlen, "no memory for the centre of keys");
-    return ENG_ENOMEM;
+    return fail_with(ENG_ENOMEM, err, errlen, "no memory for the centre of keys");
 }
 
 static int plan_memory(struct eng *e, char *err, size_t errlen)
@@ -455,11 +446,9 @@ static int fill_model(struct eng *e, char *err, size_t errlen)
     struct fill_task task = {.e = e, .err = err, .errlen = errlen};
     pthread_t thread;
     int failed = thread_start(&thread, "hearth-load", 0, fill_beside, &task);
-    if (failed) {
-        snprintf(err, errlen, "the loading thread cannot be started: %s%s", strerror(failed),
-                 os_error_remedy(failed));
-        return ENG_ENOMEM;
-    }
+    if (failed)
+        return fail_with(ENG_ENOMEM, err, errlen, "the loading thread cannot be started: %s%s",
+                         strerror(failed), os_error_remedy(failed));
     pthread_join(thread, NULL);
     return task.rc;
 }
@@ -539,10 +528,7 @@ static int start_encoder(struct eng *e, char *err, size_t errlen)
     int rc = fwd_create(&e->urgent, &fwd, err, errlen);
     if (rc) return rc;
     e->texts = calloc((size_t)e->plan.n_pages, sizeof(*e->texts));
-    if (!e->texts) {
-        snprintf(err, errlen, "no memory for the pages of texts");
-        return ENG_ENOMEM;
-    }
+    if (!e->texts) return fail_with(ENG_ENOMEM, err, errlen, "no memory for the pages of texts");
     for (int i = 0; i < e->plan.n_pages; i++)
         e->texts[i] = kv_page_data(e->pages, kv_page_get(e->pages));
     struct encode_params params = {
@@ -728,10 +714,7 @@ int eng_read_speed(struct eng *e, double *ret_bytes_per_s, char *err, size_t err
 {
     struct cores_member *member; /* the other one is the scheduler's */
     int rc = cores_join(e->own_cores ? e->own_cores : e->p.cores, 0, &member);
-    if (rc) {
-        snprintf(err, errlen, "no memory to read the weights");
-        return rc;
-    }
+    if (rc) return fail_with(rc, err, errlen, "no memory to read the weights");
     cores_enter(member);
     *ret_bytes_per_s = read_speed(e->kern, e->model->arena, e->model->arena_bytes, e->pool);
     cores_leave(member, false);
@@ -851,16 +834,16 @@ int eng_kv_visit(const char *dir, const uint8_t *owner,
     char path[PATH_MAX];
     int n = snprintf(path, sizeof(path), "%s/secret", dir);
     if (n >= (int)sizeof(path) || access(path, F_OK)) { /* it would be made */
-        snprintf(err, errlen, "%.400s: is not a directory of pages: it has no file `secret`", dir);
-        return ENG_EINVAL;
+        return fail_with(ENG_EINVAL, err, errlen,
+                         "%.400s: is not a directory of pages: it has no file `secret`", dir);
     }
     int rc = extent_store_open(&s, dir, none, 1, NULL, err, errlen);
     if (rc) return rc;
     rc = extent_visit(s, owner, visit, ctx);
     extent_store_close(s);
-    if (rc)
-        snprintf(err, errlen, "%.400s: its files cannot be listed, or some cannot be removed", dir);
-    return rc;
+    if (!rc) return 0;
+    return fail_with(rc, err, errlen,
+                     "%.400s: its files cannot be listed, or some cannot be removed", dir);
 }
 
 void eng_drain(struct eng *e)

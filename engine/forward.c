@@ -23,6 +23,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/fail.h"
 #include "engine/attention.h"
 #include "engine/eng_error.h"
 #include "engine/gemm.h"
@@ -1035,11 +1036,10 @@ static int map_memory(struct fwd *f, char *err, size_t errlen)
     void *map = MAP_FAILED;
     if (count.used != SIZE_MAX)
         map = mmap(NULL, count.used, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (map == MAP_FAILED) {
-        snprintf(err, errlen, "%zu bytes for activations and logits cannot be allocated: %s",
-                 count.used, strerror(count.used == SIZE_MAX ? ENOMEM : errno));
-        return ENG_ENOMEM;
-    }
+    if (map == MAP_FAILED)
+        return fail_with(ENG_ENOMEM, err, errlen,
+                         "%zu bytes for activations and logits cannot be allocated: %s", count.used,
+                         strerror(count.used == SIZE_MAX ? ENOMEM : errno));
     madvise(map, count.used, MADV_HUGEPAGE); /* only faster */
     f->mapping = map;
     f->mapping_bytes = count.used;
@@ -1048,22 +1048,17 @@ static int map_memory(struct fwd *f, char *err, size_t errlen)
 
 int fwd_create(struct fwd **ret, const struct fwd_params *params, char *err, size_t errlen)
 {
-    if (params->max_rows < 1 || params->max_segs < 1 || params->max_logit_rows < 1) {
-        snprintf(err, errlen,
-                 "a step of %d rows, %d sequences, %d rows of logits: each must be at least 1",
-                 params->max_rows, params->max_segs, params->max_logit_rows);
-        return ENG_EINVAL;
-    }
-    if (params->ctx > params->model->ctx) {
-        snprintf(err, errlen, "a context of %lld tokens: the model was loaded for %lld",
-                 (long long)params->ctx, (long long)params->model->ctx);
-        return ENG_EINVAL;
-    }
+    if (params->max_rows < 1 || params->max_segs < 1 || params->max_logit_rows < 1)
+        return fail_with(
+            ENG_EINVAL, err, errlen,
+            "a step of %d rows, %d sequences, %d rows of logits: each must be at least 1",
+            params->max_rows, params->max_segs, params->max_logit_rows);
+    if (params->ctx > params->model->ctx)
+        return fail_with(ENG_EINVAL, err, errlen,
+                         "a context of %lld tokens: the model was loaded for %lld",
+                         (long long)params->ctx, (long long)params->model->ctx);
     struct fwd *f = calloc(1, sizeof(*f));
-    if (!f) {
-        snprintf(err, errlen, "no memory for the forward pass");
-        return ENG_ENOMEM;
-    }
+    if (!f) return fail_with(ENG_ENOMEM, err, errlen, "no memory for the forward pass");
     f->p = *params;
     f->n_threads = pool_n_threads(params->pool);
     int rc = map_memory(f, err, errlen);

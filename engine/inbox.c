@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fail.h"
 #include "base/os_error.h"
 #include "base/thread.h"
 #include "engine/eng_error.h"
@@ -33,28 +34,24 @@ static struct backlog count_waiting(const struct inbox *in)
 static int check_bounds(const struct inbox *in, struct eng_job *job, char *err, size_t errlen)
 {
     struct backlog b = count_waiting(in);
-    if (in->draining || atomic_load(&in->closing)) {
-        snprintf(err, errlen, "the engine is draining and takes no new jobs");
-        return ENG_ECLOSED;
-    }
+    if (in->draining || atomic_load(&in->closing))
+        return fail_with(ENG_ECLOSED, err, errlen, "the engine is draining and takes no new jobs");
     if (in->p.starts_at_once(in->p.ctx, &b, job) || job->p.n_for_others == ENG_BEFORE_OTHERS)
         return 0;
     int max = in->p.max_jobs, n_left = job->p.n_for_others, most_left = max - max / 4;
     if (n_left > most_left) n_left = most_left;
     int64_t most_tokens =
         in->p.max_tokens - in->p.max_tokens / max * n_left - in->p.max_tokens % max * n_left / max;
-    if (b.n_jobs - in->p.n_step_jobs + n_left >= max) {
-        snprintf(err, errlen,
-                 "the queue is full: %d requests wait, %d slots are reserved, the limit is %d",
-                 b.n_jobs, n_left, max);
-        return ENG_EQUEUEFULL;
-    }
-    if (job->p.n_prompt > most_tokens - b.n_tokens) {
-        snprintf(err, errlen,
-                 "the queue is full: %lld prompt tokens wait, %lld more exceed the limit of %lld",
-                 (long long)b.n_tokens, (long long)job->p.n_prompt, (long long)most_tokens);
-        return ENG_EQUEUEFULL;
-    }
+    if (b.n_jobs - in->p.n_step_jobs + n_left >= max)
+        return fail_with(
+            ENG_EQUEUEFULL, err, errlen,
+            "the queue is full: %d requests wait, %d slots are reserved, the limit is %d", b.n_jobs,
+            n_left, max);
+    if (job->p.n_prompt > most_tokens - b.n_tokens)
+        return fail_with(
+            ENG_EQUEUEFULL, err, errlen,
+            "the queue is full: %lld prompt tokens wait, %lld more exceed the limit of %lld",
+            (long long)b.n_tokens, (long long)job->p.n_prompt, (long long)most_tokens);
     return 0;
 }
 
@@ -182,9 +179,8 @@ int inbox_start(struct inbox *in, const char *name, void *(*run)(void *arg), voi
     int failed = thread_start(&in->thread, name, 0, run, arg);
     in->has_thread = failed == 0;
     if (!failed) return 0;
-    snprintf(err, errlen, "the scheduler's thread cannot be started: %s%s", strerror(failed),
-             os_error_remedy(failed));
-    return ENG_ENOMEM;
+    return fail_with(ENG_ENOMEM, err, errlen, "the scheduler's thread cannot be started: %s%s",
+                     strerror(failed), os_error_remedy(failed));
 }
 
 void inbox_close(struct inbox *in)

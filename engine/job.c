@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fail.h"
 #include "engine/kv/kv.h"
 #include "engine/model/hparams.h"
 #include "engine/sample.h"
@@ -20,9 +21,9 @@ static int check_tokens(const char *what, const int32_t *ids, int64_t n, int32_t
 {
     for (int64_t i = 0; i < n; i++) {
         if (ids[i] >= 0 && ids[i] < vocab) continue;
-        snprintf(err, errlen, "token %d at position %lld of the %s is outside [0, %d)", (int)ids[i],
-                 (long long)i, what, (int)vocab);
-        return ENG_EINVAL;
+        return fail_with(ENG_EINVAL, err, errlen,
+                         "token %d at position %lld of the %s is outside [0, %d)", (int)ids[i],
+                         (long long)i, what, (int)vocab);
     }
     return 0;
 }
@@ -30,15 +31,13 @@ static int check_tokens(const char *what, const int32_t *ids, int64_t n, int32_t
 static int check_prompt(const struct eng_job_params *p, const struct job_limits *l, char *err,
                         size_t errlen)
 {
-    if (!p->prompt || p->n_prompt < 1) {
-        snprintf(err, errlen, "the prompt is empty: at least 1 token is needed");
-        return ENG_EINVAL;
-    }
-    if (p->n_prompt > l->ctx) {
-        snprintf(err, errlen, "the prompt has %lld tokens but the context holds %lld",
-                 (long long)p->n_prompt, (long long)l->ctx);
-        return ENG_ECONTEXT;
-    }
+    if (!p->prompt || p->n_prompt < 1)
+        return fail_with(ENG_EINVAL, err, errlen,
+                         "the prompt is empty: at least 1 token is needed");
+    if (p->n_prompt > l->ctx)
+        return fail_with(ENG_ECONTEXT, err, errlen,
+                         "the prompt has %lld tokens but the context holds %lld",
+                         (long long)p->n_prompt, (long long)l->ctx);
     return check_tokens("prompt", p->prompt, p->n_prompt, l->vocab, err, errlen);
 }
 
@@ -63,12 +62,10 @@ static int check_counts(const struct eng_job_params *p, const struct job_limits 
         {"n_unpooled", p->n_unpooled, 0, p->n_prompt - 1},
     };
     for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++) {
-        if (ranges[i].value < ranges[i].min || ranges[i].value > ranges[i].max) {
-            snprintf(err, errlen, "%s is %lld but must be in %lld to %lld", ranges[i].name,
-                     (long long)ranges[i].value, (long long)ranges[i].min,
-                     (long long)ranges[i].max);
-            return ENG_EINVAL;
-        }
+        if (ranges[i].value < ranges[i].min || ranges[i].value > ranges[i].max)
+            return fail_with(ENG_EINVAL, err, errlen, "%s is %lld but must be in %lld to %lld",
+                             ranges[i].name, (long long)ranges[i].value, (long long)ranges[i].min,
+                             (long long)ranges[i].max);
     }
     return 0;
 }
@@ -90,26 +87,20 @@ static int check_params(const struct eng_job_params *p, const struct job_limits 
     if (!rc) rc = check_tokens("listed ids", p->listed_ids, p->n_listed_ids, l->vocab, err, errlen);
     if (!rc) rc = check_tokens("stop ids", p->stop_ids, p->n_stop_ids, l->vocab, err, errlen);
     if (rc) return rc;
-    if (p->want_pooled && (p->max_tokens != 0 || p->n_choices != 1)) {
-        snprintf(err, errlen, "an embedding job has max_tokens %lld and %d choices, not 0 and 1",
-                 (long long)p->max_tokens, p->n_choices);
-        return ENG_EINVAL;
-    }
+    if (p->want_pooled && (p->max_tokens != 0 || p->n_choices != 1))
+        return fail_with(ENG_EINVAL, err, errlen,
+                         "an embedding job has max_tokens %lld and %d choices, not 0 and 1",
+                         (long long)p->max_tokens, p->n_choices);
     for (int i = 0; i < p->n_marks; i++) {
         if (p->marks[i] >= 0 && p->marks[i] <= p->n_prompt) continue;
-        snprintf(err, errlen, "marks[%d] is %lld but must be in 0 to %lld", i,
-                 (long long)p->marks[i], (long long)p->n_prompt);
-        return ENG_EINVAL;
+        return fail_with(ENG_EINVAL, err, errlen, "marks[%d] is %lld but must be in 0 to %lld", i,
+                         (long long)p->marks[i], (long long)p->n_prompt);
     }
     if ((l->reads_only && (p->max_tokens > 0 || p->want_logits || p->n_prompt_logprobs >= 0)) ||
-        (l->only_pools && !p->want_pooled)) {
-        snprintf(err, errlen, "this model makes no tokens: it reads texts only");
-        return ENG_EUNSUPPORTED;
-    }
-    if (!p->on_event) {
-        snprintf(err, errlen, "on_event is missing");
-        return ENG_EINVAL;
-    }
+        (l->only_pools && !p->want_pooled))
+        return fail_with(ENG_EUNSUPPORTED, err, errlen,
+                         "this model makes no tokens: it reads texts only");
+    if (!p->on_event) return fail_with(ENG_EINVAL, err, errlen, "on_event is missing");
     return 0;
 }
 
@@ -195,11 +186,9 @@ int job_create(struct eng_job **ret, const struct eng_job_params *params,
     struct eng_job_params unused;
     copy_lists(&lists, &p, &unused);
     struct eng_job *job = lists.overflows ? NULL : calloc(1, lists.n);
-    if (!job) {
-        snprintf(err, errlen, "no memory for a job of %lld prompt tokens",
-                 (long long)params->n_prompt);
-        return ENG_ENOMEM;
-    }
+    if (!job)
+        return fail_with(ENG_ENOMEM, err, errlen, "no memory for a job of %lld prompt tokens",
+                         (long long)params->n_prompt);
     lists = (struct copy){.to = (uint8_t *)job, .n = (head + 7) / 8 * 8};
     copy_lists(&lists, &p, &job->p);
     assert(serial > 0);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/cgroup.h"
+#include "base/fail.h"
 #include "engine/batch.h"
 #include "engine/drafter.h"
 #include "engine/kv/kv.h"
@@ -186,8 +187,7 @@ static int refuse(const struct mem_params *p, const struct mem_plan *plan, char 
         err, errlen,
         "memory: weights %lld MiB + KV cache %lld MiB (%d pages of %d tokens)%s + scratch %lld MiB "
         "+ logits %lld MiB + answers %lld MiB + requests %lld MiB + program %lld MiB%s%s = %lld "
-        "MiB, "
-        "but the limit is %lld MiB; %s",
+        "MiB, but the limit is %lld MiB; %s",
         mib(m->weights_bytes), mib(m->kv_bytes), plan->n_pages, KV_PAGE_TOKENS, states,
         mib(m->scratch_bytes), mib(m->logits_bytes), mib(m->answer_bytes), mib(m->request_bytes),
         mib(m->other_bytes), draft, reserved, mib(sum), mib(p->own.memory_bytes),
@@ -211,20 +211,16 @@ int mem_plan_make(struct mem_plan *ret, const struct mem_params *p, char *err, s
     }
     int64_t ctx = p->own.ctx_tokens > 0 ? p->own.ctx_tokens : choose_ctx(p, ctx_max);
     int64_t n_pages = choose_pages(p, ctx);
-    if (ctx < 1 || n_pages < kv_pages_of(ctx)) {
-        snprintf(err, errlen,
-                 "a KV cache of %lld KiB holds %lld tokens, fewer than the context of %lld: raise "
-                 "--kv-memory, or lower --ctx-size",
-                 (long long)(p->own.kv_bytes >> 10), (long long)n_pages * KV_PAGE_TOKENS,
-                 (long long)(ctx < 1 ? 1 : ctx));
-        return ENG_ENOMEM;
-    }
+    if (ctx < 1 || n_pages < kv_pages_of(ctx))
+        return fail_with(ENG_ENOMEM, err, errlen,
+                         "a KV cache of %lld KiB holds %lld tokens, fewer than the context of "
+                         "%lld: raise --kv-memory, or lower --ctx-size",
+                         (long long)(p->own.kv_bytes >> 10), (long long)n_pages * KV_PAGE_TOKENS,
+                         (long long)(ctx < 1 ? 1 : ctx));
     struct mem_plan plan;
-    if (!plan_at(p, ctx, n_pages, &plan)) {
-        snprintf(err, errlen, "%lld pages of KV cache exceed the address space",
-                 (long long)n_pages);
-        return ENG_ENOMEM;
-    }
+    if (!plan_at(p, ctx, n_pages, &plan))
+        return fail_with(ENG_ENOMEM, err, errlen, "%lld pages of KV cache exceed the address space",
+                         (long long)n_pages);
     if (mem_plan_bytes(&plan.memory) > p->own.memory_bytes) return refuse(p, &plan, err, errlen);
     assert(plan.ctx_tokens <= ctx_max);
     assert(plan.n_pages >= kv_pages_of(plan.ctx_tokens));

@@ -33,6 +33,7 @@
 
 #include "base/cgroup.h"
 #include "base/clock.h"
+#include "base/fail.h"
 #include "base/os_error.h"
 #include "base/thread.h"
 #include "engine/eng_error.h"
@@ -218,23 +219,19 @@ static int start_workers(struct pool *p, char *err, size_t errlen)
         p->n_workers++;
     }
     if (!failed) return 0;
-    snprintf(err, errlen, "compute thread %d of %d cannot be started: %s%s", p->n_workers + 2,
-             p->n_threads, strerror(failed), os_error_remedy(failed));
-    return ENG_ENOMEM;
+    return fail_with(ENG_ENOMEM, err, errlen, "compute thread %d of %d cannot be started: %s%s",
+                     p->n_workers + 2, p->n_threads, strerror(failed), os_error_remedy(failed));
 }
 
 int pool_create(struct pool **ret, int n_threads, char *err, size_t errlen)
 {
-    if (n_threads < 1 || n_threads > POOL_MAX_THREADS) {
-        snprintf(err, errlen, "%d compute threads: must be 1 to %d", n_threads, POOL_MAX_THREADS);
-        return ENG_EINVAL;
-    }
+    if (n_threads < 1 || n_threads > POOL_MAX_THREADS)
+        return fail_with(ENG_EINVAL, err, errlen, "%d compute threads: must be 1 to %d", n_threads,
+                         POOL_MAX_THREADS);
     size_t bytes = sizeof(struct pool) + (size_t)(n_threads - 1) * sizeof(struct worker);
     struct pool *p = aligned_alloc(64, (bytes + 63) / 64 * 64);
-    if (!p) {
-        snprintf(err, errlen, "no memory for a pool of %d threads", n_threads);
-        return ENG_ENOMEM;
-    }
+    if (!p)
+        return fail_with(ENG_ENOMEM, err, errlen, "no memory for a pool of %d threads", n_threads);
     memset(p, 0, bytes);
     p->n_threads = n_threads;
     p->base = 1; /* the word is 0 before the first run */

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "engine/kernels/kernels.h"
 #include "engine/race.h"
 #include "engine/topk.h"
@@ -435,19 +436,16 @@ static int check_ids(const struct eng_sampling *c, int32_t vocab, char *err, siz
     for (int i = 0; i < c->n_bias; i++) {
         int32_t id = c->bias[i].id;
         float v = c->bias[i].value;
-        if (id < 0 || id >= vocab || isnan(v) || (isinf(v) && v > 0.0f)) {
-            snprintf(err, errlen,
-                     "logit bias %g of token %d: ids are in [0, %d), values finite or -infinity",
-                     (double)v, (int)id, (int)vocab);
-            return ENG_EINVAL;
-        }
+        if (id < 0 || id >= vocab || isnan(v) || (isinf(v) && v > 0.0f))
+            return fail_with(
+                ENG_EINVAL, err, errlen,
+                "logit bias %g of token %d: ids are in [0, %d), values finite or -infinity",
+                (double)v, (int)id, (int)vocab);
     }
     for (int i = 0; i < c->n_allowed_ids; i++) {
-        if (c->allowed_ids[i] < 0 || c->allowed_ids[i] >= vocab) {
-            snprintf(err, errlen, "allowed token %d is outside [0, %d)", (int)c->allowed_ids[i],
-                     (int)vocab);
-            return ENG_EINVAL;
-        }
+        if (c->allowed_ids[i] < 0 || c->allowed_ids[i] >= vocab)
+            return fail_with(ENG_EINVAL, err, errlen, "allowed token %d is outside [0, %d)",
+                             (int)c->allowed_ids[i], (int)vocab);
     }
     return 0;
 }
@@ -460,16 +458,13 @@ int sample_check(const struct eng_sampling *c, int32_t vocab, char *err, size_t 
     const struct sample_range ranges[] = {ENG_SAMPLING_PARAMS(RANGE)};
     for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++) {
         const struct sample_range *r = &ranges[i];
-        if (!(r->value >= r->min && r->value <= r->max)) {
-            snprintf(err, errlen, "%s is %g but must be in [%g, %g]", r->name, r->value, r->min,
-                     r->max);
-            return ENG_EINVAL;
-        }
+        if (!(r->value >= r->min && r->value <= r->max))
+            return fail_with(ENG_EINVAL, err, errlen, "%s is %g but must be in [%g, %g]", r->name,
+                             r->value, r->min, r->max);
     }
-    if (c->n_bias < 0 || c->n_allowed_ids < 0) {
-        snprintf(err, errlen, "the counts of biases (%d) and allowed tokens (%d) must be >= 0",
-                 c->n_bias, c->n_allowed_ids);
-        return ENG_EINVAL;
-    }
+    if (c->n_bias < 0 || c->n_allowed_ids < 0)
+        return fail_with(ENG_EINVAL, err, errlen,
+                         "the counts of biases (%d) and allowed tokens (%d) must be >= 0",
+                         c->n_bias, c->n_allowed_ids);
     return check_ids(c, vocab, err, errlen);
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fail.h"
 #include "engine/cores.h"
 #include "engine/job.h"
 #include "engine/job_queue.h"
@@ -257,10 +258,7 @@ static struct inbox_params inbox_params(struct sched *s, const struct sched_para
 int sched_create(struct sched **ret, const struct sched_params *params, char *err, size_t errlen)
 {
     struct sched *s = calloc(1, sizeof(*s));
-    if (!s) {
-        snprintf(err, errlen, "no memory for the scheduler");
-        return ENG_ENOMEM;
-    }
+    if (!s) return fail_with(ENG_ENOMEM, err, errlen, "no memory for the scheduler");
     s->p = *params;
     struct inbox_params in = inbox_params(s, params);
     int rc = inbox_init(&s->in, &in);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/fail.h"
 #include "engine/eng_error.h"
 #include "engine/forward.h"
 #include "engine/kernels/blocks.h"
@@ -83,9 +84,9 @@ static int compare_kernels(const struct eng_model *model, const struct eng_mat *
     multiply(kern_select("c"), act, m->fmt, memory, want);
     for (int i = 0; i < ROWS * KERN_PANEL; i++) {
         if (fabsf(got[i] - want[i]) <= TOLERANCE * (1.0f + fabsf(want[i]))) continue;
-        snprintf(err, errlen, "self-test: the %s kernels give %g, the plain C kernels %g",
-                 model->kern->name, (double)got[i], (double)want[i]);
-        return ENG_EFAILED;
+        return fail_with(ENG_EFAILED, err, errlen,
+                         "self-test: the %s kernels give %g, the plain C kernels %g",
+                         model->kern->name, (double)got[i], (double)want[i]);
     }
     return 0;
 }
@@ -116,24 +117,17 @@ static int check_token(const struct eng_model *model, struct fwd *fwd, struct kv
         finite = finite && isfinite(fwd_pooled(fwd, 0)[i]);
     kv_page_unref(pages, page);
     free(pool);
-    if (!pool) {
-        snprintf(err, errlen, "no memory for the self-test");
-        return ENG_ENOMEM;
-    }
+    if (!pool) return fail_with(ENG_ENOMEM, err, errlen, "no memory for the self-test");
     if (finite) return 0;
-    snprintf(err, errlen, "self-test: the model's numbers after token %d are not finite",
-             (int)token);
-    return ENG_EFAILED;
+    return fail_with(ENG_EFAILED, err, errlen,
+                     "self-test: the model's numbers after token %d are not finite", (int)token);
 }
 
 int selftest_run(const struct eng_model *model, struct fwd *fwd, struct kv_pages *pages, char *err,
                  size_t errlen)
 {
     uint8_t *memory = aligned_alloc(64, SCRATCH_BYTES);
-    if (!memory) {
-        snprintf(err, errlen, "no memory for the self-test");
-        return ENG_ENOMEM;
-    }
+    if (!memory) return fail_with(ENG_ENOMEM, err, errlen, "no memory for the self-test");
     /* neither the first nor the last layer, if there are others: those have the head's format */
     const struct eng_layer *middle = &model->layers[model->hp.n_layers / 2];
     int rc = compare_kernels(model, &middle->down, memory, err, errlen);

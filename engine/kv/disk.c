@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fail.h"
 #include "base/os_error.h"
 #include "base/thread.h"
 #include "engine/eng_error.h"
@@ -741,9 +742,8 @@ int kv_disk_create(struct kv_disk **ret, const struct kv_disk_params *params, ch
     if (rc) goto out;
     int thread_errno = start(d);
     if (thread_errno) {
-        snprintf(err, errlen, "the threads of %.300s cannot be started: %s%s", params->user.dir,
-                 strerror(thread_errno), os_error_remedy(thread_errno));
-        rc = ENG_ENOMEM;
+        rc = fail_with(ENG_ENOMEM, err, errlen, "the threads of %.300s cannot be started: %s%s",
+                       params->user.dir, strerror(thread_errno), os_error_remedy(thread_errno));
         goto out;
     }
     d->p.user.dir = d->p.user.model = NULL;

@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/fail.h"
 #include "base/file.h"
 #include "base/sha256.h"
 #include "engine/eng_error.h"
@@ -120,20 +121,17 @@ static int read_secret(struct extent_store *s, const char *dir, char *err, size_
     enum { FLAGS = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK };
     int fd = openat(s->fd, "secret", FLAGS), rc = 0;
     if (fd < 0 && errno == ENOENT && make_secret(s) == 0) fd = openat(s->fd, "secret", FLAGS);
-    if (fd < 0) {
-        snprintf(err, errlen, "%.400s/secret: cannot be read or made: %s", dir, strerror(errno));
-        return ENG_EIO;
-    }
+    if (fd < 0)
+        return fail_with(ENG_EIO, err, errlen, "%.400s/secret: cannot be read or made: %s", dir,
+                         strerror(errno));
     struct stat st;
     if (fstat(fd, &st) || !is_private(&st) || st.st_size != (off_t)sizeof(s->secret)) {
-        snprintf(err, errlen,
-                 "%.400s/secret: is not a file of %zu bytes that this user alone can read (mode "
-                 "0600); remove it, and the pages with it, to start anew",
-                 dir, sizeof(s->secret));
-        rc = ENG_EINVAL;
+        rc = fail_with(ENG_EINVAL, err, errlen,
+                       "%.400s/secret: is not a file of %zu bytes that this user alone can read "
+                       "(mode 0600); remove it, and the pages with it, to start anew",
+                       dir, sizeof(s->secret));
     } else if (file_pread(fd, s->secret, sizeof(s->secret), 0)) {
-        snprintf(err, errlen, "%.400s/secret: cannot be read", dir);
-        rc = ENG_EIO;
+        rc = fail_with(ENG_EIO, err, errlen, "%.400s/secret: cannot be read", dir);
     }
     close(fd);
     return rc;
@@ -142,10 +140,8 @@ static int read_secret(struct extent_store *s, const char *dir, char *err, size_
 static int open_directory(struct extent_store *s, const char *dir, char *err, size_t errlen)
 {
     struct stat st;
-    if (mkdir(dir, 0700) && errno != EEXIST) {
-        snprintf(err, errlen, "%.400s: cannot be made: %s", dir, strerror(errno));
-        return ENG_EIO;
-    }
+    if (mkdir(dir, 0700) && errno != EEXIST)
+        return fail_with(ENG_EIO, err, errlen, "%.400s: cannot be made: %s", dir, strerror(errno));
     s->fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (s->fd < 0 || fstat(s->fd, &st)) {
         bool kind = errno == ENOTDIR || errno == ELOOP;
@@ -153,13 +149,11 @@ static int open_directory(struct extent_store *s, const char *dir, char *err, si
                  kind ? "it is not a directory; name one, not a link to it" : strerror(errno));
         return kind ? ENG_EINVAL : ENG_EIO;
     }
-    if (st.st_uid != geteuid() || st.st_mode & 077) {
-        snprintf(err, errlen,
-                 "%.400s: pages of KV are prompts, so the directory must be this user's alone; it "
-                 "has mode %04o and owner %u (chmod 700, chown)",
-                 dir, (unsigned)(st.st_mode & 07777), (unsigned)st.st_uid);
-        return ENG_EINVAL;
-    }
+    if (st.st_uid != geteuid() || st.st_mode & 077)
+        return fail_with(ENG_EINVAL, err, errlen,
+                         "%.400s: pages of KV are prompts, so the directory must be this user's "
+                         "alone; it has mode %04o and owner %u (chmod 700, chown)",
+                         dir, (unsigned)(st.st_mode & 07777), (unsigned)st.st_uid);
     return 0;
 }
 
@@ -169,10 +163,7 @@ int extent_store_open(struct extent_store **ret, const char *dir,
 {
     assert(page_bytes > 0 && page_bytes <= SIZE_MAX / EXTENT_PAGES - HEADER_BYTES);
     struct extent_store *s = calloc(1, sizeof(*s));
-    if (!s) {
-        snprintf(err, errlen, "%.400s: out of memory", dir);
-        return ENG_ENOMEM;
-    }
+    if (!s) return fail_with(ENG_ENOMEM, err, errlen, "%.400s: out of memory", dir);
     s->fd = -1;
     s->page_bytes = page_bytes;
     memcpy(s->fingerprint, fingerprint, sizeof(s->fingerprint));

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/fail.h"
 #include "engine/eng_error.h"
 
 enum { KV_ALIGN = 32, HUGE_PAGE_BYTES = 2 << 20 };
@@ -57,18 +58,15 @@ static int reserve(struct kv_pages *p, char *err, size_t errlen)
 {
     size_t bytes;
     if (__builtin_mul_overflow(p->layout.page_bytes, (size_t)p->n_pages, &bytes) ||
-        __builtin_add_overflow(bytes, (size_t)HUGE_PAGE_BYTES, &bytes)) {
-        snprintf(err, errlen, "%d KV pages of %zu bytes exceed the address space", p->n_pages,
-                 p->layout.page_bytes);
-        return ENG_ENOMEM;
-    }
+        __builtin_add_overflow(bytes, (size_t)HUGE_PAGE_BYTES, &bytes))
+        return fail_with(ENG_ENOMEM, err, errlen,
+                         "%d KV pages of %zu bytes exceed the address space", p->n_pages,
+                         p->layout.page_bytes);
     void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (map == MAP_FAILED) {
-        snprintf(err, errlen, "%zu bytes of KV cache cannot be reserved: %s", bytes,
-                 strerror(errno));
-        return ENG_ENOMEM;
-    }
+    if (map == MAP_FAILED)
+        return fail_with(ENG_ENOMEM, err, errlen, "%zu bytes of KV cache cannot be reserved: %s",
+                         bytes, strerror(errno));
     p->mapping = map;
     p->mapping_bytes = bytes;
     uintptr_t start = ((uintptr_t)map + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
@@ -80,10 +78,8 @@ static int reserve(struct kv_pages *p, char *err, size_t errlen)
 int kv_pages_create(struct kv_pages **ret, const struct kv_layout *layout, int n_pages, char *err,
                     size_t errlen)
 {
-    if (n_pages < 1) {
-        snprintf(err, errlen, "%d KV pages: at least 1 is needed", n_pages);
-        return ENG_EINVAL;
-    }
+    if (n_pages < 1)
+        return fail_with(ENG_EINVAL, err, errlen, "%d KV pages: at least 1 is needed", n_pages);
     int rc = ENG_ENOMEM;
     struct kv_pages *p = calloc(1, sizeof(*p));
     if (!p) goto out;

@@ -43,6 +43,9 @@ struct object {
     const char *const (*renames)[2]; /* of the family, or NULL */
 };
 
+#define REPORT(o, rc, format, ...)                                                                 \
+    eng_report_problem((o)->report, rc, "%s: " format, (o)->where, __VA_ARGS__)
+
 /* NULL: absent or null. */
 static const json_t *find(const struct object *o, const char *key)
 {
@@ -56,7 +59,7 @@ static const json_t *find(const struct object *o, const char *key)
 
 static void wrong(const struct object *o, const char *key, const char *what)
 {
-    eng_report_problem(o->report, ENG_EINVAL, "%s: %s %s", o->where, key, what);
+    REPORT(o, ENG_EINVAL, "%s %s", key, what);
 }
 
 /* An integer in [min, max]; the fallback if absent or null, min if invalid. */
@@ -69,8 +72,8 @@ static int64_t read_int(const struct object *o, const char *key, int64_t min, in
     if (json_is_integer(value) && n >= min && n <= max) return n;
     char got[64] = "not an integer";
     if (json_is_integer(value)) snprintf(got, sizeof(got), "%lld", (long long)n);
-    eng_report_problem(o->report, ENG_EINVAL, "%s: %s must be within %lld..%lld, it is %s",
-                       o->where, key, (long long)min, (long long)max, got);
+    REPORT(o, ENG_EINVAL, "%s must be within %lld..%lld, it is %s", key, (long long)min,
+           (long long)max, got);
     return min;
 }
 
@@ -92,8 +95,7 @@ static double read_real(const struct object *o, const char *key, double min, dou
     if (json_is_number(value) && x >= min && x <= max) return x;
     char got[64] = "not a number";
     if (json_is_number(value)) snprintf(got, sizeof(got), "%g", x);
-    eng_report_problem(o->report, ENG_EINVAL, "%s: %s must be within %g..%g, it is %s", o->where,
-                       key, min, max, got);
+    REPORT(o, ENG_EINVAL, "%s must be within %g..%g, it is %s", key, min, max, got);
     return max;
 }
 
@@ -130,8 +132,7 @@ static void refuse_family(const struct object *o, const char *field, const char 
         if (!eng_family_at(i)->encoder)
             at += (size_t)snprintf(known + at, sizeof(known) - at, "%s%s", i ? ", " : "",
                                    eng_family_at(i)->architecture);
-    eng_report_problem(o->report, ENG_EUNSUPPORTED, "%s: %s %.100s is not supported; supported: %s",
-                       o->where, field, name, known);
+    REPORT(o, ENG_EUNSUPPORTED, "%s %.100s is not supported; supported: %s", field, name, known);
 }
 
 /*
@@ -154,10 +155,8 @@ static const struct eng_family *read_family(const struct object *o, struct eng_h
         wrong(o, "architectures", "and model_type are missing");
     }
     if (family && type && strcmp(type, family->model_type) != 0)
-        eng_report_problem(o->report, ENG_EINVAL,
-                           "%s: model_type is %.100s, which does not match "
-                           "architecture %s",
-                           o->where, type, family->architecture);
+        REPORT(o, ENG_EINVAL, "model_type is %.100s, which does not match architecture %s", type,
+               family->architecture);
     return family;
 }
 
@@ -169,7 +168,7 @@ static void refuse_if_set(const struct object *o, const char *key, const char *w
     bool off = !value || json_is_false(value) ||
                (json_is_integer(value) && json_integer_value(value) == 0) ||
                (json_is_object(value) && json_object_size(value) == 0);
-    if (!off) eng_report_problem(o->report, ENG_EUNSUPPORTED, "%s: %s: %s", o->where, key, why);
+    if (!off) REPORT(o, ENG_EUNSUPPORTED, "%s: %s", key, why);
 }
 
 static void refuse_unsupported(const struct object *o)
@@ -183,9 +182,8 @@ static void refuse_unsupported(const struct object *o)
     refuse_if_set(o, "add_cross_attention", "cross attention is not supported");
     refuse_if_set(o, "use_bidirectional_attention", "bidirectional attention is not supported");
     if (!read_bool(o, "is_causal", true))
-        eng_report_problem(o->report, ENG_EUNSUPPORTED,
-                           "%s: is_causal is false: bidirectional attention is not supported",
-                           o->where);
+        REPORT(o, ENG_EUNSUPPORTED, "%s is false: bidirectional attention is not supported",
+               "is_causal");
     /* Splits products in training; the results are the same. */
     read_int(o, "pretraining_tp", 1, MAX_SIZE, 1);
 }
@@ -207,10 +205,8 @@ static enum kern_act read_act(const struct object *o, const struct eng_family *f
     for (size_t i = 0; name && i < sizeof(acts) / sizeof(acts[0]); i++)
         if (strcmp(name, acts[i].name) == 0) return acts[i].act;
     if (name)
-        eng_report_problem(
-            o->report, ENG_EUNSUPPORTED,
-            "%s: %s %.100s is not supported; supported: silu, gelu, gelu_pytorch_tanh", o->where,
-            key, name);
+        REPORT(o, ENG_EUNSUPPORTED,
+               "%s %.100s is not supported; supported: silu, gelu, gelu_pytorch_tanh", key, name);
     return f->act;
 }
 
@@ -228,27 +224,24 @@ static void read_heads(const struct object *o, struct eng_hparams *hp)
     int n_kv_heads = given || f->n_kv_heads == 0 ? hp->n_heads : f->n_kv_heads;
     hp->n_kv_heads = (int)read_int(o, "num_key_value_heads", 1, MAX_HEADS, n_kv_heads);
     if (hp->n_heads % hp->n_kv_heads != 0)
-        eng_report_problem(o->report, ENG_EINVAL,
-                           "%s: num_attention_heads (%d) is not a multiple "
-                           "of num_key_value_heads (%d)",
-                           o->where, hp->n_heads, hp->n_kv_heads);
+        REPORT(o, ENG_EINVAL,
+               "num_attention_heads (%d) is not a multiple of num_key_value_heads (%d)",
+               hp->n_heads, hp->n_kv_heads);
     if (find(o, "head_dim")) {
         hp->d_head = (int)read_int(o, "head_dim", 1, ENG_MAX_HEAD_DIM, 0);
     } else if (f->head_dim) {
         hp->d_head = f->head_dim;
     } else if (hp->d_model % hp->n_heads != 0 || hp->d_model / hp->n_heads > ENG_MAX_HEAD_DIM) {
-        eng_report_problem(o->report, ENG_EINVAL,
-                           "%s: hidden_size (%d) does not divide by "
-                           "num_attention_heads (%d) into heads of 2..%d",
-                           o->where, hp->d_model, hp->n_heads, ENG_MAX_HEAD_DIM);
+        REPORT(o, ENG_EINVAL,
+               "hidden_size (%d) does not divide by num_attention_heads (%d) into heads of 2..%d",
+               hp->d_model, hp->n_heads, ENG_MAX_HEAD_DIM);
         hp->d_head = 2;
     } else {
         hp->d_head = hp->d_model / hp->n_heads;
     }
     if (hp->d_head % 2 != 0)
-        eng_report_problem(
-            o->report, ENG_EINVAL, "%s: head_dim (%d) must be even%s", o->where, hp->d_head,
-            f->encoder && !f->encoder->rope ? ": odd heads are not supported" : " for RoPE");
+        REPORT(o, ENG_EINVAL, "head_dim (%d) must be even%s", hp->d_head,
+               f->encoder && !f->encoder->rope ? ": odd heads are not supported" : " for RoPE");
 }
 
 static void read_sizes(const struct object *o, struct eng_hparams *hp)
@@ -313,10 +306,9 @@ static enum eng_rope_type read_rope_type(const struct object *o, const struct en
     size_t n = f->rope_longrope ? 1 : sizeof(rope_types) / sizeof(rope_types[0]);
     for (size_t i = 0; i < n; i++)
         if (strcmp(name, rope_types[i].name) == 0) return rope_types[i].type;
-    eng_report_problem(o->report, ENG_EUNSUPPORTED,
-                       "%s: rope_type %.100s is not supported; supported: %s", o->where, name,
-                       f->rope_longrope ? "default, longrope"
-                                        : "default, linear, llama3, yarn, dynamic, longrope");
+    REPORT(o, ENG_EUNSUPPORTED, "rope_type %.100s is not supported; supported: %s", name,
+           f->rope_longrope ? "default, longrope"
+                            : "default, linear, llama3, yarn, dynamic, longrope");
     return ENG_ROPE_DEFAULT;
 }
 
@@ -357,15 +349,13 @@ static void read_factor_list(const struct object *o, const char *key, int n, dou
 {
     const json_t *list = find(o, key);
     if (!json_is_array(list) || json_array_size(list) != (size_t)n) {
-        eng_report_problem(o->report, ENG_EINVAL, "%s: %s must be a list of %d numbers", o->where,
-                           key, n);
+        REPORT(o, ENG_EINVAL, "%s must be a list of %d numbers", key, n);
         return;
     }
     for (int i = 0; i < n; i++) {
         ret[i] = json_number_value(json_array_get(list, (size_t)i));
         if (!(ret[i] >= 1e-6 && ret[i] <= 1e6)) {
-            eng_report_problem(o->report, ENG_EINVAL, "%s: %s[%d] must be within 1e-06..1e+06",
-                               o->where, key, i);
+            REPORT(o, ENG_EINVAL, "%s[%d] must be within 1e-06..1e+06", key, i);
             return;
         }
     }
@@ -419,9 +409,8 @@ static const json_t *rope_of_layers(const struct object *o, const struct eng_fam
         bool known = f->rope_local &&
                      (strcmp(key, "full_attention") == 0 || strcmp(key, "sliding_attention") == 0);
         if (!known)
-            eng_report_problem(o->report, ENG_EUNSUPPORTED,
-                               "%s: %.100s: RoPE that differs by type of layer is not supported",
-                               o->where, key);
+            REPORT(o, ENG_EUNSUPPORTED,
+                   "%.100s: RoPE that differs by type of layer is not supported", key);
         if (strcmp(key, kind) == 0) found = value;
     }
     return found;
@@ -433,9 +422,8 @@ static void read_local_rope(const struct object *o, struct eng_rope *rope)
     rope->theta = read_real(o, "rope_theta", 1e-6, 1e30, rope->theta);
     const char *type = rope_type_name(o);
     if (strcmp(type, "default") != 0)
-        eng_report_problem(o->report, ENG_EUNSUPPORTED,
-                           "%s: sliding_attention has rope_type %.100s; supported there: default",
-                           o->where, type);
+        REPORT(o, ENG_EUNSUPPORTED,
+               "sliding_attention has rope_type %.100s; supported there: default", type);
 }
 
 /* The dimensions of a head that turn. */
@@ -451,9 +439,8 @@ static void read_rotated(const struct object *o, const struct object *scaling,
                            scaling && find(scaling, key) ? scaling->where : o->where, key);
     hp->d_rot = (int)(hp->d_head * share);
     if (whole > 0 && (hp->d_rot < 2 || hp->d_rot % 2 != 0))
-        eng_report_problem(o->report, ENG_EUNSUPPORTED,
-                           "%s: %s %g of a head of %d must give an even number of dimensions",
-                           o->where, key, share, hp->d_head);
+        REPORT(o, ENG_EUNSUPPORTED, "%s %g of a head of %d must give an even number of dimensions",
+               key, share, hp->d_head);
 }
 
 /*
@@ -464,9 +451,8 @@ static void check_local_theta(const struct object *o, const struct eng_hparams *
 {
     const struct eng_family *f = hp->family;
     if (f->rope_local && !f->local_theta_key && hp->rope.theta != hp->local_rope.theta)
-        eng_report_problem(o->report, ENG_EUNSUPPORTED,
-                           "%s: rope_theta %g: %s is supported with %g only", o->where,
-                           hp->rope.theta, f->title, f->local_theta);
+        REPORT(o, ENG_EUNSUPPORTED, "rope_theta %g: %s is supported with %g only", hp->rope.theta,
+               f->title, f->local_theta);
 }
 
 static void read_rope(const struct object *o, struct eng_hparams *hp)
@@ -536,10 +522,9 @@ static bool listed_window(const struct object *o, const json_t *list, int i)
     const char *type = json_string_value(json_array_get(list, (size_t)i));
     if (type && strcmp(type, "full_attention") == 0) return false;
     if (type && strcmp(type, "sliding_attention") == 0) return true;
-    eng_report_problem(o->report, ENG_EUNSUPPORTED,
-                       "%s: layer_types[%d] is %.100s; supported: "
-                       "full_attention, sliding_attention",
-                       o->where, i, type ? type : "not a string");
+    REPORT(o, ENG_EUNSUPPORTED,
+           "layer_types[%d] is %.100s; supported: full_attention, sliding_attention", i,
+           type ? type : "not a string");
     return false;
 }
 
@@ -611,9 +596,8 @@ static void read_hybrid(const struct object *o, struct eng_hparams *hp)
     const json_t *list = find(o, "layer_types");
     if (!find(o, "num_local_experts")) wrong(o, "num_local_experts", "is missing, which means 8");
     if (!list) {
-        eng_report_problem(o->report, ENG_EUNSUPPORTED,
-                           "%s: layer_types is missing, which means mamba; supported: attention",
-                           o->where);
+        REPORT(o, ENG_EUNSUPPORTED, "%s is missing, which means mamba; supported: attention",
+               "layer_types");
         return;
     }
     if (!is_list_of_layers(o, list, hp)) return;
@@ -621,9 +605,8 @@ static void read_hybrid(const struct object *o, struct eng_hparams *hp)
         const char *type = json_string_value(json_array_get(list, (size_t)i));
         if (type && (strcmp(type, "attention") == 0 || strcmp(type, "full_attention") == 0))
             continue;
-        eng_report_problem(o->report, ENG_EUNSUPPORTED,
-                           "%s: layer_types[%d] is %.100s; supported: attention", o->where, i,
-                           type ? type : "not a string");
+        REPORT(o, ENG_EUNSUPPORTED, "layer_types[%d] is %.100s; supported: attention", i,
+               type ? type : "not a string");
         return;
     }
     const char *position = read_string(o, "position_embedding_type");
@@ -666,15 +649,13 @@ static void read_mixers(const struct object *o, struct eng_hparams *hp)
         hp->layer_mixer[i] = recurrent ? kind : ENG_ATTENTION;
         hp->n_kv_layers -= recurrent;
         if (recurrent || (type && strcmp(type, "full_attention") == 0)) continue;
-        eng_report_problem(o->report, ENG_EUNSUPPORTED,
-                           "%s: layer_types[%d] is %.100s; supported: full_attention, %s", o->where,
-                           i, type ? type : "not a string", kind_name);
+        REPORT(o, ENG_EUNSUPPORTED, "layer_types[%d] is %.100s; supported: full_attention, %s", i,
+               type ? type : "not a string", kind_name);
         return;
     }
     if (hp->n_kv_layers == 0)
-        eng_report_problem(o->report, ENG_EUNSUPPORTED,
-                           "%s: none of the layers is full_attention: this is not supported",
-                           o->where);
+        REPORT(o, ENG_EUNSUPPORTED, "none of the layers is %s: this is not supported",
+               "full_attention");
 }
 
 static void read_short_conv(const struct object *o, struct eng_hparams *hp)
@@ -692,10 +673,9 @@ static void read_delta(const struct object *o, struct eng_hparams *hp)
     hp->d_delta_key = (int)read_int(o, "linear_key_head_dim", 1, ENG_MAX_HEAD_DIM, 128);
     hp->d_delta_value = (int)read_int(o, "linear_value_head_dim", 1, ENG_MAX_HEAD_DIM, 128);
     if (hp->n_delta_values % hp->n_delta_keys != 0)
-        eng_report_problem(o->report, ENG_EINVAL,
-                           "%s: linear_num_value_heads (%d) is not a multiple of "
-                           "linear_num_key_heads (%d)",
-                           o->where, hp->n_delta_values, hp->n_delta_keys);
+        REPORT(o, ENG_EINVAL,
+               "linear_num_value_heads (%d) is not a multiple of linear_num_key_heads (%d)",
+               hp->n_delta_values, hp->n_delta_keys);
 }
 
 /* Two thirds of the size that is given, times a factor, up to a multiple. */
@@ -710,10 +690,10 @@ static void adjust_ffn(const struct object *o, struct eng_hparams *hp)
     if (!json_is_null(json_object_get(o->json, factor_key)))
         size = ceil(floor(factor * size) / multiple) * multiple;
     if (size < 1 || size > MAX_SIZE)
-        eng_report_problem(o->report, ENG_EINVAL,
-                           "%s: intermediate_size, adjusted by %s and block_multiple_of, must be "
-                           "within 1..%d, it is %.0f",
-                           o->where, factor_key, MAX_SIZE, size);
+        REPORT(o, ENG_EINVAL,
+               "intermediate_size, adjusted by %s and block_multiple_of, must be within 1..%d, it "
+               "is %.0f",
+               factor_key, MAX_SIZE, size);
     else
         hp->d_ff = (int)size;
 }
@@ -742,13 +722,10 @@ static void add_eos(const struct object *o, const json_t *id, bool first, struct
     int64_t value = json_is_integer(id) ? json_integer_value(id) : -1;
     if (value < 0 || value >= hp->vocab) {
         if (!first) return;
-        eng_report_problem(o->report, ENG_EINVAL,
-                           "%s: eos_token_id must be within the %d tokens "
-                           "of vocab_size",
-                           o->where, (int)hp->vocab);
+        REPORT(o, ENG_EINVAL, "eos_token_id must be within the %d tokens of vocab_size",
+               (int)hp->vocab);
     } else if (!eng_config_add_end(hp, value) && !ends_already(&hp->eos, value)) {
-        eng_report_problem(o->report, ENG_EUNSUPPORTED, "%s: eos_token_id holds more than %d ids",
-                           o->where, ENG_MAX_EOS);
+        REPORT(o, ENG_EUNSUPPORTED, "eos_token_id holds more than %d ids", ENG_MAX_EOS);
     }
 }
 
@@ -811,10 +788,8 @@ static void read_positions(const struct object *o, struct eng_hparams *hp)
     hp->pad_id = (int32_t)read_int(o, "pad_token_id", -1, MAX_VOCAB, e->positions_from_pad ? 1 : 0);
     if (!e->positions) return;
     if (type && strcmp(type, "absolute") != 0)
-        eng_report_problem(o->report, ENG_EUNSUPPORTED,
-                           "%s: position_embedding_type %.100s is not supported; supported: "
-                           "absolute",
-                           o->where, type);
+        REPORT(o, ENG_EUNSUPPORTED,
+               "position_embedding_type %.100s is not supported; supported: absolute", type);
     hp->n_positions = (int)hp->ctx_train;
     hp->first_position = e->positions_from_pad ? hp->pad_id + 1 : 0;
     hp->ctx_max = hp->ctx_train - hp->first_position;
@@ -844,8 +819,7 @@ static void read_encoder(const struct object *o, struct eng_hparams *hp)
     for (const char *const *key = e->off; key && *key; key++)
         refuse_if_set(o, *key, "is not supported");
     if (read_real(o, "rotary_emb_fraction", 0, 1, 1) != 1)
-        eng_report_problem(o->report, ENG_EUNSUPPORTED,
-                           "%s: rotary_emb_fraction other than 1 is not supported", o->where);
+        REPORT(o, ENG_EUNSUPPORTED, "%s other than 1 is not supported", "rotary_emb_fraction");
 }
 
 /* The names of the labels say how many there are. */
@@ -860,9 +834,8 @@ static void read_labels(const struct object *o, struct eng_hparams *hp)
     const char *pooling = read_string(o, "classifier_pooling");
     hp->labels_of_mean = pooling && strcmp(pooling, "mean") == 0;
     if (pooling && strcmp(pooling, "mean") != 0 && strcmp(pooling, "cls") != 0)
-        eng_report_problem(o->report, ENG_EUNSUPPORTED,
-                           "%s: classifier_pooling %.100s is not supported; supported: cls, mean",
-                           o->where, pooling);
+        REPORT(o, ENG_EUNSUPPORTED,
+               "classifier_pooling %.100s is not supported; supported: cls, mean", pooling);
     hp->label_bias = read_bool(o, "classifier_bias", false);
 }
 

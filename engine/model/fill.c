@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/file.h"
 #include "engine/eng_error.h"
 #include "engine/kernels/blocks.h"
@@ -72,10 +73,9 @@ static int make_arena(struct eng_model *m, int64_t ctx, char *err, size_t errlen
     size_t rope_at = load->arena_bytes, rope_bytes = (size_t)eng_model_rope_bytes(m, ctx);
     m->arena_bytes = rope_at + rope_bytes;
     m->arena = eng_arena_map(m->arena_bytes);
-    if (!m->arena) {
-        snprintf(err, errlen, "no memory for %zu MiB of weights", m->arena_bytes >> 20);
-        return ENG_ENOMEM;
-    }
+    if (!m->arena)
+        return fail_with(ENG_ENOMEM, err, errlen, "no memory for %zu MiB of weights",
+                         m->arena_bytes >> 20);
     uint8_t *base = m->arena;
     for (int i = 0; i < load->n_vecs; i++)
         *load->vecs[i].vec = (float *)(base + load->vecs[i].at);
@@ -288,10 +288,8 @@ static int place_plain(struct fill *f, char *err, size_t errlen)
     if (bytes == 0) return 0;
     m->plain = eng_arena_map(bytes);
     m->plain_bytes = bytes;
-    if (!m->plain) {
-        snprintf(err, errlen, "no memory for %zu MiB of weights", bytes >> 20);
-        return ENG_ENOMEM;
-    }
+    if (!m->plain)
+        return fail_with(ENG_ENOMEM, err, errlen, "no memory for %zu MiB of weights", bytes >> 20);
     uint8_t *at = m->plain;
     for (int i = 0; i < m->load->n_mats; i++) {
         struct eng_mat *mat = m->load->mats[i].mat;
@@ -415,14 +413,14 @@ static int report_failure(const struct fill *f, char *err, size_t errlen)
         if (!w->error) continue;
         if (w->error == NOT_FINITE) {
             bool blocks = eng_dtype_is_blocks(w->at->dtype);
-            snprintf(err, errlen, "%s: tensor %.200s: a %s of row %lld is infinite or not a number",
-                     w->at->shard->name, w->at->file_name, blocks ? "scale" : "number",
-                     (long long)w->row);
-            return ENG_EINVAL;
+            return fail_with(ENG_EINVAL, err, errlen,
+                             "%s: tensor %.200s: a %s of row %lld is infinite or not a number",
+                             w->at->shard->name, w->at->file_name, blocks ? "scale" : "number",
+                             (long long)w->row);
         }
-        snprintf(err, errlen, "%s: tensor %.200s cannot be read: %s", w->at->shard->name,
-                 w->at->file_name, w->error < 0 ? "the file became shorter" : strerror(w->error));
-        return ENG_EIO;
+        return fail_with(ENG_EIO, err, errlen, "%s: tensor %.200s cannot be read: %s",
+                         w->at->shard->name, w->at->file_name,
+                         w->error < 0 ? "the file became shorter" : strerror(w->error));
     }
     return 0;
 }
@@ -468,8 +466,7 @@ static int run_unless_stopped(struct fill *f, struct pool *pool, char *err, size
 {
     int rc = run(f, pool, err, errlen);
     if (rc || !is_stopped(f)) return rc;
-    snprintf(err, errlen, "loading was given up");
-    return ENG_ECLOSED;
+    return fail_with(ENG_ECLOSED, err, errlen, "loading was given up");
 }
 
 /* The bucket of a distance, key minus query: half of them for each sign, half of these by size. */
@@ -511,15 +508,12 @@ int eng_model_fill(struct eng_model *m, struct pool *pool, int64_t ctx, char *er
     f.freqs[1] = f.freqs[0] ? f.freqs[0] + m->hp.d_head / 2 : NULL;
     f.too_many_exceptions = calloc((size_t)m->load->n_mats, sizeof(*f.too_many_exceptions));
     if (!first_panel || !f.freqs[0] || !f.too_many_exceptions || !make_workers(&f)) {
-        snprintf(err, errlen, "no memory to load the model");
-        rc = ENG_ENOMEM;
+        rc = fail_with(ENG_ENOMEM, err, errlen, "no memory to load the model");
     } else {
         rc = run_unless_stopped(&f, pool, err, errlen);
     }
-    if (rc == 0 && !spread_distances(m)) {
-        snprintf(err, errlen, "no memory for the distances of tokens");
-        rc = ENG_ENOMEM;
-    }
+    if (rc == 0 && !spread_distances(m))
+        rc = fail_with(ENG_ENOMEM, err, errlen, "no memory for the distances of tokens");
     for (int i = 0; f.workers && i < f.n_threads; i++) {
         free(f.workers[i].staging);
         free(f.workers[i].words);

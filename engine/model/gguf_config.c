@@ -33,6 +33,11 @@ struct reading {
 
 /* ---- keys ---------------------------------------------------------------------------------- */
 
+/* A problem of a key of the architecture, whose name begins the format. */
+#define REPORT(rd, rc, format, ...)                                                                \
+    eng_report_problem((rd)->report, rc, "%s: key %s." format, (rd)->g->name, (rd)->arch->name,    \
+                       __VA_ARGS__)
+
 static const char *key_name(const struct reading *rd, const char *name, char buf[KEY_BYTES])
 {
     snprintf(buf, KEY_BYTES, "%s.%s", rd->arch->name, name);
@@ -60,8 +65,7 @@ static bool get_number(struct reading *rd, const char *name, double *ret)
 
 static void missing(struct reading *rd, const char *name)
 {
-    eng_report_problem(rd->report, ENG_EINVAL, "%s: key %s.%s is missing", rd->g->name,
-                       rd->arch->name, name);
+    REPORT(rd, ENG_EINVAL, "%s is missing", name);
 }
 
 static bool has_key(const struct reading *rd, const char *name)
@@ -150,9 +154,8 @@ static void read_kv_heads(struct reading *rd)
             int64_t own = gguf_int_at(list, (size_t)i);
             if (own == 0) continue;
             if ((n != rd->n_heads && own != n) || own < 0 || own > MAX_HEADS)
-                eng_report_problem(rd->report, ENG_EUNSUPPORTED,
-                                   "%s: key %s.%s: %lld differs from other layers", rd->g->name,
-                                   rd->arch->name, name, (long long)own);
+                REPORT(rd, ENG_EUNSUPPORTED, "%s: %lld differs from other layers", name,
+                       (long long)own);
             n = own;
         }
         write_types(rd, list, "full_attention", "conv");
@@ -173,10 +176,10 @@ static void read_head_dim(struct reading *rd)
     }
     jw_int(&rd->w, "head_dim", head);
     if (get_int(rd, "attention.value_length", 1, ENG_MAX_HEAD_DIM, &value) && value != head)
-        eng_report_problem(rd->report, ENG_EUNSUPPORTED,
-                           "%s: key %s.attention.value_length is %lld, that of keys %lld: heads "
-                           "that differ are not supported",
-                           rd->g->name, rd->arch->name, (long long)value, (long long)head);
+        REPORT(rd, ENG_EUNSUPPORTED,
+               "attention.value_length is %lld, that of keys %lld: heads that differ are not "
+               "supported",
+               (long long)value, (long long)head);
     bool partial = get_int(rd, "rope.dimension_count", 2, head, &turned) && turned < head;
     /* a quarter more, so that the product with the head's size is not rounded below the number */
     jw_number(&rd->w, "partial_rotary_factor",
@@ -379,10 +382,9 @@ static bool read_sizes(struct reading *rd)
     get_int(rd, "nextn_predict_layers", 0, rd->n_layers - 1, &n_drafts);
     rd->n_layers -= n_drafts;
     if (rd->n_layers != rd->arch->other_scale_layers) return true;
-    eng_report_problem(rd->report, ENG_EUNSUPPORTED,
-                       "%s: key %s.block_count is %lld: this size's scale of queries is in no key, "
-                       "which is not supported",
-                       rd->g->name, rd->arch->name, (long long)rd->n_layers);
+    REPORT(rd, ENG_EUNSUPPORTED,
+           "block_count is %lld: this size's scale of queries is in no key, which is not supported",
+           (long long)rd->n_layers);
     return false;
 }
 

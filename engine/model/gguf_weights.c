@@ -292,10 +292,10 @@ static int open_file(struct eng_weights *w, const char *path, int i, int n, int6
         rc = gguf_int(s->gguf, "split.tensors.count", 0, INT32_MAX, ret_tensors, err, sizeof(err));
     if (rc < 0) return eng_report_problem(r, rc, "%s", err);
     if (n > 1 ? count != n || no != i : count > 1)
-        return eng_report_problem(r, ENG_EINVAL,
-                                  "%s: keys split.no and split.count say part %lld of %lld, the "
-                                  "name part %d of %d",
-                                  path, (long long)no + 1, (long long)count, i + 1, n);
+        return eng_report_problem(
+            r, ENG_EINVAL,
+            "%s: keys split.no and split.count say part %lld of %lld, the name part %d of %d", path,
+            (long long)no + 1, (long long)count, i + 1, n);
     return 0;
 }
 

@@ -65,9 +65,9 @@ static int choose_numerics(struct eng_model *m, const struct eng_model_params *p
             r, ENG_EUNSUPPORTED,
             "--numerics int4 would quantise quantised weights again; use file");
     if (!quantised && m->numerics->keep_blocks)
-        return eng_report_problem(r, ENG_EUNSUPPORTED,
-                                  "--numerics file is for files of quantised weights, which these "
-                                  "are not; use auto");
+        return eng_report_problem(
+            r, ENG_EUNSUPPORTED,
+            "--numerics file is for files of quantised weights, which these are not; use auto");
     if (strcmp(gemm, "blas") == 0 && m->numerics->act != KERN_A_F32)
         return eng_report_problem(r, ENG_EUNSUPPORTED, "--gemm blas needs --numerics exact, not %s",
                                   m->numerics->name);
@@ -97,11 +97,11 @@ int eng_model_open(struct eng_model **ret, const struct eng_model_params *params
     eng_plan_stream(m);
     eng_plan_place(m, params->gemm);
     if (params->memory_bytes && m->weights_bytes > params->memory_bytes) {
-        rc = eng_report_problem(&r, ENG_ENOMEM,
-                                "the weights may take %lld MiB on --numerics %s, the "
-                                "memory limit is %lld MiB",
-                                (long long)(m->weights_bytes >> 20), m->numerics->name,
-                                (long long)(params->memory_bytes >> 20));
+        rc = eng_report_problem(
+            &r, ENG_ENOMEM,
+            "the weights may take %lld MiB on --numerics %s, the memory limit is %lld MiB",
+            (long long)(m->weights_bytes >> 20), m->numerics->name,
+            (long long)(params->memory_bytes >> 20));
         goto out;
     }
     *ret = m;

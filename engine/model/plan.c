@@ -64,9 +64,8 @@ static const struct eng_tensor *need_shape(const struct check *c, const char *na
     t->used = true;
     if (t->dtype > ENG_DTYPE_BF16 && !(eng_dtype_is_blocks(t->dtype) && shape->rank == 2)) {
         eng_report_problem(c->report, ENG_EUNSUPPORTED,
-                           "%s: tensor %s is %s; supported: F32, F16, "
-                           "BF16",
-                           t->shard->name, t->file_name, eng_dtype_name(t->dtype));
+                           "%s: tensor %s is %s; supported: F32, F16, BF16", t->shard->name,
+                           t->file_name, eng_dtype_name(t->dtype));
         return NULL;
     }
     bool equal = t->rank == shape->rank;
@@ -523,8 +522,7 @@ static void check_unused(const struct check *c)
         const struct eng_tensor *t = w->by_name[i];
         if (!t->used && !has_no_effect(c->m, t->name))
             eng_report_problem(c->report, ENG_EUNSUPPORTED,
-                               "%s: tensor %.200s is not part of a %s model of %d layers as "
-                               "%s it",
+                               "%s: tensor %.200s is not part of a %s model of %d layers as %s it",
                                t->shard->name, t->file_name, c->m->hp.family->title,
                                c->m->hp.n_layers,
                                w->gguf ? "its keys describe" : "config.json describes");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Safetensors headers; see safetensors.h. weights.c reads the set of files of a model. */
+#include "base/fail.h"
 #include "base/file.h"
 #include "base/gguf.h"
 #include "engine/model/safetensors.h"
@@ -150,8 +151,7 @@ static int read_tensor(struct eng_tensor *t, const json_t *info, const char *fil
     if (!wrong) wrong = read_shape(t, info);
     if (!wrong) wrong = read_span(t, info);
     if (!wrong) return 0;
-    snprintf(err, errlen, "%s: tensor %.200s %s", file, t->name, wrong);
-    return ENG_EINVAL;
+    return fail_with(ENG_EINVAL, err, errlen, "%s: tensor %.200s %s", file, t->name, wrong);
 }
 
 static int check_metadata(const json_t *metadata, const char *file, char *err, size_t errlen)
@@ -159,12 +159,9 @@ static int check_metadata(const json_t *metadata, const char *file, char *err, s
     bool ok = json_is_object(metadata);
     const char *key;
     json_t *value;
-    if (ok) {
-        json_object_foreach((json_t *)metadata, key, value) ok = ok && json_is_string(value);
-    }
+    if (ok) json_object_foreach((json_t *)metadata, key, value) ok = ok && json_is_string(value);
     if (ok) return 0;
-    snprintf(err, errlen, "%s: __metadata__ is not an object of strings", file);
-    return ENG_EINVAL;
+    return fail_with(ENG_EINVAL, err, errlen, "%s: __metadata__ is not an object of strings", file);
 }
 
 /* By offset in the file; empty tensors come before the one that starts at the same offset. */
@@ -182,20 +179,18 @@ static int check_spans(const struct eng_shard *s, int64_t data_bytes, char *err,
     int64_t at = 0;
     for (size_t i = 0; i < s->n_tensors; i++) {
         const struct eng_tensor *t = &s->tensors[i];
-        if (t->offset != at) {
-            snprintf(err, errlen, "%s: tensor %.200s begins at data byte %lld, %s %lld", s->name,
-                     t->name, (long long)t->offset,
-                     t->offset < at ? "overlapping data up to" : "leaving a hole from",
-                     (long long)at);
-            return ENG_EINVAL;
-        }
+        if (t->offset != at)
+            return fail_with(
+                ENG_EINVAL, err, errlen, "%s: tensor %.200s begins at data byte %lld, %s %lld",
+                s->name, t->name, (long long)t->offset,
+                t->offset < at ? "overlapping data up to" : "leaving a hole from", (long long)at);
         at += t->n_bytes; /* no overflow: offset + n_bytes came as one 64-bit number */
     }
     if (at == data_bytes) return 0;
-    snprintf(err, errlen, "%s: the header describes %lld bytes of data, the file has %lld%s",
-             s->name, (long long)at, (long long)data_bytes,
-             at > data_bytes ? " (truncated download?)" : "");
-    return ENG_EINVAL;
+    return fail_with(ENG_EINVAL, err, errlen,
+                     "%s: the header describes %lld bytes of data, the file has %lld%s", s->name,
+                     (long long)at, (long long)data_bytes,
+                     at > data_bytes ? " (truncated download?)" : "");
 }
 
 static int read_tensors(struct eng_shard *s, json_t *root, char *err, size_t errlen)
@@ -223,19 +218,16 @@ static int read_tensors(struct eng_shard *s, json_t *root, char *err, size_t err
 int eng_shard_parse(struct eng_shard *shard, const char *header, size_t len, int64_t data_bytes,
                     char *err, size_t errlen)
 {
-    if (len == 0 || header[0] != '{') {
-        snprintf(err, errlen, "%s: the header does not begin with '{'", shard->name);
-        return ENG_EINVAL;
-    }
+    if (len == 0 || header[0] != '{')
+        return fail_with(ENG_EINVAL, err, errlen, "%s: the header does not begin with '{'",
+                         shard->name);
     json_t *root = NULL;
     int rc = eng_json_parse(&root, header, len, shard->name, err, errlen);
     if (rc) return rc;
     shard->header = root;
     shard->tensors = calloc(json_object_size(root) + 1, sizeof(*shard->tensors));
-    if (!shard->tensors) {
-        snprintf(err, errlen, "%s: no memory for its tensors", shard->name);
-        return ENG_ENOMEM;
-    }
+    if (!shard->tensors)
+        return fail_with(ENG_ENOMEM, err, errlen, "%s: no memory for its tensors", shard->name);
     rc = read_tensors(shard, root, err, errlen);
     return rc ? rc : check_spans(shard, data_bytes, err, errlen);
 }
@@ -247,32 +239,26 @@ static int read_length(const struct eng_shard *s, int64_t file_bytes, size_t *re
     uint8_t b[64] = {0};
     size_t n = file_bytes < (int64_t)sizeof(b) ? (size_t)file_bytes : sizeof(b);
     int rc = file_pread(s->fd, b, n, 0);
-    if (rc) {
-        snprintf(err, errlen, "%s: cannot be read: %s", s->name, file_read_reason());
-        return rc;
-    }
-    if (file_is_lfs_pointer(b, n)) {
-        snprintf(err, errlen, "%s: is a git-lfs pointer, not the weights (git lfs pull)", s->name);
-        return ENG_EINVAL;
-    }
-    if (n < LENGTH_BYTES) {
-        snprintf(err, errlen, "%s: %lld bytes are too few for a safetensors file", s->name,
-                 (long long)file_bytes);
-        return ENG_EINVAL;
-    }
+    if (rc)
+        return fail_with(rc, err, errlen, "%s: cannot be read: %s", s->name, file_read_reason());
+    if (file_is_lfs_pointer(b, n))
+        return fail_with(ENG_EINVAL, err, errlen,
+                         "%s: is a git-lfs pointer, not the weights (git lfs pull)", s->name);
+    if (n < LENGTH_BYTES)
+        return fail_with(ENG_EINVAL, err, errlen,
+                         "%s: %lld bytes are too few for a safetensors file", s->name,
+                         (long long)file_bytes);
     uint64_t len = 0;
     for (int i = LENGTH_BYTES - 1; i >= 0; i--)
         len = len << 8 | b[i];
-    if (len > MAX_HEADER_BYTES) {
-        snprintf(err, errlen, "%s: header of %llu bytes, the format's limit is %d", s->name,
-                 (unsigned long long)len, MAX_HEADER_BYTES);
-        return ENG_EINVAL;
-    }
-    if (len > (uint64_t)file_bytes - LENGTH_BYTES) {
-        snprintf(err, errlen, "%s: header of %llu bytes in a file of %lld (truncated download?)",
-                 s->name, (unsigned long long)len, (long long)file_bytes);
-        return ENG_EINVAL;
-    }
+    if (len > MAX_HEADER_BYTES)
+        return fail_with(ENG_EINVAL, err, errlen,
+                         "%s: header of %llu bytes, the format's limit is %d", s->name,
+                         (unsigned long long)len, MAX_HEADER_BYTES);
+    if (len > (uint64_t)file_bytes - LENGTH_BYTES)
+        return fail_with(ENG_EINVAL, err, errlen,
+                         "%s: header of %llu bytes in a file of %lld (truncated download?)",
+                         s->name, (unsigned long long)len, (long long)file_bytes);
     *ret_bytes = (size_t)len;
     return 0;
 }

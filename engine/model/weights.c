@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/file.h"
 #include "base/gguf_names.h"
 #include "engine/eng_error.h"
@@ -44,22 +45,18 @@ static int add_file(struct eng_index *index, json_t *seen, const char *tensor, c
                     char *err, size_t errlen)
 {
     const char *file = json_string_value(value);
-    if (!file || !stays_inside(file)) {
-        snprintf(err, errlen,
-                 "%s: tensor %.200s is in \"%.200s\", which is not a file name within "
-                 "the directory",
-                 index_name, tensor, file ? file : "(not a string)");
-        return ENG_EINVAL;
-    }
+    if (!file || !stays_inside(file))
+        return fail_with(
+            ENG_EINVAL, err, errlen,
+            "%s: tensor %.200s is in \"%.200s\", which is not a file name within the directory",
+            index_name, tensor, file ? file : "(not a string)");
     if (json_object_get(seen, file)) return 0;
-    if (index->n_files == MAX_SHARDS) {
-        snprintf(err, errlen, "%s: names more than %d files", index_name, MAX_SHARDS);
-        return ENG_EINVAL;
-    }
+    if (index->n_files == MAX_SHARDS)
+        return fail_with(ENG_EINVAL, err, errlen, "%s: names more than %d files", index_name,
+                         MAX_SHARDS);
     index->files[index->n_files++] = file;
     if (json_object_set_new(seen, file, json_true()) == 0) return 0;
-    snprintf(err, errlen, "%s: no memory", index_name);
-    return ENG_ENOMEM;
+    return fail_with(ENG_ENOMEM, err, errlen, "%s: no memory", index_name);
 }
 
 int eng_index_parse(struct eng_index *index, const char *text, size_t len, char *err, size_t errlen)
@@ -69,16 +66,13 @@ int eng_index_parse(struct eng_index *index, const char *text, size_t len, char 
     if (rc) return rc;
     index->root = root;
     json_t *map = json_object_get(root, "weight_map");
-    if (!json_is_object(map) || json_object_size(map) == 0) {
-        snprintf(err, errlen, "%s: has no weight_map", index_name);
-        return ENG_EINVAL;
-    }
+    if (!json_is_object(map) || json_object_size(map) == 0)
+        return fail_with(ENG_EINVAL, err, errlen, "%s: has no weight_map", index_name);
     index->files = calloc(MAX_SHARDS, sizeof(*index->files));
     json_t *seen = json_object();
     if (!index->files || !seen) {
         json_decref(seen);
-        snprintf(err, errlen, "%s: no memory", index_name);
-        return ENG_ENOMEM;
+        return fail_with(ENG_ENOMEM, err, errlen, "%s: no memory", index_name);
     }
     const char *tensor;
     json_t *value;
@@ -123,11 +117,11 @@ static int refuse_adapted(const struct eng_weights *w, struct eng_report *r)
     static const char adapted[] = "base_model.model.";
     for (size_t i = 0; i < w->n_tensors; i++)
         if (strncmp(w->by_name[i]->name, adapted, sizeof(adapted) - 1) == 0)
-            return eng_report_problem(r, ENG_EUNSUPPORTED,
-                                      "%s: tensor %.200s: names that begin with %s are of a model "
-                                      "saved with its adapter; merge it (peft: merge_and_unload) "
-                                      "and save the model again",
-                                      w->by_name[i]->shard->name, w->by_name[i]->name, adapted);
+            return eng_report_problem(
+                r, ENG_EUNSUPPORTED,
+                "%s: tensor %.200s: names that begin with %s are of a model saved with its "
+                "adapter; merge it (peft: merge_and_unload) and save the model again",
+                w->by_name[i]->shard->name, w->by_name[i]->name, adapted);
     return r->rc;
 }
 
@@ -193,8 +187,8 @@ static void check_index(const struct eng_weights *w, const struct eng_index *ind
         const char *file = json_string_value(value);
         if (!t || strcmp(t->shard->name, file) != 0)
             eng_report_problem(r, ENG_EINVAL,
-                               "%s: tensor %.200s is not in %s, where %s lists it: "
-                               "is the file from another model?",
+                               "%s: tensor %.200s is not in %s, where %s lists it: is the file "
+                               "from another model?",
                                file, name, file, index_name);
     }
 }
@@ -254,10 +248,9 @@ int eng_weights_open(struct eng_weights **ret_weights, const char *dir, struct e
     if (file_exists(dir, single_name)) return open_single(w, dir, r);
     if (file_exists(dir, index_name)) return open_sharded(w, dir, r);
     if (file_exists(dir, "pytorch_model.bin") || file_exists(dir, "pytorch_model.bin.index.json"))
-        return eng_report_problem(r, ENG_EUNSUPPORTED,
-                                  "%s: has only pytorch_model.bin; convert the weights to "
-                                  "safetensors",
-                                  dir);
+        return eng_report_problem(
+            r, ENG_EUNSUPPORTED,
+            "%s: has only pytorch_model.bin; convert the weights to safetensors", dir);
     return eng_report_problem(r, ENG_ENOENT, "%s: has neither %s nor %s", dir, single_name,
                               index_name);
 }
