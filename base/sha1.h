@@ -6,15 +6,12 @@
 #ifndef HEARTH_BASE_SHA1_H
 #define HEARTH_BASE_SHA1_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "base/sha256.h"
 
 enum { SHA1_BYTES = 20 };
 
 struct sha1 {
-    uint32_t h[5];
-    uint8_t block[64];
-    uint64_t n_bytes;
+    struct sha256 fed;
 };
 
 /* A message in pieces of any length; after sha1_final the state is used up. */

@@ -17,7 +17,7 @@
 #include <sys/auxv.h>
 #endif
 
-enum { BLOCK = sizeof((struct sha256){0}.block) };
+enum { BLOCK = SHA_BLOCK };
 
 /* The first 32 bits of the fractional parts of the cube roots of the first 64 primes. */
 static const uint32_t round_constants[64] = {
@@ -179,7 +179,6 @@ static compress_fn choose(void)
 
 void sha256_update(struct sha256 *s, const void *data, size_t len)
 {
-    const compress_fn compress = choose();
     const uint8_t *p = data;
     s->n_bytes += len;
     if (s->n_pending) {
@@ -189,10 +188,10 @@ void sha256_update(struct sha256 *s, const void *data, size_t len)
         p += n;
         len -= n;
         if (s->n_pending < BLOCK) return;
-        compress(s->h, s->block, 1);
+        s->compress(s->h, s->block, 1);
         s->n_pending = 0;
     }
-    compress(s->h, p, len / BLOCK);
+    s->compress(s->h, p, len / BLOCK);
     s->n_pending = len % BLOCK;
     if (s->n_pending) memcpy(s->block, p + len - s->n_pending, s->n_pending);
 }
@@ -214,7 +213,8 @@ void sha256_final(struct sha256 *s, uint8_t ret[SHA256_BYTES])
 void sha256_init(struct sha256 *s)
 {
     *s = (struct sha256){.h = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f,
-                               0x9b05688c, 0x1f83d9ab, 0x5be0cd19}};
+                               0x9b05688c, 0x1f83d9ab, 0x5be0cd19},
+                         .compress = choose()};
 }
 
 void sha256(uint8_t ret[SHA256_BYTES], const void *data, size_t len)

@@ -6,11 +6,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { SHA256_BYTES = 32 };
+enum { SHA256_BYTES = 32, SHA_BLOCK = 64 };
 
 struct sha256 {
+    void (*compress)(uint32_t *h, const uint8_t *p, size_t n); /* n blocks into the state */
     uint32_t h[8];
-    uint8_t block[64];
+    uint8_t block[SHA_BLOCK];
     size_t n_pending; /* bytes in block */
     uint64_t n_bytes;
 };

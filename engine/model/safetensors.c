@@ -28,43 +28,12 @@ _Static_assert((int)FILE_EINVAL == ENG_EINVAL && (int)FILE_ENOMEM == ENG_ENOMEM 
                    (int)FILE_EIO == ENG_EIO && (int)FILE_ENOENT == ENG_ENOENT,
                "file errors are engine errors");
 
-/* So many elements take so many bytes. */
 static const struct {
     const char *name;
     int n, bytes;
-} dtypes[ENG_DTYPE_COUNT] = {
-    [ENG_DTYPE_F32] = {"F32", 1, 4},
-    [ENG_DTYPE_F16] = {"F16", 1, 2},
-    [ENG_DTYPE_BF16] = {"BF16", 1, 2},
-    [ENG_DTYPE_BOOL] = {"BOOL", 1, 1},
-    [ENG_DTYPE_U8] = {"U8", 1, 1},
-    [ENG_DTYPE_I8] = {"I8", 1, 1},
-    [ENG_DTYPE_U16] = {"U16", 1, 2},
-    [ENG_DTYPE_I16] = {"I16", 1, 2},
-    [ENG_DTYPE_U32] = {"U32", 1, 4},
-    [ENG_DTYPE_I32] = {"I32", 1, 4},
-    [ENG_DTYPE_U64] = {"U64", 1, 8},
-    [ENG_DTYPE_I64] = {"I64", 1, 8},
-    [ENG_DTYPE_F64] = {"F64", 1, 8},
-    [ENG_DTYPE_C64] = {"C64", 1, 8},
-    [ENG_DTYPE_F8_E4M3] = {"F8_E4M3", 1, 1},
-    [ENG_DTYPE_F8_E5M2] = {"F8_E5M2", 1, 1},
-    [ENG_DTYPE_F8_E8M0] = {"F8_E8M0", 1, 1},
-    [ENG_DTYPE_F6_E2M3] = {"F6_E2M3", 4, 3},
-    [ENG_DTYPE_F6_E3M2] = {"F6_E3M2", 4, 3},
-    [ENG_DTYPE_F4] = {"F4", 2, 1},
-    [ENG_DTYPE_Q4_0] = {"Q4_0", 32, 18},
-    [ENG_DTYPE_Q4_1] = {"Q4_1", 32, 20},
-    [ENG_DTYPE_Q5_0] = {"Q5_0", 32, 22},
-    [ENG_DTYPE_Q5_1] = {"Q5_1", 32, 24},
-    [ENG_DTYPE_Q8_0] = {"Q8_0", 32, 34},
-    [ENG_DTYPE_Q3_K] = {"Q3_K", 256, 110},
-    [ENG_DTYPE_Q4_K] = {"Q4_K", 256, 144},
-    [ENG_DTYPE_Q5_K] = {"Q5_K", 256, 176},
-    [ENG_DTYPE_Q6_K] = {"Q6_K", 256, 210},
-    [ENG_DTYPE_IQ4_NL] = {"IQ4_NL", 32, 18},
-    [ENG_DTYPE_IQ4_XS] = {"IQ4_XS", 256, 136},
-};
+} dtypes[] = {
+#define ROW(name, n, bytes) {#name, n, bytes},
+    ENG_DTYPES(ROW)};
 
 const char *eng_dtype_name(enum eng_dtype dtype)
 {

@@ -19,42 +19,23 @@
 
 #include "engine/kernels/kernels.h"
 
-/* Element types of the format; weights use the first three. The last ones are blocks of weights of
- * GGUF files, in the order of enum kern_src. */
-enum eng_dtype {
-    ENG_DTYPE_F32,
-    ENG_DTYPE_F16,
-    ENG_DTYPE_BF16,
-    ENG_DTYPE_BOOL,
-    ENG_DTYPE_U8,
-    ENG_DTYPE_I8,
-    ENG_DTYPE_U16,
-    ENG_DTYPE_I16,
-    ENG_DTYPE_U32,
-    ENG_DTYPE_I32,
-    ENG_DTYPE_U64,
-    ENG_DTYPE_I64,
-    ENG_DTYPE_F64,
-    ENG_DTYPE_C64,
-    ENG_DTYPE_F8_E4M3,
-    ENG_DTYPE_F8_E5M2,
-    ENG_DTYPE_F8_E8M0,
-    ENG_DTYPE_F6_E2M3,
-    ENG_DTYPE_F6_E3M2,
-    ENG_DTYPE_F4,
-    ENG_DTYPE_Q4_0,
-    ENG_DTYPE_Q4_1,
-    ENG_DTYPE_Q5_0,
-    ENG_DTYPE_Q5_1,
-    ENG_DTYPE_Q8_0,
-    ENG_DTYPE_Q3_K,
-    ENG_DTYPE_Q4_K,
-    ENG_DTYPE_Q5_K,
-    ENG_DTYPE_Q6_K,
-    ENG_DTYPE_IQ4_NL,
-    ENG_DTYPE_IQ4_XS,
-    ENG_DTYPE_COUNT
-};
+/*
+ * Element types: name, and so many elements take so many bytes. Weights use the first three and the
+ * blocks of GGUF files, the types from Q4_0 on, in the order of enum kern_src.
+ */
+/* clang-format off */
+#define ENG_DTYPES(X)                                                                              \
+    X(F32, 1, 4) X(F16, 1, 2) X(BF16, 1, 2)                                                        \
+    X(BOOL, 1, 1) X(U8, 1, 1) X(I8, 1, 1) X(U16, 1, 2) X(I16, 1, 2) X(U32, 1, 4) X(I32, 1, 4)      \
+    X(U64, 1, 8) X(I64, 1, 8) X(F64, 1, 8) X(C64, 1, 8)                                            \
+    X(F8_E4M3, 1, 1) X(F8_E5M2, 1, 1) X(F8_E8M0, 1, 1) X(F6_E2M3, 4, 3) X(F6_E3M2, 4, 3)           \
+    X(F4, 2, 1)                                                                                    \
+    X(Q4_0, 32, 18) X(Q4_1, 32, 20) X(Q5_0, 32, 22) X(Q5_1, 32, 24) X(Q8_0, 32, 34)                \
+    X(Q3_K, 256, 110) X(Q4_K, 256, 144) X(Q5_K, 256, 176) X(Q6_K, 256, 210)                        \
+    X(IQ4_NL, 32, 18) X(IQ4_XS, 256, 136)
+/* clang-format on */
+#define ENG_DTYPE_NUMBER(name, ...) ENG_DTYPE_##name,
+enum eng_dtype { ENG_DTYPES(ENG_DTYPE_NUMBER) ENG_DTYPE_COUNT };
 const char *eng_dtype_name(enum eng_dtype dtype);
 
 /* Returns false if no type has this name. */
