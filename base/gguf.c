@@ -496,33 +496,32 @@ static bool fits(const struct gguf_key *key, enum gguf_type kind)
     return true;
 }
 
-int gguf_array(const struct gguf *g, const char *name, enum gguf_type kind,
-               const struct gguf_key **ret, char *err, size_t errlen)
+static int find_kind(const struct gguf *g, const char *name, enum gguf_type kind, bool is_array,
+                     const struct gguf_key **ret, char *err, size_t errlen)
 {
     const struct gguf_key *key = gguf_find(g, name);
     if (!key) return 0;
-    if (!key->is_array || !fits(key, kind))
-        return refuse(g, err, errlen, "key %s is not an array of %ss%s", name, kind_name(kind),
-                      kind == GGUF_STRING ? " of UTF-8 without NUL" : "");
     *ret = key;
-    return 1;
+    if (key->is_array == is_array && fits(key, kind)) return 1;
+    return refuse(g, err, errlen, "key %s is not %s %s%s%s", name,
+                  is_array           ? "an array of"
+                  : kind == GGUF_I64 ? "an"
+                                     : "a",
+                  kind_name(kind), is_array ? "s" : "",
+                  kind == GGUF_STRING ? " of UTF-8 without NUL" : "");
 }
 
-static int find_one(const struct gguf *g, const char *name, enum gguf_type kind,
-                    const struct gguf_key **ret, char *err, size_t errlen)
+int gguf_array(const struct gguf *g, const char *name, enum gguf_type kind,
+               const struct gguf_key **ret, char *err, size_t errlen)
 {
-    *ret = gguf_find(g, name);
-    if (!*ret) return 0;
-    if (!(*ret)->is_array && fits(*ret, kind)) return 1;
-    return refuse(g, err, errlen, "key %s is not %s %s%s", name, kind == GGUF_I64 ? "an" : "a",
-                  kind_name(kind), kind == GGUF_STRING ? " of UTF-8 without NUL" : "");
+    return find_kind(g, name, kind, true, ret, err, errlen);
 }
 
 int gguf_int(const struct gguf *g, const char *name, int64_t min, int64_t max, int64_t *ret,
              char *err, size_t errlen)
 {
     const struct gguf_key *key;
-    int rc = find_one(g, name, GGUF_I64, &key, err, errlen);
+    int rc = find_kind(g, name, GGUF_I64, false, &key, err, errlen);
     if (rc <= 0) return rc;
     int64_t v = gguf_int_at(key, 0);
     if (v < min || v > max)
@@ -535,7 +534,7 @@ int gguf_int(const struct gguf *g, const char *name, int64_t min, int64_t max, i
 int gguf_number(const struct gguf *g, const char *name, double *ret, char *err, size_t errlen)
 {
     const struct gguf_key *key;
-    int rc = find_one(g, name, GGUF_F64, &key, err, errlen);
+    int rc = find_kind(g, name, GGUF_F64, false, &key, err, errlen);
     if (rc > 0) *ret = gguf_number_at(key, 0);
     return rc;
 }
@@ -543,7 +542,7 @@ int gguf_number(const struct gguf *g, const char *name, double *ret, char *err, 
 int gguf_bool(const struct gguf *g, const char *name, bool *ret, char *err, size_t errlen)
 {
     const struct gguf_key *key;
-    int rc = find_one(g, name, GGUF_BOOL, &key, err, errlen);
+    int rc = find_kind(g, name, GGUF_BOOL, false, &key, err, errlen);
     if (rc > 0) *ret = gguf_int_at(key, 0) != 0;
     return rc;
 }
@@ -551,7 +550,7 @@ int gguf_bool(const struct gguf *g, const char *name, bool *ret, char *err, size
 int gguf_string(const struct gguf *g, const char *name, const char **ret, char *err, size_t errlen)
 {
     const struct gguf_key *key;
-    int rc = find_one(g, name, GGUF_STRING, &key, err, errlen);
+    int rc = find_kind(g, name, GGUF_STRING, false, &key, err, errlen);
     if (rc <= 0) return rc;
     const unsigned char *at = key->data;
     *ret = gguf_next_string(&at, NULL);

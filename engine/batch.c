@@ -205,14 +205,6 @@ void batch_end_seq(struct batch *b, struct seq *s, enum eng_finish finish, int32
     batch_choice_done(b, job, choice, finish, stop_id, error, now_us);
 }
 
-/* Gives up a sequence's pages that are being read. */
-static void give_up_restore(struct batch *b, struct seq *s)
-{
-    int n;
-    if (s->restoring) kv_disk_cancel(b->p.disk, &s->restore);
-    seq_restored(s, b->cache, b->p.pages, &n);
-}
-
 void batch_reap(struct batch *b, bool closing, uint64_t now_us)
 {
     prefix_tick(b->cache, now_us);
@@ -225,7 +217,9 @@ void batch_reap(struct batch *b, bool closing, uint64_t now_us)
         if (s->broken) {
             batch_end_seq(b, s, ENG_FINISH_ERROR, -1, NO_PAGE, now_us);
         } else if (finish) {
-            give_up_restore(b, s);
+            int n;
+            if (s->restoring) kv_disk_cancel(b->p.disk, &s->restore);
+            seq_restored(s, b->cache, b->p.pages, &n);
             batch_end_seq(b, s, finish, -1, NULL, now_us);
         }
     }
@@ -386,20 +380,16 @@ static int n_rows(const struct batch *b)
     return n;
 }
 
-static void ask_for_draft(struct seq *s)
-{
-    int32_t ids[DRAFT_MAX];
-    draft_force(&s->draft, ids, s->guide->propose(s->guide->ctx, ids, DRAFT_MAX));
-}
-
 /* As many ids of a draft as are worth their rows; n_tokens and rows as for draft_length. */
 static int choose_draft(struct batch *b, struct seq *s, double row_cost, double *n_tokens,
                         int *rows)
 {
+    int32_t forced[DRAFT_MAX];
     int most = BATCH_EXTRA_LOGIT_ROWS - b->n_extra_rows;
     most = min_int(most, s->job->max_new - s->n_generated - 1);
     if (s->job->p.max_draft > 0) most = min_int(most, s->job->p.max_draft);
-    if (s->guide && s->guide->propose) ask_for_draft(s);
+    if (s->guide && s->guide->propose)
+        draft_force(&s->draft, forced, s->guide->propose(s->guide->ctx, forced, DRAFT_MAX));
     int n = seq_draft(s, min_int(most, DRAFT_MAX));
     s->source = draft_source(&s->draft);
     if (n > 0 && draft_value(&s->draft, n, row_cost) < batch_draft_promise(b, s)) return 0;

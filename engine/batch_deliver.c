@@ -34,10 +34,8 @@ static void emit_logits(struct batch *b, struct seq *s, int64_t pos, const float
                           .choice = s->choice,
                           .index = pos,
                           .logits = logits,
-                          .n_logits = b->p.model.vocab,
-                          .stop_id = -1,
-                          .now_us = now_us};
-    job_emit(s->job, &e);
+                          .n_logits = b->p.model.vocab};
+    job_emit(s->job, &e, now_us);
 }
 
 /* The row after position pos gives the probability of prompt token pos + 1. */
@@ -54,11 +52,9 @@ static void emit_prompt_token(struct batch *b, struct seq *s, int64_t pos, const
                           .id = id,
                           .rank = sample_rank(logits, b->p.model.vocab, id),
                           .top = n_top > 0 ? top : NULL,
-                          .n_top = n_top,
-                          .stop_id = -1,
-                          .now_us = now_us};
+                          .n_top = n_top};
     e.logprob = sampler_logprobs(b->samplers[0], logits, id, n_top, top);
-    job_emit(s->job, &e);
+    job_emit(s->job, &e, now_us);
 }
 
 /*
@@ -194,10 +190,8 @@ static void emit_token(struct batch *b, const struct batch_draw *d, int predicte
                                  : d->n_top > 0 ? d->top
                                                 : NULL,
                           .n_top = n_listed > 0 ? n_listed : d->n_top,
-                          .predicted = predicted,
-                          .stop_id = -1,
-                          .now_us = now_us};
-    job_emit(job, &e);
+                          .predicted = predicted};
+    job_emit(job, &e, now_us);
 }
 
 static bool has_bans(const struct seq *s)
@@ -294,10 +288,8 @@ static void emit_progress(struct seq *s, uint64_t now_us)
     struct eng_event e = {.type = ENG_EVENT_PROGRESS,
                           .choice = s->choice,
                           .index = s->n_done,
-                          .stop_id = -1,
-                          .usage = &s->job->usage,
-                          .now_us = now_us};
-    job_emit(s->job, &e);
+                          .usage = &s->job->usage};
+    job_emit(s->job, &e, now_us);
 }
 
 /*

@@ -44,7 +44,6 @@
 #include "engine/model/reading.h"
 #include "engine/model/rope.h"
 #include "engine/pool.h"
-#include "engine/model/read_speed.h"
 #include "engine/scheduler.h"
 #include "engine/selftest.h"
 #include "engine/state.h"
@@ -104,13 +103,6 @@ static bool is_auto(const char *s)
     return !s || !*s || strcmp(s, "auto") == 0;
 }
 
-/* Sets the default if the value is 0. Returns false if it is outside [1, max]. */
-static bool settle(int *value, int def, int max)
-{
-    if (*value == 0) *value = def;
-    return *value >= 1 && *value <= max;
-}
-
 static int64_t answer_share(int64_t memory_bytes)
 {
     int64_t share = memory_bytes / ANSWER_SHARE;
@@ -134,9 +126,11 @@ static int settle_params(struct eng *e, char *err, size_t errlen)
         {"n_batch_choices", &p->n_batch_choices, DEFAULT_CHOICES, MAX_CHOICES},
     };
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
-        if (settle(fields[i].value, fields[i].def, fields[i].max)) continue;
+        int *value = fields[i].value;
+        if (*value == 0) *value = fields[i].def;
+        if (*value >= 1 && *value <= fields[i].max) continue;
         return fail_with(ENG_EINVAL, err, errlen, "%s is %d but must be in 1 to %d", fields[i].name,
-                         *fields[i].value, fields[i].max);
+                         *value, fields[i].max);
     }
     if (p->ctx_tokens < 0 || p->memory_bytes < 0 || p->kv_bytes < 0 || p->caller_bytes < 0 ||
         p->caller_bytes_per_id < 0 || p->answer_bytes < -1 || p->max_queued_jobs < 0 ||
@@ -453,14 +447,6 @@ static int fill_model(struct eng *e, char *err, size_t errlen)
     return task.rc;
 }
 
-/* With all threads, also in the background: what counts is how steps will read. */
-static void choose_reading(struct eng *e)
-{
-    cores_enter(e->member);
-    eng_reading_choose(e->model, e->pool);
-    cores_leave(e->member, false);
-}
-
 static int test_model(struct eng *e, char *err, size_t errlen)
 {
     uint64_t start = clock_now_us();
@@ -492,8 +478,11 @@ static int load(struct eng *e, char *err, size_t errlen)
 {
     int rc = join_cores(e, err, errlen);
     if (!rc) rc = open_model(e, err, errlen);
-    if (!rc) choose_reading(e);
-    if (!rc) rc = plan_memory(e, err, errlen);
+    if (rc) return rc;
+    cores_enter(e->member); /* all threads, also in the background: as steps will read */
+    eng_reading_choose(e->model, e->pool);
+    cores_leave(e->member, false);
+    rc = plan_memory(e, err, errlen);
     if (!rc) rc = fill_model(e, err, errlen);
     if (!rc) settle_plan(e);
     if (!rc) rc = kv_pages_create(&e->pages, &e->layout, e->plan.n_pages, err, errlen);
@@ -566,12 +555,6 @@ static void page_fingerprint(const struct eng *e, uint8_t ret[EXTENT_DIGEST])
     sha256_final(&h, ret);
 }
 
-/* Pages whose bits do not repeat cannot be found again. */
-static bool keeps_pages(const struct eng *e)
-{
-    return e->p.kv_disk.dir && e->repeatable && !e->p.no_prefix_cache && !e->model->hp.encoder;
-}
-
 static int start_scheduler(struct eng *e, char *err, size_t errlen)
 {
     if (e->model->hp.encoder) return start_encoder(e, err, errlen);
@@ -583,8 +566,10 @@ static int start_scheduler(struct eng *e, char *err, size_t errlen)
                                   .state_bytes = e->states.n_kept * sizeof(float),
                                   .ctx = e->plan.ctx_tokens};
     page_fingerprint(e, disk.fingerprint);
+    /* pages whose bits do not repeat cannot be found again */
+    bool keeps_pages = e->p.kv_disk.dir && e->repeatable && !e->p.no_prefix_cache;
     struct sched_params params = {
-        .disk = keeps_pages(e) ? &disk : NULL,
+        .disk = keeps_pages ? &disk : NULL,
         .batch = {.model = batch_model_of(e->model, e->fwd),
                   .kern = e->kern,
                   .pool = e->pool,

@@ -8,11 +8,11 @@
 #include "engine/engine.h"
 #include "engine/model/config.h"
 #include "engine/model/family.h"
-#include "engine/model/gguf_weights.h"
 #include "engine/model/load.h"
 #include "engine/model/numerics.h"
 #include "engine/model/plan.h"
 #include "engine/model/rope.h"
+#include "engine/model/weights.h"
 
 static void report_config(const struct eng_model *m, const struct eng_inspector *in)
 {

@@ -61,12 +61,11 @@ static int check_counts(const struct eng_job_params *p, const struct job_limits 
         {"n_first", p->n_first, 0, p->n_prompt},
         {"n_unpooled", p->n_unpooled, 0, p->n_prompt - 1},
     };
-    for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++) {
+    for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++)
         if (ranges[i].value < ranges[i].min || ranges[i].value > ranges[i].max)
             return fail_with(ENG_EINVAL, err, errlen, "%s is %lld but must be in %lld to %lld",
                              ranges[i].name, (long long)ranges[i].value, (long long)ranges[i].min,
                              (long long)ranges[i].max);
-    }
     return 0;
 }
 
@@ -264,8 +263,10 @@ const char *const eng_miss_names[ENG_N_MISSES] = {[ENG_MISS_CONTENT] = "content"
 
 /* ---- events -------------------------------------------------------------------------------- */
 
-void job_emit(struct eng_job *job, struct eng_event *event)
+void job_emit(struct eng_job *job, struct eng_event *event, uint64_t now_us)
 {
+    event->now_us = now_us;
+    if (event->type != ENG_EVENT_CHOICE_DONE) event->stop_id = -1;
     assert(job->n_done < job->p.n_choices || event->type == ENG_EVENT_JOB_DONE);
     job->p.on_event(job->p.ctx, event);
 }
@@ -273,22 +274,17 @@ void job_emit(struct eng_job *job, struct eng_event *event)
 void job_emit_started(struct eng_job *job, uint64_t now_us)
 {
     job->usage.started_us = now_us;
-    struct eng_event e = {
-        .type = ENG_EVENT_STARTED, .stop_id = -1, .usage = &job->usage, .now_us = now_us};
-    job_emit(job, &e);
+    struct eng_event e = {.type = ENG_EVENT_STARTED, .usage = &job->usage};
+    job_emit(job, &e, now_us);
 }
 
 bool job_emit_pooled(struct eng_job *job, const float *row, int n, uint64_t now_us)
 {
     for (int i = 0; i < n; i++)
         if (!isfinite(row[i])) return false;
-    struct eng_event e = {.type = ENG_EVENT_POOLED,
-                          .index = job->p.n_prompt - 1,
-                          .logits = row,
-                          .n_logits = n,
-                          .stop_id = -1,
-                          .now_us = now_us};
-    job_emit(job, &e);
+    struct eng_event e = {
+        .type = ENG_EVENT_POOLED, .index = job->p.n_prompt - 1, .logits = row, .n_logits = n};
+    job_emit(job, &e, now_us);
     return true;
 }
 
@@ -299,15 +295,13 @@ bool job_emit_choice_done(struct eng_job *job, int choice, enum eng_finish finis
                           .choice = choice,
                           .finish = finish,
                           .stop_id = stop_id,
-                          .error = error,
-                          .now_us = now_us};
+                          .error = error};
     job->cancelled |= finish == ENG_FINISH_CANCELLED;
     job->failed |= finish == ENG_FINISH_ERROR;
-    job_emit(job, &e);
+    job_emit(job, &e, now_us);
     if (++job->n_done < job->p.n_choices) return false;
     job->usage.done_us = now_us;
-    struct eng_event done = {
-        .type = ENG_EVENT_JOB_DONE, .stop_id = -1, .usage = &job->usage, .now_us = now_us};
-    job_emit(job, &done);
+    struct eng_event done = {.type = ENG_EVENT_JOB_DONE, .usage = &job->usage};
+    job_emit(job, &done, now_us);
     return true;
 }

@@ -81,8 +81,8 @@ bool job_reads_cache(const struct eng_job *job);
 
 /* ---- events, on the scheduler thread ------------------------------------------------------- */
 
-/* The caller sets the fields of the type; the others are zero, stop_id is -1. */
-void job_emit(struct eng_job *job, struct eng_event *event);
+/* The caller sets the fields of the type but now_us, and stop_id of a choice; the others are 0. */
+void job_emit(struct eng_job *job, struct eng_event *event, uint64_t now_us);
 
 void job_emit_started(struct eng_job *job, uint64_t now_us);
 

@@ -185,9 +185,8 @@ static void wait_for_news(struct pool *p, bool caller, uint64_t end)
 static void *worker_main(void *arg)
 {
     struct worker *w = arg;
-    while (!atomic_load_explicit(&w->pool->quit, memory_order_relaxed)) {
+    while (!atomic_load_explicit(&w->pool->quit, memory_order_relaxed))
         if (!run_item(w->pool, w->thread)) wait_for_news(w->pool, false, 0);
-    }
     return NULL;
 }
 
@@ -201,9 +200,8 @@ int pool_run(struct pool *p, const struct pool_phase *phases, int n_phases, cons
     p->n_done = n_phases;
     uint64_t end = (p->base + (uint64_t)n_phases) & NUMBER_MASK;
     open_phase(p, 0);
-    while (word_number(atomic_load_explicit(&p->claim, memory_order_acquire)) != end) {
+    while (word_number(atomic_load_explicit(&p->claim, memory_order_acquire)) != end)
         if (!run_item(p, 0)) wait_for_news(p, true, end);
-    }
     p->base = (end + 1) & NUMBER_MASK;
     return p->n_done;
 }

@@ -442,11 +442,10 @@ static int check_ids(const struct eng_sampling *c, int32_t vocab, char *err, siz
                 "logit bias %g of token %d: ids are in [0, %d), values finite or -infinity",
                 (double)v, (int)id, (int)vocab);
     }
-    for (int i = 0; i < c->n_allowed_ids; i++) {
+    for (int i = 0; i < c->n_allowed_ids; i++)
         if (c->allowed_ids[i] < 0 || c->allowed_ids[i] >= vocab)
             return fail_with(ENG_EINVAL, err, errlen, "allowed token %d is outside [0, %d)",
                              (int)c->allowed_ids[i], (int)vocab);
-    }
     return 0;
 }
 

@@ -15,7 +15,6 @@
 #include "engine/eng_error.h"
 #include "engine/model/config_json.h"
 #include "engine/model/family.h"
-#include "engine/model/gguf_weights.h"
 #include "engine/model/rope.h"
 #include "engine/model/weight_hash.h"
 #include "engine/model/weights.h"
@@ -550,14 +549,6 @@ static void read_listed_windows(const struct object *o, const json_t *list, int 
     }
 }
 
-/* The window of the layers that have one; 0: none has. used: the family's rule is in use. */
-static int read_window(const struct object *o, const struct eng_family *f, bool used)
-{
-    bool given = json_object_get(o->json, "sliding_window"); /* null: none; absent: the default */
-    if (!used && f->window_rule != ENG_WINDOW_NOPE) return 0;
-    return (int)read_int(o, "sliding_window", 1, INT32_MAX, given ? 0 : f->sliding_window);
-}
-
 /* Returns true if layer i has the window by the family's rule. */
 static bool ruled_window(const struct eng_hparams *hp, int64_t first, int64_t period, int i)
 {
@@ -577,7 +568,10 @@ static void read_windows(const struct object *o, struct eng_hparams *hp)
     if (f->window_rule == ENG_WINDOW_NONE) return;
     bool optional = f->window_rule == ENG_WINDOW_FROM || f->window_rule == ENG_WINDOW_NOPE;
     bool used = !optional || read_bool(o, "use_sliding_window", false);
-    int window = read_window(o, f, used);
+    bool given = json_object_get(o->json, "sliding_window"); /* null: none; absent: the default */
+    int window = 0;                                          /* no layer has one */
+    if (used || f->window_rule == ENG_WINDOW_NOPE)
+        window = (int)read_int(o, "sliding_window", 1, INT32_MAX, given ? 0 : f->sliding_window);
     int64_t first = read_int(o, "max_window_layers", 0, INT32_MAX, 28), period = 1;
     const json_t *list = f->window_rule == ENG_WINDOW_ALL ? NULL : find(o, "layer_types");
     if (list)
@@ -656,12 +650,6 @@ static void read_mixers(const struct object *o, struct eng_hparams *hp)
     if (hp->n_kv_layers == 0)
         REPORT(o, ENG_EUNSUPPORTED, "none of the layers is %s: this is not supported",
                "full_attention");
-}
-
-static void read_short_conv(const struct object *o, struct eng_hparams *hp)
-{
-    hp->n_taps = (int)read_int(o, "conv_L_cache", 2, ENG_MAX_TAPS, 3);
-    hp->conv_bias = read_bool(o, "conv_bias", false);
 }
 
 static void read_delta(const struct object *o, struct eng_hparams *hp)
@@ -875,7 +863,8 @@ static void read_all(const struct object *config, const struct object *generatio
     if (f->short_conv || f->delta) read_mixers(&text, hp);
     if (f->delta) read_delta(&text, hp);
     if (f->short_conv) {
-        read_short_conv(&text, hp);
+        hp->n_taps = (int)read_int(&text, "conv_L_cache", 2, ENG_MAX_TAPS, 3);
+        hp->conv_bias = read_bool(&text, "conv_bias", false);
         adjust_ffn(&text, hp);
     }
     read_windows(&text, hp);

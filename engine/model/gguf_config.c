@@ -15,7 +15,6 @@
 #include "engine/eng_error.h"
 #include "engine/kernels/convert.h"
 #include "engine/model/family.h"
-#include "engine/model/gguf_weights.h"
 #include "engine/model/weights.h"
 
 enum { ERR_BYTES = 512, KEY_BYTES = 128, MAX_SIZE = 1 << 20, MAX_HEADS = 4096, MAX_CTX = 1 << 28 };

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* GGUF files as shards of a model: architectures, names of tensors, sets of files; see gguf.h. */
-#include "engine/model/gguf_weights.h"
-
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -20,7 +20,6 @@
 #include "engine/kernels/convert.h"
 #include "engine/model/config.h"
 #include "engine/model/family.h"
-#include "engine/model/gguf_weights.h"
 #include "engine/model/heads.h"
 #include "engine/model/numerics.h"
 #include "engine/model/plan.h"
@@ -535,13 +534,12 @@ static void sum_up(struct eng_model *m)
     const struct eng_load *load = m->load;
     bool seen[ENG_DTYPE_COUNT] = {false};
     int n_seen = 0;
-    for (int i = 0; i < load->n_mats; i++) {
+    for (int i = 0; i < load->n_mats; i++)
         for (int j = 0; j < load->mats[i].n_parts; j++) {
             const struct plan_part *part = &load->mats[i].parts[j];
             seen[part->weight->dtype] = true;
             m->n_params += (int64_t)part->n_rows * (load->mats[i].mat->n_in + (part->bias ? 1 : 0));
         }
-    }
     for (int i = 0; i < load->n_vecs; i++) {
         seen[load->vecs[i].tensor->dtype] |=
             !m->load->weights->gguf; /* where they always are F32 */
@@ -551,12 +549,6 @@ static void sum_up(struct eng_model *m)
         n_seen += seen[i];
         if (seen[i]) m->weights_dtype = n_seen > 1 ? "mixed" : eng_dtype_name((enum eng_dtype)i);
     }
-}
-
-/* A model of vectors may be saved without the head that its architecture has. */
-static bool lacks_head(const struct eng_model *m)
-{
-    return m->heads.given && !m->hp.tied && !eng_weights_find(m->load->weights, "lm_head.weight");
 }
 
 int eng_plan_make(struct eng_model *m, const char *dir, struct eng_report *r)
@@ -573,7 +565,10 @@ int eng_plan_make(struct eng_model *m, const char *dir, struct eng_report *r)
     bool labels = m->hp.task == ENG_TASK_LABELS;
     if (!labels && eng_heads_read(&m->heads, dense, m->hp.d_model, dir, m->hp.config_hash, r))
         return r->rc;
-    m->has_head = m->hp.task == ENG_TASK_TOKENS && !lacks_head(m);
+    /* a model of vectors may be saved without the head that its architecture has */
+    m->has_head =
+        m->hp.task == ENG_TASK_TOKENS &&
+        (!m->heads.given || m->hp.tied || eng_weights_find(m->load->weights, "lm_head.weight"));
 
     size_t n = (size_t)m->hp.n_layers;
     m->layers = calloc(n, sizeof(*m->layers));
@@ -590,7 +585,8 @@ int eng_plan_make(struct eng_model *m, const char *dir, struct eng_report *r)
     return r->rc;
 }
 
-bool eng_plan_is_bf16(const struct eng_load *load)
+/* Returns true if every matrix but those of heads over pooled rows is BF16 in the files. */
+static bool is_bf16(const struct eng_load *load)
 {
     for (int i = 0; i < load->n_mats; i++)
         for (int j = 0; j < load->mats[i].n_parts; j++)
@@ -612,7 +608,7 @@ bool eng_plan_is_quantised(const struct eng_load *load)
 
 const struct eng_numerics *eng_plan_default_path(const struct eng_load *load)
 {
-    bool bf16 = kern_select("auto")->fast_bf16 && eng_plan_is_bf16(load);
+    bool bf16 = kern_select("auto")->fast_bf16 && is_bf16(load);
     return eng_numerics_find(eng_plan_is_quantised(load) ? "file" : bf16 ? "bf16" : "exact");
 }
 

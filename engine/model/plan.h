@@ -92,9 +92,6 @@ void eng_plan_place(struct eng_model *m, const char *gemm);
 /* Sets the factors of the stream from m->hp, m->numerics and the embedding's dtype. */
 void eng_plan_stream(struct eng_model *m);
 
-/* Returns true if every matrix but those of heads over pooled rows is BF16 in the files. */
-bool eng_plan_is_bf16(const struct eng_load *load);
-
 /* Returns true if a matrix of a product is stored in blocks. */
 bool eng_plan_is_quantised(const struct eng_load *load);
 

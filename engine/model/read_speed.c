@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Reads memory as fast as it can; see read_speed.h. Called on the thread that owns the pool. */
-#include "engine/model/read_speed.h"
+/* Reads memory as fast as it can; see reading.h. Called on the thread that owns the pool. */
+#include "engine/model/reading.h"
 
 #include <stdatomic.h>
 

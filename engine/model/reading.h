@@ -10,7 +10,11 @@
 #ifndef HEARTH_ENGINE_MODEL_READING_H
 #define HEARTH_ENGINE_MODEL_READING_H
 
+#include <stddef.h>
+#include <stdint.h>
+
 struct eng_model;
+struct kern;
 struct pool;
 
 /*
@@ -20,5 +24,12 @@ struct pool;
  * and a measurement that cannot allocate its memory keep the defaults.
  */
 void eng_reading_choose(struct eng_model *m, struct pool *pool);
+
+/*
+ * Bytes per second at which the pool's threads read `bytes` (>= 256) at data, 64-byte aligned, and
+ * do nothing else: the best of several passes by loads as wide as the kernels', from one to four
+ * places at once, with and without prefetching by software. Reads at most the first GiB, 12 times.
+ */
+double read_speed(const struct kern *kern, const uint8_t *data, size_t bytes, struct pool *pool);
 
 #endif

@@ -85,11 +85,6 @@ int eng_index_parse(struct eng_index *index, const char *text, size_t len, char 
     return rc;
 }
 
-const char *eng_index_find(const struct eng_index *index, const char *tensor)
-{
-    return json_string_value(json_object_get(json_object_get(index->root, "weight_map"), tensor));
-}
-
 void eng_index_finish(struct eng_index *index)
 {
     json_decref(index->root);
