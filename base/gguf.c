@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fail.h"
 #include "base/file.h"
 #include "base/utf8.h"
 
@@ -390,26 +391,22 @@ int gguf_open(struct gguf **ret, const char *dir, const char *name, int64_t whol
 {
     struct gguf *g = calloc(1, sizeof(*g));
     struct parse p = {.g = g, .err = err, .errlen = errlen};
+    int rc = 0;
     *ret = NULL;
-    int rc = FILE_ENOMEM;
     if (g) {
         g->fd = -1;
         g->name = strdup(name);
+        rc = file_open(dir, name, &g->fd, &g->file_bytes, err, errlen);
     }
-    if (!g || !g->name) goto nomem;
-    rc = file_open(dir, name, &g->fd, &g->file_bytes, err, errlen);
-    if (rc) goto out;
-    p.there = g->file_bytes < MAX_HEADER_BYTES ? (size_t)g->file_bytes : MAX_HEADER_BYTES;
-    if (whole_bytes > g->file_bytes) g->file_bytes = whole_bytes;
-    p.limit = g->file_bytes < MAX_HEADER_BYTES ? (size_t)g->file_bytes : MAX_HEADER_BYTES;
-    rc = FILE_ENOMEM;
-    g->header = malloc(p.there + 1); /* memory is taken as it is filled */
-    if (!g->header) goto nomem;
-    rc = take_header(&p);
-    goto out;
-nomem:
-    snprintf(err, errlen, "%s: no memory for its header", name);
-out:
+    if (g && !rc) {
+        p.there = g->file_bytes < MAX_HEADER_BYTES ? (size_t)g->file_bytes : MAX_HEADER_BYTES;
+        if (whole_bytes > g->file_bytes) g->file_bytes = whole_bytes;
+        p.limit = g->file_bytes < MAX_HEADER_BYTES ? (size_t)g->file_bytes : MAX_HEADER_BYTES;
+        g->header = malloc(p.there + 1); /* memory is taken as it is filled */
+    }
+    if (!rc && (!g || !g->name || !g->header))
+        rc = fail_with(FILE_ENOMEM, err, errlen, "%s: no memory for its header", name);
+    if (!rc) rc = take_header(&p);
     if (rc)
         gguf_close(g);
     else

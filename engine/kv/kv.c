@@ -80,25 +80,22 @@ int kv_pages_create(struct kv_pages **ret, const struct kv_layout *layout, int n
 {
     if (n_pages < 1)
         return fail_with(ENG_EINVAL, err, errlen, "%d KV pages: at least 1 is needed", n_pages);
-    int rc = ENG_ENOMEM;
     struct kv_pages *p = calloc(1, sizeof(*p));
-    if (!p) goto out;
-    p->layout = *layout;
-    p->n_pages = n_pages;
-    p->freed = calloc((size_t)n_pages, sizeof(*p->freed));
-    p->refs = calloc((size_t)n_pages, sizeof(*p->refs));
-    p->drafted = calloc((size_t)n_pages, sizeof(*p->drafted));
-    if (!p->freed || !p->refs || !p->drafted) goto out;
-    rc = reserve(p, err, errlen);
-    if (rc) {
-        kv_pages_destroy(p);
-        return rc;
+    if (p) {
+        p->layout = *layout;
+        p->n_pages = n_pages;
+        p->freed = calloc((size_t)n_pages, sizeof(*p->freed));
+        p->refs = calloc((size_t)n_pages, sizeof(*p->refs));
+        p->drafted = calloc((size_t)n_pages, sizeof(*p->drafted));
     }
-    *ret = p;
-    return 0;
-out:
-    snprintf(err, errlen, "no memory for the list of %d KV pages", n_pages);
-    kv_pages_destroy(p);
+    int rc =
+        p && p->freed && p->refs && p->drafted
+            ? reserve(p, err, errlen)
+            : fail_with(ENG_ENOMEM, err, errlen, "no memory for the list of %d KV pages", n_pages);
+    if (rc)
+        kv_pages_destroy(p);
+    else
+        *ret = p;
     return rc;
 }
 

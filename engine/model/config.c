@@ -334,15 +334,6 @@ static void read_rope_yarn(const struct object *o, struct eng_rope *rope)
     if (rope->theta <= 1) wrong(o, "rope_theta", "must be greater than 1 for yarn");
 }
 
-/* The original context of llama3 and yarn: of this object, else of the config, else the model's. */
-static double read_original_ctx(const struct object *o, const struct object *config,
-                                const struct eng_hparams *hp)
-{
-    static const char key[] = "original_max_position_embeddings";
-    double outer = read_real(config, key, 1, MAX_CTX, (double)hp->ctx_train);
-    return read_real(o, key, 1, MAX_CTX, outer);
-}
-
 /* A list of one factor per pair of dimensions. */
 static void read_factor_list(const struct object *o, const char *key, int n, double *ret)
 {
@@ -384,8 +375,12 @@ static void read_rope_scaling(const struct object *o, const struct object *confi
     }
     rope->type = read_rope_type(o, f);
     if (rope->type == ENG_ROPE_DEFAULT) return;
-    if (rope->type != ENG_ROPE_LINEAR && rope->type != ENG_ROPE_DYNAMIC)
-        rope->original_ctx = read_original_ctx(o, config, hp);
+    if (rope->type != ENG_ROPE_LINEAR && rope->type != ENG_ROPE_DYNAMIC) {
+        /* of this object, else of the config, else the model's */
+        static const char key[] = "original_max_position_embeddings";
+        double outer = read_real(config, key, 1, MAX_CTX, (double)hp->ctx_train);
+        rope->original_ctx = read_real(o, key, 1, MAX_CTX, outer);
+    }
     if (rope->type == ENG_ROPE_LONGROPE) {
         read_rope_longrope(o, rope, hp);
         return;

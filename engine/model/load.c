@@ -79,11 +79,7 @@ int eng_model_open(struct eng_model **ret, const struct eng_model_params *params
 {
     struct eng_report r = {.err = err, .errlen = errlen};
     struct eng_model *m = calloc(1, sizeof(*m));
-    int rc = ENG_ENOMEM;
-    if (!m) {
-        eng_report_problem(&r, rc, "no memory to open the model");
-        goto out;
-    }
+    if (!m) return eng_report_problem(&r, ENG_ENOMEM, "no memory to open the model");
     m->kern = params->kern;
     m->stop = params->stop;
     const char *coding = params->weight_coding ? params->weight_coding : "auto";
@@ -91,23 +87,22 @@ int eng_model_open(struct eng_model **ret, const struct eng_model_params *params
         .coded = strcmp(coding, "off") != 0,
         .may_be_plain = strcmp(coding, "auto") == 0,
     };
-    rc = eng_plan_make(m, params->dir, &r);
+    int rc = eng_plan_make(m, params->dir, &r);
     if (rc == 0) rc = choose_numerics(m, params, &r);
-    if (rc) goto out;
-    eng_plan_stream(m);
-    eng_plan_place(m, params->gemm);
-    if (params->memory_bytes && m->weights_bytes > params->memory_bytes) {
+    if (rc == 0) {
+        eng_plan_stream(m);
+        eng_plan_place(m, params->gemm);
+    }
+    if (rc == 0 && params->memory_bytes && m->weights_bytes > params->memory_bytes)
         rc = eng_report_problem(
             &r, ENG_ENOMEM,
             "the weights may take %lld MiB on --numerics %s, the memory limit is %lld MiB",
             (long long)(m->weights_bytes >> 20), m->numerics->name,
             (long long)(params->memory_bytes >> 20));
-        goto out;
-    }
-    *ret = m;
-    m = NULL;
-out:
-    eng_model_close(m);
+    if (rc)
+        eng_model_close(m);
+    else
+        *ret = m;
     return rc;
 }
 

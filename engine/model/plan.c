@@ -726,14 +726,6 @@ static bool rounds_blocks(const struct eng_numerics *numerics, const struct plan
     return false;
 }
 
-/* BLAS multiplies in f32: it is faster only than the plain C kernels. */
-static bool choose_blas(const struct eng_model *m, const char *gemm)
-{
-    if (m->numerics->act != KERN_A_F32) return false;
-    return strcmp(gemm, "blas") == 0 ||
-           (strcmp(gemm, "auto") == 0 && strcmp(m->kern->name, "c") == 0);
-}
-
 /* Takes n bytes of the arena. Sizes were bounded by the configuration's limits. */
 static size_t take(struct eng_load *load, size_t n)
 {
@@ -762,7 +754,10 @@ void eng_plan_stream(struct eng_model *m)
 void eng_plan_place(struct eng_model *m, const char *gemm)
 {
     struct eng_load *load = m->load;
-    bool blas = choose_blas(m, gemm);
+    /* BLAS multiplies in f32: it is faster only than the plain C kernels */
+    bool wants_blas =
+        strcmp(gemm, "auto") ? strcmp(gemm, "blas") == 0 : strcmp(m->kern->name, "c") == 0;
+    bool blas = wants_blas && m->numerics->act == KERN_A_F32;
     size_t reserve = 0; /* more bytes for compressed matrices if they must stay BF16 */
     load->arena_bytes = 0;
     m->n_rounded_mats = 0;

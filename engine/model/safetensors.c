@@ -236,32 +236,21 @@ int eng_shard_init(struct eng_shard *shard, const char *dir, const char *name, c
                    size_t errlen)
 {
     *shard = (struct eng_shard){.fd = -1, .name = strdup(name)};
-    char *header = NULL;
     int64_t file_bytes = 0;
     size_t len = 0;
-    int rc = ENG_ENOMEM;
-    if (!shard->name) goto nomem;
-    rc = file_open(dir, name, &shard->fd, &file_bytes, err, errlen);
-    if (rc) goto out;
-    rc = read_length(shard, file_bytes, &len, err, errlen);
-    if (rc) goto out;
-    header = malloc(len + 1);
-    if (!header) {
-        rc = ENG_ENOMEM;
-        goto nomem;
+    int rc = shard->name ? file_open(dir, name, &shard->fd, &file_bytes, err, errlen) : 0;
+    if (!rc && shard->name) rc = read_length(shard, file_bytes, &len, err, errlen);
+    if (rc) return rc;
+    char *header = malloc(len + 1);
+    if (!header || !shard->name) {
+        rc = fail_with(ENG_ENOMEM, err, errlen, "%s: no memory for its header", name);
+    } else if ((rc = file_pread(shard->fd, header, len, LENGTH_BYTES))) {
+        fail_with(rc, err, errlen, "%s: the header cannot be read: %s", name, file_read_reason());
+    } else {
+        header[len] = '\0';
+        shard->data_start = LENGTH_BYTES + (int64_t)len;
+        rc = eng_shard_parse(shard, header, len, file_bytes - shard->data_start, err, errlen);
     }
-    rc = file_pread(shard->fd, header, len, LENGTH_BYTES);
-    if (rc) {
-        snprintf(err, errlen, "%s: the header cannot be read: %s", name, file_read_reason());
-        goto out;
-    }
-    header[len] = '\0';
-    shard->data_start = LENGTH_BYTES + (int64_t)len;
-    rc = eng_shard_parse(shard, header, len, file_bytes - shard->data_start, err, errlen);
-    goto out;
-nomem:
-    snprintf(err, errlen, "%s: no memory for its header", name);
-out:
     free(header);
     return rc;
 }

@@ -224,13 +224,6 @@ static int open_sharded(struct eng_weights *w, const char *dir, struct eng_repor
     return r->rc;
 }
 
-static int open_single(struct eng_weights *w, const char *dir, struct eng_report *r)
-{
-    const char *const names[] = {single_name};
-    open_shards(w, dir, names, 1, r);
-    return list_tensors(w, r);
-}
-
 int eng_weights_open(struct eng_weights **ret_weights, const char *dir, struct eng_report *r)
 {
     struct eng_weights *w = calloc(1, sizeof(*w));
@@ -240,7 +233,10 @@ int eng_weights_open(struct eng_weights **ret_weights, const char *dir, struct e
         eng_gguf_open(w, dir, r);
         return list_tensors(w, r);
     }
-    if (file_exists(dir, single_name)) return open_single(w, dir, r);
+    if (file_exists(dir, single_name)) {
+        open_shards(w, dir, &(const char *){single_name}, 1, r);
+        return list_tensors(w, r);
+    }
     if (file_exists(dir, index_name)) return open_sharded(w, dir, r);
     if (file_exists(dir, "pytorch_model.bin") || file_exists(dir, "pytorch_model.bin.index.json"))
         return eng_report_problem(
