@@ -67,15 +67,15 @@ MAY_INCLUDE[FILTERS] = MAY_INCLUDE["server/cli"] + [r"server/cli/\w+\.h"]
 # folder -> the most lines of its .c and .h files. A change that needs more takes them from another room, or from what the
 # ceiling leaves free.
 BUDGETS = {
-    "base": 3491,
+    "base": 3450,
     "engine/kernels": 7013,
-    "engine/model": 6209,
-    "engine/kv": 2599,
-    "engine": 12498,
+    "engine/model": 6028,
+    "engine/kv": 2583,
+    "engine": 12400,
     "tokenizer": 9149,
     "tokenizer/template": 8140,
     "tokenizer/chat": 1943,
-    "tokenizer/grammar": 12451,
+    "tokenizer/grammar": 12453,
     "tokenizer/grammar/front": 1134,
     "tokenizer/grammar/schema": 4737,
     "tokenizer/tools": 5338,

@@ -160,8 +160,9 @@ static uint32_t unique_bytes(const struct gram_rules *r, const struct gram_value
     uint32_t bytes = product(v->least.bytes, 2, 1);
 
     for (uint32_t i = 0; i < v->n_branches; i++) {
+        if (v->branches[i].kind != GRAM_BRANCH_LITERAL) continue;
         const struct gram_trie *t = &r->tries[v->branches[i].node];
-        for (uint32_t k = 0; v->branches[i].kind == GRAM_BRANCH_LITERAL && k < t->n_leaves; k++)
+        for (uint32_t k = 0; k < t->n_leaves; k++)
             if (t->lengths[k] > bytes) bytes = t->lengths[k];
     }
     return bytes;
@@ -197,14 +198,15 @@ static uint32_t leaf_bytes(const struct gram_rules *r, const struct gram_branch 
 /* Of a branch, with containers as they are known so far. */
 static struct need branch_need(const struct gram_rules *r, const struct gram_branch *branch)
 {
-    const struct gram_object *o = &r->objects[branch->node];
-    const struct gram_array *a = &r->arrays[branch->node];
-
-    switch (branch->kind) {
-    case GRAM_BRANCH_OBJECT: return (struct need){o->height, o->cells, o->least};
-    case GRAM_BRANCH_ARRAY: return (struct need){a->height, a->cells, a->least};
-    default: return (struct need){0};
+    if (branch->kind == GRAM_BRANCH_OBJECT) {
+        const struct gram_object *o = &r->objects[branch->node];
+        return (struct need){o->height, o->cells, o->least};
     }
+    if (branch->kind == GRAM_BRANCH_ARRAY) {
+        const struct gram_array *a = &r->arrays[branch->node];
+        return (struct need){a->height, a->cells, a->least};
+    }
+    return (struct need){0};
 }
 
 /* leaves: the branches that are no containers too, whose needs do not change. */
