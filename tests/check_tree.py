@@ -68,7 +68,7 @@ MAY_INCLUDE[FILTERS] = MAY_INCLUDE["server/cli"] + [r"server/cli/\w+\.h"]
 # ceiling leaves free.
 BUDGETS = {
     "base": 3450,
-    "engine/kernels": 7013,
+    "engine/kernels": 7017,
     "engine/model": 6028,
     "engine/kv": 2583,
     "engine": 12400,

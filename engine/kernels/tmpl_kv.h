@@ -92,8 +92,12 @@ enum { PROB_PLANES = 1, PAGE_STEP = 32 }; /* planes of sums */
 INLINE void pack_64(const float *e, const float *weight, int at, int lo, int hi, uint8_t *planes)
 {
     uint16_t p[64], halves[64];
-    for (int i = 0; i < 64; i += VN)
-        vi_store_u16(p + i, probs_at(e, weight, at + i, lo, hi));
+    if (at >= lo && at + 64 <= hi) /* as the compiler vectorises it, faster than probs_at */
+        for (int i = 0; i < 64; i++)
+            p[i] = (uint16_t)kern_bits(e[at + i] * weight[at + i] + 0x1.8p23f);
+    else
+        for (int i = 0; i < 64; i += VN)
+            vi_store_u16(p + i, probs_at(e, weight, at + i, lo, hi));
     for (int i = 0; i < 32; i++) {
         halves[i] = p[2 * i];
         halves[32 + i] = p[2 * i + 1];
