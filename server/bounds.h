@@ -83,4 +83,10 @@ enum {
     SRV_METRICS_MAX_BYTES = 256 << 10,
 };
 
+/* Large bodies that are worked on at once by so many text workers. */
+static inline int srv_large_texts(int n_workers)
+{
+    return n_workers > 3 ? n_workers - 2 : 1;
+}
+
 #endif

@@ -54,7 +54,7 @@ static struct srv_gen *open_generation(struct srv_request *req)
     if (!g) return NULL;
     struct srv_facts *facts = srv_facts(req);
     const struct srv_gen_format *format = g->format;
-    int rc = srv_body_read(&g->body, facts->body, facts->body_len, PARAM_MAX_VALUES, &err);
+    int rc = srv_body_take(&g->body, facts, PARAM_MAX_VALUES, &err);
     if (!rc) {
         facts->account.endpoint = format->endpoint;
         rc = srv_gen_params_read(&g->params, req, format->fields, &g->body, &g->unknown, &err);

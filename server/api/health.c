@@ -19,6 +19,7 @@
 #include "server/http/server.h"
 #include "server/http/watch.h"
 #include "server/metrics.h"
+#include "server/models/app.h"
 #include "server/models/serve_pull.h"
 
 /*
@@ -125,7 +126,8 @@ static void add_entry(void *ctx, const struct srv_entry *e)
 static void metrics(struct srv_request *req)
 {
     struct srv_server *s = req->server;
-    enum srv_state state = (enum srv_state)atomic_load(&srv_facts(req)->app->state);
+    struct srv_app *app = s->app;
+    enum srv_state state = (enum srv_state)atomic_load(&app->state);
     struct shown *shown = calloc(1, sizeof(*shown));
     srv_facts(req)->account.endpoint = "metrics";
     if (!shown) {
@@ -133,17 +135,17 @@ static void metrics(struct srv_request *req)
                         "The server is out of memory for this request.");
         return;
     }
-    struct srv_model *model = srv_models_of(&s->app.models, srv_models_default(&s->app.models));
+    struct srv_model *model = srv_models_of(&app->models, srv_models_default(&app->models));
     struct srv_metrics_view *view = &shown->view;
-    shown->models = &s->app.models;
+    shown->models = &app->models;
     view->n_connections = srv_watch_n_connections(s->watch);
     view->n_requests = atomic_load(&s->n_requests);
-    view->n_compile_waits = compile_queue_length(s->app.compiles);
+    view->n_compile_waits = compile_queue_length(app->compiles);
     view->ready = state == SRV_READY;
     view->start_time_s = s->start_time_s;
-    srv_models_look(&s->app.models, &shown->sums);
-    srv_models_each(&s->app.models, add_model, view);
-    srv_models_each_entry(&s->app.models, add_entry, shown);
+    srv_models_look(&app->models, &shown->sums);
+    srv_models_each(&app->models, add_model, view);
+    srv_models_each_entry(&app->models, add_entry, shown);
     view->entries = shown->entries;
     view->n_grammar_hits = shown->sums.n_grammar_hits;
     view->n_grammar_misses = shown->sums.n_grammar_misses;

@@ -13,6 +13,7 @@
 #include "engine/engine.h"
 #include "server/api/routes.h"
 #include "server/http/api_error.h"
+#include "server/models/app.h"
 
 enum { ROUTE = SRV_ROUTE_INLINE | SRV_ROUTE_NO_MODEL, PAGE_MODELS = 20, MAX_PAGE_MODELS = 1000 };
 

@@ -15,6 +15,7 @@
 #include "server/embedded.h"
 #include "server/http/api_error.h"
 #include "server/http/request.h"
+#include "server/models/app.h"
 
 /* One of the two copies of the page. */
 struct representation {

@@ -10,6 +10,7 @@
 #include "server/api/routes.h"
 #include "server/config/config.h"
 #include "server/grammars/cache.h"
+#include "server/models/app.h"
 #include "server/models/set.h"
 #include "server/models/swap.h"
 #include "tokenizer/chat/chat.h"

@@ -11,6 +11,8 @@
 #include "server/api/read/json_fields.h"
 #include "server/http/endpoint.h"
 
+struct srv_gate;
+
 extern const struct srv_route srv_routes_completions[];
 extern const struct srv_route srv_routes_chat[];
 extern const struct srv_route srv_routes_models[];
@@ -28,6 +30,8 @@ extern const struct srv_route srv_routes_page[];
 extern const struct srv_route srv_routes_swap[];
 
 extern const struct srv_route *const srv_route_tables[];
+
+extern const struct srv_gate srv_gate;
 
 /* The fields of bodies, ended by a row without a name; those of the first five besides the common
  * ones (generation_fields.h). */

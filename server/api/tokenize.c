@@ -89,9 +89,9 @@ static bool open_body(struct srv_request *req, struct tokenize_params *p, const 
     srv_facts(req)->account.endpoint = endpoint;
     *p = (struct tokenize_params){0};
     params_preset(srv_fields_tokens, p);
-    const struct srv_facts *facts = srv_facts(req);
+    struct srv_facts *facts = srv_facts(req);
     const struct srv_model *model = facts->model;
-    if (!srv_body_read(&p->body, facts->body, facts->body_len, PARAM_MAX_VALUES, &err) &&
+    if (!srv_body_take(&p->body, facts, PARAM_MAX_VALUES, &err) &&
         !params_read(p->body.root, srv_fields_tokens, p, &unknown, &err) &&
         !history_of_chat(p->messages, "messages", &unknown, &p->chat, &err) &&
         srv_gen_model_name(model, p->model, &err) && !chat_input_check_flags(p->body.root, &err) &&

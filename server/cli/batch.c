@@ -93,6 +93,26 @@ static int read_member(struct jr *r, const char *key, size_t len, struct parsed 
     return 0;
 }
 
+/* The last "stream" counts. */
+static bool asks_for_stream(const struct parsed *p)
+{
+    const char *key, *text;
+    char err[64];
+    size_t len, n;
+    bool first = true, stream = false;
+    struct jr r;
+    jr_init(&r, p->body, p->n_body, 0, err, sizeof(err));
+    int rc = jr_open(&r, '{');
+    while (!rc && jr_more(&r, '}', &first) == 1) {
+        rc = jr_key(&r, &key, &len);
+        bool found = !rc && is_named("stream", key, len);
+        if (!rc) rc = jr_skip(&r, &text, &n);
+        if (!rc && found) stream = is_named("true", text, n);
+    }
+    jr_finish(&r);
+    return stream;
+}
+
 static int parse_line(const struct buf *line, struct parsed *p, char *err, size_t errlen)
 {
     struct jr r;
@@ -155,7 +175,7 @@ static void take_parsed(struct batch *b, struct line *i, const struct parsed *p,
         lines_refuse(i, "'url' must be a route that takes POST, such as /v1/chat/completions.");
     else if (!p->body)
         lines_refuse(i, "'body' must be an object.");
-    else if (srv_body_asks_for_stream(p->body, p->n_body))
+    else if (asks_for_stream(p))
         lines_refuse(i, "'stream' must not be true: the answer is one line.");
 }
 

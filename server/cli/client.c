@@ -377,7 +377,7 @@ static int load(struct client *c, const struct srv_config *config, char *err, si
     own.model = c->dir;
     own.parallel = own.max_choices = own.text_workers = 1;
     if (offline_open(c->offline, &own, err, errlen)) return -1;
-    c->served = srv_models_of(&c->offline->core.server.app.models, 0);
+    c->served = srv_models_of(&c->offline->core.app.models, 0);
     if (own.draft_model) eng_await_drafts(c->served->engine);
     return 0;
 }

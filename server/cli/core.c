@@ -36,8 +36,11 @@ enum {
 void srv_core_init(struct srv_core *c, const struct srv_config *config)
 {
     *c = (struct srv_core){.loaded_fd = -1};
-    c->server.config = c->server.app.config = config;
+    c->server.app = &c->app;
+    c->server.state = &c->app.state;
+    c->server.config = c->app.config = config;
     c->server.routes = srv_route_tables;
+    c->server.gate = &srv_gate;
     c->server.rules.max_body_bytes = config->max_body_bytes;
     c->server.start_time_s = (double)clock_date_ms() / 1000;
 }
@@ -67,7 +70,7 @@ static bool engines_compute(void *models)
 static int create_models(struct srv_core *c, char *err, size_t errlen)
 {
     const struct srv_config *config = c->server.config;
-    struct srv_app *app = &c->server.app;
+    struct srv_app *app = &c->app;
     struct srv_models *models = &app->models;
     if (srv_models_init(models)) return fail_with(-1, err, errlen, "no lock for the model");
     models->limit_bytes = srv_catalogue_limit(config);
@@ -90,10 +93,11 @@ int srv_core_create(struct srv_core *c, char *err, size_t errlen)
     if (c->loaded_fd < 0)
         return fail_with(-1, err, errlen, "cannot wait for the model: %s%s", strerror(errno),
                          os_error_remedy(errno));
-    s->metrics = s->app.metrics = srv_metrics_create();
+    s->pull = c->app.pull;
+    s->metrics = c->app.metrics = srv_metrics_create();
     if (!s->metrics) return fail_with(-1, err, errlen, "no memory for the metrics");
     return init_shares(c, err, errlen) || create_models(c, err, errlen) ||
-                   compile_queue_create(&s->app.compiles, engines_compute, &s->app.models, err,
+                   compile_queue_create(&c->app.compiles, engines_compute, &c->app.models, err,
                                         errlen) ||
                    srv_work_create(&s->work, s->config->text_workers, err, errlen)
                ? -1
@@ -102,7 +106,7 @@ int srv_core_create(struct srv_core *c, char *err, size_t errlen)
 
 int srv_core_load(struct srv_core *c, char *err, size_t errlen)
 {
-    return srv_loader_start(&c->loader, &c->server.app, c->cores, c->loaded_fd, err, errlen);
+    return srv_loader_start(&c->loader, &c->app, c->cores, c->loaded_fd, err, errlen);
 }
 
 static void stop_engine(void *ctx, struct srv_model *model)
@@ -114,7 +118,7 @@ static void stop_engine(void *ctx, struct srv_model *model)
 static void *close_models(void *arg)
 {
     struct srv_core *c = arg;
-    struct srv_app *app = &c->server.app;
+    struct srv_app *app = &c->app;
     srv_loader_finish(c->loader);
     compile_queue_destroy(app->compiles);
     srv_swap_destroy(app->swap);
@@ -126,7 +130,7 @@ static void *close_models(void *arg)
 /* Returns false if a disk holds them too long: what waits for it is left to itself. */
 static bool end_models(struct srv_core *c)
 {
-    struct srv_models *models = &c->server.app.models;
+    struct srv_models *models = &c->app.models;
     bool writes = false;
     pthread_t thread;
     if (models->has_lock) {

@@ -13,9 +13,11 @@
 #include <stddef.h>
 
 #include "server/http/server.h"
+#include "server/models/app.h"
 
 struct srv_core {
     struct srv_server server;
+    struct srv_app app;
     struct eng_cores *cores;
     struct srv_loader *loader;
     int loaded_fd; /* an eventfd, readable once the models of the start are loaded or not */

@@ -252,7 +252,7 @@ int lines_open(struct lines *l, const struct srv_config *config)
     l->held = calloc(MAX_HELD, sizeof(*l->held));
     if (!l->held) return lines_fail(l, "no memory");
     if (offline_open(&l->offline, config, l->err, sizeof(l->err))) return -1;
-    struct srv_model *m = srv_models_of(&l->offline.core.server.app.models, 0);
+    struct srv_model *m = srv_models_of(&l->offline.core.app.models, 0);
     l->most_running = (m ? eng_info(m->engine)->n_parallel : config->parallel) + SPARE_RUNNING;
     if (l->most_running > MAX_RUNNING) l->most_running = MAX_RUNNING;
     srv_model_release(m, false);

@@ -75,7 +75,7 @@ void offline_wait(struct offline *o, int ms)
     if (!o->woken) pthread_cond_timedwait(&o->changed, &o->lock, &until);
     o->woken = false;
     pthread_mutex_unlock(&o->lock);
-    srv_models_tick(&o->core.server.app.models);
+    srv_models_tick(&o->core.app.models);
 }
 
 int offline_post(struct offline *o, const struct offline_post *p)

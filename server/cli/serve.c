@@ -375,7 +375,7 @@ static void announce_model(const struct serve *s, struct srv_model *model)
 /* The first model comes last, with the line that says that all is ready. */
 static void announce_ready(struct serve *s)
 {
-    struct srv_models *models = &s->core.server.app.models;
+    struct srv_models *models = &s->core.app.models;
     for (int i = s->config->n_more; i >= 0; i--) {
         struct srv_model *model = srv_models_of(models, i);
         if (!model) continue;
@@ -404,7 +404,7 @@ static int finish_loading(struct serve *s, char *err, size_t errlen)
     if (s->config->memory_lock && mlockall(MCL_CURRENT | MCL_FUTURE))
         srv_log(SRV_LOG_WARNING, "memory-lock: %s", strerror(errno));
     if (!s->http && start_serving(s, err, errlen)) return -1;
-    if (atomic_load(&s->core.server.app.state) == SRV_READY) announce_ready(s);
+    if (atomic_load(&s->core.app.state) == SRV_READY) announce_ready(s);
     return 0;
 }
 
@@ -444,8 +444,8 @@ static void monitor(struct serve *s)
 {
     struct engines seen = {.now_us = clock_now_us(),
                            .limit_us = (uint64_t)s->config->watchdog_ms * 1000};
-    srv_models_each(&s->core.server.app.models, look_at_engine, &seen);
-    srv_models_tick(&s->core.server.app.models);
+    srv_models_each(&s->core.app.models, look_at_engine, &seen);
+    srv_models_tick(&s->core.app.models);
     bool was = atomic_load(&s->core.server.stalled);
     atomic_store(&s->core.server.stalled, seen.stalled);
     atomic_store(&s->core.server.monitor_us, seen.now_us);
@@ -486,7 +486,7 @@ static void give_memory_back(struct serve *s)
 static void on_key_changed(void *ctx, const uint8_t *digest, bool is_valid)
 {
     struct serve *s = ctx;
-    srv_kv_ban(s->core.server.app.kv_bans, digest, !is_valid);
+    srv_kv_ban(s->core.app.kv_bans, digest, !is_valid);
 }
 
 static void reload_keys(struct serve *s)
@@ -520,11 +520,10 @@ static int handle_signal(struct serve *s)
     bool there = read(s->signal_fd, &info, sizeof(info)) == sizeof(info);
     int sig = there ? (int)info.ssi_signo : 0;
     if (sig == SIGHUP) reload_keys(s);
-    if (sig == SIGHUP && s->config->models_dir)
-        srv_models_post(&s->core.server.app.models, SRV_TASK_SCAN);
+    if (sig == SIGHUP && s->config->models_dir) srv_models_post(&s->core.app.models, SRV_TASK_SCAN);
     if (sig == SIGUSR1 && s->config->debug_hooks && s->loaded) {
         s->paused = !s->paused;
-        srv_models_each(&s->core.server.app.models, pause_engine, &s->paused);
+        srv_models_each(&s->core.app.models, pause_engine, &s->paused);
         srv_log(SRV_LOG_WARNING, "debug hook: the engine is %s", s->paused ? "paused" : "running");
     }
     return sig == SIGTERM || sig == SIGINT ? sig : 0;
@@ -536,7 +535,7 @@ static void notify_loading(struct serve *s)
     uint64_t now_us = clock_now_us();
     if (now_us - s->loading_notified_us < LOADING_NOTICE_US) return;
     s->loading_notified_us = now_us;
-    if (srv_pull_note(s->core.server.app.pull)) return;
+    if (srv_pull_note(s->core.app.pull)) return;
     srv_notify("EXTEND_TIMEOUT_USEC=%d\nSTATUS=Loading the model", 6 * LOADING_NOTICE_US);
 }
 
@@ -626,8 +625,8 @@ static void drain(struct serve *s)
 {
     struct srv_server *server = &s->core.server;
     int n = atomic_load(&server->n_requests);
-    atomic_store(&server->app.state, SRV_DRAINING);
-    srv_models_stop(&server->app.models);
+    atomic_store(&s->core.app.state, SRV_DRAINING);
+    srv_models_stop(&s->core.app.models);
     srv_log(SRV_LOG_INFO, "draining: %d requests have %d ms to finish", n,
             s->config->drain_timeout_ms);
     srv_notify("STOPPING=1\nSTATUS=Draining\nEXTEND_TIMEOUT_USEC=%llu",
@@ -643,11 +642,11 @@ static void drain(struct serve *s)
 
     srv_log(SRV_LOG_WARNING, "the drain time is over: stopping %d requests",
             atomic_load(&server->n_requests));
-    srv_models_each(&server->app.models, drain_engine, NULL);
-    compile_queue_close(server->app.compiles);
+    srv_models_each(&server->app->models, drain_engine, NULL);
+    compile_queue_close(server->app->compiles);
     srv_watch_visit(server->watch, srv_request_stop);
     bool paused = false; /* a paused engine would end no job */
-    srv_models_each(&server->app.models, pause_engine, &paused);
+    srv_models_each(&server->app->models, pause_engine, &paused);
     if (wait_for_requests(s, STOPPED_GRACE_MS)) return;
     srv_watch_visit(server->watch, srv_request_gone);
     srv_watch_close_all(server->watch);
@@ -668,7 +667,7 @@ static void close_parts(struct serve *s)
     if (!srv_core_close(&s->core)) end_process(s->status);
     srv_keys_destroy(server->keys);
     srv_keys_destroy(server->operator_keys);
-    srv_pull_destroy(server->app.pull);
+    srv_pull_destroy(server->app->pull);
     free(s->tls_cert);
     free(s->tls_key);
     if (s->signal_fd >= 0) close(s->signal_fd);
@@ -735,7 +734,7 @@ int srv_cmd_serve(const struct srv_config *config)
     s.core.server.max_connections = fit_connections(config);
 
     if (config->pull) {
-        s.status = srv_pull_create(&s.core.server.app.pull, config, err);
+        s.status = srv_pull_create(&s.core.app.pull, config, err);
         if (s.status) return fail(&s, err);
         s.status = EXIT_FAILURE;
     }

@@ -9,7 +9,6 @@
 #include "server/http/request.h"
 #include "server/http/server.h"
 #include "server/log.h"
-#include "server/models/serve_pull.h"
 
 /* The page only learns that something failed; the log tells the operator why, once. */
 static void log_refused_origin(const char *origin)
@@ -52,7 +51,7 @@ void srv_admit_request(struct srv_request *req, struct srv_guard_head *head, boo
                        bool too_many_headers, struct srv_guard_verdict *v)
 {
     struct srv_server *s = req->server;
-    enum srv_state state = (enum srv_state)atomic_load(&s->app.state);
+    enum srv_state state = (enum srv_state)atomic_load(s->state);
     char *path = srv_request_alloc(req, strlen(req->target) + 2);
     const struct srv_guard_input in = {
         .routes = s->routes,
@@ -62,7 +61,7 @@ void srv_admit_request(struct srv_request *req, struct srv_guard_head *head, boo
         .operator_open = s->operator_open,
         .peer_is_local = is_local_peer(req->peer),
         .state = state,
-        .percent = state == SRV_LOADING ? srv_pull_percent(s->app.pull) : -1,
+        .percent = state == SRV_LOADING ? s->gate->pull_percent(s->pull) : -1,
         .refusing = atomic_load(&s->refusing),
         .admin = req->admin,
         .too_many_connections = conn_refused,

@@ -256,7 +256,7 @@ static void add_times(struct srv_request *req, struct MHD_Response *response)
 
 static void add_headers(struct srv_request *req, struct MHD_Response *response)
 {
-    bool draining = atomic_load(&req->server->app.state) == SRV_DRAINING;
+    bool draining = atomic_load(req->server->state) == SRV_DRAINING;
     bool has_body = req->status != 204 && req->status != 304;
     if (has_body) MHD_add_response_header(response, "Content-Type", req->content_type);
     MHD_add_response_header(response, "x-request-id", req->facts.id);

@@ -35,12 +35,14 @@
 #include <stdint.h>
 
 #include "base/buf.h"
-#include "server/models/app.h"
 #include "server/bounds.h"
 #include "server/http/api_error.h"
 #include "server/http/trace_parent.h"
 #include "server/metrics.h"
 
+struct srv_app;
+struct srv_body;
+struct srv_model;
 struct srv_request;
 
 enum srv_route_flags {
@@ -93,6 +95,7 @@ struct srv_facts {
     const char *tail;        /* the path after a SRV_ROUTE_PREFIX, percent-decoded, or "" */
     const char *body;        /* NUL-terminated */
     size_t body_len;
+    struct srv_body *read; /* the body, if it has been read already; see read/body.h */
     /* The id shown to the client: its own x-request-id if that is well-formed, else generated. */
     char id[SRV_REQUEST_ID_MAX + 1];
     char unique[25];   /* 24 random hex digits, for ids of answers (cmpl-..., chatcmpl-...) */
@@ -127,9 +130,9 @@ void srv_request_suggest_id(struct srv_request *req, const char *id);
 /*
  * Returns how many queue slots the request must leave to clients whose retry time is now
  * (eng_job_params.n_for_others); 0 if it is one of them. To be called before the first job.
- * n_slots: the number of sequences computed at once.
+ * n_slots: the number of sequences computed at once; busy: others wait for one of them.
  */
-int srv_request_ask_place(struct srv_request *req, int n_slots);
+int srv_request_ask_place(struct srv_request *req, int n_slots, bool busy);
 /*
  * Allocates zeroed, 16-byte aligned memory that lives as long as the request. NULL if its budget is
  * spent.

@@ -13,9 +13,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "server/models/app.h"
 #include "server/config/config.h"
 #include "server/http/endpoint.h"
+#include "server/state.h"
 
 /* Rules of the configuration for every head. Strings are borrowed. */
 struct srv_guard_rules {

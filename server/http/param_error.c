@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "server/config/config.h"
+#include "server/http/request.h"
+#include "server/http/server.h"
 
 enum { ECHO_BYTES = 64 };
 
@@ -63,7 +65,7 @@ void param_note(struct param_unknown *unknown, const char *key)
 int param_name_ignored(struct srv_request *req, const struct param_unknown *unknown,
                        struct param_error *err)
 {
-    if (unknown->n > 0 && srv_facts(req)->app->config->strict_params)
+    if (unknown->n > 0 && req->server->config->strict_params)
         return param_fail(err, SRV_ERR_UNSUPPORTED, NULL, "Unknown parameters: %s.",
                           unknown->list[0] ? unknown->list : "(not printable)");
     char names[sizeof(unknown->list) + 16];

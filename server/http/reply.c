@@ -9,11 +9,9 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "engine/engine.h"
 #include "server/http/request.h"
 #include "server/http/server.h"
 #include "server/metrics.h"
-#include "server/models/serve_pull.h"
 
 /* ---- answers ------------------------------------------------------------------------------- */
 
@@ -187,8 +185,9 @@ static long wait_ms(struct srv_request *req, enum srv_error kind)
     if (kind == SRV_ERR_SWAP_IN_PROGRESS || kind == SRV_ERR_MODEL_UNLOADED) return 1000;
     if (kind == SRV_ERR_MODEL_FAILED) return 30000;
     if (req->load_ms) return req->load_ms < 1000 ? 1000 : (long)req->load_ms;
-    bool ready = atomic_load(&req->server->app.state) == SRV_READY;
-    return ready ? (long)retry_after_ms(req) : srv_pull_left_ms(req->server->app.pull);
+    const struct srv_server *s = req->server;
+    return atomic_load(s->state) == SRV_READY ? (long)retry_after_ms(req)
+                                              : s->gate->pull_left_ms(s->pull);
 }
 
 static void add_retry_headers(struct srv_request *req, enum srv_error kind)

@@ -11,7 +11,6 @@
 
 #include "base/clock.h"
 #include "base/hex.h"
-#include "engine/engine.h"
 #include "server/bounds.h"
 #include "server/http/guard.h"
 #include "server/http/server.h"
@@ -59,18 +58,16 @@ void *srv_request_alloc(struct srv_request *req, size_t bytes)
 
 bool srv_request_charge(struct srv_request *req, int64_t bytes, int64_t *ret_used)
 {
-    struct srv_model *m = req->facts.model;
-    if (!m) { /* a list of models has a bound of its own, too */
+    if (!req->answers) { /* a list of models has a bound of its own, too */
         int64_t most = req->server->config->answer_memory_bytes;
         *ret_used = 0;
         return most == 0 || bytes <= most;
     }
-    int64_t limit = eng_info(m->engine)->memory.answer_bytes;
-    long long used = atomic_load(&m->answer_bytes);
+    long long used = atomic_load(req->answers);
     do {
         *ret_used = used;
-        if (bytes > limit - used) return false;
-    } while (!atomic_compare_exchange_weak(&m->answer_bytes, &used, used + bytes));
+        if (bytes > *req->answers_limit - used) return false;
+    } while (!atomic_compare_exchange_weak(req->answers, &used, used + bytes));
     req->answer_bytes += bytes;
     assert(bytes >= 0 && req->answer_bytes >= bytes);
     return true;
@@ -126,7 +123,7 @@ struct srv_request *srv_request_create(struct srv_server *server,
     req->http_held = true;
     req->facts.start_us = clock_now_us();
     req->facts.account.queue_us = req->facts.account.ttft_us = -1;
-    req->facts.app = &server->app;
+    req->facts.app = server->app;
     req->query = req->facts.tail = req->facts.body = req->path = "";
     make_id(req);
     req->target = srv_request_copy_text(req, target, strlen(target));
@@ -171,23 +168,6 @@ static void account(const struct srv_request *req)
     });
 }
 
-/* Memory that its answer takes stays charged until that is sent. */
-static void give_model_back(struct srv_request *req)
-{
-    struct srv_model *m = req->facts.model;
-    struct srv_account *a = &req->facts.account;
-    if (!m) return;
-    if (a->queue_us >= 0) { /* the retry times learn of it */
-        struct eng_stats stats;
-        eng_stats(m->engine, &stats);
-        srv_retry_note_end(&req->server->retry, clock_now_us(), stats.n_waiting > 0);
-    }
-    req->facts.model = NULL;
-    if (req->answer_bytes) req->charged = m;
-    if (req->charged) srv_model_keep_answer(m);
-    srv_model_release(m, !(req->route->flags & SRV_ROUTE_INLINE));
-}
-
 /* Once; without the lock, for nobody else can get to what it frees. */
 static void end_api(struct srv_request *req)
 {
@@ -195,9 +175,7 @@ static void end_api(struct srv_request *req)
     /* the name is of the body or of the model, which both go now; the access log comes later */
     if (req->facts.model && a->model)
         a->model = srv_request_copy_text(req, a->model, strlen(a->model));
-    if (req->callbacks.on_free) req->callbacks.on_free(req->api_data);
-    req->callbacks.on_free = NULL;
-    give_model_back(req);
+    req->server->gate->leave(req);
 }
 
 void srv_request_unref_api(struct srv_request *req)
@@ -212,12 +190,12 @@ static void destroy(struct srv_request *req)
     struct srv_server *s = req->server;
     assert(!req->http_held && !req->api_held && req->run <= SRV_RUN_IDLE);
     end_api(req); /* unless it has: of one that was never dispatched */
-    account(req);
     srv_bodies_drop(&s->bodies, &req->held);
     buf_finish(&req->body);
     buf_finish(&req->reply);
     srv_ring_finish(&req->ring);
-    if (req->charged) srv_model_drop_answer(req->charged, req->answer_bytes);
+    if (req->charged) s->gate->drop_answer(req->charged, req->answer_bytes);
+    account(req);
     while (req->arena) {
         struct arena_block *next = req->arena->next;
         free(req->arena);
@@ -302,16 +280,13 @@ const char *srv_request_query(const struct srv_request *req, const char *name)
 
 /* ---- the API side --------------------------------------------------------------------------- */
 
-int srv_request_ask_place(struct srv_request *req, int n_slots)
+int srv_request_ask_place(struct srv_request *req, int n_slots, bool busy)
 {
     struct srv_server *s = req->server;
     req->returner = srv_retry_name(&s->retry, req->facts.tenant, req->path,
                                    req->body.data ? req->body.data : "", req->body.len);
     req->has_asked = true;
-    struct eng_stats stats;
-    eng_stats(req->facts.model->engine, &stats);
-    int n_kept =
-        srv_retry_ask(&s->retry, &req->returner, clock_now_us(), n_slots, stats.n_waiting > 0);
+    int n_kept = srv_retry_ask(&s->retry, &req->returner, clock_now_us(), n_slots, busy);
     if (req->returner.has_reservation) srv_metrics_count(s->metrics, SRV_COUNT_RETURNED);
     return n_kept;
 }

@@ -79,8 +79,11 @@ struct srv_request {
     enum srv_stage stage;
     struct buf body;
     struct srv_body_charge held; /* the body's bytes among all bodies' */
-    int64_t answer_bytes;        /* charged to that for answers, */
-    struct srv_model *charged;   /* once the model has been given back: of this one; or NULL */
+    /* Of the model while there is one; else NULL. */
+    atomic_llong *answers;        /* bytes that all answers have, */
+    const int64_t *answers_limit; /* and may have */
+    int64_t answer_bytes;         /* of these: its own, */
+    struct srv_model *charged;    /* once the model has been given back: of this one; or NULL */
     bool over_budget, over_limit;
     size_t discarded_bytes;
 
@@ -106,11 +109,10 @@ struct srv_request {
     struct srv_pair reply_headers[SRV_REPLY_HEADERS_MAX];
     int n_reply_headers;
     struct srv_returner returner;
-    bool has_asked;       /* for a queue slot: returner is set */
-    uint64_t end_us;      /* when the HTTP side was done */
-    struct srv_wait wait; /* for the model */
-    int64_t load_ms;      /* how long its load may take: a retry time; 0: not refused for that */
-    bool opened_early;    /* the stream began while the request waited for its model */
+    bool has_asked;    /* for a queue slot: returner is set */
+    uint64_t end_us;   /* when the HTTP side was done */
+    int64_t load_ms;   /* how long its load may take: a retry time; 0: not refused for that */
+    bool opened_early; /* the stream began while the request waited for its model */
 
     struct arena_block *arena;
     size_t arena_bytes;
@@ -150,9 +152,6 @@ void srv_request_unref(struct srv_request *req);
 
 /* Queues the request for a text worker; with the lock held, and `run` set to SRV_RUN_QUEUED. */
 void srv_request_push(struct srv_request *req, enum srv_work_class class);
-
-/* Returns true if the text is an object whose "stream" is true. */
-bool srv_body_asks_for_stream(const char *body, size_t len);
 
 /* WAIT: the connection has been suspended, and will be resumed once there is an answer. */
 enum srv_poll { SRV_POLL_WAIT, SRV_POLL_READY, SRV_POLL_GONE };

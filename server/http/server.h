@@ -3,8 +3,7 @@
  * The state of a running server, for server/http, serve.c and health.c. Other handlers use struct
  * srv_app only.
  *
- * The main thread writes it before the HTTP threads start. Exceptions: the atomics, and `app`,
- * where the loader publishes a model before it sets `state` to SRV_READY.
+ * The main thread writes it before the HTTP threads start; the atomics excepted.
  */
 #ifndef HEARTH_SERVER_HTTP_SERVER_H
 #define HEARTH_SERVER_HTTP_SERVER_H
@@ -21,13 +20,31 @@
 
 struct srv_keys;
 struct srv_metrics;
+struct srv_pull;
 struct srv_watch;
 struct srv_work;
 
+/* What is done for models, of which this room knows nothing. */
+struct srv_gate {
+    /* Runs the handler once the request has its model, or answers. */
+    void (*enter)(struct srv_request *req);
+    /* The API side and its callbacks have ended: on_free, and the model is given back. A second
+     * call does nothing. */
+    void (*leave)(struct srv_request *req);
+    /* Bytes of an answer that was charged to the model when that was given back. */
+    void (*drop_answer)(struct srv_model *model, int64_t bytes);
+    /* See serve_pull.h. */
+    int (*pull_percent)(struct srv_pull *pull);
+    int (*pull_left_ms)(struct srv_pull *pull);
+};
+
 struct srv_server {
     const struct srv_config *config;
-    struct srv_app app;
-    int max_connections; /* max-connections, or fewer where descriptors are short */
+    struct srv_app *app;
+    const atomic_int *state; /* enum srv_state, of the app */
+    const struct srv_gate *gate;
+    struct srv_pull *pull; /* NULL without --pull */
+    int max_connections;   /* max-connections, or fewer where descriptors are short */
     const struct srv_route *const *routes;     /* NULL-terminated list of tables */
     struct srv_guard_rules rules, admin_rules; /* of the main and of the metrics listener */
     struct srv_keys *keys, *operator_keys;

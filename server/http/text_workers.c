@@ -16,7 +16,6 @@
 #include "base/os_error.h"
 #include "base/thread.h"
 #include "server/bounds.h"
-#include "server/models/budget.h"
 
 enum { KEY_GROUPS = 256 };
 

@@ -12,13 +12,12 @@
 #include <stdatomic.h>
 
 #include "server/models/set.h"
+#include "server/state.h"
 
 struct compile_queue;
 struct srv_metrics;
 struct srv_pull;
 struct srv_swap;
-
-enum srv_state { SRV_LOADING, SRV_READY, SRV_DRAINING, SRV_FAILED };
 
 struct srv_app {
     const struct srv_config *config;

@@ -17,12 +17,6 @@ struct srv_config;
  */
 int srv_budget_settle(struct srv_config *c);
 
-/* Large bodies that are worked on at once by so many text workers. */
-static inline int srv_large_texts(int n_workers)
-{
-    return n_workers > 3 ? n_workers - 2 : 1;
-}
-
 /* Bytes of a configuration that is settled. They are shared by all models that are loaded. */
 int64_t srv_budget_bytes(const struct srv_config *c);
 

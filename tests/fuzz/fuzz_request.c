@@ -24,6 +24,7 @@
 #include "server/http/guard.h"
 #include "server/http/request.h"
 #include "server/http/server.h"
+#include "server/models/app.h"
 #include "server/log.h"
 #include "server/metrics.h"
 #include "tokenizer/chat/chat.h"
@@ -354,7 +355,8 @@ static void open_server(void)
     char *argv[] = {name, serve, NULL};
     const struct tok_chat_params params = {0};
     snprintf(dir, sizeof(dir), "%s/deploy/demo", root ? root : ".");
-    struct srv_app *app = &server.app;
+    static struct srv_app own;
+    struct srv_app *app = &own;
     if (srv_config_load(&config, 2, argv, no_environment, err, sizeof(err)) ||
         tok_open(&model.tok, dir, err, sizeof(err)) ||
         tok_chat_open(&model.chat, dir, &params, err, sizeof(err)) ||
@@ -375,7 +377,10 @@ static void open_server(void)
     const struct srv_model_params source = {.dir = dir, .names = {(const char **)names, 2}};
     if (!srv_models_add(&app->models, &config, &source)) exit(1);
     srv_models_publish(&app->models, &model, NULL, &(int){0});
-    server.app.state = SRV_READY;
+    app->state = SRV_READY;
+    server.app = app;
+    server.state = &app->state;
+    server.gate = &srv_gate;
     engine.eos_id = 2;
     engine.info = (struct eng_info){.n_parallel = 3,
                                     .memory = {.answer_bytes = 64 << 20},

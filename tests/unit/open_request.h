@@ -6,12 +6,16 @@
 #ifndef HEARTH_TESTS_OPEN_REQUEST_H
 #define HEARTH_TESTS_OPEN_REQUEST_H
 
+#include "server/api/routes.h"
 #include "server/config/config.h"
 #include "server/http/request.h"
 #include "server/http/server.h"
+#include "server/models/app.h"
 #include "test.h"
 
-static struct srv_server test_server;
+static struct srv_app test_app;
+static struct srv_server test_server = {
+    .app = &test_app, .state = &test_app.state, .gate = &srv_gate};
 static struct srv_config test_config;
 static struct srv_model test_model;
 static struct eng_info test_info; /* of the model's engine, which is not there */
@@ -42,11 +46,13 @@ static inline struct srv_request *open_request(void)
     static const struct srv_transport transport = {note_nothing, note_nothing, note_cut};
     struct srv_request *req = srv_request_create(&test_server, &transport, NULL, "/");
     REQUIRE(req);
-    test_server.config = test_server.app.config = test_model.config = &test_config;
+    test_server.config = test_app.config = test_model.config = &test_config;
     test_info.memory.answer_bytes = 1 << 30;
     test_cut = false;
     struct srv_facts *facts = srv_facts(req);
     facts->model = &test_model;
+    req->answers = &test_model.answer_bytes;
+    req->answers_limit = &test_info.memory.answer_bytes;
     snprintf(facts->id, sizeof(facts->id), "req_1");
     snprintf(facts->unique, sizeof(facts->unique), "abc");
     return req;

@@ -229,10 +229,9 @@ static void release(void *ctx)
 
 static int read_request(struct srv_pooled *p, struct param_error *err)
 {
-    const struct srv_facts *facts = srv_facts(p->req);
     const struct pooled_endpoint *e = p->dialect->endpoint;
     params_preset(e->fields, p);
-    if (srv_body_read(&p->body, facts->body, facts->body_len, TEXTS_MAX_VALUES, err) ||
+    if (srv_body_take(&p->body, srv_facts(p->req), TEXTS_MAX_VALUES, err) ||
         params_read(p->body.root, e->fields, p, &p->unknown, err) || e->check(p, err))
         return -1;
     p->model = srv_gen_model_name(p->served, p->model, err);

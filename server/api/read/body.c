@@ -91,6 +91,15 @@ int srv_body_read(struct srv_body *body, const char *text, size_t len, size_t ma
     return rc;
 }
 
+int srv_body_take(struct srv_body *body, struct srv_facts *facts, size_t max_values,
+                  struct param_error *err)
+{
+    if (!facts->read) return srv_body_read(body, facts->body, facts->body_len, max_values, err);
+    *body = *facts->read;
+    facts->read = NULL;
+    return 0;
+}
+
 void srv_body_finish(struct srv_body *body)
 {
     json_decref(body->root);

@@ -43,6 +43,11 @@ struct srv_body {
 int srv_body_read(struct srv_body *body, const char *text, size_t len, size_t max_values,
                   struct param_error *err);
 
+/* The body of a request: the one that has been read already, which is the caller's then; or as
+ * srv_body_read. */
+int srv_body_take(struct srv_body *body, struct srv_facts *facts, size_t max_values,
+                  struct param_error *err);
+
 /* A zeroed one is fine. */
 void srv_body_finish(struct srv_body *body);
 

@@ -16,6 +16,7 @@
 #include "engine/engine.h"
 #include "server/api/read/json_fields.h"
 #include "server/http/endpoint.h"
+#include "server/models/app.h"
 
 enum {
     GEN_MAX_CHOICES = 16, /* n and best_of */

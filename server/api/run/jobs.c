@@ -195,6 +195,7 @@ static void settle(struct srv_jobs *j)
 static void begin(struct srv_jobs *j)
 {
     const struct srv_jobs_ops *ops = j->ops;
+    struct eng *engine = srv_facts(j->req)->model->engine;
     j->turn_us = clock_now_us();
     j->state = ops->prepare && !atomic_load(&j->gone) ? ops->prepare(j->ctx) : JOBS_READY;
     if (j->state == JOBS_WAIT) {
@@ -207,8 +208,10 @@ static void begin(struct srv_jobs *j)
         return;
     }
     if (j->state == JOBS_READY) {
+        struct eng_stats stats;
+        eng_stats(engine, &stats);
         j->n_reserved =
-            srv_request_ask_place(j->req, eng_info(srv_facts(j->req)->model->engine)->n_parallel);
+            srv_request_ask_place(j->req, eng_info(engine)->n_parallel, stats.n_waiting > 0);
         submit(j);
     }
     if (j->n_submitted == 0) j->answered = true; /* refused, or the client has disconnected */

@@ -22,6 +22,7 @@
 
 #include "engine/engine.h"
 #include "server/http/endpoint.h"
+#include "server/models/app.h"
 
 enum srv_jobs_state { JOBS_READY, JOBS_WAIT, JOBS_YIELD, JOBS_REFUSED };
 

@@ -41,7 +41,7 @@ static void readiness_follows_the_state(void **state)
     static const char *const live[] = {"/healthz", "/livez", "/ping"};
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        atomic_store(&local.core.server.app.state, rows[i].state);
+        atomic_store(&local.core.app.state, rows[i].state);
         for (int k = 0; k < 3; k++) {
             require_status(ready[k], rows[i].status, rows[i].path, rows[i].value);
             require_status(live[k], 200, "status", "ok");
@@ -90,9 +90,9 @@ static void metrics_count(void **state)
     REQUIRE_MSG(strstr(text, "\nhearth_generated_tokens_total 3\n"), "%s", text);
     REQUIRE(strstr(text, "\nhearth_ready 1\n") &&
             strstr(text, "# TYPE hearth_generated_tokens_total counter"));
-    atomic_store(&local.core.server.app.state, SRV_DRAINING);
+    atomic_store(&local.core.app.state, SRV_DRAINING);
     send_request("GET", "/metrics", NULL, NULL);
-    atomic_store(&local.core.server.app.state, SRV_READY);
+    atomic_store(&local.core.app.state, SRV_READY);
     REQUIRE(strstr(answered.text.data, "\nhearth_ready 0\n"));
 }
 

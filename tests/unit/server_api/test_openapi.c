@@ -18,11 +18,11 @@ static void the_description(void **state)
 static void while_the_model_loads(void **state)
 {
     (void)state;
-    atomic_store(&local.core.server.app.state, SRV_LOADING);
+    atomic_store(&local.core.app.state, SRV_LOADING);
     send_request("GET", "/openapi.json", NULL, NULL);
     int status = answered.status;
     send_request("POST", "/openapi.json", "{}", NULL);
-    atomic_store(&local.core.server.app.state, SRV_READY);
+    atomic_store(&local.core.app.state, SRV_READY);
     REQUIRE_EQ_INT(status, 200);
     REQUIRE_EQ_INT(answered.status, 405);
     REQUIRE(strstr(header_of("Allow"), "GET"));

@@ -8,6 +8,7 @@
 #include "server/api/read/generation_fields.h"
 #include "server/api/routes.h"
 #include "server/config/config.h"
+#include "server/api/routes.h"
 #include "server/http/request.h"
 #include "server/http/server.h"
 
@@ -81,7 +82,8 @@ static void test_sampling_parameters_are_fields(void **state)
 
 enum { VOCAB = 100, CTX = 64 };
 
-static struct srv_server server;
+static struct srv_app app;
+static struct srv_server server = {.app = &app, .gate = &srv_gate};
 static struct srv_config config;
 static struct srv_model model;
 
@@ -109,7 +111,7 @@ static struct body read_body(const struct param_field *own, const char *text, co
     static const char *const names[] = {"demo", "other", NULL};
     struct body b = {.req = srv_request_create(&server, NULL, NULL, "/v1/completions")};
     REQUIRE(b.req != NULL);
-    server.config = server.app.config = model.config = &config;
+    server.config = app.config = model.config = &config;
     model.names = names;
     model.defaults = srv_defaults_neutral();
     model.defaults.sampling.min_p = 0.25;

@@ -80,15 +80,15 @@ static int load(void **state)
     (void)state;
     char dir[1000], err[300];
     snprintf(dir, sizeof(dir), "%s/deploy/demo", test_source_root());
-    test_server.app.metrics = srv_metrics_create();
-    return test_server.app.metrics ? tok_open(&tok, dir, err, sizeof(err)) : -1;
+    test_app.metrics = srv_metrics_create();
+    return test_app.metrics ? tok_open(&tok, dir, err, sizeof(err)) : -1;
 }
 
 static int unload(void **state)
 {
     (void)state;
     tok_close(tok);
-    srv_metrics_destroy(test_server.app.metrics);
+    srv_metrics_destroy(test_app.metrics);
     return 0;
 }
 

@@ -68,10 +68,11 @@ bool srv_request_set_callbacks(struct srv_request *req, const struct srv_callbac
     return req->gone;
 }
 
-int srv_request_ask_place(struct srv_request *req, int n_slots)
+int srv_request_ask_place(struct srv_request *req, int n_slots, bool busy)
 {
     (void)req;
     REQUIRE_EQ_INT(n_slots, N_PARALLEL);
+    REQUIRE(busy);
     return 3;
 }
 
@@ -106,6 +107,12 @@ void srv_request_done(struct srv_request *req)
 }
 
 /* ---- the played engine --------------------------------------------------------------------- */
+
+void eng_stats(struct eng *e, struct eng_stats *ret_stats)
+{
+    (void)e;
+    *ret_stats = (struct eng_stats){.n_waiting = 1};
+}
 
 const struct eng_info *eng_info(const struct eng *e)
 {
