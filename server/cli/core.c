@@ -3,7 +3,6 @@
 #include "server/cli/core.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,7 +29,7 @@
 enum {
     CLOSED_MS = 5000,   /* for a load to notice the end, */
     WRITTEN_MS = 12000, /* and for pages to be written to kv-disk */
-    LOOK_MS = 1,        /* between two looks at that */
+    LOOK_US = 100,      /* between two looks at that */
 };
 
 void srv_core_init(struct srv_core *c, const struct srv_config *config)
@@ -143,7 +142,7 @@ static bool end_models(struct srv_core *c)
         return true;
     }
     while (pthread_tryjoin_np(thread, NULL)) { /* a join that the thread sanitizer knows */
-        poll(NULL, 0, LOOK_MS);
+        usleep(LOOK_US);
         if (clock_now_us() < end_us) continue;
         srv_log(SRV_LOG_WARNING, "a disk does not answer: what waits for it is abandoned");
         return false;

@@ -52,7 +52,7 @@ void offline_close(struct offline *o)
     if (!o->is_open) return;
     /* Requests whose answer is there may still be ending their jobs. */
     while (atomic_load(&o->core.server.n_requests) > 0)
-        poll(NULL, 0, 1);
+        usleep(100);
     if (!srv_core_close(&o->core)) _exit(EXIT_FAILURE);
     pthread_cond_destroy(&o->changed);
     pthread_mutex_destroy(&o->lock);
