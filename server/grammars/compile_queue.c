@@ -75,34 +75,26 @@ static bool is_wanted(const struct compile_queue *q)
 
 /* ---- ending waits -------------------------------------------------------------------------- */
 
-static bool is_this(const struct compile_wait *w, const void *which)
+/* Waits of which any of this is true; a field that is 0 says nothing. */
+struct ended {
+    const struct compile_wait *which;
+    const struct grammar_cache *cache;
+    uint64_t late_us; /* their deadline is not after it */
+    bool all;
+};
+
+static bool ends(const struct compile_wait *w, const struct ended *e)
 {
-    return w == which;
+    return e->all || w == e->which || w->cache == e->cache ||
+           (w->deadline_us && e->late_us >= w->deadline_us);
 }
 
-static bool is_of_cache(const struct compile_wait *w, const void *cache)
-{
-    return w->cache == cache;
-}
-
-static bool is_late(const struct compile_wait *w, const void *now_us)
-{
-    return w->deadline_us && *(const uint64_t *)now_us >= w->deadline_us;
-}
-
-static bool is_any(const struct compile_wait *w, const void *none)
-{
-    return true;
-}
-
-static void end_waits(struct compile_queue *q,
-                      bool (*ends)(const struct compile_wait *, const void *), const void *arg,
-                      enum compile_end how)
+static void end_waits(struct compile_queue *q, const struct ended *ended, enum compile_end how)
 {
     struct compile_wait *out = NULL, *w;
     pthread_mutex_lock(&q->lock);
     for (struct compile_wait **at = &q->line; (w = *at);) {
-        if (!ends(w, arg)) {
+        if (!ends(w, ended)) {
             at = &w->next;
             continue;
         }
@@ -111,7 +103,7 @@ static void end_waits(struct compile_queue *q,
         w->next = out;
         out = w;
     }
-    if (q->running && !q->running->left && ends(q->running, arg)) {
+    if (q->running && !q->running->left && ends(q->running, ended)) {
         q->running->left = true;
         q->running->end = how;
         pthread_cond_signal(&q->changed);
@@ -125,12 +117,12 @@ static void end_waits(struct compile_queue *q,
 
 void compile_leave(struct compile_queue *q, const struct compile_wait *w)
 {
-    end_waits(q, is_this, w, COMPILE_LEFT);
+    end_waits(q, &(struct ended){.which = w}, COMPILE_LEFT);
 }
 
 void compile_queue_cancel(struct compile_queue *q, const struct grammar_cache *cache)
 {
-    end_waits(q, is_of_cache, cache, COMPILE_LEFT);
+    end_waits(q, &(struct ended){.cache = cache}, COMPILE_LEFT);
 }
 
 void compile_queue_close(struct compile_queue *q)
@@ -138,7 +130,7 @@ void compile_queue_close(struct compile_queue *q)
     pthread_mutex_lock(&q->lock);
     q->closed = true;
     pthread_mutex_unlock(&q->lock);
-    end_waits(q, is_any, NULL, COMPILE_LEFT);
+    end_waits(q, &(struct ended){.all = true}, COMPILE_LEFT);
 }
 
 /* ---- the compile thread -------------------------------------------------------------------- */
@@ -170,7 +162,7 @@ static void end_slice(struct compile_queue *q)
     uint64_t cpu_us = cpu_now_us() - q->slice_cpu_us, now_us = clock_now_us();
     uint64_t until_us = q->slice_us + SHARE * cpu_us;
     if (cpu_us < SLICE_US) return;
-    end_waits(q, is_late, &now_us, COMPILE_LATE);
+    end_waits(q, &(struct ended){.late_us = now_us}, COMPILE_LATE);
     if (until_us > now_us && q->busy(q->ctx)) {
         rest(q, until_us);
         now_us = clock_now_us();
