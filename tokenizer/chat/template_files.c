@@ -22,7 +22,6 @@
 #include "tokenizer/gguf.h"
 #include "tokenizer/template/dict.h"
 #include "tokenizer/template/json.h"
-#include "tokenizer/template/order.h"
 #include "tokenizer/template/print.h"
 
 enum {

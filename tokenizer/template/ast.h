@@ -230,4 +230,7 @@ void jinja_node_adopt(struct jinja_cursor *c, struct jinja_node *node,
                       const struct jinja_node *child);
 void jinja_nodes_add(struct jinja_run *r, struct jinja_nodes *list, struct jinja_node *node);
 
+/* Resolves every name, filter and test; fails on what the reference refuses at this point. */
+void jinja_resolve_names(struct jinja_run *r, struct jinja_tree *tree);
+
 #endif

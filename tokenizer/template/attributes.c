@@ -11,7 +11,6 @@
 #include "tokenizer/template/library.h"
 #include "tokenizer/template/number.h"
 #include "tokenizer/template/print.h"
-#include "tokenizer/template/undefined.h"
 
 static struct jinja_value unsafe_attr(struct jinja_run *r, struct jinja_value obj, const char *name)
 {

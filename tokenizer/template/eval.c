@@ -9,9 +9,7 @@
 
 #include "tokenizer/template/dict.h"
 #include "tokenizer/template/iterate.h"
-#include "tokenizer/template/order.h"
 #include "tokenizer/template/print.h"
-#include "tokenizer/template/undefined.h"
 
 enum { LOADS_PER_STEP = 16 };
 

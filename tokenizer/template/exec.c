@@ -10,7 +10,6 @@
 #include "tokenizer/template/iterate.h"
 #include "tokenizer/template/library.h"
 #include "tokenizer/template/print.h"
-#include "tokenizer/template/undefined.h"
 
 /* How a body ended: at its end, or by break or continue on the way to its loop. */
 enum flow { FLOW_NEXT, FLOW_BREAK, FLOW_CONTINUE };

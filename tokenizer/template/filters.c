@@ -9,10 +9,8 @@
 #include "tokenizer/template/iterate.h"
 #include "tokenizer/template/library.h"
 #include "tokenizer/template/number.h"
-#include "tokenizer/template/order.h"
 #include "tokenizer/template/print.h"
 #include "tokenizer/template/text_ops.h"
-#include "tokenizer/template/undefined.h"
 
 /* ---- attribute paths ----------------------------------------------------------------------- */
 
@@ -197,19 +195,13 @@ struct stage {
 };
 
 /* The arguments outlive the call: the generator uses them when it is walked. */
-static struct jinja_args copy_args(struct jinja_run *r, const struct jinja_args *args)
-{
-    struct jinja_args copy = *args;
-    copy.pos = jinja_list_of(r, args->pos, args->n_pos)->items;
-    return copy;
-}
-
 static struct stage *new_stage(struct jinja_run *r, struct jinja_value source,
                                const struct jinja_args *args)
 {
     struct stage *s = JINJA_NEW(r, struct stage);
     s->source = source;
-    s->args = copy_args(r, args);
+    s->args = *args;
+    s->args.pos = jinja_list_of(r, args->pos, args->n_pos)->items;
     return s;
 }
 

@@ -9,7 +9,6 @@
 #include "tokenizer/template/number.h"
 #include "tokenizer/template/print.h"
 #include "tokenizer/template/text_ops.h"
-#include "tokenizer/template/undefined.h"
 
 static const struct jinja_str blank = JINJA_TEXT(" ");
 

@@ -28,17 +28,11 @@ static bool next_char(struct jinja_run *r, struct jinja_iter *it, struct jinja_v
     return true;
 }
 
-static struct jinja_value view_at(struct jinja_run *r, enum jinja_view_kind kind,
-                                  const struct jinja_pair *p)
-{
-    if (kind == JINJA_KEYS) return p->key;
-    return kind == JINJA_VALUES ? p->value : jinja_pair_tuple(r, p->key, p->value);
-}
-
 /* Nothing that can be walked changes its length, so a position is enough of a state. */
 bool jinja_iter_next(struct jinja_run *r, struct jinja_iter *it, struct jinja_value *ret)
 {
     struct jinja_value v = it->over;
+    const struct jinja_pair *p;
     jinja_spend(r, 1);
     switch (v.type) {
     case JINJA_STR: return next_char(r, it, ret);
@@ -53,7 +47,10 @@ bool jinja_iter_next(struct jinja_run *r, struct jinja_iter *it, struct jinja_va
         return true;
     case JINJA_VIEW:
         if (it->at >= v.u.view->dict.u.dict->n) return false;
-        *ret = view_at(r, v.u.view->kind, &v.u.view->dict.u.dict->pairs[it->at++]);
+        p = &v.u.view->dict.u.dict->pairs[it->at++];
+        *ret = v.u.view->kind == JINJA_KEYS     ? p->key
+               : v.u.view->kind == JINJA_VALUES ? p->value
+                                                : jinja_pair_tuple(r, p->key, p->value);
         return true;
     case JINJA_RANGE:
         if (it->at >= (size_t)v.u.range->n) return false;

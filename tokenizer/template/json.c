@@ -12,7 +12,6 @@
 #include "base/utf8.h"
 #include "tokenizer/template/dict.h"
 #include "tokenizer/template/number.h"
-#include "tokenizer/template/order.h"
 #include "tokenizer/template/print.h"
 
 /* ---- reading ------------------------------------------------------------------------------- */

@@ -6,7 +6,6 @@
 
 #include "tokenizer/template/library.h"
 #include "tokenizer/template/number.h"
-#include "tokenizer/template/undefined.h"
 
 /* ---- binary operators ---------------------------------------------------------------------- */
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Order and membership of values; see order.h. Numbers and strings have an order.
+ * Order and membership of values; see value.h. Numbers and strings have an order.
  */
-#include "tokenizer/template/order.h"
+#include "tokenizer/template/value.h"
 
 #include <assert.h>
 #include <string.h>
@@ -11,7 +11,6 @@
 #include "tokenizer/template/iterate.h"
 #include "tokenizer/template/number.h"
 #include "tokenizer/template/str.h"
-#include "tokenizer/template/undefined.h"
 
 bool jinja_less(struct jinja_run *r, struct jinja_value a, struct jinja_value b, const char *op)
 {

@@ -154,28 +154,22 @@ static struct jinja_node *parse_not(struct jinja_cursor *c)
     return node;
 }
 
-/* not { 'and' not } */
-static struct jinja_node *parse_and(struct jinja_cursor *c)
+/* and { 'or' and }, where `and` is not { 'and' not } */
+static struct jinja_node *parse_logic(struct jinja_cursor *c, enum jinja_kind kind)
 {
     int line = line_of(c);
-    struct jinja_node *left = parse_not(c);
-    while (jinja_skip_name(c, "and")) {
-        left = new_binary(c, JINJA_AND, line, left, parse_not(c));
+    bool is_or = kind == JINJA_OR;
+    struct jinja_node *left = is_or ? parse_logic(c, JINJA_AND) : parse_not(c);
+    while (jinja_skip_name(c, is_or ? "or" : "and")) {
+        left = new_binary(c, kind, line, left, is_or ? parse_logic(c, JINJA_AND) : parse_not(c));
         line = line_of(c);
     }
     return left;
 }
 
-/* and { 'or' and } */
 static struct jinja_node *parse_or(struct jinja_cursor *c)
 {
-    int line = line_of(c);
-    struct jinja_node *left = parse_and(c);
-    while (jinja_skip_name(c, "or")) {
-        left = new_binary(c, JINJA_OR, line, left, parse_and(c));
-        line = line_of(c);
-    }
-    return left;
+    return parse_logic(c, JINJA_OR);
 }
 
 /* An operator token and what it means; a level of precedence is a table of them. */

@@ -11,13 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static void adopt_all(struct jinja_cursor *c, struct jinja_node *node,
-                      const struct jinja_nodes *list)
-{
-    for (size_t i = 0; i < list->n; i++)
-        jinja_node_adopt(c, node, list->all[i]);
-}
-
 /* ---- bodies -------------------------------------------------------------------------------- */
 
 /* The names that may end the body of a statement, e.g. "elif", "else", "endif" of "if". */
@@ -89,7 +82,8 @@ static void parse_body(struct jinja_cursor *c, struct jinja_node *owner, struct 
     jinja_expect(c, JINJA_T_BLOCK_END, "end of statement block");
     parse_until(c, body, ends);
     if (jinja_peek(c)->type == JINJA_T_EOF) fail_tag(c, ends, NULL);
-    adopt_all(c, owner, body);
+    for (size_t i = 0; i < body->n; i++)
+        jinja_node_adopt(c, owner, body->all[i]);
 }
 
 /* The same for a body with one possible end, "end" and the statement's name, which is skipped. */

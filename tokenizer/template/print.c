@@ -17,14 +17,9 @@
 
 static void repr_in(struct jinja_sb *sb, struct jinja_value v, int depth);
 
-static uint8_t origin_of(struct jinja_value v)
-{
-    return v.input ? JINJA_INPUT : JINJA_TRUSTED;
-}
-
 static void add(struct jinja_sb *sb, struct jinja_value v, const char *text)
 {
-    jinja_sb_add_bytes(sb, text, strlen(text), origin_of(v));
+    jinja_sb_add_bytes(sb, text, strlen(text), v.input ? JINJA_INPUT : JINJA_TRUSTED);
 }
 
 /* ---- numbers ------------------------------------------------------------------------------- */

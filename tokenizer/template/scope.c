@@ -10,7 +10,7 @@
  * assigns without looking into inner scopes, `resolve` then walks the tree and gives every name the
  * slot that this analysis found.
  */
-#include "tokenizer/template/scope.h"
+#include "tokenizer/template/ast.h"
 
 #include <assert.h>
 #include <string.h>
@@ -758,13 +758,6 @@ static void resolve_scoped(struct frame *f, struct jinja_node *node)
     node->u.scoped.scope = scope_code(&body);
 }
 
-static void resolve_loop_control(struct frame *f, const struct jinja_node *node)
-{
-    if (f->in_loop) return;
-    fail_at(f, node->line,
-            node->kind == JINJA_BREAK ? "'break' outside loop" : "'continue' not properly in loop");
-}
-
 static void resolve(struct frame *f, struct jinja_node *node)
 {
     jinja_spend(f->r, 1);
@@ -785,7 +778,11 @@ static void resolve(struct frame *f, struct jinja_node *node)
     case JINJA_FILTER_BLOCK:
     case JINJA_SCOPE: resolve_scoped(f, node); break;
     case JINJA_BREAK:
-    case JINJA_CONTINUE: resolve_loop_control(f, node); break;
+        if (!f->in_loop) fail_at(f, node->line, "'break' outside loop");
+        break;
+    case JINJA_CONTINUE:
+        if (!f->in_loop) fail_at(f, node->line, "'continue' not properly in loop");
+        break;
     default: each_child(node, resolve_child, f); break;
     }
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Undefined values; see undefined.h.
+ * Undefined values; see value.h.
  */
-#include "tokenizer/template/undefined.h"
+#include "tokenizer/template/value.h"
 
 static struct jinja_value new_undefined(struct jinja_run *r, const char *hint, const char *name,
                                         const char *owner)

@@ -200,4 +200,26 @@ const struct jinja_str *jinja_need_str(struct jinja_run *r, struct jinja_value v
 const struct jinja_str *jinja_maybe_str(struct jinja_run *r, struct jinja_value v,
                                         const char *what);
 
+/* ---- order and membership, order.c --------------------------------------------------------- */
+
+/* a < b; `op` names the operator in the error. */
+bool jinja_less(struct jinja_run *r, struct jinja_value a, struct jinja_value b, const char *op);
+/* item in container */
+bool jinja_contains(struct jinja_run *r, struct jinja_value container, struct jinja_value item);
+
+/* Orders `keys` ascending (Python's sorted: stable, by < alone) and permutes `items` alike. */
+void jinja_sort(struct jinja_run *r, struct jinja_value *keys, struct jinja_value *items, size_t n);
+
+/* ---- undefined values, undefined.c ---------------------------------------------------------- */
+
+/*
+ * Undefined by variable name (borrowed for the run), by attribute of an object, or with a sentence
+ * of its own (borrowed for the run). They print as nothing, and fail in most other uses.
+ */
+struct jinja_value jinja_undefined_name(struct jinja_run *r, const char *name);
+struct jinja_value jinja_undefined_attr(struct jinja_run *r, struct jinja_value owner,
+                                        const struct jinja_str *name);
+struct jinja_value jinja_undefined_hint(struct jinja_run *r, const char *hint);
+_Noreturn void jinja_fail_undefined(struct jinja_run *r, struct jinja_value v);
+
 #endif

@@ -7,9 +7,7 @@
 
 #include "tokenizer/template/dict.h"
 #include "tokenizer/template/iterate.h"
-#include "tokenizer/template/order.h"
 #include "tokenizer/template/str.h"
-#include "tokenizer/template/undefined.h"
 
 enum { KEYS = 1000 };
 

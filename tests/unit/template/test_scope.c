@@ -5,7 +5,7 @@
 #include "test.h"
 
 #include "tokenizer/template/parser.h"
-#include "tokenizer/template/scope.h"
+#include "tokenizer/template/ast.h"
 
 struct resolved {
     const char *source;
