@@ -38,8 +38,8 @@ static bool step(const struct gram_dfa *d, struct place *p, uint8_t byte)
 }
 
 /* Tokens of characters that are safe come as a set; the walk leaves out where it sees only such. */
-void gram_inside_compute(const struct gram_vocab *v, const struct gram_dfa *d, uint32_t q,
-                         uint64_t *bits)
+static void compute(const struct gram_vocab *v, const struct gram_dfa *d, uint32_t q,
+                    uint64_t *bits)
 {
     struct place places[GRAM_MAX_TOKEN_BYTES + 1];
     bool is_safe[256];
@@ -80,7 +80,7 @@ const uint64_t *gram_cache_get(struct gram_cache *c, const struct gram_vocab *v,
     uint32_t i = atomic_fetch_add(&c->used, 1);
     if (i >= c->n) return NULL; /* the slot stays busy: there is no entry left for it */
     uint64_t *bits = c->bits + (size_t)i * v->n_words;
-    gram_inside_compute(v, d, q, bits);
+    compute(v, d, q, bits);
     *ret_made = true;
     atomic_store_explicit(&d->slots[q], READY + i, memory_order_release);
     return bits;
@@ -93,7 +93,7 @@ bool gram_cache_add(struct gram_cache *c, const struct gram_vocab *v, const stru
     const uint64_t *set = gram_cache_get(c, v, d, q, &made);
 
     if (!set) {
-        gram_inside_compute(v, d, q, bits);
+        compute(v, d, q, bits);
         return true;
     }
     for (size_t w = 0; w < v->n_words; w++)

@@ -38,8 +38,4 @@ bool gram_cache_add(struct gram_cache *c, const struct gram_vocab *v, const stru
 const uint64_t *gram_cache_get(struct gram_cache *c, const struct gram_vocab *v,
                                const struct gram_dfa *d, uint32_t q, bool *ret_made);
 
-/* Computes it, without a cache. */
-void gram_inside_compute(const struct gram_vocab *v, const struct gram_dfa *d, uint32_t q,
-                         uint64_t *bits);
-
 #endif

@@ -8,7 +8,6 @@
 #include "base/json_reader.h"
 #include "tokenizer/grammar/compiled.h"
 #include "tokenizer/grammar/front.h"
-#include "tokenizer/grammar/spaces.h"
 #include "tokenizer/grammar/vocab.h"
 
 enum { MAX_STEPS = 2000000 };

@@ -25,4 +25,7 @@ struct gram {
     struct gram_cache cache;
 };
 
+/* The rule, or what the options put in its place. */
+void gram_spaces_build(struct gram_build *b, struct gram_spaces *ret);
+
 #endif

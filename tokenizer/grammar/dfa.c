@@ -15,7 +15,7 @@
 #include "tokenizer/grammar/build.h"
 #include "tokenizer/grammar/expr.h"
 #include "tokenizer/grammar/lexer.h"
-#include "tokenizer/grammar/subset.h"
+#include "tokenizer/grammar/nfa.h"
 
 enum { MAX_NFA_STATES = 12000, MAX_STATES = 6000, MAX_ROWS = 8192, MAX_ROW_BYTES = 1 << 21 };
 
@@ -30,9 +30,9 @@ struct maker {
     const uint64_t *spelled; /* classes that can be spelled at all */
 };
 
-static bool has_class(const uint64_t *set, uint32_t class)
+static bool has_bit(const uint64_t *set, uint32_t i)
 {
-    return set[class / 64] >> class % 64 & 1;
+    return set[i / 64] >> i % 64 & 1;
 }
 
 /* Marks the states from which an outcome can be reached, backwards until nothing changes. */
@@ -47,8 +47,7 @@ static void find_alive(struct maker *m)
         changed = false;
         for (uint32_t s = n; s-- > 0;) {
             for (uint32_t c = 0; !m->alive[s] && c < k; c++) {
-                if (!has_class(m->spelled, c) || !m->alive[m->sub->next[(size_t)s * k + c]])
-                    continue;
+                if (!has_bit(m->spelled, c) || !m->alive[m->sub->next[(size_t)s * k + c]]) continue;
                 m->alive[s] = 1;
                 changed = true;
             }
@@ -80,7 +79,7 @@ static void copy_states(struct maker *m, struct gram_dfa *d)
         outcome[q] = m->outcome[s];
         for (uint32_t c = 0; c < k; c++) {
             uint16_t to = m->number[m->sub->next[(size_t)s * k + c]];
-            if (!has_class(m->spelled, c)) to = GRAM_DFA_DEAD;
+            if (!has_bit(m->spelled, c)) to = GRAM_DFA_DEAD;
             next[q * k + c] = to;
             if (to != GRAM_DFA_DEAD) live[q * words + c / 64] |= (uint64_t)1 << c % 64;
         }
@@ -92,11 +91,6 @@ static void copy_states(struct maker *m, struct gram_dfa *d)
 
 /* ---- lengths ------------------------------------------------------------------------------- */
 
-static bool row_has(const uint64_t *row, uint32_t q)
-{
-    return row[q / 64] >> q % 64 & 1;
-}
-
 /* Row k + 1 from row k. */
 static void step_row(struct gram_build *b, const struct gram_dfa *d, const uint64_t *row,
                      uint64_t *next_row)
@@ -106,7 +100,7 @@ static void step_row(struct gram_build *b, const struct gram_dfa *d, const uint6
     for (uint32_t q = 0; q < d->n_states; q++) {
         for (uint32_t c = 0; c < d->n_classes; c++, n++) {
             uint32_t to = gram_dfa_next(d, q, c);
-            if (to == GRAM_DFA_DEAD || !row_has(row, to)) continue;
+            if (to == GRAM_DFA_DEAD || !has_bit(row, to)) continue;
             next_row[q / 64] |= (uint64_t)1 << q % 64;
             break;
         }
@@ -177,7 +171,7 @@ bool gram_dfa_fits_slow(const struct gram_dfa *d, uint32_t q, uint64_t lo, uint6
     for (uint64_t k = lo, n = 0; k <= hi && n <= d->n_rows; k++, n++) {
         const uint64_t *row = row_at(d, k);
         if (!row) return false;
-        if (row_has(row, q)) return true;
+        if (has_bit(row, q)) return true;
     }
     return false;
 }
@@ -206,13 +200,6 @@ static void first_rows(struct gram_build *b, const struct gram_dfa *d, bool back
         }
     }
     gram_steps(b, (d->n_rows * d->row_words + d->n_states) / 16);
-}
-
-static void find_nearest(struct gram_build *b, struct gram_dfa *d)
-{
-    uint32_t *nearest = gram_keep_array(b, d->n_states, sizeof(*nearest));
-    first_rows(b, d, false, UINT32_MAX - 1, nearest);
-    d->nearest = nearest;
 }
 
 /* The least k so that texts of k and of every larger number lead from each state to an end. */
@@ -254,7 +241,9 @@ static bool bound_lengths(struct gram_build *b, struct gram_dfa *d)
     if (d->min == 0 && d->max == GRAM_INFINITE) return true;
     if (!find_rows(b, d)) return false;
     assert(d->n_rows > 0);
-    find_nearest(b, d);
+    uint32_t *nearest = gram_keep_array(b, d->n_states, sizeof(*nearest));
+    first_rows(b, d, false, UINT32_MAX - 1, nearest);
+    d->nearest = nearest;
     d->tail = find_most(b, d, d->nearest);
     d->ready = find_most(b, d, find_steady(b, d));
     d->bounded = true;
@@ -319,7 +308,7 @@ uint32_t gram_dfa_rest(const struct gram_dfa *d, uint32_t q, uint32_t decoder, u
     if (decoder) return best;
     if (!d->bounded || n >= d->min) return d->rest[q];
     if (k < d->min - n) k = (uint32_t)(d->min - n);
-    for (uint32_t i = 0; i < d->n_rows && row_at(d, k) && !row_has(row_at(d, k), q); i++)
+    for (uint32_t i = 0; i < d->n_rows && row_at(d, k) && !has_bit(row_at(d, k), q); i++)
         k++;
     return d->rest[q] + (k - nearest);
 }

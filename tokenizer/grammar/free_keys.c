@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The automaton of an object's free keys, next to the trie of its declared ones. */
-#include "tokenizer/grammar/free_keys.h"
+#include "tokenizer/grammar/rules.h"
 
 #include "tokenizer/grammar/build.h"
 #include "tokenizer/grammar/json_doc.h"

@@ -13,23 +13,20 @@
 
 #include "tokenizer/grammar/build.h"
 #include "tokenizer/grammar/format.h"
-#include "tokenizer/grammar/free_keys.h"
+#include "tokenizer/grammar/rules.h"
 
 /* ---- heights of values --------------------------------------------------------------------- */
 
-/* Needs of a least member. The shortest may be another one than the one that nests least. */
-struct need {
-    uint32_t height, cells;
-    struct gram_least least;
-};
+static const struct gram_need never = {GRAM_NEVER, 0, {.bytes = GRAM_INFINITE}};
 
-static const struct need never = {GRAM_NEVER, 0, {.bytes = GRAM_INFINITE}};
-
-static struct need need_of(const struct gram_rules *r, uint32_t value)
+static struct gram_need need_of(const struct gram_rules *r, uint32_t value)
 {
-    if (value == GRAM_NONE) return never;
-    const struct gram_value *v = &r->values[value];
-    return (struct need){v->height, v->cells, v->least};
+    return value == GRAM_NONE ? never : r->values[value].need;
+}
+
+static bool is_empty(const struct gram_rules *r, uint32_t value)
+{
+    return need_of(r, value).height == GRAM_NEVER;
 }
 
 static uint32_t product(uint32_t sum, uint32_t one, uint32_t times)
@@ -39,7 +36,7 @@ static uint32_t product(uint32_t sum, uint32_t one, uint32_t times)
 }
 
 /* So many of a member come one after the other. */
-static void enlarge(struct need *all, struct need one, uint32_t times)
+static void enlarge(struct gram_need *all, struct gram_need one, uint32_t times)
 {
     struct gram_least *a = &all->least, *l = &one.least;
 
@@ -53,7 +50,7 @@ static void enlarge(struct need *all, struct need one, uint32_t times)
 }
 
 /* A key with its quotes and colon. */
-static void add_key(struct need *all, uint32_t length, struct need value)
+static void add_key(struct gram_need *all, uint32_t length, struct gram_need value)
 {
     value.least.bytes = product(value.least.bytes, length + 3, 1);
     value.least.colons = product(value.least.colons, 1, 1);
@@ -61,7 +58,8 @@ static void add_key(struct need *all, uint32_t length, struct need value)
 }
 
 /* One container around n things, with so many of them to remember. */
-static struct need around(struct need inside, bool object, uint32_t n, uint32_t remembered)
+static struct gram_need around(struct gram_need inside, bool object, uint32_t n,
+                               uint32_t remembered)
 {
     if (inside.height >= GRAM_MAX_CONTAINERS || remembered > GRAM_MAX_REMEMBERED) return never;
     inside.height++;
@@ -75,7 +73,7 @@ static struct need around(struct need inside, bool object, uint32_t n, uint32_t 
 
 static int by_height(const void *x, const void *y)
 {
-    const struct need *a = x, *b = y;
+    const struct gram_need *a = x, *b = y;
     return (a->height > b->height) - (a->height < b->height);
 }
 
@@ -98,26 +96,26 @@ static bool mark_needed(struct gram_build *b, const struct gram_object *o, uint8
         }
     }
     for (uint32_t k = 0; k < o->n_keys; k++)
-        if (needed[k] && need_of(r, o->keys[k].value).height == GRAM_NEVER) return false;
+        if (needed[k] && is_empty(r, o->keys[k].value)) return false;
     return true;
 }
 
 /* The keys besides the needed ones that make up the least number of keys, smallest first. */
 static bool add_extra(struct gram_build *b, const struct gram_object *o, const uint8_t *needed,
-                      uint32_t extra, struct need *all, uint32_t *remembered)
+                      uint32_t extra, struct gram_need *all, uint32_t *remembered)
 {
     const struct gram_rules *r = b->rules;
-    struct need *candidates = gram_temp_array(b, o->n_keys + 1, sizeof(*candidates));
-    struct need free = need_of(r, o->free_kind == GRAM_FREE_ANY ? o->free_value : GRAM_NONE);
+    struct gram_need *candidates = gram_temp_array(b, o->n_keys + 1, sizeof(*candidates));
+    struct gram_need free = need_of(r, o->free_kind == GRAM_FREE_ANY ? o->free_value : GRAM_NONE);
     uint32_t n = 0, longest = GRAM_FREE_KEY_BYTES;
 
     for (uint32_t i = 0; o->free_kind == GRAM_FREE_DFA && i < o->draft->n_values; i++) {
-        struct need one = need_of(r, o->draft->values[i]);
+        struct gram_need one = need_of(r, o->draft->values[i]);
         if (one.height < free.height) free = one;
     }
     if (o->free_keys && o->free_keys->n_states) longest += o->free_keys->rest[o->free_keys->start];
     for (uint32_t k = 0; k < o->n_keys; k++) {
-        struct need one = need_of(r, o->keys[k].value), with_key = {0};
+        struct gram_need one = need_of(r, o->keys[k].value), with_key = {0};
         if (needed[k] || one.height == GRAM_NEVER) continue;
         add_key(&with_key, o->keys[k].length, one);
         candidates[n++] = with_key;
@@ -130,16 +128,17 @@ static bool add_extra(struct gram_build *b, const struct gram_object *o, const u
     *remembered += extra;
     if (taken == extra) return true;
     if (free.height == GRAM_NEVER) return false;
-    struct need with_key = {0};
+    struct gram_need with_key = {0};
     add_key(&with_key, longest, free);
     enlarge(all, with_key, extra - taken);
     return true;
 }
 
-static struct need object_need(struct gram_build *b, const struct gram_object *o, uint8_t *needed)
+static struct gram_need object_need(struct gram_build *b, const struct gram_object *o,
+                                    uint8_t *needed)
 {
     const struct gram_rules *r = b->rules;
-    struct need all = {0};
+    struct gram_need all = {0};
     uint32_t n = 0, remembered = 0;
 
     if (!mark_needed(b, o, needed)) return never;
@@ -157,7 +156,7 @@ static struct need object_need(struct gram_build *b, const struct gram_object *o
 /* Unique items may have to be longer than the least one. */
 static uint32_t unique_bytes(const struct gram_rules *r, const struct gram_value *v)
 {
-    uint32_t bytes = product(v->least.bytes, 2, 1);
+    uint32_t bytes = product(v->need.least.bytes, 2, 1);
 
     for (uint32_t i = 0; i < v->n_branches; i++) {
         if (v->branches[i].kind != GRAM_BRANCH_LITERAL) continue;
@@ -168,14 +167,14 @@ static uint32_t unique_bytes(const struct gram_rules *r, const struct gram_value
     return bytes;
 }
 
-static struct need array_need(const struct gram_rules *r, struct gram_array *a)
+static struct gram_need array_need(const struct gram_rules *r, struct gram_array *a)
 {
-    struct need all = {0};
+    struct gram_need all = {0};
 
     if (a->min > a->max) return never;
     for (uint32_t i = 0; i < a->min && i <= a->n_prefix; i++) {
         uint32_t value = i < a->n_prefix ? a->prefix[i] : a->rest;
-        struct need one = need_of(r, value);
+        struct gram_need one = need_of(r, value);
         if (one.height == GRAM_NEVER) return never;
         if (a->unique) one.least.bytes = unique_bytes(r, &r->values[value]);
         enlarge(&all, one, i < a->n_prefix ? 1 : a->min - a->n_prefix);
@@ -195,24 +194,19 @@ static uint32_t leaf_bytes(const struct gram_rules *r, const struct gram_branch 
                                            : gram_dfa_rest(s->dfa, s->dfa->start, 0, 0) + 2;
 }
 
-/* Of a branch, with containers as they are known so far. */
-static struct need branch_need(const struct gram_rules *r, const struct gram_branch *branch)
+/* Of a branch, with containers as they are known so far; of others the bytes are left out. */
+static struct gram_need branch_need(const struct gram_rules *r, const struct gram_branch *branch)
 {
-    if (branch->kind == GRAM_BRANCH_OBJECT) {
-        const struct gram_object *o = &r->objects[branch->node];
-        return (struct need){o->height, o->cells, o->least};
-    }
-    if (branch->kind == GRAM_BRANCH_ARRAY) {
-        const struct gram_array *a = &r->arrays[branch->node];
-        return (struct need){a->height, a->cells, a->least};
-    }
-    return (struct need){0};
+    if (branch->kind == GRAM_BRANCH_OBJECT) return r->objects[branch->node].need;
+    if (branch->kind == GRAM_BRANCH_ARRAY) return r->arrays[branch->node].need;
+    return (struct gram_need){0};
 }
 
 /* leaves: the branches that are no containers too, whose needs do not change. */
 static bool improve_value(struct gram_build *b, struct gram_value *v, bool leaves)
 {
     const struct gram_rules *r = b->rules;
+    struct gram_need *best = &v->need;
     bool better = false;
 
     gram_steps(b, v->n_branches / 16);
@@ -220,13 +214,14 @@ static bool improve_value(struct gram_build *b, struct gram_value *v, bool leave
         const struct gram_branch *branch = &v->branches[i];
         bool leaf = branch->kind != GRAM_BRANCH_OBJECT && branch->kind != GRAM_BRANCH_ARRAY;
         if (leaf && !leaves) continue;
-        struct need one = branch_need(r, branch);
+        struct gram_need one = branch_need(r, branch);
         if (leaf) one.least.bytes = leaf_bytes(r, branch);
         if (one.height == GRAM_NEVER) continue;
-        if (one.least.bytes < v->least.bytes) v->least = one.least, better = true;
-        if (one.height > v->height || (one.height == v->height && one.cells >= v->cells)) continue;
-        v->height = (uint16_t)one.height;
-        v->cells = (uint16_t)(one.cells < UINT16_MAX ? one.cells : UINT16_MAX);
+        if (one.least.bytes < best->least.bytes) best->least = one.least, better = true;
+        if (one.height > best->height || (one.height == best->height && one.cells >= best->cells))
+            continue;
+        best->height = one.height;
+        best->cells = one.cells;
         better = true;
     }
     return better;
@@ -245,32 +240,23 @@ static void find_heights(struct gram_build *b)
             o->keys[o->trie.leaves[k]].length = o->trie.lengths[k];
     }
     uint8_t *needed = gram_temp(b, n_keys + 1);
-    for (uint32_t i = 0; i < r->n_values; i++) {
-        r->values[i].height = GRAM_NEVER;
-        r->values[i].least.bytes = GRAM_INFINITE;
-    }
+    for (uint32_t i = 0; i < r->n_values; i++)
+        r->values[i].need = never;
     for (uint32_t i = 0; i < r->n_objects; i++)
-        r->objects[i].height = GRAM_NEVER;
+        r->objects[i].need = never;
     for (uint32_t i = 0; i < r->n_arrays; i++)
-        r->arrays[i].height = GRAM_NEVER;
+        r->arrays[i].need = never;
     while (changed) {
         changed = false;
         for (uint32_t i = r->n_values; i-- > 0;)
             changed |= improve_value(b, &r->values[i], first);
         first = false;
         for (uint32_t i = r->n_objects; i-- > 0;) {
-            struct need one = object_need(b, &r->objects[i], needed);
-            r->objects[i].height = (uint16_t)one.height;
-            r->objects[i].cells = (uint16_t)one.cells;
-            r->objects[i].least = one.least;
+            r->objects[i].need = object_need(b, &r->objects[i], needed);
             gram_steps(b, r->objects[i].n_keys / 16 + 1);
         }
-        for (uint32_t i = r->n_arrays; i-- > 0;) {
-            struct need one = array_need(r, &r->arrays[i]);
-            r->arrays[i].height = (uint16_t)one.height;
-            r->arrays[i].cells = (uint16_t)one.cells;
-            r->arrays[i].least = one.least;
-        }
+        for (uint32_t i = r->n_arrays; i-- > 0;)
+            r->arrays[i].need = array_need(r, &r->arrays[i]);
         for (uint32_t i = r->n_values; i-- > 0;)
             changed |= improve_value(b, &r->values[i], false);
         gram_steps(b, r->n_values / 16 + 1);
@@ -280,7 +266,7 @@ static void find_heights(struct gram_build *b)
 /* Gives an object that has no member otherwise the free keys that it went without. */
 static bool open_object(struct gram_build *b, struct gram_object *o)
 {
-    if (!o->may_open || o->height != GRAM_NEVER) return false;
+    if (!o->may_open || o->need.height != GRAM_NEVER) return false;
     o->free_kind = GRAM_FREE_ANY;
     o->may_open = object_need(b, o, gram_temp(b, o->n_keys + 1)).height == GRAM_NEVER;
     if (o->may_open) o->free_kind = GRAM_FREE_NONE;
@@ -298,24 +284,19 @@ static void find_reason(const struct gram_rules *r, uint32_t value)
         if (branch->kind == GRAM_BRANCH_OBJECT) {
             const struct gram_object *o = &r->objects[branch->node];
             for (uint32_t k = 0; k < o->n_keys && *because == GRAM_NONE; k++)
-                if (o->keys[k].required && need_of(r, o->keys[k].value).height == GRAM_NEVER)
+                if (o->keys[k].required && is_empty(r, o->keys[k].value))
                     *because = o->keys[k].value;
         } else if (branch->kind == GRAM_BRANCH_ARRAY) {
             const struct gram_array *a = &r->arrays[branch->node];
             for (uint32_t k = 0; k < a->min && k <= a->n_prefix && *because == GRAM_NONE; k++) {
                 uint32_t item = k < a->n_prefix ? a->prefix[k] : a->rest;
-                if (need_of(r, item).height == GRAM_NEVER) *because = item;
+                if (is_empty(r, item)) *because = item;
             }
         }
     }
 }
 
 /* ---- taking out what has no member --------------------------------------------------------- */
-
-static bool is_empty(const struct gram_rules *r, uint32_t value)
-{
-    return value == GRAM_NONE || r->values[value].height == GRAM_NEVER;
-}
 
 /* Impossible keys; true if an automaton had to be built again without some. */
 static bool prune_object(struct gram_build *b, struct gram_object *o)
@@ -399,13 +380,10 @@ static void finish_object(struct gram_build *b, struct gram_object *o)
     o->next_required = next;
     o->required_left = required;
     o->possible_left = possible;
-    struct need all = {0};
-    if (o->free_kind == GRAM_FREE_ANY) enlarge(&all, need_of(r, o->free_value), 1);
+    if (o->free_kind == GRAM_FREE_ANY) o->free_need = need_of(r, o->free_value);
     for (uint32_t i = 0; o->free_kind == GRAM_FREE_DFA && i < o->draft->n_values; i++)
-        if (o->draft->values[i] != GRAM_NONE) enlarge(&all, need_of(r, o->draft->values[i]), 1);
-    o->free_least = all.least;
-    o->free_height = (uint16_t)all.height;
-    o->free_cells = (uint16_t)all.cells;
+        if (o->draft->values[i] != GRAM_NONE)
+            enlarge(&o->free_need, need_of(r, o->draft->values[i]), 1);
     o->draft = NULL;
 }
 
@@ -460,7 +438,7 @@ static uint32_t node_height(const struct gram_rules *r, const struct gram_node *
     switch (n->kind) {
     case GRAM_NODE_LEAF: return n->dfa->n_states ? 0 : GRAM_NEVER;
     case GRAM_NODE_LITERALS: return literals_height(r, n);
-    case GRAM_NODE_VALUE: return r->values[n->ref].height;
+    case GRAM_NODE_VALUE: return r->values[n->ref].need.height;
     case GRAM_NODE_SEQ: return seq_height(r, n);
     case GRAM_NODE_ALT:
         for (uint32_t i = 0; i < n->n; i++)
@@ -477,17 +455,17 @@ static uint32_t node_height(const struct gram_rules *r, const struct gram_node *
 /* The shortest text of a node; kids as they are known so far. */
 static struct gram_least node_least(const struct gram_rules *r, const struct gram_node *n)
 {
-    struct need all = {0}, inside = {.least = n->n ? r->nodes[n->kids[0]].least : all.least};
+    struct gram_need all = {0}, inside = {.least = n->n ? r->nodes[n->kids[0]].least : all.least};
     uint32_t best = GRAM_INFINITE;
 
     switch (n->kind) {
-    case GRAM_NODE_VALUE: return r->values[n->ref].least;
+    case GRAM_NODE_VALUE: return r->values[n->ref].need.least;
     case GRAM_NODE_REP: enlarge(&all, inside, n->min); break;
     case GRAM_NODE_CAPTURE: return inside.least;
     case GRAM_NODE_LEAF: all.least.bytes = gram_dfa_rest(n->dfa, n->dfa->start, 0, 0); break;
     case GRAM_NODE_SEQ:
         for (uint32_t i = 0; i < n->n; i++)
-            enlarge(&all, (struct need){.least = r->nodes[n->kids[i]].least}, 1);
+            enlarge(&all, (struct gram_need){.least = r->nodes[n->kids[i]].least}, 1);
         break;
     case GRAM_NODE_ALT:
         for (uint32_t i = 0; i < n->n; i++)
@@ -497,9 +475,10 @@ static struct gram_least node_least(const struct gram_rules *r, const struct gra
         break;
     case GRAM_NODE_LITERALS:
         for (uint32_t i = 0; i < n->trie->n_leaves; i++) {
-            struct need one = {.least.bytes = n->trie->lengths[i]};
+            struct gram_need one = {.least.bytes = n->trie->lengths[i]};
             if (n->n)
-                enlarge(&one, (struct need){.least = r->nodes[n->kids[n->trie->leaves[i]]].least},
+                enlarge(&one,
+                        (struct gram_need){.least = r->nodes[n->kids[n->trie->leaves[i]]].least},
                         1);
             if (one.least.bytes < best) best = (all.least = one.least).bytes;
         }
@@ -575,22 +554,16 @@ static uint32_t count_literals(struct gram_build *b, uint32_t value)
     return n;
 }
 
-/* Unique items end when there is no other. */
-static void limit_unique(struct gram_build *b, struct gram_array *a)
-{
-    if (!a->unique || a->rest == GRAM_NONE) return;
-    uint32_t n = count_literals(b, a->rest);
-    if (n < a->max) a->max = n;
-}
-
 void gram_rules_finish(struct gram_build *b)
 {
     struct gram_rules *r = b->rules;
     bool again = true;
 
-    for (uint32_t i = 0; i < r->n_arrays; i++)
-        limit_unique(b, &r->arrays[i]);
-
+    for (uint32_t i = 0; i < r->n_arrays; i++) {
+        struct gram_array *a = &r->arrays[i];
+        uint32_t n = a->unique && a->rest != GRAM_NONE ? count_literals(b, a->rest) : GRAM_NONE;
+        if (n < a->max) a->max = n; /* unique items end when there is no other */
+    }
     while (again) {
         again = false;
         find_heights(b);
@@ -598,7 +571,7 @@ void gram_rules_finish(struct gram_build *b)
             again |= open_object(b, &r->objects[i]);
         if (again) continue;
         for (uint32_t i = 0; i < r->n_values; i++)
-            if (r->values[i].height == GRAM_NEVER) find_reason(r, i);
+            if (is_empty(r, i)) find_reason(r, i);
         for (uint32_t i = 0; i < r->n_objects; i++)
             again |= prune_object(b, &r->objects[i]);
     }

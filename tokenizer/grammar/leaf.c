@@ -182,8 +182,7 @@ static void begin_string(struct gram_machine *m, const struct gram_string *s, st
 static void begin_container(struct gram_machine *m, bool object, struct gram_config *c)
 {
     const struct gram_rules *r = &m->g->rules;
-    uint32_t height = object ? r->objects[c->node].height : r->arrays[c->node].height;
-    uint32_t cells = object ? r->objects[c->node].cells : r->arrays[c->node].cells;
+    const struct gram_need *need = object ? &r->objects[c->node].need : &r->arrays[c->node].need;
     struct gram_frame f = {.kind = object ? GRAM_FRAME_OBJECT : GRAM_FRAME_ARRAY, .node = c->node};
     uint32_t stack = c->stack, frame;
 
@@ -195,7 +194,7 @@ static void begin_container(struct gram_machine *m, bool object, struct gram_con
         }
         return;
     }
-    if (!gram_fits(m, c->stack, height, cells)) return;
+    if (!gram_fits(m, c->stack, need->height, need->cells)) return;
     c->stack = gram_push(m, c->stack, &f);
     c->kind = object ? GRAM_AT_OBJECT : GRAM_AT_ARRAY;
     c->node = 0;
@@ -354,11 +353,6 @@ void gram_config_bytes(const struct gram_machine *m, const struct gram_config *c
     }
 }
 
-static bool same_edge(const struct gram_trie *t, uint32_t node, uint8_t x, uint8_t y)
-{
-    return gram_trie_step(t, node, x) == gram_trie_step(t, node, y);
-}
-
 bool gram_bytes_alike(const struct gram *g, const struct gram_config *c, uint8_t x, uint8_t y)
 {
     const struct gram_node *n = g->rules.nodes;
@@ -368,5 +362,7 @@ bool gram_bytes_alike(const struct gram *g, const struct gram_config *c, uint8_t
         const struct gram_decoder *d = &n[c->node].dfa->decoder;
         return gram_decoder_step(d, c->d, x) == gram_decoder_step(d, c->d, y);
     }
-    return c->kind == GRAM_IN_WORDS && same_edge(n[c->node].trie, (uint32_t)c->s1, x, y);
+    if (c->kind != GRAM_IN_WORDS) return false;
+    const struct gram_trie *t = n[c->node].trie;
+    return gram_trie_step(t, (uint32_t)c->s1, x) == gram_trie_step(t, (uint32_t)c->s1, y);
 }

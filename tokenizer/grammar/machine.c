@@ -47,7 +47,8 @@ void gram_machine_lend(struct gram_machine *m, struct gram_visits *visits)
 
 void gram_machine_open(struct gram_machine *m, struct gram_set *out)
 {
-    assert(out->n == 0);
+    out->n = out->stacks = 0;
+    out->overflow = out->full = false;
     m->out = out;
     m->n_sets++;
     m->closure_top = m->cells->top;
@@ -267,7 +268,7 @@ static void emit_leaf(struct gram_machine *m, uint32_t node, uint32_t stack, uin
         c.node = n->ref;
         c.d = m->g->spaces.n; /* no white space before the answer; see gram_space_step */
         const struct gram_value *v = &m->g->rules.values[n->ref];
-        if (!gram_fits(m, stack, v->height, v->cells)) return;
+        if (!gram_fits(m, stack, v->need.height, v->need.cells)) return;
     } else if (n->kind == GRAM_NODE_LITERALS) {
         c.kind = GRAM_IN_WORDS;
         if (n->ref) c.events = gram_event(m, n->ref, true, events);
@@ -298,13 +299,6 @@ static void enter_round(struct gram_machine *m, uint32_t node, uint32_t parent, 
     if (!has_room(m, parent, m->g->rules.nodes[n->kids[0]].height + 1u)) return;
     uint32_t frame = gram_push(m, parent, &f);
     if (frame) gram_enter(m, n->kids[0], frame, events);
-}
-
-static void enter_rep(struct gram_machine *m, uint32_t node, uint32_t stack, uint32_t events)
-{
-    const struct gram_node *n = &m->g->rules.nodes[node];
-    if (n->min == 0 || n->nullable) gram_leave(m, stack, events);
-    enter_round(m, node, stack, 0, events);
 }
 
 /* The kid at `pos` of a sequence; the last one needs no frame. */
@@ -343,7 +337,10 @@ void gram_enter(struct gram_machine *m, uint32_t node, uint32_t stack, uint32_t 
         for (uint32_t i = 0; i < n->n; i++)
             gram_enter(m, n->kids[i], stack, events);
         break;
-    case GRAM_NODE_REP: enter_rep(m, node, stack, events); break;
+    case GRAM_NODE_REP:
+        if (n->min == 0 || n->nullable) gram_leave(m, stack, events);
+        enter_round(m, node, stack, 0, events);
+        break;
     case GRAM_NODE_CAPTURE: enter_capture(m, node, stack, events); break;
     default: emit_leaf(m, node, stack, events); break;
     }
@@ -433,6 +430,29 @@ uint16_t gram_space_step(const struct gram *g, uint16_t state, uint8_t byte)
     }
 }
 
+/* ---- values -------------------------------------------------------------------------------- */
+
+/* Some array on top of the stack wants its items to be unique. */
+static bool wants_hash(const struct gram_machine *m, uint32_t stack)
+{
+    uint32_t frame;
+    while (stack && gram_next_frame(m->cells, &stack, &frame)) {
+        const struct gram_frame *f = gram_frame_at(m->cells, frame);
+        if (f->kind == GRAM_FRAME_ARRAY && m->g->rules.arrays[f->node].unique) return true;
+    }
+    return false;
+}
+
+static void begin_value(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
+{
+    const struct gram_value *v = &m->g->rules.values[c->node];
+
+    if (byte >= 128 || !(v->first[byte / 64] >> byte % 64 & 1)) return;
+    bool hashed = wants_hash(m, c->stack);
+    for (uint32_t i = 0; i < v->n_branches; i++)
+        gram_begin_branch(m, &v->branches[i], c, hashed, byte);
+}
+
 /* ---- arrays -------------------------------------------------------------------------------- */
 
 static uint32_t item_value(const struct gram_array *a, uint32_t i)
@@ -450,7 +470,7 @@ static bool has_item(const struct gram_machine *m, uint32_t frame)
     if (value == GRAM_NONE) return false;
     const struct gram_value *v = &m->g->rules.values[value];
     if (a->unique && gram_key_count(m->cells, f->list) >= GRAM_MAX_REMEMBERED) return false;
-    return gram_fits(m, frame, v->height, v->cells + a->unique);
+    return gram_fits(m, frame, v->need.height, v->need.cells + a->unique);
 }
 
 /* The array's frame with one more item begun, and that item's place. */
@@ -517,7 +537,7 @@ static void step_array(struct gram_machine *m, const struct gram_config *c, uint
     while (gram_next_frame(m->cells, &stack, &frame)) {
         if (!has_item(m, frame)) continue;
         begin_item(m, c, frame, &item);
-        if (item.stack) gram_begin_value(m, &item, byte);
+        if (item.stack) begin_value(m, &item, byte);
     }
 }
 
@@ -537,29 +557,6 @@ static void step_next(struct gram_machine *m, const struct gram_config *c, uint8
             if (next.stack) gram_emit(m, &next);
         }
     }
-}
-
-/* ---- values -------------------------------------------------------------------------------- */
-
-/* Some array on top of the stack wants its items to be unique. */
-static bool wants_hash(const struct gram_machine *m, uint32_t stack)
-{
-    uint32_t frame;
-    while (stack && gram_next_frame(m->cells, &stack, &frame)) {
-        const struct gram_frame *f = gram_frame_at(m->cells, frame);
-        if (f->kind == GRAM_FRAME_ARRAY && m->g->rules.arrays[f->node].unique) return true;
-    }
-    return false;
-}
-
-void gram_begin_value(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
-{
-    const struct gram_value *v = &m->g->rules.values[c->node];
-
-    if (byte >= 128 || !(v->first[byte / 64] >> byte % 64 & 1)) return;
-    bool hashed = wants_hash(m, c->stack);
-    for (uint32_t i = 0; i < v->n_branches; i++)
-        gram_begin_branch(m, &v->branches[i], c, hashed, byte);
 }
 
 /* ---- one byte ------------------------------------------------------------------------------ */
@@ -588,7 +585,7 @@ static void step_colon(struct gram_machine *m, const struct gram_config *c, uint
 static void step_token(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
 {
     switch (c->kind) {
-    case GRAM_AT_VALUE: gram_begin_value(m, c, byte); break;
+    case GRAM_AT_VALUE: begin_value(m, c, byte); break;
     case GRAM_AT_OBJECT:
         if (byte == '}')
             close(m, c, byte);
@@ -657,9 +654,4 @@ void gram_step(struct gram_machine *m, const struct gram_config *c, uint8_t byte
             gram_step_leaf(m, c, byte);
         break;
     }
-}
-
-void gram_machine_start(struct gram_machine *m)
-{
-    gram_enter(m, m->g->rules.root, 0, 0);
 }

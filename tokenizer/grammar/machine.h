@@ -120,11 +120,8 @@ static inline void gram_other_work(struct gram_machine *m, uint64_t n)
     gram_look_at_pace(m);
 }
 
-/* Emits go to this set, which is empty, from now on. */
+/* Emits go to this set, which is emptied, from now on. */
 void gram_machine_open(struct gram_machine *m, struct gram_set *out);
-
-/* Emits the configurations at the beginning of an answer. */
-void gram_machine_start(struct gram_machine *m);
 
 /* Emits what follows configuration c at a byte. */
 void gram_step(struct gram_machine *m, const struct gram_config *c, uint8_t byte);
@@ -153,9 +150,6 @@ void gram_enter(struct gram_machine *m, uint32_t node, uint32_t stack, uint32_t 
 
 /* The events with one more, at the byte that is taken. */
 uint32_t gram_event(struct gram_machine *m, uint32_t number, bool begin, uint32_t events);
-
-/* A value's first byte. */
-void gram_begin_value(struct gram_machine *m, const struct gram_config *c, uint8_t byte);
 
 /* A frame on top of a stack; 0 if there is no room. */
 uint32_t gram_push(struct gram_machine *m, uint32_t stack, const struct gram_frame *frame);

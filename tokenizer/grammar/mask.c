@@ -253,7 +253,6 @@ static bool try_token(struct walk *w, uint32_t depth, uint32_t n_before, int32_t
     pop_cells(w, w->at[depth].top);
     for (size_t i = n_before; i < n && from->n > 0; i++) {
         struct gram_set *to = from == &two[0] ? &two[1] : &two[0];
-        to->n = to->stacks = 0;
         gram_step_set(&w->s->m, from, to, (uint8_t)text[i]);
         w->overflow |= to->overflow;
         /* A byte by itself is taken if any configuration does, whatever was dropped after it. */
@@ -309,13 +308,6 @@ static uint32_t find_next(const struct walk *w, const struct level *above, uint8
     return k->next[byte];
 }
 
-static void note_next(const struct walk *w, const struct level *above, uint8_t byte, uint32_t to)
-{
-    struct kept_set *k = &w->kept->set[above->number];
-    k->next[byte] = (uint8_t)to;
-    if (k->n_tried < FEW_BYTES) k->tried[k->n_tried++] = byte;
-}
-
 /* The same, by the table if it is there. False: it could not be held. */
 static bool descend(struct walk *w, uint32_t depth, uint8_t byte)
 {
@@ -333,8 +325,10 @@ static bool descend(struct walk *w, uint32_t depth, uint8_t byte)
     begin_keeping(w);
     if (w->kept->n && l->n) keep(w, l);
     if (l->number) l->end = above->end;
-    if (above->number && (l->number || !l->n))
-        note_next(w, above, byte, l->n ? l->number : LEADS_NOWHERE);
+    if (!above->number || (l->n && !l->number)) return true;
+    struct kept_set *k = &w->kept->set[above->number];
+    k->next[byte] = (uint8_t)(l->n ? l->number : LEADS_NOWHERE);
+    if (k->n_tried < FEW_BYTES) k->tried[k->n_tried++] = byte;
     return true;
 }
 

@@ -99,19 +99,14 @@ static uint32_t compile(struct gram_build *b, struct gram_nfa *nfa, const struct
     }
 }
 
-/* It can only be found where the text begins. */
-static bool begins_text(const struct gram_ex *x)
-{
-    return (x->kind == GRAM_EX_SEQ ? x->kids[0]->kind : x->kind) == GRAM_EX_BEGIN;
-}
-
 static uint32_t compile_part(struct gram_build *b, struct gram_nfa *nfa, uint32_t part)
 {
     uint32_t match = add(b, nfa, GRAM_NFA_MATCH, 0, 0, part);
-    uint32_t inside = compile(b, nfa, nfa->parts[part].x, match);
+    const struct gram_ex *x = nfa->parts[part].x, *first = x->kind == GRAM_EX_SEQ ? x->kids[0] : x;
+    uint32_t inside = compile(b, nfa, x, match);
 
     assert(part < nfa->n_parts);
-    if (!nfa->parts[part].search || begins_text(nfa->parts[part].x)) return inside;
+    if (!nfa->parts[part].search || first->kind == GRAM_EX_BEGIN) return inside;
     uint32_t any = compile(b, nfa, gram_ex_any(b), 0);
     uint32_t loop = add(b, nfa, GRAM_NFA_SPLIT, inside, any, 0);
     nfa->states[any].a = loop;

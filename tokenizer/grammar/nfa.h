@@ -104,4 +104,16 @@ const struct gram_ex *gram_nfa_refuses(struct gram_build *b, const struct gram_e
 
 uint8_t gram_class_of(const struct gram_classes *classes, uint32_t cp);
 
+/* The states of a deterministic automaton that can be reached, still with dead ends. */
+struct gram_subset {
+    uint32_t n_states; /* state 0 is the start */
+    uint32_t n_classes;
+    uint32_t *next;    /* [n_states][n_classes] */
+    uint64_t *matched; /* [n_states]: parts that match a text that ends here */
+};
+
+/* In temporary memory. NULL if it has more states, or takes more steps. */
+struct gram_subset *gram_subset_build(struct gram_build *b, const struct gram_nfa *nfa,
+                                      uint32_t max_states, uint64_t max_steps);
+
 #endif

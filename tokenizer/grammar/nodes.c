@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Expressions to nodes of the machine; see nodes.h. */
-#include "tokenizer/grammar/nodes.h"
+/* Expressions to nodes of the machine; see rules.h. */
 
 #include <assert.h>
 #include <string.h>

@@ -197,7 +197,7 @@ static bool value_fits(const struct gram_machine *m, uint32_t frame, uint32_t va
     const struct gram_value *v = &m->g->rules.values[value];
 
     if (remember && gram_key_count(m->cells, f->list) >= GRAM_MAX_REMEMBERED) return false;
-    return gram_fits(m, frame, v->height, v->cells + remember);
+    return gram_fits(m, frame, v->need.height, v->need.cells + remember);
 }
 
 /* Key `key` may come now, in a frame where some key needed before it does not come first. */
@@ -231,7 +231,7 @@ static bool free_may_come(const struct gram_machine *m, uint32_t frame, uint32_t
 
     if (o->free_kind == GRAM_FREE_NONE || needed < o->n_declared) return false;
     if (o->max != GRAM_INFINITE && f->count + count_needed(m, f) + 1 > o->max) return false;
-    return gram_fits(m, frame, o->free_height, o->free_cells + 1u) &&
+    return gram_fits(m, frame, o->free_need.height, o->free_need.cells + 1) &&
            gram_key_count(m->cells, f->list) < GRAM_MAX_REMEMBERED;
 }
 

@@ -11,7 +11,7 @@
 #include "tokenizer/grammar/front/ecma_regex.h"
 #include "tokenizer/grammar/front.h"
 #include "tokenizer/grammar/json_doc.h"
-#include "tokenizer/grammar/nodes.h"
+#include "tokenizer/grammar/rules.h"
 #include "tokenizer/grammar/vocab.h"
 
 enum {

@@ -38,6 +38,13 @@ struct gram_least {
     uint32_t objects, arrays; /* that are not empty */
 };
 
+/* Needs of a least member. The shortest may be another one than the one that nests least. */
+struct gram_need {
+    uint32_t height; /* containers that it nests, its own included; GRAM_NEVER: there is none */
+    uint32_t cells;  /* memory on the stack, see cells.h */
+    struct gram_least least;
+};
+
 /* ---- values -------------------------------------------------------------------------------- */
 
 enum gram_branch_kind {
@@ -57,9 +64,7 @@ struct gram_branch {
 struct gram_value {
     struct gram_branch *branches;
     uint32_t n_branches;
-    uint16_t height; /* containers that its least member nests; GRAM_NEVER: it has none */
-    uint16_t cells;  /* memory its least member needs on the stack, see cells.h */
-    struct gram_least least;
+    struct gram_need need;
     uint64_t first[2]; /* a bit per ASCII character: the value can begin so */
 };
 
@@ -121,15 +126,13 @@ struct gram_object {
     uint32_t free_value;
     const struct gram_dfa *free_keys;
     const uint32_t *free_values;
-    uint16_t free_height, free_cells; /* the least that values of free keys need */
     const uint8_t *prefix_alive; /* [trie nodes], with GRAM_FREE_DFA: a free key may begin so */
     const uint8_t *prefix_more;  /* and a longer one may */
     bool all_alive;              /* a free key may begin wherever the automaton does not say no */
     const struct gram_dependency *dependencies;
     uint32_t n_dependencies;
-    uint16_t height, cells;              /* of its least member, this container included */
-    struct gram_least least, free_least; /* of the longest value of a free key */
-    struct gram_key_draft *draft;        /* while compiling, with GRAM_FREE_DFA */
+    struct gram_need need, free_need; /* free_need: of the value of any free key */
+    struct gram_key_draft *draft;     /* while compiling, with GRAM_FREE_DFA */
 };
 
 struct gram_array {
@@ -139,8 +142,7 @@ struct gram_array {
     uint32_t min, max;
     bool unique;
     uint32_t unique_bytes; /* that items after the prefix need at most, if they are unique */
-    uint16_t height, cells;
-    struct gram_least least;
+    struct gram_need need;
 };
 
 /* ---- expressions of grammars --------------------------------------------------------------- */
@@ -217,6 +219,31 @@ uint32_t gram_add_node(struct gram_build *b, enum gram_node_kind kind);
 
 /* A new automaton, or NULL if it is too large. It becomes part of the grammar. */
 struct gram_dfa *gram_add_dfa(struct gram_build *b, const struct gram_dfa_params *params);
+
+/*
+ * The node of an expression: one automaton if it is regular and not too large; else it is taken
+ * apart, its counters kept as counters. rules maps the rules that it names to their nodes; may be
+ * NULL if it names none. Leaves by gram_fail if an assertion is where no automaton can hold it.
+ */
+uint32_t gram_node_of(struct gram_build *b, const struct gram_ex *x, const uint32_t *rules);
+
+/* Nodes by hand. Kids are copied. */
+uint32_t gram_node_with(struct gram_build *b, enum gram_node_kind kind, uint32_t n,
+                        const uint32_t *kids);
+uint32_t gram_node_rep(struct gram_build *b, uint32_t kid, uint32_t min, uint32_t max);
+
+/* One text, or none if no tokens spell it. */
+uint32_t gram_node_text(struct gram_build *b, const char *text, size_t len);
+
+/* One of several texts; with kids, each goes on as the kid of its number. */
+uint32_t gram_node_texts(struct gram_build *b, const struct gram_trie_builder *texts, uint32_t n,
+                         const uint32_t *kids);
+
+/* The automaton, in which values of the draft that became impossible have no outcome. */
+struct gram_dfa *gram_free_automaton(struct gram_build *b, const struct gram_key_draft *draft);
+
+/* Works out what the automaton of an object's free keys decides; builds it if free_keys is NULL. */
+void gram_object_build_free(struct gram_build *b, struct gram_object *o);
 
 /*
  * When all rules are there: removes what has no member, computes heights, lays everything out in

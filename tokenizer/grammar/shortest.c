@@ -48,7 +48,7 @@ static uint64_t styled(const struct gram_least *l, uint32_t style)
 
 static uint64_t value_rest(const struct measure *x, uint32_t value, uint32_t style)
 {
-    return value == GRAM_NONE ? MOST : styled(&x->m->g->rules.values[value].least, style);
+    return value == GRAM_NONE ? MOST : styled(&x->m->g->rules.values[value].need.least, style);
 }
 
 /* A frame in the style of the answer. */
@@ -108,7 +108,7 @@ static struct todo keys_left(const struct measure *x, const struct gram_frame *f
             t.n++;
         }
     }
-    uint64_t key = GRAM_FREE_KEY_BYTES + 2 + after_key(f, styled(&o->free_least, f->style));
+    uint64_t key = GRAM_FREE_KEY_BYTES + 2 + after_key(f, styled(&o->free_need.least, f->style));
     if (o->free_kind == GRAM_FREE_DFA) key += o->free_keys->rest[o->free_keys->start];
     while (t.n < at_least || count + t.n < o->min) {
         t.bytes = least(t.bytes + key, MOST);
@@ -246,7 +246,7 @@ static uint64_t free_key(struct measure *x, const struct gram_config *c, uint32_
     f.pos = o->n_declared;
     f.count++;
     struct todo t = keys_left(x, &f, GRAM_NONE, 0);
-    return rest + taken + 1 + after_key(&f, styled(&o->free_least, f.style)) + t.bytes +
+    return rest + taken + 1 + after_key(&f, styled(&o->free_need.least, f.style)) + t.bytes +
            end_of(x, &f, t.n);
 }
 
@@ -320,16 +320,16 @@ static uint64_t place_rest(struct measure *x, const struct gram_config *c, uint3
 }
 
 /* What the set needs at least. */
-static uint64_t set_rest(const struct gram_machine *m, const struct gram_set *set)
+static uint64_t set_rest(const struct gram_state *s, const struct gram_set *set)
 {
-    struct measure x = {.m = m, .shown = 0};
+    struct measure x = {.m = &s->m, .shown = 0};
     uint64_t best = MOST;
 
     for (uint32_t i = 0; i < set->n; i++) {
         uint32_t stack = set->c[i].stack, frame;
         if (!stack) best = least(best, place_rest(&x, &set->c[i], 0));
-        while (stack && gram_next_frame(m->cells, &stack, &frame)) {
-            const struct gram_frame *f = gram_frame_at(m->cells, frame);
+        while (stack && gram_next_frame(&s->cells, &stack, &frame)) {
+            const struct gram_frame *f = gram_frame_at(&s->cells, frame);
             uint32_t shown = f->kind <= GRAM_FRAME_ARRAY ? f->style & GRAM_STYLE_SHOWN : 0u;
             if (shown != x.shown) memset(x.rest, 0, sizeof(x.rest));
             x.shown = shown;
@@ -341,7 +341,7 @@ static uint64_t set_rest(const struct gram_machine *m, const struct gram_set *se
 
 uint64_t gram_rest(struct gram_state *s)
 {
-    return set_rest(&s->m, &s->set);
+    return set_rest(s, &s->set);
 }
 
 /* ---- the text ------------------------------------------------------------------------------ */
@@ -357,14 +357,6 @@ struct way {
     uint64_t rest; /* of the set */
     uint32_t n, n_values, n_detours;
 };
-
-static void begin(struct way *w, struct gram_state *s)
-{
-    *w = (struct way){.s = s, .at = &s->set, .rest = set_rest(&s->m, &s->set)};
-    gram_machine_lend(&s->m, &w->visits);
-    gram_set_init(&w->a.two[0], s->pool, GRAM_MAX_CONFIGS);
-    gram_set_init(&w->a.two[1], s->pool + GRAM_MAX_CONFIGS, GRAM_MAX_CONFIGS);
-}
 
 /* The bytes that are tried, in order: of a literal as the schema has them, else the likely ones. */
 static uint32_t order_bytes(const struct way *w, uint8_t order[256])
@@ -394,18 +386,9 @@ static uint32_t order_bytes(const struct way *w, uint8_t order[256])
 static uint64_t try_byte(struct way *w, struct gram_set *to, uint32_t top, uint8_t byte)
 {
     gram_cells_pop(&w->s->cells, top);
-    to->n = to->stacks = 0;
-    to->overflow = to->full = false;
     w->s->m.offset = (uint32_t)(w->s->offset + w->n + 1);
     gram_step_set(&w->s->m, w->at, to, byte);
-    return to->n ? set_rest(&w->s->m, to) : MOST;
-}
-
-/* A byte begins a value where one may begin. */
-static bool begins_value(const struct gram_config *c, uint8_t byte)
-{
-    return (c->kind == GRAM_AT_VALUE || c->kind == GRAM_AT_ARRAY) && byte != ']' &&
-           !(byte && strchr(" \n\t\r", byte));
+    return to->n ? set_rest(w->s, to) : MOST;
 }
 
 /* The next byte of the text, -1 after the last one, -2 if none is found. */
@@ -427,7 +410,8 @@ static int next_byte(struct way *w)
     w->n_detours += best >= w->rest;
     if (best == MOST || w->n_detours > MOST_DETOURS) return -2;
     if (chosen + 1 != tried) try_byte(w, to, top, order[chosen]);
-    w->n_values += begins_value(w->at->c, order[chosen]);
+    bool may_begin = w->at->c->kind == GRAM_AT_VALUE || w->at->c->kind == GRAM_AT_ARRAY;
+    w->n_values += may_begin && !memchr("] \n\t\r", order[chosen], 5);
     w->rest = best;
     w->at = to;
     w->n++;
@@ -439,10 +423,10 @@ size_t gram_close(struct gram_state *s, size_t limit, int32_t *ids, size_t n, ui
     char text[2 * GRAM_MAX_TOKEN_BYTES];
     size_t len = 0, at = 0, n_ids = 0, token;
     uint32_t top = s->cells.top;
-    struct way w;
+    struct way w = {.s = s, .at = &s->set, .rest = set_rest(s, &s->set)};
     int byte = 0;
 
-    begin(&w, s);
+    gram_begin_bytes(s, &w.visits, w.a.two);
     while (n_ids <= limit && (byte >= 0 || at < len)) {
         if (byte >= 0 && len - at < GRAM_MAX_TOKEN_BYTES) {
             byte = next_byte(&w);

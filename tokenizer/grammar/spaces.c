@@ -3,7 +3,6 @@
  * The automaton of white space. The rule: nothing, one blank, or one or two newlines and at most 20
  * blanks or tabs. A pattern of the request is followed for at most 200 characters.
  */
-#include "tokenizer/grammar/spaces.h"
 
 #include <string.h>
 

@@ -79,6 +79,13 @@ void gram_step_set(struct gram_machine *m, const struct gram_set *from, struct g
     gram_settle(m->cells, to);
 }
 
+void gram_begin_bytes(struct gram_state *s, struct gram_visits *visits, struct gram_set two[2])
+{
+    gram_machine_lend(&s->m, visits);
+    gram_set_init(&two[0], s->pool, GRAM_MAX_CONFIGS);
+    gram_set_init(&two[1], s->pool + GRAM_MAX_CONFIGS, GRAM_MAX_CONFIGS);
+}
+
 bool gram_make_room(struct gram_state *s, struct gram_set *from, struct gram_advance *a)
 {
     if (s->cells.top <= GRAM_CELLS - GRAM_STEP_CELLS) return true;
@@ -106,8 +113,6 @@ static struct gram_set *step_bytes(struct gram_state *s, struct gram_advance *a,
 
     for (size_t i = 0; i < n; i++) {
         make_room(s, from, a);
-        to->n = to->stacks = 0;
-        to->overflow = to->full = false;
         s->m.offset = (uint32_t)(s->offset + i + 1);
         gram_step_set(&s->m, from, to, (uint8_t)bytes[i]);
         a->overflow |= to->overflow;
@@ -187,9 +192,7 @@ static bool advance(struct gram_state *s, const char *bytes, size_t n, bool sile
     struct gram_visits visits;
     uint32_t top = s->cells.top;
 
-    gram_machine_lend(&s->m, &visits);
-    gram_set_init(&a.two[0], s->pool, GRAM_MAX_CONFIGS);
-    gram_set_init(&a.two[1], s->pool + GRAM_MAX_CONFIGS, GRAM_MAX_CONFIGS);
+    gram_begin_bytes(s, &visits, a.two);
     const struct gram_set *result = step_bytes(s, &a, bytes, n);
     if (!result) {
         if (!a.collected) gram_cells_pop(&s->cells, top);
@@ -248,15 +251,6 @@ enum { MAX_TRIES = 4 };
 /* Bytes after so many steps are not looked for. */
 enum { FORCED_WORK = 2000 };
 
-static void try_byte(struct gram_state *s, const struct gram_set *from, struct gram_set *to,
-                     uint32_t top, uint8_t byte)
-{
-    gram_cells_pop(&s->cells, top);
-    to->n = to->stacks = 0;
-    to->overflow = to->full = false;
-    gram_step_set(&s->m, from, to, byte);
-}
-
 /* The bytes that may come after a set, at a first look, which is close for ASCII; returns true if
  * one of them may be the only one. */
 static bool look_at_bytes(const struct gram_state *s, const struct gram_set *set, uint64_t bytes[4])
@@ -278,13 +272,16 @@ static int only_byte(struct gram_state *s, const struct gram_set *from, struct g
     if (!look_at_bytes(s, from, bytes)) return -1;
     for (int byte = 0; byte < 256; byte++) {
         if (!(bytes[byte / 64] >> byte % 64 & 1)) continue;
-        try_byte(s, from, to, top, (uint8_t)byte);
+        gram_cells_pop(&s->cells, top);
+        gram_step_set(&s->m, from, to, (uint8_t)byte);
         last = byte;
         if (to->n == 0) continue;
         if (only >= 0) return -1;
         only = byte;
     }
-    if (only >= 0 && only != last) try_byte(s, from, to, top, (uint8_t)only);
+    if (only < 0 || only == last) return only;
+    gram_cells_pop(&s->cells, top);
+    gram_step_set(&s->m, from, to, (uint8_t)only);
     return only;
 }
 
@@ -296,9 +293,7 @@ static size_t forced_bytes(struct gram_state *s, char *buf, size_t size)
     uint32_t top = s->cells.top;
     size_t n = 0;
 
-    gram_machine_lend(&s->m, &visits);
-    gram_set_init(&two[0], s->pool, GRAM_MAX_CONFIGS);
-    gram_set_init(&two[1], s->pool + GRAM_MAX_CONFIGS, GRAM_MAX_CONFIGS);
+    gram_begin_bytes(s, &visits, two);
     uint64_t limit = s->m.work + FORCED_WORK;
     for (; n < size && s->cells.top <= GRAM_CELLS - GRAM_STEP_CELLS && s->m.work < limit; n++) {
         s->m.offset = (uint32_t)(s->offset + n + 1);
@@ -435,7 +430,7 @@ struct gram_state *gram_state_init(void *memory, const struct gram *g, gram_capt
     gram_machine_init(&s->m, g, &s->cells);
     gram_machine_lend(&s->m, &visits);
     gram_machine_open(&s->m, &s->set);
-    gram_machine_start(&s->m);
+    gram_enter(&s->m, g->rules.root, 0, 0);
     gram_settle(&s->cells, &s->set);
     report_events(s, false);
     return s;

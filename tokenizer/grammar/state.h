@@ -60,6 +60,9 @@ struct gram_advance {
     bool lost;      /* the current set had to be given up */
 };
 
+/* Two sets for the bytes of s in turn. Lends visits. */
+void gram_begin_bytes(struct gram_state *s, struct gram_visits *visits, struct gram_set two[2]);
+
 /* Makes room for what a byte can add to the set `from`, as long as the current one can be kept. */
 bool gram_make_room(struct gram_state *s, struct gram_set *from, struct gram_advance *a);
 

@@ -6,7 +6,6 @@
  * until the next code point, or the end, is known. Once a part that searches has matched, its other
  * states do not matter any more.
  */
-#include "tokenizer/grammar/subset.h"
 
 #include <string.h>
 

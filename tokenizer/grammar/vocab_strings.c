@@ -87,13 +87,6 @@ static int walk_trie(struct walk *w)
     return 0;
 }
 
-/* Ids that share a text share its count. */
-static void spread_counts(struct gram_vocab *v)
-{
-    for (int32_t id = 0; id < v->n_ids; id++)
-        if (v->next_same[id]) v->n_chars[v->next_same[id]] = v->n_chars[id];
-}
-
 static bool is_inside(const struct gram_vocab *v, int32_t id)
 {
     return v->inside[GRAM_LEX_FREE][id / 64] >> id % 64 & 1;
@@ -200,7 +193,8 @@ int gram_vocab_read_strings(struct gram_vocab *v)
     free(w);
     if (!rc) rc = find_groups(v);
     if (rc) return rc;
-    spread_counts(v);
+    for (int32_t id = 0; id < v->n_ids; id++) /* ids that share a text share its count */
+        if (v->next_same[id]) v->n_chars[v->next_same[id]] = v->n_chars[id];
     rc = sort_by_chars(v);
     if (!rc) fill_at_most(v);
     return rc;

@@ -15,7 +15,6 @@
 #include "tokenizer/grammar/expr.h"
 #include "tokenizer/grammar/front.h"
 #include "tokenizer/grammar/front/gbnf_rules.h"
-#include "tokenizer/grammar/nodes.h"
 #include "tokenizer/grammar/rules.h"
 #include "tokenizer/grammar/front/source.h"
 

@@ -6,7 +6,6 @@
 
 #include "tokenizer/grammar/build.h"
 #include "tokenizer/grammar/expr.h"
-#include "tokenizer/grammar/nodes.h"
 #include "tokenizer/grammar/rules.h"
 
 /* A rule is written into others up to this size; no rule grows above the other. */

@@ -60,12 +60,6 @@ static uint64_t count_evaluated(struct gram_build *b, const struct gram_js *sche
     return n;
 }
 
-static void add_unevaluated(struct facts *f, const struct gram_item *item)
-{
-    uint64_t n = count_evaluated(f->b, item->schema, false);
-    if (n < GRAM_INFINITE) add_group(f, (struct group){.rest = item->value, .from = (uint32_t)n});
-}
-
 /* A schema's items are one group, which its first keyword about them stands for. */
 static void add_items(struct facts *f, const struct gram_item *item)
 {
@@ -81,11 +75,16 @@ static void collect(struct gram_build *b, const struct gram_alt *alt, struct fac
     *f = (struct facts){.b = b, .count.max = GRAM_INFINITE};
     for (uint32_t i = 0; i < alt->n; i++) {
         const struct gram_item *item = items[i];
+        uint64_t n;
         gram_count_add(b, &f->count, item, GRAM_KW_MIN_ITEMS, GRAM_KW_MAX_ITEMS);
         switch (item->kw) {
         case GRAM_KW_ITEMS:
         case GRAM_KW_PREFIX_ITEMS: add_items(f, item); break;
-        case GRAM_KW_UNEVALUATED_ITEMS: add_unevaluated(f, item); break;
+        case GRAM_KW_UNEVALUATED_ITEMS:
+            n = count_evaluated(b, item->schema, false);
+            if (n >= GRAM_INFINITE) break;
+            add_group(f, (struct group){.rest = item->value, .from = (uint32_t)n});
+            break;
         case GRAM_KW_UNIQUE_ITEMS:
             if (item->value->type == GRAM_JS_TRUE) f->unique = (struct gram_js *)item->value;
             break;

@@ -75,6 +75,8 @@ static bool collect_members(struct gram_build *b, const struct gram_alt *alt, co
     return true;
 }
 
+static bool alt_contradicts(struct gram_build *b, const struct gram_alt *alt, int depth);
+
 /* A key that must be there has no value. */
 static bool key_contradicts(struct gram_build *b, const struct gram_alt *alt, const char *name,
                             uint32_t len, int depth)
@@ -92,7 +94,7 @@ static bool key_contradicts(struct gram_build *b, const struct gram_alt *alt, co
     for (uint32_t i = 0; i < n; i++)
         alts = gram_apply(b, alts, members[i].schema, members[i].negated);
     for (uint32_t i = 0; i < alts.n && contradicts; i++)
-        contradicts = gram_alt_contradicts(b, &alts.alts[i], depth - 1);
+        contradicts = alt_contradicts(b, &alts.alts[i], depth - 1);
     assert(b->schema->level > 0);
     b->schema->level--;
     return contradicts && !alts.too_many;
@@ -110,7 +112,7 @@ static bool object_contradicts(struct gram_build *b, const struct gram_alt *alt,
     return counts_contradict(b, alt, GRAM_KW_MIN_PROPERTIES, GRAM_KW_MAX_PROPERTIES);
 }
 
-bool gram_alt_contradicts(struct gram_build *b, const struct gram_alt *alt, int depth)
+static bool alt_contradicts(struct gram_build *b, const struct gram_alt *alt, int depth)
 {
     uint32_t types = alt->types;
 
@@ -142,7 +144,7 @@ static bool are_disjoint(struct gram_build *b, struct gram_js *x, struct gram_js
     if (alts.n <= MAX_LOOKED_AT) alts = gram_apply(b, alts, y, false);
     if (alts.n > MAX_LOOKED_AT || alts.too_many) disjoint = false;
     for (uint32_t i = 0; i < alts.n && disjoint; i++)
-        disjoint = gram_alt_contradicts(b, &alts.alts[i], 2);
+        disjoint = alt_contradicts(b, &alts.alts[i], 2);
     assert(b->schema->level > 0);
     b->schema->level--;
     return disjoint;
@@ -179,7 +181,7 @@ struct gram_alts gram_drop_contradictions(struct gram_build *b, struct gram_alts
 {
     struct gram_alts out = {.too_many = in.too_many};
     for (uint32_t i = 0; i < in.n; i++)
-        if (!gram_alt_contradicts(b, &in.alts[i], 2)) gram_alts_push(b, &out, in.alts[i]);
+        if (!alt_contradicts(b, &in.alts[i], 2)) gram_alts_push(b, &out, in.alts[i]);
     return out;
 }
 

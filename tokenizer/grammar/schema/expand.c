@@ -192,12 +192,6 @@ static struct gram_alts apply_format(struct gram_build *b, struct gram_alts in,
     return assert_keyword(b, in, schema, value, GRAM_KW_FORMAT);
 }
 
-/* A schema that restricts nothing. */
-static bool is_trivial(const struct gram_js *schema)
-{
-    return schema->type == GRAM_JS_TRUE || (schema->type == GRAM_JS_OBJECT && schema->n == 0);
-}
-
 static struct gram_alts apply_contains(struct gram_build *b, struct gram_alts in,
                                        struct gram_js *schema, struct gram_js *value)
 {
@@ -242,11 +236,11 @@ static struct gram_alts apply_unevaluated(struct gram_build *b, struct gram_alts
                                           struct gram_js *schema, struct gram_js *value,
                                           enum gram_kw kw)
 {
-    if (!is_trivial(value) && has_choices(b, schema, 0)) {
+    if (!gram_is_trivial(value) && has_choices(b, schema, 0)) {
         gram_relax(b, value, "it can only be left out");
         value = &gram_anything;
     }
-    if (is_trivial(value) && kw == GRAM_KW_UNEVALUATED_ITEMS) return in;
+    if (gram_is_trivial(value) && kw == GRAM_KW_UNEVALUATED_ITEMS) return in;
     return assert_keyword(b, in, schema, value, kw);
 }
 
@@ -295,15 +289,6 @@ static bool is_about_keys(enum gram_kw kw)
            kw == GRAM_KW_ADDITIONAL_PROPERTIES;
 }
 
-/* The keywords about keys from `first` on. */
-static struct gram_alts apply_keys(struct gram_build *b, struct gram_alts in,
-                                   struct gram_js *schema, struct gram_js *first)
-{
-    for (struct gram_js *v = first; v && in.n; v = v->next)
-        if (is_about_keys(gram_kw_of(b, v))) in = apply_keyword(b, in, schema, v);
-    return in;
-}
-
 static struct gram_alts apply_keywords(struct gram_build *b, struct gram_alts in,
                                        struct gram_js *schema)
 {
@@ -311,10 +296,9 @@ static struct gram_alts apply_keywords(struct gram_build *b, struct gram_alts in
 
     for (struct gram_js *v = schema->child; v && in.n; v = v->next) {
         bool about_keys = is_about_keys(gram_kw_of(b, v));
-        if (!about_keys)
-            in = apply_keyword(b, in, schema, v);
-        else if (!keys)
-            in = apply_keys(b, in, schema, v);
+        if (!about_keys) in = apply_keyword(b, in, schema, v);
+        for (struct gram_js *k = v; about_keys && !keys && k && in.n; k = k->next)
+            if (is_about_keys(gram_kw_of(b, k))) in = apply_keyword(b, in, schema, k);
         keys |= about_keys;
     }
     for (struct gram_js *v = schema->child; v && in.n; v = v->next) {

@@ -27,8 +27,7 @@ static struct gram_js *follow(struct gram_build *b, struct gram_js *s)
 /* A schema without any say. */
 static bool says_nothing(const struct gram_member *m)
 {
-    if (m->negated) return m->schema->type == GRAM_JS_FALSE;
-    return m->schema->type == GRAM_JS_TRUE || (m->schema->type == GRAM_JS_OBJECT && !m->schema->n);
+    return m->negated ? m->schema->type == GRAM_JS_FALSE : gram_is_trivial(m->schema);
 }
 
 /* The members that count, each once. */

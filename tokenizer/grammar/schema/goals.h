@@ -117,9 +117,6 @@ enum {
     GRAM_T_ALL = 127,
 };
 
-/* Equal as JSON values: numbers by value, members in any order. */
-bool gram_js_equal(struct gram_build *b, const struct gram_js *x, const struct gram_js *y);
-
 /* The type of a value, and of a list or name of types. */
 uint32_t gram_type_of_value(struct gram_build *b, const struct gram_js *v);
 uint32_t gram_types_named(struct gram_build *b, const struct gram_js *type);
@@ -193,9 +190,6 @@ struct gram_alts gram_apply_negated(struct gram_build *b, struct gram_alts in,
 
 /* oneOf: exactly if that is possible. */
 struct gram_alts gram_apply_one_of(struct gram_build *b, struct gram_alts in, struct gram_js *list);
-
-/* Returns true if no value of the alternative exists, as far as a quick look shows. */
-bool gram_alt_contradicts(struct gram_build *b, const struct gram_alt *alt, int depth);
 
 /* The alternatives without those that show at a look to be impossible. */
 struct gram_alts gram_drop_contradictions(struct gram_build *b, struct gram_alts in);
@@ -297,6 +291,12 @@ void gram_string_facts(struct gram_build *b, const struct gram_alt *alt, bool li
 /* The text of a string as JSON in the plain dialect, without quotes. */
 const char *gram_json_spell(struct gram_build *b, const char *text, size_t len, size_t *ret_len);
 
+/* A schema that restricts nothing. */
+static inline bool gram_is_trivial(const struct gram_js *schema)
+{
+    return schema->type == GRAM_JS_TRUE || (schema->type == GRAM_JS_OBJECT && schema->n == 0);
+}
+
 /* A const or enum; and whether it lists a value. */
 static inline bool gram_is_values(const struct gram_item *i)
 {
@@ -310,9 +310,6 @@ struct gram_count {
 };
 bool gram_count_add(struct gram_build *b, struct gram_count *r, const struct gram_item *i,
                     enum gram_kw min, enum gram_kw max);
-
-/* A non-negative integer keyword, GRAM_INFINITE if it is larger. */
-uint64_t gram_count_of(struct gram_build *b, const struct gram_js *value);
 
 /* ---- references ---------------------------------------------------------------------------- */
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "tokenizer/grammar/free_keys.h"
+#include "tokenizer/grammar/rules.h"
 #include "tokenizer/grammar/schema/keys.h"
 #include "tokenizer/grammar/vocab.h"
 

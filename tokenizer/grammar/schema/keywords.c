@@ -190,7 +190,6 @@ static void check_shape(struct gram_build *b, const struct gram_js *v, const cha
 
 void gram_check_keyword(struct gram_build *b, enum gram_kw kw, struct gram_js *value)
 {
-    (void)kw;
     if (value->marks & GRAM_MARK_CHECKED) return;
     value->marks |= GRAM_MARK_CHECKED;
     int i = find_keyword(value);
@@ -203,7 +202,8 @@ void gram_check_keyword(struct gram_build *b, enum gram_kw kw, struct gram_js *v
         gram_leave_out(b, value, keywords[i].name, "dynamic references are not supported.");
 }
 
-uint64_t gram_count_of(struct gram_build *b, const struct gram_js *value)
+/* A non-negative integer, GRAM_INFINITE if it is larger. */
+static uint64_t count_of(struct gram_build *b, const struct gram_js *value)
 {
     struct gram_decimal x = gram_decimal_read(b, value->text, value->len);
     uint64_t n;
@@ -318,7 +318,8 @@ void gram_name_relaxed(struct gram_build *b, const char *keyword, size_t len, bo
 
 /* ---- equality ------------------------------------------------------------------------------ */
 
-bool gram_js_equal(struct gram_build *b, const struct gram_js *x, const struct gram_js *y)
+/* As JSON values: numbers by value, members in any order. */
+static bool equal(struct gram_build *b, const struct gram_js *x, const struct gram_js *y)
 {
     gram_steps(b, 1);
     if (x->type != y->type || x->n != y->n) return false;
@@ -327,12 +328,12 @@ bool gram_js_equal(struct gram_build *b, const struct gram_js *x, const struct g
     if (x->type == GRAM_JS_ARRAY) {
         const struct gram_js *e = y->child;
         for (const struct gram_js *v = x->child; v; v = v->next, e = e->next)
-            if (!gram_js_equal(b, v, e)) return false;
+            if (!equal(b, v, e)) return false;
     }
     if (x->type == GRAM_JS_OBJECT) {
         for (const struct gram_js *v = x->child; v; v = v->next) {
             const struct gram_js *e = gram_js_get_n(y, v->key, v->key_len);
-            if (!e || !gram_js_equal(b, v, e)) return false;
+            if (!e || !equal(b, v, e)) return false;
         }
     }
     return true;
@@ -340,9 +341,9 @@ bool gram_js_equal(struct gram_build *b, const struct gram_js *x, const struct g
 
 bool gram_lists_value(struct gram_build *b, const struct gram_item *i, const struct gram_js *v)
 {
-    if (i->kw == GRAM_KW_CONST) return gram_js_equal(b, i->value, v);
+    if (i->kw == GRAM_KW_CONST) return equal(b, i->value, v);
     for (const struct gram_js *e = i->value->child; e; e = e->next)
-        if (gram_js_equal(b, e, v)) return true;
+        if (equal(b, e, v)) return true;
     return false;
 }
 
@@ -352,7 +353,7 @@ bool gram_count_add(struct gram_build *b, struct gram_count *r, const struct gra
                     enum gram_kw min, enum gram_kw max)
 {
     if (i->kw != min && i->kw != max) return false;
-    uint64_t n = gram_count_of(b, i->value);
+    uint64_t n = count_of(b, i->value);
     if ((i->kw == min) != i->negated) {
         if (n + i->negated > r->min) r->min = n + i->negated;
     } else if (n == 0 && i->negated) {

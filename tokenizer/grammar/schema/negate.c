@@ -12,18 +12,6 @@
 
 /* ---- what can be negated ------------------------------------------------------------------- */
 
-static bool is_trivial(const struct gram_js *schema)
-{
-    return schema->type == GRAM_JS_TRUE || (schema->type == GRAM_JS_OBJECT && schema->n == 0);
-}
-
-static bool all_can_negate(struct gram_build *b, const struct gram_js *list)
-{
-    for (struct gram_js *s = list->child; s; s = s->next)
-        if (!gram_can_negate(b, s)) return false;
-    return true;
-}
-
 static bool is_scalar(const struct gram_js *v)
 {
     return v->type < GRAM_JS_ARRAY;
@@ -39,7 +27,10 @@ static bool can_negate_keyword(struct gram_build *b, struct gram_js *schema, str
     case GRAM_KW_REF: return gram_can_negate(b, gram_resolve(b, v));
     case GRAM_KW_ALL_OF:
     case GRAM_KW_ANY_OF:
-    case GRAM_KW_PROPERTIES: return all_can_negate(b, v);
+    case GRAM_KW_PROPERTIES:
+        for (struct gram_js *s = v->child; s; s = s->next)
+            if (!gram_can_negate(b, s)) return false;
+        return true;
     case GRAM_KW_NOT: return gram_can_negate(b, v) && gram_is_exact(b, v);
     case GRAM_KW_CONST: return is_scalar(v);
     case GRAM_KW_ENUM:
@@ -58,7 +49,7 @@ static bool can_negate_keyword(struct gram_build *b, struct gram_js *schema, str
     case GRAM_KW_ADDITIONAL_PROPERTIES:
     case GRAM_KW_UNEVALUATED_ITEMS:
     case GRAM_KW_UNEVALUATED_PROPERTIES:
-    case GRAM_KW_PROPERTY_NAMES: return is_trivial(v);
+    case GRAM_KW_PROPERTY_NAMES: return gram_is_trivial(v);
     case GRAM_KW_ONE_OF:
     case GRAM_KW_MULTIPLE_OF:
     case GRAM_KW_PATTERN_PROPERTIES:
@@ -176,7 +167,7 @@ static struct gram_alts not_properties(struct gram_build *b, struct gram_alts in
 
     for (struct gram_js *s = properties->child; s; s = s->next) {
         struct gram_item item = {.value = s, .name = s->key, .name_len = s->key_len};
-        if (is_trivial(s)) continue;
+        if (gram_is_trivial(s)) continue;
         item.kw = GRAM_KW_PRESENT;
         struct gram_alts with = gram_assert(b, in, item, GRAM_T_OBJECT);
         item.kw = GRAM_KW_NOT_PROPERTY;
@@ -192,14 +183,6 @@ static struct gram_alts not_all_of(struct gram_build *b, struct gram_alts in,
     for (struct gram_js *s = list->child; s; s = s->next)
         out = gram_alts_join(b, out, gram_apply(b, in, s, true));
     return out;
-}
-
-static struct gram_alts not_any_of(struct gram_build *b, struct gram_alts in,
-                                   const struct gram_js *list)
-{
-    for (struct gram_js *s = list->child; s; s = s->next)
-        in = gram_apply(b, in, s, true);
-    return in;
 }
 
 static struct gram_alts not_if(struct gram_build *b, struct gram_alts in, struct gram_js *schema,
@@ -221,7 +204,10 @@ static struct gram_alts negate_keyword(struct gram_build *b, struct gram_alts in
     switch (gram_kw_of(b, v)) {
     case GRAM_KW_REF: return gram_apply(b, in, gram_resolve(b, v), true);
     case GRAM_KW_ALL_OF: return not_all_of(b, in, v);
-    case GRAM_KW_ANY_OF: return not_any_of(b, in, v);
+    case GRAM_KW_ANY_OF:
+        for (struct gram_js *s = v->child; s; s = s->next)
+            in = gram_apply(b, in, s, true);
+        return in;
     case GRAM_KW_NOT: return gram_apply(b, in, v, false);
     case GRAM_KW_IF: return not_if(b, in, schema, v);
     case GRAM_KW_TYPE: return gram_restrict(b, in, GRAM_T_ALL & ~gram_types_named(b, v));

@@ -25,29 +25,16 @@ struct facts {
     uint32_t n_excluded, cap_excluded;
 };
 
-static void set_low(struct facts *f, const struct gram_decimal *v, bool exclusive)
+/* One more limit on the low side, or on the high one. */
+static void set_limit(struct facts *f, bool is_low, const struct gram_decimal *v, bool exclusive)
 {
-    int order = f->low.set ? gram_decimal_compare(v, &f->low.v) : 1;
-    if (order > 0)
-        f->low = (struct limit){true, exclusive, *v};
-    else if (order == 0)
-        f->low.exclusive |= exclusive;
-}
+    struct limit *l = is_low ? &f->low : &f->high;
+    int order = l->set ? gram_decimal_compare(v, &l->v) : is_low ? 1 : -1;
 
-static void set_high(struct facts *f, const struct gram_decimal *v, bool exclusive)
-{
-    int order = f->high.set ? gram_decimal_compare(v, &f->high.v) : -1;
-    if (order < 0)
-        f->high = (struct limit){true, exclusive, *v};
-    else if (order == 0)
-        f->high.exclusive |= exclusive;
-}
-
-/* Draft 4: a flag next to the bound makes it exclusive. */
-static bool flag_beside(const struct gram_item *i, const char *name)
-{
-    const struct gram_js *flag = i->schema ? gram_js_get(i->schema, name) : NULL;
-    return flag && flag->type == GRAM_JS_TRUE;
+    if (order == 0)
+        l->exclusive |= exclusive;
+    else if ((order > 0) == is_low)
+        *l = (struct limit){true, exclusive, *v};
 }
 
 static void add_bound(struct gram_build *b, struct facts *f, const struct gram_item *i)
@@ -56,7 +43,11 @@ static void add_bound(struct gram_build *b, struct facts *f, const struct gram_i
     bool exclusive = i->kw == GRAM_KW_EXCLUSIVE_MINIMUM || i->kw == GRAM_KW_EXCLUSIVE_MAXIMUM;
 
     if (i->value->type != GRAM_JS_NUMBER) return; /* a flag */
-    if (!exclusive) exclusive = flag_beside(i, is_low ? "exclusiveMinimum" : "exclusiveMaximum");
+    if (!exclusive && i->schema) { /* draft 4: a flag next to the bound makes it so */
+        const struct gram_js *flag =
+            gram_js_get(i->schema, is_low ? "exclusiveMinimum" : "exclusiveMaximum");
+        exclusive = flag && flag->type == GRAM_JS_TRUE;
+    }
     struct gram_decimal v = gram_decimal_bound(b, i->value->text, i->value->len, &infinite);
     if (i->negated) {
         is_low = !is_low;
@@ -64,10 +55,8 @@ static void add_bound(struct gram_build *b, struct facts *f, const struct gram_i
     }
     if (infinite) {
         if (v.negative != is_low) f->impossible = true;
-    } else if (is_low) {
-        set_low(f, &v, exclusive);
     } else {
-        set_high(f, &v, exclusive);
+        set_limit(f, is_low, &v, exclusive);
     }
 }
 
@@ -104,9 +93,8 @@ static bool add_multiple(struct gram_build *b, struct facts *f, const struct gra
         return true;
     }
     int more = places > f->places ? places : f->places;
-    if (!power_of_ten(more - places, &up) || __builtin_mul_overflow(scaled, up, &scaled))
-        return false;
-    if (!power_of_ten(more - f->places, &up) ||
+    if (!power_of_ten(more - places, &up) || __builtin_mul_overflow(scaled, up, &scaled) ||
+        !power_of_ten(more - f->places, &up) ||
         __builtin_mul_overflow(f->multiple, up, &f->multiple))
         return false;
     f->places = more;
@@ -136,8 +124,8 @@ static void add_format(struct gram_build *b, struct facts *f, const struct gram_
     gram_format_bounds(v->text, v->len, &low, &high);
     struct gram_decimal least = gram_decimal_read(b, low, strlen(low));
     struct gram_decimal most = gram_decimal_read(b, high, strlen(high));
-    set_low(f, &least, false);
-    set_high(f, &most, false);
+    set_limit(f, true, &least, false);
+    set_limit(f, false, &most, false);
 }
 
 static void collect(struct gram_build *b, const struct gram_alt *alt, struct facts *f)

@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "tokenizer/grammar/free_keys.h"
+#include "tokenizer/grammar/rules.h"
 #include "tokenizer/grammar/grammar.h"
 #include "tokenizer/grammar/schema/keys.h"
 #include "tokenizer/grammar/vocab.h"

@@ -9,7 +9,7 @@
 #include "tokenizer/grammar/expr.h"
 #include "tokenizer/grammar/format.h"
 #include "tokenizer/grammar/front/ecma_regex.h"
-#include "tokenizer/grammar/nodes.h"
+#include "tokenizer/grammar/rules.h"
 #include "tokenizer/grammar/schema/goals.h"
 #include "tokenizer/grammar/vocab.h"
 
@@ -93,24 +93,14 @@ static void add_part(struct gram_build *b, struct gram_string_facts *f, const st
     f->wanted[f->n_parts++] = wanted;
 }
 
-static void raise(uint64_t *min, uint64_t n)
-{
-    if (n > *min) *min = n;
-}
-
-static void lower(uint64_t *max, uint64_t n)
-{
-    if (n < *max) *max = n;
-}
-
 /* A long count is a length of the whole. */
 static struct gram_ex *hoist(struct gram_build *b, struct gram_string_facts *f, struct gram_ex *x)
 {
     uint32_t min, max;
 
     if (!gram_ex_hoist_count(b, &x, &min, &max)) return x;
-    raise(&f->min, min);
-    lower(&f->max, max);
+    if (min > f->min) f->min = min;
+    if (max < f->max) f->max = max;
     return x;
 }
 
@@ -160,7 +150,7 @@ static void add_format(struct gram_build *b, struct gram_string_facts *f, const 
 
     if (format == GRAM_FORMAT_INTEGER) return;
     if (!f->at) f->at = (struct gram_js *)v;
-    if (max) lower(&f->max, max);
+    if (max && max < f->max) f->max = max;
     if (format != GRAM_FORMAT_REGEX) {
         f->function = format | (leap_seconds ? 0 : GRAM_FORMAT_NO_LEAP);
         f->n_functions++;
@@ -184,18 +174,14 @@ static void exclude_values(struct gram_build *b, struct gram_string_facts *f,
 static void add_fact(struct gram_build *b, struct gram_string_facts *f, const struct gram_item *i,
                      bool listed)
 {
-    switch (i->kw) {
-    case GRAM_KW_MIN_LENGTH:
-    case GRAM_KW_MAX_LENGTH: {
-        uint64_t n = gram_count_of(b, i->value);
-        if ((i->kw == GRAM_KW_MIN_LENGTH) != i->negated)
-            raise(&f->min, n + i->negated);
-        else if (n == 0 && i->negated)
-            f->min = UINT64_MAX; /* shorter than nothing */
-        else
-            lower(&f->max, n - i->negated);
-        break;
+    struct gram_count length = {f->min, f->max};
+
+    if (gram_count_add(b, &length, i, GRAM_KW_MIN_LENGTH, GRAM_KW_MAX_LENGTH)) {
+        f->min = length.min;
+        f->max = length.max;
+        return;
     }
+    switch (i->kw) {
     case GRAM_KW_PATTERN: add_pattern(b, f, i); break;
     case GRAM_KW_FORMAT: add_format(b, f, i->value, listed); break;
     case GRAM_KW_CONST:

@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "tokenizer/grammar/nodes.h"
+#include "tokenizer/grammar/rules.h"
 #include "tokenizer/grammar/schema/goals.h"
 #include "tokenizer/grammar/vocab.h"
 
