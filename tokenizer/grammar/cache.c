@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Masks of automaton states; see cache.h. */
-#include "tokenizer/grammar/cache.h"
+/* Masks of automaton states; see compiled.h. */
+#include "tokenizer/grammar/compiled.h"
 
 #include <stdbool.h>
 #include <string.h>

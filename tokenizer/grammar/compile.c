@@ -7,7 +7,7 @@
 
 #include "base/json_reader.h"
 #include "tokenizer/grammar/compiled.h"
-#include "tokenizer/grammar/front.h"
+#include "tokenizer/grammar/build.h"
 #include "tokenizer/grammar/vocab.h"
 
 enum { MAX_STEPS = 2000000 };

@@ -3,8 +3,9 @@
 #ifndef HEARTH_GRAMMAR_COMPILED_H
 #define HEARTH_GRAMMAR_COMPILED_H
 
+#include <stdatomic.h>
+
 #include "tokenizer/grammar/build.h"
-#include "tokenizer/grammar/cache.h"
 #include "tokenizer/grammar/rules.h"
 
 /* White space between the tokens of JSON: states by the four characters of JSON's white space. */
@@ -13,6 +14,20 @@ struct gram_spaces {
     const uint8_t *ends;       /* [n]: a token may follow */
     uint32_t n;
     bool styled; /* by style.h instead */
+};
+
+/*
+ * Masks of automaton states, shared by all answers under a grammar: the tokens that, begun between
+ * two characters, stay inside. An entry is claimed by one thread, filled, published, and never
+ * changed; another thread that wants it meanwhile computes its own. Where the cache is full the
+ * same set is computed again every time.
+ */
+enum { GRAM_MAX_CACHED = 256 };
+
+struct gram_cache {
+    uint64_t *bits; /* [n][words of a mask]; touched only when used */
+    uint32_t n;
+    atomic_uint used;
 };
 
 struct gram {
@@ -27,5 +42,19 @@ struct gram {
 
 /* The rule, or what the options put in its place. */
 void gram_spaces_build(struct gram_build *b, struct gram_spaces *ret);
+
+/*
+ * Adds the tokens that stay inside the automaton from state q, lengths not looked at, to bits.
+ * Returns true if they were computed now.
+ */
+bool gram_cache_add(struct gram_cache *c, const struct gram_vocab *v, const struct gram_dfa *d,
+                    uint32_t q, uint64_t *bits);
+
+/*
+ * The same set if it is in the cache, or can be put there; else NULL. Sets *ret_made if it was
+ * computed now.
+ */
+const uint64_t *gram_cache_get(struct gram_cache *c, const struct gram_vocab *v,
+                               const struct gram_dfa *d, uint32_t q, bool *ret_made);
 
 #endif

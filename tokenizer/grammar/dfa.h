@@ -46,7 +46,7 @@ struct gram_dfa {
     const uint32_t *ready;   /* [n_states]: from all states after it, a text of this and of every
                                 larger length is complete; GRAM_INFINITE: there is no such length */
 
-    _Atomic uint32_t *slots; /* [n_states]: mask cache entries, see cache.h; NULL: not cached */
+    _Atomic uint32_t *slots; /* [n_states]: mask cache entries, see compiled.h; NULL: none */
 };
 
 struct gram_dfa_params {

@@ -9,7 +9,6 @@
 #include "base/utf8.h"
 #include "tokenizer/grammar/build.h"
 #include "tokenizer/grammar/front/ecma_regex.h"
-#include "tokenizer/grammar/front.h"
 #include "tokenizer/grammar/json_doc.h"
 #include "tokenizer/grammar/rules.h"
 #include "tokenizer/grammar/vocab.h"

@@ -12,7 +12,6 @@
 #ifndef HEARTH_TOKENIZER_TEMPLATE_AST_H
 #define HEARTH_TOKENIZER_TEMPLATE_AST_H
 
-#include "tokenizer/template/number.h"
 #include "tokenizer/template/str.h"
 
 struct jinja_cursor;

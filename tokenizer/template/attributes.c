@@ -7,9 +7,7 @@
 #include <string.h>
 
 #include "tokenizer/template/dict.h"
-#include "tokenizer/template/iterate.h"
 #include "tokenizer/template/library.h"
-#include "tokenizer/template/number.h"
 #include "tokenizer/template/print.h"
 
 static struct jinja_value unsafe_attr(struct jinja_run *r, struct jinja_value obj, const char *name)

@@ -8,7 +8,6 @@
 #include <assert.h>
 #include <string.h>
 
-#include "tokenizer/template/number.h"
 #include "tokenizer/template/str.h"
 
 enum {

@@ -8,7 +8,6 @@
 #include <assert.h>
 
 #include "tokenizer/template/dict.h"
-#include "tokenizer/template/iterate.h"
 #include "tokenizer/template/print.h"
 
 enum { LOADS_PER_STEP = 16 };

@@ -7,7 +7,6 @@
 
 #include "tokenizer/template/dict.h"
 #include "tokenizer/template/eval.h"
-#include "tokenizer/template/iterate.h"
 #include "tokenizer/template/library.h"
 #include "tokenizer/template/print.h"
 

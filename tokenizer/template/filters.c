@@ -6,9 +6,7 @@
 #include <string.h>
 
 #include "tokenizer/template/dict.h"
-#include "tokenizer/template/iterate.h"
 #include "tokenizer/template/library.h"
-#include "tokenizer/template/number.h"
 #include "tokenizer/template/print.h"
 #include "tokenizer/template/text_ops.h"
 

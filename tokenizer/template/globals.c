@@ -10,7 +10,6 @@
 #include "base/utf8.h"
 #include "tokenizer/template/dict.h"
 #include "tokenizer/template/library.h"
-#include "tokenizer/template/number.h"
 #include "tokenizer/template/print.h"
 
 enum {

@@ -4,7 +4,6 @@
  */
 #include "tokenizer/template/dict.h"
 #include "tokenizer/template/library.h"
-#include "tokenizer/template/number.h"
 
 static bool remainder_is(struct jinja_run *r, struct jinja_value v, struct jinja_value by,
                          int wanted)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Walks over values, generators and the state of for loops; see iterate.h. They are one file
+ * Walks over values, generators and the state of for loops; see value.h. They are one file
  * because each is made of the others: a walk asks a generator, and a generator may be a walk.
  */
-#include "tokenizer/template/iterate.h"
+#include "tokenizer/template/value.h"
 
 #include <assert.h>
 

@@ -11,7 +11,6 @@
 #include "base/json_reader.h"
 #include "base/utf8.h"
 #include "tokenizer/template/dict.h"
-#include "tokenizer/template/number.h"
 #include "tokenizer/template/print.h"
 
 /* ---- reading ------------------------------------------------------------------------------- */

@@ -19,7 +19,6 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "tokenizer/template/number.h"
 #include "tokenizer/template/text_ops.h"
 
 enum { MAX_BRACKETS = 1000 };

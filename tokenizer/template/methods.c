@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "tokenizer/template/library.h"
-#include "tokenizer/template/number.h"
 #include "tokenizer/template/text_ops.h"
 
 /* ---- arguments ----------------------------------------------------------------------------- */

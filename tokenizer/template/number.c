@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Python's arithmetic on bool and int; see number.h. An integer over 64 bits is the text of its
+ * Python's arithmetic on bool and int; see value.h. An integer over 64 bits is the text of its
  * digits: it is printed, and all else with it is an error.
  */
-#include "tokenizer/template/number.h"
+#include "tokenizer/template/value.h"
 
 #include <assert.h>
 #include <math.h>

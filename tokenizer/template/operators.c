@@ -5,7 +5,6 @@
 #include <assert.h>
 
 #include "tokenizer/template/library.h"
-#include "tokenizer/template/number.h"
 
 /* ---- binary operators ---------------------------------------------------------------------- */
 

@@ -8,8 +8,6 @@
 #include <string.h>
 
 #include "tokenizer/template/dict.h"
-#include "tokenizer/template/iterate.h"
-#include "tokenizer/template/number.h"
 #include "tokenizer/template/str.h"
 
 bool jinja_less(struct jinja_run *r, struct jinja_value a, struct jinja_value b, const char *op)

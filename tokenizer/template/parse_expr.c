@@ -5,7 +5,6 @@
  * reference's; what looks odd here (a unary minus that binds tighter than a filter, tests without
  * parentheses) is so there.
  */
-#include "tokenizer/template/number.h"
 #include "tokenizer/template/parser.h"
 
 static struct jinja_node *parse_or(struct jinja_cursor *c);

@@ -13,8 +13,6 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#include "tokenizer/template/number.h"
-
 static void repr_in(struct jinja_sb *sb, struct jinja_value v, int depth);
 
 static void add(struct jinja_sb *sb, struct jinja_value v, const char *text)

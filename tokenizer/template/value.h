@@ -222,4 +222,82 @@ struct jinja_value jinja_undefined_attr(struct jinja_run *r, struct jinja_value 
 struct jinja_value jinja_undefined_hint(struct jinja_run *r, const char *hint);
 _Noreturn void jinja_fail_undefined(struct jinja_run *r, struct jinja_value v);
 
+/* ---- numbers, number.c ---------------------------------------------------------------------- */
+
+enum jinja_op {
+    JINJA_ADD,
+    JINJA_SUB,
+    JINJA_MUL,
+    JINJA_MOD,
+};
+
+const char *jinja_op_name(enum jinja_op op);
+
+/* Both operands are numbers (bool, int, big, float). */
+struct jinja_value jinja_arith(struct jinja_run *r, enum jinja_op op, struct jinja_value a,
+                               struct jinja_value b);
+struct jinja_value jinja_negate(struct jinja_run *r, struct jinja_value v);
+/* -1, 0, 1; 2 where one is not a number (NaN). */
+int jinja_num_compare(struct jinja_run *r, struct jinja_value a, struct jinja_value b);
+uint64_t jinja_num_hash(struct jinja_run *r, struct jinja_value v);
+
+/* An index or a count: an int or a bool. Fails otherwise, and for integers over 64 bits. */
+int64_t jinja_to_index(struct jinja_run *r, struct jinja_value v);
+/*
+ * An integer from decimal digits. Returns false when the text is not one, or has over 4,300 digits.
+ */
+bool jinja_int_parse(struct jinja_run *r, const char *digits, size_t len, bool negative,
+                     struct jinja_value *ret);
+/* The decimal digits of an integer, sign included; NUL-terminated, borrowed for the run. */
+const char *jinja_int_digits(struct jinja_run *r, struct jinja_value v);
+
+/* ---- walks, iterate.c ----------------------------------------------------------------------- */
+
+/* A place in a walk over the elements of a value. */
+struct jinja_iter {
+    struct jinja_value over;
+    size_t at; /* element, or byte of a string */
+};
+
+/* Fails for values that are not iterable. */
+void jinja_iter_start(struct jinja_run *r, struct jinja_iter *it, struct jinja_value v);
+bool jinja_iter_next(struct jinja_run *r, struct jinja_iter *it, struct jinja_value *ret);
+struct jinja_list *jinja_to_list(struct jinja_run *r, struct jinja_value v);
+
+/* len(v) */
+int64_t jinja_length(struct jinja_run *r, struct jinja_value v);
+
+/*
+ * A generator gives each element once. `next` computes the next one from `state` or returns false
+ * from then on.
+ */
+struct jinja_gen {
+    bool (*next)(struct jinja_run *r, void *state, struct jinja_value *ret);
+    void *state;
+    bool done;
+};
+
+struct jinja_value jinja_gen_new(struct jinja_run *r,
+                                 bool (*next)(struct jinja_run *, void *, struct jinja_value *),
+                                 void *state);
+bool jinja_gen_next(struct jinja_run *r, struct jinja_gen *gen, struct jinja_value *ret);
+
+/* The special variable of a for loop, and the walk itself. */
+struct jinja_loop {
+    struct jinja_value iterable;
+    struct jinja_iter iter;
+    int64_t index0;                            /* -1 before the first element */
+    int64_t length;                            /* -1: not known yet */
+    struct jinja_value before, current, after; /* after: peeked, or JINJA_MISSING */
+    bool exhausted;
+};
+
+void jinja_loop_init(struct jinja_run *r, struct jinja_loop *loop, struct jinja_value iterable);
+/* The next element; `loop` now describes it. */
+bool jinja_loop_next(struct jinja_run *r, struct jinja_loop *loop, struct jinja_value *ret);
+/* The number of elements; reads a generator to its end to know. */
+int64_t jinja_loop_length(struct jinja_run *r, struct jinja_loop *loop);
+/* The element after the current one, or JINJA_MISSING. */
+struct jinja_value jinja_loop_peek(struct jinja_run *r, struct jinja_loop *loop);
+
 #endif

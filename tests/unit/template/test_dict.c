@@ -6,7 +6,6 @@
 #include "test.h"
 
 #include "tokenizer/template/dict.h"
-#include "tokenizer/template/iterate.h"
 #include "tokenizer/template/str.h"
 
 enum { KEYS = 1000 };

@@ -5,7 +5,6 @@
 #include "test.h"
 
 #include "tokenizer/template/lexer.h"
-#include "tokenizer/template/number.h"
 
 struct lexed {
     const char *source;

@@ -5,7 +5,7 @@
  */
 #include "test.h"
 
-#include "tokenizer/template/number.h"
+#include "tokenizer/template/value.h"
 #include "tokenizer/template/print.h"
 #include "tokenizer/template/str.h"
 

@@ -10,7 +10,6 @@
 
 #include "tokenizer/template/dict.h"
 #include "tokenizer/template/json.h"
-#include "tokenizer/template/number.h"
 #include "tokenizer/template/print.h"
 #include "tokenizer/template/template.h"
 #include "tokenizer/tokenizer.h"

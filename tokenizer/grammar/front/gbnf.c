@@ -13,7 +13,6 @@
 #include "tokenizer/grammar/build.h"
 #include "tokenizer/grammar/charset.h"
 #include "tokenizer/grammar/expr.h"
-#include "tokenizer/grammar/front.h"
 #include "tokenizer/grammar/front/gbnf_rules.h"
 #include "tokenizer/grammar/rules.h"
 #include "tokenizer/grammar/front/source.h"

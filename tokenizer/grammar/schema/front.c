@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "tokenizer/grammar/front.h"
+#include "tokenizer/grammar/build.h"
 #include "tokenizer/grammar/vocab.h"
 
 /* Forgets what a walk that was left remembered in the document. */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tokenizer/grammar/front.h"
+#include "tokenizer/grammar/build.h"
 #include "tokenizer/grammar/schema/goals.h"
 
 /* ---- keywords ------------------------------------------------------------------------------ */
