@@ -214,21 +214,31 @@ static bool take(void *ctx, int32_t id)
     return taken;
 }
 
-/* Tries no more bytes than the grammar can go back; special tokens count one more there. */
-static int foresee(void *ctx, const int32_t *ids, int n)
+/* Takes ids, to go back; no more bytes than that can go back. Special tokens count one more. */
+static int take_ahead(struct grammar_choice *c, const int32_t *ids, int n)
 {
-    struct grammar_choice *c = ctx;
     size_t n_bytes = 0;
-    uint64_t start = mark(c);
     int i = 0;
     for (; i < n; i++) {
         n_bytes += tok_token_bytes(c->rules->tok, ids[i], NULL, 0) + 1;
         if (n_bytes > GRAM_MARK_BYTES || !take_id(c, ids[i])) break;
     }
+    return i;
+}
+
+static void go_back(struct grammar_choice *c, uint64_t start)
+{
     rollback(c, start);
     forget_marks(c);
     c->n_overflows = overflows(c);
-    return i;
+}
+
+static int foresee(void *ctx, const int32_t *ids, int n)
+{
+    uint64_t start = mark(ctx);
+    int taken = take_ahead(ctx, ids, n);
+    go_back(ctx, start);
+    return taken;
 }
 
 static bool give_up(struct gram_pace *pace)
@@ -241,18 +251,10 @@ static enum eng_guide_next peek(void *ctx, const int32_t *ids, int n, uint64_t *
     struct grammar_choice *c = ctx;
     struct gram_pace pace = {GRAMMAR_PEEK_STEPS, give_up};
     enum eng_guide_next next = ENG_GUIDE_LATER;
-    size_t n_bytes = 0;
     uint64_t start = mark(c);
-    int i = 0;
-    for (; i < n; i++) {
-        n_bytes += tok_token_bytes(c->rules->tok, ids[i], NULL, 0) + 1;
-        if (n_bytes > GRAM_MARK_BYTES || !take_id(c, ids[i])) break;
-    }
-    if (i == n) next = next_of(c, bits, &pace);
+    if (take_ahead(c, ids, n) == n) next = next_of(c, bits, &pace);
     if (next == ENG_GUIDE_MASK) set_ends(c->rules, bits, complete(ctx));
-    rollback(c, start);
-    forget_marks(c);
-    c->n_overflows = overflows(c);
+    go_back(c, start);
     return next;
 }
 
