@@ -73,6 +73,7 @@ enum jinja_load_action {
     JINJA_LOAD_RESOLVE, /* from the template's variables, by name */
     JINJA_LOAD_ALIAS,   /* from an outer scope's slot */
     JINJA_LOAD_UNSET,
+    JINJA_LOAD_NOTHING, /* while names are resolved: a parameter, which is there already */
 };
 
 struct jinja_load {

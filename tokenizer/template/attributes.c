@@ -49,20 +49,11 @@ static struct jinja_value dict_view(struct jinja_run *r, struct jinja_value self
     return jinja_tainted((struct jinja_value){.type = JINJA_VIEW, .u.view = view}, self.input);
 }
 
-JINJA_METHOD_FN(dict_keys)
-{
-    return dict_view(r, self, JINJA_KEYS);
-}
+JINJA_METHOD_IS(dict_keys, dict_view(r, self, JINJA_KEYS))
 
-JINJA_METHOD_FN(dict_values)
-{
-    return dict_view(r, self, JINJA_VALUES);
-}
+JINJA_METHOD_IS(dict_values, dict_view(r, self, JINJA_VALUES))
 
-JINJA_METHOD_FN(dict_items)
-{
-    return dict_view(r, self, JINJA_ITEMS);
-}
+JINJA_METHOD_IS(dict_items, dict_view(r, self, JINJA_ITEMS))
 
 /* A row without a function is a method that would change its object. */
 static const struct {

@@ -47,13 +47,6 @@ static const struct jinja_str *capture_end(struct jinja_run *r, struct capture *
     return jinja_sb_str(&c->sb);
 }
 
-/* Text that renders text: bounded more tightly than evaluation as such. */
-static void enter_call(struct jinja_run *r)
-{
-    if (++r->n_calls > JINJA_MAX_CALLS)
-        jinja_fail(r, JINJA_ELIMIT, "macros call each other deeper than %d", JINJA_MAX_CALLS);
-}
-
 /* The output of a block must be text already, as in the reference. */
 static void put_text(struct jinja_run *r, struct jinja_value v)
 {
@@ -200,21 +193,17 @@ static enum flow run_loop(struct jinja_run *r, struct jinja_frame *f, const stru
     return exec_body(r, f, &code->otherwise);
 }
 
-/* Fails, as the reference does, for what cannot be walked, before anything of the loop runs. */
-static struct jinja_loop *new_loop(struct jinja_run *r, struct jinja_frame *outer,
-                                   const struct jinja_for *code, struct jinja_value iterable)
+/*
+ * The elements are evaluated outside the loop's scope. Fails, as the reference does, for what
+ * cannot be walked, before anything of the loop runs.
+ */
+static enum flow exec_for(struct jinja_run *r, struct jinja_frame *f, const struct jinja_for *code)
 {
+    struct jinja_value iterable = jinja_eval(r, f, code->iter);
     struct jinja_loop *loop = JINJA_NEW(r, struct jinja_loop);
-    if (code->test) iterable = filter_elements(r, outer, code, iterable);
+    if (code->test) iterable = filter_elements(r, f, code, iterable);
     jinja_loop_init(r, loop, iterable);
-    return loop;
-}
-
-/* The elements are evaluated outside the loop's scope. */
-static enum flow exec_for(struct jinja_run *r, struct jinja_frame *f, const struct jinja_node *node)
-{
-    struct jinja_value iterable = jinja_eval(r, f, node->u.loop->iter);
-    return run_loop(r, f, node->u.loop, new_loop(r, f, node->u.loop, iterable));
+    return run_loop(r, f, code, loop);
 }
 
 /* ---- macros -------------------------------------------------------------------------------- */
@@ -281,7 +270,8 @@ struct jinja_value jinja_call_macro(struct jinja_run *r, const struct jinja_macr
     struct jinja_frame *f = jinja_frame_new(r, macro->frame, code->n_slots);
     struct jinja_args rest = *args;
     struct capture c;
-    enter_call(r);
+    if (++r->n_calls > JINJA_MAX_CALLS) /* bounded more tightly than evaluation as such */
+        jinja_fail(r, JINJA_ELIMIT, "macros call each other deeper than %d", JINJA_MAX_CALLS);
     for (size_t i = 0; i < code->params.n; i++) {
         const struct jinja_str *name = code->params.all[i]->u.name.name;
         bool given = i < args->n_pos;
@@ -318,7 +308,7 @@ static enum flow exec_node(struct jinja_run *r, struct jinja_frame *f,
         break;
     case JINJA_OUTPUT: jinja_print(r->out, jinja_eval(r, f, node->u.operand)); break;
     case JINJA_IF: return exec_if(r, f, node);
-    case JINJA_FOR: return exec_for(r, f, node);
+    case JINJA_FOR: return exec_for(r, f, node->u.loop);
     case JINJA_SET:
         check_namespaces(r, f, node->u.set.target);
         assign(r, f, node->u.set.target, jinja_eval(r, f, node->u.set.value));

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hex.h"
 #include "base/utf8.h"
 #include "tokenizer/template/text_ops.h"
 
@@ -194,19 +195,13 @@ static bool lex_name(struct lexer *lx)
     return true;
 }
 
-static int hex_digit(int c)
-{
-    if (is_digit(c)) return c - '0';
-    return (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10 : 99;
-}
-
 /* n hexadecimal digits at `at`. */
 static size_t unescape_hex(struct lexer *lx, struct jinja_sb *sb, size_t at, size_t end, size_t n)
 {
     int32_t cp = 0;
     for (size_t i = 0; i < n; i++) {
-        int digit = at + i < end ? hex_digit(char_at(lx, at + i)) : 99;
-        if (digit >= 16) fail(lx, "truncated escape in a string");
+        int digit = at + i < end ? hex_value(char_at(lx, at + i)) : -1;
+        if (digit < 0) fail(lx, "truncated escape in a string");
         cp = (cp << 4 | digit) & 0xFFFFFFF;
     }
     if (cp > 0x10FFFF) fail(lx, "illegal Unicode character in a string");

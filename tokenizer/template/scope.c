@@ -33,8 +33,6 @@ struct ident {
     uint32_t slot;
 };
 
-enum load_kind { LOAD_PARAM, LOAD_RESOLVE, LOAD_ALIAS, LOAD_UNSET };
-
 struct symbol {
     const struct jinja_str *name;
     struct ident *ident;
@@ -42,7 +40,7 @@ struct symbol {
 
 struct load {
     struct ident *to;
-    enum load_kind kind;
+    enum jinja_load_action kind;
     const struct ident *from;
 };
 
@@ -168,7 +166,7 @@ static void add_store(struct jinja_run *r, struct symbols *sym, const struct jin
 }
 
 static struct ident *define(struct jinja_run *r, struct symbols *sym, const struct jinja_str *name,
-                            enum load_kind kind, const struct ident *from)
+                            enum jinja_load_action kind, const struct ident *from)
 {
     struct ident *id = get_ident(r, sym->unit, sym->level, name);
     set_ref(r, sym, name, id);
@@ -181,13 +179,13 @@ static struct ident *declare_param(struct jinja_run *r, struct symbols *sym,
                                    const struct jinja_str *name)
 {
     add_store(r, sym, name);
-    return define(r, sym, name, LOAD_PARAM, NULL);
+    return define(r, sym, name, JINJA_LOAD_NOTHING, NULL);
 }
 
 /* Read: known further out, or to be looked up by name on entering. */
 static void note_load(struct jinja_run *r, struct symbols *sym, const struct jinja_str *name)
 {
-    if (!find_ref(r, sym, name)) define(r, sym, name, LOAD_RESOLVE, NULL);
+    if (!find_ref(r, sym, name)) define(r, sym, name, JINJA_LOAD_RESOLVE, NULL);
 }
 
 /* Assigned: the scope's own from the start; it begins as what it is outside, or unset. */
@@ -196,7 +194,7 @@ static void note_store(struct jinja_run *r, struct symbols *sym, const struct ji
     add_store(r, sym, name);
     if (own_ref(r, sym, name)) return;
     struct ident *outer = sym->parent ? find_ref(r, sym->parent, name) : NULL;
-    define(r, sym, name, outer ? LOAD_ALIAS : LOAD_UNSET, outer);
+    define(r, sym, name, outer ? JINJA_LOAD_ALIAS : JINJA_LOAD_UNSET, outer);
 }
 
 /* ---- the tree ------------------------------------------------------------------------------ */
@@ -223,13 +221,6 @@ static void call_children(const struct walk *w, const struct jinja_call *call)
     children(w, &call->kwargs);
 }
 
-static void macro_children(const struct walk *w, const struct jinja_node *node)
-{
-    children(w, &node->u.macro.code->params);
-    children(w, &node->u.macro.code->defaults);
-    children(w, &node->u.macro.code->body);
-}
-
 static void statement_children(const struct walk *w, const struct jinja_node *node)
 {
     switch (node->kind) {
@@ -254,7 +245,11 @@ static void statement_children(const struct walk *w, const struct jinja_node *no
         child(w, node->u.set.filter);
         children(w, &node->u.set.body);
         break;
-    case JINJA_MACRO_DEF: macro_children(w, node); break;
+    case JINJA_MACRO_DEF:
+        children(w, &node->u.macro.code->params);
+        children(w, &node->u.macro.code->defaults);
+        children(w, &node->u.macro.code->body);
+        break;
     case JINJA_FILTER_BLOCK:
     case JINJA_SCOPE:
         children(w, &node->u.scoped.body);
@@ -372,7 +367,9 @@ static void merge_branches(struct jinja_run *r, struct symbols *sym, struct symb
         struct ident *id = find_ref(r, sym, sym->stores[i]);
         struct ident *outer = sym->parent ? find_ref(r, sym->parent, sym->stores[i]) : NULL;
         set_load(r, sym,
-                 (struct load){.to = id, .kind = outer ? LOAD_ALIAS : LOAD_RESOLVE, .from = outer});
+                 (struct load){.to = id,
+                               .kind = outer ? JINJA_LOAD_ALIAS : JINJA_LOAD_RESOLVE,
+                               .from = outer});
     }
 }
 
@@ -536,11 +533,9 @@ static struct jinja_scope_code scope_code(const struct frame *f)
     code.loads = JINJA_NEW_N(f->r, f->sym->n_loads, struct jinja_load);
     for (size_t i = 0; i < f->sym->n_loads; i++) {
         const struct load *from = &f->sym->loads[i];
-        if (from->kind == LOAD_PARAM) continue;
+        if (from->kind == JINJA_LOAD_NOTHING) continue;
         struct jinja_load *l = &code.loads[code.n_loads++];
-        l->action = from->kind == LOAD_RESOLVE ? JINJA_LOAD_RESOLVE
-                    : from->kind == LOAD_ALIAS ? JINJA_LOAD_ALIAS
-                                               : JINJA_LOAD_UNSET;
+        l->action = from->kind;
         l->to = ref_of(f, from->to);
         l->name = from->to->name;
         if (from->from) l->from = ref_of(f, from->from);
@@ -611,7 +606,7 @@ static bool is_from_context(const struct frame *f, const struct ident *id)
     for (const struct symbols *sym = f->sym; sym; sym = sym->parent) {
         jinja_spend(f->r, 1 + sym->n_loads / 8);
         for (size_t i = 0; i < sym->n_loads; i++)
-            if (sym->loads[i].to == id) return sym->loads[i].kind == LOAD_RESOLVE;
+            if (sym->loads[i].to == id) return sym->loads[i].kind == JINJA_LOAD_RESOLVE;
     }
     return false;
 }

@@ -11,7 +11,6 @@
 #include "tokenizer/template/eval.h"
 #include "tokenizer/template/library.h"
 #include "tokenizer/template/parser.h"
-#include "tokenizer/template/ast.h"
 
 enum {
     MAX_SOURCE_BYTES = 1 << 20,

@@ -210,7 +210,7 @@ bool jinja_contains(struct jinja_run *r, struct jinja_value container, struct ji
 /* Orders `keys` ascending (Python's sorted: stable, by < alone) and permutes `items` alike. */
 void jinja_sort(struct jinja_run *r, struct jinja_value *keys, struct jinja_value *items, size_t n);
 
-/* ---- undefined values, undefined.c ---------------------------------------------------------- */
+/* ---- undefined values ---------------------------------------------------------- */
 
 /*
  * Undefined by variable name (borrowed for the run), by attribute of an object, or with a sentence
