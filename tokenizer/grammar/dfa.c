@@ -528,9 +528,7 @@ static uint32_t run(const struct gram_dfa *d, const char *text, size_t len)
 bool gram_dfa_accepts(const struct gram_dfa *d, const char *text, size_t len)
 {
     uint32_t q = run(d, text, len);
-    uint64_t n = 0;
+    uint64_t n = utf8_count(text, len);
 
-    for (size_t i = 0; i < len; i++)
-        n += ((unsigned char)text[i] & 0xC0) != 0x80;
     return q != GRAM_DFA_DEAD && d->outcome[q] && n >= d->min && n <= d->max;
 }

@@ -790,15 +790,6 @@ static bool mask_quickly(struct walk *w, const struct gram_config *c)
 
 enum { MANY_ENDS = 20000 };
 
-/* No token is long enough for the bounds to matter. */
-static bool is_far_from_bounds(const struct walk *w, const struct gram_dfa *d, uint32_t q,
-                               uint32_t n)
-{
-    uint32_t safe;
-    if (!d->bounded) return true;
-    return safe_chars(d, q, n, &safe) && safe >= w->v->max_bytes;
-}
-
 /* The automaton takes the first bytes of a node and is then at an end. */
 static bool ends_before(const struct walk *w, const struct gram_dfa *d, struct gram_dfa_place p,
                         uint32_t node)
@@ -843,8 +834,9 @@ static bool mask_leaf(struct walk *w, const struct gram_config *c)
 {
     if (c->kind != GRAM_IN_LEAF || c->d) return false;
     const struct gram_dfa *d = w->s->g->rules.nodes[c->node].dfa;
-    uint32_t q = (uint32_t)c->s1, n = (uint32_t)(c->s1 >> 32);
-    if (!is_far_from_bounds(w, d, q, n)) return false;
+    uint32_t q = (uint32_t)c->s1, n = (uint32_t)(c->s1 >> 32), safe;
+    /* Some token may be long enough for the bounds to matter. */
+    if (d->bounded && (!safe_chars(d, q, n, &safe) || safe < w->v->max_bytes)) return false;
     if (c->stack && !walk_leaf_ends(w, c, d)) return false;
     add_inside(w, d, q);
     return true;

@@ -28,18 +28,12 @@ static const struct gram_num_side *side_of(const struct gram_number *n,
 
 /* ---- comparisons with bounds --------------------------------------------------------------- */
 
-/* The digit of a bound at place i from its first, 0 after the last. */
-static int bound_digit(const struct gram_num_bound *b, uint32_t i)
-{
-    return i < b->n_integer + b->n_places ? b->digits[i] - '0' : 0;
-}
-
 /* Goes on comparing: i is the place of the new digit, counted from the first of the bound. */
 static int8_t compare_digit(int8_t so_far, const struct gram_num_bound *b, uint32_t i, int digit)
 {
     assert(digit >= 0 && digit <= 9);
     if (so_far) return so_far;
-    int other = bound_digit(b, i);
+    int other = i < b->n_integer + b->n_places ? b->digits[i] - '0' : 0;
     return (int8_t)((digit > other) - (digit < other));
 }
 

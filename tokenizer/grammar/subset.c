@@ -6,7 +6,6 @@
  * until the next code point, or the end, is known. Once a part that searches has matched, its other
  * states do not matter any more.
  */
-
 #include <string.h>
 
 #include "tokenizer/grammar/build.h"

@@ -365,15 +365,11 @@ int32_t gram_vocab_longest(const struct gram_vocab *v, const char *text, size_t 
 /* The length of the special token that a text begins with, or 0. */
 static size_t special_token(const struct gram_vocab *v, const char *text, size_t len)
 {
-    uint32_t node = v->root_child[0xFF], end;
+    uint32_t node = v->root_child[0xFF];
     size_t depth = 1;
 
-    while (node && v->nodes[node].id < 0 && depth < len) {
-        for (end = v->nodes[node++].skip; node < end; node = v->nodes[node].skip)
-            if (v->nodes[node].byte == (uint8_t)text[depth]) break;
-        if (node >= end) return 0;
-        depth++;
-    }
+    for (; node && v->nodes[node].id < 0 && depth < len; depth++)
+        node = child_at(v, node, (uint8_t)text[depth]);
     return node && v->nodes[node].id >= 0 ? depth : 0;
 }
 

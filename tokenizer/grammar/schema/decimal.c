@@ -123,14 +123,6 @@ int gram_decimal_compare(const struct gram_decimal *x, const struct gram_decimal
     return x->negative ? -order : order;
 }
 
-int gram_decimal_compare_text(struct gram_build *b, const struct gram_js *x,
-                              const struct gram_js *y)
-{
-    struct gram_decimal u = gram_decimal_read(b, x->text, x->len);
-    struct gram_decimal v = gram_decimal_read(b, y->text, y->len);
-    return gram_decimal_compare(&u, &v);
-}
-
 bool gram_decimal_is_integer(const struct gram_decimal *x)
 {
     return x->exp >= 0;

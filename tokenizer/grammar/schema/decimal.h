@@ -11,7 +11,6 @@
 #include <stdint.h>
 
 struct gram_build;
-struct gram_js;
 
 /* (-1)^negative * digits * 10^exp; no zero at either end of the digits; no digits: zero. */
 struct gram_decimal {
@@ -33,8 +32,6 @@ struct gram_decimal gram_decimal_bound(struct gram_build *b, const char *text, s
                                        bool *ret_infinite);
 
 int gram_decimal_compare(const struct gram_decimal *x, const struct gram_decimal *y);
-int gram_decimal_compare_text(struct gram_build *b, const struct gram_js *x,
-                              const struct gram_js *y);
 
 bool gram_decimal_is_integer(const struct gram_decimal *x);
 

@@ -24,12 +24,6 @@ static struct gram_js *follow(struct gram_build *b, struct gram_js *s)
     return s;
 }
 
-/* A schema without any say. */
-static bool says_nothing(const struct gram_member *m)
-{
-    return m->negated ? m->schema->type == GRAM_JS_FALSE : gram_is_trivial(m->schema);
-}
-
 /* The members that count, each once. */
 static struct gram_member *clean(struct gram_build *b, const struct gram_member *members,
                                  uint32_t n, uint32_t *ret_n)
@@ -39,7 +33,8 @@ static struct gram_member *clean(struct gram_build *b, const struct gram_member 
 
     for (uint32_t i = 0; i < n; i++) {
         struct gram_member m = {follow(b, members[i].schema), members[i].negated};
-        bool known = says_nothing(&m);
+        /* nothing is said, or it is there already */
+        bool known = m.negated ? m.schema->type == GRAM_JS_FALSE : gram_is_trivial(m.schema);
         for (uint32_t j = 0; j < k && !known; j++)
             known = out[j].schema == m.schema && out[j].negated == m.negated;
         gram_steps(b, k / 64);

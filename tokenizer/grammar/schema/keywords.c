@@ -324,7 +324,11 @@ static bool equal(struct gram_build *b, const struct gram_js *x, const struct gr
     gram_steps(b, 1);
     if (x->type != y->type || x->n != y->n) return false;
     if (x->type == GRAM_JS_STRING) return x->len == y->len && !memcmp(x->text, y->text, x->len);
-    if (x->type == GRAM_JS_NUMBER) return gram_decimal_compare_text(b, x, y) == 0;
+    if (x->type == GRAM_JS_NUMBER) {
+        struct gram_decimal u = gram_decimal_read(b, x->text, x->len);
+        struct gram_decimal v = gram_decimal_read(b, y->text, y->len);
+        return gram_decimal_compare(&u, &v) == 0;
+    }
     if (x->type == GRAM_JS_ARRAY) {
         const struct gram_js *e = y->child;
         for (const struct gram_js *v = x->child; v; v = v->next, e = e->next)

@@ -258,13 +258,11 @@ bool gram_string_fits(struct gram_build *b, const struct gram_alt *alt, const ch
                       size_t len)
 {
     struct gram_string_facts *f;
-    uint64_t n = 0;
 
     if (!has_string_facts(alt)) return true;
     f = gram_temp(b, sizeof(*f));
     gram_string_facts(b, alt, true, f);
-    for (size_t i = 0; i < len; i++)
-        n += ((unsigned char)text[i] & 0xC0) != 0x80;
+    uint64_t n = utf8_count(text, len);
     if (n < f->min || (f->max < GRAM_INFINITE && n > f->max)) return false;
     return !f->n_parts || gram_dfa_accepts(checker_of(b, alt, f), text, len);
 }
