@@ -52,9 +52,8 @@ void srv_log_init(const char *format, const char *level)
     how.json = format && strcasecmp(format, "json") == 0;
     how.brief = !format || strcasecmp(format, "auto") == 0;
     if (how.brief) how.json = !isatty(STDERR_FILENO);
-    for (int i = 0; level && i <= SRV_LOG_DEBUG; i++) {
+    for (int i = 0; level && i <= SRV_LOG_DEBUG; i++)
         if (strcasecmp(level, level_names[i]) == 0) how.level = (enum srv_log_level)i;
-    }
 }
 
 /* A line while it is written: its JSON object, or text. */
@@ -295,19 +294,6 @@ static void add_ms_field(struct line *l, const char *name, int64_t us)
         buf_printf(&l->text, " %s=%.3f", name, (double)us / 1000.0);
 }
 
-static void begin_access(struct line *l)
-{
-    char now[80];
-    buf_init(&l->text, 16 * SRV_LOG_LINE_MAX_BYTES);
-    if (how.json) {
-        begin_json(l, SRV_LOG_INFO);
-        jw_text(&l->w, "event", "request");
-    } else {
-        format_time(now, sizeof(now));
-        buf_printf(&l->text, "%s request", now);
-    }
-}
-
 /* A request in at most BRIEF_COLUMNS: when, what, how it went. */
 static void log_access_briefly(const struct srv_log_access *a)
 {
@@ -337,12 +323,17 @@ static void log_access_briefly(const struct srv_log_access *a)
 void srv_log_access(const struct srv_log_access *a)
 {
     if (how.level < SRV_LOG_INFO) return;
-    if (how.brief && !how.json) {
-        log_access_briefly(a);
-        return;
-    }
+    if (how.brief && !how.json) return log_access_briefly(a);
     struct line line;
-    begin_access(&line);
+    char now[80];
+    buf_init(&line.text, 16 * SRV_LOG_LINE_MAX_BYTES);
+    if (how.json) {
+        begin_json(&line, SRV_LOG_INFO);
+        jw_text(&line.w, "event", "request");
+    } else {
+        format_time(now, sizeof(now));
+        buf_printf(&line.text, "%s request", now);
+    }
     add_text_field(&line, "id", a->request_id);
     add_text_field(&line, "method", a->method);
     add_text_field(&line, "path", a->path);

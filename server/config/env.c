@@ -9,7 +9,6 @@
  * set too.
  */
 #include <ctype.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -39,9 +38,8 @@ static bool has_service_part(const char *name)
 /* name: without the prefix. */
 static bool is_test_name(const char *name, size_t len)
 {
-    for (size_t i = 0; i < sizeof(test_names) / sizeof(test_names[0]); i++) {
+    for (size_t i = 0; i < sizeof(test_names) / sizeof(test_names[0]); i++)
         if (strlen(test_names[i]) == len && strncmp(test_names[i], name, len) == 0) return true;
-    }
     return false;
 }
 

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/file.h"
 #include "base/json_reader.h"
 #include "base/nearest.h"
@@ -30,6 +31,7 @@ struct loader {
     bool in_section;                    /* reading its section of the file, and only that */
     struct srv_list *names;             /* of models, in the order in which they come up */
     const char *label;                  /* the option as its source spells it, for messages */
+    char flag[80];                      /* the same of a flag */
     unsigned char sources[MAX_OPTIONS]; /* the source of a list's items */
     char *err;
     size_t errlen;
@@ -55,11 +57,8 @@ __attribute__((format(printf, 2, 3))) static int refuse(struct loader *l, const 
     va_start(args, format);
     vsnprintf(reason, sizeof(reason), format, args);
     va_end(args);
-    if (l->label)
-        snprintf(l->err, l->errlen, "%s: %s", l->label, reason);
-    else
-        snprintf(l->err, l->errlen, "%s", reason);
-    return -1;
+    return fail_with(-1, l->err, l->errlen, "%s%s%s", l->label ? l->label : "",
+                     l->label ? ": " : "", reason);
 }
 
 /* ---- one value ----------------------------------------------------------------------------- */
@@ -179,9 +178,8 @@ static double suffix_factor(const char *suffix)
         {"B", 1.0},
     };
     if (!*suffix) return 1;
-    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
         if (word_is(suffix, table[i].words)) return table[i].factor;
-    }
     return 0;
 }
 
@@ -372,9 +370,8 @@ static int set_presets(struct loader *l)
 
 static bool is_known_group(const char *section)
 {
-    for (int i = 0; i < srv_n_options; i++) {
+    for (int i = 0; i < srv_n_options; i++)
         if (strcmp(srv_options[i].group, section) == 0) return true;
-    }
     return !*section;
 }
 
@@ -527,36 +524,26 @@ static int read_flag(struct loader *l, struct args *a)
     const char *attached = name[len] ? name + len + 1 : NULL;
     const struct srv_option *o = find_option(name, len);
     const char *value = NULL;
-    char label[80];
-    snprintf(label, sizeof(label), "%.*s", (int)(len + (size_t)(name - arg)), arg);
-    l->label = label;
-    int rc = 0;
+    snprintf(l->flag, sizeof(l->flag), "%.*s", (int)(len + (size_t)(name - arg)), arg);
+    l->label = l->flag;
     if (!o && len > 3 && strncmp(name, "no-", 3) == 0) {
         o = find_option(name + 3, len - 3);
         if (o && (o->type != SRV_OPT_BOOL || attached)) o = NULL;
         value = "off";
     }
-    if (!o) {
-        rc = a->only_config_file ? 0 : refuse_flag(l, name, len);
-        goto out;
-    }
-    if (!value && !(value = flag_value(a, o, attached))) {
-        rc = a->only_config_file ? 0 : refuse(l, "a value is missing");
-        goto out;
-    }
-    if (a->only_config_file && strcmp(o->key, "config") != 0) goto out;
+    if (!o) return a->only_config_file ? 0 : refuse_flag(l, name, len);
+    if (!value && !(value = flag_value(a, o, attached)))
+        return a->only_config_file ? 0 : refuse(l, "a value is missing");
+    if (a->only_config_file && strcmp(o->key, "config") != 0) return 0;
     if (o->flags & SRV_OPT_ENV_ONLY) {
         char env[80];
         srv_option_env_name(o, env, sizeof(env));
-        rc = refuse(l, "a secret is not accepted on the command line; use %s or api-key-file", env);
-    } else if (!a->only_config_file && !(o->commands & (1u << l->config->command))) {
-        rc = refuse(l, "not an option of '%s'", srv_command_name(l->config->command));
-    } else {
-        rc = set_option(l, o, value);
+        return refuse(l, "a secret is not accepted on the command line; use %s or api-key-file",
+                      env);
     }
-out:
-    l->label = NULL;
-    return rc;
+    if (!a->only_config_file && !(o->commands & (1u << l->config->command)))
+        return refuse(l, "not an option of '%s'", srv_command_name(l->config->command));
+    return set_option(l, o, value);
 }
 
 /* The argument without a flag: the URL of healthcheck, what kv does, else the model. */
@@ -566,19 +553,13 @@ static int read_positional(struct loader *l, struct args *a)
     struct srv_config *c = l->config;
     if (a->only_config_file || c->is_further) return 0;
     if (c->command == SRV_CMD_LIST) return refuse(l, "list takes no argument: '%.60s'", arg);
-    bool is_url = c->command == SRV_CMD_HEALTHCHECK, is_kv = c->command == SRV_CMD_KV,
-         is_batch = c->command == SRV_CMD_BATCH;
-    const char **field = is_url     ? &c->url
-                         : is_kv    ? &c->kv_action
-                         : is_batch ? &c->batch_in
-                                    : &c->model;
+    const char **field = &c->model, *noun = "model";
+    if (c->command == SRV_CMD_HEALTHCHECK) field = &c->url, noun = "URL";
+    if (c->command == SRV_CMD_KV) field = &c->kv_action, noun = "of ls and erase";
+    if (c->command == SRV_CMD_BATCH) field = &c->batch_in, noun = "file";
     if (a->positional && l->runs && !c->prompt) return set_string(l, &c->prompt, arg);
     if (a->positional)
-        return refuse(l, "only one %s is allowed, not both '%.200s' and '%.200s'",
-                      is_url     ? "URL"
-                      : is_kv    ? "of ls and erase"
-                      : is_batch ? "file"
-                                 : "model",
+        return refuse(l, "only one %s is allowed, not both '%.200s' and '%.200s'", noun,
                       a->positional, arg);
     a->positional = arg;
     return set_string(l, field, arg);
@@ -588,39 +569,34 @@ static int read_flags(struct loader *l, struct args a)
 {
     l->from = FROM_FLAGS;
     int rc = 0;
-    while (rc == 0 && a.next < a.argc)
+    while (rc == 0 && a.next < a.argc) {
         rc = is_flag(a.argv[a.next]) ? read_flag(l, &a) : read_positional(l, &a);
+        l->label = NULL;
+    }
     return rc;
 }
 
-/* Subcommands of other programs. */
-static const char *find_own_word(const char *word)
+static int refuse_command(struct loader *l, const char *word)
 {
-    static const char *const pairs[][2] = {
+    static const char *const others[][2] = {
+        /* subcommands of other programs */
         {"ls", "`hearth list` shows the models of the cache"},
         {"show", "`hearth inspect MODEL` shows what a model is"},
         {"ps", "`curl http://127.0.0.1:8080/v1/models` shows what a running server serves"},
         {"stop", "Ctrl-C ends `hearth serve`, `systemctl stop hearth` the service"},
     };
-    for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++)
-        if (strcmp(word, pairs[i][0]) == 0) return pairs[i][1];
-    return NULL;
-}
-
-static int refuse_command(struct loader *l, const char *word)
-{
     struct srv_nearest nearest;
-    const char *own = find_own_word(word);
-    if (own) return refuse(l, "there is no '%s' here: %s", word, own);
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        if (!strcmp(word, others[i][0]))
+            return refuse(l, "there is no '%s' here: %s", word, others[i][1]);
     srv_nearest_init(&nearest, word, strlen(word));
     for (int i = 0; i < SRV_CMD_COUNT; i++)
         srv_nearest_offer(&nearest, command_names[i], strlen(command_names[i]));
     if (nearest.name)
         return refuse(l, "unknown subcommand '%.60s'; did you mean '%s'?", word, nearest.name);
-    if (strchr(word, '/')) {
+    if (strchr(word, '/'))
         return refuse(l, "unknown subcommand '%.200s'; did you mean 'hearth serve %.200s'?", word,
                       word);
-    }
     return refuse(l, "unknown subcommand '%.60s'; see --help", word);
 }
 
@@ -720,13 +696,17 @@ static int check_together(struct loader *l)
     return 0;
 }
 
-/* The configuration of one model: of l->entry, or of that without a name. */
-static int load_one(struct loader *l, struct args args, const char *(*env)(const char *name))
+/* Reads the sources for the model `entry`, or for that without a name. */
+static int load_one(const struct loader *all, struct srv_config *ret, const char *entry,
+                    struct args args, const char *(*env)(const char *name))
 {
-    struct srv_config *ret = l->config;
+    struct loader one = *all, *l = &one;
+    one.config = ret;
+    one.entry = entry;
+    ret->is_further = ret != all->config;
     if (set_presets(l)) return -1;
     l->label = NULL;
-    if (l->entry && set_string(l, &ret->entry, l->entry)) return -1;
+    if (entry && set_string(l, &ret->entry, entry)) return -1;
     if (read_command(l, &args)) return -1;
     bool help = ret->help, version = ret->version;
 
@@ -761,34 +741,14 @@ static int load_more(struct loader *l, struct args args, const char *(*env)(cons
     int rc = 0, i = 0;
     if (!ret->model) {
         srv_config_finish(ret);
-        struct loader first = *l;
-        memset(first.sources, 0, sizeof(first.sources));
-        first.entry = names.items[i++];
-        rc = load_one(&first, args, env);
+        rc = load_one(l, ret, names.items[i++], args, env);
     }
     if (rc || i == names.n) return rc;
     ret->more = calloc((size_t)(names.n - i), sizeof(*ret->more));
     if (!ret->more) return refuse(l, "out of memory");
-    for (; !rc && i < names.n; i++) {
-        struct loader further = *l;
-        memset(further.sources, 0, sizeof(further.sources));
-        further.entry = names.items[i];
-        further.config = &ret->more[ret->n_more++];
-        further.config->is_further = true;
-        rc = load_one(&further, args, env);
-    }
+    for (; !rc && i < names.n; i++)
+        rc = load_one(l, &ret->more[ret->n_more++], names.items[i], args, env);
     return rc;
-}
-
-/* The configuration of models that --models finds. */
-static int load_found(struct loader *l, struct args args, const char *(*env)(const char *name))
-{
-    struct loader found = *l;
-    found.config = l->config->found = calloc(1, sizeof(*l->config));
-    if (!found.config) return refuse(l, "out of memory");
-    memset(found.sources, 0, sizeof(found.sources));
-    found.config->is_further = true;
-    return load_one(&found, args, env);
 }
 
 int srv_config_load(struct srv_config *ret, int argc, char **argv,
@@ -798,12 +758,12 @@ int srv_config_load(struct srv_config *ret, int argc, char **argv,
     struct srv_list names = {0};
     struct loader l = {.config = ret, .names = &names, .err = err, .errlen = errlen};
     const struct args args = {.argc = argc, .argv = argv, .next = 1};
-    const struct loader before = l;
-    int rc = load_one(&l, args, env);
-    l = before;
+    int rc = load_one(&l, ret, NULL, args, env);
     if (!rc && names.n) rc = load_more(&l, args, env);
-    l = before;
-    if (!rc && ret->models_dir) rc = load_found(&l, args, env);
+    if (!rc && ret->models_dir) {
+        ret->found = calloc(1, sizeof(*ret->found));
+        rc = ret->found ? load_one(&l, ret->found, NULL, args, env) : refuse(&l, "out of memory");
+    }
     clear_list(&names);
     return rc;
 }

@@ -405,11 +405,7 @@ bool srv_option_is_of_a_model(const struct srv_option *o)
 
 void srv_option_env_name(const struct srv_option *o, char *buf, size_t size)
 {
-    static const char prefix[] = "HEARTH_";
-    size_t n = 0;
-    for (const char *p = prefix; *p && n + 1 < size; p++)
-        buf[n++] = *p;
-    for (const char *p = o->key; *p && n + 1 < size; p++)
-        buf[n++] = *p == '-' ? '_' : (char)toupper((unsigned char)*p);
-    if (size) buf[n] = '\0';
+    snprintf(buf, size, "HEARTH_%s", o->key);
+    for (char *p = buf; *p; p++)
+        *p = *p == '-' ? '_' : (char)toupper((unsigned char)*p);
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "server/config/config.h"
 #include "server/config/options.h"
 
@@ -111,9 +112,8 @@ void srv_config_print_help(FILE *out, enum srv_command command)
             command == SRV_CMD_HEALTHCHECK ? "URL" : "MODEL");
     if (command == SRV_CMD_SERVE) {
         fputs("\nsubcommands (hearth NAME --help shows the options of each):\n", out);
-        for (int i = 0; i < SRV_CMD_COUNT; i++) {
+        for (int i = 0; i < SRV_CMD_COUNT; i++)
             fprintf(out, "  %-12s %s\n", srv_command_name((enum srv_command)i), command_lines[i]);
-        }
     }
     const char *group = "";
     for (int i = 0; i < srv_n_options; i++) {
@@ -198,13 +198,11 @@ static int print_setting(FILE *out, const struct srv_option *o, const struct srv
     bool is_named = c->entry && !c->is_further && o->offset == offsetof(struct srv_config, model);
     fprintf(out, "%s =", o->key);
     if (is_named) fprintf(out, " %s=%s", c->entry, c->model);
-    if (!is_named && print_value(out, o, (const char *)c + o->offset)) {
-        snprintf(err, errlen,
-                 "%s: an ini file cannot hold a text of several lines, or one with blanks or "
-                 "quotes at its ends and both kinds of quotes",
-                 o->key);
-        return -1;
-    }
+    if (!is_named && print_value(out, o, (const char *)c + o->offset))
+        return fail_with(-1, err, errlen,
+                         "%s: an ini file cannot hold a text of several lines, or one with blanks "
+                         "or quotes at its ends and both kinds of quotes",
+                         o->key);
     fputc('\n', out);
     return 0;
 }

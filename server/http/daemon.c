@@ -21,11 +21,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fail.h"
 #include "base/os_error.h"
 #include "server/http/admit.h"
 #include "server/http/guard.h"
@@ -113,7 +113,6 @@ static enum MHD_Result collect(void *cls, enum MHD_ValueKind kind, const char *n
                                size_t name_len, const char *value, size_t value_len)
 {
     struct collector *c = cls;
-    (void)kind;
     if (!value) value_len = 0;
     if (!srv_request_add_header(c->req, name, name_len, value ? value : "", value_len)) {
         c->too_many = true;
@@ -190,19 +189,8 @@ static enum MHD_Result take_body(struct srv_request *req, const char *data, size
 static enum MHD_Result answer_or_wait(struct srv_request *req, struct MHD_Connection *connection,
                                       enum srv_poll poll)
 {
-    switch (poll) {
-    case SRV_POLL_WAIT: return MHD_YES;
-    case SRV_POLL_READY: return send_answer(req, connection);
-    case SRV_POLL_GONE: break;
-    }
-    return MHD_NO;
-}
-
-/* Only with log-prompts. Long bodies are cut at the length limit of a log line. */
-static void log_body(const struct srv_request *req)
-{
-    if (!req->server->config->log_prompts || !req->body.len) return;
-    srv_log(SRV_LOG_INFO, "request %s body: %s", req->facts.id, req->body.data);
+    if (poll == SRV_POLL_READY) return send_answer(req, connection);
+    return poll == SRV_POLL_WAIT ? MHD_YES : MHD_NO;
 }
 
 /* The request is complete. */
@@ -219,7 +207,8 @@ static enum MHD_Result finish_body(struct srv_request *req, struct MHD_Connectio
     }
     if (!is_inline && !srv_watch_enter(watch, req->connection_id, SRV_PHASE_WORKING, req))
         return MHD_NO;
-    log_body(req);
+    if (req->server->config->log_prompts && req->body.len) /* cut to the length of a log line */
+        srv_log(SRV_LOG_INFO, "request %s body: %s", req->facts.id, req->body.data);
     return answer_or_wait(req, connection, srv_request_dispatch(req));
 }
 
@@ -227,7 +216,6 @@ static enum MHD_Result finish_body(struct srv_request *req, struct MHD_Connectio
 
 static ssize_t on_read(void *cls, uint64_t pos, char *buf, size_t max)
 {
-    (void)pos;
     struct srv_request *req = cls;
     ssize_t n = srv_request_read(req, buf, max);
     if (n >= 0) return n;
@@ -267,18 +255,16 @@ static void add_headers(struct srv_request *req, struct MHD_Response *response)
         MHD_add_response_header(response, "Cache-Control", "no-cache, no-store");
         MHD_add_response_header(response, "X-Accel-Buffering", "no");
     }
-    for (int i = 0; i < req->n_reply_headers; i++) {
+    for (int i = 0; i < req->n_reply_headers; i++)
         MHD_add_response_header(response, req->reply_headers[i].name, req->reply_headers[i].value);
-    }
     if (req->close_after || draining) MHD_add_response_header(response, "Connection", "close");
 }
 
 static struct MHD_Response *make_response(struct srv_request *req)
 {
-    if (req->answer >= SRV_ANSWER_PIECES) {
+    if (req->answer >= SRV_ANSWER_PIECES)
         return MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, READ_BLOCK_BYTES, on_read, req,
                                                  NULL);
-    }
     if (!req->reply.len)
         return MHD_create_response_from_buffer(0, (char[1]){0}, MHD_RESPMEM_MUST_COPY);
     struct MHD_Response *response =
@@ -318,8 +304,6 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
                                   const char *method, const char *version, const char *upload_data,
                                   size_t *upload_data_size, void **con_cls)
 {
-    (void)cls;
-    (void)url;
     struct srv_request *req = *con_cls;
     if (!req) return MHD_NO;
     switch (req->stage) {
@@ -338,8 +322,6 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
 static void on_completed(void *cls, struct MHD_Connection *connection, void **con_cls,
                          enum MHD_RequestTerminationCode code)
 {
-    (void)cls;
-    (void)connection;
     struct srv_request *req = *con_cls;
     if (!req) return;
     *con_cls = NULL;
@@ -382,7 +364,6 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **s
 __attribute__((format(printf, 2, 0))) static void on_log(void *cls, const char *format,
                                                          va_list args)
 {
-    (void)cls;
     char text[512];
     vsnprintf(text, sizeof(text), format, args);
     text[strcspn(text, "\n")] = '\0';
@@ -391,7 +372,6 @@ __attribute__((format(printf, 2, 0))) static void on_log(void *cls, const char *
 
 static void on_panic(void *cls, const char *file, unsigned int line, const char *reason)
 {
-    (void)cls;
     srv_log(SRV_LOG_ERROR, "the HTTP library gave up at %s:%u: %s", file, line,
             reason ? reason : "no reason given");
     srv_log_flush(1000);
@@ -438,10 +418,8 @@ int srv_http_check_tls(const char *cert, const char *key, char *err, size_t errl
         MHD_USE_TLS | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ERROR_LOG, 0, NULL, NULL, on_request, NULL,
         MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL, MHD_OPTION_HTTPS_MEM_CERT, cert,
         MHD_OPTION_HTTPS_MEM_KEY, key, MHD_OPTION_END);
-    if (!daemon) {
-        snprintf(err, errlen, "TLS cannot be served; are certificate and key good?");
-        return -1;
-    }
+    if (!daemon)
+        return fail_with(-1, err, errlen, "TLS cannot be served; are certificate and key good?");
     MHD_stop_daemon(daemon);
     return 0;
 }
@@ -452,8 +430,7 @@ int srv_http_start(struct srv_http **ret, struct srv_server *server,
     struct srv_http *h = calloc(1, sizeof(*h));
     if (!h) {
         close(params->listen_fd);
-        snprintf(err, errlen, "no memory for the HTTP daemon");
-        return -1;
+        return fail_with(-1, err, errlen, "no memory for the HTTP daemon");
     }
     MHD_set_panic_func(on_panic, NULL);
     *h = (struct srv_http){.server = server,

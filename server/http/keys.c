@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/file.h"
 #include "base/sha256.h"
 #include "server/bounds.h"
@@ -41,22 +42,15 @@ static bool is_one_word(const char *text, size_t len)
 
 static int add_key(struct key_set *set, const char *text, size_t len, char *err, size_t errlen)
 {
-    if (!is_one_word(text, len)) {
-        snprintf(err, errlen,
-                 "a key holds a blank or a control character, so no client can send "
-                 "it; a comment takes a line of its own");
-        return -1;
-    }
-    if (len > SRV_KEY_MAX_BYTES || set->n >= SRV_KEYS_MAX) {
-        snprintf(err, errlen, "at most %d keys of at most %d bytes each are read",
-                 (int)SRV_KEYS_MAX, (int)SRV_KEY_MAX_BYTES);
-        return -1;
-    }
+    if (!is_one_word(text, len))
+        return fail_with(-1, err, errlen,
+                         "a key holds a blank or a control character, so no client can send it; "
+                         "a comment takes a line of its own");
+    if (len > SRV_KEY_MAX_BYTES || set->n >= SRV_KEYS_MAX)
+        return fail_with(-1, err, errlen, "at most %d keys of at most %d bytes each are read",
+                         (int)SRV_KEYS_MAX, (int)SRV_KEY_MAX_BYTES);
     struct digest *digests = realloc(set->digests, sizeof(*digests) * (size_t)(set->n + 1));
-    if (!digests) {
-        snprintf(err, errlen, "no memory for the API keys");
-        return -1;
-    }
+    if (!digests) return fail_with(-1, err, errlen, "no memory for the API keys");
     set->digests = digests;
     sha256(digests[set->n++].bytes, text, len);
     return 0;
@@ -78,10 +72,8 @@ static int read_file(struct key_set *set, const struct srv_keys *k, char *err, s
     char why[500];
     size_t len;
     char *text;
-    if (file_load(NULL, k->file, SRV_KEY_FILE_MAX_BYTES, &text, &len, why, sizeof(why))) {
-        snprintf(err, errlen, "%s %s", k->option, why);
-        return -1;
-    }
+    if (file_load(NULL, k->file, SRV_KEY_FILE_MAX_BYTES, &text, &len, why, sizeof(why)))
+        return fail_with(-1, err, errlen, "%s %s", k->option, why);
     int rc = 0, before = set->n, n_lines = 0;
     char *line = text + (strncmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0);
     while (rc == 0 && line < text + len) {
@@ -95,11 +87,8 @@ static int read_file(struct key_set *set, const struct srv_keys *k, char *err, s
     if (rc) snprintf(err, errlen, "%s %.200s:%d: %s", k->option, k->file, n_lines, why);
     explicit_bzero(text, len);
     free(text);
-    if (rc == 0 && set->n == before) {
-        snprintf(err, errlen, "%s %.200s: holds no key", k->option, k->file);
-        rc = -1;
-    }
-    return rc;
+    if (rc || set->n > before) return rc;
+    return fail_with(-1, err, errlen, "%s %.200s: holds no key", k->option, k->file);
 }
 
 static int read_set(struct key_set *ret, const struct srv_keys *k, char *err, size_t errlen)
@@ -112,10 +101,7 @@ static int read_set(struct key_set *ret, const struct srv_keys *k, char *err, si
         rc = add_trimmed(&set, p, len, why, sizeof(why));
         p += len + (p[len] == ',');
     }
-    if (rc == 0 && k->more && set.n == 0) {
-        snprintf(why, sizeof(why), "it holds no key");
-        rc = -1;
-    }
+    if (rc == 0 && k->more && set.n == 0) rc = fail_with(-1, why, sizeof(why), "it holds no key");
     if (rc) snprintf(err, errlen, "the key in the environment (see %s): %s", k->option, why);
     if (rc == 0 && k->file) rc = read_file(&set, k, err, errlen);
     if (rc)
@@ -138,13 +124,12 @@ int srv_keys_create(struct srv_keys **ret, const char *option, const char *file,
         return -1;
     }
     k->option = option;
-    if ((file && !(k->file = strdup(file))) || (more && !(k->more = strdup(more)))) goto out;
-    rc = read_set(&k->set, k, err, errlen);
-    if (rc) goto out;
-    *ret = k;
-    k = NULL;
-out:
-    srv_keys_destroy(k);
+    if ((!file || (k->file = strdup(file))) && (!more || (k->more = strdup(more))))
+        rc = read_set(&k->set, k, err, errlen);
+    if (rc)
+        srv_keys_destroy(k);
+    else
+        *ret = k;
     return rc;
 }
 

@@ -13,26 +13,28 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/fail.h"
 #include "base/os_error.h"
 
 enum { BACKLOG = 1024 };
 
-static int resolve(const char *host, int port, struct addrinfo **ret)
+static int resolve(const char *host, int port, struct addrinfo **ret, char *err, size_t errlen)
 {
     char service[16];
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
     snprintf(service, sizeof(service), "%d", port);
     if (strcmp(host, "localhost") == 0) hints.ai_family = AF_INET;
-    return getaddrinfo(host, service, &hints, ret);
+    int rc = getaddrinfo(host, service, &hints, ret);
+    if (!rc) return 0;
+    return fail_with(-1, err, errlen, "host '%.100s': %s", host, gai_strerror(rc));
 }
 
 int srv_listen_check_host(const char *host, char *err, size_t errlen)
 {
     struct addrinfo *list = NULL;
-    int rc = resolve(host, 0, &list);
-    if (rc) snprintf(err, errlen, "host '%.100s': %s", host, gai_strerror(rc));
-    if (!rc) freeaddrinfo(list);
-    return rc ? -1 : 0;
+    if (resolve(host, 0, &list, err, errlen)) return -1;
+    freeaddrinfo(list);
+    return 0;
 }
 
 /* Returns the descriptor, or -1 with errno. */
@@ -53,12 +55,8 @@ static int open_at(const struct addrinfo *ai)
 int srv_listen_tcp(int *ret_fd, const char *host, int port, char *err, size_t errlen)
 {
     struct addrinfo *list = NULL;
-    int rc = resolve(host, port, &list);
-    if (rc) {
-        snprintf(err, errlen, "host '%.100s': %s", host, gai_strerror(rc));
-        return -1;
-    }
     int fd = -1;
+    if (resolve(host, port, &list, err, errlen)) return -1;
     for (const struct addrinfo *ai = list; ai && fd < 0; ai = ai->ai_next)
         fd = open_at(ai);
     if (fd < 0)
@@ -80,9 +78,8 @@ static void remove_stale(const struct sockaddr_un *addr)
     if (lstat(addr->sun_path, &st) || !S_ISSOCK(st.st_mode)) return;
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return;
-    if (connect(fd, (const struct sockaddr *)addr, sizeof(*addr)) && errno == ECONNREFUSED) {
+    if (connect(fd, (const struct sockaddr *)addr, sizeof(*addr)) && errno == ECONNREFUSED)
         unlink(addr->sun_path);
-    }
     close(fd);
 }
 
@@ -90,8 +87,7 @@ int srv_listen_check_path(const char *path, char *err, size_t errlen)
 {
     const size_t max = sizeof(((struct sockaddr_un *)NULL)->sun_path) - 1;
     if (strlen(path) <= max) return 0;
-    snprintf(err, errlen, "unix-socket: the path is longer than %zu bytes", max);
-    return -1;
+    return fail_with(-1, err, errlen, "unix-socket: the path is longer than %zu bytes", max);
 }
 
 int srv_listen_unix(int *ret_fd, const char *path, char *err, size_t errlen)
@@ -113,9 +109,8 @@ int srv_listen_unix(int *ret_fd, const char *path, char *err, size_t errlen)
 
 static bool is_local_address(const struct sockaddr *addr)
 {
-    if (addr->sa_family == AF_INET) {
+    if (addr->sa_family == AF_INET)
         return ntohl(((const struct sockaddr_in *)addr)->sin_addr.s_addr) >> 24 == 127;
-    }
     return addr->sa_family == AF_INET6 &&
            IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)addr)->sin6_addr);
 }
@@ -123,7 +118,7 @@ static bool is_local_address(const struct sockaddr *addr)
 bool srv_listen_is_local(const char *host)
 {
     struct addrinfo *list = NULL;
-    if (resolve(host, 0, &list)) return false;
+    if (resolve(host, 0, &list, NULL, 0)) return false;
     bool local = list != NULL;
     for (const struct addrinfo *ai = list; ai; ai = ai->ai_next)
         local &= is_local_address(ai->ai_addr);

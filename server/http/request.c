@@ -228,9 +228,8 @@ static bool is_sane_id(const char *id)
 {
     size_t len = strlen(id);
     if (len == 0 || len > SRV_REQUEST_ID_MAX) return false;
-    for (size_t i = 0; i < len; i++) {
+    for (size_t i = 0; i < len; i++)
         if (id[i] <= ' ' || id[i] > '~') return false;
-    }
     return true;
 }
 
@@ -262,9 +261,8 @@ void srv_request_suggest_id(struct srv_request *req, const char *id)
 
 const char *srv_request_header(const struct srv_request *req, const char *name)
 {
-    for (int i = 0; i < req->n_headers; i++) {
+    for (int i = 0; i < req->n_headers; i++)
         if (strcasecmp(req->headers[i].name, name) == 0) return req->headers[i].value;
-    }
     return NULL;
 }
 
@@ -352,8 +350,7 @@ struct call {
 /* With the lock held: the call to make for a client that left, once; none otherwise. */
 static struct call take_gone_callback(struct srv_request *req)
 {
-    if (!req->api_held || req->gone_called || !req->callbacks.on_gone)
-        return (struct call){NULL, NULL};
+    if (!req->api_held || req->gone_called || !req->callbacks.on_gone) return (struct call){0};
     req->gone_called = true;
     atomic_fetch_add(&req->n_api_refs, 1);
     return (struct call){req->callbacks.on_gone, req->api_data};

@@ -19,7 +19,6 @@
 #ifndef HEARTH_SERVER_HTTP_REQUEST_H
 #define HEARTH_SERVER_HTTP_REQUEST_H
 
-#include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>

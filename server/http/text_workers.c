@@ -8,11 +8,13 @@
 #include "server/http/text_workers.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/os_error.h"
 #include "base/thread.h"
 #include "server/bounds.h"
@@ -147,7 +149,6 @@ static void *worker(void *arg)
 int srv_work_create(struct srv_work **ret, int n_workers, char *err, size_t errlen)
 {
     struct srv_work *w = calloc(1, sizeof(*w));
-    int rc = -1;
     snprintf(err, errlen, "no memory for the text workers");
     if (!w || pthread_mutex_init(&w->lock, NULL) || pthread_cond_init(&w->wake, NULL)) {
         free(w);
@@ -155,25 +156,20 @@ int srv_work_create(struct srv_work **ret, int n_workers, char *err, size_t errl
     }
     w->max_large = srv_large_texts(n_workers);
     w->threads = calloc((size_t)n_workers + 1, sizeof(*w->threads)); /* of 0 may be NULL */
-    if (!w->threads) goto out;
+    int failed = w->threads ? 0 : ENOMEM;
     pthread_mutex_lock(&w->lock);
-    int failed = 0;
     for (int i = 0; i < n_workers && !failed; i++) {
         failed = thread_start(&w->threads[i], "hearth-text", SRV_WORKER_STACK_BYTES, worker, w);
         w->n_workers += !failed;
     }
     pthread_mutex_unlock(&w->lock);
     if (failed) {
-        snprintf(err, errlen, "text worker thread: %s%s", strerror(failed),
-                 os_error_remedy(failed));
-        goto out;
+        srv_work_destroy(w);
+        return fail_with(-1, err, errlen, "text worker thread: %s%s", strerror(failed),
+                         os_error_remedy(failed));
     }
     *ret = w;
-    w = NULL;
-    rc = 0;
-out:
-    srv_work_destroy(w);
-    return rc;
+    return 0;
 }
 
 void srv_work_destroy(struct srv_work *w)

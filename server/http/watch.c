@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fail.h"
 #include "base/os_error.h"
 #include "base/thread.h"
 #include "server/bounds.h"
@@ -90,14 +91,10 @@ static uint64_t bytes_moved(const struct slot *s, bool incoming)
 {
     struct tcp_info info;
     socklen_t len = sizeof(info);
-    if (getsockopt(s->fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0) {
+    if (getsockopt(s->fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0)
         return incoming ? info.tcpi_bytes_received : info.tcpi_bytes_acked;
-    }
     int waiting = 0;
-    /*
-     * On a Unix socket the number of waiting bytes falls when the peer reads; its negative counts
-     * up.
-     */
+    /* On a Unix socket the waiting bytes fall when the peer reads; their negative counts up. */
     if (!incoming && ioctl(s->fd, SIOCOUTQ, &waiting) == 0) return (uint64_t)(INT32_MAX - waiting);
     return 0;
 }
@@ -120,16 +117,14 @@ static void enter(struct slot *s, enum srv_phase phase)
 {
     s->phase = phase;
     s->since_us = clock_now_us();
-    if (phase == SRV_PHASE_IDLE || phase == SRV_PHASE_ANSWERING) {
+    if (phase == SRV_PHASE_IDLE || phase == SRV_PHASE_ANSWERING)
         s->progress = bytes_moved(s, phase == SRV_PHASE_IDLE);
-    }
 }
 
 static struct slot *free_slot(struct srv_watch *w)
 {
-    for (int i = 0; i < w->n_slots; i++) {
+    for (int i = 0; i < w->n_slots; i++)
         if (w->slots[i].fd < 0) return &w->slots[i];
-    }
     return NULL;
 }
 
@@ -243,9 +238,8 @@ static void send_error(struct slot *s, enum srv_error kind, const char *reason, 
                "Connection: close\r\n\r\n",
                srv_error_status(kind), reason, body.len);
     if (!body.failed) buf_add(&head, body.data, body.len);
-    if (!head.failed && send(s->fd, head.data, head.len, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
+    if (!head.failed && send(s->fd, head.data, head.len, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
         srv_log(SRV_LOG_DEBUG, "an error answer could not be sent: %s", strerror(errno));
-    }
     buf_finish(&body);
     buf_finish(&head);
 }
@@ -363,9 +357,7 @@ static int idle_limit_ms(const struct srv_config *c, const struct slot *s)
     return short_one ? c->header_timeout_ms : c->idle_timeout_ms;
 }
 
-/*
- * Checks one slot. Returns the request if its client was cut, with a reference. With the lock held.
- */
+/* Returns the request if its client was cut, with a reference. With the lock held. */
 static struct srv_request *check(struct srv_watch *w, struct slot *s, uint64_t now_us)
 {
     const struct srv_config *c = w->config;
@@ -430,9 +422,8 @@ static void *watch_thread(void *arg)
     while (!atomic_load(&w->stopping)) {
         struct epoll_event events[MAX_EVENTS];
         int n = epoll_wait(w->epoll_fd, events, MAX_EVENTS, w->tick_ms);
-        for (int i = 0; i < n; i++) {
+        for (int i = 0; i < n; i++)
             if (events[i].data.u64 != WAKE_ID) handle_event(w, &events[i]);
-        }
         uint64_t now_us = clock_now_us();
         if (now_us < next_sweep_us) continue;
         sweep(w);
@@ -470,9 +461,8 @@ void srv_watch_close_idle(struct srv_watch *w, bool from_now_on)
 void srv_watch_close_all(struct srv_watch *w)
 {
     pthread_mutex_lock(&w->lock);
-    for (int i = 0; i < w->n_slots; i++) {
+    for (int i = 0; i < w->n_slots; i++)
         if (w->slots[i].fd >= 0) shut(&w->slots[i]);
-    }
     pthread_mutex_unlock(&w->lock);
 }
 
@@ -484,9 +474,8 @@ static int choose_tick(const struct srv_config *c)
     const int clocks[] = {c->header_timeout_ms, c->body_timeout_ms, c->idle_timeout_ms,
                           c->send_timeout_ms, c->heartbeat_ms ? c->heartbeat_ms : MAX_TICK_MS * 4};
     int tick = MAX_TICK_MS;
-    for (size_t i = 0; i < sizeof(clocks) / sizeof(clocks[0]); i++) {
+    for (size_t i = 0; i < sizeof(clocks) / sizeof(clocks[0]); i++)
         if (clocks[i] / 4 < tick) tick = clocks[i] / 4;
-    }
     return tick < MIN_TICK_MS ? MIN_TICK_MS : tick;
 }
 
@@ -506,10 +495,8 @@ int srv_watch_create(struct srv_watch **ret, const struct srv_config *config,
     struct srv_watch *w = calloc(1, sizeof(*w));
     if (!w || pthread_mutex_init(&w->lock, NULL)) {
         free(w);
-        snprintf(err, errlen, "no memory for the connection watcher");
-        return -1;
+        return fail_with(-1, err, errlen, "no memory for the connection watcher");
     }
-    int rc = -1;
     w->epoll_fd = w->wake_fd = -1;
     w->config = config;
     w->metrics = metrics;
@@ -523,17 +510,13 @@ int srv_watch_create(struct srv_watch **ret, const struct srv_config *config,
     if (!failed && open_fds(w)) failed = errno;
     if (!failed) failed = thread_start(&w->thread, "hearth-watch", 0, watch_thread, w);
     if (failed) {
-        snprintf(err, errlen, "the connection watcher cannot start: %s%s", strerror(failed),
-                 os_error_remedy(failed));
-        goto out;
+        srv_watch_destroy(w);
+        return fail_with(-1, err, errlen, "the connection watcher cannot start: %s%s",
+                         strerror(failed), os_error_remedy(failed));
     }
     w->started = true;
     *ret = w;
-    w = NULL;
-    rc = 0;
-out:
-    srv_watch_destroy(w);
-    return rc;
+    return 0;
 }
 
 void srv_watch_destroy(struct srv_watch *w)

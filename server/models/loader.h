@@ -9,7 +9,6 @@
 #ifndef HEARTH_SERVER_MODELS_LOADER_H
 #define HEARTH_SERVER_MODELS_LOADER_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 struct eng_cores;

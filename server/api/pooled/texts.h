@@ -8,7 +8,6 @@
 #ifndef HEARTH_SERVER_API_POOLED_TEXTS_H
 #define HEARTH_SERVER_API_POOLED_TEXTS_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

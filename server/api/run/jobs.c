@@ -4,7 +4,6 @@
 
 #include <assert.h>
 #include <sched.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"

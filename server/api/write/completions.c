@@ -2,8 +2,6 @@
 /* The answers and events of completions; see dialects.h. */
 #include "server/api/write/dialects.h"
 
-#include <string.h>
-
 #include "server/api/write/openai_json.h"
 
 /* ---- log-probabilities --------------------------------------------------------------------- */
