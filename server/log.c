@@ -24,6 +24,7 @@
 #include "base/os_error.h"
 #include "base/thread.h"
 #include "server/bounds.h"
+#include "server/metrics.h"
 
 static struct {
     bool json;
@@ -297,6 +298,7 @@ static void add_ms_field(struct line *l, const char *name, int64_t us)
 /* A request in at most BRIEF_COLUMNS: when, what, how it went. */
 static void log_access_briefly(const struct srv_log_access *a)
 {
+    const struct srv_account *account = a->account;
     struct line line;
     struct tm now;
     time_t seconds = (time_t)(clock_date_ms() / 1000);
@@ -306,12 +308,13 @@ static void log_access_briefly(const struct srv_log_access *a)
     buf_printf(&line.text, "%02d:%02d:%02d %d %s ", now.tm_hour, now.tm_min, now.tm_sec, a->status,
                a->method ? a->method : "-");
     if (a->path) add_escaped(&line.text, a->path, strnlen(a->path, BRIEF_COLUMNS / 3), "");
-    if (a->n_prompt_tokens || a->n_generated_tokens)
-        buf_printf(&line.text, ", %d + %d tokens", (int)a->n_prompt_tokens,
-                   (int)a->n_generated_tokens);
-    if (a->ttft_us >= 0) buf_printf(&line.text, ", first %.3f s", (double)a->ttft_us / 1e6);
+    if (account->n_prompt_tokens || account->n_generated_tokens)
+        buf_printf(&line.text, ", %d + %d tokens", (int)account->n_prompt_tokens,
+                   (int)account->n_generated_tokens);
+    if (account->ttft_us >= 0)
+        buf_printf(&line.text, ", first %.3f s", (double)account->ttft_us / 1e6);
     if (a->total_us >= 0) buf_printf(&line.text, ", all %.3f s", (double)a->total_us / 1e6);
-    if (a->finish_reason) buf_printf(&line.text, ", %s", a->finish_reason);
+    if (account->finish_reason) buf_printf(&line.text, ", %s", account->finish_reason);
     if (a->gone) buf_puts(&line.text, ", client gone");
     if (a->status >= 400 && a->request_id) buf_printf(&line.text, ", %s", a->request_id);
     snprintf(text, sizeof(text), "%s", line.text.data ? line.text.data : "");
@@ -324,6 +327,7 @@ void srv_log_access(const struct srv_log_access *a)
 {
     if (how.level < SRV_LOG_INFO) return;
     if (how.brief && !how.json) return log_access_briefly(a);
+    const struct srv_account *account = a->account;
     struct line line;
     char now[80];
     buf_init(&line.text, 16 * SRV_LOG_LINE_MAX_BYTES);
@@ -338,19 +342,19 @@ void srv_log_access(const struct srv_log_access *a)
     add_text_field(&line, "method", a->method);
     add_text_field(&line, "path", a->path);
     add_number_field(&line, "status", a->status);
-    add_text_field(&line, "endpoint", a->endpoint);
-    add_text_field(&line, "model", a->model);
-    if (a->endpoint) {
-        add_number_field(&line, "prompt_tokens", a->n_prompt_tokens);
-        add_number_field(&line, "cached_tokens", a->n_cached_tokens);
-        add_number_field(&line, "generated_tokens", a->n_generated_tokens);
+    add_text_field(&line, "endpoint", account->endpoint);
+    add_text_field(&line, "model", account->model);
+    if (account->endpoint) {
+        add_number_field(&line, "prompt_tokens", account->n_prompt_tokens);
+        add_number_field(&line, "cached_tokens", account->n_cached_tokens);
+        add_number_field(&line, "generated_tokens", account->n_generated_tokens);
     }
-    if (a->n_dropped_items > 0) add_number_field(&line, "dropped", a->n_dropped_items);
-    add_ms_field(&line, "queue_ms", a->queue_us);
-    add_ms_field(&line, "ttft_ms", a->ttft_us);
+    if (account->n_dropped_items > 0) add_number_field(&line, "dropped", account->n_dropped_items);
+    add_ms_field(&line, "queue_ms", account->queue_us);
+    add_ms_field(&line, "ttft_ms", account->ttft_us);
     add_ms_field(&line, "total_ms", a->total_us);
     add_number_field(&line, "bytes", (int64_t)a->sent_bytes);
-    add_text_field(&line, "finish_reason", a->finish_reason);
+    add_text_field(&line, "finish_reason", account->finish_reason);
     if (a->gone) add_text_field(&line, "client", "gone");
     add_text_field(&line, "traceparent", a->trace_parent);
     add_text_field(&line, "session", a->session_id);

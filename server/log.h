@@ -36,16 +36,14 @@ uint64_t srv_log_n_dropped(void);
 void srv_log(enum srv_log_level level, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+struct srv_account;
+
 /* One line per request. Its texts may come from outside. Strings may be NULL. */
 struct srv_log_access {
-    const char *request_id, *method, *path, *model, *endpoint, *finish_reason, *trace_parent,
-        *session_id;
-    const char *peer;
+    const char *request_id, *method, *path, *trace_parent, *session_id, *peer;
+    const struct srv_account *account;
     int status; /* 0: no answer was sent */
     bool gone;  /* the client left, or was cut, before the end */
-    int64_t n_prompt_tokens, n_cached_tokens, n_generated_tokens;
-    int64_t n_dropped_items;   /* 0: not shown */
-    int64_t queue_us, ttft_us; /* -1: never */
     int64_t total_us;
     size_t sent_bytes;
 };

@@ -624,11 +624,6 @@ static int index_of(const char *const *labels, int n, const char *label)
     return i;
 }
 
-static int endpoint_index(const char *endpoint)
-{
-    return index_of(endpoints, N_OF(endpoints), endpoint);
-}
-
 static enum reason reason_of(int status, bool disconnected, const struct srv_account *a)
 {
     if (disconnected) return R_CANCELLED;
@@ -660,13 +655,14 @@ static void observe_times(struct srv_metrics *m, const struct srv_account *a, in
 void srv_metrics_count_request(struct srv_metrics *m, int status, bool disconnected,
                                const struct srv_account *a, int64_t total_us)
 {
-    int endpoint = endpoint_index(a->endpoint);
+    int endpoint = index_of(endpoints, N_OF(endpoints), a->endpoint);
     char code[16];
     snprintf(code, sizeof(code), "%d", status);
     if (disconnected) srv_metrics_count(m, SRV_COUNT_GONE);
     add(&m->by_status[index_of(statuses, N_OF(statuses), code)], 1);
     add(&m->by_endpoint[endpoint], 1);
-    if (endpoint > endpoint_index("embeddings")) return; /* those of the engine come first */
+    if (endpoint > index_of(endpoints, N_OF(endpoints), "embeddings"))
+        return; /* those of the engine come first */
     enum reason reason = reason_of(status, disconnected, a);
     add(&m->by_reason[reason], 1);
     if (reason == R_REJECTED || status != 200) return;

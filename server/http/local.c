@@ -31,7 +31,6 @@ static void resume(struct srv_request *req)
 /* A stream that nobody reads fast enough; the owner reads until it has all. */
 static void cut(struct srv_request *req)
 {
-    (void)req;
 }
 
 static const struct srv_transport transport = {suspend, resume, cut};

@@ -112,7 +112,9 @@ struct srv_request *srv_request_create(struct srv_server *server,
 {
     struct srv_request *req = calloc(1, sizeof(*req));
     if (!req) return NULL;
-    if (pthread_mutex_init(&req->lock, NULL)) {
+    req->target = srv_request_copy_text(req, target, strlen(target));
+    if (!req->target || pthread_mutex_init(&req->lock, NULL)) {
+        free(req->arena);
         free(req);
         return NULL;
     }
@@ -126,12 +128,6 @@ struct srv_request *srv_request_create(struct srv_server *server,
     req->facts.app = server->app;
     req->query = req->facts.tail = req->facts.body = req->path = "";
     make_id(req);
-    req->target = srv_request_copy_text(req, target, strlen(target));
-    if (!req->target) {
-        pthread_mutex_destroy(&req->lock);
-        free(req);
-        return NULL;
-    }
     atomic_fetch_add(&server->n_requests, 1);
     atomic_fetch_add(&server->n_requests_ever, 1);
     return req;
@@ -149,20 +145,12 @@ static void account(const struct srv_request *req)
         .request_id = req->facts.id,
         .method = req->method,
         .path = *req->path ? req->path : req->target,
-        .model = a->model,
-        .endpoint = a->endpoint,
-        .finish_reason = a->finish_reason,
         .trace_parent = *req->facts.trace_parent ? req->facts.trace_parent : NULL,
         .session_id = srv_request_header(req, "x-session-id"),
         .peer = req->peer,
         .status = req->status,
         .gone = req->gone,
-        .n_prompt_tokens = a->n_prompt_tokens,
-        .n_cached_tokens = a->n_cached_tokens,
-        .n_generated_tokens = a->n_generated_tokens,
-        .n_dropped_items = a->n_dropped_items,
-        .queue_us = a->queue_us,
-        .ttft_us = a->ttft_us,
+        .account = a,
         .total_us = total_us,
         .sent_bytes = req->sent_bytes,
     });

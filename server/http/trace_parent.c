@@ -16,9 +16,8 @@ static bool has_form(const char *value)
 {
     static const char form[] = "xx-xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx-xxxxxxxxxxxxxxxx-xx";
     _Static_assert(sizeof(form) == SRV_TRACE_PARENT_CHARS + 1, "the four fields");
-    for (int i = 0; i < SRV_TRACE_PARENT_CHARS; i++) {
+    for (int i = 0; i < SRV_TRACE_PARENT_CHARS; i++)
         if (form[i] == 'x' ? !is_hex(value[i]) : value[i] != form[i]) return false;
-    }
     return true;
 }
 

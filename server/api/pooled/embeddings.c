@@ -200,15 +200,6 @@ static void ollama_one_vector(struct srv_pooled *p, struct jw *w, int i)
 
 /* ---- request ------------------------------------------------------------------------------- */
 
-static int check_dimensions(const struct embedding *e, struct param_error *err)
-{
-    char message[200];
-    if (!srv_retrieval_check_dimensions(&e->p.served->retrieval, e->dimensions,
-                                        e->p.info->pooled_width, message, sizeof(message)))
-        return 0;
-    return param_fail(err, SRV_ERR_INVALID_VALUE, "dimensions", "%s", message);
-}
-
 static int set_format(struct embedding *e, struct param_error *err)
 {
     const char *f = e->encoding_format;
@@ -237,12 +228,16 @@ static int set_format(struct embedding *e, struct param_error *err)
 static int check(struct srv_pooled *p, struct param_error *err)
 {
     struct embedding *e = (struct embedding *)p;
+    char message[200];
     if (p->dialect->flags & ONE_TEXT) p->asked.prompt = NULL; /* its "prompt" is the text */
     if (p->info->n_labels > 0)
         return param_fail(err, SRV_ERR_UNSUPPORTED_TASK, "model",
                           "This model gives scores of labels and no vectors; ask /v1/rerank, "
                           "/v1/score or /v1/classify.");
-    return check_dimensions(e, err) || set_format(e, err) ? -1 : 0;
+    if (srv_retrieval_check_dimensions(&p->served->retrieval, e->dimensions, p->info->pooled_width,
+                                       message, sizeof(message)))
+        return param_fail(err, SRV_ERR_INVALID_VALUE, "dimensions", "%s", message);
+    return set_format(e, err);
 }
 
 static int open_texts(struct srv_pooled *p, struct param_error *err)

@@ -18,15 +18,6 @@ enum { NAMES_BYTES = 176 };
 
 /* ---- the prompt ---------------------------------------------------------------------------- */
 
-static int no_such_prompt(const struct srv_retrieval *r, const char *field, const char *name,
-                          struct param_error *err)
-{
-    char names[NAMES_BYTES], word[PARAM_WORD_MAX];
-    return param_fail(err, SRV_ERR_INVALID_VALUE, field, "'%s' is '%s', but this model has %s.",
-                      field, param_word(name, word),
-                      srv_text_prompt_names(r, names, sizeof(names)));
-}
-
 static int set_text(struct texts_rules *rules, const char *text, size_t len)
 {
     rules->prompt = text;
@@ -38,8 +29,11 @@ static int set_named(struct texts_rules *rules, const struct srv_retrieval *r, c
                      const char *name, struct param_error *err)
 {
     const json_t *text = srv_text_prompt(r, name);
-    if (!text) return no_such_prompt(r, field, name, err);
-    return set_text(rules, json_string_value(text), json_string_length(text));
+    char names[NAMES_BYTES], word[PARAM_WORD_MAX];
+    if (text) return set_text(rules, json_string_value(text), json_string_length(text));
+    return param_fail(err, SRV_ERR_INVALID_VALUE, field, "'%s' is '%s', but this model has %s.",
+                      field, param_word(name, word),
+                      srv_text_prompt_names(r, names, sizeof(names)));
 }
 
 /* The form that Qwen's embedding models were trained with. */
@@ -102,21 +96,11 @@ static int set_cut(struct texts_rules *rules, const struct texts_fields *f, stru
     return 0;
 }
 
-static int count_prompt(struct texts_rules *rules, const struct srv_model *model,
-                        struct param_error *err)
-{
-    char message[200] = "";
-    int rc = srv_text_unpooled(model->tok, eng_info(model->engine), rules->prompt,
-                               rules->prompt_len, &rules->n_unpooled, message, sizeof(message));
-    if (rc && rc != TOK_ENOMEM)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, "prompt", "%s", message);
-    return rc ? param_no_memory(err) : 0;
-}
-
 int texts_rules_set(struct srv_pooled *p, struct param_error *err)
 {
     struct texts_rules *rules = &p->rules;
     int64_t asked = p->asked.truncate_prompt_tokens;
+    char message[200] = "";
     rules->cut = p->dialect->cut;
     rules->max_tokens = srv_text_longest(&p->served->retrieval, p->info);
     if (asked > rules->max_tokens)
@@ -127,7 +111,11 @@ int texts_rules_set(struct srv_pooled *p, struct param_error *err)
             (long long)asked, (long long)rules->max_tokens);
     if (asked > 0) rules->max_tokens = asked;
     if (set_prompt(p, err) || set_cut(rules, &p->asked, err)) return -1;
-    return count_prompt(rules, p->served, err);
+    int rc = srv_text_unpooled(p->served->tok, p->info, rules->prompt, rules->prompt_len,
+                               &rules->n_unpooled, message, sizeof(message));
+    if (rc && rc != TOK_ENOMEM)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, "prompt", "%s", message);
+    return rc ? param_no_memory(err) : 0;
 }
 
 int texts_check_joined(const struct srv_pooled *p, size_t n_bytes, struct param_error *err)

@@ -200,8 +200,8 @@ void textout_flush(struct textout *t)
 /* Of a reader with its parts and the places of tokens in what it was fed. */
 static int64_t reader_bytes(const struct choice_rules *rules, int64_t capacity)
 {
-    if (!rules->set) return 0;
-    return round_up((int64_t)tools_reader_bytes(rules->max_held)) +
+    if (!rules->reader.set) return 0;
+    return round_up((int64_t)tools_reader_bytes(rules->reader.max_held)) +
            round_up(capacity * (int64_t)sizeof(uint32_t)) +
            round_up(CHOICE_MAX_PARTS * (int64_t)sizeof(struct choice_part));
 }
@@ -216,19 +216,11 @@ static void on_event(void *ctx, const struct tools_event *event);
 
 static void init_reader(struct gen_choice *c, int64_t capacity, char *at)
 {
-    const struct choice_rules *rules = c->rules;
-    const struct tools_reader_params params = {
-        .set = rules->set,
-        .markers = rules->markers,
-        .guided = rules->guided,
-        .think_open = rules->think_open,
-        .begun = rules->begun,
-        .max_held = rules->max_held,
-        .on_event = on_event,
-        .ctx = c,
-    };
+    struct tools_reader_params params = c->rules->reader;
+    params.on_event = on_event;
+    params.ctx = c;
     c->reader = tools_reader_init(at, &params);
-    at += round_up((int64_t)tools_reader_bytes(rules->max_held));
+    at += round_up((int64_t)tools_reader_bytes(params.max_held));
     c->raw = (uint32_t *)(void *)at;
     at += round_up(capacity * (int64_t)sizeof(uint32_t));
     c->parts = (struct choice_part *)(void *)at;
@@ -245,7 +237,7 @@ int choice_text_init(struct gen_choice *c, const struct choice_rules *rules, con
     choice_log_init(&c->log, capacity, n_top, at);
     c->offsets = (uint32_t *)(void *)*at;
     *at += round_up(capacity * (int64_t)sizeof(uint32_t));
-    if (rules->set) init_reader(c, capacity, *at);
+    if (rules->reader.set) init_reader(c, capacity, *at);
     *at += reader_bytes(rules, capacity);
     int rc = tok_decoder_create(&c->decoder, rules->tok, rules->skip_special);
     /*
@@ -388,7 +380,7 @@ static void flush_decoder(struct gen_choice *c)
 static int find_marker(const struct gen_choice *c, int32_t id)
 {
     for (int m = 0; c->reader && m < TOOLS_N_MARKERS; m++)
-        if (c->rules->markers->id[m] == id) return m;
+        if (c->rules->reader.markers->id[m] == id) return m;
     return -1;
 }
 

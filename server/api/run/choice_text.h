@@ -156,12 +156,8 @@ struct choice_rules {
     int64_t min_tokens; /* stop strings are not looked for in the tokens before this count */
     int64_t min_indent; /* see struct textout */
     bool include_stop, skip_special;
-    /* How parts are told apart; set NULL: all is content. */
-    const struct tools_set *set;
-    const struct tools_markers *markers;
+    struct tools_reader_params reader; /* tells parts apart; set NULL: all is content */
     const char *marker_text[TOOLS_N_MARKERS];
-    size_t max_held;
-    bool guided, think_open, begun; /* see struct tools_reader_params */
 };
 
 struct gen_choice {

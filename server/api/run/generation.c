@@ -374,14 +374,16 @@ static int open_tools(struct srv_tools *t, struct choice_rules *rules, struct pa
     enum { PLAIN_HELD = 4096 };
     if (!t->active && !t->can_reason) return 0;
     if (tools_set_create(&t->set, &t->request)) return param_no_memory(err);
-    rules->set = t->set;
-    rules->markers = &t->served->markers;
+    rules->reader = (struct tools_reader_params){
+        .set = t->set,
+        .markers = &t->served->markers,
+        .guided = t->active,
+        .max_held = t->active ? TOOLS_GUIDED_HELD : PLAIN_HELD,
+        .think_open = t->think_open,
+        .begun = t->begun,
+    };
     for (int m = 0; m < TOOLS_N_MARKERS; m++)
         rules->marker_text[m] = tools_marker_text(&t->served->style, (enum tools_marker)m);
-    rules->guided = t->active;
-    rules->max_held = rules->guided ? TOOLS_GUIDED_HELD : PLAIN_HELD;
-    rules->think_open = t->think_open;
-    rules->begun = t->begun;
     return 0;
 }
 

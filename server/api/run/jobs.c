@@ -136,8 +136,9 @@ static void submit(struct srv_jobs *j)
 
 /* ---- the request's callbacks --------------------------------------------------------------- */
 
-static void cancel(struct srv_jobs *j)
+static void cancel(void *ctx)
 {
+    struct srv_jobs *j = ctx;
     for (int i = 0; i < j->n_max; i++) {
         struct eng_job *handle = atomic_load(&j->jobs[i].handle);
         if (handle) eng_job_cancel(handle);
@@ -150,11 +151,6 @@ static void on_gone(void *ctx)
     atomic_store(&j->gone, true);
     cancel(j);
     if (j->ops->hurry) j->ops->hurry(j->ctx);
-}
-
-static void on_stop(void *ctx)
-{
-    cancel(ctx);
 }
 
 static void on_free(void *ctx)
@@ -258,7 +254,7 @@ static void on_wake(void *ctx)
 void srv_jobs_start(struct srv_jobs *j, struct srv_request *req, int n,
                     const struct srv_jobs_ops *ops, void *ctx)
 {
-    static const struct srv_callbacks callbacks = {on_wake, on_gone, on_free, on_stop};
+    static const struct srv_callbacks callbacks = {on_wake, on_gone, on_free, cancel};
     assert(n > 0 && !j->req);
     j->req = req;
     j->ops = ops;

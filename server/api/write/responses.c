@@ -65,8 +65,7 @@ static void write_part(const struct srv_gen *g, struct jw *w, const char *name, 
     jw_text(w, "type", reasoning ? "reasoning_text" : "output_text");
     write_item_text(w, "text", c, i, whole);
     if (!reasoning) {
-        jw_open(w, "annotations", '[');
-        jw_close(w);
+        jw_json(w, "annotations", "[]", 2);
         write_logprobs(g, w, i, 0, whole ? srv_gen_shown_tokens(c) : 0);
     }
     jw_close(w);
@@ -116,10 +115,7 @@ static void write_item(const struct srv_gen *g, struct jw *w, const char *name, 
     jw_text(w, "type", kinds[kind].type);
     write_item_id(g, w, "id", c, i);
     if (kind == CHOICE_CONTENT) jw_text(w, "role", "assistant");
-    if (kind == CHOICE_REASONING) {
-        jw_open(w, "summary", '[');
-        jw_close(w);
-    }
+    if (kind == CHOICE_REASONING) jw_json(w, "summary", "[]", 2);
     if (kind == CHOICE_CALL) {
         write_call(g, w, c, i, whole);
     } else {
@@ -255,7 +251,7 @@ static void write_response(struct srv_gen *g, struct jw *w, const char *name, co
 
 static const char *final_status(const struct srv_gen *g)
 {
-    return is_cut(&g->prompts[0].choices[0]) ? "incomplete" : "completed";
+    return is_cut(answer(g)) ? "incomplete" : "completed";
 }
 
 static bool whole(struct srv_gen *g, struct jw *w, struct gen_cursor *at)
@@ -342,10 +338,7 @@ static void stream_begin(struct srv_gen *g)
 static void stream_part(struct srv_gen *g, struct gen_choice *c, const struct choice_part *part,
                         bool ended)
 {
-    if (ended)
-        end_item(g, (int)(part - c->parts));
-    else
-        begin_item(g, (int)(part - c->parts));
+    (ended ? end_item : begin_item)(g, (int)(part - c->parts));
 }
 
 static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c,

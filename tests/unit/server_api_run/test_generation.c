@@ -383,7 +383,7 @@ static void test_rules(void **state)
     const struct choice_rules *r = &w.g.rules;
     REQUIRE(r->tok == tok && r->ids[0] == stop_ids && r->n_ids[0] == 1);
     REQUIRE(r->ids[1] == eos && r->n_ids[1] == 1 && r->min_tokens == 2 && r->min_indent == 4);
-    REQUIRE(r->include_stop && r->skip_special && !r->set && r->stops.n == 1);
+    REQUIRE(r->include_stop && r->skip_special && !r->reader.set && r->stops.n == 1);
     REQUIRE_EQ_STR(r->stops.stop[0].text, "END");
     close_generation();
     open_generation(1);
