@@ -11,15 +11,6 @@
 
 /* ---- contradictions ------------------------------------------------------------------------ */
 
-/* A value of one const or enum is of a right type and fits the others. */
-static bool value_fits(struct gram_build *b, const struct gram_alt *alt, const struct gram_js *v)
-{
-    if (!(gram_type_of_value(b, v) & alt->types)) return false;
-    for (const struct gram_item *i = alt->last; i; i = i->before)
-        if (gram_is_values(i) && gram_lists_value(b, i, v) == i->negated) return false;
-    return true;
-}
-
 /* There are constants or enums, and no value fits all of them. */
 static bool values_contradict(struct gram_build *b, const struct gram_alt *alt)
 {
@@ -28,9 +19,9 @@ static bool values_contradict(struct gram_build *b, const struct gram_alt *alt)
     while (first && (!gram_is_values(first) || first->negated))
         first = first->before;
     if (!first) return false;
-    if (first->kw == GRAM_KW_CONST) return !value_fits(b, alt, first->value);
+    if (first->kw == GRAM_KW_CONST) return !gram_lists_fit(b, alt, NULL, first->value);
     for (const struct gram_js *v = first->value->child; v; v = v->next)
-        if (value_fits(b, alt, v)) return false;
+        if (gram_lists_fit(b, alt, NULL, v)) return false;
     return true;
 }
 
@@ -168,15 +159,6 @@ static uint32_t find_overlaps(struct gram_build *b, const struct gram_js *list, 
     return n;
 }
 
-static struct gram_alts apply_any(struct gram_build *b, struct gram_alts in,
-                                  const struct gram_js *list)
-{
-    struct gram_alts out = {0};
-    for (struct gram_js *s = list->child; s; s = s->next)
-        out = gram_alts_join(b, out, gram_apply(b, in, s, false));
-    return out;
-}
-
 struct gram_alts gram_drop_contradictions(struct gram_build *b, struct gram_alts in)
 {
     struct gram_alts out = {.too_many = in.too_many};
@@ -213,10 +195,14 @@ static bool apply_exactly(struct gram_build *b, struct gram_alts in, const struc
 struct gram_alts gram_apply_one_of(struct gram_build *b, struct gram_alts in, struct gram_js *list)
 {
     uint32_t first[2] = {0, 0};
-    struct gram_alts out;
+    struct gram_alts out = {0};
 
     if (list->n == 1) return gram_apply(b, in, list->child, false);
-    if (b->schema->level > 1) return apply_any(b, in, list); /* a look only: more is as good */
+    if (b->schema->level > 1) { /* a look only: more is as good */
+        for (struct gram_js *s = list->child; s; s = s->next)
+            out = gram_alts_join(b, out, gram_apply(b, in, s, false));
+        return out;
+    }
     uint8_t *overlap = gram_temp_array(b, list->n, list->n);
     if (find_overlaps(b, list, overlap, first)) {
         if (apply_exactly(b, in, list, overlap, &out)) return out;
@@ -226,10 +212,5 @@ struct gram_alts gram_apply_one_of(struct gram_build *b, struct gram_alts in, st
                              "anyOf",
                              first[0], first[1]));
     }
-    out = apply_any(b, in, list);
-    if (in.n > 1 && out.n > 16) out = gram_drop_contradictions(b, out);
-    if (out.too_many || (in.n > 1 && out.n > GRAM_MAX_ALTERNATIVES))
-        gram_leave_out(b, list, "oneOf", "merging gives more than %d alternatives.",
-                       GRAM_MAX_ALTERNATIVES);
-    return out;
+    return gram_apply_any_of(b, in, list, "oneOf");
 }

@@ -83,8 +83,8 @@ static struct gram_alts assert_keyword(struct gram_build *b, struct gram_alts in
     return gram_assert(b, in, item, GRAM_T_ALL);
 }
 
-static struct gram_alts apply_any_of(struct gram_build *b, struct gram_alts in,
-                                     struct gram_js *list)
+struct gram_alts gram_apply_any_of(struct gram_build *b, struct gram_alts in, struct gram_js *list,
+                                   const char *keyword)
 {
     struct gram_alts out = {0};
 
@@ -93,7 +93,7 @@ static struct gram_alts apply_any_of(struct gram_build *b, struct gram_alts in,
     if (in.n > 1 && out.n > 16) out = gram_drop_contradictions(b, out);
     if (b->schema->level > 1) return out;
     if (out.too_many || (in.n > 1 && out.n > GRAM_MAX_ALTERNATIVES))
-        gram_leave_out(b, list, "anyOf", "merging gives more than %d alternatives.",
+        gram_leave_out(b, list, keyword, "merging gives more than %d alternatives.",
                        GRAM_MAX_ALTERNATIVES);
     return out;
 }
@@ -259,7 +259,7 @@ static struct gram_alts apply_keyword(struct gram_build *b, struct gram_alts in,
         for (struct gram_js *s = value->child; s; s = s->next)
             in = gram_apply(b, in, s, false);
         return in;
-    case GRAM_KW_ANY_OF: return apply_any_of(b, in, value);
+    case GRAM_KW_ANY_OF: return gram_apply_any_of(b, in, value, "anyOf");
     case GRAM_KW_ONE_OF: return gram_apply_one_of(b, in, value);
     case GRAM_KW_NOT: return apply_not(b, in, value);
     case GRAM_KW_IF: return apply_if(b, in, schema, value);

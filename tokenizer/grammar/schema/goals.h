@@ -188,7 +188,9 @@ bool gram_is_exact(struct gram_build *b, struct gram_js *schema);
 struct gram_alts gram_apply_negated(struct gram_build *b, struct gram_alts in,
                                     struct gram_js *schema);
 
-/* oneOf: exactly if that is possible. */
+/* Any of a list, which is the value of a keyword; and oneOf: exactly if that is possible. */
+struct gram_alts gram_apply_any_of(struct gram_build *b, struct gram_alts in, struct gram_js *list,
+                                   const char *keyword);
 struct gram_alts gram_apply_one_of(struct gram_build *b, struct gram_alts in, struct gram_js *list);
 
 /* The alternatives without those that show at a look to be impossible. */
@@ -303,6 +305,10 @@ static inline bool gram_is_values(const struct gram_item *i)
     return i->kw == GRAM_KW_CONST || i->kw == GRAM_KW_ENUM;
 }
 bool gram_lists_value(struct gram_build *b, const struct gram_item *i, const struct gram_js *v);
+
+/* The value is of a right type, and each const and enum but `from` lists it, or not if negated. */
+bool gram_lists_fit(struct gram_build *b, const struct gram_alt *alt, const struct gram_item *from,
+                    const struct gram_js *v);
 
 /* A pair of keywords that count something; takes an item if it is one of them. */
 struct gram_count {

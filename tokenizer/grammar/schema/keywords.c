@@ -351,6 +351,15 @@ bool gram_lists_value(struct gram_build *b, const struct gram_item *i, const str
     return false;
 }
 
+bool gram_lists_fit(struct gram_build *b, const struct gram_alt *alt, const struct gram_item *from,
+                    const struct gram_js *v)
+{
+    if (!(gram_type_of_value(b, v) & alt->types)) return false;
+    for (const struct gram_item *i = alt->last; i; i = i->before)
+        if (i != from && gram_is_values(i) && gram_lists_value(b, i, v) == i->negated) return false;
+    return true;
+}
+
 /* ---- counts -------------------------------------------------------------------------------- */
 
 bool gram_count_add(struct gram_build *b, struct gram_count *r, const struct gram_item *i,

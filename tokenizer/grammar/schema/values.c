@@ -123,9 +123,7 @@ static struct gram_js *schema_of(struct gram_build *b, struct gram_js *v)
 static bool value_fits(struct gram_build *b, const struct gram_alt *alt,
                        const struct gram_item *from, const struct gram_js *v)
 {
-    if (!(gram_type_of_value(b, v) & alt->types)) return false;
-    for (const struct gram_item *i = alt->last; i; i = i->before)
-        if (i != from && gram_is_values(i) && gram_lists_value(b, i, v) == i->negated) return false;
+    if (!gram_lists_fit(b, alt, from, v)) return false;
     if (v->type == GRAM_JS_STRING) return gram_string_fits(b, alt, v->text, v->len);
     if (v->type == GRAM_JS_NUMBER) {
         struct gram_decimal x = gram_decimal_read(b, v->text, v->len);
