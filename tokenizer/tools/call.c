@@ -136,7 +136,7 @@ static void begin_live(struct tools_reader *r)
 {
     struct call *c = &r->call;
     bool late_id = r->set->style.format == TOOLS_MISTRAL && r->set->style.writes_id;
-    if (!r->guided || !c->canonical || reader_is_reasoning(r) || late_id) return;
+    if (!r->guided || !c->canonical || tools_reader_reasoning(r) || late_id) return;
     reader_confirm(r);
     call_send_begin(r);
     c->live = true;
@@ -173,7 +173,7 @@ static bool is_allowed(const struct tools_reader *r, const struct literal *l)
     case IF_MORE: return r->n_calls < r->set->max_calls;
     case IF_UNSEEN: return c->members != ALL_MEMBERS;
     case IF_WHOLE: return (c->members & needed) == needed;
-    case IF_TEXT: return !reader_is_reasoning(r);
+    case IF_TEXT: return !tools_reader_reasoning(r);
     }
     return false;
 }
@@ -330,46 +330,33 @@ static void read_plain_id(struct tools_reader *r)
 
 /* ---- JSON values --------------------------------------------------------------------------- */
 
-static void end_arguments(struct tools_reader *r)
+/* Reads on in a value. Returns true at its end. */
+static bool scan_value(struct tools_reader *r, size_t limit)
 {
     struct call *c = &r->call;
-    c->arguments.end = r->pos;
-    c->closed = true;
-    if (c->live) call_send_raw(r, r->pos);
-    enter(r, c->plain ? CALL_COMPLETE : STEP_MEMBER);
+    const char *p = r->text + r->pos, *end = r->text + limit;
+    enum json_scan_result rc = c->step == READ_KEYWORDS ? keyword_scan(&c->keywords, p, end, &p)
+                                                        : json_scan(&c->scan, p, end, &p);
+    r->pos = (size_t)(p - r->text);
+    if (rc == JSON_SCAN_FAIL) fail_call(r, r->pos);
+    return rc == JSON_SCAN_DONE;
 }
 
 static void read_arguments(struct tools_reader *r, size_t limit)
 {
-    const char *p;
-    enum json_scan_result rc = json_scan(&r->call.scan, r->text + r->pos, r->text + limit, &p);
-    r->pos = (size_t)(p - r->text);
-    if (rc == JSON_SCAN_DONE)
-        end_arguments(r);
-    else if (rc == JSON_SCAN_FAIL)
-        fail_call(r, r->pos);
-}
-
-static void read_keywords(struct tools_reader *r, size_t limit)
-{
     struct call *c = &r->call;
-    const char *p;
-    enum json_scan_result rc = keyword_scan(&c->keywords, r->text + r->pos, r->text + limit, &p);
-    r->pos = (size_t)(p - r->text);
-    if (rc == JSON_SCAN_FAIL) {
-        fail_call(r, r->pos);
-    } else if (rc == JSON_SCAN_DONE) {
-        c->arguments.end = r->pos;
-        c->closed = true;
-        enter(r, CALL_COMPLETE);
-    }
+    if (!scan_value(r, limit)) return;
+    bool keywords = c->step == READ_KEYWORDS;
+    c->arguments.end = r->pos;
+    c->closed = true;
+    if (c->live && !keywords) call_send_raw(r, r->pos);
+    enter(r, c->plain || keywords ? CALL_COMPLETE : STEP_MEMBER);
 }
 
 /* A value that is skipped; of an id the place is kept. */
 static void read_value(struct tools_reader *r, size_t limit)
 {
     struct call *c = &r->call;
-    const char *p;
     if (c->step == READ_ID && c->id.begin == NOWHERE) {
         if (json_is_space(r->text[r->pos])) {
             r->pos++;
@@ -377,14 +364,9 @@ static void read_value(struct tools_reader *r, size_t limit)
         }
         c->id = (struct range){r->pos, NOWHERE};
     }
-    enum json_scan_result rc = json_scan(&c->scan, r->text + r->pos, r->text + limit, &p);
-    r->pos = (size_t)(p - r->text);
-    if (rc == JSON_SCAN_FAIL) {
-        fail_call(r, r->pos);
-    } else if (rc == JSON_SCAN_DONE) {
-        if (c->step == READ_ID) c->id.end = r->pos;
-        enter(r, STEP_MEMBER);
-    }
+    if (!scan_value(r, limit)) return;
+    if (c->step == READ_ID) c->id.end = r->pos;
+    enter(r, STEP_MEMBER);
 }
 
 /* ---- arguments in a string ----------------------------------------------------------------- */
@@ -469,23 +451,23 @@ static void read_string(struct tools_reader *r)
 
 /* ---- qwen-xml ------------------------------------------------------------------------------ */
 
-static const char *text_at(const struct tools_reader *r, struct range range)
-{
-    return r->text + range.begin;
-}
-
 static bool same(const struct tools_reader *r, struct range a, struct range b)
 {
     size_t n = a.end - a.begin;
-    return n == b.end - b.begin && !memcmp(text_at(r, a), text_at(r, b), n);
+    return n == b.end - b.begin && !memcmp(r->text + a.begin, r->text + b.begin, n);
+}
+
+/* The parameter that a key names; NULL: none, or the tool is not known. */
+static const struct param *schema_of(const struct tools_reader *r, struct range key)
+{
+    const struct tool_entry *t = r->call.tool;
+    return t ? param_find(t->params, t->n_params, r->text + key.begin, key.end - key.begin) : NULL;
 }
 
 static void begin_param(struct tools_reader *r, struct range key)
 {
     struct call *c = &r->call;
-    size_t n = key.end - key.begin;
-    c->param = (struct xml_param){.key = key, .value = {r->pos, NOWHERE}};
-    c->param.schema = tool_param(c->tool, text_at(r, key), n);
+    c->param = (struct xml_param){key, {r->pos, NOWHERE}, schema_of(r, key)};
     c->value_form = VALUE_UNDECIDED;
     c->value_sent = false;
     c->lead = true;
@@ -516,7 +498,7 @@ static bool end_param(struct tools_reader *r, size_t end)
 static bool follows(const struct tools_reader *r, struct range key)
 {
     const struct call *c = &r->call;
-    const struct param *p = tool_param(c->tool, text_at(r, key), key.end - key.begin);
+    const struct param *p = schema_of(r, key);
     if (!r->set->any_name) return p && p != c->param.schema;
     if (c->live) return false; /* the keys before it have left the window */
     for (size_t i = 0; i < c->n_params; i++)
@@ -726,8 +708,8 @@ static void read_any(struct tools_reader *r, size_t limit)
     case READ_NAME:
     case READ_XML_NAME:
     case READ_PLAIN_NAME: read_name(r); break;
-    case READ_ARGS: read_arguments(r, limit); break;
-    case READ_KEYWORDS: read_keywords(r, limit); break;
+    case READ_ARGS:
+    case READ_KEYWORDS: read_arguments(r, limit); break;
     case READ_STRING: read_string(r); break;
     case READ_TYPE:
     case READ_ID: read_value(r, limit); break;
@@ -744,13 +726,13 @@ void call_read(struct tools_reader *r)
 {
     while (r->in_call && r->pos < r->len) {
         size_t limit = (r->call.live ? r->sent : r->held) + r->max_held;
+        if (r->pos >= limit && r->call.live) {
+            flush_live(r);
+            limit = r->sent + r->max_held;
+        }
         if (r->pos >= limit) {
-            if (r->call.live) flush_live(r);
-            limit = (r->call.live ? r->sent : r->held) + r->max_held;
-            if (r->pos >= limit) {
-                fail_call(r, r->pos);
-                return;
-            }
+            fail_call(r, r->pos);
+            return;
         }
         read_any(r, limit < r->len ? limit : r->len);
     }
@@ -769,11 +751,10 @@ bool call_marker(struct tools_reader *r, enum tools_marker marker)
 {
     struct call *c = &r->call;
     bool named = c->step == READ_PLAIN_NAME && !is_pythonic(r);
-    if (named && tool_exact(r->set, &c->tools, r->pos - c->name.begin))
+    size_t n_name = r->pos - c->name.begin;
+    if (named && (r->set->any_name ? n_name > 0 : tool_exact(r->set, &c->tools, n_name) != NULL)) {
         end_name(r);
-    else if (named && r->set->any_name && r->pos > c->name.begin)
-        end_name(r);
-    else if (c->step == READ_PLAIN_ID && r->pos > c->id.begin) {
+    } else if (c->step == READ_PLAIN_ID && r->pos > c->id.begin) {
         c->id.end = r->pos;
         enter(r, STEP_WITH_ID);
     }

@@ -138,13 +138,11 @@ static void send_xml(struct tools_reader *r, bool complete)
     struct call *c = &r->call;
     call_send_text(r, "{");
     for (size_t i = 0; i < c->n_params; i++) {
-        c->value_form = VALUE_UNDECIDED;
-        c->value_sent = false;
         call_send_key(r, &c->params[i], i);
         call_send_value(r, &c->params[i], c->params[i].value.end, VALUE_CLOSED);
+        c->value_form = VALUE_UNDECIDED;
+        c->value_sent = false;
     }
-    c->value_form = VALUE_UNDECIDED;
-    c->value_sent = false;
     if (complete) call_send_text(r, "}");
 }
 

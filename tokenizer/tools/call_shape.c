@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/json_reader.h"
+#include "tokenizer/tools/json_scan.h"
 
 enum { MAX_CALL_BYTES = 2048 /* of a text with a call; searching it takes quadratic time */ };
 
@@ -16,11 +17,6 @@ struct json_call {
     bool is_list, says_parameters;
 };
 
-static bool is_space(char c)
-{
-    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
-}
-
 static struct tools_span between(const char *begin, const char *end)
 {
     return (struct tools_span){.s = begin, .len = (size_t)(end - begin)};
@@ -31,11 +27,11 @@ static const char *end_of(struct tools_span s)
     return s.s + s.len;
 }
 
-static struct tools_span trim(struct tools_span s)
+struct tools_span tools_span_trim(struct tools_span s)
 {
-    while (s.len && is_space(s.s[s.len - 1]))
+    while (s.len && json_is_space(s.s[s.len - 1]))
         s.len--;
-    while (s.len && is_space(*s.s)) {
+    while (s.len && json_is_space(*s.s)) {
         s.s++;
         s.len--;
     }
@@ -62,7 +58,7 @@ static bool take(struct tools_span *s, const char *text)
     return true;
 }
 
-static bool put(char to[TOOLS_TEXT_BYTES], struct tools_span s)
+bool tools_span_put(char to[TOOLS_TEXT_BYTES], struct tools_span s)
 {
     if (s.len >= TOOLS_TEXT_BYTES) return false;
     memcpy(to, s.s, s.len);
@@ -144,11 +140,12 @@ static void take_call_texts(struct tools_style *style, const struct json_call *c
     s.writes_id = id != NULL;
     if (c->name.s < c->arguments.s && (!id || id > c->arguments.s)) {
         const char *behind_id = id ? id + strlen(SHAPE_ID) : NULL;
-        bool fits = put(s.call_open, between(c->object.s, c->name.s)) &&
-                    put(s.name_close, between(end_of(c->name), c->arguments.s)) &&
-                    put(s.id_open, between(after.s, id ? id : after.s)) &&
-                    put(s.id_close, id ? between(behind_id, end_of(after) - 1) : after) &&
-                    put(s.call_close, id ? between(end_of(after) - 1, end_of(after)) : after);
+        bool fits =
+            tools_span_put(s.call_open, between(c->object.s, c->name.s)) &&
+            tools_span_put(s.name_close, between(end_of(c->name), c->arguments.s)) &&
+            tools_span_put(s.id_open, between(after.s, id ? id : after.s)) &&
+            tools_span_put(s.id_close, id ? between(behind_id, end_of(after) - 1) : after) &&
+            tools_span_put(s.call_close, id ? between(end_of(after) - 1, end_of(after)) : after);
         if (!id) s.id_close[0] = '\0';
         if (!fits) return;
     }
@@ -213,15 +210,16 @@ static bool find_json(struct tools_style *style, struct tools_span text, struct 
     if (!find_call(text, SHAPE_NAME, &c) || !find(c.arguments, SHAPE_KEY) ||
         !cut_at_turn_end(between(end_of(c.whole), end_of(text)), turn_end, &after))
         return false;
-    struct tools_span open = trim(between(text.s, c.whole.s)), close = trim(after);
+    struct tools_span open = tools_span_trim(between(text.s, c.whole.s)),
+                      close = tools_span_trim(after);
     enum tools_format format = json_format(&c, open, close);
     if (format == TOOLS_UNKNOWN) return false;
     tools_style_of(&s, format, NULL, NULL);
     if (format != TOOLS_LLAMA3 &&
-        !(put(s.open, open) && put(s.close, close) &&
-          put(s.block_open, between(open.s, c.object.s)) &&
-          put(s.block_close,
-              between(end_of(c.object), close.len ? end_of(close) : end_of(c.whole)))))
+        !(tools_span_put(s.open, open) && tools_span_put(s.close, close) &&
+          tools_span_put(s.block_open, between(open.s, c.object.s)) &&
+          tools_span_put(s.block_close,
+                         between(end_of(c.object), close.len ? end_of(close) : end_of(c.whole)))))
         return false;
     take_call_texts(&s, &c);
     *style = s;
@@ -231,7 +229,7 @@ static bool find_json(struct tools_style *style, struct tools_span text, struct 
 /* Every byte of it is fixed. */
 static bool find_tags(struct tools_style *style, struct tools_span text)
 {
-    text = trim(text);
+    text = tools_span_trim(text);
     if (!take(&text, "<tool_call>\n<function=" SHAPE_NAME ">\n<parameter=" SHAPE_KEY
                      ">\n" SHAPE_VALUE "\n</parameter>\n</function>\n</tool_call>"))
         return false;
@@ -240,7 +238,7 @@ static bool find_tags(struct tools_style *style, struct tools_span text)
 
 static bool find_args(struct tools_style *style, struct tools_span text)
 {
-    text = trim(text);
+    text = tools_span_trim(text);
     if (!take(&text, "[TOOL_CALLS]" SHAPE_NAME)) return false;
     bool writes_id = take(&text, "[CALL_ID]" SHAPE_ID);
     if (!take(&text, "[ARGS]") || !take(&text, "{\"" SHAPE_KEY "\"")) return false;
@@ -251,14 +249,14 @@ static bool find_args(struct tools_style *style, struct tools_span text)
 
 static bool find_function(struct tools_style *style, struct tools_span text)
 {
-    text = trim(text);
+    text = tools_span_trim(text);
     return take(&text, "<function=" SHAPE_NAME ">{\"" SHAPE_KEY "\"") &&
            find(text, "}</function>") && tools_style_of(style, TOOLS_FUNCTIONARY, NULL, NULL);
 }
 
 static bool find_keywords(struct tools_style *style, struct tools_span text)
 {
-    text = trim(text);
+    text = tools_span_trim(text);
     if (!take(&text, "<|tool_call_start|>[" SHAPE_NAME "(" SHAPE_KEY "=")) return false;
     return (take(&text, "'" SHAPE_VALUE "'") || take(&text, "\"" SHAPE_VALUE "\"")) &&
            take(&text, ")]<|tool_call_end|>") && tools_style_of(style, TOOLS_PYTHONIC, NULL, NULL);
@@ -287,7 +285,7 @@ void tools_shape_find_separator(struct tools_style *style, struct tools_span tex
     if (!take(&rest, style->block_close) || rest.len < n_open) return;
     rest.len -= n_open;
     if (memcmp(end_of(rest), style->block_open, n_open) == 0)
-        put(style->one_per_block ? style->block_sep : style->call_sep, rest);
+        tools_span_put(style->one_per_block ? style->block_sep : style->call_sep, rest);
 }
 
 bool tools_shape_is_shown(enum tools_format format, const char *text)

@@ -20,6 +20,10 @@ struct tools_span {
     size_t len;
 };
 
+struct tools_span tools_span_trim(struct tools_span s); /* without white space around it */
+/* Copies it. False, and nothing is copied: it is too long. */
+bool tools_span_put(char to[TOOLS_TEXT_BYTES], struct tools_span s);
+
 /*
  * Finds the form of the one call in `text`, which runs from the end of the generation prompt to
  * past the end of the turn. turn_end is text that follows an answer without calls: where it

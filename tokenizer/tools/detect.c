@@ -227,17 +227,10 @@ enum { N_PAIRS = sizeof(known_pairs) / sizeof(known_pairs[0]) };
 
 static bool set_marker(char to[TOOLS_TEXT_BYTES], const char *begin, const char *end)
 {
-    static const char spaces[] = " \n\t\r";
-    while (end > begin && strchr(spaces, end[-1]))
-        end--;
-    while (begin < end && strchr(spaces, *begin))
-        begin++;
-    size_t n = (size_t)(end - begin);
-    if (n == 0 || n >= TOOLS_TEXT_BYTES) return false;
-    if (memchr(begin, '\'', n) || memchr(begin, '"', n)) return false; /* a list that was printed */
-    memcpy(to, begin, n);
-    to[n] = '\0';
-    return true;
+    struct tools_span s = tools_span_trim((struct tools_span){begin, (size_t)(end - begin)});
+    bool printed =
+        memchr(s.s, '\'', s.len) || memchr(s.s, '"', s.len); /* a list that was printed */
+    return s.len && !printed && tools_span_put(to, s);
 }
 
 /* The texts around the reasoning of an answer, which `plain` has not. */

@@ -123,9 +123,7 @@ static const char value_close[] = "</parameter>", value_open[] = "<parameter=";
 
 static struct gram_part any_text(struct tree *t)
 {
-    struct gram_part p =
-        with_kids(t, GRAM_UNTIL, KIDS(plain_text(value_close), plain_text(value_open)));
-    return p;
+    return with_kids(t, GRAM_UNTIL, KIDS(plain_text(value_close), plain_text(value_open)));
 }
 
 /* The text of a member of an object, or NULL. */
@@ -466,18 +464,12 @@ static struct gram_part text_and_calls(struct tree *t)
 
 /* ---- answers ------------------------------------------------------------------------------- */
 
-static size_t n_included(const struct tools_request *q)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < q->n_tools; i++)
-        n += !q->tools[i].excluded;
-    return n;
-}
-
 /* The text after reasoning. */
 static struct gram_part answer(struct tree *t, const struct gram_part *content)
 {
-    bool calls = n_included(t->q) > 0;
+    bool calls = false;
+    for (size_t i = 0; i < t->q->n_tools; i++)
+        calls |= !t->q->tools[i].excluded;
     if (!calls) return content ? *content : regex("[\\s\\S]*");
     if (t->q->choice == TOOLS_CHOICE_REQUIRED) return calls_alone(t);
     if (!content) return text_and_calls(t);

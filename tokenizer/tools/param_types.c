@@ -232,6 +232,13 @@ static unsigned types_of(struct types *t, struct span schema, int depth)
 
 /* ---- parameters ---------------------------------------------------------------------------- */
 
+const struct param *param_find(const struct param *params, size_t n, const char *name, size_t len)
+{
+    for (size_t i = 0; i < n; i++)
+        if (params[i].name_len == len && memcmp(params[i].name, name, len) == 0) return &params[i];
+    return NULL;
+}
+
 static bool grow(struct types *t)
 {
     if (t->n < t->cap) return true;
@@ -247,8 +254,7 @@ static bool add_param(struct types *t, struct span key, struct span value, void 
 {
     (void)ctx;
     if (t->n == MAX_PARAMS || !key.n) return t->n < MAX_PARAMS;
-    for (size_t i = 0; i < t->n; i++)
-        if (t->params[i].name_len == key.n && !memcmp(t->params[i].name, key.s, key.n)) return true;
+    if (param_find(t->params, t->n, key.s, key.n)) return true;
     char *name = grow(t) ? malloc(key.n) : NULL;
     t->no_memory |= !name;
     if (!name) return false;
@@ -359,21 +365,13 @@ struct rules {
     unsigned found;
 };
 
-static const struct param *param_named(const struct rules *rules, struct span name)
-{
-    for (size_t i = 0; i < rules->n; i++)
-        if (rules->params[i].name_len == name.n && !memcmp(rules->params[i].name, name.s, name.n))
-            return &rules->params[i];
-    return NULL;
-}
-
 /* A required name that no property declares cannot be written. */
 static bool check_required(struct types *t, struct span key, struct span value, void *ctx)
 {
     struct rules *rules = ctx;
     (void)t, (void)key;
-    struct span name = {value.s + 1, value.n > 1 ? value.n - 2 : 0};
-    if (!param_named(rules, name)) rules->found |= PARAM_RULE_REQUIRED;
+    size_t n = value.n > 1 ? value.n - 2 : 0;
+    if (!param_find(rules->params, rules->n, value.s + 1, n)) rules->found |= PARAM_RULE_REQUIRED;
     return true;
 }
 
@@ -382,7 +380,7 @@ static bool check_property(struct types *t, struct span key, struct span value, 
 {
     struct rules *rules = ctx;
     (void)t;
-    const struct param *p = param_named(rules, key);
+    const struct param *p = param_find(rules->params, rules->n, key.s, key.n);
     if (!p || p->schema != value.s) rules->found |= PARAM_RULE_ALL_OF;
     return true;
 }

@@ -35,6 +35,9 @@ struct param {
 int param_types(const char *schema, size_t len, struct param **ret, size_t *ret_n);
 void param_types_free(struct param *params, size_t n);
 
+/* The parameter of this name, or NULL. */
+const struct param *param_find(const struct param *params, size_t n, const char *name, size_t len);
+
 /*
  * The keywords by which the schema of a tool, with its parameters params[0..n), says more than
  * which parameters there are, which of them are required and what each may be: a bit per name in

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/fail.h"
 #include "base/json_reader.h"
 #include "tokenizer/tools/tools.h"
 
@@ -18,24 +19,10 @@ static const char list_after[] = "\nUse only these functions and their parameter
 
 /* Texts made for one render. */
 struct texts {
-    struct buf tools, kwargs,
-        after; /* for the template; for the template; after our list of tools */
+    struct buf tools, kwargs; /* for the template */
+    struct buf after;         /* after our list of tools */
     char before_name[FORM_BYTES], after_call[FORM_BYTES];
 };
-
-static void texts_init(struct texts *t)
-{
-    buf_init(&t->tools, MAX_TEXT_BYTES);
-    buf_init(&t->kwargs, MAX_TEXT_BYTES);
-    buf_init(&t->after, MAX_TEXT_BYTES);
-}
-
-static void texts_finish(struct texts *t)
-{
-    buf_finish(&t->tools);
-    buf_finish(&t->kwargs);
-    buf_finish(&t->after);
-}
 
 /* ---- for the template ---------------------------------------------------------------------- */
 
@@ -207,10 +194,8 @@ static int render(struct tools_prompt *ret, const struct tok_chat *chat,
         .add_generation_prompt = p->add_generation_prompt,
         .continue_final_message = p->continue_final_message,
     };
-    if (t->tools.failed || t->kwargs.failed || t->after.failed) {
-        snprintf(err, errlen, "out of memory");
-        return TOK_ENOMEM;
-    }
+    if (t->tools.failed || t->kwargs.failed || t->after.failed)
+        return fail_with(TOK_ENOMEM, err, errlen, "out of memory");
     rc = tok_chat_render(chat, &in, &ret->prompt, err, errlen);
     if (rc) return rc;
     find_thought(ret, style);
@@ -221,10 +206,12 @@ static int render(struct tools_prompt *ret, const struct tok_chat *chat,
 int tools_prompt_render(struct tools_prompt *ret, const struct tok_chat *chat,
                         const struct tools_prompt_params *params, char *err, size_t errlen)
 {
-    struct texts t;
+    struct texts t = {
+        .tools.max = MAX_TEXT_BYTES, .kwargs.max = MAX_TEXT_BYTES, .after.max = MAX_TEXT_BYTES};
     *ret = (struct tools_prompt){0};
-    texts_init(&t);
     int rc = render(ret, chat, params, &t, err, errlen);
-    texts_finish(&t);
+    buf_finish(&t.tools);
+    buf_finish(&t.kwargs);
+    buf_finish(&t.after);
     return rc;
 }

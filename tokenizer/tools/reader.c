@@ -38,11 +38,6 @@ struct tools_reader *tools_reader_init(void *memory, const struct tools_reader_p
     return r;
 }
 
-bool tools_reader_reasoning(const struct tools_reader *r)
-{
-    return reader_is_reasoning(r);
-}
-
 /* ---- text that comes in -------------------------------------------------------------------- */
 
 /* Returns true if white space with a newline, or nothing but that, comes before the opening. */
@@ -245,7 +240,7 @@ void tools_reader_end(struct tools_reader *r)
 {
     if (r->in_call) call_end(r);
     if (r->match != NOWHERE) reader_decide_space(r, r->match);
-    bool drop = r->space != NOWHERE && (r->after_close || reader_is_reasoning(r));
+    bool drop = r->space != NOWHERE && (r->after_close || tools_reader_reasoning(r));
     reader_send_text(r, drop ? r->space : r->len, true);
     r->sent = r->pos = r->len;
     r->space = r->match = NOWHERE;

@@ -140,9 +140,6 @@ struct tools_reader {
 
 /* ---- reader_modes.c ------------------------------------------------------------------------ */
 
-/* Returns true if the mode is one of reasoning. */
-bool reader_is_reasoning(const struct tools_reader *r);
-
 /* Sets the openings that each mode looks for, by the style and calls_on. */
 void reader_set_openings(struct tools_reader *r);
 

@@ -9,7 +9,7 @@
 
 /* ---- modes and their openings -------------------------------------------------------------- */
 
-bool reader_is_reasoning(const struct tools_reader *r)
+bool tools_reader_reasoning(const struct tools_reader *r)
 {
     return r->mode == MODE_REASONING || r->mode == MODE_REASONING_START;
 }
@@ -107,7 +107,7 @@ void reader_send_text(struct tools_reader *r, size_t end, bool final)
     assert(end >= r->sent && end <= r->len);
     size_t whole = reader_whole(r, r->sent, end);
     if (whole > r->sent) {
-        struct tools_event e = {.type = reader_is_reasoning(r) ? TOOLS_REASONING : TOOLS_CONTENT,
+        struct tools_event e = {.type = tools_reader_reasoning(r) ? TOOLS_REASONING : TOOLS_CONTENT,
                                 .text = r->text + r->sent,
                                 .len = whole - r->sent,
                                 .offset = r->base + r->sent};
@@ -118,7 +118,7 @@ void reader_send_text(struct tools_reader *r, size_t end, bool final)
 
 void reader_decide_space(struct tools_reader *r, size_t at)
 {
-    bool drop = r->after_close && (reader_is_reasoning(r) || !r->shown);
+    bool drop = r->after_close && (tools_reader_reasoning(r) || !r->shown);
     if (drop && r->space != NOWHERE) r->sent = at;
     if (r->mode == MODE_START) r->mode = MODE_TEXT;
     if (r->mode == MODE_REASONING_START) r->mode = MODE_REASONING;
@@ -154,7 +154,7 @@ void reader_block_done(struct tools_reader *r)
 /* The opening was a control token: it is dropped with the white space after it. */
 static size_t drop_control(struct tools_reader *r, size_t end)
 {
-    bool drop = r->after_close && (reader_is_reasoning(r) || !r->shown);
+    bool drop = r->after_close && (tools_reader_reasoning(r) || !r->shown);
     reader_send_text(r, drop && r->space != NOWHERE ? r->space : r->held, true);
     r->space = NOWHERE;
     r->sent = r->call.opened < end ? r->call.opened : end;

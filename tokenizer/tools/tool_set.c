@@ -39,15 +39,6 @@ const struct tool_entry *tool_exact(const struct tools_set *s, const struct name
     return t->name_len == len ? t : NULL;
 }
 
-const struct param *tool_param(const struct tool_entry *tool, const char *name, size_t len)
-{
-    for (size_t i = 0; tool && i < tool->n_params; i++) {
-        const struct param *p = &tool->params[i];
-        if (p->name_len == len && memcmp(p->name, name, len) == 0) return p;
-    }
-    return NULL;
-}
-
 static int compare_entries(const void *x, const void *y)
 {
     const struct tool_entry *a = x, *b = y;

@@ -43,7 +43,4 @@ bool tool_narrow(const struct tools_set *s, struct name_range *r, size_t at, cha
 const struct tool_entry *tool_exact(const struct tools_set *s, const struct name_range *r,
                                     size_t len);
 
-/* The parameter of a tool, or NULL. */
-const struct param *tool_param(const struct tool_entry *tool, const char *name, size_t len);
-
 #endif
