@@ -67,12 +67,16 @@ struct jinja_value tok_chat_write_tools(struct jinja_run *r, struct jinja_value 
 /* A member of a value, NULL where it is not an object or has none. */
 struct jinja_value *tok_chat_member(struct jinja_run *r, struct jinja_value object,
                                     const char *name);
+/* A copy of an object without a member. */
+struct jinja_value tok_chat_without(struct jinja_run *r, struct jinja_value object,
+                                    const char *name);
 /* True if v is this string. */
 bool tok_chat_is_text(const struct jinja_value *v, const char *text);
 /* The text of a content: of parts one per line, of anything else as it prints; "" for none. */
 struct jinja_value tok_chat_content_text(struct jinja_run *r, const struct jinja_value *content);
 /* An object, or the object that a JSON text is; false where it is neither. */
 bool tok_chat_as_object(struct jinja_run *r, struct jinja_value v, struct jinja_value *ret);
+bool tok_chat_has_role(struct jinja_run *r, struct jinja_value message, const char *role);
 /* As json.dumps writes it. */
 struct jinja_value tok_chat_json(struct jinja_run *r, struct jinja_value v);
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Opening the chat template of a model directory: read its files, parse, probe. See chat.h.
- */
+/* Opening the chat template of a model directory: read its files, parse, probe. See chat.h. */
 #include "tokenizer/chat/chat_internal.h"
 
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/fail.h"
 
 /* Error codes of templates are passed on as they are. */
 _Static_assert((int)JINJA_EINVAL == (int)TOK_EINVAL && (int)JINJA_ENOMEM == (int)TOK_ENOMEM &&
@@ -48,36 +48,28 @@ int tok_chat_open(struct tok_chat **ret, const char *dir, const struct tok_chat_
     const struct tok_chat_params *p = params ? params : &defaults;
     struct tok_chat_files files = {0};
     struct tok_chat *c = calloc(1, sizeof(*c));
-    int rc = TOK_ENOMEM;
-    if (!c) {
-        snprintf(err, errlen, "out of memory");
-        goto out;
-    }
+    if (!c) return fail_with(TOK_ENOMEM, err, errlen, "out of memory");
     c->max_output_bytes = p->max_output_bytes ? p->max_output_bytes : DEFAULT_OUTPUT_BYTES;
     c->max_memory_bytes = p->max_memory_bytes ? p->max_memory_bytes : DEFAULT_MEMORY_BYTES;
     c->max_steps = p->max_steps ? p->max_steps : DEFAULT_STEPS;
     c->max_cpu_ms = p->max_cpu_ms ? p->max_cpu_ms : DEFAULT_CPU_MS;
-    rc = tok_chat_files_read(&files, dir, p, err, errlen);
-    if (rc) goto out;
-    rc = open_template(&c->plain, files.plain, files.plain_file, err, errlen);
-    if (rc) goto out;
-    rc = open_template(&c->with_tools, files.with_tools, files.tools_file, err, errlen);
-    if (rc) goto out;
-    c->variables = files.variables;
-    files.variables = NULL;
-    c->has_another = files.has_another;
-    snprintf(c->file, sizeof(c->file), "%s",
-             last_part(files.plain ? files.plain_file : files.tools_file));
-    rc = tok_chat_probe(c);
-    if (rc) {
-        snprintf(err, errlen, "out of memory");
-        goto out;
+    int rc = tok_chat_files_read(&files, dir, p, err, errlen);
+    if (!rc) rc = open_template(&c->plain, files.plain, files.plain_file, err, errlen);
+    if (!rc) rc = open_template(&c->with_tools, files.with_tools, files.tools_file, err, errlen);
+    if (!rc) {
+        c->variables = files.variables;
+        files.variables = NULL;
+        c->has_another = files.has_another;
+        snprintf(c->file, sizeof(c->file), "%s",
+                 last_part(files.plain ? files.plain_file : files.tools_file));
+        rc = tok_chat_probe(c);
+        if (rc) snprintf(err, errlen, "out of memory");
     }
-    *ret = c;
-    c = NULL;
-out:
     tok_chat_files_finish(&files);
-    tok_chat_close(c);
+    if (rc)
+        tok_chat_close(c);
+    else
+        *ret = c;
     return rc;
 }
 

@@ -24,6 +24,11 @@ bool tok_chat_is_text(const struct jinja_value *v, const char *text)
     return v && jinja_is(*v, JINJA_STR) && jinja_str_is(v->u.str, text);
 }
 
+bool tok_chat_has_role(struct jinja_run *r, struct jinja_value message, const char *role)
+{
+    return tok_chat_is_text(tok_chat_member(r, message, "role"), role);
+}
+
 static struct jinja_value input_text(struct jinja_run *r, const char *text)
 {
     return jinja_from_str(jinja_str_new(r, text, strlen(text), JINJA_INPUT));
@@ -191,8 +196,8 @@ static void prepare_call(struct jinja_run *r, const struct tok_chat *c, struct j
     if (c->caps.short_call_ids) shorten_id(r, tok_chat_member(r, call, "id"));
 }
 
-/* Without the member: templates ask whether it is there, so null and [] would be calls. */
-static struct jinja_value without(struct jinja_run *r, struct jinja_value object, const char *name)
+struct jinja_value tok_chat_without(struct jinja_run *r, struct jinja_value object,
+                                    const char *name)
 {
     struct jinja_dict *d = jinja_dict_new(r);
     for (size_t i = 0; i < object.u.dict->n; i++) {
@@ -207,7 +212,8 @@ static void prepare_calls(struct jinja_run *r, const struct tok_chat *c,
 {
     const struct jinja_value *calls = tok_chat_member(r, *message, "tool_calls");
     if (!calls) return;
-    if (!jinja_truth(*calls)) *message = without(r, *message, "tool_calls");
+    if (!jinja_truth(*calls)) /* templates ask whether it is there: null and [] would be calls */
+        *message = tok_chat_without(r, *message, "tool_calls");
     if (!jinja_is(*calls, JINJA_LIST)) return;
     for (size_t i = 0; i < calls->u.list->n; i++)
         prepare_call(r, c, calls->u.list->items[i]);
@@ -228,7 +234,7 @@ static void drop_cache_fields(struct jinja_run *r, struct jinja_value *object)
 {
     static const char *const names[] = {"cache_control", "prompt_cache_breakpoint"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (tok_chat_member(r, *object, names[i])) *object = without(r, *object, names[i]);
+        if (tok_chat_member(r, *object, names[i])) *object = tok_chat_without(r, *object, names[i]);
 }
 
 static void prepare_message(struct jinja_run *r, const struct tok_chat *c,

@@ -7,6 +7,7 @@
  * Each render is a run of its own (run.h) with its memory, so any number of threads may use
  * one struct tok_chat.
  */
+#include "base/fail.h"
 #include "tokenizer/chat/chat_internal.h"
 
 #include <stdio.h>
@@ -121,14 +122,10 @@ static const char CONTINUE_TAG[] = "CONTINUE_FINAL_MESSAGE_TAG ";
 static struct jinja_value *final_text(struct jinja_run *r, struct jinja_value messages)
 {
     const struct jinja_list *l = messages.u.list;
-    struct jinja_value *content = NULL;
-    if (l->n && jinja_is(l->items[l->n - 1], JINJA_DICT))
-        content = jinja_dict_get_name(r, l->items[l->n - 1].u.dict, "content");
+    struct jinja_value *content = l->n ? tok_chat_member(r, l->items[l->n - 1], "content") : NULL;
     if (!content || !jinja_is(*content, JINJA_LIST)) return content;
     for (size_t i = content->u.list->n; i-- > 0;) {
-        struct jinja_value part = content->u.list->items[i];
-        struct jinja_value *text =
-            jinja_is(part, JINJA_DICT) ? jinja_dict_get_name(r, part.u.dict, "text") : NULL;
+        struct jinja_value *text = tok_chat_member(r, content->u.list->items[i], "text");
         if (text) return text;
     }
     return NULL;
@@ -276,10 +273,7 @@ int tok_chat_render(const struct tok_chat *c, const struct tok_chat_input *in,
 {
     struct jinja_run *r = calloc(1, sizeof(*r));
     struct job job = {.chat = c, .in = in};
-    if (!r) {
-        snprintf(err, errlen, "out of memory");
-        return TOK_ENOMEM;
-    }
+    if (!r) return fail_with(TOK_ENOMEM, err, errlen, "out of memory");
     bool fewer = in->max_steps && in->max_steps < c->max_steps;
     jinja_run_init(r, c->max_memory_bytes, fewer ? in->max_steps : c->max_steps);
     r->max_output_bytes = c->max_output_bytes;

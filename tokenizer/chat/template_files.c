@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/file.h"
 #include "base/gguf_names.h"
 #include "tokenizer/chat/chat_internal.h"
@@ -72,13 +73,6 @@ static const struct {
 
 /* ---- files --------------------------------------------------------------------------------- */
 
-/* Leaves *ret empty if there is no such file. */
-static int read_in_dir(const char *dir, const char *name, struct file *ret, char *err,
-                       size_t errlen)
-{
-    return file_load_optional(dir, name, MAX_FILE_BYTES, &ret->data, &ret->len, err, errlen);
-}
-
 /* Copies text out of a run; a text that is there already goes. */
 static void set_text(struct jinja_run *r, char **slot, const char *s, size_t len, const char *what)
 {
@@ -103,22 +97,17 @@ static const struct jinja_dict *read_object(struct jinja_run *r, const struct fi
 
 /* ---- templates ----------------------------------------------------------------------------- */
 
-static void take_template(struct jinja_run *r, struct tok_chat_files *f, struct jinja_value name,
-                          struct jinja_value source)
+/* Either may be NULL: not there. */
+static void take_template(struct jinja_run *r, struct tok_chat_files *f,
+                          const struct jinja_value *name, const struct jinja_value *source)
 {
-    if (!jinja_is(name, JINJA_STR) || !jinja_is(source, JINJA_STR))
+    if (!name || !jinja_is(*name, JINJA_STR) || !source || !jinja_is(*source, JINJA_STR))
         jinja_raise(r, "chat_template in tokenizer_config.json must be text, or named texts");
-    char **slot = jinja_str_is(name.u.str, "default")    ? &f->plain
-                  : jinja_str_is(name.u.str, "tool_use") ? &f->with_tools
-                                                         : NULL;
-    if (slot) set_text(r, slot, source.u.str->s, source.u.str->len, "the chat template");
+    char **slot = tok_chat_is_text(name, "default")    ? &f->plain
+                  : tok_chat_is_text(name, "tool_use") ? &f->with_tools
+                                                       : NULL;
+    if (slot) set_text(r, slot, source->u.str->s, source->u.str->len, "the chat template");
     f->plain_file = f->tools_file = file_names[CONFIG];
-}
-
-static struct jinja_value member(struct jinja_run *r, struct jinja_value v, const char *name)
-{
-    struct jinja_value *m = jinja_is(v, JINJA_DICT) ? jinja_dict_get_name(r, v.u.dict, name) : NULL;
-    return m ? *m : jinja_none();
 }
 
 /* One template as text, several as a list of {name, template} or by name. */
@@ -131,14 +120,15 @@ static void templates_of_config(struct jinja_run *r, struct tok_chat_files *f,
                    "the model has no chat template: neither chat_template.jinja nor "
                    "chat_template in tokenizer_config.json");
     if (jinja_is(*v, JINJA_STR)) {
-        take_template(r, f, jinja_lit(r, "default"), *v);
+        struct jinja_value name = jinja_lit(r, "default");
+        take_template(r, f, &name, v);
     } else if (jinja_is(*v, JINJA_LIST)) {
         for (size_t i = 0; i < v->u.list->n; i++)
-            take_template(r, f, member(r, v->u.list->items[i], "name"),
-                          member(r, v->u.list->items[i], "template"));
+            take_template(r, f, tok_chat_member(r, v->u.list->items[i], "name"),
+                          tok_chat_member(r, v->u.list->items[i], "template"));
     } else if (jinja_is(*v, JINJA_DICT)) {
         for (size_t i = 0; i < v->u.dict->n; i++)
-            take_template(r, f, v->u.dict->pairs[i].key, v->u.dict->pairs[i].value);
+            take_template(r, f, &v->u.dict->pairs[i].key, &v->u.dict->pairs[i].value);
     } else {
         jinja_raise(r, "chat_template in tokenizer_config.json must be text, or named texts");
     }
@@ -175,8 +165,8 @@ static void read_templates(struct jinja_run *r, struct loader *l, const struct j
 /* The text of a token: a string, or an object with "content". NULL: none. */
 static const struct jinja_str *token_text(struct jinja_run *r, struct jinja_value v)
 {
-    if (jinja_is(v, JINJA_DICT)) v = member(r, v, "content");
-    return jinja_is(v, JINJA_STR) && v.u.str->len ? v.u.str : NULL;
+    const struct jinja_value *s = jinja_is(v, JINJA_DICT) ? tok_chat_member(r, v, "content") : &v;
+    return s && jinja_is(*s, JINJA_STR) && s->u.str->len ? s->u.str : NULL;
 }
 
 /* Tokenizer classes differ by "Fast" at most. */
@@ -281,8 +271,6 @@ static void load(struct jinja_run *r, void *arg)
 {
     struct loader *l = arg;
     const struct jinja_dict *config = read_object(r, &l->files[CONFIG], file_names[CONFIG]);
-    const struct jinja_json_style style = {.item_sep = jinja_lit(r, ", ").u.str,
-                                           .key_sep = jinja_lit(r, ": ").u.str};
     const struct jinja_dict *own = read_object(r, &l->files[OWN], "the file's keys");
     struct sources s = {.config = l->files[OWN].data ? own : config};
     if (!l->files[OWN].data && !jinja_dict_get_name(r, config, "added_tokens_decoder"))
@@ -295,15 +283,8 @@ static void load(struct jinja_run *r, void *arg)
     if (config == own && l->ret && l->ret->plain_file == file_names[CONFIG])
         l->ret->plain_file = l->ret->tools_file = "tokenizer.chat_template";
     struct jinja_value facts = l->info ? info(r, &s) : special_tokens(r, &s);
-    const struct jinja_str *text = jinja_json_dumps(r, facts, &style).u.str;
+    const struct jinja_str *text = tok_chat_json(r, facts).u.str;
     set_text(r, l->info ? l->info : &l->ret->variables, text->s, text->len, "the special tokens");
-}
-
-static int copy_text(struct file *ret, const char *text)
-{
-    ret->data = strdup(text);
-    ret->len = strlen(text);
-    return ret->data ? 0 : TOK_ENOMEM;
 }
 
 /* With a template of the caller's the directory's own templates are not looked at. */
@@ -321,32 +302,33 @@ static int read_files(struct loader *l, const char *dir, const struct tok_chat_p
     }
     for (int i = 0; i < OWN && !rc && dir; i++) {
         if ((!own || l->info) && i >= TEMPLATE) break;
-        rc = read_in_dir(dir, file_names[i], &l->files[i], err, errlen);
+        rc = file_load_optional(dir, file_names[i], MAX_FILE_BYTES, &l->files[i].data,
+                                &l->files[i].len, err, errlen);
     }
     if (rc || own) return rc;
-    if (params->template_text) return copy_text(&l->files[TEMPLATE], params->template_text);
-    rc = read_in_dir(NULL, template_file, &l->files[TEMPLATE], err, errlen);
-    if (rc || l->files[TEMPLATE].data) return rc;
-    snprintf(err, errlen, "chat template file %s: no such file", template_file);
-    return TOK_ENOENT;
+    struct file *f = &l->files[TEMPLATE];
+    if (params->template_text) {
+        f->data = strdup(params->template_text);
+        f->len = strlen(params->template_text);
+        return f->data ? 0 : TOK_ENOMEM;
+    }
+    rc = file_load_optional(NULL, template_file, MAX_FILE_BYTES, &f->data, &f->len, err, errlen);
+    if (rc || f->data) return rc;
+    return fail_with(TOK_ENOENT, err, errlen, "chat template file %s: no such file", template_file);
 }
 
 static int run_loader(struct loader *l, const char *dir, const struct tok_chat_params *params,
                       char *err, size_t errlen)
 {
     struct jinja_run *r = calloc(1, sizeof(*r));
-    int rc = TOK_ENOMEM;
-    if (!r) {
-        snprintf(err, errlen, "out of memory");
-        goto out;
-    }
+    if (!r) return fail_with(TOK_ENOMEM, err, errlen, "out of memory");
     jinja_run_init(r, LOAD_MEMORY_BYTES, LOAD_STEPS);
-    rc = read_files(l, dir, params, err, errlen);
-    if (rc) goto out;
-    rc = jinja_guard(r, load, l);
-    if (rc) jinja_copy_sentence(err, errlen, r->err);
+    int rc = read_files(l, dir, params, err, errlen);
+    if (!rc) {
+        rc = jinja_guard(r, load, l);
+        if (rc) jinja_copy_sentence(err, errlen, r->err);
+    }
     jinja_run_finish(r);
-out:
     for (int i = 0; i < N_FILES; i++)
         free(l->files[i].data);
     free(r);

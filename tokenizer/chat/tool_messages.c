@@ -26,11 +26,6 @@ static struct jinja_value new_message(struct jinja_run *r, const char *role,
     return jinja_from_dict(d);
 }
 
-static bool has_role(struct rewrite *rw, struct jinja_value message, const char *role)
-{
-    return tok_chat_is_text(tok_chat_member(rw->r, message, "role"), role);
-}
-
 static struct jinja_value text_of(struct rewrite *rw, struct jinja_value message)
 {
     return tok_chat_content_text(rw->r, tok_chat_member(rw->r, message, "content"));
@@ -104,7 +99,6 @@ static struct jinja_value write_calls(struct rewrite *rw, struct jinja_value mes
                                       const struct jinja_list *calls)
 {
     struct jinja_sb sb = {.r = rw->r};
-    struct jinja_dict *d = jinja_dict_new(rw->r);
     const struct jinja_str *content = text_of(rw, message).u.str;
     jinja_sb_add(&sb, content);
     if (content->len) jinja_sb_add_lit(&sb, "\n");
@@ -114,12 +108,9 @@ static struct jinja_value write_calls(struct rewrite *rw, struct jinja_value mes
         add_call(rw, &sb, calls->items[i]);
     }
     jinja_sb_add_lit(&sb, rw->w->calls->end);
-    for (size_t i = 0; i < message.u.dict->n; i++) {
-        const struct jinja_pair *p = &message.u.dict->pairs[i];
-        if (!tok_chat_is_text(&p->key, "tool_calls")) jinja_dict_put(rw->r, d, p->key, p->value);
-    }
-    jinja_dict_put_name(rw->r, d, "content", jinja_sb_value(&sb));
-    return jinja_tainted(jinja_from_dict(d), message.input);
+    struct jinja_value written = tok_chat_without(rw->r, message, "tool_calls");
+    jinja_dict_put_name(rw->r, written.u.dict, "content", jinja_sb_value(&sb));
+    return written;
 }
 
 static struct jinja_value rewrite_message(struct rewrite *rw, struct jinja_value message)
@@ -134,7 +125,8 @@ static struct jinja_value rewrite_message(struct rewrite *rw, struct jinja_value
 
 static bool is_result(struct rewrite *rw, struct jinja_value message)
 {
-    return rw->w->results && (has_role(rw, message, "tool") || has_role(rw, message, "function"));
+    return rw->w->results && (tok_chat_has_role(rw->r, message, "tool") ||
+                              tok_chat_has_role(rw->r, message, "function"));
 }
 
 /* Results that follow each other are one user message, and a user's text after them ends it. */
@@ -147,7 +139,7 @@ static size_t write_results(struct rewrite *rw, const struct jinja_list *message
         jinja_sb_add_lit(&sb, "\n</tool_response>");
         first = false;
     }
-    if (i < messages->n && has_role(rw, messages->items[i], "user")) {
+    if (i < messages->n && tok_chat_has_role(rw->r, messages->items[i], "user")) {
         jinja_sb_add_lit(&sb, "\n");
         jinja_sb_add(&sb, text_of(rw, messages->items[i++]).u.str);
     }
@@ -183,8 +175,9 @@ static struct jinja_value *find_carrier(struct rewrite *rw, bool system_role)
 {
     for (size_t i = 0; i < rw->out->n; i++) {
         struct jinja_value *m = &rw->out->items[i];
-        bool system = has_role(rw, *m, "system") || has_role(rw, *m, "developer");
-        if (system_role ? system : has_role(rw, *m, "user")) return m;
+        bool system =
+            tok_chat_has_role(rw->r, *m, "system") || tok_chat_has_role(rw->r, *m, "developer");
+        if (system_role ? system : tok_chat_has_role(rw->r, *m, "user")) return m;
     }
     return NULL;
 }

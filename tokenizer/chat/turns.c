@@ -9,14 +9,9 @@
 #include "tokenizer/chat/chat_internal.h"
 #include "tokenizer/template/dict.h"
 
-static bool has_role(struct jinja_run *r, struct jinja_value message, const char *role)
-{
-    return tok_chat_is_text(tok_chat_member(r, message, "role"), role);
-}
-
 static bool is_instruction(struct jinja_run *r, struct jinja_value message)
 {
-    return has_role(r, message, "system") || has_role(r, message, "developer");
+    return tok_chat_has_role(r, message, "system") || tok_chat_has_role(r, message, "developer");
 }
 
 static void add_text(struct jinja_run *r, struct jinja_sb *sb, struct jinja_value message)
@@ -54,7 +49,7 @@ static void join_instructions(struct jinja_run *r, const struct tok_chat *c, str
 {
     size_t n = 0, i = 0;
     for (int before = 0, role; i < l->n && is_instruction(r, l->items[i]); i++) {
-        role = has_role(r, l->items[i], "developer") && !c->needs.developer_as_system;
+        role = tok_chat_has_role(r, l->items[i], "developer") && !c->needs.developer_as_system;
         if (n > 0 && c->needs.joined[before][role]) {
             join_member(r, l->items[n - 1], l->items[i], "content");
         } else {
@@ -73,7 +68,7 @@ static void move_instructions(struct jinja_run *r, struct jinja_list *l, bool la
     size_t user = 0;
     if (!l->n || !is_instruction(r, l->items[0])) return;
     for (size_t i = 1; i < l->n && (last || !user); i++)
-        if (has_role(r, l->items[i], "user")) user = i;
+        if (tok_chat_has_role(r, l->items[i], "user")) user = i;
     struct jinja_value first = l->items[0], with = l->items[user];
     if (user) join_member(r, first, with, "content");
     jinja_dict_put_name(r, with.u.dict, "role", jinja_lit(r, "user"));
@@ -90,7 +85,7 @@ static void move_instructions(struct jinja_run *r, struct jinja_list *l, bool la
 static void end_with_reminders(struct jinja_run *r, struct jinja_list *l,
                                struct jinja_sb *reminders)
 {
-    if (l->n && has_role(r, l->items[l->n - 1], "user")) {
+    if (l->n && tok_chat_has_role(r, l->items[l->n - 1], "user")) {
         struct jinja_value last = l->items[l->n - 1];
         struct jinja_sb sb = {.r = r};
         add_text(r, &sb, last);
@@ -125,7 +120,7 @@ static void join_reminders(struct jinja_run *r, struct jinja_list *l)
             any = true;
             continue;
         }
-        if (any && has_role(r, m, "user")) {
+        if (any && tok_chat_has_role(r, m, "user")) {
             add_text(r, &reminders, m);
             set_text(r, &reminders, m);
             any = false;
@@ -147,9 +142,10 @@ static bool has_calls(struct jinja_run *r, struct jinja_value message)
 static bool are_joined(struct jinja_run *r, const struct tok_chat *c, struct jinja_value message,
                        struct jinja_value next)
 {
-    if (has_role(r, message, "user") && has_role(r, next, "user")) return c->needs.one_user;
-    return c->needs.one_assistant && has_role(r, message, "assistant") &&
-           has_role(r, next, "assistant") && !has_calls(r, message) && !has_calls(r, next);
+    if (tok_chat_has_role(r, message, "user") && tok_chat_has_role(r, next, "user"))
+        return c->needs.one_user;
+    return c->needs.one_assistant && tok_chat_has_role(r, message, "assistant") &&
+           tok_chat_has_role(r, next, "assistant") && !has_calls(r, message) && !has_calls(r, next);
 }
 
 static void join_neighbours(struct jinja_run *r, const struct tok_chat *c, struct jinja_list *l)
@@ -173,7 +169,7 @@ void tok_chat_arrange(struct jinja_run *r, const struct tok_chat *c, struct jinj
     join_instructions(r, c, l);
     if (c->needs.reminders) join_reminders(r, l);
     join_neighbours(r, c, l);
-    bool user_last = l->n && has_role(r, l->items[l->n - 1], "user");
+    bool user_last = l->n && tok_chat_has_role(r, l->items[l->n - 1], "user");
     if (c->needs.no_system) move_instructions(r, l, false);
     if (c->needs.with_last_user && !user_last) move_instructions(r, l, true);
 }
