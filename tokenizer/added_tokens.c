@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/shown.h"
 #include "base/utf8.h"
 #include "tokenizer/json_component.h"
@@ -19,9 +20,8 @@ static int refuse(const struct tok_added_token *t, const char *what, char *err, 
 {
     char shown[64];
 
-    snprintf(err, errlen, "added token \"%s\" with id %d: %s",
-             shown_text(shown, sizeof(shown), t->content, t->len), t->id, what);
-    return TOK_EINVAL;
+    return fail_with(TOK_EINVAL, err, errlen, "added token \"%s\" with id %d: %s",
+                     shown_text(shown, sizeof(shown), t->content, t->len), t->id, what);
 }
 
 static int load_token(struct tok_added_token *t, const json_t *json, char *err, size_t errlen)
@@ -43,9 +43,8 @@ static int load_token(struct tok_added_token *t, const json_t *json, char *err, 
     t->len = content.len;
     rc = tok_component_uint(json, "id", TOK_MAX_IDS - 1, &id, err, errlen);
     t->id = (int32_t)id;
-    for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]) && !rc; i++) {
+    for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]) && !rc; i++)
         rc = tok_component_bool(json, flags[i].name, NULL, flags[i].value, err, errlen);
-    }
     if (rc) return rc;
     if (t->len > TOK_MAX_ADDED_BYTES) return refuse(t, "it is longer than 1024 bytes", err, errlen);
     return 0;
@@ -137,28 +136,23 @@ static int make_pattern(const struct tok_added *a, uint32_t index, struct builde
     size_t len = t->len;
     int rc = 0;
 
-    if (t->normalized) {
+    if (t->normalized)
         rc = tok_normalize(b->normalizer, &b->norm, &b->regex, &b->growth, t->content, t->len, 0,
                            &s, &len, &origin, err, errlen);
-    }
     if (!rc && len == 0) rc = refuse(t, "the normalizer leaves nothing of it", err, errlen);
     if (!rc && len > TOK_MAX_ADDED_BYTES)
         rc = refuse(t, "it is longer than 1024 bytes", err, errlen);
-    if (!rc) {
-        *ret = (struct tok_added_pattern){malloc(len), len, index};
-        if (ret->s)
-            memcpy(ret->s, s, len);
-        else
-            rc = TOK_ENOMEM;
-    }
-    return rc;
+    if (rc) return rc;
+    *ret = (struct tok_added_pattern){malloc(len), len, index};
+    if (!ret->s) return TOK_ENOMEM;
+    memcpy(ret->s, s, len);
+    return 0;
 }
 
 static int build_set(struct tok_added *a, int which, const struct tok_normalizer *normalizer,
                      char *err, size_t errlen)
 {
     struct tok_added_set *set = &a->sets[which];
-
     struct builder b;
     int rc = 0;
 
@@ -222,10 +216,8 @@ int tok_added_load(struct tok_added *a, const struct tok_uni *uni, const json_t 
     size_t i;
 
     a->uni = uni;
-    if (json && !json_is_array(json) && !json_is_null(json)) {
-        snprintf(err, errlen, "\"added_tokens\" should be an array");
-        return TOK_EINVAL;
-    }
+    if (json && !json_is_array(json) && !json_is_null(json))
+        return fail_with(TOK_EINVAL, err, errlen, "\"added_tokens\" should be an array");
     a->tokens = calloc(json_array_size(json) + 1, sizeof(*a->tokens));
     if (!a->tokens) return TOK_ENOMEM;
     json_array_foreach(json, i, item)

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/utf8.h"
 #include "tokenizer/regex_translate.h"
 #include "tokenizer/tok_types.h"
@@ -61,14 +62,12 @@ int tok_regex_create(struct tok_regex **ret, const struct tok_uni *uni, const ch
 
     if (!re) return TOK_ENOMEM;
     int rc = tok_pattern_translate(uni, pattern, len, &translated, &translated_len, err, errlen);
-    if (rc) goto out;
-    rc = compile(re, translated, translated_len, err, errlen);
-    if (rc) goto out;
-    *ret = re;
-    re = NULL;
-out:
+    if (!rc) rc = compile(re, translated, translated_len, err, errlen);
     free(translated);
-    tok_regex_destroy(re);
+    if (rc)
+        tok_regex_destroy(re);
+    else
+        *ret = re;
     return rc;
 }
 
@@ -137,10 +136,9 @@ static int search(const struct tok_regex_iter *it, struct tok_regex_scratch *s)
     int n = PCRE2_ERROR_JIT_STACKLIMIT;
 
     s->last_position = it->pos;
-    if (it->re->jit) {
+    if (it->re->jit)
         n = pcre2_jit_match(it->re->code, text, it->len, it->pos, PCRE2_NO_UTF_CHECK, s->match_data,
                             s->match_context);
-    }
     if (n == PCRE2_ERROR_JIT_STACKLIMIT) { /* the interpreter keeps its state on the heap */
         s->last_position = it->pos;
         n = pcre2_match(it->re->code, text, it->len, it->pos, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
@@ -159,11 +157,9 @@ int tok_regex_next(struct tok_regex_iter *it, struct tok_regex_scratch *s, size_
     while (it->pos <= it->len) {
         int n = search(it, s);
         if (n == PCRE2_ERROR_NOMATCH) return 0;
-        if (n < 0) {
-            snprintf(err, errlen,
-                     "a regular expression of the tokenizer takes too long on this text");
-            return TOK_ELIMIT;
-        }
+        if (n < 0)
+            return fail_with(TOK_ELIMIT, err, errlen,
+                             "a regular expression of the tokenizer takes too long on this text");
         const PCRE2_SIZE *span = pcre2_get_ovector_pointer(s->match_data);
         if (span[0] != span[1] || span[1] != it->last_end) {
             *ret_begin = span[0];

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/shown.h"
 #include "base/utf8.h"
 #include "tokenizer/byte_level.h"
@@ -130,18 +131,16 @@ int tok_bpe_add_merge(struct tok_bpe *b, const char *left, size_t left_len, cons
 
     if (id < 0) {
         char a[48], c[48];
-        snprintf(err, errlen, "merge %u (\"%s\" \"%s\"): %s is not in the vocabulary", b->n_merges,
-                 shown_text(a, sizeof(a), left, left_len),
-                 shown_text(c, sizeof(c), right, right_len),
-                 l < 0   ? "the left part"
-                 : r < 0 ? "the right part"
-                         : "the result");
-        return TOK_EINVAL;
+        return fail_with(TOK_EINVAL, err, errlen,
+                         "merge %u (\"%s\" \"%s\"): %s is not in the vocabulary", b->n_merges,
+                         shown_text(a, sizeof(a), left, left_len),
+                         shown_text(c, sizeof(c), right, right_len),
+                         l < 0   ? "the left part"
+                         : r < 0 ? "the right part"
+                                 : "the result");
     }
-    if (b->n_merges >= TOK_MAX_IDS) {
-        snprintf(err, errlen, "more than %u merges", TOK_MAX_IDS);
-        return TOK_EINVAL;
-    }
+    if (b->n_merges >= TOK_MAX_IDS)
+        return fail_with(TOK_EINVAL, err, errlen, "more than %u merges", TOK_MAX_IDS);
     if (grow_merges(b)) return TOK_ENOMEM;
     insert_merge(b, pair_key((uint32_t)l, (uint32_t)r) << RANK_BITS | (b->n_merges + 1));
     return append_merge_id(b, (uint32_t)id);
@@ -210,17 +209,6 @@ static int build_chars(struct tok_bpe *b)
     return 0;
 }
 
-static void build_fallback(struct tok_bpe *b)
-{
-    char name[8];
-
-    if (b->byte_mode || !b->byte_fallback) return;
-    for (unsigned i = 0; i < 256; i++) {
-        snprintf(name, sizeof(name), "<0x%02X>", i);
-        b->byte_id[i] = tok_vocab_find(b->vocab, name, 6);
-    }
-}
-
 /* Tokens by the bytes they write, for pieces that are looked up whole. */
 static int build_raw(struct tok_bpe *b, char *err, size_t errlen)
 {
@@ -283,7 +271,7 @@ int tok_bpe_prepare(struct tok_bpe *b, char *err, size_t errlen)
     if (!rc) rc = build_chars(b);
     if (!rc && b->byte_mode && b->ignore_merges) rc = build_raw(b, err, errlen);
     if (rc) return rc;
-    build_fallback(b);
+    if (!b->byte_mode && b->byte_fallback) tok_vocab_find_bytes(b->vocab, b->byte_id);
     find_split_marks(b);
     return 0;
 }
@@ -489,12 +477,10 @@ static int add_unknown(const struct tok_bpe *b, struct unknown *u, uint32_t *id,
                        char *err, size_t errlen)
 {
     if (!b->has_unk) return 0; /* dropped */
-    if (b->unk_id < 0) {
-        snprintf(err, errlen,
-                 "the text has a character without a token, and the unknown token is not "
-                 "in the vocabulary");
-        return TOK_EINVAL;
-    }
+    if (b->unk_id < 0)
+        return fail_with(TOK_EINVAL, err, errlen,
+                         "the text has a character without a token, and the unknown token is not "
+                         "in the vocabulary");
     if (u->pending && !b->fuse_unk) id[(*n)++] = (uint32_t)b->unk_id;
     u->pending = true;
     return 0;

@@ -20,8 +20,7 @@ size_t tok_bytelevel_encode(const char *bytes, size_t len, char *out)
 {
     size_t n = 0;
 
-    for (size_t i = 0; i < len; i++) {
+    for (size_t i = 0; i < len; i++)
         n += utf8_put(out + n, tok_bytelevel_char((uint8_t)bytes[i]));
-    }
     return n;
 }

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/hex.h"
 #include "base/shown.h"
 #include "base/utf8.h"
@@ -41,8 +42,8 @@ struct tok_decode_op {
 
 static int out_of_order(const char *type, const char *behind, char *err, size_t errlen)
 {
-    snprintf(err, errlen, "the decoder %s after %s is not supported", type, behind);
-    return TOK_EINVAL;
+    return fail_with(TOK_EINVAL, err, errlen, "the decoder %s after %s is not supported", type,
+                     behind);
 }
 
 static int load_replace(struct tok_decode_op *op, const struct tok_uni *uni, const json_t *json,
@@ -72,9 +73,8 @@ static int load_metaspace(struct tok_decode_op *op, const json_t *json, char *er
 
     op->kind = OP_METASPACE;
     op->drop_first = !scheme || strcmp(scheme, "never") != 0;
-    if (op->drop_first && scheme && strcmp(scheme, "first") != 0 && strcmp(scheme, "always") != 0) {
+    if (op->drop_first && scheme && strcmp(scheme, "first") != 0 && strcmp(scheme, "always") != 0)
         return tok_component_unknown("prepend_scheme", scheme, err, errlen);
-    }
     int rc = tok_component_char(json, "replacement", &ch, err, errlen);
     if (!rc) utf8_put(op->ch, ch);
     return rc;
@@ -313,31 +313,21 @@ static int replace_in(const struct tok_decode_op *op, struct tok_regex_scratch *
     return rc ? rc : put(out, s + done, len - done);
 }
 
-/* Number of times ch occurs at the start (or the end) of s, up to max. */
-static size_t count_at_front(const char *s, size_t len, const char *ch, uint32_t max)
+/* Bytes that up to max repetitions of ch take at the start (or the end) of s. */
+static size_t repeated(const char *s, size_t len, const char *ch, uint32_t max, bool at_end)
 {
     size_t width = strlen(ch), n = 0;
 
-    while (n < max && (n + 1) * width <= len && memcmp(s + n * width, ch, width) == 0)
-        n++;
-    return n;
-}
-
-static size_t count_at_end(const char *s, size_t len, const char *ch, uint32_t max)
-{
-    size_t width = strlen(ch), n = 0;
-
-    while (n < max && (n + 1) * width <= len && memcmp(s + len - (n + 1) * width, ch, width) == 0)
-        n++;
+    for (; max && n + width <= len; max--, n += width)
+        if (memcmp(at_end ? s + len - n - width : s + n, ch, width) != 0) break;
     return n;
 }
 
 static int strip_token(const struct tok_decode_op *op, const char *s, size_t len,
                        struct tok_decode_text *out)
 {
-    size_t width = strlen(op->ch);
-    size_t front = count_at_front(s, len, op->ch, op->start) * width;
-    size_t back = count_at_end(s + front, len - front, op->ch, op->stop) * width;
+    size_t front = repeated(s, len, op->ch, op->start, false);
+    size_t back = repeated(s + front, len - front, op->ch, op->stop, true);
 
     return put(out, s + front, len - front - back);
 }
@@ -436,11 +426,11 @@ static int check_text_ops(const struct tok_decode_plan *p, char *err, size_t err
         if (may_grow(op)) times *= (double)op->content.len / (double)op->what.literal.len;
     }
     if (times <= TOK_GROWTH_PER_BYTE) return 0;
-    snprintf(err, errlen,
-             "the Replace decoders behind Fuse or ByteLevel make text up to %.0f times as long, "
-             "more than %d times",
-             times, TOK_GROWTH_PER_BYTE);
-    return TOK_EINVAL;
+    return fail_with(
+        TOK_EINVAL, err, errlen,
+        "the Replace decoders behind Fuse or ByteLevel make text up to %.0f times as long, "
+        "more than %d times",
+        times, TOK_GROWTH_PER_BYTE);
 }
 
 /* Runs token ops over s with bounded buffers. TOK_EINVAL with a sentence if they are too small. */
@@ -455,11 +445,11 @@ static int check_token_ops(const struct tok_decode_plan *p, struct tok_decode_ru
     r->work[0].max = r->work[1].max = max;
     int rc = run_token_ops(p, r, from, to, first, s, len);
     if (rc != TOK_ELIMIT) return rc;
-    snprintf(err, errlen,
-             "\"%s\" comes out more than %d times as long, or a regular expression takes too long "
-             "on it",
-             shown_text(shown, sizeof(shown), token, token_len), TOK_GROWTH_PER_BYTE);
-    return TOK_EINVAL;
+    return fail_with(
+        TOK_EINVAL, err, errlen,
+        "\"%s\" comes out more than %d times as long, or a regular expression takes too long "
+        "on it",
+        shown_text(shown, sizeof(shown), token, token_len), TOK_GROWTH_PER_BYTE);
 }
 
 static size_t max_of_token(size_t len)

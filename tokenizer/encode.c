@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/utf8.h"
 #include "tokenizer/token_ids.h"
 #include "tokenizer/tokenizer.h"
@@ -103,14 +104,11 @@ static int encode_text(struct encode_run *run, const char *text, size_t len)
 
 static int check_text(const char *text, size_t len, char *err, size_t errlen)
 {
-    if (len > MAX_TEXT_BYTES) {
-        snprintf(err, errlen, "the text has %zu bytes, the limit is %u", len, MAX_TEXT_BYTES);
-        return TOK_ELIMIT;
-    }
-    if (!utf8_valid(text, len)) {
-        snprintf(err, errlen, "the text is not valid UTF-8");
-        return TOK_EUTF8;
-    }
+    if (len > MAX_TEXT_BYTES)
+        return fail_with(TOK_ELIMIT, err, errlen, "the text has %zu bytes, the limit is %u", len,
+                         MAX_TEXT_BYTES);
+    if (!utf8_valid(text, len))
+        return fail_with(TOK_EUTF8, err, errlen, "the text is not valid UTF-8");
     return 0;
 }
 
@@ -174,10 +172,9 @@ int tok_join(const struct tok *t, const struct tok_ids *a, const struct tok_ids 
     size_t before = ids->n;
     int rc = 0;
 
-    if (b && t->post.pair_problem[0]) {
-        snprintf(err, errlen, "the tokenizer cannot join two texts: %s", t->post.pair_problem);
-        return TOK_EINVAL;
-    }
+    if (b && t->post.pair_problem[0])
+        return fail_with(TOK_EINVAL, err, errlen, "the tokenizer cannot join two texts: %s",
+                         t->post.pair_problem);
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && !rc; i++) {
         if (parts[i]) rc = tok_ids_add(ids, parts[i]->ids, parts[i]->n);
     }

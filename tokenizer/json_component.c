@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/shown.h"
 #include "base/utf8.h"
 #include "tokenizer/tok_types.h"
@@ -19,21 +20,14 @@ void tok_component_text_finish(struct tok_component_text *t)
     *t = (struct tok_component_text){0};
 }
 
-/* The name under which errors speak of a component. */
-static const char *type_of(const json_t *json)
-{
-    const char *type = json_string_value(json_object_get(json, "type"));
-    return type ? type : "component";
-}
-
 static int wrong(const json_t *json, const char *name, const char *wanted, char *err, size_t errlen)
 {
-    char type[48];
-    const char *t = type_of(json);
+    char shown[48];
+    const char *type = json_string_value(json_object_get(json, "type"));
 
-    snprintf(err, errlen, "%s: the member \"%s\" should be %s",
-             shown_text(type, sizeof(type), t, strlen(t)), name, wanted);
-    return TOK_EINVAL;
+    if (!type) type = "component";
+    return fail_with(TOK_EINVAL, err, errlen, "%s: the member \"%s\" should be %s",
+                     shown_text(shown, sizeof(shown), type, strlen(type)), name, wanted);
 }
 
 int tok_component_bool(const json_t *json, const char *name, const bool *fallback, bool *ret,
@@ -103,9 +97,8 @@ int tok_component_unknown(const char *what, const char *type, char *err, size_t 
 {
     char shown[64];
 
-    snprintf(err, errlen, "the %s \"%s\" is not supported", what,
-             shown_text(shown, sizeof(shown), type, strlen(type)));
-    return TOK_EINVAL;
+    return fail_with(TOK_EINVAL, err, errlen, "the %s \"%s\" is not supported", what,
+                     shown_text(shown, sizeof(shown), type, strlen(type)));
 }
 
 struct tok_growth tok_growth(size_t text_len)
@@ -123,10 +116,9 @@ int tok_growth_spend(struct tok_growth *g, size_t before, size_t after, char *er
         g->left -= after - before;
         return 0;
     }
-    snprintf(err, errlen,
-             "the tokenizer's components add more than %zu bytes to a text of %zu bytes", g->max,
-             g->text_len);
-    return TOK_ELIMIT;
+    return fail_with(TOK_ELIMIT, err, errlen,
+                     "the tokenizer's components add more than %zu bytes to a text of %zu bytes",
+                     g->max, g->text_len);
 }
 
 struct visit {
@@ -144,15 +136,13 @@ static int visit(struct visit *v, const json_t *json, int depth)
     const json_t *list, *item;
     size_t i;
 
-    if (!type) {
-        snprintf(v->err, v->errlen, "a %s should be an object with a \"type\"", v->what);
-        return TOK_EINVAL;
-    }
-    if (depth > MAX_NESTING || v->n++ > TOK_MAX_COMPONENTS) {
-        snprintf(v->err, v->errlen, "%s: nested deeper than %d, or more than %d components",
-                 v->what, MAX_NESTING, TOK_MAX_COMPONENTS);
-        return TOK_EINVAL;
-    }
+    if (!type)
+        return fail_with(TOK_EINVAL, v->err, v->errlen, "a %s should be an object with a \"type\"",
+                         v->what);
+    if (depth > MAX_NESTING || v->n++ > TOK_MAX_COMPONENTS)
+        return fail_with(TOK_EINVAL, v->err, v->errlen,
+                         "%s: nested deeper than %d, or more than %d components", v->what,
+                         MAX_NESTING, TOK_MAX_COMPONENTS);
     if (strcmp(type, "Sequence") != 0) return v->fn(v->data, type, json, v->err, v->errlen);
     list = json_object_get(json, v->list);
     if (!json_is_array(list)) return wrong(json, v->list, "an array", v->err, v->errlen);
@@ -185,10 +175,9 @@ int tok_component_pattern(const json_t *json, const struct tok_uni *uni,
     if (json_object_size(pattern) != 1 || !(json_is_string(literal) || json_is_string(re))) {
         return wrong(json, "pattern", "{\"String\": ...} or {\"Regex\": ...}", err, errlen);
     }
-    if (re) {
+    if (re)
         return tok_regex_create(&ret->re, uni, json_string_value(re), json_string_length(re), err,
                                 errlen);
-    }
     if (json_string_length(literal) == 0)
         return tok_regex_create(&ret->re, uni, "", 0, err, errlen);
     return copy_string(literal, &ret->literal);

@@ -67,13 +67,9 @@ struct norm_run {
 
 static int add_step(struct tok_normalizer *n, struct tok_norm_step **ret)
 {
-    if (n->n_steps == n->cap_steps) {
-        size_t cap = n->cap_steps ? n->cap_steps * 2 : 8;
-        struct tok_norm_step *p = realloc(n->steps, cap * sizeof(*p));
-        if (!p) return TOK_ENOMEM;
-        n->steps = p;
-        n->cap_steps = cap;
-    }
+    struct tok_norm_step *p = realloc(n->steps, (n->n_steps + 1) * sizeof(*p));
+    if (!p) return TOK_ENOMEM;
+    n->steps = p;
     *ret = &n->steps[n->n_steps++];
     memset(*ret, 0, sizeof(**ret));
     return 0;
@@ -121,9 +117,10 @@ static int load_bert(struct tok_normalizer *n, const json_t *json, char *err, si
     return rc;
 }
 
-static int load_step(struct tok_normalizer *n, const char *type, const json_t *json, char *err,
-                     size_t errlen)
+/* Callback of tok_component_visit for one component that is not a Sequence. */
+static int load_step(void *data, const char *type, const json_t *json, char *err, size_t errlen)
 {
+    struct tok_normalizer *n = data;
     static const char *const forms[] = {"NFD", "NFC", "NFKD", "NFKC"};
     struct tok_norm_step *step;
 
@@ -150,12 +147,6 @@ static int load_step(struct tok_normalizer *n, const char *type, const json_t *j
         return 0;
     }
     return tok_component_unknown("normalizer", type, err, errlen);
-}
-
-/* Callback of tok_component_visit for one component that is not a Sequence. */
-static int visit(void *data, const char *type, const json_t *json, char *err, size_t errlen)
-{
-    return load_step(data, type, json, err, errlen);
 }
 
 /* Normalizes a pattern repeated. TOK_EINVAL when the steps make too much of it. */
@@ -191,7 +182,7 @@ int tok_normalizer_load(struct tok_normalizer *n, const struct tok_uni *uni, con
                         char *err, size_t errlen)
 {
     n->uni = uni;
-    int rc = tok_component_visit("normalizer", "normalizers", json, visit, n, err, errlen);
+    int rc = tok_component_visit("normalizer", "normalizers", json, load_step, n, err, errlen);
     for (size_t i = 0; i < n->n_steps && !rc; i++) {
         const struct tok_component_text *literal = &n->steps[i].what.literal;
         if (literal->s && n->steps[i].content.len > literal->len)
@@ -390,10 +381,9 @@ static int apply_form(struct norm_run *run, const struct tok_norm_step *step, st
 /* The characters that BERT's tokenizers took for Chinese. */
 static bool is_han(uint32_t cp)
 {
-    if (cp < 0x20000) {
+    if (cp < 0x20000)
         return (cp >= 0x3400 && cp <= 0x4DBF) || (cp >= 0x4E00 && cp <= 0x9FFF) ||
                (cp >= 0xF900 && cp <= 0xFAFF);
-    }
     return cp <= 0x2A6DF || (cp >= 0x2A700 && cp <= 0x2B81F) || (cp >= 0x2B920 && cp <= 0x2CEAF) ||
            (cp >= 0x2F800 && cp <= 0x2FA1F);
 }

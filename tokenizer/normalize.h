@@ -22,7 +22,7 @@ struct tok_norm_step;
 struct tok_normalizer {
     const struct tok_uni *uni; /* borrowed */
     struct tok_norm_step *steps;
-    size_t n_steps, cap_steps;
+    size_t n_steps;
 };
 
 /*

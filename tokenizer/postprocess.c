@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "tokenizer/json_component.h"
 #include "tokenizer/token_ids.h"
 #include "tokenizer/vocab.h"
@@ -29,8 +30,7 @@ struct loader {
 
 static int wrong(const struct loader *l, const char *what)
 {
-    snprintf(l->err, l->errlen, "TemplateProcessing: \"%s\" %s", l->name, what);
-    return TOK_EINVAL;
+    return fail_with(TOK_EINVAL, l->err, l->errlen, "TemplateProcessing: \"%s\" %s", l->name, what);
 }
 
 static bool read_id(const json_t *json, int32_t *ret)
@@ -132,11 +132,10 @@ static int load_cls_sep(struct tok_post *p, const json_t *json, bool bert, char 
     int rc = 0;
 
     if (!read_id(json_array_get(json_object_get(json, "cls"), 1), &cls) ||
-        !read_id(json_array_get(json_object_get(json, "sep"), 1), &sep)) {
-        snprintf(err, errlen, "%s: \"cls\" and \"sep\" should be a token with its id each",
-                 bert ? "BertProcessing" : "RobertaProcessing");
-        return TOK_EINVAL;
-    }
+        !read_id(json_array_get(json_object_get(json, "sep"), 1), &sep))
+        return fail_with(TOK_EINVAL, err, errlen,
+                         "%s: \"cls\" and \"sep\" should be a token with its id each",
+                         bert ? "BertProcessing" : "RobertaProcessing");
     for (int i = 0; i < 2 && !rc; i++) {
         struct tok_post_form *f = i ? &p->pair : &p->single;
         rc = tok_ids_add(&f->before, &cls, 1);
@@ -158,10 +157,8 @@ static int load_processor(void *data, const char *type, const json_t *json, char
     if (strcmp(type, "ByteLevel") == 0) return 0;
     if (!bert && !roberta && strcmp(type, "TemplateProcessing") != 0)
         return tok_component_unknown("post-processor", type, err, errlen);
-    if (p->has_form) {
-        snprintf(err, errlen, "%s: there is another one before it", type);
-        return TOK_EINVAL;
-    }
+    if (p->has_form)
+        return fail_with(TOK_EINVAL, err, errlen, "%s: there is another one before it", type);
     p->has_form = true;
     return bert || roberta ? load_cls_sep(p, json, bert, err, errlen)
                            : load_template(p, json, err, errlen);

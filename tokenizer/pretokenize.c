@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/utf8.h"
 #include "tokenizer/byte_level.h"
 #include "tokenizer/fast_split.h"
@@ -45,21 +46,15 @@ struct tok_pre_stage {
 static int load_behavior(struct tok_pre_stage *s, const json_t *json, bool optional, char *err,
                          size_t errlen)
 {
-    static const struct {
-        const char *name;
-        enum behavior behavior;
-    } names[] = {{"Removed", REMOVED},
-                 {"Isolated", ISOLATED},
-                 {"MergedWithPrevious", MERGED_WITH_PREVIOUS},
-                 {"MergedWithNext", MERGED_WITH_NEXT},
-                 {"Contiguous", CONTIGUOUS}};
+    static const char *const names[] = {"Removed", "Isolated", "MergedWithPrevious",
+                                        "MergedWithNext", "Contiguous"}; /* enum behavior */
     const json_t *v = json_object_get(json, "behavior");
 
     s->behavior = ISOLATED;
     if (!v && optional) return 0;
     for (size_t i = 0; json_is_string(v) && i < sizeof(names) / sizeof(names[0]); i++) {
-        if (strcmp(names[i].name, json_string_value(v)) != 0) continue;
-        s->behavior = names[i].behavior;
+        if (strcmp(names[i], json_string_value(v)) != 0) continue;
+        s->behavior = (enum behavior)i;
         return 0;
     }
     return tok_component_unknown("split behavior", json_is_string(v) ? json_string_value(v) : "",
@@ -104,20 +99,17 @@ static int load_bytelevel(struct tok_pre_stage *s, const json_t *json, char *err
 static int load_scheme(const json_t *json, enum scheme *ret, char *err, size_t errlen)
 {
     const json_t *v = json_object_get(json, "prepend_scheme");
-    const char *name = v ? json_string_value(v) : "always";
+    static const char *const names[] = {"always", "first", "never"}; /* enum scheme */
+    const char *name = v ? json_string_value(v) : names[0];
+    int i = 0;
 
-    if (name && strcmp(name, "always") == 0)
-        *ret = PREPEND_ALWAYS;
-    else if (name && strcmp(name, "first") == 0)
-        *ret = PREPEND_FIRST;
-    else if (name && strcmp(name, "never") == 0)
-        *ret = PREPEND_NEVER;
-    else
-        return tok_component_unknown("prepend_scheme", name ? name : "", err, errlen);
-    if (json_is_false(json_object_get(json, "add_prefix_space")) && *ret != PREPEND_NEVER) {
-        snprintf(err, errlen, "Metaspace: \"add_prefix_space\" contradicts \"prepend_scheme\"");
-        return TOK_EINVAL;
-    }
+    while (i < 3 && !(name && strcmp(name, names[i]) == 0))
+        i++;
+    if (i == 3) return tok_component_unknown("prepend_scheme", name ? name : "", err, errlen);
+    *ret = (enum scheme)i;
+    if (json_is_false(json_object_get(json, "add_prefix_space")) && *ret != PREPEND_NEVER)
+        return fail_with(TOK_EINVAL, err, errlen,
+                         "Metaspace: \"add_prefix_space\" contradicts \"prepend_scheme\"");
     return 0;
 }
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * A set is put as PCRE2's own property plus the code points that its Unicode version lacks.
- */
+/* A set is put as PCRE2's own property plus the code points that its Unicode version lacks. */
 #include "tokenizer/regex_class.h"
 
 #include <string.h>

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/fail.h"
 #include "base/hex.h"
 #include "base/utf8.h"
 #include "tokenizer/regex_class.h"
@@ -47,10 +48,8 @@ struct translator {
     size_t errlen;
 };
 
-static int refuse(struct translator *t, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
-static int refuse(struct translator *t, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static int refuse(struct translator *t, const char *format,
+                                                        ...)
 {
     char what[128];
     va_list args;
@@ -58,8 +57,8 @@ static int refuse(struct translator *t, const char *format, ...)
     va_start(args, format);
     vsnprintf(what, sizeof(what), format, args);
     va_end(args);
-    snprintf(t->err, t->errlen, "regular expression: %s is not supported", what);
-    return TOK_EINVAL;
+    return fail_with(TOK_EINVAL, t->err, t->errlen, "regular expression: %s is not supported",
+                     what);
 }
 
 /* ---- sets ---------------------------------------------------------------------------------- */
@@ -69,9 +68,8 @@ static int put_class_item(struct translator *t, struct tok_char_set *set)
 {
     set->in_class = true;
     set->folded = t->caseless;
-    if (t->caseless && tok_char_set_folds(t->uni, set, t->class_negated)) {
+    if (t->caseless && tok_char_set_folds(t->uni, set, t->class_negated))
         return refuse(t, "this set of characters inside (?i) and [...]");
-    }
     if (!set->negated) {
         tok_char_set_put(&t->out, set);
         return 0;
@@ -178,9 +176,8 @@ static int parse_char_escape(struct translator *t, unsigned char c, uint32_t *re
         return 0;
     }
     if (c == 'x' || c == 'u') return parse_code_point(t, c, ret);
-    if (c >= 0x80 || (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z')) {
+    if (c >= 0x80 || (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z'))
         return refuse(t, "the escape \\%c", c < 0x80 ? c : '?');
-    }
     *ret = c;
     return 0;
 }
@@ -192,6 +189,7 @@ static void begin_atom(struct translator *t)
     t->atom = t->out.len;
     t->has_atom = true;
     t->at_start = false;
+    t->last_literal = 0;
 }
 
 /*
@@ -219,13 +217,12 @@ static int literal(struct translator *t, uint32_t cp)
 static void word_boundary(struct translator *t, bool negated)
 {
     struct tok_char_set word;
-    bool is_set;
     static const char *const parts[2][5] = {
         {"(?:(?<=", ")(?!", ")|(?<!", ")(?=", "))"},
         {"(?:(?<=", ")(?=", ")|(?<!", ")(?!", "))"},
     };
 
-    parse_set(t, 'w', &word, &is_set);
+    tok_char_set_escape('w', &word);
     for (int i = 0; i < 5; i++) {
         buf_puts(&t->out, parts[negated][i]);
         if (i < 4) put_alone(t, &word);
@@ -245,7 +242,6 @@ static int escape(struct translator *t)
     if (is_set) {
         begin_atom(t);
         put_alone(t, &set);
-        t->last_literal = 0;
         return 0;
     }
     if (c == 'b' || c == 'B' || c == 'A' || c == 'z' || c == 'Z') {
@@ -289,10 +285,9 @@ static int class_item(struct translator *t)
     uint32_t first = 0, last;
     bool is_set;
 
-    if (*t->p == '[') {
+    if (*t->p == '[')
         return refuse(t, t->p + 1 < t->end && t->p[1] == ':' ? "[: :] inside [...]"
                                                              : "[ inside [...]");
-    }
     if (*t->p == '&' && t->p + 1 < t->end && t->p[1] == '&')
         return refuse(t, "class intersection &&");
     int rc = class_atom(t, &first, &is_set);
@@ -327,7 +322,6 @@ static int class_expression(struct translator *t)
     if (t->p == t->end) return refuse(t, "[ without ]");
     t->p++;
     buf_puts(&t->out, "]");
-    t->last_literal = 0;
     return 0;
 }
 
@@ -397,9 +391,8 @@ static int open_group(struct translator *t)
         t->p++;
         return option_group(t);
     }
-    if (left && (t->p[0] == '?' || t->p[0] == '*')) {
+    if (left && (t->p[0] == '?' || t->p[0] == '*'))
         return refuse(t, "the group (%.*s", (int)(left < 6 ? left : 6), (const char *)t->p);
-    }
     return push_group(t, "(?:", false); /* captures are not used here */
 }
 
@@ -484,9 +477,8 @@ static int repeat(struct translator *t, const struct repeat *r)
         buf_puts(&t->out, r->text);
         buf_add(&t->out, &suffix, suffix != 0);
     }
-    if (t->p < t->end && (*t->p == '*' || *t->p == '+' || *t->p == '?')) {
+    if (t->p < t->end && (*t->p == '*' || *t->p == '+' || *t->p == '?'))
         return refuse(t, "a quantifier behind a quantifier");
-    }
     buf_puts(&t->out, CALLOUT);
     t->has_atom = false;
     t->last_literal = 0;
@@ -522,7 +514,6 @@ static int step(struct translator *t)
     case '.':
         begin_atom(t);
         buf_puts(&t->out, ".");
-        t->last_literal = 0;
         return 0;
     case '|':
     case '^':

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Appending to the public list of ids. Threads: unsafe; one owner.
- */
+/* Appending to the public list of ids. Threads: unsafe; one owner. */
 #ifndef HEARTH_TOKENIZER_TOKEN_IDS_H
 #define HEARTH_TOKENIZER_TOKEN_IDS_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Ids to tokens and back, added tokens first; see tokenizer.h.
- */
+/* Ids to tokens and back, added tokens first; see tokenizer.h. */
 #include <stdio.h>
 #include <string.h>
 

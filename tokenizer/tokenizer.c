@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/fail.h"
 #include "base/file.h"
 #include "base/gguf_names.h"
 #include "tokenizer/gguf.h"
@@ -19,18 +20,12 @@
 
 /* ---- the file ------------------------------------------------------------------------------ */
 
-static int complain(int rc, const char *path, const char *what, char *err, size_t errlen)
-{
-    snprintf(err, errlen, "%s: %s", path, what);
-    return rc;
-}
-
 static int load_text(struct tok *t, const char *path, const char *text, size_t len, char *err,
                      size_t errlen)
 {
     char message[384];
     int rc = tok_load(t, text, len, message, sizeof(message));
-    return rc ? complain(rc, path, message, err, errlen) : 0;
+    return rc ? fail_with(rc, err, errlen, "%s: %s", path, message) : 0;
 }
 
 /* A directory without tokenizer.json may have the vocabulary in a file that is not read. */
@@ -53,9 +48,8 @@ static int load_file(struct tok *t, const char *dir, char *err, size_t errlen)
     char path[4096], *text = NULL;
     size_t len = 0;
 
-    if ((size_t)snprintf(path, sizeof(path), "%s/tokenizer.json", dir) >= sizeof(path)) {
-        return complain(TOK_EINVAL, dir, "the path is too long", err, errlen);
-    }
+    if ((size_t)snprintf(path, sizeof(path), "%s/tokenizer.json", dir) >= sizeof(path))
+        return fail_with(TOK_EINVAL, err, errlen, "%s: the path is too long", dir);
     int rc = file_load(NULL, path, MAX_FILE_BYTES, &text, &len, err, errlen);
     if (rc) return rc == TOK_ENOENT ? name_other_format(dir, err, errlen) : rc;
     rc = load_text(t, path, text, len, err, errlen);
@@ -68,7 +62,7 @@ int tok_open_from(struct tok **ret, const char *model, const char *dir, char *er
     char buf[4096];
     struct tok *t = calloc(1, sizeof(*t));
 
-    if (!t) return complain(TOK_ENOMEM, model, "out of memory", err, errlen);
+    if (!t) return fail_with(TOK_ENOMEM, err, errlen, "%s: out of memory", model);
     bool is_file = tok_is_file(model);
     if (is_file && !dir) {
         dir = gguf_folder_of(model, buf, sizeof(buf));

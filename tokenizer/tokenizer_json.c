@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/json_reader.h"
 #include "base/json_tree.h"
 #include "base/sha256.h"
@@ -59,8 +60,7 @@ struct loader {
 
 static int refuse(struct loader *l, const char *what)
 {
-    snprintf(l->err, l->errlen, "%s", what);
-    return TOK_EINVAL;
+    return fail_with(TOK_EINVAL, l->err, l->errlen, "%s", what);
 }
 
 /* ---- the big members ----------------------------------------------------------------------- */
@@ -133,12 +133,10 @@ static int add_joined_merge(struct loader *l, const char *s, size_t len)
     size_t left = blank ? (size_t)(blank - s) : 0;
     char shown[64];
 
-    if (!blank || memchr(blank + 1, ' ', len - left - 1)) {
-        snprintf(l->err, l->errlen,
-                 "merge %u (\"%s\"): it should be two tokens with a blank between",
-                 l->t->bpe.n_merges, shown_text(shown, sizeof(shown), s, len));
-        return TOK_EINVAL;
-    }
+    if (!blank || memchr(blank + 1, ' ', len - left - 1))
+        return fail_with(TOK_EINVAL, l->err, l->errlen,
+                         "merge %u (\"%s\"): it should be two tokens with a blank between",
+                         l->t->bpe.n_merges, shown_text(shown, sizeof(shown), s, len));
     return tok_bpe_add_merge(&l->t->bpe, s, left, blank + 1, len - left - 1, l->err, l->errlen);
 }
 
@@ -229,10 +227,9 @@ static int note_member(struct loader *l, const char *const *names, struct span *
     for (size_t i = 0; i < n; i++) {
         if (strlen(names[i]) == key_len && memcmp(names[i], key, key_len) == 0) to = &spans[i];
     }
-    if (to != &unknown && to->s) {
-        snprintf(l->err, l->errlen, "the member \"%.*s\" occurs twice", (int)key_len, key);
-        return TOK_EINVAL;
-    }
+    if (to != &unknown && to->s)
+        return fail_with(TOK_EINVAL, l->err, l->errlen, "the member \"%.*s\" occurs twice",
+                         (int)key_len, key);
     return skip_member(l, to);
 }
 
@@ -371,8 +368,8 @@ static int check_neutral(struct loader *l, const json_t *options)
         bool empty = json_is_string(json) && json_string_length(json) == 0;
         bool zero = i == 0 && json_is_number(json) && json_number_value(json) == 0;
         if (!json || json_is_null(json) || empty || zero) continue;
-        snprintf(l->err, l->errlen, "the model's \"%s\" is not supported", names[i]);
-        return TOK_EINVAL;
+        return fail_with(TOK_EINVAL, l->err, l->errlen, "the model's \"%s\" is not supported",
+                         names[i]);
     }
     return 0;
 }
@@ -388,10 +385,9 @@ static int set_type(struct loader *l, const json_t *json)
         l->t->model = (enum tok_model)i;
         return 0;
     }
-    snprintf(l->err, l->errlen,
-             "the model type \"%s\" is not supported (BPE, WordPiece and Unigram are)",
-             type ? shown_text(shown, sizeof(shown), type, strlen(type)) : "?");
-    return TOK_EINVAL;
+    return fail_with(TOK_EINVAL, l->err, l->errlen,
+                     "the model type \"%s\" is not supported (BPE, WordPiece and Unigram are)",
+                     type ? shown_text(shown, sizeof(shown), type, strlen(type)) : "?");
 }
 
 static int find_unk(struct loader *l, const json_t *options, int32_t *ret)

@@ -31,9 +31,8 @@ static int append(struct tok_norm_chars *c, uint32_t cp, uint32_t origin)
         c->cap = cap;
     }
     uint8_t ccc = 0;
-    if (cp >= 0x300 && !tok_uni_is_inert(cp)) {
+    if (cp >= 0x300 && !tok_uni_is_inert(cp))
         ccc = (uint8_t)utf8proc_get_property((utf8proc_int32_t)cp)->combining_class;
-    }
     c->v[c->n++] = (struct tok_norm_char){cp, origin, ccc};
     return 0;
 }

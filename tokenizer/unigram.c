@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/shown.h"
 #include "base/utf8.h"
 #include "tokenizer/token_ids.h"
@@ -74,11 +75,9 @@ int tok_unigram_add_score(struct tok_unigram *u, const char *number, size_t len,
     double score = read_score(number, len);
     char shown[48];
 
-    if (!isfinite(score)) {
-        snprintf(err, errlen, "the score %s of token %u is not a finite number",
-                 shown_text(shown, sizeof(shown), number, len), u->n_scores);
-        return TOK_EINVAL;
-    }
+    if (!isfinite(score))
+        return fail_with(TOK_EINVAL, err, errlen, "the score %s of token %u is not a finite number",
+                         shown_text(shown, sizeof(shown), number, len), u->n_scores);
     if (u->n_scores == u->cap_scores) {
         uint32_t cap = u->cap_scores ? u->cap_scores * 2 : 1024;
         double *p = realloc(u->score, cap * sizeof(*p));
@@ -90,34 +89,23 @@ int tok_unigram_add_score(struct tok_unigram *u, const char *number, size_t len,
     return 0;
 }
 
-static void find_bytes(struct tok_unigram *u)
-{
-    char name[8];
-
-    memset(u->byte_id, 0xFF, sizeof(u->byte_id));
-    for (unsigned i = 0; u->byte_fallback && i < 256; i++) {
-        snprintf(name, sizeof(name), "<0x%02X>", i);
-        u->byte_id[i] = tok_vocab_find(u->vocab, name, 6);
-    }
-}
-
 int tok_unigram_prepare(struct tok_unigram *u, const struct tok_added *added, char *err,
                         size_t errlen)
 {
     double lowest = INFINITY;
     size_t longest = 4, len; /* an unknown character */
 
-    if (u->unk_id >= 0 && (uint32_t)u->unk_id >= u->n_scores) {
-        snprintf(err, errlen, "the model's \"unk_id\" is %d, the vocabulary has %u tokens",
-                 u->unk_id, u->n_scores);
-        return TOK_EINVAL;
-    }
+    if (u->unk_id >= 0 && (uint32_t)u->unk_id >= u->n_scores)
+        return fail_with(TOK_EINVAL, err, errlen,
+                         "the model's \"unk_id\" is %d, the vocabulary has %u tokens", u->unk_id,
+                         u->n_scores);
     for (uint32_t id = 0; id < u->n_scores; id++) {
         if (u->score[id] < lowest) lowest = u->score[id];
         if (tok_vocab_string(u->vocab, (int32_t)id, &len) && len > longest) longest = len;
     }
     u->unk_score = lowest - UNKNOWN_PENALTY;
-    find_bytes(u);
+    memset(u->byte_id, 0xFF, sizeof(u->byte_id));
+    if (u->byte_fallback) tok_vocab_find_bytes(u->vocab, u->byte_id);
     for (u->window = 8; u->window <= longest && u->window <= TOK_MAX_PIECE_BYTES;)
         u->window *= 2;
     return tok_trie_build(&u->trie, u->vocab, added, "", 0, err, errlen);
@@ -210,10 +198,9 @@ static int put_unknown(const struct tok_unigram *u, const char *s, size_t len, i
         return 0;
     }
     if (id < 0) id = u->unk_id;
-    if (id < 0) {
-        snprintf(err, errlen, "a character has no token, and the model has no \"unk_id\"");
-        return TOK_EINVAL;
-    }
+    if (id < 0)
+        return fail_with(TOK_EINVAL, err, errlen,
+                         "a character has no token, and the model has no \"unk_id\"");
     *--*top = id;
     return 0;
 }

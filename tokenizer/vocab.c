@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/shown.h"
 #include "tokenizer/tok_types.h"
 
@@ -133,9 +134,8 @@ static int refuse(const char *what, const char *s, size_t len, uint32_t id, char
 {
     char shown[64];
 
-    snprintf(err, errlen, "vocabulary: token \"%s\" with id %u: %s",
-             shown_text(shown, sizeof(shown), s, len), id, what);
-    return TOK_EINVAL;
+    return fail_with(TOK_EINVAL, err, errlen, "vocabulary: token \"%s\" with id %u: %s",
+                     shown_text(shown, sizeof(shown), s, len), id, what);
 }
 
 int tok_vocab_add(struct tok_vocab *v, const char *s, size_t len, uint32_t id, char *err,
@@ -144,13 +144,11 @@ int tok_vocab_add(struct tok_vocab *v, const char *s, size_t len, uint32_t id, c
     uint32_t hash = (uint32_t)tok_hash_bytes(s, len);
 
     if (id >= TOK_MAX_IDS) return refuse("ids must be below 2097152", s, len, id, err, errlen);
-    if (find_hashed(v, s, len, hash) >= 0) {
+    if (find_hashed(v, s, len, hash) >= 0)
         return refuse("the token occurs twice", s, len, id, err, errlen);
-    }
     if (grow_entries(v, id) || grow_arena(v, len) || grow_slots(v)) return TOK_ENOMEM;
-    if (v->entries[id].len != NO_TOKEN) {
+    if (v->entries[id].len != NO_TOKEN)
         return refuse("another token has this id", s, len, id, err, errlen);
-    }
     v->entries[id] = (struct tok_vocab_entry){(uint32_t)v->arena_len, (uint32_t)len};
     memcpy(v->arena + v->arena_len, s, len);
     v->arena_len += len;
@@ -178,6 +176,16 @@ void tok_vocab_trim(struct tok_vocab *v)
 int32_t tok_vocab_find(const struct tok_vocab *v, const char *s, size_t len)
 {
     return find_hashed(v, s, len, (uint32_t)tok_hash_bytes(s, len));
+}
+
+void tok_vocab_find_bytes(const struct tok_vocab *v, int32_t ids[256])
+{
+    char name[8];
+
+    for (unsigned i = 0; i < 256; i++) {
+        snprintf(name, sizeof(name), "<0x%02X>", i);
+        ids[i] = tok_vocab_find(v, name, 6);
+    }
 }
 
 const char *tok_vocab_string(const struct tok_vocab *v, int32_t id, size_t *ret_len)

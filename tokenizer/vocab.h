@@ -43,6 +43,8 @@ void tok_vocab_trim(struct tok_vocab *v);
 
 /* The id of a string, or -1. */
 int32_t tok_vocab_find(const struct tok_vocab *v, const char *s, size_t len);
+/* The ids of the tokens <0x00> to <0xFF>; -1: none. */
+void tok_vocab_find_bytes(const struct tok_vocab *v, int32_t ids[256]);
 
 /* The string of an id, borrowed, not NUL-terminated; NULL if it is not an id. */
 const char *tok_vocab_string(const struct tok_vocab *v, int32_t id, size_t *ret_len);
