@@ -5,7 +5,6 @@
  */
 #include "base/json_reader.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,7 +3,6 @@
 #include "engine/batch.h"
 
 #include <assert.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,9 +3,7 @@
 #include "engine/encode_queue.h"
 
 #include <assert.h>
-#include <limits.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,6 @@
 #include "engine/inbox.h"
 
 #include <assert.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"

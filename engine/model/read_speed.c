@@ -2,8 +2,6 @@
 /* Reads memory as fast as it can; see reading.h. Called on the thread that owns the pool. */
 #include "engine/model/reading.h"
 
-#include <stdatomic.h>
-
 #include "base/clock.h"
 #include "engine/kernels/kernels.h"
 #include "engine/pool.h"

@@ -6,7 +6,6 @@
 #include "engine/model/safetensors.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>

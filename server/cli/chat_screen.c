@@ -3,7 +3,6 @@
 #include "server/cli/chat_screen.h"
 
 #include <stdarg.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>

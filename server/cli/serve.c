@@ -31,7 +31,6 @@
 #include "base/file.h"
 #include "base/heap.h"
 #include "base/os_error.h"
-#include "base/thread.h"
 #include "engine/engine.h"
 #include "server/bounds.h"
 #include "server/models/catalogue.h"

@@ -2,7 +2,6 @@
 /* Files from the hub; see fetch.h. */
 #include "server/hub/fetch.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

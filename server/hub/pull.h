@@ -18,7 +18,6 @@
 #define HEARTH_SERVER_HUB_PULL_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "server/hub/listing.h"

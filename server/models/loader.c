@@ -23,7 +23,6 @@
 #include "server/hub/settings.h"
 #include "server/log.h"
 #include "server/metrics.h"
-#include "server/models/lookup.h"
 #include "server/models/serve_pull.h"
 #include "server/models/served_model.h"
 #include "server/models/swap.h"

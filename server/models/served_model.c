@@ -18,7 +18,6 @@
 #include "base/sha256.h"
 #include "base/thread.h"
 #include "base/utf8.h"
-#include "server/bounds.h"
 #include "server/models/budget.h"
 #include "server/config/config.h"
 #include "server/grammars/cache.h"

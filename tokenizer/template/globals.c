@@ -3,7 +3,6 @@
  * The functions every template has: range, dict, namespace, and what transformers
  * adds, raise_exception and strftime_now.
  */
-#include <stdio.h>
 #include <string.h>
 #include <time.h>
 

@@ -3,7 +3,6 @@
 #include "tokenizer/tools/param_types.h"
 
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
