@@ -32,7 +32,9 @@ static const char tag_text[] = "Signature: 8a477f597d28d172789f06886806bc55\n"
 
 void hub_close(int *fd)
 {
+    int error = errno;
     if (*fd >= 0) close(*fd);
+    errno = error;
     *fd = -1;
 }
 
@@ -88,9 +90,7 @@ static int open_parent(int dir_fd, const char *path, bool make, const char **ret
             next = hub_folder_open(fd, part, make);
         else
             errno = ENAMETOOLONG;
-        int error = errno;
-        close(fd);
-        errno = error;
+        hub_close(&fd);
         fd = next;
     }
     *ret_name = path;
@@ -267,6 +267,17 @@ static void temporary_name(char buf[TEMPORARY_SIZE])
     snprintf(buf, TEMPORARY_SIZE, ".%s.tmp", digits);
 }
 
+/* Gives a file its name or, where rc says that it is not whole, removes it. -1 with errno. */
+static int end_temporary(const struct hub_cache *c, const char *temporary, int rc, int folder,
+                         const char *name)
+{
+    if (!rc && renameat(c->repo_fd, temporary, folder, name) == 0) return 0;
+    int error = errno;
+    unlinkat(c->repo_fd, temporary, 0);
+    errno = error;
+    return -1;
+}
+
 /* Writes a file of the repository: under a temporary name, then renames it. */
 static int write_file(const struct hub_cache *c, const char *path, const char *text, size_t len)
 {
@@ -277,12 +288,9 @@ static int write_file(const struct hub_cache *c, const char *path, const char *t
     if (folder < 0) return -1;
     int fd = openat(c->repo_fd, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     int rc = fd < 0 || write_all(fd, text, len) ? -1 : fsync(fd);
-    if (fd >= 0) close(fd);
-    if (!rc) rc = renameat(c->repo_fd, temporary, folder, name);
-    int error = errno;
-    if (rc && fd >= 0) unlinkat(c->repo_fd, temporary, 0);
-    close(folder);
-    errno = error;
+    if (fd >= 0) rc = end_temporary(c, temporary, rc, folder, name);
+    hub_close(&fd);
+    hub_close(&folder);
     return rc;
 }
 
@@ -370,11 +378,12 @@ int hub_cache_write_tree(const struct hub_cache *c, const char *commit, const ch
 
 /* ---- blobs and snapshots -------------------------------------------------------------------- */
 
+/* size -1: any. */
 static bool is_file_of(int dir_fd, const char *name, int64_t size)
 {
     struct stat st;
     return dir_fd >= 0 && fstatat(dir_fd, name, &st, 0) == 0 && S_ISREG(st.st_mode) &&
-           st.st_size == size;
+           (size < 0 || st.st_size == size);
 }
 
 bool hub_cache_has(const struct hub_cache *c, const char *commit, const struct hub_file *f)
@@ -479,11 +488,9 @@ static int copy_blob(const struct hub_cache *c, const struct hub_file *f, const 
         n = read(from, piece, COPY_BYTES);
         if (n > 0 && write_all(to, piece, (size_t)n)) n = -1;
     }
-    int error = errno;
     free(piece);
     hub_close(&from);
     hub_close(&to);
-    errno = error;
     return n < 0 ? -1 : 0;
 }
 
@@ -499,12 +506,7 @@ static int place_without_link(const struct hub_cache *c, const struct hub_file *
     char temporary[TEMPORARY_SIZE];
     if (!keep_blob) return renameat(c->blobs_fd, f->etag, folder, name);
     temporary_name(temporary);
-    int rc = copy_blob(c, f, temporary);
-    if (!rc) rc = renameat(c->repo_fd, temporary, folder, name);
-    int error = errno;
-    if (rc) unlinkat(c->repo_fd, temporary, 0);
-    errno = error;
-    return rc;
+    return end_temporary(c, temporary, copy_blob(c, f, temporary), folder, name);
 }
 
 static int place(const struct hub_cache *c, const struct hub_file *f, int folder, const char *name,
@@ -516,11 +518,7 @@ static int place(const struct hub_cache *c, const struct hub_file *f, int folder
     temporary_name(temporary);
     if (symlinkat(target, c->repo_fd, temporary))
         return has_no_links(errno) ? place_without_link(c, f, folder, name, keep_blob) : -1;
-    if (renameat(c->repo_fd, temporary, folder, name) == 0) return 0;
-    int error = errno;
-    unlinkat(c->repo_fd, temporary, 0);
-    errno = error;
-    return -1;
+    return end_temporary(c, temporary, 0, folder, name);
 }
 
 int hub_cache_link(const struct hub_cache *c, const char *commit, const struct hub_file *f,
@@ -548,15 +546,9 @@ int hub_cache_sync(const struct hub_cache *c, const char *commit, char *err)
 
 /* ---- snapshots of which no listing tells the files ------------------------------------------- */
 
-static bool has_file(int dir_fd, const char *name)
-{
-    struct stat st;
-    return fstatat(dir_fd, name, &st, 0) == 0 && S_ISREG(st.st_mode);
-}
-
 static bool has_shard(void *ctx, const char *name)
 {
-    return has_file(*(int *)ctx, name);
+    return is_file_of(*(int *)ctx, name, -1);
 }
 
 static bool has_all_shards(int dir_fd)
@@ -573,8 +565,8 @@ static bool has_all_shards(int dir_fd)
 bool hub_snapshot_is_whole(int dir_fd, const char *dir)
 {
     int fd = openat(dir_fd, dir, FOLDER_FLAGS);
-    bool whole = fd >= 0 && has_file(fd, HUB_CONFIG_NAME) &&
-                 (has_file(fd, HUB_WEIGHTS_NAME) || has_all_shards(fd));
+    bool whole = is_file_of(fd, HUB_CONFIG_NAME, -1) &&
+                 (is_file_of(fd, HUB_WEIGHTS_NAME, -1) || has_all_shards(fd));
     hub_close(&fd);
     return whole;
 }

@@ -3,7 +3,6 @@
 #include "server/hub/client.h"
 
 #include <ctype.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -189,16 +188,9 @@ static bool take_body(void *ctx, const char *data, size_t len)
     return x->n_discarded <= DISCARD_MAX_BYTES;
 }
 
-__attribute__((format(printf, 4, 5))) static void fail(struct hub_failure *f, int rc, bool again,
-                                                       const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(f->err, sizeof(f->err), format, args);
-    va_end(args);
-    f->rc = rc;
-    f->again = again;
-}
+/* Sets what a failure is. Returns the code. */
+#define fail(f, code, may_retry, ...)                                                              \
+    ((f)->again = (may_retry), (f)->rc = hub_fail((f)->err, code, __VA_ARGS__))
 
 /* Checks the exchange itself, not the answer's status. */
 static void judge_end(struct hub_client *c, const struct exchange *x, enum transfer_end end,
@@ -439,12 +431,9 @@ static int spread(int ms)
 static int say_later(struct hub_failure *f)
 {
     int64_t s = f->retry_after_s;
-    if (s < 120)
-        fail(f, HUB_ENETWORK, false, "the hub asks to come back in %d s", (int)s);
-    else
-        fail(f, HUB_ENETWORK, false, "the hub asks to come back in %lld min",
-             (long long)(s + 59) / 60);
-    return f->rc;
+    if (s < 120) return fail(f, HUB_ENETWORK, false, "the hub asks to come back in %d s", (int)s);
+    return fail(f, HUB_ENETWORK, false, "the hub asks to come back in %lld min",
+                (long long)(s + 59) / 60);
 }
 
 int hub_client_wait(struct hub_client *c, struct hub_tries *tries, int64_t reached,
@@ -458,15 +447,13 @@ int hub_client_wait(struct hub_client *c, struct hub_tries *tries, int64_t reach
     if (f->retry_after_s > RETRY_AFTER_MAX_S) return say_later(f);
     if (tries->n >= MAX_TRIES) {
         snprintf(reason, sizeof(reason), "%s", f->err);
-        fail(f, f->rc, false, "%.400s, %d tries", reason, MAX_TRIES);
-        return f->rc;
+        return fail(f, f->rc, false, "%.400s, %d tries", reason, MAX_TRIES);
     }
     int wait_ms = f->retry_after_s >= 0 ? (int)f->retry_after_s * 1000
                                         : spread(c->settings->first_wait_ms << (tries->n - 1));
     if (c->on_retry) c->on_retry(c->ctx, f->err, tries->n + 1, wait_ms);
     if (sleep_ms(c, wait_ms)) return 0;
-    fail(f, HUB_ESTOPPED, false, "stopped");
-    return f->rc;
+    return fail(f, HUB_ESTOPPED, false, "stopped");
 }
 
 /* ---- API requests --------------------------------------------------------------------------- */

@@ -240,15 +240,9 @@ int hub_inventory_visit(const char *root, void (*fn)(void *ctx, const struct hub
     struct visit v = {.fn = fn, .ctx = ctx};
     int n = scandir(root, &names, is_repository, compare_repositories), rc = 0;
     if (n < 0 && errno == ENOENT) return 0;
-    if (n < 0) {
-        snprintf(err, HUB_ERR_SIZE, "cannot read %.300s: %s", root, strerror(errno));
-        return -1;
-    }
+    if (n < 0) return hub_fail(err, -1, "cannot read %.300s: %s", root, strerror(errno));
     v.revisions = malloc(REVISIONS_MAX * sizeof(v.revisions[0]));
-    if (!v.revisions) {
-        snprintf(err, HUB_ERR_SIZE, "out of memory");
-        rc = -1;
-    }
+    if (!v.revisions) rc = hub_fail(err, -1, "out of memory");
     for (int i = 0; i < n; i++) {
         if (!rc && hub_folder_parse(names[i]->d_name, v.name.repo) == 0)
             rc = visit_repository(&v, root, err);

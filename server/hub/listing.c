@@ -521,20 +521,15 @@ static int refuse_weights(const struct hub_listing *l, const char *repo, char *e
     return hub_fail(err, HUB_ENOTSERVED, "%s has neither safetensors nor GGUF weights", repo);
 }
 
-static void count_one(void *ctx, const struct hub_file *f)
-{
-    ++*(int *)ctx;
-}
-
 int hub_choose(struct hub_listing *l, const struct hub_name *name, char *err)
 {
-    int n_ggufs = 0;
+    struct search any = {.tag = ""};
     bool has_weights = hub_listing_find(l, HUB_WEIGHTS_NAME) || hub_listing_find(l, HUB_INDEX_NAME);
     l->gguf = NULL;
     for (size_t i = 0; i < l->n; i++)
         l->files[i].wanted = false;
-    hub_ggufs_visit(l, count_one, &n_ggufs);
-    l->in_gguf = !name->text_only && (*name->tag || (!has_weights && n_ggufs));
+    hub_ggufs_visit(l, look_at_gguf, &any);
+    l->in_gguf = !name->text_only && (*name->tag || (!has_weights && *any.tags));
     if (l->in_gguf) return choose_gguf(l, name, err);
     if (!name->text_only && !has_weights) return refuse_weights(l, name->repo, err);
     for (size_t i = name->text_only; i < sizeof(needed) / sizeof(needed[0]); i++) {

@@ -424,18 +424,15 @@ static int finish(struct hub_pull *p, bool wrote, char *err)
     return 0;
 }
 
-static int find_commit(struct hub_pull *p, struct hub_client *c, char *err)
-{
-    if (!p->how.name->is_commit) return hub_fetch_commit(c, p->commit, err);
-    memcpy(p->commit, p->how.name->revision, sizeof(p->commit));
-    return 0;
-}
-
 /* Opens the cache and asks for commit and listing. *ret_new: the listing came from the hub. */
 static int find_out(struct hub_pull *p, struct hub_client *c, bool *ret_new, char *err)
 {
-    int rc = find_commit(p, c, err);
+    int rc = 0;
     *ret_new = false;
+    if (p->how.name->is_commit)
+        memcpy(p->commit, p->how.name->revision, sizeof(p->commit));
+    else
+        rc = hub_fetch_commit(c, p->commit, err);
     if (rc || (!p->how.force && !hub_cache_read_tree(&p->cache, p->commit, false, &p->listing)))
         return rc;
     *ret_new = true;

@@ -8,7 +8,6 @@
 #define CURL_DISABLE_TYPECHECK /* its macros do not work with the pointers below */
 #include <curl/curl.h>
 #include <dlfcn.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -206,15 +205,7 @@ static void set_options(struct transfer *t, struct curl_slist *headers)
 #undef SET
 }
 
-__attribute__((format(printf, 3, 4))) static enum transfer_end
-explain(struct transfer *t, enum transfer_end end, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(t->reason, sizeof(t->reason), format, args);
-    va_end(args);
-    return end;
-}
+#define explain(t, end, ...) fail_with(end, (t)->reason, sizeof((t)->reason), __VA_ARGS__)
 
 /* TRANSFER_OK: the exchange may go on; else why it must end. */
 static enum transfer_end look_at_clock(struct transfer *t)

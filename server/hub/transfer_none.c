@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* Replaces transfer.c in a build without libcurl, in which no command gets past transfer_load. */
-#include <stdio.h>
-
+#include "base/fail.h"
 #include "server/hub/transfer.h"
 
 int transfer_load(char *err, size_t errlen)
 {
-    snprintf(err, errlen,
-             "this build has no HTTP client (Meson option hub, with libcurl 7.85 or newer); `hf "
-             "download` of huggingface_hub fetches models too");
-    return -1;
+    return fail_with(
+        -1, err, errlen,
+        "this build has no HTTP client (Meson option hub, with libcurl 7.85 or newer); "
+        "`hf download` of huggingface_hub fetches models too");
 }
 
 struct transfer *transfer_create(const struct transfer_settings *settings)
