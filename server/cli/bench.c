@@ -67,18 +67,7 @@ struct bench {
 
 /* ---- numbers ------------------------------------------------------------------------------- */
 
-static int parse_number(struct bench *b, const char *name, const char *text, int64_t min,
-                        int64_t max, int64_t *ret)
-{
-    char *end;
-    long long v = strtoll(text, &end, 10);
-    if (end == text || *end || v < min || v > max)
-        return fail_with(-1, b->err, sizeof(b->err),
-                         "--%s: '%.60s' is not a number of %lld to %lld", name, text,
-                         (long long)min, (long long)max);
-    *ret = v;
-    return 0;
-}
+#define fail(b, ...) fail_with(-1, (b)->err, sizeof((b)->err), __VA_ARGS__)
 
 /* The list's numbers, or the preset if none was given. */
 static int parse_list(struct bench *b, const char *name, const struct srv_list *list, int64_t max,
@@ -86,10 +75,13 @@ static int parse_list(struct bench *b, const char *name, const struct srv_list *
 {
     if (list->n == 0) ret->v[ret->n++] = preset;
     for (int i = 0; i < list->n; i++) {
-        if (ret->n == MAX_CASES)
-            return fail_with(-1, b->err, sizeof(b->err), "--%s: more than %d values", name,
-                             MAX_CASES);
-        if (parse_number(b, name, list->items[i], 0, max, &ret->v[ret->n++])) return -1;
+        char *end;
+        long long v = strtoll(list->items[i], &end, 10);
+        if (ret->n == MAX_CASES) return fail(b, "--%s: more than %d values", name, MAX_CASES);
+        if (end == list->items[i] || *end || v < 0 || v > max)
+            return fail(b, "--%s: '%.60s' is not a number of 0 to %lld", name, list->items[i],
+                        (long long)max);
+        ret->v[ret->n++] = v;
     }
     return 0;
 }
@@ -185,8 +177,7 @@ static int finish(struct bench *b, struct stream *s)
     eng_job_release(s->job);
     s->job = NULL;
     if (s->finish == ENG_FINISH_LENGTH) return 0;
-    return fail_with(-1, b->err, sizeof(b->err), "a request ended with %d instead of its length",
-                     s->finish);
+    return fail(b, "a request ended with %d instead of its length", s->finish);
 }
 
 /* ---- what is measured ---------------------------------------------------------------------- */
@@ -213,10 +204,10 @@ static int rate_of_common_steps(struct bench *b, int n, double *ret_tok_s)
         for (int64_t i = 0; i < b->streams[k].n_times; i++)
             n_tokens += b->streams[k].times[i] > from && b->streams[k].times[i] <= to;
     if (n_tokens == 0)
-        return fail_with(-1, b->err, sizeof(b->err),
-                         "%d sequences of this length do not decode at once: "
-                         "their KV cache does not fit the memory",
-                         n);
+        return fail(b,
+                    "%d sequences of this length do not decode at once: their KV cache does not "
+                    "fit the memory",
+                    n);
     *ret_tok_s = 1e6 * (double)n_tokens / (double)(to - from);
     return 0;
 }
@@ -243,15 +234,6 @@ static int measure_decode(struct bench *b, int n, int64_t context, double *ret_t
 
 /* ---- output -------------------------------------------------------------------------------- */
 
-/* Opens a line of JSON. */
-static void begin_json(struct jw *w, struct buf *out, const char *test)
-{
-    buf_init(out, 4096);
-    jw_init(w, out);
-    jw_open(w, NULL, '{');
-    jw_text(w, "test", test);
-}
-
 static void write_common(const struct bench *b, struct jw *w)
 {
     const struct eng_info *info = eng_info(b->engine);
@@ -260,14 +242,6 @@ static void write_common(const struct bench *b, struct jw *w)
     jw_text(w, "kernels", info->kernels);
     jw_text(w, "gemm", info->gemm);
     jw_int(w, "chunk", info->chunk_tokens);
-}
-
-static void print_json(struct jw *w)
-{
-    jw_close(w);
-    struct buf *out = jw_end(w);
-    printf("%s\n", out->failed ? "" : out->data);
-    buf_finish(out);
 }
 
 /*
@@ -292,7 +266,10 @@ static void print_speed(const struct bench *b, int64_t tokens, int64_t batch, in
     } else {
         struct buf out;
         struct jw w;
-        begin_json(&w, &out, batch < 0 ? "prefill" : "decode");
+        buf_init(&out, 4096);
+        jw_init(&w, &out);
+        jw_open(&w, NULL, '{');
+        jw_text(&w, "test", batch < 0 ? "prefill" : "decode");
         jw_int(&w, "tokens", tokens);
         jw_int(&w, "batch", batch < 0 ? 1 : batch);
         jw_int(&w, "context", context);
@@ -304,7 +281,10 @@ static void print_speed(const struct bench *b, int64_t tokens, int64_t batch, in
             jw_fixed(&w, "weights_gb_s", weights * 1e-9, 2);
             jw_fixed(&w, "memory_gb_s", memory * 1e-9, 2);
         }
-        print_json(&w);
+        jw_close(&w);
+        jw_end(&w);
+        printf("%s\n", out.failed ? "" : out.data);
+        buf_finish(&out);
     }
     fflush(stdout);
 }
@@ -354,7 +334,7 @@ static int load_draft_model(struct bench *b)
     eng_load_drafts(b->engine, NULL);
     eng_await_drafts(b->engine);
     if (eng_draft_state(b->engine, &why) == ENG_DRAFTS_ON) return 0;
-    return fail_with(-1, b->err, sizeof(b->err), "%s", why ? why : "the draft model is not used");
+    return fail(b, "%s", why ? why : "the draft model is not used");
 }
 
 static int open_engine(struct bench *b)
@@ -380,8 +360,7 @@ static int open_engine(struct bench *b)
         if (!b->streams[i].times) b->n_streams = 0;
     }
     if (b->ids && b->streams && b->n_streams) return 0;
-    return fail_with(-1, b->err, sizeof(b->err), "no memory for %lld streams",
-                     (long long)n_parallel);
+    return fail(b, "no memory for %lld streams", (long long)n_parallel);
 }
 
 static void announce(const struct bench *b)

@@ -14,11 +14,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/fail.h"
 #include "base/file.h"
 #include "base/utf8.h"
 #include "engine/engine.h"
@@ -74,11 +74,7 @@ static const char *grouped(int64_t n, char buf[32])
     return buf;
 }
 
-static int fail(struct chat *c, const char *what)
-{
-    snprintf(c->err, sizeof(c->err), "%s", what);
-    return -1;
-}
+#define fail(c, ...) fail_with(-1, (c)->err, sizeof((c)->err), __VA_ARGS__)
 
 /* ---- one answer ----------------------------------------------------------------------------- */
 

@@ -266,13 +266,10 @@ static int exchange(struct client *c, const char *path, const char *body, char *
     enum transfer_end end =
         c->transfer ? send(c, path, body, &status) : post_here(c, path, body, &status);
     if (end == TRANSFER_STOPPED) return 0;
-    if (c->problem[0])
-        snprintf(err, errlen, "%s", c->problem);
-    else if (end != TRANSFER_OK)
-        snprintf(err, errlen, "%s: %s", c->base, transfer_reason(c->transfer));
-    else
-        return status == 200 ? 0 : judge_status(c, status, err, errlen);
-    return -1;
+    if (c->problem[0]) return fail_with(-1, err, errlen, "%s", c->problem);
+    if (end != TRANSFER_OK)
+        return fail_with(-1, err, errlen, "%s: %s", c->base, transfer_reason(c->transfer));
+    return status == 200 ? 0 : judge_status(c, status, err, errlen);
 }
 
 static void complete_body(const struct client *c, json_t *body)
@@ -301,13 +298,10 @@ int client_answer(struct client *c, const char *path, json_t *body,
     int rc = exchange(c, path, text, err, errlen);
     free(text);
     bool stopped = atomic_load(c->stop);
-    if (!rc && !stopped && !c->is_stream && !take_json(c, c->line.data, c->line.len)) {
-        snprintf(err, errlen, "%s", c->problem);
-        rc = -1;
-    } else if (!rc && !stopped && c->is_stream && !c->done && !c->result.finish[0]) {
-        snprintf(err, errlen, "the stream ended early");
-        rc = -1;
-    }
+    if (!rc && !stopped && !c->is_stream && !take_json(c, c->line.data, c->line.len))
+        rc = fail_with(-1, err, errlen, "%s", c->problem);
+    else if (!rc && !stopped && c->is_stream && !c->done && !c->result.finish[0])
+        rc = fail_with(-1, err, errlen, "the stream ended early");
     if (stopped) c->result.finish[0] = '\0';
     *ret = c->result;
     return rc;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/fail.h"
 #include "base/shown.h"
 #include "engine/engine.h"
 #include "server/cli/cli.h"
@@ -32,11 +33,7 @@ struct generation {
     char err[1024];
 };
 
-static int fail(struct generation *g, const char *what)
-{
-    snprintf(g->err, sizeof(g->err), "%s", what);
-    return -1;
-}
+#define fail(g, ...) fail_with(-1, (g)->err, sizeof((g)->err), __VA_ARGS__)
 
 /* All of stdin, without the line's end that echo adds. */
 static int read_stdin(struct generation *g, struct buf *b)
@@ -46,9 +43,8 @@ static int read_stdin(struct generation *g, struct buf *b)
         buf_add(b, block, n);
     if (b->len && b->data[b->len - 1] == '\n') b->len--;
     if (!b->failed && !ferror(stdin)) return 0;
-    snprintf(g->err, sizeof(g->err),
-             "the prompt on stdin cannot be read, or has more than %u bytes", MAX_STDIN_BYTES);
-    return -1;
+    return fail(g, "the prompt on stdin cannot be read, or has more than %u bytes",
+                MAX_STDIN_BYTES);
 }
 
 /* The text as it is, or as one user message. An empty prompt is one too: the model starts from its

@@ -6,7 +6,6 @@
  * none.
  */
 #include <jansson.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,17 +41,7 @@ struct inspection {
 /* ---- output -------------------------------------------------------------------------------- */
 
 /* One line of the text report. Names from files may hold anything, a line is text. */
-__attribute__((format(printf, 2, 3))) static void say(const struct inspection *in,
-                                                      const char *format, ...)
-{
-    char text[1024];
-    va_list args;
-    if (!in->text) return;
-    va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
-    shown_line(in->text, "%s", text);
-}
+#define say(in, ...) ((in)->text ? shown_line((in)->text, __VA_ARGS__) : (void)0)
 
 /* Takes the value, which is discarded if the report is text. */
 static void add(struct inspection *in, const char *name, json_t *value)

@@ -15,7 +15,7 @@ static int fd = -1;
 static struct termios saved;
 static bool has_saved;
 
-static void restore_terminal(void)
+void interrupt_end(void)
 {
     if (has_saved) tcsetattr(STDIN_FILENO, TCSADRAIN, &saved);
 }
@@ -26,7 +26,7 @@ static void handle(int number)
     int kept = errno;
     int n = atomic_load(&ending);
     if (n > 0 && number != SIGWINCH && (n == 1 || number != SIGINT || atomic_load(&interrupted))) {
-        restore_terminal();
+        interrupt_end();
         _exit(128 + number);
     }
     if (number == SIGWINCH)
@@ -50,7 +50,7 @@ static void suspend(int number)
     sigset_t set;
     int kept = errno;
     bool is_editing = tcgetattr(STDIN_FILENO, &now) == 0 && !(now.c_lflag & ICANON);
-    restore_terminal();
+    interrupt_end();
     sigemptyset(&set);
     sigaddset(&set, number);
     sigaction(number, &stops, &ours);
@@ -77,11 +77,6 @@ int interrupt_begin(void)
     action.sa_handler = suspend;
     sigaction(SIGTSTP, &action, NULL);
     return 0;
-}
-
-void interrupt_end(void)
-{
-    restore_terminal();
 }
 
 const atomic_bool *interrupt_stop(void)
