@@ -179,10 +179,8 @@ struct srv_config {
 int srv_config_load(struct srv_config *ret, int argc, char **argv,
                     const char *(*env)(const char *name), char *err, size_t errlen);
 
-/*
- * Adds a warning for each HEARTH_* variable of an environment ("NAME=value", ended by NULL) that is
- * not an option, except those of container links. Returns 0, or -1 when out of memory.
- */
+/* Adds a warning for each HEARTH_* variable of an environment ("NAME=value", ended by NULL) that is
+ * not an option, except those of container links. Returns 0, or -1 when out of memory. */
 int srv_config_note_variables(struct srv_config *c, char *const *variables);
 
 /* Adds a warning. Returns 0, or -1 when out of memory. */
@@ -192,10 +190,8 @@ int srv_config_warn(struct srv_config *c, const char *format, ...)
 /* Returns true if a container manager sets such a variable for a service: *_PORT=tcp://... */
 bool srv_config_is_service_link(const char *name, const char *value);
 
-/*
- * Sets a numeric option of a group, by its key or alias, as a text from the user. Returns 0, or -1
- * with a sentence in err, *c as it was. Unlike the rest of this header also later, on a copy.
- */
+/* Sets a numeric option of a group, by its key or alias, as a text from the user. Returns 0, or -1
+ * with a sentence in err, *c as it was. Unlike the rest of this header also later, on a copy. */
 int srv_config_set(struct srv_config *c, const char *group, const char *name, const char *value,
                    char *err, size_t errlen);
 
@@ -209,10 +205,8 @@ int srv_config_replace(const char **field, const char *value);
 /* --help of a subcommand, from the table. */
 void srv_config_print_help(FILE *out, enum srv_command command);
 
-/*
- * --print-config: the effective values as an ini file; secrets are not shown. Returns 0, or -1 with
- * a sentence in err for a text that an ini file cannot hold.
- */
+/* --print-config: the effective values as an ini file; secrets are not shown. Returns 0, or -1 with
+ * a sentence in err for a text that an ini file cannot hold. */
 int srv_config_print(FILE *out, const struct srv_config *c, char *err, size_t errlen);
 
 const char *srv_command_name(enum srv_command command);

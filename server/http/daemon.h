@@ -30,10 +30,8 @@ int srv_http_start(struct srv_http **ret, struct srv_server *server,
 /* Checks that TLS can be served with these PEM texts. Returns 0, or -1 with a sentence in err. */
 int srv_http_check_tls(const char *cert, const char *key, char *err, size_t errlen);
 
-/*
- * Accepts no more connections; open ones continue. New ones are refused, except on a shared socket,
- * where they wait for the next server.
- */
+/* Accepts no more connections; open ones continue. New ones are refused, except on a shared socket,
+ * where they wait for the next server. */
 void srv_http_quiesce(struct srv_http *h);
 
 /* Stops the daemon and closes its connections, none of which may be suspended. NULL is fine. */

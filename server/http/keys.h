@@ -25,10 +25,8 @@ int srv_keys_create(struct srv_keys **ret, const char *option, const char *file,
                     char *err, size_t errlen);
 void srv_keys_destroy(struct srv_keys *k);
 
-/*
- * Reads the file again; on failure the old keys stay. changed is called for each key that came or
- * went (digest: as of srv_keys_check), if it is not NULL.
- */
+/* Reads the file again; on failure the old keys stay. changed is called for each key that came or
+ * went (digest: as of srv_keys_check), if it is not NULL. */
 int srv_keys_reload(struct srv_keys *k,
                     void (*changed)(void *ctx, const uint8_t *digest, bool is_valid), void *ctx,
                     char *err, size_t errlen);
@@ -39,10 +37,8 @@ bool srv_keys_several(struct srv_keys *k);
 /* Returns true if the digest of a key begins with these n bytes. */
 bool srv_keys_own(struct srv_keys *k, const uint8_t *owner, size_t n);
 
-/*
- * Returns true if the text is a key. Then ret_digest (32 bytes) is its digest, which identifies the
- * key.
- */
+/* Returns true if the text is a key. Then ret_digest (32 bytes) is its digest, which identifies the
+ * key. */
 bool srv_keys_check(struct srv_keys *k, const char *text, size_t len, uint8_t *ret_digest);
 
 #endif

@@ -68,10 +68,9 @@ int srv_listen_tcp(int *ret_fd, const char *host, int port, char *err, size_t er
     return 0;
 }
 
-/*
- * The socket file of a server that has ended refuses connections and may be removed. connect does
- * not block, so that a full backlog does not make it wait: EAGAIN means that the server is running.
- */
+/* The socket file of a server that has ended refuses connections and may be removed. connect does
+ * not block, so that a full backlog does not make it wait: EAGAIN means that the server is
+ * running. */
 static void remove_stale(const struct sockaddr_un *addr)
 {
     struct stat st;

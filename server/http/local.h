@@ -27,10 +27,8 @@ struct srv_local {
     void *ctx;
 };
 
-/*
- * Posts body[0..len), which is copied, to a target such as "/v1/embeddings". digest: 32 bytes that
- * ids and seed are made of. Returns 0, or -1 when out of memory; then there is nothing to end.
- */
+/* Posts body[0..len), which is copied, to a target such as "/v1/embeddings". digest: 32 bytes that
+ * ids and seed are made of. Returns 0, or -1 when out of memory; then there is nothing to end. */
 int srv_local_begin(struct srv_local *l, struct srv_server *server, const char *target,
                     const char *body, size_t len, const uint8_t *digest, int64_t created_s);
 

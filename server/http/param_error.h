@@ -31,10 +31,8 @@ void param_reply(struct srv_request *req, const struct param_error *err);
  * Returns buf. */
 const char *param_word(const char *text, char buf[PARAM_WORD_MAX]);
 
-/*
- * Keys without effect, as one comma-separated list. n_left: those that it has no room for, or that
- * no header can hold. n: the number of keys that are in no row.
- */
+/* Keys without effect, as one comma-separated list. n_left: those that it has no room for, or that
+ * no header can hold. n: the number of keys that are in no row. */
 struct param_unknown {
     char list[256];
     int n, n_left;

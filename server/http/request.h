@@ -117,18 +117,14 @@ struct srv_request {
     size_t arena_bytes;
 };
 
-/*
- * A request with its target copied; NULL if out of memory. The HTTP side's reference is the
- * caller's.
- */
+/* A request with its target copied; NULL if out of memory. The HTTP side's reference is the
+ * caller's. */
 struct srv_request *srv_request_create(struct srv_server *server,
                                        const struct srv_transport *transport, void *connection,
                                        const char *target);
 
-/*
- * Keeps a copy of a header; a well-formed x-request-id becomes the id shown, and a valid
- * traceparent is noted. Returns false beyond SRV_HEADERS_MAX or when out of memory.
- */
+/* Keeps a copy of a header; a well-formed x-request-id becomes the id shown, and a valid
+ * traceparent is noted. Returns false beyond SRV_HEADERS_MAX or when out of memory. */
 bool srv_request_add_header(struct srv_request *req, const char *name, size_t name_len,
                             const char *value, size_t value_len);
 

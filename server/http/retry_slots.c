@@ -133,10 +133,8 @@ int64_t srv_retry_next_ms(struct srv_retry *r, const struct srv_returner *who, u
     uint64_t spacing_us = interval(r, now_us) + interval(r, now_us) / SPACING_PARTS;
     bool again = who && who->has_reservation;
     uint64_t *last = again ? &r->last_again_us : &r->last_us;
-    /*
-     * Requests refused in spite of a reservation have a virtual queue of their own, before the
-     * others.
-     */
+    /* Requests refused in spite of a reservation have a virtual queue of their own, before the
+     * others. */
     uint64_t behind = !again && r->last_again_us > *last ? r->last_again_us : *last;
     *last = next_time(behind, now_us, spacing_us);
     assert(*last > now_us);

@@ -59,10 +59,8 @@ struct srv_returner srv_retry_name(const struct srv_retry *r, const uint8_t *ten
 /* A request that took compute has ended. busy: others were waiting for a slot. */
 void srv_retry_note_end(struct srv_retry *r, uint64_t now_us, bool busy);
 
-/*
- * Returns how many queue slots the request must leave free: 0 if it has a reservation, which is
- * then used up and noted in `who`. busy: others wait for one of the n_slots engine slots.
- */
+/* Returns how many queue slots the request must leave free: 0 if it has a reservation, which is
+ * then used up and noted in `who`. busy: others wait for one of the n_slots engine slots. */
 int srv_retry_ask(struct srv_retry *r, struct srv_returner *who, uint64_t now_us, int n_slots,
                   bool busy);
 

@@ -75,10 +75,8 @@ static struct srv_work_item *take_first(struct queue *q)
     return item;
 }
 
-/*
- * Returns true if a new request of this size may begin. Of n workers n - 1 are for new requests,
- * and max_large of them for large ones.
- */
+/* Returns true if a new request of this size may begin. Of n workers n - 1 are for new requests,
+ * and max_large of them for large ones. */
 static bool may_begin(const struct srv_work *w, enum srv_work_class class)
 {
     int n_new = w->n_busy[SRV_WORK_SMALL] + w->n_busy[SRV_WORK_LARGE];

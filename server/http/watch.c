@@ -222,10 +222,8 @@ int srv_watch_n_connections(struct srv_watch *w)
     return n;
 }
 
-/*
- * Sends an error object over the bare socket. With the lock held, in phases in which no part of an
- * answer has been sent. Bytes that cannot be sent at once are dropped: the client misbehaves.
- */
+/* Sends an error object over the bare socket. With the lock held, in phases in which no part of an
+ * answer has been sent. Bytes that cannot be sent at once are dropped: the client misbehaves. */
 static void send_error(struct slot *s, enum srv_error kind, const char *reason, const char *message)
 {
     struct buf body, head;
@@ -347,10 +345,8 @@ static void end_unfinished(struct srv_watch *w, struct slot *s, const char *part
     if (s->req) s->req->status = srv_error_status(kind);
 }
 
-/*
- * On a Unix socket the first bytes of the next head cannot be seen, so the head's deadline limits
- * the idle time too.
- */
+/* On a Unix socket the first bytes of the next head cannot be seen, so the head's deadline limits
+ * the idle time too. */
 static int idle_limit_ms(const struct srv_config *c, const struct slot *s)
 {
     bool short_one = s->is_unix && c->header_timeout_ms < c->idle_timeout_ms;

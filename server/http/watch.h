@@ -78,10 +78,8 @@ void srv_watch_refuse_body(struct srv_watch *w, uint64_t id, int64_t max_bytes);
 /* Calls visit for every bound request, with a reference held, no lock held. */
 void srv_watch_visit(struct srv_watch *w, void (*visit)(struct srv_request *req));
 
-/*
- * Shuts down the connections without a request. from_now_on (the server drains): also those that
- * become idle later, and soon those whose request is incomplete.
- */
+/* Shuts down the connections without a request. from_now_on (the server drains): also those that
+ * become idle later, and soon those whose request is incomplete. */
 void srv_watch_close_idle(struct srv_watch *w, bool from_now_on);
 
 /* Shuts down every connection. */

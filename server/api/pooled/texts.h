@@ -46,10 +46,8 @@ struct texts_rules {
     struct srv_pair_front front; /* of pairs; its ids are owned */
 };
 
-/*
- * Functions on a request that has its dialect and fields; those that can fail return 0, or -1 with
- * err.
- */
+/* Functions on a request that has its dialect and fields; those that can fail return 0, or -1 with
+ * err. */
 
 /* Sets the rules from the fields, the dialect and the model's files. A side of the search that the
  * model has no prompts for is noted as without effect. */

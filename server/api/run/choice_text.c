@@ -240,10 +240,8 @@ int choice_text_init(struct gen_choice *c, const struct choice_rules *rules, con
     if (rules->reader.set) init_reader(c, capacity, *at);
     *at += reader_bytes(rules, capacity);
     int rc = tok_decoder_create(&c->decoder, rules->tok, rules->skip_special);
-    /*
-     * The decoder gets the prompt's last tokens first, so that it keeps a space at the start of the
-     * answer.
-     */
+    /* The decoder gets the prompt's last tokens first, so that it keeps a space at the start of the
+     * answer. */
     int64_t from = n_prompt > PRIME_TOKENS ? n_prompt - PRIME_TOKENS : 0;
     const char *text;
     size_t len;

@@ -56,10 +56,8 @@ struct gen_log {
 /* Bytes of a log of `capacity` tokens, a multiple of 16. No overflow below 2^40 tokens. */
 int64_t choice_log_bytes(int64_t capacity, int64_t n_top);
 
-/*
- * Lays a log out in the zeroed, 16-byte aligned memory at *at, which it borrows, and moves *at
- * behind it. n_top <= 0: no likeliest tokens. No capacity: no log, and no bytes of *at.
- */
+/* Lays a log out in the zeroed, 16-byte aligned memory at *at, which it borrows, and moves *at
+ * behind it. n_top <= 0: no likeliest tokens. No capacity: no log, and no bytes of *at. */
 void choice_log_init(struct gen_log *log, int64_t capacity, int64_t n_top, char **at);
 
 /* Engine thread: adds the event's token; there must be room. */
@@ -182,10 +180,8 @@ struct gen_choice {
     uint32_t *offsets;              /* [capacity]: bytes of text before each token's piece */
     int64_t n_tokens;   /* tokens that count: up to the one that completed a stop string */
     int64_t n_showable; /* tokens whose whole text may be sent, or is complete */
-    /*
-     * Tokens that may have events of their own. A last token without text may hold the first bytes
-     * of a character, so it waits for the next token or the end.
-     */
+    /* Tokens that may have events of their own. A last token without text may hold the first bytes
+     * of a character, so it waits for the next token or the end. */
     int64_t n_eventable;
     int64_t n_shown;                  /* tokens whose log-probabilities were sent; the caller's */
     size_t n_sent;                    /* bytes of text sent */

@@ -154,10 +154,8 @@ static int refuse_memory(const struct srv_gen *g, int64_t bytes, int64_t used, i
                       (int)g->params.logprobs_count + 1, mib(limit));
 }
 
-/*
- * Allocates a prompt's choices and logs. calloc returns untouched pages of the system, so only the
- * used part of the logs becomes resident.
- */
+/* Allocates a prompt's choices and logs. calloc returns untouched pages of the system, so only the
+ * used part of the logs becomes resident. */
 static int prepare_prompt(struct srv_gen *g, struct gen_prompt *p)
 {
     int64_t bytes = prompt_bytes(g, p);

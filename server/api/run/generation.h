@@ -64,10 +64,8 @@ struct gen_progress {
     uint64_t us;
 };
 
-/*
- * The position in a whole answer that is written in pieces, so that an answer of any size takes
- * little memory.
- */
+/* The position in a whole answer that is written in pieces, so that an answer of any size takes
+ * little memory. */
 struct gen_cursor {
     struct jw w; /* its buffer is the piece being written */
     bool begun;
@@ -79,10 +77,8 @@ struct gen_cursor {
 
 /* How a dialect writes its answer. `text` ranges are valid UTF-8 and may be empty. */
 struct srv_gen_dialect {
-    /*
-     * Of the two OpenAI dialects that write chunks, else NULL: the member "object" of a whole
-     * answer and of a chunk. shows_tier: with the member "service_tier".
-     */
+    /* Of the two OpenAI dialects that write chunks, else NULL: the member "object" of a whole
+     * answer and of a chunk. shows_tier: with the member "service_tier". */
     const char *object, *chunk_object;
     bool shows_tier;
     void (*stream_begin)(struct srv_gen *g); /* or NULL */
@@ -90,10 +86,8 @@ struct srv_gen_dialect {
     void (*stream_call)(struct srv_gen *g, struct gen_choice *c, const struct choice_part *call);
     void (*stream_part)(struct srv_gen *g, struct gen_choice *c, const struct choice_part *part,
                         bool ended);
-    /*
-     * part: the one that holds the text; NULL: only tokens, no text. Of the tokens, those below
-     * n_showable have text of their own or log-probabilities to show.
-     */
+    /* part: the one that holds the text; NULL: only tokens, no text. Of the tokens, those below
+     * n_showable have text of their own or log-probabilities to show. */
     void (*stream_delta)(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c,
                          const struct choice_part *part, size_t from, size_t to, int64_t token_from,
                          int64_t token_to);

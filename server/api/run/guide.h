@@ -56,16 +56,12 @@ struct srv_guide {
     struct eng_guide *guides;       /* [n_slots][n_choices] */
 };
 
-/*
- * Answers are closed before their tokens run out: those of JSON, and of calls only the one of a
- * function that the request names, since another would be carried out with what closes it.
- */
+/* Answers are closed before their tokens run out: those of JSON, and of calls only the one of a
+ * function that the request names, since another would be carried out with what closes it. */
 bool srv_guide_closes(const struct srv_guide *guide, const struct srv_config *config);
 
-/*
- * Asks for the grammar of what is wanted (ask.param must be set) and of the tools. Returns 0 if it
- * is there, 1 if srv_jobs_go_on will be called for `jobs` when it is or cannot be, -1 with err.
- */
+/* Asks for the grammar of what is wanted (ask.param must be set) and of the tools. Returns 0 if it
+ * is there, 1 if srv_jobs_go_on will be called for `jobs` when it is or cannot be, -1 with err. */
 int srv_guide_ask(struct srv_guide *guide, struct srv_request *req, struct srv_jobs *jobs,
                   const struct srv_gen_params *params, struct param_error *err);
 

@@ -119,10 +119,8 @@ static int submit_next(struct srv_jobs *j, char *err, size_t errlen)
     return 0;
 }
 
-/*
- * Submits jobs as earlier ones finish, so that one request does not fill the queue. If the queue is
- * full only the first job fails.
- */
+/* Submits jobs as earlier ones finish, so that one request does not fill the queue. If the queue is
+ * full only the first job fails. */
 static void submit(struct srv_jobs *j)
 {
     char err[256] = "";

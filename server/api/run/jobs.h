@@ -79,10 +79,8 @@ struct srv_jobs {
 void srv_jobs_start(struct srv_jobs *j, struct srv_request *req, int n,
                     const struct srv_jobs_ops *ops, void *ctx);
 
-/*
- * Called when the thing that prepare waits for is there: once per JOBS_WAIT, any thread, perhaps
- * before prepare returns.
- */
+/* Called when the thing that prepare waits for is there: once per JOBS_WAIT, any thread, perhaps
+ * before prepare returns. */
 void srv_jobs_go_on(struct srv_jobs *j);
 
 /*
@@ -103,10 +101,8 @@ struct srv_job_failure {
     const char *message;
 };
 
-/*
- * Returns the API error for a choice that the engine has ended after n_tokens tokens, or NULL if
- * the tokens are its answer. finish: an enum eng_finish, or 0 while it runs.
- */
+/* Returns the API error for a choice that the engine has ended after n_tokens tokens, or NULL if
+ * the tokens are its answer. finish: an enum eng_finish, or 0 while it runs. */
 const struct srv_job_failure *srv_jobs_failure(const struct srv_jobs *j, int finish,
                                                int64_t n_tokens);
 

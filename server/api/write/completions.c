@@ -121,9 +121,8 @@ static void write_end(struct srv_gen *g, struct jw *w, const struct gen_prompt *
     srv_gen_write_ids(w, "token_ids", c, 0, c->n_tokens);
 }
 
-/*
- * Written once per prompt, in its first choice, because they are long; null in the other choices.
- */
+/* Written once per prompt, in its first choice, because they are long; null in the other
+ * choices. */
 static bool write_prompt_logprobs(struct srv_gen *g, struct jw *w, const struct gen_prompt *p,
                                   struct gen_cursor *at)
 {

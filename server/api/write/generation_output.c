@@ -90,10 +90,8 @@ static void stream_text(struct srv_gen *g, const struct sending *s)
     send(g, s, NULL, c->n_sent, s->token_to);
 }
 
-/*
- * Everything new in events of at most chunk_tokens tokens, each with the text of its tokens. Tokens
- * that a stop string has swallowed have events without text. Returns false if the client lags.
- */
+/* Everything new in events of at most chunk_tokens tokens, each with the text of its tokens. Tokens
+ * that a stop string has swallowed have events without text. Returns false if the client lags. */
 static bool stream_by_tokens(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
 {
     int64_t end = c->n_eventable;
@@ -139,9 +137,8 @@ static void send_progress(struct srv_gen *g, struct gen_prompt *p, struct gen_st
     g->format->answer->stream_progress(g, &t);
 }
 
-/*
- * Reports the cached tokens, then every step of the prefill. Returns false if the client is behind.
- */
+/* Reports the cached tokens, then every step of the prefill. Returns false if the client is
+ * behind. */
 static bool stream_progress(struct srv_gen *g, struct gen_prompt *p)
 {
     if (atomic_load(&p->stage) == GEN_WAITING || !p->first_usage.started_us) return true;

@@ -55,10 +55,8 @@ void srv_gen_open_answer(struct srv_gen *g, struct jw *w);
 /* A chunk up to the members of its choice. */
 void srv_gen_begin_chunk(struct srv_gen *g, struct gen_event *e, int choice_index);
 
-/*
- * Ends a chunk after its choice, and sends it. If usage was asked for it is null, or with
- * continuous_usage_stats that of one choice after n_tokens of its tokens.
- */
+/* Ends a chunk after its choice, and sends it. If usage was asked for it is null, or with
+ * continuous_usage_stats that of one choice after n_tokens of its tokens. */
 void srv_gen_end_chunk(struct srv_gen *g, struct gen_event *e, const struct gen_prompt *p,
                        int64_t n_tokens);
 
@@ -112,23 +110,17 @@ void srv_gen_write_token_key(const struct srv_gen *g, struct jw *w, int32_t id);
 /* The members "token" and "bytes" as chat shows them. */
 void srv_gen_write_token_bytes(const struct srv_gen *g, struct jw *w, int32_t id);
 
-/*
- * The objects of tokens [from, to) with their log-probabilities as chat and Responses show them:
- * those that gave bytes to the content, or to that part of it (-1: any).
- */
+/* The objects of tokens [from, to) with their log-probabilities as chat and Responses show them:
+ * those that gave bytes to the content, or to that part of it (-1: any). */
 void srv_gen_write_logprobs(const struct srv_gen *g, struct jw *w, const struct gen_choice *c,
                             int part, int64_t from, int64_t to);
 
-/*
- * Code points in the first `bytes` bytes of a choice's text. Fast if `bytes` grows from call to
- * call.
- */
+/* Code points in the first `bytes` bytes of a choice's text. Fast if `bytes` grows from call to
+ * call. */
 int64_t srv_gen_characters_before(struct gen_choice *c, size_t bytes);
 
-/*
- * The number of a choice's tokens whose log-probabilities are shown: not those wholly inside the
- * stop string that was cut.
- */
+/* The number of a choice's tokens whose log-probabilities are shown: not those wholly inside the
+ * stop string that was cut. */
 int64_t srv_gen_shown_tokens(const struct gen_choice *c);
 
 /* The next piece of all parts of a kind, joined, inside a string; returns true, and sets *at to 0,
@@ -136,16 +128,12 @@ int64_t srv_gen_shown_tokens(const struct gen_choice *c);
 bool srv_gen_write_kind_part(struct jw *w, const struct gen_choice *c, enum choice_kind kind,
                              int64_t *at);
 
-/*
- * The next tokens of n to write, from *at to *ret_to; moves *at there. Returns true, and sets *at
- * to 0, for the last.
- */
+/* The next tokens of n to write, from *at to *ret_to; moves *at there. Returns true, and sets *at
+ * to 0, for the last. */
 bool srv_gen_next_tokens(int64_t n, int64_t *at, int64_t *ret_to);
 
-/*
- * The next part of vLLM's "prompt_logprobs": null for the first token, then for each a map
- * id -> {logprob, rank, decoded_token}. Returns true, and sets *at to 0, after the last.
- */
+/* The next part of vLLM's "prompt_logprobs": null for the first token, then for each a map id ->
+ * {logprob, rank, decoded_token}. Returns true, and sets *at to 0, after the last. */
 bool srv_gen_write_prompt_logprobs_part(const struct srv_gen *g, struct jw *w,
                                         const struct gen_prompt *p, int64_t *at);
 
