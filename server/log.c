@@ -225,10 +225,8 @@ static void begin_json(struct line *l, enum srv_log_level level)
 
 static void end_line(struct line *l)
 {
-    if (how.json) {
-        jw_close(&l->w);
-        jw_end(&l->w);
-    }
+    if (how.json) jw_close(&l->w);
+    if (how.json) jw_end(&l->w);
     write_line(&l->text);
     buf_finish(&l->text);
 }

@@ -3,7 +3,6 @@
  * GET /props: the model, the numeric path and the defaults. GET /slots: how busy the server is.
  * Neither shows prompts.
  */
-#include <string.h>
 
 #include "base/json_writer.h"
 #include "engine/engine.h"

@@ -15,7 +15,6 @@
 #include "server/api/read/truncate.h"
 #include "server/api/read/json_fields.h"
 #include "server/api/routes.h"
-#include "server/config/config.h"
 #include "tokenizer/chat/chat.h"
 #include "tokenizer/tokenizer.h"
 

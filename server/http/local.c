@@ -7,7 +7,6 @@
 #include <strings.h>
 
 #include "base/buf.h"
-#include "server/config/config.h"
 #include "server/http/admit.h"
 #include "server/http/guard.h"
 #include "server/http/request.h"

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "server/api/read/metadata_lines.h"
-#include "server/config/config.h"
 #include "tokenizer/tokenizer.h"
 
 enum { MAX_PARTS = 8192, SHORT_TEXT = 8, SEARCH_FACTOR = 64, MINUTE = 60 };

@@ -13,7 +13,6 @@
 #ifndef HEARTH_SERVER_API_READ_JSON_FIELDS_H
 #define HEARTH_SERVER_API_READ_JSON_FIELDS_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -12,7 +12,6 @@
 #define HEARTH_SERVER_API_READ_TOOLS_FIELDS_H
 
 #include <stdbool.h>
-#include <stddef.h>
 
 #include <jansson.h>
 
