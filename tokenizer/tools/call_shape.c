@@ -192,9 +192,7 @@ static enum tools_format json_format(const struct json_call *c, struct tools_spa
                                      struct tools_span close)
 {
     bool marked = open.len && close.len && is_plausible(open) && is_plausible(close);
-    if (!open.len && !close.len)
-        return c->says_parameters && !c->is_list ? TOOLS_LLAMA3 : TOOLS_UNKNOWN;
-    if (is_text(open, "<|python_tag|>") && !close.len)
+    if ((!open.len || is_text(open, "<|python_tag|>")) && !close.len)
         return c->says_parameters && !c->is_list ? TOOLS_LLAMA3 : TOOLS_UNKNOWN;
     if (is_text(open, "[TOOL_CALLS]"))
         return !close.len && c->is_list ? TOOLS_MISTRAL : TOOLS_UNKNOWN;

@@ -4,26 +4,14 @@
 
 #include "tokenizer/tools/tools.h"
 
-#define TEXT(literal, next)                                                                        \
-    {                                                                                              \
-        literal, NO_MARKER, next, ALWAYS, 0                                                        \
-    }
-#define WHEN(when, literal, next)                                                                  \
-    {                                                                                              \
-        literal, NO_MARKER, next, when, 0                                                          \
-    }
-#define MARK(marker, next)                                                                         \
-    {                                                                                              \
-        NULL, marker, next, ALWAYS, 0                                                              \
-    }
-#define MEMBER(name, next, member)                                                                 \
-    {                                                                                              \
-        "\"" name "\"", NO_MARKER, next, ALWAYS, member                                            \
-    }
+/* clang-format off */
+#define TEXT(literal, next) {literal, NO_MARKER, next, ALWAYS, 0}
+#define WHEN(when, literal, next) {literal, NO_MARKER, next, when, 0}
+#define MARK(marker, next) {NULL, marker, next, ALWAYS, 0}
+#define MEMBER(name, next, member) {"\"" name "\"", NO_MARKER, next, ALWAYS, member}
 #define SPACES true, false
 #define TIGHT false, false
 
-/* clang-format off */
 const struct step_row call_steps[N_STEPS] = {
     [STEP_BLOCK] = {SPACES, 2, {TEXT("[", STEP_LIST), TEXT("{", STEP_KEY)}},
     [STEP_BARE] = {SPACES, 2, {WHEN(IF_MORE, "{", STEP_KEY), MARK(TOOLS_MARK_CLOSE, BLOCK_DONE)}},

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json_reader.h"
+
 enum state {
     VALUE,     /* a value must come */
     FIRST,     /* after '[': a value or ']' */
@@ -228,4 +230,25 @@ enum json_scan_result json_scan(struct json_scan *s, const char *p, const char *
 bool json_scan_complete(const struct json_scan *s)
 {
     return s->state == DONE || (s->nesting.depth == 0 && is_number_end(s->state));
+}
+
+const char *json_member(const char *object, size_t len, const char *name, size_t *ret_len)
+{
+    struct jr r;
+    char err[128];
+    const char *key, *found = NULL, *value;
+    size_t n, value_len;
+    bool first = true;
+    jr_init(&r, object, len, JR_NUL | JR_CONSTANTS, err, sizeof(err));
+    if (!jr_open(&r, '{'))
+        while (!found && jr_more(&r, '}', &first) == 1) {
+            if (jr_key(&r, &key, &n)) break;
+            bool hit = n == strlen(name) && memcmp(key, name, n) == 0;
+            if (jr_skip(&r, &value, &value_len)) break;
+            if (!hit) continue;
+            found = value;
+            *ret_len = value_len;
+        }
+    jr_finish(&r);
+    return found;
 }

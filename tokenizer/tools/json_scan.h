@@ -52,6 +52,9 @@ bool json_scan_complete(const struct json_scan *s);
 /* The escape of a character of a string; 0: it needs none. */
 size_t json_escape(char c, char ret[8]);
 
+/* The text of a member in the text of an object, or NULL. */
+const char *json_member(const char *object, size_t len, const char *name, size_t *ret_len);
+
 static inline bool json_is_space(char c)
 {
     return c == ' ' || c == '\t' || c == '\n' || c == '\r';

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json_reader.h"
 #include "tokenizer/tools/keyword_scan.h"
 #include "tokenizer/tools/param_types.h"
 #include "tokenizer/tools/tools.h"
@@ -126,28 +125,6 @@ static struct gram_part any_text(struct tree *t)
     return with_kids(t, GRAM_UNTIL, KIDS(plain_text(value_close), plain_text(value_open)));
 }
 
-/* The text of a member of an object, or NULL. */
-static const char *member(const char *object, size_t len, const char *name, size_t *ret_len)
-{
-    struct jr r;
-    char err[128];
-    const char *key, *found = NULL, *value;
-    size_t n, value_len;
-    bool first = true;
-    jr_init(&r, object, len, JR_NUL, err, sizeof(err));
-    if (!jr_open(&r, '{'))
-        while (!found && jr_more(&r, '}', &first) == 1) {
-            if (jr_key(&r, &key, &n)) break;
-            bool hit = n == strlen(name) && memcmp(key, name, n) == 0;
-            if (jr_skip(&r, &value, &value_len)) break;
-            if (!hit) continue;
-            found = value;
-            *ret_len = value_len;
-        }
-    jr_finish(&r);
-    return found;
-}
-
 static size_t append(char *out, size_t n, const char *text, size_t len)
 {
     memcpy(out + n, text, len);
@@ -187,7 +164,7 @@ static struct gram_part json_value(struct tree *t, const struct tools_tool *tool
     size_t n = append(out, 0, p->schema, p->schema_len - 1); /* pointers into it stay as they are */
     for (int i = 0; i < 2; i++) {
         size_t len;
-        const char *defs = member(tool->schema, tool->schema_len, names[i], &len);
+        const char *defs = json_member(tool->schema, tool->schema_len, names[i], &len);
         if (!defs) continue;
         n = append(out, n, ",\"", 2);
         n = append(out, n, names[i], strlen(names[i]));

@@ -22,7 +22,7 @@ struct types {
     struct span root;
     size_t read; /* bytes, over all passes */
     struct param *params;
-    size_t n, cap;
+    size_t n;
     int depth; /* of visit_conjunction */
     bool no_memory;
 };
@@ -238,23 +238,14 @@ const struct param *param_find(const struct param *params, size_t n, const char 
     return NULL;
 }
 
-static bool grow(struct types *t)
-{
-    if (t->n < t->cap) return true;
-    size_t cap = t->cap ? t->cap * 2 : 16;
-    struct param *p = realloc(t->params, cap * sizeof(*p));
-    if (!p) return false;
-    t->params = p;
-    t->cap = cap;
-    return true;
-}
-
 static bool add_param(struct types *t, struct span key, struct span value, void *ctx)
 {
     (void)ctx;
     if (t->n == MAX_PARAMS || !key.n) return t->n < MAX_PARAMS;
     if (param_find(t->params, t->n, key.s, key.n)) return true;
-    char *name = grow(t) ? malloc(key.n) : NULL;
+    struct param *params = realloc(t->params, (t->n + 1) * sizeof(*params));
+    char *name = params ? malloc(key.n) : NULL;
+    if (params) t->params = params;
     t->no_memory |= !name;
     if (!name) return false;
     memcpy(name, key.s, key.n);

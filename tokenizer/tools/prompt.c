@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "base/fail.h"
 #include "base/json_reader.h"
+#include "tokenizer/tools/json_scan.h"
 #include "tokenizer/tools/tools.h"
 
 enum { MAX_TEXT_BYTES = 32 << 20, FORM_BYTES = 2 * TOOLS_TEXT_BYTES };
@@ -29,20 +30,8 @@ struct texts {
 /* Adds a member, unless the object (JSON text that was just skipped) has it; its brace is open. */
 static void fill(struct buf *b, const char *object, size_t len, const char *name, const char *value)
 {
-    struct jr r;
-    char err[64];
-    const char *s;
     size_t n;
-    bool first = true, has = false;
-    jr_init(&r, object, len, JR_NUL | JR_CONSTANTS, err, sizeof(err));
-    int rc = jr_open(&r, '{');
-    while (!rc && jr_more(&r, '}', &first) == 1) {
-        rc = jr_key(&r, &s, &n);
-        has |= !rc && n == strlen(name) && memcmp(s, name, n) == 0;
-        if (!rc) rc = jr_skip(&r, &s, &n);
-    }
-    jr_finish(&r);
-    if (!has) buf_printf(b, ",\"%s\":%s", name, value);
+    if (!json_member(object, len, name, &n)) buf_printf(b, ",\"%s\":%s", name, value);
 }
 
 /* A tool as the API has it. */
