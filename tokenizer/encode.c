@@ -102,16 +102,6 @@ static int encode_text(struct encode_run *run, const char *text, size_t len)
     return rc;
 }
 
-static int check_text(const char *text, size_t len, char *err, size_t errlen)
-{
-    if (len > MAX_TEXT_BYTES)
-        return fail_with(TOK_ELIMIT, err, errlen, "the text has %zu bytes, the limit is %u", len,
-                         MAX_TEXT_BYTES);
-    if (!utf8_valid(text, len))
-        return fail_with(TOK_EUTF8, err, errlen, "the text is not valid UTF-8");
-    return 0;
-}
-
 int tok_encode_marked(const struct tok *t, const char *text, size_t len,
                       const struct tok_range *input, size_t n_input, unsigned flags,
                       struct tok_ids *ids, char *err, size_t errlen)
@@ -125,8 +115,12 @@ int tok_encode_marked(const struct tok *t, const char *text, size_t len,
                              .errlen = errlen};
     size_t before = ids->n;
 
-    int rc = check_text(text, len, err, errlen);
-    if (rc) return rc;
+    int rc = 0;
+    if (len > MAX_TEXT_BYTES)
+        return fail_with(TOK_ELIMIT, err, errlen, "the text has %zu bytes, the limit is %u", len,
+                         MAX_TEXT_BYTES);
+    if (!utf8_valid(text, len))
+        return fail_with(TOK_EUTF8, err, errlen, "the text is not valid UTF-8");
     if (t->model == TOK_MODEL_BPE) tok_bpe_scratch_init(&run.bpe, len);
     tok_regex_scratch_init(&run.regex, len);
     run.growth = tok_growth(len);

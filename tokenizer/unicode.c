@@ -148,23 +148,18 @@ void tok_uni_finish(struct tok_uni *u)
     u->blocks = NULL;
 }
 
-static bool in_ranges(const struct tok_uni_range *ranges, size_t n, uint32_t cp)
+bool tok_uni_is_inert(uint32_t cp)
 {
-    size_t low = 0, high = n;
+    size_t low = 0, high = N_OF(uni_inert);
 
     while (low < high) {
         size_t mid = low + (high - low) / 2;
-        if (cp > ranges[mid].last)
+        if (cp > uni_inert[mid].last)
             low = mid + 1;
         else
             high = mid;
     }
-    return low < n && cp >= ranges[low].first;
-}
-
-bool tok_uni_is_inert(uint32_t cp)
-{
-    return in_ranges(uni_inert, N_OF(uni_inert), cp);
+    return low < N_OF(uni_inert) && cp >= uni_inert[low].first;
 }
 
 size_t tok_uni_lower(uint32_t cp, uint32_t out[2])

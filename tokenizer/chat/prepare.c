@@ -36,19 +36,15 @@ static struct jinja_value input_text(struct jinja_run *r, const char *text)
 
 /* ---- roles --------------------------------------------------------------------------------- */
 
-static void trust_role(struct jinja_run *r, struct jinja_value message)
+void tok_chat_trust_roles(struct jinja_run *r, struct jinja_value messages)
 {
     static const char *const roles[] = {"system",    "developer", "user",
                                         "assistant", "tool",      "function"};
-    struct jinja_value *role = tok_chat_member(r, message, "role");
-    for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); i++)
-        if (tok_chat_is_text(role, roles[i])) *role = jinja_lit(r, roles[i]);
-}
-
-void tok_chat_trust_roles(struct jinja_run *r, struct jinja_value messages)
-{
-    for (size_t i = 0; i < messages.u.list->n; i++)
-        trust_role(r, messages.u.list->items[i]);
+    for (size_t i = 0; i < messages.u.list->n; i++) {
+        struct jinja_value *role = tok_chat_member(r, messages.u.list->items[i], "role");
+        for (size_t k = 0; k < sizeof(roles) / sizeof(roles[0]); k++)
+            if (tok_chat_is_text(role, roles[k])) *role = jinja_lit(r, roles[k]);
+    }
 }
 
 /* ---- content ------------------------------------------------------------------------------- */
