@@ -60,9 +60,16 @@ static void insert_merge(struct tok_bpe *b, uint64_t slot)
     b->merges[i] = slot;
 }
 
-/* At most half of the slots are taken. */
+/* Room for one more. At most half of the slots are taken. */
 static int grow_merges(struct tok_bpe *b)
 {
+    if (b->n_merges == b->cap_merges) {
+        uint32_t cap = b->cap_merges ? b->cap_merges * 2 : 1024;
+        uint32_t *p = realloc(b->merge_id, cap * sizeof(*p));
+        if (!p) return TOK_ENOMEM;
+        b->merge_id = p;
+        b->cap_merges = cap;
+    }
     if (b->n_slots && (b->n_merges + 1) * 2 <= b->n_slots) return 0;
     uint64_t *old = b->merges;
     uint32_t n_old = b->n_slots, n = n_old ? n_old * 2 : 1024;
@@ -75,19 +82,6 @@ static int grow_merges(struct tok_bpe *b)
         if (old[i]) insert_merge(b, old[i]);
     }
     free(old);
-    return 0;
-}
-
-static int append_merge_id(struct tok_bpe *b, uint32_t id)
-{
-    if (b->n_merges == b->cap_merges) {
-        uint32_t cap = b->cap_merges ? b->cap_merges * 2 : 1024;
-        uint32_t *p = realloc(b->merge_id, cap * sizeof(*p));
-        if (!p) return TOK_ENOMEM;
-        b->merge_id = p;
-        b->cap_merges = cap;
-    }
-    b->merge_id[b->n_merges++] = id;
     return 0;
 }
 
@@ -143,7 +137,8 @@ int tok_bpe_add_merge(struct tok_bpe *b, const char *left, size_t left_len, cons
         return fail_with(TOK_EINVAL, err, errlen, "more than %u merges", TOK_MAX_IDS);
     if (grow_merges(b)) return TOK_ENOMEM;
     insert_merge(b, pair_key((uint32_t)l, (uint32_t)r) << RANK_BITS | (b->n_merges + 1));
-    return append_merge_id(b, (uint32_t)id);
+    b->merge_id[b->n_merges++] = (uint32_t)id;
+    return 0;
 }
 
 /* ---- symbols ------------------------------------------------------------------------------- */
@@ -427,24 +422,18 @@ static size_t start_heap(const struct tok_bpe *b, const struct symbols *y, size_
     return n_heap;
 }
 
-/* A merge takes one pair out of the heap and brings in at most two: 2 n entries are enough. */
-static int reserve_heap(struct tok_bpe_scratch *s, size_t n)
-{
-    if (2 * n <= s->heap_cap) return 0;
-    uint64_t *p = malloc(2 * n * sizeof(*p));
-    if (!p) return TOK_ENOMEM;
-    free(s->heap);
-    s->heap = p;
-    s->heap_cap = 2 * n;
-    return 0;
-}
-
 /* Merges n symbols with the heap; packs the rest and sets *n. */
 static int merge_long(const struct tok_bpe *b, struct tok_bpe_scratch *s, const struct symbols *y,
                       size_t *n)
 {
-    int rc = reserve_heap(s, *n);
-    if (rc) return rc;
+    /* a merge takes one pair out of the heap and brings in at most two: 2 n entries are enough */
+    if (2 * *n > s->heap_cap) {
+        uint64_t *p = malloc(2 * *n * sizeof(*p));
+        if (!p) return TOK_ENOMEM;
+        free(s->heap);
+        s->heap = p;
+        s->heap_cap = 2 * *n;
+    }
     size_t n_heap = start_heap(b, y, *n, s->heap);
 
     while (n_heap > 0) {
@@ -468,28 +457,25 @@ static int merge_long(const struct tok_bpe *b, struct tok_bpe_scratch *s, const 
 
 /* ---- pieces -------------------------------------------------------------------------------- */
 
-/* The unknown characters met but not yet written: they fuse, and byte tokens overtake them. */
-struct unknown {
-    bool pending;
-};
-
-static int add_unknown(const struct tok_bpe *b, struct unknown *u, uint32_t *id, size_t *n,
-                       char *err, size_t errlen)
+/* *pending: unknown characters are met but not yet written. They fuse, and byte tokens overtake
+ * them. */
+static int add_unknown(const struct tok_bpe *b, bool *pending, uint32_t *id, size_t *n, char *err,
+                       size_t errlen)
 {
     if (!b->has_unk) return 0; /* dropped */
     if (b->unk_id < 0)
         return fail_with(TOK_EINVAL, err, errlen,
                          "the text has a character without a token, and the unknown token is not "
                          "in the vocabulary");
-    if (u->pending && !b->fuse_unk) id[(*n)++] = (uint32_t)b->unk_id;
-    u->pending = true;
+    if (*pending && !b->fuse_unk) id[(*n)++] = (uint32_t)b->unk_id;
+    *pending = true;
     return 0;
 }
 
-static void flush_unknown(const struct tok_bpe *b, struct unknown *u, uint32_t *id, size_t *n)
+static void flush_unknown(const struct tok_bpe *b, bool *pending, uint32_t *id, size_t *n)
 {
-    if (u->pending) id[(*n)++] = (uint32_t)b->unk_id;
-    u->pending = false;
+    if (*pending) id[(*n)++] = (uint32_t)b->unk_id;
+    *pending = false;
 }
 
 /* Writes the byte tokens of a character; false when one of them is missing. */
@@ -509,22 +495,22 @@ static int start_symbols(const struct tok_bpe *b, const char *piece, size_t len,
                          size_t *ret_n, char *err, size_t errlen)
 {
     const unsigned char *p = (const unsigned char *)piece, *end = p + len;
-    struct unknown unknown = {false};
+    bool pending = false;
     size_t n = 0;
 
     while (p < end) {
         const unsigned char *begin = p;
         int32_t token = b->byte_mode ? b->byte_id[*p++] : char_id(b, utf8_next(&p));
         if (token >= 0) {
-            flush_unknown(b, &unknown, id, &n);
+            flush_unknown(b, &pending, id, &n);
             id[n++] = (uint32_t)token;
             continue;
         }
         if (b->byte_fallback && add_bytes(b, begin, (size_t)(p - begin), id, &n)) continue;
-        int rc = add_unknown(b, &unknown, id, &n, err, errlen);
+        int rc = add_unknown(b, &pending, id, &n, err, errlen);
         if (rc) return rc;
     }
-    flush_unknown(b, &unknown, id, &n);
+    flush_unknown(b, &pending, id, &n);
     *ret_n = n;
     return 0;
 }

@@ -295,10 +295,14 @@ static struct tok_norm_text *other_buffer(struct norm_run *run, const struct vie
     return t;
 }
 
-/* A step has written t: the view is of that from now on. */
-static void look_at(struct norm_run *run, struct view *v, const struct tok_norm_text *t)
+/* Copies the rest of the view from done on; the view is of t from now on. t NULL: no change. */
+static int end_step(struct norm_run *run, struct view *v, struct tok_norm_text *t, size_t done,
+                    int rc)
 {
-    *v = (struct view){t->bytes, t->origin, t->len, run->base, t == &run->s->text[1]};
+    if (rc || !t) return rc;
+    rc = copy(t, v, done, v->len);
+    if (!rc) *v = (struct view){t->bytes, t->origin, t->len, run->base, t == &run->s->text[1]};
+    return rc;
 }
 
 /* ---- steps --------------------------------------------------------------------------------- */
@@ -372,10 +376,7 @@ static int apply_form(struct norm_run *run, const struct tok_norm_step *step, st
         if (!rc) rc = put_cluster(run, step, v, begin, end, t);
         done = end;
     }
-    if (rc || !t) return rc;
-    rc = copy(t, v, done, v->len);
-    if (!rc) look_at(run, v, t);
-    return rc;
+    return end_step(run, v, t, done, rc);
 }
 
 /* The characters that BERT's tokenizers took for Chinese. */
@@ -443,10 +444,7 @@ static int apply_chars(struct norm_run *run, const struct tok_norm_step *step, s
             rc = put_code_point(t, out[i], origin_at(v, at));
         done = p;
     }
-    if (rc || !t) return rc;
-    rc = copy(t, v, (size_t)(done - begin), v->len);
-    if (!rc) look_at(run, v, t);
-    return rc;
+    return end_step(run, v, t, (size_t)(done - begin), rc);
 }
 
 static int apply_charsmap(struct norm_run *run, const struct tok_norm_step *step, struct view *v)
@@ -464,10 +462,7 @@ static int apply_charsmap(struct norm_run *run, const struct tok_norm_step *step
         if (!rc) rc = put(t, s, len, origin_at(v, begin));
         done = end;
     }
-    if (rc || !t) return rc;
-    rc = copy(t, v, done, v->len);
-    if (!rc) look_at(run, v, t);
-    return rc;
+    return end_step(run, v, t, done, rc);
 }
 
 static int apply_strip(struct norm_run *run, const struct tok_norm_step *step, struct view *v)
@@ -499,9 +494,7 @@ static int apply_prepend(struct norm_run *run, const struct tok_norm_step *step,
     struct tok_norm_text *t = other_buffer(run, v);
     if (!t) return TOK_ENOMEM;
     int rc = put(t, step->content.s, step->content.len, origin_at(v, 0));
-    if (!rc) rc = copy(t, v, 0, v->len);
-    if (!rc) look_at(run, v, t);
-    return rc;
+    return end_step(run, v, t, 0, rc);
 }
 
 /* The replacement of a match has the origin of the last character replaced. */
@@ -521,10 +514,7 @@ static int apply_replace(struct norm_run *run, const struct tok_norm_step *step,
         if (rc) return rc;
         done = end;
     }
-    if (more < 0 || !t) return more;
-    int rc = copy(t, v, done, v->len);
-    if (!rc) look_at(run, v, t);
-    return rc;
+    return end_step(run, v, t, done, more);
 }
 
 static int apply(struct norm_run *run, const struct tok_norm_step *step, struct view *v)

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/shown.h"
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/tok_types.h"
@@ -195,11 +196,10 @@ int tok_trie_build(struct tok_trie *t, const struct tok_vocab *vocab, const stru
         const struct tok_added_token *token = tok_added_by_id(added, id);
         if (!s || len <= prefix_len || memcmp(s, prefix, prefix_len) != 0) continue;
         if (token && token->special) continue;
-        if (len > TOK_MAX_PIECE_BYTES) {
-            snprintf(err, errlen, "token \"%s\" with id %d: it is longer than %d bytes",
-                     shown_text(shown, sizeof(shown), s, len), id, TOK_MAX_PIECE_BYTES);
-            rc = TOK_EINVAL;
-        }
+        if (len > TOK_MAX_PIECE_BYTES)
+            rc = fail_with(TOK_EINVAL, err, errlen,
+                           "token \"%s\" with id %d: it is longer than %d bytes",
+                           shown_text(shown, sizeof(shown), s, len), id, TOK_MAX_PIECE_BYTES);
         keys[n++] = (struct key){s + prefix_len, len - prefix_len, id};
     }
     if (!rc) {

@@ -10,9 +10,8 @@ int tok_wordpiece_prepare(struct tok_wordpiece *w, const struct tok_vocab *vocab
                           const struct tok_added *added, char *err, size_t errlen)
 {
     int rc = tok_trie_build(&w->begin, vocab, added, "", 0, err, errlen);
-
-    if (rc) return rc;
-    return tok_trie_build(&w->more, vocab, added, w->prefix.s, w->prefix.len, err, errlen);
+    return rc ? rc
+              : tok_trie_build(&w->more, vocab, added, w->prefix.s, w->prefix.len, err, errlen);
 }
 
 void tok_wordpiece_finish(struct tok_wordpiece *w)
