@@ -13,8 +13,7 @@
 
 static const struct {
     int status;
-    const char *type;
-    const char *code;
+    const char *type, *code;
     const char *when, *advice; /* for docs/errors.md */
 } table[SRV_ERR_COUNT] = {
     ROW(INVALID_JSON, 400, INVALID, "invalid_json",

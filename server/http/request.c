@@ -335,13 +335,13 @@ struct call {
     void *data;
 };
 
-/* With the lock held: the call to make for a client that left, once; none otherwise. */
-static struct call take_gone_callback(struct srv_request *req)
+/* With the lock held: the call of a callback that is to be made once; none otherwise. */
+static struct call take_call(struct srv_request *req, void (*fn)(void *), bool *called)
 {
-    if (!req->api_held || req->gone_called || !req->callbacks.on_gone) return (struct call){0};
-    req->gone_called = true;
+    if (!req->api_held || *called || !fn) return (struct call){0};
+    *called = true;
     atomic_fetch_add(&req->n_api_refs, 1);
-    return (struct call){req->callbacks.on_gone, req->api_data};
+    return (struct call){fn, req->api_data};
 }
 
 static void tell(struct srv_request *req, struct call call)
@@ -361,8 +361,8 @@ void srv_request_completed(struct srv_request *req, bool finished)
     req->http_held = req->suspended = false;
     if (!finished) req->gone = true;
     if (req->answer == SRV_ANSWER_WHOLE && finished) req->sent_bytes = req->reply.len;
-    struct call on_gone = {NULL, NULL};
-    if (req->gone) on_gone = take_gone_callback(req);
+    struct call on_gone = {0};
+    if (req->gone) on_gone = take_call(req, req->callbacks.on_gone, &req->gone_called);
     pthread_mutex_unlock(&req->lock);
     tell(req, on_gone);
     srv_request_unref(req);
@@ -377,7 +377,7 @@ void srv_request_gone(struct srv_request *req)
     }
     req->gone = true;
     req->transport->resume(req);
-    struct call on_gone = take_gone_callback(req);
+    struct call on_gone = take_call(req, req->callbacks.on_gone, &req->gone_called);
     pthread_mutex_unlock(&req->lock);
     tell(req, on_gone);
 }
@@ -385,11 +385,7 @@ void srv_request_gone(struct srv_request *req)
 void srv_request_stop(struct srv_request *req)
 {
     pthread_mutex_lock(&req->lock);
-    struct call on_stop = {NULL, NULL};
-    if (req->api_held && !req->stop_called && req->callbacks.on_stop) {
-        on_stop = (struct call){req->callbacks.on_stop, req->api_data};
-        atomic_fetch_add(&req->n_api_refs, 1);
-    }
+    struct call on_stop = take_call(req, req->callbacks.on_stop, &req->stop_called);
     req->stop_called = true;
     pthread_mutex_unlock(&req->lock);
     tell(req, on_stop);
