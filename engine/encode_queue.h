@@ -15,7 +15,6 @@
 #ifndef HEARTH_ENGINE_ENCODE_QUEUE_H
 #define HEARTH_ENGINE_ENCODE_QUEUE_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -15,7 +15,6 @@
 
 #include <limits.h>
 #include <stdbool.h>
-#include <stdint.h>
 
 struct eng_job;
 

@@ -10,7 +10,6 @@
 #ifndef HEARTH_ENGINE_MEMORY_PLAN_H
 #define HEARTH_ENGINE_MEMORY_PLAN_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -10,7 +10,6 @@
 #ifndef HEARTH_TOKENIZER_BOUNDED_REGEX_H
 #define HEARTH_TOKENIZER_BOUNDED_REGEX_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

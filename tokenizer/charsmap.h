@@ -12,7 +12,6 @@
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 #include "tokenizer/unicode.h"
 

@@ -15,7 +15,6 @@
 #ifndef HEARTH_ENGINE_KV_KV_H
 #define HEARTH_ENGINE_KV_KV_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -8,7 +8,6 @@
 #ifndef HEARTH_SERVER_MODELS_SERVED_MODEL_H
 #define HEARTH_SERVER_MODELS_SERVED_MODEL_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>

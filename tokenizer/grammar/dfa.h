@@ -10,7 +10,6 @@
 #ifndef HEARTH_GRAMMAR_DFA_H
 #define HEARTH_GRAMMAR_DFA_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

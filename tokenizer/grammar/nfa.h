@@ -9,7 +9,6 @@
 #define HEARTH_GRAMMAR_NFA_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 struct gram_build;

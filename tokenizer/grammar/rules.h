@@ -11,7 +11,6 @@
 #define HEARTH_GRAMMAR_RULES_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "tokenizer/grammar/dfa.h"

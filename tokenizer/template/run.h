@@ -20,7 +20,6 @@
 #define HEARTH_TOKENIZER_TEMPLATE_RUN_H
 
 #include <setjmp.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
