@@ -229,11 +229,6 @@ static inline size_t choice_part_end(const struct gen_choice *c, int i)
 /* The part of the content that the token gave bytes to, also as part of a character; -1: none. */
 int choice_token_part(const struct gen_choice *c, int64_t i);
 
-static inline bool choice_token_is_content(const struct gen_choice *c, int64_t i)
-{
-    return choice_token_part(c, i) >= 0;
-}
-
 /* The next part of a kind, from number `from` on; -1: there is none. */
 int choice_next_part(const struct gen_choice *c, enum choice_kind kind, int from);
 
