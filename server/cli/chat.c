@@ -190,7 +190,6 @@ static void keep_answer(struct chat *c, const struct answer *a, int rc)
 static int ask(struct chat *c, const char *question, struct answer *a)
 {
     *a = (struct answer){.chat = c, .begin_us = clock_now_us()};
-    a->result = (struct client_result){.n_prompt = -1, .n_cached = -1, .n_generated = -1};
     buf_init(&a->text, ANSWER_MAX_BYTES);
     if (conversation_add(&c->conversation, "user", question, strlen(question), NULL))
         return fail(c, "the message is not valid UTF-8");

@@ -274,18 +274,10 @@ static void show_style(struct inspection *in, const struct tools_style *s)
                          : json_null());
 }
 
-static void inspect_style(struct inspection *in, const struct tok_chat *chat)
-{
-    struct tools_style style;
-    if (tools_detect(&style, chat, in->config->tool_format))
-        note_problem(in, "out of memory while reading the chat template");
-    else
-        show_style(in, &style);
-}
-
 static void inspect_template(struct inspection *in)
 {
     struct tok_chat *chat = NULL;
+    struct tools_style style;
     char err[900] = "the chat template cannot be used";
     const char *file = in->config->chat_template_file;
     struct tok_chat_params params = {.template_file = file, .tokenizer_dir = in->config->tokenizer};
@@ -298,7 +290,10 @@ static void inspect_template(struct inspection *in)
         add(in, "chat_template",
             json_pack("{s:I, s:s, s:b, s:b}", "bytes", (json_int_t)bytes, "file",
                       tok_chat_file(chat), "system_role", caps->system_role, "tools", caps->tools));
-        inspect_style(in, chat);
+        if (tools_detect(&style, chat, in->config->tool_format))
+            note_problem(in, "out of memory while reading the chat template");
+        else
+            show_style(in, &style);
     } else if (rc == TOK_ENOENT && !file) {
         say(in, "chat template: none");
         add(in, "chat_template", json_null());

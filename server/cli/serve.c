@@ -241,15 +241,6 @@ static int create_parts(struct serve *s, char *err, size_t errlen)
 
 /* ---- listening ----------------------------------------------------------------------------- */
 
-static int open_main_socket(const struct serve *s, int *ret_fd, char *err, size_t errlen)
-{
-    const struct srv_config *c = s->config;
-    *ret_fd = s->inherited_fd;
-    if (s->inherited_fd >= 0) return 0;
-    if (c->unix_socket) return srv_listen_unix(ret_fd, c->unix_socket, err, errlen);
-    return srv_listen_tcp(ret_fd, c->host, c->port, err, errlen);
-}
-
 /* Connections to the main socket are accepted from now on. */
 static int start_serving(struct serve *s, char *err, size_t errlen)
 {
@@ -265,7 +256,11 @@ static int start_serving(struct serve *s, char *err, size_t errlen)
 static int start_listening(struct serve *s, char *err, size_t errlen)
 {
     const struct srv_config *c = s->config;
-    if (open_main_socket(s, &s->listen_fd, err, errlen)) return -1;
+    s->listen_fd = s->inherited_fd;
+    if (s->inherited_fd < 0 &&
+        (c->unix_socket ? srv_listen_unix(&s->listen_fd, c->unix_socket, err, errlen)
+                        : srv_listen_tcp(&s->listen_fd, c->host, c->port, err, errlen)))
+        return -1;
     srv_listen_url(s->listen_fd, s->tls_cert != NULL, s->url, sizeof(s->url));
     s->hold_until_us = clock_now_us() + SOCKET_HOLD_US;
     if (s->inherited_fd < 0 && start_serving(s, err, errlen)) return -1;
@@ -350,24 +345,21 @@ static void announce_model(const struct serve *s, struct srv_model *model)
         srv_log(SRV_LOG_INFO, "kernels: the bf16 dot product measured at %.2f of f32 products: %s",
                 i->bf16_rate,
                 i->bf16_rate < 1 ? "avx512bf16 is slower here and not taken" : "avx512bf16");
-    if (i->coded_rate > 0 || i->plain_rate > 0) {
+    if (i->coded_rate > 0 || i->plain_rate > 0)
         srv_log(
             SRV_LOG_INFO,
             "weights: %s, read %lld bytes ahead; measured 10^9 per second: %.1f coded, %.1f plain",
             i->weights_coded ? "bf16 in 12 bits" : "not coded", (long long)i->read_ahead_bytes,
             i->coded_rate * 1e-9, i->plain_rate * 1e-9);
-    }
-    if (!i->repeatable) {
+    if (!i->repeatable)
         srv_log(SRV_LOG_WARNING,
                 "no call of OpenBLAS was found that gives a row of %s the same bits at every place "
                 "of a batch: answers may depend on the requests that run at the same time; use "
                 "--gemm native",
                 i->gemm);
-    }
-    if (model->is_demo) {
+    if (model->is_demo)
         srv_log(SRV_LOG_WARNING, "this is the demo model, a toy that tells short stories; "
                                  "serve a real one with --model DIR or --model org/name");
-    }
     announce_drafts(&i->memory);
 }
 
@@ -395,10 +387,8 @@ static int finish_loading(struct serve *s, char *err, size_t errlen)
     if (read(s->core.loaded_fd, &count, sizeof(count)) != sizeof(count))
         return 0; /* not yet, after all */
     int status = srv_loader_result(s->core.loader, err, errlen);
-    if (status) {
-        s->status = status;
-        return -1;
-    }
+    if (status) s->status = status;
+    if (status) return -1;
     s->loaded = true;
     if (s->config->memory_lock && mlockall(MCL_CURRENT | MCL_FUTURE))
         srv_log(SRV_LOG_WARNING, "memory-lock: %s", strerror(errno));

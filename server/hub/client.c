@@ -358,14 +358,13 @@ static bool check_target(const struct hub_client *c, const struct hub_request *r
     bool https = is_url && strcmp(ret->scheme, "https") == 0;
     bool http = is_url && strcmp(ret->scheme, "http") == 0 && c->settings->allow_http;
     bool other = ret->scheme[0] && strcmp(ret->scheme, "https") && strcmp(ret->scheme, "http");
-    if (!is_url && !other) {
+    if (!is_url && !other)
         fail(f, HUB_EWRONG, false, "redirected to an invalid URL");
-    } else if (!https && !http) {
+    else if (!https && !http)
         fail(f, HUB_EWRONG, false, "redirected to %s:, which is not followed", ret->scheme);
-    } else if (r->is_api && strcmp(ret->text, c->settings->origin.text) != 0) {
+    else if (r->is_api && strcmp(ret->text, c->settings->origin.text) != 0)
         fail(f, HUB_EWRONG, false, "the hub sends its API requests to another host (%.200s)",
              ret->text);
-    }
     return f->rc == 0;
 }
 

@@ -59,9 +59,8 @@ static bool is_revision(const char *text)
 {
     size_t len = strlen(text);
     if (len >= HUB_REVISION_SIZE || text[0] == '-') return false;
-    for (size_t i = 0; i < len; i++) {
+    for (size_t i = 0; i < len; i++)
         if (text[i] <= ' ' || text[i] > '~' || strchr("~^:?*[\\", text[i])) return false;
-    }
     if (strstr(text, "..") || strstr(text, "@{") || strcmp(text, "@") == 0) return false;
     for (;;) {
         size_t part = strcspn(text, "/");
@@ -233,11 +232,10 @@ static int read_endpoint(struct hub_settings *s, env_fn env, char *err)
         len--;
     bool fits = len < sizeof(s->endpoint) && strcspn(value, "?#") >= len;
     if (fits) snprintf(s->endpoint, sizeof(s->endpoint), "%.*s", (int)len, value);
-    if (!fits || transfer_url_origin(s->endpoint, &s->origin)) {
+    if (!fits || transfer_url_origin(s->endpoint, &s->origin))
         return hub_fail(err, HUB_EUSAGE,
                         "HF_ENDPOINT is not the address of a hub, such as "
                         "https://huggingface.co (without a user name)");
-    }
     s->allow_http = strcmp(s->origin.scheme, "http") == 0;
     if (s->allow_http || strcmp(s->origin.scheme, "https") == 0) return 0;
     return hub_fail(err, HUB_EUSAGE, "HF_ENDPOINT has the scheme '%s'; http and https are possible",
@@ -256,11 +254,10 @@ static int set_token(struct hub_settings *s, const char *text, const char *from,
         if ((unsigned char)text[i] >= ' ' && text[i] != 0x7f) continue;
         return hub_fail(err, HUB_EUSAGE, "the token in %.300s has control characters inside", from);
     }
-    if (len >= sizeof(s->token)) {
+    if (len >= sizeof(s->token))
         return hub_fail(err, HUB_EUSAGE,
                         "the token in %.300s has %zu bytes; at most %zu are possible", from, len,
                         sizeof(s->token) - 1);
-    }
     snprintf(s->token, sizeof(s->token), "%.*s", (int)len, text);
     snprintf(s->token_from, sizeof(s->token_from), "%s", from);
     return 0;
