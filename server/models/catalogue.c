@@ -15,6 +15,7 @@
 #include "engine/engine.h"
 #include "server/log.h"
 #include "server/models/lookup.h"
+#include "tokenizer/chat/chat.h"
 
 enum { MIB = 1 << 20 };
 
@@ -271,10 +272,16 @@ static void note_config(void *ctx, const struct eng_inspect_config *c)
 {
     struct srv_model_facts *f = ctx;
     snprintf(f->architecture, sizeof(f->architecture), "%s", c->architecture);
+    snprintf(f->family, sizeof(f->family), "%s", c->model_type ? c->model_type : "");
     f->ctx_tokens = f->ctx_train_tokens = c->ctx_tokens;
     f->generates = c->generates;
     f->n_vocab = c->vocab_size;
     f->d_model = c->hidden_size;
+}
+
+static void note_tensor(void *ctx, const struct eng_inspect_tensor *t)
+{
+    ((struct srv_model_facts *)ctx)->file_bytes += t->n_bytes;
 }
 
 static void note_weights(void *ctx, int64_t n_params, const char *dtype)
@@ -289,8 +296,11 @@ void srv_catalogue_facts(struct srv_model_facts *ret, const char *dir, int64_t c
     struct srv_retrieval files;
     char err[300];
     const struct eng_inspector inspector = {
-        .config = note_config, .weights = note_weights, .ctx = ret};
-    *ret = (struct srv_model_facts){.ctx_tokens = 0};
+        .config = note_config, .tensor = note_tensor, .weights = note_weights, .ctx = ret};
+    struct stat st;
+    *ret = (struct srv_model_facts){.is_gguf = gguf_is_path(dir)};
+    if (!stat(dir, &st)) ret->modified_s = st.st_mtime;
+    srv_model_source(dir, NULL, ret->digest);
     eng_inspect(dir, &inspector);
     if (ctx_tokens) ret->ctx_tokens = ctx_tokens;
     if (ret->generates) return;
@@ -298,6 +308,52 @@ void srv_catalogue_facts(struct srv_model_facts *ret, const char *dir, int64_t c
         files.max_tokens < ret->ctx_tokens)
         ret->ctx_tokens = files.max_tokens;
     srv_retrieval_finish(&files);
+}
+
+/* An entry whose abilities are not known. */
+struct unknown {
+    int number;
+    char dir[PATH_MAX];
+    struct srv_config config; /* a copy: that of an entry that was found may be replaced */
+};
+
+/* With the lock of the set held. */
+static void find_unknown(void *ctx, const struct srv_entry *e)
+{
+    struct unknown *u = ctx;
+    if (u->number >= 0 || e->model || e->source.facts.knows_abilities) return;
+    u->number = e->number;
+    u->config = *e->config;
+    snprintf(u->dir, sizeof(u->dir), "%s", e->source.dir);
+}
+
+static unsigned read_abilities(const struct unknown *u)
+{
+    const struct tok_chat_params params = {.template_file = u->config.chat_template_file,
+                                           .tokenizer_dir = u->config.tokenizer};
+    struct tok_chat *chat = NULL;
+    struct tok *tok = NULL;
+    struct tools_style style;
+    struct tok_fim fim;
+    char err[300];
+    unsigned ret = 0;
+    if (tok_chat_open(&chat, u->dir, &params, err, sizeof(err))) chat = NULL;
+    if (tok_open_from(&tok, u->dir, u->config.tokenizer, err, sizeof(err))) tok = NULL;
+    if (tok && !tools_detect(&style, chat, u->config.tool_format) &&
+        !tok_fim_find(&fim, tok, tok_vocab_size(tok), u->config.fim_marks, err, sizeof(err)))
+        ret = srv_abilities(&style, chat, &fim);
+    tok_chat_close(chat);
+    tok_close(tok);
+    return ret;
+}
+
+void srv_catalogue_know(struct srv_models *set)
+{
+    for (struct unknown u = {.number = -1};; u.number = -1) {
+        srv_models_each_entry(set, find_unknown, &u);
+        if (u.number < 0) return;
+        srv_models_note_abilities(set, u.number, u.dir, read_abilities(&u));
+    }
 }
 
 /* ---- models that were found ---------------------------------------------------------------- */
@@ -394,7 +450,10 @@ static void take(struct scan *s, const char *dir, const char *name)
         const char *names[] = {name};
         const struct srv_model_params p = {.dir = dir, .names = {names, 1}};
         e = srv_models_add(s->set, own, &p);
-        if (!e) free(own);
+        if (!e)
+            free(own);
+        else if (srv_models_default(s->set) < 0 && !strcmp(name, s->c->default_model))
+            srv_models_set_default(s->set, e->number); /* from now on it is listed */
     }
     if (!e) {
         srv_log(SRV_LOG_ERROR, "models: %s is left out: there are too many models", dir);
@@ -402,8 +461,6 @@ static void take(struct scan *s, const char *dir, const char *name)
     }
     s->found[e->number] = true;
     plan_found(s->set, e, own, digest);
-    if (own && srv_models_default(s->set) < 0 && !strcmp(name, s->c->default_model))
-        srv_models_set_default(s->set, e->number);
     srv_log(SRV_LOG_INFO, "models: %s %s: %s", own ? "found" : "changed", name,
             e->is_unavailable ? e->reason : "loaded on demand");
 }

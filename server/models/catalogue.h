@@ -53,6 +53,12 @@ void srv_catalogue_scan(struct srv_models *set, const struct srv_config *c);
  * none. */
 void srv_catalogue_facts(struct srv_model_facts *ret, const char *dir, int64_t ctx_tokens);
 
+/*
+ * Fills the abilities of entries that are not loaded, from their templates and tokenizers: once for
+ * each, some 50 ms for a tokenizer of 100,000 ids. Any thread.
+ */
+void srv_catalogue_know(struct srv_models *set);
+
 /* The arguments of srv_model_open; names and dir are borrowed. */
 struct srv_model_params srv_catalogue_params(const struct srv_config *c, int entry, const char *dir,
                                              const struct srv_share *share);

@@ -304,6 +304,14 @@ static void warn_of_kv_disk(const struct loading *l)
             "or OpenBLAS does not repeat bits");
 }
 
+unsigned srv_abilities(const struct tools_style *style, const struct tok_chat *chat,
+                       const struct tok_fim *fim)
+{
+    bool calls = chat && style->format != TOOLS_NONE && style->format != TOOLS_UNKNOWN;
+    return (calls ? SRV_CAN_CALL : 0u) | (fim->id[TOK_FIM_PREFIX] >= 0 ? SRV_CAN_INSERT : 0u) |
+           (style->think_open[0] ? SRV_CAN_THINK : 0u);
+}
+
 /*
  * The directory of generation_config.json and its like: the model's, or for one in GGUF that of
  * --tokenizer or the folder that goes with the file. Returns it, perhaps in buf, or NULL.
@@ -359,6 +367,22 @@ static void log_gguf(const struct loading *l)
                 info->n_rounded_mats);
 }
 
+static int read_defaults(const struct loading *l, const char *folder)
+{
+    struct srv_defaults *own = &l->model->defaults, *ollama = &l->model->ollama_defaults;
+    int rc = 0;
+    *own = *ollama = srv_defaults_neutral();
+    ollama->sampling.temperature = 0.8;
+    ollama->sampling.top_k = 40;
+    ollama->sampling.top_p = 0.9;
+    if (l->p->config->generation_config && folder)
+        rc = srv_defaults_read(own, folder, l->err, l->errlen) ||
+             srv_defaults_read(ollama, folder, l->err, l->errlen);
+    srv_defaults_override(own, l->p->config);
+    srv_defaults_override(ollama, l->p->config);
+    return rc ? ENG_EINVAL : 0;
+}
+
 /* Everything from the files of the directory. Returns 0 or an enum eng_error. */
 static int load_files(struct loading *l)
 {
@@ -394,10 +418,7 @@ static int load_files(struct loading *l)
     if (l->p->draft_dir && !(l->model->draft_name = strdup(l->p->draft_name)))
         return fail_with(ENG_ENOMEM, l->err, l->errlen, "out of memory");
     rc = make_grammars(l);
-    l->model->defaults = srv_defaults_neutral();
-    if (rc == 0 && l->p->config->generation_config && folder)
-        rc = srv_defaults_read(&l->model->defaults, folder, l->err, l->errlen);
-    srv_defaults_override(&l->model->defaults, l->p->config);
+    if (rc == 0) rc = read_defaults(l, folder);
     if (rc == 0 && srv_retrieval_read(&l->model->retrieval, l->p->dir,
                                       eng_info(l->model->engine)->n_labels, l->err, l->errlen))
         rc = ENG_EINVAL;

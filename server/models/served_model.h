@@ -40,6 +40,7 @@ struct srv_model {
     const char *const *names;       /* accepted names, NULL-terminated; the first is shown */
     char fingerprint[160];          /* build, weights, numeric path, kernels, gemm */
     struct srv_defaults defaults;
+    struct srv_defaults ollama_defaults; /* in whose dialect neutral ones are others */
     struct srv_retrieval retrieval;
     struct srv_pairs pairs;
     struct tok_fim fim;
@@ -64,6 +65,11 @@ struct srv_model {
     int64_t plan_bytes;     /* as srv_source.plan_bytes */
     struct srv_wait *awaits_end; /* an operator, or NULL */
 };
+
+/* The abilities of a model beside text, as bits. chat: its template, or NULL. */
+enum { SRV_CAN_CALL = 1, SRV_CAN_INSERT = 2, SRV_CAN_THINK = 4 };
+unsigned srv_abilities(const struct tools_style *style, const struct tok_chat *chat,
+                       const struct tok_fim *fim);
 
 /* The memory and time of a model next to others; zeros: as configured. */
 struct srv_share {

@@ -198,6 +198,36 @@ int srv_models_find(struct srv_models *set, const char *name)
     return found;
 }
 
+bool srv_is_tagged(const char *asked, const char *name)
+{
+    size_t len = strlen(name);
+    return !strncmp(asked, name, len) && !strcmp(asked + len, ":latest");
+}
+
+int srv_models_find_tagged(struct srv_models *set, const char *name)
+{
+    int found = srv_models_find(set, name);
+    pthread_mutex_lock(&set->lock);
+    for (int i = 0; i < set->n_entries && found < 0; i++)
+        for (const char *const *own = set->entries[i]->source.names; !set->entries[i]->gone && *own;
+             own++)
+            if (srv_is_tagged(name, *own)) found = i;
+    pthread_mutex_unlock(&set->lock);
+    return found;
+}
+
+void srv_models_note_abilities(struct srv_models *set, int entry, const char *dir,
+                               unsigned abilities)
+{
+    pthread_mutex_lock(&set->lock);
+    struct srv_source *s = &set->entries[entry]->source;
+    if (!strcmp(s->dir, dir)) {
+        s->facts.abilities = abilities;
+        s->facts.knows_abilities = true;
+    }
+    pthread_mutex_unlock(&set->lock);
+}
+
 int srv_models_count(struct srv_models *set)
 {
     int n = 0;

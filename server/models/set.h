@@ -34,7 +34,12 @@ enum { SRV_EVICTIONS = SRV_EVICT_REPLACED + 1 };
 
 /* Numbers from a model's files, known before it is loaded. Texts are cut. */
 struct srv_model_facts {
-    char architecture[64], dtype[16];
+    char architecture[64], family[32], dtype[16];
+    bool is_gguf;
+    unsigned abilities; /* of srv_abilities once they are known: srv_catalogue_know */
+    bool knows_abilities;
+    int64_t file_bytes, modified_s; /* of the weights */
+    uint8_t digest[32];             /* srv_model_source */
     int64_t n_params, ctx_train_tokens, weights_bytes;
     int64_t ctx_tokens; /* of the longest text that will be answered */
     bool generates;
@@ -148,6 +153,13 @@ const char *srv_entry_state_name(const struct srv_entry *e);
 
 /* The entry that has the name, or -1. */
 int srv_models_find(struct srv_models *set, const char *name);
+/* Whether a name is `name` with Ollama's tag ":latest". */
+bool srv_is_tagged(const char *asked, const char *name);
+/* The entry that has the name, else the name without that tag, or -1. */
+int srv_models_find_tagged(struct srv_models *set, const char *name);
+/* Sets the abilities of an entry whose model is in this directory. */
+void srv_models_note_abilities(struct srv_models *set, int entry, const char *dir,
+                               unsigned abilities);
 
 /* The entry that requests without a name get, or -1. */
 int srv_models_default(struct srv_models *set);
