@@ -89,18 +89,26 @@ static void refuse(struct srv_request *req, enum srv_ask why, const char *messag
     }
 }
 
-/* A stream that has waited for long begins with a comment. */
+/* Ollama's dialect streams unless it is told not to. */
+static bool asks_for_stream(const struct srv_request *req)
+{
+    const json_t *stream = json_object_get(req->facts.read->root, "stream");
+    return json_is_true(stream) ||
+           (req->facts.dialect == SRV_DIALECT_OLLAMA && !json_is_false(stream));
+}
+
+/* A stream that has waited for long begins with a sign of life. */
 static void open_early(struct waiting *w)
 {
-    static const char comment[] = ": keep-alive\n";
     struct srv_request *req = w->req;
+    const char *beat = srv_request_beat(req);
     struct param_error err;
     if (req->opened_early || !w->wait.noticed || !(req->route->flags & SRV_ROUTE_STREAMS) ||
-        read_body(req, &err) || !json_is_true(json_object_get(req->facts.read->root, "stream")))
+        read_body(req, &err) || !asks_for_stream(req))
         return;
     req->opened_early = true;
     srv_stream_open(req);
-    srv_stream_write(req, comment, sizeof(comment) - 1);
+    srv_stream_write(req, beat, strlen(beat));
 }
 
 static void go_on(void *data)
@@ -191,7 +199,10 @@ static int find_entry(struct srv_request *req)
         param_reply(req, &err);
         return -1;
     }
-    int entry = name ? srv_models_find(models, name) : -1;
+    bool tagged = req->facts.dialect == SRV_DIALECT_OLLAMA;
+    int entry = !name    ? -1
+                : tagged ? srv_models_find_tagged(models, name)
+                         : srv_models_find(models, name);
     /* Others are left to the handler, which knows what is wrong with them. */
     bool stays =
         !name || !*name || c->accept_any_model || (srv_is_placeholder(name) && !c->strict_model);

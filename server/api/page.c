@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * GET /: the chat page, server/api/page.html as it was built in.
+ * GET /: the chat page, server/api/page.html as it was built in, to who accepts HTML. Others get
+ * the words by which they know a server of Ollama's dialect.
  *
  * It holds no secret, so it is served without a key and while the model loads. Its policy lets the
  * browser run only the script and the style that were hashed at build time, and lets them talk only
@@ -95,9 +96,23 @@ static void add_security_headers(struct srv_request *req)
     srv_reply_header(req, "Permissions-Policy", "camera=(), microphone=(), geolocation=()");
 }
 
+static void greet(struct srv_request *req)
+{
+    struct buf b;
+    buf_init(&b, 64);
+    buf_puts(&b, "Ollama is running");
+    srv_reply(req, 200, "text/plain; charset=utf-8", &b);
+}
+
 static void page(struct srv_request *req)
 {
+    const char *accept = srv_request_header(req, "Accept");
     srv_facts(req)->account.endpoint = "page";
+    srv_reply_header(req, "Vary", "Accept, Accept-Encoding");
+    if (!req->admin && !(accept && strstr(accept, "text/html"))) {
+        greet(req);
+        return;
+    }
     if (req->admin || !srv_facts(req)->app->config->page) {
         srv_reply_error(req, SRV_ERR_UNKNOWN_URL, NULL,
                         req->admin ? "There is no page on the metrics listener."
@@ -112,7 +127,6 @@ static void page(struct srv_request *req)
     add_security_headers(req);
     srv_reply_header(req, "Cache-Control", "no-cache");
     srv_reply_header(req, "ETag", r.etag);
-    srv_reply_header(req, "Vary", "Accept-Encoding");
     if (r.encoding && !is_known) srv_reply_header(req, "Content-Encoding", r.encoding);
     srv_reply(req, is_known ? 304 : 200, "text/html; charset=utf-8", &b);
 }

@@ -93,13 +93,14 @@ static int read_member(struct jr *r, const char *key, size_t len, struct parsed 
     return 0;
 }
 
-/* The last "stream" counts. */
-static bool asks_for_stream(const struct parsed *p)
+/* The last "stream" counts; without one Ollama's dialect streams. */
+static bool asks_for_stream(const struct srv_route *route, const struct parsed *p)
 {
     const char *key, *text;
     char err[64];
     size_t len, n;
-    bool first = true, stream = false;
+    bool first = true;
+    bool stream = route->dialect == SRV_DIALECT_OLLAMA && (route->flags & SRV_ROUTE_STREAMS);
     struct jr r;
     jr_init(&r, p->body, p->n_body, 0, err, sizeof(err));
     int rc = jr_open(&r, '{');
@@ -147,16 +148,17 @@ static int note_id(struct batch *b, const uint8_t *digest)
     return found ? 0 : -1;
 }
 
-/* Any route that takes POST but the operators'. */
-static bool may_run(const struct batch *b, const char *url)
+/* Any route that takes POST but the operators', or NULL. */
+static const struct srv_route *find_route(const struct batch *b, const char *url)
 {
     struct srv_guard_route found;
     srv_guard_find_route(b->lines.offline.core.server.routes, "POST", url, &found);
-    return found.route && !(found.route->flags & SRV_ROUTE_OPERATOR);
+    return found.route && (found.route->flags & SRV_ROUTE_OPERATOR) ? NULL : found.route;
 }
 
 static void take_parsed(struct batch *b, struct line *i, const struct parsed *p, bool is_new)
 {
+    const struct srv_route *route = find_route(b, p->url);
     i->id = p->id;
     i->n_id = p->n_id;
     i->body = p->body;
@@ -171,12 +173,13 @@ static void take_parsed(struct batch *b, struct line *i, const struct parsed *p,
         lines_refuse(i, "an earlier line has this 'custom_id' too.");
     else if (strcmp(p->method, "POST") != 0)
         lines_refuse(i, "'method' must be 'POST'.");
-    else if (!may_run(b, p->url))
+    else if (!route)
         lines_refuse(i, "'url' must be a route that takes POST, such as /v1/chat/completions.");
     else if (!p->body)
         lines_refuse(i, "'body' must be an object.");
-    else if (asks_for_stream(p))
-        lines_refuse(i, "'stream' must not be true: the answer is one line.");
+    else if (asks_for_stream(route, p))
+        lines_refuse(i, "'stream' must not be true (in /api/chat and /api/generate: be false): the "
+                        "answer is one line.");
 }
 
 static int read_line(struct lines *l, struct line *i)

@@ -82,6 +82,7 @@ void srv_admit_request(struct srv_request *req, struct srv_guard_head *head, boo
         srv_guard_is_foreign(head, in.rules))
         log_refused_origin(head->origin);
     memcpy(req->facts.tenant, v->tenant, sizeof(req->facts.tenant));
+    req->facts.may_operate = v->may_operate;
     if (v->refused && v->kind == SRV_ERR_METHOD) srv_reply_header(req, "Allow", v->allow);
     const char *origin = srv_guard_cors(head->origin, &s->rules);
     if (!origin) return;

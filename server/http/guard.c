@@ -482,7 +482,7 @@ static void check_operator(const struct srv_guard_head *h, const struct srv_guar
 {
     size_t len = 0;
     const char *key = srv_guard_key(h, &len);
-    bool reloads = !(v->route->flags & SRV_ROUTE_OPERATOR); /* a GET, which any page may send */
+    bool reloads = strcmp(h->method, "POST") != 0; /* a GET, which any page may send */
     const char *why = in->keys             ? "an API key is set"
                       : reloads            ? "a web page may have asked for it"
                       : !in->peer_is_local ? "the client is not on this machine"
@@ -525,6 +525,7 @@ void srv_guard_check(struct srv_guard_head *h, const struct srv_guard_input *in,
     srv_guard_find_route(in->routes, h->method, path, &found);
     /* Of an error before there is a route: as the headers say, or the path's other routes. */
     if (!v->dialect) v->dialect = dialect_of(h, found.path_dialect);
+    if (!found.path_known && !strncmp(path, "/api/", 5)) v->dialect = SRV_DIALECT_OLLAMA;
     bool any_host = found.route && (found.route->flags & SRV_ROUTE_ANY_HOST);
     if (in->too_many_connections) refuse(v, SRV_ERR_OVERLOADED, "There are too many connections.");
     if (!v->refused) srv_guard_framing(h, v);
@@ -536,6 +537,11 @@ void srv_guard_check(struct srv_guard_head *h, const struct srv_guard_input *in,
         check_operator(h, in, v);
     else if (!v->refused)
         check_key(h, in->keys, v);
+    if (!v->refused && v->dialect == SRV_DIALECT_OLLAMA && in->operator_open) {
+        struct srv_guard_verdict asked = *v;
+        check_operator(h, in, &asked);
+        v->may_operate = !asked.refused;
+    }
     if (!v->refused) check_state(in, v);
     if (!v->refused) srv_guard_body(h, in->rules, v);
 }

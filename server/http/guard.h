@@ -50,7 +50,8 @@ struct srv_guard_verdict {
     const char *tail;              /* of a prefix route: points into the path; else "" */
     const char *query;             /* raw, after '?': points into the target; else "" */
     char allow[64];                /* with SRV_ERR_METHOD: the methods of the path */
-    uint8_t tenant[32];            /* of the key; zeros without one */
+    bool may_operate; /* in Ollama's dialect: a route for the operator would have been open to it */
+    uint8_t tenant[32]; /* of the key; zeros without one */
 };
 
 /* Adds one header; strings are borrowed for as long as the head is used. */

@@ -41,8 +41,9 @@ static void end_early_stream(struct srv_request *req, const struct buf *error)
 {
     enum srv_dialect dialect = req->facts.dialect;
     bool named = dialect == SRV_DIALECT_ANTHROPIC || dialect == SRV_DIALECT_TYPED;
-    const char *head = named ? "event: error\ndata: " : "data: ";
-    const char *end = named ? "\n\n" : "\n\ndata: [DONE]\n\n";
+    bool lines = dialect == SRV_DIALECT_OLLAMA;
+    const char *head = lines ? "" : named ? "event: error\ndata: " : "data: ";
+    const char *end = lines ? "\n" : named ? "\n\n" : "\n\ndata: [DONE]\n\n";
     srv_stream_write(req, head, strlen(head));
     srv_stream_write(req, error->data, error->len);
     srv_stream_write(req, end, strlen(end));
@@ -102,7 +103,9 @@ static void open_ring(struct srv_request *req, enum srv_answer answer, const cha
 
 void srv_stream_open(struct srv_request *req)
 {
-    open_ring(req, SRV_ANSWER_STREAM, "text/event-stream; charset=utf-8");
+    bool lines = req->facts.dialect == SRV_DIALECT_OLLAMA;
+    open_ring(req, SRV_ANSWER_STREAM,
+              lines ? "application/x-ndjson" : "text/event-stream; charset=utf-8");
 }
 
 void srv_reply_in_pieces(struct srv_request *req)
@@ -263,13 +266,18 @@ ssize_t srv_request_read(struct srv_request *req, char *buf, size_t max)
     return n;
 }
 
+const char *srv_request_beat(const struct srv_request *req)
+{
+    return req->facts.dialect == SRV_DIALECT_OLLAMA ? " " : ": keep-alive\n";
+}
+
 void srv_request_heartbeat(struct srv_request *req, uint64_t now_us, uint64_t silent_since_us)
 {
-    static const char comment[] = ": keep-alive\n";
+    const char *beat = srv_request_beat(req);
     pthread_mutex_lock(&req->lock);
     bool idle = req->answer == SRV_ANSWER_STREAM && !req->stream_closed && !req->ring.len &&
                 req->suspended && req->last_write_us <= silent_since_us;
-    if (idle && srv_ring_write(&req->ring, comment, sizeof(comment) - 1)) {
+    if (idle && srv_ring_write(&req->ring, beat, strlen(beat))) {
         req->last_write_us = now_us;
         req->transport->resume(req);
     }

@@ -23,7 +23,7 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), microphone=(), geolocation=()",
     "cache-control": "no-cache",
-    "vary": "Accept-Encoding",
+    "vary": "Accept, Accept-Encoding",
 }
 
 
@@ -33,7 +33,7 @@ def page_file():
 
 
 def get(headers=None, method="GET", server=None):
-    return (server or SERVER).request(method, "/", headers=headers)
+    return (server or SERVER).request(method, "/", headers={"Accept": "text/html,*/*;q=0.8", **(headers or {})})
 
 
 def policy_hash(page, tag):
@@ -112,7 +112,7 @@ def test_served_while_loading():
 
 def test_page_off():
     with Hearth("--page", "off", "--metrics-port", "0") as h:
-        status, _, answer = h.get("/")
+        status, _, answer = h.get("/", {"Accept": "text/html"})
         assert status == 404 and answer["error"]["code"] == "unknown_url", answer
         assert answer["error"]["message"] == "The chat page is off (option page)."
         assert h.admin().get("/")[0] == 404

@@ -4,8 +4,8 @@
 
 static void get(const char *name, const char *value)
 {
-    const char *const headers[] = {name, value, NULL};
-    send_request("GET", "/", NULL, name ? headers : NULL);
+    const char *const headers[] = {"Accept", "text/html,*/*;q=0.8", name, value, NULL};
+    send_request("GET", "/", NULL, headers);
 }
 
 static void the_page(void **state)
@@ -15,7 +15,7 @@ static void the_page(void **state)
     REQUIRE_EQ_INT(answered.status, 200);
     REQUIRE(strstr(answered.text.data, "<script") && !header_of("Content-Encoding"));
     REQUIRE_EQ_STR(header_of("Cache-Control"), "no-cache");
-    REQUIRE_EQ_STR(header_of("Vary"), "Accept-Encoding");
+    REQUIRE_EQ_STR(header_of("Vary"), "Accept, Accept-Encoding");
     REQUIRE_EQ_STR(header_of("X-Frame-Options"), "DENY");
     REQUIRE_EQ_STR(header_of("X-Content-Type-Options"), "nosniff");
     REQUIRE_EQ_STR(header_of("Referrer-Policy"), "no-referrer");
@@ -58,9 +58,23 @@ static void a_known_copy_is_not_sent(void **state)
     }
     get("If-None-Match", "\"x\"");
     REQUIRE_EQ_INT(answered.status, 200);
-    const char *const both[] = {"If-None-Match", tag, "Accept-Encoding", "gzip", NULL};
+    const char *const both[] = {"Accept", "text/html", "If-None-Match", tag, "Accept-Encoding",
+                                "gzip",   NULL};
     send_request("GET", "/", NULL, both); /* the packed copy has a tag of its own */
     REQUIRE_EQ_INT(answered.status, 200);
+}
+
+/* Clients that know servers by their words accept anything. */
+static void others_are_greeted(void **state)
+{
+    const char *const any[] = {"Accept", "*/*", NULL};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        send_request("GET", "/", NULL, i ? any : NULL);
+        REQUIRE_EQ_INT(answered.status, 200);
+        REQUIRE_EQ_STR(answered.text.data, "Ollama is running");
+        REQUIRE_EQ_STR(header_of("Vary"), "Accept, Accept-Encoding");
+    }
 }
 
 static void it_can_be_off(void **state)
@@ -79,6 +93,7 @@ int main(void)
         cmocka_unit_test(the_page),
         cmocka_unit_test(packed_if_wanted),
         cmocka_unit_test(a_known_copy_is_not_sent),
+        cmocka_unit_test(others_are_greeted),
         cmocka_unit_test(it_can_be_off),
     };
     return cmocka_run_group_tests(tests, open_demo, close_server);
