@@ -251,7 +251,7 @@ static void derive(struct srv_gen *g)
     if (g->n_candidates > g->n_choices && p->logprobs_count < 0) p->logprobs_count = 0;
 }
 
-static int prepare(struct srv_gen *g, struct param_error *err)
+int srv_completion_prompt(struct srv_gen *g, struct param_error *err)
 {
     g->dialect = srv_request_alloc(g->req, sizeof(struct completion));
     if (!g->dialect) return param_no_memory(err);
@@ -269,7 +269,7 @@ static int prepare_openai(struct srv_gen *g, struct param_error *err)
 {
     bool no_marks = g->served->fim.id[TOK_FIM_PREFIX] < 0;
     if (no_marks && g->params.suffix && !*g->params.suffix) g->params.suffix = NULL;
-    return prepare(g, err);
+    return srv_completion_prompt(g, err);
 }
 
 /* Mistral answers as chat does. */
@@ -279,14 +279,14 @@ static int prepare_fim(struct srv_gen *g, struct param_error *err)
     if (g->params.prompt && !json_is_string(g->params.prompt))
         return param_wrong_type(err, "prompt", "a string here");
     if (g->max_tokens < 0) g->max_tokens = eng_info(g->served->engine)->ctx_tokens;
-    return prepare(g, err);
+    return srv_completion_prompt(g, err);
 }
 
 static int prepare_native(struct srv_gen *g, struct param_error *err)
 {
     g->params.timings = true;
     if (g->max_tokens < 0) g->max_tokens = eng_info(g->served->engine)->ctx_tokens;
-    return prepare(g, err);
+    return srv_completion_prompt(g, err);
 }
 
 static int prepare_infill(struct srv_gen *g, struct param_error *err)

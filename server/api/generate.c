@@ -127,7 +127,7 @@ int srv_gen_chat_prompt(struct srv_gen *g, struct chat_input *in, const char *pl
     char first[32];
     snprintf(first, sizeof(first), "%.20s[0]", in->field);
     struct metadata_lines lines = {.place = place ? place : first, .noted = &g->unknown};
-    struct truncation t = {.max_tokens = g->max_tokens};
+    struct truncation t = {.max_tokens = g->max_tokens, .automatic = g->params.truncate};
     in->metadata = &lines;
     in->tools = &g->tools;
     g->prompts = srv_request_alloc(g->req, sizeof(*g->prompts));
@@ -164,6 +164,10 @@ void srv_gen_handle(struct srv_request *req)
     if (!rc && g->format->one_choice && g->n_choices != 1)
         rc = param_fail(&err, SRV_ERR_UNSUPPORTED, "n", "'n' must be 1 here.");
     if (!rc) rc = g->format->prepare(g, &err);
+    if (rc == SRV_GEN_ANSWERED) {
+        srv_gen_release(g);
+        return;
+    }
     for (int i = 0; !rc && i < g->n_prompts; i++) {
         int64_t n = g->prompts[i].n_ids;
         if (n < 1 || n > info->ctx_tokens) rc = refuse_length(g, n, &err);

@@ -29,4 +29,7 @@ void srv_gen_count(struct srv_request *req);
 int srv_gen_chat_prompt(struct srv_gen *g, struct chat_input *in, const char *place,
                         struct param_error *err);
 
+/* For `prepare`: the prompt of completions, from their fields, with its default of max_tokens. */
+int srv_completion_prompt(struct srv_gen *g, struct param_error *err);
+
 #endif

@@ -49,14 +49,6 @@ const struct param_field srv_fields_messages[] = {
 
 /* ---- input --------------------------------------------------------------------------------- */
 
-/* If the last message is the assistant's, the answer continues it. */
-static bool ends_with_assistant(const json_t *messages)
-{
-    const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
-    const char *role = json_string_value(json_object_get(last, "role"));
-    return role && !strcmp(role, "assistant");
-}
-
 static int make_prompt(struct srv_gen *g, struct param_error *err)
 {
     if (!g->params.messages) return param_missing(g->body.root, "messages", err);
@@ -73,7 +65,7 @@ static int make_prompt(struct srv_gen *g, struct param_error *err)
                             .ends = ends,
                             .field = "messages",
                             .add_generation_prompt = true,
-                            .continue_final_message = ends_with_assistant(messages)};
+                            .continue_final_message = chat_input_ends_open(messages)};
     const json_t *system = json_object_get(g->body.root, "system");
     const char *place = json_is_array(system)    ? "system.0"
                         : json_is_string(system) ? "system"

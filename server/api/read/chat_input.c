@@ -147,6 +147,13 @@ int chat_input_check_flags(const json_t *body, struct param_error *err)
                       "'continue_final_message' and 'add_generation_prompt' exclude each other.");
 }
 
+bool chat_input_ends_open(const json_t *messages)
+{
+    const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    const char *role = json_string_value(json_object_get(last, "role"));
+    return role && !strcmp(role, "assistant");
+}
+
 static int render_failure(int rc, const char *field, const char *message, struct param_error *err)
 {
     switch (rc) {

@@ -53,6 +53,9 @@ int chat_input_check_message(const json_t *message, const char *at, struct param
  */
 int chat_input_check_flags(const json_t *body, struct param_error *err);
 
+/* In some dialects an answer continues a last message that is the assistant's. */
+bool chat_input_ends_open(const json_t *messages);
+
 /* Renders the messages by the model's template, without metadata lines unless the server keeps
  * them, and tokenizes the text. *prompt (tok_prompt_finish) and *ids are owned, after an error
  * too. */

@@ -153,6 +153,15 @@ const struct param_field srv_fields_stream_options[] = {
     {0},
 };
 
+/* Ollama's; others have no effect. */
+const struct param_field srv_fields_ollama_options[] = {
+    ENG_SAMPLING_PARAMS(SAMPLING_FIELD)
+        GEN_INT("seed", seed, -9223372036854775808.0, 9223372036854775807.0, -1, NULL, NULL),
+    GEN_FIELD("stop", PARAM_JSON, stop, NULL, NULL),
+    GEN_INT("num_predict", n_predict, -INT_LIMIT, INT_LIMIT, -2, NULL, NULL),
+    {0},
+};
+
 /* ---- lists of ids -------------------------------------------------------------------------- */
 
 static int read_ids(const struct reading *r, json_t *list, const char *name, size_t max,
@@ -300,6 +309,22 @@ static int read_stream_options(struct srv_gen_params *p, struct param_unknown *u
     return 0;
 }
 
+/* Clients send a repeat_penalty of 0 for none, and any negative num_predict for no limit. */
+static int read_ollama_options(struct srv_gen_params *p, struct param_unknown *unknown,
+                               struct param_error *err)
+{
+    json_t *penalty = json_object_get(p->options, "repeat_penalty"),
+           *limit = json_object_get(p->options, "num_predict");
+    if (!p->options) return 0;
+    if (!json_is_object(p->options))
+        return param_fail(err, SRV_ERR_INVALID_TYPE, "options", "'options' must be an object.");
+    if (json_is_number(penalty) && json_number_value(penalty) == 0)
+        json_object_set_new(p->options, "repeat_penalty", json_real(1));
+    if (params_read(p->options, srv_fields_ollama_options, p, unknown, err)) return -1;
+    if (json_is_number(limit) && p->n_predict < 0) p->n_predict = -1;
+    return 0;
+}
+
 void srv_gen_refuse_context(struct srv_request *req, const struct param_error *err,
                             int64_t n_prompt_tokens, int64_t max_tokens)
 {
@@ -313,12 +338,12 @@ void srv_gen_refuse_context(struct srv_request *req, const struct param_error *e
     srv_reply(req, srv_error_status(err->kind), NULL, &b);
 }
 
-const char *srv_gen_model_name(const struct srv_model *model, const char *asked,
+const char *srv_gen_model_name(const struct srv_model *model, const char *asked, bool tagged,
                                struct param_error *err)
 {
     if (!asked || !*asked) return model->names[0];
     for (const char *const *name = model->names; *name; name++)
-        if (!strcmp(*name, asked)) return *name;
+        if (!strcmp(*name, asked) || (tagged && srv_is_tagged(asked, *name))) return *name;
     if (!model->config->strict_model && srv_is_placeholder(asked)) return model->names[0];
     if (model->config->accept_any_model && strlen(asked) <= 256) return asked;
     char names[160];
@@ -437,17 +462,19 @@ int srv_gen_params_read(struct srv_gen_params *p, struct srv_request *req,
     const struct reading reading = {req, srv_facts(req)->model, body->root, p}, *r = &reading;
     struct param_field fields[MAX_FIELDS];
     int32_t *stop_ids = NULL;
+    bool ollama = srv_facts(req)->dialect == SRV_DIALECT_OLLAMA;
     join_fields(own, fields);
     /* these are fields of some dialects only */
     *p = (struct srv_gen_params){.logprobs_count = -1, .top_logprobs = -1, .max_tool_calls = -1};
-    params_preset(fields, p);
-    p->given = r->served->defaults.sampling;
+    params_preset(srv_fields_common, p);
+    params_preset(own, p);
+    p->given = ollama ? r->served->ollama_defaults.sampling : r->served->defaults.sampling;
     p->seed = r->served->defaults.seed;
-    if (params_read(body->root, fields, p, unknown, err)) {
+    if (params_read(body->root, fields, p, unknown, err) || read_ollama_options(p, unknown, err)) {
         hint_at_n_predict(r, err);
         return -1;
     }
-    if (!(p->model = srv_gen_model_name(r->served, p->model, err)) || read_stops(r, err) ||
+    if (!(p->model = srv_gen_model_name(r->served, p->model, ollama, err)) || read_stops(r, err) ||
         read_stream_options(p, unknown, err) || check_cache_key(p, err) || check_together(r, err) ||
         read_sampling(r, err) ||
         read_ids(r, p->stop_token_ids, "stop_token_ids", MAX_STOP_IDS, &stop_ids, &p->n_stop_ids,

@@ -40,13 +40,13 @@ struct srv_gen_params {
     /* of some dialects only */
     const char *suffix, *input_prefix, *repo_name, *filename;
     int64_t n_indent, t_max_predict_ms; /* 0: none */
-    json_t *input_extra, *prompt, *messages, *chat_template_kwargs, *extra, *prediction;
+    json_t *input_extra, *prompt, *messages, *options, *chat_template_kwargs, *extra, *prediction;
     int64_t top_logprobs, max_tool_calls; /* -1: absent */
     int64_t draft_max, draft_min;         /* the first: -1: absent */
     double draft_p_min;
     const char *user, *safety_identifier;
-    bool choice_probabilities, logprobs_flag, add_generation_prompt, continue_final_message,
-        add_special;
+    bool raw, truncate, choice_probabilities, logprobs_flag, add_generation_prompt,
+        continue_final_message, add_special;
     /* derived */
     int64_t asked_tokens; /* by the request or the server's option; -1: the endpoint's default */
     int64_t prompt_tops;  /* alternatives shown in "prompt_logprobs"; -1: the client wants none */
@@ -94,6 +94,7 @@ struct srv_gen_params {
 /* Of every dialect, besides its own (routes.h). */
 extern const struct param_field srv_fields_common[];
 extern const struct param_field srv_fields_stream_options[];
+extern const struct param_field srv_fields_ollama_options[];
 
 /*
  * Reads the endpoint's own fields of a body, then the common ones, over their presets and the
@@ -110,9 +111,10 @@ void srv_gen_refuse_context(struct srv_request *req, const struct param_error *e
 
 /*
  * Returns the name to show for the model asked for: the served one for NULL and, unless
- * strict-model is on, for "default", "tgi" and "dummy". NULL with err: no such model.
+ * strict-model is on, for "default", "tgi" and "dummy". tagged: names with ":latest" are known too.
+ * NULL with err: no such model.
  */
-const char *srv_gen_model_name(const struct srv_model *model, const char *asked,
+const char *srv_gen_model_name(const struct srv_model *model, const char *asked, bool tagged,
                                struct param_error *err);
 
 /*

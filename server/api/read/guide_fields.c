@@ -238,6 +238,18 @@ int guide_ask_read_format(struct guide_ask *a, const struct srv_body *body, cons
     return ask_format(a, &f, err);
 }
 
+int guide_ask_read_ollama(struct guide_ask *a, const struct srv_body *body, struct param_error *err)
+{
+    const struct field root = {.body = body, .value = body->root};
+    struct field f = member(&root, "format");
+    const char *word = json_string_value(f.value);
+    if (!f.value || (word && !*word)) return 0;
+    if (word && !strcmp(word, "json"))
+        return ask(a, &f, GRAM_JSON_OBJECT, (struct srv_span){"", 0}, err);
+    return json_is_object(f.value) ? ask_schema(a, &f, err)
+                                   : param_wrong_type(err, f.path, "\"json\" or a JSON schema");
+}
+
 /* ---- vLLM ---------------------------------------------------------------------------------- */
 
 static int check_one(const struct guide_ask *a, const struct field *f, struct param_error *err)

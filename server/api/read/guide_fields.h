@@ -42,4 +42,8 @@ int guide_ask_read(struct guide_ask *a, const struct srv_body *body, struct para
 int guide_ask_read_format(struct guide_ask *a, const struct srv_body *body, const char *path,
                           struct param_error *err);
 
+/* Reads Ollama's `format`: "json", a schema, or nothing. */
+int guide_ask_read_ollama(struct guide_ask *a, const struct srv_body *body,
+                          struct param_error *err);
+
 #endif

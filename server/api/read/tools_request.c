@@ -114,8 +114,10 @@ static int read_switches(const struct reading *r)
         return param_wrong_type(r->err, "enable_thinking", "true or false");
     if (json_is_boolean(flag) && switch_thinking(r, json_is_true(flag), NULL, "enable_thinking"))
         return -1;
-    if (json_is_boolean(think) ? switch_thinking(r, json_is_true(think), NULL, "think")
-                               : read_effort(r, think, "think"))
+    const char *word = json_string_value(think);
+    if (json_is_boolean(think)         ? switch_thinking(r, json_is_true(think), NULL, "think")
+        : word && !strcmp(word, "max") ? switch_thinking(r, true, "xhigh", "think")
+                                       : read_effort(r, think, "think"))
         return -1;
     if (read_thinking(r)) return -1;
     bool on = r->t->thinking == TOOLS_THINKING_ON;

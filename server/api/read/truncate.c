@@ -192,9 +192,9 @@ int truncate_read(struct truncation *t, const json_t *root, struct param_error *
 {
     const json_t *field = json_object_get(root, "truncation");
     const char *value = json_string_value(field);
+    if (!field || json_is_null(field)) return 0;
     t->automatic = value && !strcmp(value, "auto");
-    if (!field || json_is_null(field) || t->automatic || (value && !strcmp(value, "disabled")))
-        return 0;
+    if (t->automatic || (value && !strcmp(value, "disabled"))) return 0;
     return param_fail(err, value ? SRV_ERR_INVALID_VALUE : SRV_ERR_INVALID_TYPE, "truncation",
                       "'truncation' must be 'auto' or 'disabled'.");
 }

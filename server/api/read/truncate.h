@@ -24,7 +24,7 @@ struct truncation {
     size_t n_items, n_dropped;
 };
 
-/* Reads the field of a request's body. Returns 0, or -1 with err. */
+/* Reads the field of a request's body; without it nothing changes. Returns 0, or -1 with err. */
 int truncate_read(struct truncation *t, const json_t *root, struct param_error *err);
 
 /*

@@ -36,6 +36,8 @@ struct gen_step {
     uint64_t us; /* since it left the queue */
 };
 
+enum { SRV_GEN_ANSWERED = 1 };
+
 enum gen_stage { GEN_WAITING, GEN_STARTED, GEN_DONE };
 
 struct gen_prompt {
@@ -116,7 +118,8 @@ struct srv_gen_format {
     const struct param_field *fields; /* besides the common ones */
     bool one_choice;                  /* n must be 1 */
     void (*note)(struct srv_gen *g);  /* notes members without effect; or NULL */
-    /* Checks the fields that were read and sets the prompts. Returns 0, or -1 with err. */
+    /* Checks the fields that were read and sets the prompts. Returns 0, SRV_GEN_ANSWERED if nothing
+     * is to be generated, or -1 with err. */
     int (*prepare)(struct srv_gen *g, struct param_error *err);
     const struct srv_gen_dialect *answer;
 };

@@ -6,7 +6,7 @@
 #include "server/api/run/generation.h"
 
 extern const struct srv_gen_dialect srv_write_chat, srv_write_completions, srv_write_messages,
-    srv_write_native, srv_write_responses;
+    srv_write_native, srv_write_ollama_chat, srv_write_ollama_generate, srv_write_responses;
 
 /* A prompt of completions as it is echoed. */
 struct completion_echo {
@@ -32,5 +32,8 @@ struct response_echo {
 
 /* Text of a generation, while it comes, to the events or the answer of its format. */
 extern const struct srv_gen_writer srv_gen_output;
+
+/* Answers in Ollama's dialect without generating: an empty line that ends for this reason. */
+void srv_write_ollama_reason(struct srv_gen *g, const char *reason);
 
 #endif

@@ -274,13 +274,13 @@ static void test_model_names(void **state)
     (void)state;
     config = (struct srv_config){0};
     model.config = &config;
-    REQUIRE_EQ_STR(srv_gen_model_name(&model, NULL, &err), "demo");
-    REQUIRE_EQ_STR(srv_gen_model_name(&model, "other", &err), "other");
-    REQUIRE_EQ_STR(srv_gen_model_name(&model, "dummy", &err), "demo");
+    REQUIRE_EQ_STR(srv_gen_model_name(&model, NULL, false, &err), "demo");
+    REQUIRE_EQ_STR(srv_gen_model_name(&model, "other", false, &err), "other");
+    REQUIRE_EQ_STR(srv_gen_model_name(&model, "dummy", false, &err), "demo");
     config.strict_model = true;
-    REQUIRE(srv_gen_model_name(&model, "dummy", &err) == NULL);
+    REQUIRE(srv_gen_model_name(&model, "dummy", false, &err) == NULL);
     config.accept_any_model = true;
-    REQUIRE_EQ_STR(srv_gen_model_name(&model, "any", &err), "any");
+    REQUIRE_EQ_STR(srv_gen_model_name(&model, "any", false, &err), "any");
     config = (struct srv_config){0};
 }
 

@@ -122,7 +122,7 @@ static void test_refusals(void **state)
          "thinking_token_budget"},
         {TOOLS_CHAT, "{\"enable_thinking\":\"no\"}", SRV_ERR_INVALID_TYPE, "enable_thinking"},
         {TOOLS_CHAT, "{\"think\":1}", SRV_ERR_INVALID_TYPE, "think"},
-        {TOOLS_CHAT, "{\"think\":\"max\"}", SRV_ERR_INVALID_VALUE, "think"},
+        {TOOLS_CHAT, "{\"think\":\"most\"}", SRV_ERR_INVALID_VALUE, "think"},
         {TOOLS_CHAT, "{\"thinking\":true}", SRV_ERR_INVALID_TYPE, "thinking"},
         {TOOLS_CHAT, "{\"reasoning_budget\":-2}", SRV_ERR_INVALID_VALUE, "reasoning_budget"},
         {TOOLS_CHAT, "{\"reasoning_format\":\"deepseek\"}", SRV_ERR_INVALID_VALUE,

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT */
+/* See ollama_input.h. Called on text workers. */
+#include "server/api/ollama_input.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Calls without a result; a result looks at all of them. */
+enum { MAX_OPEN_CALLS = 1024 };
+
+/* A conversation on its way. */
+struct conversion {
+    const struct srv_body *body;
+    json_t *open; /* calls without a result: [id, name] */
+    int n_made;   /* ids so far */
+    struct param_error *err;
+};
+
+static int fail(const struct conversion *c, size_t message, const char *field, enum srv_error kind,
+                const char *wanted)
+{
+    char path[PARAM_PATH_MAX];
+    snprintf(path, sizeof(path), "messages[%zu].%s", message, field);
+    return param_fail(c->err, kind, path, "'%s' %s.", path, wanted);
+}
+
+/* The text of a call's arguments; NULL: they are neither an object nor a string. */
+static json_t *arguments_of(const struct conversion *c, json_t *given)
+{
+    struct srv_span text = srv_body_span(c->body, given);
+    if (!given || json_is_null(given)) return json_string("{}");
+    if (json_is_string(given)) return json_incref(given);
+    return json_is_object(given) ? json_stringn(text.text, text.len) : NULL;
+}
+
+/* Call k of message i. Adds it to the list, and to the open ones. */
+static int take_call(struct conversion *c, size_t i, const json_t *call, json_t *list)
+{
+    json_t *function = json_object_get(call, "function"), *name = json_object_get(function, "name");
+    json_t *arguments = arguments_of(c, json_object_get(function, "arguments")), *id;
+    const char *own = json_string_value(json_object_get(call, "id"));
+    if (!json_is_string(name) || !arguments || json_array_size(c->open) >= MAX_OPEN_CALLS) {
+        json_decref(arguments);
+        if (!json_is_string(name))
+            return fail(c, i, "tool_calls", SRV_ERR_INVALID_TYPE,
+                        "must hold calls {\"function\": {\"name\", \"arguments\"}}");
+        return fail(c, i, "tool_calls", SRV_ERR_INVALID_VALUE,
+                    arguments ? "makes more than 1024 calls without a result"
+                              : "has arguments that are neither an object nor a string");
+    }
+    id = own && *own ? json_string(own) : json_sprintf("call_%d", c->n_made++);
+    json_array_append_new(c->open, json_pack("[O, O]", id, name));
+    json_array_append_new(list, json_pack("{s:o, s:s, s:{s:O, s:o}}", "id", id, "type", "function",
+                                          "function", "name", name, "arguments", arguments));
+    return 0;
+}
+
+static int take_calls(struct conversion *c, size_t i, json_t *message)
+{
+    const json_t *calls = json_object_get(message, "tool_calls");
+    if (json_array_size(calls) == 0) {
+        json_object_del(message, "tool_calls");
+        return 0;
+    }
+    json_t *list = json_array();
+    int rc = 0;
+    for (size_t k = 0; k < json_array_size(calls) && !rc; k++)
+        rc = take_call(c, i, json_array_get(calls, k), list);
+    json_object_set_new(message, "tool_calls", list);
+    return rc;
+}
+
+/* The open call with this text at `place` of its pair, or -1. */
+static int find_call(const struct conversion *c, size_t place, const char *text)
+{
+    for (size_t k = 0; text && *text && k < json_array_size(c->open); k++)
+        if (!strcmp(json_string_value(json_array_get(json_array_get(c->open, k), place)), text))
+            return (int)k;
+    return -1;
+}
+
+static int take_result(struct conversion *c, size_t i, json_t *message)
+{
+    const char *id = json_string_value(json_object_get(message, "tool_call_id")),
+               *name = json_string_value(json_object_get(message, "tool_name"));
+    int at = find_call(c, 0, id);
+    if (at < 0) at = find_call(c, 1, name);
+    if (at < 0) at = 0;
+    json_t *call = json_array_get(c->open, (size_t)at);
+    if (!call)
+        return fail(c, i, "role", SRV_ERR_INVALID_VALUE,
+                    "is 'tool', but no call before it waits for a result");
+    json_object_set(message, "tool_call_id", json_array_get(call, 0));
+    json_object_set(message, "name", json_array_get(call, 1));
+    json_object_del(message, "tool_name");
+    json_array_remove(c->open, (size_t)at);
+    return 0;
+}
+
+/* Changes a copy of message i. */
+static int take_message(struct conversion *c, size_t i, json_t *message)
+{
+    const char *role = json_string_value(json_object_get(message, "role"));
+    const json_t *content = json_object_get(message, "content"),
+                 *images = json_object_get(message, "images");
+    json_t *thinking = json_object_get(message, "thinking");
+    if (images && !json_is_null(images) && !(json_is_array(images) && !json_array_size(images)))
+        return fail(c, i, "images", SRV_ERR_UNSUPPORTED, "is not supported: no model sees here");
+    json_object_del(message, "images");
+    if (!content || json_is_null(content)) json_object_set_new(message, "content", json_string(""));
+    if (json_string_length(thinking) > 0) json_object_set(message, "reasoning_content", thinking);
+    json_object_del(message, "thinking");
+    if (role && !strcmp(role, "tool")) return take_result(c, i, message);
+    return take_calls(c, i, message);
+}
+
+json_t *ollama_messages(const struct srv_body *body, const json_t *messages,
+                        struct param_error *err)
+{
+    struct conversion c = {.body = body, .open = json_array(), .err = err};
+    json_t *list = json_array();
+    int rc = 0;
+    for (size_t i = 0; i < json_array_size(messages) && !rc; i++) {
+        json_t *given = json_array_get(messages, i);
+        json_t *message = json_is_object(given) ? json_copy(given) : json_incref(given);
+        if (json_is_object(given)) rc = take_message(&c, i, message);
+        json_array_append_new(list, message);
+    }
+    json_decref(c.open);
+    if (!rc) return list;
+    json_decref(list);
+    return NULL;
+}
+
+/* ---- keep_alive ---------------------------------------------------------------------------- */
+
+/* A duration of Go: "0", or numbers with units. *ret_zero: none of its digits counts. */
+static bool is_duration(const char *text, bool *ret_zero)
+{
+    static const char *const units[] = {"ns", "us", "µs", "ms", "s", "m", "h"};
+    text += *text == '-' || *text == '+';
+    *ret_zero = true;
+    if (!strcmp(text, "0")) return true;
+    for (bool any = false;; any = true) {
+        size_t n = strspn(text, "0123456789."), dots = 0, u = 0;
+        if (n == 0) return any && !*text;
+        for (size_t i = 0; i < n; i++) {
+            dots += text[i] == '.';
+            *ret_zero = *ret_zero && (text[i] == '0' || text[i] == '.');
+        }
+        text += n;
+        while (u < sizeof(units) / sizeof(units[0]) && strncmp(text, units[u], strlen(units[u])))
+            u++;
+        if (dots >= n || dots > 1 || n > 18 || u == sizeof(units) / sizeof(units[0])) return false;
+        text += strlen(units[u]);
+    }
+}
+
+int ollama_read_keep_alive(const json_t *root, bool *ret_now, struct param_error *err)
+{
+    const json_t *value = json_object_get(root, "keep_alive");
+    const char *text = json_string_value(value);
+    *ret_now = json_is_number(value) && json_number_value(value) == 0;
+    if (!value || json_is_null(value) || json_is_number(value)) return 0;
+    if (text && is_duration(text, ret_now)) return 0;
+    return param_fail(err, text ? SRV_ERR_INVALID_VALUE : SRV_ERR_INVALID_TYPE, "keep_alive",
+                      "'keep_alive' must be a number of seconds or a duration such as \"5m\".");
+}
