@@ -21,6 +21,8 @@ extern const struct srv_route srv_routes_props[];
 extern const struct srv_route srv_routes_health[];
 extern const struct srv_route srv_routes_responses[];
 extern const struct srv_route srv_routes_messages[];
+extern const struct srv_route srv_routes_ollama[];
+extern const struct srv_route srv_routes_ollama_models[];
 extern const struct srv_route srv_routes_embeddings[];
 extern const struct srv_route srv_routes_choose[];
 extern const struct srv_route srv_routes_classify[];
@@ -33,14 +35,17 @@ extern const struct srv_route *const srv_route_tables[];
 
 extern const struct srv_gate srv_gate;
 
-/* The fields of bodies, ended by a row without a name; those of the first five besides the common
+/* The fields of bodies, ended by a row without a name; those of the first seven besides the common
  * ones (generation_fields.h). */
 extern const struct param_field srv_fields_completions[];
 extern const struct param_field srv_fields_native[]; /* /completion, /infill */
 extern const struct param_field srv_fields_chat[];
 extern const struct param_field srv_fields_responses[];
 extern const struct param_field srv_fields_messages[];
-extern const struct param_field srv_fields_tokens[]; /* /tokenize, /detokenize */
+extern const struct param_field srv_fields_ollama_chat[];
+extern const struct param_field srv_fields_ollama_generate[];
+extern const struct param_field srv_fields_ollama_model[]; /* /api/show, /api/pull */
+extern const struct param_field srv_fields_tokens[];       /* /tokenize, /detokenize */
 extern const struct param_field srv_fields_embeddings[];
 extern const struct param_field srv_fields_choose[];
 extern const struct param_field srv_fields_classify[];

@@ -30,6 +30,8 @@ static const struct request {
     {"RerankRequest", srv_fields_rerank, NULL, ""},
     {"ClassifyRequest", srv_fields_classify, NULL, ""},
     {"ChooseRequest", srv_fields_choose, NULL, ""},
+    {"OllamaChatRequest", srv_fields_ollama_chat, NULL, "model"},
+    {"OllamaGenerateRequest", srv_fields_ollama_generate, NULL, "model"},
     {"TokenizeRequest", srv_fields_tokens,
      "content prompt inputs messages add_special parse_special with_pieces add_special_tokens "
      "return_token_strs model add_generation_prompt continue_final_message chat_template_kwargs",

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The routes by which clients of Ollama's dialect learn what there is: GET /api/version, /api/tags,
+ * /api/ps, POST /api/show, /api/pull. None loads a model.
+ */
+#include <string.h>
+#include <time.h>
+
+#include "base/gguf_names.h"
+#include "base/json_writer.h"
+#include "engine/engine.h"
+#include "server/api/read/json_fields.h"
+#include "server/api/routes.h"
+#include "server/models/app.h"
+#include "server/models/catalogue.h"
+
+/* The level of the dialect: clients ask for 0.6.4 or later. */
+static const char level[] = "0.20.0";
+
+static void version(struct srv_request *req)
+{
+    struct buf b;
+    buf_init(&b, 64);
+    buf_printf(&b, "{\"version\":\"%s\"}", level);
+    srv_facts(req)->account.endpoint = "models";
+    srv_reply(req, 200, NULL, &b);
+}
+
+/* ---- a model ------------------------------------------------------------------------------- */
+
+static int64_t ctx_of(const struct srv_entry *e)
+{
+    return e->model ? srv_model_longest(e->model) : e->source.facts.ctx_tokens;
+}
+
+static unsigned abilities_of(const struct srv_entry *e)
+{
+    if (e->model) return srv_abilities(&e->model->style, e->model->chat, &e->model->fim);
+    return e->source.facts.abilities;
+}
+
+static void write_abilities(const struct srv_entry *e, struct jw *w)
+{
+    static const char *const names[] = {"tools", "insert", "thinking"};
+    unsigned abilities = abilities_of(e);
+    jw_open(w, "capabilities", '[');
+    jw_text(w, NULL, e->source.facts.generates ? "completion" : "embedding");
+    for (int i = 0; e->source.facts.generates && i < 3; i++)
+        if (abilities & (1u << i)) jw_text(w, NULL, names[i]);
+    jw_close(w);
+}
+
+static void write_time(struct jw *w, const char *name, int64_t seconds)
+{
+    char text[32] = "";
+    time_t at = (time_t)seconds;
+    struct tm t;
+    if (gmtime_r(&at, &t)) strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &t);
+    jw_text(w, name, text);
+}
+
+static void write_details(const struct srv_entry *e, struct jw *w)
+{
+    const struct srv_model_facts *f = &e->source.facts;
+    char size[32], tag[GGUF_TAG_SIZE];
+    bool millions = f->n_params < 1000000000;
+    snprintf(size, sizeof(size), "%.*f%c", millions ? 2 : 1,
+             (double)f->n_params / (millions ? 1e6 : 1e9), millions ? 'M' : 'B');
+    jw_open(w, "details", '{');
+    jw_text(w, "parent_model", "");
+    jw_text(w, "format", f->is_gguf ? "gguf" : "safetensors");
+    jw_text(w, "family", f->family);
+    jw_open(w, "families", '[');
+    jw_text(w, NULL, f->family);
+    jw_close(w);
+    jw_text(w, "parameter_size", size);
+    if (f->is_gguf) gguf_tag_of(e->source.dir, tag);
+    jw_text(w, "quantization_level", f->is_gguf ? tag : f->dtype);
+    jw_close(w);
+}
+
+/* ---- lists --------------------------------------------------------------------------------- */
+
+struct listing {
+    struct jw *w;
+    bool loaded; /* only these */
+};
+
+/* With the lock of the set held. */
+static void list_entry(void *ctx, const struct srv_entry *e)
+{
+    static const char never[] = "2318-01-01T00:00:00Z";
+    const struct listing *l = ctx;
+    const struct srv_model_facts *f = &e->source.facts;
+    struct jw *w = l->w;
+    char digest[65];
+    for (int i = 0; i < 32; i++)
+        snprintf(digest + 2 * i, 3, "%02x", f->digest[i]);
+    for (int i = 0; e->source.names[i] && (e->model || !l->loaded); i++) {
+        jw_open(w, NULL, '{');
+        jw_text(w, "name", e->source.names[i]);
+        jw_text(w, "model", e->source.names[i]);
+        write_time(w, "modified_at", f->modified_s);
+        jw_int(w, "size", f->file_bytes);
+        jw_text(w, "digest", digest);
+        write_details(e, w);
+        write_abilities(e, w);
+        if (l->loaded) {
+            jw_text(w, "expires_at", never);
+            jw_int(w, "size_vram", 0);
+            jw_int(w, "context_length", ctx_of(e));
+        }
+        jw_close(w);
+    }
+}
+
+static void list(struct srv_request *req)
+{
+    struct srv_models *models = &srv_facts(req)->app->models;
+    struct buf b;
+    struct jw w;
+    struct listing l = {.w = &w, .loaded = srv_facts(req)->arg != NULL};
+    srv_facts(req)->account.endpoint = "models";
+    if (!l.loaded) srv_catalogue_know(models);
+    buf_init(&b, 4 << 20);
+    jw_init(&w, &b);
+    jw_open(&w, NULL, '{');
+    jw_open(&w, "models", '[');
+    srv_models_each_entry(models, list_entry, &l);
+    jw_close(&w);
+    jw_close(&w);
+    srv_reply(req, 200, NULL, jw_end(&w));
+}
+
+/* ---- one ----------------------------------------------------------------------------------- */
+
+struct asked {
+    const char *model, *name;
+};
+
+const struct param_field srv_fields_ollama_model[] = {
+    {PARAM_FIELD(struct asked, "model", PARAM_STRING, model, NULL, "a name of the model")},
+    {PARAM_FIELD(struct asked, "name", PARAM_STRING, name, NULL, "the same")},
+    {.name = "verbose", .type = PARAM_IGNORED},
+    {.name = "stream", .type = PARAM_IGNORED},
+    {.name = "insecure", .type = PARAM_IGNORED},
+    {0},
+};
+
+struct showing {
+    struct jw *w;
+    int entry;
+    const char *name;
+};
+
+/* With the lock of the set held. */
+static void show_entry(void *ctx, const struct srv_entry *e)
+{
+    const struct showing *s = ctx;
+    const struct srv_model_facts *f = &e->source.facts;
+    struct jw *w = s->w;
+    char key[64];
+    if (e->number != s->entry) return;
+    jw_text(w, "license", "");
+    jw_text(w, "modelfile", "");
+    snprintf(key, sizeof(key), "num_ctx %lld", (long long)ctx_of(e));
+    jw_text(w, "parameters", key);
+    jw_text(w, "template",
+            abilities_of(e) & SRV_CAN_INSERT ? "{{ .Prompt }}{{ .Suffix }}" : "{{ .Prompt }}");
+    write_details(e, w);
+    jw_open(w, "model_info", '{');
+    jw_text(w, "general.architecture", f->family);
+    jw_text(w, "general.basename", s->name);
+    jw_int(w, "general.parameter_count", f->n_params);
+    snprintf(key, sizeof(key), "%s.context_length", f->family);
+    jw_int(w, key, ctx_of(e));
+    snprintf(key, sizeof(key), "%s.embedding_length", f->family);
+    jw_int(w, key, f->d_model);
+    jw_close(w);
+    write_abilities(e, w);
+    write_time(w, "modified_at", f->modified_s);
+}
+
+static void answer_show(struct srv_request *req, int entry, const char *name)
+{
+    struct srv_models *models = &srv_facts(req)->app->models;
+    struct buf b;
+    struct jw w;
+    struct showing s = {&w, entry, name};
+    srv_catalogue_know(models);
+    buf_init(&b, 65536);
+    jw_init(&w, &b);
+    jw_open(&w, NULL, '{');
+    srv_models_each_entry(models, show_entry, &s);
+    jw_close(&w);
+    srv_reply(req, 200, NULL, jw_end(&w));
+}
+
+static void answer_pull(struct srv_request *req)
+{
+    struct buf b;
+    buf_init(&b, 64);
+    buf_puts(&b, "{\"status\":\"success\"}");
+    srv_reply(req, 200, NULL, &b);
+}
+
+static void one(struct srv_request *req)
+{
+    struct asked asked = {0};
+    struct param_error err = {0};
+    struct param_unknown unknown = {0};
+    struct srv_body body;
+    bool pulls = srv_facts(req)->arg != NULL;
+    srv_facts(req)->account.endpoint = "models";
+    int rc = srv_body_read(&body, srv_facts(req)->body, srv_facts(req)->body_len, PARAM_MAX_VALUES,
+                           &err) ||
+             params_read(body.root, srv_fields_ollama_model, &asked, &unknown, &err) ||
+             param_name_ignored(req, &unknown, &err);
+    const char *name = asked.model ? asked.model : asked.name ? asked.name : "";
+    int entry = rc ? -1 : srv_models_find_tagged(&srv_facts(req)->app->models, name);
+    if (rc)
+        param_reply(req, &err);
+    else if (entry < 0)
+        srv_reply_error(req, SRV_ERR_MODEL_NOT_FOUND, "model",
+                        "model '%.120s' not found: fetch it with hearth pull", name);
+    else if (pulls)
+        answer_pull(req);
+    else
+        answer_show(req, entry, name);
+    srv_body_finish(&body);
+}
+
+const struct srv_route srv_routes_ollama_models[] = {
+    {"GET", "/api/version", SRV_ROUTE_OPEN | SRV_ROUTE_INLINE | SRV_ROUTE_EARLY, SRV_DIALECT_OLLAMA,
+     version, NULL},
+    {"GET", "/api/tags", SRV_ROUTE_NO_MODEL, SRV_DIALECT_OLLAMA, list, NULL},
+    {"GET", "/api/ps", SRV_ROUTE_NO_MODEL, SRV_DIALECT_OLLAMA, list, "loaded"},
+    {"POST", "/api/show", SRV_ROUTE_NO_MODEL, SRV_DIALECT_OLLAMA, one, NULL},
+    {"POST", "/api/pull", SRV_ROUTE_NO_MODEL, SRV_DIALECT_OLLAMA, one, "pull"},
+    {0},
+};
