@@ -174,6 +174,26 @@ const cases = {
     assert.equal(joined, whole);
     assert.equal(typeof (await new LegacyOpenAI({ ...options, maxTokens: 8 }).invoke("Once upon a time")), "string");
   },
+  async ollama() {
+    const { Ollama } = await load("ollama");
+    const c = new Ollama({ host: base });
+    assert.equal((await c.list()).models[0].name, model);
+    assert.ok((await c.show({ model })).capabilities.includes("tools"));
+    const ask = { model, messages: question, options: { temperature: 0, num_predict: 12 } };
+    const whole = await c.chat(ask);
+    let text = "";
+    for await (const part of await c.chat({ ...ask, stream: true })) text += part.message.content;
+    assert.equal(text, whole.message.content);
+    assert.ok(text);
+    await assert.rejects(c.chat({ ...ask, model: "none" }), (e) => e.status_code === 404 && e.message.includes("'none'"));
+    const looping = new Ollama({ host: loop });
+    const tools = [{ type: "function", function: { name: "add", ...addition } }];
+    const talk = { model: (await looping.list()).models[0].name, messages: [...question], tools };
+    const { message } = await looping.chat(talk);
+    assert.deepEqual(message.tool_calls[0].function.arguments, { a: 2, b: 3 });
+    talk.messages.push(message, { role: "tool", tool_name: "add", content: "5" });
+    assert.equal((await looping.chat(talk)).message.content, loopText);
+  },
 };
 
 let failed = 0;

@@ -13,7 +13,8 @@ from hearth_server import BIN, Hearth, run, run_cases
 MODELS = ["--model", "chat=demo", "--model", "embed=demo-embed", "--model", "rank=demo-rerank"]
 # of an answer, what tells one request from an equal one
 OWN = {"id", "item_id", "request_id", "created", "created_at", "completed_at", "timings", "prompt_tokens_details",
-       "input_tokens_details", "cache_read_input_tokens", "cache_creation_input_tokens", "tokens_cached", "cache", "usage", "total_duration", "load_duration"}
+       "input_tokens_details", "cache_read_input_tokens", "cache_creation_input_tokens", "tokens_cached", "cache", "usage", "total_duration", "load_duration", "prompt_eval_duration",
+       "eval_duration"}
 ASK = [{"role": "user", "content": "What is 2+2?"}]
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}}}
 SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object", "properties": {"a": {"type": "integer"}},
@@ -39,6 +40,11 @@ BODIES = [
     ("/apply-template", {"model": "chat", "messages": ASK}),
     ("/v1/embeddings", {"model": "embed", "input": ["one", "two"]}),
     ("/api/embed", {"model": "embed", "input": "one"}),
+    ("/api/chat", {"model": "chat", "messages": ASK, "stream": False, "options": {"num_predict": 20, "temperature": 0}}),
+    ("/api/generate", {"model": "chat", "prompt": "Once", "raw": True, "stream": False, "options": {"num_predict": 8, "seed": 5}}),
+    ("/api/generate", {"model": "chat", "stream": False}),
+    ("/api/show", {"model": "embed:latest"}),
+    ("/api/pull", {"model": "chat"}),
     ("/api/embeddings", {"model": "embed", "prompt": "one"}),
     ("/embed", {"model": "embed", "inputs": "one"}),
     ("/v2/embed", {"model": "embed", "texts": ["one"], "input_type": "search_query", "embedding_types": ["float"]}),

@@ -396,6 +396,50 @@ def test_huggingface_tools():
     assert client.chat_completion(talk, **ask).choices[0].message.content == LOOP_TEXT
 
 
+def test_ollama():
+    """Ollama's library and LangChain's: what they list, say, stream and call; their error."""
+    import ollama
+    c = ollama.Client(host=SERVER.url)
+    name = c.list().models[0].model
+    assert name == model() and c.ps().models[0].context_length == 2048
+    assert c.show(name).capabilities == ["completion", "tools"] and c.pull(name).status == "success"
+    ask = {"model": name, "messages": QUESTION, "options": {"temperature": 0, "num_predict": 12}}
+    whole = c.chat(**ask)
+    assert whole.message.content == "".join(p.message.content for p in c.chat(**ask, stream=True)) != ""
+    assert c.generate(name, QUESTION[0]["content"], options=ask["options"]).response == whole.message.content
+    assert c.generate(name).done_reason == "load" and whole.done_reason == "length" and whole.eval_count == 12
+    try:
+        c.chat("none", QUESTION)
+        raise AssertionError("an unknown model was found")
+    except ollama.ResponseError as e:
+        assert e.status_code == 404 and "'none'" in e.error, e
+    c, looping = ollama.Client(host=LOOP.url), LOOP.get("/v1/models")[2]["data"][0]["id"]
+    for stream in (False, True):
+        answer = c.chat(looping, QUESTION, tools=[ADD], stream=stream)
+        messages = [p.message for p in answer] if stream else [answer.message]
+        call, = [call for m in messages for call in m.tool_calls or []]
+        assert call.function.name == "add" and call.function.arguments == {"a": 2, "b": 3}, messages
+    talk = [*QUESTION, answer_of(messages), {"role": "tool", "tool_name": "add", "content": "5"}]
+    assert c.chat(looping, talk, tools=[ADD]).message.content == LOOP_TEXT
+
+
+def answer_of(messages):
+    return next(m for m in messages if m.tool_calls)
+
+
+def test_langchain_ollama():
+    from langchain_ollama import ChatOllama
+    m = ChatOllama(model=model(), base_url=SERVER.url, temperature=0, num_predict=12)
+    whole = m.invoke("What is 2+2?")
+    assert whole.content == "".join(p.content for p in m.stream("What is 2+2?")) != "" and whole.usage_metadata["output_tokens"] == 12
+    schema = {"title": "answer", "type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
+    m = ChatOllama(model=model(), base_url=SERVER.url, temperature=0)
+    assert type(m.with_structured_output(schema, method="json_schema").invoke("Is it?")["ok"]) is bool
+    m = ChatOllama(model=LOOP.get("/v1/models")[2]["data"][0]["id"], base_url=LOOP.url).bind_tools([ADD])
+    call, = m.invoke("What is 2+3?").tool_calls
+    assert call["name"] == "add" and call["args"] == {"a": 2, "b": 3}, call
+
+
 def test_huggingface_schema():
     """The schema is kept in every spelling that the client passes on, `value` among them."""
     from huggingface_hub import InferenceClient
