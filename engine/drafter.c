@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fail.h"
 #include "base/thread.h"
 #include "engine/eng_error.h"
 #include "engine/forward.h"
@@ -61,14 +62,11 @@ static int refuse(const struct eng_model *m, const struct eng_model *target, cha
                   size_t errlen)
 {
     int64_t bytes = eng_model_step_bytes(m), of = eng_model_step_bytes(target);
-    if (!m->has_head || m->hp.encoder) {
-        snprintf(err, errlen, "it makes no tokens");
-        return ENG_EUNSUPPORTED;
-    }
-    if (m->hp.n_kv_layers < m->hp.n_layers) {
-        snprintf(err, errlen, "it has recurrent layers; choose one whose layers all are attention");
-        return ENG_EUNSUPPORTED;
-    }
+    if (!m->has_head || m->hp.encoder)
+        return fail_with(ENG_EUNSUPPORTED, err, errlen, "it makes no tokens");
+    if (m->hp.n_kv_layers < m->hp.n_layers)
+        return fail_with(ENG_EUNSUPPORTED, err, errlen,
+                         "it has recurrent layers; choose one whose layers all are attention");
     if (bytes <= of / LEAST_RATIO) return 0;
     snprintf(err, errlen,
              "each step of it reads %lld KiB of weights, more than half of the served model's "
@@ -103,10 +101,7 @@ static int open_weights(struct drafters *ds, struct drafter *d, char *err, size_
 int drafter_open(struct drafters *ds, struct drafter *d, const char *dir, char *err, size_t errlen)
 {
     d->dir = strdup(dir);
-    if (!d->dir) {
-        snprintf(err, errlen, "out of memory");
-        return ENG_ENOMEM;
-    }
+    if (!d->dir) return fail_with(ENG_ENOMEM, err, errlen, "out of memory");
     int rc = open_weights(ds, d, err, errlen);
     if (!rc) d->state = ENG_DRAFTS_LOADING;
     return rc;
@@ -210,8 +205,7 @@ static int make_pages(const struct drafters *ds, struct drafter *d, char *err, s
     d->data = calloc((size_t)DRAFTER_SEQS * (size_t)d->max_pages, sizeof(*d->data));
     d->rows = calloc((size_t)DRAFTER_SEQS * (size_t)ds->target->hp.vocab, sizeof(*d->rows));
     if (d->data && d->rows && list_common(ds, d) == 0) return 0;
-    snprintf(err, errlen, "no memory for its lists");
-    return ENG_ENOMEM;
+    return fail_with(ENG_ENOMEM, err, errlen, "no memory for its lists");
 }
 
 static int fill(struct drafters *ds, struct drafter *d, struct pool *pool, char *err, size_t errlen)

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/fail.h"
 #include "tokenizer/template/eval.h"
 #include "tokenizer/template/library.h"
 #include "tokenizer/template/parser.h"
@@ -37,15 +38,11 @@ static void parse(struct jinja_run *r, void *arg)
 int jinja_template_open(struct jinja_template **ret, const char *source, size_t len, char *err,
                         size_t errlen)
 {
-    if (len > MAX_SOURCE_BYTES) {
-        snprintf(err, errlen, "the template has %zu bytes, more than %d", len, MAX_SOURCE_BYTES);
-        return JINJA_ELIMIT;
-    }
+    if (len > MAX_SOURCE_BYTES)
+        return fail_with(JINJA_ELIMIT, err, errlen, "the template has %zu bytes, more than %d", len,
+                         MAX_SOURCE_BYTES);
     struct jinja_template *t = calloc(1, sizeof(*t));
-    if (!t) {
-        snprintf(err, errlen, "out of memory");
-        return JINJA_ENOMEM;
-    }
+    if (!t) return fail_with(JINJA_ENOMEM, err, errlen, "out of memory");
     jinja_run_init(&t->run, PARSE_MEMORY_BYTES, PARSE_STEPS);
     t->source = source;
     t->len = len;
