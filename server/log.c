@@ -24,7 +24,6 @@
 #include "base/os_error.h"
 #include "base/thread.h"
 #include "server/bounds.h"
-#include "server/metrics.h"
 
 static struct {
     bool json;

@@ -36,7 +36,16 @@ uint64_t srv_log_n_dropped(void);
 void srv_log(enum srv_log_level level, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-struct srv_account;
+/* The facts of one request, for its counters and its line in the access log. */
+struct srv_account {
+    const char *endpoint; /* a fixed string */
+    const char *model;    /* borrowed from the request's arena or app */
+    int64_t n_prompt_tokens, n_cached_tokens, n_generated_tokens;
+    int64_t n_dropped_items;       /* of a chat that was cut */
+    int64_t n_choices, max_tokens; /* n, and the most tokens a choice may have; 0: no generation */
+    int64_t queue_us, ttft_us;     /* -1: has not happened */
+    const char *finish_reason;     /* a fixed string, or NULL */
+};
 
 /* One line per request. Its texts may come from outside. Strings may be NULL. */
 struct srv_log_access {

@@ -16,7 +16,6 @@
 
 #include "base/buf.h"
 #include "engine/engine.h"
-#include "server/log.h"
 
 #define N_OF(array) ((int)(sizeof(array) / sizeof((array)[0])))
 

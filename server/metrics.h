@@ -12,20 +12,10 @@
 #include <stdint.h>
 
 #include "engine/engine.h"
+#include "server/log.h"
 
 struct buf;
 struct srv_metrics;
-
-/* The facts of one request, for its counters and its line in the access log. */
-struct srv_account {
-    const char *endpoint; /* a fixed string */
-    const char *model;    /* borrowed from the request's arena or app */
-    int64_t n_prompt_tokens, n_cached_tokens, n_generated_tokens;
-    int64_t n_dropped_items;       /* of a chat that was cut */
-    int64_t n_choices, max_tokens; /* n, and the most tokens a choice may have; 0: no generation */
-    int64_t queue_us, ttft_us;     /* -1: has not happened */
-    const char *finish_reason;     /* a fixed string, or NULL */
-};
 
 enum srv_count {
     SRV_COUNT_GONE, /* requests whose client disconnected or was cut before the end */
