@@ -344,7 +344,7 @@ def test_trailing_slash_and_absolute_target():
 def test_absolute_target_without_path():
     """The query of http://host?query is not a path."""
     for target in (b"http://localhost?/health", b"http://localhost"):
-        answer = SERVER.raw(head(b"Connection: close", method=b"GET", target=target))
+        answer = SERVER.raw(head(b"Connection: close", b"Accept: text/html", method=b"GET", target=target))
         assert statuses(answer) == [200] and b"<title>Hearth</title>" in answer, answer[:1000]
     answer = SERVER.raw(head(b"Connection: close", method=b"GET", target=b"http://localhost/version?/health"))
     assert statuses(answer) == [200] and b"hearth" in answer, answer
