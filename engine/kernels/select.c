@@ -67,7 +67,7 @@ const char *kern_best(unsigned cpu, double bf16_rate)
     return names[best];
 }
 
-static double measured_rate; /* 0: there is no such level */
+static double measured_rate; /* 0: not measured, as no level has that product */
 
 static void measure_rate(void)
 {

@@ -16,7 +16,7 @@
 /*
  * A new list: absent content is "", arguments are text, and each call and result has an id. A
  * result belongs to the open call of its id, else of its tool_name, else to the first open one.
- * What else is wrong stays so, for chat_input_check. NULL with err; memory: srv_json_ran_out.
+ * Other faults stay, for chat_input_check. NULL with err; memory: srv_json_ran_out.
  */
 json_t *ollama_messages(const struct srv_body *body, const json_t *messages,
                         struct param_error *err);

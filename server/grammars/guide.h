@@ -23,7 +23,7 @@ struct tok;
 struct tools_guide;
 struct tools_markers;
 
-/* What was written to close the answers of a request when their tokens ran out. */
+/* Counts of the text that closed the answers of a request when their tokens ran out. */
 struct grammar_closed {
     atomic_llong n_tokens, n_values; /* values of which no byte is the model's */
 };

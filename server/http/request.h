@@ -170,7 +170,7 @@ void srv_request_completed(struct srv_request *req, bool finished);
 void srv_request_gone(struct srv_request *req);
 /* The drain time is over: asks the API side to end, with an error answer if it still can. */
 void srv_request_stop(struct srv_request *req);
-/* What a silent stream carries: a comment, or in lines of JSON a blank. */
+/* The sign of life of a silent stream: a comment, or in lines of JSON a blank. */
 const char *srv_request_beat(const struct srv_request *req);
 /* Puts that on a stream that has been silent since before `silent_since_us`. */
 void srv_request_heartbeat(struct srv_request *req, uint64_t now_us, uint64_t silent_since_us);

@@ -23,7 +23,7 @@ struct srv_pull;
 struct srv_watch;
 struct srv_work;
 
-/* What is done for models, of which this room knows nothing. */
+/* Calls into the rooms that know models, as this one does not. */
 struct srv_gate {
     /* Runs the handler once the request has its model, or answers. */
     void (*enter)(struct srv_request *req);

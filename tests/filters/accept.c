@@ -403,7 +403,7 @@ static void put_answer(struct buf *out, struct trial *t, const struct request *q
     jw_end(&w);
 }
 
-/* What completes each text, with what gram_rest says of it and the ids that gram_close counts. */
+/* The shortest end of each text, the result of gram_rest and the ids that gram_close counts. */
 static int complete_texts(struct trial *t, struct span texts, struct buf *out, struct error *e)
 {
     static char text[1 << 20];

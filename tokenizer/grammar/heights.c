@@ -562,7 +562,7 @@ void gram_rules_finish(struct gram_build *b)
     for (uint32_t i = 0; i < r->n_arrays; i++) {
         struct gram_array *a = &r->arrays[i];
         uint32_t n = a->unique && a->rest != GRAM_NONE ? count_literals(b, a->rest) : GRAM_NONE;
-        if (n < a->max) a->max = n; /* unique items end when there is no other */
+        if (n < a->max) a->max = n; /* unique items end when all values are used */
     }
     while (again) {
         again = false;

@@ -581,7 +581,7 @@ static void step_colon(struct gram_machine *m, const struct gram_config *c, uint
     gram_emit(m, &next);
 }
 
-/* What begins or ends after white space. */
+/* The rules that begin or end after white space. */
 static void step_token(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
 {
     switch (c->kind) {

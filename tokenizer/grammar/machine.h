@@ -195,7 +195,7 @@ struct gram_keys {
 };
 
 /*
- * What must still come, with all that those keys need in turn, if `key` (GRAM_NONE: no other) comes
+ * The keys still needed, with all that they need in turn, if `key` (GRAM_NONE: none) comes
  * next. False if there are no dependencies: then gram_object_needs says it of each key.
  */
 bool gram_object_needed(const struct gram_machine *m, const struct gram_frame *f, uint32_t key,

@@ -361,7 +361,7 @@ JINJA_FILTER_FN(f_int)
     jinja_spend(r, s->len);
     bool sign = s->len && (s->s[0] == '-' || s->s[0] == '+');
     if (!jinja_int_parse(r, s->s + sign, s->len - sign, sign && s->s[0] == '-', &n))
-        jinja_raise(r, "int of a text that is no integer is not supported in chat templates");
+        jinja_raise(r, "int of a text other than an integer is not supported in chat templates");
     return jinja_tainted(n, (s->origin & JINJA_INPUT) != 0);
 }
 

@@ -210,7 +210,7 @@ static void test_errors(void **state)
         {"{{ [1] < [2] }}", "line 1: '<' of lists is not supported in chat templates",
          JINJA_EINVAL},
         {"{{ '1.5' | int }}",
-         "line 1: int of a text that is no integer is not supported in chat templates",
+         "line 1: int of a text other than an integer is not supported in chat templates",
          JINJA_EINVAL},
         {"{{ namespace([]) }}", "line 1: a dict of pairs is not supported in chat templates",
          JINJA_EINVAL},
