@@ -24,16 +24,17 @@ except ImportError as e:
 
 
 def test_finished_answers_are_valid():
-    """Three seeds of 80 random schemas at temperature 1; most answers end, and those that do not could go on."""
+    """Three seeds of 80 random schemas at temperature 1: all are whole; without closing most end, and the others could go on."""
     a = argparse.Namespace(max_tokens=100, bias=2, seeds=3, clients=8)
-    schemas = [differential_schema.Maker(seed).schema() for seed in range(100)]
-    with Hearth("--parallel", "8") as server, Accept(DEMO) as accept:
-        schemas, _ = structured_run.compiled(accept, schemas, 80)
-        found = structured_run.run(server, accept, DEMO, schemas, a)
-    count = found.count
-    assert not found.wrong, found.wrong
-    assert count["answers"] == 240 and count["finished"] > 200 and count["cut"] > 0, count
-    assert count["valid"] > 0.9 * count["finished"], count
+    maker = [differential_schema.Maker(seed).schema() for seed in range(100)]
+    for close in ("on", "off"):
+        with Hearth("--parallel", "8", "--close-answers", close) as server, Accept(DEMO) as accept:
+            schemas, _ = structured_run.compiled(accept, maker, 80)
+            found = structured_run.run(server, accept, DEMO, schemas, a)
+        count = found.count
+        assert not found.wrong, found.wrong
+        assert count["answers"] == 240 and count["finished"] > 200 and (count["cut"] == 0) == (close == "on"), count
+        assert count["valid"] > 0.9 * count["finished"], count
 
 
 def tools_options(**others):
