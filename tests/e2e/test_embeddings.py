@@ -71,7 +71,8 @@ def heavy_requests(*options):
         keys.flush()
         with Hearth("--model", f"chat={DEMO}", "--model", "embed=demo-embed", "--api-key-file", keys.name, "--metrics-port", "0", *options) as h:
             sockets = [start_request(h, "/v1/embeddings", HEAVY, headers={"Authorization": "Bearer key-a"}) for _ in range(8)]
-            h.wait_until(lambda: h.admin().metrics()["hearth_http_connections"] >= 8, 60, "the requests to be read")
+            # One more is that for the metrics.
+            h.wait_until(lambda: h.admin().metrics()["hearth_http_requests_open"] >= 9, 60, "the requests to be read")
             yield h, sockets
 
 

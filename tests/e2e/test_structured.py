@@ -532,9 +532,9 @@ def test_answers_end_before_their_tokens_do():
                 assert not counts or whole and counts.keys() == {"closing_tokens", "closing_values"}, answer
                 n_closed += bool(counts)
                 alone = ok("/v1/completions", dict(body, structured_outputs={"close": False}))[0]
-                ended = alone["choices"][0]["finish_reason"] == "stop"
                 assert "completion_tokens_details" not in alone["usage"]
-                assert (alone["choices"] == answer["choices"]) == (ended or not counts), (choice, alone)
+                # Closing begins where the shortest end just fits, although the model might have ended in time with longer tokens.
+                assert (alone["choices"] == answer["choices"]) == (not counts), (choice, alone)
     assert n_closed > 80 and SERVER.metrics()["hearth_closed_answers_total"] - before == n_closed, n_closed
 
 
