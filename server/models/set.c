@@ -776,8 +776,8 @@ static void look_at_waits(const struct srv_models *set, struct srv_entry *e, uin
 void srv_models_tick(struct srv_models *set)
 {
     struct woken late = {NULL, &late.first};
-    uint64_t now_us = clock_now_us();
     pthread_mutex_lock(&set->lock);
+    uint64_t now_us = clock_now_us(); /* later than any wait began */
     for (int i = 0; i < set->n_entries; i++)
         look_at_waits(set, set->entries[i], now_us, &late);
     pthread_cond_signal(&set->changed);
