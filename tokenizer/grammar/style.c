@@ -127,9 +127,9 @@ uint32_t gram_style_space(const struct gram_frame *f, enum gram_config_kind kind
         uint32_t width = (f->containers - after) * (unit == GRAM_STYLE_TAB || !unit ? 1 : unit);
         return d == START ? 1 + width : width + NEWLINE - d;
     }
-    enum gram_style_part part = colon            ? GRAM_STYLE_COLON
-                                : after | inside ? padding_of(f)
-                                                 : GRAM_STYLE_COMMA;
+    enum gram_style_part part = colon             ? GRAM_STYLE_COLON
+                                : after || inside ? padding_of(f)
+                                                  : GRAM_STYLE_COMMA;
     return d == START && gram_style_of(f->style, part) == GRAM_STYLE_BLANK;
 }
 
