@@ -2,7 +2,7 @@
 /*
  * The shortest way to complete an answer.
  *
- * What a set of configurations still needs is measured: the rest of a leaf, and for each frame
+ * The need of a set of configurations is measured: the rest of a leaf, and for each frame
  * below it what its container must still hold, by the least members that are known since the
  * grammar was compiled (heights.c). The text is then written byte by byte: one after which less is
  * needed. So the machine itself says what may come, and a measure that is too large does no harm;
@@ -319,7 +319,7 @@ static uint64_t place_rest(struct measure *x, const struct gram_config *c, uint3
     return leaf_rest(x, c, frame) + (frame ? frame_rest(x, frame) : 0);
 }
 
-/* What the set needs at least. */
+/* The least need of the set. */
 static uint64_t set_rest(const struct gram_state *s, const struct gram_set *set)
 {
     struct measure x = {.m = &s->m, .shown = 0};

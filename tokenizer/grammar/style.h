@@ -52,8 +52,8 @@ enum gram_style_step {
 };
 
 /*
- * What a byte does at a place of the given kind on top of frame f. *d is how much white space there
- * was; it and the frame's style are moved on unless the byte is refused.
+ * The effect of a byte at a place of the given kind on top of frame f. *d: the blanks before
+ * it; they and the frame's style are moved on unless the byte is refused.
  */
 enum gram_style_step gram_style_step(const struct gram_machine *m, enum gram_config_kind kind,
                                      struct gram_frame *f, uint16_t *d, uint8_t byte);
