@@ -92,8 +92,9 @@ const char *kern_automatic(double *ret_bf16_rate)
 const struct kern *kern_select(const char *limit)
 {
     double rate;
-    int i = level_find(limit && strcmp(limit, "auto") != 0 ? limit : kern_automatic(&rate));
-    return i >= 0 && runs_here(i) ? levels[i].table : NULL;
+    if (!limit || strcmp(limit, "auto") == 0)
+        return levels[level_find(kern_automatic(&rate))].table;
+    return kern_runs_here(limit) ? levels[level_find(limit)].table : NULL;
 }
 
 const char *const *kern_names(void)
