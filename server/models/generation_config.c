@@ -12,14 +12,19 @@
 struct srv_defaults srv_defaults_neutral(void)
 {
 #define NEUTRAL(name, type, least, most, neutral, ...) .name = neutral,
-    return (struct srv_defaults){
+    struct srv_defaults d = {
         .sampling = {ENG_SAMPLING_PARAMS(NEUTRAL)}, .seed = -1, .max_tokens = -1};
+    d.ollama = d.sampling;
+    d.ollama.temperature = 0.8;
+    d.ollama.top_k = 40;
+    d.ollama.top_p = 0.9;
+    return d;
 }
 
 void srv_defaults_override(struct srv_defaults *d, const struct srv_config *c)
 {
 #define OVERRIDE(name, type, ...)                                                                  \
-    if (c->name != SRV_UNSET) d->sampling.name = c->name;
+    if (c->name != SRV_UNSET) d->sampling.name = d->ollama.name = c->name;
     ENG_SAMPLING_OPTIONS(OVERRIDE)
     if (c->seed != SRV_UNSET) d->seed = c->seed;
     if (c->max_tokens != SRV_UNSET) d->max_tokens = c->max_tokens;
@@ -58,14 +63,14 @@ static int read_param(const json_t *root, const struct file_param *p, char *err,
 
 #define IN_float(member) member, NULL
 #define IN_int(member) NULL, member
-#define FILE_PARAM(name, type, least, most, ...) {#name, least, most, IN_##type(&d->sampling.name)},
+#define FILE_PARAM(name, type, least, most, ...) {#name, least, most, IN_##type(&s->name)},
 
-static int read_all(struct srv_defaults *d, const json_t *root, char *err, size_t errlen)
+static int read_all(struct srv_sampling *s, const json_t *root, char *err, size_t errlen)
 {
     const struct file_param params[] = {ENG_SAMPLING_DEFAULTS(FILE_PARAM)};
     for (size_t i = 0; i < sizeof(params) / sizeof(params[0]); i++)
         if (read_param(root, &params[i], err, errlen)) return -1;
-    if (json_is_false(json_object_get(root, "do_sample"))) d->sampling.temperature = 0;
+    if (json_is_false(json_object_get(root, "do_sample"))) s->temperature = 0;
     return 0;
 }
 
@@ -74,8 +79,9 @@ int srv_defaults_read(struct srv_defaults *d, const char *dir, char *err, size_t
     json_t *root;
     if (srv_json_file(&root, dir, "generation_config.json", err, errlen)) return -1;
     struct srv_defaults read = *d;
-    int rc = read_all(&read, root, err, errlen);
+    int rc =
+        read_all(&read.sampling, root, err, errlen) || read_all(&read.ollama, root, err, errlen);
     if (rc == 0) *d = read;
     json_decref(root);
-    return rc;
+    return rc ? -1 : 0;
 }

@@ -30,8 +30,9 @@ struct srv_sampling {
  * else neutral. */
 struct srv_defaults {
     struct srv_sampling sampling;
-    int64_t seed;       /* -1: a random seed per request */
-    int64_t max_tokens; /* -1: the endpoint's default */
+    struct srv_sampling ollama; /* in whose dialect neutral ones are others */
+    int64_t seed;               /* -1: a random seed per request */
+    int64_t max_tokens;         /* -1: the endpoint's default */
 };
 
 /* Temperature 1, everything else off. */

@@ -367,22 +367,6 @@ static void log_gguf(const struct loading *l)
                 info->n_rounded_mats);
 }
 
-static int read_defaults(const struct loading *l, const char *folder)
-{
-    struct srv_defaults *own = &l->model->defaults, *ollama = &l->model->ollama_defaults;
-    int rc = 0;
-    *own = *ollama = srv_defaults_neutral();
-    ollama->sampling.temperature = 0.8;
-    ollama->sampling.top_k = 40;
-    ollama->sampling.top_p = 0.9;
-    if (l->p->config->generation_config && folder)
-        rc = srv_defaults_read(own, folder, l->err, l->errlen) ||
-             srv_defaults_read(ollama, folder, l->err, l->errlen);
-    srv_defaults_override(own, l->p->config);
-    srv_defaults_override(ollama, l->p->config);
-    return rc ? ENG_EINVAL : 0;
-}
-
 /* Everything from the files of the directory. Returns 0 or an enum eng_error. */
 static int load_files(struct loading *l)
 {
@@ -418,7 +402,10 @@ static int load_files(struct loading *l)
     if (l->p->draft_dir && !(l->model->draft_name = strdup(l->p->draft_name)))
         return fail_with(ENG_ENOMEM, l->err, l->errlen, "out of memory");
     rc = make_grammars(l);
-    if (rc == 0) rc = read_defaults(l, folder);
+    l->model->defaults = srv_defaults_neutral();
+    if (rc == 0 && l->p->config->generation_config && folder)
+        rc = srv_defaults_read(&l->model->defaults, folder, l->err, l->errlen);
+    srv_defaults_override(&l->model->defaults, l->p->config);
     if (rc == 0 && srv_retrieval_read(&l->model->retrieval, l->p->dir,
                                       eng_info(l->model->engine)->n_labels, l->err, l->errlen))
         rc = ENG_EINVAL;

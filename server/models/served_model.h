@@ -40,7 +40,6 @@ struct srv_model {
     const char *const *names;       /* accepted names, NULL-terminated; the first is shown */
     char fingerprint[160];          /* build, weights, numeric path, kernels, gemm */
     struct srv_defaults defaults;
-    struct srv_defaults ollama_defaults; /* in whose dialect neutral ones are others */
     struct srv_retrieval retrieval;
     struct srv_pairs pairs;
     struct tok_fim fim;

@@ -468,7 +468,7 @@ int srv_gen_params_read(struct srv_gen_params *p, struct srv_request *req,
     *p = (struct srv_gen_params){.logprobs_count = -1, .top_logprobs = -1, .max_tool_calls = -1};
     params_preset(srv_fields_common, p);
     params_preset(own, p);
-    p->given = ollama ? r->served->ollama_defaults.sampling : r->served->defaults.sampling;
+    p->given = ollama ? r->served->defaults.ollama : r->served->defaults.sampling;
     p->seed = r->served->defaults.seed;
     if (params_read(body->root, fields, p, unknown, err) || read_ollama_options(p, unknown, err)) {
         hint_at_n_predict(r, err);
