@@ -34,11 +34,6 @@ static void write_last_used(const struct srv_entry *e, struct jw *w)
     jw_count(w, "last_used", e->used_us ? (int64_t)time(NULL) - ago_s : -1);
 }
 
-static int64_t ctx_of(const struct srv_entry *e)
-{
-    return e->model ? srv_model_longest(e->model) : e->source.facts.ctx_tokens;
-}
-
 static void write_meta(const struct srv_entry *e, struct jw *w)
 {
     const struct srv_model_facts *f = &e->source.facts;
@@ -46,7 +41,7 @@ static void write_meta(const struct srv_entry *e, struct jw *w)
     jw_text(w, "architecture", f->architecture);
     jw_int(w, "n_params", f->n_params);
     jw_int(w, "n_vocab", f->n_vocab);
-    jw_int(w, "n_ctx", ctx_of(e));
+    jw_int(w, "n_ctx", srv_entry_ctx(e));
     jw_int(w, "n_ctx_train", f->ctx_train_tokens);
     jw_int(w, "n_embd", f->d_model);
     jw_text(w, "dtype", f->dtype);
@@ -68,7 +63,7 @@ static void write_model(const struct srv_entry *e, struct jw *w, const char *nam
     jw_int(w, "created", e->model ? e->model->created : e->created);
     jw_text(w, "owned_by", "hearth");
     write_status(e, w);
-    jw_int(w, "max_model_len", ctx_of(e));
+    jw_int(w, "max_model_len", srv_entry_ctx(e));
     jw_text(w, "root", names[0]);
     jw_null(w, "parent");
     jw_open(w, "aliases", '[');
@@ -84,18 +79,23 @@ static void write_model(const struct srv_entry *e, struct jw *w, const char *nam
 
 /* ---- the Anthropic dialect ----------------------------------------------------------------- */
 
+void srv_write_date(struct jw *w, const char *name, int64_t seconds)
+{
+    char text[32] = "";
+    struct tm t;
+    time_t at = (time_t)seconds;
+    if (gmtime_r(&at, &t)) strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &t);
+    jw_text(w, name, text);
+}
+
 static void write_anthropic_model(const struct srv_entry *e, struct jw *w, const char *name)
 {
-    char created[32] = "";
-    struct tm t;
-    time_t seconds = (time_t)(e->model ? e->model->created : e->created);
-    int64_t ctx = ctx_of(e);
-    if (gmtime_r(&seconds, &t)) strftime(created, sizeof(created), "%Y-%m-%dT%H:%M:%SZ", &t);
+    int64_t ctx = srv_entry_ctx(e);
     jw_open(w, NULL, '{');
     jw_text(w, "type", "model");
     jw_text(w, "id", name);
     jw_text(w, "display_name", name);
-    jw_text(w, "created_at", created);
+    srv_write_date(w, "created_at", e->model ? e->model->created : e->created);
     jw_text(w, "lifecycle", "active");
     jw_int(w, "max_input_tokens", ctx);
     jw_int(w, "max_tokens", ctx);

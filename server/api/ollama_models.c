@@ -3,10 +3,8 @@
  * The routes by which clients of Ollama's dialect learn what there is: GET /api/version, /api/tags,
  * /api/ps, POST /api/show, /api/pull. None loads a model.
  */
-#include <string.h>
-#include <time.h>
-
 #include "base/gguf_names.h"
+#include "base/hex.h"
 #include "base/json_writer.h"
 #include "engine/engine.h"
 #include "server/api/read/json_fields.h"
@@ -19,19 +17,13 @@ static const char level[] = "0.20.0";
 
 static void version(struct srv_request *req)
 {
-    struct buf b;
-    buf_init(&b, 64);
-    buf_printf(&b, "{\"version\":\"%s\"}", level);
+    struct srv_object a;
     srv_facts(req)->account.endpoint = "models";
-    srv_reply(req, 200, NULL, &b);
+    jw_text(srv_object_open(&a, 64), "version", level);
+    srv_object_reply(req, 200, &a);
 }
 
 /* ---- a model ------------------------------------------------------------------------------- */
-
-static int64_t ctx_of(const struct srv_entry *e)
-{
-    return e->model ? srv_model_longest(e->model) : e->source.facts.ctx_tokens;
-}
 
 static unsigned abilities_of(const struct srv_entry *e)
 {
@@ -48,15 +40,6 @@ static void write_abilities(const struct srv_entry *e, struct jw *w)
     for (int i = 0; e->source.facts.generates && i < 3; i++)
         if (abilities & (1u << i)) jw_text(w, NULL, names[i]);
     jw_close(w);
-}
-
-static void write_time(struct jw *w, const char *name, int64_t seconds)
-{
-    char text[32] = "";
-    time_t at = (time_t)seconds;
-    struct tm t;
-    if (gmtime_r(&at, &t)) strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &t);
-    jw_text(w, name, text);
 }
 
 static void write_details(const struct srv_entry *e, struct jw *w)
@@ -93,14 +76,13 @@ static void list_entry(void *ctx, const struct srv_entry *e)
     const struct listing *l = ctx;
     const struct srv_model_facts *f = &e->source.facts;
     struct jw *w = l->w;
-    char digest[65];
-    for (int i = 0; i < 32; i++)
-        snprintf(digest + 2 * i, 3, "%02x", f->digest[i]);
+    char digest[2 * sizeof(f->digest) + 1];
+    hex_write(digest, e->model ? e->model->source : f->digest, sizeof(f->digest));
     for (int i = 0; e->source.names[i] && (e->model || !l->loaded); i++) {
         jw_open(w, NULL, '{');
         jw_text(w, "name", e->source.names[i]);
         jw_text(w, "model", e->source.names[i]);
-        write_time(w, "modified_at", f->modified_s);
+        srv_write_date(w, "modified_at", f->modified_s);
         jw_int(w, "size", f->file_bytes);
         jw_text(w, "digest", digest);
         write_details(e, w);
@@ -108,7 +90,7 @@ static void list_entry(void *ctx, const struct srv_entry *e)
         if (l->loaded) {
             jw_text(w, "expires_at", never);
             jw_int(w, "size_vram", 0);
-            jw_int(w, "context_length", ctx_of(e));
+            jw_int(w, "context_length", srv_entry_ctx(e));
         }
         jw_close(w);
     }
@@ -117,19 +99,14 @@ static void list_entry(void *ctx, const struct srv_entry *e)
 static void list(struct srv_request *req)
 {
     struct srv_models *models = &srv_facts(req)->app->models;
-    struct buf b;
-    struct jw w;
-    struct listing l = {.w = &w, .loaded = srv_facts(req)->arg != NULL};
+    struct srv_object a;
+    struct listing l = {srv_object_open(&a, 4 << 20), srv_facts(req)->arg != NULL};
     srv_facts(req)->account.endpoint = "models";
     if (!l.loaded) srv_catalogue_know(models);
-    buf_init(&b, 4 << 20);
-    jw_init(&w, &b);
-    jw_open(&w, NULL, '{');
-    jw_open(&w, "models", '[');
+    jw_open(l.w, "models", '[');
     srv_models_each_entry(models, list_entry, &l);
-    jw_close(&w);
-    jw_close(&w);
-    srv_reply(req, 200, NULL, jw_end(&w));
+    jw_close(l.w);
+    srv_object_reply(req, 200, &a);
 }
 
 /* ---- one ----------------------------------------------------------------------------------- */
@@ -163,7 +140,7 @@ static void show_entry(void *ctx, const struct srv_entry *e)
     if (e->number != s->entry) return;
     jw_text(w, "license", "");
     jw_text(w, "modelfile", "");
-    snprintf(key, sizeof(key), "num_ctx %lld", (long long)ctx_of(e));
+    snprintf(key, sizeof(key), "num_ctx %lld", (long long)srv_entry_ctx(e));
     jw_text(w, "parameters", key);
     jw_text(w, "template",
             abilities_of(e) & SRV_CAN_INSERT ? "{{ .Prompt }}{{ .Suffix }}" : "{{ .Prompt }}");
@@ -173,35 +150,29 @@ static void show_entry(void *ctx, const struct srv_entry *e)
     jw_text(w, "general.basename", s->name);
     jw_int(w, "general.parameter_count", f->n_params);
     snprintf(key, sizeof(key), "%s.context_length", f->family);
-    jw_int(w, key, ctx_of(e));
+    jw_int(w, key, srv_entry_ctx(e));
     snprintf(key, sizeof(key), "%s.embedding_length", f->family);
     jw_int(w, key, f->d_model);
     jw_close(w);
     write_abilities(e, w);
-    write_time(w, "modified_at", f->modified_s);
+    srv_write_date(w, "modified_at", f->modified_s);
 }
 
 static void answer_show(struct srv_request *req, int entry, const char *name)
 {
     struct srv_models *models = &srv_facts(req)->app->models;
-    struct buf b;
-    struct jw w;
-    struct showing s = {&w, entry, name};
+    struct srv_object a;
+    struct showing s = {srv_object_open(&a, 65536), entry, name};
     srv_catalogue_know(models);
-    buf_init(&b, 65536);
-    jw_init(&w, &b);
-    jw_open(&w, NULL, '{');
     srv_models_each_entry(models, show_entry, &s);
-    jw_close(&w);
-    srv_reply(req, 200, NULL, jw_end(&w));
+    srv_object_reply(req, 200, &a);
 }
 
 static void answer_pull(struct srv_request *req)
 {
-    struct buf b;
-    buf_init(&b, 64);
-    buf_puts(&b, "{\"status\":\"success\"}");
-    srv_reply(req, 200, NULL, &b);
+    struct srv_object a;
+    jw_text(srv_object_open(&a, 64), "status", "success");
+    srv_object_reply(req, 200, &a);
 }
 
 static void one(struct srv_request *req)

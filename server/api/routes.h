@@ -74,4 +74,7 @@ static inline void srv_object_reply(struct srv_request *req, int status, struct 
     srv_reply(req, status, NULL, jw_end(&a->w));
 }
 
+/* A date in seconds as "2026-11-27T01:02:03Z". */
+void srv_write_date(struct jw *w, const char *name, int64_t seconds);
+
 #endif

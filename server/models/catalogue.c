@@ -300,7 +300,6 @@ void srv_catalogue_facts(struct srv_model_facts *ret, const char *dir, int64_t c
     struct stat st;
     *ret = (struct srv_model_facts){.is_gguf = gguf_is_path(dir)};
     if (!stat(dir, &st)) ret->modified_s = st.st_mtime;
-    srv_model_source(dir, NULL, ret->digest);
     eng_inspect(dir, &inspector);
     if (ctx_tokens) ret->ctx_tokens = ctx_tokens;
     if (ret->generates) return;
@@ -310,10 +309,10 @@ void srv_catalogue_facts(struct srv_model_facts *ret, const char *dir, int64_t c
     srv_retrieval_finish(&files);
 }
 
-/* An entry whose abilities are not known. */
+/* An entry that is not known. */
 struct unknown {
     int number;
-    char dir[PATH_MAX];
+    char dir[PATH_MAX], draft_dir[PATH_MAX];
     struct srv_config config; /* a copy: that of an entry that was found may be replaced */
 };
 
@@ -321,10 +320,12 @@ struct unknown {
 static void find_unknown(void *ctx, const struct srv_entry *e)
 {
     struct unknown *u = ctx;
-    if (u->number >= 0 || e->model || e->source.facts.knows_abilities) return;
+    if (u->number >= 0 || e->model || e->source.facts.is_known) return;
     u->number = e->number;
     u->config = *e->config;
     snprintf(u->dir, sizeof(u->dir), "%s", e->source.dir);
+    snprintf(u->draft_dir, sizeof(u->draft_dir), "%s",
+             e->source.draft_dir ? e->source.draft_dir : "");
 }
 
 static unsigned read_abilities(const struct unknown *u)
@@ -352,7 +353,9 @@ void srv_catalogue_know(struct srv_models *set)
     for (struct unknown u = {.number = -1};; u.number = -1) {
         srv_models_each_entry(set, find_unknown, &u);
         if (u.number < 0) return;
-        srv_models_note_abilities(set, u.number, u.dir, read_abilities(&u));
+        uint8_t digest[32] = {0};
+        srv_model_source(u.dir, *u.draft_dir ? u.draft_dir : NULL, digest);
+        srv_models_note(set, u.number, u.dir, read_abilities(&u), digest);
     }
 }
 

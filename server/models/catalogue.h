@@ -54,7 +54,7 @@ void srv_catalogue_scan(struct srv_models *set, const struct srv_config *c);
 void srv_catalogue_facts(struct srv_model_facts *ret, const char *dir, int64_t ctx_tokens);
 
 /*
- * Fills the abilities of entries that are not loaded, from their templates and tokenizers: once for
+ * Fills what is known of entries that are not loaded, from their templates and tokenizers: once for
  * each, some 50 ms for a tokenizer of 100,000 ids. Any thread.
  */
 void srv_catalogue_know(struct srv_models *set);

@@ -186,16 +186,9 @@ const char *srv_entry_state_name(const struct srv_entry *e)
     return e->state == SRV_UNLOADED && e->first ? "queued" : names[e->state];
 }
 
-int srv_models_find(struct srv_models *set, const char *name)
+int64_t srv_entry_ctx(const struct srv_entry *e)
 {
-    int found = -1;
-    pthread_mutex_lock(&set->lock);
-    for (int i = 0; i < set->n_entries && found < 0; i++)
-        for (const char *const *own = set->entries[i]->source.names; !set->entries[i]->gone && *own;
-             own++)
-            if (!strcmp(*own, name)) found = i;
-    pthread_mutex_unlock(&set->lock);
-    return found;
+    return e->model ? srv_model_longest(e->model) : e->source.facts.ctx_tokens;
 }
 
 bool srv_is_tagged(const char *asked, const char *name)
@@ -204,26 +197,39 @@ bool srv_is_tagged(const char *asked, const char *name)
     return !strncmp(asked, name, len) && !strcmp(asked + len, ":latest");
 }
 
-int srv_models_find_tagged(struct srv_models *set, const char *name)
+/* tagged: the name without the tag that `asked` has. */
+static int find(struct srv_models *set, const char *asked, bool tagged)
 {
-    int found = srv_models_find(set, name);
+    int found = -1;
     pthread_mutex_lock(&set->lock);
     for (int i = 0; i < set->n_entries && found < 0; i++)
         for (const char *const *own = set->entries[i]->source.names; !set->entries[i]->gone && *own;
              own++)
-            if (srv_is_tagged(name, *own)) found = i;
+            if (tagged ? srv_is_tagged(asked, *own) : !strcmp(*own, asked)) found = i;
     pthread_mutex_unlock(&set->lock);
     return found;
 }
 
-void srv_models_note_abilities(struct srv_models *set, int entry, const char *dir,
-                               unsigned abilities)
+int srv_models_find(struct srv_models *set, const char *name)
+{
+    return find(set, name, false);
+}
+
+int srv_models_find_tagged(struct srv_models *set, const char *name)
+{
+    int found = find(set, name, false);
+    return found < 0 ? find(set, name, true) : found;
+}
+
+void srv_models_note(struct srv_models *set, int entry, const char *dir, unsigned abilities,
+                     const uint8_t digest[32])
 {
     pthread_mutex_lock(&set->lock);
     struct srv_source *s = &set->entries[entry]->source;
     if (!strcmp(s->dir, dir)) {
+        s->facts.is_known = true;
         s->facts.abilities = abilities;
-        s->facts.knows_abilities = true;
+        memcpy(s->facts.digest, digest, sizeof(s->facts.digest));
     }
     pthread_mutex_unlock(&set->lock);
 }

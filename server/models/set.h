@@ -36,10 +36,10 @@ enum { SRV_EVICTIONS = SRV_EVICT_REPLACED + 1 };
 struct srv_model_facts {
     char architecture[64], family[32], dtype[16];
     bool is_gguf;
-    unsigned abilities; /* of srv_abilities once they are known: srv_catalogue_know */
-    bool knows_abilities;
     int64_t file_bytes, modified_s; /* of the weights */
-    uint8_t digest[32];             /* srv_model_source */
+    bool is_known;      /* srv_catalogue_know has set the rest, which a loaded model has too */
+    unsigned abilities; /* srv_abilities */
+    uint8_t digest[32]; /* srv_model_source */
     int64_t n_params, ctx_train_tokens, weights_bytes;
     int64_t ctx_tokens; /* of the longest text that will be answered */
     bool generates;
@@ -148,6 +148,9 @@ struct srv_model_params srv_source_params(const struct srv_entry *e, const struc
 void srv_models_each_entry(struct srv_models *set,
                            void (*fn)(void *ctx, const struct srv_entry *entry), void *ctx);
 
+/* The most tokens that the model answers, or will once it is loaded. With the lock held. */
+int64_t srv_entry_ctx(const struct srv_entry *e);
+
 /* "unloaded", "queued", "loading", "loaded" or "failed". With the lock held. */
 const char *srv_entry_state_name(const struct srv_entry *e);
 
@@ -157,9 +160,9 @@ int srv_models_find(struct srv_models *set, const char *name);
 bool srv_is_tagged(const char *asked, const char *name);
 /* The entry that has the name, else the name without that tag, or -1. */
 int srv_models_find_tagged(struct srv_models *set, const char *name);
-/* Sets the abilities of an entry whose model is in this directory. */
-void srv_models_note_abilities(struct srv_models *set, int entry, const char *dir,
-                               unsigned abilities);
+/* Sets what is known of an entry whose model is in this directory. */
+void srv_models_note(struct srv_models *set, int entry, const char *dir, unsigned abilities,
+                     const uint8_t digest[32]);
 
 /* The entry that requests without a name get, or -1. */
 int srv_models_default(struct srv_models *set);
