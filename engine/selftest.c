@@ -57,7 +57,7 @@ static void multiply(const struct kern *kern, enum kern_afmt act, enum kern_wfmt
     size_t panel_bytes = kern_panel_bytes(fmt, K);
     assert(panel_bytes + sizeof(x) <= SCRATCH_BYTES / 2);
     uint8_t *words = memory + SCRATCH_BYTES / 2; /* a BF16 panel that is compressed next */
-    if (kern_has_halves(fmt))
+    if (fmt >= KERN_W_I4)
         pack_blocks(fmt, memory);
     else /* these numbers fit B12 */
         kern_pack_panel(kern, fmt, KERN_SRC_F32, rows, K, K, words, memory);
