@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/thread.h"
+#include "engine/calibrate.h"
 #include "engine/eng_error.h"
 #include "engine/forward.h"
 #include "engine/model/load.h"
@@ -83,6 +84,8 @@ static int open_weights(struct drafters *ds, struct drafter *d, char *err, size_
                                             .drafts = true,
                                             .kern = ds->target->kern,
                                             .gemm = "native",
+                                            .calibrate = ds->text ? calibrate_run : NULL,
+                                            .calibrate_ctx = ds->text,
                                             .stop = &ds->stop};
     int rc = eng_model_open(&d->weights, &params, err, errlen);
     if (!rc && !is_twin(ds, d)) rc = refuse(d->weights, ds->target, err, errlen);

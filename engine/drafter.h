@@ -81,6 +81,7 @@ struct drafters {
     const struct eng_model *target;
     const struct kv_layout *layout; /* of the target's pages */
     int n_threads;
+    struct calibrate_text *text; /* read once they are loaded; NULL: they are not calibrated */
     /* and before they are loaded: */
     struct pool *pool; /* computes their steps */
     int64_t ctx;

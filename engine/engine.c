@@ -24,6 +24,7 @@
 #include "base/os_error.h"
 #include "base/sha256.h"
 #include "base/thread.h"
+#include "engine/calibrate.h"
 #include "engine/drafter.h"
 #include "engine/encode_queue.h"
 #include "engine/forward.h"
@@ -91,6 +92,8 @@ struct eng {
     struct encode_queue *encode; /* of an encoder, instead of sched */
     struct inbox *inbox;         /* of the one that there is */
     struct drafters drafters;
+    struct calibrate_text text; /* of models on int4, once read_text was called */
+    bool has_text;
     bool repeatable; /* BLAS gives the same bits whatever the batch, or is not used */
     double self_test_seconds;
     struct eng_info info;
@@ -213,6 +216,22 @@ static int choose_kv(const struct eng *e, enum kern_kvfmt *ret_fmt, char *err, s
 
 /* ---- opening ------------------------------------------------------------------------------- */
 
+/* The text that weights are calibrated on. */
+static void read_text(struct eng *e)
+{
+    if (!e->has_text && e->p.calibration)
+        e->text.n = e->p.calibration(e->p.calibration_ctx, e->text.ids, CALIBRATE_TOKENS);
+    e->has_text = true;
+}
+
+static int calibrate(void *ctx, const struct eng_model *m, struct pool *pool, char *err,
+                     size_t errlen)
+{
+    struct eng *e = ctx;
+    read_text(e);
+    return calibrate_run(&e->text, m, pool, err, errlen);
+}
+
 static int open_model(struct eng *e, char *err, size_t errlen)
 {
     const struct eng_numerics *numerics = NULL;
@@ -229,6 +248,8 @@ static int open_model(struct eng *e, char *err, size_t errlen)
         .weight_coding = is_auto(e->p.weight_coding) ? "auto" : e->p.weight_coding,
         .memory_bytes = e->p.memory_bytes - e->p.reserved_bytes,
         .stop = e->p.stop,
+        .calibrate = e->p.calibration ? calibrate : NULL,
+        .calibrate_ctx = e,
     };
     char why[512];
     int rc = eng_model_open(&e->model, &params, why, sizeof(why));
@@ -301,8 +322,8 @@ static bool wants_twin(const struct eng *e)
 {
     enum kern_wfmt fmt = e->model->numerics->matrix;
     if (!e->model->has_head) return false;
-    if (e->p.speculate == ENG_SPECULATE_ALWAYS) return fmt != KERN_W_I4;
-    return e->p.speculate == ENG_SPECULATE_AUTO && fmt != KERN_W_I4 && fmt != KERN_W_I8 &&
+    if (e->p.speculate == ENG_SPECULATE_ALWAYS) return fmt != KERN_W_I4K;
+    return e->p.speculate == ENG_SPECULATE_AUTO && fmt != KERN_W_I4K && fmt != KERN_W_I8 &&
            e->model->weights_bytes >= MIN_TWINNED_BYTES;
 }
 
@@ -362,6 +383,7 @@ static int plan_memory(struct eng *e, char *err, size_t errlen)
     e->drafters.layout = &e->layout;
     e->drafters.pool = e->pool;
     e->drafters.n_threads = e->p.n_threads;
+    if (e->p.calibration) e->drafters.text = &e->text;
     rc = open_draft_model(e, err, errlen);
     if (rc) return rc;
     state_layout_init(&e->states, hp, e->model->kern);
@@ -539,7 +561,7 @@ static int start_encoder(struct eng *e, char *err, size_t errlen)
  * Raised whenever a change gives other bits in pages; a test holds it against the logits of the
  * demo, so that no build reads pages of another arithmetic.
  */
-enum { BITS_REVISION = 2 };
+enum { BITS_REVISION = 3 };
 
 /* Of all that the bits of a page depend on besides its ids and those before them. */
 static void page_fingerprint(const struct eng *e, uint8_t ret[EXTENT_DIGEST])
@@ -552,6 +574,8 @@ static void page_fingerprint(const struct eng *e, uint8_t ret[EXTENT_DIGEST])
     sha256_init(&h);
     sha256_update(&h, text, n < (int)sizeof(text) ? (size_t)n : sizeof(text));
     sha256_update(&h, e->info.fingerprint, sizeof(e->info.fingerprint));
+    if (e->model->numerics->fine == KERN_W_I5K)
+        sha256_update(&h, e->text.ids, (size_t)e->text.n * sizeof(*e->text.ids));
     sha256_final(&h, ret);
 }
 
@@ -684,6 +708,7 @@ int eng_open(struct eng **ret, const struct eng_params *params, char *err, size_
     int rc = choose(e, err, errlen);
     if (!rc) rc = load(e, err, errlen);
     if (!rc) describe(e, (double)(clock_now_us() - start) * 1e-6);
+    if (!rc && (e->drafters.twin.weights || e->drafters.model.weights)) read_text(e);
     if (!rc) rc = start_scheduler(e, err, errlen);
     e->p.model_dir = e->p.numerics = e->p.gemm = e->p.kernels = e->p.kv_dtype = e->gemm = NULL;
     e->p.weight_coding = e->p.draft_dir = NULL;

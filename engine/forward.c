@@ -334,6 +334,7 @@ static void product_item(void *arg, int item, int thread)
     struct gemm_rows rows = packed_rows(op, t);
     struct gemm_ahead ahead = guess_ahead(op, item, thread);
     int first, n = item_units(op, item, &first);
+    if (op->mat->squares && item == 0) gemm_add_squares(&rows, op->mat->squares);
     gemm_panels(op->f->p.model, op->mat, &rows, first, n, &op->out, &ahead, &t->gemm);
 }
 
@@ -344,6 +345,7 @@ static void gate_up_item(void *arg, int item, int thread)
     struct gemm_rows rows = packed_rows(op, t), ret = common_rows(down);
     struct gemm_ahead ahead = guess_ahead(op, item, thread);
     int first, n = item_units(op, item, &first);
+    if (op->mat->squares && item == 0) gemm_add_squares(&rows, op->mat->squares);
     gemm_gate_up(op->f->p.model, op->mat, &rows, first, n, &ret, &ahead, &t->gemm);
 }
 

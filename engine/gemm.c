@@ -147,6 +147,18 @@ void gemm_pack_item(const struct eng_model *model, const struct eng_mat *m,
     }
 }
 
+void gemm_add_squares(const struct gemm_rows *rows, float *sums)
+{
+    for (int i = 0; i < rows->n_tiles; i++) {
+        struct kern_tile t = tile_at(rows, i);
+        const int8_t *q = t.data;
+        for (int at = 0; at < rows->k_pad / KERN_GROUP * t.n_rows; at++, q += KERN_GROUP)
+            for (int k = 0; k < KERN_GROUP; k++)
+                sums[at / t.n_rows * KERN_GROUP + k] +=
+                    t.scale[at] * t.scale[at] * (float)(q[k] * q[k]);
+    }
+}
+
 /* ---- products ------------------------------------------------------------------------------ */
 
 /* One item's work: a range of panels of a matrix for all rows. */

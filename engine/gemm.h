@@ -60,6 +60,9 @@ void gemm_pack_item(const struct eng_model *model, const struct eng_mat *m,
                     float *tmp);
 int gemm_n_pack_items(const struct gemm_rows *rows);
 
+/* Adds the squares of the inputs of int8 rows to sums[k_pad], in an order of the rows alone. */
+void gemm_add_squares(const struct gemm_rows *rows, float *sums);
+
 /* ---- products ------------------------------------------------------------------------------ */
 
 /* Scratch of one thread. */

@@ -108,6 +108,14 @@ struct eng_params {
     void (*on_self_test)(void *ctx); /* called on the caller's thread when the weights are loaded;
                                       * or NULL */
     void *on_self_test_ctx;
+
+    /*
+     * Writes the ids of a text in the model's vocabulary, at most `max`, and returns their number:
+     * its inputs decide which weights int4 keeps best. The same text must always give the same ids.
+     * Called by eng_open once at most, on a thread that loads weights. NULL: all count alike.
+     */
+    int (*calibration)(void *ctx, int32_t *ret_ids, int max);
+    void *calibration_ctx;
 };
 
 /*

@@ -60,7 +60,7 @@ static void multiply(const struct kern *kern, enum kern_afmt act, enum kern_wfmt
     if (fmt >= KERN_W_I4)
         pack_blocks(fmt, memory);
     else /* these numbers fit B12 */
-        kern_pack_panel(kern, fmt, KERN_SRC_F32, rows, K, K, words, memory);
+        kern_pack_panel(kern, fmt, KERN_SRC_F32, rows, NULL, K, K, words, memory);
     float scale[ROWS * K / KERN_GROUP];
     int32_t corr[ROWS * K / KERN_GROUP];
     struct kern_tile tile = {memory + panel_bytes, scale, corr, ROWS};

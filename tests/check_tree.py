@@ -68,10 +68,10 @@ MAY_INCLUDE[FILTERS] = MAY_INCLUDE["server/cli"] + [r"server/cli/\w+\.h"]
 # ceiling leaves free.
 BUDGETS = {
     "base": 3449,
-    "engine/kernels": 7018,
-    "engine/model": 6024,
+    "engine/kernels": 7087,
+    "engine/model": 6084,
     "engine/kv": 2580,
-    "engine": 12381,
+    "engine": 12520,
     "tokenizer": 9008,
     "tokenizer/template": 7992,
     "tokenizer/chat": 1905,
@@ -82,7 +82,7 @@ BUDGETS = {
     "server": 1901,
     "server/hub": 4928,
     "server/grammars": 1156,
-    "server/models": 5978,
+    "server/models": 6057,
     "server/config": 1937,
     "server/http": 5083,
     "server/api/read": 4907,

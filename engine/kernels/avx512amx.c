@@ -12,7 +12,7 @@
  * destination, with subnormals as zero. Vectors do the same for one row, so that its bits are the
  * same alone and among others.
  *
- * int8, int6, int4: a group's sum is an exact integer, which is then scaled as in tmpl_int.h, whose
+ * int8, int4: a group's sum is an exact integer, which is then scaled as in tmpl_int.h, whose
  * products multiply few rows: the bits are the same, and those of level "avx512vnni".
  *
  * Blocks of rows have equal heights; the last one may overlap the one before it, and computes the
@@ -399,7 +399,7 @@ void kern_avx512amx_segs(const struct kern_tile *tile, const struct kern_pages *
     _tile_release();
 }
 
-/* ---- int8, int6, int4 ---------------------------------------------------------------------- */
+/* ---- int8, int4 ---------------------------------------------------------------------------- */
 
 /* Weights of one block of groups as s8, and their scales as f32. */
 struct int_room {
@@ -415,10 +415,6 @@ INLINE const char *expand_group(const enum kern_wfmt fmt, const char *b, char *w
             vi both = vi_load(b + n_quads - 512 + i * 64), mask = vi_set1(0x0f0f0f0f);
             vi low = vi_and(both, mask), high = vi_and(vi_shr(both, 4), mask);
             vi offset = _mm512_set1_epi8((char)kern_offset(fmt));
-            if (fmt == KERN_W_I6) {
-                low = vi_or(low, upper_bits(vi_load(b + i % 2 * 64), i / 2));
-                high = vi_or(high, upper_bits(vi_load(b + 128 + i % 2 * 64), i / 2));
-            }
             vi_store(w + i * 64, _mm512_sub_epi8(low, offset));
             vi_store(w + i * 64 + 512, _mm512_sub_epi8(high, offset));
         }
@@ -543,7 +539,7 @@ INLINE void tall_panel(const enum kern_wfmt fmt, const struct kern_tile *tile,
         int g = n_groups * i / n_blocks, n = n_groups * (i + 1) / n_blocks - g;
         for (int j = 0; j < n; j++) {
             fetch_turn(&fetch);
-            fetch_lines(&fetch, fmt == KERN_W_I4 ? 9 : fmt == KERN_W_I6 ? 13 : 17);
+            fetch_lines(&fetch, fmt == KERN_W_I4 ? 9 : 17);
             b = expand_group(fmt, b, room.weights[j], room.scales[j]);
         }
         switch (n) {

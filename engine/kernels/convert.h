@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Number formats: the definition of the conversions from f32 to bf16, f16, int8, int6 and int4,
- * and back.
+ * Number formats: the definition of the conversions from f32 to bf16, f16, int8, int6 and the
+ * affine forms, and back.
  *
  * Every kernel level must give these bits when it packs weights. Pure functions, any thread.
  *
  *   bf16, f16  round to nearest, ties to even; NaN stays NaN; f16 overflows to infinity.
  *   int8       32 weights share an F16 scale s; q in -127..127, stored as q + 128; w = s * q.
- *   int6       as int4, with q in -32..31, stored as q + 32.
- *   int4       32 weights share an F16 scale s, which may be negative; q in -8..7, stored as q + 8.
+ *   affine     w = d * s * q - e * m, q in 0..15 or 0..31; 32 weights share s and m, which have
+ *              8 bits, and 256 the F16 scales d and e.
+ *   int6       w = d * s * q, q in -32..31; 16 weights share s, in -127..127, 256 the F16 scale d.
  *
- * Scales: int8 takes max|w| / 127, rounded to F16 and then up one step if the largest weight would
- * not fit. int4 and int6 try a few scales for which the weight of largest magnitude (with its sign)
- * stands for -8 (or -32) steps or nearly, and keep the one of least squared error: for int4 6 %
- * less error than -8 alone for normally distributed weights; many more would give another 1 %.
+ * The scale of int8 is max|w| / 127, rounded to F16 and then up one step if the largest weight
+ * would not fit. affine.h has those of the others.
  */
 #ifndef HEARTH_KERNELS_CONVERT_H
 #define HEARTH_KERNELS_CONVERT_H
@@ -89,11 +88,11 @@ static inline float kern_clamp(float v, float lo, float hi)
 /* Larger weights get about the largest F16 scale. */
 #define KERN_I8_LIMIT 8.3e6f
 
-/* The F16 scale of 32 weights whose largest magnitude is amax, as int8. */
-static inline uint16_t kern_i8_scale(float amax)
+/* The F16 scale of numbers of which the largest, amax, is to be `most` steps. */
+static inline uint16_t kern_scale(float amax, float most)
 {
-    uint16_t h = kern_f16_of_f32(kern_clamp(amax / 127.0f, 0.0f, 65504.0f));
-    bool clipped = amax > 127.5f * kern_f32_of_f16(h) && amax < KERN_I8_LIMIT;
+    uint16_t h = kern_f16_of_f32(kern_clamp(amax / most, 0.0f, 65504.0f));
+    bool clipped = amax > (most + 0.5f) * kern_f32_of_f16(h) && amax < KERN_I8_LIMIT;
     return (uint16_t)(h + clipped);
 }
 
@@ -105,75 +104,10 @@ static inline uint16_t kern_i8_group(const float x[32], uint8_t q[32])
         float a = kern_float(kern_bits(x[i]) & 0x7fffffff);
         amax = a > amax ? a : amax;
     }
-    uint16_t h = kern_i8_scale(amax);
+    uint16_t h = kern_scale(amax, 127.0f);
     float s = kern_f32_of_f16(h), inv = s > 0.0f ? 1.0f / s : 0.0f;
     for (int i = 0; i < 32; i++)
         q[i] = (uint8_t)(128 + kern_round(kern_clamp(x[i] * inv, -127.0f, 127.0f)));
-    return h;
-}
-
-/* Scales tried: the weight of largest magnitude stands for this many steps. */
-enum { KERN_I4_TRIES = 9, KERN_I6_TRIES = 2 };
-static const float kern_i4_steps[KERN_I4_TRIES] = {-8.25f, -7.75f, -8.5f, -7.25f, -8.75f,
-                                                   -8.0f,  -7.5f,  -9.0f, -7.0f};
-static const float kern_i6_steps[KERN_I6_TRIES] = {-32.0f, -31.25f};
-
-static inline float kern_narrow_inverse(uint16_t h)
-{
-    float s = kern_f32_of_f16(h);
-    return s != 0.0f ? 1.0f / s : 0.0f;
-}
-
-/* most: 8 or 32, the steps of the format below zero */
-static inline int kern_narrow_quant(float x, float inv, float most)
-{
-    return kern_round(kern_clamp(x * inv, -most, most - 1.0f));
-}
-
-/* The F16 bits of the best scale; the first of the best wins. */
-static inline uint16_t kern_narrow_scale(const float x[32], const float *steps, int n_steps,
-                                         float most)
-{
-    float amax = 0.0f, extreme = 0.0f;
-    for (int i = 0; i < 32; i++) {
-        float a = kern_float(kern_bits(x[i]) & 0x7fffffff);
-        extreme = a > amax ? x[i] : extreme;
-        amax = a > amax ? a : amax;
-    }
-    uint16_t best = 0;
-    float best_error = 0.0f;
-    for (int t = 0; t < n_steps; t++) {
-        uint16_t h = kern_f16_of_f32(kern_clamp(extreme / steps[t], -65504.0f, 65504.0f));
-        float s = kern_f32_of_f16(h), inv = kern_narrow_inverse(h), error = 0.0f;
-        for (int i = 0; i < 32; i++) {
-            float d = x[i] - s * (float)kern_narrow_quant(x[i], inv, most);
-            error += d * d;
-        }
-        if (t == 0 || error < best_error) {
-            best = h;
-            best_error = error;
-        }
-    }
-    return best;
-}
-
-/* 32 weights x to q[i] + 8; returns the scale's F16 bits. */
-static inline uint16_t kern_i4_group(const float x[32], uint8_t q[32])
-{
-    uint16_t h = kern_narrow_scale(x, kern_i4_steps, KERN_I4_TRIES, 8.0f);
-    float inv = kern_narrow_inverse(h);
-    for (int i = 0; i < 32; i++)
-        q[i] = (uint8_t)(8 + kern_narrow_quant(x[i], inv, 8.0f));
-    return h;
-}
-
-/* The same as int6: q[i] + 32. */
-static inline uint16_t kern_i6_group(const float x[32], uint8_t q[32])
-{
-    uint16_t h = kern_narrow_scale(x, kern_i6_steps, KERN_I6_TRIES, 32.0f);
-    float inv = kern_narrow_inverse(h);
-    for (int i = 0; i < 32; i++)
-        q[i] = (uint8_t)(32 + kern_narrow_quant(x[i], inv, 32.0f));
     return h;
 }
 

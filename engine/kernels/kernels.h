@@ -24,9 +24,6 @@
  *     F16   [k_pad][32] u16                                               64 bytes per k
  *     I8    per group of 32 k: [8][32][4] u8 (q + 128, four k of one
  *           output), then 32 F16 scales                                  1088 bytes per group
- *     I6    per group of 32 k: [2][32][4] u8, two bits each of k-quads 4j .. 4j + 3, the upper
- *           ones; then the lower four as in I4; values q + 32 in
- *           0..63; 32 F16 scales                                  832 bytes per group
  *     I4    per group of 32 k: [4][32][4] u8, low nibble k-quad j, high
  *           nibble k-quad j + 4, values q + 8 in 0..15, then 32 F16 scales   576 bytes per group
  *     Those that hold the blocks of quantised files, see blocks.h, per group of 32 k:
@@ -37,7 +34,8 @@
  *     I4K   in front of each 8 groups 32 F16 scales and 32 F16 scales of
  *           minima; the quads of I4A, 32 u8 scales, 32 u8 minima       576 bytes and 16 of the head
  *     I5K   the same with the quads of I5A                                   704 bytes and 16
- *     I6S   in front of each 8 groups 32 F16 scales; the quads of I6, 32 s8
+ *     I6S   in front of each 8 groups 32 F16 scales; two bits each of k-quads 4j .. 4j + 3,
+ *           [2][32][4] u8, the upper ones; the lower four as in I4; 32 s8
  *           scales of k 0-15, 32 s8 scales of k 16-31                        832 bytes and 8
  *
  *   A tile of activations holds n_rows rows, so that a kernel reads one stream:
@@ -46,7 +44,7 @@
  *           [k_pad/2][n_rows][2] u16, or with bf16_row_major [k_pad/32][n_rows][32], so that
  *           packing a row stores whole vectors
  *     I8    [k_pad/32][n_rows][32] s8; scales [k_pad/32][n_rows] float; corrections
- *           [k_pad/32][n_rows] int32 = -(128, 32 or 8, by the weights' format) * sum of the group,
+ *           [k_pad/32][n_rows] int32 = -(128 or 8, by the weights' format) * sum of the group,
  *           for the formats from I4A on both sums of 16, see kern_half_sums
  *
  * NaN and infinity in a row of activations come out as NaN or infinity in that row, also through
@@ -70,7 +68,6 @@ enum kern_wfmt {
     KERN_W_B12,
     KERN_W_F16,
     KERN_W_I8,
-    KERN_W_I6,
     KERN_W_I4,
     KERN_W_I4A,
     KERN_W_I5,
@@ -275,7 +272,7 @@ struct kern {
 
     /*
      * NULL if a combination is not used: F32 and BF16 go with BF16 and B12, which give the same
-     * bits, F32 with F32 and F16 (the bits of the same weights as F32), I8 with I8, I6 and I4.
+     * bits, F32 with F32 and F16 (the bits of the same weights as F32), I8 with I8 and I4.
      */
     kern_matmul_fn *matmul[KERN_A_COUNT][KERN_W_COUNT];
 
@@ -418,13 +415,14 @@ struct kern {
     kern_pack_probs_fn *pack_probs;
 
     /*
-     * 32 rows of a matrix into one panel of any format but B12. rows[i] points at k elements of
-     * type src (any alignment), or is NULL (a row of zeros). Bit-identical at every level for
-     * finite weights: BF16 and F16 from F32 round to nearest even; I8, I6 and I4 as convert.h
-     * defines.
+     * 32 rows of a matrix into one panel of any format but B12, I4, I4A, I5 and I5A. rows[i]
+     * points at k elements of type src (any alignment), or is NULL (a row of zeros). importance
+     * [k_pad], not negative: how much the squared error of a column counts in I4K and I5K; NULL:
+     * all the same. Bit-identical at every level for finite weights: BF16 and F16 from F32 round to
+     * nearest even; the others as convert.h defines.
      */
     void (*pack_panel)(enum kern_wfmt fmt, enum kern_src src, const void *const rows[KERN_PANEL],
-                       int k, int k_pad, void *panel);
+                       const float *importance, int k, int k_pad, void *panel);
 
     /*
      * A BF16 panel to a B12 panel, the same bytes at every level. Returns false and leaves the
@@ -445,8 +443,8 @@ enum kern_wfmt kern_kept_as(const struct kern *kern, enum kern_wfmt fmt, int k_p
  * fit B12.
  */
 bool kern_pack_panel(const struct kern *kern, enum kern_wfmt fmt, enum kern_src src,
-                     const void *const rows[KERN_PANEL], int k, int k_pad, void *words,
-                     void *panel);
+                     const void *const rows[KERN_PANEL], const float *importance, int k, int k_pad,
+                     void *words, void *panel);
 
 /*
  * The best table this CPU can run ("auto" or NULL), or the one named; NULL for a name that is
@@ -472,7 +470,7 @@ bool kern_runs_here(const char *name);
 static inline int kern_offset(enum kern_wfmt fmt)
 {
     static const uint8_t offsets[KERN_W_COUNT] = {
-        [KERN_W_I8] = 128, [KERN_W_I6] = 32, [KERN_W_I4] = 8, [KERN_W_I5] = 16, [KERN_W_I6S] = 32};
+        [KERN_W_I8] = 128, [KERN_W_I4] = 8, [KERN_W_I5] = 16, [KERN_W_I6S] = 32};
     return offsets[fmt];
 }
 

@@ -9,7 +9,7 @@ enum { F16_BYTES = 2, GROUP_WEIGHTS = KERN_GROUP * KERN_PANEL };
 enum { SCALES_BYTES = KERN_PANEL * F16_BYTES, FIFTH_BYTES = GROUP_WEIGHTS / 8 };
 enum {
     I8_GROUP_BYTES = GROUP_WEIGHTS + KERN_PANEL * F16_BYTES,
-    I6_GROUP_BYTES = GROUP_WEIGHTS * 6 / 8 + KERN_PANEL * F16_BYTES,
+    I6_GROUP_BYTES = GROUP_WEIGHTS * 6 / 8 + 2 * KERN_PANEL,
     I4_GROUP_BYTES = GROUP_WEIGHTS / 2 + KERN_PANEL * F16_BYTES,
 };
 _Static_assert(KERN_K_ALIGN % KERN_GROUP == 0, "rows are whole groups");
@@ -32,7 +32,6 @@ size_t kern_panel_bytes(enum kern_wfmt fmt, int k_pad)
         [KERN_W_B12] = B12_GROUP_BYTES,
         [KERN_W_F16] = 2 * GROUP_WEIGHTS,
         [KERN_W_I8] = I8_GROUP_BYTES,
-        [KERN_W_I6] = I6_GROUP_BYTES,
         [KERN_W_I4] = I4_GROUP_BYTES,
         [KERN_W_I4A] = I4_GROUP_BYTES + SCALES_BYTES,
         [KERN_W_I5] = I4_GROUP_BYTES + FIFTH_BYTES,

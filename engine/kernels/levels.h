@@ -16,7 +16,6 @@ extern const struct kern kern_neon, kern_neondot, kern_neonbf16;
 /* Calls X(prefix, name, format) for each format of integers. */
 #define EACH_INT_FORM(X, prefix)                                                                   \
     X(prefix, i8, KERN_W_I8)                                                                       \
-    X(prefix, i6, KERN_W_I6)                                                                       \
     X(prefix, i4, KERN_W_I4)                                                                       \
     X(prefix, i4a, KERN_W_I4A)                                                                     \
     X(prefix, i5, KERN_W_I5)                                                                       \

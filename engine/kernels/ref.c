@@ -325,7 +325,6 @@ static int weight_at(enum kern_wfmt fmt, const uint8_t *group, int k, int n)
     case KERN_W_I5:
     case KERN_W_I5A:
     case KERN_W_I5K: return weight_i5(group, k / 4, n, k & 3);
-    case KERN_W_I6:
     case KERN_W_I6S: return weight_i6(group, k / 4, n, k & 3);
     default: return weight_i8(group, k / 4, n, k & 3);
     }
@@ -438,7 +437,6 @@ static void matmul_int(const struct kern_tile *tile, int k_pad, const void *pane
         matmul_int(tile, k_pad, panels, panel_bytes, n_panels, out, fmt);                          \
     }
 INT_MATMUL(matmul_i8_i8, KERN_W_I8)
-INT_MATMUL(matmul_i8_i6, KERN_W_I6)
 INT_MATMUL(matmul_i8_i4, KERN_W_I4)
 INT_MATMUL(matmul_i8_i4a, KERN_W_I4A)
 INT_MATMUL(matmul_i8_i5, KERN_W_I5)
@@ -794,55 +792,40 @@ static void pack_f16(enum kern_src src, const void *const *rows, int k, int k_pa
             d[(size_t)i * KERN_PANEL + (size_t)n] = kern_f16_of_f32(source_f32(src, rows[n], i, k));
 }
 
-/* The 32 weights of output n in one group, quantised, into their places. */
-static void pack_group(enum kern_wfmt fmt, const float x[32], int n, uint8_t *group)
+static void load_lanes(enum kern_src src, const void *const *rows, int k, int n_k,
+                       float x[KERN_GROUP][KERN_PANEL])
 {
-    uint8_t q[32];
-    uint16_t s = fmt == KERN_W_I8   ? kern_i8_group(x, q)
-                 : fmt == KERN_W_I6 ? kern_i6_group(x, q)
-                                    : kern_i4_group(x, q);
-    memcpy(group + quads_bytes(fmt) + 2 * n, &s, sizeof(s));
-    if (fmt == KERN_W_I6) {
-        for (int i = 0; i < 32; i++) {
-            uint8_t *upper = &group[i / 16 * 128 + n * 4 + (i & 3)];
-            int shift = 2 * (i / 4 & 3);
-            *upper = (uint8_t)((shift ? *upper : 0) | (q[i] >> 4) << shift);
-            q[i] &= 15;
-        }
-        group += 256;
-    }
-    for (int i = 0; i < 32; i++) {
-        int quad = i / 4;
-        if (fmt == KERN_W_I8 || quad < 4)
-            group[quad * 128 + n * 4 + (i & 3)] = q[i];
-        else
-            group[(quad - 4) * 128 + n * 4 + (i & 3)] |= (uint8_t)(q[i] << 4);
-    }
+    for (int i = 0; i < KERN_GROUP; i++)
+        for (int n = 0; n < KERN_PANEL; n++)
+            x[i][n] = source_f32(src, rows[n], k + i, n_k);
 }
 
+#include "engine/kernels/affine.h"
+
 static void pack_panel(enum kern_wfmt fmt, enum kern_src src, const void *const rows[KERN_PANEL],
-                       int k, int k_pad, void *panel)
+                       const float *importance, int k, int k_pad, void *panel)
 {
-    if (fmt == KERN_W_F32) {
-        pack_f32(src, rows, k, k_pad, panel);
-        return;
-    }
-    if (fmt == KERN_W_BF16) {
-        pack_bf16(src, rows, k, k_pad, panel);
-        return;
-    }
-    if (fmt == KERN_W_F16) {
-        pack_f16(src, rows, k, k_pad, panel);
-        return;
-    }
     uint8_t *group = panel;
-    for (int g = 0; g < k_pad / KERN_GROUP; g++, group += kern_panel_bytes(fmt, KERN_GROUP))
-        for (int n = 0; n < KERN_PANEL; n++) {
-            float x[KERN_GROUP];
-            for (int i = 0; i < KERN_GROUP; i++)
-                x[i] = source_f32(src, rows[n], g * KERN_GROUP + i, k);
-            pack_group(fmt, x, n, group);
-        }
+    if (fmt == KERN_W_F32)
+        pack_f32(src, rows, k, k_pad, panel);
+    else if (fmt == KERN_W_BF16)
+        pack_bf16(src, rows, k, k_pad, panel);
+    else if (fmt == KERN_W_F16)
+        pack_f16(src, rows, k, k_pad, panel);
+    else if (fmt != KERN_W_I8)
+        pack_affine(fmt, src, rows, importance, k, k_pad, panel);
+    else
+        for (int g = 0; g < k_pad / KERN_GROUP; g++, group += kern_panel_bytes(fmt, KERN_GROUP))
+            for (int n = 0; n < KERN_PANEL; n++) {
+                float x[KERN_GROUP];
+                for (int i = 0; i < KERN_GROUP; i++)
+                    x[i] = source_f32(src, rows[n], g * KERN_GROUP + i, k);
+                uint8_t q[KERN_GROUP];
+                uint16_t s = kern_i8_group(x, q);
+                memcpy(group + 1024 + 2 * n, &s, sizeof(s));
+                for (int i = 0; i < KERN_GROUP; i++)
+                    group[i / 4 * 128 + n * 4 + (i & 3)] = q[i];
+            }
 }
 
 /* Output n of a panel of integers. */
@@ -910,7 +893,6 @@ const struct kern kern_ref = {
                             [KERN_W_F16] = matmul_f32_f16},
             [KERN_A_BF16] = {[KERN_W_BF16] = matmul_f32_bf16, [KERN_W_B12] = matmul_f32_b12},
             [KERN_A_I8] = {[KERN_W_I8] = matmul_i8_i8,
-                           [KERN_W_I6] = matmul_i8_i6,
                            [KERN_W_I4] = matmul_i8_i4,
                            [KERN_W_I4A] = matmul_i8_i4a,
                            [KERN_W_I5] = matmul_i8_i5,

@@ -115,7 +115,8 @@ enum kern_wfmt kern_kept_as(const struct kern *kern, enum kern_wfmt fmt, int k_p
 }
 
 bool kern_pack_panel(const struct kern *kern, enum kern_wfmt fmt, enum kern_src src,
-                     const void *const rows[KERN_PANEL], int k, int k_pad, void *words, void *panel)
+                     const void *const rows[KERN_PANEL], const float *importance, int k, int k_pad,
+                     void *words, void *panel)
 {
     bool b12 = fmt == KERN_W_B12;
     assert(k > 0 && k <= k_pad);
@@ -125,6 +126,6 @@ bool kern_pack_panel(const struct kern *kern, enum kern_wfmt fmt, enum kern_src 
         kern_pack_blocks(src, rows, k, k_pad, panel);
         return true;
     }
-    kern->pack_panel(b12 ? KERN_W_BF16 : fmt, src, rows, k, k_pad, b12 ? words : panel);
+    kern->pack_panel(b12 ? KERN_W_BF16 : fmt, src, rows, importance, k, k_pad, b12 ? words : panel);
     return !b12 || kern->encode_panel(words, k_pad, panel);
 }

@@ -79,35 +79,6 @@ INLINE void group_i4(const int rows, const int vecs, vi sum[INT_MAX_ROWS][MAX_VE
         dot4_end(sum[i][v], corr[i]);
 }
 
-/* The same for int6: first the upper bits, then the rest as int4. */
-INLINE void group_i6(const int rows, const int vecs, vi sum[INT_MAX_ROWS][MAX_VECS], const char *a,
-                     const int32_t *corr, const char *b, struct fetch *fetch)
-{
-    const vi low = vi_set1(0x0f0f0f0f);
-    UNROLL for (int i = 0; i < rows; i++) UNROLL for (int v = 0; v < vecs; v++) sum[i][v] =
-        vi_set1(corr[i]);
-    fetch_lines(fetch, 5);
-    UNROLL for (int j = 0; j < 4; j++)
-    {
-        vi w[MAX_VECS], h[MAX_VECS];
-        fetch_lines(fetch, 2);
-        UNROLL for (int v = 0; v < vecs; v++)
-        {
-            vi both = vi_load(b + 256 + j * 128 + v * VN * 4);
-            vi upper_w = upper_bits(vi_load(b + v * VN * 4), j);
-            vi upper_h = upper_bits(vi_load(b + 128 + v * VN * 4), j);
-            w[v] = vi_or(vi_and(both, low), upper_w);
-            h[v] = vi_or(vi_and(vi_shr(both, 4), low), upper_h);
-        }
-        UNROLL for (int i = 0; i < rows; i++)
-        {
-            vi x = quad_at(a, i, j), y = quad_at(a, i, j + 4);
-            UNROLL for (int v = 0; v < vecs; v++) sum[i][v] = dot6(sum[i][v], w[v], x, h[v], y);
-        }
-        loads_in_order();
-    }
-}
-
 /* Bit 4 of five: where quad j and j + 4 have it in the words of the plane. */
 INLINE vi fifth_bit(vi plane, const int j)
 {
@@ -183,7 +154,7 @@ INLINE void group_i6s(const int rows, const int vecs, vi sum[INT_MAX_ROWS][MAX_V
 INLINE int quads_bytes(const enum kern_wfmt fmt)
 {
     return fmt == KERN_W_I8                                             ? 1024
-           : fmt == KERN_W_I6 || fmt == KERN_W_I6S                      ? 768
+           : fmt == KERN_W_I6S                                          ? 768
            : fmt == KERN_W_I5 || fmt == KERN_W_I5A || fmt == KERN_W_I5K ? 640
                                                                         : 512;
 }
@@ -255,8 +226,6 @@ INLINE void int_group(const enum kern_wfmt fmt, const int rows, const int vecs,
         fmt == KERN_W_I5 ? -16 * (kern_low_sum(corr[i]) + kern_high_sum(corr[i])) : 0;
     if (fmt == KERN_W_I8)
         group_i8(rows, vecs, sum, a, corr, b, fetch);
-    else if (fmt == KERN_W_I6)
-        group_i6(rows, vecs, sum, a, corr, b, fetch);
     else if (fmt == KERN_W_I4)
         group_i4(rows, vecs, sum, a, corr, b, fetch);
     else if (quads_bytes(fmt) == 640)

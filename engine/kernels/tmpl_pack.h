@@ -311,86 +311,35 @@ INLINE vf vf_abs(vf v)
     return vf_of_bits(vi_and(vi_of_bits(v), vi_set1(0x7fffffff)));
 }
 
+INLINE vf inverse(vf scale)
+{
+    vf zero = vf_set1(0.0f);
+    return vf_select(vm_equal(scale, zero), zero, vf_div(vf_set1(1.0f), scale));
+}
+
+/* kern_scale for VN outputs */
+INLINE vi scale_of(vf amax, float most)
+{
+    vi h = vi_f16_of(vf_clamp(vf_div(amax, vf_set1(most)), 0.0f, 65504.0f));
+    vm clipped = vm_and(vm_greater(amax, vf_mul(vf_set1(most + 0.5f), vf_of_f16(h))),
+                        vm_greater(vf_set1(KERN_I8_LIMIT), amax));
+    return vi_add(h, vi_select(clipped, vi_set1(1), vi_set1(0)));
+}
+
 /* kern_i8_group for VN outputs; d at their words, s at their scales. */
 static void store_group_i8(const vf x[KERN_GROUP], char *d, char *s)
 {
     vf amax = vf_set1(0.0f);
     for (int i = 0; i < KERN_GROUP; i++)
         amax = vf_max(vf_abs(x[i]), amax);
-    vi h = vi_f16_of(vf_clamp(vf_div(amax, vf_set1(127.0f)), 0.0f, 65504.0f));
-    vm clipped = vm_and(vm_greater(amax, vf_mul(vf_set1(127.5f), vf_of_f16(h))),
-                        vm_greater(vf_set1(KERN_I8_LIMIT), amax));
-    h = vi_add(h, vi_select(clipped, vi_set1(1), vi_set1(0)));
-    vf scale = vf_of_f16(h), zero = vf_set1(0.0f);
-    vf inv = vf_select(vm_greater(scale, zero), vf_div(vf_set1(1.0f), scale), zero);
+    vi h = scale_of(amax, 127.0f);
+    vf inv = inverse(vf_of_f16(h));
     for (int j = 0; j < KERN_GROUP; j += 4) {
         vi q[4];
         for (int i = 0; i < 4; i++)
             q[i] = vi_add(vi_round(vf_clamp(vf_mul(x[j + i], inv), -127.0f, 127.0f)), vi_set1(128));
         vi_store(d + j * 32, quad_word(q[0], q[1], q[2], q[3]));
     }
-    vi_store_u16(s, h);
-}
-
-INLINE vf narrow_inverse(vf scale)
-{
-    vf zero = vf_set1(0.0f);
-    return vf_select(vm_equal(scale, zero), zero, vf_div(vf_set1(1.0f), scale));
-}
-
-INLINE vi narrow_quant(vf x, vf inv, float most)
-{
-    return vi_round(vf_clamp(vf_mul(x, inv), -most, most - 1.0f));
-}
-
-/* F16 scales of kern_narrow_scale for VN outputs. */
-static vi narrow_scales(const vf x[KERN_GROUP], const float *steps, int n_steps, float most)
-{
-    vf amax = vf_set1(0.0f), extreme = amax, best_error = amax;
-    vi best = vi_set1(0);
-    for (int i = 0; i < KERN_GROUP; i++) {
-        vf a = vf_abs(x[i]);
-        extreme = vf_select(vm_greater(a, amax), x[i], extreme);
-        amax = vf_max(a, amax);
-    }
-    for (int t = 0; t < n_steps; t++) {
-        vi h = vi_f16_of(vf_clamp(vf_div(extreme, vf_set1(steps[t])), -65504.0f, 65504.0f));
-        vf scale = vf_of_f16(h), inv = narrow_inverse(scale), error = vf_set1(0.0f);
-        for (int i = 0; i < KERN_GROUP; i++) {
-            vf d = vf_sub(x[i], vf_mul(scale, vf_of_int(narrow_quant(x[i], inv, most))));
-            error = vf_add(error, vf_mul(d, d));
-        }
-        vm better = vm_greater(best_error, error);
-        best = t == 0 ? h : vi_select(better, h, best);
-        best_error = t == 0 ? error : vf_select(better, error, best_error);
-    }
-    return best;
-}
-
-/* kern_i4_group, or kern_i6_group with the upper bits before the others. */
-INLINE void store_group_narrow(const enum kern_wfmt fmt, const vf x[KERN_GROUP], char *d, char *s)
-{
-    const bool six = fmt == KERN_W_I6;
-    const float most = six ? 32.0f : 8.0f;
-    vi h = six ? narrow_scales(x, kern_i6_steps, KERN_I6_TRIES, most)
-               : narrow_scales(x, kern_i4_steps, KERN_I4_TRIES, most);
-    vf inv = narrow_inverse(vf_of_f16(h));
-    vi upper[2][4];
-    for (int i = 0; i < 4; i++)
-        upper[0][i] = upper[1][i] = vi_set1(0);
-    for (int j = 0; j < 4; j++) {
-        vi q[4];
-        for (int i = 0; i < 4; i++) {
-            vi low = vi_add(narrow_quant(x[4 * j + i], inv, most), vi_set1(kern_offset(fmt)));
-            vi high = vi_add(narrow_quant(x[4 * j + 16 + i], inv, most), vi_set1(kern_offset(fmt)));
-            upper[0][i] = vi_or(vi_shr(upper[0][i], 2), vi_shl(vi_shr(low, 4), 6));
-            upper[1][i] = vi_or(vi_shr(upper[1][i], 2), vi_shl(vi_shr(high, 4), 6));
-            q[i] = vi_or(vi_and(low, vi_set1(15)), vi_shl(vi_and(high, vi_set1(15)), 4));
-        }
-        vi_store(d + (six ? 256 : 0) + j * 128, quad_word(q[0], q[1], q[2], q[3]));
-    }
-    for (int j = 0; six && j < 2; j++)
-        vi_store(d + j * 128, quad_word(upper[j][0], upper[j][1], upper[j][2], upper[j][3]));
     vi_store_u16(s, h);
 }
 
@@ -411,17 +360,30 @@ static void pack_group(enum kern_wfmt fmt, enum kern_src src, const void *const 
         store_group_bf16(x, d);
     else if (fmt == KERN_W_F16)
         store_group_f16(x, group + first * 2);
-    else if (fmt == KERN_W_I8)
-        store_group_i8(x, d, group + 1024 + first * 2);
-    else if (fmt == KERN_W_I6)
-        store_group_narrow(KERN_W_I6, x, d, group + 768 + first * 2);
     else
-        store_group_narrow(KERN_W_I4, x, d, group + 512 + first * 2);
+        store_group_i8(x, d, group + 1024 + first * 2);
 }
 
-static void pack_panel(enum kern_wfmt fmt, enum kern_src src, const void *const rows[KERN_PANEL],
-                       int k, int k_pad, void *panel)
+static void load_lanes(enum kern_src src, const void *const *rows, int k, int n_k,
+                       float x[KERN_GROUP][KERN_PANEL])
 {
+    for (int first = 0; first < KERN_PANEL; first += VN) {
+        vf v[KERN_GROUP];
+        load_group(src, rows + first, k, n_k, v);
+        for (int i = 0; i < KERN_GROUP; i++)
+            vf_store(x[i] + first, v[i]);
+    }
+}
+
+#include "engine/kernels/affine.h"
+
+static void pack_panel(enum kern_wfmt fmt, enum kern_src src, const void *const rows[KERN_PANEL],
+                       const float *importance, int k, int k_pad, void *panel)
+{
+    if (fmt == KERN_W_I4K || fmt == KERN_W_I5K || fmt == KERN_W_I6S) {
+        pack_affine(fmt, src, rows, importance, k, k_pad, panel);
+        return;
+    }
     char *group = panel;
     for (int i = 0; i < k_pad; i += KERN_GROUP, group += kern_panel_bytes(fmt, KERN_GROUP))
         for (int first = 0; first < KERN_PANEL; first += VN)

@@ -25,6 +25,7 @@
 #include "engine/kernels/blocks.h"
 #include "engine/kernels/convert.h"
 #include "engine/model/load.h"
+#include "engine/model/numerics.h"
 #include "engine/model/plan.h"
 #include "engine/model/rope.h"
 #include "engine/model/weight_hash.h"
@@ -52,9 +53,11 @@ struct fill {
     struct worker *workers; /* [n_threads] */
     int n_threads;
     atomic_bool failed;
-    atomic_bool *too_many_exceptions; /* [n_mats]: a panel does not fit B12 */
-    bool again;                       /* those matrices are being read again */
-    double *freqs[2];                 /* [d_rot / 2]: of the model's RoPE and the local one */
+    atomic_bool *read_again; /* [n_mats]: a panel does not fit B12, or was packed without
+                                       * calibration */
+    float *squares;          /* of these */
+    bool again;              /* those matrices are being read again */
+    double *freqs[2];        /* [d_rot / 2]: of the model's RoPE and the local one */
 };
 
 /* ---- the arena ----------------------------------------------------------------------------- */
@@ -233,8 +236,9 @@ static bool pack_panel(const struct fill *f, int i, int panel, struct worker *w)
                    (eng_dtype_is_blocks(dtype) && fmt != kern_blocks_form(eng_dtype_source(dtype)));
     if (!stage_panel(f, pm, panel, widened, w, rows)) return false;
     if (!kern_pack_panel(f->m->kern, fmt, widened ? KERN_SRC_F32 : eng_dtype_source(dtype), rows,
-                         mat->n_in, mat->k_pad, w->words, mat->panels + eng_mat_offset(mat, panel)))
-        atomic_store_explicit(&f->too_many_exceptions[i], true, memory_order_relaxed);
+                         mat->squares, mat->n_in, mat->k_pad, w->words,
+                         mat->panels + eng_mat_offset(mat, panel)))
+        atomic_store_explicit(&f->read_again[i], true, memory_order_relaxed);
     return true;
 }
 
@@ -266,7 +270,7 @@ static void pack_item(void *arg, int item, int thread)
     for (; panel < last && panel < end; panel++) {
         if (atomic_load_explicit(&f->failed, memory_order_relaxed) || is_stopped(f)) return;
         int i = find_mat(f, panel);
-        if (f->again && !f->too_many_exceptions[i]) continue;
+        if (f->again && !f->read_again[i]) continue;
         if (!pack_panel(f, i, panel - f->first_panel[i], &f->workers[thread]))
             atomic_store(&f->failed, true);
     }
@@ -281,7 +285,7 @@ static int place_plain(struct fill *f, char *err, size_t errlen)
     size_t bytes = 0;
     for (int i = 0; i < m->load->n_mats; i++) {
         const struct eng_mat *mat = m->load->mats[i].mat;
-        if (f->too_many_exceptions[i])
+        if (f->read_again[i])
             bytes += (size_t)mat->n_panels * kern_panel_bytes(KERN_W_BF16, mat->k_pad);
     }
     if (bytes == 0) return 0;
@@ -292,7 +296,7 @@ static int place_plain(struct fill *f, char *err, size_t errlen)
     uint8_t *at = m->plain;
     for (int i = 0; i < m->load->n_mats; i++) {
         struct eng_mat *mat = m->load->mats[i].mat;
-        if (!f->too_many_exceptions[i]) continue;
+        if (!f->read_again[i]) continue;
         size_t compressed_bytes = (size_t)mat->n_panels * mat->panel_bytes;
         eng_arena_give_back(mat->panels, compressed_bytes);
         mat->fmt = KERN_W_BF16;
@@ -305,6 +309,51 @@ static int place_plain(struct fill *f, char *err, size_t errlen)
     m->weights_bytes += (int64_t)bytes;
     if (m->hp.tied) m->head = m->embed;
     return 0;
+}
+
+/* ---- calibration --------------------------------------------------------------------------- */
+
+static bool is_affine(enum kern_wfmt fmt)
+{
+    return fmt == KERN_W_I4K || fmt == KERN_W_I5K;
+}
+
+/* Makes of sums of squares how much each column counts; one that nothing reached as their mean. */
+static void settle_squares(const struct eng_mat *mat)
+{
+    double sum = 0;
+    for (int k = 0; k < mat->n_in; k++)
+        sum += (double)mat->squares[k];
+    float mean = (float)(sum / mat->n_in);
+    if (!isfinite(mean) || mean <= 0.0f) mean = 1.0f;
+    for (int k = 0; k < mat->n_in; k++) {
+        float share = mat->squares[k] / mean;
+        mat->squares[k] = share > 0.0f && isfinite(share) ? share : 1.0f;
+    }
+}
+
+/* Gives the matrices to read again their importances. */
+static int calibrate(struct fill *f, struct pool *pool, char *err, size_t errlen)
+{
+    const struct eng_model *m = f->m;
+    size_t n = 0;
+    if (!m->calibrate || m->numerics->keep_blocks) return 0;
+    for (int i = 0; i < m->load->n_mats; i++)
+        if (is_affine(m->load->mats[i].mat->fmt)) n += (size_t)m->load->mats[i].mat->k_pad;
+    if (n == 0 || is_stopped(f)) return 0;
+    float *at = f->squares = calloc(n, sizeof(*at));
+    if (!at) return fail_with(ENG_ENOMEM, err, errlen, "no memory to calibrate the model");
+    for (int i = 0; i < m->load->n_mats; i++) {
+        struct eng_mat *mat = m->load->mats[i].mat;
+        f->read_again[i] = is_affine(mat->fmt);
+        if (!f->read_again[i]) continue;
+        mat->squares = at;
+        at += mat->k_pad;
+    }
+    int rc = m->calibrate(m->calibrate_ctx, m, pool, err, errlen);
+    for (int i = 0; i < m->load->n_mats; i++)
+        if (m->load->mats[i].mat->squares) settle_squares(m->load->mats[i].mat);
+    return rc;
 }
 
 /* ---- vectors and tables -------------------------------------------------------------------- */
@@ -453,7 +502,8 @@ static int run(struct fill *f, struct pool *pool, char *err, size_t errlen)
     set_fingerprint(f);
     f->m->weights_bytes = (int64_t)f->m->load->arena_bytes;
     rc = place_plain(f, err, errlen);
-    if (rc || !f->m->plain) return rc;
+    if (!rc && !f->m->plain) rc = calibrate(f, pool, err, errlen);
+    if (rc || (!f->m->plain && !f->squares)) return rc;
     struct pool_phase phase = {pack_item, f, n_items};
     f->again = true;
     pool_run(pool, &phase, 1, NULL);
@@ -505,8 +555,8 @@ int eng_model_fill(struct eng_model *m, struct pool *pool, int64_t ctx, char *er
     f.first_panel = first_panel;
     f.freqs[0] = calloc((size_t)m->hp.d_head, sizeof(*f.freqs[0]));
     f.freqs[1] = f.freqs[0] ? f.freqs[0] + m->hp.d_head / 2 : NULL;
-    f.too_many_exceptions = calloc((size_t)m->load->n_mats, sizeof(*f.too_many_exceptions));
-    if (!first_panel || !f.freqs[0] || !f.too_many_exceptions || !make_workers(&f)) {
+    f.read_again = calloc((size_t)m->load->n_mats, sizeof(*f.read_again));
+    if (!first_panel || !f.freqs[0] || !f.read_again || !make_workers(&f)) {
         rc = fail_with(ENG_ENOMEM, err, errlen, "no memory to load the model");
     } else {
         rc = run_unless_stopped(&f, pool, err, errlen);
@@ -518,7 +568,10 @@ int eng_model_fill(struct eng_model *m, struct pool *pool, int64_t ctx, char *er
         free(f.workers[i].words);
     }
     free(f.workers);
-    free(f.too_many_exceptions);
+    free(f.read_again);
+    for (int i = 0; f.squares && i < m->load->n_mats; i++)
+        m->load->mats[i].mat->squares = NULL;
+    free(f.squares);
     free(f.freqs[0]);
     free(first_panel);
     if (rc == 0) {

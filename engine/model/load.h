@@ -8,7 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct eng_model;
+#include "engine/model/model.h"
+
 struct eng_numerics;
 struct kern;
 struct pool;
@@ -22,7 +23,12 @@ struct eng_model_params {
     const char *gemm;          /* "auto", "native", "blas"; "native" if BLAS is not available */
     const char *weight_coding; /* "auto" or NULL: as measured, "on", "off" */
     const atomic_bool *stop;   /* eng_model_fill gives up once it is true; NULL: never */
-    int64_t memory_bytes;      /* weights beyond this are refused with the sums; 0: no limit */
+    /* Of a path with affine matrices: called by eng_model_fill once the weights are packed, to run
+     * the model on a text (eng_mat.squares). They are read again then, and packed for these
+     * inputs. NULL: all columns count alike. */
+    eng_calibrate_fn *calibrate;
+    void *calibrate_ctx;
+    int64_t memory_bytes; /* weights beyond this are refused with the sums; 0: no limit */
 };
 
 /*

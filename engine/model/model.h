@@ -16,7 +16,13 @@
 #include "engine/kernels/kernels.h"
 #include "engine/model/hparams.h"
 
+struct eng_model;
 struct eng_numerics;
+struct pool;
+
+/* Runs the model on a text; see eng_model_params. */
+typedef int eng_calibrate_fn(void *ctx, const struct eng_model *m, struct pool *pool, char *err,
+                             size_t errlen);
 
 /* One packed matrix, n_out outputs of n_in inputs; row n of the source is output n. */
 struct eng_mat {
@@ -35,6 +41,8 @@ struct eng_mat {
     size_t panel_bytes, fine_bytes;
     uint8_t *panels;   /* 64-byte aligned, in the model's arena */
     const float *bias; /* [32 * n_panels], or NULL */
+    float *squares;    /* while the model is calibrated: [k_pad], to which products add the squares
+                        * of their rows, in sum; else NULL */
 };
 
 static inline bool eng_mat_is_fine(const struct eng_mat *m, int panel)
@@ -167,8 +175,10 @@ struct eng_model {
     size_t arena_bytes;
     void *plain; /* a second one, for BF16 matrices that do not fit B12; or NULL */
     size_t plain_bytes;
-    const atomic_bool *stop; /* of eng_model_params */
-    struct eng_load *load;   /* the plan between open and fill; NULL afterwards */
+    const atomic_bool *stop;     /* of eng_model_params */
+    eng_calibrate_fn *calibrate; /* of eng_model_params */
+    void *calibrate_ctx;
+    struct eng_load *load; /* the plan between open and fill; NULL afterwards */
 };
 
 #endif

@@ -5,26 +5,13 @@
 #include <stddef.h>
 #include <string.h>
 
+/* Name, activations, keeps the source, keeps blocks; formats: matrix, fine, head, KV. */
 static const struct eng_numerics paths[] = {
-    {.name = "exact",
-     .act = KERN_A_F32,
-     .keep_source = true,
-     .matrix = KERN_W_F32,
-     .head = KERN_W_F32,
-     .kv = KERN_KV_F32},
-    {.name = "bf16",
-     .act = KERN_A_BF16,
-     .matrix = KERN_W_BF16,
-     .head = KERN_W_BF16,
-     .kv = KERN_KV_BF16},
-    {.name = "int8", .act = KERN_A_I8, .matrix = KERN_W_I8, .head = KERN_W_I8, .kv = KERN_KV_I8},
-    {.name = "file",
-     .act = KERN_A_I8,
-     .keep_blocks = true,
-     .matrix = KERN_W_I8,
-     .head = KERN_W_I8,
-     .kv = KERN_KV_BF16},
-    {.name = "int4", .act = KERN_A_I8, .matrix = KERN_W_I4, .head = KERN_W_I6, .kv = KERN_KV_I8},
+    {"exact", KERN_A_F32, true, false, KERN_W_F32, KERN_W_F32, KERN_W_F32, KERN_KV_F32},
+    {"bf16", KERN_A_BF16, false, false, KERN_W_BF16, KERN_W_BF16, KERN_W_BF16, KERN_KV_BF16},
+    {"int8", KERN_A_I8, false, false, KERN_W_I8, KERN_W_I8, KERN_W_I8, KERN_KV_I8},
+    {"file", KERN_A_I8, false, true, KERN_W_I8, KERN_W_I8, KERN_W_I8, KERN_KV_BF16},
+    {"int4", KERN_A_I8, false, false, KERN_W_I4K, KERN_W_I5K, KERN_W_I6S, KERN_KV_I8},
 };
 
 enum { N_PATHS = sizeof(paths) / sizeof(paths[0]) };

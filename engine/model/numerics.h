@@ -13,9 +13,8 @@ struct eng_numerics {
     enum kern_afmt act; /* activations into every matrix product */
     bool keep_source;   /* matrices as stored, of parts that differ or are blocks as F32 */
     bool keep_blocks;   /* matrices of blocks in panels of their form */
-    enum kern_wfmt matrix,
-        head;           /* formats otherwise; BF16 becomes B12 if kernels and weights allow; the
-                         * head's is that of keys, values, first and last layer too */
+    /* formats otherwise; BF16 becomes B12 if kernels and weights allow */
+    enum kern_wfmt matrix, fine, head;
     enum kern_kvfmt kv; /* KV cache, unless another type is asked for */
 };
 

@@ -257,7 +257,7 @@ static void plan_attention(const struct check *c, int i)
             rows ? "num_attention_heads x head_dim" : "head_dim");
     add_vec(c, &l->k_norm, layer_name(name, c, i, names->k_norm), rows ? n_kv : hp->d_head,
             rows ? "num_key_value_heads x head_dim" : "head_dim");
-    struct plan_mat *o = add_mat(c, &l->o, layer_role(hp, i), n_q);
+    struct plan_mat *o = add_mat(c, &l->o, PLAN_FINE, n_q);
     add_part(c, o, layer_name(name, c, i, names->o), hp->d_model, hp->attn_bias_o,
              "hidden_size, num_attention_heads x head_dim");
     add_vec(c, &l->attn_post, layer_name(name, c, i, names->attn_post), hp->d_model, "hidden_size");
@@ -292,9 +292,8 @@ static void plan_conv(const struct check *c, int i)
              "3 x hidden_size, hidden_size");
     add_conv(c, l, layer_name(name, c, i, names->conv), hp->d_model,
              "hidden_size, 1, conv_L_cache");
-    add_part(c, add_mat(c, &l->o, layer_role(hp, i), hp->d_model),
-             layer_name(name, c, i, names->conv_out), hp->d_model, hp->conv_bias,
-             "hidden_size, hidden_size");
+    add_part(c, add_mat(c, &l->o, PLAN_FINE, hp->d_model), layer_name(name, c, i, names->conv_out),
+             hp->d_model, hp->conv_bias, "hidden_size, hidden_size");
 }
 
 static void plan_delta(const struct check *c, int i)
@@ -327,7 +326,7 @@ static void plan_delta(const struct check *c, int i)
     add_vec(c, &l->delta_norm, layer_name(name, c, i, names->delta_norm), hp->d_delta_value,
             "linear_value_head_dim");
     c->m->load->vecs[c->m->load->n_vecs - 1].add = 0;
-    add_part(c, add_mat(c, &l->o, layer_role(hp, i), n_v), layer_name(name, c, i, names->conv_out),
+    add_part(c, add_mat(c, &l->o, PLAN_FINE, n_v), layer_name(name, c, i, names->conv_out),
              hp->d_model, false, "hidden_size, linear_num_value_heads x linear_value_head_dim");
 }
 
@@ -353,7 +352,7 @@ static void plan_mlp(const struct check *c, int i)
     }
     if (!hp->ungated)
         l->gate_up.n_out = 2 * KERN_PANEL * ((hp->d_ff + KERN_PANEL - 1) / KERN_PANEL);
-    struct plan_mat *down = add_mat(c, &l->down, layer_role(hp, i), hp->d_ff);
+    struct plan_mat *down = add_mat(c, &l->down, PLAN_FINE, hp->d_ff);
     add_part(c, down, layer_name(name, c, i, names->down), hp->d_model, hp->mlp_bias,
              "hidden_size, intermediate_size");
     add_vec(c, &l->ffn_post, layer_name(name, c, i, names->ffn_post), hp->d_model, "hidden_size");
@@ -670,7 +669,9 @@ static enum kern_wfmt choose_format(const struct eng_numerics *numerics, const s
                : dtype == ENG_DTYPE_F16 ? KERN_W_F16
                                         : KERN_W_F32;
     }
-    return pm->role == PLAN_MATRIX ? numerics->matrix : numerics->head;
+    return pm->role == PLAN_MATRIX ? numerics->matrix
+           : pm->role == PLAN_FINE ? numerics->fine
+                                   : numerics->head;
 }
 
 /* The form of a panel's blocks, or the path's format for it. */
@@ -693,9 +694,10 @@ static void set_formats(const struct eng_numerics *numerics, struct plan_mat *pm
     int first = pm->fine_row / KERN_PANEL;
     mat->fmt = panel_format(numerics, pm, 0);
     mat->n_fine = 0;
-    mat->fine_fmt = KERN_W_I6;
+    mat->fine_fmt = numerics->fine;
     if (!numerics->keep_blocks) {
-        if (mat->fmt == KERN_W_I4 && first > 0) mat->n_fine = mat->n_panels - first;
+        if (mat->fmt != mat->fine_fmt && mat->fmt == numerics->matrix && first > 0)
+            mat->n_fine = mat->n_panels - first;
         return;
     }
     first = 1;

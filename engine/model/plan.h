@@ -31,8 +31,9 @@ struct plan_part {
 };
 
 /*
- * The role of a matrix decides its format. FINE: those of the first and the last layer, whose
- * errors count most. POOLED: of rows that are pooled hidden states.
+ * The role of a matrix decides its format. FINE: those whose errors count most, all of the first
+ * and the last layer, and of the others those that add to the stream. POOLED: of rows that are
+ * pooled hidden states.
  */
 enum plan_role { PLAN_MATRIX, PLAN_FINE, PLAN_HEAD, PLAN_LOOKUP, PLAN_POOLED };
 

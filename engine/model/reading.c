@@ -141,7 +141,7 @@ static bool add_ways(struct probe *p, enum kern_wfmt fmt, const void *const rows
     size_t bytes = kern_panel_bytes(fmt, p->k_pad);
     if (fmt >= KERN_W_I4) memset(panel, 0x11, bytes); /* of blocks: any small numbers */
     if (bytes > SLICE_BYTES / 4 ||
-        (fmt < KERN_W_I4 && !kern_pack_panel(p->m->kern, fmt, KERN_SRC_F32, rows, p->k_pad,
+        (fmt < KERN_W_I4 && !kern_pack_panel(p->m->kern, fmt, KERN_SRC_F32, rows, NULL, p->k_pad,
                                              p->k_pad, p->words, panel)))
         return false;
     assert(p->n_ways + N_DISTANCES - first <= MAX_WAYS);

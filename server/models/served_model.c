@@ -41,6 +41,8 @@ enum {
 struct loading {
     const struct srv_model_params *p;
     struct srv_model *model;
+    pthread_t text_thread;
+    bool text_is_loading, in_parallel;
     int text_rc; /* enum eng_error */
     char text_error[ERROR_BYTES];
     char *err;
@@ -77,6 +79,25 @@ static void *load_text(void *arg)
     if (tools_detect(&l->model->style, l->model->chat, c->tool_format))
         fail_text(l, TOK_ENOMEM, "chat template", "out of memory");
     return NULL;
+}
+
+/* The tokenizer and the template are there afterwards, or text_rc says why not. */
+static void await_text(struct loading *l)
+{
+    if (l->text_is_loading && l->in_parallel)
+        pthread_join(l->text_thread, NULL);
+    else if (l->text_is_loading)
+        load_text(l);
+    l->text_is_loading = false;
+}
+
+static int calibration_ids(void *ctx, int32_t *ret_ids, int max)
+{
+    struct loading *l = ctx;
+    await_text(l);
+    int n = l->text_rc ? 0 : srv_calibration_ids(l->model->tok, l->model->chat, ret_ids, max);
+    if (n == 0) srv_log(SRV_LOG_WARNING, "int4: weights are not calibrated: a text has no ids");
+    return n;
 }
 
 static int64_t file_bytes(const char *dir, const char *name)
@@ -211,8 +232,8 @@ struct srv_list srv_names_copy(const struct srv_list *from)
 }
 
 /*
- * b<version>-<weights and tokenizer>-<path>[-kv8b]-<kernels>-<gemm>-draw<n>: all that decides the
- * bits and, with the rule of the draw, the tokens of a seed.
+ * b<version>-<weights and tokenizer>-<path>[.<revision>][-kv8b]-<kernels>-<gemm>-draw<n>: all that
+ * decides the bits and, with the rule of the draw, the tokens of a seed.
  */
 static void make_fingerprint(struct srv_model *m)
 {
@@ -222,8 +243,9 @@ static void make_fingerprint(struct srv_model *m)
     for (int i = 0; i < 6; i++)
         snprintf(weights + 2 * i, 3, "%02x", info->fingerprint[i] ^ text[i]);
     const char *kv = strcmp(info->kv_dtype, "int8") == 0 ? "-kv8b" : "";
-    snprintf(m->fingerprint, sizeof(m->fingerprint), "b%s-%s-%s%s-%s-%s-draw%d", HEARTH_VERSION,
-             weights, info->numerics, kv, info->kernels, info->gemm, ENG_DRAW_RULE);
+    const char *revision = strcmp(info->numerics, "int4") == 0 ? ".2" : "";
+    snprintf(m->fingerprint, sizeof(m->fingerprint), "b%s-%s-%s%s%s-%s-%s-draw%d", HEARTH_VERSION,
+             weights, info->numerics, revision, kv, info->kernels, info->gemm, ENG_DRAW_RULE);
 }
 
 static void check_vocabulary(const struct loading *l)
@@ -370,16 +392,15 @@ static void log_gguf(const struct loading *l)
 /* Everything from the files of the directory. Returns 0 or an enum eng_error. */
 static int load_files(struct loading *l)
 {
-    pthread_t text;
-    bool in_parallel = thread_start(&text, "hearth-load", 0, load_text, l) == 0;
     char buf[PATH_MAX], base[200];
+    l->text_is_loading = true;
+    l->in_parallel = thread_start(&l->text_thread, "hearth-load", 0, load_text, l) == 0;
     const char *folder = model_folder(l->p->config, l->p->dir, buf, sizeof(buf));
     struct eng_params params = engine_params(l->p);
+    params.calibration = calibration_ids;
+    params.calibration_ctx = l;
     int rc = eng_open(&l->model->engine, &params, l->err, l->errlen);
-    if (in_parallel)
-        pthread_join(text, NULL);
-    else
-        load_text(l);
+    await_text(l);
     if (rc) return rc;
     warn_of_kv_disk(l);
     if (srv_hub_has_adapter(l->p->dir, base, sizeof(base)))

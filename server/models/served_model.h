@@ -156,4 +156,11 @@ int srv_model_source(const char *dir, const char *draft_dir, uint8_t ret[32]);
 /* The contents of a GGUF file or set: "llama, Q4_1 (210 matrices), Q8_0 (1)". Returns buf. */
 const char *srv_gguf_types(const char *path, char *buf, size_t size);
 
+/*
+ * The first ids, at most `max`, of the text on which weights of four bits are calibrated (see
+ * eng_params.calibration); returns their number. chat may be NULL. Any thread.
+ */
+int srv_calibration_ids(const struct tok *tok, const struct tok_chat *chat, int32_t *ret_ids,
+                        int max);
+
 #endif

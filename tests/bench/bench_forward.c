@@ -34,14 +34,14 @@
 enum { MAX_BATCH = 64, MAX_REPS = 64, MAX_CASES = 16, HUGE_PAGE = 2 << 20 };
 
 static const struct eng_numerics paths[] = {
-    {"exact", KERN_A_F32, true, false, KERN_W_BF16, KERN_W_BF16, KERN_KV_F32},
-    {"f32", KERN_A_F32, true, false, KERN_W_F32, KERN_W_F32, KERN_KV_F32},
-    {"bf16", KERN_A_BF16, true, false, KERN_W_BF16, KERN_W_BF16, KERN_KV_BF16},
-    {"bf16-kv8", KERN_A_BF16, true, false, KERN_W_BF16, KERN_W_BF16, KERN_KV_I8},
-    {"int8", KERN_A_I8, false, false, KERN_W_I8, KERN_W_I8, KERN_KV_BF16},
-    {"int8-kv8", KERN_A_I8, false, false, KERN_W_I8, KERN_W_I8, KERN_KV_I8},
-    {"int4", KERN_A_I8, false, false, KERN_W_I4, KERN_W_I8, KERN_KV_BF16},
-    {"int4-all", KERN_A_I8, false, false, KERN_W_I4, KERN_W_I4, KERN_KV_BF16},
+    {"exact", KERN_A_F32, true, false, KERN_W_BF16, KERN_W_BF16, KERN_W_BF16, KERN_KV_F32},
+    {"f32", KERN_A_F32, true, false, KERN_W_F32, KERN_W_F32, KERN_W_F32, KERN_KV_F32},
+    {"bf16", KERN_A_BF16, true, false, KERN_W_BF16, KERN_W_BF16, KERN_W_BF16, KERN_KV_BF16},
+    {"bf16-kv8", KERN_A_BF16, true, false, KERN_W_BF16, KERN_W_BF16, KERN_W_BF16, KERN_KV_I8},
+    {"int8", KERN_A_I8, false, false, KERN_W_I8, KERN_W_I8, KERN_W_I8, KERN_KV_BF16},
+    {"int8-kv8", KERN_A_I8, false, false, KERN_W_I8, KERN_W_I8, KERN_W_I8, KERN_KV_I8},
+    {"int4", KERN_A_I8, false, false, KERN_W_I4K, KERN_W_I5K, KERN_W_I6S, KERN_KV_BF16},
+    {"int4-all", KERN_A_I8, false, false, KERN_W_I4K, KERN_W_I4K, KERN_W_I4K, KERN_KV_BF16},
 };
 
 static const struct shape {
@@ -118,7 +118,7 @@ static struct eng_mat make_mat(const struct kern *kern, enum kern_wfmt fmt, int 
         row[i] = rows + (size_t)i * (size_t)n_in;
     void *words = aligned_alloc(64, kern_panel_bytes(KERN_W_BF16, n_in));
     if (!words) fail("no memory");
-    if (!kern_pack_panel(kern, m.fmt, KERN_SRC_F32, row, n_in, n_in, words, m.panels))
+    if (!kern_pack_panel(kern, m.fmt, KERN_SRC_F32, row, NULL, n_in, n_in, words, m.panels))
         fail("a panel does not fit 12 bits");
     free(words);
     for (int p = 1; p < m.n_panels; p++)

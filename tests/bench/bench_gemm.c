@@ -84,7 +84,7 @@ static void make_mat(struct bench *b, enum kern_wfmt fmt, int n_in, int n_out)
         const void *rows[KERN_PANEL];
         for (int i = 0; i < KERN_PANEL; i++)
             rows[i] = b->x + (i % 8) * MAX_IN;
-        b->model.kern->pack_panel(fmt, KERN_SRC_F32, rows, n_in, n_in,
+        b->model.kern->pack_panel(fmt, KERN_SRC_F32, rows, NULL, n_in, n_in,
                                   m->panels + (size_t)p * m->panel_bytes);
     }
 }

@@ -29,8 +29,9 @@ static const struct {
     {"bf16", KERN_A_BF16, KERN_W_BF16},    {"b12", KERN_A_BF16, KERN_W_B12},
     {"i8", KERN_A_I8, KERN_W_I8},          {"i4", KERN_A_I8, KERN_W_I4},
     {"f32xbf16", KERN_A_F32, KERN_W_BF16}, {"f32xb12", KERN_A_F32, KERN_W_B12},
-    {"i6", KERN_A_I8, KERN_W_I6},          {"f32", KERN_A_F32, KERN_W_F32},
-    {"f32xf16", KERN_A_F32, KERN_W_F16},
+    {"i6s", KERN_A_I8, KERN_W_I6S},        {"f32", KERN_A_F32, KERN_W_F32},
+    {"f32xf16", KERN_A_F32, KERN_W_F16},   {"i4k", KERN_A_I8, KERN_W_I4K},
+    {"i5k", KERN_A_I8, KERN_W_I5K},
 };
 
 static double now(void)
@@ -339,7 +340,7 @@ static void run_panel(struct vectors *v, enum kern_wfmt fmt)
     const void *rows[KERN_PANEL];
     for (int i = 0; i < KERN_PANEL; i++)
         rows[i] = v->rows + (size_t)i * (size_t)v->n * 2;
-    v->kern->pack_panel(fmt, KERN_SRC_BF16, rows, v->n, v->n, v->panel);
+    v->kern->pack_panel(fmt, KERN_SRC_BF16, rows, NULL, v->n, v->n, v->panel);
 }
 static void run_panel_f32(struct vectors *v)
 {
@@ -353,9 +354,9 @@ static void run_panel_i8(struct vectors *v)
 {
     run_panel(v, KERN_W_I8);
 }
-static void run_panel_i4(struct vectors *v)
+static void run_panel_i4k(struct vectors *v)
 {
-    run_panel(v, KERN_W_I4);
+    run_panel(v, KERN_W_I4K);
 }
 
 static const struct {
@@ -382,7 +383,7 @@ static const struct {
     {"pack panel f32", run_panel_f32, D_MODEL, KERN_PANEL},
     {"pack panel bf16", run_panel_bf16, D_MODEL, KERN_PANEL},
     {"pack panel i8", run_panel_i8, D_MODEL, KERN_PANEL},
-    {"pack panel i4", run_panel_i4, D_MODEL, KERN_PANEL},
+    {"pack panel i4k", run_panel_i4k, D_MODEL, KERN_PANEL},
 };
 
 static void bench_single(struct vectors *v, int i)

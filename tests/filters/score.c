@@ -29,6 +29,7 @@
 #include "server/config/config.h"
 #include "server/models/served_model.h"
 #include "tests/filters/filters.h"
+#include "tokenizer/chat/chat.h"
 #include "tokenizer/tokenizer.h"
 
 enum { MAX_GREEDY = 1000000 };
@@ -260,6 +261,21 @@ static int answer(void *ctx, const char *line, size_t len, struct jw *w, struct 
     return rc;
 }
 
+/* The server's, so that the numbers are the server's. */
+static int calibration_ids(void *ctx, int32_t *ret_ids, int max)
+{
+    struct scorer *f = ctx;
+    const struct tok_chat_params params = {.tokenizer_dir = f->config->tokenizer};
+    struct tok_chat *chat = NULL;
+    char err[200];
+    if (!f->tok && tok_open_from(&f->tok, f->config->model, f->config->tokenizer, err, sizeof(err)))
+        return 0;
+    if (tok_chat_open(&chat, f->config->model, &params, err, sizeof(err))) chat = NULL;
+    int n = srv_calibration_ids(f->tok, chat, ret_ids, max);
+    tok_chat_close(chat);
+    return n;
+}
+
 int filter_score(const struct srv_config *config)
 {
     struct scorer f = {.config = config};
@@ -269,6 +285,8 @@ int filter_score(const struct srv_config *config)
                                   .ctx = &f};
     char err[1024] = "";
     struct eng_params params = srv_engine_params(config);
+    params.calibration = calibration_ids;
+    params.calibration_ctx = &f;
     params.kv_bytes = 0; /* the option is not for this subcommand */
     params.no_prefix_cache = true;
     params.speculate = ENG_SPECULATE_OFF;

@@ -24,7 +24,7 @@ static void check_panel(enum kern_src src, const uint8_t *row, int k, const floa
     float *got = malloc((size_t)k * sizeof(*got));
     if (!panel || !got) abort();
     rows[7] = rows[31] = row;
-    kern_pack_panel(kern_select("c"), form, src, rows, k, k, NULL, panel);
+    kern_pack_panel(kern_select("c"), form, src, rows, NULL, k, k, NULL, panel);
     for (int at = 0; at < 3; at++) {
         int n = checked[at];
         kern_select("c")->unpack_row(form, panel, n, k, got);

@@ -75,7 +75,7 @@ static struct eng_mat synth_mat(const struct kern *kern, enum kern_wfmt fmt, int
             for (int k = 0; k < n_in; k++)
                 rows[(size_t)i * (size_t)n_in + (size_t)k] = spread * synth_random();
         }
-        kern->pack_panel(fmt, KERN_SRC_F32, row, n_in, m.k_pad,
+        kern->pack_panel(fmt, KERN_SRC_F32, row, NULL, n_in, m.k_pad,
                          m.panels + (size_t)p * m.panel_bytes);
     }
     free(rows);

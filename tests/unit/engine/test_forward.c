@@ -48,12 +48,14 @@ static const struct {
     struct eng_numerics n;
     double bound;
 } paths[] = {
-    {{"exact", KERN_A_F32, true, false, KERN_W_F32, KERN_W_F32, KERN_KV_F32}, 2e-5},
-    {{"exact-bf16w", KERN_A_F32, true, false, KERN_W_BF16, KERN_W_BF16, KERN_KV_F32}, 2e-5},
-    {{"bf16", KERN_A_BF16, true, false, KERN_W_BF16, KERN_W_BF16, KERN_KV_BF16}, 0.06},
-    {{"int8", KERN_A_I8, false, false, KERN_W_I8, KERN_W_I8, KERN_KV_BF16}, 0.12},
-    {{"int4", KERN_A_I8, false, false, KERN_W_I4, KERN_W_I6, KERN_KV_BF16}, 0.12},
-    {{"bf16, int8 KV", KERN_A_BF16, true, false, KERN_W_BF16, KERN_W_BF16, KERN_KV_I8}, 0.06},
+    {{"exact", KERN_A_F32, true, false, KERN_W_F32, KERN_W_F32, KERN_W_F32, KERN_KV_F32}, 2e-5},
+    {{"exact-bf16w", KERN_A_F32, true, false, KERN_W_BF16, KERN_W_BF16, KERN_W_BF16, KERN_KV_F32},
+     2e-5},
+    {{"bf16", KERN_A_BF16, true, false, KERN_W_BF16, KERN_W_BF16, KERN_W_BF16, KERN_KV_BF16}, 0.06},
+    {{"int8", KERN_A_I8, false, false, KERN_W_I8, KERN_W_I8, KERN_W_I8, KERN_KV_BF16}, 0.12},
+    {{"int4", KERN_A_I8, false, false, KERN_W_I4K, KERN_W_I5K, KERN_W_I6S, KERN_KV_BF16}, 0.2},
+    {{"bf16, int8 KV", KERN_A_BF16, true, false, KERN_W_BF16, KERN_W_BF16, KERN_W_BF16, KERN_KV_I8},
+     0.06},
 };
 
 /* ---- running sequences --------------------------------------------------------------------- */

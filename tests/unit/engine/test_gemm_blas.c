@@ -77,7 +77,7 @@ static struct eng_mat make_mat(const struct kern *kern, enum kern_wfmt fmt)
     fill_random(weights, KERN_PANEL * K, 1);
     for (int i = 0; i < KERN_PANEL; i++)
         rows[i] = weights + i * K;
-    kern->pack_panel(fmt, KERN_SRC_F32, rows, K, K, m.panels);
+    kern->pack_panel(fmt, KERN_SRC_F32, rows, NULL, K, K, m.panels);
     return m;
 }
 

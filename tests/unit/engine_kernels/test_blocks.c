@@ -92,7 +92,7 @@ static void check_panel(int type, const struct kern *kern)
     for (int n = 0; n < KERN_PANEL; n++)
         rows[n] = n == 5 ? NULL : blocks + n % (N_WEIGHTS / K) * row_bytes;
     REQUIRE(kern_panel_bytes(form, K) <= sizeof(panel));
-    kern_pack_panel(kern, form, src, rows, K, K, NULL, panel);
+    kern_pack_panel(kern, form, src, rows, NULL, K, K, NULL, panel);
     for (int n = 0; n < KERN_PANEL; n++) {
         memset(want, 0, sizeof(want));
         if (rows[n]) kern_blocks_f32(src, rows[n], K, want);

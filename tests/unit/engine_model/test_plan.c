@@ -259,8 +259,8 @@ static void test_formats(void **state)
         {"llama-yarn-bf16", "exact", KERN_W_BF16, KERN_W_BF16, KERN_W_BF16},
         {"llama-yarn-bf16", "bf16", KERN_W_BF16, KERN_W_BF16, KERN_W_BF16},
         {"llama-yarn-bf16", "int8", KERN_W_I8, KERN_W_I8, KERN_W_BF16},
-        {"llama-yarn-bf16", "int4", KERN_W_I6, KERN_W_I6, KERN_W_BF16},
-        {"qwen2-window-bf16", "int4", KERN_W_I6, KERN_W_I6, KERN_W_I6}, /* tied */
+        {"llama-yarn-bf16", "int4", KERN_W_I5K, KERN_W_I6S, KERN_W_BF16},
+        {"qwen2-window-bf16", "int4", KERN_W_I5K, KERN_W_I6S, KERN_W_I6S}, /* tied */
         {"llama-dynamic-f16", "exact", KERN_W_F16, KERN_W_F16, KERN_W_F16},
         {"llama-dynamic-f16", "bf16", KERN_W_BF16, KERN_W_BF16, KERN_W_F16},
         {"llama-mixed-shards", "exact", KERN_W_F32, KERN_W_F16, KERN_W_F32}, /* parts differ */
@@ -276,25 +276,28 @@ static void test_formats(void **state)
     }
 }
 
-/* Row `row` of a tensor as int6 is packed row `at`. */
-static void check_six_bits(const struct eng_model *m, const struct eng_mat *mat, int at,
-                           const char *model, const char *tensor, int row)
+/* Packed row `at` is row `row` of a tensor, within half a step of the largest of 31 a group. */
+static void check_five_bits(const struct eng_model *m, const struct eng_mat *mat, int at,
+                            const char *model, const char *tensor, int row)
 {
     int64_t cols;
     float *values = read_tensor(fixture(model), tensor, &cols), got[512];
     REQUIRE(mat->n_in == cols && cols <= 512 && cols % KERN_GROUP == 0);
-    m->kern->unpack_row(KERN_W_I6, mat->panels + eng_mat_offset(mat, at / KERN_PANEL),
+    m->kern->unpack_row(KERN_W_I5K, mat->panels + eng_mat_offset(mat, at / KERN_PANEL),
                         at % KERN_PANEL, mat->n_in, got);
     for (int64_t k = 0; k < cols; k += KERN_GROUP) {
-        uint8_t q[KERN_GROUP];
-        float scale = kern_f32_of_f16(kern_i6_group(values + row * cols + k, q));
+        float lo = 0, hi = 0;
+        for (int i = 0; i < KERN_GROUP; i++) {
+            lo = fminf(lo, values[row * cols + k + i]);
+            hi = fmaxf(hi, values[row * cols + k + i]);
+        }
         for (int i = 0; i < KERN_GROUP; i++)
-            REQUIRE(got[k + i] == scale * (float)(q[i] - 32));
+            REQUIRE(fabsf(got[k + i] - values[row * cols + k + i]) < (hi - lo) / 31);
     }
     free(values);
 }
 
-/* With int4, keys, values, and all of the first and the last layer have six bits. */
+/* With int4, keys, values, what adds to the stream and the first and last layer have five bits. */
 static void test_fine_panels(void **state)
 {
     (void)state;
@@ -304,21 +307,23 @@ static void test_fine_panels(void **state)
     const struct eng_mat *qkv = &m->layers[1].qkv;
     int n_q = m->hp.n_heads * m->hp.d_head, n_kv = m->hp.n_kv_heads * m->hp.d_head;
     int first = n_q / KERN_PANEL;
-    REQUIRE_EQ_INT(qkv->fmt, KERN_W_I4);
+    REQUIRE_EQ_INT(qkv->fmt, KERN_W_I4K);
     REQUIRE_EQ_INT(qkv->n_fine, qkv->n_panels - first);
     REQUIRE(first > 0 && !eng_mat_is_fine(qkv, first - 1) && eng_mat_is_fine(qkv, first));
     REQUIRE_EQ_INT(eng_mat_offset(qkv, qkv->n_panels),
-                   (size_t)first * kern_panel_bytes(KERN_W_I4, qkv->k_pad) +
-                       (size_t)qkv->n_fine * kern_panel_bytes(KERN_W_I6, qkv->k_pad));
-    check_six_bits(m, qkv, n_q, name, "model.layers.1.self_attn.k_proj.weight", 0);
-    check_six_bits(m, qkv, n_q + n_kv + 3, name, "model.layers.1.self_attn.v_proj.weight", 3);
-    check_six_bits(m, &m->layers[0].o, 5, name, "model.layers.0.self_attn.o_proj.weight", 5);
-    REQUIRE_EQ_INT(m->layers[1].down.fmt, KERN_W_I4);
+                   (size_t)first * kern_panel_bytes(KERN_W_I4K, qkv->k_pad) +
+                       (size_t)qkv->n_fine * kern_panel_bytes(KERN_W_I5K, qkv->k_pad));
+    check_five_bits(m, qkv, n_q, name, "model.layers.1.self_attn.k_proj.weight", 0);
+    check_five_bits(m, qkv, n_q + n_kv + 3, name, "model.layers.1.self_attn.v_proj.weight", 3);
+    check_five_bits(m, &m->layers[0].o, 5, name, "model.layers.0.self_attn.o_proj.weight", 5);
+    REQUIRE_EQ_INT(m->layers[1].gate_up.fmt, KERN_W_I4K);
+    REQUIRE_EQ_INT(m->layers[1].o.fmt, KERN_W_I5K);
+    REQUIRE_EQ_INT(m->layers[1].down.fmt, KERN_W_I5K);
     REQUIRE_EQ_INT(m->layers[1].down.n_fine, 0);
     for (int i = 0; i < 3; i += 2) {
-        REQUIRE_EQ_INT(m->layers[i].qkv.fmt, KERN_W_I6);
+        REQUIRE_EQ_INT(m->layers[i].qkv.fmt, KERN_W_I5K);
         REQUIRE_EQ_INT(m->layers[i].qkv.n_fine, 0);
-        REQUIRE_EQ_INT(m->layers[i].down.fmt, KERN_W_I6);
+        REQUIRE_EQ_INT(m->layers[i].gate_up.fmt, KERN_W_I5K);
     }
     eng_model_close(m);
 }
