@@ -62,6 +62,12 @@ bool utf8_valid(const char *text, size_t len)
     return true;
 }
 
+bool utf8_ends_with(const char *text, const char *end)
+{
+    size_t len = strlen(text), n = strlen(end);
+    return len >= n && strcmp(text + len - n, end) == 0;
+}
+
 size_t utf8_put(char *out, uint32_t cp)
 {
     if (cp < 0x80) {

@@ -17,6 +17,9 @@ bool utf8_valid(const char *text, size_t len);
 /* Bytes of text[0..len) before the first one above 0x7F. */
 size_t utf8_ascii_prefix(const char *text, size_t len);
 
+/* Whether a text ends with another one. */
+bool utf8_ends_with(const char *text, const char *end);
+
 /* Writes cp at out (room for 4) and returns its length. */
 size_t utf8_put(char *out, uint32_t cp);
 

@@ -67,7 +67,7 @@ MAY_INCLUDE[FILTERS] = MAY_INCLUDE["server/cli"] + [r"server/cli/\w+\.h"]
 # folder -> the most lines of its .c and .h files. A change that needs more takes them from another room, or from what the
 # ceiling leaves free.
 BUDGETS = {
-    "base": 3449,
+    "base": 3458,
     "engine/kernels": 7087,
     "engine/model": 6084,
     "engine/kv": 2580,

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/gguf_names.h"
+#include "base/utf8.h"
 #include "engine/eng_error.h"
 #include "engine/kernels/blocks.h"
 #include "engine/kernels/convert.h"
@@ -492,12 +493,6 @@ static void plan_tensors(const struct check *c)
         add_part(c, add_mat(c, &m->head, PLAN_HEAD, hp->d_model), name, hp->vocab, false, fields);
 }
 
-static bool ends(const char *text, const char *with)
-{
-    size_t n = strlen(text), m = strlen(with);
-    return n >= m && strcmp(text + n - m, with) == 0;
-}
-
 /* Returns true if a tensor that the family does not use has no effect on text. */
 static bool has_no_effect(const struct eng_model *m, const char *name)
 {
@@ -505,10 +500,10 @@ static bool has_no_effect(const struct eng_model *m, const char *name)
     static const char *const endings[] = {".rotary_emb.inv_freq", ".attn.bias", ".masked_bias",
                                           "embeddings.position_ids", "embeddings.token_type_ids"};
     for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++)
-        if (ends(name, endings[i])) return true;
+        if (utf8_ends_with(name, endings[i])) return true;
     for (const char *const *p = hp->family->other_parts; p && *p; p++)
         if (begins(name, *p)) return true;
-    return (hp->tied || !m->has_head) && ends(name, "lm_head.weight");
+    return (hp->tied || !m->has_head) && utf8_ends_with(name, "lm_head.weight");
 }
 
 /* Refuses tensors that the model would need and the family does not know. */

@@ -40,7 +40,7 @@ const struct param_field srv_fields_ollama_chat[] = {
 
 const struct param_field srv_fields_ollama_generate[] = {
     GEN_FIELD("prompt", PARAM_JSON, prompt, NULL, "the text of one turn of the user"),
-    GEN_NAME("system", PARAM_IGNORED, NULL, "the system prompt"), /* make_turn reads it */
+    GEN_FIELD("system", PARAM_JSON, extra, NULL, "the system prompt"),
     GEN_FLAG("raw", raw, false, "the prompt is not put into the chat template"),
     GEN_FIELD("suffix", PARAM_STRING, suffix, NULL,
               "the text after the answer ([a text with a hole](infill.md))"),
@@ -149,10 +149,10 @@ static int make_text(struct srv_gen *g, struct param_error *err)
 static int prepare_generate(struct srv_gen *g, struct param_error *err)
 {
     struct srv_gen_params *p = &g->params;
-    json_t *system = json_object_get(g->body.root, "system");
+    json_t *system = p->extra;
     if (p->prompt && !json_is_string(p->prompt))
         return param_fail(err, SRV_ERR_INVALID_TYPE, "prompt", "'prompt' must be a string here.");
-    if (system && !json_is_null(system) && !json_is_string(system))
+    if (system && !json_is_string(system))
         return param_fail(err, SRV_ERR_INVALID_TYPE, "system", "'system' must be a string.");
     if (p->raw && json_string_length(system) > 0)
         return param_fail(err, SRV_ERR_INVALID_VALUE, "raw",
@@ -173,7 +173,7 @@ static const struct srv_gen_format chat = {
     .fields = srv_fields_ollama_chat,
     .one_choice = true,
     .prepare = prepare_chat,
-    .answer = &srv_write_ollama_chat,
+    .answer = &srv_write_ollama,
 };
 
 static const struct srv_gen_format generate = {
@@ -184,7 +184,7 @@ static const struct srv_gen_format generate = {
     .fields = srv_fields_ollama_generate,
     .one_choice = true,
     .prepare = prepare_generate,
-    .answer = &srv_write_ollama_generate,
+    .answer = &srv_write_ollama,
 };
 
 const struct srv_route srv_routes_ollama[] = {

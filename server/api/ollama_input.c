@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Calls without a result; a result looks at all of them. */
+/* Calls that may wait for a result, which looks at all of them. */
 enum { MAX_OPEN_CALLS = 1024 };
 
 /* A conversation on its way. */
@@ -25,50 +25,35 @@ static int fail(const struct conversion *c, size_t message, const char *field, e
     return param_fail(c->err, kind, path, "'%s' %s.", path, wanted);
 }
 
-/* The text of a call's arguments; NULL: they are neither an object nor a string. */
-static json_t *arguments_of(const struct conversion *c, json_t *given)
+/* A copy of a call with an id and its arguments as text: it waits for a result from now on. */
+static json_t *take_call(struct conversion *c, const json_t *given)
 {
-    struct srv_span text = srv_body_span(c->body, given);
-    if (!given || json_is_null(given)) return json_string("{}");
-    if (json_is_string(given)) return json_incref(given);
-    return json_is_object(given) ? json_stringn(text.text, text.len) : NULL;
-}
-
-/* Call k of message i. Adds it to the list, and to the open ones. */
-static int take_call(struct conversion *c, size_t i, const json_t *call, json_t *list)
-{
-    json_t *function = json_object_get(call, "function"), *name = json_object_get(function, "name");
-    json_t *arguments = arguments_of(c, json_object_get(function, "arguments")), *id;
-    const char *own = json_string_value(json_object_get(call, "id"));
-    if (!json_is_string(name) || !arguments || json_array_size(c->open) >= MAX_OPEN_CALLS) {
-        json_decref(arguments);
-        if (!json_is_string(name))
-            return fail(c, i, "tool_calls", SRV_ERR_INVALID_TYPE,
-                        "must hold calls {\"function\": {\"name\", \"arguments\"}}");
-        return fail(c, i, "tool_calls", SRV_ERR_INVALID_VALUE,
-                    arguments ? "makes more than 1024 calls without a result"
-                              : "has arguments that are neither an object nor a string");
+    json_t *function = json_copy(json_object_get(given, "function")),
+           *id = json_incref(json_object_get(given, "id")),
+           *name = json_object_get(function, "name"),
+           *arguments = json_object_get(function, "arguments");
+    struct srv_span text = srv_body_span(c->body, arguments);
+    if (!arguments || json_is_null(arguments)) text = (struct srv_span){"{}", 2};
+    if (text.text && !json_is_string(arguments))
+        json_object_set_new(function, "arguments", json_stringn(text.text, text.len));
+    if (json_string_length(id) == 0) {
+        json_decref(id);
+        id = json_sprintf("call_%d", c->n_made++);
     }
-    id = own && *own ? json_string(own) : json_sprintf("call_%d", c->n_made++);
-    json_array_append_new(c->open, json_pack("[O, O]", id, name));
-    json_array_append_new(list, json_pack("{s:o, s:s, s:{s:O, s:o}}", "id", id, "type", "function",
-                                          "function", "name", name, "arguments", arguments));
-    return 0;
+    if (json_is_string(name) && json_array_size(c->open) < MAX_OPEN_CALLS)
+        json_array_append_new(c->open, json_pack("[O, O]", id, name));
+    return json_pack("{s:o, s:s, s:o*}", "id", id, "type", "function", "function", function);
 }
 
-static int take_calls(struct conversion *c, size_t i, json_t *message)
+static void take_calls(struct conversion *c, json_t *message)
 {
     const json_t *calls = json_object_get(message, "tool_calls");
-    if (json_array_size(calls) == 0) {
-        json_object_del(message, "tool_calls");
-        return 0;
-    }
     json_t *list = json_array();
-    int rc = 0;
-    for (size_t k = 0; k < json_array_size(calls) && !rc; k++)
-        rc = take_call(c, i, json_array_get(calls, k), list);
-    json_object_set_new(message, "tool_calls", list);
-    return rc;
+    for (size_t k = 0; k < json_array_size(calls); k++)
+        json_array_append_new(list, take_call(c, json_array_get(calls, k)));
+    json_object_del(message, "tool_calls");
+    if (json_array_size(list) > 0) json_object_set(message, "tool_calls", list);
+    json_decref(list);
 }
 
 /* The open call with this text at `place` of its pair, or -1. */
@@ -112,7 +97,8 @@ static int take_message(struct conversion *c, size_t i, json_t *message)
     if (json_string_length(thinking) > 0) json_object_set(message, "reasoning_content", thinking);
     json_object_del(message, "thinking");
     if (role && !strcmp(role, "tool")) return take_result(c, i, message);
-    return take_calls(c, i, message);
+    take_calls(c, message);
+    return 0;
 }
 
 json_t *ollama_messages(const struct srv_body *body, const json_t *messages,
@@ -135,7 +121,7 @@ json_t *ollama_messages(const struct srv_body *body, const json_t *messages,
 
 /* ---- keep_alive ---------------------------------------------------------------------------- */
 
-/* A duration of Go: "0", or numbers with units. *ret_zero: none of its digits counts. */
+/* A duration of Go: "0", or numbers with units. *ret_zero: it is 0. */
 static bool is_duration(const char *text, bool *ret_zero)
 {
     static const char *const units[] = {"ns", "us", "µs", "ms", "s", "m", "h"};
@@ -143,17 +129,15 @@ static bool is_duration(const char *text, bool *ret_zero)
     *ret_zero = true;
     if (!strcmp(text, "0")) return true;
     for (bool any = false;; any = true) {
-        size_t n = strspn(text, "0123456789."), dots = 0, u = 0;
+        size_t n = strspn(text, "0123456789."), u = 0;
+        char *end;
         if (n == 0) return any && !*text;
-        for (size_t i = 0; i < n; i++) {
-            dots += text[i] == '.';
-            *ret_zero = *ret_zero && (text[i] == '0' || text[i] == '.');
-        }
-        text += n;
-        while (u < sizeof(units) / sizeof(units[0]) && strncmp(text, units[u], strlen(units[u])))
+        if (strtod(text, &end) > 0) *ret_zero = false;
+        if (end != text + n) return false;
+        while (u < sizeof(units) / sizeof(units[0]) && strncmp(end, units[u], strlen(units[u])))
             u++;
-        if (dots >= n || dots > 1 || n > 18 || u == sizeof(units) / sizeof(units[0])) return false;
-        text += strlen(units[u]);
+        if (u == sizeof(units) / sizeof(units[0])) return false;
+        text = end + strlen(units[u]);
     }
 }
 

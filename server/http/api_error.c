@@ -177,13 +177,14 @@ void srv_error_write_typed(struct buf *b, enum srv_error kind, const char *param
     jw_end(&w);
 }
 
-static void write_plain(struct buf *b, const char *message, const char *name, const char *word)
+static void write_plain(struct buf *b, const char *first, const char *message, const char *name,
+                        const char *word)
 {
     struct jw w;
     jw_init(&w, b);
     jw_open(&w, NULL, '{');
-    jw_text(&w, "error", message);
-    jw_text(&w, name, word);
+    jw_text(&w, first, message);
+    if (name) jw_text(&w, name, word);
     jw_close(&w);
     jw_end(&w);
 }
@@ -192,7 +193,7 @@ void srv_error_write_tei(struct buf *b, enum srv_error kind, const char *message
 {
     int status = table[kind].status;
     bool busy = status == 429 || status == 503;
-    write_plain(b, message, "error_type",
+    write_plain(b, "error", message, "error_type",
                 busy            ? "Overloaded"
                 : status >= 500 ? "Backend"
                                 : "Validation");
@@ -200,17 +201,12 @@ void srv_error_write_tei(struct buf *b, enum srv_error kind, const char *message
 
 void srv_error_write_ollama(struct buf *b, enum srv_error kind, const char *message)
 {
-    write_plain(b, message, "code", table[kind].code);
+    write_plain(b, "error", message, "code", table[kind].code);
 }
 
 void srv_error_write_cohere(struct buf *b, const char *message)
 {
-    struct jw w;
-    jw_init(&w, b);
-    jw_open(&w, NULL, '{');
-    jw_text(&w, "message", message);
-    jw_close(&w);
-    jw_end(&w);
+    write_plain(b, "message", message, NULL, NULL);
 }
 
 /* The Anthropic dialect's names for our types. */

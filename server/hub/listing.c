@@ -376,12 +376,6 @@ static const char *const optional[] = {
     "sentence_bert_config.json",
 };
 
-static bool ends_with(const char *text, const char *suffix)
-{
-    size_t len = strlen(text), n = strlen(suffix);
-    return len >= n && strcmp(text + len - n, suffix) == 0;
-}
-
 static bool mark(struct hub_listing *l, const char *path)
 {
     struct hub_file *f = hub_listing_find(l, path);
@@ -396,7 +390,7 @@ static void mark_templates(struct hub_listing *l)
     for (size_t i = 0; i < l->n; i++) {
         const char *path = l->files[i].path;
         if (strncmp(path, folder, sizeof(folder) - 1) != 0) continue;
-        if (!strchr(path + sizeof(folder) - 1, '/') && ends_with(path, ".jinja"))
+        if (!strchr(path + sizeof(folder) - 1, '/') && utf8_ends_with(path, ".jinja"))
             l->files[i].wanted = true;
     }
 }
@@ -422,7 +416,7 @@ static const char *find_suffix(const struct hub_listing *l, const char *const *s
 {
     for (size_t i = 0; i < l->n; i++)
         for (int j = 0; j < n; j++)
-            if (ends_with(l->files[i].path, suffixes[j])) return l->files[i].path;
+            if (utf8_ends_with(l->files[i].path, suffixes[j])) return l->files[i].path;
     return NULL;
 }
 
@@ -600,7 +594,7 @@ struct marking {
 static bool mark_shard(void *ctx, const char *name)
 {
     struct marking *m = ctx;
-    bool is_safetensors = ends_with(name, ".safetensors");
+    bool is_safetensors = utf8_ends_with(name, ".safetensors");
     if (is_safetensors && mark(m->listing, name)) return true;
     snprintf(m->wrong, sizeof(m->wrong), "%s", name);
     m->problem = is_safetensors ? "which the hub does not list" : "which is not a safetensors file";

@@ -9,6 +9,7 @@
 
 #include "base/fail.h"
 #include "base/shown.h"
+#include "base/utf8.h"
 #include "engine/engine.h"
 #include "server/models/json_file.h"
 #include "tokenizer/tokenizer.h"
@@ -88,12 +89,6 @@ static int read_lengths(struct reading *rd)
 
 /* ---- modules.json ---------------------------------------------------------------------------- */
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t n = strlen(text), m = strlen(end);
-    return n >= m && !strcmp(text + n - m, end);
-}
-
 static bool is_id(const json_t *value)
 {
     return json_is_integer(value) && json_integer_value(value) >= 0 &&
@@ -129,8 +124,8 @@ static int read_modules(struct reading *rd)
         const char *type = json_string_value(json_object_get(m, "type"));
         const char *path = json_string_value(json_object_get(m, "path"));
         if (!type || !path) continue;
-        rd->r->normalised |= ends_with(type, "Normalize");
-        if (ends_with(type, "LogitScore") && strlen(path) < FOLDER_BYTES)
+        rd->r->normalised |= utf8_ends_with(type, "Normalize");
+        if (utf8_ends_with(type, "LogitScore") && strlen(path) < FOLDER_BYTES)
             rc = read_logit_score(rd, path);
     }
     json_decref(modules);
@@ -158,9 +153,9 @@ static int set_activations(struct reading *rd, int n_labels)
     const char *problem = json_string_value(json_object_get(r->config, "problem_type"));
     bool one = n_labels <= 1;
     r->score = one ? SRV_ACTIVATION_SIGMOID : SRV_ACTIVATION_NONE;
-    if (named && ends_with(named, "Identity"))
+    if (named && utf8_ends_with(named, "Identity"))
         r->score = SRV_ACTIVATION_NONE;
-    else if (named && ends_with(named, "Sigmoid"))
+    else if (named && utf8_ends_with(named, "Sigmoid"))
         r->score = SRV_ACTIVATION_SIGMOID;
     else if (named)
         return wrong(rd, "config.json", "the activation function of scores",

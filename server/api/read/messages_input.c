@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/utf8.h"
 
 /* A conversation on its way. */
 struct conversion {
@@ -126,16 +127,10 @@ static int add_source(const struct block *b, const json_t *value, const char *ty
 
 /* ---- results of tools ----------------------------------------------------------------------- */
 
-static bool ends_with(const char *type, const char *end)
-{
-    size_t len = strlen(type), n = strlen(end);
-    return len >= n && !strcmp(type + len - n, end);
-}
-
 /* Of a tool that the provider ran, as web_fetch_tool_result. */
 static bool is_foreign_result(const char *type)
 {
-    return ends_with(type, "_tool_result");
+    return utf8_ends_with(type, "_tool_result");
 }
 
 /* Block k of a result. */
@@ -314,7 +309,7 @@ static int add_assistant_block(const struct block *b, void *ctx, struct param_er
     if (!strcmp(b->type, "redacted_thinking")) return 0;
     if (!strcmp(b->type, "tool_result")) return unsupported(b, err);
     if (is_foreign_result(b->type)) return add_inner_result(b, a, err);
-    if (ends_with(b->type, "_tool_use") && !(id && json_object_get(b->c->gone, id)))
+    if (utf8_ends_with(b->type, "_tool_use") && !(id && json_object_get(b->c->gone, id)))
         return add_call(b, a->calls, err);
     if (strcmp(b->type, "compaction") != 0 || !json_is_string(summary)) return leave_out(b);
     history_add_text(a->parts, summary);

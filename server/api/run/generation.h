@@ -95,7 +95,7 @@ struct srv_gen_dialect {
                          int64_t token_to);
     void (*stream_finish)(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c);
     void (*stream_progress)(struct srv_gen *g, const struct gen_progress *progress); /* or NULL */
-    void (*stream_end)(struct srv_gen *g);
+    void (*stream_end)(struct srv_gen *g);                                           /* or NULL */
     void (*stream_error)(struct srv_gen *g, enum srv_error kind, const char *message);
     /*
      * A whole answer: head, all shown choices, tail; head and choice may be NULL. choice and tail

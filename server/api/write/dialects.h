@@ -6,7 +6,7 @@
 #include "server/api/run/generation.h"
 
 extern const struct srv_gen_dialect srv_write_chat, srv_write_completions, srv_write_messages,
-    srv_write_native, srv_write_ollama_chat, srv_write_ollama_generate, srv_write_responses;
+    srv_write_native, srv_write_ollama, srv_write_responses;
 
 /* A prompt of completions as it is echoed. */
 struct completion_echo {

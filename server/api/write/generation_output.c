@@ -250,12 +250,13 @@ static bool end_answer(struct srv_gen *g)
     g->pieces.write = write_piece;
     g->pieces.ctx = g;
     g->pieces.max_bytes = PIECE_BYTES_MAX;
-    if (g->streaming)
-        g->format->answer->stream_end(g); /* srv_request_done closes the stream */
-    else if (!g->pieces.begun && estimate_answer(g) <= WHOLE_BYTES)
+    if (g->streaming) { /* srv_request_done closes the stream */
+        if (g->format->answer->stream_end) g->format->answer->stream_end(g);
+    } else if (!g->pieces.begun && estimate_answer(g) <= WHOLE_BYTES) {
         srv_pieces_reply_whole(g->req, &whole);
-    else
+    } else {
         return srv_pieces_reply(g->req, &g->pieces);
+    }
     return true;
 }
 

@@ -13,7 +13,7 @@ enum { LINE_MAX_BYTES = 32 << 20 };
 
 static bool is_chat(const struct srv_gen *g)
 {
-    return g->format->answer == &srv_write_ollama_chat;
+    return !strcmp(g->format->input, "messages");
 }
 
 /* ---- members ------------------------------------------------------------------------------- */
@@ -79,7 +79,7 @@ static void write_message(const struct srv_gen *g, struct jw *w, const struct ge
 static void write_logprobs(const struct srv_gen *g, struct jw *w, const struct gen_choice *c,
                            int64_t from, int64_t to)
 {
-    if (!g->params.want_logprobs) return;
+    if (!g->params.want_logprobs || from < 0) return;
     jw_open(w, "logprobs", '[');
     srv_gen_write_logprobs(g, w, c, -1, from, to);
     jw_close(w);
@@ -159,31 +159,35 @@ static void send_line(struct srv_gen *g, struct gen_event *e)
     buf_finish(&e->text);
 }
 
-static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c,
+static void send_message(struct srv_gen *g, const struct gen_choice *c,
                          const struct choice_part *part, size_t from, size_t to, int64_t token_from,
                          int64_t token_to)
 {
     struct gen_event e;
+    begin_line(g, &e);
+    write_message(g, &e.w, c, part, from, to);
+    write_logprobs(g, &e.w, c, token_from, token_to);
+    jw_bool(&e.w, "done", false);
+    send_line(g, &e);
+}
+
+static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c,
+                         const struct choice_part *part, size_t from, size_t to, int64_t token_from,
+                         int64_t token_to)
+{
     (void)p;
     if (part && part->kind == CHOICE_CALL) return;
     if (from == to && !g->params.want_logprobs) return;
-    begin_line(g, &e);
-    write_message(g, &e.w, c, part, from, to);
-    write_logprobs(g, &e.w, c, token_from, token_to < c->n_showable ? token_to : c->n_showable);
-    jw_bool(&e.w, "done", false);
-    send_line(g, &e);
+    if (token_to > c->n_showable) token_to = c->n_showable;
+    send_message(g, c, part, from, to, token_from, token_to);
 }
 
 /* A call is sent whole, and not at all if the limit has cut it. */
 static void stream_part(struct srv_gen *g, struct gen_choice *c, const struct choice_part *part,
                         bool ended)
 {
-    struct gen_event e;
-    if (!ended || part->kind != CHOICE_CALL || !part->complete) return;
-    begin_line(g, &e);
-    write_message(g, &e.w, c, part, 0, 0);
-    jw_bool(&e.w, "done", false);
-    send_line(g, &e);
+    if (ended && part->kind == CHOICE_CALL && part->complete)
+        send_message(g, c, part, 0, 0, -1, -1);
 }
 
 static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
@@ -196,12 +200,6 @@ static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_ch
     send_line(g, &e);
 }
 
-/* Nothing follows the last line. */
-static void stream_end(struct srv_gen *g)
-{
-    (void)g;
-}
-
 static void stream_error(struct srv_gen *g, enum srv_error kind, const char *message)
 {
     struct buf line;
@@ -212,13 +210,13 @@ static void stream_error(struct srv_gen *g, enum srv_error kind, const char *mes
     buf_finish(&line);
 }
 
-#define OLLAMA                                                                                     \
-    {                                                                                              \
-        .stream_part = stream_part, .stream_delta = stream_delta, .stream_finish = stream_finish,  \
-        .stream_end = stream_end, .stream_error = stream_error, .tail = whole,                     \
-    }
-
-const struct srv_gen_dialect srv_write_ollama_chat = OLLAMA, srv_write_ollama_generate = OLLAMA;
+const struct srv_gen_dialect srv_write_ollama = {
+    .stream_part = stream_part,
+    .stream_delta = stream_delta,
+    .stream_finish = stream_finish,
+    .stream_error = stream_error,
+    .tail = whole,
+};
 
 void srv_write_ollama_reason(struct srv_gen *g, const char *reason)
 {
