@@ -32,7 +32,8 @@ static int init_seqs(struct batch *b)
 {
     int n = b->p.n_parallel;
     b->slots = calloc((size_t)n, sizeof(*b->slots));
-    if (!b->slots) return -1;
+    b->keys = calloc((size_t)n, sizeof(*b->keys));
+    if (!b->slots || !b->keys) return -1;
     for (int i = 0; i < n; i++)
         if (seq_init(&b->slots[i], (int)kv_pages_of(b->p.ctx), b->p.model.vocab, b->p.model.d_model,
                      &b->p.states))
@@ -82,6 +83,7 @@ void batch_finish(struct batch *b)
         sampler_destroy(b->samplers[i]);
     masks_finish(&b->masks);
     free(b->slots);
+    free(b->keys);
     free(b->samplers);
     free(b->order);
     free(b->segs);
@@ -96,7 +98,7 @@ int64_t batch_bytes(int n_parallel, int n_threads, int64_t n_pages, int64_t ctx,
                     int d_model)
 {
     int64_t one = seq_bytes((int)kv_pages_of(ctx), vocab, d_model) +
-                  (int64_t)sizeof(struct batch_draw) + (int64_t)sizeof(struct seq) +
+                  (int64_t)sizeof(struct batch_draw) + (int64_t)sizeof(struct seq) + 8 +
                   (int64_t)sizeof(struct fwd_segment);
     return n_parallel * one + n_threads * sampler_bytes(vocab) +
            masks_bytes(n_parallel, n_threads) +
@@ -155,6 +157,19 @@ static void attach_cached(struct batch *b, struct seq *s)
     }
 }
 
+void batch_claim(struct batch *b, uint64_t fair_key)
+{
+    atomic_store(&b->keys[free_slot(b) - b->slots], fair_key);
+}
+
+int batch_count_key(const struct batch *b, uint64_t fair_key)
+{
+    int n = 0;
+    for (int i = 0; i < b->p.n_parallel; i++)
+        n += atomic_load(&b->keys[i]) == fair_key;
+    return n;
+}
+
 void batch_admit(struct batch *b, struct eng_job *job, int choice, uint64_t now_us)
 {
     struct seq *s = free_slot(b);
@@ -200,6 +215,7 @@ void batch_end_seq(struct batch *b, struct seq *s, enum eng_finish finish, int32
     b->n_reserved -= job->n_pages;
     assert(b->n_reserved >= 0);
     seq_end(s, b->cache);
+    atomic_store(&b->keys[s - b->slots], 0);
     publish_free(b);
     batch_choice_done(b, job, choice, finish, stop_id, error, now_us);
 }

@@ -86,6 +86,7 @@ struct batch {
     /* For other threads; when a client sees the end of a job, its slot is already counted. */
     atomic_int n_free_slots;
     atomic_int n_free_pages;   /* not reserved */
+    atomic_ullong *keys;       /* [n_parallel] fair_key of the sequence in each slot; 0: free */
     struct sampler **samplers; /* one per thread of the pool */
     int n_samplers;
     struct eng_logprob listed[ENG_MAX_LISTED]; /* of the token that is delivered */
@@ -127,7 +128,13 @@ int64_t batch_bytes(int n_parallel, int n_threads, int64_t n_pages, int64_t ctx,
 /* Returns true if a slot and n_pages unreserved pages are available. */
 bool batch_has_room(const struct batch *b, int n_pages);
 
-/* Takes a choice of the job into a slot; batch_has_room was true. */
+/* Sets whose the slot is that batch_admit takes next; batch_has_room was true. */
+void batch_claim(struct batch *b, uint64_t fair_key);
+
+/* The slots of a key that is not 0. Any thread. */
+int batch_count_key(const struct batch *b, uint64_t fair_key);
+
+/* Takes a choice of the job into the slot that was claimed for it. */
 void batch_admit(struct batch *b, struct eng_job *job, int choice, uint64_t now_us);
 
 /* Ends the sequences that were cancelled or stopped from outside or are past their deadline. */

@@ -29,6 +29,7 @@ struct texts {
     struct fwd_segment *segs; /* [max_texts] */
     float *pools;             /* [max_texts][d_model] */
     int n, n_rows;
+    int n_running; /* of these, until the first ends; the inbox' lock */
 };
 
 struct encode_queue {
@@ -55,10 +56,20 @@ static bool starts_at_once(void *ctx, const struct backlog *waiting, struct eng_
     return waiting->n_jobs < q->p.max_texts && waiting->n_tokens + job->p.n_prompt <= q->p.max_rows;
 }
 
+static int n_running(void *ctx, uint64_t fair_key)
+{
+    const struct encode_queue *q = ctx;
+    int n = 0;
+    for (const struct texts *t = &q->step; t; t = t == &q->step ? &q->urgent : NULL)
+        for (int i = 0; i < t->n_running; i++)
+            n += t->jobs[i]->p.fair_key == fair_key;
+    return n;
+}
+
 /* With the lock held: the first waiting text need not wait for the end of the step. */
 static bool is_urgent(const struct encode_queue *q)
 {
-    const struct eng_job *job = q->in.queue.head;
+    const struct eng_job *job = inbox_first(&q->in);
     return job && job->p.priority < q->least_urgent && job->p.n_prompt <= ENCODE_URGENT_ROWS;
 }
 
@@ -115,7 +126,7 @@ static int rows_in(const struct encode_queue *q, double us)
  * one wait longer. */
 static struct eng_job *next_text(const struct encode_queue *q, const struct texts *t, int most)
 {
-    struct eng_job *job = q->in.queue.head;
+    struct eng_job *job = inbox_first(&q->in);
     if (!job || t->n == t->max_texts || (t == &q->urgent && !is_urgent(q))) return NULL;
     if (t->n > 0 && job->p.priority > t->jobs[0]->p.priority) return NULL;
     int64_t n = t->n_rows + job->p.n_prompt;
@@ -131,6 +142,7 @@ static void take_texts(struct encode_queue *q, struct texts *t)
     for (struct eng_job *job; (job = next_text(q, t, most));) {
         t->n_rows += (int)job->p.n_prompt;
         t->jobs[t->n++] = job;
+        t->n_running = t->n;
         queue_remove(&q->in.queue, job);
         job->n_admitted = 1;
         if (t == &q->step && job->p.priority > q->least_urgent) q->least_urgent = job->p.priority;
@@ -204,16 +216,17 @@ static bool begin(struct encode_queue *q, struct texts *t, struct fwd_step *s, u
 
 static void end(struct encode_queue *q, struct texts *t, bool complete, uint64_t now)
 {
+    q->stats.n_running -= t->n;
+    pthread_mutex_lock(&q->in.lock);
+    q->in.stats = q->stats;
+    t->n_running = 0;
+    if (t == &q->step) q->least_urgent = INT_MIN;
+    pthread_mutex_unlock(&q->in.lock);
     for (int i = 0; i < t->n; i++)
         if (complete)
             deliver_text(q, t, i, now);
         else
             end_job(q, t->jobs[i], ENG_FINISH_CANCELLED, NULL, now);
-    q->stats.n_running -= t->n;
-    pthread_mutex_lock(&q->in.lock);
-    q->in.stats = q->stats;
-    if (t == &q->step) q->least_urgent = INT_MIN;
-    pthread_mutex_unlock(&q->in.lock);
 }
 
 /* Reads urgent texts while the step rests. Returns the time it took. */
@@ -299,6 +312,7 @@ static bool init(struct encode_queue *q)
                                     .only_pools = true};
     in.n_step_jobs = p->max_texts;
     in.starts_at_once = starts_at_once;
+    in.n_running = n_running;
     in.on_submit = look_for_urgent;
     in.on_stop = end_step;
     in.ctx = q;

@@ -13,6 +13,20 @@
 
 /* ---- submitting ---------------------------------------------------------------------------- */
 
+bool inbox_holds_back(const struct inbox *in, const struct eng_job *job)
+{
+    const struct eng_job_params *p = &job->p;
+    return p->key_slots > 0 && in->p.n_running(in->p.ctx, p->fair_key) >= p->key_slots;
+}
+
+struct eng_job *inbox_first(const struct inbox *in)
+{
+    struct eng_job *job = in->queue.head;
+    while (job && inbox_holds_back(in, job))
+        job = job->next;
+    return job;
+}
+
 /* With the lock held. */
 static struct backlog count_waiting(const struct inbox *in)
 {
@@ -20,13 +34,34 @@ static struct backlog count_waiting(const struct inbox *in)
     for (const struct eng_job *job = in->queue.head; job; job = job->next) {
         if (atomic_load_explicit(&job->cancel, memory_order_relaxed)) continue;
         int n = job->p.n_choices - job->n_admitted;
-        b.n_seqs += n;
-        b.n_pages += (int64_t)n * job->n_pages;
+        if (inbox_holds_back(in, job)) {
+            b.n_held += n;
+        } else {
+            b.n_seqs += n;
+            b.n_pages += (int64_t)n * job->n_pages;
+        }
         if (!job->waits || job->n_admitted > 0) continue;
         b.n_jobs++;
         b.n_tokens += job->p.n_prompt;
     }
     return b;
+}
+
+/* A key's own bound. Those of its jobs that free slots of it are for do not wait. */
+static int check_key(const struct inbox *in, const struct eng_job *job, char *err, size_t errlen)
+{
+    const struct eng_job_params *p = &job->p;
+    int most = 4 * p->key_slots;
+    if (!p->key_slots) return 0;
+    int n = in->p.n_running(in->p.ctx, p->fair_key) - p->key_slots;
+    for (const struct eng_job *j = in->queue.head; j; j = j->next)
+        n += j->p.fair_key == p->fair_key && j->n_admitted == 0 && !atomic_load(&j->cancel);
+    if (n < most) return 0;
+    return fail_with(
+        ENG_EQUEUEFULL, err, errlen,
+        "the queue is full for this key: %d of its requests wait, and the limit is %d, "
+        "four for each of its slots",
+        n, most);
 }
 
 /* A job that can start at once is never refused. */
@@ -35,8 +70,11 @@ static int check_bounds(const struct inbox *in, struct eng_job *job, char *err, 
     struct backlog b = count_waiting(in);
     if (in->draining || atomic_load(&in->closing))
         return fail_with(ENG_ECLOSED, err, errlen, "the engine is draining and takes no new jobs");
-    if (in->p.starts_at_once(in->p.ctx, &b, job) || job->p.n_for_others == ENG_BEFORE_OTHERS)
-        return 0;
+    bool starts = in->p.starts_at_once(in->p.ctx, &b, job) && !inbox_holds_back(in, job);
+    job->waits |= !starts;
+    if (job->p.n_for_others == ENG_BEFORE_OTHERS) return 0;
+    int rc = check_key(in, job, err, errlen);
+    if (rc || starts) return rc;
     int max = in->p.max_jobs, n_left = job->p.n_for_others, most_left = max - max / 4;
     if (n_left > most_left) n_left = most_left;
     int64_t most_tokens =
@@ -82,7 +120,7 @@ void inbox_stats(struct inbox *in, struct eng_stats *ret)
     pthread_mutex_lock(&in->lock);
     struct backlog b = count_waiting(in);
     *ret = in->stats;
-    ret->n_waiting = b.n_seqs;
+    ret->n_waiting = b.n_seqs + b.n_held;
     ret->n_waiting_tokens = b.n_tokens;
     pthread_mutex_unlock(&in->lock);
 }

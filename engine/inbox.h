@@ -25,7 +25,8 @@
 /* Waiting sequences, jobs and tokens, and the pages they would reserve. Cancelled ones do not
  * count: they end before the next step. */
 struct backlog {
-    int n_seqs;
+    int n_held;       /* sequences of keys that have all their slots, */
+    int n_seqs;       /* and others: the pages are theirs */
     int n_jobs;       /* jobs that had to wait on arrival and of which no choice has started */
     int64_t n_tokens; /* their prompts */
     int64_t n_pages;
@@ -42,8 +43,9 @@ struct inbox_params {
     /* Called with the lock held. Returns true if the job, which is not in the queue yet, can start
      * with the next step: then it is never refused. May set job->waits. */
     bool (*starts_at_once)(void *ctx, const struct backlog *waiting, struct eng_job *job);
-    void (*on_submit)(void *ctx); /* the same: a job is in the queue; or NULL */
-    void (*on_stop)(void *ctx);   /* the same: `closing` is set; the running step is to end */
+    int (*n_running)(void *ctx, uint64_t fair_key); /* the same: sequences of that key */
+    void (*on_submit)(void *ctx);                   /* the same: a job is in the queue; or NULL */
+    void (*on_stop)(void *ctx); /* the same: `closing` is set; the running step is to end */
     void *ctx;
 };
 
@@ -89,6 +91,11 @@ void inbox_tell(struct inbox *in);
 bool inbox_await(struct inbox *in, bool running);
 /* Sleeps until something is told, for at most ms. */
 void inbox_await_news(struct inbox *in, int ms);
+
+/* Whether the job waits for a slot of its key. With the lock held. */
+bool inbox_holds_back(const struct inbox *in, const struct eng_job *job);
+/* The first waiting job that does not, or NULL. With the lock held. */
+struct eng_job *inbox_first(const struct inbox *in);
 
 /* Takes out of the queue a job that must end now. Returns NULL if there is none. */
 struct eng_job *inbox_take_ended(struct inbox *in, uint64_t now_us, enum eng_finish *ret_finish);

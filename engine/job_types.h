@@ -232,6 +232,8 @@ struct eng_job_params {
     uint8_t tenant[32];
     bool no_cache;              /* does not read or fill the prefix cache */
     uint64_t fair_key;          /* waiting keys take turns; 0 is also a key */
+    int key_slots;              /* sequences of the key that run at once; more wait, and jobs of
+                                 * others pass them: at most 4 jobs for each. 0: no such bound */
     int priority;               /* within a key smaller runs earlier, equal ones in order of
                                  * submission; see eng_params.global_priority */
     int n_for_others;           /* places of the queue that it leaves free if it must wait, and the

@@ -46,6 +46,11 @@ static bool starts_at_once(void *ctx, const struct backlog *waiting, struct eng_
     return !job->waits;
 }
 
+static int n_running(void *ctx, uint64_t fair_key)
+{
+    return batch_count_key(&((struct sched *)ctx)->batch, fair_key);
+}
+
 static void end_step(void *ctx)
 {
     struct sched *s = ctx;
@@ -139,14 +144,16 @@ static void note_served(struct sched *s, uint64_t fair_key, uint64_t now)
  */
 static void serve_starving(struct sched *s, uint64_t now)
 {
-    const struct eng_job *head = s->in.queue.head;
+    const struct eng_job *head = inbox_first(&s->in);
     struct eng_job *best = NULL;
     uint64_t best_us = 0;
     if (!head || head->rank == QUEUE_PROMOTED) return;
     for (struct eng_job *job = s->in.queue.head; job; job = job->next) {
         uint64_t us = last_served_us(s, job->p.fair_key);
         uint64_t since_us = us > job->usage.submitted_us ? us : job->usage.submitted_us;
-        if (job->p.fair_key == head->p.fair_key || now - since_us < s->p.starving_us) continue;
+        if (job->p.fair_key == head->p.fair_key || now - since_us < s->p.starving_us ||
+            inbox_holds_back(&s->in, job))
+            continue;
         if (best && (us > best_us || (us == best_us && job->serial > best->serial))) continue;
         best = job;
         best_us = us;
@@ -154,16 +161,18 @@ static void serve_starving(struct sched *s, uint64_t now)
     if (best) queue_promote(&s->in.queue, best);
 }
 
-/* Takes the next choice of the first waiting job if there is room for it, else returns NULL. */
+/* Takes the next choice of the first waiting job that its key has a slot for, if there is room for
+ * it; else returns NULL. */
 static struct eng_job *take_choice(struct sched *s, int *ret_choice, uint64_t *ret_now)
 {
     pthread_mutex_lock(&s->in.lock);
     uint64_t now = clock_now_us(); /* jobs may have arrived since the round began */
     if (s->in.queue.global_priority) serve_starving(s, now);
-    struct eng_job *job = s->in.queue.head;
+    struct eng_job *job = inbox_first(&s->in);
     if (job && !batch_has_room(&s->batch, job->n_pages)) job = NULL;
     if (job) {
         note_served(s, job->p.fair_key, now);
+        batch_claim(&s->batch, job->p.fair_key);
         assert(job->n_admitted < job->p.n_choices);
         *ret_choice = job->n_admitted++;
         if (job->n_admitted == job->p.n_choices) queue_remove(&s->in.queue, job);
@@ -179,10 +188,12 @@ static void admit(struct sched *s)
     int choice;
     uint64_t now;
     while ((job = take_choice(s, &choice, &now))) {
-        if (atomic_load(&job->stop[choice])) /* it does not have to run at all */
+        if (atomic_load(&job->stop[choice])) { /* it does not have to run at all */
+            batch_claim(&s->batch, 0);
             batch_choice_done(&s->batch, job, choice, ENG_FINISH_STOP, -1, NULL, now);
-        else
+        } else {
             batch_admit(&s->batch, job, choice, now);
+        }
     }
 }
 
@@ -250,6 +261,7 @@ static struct inbox_params inbox_params(struct sched *s, const struct sched_para
     in.limits.vocab = p->batch.model.vocab;
     in.limits.ctx = p->batch.ctx;
     in.starts_at_once = starts_at_once;
+    in.n_running = n_running;
     in.on_stop = end_step;
     in.ctx = s;
     return in;

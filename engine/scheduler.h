@@ -4,7 +4,8 @@
  *
  * Each round: cancelled, stopped and late jobs end; waiting jobs are admitted in order while slots
  * and pages last (the first that does not fit holds back the later ones, so that big jobs are not
- * starved); one step runs. With nothing to do the thread sleeps.
+ * starved; one whose key has all its slots does not); one step runs. With nothing to do the thread
+ * sleeps.
  *
  * Other threads share with it the inbox (inbox.h) and the atomic flags of a job. The forward pass
  * comes as function pointers, so all of this is tested without a model.

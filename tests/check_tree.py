@@ -71,7 +71,7 @@ BUDGETS = {
     "engine/kernels": 7087,
     "engine/model": 6084,
     "engine/kv": 2580,
-    "engine": 12520,
+    "engine": 12617,
     "tokenizer": 9008,
     "tokenizer/template": 7992,
     "tokenizer/chat": 1905,

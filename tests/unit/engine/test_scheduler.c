@@ -953,6 +953,151 @@ static void test_global_priority_does_not_starve(void **state)
     check_places(&setup, jobs, N_OF(jobs));
 }
 
+/* ---- slots of keys ------------------------------------------------------------------------- */
+
+enum { N_KEYS = 4, N_OF_SCHEDULE = 16, PILOT = 99 };
+
+struct schedule {
+    struct bench b;
+    struct inbox *in;
+    int n_parallel, slots[N_KEYS]; /* of key 1 and so on; 0: no bound */
+    uint32_t seed;
+};
+
+static int draw(struct schedule *s, int n)
+{
+    s->seed = s->seed * 1664525u + 1013904223u;
+    return (int)(s->seed >> 10) % n;
+}
+
+/* Jobs of a key that wait and of which no choice has begun. */
+static int count_own(const struct schedule *s, int key)
+{
+    int n = 0;
+    pthread_mutex_lock(&s->in->lock);
+    for (const struct eng_job *j = s->in->queue.head; j; j = j->next)
+        n += j->p.fair_key == (uint64_t)key && j->n_admitted == 0 && !atomic_load(&j->cancel);
+    pthread_mutex_unlock(&s->in->lock);
+    return n;
+}
+
+/* A step stands at the gate: what could be admitted has been. */
+static void check_slots(const struct schedule *s)
+{
+    int running[N_KEYS], n_free = s->n_parallel - s->in->p.n_running(s->in->p.ctx, PILOT);
+    for (int k = 0; k < N_KEYS; k++) {
+        running[k] = s->in->p.n_running(s->in->p.ctx, (uint64_t)k + 1);
+        n_free -= running[k];
+        REQUIRE(!s->slots[k] || running[k] <= s->slots[k]);
+    }
+    REQUIRE(n_free >= 0);
+    pthread_mutex_lock(&s->in->lock);
+    for (const struct eng_job *j = s->in->queue.head; j && n_free > 0; j = j->next) {
+        int k = (int)j->p.fair_key - 1;
+        REQUIRE_MSG(s->slots[k] && running[k] == s->slots[k], "a job of key %d waits, %d free", k,
+                    n_free);
+    }
+    pthread_mutex_unlock(&s->in->lock);
+}
+
+/* Returns false if the job was refused, as it must be if its key has four waiting for each slot. */
+static bool submit_random(struct schedule *s, struct test_job *c)
+{
+    char err[200] = "";
+    int key = draw(s, N_KEYS), slots = s->slots[key];
+    struct eng_job_params p =
+        test_job_greedy(c, prompt_of(draw(s, 4)), 1 + draw(s, 60), 1 + draw(s, 6));
+    p.fair_key = (uint64_t)key + 1;
+    p.key_slots = slots;
+    p.n_choices = 1 + draw(s, 3);
+    p.priority = draw(s, 3);
+    if (draw(s, 12) == 0) p.queue_deadline_us = 1;
+    if (draw(s, 16) == 0) p.deadline_us = 1;
+    int rc = inbox_submit(s->in, &p, &c->handle, err, sizeof(err));
+    int n_free = slots - s->in->p.n_running(s->in->p.ctx, p.fair_key), n = count_own(s, key + 1);
+    REQUIRE(rc == 0 || (rc == ENG_EQUEUEFULL && slots && strstr(err, "this key")));
+    REQUIRE(!slots || (rc == 0 ? n <= n_free + 4 * slots : n == n_free + 4 * slots));
+    return rc == 0;
+}
+
+static void run_schedule(uint32_t seed)
+{
+    struct schedule s = {.seed = seed * 2654435761u};
+    struct test_job *c[N_OF_SCHEDULE], *pilot = test_job_new();
+    int n = 0;
+    s.n_parallel = 2 + draw(&s, 4);
+    struct setup setup = {.n_parallel = s.n_parallel,
+                          .global_priority = draw(&s, 2) == 0,
+                          .starving_us = draw(&s, 2)};
+    for (int k = 0; k < N_KEYS; k++)
+        s.slots[k] = draw(&s, 4);
+    s.b = open_bench(&setup);
+    s.in = sched_inbox(s.b.sched);
+    fake_close_gate(s.b.model);
+    struct eng_job_params p = test_job_greedy(pilot, prompt_of(5), 1, 500);
+    p.fair_key = PILOT;
+    submit(&s.b, pilot, &p);
+    for (int round = 0; round < 30; round++) {
+        fake_await_step(s.b.model);
+        check_slots(&s);
+        for (int i = draw(&s, 3); i > 0 && n < N_OF_SCHEDULE; i--) {
+            c[n] = test_job_new();
+            if (submit_random(&s, c[n]))
+                n++;
+            else
+                test_job_free(c[n]);
+        }
+        if (n && draw(&s, 5) == 0) eng_job_cancel(c[draw(&s, n)]->handle);
+        if (n && draw(&s, 5) == 0) eng_job_stop_choice(c[draw(&s, n)]->handle, 0);
+        fake_let_one(s.b.model);
+    }
+    eng_job_cancel(pilot->handle);
+    fake_open_gate(s.b.model);
+    for (int i = 0; i < n; i++) {
+        test_job_await_done(c[i]);
+        test_job_free(c[i]);
+    }
+    test_job_await_done(pilot);
+    test_job_free(pilot);
+    check_all_given_back(&s.b);
+    for (uint64_t k = 1; k <= N_KEYS; k++)
+        REQUIRE_EQ_INT(s.in->p.n_running(s.in->p.ctx, k), 0);
+    close_bench(&s.b);
+}
+
+static int n_schedules = 150;
+
+/* No key has more sequences than slots, a free slot is used if a job may have it, all jobs end. */
+static void test_slots_of_keys(void **state)
+{
+    (void)state;
+    for (int i = 1; i <= n_schedules; i++)
+        run_schedule((uint32_t)i);
+}
+
+/* Choices that run one after the other are those that run at once. */
+static void test_slots_change_no_answer(void **state)
+{
+    (void)state;
+    struct setup setup = {.n_parallel = 4};
+    struct bench b = open_bench(&setup);
+    struct test_job *c[3];
+    for (int slots = 0; slots < 3; slots++) {
+        c[slots] = test_job_new();
+        struct eng_job_params p = sampled_job(c[slots], prompt_of(1), 77, 30, 4242);
+        p.n_choices = 4;
+        p.fair_key = 7;
+        p.key_slots = slots;
+        submit(&b, c[slots], &p);
+        test_job_await_done(c[slots]);
+        REQUIRE(memcmp(c[slots]->ids, c[0]->ids, sizeof(c[0]->ids)) == 0);
+    }
+    for (int slots = 0; slots < 3; slots++)
+        test_job_free(c[slots]);
+    check_all_given_back(&b);
+    close_bench(&b);
+}
+
 static void test_cancelled_jobs_do_not_wait(void **state)
 {
     (void)state;
@@ -1220,8 +1365,10 @@ static void test_mixed_load(void **state)
     close_bench(&b);
 }
 
-int main(void)
+/* The argument: how many schedules of keys with slots. */
+int main(int argc, char **argv)
 {
+    if (argc > 1) n_schedules = (int)strtol(argv[1], NULL, 10);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_answers_do_not_depend_on_batch),
         cmocka_unit_test(test_steps_keep_their_bounds),
@@ -1253,6 +1400,8 @@ int main(void)
         cmocka_unit_test(test_priority_within_a_key),
         cmocka_unit_test(test_priority_between_keys),
         cmocka_unit_test(test_global_priority_does_not_starve),
+        cmocka_unit_test(test_slots_of_keys),
+        cmocka_unit_test(test_slots_change_no_answer),
         cmocka_unit_test(test_cancelled_jobs_do_not_wait),
         cmocka_unit_test(test_turns_do_not_starve),
         cmocka_unit_test(test_rows_of_a_shared_turn),
