@@ -11,6 +11,7 @@ enum {
     SRV_KEYS_MAX = 4096,
     SRV_KEY_MAX_BYTES = 512,
     SRV_KEY_FILE_MAX_BYTES = 4 << 20, /* room for the largest number of keys, with comments */
+    SRV_KEY_MODELS_MAX_BYTES = 1024,  /* names of models after a key, copied for each request */
 
     /* One connection's pool in libmicrohttpd: bounds the head (431, 414 above it) and is the chunk
        buffer. */

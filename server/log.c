@@ -353,6 +353,7 @@ void srv_log_access(const struct srv_log_access *a)
     add_number_field(&line, "bytes", (int64_t)a->sent_bytes);
     add_text_field(&line, "finish_reason", account->finish_reason);
     if (a->gone) add_text_field(&line, "client", "gone");
+    add_text_field(&line, "key", account->key);
     add_text_field(&line, "traceparent", a->trace_parent);
     add_text_field(&line, "session", a->session_id);
     add_text_field(&line, "peer", a->peer);

@@ -36,6 +36,8 @@ uint64_t srv_log_n_dropped(void);
 void srv_log(enum srv_log_level level, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+struct srv_key_counts;
+
 /* The facts of one request, for its counters and its line in the access log. */
 struct srv_account {
     const char *endpoint; /* a fixed string */
@@ -45,6 +47,8 @@ struct srv_account {
     int64_t n_choices, max_tokens; /* n, and the most tokens a choice may have; 0: no generation */
     int64_t queue_us, ttft_us;     /* -1: has not happened */
     const char *finish_reason;     /* a fixed string, or NULL */
+    const char *key;               /* the name of its key, the arena's; NULL without one, */
+    struct srv_key_counts *key_counts; /* and what is counted under it */
 };
 
 /* One line per request. Its texts may come from outside. Strings may be NULL. */

@@ -88,6 +88,8 @@ struct srv_metrics {
     atomic_ullong by_reason[N_OF(reasons)];
     atomic_ullong swaps[N_OF(swap_results)]; /* by enum srv_swap_result */
     struct histogram histograms[H_COUNT];
+    struct srv_key_counts keys[SRV_KEY_NAMES + 1];
+    atomic_int n_keys;
 };
 
 /* ---- values -------------------------------------------------------------------------------- */
@@ -96,6 +98,7 @@ struct srv_metrics {
 enum scope {
     COUNTERS, /* struct srv_metrics */
     VIEW,     /* struct srv_metrics_view */
+    KEY,      /* struct srv_key_counts, of each name, with the label `key` */
     ENTRY,    /* struct srv_metrics_entry, of each entry */
     ENGINE,   /* its stats; without the label `model` if there are not several */
 };
@@ -195,7 +198,8 @@ struct out {
     const struct srv_metrics *counters;
     const struct srv_metrics_view *view;
     const char *family; /* its name; vLLM's have labels of the model */
-    const char *model;  /* of the samples; NULL: of none, or of all */
+    const char *label;  /* of the samples: "model" or "key", */
+    const char *model;  /* and its value; NULL: of none, or of all */
 };
 
 static bool is_vllm(const char *name)
@@ -229,7 +233,7 @@ static void add_sample(struct out *o, const char *suffix, const char *const labe
         add_label(o->b, ",", "engine", "0"); /* vLLM numbers its engines */
         before = ",";
     } else if (o->model) {
-        add_label(o->b, before, "model", o->model);
+        add_label(o->b, before, o->label, o->model);
         before = ",";
     }
     for (; *labels; labels += 2, before = ",")
@@ -287,6 +291,7 @@ struct family {
 
 #define COUNTERS_STRUCT struct srv_metrics
 #define VIEW_STRUCT struct srv_metrics_view
+#define KEY_STRUCT struct srv_key_counts
 #define ENTRY_STRUCT struct srv_metrics_entry
 #define ENGINE_STRUCT struct eng_stats
 #define FIELD_OF(scope, field) (((scope##_STRUCT *)0)->field)
@@ -457,6 +462,15 @@ static const struct family families[] = {
     {COUNTER, "hearth_grammar_overflow_total",
      "Tokens at which alternatives of a grammar were dropped because there were too many.",
      COUNT(counts[SRV_COUNT_GRAMMAR_OVERFLOWS])},
+    {COUNTER, "hearth_key_requests_total", "Requests with a key that has a name, by name.",
+     ONE(KEY, requests)},
+    {COUNTER, "hearth_key_refused_total", "Of these, those refused with 429 or 503.",
+     ONE(KEY, refused)},
+    {COUNTER, "hearth_key_tokens_total", "Tokens of these; cached ones are of the prompt too.",
+     EACH(KEY, tokens), BY("kind", "prompt", "cached", "generated")},
+    {GAUGE, "hearth_key_running", "Prompts of these that are being computed now.",
+     ONE(KEY, running)},
+    {GAUGE, "hearth_key_waiting", "Prompts of these in the queue now.", ONE(KEY, waiting)},
     {GAUGE, "hearth_sequences_running", "Sequences being computed now.", STAT(n_running),
      "vllm:num_requests_running"},
     {GAUGE, "hearth_sequences_waiting", "Sequences in the queue now.", STAT(n_waiting),
@@ -576,6 +590,18 @@ static void add(atomic_ullong *counter, unsigned long long n)
     atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
 }
 
+struct srv_key_counts *srv_metrics_key(struct srv_metrics *m, const char *name)
+{
+    int n = atomic_load(&m->n_keys), i = 0;
+    while (i < n && strcmp(m->keys[i].name, name) != 0)
+        i++;
+    if (i < n) return &m->keys[i];
+    if (n >= SRV_KEY_NAMES && strcmp(name, "other") != 0) return srv_metrics_key(m, "other");
+    snprintf(m->keys[n].name, sizeof(m->keys[n].name), "%s", name);
+    atomic_store(&m->n_keys, n + 1);
+    return &m->keys[n];
+}
+
 void srv_metrics_add(struct srv_metrics *m, enum srv_count what, int n)
 {
     assert(what < SRV_COUNT_N && n >= 0);
@@ -655,9 +681,17 @@ void srv_metrics_count_request(struct srv_metrics *m, int status, bool disconnec
                                const struct srv_account *a, int64_t total_us)
 {
     int endpoint = index_of(endpoints, N_OF(endpoints), a->endpoint);
+    struct srv_key_counts *key = a->key_counts;
     char code[16];
     snprintf(code, sizeof(code), "%d", status);
     if (disconnected) srv_metrics_count(m, SRV_COUNT_GONE);
+    if (key) {
+        add(&key->requests, 1);
+        add(&key->refused, status == 429 || status == 503);
+        add(&key->tokens[0], (unsigned long long)a->n_prompt_tokens);
+        add(&key->tokens[1], (unsigned long long)a->n_cached_tokens);
+        add(&key->tokens[2], (unsigned long long)a->n_generated_tokens);
+    }
     add(&m->by_status[index_of(statuses, N_OF(statuses), code)], 1);
     add(&m->by_endpoint[endpoint], 1);
     if (endpoint > index_of(endpoints, N_OF(endpoints), "embeddings"))
@@ -682,6 +716,12 @@ static const void *enter(struct out *o, enum scope scope, int i)
     static const struct eng_stats idle;
     const struct srv_metrics_view *v = o->view;
     const struct srv_metrics_entry *e = i < v->n_entries ? &v->entries[i] : NULL;
+    o->label = scope == KEY ? "key" : "model";
+    if (scope == KEY) {
+        if (i == atomic_load(&o->counters->n_keys)) return NULL;
+        o->model = o->counters->keys[i].name;
+        return &o->counters->keys[i];
+    }
     bool is_shared = scope == COUNTERS || scope == VIEW || (scope == ENGINE && v->n_entries < 2);
     if (is_shared ? i > 0 : !e) return NULL;
     o->model = is_shared ? NULL : e->name;

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Counters and histograms, and their Prometheus text. All families and label values are fixed, so
- * every series is zero before the first request. The engine's own counts are read on each render.
+ * Counters and histograms, and their Prometheus text. All families and label values are fixed but
+ * the names of keys, so every series is zero before the first request. The engine's own counts are
+ * read on each render.
  *
  * Threads: safe; atomics only.
  */
 #ifndef HEARTH_SERVER_METRICS_H
 #define HEARTH_SERVER_METRICS_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -47,9 +49,21 @@ enum srv_time {
     SRV_TIME_N
 };
 
+/* What requests did whose keys have one name. */
+enum { SRV_KEY_NAMES = 64, SRV_KEY_NAME_MAX = 64 };
+struct srv_key_counts {
+    char name[SRV_KEY_NAME_MAX + 1];
+    atomic_ullong requests, refused; /* refused: for lack of room */
+    atomic_ullong tokens[3];         /* of prompts, of these cached, generated */
+    atomic_ullong running, waiting;  /* jobs, now */
+};
+
 /* Returns owned: srv_metrics_destroy; NULL if out of memory. */
 struct srv_metrics *srv_metrics_create(void);
 void srv_metrics_destroy(struct srv_metrics *m);
+
+/* The counts of a name: those of "other" once there are SRV_KEY_NAMES names. The main thread's. */
+struct srv_key_counts *srv_metrics_key(struct srv_metrics *m, const char *name);
 
 void srv_metrics_count(struct srv_metrics *m, enum srv_count what);
 void srv_metrics_add(struct srv_metrics *m, enum srv_count what, int n);

@@ -94,7 +94,7 @@ complete -c hearth -n '__hearth_is serve' -l tls-cert-file -r -F -d 'PEM certifi
 complete -c hearth -n '__hearth_is serve' -l tls-key-file -r -F -d 'PEM private key'
 complete -c hearth -n '__hearth_is serve' -l no-page -d 'do not serve the chat page at /'
 complete -c hearth -n '__hearth_is serve' -l max-connections -x -d 'most open connections; further ones get 503; 0: 1024, fewer in little memory'
-complete -c hearth -n '__hearth_is serve' -l api-key-file -r -F -d 'file of API keys, one per line, # comments; read again on SIGHUP'
+complete -c hearth -n '__hearth_is serve' -l api-key-file -r -F -d 'file of API keys and their words, one per line, # comments; read again on SIGHUP'
 complete -c hearth -n '__hearth_is serve' -l operator-key-file -r -F -d 'file of operator keys, as api-key-file; only they may swap the model'
 complete -c hearth -n '__hearth_is serve' -l allow-public-without-key -d 'listen on a public address even if no key is set'
 complete -c hearth -n '__hearth_is serve' -l allowed-hosts -x -d 'accepted Host names; *: any (default: loopback names if on loopback without a key)'

@@ -66,6 +66,7 @@ static void refuse(struct srv_request *req, enum srv_ask why, const char *messag
 {
     char name[140];
     struct srv_models *models = &req->facts.app->models;
+    if (req->facts.only && why == SRV_ASK_UNAVAILABLE) message = "there is no room for it";
     req->load_ms = srv_models_load_ms(models, req->facts.entry);
     srv_models_name(models, req->facts.entry, name, sizeof(name));
     switch (why) {
@@ -186,33 +187,35 @@ static int find_name(struct srv_request *req, const char **ret, struct param_err
     return 0;
 }
 
+void srv_reply_no_model(struct srv_request *req, const char *name)
+{
+    char names[160];
+    const struct srv_facts *f = srv_facts(req);
+    srv_reply_error(req, SRV_ERR_MODEL_NOT_FOUND, "model",
+                    "The model '%.64s%s' does not exist; this server serves %s.", name,
+                    strlen(name) > 64 ? "..." : "",
+                    srv_models_names(&f->app->models, f->only, names, sizeof(names)));
+}
+
 /* The entry that a request asks for; -1: there is none of that name, and the answer says so. */
 static int find_entry(struct srv_request *req)
 {
     const struct srv_config *c = req->server->config;
     struct srv_models *models = &req->facts.app->models;
-    int first = srv_models_default(models);
-    const char *name = NULL;
-    char names[160];
+    const char *only = req->facts.only, *name = NULL;
+    int first = only ? srv_models_find(models, only) : srv_models_default(models);
     struct param_error err;
     if ((first < 0 || srv_models_count(models) > 1) && find_name(req, &name, &err)) {
         param_reply(req, &err);
         return -1;
     }
     bool tagged = req->facts.dialect == SRV_DIALECT_OLLAMA;
-    int entry = !name    ? -1
-                : tagged ? srv_models_find_tagged(models, name)
-                         : srv_models_find(models, name);
+    int entry = name ? srv_models_find_of(models, only, name, tagged) : -1;
     /* Others are left to the handler, which knows what is wrong with them. */
     bool stays =
         !name || !*name || c->accept_any_model || (srv_is_placeholder(name) && !c->strict_model);
-    if (entry < 0 && (stays || srv_models_is_loaded(models, first))) entry = first;
-    const char *missing = stays ? c->default_model : name;
-    if (entry < 0)
-        srv_reply_error(req, SRV_ERR_MODEL_NOT_FOUND, "model",
-                        "The model '%.64s%s' does not exist; this server serves %s.", missing,
-                        strlen(missing) > 64 ? "..." : "",
-                        srv_models_names(models, names, sizeof(names)));
+    if (entry < 0 && (stays || (!only && srv_models_is_loaded(models, first)))) entry = first;
+    if (entry < 0) srv_reply_no_model(req, !stays ? name : only ? only : c->default_model);
     return entry;
 }
 

@@ -118,6 +118,7 @@ static void list_names(void *ctx, const struct srv_entry *e)
 {
     struct listing *l = ctx;
     bool anthropic = srv_facts(l->req)->dialect == SRV_DIALECT_ANTHROPIC;
+    if (!srv_entry_is_of(e, srv_facts(l->req)->only)) return;
     for (int i = 0; e->source.names[i]; i++, l->n++) {
         const char *name = e->source.names[i];
         if (l->id && strcmp(l->id, name) != 0) continue;
@@ -222,7 +223,6 @@ static void list(struct srv_request *req)
 static void item(struct srv_request *req)
 {
     const char *id = srv_facts(req)->tail;
-    char names[160];
     struct buf b;
     struct jw w;
     struct listing l = {.req = req, .w = &w, .id = id, .to = INT_MAX};
@@ -233,9 +233,7 @@ static void item(struct srv_request *req)
     if (l.found >= 0)
         srv_reply(req, 200, NULL, jw_end(&w));
     else
-        srv_reply_error(req, SRV_ERR_MODEL_NOT_FOUND, "model",
-                        "The model '%.64s' does not exist; this server serves %s.", id,
-                        srv_models_names(&srv_facts(req)->app->models, names, sizeof(names)));
+        srv_reply_no_model(req, id);
     if (l.found < 0) buf_finish(&b);
 }
 

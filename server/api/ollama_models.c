@@ -66,7 +66,8 @@ static void write_details(const struct srv_entry *e, struct jw *w)
 
 struct listing {
     struct jw *w;
-    bool loaded; /* only these */
+    bool loaded;      /* only these */
+    const char *only; /* and those of the key */
 };
 
 /* With the lock of the set held. */
@@ -76,6 +77,7 @@ static void list_entry(void *ctx, const struct srv_entry *e)
     const struct listing *l = ctx;
     const struct srv_model_facts *f = &e->source.facts;
     struct jw *w = l->w;
+    if (!srv_entry_is_of(e, l->only)) return;
     char digest[2 * sizeof(f->digest) + 1];
     hex_write(digest, e->model ? e->model->source : f->digest, sizeof(f->digest));
     for (int i = 0; e->source.names[i] && (e->model || !l->loaded); i++) {
@@ -100,7 +102,8 @@ static void list(struct srv_request *req)
 {
     struct srv_models *models = &srv_facts(req)->app->models;
     struct srv_object a;
-    struct listing l = {srv_object_open(&a, 4 << 20), srv_facts(req)->arg != NULL};
+    struct listing l = {srv_object_open(&a, 4 << 20), srv_facts(req)->arg != NULL,
+                        srv_facts(req)->only};
     srv_facts(req)->account.endpoint = "models";
     if (!l.loaded) srv_catalogue_know(models);
     jw_open(l.w, "models", '[');
@@ -188,7 +191,9 @@ static void one(struct srv_request *req)
              params_read(body.root, srv_fields_ollama_model, &asked, &unknown, &err) ||
              param_name_ignored(req, &unknown, &err);
     const char *name = asked.model ? asked.model : asked.name ? asked.name : "";
-    int entry = rc ? -1 : srv_models_find_tagged(&srv_facts(req)->app->models, name);
+    int entry =
+        rc ? -1
+           : srv_models_find_of(&srv_facts(req)->app->models, srv_facts(req)->only, name, true);
     if (rc)
         param_reply(req, &err);
     else if (entry < 0)

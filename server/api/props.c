@@ -160,11 +160,13 @@ static void write_name(struct jw *w, const char *key, const char *text)
 }
 
 /* The last swap, and the requests that the model before still has. */
-static void write_swap(struct jw *w, struct srv_app *app, struct srv_models *models)
+static void write_swap(struct jw *w, const struct srv_facts *facts)
 {
+    struct srv_app *app = facts->app;
     struct srv_models_view view;
     struct srv_swap_view swap;
-    srv_models_look(models, &view);
+    if (facts->only) return; /* it has names of models */
+    srv_models_look(&app->models, &view);
     srv_swap_look(app->swap, &swap);
     jw_open(w, "swap", '{');
     jw_text(w, "state", srv_swap_state_name(swap.state));
@@ -209,7 +211,7 @@ static void props_of_unloaded(struct srv_request *req)
     jw_text(w, "model", srv_models_name(&facts->app->models, facts->entry, name, sizeof(name)));
     jw_bool(w, "is_sleeping", true);
     write_router(w, facts->app);
-    write_swap(w, facts->app, &facts->app->models);
+    write_swap(w, facts);
     srv_object_reply(req, 200, &a);
 }
 
@@ -262,7 +264,7 @@ static void props(struct srv_request *req)
     write_style(w, &model->style);
     write_structured_output(w, model->grammars);
     write_fim(w, model);
-    write_swap(w, srv_facts(req)->app, model->set);
+    write_swap(w, srv_facts(req));
     write_kv_disk(w, model->engine);
     srv_object_reply(req, 200, &a);
 }
@@ -309,6 +311,7 @@ struct slots_list {
     struct jw *w;
     const struct srv_models *models;
     int only; /* the entry; -1: all that have a model */
+    const char *of_key;
 };
 
 /* The model's that requests get, and in it those of models that drain. With the lock held. */
@@ -316,7 +319,7 @@ static void write_slots_of(void *ctx, const struct srv_entry *e)
 {
     const struct slots_list *l = ctx;
     struct slots slots = {0}, draining = {0};
-    if (l->only >= 0 && l->only != e->number) return;
+    if ((l->only >= 0 && l->only != e->number) || !srv_entry_is_of(e, l->of_key)) return;
     for (const struct srv_model *m = l->models->alive; m; m = m->next)
         if (m->entry == e->number) add_slots(m->drains ? &draining : &slots, m);
     if (l->only < 0 && !slots.model && !draining.model) return;
@@ -338,7 +341,7 @@ static void slots(struct srv_request *req)
     bool all = srv_models_count(models) > 1 && !srv_request_query(req, "model");
     struct buf b;
     struct jw w;
-    struct slots_list list = {&w, models, all ? -1 : srv_facts(req)->entry};
+    struct slots_list list = {&w, models, all ? -1 : srv_facts(req)->entry, srv_facts(req)->only};
     srv_facts(req)->account.endpoint = "slots";
     buf_init(&b, 1 << 18);
     jw_init(&w, &b);

@@ -77,4 +77,7 @@ static inline void srv_object_reply(struct srv_request *req, int status, struct 
 /* A date in seconds as "2026-11-27T01:02:03Z". */
 void srv_write_date(struct jw *w, const char *name, int64_t seconds);
 
+/* There is none of this name, for this key at least. */
+void srv_reply_no_model(struct srv_request *req, const char *name);
+
 #endif

@@ -93,8 +93,7 @@ static bool open_body(struct srv_request *req, struct tokenize_params *p, const 
     if (!srv_body_take(&p->body, facts, PARAM_MAX_VALUES, &err) &&
         !params_read(p->body.root, srv_fields_tokens, p, &unknown, &err) &&
         !history_of_chat(p->messages, "messages", &unknown, &p->chat, &err) &&
-        srv_gen_model_name(model, p->model, false, &err) &&
-        !chat_input_check_flags(p->body.root, &err) &&
+        srv_gen_model_name(facts, p->model, &err) && !chat_input_check_flags(p->body.root, &err) &&
         !srv_tools_read(&p->tools, model, TOOLS_CHAT, &p->body, &unknown, &err) &&
         !truncate_read(&p->truncation, p->body.root, &err) &&
         !param_name_ignored(req, &unknown, &err))

@@ -139,7 +139,8 @@ static int read_conditions(struct visit *v, struct srv_keys **keys, char *err, s
     }
     if (!c->all && !c->older && !c->key_file)
         return fail_with(-1, err, errlen, "erase needs --all, --older or --key-file");
-    if (c->key_file && srv_keys_create(keys, "key-file", c->key_file, NULL, err, errlen)) return -1;
+    if (c->key_file && srv_keys_create(keys, "key-file", c->key_file, NULL, true, err, errlen))
+        return -1;
     v->keys = *keys;
     return 0;
 }

@@ -215,10 +215,10 @@ static int read_tls(struct serve *s, char *err, size_t errlen)
 static int read_secrets(struct serve *s, char *err, size_t errlen)
 {
     const struct srv_config *c = s->config;
-    if (srv_keys_create(&s->core.server.keys, "api-key-file", c->api_key_file, c->api_key, err,
-                        errlen) ||
+    if (srv_keys_create(&s->core.server.keys, "api-key-file", c->api_key_file, c->api_key, true,
+                        err, errlen) ||
         srv_keys_create(&s->core.server.operator_keys, "operator-key-file", c->operator_key_file,
-                        c->operator_key, err, errlen) ||
+                        c->operator_key, false, err, errlen) ||
         read_tls(s, err, errlen))
         return -1;
     s->core.server.operator_open = strcmp(c->swap, "on") == 0 ||
@@ -235,6 +235,7 @@ static int create_parts(struct serve *s, char *err, size_t errlen)
     struct srv_server *server = &s->core.server;
     set_rules(s);
     if (srv_core_create(&s->core, err, errlen)) return -1;
+    srv_keys_count_in(server->keys, server->metrics);
     return srv_watch_create(&server->watch, s->config, server->metrics, server->max_connections,
                             err, errlen);
 }
@@ -380,6 +381,16 @@ static void announce_ready(struct serve *s)
     srv_model_release(first, false);
 }
 
+/* Names of models after a key that are of none now: a folder's models come and go. */
+static void warn_if_missing(void *ctx, const char *models, int line)
+{
+    struct serve *s = ctx;
+    for (; *models; models += strlen(models) + 1)
+        if (srv_models_find(&s->core.app.models, models) < 0)
+            srv_log(SRV_LOG_WARNING, "api-key-file line %d: there is no model '%.100s' now", line,
+                    models);
+}
+
 /* The loader has ended. Returns 0 to go on, -1 with err if it failed. */
 static int finish_loading(struct serve *s, char *err, size_t errlen)
 {
@@ -390,6 +401,7 @@ static int finish_loading(struct serve *s, char *err, size_t errlen)
     if (status) s->status = status;
     if (status) return -1;
     s->loaded = true;
+    srv_keys_each_list(s->core.server.keys, warn_if_missing, s);
     if (s->config->memory_lock && mlockall(MCL_CURRENT | MCL_FUTURE))
         srv_log(SRV_LOG_WARNING, "memory-lock: %s", strerror(errno));
     if (!s->http && start_serving(s, err, errlen)) return -1;
@@ -497,6 +509,7 @@ static void reload_keys(struct serve *s)
         } else {
             srv_log(SRV_LOG_INFO, "read the %s keys again", sets[i].what);
             warn_if_exposed(sets[i].option, sets[i].file);
+            if (i == 0) srv_keys_each_list(sets[i].keys, warn_if_missing, s);
         }
     }
     srv_notify("READY=1");

@@ -223,7 +223,7 @@ const struct srv_option srv_options[] = {
     ROW("access", "api-key", NULL, STRING, api_key, 0, 0, NULL, NULL, SERVE, SRV_OPT_ENV_ONLY,
         "an API key (environment only)"),
     STRING("access", "api-key-file", NULL, api_key_file, NULL, SERVE,
-           "file of API keys, one per line, # comments; read again on SIGHUP"),
+           "file of API keys and their words, one per line, # comments; read again on SIGHUP"),
     ROW("access", "operator-key", NULL, STRING, operator_key, 0, 0, NULL, NULL, SERVE,
         SRV_OPT_ENV_ONLY, "the key that may swap the model (environment only)"),
     STRING("access", "operator-key-file", NULL, operator_key_file, NULL, SERVE,

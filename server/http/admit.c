@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "server/http/guard.h"
+#include "server/http/keys.h"
 #include "server/http/request.h"
 #include "server/http/server.h"
 #include "server/log.h"
@@ -53,10 +54,12 @@ void srv_admit_request(struct srv_request *req, struct srv_guard_head *head, boo
     struct srv_server *s = req->server;
     enum srv_state state = (enum srv_state)atomic_load(s->state);
     char *path = srv_request_alloc(req, strlen(req->target) + 2);
+    struct srv_key_words *words = s->keys ? srv_request_alloc(req, sizeof(*words)) : NULL;
     const struct srv_guard_input in = {
         .routes = s->routes,
         .rules = req->admin ? &s->admin_rules : &s->rules,
         .keys = req->admin ? NULL : s->keys,
+        .words = words,
         .operator_keys = s->operator_keys,
         .operator_open = s->operator_open,
         .peer_is_local = is_local_peer(req->peer),
@@ -81,6 +84,12 @@ void srv_admit_request(struct srv_request *req, struct srv_guard_head *head, boo
     if (v->refused && v->kind == SRV_ERR_FORBIDDEN && v->route &&
         srv_guard_is_foreign(head, in.rules))
         log_refused_origin(head->origin);
+    if (words) {
+        req->facts.key_slots = words->slots;
+        req->facts.only = *words->models ? words->models : NULL;
+        req->facts.account.key = *words->name ? words->name : NULL;
+        req->facts.account.key_counts = words->counts;
+    }
     memcpy(req->facts.tenant, v->tenant, sizeof(req->facts.tenant));
     req->facts.may_operate = v->may_operate;
     if (v->refused && v->kind == SRV_ERR_METHOD) srv_reply_header(req, "Allow", v->allow);

@@ -103,6 +103,8 @@ struct srv_facts {
     /* The header traceparent, "" without a valid one: see trace_parent.h. */
     char trace_parent[SRV_TRACE_PARENT_CHARS + 1];
     uint8_t tenant[32]; /* digest of the API key, zeros without one */
+    const char *only;   /* the models that the key may use, see srv_models_find_of; NULL: all */
+    int key_slots;      /* of eng_job_params */
     bool may_operate;   /* see struct srv_guard_verdict */
     /* Of a request whose answer must be the same whenever it is made (local.h): the seed if the
      * body has none, and the time of creation. */

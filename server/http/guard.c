@@ -459,13 +459,13 @@ static void check_route(const struct srv_guard_head *h, const struct srv_guard_i
     v->dialect = dialect_of(h, found->route->dialect);
 }
 
-static void check_key(const struct srv_guard_head *h, struct srv_keys *keys,
+static void check_key(const struct srv_guard_head *h, const struct srv_guard_input *in,
                       struct srv_guard_verdict *v)
 {
-    if (!keys) return;
+    if (!in->keys) return;
     size_t len = 0;
     const char *key = srv_guard_key(h, &len);
-    bool known = key && srv_keys_check(keys, key, len, v->tenant);
+    bool known = key && srv_keys_check(in->keys, key, len, v->tenant, in->words);
     if (known || (v->route->flags & SRV_ROUTE_OPEN)) return;
     refuse(v, SRV_ERR_API_KEY,
            h->authorization || h->api_key ? "The API key is not valid."
@@ -490,7 +490,7 @@ static void check_operator(const struct srv_guard_head *h, const struct srv_guar
                       : h->origin && !is_own_origin(h)
                           ? "it was sent by a web page of another origin"
                           : NULL;
-    if (in->operator_keys && !(key && srv_keys_check(in->operator_keys, key, len, v->tenant)))
+    if (in->operator_keys && !(key && srv_keys_check(in->operator_keys, key, len, v->tenant, NULL)))
         refuse(v, SRV_ERR_API_KEY, "An operator key is needed: Authorization: Bearer KEY.");
     else if (!in->operator_keys && why)
         refuse(v, SRV_ERR_FORBIDDEN,
@@ -518,7 +518,8 @@ void srv_guard_check(struct srv_guard_head *h, const struct srv_guard_input *in,
     *v = (struct srv_guard_verdict){
         .query = "", .tail = "", .dialect = dialect_of(h, SRV_DIALECT_EITHER)};
     if (in->too_many_headers) refuse(v, SRV_ERR_HEADERS, "There are too many headers.");
-    if (!path) refuse(v, SRV_ERR_OVERLOADED, "The server is out of memory for this request.");
+    if (!path || (in->keys && !in->words))
+        refuse(v, SRV_ERR_OVERLOADED, "The server is out of memory for this request.");
     if (v->refused) return;
     struct srv_guard_route found;
     v->query = split_target(h->target, path);
@@ -536,7 +537,7 @@ void srv_guard_check(struct srv_guard_head *h, const struct srv_guard_input *in,
     if (!v->refused && is_operators(v->query, v->route->flags))
         check_operator(h, in, v);
     else if (!v->refused)
-        check_key(h, in->keys, v);
+        check_key(h, in, v);
     if (!v->refused && v->dialect == SRV_DIALECT_OLLAMA && in->operator_open) {
         struct srv_guard_verdict asked = *v;
         check_operator(h, in, &asked);

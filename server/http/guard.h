@@ -58,6 +58,7 @@ struct srv_guard_verdict {
 void srv_guard_add_header(struct srv_guard_head *h, const char *name, size_t name_len,
                           const char *value, size_t value_len);
 
+struct srv_key_words;
 struct srv_keys;
 
 /* Input of srv_guard_check. Borrowed. */
@@ -65,6 +66,7 @@ struct srv_guard_input {
     const struct srv_route *const *routes; /* NULL-terminated list of tables */
     const struct srv_guard_rules *rules;
     struct srv_keys *keys;          /* NULL: no key is asked for */
+    struct srv_key_words *words;    /* zeroed; set to those of the key that was sent */
     struct srv_keys *operator_keys; /* NULL: the rules for clients of this machine */
     bool operator_open;             /* routes for the operator are served */
     bool peer_is_local;             /* loopback or the Unix socket */
@@ -77,7 +79,8 @@ struct srv_guard_input {
 
 /*
  * Makes all checks, cheapest first; later ones rely on earlier ones. path: a buffer for the decoded
- * path of h->target, 2 bytes longer than the target; NULL is refused as out of memory. An OPTIONS
+ * path of h->target, 2 bytes longer than the target; NULL is refused as out of memory, as are keys
+ * without room for words. An OPTIONS
  * request is checked up to its Host.
  */
 void srv_guard_check(struct srv_guard_head *h, const struct srv_guard_input *in, char *path,

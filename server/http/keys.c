@@ -13,24 +13,29 @@
 #include "base/fail.h"
 #include "base/file.h"
 #include "base/sha256.h"
-#include "server/bounds.h"
 
-struct digest {
-    uint8_t bytes[SHA256_BYTES];
+struct key {
+    uint8_t digest[SHA256_BYTES];
+    struct srv_key_words words;
+    int line; /* of the file; 0: of another source, which has no words */
 };
 
 struct key_set {
-    struct digest *digests;
+    struct key *keys;
     int n;
 };
 
 struct srv_keys {
-    pthread_mutex_t lock; /* guards `set` */
+    pthread_mutex_t lock; /* guards `set`, which the main thread alone changes */
     struct key_set set;
     const char *option;
+    bool takes_words;
+    struct srv_metrics *metrics; /* where names are counted, or NULL */
     char *file;
     char *more;
 };
+
+static const char blanks[] = " \t\r\n";
 
 /* A client cannot send such a key: srv_guard_key takes one word. */
 static bool is_one_word(const char *text, size_t len)
@@ -40,8 +45,66 @@ static bool is_one_word(const char *text, size_t len)
     return true;
 }
 
-static int add_key(struct key_set *set, const char *text, size_t len, char *err, size_t errlen)
+/* Returns what is wrong with a word, or NULL. It may be a second key, so no message repeats it. */
+static const char *read_word(struct srv_key_words *w, const char *word)
 {
+    static const char digits[] = "0123456789",
+                      of_names[] =
+                          "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+    const char *value = word + strcspn(word, "=") + 1;
+    if (!strncmp(word, "name=", 5)) {
+        size_t len = strspn(value, of_names);
+        if (*w->name || !len || len > SRV_KEY_NAME_MAX || value[len])
+            return "name= takes 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-', once";
+        memcpy(w->name, value, len);
+    } else if (!strncmp(word, "models=", 7)) {
+        size_t len = strlen(value);
+        if (*w->models || !len || len > SRV_KEY_MODELS_MAX_BYTES || *value == ',' ||
+            value[len - 1] == ',' || strstr(value, ",,"))
+            return "models= takes names with commas between them, at most 1024 bytes, once";
+        memcpy(w->models, value, len);
+        for (char *p = w->models; (p = strchr(p, ',')); p++)
+            *p = '\0';
+    } else if (!strncmp(word, "slots=", 6)) {
+        size_t len = strspn(value, digits);
+        if (w->slots || !len || len > 4 || value[len] || !(w->slots = (int)strtol(value, NULL, 10)))
+            return "slots= takes a number from 1 to 9999, once";
+    } else {
+        return "only name=, models= and slots= may follow a key on its line, and a comment takes a "
+               "line of its own";
+    }
+    return NULL;
+}
+
+/* Reads the words after the last key of the set. Returns what is wrong with them, or NULL. */
+static const char *read_words(const struct key_set *set, const char *text, size_t len)
+{
+    struct key *key = &set->keys[set->n - 1];
+    char word[SRV_KEY_MODELS_MAX_BYTES + 16];
+    const char *wrong = NULL;
+    for (size_t n; len && !wrong; text += n, len -= n) { /* the text goes on after a blank or NUL */
+        n = strcspn(text, blanks);
+        snprintf(word, sizeof(word), "%.*s", (int)n, text);
+        if (n && (n >= sizeof(word) || !is_one_word(text, n)))
+            wrong = "a word is too long or holds a control character";
+        else if (n)
+            wrong = read_word(&key->words, word);
+        n += !n;
+    }
+    explicit_bzero(word, sizeof(word));
+    for (const struct key *k = set->keys; k < key && !wrong; k++)
+        if (!memcmp(k->digest, key->digest, sizeof(k->digest)) &&
+            memcmp(&k->words, &key->words, sizeof(k->words)))
+            wrong = "this key is there before, with other words";
+    return wrong;
+}
+
+/* line: where words may follow the key; 0: none may. */
+static int add_key(struct key_set *set, const char *text, size_t len, int line, char *err,
+                   size_t errlen)
+{
+    size_t all = len;
+    if (line) len = strcspn(text, blanks);
     if (!is_one_word(text, len))
         return fail_with(-1, err, errlen,
                          "a key holds a blank or a control character, so no client can send it; "
@@ -49,22 +112,25 @@ static int add_key(struct key_set *set, const char *text, size_t len, char *err,
     if (len > SRV_KEY_MAX_BYTES || set->n >= SRV_KEYS_MAX)
         return fail_with(-1, err, errlen, "at most %d keys of at most %d bytes each are read",
                          (int)SRV_KEYS_MAX, (int)SRV_KEY_MAX_BYTES);
-    struct digest *digests = realloc(set->digests, sizeof(*digests) * (size_t)(set->n + 1));
-    if (!digests) return fail_with(-1, err, errlen, "no memory for the API keys");
-    set->digests = digests;
-    sha256(digests[set->n++].bytes, text, len);
-    return 0;
+    struct key *keys = realloc(set->keys, sizeof(*keys) * (size_t)(set->n + 1));
+    if (!keys) return fail_with(-1, err, errlen, "no memory for the API keys");
+    set->keys = keys;
+    memset(&keys[set->n], 0, sizeof(*keys));
+    keys[set->n].line = line;
+    sha256(keys[set->n++].digest, text, len);
+    const char *wrong = read_words(set, text + len, all - len);
+    return wrong ? fail_with(-1, err, errlen, "%s", wrong) : 0;
 }
 
 /* Adds the text between blanks and separators. */
-static int add_trimmed(struct key_set *set, const char *text, size_t len, char *err, size_t errlen)
+static int add_trimmed(struct key_set *set, const char *text, size_t len, int line, char *err,
+                       size_t errlen)
 {
-    static const char blanks[] = " \t\r\n";
     while (len && strchr(blanks, *text))
         text++, len--;
     while (len && strchr(blanks, text[len - 1]))
         len--;
-    return len ? add_key(set, text, len, err, errlen) : 0;
+    return len ? add_key(set, text, len, line, err, errlen) : 0;
 }
 
 static int read_file(struct key_set *set, const struct srv_keys *k, char *err, size_t errlen)
@@ -81,7 +147,8 @@ static int read_file(struct key_set *set, const struct srv_keys *k, char *err, s
         char *end = memchr(line, '\n', (size_t)(text + len - line));
         if (!end) end = text + len;
         if (line[strspn(line, " \t")] != '#')
-            rc = add_trimmed(set, line, (size_t)(end - line), why, sizeof(why));
+            rc = add_trimmed(set, line, (size_t)(end - line), k->takes_words ? n_lines : 0, why,
+                             sizeof(why));
         line = end + 1;
     }
     if (rc) snprintf(err, errlen, "%s %.200s:%d: %s", k->option, k->file, n_lines, why);
@@ -91,6 +158,12 @@ static int read_file(struct key_set *set, const struct srv_keys *k, char *err, s
     return fail_with(-1, err, errlen, "%s %.200s: holds no key", k->option, k->file);
 }
 
+static void count_names(struct key_set *set, struct srv_metrics *metrics)
+{
+    for (struct key *key = set->keys; metrics && key < set->keys + set->n; key++)
+        if (*key->words.name) key->words.counts = srv_metrics_key(metrics, key->words.name);
+}
+
 static int read_set(struct key_set *ret, const struct srv_keys *k, char *err, size_t errlen)
 {
     struct key_set set = {0};
@@ -98,21 +171,23 @@ static int read_set(struct key_set *ret, const struct srv_keys *k, char *err, si
     int rc = 0;
     for (const char *p = k->more; p && *p && rc == 0;) {
         size_t len = strcspn(p, ",");
-        rc = add_trimmed(&set, p, len, why, sizeof(why));
+        rc = add_trimmed(&set, p, len, 0, why, sizeof(why));
         p += len + (p[len] == ',');
     }
     if (rc == 0 && k->more && set.n == 0) rc = fail_with(-1, why, sizeof(why), "it holds no key");
     if (rc) snprintf(err, errlen, "the key in the environment (see %s): %s", k->option, why);
     if (rc == 0 && k->file) rc = read_file(&set, k, err, errlen);
-    if (rc)
-        free(set.digests);
-    else
-        *ret = set;
-    return rc;
+    if (rc) {
+        free(set.keys);
+        return rc;
+    }
+    count_names(&set, k->metrics);
+    *ret = set;
+    return 0;
 }
 
 int srv_keys_create(struct srv_keys **ret, const char *option, const char *file, const char *more,
-                    char *err, size_t errlen)
+                    bool takes_words, char *err, size_t errlen)
 {
     *ret = NULL;
     if (!file && !more) return 0;
@@ -124,6 +199,7 @@ int srv_keys_create(struct srv_keys **ret, const char *option, const char *file,
         return -1;
     }
     k->option = option;
+    k->takes_words = takes_words;
     if ((!file || (k->file = strdup(file))) && (!more || (k->more = strdup(more))))
         rc = read_set(&k->set, k, err, errlen);
     if (rc)
@@ -140,8 +216,15 @@ void srv_keys_destroy(struct srv_keys *k)
     if (k->more) explicit_bzero(k->more, strlen(k->more));
     free(k->more);
     free(k->file);
-    free(k->set.digests);
+    free(k->set.keys);
     free(k);
+}
+
+void srv_keys_count_in(struct srv_keys *k, struct srv_metrics *metrics)
+{
+    if (!k) return;
+    k->metrics = metrics;
+    count_names(&k->set, metrics);
 }
 
 /* Calls changed for those of a that b has not. */
@@ -151,9 +234,9 @@ static void tell_missing(const struct key_set *a, const struct key_set *b,
 {
     for (int i = 0; i < a->n; i++) {
         int j = 0;
-        while (j < b->n && memcmp(&a->digests[i], &b->digests[j], sizeof(*a->digests)) != 0)
+        while (j < b->n && memcmp(a->keys[i].digest, b->keys[j].digest, SHA256_BYTES) != 0)
             j++;
-        if (j == b->n) changed(ctx, a->digests[i].bytes, is_valid);
+        if (j == b->n) changed(ctx, a->keys[i].digest, is_valid);
     }
 }
 
@@ -171,7 +254,7 @@ int srv_keys_reload(struct srv_keys *k,
     pthread_mutex_unlock(&k->lock);
     if (changed) tell_missing(&old, &set, changed, ctx, false);
     if (changed) tell_missing(&set, &old, changed, ctx, true);
-    free(old.digests);
+    free(old.keys);
     return 0;
 }
 
@@ -190,7 +273,7 @@ bool srv_keys_several(struct srv_keys *k)
     if (!k) return false;
     pthread_mutex_lock(&k->lock);
     for (int i = 1; i < k->set.n && !several; i++)
-        several = memcmp(&k->set.digests[i], &k->set.digests[0], sizeof(k->set.digests[0])) != 0;
+        several = memcmp(k->set.keys[i].digest, k->set.keys[0].digest, SHA256_BYTES) != 0;
     pthread_mutex_unlock(&k->lock);
     return several;
 }
@@ -200,12 +283,13 @@ bool srv_keys_own(struct srv_keys *k, const uint8_t *owner, size_t n)
     bool own = false;
     pthread_mutex_lock(&k->lock);
     for (int i = 0; i < k->set.n; i++)
-        own |= memcmp(k->set.digests[i].bytes, owner, n) == 0;
+        own |= memcmp(k->set.keys[i].digest, owner, n) == 0;
     pthread_mutex_unlock(&k->lock);
     return own;
 }
 
-bool srv_keys_check(struct srv_keys *k, const char *text, size_t len, uint8_t *ret_digest)
+bool srv_keys_check(struct srv_keys *k, const char *text, size_t len, uint8_t *ret_digest,
+                    struct srv_key_words *ret_words)
 {
     uint8_t digest[SHA256_BYTES];
     unsigned n_equal = 0;
@@ -213,9 +297,19 @@ bool srv_keys_check(struct srv_keys *k, const char *text, size_t len, uint8_t *r
     sha256(digest, text, len);
     pthread_mutex_lock(&k->lock);
     for (int i = 0; i < k->set.n; i++)
-        n_equal += difference(digest, k->set.digests[i].bytes) == 0;
+        n_equal += difference(digest, k->set.keys[i].digest) == 0;
+    for (int i = 0; i < k->set.n && n_equal && ret_words; i++)
+        if (!memcmp(k->set.keys[i].digest, digest, sizeof(digest)))
+            *ret_words = k->set.keys[i].words;
     pthread_mutex_unlock(&k->lock);
     if (!n_equal) return false;
     memcpy(ret_digest, digest, sizeof(digest));
     return true;
+}
+
+void srv_keys_each_list(const struct srv_keys *k,
+                        void (*fn)(void *ctx, const char *models, int line), void *ctx)
+{
+    for (int i = 0; k && i < k->set.n; i++)
+        if (*k->set.keys[i].words.models) fn(ctx, k->set.keys[i].words.models, k->set.keys[i].line);
 }

@@ -197,28 +197,38 @@ bool srv_is_tagged(const char *asked, const char *name)
     return !strncmp(asked, name, len) && !strcmp(asked + len, ":latest");
 }
 
+bool srv_entry_is_of(const struct srv_entry *e, const char *only)
+{
+    for (const char *name = only; name && *name; name += strlen(name) + 1)
+        for (const char *const *own = e->source.names; *own; own++)
+            if (!strcmp(name, *own)) return true;
+    return !only;
+}
+
 /* tagged: the name without the tag that `asked` has. */
-static int find(struct srv_models *set, const char *asked, bool tagged)
+static int find(struct srv_models *set, const char *only, const char *asked, bool tagged)
 {
     int found = -1;
     pthread_mutex_lock(&set->lock);
-    for (int i = 0; i < set->n_entries && found < 0; i++)
-        for (const char *const *own = set->entries[i]->source.names; !set->entries[i]->gone && *own;
-             own++)
-            if (tagged ? srv_is_tagged(asked, *own) : !strcmp(*own, asked)) found = i;
+    for (int i = 0; i < set->n_entries && found < 0; i++) {
+        const struct srv_entry *e = set->entries[i];
+        for (const char *const *own = e->source.names; !e->gone && *own; own++)
+            if (tagged ? srv_is_tagged(asked, *own) : !strcmp(*own, asked))
+                found = srv_entry_is_of(e, only) ? i : -1;
+    }
     pthread_mutex_unlock(&set->lock);
     return found;
 }
 
 int srv_models_find(struct srv_models *set, const char *name)
 {
-    return find(set, name, false);
+    return find(set, NULL, name, false);
 }
 
-int srv_models_find_tagged(struct srv_models *set, const char *name)
+int srv_models_find_of(struct srv_models *set, const char *only, const char *name, bool tagged)
 {
-    int found = find(set, name, false);
-    return found < 0 ? find(set, name, true) : found;
+    int found = find(set, only, name, false);
+    return found < 0 && tagged ? find(set, only, name, true) : found;
 }
 
 void srv_models_note(struct srv_models *set, int entry, const char *dir, unsigned abilities,
@@ -287,22 +297,16 @@ static size_t add_names(const char *const *names, char *buf, size_t size, size_t
     return len;
 }
 
-const char *srv_models_names(struct srv_models *set, char *buf, size_t size)
+const char *srv_models_names(struct srv_models *set, const char *only, char *buf, size_t size)
 {
     size_t len = 0;
     *buf = '\0';
     pthread_mutex_lock(&set->lock);
     for (int i = 0; i < set->n_entries; i++)
-        if (!set->entries[i]->gone) len = add_names(set->entries[i]->source.names, buf, size, len);
+        if (!set->entries[i]->gone && srv_entry_is_of(set->entries[i], only))
+            len = add_names(set->entries[i]->source.names, buf, size, len);
     pthread_mutex_unlock(&set->lock);
-    return buf;
-}
-
-const char *srv_models_list_names(const struct srv_model *model, char *buf, size_t size)
-{
-    if (model->set) return srv_models_names(model->set, buf, size);
-    *buf = '\0';
-    add_names(model->names, buf, size, 0);
+    if (!len) snprintf(buf, size, "none that this key may use");
     return buf;
 }
 

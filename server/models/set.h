@@ -158,8 +158,11 @@ const char *srv_entry_state_name(const struct srv_entry *e);
 int srv_models_find(struct srv_models *set, const char *name);
 /* Whether a name is `name` with Ollama's tag ":latest". */
 bool srv_is_tagged(const char *asked, const char *name);
-/* The entry that has the name, else the name without that tag, or -1. */
-int srv_models_find_tagged(struct srv_models *set, const char *name);
+/* Of the entries that have a name in `only` (NULL: of all): the one that has the name, else, if
+ * tagged, the name without that tag; or -1. only: names, each with its NUL, then "". */
+int srv_models_find_of(struct srv_models *set, const char *only, const char *name, bool tagged);
+/* Whether the entry has a name in `only`. With the lock held. */
+bool srv_entry_is_of(const struct srv_entry *e, const char *only);
 /* Sets what is known of an entry whose model is in this directory. */
 void srv_models_note(struct srv_models *set, int entry, const char *dir, unsigned abilities,
                      const uint8_t digest[32]);
@@ -178,10 +181,9 @@ const char *srv_models_name(struct srv_models *set, int entry, char *buf, size_t
 /* Clients of servers with one model send such names. */
 bool srv_is_placeholder(const char *name);
 
-/* Writes the names that are served into buf, "'a', 'b'", cut where it is full. Returns buf. */
-const char *srv_models_names(struct srv_models *set, char *buf, size_t size);
-/* The same for the set of a model; those of the model if it is in no set. */
-const char *srv_models_list_names(const struct srv_model *model, char *buf, size_t size);
+/* Writes the names that are served into buf, "'a', 'b'", cut where it is full. Returns buf. only:
+ * as of srv_models_find_of. */
+const char *srv_models_names(struct srv_models *set, const char *only, char *buf, size_t size);
 
 /* ---- requests ------------------------------------------------------------------------------ */
 

@@ -234,8 +234,7 @@ static int read_request(struct srv_pooled *p, struct param_error *err)
     if (srv_body_take(&p->body, srv_facts(p->req), TEXTS_MAX_VALUES, err) ||
         params_read(p->body.root, e->fields, p, &p->unknown, err) || e->check(p, err))
         return -1;
-    p->model = srv_gen_model_name(p->served, p->model,
-                                  srv_facts(p->req)->dialect == SRV_DIALECT_OLLAMA, err);
+    p->model = srv_gen_model_name(srv_facts(p->req), p->model, err);
     if (!p->model || texts_rules_set(p, err) || e->open(p, err)) return -1;
     return param_name_ignored(p->req, &p->unknown, err);
 }

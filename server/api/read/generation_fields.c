@@ -338,9 +338,11 @@ void srv_gen_refuse_context(struct srv_request *req, const struct param_error *e
     srv_reply(req, srv_error_status(err->kind), NULL, &b);
 }
 
-const char *srv_gen_model_name(const struct srv_model *model, const char *asked, bool tagged,
+const char *srv_gen_model_name(const struct srv_facts *facts, const char *asked,
                                struct param_error *err)
 {
+    const struct srv_model *model = facts->model;
+    bool tagged = facts->dialect == SRV_DIALECT_OLLAMA;
     if (!asked || !*asked) return model->names[0];
     for (const char *const *name = model->names; *name; name++)
         if (!strcmp(*name, asked) || (tagged && srv_is_tagged(asked, *name))) return *name;
@@ -350,7 +352,7 @@ const char *srv_gen_model_name(const struct srv_model *model, const char *asked,
     param_fail(err, SRV_ERR_MODEL_NOT_FOUND, "model",
                "The model '%.*s%s' does not exist; this server serves %s.", CLIP, asked,
                strlen(asked) > CLIP ? "..." : "",
-               srv_models_list_names(model, names, sizeof(names)));
+               srv_models_names(&facts->app->models, facts->only, names, sizeof(names)));
     return NULL;
 }
 
@@ -474,7 +476,7 @@ int srv_gen_params_read(struct srv_gen_params *p, struct srv_request *req,
         hint_at_n_predict(r, err);
         return -1;
     }
-    if (!(p->model = srv_gen_model_name(r->served, p->model, ollama, err)) || read_stops(r, err) ||
+    if (!(p->model = srv_gen_model_name(srv_facts(req), p->model, err)) || read_stops(r, err) ||
         read_stream_options(p, unknown, err) || check_cache_key(p, err) || check_together(r, err) ||
         read_sampling(r, err) ||
         read_ids(r, p->stop_token_ids, "stop_token_ids", MAX_STOP_IDS, &stop_ids, &p->n_stop_ids,

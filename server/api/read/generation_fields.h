@@ -111,10 +111,10 @@ void srv_gen_refuse_context(struct srv_request *req, const struct param_error *e
 
 /*
  * Returns the name to show for the model asked for: the served one for NULL and, unless
- * strict-model is on, for "default", "tgi" and "dummy". tagged: names with ":latest" are known too.
- * NULL with err: no such model.
+ * strict-model is on, for "default", "tgi" and "dummy". Names with ":latest" are known in Ollama's
+ * dialect. NULL with err: no such model.
  */
-const char *srv_gen_model_name(const struct srv_model *model, const char *asked, bool tagged,
+const char *srv_gen_model_name(const struct srv_facts *facts, const char *asked,
                                struct param_error *err);
 
 /*

@@ -57,11 +57,22 @@ const struct srv_job_failure *srv_jobs_failure(const struct srv_jobs *j, int fin
 
 /* ---- submitting ---------------------------------------------------------------------------- */
 
+/* A job waits from before it is submitted, then runs, until its last event. */
+static void count_for_key(struct srv_job *job, enum eng_event_type type)
+{
+    struct srv_key_counts *key = srv_facts(job->owner->req)->account.key_counts;
+    if (!key || (type != ENG_EVENT_STARTED && type != ENG_EVENT_JOB_DONE)) return;
+    atomic_fetch_sub(job->started ? &key->running : &key->waiting, 1);
+    if (type == ENG_EVENT_STARTED) atomic_fetch_add(&key->running, 1);
+    job->started = true;
+}
+
 static void on_event(void *ctx, const struct eng_event *ev)
 {
     struct srv_job *job = ctx;
     struct srv_jobs *j = job->owner;
     atomic_fetch_add_explicit(&j->n_inside, 1, memory_order_relaxed);
+    count_for_key(job, ev->type);
     j->ops->event(j->ctx, (int)(job - j->jobs), ev);
     if (ev->type == ENG_EVENT_JOB_DONE)
         atomic_store_explicit(&job->done, true, memory_order_release);
@@ -106,10 +117,14 @@ static int submit_next(struct srv_jobs *j, char *err, size_t errlen)
     };
     memcpy(p.tenant, facts->tenant, sizeof(p.tenant));
     memcpy(&p.fair_key, p.tenant, sizeof(p.fair_key));
+    p.key_slots = facts->key_slots;
     job->owner = j;
     if (j->ops->describe(j->ctx, i, &p))
         return fail_with(ENG_ENOMEM, err, errlen, "The server is out of memory for this request.");
+    struct srv_key_counts *key = facts->account.key_counts;
+    if (key) atomic_fetch_add(&key->waiting, 1);
     int rc = eng_job_submit(facts->model->engine, &p, &handle, err, errlen);
+    if (rc && key) atomic_fetch_sub(&key->waiting, 1);
     if (rc) return rc;
     atomic_store(&job->handle, handle);
     j->n_submitted++;
@@ -124,7 +139,10 @@ static int submit_next(struct srv_jobs *j, char *err, size_t errlen)
 static void submit(struct srv_jobs *j)
 {
     char err[256] = "";
-    int rc = 0, at_once = eng_info(srv_facts(j->req)->model->engine)->n_parallel;
+    int rc = 0, at_once = eng_info(srv_facts(j->req)->model->engine)->n_parallel,
+        slots = srv_facts(j->req)->key_slots;
+    if (slots && slots < at_once)
+        at_once = slots; /* so one request does not fill the key's queue */
     while (!rc && j->n_submitted < j->n && j->n_running < at_once && !atomic_load(&j->gone))
         rc = submit_next(j, err, sizeof(err));
     if (!rc || (rc == ENG_EQUEUEFULL && j->n_running > 0)) return;

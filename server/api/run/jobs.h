@@ -53,6 +53,7 @@ struct srv_job {
     struct srv_jobs *owner;
     _Atomic(struct eng_job *) handle; /* owned; set by the text worker, read by on_gone */
     atomic_bool done;                 /* its last event has come */
+    bool started;                     /* the engine thread's */
     bool reaped;
 };
 

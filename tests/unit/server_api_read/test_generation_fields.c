@@ -270,17 +270,18 @@ static void test_headers_and_seeds(void **state)
 
 static void test_model_names(void **state)
 {
+    const struct srv_facts facts = {.app = &app, .model = &model};
     struct param_error err;
     (void)state;
     config = (struct srv_config){0};
     model.config = &config;
-    REQUIRE_EQ_STR(srv_gen_model_name(&model, NULL, false, &err), "demo");
-    REQUIRE_EQ_STR(srv_gen_model_name(&model, "other", false, &err), "other");
-    REQUIRE_EQ_STR(srv_gen_model_name(&model, "dummy", false, &err), "demo");
+    REQUIRE_EQ_STR(srv_gen_model_name(&facts, NULL, &err), "demo");
+    REQUIRE_EQ_STR(srv_gen_model_name(&facts, "other", &err), "other");
+    REQUIRE_EQ_STR(srv_gen_model_name(&facts, "dummy", &err), "demo");
     config.strict_model = true;
-    REQUIRE(srv_gen_model_name(&model, "dummy", false, &err) == NULL);
+    REQUIRE(srv_gen_model_name(&facts, "dummy", &err) == NULL);
     config.accept_any_model = true;
-    REQUIRE_EQ_STR(srv_gen_model_name(&model, "any", false, &err), "any");
+    REQUIRE_EQ_STR(srv_gen_model_name(&facts, "any", &err), "any");
     config = (struct srv_config){0};
 }
 

@@ -374,45 +374,71 @@ static void key_files(void **state)
     int fd = mkstemp(path);
     static const char text[] = "# keys\r\nfirst\r\n\n  second  \n#third\n";
     REQUIRE(write(fd, text, sizeof(text) - 1) == (ssize_t)sizeof(text) - 1);
-    REQUIRE_EQ_INT(srv_keys_create(&k, "api-key-file", path, "fourth,fifth", err, sizeof(err)), 0);
+    REQUIRE_EQ_INT(
+        srv_keys_create(&k, "api-key-file", path, "fourth,fifth", true, err, sizeof(err)), 0);
     static const char *const good[] = {"first", "second", "fourth", "fifth"};
     for (size_t i = 0; i < N_OF(good); i++)
-        REQUIRE(srv_keys_check(k, good[i], strlen(good[i]), digest));
+        REQUIRE(srv_keys_check(k, good[i], strlen(good[i]), digest, NULL));
     static const char *const bad[] = {"",      "firs",   "first1",       "First",
                                       "third", "#third", "fourth,fifth", " first"};
     for (size_t i = 0; i < N_OF(bad); i++)
-        REQUIRE_MSG(!srv_keys_check(k, bad[i], strlen(bad[i]), digest), "%s", bad[i]);
-    REQUIRE(srv_keys_check(k, "first", 5, digest) && srv_keys_check(k, "second", 6, other));
+        REQUIRE_MSG(!srv_keys_check(k, bad[i], strlen(bad[i]), digest, NULL), "%s", bad[i]);
+    REQUIRE(srv_keys_check(k, "first", 5, digest, NULL) &&
+            srv_keys_check(k, "second", 6, other, NULL));
     REQUIRE(memcmp(digest, other, 32) != 0);
 
     REQUIRE(ftruncate(fd, 0) == 0 && lseek(fd, 0, SEEK_SET) == 0);
     REQUIRE(srv_keys_reload(k, NULL, NULL, err, sizeof(err)) <
             0); /* no key left: the old ones stay */
-    REQUIRE(srv_keys_check(k, "first", 5, digest));
+    REQUIRE(srv_keys_check(k, "first", 5, digest, NULL));
     REQUIRE(write(fd, "new\n", 4) == 4);
     REQUIRE_EQ_INT(srv_keys_reload(k, NULL, NULL, err, sizeof(err)), 0);
-    REQUIRE(srv_keys_check(k, "new", 3, digest) && !srv_keys_check(k, "first", 5, digest));
-    REQUIRE(srv_keys_check(k, "fourth", 6, digest));
+    REQUIRE(srv_keys_check(k, "new", 3, digest, NULL) &&
+            !srv_keys_check(k, "first", 5, digest, NULL));
+    REQUIRE(srv_keys_check(k, "fourth", 6, digest, NULL));
     srv_keys_destroy(k);
     close(fd);
     unlink(path);
 
-    REQUIRE(srv_keys_create(&k, "api-key-file", NULL, " , ", err, sizeof(err)) < 0);
-    REQUIRE(srv_keys_create(&k, "api-key-file", "/nonexistent", NULL, err, sizeof(err)) < 0);
-    REQUIRE_EQ_INT(srv_keys_create(&k, "api-key-file", NULL, NULL, err, sizeof(err)), 0);
+    REQUIRE(srv_keys_create(&k, "api-key-file", NULL, " , ", true, err, sizeof(err)) < 0);
+    REQUIRE(srv_keys_create(&k, "api-key-file", "/nonexistent", NULL, true, err, sizeof(err)) < 0);
+    REQUIRE_EQ_INT(srv_keys_create(&k, "api-key-file", NULL, NULL, true, err, sizeof(err)), 0);
     REQUIRE(!k);
     srv_keys_destroy(k);
     srv_keys_destroy(NULL);
 }
 
 /* A line that is more than a key is refused, not taken for a key that no client can send. */
+#define TEN "0123456789"
+
 static void key_files_with_more_than_keys(void **state)
 {
     static const struct {
         const char *text, *says;
     } cases[] = {
-        {"first\nsecond # for Bob\n", ":2: a key holds a blank"},
-        {"first\tsecond", ":1: a key holds a blank"},
+        {"first\nsecond # for Bob\n", ":2: only name="},
+        {"first\tsecond", ":1: only name="},
+        {"first slot=1", ":1: only name="},
+        {"first name=", ":1: name= takes"},
+        {"first name=\"a\"", ":1: name= takes"},
+        {"first name=a\\", ":1: name= takes"},
+        {"first name=a name=b", ":1: name= takes"},
+        {"first name=" TEN TEN TEN TEN TEN TEN "12345", ":1: name= takes"},
+        {"first models=", ":1: models= takes"},
+        {"first models=a,", ":1: models= takes"},
+        {"first models=,a", ":1: models= takes"},
+        {"first models=a,,b", ":1: models= takes"},
+        {"first models=a models=b", ":1: models= takes"},
+        {"first models=a\x01", ":1: a word is too long or"},
+        {"first slots=0", ":1: slots= takes"},
+        {"first slots=", ":1: slots= takes"},
+        {"first slots=2147483648", ":1: slots= takes"},
+        {"first slots=-1", ":1: slots= takes"},
+        {"first slots=1x", ":1: slots= takes"},
+        {"first slots=1 slots=1", ":1: slots= takes"},
+        {"a name=x\nfirst slots=1\nfirst slots=2", ":3: this key is there before"},
+        {"first slots=1\nfirst slots=1\nfirst slots=1", NULL},
+        {"\tfirst \t name=kitchen-2  models=chat,a/b:Q4  slots=9999 \r\n", NULL},
         {"fi\x01rst", ":1: a key holds a blank"},
         {"\xef\xbb\xbf# saved by an editor of Windows\r\n", "holds no key"},
         {"\xef\xbb\xbf"
@@ -427,16 +453,80 @@ static void key_files_with_more_than_keys(void **state)
         int fd = mkstemp(path);
         size_t len = strlen(cases[i].text);
         REQUIRE(write(fd, cases[i].text, len) == (ssize_t)len);
-        int rc = srv_keys_create(&k, "api-key-file", path, NULL, err, sizeof(err));
+        int rc = srv_keys_create(&k, "api-key-file", path, NULL, true, err, sizeof(err));
         REQUIRE_MSG(cases[i].says ? rc < 0 && strstr(err, cases[i].says) : rc == 0, "%s", err);
-        REQUIRE(cases[i].says || srv_keys_check(k, "first", 5, digest));
+        REQUIRE(cases[i].says || srv_keys_check(k, "first", 5, digest, NULL));
         srv_keys_destroy(k);
         close(fd);
         unlink(path);
     }
     struct srv_keys *k = NULL;
     char err[300];
-    REQUIRE(srv_keys_create(&k, "api-key-file", NULL, "two words", err, sizeof(err)) < 0);
+    REQUIRE(srv_keys_create(&k, "api-key-file", NULL, "two words", true, err, sizeof(err)) < 0);
+    REQUIRE(srv_keys_create(&k, "api-key-file", NULL, "key slots=1", true, err, sizeof(err)) < 0);
+}
+
+static struct srv_key_words words_of(struct srv_keys *k, const char *key)
+{
+    struct srv_key_words words = {0};
+    uint8_t digest[32];
+    REQUIRE(srv_keys_check(k, key, strlen(key), digest, &words));
+    return words;
+}
+
+/* Rewrites the file and reads it again. Returns whether that was accepted. */
+static bool reload_keys(struct srv_keys *k, const char *path, const char *text, size_t len)
+{
+    char err[300];
+    FILE *f = fopen(path, "w");
+    REQUIRE(f && fwrite(text, 1, len, f) == len && fclose(f) == 0);
+    return srv_keys_reload(k, NULL, NULL, err, sizeof(err)) == 0;
+}
+
+static void words_of_keys(void **state)
+{
+    static const char first[] = "a name=kitchen models=chat,embed slots=2\nb name=kitchen\nc\n",
+                      next[] = "a name=hall slots=1\nb\n", bad[] = "a name=hall slots=0\n",
+                      cut[] = "a models=chat\0,embed\n";
+    char path[] = "/tmp/test_keys_XXXXXX", err[300], *most = malloc(1 << 20);
+    struct srv_metrics *m = srv_metrics_create();
+    struct srv_keys *k = NULL;
+    (void)state;
+    close(mkstemp(path));
+    REQUIRE(srv_keys_create(&k, "operator-key-file", path, NULL, false, err, sizeof(err)) < 0);
+    REQUIRE_EQ_INT(srv_keys_create(&k, "api-key-file", path, "zero", true, err, sizeof(err)), -1);
+    FILE *f = fopen(path, "w");
+    REQUIRE(f && fputs(first, f) >= 0 && fclose(f) == 0);
+    REQUIRE(srv_keys_create(&k, "operator-key-file", path, NULL, false, err, sizeof(err)) < 0);
+    REQUIRE_EQ_INT(srv_keys_create(&k, "api-key-file", path, "zero", true, err, sizeof(err)), 0);
+    srv_keys_count_in(k, m);
+    struct srv_key_words a = words_of(k, "a"), b = words_of(k, "b"), c = words_of(k, "c");
+    REQUIRE_EQ_STR(a.name, "kitchen");
+    REQUIRE(!memcmp(a.models, "chat\0embed\0", 12));
+    REQUIRE(a.slots == 2 && a.counts && a.counts == b.counts); /* one name, one count */
+    REQUIRE(!*b.models && !b.slots && !*c.name && !c.counts && !words_of(k, "zero").slots);
+
+    REQUIRE(!reload_keys(k, path, bad, sizeof(bad) - 1)); /* the old ones stay */
+    REQUIRE(!reload_keys(k, path, cut, sizeof(cut) - 1)); /* so does the whole list */
+    REQUIRE_EQ_STR(words_of(k, "a").models, "chat");
+    REQUIRE(reload_keys(k, path, next, sizeof(next) - 1));
+    REQUIRE(words_of(k, "a").slots == 1 && words_of(k, "a").counts != a.counts);
+
+    size_t len = 0; /* as many keys as there may be, with other names: 64 have their own counts */
+    for (int i = 0; i < SRV_KEYS_MAX - 1; i++)
+        len += (size_t)snprintf(most + len, (1 << 20) - len, "key%d name=n%d models=m%d slots=%d\n",
+                                i, i, i, i + 1);
+    REQUIRE(reload_keys(k, path, most, len));
+    REQUIRE(words_of(k, "key4000").slots == 4001);
+    REQUIRE_EQ_STR(words_of(k, "key4000").counts->name, "other");
+    REQUIRE_EQ_STR(words_of(k, "key3").counts->name, "n3");
+    memset(most, 'm', 1 << 20);
+    memcpy(most, "a models=", 9);
+    REQUIRE(!reload_keys(k, path, most, 1 << 20));
+    srv_keys_destroy(k);
+    srv_metrics_destroy(m);
+    free(most);
+    unlink(path);
 }
 
 static void dialects(void **state)
@@ -518,6 +608,7 @@ int main(void)
         cmocka_unit_test(dialects),
         cmocka_unit_test(key_files),
         cmocka_unit_test(key_files_with_more_than_keys),
+        cmocka_unit_test(words_of_keys),
         cmocka_unit_test(watchdog_sees_only_work_that_stands_still),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

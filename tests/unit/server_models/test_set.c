@@ -143,9 +143,9 @@ static void a_name_leads_to_its_model(void **state)
     REQUIRE(srv_models_find(&set, "judge") == 2 && srv_models_find(&set, "nope") == -1);
     REQUIRE(srv_models_of(&set, 1) == embed && !srv_models_of(&set, 3));
     srv_model_release(embed, false);
-    REQUIRE_EQ_STR(srv_models_list_names(embed, text, sizeof(text)),
+    REQUIRE_EQ_STR(srv_models_names(&set, NULL, text, sizeof(text)),
                    "'chat', 'gpt', 'embed', 'rerank', 'judge'");
-    REQUIRE_EQ_STR(srv_models_list_names(embed, small, sizeof(small)), "'chat',");
+    REQUIRE_EQ_STR(srv_models_names(&set, NULL, small, sizeof(small)), "'chat',");
     srv_models_finish(&set);
 }
 
