@@ -68,8 +68,8 @@ MAY_INCLUDE[FILTERS] = MAY_INCLUDE["server/cli"] + [r"server/cli/\w+\.h"]
 # ceiling leaves free.
 BUDGETS = {
     "base": 3458,
-    "engine/kernels": 7087,
-    "engine/model": 6079,
+    "engine/kernels": 7090,
+    "engine/model": 6078,
     "engine/kv": 2580,
     "engine": 12617,
     "tokenizer": 9008,
@@ -82,7 +82,7 @@ BUDGETS = {
     "server": 1961,
     "server/hub": 4922,
     "server/grammars": 1156,
-    "server/models": 6058,
+    "server/models": 6057,
     "server/config": 1937,
     "server/http": 5209,
     "server/api/read": 4904,

@@ -5,9 +5,9 @@
  *
  *   void load_lanes(src, rows, k, n_k, float x[KERN_GROUP][KERN_PANEL])
  *
- * 32 elements from k on of the rows, zeros from n_k on. Some scales are tried for each group, and
- * each with its minimum is fitted to its q by least squares; the best of 8 groups are rounded to
- * their common scales, in F16, and 8 bits.
+ * 32 elements from k on of the rows, zeros from n_k on. With importances some scales are tried for
+ * each group, and each with its minimum is fitted to its q by least squares; without, the scale is
+ * that of the range. Those of 8 groups are rounded to their common scales, in F16, and 8 bits.
  */
 #ifndef HEARTH_KERNELS_AFFINE_H
 #define HEARTH_KERNELS_AFFINE_H
@@ -195,16 +195,20 @@ static void six_super(enum kern_src src, const void *const *rows, int k, int n_k
     panel += kern_head_bytes(KERN_W_I6S);
     for (int g = 0; g < n_groups; g++, panel += 832) {
         uint32_t q[KERN_GROUP][KERN_PANEL];
-        for (int half = 0; half < 2; half++)
+        for (int half = 0; half < 2; half++) {
+            lanes inv, min;
             for (int n = 0; n < KERN_PANEL; n++) {
-                int s = kern_round(
-                    kern_clamp(scale[g][half][n] * affine_inverse(d[n]), -127.0f, 127.0f));
-                float inv = s ? 1.0f / (d[n] * (float)s) : 0.0f;
-                panel[768 + half * KERN_PANEL + n] = (uint8_t)s;
-                for (int i = 16 * half; i < 16 * half + 16; i++)
-                    q[i][n] =
-                        (uint32_t)(32 + kern_round(kern_clamp(x[g][i][n] * inv, -32.0f, 31.0f)));
+                float s =
+                    affine_quant(scale[g][half][n], 127.0f * d[n], affine_inverse(d[n]), 254.0f) -
+                    127.0f;
+                panel[768 + half * KERN_PANEL + n] = (uint8_t)(int)s;
+                min[n] = 32.0f * d[n] * s;
+                inv[n] = s != 0.0f ? 1.0f / (d[n] * s) : 0.0f;
             }
+            for (int i = 16 * half; i < 16 * half + 16; i++)
+                for (int n = 0; n < KERN_PANEL; n++)
+                    q[i][n] = (uint32_t)(int)affine_quant(x[g][i][n], min[n], inv[n], 63.0f);
+        }
         affine_words(q, 2, panel + 256, panel);
     }
 }
@@ -214,14 +218,13 @@ static void pack_affine(enum kern_wfmt fmt, enum kern_src src, const void *const
 {
     float w[KERN_HEAD_GROUPS * KERN_GROUP];
     for (int i = 0; i < k_pad; i += KERN_HEAD_GROUPS * KERN_GROUP) {
-        int n =
-            k_pad - i < KERN_HEAD_GROUPS * KERN_GROUP ? k_pad - i : KERN_HEAD_GROUPS * KERN_GROUP;
+        int left = k_pad - i, most = KERN_HEAD_GROUPS * KERN_GROUP, n = left < most ? left : most;
         for (int j = 0; j < n; j++)
             w[j] = importance ? importance[i + j] : 1.0f;
         if (fmt == KERN_W_I6S)
             six_super(src, rows, i, k, n / KERN_GROUP, panel);
         else
-            affine_super(fmt, src, rows, w, importance ? AFFINE_TRIES : 1, i, k, n / KERN_GROUP,
+            affine_super(fmt, src, rows, w, importance ? AFFINE_TRIES : 0, i, k, n / KERN_GROUP,
                          panel);
         panel += kern_panel_bytes(fmt, n);
     }

@@ -418,8 +418,8 @@ struct kern {
      * 32 rows of a matrix into one panel of any format but B12, I4, I4A, I5 and I5A. rows[i]
      * points at k elements of type src (any alignment), or is NULL (a row of zeros). importance
      * [k_pad], not negative: how much the squared error of a column counts in I4K and I5K; NULL:
-     * all the same. Bit-identical at every level for finite weights: BF16 and F16 from F32 round to
-     * nearest even; the others as convert.h defines.
+     * these are packed roughly and fast. Bit-identical at every level for finite weights: BF16 and
+     * F16 from F32 round to nearest even; the others as convert.h defines.
      */
     void (*pack_panel)(enum kern_wfmt fmt, enum kern_src src, const void *const rows[KERN_PANEL],
                        const float *importance, int k, int k_pad, void *panel);

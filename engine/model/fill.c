@@ -325,7 +325,6 @@ static void settle_squares(const struct eng_mat *mat)
     for (int k = 0; k < mat->n_in; k++)
         sum += (double)mat->squares[k];
     float mean = (float)(sum / mat->n_in);
-    if (!isfinite(mean) || mean <= 0.0f) mean = 1.0f;
     for (int k = 0; k < mat->n_in; k++) {
         float share = mat->squares[k] / mean;
         mat->squares[k] = share > 0.0f && isfinite(share) ? share : 1.0f;

@@ -10,20 +10,19 @@
 #include "tokenizer/tokenizer.h"
 
 static const char messages[] =
-    "[{\"role\": \"user\", \"content\": \"Why is the sky blue, and what makes a sunset red?\"}, "
-    "{\"role\": \"assistant\", \"content\": \"Air scatters short waves of light more than long "
-    "ones, so blue reaches us from every side. In the evening light crosses more air, and mostly "
-    "red is left.\"}]";
+    "[{\"role\": \"user\", \"content\": \"Why is the sky blue?\"}, {\"role\": \"assistant\", "
+    "\"content\": \"Air scatters short waves of light more than long ones, so blue reaches us from "
+    "every side.\"}]";
 
 static const char text[] =
-    "The old harbour was quiet in the morning. Two men carried nets to their boat while gulls "
-    "waited on the wall, and nobody spoke until the sun had risen above the hills.\n\n"
-    "def mean(values):\n    total = 0.0\n    for v in values:\n        total += v\n"
-    "    return total / len(values) if values else None\n\n"
-    "To bake bread you need:\n1. 500 g of flour\n2. 350 ml of water\n- a little salt and yeast\n\n"
-    "{\"name\": \"Anna\", \"age\": 42, \"tags\": [\"new\", \"paid\"], \"price\": 1980.75}\n\n"
-    "Der Zug nach Hamburg hat heute zwanzig Minuten Versp\xc3\xa4tung, weil es stark schneit.\n\n"
-    "La biblioteca abre a las nueve y los ni\xc3\xb1os pueden llevarse tres libros cada uno.\n";
+    "Two men carried nets to their boat while gulls waited on the harbour wall, and nobody "
+    "spoke.\n\n"
+    "def mean(values):\n    total = sum(values)\n    return total / len(values) if values else "
+    "None\n\n"
+    "To bake bread you need:\n1. 500 g of flour\n2. 350 ml of water\n\n"
+    "{\"name\": \"Anna\", \"age\": 42, \"tags\": [\"new\"], \"price\": 19.75}\n\n"
+    "Der Zug nach Hamburg hat heute Versp\xc3\xa4tung, weil es schneit.\n\n"
+    "La biblioteca abre a las nueve y los ni\xc3\xb1os llevan tres libros.\n";
 
 /* Appends the ids of a text as far as there is room. */
 static int append(const struct tok *tok, const char *s, unsigned flags, int32_t *ids, int n,

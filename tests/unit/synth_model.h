@@ -58,20 +58,29 @@ static float *synth_vector(int n, float mean, float spread)
     return v;
 }
 
-/* One matrix; gate-up ones alternate panels of n_valid gate rows and as many up rows. */
+/* Whether row i is one of n_out; negative: of so many gate rows and as many up rows. */
+static bool synth_has_row(int n_out, int i)
+{
+    return n_out < 0 ? i / (2 * KERN_PANEL) * KERN_PANEL + i % KERN_PANEL < -n_out : i < n_out;
+}
+
+/* One matrix; n_out negative: panels of gate rows and of up rows take turns. */
 static struct eng_mat synth_mat(const struct kern *kern, enum kern_wfmt fmt, int n_out, int n_in,
                                 bool bias, float spread)
 {
-    struct eng_mat m = {.fmt = fmt, .n_out = n_out, .n_in = n_in};
+    int n_pairs = (KERN_PANEL - 1 - n_out) / KERN_PANEL;
+    struct eng_mat m = {
+        .fmt = fmt, .n_out = n_out < 0 ? 2 * KERN_PANEL * n_pairs : n_out, .n_in = n_in};
     m.k_pad = (n_in + KERN_K_ALIGN - 1) / KERN_K_ALIGN * KERN_K_ALIGN;
-    m.n_panels = (n_out + KERN_PANEL - 1) / KERN_PANEL;
+    m.n_panels = (m.n_out + KERN_PANEL - 1) / KERN_PANEL;
     m.panel_bytes = kern_panel_bytes(fmt, m.k_pad);
     m.panels = synth_alloc((size_t)m.n_panels * m.panel_bytes);
     float *rows = synth_vector(KERN_PANEL * n_in, 0, 0);
     for (int p = 0; p < m.n_panels; p++) {
         const void *row[KERN_PANEL];
         for (int i = 0; i < KERN_PANEL; i++) {
-            row[i] = p * KERN_PANEL + i < n_out ? rows + (size_t)i * (size_t)n_in : NULL;
+            bool is_row = synth_has_row(n_out, p * KERN_PANEL + i);
+            row[i] = is_row ? rows + (size_t)i * (size_t)n_in : NULL;
             for (int k = 0; k < n_in; k++)
                 rows[(size_t)i * (size_t)n_in + (size_t)k] = spread * synth_random();
         }
@@ -81,8 +90,8 @@ static struct eng_mat synth_mat(const struct kern *kern, enum kern_wfmt fmt, int
     free(rows);
     if (bias) {
         float *b = synth_vector(m.n_panels * KERN_PANEL, 0, 0.3f);
-        for (int i = n_out; i < m.n_panels * KERN_PANEL; i++)
-            b[i] = 0;
+        for (int i = 0; i < m.n_panels * KERN_PANEL; i++)
+            if (!synth_has_row(n_out, i)) b[i] = 0;
         m.bias = b;
     }
     return m;
@@ -113,7 +122,7 @@ static void synth_layer(struct eng_layer *l, const struct eng_model *m, const st
 {
     const struct kern *k = m->kern;
     enum kern_wfmt fmt = m->numerics->matrix;
-    int d = s->d_model, ff = (s->d_ff + 31) / 32 * 32;
+    int d = s->d_model;
     float spread = 1.7f / sqrtf((float)d);
     *l = (struct eng_layer){
         .attn_norm = synth_vector(d, 1, 0.2f),
@@ -124,7 +133,7 @@ static void synth_layer(struct eng_layer *l, const struct eng_model *m, const st
                          (s->n_heads * (1 + (s->delta.n_keys > 0)) + 2 * s->n_kv_heads) * s->d_head,
                          d, s->bias, spread),
         .o = synth_mat(k, fmt, d, s->n_heads * s->d_head, s->bias, spread),
-        .gate_up = synth_mat(k, fmt, 2 * ff, d, s->bias, spread),
+        .gate_up = synth_mat(k, fmt, -s->d_ff, d, s->bias, spread),
         .down = synth_mat(k, fmt, d, s->d_ff, s->bias, spread),
         .window = i % 2 ? s->window : 0,
     };
