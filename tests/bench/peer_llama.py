@@ -23,7 +23,7 @@ import sys
 import time
 
 F16, BF16, Q8_0 = 1, 30, 8
-FILE_TYPES = {"q8_0": 7, "q4_0": 2, "q4_1": 3, "q4_k_m": 15, "q5_k_m": 17}
+FILE_TYPES = {"q8_0": 7, "q4_0": 2, "q4_1": 3, "q4_k_m": 15, "q5_k_m": 17, "iq4_nl": 25}
 KV_TYPES = {"f16": F16, "bf16": BF16, "q8_0": Q8_0}
 
 

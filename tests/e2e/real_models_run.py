@@ -7,6 +7,10 @@
     real_models_run.py accuracy    the table of docs/models.md: KL of numeric paths on 2,048 tokens of prose, in eight windows, to the
                                    file's own numbers (path exact): of path file, of llama.cpp on the same file, and of the other
                                    paths on its numbers in safetensors; [--libraries FOLDER] of libllama.so, else without llama.cpp
+    real_models_run.py int4 --libraries FOLDER   the first table of docs/accuracy.md: the same of path int4 on numbers that lie on
+                                   no grid (dithered), beside files that llama.cpp's quantiser makes of them and path file
+                                   reads; on prose, a licence and code; and the least cosine of 200 texts' vectors
+                                   [--filter PROGRAM --hearth PROGRAM] of another build
 
 Needs numpy and gguf (pip).
 """
@@ -27,12 +31,12 @@ sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "bench")]
 import test_real_models as real  # noqa: E402
 
 
-def directory(file, dtype="f32"):
+def directory(file, dtype="f32", *options):
     """The file's numbers as a Hugging Face directory."""
-    out = f"{file.removesuffix('.gguf')}-{dtype}"
+    out = "-".join([file.removesuffix(".gguf"), dtype, *(o.strip("-") for o in options)])
     if not os.path.exists(os.path.join(out, "model.safetensors")):
-        subprocess.run([sys.executable, os.path.join(os.path.dirname(HERE), "bench", "from_gguf.py"), file, out, "--dtype", dtype],
-                       check=True)
+        subprocess.run([sys.executable, os.path.join(os.path.dirname(HERE), "bench", "from_gguf.py"), file, out, "--dtype", dtype,
+                        *options], check=True)
     return out
 
 
@@ -175,13 +179,99 @@ def accuracy(a):
                 compare(f"{path}, of the numbers", sequences, scored(folder, path, sequences, d, path), exact)
 
 
+# ---- int4 beside files of four and five bits --------------------------------------------------------------
+
+KINDS = ["q4_0", "iq4_nl", "q4_k_m", "q5_k_m"]
+N_TEXTS, INT4_WINDOW = 200, 512
+
+
+def kinds_of_text():
+    """Texts that nothing was calibrated on; prose is shortest, licence and code are of the system."""
+    with open("/usr/share/common-licenses/GPL-3", encoding="utf-8") as f:
+        licence = f.read()
+    with open(argparse.__file__, encoding="utf-8") as f:
+        return {"licence": licence, "prose": real.prose(), "code": f.read()}
+
+
+def windows_of_kinds(folder, n):
+    """(kind, ids) of n windows, of each kind in turn."""
+    first = filter_lines("tokenize", folder, [{"text": "", "add_special": True}])[0]["ids"]
+    size, result = INT4_WINDOW - len(first), []
+    for at, (kind, text) in enumerate(kinds_of_text().items()):
+        ids = filter_lines("tokenize", folder, [{"text": text}])[0]["ids"]
+        wanted = (n + 2 - at) // 3
+        assert len(ids) >= wanted * size, (kind, len(ids))
+        result += [(kind, first + ids[i * size:(i + 1) * size]) for i in range(wanted)]
+    return result
+
+
+def divergence(sequences, files, reference):
+    """(KL, share of best tokens that are the same) by kind and of all; removes the files."""
+    import numpy as np
+    import accuracy as tool
+    tallies = {kind: tool.Tally() for kind in [*dict(sequences), "all"]}
+    for (kind, ids), got, want in zip(sequences, files, reference):
+        rows = [np.memmap(f, "<f4", "r").reshape(len(ids), -1) for f in (got, want)]
+        for at in range(0, len(ids), 32):
+            for name in (kind, "all"):
+                tallies[name].add_rows(rows[0][at:at + 32], rows[1][at:at + 32])
+        os.remove(got)
+    return [(t.kl / t.n_rows, t.same / t.n_rows) for t in tallies.values()]
+
+
+def make_files(libraries, folder, shape, out):
+    """kind -> a GGUF file of the folder's weights."""
+    from types import SimpleNamespace
+    import accuracy as tool
+    import make_model
+    plain = os.path.join(out, "bf16.gguf")
+    make_model.write_gguf(plain, os.path.join(folder, "model.safetensors"), make_model.SHAPES[shape], make_model.FAMILIES.get(shape))
+    files = {kind: os.path.join(out, kind + ".gguf") for kind in KINDS}
+    for kind, file in files.items():
+        tool.ask_peer(SimpleNamespace(libraries=libraries), "quantize", plain, kind, file)
+    return files
+
+
+def vectors(hearth, numerics):
+    import numpy as np
+    lines = [line.strip() for text in kinds_of_text().values() for line in text.split("\n") if len(line) > 40][:N_TEXTS]
+    p = subprocess.run([hearth, "embed", "--model", real.MINILM.path, "--numerics", numerics], check=True, text=True,
+                       input="".join(json.dumps(line) + "\n" for line in lines), stdout=subprocess.PIPE)
+    rows = np.array([json.loads(line)["embedding"] for line in p.stdout.splitlines()])
+    assert len(rows) == N_TEXTS
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def int4(a):
+    real.fetch()
+    fetch_gemma()
+    print("| weights | bytes | licence | prose | code | all | same best token |\n|---|---|---|---|---|---|---|")
+    for model, shape, n in ((real.SMOLLM2.path, "smollm2-135m", 16), (GEMMA3, "gemma3-270m", 4)):
+        folder = directory(model, "bf16", "--dither", "7")
+        sequences = windows_of_kinds(folder, n)
+        ids = [s for _, s in sequences]
+        print(f"| **{os.path.basename(model)}, {n * INT4_WINDOW} tokens** | | | | | | |")
+        with tempfile.TemporaryDirectory(dir=real.FOLDER) as d:
+            exact = scored(folder, "exact", ids, d, "exact")
+            files = make_files(a.libraries, folder, shape, d)
+            for path, source in [*((p, folder) for p in ("bf16", "int8", "int4")), *files.items()]:
+                rows = divergence(sequences, scored(source, path if source == folder else "file", ids, d, path), exact)
+                size = "" if source == folder else f"{os.path.getsize(source) / 1e6:.0f} MB"
+                print(f"| {path} | {size} | {' | '.join(f'{kl:.4f}' for kl, _ in rows)} | {rows[-1][1]:.1%} |", flush=True)
+    least = (vectors(a.hearth, "exact") * vectors(a.hearth, "int4")).sum(1).min()
+    print(f"least cosine of {N_TEXTS} vectors of all-MiniLM-L6 on int4: {least:.4f}")
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("what", choices=["record", "accuracy"])
+    p.add_argument("what", choices=["record", "accuracy", "int4"])
     p.add_argument("--libraries", help="folder of libllama.so")
     p.add_argument("--paths", type=lambda text: text.split(","), default=["bf16", "int8", "int4"])
+    p.add_argument("--filter", default=real.FILTER)
+    p.add_argument("--hearth", default=os.path.join(real.BUILD, "hearth"))
     a = p.parse_args()
-    record() if a.what == "record" else accuracy(a)
+    real.FILTER = a.filter
+    {"record": lambda _: record(), "accuracy": accuracy, "int4": int4}[a.what](a)
 
 
 if __name__ == "__main__":
