@@ -10,6 +10,7 @@ on. Without --all: a few seconds, seeded draws of k; with it: every k of a start
 kind, by hand. Standard library only.
 """
 import argparse
+import http.client
 import json
 import os
 import random
@@ -32,6 +33,11 @@ REQUESTS = [
         "type": "object", "required": ["a"], "additionalProperties": False, "properties": {
             "a": {"type": "string", "pattern": "^[a-z]{2,9}$"}, "b": {"type": "string", "format": "date-time"},
             "c": {"anyOf": [{"$ref": "#"}, {"enum": [1, "two", None]}]}}}}),
+    ("/api/chat", {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "thinking": "Hm", "tool_calls": [
+        {"function": {"name": "add", "arguments": {"a": 2}}}]}, {"role": "tool", "content": "5"}], "tools": [
+            {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}}}],
+                   "logprobs": True, "keep_alive": "5m", "options": {"temperature": 0, "num_predict": 4, "stop": ["zzz"], "num_ctx": 9}}),
+    ("/api/generate", {"prompt": "Tom", "system": "Be nice", "stream": False, "format": "json", "options": {"num_predict": 4}}),
     ("/v1/embeddings", {"input": ["Tom", "Anna"]}), ("/tokenize", {"prompt": "Tom has a ball"}),
     ("/models/load", {"model": DEMO, "alias": "other", "wait": "drained"}),
     ("/v1/embeddings", {"model": "demo-embed", "input": "Tom"}), ("/v1/completions", {"model": "demo", "prompt": "Tom"}),
@@ -41,6 +47,7 @@ REQUESTS = [
 class Faults:
     def __init__(self, library, model):
         self.library, self.model, self.found, self.runs = library, model, [], 0
+        self.texts = {}  # of answers that are always the same
 
     def environment(self, **kw):
         return dict(os.environ, LD_PRELOAD=self.library, **{k: str(v) for k, v in kw.items()})
@@ -104,13 +111,18 @@ class Faults:
 
     def judge(self, k, path, body, answer):
         status, head, data = answer
-        if body.get("stream") and status == 200:
+        if path == "/api/chat" and status == 200:
+            lines = [json.loads(line) for line in data.splitlines()]
+            text = "".join(line["message"]["content"] for line in lines if "message" in line)
+            good = "error" in lines[-1] or (lines[-1].get("done") and text == self.texts.setdefault(path, text))
+        elif body.get("stream") and status == 200:
             good = data.endswith(b"data: [DONE]\n\n") or b'"error"' in data
         elif status == 200:
             good = isinstance(json.loads(data), (dict, list))
         else:  # a file whose parsing had no memory counts as one that cannot be served
             statuses = (400, 404, 409, 500, 503) if path == "/models/load" else (500, 503)
-            good = status in statuses and "message" in json.loads(data)["error"]
+            error = json.loads(data)["error"]
+            good = status in statuses and (type(error) is str if path.startswith("/api/") else "message" in error)
         if not good:
             self.note(f"{path}, allocation {k}: {status} {data[:200]}")
         return status
@@ -125,7 +137,7 @@ class Faults:
             try:
                 statuses = self.judge(k, path, body, h.request("POST", path, json.dumps(body), {
                     "Content-Type": "application/json"}, timeout=20))
-            except (ConnectionError, OSError) as e:  # the HTTP library had no memory: it closes
+            except (OSError, http.client.HTTPException) as e:  # no memory for the connection or for an event: it closes
                 if isinstance(e, TimeoutError):
                     self.note(f"{path}, allocation {k}: no answer")
                 statuses = "closed"

@@ -73,7 +73,6 @@ static uint32_t choice_node(struct gram_build *b, const char *text, size_t len)
 
 static uint32_t not_found(const void *ctx, uint64_t matched)
 {
-    (void)ctx;
     return matched == 0;
 }
 

@@ -54,7 +54,6 @@ size_t tools_guide_bytes(void)
 static void on_capture(void *ctx, uint32_t number, bool begin, uint64_t offset)
 {
     struct tools_guide *g = ctx;
-    (void)offset;
     if (number == TOOLS_CAPTURE_THOUGHT) g->thought.in = begin;
 }
 

@@ -70,7 +70,6 @@ static bool look_up(struct types *t, struct span key, struct span value, void *c
     struct lookup *l = ctx;
     char number[24];
     bool hit = is(l->key, "") ? false : key.n == l->key.n && memcmp(key.s, l->key.s, key.n) == 0;
-    (void)t;
     if (!key.n && l->key.n < sizeof(number)) { /* an element of an array */
         memcpy(number, l->key.s, l->key.n);
         number[l->key.n] = '\0';
@@ -185,7 +184,6 @@ static bool add_branch(struct types *t, struct span key, struct span value, void
 {
     struct branch *b = ctx;
     unsigned types = types_of(t, value, b->depth);
-    (void)key;
     b->types = b->all ? both(b->types, types) : either(b->types, types);
     return true;
 }
@@ -240,7 +238,6 @@ const struct param *param_find(const struct param *params, size_t n, const char 
 
 static bool add_param(struct types *t, struct span key, struct span value, void *ctx)
 {
-    (void)ctx;
     if (t->n == MAX_PARAMS || !key.n) return t->n < MAX_PARAMS;
     if (param_find(t->params, t->n, key.s, key.n)) return true;
     struct param *params = realloc(t->params, (t->n + 1) * sizeof(*params));
@@ -369,7 +366,6 @@ static bool check_required(struct types *t, struct span key, struct span value, 
 static bool check_property(struct types *t, struct span key, struct span value, void *ctx)
 {
     struct rules *rules = ctx;
-    (void)t;
     const struct param *p = param_find(rules->params, rules->n, key.s, key.n);
     if (!p || p->schema != value.s) rules->found |= PARAM_RULE_ALL_OF;
     return true;

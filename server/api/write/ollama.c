@@ -124,7 +124,6 @@ static bool whole(struct srv_gen *g, struct jw *w, struct gen_cursor *at)
     const struct gen_choice *c = &g->prompts[0].choices[0];
     int call = choice_next_part(c, CHOICE_CALL, 0);
     bool chat = is_chat(g);
-    (void)at;
     open_object(g, w);
     if (chat) jw_open(w, "message", '{');
     if (chat) jw_text(w, "role", "assistant");
@@ -154,9 +153,7 @@ static void begin_line(const struct srv_gen *g, struct gen_event *e)
 static void send_line(struct srv_gen *g, struct gen_event *e)
 {
     jw_close(&e->w);
-    buf_add(jw_end(&e->w), "\n", 1);
-    if (!e->text.failed) srv_stream_write(g->req, e->text.data, e->text.len);
-    buf_finish(&e->text);
+    srv_gen_send_text(g, jw_end(&e->w), "\n");
 }
 
 static void send_message(struct srv_gen *g, const struct gen_choice *c,
@@ -175,7 +172,6 @@ static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_cho
                          const struct choice_part *part, size_t from, size_t to, int64_t token_from,
                          int64_t token_to)
 {
-    (void)p;
     if (part && part->kind == CHOICE_CALL) return;
     if (from == to && !g->params.want_logprobs) return;
     if (token_to > c->n_showable) token_to = c->n_showable;
@@ -193,7 +189,6 @@ static void stream_part(struct srv_gen *g, struct gen_choice *c, const struct ch
 static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
 {
     struct gen_event e;
-    (void)p;
     begin_line(g, &e);
     write_message(g, &e.w, c, NULL, 0, 0);
     write_end(g, &e.w, c);
@@ -205,9 +200,7 @@ static void stream_error(struct srv_gen *g, enum srv_error kind, const char *mes
     struct buf line;
     buf_init(&line, 8192);
     srv_error_write_for(g->req, &line, kind, NULL, message, NULL);
-    buf_add(&line, "\n", 1);
-    if (!line.failed) srv_stream_write(g->req, line.data, line.len);
-    buf_finish(&line);
+    srv_gen_send_text(g, &line, "\n");
 }
 
 const struct srv_gen_dialect srv_write_ollama = {

@@ -28,12 +28,19 @@ void srv_gen_begin_event(struct gen_event *e, const char *name)
     jw_init(&e->w, &e->text);
 }
 
+void srv_gen_send_text(struct srv_gen *g, struct buf *text, const char *end)
+{
+    buf_puts(text, end);
+    if (text->failed)
+        srv_stream_abort(g->req);
+    else
+        srv_stream_write(g->req, text->data, text->len);
+    buf_finish(text);
+}
+
 void srv_gen_send_event(struct srv_gen *g, struct gen_event *e)
 {
-    struct buf *text = jw_end(&e->w);
-    buf_add(text, "\n\n", 2);
-    if (!text->failed) srv_stream_write(g->req, text->data, text->len);
-    buf_finish(text);
+    srv_gen_send_text(g, jw_end(&e->w), "\n\n");
 }
 
 void srv_gen_begin_typed_event(struct gen_event *e, const char *type)
