@@ -5,6 +5,7 @@
 Copilot, Zed, Home Assistant, Continue, Cline and Open WebUI are cases by what they send; the client libraries are
 in test_clients.py. Standard library only.
 """
+import concurrent.futures
 import json
 import os
 import random
@@ -67,17 +68,26 @@ def test_lines_and_whole_answers():
 def test_the_same_answers_as_chat():
     """Sampling and seed written out: text and counts are those of /v1/chat/completions, bit for bit."""
     rng = random.Random(51)
-    for i in range(40):
+    n, requests = int(os.environ.get("SAME_ANSWERS", "40")), []
+    for i in range(n):
         messages = [{"role": "user", "content": "".join(rng.choice("abc dé€ \n{}") for _ in range(rng.randint(1, 60)))}]
         sampling = {"temperature": rng.choice([0.2, 0.8, 1.5]), "top_k": rng.choice([0, 5, 40]),
                     "top_p": rng.choice([0.5, 1]), "seed": i, "repeat_penalty": rng.choice([1, 1.2])}
         tools = {"tools": ADD} if i % 2 else {}
-        ours = chat(SERVER, messages, options={**sampling, "num_predict": 40}, **tools)[2]
+        requests.append({"messages": messages, "options": {**sampling, "num_predict": 40}, **tools})
+        ours = chat(SERVER, **requests[-1])[2]
+        requests[-1]["want"] = ours["message"]
         want = SERVER.post("/v1/chat/completions", {"messages": messages, "max_tokens": 40, **sampling, **tools})[2]
         choice = want["choices"][0]
         assert ours["message"]["content"] == (choice["message"]["content"] or ""), (i, ours, want)
         assert ours["eval_count"] == want["usage"]["completion_tokens"]
         assert (ours["done_reason"] == "length") == (choice["finish_reason"] == "length")
+
+    def again(request):
+        want = request.pop("want")
+        assert chat(SERVER, **request)[2]["message"] == want, request
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        assert len(list(pool.map(again, requests))) == n
 
 
 def test_defaults_of_sampling():
@@ -146,6 +156,60 @@ def test_catalogue():
         assert body["done_reason"] == "load" and head["x-ignored-params"] == "keep_alive"
 
 
+# program: what it sends to a route, and the members that it reads, of the answer or of every line
+TURN = [{"role": "system", "content": "Be brief."}, *QUESTION]
+PROGRAMS = [
+    ("Copilot", "GET", "/api/version", None, "version"),
+    ("Copilot", "GET", "/api/tags", None, "models.0.name models.0.model"),
+    ("Copilot", "POST", "/api/show", {"model": "NAME"}, "capabilities model_info.general.architecture model_info.general.basename"),
+    ("Copilot", "POST", "/v1/chat/completions", {"model": "NAME", "messages": TURN, "max_tokens": 3}, "choices.0.message.content"),
+    ("Zed", "GET", "/api/tags", None, "models.0.name models.0.modified_at models.0.size models.0.digest models.0.details.format "
+     "models.0.details.family models.0.details.parameter_size models.0.details.quantization_level"),
+    ("Zed", "POST", "/api/show", {"model": "NAME"}, "capabilities parameters model_info.general.architecture"),
+    ("Zed", "POST", "/api/chat", {"model": "NAME", "messages": [{**TURN[1], "images": None, "thinking": None, "tool_calls": None}],
+                                  "stream": True, "keep_alive": -1, "options": {"num_ctx": 2048, "num_predict": 3, "stop": []},
+                                  "tools": [], "think": None}, "message.role message.content created_at done model"),
+    ("Zed", "POST", "/api/generate", {"model": "NAME", "prompt": "def f(", "raw": True, "stream": False, "options": {"num_predict": 3}},
+     "response done"),
+    ("Home Assistant", "POST", "/api/chat", {"model": "NAME", "messages": TURN, "tools": ADD, "stream": True, "format": "", "think": False,
+                                             "options": {"num_ctx": 8192, "num_predict": 3}, "keep_alive": "-1s"}, "message.content done"),
+    ("Continue", "POST", "/api/show", {"name": "NAME"}, "parameters template capabilities"),
+    ("Continue", "POST", "/api/chat", {"model": "NAME", "messages": TURN, "stream": True, "keep_alive": 1800, "raw": False,
+                                       "options": {"num_predict": 3, "stop": ["zzz"], "num_ctx": 8192}}, "message.content"),
+    ("Cline", "POST", "/api/chat", {"model": "NAME", "messages": TURN, "stream": True, "options": {"num_ctx": 32768, "num_predict": 3}},
+     "created_at model done message.content"),
+    ("n8n, Obsidian Copilot", "POST", "/api/chat", {
+        "model": "NAME", "messages": TURN, "stream": True, "format": None, "keep_alive": "5m", "tools": [],
+        "options": {"top_k": -1, "num_predict": 3, "use_mmap": True, "numa": False, "mirostat": None}}, "message.content done"),
+    ("LiteLLM", "POST", "/api/chat", {"model": "NAME", "messages": [{**m, "images": []} for m in TURN], "stream": False,
+                                      "options": {"repeat_penalty": 0, "num_predict": 3}}, "model done message.content eval_count"),
+    ("LlamaIndex", "POST", "/api/show", {"model": "NAME"}, "model_info capabilities"),
+    ("Open WebUI", "GET", "/api/ps", None, "models.0.name models.0.expires_at"),
+    ("Open WebUI", "POST", "/api/generate", {"model": "NAME", "keep_alive": 0}, "done done_reason"),
+    ("Codex", "POST", "/api/pull", {"model": "NAME", "stream": True}, "status"),
+]
+
+
+def has_member(value, path):
+    """Names of members may hold dots."""
+    if not path:
+        return value is not None
+    if isinstance(value, list):
+        first, _, rest = path.partition(".")
+        return int(first) < len(value) and has_member(value[int(first)], rest)
+    return any(has_member(value[k], path[len(k) + 1:]) for k in value if path == k or path.startswith(k + "."))
+
+
+def test_what_programs_send_and_read():
+    for program, method, path, body, wanted in PROGRAMS:
+        text = json.dumps(body).replace("NAME", "hearth-demo") if body else None
+        status, _, data = SERVER.request(method, path, text, {})
+        assert status == 200, (program, path, data)
+        for line in data.decode().splitlines() if path.startswith("/api/") else [data.decode()]:
+            for member in wanted.split():
+                assert has_member(json.loads(line), member), (program, path, member, line)
+
+
 def test_requests_of_programs():
     """Copilot, Zed, Continue, Cline, Codex: what each looks at."""
     version = SERVER.get("/api/version")[2]["version"]
@@ -182,6 +246,14 @@ def test_long_conversations():
     assert body["prompt_eval_count"] <= 2048
     refused(chat(SERVER, messages, truncate=False), 400, "context_length_exceeded")
     refused(SERVER.post("/api/generate", {"prompt": "a b c d " * 2000}), 400, "context_length_exceeded")
+    # an agent: one question and forty calls with results
+    agent = [{"role": "user", "content": "Go through the files."}]
+    for i in range(40):
+        agent += [{"role": "assistant", "tool_calls": [{"function": {"name": "read", "arguments": {"path": f"file {i}"}}}]},
+                  {"role": "tool", "tool_name": "read", "content": f"text {i} " * 12}]
+    status, head, body = chat(SERVER, agent, options={"num_predict": 4})
+    assert status == 200 and body["dropped_input_items"] == int(head["x-dropped-input-items"]) > 0, (head, body)
+    assert "2048" in refused(chat(SERVER, agent, truncate=False), 400, "context_length_exceeded")
 
 
 def test_hostile():
@@ -191,10 +263,13 @@ def test_hostile():
             ({"format": "yaml"}, 400, "invalid_type"), ({"think": "max "}, 400, "invalid_value"),
             ({"think": True}, 400, "unsupported_parameter"), ({"keep_alive": "9e9h"}, 400, "invalid_value"),
             ({"keep_alive": {}}, 400, "invalid_type"), ({"model": "x:latest:latest"}, 404, "model_not_found"),
-            ({"model": ":latest"}, 404, "model_not_found"), ({"model": "../x"}, 404, "model_not_found"),
+            ({"model": "registry/ns/x:tag"}, 404, "model_not_found"), ({"model": ":latest"}, 404, "model_not_found"), ({"model": "../x"}, 404, "model_not_found"),
             ({"messages": [{"role": "tool", "content": "4"}]}, 400, "invalid_value"),
             ({"messages": [{"role": "user", "content": "a", "images": ["aa"]}]}, 400, "unsupported_parameter")):
         refused(chat(SERVER, **{"messages": QUESTION, **fields}), status, code)
+    refused(SERVER.post("/api/generate", {"prompt": "a", "raw": True, "system": "b"}), 400, "invalid_value")
+    large = {"type": "object", "properties": {f"p{i}": {"type": "string", "description": "x" * 200} for i in range(4500)}}
+    assert chat(SERVER, format=large, options={"num_predict": 2})[0] in (200, 400)
     many = {f"x{i}": i for i in range(10000)}
     assert chat(SERVER, options={**many, "num_predict": 1})[0] == 200
     nested = json.loads("[" * 120 + "]" * 120)
@@ -213,6 +288,9 @@ def test_hostile():
     with Hearth("--threads", "1", env={"HEARTH_API_KEY": "secret"}) as h:
         refused(chat(h), 401, "invalid_api_key")
         assert h.get("/api/version")[0] == 200 and h.get("/api/tags")[0] == 401
+        for _ in range(20):  # a key without the right unloads nothing
+            answer = h.post("/api/generate", {"keep_alive": 0, "stream": False}, {"Authorization": "Bearer secret"})
+            assert answer[2]["done_reason"] == "load" and answer[1]["x-ignored-params"] == "keep_alive", answer
 
 
 def test_waiting_for_a_model():
@@ -222,6 +300,8 @@ def test_waiting_for_a_model():
         busy = hold_a_stream(h)
         waiting = [start_request(h, "/api/chat", {"model": "other", "messages": QUESTION, "options": {"num_predict": 3, **more}})
                    for more in ({}, {"temperature": "hot"})]
+        gone = start_request(h, "/api/chat", {"model": "other", "messages": QUESTION})
+        gone.close()
         heard = [b"", b""]
         for i, s in enumerate(waiting):
             while heard[i].partition(b"\r\n\r\n")[2].count(b" ") < 2:

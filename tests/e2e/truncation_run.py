@@ -18,7 +18,7 @@ from hearth_server import DEMO, Hearth, reference
 
 
 CTX = 2048
-PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages"}
+PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages", "ollama": "/api/chat"}
 WORDS = "the cat sat on a mat and looked at two birds that sang in an old tree near the river".split()
 
 
@@ -30,6 +30,8 @@ def body_of(dialect, messages, n, **fields):
     """The same conversation in each dialect; the first message instructs."""
     if dialect == "messages":
         return {"system": messages[0]["content"], "messages": messages[1:], "max_tokens": n, "temperature": 0, **fields}
+    if dialect == "ollama":
+        return {"messages": messages, "stream": False, "options": {"temperature": 0, "num_predict": n}}  # truncates without a word
     name = "input" if dialect == "responses" else "messages"
     limit = "max_output_tokens" if dialect == "responses" else "max_tokens"
     return {name: messages, limit: n, "temperature": 0, **fields}
@@ -37,6 +39,8 @@ def body_of(dialect, messages, n, **fields):
 
 def read_answer(dialect, answer):
     """(text, prompt tokens, cached ones, dropped items)"""
+    if dialect == "ollama":  # grow asks the metrics for the cached ones
+        return answer["message"]["content"], answer["prompt_eval_count"], 0, answer.get("dropped_input_items", 0)
     usage = answer["usage"]
     dropped = usage.get("dropped_input_items", 0)
     if dialect == "chat":
@@ -53,9 +57,12 @@ def grow(dialect, h, turns=120, seed=1):
     rng, messages, cuts, seen, computed = random.Random(seed), [{"role": "system", "content": "You tell short stories."}], [], [], 0
     for _ in range(turns):
         messages.append({"role": "user", "content": words(rng, rng.randrange(20, 90))})
+        before = h.metrics()["hearth_cached_prompt_tokens_total"]
         status, head, answer = h.post(PATHS[dialect], body_of(dialect, messages, 60, truncation="auto"))
         assert status == 200, answer
         text, prompt, cached, dropped = read_answer(dialect, answer)
+        if dialect == "ollama":
+            cached = h.metrics()["hearth_cached_prompt_tokens_total"] - before
         assert dropped == int(head.get("x-dropped-input-items", 0)) and prompt <= CTX
         messages.append({"role": "assistant", "content": text})
         computed += prompt - cached
