@@ -34,7 +34,7 @@ static json_t *take_call(struct conversion *c, const json_t *given)
            *arguments = json_object_get(function, "arguments");
     struct srv_span text = srv_body_span(c->body, arguments);
     if (!arguments || json_is_null(arguments)) text = (struct srv_span){"{}", 2};
-    if (text.text && !json_is_string(arguments))
+    if (!arguments || json_is_null(arguments) || json_is_object(arguments))
         json_object_set_new(function, "arguments", json_stringn(text.text, text.len));
     if (json_string_length(id) == 0) {
         json_decref(id);
@@ -51,7 +51,7 @@ static void take_calls(struct conversion *c, json_t *message)
     json_t *list = json_array();
     for (size_t k = 0; k < json_array_size(calls); k++)
         json_array_append_new(list, take_call(c, json_array_get(calls, k)));
-    json_object_del(message, "tool_calls");
+    if (json_array_size(list) == 0) json_object_del(message, "tool_calls");
     if (json_array_size(list) > 0) json_object_set(message, "tool_calls", list);
     json_decref(list);
 }

@@ -280,6 +280,9 @@ def test_hostile():
         assert chat(LOOP, history, tools=ADD)[0] == 400  # two results for one call
         assert chat(LOOP, history[:-1], tools=ADD)[0] in (200, 400)
     assert SERVER.request("POST", "/api/chat", '{"messages":[{"role":"user","content":"' + "[" * 500 + '"}],"options":{"temperature":1e400}}')[0] == 400
+    for arguments in ([], 5, True):
+        history = [*QUESTION, {"role": "assistant", "tool_calls": [{"function": {"name": "add", "arguments": arguments}}]}]
+        assert "arguments" in refused(chat(LOOP, history, tools=ADD), 400, "invalid_type")
     assert SERVER.request("HEAD", "/api/chat")[0] == 405
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     data = json.dumps({"messages": QUESTION, "options": {"num_predict": 1}})

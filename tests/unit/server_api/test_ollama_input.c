@@ -43,6 +43,11 @@ static const struct input_meaning meanings[] = {
                           "\"f\"}," GIVEN("call_1", "g") "," GIVEN("call_0", "f") "]"},
     /* what chat_input_check refuses stays */
     {BODY("5,{\"role\":7,\"content\":\"\"}"), "[5,{\"role\":7,\"content\":\"\"}]"},
+    {BODY(CALLS("5,{\"function\":{}}," CALL("", "f", "[]"))),
+     "[" MADE_CALLS("{\"id\":\"call_0\",\"type\":\"function\"},"
+                    "{\"id\":\"call_1\",\"type\":\"function\",\"function\":{\"arguments\":\"{}\"}},"
+                    "{\"id\":\"call_2\",\"type\":\"function\",\"function\":{\"name\":\"f\","
+                    "\"arguments\":[]}}") "]"},
 };
 
 static const struct input_refusal refusals[] = {
@@ -51,9 +56,6 @@ static const struct input_refusal refusals[] = {
      "messages[2].role", "no call before it"},
     {BODY("{\"role\":\"user\",\"images\":[\"aa\"]}"), SRV_ERR_UNSUPPORTED, "messages[0].images",
      "not supported"},
-    {BODY(CALLS("{\"function\":{}}")), SRV_ERR_INVALID_TYPE, "messages[0].tool_calls", "name"},
-    {BODY(CALLS(CALL("", "f", "[]"))), SRV_ERR_INVALID_VALUE, "messages[0].tool_calls",
-     "neither an object nor a string"},
 };
 
 static void test_messages(void **state)
@@ -61,11 +63,19 @@ static void test_messages(void **state)
     (void)state;
     check_inputs(meanings, sizeof(meanings) / sizeof(meanings[0]), refusals,
                  sizeof(refusals) / sizeof(refusals[0]), convert);
-    char *many = repeated_body("{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[",
-                               CALL("", "f", "{}"), 1025, "]}]}");
-    check_refusal(&(struct input_refusal){many, SRV_ERR_INVALID_VALUE, "messages[0].tool_calls",
-                                          "more than 1024"},
-                  convert);
+    /* of many calls 1024 wait for a result */
+    char *many = repeated_body("{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[" CALL(
+                                   "", "f", "{}") "]},{\"role\":\"assistant\",\"tool_calls\":[",
+                               CALL("", "f", "{}"), 1024,
+                               "]}," RESULT("\"tool_call_id\":\"call_1024\",") "]}");
+    struct srv_body body;
+    struct param_error err = {0};
+    REQUIRE_EQ_INT(srv_body_read(&body, many, strlen(many), PARAM_MAX_VALUES, &err), 0);
+    json_t *list = convert(&body, NULL, &err);
+    const json_t *result = json_array_get(list, 2);
+    REQUIRE_EQ_STR(json_string_value(json_object_get(result, "tool_call_id")), "call_0");
+    json_decref(list);
+    srv_body_finish(&body);
     free(many);
 }
 
