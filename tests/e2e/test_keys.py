@@ -52,8 +52,9 @@ def test_another_model_does_not_exist():
     with Hearth(*MODELS, "--models-max", "1", "--api-key-file", PATH) as h:
         def ask(method, path, name):
             mark, no = ("%s", name) if "%s" in path else ("", "")
+            head = {"x-request-id": "one", **({"anthropic-version": "2023-06-01"} if "after_id" in path else {})}
             body = {"model": name, "name": name, **fields} if method == "POST" and not mark else None
-            status, _, data = h.request(method, path.replace("%s", no), json.dumps(body) if body else None, {"x-request-id": "one", **key(NARROW)})
+            status, _, data = h.request(method, path.replace("%s", no), json.dumps(body) if body else None, {**head, **key(NARROW)})
             return status, data.decode().replace(name, "NAME")
         routes = [("POST", p) for p in paths if "post" in paths[p] and "{" not in p]
         routes += [("GET", p) for p in ("/v1/models/%s", "/models/%s", "/props?model=%s", "/slots?model=%s", "/v1/models?after_id=%s")]
