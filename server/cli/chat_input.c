@@ -223,12 +223,6 @@ static enum line_end read_line(struct input *in, const char *prompt, char **ret,
 
 /* ---- messages ------------------------------------------------------------------------------- */
 
-static bool ends_with(const char *text, size_t len, const char *end)
-{
-    size_t n = strlen(end);
-    return len >= n && memcmp(text + len - n, end, n) == 0;
-}
-
 /* Adds a line; true if another one belongs to the message. */
 static bool add_line(struct buf *message, const char *line, bool *quoted)
 {
@@ -238,8 +232,8 @@ static bool add_line(struct buf *message, const char *line, bool *quoted)
         line += 3;
     }
     size_t len = strlen(line);
-    bool ends_quote = *quoted && ends_with(line, len, "\"\"\"");
-    bool continues = *quoted ? !ends_quote : ends_with(line, len, "\\");
+    bool ends_quote = *quoted && utf8_ends_with(line, "\"\"\"");
+    bool continues = *quoted ? !ends_quote : utf8_ends_with(line, "\\");
     if (ends_quote) len -= 3;
     if (!*quoted && continues) len--;
     if (ends_quote && !len && message->len) message->data[--message->len] = '\0';

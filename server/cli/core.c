@@ -129,14 +129,16 @@ static void *close_models(void *arg)
 static bool end_models(struct srv_core *c)
 {
     struct srv_models *models = &c->app.models;
-    bool writes = false;
+    const struct srv_config *o = c->app.config;
+    /* Of one model and without kv-disk, a command at a terminal waits as for its start. */
+    bool waits = o->command != SRV_CMD_SERVE && !o->kv_disk && !o->n_more, writes = false;
     pthread_t thread;
     if (models->has_lock) {
         srv_models_stop(models);
         srv_models_each(models, stop_engine, &writes);
     }
     const uint64_t end_us = clock_now_us() + 1000ull * (writes ? WRITTEN_MS : CLOSED_MS);
-    if (!c->loader || thread_start(&thread, "hearth-close", 0, close_models, c)) {
+    if (waits || !c->loader || thread_start(&thread, "hearth-close", 0, close_models, c)) {
         close_models(c);
         return true;
     }

@@ -10,11 +10,9 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
-#include "base/fail.h"
 #include "base/sha256.h"
 #include "base/thread.h"
 #include "server/log.h"
-#include "server/models/budget.h"
 #include "server/models/loader.h"
 
 enum {
@@ -36,7 +34,6 @@ static int load(struct srv_core *c, char *err, size_t errlen)
 int offline_open(struct offline *o, const struct srv_config *config, char *err, size_t errlen)
 {
     *o = (struct offline){.config = *config};
-    if (srv_budget_settle(&o->config)) return fail_with(-1, err, errlen, "out of memory");
     o->config.queue_timeout_ms = o->config.request_timeout_ms = o->config.max_connections = 0;
     o->config.pull = false; /* it was done */
     srv_log_init("text", "warning");

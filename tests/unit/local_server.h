@@ -10,6 +10,7 @@
 #include <jansson.h>
 
 #include "server/cli/offline.h"
+#include "server/models/budget.h"
 #include "server/http/admit.h"
 #include "server/http/guard.h"
 #include "server/http/request.h"
@@ -54,6 +55,7 @@ static inline int open_server(const char *line)
 {
     char err[1024] = "";
     REQUIRE_MSG(!load(&local_config, line, err, sizeof(err)), "%s", err);
+    REQUIRE_EQ_INT(srv_budget_settle(&local_config), 0);
     REQUIRE_MSG(!offline_open(&local, &local_config, err, sizeof(err)), "%s", err);
     return 0;
 }

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "server/models/budget.h"
 #include "server_config/command_line.h"
 
 struct ran {
@@ -50,6 +51,7 @@ static inline void run_command(struct ran *r, int (*command)(const struct srv_co
     char err[512] = "";
     int fds[3] = {temporary(input), temporary(""), temporary("")}, status;
     REQUIRE_MSG(load(&config, line, err, sizeof(err)) == 0, "%s", err);
+    REQUIRE_EQ_INT(srv_budget_settle(&config), 0);
     fflush(NULL);
     pid_t pid = fork();
     REQUIRE(pid >= 0);
