@@ -67,12 +67,12 @@ MAY_INCLUDE[FILTERS] = MAY_INCLUDE["server/cli"] + [r"server/cli/\w+\.h"]
 # folder -> the most lines of its .c and .h files. A change that needs more takes them from another room, or from what the
 # ceiling leaves free.
 BUDGETS = {
-    "base": 3458,
-    "engine/kernels": 7090,
+    "base": 3462,
+    "engine/kernels": 7100,
     "engine/model": 6078,
     "engine/kv": 2580,
     "engine": 12617,
-    "tokenizer": 9008,
+    "tokenizer": 9010,
     "tokenizer/template": 7992,
     "tokenizer/chat": 1905,
     "tokenizer/grammar": 12261,
@@ -82,7 +82,7 @@ BUDGETS = {
     "server": 1961,
     "server/hub": 4922,
     "server/grammars": 1156,
-    "server/models": 6057,
+    "server/models": 6049,
     "server/config": 1937,
     "server/http": 5209,
     "server/api/read": 4904,
@@ -90,7 +90,7 @@ BUDGETS = {
     "server/api/write": 2650,
     "server/api/pooled": 2026,
     "server/api": 4002,
-    "server/cli": 5980,
+    "server/cli": 5973,
 }
 PAGE = "server/api/page.html"
 # The template room in layers, lowest first: a file includes headers of its own layer and of lower ones.

@@ -31,19 +31,11 @@ struct failure {
     struct gram_error error; /* no code: the failure is free */
 };
 
-/* The texts of ids. */
-struct speller {
-    const struct tok *tok;
-    const struct tools_style *style;
-    const struct tools_markers *markers; /* NULL: none */
-};
-
 struct grammar_cache {
-    struct speller speller;
-    struct gram_vocab *vocab;
-    int64_t max_bytes;
-    bool open_objects, any_whitespace;
-    pthread_mutex_t lock; /* guards all below */
+    struct grammar_cache_params p;
+    pthread_mutex_t vocab_lock;
+    struct gram_vocab *vocab; /* guarded by that; NULL: nothing was compiled yet */
+    pthread_mutex_t lock;     /* guards all below */
     struct entry entries[MAX_ENTRIES];
     struct failure failures[MAX_FAILURES]; /* a ring */
     uint64_t n_failures;                   /* ever */
@@ -69,7 +61,7 @@ static size_t spell_marker(const char *text, char *buf, size_t size)
 /* Other special tokens never match bytes, whatever their text looks like. */
 static size_t spell(void *ctx, int32_t id, char *buf, size_t size)
 {
-    const struct speller *s = ctx;
+    const struct grammar_cache_params *s = ctx;
     for (int m = 0; s->markers && m < TOOLS_N_MARKERS; m++)
         if (s->markers->id[m] == id)
             return spell_marker(tools_marker_text(s->style, (enum tools_marker)m), buf, size);
@@ -79,25 +71,14 @@ static size_t spell(void *ctx, int32_t id, char *buf, size_t size)
 
 int grammar_cache_create(struct grammar_cache **ret, const struct grammar_cache_params *params)
 {
+    int32_t id = 0, n = params->n_ids;
+    for (char b; id < n && (spell((void *)params, id, &b, 1) != 1 || b == '\xff');)
+        id++;
+    if (id == n) return GRAM_EINVAL;
     struct grammar_cache *c = calloc(1, sizeof(*c));
     if (!c) return GRAM_ENOMEM;
-    c->speller = (struct speller){params->tok, params->style, params->markers};
-    struct gram_vocab_params v = {
-        .n_ids = params->n_ids,
-        .bytes = spell,
-        .ctx = &c->speller,
-        .end_ids = params->end_ids,
-        .n_end_ids = params->n_end_ids,
-    };
-    int rc = gram_vocab_create(&c->vocab, &v);
-    if (rc) {
-        free(c);
-        return rc;
-    }
-    c->max_bytes = params->max_bytes;
-    c->open_objects = params->open_objects;
-    c->any_whitespace = params->any_whitespace;
-    c->stats.vocab_bytes = (int64_t)gram_vocab_bytes(c->vocab);
+    c->p = *params;
+    pthread_mutex_init(&c->vocab_lock, NULL);
     pthread_mutex_init(&c->lock, NULL);
     *ret = c;
     return 0;
@@ -118,6 +99,7 @@ void grammar_cache_destroy(struct grammar_cache *c)
     for (int i = 0; i < MAX_ENTRIES; i++)
         if (c->entries[i].gram) drop(c, &c->entries[i]);
     gram_vocab_destroy(c->vocab);
+    pthread_mutex_destroy(&c->vocab_lock);
     pthread_mutex_destroy(&c->lock);
     free(c);
 }
@@ -236,11 +218,11 @@ static bool drop_oldest(struct grammar_cache *c)
 static bool keep(struct grammar_cache *c, const struct grammar_source *source, struct gram *g)
 {
     int64_t bytes = (int64_t)(gram_bytes(g) + gram_cache_bytes(g));
-    if (bytes > c->max_bytes) return false;
-    while (c->stats.bytes + bytes > c->max_bytes || !free_entry(c))
+    if (bytes > c->p.max_bytes) return false;
+    while (c->stats.bytes + bytes > c->p.max_bytes || !free_entry(c))
         if (!drop_oldest(c)) return false;
     struct entry *e = free_entry(c);
-    assert(e && c->stats.bytes + bytes <= c->max_bytes);
+    assert(e && c->stats.bytes + bytes <= c->p.max_bytes);
     *e = (struct entry){.gram = g, .bytes = bytes, .n_users = 1, .used = ++c->clock};
     memcpy(e->key, source->key, SHA256_BYTES);
     c->stats.bytes += bytes;
@@ -268,6 +250,27 @@ bool grammar_cache_find(struct grammar_cache *c, const struct grammar_source *so
     return find(c, source, tenant, true, ret);
 }
 
+/* For the first grammar: most processes compile none. Returns 0 or GRAM_ENOMEM with err. */
+static int make_vocab(struct grammar_cache *c, struct gram_error *err)
+{
+    const struct gram_vocab_params params = {
+        .n_ids = c->p.n_ids,
+        .bytes = spell,
+        .ctx = &c->p,
+        .end_ids = c->p.end_ids,
+        .n_end_ids = c->p.n_end_ids,
+    };
+    pthread_mutex_lock(&c->vocab_lock);
+    int rc = c->vocab ? 0 : gram_vocab_create(&c->vocab, &params);
+    pthread_mutex_lock(&c->lock);
+    if (!rc) c->stats.vocab_bytes = (int64_t)gram_vocab_bytes(c->vocab);
+    pthread_mutex_unlock(&c->lock);
+    pthread_mutex_unlock(&c->vocab_lock);
+    if (rc)
+        *err = (struct gram_error){.code = GRAM_ENOMEM, .message = "No memory for the vocabulary."};
+    return rc;
+}
+
 void grammar_cache_compile(struct grammar_cache *c, const struct grammar_source *source,
                            uint64_t tenant, bool (*stop)(void *ctx), void *ctx,
                            struct grammar_result *ret)
@@ -275,17 +278,20 @@ void grammar_cache_compile(struct grammar_cache *c, const struct grammar_source 
     const struct grammar_tools *tools = source->tools;
     struct gram_options options = source->options;
     struct grammar_result made = {.gram = NULL};
-    options.closed_objects |= !c->open_objects;
-    options.styled &= !c->any_whitespace;
+    options.closed_objects |= !c->p.open_objects;
+    options.styled &= !c->p.any_whitespace;
     options.no_leap_seconds = true;
     options.stop = stop;
     options.stop_ctx = ctx;
-    assert(!tools || c->speller.markers);
+    assert(!tools || c->p.markers);
     if (find(c, source, tenant, false, ret)) return; /* made since the caller looked */
-    int rc = tools ? tools_compile(&made.gram, c->vocab, tools->request, c->speller.markers,
-                                   tools->think_open, tools->content, &options, &made.error)
-                   : gram_compile(&made.gram, c->vocab, source->kind, source->text, source->len,
-                                  &options, &made.error);
+    int rc = make_vocab(c, &made.error);
+    if (!rc && tools)
+        rc = tools_compile(&made.gram, c->vocab, tools->request, c->p.markers, tools->think_open,
+                           tools->content, &options, &made.error);
+    else if (!rc)
+        rc = gram_compile(&made.gram, c->vocab, source->kind, source->text, source->len, &options,
+                          &made.error);
     pthread_mutex_lock(&c->lock);
     if (!rc) {
         made.kept = keep(c, source, made.gram);

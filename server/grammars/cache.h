@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The vocabulary that grammars are compiled for, and what was compiled last.
+ * The vocabulary that grammars are compiled for, made for the first, and what was compiled last.
  *
  * Compiled grammars are kept up to a number of bytes and of entries; the least recently used one
  * that no request holds goes first. A grammar that does not fit belongs to its request alone.
@@ -26,9 +26,9 @@ struct tools_request;
 struct tools_style;
 
 struct grammar_cache_params {
-    const struct tok *tok; /* borrowed */
-    int32_t n_ids;         /* ids of the model; those unknown to the tokenizer have no text */
-    const int32_t *end_ids;
+    const struct tok *tok;  /* borrowed */
+    int32_t n_ids;          /* ids of the model; those unknown to the tokenizer have no text */
+    const int32_t *end_ids; /* borrowed */
     size_t n_end_ids;
     int64_t max_bytes;                   /* of cached grammars; 0: none are cached */
     const struct tools_style *style;     /* borrowed; NULL: grammars know no markers of calls */
@@ -95,7 +95,7 @@ struct grammar_cache_stats {
     uint64_t n_hits, n_misses;
     int n_entries;
     int64_t bytes;       /* of the grammars kept */
-    int64_t vocab_bytes; /* of the vocabulary, always */
+    int64_t vocab_bytes; /* of the vocabulary; 0: nothing was compiled yet */
 };
 struct grammar_cache_stats grammar_cache_stats(struct grammar_cache *c);
 

@@ -7,7 +7,6 @@
 
 #include <assert.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -34,7 +33,7 @@ struct compile_queue {
     struct compile_wait *line;    /* in the order of arrival */
     struct compile_wait *running; /* being compiled */
     uint64_t turn;                /* of the one taken last */
-    bool closed, ending;
+    bool closed, ending, has_thread;
 };
 
 /* ---- the line, with the lock held ---------------------------------------------------------- */
@@ -221,11 +220,17 @@ static void *run(void *arg)
 void compile_ask(struct compile_queue *q, struct compile_wait *w)
 {
     pthread_mutex_lock(&q->lock);
-    bool closed = q->closed;
+    bool waits = !q->closed;
     w->next = NULL;
     w->left = false;
-    w->end = closed ? COMPILE_LEFT : COMPILE_DONE;
-    if (!closed) {
+    w->end = q->closed ? COMPILE_LEFT : COMPILE_DONE;
+    if (waits && !q->has_thread) { /* the first one: most commands at a terminal have none */
+        waits = q->has_thread =
+            !thread_start(&q->thread, "hearth-compile", SRV_WORKER_STACK_BYTES, run, q);
+        w->result = (struct grammar_result){
+            .error = {.code = GRAM_ENOMEM, .message = "No thread can be started to compile it."}};
+    }
+    if (waits) {
         struct compile_wait **at = &q->line;
         w->turn = next_turn(q, w);
         while (*at)
@@ -234,7 +239,7 @@ void compile_ask(struct compile_queue *q, struct compile_wait *w)
         pthread_cond_signal(&q->changed);
     }
     pthread_mutex_unlock(&q->lock);
-    if (closed) w->done(w);
+    if (!waits) w->done(w);
 }
 
 int compile_queue_length(struct compile_queue *q)
@@ -247,13 +252,6 @@ int compile_queue_length(struct compile_queue *q)
     return n;
 }
 
-static void free_queue(struct compile_queue *q)
-{
-    pthread_cond_destroy(&q->changed);
-    pthread_mutex_destroy(&q->lock);
-    free(q);
-}
-
 int compile_queue_create(struct compile_queue **ret, bool (*busy)(void *ctx), void *ctx, char *err,
                          size_t errlen)
 {
@@ -263,12 +261,6 @@ int compile_queue_create(struct compile_queue **ret, bool (*busy)(void *ctx), vo
     q->ctx = ctx;
     pthread_mutex_init(&q->lock, NULL);
     thread_cond_init(&q->changed);
-    int rc = thread_start(&q->thread, "hearth-compile", SRV_WORKER_STACK_BYTES, run, q);
-    if (rc) {
-        snprintf(err, errlen, "compile thread: %s", strerror(rc));
-        free_queue(q);
-        return -1;
-    }
     *ret = q;
     return 0;
 }
@@ -281,6 +273,8 @@ void compile_queue_destroy(struct compile_queue *q)
     q->ending = true;
     pthread_cond_signal(&q->changed);
     pthread_mutex_unlock(&q->lock);
-    pthread_join(q->thread, NULL);
-    free_queue(q);
+    if (q->has_thread) pthread_join(q->thread, NULL);
+    pthread_cond_destroy(&q->changed);
+    pthread_mutex_destroy(&q->lock);
+    free(q);
 }

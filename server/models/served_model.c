@@ -31,7 +31,6 @@
 
 enum {
     ERROR_BYTES = 512,
-    MIB = 1 << 20,
     DAY_SECONDS = 86400,
     BACKGROUND_NICE = 10,
     N_TYPES = 64 /* of GGUF */
@@ -303,14 +302,7 @@ static int make_grammars(struct loading *l)
     };
     int rc = grammar_cache_create(&l->model->grammars, &params);
     if (rc == GRAM_ENOMEM)
-        return fail_with(ENG_ENOMEM, l->err, l->errlen,
-                         "no memory for the vocabulary of structured output");
-    int64_t bytes = rc ? 0 : grammar_cache_stats(l->model->grammars).vocab_bytes;
-    int64_t planned = (int64_t)GRAM_VOCAB_BYTES_PER_ID * info->vocab_size + MIB;
-    if (bytes > planned)
-        srv_log(SRV_LOG_WARNING,
-                "the vocabulary of structured output takes %lld MiB; the memory plan has %lld MiB",
-                (long long)(bytes / MIB), (long long)(planned / MIB));
+        return fail_with(ENG_ENOMEM, l->err, l->errlen, "no memory for structured output");
     return 0;
 }
 
