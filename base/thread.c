@@ -16,11 +16,15 @@ int thread_start(pthread_t *ret, const char *name, size_t stack_bytes, void *(*r
     sigfillset(&blocked);
     for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
         sigdelset(&blocked, faults[i]);
+    char own[16] = "";
     pthread_sigmask(SIG_BLOCK, &blocked, &before);
+    /* A thread begins with its creator's name; another one's is written to a file in /proc. */
+    pthread_getname_np(pthread_self(), own, sizeof(own));
+    pthread_setname_np(pthread_self(), name);
     if (!rc) rc = pthread_create(ret, &attr, run, arg);
+    pthread_setname_np(pthread_self(), own);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attr);
-    if (!rc) pthread_setname_np(*ret, name);
     return rc;
 }
 
