@@ -116,8 +116,8 @@ static int64_t answer_share(int64_t memory_bytes)
 static int settle_params(struct eng *e, char *err, size_t errlen)
 {
     struct eng_params *p = &e->p;
-    int n_cores = pool_usable_cores("");
     if (p->cores) p->n_threads = pool_n_threads(cores_pool(p->cores));
+    int n_cores = p->n_threads ? 0 : pool_usable_cores("");
     const struct {
         const char *name;
         int *value;

@@ -68,7 +68,7 @@ INLINE int64_t loop_ns(const _Bool dot)
 double kern_bf16_rate(void)
 {
     int64_t fma = INT64_MAX, dot = INT64_MAX;
-    for (int i = 0; i < 24; i++) {
+    for (int i = 0; i < 8; i++) {
         int64_t f = loop_ns(0), d = loop_ns(1);
         fma = f < fma ? f : fma;
         dot = d < dot ? d : dot;

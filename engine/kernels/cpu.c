@@ -7,6 +7,7 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <stdatomic.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -37,7 +38,7 @@ static bool may_use_tiles(unsigned long long saved)
 #endif
 }
 
-unsigned kern_cpu_flags(void)
+static unsigned read_flags(void)
 {
     const unsigned amx = 1u << 22 | 1u << 24 | 1u << 25; /* BF16, TILE, INT8 */
     const unsigned fma = 1u << 12, osxsave = 1u << 27, avx = 1u << 28, f16c = 1u << 29;
@@ -56,7 +57,16 @@ unsigned kern_cpu_flags(void)
     flags |= KERN_CPU_AVX512;
     if (zmm_vnni) flags |= KERN_CPU_AVX512_VNNI;
     if (more && has(a, 1u << 5)) flags |= KERN_CPU_AVX512_BF16;
-    if (tiles && may_use_tiles(saved)) flags |= KERN_CPU_AMX;
+    if (tiles) flags |= KERN_CPU_AMX; /* if the system allows it */
+    return flags;
+}
+
+unsigned kern_cpu_flags(void)
+{
+    static atomic_uint known; /* CPUID is slow in a virtual machine: it is asked once */
+    unsigned flags = atomic_load(&known);
+    if (!flags) atomic_store(&known, flags = read_flags());
+    if (flags & KERN_CPU_AMX && !may_use_tiles(xcr0())) flags &= ~(unsigned)KERN_CPU_AMX;
     return flags;
 }
 

@@ -57,7 +57,7 @@ unsigned kern_cpu_flags(void);
 
 /*
  * Products a second of vdpbf16ps over those of f32 FMA, on a CPU that runs level avx512bf16: 2 on
- * Zen 4, 0.5 on some of Intel's. Of several loops in registers the least times count, about half a
+ * Zen 4, 0.5 on some of Intel's. Of several loops in registers the least times count, a fifth of a
  * millisecond in all: memory, other processes and their number do not change it, so that equal
  * machines take the same level.
  */
