@@ -65,15 +65,17 @@ static const uint16_t category_flags[TOK_UNI_CATEGORY + 1] = {
     [UTF8PROC_CATEGORY_CO] = TOK_UNI_BERT_DROP,
 };
 
-/* Pages that are all like the one before: inside of ideographs, Hangul, and planes from the fourth
- * on but for what begins and ends them. */
+/* Pages that are all like the one before: inside of large scripts, and where nothing is. */
 static bool is_like_last(uint32_t page)
 {
     static const uint16_t spans[][2] = {
-        {0x35, 0x4C}, {0x4F, 0x9E}, {0xAD, 0xD6}, {0x201, 0x2A5}, {0x325, 0x3FE}};
+        {0x35, 0x4C},   {0x4F, 0x9E},   {0xAD, 0xD6},   {0xE1, 0xF8},    {0x136, 0x142},
+        {0x148, 0x160}, {0x171, 0x186}, {0x18F, 0x1AE}, {0x1BE, 0x1CB},  {0x201, 0x2A5},
+        {0x2A8, 0x2B6}, {0x2BA, 0x2CD}, {0x2D0, 0x2EA}, {0x301, 0x312},  {0x315, 0x322},
+        {0x325, 0xDFF}, {0xE03, 0xEFF}, {0xF01, 0xFFE}, {0x1001, 0x10FE}};
     for (size_t i = 0; i < N_OF(spans); i++)
-        if (page >= spans[i][0] && page <= spans[i][1]) return true;
-    return page >= 0x400 && (page & 0xFF) > 2 && (page & 0xFF) < 0xFF;
+        if (page <= spans[i][1]) return page >= spans[i][0];
+    return false;
 }
 
 /* By utf8proc alone. */
