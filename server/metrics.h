@@ -49,7 +49,7 @@ enum srv_time {
     SRV_TIME_N
 };
 
-/* What requests did whose keys have one name. */
+/* Sums over the requests of all keys of one name. */
 enum { SRV_KEY_NAMES = 64, SRV_KEY_NAME_MAX = 64 };
 struct srv_key_counts {
     char name[SRV_KEY_NAME_MAX + 1];

@@ -41,7 +41,7 @@ void srv_gen_begin_event(struct gen_event *e, const char *name);
 /* Writes the event to the stream, and frees it. */
 void srv_gen_send_event(struct srv_gen *g, struct gen_event *e);
 
-/* Sends a text and `end`; a stream that there is no memory for is cut. Takes the buffer. */
+/* Sends a text and `end`; the stream ends where memory for it cannot be had. Takes the buffer. */
 void srv_gen_send_text(struct srv_gen *g, struct buf *text, const char *end);
 
 /* An event {"type": type, ...} with that name; srv_gen_close_event ends it. */
