@@ -7,6 +7,7 @@
 
 Standard library only. The binary is $HEARTH_BIN (default build/hearth).
 """
+import contextlib
 import http.client
 import json
 import os
@@ -142,6 +143,7 @@ class Hearth:
         self.log = []
         self.process = self.path = None
         self.scheme = "http"
+        self.headers = {}  # of every request that names none
 
     def __enter__(self):
         self.start()
@@ -235,7 +237,7 @@ class Hearth:
         """(status, headers with lower-case names, body bytes)"""
         c = self.connect(timeout)
         try:
-            c.request(method, path, body, headers or {})
+            c.request(method, path, body, headers or self.headers)
             r = c.getresponse()
             return r.status, {k.lower(): v for k, v in r.getheaders()}, r.read()
         finally:
@@ -249,7 +251,7 @@ class Hearth:
         """body: an object (sent as JSON) or bytes. The answer's JSON, or its bytes."""
         data = body if isinstance(body, (bytes, str)) else json.dumps(body)
         status, head, answer = self.request(
-            "POST", path, data, {"Content-Type": "application/json", **(headers or {})}, timeout)
+            "POST", path, data, {"Content-Type": "application/json", **(headers or self.headers)}, timeout)
         return status, head, json.loads(answer) if "json" in head.get("content-type", "") else answer
 
     def stream(self, path, body, headers=None, timeout=120):
@@ -257,7 +259,7 @@ class Hearth:
         c = self.connect(timeout)
         try:
             c.request("POST", path, json.dumps(body),
-                      {"Content-Type": "application/json", **(headers or {})})
+                      {"Content-Type": "application/json", **(headers or self.headers)})
             r = c.getresponse()
             if r.status != 200:
                 raise AssertionError(f"status {r.status}: {r.read()[:400]}")
@@ -330,6 +332,18 @@ class Hearth:
     def memory_kib(self, field="VmRSS"):
         with open(f"/proc/{self.process.pid}/status", encoding="ascii") as f:
             return int(re.search(field + r":\s+(\d+)", f.read()).group(1))
+
+
+@contextlib.contextmanager
+def with_named_key(*args):
+    """A server whose requests have a key with a name, for the metrics of keys."""
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "keys")
+        with open(path, "w", encoding="ascii") as f:
+            f.write("key-0123456789 name=kitchen\n")
+        with Hearth(*args, "--api-key-file", path) as h:
+            h.headers = {"Authorization": "Bearer key-0123456789"}
+            yield h
 
 
 def start_request(h, path, body, receive_buffer=0, headers=None):

@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 
-from hearth_server import BIN, ROOT, Hearth, run_cases
+from hearth_server import BIN, ROOT, Hearth, run_cases, with_named_key
 
 METRIC = re.compile(r"\b(?:hearth_[a-z_]+|vllm:[a-z_]+)")
 SELECTOR = re.compile(r"\b(hearth_[a-z_]+|vllm:[a-z_]+)\{([^}]*)\}")
@@ -28,7 +28,7 @@ def labels_of(text):
 
 
 def test_metrics_that_are_named_are_served():
-    with Hearth() as h:
+    with with_named_key() as h:
         h.post("/v1/completions", {"prompt": "Once", "max_tokens": 1})
         series = [(name.split("{")[0], labels_of(name)) for name in h.metrics()]
     served = {name for name, _ in series}

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 
-from hearth_server import ROOT, SKIPPED, Hearth, chunks, run_cases
+from hearth_server import ROOT, SKIPPED, Hearth, chunks, run_cases, with_named_key
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROMTOOL = shutil.which("promtool")
@@ -38,7 +38,7 @@ def use(h):
 
 
 def test_own_names_are_clean():
-    with Hearth("--vllm-metrics", "off") as h:
+    with with_named_key("--vllm-metrics", "off") as h:
         assert not complaints(h), complaints(h)
         use(h)
         assert not complaints(h), complaints(h)
@@ -112,7 +112,7 @@ def what_promtool_got(directory, before, after, queries):
 
 def test_dashboard_queries_give_values():
     """Every query gives values over what a server served, and a number where what it asks about has happened."""
-    with Hearth() as h, tempfile.TemporaryDirectory() as d:
+    with with_named_key() as h, tempfile.TemporaryDirectory() as d:
         use(h)
         before = h.metrics()
         use(h)
