@@ -62,7 +62,7 @@ enum {
     LOADING_NOTICE_US = 5000000,
     SOCKET_HOLD_US = 1000000, /* how long connections to an inherited socket wait for the model */
     MALLOC_ARENAS = 2,
-    LOG_FLUSH_MS = 500, /* for the last lines of the log, where nobody reads them */
+    LOG_FLUSH_MS = 2000, /* for the last lines of the log, where nobody reads them */
     MMAP_BYTES = 256 << 10,
     TRIM_AFTER_US = 1000000, /* without a request: then all that was freed goes back */
 };
