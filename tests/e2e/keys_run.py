@@ -35,8 +35,7 @@ def key(name):
 
 
 def jobs(h, label="kitchen"):
-    text = h.request("GET", "/metrics", headers=key(ALL))[2].decode()
-    found = dict(line.rsplit(" ", 1) for line in text.splitlines() if line.startswith("hearth_key_"))
+    found = h.metrics()
     return tuple(int(found[f'hearth_key_{what}{{key="{label}"}}']) for what in ("running", "waiting"))
 
 
@@ -50,6 +49,7 @@ class Server(Hearth):
         operators = os.path.join(self.key_folder.name, "operators")
         write_file(operators, MASTER + "\n")
         super().__init__(*args, "--api-key-file", self.key_file, "--operator-key-file", operators)
+        self.headers = key(ALL)
 
     def write(self, words):
         write_file(self.key_file, f"{ALL}\n{NARROW} {words}\n")

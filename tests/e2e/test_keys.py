@@ -36,12 +36,7 @@ def write(text):
 
 def counted(h, name, label="kitchen", **labels):
     more = "".join(f',{k}="{v}"' for k, v in labels.items())
-    return h.get("/metrics", key(ALL)) and series(h).get(f'hearth_key_{name}{{key="{label}"{more}}}')
-
-
-def series(h):
-    text = h.request("GET", "/metrics", headers=key(ALL))[2].decode()
-    return {k: float(v) for k, v in (l.rsplit(" ", 1) for l in text.splitlines() if l and l[0] != "#")}
+    return h.metrics().get(f'hearth_key_{name}{{key="{label}"{more}}}')
 
 
 def test_another_model_does_not_exist():
@@ -50,6 +45,7 @@ def test_another_model_does_not_exist():
     fields = {"messages": SHORT["messages"], "prompt": "a", "input": "a", "query": "a", "documents": ["a"], "content": "a",
               "tokens": [1], "max_tokens": 1, "inputs": "a", "choices": ["a", "b"], "input_prefix": "a", "input_suffix": "b"}
     with Hearth(*MODELS, "--models-max", "1", "--api-key-file", PATH) as h:
+        h.headers = key(ALL)
         def ask(method, path, name):
             mark, no = ("%s", name) if "%s" in path else ("", "")
             head = {"x-request-id": "one", **({"anthropic-version": "2023-06-01"} if "after_id" in path else {})}
@@ -79,7 +75,7 @@ def test_another_model_does_not_exist():
             t.start()
         for t in threads:
             t.join()
-        assert series(h)['hearth_model_loads_total{model="embed",result="ok"}'] == 1
+        assert h.metrics()['hearth_model_loads_total{model="embed",result="ok"}'] == 1
 
 
 def test_the_first_model_is_the_default():
@@ -193,4 +189,5 @@ if __name__ == "__main__":
         PATH = os.path.join(directory, "keys")
         write(FILE)
         with Hearth(*MODELS, "--parallel", "2", "--api-key-file", PATH, "--log-format", "json") as SERVER:
+            SERVER.headers = key(ALL)
             run_cases(globals())
