@@ -98,8 +98,8 @@ int64_t batch_bytes(int n_parallel, int n_threads, int64_t n_pages, int64_t ctx,
                     int d_model)
 {
     int64_t one = seq_bytes((int)kv_pages_of(ctx), vocab, d_model) +
-                  (int64_t)sizeof(struct batch_draw) + (int64_t)sizeof(struct seq) + 8 +
-                  (int64_t)sizeof(struct fwd_segment);
+                  (int64_t)sizeof(struct batch_draw) + (int64_t)sizeof(struct seq) +
+                  (int64_t)sizeof(atomic_ullong) + (int64_t)sizeof(struct fwd_segment);
     return n_parallel * one + n_threads * sampler_bytes(vocab) +
            masks_bytes(n_parallel, n_threads) +
            (int64_t)(seq_mask_words(vocab) * sizeof(uint64_t)) + prefix_bytes(n_pages);

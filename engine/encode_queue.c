@@ -59,10 +59,11 @@ static bool starts_at_once(void *ctx, const struct backlog *waiting, struct eng_
 static int n_running(void *ctx, uint64_t fair_key)
 {
     const struct encode_queue *q = ctx;
+    const struct texts *both[] = {&q->step, &q->urgent};
     int n = 0;
-    for (const struct texts *t = &q->step; t; t = t == &q->step ? &q->urgent : NULL)
-        for (int i = 0; i < t->n_running; i++)
-            n += t->jobs[i]->p.fair_key == fair_key;
+    for (int t = 0; t < 2; t++)
+        for (int i = 0; i < both[t]->n_running; i++)
+            n += both[t]->jobs[i]->p.fair_key == fair_key;
     return n;
 }
 

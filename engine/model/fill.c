@@ -53,8 +53,7 @@ struct fill {
     struct worker *workers; /* [n_threads] */
     int n_threads;
     atomic_bool failed;
-    atomic_bool *read_again; /* [n_mats]: a panel does not fit B12, or was packed without
-                                       * calibration */
+    atomic_bool *read_again; /* [n_mats]: does not fit B12, or is to be calibrated */
     float *squares;          /* of these */
     bool again;              /* those matrices are being read again */
     double *freqs[2];        /* [d_rot / 2]: of the model's RoPE and the local one */

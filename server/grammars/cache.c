@@ -69,12 +69,18 @@ static size_t spell(void *ctx, int32_t id, char *buf, size_t size)
     return s->markers && len == 1 && size > 0 && (unsigned char)buf[0] == 0xFF ? 0 : len;
 }
 
+/* Whether some id is a byte alone: no vocabulary can be made without (gram_vocab_create). */
+static bool has_byte(const struct grammar_cache_params *p)
+{
+    char byte;
+    for (int32_t id = 0; id < p->n_ids; id++)
+        if (spell((void *)p, id, &byte, 1) == 1 && byte != '\xff') return true;
+    return false;
+}
+
 int grammar_cache_create(struct grammar_cache **ret, const struct grammar_cache_params *params)
 {
-    int32_t id = 0, n = params->n_ids;
-    for (char b; id < n && (spell((void *)params, id, &b, 1) != 1 || b == '\xff');)
-        id++;
-    if (id == n) return GRAM_EINVAL;
+    if (!has_byte(params)) return GRAM_EINVAL;
     struct grammar_cache *c = calloc(1, sizeof(*c));
     if (!c) return GRAM_ENOMEM;
     c->p = *params;

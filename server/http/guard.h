@@ -80,8 +80,7 @@ struct srv_guard_input {
 /*
  * Makes all checks, cheapest first; later ones rely on earlier ones. path: a buffer for the decoded
  * path of h->target, 2 bytes longer than the target; NULL is refused as out of memory, as are keys
- * without room for words. An OPTIONS
- * request is checked up to its Host.
+ * without room for words. An OPTIONS request is checked up to its Host.
  */
 void srv_guard_check(struct srv_guard_head *h, const struct srv_guard_input *in, char *path,
                      struct srv_guard_verdict *v);

@@ -16,9 +16,7 @@
 #include "server/bounds.h"
 #include "server/metrics.h"
 
-struct srv_key_counts;
 struct srv_keys;
-struct srv_metrics;
 
 /* The words of a key; those it has not are "" and 0. */
 struct srv_key_words {
@@ -31,9 +29,9 @@ struct srv_key_words {
 /*
  * option: the name of the file's option, for messages. file: path of a key file, or NULL. more:
  * further keys separated by commas, which have no words, or NULL. takes_words: those of the file
- * may have them. With neither no key is required, and *ret is NULL,
- * which the functions below accept. A source without a key in it is refused, and one with a key
- * that no client can send. Returns owned: srv_keys_destroy.
+ * may have them. With neither no key is required, and *ret is NULL, which the functions below
+ * accept. A source without a key in it is refused, and one with a key that no client can send.
+ * Returns owned: srv_keys_destroy.
  */
 int srv_keys_create(struct srv_keys **ret, const char *option, const char *file, const char *more,
                     bool takes_words, char *err, size_t errlen);

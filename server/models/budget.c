@@ -4,7 +4,6 @@
 
 #include <unistd.h>
 
-#include "base/cgroup.h"
 #include "engine/engine.h"
 #include "server/bounds.h"
 #include "server/config/config.h"
@@ -33,7 +32,7 @@ static int64_t bodies_held(const struct srv_config *c)
 
 int srv_budget_settle(struct srv_config *c)
 {
-    int64_t asked = c->memory_bytes, most = asked ? cgroup_memory_limit("") : INT64_MAX;
+    int64_t asked = c->memory_bytes, most = eng_memory_limit(asked), share = most / SHARE;
     if (asked > most) {
         c->memory_bytes = most;
         if (srv_config_warn(c,
@@ -42,7 +41,6 @@ int srv_budget_settle(struct srv_config *c)
                             (long long)(asked >> 20), (long long)(most >> 20)))
             return -1;
     }
-    int64_t share = (asked ? c->memory_bytes : eng_memory_limit(0)) / SHARE;
     if (!c->text_workers) /* wakes, small requests, large ones */
         c->text_workers = clamp(sysconf(_SC_NPROCESSORS_ONLN) / 2, 3, 4);
     if (!c->max_connections)
