@@ -13,6 +13,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from draft_models import SIBLING  # noqa: E402
 from gguf_files import demo, gguf, splits  # noqa: E402
 from hearth_server import DEMO, Hearth, run, run_cases  # noqa: E402
 
@@ -143,6 +144,21 @@ def test_files_of_a_folder_of_models():
             status, _, body = h.post("/v1/chat/completions", {**CHAT, "model": "bad"})
             assert status == 400 and body["error"]["code"] == "model_not_loaded", (status, body)
             h.wait_log("models: found bad: ")
+
+
+def test_a_file_drafts_and_is_drafted_for():
+    with folder() as d, folder() as small:
+        for name in os.listdir(SIBLING):
+            os.symlink(os.path.join(SIBLING, name), os.path.join(small, name))
+        os.symlink(os.path.join(DEMO, "tokenizer_config.json"), os.path.join(small, "tokenizer_config.json"))
+        main, drafter = write(os.path.join(d, "main.gguf")), write(os.path.join(d, "small.gguf"), *demo(small))
+        with Hearth("--model", main) as h:
+            wanted = answer(h)
+        for model, draft in ((DEMO, drafter), (main, SIBLING), (main, drafter)):
+            with Hearth("--model", model, "--draft-model", draft, "--speculate", "always") as h:
+                h.wait_until(lambda: h.get("/props")[2]["draft_model"]["state"] == "on", what="the draft model")
+                assert answer(h) == wanted
+                assert int(h.metrics()['hearth_accepted_draft_tokens_total{source="model"}']) > 8
 
 
 def test_swaps():
