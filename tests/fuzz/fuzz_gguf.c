@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Fuzzes the header of a GGUF file: the input is the file, without most of its data, and 4 bytes of
- * how much longer it would be. Whatever is accepted must keep the promises of gguf.h.
+ * Fuzzes GGUF files: the input is 4 bytes of how much longer the file is, filled with zeros, and
+ * its begin. Whatever header is accepted must keep the promises of gguf.h; then the file is loaded
+ * as a model is: tokenizer, templates, config and tensors, and if the weights are small, they are
+ * packed.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -11,6 +13,11 @@
 #include <unistd.h>
 
 #include "base/gguf.h"
+#include "engine/kernels/kernels.h"
+#include "engine/model/load.h"
+#include "engine/pool.h"
+#include "tokenizer/gguf.h"
+#include "tokenizer/tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -59,6 +66,38 @@ static void check(const struct gguf *g)
     if (g->n_tensors && end > g->file_bytes) abort();
 }
 
+static void refused(int rc, const char *err)
+{
+    if ((rc != 0) != (*err != '\0')) abort();
+}
+
+static void load_text(const char *path)
+{
+    char err[512] = "", *config = NULL;
+    size_t len;
+    struct tok *t = NULL;
+    refused(tok_open(&t, path, err, sizeof(err)), err);
+    tok_close(t);
+    err[0] = '\0';
+    refused(tok_gguf_config(&config, &len, path, err, sizeof(err)), err);
+    free(config);
+}
+
+static void load_weights(const char *path)
+{
+    enum { MAX_BYTES = 4 << 20 };
+    static struct pool *pool;
+    char err[512] = "";
+    const struct eng_model_params params = {
+        .dir = path, .kern = kern_select("c"), .gemm = "native"};
+    struct eng_model *m = NULL;
+    if (!pool && pool_create(&pool, 1, err, sizeof(err)) != 0) abort();
+    int rc = eng_model_open(&m, &params, err, sizeof(err));
+    if (rc == 0 && m->weights_bytes <= MAX_BYTES) rc = eng_model_fill(m, pool, 1, err, sizeof(err));
+    refused(rc, err);
+    eng_model_close(m);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     uint32_t more;
@@ -75,6 +114,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     else if (!err[0])
         abort();
     gguf_close(g);
+    if (ftruncate(fd, (off_t)size + more) != 0) abort();
+    load_text(path);
+    load_weights(path);
     close(fd);
     return 0;
 }
