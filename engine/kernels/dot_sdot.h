@@ -26,14 +26,8 @@ INLINE vi dot6(vi acc, vi w, vi x, vi h, vi y)
 {
     return sdot(sdot(acc, w, x), h, y);
 }
-INLINE vi dot4_start(int32_t corr)
-{
-    return vi_set1(corr);
-}
-INLINE vi dot4(vi acc, vi w, vi x)
-{
-    return sdot(acc, w, x);
-}
+#define dot4_start vi_set1
+#define dot4 sdot
 INLINE vi dot4_end(vi acc, int32_t corr)
 {
     return (void)corr, acc;

@@ -6,25 +6,13 @@
 #ifndef HEARTH_KERNELS_DOT_VNNI_H
 #define HEARTH_KERNELS_DOT_VNNI_H
 
-INLINE vi dot8_start(int32_t corr)
-{
-    return vi_set1(corr);
-}
-INLINE vi dot8(vi acc, vi w, vi x)
-{
-    return vi_dpbusd(acc, w, x);
-}
+#define dot8_start vi_set1
+#define dot8 vi_dpbusd
+#define dot4_start vi_set1
+#define dot4 vi_dpbusd
 INLINE vi dot6(vi acc, vi w, vi x, vi h, vi y)
 {
     return vi_dpbusd(vi_dpbusd(acc, w, x), h, y);
-}
-INLINE vi dot4_start(int32_t corr)
-{
-    return vi_set1(corr);
-}
-INLINE vi dot4(vi acc, vi w, vi x)
-{
-    return vi_dpbusd(acc, w, x);
 }
 INLINE vi dot4_end(vi acc, int32_t corr)
 {

@@ -27,10 +27,7 @@ typedef __m256 vm;
 #define INT_VECS(rows) ((rows) == 1 ? 4 : (rows) <= 4 ? 2 : 1)
 #endif
 
-INLINE vi vi_set1(int32_t x)
-{
-    return _mm256_set1_epi32(x);
-}
+#define vi_set1 _mm256_set1_epi32
 INLINE vi vi_iota(void)
 {
     return _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
@@ -44,10 +41,7 @@ INLINE vf vf_load(const void *p)
 {
     return _mm256_loadu_ps(p);
 }
-INLINE void vf_store(float *p, vf v)
-{
-    _mm256_storeu_ps(p, v);
-}
+#define vf_store _mm256_storeu_ps
 INLINE vf vf_load_part(const float *p, int n)
 {
     return n == VN ? vf_load(p) : _mm256_maskload_ps(p, first_lanes(n));
@@ -63,42 +57,15 @@ INLINE vf vf_load_f16(const void *p)
 {
     return _mm256_cvtph_ps(_mm_loadu_si128(p));
 }
-INLINE vf vf_set1(float x)
-{
-    return _mm256_set1_ps(x);
-}
-INLINE vf vf_add(vf a, vf b)
-{
-    return _mm256_add_ps(a, b);
-}
-INLINE vf vf_sub(vf a, vf b)
-{
-    return _mm256_sub_ps(a, b);
-}
-INLINE vf vf_mul(vf a, vf b)
-{
-    return _mm256_mul_ps(a, b);
-}
-INLINE vf vf_div(vf a, vf b)
-{
-    return _mm256_div_ps(a, b);
-}
-INLINE vf vf_fma(vf a, vf b, vf c)
-{
-    return _mm256_fmadd_ps(a, b, c);
-}
-INLINE vf vf_fnma(vf a, vf b, vf c)
-{
-    return _mm256_fnmadd_ps(a, b, c);
-}
-INLINE vf vf_max(vf a, vf b)
-{
-    return _mm256_max_ps(a, b);
-}
-INLINE vf vf_min(vf a, vf b)
-{
-    return _mm256_min_ps(a, b);
-}
+#define vf_set1 _mm256_set1_ps
+#define vf_add _mm256_add_ps
+#define vf_sub _mm256_sub_ps
+#define vf_mul _mm256_mul_ps
+#define vf_div _mm256_div_ps
+#define vf_fma _mm256_fmadd_ps
+#define vf_fnma _mm256_fnmadd_ps
+#define vf_max _mm256_max_ps
+#define vf_min _mm256_min_ps
 
 INLINE vi vi_load(const void *p)
 {
@@ -115,53 +82,29 @@ INLINE vi vi_load_bytes(const void *p, int n)
     memcpy(b, p, (size_t)n);
     return vi_load(b);
 }
-INLINE vi vi_add(vi a, vi b)
-{
-    return _mm256_add_epi32(a, b);
-}
-INLINE vi vi_sub(vi a, vi b)
-{
-    return _mm256_sub_epi32(a, b);
-}
-INLINE vi vi_and(vi a, vi b)
-{
-    return _mm256_and_si256(a, b);
-}
-INLINE vi vi_or(vi a, vi b)
-{
-    return _mm256_or_si256(a, b);
-}
-INLINE vi vi_maxu(vi a, vi b)
-{
-    return _mm256_max_epu32(a, b);
-}
-#define vi_shl(v, n) _mm256_slli_epi32(v, n)
-#define vi_shr(v, n) _mm256_srli_epi32(v, n)
-#define vi_shl16(v, n) _mm256_slli_epi16(v, n)
-#define vi_sar16(v, n) _mm256_srai_epi16(v, n)
-#define vi_madd16(a, b) _mm256_madd_epi16(a, b)
-#define vi_shr16(v, n) _mm256_srli_epi16(v, n)
+#define vi_add _mm256_add_epi32
+#define vi_sub _mm256_sub_epi32
+#define vi_and _mm256_and_si256
+#define vi_or _mm256_or_si256
+#define vi_maxu _mm256_max_epu32
+#define vi_shl _mm256_slli_epi32
+#define vi_shr _mm256_srli_epi32
+#define vi_shl16 _mm256_slli_epi16
+#define vi_sar16 _mm256_srai_epi16
+#define vi_madd16 _mm256_madd_epi16
+#define vi_shr16 _mm256_srli_epi16
 /* Within each 16 bytes those of a before those of b, narrowed; numbers that fit. */
-#define vi_narrow32(a, b) _mm256_packus_epi32(a, b)
-#define vi_narrow16(a, b) _mm256_packus_epi16(a, b)
+#define vi_narrow32 _mm256_packus_epi32
+#define vi_narrow16 _mm256_packus_epi16
 
 INLINE vi vi_high_halves(vi v)
 {
     return vi_shl(vi_shr(v, 16), 16);
 } /* no register for a mask */
 
-INLINE vf vf_of_bits(vi v)
-{
-    return _mm256_castsi256_ps(v);
-}
-INLINE vi vi_of_bits(vf v)
-{
-    return _mm256_castps_si256(v);
-}
-INLINE vi vi_mul(vi a, vi b)
-{
-    return _mm256_mullo_epi32(a, b);
-}
+#define vf_of_bits _mm256_castsi256_ps
+#define vi_of_bits _mm256_castps_si256
+#define vi_mul _mm256_mullo_epi32
 /* VN bytes, widened */
 INLINE vi vi_of_u8(const void *p)
 {
@@ -171,14 +114,8 @@ INLINE vi vi_of_s8(const void *p)
 {
     return _mm256_cvtepi8_epi32(_mm_loadl_epi64(p));
 }
-INLINE vf vf_of_int(vi v)
-{
-    return _mm256_cvtepi32_ps(v);
-}
-INLINE vi vi_round(vf v)
-{
-    return _mm256_cvtps_epi32(v);
-}
+#define vf_of_int _mm256_cvtepi32_ps
+#define vi_round _mm256_cvtps_epi32
 
 INLINE vm vm_range(int i, int lo, int hi)
 {
@@ -186,30 +123,12 @@ INLINE vm vm_range(int i, int lo, int hi)
     vi below = _mm256_cmpgt_epi32(vi_set1(lo), at);
     return vf_of_bits(_mm256_andnot_si256(below, _mm256_cmpgt_epi32(vi_set1(hi), at)));
 }
-INLINE vm vm_greater(vf a, vf b)
-{
-    return _mm256_cmp_ps(a, b, _CMP_GT_OQ);
-}
-INLINE vm vm_equal(vf a, vf b)
-{
-    return _mm256_cmp_ps(a, b, _CMP_EQ_OQ);
-}
-INLINE vm vm_not_le(vf a, vf b)
-{
-    return _mm256_cmp_ps(a, b, _CMP_NLE_UQ);
-}
-INLINE vm vm_and(vm a, vm b)
-{
-    return _mm256_and_ps(a, b);
-}
-INLINE vm vm_or(vm a, vm b)
-{
-    return _mm256_or_ps(a, b);
-}
-INLINE vm vm_none(void)
-{
-    return _mm256_setzero_ps();
-}
+#define vm_greater(a, b) _mm256_cmp_ps(a, b, _CMP_GT_OQ)
+#define vm_equal(a, b) _mm256_cmp_ps(a, b, _CMP_EQ_OQ)
+#define vm_not_le(a, b) _mm256_cmp_ps(a, b, _CMP_NLE_UQ)
+#define vm_and _mm256_and_ps
+#define vm_or _mm256_or_ps
+#define vm_none() _mm256_setzero_ps()
 INLINE _Bool vm_any(vm m)
 {
     return _mm256_movemask_ps(m) != 0;
@@ -223,10 +142,7 @@ INLINE vi vi_select(vm m, vi yes, vi no)
     return vi_of_bits(vf_select(m, vf_of_bits(yes), vf_of_bits(no)));
 }
 
-INLINE vf vf_round_f(vf v)
-{
-    return _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-}
+#define vf_round_f(v) _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
 /* In two factors, so that results below 2^-126 come out as subnormals. */
 INLINE vf vf_scale_by_power(vf p, vf n)
 {
@@ -325,18 +241,9 @@ INLINE vi vi_table(const void *p)
 {
     return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)p));
 }
-INLINE vi vi_lookup(vi table, vi idx)
-{
-    return _mm256_shuffle_epi8(table, idx);
-}
+#define vi_lookup _mm256_shuffle_epi8
 /* Bytes of a and b in turn, from the lower or the upper half of each 16. */
-INLINE vi vi_zip_low(vi a, vi b)
-{
-    return _mm256_unpacklo_epi8(a, b);
-}
-INLINE vi vi_zip_high(vi a, vi b)
-{
-    return _mm256_unpackhi_epi8(a, b);
-}
+#define vi_zip_low _mm256_unpacklo_epi8
+#define vi_zip_high _mm256_unpackhi_epi8
 
 #endif

@@ -30,14 +30,8 @@ INLINE __mmask16 vm_first(int n)
     return (__mmask16)((1u << n) - 1);
 }
 
-INLINE vf vf_load(const void *p)
-{
-    return _mm512_loadu_ps(p);
-}
-INLINE void vf_store(float *p, vf v)
-{
-    _mm512_storeu_ps(p, v);
-}
+#define vf_load _mm512_loadu_ps
+#define vf_store _mm512_storeu_ps
 INLINE vf vf_load_part(const float *p, int n)
 {
     return _mm512_maskz_loadu_ps(vm_first(n), p);
@@ -50,92 +44,41 @@ INLINE vf vf_load_f16(const void *p)
 {
     return _mm512_cvtph_ps(_mm256_loadu_si256(p));
 }
-INLINE vf vf_set1(float x)
-{
-    return _mm512_set1_ps(x);
-}
-INLINE vf vf_add(vf a, vf b)
-{
-    return _mm512_add_ps(a, b);
-}
-INLINE vf vf_sub(vf a, vf b)
-{
-    return _mm512_sub_ps(a, b);
-}
-INLINE vf vf_mul(vf a, vf b)
-{
-    return _mm512_mul_ps(a, b);
-}
-INLINE vf vf_div(vf a, vf b)
-{
-    return _mm512_div_ps(a, b);
-}
+#define vf_set1 _mm512_set1_ps
+#define vf_add _mm512_add_ps
+#define vf_sub _mm512_sub_ps
+#define vf_mul _mm512_mul_ps
+#define vf_div _mm512_div_ps
 /* a * b + c, and c - a * b, rounded once */
-INLINE vf vf_fma(vf a, vf b, vf c)
-{
-    return _mm512_fmadd_ps(a, b, c);
-}
-INLINE vf vf_fnma(vf a, vf b, vf c)
-{
-    return _mm512_fnmadd_ps(a, b, c);
-}
+#define vf_fma _mm512_fmadd_ps
+#define vf_fnma _mm512_fnmadd_ps
 /* b where either is NaN */
-INLINE vf vf_max(vf a, vf b)
-{
-    return _mm512_max_ps(a, b);
-}
-INLINE vf vf_min(vf a, vf b)
-{
-    return _mm512_min_ps(a, b);
-}
+#define vf_max _mm512_max_ps
+#define vf_min _mm512_min_ps
 
-INLINE vi vi_load(const void *p)
-{
-    return _mm512_loadu_si512(p);
-}
-INLINE void vi_store(void *p, vi v)
-{
-    _mm512_storeu_si512(p, v);
-}
+#define vi_load _mm512_loadu_si512
+#define vi_store _mm512_storeu_si512
 /* n bytes of a row, 0 <= n <= 64, the rest zero */
 INLINE vi vi_load_bytes(const void *p, int n)
 {
     return _mm512_maskz_loadu_epi8(n >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << n) - 1, p);
 }
-INLINE vi vi_set1(int32_t x)
-{
-    return _mm512_set1_epi32(x);
-}
-INLINE vi vi_add(vi a, vi b)
-{
-    return _mm512_add_epi32(a, b);
-}
-INLINE vi vi_sub(vi a, vi b)
-{
-    return _mm512_sub_epi32(a, b);
-}
-INLINE vi vi_and(vi a, vi b)
-{
-    return _mm512_and_si512(a, b);
-}
-INLINE vi vi_or(vi a, vi b)
-{
-    return _mm512_or_si512(a, b);
-}
-INLINE vi vi_maxu(vi a, vi b)
-{
-    return _mm512_max_epu32(a, b);
-}
-#define vi_shl(v, n) _mm512_slli_epi32(v, n)
-#define vi_shr(v, n) _mm512_srli_epi32(v, n)
+#define vi_set1 _mm512_set1_epi32
+#define vi_add _mm512_add_epi32
+#define vi_sub _mm512_sub_epi32
+#define vi_and _mm512_and_si512
+#define vi_or _mm512_or_si512
+#define vi_maxu _mm512_max_epu32
+#define vi_shl _mm512_slli_epi32
+#define vi_shr _mm512_srli_epi32
 /* 16-bit elements; vi_madd16 adds the products of two neighbours */
-#define vi_shl16(v, n) _mm512_slli_epi16(v, n)
-#define vi_sar16(v, n) _mm512_srai_epi16(v, n)
-#define vi_madd16(a, b) _mm512_madd_epi16(a, b)
-#define vi_shr16(v, n) _mm512_srli_epi16(v, n)
+#define vi_shl16 _mm512_slli_epi16
+#define vi_sar16 _mm512_srai_epi16
+#define vi_madd16 _mm512_madd_epi16
+#define vi_shr16 _mm512_srli_epi16
 /* Within each 16 bytes those of a before those of b, narrowed; numbers that fit. */
-#define vi_narrow32(a, b) _mm512_packus_epi32(a, b)
-#define vi_narrow16(a, b) _mm512_packus_epi16(a, b)
+#define vi_narrow32 _mm512_packus_epi32
+#define vi_narrow16 _mm512_packus_epi16
 
 /* The upper 16 bits of each lane, in place. */
 INLINE vi vi_high_halves(vi v)
@@ -143,18 +86,9 @@ INLINE vi vi_high_halves(vi v)
     return vi_and(v, vi_set1((int32_t)0xffff0000));
 }
 
-INLINE vf vf_of_bits(vi v)
-{
-    return _mm512_castsi512_ps(v);
-}
-INLINE vi vi_of_bits(vf v)
-{
-    return _mm512_castps_si512(v);
-}
-INLINE vi vi_mul(vi a, vi b)
-{
-    return _mm512_mullo_epi32(a, b);
-}
+#define vf_of_bits _mm512_castsi512_ps
+#define vi_of_bits _mm512_castps_si512
+#define vi_mul _mm512_mullo_epi32
 /* VN bytes, widened */
 INLINE vi vi_of_u8(const void *p)
 {
@@ -164,15 +98,9 @@ INLINE vi vi_of_s8(const void *p)
 {
     return _mm512_cvtepi8_epi32(_mm_loadu_si128(p));
 }
-INLINE vf vf_of_int(vi v)
-{
-    return _mm512_cvtepi32_ps(v);
-}
+#define vf_of_int _mm512_cvtepi32_ps
 /* nearest, ties to even */
-INLINE vi vi_round(vf v)
-{
-    return _mm512_cvtps_epi32(v);
-}
+#define vi_round _mm512_cvtps_epi32
 
 /* 0, 1, 2 ... */
 INLINE vi vi_iota(void)
@@ -186,18 +114,9 @@ INLINE vm vm_range(int i, int lo, int hi)
     vi at = vi_add(vi_iota(), vi_set1(i));
     return _mm512_cmpge_epi32_mask(at, vi_set1(lo)) & _mm512_cmplt_epi32_mask(at, vi_set1(hi));
 }
-INLINE vm vm_greater(vf a, vf b)
-{
-    return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ);
-}
-INLINE vm vm_equal(vf a, vf b)
-{
-    return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ);
-}
-INLINE vm vm_not_le(vf a, vf b)
-{
-    return _mm512_cmp_ps_mask(a, b, _CMP_NLE_UQ);
-}
+#define vm_greater(a, b) _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ)
+#define vm_equal(a, b) _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ)
+#define vm_not_le(a, b) _mm512_cmp_ps_mask(a, b, _CMP_NLE_UQ)
 INLINE vm vm_and(vm a, vm b)
 {
     return a & b;
@@ -206,10 +125,7 @@ INLINE vm vm_or(vm a, vm b)
 {
     return a | b;
 }
-INLINE vm vm_none(void)
-{
-    return 0;
-}
+#define vm_none() 0
 INLINE _Bool vm_any(vm m)
 {
     return m != 0;
@@ -225,14 +141,8 @@ INLINE vi vi_select(vm m, vi yes, vi no)
 }
 
 /* p * 2^n, n integral */
-INLINE vf vf_scale_by_power(vf p, vf n)
-{
-    return _mm512_scalef_ps(p, n);
-}
-INLINE vf vf_round_f(vf v)
-{
-    return _mm512_roundscale_ps(v, 0);
-}
+#define vf_scale_by_power _mm512_scalef_ps
+#define vf_round_f(v) _mm512_roundscale_ps(v, 0)
 
 /* Sum and maximum of all lanes, in a fixed order (halves). */
 INLINE float vf_sum(vf v)
@@ -242,18 +152,9 @@ INLINE float vf_sum(vf v)
     b = _mm_add_ps(b, _mm_movehl_ps(b, b));
     return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
 }
-INLINE float vf_maximum(vf v)
-{
-    return _mm512_reduce_max_ps(v);
-}
-INLINE uint32_t vi_maximum_u(vi v)
-{
-    return _mm512_reduce_max_epu32(v);
-}
-INLINE int32_t vi_sum(vi v)
-{
-    return _mm512_reduce_add_epi32(v);
-}
+#define vf_maximum _mm512_reduce_max_ps
+#define vi_maximum_u _mm512_reduce_max_epu32
+#define vi_sum _mm512_reduce_add_epi32
 
 /* The largest lane of each of four vectors, unsigned. */
 #define VI_FOURS
@@ -354,18 +255,9 @@ INLINE vi vi_table(const void *p)
 {
     return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)p));
 }
-INLINE vi vi_lookup(vi table, vi idx)
-{
-    return _mm512_shuffle_epi8(table, idx);
-}
+#define vi_lookup _mm512_shuffle_epi8
 /* Bytes of a and b in turn, from the lower or the upper half of each 16. */
-INLINE vi vi_zip_low(vi a, vi b)
-{
-    return _mm512_unpacklo_epi8(a, b);
-}
-INLINE vi vi_zip_high(vi a, vi b)
-{
-    return _mm512_unpackhi_epi8(a, b);
-}
+#define vi_zip_low _mm512_unpacklo_epi8
+#define vi_zip_high _mm512_unpackhi_epi8
 
 #endif

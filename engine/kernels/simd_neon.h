@@ -30,10 +30,7 @@ INLINE vf vf_load(const void *p)
     memcpy(&v, p, sizeof(v));
     return v;
 }
-INLINE void vf_store(float *p, vf v)
-{
-    vst1q_f32(p, v);
-}
+#define vf_store vst1q_f32
 INLINE vf vf_load_part(const float *p, int n)
 {
     float b[VN] = {0};
@@ -45,34 +42,13 @@ INLINE void vf_store_part(float *p, int n, vf v)
 {
     memcpy(p, &v, (size_t)n * sizeof(float));
 }
-INLINE vf vf_set1(float x)
-{
-    return vdupq_n_f32(x);
-}
-INLINE vf vf_add(vf a, vf b)
-{
-    return vaddq_f32(a, b);
-}
-INLINE vf vf_sub(vf a, vf b)
-{
-    return vsubq_f32(a, b);
-}
-INLINE vf vf_mul(vf a, vf b)
-{
-    return vmulq_f32(a, b);
-}
-INLINE vf vf_div(vf a, vf b)
-{
-    return vdivq_f32(a, b);
-}
-INLINE vf vf_fma(vf a, vf b, vf c)
-{
-    return vfmaq_f32(c, a, b);
-}
-INLINE vf vf_fnma(vf a, vf b, vf c)
-{
-    return vfmsq_f32(c, a, b);
-}
+#define vf_set1 vdupq_n_f32
+#define vf_add vaddq_f32
+#define vf_sub vsubq_f32
+#define vf_mul vmulq_f32
+#define vf_div vdivq_f32
+#define vf_fma(a, b, c) vfmaq_f32(c, a, b)
+#define vf_fnma(a, b, c) vfmsq_f32(c, a, b)
 INLINE vf vf_max(vf a, vf b)
 {
     return vbslq_f32(vcgtq_f32(a, b), a, b);
@@ -98,30 +74,15 @@ INLINE vi vi_load_bytes(const void *p, int n)
     memcpy(b, p, n < 16 ? (size_t)n : 16);
     return vi_load(b);
 }
-INLINE vi vi_set1(int32_t x)
-{
-    return vdupq_n_s32(x);
-}
+#define vi_set1 vdupq_n_s32
 INLINE vi vi_iota(void)
 {
     return vi_load((const int32_t[]){0, 1, 2, 3});
 }
-INLINE vi vi_add(vi a, vi b)
-{
-    return vaddq_s32(a, b);
-}
-INLINE vi vi_sub(vi a, vi b)
-{
-    return vsubq_s32(a, b);
-}
-INLINE vi vi_and(vi a, vi b)
-{
-    return vandq_s32(a, b);
-}
-INLINE vi vi_or(vi a, vi b)
-{
-    return vorrq_s32(a, b);
-}
+#define vi_add vaddq_s32
+#define vi_sub vsubq_s32
+#define vi_and vandq_s32
+#define vi_or vorrq_s32
 INLINE vi vi_maxu(vi a, vi b)
 {
     return vreinterpretq_s32_u32(vmaxq_u32(vreinterpretq_u32_s32(a), vreinterpretq_u32_s32(b)));
@@ -140,18 +101,9 @@ INLINE vi vi_high_halves(vi v)
     return vi_and(v, vi_set1((int32_t)0xffff0000));
 }
 
-INLINE vf vf_of_bits(vi v)
-{
-    return vreinterpretq_f32_s32(v);
-}
-INLINE vi vi_of_bits(vf v)
-{
-    return vreinterpretq_s32_f32(v);
-}
-INLINE vi vi_mul(vi a, vi b)
-{
-    return vmulq_s32(a, b);
-}
+#define vf_of_bits vreinterpretq_f32_s32
+#define vi_of_bits vreinterpretq_s32_f32
+#define vi_mul vmulq_s32
 /* VN bytes, widened */
 INLINE vi vi_of_u8(const void *p)
 {
@@ -166,61 +118,28 @@ INLINE vi vi_of_s8(const void *p)
     memcpy(&four, p, sizeof(four));
     return vmovl_s16(vget_low_s16(vmovl_s8(vcreate_s8(four))));
 }
-INLINE vf vf_of_int(vi v)
-{
-    return vcvtq_f32_s32(v);
-}
-INLINE vi vi_round(vf v)
-{
-    return vcvtnq_s32_f32(v);
-}
+#define vf_of_int vcvtq_f32_s32
+#define vi_round vcvtnq_s32_f32
 
 INLINE vm vm_range(int i, int lo, int hi)
 {
     vi at = vi_add(vi_iota(), vi_set1(i));
     return vandq_u32(vcgeq_s32(at, vi_set1(lo)), vcltq_s32(at, vi_set1(hi)));
 }
-INLINE vm vm_greater(vf a, vf b)
-{
-    return vcgtq_f32(a, b);
-}
-INLINE vm vm_equal(vf a, vf b)
-{
-    return vceqq_f32(a, b);
-}
-INLINE vm vm_not_le(vf a, vf b)
-{
-    return vmvnq_u32(vcleq_f32(a, b));
-}
-INLINE vm vm_and(vm a, vm b)
-{
-    return vandq_u32(a, b);
-}
-INLINE vm vm_or(vm a, vm b)
-{
-    return vorrq_u32(a, b);
-}
-INLINE vm vm_none(void)
-{
-    return vdupq_n_u32(0);
-}
+#define vm_greater vcgtq_f32
+#define vm_equal vceqq_f32
+#define vm_not_le(a, b) vmvnq_u32(vcleq_f32(a, b))
+#define vm_and vandq_u32
+#define vm_or vorrq_u32
+#define vm_none() vdupq_n_u32(0)
 INLINE _Bool vm_any(vm m)
 {
     return vmaxvq_u32(m) != 0;
 }
-INLINE vf vf_select(vm m, vf yes, vf no)
-{
-    return vbslq_f32(m, yes, no);
-}
-INLINE vi vi_select(vm m, vi yes, vi no)
-{
-    return vbslq_s32(m, yes, no);
-}
+#define vf_select vbslq_f32
+#define vi_select vbslq_s32
 
-INLINE vf vf_round_f(vf v)
-{
-    return vrndnq_f32(v);
-}
+#define vf_round_f vrndnq_f32
 /* In two factors, so that results below 2^-126 come out as subnormals. */
 INLINE vf vf_scale_by_power(vf p, vf n)
 {
@@ -230,22 +149,13 @@ INLINE vf vf_scale_by_power(vf p, vf n)
     return vf_mul(vf_mul(p, vf_of_bits(a)), vf_of_bits(b));
 }
 
-INLINE float vf_sum(vf v)
-{
-    return vaddvq_f32(v);
-}
-INLINE float vf_maximum(vf v)
-{
-    return vmaxvq_f32(v);
-}
+#define vf_sum vaddvq_f32
+#define vf_maximum vmaxvq_f32
 INLINE uint32_t vi_maximum_u(vi v)
 {
     return vmaxvq_u32(vreinterpretq_u32_s32(v));
 }
-INLINE int32_t vi_sum(vi v)
-{
-    return vaddvq_s32(v);
-}
+#define vi_sum vaddvq_s32
 
 INLINE void vi_transpose(vi r[VN])
 {
