@@ -61,7 +61,6 @@ int jr_open(struct jr *r, char open)
 int jr_more(struct jr *r, char close, bool *first)
 {
     char c = jr_peek(r);
-
     if (c == close) {
         r->depth--;
         r->pos++;
@@ -82,7 +81,6 @@ int jr_more(struct jr *r, char close, bool *first)
 static int32_t hex4(struct jr *r)
 {
     int32_t v = 0;
-
     if (r->len - r->pos < 4) return -1;
     for (int i = 0; i < 4; i++) {
         int digit = hex_value(r->text[r->pos + (size_t)i]);
@@ -97,7 +95,6 @@ static int32_t hex4(struct jr *r)
 static int unicode_escape(struct jr *r, char *out)
 {
     int32_t high = hex4(r), low;
-
     if (high < 0) return fail(r, "expected four hexadecimal digits after \\u");
     if (high == 0 && !(r->flags & JR_NUL)) return fail(r, "\\u0000 is not allowed");
     if (high >= 0xDC00 && high <= 0xDFFF) return fail(r, "a lone surrogate");
@@ -116,7 +113,6 @@ static int escape(struct jr *r, char *out)
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
     const char *p;
-
     if (r->pos == r->len) return fail(r, "the text ends inside a string");
     char c = r->text[r->pos++];
     if (c == 'u') return unicode_escape(r, out);
@@ -130,7 +126,6 @@ static int escape(struct jr *r, char *out)
 static int scan_plain(struct jr *r)
 {
     size_t i = r->pos;
-
     while (i < r->len) {
         unsigned char c = (unsigned char)r->text[i];
         if (c == '"' || c == '\\') {
@@ -149,7 +144,6 @@ static int scan_plain(struct jr *r)
 static int reserve(struct jr *r, size_t n)
 {
     size_t cap = r->scratch_cap ? r->scratch_cap : 256;
-
     if (n <= r->scratch_cap) return 0;
     while (cap < n)
         cap *= 2;
@@ -165,7 +159,6 @@ static int reserve(struct jr *r, size_t n)
 static int unescape(struct jr *r, size_t begin, const char **ret, size_t *ret_len)
 {
     size_t n = 0;
-
     for (;;) {
         size_t plain = r->pos - begin;
         int rc = reserve(r, n + plain + 4);
@@ -200,7 +193,6 @@ int jr_string(struct jr *r, const char **ret, size_t *ret_len)
 int jr_key(struct jr *r, const char **ret, size_t *ret_len)
 {
     int rc = jr_string(r, ret, ret_len);
-
     if (rc) return rc;
     if (jr_peek(r) != ':') return fail(r, "expected a colon");
     r->pos++;
@@ -212,7 +204,6 @@ int jr_key(struct jr *r, const char **ret, size_t *ret_len)
 static size_t skip_digits(struct jr *r)
 {
     size_t begin = r->pos;
-
     while (r->pos < r->len && r->text[r->pos] >= '0' && r->text[r->pos] <= '9')
         r->pos++;
     return r->pos - begin;
@@ -228,7 +219,6 @@ static bool take(struct jr *r, char c)
 static bool take_word(struct jr *r, const char *word)
 {
     size_t n = strlen(word);
-
     if (r->len - r->pos < n || memcmp(r->text + r->pos, word, n) != 0) return false;
     r->pos += n;
     return true;
@@ -269,7 +259,6 @@ int jr_uint(struct jr *r, uint32_t max, uint32_t *ret)
     const char *s;
     size_t n;
     uint64_t v = 0;
-
     int rc = jr_number(r, &s, &n);
     if (rc) return rc;
     for (size_t i = 0; i < n; i++) {
@@ -305,7 +294,6 @@ static int skip_scalar(struct jr *r)
     const char *s;
     size_t n;
     bool b;
-
     switch (jr_peek(r)) {
     case '"': return jr_string(r, &s, &n);
     case 't':
@@ -326,7 +314,6 @@ struct nesting {
 static int skip_step(struct jr *r, struct nesting *n)
 {
     char c = jr_peek(r);
-
     if (c != '{' && c != '[') return skip_scalar(r);
     int rc = jr_open(r, c);
     if (rc) return rc;
@@ -340,7 +327,6 @@ int jr_skip(struct jr *r, const char **ret, size_t *ret_len)
     struct nesting n;
     const char *key;
     size_t len;
-
     n.depth = 0;
     if (r->max_depth > JR_MAX_DEPTH) r->max_depth = JR_MAX_DEPTH;
     jr_peek(r);

@@ -4,14 +4,9 @@
 
 enum { MAX_COMPARED = 48, MAX_EDITS = 3 };
 
-static size_t min_size(size_t a, size_t b)
+static int min(size_t a, size_t b)
 {
-    return a < b ? a : b;
-}
-
-static int min_int(int a, int b)
-{
-    return a < b ? a : b;
+    return (int)(a < b ? a : b);
 }
 
 /*
@@ -21,7 +16,7 @@ static int min_int(int a, int b)
 static int distance(const char *a, size_t a_len, const char *b, size_t b_len)
 {
     int rows[3][MAX_COMPARED + 1];
-    int n = (int)min_size(b_len, MAX_COMPARED), m = (int)min_size(a_len, MAX_COMPARED);
+    int n = min(b_len, MAX_COMPARED), m = min(a_len, MAX_COMPARED);
     for (int j = 0; j <= n; j++)
         rows[0][j] = j;
     for (int i = 1; i <= m; i++) {
@@ -29,10 +24,10 @@ static int distance(const char *a, size_t a_len, const char *b, size_t b_len)
         const int *above[2] = {rows[(i + 2) % 3], rows[(i + 1) % 3]};
         row[0] = i;
         for (int j = 1; j <= n; j++) {
-            int best = min_int(above[0][j], row[j - 1]) + 1;
-            best = min_int(best, above[0][j - 1] + (a[i - 1] != b[j - 1]));
+            int best = min(above[0][j], row[j - 1]) + 1;
+            best = min(best, above[0][j - 1] + (a[i - 1] != b[j - 1]));
             if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-                best = min_int(best, above[1][j - 2] + 1);
+                best = min(best, above[1][j - 2] + 1);
             row[j] = best;
         }
     }
@@ -41,7 +36,7 @@ static int distance(const char *a, size_t a_len, const char *b, size_t b_len)
 
 void srv_nearest_init(struct srv_nearest *n, const char *typed, size_t typed_len)
 {
-    int near = typed_len < 3 ? 0 : min_int((int)min_size(typed_len + 1, 100) / 3, MAX_EDITS);
+    int near = typed_len < 3 ? 0 : min(min(typed_len + 1, 100) / 3, MAX_EDITS);
     *n = (struct srv_nearest){.typed = typed, .typed_len = typed_len, .edits = near + 1};
 }
 

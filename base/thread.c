@@ -28,13 +28,11 @@ int thread_start(pthread_t *ret, const char *name, size_t stack_bytes, void *(*r
     return rc;
 }
 
-int thread_cond_init(pthread_cond_t *ret)
+void thread_cond_init(pthread_cond_t *ret)
 {
     pthread_condattr_t attr;
-    int rc = pthread_condattr_init(&attr);
-    if (rc) return rc;
+    pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    rc = pthread_cond_init(ret, &attr);
+    pthread_cond_init(ret, &attr);
     pthread_condattr_destroy(&attr);
-    return rc;
 }

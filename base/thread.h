@@ -14,7 +14,10 @@
 int thread_start(pthread_t *ret, const char *name, size_t stack_bytes, void *(*run)(void *arg),
                  void *arg);
 
-/* Makes a condition whose timed waits take the times of clock_after_ms. Returns 0 or an errno. */
-int thread_cond_init(pthread_cond_t *ret);
+/*
+ * Makes a condition whose timed waits take the times of clock_after_ms. It cannot fail, as making a
+ * lock cannot: neither allocates.
+ */
+void thread_cond_init(pthread_cond_t *ret);
 
 #endif

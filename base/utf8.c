@@ -21,7 +21,6 @@ int utf8_classify(const unsigned char *s, size_t len)
 {
     unsigned char low, high;
     size_t want = first_byte(s[0], &low, &high);
-
     if (want == 0) return -1;
     for (size_t i = 1; i < want; i++) {
         if (i == len) return 0;
@@ -36,7 +35,6 @@ size_t utf8_ascii_prefix(const char *text, size_t len)
 {
     size_t i = 0;
     uint64_t word;
-
     for (; i + sizeof(word) <= len; i += sizeof(word)) {
         memcpy(&word, text + i, sizeof(word));
         if (word & 0x8080808080808080u) break;
@@ -49,7 +47,6 @@ size_t utf8_ascii_prefix(const char *text, size_t len)
 bool utf8_valid(const char *text, size_t len)
 {
     size_t i = 0;
-
     while (i < len) {
         if ((unsigned char)text[i] < 0x80) {
             i += utf8_ascii_prefix(text + i, len - i);
@@ -74,20 +71,9 @@ size_t utf8_put(char *out, uint32_t cp)
         out[0] = (char)cp;
         return 1;
     }
-    if (cp < 0x800) {
-        out[0] = (char)(0xC0 | cp >> 6);
-        out[1] = (char)(0x80 | (cp & 0x3F));
-        return 2;
-    }
-    if (cp < 0x10000) {
-        out[0] = (char)(0xE0 | cp >> 12);
-        out[1] = (char)(0x80 | (cp >> 6 & 0x3F));
-        out[2] = (char)(0x80 | (cp & 0x3F));
-        return 3;
-    }
-    out[0] = (char)(0xF0 | cp >> 18);
-    out[1] = (char)(0x80 | (cp >> 12 & 0x3F));
-    out[2] = (char)(0x80 | (cp >> 6 & 0x3F));
-    out[3] = (char)(0x80 | (cp & 0x3F));
-    return 4;
+    size_t n = cp < 0x800 ? 2 : cp < 0x10000 ? 3 : 4;
+    for (size_t i = n - 1; i > 0; i--, cp >>= 6)
+        out[i] = (char)(0x80 | (cp & 0x3F));
+    out[0] = (char)(0xF00 >> n | cp);
+    return n;
 }

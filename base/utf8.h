@@ -50,7 +50,6 @@ static inline uint32_t utf8_next(const unsigned char **p)
 {
     const unsigned char *s = *p;
     uint32_t b = s[0];
-
     if (b < 0x80) {
         *p = s + 1;
         return b;
@@ -71,7 +70,6 @@ static inline uint32_t utf8_next(const unsigned char **p)
 static inline uint32_t utf8_before(const unsigned char *end, const unsigned char **ret_begin)
 {
     const unsigned char *s = end - 1;
-
     while ((*s & 0xC0) == 0x80)
         s--;
     *ret_begin = s;

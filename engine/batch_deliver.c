@@ -19,7 +19,6 @@
 #include "engine/job.h"
 #include "engine/kernels/kernels.h"
 #include "engine/pool.h"
-#include "engine/kv/prefix.h"
 #include "engine/sample.h"
 
 static const char *const BAD_GUIDE = "internal error: the guide of this choice failed";

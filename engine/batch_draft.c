@@ -6,6 +6,7 @@
  */
 #include <assert.h>
 
+#include "base/auto.h"
 #include "engine/batch.h"
 #include "engine/job.h"
 #include "engine/masks.h"
@@ -328,12 +329,11 @@ void batch_draft(struct batch *b, const atomic_bool *stop)
         d = &ds->model;
         other = &ds->twin;
     }
-    pthread_mutex_lock(&ds->lock);
+    HOLD(&ds->lock);
     if (!draft_with(b, d, stop))
         draft_with(b, other, stop);
     else
         note_without(other);
-    pthread_mutex_unlock(&ds->lock);
 }
 
 double batch_draft_promise(const struct batch *b, const struct seq *s)
@@ -399,11 +399,10 @@ void batch_catch_up(struct batch *b)
     struct drafters *ds = b->p.drafters;
     int64_t from;
     if (!ds || b->n_segs == 0 || b->n_running == 0 || b->n_running > DRAFTER_SEQS) return;
-    pthread_mutex_lock(&ds->lock);
+    HOLD(&ds->lock);
     struct seq *s = drafter_is_on(&ds->model) ? find_lagging(b, &from) : NULL;
     if (s)
         compute_piece(b, s, from);
     else
         ds->model.credit_us = 0;
-    pthread_mutex_unlock(&ds->lock);
 }

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "base/auto.h"
 #include "base/fail.h"
 #include "engine/eng_error.h"
 #include "engine/forward.h"
@@ -51,13 +52,12 @@ int calibrate_run(void *ctx, const struct eng_model *m, struct pool *pool, char 
                                 .max_segs = 1,
                                 .max_logit_rows = 1,
                                 .ctx = n};
-    float *rows = calloc((size_t)m->hp.d_model + states.n_floats, sizeof(*rows));
+    AUTO_FREE float *rows = calloc((size_t)m->hp.d_model + states.n_floats, sizeof(*rows));
     if (!rows) rc = fail_with(ENG_ENOMEM, err, errlen, "no memory to calibrate the model");
     if (!rc) rc = kv_pages_create(&pages, &layout, MAX_PAGES, err, errlen);
     if (!rc) rc = fwd_create(&fwd, &params, err, errlen);
     if (!rc) run(m, fwd, pages, ids, n, rows);
     fwd_destroy(fwd);
     kv_pages_destroy(pages);
-    free(rows);
     return rc;
 }

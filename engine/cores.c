@@ -9,7 +9,9 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/auto.h"
 #include "base/clock.h"
+#include "base/fail.h"
 #include "base/thread.h"
 #include "engine/eng_error.h"
 #include "engine/params.h"
@@ -43,11 +45,8 @@ struct eng_cores {
 int eng_cores_create(struct eng_cores **ret, int n_threads, char *err, size_t errlen)
 {
     struct eng_cores *c = calloc(1, sizeof(*c));
-    if (!c || pthread_mutex_init(&c->lock, NULL)) {
-        snprintf(err, errlen, "no memory for the compute threads");
-        free(c);
-        return ENG_ENOMEM;
-    }
+    if (!c) return fail_with(ENG_ENOMEM, err, errlen, "no memory for the compute threads");
+    pthread_mutex_init(&c->lock, NULL);
     int rc = pool_create(&c->pool, n_threads ? n_threads : pool_usable_cores(""), err, errlen);
     if (rc)
         eng_cores_destroy(c);
@@ -73,16 +72,13 @@ struct pool *cores_pool(const struct eng_cores *c)
 int cores_join(struct eng_cores *c, int share, struct cores_member **ret)
 {
     struct cores_member *s = calloc(1, sizeof(*s));
-    if (!s || thread_cond_init(&s->go)) {
-        free(s);
-        return ENG_ENOMEM;
-    }
+    if (!s) return ENG_ENOMEM;
+    thread_cond_init(&s->go);
     s->c = c;
     s->share = share > 0 ? share : 1;
-    pthread_mutex_lock(&c->lock);
-    c->n_members++;
-    pthread_mutex_unlock(&c->lock);
     *ret = s;
+    HOLD(&c->lock);
+    c->n_members++;
     return 0;
 }
 
@@ -135,7 +131,7 @@ void cores_enter(struct cores_member *s)
 {
     if (!s) return;
     struct eng_cores *c = s->c;
-    pthread_mutex_lock(&c->lock);
+    HOLD(&c->lock);
     double least = c->pass - (double)CREDIT_US / s->share;
     if (s->pass < least) s->pass = least;
     if (c->expected == s) c->expected = NULL;
@@ -154,14 +150,13 @@ void cores_enter(struct cores_member *s)
     c->holder = s;
     c->pass = s->pass;
     s->began_us = clock_now_us();
-    pthread_mutex_unlock(&c->lock);
 }
 
 bool cores_leave(struct cores_member *s, bool more)
 {
     if (!s) return false;
     struct eng_cores *c = s->c;
-    pthread_mutex_lock(&c->lock);
+    HOLD(&c->lock);
     uint64_t now_us = clock_now_us();
     s->pass += (double)(now_us - s->began_us) / s->share;
     c->holder = NULL;
@@ -169,6 +164,5 @@ bool cores_leave(struct cores_member *s, bool more)
     c->expected = more && next && s->pass < next->pass ? s : NULL;
     c->expected_us = now_us + MOMENT_US;
     if (next) pthread_cond_signal(&next->go);
-    pthread_mutex_unlock(&c->lock);
     return next != NULL;
 }

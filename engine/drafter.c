@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/auto.h"
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/thread.h"
@@ -40,12 +41,12 @@ static void init(struct drafter *d)
         d->right[i] = 0.5f + 0.5f * (float)i / DRAFTER_MARGINS;
 }
 
-int drafters_init(struct drafters *ds)
+void drafters_init(struct drafters *ds)
 {
     *ds = (struct drafters){.common = NULL};
     init(&ds->twin);
     init(&ds->model);
-    return pthread_mutex_init(&ds->lock, NULL) ? ENG_ENOMEM : 0;
+    pthread_mutex_init(&ds->lock, NULL);
 }
 
 void drafters_finish(struct drafters *ds)
@@ -283,9 +284,8 @@ void drafters_await(struct drafters *ds)
 
 void drafter_set(struct drafters *ds, struct drafter *d, enum eng_draft_state state)
 {
-    pthread_mutex_lock(&ds->lock);
+    HOLD(&ds->lock);
     atomic_store(&d->state, state);
-    pthread_mutex_unlock(&ds->lock);
 }
 
 void drafters_drop_twin(struct drafters *ds)

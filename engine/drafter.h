@@ -94,8 +94,8 @@ struct drafters {
     atomic_llong since_ms; /* when it began, as of clock_date_ms; 0: none runs */
 };
 
-/* 0 or ENG_ENOMEM, then there is nothing to finish. Both are ENG_DRAFTS_NONE. */
-int drafters_init(struct drafters *ds);
+/* Both are ENG_DRAFTS_NONE. */
+void drafters_init(struct drafters *ds);
 /* Frees all, whatever state it is in; the scheduler has ended. */
 void drafters_finish(struct drafters *ds);
 

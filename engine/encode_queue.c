@@ -7,8 +7,8 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "base/auto.h"
 #include "base/clock.h"
 #include "engine/cores.h"
 #include "engine/job.h"
@@ -139,7 +139,7 @@ static void take_texts(struct encode_queue *q, struct texts *t)
 {
     int most = q->shared ? rows_in(q, SHARED_STEP_US) : t->max_rows;
     t->n = t->n_rows = 0;
-    pthread_mutex_lock(&q->in.lock);
+    HOLD(&q->in.lock);
     for (struct eng_job *job; (job = next_text(q, t, most));) {
         t->n_rows += (int)job->p.n_prompt;
         t->jobs[t->n++] = job;
@@ -151,7 +151,6 @@ static void take_texts(struct encode_queue *q, struct texts *t)
     atomic_store(&q->rest, is_urgent(q) || atomic_load(&q->in.closing));
     q->stats.n_running += t->n;
     q->in.stats = q->stats; /* with the queue: a text either waits or runs */
-    pthread_mutex_unlock(&q->in.lock);
 }
 
 static int pages_of(int max_rows, int max_texts)
@@ -317,8 +316,8 @@ static bool init(struct encode_queue *q)
     in.on_submit = look_for_urgent;
     in.on_stop = end_step;
     in.ctx = q;
-    bool ok = inbox_init(&q->in, &in) == 0;
-    return init_texts(&q->step) && init_texts(&q->urgent) && ok;
+    inbox_init(&q->in, &in);
+    return init_texts(&q->step) && init_texts(&q->urgent);
 }
 
 int encode_create(struct encode_queue **ret, const struct encode_params *params, char *err,

@@ -38,7 +38,6 @@
 #include "engine/kv/disk.h"
 #include "engine/memory_plan.h"
 #include "engine/model/config.h"
-#include "engine/model/heads.h"
 #include "engine/model/load.h"
 #include "engine/model/model.h"
 #include "engine/model/numerics.h"
@@ -691,13 +690,13 @@ static void describe(struct eng *e, double load_seconds)
 static struct eng *create(const struct eng_params *params, char *err, size_t errlen)
 {
     struct eng *e = calloc(1, sizeof(*e));
-    if (e && drafters_init(&e->drafters) == 0) {
-        e->p = *params;
-        return e;
+    if (!e) {
+        snprintf(err, errlen, "no memory to open the engine");
+        return NULL;
     }
-    snprintf(err, errlen, "no memory to open the engine");
-    free(e);
-    return NULL;
+    drafters_init(&e->drafters);
+    e->p = *params;
+    return e;
 }
 
 int eng_open(struct eng **ret, const struct eng_params *params, char *err, size_t errlen)

@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/os_error.h"
@@ -117,57 +118,50 @@ int inbox_submit(struct inbox *in, const struct eng_job_params *params, struct e
 
 void inbox_stats(struct inbox *in, struct eng_stats *ret)
 {
-    pthread_mutex_lock(&in->lock);
+    HOLD(&in->lock);
     struct backlog b = count_waiting(in);
     *ret = in->stats;
     ret->n_waiting = b.n_seqs + b.n_held;
     ret->n_waiting_tokens = b.n_tokens;
-    pthread_mutex_unlock(&in->lock);
 }
 
 void inbox_drain(struct inbox *in)
 {
-    pthread_mutex_lock(&in->lock);
+    HOLD(&in->lock);
     in->draining = true;
-    pthread_mutex_unlock(&in->lock);
 }
 
 void inbox_pause(struct inbox *in, bool paused)
 {
-    pthread_mutex_lock(&in->lock);
+    HOLD(&in->lock);
     in->paused = paused;
     pthread_cond_signal(&in->wake);
-    pthread_mutex_unlock(&in->lock);
 }
 
 void inbox_tell(struct inbox *in)
 {
-    pthread_mutex_lock(&in->lock);
+    HOLD(&in->lock);
     in->news = true;
     pthread_cond_signal(&in->wake);
-    pthread_mutex_unlock(&in->lock);
 }
 
 /* ---- the scheduler's thread ---------------------------------------------------------------- */
 
 bool inbox_await(struct inbox *in, bool running)
 {
-    pthread_mutex_lock(&in->lock);
+    HOLD(&in->lock);
     while ((in->paused || (!running && !in->queue.head && !in->news)) && !atomic_load(&in->closing))
         pthread_cond_wait(&in->wake, &in->lock);
     in->news = false;
-    bool work = running || in->queue.head || !atomic_load(&in->closing);
-    pthread_mutex_unlock(&in->lock);
-    return work;
+    return running || in->queue.head || !atomic_load(&in->closing);
 }
 
 void inbox_await_news(struct inbox *in, int ms)
 {
     struct timespec until = clock_after_ms(ms);
-    pthread_mutex_lock(&in->lock);
+    HOLD(&in->lock);
     if (!in->news) pthread_cond_timedwait(&in->wake, &in->lock, &until);
     in->news = false;
-    pthread_mutex_unlock(&in->lock);
 }
 
 /* The reason why a waiting job must end now, or 0. */
@@ -184,30 +178,27 @@ static enum eng_finish waiting_verdict(const struct eng_job *job, bool closing, 
 struct eng_job *inbox_take_ended(struct inbox *in, uint64_t now_us, enum eng_finish *ret_finish)
 {
     bool closing = atomic_load(&in->closing);
-    pthread_mutex_lock(&in->lock);
+    HOLD(&in->lock);
     struct eng_job *job = in->queue.head;
     while (job && !(*ret_finish = waiting_verdict(job, closing, now_us)))
         job = job->next;
     if (job) queue_remove(&in->queue, job);
-    pthread_mutex_unlock(&in->lock);
     return job;
 }
 
 void inbox_publish(struct inbox *in, const struct eng_stats *stats)
 {
-    pthread_mutex_lock(&in->lock);
+    HOLD(&in->lock);
     in->stats = *stats;
-    pthread_mutex_unlock(&in->lock);
 }
 
 /* ---- lifecycle ----------------------------------------------------------------------------- */
 
-int inbox_init(struct inbox *in, const struct inbox_params *params)
+void inbox_init(struct inbox *in, const struct inbox_params *params)
 {
     *in = (struct inbox){.p = *params, .queue = {.global_priority = params->global_priority}};
-    in->has_lock = pthread_mutex_init(&in->lock, NULL) == 0;
-    in->has_wake = thread_cond_init(&in->wake) == 0;
-    return in->has_lock && in->has_wake ? 0 : ENG_ENOMEM;
+    pthread_mutex_init(&in->lock, NULL);
+    thread_cond_init(&in->wake);
 }
 
 int inbox_start(struct inbox *in, const char *name, void *(*run)(void *arg), void *arg, char *err,
@@ -222,11 +213,10 @@ int inbox_start(struct inbox *in, const char *name, void *(*run)(void *arg), voi
 
 void inbox_close(struct inbox *in)
 {
-    pthread_mutex_lock(&in->lock);
+    HOLD(&in->lock);
     atomic_store(&in->closing, true);
     in->p.on_stop(in->p.ctx);
     pthread_cond_signal(&in->wake);
-    pthread_mutex_unlock(&in->lock);
 }
 
 void inbox_stop(struct inbox *in)
@@ -242,6 +232,6 @@ void inbox_stop(struct inbox *in)
 void inbox_finish(struct inbox *in)
 {
     inbox_stop(in);
-    if (in->has_wake) pthread_cond_destroy(&in->wake);
-    if (in->has_lock) pthread_mutex_destroy(&in->lock);
+    pthread_cond_destroy(&in->wake);
+    pthread_mutex_destroy(&in->lock);
 }

@@ -54,7 +54,7 @@ struct inbox {
     atomic_uint_fast64_t n_submitted;
     atomic_bool closing;
     pthread_t thread;
-    bool has_lock, has_wake, has_thread;
+    bool has_thread;
 
     pthread_mutex_t lock;   /* held for a walk of the queue at most */
     pthread_cond_t wake;    /* new jobs, closing, resumed, news */
@@ -64,8 +64,7 @@ struct inbox {
     bool news; /* see inbox_tell */
 };
 
-/* Returns 0 or ENG_ENOMEM; to be finished in both cases. */
-int inbox_init(struct inbox *in, const struct inbox_params *params);
+void inbox_init(struct inbox *in, const struct inbox_params *params);
 /* Starts the scheduler's thread. Returns 0 or ENG_ENOMEM. */
 int inbox_start(struct inbox *in, const char *name, void *(*run)(void *arg), void *arg, char *err,
                 size_t errlen);

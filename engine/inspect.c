@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "engine/engine.h"
 #include "engine/model/config.h"
 #include "engine/model/family.h"
@@ -104,11 +105,9 @@ int eng_inspect(const char *model_dir, const struct eng_inspector *in)
 int eng_check_config(const char *text, size_t len, char *err, size_t errlen)
 {
     struct eng_report r = {.err = err, .errlen = errlen};
-    struct eng_hparams *hp = calloc(1, sizeof(*hp));
+    AUTO_FREE struct eng_hparams *hp = calloc(1, sizeof(*hp));
     if (!hp) return ENG_ENOMEM;
-    int rc = eng_config_parse(hp, text, len, NULL, 0, &r);
-    free(hp);
-    return rc;
+    return eng_config_parse(hp, text, len, NULL, 0, &r);
 }
 
 int eng_check_gguf(const struct gguf *g, char *err, size_t errlen)

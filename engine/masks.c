@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "base/clock.h"
 #include "engine/fiber.h"
 #include "engine/job.h"
@@ -43,10 +44,10 @@ int masks_init(struct masks *m, struct pool *pool, int n_parallel)
 {
     int n = count_lanes(n_parallel, pool ? pool_n_threads(pool) : 1);
     *m = (struct masks){.pool = pool};
-    m->has_lock = pthread_mutex_init(&m->lock, NULL) == 0;
+    pthread_mutex_init(&m->lock, NULL);
     m->waiting = calloc((size_t)n_parallel, sizeof(struct seq *));
     m->lanes = calloc((size_t)n + 1, sizeof(*m->lanes));
-    if (!m->has_lock || !m->waiting || !m->lanes) return -1;
+    if (!m->waiting || !m->lanes) return -1;
     for (; m->n_lanes < n; m->n_lanes++) {
         struct mask_lane *l = &m->lanes[m->n_lanes];
         l->masks = m;
@@ -62,7 +63,7 @@ void masks_finish(struct masks *m)
         fiber_destroy(m->lanes[i].fiber);
     free(m->lanes);
     free(m->waiting);
-    if (m->has_lock) pthread_mutex_destroy(&m->lock);
+    pthread_mutex_destroy(&m->lock);
     *m = (struct masks){0};
 }
 
@@ -110,7 +111,7 @@ static struct seq *take_waiting(struct masks *m)
 {
     struct seq *s = NULL;
     int at = 0;
-    pthread_mutex_lock(&m->lock);
+    HOLD(&m->lock);
     for (int i = 0; i < m->n_waiting; i++)
         if (m->waiting[i]->job->mask_turn < m->waiting[at]->job->mask_turn) at = i;
     if (m->n_waiting > 0) {
@@ -120,7 +121,6 @@ static struct seq *take_waiting(struct masks *m)
         memmove(&m->waiting[at], &m->waiting[at + 1],
                 (size_t)(m->n_waiting - at) * sizeof(struct seq *));
     }
-    pthread_mutex_unlock(&m->lock);
     return s;
 }
 

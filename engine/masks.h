@@ -42,7 +42,6 @@ struct masks {
     struct seq **waiting; /* [n_parallel] in no lane yet */
     int n_waiting;
     uint64_t n_turns; /* of jobs, over all runs */
-    bool has_lock;
 };
 
 /* 0, or -1 if out of memory; call masks_finish in either case. */

@@ -3,7 +3,6 @@
 #include "engine/memory_plan.h"
 
 #include <assert.h>
-#include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <unistd.h>

@@ -29,6 +29,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/fail.h"
@@ -92,10 +93,9 @@ static bool word_has_item(uint64_t word)
 
 static void wake_sleepers(struct pool *p, bool workers)
 {
-    pthread_mutex_lock(&p->lock);
+    HOLD(&p->lock);
     if (workers) pthread_cond_broadcast(&p->worker_wake);
     pthread_cond_signal(&p->caller_wake);
-    pthread_mutex_unlock(&p->lock);
 }
 
 /* Opens phases[i], or the next one that has items, or ends the run. */
@@ -154,12 +154,11 @@ static bool has_news(struct pool *p, bool caller, uint64_t end)
 static void sleep_for_news(struct pool *p, bool caller, uint64_t end)
 {
     pthread_cond_t *wake = caller ? &p->caller_wake : &p->worker_wake;
-    pthread_mutex_lock(&p->lock);
+    HOLD(&p->lock);
     atomic_fetch_add(&p->n_sleeping, 1);
     while (!has_news(p, caller, end))
         pthread_cond_wait(wake, &p->lock);
     atomic_fetch_sub(&p->n_sleeping, 1);
-    pthread_mutex_unlock(&p->lock);
 }
 
 static void wait_for_news(struct pool *p, bool caller, uint64_t end)

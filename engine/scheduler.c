@@ -4,17 +4,15 @@
 
 #include <assert.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "base/auto.h"
 #include "base/clock.h"
 #include "base/fail.h"
 #include "engine/cores.h"
 #include "engine/job.h"
 #include "engine/job_queue.h"
 #include "engine/kv/disk.h"
-#include "engine/pool.h"
 #include "engine/kv/prefix.h"
 
 enum {
@@ -200,10 +198,9 @@ static void admit(struct sched *s)
 /* Sets the job that closing must cancel to end the step at once. */
 static void set_solo(struct sched *s, struct eng_job *job)
 {
-    pthread_mutex_lock(&s->in.lock);
+    HOLD(&s->in.lock);
     s->solo = job;
     if (job && atomic_load(&s->in.closing)) eng_job_cancel(job);
-    pthread_mutex_unlock(&s->in.lock);
 }
 
 static void step(struct sched *s)
@@ -273,9 +270,8 @@ int sched_create(struct sched **ret, const struct sched_params *params, char *er
     if (!s) return fail_with(ENG_ENOMEM, err, errlen, "no memory for the scheduler");
     s->p = *params;
     struct inbox_params in = inbox_params(s, params);
-    int rc = inbox_init(&s->in, &in);
-    if (rc) snprintf(err, errlen, "no memory for the scheduler");
-    if (!rc) rc = batch_init(&s->batch, &params->batch, err, errlen);
+    inbox_init(&s->in, &in);
+    int rc = batch_init(&s->batch, &params->batch, err, errlen);
     if (!rc) rc = open_disk(s, err, errlen);
     if (!rc) publish(s);
     if (!rc) rc = inbox_start(&s->in, "hearth-sched", run, s, err, errlen);

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/auto.h"
 #include "base/fail.h"
 #include "engine/eng_error.h"
 #include "engine/forward.h"
@@ -125,12 +126,11 @@ static int check_token(const struct eng_model *model, struct fwd *fwd, struct kv
 int selftest_run(const struct eng_model *model, struct fwd *fwd, struct kv_pages *pages, char *err,
                  size_t errlen)
 {
-    uint8_t *memory = aligned_alloc(64, SCRATCH_BYTES);
+    AUTO_FREE uint8_t *memory = aligned_alloc(64, SCRATCH_BYTES);
     if (!memory) return fail_with(ENG_ENOMEM, err, errlen, "no memory for the self-test");
     /* neither the first nor the last layer, if there are others: those have the head's format */
     const struct eng_layer *middle = &model->layers[model->hp.n_layers / 2];
     int rc = compare_kernels(model, &middle->down, memory, err, errlen);
     if (!rc && model->has_head) rc = compare_kernels(model, &model->head, memory, err, errlen);
-    free(memory);
     return rc ? rc : check_token(model, fwd, pages, err, errlen);
 }

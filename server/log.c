@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/auto.h"
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/fail.h"
@@ -181,33 +182,29 @@ static void *write_thread(void *arg)
 int srv_log_start(char *err, size_t errlen)
 {
     pthread_t thread;
-    int rc = thread_cond_init(&queue.drained);
-    if (!rc) rc = thread_start(&thread, "hearth-log", 0, write_thread, NULL);
+    thread_cond_init(&queue.drained);
+    int rc = thread_start(&thread, "hearth-log", 0, write_thread, NULL);
     if (rc)
         return fail_with(-1, err, errlen, "log thread: %s%s", strerror(rc), os_error_remedy(rc));
     pthread_detach(thread);
-    pthread_mutex_lock(&queue.lock);
+    HOLD(&queue.lock);
     queue.started = true;
-    pthread_mutex_unlock(&queue.lock);
     return 0;
 }
 
 void srv_log_flush(int limit_ms)
 {
     struct timespec end = clock_after_ms(limit_ms);
-    pthread_mutex_lock(&queue.lock);
+    HOLD(&queue.lock);
     int rc = 0;
     while (queue.started && (queue.len || queue.writing) && rc == 0)
         rc = pthread_cond_timedwait(&queue.drained, &queue.lock, &end);
-    pthread_mutex_unlock(&queue.lock);
 }
 
 uint64_t srv_log_n_dropped(void)
 {
-    pthread_mutex_lock(&queue.lock);
-    uint64_t n = queue.n_dropped;
-    pthread_mutex_unlock(&queue.lock);
-    return n;
+    HOLD(&queue.lock);
+    return queue.n_dropped;
 }
 
 /* ---- lines --------------------------------------------------------------------------------- */

@@ -5,7 +5,6 @@
  */
 #include "tokenizer/added_tokens.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -10,7 +10,6 @@
 #include <pcre2.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "base/utf8.h"

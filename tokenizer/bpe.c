@@ -7,10 +7,10 @@
  */
 #include "tokenizer/bpe.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "base/fail.h"
 #include "base/shown.h"
 #include "base/utf8.h"
@@ -209,7 +209,7 @@ static int build_raw(struct tok_bpe *b, char *err, size_t errlen)
 {
     int rc = 0;
     size_t len;
-    char *bytes = malloc(b->max_token_bytes + 1);
+    AUTO_FREE char *bytes = malloc(b->max_token_bytes + 1);
 
     if (!bytes) return TOK_ENOMEM;
     for (uint32_t id = 0; !rc && id < b->vocab->n_ids; id++) {
@@ -217,7 +217,6 @@ static int build_raw(struct tok_bpe *b, char *err, size_t errlen)
         ptrdiff_t n = s ? tok_bytelevel_decode(s, len, bytes) : -1;
         if (n >= 0) rc = tok_vocab_add(&b->raw, bytes, (size_t)n, id, err, errlen);
     }
-    free(bytes);
     return rc;
 }
 

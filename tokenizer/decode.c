@@ -10,17 +10,16 @@
  */
 #include "tokenizer/decode.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "base/fail.h"
 #include "base/hex.h"
 #include "base/shown.h"
 #include "base/utf8.h"
 #include "tokenizer/byte_level.h"
 #include "tokenizer/tok_types.h"
-#include "tokenizer/vocab.h"
 
 #define REPLACEMENT "\xEF\xBF\xBD"
 #define MAX_STRIP 1024
@@ -460,7 +459,7 @@ static size_t max_of_token(size_t len)
 /* Characters that byte tokens spell: an op after ByteFallback that may grow replaces just one. */
 static int check_characters(const struct tok_decode_plan *p, char *err, size_t errlen)
 {
-    struct tok_decode_run run = {0};
+    AUTO(tok_decode_run_finish) struct tok_decode_run run = {0};
     int rc = 0;
 
     for (size_t i = p->fallback; i < p->n_token_ops && !rc; i++) {
@@ -470,7 +469,6 @@ static int check_characters(const struct tok_decode_plan *p, char *err, size_t e
         rc = check_token_ops(p, &run, p->fallback + 1, p->n_token_ops, false, &s, &len,
                              max_of_token(len), err, errlen);
     }
-    tok_decode_run_finish(&run);
     return rc;
 }
 

@@ -4,7 +4,6 @@
  * split into pieces, and each piece encoded; one walk from left to right, nothing collected.
  */
 #include <stdio.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "base/utf8.h"

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/auto.h"
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/gguf.h"
@@ -344,7 +345,7 @@ static int split_token(struct loader *l, uint32_t id, struct merge *merges, size
 
 static int write_split_merges(struct loader *l, struct jw *w)
 {
-    struct merge *merges = malloc(TOK_MAX_IDS * sizeof(*merges));
+    AUTO_FREE struct merge *merges = malloc(TOK_MAX_IDS * sizeof(*merges));
     size_t n = 0;
     int rc = merges ? 0 : TOK_ENOMEM;
     for (uint32_t id = 0; !rc && id < l->n; id++)
@@ -358,7 +359,6 @@ static int write_split_merges(struct loader *l, struct jw *w)
         jw_string(w, NULL, s + left, len - left);
         jw_close(w);
     }
-    free(merges);
     return rc;
 }
 

@@ -9,7 +9,6 @@
 #include "base/shown.h"
 #include "base/utf8.h"
 #include "tokenizer/tok_types.h"
-#include "tokenizer/vocab.h"
 
 #define MAX_NESTING 8
 #define MAX_GROWTH ((size_t)2 << 30)

@@ -16,7 +16,6 @@
 #include "tokenizer/json_component.h"
 #include "tokenizer/tok_types.h"
 #include "tokenizer/unicode_forms.h"
-#include "tokenizer/vocab.h"
 
 enum {
     PROBE_BYTES = 64 << 10, /* of a repeated pattern: the base of the bound counts little then */

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "base/fail.h"
 #include "base/shown.h"
 #include "tokenizer/added_tokens.h"
@@ -186,7 +187,7 @@ static int build_trie(struct tok_trie *t, struct key *keys, size_t n)
 int tok_trie_build(struct tok_trie *t, const struct tok_vocab *vocab, const struct tok_added *added,
                    const char *prefix, size_t prefix_len, char *err, size_t errlen)
 {
-    struct key *keys = malloc((vocab->n_ids + (size_t)1) * sizeof(*keys));
+    AUTO_FREE struct key *keys = malloc((vocab->n_ids + (size_t)1) * sizeof(*keys));
     char shown[64];
     size_t n = 0, len;
     int rc = keys ? 0 : TOK_ENOMEM;
@@ -206,7 +207,6 @@ int tok_trie_build(struct tok_trie *t, const struct tok_vocab *vocab, const stru
         rc = build_trie(t, keys, n);
         if (rc == TOK_EINVAL) snprintf(err, errlen, "the vocabulary has more than 2^24 prefixes");
     }
-    free(keys);
     return rc;
 }
 

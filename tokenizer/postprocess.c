@@ -7,7 +7,6 @@
  */
 #include "tokenizer/postprocess.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/fail.h"

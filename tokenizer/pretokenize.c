@@ -5,7 +5,6 @@
  */
 #include "tokenizer/pretokenize.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

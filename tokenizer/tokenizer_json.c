@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "base/fail.h"
 #include "base/json_reader.h"
 #include "base/json_tree.h"
@@ -307,7 +308,7 @@ static int check_version(struct loader *l, const json_t *json)
 static int load_decoder(struct loader *l, const json_t *json)
 {
     struct tok *t = l->t;
-    struct tok_decode_run run = {0};
+    AUTO(tok_decode_run_finish) struct tok_decode_run run = {0};
     int32_t n_ids = tok_vocab_size(t);
 
     int rc = tok_decode_load(&t->decode, &t->uni, json, l->err, l->errlen);
@@ -316,7 +317,6 @@ static int load_decoder(struct loader *l, const json_t *json)
         const char *s = tok_token_string(t, id, &len);
         if (s) rc = tok_decode_check(&t->decode, &run, s, len, l->err, l->errlen);
     }
-    tok_decode_run_finish(&run);
     return rc;
 }
 

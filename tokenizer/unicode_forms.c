@@ -8,6 +8,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
+#include "base/auto.h"
 #include "tokenizer/tok_types.h"
 #include "tokenizer/unicode.h"
 
@@ -68,7 +69,7 @@ static void order_short(struct tok_norm_char *v, size_t n)
 static int order_long(struct tok_norm_char *v, size_t n)
 {
     size_t start[257] = {0};
-    struct tok_norm_char *sorted = malloc(n * sizeof(*sorted));
+    AUTO_FREE struct tok_norm_char *sorted = malloc(n * sizeof(*sorted));
 
     if (!sorted) return TOK_ENOMEM;
     for (size_t i = 0; i < n; i++)
@@ -78,7 +79,6 @@ static int order_long(struct tok_norm_char *v, size_t n)
     for (size_t i = 0; i < n; i++)
         sorted[start[v[i].ccc]++] = v[i];
     memcpy(v, sorted, n * sizeof(*sorted));
-    free(sorted);
     return 0;
 }
 

@@ -2,7 +2,6 @@
 #include "tokenizer/wordpiece.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "tokenizer/token_ids.h"
 

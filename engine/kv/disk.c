@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/auto.h"
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/os_error.h"
@@ -60,7 +61,7 @@ struct kv_disk {
     struct kv_disk_params p;
     struct extent_store *store;
     pthread_t reader, writer;
-    bool has_lock, has_reader, has_writer, has_asked, has_noted, has_ended;
+    bool has_reader, has_writer;
     struct kv_restore own; /* the reader's copy of what it reads, with memory of its own */
     uint8_t own_scope[EXTENT_DIGEST];
     int32_t *own_ids;
@@ -118,10 +119,10 @@ static void free_disk(struct kv_disk *d)
     free(d->own_ids);
     free_copies(&d->copies);
     free_copies(&d->read);
-    if (d->has_ended) pthread_cond_destroy(&d->ended);
-    if (d->has_asked) pthread_cond_destroy(&d->asked);
-    if (d->has_noted) pthread_cond_destroy(&d->noted);
-    if (d->has_lock) pthread_mutex_destroy(&d->lock);
+    pthread_cond_destroy(&d->ended);
+    pthread_cond_destroy(&d->asked);
+    pthread_cond_destroy(&d->noted);
+    pthread_mutex_destroy(&d->lock);
     free(d);
 }
 
@@ -155,9 +156,8 @@ static int min_int(int a, int b)
 
 static void count_fault(struct kv_disk *d, enum extent_result result)
 {
-    pthread_mutex_lock(&d->lock);
+    HOLD(&d->lock);
     d->stats.n_faults[result < EXTENT_N_RESULTS ? result - EXTENT_UNREADABLE : 0]++;
-    pthread_mutex_unlock(&d->lock);
 }
 
 /* Reads the longest extent of at most `most` pages that begins where x does; sets x->n_pages. */
@@ -339,12 +339,11 @@ void kv_disk_ask(struct kv_disk *d, struct kv_restore *r)
     r->n_read = r->first;
     r->asked_us = clock_now_us();
     atomic_store(&r->done, false);
-    pthread_mutex_lock(&d->lock);
+    HOLD(&d->lock);
     while (*end)
         end = &(*end)->next;
     *end = r;
     pthread_cond_signal(&d->asked);
-    pthread_mutex_unlock(&d->lock);
 }
 
 /* With the lock held. */
@@ -363,9 +362,8 @@ static void give_up(struct kv_disk *d, struct kv_restore *r)
 
 void kv_disk_cancel(struct kv_disk *d, struct kv_restore *r)
 {
-    pthread_mutex_lock(&d->lock);
+    HOLD(&d->lock);
     give_up(d, r);
-    pthread_mutex_unlock(&d->lock);
 }
 
 /* With the lock held. */
@@ -382,7 +380,7 @@ static bool is_late(const struct kv_disk *d, const struct kv_restore *r, uint64_
 
 void kv_disk_expire(struct kv_disk *d, uint64_t now_us)
 {
-    pthread_mutex_lock(&d->lock);
+    HOLD(&d->lock);
     for (struct kv_restore *r = d->first, *next; r; r = next) {
         next = r->next;
         if (is_late(d, r, now_us)) give_up(d, r);
@@ -393,7 +391,6 @@ void kv_disk_expire(struct kv_disk *d, uint64_t now_us)
         d->read_rate = 1e6 * (n_read + 1.0) * (double)d->p.page_bytes /
                        (double)(now_us > d->began_us ? now_us - d->began_us : 1);
     }
-    pthread_mutex_unlock(&d->lock);
 }
 
 bool kv_disk_done(const struct kv_restore *r)
@@ -476,7 +473,7 @@ void kv_disk_note(struct kv_disk *d, const struct kv_chain *chain)
 {
     if (chain->n_pages < KV_DISK_LEAST_CHAIN) return;
     assert((int64_t)chain->n_pages * KV_PAGE_TOKENS <= chain_ids(d->p.ctx));
-    pthread_mutex_lock(&d->lock);
+    HOLD(&d->lock);
     struct chain *c = d->chains;
     while (c < d->chains + N_CHAINS && c->n_pages > 0)
         c++;
@@ -495,7 +492,6 @@ void kv_disk_note(struct kv_disk *d, const struct kv_chain *chain)
         memcpy(c->ids, chain->ids, (size_t)c->n_pages * KV_PAGE_TOKENS * sizeof(*c->ids));
         pthread_cond_signal(&d->noted);
     }
-    pthread_mutex_unlock(&d->lock);
 }
 
 void kv_disk_pump(struct kv_disk *d, struct prefix *cache, const struct kv_pages *pages,
@@ -520,18 +516,15 @@ void kv_disk_pump(struct kv_disk *d, struct prefix *cache, const struct kv_pages
         node != PREFIX_NONE && d->p.state_bytes ? prefix_see_snapshot(cache, node) : NULL;
     d->has_state = state != NULL;
     if (state) memcpy(d->copies.state, state, d->p.state_bytes);
-    pthread_mutex_lock(&d->lock);
+    HOLD(&d->lock);
     atomic_store(&d->stage, node == PREFIX_NONE ? STAGE_LOST : STAGE_FILLED);
     pthread_cond_signal(&d->noted);
-    pthread_mutex_unlock(&d->lock);
 }
 
 bool kv_disk_busy(struct kv_disk *d)
 {
-    pthread_mutex_lock(&d->lock);
-    bool busy = next_chain(d) || d->writing;
-    pthread_mutex_unlock(&d->lock);
-    return busy;
+    HOLD(&d->lock);
+    return next_chain(d) || d->writing;
 }
 
 /*
@@ -543,32 +536,29 @@ static bool await_copies(struct kv_disk *d, int from, int n, bool with_pages)
     d->from = from;
     d->n_wanted = n;
     d->n_copied = with_pages ? 0 : n;
-    pthread_mutex_lock(&d->lock);
+    HOLD(&d->lock);
     atomic_store(&d->stage, STAGE_WANTED);
     wake_scheduler(d);
     while (atomic_load(&d->stage) == STAGE_WANTED && !d->closing)
         pthread_cond_wait(&d->noted, &d->lock);
     bool filled = atomic_load(&d->stage) == STAGE_FILLED;
     atomic_store(&d->stage, STAGE_FREE);
-    pthread_mutex_unlock(&d->lock);
     return filled;
 }
 
 static void pause_writing(struct kv_disk *d)
 {
-    pthread_mutex_lock(&d->lock);
+    HOLD(&d->lock);
     d->paused_until_us = clock_now_us() + (uint64_t)PAUSE_SECONDS * 1000000;
     d->stats.n_write_errors++;
-    pthread_mutex_unlock(&d->lock);
 }
 
 static void count_written(struct kv_disk *d, size_t bytes, int n_pages)
 {
-    pthread_mutex_lock(&d->lock);
+    HOLD(&d->lock);
     d->stats.n_written_bytes += bytes;
     d->stats.bytes += (int64_t)bytes;
     d->stats.n_pages += n_pages;
-    pthread_mutex_unlock(&d->lock);
 }
 
 static int64_t largest_extent(const struct kv_disk *d)
@@ -583,11 +573,10 @@ static void prune(struct kv_disk *d)
     struct extent_limits limits = {d->p.user.bytes, most + floor / 8, d->p.user.seconds};
     if (extent_prune(d->store, &limits, extent_now(), &bytes, &n_pages)) return;
     bool full = extent_lacking(d->store, most) > 0; /* of others' files */
-    pthread_mutex_lock(&d->lock);
+    HOLD(&d->lock);
     if (full) d->paused_until_us = clock_now_us() + (uint64_t)PAUSE_SECONDS * 1000000;
     d->stats.bytes = bytes;
     d->stats.n_pages = n_pages;
-    pthread_mutex_unlock(&d->lock);
 }
 
 /* Returns true if the largest extent leaves the file system as much space as it must have. */
@@ -656,10 +645,8 @@ static bool take_chain(struct kv_disk *d, uint64_t until_us)
 /* Whether so much was written that the directory's budget cannot wait for the next minute. */
 static bool is_over(struct kv_disk *d)
 {
-    pthread_mutex_lock(&d->lock);
-    bool over = d->stats.bytes - d->p.user.bytes > d->p.user.bytes / 8;
-    pthread_mutex_unlock(&d->lock);
-    return over;
+    HOLD(&d->lock);
+    return d->stats.bytes - d->p.user.bytes > d->p.user.bytes / 8;
 }
 
 static void *write_chains(void *arg)
@@ -693,8 +680,12 @@ static bool allocate_copies(const struct kv_disk *d, struct copies *c)
     return all;
 }
 
-static int allocate(struct kv_disk *d)
+static int init(struct kv_disk *d)
 {
+    pthread_mutex_init(&d->lock, NULL);
+    thread_cond_init(&d->asked);
+    thread_cond_init(&d->noted);
+    thread_cond_init(&d->ended);
     size_t n = (size_t)chain_ids(d->p.ctx);
     d->current.ids = calloc(n, sizeof(*d->current.ids));
     d->own_ids = calloc(n, sizeof(*d->own_ids));
@@ -705,24 +696,14 @@ static int allocate(struct kv_disk *d)
     return allocate_copies(d, &d->read) && all ? 0 : ENG_ENOMEM;
 }
 
-static int init_sync(struct kv_disk *d)
-{
-    d->has_lock = pthread_mutex_init(&d->lock, NULL) == 0;
-    d->has_asked = thread_cond_init(&d->asked) == 0;
-    d->has_noted = thread_cond_init(&d->noted) == 0;
-    d->has_ended = thread_cond_init(&d->ended) == 0;
-    return d->has_lock && d->has_asked && d->has_noted && d->has_ended ? 0 : ENG_ENOMEM;
-}
-
 static int start(struct kv_disk *d)
 {
-    pthread_mutex_lock(&d->lock);
+    HOLD(&d->lock);
     int rc = thread_start(&d->reader, "hearth-kv-read", 0, read_prompts, d);
     d->has_reader = rc == 0;
     if (!rc) rc = thread_start(&d->writer, "hearth-kv-write", 0, write_chains, d);
     d->has_writer = d->has_reader && rc == 0;
     d->n_threads = d->has_reader + d->has_writer;
-    pthread_mutex_unlock(&d->lock);
     return rc;
 }
 
@@ -732,7 +713,7 @@ int kv_disk_create(struct kv_disk **ret, const struct kv_disk_params *params, ch
     struct kv_disk *d = calloc(1, sizeof(*d));
     int rc = ENG_ENOMEM;
     if (d) d->p = *params;
-    if (!d || init_sync(d) || allocate(d)) {
+    if (!d || init(d)) {
         snprintf(err, errlen, "no memory for the pages that go to %.300s", params->user.dir);
         goto out;
     }
@@ -762,16 +743,14 @@ static int join(pthread_t thread)
 static bool end_threads(struct kv_disk *d)
 {
     struct timespec until = clock_after_ms(END_MS);
-    pthread_mutex_lock(&d->lock);
+    HOLD(&d->lock);
     d->closing = true;
     pthread_cond_broadcast(&d->asked);
     pthread_cond_broadcast(&d->noted);
     while (d->n_threads > 0 && !d->left)
         d->left = pthread_cond_timedwait(&d->ended, &d->lock, &until) != 0;
     d->left &= d->n_threads > 0;
-    bool left = d->left;
-    pthread_mutex_unlock(&d->lock);
-    return !left;
+    return !d->left;
 }
 
 void kv_disk_destroy(struct kv_disk *d)
@@ -788,9 +767,8 @@ void kv_disk_destroy(struct kv_disk *d)
 
 void kv_disk_stats(struct kv_disk *d, struct eng_kv_disk_stats *ret)
 {
-    pthread_mutex_lock(&d->lock);
+    HOLD(&d->lock);
     *ret = d->stats;
     ret->on = true;
     ret->paused = clock_now_us() < d->paused_until_us;
-    pthread_mutex_unlock(&d->lock);
 }

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "engine/eng_error.h"
 #include "engine/model/config_json.h"
 #include "engine/model/family.h"
@@ -907,7 +908,8 @@ int eng_config_parse(struct eng_hparams *ret_hp, const char *config, size_t conf
 
 int eng_config_read(struct eng_hparams *ret_hp, const char *dir, struct eng_report *r)
 {
-    char *config = NULL, *generation = NULL, err[512] = "";
+    AUTO_FREE char *config = NULL, *generation = NULL;
+    char err[512] = "";
     size_t config_len = 0, generation_len = 0;
     *ret_hp = (struct eng_hparams){.bos_id = -1};
     int rc = file_load(dir, config_name, MAX_CONFIG_BYTES, &config, &config_len, err, sizeof(err));
@@ -918,15 +920,13 @@ int eng_config_read(struct eng_hparams *ret_hp, const char *dir, struct eng_repo
         eng_report_problem(r, rc, "%s", err);
     else
         eng_config_parse(ret_hp, config, config_len, generation, generation_len, r);
-    free(config);
-    free(generation);
     return r->rc;
 }
 
 int eng_config_read_gguf(struct eng_hparams *ret_hp, const struct eng_weights *weights,
                          struct eng_report *r)
 {
-    struct buf text;
+    AUTO(buf_finish) struct buf text;
     char err[512] = "", folder[4096], *generation = NULL;
     size_t generation_len = 0;
     struct eng_report own = {.err = err, .errlen = sizeof(err)};
@@ -944,6 +944,5 @@ int eng_config_read_gguf(struct eng_hparams *ret_hp, const struct eng_weights *w
         eng_report_problem(r, rc, "%s", err);
     free(generation);
     ret_hp->delta_tiled = true; /* in every file of the format */
-    buf_finish(&text);
     return r->rc;
 }

@@ -12,7 +12,6 @@
 #include "base/gguf.h"
 #include "base/json_writer.h"
 #include "engine/eng_error.h"
-#include "engine/kernels/convert.h"
 #include "engine/model/family.h"
 #include "engine/model/weights.h"
 

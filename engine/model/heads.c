@@ -121,11 +121,10 @@ static void read_modes(struct reading *rd, const json_t *config, const char *nam
 static void read_pooling(struct reading *rd, const char *folder, bool named)
 {
     char name[ENG_FOLDER_BYTES + 16];
-    json_t *config = load_config(rd, folder, named, name);
+    json_auto_t *config = load_config(rd, folder, named, name);
     rd->heads->given = rd->heads->given || config;
     rd->heads->leaves_prompt = json_is_false(json_object_get(config, "include_prompt"));
     if (config) read_modes(rd, config, name);
-    json_decref(config);
 }
 
 /* ---- Dense --------------------------------------------------------------------------------- */
@@ -165,7 +164,7 @@ static void read_dense(const struct reading *rd, const char *folder, struct eng_
                        struct eng_head_op *op)
 {
     char name[ENG_FOLDER_BYTES + 16];
-    json_t *config = load_config(rd, folder, true, name);
+    json_auto_t *config = load_config(rd, folder, true, name);
     const char *input = json_string_value(json_object_get(config, "module_input_name"));
     snprintf(dense->folder, sizeof(dense->folder), "%s", folder);
     if (config) {
@@ -180,7 +179,6 @@ static void read_dense(const struct reading *rd, const char *folder, struct eng_
             refuse(rd, name, "module_input_name", input);
         rd->heads->width = dense->n_out;
     }
-    json_decref(config);
 }
 
 /* ---- the modules --------------------------------------------------------------------------- */
@@ -237,12 +235,11 @@ int eng_heads_read(struct eng_heads *ret, struct eng_dense dense[ENG_MAX_HEAD_OP
 {
     struct reading rd = {dir, ret, dense, hash, r, false};
     *ret = (struct eng_heads){.width = d_model};
-    json_t *modules = load(&rd, "modules.json");
+    json_auto_t *modules = load(&rd, "modules.json");
     if (modules && !json_is_array(modules))
         eng_report_problem(r, ENG_EINVAL, "modules.json: is not a JSON array");
     for (size_t i = 0; i < json_array_size(modules); i++)
         read_module(&rd, i, json_array_get(modules, i));
     if (!modules) read_pooling(&rd, FOLDER, false);
-    json_decref(modules);
     return r->rc;
 }

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "base/clock.h"
 #include "engine/model/numerics.h"
 #include "engine/model/plan.h"
@@ -163,7 +164,7 @@ static bool add_ways(struct probe *p, enum kern_wfmt fmt, const void *const rows
 static bool make_ways(struct probe *p, enum kern_wfmt fmt, bool both)
 {
     size_t k = (size_t)p->k_pad, panel_bytes = k * KERN_PANEL * sizeof(float);
-    float *weights = malloc(panel_bytes);
+    AUTO_FREE float *weights = malloc(panel_bytes);
     const void *rows[KERN_PANEL];
     p->words = aligned_alloc(64, panel_bytes);
     p->panels = aligned_alloc(64, 2 * panel_bytes); /* no panel is larger than one of f32 */
@@ -174,7 +175,6 @@ static bool make_ways(struct probe *p, enum kern_wfmt fmt, bool both)
         rows[i] = weights + i * k;
     ok = ok && add_ways(p, fmt, rows, p->panels, 0);
     if (ok && both) ok = add_ways(p, KERN_W_BF16, rows, p->panels + panel_bytes, N_DISTANCES - 1);
-    free(weights);
     return ok;
 }
 
@@ -185,7 +185,7 @@ static bool make_buffers(struct probe *p, enum kern_wfmt fmt)
         size_t floats = (size_t)panels_per_item(&p->ways[i]) * KERN_PANEL;
         if (floats > p->out_floats) p->out_floats = floats;
     }
-    float *x = malloc(k * sizeof(*x));
+    AUTO_FREE float *x = malloc(k * sizeof(*x));
     p->tile = (struct kern_tile){
         .data = aligned_alloc(64, k * sizeof(float)),
         .scale = malloc(n_groups * sizeof(float)),
@@ -198,7 +198,6 @@ static bool make_buffers(struct probe *p, enum kern_wfmt fmt)
     for (size_t i = 0; ok && i < k; i++)
         x[i] = weight((uint32_t)i + 1);
     if (ok) p->m->kern->pack_row[p->act](x, p->k_pad, p->k_pad, fmt, &p->tile, 0);
-    free(x);
     return ok;
 }
 

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/auto.h"
 #include "engine/eng_error.h"
 #include "engine/model/config_json.h"
 
@@ -240,7 +241,7 @@ int eng_shard_init(struct eng_shard *shard, const char *dir, const char *name, c
     int rc = shard->name ? file_open(dir, name, &shard->fd, &file_bytes, err, errlen) : 0;
     if (!rc && shard->name) rc = read_length(shard, file_bytes, &len, err, errlen);
     if (rc) return rc;
-    char *header = malloc(len + 1);
+    AUTO_FREE char *header = malloc(len + 1);
     if (!header || !shard->name) {
         rc = fail_with(ENG_ENOMEM, err, errlen, "%s: no memory for its header", name);
     } else if ((rc = file_pread(shard->fd, header, len, LENGTH_BYTES))) {
@@ -250,7 +251,6 @@ int eng_shard_init(struct eng_shard *shard, const char *dir, const char *name, c
         shard->data_start = LENGTH_BYTES + (int64_t)len;
         rc = eng_shard_parse(shard, header, len, file_bytes - shard->data_start, err, errlen);
     }
-    free(header);
     return rc;
 }
 

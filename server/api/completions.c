@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "base/utf8.h"
 #include "server/api/read/json_fields.h"
 #include "server/api/infill_prompt.h"
@@ -175,7 +176,7 @@ static int read_prompts(struct srv_gen *g, struct param_error *err)
     cp->echoes = srv_request_alloc(g->req, n * sizeof(*cp->echoes));
     if (!g->prompts || !cp->echoes) return param_no_memory(err);
     g->n_prompts = (int)n;
-    struct tok_ids suffix = {0};
+    AUTO(tok_ids_finish) struct tok_ids suffix = {0};
     int rc = 0;
     for (int i = 0; i < g->n_prompts && !rc; i++) {
         const json_t *one = is_list ? json_array_get(prompt, (size_t)i) : prompt;
@@ -186,7 +187,6 @@ static int read_prompts(struct srv_gen *g, struct param_error *err)
             rc = json_is_string(one) ? text_prompt(g, i, one, &suffix, err)
                                      : ids_prompt(g, i, one, &suffix, err);
     }
-    tok_ids_finish(&suffix);
     return rc;
 }
 

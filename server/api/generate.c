@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "base/auto.h"
 #include "server/api/pooled/pooled.h"
 #include "server/api/read/metadata_lines.h"
 #include "server/api/read/generation_fields.h"
@@ -107,7 +108,7 @@ static int make_chat_prompt(struct srv_gen *g, const struct chat_input *in, stru
                             struct param_error *err)
 {
     struct srv_cache_fields *cache = &g->cache;
-    struct tok_prompt prompt = {0};
+    AUTO(tok_prompt_finish) struct tok_prompt prompt = {0};
     struct tok_ids ids = {0};
     int rc = truncate_make(t, g->served, in, &prompt, &ids, err);
     cache->dropped = t->dropped;
@@ -117,7 +118,6 @@ static int make_chat_prompt(struct srv_gen *g, const struct chat_input *in, stru
     if (!rc && eng_info(g->served->engine)->memory.state_bytes > 0)
         cache->n_ends = chat_input_ends(g->served->tok, &prompt, ids.ids, (int64_t)ids.n,
                                         t->kept ? t->kept : in->messages, cache->ends);
-    tok_prompt_finish(&prompt);
     return param_keep_ids(g->req, rc, &ids, &g->prompts->ids, &g->prompts->n_ids, err);
 }
 

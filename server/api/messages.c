@@ -3,7 +3,6 @@
  * POST /v1/messages and /v1/messages/count_tokens: the Anthropic dialect, stateless; text, thinking
  * and calls of tools.
  */
-#include <string.h>
 
 #include "server/api/read/cache_fields.h"
 #include "server/api/read/chat_input.h"

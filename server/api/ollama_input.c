@@ -48,12 +48,11 @@ static json_t *take_call(struct conversion *c, const json_t *given)
 static void take_calls(struct conversion *c, json_t *message)
 {
     const json_t *calls = json_object_get(message, "tool_calls");
-    json_t *list = json_array();
+    json_auto_t *list = json_array();
     for (size_t k = 0; k < json_array_size(calls); k++)
         json_array_append_new(list, take_call(c, json_array_get(calls, k)));
     if (json_array_size(list) == 0) json_object_del(message, "tool_calls");
     if (json_array_size(list) > 0) json_object_set(message, "tool_calls", list);
-    json_decref(list);
 }
 
 /* The open call with this text at `place` of its pair, or -1. */

@@ -4,6 +4,7 @@
  * /api/ps, POST /api/show, /api/pull. None loads a model.
  */
 #include "base/gguf_names.h"
+#include "base/auto.h"
 #include "base/hex.h"
 #include "base/json_writer.h"
 #include "engine/engine.h"
@@ -183,7 +184,7 @@ static void one(struct srv_request *req)
     struct asked asked = {0};
     struct param_error err = {0};
     struct param_unknown unknown = {0};
-    struct srv_body body;
+    AUTO(srv_body_finish) struct srv_body body;
     bool pulls = srv_facts(req)->arg != NULL;
     srv_facts(req)->account.endpoint = "models";
     int rc = srv_body_read(&body, srv_facts(req)->body, srv_facts(req)->body_len, PARAM_MAX_VALUES,
@@ -203,7 +204,6 @@ static void one(struct srv_request *req)
         answer_pull(req);
     else
         answer_show(req, entry, name);
-    srv_body_finish(&body);
 }
 
 const struct srv_route srv_routes_ollama_models[] = {

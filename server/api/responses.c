@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "base/auto.h"
 #include "server/api/read/chat_input.h"
 #include "server/api/write/dialects.h"
 #include "server/api/read/history.h"
@@ -125,20 +126,19 @@ static void write_tool(struct jw *w, const json_t *tool, struct srv_span text)
 {
     static const char *const members[] = {"description", "parameters", "strict"};
     const char *type = json_string_value(json_object_get(tool, "type"));
-    struct buf b;
+    AUTO(buf_finish) struct buf b;
     buf_init(&b, TOOLS_TEXT_MAX + 64);
     buf_add(&b, text.text, text.len - 1);
     for (size_t i = 0; type && !strcmp(type, "function") && i < 3; i++)
         if (!json_object_get(tool, members[i])) buf_printf(&b, ",\"%s\":null", members[i]);
     buf_puts(&b, "}");
     if (!b.failed) jw_json(w, NULL, b.data, b.len);
-    buf_finish(&b);
 }
 
 static int write_tools(const struct srv_gen *g, struct srv_span *ret)
 {
     const json_t *tools = json_object_get(g->body.root, "tools");
-    struct buf b;
+    AUTO(buf_finish) struct buf b;
     struct jw w;
     buf_init(&b, 2 * TOOLS_TEXT_MAX);
     jw_init(&w, &b);
@@ -148,7 +148,6 @@ static int write_tools(const struct srv_gen *g, struct srv_span *ret)
     jw_close(&w);
     jw_end(&w);
     *ret = (struct srv_span){b.failed ? NULL : srv_request_copy(g->req, b.data, b.len), b.len};
-    buf_finish(&b);
     return ret->text ? 0 : -1;
 }
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "base/clock.h"
 #include "base/json_writer.h"
 #include "server/api/read/generation_fields.h"
@@ -392,7 +393,7 @@ static void handle(struct srv_request *req)
     struct param_error err = {0};
     struct param_unknown unknown = {0};
     const char *names[MAX_NAMES];
-    struct srv_body body;
+    AUTO(srv_body_finish) struct srv_body body;
     srv_facts(req)->account.endpoint = "swap";
     if (srv_body_read(&body, facts->body, facts->body_len, PARAM_MAX_VALUES, &err) ||
         params_read(body.root, facts->arg, &p, &unknown, &err) ||
@@ -402,7 +403,6 @@ static void handle(struct srv_request *req)
         param_reply(req, &err);
     else
         carry_out(req, &order);
-    srv_body_finish(&body);
 }
 
 const struct srv_route srv_routes_swap[] = {

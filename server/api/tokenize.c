@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "base/json_writer.h"
 #include "base/utf8.h"
 #include "engine/engine.h"
@@ -143,7 +144,7 @@ static void write_pieces(const struct srv_model *model, struct jw *w, const stru
 static int tokenize_content(const struct srv_model *model, const struct tokenize_params *p,
                             struct jw *w, struct param_error *err)
 {
-    struct tok_ids ids = {0};
+    AUTO(tok_ids_finish) struct tok_ids ids = {0};
     unsigned flags =
         (p->add_special ? TOK_ADD_SPECIAL : 0) | (p->parse_special ? TOK_PARSE_SPECIAL : 0);
     int rc = encode_text(model, p->content, "content", flags, &ids, err);
@@ -153,7 +154,6 @@ static int tokenize_content(const struct srv_model *model, const struct tokenize
     else
         jw_ints(w, "tokens", ids.ids, ids.n);
     jw_close(w);
-    tok_ids_finish(&ids);
     return rc;
 }
 
@@ -191,10 +191,8 @@ static int encode_vllm(struct srv_request *req, struct tokenize_params *p, struc
         unsigned flags = TOK_PARSE_SPECIAL | (p->add_special_tokens ? TOK_ADD_SPECIAL : 0);
         return encode_text(srv_facts(req)->model, p->prompt, "prompt", flags, ids, err);
     }
-    struct tok_prompt prompt = {0};
-    int rc = make_chat(req, p, &prompt, ids, err);
-    tok_prompt_finish(&prompt);
-    return rc;
+    AUTO(tok_prompt_finish) struct tok_prompt prompt = {0};
+    return make_chat(req, p, &prompt, ids, err);
 }
 
 static void write_token_strings(const struct srv_model *model, struct jw *w,
@@ -213,7 +211,7 @@ static int tokenize_prompt(struct srv_request *req, struct tokenize_params *p, s
                            struct param_error *err)
 {
     const struct srv_model *model = srv_facts(req)->model;
-    struct tok_ids ids = {0};
+    AUTO(tok_ids_finish) struct tok_ids ids = {0};
     int rc = encode_vllm(req, p, &ids, err);
     jw_open(w, NULL, '{');
     jw_int(w, "count", (int64_t)ids.n);
@@ -224,7 +222,6 @@ static int tokenize_prompt(struct srv_request *req, struct tokenize_params *p, s
     else
         jw_null(w, "token_strs");
     jw_close(w);
-    tok_ids_finish(&ids);
     return rc;
 }
 
@@ -234,7 +231,7 @@ static int tokenize_prompt(struct srv_request *req, struct tokenize_params *p, s
 static int tokenize_inputs(const struct srv_model *model, const struct tokenize_params *p,
                            struct jw *w, struct param_error *err)
 {
-    struct tok_ids ids = {0};
+    AUTO(tok_ids_finish) struct tok_ids ids = {0};
     struct tok_decoder *decoder = NULL;
     int64_t at = 0;
     size_t n_before = 0, n_after = 0;
@@ -261,7 +258,6 @@ static int tokenize_inputs(const struct srv_model *model, const struct tokenize_
     }
     jw_close(w);
     tok_decoder_destroy(decoder);
-    tok_ids_finish(&ids);
     return rc;
 }
 

@@ -21,6 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/auto.h"
 #include "base/file.h"
 #include "base/hex.h"
 #include "base/json_reader.h"
@@ -101,7 +102,7 @@ static bool asks_for_stream(const struct srv_route *route, const struct parsed *
     size_t len, n;
     bool first = true;
     bool stream = route->dialect == SRV_DIALECT_OLLAMA && (route->flags & SRV_ROUTE_STREAMS);
-    struct jr r;
+    AUTO(jr_finish) struct jr r;
     jr_init(&r, p->body, p->n_body, 0, err, sizeof(err));
     int rc = jr_open(&r, '{');
     while (!rc && jr_more(&r, '}', &first) == 1) {
@@ -110,13 +111,12 @@ static bool asks_for_stream(const struct srv_route *route, const struct parsed *
         if (!rc) rc = jr_skip(&r, &text, &n);
         if (!rc && found) stream = is_named("true", text, n);
     }
-    jr_finish(&r);
     return stream;
 }
 
 static int parse_line(const struct buf *line, struct parsed *p, char *err, size_t errlen)
 {
-    struct jr r;
+    AUTO(jr_finish) struct jr r;
     const char *key;
     size_t len;
     bool first = true;
@@ -127,7 +127,6 @@ static int parse_line(const struct buf *line, struct parsed *p, char *err, size_
         if (!rc) rc = read_member(&r, key, len, p);
     }
     if (!rc) rc = jr_end(&r);
-    jr_finish(&r);
     return rc;
 }
 

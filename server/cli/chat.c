@@ -16,6 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/auto.h"
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/fail.h"
@@ -120,7 +121,7 @@ static int answer(struct chat *c, struct answer *a, json_t *messages)
 {
     const struct srv_config *s = &c->settings;
     const struct client_calls calls = {take_text, show_progress, a};
-    json_t *body = json_pack("{s:O}", "messages", messages);
+    json_auto_t *body = json_pack("{s:O}", "messages", messages);
     if (!body) return fail(c, "out of memory");
 #define JSON_float json_real
 #define JSON_int json_integer
@@ -134,7 +135,6 @@ static int answer(struct chat *c, struct answer *a, json_t *messages)
         rc = client_answer(c->client, "/chat/completions", body, &calls, &a->result, c->err,
                            sizeof(c->err));
     if (rc && a->result.is_full) say_full(c, a->result.n_prompt);
-    json_decref(body);
     return rc;
 }
 
@@ -267,24 +267,23 @@ static void do_system(struct chat *c, char *arg)
 
 static void do_undo(struct chat *c, char *arg)
 {
-    char *question = conversation_undo(&c->conversation);
+    AUTO_FREE char *question = conversation_undo(&c->conversation);
     free(c->unanswered);
     c->unanswered = NULL;
     if (question)
         screen_say(&c->screen, "removed: %.100s", question);
     else
         screen_say(&c->screen, "there is no question to remove");
-    free(question);
 }
 
 static void do_retry(struct chat *c, char *arg)
 {
-    char *question = c->unanswered ? strdup(c->unanswered) : conversation_undo(&c->conversation);
+    AUTO_FREE char *question =
+        c->unanswered ? strdup(c->unanswered) : conversation_undo(&c->conversation);
     if (question)
         converse(c, question);
     else
         screen_say(&c->screen, "there is no question to ask again");
-    free(question);
 }
 
 /* Requests spell the names of options with underscores. */
@@ -482,7 +481,7 @@ static void take_message(struct chat *c, char *text)
 
 static void read_one(struct chat *c, bool *was_interrupted)
 {
-    char *text = NULL;
+    AUTO_FREE char *text = NULL;
     int number = 0;
     enum line_end end = input_message(&c->input, &text, &number);
     bool is_interrupt = end == LINE_SIGNAL && number == SIGINT;
@@ -495,7 +494,6 @@ static void read_one(struct chat *c, bool *was_interrupted)
     if (is_interrupt && !c->ended) screen_say(&c->screen, "(press Ctrl-C again or Ctrl-D to exit)");
     *was_interrupted = is_interrupt;
     if (!end) take_message(c, text);
-    free(text);
 }
 
 static void talk(struct chat *c)
@@ -550,9 +548,10 @@ static int write_json(struct chat *c, const struct answer *a)
     const struct client_result *r = &a->result;
     json_t *message = json_pack("{s:s, s:s%}", "role", "assistant", "content",
                                 a->text.len ? a->text.data : "", a->text.len);
-    json_t *object = json_pack("{s:s, s:s, s:[{s:i, s:o, s:s?}]}", "object", "chat.completion",
-                               "model", client_model(c->client), "choices", "index", 0, "message",
-                               message, "finish_reason", r->finish[0] ? r->finish : NULL);
+    json_auto_t *object =
+        json_pack("{s:s, s:s, s:[{s:i, s:o, s:s?}]}", "object", "chat.completion", "model",
+                  client_model(c->client), "choices", "index", 0, "message", message,
+                  "finish_reason", r->finish[0] ? r->finish : NULL);
     if (r->n_prompt >= 0 && r->n_generated >= 0)
         json_object_set_new(
             object, "usage",
@@ -560,17 +559,14 @@ static int write_json(struct chat *c, const struct answer *a)
                       "completion_tokens", (json_int_t)r->n_generated, "total_tokens",
                       (json_int_t)(r->n_prompt + r->n_generated), "prompt_tokens_details",
                       "cached_tokens", (json_int_t)(r->n_cached > 0 ? r->n_cached : 0)));
-    char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
-    json_decref(object);
-    int rc = text && puts(text) >= 0 ? 0 : fail(c, "the answer cannot be written");
-    free(text);
-    return rc;
+    AUTO_FREE char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
+    return text && puts(text) >= 0 ? 0 : fail(c, "the answer cannot be written");
 }
 
 static void answer_once(struct chat *c)
 {
     struct answer a = {.chat = c};
-    struct buf question;
+    AUTO(buf_finish) struct buf question;
     buf_init(&question, INPUT_MAX_BYTES);
     int rc = read_question(c, &question);
     if (rc) c->status = SRV_EXIT_USAGE;
@@ -586,7 +582,6 @@ static void answer_once(struct chat *c)
         say_timings(c, &a);
     }
     buf_finish(&a.text);
-    buf_finish(&question);
 }
 
 /* ---- all of it ------------------------------------------------------------------------------ */

@@ -145,10 +145,9 @@ static bool take_chunk(struct client *c, json_t *chunk)
 static bool take_json(struct client *c, const char *text, size_t len)
 {
     json_error_t why;
-    json_t *chunk = json_loadb(text, len, JSON_ALLOW_NUL, &why);
+    json_auto_t *chunk = json_loadb(text, len, JSON_ALLOW_NUL, &why);
     bool good = chunk && take_chunk(c, chunk);
     if (!chunk) snprintf(c->problem, sizeof(c->problem), "the server sent bad JSON: %s", why.text);
-    json_decref(chunk);
     return good;
 }
 
@@ -195,7 +194,7 @@ static bool take_body(void *ctx, const char *data, size_t len)
 static int judge_status(struct client *c, int status, char *err, size_t errlen)
 {
     const char *wait = c->transfer ? transfer_header(c->transfer, "retry-after") : NULL;
-    json_t *body = json_loadb(c->line.len ? c->line.data : "", c->line.len, 0, NULL);
+    json_auto_t *body = json_loadb(c->line.len ? c->line.data : "", c->line.len, 0, NULL);
     json_t *error = json_object_get(body, "error");
     const char *message = message_of(body);
     const char *code = json_string_value(json_object_get(error, "code"));
@@ -211,7 +210,6 @@ static int judge_status(struct client *c, int status, char *err, size_t errlen)
         size_t len = strlen(err);
         snprintf(err + len, errlen - len, " (try again in %.10s s)", wait);
     }
-    json_decref(body);
     return -1;
 }
 
@@ -312,9 +310,8 @@ int client_answer(struct client *c, const char *path, json_t *body,
 static int list_models(struct client *c, char *err, size_t errlen)
 {
     if (exchange(c, "/models", NULL, err, errlen)) return -1;
-    json_t *body = json_loadb(c->line.len ? c->line.data : "", c->line.len, 0, NULL);
+    json_auto_t *body = json_loadb(c->line.len ? c->line.data : "", c->line.len, 0, NULL);
     c->models = json_incref(json_object_get(body, "data"));
-    json_decref(body);
     return 0;
 }
 

@@ -33,6 +33,12 @@ enum {
 
 void srv_core_init(struct srv_core *c, const struct srv_config *config)
 {
+    uint64_t key[2];
+    /* Random bytes may be missing in a sandbox; then the key is only hard to guess. */
+    if (getrandom(key, sizeof(key), 0) != (ssize_t)sizeof(key)) {
+        key[0] = clock_now_us();
+        key[1] = (uintptr_t)c;
+    }
     *c = (struct srv_core){.loaded_fd = -1};
     c->server.app = &c->app;
     c->server.state = &c->app.state;
@@ -41,20 +47,9 @@ void srv_core_init(struct srv_core *c, const struct srv_config *config)
     c->server.gate = &srv_gate;
     c->server.rules.max_body_bytes = config->max_body_bytes;
     c->server.start_time_s = (double)clock_date_ms() / 1000;
-}
-
-static int init_shares(struct srv_core *c, char *err, size_t errlen)
-{
-    uint64_t key[2];
-    /* Random bytes may be missing in a sandbox; then the key is only hard to guess. */
-    if (getrandom(key, sizeof(key), 0) != (ssize_t)sizeof(key)) {
-        key[0] = clock_now_us();
-        key[1] = (uintptr_t)c;
-    }
-    c->has_retry = srv_retry_init(&c->server.retry, key) == 0;
-    c->has_bodies = srv_bodies_init(&c->server.bodies, c->server.config->max_body_bytes) == 0;
-    if (c->has_retry && c->has_bodies) return 0;
-    return fail_with(-1, err, errlen, "no lock for refused clients or for bodies");
+    srv_retry_init(&c->server.retry, key);
+    srv_bodies_init(&c->server.bodies, config->max_body_bytes);
+    srv_models_init(&c->app.models);
 }
 
 /* Any thread. */
@@ -70,7 +65,6 @@ static int create_models(struct srv_core *c, char *err, size_t errlen)
     const struct srv_config *config = c->server.config;
     struct srv_app *app = &c->app;
     struct srv_models *models = &app->models;
-    if (srv_models_init(models)) return fail_with(-1, err, errlen, "no lock for the model");
     models->limit_bytes = srv_catalogue_limit(config);
     models->max_models = config->models_max;
     models->autoload = config->models_autoload;
@@ -94,7 +88,7 @@ int srv_core_create(struct srv_core *c, char *err, size_t errlen)
     s->pull = c->app.pull;
     s->metrics = c->app.metrics = srv_metrics_create();
     if (!s->metrics) return fail_with(-1, err, errlen, "no memory for the metrics");
-    return init_shares(c, err, errlen) || create_models(c, err, errlen) ||
+    return create_models(c, err, errlen) ||
                    compile_queue_create(&c->app.compiles, engines_compute, &c->app.models, err,
                                         errlen) ||
                    srv_work_create(&s->work, s->config->text_workers, err, errlen)
@@ -133,10 +127,8 @@ static bool end_models(struct srv_core *c)
     /* Of one model and without kv-disk, a command at a terminal waits as for its start. */
     bool waits = o->command != SRV_CMD_SERVE && !o->kv_disk && !o->n_more, writes = false;
     pthread_t thread;
-    if (models->has_lock) {
-        srv_models_stop(models);
-        srv_models_each(models, stop_engine, &writes);
-    }
+    srv_models_stop(models);
+    srv_models_each(models, stop_engine, &writes);
     const uint64_t end_us = clock_now_us() + 1000ull * (writes ? WRITTEN_MS : CLOSED_MS);
     if (waits || !c->loader || thread_start(&thread, "hearth-close", 0, close_models, c)) {
         close_models(c);
@@ -159,8 +151,8 @@ bool srv_core_close(struct srv_core *c)
     if (!end_models(c)) return false;
     eng_cores_destroy(c->cores);
     srv_metrics_destroy(s->metrics);
-    if (c->has_retry) srv_retry_finish(&s->retry);
-    if (c->has_bodies) srv_bodies_finish(&s->bodies);
+    srv_retry_finish(&s->retry);
+    srv_bodies_finish(&s->bodies);
     if (c->loaded_fd >= 0) close(c->loaded_fd);
     return true;
 }

@@ -21,7 +21,6 @@ struct srv_core {
     struct eng_cores *cores;
     struct srv_loader *loader;
     int loaded_fd; /* an eventfd, readable once the models of the start are loaded or not */
-    bool has_retry, has_bodies;
 };
 
 /* config is borrowed. Nothing is open yet, and srv_core_close is fine. */

@@ -126,7 +126,7 @@ static void show_config(void *ctx, const struct eng_inspect_config *c)
     for (int i = 0; i < c->n_eos_ids; i++)
         add_eos(in, c->eos_ids[i]);
     if (!in->report) return;
-    json_t *facts = json_pack(
+    json_auto_t *facts = json_pack(
         "{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:I, s:{s:s, s:f, s:f}, "
         "s:i, s:i, s:i, s:i}",
         "family", c->family, "architecture", c->architecture, "model_type", c->model_type,
@@ -137,7 +137,6 @@ static void show_config(void *ctx, const struct eng_inspect_config *c)
         "layers_without_rope", c->n_layers_without_rope, "layers_with_window", c->n_windowed_layers,
         "convolutions", c->n_convolutions, "delta_nets", c->n_delta_nets);
     if (!facts || json_object_update(in->report, facts)) in->failed = true;
-    json_decref(facts);
 }
 
 static void show_tensor(void *ctx, const struct eng_inspect_tensor *t)

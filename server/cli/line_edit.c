@@ -16,6 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/auto.h"
 #include "base/buf.h"
 #include "base/utf8.h"
 #include "server/cli/interrupt.h"
@@ -145,7 +146,7 @@ static bool ends_paste(const struct buf *text)
 static unsigned char paste(EditLine *el, int key)
 {
     struct line_edit *e = editor_of(el);
-    struct buf text;
+    AUTO(buf_finish) struct buf text;
     bool fits = true;
     wchar_t c;
     buf_init(&text, LINE_PASTE_MAX_BYTES);
@@ -163,7 +164,6 @@ static unsigned char paste(EditLine *el, int key)
         clean(&text);
         fits = !*text.data || !api.el_insertstr(el, text.data);
     }
-    buf_finish(&text);
     return e->signal ? CC_EOF : fits ? CC_REFRESH : CC_ERROR;
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/auto.h"
 #include "base/clock.h"
 #include "base/hex.h"
 #include "base/shown.h"
@@ -193,13 +194,12 @@ static void free_line(struct lines *l, struct line *i)
 /* Whole lines alone reach the output. */
 static int write_line(struct lines *l, struct line *i)
 {
-    struct buf to;
+    AUTO(buf_finish) struct buf to;
     buf_init(&to, MAX_ANSWER_BYTES);
     int rc = l->write(l, i, &to);
     if (!rc && (to.failed || i->answer.failed)) rc = lines_fail(l, "no memory for an answer");
     if (!rc && fwrite(to.len ? to.data : "", 1, to.len, l->out) != to.len)
         rc = lines_fail(l, "%s cannot be written: %s", l->out_name, strerror(errno));
-    buf_finish(&to);
     return rc;
 }
 

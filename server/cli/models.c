@@ -20,6 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/auto.h"
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/gguf_names.h"
@@ -80,7 +81,7 @@ static void print_row(const struct list *list, const struct hub_model *m)
 
 static void print_json(const struct hub_model *m)
 {
-    struct buf b;
+    AUTO(buf_finish) struct buf b;
     struct jw w;
     buf_init(&b, ROW_MAX_BYTES);
     jw_init(&w, &b);
@@ -97,7 +98,6 @@ static void print_json(const struct hub_model *m)
     jw_end(&w);
     buf_puts(&b, "\n");
     if (!b.failed) fwrite(b.data, 1, b.len, stdout);
-    buf_finish(&b);
 }
 
 /* A GGUF file must say how text is split, too. */

@@ -8,6 +8,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "base/auto.h"
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/sha256.h"
@@ -59,10 +60,9 @@ void offline_close(struct offline *o)
 void offline_wake(void *ctx)
 {
     struct offline *o = ctx;
-    pthread_mutex_lock(&o->lock);
+    HOLD(&o->lock);
     o->woken = true;
     pthread_cond_signal(&o->changed);
-    pthread_mutex_unlock(&o->lock);
 }
 
 void offline_wait(struct offline *o, int ms)

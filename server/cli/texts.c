@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "server/cli/cli.h"
 #include "server/cli/lines.h"
 
@@ -74,7 +75,7 @@ static json_t *parse(const struct line *i, const json_t **error, const json_t **
 static void add_row(const json_t *list, struct buf *to)
 {
     size_t n = json_array_size(list);
-    float *row = calloc(n + 1, sizeof(*row));
+    AUTO_FREE float *row = calloc(n + 1, sizeof(*row));
     for (size_t k = 0; row && k < n; k++) {
         json_t *item = json_array_get(list, k), *index = json_object_get(item, "index");
         if (index) item = json_object_get(item, "relevance_score");
@@ -82,21 +83,21 @@ static void add_row(const json_t *list, struct buf *to)
     }
     if (row) buf_add(to, (const char *)row, n * sizeof(*row));
     to->failed |= !row;
-    free(row);
 }
 
 static void add_json(const char *name, const json_t *value, struct buf *to)
 {
-    char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
+    AUTO_FREE char *text =
+        json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
     buf_printf(to, "{\"%s\":%s}\n", name, text ? text : "null");
     to->failed |= !text;
-    free(text);
 }
 
 static int write_line(struct lines *l, struct line *i, struct buf *to)
 {
     const json_t *error, *list;
-    json_t *body = parse(i, &error, &list), *usage = json_object_get(body, "usage");
+    json_auto_t *body = parse(i, &error, &list);
+    const json_t *usage = json_object_get(body, "usage");
     const json_t *score = json_object_get(json_array_get(list, 0), "relevance_score");
     const char *name = error ? "error" : !score ? "embedding" : "results";
     if (score && !i->n_id) name = "relevance_score"; /* of one document */
@@ -110,7 +111,6 @@ static int write_line(struct lines *l, struct line *i, struct buf *to)
         add_row(list, to);
     else
         rc = lines_fail(l, "line %lld: %s", (long long)l->n_written + 1, json_string_value(error));
-    json_decref(body);
     return rc;
 }
 

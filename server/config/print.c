@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The options table as text: --help and --print-config. Main thread only. */
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "base/fail.h"
 #include "server/config/config.h"
 #include "server/config/options.h"
@@ -156,14 +156,12 @@ static int print_text(FILE *out, const char *text)
 
 static int print_list(FILE *out, const struct srv_list *list)
 {
-    char *text = NULL;
+    AUTO_FREE char *text = NULL;
     size_t len;
     FILE *f = open_memstream(&text, &len);
     for (int i = 0; f && i < list->n; i++)
         fprintf(f, "%s%s", i ? ", " : "", list->items[i]);
-    int rc = f && fclose(f) == 0 ? print_text(out, text) : -1;
-    free(text);
-    return rc;
+    return f && fclose(f) == 0 ? print_text(out, text) : -1;
 }
 
 static bool is_unset(const struct srv_option *o, const void *field)

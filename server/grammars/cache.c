@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "base/sha256.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tools/tools.h"
@@ -242,11 +243,10 @@ static bool keep(struct grammar_cache *c, const struct grammar_source *source, s
 static bool find(struct grammar_cache *c, const struct grammar_source *source, uint64_t tenant,
                  bool counts, struct grammar_result *ret)
 {
-    pthread_mutex_lock(&c->lock);
+    HOLD(&c->lock);
     bool found = find_grammar(c, source, ret) || find_failure(c, source, tenant, ret);
     c->stats.n_hits += counts && found;
     c->stats.n_misses += counts && !found;
-    pthread_mutex_unlock(&c->lock);
     return found;
 }
 
@@ -325,8 +325,6 @@ void grammar_cache_put(struct grammar_cache *c, struct gram *g)
 
 struct grammar_cache_stats grammar_cache_stats(struct grammar_cache *c)
 {
-    pthread_mutex_lock(&c->lock);
-    struct grammar_cache_stats stats = c->stats;
-    pthread_mutex_unlock(&c->lock);
-    return stats;
+    HOLD(&c->lock);
+    return c->stats;
 }

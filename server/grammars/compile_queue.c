@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/auto.h"
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/thread.h"
@@ -146,10 +147,9 @@ static void rest(struct compile_queue *q, uint64_t until_us)
 {
     const struct timespec until = {(time_t)(until_us / 1000000), (long)(until_us % 1000000 * 1000)};
     int rc = 0;
-    pthread_mutex_lock(&q->lock);
+    HOLD(&q->lock);
     while (!rc && (!q->running || is_wanted(q)))
         rc = pthread_cond_timedwait(&q->changed, &q->lock, &until);
-    pthread_mutex_unlock(&q->lock);
 }
 
 /*
@@ -177,10 +177,8 @@ static bool look(void *arg)
 {
     struct compile_queue *q = arg;
     end_slice(q);
-    pthread_mutex_lock(&q->lock);
-    bool stop = !is_wanted(q);
-    pthread_mutex_unlock(&q->lock);
-    return stop;
+    HOLD(&q->lock);
+    return !is_wanted(q);
 }
 
 static void compile(struct compile_queue *q, struct compile_wait *w)
@@ -244,11 +242,10 @@ void compile_ask(struct compile_queue *q, struct compile_wait *w)
 
 int compile_queue_length(struct compile_queue *q)
 {
-    pthread_mutex_lock(&q->lock);
+    HOLD(&q->lock);
     int n = q->running && !q->running->left;
     for (const struct compile_wait *w = q->line; w; w = w->next)
         n++;
-    pthread_mutex_unlock(&q->lock);
     return n;
 }
 

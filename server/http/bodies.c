@@ -2,14 +2,15 @@
 /* Charges of bodies, in two parts; see bodies.h. */
 #include "server/http/bodies.h"
 
+#include "base/auto.h"
 #include "server/bounds.h"
 
-int srv_bodies_init(struct srv_bodies *b, int64_t max_body_bytes)
+void srv_bodies_init(struct srv_bodies *b, int64_t max_body_bytes)
 {
     *b = (struct srv_bodies){
         .most = {[SRV_BODIES_ALL] = max_body_bytes * SRV_BODIES_FACTOR,
                  [SRV_BODIES_SMALL] = max_body_bytes * SRV_SMALL_BODIES_FACTOR}};
-    return pthread_mutex_init(&b->lock, NULL) ? -1 : 0;
+    pthread_mutex_init(&b->lock, NULL);
 }
 
 void srv_bodies_finish(struct srv_bodies *b)
@@ -40,7 +41,7 @@ static bool fits(const struct srv_bodies *b, const struct srv_body_charge *body,
 
 bool srv_bodies_add(struct srv_bodies *b, struct srv_body_charge *body, size_t n, bool several_keys)
 {
-    pthread_mutex_lock(&b->lock);
+    HOLD(&b->lock);
     size_t bytes = body->bytes + n;
     bool small = !body->large && bytes <= SRV_SMALL_BODY_BYTES;
     take_out(b, body);
@@ -58,14 +59,12 @@ bool srv_bodies_add(struct srv_bodies *b, struct srv_body_charge *body, size_t n
         b->first = body;
         b->held[body->part] += (int64_t)bytes;
     }
-    pthread_mutex_unlock(&b->lock);
     return room;
 }
 
 void srv_bodies_drop(struct srv_bodies *b, struct srv_body_charge *body)
 {
     if (body->bytes == 0) return;
-    pthread_mutex_lock(&b->lock);
+    HOLD(&b->lock);
     take_out(b, body);
-    pthread_mutex_unlock(&b->lock);
 }

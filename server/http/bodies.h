@@ -32,8 +32,8 @@ struct srv_bodies {
     struct srv_body_charge *first;
 };
 
-/* max_body_bytes: of the largest body. Returns 0, or -1 if the lock cannot be made. */
-int srv_bodies_init(struct srv_bodies *b, int64_t max_body_bytes);
+/* max_body_bytes: of the largest body. */
+void srv_bodies_init(struct srv_bodies *b, int64_t max_body_bytes);
 void srv_bodies_finish(struct srv_bodies *b);
 
 /* Charges n > 0 bytes more. Returns false if the part is full; then nothing of the body is charged

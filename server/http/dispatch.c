@@ -6,6 +6,7 @@
 #include <assert.h>
 #include <stddef.h>
 
+#include "base/auto.h"
 #include "base/heap.h"
 #include "server/bounds.h"
 #include "server/http/request.h"
@@ -79,14 +80,13 @@ static void run_item(struct srv_work_item *item)
 enum srv_poll srv_request_poll(struct srv_request *req)
 {
     enum srv_poll poll = SRV_POLL_WAIT;
-    pthread_mutex_lock(&req->lock);
+    HOLD(&req->lock);
     if (req->gone)
         poll = SRV_POLL_GONE;
     else if (req->answer != SRV_ANSWER_NONE)
         poll = SRV_POLL_READY;
     else
         req->transport->suspend(req);
-    pthread_mutex_unlock(&req->lock);
     return poll;
 }
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "base/fail.h"
 #include "base/file.h"
 #include "base/sha256.h"
@@ -194,10 +195,8 @@ int srv_keys_create(struct srv_keys **ret, const char *option, const char *file,
     struct srv_keys *k = calloc(1, sizeof(*k));
     int rc = -1;
     snprintf(err, errlen, "no memory for the API keys");
-    if (!k || pthread_mutex_init(&k->lock, NULL)) {
-        free(k);
-        return -1;
-    }
+    if (!k) return rc;
+    pthread_mutex_init(&k->lock, NULL);
     k->option = option;
     k->takes_words = takes_words;
     if ((!file || (k->file = strdup(file))) && (!more || (k->more = strdup(more))))
@@ -271,20 +270,18 @@ bool srv_keys_several(struct srv_keys *k)
 {
     bool several = false;
     if (!k) return false;
-    pthread_mutex_lock(&k->lock);
+    HOLD(&k->lock);
     for (int i = 1; i < k->set.n && !several; i++)
         several = memcmp(k->set.keys[i].digest, k->set.keys[0].digest, SHA256_BYTES) != 0;
-    pthread_mutex_unlock(&k->lock);
     return several;
 }
 
 bool srv_keys_own(struct srv_keys *k, const uint8_t *owner, size_t n)
 {
     bool own = false;
-    pthread_mutex_lock(&k->lock);
+    HOLD(&k->lock);
     for (int i = 0; i < k->set.n; i++)
         own |= memcmp(k->set.keys[i].digest, owner, n) == 0;
-    pthread_mutex_unlock(&k->lock);
     return own;
 }
 

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "base/clock.h"
 #include "server/http/request.h"
 #include "server/http/server.h"
@@ -90,7 +91,7 @@ void srv_reply(struct srv_request *req, int status, const char *content_type, st
 
 static void open_ring(struct srv_request *req, enum srv_answer answer, const char *content_type)
 {
-    pthread_mutex_lock(&req->lock);
+    HOLD(&req->lock);
     if (req->answer == SRV_ANSWER_NONE) {
         req->answer = answer;
         req->status = 200;
@@ -98,7 +99,6 @@ static void open_ring(struct srv_request *req, enum srv_answer answer, const cha
         req->last_write_us = clock_now_us();
         req->transport->resume(req);
     }
-    pthread_mutex_unlock(&req->lock);
 }
 
 void srv_stream_open(struct srv_request *req)
@@ -115,10 +115,9 @@ void srv_reply_in_pieces(struct srv_request *req)
 
 bool srv_stream_has_room(struct srv_request *req)
 {
-    pthread_mutex_lock(&req->lock);
+    HOLD(&req->lock);
     bool room = req->gone || !req->http_held || req->ring.len < SRV_STREAM_FIRST_BYTES;
     if (!room) req->wants_room = true;
-    pthread_mutex_unlock(&req->lock);
     return room;
 }
 
@@ -160,10 +159,9 @@ void srv_stream_abort(struct srv_request *req)
 
 void srv_stream_close(struct srv_request *req)
 {
-    pthread_mutex_lock(&req->lock);
+    HOLD(&req->lock);
     req->stream_closed = true;
     req->transport->resume(req);
-    pthread_mutex_unlock(&req->lock);
 }
 
 /* ---- errors -------------------------------------------------------------------------------- */
@@ -274,12 +272,11 @@ const char *srv_request_beat(const struct srv_request *req)
 void srv_request_heartbeat(struct srv_request *req, uint64_t now_us, uint64_t silent_since_us)
 {
     const char *beat = srv_request_beat(req);
-    pthread_mutex_lock(&req->lock);
+    HOLD(&req->lock);
     bool idle = req->answer == SRV_ANSWER_STREAM && !req->stream_closed && !req->ring.len &&
                 req->suspended && req->last_write_us <= silent_since_us;
     if (idle && srv_ring_write(&req->ring, beat, strlen(beat))) {
         req->last_write_us = now_us;
         req->transport->resume(req);
     }
-    pthread_mutex_unlock(&req->lock);
 }

@@ -9,6 +9,7 @@
 #include <strings.h>
 #include <sys/random.h>
 
+#include "base/auto.h"
 #include "base/clock.h"
 #include "base/hex.h"
 #include "server/bounds.h"
@@ -113,11 +114,11 @@ struct srv_request *srv_request_create(struct srv_server *server,
     struct srv_request *req = calloc(1, sizeof(*req));
     if (!req) return NULL;
     req->target = srv_request_copy_text(req, target, strlen(target));
-    if (!req->target || pthread_mutex_init(&req->lock, NULL)) {
-        free(req->arena);
+    if (!req->target) {
         free(req);
         return NULL;
     }
+    pthread_mutex_init(&req->lock, NULL);
     req->server = server;
     req->n_refs = 1;
     req->transport = transport;
@@ -280,12 +281,10 @@ int srv_request_ask_place(struct srv_request *req, int n_slots, bool busy)
 bool srv_request_set_callbacks(struct srv_request *req, const struct srv_callbacks *callbacks,
                                void *api_data)
 {
-    pthread_mutex_lock(&req->lock);
+    HOLD(&req->lock);
     req->callbacks = *callbacks;
     req->api_data = api_data;
-    bool gone = req->gone;
-    pthread_mutex_unlock(&req->lock);
-    return gone;
+    return req->gone;
 }
 
 void srv_request_push(struct srv_request *req, enum srv_work_class class)
@@ -297,7 +296,7 @@ void srv_request_push(struct srv_request *req, enum srv_work_class class)
 
 void srv_request_wake(struct srv_request *req)
 {
-    pthread_mutex_lock(&req->lock);
+    HOLD(&req->lock);
     if (req->api_held && req->callbacks.on_wake) {
         if (req->run == SRV_RUN_ACTIVE) req->run = SRV_RUN_AGAIN;
         if (req->run == SRV_RUN_IDLE) {
@@ -307,23 +306,19 @@ void srv_request_wake(struct srv_request *req)
             srv_request_push(req, SRV_WORK_WAKE);
         }
     }
-    pthread_mutex_unlock(&req->lock);
 }
 
 void srv_request_yield(struct srv_request *req)
 {
-    pthread_mutex_lock(&req->lock);
+    HOLD(&req->lock);
     assert(req->run == SRV_RUN_ACTIVE || req->run == SRV_RUN_AGAIN);
     req->yields = true;
-    pthread_mutex_unlock(&req->lock);
 }
 
 bool srv_request_is_stopped(struct srv_request *req)
 {
-    pthread_mutex_lock(&req->lock);
-    bool stopped = req->stop_called;
-    pthread_mutex_unlock(&req->lock);
-    return stopped;
+    HOLD(&req->lock);
+    return req->stop_called;
 }
 
 /* ---- the HTTP side ------------------------------------------------------------------------- */

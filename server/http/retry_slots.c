@@ -8,6 +8,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "base/siphash.h"
 
 enum {
@@ -22,11 +23,11 @@ enum {
     NEAR_BURSTS = 2, /* of completions: a reservation due within them holds its slot */
 };
 
-int srv_retry_init(struct srv_retry *r, const uint64_t key[2])
+void srv_retry_init(struct srv_retry *r, const uint64_t key[2])
 {
     memset(r, 0, sizeof(*r));
     memcpy(r->key, key, sizeof(r->key));
-    return pthread_mutex_init(&r->lock, NULL) ? -1 : 0;
+    pthread_mutex_init(&r->lock, NULL);
 }
 
 void srv_retry_finish(struct srv_retry *r)
@@ -46,7 +47,7 @@ struct srv_returner srv_retry_name(const struct srv_retry *r, const uint8_t *ten
 
 void srv_retry_note_end(struct srv_retry *r, uint64_t now_us, bool busy)
 {
-    pthread_mutex_lock(&r->lock);
+    HOLD(&r->lock);
     uint64_t last = r->last_end_us;
     r->last_end_us = now_us;
     /* The time between completions is the server's speed only if work was waiting. */
@@ -58,7 +59,6 @@ void srv_retry_note_end(struct srv_retry *r, uint64_t now_us, bool busy)
         double smoothed = old + (gap - old) / r->n_gaps;
         r->interval_us = smoothed > 1 ? (uint64_t)smoothed : 1;
     }
-    pthread_mutex_unlock(&r->lock);
 }
 
 /* Time between completions as measured; longer if none has come for longer than that. */
@@ -129,7 +129,7 @@ static uint64_t next_time(uint64_t last_us, uint64_t now_us, uint64_t spacing_us
 
 int64_t srv_retry_next_ms(struct srv_retry *r, const struct srv_returner *who, uint64_t now_us)
 {
-    pthread_mutex_lock(&r->lock);
+    HOLD(&r->lock);
     uint64_t spacing_us = interval(r, now_us) + interval(r, now_us) / SPACING_PARTS;
     bool again = who && who->has_reservation;
     uint64_t *last = again ? &r->last_again_us : &r->last_us;
@@ -141,6 +141,5 @@ int64_t srv_retry_next_ms(struct srv_retry *r, const struct srv_returner *who, u
     int64_t ms = (int64_t)((*last - now_us + 999) / 1000);
     if (ms > MAX_MS) ms = MAX_MS;
     if (who) reserve(r, who, now_us, (uint64_t)ms * 1000);
-    pthread_mutex_unlock(&r->lock);
     return ms;
 }

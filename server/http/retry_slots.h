@@ -48,8 +48,8 @@ struct srv_returner {
     bool has_reservation; /* it came back at its retry time */
 };
 
-/* The key makes hashes unpredictable. Returns 0, or -1 if the lock cannot be made. */
-int srv_retry_init(struct srv_retry *r, const uint64_t key[2]);
+/* The key makes hashes unpredictable. */
+void srv_retry_init(struct srv_retry *r, const uint64_t key[2]);
 void srv_retry_finish(struct srv_retry *r);
 
 /* Identifies a request for the calls below. tenant: 32 bytes. */

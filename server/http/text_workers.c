@@ -10,10 +10,10 @@
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "base/fail.h"
 #include "base/os_error.h"
 #include "base/thread.h"
@@ -124,34 +124,29 @@ static bool run_next(struct srv_work *w)
 
 bool srv_work_run_next(struct srv_work *w)
 {
-    pthread_mutex_lock(&w->lock);
-    bool ran = run_next(w);
-    pthread_mutex_unlock(&w->lock);
-    return ran;
+    HOLD(&w->lock);
+    return run_next(w);
 }
 
 static void *worker(void *arg)
 {
     struct srv_work *w = arg;
-    pthread_mutex_lock(&w->lock);
+    HOLD(&w->lock);
     for (;;) {
         if (run_next(w)) continue;
         if (w->stopping && is_empty(w)) break;
         pthread_cond_wait(&w->wake, &w->lock);
     }
     pthread_cond_broadcast(&w->wake);
-    pthread_mutex_unlock(&w->lock);
     return NULL;
 }
 
 int srv_work_create(struct srv_work **ret, int n_workers, char *err, size_t errlen)
 {
     struct srv_work *w = calloc(1, sizeof(*w));
-    snprintf(err, errlen, "no memory for the text workers");
-    if (!w || pthread_mutex_init(&w->lock, NULL) || pthread_cond_init(&w->wake, NULL)) {
-        free(w);
-        return -1;
-    }
+    if (!w) return fail_with(-1, err, errlen, "no memory for the text workers");
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->wake, NULL);
     w->max_large = srv_large_texts(n_workers);
     w->threads = calloc((size_t)n_workers + 1, sizeof(*w->threads)); /* of 0 may be NULL */
     int failed = w->threads ? 0 : ENOMEM;
@@ -188,9 +183,8 @@ void srv_work_destroy(struct srv_work *w)
 
 void srv_work_push(struct srv_work *w, struct srv_work_item *item)
 {
-    pthread_mutex_lock(&w->lock);
+    HOLD(&w->lock);
     assert(!item->next && item->class < SRV_WORK_CLASSES);
     insert(&w->queues[item->class], item);
     pthread_cond_signal(&w->wake);
-    pthread_mutex_unlock(&w->lock);
 }

@@ -22,6 +22,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/auto.h"
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/os_error.h"
@@ -149,7 +150,7 @@ uint64_t srv_watch_add(struct srv_watch *w, int fd, bool admin, bool tls, bool *
 {
     uint64_t id = 0;
     *ret_refused = false;
-    pthread_mutex_lock(&w->lock);
+    HOLD(&w->lock);
     struct slot *s = free_slot(w);
     if (s) {
         uint32_t generation = s->generation + 1;
@@ -170,13 +171,12 @@ uint64_t srv_watch_add(struct srv_watch *w, int fd, bool admin, bool tls, bool *
         struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.u64 = id};
         epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, fd, &event);
     }
-    pthread_mutex_unlock(&w->lock);
     return id;
 }
 
 void srv_watch_remove(struct srv_watch *w, uint64_t id)
 {
-    pthread_mutex_lock(&w->lock);
+    HOLD(&w->lock);
     struct slot *s = find(w, id);
     if (s) {
         epoll_ctl(w->epoll_fd, EPOLL_CTL_DEL, s->fd, NULL);
@@ -186,13 +186,12 @@ void srv_watch_remove(struct srv_watch *w, uint64_t id)
         s->fd = -1;
         s->req = NULL;
     }
-    pthread_mutex_unlock(&w->lock);
 }
 
 bool srv_watch_enter(struct srv_watch *w, uint64_t id, enum srv_phase phase,
                      struct srv_request *req)
 {
-    pthread_mutex_lock(&w->lock);
+    HOLD(&w->lock);
     struct slot *s = find(w, id);
     if (s) {
         assert(!s->req || s->req == req || !req); /* one request at a time per connection */
@@ -202,24 +201,20 @@ bool srv_watch_enter(struct srv_watch *w, uint64_t id, enum srv_phase phase,
         if (phase == SRV_PHASE_IDLE && w->drain_us && !s->admin) s->hung_up_us = s->since_us;
     }
     bool hung_up = s && s->hung_up_us;
-    pthread_mutex_unlock(&w->lock);
     return !hung_up;
 }
 
 void srv_watch_cut(struct srv_watch *w, uint64_t id)
 {
-    pthread_mutex_lock(&w->lock);
+    HOLD(&w->lock);
     struct slot *s = find(w, id);
     if (s) shut(s);
-    pthread_mutex_unlock(&w->lock);
 }
 
 int srv_watch_n_connections(struct srv_watch *w)
 {
-    pthread_mutex_lock(&w->lock);
-    int n = w->n_open;
-    pthread_mutex_unlock(&w->lock);
-    return n;
+    HOLD(&w->lock);
+    return w->n_open;
 }
 
 /* Sends an error object over the bare socket. With the lock held, in phases in which no part of an
@@ -247,13 +242,12 @@ void srv_watch_refuse_body(struct srv_watch *w, uint64_t id, int64_t max_bytes)
     char message[100];
     snprintf(message, sizeof(message), "The body has more than the %lld bytes that are read.",
              (long long)max_bytes);
-    pthread_mutex_lock(&w->lock);
+    HOLD(&w->lock);
     struct slot *s = find(w, id);
     if (s) {
         send_error(s, SRV_ERR_TOO_LARGE, "Content Too Large", message);
         if (!s->tls) shutdown(s->fd, SHUT_WR);
     }
-    pthread_mutex_unlock(&w->lock);
 }
 
 /* ---- leaving peers ------------------------------------------------------------------------- */
@@ -445,21 +439,19 @@ void srv_watch_visit(struct srv_watch *w, void (*visit)(struct srv_request *req)
 
 void srv_watch_close_idle(struct srv_watch *w, bool from_now_on)
 {
-    pthread_mutex_lock(&w->lock);
+    HOLD(&w->lock);
     if (from_now_on && !w->drain_us) w->drain_us = clock_now_us();
     for (int i = 0; i < w->n_slots; i++) {
         struct slot *s = &w->slots[i];
         if (s->fd >= 0 && !s->admin && !s->req) shut(s);
     }
-    pthread_mutex_unlock(&w->lock);
 }
 
 void srv_watch_close_all(struct srv_watch *w)
 {
-    pthread_mutex_lock(&w->lock);
+    HOLD(&w->lock);
     for (int i = 0; i < w->n_slots; i++)
         if (w->slots[i].fd >= 0) shut(&w->slots[i]);
-    pthread_mutex_unlock(&w->lock);
 }
 
 /* ---- birth and death ----------------------------------------------------------------------- */
@@ -489,10 +481,8 @@ int srv_watch_create(struct srv_watch **ret, const struct srv_config *config,
 {
     int n_slots = max_connections + SRV_CONNECTION_MARGIN + SRV_ADMIN_CONNECTIONS;
     struct srv_watch *w = calloc(1, sizeof(*w));
-    if (!w || pthread_mutex_init(&w->lock, NULL)) {
-        free(w);
-        return fail_with(-1, err, errlen, "no memory for the connection watcher");
-    }
+    if (!w) return fail_with(-1, err, errlen, "no memory for the connection watcher");
+    pthread_mutex_init(&w->lock, NULL);
     w->epoll_fd = w->wake_fd = -1;
     w->config = config;
     w->metrics = metrics;

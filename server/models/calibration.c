@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "base/auto.h"
 #include "server/models/served_model.h"
 #include "tokenizer/chat/chat.h"
 #include "tokenizer/tokenizer.h"
@@ -28,12 +29,11 @@ static const char text[] =
 static int append(const struct tok *tok, const char *s, unsigned flags, int32_t *ids, int n,
                   int max)
 {
-    struct tok_ids more = {0};
+    AUTO(tok_ids_finish) struct tok_ids more = {0};
     char err[64];
     if (!tok_encode(tok, s, strlen(s), flags, &more, err, sizeof(err)))
         for (size_t i = 0; i < more.n && n < max; i++)
             ids[n++] = more.ids[i];
-    tok_ids_finish(&more);
     return n;
 }
 
@@ -41,10 +41,9 @@ int srv_calibration_ids(const struct tok *tok, const struct tok_chat *chat, int3
                         int max)
 {
     const struct tok_chat_input in = {.messages = messages};
-    struct tok_prompt prompt = {0};
+    AUTO(tok_prompt_finish) struct tok_prompt prompt = {0};
     char err[64];
     bool renders = chat && !tok_chat_render(chat, &in, &prompt, err, sizeof(err));
     int n = renders ? append(tok, prompt.text, TOK_PARSE_SPECIAL, ret_ids, 0, max) : 0;
-    tok_prompt_finish(&prompt);
     return append(tok, text, n ? 0 : TOK_ADD_SPECIAL, ret_ids, n, max);
 }

@@ -8,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "base/clock.h"
+#include "base/fail.h"
 #include "base/os_error.h"
 #include "base/thread.h"
 #include "engine/engine.h"
@@ -27,7 +29,7 @@ struct ban {
 struct srv_kv_bans {
     const struct srv_config *config;
     pthread_t thread;
-    bool has_lock, has_changed, has_thread;
+    bool has_thread;
 
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t changed;
@@ -47,10 +49,8 @@ static struct ban *find(const struct srv_kv_bans *b, const uint8_t *owner)
 bool srv_kv_is_banned(void *ctx, const uint8_t *owner)
 {
     struct srv_kv_bans *b = ctx;
-    pthread_mutex_lock(&b->lock);
-    bool banned = find(b, owner) != NULL;
-    pthread_mutex_unlock(&b->lock);
-    return banned;
+    HOLD(&b->lock);
+    return find(b, owner) != NULL;
 }
 
 /* With the lock held. */
@@ -67,7 +67,7 @@ static struct ban *add(struct srv_kv_bans *b, const uint8_t *owner)
 void srv_kv_ban(struct srv_kv_bans *b, const uint8_t *owner, bool banned)
 {
     if (!b) return;
-    pthread_mutex_lock(&b->lock);
+    HOLD(&b->lock);
     struct ban *ban = find(b, owner);
     if (!ban && banned) ban = add(b, owner);
     if (ban) {
@@ -76,7 +76,6 @@ void srv_kv_ban(struct srv_kv_bans *b, const uint8_t *owner, bool banned)
         if (ban->ends && ban->erased) *ban = b->list[--b->n];
         pthread_cond_signal(&b->changed);
     }
-    pthread_mutex_unlock(&b->lock);
 }
 
 static bool is_of(void *owner, const struct eng_kv_file *file)
@@ -129,7 +128,7 @@ static bool erase_next(struct srv_kv_bans *b, const struct ban *next)
 static void *erase_all(void *arg)
 {
     struct srv_kv_bans *b = arg;
-    pthread_mutex_lock(&b->lock);
+    HOLD(&b->lock);
     for (;;) {
         const struct ban *next = b->list;
         while (next < b->list + b->n && next->erased)
@@ -144,7 +143,6 @@ static void *erase_all(void *arg)
             pthread_cond_timedwait(&b->changed, &b->lock, &until);
         }
     }
-    pthread_mutex_unlock(&b->lock);
     return NULL;
 }
 
@@ -157,14 +155,11 @@ int srv_kv_bans_create(struct srv_kv_bans **ret, const struct srv_config *config
     *ret = NULL;
     if (!any || !config->api_key_file) return 0;
     struct srv_kv_bans *b = calloc(1, sizeof(*b));
-    if (b) {
-        b->config = config;
-        b->has_lock = pthread_mutex_init(&b->lock, NULL) == 0;
-        b->has_changed = thread_cond_init(&b->changed) == 0;
-    }
-    int rc = b && b->has_lock && b->has_changed
-                 ? thread_start(&b->thread, "hearth-kv-erase", 0, erase_all, b)
-                 : ENOMEM;
+    if (!b) return fail_with(-1, err, errlen, "no memory for the thread of kv-disk that erases");
+    b->config = config;
+    pthread_mutex_init(&b->lock, NULL);
+    thread_cond_init(&b->changed);
+    int rc = thread_start(&b->thread, "hearth-kv-erase", 0, erase_all, b);
     if (rc) {
         snprintf(err, errlen, "the thread of kv-disk that erases: %s%s", strerror(rc),
                  os_error_remedy(rc));
@@ -186,8 +181,8 @@ void srv_kv_bans_destroy(struct srv_kv_bans *b)
         pthread_mutex_unlock(&b->lock);
         pthread_join(b->thread, NULL);
     }
-    if (b->has_changed) pthread_cond_destroy(&b->changed);
-    if (b->has_lock) pthread_mutex_destroy(&b->lock);
+    pthread_cond_destroy(&b->changed);
+    pthread_mutex_destroy(&b->lock);
     free(b->list);
     free(b);
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "base/buf.h"
 #include "base/fail.h"
 #include "base/file.h"
@@ -261,7 +262,7 @@ static int join_pair(const struct srv_pairs *m, const struct srv_pair_text *pair
                      struct srv_pair_ids *ret, char *err, size_t errlen)
 {
     struct srv_pair_front *front = front_of(pair);
-    struct tok_ids b = {0};
+    AUTO(tok_ids_finish) struct tok_ids b = {0};
     int64_t room = pair->most_tokens - (int64_t)tok_n_special(m->tok, true);
     int rc = front->made
                  ? 0
@@ -273,7 +274,6 @@ static int join_pair(const struct srv_pairs *m, const struct srv_pair_text *pair
     ret->cut = pair->most_tokens > 0 && (int64_t)(a.n + b.n) > room;
     if (ret->cut) tok_cut_pair(room > 0 ? (size_t)room : 0, &a.n, &b.n);
     if (!rc) rc = tok_join(m->tok, &a, &b, &ret->ids, &ret->n_first, err, errlen);
-    tok_ids_finish(&b);
     return rc;
 }
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "base/fail.h"
 #include "base/shown.h"
 #include "base/utf8.h"
@@ -325,13 +326,12 @@ int srv_text_check_case(const struct srv_retrieval *files, const struct tok *tok
 int srv_text_encode(const struct tok *tok, const char *prompt, size_t n_prompt, const char *text,
                     size_t n_text, struct tok_ids *ret, char *err, size_t errlen)
 {
-    char *all = malloc(n_prompt + n_text + 1);
+    AUTO_FREE char *all = malloc(n_prompt + n_text + 1);
     if (!all) return TOK_ENOMEM;
     memcpy(all, prompt, n_prompt);
     memcpy(all + n_prompt, text, n_text);
     int rc = tok_encode(tok, all, n_prompt + n_text, TOK_ADD_SPECIAL | TOK_PARSE_SPECIAL, ret, err,
                         errlen);
-    free(all);
     return rc;
 }
 

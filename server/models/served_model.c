@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/auto.h"
 #include "base/fail.h"
 #include "base/gguf.h"
 #include "base/gguf_names.h"
@@ -259,7 +260,7 @@ static void check_vocabulary(const struct loading *l)
  * tokenizer may put a blank. */
 static void find_think_close(const struct tok *tok, const char *text, struct tools_markers *markers)
 {
-    struct tok_ids ids = {0};
+    AUTO(tok_ids_finish) struct tok_ids ids = {0};
     char err[64];
     if (markers->id[TOOLS_MARK_THINK_CLOSE] >= 0) {
         markers->think_close_ids[0] = markers->id[TOOLS_MARK_THINK_CLOSE];
@@ -269,7 +270,6 @@ static void find_think_close(const struct tok *tok, const char *text, struct too
         memcpy(markers->think_close_ids, ids.ids, ids.n * sizeof(*ids.ids));
         markers->n_think_close_ids = (int)ids.n;
     }
-    tok_ids_finish(&ids);
 }
 
 /* The markers of calls and reasoning that the vocabulary has as tokens. */

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/auto.h"
 #include "base/clock.h"
 #include "base/thread.h"
 #include "server/config/config.h"
@@ -16,13 +17,11 @@
 
 enum { RETRY_FAILED_US = 30000000, LOOK_US = 5000, MIB = 1 << 20, BYTES_PER_MS = 1000000 };
 
-int srv_models_init(struct srv_models *set)
+void srv_models_init(struct srv_models *set)
 {
     *set = (struct srv_models){.autoload = true};
-    if (thread_cond_init(&set->changed)) return -1;
-    set->has_lock = pthread_mutex_init(&set->lock, NULL) == 0;
-    if (!set->has_lock) pthread_cond_destroy(&set->changed);
-    return set->has_lock ? 0 : -1;
+    thread_cond_init(&set->changed);
+    pthread_mutex_init(&set->lock, NULL);
 }
 
 void srv_source_finish(struct srv_source *s)
@@ -56,7 +55,6 @@ static void drop_sent(struct srv_models *set)
 
 void srv_models_finish(struct srv_models *set)
 {
-    if (!set->has_lock) return;
     for (struct srv_model *m = set->alive; m; m = m->next)
         eng_stop_begin(m->engine);
     for (struct srv_model *m; (m = set->alive);) {
@@ -174,10 +172,9 @@ struct srv_model_params srv_source_params(const struct srv_entry *e, const struc
 void srv_models_each_entry(struct srv_models *set,
                            void (*fn)(void *ctx, const struct srv_entry *entry), void *ctx)
 {
-    pthread_mutex_lock(&set->lock);
+    HOLD(&set->lock);
     for (int i = 0; i < set->n_entries; i++)
         if (!set->entries[i]->gone) fn(ctx, set->entries[i]);
-    pthread_mutex_unlock(&set->lock);
 }
 
 const char *srv_entry_state_name(const struct srv_entry *e)
@@ -209,14 +206,13 @@ bool srv_entry_is_of(const struct srv_entry *e, const char *only)
 static int find(struct srv_models *set, const char *only, const char *asked, bool tagged)
 {
     int found = -1;
-    pthread_mutex_lock(&set->lock);
+    HOLD(&set->lock);
     for (int i = 0; i < set->n_entries && found < 0; i++) {
         const struct srv_entry *e = set->entries[i];
         for (const char *const *own = e->source.names; !e->gone && *own; own++)
             if (tagged ? srv_is_tagged(asked, *own) : !strcmp(*own, asked))
                 found = srv_entry_is_of(e, only) ? i : -1;
     }
-    pthread_mutex_unlock(&set->lock);
     return found;
 }
 
@@ -234,54 +230,46 @@ int srv_models_find_of(struct srv_models *set, const char *only, const char *nam
 void srv_models_note(struct srv_models *set, int entry, const char *dir, unsigned abilities,
                      const uint8_t digest[32])
 {
-    pthread_mutex_lock(&set->lock);
+    HOLD(&set->lock);
     struct srv_source *s = &set->entries[entry]->source;
     if (!strcmp(s->dir, dir)) {
         s->facts.is_known = true;
         s->facts.abilities = abilities;
         memcpy(s->facts.digest, digest, sizeof(s->facts.digest));
     }
-    pthread_mutex_unlock(&set->lock);
 }
 
 int srv_models_count(struct srv_models *set)
 {
     int n = 0;
-    pthread_mutex_lock(&set->lock);
+    HOLD(&set->lock);
     for (int i = 0; i < set->n_entries; i++)
         n += !set->entries[i]->gone;
-    pthread_mutex_unlock(&set->lock);
     return n;
 }
 
 int srv_models_default(struct srv_models *set)
 {
-    pthread_mutex_lock(&set->lock);
-    int entry = set->default_entry;
-    pthread_mutex_unlock(&set->lock);
-    return entry;
+    HOLD(&set->lock);
+    return set->default_entry;
 }
 
 void srv_models_set_default(struct srv_models *set, int entry)
 {
-    pthread_mutex_lock(&set->lock);
+    HOLD(&set->lock);
     set->default_entry = entry;
-    pthread_mutex_unlock(&set->lock);
 }
 
 bool srv_models_is_loaded(struct srv_models *set, int entry)
 {
-    pthread_mutex_lock(&set->lock);
-    bool loaded = entry >= 0 && entry < set->n_entries && set->entries[entry]->model;
-    pthread_mutex_unlock(&set->lock);
-    return loaded;
+    HOLD(&set->lock);
+    return entry >= 0 && entry < set->n_entries && set->entries[entry]->model;
 }
 
 const char *srv_models_name(struct srv_models *set, int entry, char *buf, size_t size)
 {
-    pthread_mutex_lock(&set->lock);
+    HOLD(&set->lock);
     snprintf(buf, size, "%s", set->entries[entry]->source.names[0]);
-    pthread_mutex_unlock(&set->lock);
     return buf;
 }
 
@@ -531,10 +519,8 @@ static enum srv_ask ask(struct srv_models *set, struct srv_entry *e, struct srv_
 enum srv_ask srv_models_ask(struct srv_models *set, int entry, struct srv_wait *w)
 {
     atomic_store(&w->end, SRV_WAITS);
-    pthread_mutex_lock(&set->lock);
-    enum srv_ask answer = ask(set, set->entries[entry], w);
-    pthread_mutex_unlock(&set->lock);
-    return answer;
+    HOLD(&set->lock);
+    return ask(set, set->entries[entry], w);
 }
 
 void srv_models_leave(struct srv_models *set, struct srv_wait *w)
@@ -559,21 +545,18 @@ void srv_models_leave(struct srv_models *set, struct srv_wait *w)
 
 struct fit_bytes srv_models_room(struct srv_models *set, int entry)
 {
-    pthread_mutex_lock(&set->lock);
+    HOLD(&set->lock);
     const struct srv_entry *e = set->entries[entry];
     struct fit_bytes bytes = {e->source.plan_bytes, set->limit_bytes - pinned_beside(set, e).bytes,
                               set->limit_bytes};
-    pthread_mutex_unlock(&set->lock);
     return bytes;
 }
 
 int64_t srv_models_load_ms(struct srv_models *set, int entry)
 {
-    pthread_mutex_lock(&set->lock);
+    HOLD(&set->lock);
     const struct srv_entry *e = set->entries[entry];
-    int64_t ms = e->load_us ? (int64_t)(e->load_us / 1000) : e->source.plan_bytes / BYTES_PER_MS;
-    pthread_mutex_unlock(&set->lock);
-    return ms;
+    return e->load_us ? (int64_t)(e->load_us / 1000) : e->source.plan_bytes / BYTES_PER_MS;
 }
 
 /* ---- references ---------------------------------------------------------------------------- */
@@ -582,29 +565,26 @@ void srv_model_release(struct srv_model *model, bool used)
 {
     if (!model) return;
     struct srv_models *set = model->set;
-    pthread_mutex_lock(&set->lock);
+    HOLD(&set->lock);
     assert(model->n_refs > 0);
     if (used && !model->drains) set->entries[model->entry]->used_us = clock_now_us();
     if (--model->n_refs == 0) pthread_cond_signal(&set->changed);
-    pthread_mutex_unlock(&set->lock);
 }
 
 void srv_model_keep_answer(struct srv_model *model)
 {
-    pthread_mutex_lock(&model->set->lock);
+    HOLD(&model->set->lock);
     model->n_unsent++;
-    pthread_mutex_unlock(&model->set->lock);
 }
 
 void srv_model_drop_answer(struct srv_model *model, int64_t bytes)
 {
     struct srv_models *set = model->set;
-    pthread_mutex_lock(&set->lock);
+    HOLD(&set->lock);
     long long before = atomic_fetch_sub(&model->answer_bytes, bytes);
     assert(before >= bytes && model->n_unsent > 0);
     (void)before;
     if (--model->n_unsent == 0) pthread_cond_signal(&set->changed);
-    pthread_mutex_unlock(&set->lock);
 }
 
 /* ---- loading and leaving ------------------------------------------------------------------- */
@@ -651,9 +631,8 @@ static void begin(struct srv_models *set, struct srv_entry *e)
 
 void srv_models_begin(struct srv_models *set, int entry)
 {
-    pthread_mutex_lock(&set->lock);
+    HOLD(&set->lock);
     begin(set, set->entries[entry]);
-    pthread_mutex_unlock(&set->lock);
 }
 
 void srv_models_fail(struct srv_models *set, int entry, const char *why, bool given_up)
@@ -686,7 +665,7 @@ enum srv_unload srv_models_unload(struct srv_models *set, int entry, int *ret_n_
                                   struct srv_wait *w)
 {
     enum srv_unload rc;
-    pthread_mutex_lock(&set->lock);
+    HOLD(&set->lock);
     struct srv_entry *e = set->entries[entry];
     if (!e->model) {
         rc = SRV_UNLOAD_NOT_LOADED;
@@ -699,7 +678,6 @@ enum srv_unload srv_models_unload(struct srv_models *set, int entry, int *ret_n_
         srv_log(SRV_LOG_INFO, "models: %s is unloaded: an operator asked for it, %d requests drain",
                 m->names[0], m->n_refs);
     }
-    pthread_mutex_unlock(&set->lock);
     return rc;
 }
 
@@ -707,7 +685,7 @@ void srv_models_settle(struct srv_models *set, struct srv_entry *e, struct srv_c
                        const struct srv_share *share, const struct srv_model_facts *facts,
                        int64_t plan_bytes, const char *why, const uint8_t digest[32])
 {
-    pthread_mutex_lock(&set->lock);
+    HOLD(&set->lock);
     if (own) e->own = own;
     if (e->model) close_door(set, e, SRV_EVICT_REPLACED);
     e->state = SRV_UNLOADED;
@@ -717,7 +695,6 @@ void srv_models_settle(struct srv_models *set, struct srv_entry *e, struct srv_c
     e->is_unavailable = why != NULL;
     snprintf(e->reason, sizeof(e->reason), "%s", why ? why : "");
     memcpy(e->digest, digest, sizeof(e->digest));
-    pthread_mutex_unlock(&set->lock);
 }
 
 void srv_models_remove(struct srv_models *set, int entry)
@@ -738,11 +715,10 @@ void srv_models_remove(struct srv_models *set, int entry)
 
 bool srv_models_post(struct srv_models *set, enum srv_task_kind job)
 {
-    pthread_mutex_lock(&set->lock);
+    HOLD(&set->lock);
     bool stopped = atomic_load(&set->stop);
     *(job == SRV_TASK_SWAP ? &set->has_swap : &set->has_scan) |= !stopped;
     pthread_cond_signal(&set->changed);
-    pthread_mutex_unlock(&set->lock);
     return !stopped;
 }
 
@@ -867,7 +843,7 @@ static void wait_for_change(struct srv_models *set, uint64_t now_us)
 struct srv_task srv_models_await(struct srv_models *set)
 {
     struct srv_task task = {SRV_TASK_STOP, -1, NULL};
-    pthread_mutex_lock(&set->lock);
+    HOLD(&set->lock);
     for (;;) {
         uint64_t now_us = clock_now_us();
         drop_sent(set);
@@ -886,7 +862,6 @@ struct srv_task srv_models_await(struct srv_models *set)
         if (find_drained(set, now_us, &task) || find_load(set, now_us, &task)) break;
         wait_for_change(set, now_us);
     }
-    pthread_mutex_unlock(&set->lock);
     return task;
 }
 
@@ -920,10 +895,9 @@ struct srv_wait *srv_models_close(struct srv_models *set, struct srv_model *mode
 void srv_models_each(struct srv_models *set, void (*fn)(void *ctx, struct srv_model *model),
                      void *ctx)
 {
-    pthread_mutex_lock(&set->lock);
+    HOLD(&set->lock);
     for (struct srv_model *m = set->alive; m; m = m->next)
         fn(ctx, m);
-    pthread_mutex_unlock(&set->lock);
 }
 
 static void add_engine(struct eng_stats *sum, const struct srv_model *m, bool with_pages,
@@ -939,7 +913,7 @@ static void add_engine(struct eng_stats *sum, const struct srv_model *m, bool wi
 
 void srv_models_look(struct srv_models *set, struct srv_models_view *ret)
 {
-    pthread_mutex_lock(&set->lock);
+    HOLD(&set->lock);
     *ret = (struct srv_models_view){.n_grammar_hits = set->n_closed_grammar_hits,
                                     .n_grammar_misses = set->n_closed_grammar_misses};
     for (int i = 0; i < set->n_entries; i++)
@@ -953,7 +927,6 @@ void srv_models_look(struct srv_models *set, struct srv_models_view *ret)
         ret->n_grammar_hits += grammars.n_hits;
         ret->n_grammar_misses += grammars.n_misses;
     }
-    pthread_mutex_unlock(&set->lock);
 }
 
 void srv_entry_stats(const struct srv_models *set, const struct srv_entry *e, struct eng_stats *ret)
@@ -965,10 +938,9 @@ void srv_entry_stats(const struct srv_models *set, const struct srv_entry *e, st
 
 struct srv_model *srv_models_of(struct srv_models *set, int entry)
 {
-    pthread_mutex_lock(&set->lock);
+    HOLD(&set->lock);
     struct srv_model *model =
         entry >= 0 && entry < set->n_entries ? set->entries[entry]->model : NULL;
     if (model) model->n_refs++;
-    pthread_mutex_unlock(&set->lock);
     return model;
 }

@@ -100,7 +100,6 @@ struct srv_entry {
 struct srv_models {
     pthread_mutex_t lock;   /* guards the fields below and those of the models that say so */
     pthread_cond_t changed; /* for the loader's thread */
-    bool has_lock;
     struct srv_entry *entries[POLICY_ENTRIES];
     int n_entries;
     int default_entry;        /* -1: it has vanished */
@@ -120,8 +119,8 @@ struct srv_models {
     atomic_bool give_up;     /* so does the load that runs, or nobody waits for it any longer */
 };
 
-/* An empty set. Returns 0, or -1 if it has no lock. */
-int srv_models_init(struct srv_models *set);
+/* An empty set. */
+void srv_models_init(struct srv_models *set);
 /* Closes the models; all references must be released. A zeroed set is fine. */
 void srv_models_finish(struct srv_models *set);
 

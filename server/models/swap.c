@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/auto.h"
 #include "engine/engine.h"
 #include "server/log.h"
 #include "server/models/app.h"
@@ -50,16 +51,14 @@ static void set_state(struct srv_swap *s, enum srv_swap_state state)
 
 void srv_swap_enter(struct srv_swap *s, enum srv_swap_state state)
 {
-    pthread_mutex_lock(&s->app->models.lock);
+    HOLD(&s->app->models.lock);
     set_state(s, state);
-    pthread_mutex_unlock(&s->app->models.lock);
 }
 
 void srv_swap_look(struct srv_swap *s, struct srv_swap_view *ret)
 {
-    pthread_mutex_lock(&s->app->models.lock);
+    HOLD(&s->app->models.lock);
     *ret = s->view;
-    pthread_mutex_unlock(&s->app->models.lock);
 }
 
 /* Returns -1, for tail calls. */

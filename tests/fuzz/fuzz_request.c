@@ -357,10 +357,10 @@ static void open_server(void)
     snprintf(dir, sizeof(dir), "%s/deploy/demo", root ? root : ".");
     static struct srv_app own;
     struct srv_app *app = &own;
+    srv_models_init(&app->models);
     if (srv_config_load(&config, 2, argv, no_environment, err, sizeof(err)) ||
         tok_open(&model.tok, dir, err, sizeof(err)) ||
         tok_chat_open(&model.chat, dir, &params, err, sizeof(err)) ||
-        srv_models_init(&app->models) ||
         compile_queue_create(&app->compiles, never, NULL, err, sizeof(err)) ||
         srv_work_create(&server.work, 0, err, sizeof(err))) {
         fprintf(stderr, "%s: %s\n", dir, err);

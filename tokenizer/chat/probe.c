@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "tokenizer/chat/chat_internal.h"
 
 /* Words that no template has by itself. */
@@ -37,14 +38,13 @@ struct probe {
 static char *try_render(struct probe *p, const char *messages, const char *tools)
 {
     char err[64];
-    struct tok_prompt prompt = {0};
+    AUTO(tok_prompt_finish) struct tok_prompt prompt = {0};
     const struct tok_chat_input in = {
         .messages = messages, .tools = tools, .add_generation_prompt = true, .verbatim = true};
     int rc = tok_chat_render(p->chat, &in, &prompt, err, sizeof(err));
     if (rc == TOK_ENOMEM) p->rc = rc;
     char *text = prompt.text;
     prompt.text = NULL;
-    tok_prompt_finish(&prompt);
     return text;
 }
 
@@ -116,22 +116,18 @@ static bool in_place(const char *text, const char *roles, size_t i)
 /* Returns true if each message of a conversation comes out in its place. */
 static bool shows(struct probe *p, const struct tok_chat *c, const char *roles)
 {
-    char *text = render_roles(p, c, roles);
-    bool all = in_place(text, roles, 0);
-    free(text);
-    return all;
+    AUTO_FREE char *text = render_roles(p, c, roles);
+    return in_place(text, roles, 0);
 }
 
 /* Returns true if the developer's role is refused or dropped, or comes out as a made-up one does: a
  * name that the template prints as it would any, and that the model never saw. */
 static bool is_unknown_role(struct probe *p, const struct tok_chat *c)
 {
-    char *known = render_roles(p, c, "du"), *made_up = render_roles(p, c, "xu");
+    AUTO_FREE char *known = render_roles(p, c, "du"), *made_up = render_roles(p, c, "xu");
     bool shown = in_place(known, "du", 0), same = shown && made_up;
     for (size_t i = 0; same && (known[i] || made_up[i]); i++)
         same = known[i] == made_up[i] || ((known[i] | 0x20) == 'd' && (made_up[i] | 0x20) == 'z');
-    free(known);
-    free(made_up);
     return !shown || same;
 }
 
@@ -158,11 +154,9 @@ static void probe_roles(struct probe *p, struct tok_chat *c)
 static void probe_late_system(struct probe *p, struct tok_chat *c)
 {
     const char *roles = c->caps.system_role ? "suasu" : "uasu";
-    char *plain = render_roles(p, c, c->caps.system_role ? "suau" : "uau");
-    char *late = render_roles(p, c, roles);
+    AUTO_FREE char *plain = render_roles(p, c, c->caps.system_role ? "suau" : "uau");
+    AUTO_FREE char *late = render_roles(p, c, roles);
     c->needs.reminders = plain && !in_place(late, roles, strlen(roles) - 3);
-    free(plain);
-    free(late);
 }
 
 /* ---- the form of messages ------------------------------------------------------------------ */
@@ -170,22 +164,18 @@ static void probe_late_system(struct probe *p, struct tok_chat *c)
 /* Parts are understood if they render to the same text as their string. */
 static void probe_parts(struct probe *p, struct tok_chat *c)
 {
-    char *plain = try_render(p, "[" USER_MESSAGE "]", p->tools);
-    char *parts = try_render(p, "[" PARTS_MESSAGE "]", p->tools);
+    AUTO_FREE char *plain = try_render(p, "[" USER_MESSAGE "]", p->tools);
+    AUTO_FREE char *parts = try_render(p, "[" PARTS_MESSAGE "]", p->tools);
     bool plain_shows = plain && strstr(plain, USER), parts_show = parts && strstr(parts, USER);
     c->needs.only_parts = parts_show && !plain_shows;
     c->caps.content_parts = parts_show && (!plain_shows || strcmp(plain, parts) == 0);
-    free(plain);
-    free(parts);
 }
 
 static void probe_tools(struct probe *p, struct tok_chat *c)
 {
     const char *messages = c->needs.only_parts ? "[" PARTS_MESSAGE "]" : "[" USER_MESSAGE "]";
-    char *without = try_render(p, messages, NULL), *with = try_render(p, messages, TOOLS);
+    AUTO_FREE char *without = try_render(p, messages, NULL), *with = try_render(p, messages, TOOLS);
     c->caps.tools = with && (!without || strcmp(with, without) != 0);
-    free(without);
-    free(with);
 }
 
 /*
@@ -194,20 +184,18 @@ static void probe_tools(struct probe *p, struct tok_chat *c)
  */
 static void probe_arguments(struct probe *p, struct tok_chat *c)
 {
-    char *object = render_call(p, "\"\"", OBJECT_ARGUMENTS, "call00001");
-    char *text = render_call(p, "\"\"", TEXT_ARGUMENTS, "call00001");
+    AUTO_FREE char *object = render_call(p, "\"\"", OBJECT_ARGUMENTS, "call00001");
+    AUTO_FREE char *text = render_call(p, "\"\"", TEXT_ARGUMENTS, "call00001");
     bool object_shows = object && strstr(object, ARGUMENT) && !strstr(object, "{'" ARGUMENT "'");
     bool text_shows = text && strstr(text, ARGUMENT);
     c->caps.object_arguments = object_shows || !text_shows;
-    free(object);
-    free(text);
 }
 
 /* No content is fine where it renders and does not put a None that "" would not. */
 static void probe_null(struct probe *p, struct tok_chat *c)
 {
     const char *arguments = c->caps.object_arguments ? OBJECT_ARGUMENTS : TEXT_ARGUMENTS;
-    char *empty = render_call(p, "\"\"", arguments, "call00001");
+    AUTO_FREE char *empty = render_call(p, "\"\"", arguments, "call00001");
     char *none = render_call(p, "null", arguments, "call00001");
     if (!empty) { /* the template knows no tools: ask about a plain answer */
         free(none);
@@ -219,7 +207,6 @@ static void probe_null(struct probe *p, struct tok_chat *c)
             NULL);
     }
     c->caps.null_content = none && count(none, "None") == count(empty, "None");
-    free(empty);
     free(none);
 }
 
@@ -228,14 +215,11 @@ static void probe_ids(struct probe *p, struct tok_chat *c)
 {
     static const char nine[] = "call00001", long_id[] = "call_0123456789abcdefghijkl";
     const char *arguments = c->caps.object_arguments ? OBJECT_ARGUMENTS : TEXT_ARGUMENTS;
-    char *brief = render_call(p, "\"\"", arguments, nine);
-    char *full = render_call(p, "\"\"", arguments, long_id);
-    char *tiny = render_call(p, "\"\"", arguments, "c1");
+    AUTO_FREE char *brief = render_call(p, "\"\"", arguments, nine);
+    AUTO_FREE char *full = render_call(p, "\"\"", arguments, long_id);
+    AUTO_FREE char *tiny = render_call(p, "\"\"", arguments, "c1");
     bool cut = full && brief && strstr(brief, nine) && !strstr(full, long_id);
     c->caps.short_call_ids = brief && (!full || !tiny || cut);
-    free(brief);
-    free(full);
-    free(tiny);
 }
 
 int tok_chat_probe(struct tok_chat *c)

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/auto.h"
 #include "tokenizer/template/dict.h"
 #include "tokenizer/template/json.h"
 #include "tokenizer/template/text_ops.h"
@@ -271,7 +272,7 @@ static int copy_prompt(const struct jinja_str *s, size_t n, struct tok_prompt *r
 int tok_chat_render(const struct tok_chat *c, const struct tok_chat_input *in,
                     struct tok_prompt *ret, char *err, size_t errlen)
 {
-    struct jinja_run *r = calloc(1, sizeof(*r));
+    AUTO_FREE struct jinja_run *r = calloc(1, sizeof(*r));
     struct job job = {.chat = c, .in = in};
     if (!r) return fail_with(TOK_ENOMEM, err, errlen, "out of memory");
     bool fewer = in->max_steps && in->max_steps < c->max_steps;
@@ -286,7 +287,6 @@ int tok_chat_render(const struct tok_chat *c, const struct tok_chat_input *in,
         if (rc) snprintf(err, errlen, "out of memory");
     }
     jinja_run_finish(r);
-    free(r);
     return rc;
 }
 

@@ -12,10 +12,10 @@
  * in the folder that goes with it.
  */
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "base/fail.h"
 #include "base/file.h"
 #include "base/gguf_names.h"
@@ -23,7 +23,6 @@
 #include "tokenizer/gguf.h"
 #include "tokenizer/template/dict.h"
 #include "tokenizer/template/json.h"
-#include "tokenizer/template/print.h"
 
 enum {
     MAX_FILE_BYTES = 32 << 20,
@@ -320,7 +319,7 @@ static int read_files(struct loader *l, const char *dir, const struct tok_chat_p
 static int run_loader(struct loader *l, const char *dir, const struct tok_chat_params *params,
                       char *err, size_t errlen)
 {
-    struct jinja_run *r = calloc(1, sizeof(*r));
+    AUTO_FREE struct jinja_run *r = calloc(1, sizeof(*r));
     if (!r) return fail_with(TOK_ENOMEM, err, errlen, "out of memory");
     jinja_run_init(r, LOAD_MEMORY_BYTES, LOAD_STEPS);
     int rc = read_files(l, dir, params, err, errlen);
@@ -331,7 +330,6 @@ static int run_loader(struct loader *l, const char *dir, const struct tok_chat_p
     jinja_run_finish(r);
     for (int i = 0; i < N_FILES; i++)
         free(l->files[i].data);
-    free(r);
     return rc;
 }
 

@@ -3,7 +3,6 @@
 #include "tokenizer/grammar/compiled.h"
 
 #include <stdbool.h>
-#include <string.h>
 
 #include "tokenizer/grammar/dfa.h"
 #include "tokenizer/grammar/grammar.h"

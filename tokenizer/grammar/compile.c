@@ -3,7 +3,6 @@
 #include "tokenizer/grammar/grammar.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/json_reader.h"
 #include "tokenizer/grammar/compiled.h"

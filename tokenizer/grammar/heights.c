@@ -9,7 +9,6 @@
  */
 #include <assert.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "tokenizer/grammar/build.h"
 #include "tokenizer/grammar/format.h"

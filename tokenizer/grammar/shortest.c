@@ -8,7 +8,6 @@
  * needed. So the machine itself says what may come, and a measure that is too large does no harm;
  * it is too large rather than too small where a key or a unique item must differ from others.
  */
-#include <assert.h>
 #include <string.h>
 
 #include "tokenizer/grammar/format.h"

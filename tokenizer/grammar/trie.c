@@ -3,7 +3,6 @@
 #include "tokenizer/grammar/trie.h"
 
 #include <assert.h>
-#include <string.h>
 
 #include "tokenizer/grammar/build.h"
 

@@ -4,7 +4,6 @@
  * many characters, and which close the string. One walk over the trie for each dialect.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "tokenizer/grammar/grammar.h"
 #include "tokenizer/grammar/vocab.h"

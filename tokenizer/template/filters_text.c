@@ -2,7 +2,6 @@
 /*
  * Filters on text.
  */
-#include <string.h>
 
 #include "tokenizer/template/library.h"
 #include "tokenizer/template/print.h"

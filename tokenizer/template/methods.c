@@ -3,7 +3,6 @@
  * The methods of str. Those that insert text escape it if the string is
  * Markup, as markupsafe does.
  */
-#include <string.h>
 
 #include "tokenizer/template/library.h"
 #include "tokenizer/template/text_ops.h"

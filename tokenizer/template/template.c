@@ -5,7 +5,6 @@
 #include "tokenizer/template/template.h"
 
 #include <assert.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/fail.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* The walk through the text of a call; see reader.h and call_steps.h. */
-#include <assert.h>
 #include <string.h>
 
 #include "base/hex.h"

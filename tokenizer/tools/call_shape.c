@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/auto.h"
 #include "base/json_reader.h"
 #include "tokenizer/tools/json_scan.h"
 
@@ -103,7 +104,7 @@ static bool read_members(struct jr *r, struct json_call *c)
 /* A call that begins with the bracket at the beginning of text. */
 static bool read_call(struct tools_span text, struct json_call *c)
 {
-    struct jr r;
+    AUTO(jr_finish) struct jr r;
     char err[64];
     bool first = true;
     *c = (struct json_call){.is_list = *text.s == '['};
@@ -115,7 +116,6 @@ static bool read_call(struct tools_span text, struct json_call *c)
     c->object = between(text.s + begin, text.s + r.pos);
     ok = ok && (!c->is_list || jr_more(&r, ']', &first) == 0);
     c->whole = between(text.s, text.s + r.pos);
-    jr_finish(&r);
     return ok;
 }
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "tokenizer/tools/call_shape.h"
 
 /* Words that no template has by itself. */
@@ -59,7 +60,7 @@ struct probe {
 static char *render(struct probe *p, const char *messages, const char *kwargs, bool prompt)
 {
     char err[64], variables[512];
-    struct tok_prompt ret = {0};
+    AUTO(tok_prompt_finish) struct tok_prompt ret = {0};
     snprintf(variables, sizeof(variables), "{\"xml_tools\":%s}", p->tools ? p->tools : "null");
     const struct tok_chat_input in = {
         .messages = messages,
@@ -72,27 +73,21 @@ static char *render(struct probe *p, const char *messages, const char *kwargs, b
     if (rc == TOK_ENOMEM) p->rc = rc;
     char *text = ret.text;
     ret.text = NULL;
-    tok_prompt_finish(&ret);
     return text;
 }
 
 static bool shows(struct probe *p, const char *messages, const char *kwargs, const char *word)
 {
-    char *text = render(p, messages, kwargs, true);
-    bool found = text && strstr(text, word);
-    free(text);
-    return found;
+    AUTO_FREE char *text = render(p, messages, kwargs, true);
+    return text && strstr(text, word);
 }
 
 /* Returns true if two values of a variable give different prompts. */
 static bool differ(struct probe *p, const char *kwargs, const char *other_kwargs)
 {
-    char *one = render(p, "[" ASK "]", kwargs, true),
-         *two = render(p, "[" ASK "]", other_kwargs, true);
-    bool differs = one && two && strcmp(one, two) != 0;
-    free(one);
-    free(two);
-    return differs;
+    AUTO_FREE char *one = render(p, "[" ASK "]", kwargs, true),
+                   *two = render(p, "[" ASK "]", other_kwargs, true);
+    return one && two && strcmp(one, two) != 0;
 }
 
 static size_t common(const char *a, const char *b)
@@ -132,24 +127,21 @@ static void compare(struct calls *ret, const char *plain, const char *called)
 
 static void look_at_separator(struct probe *p, struct tools_style *style, const char *plain)
 {
-    char *text = render(p, two_calls, NULL, false);
+    AUTO_FREE char *text = render(p, two_calls, NULL, false);
     const char *begin = text ? text + common(plain, text) : NULL;
     const char *end = begin ? strstr(begin, RESULT) : NULL;
     if (end) tools_shape_find_separator(style, (struct tools_span){begin, (size_t)(end - begin)});
-    free(text);
 }
 
 static void look_at_calls(struct probe *p, bool tools, struct calls *ret)
 {
     *ret = (struct calls){0};
     p->tools = tools ? full_list : NULL;
-    char *plain = render(p, plain_turns, NULL, false);
-    char *called = render(p, one_call, NULL, false);
+    AUTO_FREE char *plain = render(p, plain_turns, NULL, false);
+    AUTO_FREE char *called = render(p, one_call, NULL, false);
     if (!called) called = render(p, no_result, NULL, false);
     if (plain && called) compare(ret, plain, called);
     if (ret->known) look_at_separator(p, &ret->style, plain);
-    free(plain);
-    free(called);
 }
 
 /* The format that the instructions around the list of tools show. */
@@ -157,11 +149,10 @@ static enum tools_format shown_format(struct probe *p)
 {
     enum tools_format format = TOOLS_UNKNOWN;
     p->tools = full_list;
-    char *text = render(p, "[" ASK "]", NULL, true);
+    AUTO_FREE char *text = render(p, "[" ASK "]", NULL, true);
     if (text && tools_shape_is_shown(TOOLS_HERMES, text)) format = TOOLS_HERMES;
     if (text && tools_shape_is_shown(TOOLS_QWEN_XML, text)) format = TOOLS_QWEN_XML;
     if (text && tools_shape_is_shown(TOOLS_PYTHONIC, text)) format = TOOLS_PYTHONIC;
-    free(text);
     return format;
 }
 
@@ -255,19 +246,15 @@ static bool knows_pair(struct probe *p, const char *const pair[2], const char *a
     snprintf(inside, sizeof(inside), "%s" THINK "%s" SAY, pair[0], pair[1]);
     snprintf(messages, sizeof(messages), "[" ASK ",{\"role\":\"assistant\",\"content\":\"%s\"}%s]",
              inside, after);
-    char *text = render(p, messages, NULL, false);
-    bool knows = text && strstr(text, SAY) && !strstr(text, inside);
-    free(text);
-    return knows;
+    AUTO_FREE char *text = render(p, messages, NULL, false);
+    return text && strstr(text, SAY) && !strstr(text, inside);
 }
 
 static bool prompt_has(struct probe *p, const char *kwargs, const char *const pair[2])
 {
-    char *text = render(p, "[" ASK "]", kwargs, true);
+    AUTO_FREE char *text = render(p, "[" ASK "]", kwargs, true);
     const char *user = text ? strstr(text, USER) : NULL;
-    bool has = user && (strstr(user, pair[0]) || strstr(user, pair[1]));
-    free(text);
-    return has;
+    return user && (strstr(user, pair[0]) || strstr(user, pair[1]));
 }
 
 static bool find_known_pair(struct probe *p, struct tools_style *style)
@@ -290,25 +277,20 @@ static void find_markers(struct probe *p, struct tools_style *style)
     static const char parts[] =
         "[" ASK ",{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"" THINK
         "\"},{\"type\":\"text\",\"text\":\"" SAY "\"}]}]";
-    char *plain = render(p, plain_turns, NULL, false);
-    char *field = render(p, "[" ASK "," THOUGHT "]", NULL, false);
-    char *part = render(p, parts, NULL, false);
+    AUTO_FREE char *plain = render(p, plain_turns, NULL, false);
+    AUTO_FREE char *field = render(p, "[" ASK "," THOUGHT "]", NULL, false);
+    AUTO_FREE char *part = render(p, parts, NULL, false);
     if (!(plain && field && find_pair(style, plain, field)) && !find_known_pair(p, style) &&
         plain && part)
         find_pair(style, plain, part);
-    free(plain);
-    free(field);
-    free(part);
 }
 
 /* A generation prompt that ends inside an open block. */
 static bool is_forced(struct probe *p, const struct tools_style *style)
 {
-    char *text = render(p, "[" ASK "]", NULL, true);
+    AUTO_FREE char *text = render(p, "[" ASK "]", NULL, true);
     const char *user = text ? strstr(text, USER) : NULL;
-    bool forced = user && tools_think_is_open(style, user, strlen(user));
-    free(text);
-    return forced;
+    return user && tools_think_is_open(style, user, strlen(user));
 }
 
 static void find_reasoning(struct probe *p, struct tools_style *style)

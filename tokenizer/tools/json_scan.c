@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "base/json_reader.h"
 
 enum state {
@@ -234,7 +235,7 @@ bool json_scan_complete(const struct json_scan *s)
 
 const char *json_member(const char *object, size_t len, const char *name, size_t *ret_len)
 {
-    struct jr r;
+    AUTO(jr_finish) struct jr r;
     char err[128];
     const char *key, *found = NULL, *value;
     size_t n, value_len;
@@ -249,6 +250,5 @@ const char *json_member(const char *object, size_t len, const char *name, size_t
             found = value;
             *ret_len = value_len;
         }
-    jr_finish(&r);
     return found;
 }

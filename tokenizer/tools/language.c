@@ -3,7 +3,6 @@
  * The language of an answer with tools, as a tree of parts for tokenizer/grammar: the very texts
  * that the template writes for a past call, with names and schemas of the request in them.
  */
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 

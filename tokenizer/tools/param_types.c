@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "base/hex.h"
 #include "base/json_reader.h"
 #include "tokenizer/tok_types.h"
@@ -102,7 +103,7 @@ static struct span pointer_token(const char **p, const char *end, char *out, siz
 /* The schema that a $ref (a JSON string) of the form #/a/b points at; empty if there is none. */
 static struct span resolve(struct types *t, struct span ref)
 {
-    struct jr r;
+    AUTO(jr_finish) struct jr r;
     struct span text, at = t->root, none = {"", 0};
     char err[128], token[256];
     jr_init(&r, ref.s, ref.n, JR_NUL, err, sizeof(err));
@@ -114,7 +115,6 @@ static struct span resolve(struct types *t, struct span ref)
         visit(t, at, look_up, &l);
         at = l.found;
     }
-    jr_finish(&r);
     return local && p == end ? at : none;
 }
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "base/buf.h"
 #include "base/fail.h"
 #include "base/json_reader.h"
@@ -46,7 +47,7 @@ static void wrap_tool(struct buf *b, const char *tool, size_t len, bool fills)
 
 static int wrap_tools(struct buf *b, const struct tools_prompt_params *p, char *err, size_t errlen)
 {
-    struct jr r;
+    AUTO(jr_finish) struct jr r;
     const char *s;
     size_t n;
     bool first = true;
@@ -63,7 +64,6 @@ static int wrap_tools(struct buf *b, const struct tools_prompt_params *p, char *
     }
     buf_puts(b, "]");
     if (!rc) rc = more < 0 ? more : jr_end(&r);
-    jr_finish(&r);
     return rc == JR_ENOMEM ? TOK_ENOMEM : rc ? TOK_EINVAL : 0;
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "server/api/read/metadata_lines.h"
 #include "server/config/config.h"
 #include "server/api/read/json_fields.h"
@@ -174,10 +175,8 @@ static char *text_of_messages(const struct srv_model *model, const struct chat_i
     if (model->config->keep_metadata_lines || metadata_lines_length(in->messages) == 0)
         return srv_body_list_text(in->body, in->messages);
     srv_json_ran_out();
-    json_t *list = metadata_lines_take(in->messages, in->metadata);
-    char *text = srv_json_ran_out() ? NULL : srv_body_list_text(in->body, list);
-    json_decref(list);
-    return text;
+    json_auto_t *list = metadata_lines_take(in->messages, in->metadata);
+    return srv_json_ran_out() ? NULL : srv_body_list_text(in->body, list);
 }
 
 /* The same of an object. */
@@ -251,10 +250,8 @@ int chat_input_make(const struct srv_model *model, const struct chat_input *in,
 int chat_input_encode(const struct srv_model *model, const struct chat_input *in,
                       struct tok_ids *ids, struct param_error *err)
 {
-    struct tok_prompt prompt = {0};
-    int rc = chat_input_make(model, in, &prompt, ids, err);
-    tok_prompt_finish(&prompt);
-    return rc;
+    AUTO(tok_prompt_finish) struct tok_prompt prompt = {0};
+    return chat_input_make(model, in, &prompt, ids, err);
 }
 
 /* Messages from the last one of the user on; all, if none is the user's. */

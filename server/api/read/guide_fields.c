@@ -3,9 +3,9 @@
 #include "server/api/read/guide_fields.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "base/json_tree.h"
 
 /* A field of the body. */
@@ -60,11 +60,8 @@ static bool is_asked(const struct guide_ask *a, enum gram_kind kind, struct srv_
     if (a->kind != kind) return false;
     if (a->text.len == text.len && !memcmp(a->text.text, text.text, text.len)) return true;
     if (kind != GRAM_SCHEMA && kind != GRAM_CHOICE) return false;
-    char *x = normalized(a->text), *y = normalized(text);
-    bool same = x && y && !strcmp(x, y);
-    free(x);
-    free(y);
-    return same;
+    AUTO_FREE char *x = normalized(a->text), *y = normalized(text);
+    return x && y && !strcmp(x, y);
 }
 
 static int ask(struct guide_ask *a, const struct field *f, enum gram_kind kind,

@@ -3,8 +3,9 @@
 #include "server/api/read/history.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "base/auto.h"
 
 static const char *type_of(const json_t *part)
 {
@@ -39,9 +40,9 @@ void history_leave_out_of_result(struct param_unknown *ignored, const char *path
     history_leave_out(ignored, path, type_of(part));
     if (!name) name = json_string_value(json_object_get(part, "title"));
     if (!media) return;
-    json_t *text = json_sprintf("[%s left out%s%s]", media, name ? ": " : "", name ? name : "");
+    json_auto_t *text =
+        json_sprintf("[%s left out%s%s]", media, name ? ": " : "", name ? name : "");
     history_add_text(parts, text);
-    json_decref(text);
 }
 
 /* ---- text ---------------------------------------------------------------------------------- */
@@ -88,12 +89,9 @@ int history_add_part(struct param_unknown *ignored, const char *path, const json
 
 json_t *history_arguments(const char *name, const json_t *input)
 {
-    json_t *object = json_pack("{s:O}", name, input);
-    char *text = json_dumps(object, 0);
-    json_t *arguments = text ? json_string(text) : NULL;
-    free(text);
-    json_decref(object);
-    return arguments;
+    json_auto_t *object = json_pack("{s:O}", name, input);
+    AUTO_FREE char *text = json_dumps(object, 0);
+    return text ? json_string(text) : NULL;
 }
 
 /* ---- messages of the chat dialect ----------------------------------------------------------- */

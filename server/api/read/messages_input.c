@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "base/buf.h"
 #include "base/utf8.h"
 
@@ -107,7 +108,7 @@ static int add_source(const struct block *b, const json_t *value, const char *ty
     const json_t *source = json_object_get(value, "source"), *content = NULL;
     const char *kind = json_string_value(json_object_get(source, "type"));
     bool document = !strcmp(type, "document");
-    struct buf out;
+    AUTO(buf_finish) struct buf out;
     if (!document) content = json_object_get(value, "content");
     if (document && kind && !strcmp(kind, "text")) content = json_object_get(source, "data");
     if (document && kind && !strcmp(kind, "content")) content = json_object_get(source, "content");
@@ -121,7 +122,6 @@ static int add_source(const struct block *b, const json_t *value, const char *ty
     if (!rc)
         json_array_append_new(parts, json_pack("{s:s, s:o}", "type", "text", "text",
                                                json_stringn(out.data, out.len)));
-    buf_finish(&out);
     return rc;
 }
 
@@ -186,14 +186,12 @@ static int mark_error(json_t *parts, struct param_error *err)
     static const char word[] = "Error: ";
     json_t *first = json_array_get(parts, 0), *text = json_object_get(first, "text");
     if (!text || !strncmp(json_string_value(text), word, sizeof(word) - 1)) return 0;
-    struct buf b;
+    AUTO(buf_finish) struct buf b;
     buf_init(&b, 256u << 20);
     buf_puts(&b, word);
     buf_add(&b, json_string_value(text), json_string_length(text));
     if (!b.failed) json_object_set_new(first, "text", json_stringn(b.data, b.len));
-    int rc = b.failed ? param_no_memory(err) : 0;
-    buf_finish(&b);
-    return rc;
+    return b.failed ? param_no_memory(err) : 0;
 }
 
 static int add_result(const struct block *b, const json_t *content, json_t *list,

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "base/buf.h"
 #include "server/api/read/chat_input.h"
 
@@ -181,16 +182,14 @@ static void add_call(struct conversion *c, const struct item *item, const struct
 /* The texts of parts, one per line; they may hold NUL bytes. NULL: out of memory. */
 static json_t *lines_of(const json_t *parts)
 {
-    struct buf b;
+    AUTO(buf_finish) struct buf b;
     buf_init(&b, 256u << 20);
     for (size_t k = 0; k < json_array_size(parts); k++) {
         const json_t *text = json_object_get(json_array_get(parts, k), "text");
         if (k > 0) buf_add(&b, "\n", 1);
         buf_add(&b, json_string_value(text), json_string_length(text));
     }
-    json_t *lines = b.failed ? NULL : json_stringn(b.data ? b.data : "", b.len);
-    buf_finish(&b);
-    return lines;
+    return b.failed ? NULL : json_stringn(b.data ? b.data : "", b.len);
 }
 
 /* Its full text if it was sent, else the summary. */

@@ -2,7 +2,6 @@
 /* Tools and reasoning of a request; see tools_request.h. */
 #include "server/api/read/tools_request.h"
 
-#include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "engine/engine.h"
 #include "server/models/served_model.h"
 
@@ -80,7 +81,7 @@ static json_t *kept_messages(const struct search *s, const struct cut *cut)
 static int *find_parted(const json_t *messages)
 {
     int *parted = calloc(json_array_size(messages) + 1, sizeof(*parted));
-    json_t *callers = json_object(); /* id -> the message of the last call that has it */
+    json_auto_t *callers = json_object(); /* id -> the message of the last call that has it */
     for (size_t i = 0; parted && i < json_array_size(messages); i++) {
         const json_t *message = json_array_get(messages, i),
                      *calls = json_object_get(message, "tool_calls");
@@ -95,7 +96,6 @@ static int *find_parted(const json_t *messages)
             if (id) json_object_set_new(callers, id, json_integer((json_int_t)i));
         }
     }
-    json_decref(callers);
     return parted;
 }
 
@@ -123,8 +123,8 @@ static void find_cuts(struct search *s, const int *parted)
 /* How many tokens less the prompt has. */
 static int measure(const struct search *s, const struct cut *cut, int64_t *ret)
 {
-    struct tok_prompt prompt = {0};
-    struct tok_ids ids = {0};
+    AUTO(tok_prompt_finish) struct tok_prompt prompt = {0};
+    AUTO(tok_ids_finish) struct tok_ids ids = {0};
     struct chat_input in = *s->in;
     json_t *kept = kept_messages(s, cut);
     in.messages = kept;
@@ -133,8 +133,6 @@ static int measure(const struct search *s, const struct cut *cut, int64_t *ret)
                                 : chat_input_make(s->model, &in, &prompt, &ids, s->err);
     *ret = s->n_tokens - (int64_t)ids.n;
     json_decref(kept);
-    tok_prompt_finish(&prompt);
-    tok_ids_finish(&ids);
     return rc;
 }
 

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/auto.h"
 #include "base/json_reader.h"
 #include "server/api/write/openai_json.h"
 
@@ -60,7 +61,7 @@ static void open_message(struct srv_gen *g, struct jw *w, const char *name)
  * follows it. */
 static void write_whole_members(struct jw *w, const char *name, const char *text, size_t len)
 {
-    struct jr r;
+    AUTO(jr_finish) struct jr r;
     const char *key, *value;
     size_t key_len, value_len;
     bool first = true;
@@ -80,7 +81,6 @@ static void write_whole_members(struct jw *w, const char *name, const char *text
             if (!whole) break;
         }
     jw_close(w);
-    jr_finish(&r);
 }
 
 static void write_input(struct jw *w, const struct gen_choice *c, int i)

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/auto.h"
 #include "base/clock.h"
 #include "base/json_tree.h"
 #include "server/api/write/openai_json.h"
@@ -42,8 +43,8 @@ static void write_call(const struct srv_gen *g, struct jw *w, const struct gen_c
         .library = &library, .flags = JT_REPEATS, .max_values = PARAM_MAX_VALUES};
     size_t len = choice_part_end(c, (int)(call - c->parts)) - call->from;
     struct jt_fault fault;
-    json_t *arguments = NULL;
-    char *text = NULL;
+    json_auto_t *arguments = NULL;
+    AUTO_FREE char *text = NULL;
     if (!jt_read(&arguments, c->text.text.data + call->from, len, &params, &fault))
         text = json_dumps(arguments, JSON_COMPACT | JSON_ENSURE_ASCII);
     jw_open(w, NULL, '{');
@@ -54,8 +55,6 @@ static void write_call(const struct srv_gen *g, struct jw *w, const struct gen_c
     jw_json(w, "arguments", text ? text : "{}", text ? strlen(text) : 2);
     jw_close(w);
     jw_close(w);
-    free(text);
-    json_decref(arguments);
 }
 
 /* Part `part` alone, from byte `from` to `to` of the text; NULL: nothing of it. */

@@ -62,7 +62,7 @@ static void waits_end_at_a_time_of_the_clock(void **state)
     struct timespec until = clock_after_ms(5);
     int rc = 0;
     (void)state;
-    REQUIRE_EQ_INT(thread_cond_init(&cond), 0);
+    thread_cond_init(&cond);
     pthread_mutex_lock(&lock);
     while (!rc)
         rc = pthread_cond_timedwait(&cond, &lock, &until);

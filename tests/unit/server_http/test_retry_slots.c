@@ -15,7 +15,7 @@ static const uint8_t tenant_a[32] = "a", tenant_b[32] = "b";
 static struct srv_retry *open_retry(void)
 {
     struct srv_retry *r = calloc(1, sizeof(*r));
-    REQUIRE_EQ_INT(srv_retry_init(r, key), 0);
+    srv_retry_init(r, key);
     return r;
 }
 

@@ -77,7 +77,7 @@ static struct srv_config configs[4];
 /* Entries of 40 bytes each. */
 static void open_set(struct srv_models *set, const char *const (*names)[3], int n)
 {
-    REQUIRE(srv_models_init(set) == 0);
+    srv_models_init(set);
     for (int i = 0; i < n; i++) {
         configs[i] = (struct srv_config){.parallel = 1, .max_queue = 2};
         struct srv_list list = {(const char **)names[i], names[i][1] ? 2 : 1};

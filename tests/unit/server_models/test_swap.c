@@ -159,7 +159,7 @@ static void open_app(void)
     rc_of_plan = 0;
     planned = 50 * MIB;
     app = (struct srv_app){.config = &configs[0]};
-    REQUIRE(srv_models_init(&app.models) == 0);
+    srv_models_init(&app.models);
     for (int i = 0; i < 2; i++) {
         configs[i] =
             (struct srv_config){.model_shown = i ? "/b" : "/a", .memory_bytes = 1000 * MIB};

@@ -6,7 +6,6 @@
  * Rules that do not refer to themselves are written into those that use them where that stays
  * small, so that a regular part becomes one automaton.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/hex.h"

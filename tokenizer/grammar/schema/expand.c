@@ -6,7 +6,6 @@
  * with nothing in between, adds nothing to what its other branches say: that alternative is
  * dropped.
  */
-#include <string.h>
 
 #include "tokenizer/grammar/format.h"
 #include "tokenizer/grammar/schema/goals.h"

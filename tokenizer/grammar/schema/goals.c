@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The goals that were asked for, each with its value rule, and drafts of such rules. */
 #include <stdio.h>
-#include <string.h>
 
 #include "tokenizer/grammar/decoder.h"
 #include "tokenizer/grammar/grammar.h"

@@ -5,7 +5,6 @@
  * That is exact for the keywords below; a schema with any other cannot be negated.
  */
 #include <assert.h>
-#include <string.h>
 
 #include "tokenizer/grammar/format.h"
 #include "tokenizer/grammar/schema/goals.h"

@@ -3,7 +3,6 @@
  * Objects: all names that an alternative mentions, in their order, with the schemas that apply to
  * their values; counts; dependencies.
  */
-#include <string.h>
 
 #include "tokenizer/grammar/rules.h"
 #include "tokenizer/grammar/grammar.h"

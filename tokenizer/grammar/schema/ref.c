@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/hex.h"
-#include "base/utf8.h"
 #include "tokenizer/grammar/schema/goals.h"
 
 /* An identified schema, or an anchor in one. */
