@@ -14,6 +14,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/auto.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "server/hub/settings.h"
@@ -286,10 +287,10 @@ static int write_file(const struct hub_cache *c, const char *path, const char *t
     temporary_name(temporary);
     int folder = open_parent(c->repo_fd, path, true, &name);
     if (folder < 0) return -1;
+    AUTO(hub_close)
     int fd = openat(c->repo_fd, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     int rc = fd < 0 || write_all(fd, text, len) ? -1 : fsync(fd);
     if (fd >= 0) rc = end_temporary(c, temporary, rc, folder, name);
-    hub_close(&fd);
     hub_close(&folder);
     return rc;
 }
@@ -311,12 +312,11 @@ int hub_cache_read_ref(const struct hub_cache *c, const char *revision,
 {
     char path[HUB_REVISION_SIZE + 8];
     snprintf(path, sizeof(path), "refs/%s", revision);
-    char *text = read_file(c, path, HUB_COMMIT_LEN + 8, NULL);
+    AUTO_FREE char *text = read_file(c, path, HUB_COMMIT_LEN + 8, NULL);
     if (!text) return -1;
     text[strcspn(text, "\r\n ")] = '\0';
     bool found = hub_is_commit(text);
     if (found) memcpy(ret, text, HUB_COMMIT_LEN + 1);
-    free(text);
     return found ? 0 : -1;
 }
 
@@ -389,10 +389,8 @@ static bool is_file_of(int dir_fd, const char *name, int64_t size)
 bool hub_cache_has(const struct hub_cache *c, const char *commit, const struct hub_file *f)
 {
     const char *name;
-    int folder = open_in_snapshot(c, commit, f->path, false, &name);
-    bool found = is_file_of(folder, name, f->size);
-    hub_close(&folder);
-    return found;
+    AUTO(hub_close) int folder = open_in_snapshot(c, commit, f->path, false, &name);
+    return is_file_of(folder, name, f->size);
 }
 
 bool hub_cache_has_blob(const struct hub_cache *c, const struct hub_file *f)
@@ -453,10 +451,8 @@ int hub_cache_choose_shards(const struct hub_cache *c, const char *commit, struc
 {
     size_t len;
     if (!hub_wanted_index(l)) return 0;
-    char *text = hub_cache_read(c, commit, HUB_INDEX_NAME, HUB_INDEX_MAX_BYTES, &len);
-    int rc = text ? hub_choose_shards(l, text, len, err) : 1;
-    free(text);
-    return rc;
+    AUTO_FREE char *text = hub_cache_read(c, commit, HUB_INDEX_NAME, HUB_INDEX_MAX_BYTES, &len);
+    return text ? hub_choose_shards(l, text, len, err) : 1;
 }
 
 /* "../../blobs/ETAG", with one more "../" for each folder of the path. */
@@ -480,17 +476,15 @@ static bool is_link_to(int folder, const char *name, const char *target)
 /* A whole copy of the blob at repo_fd/temporary. */
 static int copy_blob(const struct hub_cache *c, const struct hub_file *f, const char *temporary)
 {
-    int from = openat(c->blobs_fd, f->etag, O_RDONLY | O_CLOEXEC);
+    AUTO(hub_close) int from = openat(c->blobs_fd, f->etag, O_RDONLY | O_CLOEXEC);
+    AUTO(hub_close)
     int to = openat(c->repo_fd, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    char *piece = malloc(COPY_BYTES);
+    AUTO_FREE char *piece = malloc(COPY_BYTES);
     ssize_t n = from < 0 || to < 0 || !piece ? -1 : 1;
     while (n > 0) {
         n = read(from, piece, COPY_BYTES);
         if (n > 0 && write_all(to, piece, (size_t)n)) n = -1;
     }
-    free(piece);
-    hub_close(&from);
-    hub_close(&to);
     return n < 0 ? -1 : 0;
 }
 
@@ -525,22 +519,20 @@ int hub_cache_link(const struct hub_cache *c, const char *commit, const struct h
                    bool keep_blob, char *err)
 {
     const char *name;
-    int folder = open_in_snapshot(c, commit, f->path, true, &name);
+    AUTO(hub_close) int folder = open_in_snapshot(c, commit, f->path, true, &name);
     int rc = folder < 0 ? -1 : place(c, f, folder, name, keep_blob);
     if (rc) rc = hub_cache_cannot(c, "write a snapshot in", err);
-    hub_close(&folder);
     return rc;
 }
 
 int hub_cache_sync(const struct hub_cache *c, const char *commit, char *err)
 {
     const char *name;
-    int folder = open_in_snapshot(c, commit, "", false, &name);
+    AUTO(hub_close) int folder = open_in_snapshot(c, commit, "", false, &name);
     int rc = folder < 0 ? -1 : fsync(folder);
     if (!rc) rc = fsync(c->blobs_fd);
     if (rc && errno == EINVAL) rc = 0; /* a file system that does not sync folders */
     if (rc) rc = hub_cache_cannot(c, "write", err);
-    hub_close(&folder);
     return rc;
 }
 
@@ -556,18 +548,15 @@ static bool has_all_shards(int dir_fd)
     char err[HUB_ERR_SIZE];
     size_t len;
     int fd = openat(dir_fd, HUB_INDEX_NAME, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    char *text = read_and_close(fd, HUB_INDEX_MAX_BYTES, &len);
-    bool all = text && hub_shards_visit(text, len, has_shard, &dir_fd, err) == 0;
-    free(text);
-    return all;
+    AUTO_FREE char *text = read_and_close(fd, HUB_INDEX_MAX_BYTES, &len);
+    return text && hub_shards_visit(text, len, has_shard, &dir_fd, err) == 0;
 }
 
 bool hub_snapshot_is_whole(int dir_fd, const char *dir)
 {
-    int fd = openat(dir_fd, dir, FOLDER_FLAGS);
+    AUTO(hub_close) int fd = openat(dir_fd, dir, FOLDER_FLAGS);
     bool whole = is_file_of(fd, HUB_CONFIG_NAME, -1) &&
                  (is_file_of(fd, HUB_WEIGHTS_NAME, -1) || has_all_shards(fd));
-    hub_close(&fd);
     return whole;
 }
 

@@ -4,8 +4,8 @@
 
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/random.h>
 #include <time.h>
 
@@ -46,93 +46,22 @@ bool hub_range_is(const char *text, int64_t from, int64_t size)
     return strcmp(text, wanted) == 0;
 }
 
-/* Reads a number at *p and moves *p after it. Returns -1 if there is none or it is too large. */
-static int64_t take_number(const char **p)
-{
-    int64_t n = -1;
-    for (; isdigit((unsigned char)**p); ++*p) {
-        n = (n < 0 ? 0 : n) * 10 + (**p - '0');
-        if (n > MAX_SECONDS) return -1;
-    }
-    return n;
-}
-
-static const char *skip_blanks(const char *p)
-{
-    return p + strspn(p, " \t");
-}
-
-/* Behind a parameter's value, quoted or not, whose text it gives. */
-static const char *take_value(const char *p, const char **ret, size_t *ret_len)
-{
-    if (*p != '"') {
-        *ret = p;
-        *ret_len = strcspn(p, ";, \t");
-        return p + *ret_len;
-    }
-    *ret = ++p;
-    while (*p && *p != '"')
-        p += *p == '\\' && p[1] ? 2 : 1;
-    *ret_len = (size_t)(p - *ret);
-    return *p ? p + 1 : p;
-}
-
-/* Returns true if a list of words between blanks holds "next". */
-static bool holds_next(const char *text, size_t len)
-{
-    const char *end = text + len;
-    while (text < end) {
-        const char *word = text;
-        while (text < end && *text != ' ' && *text != '\t')
-            text++;
-        if (text - word == 4 && strncasecmp(word, "next", 4) == 0) return true;
-        text++;
-    }
-    return false;
-}
-
-/* The parameters behind a target; *ret_next: one of them is rel="next". Behind the last one. */
-static const char *take_parameters(const char *p, bool *ret_next)
-{
-    *ret_next = false;
-    for (p = skip_blanks(p); *p == ';'; p = skip_blanks(p)) {
-        p = skip_blanks(p + 1);
-        const char *name = p, *value = NULL;
-        size_t name_len = strcspn(p, "=;, \t"), value_len = 0;
-        p = skip_blanks(p + name_len);
-        if (*p == '=') p = take_value(skip_blanks(p + 1), &value, &value_len);
-        if (value && name_len == 3 && strncasecmp(name, "rel", 3) == 0)
-            *ret_next = *ret_next || holds_next(value, value_len);
-    }
-    return p;
-}
-
 int hub_link_next(const char *text, char *buf, size_t size)
 {
-    const char *p = skip_blanks(text);
-    while (*p == '<') {
-        const char *target = p + 1;
-        size_t len = strcspn(target, "> \t");
-        bool next;
-        if (target[len] != '>') return -1;
-        p = take_parameters(target + len + 1, &next);
-        if (next) {
-            if (len == 0 || len >= size) return -1;
-            memcpy(buf, target, len);
-            buf[len] = '\0';
-            return 0;
-        }
-        if (*p != ',') return -1;
-        p += strspn(p, ", \t");
+    const char *end;
+    for (const char *at = text; (at = strchr(at, '<')) && (end = strchr(at, '>')); at = end) {
+        size_t len = (size_t)(end - ++at), n = strcspn(end, "<");
+        if (!memmem(end, n, "rel=\"next\"", 10) && !memmem(end, n, "rel=next", 8)) continue;
+        return len && (size_t)snprintf(buf, size, "%.*s", (int)len, at) < size ? 0 : -1;
     }
     return -1;
 }
 
 int64_t hub_retry_after(const char *text, time_t now)
 {
-    const char *p = text;
-    int64_t n = take_number(&p);
-    if (n >= 0) return *skip_blanks(p) ? -1 : n;
+    char *rest;
+    int64_t n = isdigit((unsigned char)*text) ? strtoll(text, &rest, 10) : -1;
+    if (n >= 0) return rest[strspn(rest, " \t")] || n > MAX_SECONDS ? -1 : n;
     struct tm tm = {0};
     const char *end = strptime(text, "%a, %d %b %Y %H:%M:%S GMT", &tm);
     if (!end || *end) return -1;
@@ -140,23 +69,11 @@ int64_t hub_retry_after(const char *text, time_t now)
     return seconds < 0 ? 0 : seconds > MAX_SECONDS ? -1 : seconds;
 }
 
-/* The number behind "name=", as a parameter of a structured field; -1 if there is none. */
-static int64_t find_parameter(const char *text, char name)
-{
-    for (const char *p = strchr(text, ';'); p; p = strchr(p, ';')) {
-        p = skip_blanks(p + 1);
-        if (*p != name) continue;
-        const char *value = skip_blanks(p + 1);
-        if (*value != '=') continue;
-        value = skip_blanks(value + 1);
-        return take_number(&value);
-    }
-    return -1;
-}
-
 int64_t hub_rate_limit(const char *text)
 {
-    return find_parameter(text, 'r') == 0 ? find_parameter(text, 't') : -1;
+    const char *left = strchr(text, ';');
+    unsigned seconds;
+    return left && sscanf(left, ";r=0;t=%9u", &seconds) == 1 ? (int64_t)seconds : -1;
 }
 
 /* ---- one exchange --------------------------------------------------------------------------- */
@@ -481,13 +398,14 @@ static bool take_api_body(void *ctx, const char *data, size_t len)
     return !g->body->failed;
 }
 
-int hub_client_get(struct hub_client *c, const char *url, struct buf *body, char *next,
-                   size_t next_size, char *err)
+int hub_client_get(struct hub_client *c, const char *url, const char *what, struct buf *body,
+                   char *next, size_t next_size, char *err)
 {
     struct get g = {.body = body, .next = next, .next_size = next_size};
     struct hub_request r = {
         .url = url,
-        .is_api = true,
+        .what = what,
+        .is_api = !what,
         .on_head = take_api_head,
         .on_body = take_api_body,
         .ctx = &g,

@@ -78,12 +78,12 @@ int hub_client_wait(struct hub_client *c, struct hub_tries *tries, int64_t reach
                     struct hub_failure *f);
 
 /*
- * GET of an API address below the endpoint ("/api/..."), with tries. body is emptied before each;
- * one that is larger than its maximum is HUB_EWRONG. next: the URL of the next page, or "" (NULL:
- * not asked). 0 or an enum hub_error with a sentence.
+ * GET into memory, with tries, of an API address below the endpoint ("/api/...") or of the file
+ * `what`. body is emptied before each; one that is larger than its maximum is HUB_EWRONG. next: the
+ * URL of the next page, or "" (NULL: not asked). 0 or an enum hub_error with a sentence.
  */
-int hub_client_get(struct hub_client *c, const char *url, struct buf *body, char *next,
-                   size_t next_size, char *err);
+int hub_client_get(struct hub_client *c, const char *url, const char *what, struct buf *body,
+                   char *next, size_t next_size, char *err);
 
 /* endpoint + prefix + name + middle + revision (percent-encoded), for API addresses. */
 int hub_client_url(const struct hub_client *c, char *buf, size_t size, const char *prefix,

@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/auto.h"
 #include "base/gguf_names.h"
 #include "base/sha1.h"
 #include "base/sha256.h"
@@ -59,7 +60,7 @@ int hub_fetch_commit(struct hub_client *c, char ret[HUB_COMMIT_LEN + 1], char *e
     if (hub_client_url(c, url, sizeof(url), "/api/models/", "/revision/", c->name->revision, true))
         return hub_fail(err, HUB_EUSAGE, "the address of the model is too long");
     buf_init(&b, REVISION_MAX_BYTES);
-    int rc = hub_client_get(c, url, &b, NULL, 0, err);
+    int rc = hub_client_get(c, url, NULL, &b, NULL, 0, err);
     if (!rc && hub_commit_read(b.data ? b.data : "", b.len, ret))
         rc = hub_fail(err, HUB_EWRONG, "the answer does not name a commit; is HF_ENDPOINT a hub?");
     buf_finish(&b);
@@ -91,7 +92,7 @@ static int get_page(struct hub_client *c, struct hub_listing *l, struct pages *s
 {
     char next[TRANSFER_URL_MAX_BYTES];
     int rc = note_page(s, url, err);
-    if (!rc) rc = hub_client_get(c, url, b, next, sizeof(next), err);
+    if (!rc) rc = hub_client_get(c, url, NULL, b, next, sizeof(next), err);
     if (rc) return rc;
     s->n_bytes += b->len;
     if (s->n_bytes > HUB_LISTING_MAX_BYTES)
@@ -164,15 +165,12 @@ static int open_lock(const struct job *j)
 {
     const struct hub_cache *c = j->fetch->cache;
     char name[HUB_ETAG_SIZE + 8];
-    int locks = hub_folder_open(c->root_fd, ".locks", true);
-    int folder = locks < 0 ? -1 : hub_folder_open(locks, c->folder, true), fd = -1;
+    AUTO(hub_close) int locks = hub_folder_open(c->root_fd, ".locks", true);
+    AUTO(hub_close) int folder = locks < 0 ? -1 : hub_folder_open(locks, c->folder, true);
     snprintf(name, sizeof(name), "%s.lock", j->file->etag);
     /* The mode huggingface_hub uses: other users of the group may lock too. */
-    if (folder >= 0)
-        fd = openat(folder, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0664);
-    hub_close(&locks);
-    hub_close(&folder);
-    return fd;
+    if (folder < 0) return -1;
+    return openat(folder, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0664);
 }
 
 /* Returns true if the previous owner of the lock has removed the file. */
@@ -499,19 +497,6 @@ int hub_fetch_blob(const struct hub_fetch *fetch, const struct hub_file *f, char
 
 /* ---- into memory ---------------------------------------------------------------------------- */
 
-static bool take_text_head(void *ctx, struct transfer *t)
-{
-    buf_clear(ctx);
-    return transfer_status(t) == 200;
-}
-
-static bool take_text(void *ctx, const char *data, size_t len)
-{
-    struct buf *b = ctx;
-    buf_add(b, data, len);
-    return !b->failed;
-}
-
 static bool is_content_of(const struct hub_file *f, const struct buf *b)
 {
     struct hash hash;
@@ -526,24 +511,11 @@ int hub_fetch_text(const struct hub_fetch *fetch, const struct hub_file *f, stru
                    char *err)
 {
     char url[TRANSFER_URL_MAX_BYTES];
-    struct hub_tries tries = {0};
-    struct hub_failure failure;
     int rc = make_url(fetch, f, url, sizeof(url), err);
-    if (rc) return rc;
-    struct hub_request r = {
-        .url = url,
-        .what = f->path,
-        .on_head = take_text_head,
-        .on_body = take_text,
-        .ctx = ret,
-    };
-    do {
-        hub_client_try(fetch->client, &r, &failure);
-        if (failure.rc == 0 && is_content_of(f, ret)) return 0;
-        if (failure.rc == 0 || failure.refused) {
-            failure = (struct hub_failure){.rc = HUB_EWRONG, .again = true, .retry_after_s = -1};
-            hub_fail(failure.err, HUB_EWRONG, "%.200s: the content is not the one listed", f->path);
-        }
-    } while (hub_client_wait(fetch->client, &tries, 0, &failure) == 0);
-    return hub_fail(err, failure.rc, "%s", failure.err);
+    for (int n_try = 0; !rc && n_try < 2; n_try++) {
+        rc = hub_client_get(fetch->client, url, f->path, ret, NULL, 0, err);
+        if (!rc && is_content_of(f, ret)) return 0;
+    }
+    return rc ? rc
+              : hub_fail(err, HUB_EWRONG, "%.200s: the content is not the one listed", f->path);
 }

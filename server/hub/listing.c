@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "base/buf.h"
 #include "base/gguf_names.h"
 #include "base/json_reader.h"
@@ -87,11 +88,10 @@ static int skip(struct jr *r)
 static int walk_text(const char *text, size_t len, char open,
                      int (*take)(void *ctx, struct jr *r, const char *key), void *ctx, char *err)
 {
-    struct jr r;
+    AUTO(jr_finish) struct jr r;
     jr_init(&r, text, len, 0, err, HUB_ERR_SIZE);
     int rc = walk(&r, open, take, ctx);
     if (!rc) rc = jr_end(&r);
-    jr_finish(&r);
     return rc;
 }
 

@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/auto.h"
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/gguf.h"
@@ -31,7 +32,6 @@ struct hub_pull {
     struct hub_listing listing;
     char commit[HUB_COMMIT_LEN + 1];
     char snapshot[PATH_MAX];
-    atomic_bool planned;
     pthread_mutex_t lock; /* guards the fields below, and serializes events */
     struct hub_progress progress;
 };
@@ -40,9 +40,8 @@ struct hub_pull {
 
 static void tell(struct hub_pull *p, const struct hub_event *e)
 {
-    pthread_mutex_lock(&p->lock);
+    HOLD(&p->lock);
     p->how.event(p->how.ctx, e);
-    pthread_mutex_unlock(&p->lock);
 }
 
 static void on_retry(void *ctx, const char *reason, int n_try, int wait_ms)
@@ -71,34 +70,31 @@ static void count(struct hub_progress *c, int64_t n_there)
 static void on_bytes(void *ctx, const struct hub_file *f, int64_t n_there, int64_t n_new)
 {
     struct hub_pull *p = ctx;
-    pthread_mutex_lock(&p->lock);
+    HOLD(&p->lock);
     p->progress.n_fetched += n_new;
     count(&p->progress, n_there);
-    pthread_mutex_unlock(&p->lock);
+    p->how.event(p->how.ctx, &(struct hub_event){.kind = HUB_BYTES, .progress = &p->progress});
 }
 
 /* A file begins with bytes that the plan has counted. */
 static void begin_counting(struct hub_pull *p, const struct hub_file *f, int64_t n_planned)
 {
-    pthread_mutex_lock(&p->lock);
+    HOLD(&p->lock);
     p->progress.path = f->path;
     p->progress.n_file = n_planned;
-    pthread_mutex_unlock(&p->lock);
 }
 
 static void end_counting(struct hub_pull *p, const struct hub_file *f, bool complete)
 {
-    pthread_mutex_lock(&p->lock);
+    HOLD(&p->lock);
     if (complete) count(&p->progress, f->size);
     p->progress.path = NULL;
-    pthread_mutex_unlock(&p->lock);
 }
 
 void hub_pull_progress(struct hub_pull *p, struct hub_progress *ret)
 {
-    pthread_mutex_lock(&p->lock);
+    HOLD(&p->lock);
     *ret = p->progress;
-    pthread_mutex_unlock(&p->lock);
 }
 
 int hub_progress_percent(const struct hub_progress *p)
@@ -184,7 +180,6 @@ static int64_t count_bytes(const struct hub_pull *p)
 int hub_pull_kept_percent(struct hub_pull *p)
 {
     struct hub_progress progress;
-    if (!atomic_load(&p->planned)) return -1;
     hub_pull_progress(p, &progress);
     progress.n_bytes = count_bytes(p);
     return hub_progress_percent(&progress);
@@ -250,11 +245,9 @@ static int write_tree(struct hub_pull *p, char *err)
 {
     size_t len;
     if (p->listing.odd_xet) return 0; /* huggingface_hub does not accept such a commit either */
-    char *text = hub_listing_write(&p->listing, &len);
+    AUTO_FREE char *text = hub_listing_write(&p->listing, &len);
     if (!text) return hub_fail(err, HUB_EINTERNAL, "out of memory");
-    int rc = hub_cache_write_tree(&p->cache, p->commit, text, len, err);
-    free(text);
-    return rc;
+    return hub_cache_write_tree(&p->cache, p->commit, text, len, err);
 }
 
 /* The header of a model in GGUF, as soon as it is there: can this be served? */
@@ -325,10 +318,9 @@ static int get_text(struct hub_pull *p, struct hub_client *c, struct hub_file *f
     int rc = need_file(p, c, f, err);
     if (rc) return rc;
     size_t len;
-    char *text = hub_cache_read(&p->cache, p->commit, f->path, (size_t)max_bytes, &len);
+    AUTO_FREE char *text = hub_cache_read(&p->cache, p->commit, f->path, (size_t)max_bytes, &len);
     if (!text) return hub_cache_cannot(&p->cache, "read", err);
     buf_add(ret, text, len);
-    free(text);
     return ret->failed ? hub_fail(err, HUB_EINTERNAL, "out of memory") : 0;
 }
 
@@ -379,7 +371,7 @@ static int compare_sizes(const void *a, const void *b)
 
 static int fetch_rest(struct hub_pull *p, struct hub_client *c, char *err)
 {
-    struct hub_file **files = calloc(p->listing.n + 1, sizeof(*files));
+    AUTO_FREE struct hub_file **files = calloc(p->listing.n + 1, sizeof(*files));
     size_t n = 0;
     int rc = 0;
     if (!files) return hub_fail(err, HUB_EINTERNAL, "out of memory");
@@ -388,7 +380,6 @@ static int fetch_rest(struct hub_pull *p, struct hub_client *c, char *err)
     qsort(files, n, sizeof(*files), compare_sizes);
     for (size_t i = 0; !rc && i < n; i++)
         rc = need_file(p, c, files[i], err);
-    free(files);
     return rc;
 }
 
@@ -402,7 +393,6 @@ static void announce_plan(struct hub_pull *p)
     p->progress.n_bytes = n_there > plan.n_bytes ? n_there : plan.n_bytes;
     p->progress.n_total = plan.n_total;
     pthread_mutex_unlock(&p->lock);
-    atomic_store(&p->planned, true);
     tell(p, &plan);
 }
 
@@ -515,9 +505,8 @@ static int use_cached(struct hub_pull *p, int rc, char *err)
     snprintf(text, sizeof(text), "the hub cannot be reached; serving the copy of %s", date);
     tell(p, &(struct hub_event){.kind = HUB_WARNING, .text = err});
     tell(p, &(struct hub_event){.kind = HUB_WARNING, .text = text});
-    pthread_mutex_lock(&p->lock);
+    HOLD(&p->lock);
     p->progress = (struct hub_progress){0};
-    pthread_mutex_unlock(&p->lock);
     return 0;
 }
 

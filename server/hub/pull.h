@@ -12,7 +12,7 @@
  * hub only cannot be reached, one that is complete is enough.
  *
  * Threads: create and destroy by one owner; hub_pull_run on any one thread;
- * hub_pull_stop and hub_pull_progress from any.
+ * hub_pull_stop and hub_pull_progress from any, the former from signal handlers too.
  */
 #ifndef HEARTH_SERVER_HUB_PULL_H
 #define HEARTH_SERVER_HUB_PULL_H
@@ -44,6 +44,7 @@ int hub_progress_percent(const struct hub_progress *p);
 struct hub_event {
     enum hub_event_kind {
         HUB_PLAN,    /* commit, n_files; n_bytes of n_total are in the cache */
+        HUB_BYTES,   /* progress: more bytes are there */
         HUB_FILE,    /* what: a file with n_total bytes is complete */
         HUB_RETRY,   /* text */
         HUB_WAIT,    /* text: another program fetches the file */
@@ -54,6 +55,7 @@ struct hub_event {
     const char *commit;
     int n_files;
     int64_t n_bytes, n_total;
+    const struct hub_progress *progress;
 };
 
 struct hub_pull_params {
@@ -82,7 +84,7 @@ void hub_pull_stop(struct hub_pull *p);
 
 void hub_pull_progress(struct hub_pull *p, struct hub_progress *ret);
 
-/* Percent of the model that the disk holds, parts included; -1 while no plan is made. */
+/* Percent of the model that the disk holds, parts included; 0 if no plan was made. */
 int hub_pull_kept_percent(struct hub_pull *p);
 
 /* After success: the snapshot's absolute path, borrowed. */

@@ -2,23 +2,18 @@
 /* Pulling on the command line; see pull_run.h. */
 #include "server/hub/pull_run.h"
 
-#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/shown.h"
-#include "base/thread.h"
 #include "server/config/config.h"
 
 enum {
-    STOP_GRACE_MS = 500, /* the bytes received are on disk in any case */
-    TICK_MS = 100,       /* between looks at the progress */
-    LINE_US = 1000000,   /* between lines */
+    STOP_GRACE_US = 500000, /* the bytes received are on disk in any case */
+    LINE_US = 1000000,      /* between lines */
 };
 
 /* ---- texts ---------------------------------------------------------------------------------- */
@@ -66,35 +61,23 @@ void pull_view_event(void *ctx, const struct hub_event *e)
 {
     struct pull_view *v = ctx;
     char bytes[32];
-    pthread_mutex_lock(&v->lock);
     if (e->kind == HUB_PLAN) v->planned = true;
+    if (e->kind == HUB_BYTES) pull_view_show(v, e->progress, clock_now_us());
     if (e->kind == HUB_FILE && !v->quiet)
         shown_line(stderr, "hearth: %s: %s", e->what,
                    pull_format_bytes(e->n_total, bytes, sizeof(bytes)));
     if (e->text) shown_line(stderr, "hearth: %s", e->text);
-    pthread_mutex_unlock(&v->lock);
-}
-
-static void init_view(struct pull_view *v, const struct hub_name *name, bool quiet)
-{
-    v->name = name;
-    v->quiet = quiet;
-    v->terminal = isatty(STDERR_FILENO);
-    v->begin_us = v->shown_us = clock_now_us();
-    pthread_mutex_init(&v->lock, NULL);
 }
 
 void pull_view_show(struct pull_view *v, const struct hub_progress *now, uint64_t now_us)
 {
     char figures[160];
-    pthread_mutex_lock(&v->lock);
     v->last = *now;
     if (v->planned && now->path && !v->quiet && !v->terminal && now_us - v->shown_us >= LINE_US) {
         v->shown_us = now_us;
         format_figures(v, now_us, figures, sizeof(figures));
         shown_line(stderr, "hearth: %s  %s", now->path, figures);
     }
-    pthread_mutex_unlock(&v->lock);
 }
 
 /* After success. */
@@ -111,98 +94,56 @@ static void show_done(struct pull_view *v, struct hub_pull *p)
         shown_line(stderr, "%s is complete: %s", v->name->repo, all);
 }
 
-struct run {
-    struct hub_settings settings;
-    struct hub_name name;
-    struct hub_pull *pull;
-    struct pull_view view;
-    pthread_t thread;
-    int done_fd, signal_fd;
-    sigset_t old_mask;
-    int rc;     /* of the pull, once done_fd is readable */
-    int signal; /* that ended it, or 0 */
-    char err[HUB_ERR_SIZE];
-};
-
 static int say(int rc, const char *err)
 {
     shown_line(stderr, "hearth: %s", err);
     return -rc;
 }
 
-/* ---- the thread that pulls, and the one that watches ---------------------------------------- */
+/* ---- signals -------------------------------------------------------------------------------- */
 
-static void *run_pull(void *arg)
+static struct hub_pull *running;
+static volatile sig_atomic_t stopped_by; /* a signal, or 0 */
+
+/*
+ * The pull ends soon; if it hangs in a system call the process ends under it, since nothing is left
+ * to do but that.
+ */
+static void on_signal(int number)
 {
-    struct run *r = arg;
-    uint64_t one = 1;
-    r->rc = hub_pull_run(r->pull, r->err);
-    if (write(r->done_fd, &one, sizeof(one)) < 0) abort(); /* an eventfd takes a one */
-    return NULL;
+    if (number == SIGALRM) _exit(128 + stopped_by);
+    stopped_by = number;
+    hub_pull_stop(running);
+    ualarm(STOP_GRACE_US, 0);
 }
 
-static int take_signals(struct run *r)
+static int run_until_signal(struct hub_pull *p, char *err)
 {
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
+    static const int numbers[] = {SIGINT, SIGTERM, SIGALRM};
+    const struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    struct sigaction before[3];
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file that is too large is an error of its write */
-    if (sigprocmask(SIG_BLOCK, &set, &r->old_mask)) return -1;
-    r->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    r->done_fd = eventfd(0, EFD_CLOEXEC);
-    return r->signal_fd < 0 || r->done_fd < 0 ? -1 : 0;
-}
-
-/* Until the pull has ended or a signal came; ms < 0: without a limit. true: it has ended. */
-static bool watch(struct run *r, int ms)
-{
-    struct pollfd fds[] = {{.fd = r->done_fd, .events = POLLIN},
-                           {.fd = r->signal_fd, .events = POLLIN}};
-    struct hub_progress now;
-    for (int waited = 0; ms < 0 || waited < ms; waited += TICK_MS) {
-        struct signalfd_siginfo info;
-        poll(fds, 2, TICK_MS);
-        if (fds[0].revents & POLLIN) return true;
-        if (ms < 0) {
-            hub_pull_progress(r->pull, &now);
-            pull_view_show(&r->view, &now, clock_now_us());
-        }
-        if (ms < 0 && read(r->signal_fd, &info, sizeof(info)) == sizeof(info)) {
-            r->signal = (int)info.ssi_signo;
-            return false;
-        }
-    }
-    return false;
+    running = p;
+    for (int i = 0; i < 3; i++)
+        sigaction(numbers[i], &action, &before[i]);
+    int rc = hub_pull_run(p, err);
+    ualarm(0, 0);
+    for (int i = 0; i < 3; i++)
+        sigaction(numbers[i], &before[i], NULL);
+    return rc;
 }
 
 /* ---- the end -------------------------------------------------------------------------------- */
 
 /* Adds to a text how much is kept for the next pull. */
-static void add_kept(const struct run *r, char *text)
+static void add_kept(struct hub_pull *p, char *text)
 {
-    int percent = hub_pull_kept_percent(r->pull);
+    int percent = hub_pull_kept_percent(p);
     size_t len = strlen(text);
     if (percent <= 0) return;
     snprintf(text + len, HUB_ERR_SIZE - len, "; %d %% is kept%s", percent,
-             r->signal ? "" : ", the next pull goes on from there");
-}
-
-/*
- * A signal asked for the end. The threads get half a second; if one hangs in a system call the
- * process ends under it, since nothing is left to do but that.
- */
-static int end_by_signal(struct run *r)
-{
-    char text[HUB_ERR_SIZE] = "stopped"; /* r->err is the thread's until it has ended */
-    hub_pull_stop(r->pull);
-    bool ended = watch(r, STOP_GRACE_MS);
-    add_kept(r, text);
-    say(HUB_ESTOPPED, text);
-    if (!ended) _exit(128 + r->signal);
-    pthread_join(r->thread, NULL);
-    return 128 + r->signal;
+             stopped_by ? "" : ", the next pull goes on from there");
 }
 
 static void list_file(void *ctx, const struct hub_file *f, bool cached)
@@ -212,66 +153,56 @@ static void list_file(void *ctx, const struct hub_file *f, bool cached)
     if (!cached) *missing += f->size;
 }
 
-static int end_by_itself(struct run *r, bool dry_run, char *ret_path, size_t size)
+/* The exit status of a pull that has failed. */
+static int end_failed(struct hub_pull *p, int rc, char *err)
 {
-    pthread_join(r->thread, NULL);
-    if (r->rc) {
-        if (r->rc == HUB_ENETWORK || r->rc == HUB_EDISK) add_kept(r, r->err);
-        return say(r->rc, r->err);
-    }
-    if (dry_run) { /* its files, one per line, fields between tabs */
-        int64_t missing = 0;
-        hub_pull_visit(r->pull, list_file, &missing);
-        printf("total\t%lld\tto fetch\n", (long long)missing);
-        return 0;
-    }
-    show_done(&r->view, r->pull);
-    snprintf(ret_path, size, "%s", hub_pull_snapshot(r->pull));
-    return 0;
+    if (stopped_by) snprintf(err, HUB_ERR_SIZE, "stopped");
+    if (stopped_by || rc == HUB_ENETWORK || rc == HUB_EDISK) add_kept(p, err);
+    say(rc, err);
+    return stopped_by ? 128 + stopped_by : -rc;
 }
 
-static int run_in_thread(struct run *r, const struct srv_config *c, bool to_serve, char *ret_path,
-                         size_t size)
+static int run(const struct hub_pull_params *params, char *ret_path, size_t size, char *err)
 {
-    int status = -HUB_EINTERNAL;
-    struct hub_pull_params params = {
-        .settings = &r->settings,
-        .name = &r->name,
-        .force = c->force,
-        .dry_run = c->dry_run,
-        .to_serve = to_serve,
-        .event = pull_view_event,
-        .ctx = &r->view,
-    };
-    r->pull = hub_pull_create(&params);
-    if (!r->pull || take_signals(r) || thread_start(&r->thread, "hearth-pull", 0, run_pull, r)) {
-        say(0, "out of memory or threads");
-        goto out;
+    int64_t missing = 0;
+    struct hub_pull *p = hub_pull_create(params);
+    if (!p) return say(HUB_EINTERNAL, "out of memory");
+    int rc = run_until_signal(p, err);
+    int status = rc || stopped_by ? end_failed(p, rc, err) : 0;
+    if (!status && params->dry_run) { /* its files, one per line, fields between tabs */
+        hub_pull_visit(p, list_file, &missing);
+        printf("total\t%lld\tto fetch\n", (long long)missing);
+    } else if (!status) {
+        show_done(params->ctx, p);
+        snprintf(ret_path, size, "%s", hub_pull_snapshot(p));
     }
-    if (watch(r, -1))
-        status = end_by_itself(r, c->dry_run, ret_path, size);
-    else
-        status = end_by_signal(r);
-out:
-    if (r->signal_fd >= 0) close(r->signal_fd);
-    if (r->done_fd >= 0) close(r->done_fd);
-    sigprocmask(SIG_SETMASK, &r->old_mask, NULL);
-    hub_pull_destroy(r->pull);
+    hub_pull_destroy(p);
     return status;
 }
 
 int pull_run(const struct srv_config *config, bool to_serve, char *ret_path, size_t size)
 {
-    struct run r = {.done_fd = -1, .signal_fd = -1};
+    struct hub_settings settings;
+    struct hub_name name;
     char err[HUB_ERR_SIZE] = "";
-    int rc = hub_name_parse(&r.name, config->model, err);
-    r.name.text_only = config->text_only;
-    if (!rc) rc = hub_pull_prepare(&r.settings, NULL, err);
+    int rc = hub_name_parse(&name, config->model, err);
+    name.text_only = config->text_only;
+    if (!rc) rc = hub_pull_prepare(&settings, NULL, err);
     if (rc) return say(rc, err);
-    r.settings.first_wait_ms = config->debug_retry_ms;
-    init_view(&r.view, &r.name, r.settings.no_bars || config->dry_run);
-    int status = run_in_thread(&r, config, to_serve, ret_path, size);
-    pthread_mutex_destroy(&r.view.lock);
-    explicit_bzero(r.settings.token, sizeof(r.settings.token));
+    struct pull_view view = {.name = &name, .quiet = settings.no_bars || config->dry_run};
+    const struct hub_pull_params params = {
+        .settings = &settings,
+        .name = &name,
+        .force = config->force,
+        .dry_run = config->dry_run,
+        .to_serve = to_serve,
+        .event = pull_view_event,
+        .ctx = &view,
+    };
+    settings.first_wait_ms = config->debug_retry_ms;
+    view.terminal = isatty(STDERR_FILENO);
+    view.begin_us = view.shown_us = clock_now_us();
+    int status = run(&params, ret_path, size, err);
+    explicit_bzero(settings.token, sizeof(settings.token));
     return status;
 }

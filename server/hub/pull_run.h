@@ -9,8 +9,6 @@
 #ifndef HEARTH_SERVER_HUB_PULL_RUN_H
 #define HEARTH_SERVER_HUB_PULL_RUN_H
 
-#include <pthread.h>
-
 #include "server/hub/pull.h"
 
 struct srv_config;
@@ -25,12 +23,10 @@ int pull_run(const struct srv_config *config, bool to_serve, char *ret_path, siz
 /* "269 MB": three digits or so, of powers of 1000. Returns buf. */
 const char *pull_format_bytes(int64_t n, char *buf, size_t size);
 
-/* The progress of a pull as it is shown. Events come on any thread, the rest on one. */
+/* The progress of a pull as it is shown. */
 struct pull_view {
     const struct hub_name *name;
-    bool quiet, terminal;
-    pthread_mutex_t lock; /* guards the fields below, and the output */
-    bool planned;
+    bool quiet, terminal, planned;
     uint64_t begin_us, shown_us;
     struct hub_progress last;
 };
@@ -38,7 +34,7 @@ struct pull_view {
 /* For hub_pull_params.event; ctx is the view. */
 void pull_view_event(void *ctx, const struct hub_event *e);
 
-/* Notes how far the pull is, and shows it if it is time for that. Several times a second. */
+/* Notes how far the pull is, and shows it if it is time for that. */
 void pull_view_show(struct pull_view *v, const struct hub_progress *now, uint64_t now_us);
 
 #endif

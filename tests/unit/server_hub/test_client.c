@@ -32,7 +32,9 @@ static void link_next(void **state)
         {"<https://h/x?cursor=2>; rel=\"next\"", "https://h/x?cursor=2"},
         {"<https://h/a>; rel=\"prev\", <https://h/b>; rel=\"next\"", "https://h/b"},
         {"<https://h/a,b>; title=\"x, y\"; rel=\"next\"", "https://h/a,b"},
+        {"<https://h/a>; rel=next", "https://h/a"},
         {"<https://h/a>; rel=\"prev\"", NULL},
+        {"<>; rel=\"next\"", NULL},
         {"https://h/a; rel=\"next\"", NULL},
         {"<https://h/a", NULL},
         {"", NULL},
@@ -119,7 +121,8 @@ static int get(struct hub_client *c)
     buf_finish(&body);
     buf_init(&body, 100);
     err[0] = '\0';
-    return hub_client_get(c, "https://hub.test/api/models/org/x", &body, next, sizeof(next), err);
+    return hub_client_get(c, "https://hub.test/api/models/org/x", NULL, &body, next, sizeof(next),
+                          err);
 }
 
 static void api_answers(void **state)

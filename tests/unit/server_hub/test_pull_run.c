@@ -58,9 +58,7 @@ static const struct hub_name name_of_x = {.repo = "org/x", .revision = "main"};
 
 static struct pull_view make_view(bool on_terminal)
 {
-    struct pull_view v = {.name = &name_of_x, .terminal = on_terminal, .planned = true};
-    pthread_mutex_init(&v.lock, NULL);
-    return v;
+    return (struct pull_view){.name = &name_of_x, .terminal = on_terminal, .planned = true};
 }
 
 static struct hub_progress progress_of(int64_t n_fetched, int64_t n_bytes, int64_t n_total)
