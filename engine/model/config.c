@@ -511,16 +511,16 @@ static void read_nope(const struct object *o, struct eng_hparams *hp)
     }
 }
 
-/* Returns true if layer i has the window according to layer_types. */
-static bool listed_window(const struct object *o, const json_t *list, int i)
+/* Which of two types layer i has according to layer_types, or -1: another, which is reported. */
+static int listed_type(const struct object *o, const json_t *list, int i, const char *first,
+                       const char *second)
 {
     const char *type = json_string_value(json_array_get(list, (size_t)i));
-    if (type && strcmp(type, "full_attention") == 0) return false;
-    if (type && strcmp(type, "sliding_attention") == 0) return true;
-    REPORT(o, ENG_EUNSUPPORTED,
-           "layer_types[%d] is %.100s; supported: full_attention, sliding_attention", i,
-           type ? type : "not a string");
-    return false;
+    if (type && strcmp(type, first) == 0) return 0;
+    if (type && strcmp(type, second) == 0) return 1;
+    REPORT(o, ENG_EUNSUPPORTED, "layer_types[%d] is %.100s; supported: %s, %s", i,
+           type ? type : "not a string", first, second);
+    return -1;
 }
 
 static bool is_list_of_layers(const struct object *o, const json_t *list,
@@ -536,7 +536,7 @@ static void read_listed_windows(const struct object *o, const json_t *list, int 
 {
     if (!is_list_of_layers(o, list, hp)) return;
     for (int i = 0; i < hp->n_layers; i++) {
-        if (!listed_window(o, list, i)) continue;
+        if (listed_type(o, list, i, "full_attention", "sliding_attention") < 1) continue;
         if (window == 0) {
             wrong(o, "layer_types", "asks for a sliding window, but sliding_window is not in use");
             return;
@@ -591,14 +591,8 @@ static void read_hybrid(const struct object *o, struct eng_hparams *hp)
         return;
     }
     if (!is_list_of_layers(o, list, hp)) return;
-    for (int i = 0; i < hp->n_layers; i++) {
-        const char *type = json_string_value(json_array_get(list, (size_t)i));
-        if (type && (strcmp(type, "attention") == 0 || strcmp(type, "full_attention") == 0))
-            continue;
-        REPORT(o, ENG_EUNSUPPORTED, "layer_types[%d] is %.100s; supported: attention", i,
-               type ? type : "not a string");
-        return;
-    }
+    for (int i = 0; i < hp->n_layers; i++)
+        if (listed_type(o, list, i, "attention", "full_attention") < 0) return;
     const char *position = read_string(o, "position_embedding_type");
     for (int i = 0; i < hp->n_layers; i++)
         hp->layer_rope[i] = position && strcmp(position, "rope") == 0;
@@ -633,15 +627,11 @@ static void read_mixers(const struct object *o, struct eng_hparams *hp)
     const char *kind_name = kind == ENG_DELTA ? "linear_attention" : "conv";
     if (list && !is_list_of_layers(o, list, hp)) return;
     for (int i = 0; i < hp->n_layers; i++) {
-        const char *type = json_string_value(json_array_get(list, (size_t)i));
-        if (!list) type = is_attention(o, hp, i) ? "full_attention" : kind_name;
-        bool recurrent = type && strcmp(type, kind_name) == 0;
+        int recurrent =
+            list ? listed_type(o, list, i, "full_attention", kind_name) : !is_attention(o, hp, i);
+        if (recurrent < 0) return;
         hp->layer_mixer[i] = recurrent ? kind : ENG_ATTENTION;
         hp->n_kv_layers -= recurrent;
-        if (recurrent || (type && strcmp(type, "full_attention") == 0)) continue;
-        REPORT(o, ENG_EUNSUPPORTED, "layer_types[%d] is %.100s; supported: full_attention, %s", i,
-               type ? type : "not a string", kind_name);
-        return;
     }
     if (hp->n_kv_layers == 0)
         REPORT(o, ENG_EUNSUPPORTED, "none of the layers is %s: this is not supported",
