@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Listings of a commit's files; see listing.h. The JSON reader walks the text, which may have 64
- * MiB; one entry at a time becomes a tree, so that no answer becomes one of many times its size.
+ * Listings of a commit's files; see listing.h. Trees of at most a million values, so that no answer
+ * becomes one of many times its size.
  */
 #include "server/hub/listing.h"
 
@@ -18,10 +18,9 @@
 #include "base/utf8.h"
 #include "server/hub/settings.h"
 
-enum {
-    TREE_FORMAT = 1,
-    ENTRY_MAX_BYTES = 64 << 10,
-};
+enum { TREE_FORMAT = 1 };
+
+static const struct jt_library library = JT_JANSSON;
 
 void hub_listing_finish(struct hub_listing *l)
 {
@@ -54,81 +53,44 @@ bool hub_path_is_safe(const char *path, size_t len)
     return is_segment(segment, (size_t)(end - segment));
 }
 
-/* ---- walking JSON --------------------------------------------------------------------------- */
+/* ---- adding --------------------------------------------------------------------------------- */
 
-/*
- * Takes the members of an object (open '{') or the elements of an array ('[', then without key):
- * calls take, which reads the value, until it fails. The key is borrowed until take reads.
- */
-static int walk(struct jr *r, char open, int (*take)(void *ctx, struct jr *r, const char *key),
-                void *ctx)
+/* The text of a member, or "". */
+static const char *text_of(const json_t *o, const char *key)
 {
-    char name[HUB_PATH_MAX + 2] = ""; /* a longer key is cut, and then no valid path */
-    const char *key;
-    size_t len;
-    bool first = true;
-    int rc = jr_open(r, open);
-    while (!rc && (rc = jr_more(r, open == '{' ? '}' : ']', &first)) == 1) {
-        rc = open == '{' ? jr_key(r, &key, &len) : 0;
-        if (rc) break;
-        if (open == '{') snprintf(name, sizeof(name), "%.*s", (int)len, key);
-        rc = take(ctx, r, name);
-    }
-    return rc;
-}
-
-static int skip(struct jr *r)
-{
-    const char *text;
-    size_t len;
-    return jr_skip(r, &text, &len);
-}
-
-/* Walks a whole text. 0, or a negative enum jr_error with a sentence in err, if take set none. */
-static int walk_text(const char *text, size_t len, char open,
-                     int (*take)(void *ctx, struct jr *r, const char *key), void *ctx, char *err)
-{
-    AUTO(jr_finish) struct jr r;
-    jr_init(&r, text, len, 0, err, HUB_ERR_SIZE);
-    int rc = walk(&r, open, take, ctx);
-    if (!rc) rc = jr_end(&r);
-    return rc;
-}
-
-static int take_sha(void *ctx, struct jr *r, const char *key)
-{
-    const char *text;
-    size_t len;
-    if (strcmp(key, "sha") != 0 || jr_peek(r) != '"') return skip(r);
-    int rc = jr_string(r, &text, &len);
-    if (!rc) snprintf(ctx, HUB_COMMIT_LEN + 2, "%.*s", (int)len, text);
-    return rc;
+    const char *text = json_string_value(json_object_get(o, key));
+    return text ? text : "";
 }
 
 int hub_commit_read(const char *text, size_t len, char ret[HUB_COMMIT_LEN + 1])
 {
-    char sha[HUB_COMMIT_LEN + 2] = "", err[HUB_ERR_SIZE];
-    if (walk_text(text, len, '{', take_sha, sha, err) || !hub_is_commit(sha)) return -1;
-    memcpy(ret, sha, HUB_COMMIT_LEN + 1);
+    json_auto_t *root = NULL;
+    char err[HUB_ERR_SIZE];
+    if (jt_read_file(&root, "", text, len, &library, JT_REPEATS, err, sizeof(err)) ||
+        !hub_is_commit(text_of(root, "sha")))
+        return -1;
+    memcpy(ret, text_of(root, "sha"), HUB_COMMIT_LEN + 1);
     return 0;
 }
 
-/* ---- adding --------------------------------------------------------------------------------- */
-
-/* A listing being read. */
-struct adding {
-    struct hub_listing *listing;
-    int rc; /* enum hub_error with a sentence in err; the walk then ended with JR_EINVAL */
-    char *err;
-    bool has_format; /* of a tree */
-};
-
-static int refuse(struct adding *a, const char *problem, const char *path)
+static int refuse(const char *problem, const char *path, char *err)
 {
     char shown[100];
     shown_text(shown, sizeof(shown), path, strlen(path));
-    a->rc = hub_fail(a->err, HUB_EWRONG, "the hub lists %s \"%s\"", problem, shown);
-    return JR_EINVAL;
+    return hub_fail(err, HUB_EWRONG, "the hub lists %s \"%s\"", problem, shown);
+}
+
+static int refuse_text(char *err)
+{
+    return hub_fail(err, HUB_EWRONG, "the answer is not a file list; is HF_ENDPOINT a hub?");
+}
+
+/* To be released, whatever it returns: 0 or an enum hub_error. */
+static int read_list(json_t **ret, const char *text, size_t len, unsigned flags, char *err)
+{
+    int rc = jt_read_file(ret, "", text, len, &library, flags, err, HUB_ERR_SIZE);
+    if (rc == JR_ENOMEM) return hub_fail(err, HUB_EINTERNAL, "out of memory");
+    return rc ? refuse_text(err) : 0;
 }
 
 static int grow(struct hub_listing *l)
@@ -142,13 +104,6 @@ static int grow(struct hub_listing *l)
     return 0;
 }
 
-/* The text of a member, or "". */
-static const char *text_of(const json_t *o, const char *key)
-{
-    const char *text = json_string_value(json_object_get(o, key));
-    return text ? text : "";
-}
-
 /* An integer from 0 to the largest size, else -1. */
 static int64_t size_of(const json_t *o, const char *key)
 {
@@ -158,17 +113,14 @@ static int64_t size_of(const json_t *o, const char *key)
 }
 
 /* Adds f, whose texts have been checked but not copied. */
-static int append(struct adding *a, const struct hub_file *f, const char *path)
+static int append(struct hub_listing *l, const struct hub_file *f, const char *path, char *err)
 {
-    struct hub_listing *l = a->listing;
-    if (l->n == HUB_ENTRIES_MAX) {
-        a->rc = hub_fail(a->err, HUB_EWRONG, "the hub lists more than %d files", HUB_ENTRIES_MAX);
-        return JR_EINVAL;
-    }
+    if (l->n == HUB_ENTRIES_MAX)
+        return hub_fail(err, HUB_EWRONG, "the hub lists more than %d files", HUB_ENTRIES_MAX);
     char *copy = strdup(path);
     if (!copy || grow(l)) {
         free(copy);
-        return JR_ENOMEM;
+        return hub_fail(err, HUB_EINTERNAL, "out of memory");
     }
     l->files[l->n] = *f;
     l->files[l->n++].path = copy;
@@ -178,109 +130,73 @@ static int append(struct adding *a, const struct hub_file *f, const char *path)
 int hub_listing_add(struct hub_listing *l, const char *path, int64_t size)
 {
     char err[HUB_ERR_SIZE];
-    struct adding a = {.listing = l, .err = err};
     const struct hub_file f = {.size = size, .listed_size = size, .n_cached = -1};
-    return append(&a, &f, path) ? HUB_EINTERNAL : 0;
+    return append(l, &f, path, err) ? HUB_EINTERNAL : 0;
 }
 
-/* lfs: the object that has the file's git-lfs hash and size under these names, or NULL. */
-static int add_file(struct adding *a, const char *path, const json_t *o, const char *oid_name,
-                    const char *xet_name, const json_t *lfs, const char *sha256_name,
-                    const char *lfs_size_name)
+/* The names of an entry's members. */
+struct names {
+    const char *oid, *xet, *sha256, *lfs_size;
+};
+
+/* lfs: the object that has the file's git-lfs hash and size, or NULL. */
+static int add_file(struct hub_listing *l, const char *path, const json_t *o, const json_t *lfs,
+                    const struct names *names, char *err)
 {
-    const char *oid = text_of(o, oid_name), *etag = lfs ? text_of(lfs, sha256_name) : oid;
-    const char *xet = text_of(o, xet_name);
+    const char *oid = text_of(o, names->oid), *etag = lfs ? text_of(lfs, names->sha256) : oid;
+    const char *xet = text_of(o, names->xet);
     struct hub_file f = {.is_lfs = lfs, .listed_size = size_of(o, "size"), .n_cached = -1};
-    f.size = lfs ? size_of(lfs, lfs_size_name) : f.listed_size;
+    f.size = lfs ? size_of(lfs, names->lfs_size) : f.listed_size;
     if (!hub_is_etag(oid) || !hub_is_etag(etag) || (lfs && strlen(etag) != 64))
-        return refuse(a, "no valid hash for", path);
-    if (f.size < 0 || f.listed_size < 0) return refuse(a, "no valid size for", path);
+        return refuse("no valid hash for", path, err);
+    if (f.size < 0 || f.listed_size < 0) return refuse("no valid size for", path, err);
     memcpy(f.oid, oid, strlen(oid) + 1);
     memcpy(f.etag, etag, strlen(etag) + 1);
     if (strlen(xet) == 64 && strspn(xet, "0123456789abcdefABCDEF") == 64)
         memcpy(f.xet, xet, sizeof(f.xet));
     else
-        a->listing->odd_xet |= *xet != '\0';
-    return append(a, &f, path);
+        l->odd_xet |= *xet != '\0';
+    return append(l, &f, path, err);
 }
 
-/* The next value as an object of jansson's, to be released. */
-static int read_object(struct jr *r, json_t **ret)
-{
-    static const struct jt_library library = JT_JANSSON;
-    const struct jt_params params = {
-        .library = &library, .flags = JT_REPEATS, .max_values = ENTRY_MAX_BYTES};
-    struct jt_fault fault;
-    const char *text;
-    size_t len;
-    int rc = jr_skip(r, &text, &len);
-    if (rc) return rc;
-    if (len > ENTRY_MAX_BYTES || *text != '{') return JR_EINVAL;
-    if (!jt_read(ret, text, len, &params, &fault)) return 0;
-    return *fault.problem ? JR_EINVAL : JR_ENOMEM;
-}
-
-/* An element of a page: {"type", "path", "oid", "size"[, "lfs": {"oid", "size"}][, "xetHash"]}. */
-static int take_page_entry(void *ctx, struct jr *r, const char *key)
-{
-    json_t *o, *lfs;
-    int rc = read_object(r, &o);
-    if (rc) return rc;
-    const char *path = text_of(o, "path");
-    lfs = json_object_get(o, "lfs");
-    if (!hub_path_is_safe(path, strlen(path)))
-        rc = refuse(ctx, "an unsafe path", path);
-    else if (strcmp(text_of(o, "type"), "file") == 0)
-        rc = add_file(ctx, path, o, "oid", "xetHash", json_is_object(lfs) ? lfs : NULL, "oid",
-                      "size");
-    json_decref(o);
-    return rc;
-}
-
-/* A member of a tree: "PATH": {"size", "blob_id"[, "lfs_sha256", "lfs_size"][, "xet_hash"]}. */
-static int take_tree_entry(void *ctx, struct jr *r, const char *path)
-{
-    json_t *o;
-    int rc = read_object(r, &o);
-    if (rc) return rc;
-    if (!hub_path_is_safe(path, strlen(path)))
-        rc = refuse(ctx, "an unsafe path", path);
-    else
-        rc = add_file(ctx, path, o, "blob_id", "xet_hash", *text_of(o, "lfs_sha256") ? o : NULL,
-                      "lfs_sha256", "lfs_size");
-    json_decref(o);
-    return rc;
-}
-
-static int take_tree(void *ctx, struct jr *r, const char *key)
-{
-    struct adding *a = ctx;
-    uint32_t version = 0;
-    if (strcmp(key, "files") == 0) return walk(r, '{', take_tree_entry, a);
-    if (strcmp(key, "format_version") != 0) return skip(r);
-    int rc = jr_uint(r, UINT32_MAX, &version);
-    a->has_format = version == TREE_FORMAT;
-    return rc;
-}
-
-static int end_adding(const struct adding *a, int rc)
-{
-    if (rc == 0 || a->rc) return a->rc;
-    if (rc == JR_ENOMEM) return hub_fail(a->err, HUB_EINTERNAL, "out of memory");
-    return hub_fail(a->err, HUB_EWRONG, "the answer is not a file list; is HF_ENDPOINT a hub?");
-}
-
+/* [{"type", "path", "oid", "size"[, "lfs": {"oid", "size"}][, "xetHash"]}, ...] */
 int hub_listing_add_page(struct hub_listing *l, const char *text, size_t len, char *err)
 {
-    struct adding a = {.listing = l, .err = err};
-    return end_adding(&a, walk_text(text, len, '[', take_page_entry, &a, err));
+    static const struct names names = {"oid", "xetHash", "oid", "size"};
+    json_auto_t *root = NULL;
+    int rc = read_list(&root, text, len, JT_REPEATS, err);
+    if (!rc && !json_is_array(root)) rc = refuse_text(err);
+    for (size_t i = 0; !rc && i < json_array_size(root); i++) {
+        const json_t *o = json_array_get(root, i), *lfs = json_object_get(o, "lfs");
+        const char *path = text_of(o, "path");
+        if (!json_is_object(o))
+            rc = refuse_text(err);
+        else if (!hub_path_is_safe(path, strlen(path)))
+            rc = refuse("an unsafe path", path, err);
+        else if (strcmp(text_of(o, "type"), "file") == 0)
+            rc = add_file(l, path, o, json_is_object(lfs) ? lfs : NULL, &names, err);
+    }
+    return rc;
 }
 
+/* "files": {"PATH": {"size", "blob_id"[, "lfs_sha256", "lfs_size"][, "xet_hash"]}, ...} */
 int hub_listing_add_tree(struct hub_listing *l, const char *text, size_t len, char *err)
 {
-    struct adding a = {.listing = l, .err = err};
-    int rc = walk_text(text, len, '{', take_tree, &a, err);
-    return end_adding(&a, !rc && !a.has_format ? JR_EINVAL : rc);
+    static const struct names names = {"blob_id", "xet_hash", "lfs_sha256", "lfs_size"};
+    json_auto_t *root = NULL;
+    const char *path;
+    json_t *o;
+    int rc = read_list(&root, text, len, 0, err);
+    json_t *files = json_object_get(root, "files");
+    if (!rc && (json_integer_value(json_object_get(root, "format_version")) != TREE_FORMAT ||
+                !json_is_object(files)))
+        rc = refuse_text(err);
+    json_object_foreach(files, path, o)
+    {
+        if (!rc && !hub_path_is_safe(path, strlen(path))) rc = refuse("an unsafe path", path, err);
+        if (!rc) rc = add_file(l, path, o, *text_of(o, "lfs_sha256") ? o : NULL, &names, err);
+    }
+    return rc;
 }
 
 /* ---- order ---------------------------------------------------------------------------------- */
@@ -293,13 +209,10 @@ static int compare_paths(const void *a, const void *b)
 
 int hub_listing_sort(struct hub_listing *l, char *err)
 {
-    struct adding a = {.err = err};
     if (l->n) qsort(l->files, l->n, sizeof(*l->files), compare_paths);
-    for (size_t i = 1; i < l->n; i++) {
-        if (strcmp(l->files[i - 1].path, l->files[i].path) != 0) continue;
-        refuse(&a, "twice", l->files[i].path);
-        return a.rc;
-    }
+    for (size_t i = 1; i < l->n; i++)
+        if (strcmp(l->files[i - 1].path, l->files[i].path) == 0)
+            return refuse("twice", l->files[i].path, err);
     return 0;
 }
 
@@ -547,48 +460,30 @@ struct hub_file *hub_wanted_index(const struct hub_listing *l)
 
 /* ---- the index ------------------------------------------------------------------------------ */
 
-struct visit {
-    bool (*take)(void *ctx, const char *name);
-    void *ctx;
-    char *err;
-    bool any; /* a shard was taken */
-};
-
-static int take_shard(void *ctx, struct jr *r, const char *key)
-{
-    struct visit *v = ctx;
-    const char *text;
-    size_t len;
-    char name[HUB_SEGMENT_MAX + 1];
-    int rc = jr_string(r, &text, &len);
-    if (rc) return rc;
-    if (!hub_path_is_safe(text, len) || len >= sizeof(name) || memchr(text, '/', len))
-        return hub_fail(v->err, JR_EINVAL, "the index names a shard by an unsafe path");
-    memcpy(name, text, len);
-    name[len] = '\0';
-    v->any = true;
-    return v->take(v->ctx, name) ? 0 : JR_EINVAL;
-}
-
-static int take_index(void *ctx, struct jr *r, const char *key)
-{
-    if (strcmp(key, "weight_map") != 0) return skip(r);
-    return walk(r, '{', take_shard, ctx);
-}
-
 int hub_shards_visit(const char *index, size_t len, bool (*take)(void *ctx, const char *name),
                      void *ctx, char *err)
 {
-    struct visit v = {.take = take, .ctx = ctx, .err = err};
-    int rc = walk_text(index, len, '{', take_index, &v, err);
-    if (rc == 0 && v.any) return 0;
-    return rc ? -1 : hub_fail(err, -1, "the index names no shard");
+    json_auto_t *root = NULL;
+    const char *tensor;
+    json_t *shard;
+    if (jt_read_file(&root, HUB_INDEX_NAME, index, len, &library, JT_REPEATS, err, HUB_ERR_SIZE))
+        return -1;
+    json_t *map = json_object_get(root, "weight_map");
+    if (!json_object_size(map)) return hub_fail(err, -1, HUB_INDEX_NAME " names no shard");
+    json_object_foreach(map, tensor, shard)
+    {
+        size_t n = json_string_length(shard);
+        const char *name = json_string_value(shard);
+        if (!name || n > HUB_SEGMENT_MAX || !hub_path_is_safe(name, n) || strchr(name, '/'))
+            return hub_fail(err, -1, HUB_INDEX_NAME " names a shard by an unsafe path");
+        if (!take(ctx, name)) return -1;
+    }
+    return 0;
 }
 
 struct marking {
     struct hub_listing *listing;
-    char wrong[HUB_SEGMENT_MAX + 1];
-    const char *problem;
+    char *err;
 };
 
 static bool mark_shard(void *ctx, const char *name)
@@ -596,17 +491,13 @@ static bool mark_shard(void *ctx, const char *name)
     struct marking *m = ctx;
     bool is_safetensors = utf8_ends_with(name, ".safetensors");
     if (is_safetensors && mark(m->listing, name)) return true;
-    snprintf(m->wrong, sizeof(m->wrong), "%s", name);
-    m->problem = is_safetensors ? "which the hub does not list" : "which is not a safetensors file";
+    hub_fail(m->err, -1, HUB_INDEX_NAME " names %s, %s", name,
+             is_safetensors ? "which the hub does not list" : "which is not a safetensors file");
     return false;
 }
 
 int hub_choose_shards(struct hub_listing *l, const char *index, size_t len, char *err)
 {
-    struct marking m = {.listing = l};
-    char reason[HUB_ERR_SIZE] = "";
-    if (hub_shards_visit(index, len, mark_shard, &m, reason) == 0) return 0;
-    if (m.problem)
-        return hub_fail(err, HUB_EWRONG, HUB_INDEX_NAME " names %s, %s", m.wrong, m.problem);
-    return hub_fail(err, HUB_EWRONG, HUB_INDEX_NAME ": %.200s", reason);
+    struct marking m = {l, err};
+    return hub_shards_visit(index, len, mark_shard, &m, err) ? HUB_EWRONG : 0;
 }

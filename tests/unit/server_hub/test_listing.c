@@ -137,6 +137,7 @@ static void trees(void **state)
         "{\"format_version\":1,\"files\":[]}",
         "{\"format_version\":1,\"files\":{\"../x\":{\"size\":1,\"blob_id\":\"" OID "\"}}}",
         "{\"format_version\":1,\"files\":{\"x\":{\"size\":1}}}",
+        "{\"format_version\":1,\"files\":{},\"files\":{}}",
     };
     struct hub_listing l = {0};
     size_t len;
@@ -305,9 +306,11 @@ static void shards(void **state)
          "names 9.safetensors, which the hub does not list"},
         {"{\"weight_map\":{\"a\":\"x.bin\"}}", "names x.bin, which is not a safetensors file"},
         {"{\"weight_map\":{\"a\":\"../1.safetensors\"}}", "names a shard by an unsafe path"},
-        {"{\"weight_map\":{}}", "the index names no shard"},
-        {"{\"metadata\":{}}", "the index names no shard"},
-        {"[]", HUB_INDEX_NAME ": "},
+        {"{\"weight_map\":{}}", HUB_INDEX_NAME " names no shard"},
+        {"{\"metadata\":{}}", HUB_INDEX_NAME " names no shard"},
+        {"[]", HUB_INDEX_NAME " names no shard"},
+        {"[", HUB_INDEX_NAME ": line 1: "},
+        {"{\"weight_map\":{\"a\":1}}", "names a shard by an unsafe path"},
     };
     (void)state;
     for (size_t i = 0; i < N_OF(cases); i++) {
