@@ -555,9 +555,8 @@ static bool has_all_shards(int dir_fd)
 bool hub_snapshot_is_whole(int dir_fd, const char *dir)
 {
     AUTO(hub_close) int fd = openat(dir_fd, dir, FOLDER_FLAGS);
-    bool whole = is_file_of(fd, HUB_CONFIG_NAME, -1) &&
-                 (is_file_of(fd, HUB_WEIGHTS_NAME, -1) || has_all_shards(fd));
-    return whole;
+    return is_file_of(fd, HUB_CONFIG_NAME, -1) &&
+           (is_file_of(fd, HUB_WEIGHTS_NAME, -1) || has_all_shards(fd));
 }
 
 /* The commit of the only snapshot of the repository, if it is whole; else -1. */

@@ -76,12 +76,11 @@ static int read_all(struct srv_sampling *s, const json_t *root, char *err, size_
 
 int srv_defaults_read(struct srv_defaults *d, const char *dir, char *err, size_t errlen)
 {
-    json_t *root;
+    json_auto_t *root = NULL;
     if (srv_json_file(&root, dir, "generation_config.json", err, errlen)) return -1;
     struct srv_defaults read = *d;
-    int rc =
-        read_all(&read.sampling, root, err, errlen) || read_all(&read.ollama, root, err, errlen);
-    if (rc == 0) *d = read;
-    json_decref(root);
-    return rc ? -1 : 0;
+    if (read_all(&read.sampling, root, err, errlen) || read_all(&read.ollama, root, err, errlen))
+        return -1;
+    *d = read;
+    return 0;
 }

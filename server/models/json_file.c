@@ -2,8 +2,7 @@
 /* See json_file.h. */
 #include "server/models/json_file.h"
 
-#include <stdlib.h>
-
+#include "base/auto.h"
 #include "base/file.h"
 #include "base/json_tree.h"
 #include "server/config/config.h"
@@ -17,12 +16,10 @@ int srv_json_read(json_t **ret, const char *name, const char *text, size_t len, 
 
 int srv_json_file(json_t **ret, const char *dir, const char *name, char *err, size_t errlen)
 {
-    char *text;
+    AUTO_FREE char *text = NULL;
     size_t len;
     *ret = NULL;
     if (file_load_optional(dir, name, SRV_CONFIG_FILE_MAX_BYTES, &text, &len, err, errlen))
         return -1;
-    int rc = text ? srv_json_read(ret, name, text, len, err, errlen) : 0;
-    free(text);
-    return rc;
+    return text ? srv_json_read(ret, name, text, len, err, errlen) : 0;
 }

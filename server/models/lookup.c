@@ -160,13 +160,12 @@ bool srv_hub_is_here(const char *spec)
 bool srv_hub_has_adapter(const char *dir, char *ret_base, size_t size)
 {
     static const char name[] = "adapter_config.json";
-    json_t *root = NULL;
+    json_auto_t *root = NULL;
     char err[300];
     if (!file_exists(dir, name)) return false;
-    if (srv_json_file(&root, dir, name, err, sizeof(err))) root = NULL;
+    srv_json_file(&root, dir, name, err, sizeof(err));
     const char *base = json_string_value(json_object_get(root, "base_model_name_or_path"));
     snprintf(ret_base, size, "%s", base ? base : "another model");
-    json_decref(root);
     return true;
 }
 

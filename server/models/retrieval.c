@@ -78,14 +78,13 @@ static int read_prompts(struct reading *rd)
 static int read_lengths(struct reading *rd)
 {
     static const char file[] = "sentence_bert_config.json";
-    json_t *root, *most;
-    if (load(rd, file, &root)) return -1;
-    int rc = member(rd, file, root, "max_seq_length", JSON_INTEGER, &most);
+    json_auto_t *root = NULL;
+    json_t *most;
+    if (load(rd, file, &root) || member(rd, file, root, "max_seq_length", JSON_INTEGER, &most))
+        return -1;
     rd->r->max_tokens = json_integer_value(most);
     rd->r->lower_case = json_is_true(json_object_get(root, "do_lower_case"));
-    if (!rc && most && rd->r->max_tokens < 2) rc = wrong(rd, file, "max_seq_length", "at least 2");
-    json_decref(root);
-    return rc;
+    return most && rd->r->max_tokens < 2 ? wrong(rd, file, "max_seq_length", "at least 2") : 0;
 }
 
 /* ---- modules.json ---------------------------------------------------------------------------- */
@@ -99,25 +98,23 @@ static bool is_id(const json_t *value)
 static int read_logit_score(struct reading *rd, const char *folder)
 {
     char file[FOLDER_BYTES + 16];
-    json_t *root, *yes, *no;
+    json_auto_t *root = NULL;
+    json_t *yes, *no;
     snprintf(file, sizeof(file), "%s/config.json", folder);
-    if (load(rd, file, &root)) return -1;
-    int rc = member(rd, file, root, "true_token_id", JSON_INTEGER, &yes) ||
-                     member(rd, file, root, "false_token_id", JSON_INTEGER, &no)
-                 ? -1
-                 : 0;
-    if (!rc && !is_id(yes)) rc = wrong(rd, file, "true_token_id", "a token id");
-    if (!rc && no && !is_id(no)) rc = wrong(rd, file, "false_token_id", "a token id");
-    if (!rc) rd->r->yes_id = (int32_t)json_integer_value(yes);
-    if (!rc && no) rd->r->no_id = (int32_t)json_integer_value(no);
-    json_decref(root);
-    return rc;
+    if (load(rd, file, &root) || member(rd, file, root, "true_token_id", JSON_INTEGER, &yes) ||
+        member(rd, file, root, "false_token_id", JSON_INTEGER, &no))
+        return -1;
+    if (!is_id(yes)) return wrong(rd, file, "true_token_id", "a token id");
+    if (no && !is_id(no)) return wrong(rd, file, "false_token_id", "a token id");
+    rd->r->yes_id = (int32_t)json_integer_value(yes);
+    if (no) rd->r->no_id = (int32_t)json_integer_value(no);
+    return 0;
 }
 
 /* The engine has refused modules that it cannot compute and paths outside the model. */
 static int read_modules(struct reading *rd)
 {
-    json_t *modules;
+    json_auto_t *modules = NULL;
     int rc = load(rd, "modules.json", &modules);
     rd->r->normalised = !modules;
     for (size_t i = 0; !rc && i < json_array_size(modules); i++) {
@@ -129,7 +126,6 @@ static int read_modules(struct reading *rd)
         if (utf8_ends_with(type, "LogitScore") && strlen(path) < FOLDER_BYTES)
             rc = read_logit_score(rd, path);
     }
-    json_decref(modules);
     return rc;
 }
 
@@ -330,9 +326,8 @@ int srv_text_encode(const struct tok *tok, const char *prompt, size_t n_prompt, 
     if (!all) return TOK_ENOMEM;
     memcpy(all, prompt, n_prompt);
     memcpy(all + n_prompt, text, n_text);
-    int rc = tok_encode(tok, all, n_prompt + n_text, TOK_ADD_SPECIAL | TOK_PARSE_SPECIAL, ret, err,
-                        errlen);
-    return rc;
+    return tok_encode(tok, all, n_prompt + n_text, TOK_ADD_SPECIAL | TOK_PARSE_SPECIAL, ret, err,
+                      errlen);
 }
 
 int srv_text_unpooled(const struct tok *tok, const struct eng_info *info, const char *prompt,

@@ -419,23 +419,17 @@ static int load_files(struct loading *l)
     if (rc == 0 && l->p->config->generation_config && folder)
         rc = srv_defaults_read(&l->model->defaults, folder, l->err, l->errlen);
     srv_defaults_override(&l->model->defaults, l->p->config);
-    if (rc == 0 && srv_retrieval_read(&l->model->retrieval, l->p->dir,
-                                      eng_info(l->model->engine)->n_labels, l->err, l->errlen))
-        rc = ENG_EINVAL;
-    if (rc == 0 && srv_text_check_case(&l->model->retrieval, l->model->tok, l->err, l->errlen))
-        rc = ENG_EINVAL;
-    if (rc == 0 && srv_pairs_open(&l->model->pairs, l->model->tok, eng_info(l->model->engine),
-                                  &l->model->retrieval, l->p->config, l->err, l->errlen))
-        rc = ENG_EINVAL;
-    if (rc == 0 &&
-        tok_fim_find(&l->model->fim, l->model->tok, eng_info(l->model->engine)->vocab_size,
-                     l->p->config->fim_marks, l->err, l->errlen))
-        rc = ENG_EINVAL;
-    if (rc == 0 && !(l->model->names = srv_names_copy(&l->p->names).items)) {
-        snprintf(l->err, l->errlen, "out of memory");
-        rc = ENG_ENOMEM;
-    }
-    return rc;
+    if (rc) return rc;
+    const struct eng_info *info = eng_info(l->model->engine);
+    if (srv_retrieval_read(&l->model->retrieval, l->p->dir, info->n_labels, l->err, l->errlen) ||
+        srv_text_check_case(&l->model->retrieval, l->model->tok, l->err, l->errlen) ||
+        srv_pairs_open(&l->model->pairs, l->model->tok, info, &l->model->retrieval, l->p->config,
+                       l->err, l->errlen) ||
+        tok_fim_find(&l->model->fim, l->model->tok, info->vocab_size, l->p->config->fim_marks,
+                     l->err, l->errlen))
+        return ENG_EINVAL;
+    l->model->names = srv_names_copy(&l->p->names).items;
+    return l->model->names ? 0 : fail_with(ENG_ENOMEM, l->err, l->errlen, "out of memory");
 }
 
 int srv_model_open(struct srv_model **ret, const struct srv_model_params *params, char *err,
