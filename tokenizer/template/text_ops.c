@@ -18,58 +18,16 @@ static bool is_cased(int32_t cp)
     return c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_LT;
 }
 
-/* Case mapping looks through it. */
-static bool is_case_ignorable(int32_t cp)
+/*
+ * A character in the other case. Where that is several characters, or depends on the neighbours as
+ * that of a capital sigma, it is refused.
+ */
+static int32_t map_case(struct jinja_run *r, int32_t cp, bool lower)
 {
-    switch (utf8proc_category(cp)) {
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_ME:
-    case UTF8PROC_CATEGORY_CF:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_SK: return true;
-    default:
-        return cp == '\'' || cp == '.' || cp == ':' || cp == 0xB7 || cp == 0x2018 || cp == 0x2019 ||
-               cp == 0x2024 || cp == 0x2027;
-    }
-}
-
-/* True if the capital sigma at [begin, end) ends a word: its lower case is then another letter. */
-static bool is_final_sigma(const struct jinja_str *s, size_t begin, size_t end)
-{
-    int32_t cp = 0;
-    bool cased_before = false;
-    while (begin > 0) {
-        begin = jinja_str_prev(s, begin, &cp);
-        if (is_case_ignorable(cp)) continue;
-        cased_before = is_cased(cp);
-        break;
-    }
-    if (!cased_before) return false;
-    while (end < s->len) {
-        cp = jinja_str_next(s, &end);
-        if (!is_case_ignorable(cp)) return !is_cased(cp);
-    }
-    return true;
-}
-
-/* A capital sigma's lower case depends on its neighbours. */
-static int32_t lower_at(const struct jinja_str *s, size_t begin, size_t end, int32_t cp)
-{
-    if (cp == 0x3A3) return is_final_sigma(s, begin, end) ? 0x3C2 : 0x3C3;
-    return utf8proc_tolower(cp);
-}
-
-/* The character [begin, end) in the other case; in_word: the character before it is cased. Capitals
- * outside ASCII are refused: some are several characters. */
-static int32_t map_case(struct jinja_run *r, const struct jinja_str *s, size_t begin, size_t end,
-                        int32_t cp, enum jinja_case to, bool in_word)
-{
-    bool lower =
-        to == JINJA_LOWER || (to == JINJA_TITLE && in_word) || (to == JINJA_CAPITALIZE && begin);
-    if (lower) return lower_at(s, begin, end, cp);
-    if (is_cased(cp) && cp > 0x7F)
-        jinja_raise(r, "the upper case of U+%04X is not supported in chat templates", (unsigned)cp);
-    return utf8proc_toupper(cp);
+    if (lower ? cp == 0x3A3 || cp == 0x130 : is_cased(cp) && cp > 0x7F)
+        jinja_raise(r, "the %s case of U+%04X is not supported in chat templates",
+                    lower ? "lower" : "upper", (unsigned)cp);
+    return lower ? utf8proc_tolower(cp) : utf8proc_toupper(cp);
 }
 
 /* The same for ASCII, where one case is enough to know: 0 where it is not. */
@@ -96,11 +54,10 @@ struct jinja_value jinja_str_case(struct jinja_run *r, const struct jinja_str *s
             jinja_sb_add_bytes(&sb, &c, 1, origin);
             continue;
         }
-        int32_t mapped = map_case(r, s, begin, at, cp, to, in_word);
+        bool lower = to == JINJA_LOWER || (to == JINJA_TITLE && in_word) ||
+                     (to == JINJA_CAPITALIZE && begin);
+        jinja_sb_add_cp(&sb, map_case(r, cp, lower), origin);
         if (to == JINJA_TITLE) in_word = is_cased(cp);
-        jinja_sb_add_cp(&sb, mapped, origin);
-        /* the lower case of I with dot above is the only one of two characters */
-        if (cp == 0x130 && mapped == 'i') jinja_sb_add_cp(&sb, 0x307, origin);
     }
     return jinja_sb_value_like(&sb, s);
 }

@@ -169,6 +169,8 @@ static void test_errors(void **state)
          JINJA_EINVAL},
         {"\n{{ 'Stra\xc3\x9f'|upper }}",
          "line 2: the upper case of U+00DF is not supported in chat templates", JINJA_EINVAL},
+        {"\n{{ '\xce\xa3'|lower }}",
+         "line 2: the lower case of U+03A3 is not supported in chat templates", JINJA_EINVAL},
         {"\n{{ 1|nope }}", "line 2: No filter named 'nope'.", JINJA_EINVAL},
         {"\n{{ 1 is nope }}", "line 2: No test named 'nope'.", JINJA_EINVAL},
         {"\n{% if x %}\n{{ x | striptags }}{% endif %}",
