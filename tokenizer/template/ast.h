@@ -25,7 +25,7 @@ enum jinja_kind {
     JINJA_NSREF, /* ns.attr as the target of an assignment */
     JINJA_TUPLE_EXPR,
     JINJA_LIST_EXPR,
-    JINJA_DICT_EXPR, /* seq: key, value, key, value ... */
+    JINJA_DICT_EXPR, /* below: key, value, key, value ... */
     JINJA_BINARY,
     JINJA_AND,
     JINJA_OR,
@@ -106,11 +106,6 @@ enum jinja_compare_op {
     JINJA_NOT_IN
 };
 
-struct jinja_operand {
-    enum jinja_compare_op op;
-    struct jinja_node *expr;
-};
-
 struct jinja_branch {
     struct jinja_node *test;
     struct jinja_nodes body;
@@ -142,7 +137,8 @@ struct jinja_for {
 struct jinja_node {
     enum jinja_kind kind;
     int line;
-    int height; /* of the tree below: bounds the recursion over it */
+    int height;               /* of the tree below: bounds the recursion over it */
+    struct jinja_nodes below; /* in the order in which the reference keeps them */
     union {
         struct jinja_value value;     /* CONST */
         const struct jinja_str *data; /* DATA */
@@ -156,17 +152,15 @@ struct jinja_node {
             const struct jinja_str *name;
             struct jinja_value attr;
             struct jinja_ref ref;
-        } nsref;                /* NSREF */
-        struct jinja_nodes seq; /* TUPLE, LIST, DICT, CONCAT */
+        } nsref; /* NSREF */
         struct {
             enum jinja_op op;
             struct jinja_node *left, *right;
-        } binary;                   /* BINARY, AND, OR */
+        } binary;                   /* BINARY, AND, OR, GETITEM */
         struct jinja_node *operand; /* NOT, NEG, POS, OUTPUT */
         struct {
-            struct jinja_node *left;
-            struct jinja_operand *ops;
-            size_t n_ops, cap_ops;
+            enum jinja_compare_op *ops; /* each before the node below of the next index */
+            size_t cap_ops;
         } compare;
         struct {
             struct jinja_node *test, *yes, *no; /* no: or NULL */
@@ -175,9 +169,6 @@ struct jinja_node {
             struct jinja_node *object;
             struct jinja_value name;
         } getattr;
-        struct {
-            struct jinja_node *object, *index;
-        } getitem;
         struct {
             struct jinja_node *start, *stop, *step; /* each or NULL */
         } slice;
@@ -225,9 +216,9 @@ struct jinja_tree {
 };
 
 struct jinja_node *jinja_node_new(struct jinja_cursor *c, enum jinja_kind kind, int line);
-/* Notes that `child` is below `node`; fails if the tree gets too deep. */
-void jinja_node_adopt(struct jinja_cursor *c, struct jinja_node *node,
-                      const struct jinja_node *child);
+/* Notes that `child`, which may be NULL, is below `node`; fails if the tree gets too deep. */
+struct jinja_node *jinja_node_adopt(struct jinja_cursor *c, struct jinja_node *node,
+                                    struct jinja_node *child);
 void jinja_nodes_add(struct jinja_run *r, struct jinja_nodes *list, struct jinja_node *node);
 
 /* Resolves every name, filter and test; fails on what the reference refuses at this point. */

@@ -107,10 +107,10 @@ static bool compare(struct jinja_run *r, enum jinja_compare_op op, struct jinja_
 static struct jinja_value eval_compare(struct jinja_run *r, struct jinja_frame *f,
                                        const struct jinja_node *node)
 {
-    struct jinja_value left = jinja_eval(r, f, node->u.compare.left);
-    for (size_t i = 0; i < node->u.compare.n_ops; i++) {
-        struct jinja_value right = jinja_eval(r, f, node->u.compare.ops[i].expr);
-        if (!compare(r, node->u.compare.ops[i].op, left, right)) return jinja_bool(false);
+    struct jinja_value left = jinja_eval(r, f, node->below.all[0]);
+    for (size_t i = 1; i < node->below.n; i++) {
+        struct jinja_value right = jinja_eval(r, f, node->below.all[i]);
+        if (!compare(r, node->u.compare.ops[i - 1], left, right)) return jinja_bool(false);
         left = right;
     }
     return jinja_bool(true);
@@ -136,8 +136,8 @@ static struct jinja_value eval_optional(struct jinja_run *r, struct jinja_frame 
 static struct jinja_value eval_getitem(struct jinja_run *r, struct jinja_frame *f,
                                        const struct jinja_node *node)
 {
-    const struct jinja_node *index = node->u.getitem.index;
-    struct jinja_value obj = jinja_eval(r, f, node->u.getitem.object);
+    const struct jinja_node *index = node->u.binary.right;
+    struct jinja_value obj = jinja_eval(r, f, node->u.binary.left);
     if (index->kind != JINJA_SLICE) return jinja_getitem(r, obj, jinja_eval(r, f, index));
     struct jinja_value start = eval_optional(r, f, index->u.slice.start);
     struct jinja_value stop = eval_optional(r, f, index->u.slice.stop);
@@ -258,16 +258,16 @@ static struct jinja_value eval_node(struct jinja_run *r, struct jinja_frame *f,
     switch (node->kind) {
     case JINJA_CONST: return node->u.value;
     case JINJA_NAME: return eval_name(r, f, node);
-    case JINJA_TUPLE_EXPR: return jinja_from_tuple(eval_all(r, f, &node->u.seq));
-    case JINJA_LIST_EXPR: return jinja_from_list(eval_all(r, f, &node->u.seq));
-    case JINJA_DICT_EXPR: return eval_dict(r, f, &node->u.seq);
+    case JINJA_TUPLE_EXPR: return jinja_from_tuple(eval_all(r, f, &node->below));
+    case JINJA_LIST_EXPR: return jinja_from_list(eval_all(r, f, &node->below));
+    case JINJA_DICT_EXPR: return eval_dict(r, f, &node->below);
     case JINJA_BINARY: return eval_binary(r, f, node);
     case JINJA_AND:
     case JINJA_OR: return eval_logic(r, f, node);
     case JINJA_NOT: return jinja_bool(!jinja_truth(jinja_eval(r, f, node->u.operand)));
     case JINJA_NEG:
     case JINJA_POS: return eval_sign(r, f, node);
-    case JINJA_CONCAT: return eval_concat(r, f, &node->u.seq);
+    case JINJA_CONCAT: return eval_concat(r, f, &node->below);
     case JINJA_COMPARE: return eval_compare(r, f, node);
     case JINJA_COND: return eval_cond(r, f, node);
     case JINJA_GETATTR:

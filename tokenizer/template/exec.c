@@ -84,7 +84,7 @@ static void assign(struct jinja_run *r, struct jinja_frame *f, const struct jinj
     if (target->kind == JINJA_NAME) {
         *jinja_slot(f, target->u.name.ref) = v;
     } else if (target->kind == JINJA_TUPLE_EXPR) {
-        unpack(r, f, &target->u.seq, v);
+        unpack(r, f, &target->below, v);
     } else {
         struct jinja_value ns = *jinja_slot(f, target->u.nsref.ref);
         jinja_dict_put(r, ns.u.dict, target->u.nsref.attr, v);
@@ -96,8 +96,8 @@ static void check_namespaces(struct jinja_run *r, struct jinja_frame *f,
                              const struct jinja_node *target)
 {
     if (target->kind == JINJA_TUPLE_EXPR) {
-        for (size_t i = 0; i < target->u.seq.n; i++)
-            check_namespaces(r, f, target->u.seq.all[i]);
+        for (size_t i = 0; i < target->below.n; i++)
+            check_namespaces(r, f, target->below.all[i]);
     } else if (target->kind == JINJA_NSREF &&
                !jinja_is(*jinja_slot(f, target->u.nsref.ref), JINJA_NAMESPACE)) {
         jinja_raise(r, "cannot assign attribute on non-namespace object");

@@ -26,10 +26,8 @@ static struct jinja_node *new_binary(struct jinja_cursor *c, enum jinja_kind kin
                                      struct jinja_node *left, struct jinja_node *right)
 {
     struct jinja_node *node = jinja_node_new(c, kind, line);
-    node->u.binary.left = left;
-    node->u.binary.right = right;
-    jinja_node_adopt(c, node, left);
-    jinja_node_adopt(c, node, right);
+    node->u.binary.left = jinja_node_adopt(c, node, left);
+    node->u.binary.right = jinja_node_adopt(c, node, right);
     return node;
 }
 
@@ -37,8 +35,7 @@ static struct jinja_node *new_unary(struct jinja_cursor *c, enum jinja_kind kind
                                     struct jinja_node *operand)
 {
     struct jinja_node *node = jinja_node_new(c, kind, line);
-    node->u.operand = operand;
-    jinja_node_adopt(c, node, operand);
+    node->u.operand = jinja_node_adopt(c, node, operand);
     return node;
 }
 
@@ -47,12 +44,6 @@ static struct jinja_node *new_const(struct jinja_cursor *c, int line, struct jin
     struct jinja_node *node = jinja_node_new(c, JINJA_CONST, line);
     node->u.value = v;
     return node;
-}
-
-static void add_element(struct jinja_cursor *c, struct jinja_node *seq, struct jinja_node *element)
-{
-    jinja_nodes_add(c->r, &seq->u.seq, element);
-    jinja_node_adopt(c, seq, element);
 }
 
 /* ---- operators, loosest first -------------------------------------------------------------- */
@@ -64,15 +55,12 @@ static struct jinja_node *parse_cond(struct jinja_cursor *c)
     struct jinja_node *node = parse_or(c);
     while (jinja_skip_name(c, "if")) {
         struct jinja_node *cond = jinja_node_new(c, JINJA_COND, line);
-        cond->u.cond.yes = node;
-        cond->u.cond.test = parse_or(c);
-        jinja_node_adopt(c, cond, cond->u.cond.yes);
-        jinja_node_adopt(c, cond, cond->u.cond.test);
+        cond->u.cond.test = jinja_node_adopt(c, cond, parse_or(c));
+        cond->u.cond.yes = jinja_node_adopt(c, cond, node);
         if (jinja_skip_name(c, "else")) {
             jinja_descend(c);
-            cond->u.cond.no = parse_cond(c);
+            cond->u.cond.no = jinja_node_adopt(c, cond, parse_cond(c));
             jinja_ascend(c);
-            jinja_node_adopt(c, cond, cond->u.cond.no);
         }
         node = cond;
         line = line_of(c);
@@ -118,10 +106,10 @@ static bool next_compare_op(struct jinja_cursor *c, enum jinja_compare_op *ret)
 static void add_operand(struct jinja_cursor *c, struct jinja_node *node, enum jinja_compare_op op,
                         struct jinja_node *expr)
 {
-    size_t n = node->u.compare.n_ops++;
+    size_t n = node->below.n - 1;
     node->u.compare.ops = jinja_room(c->r, node->u.compare.ops, n, &node->u.compare.cap_ops,
-                                     sizeof(struct jinja_operand));
-    node->u.compare.ops[n] = (struct jinja_operand){.op = op, .expr = expr};
+                                     sizeof(*node->u.compare.ops));
+    node->u.compare.ops[n] = op;
     jinja_node_adopt(c, node, expr);
 }
 
@@ -134,7 +122,6 @@ static struct jinja_node *parse_compare(struct jinja_cursor *c)
     while (next_compare_op(c, &op)) {
         if (!node) {
             node = jinja_node_new(c, JINJA_COMPARE, line);
-            node->u.compare.left = left;
             jinja_node_adopt(c, node, left);
         }
         add_operand(c, node, op, parse_sum(c));
@@ -225,9 +212,9 @@ static struct jinja_node *parse_concat(struct jinja_cursor *c)
     struct jinja_node *first = parse_product(c);
     if (type_of(c) != JINJA_T_TILDE) return first;
     struct jinja_node *node = jinja_node_new(c, JINJA_CONCAT, line);
-    add_element(c, node, first);
+    jinja_node_adopt(c, node, first);
     while (jinja_skip(c, JINJA_T_TILDE))
-        add_element(c, node, parse_product(c));
+        jinja_node_adopt(c, node, parse_product(c));
     return node;
 }
 
@@ -254,8 +241,7 @@ static void add_keyword(struct jinja_cursor *c, struct jinja_node *owner, struct
     call->keys =
         jinja_grow(c->r, call->keys, n * sizeof(*call->keys), (n + 1) * sizeof(*call->keys));
     call->keys[n] = key->text;
-    jinja_nodes_add(c->r, &call->kwargs, value);
-    jinja_node_adopt(c, owner, value);
+    jinja_nodes_add(c->r, &call->kwargs, jinja_node_adopt(c, owner, value));
 }
 
 /* One argument of a call; positional ones come first. */
@@ -271,8 +257,7 @@ static void parse_argument(struct jinja_cursor *c, struct jinja_node *owner,
         add_keyword(c, owner, call);
     } else {
         struct jinja_node *arg = jinja_parse_expression(c, true);
-        jinja_nodes_add(c->r, &call->args, arg);
-        jinja_node_adopt(c, owner, arg);
+        jinja_nodes_add(c->r, &call->args, jinja_node_adopt(c, owner, arg));
     }
 }
 
@@ -296,8 +281,7 @@ static void parse_call_args(struct jinja_cursor *c, struct jinja_node *owner,
 static struct jinja_node *parse_call(struct jinja_cursor *c, struct jinja_node *callee)
 {
     struct jinja_node *node = jinja_node_new(c, JINJA_CALL, line_of(c));
-    node->u.call.callee = callee;
-    jinja_node_adopt(c, node, callee);
+    node->u.call.callee = jinja_node_adopt(c, node, callee);
     parse_call_args(c, node, &node->u.call.args);
     return node;
 }
@@ -323,8 +307,7 @@ static struct jinja_node *parse_filter(struct jinja_cursor *c, struct jinja_node
 {
     struct jinja_node *node = jinja_node_new(c, JINJA_FILTER, 0);
     node->u.apply.name = parse_dotted(c, &node->line);
-    node->u.apply.subject = subject;
-    if (subject) jinja_node_adopt(c, node, subject);
+    node->u.apply.subject = jinja_node_adopt(c, node, subject);
     if (type_of(c) == JINJA_T_LPAREN) parse_call_args(c, node, &node->u.apply.args);
     return node;
 }
@@ -359,16 +342,14 @@ static struct jinja_node *parse_test(struct jinja_cursor *c, struct jinja_node *
     bool negated = jinja_skip_name(c, "not");
     struct jinja_node *node = jinja_node_new(c, JINJA_TEST, line);
     node->u.apply.name = parse_dotted(c, &name_line);
-    node->u.apply.subject = subject;
-    jinja_node_adopt(c, node, subject);
+    node->u.apply.subject = jinja_node_adopt(c, node, subject);
     if (type_of(c) == JINJA_T_LPAREN) {
         parse_call_args(c, node, &node->u.apply.args);
     } else if (at_bare_argument(c)) {
         if (jinja_at_name(c, "is"))
             jinja_parse_fail(c, line, "You cannot chain multiple tests with is");
         struct jinja_node *arg = parse_postfix(c, parse_primary(c, false));
-        jinja_nodes_add(c->r, &node->u.apply.args.args, arg);
-        jinja_node_adopt(c, node, arg);
+        jinja_nodes_add(c->r, &node->u.apply.args.args, jinja_node_adopt(c, node, arg));
     }
     return negated ? new_unary(c, JINJA_NOT, line, node) : node;
 }
@@ -398,9 +379,7 @@ static struct jinja_node *parse_slice_part(struct jinja_cursor *c, struct jinja_
     if (type_of(c) == JINJA_T_COLON || type_of(c) == JINJA_T_RBRACKET ||
         type_of(c) == JINJA_T_COMMA)
         return NULL;
-    struct jinja_node *part = jinja_parse_expression(c, true);
-    jinja_node_adopt(c, slice, part);
-    return part;
+    return jinja_node_adopt(c, slice, jinja_parse_expression(c, true));
 }
 
 /* An index, or start:stop:step with any of them left out. */
@@ -414,22 +393,10 @@ static struct jinja_node *parse_subscribed(struct jinja_cursor *c)
     }
     jinja_advance(c);
     struct jinja_node *slice = jinja_node_new(c, JINJA_SLICE, line);
-    slice->u.slice.start = start;
-    if (start) jinja_node_adopt(c, slice, start);
+    slice->u.slice.start = jinja_node_adopt(c, slice, start);
     slice->u.slice.stop = parse_slice_part(c, slice);
     if (jinja_skip(c, JINJA_T_COLON)) slice->u.slice.step = parse_slice_part(c, slice);
     return slice;
-}
-
-static struct jinja_node *new_getitem(struct jinja_cursor *c, int line, struct jinja_node *object,
-                                      struct jinja_node *index)
-{
-    struct jinja_node *node = jinja_node_new(c, JINJA_GETITEM, line);
-    node->u.getitem.object = object;
-    node->u.getitem.index = index;
-    jinja_node_adopt(c, node, object);
-    jinja_node_adopt(c, node, index);
-    return node;
 }
 
 /* '.' name is an attribute, '.' integer an item. */
@@ -438,12 +405,11 @@ static struct jinja_node *parse_dot(struct jinja_cursor *c, struct jinja_node *o
     int line = jinja_advance(c)->line;
     const struct jinja_token *attr = jinja_advance(c);
     if (attr->type == JINJA_T_NUMBER)
-        return new_getitem(c, line, object, new_const(c, attr->line, attr->number));
+        return new_binary(c, JINJA_GETITEM, line, object, new_const(c, attr->line, attr->number));
     if (attr->type != JINJA_T_NAME) jinja_parse_fail(c, attr->line, "expected name or number");
     struct jinja_node *node = jinja_node_new(c, JINJA_GETATTR, line);
-    node->u.getattr.object = object;
+    node->u.getattr.object = jinja_node_adopt(c, node, object);
     node->u.getattr.name = jinja_from_str(attr->text);
-    jinja_node_adopt(c, node, object);
     return node;
 }
 
@@ -453,14 +419,14 @@ static struct jinja_node *parse_bracket(struct jinja_cursor *c, struct jinja_nod
     int line = jinja_advance(c)->line;
     struct jinja_node *tuple = jinja_node_new(c, JINJA_TUPLE_EXPR, line);
     while (type_of(c) != JINJA_T_RBRACKET) {
-        if (tuple->u.seq.n) jinja_expect(c, JINJA_T_COMMA, ",");
-        add_element(c, tuple, parse_subscribed(c));
+        if (tuple->below.n) jinja_expect(c, JINJA_T_COMMA, ",");
+        jinja_node_adopt(c, tuple, parse_subscribed(c));
     }
     jinja_advance(c);
-    if (tuple->u.seq.n == 1) return new_getitem(c, line, object, tuple->u.seq.all[0]);
-    for (size_t i = 0; i < tuple->u.seq.n; i++)
-        if (tuple->u.seq.all[i]->kind == JINJA_SLICE) jinja_parse_fail(c, line, "invalid slice");
-    return new_getitem(c, line, object, tuple);
+    if (tuple->below.n == 1) return new_binary(c, JINJA_GETITEM, line, object, tuple->below.all[0]);
+    for (size_t i = 0; i < tuple->below.n; i++)
+        if (tuple->below.all[i]->kind == JINJA_SLICE) jinja_parse_fail(c, line, "invalid slice");
+    return new_binary(c, JINJA_GETITEM, line, object, tuple);
 }
 
 /* { '.' ... | '[' ... ']' | '(' ... ')' } */
@@ -500,9 +466,9 @@ static struct jinja_node *parse_list(struct jinja_cursor *c)
 {
     struct jinja_node *node = jinja_node_new(c, JINJA_LIST_EXPR, jinja_advance(c)->line);
     while (type_of(c) != JINJA_T_RBRACKET) {
-        if (node->u.seq.n) jinja_expect(c, JINJA_T_COMMA, ",");
+        if (node->below.n) jinja_expect(c, JINJA_T_COMMA, ",");
         if (type_of(c) == JINJA_T_RBRACKET) break;
-        add_element(c, node, jinja_parse_expression(c, true));
+        jinja_node_adopt(c, node, jinja_parse_expression(c, true));
     }
     jinja_advance(c);
     return node;
@@ -513,11 +479,11 @@ static struct jinja_node *parse_dict(struct jinja_cursor *c)
 {
     struct jinja_node *node = jinja_node_new(c, JINJA_DICT_EXPR, jinja_advance(c)->line);
     while (type_of(c) != JINJA_T_RBRACE) {
-        if (node->u.seq.n) jinja_expect(c, JINJA_T_COMMA, ",");
+        if (node->below.n) jinja_expect(c, JINJA_T_COMMA, ",");
         if (type_of(c) == JINJA_T_RBRACE) break;
-        add_element(c, node, jinja_parse_expression(c, true));
+        jinja_node_adopt(c, node, jinja_parse_expression(c, true));
         jinja_expect(c, JINJA_T_COLON, ":");
-        add_element(c, node, jinja_parse_expression(c, true));
+        jinja_node_adopt(c, node, jinja_parse_expression(c, true));
     }
     jinja_advance(c);
     return node;
@@ -597,7 +563,7 @@ struct jinja_node *jinja_parse_tuple(struct jinja_cursor *c, unsigned flags)
     struct jinja_node *tuple = jinja_node_new(c, JINJA_TUPLE_EXPR, line_of(c));
     bool is_tuple = false;
     for (;;) {
-        if (tuple->u.seq.n) jinja_expect(c, JINJA_T_COMMA, ",");
+        if (tuple->below.n) jinja_expect(c, JINJA_T_COMMA, ",");
         if (at_tuple_end(c)) break;
         struct jinja_node *element = NULL;
         jinja_descend(c);
@@ -606,12 +572,12 @@ struct jinja_node *jinja_parse_tuple(struct jinja_cursor *c, unsigned flags)
         else
             element = jinja_parse_expression(c, !(flags & JINJA_TUPLE_NO_COND));
         jinja_ascend(c);
-        add_element(c, tuple, element);
+        jinja_node_adopt(c, tuple, element);
         if (type_of(c) != JINJA_T_COMMA) break;
         is_tuple = true;
     }
     if (is_tuple) return tuple;
-    if (tuple->u.seq.n) return tuple->u.seq.all[0];
+    if (tuple->below.n) return tuple->below.all[0];
     if (!(flags & JINJA_TUPLE_PAREN))
         jinja_parse_fail(c, line_of(c), "Expected an expression, got '%s'",
                          jinja_token_name(jinja_peek(c), c->r));

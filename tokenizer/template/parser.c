@@ -24,13 +24,22 @@ struct jinja_node *jinja_node_new(struct jinja_cursor *c, enum jinja_kind kind, 
     return node;
 }
 
-void jinja_node_adopt(struct jinja_cursor *c, struct jinja_node *node,
-                      const struct jinja_node *child)
+struct jinja_node *jinja_node_adopt(struct jinja_cursor *c, struct jinja_node *node,
+                                    struct jinja_node *child)
 {
+    if (!child) return NULL;
     assert(child != node && child->height > 0);
     if (child->height >= node->height) node->height = child->height + 1;
     if (node->height > JINJA_MAX_NESTING)
         jinja_parse_fail(c, node->line, "nested deeper than %d", JINJA_MAX_NESTING);
+    jinja_nodes_add(c->r, &node->below, child);
+    return child;
+}
+
+static void adopt_all(struct jinja_cursor *c, struct jinja_node *node, struct jinja_nodes *children)
+{
+    for (size_t i = 0; i < children->n; i++)
+        jinja_node_adopt(c, node, children->all[i]);
 }
 
 void jinja_nodes_add(struct jinja_run *r, struct jinja_nodes *list, struct jinja_node *node)
@@ -71,9 +80,8 @@ static struct jinja_node *parse_statement(struct jinja_cursor *c, const struct e
 static struct jinja_node *parse_variable(struct jinja_cursor *c)
 {
     struct jinja_node *node = jinja_node_new(c, JINJA_OUTPUT, jinja_advance(c)->line);
-    node->u.operand = jinja_parse_tuple(c, 0);
+    node->u.operand = jinja_node_adopt(c, node, jinja_parse_tuple(c, 0));
     node->line = node->u.operand->line;
-    jinja_node_adopt(c, node, node->u.operand);
     jinja_expect(c, JINJA_T_VARIABLE_END, "end of print statement");
     return node;
 }
@@ -110,8 +118,7 @@ static void parse_body(struct jinja_cursor *c, struct jinja_node *owner, struct 
     jinja_expect(c, JINJA_T_BLOCK_END, "end of statement block");
     parse_until(c, body, ends);
     if (jinja_peek(c)->type == JINJA_T_EOF) fail_tag(c, ends, NULL);
-    for (size_t i = 0; i < body->n; i++)
-        jinja_node_adopt(c, owner, body->all[i]);
+    adopt_all(c, owner, body);
 }
 
 /* The same for a body with one possible end, "end" and the statement's name, which is skipped. */
@@ -131,8 +138,8 @@ static void make_target(struct jinja_cursor *c, struct jinja_node *node)
     if (node->kind == JINJA_NAME) {
         node->u.name.store = true;
     } else if (node->kind == JINJA_TUPLE_EXPR) {
-        for (size_t i = 0; i < node->u.seq.n; i++)
-            make_target(c, node->u.seq.all[i]);
+        for (size_t i = 0; i < node->below.n; i++)
+            make_target(c, node->below.all[i]);
     } else if (node->kind != JINJA_NSREF) {
         static const char *const what[] = {
             [JINJA_CONST] = "const", [JINJA_LIST_EXPR] = "list", [JINJA_DICT_EXPR] = "dict"};
@@ -169,16 +176,13 @@ static struct jinja_node *parse_new_name(struct jinja_cursor *c)
 static struct jinja_node *parse_set(struct jinja_cursor *c, const struct jinja_token *tag)
 {
     struct jinja_node *node = jinja_node_new(c, JINJA_SET, tag->line);
-    node->u.set.target = parse_target(c, JINJA_TUPLE_NAMESPACE);
-    jinja_node_adopt(c, node, node->u.set.target);
+    node->u.set.target = jinja_node_adopt(c, node, parse_target(c, JINJA_TUPLE_NAMESPACE));
     if (jinja_skip(c, JINJA_T_ASSIGN)) {
-        node->u.set.value = jinja_parse_tuple(c, 0);
-        jinja_node_adopt(c, node, node->u.set.value);
+        node->u.set.value = jinja_node_adopt(c, node, jinja_parse_tuple(c, 0));
         return node;
     }
     node->kind = JINJA_SET_BLOCK;
-    node->u.set.filter = jinja_parse_filters(c, NULL, false);
-    if (node->u.set.filter) jinja_node_adopt(c, node, node->u.set.filter);
+    node->u.set.filter = jinja_node_adopt(c, node, jinja_parse_filters(c, NULL, false));
     parse_whole_body(c, node, &node->u.set.body, "endset");
     return node;
 }
@@ -189,21 +193,20 @@ static struct jinja_node *parse_for(struct jinja_cursor *c, const struct jinja_t
     static const struct ends ends = {"for", {"endfor", "else"}};
     struct jinja_node *node = jinja_node_new(c, JINJA_FOR, tag->line);
     struct jinja_for *loop = node->u.loop = JINJA_NEW(c->r, struct jinja_for);
-    loop->target = parse_target(c, 0);
+    loop->target = jinja_node_adopt(c, node, parse_target(c, 0));
     if (!jinja_skip_name(c, "in"))
         jinja_parse_fail(c, jinja_peek(c)->line, "expected token 'in', got '%s'",
                          jinja_token_name(jinja_peek(c), c->r));
-    loop->iter = jinja_parse_tuple(c, JINJA_TUPLE_NO_COND);
+    loop->iter = jinja_node_adopt(c, node, jinja_parse_tuple(c, JINJA_TUPLE_NO_COND));
     if (jinja_skip_name(c, "if")) loop->test = jinja_parse_expression(c, true);
     if (jinja_at_name(c, "recursive"))
         jinja_parse_fail(c, tag->line, "'recursive' is not supported in chat templates");
-    jinja_node_adopt(c, node, loop->target);
-    jinja_node_adopt(c, node, loop->iter);
-    if (loop->test) jinja_node_adopt(c, node, loop->test);
     parse_body(c, node, &loop->body, &ends);
-    if (jinja_skip_name(c, "endfor")) return node;
-    jinja_advance(c);
-    parse_whole_body(c, node, &loop->otherwise, "endfor");
+    if (!jinja_skip_name(c, "endfor")) {
+        jinja_advance(c);
+        parse_whole_body(c, node, &loop->otherwise, "endfor");
+    }
+    jinja_node_adopt(c, node, loop->test);
     return node;
 }
 
@@ -223,10 +226,8 @@ static struct jinja_node *parse_if(struct jinja_cursor *c, const struct jinja_to
     static const struct ends ends = {"if", {"elif", "else", "endif"}};
     struct jinja_node *node = jinja_node_new(c, JINJA_IF, tag->line);
     do {
-        struct jinja_node *test = jinja_parse_tuple(c, JINJA_TUPLE_NO_COND);
         struct jinja_branch *b = add_branch(c, node);
-        b->test = test;
-        jinja_node_adopt(c, node, test);
+        b->test = jinja_node_adopt(c, node, jinja_parse_tuple(c, JINJA_TUPLE_NO_COND));
         parse_body(c, node, &b->body, &ends);
     } while (jinja_skip_name(c, "elif"));
     if (jinja_skip_name(c, "else"))
@@ -249,15 +250,15 @@ static void parse_signature(struct jinja_cursor *c, struct jinja_node *owner,
             if (jinja_str_equal(code->params.all[i]->u.name.name, param->u.name.name))
                 jinja_parse_fail(c, param->line, "duplicate argument '%s'", param->u.name.text);
         if (jinja_skip(c, JINJA_T_ASSIGN)) {
-            struct jinja_node *value = jinja_parse_expression(c, true);
-            jinja_nodes_add(c->r, &code->defaults, value);
-            jinja_node_adopt(c, owner, value);
+            jinja_nodes_add(c->r, &code->defaults, jinja_parse_expression(c, true));
         } else if (code->defaults.n) {
             jinja_parse_fail(c, jinja_peek(c)->line,
                              "non-default argument follows default argument");
         }
         jinja_nodes_add(c->r, &code->params, param);
     }
+    adopt_all(c, owner, &code->params);
+    adopt_all(c, owner, &code->defaults);
     jinja_advance(c);
 }
 
@@ -277,8 +278,8 @@ static struct jinja_node *parse_filter_block(struct jinja_cursor *c, const struc
 {
     struct jinja_node *node = jinja_node_new(c, JINJA_FILTER_BLOCK, tag->line);
     node->u.scoped.filter = jinja_parse_filters(c, NULL, true);
-    jinja_node_adopt(c, node, node->u.scoped.filter);
     parse_whole_body(c, node, &node->u.scoped.body, "endfilter");
+    jinja_node_adopt(c, node, node->u.scoped.filter);
     return node;
 }
 

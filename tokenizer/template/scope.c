@@ -197,121 +197,6 @@ static void note_store(struct jinja_run *r, struct symbols *sym, const struct ji
     define(r, sym, name, outer ? JINJA_LOAD_ALIAS : JINJA_LOAD_UNSET, outer);
 }
 
-/* ---- the tree ------------------------------------------------------------------------------ */
-
-struct walk {
-    void (*fn)(void *arg, struct jinja_node *child);
-    void *arg;
-};
-
-static void child(const struct walk *w, struct jinja_node *node)
-{
-    if (node) w->fn(w->arg, node);
-}
-
-static void children(const struct walk *w, const struct jinja_nodes *nodes)
-{
-    for (size_t i = 0; i < nodes->n; i++)
-        w->fn(w->arg, nodes->all[i]);
-}
-
-static void call_children(const struct walk *w, const struct jinja_call *call)
-{
-    children(w, &call->args);
-    children(w, &call->kwargs);
-}
-
-static void statement_children(const struct walk *w, const struct jinja_node *node)
-{
-    switch (node->kind) {
-    case JINJA_IF:
-        for (size_t i = 0; i < node->u.cond_block.n_branches; i++) {
-            child(w, node->u.cond_block.branches[i].test);
-            children(w, &node->u.cond_block.branches[i].body);
-        }
-        children(w, &node->u.cond_block.otherwise);
-        break;
-    case JINJA_FOR:
-        child(w, node->u.loop->target);
-        child(w, node->u.loop->iter);
-        children(w, &node->u.loop->body);
-        children(w, &node->u.loop->otherwise);
-        child(w, node->u.loop->test);
-        break;
-    case JINJA_SET:
-    case JINJA_SET_BLOCK:
-        child(w, node->u.set.target);
-        child(w, node->u.set.value);
-        child(w, node->u.set.filter);
-        children(w, &node->u.set.body);
-        break;
-    case JINJA_MACRO_DEF:
-        children(w, &node->u.macro.code->params);
-        children(w, &node->u.macro.code->defaults);
-        children(w, &node->u.macro.code->body);
-        break;
-    case JINJA_FILTER_BLOCK:
-    case JINJA_SCOPE:
-        children(w, &node->u.scoped.body);
-        child(w, node->u.scoped.filter);
-        break;
-    default: break;
-    }
-}
-
-/* Calls fn for every node directly below, in the order in which the reference keeps them. */
-static void each_child(const struct jinja_node *node, void (*fn)(void *, struct jinja_node *),
-                       void *arg)
-{
-    struct walk w = {.fn = fn, .arg = arg};
-    switch (node->kind) {
-    case JINJA_TUPLE_EXPR:
-    case JINJA_LIST_EXPR:
-    case JINJA_DICT_EXPR:
-    case JINJA_CONCAT: children(&w, &node->u.seq); break;
-    case JINJA_BINARY:
-    case JINJA_AND:
-    case JINJA_OR:
-        child(&w, node->u.binary.left);
-        child(&w, node->u.binary.right);
-        break;
-    case JINJA_NOT:
-    case JINJA_NEG:
-    case JINJA_POS:
-    case JINJA_OUTPUT: child(&w, node->u.operand); break;
-    case JINJA_COMPARE:
-        child(&w, node->u.compare.left);
-        for (size_t i = 0; i < node->u.compare.n_ops; i++)
-            child(&w, node->u.compare.ops[i].expr);
-        break;
-    case JINJA_COND:
-        child(&w, node->u.cond.test);
-        child(&w, node->u.cond.yes);
-        child(&w, node->u.cond.no);
-        break;
-    case JINJA_GETATTR: child(&w, node->u.getattr.object); break;
-    case JINJA_GETITEM:
-        child(&w, node->u.getitem.object);
-        child(&w, node->u.getitem.index);
-        break;
-    case JINJA_SLICE:
-        child(&w, node->u.slice.start);
-        child(&w, node->u.slice.stop);
-        child(&w, node->u.slice.step);
-        break;
-    case JINJA_CALL:
-        child(&w, node->u.call.callee);
-        call_children(&w, &node->u.call.args);
-        break;
-    case JINJA_FILTER:
-    case JINJA_TEST:
-        child(&w, node->u.apply.subject);
-        call_children(&w, &node->u.apply.args);
-        break;
-    default: statement_children(&w, node); break;
-    }
-}
-
 /* ---- first walk: what a scope reads and assigns -------------------------------------------- */
 
 struct visit {
@@ -404,11 +289,6 @@ static void visit_name(struct visit *v, const struct jinja_node *node)
         note_load(v->r, v->sym, name);
 }
 
-static void visit_child(void *arg, struct jinja_node *node)
-{
-    visit(arg, node);
-}
-
 static void visit(struct visit *v, struct jinja_node *node)
 {
     jinja_spend(v->r, 1);
@@ -428,7 +308,7 @@ static void visit(struct visit *v, struct jinja_node *node)
     case JINJA_MACRO_DEF: note_store(v->r, v->sym, node->u.macro.code->name); break;
     case JINJA_FILTER_BLOCK: visit(v, node->u.scoped.filter); break;
     case JINJA_SCOPE: break;
-    default: each_child(node, visit_child, v); break;
+    default: visit_all(v, &node->below); break;
     }
 }
 
@@ -466,14 +346,12 @@ static void mention_name(struct mentions *m, const struct jinja_node *node)
         m->found = m->found || !m->hidden;
 }
 
-static void mention(void *arg, struct jinja_node *node)
+static void mention(struct mentions *m, const struct jinja_node *node)
 {
-    struct mentions *m = arg;
     jinja_spend(m->r, 1);
-    if (node->kind == JINJA_NAME)
-        mention_name(m, node);
-    else
-        each_child(node, mention, m);
+    if (node->kind == JINJA_NAME) mention_name(m, node);
+    for (size_t i = 0; i < node->below.n; i++)
+        mention(m, node->below.all[i]);
 }
 
 /* True if a body reads a name before it assigns it, in the order of the tree. */
@@ -543,11 +421,6 @@ static struct jinja_scope_code scope_code(const struct frame *f)
     return code;
 }
 
-static void resolve_child(void *arg, struct jinja_node *node)
-{
-    resolve(arg, node);
-}
-
 /* Also below conditions: a name that is known to be left out shall not fail within a request. */
 static void refuse_left_out(struct frame *f, enum jinja_name_kind kind,
                             const struct jinja_str *name, int line)
@@ -597,7 +470,7 @@ static void resolve_apply(struct frame *f, struct jinja_node *node)
         jinja_raise(f->r, "No %s named '%.*s'.", is_filter ? "filter" : "test", (int)name->len,
                     name->s);
     }
-    each_child(node, resolve_child, f);
+    resolve_all(f, &node->below);
 }
 
 /* True if no statement of the template gives the variable its value. */
@@ -631,7 +504,7 @@ static void resolve_call(struct frame *f, struct jinja_node *node)
     if (callee->kind == JINJA_NAME && jinja_is_left_out(JINJA_GLOBAL_NAME, callee->u.name.name) &&
         is_from_context(f, find_ref(f->r, f->sym, callee->u.name.name)))
         refuse_left_out(f, JINJA_GLOBAL_NAME, callee->u.name.name, callee->line);
-    each_child(node, resolve_child, f);
+    resolve_all(f, &node->below);
 }
 
 /* Below a condition, names of filters and tests may be unknown until they are reached. */
@@ -639,7 +512,7 @@ static void resolve_soft(struct frame *f, struct jinja_node *node)
 {
     struct frame soft = *f;
     soft.soft = true;
-    each_child(node, resolve_child, &soft);
+    resolve_all(&soft, &node->below);
 }
 
 /* The condition assigns the loop's target too, to variables of its own. */
@@ -648,9 +521,9 @@ static struct jinja_node *copy_target(struct jinja_run *r, const struct jinja_no
     struct jinja_node *copy = JINJA_NEW(r, struct jinja_node);
     *copy = *node;
     if (node->kind != JINJA_TUPLE_EXPR) return copy;
-    copy->u.seq = (struct jinja_nodes){0};
-    for (size_t i = 0; i < node->u.seq.n; i++)
-        jinja_nodes_add(r, &copy->u.seq, copy_target(r, node->u.seq.all[i]));
+    copy->below = (struct jinja_nodes){0};
+    for (size_t i = 0; i < node->below.n; i++)
+        jinja_nodes_add(r, &copy->below, copy_target(r, node->below.all[i]));
     return copy;
 }
 
@@ -778,7 +651,7 @@ static void resolve(struct frame *f, struct jinja_node *node)
     case JINJA_CONTINUE:
         if (!f->in_loop) fail_at(f, node->line, "'continue' not properly in loop");
         break;
-    default: each_child(node, resolve_child, f); break;
+    default: resolve_all(f, &node->below); break;
     }
 }
 
