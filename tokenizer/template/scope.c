@@ -33,27 +33,21 @@ struct ident {
     uint32_t slot;
 };
 
+/* What a name means in a scope, and what it begins as. */
 struct symbol {
-    const struct jinja_str *name;
     struct ident *ident;
-};
-
-struct load {
-    struct ident *to;
-    enum jinja_load_action kind;
-    const struct ident *from;
+    enum jinja_load_action load;
+    const struct ident *from; /* of JINJA_LOAD_ALIAS */
+    bool stored;              /* assigned in the scope */
+    bool in_branch;           /* while branches are merged: assigned only there */
 };
 
 struct symbols {
     struct symbols *parent;
     struct unit *unit;
     uint32_t level;
-    struct symbol *refs;
-    size_t n_refs, cap_refs;
-    struct load *loads;
-    size_t n_loads, cap_loads;
-    const struct jinja_str **stores;
-    size_t n_stores, cap_stores;
+    struct symbol *all;
+    size_t n, cap;
 };
 
 /* Where in the tree the second walk stands. */
@@ -63,12 +57,6 @@ struct frame {
     bool soft;    /* in a condition: unknown filters fail only when reached */
     bool in_loop; /* break and continue have a loop to go to */
 };
-
-static void *push(struct jinja_run *r, void *array, size_t n, size_t *cap, size_t size)
-{
-    jinja_spend(r, 1);
-    return jinja_room(r, array, n, cap, size);
-}
 
 /* ---- symbols ------------------------------------------------------------------------------- */
 
@@ -105,12 +93,12 @@ static struct ident *get_ident(struct jinja_run *r, struct unit *unit, uint32_t 
 }
 
 /* The meaning of a name in this very scope, or NULL. */
-static struct symbol *own_ref(struct jinja_run *r, const struct symbols *sym,
-                              const struct jinja_str *name)
+static struct symbol *own_symbol(struct jinja_run *r, const struct symbols *sym,
+                                 const struct jinja_str *name)
 {
-    jinja_spend(r, 1 + sym->n_refs / 8);
-    for (size_t i = 0; i < sym->n_refs; i++)
-        if (jinja_str_equal(sym->refs[i].name, name)) return &sym->refs[i];
+    jinja_spend(r, 1 + sym->n / 8);
+    for (size_t i = 0; i < sym->n; i++)
+        if (jinja_str_equal(sym->all[i].ident->name, name)) return &sym->all[i];
     return NULL;
 }
 
@@ -119,67 +107,35 @@ static struct ident *find_ref(struct jinja_run *r, const struct symbols *sym,
                               const struct jinja_str *name)
 {
     for (; sym; sym = sym->parent) {
-        struct symbol *s = own_ref(r, sym, name);
+        const struct symbol *s = own_symbol(r, sym, name);
         if (s) return s->ident;
     }
     return NULL;
 }
 
-static void set_ref(struct jinja_run *r, struct symbols *sym, const struct jinja_str *name,
-                    struct ident *id)
+/* The last decision about a name counts. */
+static struct symbol *define(struct jinja_run *r, struct symbols *sym, const struct jinja_str *name,
+                             enum jinja_load_action load, const struct ident *from)
 {
-    struct symbol *s = own_ref(r, sym, name);
+    struct symbol *s = own_symbol(r, sym, name);
     if (!s) {
-        sym->refs = push(r, sym->refs, sym->n_refs, &sym->cap_refs, sizeof(*sym->refs));
-        s = &sym->refs[sym->n_refs++];
-        s->name = name;
+        jinja_spend(r, 1);
+        sym->all = jinja_room(r, sym->all, sym->n, &sym->cap, sizeof(*sym->all));
+        s = &sym->all[sym->n++];
+        *s = (struct symbol){.ident = get_ident(r, sym->unit, sym->level, name)};
     }
-    s->ident = id;
-}
-
-/* One load for each variable: the last decision about it counts. */
-static void set_load(struct jinja_run *r, struct symbols *sym, struct load load)
-{
-    jinja_spend(r, 1 + sym->n_loads / 8);
-    for (size_t i = 0; i < sym->n_loads; i++) {
-        if (sym->loads[i].to != load.to) continue;
-        sym->loads[i] = load;
-        return;
-    }
-    sym->loads = push(r, sym->loads, sym->n_loads, &sym->cap_loads, sizeof(*sym->loads));
-    sym->loads[sym->n_loads++] = load;
-}
-
-static bool stores(struct jinja_run *r, const struct symbols *sym, const struct jinja_str *name)
-{
-    jinja_spend(r, 1 + sym->n_stores / 8);
-    for (size_t i = 0; i < sym->n_stores; i++)
-        if (jinja_str_equal(sym->stores[i], name)) return true;
-    return false;
-}
-
-static void add_store(struct jinja_run *r, struct symbols *sym, const struct jinja_str *name)
-{
-    if (stores(r, sym, name)) return;
-    sym->stores = push(r, sym->stores, sym->n_stores, &sym->cap_stores, sizeof(*sym->stores));
-    sym->stores[sym->n_stores++] = name;
-}
-
-static struct ident *define(struct jinja_run *r, struct symbols *sym, const struct jinja_str *name,
-                            enum jinja_load_action kind, const struct ident *from)
-{
-    struct ident *id = get_ident(r, sym->unit, sym->level, name);
-    set_ref(r, sym, name, id);
-    set_load(r, sym, (struct load){.to = id, .kind = kind, .from = from});
-    return id;
+    s->load = load;
+    s->from = from;
+    return s;
 }
 
 /* Given a value before the scope is entered: nothing is loaded. */
 static struct ident *declare_param(struct jinja_run *r, struct symbols *sym,
                                    const struct jinja_str *name)
 {
-    add_store(r, sym, name);
-    return define(r, sym, name, JINJA_LOAD_NOTHING, NULL);
+    struct symbol *s = define(r, sym, name, JINJA_LOAD_NOTHING, NULL);
+    s->stored = true;
+    return s->ident;
 }
 
 /* Read: known further out, or to be looked up by name on entering. */
@@ -191,10 +147,10 @@ static void note_load(struct jinja_run *r, struct symbols *sym, const struct jin
 /* Assigned: the scope's own from the start; it begins as what it is outside, or unset. */
 static void note_store(struct jinja_run *r, struct symbols *sym, const struct jinja_str *name)
 {
-    add_store(r, sym, name);
-    if (own_ref(r, sym, name)) return;
+    struct symbol *s = own_symbol(r, sym, name);
     struct ident *outer = sym->parent ? find_ref(r, sym->parent, name) : NULL;
-    define(r, sym, name, outer ? JINJA_LOAD_ALIAS : JINJA_LOAD_UNSET, outer);
+    if (!s) s = define(r, sym, name, outer ? JINJA_LOAD_ALIAS : JINJA_LOAD_UNSET, outer);
+    s->stored = true;
 }
 
 /* ---- first walk: what a scope reads and assigns -------------------------------------------- */
@@ -218,43 +174,35 @@ static struct symbols *copy_symbols(struct jinja_run *r, const struct symbols *s
 {
     struct symbols *copy = JINJA_NEW(r, struct symbols);
     *copy = *sym;
-    copy->refs = JINJA_NEW_N(r, sym->n_refs, struct symbol);
-    copy->loads = JINJA_NEW_N(r, sym->n_loads, struct load);
-    copy->stores = JINJA_NEW_N(r, sym->n_stores, const struct jinja_str *);
-    copy->cap_refs = sym->n_refs;
-    copy->cap_loads = sym->n_loads;
-    copy->cap_stores = sym->n_stores;
-    if (sym->n_refs) memcpy(copy->refs, sym->refs, sym->n_refs * sizeof(*sym->refs));
-    if (sym->n_loads) memcpy(copy->loads, sym->loads, sym->n_loads * sizeof(*sym->loads));
-    if (sym->n_stores) memcpy(copy->stores, sym->stores, sym->n_stores * sizeof(*sym->stores));
-    jinja_spend(r, 1 + (sym->n_refs + sym->n_loads + sym->n_stores) / 8);
+    copy->all = JINJA_NEW_N(r, sym->n, struct symbol);
+    copy->cap = sym->n;
+    if (sym->n) memcpy(copy->all, sym->all, sym->n * sizeof(*sym->all));
+    jinja_spend(r, 1 + sym->n / 8);
     return copy;
 }
 
 static void merge_branch(struct jinja_run *r, struct symbols *sym, const struct symbols *branch)
 {
-    for (size_t i = 0; i < branch->n_refs; i++)
-        set_ref(r, sym, branch->refs[i].name, branch->refs[i].ident);
-    for (size_t i = 0; i < branch->n_loads; i++)
-        set_load(r, sym, branch->loads[i]);
-    for (size_t i = 0; i < branch->n_stores; i++)
-        add_store(r, sym, branch->stores[i]);
+    for (size_t i = 0; i < branch->n; i++) {
+        const struct symbol *from = &branch->all[i];
+        struct symbol *s = define(r, sym, from->ident->name, from->load, from->from);
+        s->in_branch |= from->stored && !s->stored;
+    }
 }
 
 /* A name that only branches assign is loaded beforehand, for the branches that do not. */
 static void merge_branches(struct jinja_run *r, struct symbols *sym, struct symbols **branches,
                            size_t n)
 {
-    size_t n_before = sym->n_stores;
     for (size_t i = 0; i < n; i++)
         merge_branch(r, sym, branches[i]);
-    for (size_t i = n_before; i < sym->n_stores; i++) {
-        struct ident *id = find_ref(r, sym, sym->stores[i]);
-        struct ident *outer = sym->parent ? find_ref(r, sym->parent, sym->stores[i]) : NULL;
-        set_load(r, sym,
-                 (struct load){.to = id,
-                               .kind = outer ? JINJA_LOAD_ALIAS : JINJA_LOAD_RESOLVE,
-                               .from = outer});
+    for (size_t i = 0; i < sym->n; i++) {
+        struct symbol *s = &sym->all[i];
+        if (!s->in_branch) continue;
+        s->from = sym->parent ? find_ref(r, sym->parent, s->ident->name) : NULL;
+        s->load = s->from ? JINJA_LOAD_ALIAS : JINJA_LOAD_RESOLVE;
+        s->stored = true;
+        s->in_branch = false;
     }
 }
 
@@ -408,14 +356,14 @@ static struct frame inner(const struct frame *f, struct unit *unit)
 static struct jinja_scope_code scope_code(const struct frame *f)
 {
     struct jinja_scope_code code = {0};
-    code.loads = JINJA_NEW_N(f->r, f->sym->n_loads, struct jinja_load);
-    for (size_t i = 0; i < f->sym->n_loads; i++) {
-        const struct load *from = &f->sym->loads[i];
-        if (from->kind == JINJA_LOAD_NOTHING) continue;
+    code.loads = JINJA_NEW_N(f->r, f->sym->n, struct jinja_load);
+    for (size_t i = 0; i < f->sym->n; i++) {
+        const struct symbol *from = &f->sym->all[i];
+        if (from->load == JINJA_LOAD_NOTHING) continue;
         struct jinja_load *l = &code.loads[code.n_loads++];
-        l->action = from->kind;
-        l->to = ref_of(f, from->to);
-        l->name = from->to->name;
+        l->action = from->load;
+        l->to = ref_of(f, from->ident);
+        l->name = from->ident->name;
         if (from->from) l->from = ref_of(f, from->from);
     }
     return code;
@@ -477,9 +425,9 @@ static void resolve_apply(struct frame *f, struct jinja_node *node)
 static bool is_from_context(const struct frame *f, const struct ident *id)
 {
     for (const struct symbols *sym = f->sym; sym; sym = sym->parent) {
-        jinja_spend(f->r, 1 + sym->n_loads / 8);
-        for (size_t i = 0; i < sym->n_loads; i++)
-            if (sym->loads[i].to == id) return sym->loads[i].kind == JINJA_LOAD_RESOLVE;
+        jinja_spend(f->r, 1 + sym->n / 8);
+        for (size_t i = 0; i < sym->n; i++)
+            if (sym->all[i].ident == id) return sym->all[i].load == JINJA_LOAD_RESOLVE;
     }
     return false;
 }
