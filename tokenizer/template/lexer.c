@@ -13,8 +13,6 @@
 #include "tokenizer/template/lexer.h"
 
 #include <assert.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,6 +32,8 @@ struct lexer {
     char brackets[MAX_BRACKETS]; /* closers wanted, innermost last */
     size_t n_brackets;
 };
+
+#define fail(lx, ...) jinja_raise_at((lx)->r, (lx)->line, __VA_ARGS__)
 
 static struct jinja_token *emit(struct lexer *lx, enum jinja_token_type type)
 {
@@ -73,12 +73,6 @@ static void move_to(struct lexer *lx, size_t to)
         lx->line += lx->src.s[i] == '\n';
     if (to > lx->at) lx->line_starting = lx->src.s[to - 1] == '\n';
     lx->at = to;
-}
-
-static _Noreturn void fail(struct lexer *lx, const char *message)
-{
-    lx->r->line = lx->line;
-    jinja_raise(lx->r, "%s", message);
 }
 
 /* ---- text between tags --------------------------------------------------------------------- */
@@ -293,16 +287,15 @@ static void balance(struct lexer *lx, char c)
 {
     static const char open[] = "([{", close[] = ")]}";
     const char *p = strchr(open, c);
-    lx->r->line = lx->line;
     if (p) {
         if (lx->n_brackets == MAX_BRACKETS) fail(lx, "too many open brackets");
         lx->brackets[lx->n_brackets++] = close[p - open];
         return;
     }
     if (!strchr(close, c)) return;
-    if (lx->n_brackets == 0) jinja_raise(lx->r, "unexpected '%c'", c);
+    if (lx->n_brackets == 0) fail(lx, "unexpected '%c'", c);
     char wanted = lx->brackets[--lx->n_brackets];
-    if (wanted != c) jinja_raise(lx->r, "unexpected '%c', expected '%c'", c, wanted);
+    if (wanted != c) fail(lx, "unexpected '%c', expected '%c'", c, wanted);
 }
 
 static bool lex_operator(struct lexer *lx)
@@ -334,8 +327,7 @@ static void lex_one(struct lexer *lx)
     if (lex_operator(lx)) return;
     size_t next = lx->at;
     jinja_str_next(&lx->src, &next);
-    lx->r->line = lx->line;
-    jinja_raise(lx->r, "unexpected char '%.*s'", (int)(next - lx->at), lx->src.s + lx->at);
+    fail(lx, "unexpected char '%.*s'", (int)(next - lx->at), lx->src.s + lx->at);
 }
 
 /* "-}}" and "}}" end a variable; "+}}" does not exist. */
@@ -444,17 +436,6 @@ const char *jinja_token_name(const struct jinja_token *t, struct jinja_run *r)
     }
 }
 
-void jinja_parse_fail(struct jinja_cursor *c, int line, const char *fmt, ...)
-{
-    char message[JINJA_ERR_BYTES];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(message, sizeof(message), fmt, ap);
-    va_end(ap);
-    c->r->line = line;
-    jinja_raise(c->r, "%s", message);
-}
-
 const struct jinja_token *jinja_peek(const struct jinja_cursor *c)
 {
     assert(c->at < c->n);
@@ -499,14 +480,14 @@ const struct jinja_token *jinja_expect(struct jinja_cursor *c, enum jinja_token_
     const struct jinja_token *t = jinja_peek(c);
     if (t->type == type) return jinja_advance(c);
     if (t->type == JINJA_T_EOF)
-        jinja_parse_fail(c, t->line, "unexpected end of template, expected '%s'.", what);
-    jinja_parse_fail(c, t->line, "expected token '%s', got '%s'", what, jinja_token_name(t, c->r));
+        jinja_raise_at(c->r, t->line, "unexpected end of template, expected '%s'.", what);
+    jinja_raise_at(c->r, t->line, "expected token '%s', got '%s'", what, jinja_token_name(t, c->r));
 }
 
 void jinja_descend(struct jinja_cursor *c)
 {
     if (++c->depth > JINJA_MAX_NESTING)
-        jinja_parse_fail(c, jinja_peek(c)->line, "nested deeper than %d", JINJA_MAX_NESTING);
+        jinja_raise_at(c->r, jinja_peek(c)->line, "nested deeper than %d", JINJA_MAX_NESTING);
 }
 
 void jinja_ascend(struct jinja_cursor *c)

@@ -78,7 +78,5 @@ void jinja_ascend(struct jinja_cursor *c);
 
 /* The name of a token in errors. */
 const char *jinja_token_name(const struct jinja_token *t, struct jinja_run *r);
-_Noreturn void jinja_parse_fail(struct jinja_cursor *c, int line, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
 
 #endif

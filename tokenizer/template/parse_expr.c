@@ -177,7 +177,7 @@ static struct jinja_node *parse_level(struct jinja_cursor *c, const struct level
         }
         if (ops[i].op == JINJA_MOD && left->kind == JINJA_CONST &&
             jinja_is(left->u.value, JINJA_STR))
-            jinja_parse_fail(c, line, "'%%' on a string is not supported in chat templates");
+            jinja_raise_at(c->r, line, "'%%' on a string is not supported in chat templates");
         struct jinja_node *node = new_binary(c, JINJA_BINARY, line, left, operand(c));
         node->u.binary.op = ops[i].op;
         left = node;
@@ -193,8 +193,8 @@ static struct jinja_node *parse_factor(struct jinja_cursor *c)
     struct jinja_node *node = parse_unary(c, true);
     enum jinja_token_type op = type_of(c);
     if (op == JINJA_T_POW || op == JINJA_T_DIV || op == JINJA_T_FLOORDIV)
-        jinja_parse_fail(c, line_of(c), "the operator '%s' is not supported in chat templates",
-                         jinja_token_name(jinja_peek(c), c->r));
+        jinja_raise_at(c->r, line_of(c), "the operator '%s' is not supported in chat templates",
+                       jinja_token_name(jinja_peek(c), c->r));
     return node;
 }
 
@@ -234,8 +234,8 @@ static void add_keyword(struct jinja_cursor *c, struct jinja_node *owner, struct
     jinja_advance(c);
     for (size_t i = 0; i < call->kwargs.n; i++)
         if (jinja_str_equal(call->keys[i], key->text))
-            jinja_parse_fail(c, key->line, "keyword argument repeated: %s",
-                             jinja_token_name(key, c->r));
+            jinja_raise_at(c->r, key->line, "keyword argument repeated: %s",
+                           jinja_token_name(key, c->r));
     size_t n = call->kwargs.n;
     struct jinja_node *value = jinja_parse_expression(c, true);
     call->keys =
@@ -250,9 +250,9 @@ static void parse_argument(struct jinja_cursor *c, struct jinja_node *owner,
 {
     bool keyword = type_of(c) == JINJA_T_NAME && jinja_look(c)->type == JINJA_T_ASSIGN;
     if (type_of(c) == JINJA_T_MUL || type_of(c) == JINJA_T_POW)
-        jinja_parse_fail(c, line, "arguments with '*' are not supported in chat templates");
+        jinja_raise_at(c->r, line, "arguments with '*' are not supported in chat templates");
     if (!keyword && call->kwargs.n > 0) {
-        jinja_parse_fail(c, line, "invalid syntax for function call expression");
+        jinja_raise_at(c->r, line, "invalid syntax for function call expression");
     } else if (keyword) {
         add_keyword(c, owner, call);
     } else {
@@ -347,7 +347,7 @@ static struct jinja_node *parse_test(struct jinja_cursor *c, struct jinja_node *
         parse_call_args(c, node, &node->u.apply.args);
     } else if (at_bare_argument(c)) {
         if (jinja_at_name(c, "is"))
-            jinja_parse_fail(c, line, "You cannot chain multiple tests with is");
+            jinja_raise_at(c->r, line, "You cannot chain multiple tests with is");
         struct jinja_node *arg = parse_postfix(c, parse_primary(c, false));
         jinja_nodes_add(c->r, &node->u.apply.args.args, jinja_node_adopt(c, node, arg));
     }
@@ -406,7 +406,7 @@ static struct jinja_node *parse_dot(struct jinja_cursor *c, struct jinja_node *o
     const struct jinja_token *attr = jinja_advance(c);
     if (attr->type == JINJA_T_NUMBER)
         return new_binary(c, JINJA_GETITEM, line, object, new_const(c, attr->line, attr->number));
-    if (attr->type != JINJA_T_NAME) jinja_parse_fail(c, attr->line, "expected name or number");
+    if (attr->type != JINJA_T_NAME) jinja_raise_at(c->r, attr->line, "expected name or number");
     struct jinja_node *node = jinja_node_new(c, JINJA_GETATTR, line);
     node->u.getattr.object = jinja_node_adopt(c, node, object);
     node->u.getattr.name = jinja_from_str(attr->text);
@@ -425,7 +425,7 @@ static struct jinja_node *parse_bracket(struct jinja_cursor *c, struct jinja_nod
     jinja_advance(c);
     if (tuple->below.n == 1) return new_binary(c, JINJA_GETITEM, line, object, tuple->below.all[0]);
     for (size_t i = 0; i < tuple->below.n; i++)
-        if (tuple->below.all[i]->kind == JINJA_SLICE) jinja_parse_fail(c, line, "invalid slice");
+        if (tuple->below.all[i]->kind == JINJA_SLICE) jinja_raise_at(c->r, line, "invalid slice");
     return new_binary(c, JINJA_GETITEM, line, object, tuple);
 }
 
@@ -546,7 +546,7 @@ static struct jinja_node *parse_primary(struct jinja_cursor *c, bool with_namesp
         return node;
     case JINJA_T_LBRACKET: return parse_list(c);
     case JINJA_T_LBRACE: return parse_dict(c);
-    default: jinja_parse_fail(c, t->line, "unexpected '%s'", jinja_token_name(t, c->r));
+    default: jinja_raise_at(c->r, t->line, "unexpected '%s'", jinja_token_name(t, c->r));
     }
 }
 
@@ -579,7 +579,7 @@ struct jinja_node *jinja_parse_tuple(struct jinja_cursor *c, unsigned flags)
     if (is_tuple) return tuple;
     if (tuple->below.n) return tuple->below.all[0];
     if (!(flags & JINJA_TUPLE_PAREN))
-        jinja_parse_fail(c, line_of(c), "Expected an expression, got '%s'",
-                         jinja_token_name(jinja_peek(c), c->r));
+        jinja_raise_at(c->r, line_of(c), "Expected an expression, got '%s'",
+                       jinja_token_name(jinja_peek(c), c->r));
     return tuple;
 }

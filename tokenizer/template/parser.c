@@ -31,7 +31,7 @@ struct jinja_node *jinja_node_adopt(struct jinja_cursor *c, struct jinja_node *n
     assert(child != node && child->height > 0);
     if (child->height >= node->height) node->height = child->height + 1;
     if (node->height > JINJA_MAX_NESTING)
-        jinja_parse_fail(c, node->line, "nested deeper than %d", JINJA_MAX_NESTING);
+        jinja_raise_at(c->r, node->line, "nested deeper than %d", JINJA_MAX_NESTING);
     jinja_nodes_add(c->r, &node->below, child);
     return child;
 }
@@ -69,9 +69,9 @@ static _Noreturn void fail_tag(struct jinja_cursor *c, const struct ends *ends, 
     char found[200] = "Unexpected end of template.";
     int line = jinja_peek(c)->line;
     if (unknown) snprintf(found, sizeof(found), "Encountered unknown tag '%s'.", unknown);
-    if (!ends) jinja_parse_fail(c, line, "%s", found);
-    jinja_parse_fail(c, line, "%s The innermost block that needs to be closed is '%s'.", found,
-                     ends->of);
+    if (!ends) jinja_raise_at(c->r, line, "%s", found);
+    jinja_raise_at(c->r, line, "%s The innermost block that needs to be closed is '%s'.", found,
+                   ends->of);
 }
 
 static struct jinja_node *parse_statement(struct jinja_cursor *c, const struct ends *ends);
@@ -144,7 +144,7 @@ static void make_target(struct jinja_cursor *c, struct jinja_node *node)
         static const char *const what[] = {
             [JINJA_CONST] = "const", [JINJA_LIST_EXPR] = "list", [JINJA_DICT_EXPR] = "dict"};
         const char *kind = node->kind <= JINJA_DICT_EXPR ? what[node->kind] : NULL;
-        jinja_parse_fail(c, node->line, "can't assign to '%s'", kind ? kind : "expression");
+        jinja_raise_at(c->r, node->line, "can't assign to '%s'", kind ? kind : "expression");
     }
 }
 
@@ -162,7 +162,7 @@ static struct jinja_node *parse_new_name(struct jinja_cursor *c)
     static const char *const reserved[] = {"true", "false", "none", "True", "False", "None"};
     for (size_t i = 0; i < sizeof(reserved) / sizeof(reserved[0]); i++)
         if (jinja_str_is(t->text, reserved[i]))
-            jinja_parse_fail(c, t->line, "can't assign to 'name'");
+            jinja_raise_at(c->r, t->line, "can't assign to 'name'");
     struct jinja_node *node = jinja_node_new(c, JINJA_NAME, t->line);
     node->u.name.name = t->text;
     node->u.name.text = jinja_copy(c->r, t->text->s, t->text->len);
@@ -195,12 +195,12 @@ static struct jinja_node *parse_for(struct jinja_cursor *c, const struct jinja_t
     struct jinja_for *loop = node->u.loop = JINJA_NEW(c->r, struct jinja_for);
     loop->target = jinja_node_adopt(c, node, parse_target(c, 0));
     if (!jinja_skip_name(c, "in"))
-        jinja_parse_fail(c, jinja_peek(c)->line, "expected token 'in', got '%s'",
-                         jinja_token_name(jinja_peek(c), c->r));
+        jinja_raise_at(c->r, jinja_peek(c)->line, "expected token 'in', got '%s'",
+                       jinja_token_name(jinja_peek(c), c->r));
     loop->iter = jinja_node_adopt(c, node, jinja_parse_tuple(c, JINJA_TUPLE_NO_COND));
     if (jinja_skip_name(c, "if")) loop->test = jinja_parse_expression(c, true);
     if (jinja_at_name(c, "recursive"))
-        jinja_parse_fail(c, tag->line, "'recursive' is not supported in chat templates");
+        jinja_raise_at(c->r, tag->line, "'recursive' is not supported in chat templates");
     parse_body(c, node, &loop->body, &ends);
     if (!jinja_skip_name(c, "endfor")) {
         jinja_advance(c);
@@ -248,12 +248,12 @@ static void parse_signature(struct jinja_cursor *c, struct jinja_node *owner,
         param->u.name.param = true;
         for (size_t i = 0; i < code->params.n; i++)
             if (jinja_str_equal(code->params.all[i]->u.name.name, param->u.name.name))
-                jinja_parse_fail(c, param->line, "duplicate argument '%s'", param->u.name.text);
+                jinja_raise_at(c->r, param->line, "duplicate argument '%s'", param->u.name.text);
         if (jinja_skip(c, JINJA_T_ASSIGN)) {
             jinja_nodes_add(c->r, &code->defaults, jinja_parse_expression(c, true));
         } else if (code->defaults.n) {
-            jinja_parse_fail(c, jinja_peek(c)->line,
-                             "non-default argument follows default argument");
+            jinja_raise_at(c->r, jinja_peek(c)->line,
+                           "non-default argument follows default argument");
         }
         jinja_nodes_add(c->r, &code->params, param);
     }
@@ -301,8 +301,8 @@ static struct jinja_node *parse_loop_control(struct jinja_cursor *c, const struc
 /* A statement that is left out. */
 static struct jinja_node *refuse(struct jinja_cursor *c, const struct jinja_token *tag)
 {
-    jinja_parse_fail(c, tag->line, "'%s' is not supported in chat templates",
-                     jinja_token_name(tag, c->r));
+    jinja_raise_at(c->r, tag->line, "'%s' is not supported in chat templates",
+                   jinja_token_name(tag, c->r));
 }
 
 static const struct {
@@ -332,7 +332,7 @@ static const struct {
 static struct jinja_node *parse_statement(struct jinja_cursor *c, const struct ends *ends)
 {
     const struct jinja_token *t = jinja_peek(c);
-    if (t->type != JINJA_T_NAME) jinja_parse_fail(c, t->line, "tag name expected");
+    if (t->type != JINJA_T_NAME) jinja_raise_at(c->r, t->line, "tag name expected");
     for (size_t i = 0; i < sizeof(statements) / sizeof(statements[0]); i++) {
         if (!jinja_str_is(t->text, statements[i].name)) continue;
         jinja_advance(c);

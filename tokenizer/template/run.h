@@ -95,6 +95,8 @@ void jinja_copy_sentence(char *to, size_t size, const char *from);
 
 /* As jinja_fail with JINJA_EINVAL: what would be an exception in the reference. */
 #define jinja_raise(r, ...) jinja_fail((r), JINJA_EINVAL, __VA_ARGS__)
+/* The same, of something in line l of the template. */
+#define jinja_raise_at(r, l, ...) ((r)->line = (l), jinja_raise((r), __VA_ARGS__))
 
 /* n objects of `size` bytes, zeroed, aligned for anything. */
 void *jinja_alloc(struct jinja_run *r, size_t n, size_t size);

@@ -315,12 +315,6 @@ static bool reads(struct jinja_run *r, const struct jinja_nodes *body, const cha
 
 static void resolve(struct frame *f, struct jinja_node *node);
 
-static _Noreturn void fail_at(const struct frame *f, int line, const char *message)
-{
-    f->r->line = line;
-    jinja_raise(f->r, "%s", message);
-}
-
 static void resolve_all(struct frame *f, const struct jinja_nodes *nodes)
 {
     for (size_t i = 0; i < nodes->n; i++)
@@ -337,11 +331,10 @@ static struct jinja_ref ref_of_name(struct frame *f, const struct jinja_str *nam
 {
     struct ident *id = find_ref(f->r, f->sym, name);
     if (id) return ref_of(f, id);
-    f->r->line = line;
-    jinja_raise(f->r,
-                "the name '%.*s' cannot be used in the filter of a set block unless it is used "
-                "in its body",
-                (int)name->len, name->s);
+    jinja_raise_at(f->r, line,
+                   "the name '%.*s' cannot be used in the filter of a set block unless it is used "
+                   "in its body",
+                   (int)name->len, name->s);
 }
 
 /* A scope inside this one, in the same unit or one of its own; conditions end here. */
@@ -375,9 +368,8 @@ static void refuse_left_out(struct frame *f, enum jinja_name_kind kind,
 {
     static const char *const kinds[] = {"filter", "test", "method", "function"};
     if (!jinja_is_left_out(kind, name)) return;
-    f->r->line = line;
-    jinja_raise(f->r, "the %s '%.*s' is not supported in chat templates", kinds[kind],
-                (int)name->len, name->s);
+    jinja_raise_at(f->r, line, "the %s '%.*s' is not supported in chat templates", kinds[kind],
+                   (int)name->len, name->s);
 }
 
 /* The filter or test whose name another filter is given: map('upper'), select('in', b). */
@@ -413,11 +405,9 @@ static void resolve_apply(struct frame *f, struct jinja_node *node)
         node->u.apply.filter = jinja_find_filter(name);
     else
         node->u.apply.test = jinja_find_test(name);
-    if (!f->soft && !node->u.apply.filter && !node->u.apply.test) {
-        f->r->line = node->line;
-        jinja_raise(f->r, "No %s named '%.*s'.", is_filter ? "filter" : "test", (int)name->len,
-                    name->s);
-    }
+    if (!f->soft && !node->u.apply.filter && !node->u.apply.test)
+        jinja_raise_at(f->r, node->line, "No %s named '%.*s'.", is_filter ? "filter" : "test",
+                       (int)name->len, name->s);
     resolve_all(f, &node->below);
 }
 
@@ -494,7 +484,8 @@ static void check_loop_name(struct frame *f, struct jinja_node *node)
     struct mentions m = {.r = f->r, .name = "loop"};
     mention(&m, node);
     if (m.stored)
-        fail_at(f, node->line, "Can't assign to special loop variable in for-loop target");
+        jinja_raise_at(f->r, node->line,
+                       "Can't assign to special loop variable in for-loop target");
 }
 
 /* Body and else are scopes side by side. */
@@ -529,8 +520,7 @@ static void refuse_special(const struct frame *f, const struct jinja_macro_code 
     for (size_t i = 0; i < code->params.n; i++)
         if (jinja_str_is(code->params.all[i]->u.name.name, name)) return;
     if (!reads(f->r, &code->body, name)) return;
-    f->r->line = line;
-    jinja_raise(f->r, "'%s' of a macro is not supported in chat templates", name);
+    jinja_raise_at(f->r, line, "'%s' of a macro is not supported in chat templates", name);
 }
 
 static void resolve_macro(struct frame *outer, struct jinja_macro_code *code, int line)
@@ -594,10 +584,10 @@ static void resolve(struct frame *f, struct jinja_node *node)
     case JINJA_FILTER_BLOCK:
     case JINJA_SCOPE: resolve_scoped(f, node); break;
     case JINJA_BREAK:
-        if (!f->in_loop) fail_at(f, node->line, "'break' outside loop");
+        if (!f->in_loop) jinja_raise_at(f->r, node->line, "'break' outside loop");
         break;
     case JINJA_CONTINUE:
-        if (!f->in_loop) fail_at(f, node->line, "'continue' not properly in loop");
+        if (!f->in_loop) jinja_raise_at(f->r, node->line, "'continue' not properly in loop");
         break;
     default: resolve_all(f, &node->below); break;
     }
