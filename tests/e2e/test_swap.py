@@ -347,10 +347,11 @@ def test_the_old_model_ends_what_it_began():
         reader = start_request(h, "/v1/completions", {**PROMPT, "max_tokens": n, "stream": True})
         h.wait_until(lambda: h.slots()["waiting"] >= 19, 10, "all requests queued")
         body = load_ok(h, other.dir)
-        assert body["draining"] == 4, body
+        assert body["draining"] >= 4, body  # a question for /slots may just end
         slots = h.slots()
         assert slots["waiting"] == 0 and slots["draining"]["waiting"] >= 19, slots
-        assert swap_state(h)["state"] == "draining" and swap_state(h)["n_draining"] == 4
+        h.wait_until(lambda: swap_state(h)["n_draining"] == 4, 10, "four requests that drain")
+        assert swap_state(h)["state"] == "draining"
         assert h.metrics()["hearth_models_loaded"] == 2 and h.metrics()["hearth_swap_draining_requests"] == 4
         status, head, answer = load(h)
         assert status == 409 and answer["error"]["code"] == "swap_in_progress" and head["retry-after"], answer
@@ -429,18 +430,20 @@ def test_shutdown_while_a_model_drains():
     """Who waits for its end is told at once; its request ends as in any drain."""
     with Other() as other, Hearth(*SWAP, "--debug-hooks", "on") as h:
         answers, ended = [], []
-        events = h.stream("/v1/completions", {**PROMPT, "max_tokens": 200, "stream": True})
-        next(events)
+        body = {**PROMPT, "max_tokens": 200, "stream": True}
         h.pause_engine()
+        stream = threading.Thread(target=lambda: ended.extend(data for _, data in h.stream("/v1/completions", body)))
+        stream.start()
+        h.wait_until(lambda: h.slots()["waiting"] == 1, 20, "a stream that waits for the engine")
         t = threading.Thread(target=lambda: answers.append(load(h, other.dir, wait="drained")))
         t.start()
         h.wait_until(lambda: swap_state(h)["state"] == "draining", 20, "a model that drains")
         h.process.send_signal(signal.SIGTERM)
         t.join(20)
-        # A question for /props that was being answered at that moment counts as well.
-        assert answers[0][0] == 200 and answers[0][2]["draining"] in (1, 2), answers
+        # Questions for /props that were being answered at that moment count as well.
+        assert answers[0][0] == 200 and answers[0][2]["draining"] >= 1, answers
         h.resume_engine()
-        ended.extend(data for _, data in events)
+        stream.join(20)
         assert ended[-1] == "[DONE]" and h.process.wait(20) == 0, ended[-2:]
 
 
