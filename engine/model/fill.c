@@ -143,8 +143,7 @@ static void hash_rows(const struct eng_tensor *t, int64_t row, int n, size_t row
     }
 }
 
-/* n elements widened to f32, from the last to the first: src and dst may start at one address. */
-static void widen(enum eng_dtype dtype, const uint8_t *src, float *dst, size_t n)
+void eng_widen(enum eng_dtype dtype, const uint8_t *src, float *dst, size_t n)
 {
     if (eng_dtype_is_blocks(dtype)) {
         kern_blocks_f32(eng_dtype_source(dtype), src, (int64_t)n, dst);
@@ -166,7 +165,7 @@ static bool read_vector(const struct eng_tensor *t, float *to, struct worker *w)
 {
     if (!read_rows(t, 0, 1, (size_t)t->n_bytes, w->staging, w)) return false;
     hash_rows(t, 0, 1, (size_t)t->n_bytes, w->staging, w);
-    widen(t->dtype, w->staging, to, (size_t)t->n_elements);
+    eng_widen(t->dtype, w->staging, to, (size_t)t->n_elements);
     for (int64_t i = 0; t->shard->gguf && i < t->n_elements; i++)
         if (!isfinite(to[i])) {
             w->error = NOT_FINITE;
@@ -215,7 +214,7 @@ static bool stage_panel(const struct fill *f, const struct plan_mat *pm, int pan
         if (!read_rows(t, row, n, bytes, to, w)) return false;
         if (eng_dtype_is_blocks(t->dtype) && !check_blocks(t, row, n, bytes, to, w)) return false;
         if (!f->again) hash_rows(t, row, n, bytes, to, w);
-        if (widened) widen(t->dtype, to, (float *)(void *)to, (size_t)n * n_in);
+        if (widened) eng_widen(t->dtype, to, (float *)(void *)to, (size_t)n * n_in);
         for (int j = 0; j < n; j++)
             rows[i + j] = to + (size_t)j * pitch;
         i += n;
@@ -572,7 +571,7 @@ int eng_model_fill(struct eng_model *m, struct pool *pool, int64_t ctx, char *er
     free(f.squares);
     free(f.freqs[0]);
     free(first_panel);
-    if (rc == 0) {
+    if (rc == 0 && !m->adapters) {
         eng_load_destroy(m->load);
         m->load = NULL;
     }

@@ -82,6 +82,7 @@ int eng_model_open(struct eng_model **ret, const struct eng_model_params *params
     if (!m) return eng_report_problem(&r, ENG_ENOMEM, "no memory to open the model");
     m->kern = params->kern;
     m->stop = params->stop;
+    m->adapters = params->adapters;
     m->calibrate = params->calibrate;
     m->calibrate_ctx = params->calibrate_ctx;
     const char *coding = params->weight_coding ? params->weight_coding : "auto";

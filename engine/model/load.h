@@ -28,6 +28,7 @@ struct eng_model_params {
      * inputs. NULL: all columns count alike. */
     eng_calibrate_fn *calibrate;
     void *calibrate_ctx;
+    bool adapters;        /* the plan is kept, for eng_adapter_open */
     int64_t memory_bytes; /* weights beyond this are refused with the sums; 0: no limit */
 };
 

@@ -178,7 +178,8 @@ struct eng_model {
     const atomic_bool *stop;     /* of eng_model_params */
     eng_calibrate_fn *calibrate; /* of eng_model_params */
     void *calibrate_ctx;
-    struct eng_load *load; /* the plan between open and fill; NULL afterwards */
+    bool adapters;         /* of eng_model_params */
+    struct eng_load *load; /* the plan between open and fill; afterwards NULL unless adapters */
 };
 
 #endif

@@ -111,6 +111,9 @@ bool eng_plan_panel_dtype(const struct plan_mat *pm, int panel, enum eng_dtype *
 /* The row of its tensor that is row `row` of a part. */
 int eng_plan_source(const struct plan_part *part, int row);
 
+/* n elements widened to f32, from the last to the first: src and dst may start at one address. */
+void eng_widen(enum eng_dtype dtype, const uint8_t *src, float *dst, size_t n);
+
 /* NULL is fine. */
 void eng_load_destroy(struct eng_load *load);
 

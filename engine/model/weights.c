@@ -141,7 +141,7 @@ static int list_tensors(struct eng_weights *w, struct eng_report *r)
             eng_report_problem(r, ENG_EINVAL, "tensor %.200s is in two files, %s and %s", a->name,
                                a->shard->name, b->shard->name);
     }
-    return refuse_adapted(w, r);
+    return r->rc;
 }
 
 static struct eng_tensor *find_exact(const struct eng_weights *w, const char *name)
@@ -224,7 +224,16 @@ static int open_sharded(struct eng_weights *w, const char *dir, struct eng_repor
     return r->rc;
 }
 
-int eng_weights_open(struct eng_weights **ret_weights, const char *dir, struct eng_report *r)
+int eng_weights_open_file(struct eng_weights **ret_weights, const char *dir, const char *name,
+                          struct eng_report *r)
+{
+    struct eng_weights *w = *ret_weights = calloc(1, sizeof(*w));
+    if (!w) return eng_report_problem(r, ENG_ENOMEM, "no memory to open the weights");
+    open_shards(w, dir, &name, 1, r);
+    return list_tensors(w, r);
+}
+
+static int open_all(struct eng_weights **ret_weights, const char *dir, struct eng_report *r)
 {
     struct eng_weights *w = calloc(1, sizeof(*w));
     *ret_weights = w;
@@ -234,8 +243,8 @@ int eng_weights_open(struct eng_weights **ret_weights, const char *dir, struct e
         return list_tensors(w, r);
     }
     if (file_exists(dir, single_name)) {
-        open_shards(w, dir, &(const char *){single_name}, 1, r);
-        return list_tensors(w, r);
+        free(w);
+        return eng_weights_open_file(ret_weights, dir, single_name, r);
     }
     if (file_exists(dir, index_name)) return open_sharded(w, dir, r);
     if (file_exists(dir, "pytorch_model.bin") || file_exists(dir, "pytorch_model.bin.index.json"))
@@ -244,6 +253,12 @@ int eng_weights_open(struct eng_weights **ret_weights, const char *dir, struct e
             "%s: has only pytorch_model.bin; convert the weights to safetensors", dir);
     return eng_report_problem(r, ENG_ENOENT, "%s: has neither %s nor %s", dir, single_name,
                               index_name);
+}
+
+int eng_weights_open(struct eng_weights **ret_weights, const char *dir, struct eng_report *r)
+{
+    open_all(ret_weights, dir, r);
+    return *ret_weights ? refuse_adapted(*ret_weights, r) : r->rc;
 }
 
 void eng_weights_close(struct eng_weights *w)

@@ -43,6 +43,9 @@ struct eng_weights {
  * eng_weights_close.
  */
 int eng_weights_open(struct eng_weights **ret_weights, const char *dir, struct eng_report *r);
+/* The same of one safetensors file, whatever its names. */
+int eng_weights_open_file(struct eng_weights **ret_weights, const char *dir, const char *name,
+                          struct eng_report *r);
 void eng_weights_close(struct eng_weights *w);
 
 /*
