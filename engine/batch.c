@@ -253,6 +253,8 @@ static void add_segment(struct batch *b, struct seq *s, int n_tokens, enum fwd_w
         .pos0 = s->n_done,
         .pages = s->data,
         .state = s->state,
+        .loras = s->job->p.loras,
+        .n_loras = s->job->p.n_loras,
         .want = want,
         .pool = s->job->p.want_pooled ? s->pool : NULL,
         .n_unpooled = s->job->p.n_unpooled,

@@ -196,6 +196,8 @@ static bool run_drafter(struct round *r)
                                          .pos0 = pos0,
                                          .pages = p->pages,
                                          .state = d->pages ? NULL : p->s->state,
+                                         .loras = p->s->job->p.loras,
+                                         .n_loras = d->pages ? 0 : p->s->job->p.n_loras,
                                          .drafts = true,
                                          .want = FWD_WANT_LAST};
     }

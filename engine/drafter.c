@@ -150,6 +150,7 @@ static struct fwd_params forward_of(const struct drafters *ds, const struct draf
         .max_segs = DRAFTER_SEQS,
         .max_logit_rows = DRAFTER_SEQS,
         .ctx = own_ctx(d, ctx),
+        .lora_rank = is_twin(ds, d) ? ds->lora_rank : 0,
     };
 }
 

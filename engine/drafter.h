@@ -86,6 +86,7 @@ struct drafters {
     struct pool *pool; /* computes their steps */
     int64_t ctx;
     int n_pages;
+    int lora_rank;          /* as of the target's steps; a draft model has no adapters */
     const uint64_t *common; /* of drafters_load */
 
     pthread_t thread;

@@ -37,6 +37,7 @@
 #include "engine/kv/kv.h"
 #include "engine/kv/disk.h"
 #include "engine/memory_plan.h"
+#include "engine/model/adapter.h"
 #include "engine/model/config.h"
 #include "engine/model/load.h"
 #include "engine/model/model.h"
@@ -59,6 +60,7 @@ enum {
     MAX_CHUNK = 65536,
     DEFAULT_CHOICES = 16,
     MAX_CHOICES = 1024,
+    DEFAULT_LORA_RANK = 64,
     QUEUE_PER_SLOT = 4, /* waiting jobs per slot, by default */
     QUEUE_CONTEXTS = 8, /* waiting prompt tokens, in contexts, by default */
     QUEUE_STEPS = 16,   /* the same of an encoder, in steps */
@@ -91,6 +93,7 @@ struct eng {
     struct encode_queue *encode; /* of an encoder, instead of sched */
     struct inbox *inbox;         /* of the one that there is */
     struct drafters drafters;
+    atomic_llong lora_left;     /* of p.lora_bytes */
     struct calibrate_text text; /* of models on int4, once read_text was called */
     bool has_text;
     bool repeatable; /* BLAS gives the same bits whatever the batch, or is not used */
@@ -125,6 +128,7 @@ static int settle_params(struct eng *e, char *err, size_t errlen)
         {"n_threads", &p->n_threads, n_cores, 1024},
         {"n_parallel", &p->n_parallel, DEFAULT_PARALLEL, MAX_PARALLEL},
         {"chunk_tokens", &p->chunk_tokens, DEFAULT_CHUNK, MAX_CHUNK},
+        {"lora_rank", &p->lora_rank, DEFAULT_LORA_RANK, ENG_LORA_MAX_RANK},
         {"n_batch_choices", &p->n_batch_choices, DEFAULT_CHOICES, MAX_CHOICES},
     };
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
@@ -136,7 +140,8 @@ static int settle_params(struct eng *e, char *err, size_t errlen)
     }
     if (p->ctx_tokens < 0 || p->memory_bytes < 0 || p->kv_bytes < 0 || p->caller_bytes < 0 ||
         p->caller_bytes_per_id < 0 || p->answer_bytes < -1 || p->max_queued_jobs < 0 ||
-        p->max_queued_tokens < 0 || p->request_bytes < 0 || p->reserved_bytes < 0)
+        p->max_queued_tokens < 0 || p->request_bytes < 0 || p->reserved_bytes < 0 ||
+        p->lora_bytes < 0)
         return fail_with(ENG_EINVAL, err, errlen,
                          "sizes of context, memory and queue must not be negative");
     if (p->memory_bytes == 0) p->memory_bytes = eng_memory_limit(0);
@@ -187,6 +192,7 @@ static int check_coding(const struct eng *e, char *err, size_t errlen)
 static int choose(struct eng *e, char *err, size_t errlen)
 {
     int rc = settle_params(e, err, errlen);
+    atomic_init(&e->lora_left, e->p.lora_bytes);
     if (!rc) rc = choose_kernels(e, err, errlen);
     if (!rc) rc = check_coding(e, err, errlen);
     return rc ? rc : choose_gemm(e, err, errlen);
@@ -247,6 +253,7 @@ static int open_model(struct eng *e, char *err, size_t errlen)
         .weight_coding = is_auto(e->p.weight_coding) ? "auto" : e->p.weight_coding,
         .memory_bytes = e->p.memory_bytes - e->p.reserved_bytes,
         .stop = e->p.stop,
+        .adapters = e->p.lora_bytes > 0,
         .calibrate = e->p.calibration ? calibrate : NULL,
         .calibrate_ctx = e,
     };
@@ -307,6 +314,7 @@ static struct fwd_params forward_params(const struct eng *e)
         .max_segs = e->p.n_parallel,
         .max_logit_rows = e->p.n_parallel + BATCH_EXTRA_LOGIT_ROWS,
         .ctx = e->plan.ctx_tokens,
+        .lora_rank = e->p.lora_bytes > 0 ? e->p.lora_rank : 0,
     };
 }
 
@@ -382,6 +390,7 @@ static int plan_memory(struct eng *e, char *err, size_t errlen)
     e->drafters.layout = &e->layout;
     e->drafters.pool = e->pool;
     e->drafters.n_threads = e->p.n_threads;
+    e->drafters.lora_rank = e->p.lora_bytes > 0 ? e->p.lora_rank : 0;
     if (e->p.calibration) e->drafters.text = &e->text;
     rc = open_draft_model(e, err, errlen);
     if (rc) return rc;
@@ -525,6 +534,7 @@ static struct inbox_params inbox_params(const struct eng *e)
         .global_priority = e->p.global_priority,
         .limits = {.max_choices = e->p.n_batch_choices,
                    .no_prefix_cache = e->p.no_prefix_cache,
+                   .no_loras = e->p.lora_bytes == 0,
                    .reads_only = !e->model->has_head,
                    .pools_last = e->model->heads.pooling == ENG_POOL_LAST,
                    .pads = hp->task == ENG_TASK_LABELS && hp->pad_id >= 0,
@@ -819,6 +829,21 @@ bool eng_add_end_id(struct eng *e, int32_t id)
 const struct eng_info *eng_info(const struct eng *e)
 {
     return &e->info;
+}
+
+int eng_lora_open(struct eng *e, const char *dir, struct eng_lora **ret, char *err, size_t errlen)
+{
+    char why[512];
+    int rc =
+        e->p.lora_bytes == 0
+            ? fail_with(ENG_EUNSUPPORTED, why, sizeof(why), "there is no memory for adapters")
+            : eng_adapter_open(ret, e->model, dir, e->p.lora_rank, &e->lora_left, why, sizeof(why));
+    return rc ? fail_with(rc, err, errlen, "adapter %.200s: %s", dir, why) : 0;
+}
+
+void eng_lora_close(struct eng_lora *lora)
+{
+    eng_lora_unref(lora);
 }
 
 int eng_job_submit(struct eng *e, const struct eng_job_params *params, struct eng_job **ret,

@@ -27,7 +27,9 @@
 #include "engine/eng_error.h"
 #include "engine/gemm.h"
 #include "engine/gemm_blas.h"
+#include "engine/job_types.h"
 #include "engine/kv/kv.h"
+#include "engine/lora.h"
 #include "engine/model/model.h"
 #include "engine/pool.h"
 #include "engine/scratch.h"
@@ -36,13 +38,14 @@
 enum {
     PRIVATE_ROWS = 4, /* up to this many rows are packed by each thread for itself */
     FEW_ROWS = 8,     /* of one item that works row by row */
-    OPS_PER_LAYER = 15,
-    OPS_OUTSIDE = 7 + 3 * ENG_MAX_HEAD_OPS,
+    OPS_PER_LAYER = 19,
+    OPS_OUTSIDE = 8 + 3 * ENG_MAX_HEAD_OPS,
 };
 
 enum op_kind {
     OP_EMBED,
     OP_PACK,
+    OP_SHRINK,
     OP_PRODUCT,
     OP_GATE_UP,
     OP_QK_NORM,
@@ -68,6 +71,7 @@ struct op {
     enum op_kind kind;
     enum op_rows rows;
     int layer;
+    int site;                   /* OP_SHRINK and products of layers and head: see lora.h */
     const struct eng_mat *mat;  /* products and their packing */
     const struct eng_mat *next; /* the matrix read after this one */
     struct gemm_source src;     /* x NULL: the op before left its rows packed in f->ffn */
@@ -99,6 +103,7 @@ struct thread_state {
     uint64_t packed_step;
     float *row;   /* [as long as its rows] */
     float *state; /* [state_tmp_floats] */
+    float *lora;  /* a tile of adapted rows */
     struct gemm_thread gemm;
 };
 
@@ -121,6 +126,9 @@ struct fwd {
     size_t ld_x, ld_qkv, ld_heads, ld_logits, ld_pooled;
     struct best *best; /* [max_logit_rows][n_head_items] */
     int n_head_items;
+    float *u;        /* [max_rows * ENG_MAX_LORAS][ld_u]: rows times A of adapters */
+    float *ffn_rows; /* [max_rows][k_pad of down]: f->ffn before packing, for adapters */
+    size_t ld_u;
 
     struct packed packed; /* [max_rows][d_model, or attention's output if that is longer] */
     struct packed ffn;    /* [max_rows][d_ff]: act(gate) * up */
@@ -143,8 +151,10 @@ struct fwd {
     int32_t *kept_row;  /* [max_rows]: rows that go through the last layer to its end */
     int32_t *logit_row; /* [max_logit_rows]: indices into kept rows */
     int n_rows[N_ROWS]; /* by enum op_rows */
-    bool pools;         /* some segment */
-    int n_done;         /* of the ops */
+    struct lora_pieces pieces[ROWS_POOLED]; /* likewise, of rows with adapters */
+    bool has_down;                          /* some adapter of them */
+    bool pools;                             /* some segment */
+    int n_done;                             /* of the ops */
 };
 
 /* ---- items --------------------------------------------------------------------------------- */
@@ -327,6 +337,31 @@ static int item_units(const struct op *op, int item, int *ret_first)
     return unit_start(op, end < op->n_units ? end : op->n_units) - *ret_first;
 }
 
+static void shrink_item(void *arg, int item, int thread)
+{
+    const struct op *op = arg;
+    struct fwd *f = op->f;
+    struct thread_state *t = &f->threads[thread];
+    lora_shrink(f->p.model->kern, &f->pieces[op->rows].list[item], op->site, &op->src, t->row,
+                t->lora, f->u, f->ld_u);
+}
+
+/* Adds what adapters give to panels of a product; out: the first row and panel. */
+static void expand(const struct op *op, int panel, int n, int row, int n_rows,
+                   const struct kern_out *out, int thread)
+{
+    const struct fwd *f = op->f;
+    if (op->site >= 0 && op->rows < ROWS_POOLED && f->pieces[op->rows].n > 0)
+        lora_expand(f->p.model->kern, &f->pieces[op->rows], op->site, f->u, f->ld_u, panel, n, row,
+                    n_rows, out, f->threads[thread].lora);
+}
+
+static void expand_gate_up(const struct gemm_delta *d, int panel, int n, int row, int n_rows,
+                           const struct kern_out *out)
+{
+    expand(d->ctx, panel, n, row, n_rows, out, d->thread);
+}
+
 static void product_item(void *arg, int item, int thread)
 {
     const struct op *op = arg;
@@ -336,17 +371,27 @@ static void product_item(void *arg, int item, int thread)
     int first, n = item_units(op, item, &first);
     if (op->mat->squares && item == 0) gemm_add_squares(&rows, op->mat->squares);
     gemm_panels(op->f->p.model, op->mat, &rows, first, n, &op->out, &ahead, &t->gemm);
+    struct kern_out out = op->out;
+    out.c += (size_t)first * KERN_PANEL;
+    expand(op, first, n, 0, rows.n_rows, &out, thread);
 }
 
 static void gate_up_item(void *arg, int item, int thread)
 {
-    const struct op *op = arg, *down = op + 1;
+    const struct op *op = arg, *down = op + 1 + (op[1].kind == OP_SHRINK);
     struct thread_state *t = &op->f->threads[thread];
     struct gemm_rows rows = packed_rows(op, t), ret = common_rows(down);
     struct gemm_ahead ahead = guess_ahead(op, item, thread);
     int first, n = item_units(op, item, &first);
     if (op->mat->squares && item == 0) gemm_add_squares(&rows, op->mat->squares);
-    gemm_gate_up(op->f->p.model, op->mat, &rows, first, n, &ret, &ahead, &t->gemm);
+    const struct fwd *f = op->f;
+    struct gemm_delta delta = {.add = expand_gate_up,
+                               .ctx = arg,
+                               .thread = thread,
+                               .rows = f->has_down ? f->ffn_rows : NULL,
+                               .ld = (size_t)ret.k_pad};
+    gemm_gate_up(f->p.model, op->mat, &rows, first, n, &ret,
+                 f->pieces[op->rows].n > 0 ? &delta : NULL, &ahead, &t->gemm);
 }
 
 static void store_item(void *arg, int item, int thread)
@@ -569,10 +614,29 @@ static void add_layer_op(struct fwd *f, enum op_kind kind, int layer,
     add_op(f, kind, ROWS_ALL, fn)->layer = layer;
 }
 
+static struct gemm_source plain(const float *x, size_t ld, const int32_t *map)
+{
+    return (struct gemm_source){.x = x, .ld = ld, .map = map};
+}
+
+/* The first products of adapters at a matrix; its place among their pairs, -1: none. */
+static int add_shrink(struct fwd *f, enum op_rows rows, struct gemm_source src,
+                      const struct eng_mat *m)
+{
+    int site = f->p.lora_rank > 0 ? eng_lora_site_of(f->p.model, m) : -1;
+    if (site < 0) return -1;
+    struct op *op = add_op(f, OP_SHRINK, rows, shrink_item);
+    op->site = site;
+    op->src = src;
+    if (!src.x) op->src = plain(f->ffn_rows, (size_t)m->k_pad, NULL);
+    return site;
+}
+
 /* The packing of rows, if src has any, and their product with a matrix. */
 static struct op *add_product(struct fwd *f, enum op_kind kind, enum op_rows rows,
                               struct gemm_source src, const struct eng_mat *m, struct kern_out out)
 {
+    int site = add_shrink(f, rows, src, m);
     if (src.x) {
         struct op *pack = add_op(f, OP_PACK, rows, pack_item);
         pack->src = src;
@@ -582,6 +646,7 @@ static struct op *add_product(struct fwd *f, enum op_kind kind, enum op_rows row
                            kind == OP_GATE_UP ? gate_up_item
                            : kind == OP_HEAD  ? head_item
                                               : product_item);
+    op->site = site;
     op->src = src;
     op->mat = m;
     op->out = out;
@@ -595,11 +660,6 @@ static struct gemm_source normed(const struct fwd *f, const float *x, const floa
 {
     return (struct gemm_source){
         .x = x, .ld = f->ld_x, .norm = weights, .eps = (float)f->p.model->stream_eps};
-}
-
-static struct gemm_source plain(const float *x, size_t ld, const int32_t *map)
-{
-    return (struct gemm_source){.x = x, .ld = ld, .map = map};
 }
 
 static struct kern_out into(float *c, size_t ld)
@@ -779,6 +839,7 @@ static int count_items(const struct op *op)
     case OP_POST:
     case OP_NORM: return ceil_div(n_rows, FEW_ROWS);
     case OP_PACK: return n_rows > PRIVATE_ROWS ? count_pack_items(op) : 0;
+    case OP_SHRINK: return f->pieces[op->rows].n;
     case OP_PRODUCT:
     case OP_GATE_UP:
     case OP_HEAD: return n_rows > 0 ? ceil_div(op->n_units, op->units_per_item) : 0;
@@ -801,11 +862,23 @@ static int next_position(const struct eng_hparams *hp, int32_t token, int *pos)
     return hp->first_position + (*pos)++;
 }
 
+/* Adds the rows that a segment has brought to those with adapters. */
+static void add_adapted(struct fwd *f, const struct fwd_segment *seg, const int before[N_ROWS])
+{
+    if (f->p.lora_rank == 0) return;
+    for (int i = 0; i < ROWS_POOLED; i++)
+        lora_add(&f->pieces[i], seg->loras, seg->n_loras, before[i], f->n_rows[i] - before[i],
+                 f->p.model->kern->max_rows[KERN_A_F32]);
+    for (int i = 0; i < seg->n_loras; i++)
+        f->has_down = f->has_down || (seg->loras[i].scale != 0 && seg->loras[i].lora->has_down);
+}
+
 /* Adds a segment's rows to the step's lists. */
 static void take_segment(struct fwd *f, int i)
 {
     const struct fwd_segment *seg = &f->in->segs[i];
-    int *n = f->n_rows;
+    int *n = f->n_rows, before[N_ROWS];
+    memcpy(before, n, sizeof(before));
     assert(n[ROWS_ALL] + seg->n_tokens <= f->p.max_rows);
     assert(seg->pos0 + seg->n_tokens <= f->p.ctx);
     assert(seg->state || f->states.n_layers == 0);
@@ -825,6 +898,7 @@ static void take_segment(struct fwd *f, int i)
             f->p.model->hp.n_types > 1 && seg->n_first > 0 && k >= seg->n_first;
         f->row_pos[n[ROWS_ALL]++] = next_position(&f->p.model->hp, seg->tokens[k], &pos);
     }
+    add_adapted(f, seg, before);
 }
 
 bool fwd_run(struct fwd *f, const struct fwd_step *step)
@@ -832,7 +906,9 @@ bool fwd_run(struct fwd *f, const struct fwd_step *step)
     assert(step->n_segs <= f->p.max_segs);
     f->in = step;
     f->step++;
-    f->pools = false;
+    f->pools = f->has_down = false;
+    for (int i = 0; i < ROWS_POOLED; i++)
+        f->pieces[i].n = f->pieces[i].n_u = 0;
     memset(f->n_rows, 0, sizeof(f->n_rows));
     for (int i = 0; i < step->n_segs; i++)
         take_segment(f, i);
@@ -983,6 +1059,26 @@ static void take_lists(struct fwd *f, struct scratch *s)
     f->phases = scratch_take(s, (size_t)f->max_ops, sizeof(struct pool_phase));
 }
 
+/* What adapters need. */
+static void take_loras(struct fwd *f, struct scratch *s)
+{
+    const struct eng_layer *l = &f->p.model->layers[0];
+    size_t rows = (size_t)f->p.max_rows, tile = (size_t)f->p.model->kern->max_rows[KERN_A_F32];
+    if (f->p.lora_rank == 0) return;
+    f->ld_u = larger((size_t)(ENG_LORA_TARGETS * f->p.lora_rank), KERN_PANEL);
+    f->ld_u = (f->ld_u + KERN_PANEL - 1) / KERN_PANEL * KERN_PANEL;
+    f->u = scratch_take(s, rows * ENG_MAX_LORAS * f->ld_u, sizeof(float));
+    f->ffn_rows = scratch_take(s, rows * (size_t)l->down.k_pad, sizeof(float));
+    for (int i = 0; i < ROWS_POOLED; i++)
+        f->pieces[i].list = scratch_take(s, rows * ENG_MAX_LORAS, sizeof(struct lora_piece));
+    tile *=
+        larger(larger((size_t)l->down.k_pad, larger(f->ld_heads, f->ld_u)), (size_t)l->qkv.k_pad);
+    for (int i = 0; i < f->n_threads; i++) {
+        float *rows_of_tile = scratch_take(s, tile, sizeof(float));
+        if (s->base) f->threads[i].lora = rows_of_tile;
+    }
+}
+
 /* Everything but the logits. */
 static void take_scratch(struct fwd *f, struct scratch *s)
 {
@@ -998,6 +1094,7 @@ static void take_scratch(struct fwd *f, struct scratch *s)
     f->threads = scratch_take(s, (size_t)f->n_threads, sizeof(*f->threads));
     for (int i = 0; i < f->n_threads; i++)
         take_thread(f, s, i, longest);
+    take_loras(f, s);
     struct attn_params attn = {
         .model = f->p.model,
         .layout = f->p.layout,

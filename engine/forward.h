@@ -32,6 +32,7 @@ struct fwd_params {
     int max_segs;
     int max_logit_rows; /* of a step */
     int64_t ctx;        /* longest sequence */
+    int lora_rank;      /* of the adapters of segments, at most; 0: they have none */
 };
 
 /*

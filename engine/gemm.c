@@ -303,7 +303,8 @@ void gemm_panels(const struct eng_model *model, const struct eng_mat *m,
  * overwritten, packed into ret.
  */
 static void combine(const struct eng_model *model, const struct kern_out *sums, int first_row,
-                    int n_rows, int pair, int n, const struct gemm_rows *ret)
+                    int n_rows, int pair, int n, const struct gemm_delta *delta,
+                    const struct gemm_rows *ret)
 {
     const struct kern *kern = model->kern;
     int tile = tile_of_row(ret, first_row);
@@ -315,12 +316,16 @@ static void combine(const struct eng_model *model, const struct kern_out *sums, 
             kern->glu[model->hp.act](gate, model->hp.ungated ? ones : gate + KERN_PANEL,
                                      x + (size_t)p * KERN_PANEL, KERN_PANEL);
         pack_groups(kern, ret, tile, row, pair, n, x);
+        if (delta && delta->rows)
+            memcpy(delta->rows + (size_t)(first_row + i) * delta->ld + (size_t)pair * KERN_PANEL, x,
+                   (size_t)n * KERN_PANEL * sizeof(*x));
     }
 }
 
 void gemm_gate_up(const struct eng_model *model, const struct eng_mat *m,
                   const struct gemm_rows *rows, int p0, int n, const struct gemm_rows *ret,
-                  const struct gemm_ahead *ahead, const struct gemm_thread *thread)
+                  const struct gemm_delta *delta, const struct gemm_ahead *ahead,
+                  const struct gemm_thread *thread)
 {
     int each = model->hp.ungated ? 1 : 2; /* panels of a pair */
     assert(p0 >= 0 && each * (p0 + n) <= m->n_panels);
@@ -336,7 +341,8 @@ void gemm_gate_up(const struct eng_model *model, const struct eng_mat *m,
             int row = tile_first_row(rows, i), n_rows = tile_first_row(rows, i + 1) - row;
             multiply(&p, i, each * pair, each * pairs, &sums);
             add_bias(model->kern, m, each * pair, each * pairs, sums.c, sums.ld, n_rows);
-            combine(model, &sums, row, n_rows, pair, pairs, ret);
+            if (delta) delta->add(delta, each * pair, each * pairs, row, n_rows, &sums);
+            combine(model, &sums, row, n_rows, pair, pairs, delta, ret);
         }
     }
 }

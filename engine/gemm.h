@@ -102,14 +102,28 @@ void gemm_panels(const struct eng_model *model, const struct eng_mat *m,
                  const struct gemm_ahead *ahead, const struct gemm_thread *thread);
 
 /*
+ * What is added to gate and up before they are combined, by add: n panels from `panel` on of some
+ * rows, whose sums are at `out`. rows not NULL: gets the results as f32, [rows][ld].
+ */
+struct gemm_delta {
+    void (*add)(const struct gemm_delta *d, int panel, int n, int row, int n_rows,
+                const struct kern_out *out);
+    void *ctx;
+    int thread;
+    float *rows;
+    size_t ld;
+};
+
+/*
  * The same for a gate-up matrix, whose gate and up panels alternate. Pairs p0 .. p0 + n - 1 of them
  * give inputs 32 * p0 ... of the down matrix: act(gate) * up, packed into `ret`, which describes as
  * many rows for the down matrix. Without gate (hp.ungated) a pair is one panel, and act(up) is
- * packed.
+ * packed. delta: NULL for none.
  */
 void gemm_gate_up(const struct eng_model *model, const struct eng_mat *m,
                   const struct gemm_rows *rows, int p0, int n, const struct gemm_rows *ret,
-                  const struct gemm_ahead *ahead, const struct gemm_thread *thread);
+                  const struct gemm_delta *delta, const struct gemm_ahead *ahead,
+                  const struct gemm_thread *thread);
 
 /* Floats of gemm_thread.gate_up for steps of max_rows rows. */
 size_t gemm_gate_up_floats(const struct eng_model *model, int max_rows);

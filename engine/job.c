@@ -9,8 +9,11 @@
 
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/sha256.h"
 #include "engine/kv/kv.h"
+#include "engine/model/adapter.h"
 #include "engine/model/hparams.h"
+#include "engine/params.h"
 #include "engine/sample.h"
 
 /* ---- checking ------------------------------------------------------------------------------ */
@@ -54,6 +57,7 @@ static int check_counts(const struct eng_job_params *p, const struct job_limits 
         {"n_stop_ids", p->n_stop_ids, 0, INT32_MAX},
         {"n_prediction", p->n_prediction, 0, INT64_MAX},
         {"n_listed_ids", p->n_listed_ids, 0, ENG_MAX_LISTED},
+        {"n_loras", p->n_loras, 0, l->no_loras ? 0 : ENG_MAX_LORAS},
         {"n_marks", p->n_marks, 0, ENG_MAX_MARKS},
         {"n_logprobs", p->n_logprobs, -1, ENG_MAX_LOGPROBS},
         {"n_prompt_logprobs", p->n_prompt_logprobs, -1, ENG_MAX_LOGPROBS},
@@ -98,6 +102,11 @@ static int check_params(const struct eng_job_params *p, const struct job_limits 
         (l->only_pools && !p->want_pooled))
         return fail_with(ENG_EUNSUPPORTED, err, errlen,
                          "this model makes no tokens: it reads texts only");
+    for (int i = 0; i < p->n_loras; i++)
+        if (!(fabsf(p->loras[i].scale) <= ENG_MAX_LORA_SCALE))
+            return fail_with(ENG_EINVAL, err, errlen,
+                             "the scale of an adapter must be in -%d to %d", ENG_MAX_LORA_SCALE,
+                             ENG_MAX_LORA_SCALE);
     if (!p->on_event) return fail_with(ENG_EINVAL, err, errlen, "on_event is missing");
     return 0;
 }
@@ -152,6 +161,27 @@ static int64_t clamp_max_new(const struct eng_job_params *p, int64_t ctx)
     return p->max_tokens < room ? p->max_tokens : room;
 }
 
+/* Takes references to the adapters that change anything, and makes a scope of their own of it. */
+static void take_loras(struct eng_job *job)
+{
+    struct eng_job_params *p = &job->p;
+    uint8_t digest[SHA256_BYTES], *tenant = job->scope.tenant;
+    struct sha256 sum;
+    int n = 0;
+    sha256_init(&sum);
+    sha256_update(&sum, tenant, sizeof(job->scope.tenant));
+    for (int i = 0; i < p->n_loras; i++) {
+        if (p->loras[i].scale == 0) continue;
+        p->loras[n] = p->loras[i];
+        const struct eng_lora *lora = eng_lora_ref(p->loras[n].lora);
+        sha256_update(&sum, lora->fingerprint, sizeof(lora->fingerprint));
+        sha256_update(&sum, &p->loras[n++].scale, sizeof(float));
+    }
+    p->n_loras = n;
+    sha256_final(&sum, digest);
+    if (n > 0) memcpy(tenant + ENG_KV_OWNER, digest, sizeof(job->scope.tenant) - ENG_KV_OWNER);
+}
+
 static void derive(struct eng_job *job, const struct job_limits *l)
 {
     const struct eng_job_params *p = &job->p;
@@ -164,6 +194,7 @@ static void derive(struct eng_job *job, const struct job_limits *l)
 
     bool shares = !p->no_cache && !l->no_prefix_cache;
     memcpy(job->scope.tenant, p->tenant, sizeof(job->scope.tenant));
+    take_loras(job);
     job->scope.private_id = shares ? 0 : job->serial;
     job->publishes = shares || p->n_choices > 1;
     job->usage.n_prompt_tokens = p->n_prompt;
@@ -299,6 +330,8 @@ bool job_emit_choice_done(struct eng_job *job, int choice, enum eng_finish finis
     job->failed |= finish == ENG_FINISH_ERROR;
     job_emit(job, &e, now_us);
     if (++job->n_done < job->p.n_choices) return false;
+    for (int i = 0; i < job->p.n_loras; i++)
+        eng_lora_unref(job->p.loras[i].lora);
     job->usage.done_us = now_us;
     struct eng_event done = {.type = ENG_EVENT_JOB_DONE, .usage = &job->usage};
     job_emit(job, &done, now_us);

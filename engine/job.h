@@ -30,6 +30,7 @@ struct job_limits {
     bool pools_last; /* its pooling needs the last row alone */
     bool pads;       /* ids pad_id at the end of a prompt are not looked at */
     int32_t pad_id;
+    bool no_loras; /* the engine has no memory for adapters */
 };
 
 struct eng_job {

@@ -187,6 +187,17 @@ struct eng_keep {
     int64_t n_tokens, seconds;
 };
 
+/*
+ * An adapter of the model, see eng_lora_open, and how much of it is added: finite, 0 is nothing. A
+ * prompt's pages in the prefix cache belong to its adapters and scales.
+ */
+struct eng_lora;
+struct eng_lora_use {
+    struct eng_lora *lora;
+    float scale;
+};
+enum { ENG_MAX_LORAS = 8, ENG_MAX_LORA_SCALE = 100 };
+
 enum eng_kv_disk_use { ENG_DISK_LONG, ENG_DISK_DAY, ENG_DISK_NEVER };
 
 struct eng_job_params {
@@ -224,6 +235,9 @@ struct eng_job_params {
      * with recurrent layers keep a snapshot at the last page boundary before each. */
     int64_t marks[ENG_MAX_MARKS]; /* [n_marks], each 0 to n_prompt */
     int n_marks;
+    struct eng_lora_use loras[ENG_MAX_LORAS]; /* [n_loras], referenced until the job ends; added
+                                               * in this order */
+    int n_loras;
     enum eng_kv_disk_use disk; /* whether its pages go to files */
     /* Pages up to these are evicted after others. */
     struct eng_keep keeps[ENG_MAX_KEEPS];

@@ -92,7 +92,7 @@ static bool plan_at(const struct mem_params *p, int64_t ctx, int64_t n_pages, st
         .weights_bytes = model->weights_bytes + eng_model_rope_bytes(model, ctx),
         .answer_bytes = p->own.answer_bytes,
         .request_bytes = p->own.request_bytes,
-        .other_bytes = MEM_ALLOWANCE_BYTES + p->own.caller_bytes +
+        .other_bytes = MEM_ALLOWANCE_BYTES + p->own.caller_bytes + p->own.lora_bytes +
                        (int64_t)p->own.caller_bytes_per_id * model->hp.vocab,
         .limit_bytes = p->own.memory_bytes,
         .reserved_bytes = p->own.reserved_bytes,

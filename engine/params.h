@@ -87,8 +87,10 @@ struct eng_params {
     int64_t request_bytes;     /* the caller's memory for requests, counted in the plan */
     int64_t reserved_bytes;    /* left free of the budget: for another engine */
     struct eng_kv_disk_params kv_disk; /* pages that outlive the process */
-    bool no_prefix_cache;              /* requests share no prefixes */
-    int max_queued_jobs;               /* waiting besides the running ones; 0: 4 x n_parallel */
+    int64_t lora_bytes;        /* memory for adapters, counted in the plan; 0: jobs have none */
+    int lora_rank;             /* of one adapter's matrix at most; 0: 64 */
+    bool no_prefix_cache;      /* requests share no prefixes */
+    int max_queued_jobs;       /* waiting besides the running ones; 0: 4 x n_parallel */
     int64_t max_queued_tokens; /* prompt tokens waiting; 0: 8 x context, an encoder: 16 x chunk */
     int n_batch_choices;       /* most choices per job; 0: 16 */
     enum eng_speculate speculate; /* drafts: see eng_job_params */

@@ -13,6 +13,8 @@
 /* The rows of a segment that want logits. */
 enum fwd_want { FWD_WANT_NONE, FWD_WANT_LAST, FWD_WANT_ALL };
 
+struct eng_lora_use;
+
 struct fwd_segment {
     const int32_t *tokens; /* [n_tokens], each in [0, vocab) */
     int n_tokens;          /* >= 1 */
@@ -21,6 +23,8 @@ struct fwd_segment {
                               pos0 + n_tokens */
     float *state;          /* of the sequence, see state.h; NULL if the model has none */
     bool drafts;           /* the twin's: no id after the sequence's last one is known yet */
+    const struct eng_lora_use *loras; /* [n_loras] */
+    int n_loras;
     enum fwd_want want;
     int n_first; /* with token types: tokens of the first type; the others have the second */
     /*

@@ -71,7 +71,7 @@ BUDGETS = {
     "engine/kernels": 6791,
     "engine/model": 6702,
     "engine/kv": 2558,
-    "engine": 12589,
+    "engine": 12922,
     "tokenizer": 8998,
     "tokenizer/template": 7695,
     "tokenizer/chat": 1887,

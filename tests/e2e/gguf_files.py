@@ -65,7 +65,7 @@ NAMES = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_att
 
 def name_of(reference):
     if not reference.startswith("model.layers."):
-        return {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight"}[reference]
+        return {"lm_head.weight": "output.weight", "model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight"}[reference]
     layer, part = reference.removeprefix("model.layers.").removesuffix(".weight").split(".", 1)
     return f"blk.{layer}.{NAMES[part]}.weight"
 

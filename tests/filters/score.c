@@ -35,6 +35,7 @@
 enum { MAX_GREEDY = 1000000 };
 #define MAX_LINE_BYTES (1u << 30)
 #define MAX_ANSWER_BYTES (4ull << 30)
+#define LORA_BYTES ((int64_t)64 << 20)
 
 /* One line's work. Filled by the callback, read after `done`. */
 struct score {
@@ -45,6 +46,8 @@ struct score {
     double *greedy_margins; /* [n_greedy] */
     int64_t n_generated;
     FILE *logits;
+    struct eng_lora_use loras[ENG_MAX_LORAS];
+    int n_loras;
     bool write_failed;
     char error[512];
     int rc; /* of the engine; `error` has its reason */
@@ -163,6 +166,22 @@ static int prepare(struct score *s, const json_t *request, const struct tok_ids 
     return 0;
 }
 
+/* Opens the adapters that were asked for: {directory: scale}. */
+static int open_loras(const struct scorer *f, struct score *s, json_t *loras)
+{
+    const char *dir;
+    json_t *scale;
+    json_object_foreach(loras, dir, scale)
+    {
+        if (s->n_loras == ENG_MAX_LORAS) return fail(s, "too many adapters");
+        struct eng_lora_use *use = &s->loras[s->n_loras];
+        use->scale = (float)json_number_value(scale);
+        if (eng_lora_open(f->engine, dir, &use->lora, s->error, sizeof(s->error))) return -1;
+        s->n_loras++;
+    }
+    return 0;
+}
+
 static int run(const struct scorer *f, struct score *s, const struct tok_ids *ids)
 {
     struct eng_job_params params = {
@@ -180,6 +199,8 @@ static int run(const struct scorer *f, struct score *s, const struct tok_ids *id
         .ctx = s,
     };
     params.sampling.temperature = 0;
+    params.n_loras = s->n_loras;
+    memcpy(params.loras, s->loras, sizeof(params.loras));
     struct eng_job *job = NULL;
     if (eng_job_submit(f->engine, &params, &job, s->error, sizeof(s->error))) return -1;
     pthread_mutex_lock(&s->lock);
@@ -233,7 +254,10 @@ static int score_request(struct scorer *f, const json_t *request, struct jw *w,
     int rc = list ? ids_of_list(f, list, &ids, &s)
                   : ids_of_text(f, json_object_get(request, "text"), &ids, &s);
     if (rc == 0) rc = prepare(&s, request, &ids);
+    if (rc == 0) rc = open_loras(f, &s, json_object_get(request, "lora"));
     if (rc == 0) rc = run(f, &s, &ids);
+    for (int i = 0; i < s.n_loras; i++)
+        eng_lora_close(s.loras[i].lora);
     if (s.logits && fclose(s.logits) != 0 && rc == 0)
         rc = fail(&s, "the file of logits cannot be written");
     if (rc)
@@ -289,6 +313,7 @@ int filter_score(const struct srv_config *config)
     params.calibration_ctx = &f;
     params.kv_bytes = 0; /* the option is not for this subcommand */
     params.no_prefix_cache = true;
+    params.lora_bytes = LORA_BYTES;
     params.speculate = ENG_SPECULATE_OFF;
     int status = EXIT_FAILURE;
     if (eng_open(&f.engine, &params, err, sizeof(err)))

@@ -87,7 +87,7 @@ def by_context(config, cases):
     return [(["--ctx-size", str(original)], short), ([], [c for c in cases if len(c["ids"]) > original])]
 
 
-def check_model(directory, golden, logits_of, tolerance_of, options=()):
+def check_model(directory, golden, logits_of, tolerance_of, options=(), **more_fields):
     """Runs all cases of a model; logits_of(case) gives the recorded rows. (worst, problems)"""
     with open(os.path.join(directory, "config.json"), encoding="utf-8") as f:
         config = json.load(f)
@@ -95,16 +95,16 @@ def check_model(directory, golden, logits_of, tolerance_of, options=()):
     for more, cases in by_context(config, golden["cases"]):
         if cases:
             off, wrong = check_cases(directory, config.get("text_config", config)["vocab_size"], cases,
-                                     logits_of, tolerance_of, [*options, *more])
+                                     logits_of, tolerance_of, [*options, *more], **more_fields)
             worst, problems = max(worst, off), problems + wrong
     return worst, problems
 
 
-def check_cases(directory, vocab, cases, logits_of, tolerance_of, options):
+def check_cases(directory, vocab, cases, logits_of, tolerance_of, options, **more_fields):
     worst, problems = 0.0, []
     with tempfile.TemporaryDirectory() as tmp:
         files = [os.path.join(tmp, str(i)) for i in range(len(cases))]
-        answers = score(directory, [{"ids": c["ids"], "logits": f, "greedy": len(c["greedy_ids"])}
+        answers = score(directory, [{"ids": c["ids"], "logits": f, "greedy": len(c["greedy_ids"]), **more_fields}
                                     for c, f in zip(cases, files)], options)
         for case, answer, file in zip(cases, answers, files):
             if "error" in answer:

@@ -12,14 +12,16 @@
  * their log-probabilities; and prompts that leave what is cached at each of its pages, with pages and
  * snapshots that are evicted.
  *
- *   test_repeatability [--all | --few | --blas CORE | --draft-model DIR] [MODEL_DIR ...]
+ *   test_repeatability [--all | --few | --blas CORE | --draft-model DIR | --lora]
+ *                      [MODEL_DIR ...]
  *
  * Without directories: a small model of the source tree and, where HEARTH_REFERENCE is set, a
  * stories model and two GGUF files. --all takes every make and more models (some minutes); --few is
  * for large models: it leaves out the plain C level, and BLAS but once, too. --blas takes every
  * make with the named kernels of OpenBLAS ("Haswell") alone, and fails where they are not
  * repeatable. With --draft-model engines with drafts have that draft model, too; the best level
- * only.
+ * only. With --lora, over the base of the reference's adapters, jobs take turns: without adapter, with the first, the second and both, of which
+ * those without must have the bits of an engine without any.
  */
 #include "test.h"
 
@@ -64,7 +66,10 @@ struct answer {
 
 static const char *model_dir;
 static int64_t max_prompt;
-static const char *draft_dir; /* of --draft-model, or NULL */
+static const char *draft_dir;   /* of --draft-model, or NULL */
+static char lora_dirs[2][1000]; /* of --lora */
+static bool has_loras;
+static struct eng_lora *loras[2]; /* of the open engine */
 static int n_compared;
 static uint64_t n_drafted; /* by the draft model */
 static uint64_t n_by_twin;
@@ -226,6 +231,9 @@ static struct eng_job *submit(struct eng *e, int job, bool rows, const struct an
         .on_event = on_event,
         .ctx = a,
     };
+    for (int i = 0; i < 2 && loras[0]; i++)
+        if ((job < N_JOBS ? job : 3) >> i & 1)
+            p.loras[p.n_loras++] = (struct eng_lora_use){loras[i], i ? -0.7f : 1.0f};
     for (; job == N_JOBS && p.n_marks < N_PARTINGS - 1; p.n_marks++)
         p.marks[p.n_marks] = 32 * (p.n_marks + 1) < max_prompt ? 32 * (p.n_marks + 1) : 0;
     p.sampling.temperature = job % 3 == 0 ? 0.0f : 0.9f;
@@ -260,7 +268,24 @@ static struct answer *new_answers(int n)
     return a;
 }
 
-/* known NULL: one at a time, else all at once. */
+static void open_loras(struct eng *e)
+{
+    char err[300];
+    for (int i = 0; i < 2; i++) {
+        int rc = eng_lora_open(e, lora_dirs[i], &loras[i], err, sizeof(err));
+        REQUIRE_MSG(rc == 0, "%s", err);
+    }
+}
+
+static void close_loras(void)
+{
+    for (int i = 0; i < 2; i++) {
+        eng_lora_close(loras[i]);
+        loras[i] = NULL;
+    }
+}
+
+/* known NULL: one at a time, else all at once, and adapters are closed meanwhile and read again. */
 static struct answer *answer_all(struct eng *e, bool rows, const struct answer *known)
 {
     struct answer *a = new_answers(N_JOBS);
@@ -268,6 +293,10 @@ static struct answer *answer_all(struct eng *e, bool rows, const struct answer *
     for (int i = 0; i < N_JOBS; i++) {
         jobs[i] = submit(e, i, rows, known, &a[i]);
         if (!known) await(&a[i], jobs[i]);
+    }
+    if (known && has_loras) {
+        close_loras();
+        open_loras(e);
     }
     for (int i = 0; i < N_JOBS && known; i++)
         await(&a[i], jobs[i]);
@@ -298,10 +327,12 @@ static struct eng *open_engine(const struct triple *t, const struct make *m)
         .no_prefix_cache = !m->cache,
         .speculate = m->drafts ? ENG_SPECULATE_ALWAYS : ENG_SPECULATE_OFF,
         .draft_dir = draft_dir,
+        .lora_bytes = has_loras ? 16 << 20 : 0,
     };
     int rc = eng_open(&e, &p, err, sizeof(err));
     if (rc == ENG_EUNSUPPORTED) return NULL;
     REQUIRE_MSG(rc == 0, "%s: %s", model_dir, err);
+    if (has_loras) open_loras(e);
     if (m->drafts && (draft_dir || m->self)) {
         eng_load_drafts(e, NULL);
         eng_await_drafts(e);
@@ -309,6 +340,12 @@ static struct eng *open_engine(const struct triple *t, const struct make *m)
         n_twins += strstr(eng_drafts(e), "self") != NULL;
     }
     return e;
+}
+
+static void close_engine(struct eng *e)
+{
+    close_loras();
+    eng_close(e);
 }
 
 static void compare(const struct triple *t, const struct make *m, const struct answer *want,
@@ -359,7 +396,7 @@ static void check_make(const struct triple *t, const struct make *m, const struc
     n_by_twin += st.n_draft_tokens[ENG_DRAFT_SELF];
     REQUIRE((n_right > 0) == m->drafts);
     REQUIRE((n_tried > n_right) == m->drafts);
-    eng_close(e);
+    close_engine(e);
 }
 
 /* The first prompt, those that part from it, the last one first, and the first again. */
@@ -384,7 +421,7 @@ static void check_partings(const struct triple *t)
     struct eng_stats st;
     struct eng *e = open_engine(t, &alone);
     struct answer *want = answer_partings(e);
-    eng_close(e);
+    close_engine(e);
     for (size_t i = 0; i < N_OF(makes); i++) {
         e = open_engine(t, &makes[i]);
         struct answer *a = answer_partings(e);
@@ -397,12 +434,28 @@ static void check_partings(const struct triple *t)
         free_answers(a, N_PARTINGS + 1);
         eng_stats(e, &st);
         n_by_twin += st.n_draft_tokens[ENG_DRAFT_SELF];
-        eng_close(e);
+        close_engine(e);
     }
     free_answers(want, N_PARTINGS + 1);
 }
 
 enum depth { DEPTH_USUAL, DEPTH_ALL, DEPTH_FEW };
+
+/* Jobs without adapter have the bits of an engine that has none, and adapters change the others. */
+static void check_base(const struct triple *t, const struct make *m, const struct answer *rows)
+{
+    has_loras = false;
+    struct eng *e = open_engine(t, m);
+    struct answer *a = answer_all(e, true, NULL);
+    for (int i = 0; i < N_JOBS; i++)
+        if (i % 4 == 0)
+            compare(t, m, &a[i], &rows[i], 1, "without adapter");
+        else
+            REQUIRE(a[i].rows[0][0] != rows[i].rows[0][0]);
+    free_answers(a, N_JOBS);
+    close_engine(e);
+    has_loras = true;
+}
 
 static bool check_triple(const struct triple *t, enum depth depth)
 {
@@ -421,12 +474,13 @@ static bool check_triple(const struct triple *t, enum depth depth)
     struct eng *e = open_engine(t, &alone);
     if (!e) return false;
     if (!eng_info(e)->repeatable) {
-        eng_close(e); /* which the engine says of itself */
+        close_engine(e); /* which the engine says of itself */
         return false;
     }
     struct answer *rows = answer_all(e, true, NULL);
     struct answer *tokens = answer_all(e, false, NULL);
-    eng_close(e);
+    close_engine(e);
+    if (has_loras) check_base(t, &alone, rows);
     for (size_t i = 0; i < (depth == DEPTH_ALL ? N_OF(makes) : 3); i++)
         check_make(t, &makes[i], rows, tokens);
     if (depth == DEPTH_ALL || strcmp(t->kernels, kern_select("auto")->name) == 0) check_partings(t);
@@ -446,7 +500,7 @@ static void look_at_model(const char *dir)
     REQUIRE_MSG(rc == 0, "%s: %s", dir, err);
     int64_t ctx = eng_info(e)->ctx_tokens;
     max_prompt = ctx - N_NEW < 200 ? ctx - N_NEW : 200;
-    eng_close(e);
+    close_engine(e);
 }
 
 /* With OpenBLAS, whose kernels the environment names. */
@@ -461,7 +515,7 @@ static void check_core(const char *dir, const char *core)
     REQUIRE_MSG(strcmp(eng_info(e)->gemm + strlen("blas:"), core) == 0,
                 "OpenBLAS runs its %s kernels", eng_info(e)->gemm);
     REQUIRE_MSG(eng_info(e)->repeatable, "OpenBLAS's %s kernels are not repeatable", core);
-    eng_close(e);
+    close_engine(e);
     REQUIRE(check_triple(&t, DEPTH_ALL));
     printf("%s, OpenBLAS %s: %d rows of the same bits\n", dir, core, n_compared - before);
 }
@@ -475,7 +529,7 @@ static void check_model(const char *dir, enum depth depth)
             if (!kern_runs_here(*level)) continue;
             bool best = strcmp(*level, kern_select("auto")->name) == 0;
             if (depth == DEPTH_FEW && strcmp(*level, "c") == 0) continue; /* hours */
-            if (draft_dir && !best) continue;
+            if ((draft_dir || has_loras) && !best) continue;
             static const char *const kinds[][2] = {
                 {"native", "auto"}, {"native", "int8"}, {"blas", "auto"}};
             for (size_t i = 0; i < (depth == DEPTH_FEW && !best ? 1 : N_OF(kinds)); i++) {
@@ -511,6 +565,15 @@ static void check_models(const char *root, const char *folder, const char *const
     }
 }
 
+static void check_loras(void)
+{
+    static const char *const base[] = {"base-llama-bf16"};
+    const char *root = test_reference();
+    snprintf(lora_dirs[0], sizeof(lora_dirs[0]), "%s/goldens/families/lora/lora-r8-all", root);
+    snprintf(lora_dirs[1], sizeof(lora_dirs[1]), "%s/goldens/families/lora/lora-r8-lmhead", root);
+    check_models(root, "goldens/families/lora", base, 1);
+}
+
 static void test_same_bits(void **state)
 {
     (void)state;
@@ -525,7 +588,9 @@ static void test_same_bits(void **state)
     bool all = asked_depth == DEPTH_ALL || asked_core;
     for (int i = 0; i < n_named_models; i++)
         check(named_models[i]);
-    if (n_named_models == 0) {
+    if (has_loras) {
+        check_loras();
+    } else if (n_named_models == 0) {
         check_models(test_source_root(), "tests/golden/models", own, all ? N_OF(own) : 3);
         check_models(test_reference(), "models", stories, all ? N_OF(stories) : 1);
         check_models(test_reference(), "goldens/families/models", delta_nets,
@@ -554,7 +619,9 @@ int main(int argc, char **argv)
         if (setenv("OPENBLAS_CORETYPE", asked_core, 1) != 0) return 1;
     }
     if (argc > 2 && strcmp(argv[1], "--draft-model") == 0) draft_dir = argv[2];
-    int first = asked_core || draft_dir ? 3 : asked_depth == DEPTH_USUAL ? 1 : 2;
+    if (argc > 1 && strcmp(argv[1], "--lora") == 0) has_loras = true;
+    if (has_loras && !test_reference()) return TEST_SKIPPED;
+    int first = has_loras ? 2 : asked_core || draft_dir ? 3 : asked_depth == DEPTH_USUAL ? 1 : 2;
     named_models = (const char **)argv + first;
     n_named_models = argc > first ? argc - first : 0;
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits)};

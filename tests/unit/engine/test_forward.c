@@ -88,7 +88,7 @@ static void rig_open(struct rig *g, struct eng_model *m, int n_threads)
     g->layout.key_centre = g->centre;
     REQUIRE(kv_pages_create(&g->kv, &g->layout, N_PAGES, err, sizeof(err)) == 0);
     REQUIRE(pool_create(&g->pool, n_threads, err, sizeof(err)) == 0);
-    struct fwd_params params = {m, &g->layout, g->pool, MAX_ROWS, MAX_SEGS, MAX_ROWS, SYNTH_CTX};
+    struct fwd_params params = {m, &g->layout, g->pool, MAX_ROWS, MAX_SEGS, MAX_ROWS, SYNTH_CTX, 0};
     int rc = fwd_create(&g->fwd, &params, err, sizeof(err));
     REQUIRE_MSG(rc == 0, "%s", err);
     if (g->centre) set_centre(g, n_threads == 2 ? 5 : MAX_ROWS);
@@ -755,7 +755,7 @@ static void test_plan(void **state)
     struct eng_model *m = make_model(0, 2);
     struct kv_layout layout;
     kv_layout_init(&layout, m->hp.n_layers, m->hp.n_kv_heads, m->hp.d_head, KERN_KV_BF16);
-    struct fwd_params params = {m, &layout, NULL, 100, 4, 10, SYNTH_CTX};
+    struct fwd_params params = {m, &layout, NULL, 100, 4, 10, SYNTH_CTX, 0};
     int64_t scratch, logits, more_scratch, more_logits;
     fwd_plan(&params, 2, &scratch, &logits);
     REQUIRE(scratch > 100 * 64 * 4 && scratch < 8 << 20);
