@@ -84,7 +84,7 @@ BUDGETS = {
     "server/grammars": 1157,
     "server/models": 5995,
     "server/config": 1935,
-    "server/http": 5177,
+    "server/http": 5179,
     "server/api/read": 4890,
     "server/api/run": 2178,
     "server/api/write": 2649,

@@ -113,12 +113,14 @@ static int add_key(struct key_set *set, const char *text, size_t len, int line, 
     if (len > SRV_KEY_MAX_BYTES || set->n >= SRV_KEYS_MAX)
         return fail_with(-1, err, errlen, "at most %d keys of at most %d bytes each are read",
                          (int)SRV_KEYS_MAX, (int)SRV_KEY_MAX_BYTES);
-    struct key *keys = realloc(set->keys, sizeof(*keys) * (size_t)(set->n + 1));
-    if (!keys) return fail_with(-1, err, errlen, "no memory for the API keys");
-    set->keys = keys;
-    memset(&keys[set->n], 0, sizeof(*keys));
-    keys[set->n].line = line;
-    sha256(keys[set->n++].digest, text, len);
+    if (!(set->n & (set->n - 1))) { /* full: it has room for a power of two */
+        struct key *keys = realloc(set->keys, sizeof(*keys) * (size_t)(set->n ? 2 * set->n : 1));
+        if (!keys) return fail_with(-1, err, errlen, "no memory for the API keys");
+        set->keys = keys;
+    }
+    struct key *key = &set->keys[set->n++];
+    *key = (struct key){.line = line};
+    sha256(key->digest, text, len);
     const char *wrong = read_words(set, text + len, all - len);
     return wrong ? fail_with(-1, err, errlen, "%s", wrong) : 0;
 }
