@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "tokenizer/grammar/build.h"
+#include "tokenizer/grammar/machine.h"
 #include "tokenizer/grammar/rules.h"
 
 /* White space between the tokens of JSON: states by the four characters of JSON's white space. */
@@ -39,6 +40,12 @@ struct gram {
     uint32_t n_relaxed;
     struct gram_cache cache;
 };
+
+static inline const struct gram_object *gram_object_of(const struct gram_machine *m,
+                                                       const struct gram_frame *f)
+{
+    return &m->g->rules.objects[f->node];
+}
 
 /* The rule, or what the options put in its place. */
 void gram_spaces_build(struct gram_build *b, struct gram_spaces *ret);

@@ -13,6 +13,13 @@
 /* Larger expressions are taken apart before anybody tries to make an automaton of them. */
 enum { MAX_LEAF_SIZE = 4000 };
 
+uint32_t gram_node_leaf(struct gram_build *b, const struct gram_dfa *dfa)
+{
+    uint32_t node = gram_add_node(b, GRAM_NODE_LEAF);
+    b->rules->nodes[node].dfa = dfa;
+    return node;
+}
+
 /* An automaton for all of x, or GRAM_NONE if it would be too large. */
 static uint32_t leaf_of(struct gram_build *b, const struct gram_ex *x)
 {
@@ -28,10 +35,7 @@ static uint32_t leaf_of(struct gram_build *b, const struct gram_ex *x)
     if (gram_ex_hoist_count(b, &shorter, &params.min, &params.max)) part.x = shorter;
     if (part.x->size > MAX_LEAF_SIZE) return GRAM_NONE;
     struct gram_dfa *d = gram_add_dfa(b, &params);
-    if (!d) return GRAM_NONE;
-    uint32_t node = gram_add_node(b, GRAM_NODE_LEAF);
-    b->rules->nodes[node].dfa = d;
-    return node;
+    return d ? gram_node_leaf(b, d) : GRAM_NONE;
 }
 
 /* ---- texts --------------------------------------------------------------------------------- */

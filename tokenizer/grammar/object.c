@@ -14,11 +14,6 @@
 #include "tokenizer/grammar/machine.h"
 #include "tokenizer/grammar/vocab.h"
 
-static const struct gram_object *object_of(const struct gram_machine *m, const struct gram_frame *f)
-{
-    return &m->g->rules.objects[f->node];
-}
-
 /* The key has come and was worth remembering. */
 static bool was_seen(const struct gram_machine *m, const struct gram_frame *f, uint32_t key)
 {
@@ -131,7 +126,7 @@ bool gram_object_needed(const struct gram_machine *m, const struct gram_frame *f
                         struct gram_keys *ret)
 {
     struct gram_keys there = {{0}}, open = {{0}};
-    const struct gram_object *o = object_of(m, f);
+    const struct gram_object *o = gram_object_of(m, f);
 
     if (!o->n_dependencies) return false;
     split(o, m->cells, f, key, &there, &open);
@@ -143,7 +138,7 @@ bool gram_object_needed(const struct gram_machine *m, const struct gram_frame *f
 
 bool gram_object_needs(const struct gram_machine *m, const struct gram_frame *f, uint32_t key)
 {
-    const struct gram_object *o = object_of(m, f);
+    const struct gram_object *o = gram_object_of(m, f);
     bool needed = o->keys[key].required;
 
     for (uint32_t i = 0; !needed && i < o->n_dependencies; i++)
@@ -156,7 +151,7 @@ bool gram_object_needs(const struct gram_machine *m, const struct gram_frame *f,
 /* The next declared key that must come, or n_declared. */
 static uint32_t next_needed(const struct gram_machine *m, const struct gram_frame *f)
 {
-    const struct gram_object *o = object_of(m, f);
+    const struct gram_object *o = gram_object_of(m, f);
     uint32_t key = f->pos;
 
     if (!o->n_dependencies) return o->next_required[f->pos];
@@ -170,7 +165,7 @@ static uint32_t next_needed(const struct gram_machine *m, const struct gram_fram
  */
 static uint32_t count_needed(const struct gram_machine *m, const struct gram_frame *f)
 {
-    const struct gram_object *o = object_of(m, f);
+    const struct gram_object *o = gram_object_of(m, f);
     uint32_t n = 0;
 
     if (!o->n_dependencies && !o->n_words_required) return o->required_left[f->pos];
@@ -182,7 +177,7 @@ static uint32_t count_needed(const struct gram_machine *m, const struct gram_fra
 /* Keys that may still come besides free ones. */
 static uint32_t count_possible(const struct gram_machine *m, const struct gram_frame *f)
 {
-    const struct gram_object *o = object_of(m, f);
+    const struct gram_object *o = gram_object_of(m, f);
     uint32_t n = o->possible_left[f->pos];
 
     for (uint32_t key = o->n_declared; key < o->n_keys; key++)
@@ -204,7 +199,7 @@ static bool value_fits(const struct gram_machine *m, uint32_t frame, uint32_t va
 static bool may_come(const struct gram_machine *m, uint32_t frame, uint32_t key, uint32_t needed)
 {
     const struct gram_frame *f = gram_frame_at(m->cells, frame);
-    const struct gram_object *o = object_of(m, f);
+    const struct gram_object *o = gram_object_of(m, f);
     const struct gram_key *k = &o->keys[key];
 
     assert(key < o->n_keys);
@@ -227,7 +222,7 @@ static bool may_come(const struct gram_machine *m, uint32_t frame, uint32_t key,
 static bool free_may_come(const struct gram_machine *m, uint32_t frame, uint32_t needed)
 {
     const struct gram_frame *f = gram_frame_at(m->cells, frame);
-    const struct gram_object *o = object_of(m, f);
+    const struct gram_object *o = gram_object_of(m, f);
 
     if (o->free_kind == GRAM_FREE_NONE || needed < o->n_declared) return false;
     if (o->max != GRAM_INFINITE && f->count + count_needed(m, f) + 1 > o->max) return false;
@@ -243,14 +238,14 @@ bool gram_object_may_come(const struct gram_machine *m, uint32_t frame, uint32_t
 bool gram_object_can_close(const struct gram_machine *m, uint32_t frame)
 {
     const struct gram_frame *f = gram_frame_at(m->cells, frame);
-    return f->count >= object_of(m, f)->min && count_needed(m, f) == 0;
+    return f->count >= gram_object_of(m, f)->min && count_needed(m, f) == 0;
 }
 
 /* Some leaf of the trie below the node may come. */
 static bool below_may_come(const struct gram_machine *m, uint32_t frame, uint32_t node)
 {
     const struct gram_frame *f = gram_frame_at(m->cells, frame);
-    const struct gram_object *o = object_of(m, f);
+    const struct gram_object *o = gram_object_of(m, f);
     uint32_t needed = next_needed(m, f);
 
     for (uint32_t i = o->trie.nodes[node].leaf_lo; i < o->trie.nodes[node].leaf_hi; i++)
@@ -261,7 +256,7 @@ static bool below_may_come(const struct gram_machine *m, uint32_t frame, uint32_
 bool gram_object_has_key(const struct gram_machine *m, uint32_t frame)
 {
     const struct gram_frame *f = gram_frame_at(m->cells, frame);
-    const struct gram_object *o = object_of(m, f);
+    const struct gram_object *o = gram_object_of(m, f);
     uint32_t needed = next_needed(m, f);
 
     if (needed < o->n_declared || free_may_come(m, frame, needed)) return true;
@@ -285,7 +280,7 @@ static uint32_t take_key(struct gram_machine *m, uint32_t frame, uint32_t pos, u
                          bool watched)
 {
     const struct gram_frame f = *gram_frame_at(m->cells, frame);
-    const struct gram_object *o = object_of(m, &f);
+    const struct gram_object *o = gram_object_of(m, &f);
     uint32_t list = watched ? gram_key_add(m->cells, remember, f.list) : f.list;
     uint32_t count = f.count + 1;
 
@@ -309,7 +304,7 @@ static void close_known(struct gram_machine *m, const struct gram_config *c, uin
 
     while (gram_next_frame(m->cells, &stack, &frame)) {
         const struct gram_frame *f = gram_frame_at(m->cells, frame);
-        const struct gram_object *o = object_of(m, f);
+        const struct gram_object *o = gram_object_of(m, f);
         if (!may_come(m, frame, key, next_needed(m, f))) continue;
         uint32_t pos = is_word(o, key) ? o->n_declared : key + 1;
         uint32_t taken = take_key(m, frame, pos, key, o->keys[key].watched);
@@ -326,7 +321,7 @@ static void close_free(struct gram_machine *m, const struct gram_config *c, uint
 
     while (gram_next_frame(m->cells, &stack, &frame)) {
         const struct gram_frame *f = gram_frame_at(m->cells, frame);
-        const struct gram_object *o = object_of(m, f);
+        const struct gram_object *o = gram_object_of(m, f);
         bool known = gram_key_known(m->cells, f->list, hash);
         bool may_go_on = node != OFF_TRIE && below_may_come(m, frame, node);
         if (known && (!last_chance || may_go_on)) continue;
@@ -336,6 +331,17 @@ static void close_free(struct gram_machine *m, const struct gram_config *c, uint
     }
 }
 
+/* any: whatever comes, it is a free key of any characters. */
+static void emit_key(struct gram_machine *m, struct gram_config *c, bool any)
+{
+    if (any) {
+        c->kind = GRAM_IN_FREE_KEY;
+        c->node = 0;
+        c->s1 = 0;
+    }
+    gram_emit(m, c);
+}
+
 /* The opening quote of a key. */
 void gram_step_object(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
 {
@@ -343,7 +349,7 @@ void gram_step_object(struct gram_machine *m, const struct gram_config *c, uint8
 
     while (byte == '"' && gram_next_frame(m->cells, &stack, &frame)) {
         const struct gram_frame *f = gram_frame_at(m->cells, frame);
-        const struct gram_object *o = object_of(m, f);
+        const struct gram_object *o = gram_object_of(m, f);
         struct gram_config next = {.kind = GRAM_IN_KEY,
                                    .node = f->node,
                                    .stack = frame,
@@ -354,12 +360,7 @@ void gram_step_object(struct gram_machine *m, const struct gram_config *c, uint8
         uint32_t start = o->free_kind == GRAM_FREE_DFA ? o->free_keys->start : 0;
         next.s1 = pack(free ? start : NO_FREE, 0);
         if (!free) next.s2 = 0;
-        if (free && o->free_kind == GRAM_FREE_ANY && !o->n_keys) {
-            next.kind = GRAM_IN_FREE_KEY;
-            next.node = 0;
-            next.s1 = 0;
-        }
-        gram_emit(m, &next);
+        emit_key(m, &next, free && o->free_kind == GRAM_FREE_ANY && !o->n_keys);
     }
 }
 
@@ -384,19 +385,22 @@ static void close_key(struct gram_machine *m, const struct gram_config *c)
     close_free(m, c, d->outcome[state] - 1, last, node);
 }
 
+/* A key of any characters goes on; returns the lexer's state. */
+static uint16_t step_plain(const struct gram_machine *m, struct gram_config *c, uint8_t byte)
+{
+    bool digit = c->d == GRAM_LEX_U0000 || c->d == GRAM_LEX_U0010;
+    c->d = m->g->vocab->lexer.next[GRAM_LEX_PLAIN][c->d][byte];
+    c->s2 = gram_hash_plain(c->s2, byte, digit);
+    return c->d;
+}
+
 /* The free part of a key goes on by one byte; false: no free key begins so. */
 static bool step_free_part(const struct gram_machine *m, const struct gram_object *o,
                            struct gram_config *c, uint8_t byte)
 {
     uint32_t state = (uint32_t)c->s1;
 
-    if (o->free_kind == GRAM_FREE_ANY) {
-        uint8_t from = (uint8_t)c->d, to = m->g->vocab->lexer.next[GRAM_LEX_PLAIN][from][byte];
-        bool digit = from == GRAM_LEX_U0000 || from == GRAM_LEX_U0010;
-        c->d = to;
-        c->s2 = gram_hash_plain(c->s2, byte, digit);
-        return to != GRAM_LEX_DEAD;
-    }
+    if (o->free_kind == GRAM_FREE_ANY) return step_plain(m, c, byte) != GRAM_LEX_DEAD;
     struct gram_dfa_place p = {state, c->d, 0};
     bool digit = c->d == GRAM_DEC_U000 || c->d == GRAM_DEC_U001;
     if (gram_dfa_take(o->free_keys, &p, byte) != GRAM_DFA_STEP_ON) return false;
@@ -440,25 +444,16 @@ void gram_step_key(struct gram_machine *m, const struct gram_config *c, uint8_t 
         if (node == OFF_TRIE || !(next.stack = keep_stacks(m, c, node))) return;
     }
     next.s1 = pack(free ? (uint32_t)next.s1 : NO_FREE, node);
-    if (free && node == OFF_TRIE && o->free_kind == GRAM_FREE_ANY) {
-        next.kind = GRAM_IN_FREE_KEY;
-        next.node = 0;
-        next.s1 = 0;
-    }
-    gram_emit(m, &next);
+    emit_key(m, &next, free && node == OFF_TRIE && o->free_kind == GRAM_FREE_ANY);
 }
 
 void gram_step_free_key(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
 {
-    uint8_t from = (uint8_t)c->d, to = m->g->vocab->lexer.next[GRAM_LEX_PLAIN][from][byte];
     struct gram_config next = *c;
+    uint16_t to = step_plain(m, &next, byte);
 
-    if (to == GRAM_LEX_DEAD) return;
-    if (to == GRAM_LEX_QUOTE) {
+    if (to == GRAM_LEX_QUOTE)
         close_free(m, c, 0, false, OFF_TRIE);
-        return;
-    }
-    next.d = to;
-    next.s2 = gram_hash_plain(c->s2, byte, from == GRAM_LEX_U0000 || from == GRAM_LEX_U0010);
-    gram_emit(m, &next);
+    else if (to != GRAM_LEX_DEAD)
+        gram_emit(m, &next);
 }

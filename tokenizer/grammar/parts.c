@@ -101,9 +101,7 @@ static uint32_t until_node(struct gram_build *b, const struct gram_part *p)
     if (ends.n) part.x = gram_ex_alt(b, &ends);
     struct gram_dfa *d = gram_add_dfa(b, &params);
     if (!d) gram_fail(b, GRAM_EGRAMMAR, "The ends of a text are too long together.");
-    uint32_t node = gram_add_node(b, GRAM_NODE_LEAF);
-    b->rules->nodes[node].dfa = d;
-    return node;
+    return gram_node_leaf(b, d);
 }
 
 static uint32_t literal_node(struct gram_build *b, const char *text, size_t len)
@@ -127,15 +125,13 @@ static bool same_leaf(const struct gram_part *x, const struct gram_part *y)
 
 static uint32_t make_leaf(struct gram_build *b, const struct gram_part *p)
 {
-    static const char any_object[] = "{\"type\":\"object\"}";
     bool strict = p->strict || b->options->strict;
 
     switch (p->kind) {
     case GRAM_SCHEMA:
         return p->bare ? gram_schema_text_node(b, p, strict)
                        : gram_schema_node(b, p->text, p->len, strict, p->object);
-    case GRAM_JSON_OBJECT:
-        return gram_schema_node(b, any_object, sizeof(any_object) - 1, false, false);
+    case GRAM_JSON_OBJECT: return gram_schema_node(b, "true", 4, false, true);
     case GRAM_REGEX: return regex_node(b, p->text, p->len);
     case GRAM_CHOICE: return choice_node(b, p->text, p->len);
     case GRAM_GBNF: return gram_gbnf_node(b, p->text, p->len);

@@ -230,6 +230,7 @@ uint32_t gram_node_of(struct gram_build *b, const struct gram_ex *x, const uint3
 uint32_t gram_node_with(struct gram_build *b, enum gram_node_kind kind, uint32_t n,
                         const uint32_t *kids);
 uint32_t gram_node_rep(struct gram_build *b, uint32_t kid, uint32_t min, uint32_t max);
+uint32_t gram_node_leaf(struct gram_build *b, const struct gram_dfa *dfa);
 
 /* One text, or none if no tokens spell it. */
 uint32_t gram_node_text(struct gram_build *b, const char *text, size_t len);

@@ -66,11 +66,6 @@ struct todo {
     uint32_t n;
 };
 
-static const struct gram_object *object_of(const struct measure *x, const struct gram_frame *f)
-{
-    return &x->m->g->rules.objects[f->node];
-}
-
 /* After the closing quote of a key: the colon and its value. */
 static uint64_t after_key(const struct gram_frame *f, uint64_t value)
 {
@@ -79,7 +74,7 @@ static uint64_t after_key(const struct gram_frame *f, uint64_t value)
 
 static uint64_t key_bytes(const struct measure *x, const struct gram_frame *f, uint32_t key)
 {
-    const struct gram_key *k = &object_of(x, f)->keys[key];
+    const struct gram_key *k = &gram_object_of(x->m, f)->keys[key];
     return k->length + 2 + after_key(f, value_rest(x, k->value, f->style));
 }
 
@@ -87,7 +82,7 @@ static uint64_t key_bytes(const struct measure *x, const struct gram_frame *f, u
 static struct todo keys_left(const struct measure *x, const struct gram_frame *f, uint32_t taken,
                              uint32_t at_least)
 {
-    const struct gram_object *o = object_of(x, f);
+    const struct gram_object *o = gram_object_of(x->m, f);
     struct gram_keys needed = {{0}};
     struct todo t = {0, 0};
     bool known = gram_object_needed(x->m, f, taken, &needed);
@@ -217,7 +212,7 @@ static uint64_t between(struct measure *x, const struct gram_config *c, uint32_t
 static uint64_t declared(struct measure *x, const struct gram_config *c, uint32_t frame)
 {
     const struct gram_frame f = frame_of(x, frame);
-    const struct gram_object *o = object_of(x, &f);
+    const struct gram_object *o = gram_object_of(x->m, &f);
     const struct gram_trie_node *at = &o->trie.nodes[c->s1 >> 32];
     uint64_t best = MOST;
 
@@ -234,7 +229,7 @@ static uint64_t declared(struct measure *x, const struct gram_config *c, uint32_
 static uint64_t free_key(struct measure *x, const struct gram_config *c, uint32_t frame)
 {
     struct gram_frame f = frame_of(x, frame);
-    const struct gram_object *o = object_of(x, &f);
+    const struct gram_object *o = gram_object_of(x->m, &f);
     uint32_t node = c->kind == GRAM_IN_KEY ? (uint32_t)(c->s1 >> 32) : GRAM_KEY_OFF;
     uint64_t rest = o->free_kind == GRAM_FREE_DFA
                         ? gram_dfa_rest(o->free_keys, (uint32_t)c->s1, c->d, 0)

@@ -287,61 +287,44 @@ static bool same_facts(const struct gram_string_facts *x, const struct gram_stri
     return true;
 }
 
-static uint32_t find_node(struct gram_build *b, const struct gram_string_facts *f, bool bare)
-{
-    for (struct gram_string_entry *e = b->schema->strings; e; e = e->next) {
-        gram_steps(b, 1);
-        if (e->bare == bare && same_facts(e->facts, f)) return e->node;
-    }
-    return GRAM_NONE;
-}
-
-/* Borrows f, which lies in temporary memory. */
-static uint32_t build_node(struct gram_build *b, const struct gram_string_facts *f)
+/* bare: as a node of expressions, without quotes and escapes. Borrows f, temporary memory. */
+static uint32_t build_node(struct gram_build *b, const struct gram_string_facts *f, bool bare)
 {
     struct gram_string s;
     struct gram_dfa_params params = {.parts = f->parts,
                                      .n_parts = f->n_parts,
                                      .outcome = wanted_outcome,
-                                     .json = true,
-                                     .spellable = b->vocab->spellable};
-    struct gram_string_entry *e = gram_temp(b, sizeof(*e));
-
-    memset(&s, 0, sizeof(s));
-    if (f->n_functions == 1 && f->n_parts == 1 && f->min == 0 && f->max >= GRAM_INFINITE) {
-        s.kind = GRAM_STRING_FORMAT;
-        s.format = (uint8_t)f->function;
-    } else {
-        s.kind = GRAM_STRING_DFA;
-        want(b, f, &params);
-        params.min = (uint32_t)f->min;
-        params.max = f->max < GRAM_INFINITE ? (uint32_t)f->max : GRAM_INFINITE;
-        s.dfa = gram_add_dfa(b, &params);
-        if (!s.dfa) too_complex(b, f);
-    }
-    *e = (struct gram_string_entry){b->schema->strings, f, false, gram_add_string(b, &s)};
-    b->schema->strings = e;
-    return e->node;
-}
-
-/* The same without quotes and escapes. */
-static uint32_t build_text_node(struct gram_build *b, const struct gram_string_facts *f)
-{
-    struct gram_dfa_params params = {.parts = f->parts,
-                                     .n_parts = f->n_parts,
-                                     .outcome = wanted_outcome,
+                                     .json = !bare,
                                      .min = (uint32_t)f->min,
                                      .max =
                                          f->max < GRAM_INFINITE ? (uint32_t)f->max : GRAM_INFINITE,
                                      .spellable = b->vocab->spellable};
     struct gram_string_entry *e = gram_temp(b, sizeof(*e));
-    want(b, f, &params);
-    struct gram_dfa *dfa = gram_add_dfa(b, &params);
-    if (!dfa) too_complex(b, f);
-    *e = (struct gram_string_entry){b->schema->strings, f, true, gram_add_node(b, GRAM_NODE_LEAF)};
-    b->rules->nodes[e->node].dfa = dfa;
+
+    memset(&s, 0, sizeof(s));
+    s.kind = GRAM_STRING_DFA;
+    if (!bare && f->n_functions == 1 && f->n_parts == 1 && f->min == 0 && f->max >= GRAM_INFINITE) {
+        s.kind = GRAM_STRING_FORMAT;
+        s.format = (uint8_t)f->function;
+    } else {
+        want(b, f, &params);
+        s.dfa = gram_add_dfa(b, &params);
+        if (!s.dfa) too_complex(b, f);
+    }
+    *e = (struct gram_string_entry){b->schema->strings, f, bare, 0};
+    e->node = bare ? gram_node_leaf(b, s.dfa) : gram_add_string(b, &s);
     b->schema->strings = e;
     return e->node;
+}
+
+/* One that was built of the same facts, or a new one. */
+static uint32_t string_node(struct gram_build *b, const struct gram_string_facts *f, bool bare)
+{
+    for (struct gram_string_entry *e = b->schema->strings; e; e = e->next) {
+        gram_steps(b, 1);
+        if (e->bare == bare && same_facts(e->facts, f)) return e->node;
+    }
+    return build_node(b, f, bare);
 }
 
 uint32_t gram_string_text_node(struct gram_build *b, const struct gram_alt *alt,
@@ -359,8 +342,7 @@ uint32_t gram_string_text_node(struct gram_build *b, const struct gram_alt *alt,
     }
     if (f->min > f->max || f->min >= GRAM_INFINITE)
         return gram_node_with(b, GRAM_NODE_ALT, 0, NULL);
-    uint32_t node = find_node(b, f, true);
-    return node == GRAM_NONE ? build_text_node(b, f) : node;
+    return string_node(b, f, true);
 }
 
 static void add_free(struct gram_build *b, struct gram_value_draft *d, uint32_t min, uint32_t max)
@@ -393,8 +375,7 @@ void gram_build_string(struct gram_build *b, struct gram_value_draft *d, const s
         add_free(b, d, (uint32_t)f->min, (uint32_t)f->max);
         return;
     }
-    uint32_t node = find_node(b, f, false);
-    if (node == GRAM_NONE) node = build_node(b, f);
+    uint32_t node = string_node(b, f, false);
     const struct gram_string *built = &b->rules->strings[node];
     if (built->kind == GRAM_STRING_DFA && built->dfa->n_states == 0)
         gram_note_reason(b, d->value, NULL, "no string fits its pattern, format and lengths");

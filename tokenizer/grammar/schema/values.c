@@ -185,17 +185,11 @@ static void build_values(struct gram_build *b, struct gram_value_draft *d,
 
 /* ---- alternatives -------------------------------------------------------------------------- */
 
-static bool excludes(struct gram_build *b, const struct gram_alt *alt, enum gram_js_type type)
+/* null, true or false. */
+static bool allows(struct gram_build *b, const struct gram_alt *alt, enum gram_js_type type)
 {
     gram_steps(b, 1 + alt->n / 8);
-    for (const struct gram_item *i = alt->last; i; i = i->before) {
-        if (!i->negated || (i->kw != GRAM_KW_CONST && i->kw != GRAM_KW_ENUM)) continue;
-        if (i->kw == GRAM_KW_CONST && i->value->type == type) return true;
-        gram_steps(b, i->value->n / 16);
-        for (const struct gram_js *v = i->value->child; i->kw == GRAM_KW_ENUM && v; v = v->next)
-            if (v->type == type) return true;
-    }
-    return false;
+    return gram_lists_fit(b, alt, NULL, &(struct gram_js){.type = type});
 }
 
 void gram_build_alt(struct gram_build *b, struct gram_value_draft *d, const struct gram_alt *alt)
@@ -205,12 +199,9 @@ void gram_build_alt(struct gram_build *b, struct gram_value_draft *d, const stru
         build_values(b, d, alt);
         return;
     }
-    if ((alt->types & GRAM_T_NULL) && !excludes(b, alt, GRAM_JS_NULL))
-        gram_add_literal(b, d, "null", 4, "null", 4);
-    if ((alt->types & GRAM_T_BOOLEAN) && !excludes(b, alt, GRAM_JS_TRUE))
-        gram_add_literal(b, d, "true", 4, "true", 4);
-    if ((alt->types & GRAM_T_BOOLEAN) && !excludes(b, alt, GRAM_JS_FALSE))
-        gram_add_literal(b, d, "false", 5, "false", 5);
+    if (allows(b, alt, GRAM_JS_NULL)) gram_add_literal(b, d, "null", 4, "null", 4);
+    if (allows(b, alt, GRAM_JS_TRUE)) gram_add_literal(b, d, "true", 4, "true", 4);
+    if (allows(b, alt, GRAM_JS_FALSE)) gram_add_literal(b, d, "false", 5, "false", 5);
     if (alt->types & GRAM_T_NUMBER) gram_build_number(b, d, alt);
     if (alt->types & GRAM_T_STRING) gram_build_string(b, d, alt);
     if (alt->types & GRAM_T_ARRAY) gram_build_array(b, d, alt);
@@ -239,14 +230,6 @@ static void add_texts(struct gram_build *b, struct gram_trie_builder *texts,
     }
 }
 
-static bool allows_null(struct gram_build *b, const struct gram_alt *alt)
-{
-    if (!(alt->types & GRAM_T_NULL)) return false;
-    if (!values_of(alt)) return !excludes(b, alt, GRAM_JS_NULL);
-    const struct gram_js null = {.type = GRAM_JS_NULL};
-    return gram_lists_value(b, values_of(alt), &null) && value_fits(b, alt, NULL, &null);
-}
-
 uint32_t gram_build_texts(struct gram_build *b, const struct gram_alts *alts,
                           const struct gram_part *part)
 {
@@ -256,7 +239,7 @@ uint32_t gram_build_texts(struct gram_build *b, const struct gram_alts *alts,
 
     for (uint32_t i = 0; i < alts->n; i++) {
         const struct gram_alt *alt = &alts->alts[i];
-        null |= part->nullable && allows_null(b, alt);
+        null |= part->nullable && allows(b, alt, GRAM_JS_NULL);
         if (values_of(alt))
             add_texts(b, &texts, alt, part);
         else if (alt->types & GRAM_T_STRING)
