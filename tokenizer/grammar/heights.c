@@ -48,6 +48,26 @@ static void enlarge(struct gram_need *all, struct gram_need one, uint32_t times)
     a->arrays = product(a->arrays, l->arrays, times);
 }
 
+/* Room for either of two members. */
+static void either(struct gram_need *all, struct gram_need one)
+{
+    if (one.least.bytes < all->least.bytes) one.least = all->least;
+    all->least = (struct gram_least){0};
+    enlarge(all, one, 1);
+}
+
+/* One of two members will do; returns true if the second is better in something. */
+static bool improve(struct gram_need *best, struct gram_need one)
+{
+    bool shorter = one.least.bytes < best->least.bytes;
+    bool lower =
+        one.height < best->height || (one.height == best->height && one.cells < best->cells);
+
+    if (shorter) best->least = one.least;
+    if (lower) best->height = one.height, best->cells = one.cells;
+    return shorter || lower;
+}
+
 /* A key with its quotes and colon. */
 static void add_key(struct gram_need *all, uint32_t length, struct gram_need value)
 {
@@ -70,10 +90,31 @@ static struct gram_need around(struct gram_need inside, bool object, uint32_t n,
     return inside;
 }
 
+/* A key with its value. */
+struct member {
+    uint32_t key;
+    struct gram_need need;
+};
+
+static struct member key_with_value(const struct gram_rules *r, const struct gram_object *o,
+                                    uint32_t key)
+{
+    struct member m = {.key = key};
+    add_key(&m.need, o->keys[key].length, need_of(r, o->keys[key].value));
+    return m;
+}
+
 static int by_height(const void *x, const void *y)
 {
-    const struct gram_need *a = x, *b = y;
-    return (a->height > b->height) - (a->height < b->height);
+    const struct member *a = x, *b = y;
+    return (a->need.height > b->need.height) - (a->need.height < b->need.height);
+}
+
+static int by_bytes(const void *x, const void *y)
+{
+    const struct member *a = x, *b = y;
+    uint32_t i = a->need.least.bytes, k = b->need.least.bytes;
+    return i != k ? (i > k) - (i < k) : (a->key > b->key) - (a->key < b->key);
 }
 
 /* Marks the keys that must come in any member; false if one of them cannot. */
@@ -99,37 +140,42 @@ static bool mark_needed(struct gram_build *b, const struct gram_object *o, uint8
     return true;
 }
 
-/* The keys besides the needed ones that make up the least number of keys, smallest first. */
+/*
+ * The keys besides the needed ones that make up the least number of keys: those that nest least for
+ * height and cells, the shortest ones for the rest.
+ */
 static bool add_extra(struct gram_build *b, const struct gram_object *o, const uint8_t *needed,
                       uint32_t extra, struct gram_need *all, uint32_t *remembered)
 {
     const struct gram_rules *r = b->rules;
-    struct gram_need *candidates = gram_temp_array(b, o->n_keys + 1, sizeof(*candidates));
-    struct gram_need free = need_of(r, o->free_kind == GRAM_FREE_ANY ? o->free_value : GRAM_NONE);
+    struct member *keys = gram_temp_array(b, o->n_keys + 1, sizeof(*keys));
+    struct gram_need value = need_of(r, o->free_kind == GRAM_FREE_ANY ? o->free_value : GRAM_NONE);
+    struct gram_need free = {0}, chosen[2] = {{0}};
     uint32_t n = 0, longest = GRAM_FREE_KEY_BYTES;
 
     for (uint32_t i = 0; o->free_kind == GRAM_FREE_DFA && i < o->draft->n_values; i++) {
         struct gram_need one = need_of(r, o->draft->values[i]);
-        if (one.height < free.height) free = one;
+        if (one.height < value.height) value = one;
     }
     if (o->free_keys && o->free_keys->n_states) longest += o->free_keys->rest[o->free_keys->start];
-    for (uint32_t k = 0; k < o->n_keys; k++) {
-        struct gram_need one = need_of(r, o->keys[k].value), with_key = {0};
-        if (needed[k] || one.height == GRAM_NEVER) continue;
-        add_key(&with_key, o->keys[k].length, one);
-        candidates[n++] = with_key;
-    }
+    add_key(&free, longest, value);
+    for (uint32_t k = 0; k < o->n_keys; k++)
+        if (!needed[k] && !is_empty(r, o->keys[k].value)) keys[n++] = key_with_value(r, o, k);
     gram_steps(b, n);
-    qsort(candidates, n, sizeof(*candidates), by_height);
-    uint32_t taken = 0;
-    while (taken < n && taken < extra && candidates[taken].height <= free.height)
-        enlarge(all, candidates[taken++], 1);
+    for (int by = 0; by < 2; by++) {
+        uint32_t taken = 0;
+        qsort(keys, n, sizeof(*keys), by ? by_bytes : by_height);
+        while (taken < n && taken < extra &&
+               (by ? keys[taken].need.least.bytes <= free.least.bytes
+                   : keys[taken].need.height <= free.height))
+            enlarge(&chosen[by], keys[taken++].need, 1);
+        if (taken < extra && free.height == GRAM_NEVER) return false;
+        if (taken < extra) enlarge(&chosen[by], free, extra - taken);
+    }
+    chosen[1].height = chosen[0].height;
+    chosen[1].cells = chosen[0].cells;
+    enlarge(all, chosen[1], 1);
     *remembered += extra;
-    if (taken == extra) return true;
-    if (free.height == GRAM_NEVER) return false;
-    struct gram_need with_key = {0};
-    add_key(&with_key, longest, free);
-    enlarge(all, with_key, extra - taken);
     return true;
 }
 
@@ -205,7 +251,6 @@ static struct gram_need branch_need(const struct gram_rules *r, const struct gra
 static bool improve_value(struct gram_build *b, struct gram_value *v, bool leaves)
 {
     const struct gram_rules *r = b->rules;
-    struct gram_need *best = &v->need;
     bool better = false;
 
     gram_steps(b, v->n_branches / 16);
@@ -216,12 +261,7 @@ static bool improve_value(struct gram_build *b, struct gram_value *v, bool leave
         struct gram_need one = branch_need(r, branch);
         if (leaf) one.least.bytes = leaf_bytes(r, branch);
         if (one.height == GRAM_NEVER) continue;
-        if (one.least.bytes < best->least.bytes) best->least = one.least, better = true;
-        if (one.height > best->height || (one.height == best->height && one.cells >= best->cells))
-            continue;
-        best->height = one.height;
-        best->cells = one.cells;
-        better = true;
+        better |= improve(&v->need, one);
     }
     return better;
 }
@@ -362,7 +402,8 @@ static void find_first(const struct gram_rules *r, struct gram_value *v)
 static void finish_object(struct gram_build *b, struct gram_object *o)
 {
     const struct gram_rules *r = b->rules;
-    uint32_t n = o->n_declared;
+    struct member *sorted = gram_temp_array(b, o->n_keys + 1, sizeof(*sorted));
+    uint32_t *order = gram_keep_array(b, o->n_keys + 1, sizeof(*order)), n = o->n_declared;
     assert(n <= o->n_keys);
     uint32_t *next = gram_keep_array(b, n + 1, sizeof(*next));
     uint32_t *required = gram_keep_array(b, n + 1, sizeof(*required));
@@ -376,116 +417,68 @@ static void finish_object(struct gram_build *b, struct gram_object *o)
     }
     for (uint32_t k = n; k < o->n_keys; k++)
         o->n_words_required += o->keys[k].required;
+    for (uint32_t k = 0; k < o->n_keys; k++)
+        sorted[k] = key_with_value(r, o, k);
+    qsort(sorted, o->n_keys, sizeof(*sorted), by_bytes);
+    for (uint32_t k = 0; k < o->n_keys; k++)
+        order[k] = sorted[k].key;
+    o->by_bytes = order;
     o->next_required = next;
     o->required_left = required;
     o->possible_left = possible;
     if (o->free_kind == GRAM_FREE_ANY) o->free_need = need_of(r, o->free_value);
     for (uint32_t i = 0; o->free_kind == GRAM_FREE_DFA && i < o->draft->n_values; i++)
         if (o->draft->values[i] != GRAM_NONE)
-            enlarge(&o->free_need, need_of(r, o->draft->values[i]), 1);
+            either(&o->free_need, need_of(r, o->draft->values[i]));
     o->draft = NULL;
 }
 
 /* ---- expression nodes ---------------------------------------------------------------------- */
 
-static bool is_nullable(const struct gram_rules *r, const struct gram_node *n)
+/* Below one more frame of the stack. */
+static struct gram_need in_frame(struct gram_need n)
 {
+    if (n.height < GRAM_NEVER) n.height++;
+    return n;
+}
+
+/* By the kids as they are known so far. */
+static struct gram_need node_need(const struct gram_rules *r, const struct gram_node *n)
+{
+    struct gram_need all = {0}, one = n->n ? r->nodes[n->kids[0]].need : all, best = never;
+
     switch (n->kind) {
-    case GRAM_NODE_EMPTY: return true;
+    case GRAM_NODE_VALUE: return r->values[n->ref].need;
+    case GRAM_NODE_CAPTURE: return in_frame(one);
     case GRAM_NODE_LEAF:
-        return n->dfa->n_states && n->dfa->outcome[n->dfa->start] && n->dfa->min == 0;
-    case GRAM_NODE_LITERALS: return n->trie->nodes[0].is_leaf;
-    case GRAM_NODE_SEQ:
-        for (uint32_t i = 0; i < n->n; i++)
-            if (!r->nodes[n->kids[i]].nullable) return false;
-        return true;
-    case GRAM_NODE_ALT:
-        for (uint32_t i = 0; i < n->n; i++)
-            if (r->nodes[n->kids[i]].nullable) return true;
-        return false;
-    case GRAM_NODE_REP: return n->min == 0 || r->nodes[n->kids[0]].nullable;
-    case GRAM_NODE_CAPTURE: return r->nodes[n->kids[0]].nullable;
-    default: return false;
-    }
-}
-
-static uint32_t seq_height(const struct gram_rules *r, const struct gram_node *n)
-{
-    uint32_t all = 0;
-    for (uint32_t i = 0; i < n->n; i++) {
-        uint32_t one = r->nodes[n->kids[i]].height;
-        if (one == GRAM_NEVER) return GRAM_NEVER;
-        if (i + 1 < n->n) one++;
-        if (one > all) all = one;
-    }
-    return all;
-}
-
-/* Any of the strings may come, so all kids need room. */
-static uint32_t literals_height(const struct gram_rules *r, const struct gram_node *n)
-{
-    uint32_t most = n->trie->n_leaves ? 0 : GRAM_NEVER;
-    for (uint32_t i = 0; i < n->n; i++)
-        if (r->nodes[n->kids[i]].height > most) most = r->nodes[n->kids[i]].height;
-    return most;
-}
-
-static uint32_t node_height(const struct gram_rules *r, const struct gram_node *n)
-{
-    uint32_t least = GRAM_NEVER, inside = n->n ? r->nodes[n->kids[0]].height : 0;
-
-    switch (n->kind) {
-    case GRAM_NODE_LEAF: return n->dfa->n_states ? 0 : GRAM_NEVER;
-    case GRAM_NODE_LITERALS: return literals_height(r, n);
-    case GRAM_NODE_VALUE: return r->values[n->ref].need.height;
-    case GRAM_NODE_SEQ: return seq_height(r, n);
-    case GRAM_NODE_ALT:
-        for (uint32_t i = 0; i < n->n; i++)
-            if (r->nodes[n->kids[i]].height < least) least = r->nodes[n->kids[i]].height;
-        return least;
+        if (!n->dfa->n_states) return never;
+        all.least.bytes = gram_dfa_rest(n->dfa, n->dfa->start, 0, 0);
+        return all;
     case GRAM_NODE_REP:
-        if (n->min == 0 || n->nullable) return 0;
-        return inside < GRAM_NEVER - 1 ? inside + 1 : GRAM_NEVER;
-    case GRAM_NODE_CAPTURE: return inside < GRAM_NEVER - 1 ? inside + 1 : GRAM_NEVER;
-    default: return 0;
-    }
-}
-
-/* The shortest text of a node; kids as they are known so far. */
-static struct gram_least node_least(const struct gram_rules *r, const struct gram_node *n)
-{
-    struct gram_need all = {0}, inside = {.least = n->n ? r->nodes[n->kids[0]].least : all.least};
-    uint32_t best = GRAM_INFINITE;
-
-    switch (n->kind) {
-    case GRAM_NODE_VALUE: return r->values[n->ref].need.least;
-    case GRAM_NODE_REP: enlarge(&all, inside, n->min); break;
-    case GRAM_NODE_CAPTURE: return inside.least;
-    case GRAM_NODE_LEAF: all.least.bytes = gram_dfa_rest(n->dfa, n->dfa->start, 0, 0); break;
+        if (n->min && one.least.bytes) enlarge(&all, in_frame(one), n->min);
+        return all;
     case GRAM_NODE_SEQ:
-        for (uint32_t i = 0; i < n->n; i++)
-            enlarge(&all, (struct gram_need){.least = r->nodes[n->kids[i]].least}, 1);
-        break;
+        for (uint32_t i = 0; i < n->n; i++) {
+            one = r->nodes[n->kids[i]].need;
+            enlarge(&all, i + 1 < n->n ? in_frame(one) : one, 1);
+        }
+        return all;
     case GRAM_NODE_ALT:
         for (uint32_t i = 0; i < n->n; i++)
-            if (r->nodes[n->kids[i]].least.bytes < best)
-                best = (all.least = r->nodes[n->kids[i]].least).bytes;
-        if (best == GRAM_INFINITE) all = never;
-        break;
+            improve(&best, r->nodes[n->kids[i]].need);
+        return best;
     case GRAM_NODE_LITERALS:
         for (uint32_t i = 0; i < n->trie->n_leaves; i++) {
-            struct gram_need one = {.least.bytes = n->trie->lengths[i]};
-            if (n->n)
-                enlarge(&one,
-                        (struct gram_need){.least = r->nodes[n->kids[n->trie->leaves[i]]].least},
-                        1);
-            if (one.least.bytes < best) best = (all.least = one.least).bytes;
+            one = (struct gram_need){.least.bytes = n->trie->lengths[i]};
+            if (n->n) enlarge(&one, r->nodes[n->kids[n->trie->leaves[i]]].need, 1);
+            improve(&best, one);
+            if (one.height > all.height) all.height = one.height;
         }
-        if (best == GRAM_INFINITE) all = never;
-        break;
-    default: break;
+        if (all.height == GRAM_NEVER) return never;
+        if (n->trie->n_leaves) best.height = all.height; /* any may come: all need room */
+        return best;
+    default: return all;
     }
-    return all.least;
 }
 
 static void finish_nodes(struct gram_build *b)
@@ -496,19 +489,14 @@ static void finish_nodes(struct gram_build *b)
     while (changed) {
         changed = false;
         for (uint32_t i = r->n_nodes; i-- > 0;) {
-            struct gram_node *n = &r->nodes[i];
-            if (!n->nullable && is_nullable(r, n)) changed = n->nullable = true;
-            uint32_t height = node_height(r, n);
-            gram_steps(b, n->n / 16);
-            if (height < n->height) changed = true, n->height = (uint16_t)height;
-            if (n->height == GRAM_NEVER) continue;
-            struct gram_least least = node_least(r, n);
-            if (least.bytes < n->least.bytes) changed = true, n->least = least;
+            changed |= improve(&r->nodes[i].need, node_need(r, &r->nodes[i]));
+            gram_steps(b, r->nodes[i].n / 16);
         }
         gram_steps(b, r->n_nodes / 8 + 1);
     }
     for (uint32_t i = 0; i < r->n_nodes; i++) {
         struct gram_node *n = &r->nodes[i];
+        n->nullable = !n->need.least.bytes;
         n->kids = gram_keep_copy(b, n->kids, n->n, sizeof(*n->kids));
         bool literals = n->kind == GRAM_NODE_LITERALS;
         if (n->kind == GRAM_NODE_CAPTURE || (literals && n->ref)) r->has_captures = true;

@@ -296,7 +296,7 @@ static void enter_round(struct gram_machine *m, uint32_t node, uint32_t parent, 
         gram_enter(m, n->kids[0], parent, events);
         return;
     }
-    if (!has_room(m, parent, m->g->rules.nodes[n->kids[0]].height + 1u)) return;
+    if (!has_room(m, parent, m->g->rules.nodes[n->kids[0]].need.height + 1u)) return;
     uint32_t frame = gram_push(m, parent, &f);
     if (frame) gram_enter(m, n->kids[0], frame, events);
 }
@@ -326,7 +326,7 @@ void gram_enter(struct gram_machine *m, uint32_t node, uint32_t stack, uint32_t 
 {
     const struct gram_node *n = &m->g->rules.nodes[node];
 
-    if (n->height == GRAM_NEVER || !has_room(m, stack, n->height)) return;
+    if (n->need.height == GRAM_NEVER || !has_room(m, stack, n->need.height)) return;
     m->work++;
     bool branches = n->kind == GRAM_NODE_ALT || n->kind == GRAM_NODE_REP;
     if ((branches || n->nullable) && seen(m, node, stack, events)) return;

@@ -164,7 +164,7 @@ void gram_parts_check(struct gram_build *b)
     const struct gram_leaf *first = NULL;
 
     for (const struct gram_leaf *l = b->leaves; l; l = l->next)
-        if (b->rules->nodes[l->node].height == GRAM_NEVER && !l->part->optional) first = l;
+        if (b->rules->nodes[l->node].need.height == GRAM_NEVER && !l->part->optional) first = l;
     if (!first) return;
     b->pointer = first->part->pointer ? first->part->pointer : "";
     if (first->schema) gram_schema_empty(b, first->schema);

@@ -60,8 +60,8 @@ uint32_t gram_add_trie(struct gram_build *b, const struct gram_trie *t)
 
 uint32_t gram_add_node(struct gram_build *b, enum gram_node_kind kind)
 {
-    struct gram_node n = {
-        .kind = (uint8_t)kind, .height = GRAM_NEVER, .least.bytes = GRAM_INFINITE};
+    struct gram_node n = {.kind = (uint8_t)kind,
+                          .need = {.height = GRAM_NEVER, .least.bytes = GRAM_INFINITE}};
     ADD(nodes, n);
 }
 

@@ -118,6 +118,7 @@ struct gram_object {
     const uint32_t *next_required; /* [n_declared + 1]: first required key from here */
     const uint32_t *required_left; /* [n_declared + 1]: required keys from here */
     const uint32_t *possible_left; /* [n_declared + 1]: possible keys from here */
+    const uint32_t *by_bytes;      /* [n_keys], those with the shortest values first */
     uint32_t n_words_required;     /* free words that are required */
     uint32_t min, max;             /* keys */
     uint8_t free_kind;
@@ -160,8 +161,7 @@ enum gram_node_kind {
 struct gram_node {
     uint8_t kind;
     bool nullable;
-    uint16_t height; /* frames that the least member needs; GRAM_NEVER: it has none */
-    struct gram_least least;
+    struct gram_need need; /* its height counts frames of all kinds */
     uint32_t n;
     uint32_t min, max, ref;
     const struct gram_dfa *dfa;

@@ -78,6 +78,17 @@ static uint64_t key_bytes(const struct measure *x, const struct gram_frame *f, u
     return k->length + 2 + after_key(f, value_rest(x, k->value, f->style));
 }
 
+/* The least of a free key that is not known yet, with its value. */
+static uint64_t free_key_bytes(const struct measure *x, const struct gram_frame *f)
+{
+    const struct gram_object *o = gram_object_of(x->m, f);
+    uint64_t bytes = GRAM_FREE_KEY_BYTES + 2;
+
+    if (o->free_kind == GRAM_FREE_NONE) return MOST;
+    if (o->free_kind == GRAM_FREE_DFA) bytes += o->free_keys->rest[o->free_keys->start];
+    return bytes + after_key(f, styled(&o->free_need.least, f->style));
+}
+
 /* The keys that must come after `taken` (GRAM_NONE: as it is), and at least so many. */
 static struct todo keys_left(const struct measure *x, const struct gram_frame *f, uint32_t taken,
                              uint32_t at_least)
@@ -90,24 +101,24 @@ static struct todo keys_left(const struct measure *x, const struct gram_frame *f
                      : taken < o->n_declared ? taken + 1
                                              : o->n_declared;
     uint32_t count = f->count + (taken != GRAM_NONE);
+    uint64_t free = free_key_bytes(x, f), one;
 
-    for (int optional = 0; optional < 2; optional++) {
-        for (uint32_t k = begin; k < o->n_keys; k++) {
-            bool wanted =
-                known ? needed.words[k / 64] >> k % 64 & 1 : gram_object_needs(x->m, f, k);
-            if (optional && (t.n >= at_least && count + t.n >= o->min)) return t;
-            if (k == taken || wanted == optional || o->keys[k].value == GRAM_NONE) continue;
-            if (k >= o->n_declared && gram_key_known(x->m->cells, f->list, k)) continue;
-            t.bytes += key_bytes(x, f, k);
-            t.n++;
-        }
-    }
-    uint64_t key = GRAM_FREE_KEY_BYTES + 2 + after_key(f, styled(&o->free_need.least, f->style));
-    if (o->free_kind == GRAM_FREE_DFA) key += o->free_keys->rest[o->free_keys->start];
-    while (t.n < at_least || count + t.n < o->min) {
-        t.bytes = least(t.bytes + key, MOST);
+    if (o->min > count + at_least) at_least = o->min - count;
+    for (uint32_t i = 0; i < 2 * o->n_keys; i++) {
+        bool optional = i >= o->n_keys;
+        uint32_t k = optional ? o->by_bytes[i - o->n_keys] : i;
+        bool wanted = known ? needed.words[k / 64] >> k % 64 & 1 : gram_object_needs(x->m, f, k);
+        if (optional && t.n >= at_least) break;
+        if (k < begin || k == taken || wanted == optional || o->keys[k].value == GRAM_NONE)
+            continue;
+        if (k >= o->n_declared && gram_key_known(x->m->cells, f->list, k)) continue;
+        one = key_bytes(x, f, k);
+        if (optional && one > free) break;
+        t.bytes += one;
         t.n++;
     }
+    for (; t.n < at_least; t.n++)
+        t.bytes = least(t.bytes + free, MOST);
     return t;
 }
 
@@ -163,9 +174,9 @@ static uint64_t frame_rest(struct measure *x, uint32_t frame)
         bytes = t.bytes + end_of(x, &f, t.n);
     } else {
         for (uint32_t i = f.pos; f.kind == GRAM_FRAME_SEQ && i < n->n; i++)
-            bytes += r->nodes[n->kids[i]].least.bytes;
+            bytes += r->nodes[n->kids[i]].need.least.bytes;
         if (f.kind == GRAM_FRAME_REP && f.count < n->min)
-            bytes += (uint64_t)r->nodes[n->kids[0]].least.bytes * (n->min - f.count);
+            bytes += (uint64_t)r->nodes[n->kids[0]].need.least.bytes * (n->min - f.count);
         bytes += stack_rest(x, f.parent);
     }
     bytes = least(bytes, MOST);
@@ -185,24 +196,22 @@ static uint64_t stack_rest(struct measure *x, uint32_t stack)
 
 /* ---- places -------------------------------------------------------------------------------- */
 
-/* A place between the tokens of JSON, on one frame (0: none). */
+/* A place between the tokens of JSON, on one frame (0: none). White space is needed, and makes that
+ * nothing else may come, only in a style. */
 static uint64_t between(struct measure *x, const struct gram_config *c, uint32_t frame)
 {
     const struct gram_frame f = frame ? frame_of(x, frame) : (struct gram_frame){.kind = UINT8_MAX};
-    bool inside = f.kind <= GRAM_FRAME_ARRAY;
-    uint64_t space = inside && x->m->g->spaces.styled ? gram_style_space(&f, c->kind, c->d) : 0;
+    bool styled = f.kind <= GRAM_FRAME_ARRAY && x->m->g->spaces.styled, begun = styled && c->d;
+    uint64_t space = styled ? gram_style_space(&f, c->kind, c->d) : 0;
     uint64_t value = value_rest(x, c->node, f.style) + (frame ? frame_rest(x, frame) : 0);
     struct todo t;
 
     switch (c->kind) {
     case GRAM_AT_VALUE: return space + value;
     case GRAM_AT_COLON: return after_key(&f, value);
-    case GRAM_AT_NEXT:
-        return space && c->d ? space + 1 + stack_rest(x, f.parent)
-               : c->d        ? 1 + stack_rest(x, f.parent)
-                             : frame_rest(x, frame);
+    case GRAM_AT_NEXT: return begun ? space + 1 + stack_rest(x, f.parent) : frame_rest(x, frame);
     default:
-        t = things_left(x, &f, c->kind == GRAM_AT_KEY || c->d);
+        t = things_left(x, &f, c->kind == GRAM_AT_KEY || begun);
         if (!t.n) return 1 + stack_rest(x, f.parent);
         return space + t.bytes + end_of(x, &f, t.n - 1);
     }
@@ -271,7 +280,7 @@ static uint64_t trie_rest(const struct measure *x, const struct gram_config *c,
     for (uint32_t i = at->leaf_lo; i < at->leaf_hi; i++) {
         const struct gram_node *kid = kids ? &x->m->g->rules.nodes[kids[t->leaves[i]]] : NULL;
         if (c->hashed && is_taken(x, frame, t->hashes[i])) continue;
-        best = least(best, t->lengths[i] - at->depth + (kid ? kid->least.bytes : 0ull));
+        best = least(best, t->lengths[i] - at->depth + (kid ? kid->need.least.bytes : 0ull));
     }
     return best;
 }
