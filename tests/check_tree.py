@@ -75,7 +75,7 @@ BUDGETS = {
     "tokenizer": 9000,
     "tokenizer/template": 7700,
     "tokenizer/chat": 1890,
-    "tokenizer/grammar": 12020,
+    "tokenizer/grammar": 12050,
     "tokenizer/grammar/front": 1130,
     "tokenizer/grammar/schema": 4620,
     "tokenizer/tools": 5220,

@@ -142,24 +142,55 @@ static void step_format(struct gram_machine *m, const struct gram_config *c, uin
 
 /* ---- numbers ------------------------------------------------------------------------------- */
 
+static bool number_after(const struct gram_number *n, const struct gram_config *c, uint8_t byte,
+                         struct gram_num_state *ret)
+{
+    gram_number_unpack(n, ret, c->d, (const uint64_t[]){c->s1, c->s2});
+    return gram_number_step(n, ret, byte);
+}
+
+/* Of an item of an array, after a byte. */
+static uint64_t item_hash(const struct gram_number *n, const struct gram_config *c,
+                          const struct gram_num_state *s, uint8_t byte)
+{
+    return n->exact ? gram_number_hash(s) : gram_hash_byte(c->s2, byte);
+}
+
+/* Another byte in place of this one leads to a number that no array of the stack may have yet. */
+static bool number_has_others(const struct gram_machine *m, const struct gram_number *n,
+                              const struct gram_config *c, uint8_t byte)
+{
+    struct gram_num_state s;
+
+    for (const char *p = "0123456789-"; *p; p++) {
+        uint32_t stack = c->stack, frame;
+        if (*p == byte || !number_after(n, c, (uint8_t)*p, &s)) continue;
+        if (gram_number_extends(n, &s)) return true;
+        bool known = false;
+        uint64_t hash = gram_hash_end(item_hash(n, c, &s, (uint8_t)*p));
+        while (gram_next_frame(m->cells, &stack, &frame))
+            known |= gram_key_known(m->cells, gram_frame_at(m->cells, frame)->list, hash);
+        if (!known) return true;
+    }
+    return false;
+}
+
 static void step_number(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
 {
     const struct gram_number *n = &m->g->rules.numbers[c->node];
     struct gram_config next = *c;
     struct gram_num_state s;
-    uint64_t bits[2] = {c->s1, c->s2};
+    uint64_t bits[2] = {0, 0};
 
-    gram_number_unpack(n, &s, c->d, bits);
-    if (!gram_number_step(n, &s, byte)) return;
-    bits[1] = 0;
+    if (!number_after(n, c, byte, &s)) return;
     gram_number_pack(n, &s, &next.d, bits);
     next.s1 = bits[0];
-    next.s2 = n->exact ? bits[1] : c->hashed ? gram_hash_byte(c->s2, byte) : 0;
+    next.s2 = n->exact ? bits[1] : c->hashed ? item_hash(n, c, &s, byte) : 0;
     bool extends = gram_number_extends(n, &s);
     if (extends) gram_emit(m, &next);
     if (gram_number_complete(n, &s)) {
-        uint64_t hash = !c->hashed ? 0 : n->exact ? gram_number_hash(&s) : next.s2;
-        gram_leave_item(m, &next, hash, !extends);
+        bool last_chance = c->hashed && !extends && !number_has_others(m, n, c, byte);
+        gram_leave_item(m, &next, c->hashed ? item_hash(n, c, &s, byte) : 0, last_chance);
     }
 }
 

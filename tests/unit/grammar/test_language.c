@@ -306,8 +306,13 @@ static const struct language arrays[] = {
      {"[1,1]", "[1,2,1]"}},
     {S,
      "{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"uniqueItems\":true}",
-     {"[1,11,111]"},
-     {"[1,11,1]"}},
+     {"[1,11,111]", "[0,1,-1]"},
+     {"[1,11,1]", "[0,0]", "[1,0,2,0]"}},
+    {S,
+     "{\"type\":\"array\",\"items\":{\"type\":\"integer\",\"minimum\":-1,\"maximum\":12},"
+     "\"uniqueItems\":true}",
+     {"[10,11,12,1]", "[-1,0,9]"},
+     {"[10,10]", "[9,9]", "[0,1,0]"}},
 };
 
 static const struct language constants[] = {

@@ -38,6 +38,8 @@ static const struct {
         "\"additionalProperties\":{\"type\":\"boolean\"},\"maxProperties\":4}"},
     {S, "{\"type\":\"object\",\"propertyNames\":{\"pattern\":\"^[ab]{1,2}$\"},\"minProperties\":3,"
         "\"additionalProperties\":{\"type\":\"integer\",\"maximum\":12}}"},
+    {S, "{\"type\":\"array\",\"uniqueItems\":true,\"items\":{\"type\":\"integer\",\"minimum\":0,"
+        "\"maximum\":12},\"minItems\":14}"},
     {S, "{\"type\":\"array\",\"uniqueItems\":true,\"items\":{\"enum\":[\"a\",\"ab\",1,12,null]},"
         "\"minItems\":3}"},
     {S,
