@@ -87,7 +87,7 @@ BUDGETS = {
     "server/http": 5180,
     "server/api/read": 4890,
     "server/api/run": 2180,
-    "server/api/write": 2650,
+    "server/api/write": 2660,
     "server/api/pooled": 2030,
     "server/api": 4000,
     "server/cli": 5960,

@@ -243,7 +243,7 @@ static int measure_echoes(struct srv_gen *g, struct param_error *err)
 static void derive(struct srv_gen *g)
 {
     struct srv_gen_params *p = &g->params;
-    if (g->max_tokens < 0) g->max_tokens = DEFAULT_MAX_TOKENS;
+    srv_gen_default_tokens(g, DEFAULT_MAX_TOKENS);
     p->want_logprobs = p->logprobs_count >= 0;
     if (p->echo && p->want_logprobs && p->prompt_logprobs < p->logprobs_count)
         p->prompt_logprobs = p->logprobs_count;
@@ -278,14 +278,14 @@ static int prepare_fim(struct srv_gen *g, struct param_error *err)
     if (!g->params.suffix) g->params.suffix = "";
     if (g->params.prompt && !json_is_string(g->params.prompt))
         return param_wrong_type(err, "prompt", "a string here");
-    if (g->max_tokens < 0) g->max_tokens = eng_info(g->served->engine)->ctx_tokens;
+    srv_gen_default_tokens(g, eng_info(g->served->engine)->ctx_tokens);
     return srv_completion_prompt(g, err);
 }
 
 static int prepare_native(struct srv_gen *g, struct param_error *err)
 {
     g->params.timings = true;
-    if (g->max_tokens < 0) g->max_tokens = eng_info(g->served->engine)->ctx_tokens;
+    srv_gen_default_tokens(g, eng_info(g->served->engine)->ctx_tokens);
     return srv_completion_prompt(g, err);
 }
 
@@ -313,7 +313,7 @@ static int prepare_infill(struct srv_gen *g, struct param_error *err)
         return param_fail(err, SRV_ERR_MISSING, absent, "The parameter '%s' is required.", absent);
     if (p->prompt && !hole.prompt) return param_wrong_type(err, "prompt", "a string here");
     g->params.timings = true;
-    if (g->max_tokens < 0) g->max_tokens = ctx;
+    srv_gen_default_tokens(g, ctx);
     g->dialect = srv_request_alloc(g->req, sizeof(struct completion));
     g->prompts = srv_request_alloc(g->req, sizeof(*g->prompts));
     if (!g->dialect || !g->prompts) return param_no_memory(err);

@@ -150,7 +150,7 @@ int srv_gen_chat_prompt(struct srv_gen *g, struct chat_input *in, const char *pl
         srv_metrics_add(metrics, SRV_COUNT_METADATA_LINES, lines.n);
         param_name_ignored(g->req, &g->unknown, err); /* once more, with the lines */
     }
-    if (g->max_tokens < 0) g->max_tokens = srv_gen_default_tokens(g);
+    srv_gen_default_tokens(g, eng_info(g->served->engine)->ctx_tokens);
     return 0;
 }
 

@@ -140,7 +140,7 @@ static int make_text(struct srv_gen *g, struct param_error *err)
                           g->model);
     p->add_special = true;
     g->tools.can_reason = false;
-    if (g->max_tokens < 0) g->max_tokens = eng_info(g->served->engine)->ctx_tokens;
+    srv_gen_default_tokens(g, eng_info(g->served->engine)->ctx_tokens);
     int rc = srv_completion_prompt(g, err);
     p->want_logprobs = logged;
     return rc || param_name_ignored(g->req, &g->unknown, err) ? -1 : 0;

@@ -538,18 +538,43 @@ def test_answers_end_before_their_tokens_do():
     assert n_closed > (20 if SLOW else 80) and SERVER.metrics()["hearth_closed_answers_total"] - before == n_closed, n_closed
 
 
-def test_closing_shows_in_every_dialect():
-    schema, whole = required(4, {"type": "string", "minLength": 3}), 60
-    chat = dict(CHAT, response_format={"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}, max_tokens=whole)
-    formats = [("/v1/responses", {"input": "Who?", "text": {"format": {"type": "json_schema", "name": "a", "schema": schema}},
-                                  "max_output_tokens": whole}, lambda a: a["usage"]["output_tokens_details"], "incomplete"),
-               ("/v1/messages", {"messages": chat["messages"], "output_config": {"format": {"type": "json_schema", "schema": schema}},
-                                 "max_tokens": whole}, lambda a: a["usage"], "max_tokens"),
-               ("/v1/chat/completions", chat, lambda a: a["usage"]["completion_tokens_details"], "length")]
-    for path, body, counts, reason in formats:
-        text, why = text_of(path, body)
-        assert why == reason and len(json.loads(text)) == 4, (path, text, why)
-        assert {"closing_tokens", "closing_values"} <= counts(ok(path, body)[0]).keys(), path
+def test_closing_shows_on_every_route():
+    """What a client sees of an answer that ran out of tokens: those that it asked for, or those of --schema-max-tokens."""
+    schema, messages = required(4, {"type": "string", "minLength": 3}), CHAT["messages"]
+    wrapped = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
+
+    def chosen(answer):
+        choice = answer["choices"][0]
+        return choice.get("text") or choice["message"]["content"], choice["finish_reason"], answer["usage"]["completion_tokens_details"]
+    # route, body, how many tokens, the text with the reason and the counts
+    routes = [
+        ("/v1/chat/completions", {"messages": messages, "response_format": wrapped}, "max_tokens", chosen, "length"),
+        ("/v1/completions", {"prompt": "Who?", "response_format": wrapped}, "max_tokens", chosen, "length"),
+        ("/v1/responses", {"input": "Who?", "text": {"format": {"type": "json_schema", "name": "a", "schema": schema}}}, "max_output_tokens",
+         lambda a: (a["output"][0]["content"][0]["text"], a["status"], a["usage"]["output_tokens_details"]), "incomplete"),
+        ("/v1/messages", {"messages": messages, "output_config": {"format": {"type": "json_schema", "schema": schema}}}, "max_tokens",
+         lambda a: (a["content"][0]["text"], a["stop_reason"], a["usage"]), "max_tokens"),
+        ("/api/chat", {"messages": messages, "format": schema, "stream": False}, "num_predict",
+         lambda a: (a["message"]["content"], a["done_reason"], a), "length"),
+        ("/api/generate", {"prompt": "Who?", "format": schema, "stream": False}, "num_predict",
+         lambda a: (a["response"], a["done_reason"], a), "length"),
+        ("/completion", {"prompt": "Who?", "json_schema": schema}, "n_predict", lambda a: (a["content"], a["stop_type"], a), "limit"),
+    ]
+    _, n_least = least_ids(schema)
+    with Hearth("--schema-max-tokens", str(n_least + 2)) as short:
+        for path, body, limit, seen, reason in routes:
+            bounds = [{"options": {limit: n_least + 9}} if limit == "num_predict" else {limit: n_least + 9}]
+            if path not in ("/v1/completions", "/v1/messages"):  # 16 tokens, and a limit that must be there
+                bounds.append({})
+            for bound in bounds:
+                status, _, answer = short.post(path, dict(body, **bound))
+                assert status == 200, (path, answer)
+                text, why, counts = seen(answer)
+                assert why == reason and len(json.loads(text)) == 4, (path, bound, answer)
+                assert 0 < counts["closing_tokens"] <= n_least + 9 and 0 <= counts["closing_values"] <= 4, (path, bound, answer)
+    with Hearth("--schema-max-tokens", "9") as short:
+        assert short.post("/v1/completions", {"prompt": "Who?", "response_format": wrapped})[2]["usage"]["completion_tokens"] == 9
+    chat = dict(CHAT, response_format=wrapped, max_tokens=60)
     two = ok("/v1/chat/completions", dict(chat, n=2))[0]
     assert all(len(json.loads(choice["message"]["content"])) == 4 for choice in two["choices"])
     events = chunks(SERVER.stream("/v1/chat/completions", dict(chat, stream=True)))
@@ -564,13 +589,10 @@ def test_what_closing_leaves_alone():
         answer, _ = ok("/v1/completions", dict(PROMPT, **dict({"max_tokens": 50, "json_schema": schema}, **fields)))
         assert answer["choices"][0]["finish_reason"] == "length" and "completion_tokens_details" not in answer["usage"], answer
     refused({"structured_outputs": {"json": PERSON, "close": 1}}, "invalid_type", "structured_outputs.close")
-    with Hearth("--close-answers", "off") as off, Hearth("--schema-max-tokens", "30") as short:
+    with Hearth("--close-answers", "off") as off:
         cut = off.post("/v1/completions", dict(PROMPT, json_schema=schema, max_tokens=50))[2]
         assert cut["choices"] == ok("/v1/completions", dict(PROMPT, json_schema=schema, max_tokens=50,
                                                             structured_outputs={"close": False}))[0]["choices"]
-        body = {"messages": CHAT["messages"], "seed": 1, "json_schema": {"type": "array", "items": {"type": "string"}, "minItems": 9}}
-        answer = short.post("/v1/chat/completions", body)[2]
-        assert 15 <= answer["usage"]["completion_tokens"] <= 30 and len(json.loads(answer["choices"][0]["message"]["content"])) >= 9, answer
 
 
 def test_calls_are_closed_only_if_they_are_named():

@@ -70,11 +70,12 @@ struct eng_usage srv_gen_usage(const struct gen_prompt *p)
     return u;
 }
 
-int64_t srv_gen_default_tokens(const struct srv_gen *g)
+void srv_gen_default_tokens(struct srv_gen *g, int64_t n)
 {
     const struct srv_config *c = srv_facts(g->req)->app->config;
     bool bounded = g->guide.ask.param && srv_guide_closes(&g->guide, c) && c->schema_max_tokens;
-    return bounded ? c->schema_max_tokens : eng_info(g->served->engine)->ctx_tokens;
+    if (g->max_tokens >= 0) return;
+    g->max_tokens = bounded && c->schema_max_tokens < n ? c->schema_max_tokens : n;
 }
 
 int64_t srv_gen_token_capacity(const struct srv_gen *g, const struct gen_prompt *p)

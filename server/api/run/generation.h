@@ -190,8 +190,8 @@ struct gen_totals {
 };
 struct gen_totals srv_gen_totals(const struct srv_gen *g);
 
-/* max_tokens where nobody says it: as many as the context has, fewer of an answer of JSON. */
-int64_t srv_gen_default_tokens(const struct srv_gen *g);
+/* max_tokens where nobody says it: as many as the route has, fewer of an answer of JSON. */
+void srv_gen_default_tokens(struct srv_gen *g, int64_t n);
 
 /* Returns the largest number of tokens that a choice of the prompt can have. */
 int64_t srv_gen_token_capacity(const struct srv_gen *g, const struct gen_prompt *p);

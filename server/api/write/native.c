@@ -28,6 +28,7 @@ static void write_end(struct srv_gen *g, struct jw *w, const struct gen_prompt *
                       const struct gen_choice *c, int64_t from)
 {
     const struct completion *cp = g->dialect;
+    const struct gen_totals t = srv_gen_totals(g);
     size_t len;
     const char *stop = srv_gen_stop_string(c, &len);
     bool limit = strcmp(c->finish_reason, "length") == 0;
@@ -35,6 +36,7 @@ static void write_end(struct srv_gen *g, struct jw *w, const struct gen_prompt *
     jw_text(w, "stop_type", stop ? "word" : limit ? "limit" : "eos");
     jw_string(w, "stopping_word", stop ? stop : "", len);
     write_counts(g, w, p, c, from, c->n_tokens);
+    srv_gen_write_closing(w, &t);
     jw_int(w, "tokens_cached", p->n_ids + c->n_tokens);
     jw_bool(w, "truncated", cp->cut);
     jw_text(w, "model", g->model);

@@ -103,6 +103,7 @@ static void write_end(const struct srv_gen *g, struct jw *w, const struct gen_ch
     write_duration(w, "prompt_eval_duration", u.started_us, u.first_token_us);
     jw_int(w, "eval_count", t.n_completion);
     write_duration(w, "eval_duration", u.first_token_us, u.done_us);
+    srv_gen_write_closing(w, &t);
     if (g->n_dropped_items > 0) jw_int(w, "dropped_input_items", g->n_dropped_items);
 }
 
