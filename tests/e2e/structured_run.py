@@ -144,9 +144,9 @@ def compiled(accept, schemas, n):
     return found, refused
 
 
-def random_model(directory):
+def random_model(directory, tokenizer="smollm2-135m"):
     subprocess.run([sys.executable, os.path.join(ROOT, "tests", "bench", "make_model.py"), directory, "--shape", "narrow",
-                    "--tokenizer", reference("models", "smollm2-135m")], check=True)
+                    "--tokenizer", reference("models", tokenizer)], check=True)
     return directory
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Schemas at random, judged by jsonschema and llguidance: small cases of structured_run.py, tools_run.py and
-differential_schema.py.
+"""Schemas at random, judged by jsonschema and llguidance: small cases of structured_run.py, whole_json_run.py,
+tools_run.py and differential_schema.py.
 
 Runs itself with the interpreter of $HEARTH_VENV, where tests/run.sh installed them; skipped without.
 """
@@ -18,6 +18,7 @@ try:
     import differential_schema
     import structured_run
     import tools_run
+    import whole_json_run
 except ImportError as e:
     print(e)
     sys.exit(77)
@@ -35,6 +36,13 @@ def test_finished_answers_are_valid():
         assert not found.wrong, found.wrong
         assert count["answers"] == 240 and count["finished"] > 200 and (count["cut"] == 0) == (close == "on"), count
         assert count["valid"] > 0.9 * count["finished"], count
+
+
+def test_json_is_whole():
+    """A few of each part of whole_json_run.py."""
+    for part, n in (("jump", 8), ("texts", 300), ("answers", 60), ("same", 2), ("calls", 30)):
+        found = whole_json_run.run(part, argparse.Namespace(n=n, seed=1, clients=8), DEMO)
+        assert not found.wrong and found.count["right"] >= n / 2, (part, found.count)
 
 
 def tools_options(**others):
