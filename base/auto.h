@@ -6,8 +6,7 @@
  *   AUTO_FREE char *text = NULL;       for each variable of the declaration
  *   HOLD(&set->lock);                  a lock, held from here on
  */
-#ifndef HEARTH_BASE_AUTO_H
-#define HEARTH_BASE_AUTO_H
+#pragma once
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -25,5 +24,3 @@ static inline void auto_unlock(pthread_mutex_t **lock)
 {
     pthread_mutex_unlock(*lock);
 }
-
-#endif

@@ -6,8 +6,7 @@
  *
  * Threads: unsafe; one owner at a time.
  */
-#ifndef HEARTH_BASE_BUF_H
-#define HEARTH_BASE_BUF_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,5 +27,3 @@ void buf_clear(struct buf *b);
 void buf_add(struct buf *b, const char *data, size_t len);
 void buf_puts(struct buf *b, const char *text);
 void buf_printf(struct buf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-#endif

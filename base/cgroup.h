@@ -3,8 +3,7 @@
  * The control groups that limit this process, versions 1 and 2, as /proc/self/cgroup names them.
  * `root` is put before the paths of /proc and /sys: "" except in tests. Any thread.
  */
-#ifndef HEARTH_BASE_CGROUP_H
-#define HEARTH_BASE_CGROUP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,5 +22,3 @@ int64_t cgroup_memory_limit(const char *root);
 
 /* Reads the first line of DIR/NAME, at most size - 1 bytes. Returns false if there is none. */
 bool cgroup_read_line(const char *dir, const char *name, char *line, size_t size);
-
-#endif

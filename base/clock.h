@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The clocks: one for durations and deadlines, one for dates. Any thread. */
-#ifndef HEARTH_BASE_CLOCK_H
-#define HEARTH_BASE_CLOCK_H
+#pragma once
 
 #include <stdint.h>
 #include <time.h>
@@ -35,5 +34,3 @@ static inline int64_t clock_date_ms(void)
     clock_gettime(CLOCK_REALTIME, &t);
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* A failure and its sentence in one statement. */
-#ifndef HEARTH_BASE_FAIL_H
-#define HEARTH_BASE_FAIL_H
+#pragma once
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,5 +16,3 @@ __attribute__((format(printf, 4, 5))) static inline int fail_with(int rc, char *
     va_end(args);
     return rc;
 }
-
-#endif

@@ -7,8 +7,7 @@
  * A file is DIR/NAME; dir NULL: NAME is the whole path. Any thread. Errors are a negative enum
  * file_error with a sentence that begins with the path; err is written only with an error.
  */
-#ifndef HEARTH_BASE_FILE_H
-#define HEARTH_BASE_FILE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -59,5 +58,3 @@ bool file_is_lfs_pointer(const void *data, size_t n);
  * are then in *ret_mode. False also for a file that does not exist.
  */
 bool file_is_exposed(const char *path, unsigned *ret_mode);
-
-#endif

@@ -12,8 +12,7 @@
  * Opened by one thread; afterwards const, for any. Errors are a negative enum file_error with one
  * sentence that begins with the file's name and says which key or tensor is meant.
  */
-#ifndef HEARTH_BASE_GGUF_H
-#define HEARTH_BASE_GGUF_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -114,5 +113,3 @@ struct gguf_block {
     int n_elements, n_bytes;
 };
 const struct gguf_block *gguf_block_type(int type);
-
-#endif

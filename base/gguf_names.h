@@ -5,8 +5,7 @@
  *
  * A model is one file, or a set of splits NAME-00001-of-0000N.gguf, which is named by its first.
  */
-#ifndef HEARTH_BASE_GGUF_NAMES_H
-#define HEARTH_BASE_GGUF_NAMES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -46,5 +45,3 @@ int gguf_folder_visit(const char *dir, bool (*fn)(void *ctx, const char *name), 
  * it is in, or the folder that it is the only model of. Returns buf, or NULL.
  */
 const char *gguf_folder_of(const char *path, char *buf, size_t size);
-
-#endif

@@ -3,8 +3,7 @@
  * Freed memory that glibc's allocator keeps; other C libraries have no such settings, and these
  * calls do nothing there. Any thread.
  */
-#ifndef HEARTH_BASE_HEAP_H
-#define HEARTH_BASE_HEAP_H
+#pragma once
 
 #include <stdlib.h>
 #ifdef __GLIBC__
@@ -33,5 +32,3 @@ static inline void heap_limit(int n_arenas, int mmap_bytes)
     (void)mmap_bytes;
 #endif
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Bytes as digits, and digits as numbers. Any thread. */
-#ifndef HEARTH_BASE_HEX_H
-#define HEARTH_BASE_HEX_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -25,5 +24,3 @@ static inline int hex_value(int c)
     c |= 0x20;
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
-
-#endif

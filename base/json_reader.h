@@ -17,8 +17,7 @@
  * Threads: unsafe; one owner. Errors: a negative enum jr_error with a sentence in the err buffer;
  * after one the reader is only good for jr_finish.
  */
-#ifndef HEARTH_BASE_JSON_READER_H
-#define HEARTH_BASE_JSON_READER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -89,5 +88,3 @@ int jr_skip(struct jr *r, const char **ret, size_t *ret_len);
 
 /* Nothing but white space is left. */
 int jr_end(struct jr *r);
-
-#endif

@@ -9,8 +9,7 @@
  *
  * Threads: safe; nothing is kept.
  */
-#ifndef HEARTH_BASE_JSON_TREE_H
-#define HEARTH_BASE_JSON_TREE_H
+#pragma once
 
 #include <stddef.h>
 
@@ -71,5 +70,3 @@ int jt_read(struct json_t **ret, const char *text, size_t len, const struct jt_p
  */
 int jt_read_file(struct json_t **ret, const char *name, const char *text, size_t len,
                  const struct jt_library *library, unsigned flags, char *err, size_t errlen);
-
-#endif

@@ -19,8 +19,7 @@
  *
  * Threads: unsafe; one owner at a time.
  */
-#ifndef HEARTH_BASE_JSON_WRITER_H
-#define HEARTH_BASE_JSON_WRITER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -90,5 +89,3 @@ void jw_json(struct jw *w, const char *name, const char *json, size_t len);
 
 void jw_bool(struct jw *w, const char *name, bool value);
 void jw_null(struct jw *w, const char *name);
-
-#endif

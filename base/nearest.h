@@ -4,8 +4,7 @@
  * near: a third of the typed characters may differ, three at most; an exchange of two neighbours
  * counts once (optimal string alignment). Pure; any thread.
  */
-#ifndef HEARTH_BASE_NEAREST_H
-#define HEARTH_BASE_NEAREST_H
+#pragma once
 
 #include <stddef.h>
 
@@ -22,5 +21,3 @@ void srv_nearest_init(struct srv_nearest *n, const char *typed, size_t typed_len
 
 /* Keeps the name if it is nearer than those before. Borrows it. */
 void srv_nearest_offer(struct srv_nearest *n, const char *name, size_t name_len);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Advice for an operator about a system error, to follow strerror in a sentence. */
-#ifndef HEARTH_BASE_OS_ERROR_H
-#define HEARTH_BASE_OS_ERROR_H
+#pragma once
 
 #include <errno.h>
 
@@ -18,5 +17,3 @@ static inline const char *os_error_remedy(int error)
     default: return "";
     }
 }
-
-#endif

@@ -3,8 +3,7 @@
  * SHA-1 (FIPS 180-4), which names git's objects; nothing else should use it. Pure; one owner per
  * state.
  */
-#ifndef HEARTH_BASE_SHA1_H
-#define HEARTH_BASE_SHA1_H
+#pragma once
 
 #include "base/sha256.h"
 
@@ -18,5 +17,3 @@ struct sha1 {
 void sha1_init(struct sha1 *s);
 void sha1_update(struct sha1 *s, const void *data, size_t len);
 void sha1_final(struct sha1 *s, uint8_t ret[SHA1_BYTES]);
-
-#endif

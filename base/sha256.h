@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* SHA-256 (FIPS 180-4). Pure; one owner per state. */
-#ifndef HEARTH_BASE_SHA256_H
-#define HEARTH_BASE_SHA256_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -23,5 +22,3 @@ void sha256_final(struct sha256 *s, uint8_t ret[SHA256_BYTES]);
 
 /* A message in one piece. */
 void sha256(uint8_t ret[SHA256_BYTES], const void *data, size_t len);
-
-#endif

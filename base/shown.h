@@ -4,8 +4,7 @@
  * characters (a terminal obeys those of Latin-1 too), what reorders or hides the text around it,
  * and bytes that are not UTF-8 are spelled \x1b or \u202e. Pure but for the streams; any thread.
  */
-#ifndef HEARTH_BASE_SHOWN_H
-#define HEARTH_BASE_SHOWN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -34,5 +33,3 @@ bool shown_write(FILE *f, const char *s, size_t len);
 
 /* Prints one line, cut to SHOWN_LINE_BYTES; nothing in it begins another one. */
 void shown_line(FILE *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-#endif

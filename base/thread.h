@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Threads and conditions as the whole program makes them. Any thread. */
-#ifndef HEARTH_BASE_THREAD_H
-#define HEARTH_BASE_THREAD_H
+#pragma once
 
 #include <pthread.h>
 #include <stddef.h>
@@ -19,5 +18,3 @@ int thread_start(pthread_t *ret, const char *name, size_t stack_bytes, void *(*r
  * lock cannot: neither allocates.
  */
 void thread_cond_init(pthread_cond_t *ret);
-
-#endif

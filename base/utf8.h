@@ -2,8 +2,7 @@
 /*
  * UTF-8: validation once at the door, then unchecked reading. Pure functions, any thread.
  */
-#ifndef HEARTH_BASE_UTF8_H
-#define HEARTH_BASE_UTF8_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -75,5 +74,3 @@ static inline uint32_t utf8_before(const unsigned char *end, const unsigned char
     *ret_begin = s;
     return utf8_next(&s);
 }
-
-#endif

@@ -16,8 +16,7 @@
  *
  * Threads: attn_begin on the scheduler thread; the item functions on any, inside one pool run.
  */
-#ifndef HEARTH_ENGINE_ATTENTION_H
-#define HEARTH_ENGINE_ATTENTION_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -69,5 +68,3 @@ struct gemm_blocks attn_reads(const struct attn *a, int layer);
 void attn_store_item(struct attn *a, int layer, int item, int thread);
 void attn_item(struct attn *a, int layer, int item, int thread);
 void attn_merge_item(struct attn *a, int layer, int item, int thread);
-
-#endif

@@ -13,8 +13,7 @@
  *
  * Threads: the scheduler thread only. Nothing is allocated after batch_init.
  */
-#ifndef HEARTH_ENGINE_BATCH_H
-#define HEARTH_ENGINE_BATCH_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -191,5 +190,3 @@ bool batch_awaits_pages(const struct batch *b);
 
 /* The job that all rows of the step belong to, or NULL. */
 struct eng_job *batch_solo_job(const struct batch *b);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A forward pass as a scheduler sees it, so that tests can have another. Encoders have no logits,
  * argmax and end ids. */
-#ifndef HEARTH_ENGINE_BATCH_MODEL_H
-#define HEARTH_ENGINE_BATCH_MODEL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -39,5 +38,3 @@ static inline bool batch_model_run(const struct batch_model *m, const struct fwd
     *ret_us = m->us ? m->us(m->ctx) : (double)(clock_now_us() - start);
     return complete;
 }
-
-#endif

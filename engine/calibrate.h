@@ -3,8 +3,7 @@
  * Calibration of a model whose weights are packed for the inputs they get (path int4): one text
  * through the model, which sums the squares of the inputs of every product.
  */
-#ifndef HEARTH_ENGINE_CALIBRATE_H
-#define HEARTH_ENGINE_CALIBRATE_H
+#pragma once
 
 #include "engine/model/model.h"
 
@@ -18,5 +17,3 @@ struct calibrate_text {
 /* For eng_model_params; ctx is a struct calibrate_text, whose ids beyond the model's are left out.
  * The sums depend on the text, the weights and the kernels' level alone. */
 eng_calibrate_fn calibrate_run;
-
-#endif

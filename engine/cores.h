@@ -13,8 +13,7 @@
  * Threads: safe; a member is one thread's at a time. Only the one that has the turn may run the
  * pool. A NULL member is fine where one is asked for: nobody else computes.
  */
-#ifndef HEARTH_ENGINE_CORES_H
-#define HEARTH_ENGINE_CORES_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -33,5 +32,3 @@ void cores_quit(struct cores_member *s);
 void cores_enter(struct cores_member *s);
 /* Ends the turn. more: it will be asked for at once. Returns true if another engine waits. */
 bool cores_leave(struct cores_member *s, bool more);
-
-#endif

@@ -14,8 +14,7 @@
  *
  * Threads: the scheduler thread only. Nothing is allocated.
  */
-#ifndef HEARTH_ENGINE_DRAFT_H
-#define HEARTH_ENGINE_DRAFT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -102,5 +101,3 @@ double draft_cost_us(const struct draft_cost *c, int n_rows);
  * them, n_rows its rows; both grow by the decision. row_cost is from draft_cost_row.
  */
 int draft_length(const struct draft *d, int most, double row_cost, double *n_tokens, int *n_rows);
-
-#endif

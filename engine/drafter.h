@@ -25,8 +25,7 @@
  * Threads: steps, costs and rates are the scheduler's. Opening and planning come before its thread;
  * drafters_load, _await, _drop_twin and _finish are for one other thread at a time.
  */
-#ifndef HEARTH_ENGINE_DRAFTER_H
-#define HEARTH_ENGINE_DRAFTER_H
+#pragma once
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -156,5 +155,3 @@ void drafter_missed(struct drafter *d);
 
 /* Takes notice of whether an id whose draw had this margin was right. */
 void drafter_note(struct drafter *d, int margin, bool right);
-
-#endif

@@ -12,8 +12,7 @@
  *
  * Threads: as scheduler.h. Events come on the thread of this scheduler.
  */
-#ifndef HEARTH_ENGINE_ENCODE_QUEUE_H
-#define HEARTH_ENGINE_ENCODE_QUEUE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -48,5 +47,3 @@ void encode_destroy(struct encode_queue *q);
 
 /* To submit, watch, drain, pause and stop. Borrowed. */
 struct inbox *encode_inbox(struct encode_queue *q);
-
-#endif

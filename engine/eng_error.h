@@ -2,8 +2,7 @@
 /*
  * The error codes of the engine library; each comes with a sentence in the caller's `err` buffer.
  */
-#ifndef HEARTH_ENGINE_ENG_ERROR_H
-#define HEARTH_ENGINE_ENG_ERROR_H
+#pragma once
 
 enum eng_error {
     ENG_EINVAL = -1,       /* invalid model file, or a parameter out of range; err names it */
@@ -16,5 +15,3 @@ enum eng_error {
     ENG_ECLOSED = -8,      /* the engine is draining or closed */
     ENG_EFAILED = -9,      /* the engine met an internal error */
 };
-
-#endif

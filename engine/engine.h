@@ -20,8 +20,7 @@
  * Errors: 0 or a negative enum eng_error, and one sentence in `err`. Outputs (ret_...) are written
  * only on success. The engine does not log and does not exit.
  */
-#ifndef HEARTH_ENGINE_H
-#define HEARTH_ENGINE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -239,5 +238,3 @@ void eng_debug_pause(struct eng *e, bool paused);
 /* Names of the numeric paths and kernel levels of this build, NULL-terminated. */
 const char *const *eng_numerics_names(void);
 const char *const *eng_kernel_names(void);
-
-#endif

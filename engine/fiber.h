@@ -5,8 +5,7 @@
  *
  * Threads: one at a time per fiber. It runs with all signals blocked.
  */
-#ifndef HEARTH_ENGINE_FIBER_H
-#define HEARTH_ENGINE_FIBER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -31,5 +30,3 @@ bool fiber_resume(struct fiber *f);
 
 /* Called by the function: goes back to the caller of fiber_resume. */
 void fiber_pause(struct fiber *f);
-
-#endif

@@ -8,8 +8,7 @@
  *
  * Threads: everything here belongs to the scheduler thread; fwd_run uses the pool.
  */
-#ifndef HEARTH_ENGINE_FORWARD_H
-#define HEARTH_ENGINE_FORWARD_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -75,5 +74,3 @@ const float *fwd_pooled(const struct fwd *f, int i);
 
 /* Argmax of that row, the lowest id on a tie. *ret_finite: all its values are finite or -inf. */
 int32_t fwd_argmax(const struct fwd *f, int i, bool *ret_finite);
-
-#endif

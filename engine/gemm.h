@@ -7,8 +7,7 @@
  *
  * Threads: any; items write disjoint memory.
  */
-#ifndef HEARTH_ENGINE_GEMM_H
-#define HEARTH_ENGINE_GEMM_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -136,5 +135,3 @@ size_t gemm_corr_numbers(const struct eng_model *model, size_t k_pad);
  * evenly divisible, and each large enough to be worth its claim.
  */
 int gemm_units_per_item(int n_units, size_t unit_bytes, int n_threads);
-
-#endif

@@ -4,8 +4,7 @@
  *
  * Threads: any, after gemm_blas_init.
  */
-#ifndef HEARTH_ENGINE_GEMM_BLAS_H
-#define HEARTH_ENGINE_GEMM_BLAS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,5 +38,3 @@ size_t gemm_blas_scratch_bytes(int k_pad);
  */
 void gemm_blas_panel(const struct kern *kern, const struct eng_mat *m, int panel, const float *x,
                      size_t ldx, int n_rows, const struct kern_out *out, void *scratch);
-
-#endif

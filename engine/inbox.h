@@ -9,8 +9,7 @@
  * Threads: any, unless a function says that it belongs to the scheduler's thread. Fields below
  * `lock` are guarded by it.
  */
-#ifndef HEARTH_ENGINE_INBOX_H
-#define HEARTH_ENGINE_INBOX_H
+#pragma once
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -101,5 +100,3 @@ struct eng_job *inbox_take_ended(struct inbox *in, uint64_t now_us, enum eng_fin
 
 /* Makes stats those that other threads see. */
 void inbox_publish(struct inbox *in, const struct eng_stats *stats);
-
-#endif

@@ -7,8 +7,7 @@
  * job waits; everything else belongs to the scheduler thread from submission on. The caller's
  * handle and the scheduler each hold a reference; the last one frees.
  */
-#ifndef HEARTH_ENGINE_JOB_H
-#define HEARTH_ENGINE_JOB_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -93,5 +92,3 @@ bool job_emit_pooled(struct eng_job *job, const float *row, int n, uint64_t now_
 /* One choice ended. Returns true if it was the last: then JOB_DONE has been delivered. */
 bool job_emit_choice_done(struct eng_job *job, int choice, enum eng_finish finish, int32_t stop_id,
                           const char *error, uint64_t now_us);
-
-#endif

@@ -10,8 +10,7 @@
  *
  * Threads: unsafe; the scheduler's lock is held. Lists are intrusive; nothing is allocated.
  */
-#ifndef HEARTH_ENGINE_JOB_QUEUE_H
-#define HEARTH_ENGINE_JOB_QUEUE_H
+#pragma once
 
 #include <limits.h>
 #include <stdbool.h>
@@ -31,5 +30,3 @@ void queue_remove(struct queue *q, struct eng_job *job);
 
 /* Moves a waiting job to the front, whatever its priority; its rank is QUEUE_PROMOTED then. */
 void queue_promote(struct queue *q, struct eng_job *job);
-
-#endif

@@ -5,8 +5,7 @@
  *
  * Threads, errors and ownership: as in engine.h.
  */
-#ifndef HEARTH_ENGINE_JOB_TYPES_H
-#define HEARTH_ENGINE_JOB_TYPES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -362,5 +361,3 @@ struct eng_stats {
 void eng_stats_add(struct eng_stats *sum, const struct eng_stats *s, bool with_pages);
 /* Counts a step by its prompt rows and generated tokens. */
 void eng_stats_count_step(struct eng_stats *s, uint64_t n_tokens);
-
-#endif

@@ -11,8 +11,7 @@
  *
  * Threads: the one that opens the engine.
  */
-#ifndef HEARTH_ENGINE_KEY_CENTRE_H
-#define HEARTH_ENGINE_KEY_CENTRE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,5 +38,3 @@ size_t key_centre_floats(const struct kv_layout *l);
 int key_centre_fill(const struct eng_model *m, struct fwd *fwd, int max_rows, int64_t ctx,
                     struct kv_pages *pages, const struct kv_layout *l, float *centre, char *err,
                     size_t errlen);
-
-#endif

@@ -9,8 +9,7 @@
  *
  * Threads: the lists belong to the scheduler thread; items to any thread of the pool.
  */
-#ifndef HEARTH_ENGINE_LORA_H
-#define HEARTH_ENGINE_LORA_H
+#pragma once
 
 #include "engine/gemm.h"
 #include "engine/model/adapter.h"
@@ -44,5 +43,3 @@ void lora_shrink(const struct kern *kern, const struct lora_piece *piece, int si
 void lora_expand(const struct kern *kern, const struct lora_pieces *p, int site, const float *u,
                  size_t ld, int panel, int n, int row, int n_rows, const struct kern_out *out,
                  float *tile);
-
-#endif

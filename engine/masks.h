@@ -16,8 +16,7 @@
  * Threads: the scheduler thread, but for masks_ask. Between two calls of masks_run no mask is
  * under way: those in the lanes are paused.
  */
-#ifndef HEARTH_ENGINE_MASKS_H
-#define HEARTH_ENGINE_MASKS_H
+#pragma once
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -64,5 +63,3 @@ bool masks_run(struct masks *m, struct seq *const *order, int n, uint64_t us);
 
 /* The sequence ends: nothing of its guide is called again. */
 void masks_drop(struct masks *m, const struct seq *s);
-
-#endif

@@ -7,8 +7,7 @@
  * tables), KV cache, states, scratch, logits, the caller's answers and requests, and an allowance
  * for the program itself.
  */
-#ifndef HEARTH_ENGINE_MEMORY_PLAN_H
-#define HEARTH_ENGINE_MEMORY_PLAN_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -48,5 +47,3 @@ int64_t mem_plan_bytes(const struct eng_memory *m);
 
 /* 0, ENG_EINVAL for a context over the model's, or ENG_ENOMEM with the sums in one sentence. */
 int mem_plan_make(struct mem_plan *ret, const struct mem_params *params, char *err, size_t errlen);
-
-#endif

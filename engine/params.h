@@ -3,8 +3,7 @@
  * Parameters of opening an engine, and the plan of its memory. The public header is engine.h, which
  * includes this.
  */
-#ifndef HEARTH_ENGINE_PARAMS_H
-#define HEARTH_ENGINE_PARAMS_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -146,5 +145,3 @@ struct eng_memory {
     int64_t no_twin_bytes;  /* that a twin lacks room for, or 0 */
     int64_t ctx_tokens;     /* tokens per sequence */
 };
-
-#endif

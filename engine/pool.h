@@ -10,8 +10,7 @@
  * Items of one phase may run in any order and at once; phases run in order, and everything written
  * in one phase is seen by the next. Items partition outputs, never a reduction.
  */
-#ifndef HEARTH_ENGINE_POOL_H
-#define HEARTH_ENGINE_POOL_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -59,5 +58,3 @@ int pool_run(struct pool *p, const struct pool_phase *phases, int n_phases,
  * root is for cgroup_visit: "" except in tests.
  */
 int pool_usable_cores(const char *root);
-
-#endif

@@ -16,8 +16,7 @@
  *
  * Threads: an object belongs to one thread at a time. Nothing is allocated after race_init.
  */
-#ifndef HEARTH_ENGINE_RACE_H
-#define HEARTH_ENGINE_RACE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -60,5 +59,3 @@ int32_t race_draw(struct race *r, const struct race_field *f, const struct rank_
 /* The same among n >= 1 ids, those with larger x first: faster if they are few. */
 int32_t race_draw_listed(struct race *r, const struct race_field *f, const int32_t *ids, int n,
                          float *ret_margin);
-
-#endif

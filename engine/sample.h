@@ -11,8 +11,7 @@
  *
  * Threads: a sampler belongs to one thread at a time. Nothing is allocated after create.
  */
-#ifndef HEARTH_ENGINE_SAMPLE_H
-#define HEARTH_ENGINE_SAMPLE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -85,5 +84,3 @@ int sample_rank(const float *logits, int32_t vocab, int32_t id);
 
 /* 0, or ENG_EINVAL and a sentence naming the field. */
 int sample_check(const struct eng_sampling *chain, int32_t vocab, char *err, size_t errlen);
-
-#endif

@@ -11,8 +11,7 @@
  *
  * Lists for macros and no code, so that server/config may include it.
  */
-#ifndef HEARTH_ENGINE_SAMPLING_PARAMS_H
-#define HEARTH_ENGINE_SAMPLING_PARAMS_H
+#pragma once
 
 /* clang-format off */
 
@@ -39,5 +38,3 @@
     ROW(presence_penalty, float, -2, 2, 0, NULL, "lower the logit of a generated token once")
 
 /* clang-format on */
-
-#endif

@@ -10,8 +10,7 @@
  * Other threads share with it the inbox (inbox.h) and the atomic flags of a job. The forward pass
  * comes as function pointers, so all of this is tested without a model.
  */
-#ifndef HEARTH_ENGINE_SCHEDULER_H
-#define HEARTH_ENGINE_SCHEDULER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -45,5 +44,3 @@ struct inbox *sched_inbox(struct sched *s);
 bool sched_writes(const struct sched *s);
 /* Sets *ret if there are pages on disk. */
 void sched_disk_stats(struct sched *s, struct eng_kv_disk_stats *ret);
-
-#endif

@@ -5,8 +5,7 @@
  *
  * Used by forward.c and attention.c while they are set up, on one thread.
  */
-#ifndef HEARTH_ENGINE_SCRATCH_H
-#define HEARTH_ENGINE_SCRATCH_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -29,5 +28,3 @@ static inline void *scratch_take(struct scratch *s, size_t n, size_t size)
     s->used = end;
     return piece;
 }
-
-#endif

@@ -3,8 +3,7 @@
  * The self-test at every start: the selected kernels multiply as the plain C ones do, and the
  * model's logits are finite. Takes a few milliseconds. Runs before the scheduler's thread exists.
  */
-#ifndef HEARTH_ENGINE_SELFTEST_H
-#define HEARTH_ENGINE_SELFTEST_H
+#pragma once
 
 #include <stddef.h>
 
@@ -15,5 +14,3 @@ struct kv_pages;
 /* 0, or ENG_EFAILED and a sentence. */
 int selftest_run(const struct eng_model *model, struct fwd *fwd, struct kv_pages *pages, char *err,
                  size_t errlen);
-
-#endif

@@ -13,8 +13,7 @@
  * Threads: the scheduler thread only. All buffers are sized by seq_init; later nothing is
  * allocated.
  */
-#ifndef HEARTH_ENGINE_SEQUENCE_H
-#define HEARTH_ENGINE_SEQUENCE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -174,5 +173,3 @@ bool seq_fork(struct seq *s, const struct seq *from, struct prefix *cache,
  */
 struct sample_row seq_sample_row(const struct seq *s, int64_t index, const uint64_t *mask,
                                  const struct eng_end_ids *eos);
-
-#endif

@@ -15,8 +15,7 @@
  *
  * Threads: a state belongs to its sequence; inside a step, the items of a layer share no channels.
  */
-#ifndef HEARTH_ENGINE_STATE_H
-#define HEARTH_ENGINE_STATE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -77,5 +76,3 @@ size_t state_tmp_floats(const struct state_layout *l);
  */
 void state_save(const struct state_layout *l, const float *state, int64_t pos, float *ret_kept);
 void state_restore(const struct state_layout *l, float *state, int64_t pos, const float *kept);
-
-#endif

@@ -3,8 +3,7 @@
  * The input of one step: segments of sequences, each with its tokens and pages. Everything is
  * borrowed until the step ends.
  */
-#ifndef HEARTH_ENGINE_STEP_H
-#define HEARTH_ENGINE_STEP_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -42,5 +41,3 @@ struct fwd_step {
     int n_segs;
     const atomic_bool *stop; /* NULL, or: abandon the step between layers once true */
 };
-
-#endif

@@ -9,8 +9,7 @@
  *
  * Threads: an object belongs to one thread at a time. Nothing is allocated after rank_init.
  */
-#ifndef HEARTH_ENGINE_TOPK_H
-#define HEARTH_ENGINE_TOPK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -57,5 +56,3 @@ static inline bool rank_is_left(const struct rank_cut *cut, float value, int32_t
  * to `mass`, which all of them reach but for rounding. Takes a few passes over the n values.
  */
 struct rank_cut rank_mass_cut(const float *values, const float *weights, int n, double mass);
-
-#endif

@@ -3,8 +3,7 @@
  * The maxima of HTTP, keys, streams and the log, each with its reason. Bounds that follow from one
  * file's own design are in that file; those that an operator may want to change are options.
  */
-#ifndef HEARTH_SERVER_BOUNDS_H
-#define HEARTH_SERVER_BOUNDS_H
+#pragma once
 
 enum {
     /* API keys: a file of a few hundred lines; each request walks all of them. */
@@ -89,5 +88,3 @@ static inline int srv_large_texts(int n_workers)
 {
     return n_workers > 3 ? n_workers - 2 : 1;
 }
-
-#endif

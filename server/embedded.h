@@ -4,8 +4,7 @@
  * its bytes into a C array at build time, with a NUL behind them that is not counted. Constant; any
  * thread.
  */
-#ifndef HEARTH_SERVER_EMBEDDED_H
-#define HEARTH_SERVER_EMBEDDED_H
+#pragma once
 
 #include <stddef.h>
 
@@ -23,5 +22,3 @@ extern const char srv_embedded_page_html_gzip_etag[];
 /* Source expressions of a content security policy: 'sha256-...', quoted. */
 extern const char srv_embedded_page_html_script_hash[];
 extern const char srv_embedded_page_html_style_hash[];
-
-#endif

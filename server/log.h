@@ -10,8 +10,7 @@
  *
  * Threads: safe after srv_log_init, which runs before any other thread exists.
  */
-#ifndef HEARTH_SERVER_LOG_H
-#define HEARTH_SERVER_LOG_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -61,5 +60,3 @@ struct srv_log_access {
     size_t sent_bytes;
 };
 void srv_log_access(const struct srv_log_access *a);
-
-#endif

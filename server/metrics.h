@@ -6,8 +6,7 @@
  *
  * Threads: safe; atomics only.
  */
-#ifndef HEARTH_SERVER_METRICS_H
-#define HEARTH_SERVER_METRICS_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -133,5 +132,3 @@ struct srv_metrics_view {
 /* Appends the whole text; vllm: with vLLM's names too. */
 void srv_metrics_render(const struct srv_metrics *m, const struct srv_metrics_view *view, bool vllm,
                         struct buf *b);
-
-#endif

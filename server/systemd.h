@@ -3,8 +3,7 @@
  * Messages from and to systemd: readiness and watchdog messages over NOTIFY_SOCKET, sockets handed
  * in by LISTEN_FDS. Without systemd all of it does nothing. Main thread.
  */
-#ifndef HEARTH_SERVER_SYSTEMD_H
-#define HEARTH_SERVER_SYSTEMD_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -21,5 +20,3 @@ uint64_t srv_notify_watchdog_us(void);
  * clients would wait on whatever else was handed in.
  */
 int srv_notify_listen_fd(int *ret_fd, char *err, size_t errlen);
-
-#endif

@@ -3,8 +3,7 @@
  * Tells whether the engine is alive. It is stalled if work has waited for the whole limit without a
  * step ending. Idle time does not count, and load alone never stalls it. Pure; one thread.
  */
-#ifndef HEARTH_SERVER_WATCHDOG_H
-#define HEARTH_SERVER_WATCHDOG_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,5 +16,3 @@ struct srv_watchdog {
 /* Checks; returns true while stalled. limit_us 0: never. */
 bool srv_watchdog_look(struct srv_watchdog *d, uint64_t now_us, bool has_work, uint64_t n_steps,
                        uint64_t limit_us);
-
-#endif

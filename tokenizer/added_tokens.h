@@ -8,8 +8,7 @@
  *
  * Threads: const once loaded.
  */
-#ifndef HEARTH_TOKENIZER_ADDED_TOKENS_H
-#define HEARTH_TOKENIZER_ADDED_TOKENS_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -98,5 +97,3 @@ struct tok_added_iter tok_added_iter(const struct tok_added *a, int which,
  */
 bool tok_added_next(struct tok_added_iter *it, size_t *ret_begin, size_t *ret_end,
                     const struct tok_added_token **ret_token);
-
-#endif

@@ -7,8 +7,7 @@
  *
  * Threads: a regex is const once made. A scratch belongs to one call at a time.
  */
-#ifndef HEARTH_TOKENIZER_BOUNDED_REGEX_H
-#define HEARTH_TOKENIZER_BOUNDED_REGEX_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -54,5 +53,3 @@ static inline struct tok_regex_iter tok_regex_iter(const struct tok_regex *re, c
  */
 int tok_regex_next(struct tok_regex_iter *it, struct tok_regex_scratch *s, size_t *ret_begin,
                    size_t *ret_end, char *err, size_t errlen);
-
-#endif

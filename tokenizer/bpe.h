@@ -8,8 +8,7 @@
  *
  * Threads: a bpe is const once built. A scratch belongs to one call at a time.
  */
-#ifndef HEARTH_TOKENIZER_BPE_H
-#define HEARTH_TOKENIZER_BPE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -78,5 +77,3 @@ void tok_bpe_scratch_finish(struct tok_bpe_scratch *s);
  */
 int tok_bpe_encode(const struct tok_bpe *b, struct tok_bpe_scratch *s, const char *piece,
                    size_t len, struct tok_ids *ids, char *err, size_t errlen);
-
-#endif

@@ -3,8 +3,7 @@
  * The byte alphabet of byte-level vocabularies: each byte is written as one printable character.
  * Printable Latin-1 bytes stand for themselves, the other 68 follow from U+0100 on.
  */
-#ifndef HEARTH_TOKENIZER_BYTE_LEVEL_H
-#define HEARTH_TOKENIZER_BYTE_LEVEL_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -34,5 +33,3 @@ ptrdiff_t tok_bytelevel_decode(const char *token, size_t len, char *out);
 
 /* Writes bytes in the alphabet into out (room for 2 * len); returns the length. */
 size_t tok_bytelevel_encode(const char *bytes, size_t len, char *out);
-
-#endif

@@ -6,8 +6,7 @@
  *
  * Threads: const once loaded.
  */
-#ifndef HEARTH_TOKENIZER_CHARSMAP_H
-#define HEARTH_TOKENIZER_CHARSMAP_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -47,5 +46,3 @@ struct tok_charsmap_iter tok_charsmap_iter(const struct tok_charsmap *m, const s
  */
 bool tok_charsmap_next(struct tok_charsmap_iter *it, size_t *ret_begin, size_t *ret_end,
                        const char **ret, size_t *ret_len);
-
-#endif

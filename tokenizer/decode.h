@@ -9,8 +9,7 @@
  *
  * Threads: a plan is const once loaded. A run belongs to one decoder or call.
  */
-#ifndef HEARTH_TOKENIZER_DECODE_H
-#define HEARTH_TOKENIZER_DECODE_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -96,5 +95,3 @@ int tok_decode_flush(const struct tok_decode_plan *p, struct tok_decode_run *r);
 /* Writes the bytes that a token stands for in the middle of a text to r->out. */
 int tok_decode_bytes(const struct tok_decode_plan *p, struct tok_decode_run *r, const char *token,
                      size_t len);
-
-#endif

@@ -3,8 +3,7 @@
  * Hand-written splitters for the patterns that nearly every model uses. Each equals its regular
  * expression exactly (tests/unit/tokenizer/test_fast_split.c compares them), an order faster.
  */
-#ifndef HEARTH_TOKENIZER_FAST_SPLIT_H
-#define HEARTH_TOKENIZER_FAST_SPLIT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,5 +27,3 @@ bool tok_split_find(const char *pattern, size_t len, enum tok_split_kind *ret);
  * own. */
 size_t tok_split_next(enum tok_split_kind kind, const struct tok_uni *uni, const char *s,
                       size_t len);
-
-#endif

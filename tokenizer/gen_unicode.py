@@ -185,7 +185,7 @@ def main():
     print("/* SPDX-License-Identifier: MIT */")
     print("/*\n * Where the reference tokenizer library differs from utf8proc and PCRE2. By gen_unicode.py")
     print(f" * from tokenizers {__version__}; do not edit. Included by unicode.c alone.\n */")
-    print("#ifndef HEARTH_TOKENIZER_UNICODE_DATA_H\n#define HEARTH_TOKENIZER_UNICODE_DATA_H")
+    print("#pragma once")
     print("/* clang-format off */")
     emit("uni_older", "struct tok_uni_range", triples((a, b, 0) for a, b, gone in older if gone), 4,
          "Where punctuation, marks and formats are newer than the library's splitters and BERT's rules.")
@@ -210,7 +210,6 @@ def main():
          "Scripts that patterns may name; PCRE2 10.42 agrees on them but for the next table.")
     emit("uni_newer_script", "struct tok_uni_range", triples(scripts), 4,
          "Members of a script that Unicode 14 lacks: first, last, index of the script.")
-    print("\n#endif")
 
 
 if __name__ == "__main__":

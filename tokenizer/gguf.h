@@ -8,8 +8,7 @@
  *
  * Threads: safe; nothing is kept. Errors: as in tokenizer.h, each sentence begins with the file.
  */
-#ifndef HEARTH_TOKENIZER_GGUF_H
-#define HEARTH_TOKENIZER_GGUF_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,5 +32,3 @@ int tok_gguf_load(struct tok *t, const char *file, const char *dir, char *err, s
  * *ret is owned (free).
  */
 int tok_gguf_config(char **ret, size_t *ret_len, const char *file, char *err, size_t errlen);
-
-#endif

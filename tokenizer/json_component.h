@@ -5,8 +5,7 @@
  *
  * Errors: TOK_EINVAL with a sentence in err that names the component and the member.
  */
-#ifndef HEARTH_TOKENIZER_JSON_COMPONENT_H
-#define HEARTH_TOKENIZER_JSON_COMPONENT_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -95,5 +94,3 @@ struct tok_pattern_iter tok_pattern_iter(const struct tok_component_pattern *p, 
 /* As tok_regex_next. */
 int tok_pattern_next(struct tok_pattern_iter *it, struct tok_regex_scratch *s, size_t *ret_begin,
                      size_t *ret_end, char *err, size_t errlen);
-
-#endif

@@ -6,8 +6,7 @@
  *
  * Threads: a normalizer is const once loaded. A scratch belongs to one call at a time.
  */
-#ifndef HEARTH_TOKENIZER_NORMALIZE_H
-#define HEARTH_TOKENIZER_NORMALIZE_H
+#pragma once
 
 #include <jansson.h>
 #include <stddef.h>
@@ -59,5 +58,3 @@ int tok_normalize(const struct tok_normalizer *n, struct tok_norm_scratch *s,
                   struct tok_regex_scratch *rs, struct tok_growth *growth, const char *text,
                   size_t len, uint32_t base, const char **ret, size_t *ret_len,
                   const uint32_t **ret_origin, char *err, size_t errlen);
-
-#endif

@@ -6,8 +6,7 @@
  *
  * Threads: const once built.
  */
-#ifndef HEARTH_TOKENIZER_PIECE_TRIE_H
-#define HEARTH_TOKENIZER_PIECE_TRIE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -50,5 +49,3 @@ static inline int32_t tok_trie_id(const struct tok_trie *t, uint32_t node)
 {
     return (int32_t)((uint32_t)t->units[node] >> 9) - 1;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Post-processors: the special ids around one sequence of ids, or around and between two. */
-#ifndef HEARTH_TOKENIZER_POSTPROCESS_H
-#define HEARTH_TOKENIZER_POSTPROCESS_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -28,5 +27,3 @@ struct tok_post {
  */
 int tok_post_load(struct tok_post *p, const json_t *json, char *err, size_t errlen);
 void tok_post_finish(struct tok_post *p);
-
-#endif

@@ -6,8 +6,7 @@
  *
  * Threads: a pretok is const once loaded. A scratch belongs to one call at a time.
  */
-#ifndef HEARTH_TOKENIZER_PRETOKENIZE_H
-#define HEARTH_TOKENIZER_PRETOKENIZE_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -53,5 +52,3 @@ int tok_pretok_split(const struct tok_pretok *p, struct tok_pre_scratch *s,
                      struct tok_regex_scratch *rs, struct tok_growth *growth, const char *text,
                      size_t len, size_t at_start, tok_piece_fn *fn, void *data, char *err,
                      size_t errlen);
-
-#endif

@@ -3,8 +3,7 @@
  * Sets of characters that a pattern names (\s, \p{L}, \p{Han} ...) and how they are written for
  * PCRE2. The inside of a class is put, without the brackets.
  */
-#ifndef HEARTH_TOKENIZER_REGEX_CLASS_H
-#define HEARTH_TOKENIZER_REGEX_CLASS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -51,5 +50,3 @@ void tok_char_set_put(struct buf *o, const struct tok_char_set *set);
 /* Puts all other characters, as ranges. Not for scripts. Walks through all code points. */
 void tok_char_set_put_complement(struct buf *o, const struct tok_uni *uni,
                                  const struct tok_char_set *set);
-
-#endif

@@ -4,8 +4,7 @@
  * for PCRE2 so that they mean the same: character classes of the reference's Unicode version, \h,
  * \v, (?m:), possessive intervals and similar. A construct without an equal is refused by name.
  */
-#ifndef HEARTH_TOKENIZER_REGEX_TRANSLATE_H
-#define HEARTH_TOKENIZER_REGEX_TRANSLATE_H
+#pragma once
 
 #include <stddef.h>
 
@@ -21,5 +20,3 @@
  */
 int tok_pattern_translate(const struct tok_uni *uni, const char *pattern, size_t len, char **ret,
                           size_t *ret_len, char *err, size_t errlen);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The types that the headers of the tokenizer library share. */
-#ifndef HEARTH_TOKENIZER_TOK_TYPES_H
-#define HEARTH_TOKENIZER_TOK_TYPES_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -31,5 +30,3 @@ struct tok_ids {
 };
 
 void tok_ids_finish(struct tok_ids *ids);
-
-#endif

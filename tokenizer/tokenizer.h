@@ -10,8 +10,7 @@
  * Errors: functions return 0 or a negative enum tok_error. Where an `err` buffer is given, a failed
  * call leaves one sentence for a human in it. Outputs (ret_...) are written only on success.
  */
-#ifndef HEARTH_TOKENIZER_H
-#define HEARTH_TOKENIZER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -178,5 +177,3 @@ int tok_decoder_flush(struct tok_decoder *d, const char **ret_text, size_t *ret_
 /* All ids at once; the same text as push and flush joined. Returns owned (free), NUL-terminated. */
 int tok_decode(const struct tok *t, const int32_t *ids, size_t n, bool skip_special,
                char **ret_text, size_t *ret_len);
-
-#endif

@@ -2,8 +2,7 @@
 /*
  * The parts of a tokenizer, shared by the files that load, encode and decode. Const after tok_open.
  */
-#ifndef HEARTH_TOKENIZER_TOKENIZER_INTERNAL_H
-#define HEARTH_TOKENIZER_TOKENIZER_INTERNAL_H
+#pragma once
 
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/bpe.h"
@@ -37,5 +36,3 @@ struct tok {
 
 /* Fills a zeroed t from the text of a tokenizer.json. TOK_EINVAL: err says the fault. */
 int tok_load(struct tok *t, const char *text, size_t len, char *err, size_t errlen);
-
-#endif

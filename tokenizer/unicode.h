@@ -3,8 +3,7 @@
  * Character classes and case as the reference tokenizer library sees them (its Unicode version, not
  * that of the libraries we happen to be built with). Made once in tok_open, const afterwards.
  */
-#ifndef HEARTH_TOKENIZER_UNICODE_H
-#define HEARTH_TOKENIZER_UNICODE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -62,5 +61,3 @@ const struct tok_uni_range *tok_uni_ranges(enum tok_uni_list list, size_t *ret_n
 
 /* Returns true if a script name (any case) is known; then its index and PCRE2's spelling. */
 bool tok_uni_script(const char *name, size_t len, uint32_t *ret_index, const char **ret_spelling);
-
-#endif

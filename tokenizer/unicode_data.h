@@ -3,8 +3,7 @@
  * Where the reference tokenizer library differs from utf8proc and PCRE2. By gen_unicode.py
  * from tokenizers 0.22.1; do not edit. Included by unicode.c alone.
  */
-#ifndef HEARTH_TOKENIZER_UNICODE_DATA_H
-#define HEARTH_TOKENIZER_UNICODE_DATA_H
+#pragma once
 /* clang-format off */
 
 /* Where punctuation, marks and formats are newer than the library's splitters and BERT's rules. */
@@ -133,5 +132,3 @@ static const struct tok_uni_range uni_newer_script[] = {
     {0x1b155, 0x1b155, 16}, {0xece, 0xece, 18}, {0xa7cb, 0xa7cd, 19}, {0xa7da, 0xa7dc, 19},
     {0x1df25, 0x1df2a, 19}, {0x116d0, 0x116e3, 22},
 };
-
-#endif

@@ -4,8 +4,7 @@
  * of single characters; ordering is our own, because it must stay n log n on any text, and
  * characters newer than the reference's normalization are left alone.
  */
-#ifndef HEARTH_TOKENIZER_UNICODE_FORMS_H
-#define HEARTH_TOKENIZER_UNICODE_FORMS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,5 +32,3 @@ int tok_uniform_order(struct tok_norm_chars *c);
 
 /* Canonical composition; a composed character has the origin of its first. */
 void tok_uniform_compose(struct tok_norm_chars *c);
-
-#endif

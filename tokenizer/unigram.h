@@ -9,8 +9,7 @@
  *
  * Threads: a unigram is const once prepared. A scratch belongs to one call at a time.
  */
-#ifndef HEARTH_TOKENIZER_UNIGRAM_H
-#define HEARTH_TOKENIZER_UNIGRAM_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -68,5 +67,3 @@ void tok_unigram_scratch_finish(struct tok_unigram_scratch *s);
 int tok_unigram_encode(const struct tok_unigram *u, struct tok_unigram_scratch *s,
                        const char *piece, size_t len, struct tok_ids *ids, char *err,
                        size_t errlen);
-
-#endif

@@ -3,8 +3,7 @@
  * Token strings by id and ids by token string. Ids may have holes; each id and each string occurs
  * once. Filled while loading, const afterwards.
  */
-#ifndef HEARTH_TOKENIZER_VOCAB_H
-#define HEARTH_TOKENIZER_VOCAB_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -51,5 +50,3 @@ const char *tok_vocab_string(const struct tok_vocab *v, int32_t id, size_t *ret_
 
 /* A fast hash of bytes, for tables whose content is ours or whose collisions cost nothing. */
 uint64_t tok_hash_bytes(const char *s, size_t len);
-
-#endif

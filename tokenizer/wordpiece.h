@@ -6,8 +6,7 @@
  *
  * Threads: const once prepared.
  */
-#ifndef HEARTH_TOKENIZER_WORDPIECE_H
-#define HEARTH_TOKENIZER_WORDPIECE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -42,5 +41,3 @@ void tok_wordpiece_finish(struct tok_wordpiece *w);
  */
 int tok_wordpiece_encode(const struct tok_wordpiece *w, const char *word, size_t len,
                          struct tok_ids *ids, char *err, size_t errlen);
-
-#endif

@@ -9,8 +9,7 @@
  * each group, and each with its minimum is fitted to its q by least squares; without, the scale is
  * that of the range. Those of 8 groups are rounded to their common scales, in F16, and 8 bits.
  */
-#ifndef HEARTH_KERNELS_AFFINE_H
-#define HEARTH_KERNELS_AFFINE_H
+#pragma once
 
 #include <math.h>
 #include <string.h>
@@ -229,5 +228,3 @@ static void pack_affine(enum kern_wfmt fmt, enum kern_src src, const void *const
         panel += kern_panel_bytes(fmt, n);
     }
 }
-
-#endif

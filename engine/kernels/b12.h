@@ -23,8 +23,7 @@
  *
  * Plain C that every level compiles with its own flags; vectors decode in tmpl_b12.h.
  */
-#ifndef HEARTH_KERNELS_B12_H
-#define HEARTH_KERNELS_B12_H
+#pragma once
 
 #include "engine/kernels/kernels.h"
 
@@ -179,5 +178,3 @@ static inline bool encode_panel(const void *bf16_panel, int k_pad, void *panel)
         e[n] = B12_END;
     return true;
 }
-
-#endif

@@ -9,8 +9,7 @@
  *
  * Pure; any thread. Rows may have any alignment.
  */
-#ifndef HEARTH_KERNELS_BLOCKS_H
-#define HEARTH_KERNELS_BLOCKS_H
+#pragma once
 
 #include "engine/kernels/kernels.h"
 
@@ -35,5 +34,3 @@ bool kern_blocks_finite(enum kern_src src, const void *row, int64_t k);
 /* 32 rows of k weights, NULL: of zeros, into one panel of their form. */
 void kern_pack_blocks(enum kern_src src, const void *const rows[KERN_PANEL], int k, int k_pad,
                       void *panel);
-
-#endif

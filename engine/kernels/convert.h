@@ -14,8 +14,7 @@
  * The scale of int8 is max|w| / 127, rounded to F16 and then up one step if the largest weight
  * would not fit. affine.h has those of the others.
  */
-#ifndef HEARTH_KERNELS_CONVERT_H
-#define HEARTH_KERNELS_CONVERT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -110,5 +109,3 @@ static inline uint16_t kern_i8_group(const float x[32], uint8_t q[32])
         q[i] = (uint8_t)(128 + kern_round(kern_clamp(x[i] * inv, -127.0f, 127.0f)));
     return h;
 }
-
-#endif

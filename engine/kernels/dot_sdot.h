@@ -4,8 +4,7 @@
  * lane. Weights of int8 are made signed, so that there is nothing to correct; those of int6 and
  * int4 fit as they are.
  */
-#ifndef HEARTH_KERNELS_DOT_SDOT_H
-#define HEARTH_KERNELS_DOT_SDOT_H
+#pragma once
 
 #include "engine/kernels/simd_neon.h"
 
@@ -32,5 +31,3 @@ INLINE vi dot4_end(vi acc, int32_t corr)
 {
     return (void)corr, acc;
 }
-
-#endif

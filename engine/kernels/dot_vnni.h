@@ -3,8 +3,7 @@
  * The integer sums of tmpl_int.h by vpdpbusd, which adds four products of bytes to each 32-bit
  * lane; the including file defines vi_dpbusd(acc, w, x).
  */
-#ifndef HEARTH_KERNELS_DOT_VNNI_H
-#define HEARTH_KERNELS_DOT_VNNI_H
+#pragma once
 
 #define dot8_start vi_set1
 #define dot8 vi_dpbusd
@@ -18,5 +17,3 @@ INLINE vi dot4_end(vi acc, int32_t corr)
 {
     return (void)corr, acc;
 }
-
-#endif

@@ -53,8 +53,7 @@
  * Threads: everything here is pure; tables are const. Kernels include no engine header. Pointers to
  * panels are 64-byte aligned; other pointers have their element's alignment.
  */
-#ifndef HEARTH_KERNELS_H
-#define HEARTH_KERNELS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -497,5 +496,3 @@ static inline int kern_high_sum(int32_t word)
 {
     return word >> 16;
 }
-
-#endif

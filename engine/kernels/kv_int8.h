@@ -18,8 +18,7 @@
  * exact in 32 bits, and times top / KV_PROB_MAX they are the values. So the bits depend on the row
  * and on what it sees, not on the page, the tile or the instruction.
  */
-#ifndef HEARTH_KERNELS_KV_INT8_H
-#define HEARTH_KERNELS_KV_INT8_H
+#pragma once
 
 #include "engine/kernels/convert.h"
 #include "engine/kernels/kernels.h"
@@ -123,5 +122,3 @@ static inline const float *weights_for(struct kern_value_scales *s, uint16_t top
     s->n_weights = at + 1;
     return s->weight[at];
 }
-
-#endif

@@ -3,8 +3,7 @@
  * Private to engine/kernels: the const tables of the levels, and functions that levels share. A
  * level's table has a lower level's function if it has no faster one.
  */
-#ifndef HEARTH_KERNELS_LEVELS_H
-#define HEARTH_KERNELS_LEVELS_H
+#pragma once
 
 #include "engine/kernels/kernels.h"
 
@@ -74,5 +73,3 @@ void kern_ref_delta_gates(const float *a_log, const float *bias, float *beta, fl
 
 /* unpack_row of every level: its time is spent on cache misses. */
 void kern_ref_unpack_row(enum kern_wfmt fmt, const void *panel, int n, int k, float *ret_row);
-
-#endif

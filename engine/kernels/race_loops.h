@@ -4,8 +4,7 @@
  * own instructions. They use +, -, *, /, fused multiply-add and integers only, and add nothing up,
  * so every level gives the same bits.
  */
-#ifndef HEARTH_KERNELS_RACE_LOOPS_H
-#define HEARTH_KERNELS_RACE_LOOPS_H
+#pragma once
 
 #include <math.h>
 #include <string.h>
@@ -153,5 +152,3 @@ static void block_max(const float *x, int n, float *ret)
         m = x[i] > m ? x[i] : m;
     ret[n_full] = m;
 }
-
-#endif

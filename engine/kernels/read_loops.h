@@ -3,8 +3,7 @@
  * Reading memory, in plain C: each level compiles it with its own instructions. Loads are as wide
  * as the level has them, because with narrow ones some processors read a third less.
  */
-#ifndef HEARTH_KERNELS_READ_LOOPS_H
-#define HEARTH_KERNELS_READ_LOOPS_H
+#pragma once
 
 #include "engine/kernels/kernels.h"
 
@@ -36,5 +35,3 @@ static uint64_t read_memory(const uint8_t *const *from, int n, size_t bytes, siz
     default: return read_places(KERN_READ_PLACES, from, bytes, ahead);
     }
 }
-
-#endif

@@ -3,8 +3,7 @@
  * The vector operations of AVX2, FMA and F16C under the names that the tmpl_*.h files use; see
  * simd_avx512.h for their meaning.
  */
-#ifndef HEARTH_KERNELS_SIMD_AVX2_H
-#define HEARTH_KERNELS_SIMD_AVX2_H
+#pragma once
 
 #include <immintrin.h>
 #include <stdint.h>
@@ -245,5 +244,3 @@ INLINE vi vi_table(const void *p)
 /* Bytes of a and b in turn, from the lower or the upper half of each 16. */
 #define vi_zip_low _mm256_unpacklo_epi8
 #define vi_zip_high _mm256_unpackhi_epi8
-
-#endif

@@ -5,8 +5,7 @@
  * vf: VN floats; vi: VN 32-bit integers; vm: one truth value per lane. "part" loads and stores
  * touch n elements only, 0 <= n <= VN; lanes beyond are zero.
  */
-#ifndef HEARTH_KERNELS_SIMD_AVX512_H
-#define HEARTH_KERNELS_SIMD_AVX512_H
+#pragma once
 
 #include <immintrin.h>
 #include <stdint.h>
@@ -259,5 +258,3 @@ INLINE vi vi_table(const void *p)
 /* Bytes of a and b in turn, from the lower or the upper half of each 16. */
 #define vi_zip_low _mm512_unpacklo_epi8
 #define vi_zip_high _mm512_unpackhi_epi8
-
-#endif

@@ -3,8 +3,7 @@
  * The vector operations of AArch64's base NEON under the names that the tmpl_*.h files use; see
  * simd_avx512.h for their meaning.
  */
-#ifndef HEARTH_KERNELS_SIMD_NEON_H
-#define HEARTH_KERNELS_SIMD_NEON_H
+#pragma once
 
 #include <arm_neon.h>
 #include <stdint.h>
@@ -231,5 +230,3 @@ INLINE vi vi_zip_high(vi a, vi b)
 {
     return vreinterpretq_s32_u8(vzip2q_u8(vreinterpretq_u8_s32(a), vreinterpretq_u8_s32(b)));
 }
-
-#endif

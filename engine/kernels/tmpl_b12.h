@@ -3,8 +3,7 @@
  * Decoding of b12.h's panels, written once over the operations of a simd_*.h: a table lookup for
  * the upper bytes, and two vectors of bytes interleaved within each 16.
  */
-#ifndef HEARTH_KERNELS_TMPL_B12_H
-#define HEARTH_KERNELS_TMPL_B12_H
+#pragma once
 
 #include "engine/kernels/b12.h"
 
@@ -36,5 +35,3 @@ INLINE void b12_decode(vi table, const char *block, char *to)
             UNROLL for (int v = 0; v < 2 * CODE_VECS; v++) vi_store(to + v * VN * 4, w[v]);
         }
 }
-
-#endif

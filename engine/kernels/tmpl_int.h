@@ -18,8 +18,7 @@
  * times the minimum is added next; of I6S both half sums are multiplied with their scales as
  * integers, which stay below 2^24.
  */
-#ifndef HEARTH_KERNELS_TMPL_INT_H
-#define HEARTH_KERNELS_TMPL_INT_H
+#pragma once
 
 #include "engine/kernels/levels.h"
 #include "engine/kernels/tmpl_product.h"
@@ -323,5 +322,3 @@ INLINE void int_rows(const enum kern_wfmt fmt, const int rows, const struct kern
             EACH_INT_HEIGHT(INT_CASE)                                                              \
         }                                                                                          \
     }
-
-#endif

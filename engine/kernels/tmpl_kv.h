@@ -8,8 +8,7 @@
  * A tile of probabilities: [ceil(n / 64)][n_rows][2 planes][64 bytes]; QUAD_AT says where in a
  * plane of bytes the quads of a page are.
  */
-#ifndef HEARTH_KERNELS_TMPL_KV_H
-#define HEARTH_KERNELS_TMPL_KV_H
+#pragma once
 
 #include "engine/kernels/kv_int8.h"
 #include "engine/kernels/tmpl_int.h"
@@ -226,8 +225,4 @@ INLINE int rows_at_once(const struct kern_tile *tile, int row)
         key_rows(rows, tile, row, k_pad / KERN_GROUP, pages, page, &o);                            \
         break;
 #define VALUE_CASE(rows)                                                                           \
-    case rows:                                                                                     \
-        value_rows(rows, tile, row, pages, &o);                                                    \
-        break;
-
-#endif
+    case rows: value_rows(rows, tile, row, pages, &o); break;

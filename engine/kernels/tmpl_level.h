@@ -3,8 +3,7 @@
  * A whole level from the templates. The including file has defined the macros of tmpl_product.h and
  * tmpl_int.h, and LEVEL_TABLE and LEVEL_NAME.
  */
-#ifndef HEARTH_KERNELS_TMPL_LEVEL_H
-#define HEARTH_KERNELS_TMPL_LEVEL_H
+#pragma once
 
 #include "engine/kernels/race_loops.h"
 #include "engine/kernels/read_loops.h"
@@ -109,5 +108,3 @@ DEFINE_KV(kv)
 
 DEFINE_LEVEL(LEVEL_TABLE, LEVEL_NAME, PART_ROWS, PART_FETCH, PART_BF16, PART_INT(matmul),
              PART_KV(kv));
-
-#endif

@@ -4,8 +4,7 @@
  * simd_*.h. Weights get the bits that convert.h defines: divisions are divisions, and nothing is
  * fused.
  */
-#ifndef HEARTH_KERNELS_TMPL_PACK_H
-#define HEARTH_KERNELS_TMPL_PACK_H
+#pragma once
 
 #include "engine/kernels/convert.h"
 #include "engine/kernels/levels.h"
@@ -389,5 +388,3 @@ static void pack_panel(enum kern_wfmt fmt, enum kern_src src, const void *const 
         for (int first = 0; first < KERN_PANEL; first += VN)
             pack_group(fmt, src, rows, first, i, k, group);
 }
-
-#endif

@@ -14,8 +14,7 @@
  * width of the strip: so a row's bits do not depend on its neighbours. (Two panels at once would
  * hide latency with few rows, but two streams from memory are slower than one.)
  */
-#ifndef HEARTH_KERNELS_TMPL_PRODUCT_H
-#define HEARTH_KERNELS_TMPL_PRODUCT_H
+#pragma once
 
 #include "engine/kernels/kernels.h"
 
@@ -474,5 +473,3 @@ INLINE void segs_run(const enum kind kind, const int rows, const struct kern_til
 #define SEGS_CASE_F32_F32(rows) SEGS_CASE(F32_F32, rows)
 #define SEGS_CASE_F32_BF16(rows) SEGS_CASE(F32_BF16, rows)
 #define SEGS_CASE_DOT(rows) SEGS_CASE(DOT, rows)
-
-#endif

@@ -6,8 +6,7 @@
  * Sums run in partial sums by index modulo some lanes, added by halves at the end: the order is a
  * function of n alone, and in softmax_keys not even of n, so zeros at the end change nothing.
  */
-#ifndef HEARTH_KERNELS_TMPL_VECTOR_H
-#define HEARTH_KERNELS_TMPL_VECTOR_H
+#pragma once
 
 #include "engine/kernels/levels.h"
 #include "engine/kernels/tmpl_pack.h"
@@ -512,5 +511,3 @@ static double log_sum_exp(const float *x, int n)
             lane[j] += lane[j + half];
     return (double)max + kern_log(lane[0]);
 }
-
-#endif

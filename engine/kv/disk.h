@@ -20,8 +20,7 @@
  * Threads: kv_disk_pays to kv_disk_pump on the scheduler thread; kv_disk_stats on any. Nothing is
  * allocated after create, but for lists of files.
  */
-#ifndef HEARTH_ENGINE_KV_DISK_H
-#define HEARTH_ENGINE_KV_DISK_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -115,5 +114,3 @@ void kv_disk_pump(struct kv_disk *d, struct prefix *cache, const struct kv_pages
 bool kv_disk_busy(struct kv_disk *d);
 
 void kv_disk_stats(struct kv_disk *d, struct eng_kv_disk_stats *ret);
-
-#endif

@@ -20,8 +20,7 @@
  *
  * Threads: a store is const after extent_store_open; every function may be called from any thread.
  */
-#ifndef HEARTH_ENGINE_KV_EXTENT_H
-#define HEARTH_ENGINE_KV_EXTENT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -132,5 +131,3 @@ int extent_prune(const struct extent_store *s, const struct extent_limits *limit
  */
 int extent_visit(const struct extent_store *s, const uint8_t *owner,
                  bool (*visit)(void *ctx, const struct eng_kv_file *file), void *ctx);
-
-#endif

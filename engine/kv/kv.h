@@ -12,8 +12,7 @@
  * Threads: the pool of pages belongs to the scheduler thread; compute threads only read and write
  * inside the pages of their items.
  */
-#ifndef HEARTH_ENGINE_KV_KV_H
-#define HEARTH_ENGINE_KV_KV_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -76,5 +75,3 @@ int kv_page_drafted(const struct kv_pages *p, int32_t page);
 void kv_page_set_drafted(struct kv_pages *p, int32_t page, int n);
 int kv_pages_free(const struct kv_pages *p);
 int kv_pages_total(const struct kv_pages *p);
-
-#endif

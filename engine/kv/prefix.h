@@ -26,8 +26,7 @@
  *
  * Threads: everything here belongs to the scheduler thread. Nothing is allocated after create.
  */
-#ifndef HEARTH_ENGINE_KV_PREFIX_H
-#define HEARTH_ENGINE_KV_PREFIX_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -117,5 +116,3 @@ int32_t prefix_page_get(struct prefix *p);
 
 /* Drops the idle nodes of one private scope. */
 void prefix_forget(struct prefix *p, uint64_t private_id);
-
-#endif

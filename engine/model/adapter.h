@@ -9,8 +9,7 @@
  *
  * Threads: an adapter is const once it is open; references may be taken and dropped by any.
  */
-#ifndef HEARTH_ENGINE_MODEL_ADAPTER_H
-#define HEARTH_ENGINE_MODEL_ADAPTER_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -53,5 +52,3 @@ int eng_lora_site_of(const struct eng_model *m, const struct eng_mat *mat);
 
 struct eng_lora *eng_lora_ref(struct eng_lora *lora);
 void eng_lora_unref(struct eng_lora *lora); /* NULL is fine */
-
-#endif

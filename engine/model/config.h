@@ -6,8 +6,7 @@
  * defaults are accepted; every number is checked for its range, and an unsupported feature is
  * refused by the name of its field. All problems go to the report, not only the first.
  */
-#ifndef HEARTH_ENGINE_MODEL_CONFIG_H
-#define HEARTH_ENGINE_MODEL_CONFIG_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,5 +32,3 @@ bool eng_config_add_end(struct eng_hparams *hp, int64_t id);
 
 /* Reports that a model makes no tokens, where only those that do are wanted. */
 int eng_config_refuse_reader(const struct eng_hparams *hp, struct eng_report *r);
-
-#endif

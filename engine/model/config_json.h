@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* JSON files of a model directory as jansson trees of bounded size. Pure; any thread. */
-#ifndef HEARTH_ENGINE_MODEL_CONFIG_JSON_H
-#define HEARTH_ENGINE_MODEL_CONFIG_JSON_H
+#pragma once
 
 #include <jansson.h>
 #include <stddef.h>
@@ -16,5 +15,3 @@ int eng_json_read(json_t **ret, const char *text, size_t len, const char *name, 
 /* The same of an object. */
 int eng_json_parse(json_t **ret, const char *text, size_t len, const char *name, char *err,
                    size_t errlen);
-
-#endif

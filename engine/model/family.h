@@ -7,8 +7,7 @@
  * Formulas and defaults are those of the reference's model and configuration classes
  * (transformers 5.23).
  */
-#ifndef HEARTH_ENGINE_MODEL_FAMILY_H
-#define HEARTH_ENGINE_MODEL_FAMILY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -127,5 +126,3 @@ const struct eng_family *eng_family_by_model_type(const char *model_type);
 
 /* The i-th row; NULL after the last. */
 const struct eng_family *eng_family_at(int i);
-
-#endif

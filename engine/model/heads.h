@@ -3,8 +3,7 @@
  * Reads how a directory describes the vectors of its model: modules.json and the configuration of
  * each module it names, as sentence-transformers writes them.
  */
-#ifndef HEARTH_ENGINE_MODEL_HEADS_H
-#define HEARTH_ENGINE_MODEL_HEADS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -31,5 +30,3 @@ int eng_heads_read(struct eng_heads *ret, struct eng_dense dense[ENG_MAX_HEAD_OP
 
 /* "mean", "cls", "lasttoken", "max", "weightedmean", "mean_sqrt_len": the names of the files. */
 const char *eng_pooling_name(enum eng_pooling pooling);
-
-#endif

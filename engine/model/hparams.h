@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Hyper-parameters of a model, as config.h fills them from its files. */
-#ifndef HEARTH_ENGINE_MODEL_HPARAMS_H
-#define HEARTH_ENGINE_MODEL_HPARAMS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -113,5 +112,3 @@ struct eng_hparams {
                                            * on each side, without it, of an encoder */
     uint64_t config_hash[2]; /* of the bytes of config.json and generation_config.json */
 };
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The life of a model: opened, filled with weights, closed. */
-#ifndef HEARTH_ENGINE_MODEL_LOAD_H
-#define HEARTH_ENGINE_MODEL_LOAD_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -49,5 +48,3 @@ int64_t eng_model_step_bytes(const struct eng_model *m);
 
 /* Bytes of the RoPE tables for ctx positions, which eng_model_fill adds to weights_bytes. */
 int64_t eng_model_rope_bytes(const struct eng_model *m, int64_t ctx);
-
-#endif

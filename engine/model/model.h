@@ -5,8 +5,7 @@
  *
  * Shapes in comments use n_layers, n_heads, n_kv_heads, d_head, d_model, d_ff, vocab.
  */
-#ifndef HEARTH_ENGINE_MODEL_MODEL_H
-#define HEARTH_ENGINE_MODEL_MODEL_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -181,5 +180,3 @@ struct eng_model {
     bool adapters;         /* of eng_model_params */
     struct eng_load *load; /* the plan between open and fill; afterwards NULL unless adapters */
 };
-
-#endif

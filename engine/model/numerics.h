@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Numeric paths: the arithmetic and the formats that a model is served with. Const; any thread. */
-#ifndef HEARTH_ENGINE_MODEL_NUMERICS_H
-#define HEARTH_ENGINE_MODEL_NUMERICS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -23,5 +22,3 @@ const struct eng_numerics *eng_numerics_find(const char *name);
 
 /* Names of all paths, NULL-terminated. */
 const char *const *eng_path_names(void);
-
-#endif

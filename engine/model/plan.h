@@ -4,8 +4,7 @@
  * place in the arena. Shared by plan.c (makes the plan), fill.c (executes it) and inspect.c (shows
  * it).
  */
-#ifndef HEARTH_ENGINE_MODEL_PLAN_H
-#define HEARTH_ENGINE_MODEL_PLAN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -126,5 +125,3 @@ void eng_arena_unmap(void *arena, size_t bytes); /* NULL is fine */
 
 /* Releases the memory of the whole pages in a range of a mapping. */
 void eng_arena_give_back(uint8_t *from, size_t bytes);
-
-#endif

@@ -5,8 +5,7 @@
  *
  * One thread at a time.
  */
-#ifndef HEARTH_ENGINE_MODEL_PROBLEMS_H
-#define HEARTH_ENGINE_MODEL_PROBLEMS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -22,5 +21,3 @@ struct eng_report {
 /* Records a problem and returns rc, so that a check can return the call. */
 int eng_report_problem(struct eng_report *r, int rc, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-
-#endif

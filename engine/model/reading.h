@@ -7,8 +7,7 @@
  * processor's own prefetchers, differs between processors by more than a factor of two
  * (tests/bench/AB_LOG.md). Neither changes a bit of any result.
  */
-#ifndef HEARTH_ENGINE_MODEL_READING_H
-#define HEARTH_ENGINE_MODEL_READING_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -31,5 +30,3 @@ void eng_reading_choose(struct eng_model *m, struct pool *pool);
  * places at once, with and without prefetching by software. Reads at most the first GiB, 12 times.
  */
 double read_speed(const struct kern *kern, const uint8_t *data, size_t bytes, struct pool *pool);
-
-#endif

@@ -3,8 +3,7 @@
  * Rotary position embeddings: frequencies of every scaling type, and tables of cos and sin. Pure,
  * in double; one rounding to float at the end.
  */
-#ifndef HEARTH_ENGINE_MODEL_ROPE_H
-#define HEARTH_ENGINE_MODEL_ROPE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -33,5 +32,3 @@ double eng_rope_yarn_attention(double factor, double mscale, double mscale_all_d
 enum { ENG_ROPE_BLOCK = 64 };
 void eng_rope_rows(const double *freqs, int n_freqs, double scale, int64_t pos0, int n,
                    float *cos_rows, float *sin_rows);
-
-#endif

@@ -10,8 +10,7 @@
  *
  * Opened and checked by one thread; afterwards tensors may be read from any.
  */
-#ifndef HEARTH_ENGINE_MODEL_SAFETENSORS_H
-#define HEARTH_ENGINE_MODEL_SAFETENSORS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -99,5 +98,3 @@ int eng_shard_parse(struct eng_shard *shard, const char *header, size_t len, int
 int eng_shard_init(struct eng_shard *shard, const char *dir, const char *name, char *err,
                    size_t errlen);
 void eng_shard_finish(struct eng_shard *shard);
-
-#endif

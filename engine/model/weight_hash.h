@@ -6,8 +6,7 @@
  * Each 32 bytes go, two words per lane, through a 64 x 64 -> 128 bit product whose halves are
  * folded.
  */
-#ifndef HEARTH_ENGINE_MODEL_WEIGHT_HASH_H
-#define HEARTH_ENGINE_MODEL_WEIGHT_HASH_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -61,5 +60,3 @@ static inline void eng_hash_add(struct eng_hash *sum, struct eng_hash piece)
     sum->lane[0] += piece.lane[0];
     sum->lane[1] += piece.lane[1];
 }
-
-#endif

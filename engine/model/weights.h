@@ -5,8 +5,7 @@
  *
  * Opened and checked by one thread; afterwards tensors may be read from any.
  */
-#ifndef HEARTH_ENGINE_MODEL_WEIGHTS_H
-#define HEARTH_ENGINE_MODEL_WEIGHTS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -90,5 +89,3 @@ const char *eng_gguf_file_name(const struct eng_weights *w, const char *name,
  * w->gguf. Every problem goes to the report.
  */
 int eng_gguf_open(struct eng_weights *w, const char *path, struct eng_report *r);
-
-#endif

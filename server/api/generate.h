@@ -5,8 +5,7 @@
  *
  * Threads: the text worker that holds the request.
  */
-#ifndef HEARTH_SERVER_API_GENERATE_H
-#define HEARTH_SERVER_API_GENERATE_H
+#pragma once
 
 #include "server/api/read/chat_input.h"
 #include "server/api/run/generation.h"
@@ -31,5 +30,3 @@ int srv_gen_chat_prompt(struct srv_gen *g, struct chat_input *in, const char *pl
 
 /* For `prepare`: the prompt of completions, from their fields, with its default of max_tokens. */
 int srv_completion_prompt(struct srv_gen *g, struct param_error *err);
-
-#endif

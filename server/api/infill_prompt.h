@@ -5,8 +5,7 @@
  *
  * Threads: the text worker that holds the request.
  */
-#ifndef HEARTH_SERVER_API_INFILL_PROMPT_H
-#define HEARTH_SERVER_API_INFILL_PROMPT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -43,5 +42,3 @@ struct infill_prompt {
 /* Returns 0, or -1 with err: also if the model has no marks. */
 int infill_prompt_make(struct srv_request *req, const struct infill_input *in,
                        struct infill_prompt *ret, struct param_error *err);
-
-#endif

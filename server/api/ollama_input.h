@@ -4,8 +4,7 @@
  *
  * Threads: pure.
  */
-#ifndef HEARTH_SERVER_API_OLLAMA_INPUT_H
-#define HEARTH_SERVER_API_OLLAMA_INPUT_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -26,5 +25,3 @@ json_t *ollama_messages(const struct srv_body *body, const json_t *messages,
  * *ret_now: it is 0. Returns 0, or -1 with err.
  */
 int ollama_read_keep_alive(const json_t *root, bool *ret_now, struct param_error *err);
-
-#endif

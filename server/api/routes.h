@@ -3,8 +3,7 @@
  * The API's routes: a table for each endpoint file, ended by a row with a NULL method, and the list
  * of all tables, ended by NULL, const; and an answer that is written at once.
  */
-#ifndef HEARTH_SERVER_API_ROUTES_H
-#define HEARTH_SERVER_API_ROUTES_H
+#pragma once
 
 #include "base/buf.h"
 #include "base/json_writer.h"
@@ -79,5 +78,3 @@ void srv_write_date(struct jw *w, const char *name, int64_t seconds);
 
 /* There is none of this name, for this key at least. */
 void srv_reply_no_model(struct srv_request *req, const char *name);
-
-#endif

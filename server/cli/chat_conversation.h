@@ -4,8 +4,7 @@
  *
  * Threads: one owner. Errors: -1; functions with err write one sentence into it.
  */
-#ifndef HEARTH_SERVER_CLI_CHAT_CONVERSATION_H
-#define HEARTH_SERVER_CLI_CHAT_CONVERSATION_H
+#pragma once
 
 #include <jansson.h>
 #include <stddef.h>
@@ -41,5 +40,3 @@ int conversation_load(struct conversation *c, const char *path, char *err, size_
 
 /* Adds a file's text to a message: its name, and the text in a fence that it does not hold. */
 void conversation_quote_file(struct buf *message, const char *name, const char *text, size_t len);
-
-#endif

@@ -8,8 +8,7 @@
  *
  * Threads: one owner.
  */
-#ifndef HEARTH_SERVER_CLI_CHAT_INPUT_H
-#define HEARTH_SERVER_CLI_CHAT_INPUT_H
+#pragma once
 
 #include <limits.h>
 #include <stdbool.h>
@@ -34,5 +33,3 @@ void input_finish(struct input *in);
 
 /* A whole message; *ret is owned (free). See line_edit_read. */
 enum line_end input_message(struct input *in, char **ret, int *ret_signal);
-
-#endif

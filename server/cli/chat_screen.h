@@ -6,8 +6,7 @@
  *
  * Threads: one owner. The locale's LC_CTYPE must be a UTF-8 one.
  */
-#ifndef HEARTH_SERVER_CLI_CHAT_SCREEN_H
-#define HEARTH_SERVER_CLI_CHAT_SCREEN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,5 +36,3 @@ void screen_progress(struct screen *s, const char *text);
 
 void screen_begin_answer(struct screen *s); /* in its colour */
 void screen_end_answer(struct screen *s);   /* at the left margin */
-
-#endif

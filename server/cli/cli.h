@@ -4,8 +4,7 @@
  * ours exists, reads its options from the finished configuration, and returns the exit status.
  * stdout carries the subcommand's product, stderr everything else.
  */
-#ifndef HEARTH_SERVER_CLI_CLI_H
-#define HEARTH_SERVER_CLI_CLI_H
+#pragma once
 
 #include <stddef.h>
 
@@ -41,5 +40,3 @@ int srv_cmd_kv(const struct srv_config *config);   /* the pages in a directory o
 int srv_serve_check(const struct srv_config *config);
 int srv_inspect_check(const struct srv_config *config, char *err, size_t errlen);
 int srv_serve_check_plan(const struct srv_config *config, char *err, size_t errlen);
-
-#endif

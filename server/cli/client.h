@@ -6,8 +6,7 @@
  *
  * Threads: one owner; callbacks run on its thread. Errors: -1 or NULL with one sentence in err.
  */
-#ifndef HEARTH_SERVER_CLI_CLIENT_H
-#define HEARTH_SERVER_CLI_CLIENT_H
+#pragma once
 
 #include <jansson.h>
 #include <stdatomic.h>
@@ -60,5 +59,3 @@ struct client_calls {
 int client_answer(struct client *c, const char *path, json_t *body,
                   const struct client_calls *calls, struct client_result *ret, char *err,
                   size_t errlen);
-
-#endif

@@ -6,8 +6,7 @@
  *
  * Threads: the main thread.
  */
-#ifndef HEARTH_SERVER_CLI_CORE_H
-#define HEARTH_SERVER_CLI_CORE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -35,5 +34,3 @@ int srv_core_load(struct srv_core *c, char *err, size_t errlen);
 /* After the last request has ended. Returns false, and the process is to end, if a disk that does
  * not answer holds a thread. */
 bool srv_core_close(struct srv_core *c);
-
-#endif

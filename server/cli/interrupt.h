@@ -3,8 +3,7 @@
  * The signals of an interactive subcommand as flags and a descriptor, and the terminal's settings:
  * saved at the start, restored at the end. One per process; handlers run on any thread.
  */
-#ifndef HEARTH_SERVER_CLI_INTERRUPT_H
-#define HEARTH_SERVER_CLI_INTERRUPT_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -27,5 +26,3 @@ int interrupt_take(void);
  * other signals end the process. 0: none does.
  */
 void interrupt_ends(int n);
-
-#endif

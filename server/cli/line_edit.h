@@ -5,8 +5,7 @@
  *
  * Threads: one owner. Signals come through interrupt.h.
  */
-#ifndef HEARTH_SERVER_CLI_LINE_EDIT_H
-#define HEARTH_SERVER_CLI_LINE_EDIT_H
+#pragma once
 
 struct line_edit;
 
@@ -35,5 +34,3 @@ void line_edit_add(struct line_edit *e, const char *text);
 
 /* One line, which has more than one only if they were pasted together. *ret is owned (free). */
 enum line_end line_edit_read(struct line_edit *e, const char *prompt, char **ret, int *ret_signal);
-
-#endif

@@ -8,8 +8,7 @@
  *
  * Threads: the main thread.
  */
-#ifndef HEARTH_SERVER_CLI_LINES_H
-#define HEARTH_SERVER_CLI_LINES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -83,5 +82,3 @@ void lines_refuse(struct line *i, const char *format, ...) __attribute__((format
 /* Reads a line without its end. 1: there is one, cut and b->too_large set if it does not fit; 0:
  * the end of the input; -1: no memory, or the input failed. */
 int lines_read_line(FILE *in, struct buf *b);
-
-#endif

@@ -5,8 +5,7 @@
  *
  * Threads: the main thread; offline_wake: any.
  */
-#ifndef HEARTH_SERVER_CLI_OFFLINE_H
-#define HEARTH_SERVER_CLI_OFFLINE_H
+#pragma once
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -49,5 +48,3 @@ struct offline_post {
 /* Posts a body and hands over the answer, with ids and a seed of chance. Returns the status, 0 if
  * none came before the end, or -1 when out of memory. */
 int offline_post(struct offline *o, const struct offline_post *p);
-
-#endif

@@ -8,8 +8,7 @@
  *
  * Threads: filled before any other thread exists, const afterwards.
  */
-#ifndef HEARTH_SERVER_CONFIG_CONFIG_H
-#define HEARTH_SERVER_CONFIG_CONFIG_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -213,5 +212,3 @@ const char *srv_command_name(enum srv_command command);
 
 /* A short description of the subcommand. */
 const char *srv_command_summary(enum srv_command command);
-
-#endif

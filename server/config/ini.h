@@ -5,8 +5,7 @@
  * limit but the text's own; a comment after a value must follow a quoted value. NUL bytes are
  * refused.
  */
-#ifndef HEARTH_SERVER_CONFIG_INI_H
-#define HEARTH_SERVER_CONFIG_INI_H
+#pragma once
 
 #include <stddef.h>
 
@@ -19,5 +18,3 @@ typedef int srv_ini_setting(void *ctx, int line, const char *section, const char
  * begins with the name and the line ("hearth.ini:3: ..."). */
 int srv_ini_parse(const char *name, const char *text, size_t len, srv_ini_setting *setting,
                   void *ctx, char *err, size_t errlen);
-
-#endif

@@ -3,8 +3,7 @@
  * One row per option; private to server/config and to the program that prints docs/. All that data
  * can say about an option is in its row.
  */
-#ifndef HEARTH_SERVER_CONFIG_OPTIONS_H
-#define HEARTH_SERVER_CONFIG_OPTIONS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -49,5 +48,3 @@ extern const int srv_n_options;
 
 /* Writes the option's environment variable into buf. */
 void srv_option_env_name(const struct srv_option *o, char *buf, size_t size);
-
-#endif

@@ -10,8 +10,7 @@
  *
  * Threads: any; compiling holds no lock.
  */
-#ifndef HEARTH_SERVER_GRAMMARS_CACHE_H
-#define HEARTH_SERVER_GRAMMARS_CACHE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -98,5 +97,3 @@ struct grammar_cache_stats {
     int64_t vocab_bytes; /* of the vocabulary; 0: nothing was compiled yet */
 };
 struct grammar_cache_stats grammar_cache_stats(struct grammar_cache *c);
-
-#endif

@@ -14,8 +14,7 @@
  *
  * Threads: any. No lock is held while compiling.
  */
-#ifndef HEARTH_SERVER_GRAMMARS_COMPILE_QUEUE_H
-#define HEARTH_SERVER_GRAMMARS_COMPILE_QUEUE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -70,5 +69,3 @@ void compile_queue_close(struct compile_queue *q);
 
 /* Returns the number of those who wait. */
 int compile_queue_length(struct compile_queue *q);
-
-#endif

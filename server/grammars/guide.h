@@ -8,8 +8,7 @@
  *
  * Threads: the engine's, one at a time per choice.
  */
-#ifndef HEARTH_SERVER_GRAMMARS_GUIDE_H
-#define HEARTH_SERVER_GRAMMARS_GUIDE_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -70,5 +69,3 @@ struct grammar_guide_tools {
 struct eng_guide grammar_guide_begin(struct grammar_choice *c, void *memory,
                                      const struct gram *gram,
                                      const struct grammar_guide_tools *tools, int64_t tokens);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Applies the checks of a head to its request. Threads: the HTTP thread of the connection. */
-#ifndef HEARTH_SERVER_HTTP_ADMIT_H
-#define HEARTH_SERVER_HTTP_ADMIT_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -18,5 +17,3 @@ void srv_admit_request(struct srv_request *req, struct srv_guard_head *head, boo
 
 /* Answers OPTIONS: the methods of the path, and to an allowed origin the headers it may send. */
 void srv_admit_reply_options(struct srv_request *req);
-
-#endif

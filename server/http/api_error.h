@@ -5,8 +5,7 @@
  * {"error": {"message", "type", "param", "code"}}: all four keys always. Messages are short, name
  * thing, value and limit, never echo more than 100 bytes of input, and hold no file names.
  */
-#ifndef HEARTH_SERVER_HTTP_API_ERROR_H
-#define HEARTH_SERVER_HTTP_API_ERROR_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -88,5 +87,3 @@ void srv_error_write_cohere(struct buf *b, const char *message);
  * conversation. */
 void srv_error_write_anthropic(struct buf *b, enum srv_error kind, const char *message,
                                const char *request_id, const char *trace_parent);
-
-#endif

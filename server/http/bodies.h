@@ -6,8 +6,7 @@
  *
  * Threads: safe; one lock, held for a walk of the bodies at most.
  */
-#ifndef HEARTH_SERVER_HTTP_BODIES_H
-#define HEARTH_SERVER_HTTP_BODIES_H
+#pragma once
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -42,5 +41,3 @@ bool srv_bodies_add(struct srv_bodies *b, struct srv_body_charge *body, size_t n
                     bool several_keys);
 /* Gives all bytes of the body back. */
 void srv_bodies_drop(struct srv_bodies *b, struct srv_body_charge *body);
-
-#endif

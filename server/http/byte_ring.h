@@ -8,8 +8,7 @@
  *
  * Threads: unsafe; reply.c holds the request's lock around every call.
  */
-#ifndef HEARTH_SERVER_HTTP_BYTE_RING_H
-#define HEARTH_SERVER_HTTP_BYTE_RING_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,5 +30,3 @@ bool srv_ring_write(struct srv_ring *r, const char *data, size_t len);
 
 /* Takes up to max bytes; returns how many. */
 size_t srv_ring_read(struct srv_ring *r, char *buf, size_t max);
-
-#endif

@@ -7,8 +7,7 @@
  * without bytes to send in the content reader, both in request.c under the request's lock. Whoever
  * has something for it resumes it. Every end of a request comes to the completion callback, once.
  */
-#ifndef HEARTH_SERVER_HTTP_DAEMON_H
-#define HEARTH_SERVER_HTTP_DAEMON_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -36,5 +35,3 @@ void srv_http_quiesce(struct srv_http *h);
 
 /* Stops the daemon and closes its connections, none of which may be suspended. NULL is fine. */
 void srv_http_stop(struct srv_http *h);
-
-#endif

@@ -27,8 +27,7 @@
  * 1 that started nothing need not call it: returning from `handle` with a finished answer and no
  * on_wake is enough.
  */
-#ifndef HEARTH_SERVER_HTTP_ENDPOINT_H
-#define HEARTH_SERVER_HTTP_ENDPOINT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -211,5 +210,3 @@ bool srv_stream_write(struct srv_request *req, const char *data, size_t len);
 void srv_stream_close(struct srv_request *req);
 /* Cuts the connection, to end an answer that cannot be completed. */
 void srv_stream_abort(struct srv_request *req);
-
-#endif

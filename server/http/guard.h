@@ -6,8 +6,7 @@
  *
  * Threads: safe; they keep no state.
  */
-#ifndef HEARTH_SERVER_HTTP_GUARD_H
-#define HEARTH_SERVER_HTTP_GUARD_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -128,5 +127,3 @@ struct srv_guard_route {
 /* tables: a NULL-terminated list; path decoded, without trailing slash. HEAD finds GET's route. */
 void srv_guard_find_route(const struct srv_route *const *tables, const char *method,
                           const char *path, struct srv_guard_route *ret);
-
-#endif

@@ -6,8 +6,7 @@
  *
  * Threads: safe after creation.
  */
-#ifndef HEARTH_SERVER_HTTP_KEYS_H
-#define HEARTH_SERVER_HTTP_KEYS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -59,5 +58,3 @@ bool srv_keys_check(struct srv_keys *k, const char *text, size_t len, uint8_t *r
 /* Calls fn for each list of models after a key, and the line of the file. The main thread's. */
 void srv_keys_each_list(const struct srv_keys *k,
                         void (*fn)(void *ctx, const char *models, int line), void *ctx);
-
-#endif

@@ -2,8 +2,7 @@
 /*
  * Listening sockets: TCP by name, Unix by path. Main thread, at start.
  */
-#ifndef HEARTH_SERVER_HTTP_LISTEN_H
-#define HEARTH_SERVER_HTTP_LISTEN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,5 +29,3 @@ bool srv_listen_socket_has_path(int fd);
 /* Where the socket listens: "http://127.0.0.1:8080" or "unix:/run/x.sock". Writes into buf and
  * returns it. */
 const char *srv_listen_url(int fd, bool tls, char *buf, size_t size);
-
-#endif

@@ -8,8 +8,7 @@
  *
  * Threads: one owner; `wake` is called on any thread.
  */
-#ifndef HEARTH_SERVER_HTTP_LOCAL_H
-#define HEARTH_SERVER_HTTP_LOCAL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -43,5 +42,3 @@ const char *srv_local_header(const struct srv_local *l, const char *name); /* or
 /* Lets go of the request; whole: its answer was taken to the end, else its work is given up. NULL
  * requests are fine. */
 void srv_local_end(struct srv_local *l, bool whole);
-
-#endif

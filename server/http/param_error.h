@@ -4,8 +4,7 @@
  *
  * Threads: pure; each call works on its caller's data.
  */
-#ifndef HEARTH_SERVER_HTTP_PARAM_ERROR_H
-#define HEARTH_SERVER_HTTP_PARAM_ERROR_H
+#pragma once
 
 #include "server/http/endpoint.h"
 
@@ -45,5 +44,3 @@ void param_note(struct param_unknown *unknown, const char *key);
  * error. Returns 0, or -1 with err. */
 int param_name_ignored(struct srv_request *req, const struct param_unknown *unknown,
                        struct param_error *err);
-
-#endif

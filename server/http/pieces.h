@@ -5,8 +5,7 @@
  *
  * Threads: the text worker that holds the request.
  */
-#ifndef HEARTH_SERVER_HTTP_PIECES_H
-#define HEARTH_SERVER_HTTP_PIECES_H
+#pragma once
 
 #include "server/http/endpoint.h"
 
@@ -22,5 +21,3 @@ void srv_pieces_reply_whole(struct srv_request *req, const struct srv_pieces *p)
 
 /* Returns false while the client is behind: to be called again once there is room. */
 bool srv_pieces_reply(struct srv_request *req, struct srv_pieces *p);
-
-#endif

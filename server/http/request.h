@@ -16,8 +16,7 @@
  * `gone`. A suspended connection cannot go away, so with `suspended` set its pointer is good; it is
  * resumed under the lock. Lock order: watch.c's registry before a request's.
  */
-#ifndef HEARTH_SERVER_HTTP_REQUEST_H
-#define HEARTH_SERVER_HTTP_REQUEST_H
+#pragma once
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -174,5 +173,3 @@ void srv_request_stop(struct srv_request *req);
 const char *srv_request_beat(const struct srv_request *req);
 /* Puts that on a stream that has been silent since before `silent_since_us`. */
 void srv_request_heartbeat(struct srv_request *req, uint64_t now_us, uint64_t silent_since_us);
-
-#endif

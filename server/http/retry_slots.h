@@ -12,8 +12,7 @@
  *
  * Threads: safe; one lock, held while the table is walked.
  */
-#ifndef HEARTH_SERVER_HTTP_RETRY_SLOTS_H
-#define HEARTH_SERVER_HTTP_RETRY_SLOTS_H
+#pragma once
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -70,5 +69,3 @@ int srv_retry_ask(struct srv_retry *r, struct srv_returner *who, uint64_t now_us
  * early one.
  */
 int64_t srv_retry_next_ms(struct srv_retry *r, const struct srv_returner *who, uint64_t now_us);
-
-#endif

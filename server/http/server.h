@@ -5,8 +5,7 @@
  *
  * The main thread writes it before the HTTP threads start; the atomics excepted.
  */
-#ifndef HEARTH_SERVER_HTTP_SERVER_H
-#define HEARTH_SERVER_HTTP_SERVER_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -60,5 +59,3 @@ struct srv_server {
     struct srv_bodies bodies;
     double start_time_s; /* unix seconds */
 };
-
-#endif

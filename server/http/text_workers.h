@@ -11,8 +11,7 @@
  *
  * Threads: safe. A request is in at most one queue at a time (request.c and dispatch.c see to it).
  */
-#ifndef HEARTH_SERVER_HTTP_TEXT_WORKERS_H
-#define HEARTH_SERVER_HTTP_TEXT_WORKERS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -43,5 +42,3 @@ void srv_work_push(struct srv_work *w, struct srv_work_item *item);
 
 /* Runs the next item that may begin on the calling thread; false if there is none. */
 bool srv_work_run_next(struct srv_work *w);
-
-#endif

@@ -4,8 +4,7 @@
  * id, id of the caller's span, and flags. The server makes no spans; it repeats the header in its
  * log and in errors, so that both can be found from a trace. Stateless; any thread.
  */
-#ifndef HEARTH_SERVER_HTTP_TRACE_PARENT_H
-#define HEARTH_SERVER_HTTP_TRACE_PARENT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,5 +17,3 @@ enum { SRV_TRACE_PARENT_CHARS = 55 };
  * ff, or anything behind the flags in version 00. A later version may go on behind a '-'.
  */
 bool srv_trace_parent_read(char ret[SRV_TRACE_PARENT_CHARS + 1], const char *value, size_t len);
-
-#endif

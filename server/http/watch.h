@@ -21,8 +21,7 @@
  *
  * Threads: safe. The registry lock is taken before a request's, never the other way round.
  */
-#ifndef HEARTH_SERVER_HTTP_WATCH_H
-#define HEARTH_SERVER_HTTP_WATCH_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -86,5 +85,3 @@ void srv_watch_close_idle(struct srv_watch *w, bool from_now_on);
 void srv_watch_close_all(struct srv_watch *w);
 
 int srv_watch_n_connections(struct srv_watch *w);
-
-#endif

@@ -15,8 +15,7 @@
  *
  * Threads: safe after hub_cache_make; different files only.
  */
-#ifndef HEARTH_SERVER_HUB_CACHE_H
-#define HEARTH_SERVER_HUB_CACHE_H
+#pragma once
 
 #include <dirent.h>
 #include <limits.h>
@@ -130,5 +129,3 @@ void hub_close(int *fd);
 
 /* Eight random hexadecimal digits and a NUL. */
 void hub_random_digits(char buf[9]);
-
-#endif

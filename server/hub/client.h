@@ -12,8 +12,7 @@
  *
  * Threads: one client per thread.
  */
-#ifndef HEARTH_SERVER_HUB_CLIENT_H
-#define HEARTH_SERVER_HUB_CLIENT_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -104,5 +103,3 @@ int64_t hub_retry_after(const char *text, time_t now);
 
 /* RateLimit, as the hub writes it: "api";r=0;t=55 is 55 s. -1 if something is left, or unknown. */
 int64_t hub_rate_limit(const char *text);
-
-#endif

@@ -11,8 +11,7 @@
  *
  * Threads: any number at once, each with a client of its own, for different blobs.
  */
-#ifndef HEARTH_SERVER_HUB_FETCH_H
-#define HEARTH_SERVER_HUB_FETCH_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -50,5 +49,3 @@ int hub_fetch_blob(const struct hub_fetch *fetch, const struct hub_file *f, char
 /* The same into memory, for a small file that nothing is written of. */
 int hub_fetch_text(const struct hub_fetch *fetch, const struct hub_file *f, struct buf *ret,
                    char *err);
-
-#endif

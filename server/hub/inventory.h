@@ -5,8 +5,7 @@
  *
  * Threads: safe; nothing is kept between calls.
  */
-#ifndef HEARTH_SERVER_HUB_INVENTORY_H
-#define HEARTH_SERVER_HUB_INVENTORY_H
+#pragma once
 
 #include <limits.h>
 #include <stdbool.h>
@@ -31,5 +30,3 @@ struct hub_model {
  */
 int hub_inventory_visit(const char *root, void (*fn)(void *ctx, const struct hub_model *m),
                         void *ctx, char *err);
-
-#endif

@@ -16,8 +16,7 @@
  *
  * Threads: unsafe; one owner.
  */
-#ifndef HEARTH_SERVER_HUB_LISTING_H
-#define HEARTH_SERVER_HUB_LISTING_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -119,5 +118,3 @@ int hub_choose_shards(struct hub_listing *l, const char *index, size_t len, char
  */
 int hub_shards_visit(const char *index, size_t len, bool (*take)(void *ctx, const char *name),
                      void *ctx, char *err);
-
-#endif

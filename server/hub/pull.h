@@ -14,8 +14,7 @@
  * Threads: create and destroy by one owner; hub_pull_run on any one thread;
  * hub_pull_stop and hub_pull_progress from any, the former from signal handlers too.
  */
-#ifndef HEARTH_SERVER_HUB_PULL_H
-#define HEARTH_SERVER_HUB_PULL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -93,5 +92,3 @@ const char *hub_pull_snapshot(const struct hub_pull *p);
 /* After a dry run: each file that would be there, in order; cached: it is there already. */
 void hub_pull_visit(const struct hub_pull *p,
                     void (*fn)(void *ctx, const struct hub_file *f, bool cached), void *ctx);
-
-#endif

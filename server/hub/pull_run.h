@@ -6,8 +6,7 @@
  * A file that is complete is a line on stderr; while bytes come, so are the figures of the whole
  * once a second, unless stderr is a terminal.
  */
-#ifndef HEARTH_SERVER_HUB_PULL_RUN_H
-#define HEARTH_SERVER_HUB_PULL_RUN_H
+#pragma once
 
 #include "server/hub/pull.h"
 
@@ -36,5 +35,3 @@ void pull_view_event(void *ctx, const struct hub_event *e);
 
 /* Notes how far the pull is, and shows it if it is time for that. */
 void pull_view_show(struct pull_view *v, const struct hub_progress *now, uint64_t now_us);
-
-#endif

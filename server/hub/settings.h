@@ -12,8 +12,7 @@
  * may be, HF_HUB_OFFLINE, time limits, certificates, the cache. They are read once, on the main
  * thread before any other exists. Functions about names are pure; threads: safe.
  */
-#ifndef HEARTH_SERVER_HUB_SETTINGS_H
-#define HEARTH_SERVER_HUB_SETTINGS_H
+#pragma once
 
 #include <limits.h>
 #include <stdbool.h>
@@ -122,5 +121,3 @@ int hub_settings_read(struct hub_settings *ret, const char *(*env)(const char *n
  * machine.
  */
 bool hub_settings_may_send_token(const struct hub_settings *s, const struct transfer_origin *to);
-
-#endif

@@ -10,8 +10,7 @@
  * Threads: transfer_load runs before any other thread exists; a struct transfer has one owner at a
  * time, and callbacks run on the thread of transfer_run.
  */
-#ifndef HEARTH_SERVER_HUB_TRANSFER_H
-#define HEARTH_SERVER_HUB_TRANSFER_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -97,5 +96,3 @@ struct transfer_origin {
  * one.
  */
 int transfer_url_origin(const char *url, struct transfer_origin *ret);
-
-#endif

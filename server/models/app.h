@@ -6,8 +6,7 @@
  * Threads: config and metrics are fixed before any other thread exists. The loader publishes the
  * first model and then sets `state` to SRV_READY.
  */
-#ifndef HEARTH_SERVER_MODELS_APP_H
-#define HEARTH_SERVER_MODELS_APP_H
+#pragma once
 
 #include <stdatomic.h>
 
@@ -29,5 +28,3 @@ struct srv_app {
     struct srv_kv_bans *kv_bans; /* NULL without kv-disk and a key file */
     atomic_int state;            /* enum srv_state */
 };
-
-#endif

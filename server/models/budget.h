@@ -4,8 +4,7 @@
  * bodies, and the work that turns a body into token ids. The options that bound it are chosen to
  * suit the memory where they were left to the server.
  */
-#ifndef HEARTH_SERVER_MODELS_BUDGET_H
-#define HEARTH_SERVER_MODELS_BUDGET_H
+#pragma once
 
 #include <stdint.h>
 
@@ -19,5 +18,3 @@ int srv_budget_settle(struct srv_config *c);
 
 /* Bytes of a configuration that is settled. They are shared by all models that are loaded. */
 int64_t srv_budget_bytes(const struct srv_config *c);
-
-#endif

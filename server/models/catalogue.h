@@ -9,8 +9,7 @@
  *
  * Threads: safe; nothing is kept.
  */
-#ifndef HEARTH_SERVER_MODELS_CATALOGUE_H
-#define HEARTH_SERVER_MODELS_CATALOGUE_H
+#pragma once
 
 #include "server/config/config.h"
 #include "server/models/set.h"
@@ -62,5 +61,3 @@ void srv_catalogue_know(struct srv_models *set);
 /* The arguments of srv_model_open; names and dir are borrowed. */
 struct srv_model_params srv_catalogue_params(const struct srv_config *c, int entry, const char *dir,
                                              const struct srv_share *share);
-
-#endif

@@ -6,8 +6,7 @@
  *
  * Threads: safe; nothing is kept.
  */
-#ifndef HEARTH_SERVER_MODELS_FIT_H
-#define HEARTH_SERVER_MODELS_FIT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -70,5 +69,3 @@ static inline long long fit_mib(int64_t bytes)
  */
 int fit_beside(struct fit_bytes *ret, struct srv_model_params *params, int64_t in_use,
                int64_t kv_bytes, bool alone, char *err, size_t errlen);
-
-#endif

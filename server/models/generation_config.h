@@ -5,8 +5,7 @@
  *
  * Threads: safe; no state.
  */
-#ifndef HEARTH_SERVER_MODELS_GENERATION_CONFIG_H
-#define HEARTH_SERVER_MODELS_GENERATION_CONFIG_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -49,5 +48,3 @@ void srv_defaults_override(struct srv_defaults *d, const struct srv_config *c);
 
 /* Sets what these values say of a chain, that is all but its seed, bias and allowed ids. */
 void srv_sampling_set(struct eng_sampling *chain, const struct srv_sampling *values);
-
-#endif

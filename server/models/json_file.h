@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* JSON files of a model, which strangers wrote, as jansson trees. Any thread. */
-#ifndef HEARTH_SERVER_MODELS_JSON_FILE_H
-#define HEARTH_SERVER_MODELS_JSON_FILE_H
+#pragma once
 
 #include <stddef.h>
 
@@ -16,5 +15,3 @@ int srv_json_read(json_t **ret, const char *name, const char *text, size_t len, 
 
 /* The same of a file of at most SRV_CONFIG_FILE_MAX_BYTES; 0 with *ret NULL if it is not there. */
 int srv_json_file(json_t **ret, const char *dir, const char *name, char *err, size_t errlen);
-
-#endif

@@ -7,8 +7,7 @@
  *
  * Threads: any; one lock, not held while files are removed.
  */
-#ifndef HEARTH_SERVER_MODELS_KV_BANS_H
-#define HEARTH_SERVER_MODELS_KV_BANS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,5 +29,3 @@ void srv_kv_bans_destroy(struct srv_kv_bans *b);
 void srv_kv_ban(struct srv_kv_bans *b, const uint8_t *owner, bool banned);
 /* As eng_kv_disk_params has it; ctx: struct srv_kv_bans. */
 bool srv_kv_is_banned(void *ctx, const uint8_t *owner);
-
-#endif

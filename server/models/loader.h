@@ -6,8 +6,7 @@
  * (srv_models_await): it loads an entry on demand, or its next source (swap.h), and closes models
  * that have drained.
  */
-#ifndef HEARTH_SERVER_MODELS_LOADER_H
-#define HEARTH_SERVER_MODELS_LOADER_H
+#pragma once
 
 #include <stddef.h>
 
@@ -31,5 +30,3 @@ void srv_loader_abandon(struct srv_loader *l);
 
 /* Waits for the thread, which ends after srv_models_stop or an error. NULL is fine. */
 void srv_loader_finish(struct srv_loader *l);
-
-#endif

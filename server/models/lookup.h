@@ -9,8 +9,7 @@
  *
  * Threads: safe.
  */
-#ifndef HEARTH_SERVER_MODELS_LOOKUP_H
-#define HEARTH_SERVER_MODELS_LOOKUP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -67,5 +66,3 @@ int srv_hub_find_carried(const char *name, char *ret_dir, size_t size, char *err
  * it.
  */
 const char *srv_hub_model_name(const char *spec, char *buf, size_t size);
-
-#endif

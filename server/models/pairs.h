@@ -9,8 +9,7 @@
  *
  * Threads: const once opened.
  */
-#ifndef HEARTH_SERVER_MODELS_PAIRS_H
-#define HEARTH_SERVER_MODELS_PAIRS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -85,5 +84,3 @@ void srv_pairs_sort(struct srv_pair_score *scores, size_t n);
 /* Returns 0, or an enum tok_error with a sentence. */
 int srv_pairs_encode(const struct srv_pairs *p, const struct srv_pair_text *pair,
                      struct srv_pair_ids *ret, char *err, size_t errlen);
-
-#endif

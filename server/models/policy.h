@@ -22,8 +22,7 @@
  *
  * Pure: time and state are the caller's.
  */
-#ifndef HEARTH_SERVER_MODELS_POLICY_H
-#define HEARTH_SERVER_MODELS_POLICY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -83,5 +82,3 @@ struct policy_keys {
  * takes. */
 void policy_bar(struct policy_keys *keys, uint64_t key, uint64_t load_us, uint64_t now_us);
 bool policy_may_evict(const struct policy_keys *keys, uint64_t key, uint64_t now_us);
-
-#endif

@@ -8,8 +8,7 @@
  *
  * Threads: const once read.
  */
-#ifndef HEARTH_SERVER_MODELS_RETRIEVAL_H
-#define HEARTH_SERVER_MODELS_RETRIEVAL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -90,5 +89,3 @@ int srv_text_unpooled(const struct tok *tok, const struct eng_info *info, const 
  * those at the end or, to keep that, at the beginning. Returns false if these are too many. */
 bool srv_text_cut(int32_t *ids, size_t *n, size_t most, bool keep_end, size_t n_head,
                   size_t n_tail);
-
-#endif

@@ -6,8 +6,7 @@
  *
  * Threads: create and destroy on the main thread; run on the loader's; percent and note on any.
  */
-#ifndef HEARTH_SERVER_MODELS_SERVE_PULL_H
-#define HEARTH_SERVER_MODELS_SERVE_PULL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,5 +36,3 @@ int srv_pull_left_ms(struct srv_pull *p);
  * Tells the log and systemd how far it has come; false if nothing is being pulled. p may be NULL.
  */
 bool srv_pull_note(struct srv_pull *p);
-
-#endif

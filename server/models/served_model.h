@@ -5,8 +5,7 @@
  * Threads: a model is const once it has been put into a set (server/models/set.h); the atomics and
  * the engine have rules of their own.
  */
-#ifndef HEARTH_SERVER_MODELS_SERVED_MODEL_H
-#define HEARTH_SERVER_MODELS_SERVED_MODEL_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -162,5 +161,3 @@ const char *srv_gguf_types(const char *path, char *buf, size_t size);
  */
 int srv_calibration_ids(const struct tok *tok, const struct tok_chat *chat, int32_t *ret_ids,
                         int max);
-
-#endif

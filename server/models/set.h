@@ -13,8 +13,7 @@
  * Threads: functions may be called from any thread; the lock is held for a few instructions, or for
  * a look at the models.
  */
-#ifndef HEARTH_SERVER_MODELS_SET_H
-#define HEARTH_SERVER_MODELS_SET_H
+#pragma once
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -329,5 +328,3 @@ void srv_entry_stats(const struct srv_models *set, const struct srv_entry *e,
 
 /* A reference to the model that requests for the entry get, or NULL; also of -1. */
 struct srv_model *srv_models_of(struct srv_models *set, int entry);
-
-#endif

@@ -12,8 +12,7 @@
  *
  * Threads: any for the first group of functions, the loader's for the second.
  */
-#ifndef HEARTH_SERVER_MODELS_SWAP_H
-#define HEARTH_SERVER_MODELS_SWAP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -89,5 +88,3 @@ void srv_swap_switched(struct srv_swap *s, const struct srv_model *model, struct
 
 /* It is over, or has drained: another one may be started, and who waits for a failure is told. */
 void srv_swap_end(struct srv_swap *s);
-
-#endif

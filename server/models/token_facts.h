@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Tokens that several files of a model name: end of sequence, begin of text, padding; and whether
  * the tokenizer of a draft model fits. */
-#ifndef HEARTH_SERVER_MODELS_TOKEN_FACTS_H
-#define HEARTH_SERVER_MODELS_TOKEN_FACTS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -26,5 +25,3 @@ void srv_token_facts(struct eng *engine, const struct tok *tok, const char *info
  */
 int srv_draft_ids(uint64_t **ret, const struct eng *engine, const struct tok *tok, const char *dir,
                   char *err, size_t errlen);
-
-#endif

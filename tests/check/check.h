@@ -2,8 +2,7 @@
 /*
  * Private to tests/check: what the checks and the bench of the kernels share.
  */
-#ifndef HEARTH_TESTS_CHECK_H
-#define HEARTH_TESTS_CHECK_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -21,5 +20,3 @@ void edge_free(void *p, size_t n);
 
 /* Times the calls of one level; see check_bench.c. */
 int bench_run(const struct kern *kern, const char *filter);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What the tables of request fields say, as openapi.json and as tables of docs/. */
-#ifndef HEARTH_TESTS_DOCS_PRINT_API_H
-#define HEARTH_TESTS_DOCS_PRINT_API_H
+#pragma once
 
 #include <stdio.h>
 
@@ -23,5 +22,3 @@ void api_print_document(FILE *out);
  * members. Returns 0, or -1 with a line on stderr.
  */
 int api_print_table(FILE *out, const char *schemas);
-
-#endif

@@ -3,8 +3,7 @@
  * The part of a model directory that `hearth-filter accept` uses: the tokenizer, its vocabulary as
  * grammars see it, and the ids that end an answer. Main thread only.
  */
-#ifndef HEARTH_TESTS_FILTERS_ACCEPT_MODEL_H
-#define HEARTH_TESTS_FILTERS_ACCEPT_MODEL_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -36,5 +35,3 @@ void accept_model_close(struct accept_model *m);
  */
 int accept_model_encode(const struct accept_model *m, const char *text, size_t n,
                         struct tok_ids *ret, char *err, size_t errlen);
-
-#endif

@@ -5,8 +5,7 @@
  *
  * Threads: the main thread.
  */
-#ifndef HEARTH_TESTS_FILTERS_FILTER_H
-#define HEARTH_TESTS_FILTERS_FILTER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -41,5 +40,3 @@ int filter_fail(struct filter_error *e, const char *format, ...)
 /* A member that is true or false; absent and null mean the preset. 0 or -1 with e. */
 int filter_flag(const json_t *request, const char *name, bool preset, bool *ret,
                 struct filter_error *e);
-
-#endif

@@ -4,8 +4,7 @@
  * reads its options from the finished configuration, whose model is a directory, and returns the
  * exit status. Main thread.
  */
-#ifndef HEARTH_TESTS_FILTERS_FILTERS_H
-#define HEARTH_TESTS_FILTERS_FILTERS_H
+#pragma once
 
 struct srv_config;
 
@@ -14,5 +13,3 @@ int filter_parse(const struct srv_config *config); /* model NULL: each line name
 int filter_render(const struct srv_config *config);
 int filter_score(const struct srv_config *config);
 int filter_tokenize(const struct srv_config *config);
-
-#endif

@@ -5,8 +5,7 @@
  *
  * Threads: unsafe; one owner.
  */
-#ifndef HEARTH_TESTS_FILTERS_PARSE_TEMPLATE_H
-#define HEARTH_TESTS_FILTERS_PARSE_TEMPLATE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -42,5 +41,3 @@ void parse_templates_close(struct parse_templates *t);
 /* The template with this source, NUL-terminated; NULL: the directory's. NULL with e filled. */
 const struct parse_template *parse_template_find(struct parse_templates *t, const char *source,
                                                  struct filter_error *e);
-
-#endif

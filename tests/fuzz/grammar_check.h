@@ -2,8 +2,7 @@
 /*
  * What the fuzz targets of grammars check of every compilation and of every text under a grammar.
  */
-#ifndef HEARTH_FUZZ_GRAMMAR_CHECK_H
-#define HEARTH_FUZZ_GRAMMAR_CHECK_H
+#pragma once
 
 #include <stdint.h>
 #include <stdio.h>
@@ -99,5 +98,3 @@ static inline void fuzz_answer(const struct gram *g, const uint8_t *choices, siz
         CHECK(gram_take(s, id));
     }
 }
-
-#endif

@@ -3,8 +3,7 @@
  * One job of an engine or a scheduler, for tests: submit, wait, look. Records every event and fails
  * on one that must not come.
  */
-#ifndef HEARTH_TESTS_ENGINE_JOB_H
-#define HEARTH_TESTS_ENGINE_JOB_H
+#pragma once
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -210,5 +209,3 @@ static inline void test_job_free(struct test_job *j)
     test_job_destroy(j);
     free(j);
 }
-
-#endif

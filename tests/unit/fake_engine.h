@@ -3,8 +3,7 @@
  * A scheduler over the forward pass of fake_model.h, with jobs whose answers are known: an engine
  * without a model.
  */
-#ifndef HEARTH_TESTS_FAKE_ENGINE_H
-#define HEARTH_TESTS_FAKE_ENGINE_H
+#pragma once
 
 #include "engine/kernels/kernels.h"
 #include "engine/model/hparams.h"
@@ -208,5 +207,3 @@ static inline void check_greedy(const struct test_job *c, int choice, const int3
         REQUIRE_MSG(c->ids[choice][i] == want[i], "token %d: %d, not %d", i, (int)c->ids[choice][i],
                     (int)want[i]);
 }
-
-#endif

@@ -13,8 +13,7 @@
  * back until the test lets them go, and steps count as of a time that depends on their rows alone,
  * so that nothing depends on timing.
  */
-#ifndef HEARTH_TESTS_FAKE_MODEL_H
-#define HEARTH_TESTS_FAKE_MODEL_H
+#pragma once
 
 #include <math.h>
 #include <pthread.h>
@@ -258,5 +257,3 @@ static inline void fake_finish(struct fake_model *m)
     pthread_mutex_destroy(&m->lock);
     pthread_cond_destroy(&m->change);
 }
-
-#endif

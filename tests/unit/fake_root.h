@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* A directory that holds fake trees of /proc and /sys for one test. */
-#ifndef HEARTH_TESTS_FAKE_ROOT_H
-#define HEARTH_TESTS_FAKE_ROOT_H
+#pragma once
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,5 +42,3 @@ static inline int fake_root_remove(void **state)
     snprintf(command, sizeof(command), "rm -r %s", fake_root);
     return system(command) == 0 ? 0 : -1;
 }
-
-#endif

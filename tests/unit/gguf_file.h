@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Writes GGUF files for tests, right or wrong, byte by byte. */
-#ifndef HEARTH_TESTS_GGUF_FILE_H
-#define HEARTH_TESTS_GGUF_FILE_H
+#pragma once
 
 #include <stdint.h>
 #include <stdio.h>
@@ -98,5 +97,3 @@ static inline int write_gguf(const struct buf *b, char path[32])
     close(fd);
     return n == (ssize_t)b->len ? 0 : -1;
 }
-
-#endif

@@ -4,8 +4,7 @@
  * checks, routes, workers and models as over HTTP. One request at a time; its answer stays until
  * the next one.
  */
-#ifndef HEARTH_TESTS_LOCAL_SERVER_H
-#define HEARTH_TESTS_LOCAL_SERVER_H
+#pragma once
 
 #include <jansson.h>
 
@@ -192,5 +191,3 @@ static inline void require_exchanges(const char *target, const struct exchange *
 
 #define REQUIRE_EXCHANGES(target, rows)                                                            \
     require_exchanges(target, rows, sizeof(rows) / sizeof((rows)[0]))
-
-#endif

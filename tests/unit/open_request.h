@@ -3,8 +3,7 @@
  * A request without a connection: what code of the server answers is read back here. One at a time. The test is linked with
  * --wrap=eng_info.
  */
-#ifndef HEARTH_TESTS_OPEN_REQUEST_H
-#define HEARTH_TESTS_OPEN_REQUEST_H
+#pragma once
 
 #include "server/api/routes.h"
 #include "server/config/config.h"
@@ -80,5 +79,3 @@ static inline char *take_answer(struct srv_request *req)
     REQUIRE(!all.failed);
     return all.data;
 }
-
-#endif

@@ -6,8 +6,7 @@
  * The reference reads the weights back from the packed panels (kern->unpack_row), so that what it
  * shows is the error of the arithmetic, not of storing weights in fewer bits.
  */
-#ifndef HEARTH_TESTS_SYNTH_MODEL_H
-#define HEARTH_TESTS_SYNTH_MODEL_H
+#pragma once
 
 #include <math.h>
 
@@ -527,5 +526,3 @@ static double *synth_reference(const struct eng_model *m, const int32_t *tokens,
         free(hidden);
     return logits;
 }
-
-#endif

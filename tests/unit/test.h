@@ -3,8 +3,7 @@
  * Included by every unit test: cmocka with the headers it needs before it, checks that print both
  * values, and the way to skip. One program per source file; table-driven if there are cases.
  */
-#ifndef HEARTH_TESTS_TEST_H
-#define HEARTH_TESTS_TEST_H
+#pragma once
 
 /* clang-format off: cmocka.h needs these four before it */
 #include <stdarg.h>
@@ -74,5 +73,3 @@ static inline const char *test_reference(void)
     const char *dir = getenv("HEARTH_REFERENCE");
     return dir && *dir ? dir : NULL;
 }
-
-#endif

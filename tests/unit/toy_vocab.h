@@ -4,8 +4,7 @@
  * for two that no token spells, and the rest are tokens of several bytes, cut in awkward places,
  * and three special tokens. And a language of tool calls that uses them.
  */
-#ifndef HEARTH_TESTS_TOY_VOCAB_H
-#define HEARTH_TESTS_TOY_VOCAB_H
+#pragma once
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -195,5 +194,3 @@ static inline uint32_t toy_draw(uint64_t *seed, uint32_t n)
     *seed ^= *seed >> 27;
     return (uint32_t)((*seed * 0x2545F4914F6CDD1Du >> 33) % n);
 }
-
-#endif

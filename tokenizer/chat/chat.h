@@ -8,8 +8,7 @@
  *
  * Errors: as in tokenizer/tokenizer.h.
  */
-#ifndef HEARTH_TOKENIZER_CHAT_CHAT_H
-#define HEARTH_TOKENIZER_CHAT_CHAT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -136,5 +135,3 @@ bool tok_chat_has_another(const struct tok_chat *c);
  * null. *ret is owned (free); "{...}" with defaults where the directory has no such file.
  */
 int tok_chat_info_read(char **ret, const char *dir, char *err, size_t errlen);
-
-#endif

@@ -3,8 +3,7 @@
  * Inside of struct tok_chat: what open.c, template_files.c (loading), probe.c (finding
  * out what a template needs), turns.c and prepare.c (giving it that) and render.c share.
  */
-#ifndef HEARTH_TOKENIZER_CHAT_CHAT_INTERNAL_H
-#define HEARTH_TOKENIZER_CHAT_CHAT_INTERNAL_H
+#pragma once
 
 #include "tokenizer/chat/chat.h"
 #include "tokenizer/template/template.h"
@@ -82,5 +81,3 @@ struct jinja_value tok_chat_json(struct jinja_run *r, struct jinja_value v);
 
 /* Roles of the API are names the server itself has checked: they count as the template's text. */
 void tok_chat_trust_roles(struct jinja_run *r, struct jinja_value messages);
-
-#endif

@@ -10,8 +10,7 @@
  *
  * Threads: unsafe; one compilation, one thread.
  */
-#ifndef HEARTH_GRAMMAR_BUILD_H
-#define HEARTH_GRAMMAR_BUILD_H
+#pragma once
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -125,5 +124,3 @@ void gram_name_relaxed(struct gram_build *b, const char *keyword, size_t len, bo
 
 /* Leaves with the reason why a schema has no member. */
 _Noreturn void gram_schema_empty(struct gram_build *b, const struct gram_schema *s);
-
-#endif

@@ -11,8 +11,7 @@
  *
  * Threads: unsafe; they belong to one state.
  */
-#ifndef HEARTH_GRAMMAR_CELLS_H
-#define HEARTH_GRAMMAR_CELLS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -144,5 +143,3 @@ uint32_t gram_cells_copy_out(struct gram_cells *c, union gram_cell *out, uint8_t
 /* Replaces everything by cells that were copied out. */
 void gram_cells_copy_in(struct gram_cells *c, const union gram_cell *in, const uint8_t *kinds,
                         uint32_t n);
-
-#endif

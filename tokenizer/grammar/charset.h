@@ -3,8 +3,7 @@
  * Sets of code points, as sorted ranges. The universe is U+0000-10FFFF without the surrogates. All
  * in temporary memory; a finished set is not changed any more.
  */
-#ifndef HEARTH_GRAMMAR_CHARSET_H
-#define HEARTH_GRAMMAR_CHARSET_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -45,5 +44,3 @@ void gram_charset_add_class(struct gram_build *b, struct gram_charset *s, char n
  */
 bool gram_charset_add_property(struct gram_build *b, struct gram_charset *s, const char *name,
                                size_t len);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* A compiled grammar as the files of the library see it. */
-#ifndef HEARTH_GRAMMAR_COMPILED_H
-#define HEARTH_GRAMMAR_COMPILED_H
+#pragma once
 
 #include <stdatomic.h>
 
@@ -63,5 +62,3 @@ bool gram_cache_add(struct gram_cache *c, const struct gram_vocab *v, const stru
  */
 const uint64_t *gram_cache_get(struct gram_cache *c, const struct gram_vocab *v,
                                const struct gram_dfa *d, uint32_t q, bool *ret_made);
-
-#endif

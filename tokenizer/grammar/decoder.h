@@ -5,8 +5,7 @@
  * escapes apart, in their one spelling, and knows the closing quote. Bytes that no token spells
  * alone match nothing.
  */
-#ifndef HEARTH_GRAMMAR_DECODER_H
-#define HEARTH_GRAMMAR_DECODER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -59,5 +58,3 @@ static inline uint16_t gram_decoder_step(const struct gram_decoder *d, uint32_t 
     if (state < GRAM_DEC_UTF8) return gram_decoder_escape(d, state, byte);
     return (byte & 0xC0) == 0x80 ? d->inside[state - GRAM_DEC_UTF8][byte & 63] : GRAM_DEC_DEAD;
 }
-
-#endif

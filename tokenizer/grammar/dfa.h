@@ -7,8 +7,7 @@
  * Every state can reach an outcome other than 0: there are no dead ends. A text's length in code
  * points may be bounded besides; see gram_dfa_fits.
  */
-#ifndef HEARTH_GRAMMAR_DFA_H
-#define HEARTH_GRAMMAR_DFA_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -104,5 +103,3 @@ static inline uint32_t gram_dfa_next(const struct gram_dfa *d, uint32_t q, uint3
 {
     return d->next[q * d->n_classes + class];
 }
-
-#endif

@@ -4,8 +4,7 @@
  * of code points are the leaves; sequences are flat; repetitions keep their counts. The builders
  * below simplify as they go, and share nothing they change.
  */
-#ifndef HEARTH_GRAMMAR_EXPR_H
-#define HEARTH_GRAMMAR_EXPR_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -92,5 +91,3 @@ struct gram_ex *gram_ex_text(struct gram_build *b, const char *text, size_t len)
  */
 bool gram_ex_hoist_count(struct gram_build *b, struct gram_ex **x, uint32_t *ret_min,
                          uint32_t *ret_max);
-
-#endif

@@ -5,8 +5,7 @@
  * only where they meet other keywords a regular expression, without leap seconds other than at
  * 23:59:60 UTC itself.
  */
-#ifndef HEARTH_GRAMMAR_FORMAT_H
-#define HEARTH_GRAMMAR_FORMAT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -35,5 +34,3 @@ enum { GRAM_FORMAT_NO_LEAP = 128 };
 uint64_t gram_format_step(unsigned f, uint64_t state, uint8_t c);
 bool gram_format_complete(uint64_t state);
 uint32_t gram_format_rest(unsigned f, uint64_t state); /* the fewest characters to that */
-
-#endif

@@ -3,8 +3,7 @@
  * Languages as they are given to the compiler, its options and its errors. The public header is
  * grammar.h, which includes this.
  */
-#ifndef HEARTH_GRAMMAR_TYPES_H
-#define HEARTH_GRAMMAR_TYPES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -95,5 +94,3 @@ struct gram_part {
      */
     bool bare, nullable;
 };
-
-#endif

@@ -27,8 +27,7 @@
  * filled without locks; it may be used by any number of threads. A state belongs to one thread at a
  * time. Nothing is allocated after gram_compile.
  */
-#ifndef HEARTH_GRAMMAR_H
-#define HEARTH_GRAMMAR_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -201,5 +200,3 @@ void gram_forget_marks(struct gram_state *s);
  * steps, and masks that allow tokens of one byte alone because all would have taken too many.
  */
 uint64_t gram_overflows(const struct gram_state *s);
-
-#endif

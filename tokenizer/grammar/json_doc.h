@@ -4,8 +4,7 @@
  * decoded, members keep the order of the text (of equal keys the last value counts, at the place of
  * the first). Nothing here recurses deeper than the limit of the reader.
  */
-#ifndef HEARTH_GRAMMAR_JSON_DOC_H
-#define HEARTH_GRAMMAR_JSON_DOC_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -79,5 +78,3 @@ struct gram_js *gram_js_new(struct gram_build *b, enum gram_js_type type, const 
 /* Puts the members in order, so that one is soon found. Of equal keys the last value counts. */
 void gram_js_index(struct gram_build *b, struct gram_js *object);
 void gram_js_append(struct gram_js *parent, struct gram_js *child, const char *key, size_t key_len);
-
-#endif

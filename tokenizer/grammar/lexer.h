@@ -4,8 +4,7 @@
  * the same for all grammars of a vocabulary. A free string may use any escape; a plain one has a
  * single spelling for each character (see the README), so that a key cannot be written twice.
  */
-#ifndef HEARTH_GRAMMAR_LEXER_H
-#define HEARTH_GRAMMAR_LEXER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -94,5 +93,3 @@ static inline uint64_t gram_hash_plain(uint64_t h, uint8_t byte, bool last_digit
  * digits of an escape and is 0 between characters.
  */
 uint64_t gram_hash_free(uint64_t h, uint8_t from, uint8_t to, uint8_t byte, uint32_t *escape);
-
-#endif

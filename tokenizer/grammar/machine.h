@@ -10,8 +10,7 @@
  * A step takes one configuration and a byte and emits what follows into the set `out`. Everything
  * emitted can be completed.
  */
-#ifndef HEARTH_GRAMMAR_MACHINE_H
-#define HEARTH_GRAMMAR_MACHINE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -211,5 +210,3 @@ bool gram_object_may_come(const struct gram_machine *m, uint32_t frame, uint32_t
 void gram_step_leaf(struct gram_machine *m, const struct gram_config *c, uint8_t byte);
 void gram_begin_branch(struct gram_machine *m, const struct gram_branch *branch,
                        const struct gram_config *at, bool hashed, uint8_t byte);
-
-#endif

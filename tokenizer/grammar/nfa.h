@@ -5,8 +5,7 @@
  *
  * Thompson's construction, built from the end: a state is compiled with the state that follows it.
  */
-#ifndef HEARTH_GRAMMAR_NFA_H
-#define HEARTH_GRAMMAR_NFA_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -114,5 +113,3 @@ struct gram_subset {
 /* In temporary memory. NULL if it has more states, or takes more steps. */
 struct gram_subset *gram_subset_build(struct gram_build *b, const struct gram_nfa *nfa,
                                       uint32_t max_states, uint64_t max_steps);
-
-#endif

@@ -11,8 +11,7 @@
  *
  * With multiples or excluded values the size itself is kept, times a power of ten, in 128 bits.
  */
-#ifndef HEARTH_GRAMMAR_NUMBER_H
-#define HEARTH_GRAMMAR_NUMBER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -92,5 +91,3 @@ void gram_number_pack(const struct gram_number *n, const struct gram_num_state *
                       uint64_t bits[2]);
 void gram_number_unpack(const struct gram_number *n, struct gram_num_state *s, uint16_t word,
                         const uint64_t bits[2]);
-
-#endif

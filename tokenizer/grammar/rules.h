@@ -7,8 +7,7 @@
  * While a grammar is compiled the arrays grow in temporary memory; gram_rules_finish removes what
  * cannot be completed, works out least heights, and copies the rest into the grammar.
  */
-#ifndef HEARTH_GRAMMAR_RULES_H
-#define HEARTH_GRAMMAR_RULES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -250,5 +249,3 @@ void gram_object_build_free(struct gram_build *b, struct gram_object *o);
  * kept memory. Leaves by gram_fail if the root has no member; its reason is the schema's to tell.
  */
 void gram_rules_finish(struct gram_build *b);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The state of one answer: see grammar.h for what may be done with it. */
-#ifndef HEARTH_GRAMMAR_STATE_H
-#define HEARTH_GRAMMAR_STATE_H
+#pragma once
 
 #include "tokenizer/grammar/compiled.h"
 #include "tokenizer/grammar/grammar.h"
@@ -72,5 +71,3 @@ void gram_step_set(struct gram_machine *m, const struct gram_set *from, struct g
 
 /* Makes room in the cells; the configurations of the sets are renumbered. more may be NULL. */
 void gram_collect(struct gram_cells *cells, struct gram_set *set, struct gram_set *more);
-
-#endif

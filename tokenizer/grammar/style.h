@@ -17,8 +17,7 @@
  * A style is some bits of a container's frame. A container begins with those of the one around it,
  * and hands back what was shown inside.
  */
-#ifndef HEARTH_GRAMMAR_STYLE_H
-#define HEARTH_GRAMMAR_STYLE_H
+#pragma once
 
 #include "tokenizer/grammar/machine.h"
 
@@ -69,5 +68,3 @@ bool gram_style_inherit(const struct gram_machine *m, uint32_t stack, uint32_t *
 
 /* The frame with what a container of this style, which has just been closed in it, has shown. */
 uint32_t gram_style_return(struct gram_machine *m, uint32_t frame, uint32_t style);
-
-#endif

@@ -3,8 +3,7 @@
  * A trie of byte strings: the literals of enum and const, the declared keys of an object, the texts
  * of a choice. Leaves are numbered in the order of a walk, so the leaves below a node are a range.
  */
-#ifndef HEARTH_GRAMMAR_TRIE_H
-#define HEARTH_GRAMMAR_TRIE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -68,5 +67,3 @@ static inline uint32_t gram_trie_step(const struct gram_trie *t, uint32_t node, 
         if (t->bytes[e] == byte) return t->to[e];
     return GRAM_TRIE_NONE;
 }
-
-#endif

@@ -6,8 +6,7 @@
  * The trie is an array in the order of a walk. A node's first child, if it has one, is the next
  * node; `skip` is the first node after its subtree. Depth counts bytes; node 0 is the root.
  */
-#ifndef HEARTH_GRAMMAR_VOCAB_H
-#define HEARTH_GRAMMAR_VOCAB_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -116,5 +115,3 @@ void gram_vocab_add_groups(const struct gram_vocab *v, uint32_t groups, uint64_t
 
 /* Fills the facts about tokens inside strings. 0 or GRAM_ENOMEM. */
 int gram_vocab_read_strings(struct gram_vocab *v);
-
-#endif

@@ -9,8 +9,7 @@
  * variables; a name is a slot some units further out. Scopes inside a unit (loop bodies, with,
  * captures) have their own slots, and a list of loads that fills them when the scope is entered.
  */
-#ifndef HEARTH_TOKENIZER_TEMPLATE_AST_H
-#define HEARTH_TOKENIZER_TEMPLATE_AST_H
+#pragma once
 
 #include "tokenizer/template/str.h"
 
@@ -223,5 +222,3 @@ void jinja_nodes_add(struct jinja_run *r, struct jinja_nodes *list, struct jinja
 
 /* Resolves every name, filter and test; fails on what the reference refuses at this point. */
 void jinja_resolve_names(struct jinja_run *r, struct jinja_tree *tree);
-
-#endif

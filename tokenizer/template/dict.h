@@ -3,8 +3,7 @@
  * Dicts, and the equality and hash of values. Equality and hash recurse into containers, with a
  * limit.
  */
-#ifndef HEARTH_TOKENIZER_TEMPLATE_DICT_H
-#define HEARTH_TOKENIZER_TEMPLATE_DICT_H
+#pragma once
 
 #include "tokenizer/template/value.h"
 
@@ -28,5 +27,3 @@ bool jinja_equal(struct jinja_run *r, struct jinja_value a, struct jinja_value b
 bool jinja_equal_at(struct jinja_run *r, struct jinja_value a, struct jinja_value b, int depth);
 uint64_t jinja_hash(struct jinja_run *r, struct jinja_value v);
 bool jinja_is_hashable(struct jinja_run *r, struct jinja_value v);
-
-#endif

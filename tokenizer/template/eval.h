@@ -2,8 +2,7 @@
 /*
  * Running a parsed template: expressions (eval.c) and statements (exec.c).
  */
-#ifndef HEARTH_TOKENIZER_TEMPLATE_EVAL_H
-#define HEARTH_TOKENIZER_TEMPLATE_EVAL_H
+#pragma once
 
 #include "tokenizer/template/ast.h"
 #include "tokenizer/template/library.h"
@@ -31,5 +30,3 @@ struct jinja_value jinja_call_macro(struct jinja_run *r, const struct jinja_macr
 
 /* Renders the whole template; r->context holds its variables, r->out takes the text. */
 void jinja_exec_tree(struct jinja_run *r, const struct jinja_tree *tree);
-
-#endif

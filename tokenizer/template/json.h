@@ -4,13 +4,10 @@
  * keys (the last wins), NaN and Infinity. Refused besides what json.loads refuses: half surrogates,
  * which no UTF-8 text can hold, and nesting deeper than JINJA_MAX_VALUE_DEPTH.
  */
-#ifndef HEARTH_TOKENIZER_TEMPLATE_JSON_H
-#define HEARTH_TOKENIZER_TEMPLATE_JSON_H
+#pragma once
 
 #include "tokenizer/template/value.h"
 
 /* Every string and value gets this origin. `what` names the text in errors. */
 struct jinja_value jinja_json_parse(struct jinja_run *r, const char *text, size_t len,
                                     uint8_t origin, const char *what);
-
-#endif

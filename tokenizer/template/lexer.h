@@ -2,8 +2,7 @@
 /*
  * Template source as tokens, and the cursor with which the parser reads them.
  */
-#ifndef HEARTH_TOKENIZER_TEMPLATE_LEXER_H
-#define HEARTH_TOKENIZER_TEMPLATE_LEXER_H
+#pragma once
 
 #include "tokenizer/template/value.h"
 
@@ -78,5 +77,3 @@ void jinja_ascend(struct jinja_cursor *c);
 
 /* The name of a token in errors. */
 const char *jinja_token_name(const struct jinja_token *t, struct jinja_run *r);
-
-#endif

@@ -2,8 +2,7 @@
 /*
  * The library of templates: filters, tests, methods and global functions, each a row of a table.
  */
-#ifndef HEARTH_TOKENIZER_TEMPLATE_LIBRARY_H
-#define HEARTH_TOKENIZER_TEMPLATE_LIBRARY_H
+#pragma once
 
 #include "tokenizer/template/str.h"
 
@@ -170,5 +169,3 @@ static inline struct jinja_value jinja_or(struct jinja_value v, struct jinja_val
 {
     return v.type == JINJA_MISSING ? otherwise : v;
 }
-
-#endif

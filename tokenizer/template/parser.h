@@ -3,8 +3,7 @@
  * The parser: statements (parser.c) and expressions (parse_expr.c), recursive descent over a
  * cursor.
  */
-#ifndef HEARTH_TOKENIZER_TEMPLATE_PARSER_H
-#define HEARTH_TOKENIZER_TEMPLATE_PARSER_H
+#pragma once
 
 #include "tokenizer/template/ast.h"
 #include "tokenizer/template/lexer.h"
@@ -26,5 +25,3 @@ struct jinja_node *jinja_parse_tuple(struct jinja_cursor *c, unsigned flags);
 /* A chain of filters on `subject` (NULL in filter blocks); with `inline_` the first has no '|'. */
 struct jinja_node *jinja_parse_filters(struct jinja_cursor *c, struct jinja_node *subject,
                                        bool inline_);
-
-#endif

@@ -2,8 +2,7 @@
 /*
  * Values as text: Python's str() and repr(), json.dumps, and numbers.
  */
-#ifndef HEARTH_TOKENIZER_TEMPLATE_PRINT_H
-#define HEARTH_TOKENIZER_TEMPLATE_PRINT_H
+#pragma once
 
 #include "tokenizer/template/str.h"
 
@@ -28,5 +27,3 @@ struct jinja_json_style {
 };
 struct jinja_value jinja_json_dumps(struct jinja_run *r, struct jinja_value v,
                                     const struct jinja_json_style *style);
-
-#endif

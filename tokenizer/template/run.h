@@ -16,8 +16,7 @@
  *
  * Threads: a run belongs to one thread. The result of a parse is only read.
  */
-#ifndef HEARTH_TOKENIZER_TEMPLATE_RUN_H
-#define HEARTH_TOKENIZER_TEMPLATE_RUN_H
+#pragma once
 
 #include <setjmp.h>
 #include <stddef.h>
@@ -133,5 +132,3 @@ void jinja_check_depth(struct jinja_run *r, int depth);
 
 #define JINJA_NEW(r, type) ((type *)jinja_alloc((r), 1, sizeof(type)))
 #define JINJA_NEW_N(r, n, type) ((type *)jinja_alloc((r), (n), sizeof(type)))
-
-#endif

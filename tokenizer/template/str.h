@@ -6,8 +6,7 @@
  * Strings are valid UTF-8 throughout. Positions and lengths here are bytes unless a name says
  * chars, which are code points. Whatever copies text copies its origin with it.
  */
-#ifndef HEARTH_TOKENIZER_TEMPLATE_STR_H
-#define HEARTH_TOKENIZER_TEMPLATE_STR_H
+#pragma once
 
 #include "tokenizer/template/value.h"
 
@@ -84,5 +83,3 @@ bool jinja_cp_space(int32_t cp);
 size_t jinja_str_skip(const struct jinja_str *s, size_t at, bool (*wanted)(int32_t cp));
 /* The position of the character that ends at `end`; its code point in *ret. */
 size_t jinja_str_prev(const struct jinja_str *s, size_t end, int32_t *ret);
-
-#endif

@@ -17,8 +17,7 @@
  *                                                    text with provenance, values
  *   run                                              memory, budgets, errors
  */
-#ifndef HEARTH_TOKENIZER_TEMPLATE_TEMPLATE_H
-#define HEARTH_TOKENIZER_TEMPLATE_TEMPLATE_H
+#pragma once
 
 #include "tokenizer/template/str.h"
 
@@ -43,5 +42,3 @@ const char *jinja_template_source(const struct jinja_template *t);
  */
 const struct jinja_str *jinja_template_render(struct jinja_run *r, const struct jinja_template *t,
                                               struct jinja_dict *context, const struct tm *now);
-
-#endif

@@ -3,8 +3,7 @@
  * Text operations that filters and str methods share, with Python's semantics. They cost time
  * linear in their input and output.
  */
-#ifndef HEARTH_TOKENIZER_TEMPLATE_TEXT_OPS_H
-#define HEARTH_TOKENIZER_TEMPLATE_TEXT_OPS_H
+#pragma once
 
 #include "tokenizer/template/str.h"
 
@@ -29,5 +28,3 @@ struct jinja_value jinja_str_replace(struct jinja_run *r, const struct jinja_str
 struct jinja_list *jinja_str_split(struct jinja_run *r, const struct jinja_str *s,
                                    const struct jinja_str *sep, int64_t max);
 struct jinja_list *jinja_str_lines(struct jinja_run *r, const struct jinja_str *s, bool keep_ends);
-
-#endif

@@ -11,8 +11,7 @@
  * the request carry a flag, so that their text counts as input too. Literals of the template and
  * what the library itself computes are trusted.
  */
-#ifndef HEARTH_TOKENIZER_TEMPLATE_VALUE_H
-#define HEARTH_TOKENIZER_TEMPLATE_VALUE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -299,5 +298,3 @@ bool jinja_loop_next(struct jinja_run *r, struct jinja_loop *loop, struct jinja_
 int64_t jinja_loop_length(struct jinja_run *r, struct jinja_loop *loop);
 /* The element after the current one, or JINJA_MISSING. */
 struct jinja_value jinja_loop_peek(struct jinja_run *r, struct jinja_loop *loop);
-
-#endif

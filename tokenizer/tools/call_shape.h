@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The form of a call, read off the text that a chat template renders for a call of known words. */
-#ifndef HEARTH_TOKENIZER_TOOLS_CALL_SHAPE_H
-#define HEARTH_TOKENIZER_TOOLS_CALL_SHAPE_H
+#pragma once
 
 #include "tokenizer/tools/tools.h"
 
@@ -41,5 +40,3 @@ void tools_shape_find_separator(struct tools_style *style, struct tools_span tex
 
 /* Returns true if the instructions of a template show an example of a call in this format. */
 bool tools_shape_is_shown(enum tools_format format, const char *text);
-
-#endif

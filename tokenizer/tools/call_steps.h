@@ -4,8 +4,7 @@
  * which step follows each; the steps from READ_NAME on read a value and are functions of call.c. No
  * literal of a step begins another, so a byte decides.
  */
-#ifndef HEARTH_TOOLS_CALL_STEPS_H
-#define HEARTH_TOOLS_CALL_STEPS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -102,5 +101,3 @@ struct step_row {
 };
 
 extern const struct step_row call_steps[N_STEPS];
-
-#endif

@@ -5,8 +5,7 @@
  *
  * Threads: unsafe; one owner.
  */
-#ifndef HEARTH_TOOLS_JSON_SCAN_H
-#define HEARTH_TOOLS_JSON_SCAN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -59,5 +58,3 @@ static inline bool json_is_space(char c)
 {
     return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
-
-#endif

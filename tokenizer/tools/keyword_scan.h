@@ -10,8 +10,7 @@
  *
  * Threads: unsafe; one owner.
  */
-#ifndef HEARTH_TOOLS_KEYWORD_SCAN_H
-#define HEARTH_TOOLS_KEYWORD_SCAN_H
+#pragma once
 
 #include "tokenizer/tools/json_scan.h"
 
@@ -47,5 +46,3 @@ enum json_scan_result keyword_scan(struct keyword_scan *s, const char *p, const 
 
 /* Returns true if a keyword may have this byte. */
 bool keyword_scan_is_name(char c);
-
-#endif

@@ -5,8 +5,7 @@
  *
  * Read are type, enum, const, anyOf, oneOf, allOf and local $ref. Threads: pure functions.
  */
-#ifndef HEARTH_TOOLS_PARAM_TYPES_H
-#define HEARTH_TOOLS_PARAM_TYPES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -46,5 +45,3 @@ const struct param *param_find(const struct param *params, size_t n, const char 
 enum { PARAM_RULE_REQUIRED = 1, PARAM_RULE_ALL_OF = 2 }; /* the first two */
 extern const char *const param_rules[];
 unsigned param_rules_of(const char *schema, size_t len, const struct param *params, size_t n);
-
-#endif

@@ -8,8 +8,7 @@
  * Places in it are indexes; they stay valid while a call is held, since the window moves only when
  * nothing but its end is still needed.
  */
-#ifndef HEARTH_TOOLS_READER_H
-#define HEARTH_TOOLS_READER_H
+#pragma once
 
 #include "tokenizer/tools/keyword_scan.h"
 #include "tokenizer/tools/tool_set.h"
@@ -211,5 +210,3 @@ void call_send_end(struct tools_reader *r, bool complete);
 void call_send_key(struct tools_reader *r, const struct xml_param *param, size_t number);
 void call_send_value(struct tools_reader *r, struct xml_param *param, size_t end,
                      enum value_end how);
-
-#endif

@@ -5,8 +5,7 @@
  *
  * Threads: immutable.
  */
-#ifndef HEARTH_TOOLS_TOOL_SET_H
-#define HEARTH_TOOLS_TOOL_SET_H
+#pragma once
 
 #include "tokenizer/tools/param_types.h"
 #include "tokenizer/tools/tools.h"
@@ -42,5 +41,3 @@ bool tool_narrow(const struct tools_set *s, struct name_range *r, size_t at, cha
 /* The tool of a range whose name is exactly the `len` bytes in common, or NULL. */
 const struct tool_entry *tool_exact(const struct tools_set *s, const struct name_range *r,
                                     size_t len);
-
-#endif

@@ -16,8 +16,7 @@
  * Threads: styles, sets and grammars are immutable and may be used by any number of threads; a
  * reader or guide belongs to one thread at a time.
  */
-#ifndef HEARTH_TOKENIZER_TOOLS_TOOLS_H
-#define HEARTH_TOKENIZER_TOOLS_TOOLS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -329,5 +328,3 @@ uint64_t tools_guide_mark(struct tools_guide *g);
 void tools_guide_rollback(struct tools_guide *g, uint64_t mark);
 void tools_guide_forget_marks(struct tools_guide *g);
 uint64_t tools_guide_overflows(const struct tools_guide *g);
-
-#endif

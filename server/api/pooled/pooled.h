@@ -10,8 +10,7 @@
  * Threads: the text worker that holds the request; rows are written by the engine's, before the
  * answer. Lives in the request's memory, zeroed at first.
  */
-#ifndef HEARTH_SERVER_API_POOLED_POOLED_H
-#define HEARTH_SERVER_API_POOLED_POOLED_H
+#pragma once
 
 #include "base/json_writer.h"
 #include "server/api/pooled/texts.h"
@@ -118,5 +117,3 @@ void srv_pooled_write_meta(struct jw *w, const char *unit, int64_t n);
  * srv_gen_release is due.
  */
 int srv_choose_chat(struct srv_gen *g, struct param_error *err);
-
-#endif

@@ -5,8 +5,7 @@
  *
  * Threads: the text worker that holds the request.
  */
-#ifndef HEARTH_SERVER_API_POOLED_TEXTS_H
-#define HEARTH_SERVER_API_POOLED_TEXTS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -66,5 +65,3 @@ int texts_add(struct srv_pooled *p, int i, struct param_error *err);
  * path: where the document is in the request. */
 int texts_add_pair(struct srv_pooled *p, const struct srv_pair_text *pair, const char *path,
                    struct param_error *err);
-
-#endif

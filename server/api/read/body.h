@@ -8,8 +8,7 @@
  *
  * Threads: const after srv_body_read.
  */
-#ifndef HEARTH_SERVER_API_READ_BODY_H
-#define HEARTH_SERVER_API_READ_BODY_H
+#pragma once
 
 #include <stddef.h>
 
@@ -78,5 +77,3 @@ void srv_json_watch_memory(void);
 
 /* Returns true if an allocation of jansson's has failed on this thread since the last call. */
 bool srv_json_ran_out(void);
-
-#endif

@@ -10,8 +10,7 @@
  *
  * Threads: text workers.
  */
-#ifndef HEARTH_SERVER_API_READ_CACHE_FIELDS_H
-#define HEARTH_SERVER_API_READ_CACHE_FIELDS_H
+#pragma once
 
 #include "server/api/read/generation_fields.h"
 #include "tokenizer/chat/chat.h"
@@ -60,5 +59,3 @@ enum { CACHE_CONTROL_MAX = 4 }; /* breakpoints on blocks and tools, as in Anthro
  * in Anthropic's words. 0, or -1 with err.
  */
 int cache_control_check(const json_t *body, struct param_error *err);
-
-#endif

@@ -6,8 +6,7 @@
  * Text of the request never becomes control tokens: the template marks which bytes of its output
  * came from the request, and only the rest is searched for special tokens.
  */
-#ifndef HEARTH_SERVER_API_READ_CHAT_INPUT_H
-#define HEARTH_SERVER_API_READ_CHAT_INPUT_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -79,5 +78,3 @@ int chat_input_encode(const struct srv_model *model, const struct chat_input *in
  */
 int chat_input_ends(const struct tok *tok, const struct tok_prompt *prompt, const int32_t *ids,
                     int64_t n_ids, const json_t *messages, int64_t ret[CHAT_MOST_ENDS]);
-
-#endif

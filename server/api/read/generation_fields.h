@@ -4,8 +4,7 @@
  *
  * Threads: the text worker that holds the request.
  */
-#ifndef HEARTH_SERVER_API_READ_GENERATION_FIELDS_H
-#define HEARTH_SERVER_API_READ_GENERATION_FIELDS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -127,5 +126,3 @@ const char *srv_gen_model_name(const struct srv_facts *facts, const char *asked,
  */
 int srv_prediction_read(struct srv_request *req, const json_t *field, const int32_t **ret_ids,
                         int64_t *ret_n, struct param_error *err);
-
-#endif

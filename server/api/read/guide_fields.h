@@ -8,8 +8,7 @@
  *
  * Threads: pure; each call works on its caller's data.
  */
-#ifndef HEARTH_SERVER_API_READ_GUIDE_FIELDS_H
-#define HEARTH_SERVER_API_READ_GUIDE_FIELDS_H
+#pragma once
 
 #include <jansson.h>
 
@@ -45,5 +44,3 @@ int guide_ask_read_format(struct guide_ask *a, const struct srv_body *body, cons
 /* Reads Ollama's `format`: "json", a schema, or nothing. */
 int guide_ask_read_ollama(struct guide_ask *a, const struct srv_body *body,
                           struct param_error *err);
-
-#endif

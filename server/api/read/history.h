@@ -7,8 +7,7 @@
  *
  * Threads: pure.
  */
-#ifndef HEARTH_SERVER_API_READ_HISTORY_H
-#define HEARTH_SERVER_API_READ_HISTORY_H
+#pragma once
 
 #include <jansson.h>
 
@@ -83,5 +82,3 @@ json_t *messages_to_chat(const struct srv_body *body, json_t *ends, struct param
  */
 json_t *responses_to_chat(const struct srv_body *body, json_t *ends, struct param_unknown *ignored,
                           struct param_error *err);
-
-#endif

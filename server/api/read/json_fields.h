@@ -10,8 +10,7 @@
  *
  * Threads: pure; each call works on its caller's data.
  */
-#ifndef HEARTH_SERVER_API_READ_JSON_FIELDS_H
-#define HEARTH_SERVER_API_READ_JSON_FIELDS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -104,5 +103,3 @@ int param_take_ids(const json_t *list, int32_t n_ids, const char *path, struct t
  */
 int param_keep_ids(struct srv_request *req, int rc, struct tok_ids *ids, const int32_t **ret,
                    int64_t *ret_n, struct param_error *err);
-
-#endif

@@ -6,8 +6,7 @@
  *
  * Threads: pure.
  */
-#ifndef HEARTH_SERVER_API_READ_METADATA_LINES_H
-#define HEARTH_SERVER_API_READ_METADATA_LINES_H
+#pragma once
 
 #include "server/api/read/json_fields.h"
 
@@ -30,5 +29,3 @@ struct metadata_lines {
  * missing: srv_json_ran_out tells.
  */
 json_t *metadata_lines_take(const json_t *messages, struct metadata_lines *lines);
-
-#endif

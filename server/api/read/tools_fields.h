@@ -8,8 +8,7 @@
  *
  * Threads: pure; each call works on its caller's data.
  */
-#ifndef HEARTH_SERVER_API_READ_TOOLS_FIELDS_H
-#define HEARTH_SERVER_API_READ_TOOLS_FIELDS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -67,5 +66,3 @@ void tools_ask_finish(struct tools_ask *a);
  */
 int tools_ask_refuse_schema(const struct tools_ask *a, const char *pointer, const char *message,
                             struct param_error *err);
-
-#endif

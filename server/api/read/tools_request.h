@@ -6,8 +6,7 @@
  *
  * Threads: the text worker that holds the request. Lives in the request's memory, zeroed at first.
  */
-#ifndef HEARTH_SERVER_API_READ_TOOLS_REQUEST_H
-#define HEARTH_SERVER_API_READ_TOOLS_REQUEST_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -53,5 +52,3 @@ void srv_tools_set_prompt(struct srv_tools *t, const struct tools_prompt *prompt
 
 /* A zeroed one is fine. */
 void srv_tools_release(struct srv_tools *t);
-
-#endif

@@ -11,8 +11,7 @@
  *
  * Threads: text workers.
  */
-#ifndef HEARTH_SERVER_API_READ_TRUNCATE_H
-#define HEARTH_SERVER_API_READ_TRUNCATE_H
+#pragma once
 
 #include "server/api/read/chat_input.h"
 
@@ -40,5 +39,3 @@ void truncate_name(const struct truncation *t, struct srv_request *req);
 
 /* A zeroed one is fine. */
 void truncate_finish(struct truncation *t);
-
-#endif

@@ -14,8 +14,7 @@
  * Threads: the text worker that holds the request, except that the engine thread appends to `log`
  * and sets `finish`.
  */
-#ifndef HEARTH_SERVER_API_RUN_CHOICE_TEXT_H
-#define HEARTH_SERVER_API_RUN_CHOICE_TEXT_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -231,5 +230,3 @@ int choice_token_part(const struct gen_choice *c, int64_t i);
 
 /* The next part of a kind, from number `from` on; -1: there is none. */
 int choice_next_part(const struct gen_choice *c, enum choice_kind kind, int from);
-
-#endif

@@ -9,8 +9,7 @@
  *   engine thread   appends to the logs of prompt and choices (choice_text.h)
  *   text worker     records to text (choice_text.h), text to the format's events or answer
  */
-#ifndef HEARTH_SERVER_API_RUN_GENERATION_H
-#define HEARTH_SERVER_API_RUN_GENERATION_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -195,5 +194,3 @@ void srv_gen_default_tokens(struct srv_gen *g, int64_t n);
 
 /* Returns the largest number of tokens that a choice of the prompt can have. */
 int64_t srv_gen_token_capacity(const struct srv_gen *g, const struct gen_prompt *p);
-
-#endif

@@ -9,8 +9,7 @@
  *
  * Lives in the request's memory, zeroed at first.
  */
-#ifndef HEARTH_SERVER_API_RUN_GUIDE_H
-#define HEARTH_SERVER_API_RUN_GUIDE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -88,5 +87,3 @@ const struct eng_guide *srv_guide_begin(struct srv_guide *guide, int prompt, int
 
 /* After the last job has ended. */
 void srv_guide_release(struct srv_guide *guide);
-
-#endif

@@ -13,8 +13,7 @@
  *
  * Lives in the request's memory, zeroed before srv_jobs_start.
  */
-#ifndef HEARTH_SERVER_API_RUN_JOBS_H
-#define HEARTH_SERVER_API_RUN_JOBS_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -106,5 +105,3 @@ struct srv_job_failure {
  * the tokens are its answer. finish: an enum eng_finish, or 0 while it runs. */
 const struct srv_job_failure *srv_jobs_failure(const struct srv_jobs *j, int finish,
                                                int64_t n_tokens);
-
-#endif

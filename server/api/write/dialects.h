@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* How each dialect writes its answers. */
-#ifndef HEARTH_SERVER_API_WRITE_DIALECTS_H
-#define HEARTH_SERVER_API_WRITE_DIALECTS_H
+#pragma once
 
 #include "server/api/run/generation.h"
 
@@ -35,5 +34,3 @@ extern const struct srv_gen_writer srv_gen_output;
 
 /* Answers in Ollama's dialect without generating: an empty line that ends for this reason. */
 void srv_write_ollama_reason(struct srv_gen *g, const char *reason);
-
-#endif

@@ -4,8 +4,7 @@
  *
  * Threads: the text worker that holds the request.
  */
-#ifndef HEARTH_SERVER_API_WRITE_OPENAI_JSON_H
-#define HEARTH_SERVER_API_WRITE_OPENAI_JSON_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -157,5 +156,3 @@ int64_t srv_cache_created(const struct srv_gen *g, int64_t n_cached, int64_t *re
 
 /* Writes the members cache_report, if asked for, and dropped_input_items, if there are any. */
 void srv_cache_write_report(const struct srv_gen *g, struct jw *w);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* A schema, whether something of it has to be relaxed, and texts that it takes and refuses. */
-#ifndef HEARTH_TESTS_SCHEMA_CASE_H
-#define HEARTH_TESTS_SCHEMA_CASE_H
+#pragma once
 
 #include "test.h"
 
@@ -42,5 +41,3 @@ static inline void check_schemas(const struct schema_case *cases, size_t n)
     free(memory);
     gram_vocab_destroy(v);
 }
-
-#endif

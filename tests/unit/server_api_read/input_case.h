@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* A body in one dialect and the chat messages it means, or the error. */
-#ifndef HEARTH_TESTS_INPUT_CASE_H
-#define HEARTH_TESTS_INPUT_CASE_H
+#pragma once
 
 #include <jansson.h>
 
@@ -101,5 +100,3 @@ static inline void check_inputs(const struct input_meaning *meanings, size_t n_m
     for (size_t i = 0; i < n_refusals; i++)
         check_refusal(&refusals[i], convert);
 }
-
-#endif

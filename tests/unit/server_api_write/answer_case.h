@@ -4,8 +4,7 @@
  * stands for the n-th letter from 'a' on; the two of E_ACUTE for the halves of one. The test is linked with --wrap=eng_info
  * and --wrap=tok_token_bytes.
  */
-#ifndef HEARTH_TESTS_ANSWER_CASE_H
-#define HEARTH_TESTS_ANSWER_CASE_H
+#pragma once
 
 #include "open_request.h"
 #include "server/api/run/generation.h"
@@ -170,5 +169,3 @@ static inline void check_events(struct srv_gen *g, const char *expected)
 {
     check_text(take_answer(g->req), expected);
 }
-
-#endif

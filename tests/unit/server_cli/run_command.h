@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* A subcommand in a process of its own: its exit status, and what it wrote to stdout and stderr. */
-#ifndef HEARTH_TESTS_RUN_COMMAND_H
-#define HEARTH_TESTS_RUN_COMMAND_H
+#pragma once
 
 #include <fcntl.h>
 #include <sys/wait.h>
@@ -69,5 +68,3 @@ static inline void run_command(struct ran *r, int (*command)(const struct srv_co
     read_back(fds[2], r->err, sizeof(r->err));
     srv_config_finish(&config);
 }
-
-#endif

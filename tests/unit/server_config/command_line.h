@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* A configuration from a command line in one string and an environment of pairs. */
-#ifndef HEARTH_TESTS_COMMAND_LINE_H
-#define HEARTH_TESTS_COMMAND_LINE_H
+#pragma once
 
 #include "server/config/config.h"
 #include "test.h"
@@ -33,5 +32,3 @@ static inline int load(struct srv_config *c, const char *line, char *err, size_t
     }
     return srv_config_load(c, argc, argv, fake_env, err, errlen);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* A repository org/x on a fake hub: its files, and a client's environment below fake_root. */
-#ifndef HEARTH_TESTS_FAKE_REPO_H
-#define HEARTH_TESTS_FAKE_REPO_H
+#pragma once
 
 #include "base/sha1.h"
 #include "fake_root.h"
@@ -93,5 +92,3 @@ static inline const char *fake_env(const char *name)
     if (strcmp(name, "HF_HUB_OFFLINE") == 0) return fake_offline;
     return NULL;
 }
-
-#endif

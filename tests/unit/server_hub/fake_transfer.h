@@ -3,8 +3,7 @@
  * Stands in for server/hub/transfer.c by the linker's --wrap: answers come from a function of the test,
  * and every request is noted. No network, no libcurl.
  */
-#ifndef HEARTH_TESTS_FAKE_TRANSFER_H
-#define HEARTH_TESTS_FAKE_TRANSFER_H
+#pragma once
 
 #include <pthread.h>
 #include <strings.h>
@@ -137,5 +136,3 @@ int __wrap_transfer_url_origin(const char *url, struct transfer_origin *ret)
     ret->loopback = strstr(ret->text, "//127.") != NULL;
     return 0;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Tokenizers from small texts, and ids as text, for the tests of the tokenizer. */
-#ifndef HEARTH_TESTS_LOAD_TOKENIZER_H
-#define HEARTH_TESTS_LOAD_TOKENIZER_H
+#pragma once
 
 #include "test.h"
 #include "tokenizer/tokenizer.h"
@@ -86,5 +85,3 @@ static inline uint64_t next_random(uint64_t *state)
     *state ^= *state << 17;
     return *state;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* For tests of reading: tools, and a text as one line that says what it was read as. */
-#ifndef HEARTH_TESTS_READ_TEXT_H
-#define HEARTH_TESTS_READ_TEXT_H
+#pragma once
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -153,5 +152,3 @@ static inline char *read_bytes(const struct reading *r, const char *text, size_t
         tools_reader_text(reader, text + i, 1);
     return read_end(reader, &l);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Chat templates for tests of tools: the project's own, published ones, and texts made in a test. */
-#ifndef HEARTH_TESTS_TEMPLATE_DIR_H
-#define HEARTH_TESTS_TEMPLATE_DIR_H
+#pragma once
 
 #include "test.h"
 
@@ -51,5 +50,3 @@ static inline struct tok_chat *template_open(const char *source, const char *con
     rmdir(dir);
     return c;
 }
-
-#endif

@@ -2,8 +2,7 @@
 /*
  * ECMA-262 regular expressions with Unicode, as `pattern` and `regex` have them, to expressions.
  */
-#ifndef HEARTH_GRAMMAR_FRONT_ECMA_REGEX_H
-#define HEARTH_GRAMMAR_FRONT_ECMA_REGEX_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,5 +25,3 @@ struct gram_regex_source {
  */
 struct gram_ex *gram_regex_parse(struct gram_build *b, const char *text, size_t len,
                                  const struct gram_regex_source *source);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The rules of a GBNF grammar: names, references, recursion, and their way to nodes. */
-#ifndef HEARTH_GRAMMAR_FRONT_GBNF_RULES_H
-#define HEARTH_GRAMMAR_FRONT_GBNF_RULES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,5 +38,3 @@ void gram_gbnf_define(struct gram_build *b, struct gram_gbnf *g, const char *nam
 
 /* Checks that all is defined and nothing left-recursive; returns the node of the root rule. */
 uint32_t gram_gbnf_finish(struct gram_build *b, struct gram_gbnf *g);
-
-#endif

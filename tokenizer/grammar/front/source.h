@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The text that a front end reads, valid UTF-8, and how far it has come. */
-#ifndef HEARTH_GRAMMAR_FRONT_SOURCE_H
-#define HEARTH_GRAMMAR_FRONT_SOURCE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -43,5 +42,3 @@ static inline uint32_t gram_source_char(struct gram_source *s)
     s->pos = (size_t)((const char *)p - s->text);
     return cp;
 }
-
-#endif

@@ -3,8 +3,7 @@
  * Exact decimal numbers, as JSON spells them: bounds, constants and multiples of a schema are
  * compared by value, never rounded.
  */
-#ifndef HEARTH_GRAMMAR_SCHEMA_DECIMAL_H
-#define HEARTH_GRAMMAR_SCHEMA_DECIMAL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -53,5 +52,3 @@ bool gram_decimal_scaled(const struct gram_decimal *x, int places, uint64_t *ret
  * they are very many, else with an exponent.
  */
 const char *gram_decimal_print(struct gram_build *b, const struct gram_decimal *x);
-
-#endif

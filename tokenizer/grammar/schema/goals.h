@@ -14,8 +14,7 @@
  * strings.c; arrays.c; names.c, members.c, keys.c and objects.c; values.c (const, enum, and
  * alternatives by type); front.c (the whole).
  */
-#ifndef HEARTH_GRAMMAR_SCHEMA_GOALS_H
-#define HEARTH_GRAMMAR_SCHEMA_GOALS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -354,5 +353,3 @@ struct gram_schema {
     int quiet;     /* conditions that are being applied */
     uint8_t level; /* 1; more while looking for contradictions, which builds nothing */
 };
-
-#endif

@@ -3,8 +3,7 @@
  * Objects under construction: their keys, and the goals of keys' values. names.c, members.c, keys.c
  * and objects.c, each resting on those before it.
  */
-#ifndef HEARTH_GRAMMAR_SCHEMA_KEYS_H
-#define HEARTH_GRAMMAR_SCHEMA_KEYS_H
+#pragma once
 
 #include "tokenizer/grammar/schema/goals.h"
 
@@ -90,5 +89,3 @@ bool gram_name_fits(struct gram_object_facts *f, const char *name, uint32_t len)
  * words instead.
  */
 void gram_find_free_keys(struct gram_object_facts *f, struct gram_object *o);
-
-#endif
