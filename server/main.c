@@ -287,9 +287,8 @@ static int check(const struct srv_config *c, const char *user)
  */
 static int open_standard_descriptors(void)
 {
-    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) return -1;
-    }
     return 0;
 }
 

@@ -18,7 +18,6 @@
 static int refuse(const struct tok_added_token *t, const char *what, char *err, size_t errlen)
 {
     char shown[64];
-
     return fail_with(TOK_EINVAL, err, errlen, "added token \"%s\" with id %d: %s",
                      shown_text(shown, sizeof(shown), t->content, t->len), t->id, what);
 }
@@ -35,7 +34,6 @@ static int load_token(struct tok_added_token *t, const json_t *json, char *err, 
                  {"single_word", &t->single_word},
                  {"lstrip", &t->lstrip},
                  {"rstrip", &t->rstrip}};
-
     int rc = tok_component_string(json, "content", &content, err, errlen);
     if (rc) return rc;
     t->content = content.s;
@@ -54,7 +52,6 @@ static int check_twice(const struct tok_added *a, char *err, size_t errlen)
 {
     struct tok_vocab seen = {0};
     int rc = 0;
-
     for (size_t i = 0; i < a->n_tokens && !rc; i++) {
         const struct tok_added_token *t = &a->tokens[i];
         rc = tok_vocab_add(&seen, t->content, t->len, (uint32_t)t->id, err, errlen);
@@ -73,7 +70,6 @@ static int check_ids(const struct tok_added *a, const struct tok_vocab *vocab, c
 {
     int64_t largest = -1;
     size_t len;
-
     for (size_t i = 0; i < a->n_tokens; i++) {
         const struct tok_added_token *t = &a->tokens[i];
         int64_t expected = tok_vocab_find(vocab, t->content, t->len);
@@ -81,9 +77,8 @@ static int check_ids(const struct tok_added *a, const struct tok_vocab *vocab, c
         if (!known) expected = largest >= (int64_t)vocab->n_tokens ? largest + 1 : vocab->n_tokens;
         if (expected != t->id)
             return refuse(t, "by its place in the file it should have another id", err, errlen);
-        if (!known && tok_vocab_string(vocab, t->id, &len)) {
+        if (!known && tok_vocab_string(vocab, t->id, &len))
             return refuse(t, "another token of the vocabulary has this id", err, errlen);
-        }
         if (t->id > largest) largest = t->id;
     }
     return 0;
@@ -94,7 +89,6 @@ static int compare_patterns(const void *a, const void *b)
     const struct tok_added_pattern *x = a, *y = b;
     size_t n = x->len < y->len ? x->len : y->len;
     int c = memcmp(x->s, y->s, n);
-
     if (c) return c;
     if (x->len != y->len) return x->len < y->len ? -1 : 1;
     return x->token < y->token ? -1 : x->token > y->token;
@@ -112,7 +106,6 @@ static void builder_init(struct builder *b, const struct tok_added *a,
                          const struct tok_normalizer *normalizer)
 {
     size_t len = 0;
-
     for (uint32_t i = 0; i < a->n_tokens; i++)
         len += a->tokens[i].len;
     *b = (struct builder){.normalizer = normalizer, .growth = tok_growth(len)};
@@ -134,7 +127,6 @@ static int make_pattern(const struct tok_added *a, uint32_t index, struct builde
     const uint32_t *origin;
     size_t len = t->len;
     int rc = 0;
-
     if (t->normalized)
         rc = tok_normalize(b->normalizer, &b->norm, &b->regex, &b->growth, t->content, t->len, 0,
                            &s, &len, &origin, err, errlen);
@@ -154,7 +146,6 @@ static int build_set(struct tok_added *a, int which, const struct tok_normalizer
     struct tok_added_set *set = &a->sets[which];
     struct builder b;
     int rc = 0;
-
     set->patterns = calloc(a->n_tokens + 1, sizeof(*set->patterns));
     if (!set->patterns) return TOK_ENOMEM;
     builder_init(&b, a, normalizer);
@@ -195,13 +186,10 @@ static int order_tokens(struct tok_added *a)
 {
     struct tok_added_token *sorted = malloc((a->n_tokens + 1) * sizeof(*sorted));
     size_t n = 0;
-
     if (!sorted) return TOK_ENOMEM;
-    for (int special = 1; special >= 0; special--) {
-        for (size_t i = 0; i < a->n_tokens; i++) {
+    for (int special = 1; special >= 0; special--)
+        for (size_t i = 0; i < a->n_tokens; i++)
             if (a->tokens[i].special == (bool)special) sorted[n++] = a->tokens[i];
-        }
-    }
     free(a->tokens);
     a->tokens = sorted;
     return 0;
@@ -213,7 +201,6 @@ int tok_added_load(struct tok_added *a, const struct tok_uni *uni, const json_t 
 {
     const json_t *item;
     size_t i;
-
     a->uni = uni;
     if (json && !json_is_array(json) && !json_is_null(json))
         return fail_with(TOK_EINVAL, err, errlen, "\"added_tokens\" should be an array");
@@ -258,7 +245,6 @@ void tok_added_finish(struct tok_added *a)
 const struct tok_added_token *tok_added_by_id(const struct tok_added *a, int32_t id)
 {
     size_t low = 0, high = a->n_tokens;
-
     while (low < high) {
         size_t mid = low + (high - low) / 2;
         if (a->tokens[a->by_id[mid]].id < id)
@@ -273,10 +259,9 @@ const struct tok_added_token *tok_added_by_id(const struct tok_added *a, int32_t
 const struct tok_added_token *tok_added_by_content(const struct tok_added *a, const char *s,
                                                    size_t len)
 {
-    for (size_t i = 0; i < a->n_tokens; i++) {
+    for (size_t i = 0; i < a->n_tokens; i++)
         if (a->tokens[i].len == len && memcmp(a->tokens[i].content, s, len) == 0)
             return &a->tokens[i];
-    }
     return NULL;
 }
 
@@ -286,7 +271,6 @@ const struct tok_added_token *tok_added_by_content(const struct tok_added *a, co
 static bool is_input(const struct tok_added_scope *scope, size_t at)
 {
     size_t low = 0, high = scope->n_input;
-
     while (low < high) {
         size_t mid = low + (high - low) / 2;
         if (scope->input[mid].end <= at)
@@ -299,9 +283,8 @@ static bool is_input(const struct tok_added_scope *scope, size_t at)
 
 static bool touches_input(const struct tok_added_scope *scope, size_t begin, size_t end)
 {
-    for (size_t i = begin; i < end && scope->n_input; i++) {
+    for (size_t i = begin; i < end && scope->n_input; i++)
         if (is_input(scope, scope->origin ? scope->origin[i] : scope->base + i)) return true;
-    }
     return false;
 }
 
@@ -326,7 +309,6 @@ static const struct tok_added_pattern *longest_at(const struct tok_added_iter *i
     const struct tok_added_pattern *best = NULL;
     unsigned char c = (unsigned char)it->text[pos];
     size_t low = set->first[c], high = set->first[c + 1];
-
     for (size_t depth = 1; low < high; depth++) {
         if (set->patterns[low].len == depth) {
             const struct tok_added_pattern *p = &set->patterns[low];
@@ -347,7 +329,6 @@ static unsigned props_before(const struct tok_added_iter *it, size_t pos, size_t
 {
     const unsigned char *text = (const unsigned char *)it->text, *begin;
     unsigned props = tok_uni_props(it->a->uni, utf8_before(text + pos, &begin));
-
     *ret_begin = (size_t)(begin - text);
     return props;
 }
@@ -356,7 +337,6 @@ static unsigned props_at(const struct tok_added_iter *it, size_t pos, size_t *re
 {
     const unsigned char *text = (const unsigned char *)it->text, *p = text + pos;
     unsigned props = tok_uni_props(it->a->uni, utf8_next(&p));
-
     *ret_end = (size_t)(p - text);
     return props;
 }
@@ -366,7 +346,6 @@ static bool counts(const struct tok_added_iter *it, const struct tok_added_token
                    size_t end)
 {
     size_t unused;
-
     if (t->special && !it->scope->parse_special) return false;
     if (!t->single_word) return true;
     if (begin > 0 && props_before(it, begin, &unused) & TOK_UNI_WORD) return false;
@@ -376,7 +355,6 @@ static bool counts(const struct tok_added_iter *it, const struct tok_added_token
 static size_t strip_left(const struct tok_added_iter *it, size_t begin)
 {
     size_t before;
-
     while (begin > it->done && props_before(it, begin, &before) & TOK_UNI_WHITE)
         begin = before;
     return begin > it->done ? begin : it->done;
@@ -385,7 +363,6 @@ static size_t strip_left(const struct tok_added_iter *it, size_t begin)
 static size_t strip_right(const struct tok_added_iter *it, size_t end)
 {
     size_t behind;
-
     while (end < it->len && props_at(it, end, &behind) & TOK_UNI_WHITE)
         end = behind;
     return end;
@@ -402,7 +379,6 @@ bool tok_added_next(struct tok_added_iter *it, size_t *ret_begin, size_t *ret_en
                     const struct tok_added_token **ret_token)
 {
     const uint32_t *first = it->set->first;
-
     while (it->set->n && it->pos < it->len) {
         unsigned char c = (unsigned char)it->text[it->pos];
         const struct tok_added_pattern *p =

@@ -35,7 +35,6 @@ static int compile(struct tok_regex *re, const char *pattern, size_t len, char *
     PCRE2_SIZE offset;
     PCRE2_UCHAR message[128];
     pcre2_compile_context *context = pcre2_compile_context_create(NULL);
-
     if (!context) return TOK_ENOMEM;
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
     re->code = pcre2_compile((PCRE2_SPTR)pattern, len,
@@ -58,7 +57,6 @@ int tok_regex_create(struct tok_regex **ret, const struct tok_uni *uni, const ch
     char *translated = NULL;
     size_t translated_len;
     struct tok_regex *re = calloc(1, sizeof(*re));
-
     if (!re) return TOK_ENOMEM;
     int rc = tok_pattern_translate(uni, pattern, len, &translated, &translated_len, err, errlen);
     if (!rc) rc = compile(re, translated, translated_len, err, errlen);
@@ -100,7 +98,6 @@ static int count_work(pcre2_callout_block *block, void *data)
 {
     struct tok_regex_scratch *s = data;
     size_t position = block->current_position, way;
-
     way = position > s->last_position ? position - s->last_position : s->last_position - position;
     s->last_position = position;
     if (way >= s->budget) {
@@ -133,7 +130,6 @@ static int search(const struct tok_regex_iter *it, struct tok_regex_scratch *s)
 {
     PCRE2_SPTR text = (PCRE2_SPTR)it->text;
     int n = PCRE2_ERROR_JIT_STACKLIMIT;
-
     s->last_position = it->pos;
     if (it->re->jit)
         n = pcre2_jit_match(it->re->code, text, it->len, it->pos, PCRE2_NO_UTF_CHECK, s->match_data,
@@ -151,7 +147,6 @@ int tok_regex_next(struct tok_regex_iter *it, struct tok_regex_scratch *s, size_
                    size_t *ret_end, char *err, size_t errlen)
 {
     int rc = prepare(s, it->re);
-
     if (rc) return rc;
     while (it->pos <= it->len) {
         int n = search(it, s);

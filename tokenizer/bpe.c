@@ -41,7 +41,6 @@ static uint32_t pair_slot(const struct tok_bpe *b, uint64_t key)
 static uint32_t merge_rank(const struct tok_bpe *b, uint32_t left, uint32_t right)
 {
     uint64_t key = pair_key(left, right);
-
     for (uint32_t i = pair_slot(b, key);; i = (i + 1) & (b->n_slots - 1)) {
         uint64_t slot = b->merges[i];
         if (slot >> RANK_BITS == key && slot) return (uint32_t)(slot & ((1u << RANK_BITS) - 1)) - 1;
@@ -54,7 +53,6 @@ static void insert_merge(struct tok_bpe *b, uint64_t slot)
 {
     uint64_t key = slot >> RANK_BITS;
     uint32_t i = pair_slot(b, key);
-
     while (b->merges[i] && b->merges[i] >> RANK_BITS != key)
         i = (i + 1) & (b->n_slots - 1);
     b->merges[i] = slot;
@@ -78,9 +76,8 @@ static int grow_merges(struct tok_bpe *b)
     b->merges = slots;
     b->n_slots = n;
     b->hash_shift = 64 - (unsigned)__builtin_ctz(n);
-    for (uint32_t i = 0; i < n_old; i++) {
+    for (uint32_t i = 0; i < n_old; i++)
         if (old[i]) insert_merge(b, old[i]);
-    }
     free(old);
     return 0;
 }
@@ -91,7 +88,6 @@ static bool is_joined(const struct tok_vocab *v, uint32_t id, const char *left, 
 {
     size_t len;
     const char *s = tok_vocab_string(v, (int32_t)id, &len);
-
     return s && len == left_len + right_len && memcmp(s, left, left_len) == 0 &&
            memcmp(s + left_len, right, right_len) == 0;
 }
@@ -105,7 +101,6 @@ static int32_t find_joined(const struct tok_bpe *b, const char *left, size_t lef
 {
     uint32_t likely = b->n_merges ? b->merge_id[b->n_merges - 1] + 1 : 0;
     char small[256], *joined = small;
-
     if (is_joined(b->vocab, likely, left, left_len, right, right_len)) return (int32_t)likely;
     if (left_len + right_len > sizeof(small)) joined = malloc(left_len + right_len);
     if (!joined) return -1;
@@ -122,7 +117,6 @@ int tok_bpe_add_merge(struct tok_bpe *b, const char *left, size_t left_len, cons
     int32_t l = tok_vocab_find(b->vocab, left, left_len);
     int32_t r = tok_vocab_find(b->vocab, right, right_len);
     int32_t id = l < 0 || r < 0 ? -1 : find_joined(b, left, left_len, right, right_len);
-
     if (id < 0) {
         char a[48], c[48];
         return fail_with(TOK_EINVAL, err, errlen,
@@ -146,7 +140,6 @@ int tok_bpe_add_merge(struct tok_bpe *b, const char *left, size_t left_len, cons
 static void put_char(struct tok_bpe *b, uint32_t cp, int32_t id)
 {
     uint32_t i = cp * 0x9E3779B1u & (b->n_chars - 1);
-
     while (b->chars[i].cp)
         i = (i + 1) & (b->n_chars - 1);
     b->chars[i] = (struct tok_bpe_char){cp + 1, id};
@@ -185,7 +178,6 @@ static int build_chars(struct tok_bpe *b)
     uint32_t n_tokens = 0;
     size_t len;
     const char *s;
-
     for (uint32_t id = 0; id < b->vocab->n_ids; id++) {
         s = tok_vocab_string(b->vocab, (int32_t)id, &len);
         n_tokens += s && is_one_char(s, len);
@@ -210,7 +202,6 @@ static int build_raw(struct tok_bpe *b, char *err, size_t errlen)
     int rc = 0;
     size_t len;
     AUTO_FREE char *bytes = malloc(b->max_token_bytes + 1);
-
     if (!bytes) return TOK_ENOMEM;
     for (uint32_t id = 0; !rc && id < b->vocab->n_ids; id++) {
         const char *s = tok_vocab_string(b->vocab, (int32_t)id, &len);
@@ -225,7 +216,6 @@ static bool has_inner_mark(const char *s, size_t len)
 {
     const unsigned char *p = (const unsigned char *)s, *end = p + len;
     uint32_t previous = MARK;
-
     while (p < end) {
         uint32_t cp = utf8_next(&p);
         if (cp == MARK && previous != MARK) return true;
@@ -242,7 +232,6 @@ static bool has_inner_mark(const char *s, size_t len)
 static void find_split_marks(struct tok_bpe *b)
 {
     size_t len;
-
     if (b->byte_mode || char_id(b, MARK) < 0) return;
     for (uint32_t id = 0; id < b->vocab->n_ids; id++) {
         const char *s = tok_vocab_string(b->vocab, (int32_t)id, &len);
@@ -255,9 +244,8 @@ int tok_bpe_prepare(struct tok_bpe *b, char *err, size_t errlen)
 {
     for (uint32_t id = 0; id < b->vocab->n_ids; id++) {
         size_t len = 0;
-        if (tok_vocab_string(b->vocab, (int32_t)id, &len) && len > b->max_token_bytes) {
+        if (tok_vocab_string(b->vocab, (int32_t)id, &len) && len > b->max_token_bytes)
             b->max_token_bytes = (uint32_t)len;
-        }
     }
     memset(b->byte_id, 0xFF, sizeof(b->byte_id));
     memset(b->ascii_id, 0xFF, sizeof(b->ascii_id));
@@ -297,7 +285,6 @@ _Static_assert(sizeof(struct tok_bpe_cached) == 64, "one cache line");
 void tok_bpe_scratch_init(struct tok_bpe_scratch *s, size_t text_len)
 {
     uint32_t n = 64;
-
     *s = (struct tok_bpe_scratch){0};
     if (text_len < 512) return;
     while (n < text_len / 16 && n < 8192)
@@ -348,9 +335,8 @@ static size_t merge_short(const struct tok_bpe *b, uint32_t *id, uint32_t *rank,
         rank[i] = merge_rank(b, id[i], id[i + 1]);
     while (n > 1) {
         size_t best = 0;
-        for (size_t i = 1; i + 1 < n; i++) {
+        for (size_t i = 1; i + 1 < n; i++)
             if (rank[i] < rank[best]) best = i;
-        }
         if (rank[best] == NO_RANK) break;
         id[best] = b->merge_id[rank[best]];
         n--;
@@ -365,7 +351,6 @@ static size_t merge_short(const struct tok_bpe *b, uint32_t *id, uint32_t *rank,
 static void sift_down(uint64_t *heap, size_t n, size_t i)
 {
     uint64_t entry = heap[i];
-
     for (size_t child = 2 * i + 1; child < n; child = 2 * i + 1) {
         if (child + 1 < n && heap[child + 1] < heap[child]) child++;
         if (heap[child] >= entry) break;
@@ -378,7 +363,6 @@ static void sift_down(uint64_t *heap, size_t n, size_t i)
 static void sift_up(uint64_t *heap, size_t i)
 {
     uint64_t entry = heap[i];
-
     while (i > 0 && heap[(i - 1) / 2] > entry) {
         heap[i] = heap[(i - 1) / 2];
         i = (i - 1) / 2;
@@ -389,7 +373,6 @@ static void sift_up(uint64_t *heap, size_t i)
 static uint64_t pop(uint64_t *heap, size_t *n)
 {
     uint64_t top = heap[0];
-
     heap[0] = heap[--*n];
     sift_down(heap, *n, 0);
     return top;
@@ -409,7 +392,6 @@ static void rank_pair(const struct tok_bpe *b, const struct symbols *y, size_t i
 static size_t start_heap(const struct tok_bpe *b, const struct symbols *y, size_t n, uint64_t *heap)
 {
     size_t n_heap = 0;
-
     for (size_t i = 0; i < n; i++) {
         y->prev[i] = i ? (uint32_t)i - 1 : NO_SYMBOL;
         y->next[i] = i + 1 < n ? (uint32_t)i + 1 : NO_SYMBOL;
@@ -434,7 +416,6 @@ static int merge_long(const struct tok_bpe *b, struct tok_bpe_scratch *s, const 
         s->heap_cap = 2 * *n;
     }
     size_t n_heap = start_heap(b, y, *n, s->heap);
-
     while (n_heap > 0) {
         uint64_t top = pop(s->heap, &n_heap);
         uint32_t i = (uint32_t)top, right;
@@ -481,9 +462,8 @@ static void flush_unknown(const struct tok_bpe *b, bool *pending, uint32_t *id, 
 static bool add_bytes(const struct tok_bpe *b, const unsigned char *s, size_t len, uint32_t *id,
                       size_t *n)
 {
-    for (size_t i = 0; i < len; i++) {
+    for (size_t i = 0; i < len; i++)
         if (b->byte_id[s[i]] < 0) return false;
-    }
     for (size_t i = 0; i < len; i++)
         id[(*n)++] = (uint32_t)b->byte_id[s[i]];
     return true;
@@ -496,7 +476,6 @@ static int start_symbols(const struct tok_bpe *b, const char *piece, size_t len,
     const unsigned char *p = (const unsigned char *)piece, *end = p + len;
     bool pending = false;
     size_t n = 0;
-
     while (p < end) {
         const unsigned char *begin = p;
         int32_t token = b->byte_mode ? b->byte_id[*p++] : char_id(b, utf8_next(&p));
@@ -520,7 +499,6 @@ static int merge_piece(const struct tok_bpe *b, struct tok_bpe_scratch *s, const
 {
     struct symbols y;
     size_t n;
-
     int rc = reserve_symbols(s, len, &y);
     if (!rc) rc = start_symbols(b, piece, len, y.id, &n, err, errlen);
     if (rc) return rc;
@@ -547,7 +525,6 @@ static int encode_word(const struct tok_bpe *b, struct tok_bpe_scratch *s, const
     struct tok_bpe_cached *c = NULL;
     size_t before = ids->n;
     int32_t id = -1;
-
     if (s->cache && len <= CACHED_BYTES) {
         c = &s->cache[tok_hash_bytes(word, len) & s->cache_mask];
         if (c->len == len && memcmp(c->piece, word, len) == 0)
@@ -567,7 +544,6 @@ static int encode_word(const struct tok_bpe *b, struct tok_bpe_scratch *s, const
 static size_t marked_word(const char *s, size_t len)
 {
     bool in_marks = true;
-
     for (size_t i = 0; i < len;) {
         bool mark = (unsigned char)s[i] == 0xE2 && (unsigned char)s[i + 1] == 0x96 &&
                     (unsigned char)s[i + 2] == 0x81;
@@ -582,7 +558,6 @@ int tok_bpe_encode(const struct tok_bpe *b, struct tok_bpe_scratch *s, const cha
                    size_t len, struct tok_ids *ids, char *err, size_t errlen)
 {
     int rc = 0;
-
     if (!b->split_marks) return encode_word(b, s, piece, len, b->ignore_merges, ids, err, errlen);
     if (b->ignore_merges) {
         int32_t id = whole_id(b, piece, len);

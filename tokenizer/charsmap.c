@@ -41,7 +41,6 @@ static ptrdiff_t decode(const char *s, size_t len, unsigned char *out)
 {
     uint32_t bits = 0;
     ptrdiff_t n = 0;
-
     if (len % 4) return -1;
     for (size_t pad = 0; pad < 2 && len && s[len - 1] == '='; pad++)
         len--;
@@ -63,7 +62,6 @@ static uint32_t unit_at(const unsigned char *p)
 static int parse(struct tok_charsmap *m, size_t size)
 {
     uint32_t bytes = size >= 4 ? unit_at(m->data) : UINT32_MAX;
-
     if (size < 4 || bytes > size - 4 || bytes < 4) return TOK_EINVAL;
     m->n_units = bytes / 4;
     m->units = malloc(m->n_units * sizeof(*m->units));
@@ -84,7 +82,6 @@ int tok_charsmap_load(struct tok_charsmap **ret, const json_t *json, char *err, 
     struct tok_charsmap *m = calloc(1, sizeof(*m));
     const char *value;
     size_t len = json_string_length(text);
-
     if (m) m->data = malloc(len + 1);
     int rc = m && m->data ? 0 : TOK_ENOMEM;
     if (!rc) {
@@ -135,7 +132,6 @@ static bool lookup(const struct tok_charsmap *m, const unsigned char *s, size_t 
                    const char **ret, size_t *ret_len)
 {
     uint32_t place = offset_of(m->units[0]);
-
     for (size_t i = 0; i < len && s[i]; i++) {
         place ^= s[i];
         if (place >= m->n_units) return false;
@@ -164,7 +160,6 @@ static size_t cluster_end(const struct tok_charsmap_iter *it, size_t pos)
 {
     const unsigned char *p = it->text + pos, *end = it->text + it->len;
     int32_t before = known(it->uni, utf8_next(&p)), state = 0;
-
     while (p < end) {
         const unsigned char *ch = p;
         if (before < 0x80 && *p < 0x80 && !(before == '\r' && *p == '\n')) break;
@@ -185,7 +180,6 @@ struct tok_charsmap_iter tok_charsmap_iter(const struct tok_charsmap *m, const s
 static void skip_plain(struct tok_charsmap_iter *it)
 {
     const unsigned char *p = it->text + it->pos, *last = it->text + it->len - 1;
-
     while (p < last && p[0] < 0x80 && p[1] < 0x80 && it->m->plain[p[0]])
         p++;
     it->pos = (size_t)(p - it->text);

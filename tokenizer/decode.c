@@ -56,7 +56,6 @@ static int load_replace(struct tok_decode_op *op, const struct tok_uni *uni, con
 static int load_strip(struct tok_decode_op *op, const json_t *json, char *err, size_t errlen)
 {
     uint32_t ch;
-
     op->kind = OP_STRIP;
     int rc = tok_component_char(json, "content", &ch, err, errlen);
     if (!rc) rc = tok_component_uint(json, "start", MAX_STRIP, &op->start, err, errlen);
@@ -69,7 +68,6 @@ static int load_metaspace(struct tok_decode_op *op, const json_t *json, char *er
 {
     const char *scheme = json_string_value(json_object_get(json, "prepend_scheme"));
     uint32_t ch;
-
     op->kind = OP_METASPACE;
     op->drop_first = !scheme || strcmp(scheme, "never") != 0;
     if (op->drop_first && scheme && strcmp(scheme, "first") != 0 && strcmp(scheme, "always") != 0)
@@ -90,7 +88,6 @@ static int load_wordpiece(struct tok_decode_op *op, const json_t *json, char *er
 static bool by_character(const struct tok_decode_op *op)
 {
     const struct tok_component_text *literal = &op->what.literal;
-
     if (op->kind == OP_METASPACE) return true;
     return op->kind == OP_REPLACE && literal->s &&
            literal->len == utf8_len((unsigned char)literal->s[0]);
@@ -138,7 +135,6 @@ static int load_op(struct tok_decode_op *op, const struct tok_uni *uni, const ch
 static int load_decoder(void *data, const char *type, const json_t *json, char *err, size_t errlen)
 {
     struct tok_decode_plan *p = data;
-
     if (strcmp(type, "Fuse") == 0) return load_join(p, false, err, errlen);
     if (strcmp(type, "ByteLevel") == 0) return load_join(p, true, err, errlen);
     struct tok_decode_op *op = realloc(p->ops, (p->n_ops + 1) * sizeof(*op));
@@ -219,7 +215,6 @@ static int send_strip(const struct tok_decode_plan *p, struct tok_decode_run *r,
     struct tok_decode_state *state = &r->states[at - p->n_token_ops];
     size_t width = strlen(op->ch), n;
     int rc = 0;
-
     for (size_t i = 0; i < len && !rc; i += n) {
         n = utf8_len((unsigned char)s[i]);
         bool same = n == width && memcmp(s + i, op->ch, n) == 0;
@@ -243,7 +238,6 @@ static int send_strip(const struct tok_decode_plan *p, struct tok_decode_run *r,
 static size_t partial_match(const struct tok_component_text *literal, const char *s, size_t len)
 {
     size_t n = len < literal->len ? len : literal->len - 1;
-
     while (n > 0 && memcmp(s + len - n, literal->s, n) != 0)
         n--;
     return n;
@@ -257,7 +251,6 @@ static int send_replace(const struct tok_decode_plan *p, struct tok_decode_run *
     const struct tok_component_text *literal = &op->what.literal;
     struct tok_decode_text *match = &r->states[at - p->n_token_ops].match;
     size_t done = 0;
-
     int rc = put(match, s, len);
     while (!rc) {
         const char *found = memmem(match->s + done, match->len - done, literal->s, literal->len);
@@ -300,7 +293,6 @@ static int replace_in(const struct tok_decode_op *op, struct tok_regex_scratch *
     size_t begin, end, done = 0;
     char unused[128];
     int more = 0, rc = 0;
-
     if (len == 0) return 0;
     tok_regex_scratch_next(rs, len);
     while (!rc && (more = tok_pattern_next(&it, rs, &begin, &end, unused, sizeof(unused))) == 1) {
@@ -316,7 +308,6 @@ static int replace_in(const struct tok_decode_op *op, struct tok_regex_scratch *
 static size_t repeated(const char *s, size_t len, const char *ch, uint32_t max, bool at_end)
 {
     size_t width = strlen(ch), n = 0;
-
     for (; max && n + width <= len; max--, n += width)
         if (memcmp(at_end ? s + len - n - width : s + n, ch, width) != 0) break;
     return n;
@@ -327,7 +318,6 @@ static int strip_token(const struct tok_decode_op *op, const char *s, size_t len
 {
     size_t front = repeated(s, len, op->ch, op->start, false);
     size_t back = repeated(s + front, len - front, op->ch, op->stop, true);
-
     return put(out, s + front, len - front - back);
 }
 
@@ -336,7 +326,6 @@ static int metaspace_token(const struct tok_decode_op *op, bool first, const cha
 {
     size_t width = strlen(op->ch), n;
     int rc = 0;
-
     for (size_t i = 0; i < len && !rc; i += n) {
         n = utf8_len((unsigned char)s[i]);
         bool mark = n == width && memcmp(s + i, op->ch, n) == 0;
@@ -350,7 +339,6 @@ static int metaspace_token(const struct tok_decode_op *op, bool first, const cha
 static void shorten(struct tok_decode_text *t, const char *from, const char *to)
 {
     size_t from_len = strlen(from), to_len = strlen(to), done = 0, n = 0;
-
     while (done < t->len) {
         const char *found = memmem(t->s + done, t->len - done, from, from_len);
         size_t begin = found ? (size_t)(found - t->s) : t->len;
@@ -374,7 +362,6 @@ static int wordpiece_token(const struct tok_decode_op *op, bool first, const cha
     };
     const struct tok_component_text *prefix = &op->content;
     bool more = !first && len >= prefix->len && memcmp(s, prefix->s, prefix->len) == 0;
-
     int rc = first || more ? 0 : put(out, " ", 1);
     if (!rc) rc = more ? put(out, s + prefix->len, len - prefix->len) : put(out, s, len);
     for (size_t i = 0; !rc && op->cleanup && i < sizeof(pairs) / sizeof(pairs[0]); i++)
@@ -419,7 +406,6 @@ static bool may_grow(const struct tok_decode_op *op)
 static int check_text_ops(const struct tok_decode_plan *p, char *err, size_t errlen)
 {
     double times = 1;
-
     for (size_t i = p->n_token_ops; i < p->n_ops; i++) {
         const struct tok_decode_op *op = &p->ops[i];
         if (may_grow(op)) times *= (double)op->content.len / (double)op->what.literal.len;
@@ -440,7 +426,6 @@ static int check_token_ops(const struct tok_decode_plan *p, struct tok_decode_ru
     char shown[48];
     const char *token = *s;
     size_t token_len = *len;
-
     r->work[0].max = r->work[1].max = max;
     int rc = run_token_ops(p, r, from, to, first, s, len);
     if (rc != TOK_ELIMIT) return rc;
@@ -461,7 +446,6 @@ static int check_characters(const struct tok_decode_plan *p, char *err, size_t e
 {
     AUTO(tok_decode_run_finish) struct tok_decode_run run = {0};
     int rc = 0;
-
     for (size_t i = p->fallback; i < p->n_token_ops && !rc; i++) {
         const char *s = p->ops[i].what.literal.s;
         size_t len = p->ops[i].what.literal.len;
@@ -476,7 +460,6 @@ int tok_decode_load(struct tok_decode_plan *p, const struct tok_uni *uni, const 
                     char *err, size_t errlen)
 {
     bool none = !json || json_is_null(json);
-
     *p = (struct tok_decode_plan){
         .uni = uni, .fallback = SIZE_MAX, .join = none ? TOK_JOIN_SPACES : TOK_JOIN_PLAIN};
     int rc = tok_component_visit("decoder", "decoders", json, load_decoder, p, err, errlen);
@@ -501,7 +484,6 @@ static int send_bad(const struct tok_decode_plan *p, struct tok_decode_run *r, s
 {
     size_t marks = p->join == TOK_JOIN_BYTELEVEL ? 1 : n;
     int rc = 0;
-
     for (size_t i = 0; i < marks && !rc; i++)
         rc = send_text(p, r, REPLACEMENT, 3);
     r->n_bytes -= n;
@@ -513,7 +495,6 @@ static int send_bad(const struct tok_decode_plan *p, struct tok_decode_run *r, s
 static int take_byte(const struct tok_decode_plan *p, struct tok_decode_run *r, unsigned char byte)
 {
     int rc = 0;
-
     r->bytes[r->n_bytes++] = byte;
     while (r->n_bytes && !rc) {
         int n = utf8_classify(r->bytes, r->n_bytes);
@@ -539,7 +520,6 @@ static int end_bytes(const struct tok_decode_plan *p, struct tok_decode_run *r)
 static int byte_of_token(const char *s, size_t len)
 {
     int value = 0;
-
     if (len != 6 || memcmp(s, "<0x", 3) != 0 || s[5] != '>') return -1;
     for (int i = s[3] == '+' ? 4 : 3; i < 5; i++) {
         int digit = hex_value(s[i]);
@@ -555,7 +535,6 @@ static int byte_of_token(const char *s, size_t len)
 static int bytes_of_token(struct tok_decode_run *r, const char **s, size_t *len)
 {
     struct tok_decode_text *out = &r->work[*s == r->work[0].s];
-
     out->len = 0;
     int rc = put(out, *s, *len);
     if (rc) return rc;
@@ -570,7 +549,6 @@ static int push_bytelevel(const struct tok_decode_plan *p, struct tok_decode_run
                           size_t len)
 {
     int rc = bytes_of_token(r, &s, &len);
-
     for (size_t i = 0; i < len && !rc; i++) {
         if (r->n_bytes == 0 && (unsigned char)s[i] < 0x80) {
             size_t n = utf8_ascii_prefix(s + i, len - i);
@@ -587,7 +565,6 @@ static int push_fallback(const struct tok_decode_plan *p, struct tok_decode_run 
                          size_t len)
 {
     int byte = byte_of_token(s, len), rc = 0;
-
     if (byte >= 0) {
         r->in_bytes = true;
         return take_byte(p, r, (unsigned char)byte);
@@ -608,7 +585,6 @@ int tok_decode_check(const struct tok_decode_plan *p, struct tok_decode_run *r, 
     size_t until = p->fallback < p->n_token_ops ? p->fallback : p->n_token_ops;
     size_t max = max_of_token(len);
     int rc = 0;
-
     for (int first = 0; first < 2 && !rc; first++) {
         const char *s = token;
         size_t n = len;
@@ -625,7 +601,6 @@ int tok_decode_push(const struct tok_decode_plan *p, struct tok_decode_run *r, c
     bool first = !r->started;
     size_t until = p->fallback < p->n_token_ops ? p->fallback : p->n_token_ops;
     int rc = 0;
-
     r->out.len = 0;
     r->started = true;
     if (p->join == TOK_JOIN_SPACES && !first) rc = send_text(p, r, " ", 1);
@@ -653,7 +628,6 @@ int tok_decode_bytes(const struct tok_decode_plan *p, struct tok_decode_run *r, 
 {
     size_t until = p->fallback < p->n_token_ops ? p->fallback : p->n_token_ops;
     int byte, rc;
-
     tok_decode_reset(p, r);
     rc = run_token_ops(p, r, 0, until, false, &token, &len);
     if (rc) return rc;

@@ -35,7 +35,6 @@ static int encode_piece(void *data, const char *piece, size_t len)
 {
     struct encode_run *run = data;
     const struct tok *t = run->t;
-
     if (t->model == TOK_MODEL_WORDPIECE)
         return tok_wordpiece_encode(&t->wordpiece, piece, len, run->ids, run->err, run->errlen);
     if (t->model == TOK_MODEL_UNIGRAM)
@@ -48,7 +47,6 @@ static int encode_piece(void *data, const char *piece, size_t len)
 static size_t bytes_from_start(const char *s, size_t len, const uint32_t *origin, uint32_t base)
 {
     size_t n = 0;
-
     if (len == 0) return 0;
     if (!origin) return base == 0 ? utf8_len((unsigned char)s[0]) : 0;
     while (n < len && origin[n] == 0)
@@ -69,7 +67,6 @@ static int encode_stretch(struct encode_run *run, const char *text, size_t len, 
     const uint32_t *origin;
     const char *s;
     size_t n, begin, end;
-
     int rc = tok_normalize(&run->t->normalizer, &run->norm, &run->regex, &run->growth, text, len,
                            base, &s, &n, &origin, run->err, run->errlen);
     if (rc) return rc;
@@ -91,7 +88,6 @@ static int encode_text(struct encode_run *run, const char *text, size_t len)
     const struct tok_added_token *token;
     size_t begin, end;
     int rc = 0;
-
     struct tok_added_scope scope = scope_of(run, NULL, 0);
     struct tok_added_iter it = tok_added_iter(&run->t->added, 0, &scope, text, len);
     while (!rc && tok_added_next(&it, &begin, &end, &token)) {
@@ -113,7 +109,6 @@ int tok_encode_marked(const struct tok *t, const char *text, size_t len,
                              .err = err,
                              .errlen = errlen};
     size_t before = ids->n;
-
     int rc = 0;
     if (len > MAX_TEXT_BYTES)
         return fail_with(TOK_ELIMIT, err, errlen, "the text has %zu bytes, the limit is %u", len,
@@ -164,13 +159,11 @@ int tok_join(const struct tok *t, const struct tok_ids *a, const struct tok_ids 
     const struct tok_ids *parts[] = {&f->before, a, &f->between, b, &f->behind};
     size_t before = ids->n;
     int rc = 0;
-
     if (b && t->post.pair_problem[0])
         return fail_with(TOK_EINVAL, err, errlen, "the tokenizer cannot join two texts: %s",
                          t->post.pair_problem);
-    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && !rc; i++) {
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && !rc; i++)
         if (parts[i]) rc = tok_ids_add(ids, parts[i]->ids, parts[i]->n);
-    }
     if (rc) {
         ids->n = before;
         snprintf(err, errlen, "out of memory");
@@ -183,7 +176,6 @@ int tok_join(const struct tok *t, const struct tok_ids *a, const struct tok_ids 
 void tok_cut_pair(size_t room, size_t *n_a, size_t *n_b)
 {
     size_t *shorter = *n_a > *n_b ? n_b : n_a, *longer = *n_a > *n_b ? n_a : n_b;
-
     if (*longer <= room && *shorter <= room - *longer) return;
     if (*shorter > room / 2) *shorter = room / 2;
     *longer = room - *shorter;

@@ -91,7 +91,6 @@ static inline bool is_newline(unsigned char c)
 static size_t contraction(const unsigned char *s, const unsigned char *end, bool fold)
 {
     unsigned char bit = fold ? 0x20 : 0;
-
     if (end - s < 2) return 0;
     unsigned char a = s[1] | bit, b = end - s > 2 ? s[2] | bit : 0;
     if (a == 's' || a == 't' || a == 'm' || a == 'd') return 2;
@@ -104,7 +103,6 @@ static const unsigned char *white_run(const struct tok_uni *uni, const unsigned 
                                       const unsigned char *end)
 {
     const unsigned char *stop = run(uni, p, end, WHITE), *last;
-
     if (stop == end) return stop;
     utf8_before(stop, &last);
     return last > p ? last : stop;
@@ -128,7 +126,6 @@ static const unsigned char *white_lines(const struct tok_uni *uni, const unsigne
                                         const unsigned char *end)
 {
     const unsigned char *stop = run(uni, p, end, WHITE);
-
     while (stop > p && !is_newline(stop[-1]))
         stop--;
     return stop > p ? stop : white_run(uni, p, end);
@@ -139,7 +136,6 @@ static const unsigned char *next_llama3(const struct tok_uni *uni, const unsigne
 {
     const unsigned char *second = p, *q;
     unsigned kind;
-
     if (*p == '\'') {
         size_t n = contraction(p, end, true);
         if (n) return p + n;
@@ -166,7 +162,6 @@ size_t tok_split_next(enum tok_split_kind kind, const struct tok_uni *uni, const
                       size_t len)
 {
     const unsigned char *p = (const unsigned char *)s, *end = p + len;
-
     if (kind == TOK_SPLIT_GPT2) return (size_t)(next_gpt2(uni, p, end) - p);
     return (size_t)(next_llama3(uni, p, end, known[kind].max_digits) - p);
 }

@@ -23,7 +23,6 @@ static int wrong(const json_t *json, const char *name, const char *wanted, char 
 {
     char shown[48];
     const char *type = json_string_value(json_object_get(json, "type"));
-
     if (!type) type = "component";
     return fail_with(TOK_EINVAL, err, errlen, "%s: the member \"%s\" should be %s",
                      shown_text(shown, sizeof(shown), type, strlen(type)), name, wanted);
@@ -33,7 +32,6 @@ int tok_component_bool(const json_t *json, const char *name, const bool *fallbac
                        char *err, size_t errlen)
 {
     const json_t *v = json_object_get(json, name);
-
     if ((!v || json_is_null(v)) && fallback) {
         *ret = *fallback;
         return 0;
@@ -48,7 +46,6 @@ int tok_component_uint(const json_t *json, const char *name, uint32_t max, uint3
 {
     const json_t *v = json_object_get(json, name);
     char wanted[48];
-
     if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > max) {
         snprintf(wanted, sizeof(wanted), "a whole number from 0 to %u", max);
         return wrong(json, name, wanted, err, errlen);
@@ -62,7 +59,6 @@ static int copy_string(const json_t *v, struct tok_component_text *ret)
 {
     size_t len = json_string_length(v);
     char *s = malloc(len + 1);
-
     if (!s) return TOK_ENOMEM;
     memcpy(s, json_string_value(v), len);
     s[len] = 0;
@@ -74,7 +70,6 @@ int tok_component_string(const json_t *json, const char *name, struct tok_compon
                          char *err, size_t errlen)
 {
     const json_t *v = json_object_get(json, name);
-
     if (!json_is_string(v)) return wrong(json, name, "a string", err, errlen);
     return copy_string(v, ret);
 }
@@ -85,7 +80,6 @@ int tok_component_char(const json_t *json, const char *name, uint32_t *ret, char
     const json_t *v = json_object_get(json, name);
     const unsigned char *s = (const unsigned char *)json_string_value(v);
     size_t len = json_string_length(v);
-
     if (!s || len == 0 || len != utf8_len(s[0]))
         return wrong(json, name, "one character", err, errlen);
     *ret = utf8_next(&s);
@@ -95,7 +89,6 @@ int tok_component_char(const json_t *json, const char *name, uint32_t *ret, char
 int tok_component_unknown(const char *what, const char *type, char *err, size_t errlen)
 {
     char shown[64];
-
     return fail_with(TOK_EINVAL, err, errlen, "the %s \"%s\" is not supported", what,
                      shown_text(shown, sizeof(shown), type, strlen(type)));
 }
@@ -103,7 +96,6 @@ int tok_component_unknown(const char *what, const char *type, char *err, size_t 
 struct tok_growth tok_growth(size_t text_len)
 {
     size_t max = text_len * TOK_GROWTH_PER_BYTE + TOK_GROWTH_BASE;
-
     if (max > MAX_GROWTH) max = MAX_GROWTH;
     return (struct tok_growth){text_len, max, max};
 }
@@ -134,7 +126,6 @@ static int visit(struct visit *v, const json_t *json, int depth)
     const char *type = json_string_value(json_object_get(json, "type"));
     const json_t *list, *item;
     size_t i;
-
     if (!type)
         return fail_with(TOK_EINVAL, v->err, v->errlen, "a %s should be an object with a \"type\"",
                          v->what);
@@ -157,7 +148,6 @@ int tok_component_visit(const char *what, const char *list, const json_t *json,
                         tok_component_fn *fn, void *data, char *err, size_t errlen)
 {
     struct visit v = {what, list, fn, data, err, errlen, 0};
-
     if (!json || json_is_null(json)) return 0;
     return visit(&v, json, 0);
 }
@@ -170,10 +160,8 @@ int tok_component_pattern(const json_t *json, const struct tok_uni *uni,
     const json_t *pattern = json_object_get(json, "pattern");
     const json_t *literal = json_object_get(pattern, "String"),
                  *re = json_object_get(pattern, "Regex");
-
-    if (json_object_size(pattern) != 1 || !(json_is_string(literal) || json_is_string(re))) {
+    if (json_object_size(pattern) != 1 || !(json_is_string(literal) || json_is_string(re)))
         return wrong(json, "pattern", "{\"String\": ...} or {\"Regex\": ...}", err, errlen);
-    }
     if (re)
         return tok_regex_create(&ret->re, uni, json_string_value(re), json_string_length(re), err,
                                 errlen);
@@ -200,7 +188,6 @@ int tok_pattern_next(struct tok_pattern_iter *it, struct tok_regex_scratch *s, s
 {
     const struct tok_component_text *literal = &it->p->literal;
     struct tok_regex_iter *r = &it->re;
-
     if (r->re) return tok_regex_next(r, s, ret_begin, ret_end, err, errlen);
     const char *found = memmem(r->text + r->pos, r->len - r->pos, literal->s, literal->len);
     if (!found) return 0;

@@ -94,7 +94,6 @@ static int add_plain(struct tok_normalizer *n, struct tok_norm_step plain)
 {
     struct tok_norm_step *step;
     int rc = add_step(n, &step);
-
     if (!rc) *step = plain;
     return rc;
 }
@@ -103,7 +102,6 @@ static int load_bert(struct tok_normalizer *n, const json_t *json, char *err, si
 {
     struct tok_norm_step clean = {.kind = NORM_CLEAN};
     bool strip, lower;
-
     int rc = tok_component_bool(json, "clean_text", NULL, &clean.clean, err, errlen);
     if (!rc)
         rc = tok_component_bool(json, "handle_chinese_chars", NULL, &clean.spread_han, err, errlen);
@@ -122,7 +120,6 @@ static int load_step(void *data, const char *type, const json_t *json, char *err
     struct tok_normalizer *n = data;
     static const char *const forms[] = {"NFD", "NFC", "NFKD", "NFKC"};
     struct tok_norm_step *step;
-
     if (strcmp(type, "BertNormalizer") == 0) return load_bert(n, json, err, errlen);
     int rc = add_step(n, &step);
     if (rc) return rc;
@@ -160,7 +157,6 @@ static int probe(const struct tok_normalizer *n, const struct tok_component_text
     char *text = malloc(len), shown[48];
     const char *s;
     const uint32_t *origin;
-
     if (!text) return TOK_ENOMEM;
     for (size_t i = 0; i < times; i++)
         memcpy(text + i * pattern->len, pattern->s, pattern->len);
@@ -217,7 +213,6 @@ void tok_norm_scratch_finish(struct tok_norm_scratch *s)
 static int reserve(struct tok_norm_text *t, size_t n)
 {
     size_t need = t->len + n, cap = t->cap ? t->cap : 256;
-
     if (need > t->max) return TOO_LONG;
     if (need <= t->cap) return 0;
     while (cap < need)
@@ -236,7 +231,6 @@ static int reserve(struct tok_norm_text *t, size_t n)
 static int put(struct tok_norm_text *t, const char *s, size_t len, uint32_t origin)
 {
     int rc = reserve(t, len);
-
     if (rc) return rc;
     if (len) memcpy(t->bytes + t->len, s, len);
     for (size_t i = 0; i < len; i++)
@@ -265,7 +259,6 @@ static int copy(struct tok_norm_text *t, const struct view *v, size_t begin, siz
 {
     size_t n = end - begin;
     uint32_t at = v->base;
-
     int rc = reserve(t, n);
     if (rc || n == 0) return rc;
     memcpy(t->bytes + t->len, v->bytes + begin, n);
@@ -286,7 +279,6 @@ static int copy(struct tok_norm_text *t, const struct view *v, size_t begin, siz
 static struct tok_norm_text *other_buffer(struct norm_run *run, const struct view *v)
 {
     struct tok_norm_text *t = &run->s->text[v->buffer == 0];
-
     t->len = 0;
     t->max = SIZE_MAX;
     if (reserve(t, v->len + 1)) return NULL;
@@ -325,7 +317,6 @@ static bool next_cluster(const struct norm_run *run, const struct tok_norm_step 
                         *stop = text + v->len;
     const unsigned char *last = p;
     bool found = false;
-
     while (p < stop) {
         const unsigned char *ch = p;
         bool care = needs_care(run->n, step, utf8_next(&p));
@@ -348,7 +339,6 @@ static int put_cluster(struct norm_run *run, const struct tok_norm_step *step, c
     struct tok_norm_chars *c = run->s->chars;
     const unsigned char *text = (const unsigned char *)v->bytes, *p = text + begin;
     int rc = 0;
-
     c->n = 0;
     while (p < text + end && !rc) {
         uint32_t origin = origin_at(v, (size_t)(p - text));
@@ -366,7 +356,6 @@ static int apply_form(struct norm_run *run, const struct tok_norm_step *step, st
     struct tok_norm_text *t = NULL;
     size_t begin, done = 0, end = 0;
     int rc = 0;
-
     while (!rc && next_cluster(run, step, v, &begin, &end)) {
         if (!run->s->chars) run->s->chars = calloc(1, sizeof(*run->s->chars));
         if (!t) t = other_buffer(run, v);
@@ -393,7 +382,6 @@ static int change_clean(const struct tok_normalizer *n, const struct tok_norm_st
                         uint32_t cp, uint32_t out[3])
 {
     unsigned props = tok_uni_props(n->uni, cp);
-
     if (step->clean && props & TOK_UNI_BERT_DROP) return 0;
     if (step->clean && props & TOK_UNI_WHITE && cp != ' ') {
         out[0] = ' ';
@@ -431,7 +419,6 @@ static int apply_chars(struct norm_run *run, const struct tok_norm_step *step, s
     struct tok_norm_text *t = NULL;
     uint32_t out[3];
     int rc = 0;
-
     while (p < end && !rc) {
         size_t at = (size_t)(p - begin);
         int n = change(run->n, step, utf8_next(&p), out);
@@ -453,7 +440,6 @@ static int apply_charsmap(struct norm_run *run, const struct tok_norm_step *step
     size_t begin, end, len, done = 0;
     const char *s;
     int rc = 0;
-
     while (!rc && tok_charsmap_next(&it, &begin, &end, &s, &len)) {
         if (!t) t = other_buffer(run, v);
         if (!t) return TOK_ENOMEM;
@@ -467,7 +453,6 @@ static int apply_charsmap(struct norm_run *run, const struct tok_norm_step *step
 static int apply_strip(struct norm_run *run, const struct tok_norm_step *step, struct view *v)
 {
     const unsigned char *begin = (const unsigned char *)v->bytes, *end = begin + v->len, *p;
-
     while (step->left && begin < end) {
         p = begin;
         if (!(tok_uni_props(run->n->uni, utf8_next(&p)) & TOK_UNI_WHITE)) break;
@@ -503,7 +488,6 @@ static int apply_replace(struct norm_run *run, const struct tok_norm_step *step,
     struct tok_norm_text *t = NULL;
     size_t begin, end, done = 0;
     int more;
-
     while ((more = tok_pattern_next(&it, run->rs, &begin, &end, run->err, run->errlen)) == 1) {
         if (!t) t = other_buffer(run, v);
         if (!t) return TOK_ENOMEM;
@@ -536,7 +520,6 @@ static int apply_bounded(struct norm_run *run, const struct tok_norm_step *step,
 {
     size_t before = v->len;
     int rc = apply(run, step, v);
-
     if (rc < 0) return rc;
     return tok_growth_spend(run->growth, before, rc == TOO_LONG ? SIZE_MAX : v->len, run->err,
                             run->errlen);
@@ -550,7 +533,6 @@ int tok_normalize(const struct tok_normalizer *n, struct tok_norm_scratch *s,
     struct norm_run run = {n, s, rs, growth, base, err, errlen};
     struct view v = {text, NULL, len, base, -1};
     int rc = 0;
-
     for (size_t i = 0; i < n->n_steps && !rc; i++)
         rc = apply_bounded(&run, &n->steps[i], &v);
     if (rc) return rc;

@@ -47,14 +47,12 @@ static int compare_keys(const void *a, const void *b)
 {
     const struct key *x = a, *y = b;
     int c = memcmp(x->s, y->s, x->len < y->len ? x->len : y->len);
-
     return c ? c : (x->len > y->len) - (x->len < y->len);
 }
 
 static int add_block(struct builder *b)
 {
     struct tok_trie *t = b->t;
-
     if (b->n_blocks == MAX_BLOCKS) return TOK_EINVAL;
     if (b->n_blocks == b->cap_blocks) {
         uint32_t cap = b->cap_blocks ? b->cap_blocks * 2 : 4;
@@ -83,10 +81,8 @@ static uint64_t permute(uint64_t x, unsigned by)
 {
     static const uint64_t low[6] = {0x5555555555555555u, 0x3333333333333333u, 0x0F0F0F0F0F0F0F0Fu,
                                     0x00FF00FF00FF00FFu, 0x0000FFFF0000FFFFu, 0x00000000FFFFFFFFu};
-
-    for (unsigned i = 0; i < 6; i++) {
+    for (unsigned i = 0; i < 6; i++)
         if (by >> i & 1) x = (x & low[i]) << (1u << i) | (x >> (1u << i) & low[i]);
-    }
     return x;
 }
 
@@ -108,7 +104,6 @@ static int place(struct builder *b, uint32_t node, const uint8_t *labels, size_t
 {
     uint32_t i = b->n_blocks > OPEN_BLOCKS ? b->n_blocks - OPEN_BLOCKS : 0;
     int found = -1;
-
     while (i < b->n_blocks && (found = base_in(&b->blocks[i % OPEN_BLOCKS], labels, n)) < 0)
         i++;
     if (found < 0) {
@@ -132,7 +127,6 @@ static int place(struct builder *b, uint32_t node, const uint8_t *labels, size_t
 static size_t run_end(const struct builder *b, size_t begin, size_t end, size_t depth)
 {
     size_t i = begin + 1;
-
     while (i < end && b->keys[i].s[depth] == b->keys[begin].s[depth])
         i++;
     return i;
@@ -146,7 +140,6 @@ static int build(struct builder *b, uint32_t node, size_t begin, size_t end, siz
 {
     uint8_t labels[256];
     size_t n;
-
     do {
         if (b->keys[begin].len == depth)
             b->t->units[node] |= (uint64_t)(b->keys[begin++].id + 1) << 9;
@@ -159,7 +152,6 @@ static int build(struct builder *b, uint32_t node, size_t begin, size_t end, siz
         if (n == 1) node = (uint32_t)(b->t->units[node] >> 32) ^ labels[0];
         depth++;
     } while (n == 1);
-
     uint32_t base = (uint32_t)(b->t->units[node] >> 32);
     for (size_t i = begin, next; i < end; i = next) {
         next = run_end(b, i, end, depth - 1);
@@ -172,7 +164,6 @@ static int build(struct builder *b, uint32_t node, size_t begin, size_t end, siz
 static int build_trie(struct tok_trie *t, struct key *keys, size_t n)
 {
     struct builder b = {.t = t, .keys = keys};
-
     int rc = add_block(&b);
     if (rc) return rc;
     take(&b.blocks[0], 0);         /* the root */
@@ -191,7 +182,6 @@ int tok_trie_build(struct tok_trie *t, const struct tok_vocab *vocab, const stru
     char shown[64];
     size_t n = 0, len;
     int rc = keys ? 0 : TOK_ENOMEM;
-
     for (int32_t id = 0; !rc && (uint32_t)id < vocab->n_ids; id++) {
         const char *s = tok_vocab_string(vocab, id, &len);
         const struct tok_added_token *token = tok_added_by_id(added, id);

@@ -38,7 +38,6 @@ void tok_trie_finish(struct tok_trie *t);
 static inline bool tok_trie_step(const struct tok_trie *t, uint32_t *node, unsigned char c)
 {
     uint32_t next = (uint32_t)(t->units[*node] >> 32) ^ c;
-
     if ((t->units[next] & 0x1FF) != (0x100u | c)) return false;
     *node = next;
     return true;

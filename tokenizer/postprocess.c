@@ -35,7 +35,6 @@ static int wrong(const struct loader *l, const char *what)
 static bool read_id(const json_t *json, int32_t *ret)
 {
     json_int_t value = json_integer_value(json);
-
     if (!json_is_integer(json) || value < 0 || value >= TOK_MAX_IDS) return false;
     *ret = (int32_t)value;
     return true;
@@ -51,7 +50,6 @@ static int add_special(struct loader *l, const json_t *special)
     struct tok_ids *to = !l->has_a ? &f->before : l->has_b ? &f->behind : &f->between;
     int32_t id;
     size_t i;
-
     if (!json_is_array(ids)) return wrong(l, "names a special token without \"ids\"");
     json_array_foreach(ids, i, json)
     {
@@ -67,7 +65,6 @@ static int add_special(struct loader *l, const json_t *special)
 static int add_sequence(struct loader *l, const json_t *sequence)
 {
     const char *id = json_string_value(json_object_get(sequence, "id"));
-
     if (id && strcmp(id, "A") == 0 && !l->has_a && !l->second) {
         l->has_a = true;
         return 0;
@@ -86,7 +83,6 @@ static int add_piece(struct loader *l, const json_t *piece, bool pair)
     const json_t *sequence = json_object_get(piece, "Sequence");
     const json_t *type = json_object_get(special ? special : sequence, "type_id");
     json_int_t second = pair ? json_integer_value(type) : 0;
-
     if (second != 1 && (second != 0 || l->second))
         return wrong(l, "has token types other than 0, then 1");
     l->second = second == 1;
@@ -104,7 +100,6 @@ static int load_form(struct tok_post_form *f, const json_t *template, bool pair,
                        .errlen = errlen};
     const json_t *pieces = json_object_get(template, l.name), *piece;
     size_t i;
-
     if (!json_is_array(pieces)) return wrong(&l, "should be an array");
     json_array_foreach(pieces, i, piece)
     {
@@ -118,7 +113,6 @@ static int load_form(struct tok_post_form *f, const json_t *template, bool pair,
 static int load_template(struct tok_post *p, const json_t *json, char *err, size_t errlen)
 {
     int rc = load_form(&p->single, json, false, err, errlen);
-
     if (rc) return rc;
     rc = load_form(&p->pair, json, true, p->pair_problem, sizeof(p->pair_problem));
     return rc == TOK_ENOMEM ? rc : 0;
@@ -129,7 +123,6 @@ static int load_cls_sep(struct tok_post *p, const json_t *json, bool bert, char 
 {
     int32_t cls, sep;
     int rc = 0;
-
     if (!read_id(json_array_get(json_object_get(json, "cls"), 1), &cls) ||
         !read_id(json_array_get(json_object_get(json, "sep"), 1), &sep))
         return fail_with(TOK_EINVAL, err, errlen,
@@ -152,7 +145,6 @@ static int load_processor(void *data, const char *type, const json_t *json, char
     bool bert = strcmp(type, "BertProcessing") == 0,
          roberta = strcmp(type, "RobertaProcessing") == 0;
     struct tok_post *p = data;
-
     if (strcmp(type, "ByteLevel") == 0) return 0;
     if (!bert && !roberta && strcmp(type, "TemplateProcessing") != 0)
         return tok_component_unknown("post-processor", type, err, errlen);

@@ -48,7 +48,6 @@ static int load_behavior(struct tok_pre_stage *s, const json_t *json, bool optio
     static const char *const names[] = {"Removed", "Isolated", "MergedWithPrevious",
                                         "MergedWithNext", "Contiguous"}; /* enum behavior */
     const json_t *v = json_object_get(json, "behavior");
-
     s->behavior = ISOLATED;
     if (!v && optional) return 0;
     for (size_t i = 0; json_is_string(v) && i < sizeof(names) / sizeof(names[0]); i++) {
@@ -65,7 +64,6 @@ static bool use_known(struct tok_pre_stage *s, const json_t *json)
 {
     const json_t *re = json_object_get(json_object_get(json, "pattern"), "Regex");
     bool keeps = s->behavior == ISOLATED || (s->behavior == REMOVED && s->invert);
-
     return keeps && json_is_string(re) &&
            tok_split_find(json_string_value(re), json_string_length(re), &s->known);
 }
@@ -74,7 +72,6 @@ static int load_split(struct tok_pre_stage *s, const struct tok_uni *uni, const 
                       char *err, size_t errlen)
 {
     int rc = load_behavior(s, json, false, err, errlen);
-
     if (!rc) rc = tok_component_bool(json, "invert", NULL, &s->invert, err, errlen);
     if (rc) return rc;
     if (use_known(s, json)) {
@@ -88,7 +85,6 @@ static int load_split(struct tok_pre_stage *s, const struct tok_uni *uni, const 
 static int load_bytelevel(struct tok_pre_stage *s, const json_t *json, char *err, size_t errlen)
 {
     const bool yes = true;
-
     s->kind = STAGE_BYTELEVEL;
     int rc = tok_component_bool(json, "add_prefix_space", NULL, &s->prefix_space, err, errlen);
     return rc ? rc : tok_component_bool(json, "use_regex", &yes, &s->use_regex, err, errlen);
@@ -101,7 +97,6 @@ static int load_scheme(const json_t *json, enum scheme *ret, char *err, size_t e
     static const char *const names[] = {"always", "first", "never"}; /* enum scheme */
     const char *name = v ? json_string_value(v) : names[0];
     int i = 0;
-
     while (i < 3 && !(name && strcmp(name, names[i]) == 0))
         i++;
     if (i == 3) return tok_component_unknown("prepend_scheme", name ? name : "", err, errlen);
@@ -116,7 +111,6 @@ static int load_metaspace(struct tok_pre_stage *s, const json_t *json, char *err
 {
     const bool yes = true;
     uint32_t mark;
-
     s->kind = STAGE_METASPACE;
     s->behavior = MERGED_WITH_NEXT;
     int rc = tok_component_char(json, "replacement", &mark, err, errlen);
@@ -129,7 +123,6 @@ static int load_metaspace(struct tok_pre_stage *s, const json_t *json, char *err
 static int load_digits(struct tok_pre_stage *s, const json_t *json, char *err, size_t errlen)
 {
     bool individual = false;
-
     int rc = tok_component_bool(json, "individual_digits", NULL, &individual, err, errlen);
     *s = (struct tok_pre_stage){.kind = STAGE_CHARS,
                                 .props = TOK_UNI_NUMBER,
@@ -142,7 +135,6 @@ static int load_stage(void *data, const char *type, const json_t *json, char *er
 {
     struct tok_pretok *p = data;
     struct tok_pre_stage *s = realloc(p->stages, (p->n_stages + 1) * sizeof(*s));
-
     if (!s) return TOK_ENOMEM;
     p->stages = s;
     s += p->n_stages++;
@@ -219,7 +211,6 @@ static int hand_on(struct pre_run *run, size_t stage, const struct piece *piece,
                    size_t end)
 {
     size_t at_start = piece->at_start > begin ? piece->at_start - begin : 0;
-
     if (begin == end) return 0;
     if (stage + 1 == run->p->n_stages) return run->fn(run->data, piece->s + begin, end - begin);
     return run_stage(run, stage + 1, (struct piece){piece->s + begin, end - begin, at_start});
@@ -253,7 +244,6 @@ static bool joins(const struct folder *f, bool match)
 static int fold(struct folder *f, size_t begin, size_t end, bool match)
 {
     int rc = 0;
-
     match ^= f->invert;
     if (f->behavior == ISOLATED || f->behavior == REMOVED) {
         if (f->behavior == REMOVED && match) return 0;
@@ -282,7 +272,6 @@ static int split_chars(struct pre_run *run, const struct tok_pre_stage *s, struc
                         *end = p + f->piece->len;
     const unsigned char *done = begin;
     int rc = 0;
-
     while (p < end && !rc) {
         const unsigned char *ch = p;
         if (!(tok_uni_props(run->p->uni, utf8_next(&p)) & s->props)) continue;
@@ -299,7 +288,6 @@ static int split_pattern(struct pre_run *run, const struct tok_pre_stage *s, str
     struct tok_pattern_iter it = tok_pattern_iter(&s->pattern, f->piece->s, f->piece->len);
     size_t begin, end, done = 0;
     int more, rc = 0;
-
     while ((more = tok_pattern_next(&it, run->rs, &begin, &end, run->err, run->errlen)) == 1) {
         if (done != begin) rc = fold(f, done, begin, false);
         if (!rc) rc = fold(f, begin, end, true);
@@ -316,7 +304,6 @@ static int split_known(struct pre_run *run, size_t stage, enum tok_split_kind ki
 {
     size_t at = 0;
     int rc = 0;
-
     while (at < piece->len && !rc) {
         size_t n = tok_split_next(kind, run->p->uni, piece->s + at, piece->len - at);
         rc = hand_on(run, stage, piece, at, at + n);
@@ -332,7 +319,6 @@ static int split_words(struct pre_run *run, size_t stage, const struct piece *pi
     const unsigned char *from = begin;
     unsigned was = 0; /* 0: white space, 1: word, 2: other */
     int rc = 0;
-
     while (p < end && !rc) {
         const unsigned char *ch = p;
         unsigned props = tok_uni_props(run->p->uni, utf8_next(&p));
@@ -352,7 +338,6 @@ static int split_bert(struct pre_run *run, size_t stage, const struct piece *pie
     const unsigned char *begin = (const unsigned char *)piece->s, *p = begin, *end = p + piece->len;
     const unsigned char *from = begin; /* of a word, if it is not here */
     int rc = 0;
-
     while (p < end && !rc) {
         const unsigned char *ch = p;
         unsigned props = tok_uni_props(run->p->uni, utf8_next(&p));
@@ -376,7 +361,6 @@ static int spend(struct pre_run *run, size_t before, size_t after)
 static char *buffer(struct pre_run *run, size_t index, size_t n)
 {
     struct tok_component_text *b = &run->s->buffer[index];
-
     if (b->len < n) {
         char *p = malloc(n * 2);
         if (!p) return NULL;
@@ -392,7 +376,6 @@ static int metaspace(struct pre_run *run, const struct tok_pre_stage *s, size_t 
 {
     size_t mark_len = strlen(s->mark), n = 0, at_start = 0;
     char *out = buffer(run, stage, (piece->len + 1) * mark_len);
-
     if (!out) return TOK_ENOMEM;
     bool marked =
         piece->s[0] == ' ' || (piece->len >= mark_len && !memcmp(piece->s, s->mark, mark_len));
@@ -424,7 +407,6 @@ static int split_metaspace(struct pre_run *run, const struct tok_pre_stage *s, s
                            struct piece piece)
 {
     size_t mark_len = strlen(s->mark), begin = 0;
-
     int rc = metaspace(run, s, stage, &piece);
     if (rc) return rc;
     if (!s->split) return hand_on(run, stage, &piece, 0, piece.len);
@@ -447,7 +429,6 @@ static int hand_on_mapped(struct pre_run *run, size_t stage, const struct piece 
                       : piece->at_start >= end ? end - begin
                                                : piece->at_start - begin;
     char *out = buffer(run, stage, 2 * (end - begin));
-
     if (!out) return TOK_ENOMEM;
     size_t at_start = tok_bytelevel_encode(piece->s + begin, in_start, out);
     size_t n = at_start + tok_bytelevel_encode(piece->s + begin + in_start, end - begin - in_start,
@@ -462,7 +443,6 @@ static int split_bytelevel_mapped(struct pre_run *run, const struct tok_pre_stag
 {
     size_t at = 0;
     int rc = 0;
-
     while (at < piece->len && !rc) {
         size_t n = piece->len - at;
         if (s->use_regex) n = tok_split_next(TOK_SPLIT_GPT2, run->p->uni, piece->s + at, n);
@@ -477,7 +457,6 @@ static int split_bytelevel(struct pre_run *run, const struct tok_pre_stage *s, s
 {
     char *spaced = NULL;
     int rc;
-
     if (s->prefix_space && piece.s[0] != ' ') {
         rc = spend(run, piece.len, piece.len + 1);
         if (rc) return rc;
@@ -503,7 +482,6 @@ static int run_stage(struct pre_run *run, size_t stage, struct piece piece)
     const struct tok_pre_stage *s = &run->p->stages[stage];
     struct folder f = {
         .run = run, .stage = stage, .piece = &piece, .behavior = s->behavior, .invert = s->invert};
-
     switch (s->kind) {
     case STAGE_BYTELEVEL: return split_bytelevel(run, s, stage, piece);
     case STAGE_KNOWN: return split_known(run, stage, s->known, &piece);
@@ -522,7 +500,6 @@ int tok_pretok_split(const struct tok_pretok *p, struct tok_pre_scratch *s,
                      size_t errlen)
 {
     struct pre_run run = {p, s, rs, growth, fn, data, err, errlen};
-
     if (len == 0) return 0;
     if (p->n_stages == 0) return fn(data, text, len);
     return run_stage(&run, 0, (struct piece){text, len, at_start});

@@ -83,7 +83,6 @@ static const struct {
 static const struct tok_uni_range *word_extra(const struct tok_char_set *set, size_t *ret_n)
 {
     const struct tok_uni_range *extra = tok_uni_ranges(TOK_UNI_WORD_EXTRA, ret_n);
-
     while (set->in_class && *ret_n && extra->first < 0x100) {
         extra++;
         --*ret_n;
@@ -95,15 +94,13 @@ static bool in_set(const struct tok_uni *uni, const struct tok_char_set *set, ui
 {
     unsigned props = tok_uni_props(uni, cp);
     size_t n;
-
     if (set->white && props & TOK_UNI_WHITE) return true;
     if (set->categories >> (props & TOK_UNI_CATEGORY) & 1) return true;
     if (set->hex && cp < 0x80 && strchr("0123456789abcdefABCDEF", (int)cp) && cp) return true;
     if (!set->word) return false;
     const struct tok_uni_range *extra = word_extra(set, &n);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         if (cp >= extra[i].first && cp <= extra[i].last) return true;
-    }
     return false;
 }
 
@@ -111,7 +108,6 @@ void tok_char_set_put_complement(struct buf *o, const struct tok_uni *uni,
                                  const struct tok_char_set *set)
 {
     uint32_t first = UINT32_MAX;
-
     for (uint32_t cp = 0; cp <= 0x110000; cp++) {
         bool surrogate = cp >= 0xD800 && cp <= 0xDFFF;
         bool outside = cp < 0x110000 && !surrogate && !in_set(uni, set, cp);
@@ -133,7 +129,6 @@ static void put_categories(struct buf *o, uint32_t categories)
 {
     uint32_t left = categories;
     size_t n;
-
     for (size_t i = 0; i < N_PROPERTIES; i++) { /* the wide ones come first */
         uint32_t own = properties[i].categories;
         if ((left & own) != own) continue;
@@ -141,28 +136,24 @@ static void put_categories(struct buf *o, uint32_t categories)
         left &= ~own;
     }
     const struct tok_uni_range *newer = tok_uni_ranges(TOK_UNI_NEWER, &n);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         if (categories >> newer[i].value & 1)
             tok_pattern_put_range(o, newer[i].first, newer[i].last);
-    }
 }
 
 static void put_script(struct buf *o, const struct tok_char_set *set)
 {
     size_t n;
-
     buf_printf(o, "\\p{sc:%s}", set->script);
     const struct tok_uni_range *newer = tok_uni_ranges(TOK_UNI_NEWER_SCRIPT, &n);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         if (newer[i].value == set->script_index)
             tok_pattern_put_range(o, newer[i].first, newer[i].last);
-    }
 }
 
 void tok_char_set_put(struct buf *o, const struct tok_char_set *set)
 {
     size_t n;
-
     if (set->white) {
         const struct tok_uni_range *white = tok_uni_ranges(TOK_UNI_WHITE_SPACE, &n);
         put_ranges(o, white, n);
@@ -191,13 +182,12 @@ static bool same_name(const char *known, const char *s, size_t len)
 
 bool tok_char_set_find(const char *name, size_t len, struct tok_char_set *set)
 {
-    for (size_t i = 0; i < N_PROPERTIES; i++) {
+    for (size_t i = 0; i < N_PROPERTIES; i++)
         if (same_name(properties[i].name, name, len) ||
             same_name(properties[i].long_name, name, len)) {
             set->categories = properties[i].categories;
             return true;
         }
-    }
     return tok_uni_script(name, len, &set->script_index, &set->script);
 }
 
@@ -225,7 +215,6 @@ bool tok_char_set_folds(const struct tok_uni *uni, const struct tok_char_set *se
                         bool class_negated)
 {
     bool sharp_s = in_set(uni, set, 0xDF) != set->negated;
-
     if (set->script || (sharp_s && !class_negated)) return true;
     if (set->word) return false;
     return set->categories & CATEGORIES_M || (set->categories & CATEGORIES_L && set->negated);

@@ -51,7 +51,6 @@ __attribute__((format(printf, 2, 3))) static int refuse(struct translator *t, co
 {
     char what[128];
     va_list args;
-
     va_start(args, format);
     vsnprintf(what, sizeof(what), format, args);
     va_end(args);
@@ -92,12 +91,10 @@ static void put_alone(struct translator *t, const struct tok_char_set *set)
 static int find_property(struct translator *t, const char *name, size_t len,
                          struct tok_char_set *set)
 {
-    if (!tok_char_set_find(name, len, set)) {
+    if (!tok_char_set_find(name, len, set))
         return refuse(t, "the property \\p{%.*s}", (int)(len < 40 ? len : 40), name);
-    }
-    if (t->caseless && tok_char_set_is_cased(set)) {
+    if (t->caseless && tok_char_set_is_cased(set))
         return refuse(t, "\\p{%.*s} inside (?i)", (int)len, name);
-    }
     return 0;
 }
 
@@ -105,7 +102,6 @@ static int find_property(struct translator *t, const char *name, size_t len,
 static int parse_property(struct translator *t, struct tok_char_set *set)
 {
     const unsigned char *close;
-
     if (t->p == t->end || *t->p != '{') return refuse(t, "\\p without braces");
     close = memchr(t->p, '}', (size_t)(t->end - t->p));
     if (!close) return refuse(t, "\\p{ without a closing brace");
@@ -136,7 +132,6 @@ static int parse_hex(struct translator *t, int max, uint32_t *ret)
 {
     int n = 0;
     uint32_t v = 0;
-
     for (; n < max && t->p < t->end; n++, t->p++) {
         int digit = hex_value((unsigned char)*t->p);
         if (digit < 0) break;
@@ -151,14 +146,12 @@ static int parse_code_point(struct translator *t, unsigned char kind, uint32_t *
 {
     bool braces = kind == 'x' && t->p < t->end && *t->p == '{';
     int n;
-
     if (braces) t->p++;
     n = parse_hex(t, braces ? 6 : kind == 'x' ? 2 : 4, ret);
     if (braces && (t->p == t->end || *t->p++ != '}')) n = 0;
     if (n == 0 || (kind == 'u' && n != 4)) return refuse(t, "a broken \\%c escape", kind);
-    if (*ret > 0x10FFFF || (*ret >= 0xD800 && *ret <= 0xDFFF)) {
+    if (*ret > 0x10FFFF || (*ret >= 0xD800 && *ret <= 0xDFFF))
         return refuse(t, "\\%c{%x}, which is not a character,", kind, *ret);
-    }
     if (kind == 'x' && !braces && *ret > 0x7F) return refuse(t, "\\x%02X (a lone byte)", *ret);
     return 0;
 }
@@ -168,7 +161,6 @@ static int parse_char_escape(struct translator *t, unsigned char c, uint32_t *re
 {
     static const char from[] = "tnrfvae", to[] = "\t\n\r\f\v\a\033";
     const char *p = c ? strchr(from, c) : NULL;
-
     if (p) {
         *ret = (uint32_t)(unsigned char)to[p - from];
         return 0;
@@ -197,14 +189,12 @@ static void begin_atom(struct translator *t)
 static int literal(struct translator *t, uint32_t cp)
 {
     static const char *const folding[] = {"ss", "ff", "fi", "fl", "st"};
-
     if (t->caseless && cp >= 0x80) return refuse(t, "U+%04X inside (?i)", cp);
-    for (size_t i = 0; t->caseless && i < sizeof(folding) / sizeof(folding[0]); i++) {
+    for (size_t i = 0; t->caseless && i < sizeof(folding) / sizeof(folding[0]); i++)
         if ((t->last_literal | 0x20) == (uint32_t)folding[i][0] &&
             (cp | 0x20) == (uint32_t)folding[i][1]) {
             return refuse(t, "\"%s\" inside (?i)", folding[i]);
         }
-    }
     begin_atom(t);
     tok_pattern_put_range(&t->out, cp, cp);
     t->last_literal = cp;
@@ -219,7 +209,6 @@ static void word_boundary(struct translator *t, bool negated)
         {"(?:(?<=", ")(?!", ")|(?<!", ")(?=", "))"},
         {"(?:(?<=", ")(?=", ")|(?<!", ")(?!", "))"},
     };
-
     tok_char_set_escape('w', &word);
     for (int i = 0; i < 5; i++) {
         buf_puts(&t->out, parts[negated][i]);
@@ -232,7 +221,6 @@ static int escape(struct translator *t)
     struct tok_char_set set;
     bool is_set;
     uint32_t cp = 0;
-
     if (t->p == t->end) return refuse(t, "a backslash at the end");
     unsigned char c = *t->p++;
     int rc = parse_set(t, c, &set, &is_set);
@@ -259,7 +247,6 @@ static int escape(struct translator *t)
 static int class_atom(struct translator *t, uint32_t *ret, bool *ret_is_set)
 {
     struct tok_char_set set;
-
     *ret_is_set = false;
     if (*t->p != '\\') {
         *ret = utf8_next(&t->p);
@@ -282,7 +269,6 @@ static int class_item(struct translator *t)
 {
     uint32_t first = 0, last;
     bool is_set;
-
     if (*t->p == '[')
         return refuse(t, t->p + 1 < t->end && t->p[1] == ':' ? "[: :] inside [...]"
                                                              : "[ inside [...]");
@@ -342,13 +328,11 @@ static int option_group(struct translator *t)
 {
     bool on = true, caseless = t->caseless;
     char open[16] = "(?";
-
     for (; t->p < t->end && *t->p != ':' && *t->p != ')'; t->p++) {
         char letter[2] = {*t->p == 'm' ? 's' : (char)*t->p,
                           0}; /* Ruby's m lets the dot match all */
-        if (!strchr("im-", *t->p) || !*t->p || strlen(open) > 8) {
+        if (!strchr("im-", *t->p) || !*t->p || strlen(open) > 8)
             return refuse(t, "the group (?%.8s", (const char *)t->p);
-        }
         if (*t->p == '-') on = false;
         if (*t->p == 'i') caseless = on;
         strncat(open, letter, sizeof(open) - strlen(open) - 1);
@@ -377,7 +361,6 @@ static int open_group(struct translator *t)
                  {"?<=", true}, {"?<!", true}, {"?>", false}};
     size_t left = (size_t)(t->end - t->p);
     char open[8];
-
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
         size_t n = strlen(known[i].open);
         if (left < n || memcmp(t->p, known[i].open, n) != 0) continue;
@@ -419,7 +402,6 @@ static bool parse_count(const unsigned char **p, const unsigned char *end, unsig
 {
     const unsigned char *begin = *p;
     unsigned v = 0;
-
     for (; *p < end && **p >= '0' && **p <= '9' && v < 100000; ++*p)
         v = v * 10 + (**p - '0');
     *ret = v;
@@ -432,7 +414,6 @@ static bool parse_interval(struct translator *t, struct repeat *ret)
     const unsigned char *p = t->p;
     unsigned low, high = 0;
     bool has_low = parse_count(&p, t->end, &low), comma = p < t->end && *p == ',', has_high = false;
-
     if (comma) {
         p++;
         has_high = parse_count(&p, t->end, &high);
@@ -463,7 +444,6 @@ static void wrap_atom(struct translator *t)
 static int repeat(struct translator *t, const struct repeat *r)
 {
     char suffix = t->p < t->end && (*t->p == '?' || *t->p == '+') ? (char)*t->p : 0;
-
     if (!t->has_atom) return refuse(t, "a quantifier with nothing to repeat");
     if (suffix) t->p++;
     if (r->exact && suffix == '?') return refuse(t, "{n}?");
@@ -488,7 +468,6 @@ static int repeat(struct translator *t, const struct repeat *r)
 static int quantifier(struct translator *t, unsigned char c)
 {
     struct repeat r = {.interval = false};
-
     if (c == '{' && !parse_interval(t, &r)) return literal(t, '{');
     if (c != '{') r.text[0] = (char)c;
     return repeat(t, &r);
@@ -497,7 +476,6 @@ static int quantifier(struct translator *t, unsigned char c)
 static int step(struct translator *t)
 {
     unsigned char c = *t->p;
-
     if (c >= 0x80) return literal(t, utf8_next(&t->p));
     t->p++;
     switch (c) {
@@ -534,7 +512,6 @@ int tok_pattern_translate(const struct tok_uni *uni, const char *pattern, size_t
                            .errlen = errlen,
                            .at_start = true};
     int rc = 0;
-
     t.end = t.p + len;
     if (len > TOK_PATTERN_MAX_BYTES)
         rc = refuse(&t, "a pattern of more than %d bytes", TOK_PATTERN_MAX_BYTES);

@@ -14,12 +14,10 @@ void tok_ids_finish(struct tok_ids *ids)
 static int reserve(struct tok_ids *ids, size_t n)
 {
     size_t need, bytes, cap = ids->cap ? ids->cap : 64;
-
     if (__builtin_add_overflow(ids->n, n, &need)) return TOK_ENOMEM;
     if (need <= ids->cap) return 0;
-    while (cap < need) {
+    while (cap < need)
         if (__builtin_mul_overflow(cap, (size_t)2, &cap)) return TOK_ENOMEM;
-    }
     if (__builtin_mul_overflow(cap, sizeof(*ids->ids), &bytes)) return TOK_ENOMEM;
     int32_t *p = realloc(ids->ids, bytes);
     if (!p) return TOK_ENOMEM;
@@ -31,7 +29,6 @@ static int reserve(struct tok_ids *ids, size_t n)
 int tok_ids_add(struct tok_ids *ids, const int32_t *more, size_t n)
 {
     int rc = reserve(ids, n);
-
     if (rc || n == 0) return rc;
     memcpy(ids->ids + ids->n, more, n * sizeof(*more));
     ids->n += n;

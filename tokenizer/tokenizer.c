@@ -46,7 +46,6 @@ static int load_file(struct tok *t, const char *dir, char *err, size_t errlen)
 {
     char path[4096], *text = NULL;
     size_t len = 0;
-
     if ((size_t)snprintf(path, sizeof(path), "%s/tokenizer.json", dir) >= sizeof(path))
         return fail_with(TOK_EINVAL, err, errlen, "%s: the path is too long", dir);
     int rc = file_load(NULL, path, MAX_FILE_BYTES, &text, &len, err, errlen);
@@ -60,7 +59,6 @@ int tok_open_from(struct tok **ret, const char *model, const char *dir, char *er
 {
     char buf[4096];
     struct tok *t = calloc(1, sizeof(*t));
-
     if (!t) return fail_with(TOK_ENOMEM, err, errlen, "%s: out of memory", model);
     bool is_file = tok_is_file(model);
     if (is_file && !dir) {
@@ -119,7 +117,6 @@ struct tok_decoder {
 int tok_decoder_create(struct tok_decoder **ret, const struct tok *t, bool skip_special)
 {
     struct tok_decoder *d = calloc(1, sizeof(*d));
-
     if (!d) return TOK_ENOMEM;
     d->t = t;
     d->skip_special = skip_special;
@@ -153,7 +150,6 @@ int tok_decoder_push(struct tok_decoder *d, int32_t id, const char **ret_text, s
     const struct tok_added_token *added = tok_added_by_id(&d->t->added, id);
     size_t len = added ? added->len : 0;
     const char *s = added ? added->content : tok_vocab_string(&d->t->vocab, id, &len);
-
     if (!s || (added && added->special && d->skip_special)) {
         d->run.out.len = 0;
         return give(d, 0, ret_text, ret_len);
@@ -174,7 +170,6 @@ int tok_decode(const struct tok *t, const int32_t *ids, size_t n, bool skip_spec
     const char *s;
     size_t len;
     int rc = 0;
-
     tok_decoder_reset(&d);
     for (size_t i = 0; i < n && !rc; i++) {
         rc = tok_decoder_push(&d, ids[i], &s, &len);

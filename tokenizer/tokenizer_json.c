@@ -74,7 +74,6 @@ static int read_vocab(struct loader *l)
     uint32_t id;
     bool first = true;
     int more, rc = jr_open(j, '{');
-
     if (rc) return rc;
     if (l->has_vocab) return refuse(l, "the member \"vocab\" occurs twice");
     while ((more = jr_more(j, '}', &first)) == 1) {
@@ -97,7 +96,6 @@ static int read_scored_token(struct loader *l)
     const char *s;
     size_t len;
     bool first = true;
-
     int rc = jr_open(j, '[');
     if (rc) return rc;
     if ((rc = jr_more(j, ']', &first)) != 1) return rc ? rc : 1;
@@ -115,7 +113,6 @@ static int read_scored_vocab(struct loader *l)
 {
     bool first = true;
     int more, rc = jr_open(&l->json, '[');
-
     if (rc) return rc;
     if (l->has_vocab) return refuse(l, "the member \"vocab\" occurs twice");
     while ((more = jr_more(&l->json, ']', &first)) == 1) {
@@ -133,7 +130,6 @@ static int add_joined_merge(struct loader *l, const char *s, size_t len)
     const char *blank = memchr(s, ' ', len);
     size_t left = blank ? (size_t)(blank - s) : 0;
     char shown[64];
-
     if (!blank || memchr(blank + 1, ' ', len - left - 1))
         return fail_with(TOK_EINVAL, l->err, l->errlen,
                          "merge %u (\"%s\"): it should be two tokens with a blank between",
@@ -148,7 +144,6 @@ static int read_pair_merge(struct loader *l, struct jr *j)
     size_t left_len, len;
     bool first = true;
     char *left = NULL;
-
     int rc = jr_open(j, '[');
     if (!rc) rc = jr_more(j, ']', &first) == 1 ? jr_string(j, &s, &left_len) : TOK_EINVAL;
     if (rc) return rc == TOK_EINVAL ? refuse(l, "a merge should be two strings") : rc;
@@ -173,7 +168,6 @@ static int read_merges(struct loader *l, struct jr *j)
     size_t len;
     bool first = true;
     int more, rc = jr_open(j, '[');
-
     if (rc) return rc;
     char form = jr_peek(j);
     while ((more = jr_more(j, ']', &first)) == 1) {
@@ -209,7 +203,6 @@ static int meet_merges(struct loader *l)
 static int read_late_merges(struct loader *l)
 {
     struct jr j;
-
     if (!l->merges.s) return 0;
     jr_init(&j, l->merges.s, l->merges.len, JR_NUL, l->err, l->errlen);
     int rc = read_merges(l, &j);
@@ -224,10 +217,8 @@ static int note_member(struct loader *l, const char *const *names, struct span *
                        const char *key, size_t key_len)
 {
     struct span unknown, *to = &unknown;
-
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         if (strlen(names[i]) == key_len && memcmp(names[i], key, key_len) == 0) to = &spans[i];
-    }
     if (to != &unknown && to->s)
         return fail_with(TOK_EINVAL, l->err, l->errlen, "the member \"%.*s\" occurs twice",
                          (int)key_len, key);
@@ -245,7 +236,6 @@ static int read_model(struct loader *l)
     size_t len;
     bool first = true;
     int more, rc = jr_open(&l->json, '{');
-
     if (rc) return rc;
     if (l->has_model) return refuse(l, "the member \"model\" occurs twice");
     l->has_model = true;
@@ -270,7 +260,6 @@ static int read_top(struct loader *l)
     size_t len;
     bool first = true;
     int more, rc = jr_open(&l->json, '{');
-
     if (rc) return rc;
     while ((more = jr_more(&l->json, '}', &first)) == 1) {
         rc = jr_key(&l->json, &key, &len);
@@ -289,7 +278,6 @@ static int parse_tree(struct loader *l, const char *name, const struct span *spa
 {
     static const struct jt_library library = JT_JANSSON;
     char quoted[40];
-
     *ret = NULL;
     if (!span->s) return 0;
     snprintf(quoted, sizeof(quoted), "\"%s\"", name);
@@ -300,7 +288,6 @@ static int parse_tree(struct loader *l, const char *name, const struct span *spa
 static int check_version(struct loader *l, const json_t *json)
 {
     const char *version = json_string_value(json);
-
     if (!json) return 0;
     return version && strcmp(version, "1.0") == 0 ? 0 : refuse(l, "\"version\" should be \"1.0\"");
 }
@@ -310,7 +297,6 @@ static int load_decoder(struct loader *l, const json_t *json)
     struct tok *t = l->t;
     AUTO(tok_decode_run_finish) struct tok_decode_run run = {0};
     int32_t n_ids = tok_vocab_size(t);
-
     int rc = tok_decode_load(&t->decode, &t->uni, json, l->err, l->errlen);
     for (int32_t id = 0; !rc && t->decode.by_token && id < n_ids; id++) {
         size_t len;
@@ -323,7 +309,6 @@ static int load_decoder(struct loader *l, const json_t *json)
 static int load_tree(struct loader *l, int which, const json_t *json)
 {
     struct tok *t = l->t;
-
     switch (which) {
     case ADDED_TOKENS:
         return tok_added_load(&t->added, &t->uni, json, &t->vocab, &t->normalizer, l->err,
@@ -344,7 +329,6 @@ static int load_member(struct loader *l, int which)
 {
     char message[256];
     json_t *json;
-
     int rc = parse_tree(l, tree_names[which], &l->trees[which], &json);
     if (rc) return rc;
     rc = load_tree(l, which, json);
@@ -362,7 +346,6 @@ static int check_neutral(struct loader *l, const json_t *options)
 {
     static const char *const names[] = {"dropout", "continuing_subword_prefix",
                                         "end_of_word_suffix"};
-
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         const json_t *json = json_object_get(options, names[i]);
         bool empty = json_is_string(json) && json_string_length(json) == 0;
@@ -379,7 +362,6 @@ static int set_type(struct loader *l, const json_t *json)
     static const char *const names[] = {"BPE", "WordPiece", "Unigram"}; /* enum tok_model */
     const char *type = json ? json_string_value(json) : "BPE";
     char shown[64];
-
     for (int i = 0; type && i < 3; i++) {
         if (strcmp(type, names[i]) != 0) continue;
         l->t->model = (enum tok_model)i;
@@ -393,7 +375,6 @@ static int set_type(struct loader *l, const json_t *json)
 static int find_unk(struct loader *l, const json_t *options, int32_t *ret)
 {
     const json_t *json = json_object_get(options, "unk_token");
-
     if (!json_is_string(json)) return refuse(l, "the model's \"unk_token\" should be a string");
     *ret = tok_vocab_find(&l->t->vocab, json_string_value(json), json_string_length(json));
     return 0;
@@ -413,7 +394,6 @@ static int set_flag(struct loader *l, const json_t *options, const char *name, b
 static int set_bpe(struct loader *l, const json_t *options)
 {
     struct tok_bpe *b = &l->t->bpe;
-
     b->unk_id = -1;
     b->has_unk = is_given(options, "unk_token");
     int rc = b->has_unk ? find_unk(l, options, &b->unk_id) : 0;
@@ -426,7 +406,6 @@ static int set_bpe(struct loader *l, const json_t *options)
 static int set_wordpiece(struct loader *l, const json_t *options)
 {
     struct tok_wordpiece *w = &l->t->wordpiece;
-
     int rc = find_unk(l, options, &w->unk_id);
     if (!rc)
         rc = tok_component_uint(options, "max_input_chars_per_word", UINT32_MAX, &w->max_chars,
@@ -440,7 +419,6 @@ static int set_unigram(struct loader *l, const json_t *options)
 {
     struct tok_unigram *u = &l->t->unigram;
     uint32_t id = UINT32_MAX;
-
     int rc = set_flag(l, options, "byte_fallback", &u->byte_fallback);
     if (!rc && is_given(options, "unk_id"))
         rc = tok_component_uint(options, "unk_id", TOK_MAX_IDS - 1, &id, l->err, l->errlen);
@@ -452,7 +430,6 @@ static int set_unigram(struct loader *l, const json_t *options)
 static int check_parts(struct loader *l)
 {
     bool unigram = l->t->model == TOK_MODEL_UNIGRAM, bpe = l->t->model == TOK_MODEL_BPE;
-
     if (!l->has_vocab) return refuse(l, "the model has no \"vocab\"");
     if (l->has_scores != unigram)
         return refuse(l, unigram ? "a Unigram model's \"vocab\" should be a list"
@@ -471,7 +448,6 @@ static int set_options(struct loader *l)
     };
     json_t *options = json_object(), *json;
     int rc = options ? 0 : TOK_ENOMEM;
-
     for (int i = 0; i < N_OPTIONS && !rc; i++) {
         rc = parse_tree(l, option_names[i], &l->options[i], &json);
         if (json && json_object_set_new(options, option_names[i], json)) rc = TOK_ENOMEM;
@@ -485,7 +461,6 @@ static int set_options(struct loader *l)
 static int prepare_model(struct loader *l)
 {
     struct tok *t = l->t;
-
     switch (t->model) {
     case TOK_MODEL_WORDPIECE:
         return tok_wordpiece_prepare(&t->wordpiece, &t->vocab, &t->added, l->err, l->errlen);
@@ -499,7 +474,6 @@ static int prepare_model(struct loader *l)
 static int load(struct loader *l)
 {
     struct tok *t = l->t;
-
     t->bpe.vocab = t->unigram.vocab = &t->vocab;
     int rc = read_top(l);
     if (!rc && !l->has_model) rc = refuse(l, "there is no \"model\"");
@@ -518,7 +492,6 @@ static int load(struct loader *l)
 int tok_load(struct tok *t, const char *text, size_t len, char *err, size_t errlen)
 {
     struct loader l = {.t = t, .err = err, .errlen = errlen};
-
     if (!utf8_valid(text, len)) return refuse(&l, "it is not valid UTF-8");
     int rc = tok_uni_init(&t->uni);
     if (rc) return rc;

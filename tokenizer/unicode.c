@@ -35,7 +35,6 @@ static bool nfc_changes(uint32_t cp)
     int boundary = 0;
     utf8proc_ssize_t n =
         utf8proc_decompose_char((utf8proc_int32_t)cp, s, 32, UTF8PROC_DECOMPOSE, &boundary);
-
     if (n > 0 && n < 32)
         n = utf8proc_normalize_utf32(s, n, (utf8proc_option_t)(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
     return n != 1 || s[0] != (utf8proc_int32_t)cp;
@@ -127,7 +126,6 @@ static void mend_all(uint16_t *props)
 int tok_uni_init(struct tok_uni *u)
 {
     size_t n = 0;
-
     u->blocks = malloc(N_PAGES * sizeof(*u->blocks));
     if (!u->blocks) return TOK_ENOMEM;
     for (uint32_t page = 0; page < N_PAGES; page++)
@@ -153,7 +151,6 @@ void tok_uni_finish(struct tok_uni *u)
 bool tok_uni_is_inert(uint32_t cp)
 {
     size_t low = 0, high = N_OF(uni_inert);
-
     while (low < high) {
         size_t mid = low + (high - low) / 2;
         if (cp > uni_inert[mid].last)
@@ -172,9 +169,8 @@ size_t tok_uni_lower(uint32_t cp, uint32_t out[2])
         return 2;
     }
     out[0] = (uint32_t)utf8proc_tolower((utf8proc_int32_t)cp);
-    for (size_t i = 0; i < N_OF(uni_extra_lower); i++) {
+    for (size_t i = 0; i < N_OF(uni_extra_lower); i++)
         if (uni_extra_lower[i].from == cp) out[0] = uni_extra_lower[i].to;
-    }
     return 1;
 }
 

@@ -43,7 +43,6 @@ int tok_uniform_decompose(struct tok_norm_chars *c, uint32_t cp, uint32_t origin
     utf8proc_int32_t out[MAX_DECOMPOSED];
     int options = UTF8PROC_DECOMPOSE | (compat ? UTF8PROC_COMPAT : 0), boundary = 0;
     int rc = 0;
-
     if (cp < 0x80 || tok_uni_is_inert(cp)) return append(c, cp, origin);
     utf8proc_ssize_t n = utf8proc_decompose_char((utf8proc_int32_t)cp, out, MAX_DECOMPOSED,
                                                  (utf8proc_option_t)options, &boundary);
@@ -70,7 +69,6 @@ static int order_long(struct tok_norm_char *v, size_t n)
 {
     size_t start[257] = {0};
     AUTO_FREE struct tok_norm_char *sorted = malloc(n * sizeof(*sorted));
-
     if (!sorted) return TOK_ENOMEM;
     for (size_t i = 0; i < n; i++)
         start[v[i].ccc + 1]++;
@@ -85,7 +83,6 @@ static int order_long(struct tok_norm_char *v, size_t n)
 int tok_uniform_order(struct tok_norm_chars *c)
 {
     int rc = 0;
-
     for (size_t i = 0; i < c->n && !rc;) {
         size_t begin = i;
         while (i < c->n && c->v[i].ccc)
@@ -103,7 +100,6 @@ int tok_uniform_order(struct tok_norm_chars *c)
 static uint32_t composed(uint32_t first, uint32_t second)
 {
     utf8proc_int32_t pair[3] = {(utf8proc_int32_t)first, (utf8proc_int32_t)second, 0};
-
     if (second < 0x300) return 0;
     utf8proc_ssize_t n =
         utf8proc_normalize_utf32(pair, 2, (utf8proc_option_t)(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
@@ -114,7 +110,6 @@ void tok_uniform_compose(struct tok_norm_chars *c)
 {
     size_t starter = SIZE_MAX, out = 0;
     int last_ccc = -1; /* of the character kept last after the starter; -1: none is kept */
-
     for (size_t i = 0; i < c->n; i++) {
         struct tok_norm_char ch = c->v[i];
         uint32_t joined = 0;

@@ -29,7 +29,6 @@ static long read_exponent(const char *s, const char *end)
 {
     bool negative = *s == '-';
     long n = 0;
-
     for (s += *s == '-' || *s == '+'; s < end && n < 100000; s++)
         n = n * 10 + (*s - '0');
     return negative ? -n : n;
@@ -45,7 +44,6 @@ static double read_score(const char *s, size_t len)
     bool negative = *s == '-', fraction = false, full = false;
     uint64_t digits = 0;
     long exponent = 0;
-
     for (s += negative; s < end && *s != 'e' && *s != 'E'; s++) {
         uint64_t more;
         if (*s == '.') {
@@ -74,7 +72,6 @@ int tok_unigram_add_score(struct tok_unigram *u, const char *number, size_t len,
 {
     double score = read_score(number, len);
     char shown[48];
-
     if (!isfinite(score))
         return fail_with(TOK_EINVAL, err, errlen, "the score %s of token %u is not a finite number",
                          shown_text(shown, sizeof(shown), number, len), u->n_scores);
@@ -94,7 +91,6 @@ int tok_unigram_prepare(struct tok_unigram *u, const struct tok_added *added, ch
 {
     double lowest = INFINITY;
     size_t longest = 4, len; /* an unknown character */
-
     if (u->unk_id >= 0 && (uint32_t)u->unk_id >= u->n_scores)
         return fail_with(TOK_EINVAL, err, errlen,
                          "the model's \"unk_id\" is %d, the vocabulary has %u tokens", u->unk_id,
@@ -145,7 +141,6 @@ static inline void offer(const struct tok_unigram *u, struct tok_unigram_scratch
                          double sum, int32_t id)
 {
     double *best = &s->sum[end & (u->window - 1)];
-
     if (s->last[end] != NO_WAY && !(sum > *best)) return;
     *best = sum;
     s->last[end] = id;
@@ -177,7 +172,6 @@ static void find_ways(const struct tok_unigram *u, struct tok_unigram_scratch *s
 static bool all_bytes(const struct tok_unigram *u, const char *s, size_t len)
 {
     bool all = u->byte_fallback;
-
     for (size_t i = 0; i < len && all; i++)
         all = u->byte_id[(unsigned char)s[i]] >= 0;
     return all;
@@ -191,7 +185,6 @@ static int put_unknown(const struct tok_unigram *u, const char *s, size_t len, i
                        char *err, size_t errlen)
 {
     int32_t id = tok_vocab_find(u->vocab, s, len);
-
     if (id < 0 && all_bytes(u, s, len)) {
         for (size_t i = len; i > 0; i--)
             *--*top = u->byte_id[(unsigned char)s[i - 1]];
@@ -210,7 +203,6 @@ static size_t begin_of(const struct tok_unigram *u, const char *piece, size_t en
 {
     const unsigned char *begin;
     size_t len = 0;
-
     if (last == UNKNOWN) {
         utf8_before((const unsigned char *)piece + end, &begin);
         return (size_t)(begin - (const unsigned char *)piece);
@@ -223,7 +215,6 @@ int tok_unigram_encode(const struct tok_unigram *u, struct tok_unigram_scratch *
                        const char *piece, size_t len, struct tok_ids *ids, char *err, size_t errlen)
 {
     int rc = reserve(u, s, len + 1);
-
     if (rc) return rc;
     find_ways(u, s, piece, len);
     int32_t *top = s->last + len + 1;

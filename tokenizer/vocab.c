@@ -25,7 +25,6 @@ uint64_t tok_hash_bytes(const char *s, size_t len)
 {
     const uint64_t k0 = 0x9E3779B97F4A7C15u, k1 = 0xD1B54A32D192ED03u;
     uint64_t h = k0 ^ len, a, b = 0;
-
     while (len > 16) {
         memcpy(&a, s, 8);
         memcpy(&b, s + 8, 8);
@@ -61,7 +60,6 @@ void tok_vocab_finish(struct tok_vocab *v)
 static int grow_arena(struct tok_vocab *v, size_t len)
 {
     size_t need, cap = v->arena_cap ? v->arena_cap : 4096;
-
     if (__builtin_add_overflow(v->arena_len, len, &need) || need > UINT32_MAX) return TOK_ENOMEM;
     if (v->arena && need <= v->arena_cap) return 0;
     while (cap < need)
@@ -76,7 +74,6 @@ static int grow_arena(struct tok_vocab *v, size_t len)
 static int grow_entries(struct tok_vocab *v, uint32_t id)
 {
     uint32_t cap = v->entries_cap ? v->entries_cap : 256;
-
     if (id >= v->entries_cap) {
         while (cap <= id)
             cap *= 2;
@@ -93,7 +90,6 @@ static int grow_entries(struct tok_vocab *v, uint32_t id)
 static void insert_slot(uint64_t *slots, uint32_t n_slots, uint64_t slot)
 {
     uint32_t i = (uint32_t)(slot >> 32) & (n_slots - 1);
-
     while (slots[i])
         i = (i + 1) & (n_slots - 1);
     slots[i] = slot;
@@ -106,9 +102,8 @@ static int grow_slots(struct tok_vocab *v)
     uint32_t n = v->n_slots ? v->n_slots * 2 : 1024;
     uint64_t *slots = calloc(n, sizeof(*slots));
     if (!slots) return TOK_ENOMEM;
-    for (uint32_t i = 0; i < v->n_slots; i++) {
+    for (uint32_t i = 0; i < v->n_slots; i++)
         if (v->slots[i]) insert_slot(slots, n, v->slots[i]);
-    }
     free(v->slots);
     v->slots = slots;
     v->n_slots = n;
@@ -118,7 +113,6 @@ static int grow_slots(struct tok_vocab *v)
 static int32_t find_hashed(const struct tok_vocab *v, const char *s, size_t len, uint32_t hash)
 {
     uint32_t mask = v->n_slots - 1;
-
     if (v->n_slots == 0) return -1;
     for (uint32_t i = hash & mask; v->slots[i]; i = (i + 1) & mask) {
         if ((uint32_t)(v->slots[i] >> 32) != hash) continue;
@@ -133,7 +127,6 @@ static int refuse(const char *what, const char *s, size_t len, uint32_t id, char
                   size_t errlen)
 {
     char shown[64];
-
     return fail_with(TOK_EINVAL, err, errlen, "vocabulary: token \"%s\" with id %u: %s",
                      shown_text(shown, sizeof(shown), s, len), id, what);
 }
@@ -142,7 +135,6 @@ int tok_vocab_add(struct tok_vocab *v, const char *s, size_t len, uint32_t id, c
                   size_t errlen)
 {
     uint32_t hash = (uint32_t)tok_hash_bytes(s, len);
-
     if (id >= TOK_MAX_IDS) return refuse("ids must be below 2097152", s, len, id, err, errlen);
     if (find_hashed(v, s, len, hash) >= 0)
         return refuse("the token occurs twice", s, len, id, err, errlen);
@@ -162,7 +154,6 @@ void tok_vocab_trim(struct tok_vocab *v)
     char *arena = v->arena_len ? realloc(v->arena, v->arena_len) : NULL;
     struct tok_vocab_entry *entries =
         v->n_ids ? realloc(v->entries, v->n_ids * sizeof(*entries)) : NULL;
-
     if (arena) {
         v->arena = arena;
         v->arena_cap = v->arena_len;
@@ -181,7 +172,6 @@ int32_t tok_vocab_find(const struct tok_vocab *v, const char *s, size_t len)
 void tok_vocab_find_bytes(const struct tok_vocab *v, int32_t ids[256])
 {
     char name[8];
-
     for (unsigned i = 0; i < 256; i++) {
         snprintf(name, sizeof(name), "<0x%02X>", i);
         ids[i] = tok_vocab_find(v, name, 6);

@@ -25,7 +25,6 @@ static int32_t longest(const struct tok_trie *trie, const char *s, size_t len, s
 {
     int32_t best = -1;
     uint32_t node = 0;
-
     for (size_t i = 0; i < len && tok_trie_step(trie, &node, (unsigned char)s[i]); i++) {
         int32_t id = tok_trie_id(trie, node);
         if (id < 0) continue;
@@ -45,7 +44,6 @@ static int add_unknown(const struct tok_wordpiece *w, struct tok_ids *ids, char 
 static bool is_too_long(const struct tok_wordpiece *w, const char *word, size_t len)
 {
     size_t n_chars = 0;
-
     if (len <= w->max_chars) return false;
     for (size_t i = 0; i < len; i++)
         n_chars += ((unsigned char)word[i] & 0xC0) != 0x80;
@@ -57,7 +55,6 @@ int tok_wordpiece_encode(const struct tok_wordpiece *w, const char *word, size_t
 {
     const struct tok_trie *trie = &w->begin;
     size_t before = ids->n, n = 0;
-
     if (is_too_long(w, word, len)) return add_unknown(w, ids, err, errlen);
     for (size_t at = 0; at < len; at += n, trie = &w->more) {
         int32_t id = longest(trie, word + at, len - at, &n);

@@ -100,9 +100,8 @@ static void read_length(struct srv_guard_head *h, struct srv_guard_verdict *v)
 
 static bool is_host_text(const char *host)
 {
-    for (; *host; host++) {
+    for (; *host; host++)
         if (!isalnum((unsigned char)*host) && !strchr(".-_:[]%~", *host)) return false;
-    }
     return true;
 }
 
@@ -114,9 +113,8 @@ void srv_guard_framing(struct srv_guard_head *h, struct srv_guard_verdict *v)
                "A header name or value holds characters that are not allowed.");
     if (h->n_content_lengths > 1)
         refuse(v, SRV_ERR_BAD_REQUEST, "There is more than one Content-Length header.");
-    if (h->n_transfer_encodings && h->n_content_lengths) {
+    if (h->n_transfer_encodings && h->n_content_lengths)
         refuse(v, SRV_ERR_BAD_REQUEST, "Content-Length and Transfer-Encoding exclude each other.");
-    }
     if (h->n_transfer_encodings) {
         bool chunked =
             h->n_transfer_encodings == 1 && strcasecmp(h->transfer_encoding, "chunked") == 0;
@@ -130,9 +128,8 @@ void srv_guard_framing(struct srv_guard_head *h, struct srv_guard_verdict *v)
     if (!h->n_hosts && !is_1_0) refuse(v, SRV_ERR_BAD_REQUEST, "The Host header is missing.");
     if (h->host && !is_host_text(h->host))
         refuse(v, SRV_ERR_BAD_REQUEST, "The Host header is not a valid host name.");
-    if (!srv_guard_target_is_good(h->target)) {
+    if (!srv_guard_target_is_good(h->target))
         refuse(v, SRV_ERR_BAD_REQUEST, "The request target holds characters that are not allowed.");
-    }
 }
 
 bool srv_guard_target_is_good(const char *target)
@@ -209,9 +206,8 @@ static bool is_loopback_name(const char *name)
 
 static bool is_listed(const struct srv_list *list, const char *text)
 {
-    for (int i = 0; list && i < list->n; i++) {
+    for (int i = 0; list && i < list->n; i++)
         if (strcmp(list->items[i], "*") == 0 || strcasecmp(list->items[i], text) == 0) return true;
-    }
     return false;
 }
 
@@ -297,23 +293,20 @@ static bool is_json_type(const char *type)
 void srv_guard_body(const struct srv_guard_head *h, const struct srv_guard_rules *r,
                     struct srv_guard_verdict *v)
 {
-    if (h->body_bytes > r->max_body_bytes) {
+    if (h->body_bytes > r->max_body_bytes)
         refuse(v, SRV_ERR_TOO_LARGE, "The body has %lld bytes; at most %lld are read.",
                (long long)h->body_bytes, (long long)r->max_body_bytes);
-    }
     if (h->body_bytes == 0 || strcmp(h->method, "POST") != 0) return;
-    if (h->content_encoding && strcasecmp(h->content_encoding, "identity") != 0) {
+    if (h->content_encoding && strcasecmp(h->content_encoding, "identity") != 0)
         refuse(v, SRV_ERR_MEDIA_TYPE, "Compressed bodies are not read (Content-Encoding: %.40s).",
                h->content_encoding);
-    }
     bool form = v->dialect == SRV_DIALECT_OLLAMA && h->content_type &&
                 is_type(h->content_type, "application/x-www-form-urlencoded");
-    if (h->content_type && !form && !is_json_type(h->content_type)) {
+    if (h->content_type && !form && !is_json_type(h->content_type))
         refuse(v, SRV_ERR_MEDIA_TYPE,
                "The body's type is %.60s, but must be application/json "
                "(with curl: -H 'Content-Type: application/json').",
                h->content_type);
-    }
 }
 
 /* ---- keys ---------------------------------------------------------------------------------- */

@@ -18,9 +18,8 @@
 
 static bool is_header_text(const char *text)
 {
-    for (; *text; text++) {
+    for (; *text; text++)
         if ((unsigned char)*text < 0x20 || *text == 0x7f) return false;
-    }
     return true;
 }
 

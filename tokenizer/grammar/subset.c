@@ -79,10 +79,9 @@ static void sort(struct maker *m)
     }
     for (uint32_t i = 0; i < m->n_set && words; i++)
         m->bits[v[i] / 64] |= (uint64_t)1 << v[i] % 64;
-    for (uint32_t w = 0; w < words; w++) {
+    for (uint32_t w = 0; w < words; w++)
         for (; m->bits[w]; m->bits[w] &= m->bits[w] - 1)
             v[n++] = w * 64 + (uint32_t)__builtin_ctzll(m->bits[w]);
-    }
     gram_steps(m->b, words / 128);
 }
 
