@@ -21,7 +21,6 @@ enum { STEPS_PER_LOOK = 4096 }; /* some tenths of a millisecond */
 static void *arena_alloc(struct gram_build *b, struct gram_arena *a, size_t n)
 {
     struct gram_chunk *c = a->chunks;
-
     if (n > SIZE_MAX / 4) gram_fail_memory(b);
     n = (n + 15) & ~(size_t)15;
     gram_steps(b, n ? (n + STEP_BYTES - 1) / STEP_BYTES : 1);
@@ -118,7 +117,6 @@ const char *gram_quote(struct gram_build *b, const char *text, size_t len)
     char *out = gram_temp(b, LIMIT + 8);
     size_t n = 0, at = 0, taken;
     char one[SHOWN_CHAR_BYTES];
-
     out[n++] = '\'';
     while (at < len) {
         size_t k = shown_char(one, text + at, len - at, &taken);
@@ -184,7 +182,6 @@ void gram_fail_pointer(struct gram_build *b, const char *pointer, const char *ke
 {
     char prefix[PREFIX_BYTES];
     struct gram_error *err = b->err;
-
     *err = (struct gram_error){.code = GRAM_EINVAL, .has_pointer = true};
     snprintf(err->pointer, sizeof(err->pointer), "%s%s", b->pointer, pointer);
     cut_to_characters(err->pointer);
@@ -226,7 +223,6 @@ static void look(struct gram_build *b)
 void gram_steps(struct gram_build *b, uint64_t n)
 {
     uint64_t limit = b->max_steps;
-
     b->steps += n;
     if (b->steps >= b->look_at) look(b);
     if (b->steps <= limit) return;
@@ -238,7 +234,6 @@ uint32_t gram_find(struct gram_build *b, const uint64_t *list, uint32_t from, ui
                    uint64_t value)
 {
     uint32_t i = from;
-
     while (i < n && list[i] != value)
         i++;
     gram_steps(b, (i - from) / 64);

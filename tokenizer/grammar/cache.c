@@ -21,7 +21,6 @@ struct place {
 static bool step(const struct gram_dfa *d, struct place *p, uint8_t byte)
 {
     uint16_t to = gram_decoder_step(&d->decoder, p->decoder, byte);
-
     if (to >= GRAM_DEC_QUOTE) return false;
     if (to & GRAM_DEC_CLASS) {
         p->q = (uint16_t)gram_dfa_next(d, p->q, to & 0xFF);
@@ -42,7 +41,6 @@ static void compute(const struct gram_vocab *v, const struct gram_dfa *d, uint32
 {
     struct place places[GRAM_MAX_TOKEN_BYTES + 1];
     bool is_safe[256];
-
     for (int byte = 0; byte < 256; byte++)
         is_safe[byte] = d->safe[q] >> gram_char_group((uint8_t)byte) & 1;
     if (d->safe[q]) gram_vocab_add_groups(v, d->safe[q], bits);
@@ -90,7 +88,6 @@ bool gram_cache_add(struct gram_cache *c, const struct gram_vocab *v, const stru
 {
     bool made = false;
     const uint64_t *set = gram_cache_get(c, v, d, q, &made);
-
     if (!set) {
         compute(v, d, q, bits);
         return true;

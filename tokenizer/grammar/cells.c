@@ -64,7 +64,6 @@ static uint32_t intern(struct gram_cells *c, enum gram_cell_kind kind, const uin
                        uint32_t n_cells)
 {
     uint32_t s = hash_of(v, kind);
-
     for (; c->slots[s]; s = (s + 1) % GRAM_CELL_SLOTS)
         if (equal(c, c->slots[s], v, kind)) return c->slots[s];
     if (c->top + n_cells > GRAM_CELLS) {
@@ -222,7 +221,6 @@ static void relocate(const struct gram_cells *c, union gram_cell *cell, uint32_t
 static uint32_t squeeze(struct gram_cells *c, union gram_cell *out, uint8_t *kinds)
 {
     uint32_t n = 1;
-
     c->moved[0] = 0;
     for (uint32_t i = 1; i < c->top; i++) {
         uint32_t kind = c->kind[i] & ~(uint32_t)MARK;
@@ -242,7 +240,6 @@ static uint32_t squeeze(struct gram_cells *c, union gram_cell *out, uint8_t *kin
 static void find_slots(struct gram_cells *c)
 {
     uint64_t v[4];
-
     memset(c->slots, 0, sizeof(c->slots));
     for (uint32_t i = 1; i < c->top; i++) {
         if (c->kind[i] == GRAM_CELL_NONE) continue;

@@ -34,7 +34,6 @@ bool gram_charset_equal(const struct gram_charset *x, const struct gram_charset 
 uint64_t gram_charset_hash(struct gram_build *b, const struct gram_charset *s)
 {
     uint64_t h = s->n;
-
     for (uint32_t i = 0; i < s->n; i++)
         h = (h ^ s->ranges[i].lo ^ (uint64_t)s->ranges[i].hi << 32) * 0x9E3779B97F4A7C15u;
     gram_steps(b, 1 + s->n / 16);
@@ -88,7 +87,6 @@ void gram_charset_invert(struct gram_build *b, struct gram_charset *s)
 {
     struct gram_charset out = {0};
     uint32_t next = 0;
-
     for (uint32_t i = 0; i < s->n; i++) {
         if (s->ranges[i].lo > next) gram_charset_add(b, &out, next, s->ranges[i].lo - 1);
         next = s->ranges[i].hi + 1;
@@ -218,7 +216,6 @@ struct gram_category_run {
 static void find_category_runs(struct gram_build *b)
 {
     uint32_t cap = 0, last = 0;
-
     for (uint32_t cp = 0; cp <= GRAM_MAX_CODE_POINT;) {
         uint32_t category = 1u << utf8proc_category((utf8proc_int32_t)cp);
         if (category != last) {

@@ -15,7 +15,6 @@ enum { MAX_STEPS = 2000000 };
 static void plan_cache(struct gram_build *b, struct gram *g)
 {
     uint32_t n = 0;
-
     for (uint32_t i = 0; i < g->rules.n_dfas; i++) {
         struct gram_dfa *d = g->rules.dfas[i];
         d->slots = gram_keep_array(b, d->n_states, sizeof(*d->slots));
@@ -55,7 +54,6 @@ int gram_compile_parts(struct gram **ret, const struct gram_vocab *vocab,
     struct gram *g = calloc(1, sizeof(*g));
     struct gram_build *b = calloc(1, sizeof(*b));
     struct gram_rules *rules = calloc(1, sizeof(*rules));
-
     *err = (struct gram_error){.code = GRAM_ENOMEM, .message = "Out of memory while compiling."};
     if (g && b && rules) {
         b->err = err;

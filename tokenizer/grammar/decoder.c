@@ -79,7 +79,6 @@ static uint16_t block(struct builder *d, uint32_t lo, int n, uint32_t min, uint3
     uint32_t span = (uint32_t)1 << 6 * n, run = find_run(d->classes, lo);
     uint32_t run_end = run + 1 < d->classes->n_runs ? d->classes->runs[run + 1].lo : UINT32_MAX;
     uint8_t class = d->classes->runs[run].class;
-
     if (lo > max || lo + span - 1 < min) return GRAM_DEC_DEAD;
     if (n == 0) return GRAM_DEC_CLASS | class;
     bool uniform = run_end >= lo + span && lo >= min && lo + span - 1 <= max;
@@ -163,7 +162,6 @@ static void add_reach(uint64_t *reach, uint32_t n_words, uint32_t to, uint16_t w
 static void find_reach(struct gram_build *b, struct gram_decoder *d)
 {
     uint64_t *reach = gram_keep_array(b, (size_t)d->n_states * d->n_words, 8);
-
     for (uint32_t s = FIRST; s < d->n_states; s++)
         for (uint32_t i = 0; i < 64; i++)
             add_reach(reach, d->n_words, s, d->inside[s - FIRST][i]);

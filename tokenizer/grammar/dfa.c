@@ -40,18 +40,16 @@ static void find_alive(struct maker *m)
 {
     uint32_t n = m->sub->n_states, k = m->sub->n_classes;
     bool changed = true;
-
     for (uint32_t s = 0; s < n; s++)
         m->alive[s] = m->outcome[s] != 0;
     while (changed) {
         changed = false;
-        for (uint32_t s = n; s-- > 0;) {
+        for (uint32_t s = n; s-- > 0;)
             for (uint32_t c = 0; !m->alive[s] && c < k; c++) {
                 if (!has_bit(m->spelled, c) || !m->alive[m->sub->next[(size_t)s * k + c]]) continue;
                 m->alive[s] = 1;
                 changed = true;
             }
-        }
         gram_steps(m->b, (uint64_t)n * k / 64 + 1);
     }
 }
@@ -72,7 +70,6 @@ static void copy_states(struct maker *m, struct gram_dfa *d)
     uint16_t *next = gram_keep_array(m->b, (size_t)d->n_states * k, sizeof(*next));
     uint32_t *outcome = gram_keep_array(m->b, d->n_states, sizeof(*outcome));
     uint64_t *live = gram_keep_array(m->b, (size_t)d->n_states * words, sizeof(*live));
-
     for (uint32_t s = 0; s < m->sub->n_states; s++) {
         uint32_t q = m->number[s];
         if (q == GRAM_DFA_DEAD) continue;
@@ -96,15 +93,13 @@ static void step_row(struct gram_build *b, const struct gram_dfa *d, const uint6
                      uint64_t *next_row)
 {
     uint64_t n = 0;
-
-    for (uint32_t q = 0; q < d->n_states; q++) {
+    for (uint32_t q = 0; q < d->n_states; q++)
         for (uint32_t c = 0; c < d->n_classes; c++, n++) {
             uint32_t to = gram_dfa_next(d, q, c);
             if (to == GRAM_DFA_DEAD || !has_bit(row, to)) continue;
             next_row[q / 64] |= (uint64_t)1 << q % 64;
             break;
         }
-    }
     gram_steps(b, 1 + (n + d->n_states) / 32);
 }
 
@@ -121,7 +116,6 @@ static bool find_rows(struct gram_build *b, struct gram_dfa *d)
 {
     uint32_t words = d->n_states / 64 + 1, n = 1, cap = 8, cap_hashes = 0, limit = MAX_ROWS;
     uint64_t *rows = gram_temp_array(b, cap * words, 8), *hashes = NULL;
-
     if (d->max < limit) limit = d->max + 1;
     for (uint32_t q = 0; q < d->n_states; q++)
         if (d->outcome[q]) rows[q / 64] |= (uint64_t)1 << q % 64;
@@ -184,7 +178,6 @@ static void first_rows(struct gram_build *b, const struct gram_dfa *d, bool back
                        uint32_t none, uint32_t *first)
 {
     uint64_t *left = gram_temp_array(b, d->row_words, sizeof(*left));
-
     memset(left, 0xFF, d->row_words * sizeof(*left));
     for (uint32_t q = 0; q < d->n_states; q++)
         first[q] = none;
@@ -206,7 +199,6 @@ static void first_rows(struct gram_build *b, const struct gram_dfa *d, bool back
 static uint32_t *find_steady(struct gram_build *b, const struct gram_dfa *d)
 {
     uint32_t *steady = gram_temp_array(b, d->n_states, sizeof(*steady));
-
     first_rows(b, d, true, 0, steady);
     for (uint32_t q = 0; q < d->n_states; q++)
         if (!d->period || steady[q] > d->n_rows - d->period) steady[q] = GRAM_INFINITE;
@@ -218,10 +210,9 @@ static const uint32_t *find_most(struct gram_build *b, const struct gram_dfa *d,
 {
     uint32_t *most = gram_keep_array(b, d->n_states, sizeof(*most));
     bool changed = true;
-
     while (changed) {
         changed = false;
-        for (uint32_t q = d->n_states; q-- > 0;) {
+        for (uint32_t q = d->n_states; q-- > 0;)
             for (uint32_t c = 0; c < d->n_classes; c++) {
                 uint32_t to = gram_dfa_next(d, q, c);
                 if (to == GRAM_DFA_DEAD) continue;
@@ -230,7 +221,6 @@ static const uint32_t *find_most(struct gram_build *b, const struct gram_dfa *d,
                 most[q] = more;
                 changed = true;
             }
-        }
         gram_steps(b, d->n_states * d->n_classes / 32 + 1);
     }
     return most;
@@ -271,13 +261,12 @@ static void find_rest(struct gram_build *b, struct gram_dfa *d)
     uint32_t *rest = gram_keep_array(b, d->n_states, sizeof(*rest));
     uint8_t size[256];
     bool changed = true;
-
     find_sizes(d, size);
     for (uint32_t q = 0; q < d->n_states; q++)
         rest[q] = d->outcome[q] ? 0 : GRAM_INFINITE;
     while (changed) {
         changed = false;
-        for (uint32_t q = d->n_states; q-- > 0;) {
+        for (uint32_t q = d->n_states; q-- > 0;)
             for (uint32_t c = 0; rest[q] && c < d->n_classes; c++) {
                 uint32_t to = gram_dfa_next(d, q, c);
                 if (to == GRAM_DFA_DEAD || rest[to] >= GRAM_INFINITE - size[c]) continue;
@@ -285,7 +274,6 @@ static void find_rest(struct gram_build *b, struct gram_dfa *d)
                 rest[q] = rest[to] + size[c];
                 changed = true;
             }
-        }
         gram_steps(b, d->n_states * d->n_classes / 64 + 1);
     }
     d->rest = rest;
@@ -295,8 +283,7 @@ uint32_t gram_dfa_rest(const struct gram_dfa *d, uint32_t q, uint32_t decoder, u
 {
     const uint64_t *live = d->live + (size_t)q * d->decoder.n_words;
     uint32_t best = GRAM_INFINITE, nearest = d->bounded ? d->nearest[q] : 0, k = nearest;
-
-    for (uint32_t w = 0; decoder && w < d->decoder.n_words; w++) {
+    for (uint32_t w = 0; decoder && w < d->decoder.n_words; w++)
         for (uint64_t left = live[w] & d->decoder.reach[decoder * d->decoder.n_words + w]; left;
              left &= left - 1) {
             uint32_t to = gram_dfa_next(d, q, w * 64 + (uint32_t)__builtin_ctzll(left));
@@ -304,7 +291,6 @@ uint32_t gram_dfa_rest(const struct gram_dfa *d, uint32_t q, uint32_t decoder, u
             uint32_t rest = gram_dfa_rest(d, to, 0, n + 1);
             if (rest < best) best = rest + 1;
         }
-    }
     if (decoder) return best;
     if (!d->bounded || n >= d->min) return d->rest[q];
     if (k < d->min - n) k = (uint32_t)(d->min - n);
@@ -341,14 +327,12 @@ static uint32_t find_lost(const struct gram_dfa *d, const uint32_t *safe, uint32
                           const uint64_t classes[4])
 {
     uint32_t lost = 0;
-
-    for (uint32_t w = 0; w < d->decoder.n_words; w++) {
+    for (uint32_t w = 0; w < d->decoder.n_words; w++)
         for (uint64_t left = classes[w]; left; left &= left - 1) {
             uint32_t to = gram_dfa_next(d, q, w * 64 + (uint32_t)__builtin_ctzll(left));
             if (to == GRAM_DFA_DEAD) return ALL_GROUPS;
             lost |= safe[q] & ~safe[to];
         }
-    }
     return lost;
 }
 
@@ -356,7 +340,6 @@ static uint32_t find_lost(const struct gram_dfa *d, const uint32_t *safe, uint32
 static int find_worst(uint32_t set, const uint32_t lost[GRAM_CHAR_GROUPS])
 {
     int votes[GRAM_CHAR_GROUPS] = {0}, worst = -1;
-
     for (int g = 0; g < GRAM_CHAR_GROUPS; g++) {
         uint32_t left = set >> g & 1 ? set & lost[g] : 0;
         votes[g] += __builtin_popcount(left);
@@ -377,7 +360,6 @@ static bool shrink_safe(const struct gram_dfa *d, uint32_t *safe, uint32_t q,
 {
     uint32_t lost[GRAM_CHAR_GROUPS], before = safe[q];
     int worst;
-
     for (uint32_t left = before; left; left &= left - 1)
         lost[__builtin_ctz(left)] = find_lost(d, safe, q, groups[__builtin_ctz(left)]);
     while (safe[q] && (worst = find_worst(safe[q], lost)) >= 0)
@@ -392,7 +374,6 @@ static void find_safe(struct gram_build *b, struct gram_dfa *d, const uint64_t *
     uint8_t *immortal = gram_keep(b, d->n_states);
     uint64_t groups[GRAM_CHAR_GROUPS][4] = {{0}};
     bool changed = true;
-
     find_groups(d, spelled, groups);
     for (uint32_t q = 0; q < d->n_states; q++)
         for (int g = 0; g < GRAM_CHAR_GROUPS; g++)
@@ -417,7 +398,6 @@ static struct gram_dfa *finish(struct maker *m, const struct gram_nfa *nfa)
 {
     struct gram_build *b = m->b;
     struct gram_dfa *d = gram_keep(b, sizeof(*d));
-
     d->n_classes = m->sub->n_classes;
     d->classes = nfa->classes;
     d->classes.runs =
@@ -445,7 +425,6 @@ struct gram_dfa *gram_dfa_build(struct gram_build *b, const struct gram_dfa_para
     struct maker m = {.b = b, .params = params};
     struct gram_nfa *nfa =
         gram_nfa_build(b, params->parts, params->n_parts, params->needed, MAX_NFA_STATES);
-
     if (!nfa) return NULL;
     uint64_t rest = (b->max_steps - b->steps) / 8 * 7 + 1;
     m.sub = gram_subset_build(b, nfa, MAX_STATES, params->max_steps ? params->max_steps : rest);
@@ -464,13 +443,11 @@ struct gram_dfa *gram_dfa_build(struct gram_build *b, const struct gram_dfa_para
 bool gram_dfa_extends(const struct gram_dfa *d, uint32_t q, uint64_t n)
 {
     const uint64_t *live = d->live + (size_t)q * d->decoder.n_words;
-
-    for (uint32_t w = 0; w < d->decoder.n_words; w++) {
+    for (uint32_t w = 0; w < d->decoder.n_words; w++)
         for (uint64_t left = live[w]; left; left &= left - 1) {
             uint32_t class = w * 64 + (uint32_t)__builtin_ctzll(left);
             if (gram_dfa_fits(d, gram_dfa_next(d, q, class), n + 1)) return true;
         }
-    }
     return false;
 }
 
@@ -479,7 +456,6 @@ static bool can_become(const struct gram_dfa *d, uint32_t q, uint32_t decoder, u
 {
     const uint64_t *live = d->live + (size_t)q * d->decoder.n_words;
     const uint64_t *reach = d->decoder.reach + (size_t)decoder * d->decoder.n_words;
-
     for (uint32_t w = 0; w < d->decoder.n_words; w++) {
         uint64_t both = live[w] & reach[w];
         if (both && !d->bounded) return true;
@@ -494,7 +470,6 @@ static bool can_become(const struct gram_dfa *d, uint32_t q, uint32_t decoder, u
 enum gram_dfa_step gram_dfa_take(const struct gram_dfa *d, struct gram_dfa_place *p, uint8_t byte)
 {
     uint16_t to = gram_decoder_step(&d->decoder, p->decoder, byte);
-
     if (to == GRAM_DEC_DEAD) return GRAM_DFA_STEP_DEAD;
     if (to == GRAM_DEC_QUOTE)
         return d->outcome[p->q] && (!d->bounded || p->n >= d->min) ? GRAM_DFA_STEP_QUOTE
@@ -519,7 +494,6 @@ static uint32_t run(const struct gram_dfa *d, const char *text, size_t len)
 {
     const unsigned char *p = (const unsigned char *)text, *end = p + len;
     uint32_t q = d->n_states ? d->start : GRAM_DFA_DEAD;
-
     while (p < end && q != GRAM_DFA_DEAD)
         q = gram_dfa_next(d, q, gram_class_of(&d->classes, utf8_next(&p)));
     return q;
@@ -529,6 +503,5 @@ bool gram_dfa_accepts(const struct gram_dfa *d, const char *text, size_t len)
 {
     uint32_t q = run(d, text, len);
     uint64_t n = utf8_count(text, len);
-
     return q != GRAM_DFA_DEAD && d->outcome[q] && n >= d->min && n <= d->max;
 }

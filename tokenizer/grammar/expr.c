@@ -75,7 +75,6 @@ static struct gram_ex *with_kids(struct gram_build *b, enum gram_ex_kind kind,
 {
     struct gram_ex *x = gram_ex_new(b, kind);
     uint64_t size = 1, length = 0;
-
     assert(list->n > 0);
     gram_steps(b, 1 + list->n / 8);
     x->kids = list->items;
@@ -99,7 +98,6 @@ static struct gram_ex *with_kids(struct gram_build *b, enum gram_ex_kind kind,
 struct gram_ex *gram_ex_seq(struct gram_build *b, const struct gram_ex_list *list)
 {
     struct gram_ex_list flat = {0};
-
     for (uint32_t i = 0; i < list->n; i++) {
         struct gram_ex *x = list->items[i];
         if (x->kind == GRAM_EX_NONE) return x;
@@ -123,7 +121,6 @@ static uint32_t common_prefix(struct gram_build *b, const struct gram_ex_list *l
 {
     const struct gram_ex *first = list->items[0];
     uint32_t n = first->n;
-
     assert(list->n > 0 && n > 0);
     for (uint32_t i = 1; i < list->n; i++) {
         const struct gram_ex *x = list->items[i];
@@ -150,7 +147,6 @@ struct gram_ex *gram_ex_slice(struct gram_build *b, const struct gram_ex *x, uin
 static struct gram_ex *join_sequences(struct gram_build *b, const struct gram_ex_list *list)
 {
     struct gram_ex_list rests = {0}, both = {0};
-
     if (list->n == 1) return list->items[0];
     uint32_t n = common_prefix(b, list);
     for (uint32_t i = 0; i < list->n; i++)
@@ -168,7 +164,6 @@ static struct gram_ex_list join_prefixes(struct gram_build *b, const struct gram
 {
     struct gram_ex_list *groups = gram_temp_array(b, list->n, sizeof(*groups)), out = {0};
     uint64_t *hashes = gram_temp_array(b, list->n, sizeof(*hashes));
-
     for (uint32_t i = 0; i < list->n; i++) {
         struct gram_ex *x = list->items[i];
         uint64_t hash = begins_with_set(x) ? gram_charset_hash(b, x->kids[0]->set) | 1 : 0;
@@ -190,7 +185,6 @@ struct gram_ex *gram_ex_alt(struct gram_build *b, const struct gram_ex_list *lis
     struct gram_ex_list out = {0};
     struct gram_charset *joined = NULL;
     uint32_t n_sets = 0, n_empty = 0, at = 0;
-
     for (uint32_t i = 0; i < list->n; i++) {
         struct gram_ex *x = list->items[i];
         if (x->kind == GRAM_EX_NONE || (x->kind == GRAM_EX_EMPTY && n_empty++)) continue;
@@ -217,7 +211,6 @@ struct gram_ex *gram_ex_alt(struct gram_build *b, const struct gram_ex_list *lis
 struct gram_ex *gram_ex_rep(struct gram_build *b, struct gram_ex *x, uint32_t min, uint32_t max)
 {
     struct gram_ex_list one = {0};
-
     if (x->kind == GRAM_EX_EMPTY || max == 0) return gram_ex_new(b, GRAM_EX_EMPTY);
     if (x->kind == GRAM_EX_NONE) return min ? x : gram_ex_new(b, GRAM_EX_EMPTY);
     if (min == 1 && max == 1) return x;
@@ -244,7 +237,6 @@ static bool is_optional(struct gram_build *b, const struct gram_ex *x)
 {
     bool one = x->kind == GRAM_EX_ALT;
     uint32_t i = 0;
-
     if (x->kind == GRAM_EX_EMPTY || (x->kind == GRAM_EX_REP && x->min == 0)) return true;
     if (x->kind != GRAM_EX_SEQ && x->kind != GRAM_EX_REP && !one) return false;
     while (i < x->n && is_optional(b, x->kids[i]) != one)
@@ -256,7 +248,6 @@ static bool is_optional(struct gram_build *b, const struct gram_ex *x)
 struct gram_ex *gram_ex_without_tail(struct gram_build *b, struct gram_ex *x)
 {
     uint32_t n = x->n;
-
     if (is_optional(b, x)) return gram_ex_new(b, GRAM_EX_EMPTY);
     if (x->kind != GRAM_EX_SEQ) return x;
     while (is_optional(b, x->kids[n - 1]))
@@ -267,7 +258,6 @@ struct gram_ex *gram_ex_without_tail(struct gram_build *b, struct gram_ex *x)
 struct gram_ex *gram_ex_look(struct gram_build *b, struct gram_ex *x, bool negated, uint32_t at)
 {
     struct gram_ex_list one = {0};
-
     x = gram_ex_without_tail(b, x);
     if (x->kind == GRAM_EX_EMPTY || x->kind == GRAM_EX_NONE)
         return gram_ex_new(b, (x->kind == GRAM_EX_EMPTY) != negated ? GRAM_EX_EMPTY : GRAM_EX_NONE);
@@ -304,7 +294,6 @@ static bool find_count(const struct gram_ex *x, uint32_t *ret_at, uint64_t *ret_
                        uint64_t *ret_rest)
 {
     bool found = false;
-
     *ret_rest = 0;
     for (uint32_t i = 0; i < x->n; i++) {
         if (found && x->kids[i]->looks) return false; /* its place would be lost */
@@ -326,7 +315,6 @@ bool gram_ex_hoist_count(struct gram_build *b, struct gram_ex **x, uint32_t *ret
     struct gram_ex_list list = {0};
     uint64_t unit = 0, rest = 0, min, max;
     uint32_t at = 0;
-
     gram_ex_push(b, &list, *x);
     struct gram_ex as_seq = {.kind = GRAM_EX_SEQ, .n = 1, .kids = list.items};
     const struct gram_ex *seq = (*x)->kind == GRAM_EX_SEQ ? *x : &as_seq;

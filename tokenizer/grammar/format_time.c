@@ -115,7 +115,6 @@ static bool offset_digit(struct clock *c, unsigned d)
 {
     unsigned leap = leap_offset(c);
     bool fixed = c->second == 60;
-
     switch (c->place) {
     case OFFSET1: return first_digit(&c->offset_hour, d, 2) && (!fixed || d == leap / 600);
     case OFFSET2:
@@ -142,7 +141,6 @@ static bool time_digit(struct clock *c, unsigned d)
 static bool digit(struct clock *c, unsigned d)
 {
     static const uint8_t separators[] = {DASH1, DASH2, T, COLON1, COLON2, BEHIND, COLON3, DONE};
-
     for (unsigned i = 0; i < sizeof(separators); i++)
         if (c->place == separators[i]) return false;
     if (c->place == FRACTION1 || c->place == FRACTION) {
@@ -159,7 +157,6 @@ static bool digit(struct clock *c, unsigned d)
 static bool separator(struct clock *c, uint8_t byte)
 {
     bool ends = c->place == BEHIND || c->place == FRACTION;
-
     switch (byte) {
     case '-':
         if (c->place == DASH1 || c->place == DASH2) break;
@@ -202,7 +199,6 @@ uint32_t gram_format_rest(unsigned f, uint64_t state)
 {
     struct clock c = unpack(f, state);
     uint32_t offset = c.second == 60 && leap_offset(&c) ? DONE - BEHIND - 2 : 1;
-
     if (c.place >= OFFSET1) return DONE - c.place;
     if (c.place >= BEHIND) return offset + (c.place == FRACTION1);
     return BEHIND - c.place + 1;

@@ -16,18 +16,16 @@ struct gram_dfa *gram_free_automaton(struct gram_build *b, const struct gram_key
 static void place_nodes(const struct gram_object *o, struct gram_dfa_place *places)
 {
     const struct gram_trie *t = &o->trie;
-
     for (uint32_t i = 0; i < t->n_nodes; i++)
         places[i].q = GRAM_DFA_DEAD;
     places[0] = (struct gram_dfa_place){o->free_keys->start, 0, 0};
-    for (uint32_t i = 0; i < t->n_nodes; i++) {
+    for (uint32_t i = 0; i < t->n_nodes; i++)
         for (uint32_t e = t->nodes[i].edges; e < t->nodes[i].edges + t->nodes[i].n_edges; e++) {
             struct gram_dfa_place p = places[i];
             if (p.q == GRAM_DFA_DEAD) continue;
             if (gram_dfa_take(o->free_keys, &p, t->bytes[e]) == GRAM_DFA_STEP_ON)
                 places[t->to[e]] = p;
         }
-    }
 }
 
 /* A longer key that is not in the trie begins like node i and goes on by a byte. */
@@ -60,7 +58,6 @@ void gram_object_build_free(struct gram_build *b, struct gram_object *o)
     uint8_t last = 0;
     uint8_t *alive = gram_keep(b, n), *more = gram_keep(b, n);
     struct gram_dfa_place *places = gram_temp_array(b, n, sizeof(*places));
-
     if (!o->free_keys) o->free_keys = gram_free_automaton(b, o->draft);
     o->free_values = gram_keep_copy(b, o->draft->values, o->draft->n_values, sizeof(uint32_t));
     o->prefix_alive = alive;

@@ -69,7 +69,6 @@ static struct gram_js *read_scalar(struct parser *p, char first)
     size_t n = 0;
     enum gram_js_type type = GRAM_JS_NULL;
     bool truth;
-
     switch (first) {
     case '"':
         type = GRAM_JS_STRING;
@@ -100,7 +99,6 @@ static int compare_keys(const char *x, uint32_t nx, const char *y, uint32_t ny)
 static struct gram_js *find(const struct gram_js *object, const char *key, size_t len)
 {
     uint32_t lo = 0, hi = object->n;
-
     for (struct gram_js *v = object->sorted ? NULL : object->child; v; v = v->next)
         if (v->key_len == len && memcmp(v->key, key, len) == 0) return v;
     while (object->sorted && lo < hi) {
@@ -141,7 +139,6 @@ static void take_place(struct gram_js *first, const struct gram_js *later)
 static void drop_marked(struct gram_js *object)
 {
     struct gram_js **link = &object->child;
-
     for (object->last = NULL; *link;) {
         if ((*link)->marks) {
             *link = (*link)->next;
@@ -157,7 +154,6 @@ void gram_js_index(struct gram_build *b, struct gram_js *object)
     enum { FEW = 8 };
     uint32_t n = 0, kept = 0;
     struct gram_js **sorted = gram_temp_array(b, object->n, sizeof(struct gram_js *));
-
     for (struct gram_js *v = object->child; v; v = v->next)
         sorted[n++] = v;
     gram_steps(b, 2 * n);
@@ -185,7 +181,6 @@ static struct gram_js *read_value(struct parser *p, struct gram_js *parent, cons
 {
     struct gram_js *v;
     char c = jr_peek(&p->r);
-
     if (c == '{' || c == '[') {
         check(p, jr_open(&p->r, c));
         v = gram_js_new(p->b, c == '{' ? GRAM_JS_OBJECT : GRAM_JS_ARRAY, "", 0);
@@ -203,7 +198,6 @@ static void read_inside(struct parser *p, struct gram_js *v)
 {
     bool first[JR_MAX_DEPTH];
     int depth = 0;
-
     first[0] = true;
     for (;;) {
         char close = v->type == GRAM_JS_OBJECT ? '}' : ']';
@@ -296,7 +290,6 @@ static void put_token(struct sink *s, const struct gram_js *v)
     char number[16];
     const char *text = v->key;
     size_t len = v->key_len;
-
     if (!text) {
         len = (size_t)snprintf(number, sizeof(number), "%u", v->index);
         text = number;
@@ -314,7 +307,6 @@ size_t gram_js_pointer(const struct gram_js *v, char *buf, size_t size)
     const struct gram_js *path[JR_MAX_DEPTH + 8];
     size_t n = 0;
     struct sink s = {.buf = buf, .size = size};
-
     for (; v && v->parent && n < sizeof(path) / sizeof(path[0]); v = v->parent)
         path[n++] = v;
     while (n > 0)
@@ -328,7 +320,6 @@ void gram_fail_at(struct gram_build *b, const struct gram_js *at, const char *ke
 {
     char pointer[GRAM_POINTER_BYTES];
     va_list ap;
-
     gram_js_pointer(at, pointer, sizeof(pointer));
     va_start(ap, format);
     gram_fail_pointer(b, pointer, keyword, format, ap);

@@ -73,7 +73,6 @@ static void fill_free_escapes(uint8_t (*next)[256])
 static void fill_plain_escapes(uint8_t (*next)[256])
 {
     static const char digits[] = "0123456789abcdef0123456789ABCDEF";
-
     next[GRAM_LEX_ESCAPE]['u'] = GRAM_LEX_U0;
     next[GRAM_LEX_U0]['0'] = GRAM_LEX_U00;
     next[GRAM_LEX_U00]['0'] = GRAM_LEX_U000;
@@ -88,7 +87,6 @@ static void fill_plain_escapes(uint8_t (*next)[256])
 static void find_rest(struct gram_lexer *l)
 {
     enum { LONGEST = 16 };
-
     memset(l->rest, LONGEST, sizeof(l->rest));
     for (int i = 0; i < 2 * LONGEST; i++) {
         uint8_t *rest = l->rest[i % 2];
@@ -122,7 +120,6 @@ int gram_char_group(uint8_t byte)
 {
     static const char alone[] = " -_./:,@#+=$%&*()[]<>?!"; /* groups 5 to 27; 28: all others */
     const char *p = byte ? strchr(alone, byte) : NULL;
-
     if (byte >= 0x80) return GRAM_CHAR_BEYOND;
     if (byte < 0x20 || byte == '"' || byte == '\\') return GRAM_CHAR_OTHER;
     if (byte >= '0' && byte <= '9') return 0;
@@ -146,7 +143,6 @@ static uint64_t hash_char(uint64_t h, uint32_t cp)
     static const char digits[] = "0123456789abcdef";
     char utf8[4];
     uint8_t letter = cp < 0x80 ? gram_escape_letter((uint8_t)cp) : 0;
-
     if (letter) return gram_hash_byte(gram_hash_byte(h, '\\'), letter);
     if (cp >= 0x20) return gram_hash_bytes(h, utf8, utf8_put(utf8, cp));
     h = gram_hash_bytes(h, "\\u00", 4);

@@ -120,7 +120,6 @@ static bool has_byte(const uint64_t bytes[4], uint8_t byte)
 static void find_bytes(struct walk *w, uint32_t depth)
 {
     const struct gram_config *c = w->at[depth].c;
-
     memset(w->at[depth].bytes, 0, sizeof(w->at[depth].bytes));
     for (uint32_t i = 0; i < w->at[depth].n; i++)
         gram_config_bytes(&w->s->m, &c[i], w->at[depth].bytes);
@@ -193,7 +192,6 @@ static void use_kept(struct walk *w, struct level *l, uint32_t number)
 {
     assert(number > 0 && number < w->kept->n);
     const struct kept_set *k = &w->kept->set[number];
-
     l->c = w->kept->c + k->begin;
     l->n = k->n;
     l->stacks = k->stacks;
@@ -208,7 +206,6 @@ static void keep(struct walk *w, struct level *l)
 {
     uint64_t hash = set_hash(l->c, l->n);
     uint32_t number = find_kept(w, l, hash);
-
     if (!number) {
         if (!has_room(w, l)) return;
         number = w->kept->n++;
@@ -247,7 +244,6 @@ static bool try_token(struct walk *w, uint32_t depth, uint32_t n_before, int32_t
     struct gram_set two[2], above = set_at(w, depth), *from = &above;
     size_t n;
     const char *text = gram_vocab_text(w->v, id, &n);
-
     gram_set_init(&two[0], w->s->pool + WALK_POOL, GRAM_MAX_CONFIGS);
     gram_set_init(&two[1], w->s->pool + WALK_POOL + GRAM_MAX_CONFIGS, GRAM_MAX_CONFIGS);
     pop_cells(w, w->at[depth].top);
@@ -280,7 +276,6 @@ static bool step_level(struct walk *w, uint32_t depth, uint8_t byte)
     struct gram_set above = set_at(w, depth - 1), to;
     uint32_t begin = w->at[depth - 1].end;
     struct level *l = &w->at[depth];
-
     gram_set_init(&to, w->s->pool + begin, WALK_POOL - begin);
     gram_step_set(&w->s->m, &above, &to, byte);
     *l = (struct level){.c = to.c, .n = (uint16_t)to.n, .stacks = (uint16_t)to.stacks};
@@ -314,7 +309,6 @@ static bool descend(struct walk *w, uint32_t depth, uint8_t byte)
     const struct level *above = &w->at[depth - 1];
     struct level *l = &w->at[depth];
     uint32_t next = find_next(w, above, byte);
-
     if (next) {
         l->end = above->end;
         l->n = 0;
@@ -347,7 +341,6 @@ static bool is_inside(const struct walk *w, uint32_t depth, struct inside *ret)
 {
     const struct gram_config *c = w->at[depth].c;
     const struct gram_rules *r = &w->s->g->rules;
-
     if (w->at[depth].n != 1) return false;
     *ret = (struct inside){w->v->lexer.next[GRAM_LEX_PLAIN], (uint8_t)c->d, UINT64_MAX};
     if (c->kind == GRAM_IN_FREE_KEY) return true;
@@ -365,7 +358,6 @@ static bool descend_to(struct walk *w, uint32_t from, uint32_t depth, uint32_t n
 {
     const struct gram_tok_node *n = &w->v->nodes[node];
     const char *text = w->v->text + gram_text_of_node(w->v, node) + n->depth - depth;
-
     for (uint32_t d = from; d < depth; d++) {
         pop_cells(w, w->at[d].top);
         if (descend(w, d + 1, (uint8_t)text[d])) continue;
@@ -387,7 +379,6 @@ static void walk_string(struct walk *w, uint32_t first, uint32_t end, uint32_t b
         uint64_t left;
     } at[GRAM_MAX_TOKEN_BYTES + 2] SCRATCH;
     uint32_t made = from;
-
     at[from].state = in->state;
     at[from].left = in->left;
     for (uint32_t i = first; i < end && !is_spent(w);) {
@@ -421,7 +412,6 @@ static const struct gram_dfa *free_dfa(const struct walk *w, const struct gram_c
 {
     const struct gram_rules *r = &w->s->g->rules;
     const struct gram_dfa *d = NULL;
-
     if (c->kind == GRAM_IN_LEAF) d = r->nodes[c->node].dfa;
     if (c->kind == GRAM_IN_DFA) d = r->strings[c->node].dfa;
     return d && !d->bounded && !c->d ? d : NULL;
@@ -431,7 +421,6 @@ static const struct gram_dfa *free_dfa(const struct walk *w, const struct gram_c
 static bool is_covered(const struct walk *w, uint32_t depth, const struct gram_tok_node *node)
 {
     const struct gram_config *c = w->at[depth].c;
-
     if (w->at[depth].stacks > FEW_STACKS) return false; /* more might have to be dropped */
     for (uint32_t i = 0; i < w->at[depth].n; i++) {
         const struct gram_dfa *d = free_dfa(w, &c[i]);
@@ -446,7 +435,6 @@ static uint32_t walk_on(struct walk *w, uint32_t i, uint32_t base)
     const struct gram_tok_node *node = &w->v->nodes[i];
     uint32_t depth = node->depth - base;
     struct inside in;
-
     if (node->id >= 0) gram_set_token(w->v, node, w->bits);
     if (node->depth >= w->longest) return node->skip;
     if (node->skip - i <= FEW_NODES) return i + 1;
@@ -486,7 +474,6 @@ static void walk_nodes(struct walk *w, uint32_t first, uint32_t end, uint32_t ba
 static void walk_below(struct walk *w, uint32_t node)
 {
     const struct gram_tok_node *n = &w->v->nodes[node];
-
     if (n->skip - node > MANY_NODES) keep_first(w);
     if (!w->at[0].known && n->skip - node > FEW_NODES) find_bytes(w, 0);
     walk_nodes(w, node + 1, n->skip, n->depth);
@@ -497,7 +484,7 @@ static void walk_all(struct walk *w)
 {
     keep_first(w);
     find_bytes(w, 0);
-    for (uint32_t word = 0; word < 4; word++) {
+    for (uint32_t word = 0; word < 4; word++)
         for (uint64_t left = w->at[0].bytes[word]; left; left &= left - 1) {
             uint32_t byte = word * 64 + (uint32_t)__builtin_ctzll(left), longest = w->longest;
             uint32_t node = w->v->root_child[byte];
@@ -505,7 +492,6 @@ static void walk_all(struct walk *w)
             if (node) walk_nodes(w, node, w->v->nodes[node].skip, 0);
             w->longest = longest;
         }
-    }
 }
 
 /* ---- exits --------------------------------------------------------------------------------- */
@@ -530,7 +516,6 @@ static void note_planted(struct walk *w, const struct gram_set *to)
 static void plant_behind_quote(struct walk *w, const struct gram_config *c)
 {
     struct gram_set to, from = {.c = w->s->pool + WALK_POOL, .n = 1, .cap = 1};
-
     from.c[0] = *c;
     gram_set_init(&to, w->s->pool, GRAM_MAX_CONFIGS);
     gram_step_set(&w->s->m, &from, &to, '"');
@@ -542,7 +527,6 @@ static void plant_behind_leaf(struct walk *w, const struct gram_config *c)
 {
     struct gram_machine *m = &w->s->m;
     struct gram_set to;
-
     gram_set_init(&to, w->s->pool, GRAM_MAX_CONFIGS);
     gram_machine_open(m, &to);
     gram_leave(m, c->stack, c->events);
@@ -561,7 +545,6 @@ static bool step_prefix(struct walk *w, const struct prefix *p, uint8_t byte, st
 {
     struct gram_config one = p->at;
     struct gram_set to, from = {.c = &one, .n = 1, .cap = 1};
-
     gram_cells_pop(&w->s->cells, p->top);
     gram_set_init(&to, w->s->pool, GRAM_MAX_CONFIGS);
     gram_step_set(&w->s->m, &from, &to, byte);
@@ -575,7 +558,6 @@ static void walk_exits(struct walk *w, const struct gram_config *c, enum gram_di
 {
     struct prefix prefixes[GRAM_MAX_TOKEN_BYTES] SCRATCH;
     uint32_t n = 0; /* bytes of the prefix in hand */
-
     prefixes[0] = (struct prefix){*c, w->s->cells.top};
     for (uint32_t i = 0; i < w->v->n_exits[dialect] && !is_spent(w); i++) {
         const struct gram_exit *e = &w->v->exits[dialect][i];
@@ -604,7 +586,6 @@ static void add_bits(struct walk *w, const uint64_t *set)
 static void add_at_most(struct walk *w, uint32_t n)
 {
     const struct gram_vocab *v = w->v;
-
     if (n >= v->max_chars) {
         add_bits(w, v->inside[GRAM_LEX_FREE]);
         return;
@@ -619,7 +600,6 @@ static void mask_string(struct walk *w, const struct gram_config *c)
 {
     const struct gram_string *s = &w->s->g->rules.strings[c->node];
     uint32_t length = (uint32_t)c->s1, top = w->s->cells.top;
-
     add_at_most(w, s->max == GRAM_INFINITE ? UINT32_MAX - 1 : s->max - length);
     if (c->hashed) {
         walk_exits(w, c, GRAM_LEX_FREE);
@@ -646,7 +626,6 @@ static bool token_fits(const struct gram_vocab *v, const struct gram_dfa *d, uin
     struct gram_dfa_place p = {q, 0, n};
     size_t len;
     const char *text = gram_vocab_text(v, id, &len);
-
     for (size_t i = 0; i < len; i++)
         if (gram_dfa_take(d, &p, (uint8_t)text[i]) != GRAM_DFA_STEP_ON) return false;
     return true;
@@ -659,7 +638,6 @@ static void walk_bounded(struct walk *w, const struct gram_dfa *d, uint32_t q, u
     const struct gram_vocab *v = w->v;
     struct gram_dfa_place places[GRAM_MAX_TOKEN_BYTES + 1] SCRATCH;
     uint32_t n_seen = 0;
-
     places[0] = (struct gram_dfa_place){q, 0, n};
     for (uint32_t i = 1; i < v->n_nodes && !w->s->m.gave_up;) {
         const struct gram_tok_node *node = &v->nodes[i];
@@ -688,7 +666,6 @@ static void add_inside(struct walk *w, const struct gram_dfa *d, uint32_t q)
 static bool safe_chars(const struct gram_dfa *d, uint32_t q, uint32_t n, uint32_t *ret)
 {
     uint32_t slack = n < d->min ? d->ready[q] : d->tail[q];
-
     if (slack == GRAM_INFINITE) return false;
     if (d->max == GRAM_INFINITE)
         *ret = UINT32_MAX - 1;
@@ -707,7 +684,6 @@ static bool add_few(struct walk *w, const struct gram_dfa *d, uint32_t q, uint32
     const struct gram_vocab *v = w->v;
     bool made = false;
     uint32_t safe, most = d->max == GRAM_INFINITE ? UINT32_MAX - 1 : d->max - n;
-
     if (!safe_chars(d, q, n, &safe)) return false;
     if (safe >= v->max_chars) {
         add_inside(w, d, q);
@@ -733,7 +709,6 @@ static void mask_dfa(struct walk *w, const struct gram_config *c)
 {
     const struct gram_dfa *d = w->s->g->rules.strings[c->node].dfa;
     uint32_t q = (uint32_t)c->s1, n = (uint32_t)(c->s1 >> 32);
-
     if (!d->bounded)
         add_inside(w, d, q);
     else if (!add_few(w, d, q, n))
@@ -747,7 +722,6 @@ static void mask_dfa(struct walk *w, const struct gram_config *c)
 static void walk_declared(struct walk *w, const struct gram_config *c)
 {
     struct gram_config declared = *c;
-
     if ((uint32_t)(c->s1 >> 32) == UINT32_MAX) return;
     declared.s1 |= UINT32_MAX;
     declared.s2 = 0;
@@ -795,7 +769,6 @@ static bool ends_before(const struct walk *w, const struct gram_dfa *d, struct g
                         uint32_t node)
 {
     const char *text = w->v->text + gram_text_of_node(w->v, node);
-
     for (uint32_t i = 0; i + 1 < w->v->nodes[node].depth; i++)
         if (gram_dfa_take(d, &p, (uint8_t)text[i]) != GRAM_DFA_STEP_ON) return false;
     return !p.decoder && d->outcome[p.q] && p.n >= d->min;
@@ -808,7 +781,6 @@ static bool walk_leaf_ends(struct walk *w, const struct gram_config *c, const st
     struct gram_dfa_place p = {(uint32_t)c->s1, 0, (uint32_t)(c->s1 >> 32)};
     const uint64_t *bytes = w->at[0].bytes;
     uint32_t n = 0, top = w->s->cells.top;
-
     plant_behind_leaf(w, c);
     keep_first(w);
     find_bytes(w, 0);
@@ -849,7 +821,6 @@ static void mask_set(struct walk *w, bool quick)
     struct gram_state *s = w->s;
     struct gram_config rest[GRAM_MAX_CONFIGS] SCRATCH;
     uint32_t n = 0, peaks = 0;
-
     for (uint32_t i = 0; i < s->set.n && !s->m.gave_up; i++) {
         const struct gram_config *c = &s->set.c[i];
         if (c->kind == GRAM_AT_END) continue;
@@ -878,7 +849,6 @@ enum {
 static void mask_tokens(struct walk *w)
 {
     size_t bytes = w->v->n_words * sizeof(*w->bits);
-
     w->longest = GRAM_MAX_TOKEN_BYTES;
     w->keep_from = w->s->m.work + KEEP_FROM_WORK;
     w->limit = w->s->m.work + MASK_WORK;
@@ -903,7 +873,6 @@ enum gram_next gram_mask_paced(struct gram_state *s, uint64_t *bits, struct gram
     struct kept kept SCRATCH;
     struct walk w = {.s = s, .v = s->g->vocab, .bits = bits, .at = levels, .kept = &kept};
     bool only_end = s->set.n > 0, accepting = gram_accepting(s);
-
     memset(bits, 0, w.v->n_words * sizeof(*bits));
     if (s->set.n == 0) return GRAM_NEXT_FAIL;
     gram_machine_lend(&s->m, &visits);

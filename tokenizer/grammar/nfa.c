@@ -17,7 +17,6 @@ static uint32_t set_number(struct gram_build *b, struct gram_nfa *nfa, const str
 {
     uint64_t hash = gram_charset_hash(b, s);
     uint32_t n = nfa->n_sets, i = gram_find(b, nfa->set_hashes, 0, n, hash);
-
     while (i < n && !gram_charset_equal(nfa->sets[i], s))
         i = gram_find(b, nfa->set_hashes, i + 1, n, hash);
     if (i < n) return i;
@@ -47,7 +46,6 @@ static uint32_t compile_rep(struct gram_build *b, struct gram_nfa *nfa, const st
 {
     const struct gram_ex *body = x->kids[0];
     uint32_t s = next;
-
     assert(x->n == 1);
     if (x->max == GRAM_INFINITE) {
         s = add(b, nfa, GRAM_NFA_SPLIT, next, next, 0);
@@ -67,7 +65,6 @@ static uint32_t compile(struct gram_build *b, struct gram_nfa *nfa, const struct
                         uint32_t next)
 {
     uint32_t s;
-
     switch (x->kind) {
     case GRAM_EX_EMPTY: return next;
     case GRAM_EX_SET: return add(b, nfa, GRAM_NFA_SET, next, 0, set_number(b, nfa, x->set));
@@ -104,7 +101,6 @@ static uint32_t compile_part(struct gram_build *b, struct gram_nfa *nfa, uint32_
     uint32_t match = add(b, nfa, GRAM_NFA_MATCH, 0, 0, part);
     const struct gram_ex *x = nfa->parts[part].x, *first = x->kind == GRAM_EX_SEQ ? x->kids[0] : x;
     uint32_t inside = compile(b, nfa, x, match);
-
     assert(part < nfa->n_parts);
     if (!nfa->parts[part].search || first->kind == GRAM_EX_BEGIN) return inside;
     uint32_t any = compile(b, nfa, gram_ex_any(b), 0);
@@ -156,7 +152,6 @@ static uint32_t offset_of(const struct splitter *s, const struct gram_ex *seq, u
 {
     bool anchored = !s->search;
     uint64_t offset = 0, before = 0;
-
     for (uint32_t i = 0; i < seq->n; i++) {
         if (i == kid) before = offset;
         anchored |= offset == 0 && seq->kids[i]->kind == GRAM_EX_BEGIN;
@@ -182,7 +177,6 @@ static void add_look(struct splitter *s, const struct gram_ex *x, uint32_t at,
     struct gram_build *b = s->b;
     uint32_t offset = offset_of(s, x, at);
     bool again = x->kids[at] != look;
-
     if (offset == GRAM_INFINITE || look->kids[0]->looks == GRAM_LOOKS_FAR) {
         s->refused = look;
         return;
@@ -200,7 +194,6 @@ static void split_look(struct splitter *s, const struct gram_ex *x, uint32_t at,
 {
     const struct gram_ex *look = x->kids[at];
     bool last = s->search && at + 1 == x->n && !look->negated; /* more text may follow anyway */
-
     if (!last) add_look(s, x, at, look, &way);
     split_with(s, x, at, last ? look->kids[0] : gram_ex_new(s->b, GRAM_EX_EMPTY), way);
 }
@@ -212,7 +205,6 @@ static void split_rep(struct splitter *s, const struct gram_ex *x, uint32_t at,
     const struct gram_ex *rep = x->kids[at], *body = rep->kids[0];
     bool last = at + 1 == x->n && !s->search;
     bool ends = last || (at + 2 == x->n && x->kids[at + 1]->kind == GRAM_EX_END);
-
     if (ends && body->kind == GRAM_EX_SEQ && body->n == 2 && body->kids[0]->kind == GRAM_EX_LOOK &&
         body->kids[0]->negated && body->kids[1]->kind == GRAM_EX_SET) {
         add_look(s, x, at, body->kids[0], &way);
@@ -231,7 +223,6 @@ static void split_alt(struct splitter *s, const struct gram_ex *x, uint32_t at,
 {
     const struct gram_ex *alt = x->kids[at];
     struct gram_ex_list plain = {0};
-
     for (uint32_t i = 0; i < alt->n; i++) {
         if (alt->kids[i]->looks == GRAM_LOOKS_FAR)
             split_with(s, x, at, alt->kids[i], way);
@@ -245,7 +236,6 @@ static void split_alt(struct splitter *s, const struct gram_ex *x, uint32_t at,
 static void split(struct splitter *s, struct gram_ex *x, struct gram_nfa_way way)
 {
     uint32_t at = 0;
-
     if (!s->refused && ++s->n_splits > MAX_SPLITS) s->refused = x;
     if (s->refused) return;
     if (s->search && x->looks == GRAM_LOOKS_FAR) x = gram_ex_without_tail(s->b, x);
@@ -271,7 +261,6 @@ static const struct gram_ex *split_parts(struct gram_build *b, struct gram_nfa *
     struct splitter s = {.b = b, .nfa = nfa};
     const struct gram_ex_part *given = nfa->parts;
     uint32_t n = nfa->n_parts;
-
     nfa->parts = s.parts = gram_temp_array(b, GRAM_MAX_PARTS, sizeof(*s.parts));
     nfa->ways = gram_temp_array(b, GRAM_MAX_PARTS, sizeof(*nfa->ways));
     nfa->n_parts = 0;
@@ -292,7 +281,6 @@ const struct gram_ex *gram_nfa_refuses(struct gram_build *b, const struct gram_e
 uint64_t gram_nfa_matched(const struct gram_nfa *nfa, uint64_t matched)
 {
     uint64_t given = 0;
-
     if (!nfa->n_ways) return matched;
     for (uint32_t i = 0; i < nfa->n_ways; i++) {
         const struct gram_nfa_way *w = &nfa->ways[i];
@@ -306,7 +294,6 @@ uint64_t gram_nfa_matched(const struct gram_nfa *nfa, uint64_t matched)
 static uint64_t needed_parts(const struct gram_nfa *nfa, uint64_t needed)
 {
     uint64_t all = 0;
-
     if (!nfa->n_ways) return needed;
     for (; needed; needed &= needed - 1) {
         uint64_t every = UINT64_MAX;
@@ -337,12 +324,11 @@ static uint32_t collect_edges(struct gram_build *b, const struct gram_nfa *nfa, 
         n += 2 * nfa->sets[s]->n;
     struct edge *edges = gram_temp_array(b, n + 1, sizeof(*edges));
     n = 0;
-    for (uint32_t s = 0; s < nfa->n_sets; s++) {
+    for (uint32_t s = 0; s < nfa->n_sets; s++)
         for (uint32_t r = 0; r < nfa->sets[s]->n; r++) {
             edges[n++] = (struct edge){nfa->sets[s]->ranges[r].lo, s};
             edges[n++] = (struct edge){nfa->sets[s]->ranges[r].hi + 1, s};
         }
-    }
     qsort(edges, n, sizeof(*edges), by_place);
     gram_steps(b, 2 * n);
     *ret = edges;
@@ -369,7 +355,6 @@ static uint32_t class_of_signature(struct gram_build *b, struct signatures *s, c
 {
     size_t bytes = s->n_words * sizeof(*now);
     uint32_t c = gram_find(b, s->hashes, 0, s->n, hash);
-
     gram_steps(b, 1 + s->n_words / 64);
     while (c < s->n && memcmp(s->words + c * s->n_words, now, bytes) != 0)
         c = gram_find(b, s->hashes, c + 1, s->n, hash);
@@ -387,7 +372,6 @@ static bool find_classes(struct gram_build *b, struct gram_nfa *nfa, struct sign
     uint32_t n = collect_edges(b, nfa, &edges), cap = 0;
     struct gram_classes *cl = &nfa->classes;
     uint64_t hash = 0;
-
     sig->n_words = nfa->n_sets / 64 + 1;
     sig->words = gram_temp_array(b, (GRAM_MAX_CLASSES + 1) * sig->n_words, 8);
     sig->hashes = gram_temp_array(b, GRAM_MAX_CLASSES + 1, 8);
@@ -446,7 +430,6 @@ struct gram_nfa *gram_nfa_build(struct gram_build *b, const struct gram_ex_part 
     struct gram_nfa *nfa = gram_temp(b, sizeof(*nfa));
     struct signatures sig = {0};
     uint64_t size = 0;
-
     nfa->parts = parts;
     nfa->n_parts = n_parts;
     bool far = false;

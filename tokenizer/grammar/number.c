@@ -61,7 +61,6 @@ static bool integer_part_fits(const struct gram_number *n, const struct gram_num
 {
     const struct gram_num_side *side = side_of(n, s);
     uint32_t shortest = s->n_integer, longest = s->phase == ZERO ? 1 : n->max_integer;
-
     if (side->has_low) {
         uint32_t least = side->low.n_integer + (s->low < 0);
         if (least > shortest) shortest = least;
@@ -96,7 +95,6 @@ static bool interval_fits(const struct gram_number *n, const struct gram_num_sta
                           gram_u128 hi)
 {
     const struct gram_num_side *side = side_of(n, s);
-
     if (lo < side->exact_low) lo = side->exact_low;
     if (hi > side->exact_high) hi = side->exact_high;
     if (lo > hi) return false;
@@ -115,7 +113,6 @@ static bool exact_fits(const struct gram_number *n, const struct gram_num_state 
 {
     uint32_t behind = s->n_places < n->places ? n->places - s->n_places : 0;
     uint32_t more = s->phase == DIGITS ? n->max_integer - s->n_integer : 0;
-
     for (uint32_t k = 0; k <= more; k++) {
         gram_u128 p = power_of_ten(behind + k);
         if (interval_fits(n, s, s->value * p, s->value * p + p - 1)) return true;
@@ -154,7 +151,6 @@ static bool integer_digit(const struct gram_number *n, struct gram_num_state *s,
 static bool place_digit(const struct gram_number *n, struct gram_num_state *s, int digit)
 {
     const struct gram_num_side *side = side_of(n, s);
-
     if (s->n_places >= n->max_places) return false;
     s->phase = PLACES;
     s->n_places++;
@@ -182,7 +178,6 @@ static bool exponent_digit(struct gram_num_state *s, int digit)
 static bool point(const struct gram_number *n, struct gram_num_state *s)
 {
     const struct gram_num_side *side = side_of(n, s);
-
     if (n->integer || n->max_places == 0 || (s->phase != ZERO && s->phase != DIGITS)) return false;
     s->phase = POINT;
     if (n->exact) return exact_fits(n, s);
@@ -194,7 +189,6 @@ static bool point(const struct gram_number *n, struct gram_num_state *s)
 bool gram_number_step(const struct gram_number *n, struct gram_num_state *s, uint8_t byte)
 {
     int digit = byte - '0';
-
     if (digit >= 0 && digit <= 9) {
         if (s->phase <= DIGITS) return integer_digit(n, s, digit);
         if (s->phase <= PLACES) return place_digit(n, s, digit);
@@ -229,7 +223,6 @@ static bool within(const struct gram_number *n, const struct gram_num_state *s)
 {
     const struct gram_num_side *side = side_of(n, s);
     int8_t low = s->low, high = s->high;
-
     if (s->phase < POINT) {
         if (side->has_low) low = settle(&side->low, s, low);
         if (side->has_high) high = settle(&side->high, s, high);
@@ -261,7 +254,6 @@ static const char number_bytes[] = "0123456789-.+";
 static uint32_t straight_rest(const struct gram_number *n, struct gram_num_state s)
 {
     uint32_t length = 0;
-
     for (; !gram_number_complete(n, &s); length++) {
         struct gram_num_state chosen = s;
         bool found = false, complete = false;
@@ -281,7 +273,6 @@ static uint32_t straight_rest(const struct gram_number *n, struct gram_num_state
 uint32_t gram_number_rest(const struct gram_number *n, const struct gram_num_state *s)
 {
     uint32_t best = GRAM_INFINITE;
-
     if (gram_number_complete(n, s)) return 0;
     for (const char *p = number_bytes; *p && best > 1; p++) {
         struct gram_num_state next = *s;
@@ -297,7 +288,6 @@ uint64_t gram_number_hash(const struct gram_num_state *s)
     char text[48];
     size_t at = sizeof(text);
     gram_u128 v = s->value;
-
     do
         text[--at] = (char)('0' + (int)(v % 10));
     while (v /= 10);

@@ -19,7 +19,6 @@ static struct gram_dfa *pattern_dfa(struct gram_build *b, const char *text, size
 {
     static const struct gram_regex_source source = {.what = "whitespace_pattern"};
     uint64_t spaces[4] = {0};
-
     if (len > MAX_PATTERN_BYTES)
         gram_fail(b, GRAM_EGRAMMAR, "whitespace_pattern: %zu bytes; at most %d.", len,
                   MAX_PATTERN_BYTES);
@@ -49,7 +48,6 @@ struct search {
 static uint16_t number_of(struct search *s, struct gram_dfa_place p)
 {
     uint16_t *number = &s->number[p.q * (MAX_LENGTH + 1) + p.n];
-
     if (*number) return (uint16_t)(*number - 1);
     if (s->n == MAX_STATES) gram_fail(s->b, GRAM_EGRAMMAR, "whitespace_pattern: too complex.");
     s->places = gram_grow(s->b, s->places, s->n, &s->cap, sizeof(*s->places));
@@ -63,13 +61,11 @@ void gram_spaces_build(struct gram_build *b, struct gram_spaces *ret)
     const struct gram_options *o = b->options;
     const char *text = o->whitespace_pattern ? o->whitespace_pattern : rule;
     size_t len = o->whitespace_pattern ? o->whitespace_pattern_len : strlen(rule);
-
     ret->styled = o->styled && !o->no_whitespace && !o->whitespace_pattern;
     if (ret->styled || o->no_whitespace) return;
     struct search s = {.b = b, .d = pattern_dfa(b, text, len)};
     uint16_t(*next)[4] = gram_temp_array(b, MAX_STATES, sizeof(*next));
     uint8_t *ends = gram_temp(b, MAX_STATES);
-
     s.number = gram_temp_array(b, (size_t)s.d->n_states * (MAX_LENGTH + 1), sizeof(*s.number));
     number_of(&s, (struct gram_dfa_place){s.d->start, 0, 0});
     for (uint32_t i = 0; i < s.n; i++) {

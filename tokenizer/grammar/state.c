@@ -110,7 +110,6 @@ static struct gram_set *step_bytes(struct gram_state *s, struct gram_advance *a,
                                    size_t n)
 {
     struct gram_set *from = &s->set, *to = &a->two[0];
-
     for (size_t i = 0; i < n; i++) {
         make_room(s, from, a);
         s->m.offset = (uint32_t)(s->offset + i + 1);
@@ -144,7 +143,6 @@ static uint32_t agreed_events(const struct gram_state *s, uint32_t out[MAX_PENDI
 {
     uint32_t n = list_events(&s->cells, s->set.c[0].events, out), other[MAX_PENDING];
     const union gram_cell *cell = s->cells.cell;
-
     for (uint32_t i = 1; i < s->set.n && n > 0; i++) {
         uint32_t k = list_events(&s->cells, s->set.c[i].events, other), same = 0;
         while (same < n && same < k && cell[out[same]].e.what == cell[other[same]].e.what &&
@@ -169,7 +167,6 @@ static uint32_t cut_events(struct gram_cells *c, uint32_t list, uint32_t n)
 static void report_events(struct gram_state *s, bool silent)
 {
     uint32_t events[MAX_PENDING];
-
     if (!s->g->rules.has_captures) return;
     uint32_t n = agreed_events(s, events);
     for (uint32_t i = 0; i < n && s->capture && !silent; i++) {
@@ -191,7 +188,6 @@ static bool advance(struct gram_state *s, const char *bytes, size_t n, bool sile
     struct gram_advance a = {.overflow = false};
     struct gram_visits visits;
     uint32_t top = s->cells.top;
-
     gram_begin_bytes(s, &visits, a.two);
     const struct gram_set *result = step_bytes(s, &a, bytes, n);
     if (!result) {
@@ -225,7 +221,6 @@ bool gram_take(struct gram_state *s, int32_t id)
 {
     size_t n;
     const char *text = gram_vocab_text(s->g->vocab, id, &n);
-
     for (size_t i = 0; i < s->g->vocab->n_end_ids; i++)
         if (s->g->vocab->end_ids[i] == id) return false;
     return text && gram_take_bytes(s, text, n);
@@ -292,7 +287,6 @@ static size_t forced_bytes(struct gram_state *s, char *buf, size_t size)
     const struct gram_set *from = &s->set;
     uint32_t top = s->cells.top;
     size_t n = 0;
-
     gram_begin_bytes(s, &visits, two);
     uint64_t limit = s->m.work + FORCED_WORK;
     for (; n < size && s->cells.top <= GRAM_CELLS - GRAM_STEP_CELLS && s->m.work < limit; n++) {
@@ -310,7 +304,6 @@ size_t gram_forced(struct gram_state *s, int32_t *ids, size_t n)
 {
     char text[GRAM_FORCED_BYTES];
     size_t len = forced_bytes(s, text, sizeof(text)), n_ids = 0;
-
     for (size_t at = 0, token; at < len && n_ids < n; at += token) {
         int32_t id = gram_vocab_longest(s->g->vocab, text + at, len - at, &token);
         if (id < 0 || at + token == len) break;
@@ -325,7 +318,6 @@ size_t gram_forced(struct gram_state *s, int32_t *ids, size_t n)
 static void save_base(struct gram_state *s)
 {
     struct gram_snapshot *b = &s->base;
-
     mark_set(&s->cells, &s->set);
     gram_cells_mark_all(&s->cells);
     b->n_cells = gram_cells_copy_out(&s->cells, b->cells, b->kinds);
@@ -343,7 +335,6 @@ static void save_base(struct gram_state *s)
 static void replay(struct gram_state *s, uint32_t n)
 {
     const struct gram_snapshot *b = &s->base;
-
     assert(n <= s->log_len);
     gram_cells_copy_in(&s->cells, b->cells, b->kinds, b->n_cells);
     memcpy(s->current, b->c, b->n * sizeof(b->c[0]));
@@ -368,7 +359,6 @@ static void drop_first_mark(struct gram_state *s)
 static void forget_old_marks(struct gram_state *s, size_t n)
 {
     uint32_t len = s->log_len;
-
     if (len + n <= GRAM_LOG_BYTES) return;
     while (s->n_marks && len + n - s->marks[0].at > GRAM_MARK_BYTES)
         drop_first_mark(s);
@@ -419,7 +409,6 @@ struct gram_state *gram_state_init(void *memory, const struct gram *g, gram_capt
 {
     struct gram_state *s = memory;
     struct gram_visits visits;
-
     s->g = g;
     s->capture = capture;
     s->ctx = ctx;

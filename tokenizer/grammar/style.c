@@ -26,7 +26,6 @@ static enum gram_style_step step_blank(uint32_t *style, enum gram_style_part par
                                        uint8_t byte)
 {
     uint32_t shown = gram_style_of(*style, part);
-
     if (byte == '\n' || byte == '\t') return GRAM_STYLE_REFUSED;
     if (*d == BLANK) return byte == ' ' ? GRAM_STYLE_REFUSED : GRAM_STYLE_TOKEN;
     if (shown == (byte == ' ' ? GRAM_STYLE_NOTHING : GRAM_STYLE_BLANK)) return GRAM_STYLE_REFUSED;
@@ -40,7 +39,6 @@ static enum gram_style_step step_line(uint32_t style, uint32_t containers, uint1
 {
     uint32_t unit = gram_style_of(style, GRAM_STYLE_UNIT);
     uint32_t width = unit == GRAM_STYLE_TAB ? containers : containers * unit;
-
     if (*d == START) return byte == '\n' ? go_on(d, NEWLINE) : GRAM_STYLE_REFUSED;
     bool space = byte == ' ' || byte == '\t';
     if (*d - NEWLINE == (int)width) return space ? GRAM_STYLE_REFUSED : GRAM_STYLE_TOKEN;
@@ -52,7 +50,6 @@ static enum gram_style_step step_line(uint32_t style, uint32_t containers, uint1
 static enum gram_style_step step_unit(uint32_t *style, uint16_t *d, uint8_t byte)
 {
     int width = *d - NEWLINE;
-
     if (byte != ' ' && byte != '\t') return width ? GRAM_STYLE_TOKEN : GRAM_STYLE_REFUSED;
     if (gram_style_of(*style, GRAM_STYLE_UNIT) == GRAM_STYLE_TAB) return GRAM_STYLE_REFUSED;
     if (byte == '\t' ? width > 0 : width == MAX_UNIT) return GRAM_STYLE_REFUSED;
@@ -103,7 +100,6 @@ enum gram_style_step gram_style_step(const struct gram_machine *m, enum gram_con
                                      struct gram_frame *f, uint16_t *d, uint8_t byte)
 {
     bool space = byte == ' ' || byte == '\n' || byte == '\t';
-
     if (space && gram_vocab_byte_id(m->g->vocab, byte) < 0) return GRAM_STYLE_REFUSED;
     if (f->kind > GRAM_FRAME_ARRAY || kind == GRAM_AT_COLON)
         return space ? GRAM_STYLE_REFUSED : GRAM_STYLE_TOKEN;
@@ -121,7 +117,6 @@ uint32_t gram_style_space(const struct gram_frame *f, enum gram_config_kind kind
          after = kind == GRAM_AT_NEXT;
     bool inside = kind == GRAM_AT_OBJECT || kind == GRAM_AT_ARRAY;
     uint32_t unit = gram_style_of(f->style, GRAM_STYLE_UNIT);
-
     if (!f->style || kind == GRAM_AT_COLON) return 0;
     if (!colon && is_broken(f)) {
         uint32_t width = (f->containers - after) * (unit == GRAM_STYLE_TAB || !unit ? 1 : unit);
@@ -138,7 +133,6 @@ uint32_t gram_style_space(const struct gram_frame *f, enum gram_config_kind kind
 bool gram_style_is_shown(const struct gram_machine *m, const struct gram_config *c, uint8_t byte)
 {
     uint32_t stack = c->stack, frame;
-
     while (gram_next_frame(m->cells, &stack, &frame)) {
         struct gram_frame f = *gram_frame_at(m->cells, frame);
         uint32_t style = f.style;
@@ -152,7 +146,6 @@ bool gram_style_is_shown(const struct gram_machine *m, const struct gram_config 
 static uint32_t inherited(const struct gram_machine *m, uint32_t frame)
 {
     const struct gram_frame *f = gram_frame_at(m->cells, frame);
-
     if (!frame || f->kind > GRAM_FRAME_ARRAY) return GRAM_STYLE_MAY_BREAK;
     return (f->style & SHOWN) | (is_broken(f) ? GRAM_STYLE_MAY_BREAK : 0u);
 }
@@ -160,7 +153,6 @@ static uint32_t inherited(const struct gram_machine *m, uint32_t frame)
 bool gram_style_inherit(const struct gram_machine *m, uint32_t stack, uint32_t *ret)
 {
     uint32_t frame;
-
     if (!m->g->spaces.styled) return true;
     gram_next_frame(m->cells, &stack, &frame);
     *ret = inherited(m, frame);
@@ -172,7 +164,6 @@ bool gram_style_inherit(const struct gram_machine *m, uint32_t stack, uint32_t *
 uint32_t gram_style_return(struct gram_machine *m, uint32_t frame, uint32_t style)
 {
     struct gram_frame f = *gram_frame_at(m->cells, frame);
-
     if (f.kind > GRAM_FRAME_ARRAY || (f.style & SHOWN) == (style & SHOWN)) return frame;
     f.style = (f.style & ~(uint32_t)SHOWN) | (style & SHOWN);
     return gram_frame_add(m->cells, &f);

@@ -47,7 +47,6 @@ struct maker {
 static void add(struct maker *m, uint32_t s, enum before before)
 {
     uint32_t depth = 0, n = 0;
-
     m->stack[depth++] = s;
     for (; depth > 0; n++) {
         s = m->stack[--depth];
@@ -70,7 +69,6 @@ static void sort(struct maker *m)
 {
     enum { FEW = 16 };
     uint32_t n = 0, words = m->n_set > FEW ? m->nfa->n / 64 + 1 : 0, *v = m->set;
-
     for (uint32_t i = 1; i < m->n_set && !words; i++) {
         uint32_t x = v[i], k = i;
         for (; k > 0 && v[k - 1] > x; k--)
@@ -90,7 +88,6 @@ static void absorb(struct maker *m)
 {
     uint64_t done = 0;
     uint32_t out = 0;
-
     for (uint32_t i = 0; i < m->n_set; i++) {
         const struct gram_nfa_state *n = &m->nfa->states[m->set[i]];
         if (n->kind == GRAM_NFA_MATCH && m->nfa->parts[n->set].search)
@@ -138,7 +135,6 @@ static bool holds(const struct maker *m, const struct gram_nfa_state *s, enum be
 static uint64_t look_ahead(struct maker *m, const struct state *d, const struct next *next)
 {
     uint64_t matched = 0;
-
     m->stamp_now++;
     m->n_set = 0;
     for (uint32_t i = 0; i < d->n; i++)
@@ -177,7 +173,6 @@ static uint32_t new_state(struct maker *m, enum before before, uint32_t hash)
 {
     struct gram_subset *out = m->out;
     uint32_t n = out->n_states, cap = m->cap_states;
-
     m->states = gram_grow(m->b, m->states, n, &m->cap_states, sizeof(*m->states));
     cap = m->cap_matched;
     out->matched = gram_grow(m->b, out->matched, n, &cap, sizeof(*out->matched));
@@ -255,7 +250,6 @@ static uint32_t go(struct maker *m, uint32_t from, uint32_t class)
     const uint32_t *next = m->out->next + (size_t)from * m->out->n_classes;
     uint32_t n = m->n_targets[class], c = gram_find(m->b, m->hashes, 0, class, m->hashes[class]);
     bool word = m->nfa->has_words && m->nfa->is_word[class];
-
     for (; c < class; c = gram_find(m->b, m->hashes, c + 1, class, m->hashes[class])) {
         m->n_seen += 1 + n / 8;
         if (m->n_targets[c] == n && m->nfa->is_word[c] == m->nfa->is_word[class] &&
@@ -273,7 +267,6 @@ static uint32_t go(struct maker *m, uint32_t from, uint32_t class)
 static void expand(struct maker *m, uint32_t from)
 {
     uint32_t n_classes = m->out->n_classes;
-
     memset(m->n_targets, 0, n_classes * sizeof(*m->n_targets));
     for (uint32_t c = 0; c < n_classes; c++)
         m->hashes[c] = m->nfa->is_word[c];
@@ -301,7 +294,6 @@ static struct maker *prepare(struct gram_build *b, const struct gram_nfa *nfa)
 {
     struct maker *m = gram_temp(b, sizeof(*m));
     uint32_t part = 0;
-
     m->b = b;
     m->nfa = nfa;
     m->out = gram_temp(b, sizeof(*m->out));
@@ -328,7 +320,6 @@ struct gram_subset *gram_subset_build(struct gram_build *b, const struct gram_nf
 {
     uint64_t begin = b->steps;
     struct maker *m = prepare(b, nfa);
-
     m->stamp_now++;
     for (uint32_t p = 0; p < nfa->n_parts; p++)
         add(m, nfa->start[p], BEGIN);

@@ -27,7 +27,6 @@ static uint32_t find(struct gram_build *b, const struct gram_trie_builder *t, ui
                      uint8_t byte)
 {
     uint32_t n = 0;
-
     for (uint32_t e = t->nodes[node].first; e; e = t->nodes[e].next) {
         if (++n % 16 == 0) gram_steps(b, 1);
         if (t->nodes[e].byte == byte) return t->nodes[e].to;
@@ -51,7 +50,6 @@ static uint32_t descend(struct gram_build *b, struct gram_trie_builder *t, uint3
                         uint8_t byte, bool any_case)
 {
     uint32_t child = find(b, t, node, byte);
-
     if (child) return child;
     child = new_node(b, t, byte);
     link_edge(t, node, child);
@@ -69,7 +67,6 @@ bool gram_trie_add(struct gram_build *b, struct gram_trie_builder *t, const char
 {
     uint32_t node = 0;
     size_t escape_end = 0, hex_end = 0;
-
     if (t->n == 0) new_node(b, t, 0);
     for (size_t i = 0; i < len; i++) {
         if (text[i] == '\\' && i >= escape_end && i + 1 < len) {
@@ -106,7 +103,6 @@ static void enter(struct layout *l, struct open_node *o, uint32_t draft, uint32_
 {
     const struct gram_trie_draft *d = &l->t->nodes[draft];
     struct gram_trie_node *n = &l->nodes[l->n_nodes];
-
     assert(!l->place[draft]); /* a node has one place */
     l->place[draft] = l->n_nodes + 1;
     *n = (struct gram_trie_node){.edges = l->n_edges,
@@ -124,7 +120,6 @@ static void enter(struct layout *l, struct open_node *o, uint32_t draft, uint32_
 static void walk(struct layout *l, struct open_node *stack)
 {
     uint32_t depth = 0;
-
     enter(l, &stack[depth++], 0, 0);
     while (depth > 0) {
         struct open_node *o = &stack[depth - 1];
@@ -150,7 +145,6 @@ void gram_trie_finish(struct gram_build *b, const struct gram_trie_builder *t,
 {
     struct layout l = {.t = t};
     uint32_t n = t->n ? t->n : 1;
-
     *ret = (struct gram_trie){0};
     l.nodes = gram_keep_array(b, n, sizeof(*l.nodes));
     if (t->n) {

@@ -15,7 +15,6 @@ static int read_token(struct gram_vocab *v, const struct gram_vocab_params *p, i
 {
     char buf[GRAM_MAX_TOKEN_BYTES];
     size_t n = p->bytes(p->ctx, id, buf, sizeof(buf));
-
     if (n > sizeof(buf)) n = 0; /* too long to be generated under a grammar */
     if (n > 0 && (n == 1 ? buf[0] == '\xff' : memchr(buf + 1, 0xFF, n - 1) != NULL)) n = 0;
     if (*len + n > UINT32_MAX / 2) return GRAM_ENOMEM;
@@ -36,7 +35,6 @@ static int read_texts(struct gram_vocab *v, const struct gram_vocab_params *p)
 {
     size_t cap = (size_t)v->n_ids * 8 + 64;
     uint32_t len = 0;
-
     v->text = malloc(cap);
     v->offsets = calloc((size_t)v->n_ids + 1, sizeof(*v->offsets));
     if (!v->text || !v->offsets) return GRAM_ENOMEM;
@@ -92,7 +90,6 @@ static uint64_t head_of(const char *text, size_t n)
 static void sort_by_byte(const struct entry *from, struct entry *to, size_t n, int shift)
 {
     size_t count[257] = {0};
-
     for (size_t i = 0; i < n; i++)
         count[(from[i].head >> shift & 0xFF) + 1]++;
     for (int b = 0; b < 256; b++)
@@ -141,7 +138,6 @@ static struct entry *sorted_entries(const struct gram_vocab *v, size_t *ret_n)
     struct entry *a = calloc((size_t)v->n_ids + 1, sizeof(*a));
     struct entry *b = calloc((size_t)v->n_ids + 1, sizeof(*b));
     size_t n = 0, len;
-
     for (int32_t id = 0; a && b && id < v->n_ids; id++) {
         const char *text = gram_vocab_text(v, id, &len);
         if (text && !is_end_id(v, id)) a[n++] = (struct entry){head_of(text, len), id};
@@ -189,7 +185,6 @@ static void fill_nodes(struct gram_vocab *v, const struct entry *e, size_t n)
 {
     uint32_t open[GRAM_MAX_TOKEN_BYTES + 1] = {0}; /* by depth */
     size_t depth = 0, len;
-
     v->nodes[0] = (struct gram_tok_node){.id = -1};
     v->n_nodes = 1;
     for (size_t i = 0; i < n; i++) {
@@ -222,7 +217,6 @@ static int build_trie(struct gram_vocab *v)
 {
     size_t n;
     struct entry *e = sorted_entries(v, &n);
-
     if (!e) return GRAM_ENOMEM;
     size_t n_nodes = count_nodes(v, e, n);
     v->nodes = calloc(n_nodes, sizeof(*v->nodes));
@@ -246,7 +240,6 @@ static int build_trie(struct gram_vocab *v)
 static int index_bytes(struct gram_vocab *v)
 {
     uint32_t *first = v->first_by_byte, next[256];
-
     v->by_byte = calloc(v->n_nodes, sizeof(*v->by_byte));
     if (!v->by_byte) return GRAM_ENOMEM;
     for (uint32_t i = 1; i < v->n_nodes; i++) {
@@ -279,7 +272,6 @@ int gram_vocab_create(struct gram_vocab **ret, const struct gram_vocab_params *p
 {
     struct gram_vocab *v = calloc(1, sizeof(*v));
     int rc = GRAM_ENOMEM;
-
     if (!v) return rc;
     rc = GRAM_EINVAL;
     if (params->n_ids <= 0) goto out;
@@ -367,7 +359,6 @@ static size_t special_token(const struct gram_vocab *v, const char *text, size_t
 {
     uint32_t node = v->root_child[0xFF];
     size_t depth = 1;
-
     for (; node && v->nodes[node].id < 0 && depth < len; depth++)
         node = child_at(v, node, (uint8_t)text[depth]);
     return node && v->nodes[node].id >= 0 ? depth : 0;

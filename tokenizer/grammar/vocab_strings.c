@@ -32,7 +32,6 @@ static int add_exit(struct walk *w, uint32_t node, uint16_t n_chars)
 {
     struct gram_vocab *v = w->v;
     uint32_t n = v->n_exits[w->dialect];
-
     if (n == w->cap_exits) {
         w->cap_exits = n ? n * 2 : 64;
         struct gram_exit *p = realloc(v->exits[w->dialect], w->cap_exits * sizeof(*p));
@@ -54,7 +53,6 @@ static void note_token(struct walk *w, const struct gram_tok_node *node, uint16_
 {
     struct gram_vocab *v = w->v;
     uint64_t *inside = v->inside[w->dialect];
-
     gram_set_token(v, node, inside);
     if (w->dialect == GRAM_LEX_FREE) v->n_chars[node->id] = n_chars;
 }
@@ -63,7 +61,6 @@ static int walk_trie(struct walk *w)
 {
     struct gram_vocab *v = w->v;
     const uint8_t(*next)[256] = v->lexer.next[w->dialect];
-
     w->places[0] = (struct place){GRAM_LEX_BODY, 0};
     for (uint32_t i = 1; i < v->n_nodes;) {
         const struct gram_tok_node *node = &v->nodes[i];
@@ -95,7 +92,6 @@ static bool is_inside(const struct gram_vocab *v, int32_t id)
 static int sort_by_chars(struct gram_vocab *v)
 {
     uint32_t n = 0;
-
     for (int32_t id = 0; id < v->n_ids; id++)
         if (is_inside(v, id) && v->n_chars[id] > v->max_chars) v->max_chars = v->n_chars[id];
     v->by_chars = calloc((size_t)v->n_ids + 1, sizeof(*v->by_chars));
@@ -133,7 +129,6 @@ static int find_groups(struct gram_vocab *v)
     uint8_t *groups = malloc(v->n_nodes), state[GRAM_MAX_TOKEN_BYTES + 1];
     uint32_t path[GRAM_MAX_TOKEN_BYTES + 1] = {0};
     uint32_t sums[GRAM_MAX_TOKEN_BYTES + 2] = {0}; /* of the nodes of a depth that were passed */
-
     if (!groups) return GRAM_ENOMEM;
     state[0] = GRAM_LEX_BODY;
     for (uint32_t i = 1; i < v->n_nodes; i++) {
@@ -159,7 +154,6 @@ void gram_vocab_add_groups(const struct gram_vocab *v, uint32_t groups, uint64_t
 {
     const uint64_t *without[GRAM_CHAR_GROUPS];
     int n = 0;
-
     groups &= ~(1u << GRAM_CHAR_OTHER);
     for (int g = 0; g < GRAM_CHAR_GROUPS; g++)
         if (!(groups >> g & 1)) without[n++] = v->with[g];
@@ -174,7 +168,6 @@ void gram_vocab_add_groups(const struct gram_vocab *v, uint32_t groups, uint64_t
 int gram_vocab_read_strings(struct gram_vocab *v)
 {
     uint64_t *sets = calloc((GRAM_CHAR_SETS + GRAM_CHAR_GROUPS) * v->n_words, sizeof(*sets));
-
     v->at_most[1] = sets;
     v->n_chars = calloc((size_t)v->n_ids, sizeof(*v->n_chars));
     v->inside[0] = calloc(v->n_words, sizeof(*v->inside[0]));

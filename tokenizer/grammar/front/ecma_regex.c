@@ -79,7 +79,6 @@ static uint32_t read_braced_hex(struct parser *p, size_t begin)
 {
     uint32_t v = 0;
     size_t n = 0;
-
     for (; !at_end(p) && hex_value((unsigned char)p->in.text[p->in.pos]) >= 0; n++) {
         v = v * 16 + (uint32_t)hex_value((unsigned char)p->in.text[p->in.pos++]);
         if (v > GRAM_MAX_CODE_POINT) refuse(p, "the escape at byte %zu is above U+10FFFF.", begin);
@@ -111,7 +110,6 @@ static uint32_t read_char_escape(struct parser *p, uint32_t c, size_t begin)
 {
     static const char from[] = "tnvfr", to[] = "\t\n\v\f\r";
     const char *known = c < 0x80 && c ? strchr(from, (int)c) : NULL;
-
     if (known) return (uint32_t)to[known - from];
     if (c == '0' && (at_end(p) || p->in.text[p->in.pos] < '0' || p->in.text[p->in.pos] > '9'))
         return 0;
@@ -141,7 +139,6 @@ static void read_property(struct parser *p, bool inverted, size_t begin, struct 
     const char *close = gram_source_accept(&p->in, "{")
                             ? memchr(p->in.text + p->in.pos, '}', p->in.len - p->in.pos)
                             : NULL;
-
     if (!close) refuse(p, "malformed property at byte %zu.", begin);
     size_t n = (size_t)(close - p->in.text) - p->in.pos;
     if (!gram_charset_add_property(p->b, &property, p->in.text + p->in.pos, n))
@@ -173,7 +170,6 @@ static bool read_class_atom(struct parser *p, struct gram_charset *set, uint32_t
 {
     size_t begin = p->in.pos;
     uint32_t c = gram_source_char(&p->in);
-
     if (c == '\\') {
         if (at_end(p)) refuse(p, "the pattern ends in a backslash.");
         c = gram_source_char(&p->in);
@@ -191,7 +187,6 @@ static struct gram_ex *read_class(struct parser *p)
     struct gram_charset *set = gram_temp(p->b, sizeof(*set));
     size_t begin = p->in.pos - 1;
     bool inverted = gram_source_accept(&p->in, "^");
-
     while (!gram_source_accept(&p->in, "]")) {
         uint32_t lo, hi;
         if (at_end(p)) refuse(p, "the class at byte %zu does not end.", begin);
@@ -227,7 +222,6 @@ static bool read_count(struct parser *p, uint32_t *ret)
 {
     uint64_t v = 0;
     size_t begin = p->in.pos;
-
     while (!at_end(p) && p->in.text[p->in.pos] >= '0' && p->in.text[p->in.pos] <= '9') {
         v = v * 10 + (uint64_t)(p->in.text[p->in.pos++] - '0');
         if (v > INT32_MAX) not_supported(p, "a count above 2147483647", begin);
@@ -240,7 +234,6 @@ static bool read_count(struct parser *p, uint32_t *ret)
 static bool read_braces(struct parser *p, uint32_t *min, uint32_t *max)
 {
     size_t begin = p->in.pos;
-
     if (gram_source_accept(&p->in, "{") && read_count(p, min)) {
         *max = *min;
         if (gram_source_accept(&p->in, ",") && !read_count(p, max)) *max = GRAM_INFINITE;
@@ -273,7 +266,6 @@ static struct gram_ex *read_quantified(struct parser *p, struct gram_ex *x)
 {
     uint32_t min, max;
     size_t begin = p->in.pos;
-
     if (!read_quantifier(p, &min, &max)) return x;
     gram_source_accept(&p->in, "?"); /* lazy: the same language */
     size_t next = p->in.pos;
@@ -302,7 +294,6 @@ static struct gram_ex *read_group(struct parser *p, bool *quantifiable)
 {
     size_t begin = p->in.pos - 1;
     bool negated = gram_source_accept(&p->in, "?!");
-
     *quantifiable = !negated && !gram_source_accept(&p->in, "?=");
     if (gram_source_at(&p->in, "?<=") || gram_source_at(&p->in, "?<!"))
         not_supported(p, "look-behind", begin);
@@ -322,7 +313,6 @@ static struct gram_ex *read_group(struct parser *p, bool *quantifiable)
 static struct gram_ex *read_escape(struct parser *p, bool *quantifiable)
 {
     size_t begin = p->in.pos - 1;
-
     if (at_end(p)) refuse(p, "the pattern ends in a backslash.");
     uint32_t c = gram_source_char(&p->in);
     if (c == 'b' || c == 'B') {
@@ -352,7 +342,6 @@ static struct gram_ex *read_term(struct parser *p)
     size_t begin = p->in.pos;
     uint32_t min, max;
     struct gram_ex *x;
-
     if (gram_source_at(&p->in, "*") || gram_source_at(&p->in, "+") || gram_source_at(&p->in, "?") ||
         read_braces(p, &min, &max))
         refuse(p, "there is nothing to repeat at byte %zu.", begin);
@@ -380,7 +369,6 @@ static struct gram_ex *read_term(struct parser *p)
 static struct gram_ex *read_alternatives(struct parser *p)
 {
     struct gram_ex_list alternatives = {0};
-
     do {
         struct gram_ex_list terms = {0};
         while (!at_end(p) && !gram_source_at(&p->in, "|") && !gram_source_at(&p->in, ")"))
@@ -394,7 +382,6 @@ struct gram_ex *gram_regex_parse(struct gram_build *b, const char *text, size_t 
                                  const struct gram_regex_source *source)
 {
     struct parser p = {.b = b, .source = source, .in = {.text = text, .len = len}};
-
     if (!utf8_valid(text, len)) refuse(&p, "not valid UTF-8.");
     struct gram_ex *x = read_alternatives(&p);
     if (!at_end(&p)) refuse(&p, "unmatched ) at byte %zu.", p.in.pos);

@@ -104,7 +104,6 @@ static uint32_t read_hex(struct parser *p, int n)
 static uint32_t read_char(struct parser *p)
 {
     static const char from[] = "tnr\\\"[]", to[] = "\t\n\r\\\"[]";
-
     if (gram_source_peek(&p->in) < 0) refuse(p, "the grammar ends inside a literal or class.");
     if (!gram_source_accept(&p->in, "\\")) return gram_source_char(&p->in);
     if (gram_source_accept(&p->in, "x")) return read_hex(p, 2);
@@ -122,7 +121,6 @@ static uint32_t read_char(struct parser *p)
 static struct gram_ex *read_literal(struct parser *p)
 {
     struct gram_ex_list chars = {0};
-
     while (!gram_source_accept(&p->in, "\"")) {
         if (gram_source_peek(&p->in) == '\n') refuse(p, "the literal does not end on its line.");
         gram_ex_push(p->b, &chars, gram_ex_char(p->b, read_char(p)));
@@ -134,7 +132,6 @@ static struct gram_ex *read_class(struct parser *p)
 {
     struct gram_charset *set = gram_temp(p->b, sizeof(*set));
     bool inverted = gram_source_accept(&p->in, "^");
-
     while (!gram_source_accept(&p->in, "]")) {
         if (gram_source_peek(&p->in) == '\n') refuse(p, "the class does not end on its line.");
         uint32_t lo = read_char(p), hi = lo;
@@ -157,7 +154,6 @@ static struct gram_ex *read_reference(struct parser *p)
     const char *name = p->in.text + p->in.pos;
     uint32_t line = line_of(p);
     size_t n = read_name(p);
-
     for (size_t i = 0; gram_source_peek(&p->in) == '(' && i < sizeof(macros) / sizeof(macros[0]);
          i++)
         if (strlen(macros[i]) == n && memcmp(macros[i], name, n) == 0)
@@ -197,7 +193,6 @@ static uint32_t read_count(struct parser *p)
 {
     uint64_t v = 0;
     size_t begin = p->in.pos;
-
     for (; gram_source_peek(&p->in) >= '0' && gram_source_peek(&p->in) <= '9'; p->in.pos++) {
         v = v * 10 + (uint64_t)(gram_source_peek(&p->in) - '0');
         if (v > INT32_MAX) refuse(p, "the count is above 2147483647.");
@@ -241,7 +236,6 @@ static bool read_quantifier(struct parser *p, uint32_t *min, uint32_t *max, bool
 static struct gram_ex *read_repeated(struct parser *p, struct gram_ex *x, bool nested)
 {
     uint32_t min, max;
-
     skip_spaces(p, nested);
     if (!read_quantifier(p, &min, &max, nested)) return x;
     skip_spaces(p, nested);
@@ -256,7 +250,6 @@ static struct gram_ex *read_sequence(struct parser *p, bool nested)
 {
     struct gram_ex_list list = {0};
     struct gram_ex *x;
-
     while ((x = read_element(p))) {
         gram_ex_push(p->b, &list, read_repeated(p, x, nested));
         skip_spaces(p, nested);
@@ -267,7 +260,6 @@ static struct gram_ex *read_sequence(struct parser *p, bool nested)
 static struct gram_ex *read_alternatives(struct parser *p, bool nested)
 {
     struct gram_ex_list list = {0};
-
     do {
         skip_spaces(p, list.n > 0 || nested);
         if (list.n > 0 && gram_source_peek(&p->in) < 0) refuse(p, "expected an alternative.");
@@ -283,7 +275,6 @@ static void read_rule(struct parser *p)
     const char *name = p->in.text + p->in.pos;
     uint32_t line = line_of(p);
     size_t n = read_name(p);
-
     if (gram_source_at(&p->in, "%") ||
         (n && !gram_source_at(&p->in, "::=") && gram_source_at(&p->in, ":")))
         refuse_notation(p, "Lark's notation is not supported");
@@ -303,7 +294,6 @@ static void read_rule(struct parser *p)
 uint32_t gram_gbnf_node(struct gram_build *b, const char *text, size_t len)
 {
     struct parser p = {.b = b, .in = {.text = text, .len = len}};
-
     if (len > MAX_BYTES)
         gram_fail(b, GRAM_EGRAMMAR, "grammar: %zu bytes; at most %d.", len, MAX_BYTES);
     if (!utf8_valid(text, len)) gram_fail(b, GRAM_EGRAMMAR, "grammar: not valid UTF-8.");

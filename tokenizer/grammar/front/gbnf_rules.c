@@ -47,7 +47,6 @@ void gram_gbnf_define(struct gram_build *b, struct gram_gbnf *g, const char *nam
 {
     uint32_t i = gram_gbnf_rule(b, g, name, len, line); /* may move the rules */
     struct gram_gbnf_rule *r = &g->rules[i];
-
     if (r->x)
         gram_fail(b, GRAM_EGRAMMAR, "grammar line %u: rule %s is defined twice.", line,
                   quoted(b, r));
@@ -113,7 +112,6 @@ static void visit_left(struct gram_build *b, struct gram_gbnf *g, const struct g
 static void check_left(struct gram_build *b, struct gram_gbnf *g, uint32_t rule, int depth)
 {
     struct gram_gbnf_rule *r = &g->rules[rule];
-
     gram_steps(b, 1);
     if (r->left_visit == OPEN)
         gram_fail(b, GRAM_EGRAMMAR, "grammar: rule %s is left-recursive.", quoted(b, r));
@@ -133,7 +131,6 @@ static bool refers_to_recursive(struct gram_build *b, struct gram_gbnf *g, const
                                 int depth)
 {
     bool found = false;
-
     if (x->kind == GRAM_EX_RULE) {
         find_recursion(b, g, x->ref, depth);
         return g->rules[x->ref].recursive || g->rules[x->ref].visit == OPEN;
@@ -146,7 +143,6 @@ static bool refers_to_recursive(struct gram_build *b, struct gram_gbnf *g, const
 static void find_recursion(struct gram_build *b, struct gram_gbnf *g, uint32_t rule, int depth)
 {
     struct gram_gbnf_rule *r = &g->rules[rule];
-
     gram_steps(b, 1);
     if (r->visit != NEW) return;
     if (depth == MAX_DEPTH) gram_fail(b, GRAM_EGRAMMAR, "grammar: rules nest too deep.");
@@ -190,7 +186,6 @@ static bool make_star(struct gram_build *b, struct gram_gbnf_rule *r, uint32_t r
 static void make_loop(struct gram_build *b, struct gram_gbnf_rule *r, uint32_t rule)
 {
     struct gram_ex_list rounds = {0}, ends = {0}, both = {0};
-
     if (make_star(b, r, rule) || r->x->kind != GRAM_EX_ALT || !mentions(r->x, rule)) return;
     for (uint32_t i = 0; i < r->x->n; i++) {
         struct gram_ex *x = r->x->kids[i], *round = before_itself(b, x, rule);
@@ -217,7 +212,6 @@ static void inline_kids(struct gram_build *b, struct gram_gbnf *g, const struct 
 static struct gram_ex *inlined(struct gram_build *b, struct gram_gbnf *g, struct gram_ex *x)
 {
     struct gram_ex_list kids = {0};
-
     switch (x->kind) {
     case GRAM_EX_RULE: {
         struct gram_gbnf_rule *r = &g->rules[x->ref];
@@ -251,7 +245,6 @@ static uint32_t build_nodes(struct gram_build *b, struct gram_gbnf *g, uint32_t 
     uint32_t *queue = gram_temp_array(b, g->n, sizeof(*queue)), n = 0;
     uint32_t *nodes = gram_temp_array(b, g->n, sizeof(*nodes));
     struct gram_ex start = {.kind = GRAM_EX_RULE, .has_rules = true, .ref = root};
-
     mark_used(g, &start, queue, &n);
     for (uint32_t i = 0; i < n; i++)
         mark_used(g, g->rules[queue[i]].x, queue, &n);
@@ -269,7 +262,6 @@ static uint32_t build_nodes(struct gram_build *b, struct gram_gbnf *g, uint32_t 
 uint32_t gram_gbnf_finish(struct gram_build *b, struct gram_gbnf *g)
 {
     uint32_t n = g->n, root = gram_gbnf_rule(b, g, "root", 4, 0);
-
     for (uint32_t i = 0; i < g->n; i++) {
         const struct gram_gbnf_rule *r = &g->rules[i];
         if (r->x) continue;

@@ -34,7 +34,6 @@ static struct group group_of(const struct gram_js *schema)
 {
     struct group g = {.prefix = gram_js_get(schema, "prefixItems")};
     const struct gram_js *items = gram_js_get(schema, "items");
-
     if (!g.prefix && items && items->type == GRAM_JS_ARRAY) {
         g.prefix = items;
         g.rest = gram_js_get(schema, "additionalItems");
@@ -52,7 +51,6 @@ static uint64_t count_evaluated(struct gram_build *b, const struct gram_js *sche
     struct group g = group_of(schema);
     uint64_t n = g.prefix ? g.prefix->n : 0;
     struct gram_js *ref = gram_js_get(schema, "$ref"), *all = gram_js_get(schema, "allOf");
-
     if (g.rest || (inner && gram_js_get(schema, "unevaluatedItems"))) return GRAM_INFINITE;
     if (ref) raise(&n, count_evaluated(b, gram_resolve(b, ref), true));
     for (const struct gram_js *s = all ? all->child : NULL; s; s = s->next)
@@ -71,7 +69,6 @@ static void add_items(struct facts *f, const struct gram_item *item)
 static void collect(struct gram_build *b, const struct gram_alt *alt, struct facts *f)
 {
     const struct gram_item **items = gram_items(b, alt);
-
     *f = (struct facts){.b = b, .count.max = GRAM_INFINITE};
     for (uint32_t i = 0; i < alt->n; i++) {
         const struct gram_item *item = items[i];
@@ -100,7 +97,6 @@ static void collect(struct gram_build *b, const struct gram_alt *alt, struct fac
 static uint32_t members_of(struct facts *f, uint64_t i, struct gram_member *out)
 {
     uint32_t n = 0;
-
     gram_steps(f->b, 1 + f->n / 8);
     for (uint32_t k = 0; k < f->n; k++) {
         struct group *g = &f->groups[k];
@@ -122,7 +118,6 @@ static uint32_t members_of(struct facts *f, uint64_t i, struct gram_member *out)
 static bool can_be_unique(struct gram_build *b, const struct gram_member *members, uint32_t n)
 {
     struct gram_alts alts = gram_expand(b, members, n);
-
     for (uint32_t i = 0; i < alts.n; i++) {
         uint32_t types = alts.alts[i].types;
         for (const struct gram_item *k = alts.alts[i].last; k; k = k->before) {
@@ -137,7 +132,6 @@ static bool can_be_unique(struct gram_build *b, const struct gram_member *member
 static void set_unique(struct gram_build *b, struct facts *f, struct gram_array *a)
 {
     struct gram_member *members = gram_temp_array(b, f->n + 1, sizeof(*members));
-
     if (!f->unique || a->max <= 1) return;
     uint32_t n = a->n_prefix ? GRAM_NONE : members_of(f, 0, members);
     if (n != GRAM_NONE && can_be_unique(b, members, n))
@@ -150,7 +144,6 @@ static void set_items(struct gram_build *b, struct facts *f, struct gram_array *
 {
     struct gram_member *members = gram_temp_array(b, f->n + 1, sizeof(*members));
     uint64_t n_prefix = 0;
-
     for (uint32_t k = 0; k < f->n; k++) {
         if (f->groups[k].prefix) raise(&n_prefix, f->groups[k].prefix->n);
         raise(&n_prefix, f->groups[k].from);
@@ -180,7 +173,6 @@ void gram_build_array(struct gram_build *b, struct gram_value_draft *d, const st
 {
     struct facts f;
     struct gram_array a = {.n_prefix = 0};
-
     collect(b, alt, &f);
     if (f.count.min <= f.count.max && f.count.min < GRAM_INFINITE) {
         a.min = (uint32_t)f.count.min;

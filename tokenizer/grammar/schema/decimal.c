@@ -32,7 +32,6 @@ static int64_t read_exponent(const char *text, size_t len)
 {
     bool minus = len && text[0] == '-';
     int64_t e = 0;
-
     for (size_t i = len && (text[0] == '-' || text[0] == '+'); i < len; i++)
         if (e <= MAX_EXP) e = e * 10 + (text[i] - '0');
     if (e > MAX_EXP) e = MAX_EXP;
@@ -44,7 +43,6 @@ struct gram_decimal gram_decimal_read(struct gram_build *b, const char *text, si
     struct gram_decimal x = {.negative = len && text[0] == '-'};
     char *digits = gram_temp(b, len + 1);
     bool behind_point = false;
-
     gram_steps(b, len / 16);
     for (size_t i = x.negative; i < len; i++) {
         if (text[i] == 'e' || text[i] == 'E') {
@@ -76,7 +74,6 @@ struct gram_decimal gram_decimal_bound(struct gram_build *b, const char *text, s
 {
     struct gram_decimal exact = gram_decimal_read(b, text, len);
     char shortest[40];
-
     *ret_infinite = false;
     if (is_64_bit(&exact)) return exact;
     char *copy = gram_temp(b, len + 1);
@@ -142,7 +139,6 @@ static uint64_t shift(uint64_t v, int64_t n, uint64_t m)
 bool gram_decimal_is_multiple(const struct gram_decimal *x, uint64_t m, int places)
 {
     uint64_t rest = 0;
-
     if (x->n && x->exp < -places) return false;
     for (uint32_t i = 0; i < x->n; i++)
         rest = (uint64_t)(((__uint128_t)rest * 10 + (uint64_t)(x->digits[i] - '0')) % m);
@@ -162,7 +158,6 @@ uint32_t gram_decimal_places(const struct gram_decimal *x)
 bool gram_decimal_scaled(const struct gram_decimal *x, int places, uint64_t *ret)
 {
     uint64_t v = 0;
-
     if (x->exp < -places || (x->n && top(x) + places > 19)) return false;
     for (int64_t power = x->n ? top(x) : 0; power >= -places; power--) {
         uint64_t digit = (uint64_t)(gram_decimal_digit(x, power) - '0');
@@ -187,7 +182,6 @@ const char *gram_decimal_print(struct gram_build *b, const struct gram_decimal *
 {
     enum { MAX_PLAIN = 25 };
     char *text, *p;
-
     if (!x->n) return "0";
     if (top(x) > MAX_PLAIN || x->exp < -MAX_PLAIN) return print_scientific(b, x);
     p = text = gram_temp(b, 2 * MAX_PLAIN + 8);

@@ -15,7 +15,6 @@
 static bool values_contradict(struct gram_build *b, const struct gram_alt *alt)
 {
     const struct gram_item *first = alt->last;
-
     while (first && (!gram_is_values(first) || first->negated))
         first = first->before;
     if (!first) return false;
@@ -30,7 +29,6 @@ static bool counts_contradict(struct gram_build *b, const struct gram_alt *alt, 
                               enum gram_kw max)
 {
     struct gram_count r = {0, GRAM_INFINITE};
-
     for (const struct gram_item *i = alt->last; i; i = i->before)
         gram_count_add(b, &r, i, min, max);
     return r.min > r.max;
@@ -49,7 +47,6 @@ static bool collect_members(struct gram_build *b, const struct gram_alt *alt, co
                             uint32_t len, struct gram_member *out, uint32_t max, uint32_t *ret_n)
 {
     uint32_t n = 0;
-
     gram_steps(b, 1 + alt->n / 16);
     for (const struct gram_item *i = alt->last; i; i = i->before) {
         if (i->kw == GRAM_KW_ABSENT && same_name(i, name, len)) return false;
@@ -76,7 +73,6 @@ static bool key_contradicts(struct gram_build *b, const struct gram_alt *alt, co
     struct gram_member members[MAX_MEMBERS];
     bool contradicts = true;
     uint32_t n;
-
     if (!collect_members(b, alt, name, len, members, depth ? MAX_MEMBERS : 0, &n)) return true;
     if (n < 2 && !(n == 1 && members[0].schema->type == GRAM_JS_FALSE)) return false;
     b->schema->level++;
@@ -106,7 +102,6 @@ static bool object_contradicts(struct gram_build *b, const struct gram_alt *alt,
 static bool alt_contradicts(struct gram_build *b, const struct gram_alt *alt, int depth)
 {
     uint32_t types = alt->types;
-
     gram_steps(b, 1 + alt->n / 2);
     if (!types || values_contradict(b, alt)) return true;
     if ((types & GRAM_T_STRING) &&
@@ -128,7 +123,6 @@ static bool are_disjoint(struct gram_build *b, struct gram_js *x, struct gram_js
     enum { MAX_LOOKED_AT = 64 };
     struct gram_alts alts = {0};
     bool disjoint = true;
-
     b->schema->level++;
     gram_alts_push(b, &alts, (struct gram_alt){.types = GRAM_T_ALL});
     alts = gram_apply(b, alts, x, false);
@@ -146,7 +140,6 @@ static uint32_t find_overlaps(struct gram_build *b, const struct gram_js *list, 
                               uint32_t ret_first[2])
 {
     uint32_t n = 0, i = 0, j;
-
     for (struct gram_js *x = list->child; x; x = x->next, i++) {
         j = i + 1;
         for (struct gram_js *y = x->next; y; y = y->next, j++) {
@@ -175,7 +168,6 @@ static bool apply_exactly(struct gram_build *b, struct gram_alts in, const struc
 {
     struct gram_alts out = {0};
     uint32_t i = 0, j;
-
     for (struct gram_js *x = list->child; x; x = x->next, i++) {
         struct gram_alts one = gram_apply(b, in, x, false);
         j = 0;
@@ -196,7 +188,6 @@ struct gram_alts gram_apply_one_of(struct gram_build *b, struct gram_alts in, st
 {
     uint32_t first[2] = {0, 0};
     struct gram_alts out = {0};
-
     if (list->n == 1) return gram_apply(b, in, list->child, false);
     if (b->schema->level > 1) { /* a look only: more is as good */
         for (struct gram_js *s = list->child; s; s = s->next)

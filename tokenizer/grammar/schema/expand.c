@@ -37,7 +37,6 @@ struct gram_alts gram_alts_join(struct gram_build *b, struct gram_alts x, struct
 struct gram_alts gram_restrict(struct gram_build *b, struct gram_alts in, uint32_t types)
 {
     struct gram_alts out = {.too_many = in.too_many};
-
     for (uint32_t i = 0; i < in.n; i++) {
         struct gram_alt alt = in.alts[i];
         alt.types &= types;
@@ -51,7 +50,6 @@ struct gram_alts gram_assert(struct gram_build *b, struct gram_alts in, struct g
                              uint32_t types)
 {
     struct gram_alts out = gram_restrict(b, in, types);
-
     for (uint32_t i = 0; i < out.n; i++) {
         struct gram_item *new_item = gram_temp(b, sizeof(*new_item));
         *new_item = item;
@@ -86,7 +84,6 @@ struct gram_alts gram_apply_any_of(struct gram_build *b, struct gram_alts in, st
                                    const char *keyword)
 {
     struct gram_alts out = {0};
-
     for (struct gram_js *s = list->child; s; s = s->next)
         out = gram_alts_join(b, out, gram_apply(b, in, s, false));
     if (in.n > 1 && out.n > 16) out = gram_drop_contradictions(b, out);
@@ -112,7 +109,6 @@ static struct gram_alts apply_if(struct gram_build *b, struct gram_alts in, stru
                                  struct gram_js *condition)
 {
     struct gram_js *then = gram_js_get(schema, "then"), *other = gram_js_get(schema, "else");
-
     if (!then && !other) return in;
     if (then) gram_check_keyword(b, GRAM_KW_THEN_ELSE, then);
     if (other) gram_check_keyword(b, GRAM_KW_THEN_ELSE, other);
@@ -138,7 +134,6 @@ static struct gram_alts depend_on_key(struct gram_build *b, struct gram_alts in,
                                       struct gram_js *schema)
 {
     struct gram_item key = {.name = schema->key, .name_len = schema->key_len};
-
     key.kw = GRAM_KW_ABSENT;
     struct gram_alts without = gram_assert(b, in, key, GRAM_T_ALL);
     key.kw = GRAM_KW_PRESENT;
@@ -150,7 +145,6 @@ static struct gram_alts apply_dependencies(struct gram_build *b, struct gram_alt
                                            struct gram_js *map)
 {
     struct gram_alts begin = in;
-
     for (struct gram_js *v = map->child; v; v = v->next) {
         if (v->type == GRAM_JS_ARRAY) {
             struct gram_item item = {
@@ -173,7 +167,6 @@ static struct gram_alts apply_values(struct gram_build *b, struct gram_alts in,
                                      struct gram_js *schema, struct gram_js *value, enum gram_kw kw)
 {
     uint32_t types = 0;
-
     if (kw == GRAM_KW_CONST) types = gram_type_of_value(b, value);
     for (const struct gram_js *v = value->child; kw == GRAM_KW_ENUM && v; v = v->next)
         types |= gram_type_of_value(b, v);
@@ -195,7 +188,6 @@ static struct gram_alts apply_contains(struct gram_build *b, struct gram_alts in
                                        struct gram_js *schema, struct gram_js *value)
 {
     static const char *const counts[] = {"minContains", "maxContains"};
-
     gram_relax(b, value, "it can only be left out");
     for (int i = 0; i < 2; i++) {
         struct gram_js *count = gram_js_get(schema, counts[i]);
@@ -212,7 +204,6 @@ static bool has_choices(struct gram_build *b, const struct gram_js *schema, int 
     static const char *const names[] = {
         "anyOf",        "oneOf",    "if",          "not",          "dependentSchemas",
         "dependencies", "contains", "$dynamicRef", "$recursiveRef"};
-
     gram_steps(b, 3);
     if (schema->type != GRAM_JS_OBJECT) return false;
     if (depth > 20) return true;
@@ -249,7 +240,6 @@ static struct gram_alts apply_keyword(struct gram_build *b, struct gram_alts in,
                                       struct gram_js *schema, struct gram_js *value)
 {
     enum gram_kw kw = gram_kw_of(b, value);
-
     if (kw == GRAM_KW_NONE) return in;
     gram_check_keyword(b, kw, value);
     switch (kw) {
@@ -292,7 +282,6 @@ static struct gram_alts apply_keywords(struct gram_build *b, struct gram_alts in
                                        struct gram_js *schema)
 {
     bool keys = false;
-
     for (struct gram_js *v = schema->child; v && in.n; v = v->next) {
         bool about_keys = is_about_keys(gram_kw_of(b, v));
         if (!about_keys) in = apply_keyword(b, in, schema, v);
@@ -312,7 +301,6 @@ static struct gram_alts apply_object(struct gram_build *b, struct gram_alts in,
                                      struct gram_js *schema)
 {
     struct gram_js *ref = gram_js_get(schema, "$ref"), *nullable = gram_js_get(schema, "nullable");
-
     if (ref && !b->schema->siblings) return apply_keyword(b, in, schema, ref);
     struct gram_alts out = apply_keywords(b, in, schema);
     if (nullable) gram_check_keyword(b, GRAM_KW_NULLABLE, nullable);
@@ -324,7 +312,6 @@ struct gram_alts gram_apply(struct gram_build *b, struct gram_alts in, struct gr
                             bool negated)
 {
     struct gram_alts none = {.too_many = in.too_many};
-
     gram_steps(b, 1 + in.n / 8 + schema->n / 4);
     if (in.n == 0) return in;
     if (schema->type == GRAM_JS_TRUE || schema->type == GRAM_JS_FALSE)
@@ -349,7 +336,6 @@ struct gram_alts gram_apply(struct gram_build *b, struct gram_alts in, struct gr
 struct gram_alts gram_expand(struct gram_build *b, const struct gram_member *members, uint32_t n)
 {
     struct gram_alts alts = {0};
-
     gram_alts_push(b, &alts, (struct gram_alt){.types = GRAM_T_ALL});
     for (uint32_t i = 0; i < n; i++)
         alts = gram_apply(b, alts, members[i].schema, members[i].negated);

@@ -20,7 +20,6 @@ static void forget(struct gram_js *v)
 static void begin_again(struct gram_build *b)
 {
     struct gram_schema *s = b->schema;
-
     gram_steps(b, 1 + s->n_ids / 8);
     forget(s->root);
     s->depth = s->quiet = 0;
@@ -33,7 +32,6 @@ void gram_leave_out(struct gram_build *b, struct gram_js *at, const char *keywor
                     const char *format, ...)
 {
     struct gram_schema *s = b->schema;
-
     if (s->strict || !b->may_begin) {
         va_list ap;
         char pointer[GRAM_POINTER_BYTES];
@@ -52,7 +50,6 @@ static void build_goal(struct gram_build *b, const struct gram_goal_entry *e)
     if (setjmp(b->again)) begin_again(b);
     b->may_begin = true;
     struct gram_value_draft d = {.value = e->value};
-
     b->rules->reasons[e->value] =
         (struct gram_reason){.at = e->n ? e->members[0].schema : NULL, .because = GRAM_NONE};
     struct gram_alts alts = gram_expand(b, e->members, e->n);
@@ -72,7 +69,6 @@ static int draft_of(const struct gram_js *root)
                   {"draft-07", 7}, {"2019-09", 2019}, {"2020-12", 2020}};
     const struct gram_js *v = gram_js_get(root, "$schema");
     char uri[200];
-
     if (!v || v->type != GRAM_JS_STRING || v->len >= sizeof(uri)) return 2020;
     memcpy(uri, v->text, v->len);
     uri[v->len] = '\0';
@@ -96,7 +92,6 @@ static uint32_t root_goal(struct gram_build *b, bool object)
     static const char any_object[] = "{\"type\":\"object\"}";
     struct gram_schema *s = b->schema;
     struct gram_member members[2] = {{.schema = s->root}};
-
     if (object)
         members[1].schema = gram_js_parse(b, any_object, sizeof(any_object) - 1, 4, GRAM_EINVAL,
                                           "schema", &s->n_ids);
@@ -108,7 +103,6 @@ static void begin_schema(struct gram_build *b, bool strict)
 {
     const struct gram_schema *before = b->schema;
     struct gram_schema *s = gram_temp(b, sizeof(*s));
-
     if (before) {
         s->patterns = before->patterns;
         s->strings = before->strings;
@@ -122,7 +116,6 @@ static void begin_schema(struct gram_build *b, bool strict)
 static void read_schema(struct gram_build *b, const char *text, size_t len)
 {
     struct gram_schema *s = b->schema;
-
     if (len > GRAM_MAX_SCHEMA_BYTES)
         gram_fail_at(b, NULL, NULL, "the schema has %zu bytes; at most %d.", len,
                      GRAM_MAX_SCHEMA_BYTES);
@@ -177,7 +170,6 @@ uint32_t gram_schema_text_node(struct gram_build *b, const struct gram_part *par
 void gram_schema_empty(struct gram_build *b, const struct gram_schema *s)
 {
     const struct gram_reason *why = &b->rules->reasons[s->value];
-
     for (int i = 0; i < 1000 && !why->text && why->because != GRAM_NONE; i++)
         why = &b->rules->reasons[why->because];
     gram_fail_at(b, why->at, NULL, "no value is possible: %s.",

@@ -29,7 +29,6 @@ static struct gram_member *clean(struct gram_build *b, const struct gram_member 
 {
     struct gram_member *out = gram_temp_array(b, n, sizeof(*out));
     uint32_t k = 0;
-
     for (uint32_t i = 0; i < n; i++) {
         struct gram_member m = {follow(b, members[i].schema), members[i].negated};
         /* nothing is said, or it is there already */
@@ -67,7 +66,6 @@ uint32_t gram_goal(struct gram_build *b, const struct gram_member *members, uint
     struct gram_schema *s = b->schema;
     struct gram_member *own = clean(b, members, n, &n);
     struct gram_goal_entry **bucket = &s->buckets[hash_goal(own, n)], *e;
-
     gram_steps(b, 1 + n / 4);
     for (e = *bucket; e; e = e->hash_next, gram_steps(b, 1))
         if (same_goal(e, own, n)) return e->value;
@@ -118,7 +116,6 @@ void gram_add_literal(struct gram_build *b, struct gram_value_draft *d, const ch
 static void finish_literals(struct gram_build *b, struct gram_value_draft *d)
 {
     struct gram_trie trie;
-
     if (!d->n_hashes) return;
     gram_trie_finish(b, &d->literals, &trie);
     if (b->schema->has_unique) {
@@ -141,7 +138,6 @@ const char *gram_json_spell(struct gram_build *b, const char *text, size_t len, 
 {
     char *out = gram_temp(b, 6 * len + 1);
     size_t n = 0;
-
     for (size_t i = 0; i < len; i++) {
         uint8_t c = (uint8_t)text[i], letter = gram_escape_letter(c);
         if (letter) {

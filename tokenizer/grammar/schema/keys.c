@@ -29,7 +29,6 @@ struct classes {
 static struct classes *classes_of(struct gram_object_facts *f)
 {
     struct classes *c = gram_temp(f->b, sizeof(*c));
-
     c->f = f;
     c->p.b = f->b;
     for (uint32_t i = 0; i < f->n_patterns; i++) {
@@ -47,7 +46,6 @@ static uint32_t classify(const void *ctx, uint64_t matched)
 {
     struct classes *c = (struct classes *)ctx;
     uint64_t set = matched & c->patterns;
-
     if (!gram_names_hold(&c->p, matched)) return 0;
     uint32_t i = gram_find(c->f->b, c->sets, 0, c->n, set);
     if (i < c->n) return i + 1;
@@ -105,7 +103,6 @@ static void extend_words(struct words *w, uint32_t lo, uint32_t end, uint32_t to
 static void collect_words(struct words *w, uint32_t q)
 {
     const struct gram_classes *c = &w->d->classes;
-
     gram_steps(w->b, 1 + c->n_runs / 64);
     if (w->on_path[q] || w->len + 8 > w->cap) w->too_many = true;
     if (w->too_many) return;
@@ -124,7 +121,6 @@ static bool make_words(struct gram_object_facts *f, const struct gram_dfa *d,
                        const uint32_t *values)
 {
     struct words *w = gram_temp(f->b, sizeof(*w));
-
     w->b = f->b;
     w->d = d;
     w->cap = 1024;
@@ -153,7 +149,6 @@ static uint32_t outcome(const void *ctx, uint64_t matched)
 void gram_find_free_keys(struct gram_object_facts *f, struct gram_object *o)
 {
     struct gram_build *b = f->b;
-
     if (!f->n_patterns && !f->has_names) {
         o->free_value = gram_value_of_class(f, 0);
         o->free_kind = f->closed || o->free_value == GRAM_NONE ? GRAM_FREE_NONE : GRAM_FREE_ANY;

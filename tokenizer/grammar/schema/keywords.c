@@ -82,7 +82,6 @@ static const struct {
 static int find_keyword(const struct gram_js *member)
 {
     int lo = 0, hi = (int)N_KEYWORDS;
-
     while (lo < hi) {
         int mid = (lo + hi) / 2;
         size_t n = strlen(keywords[mid].name);
@@ -101,7 +100,6 @@ static int find_keyword(const struct gram_js *member)
 enum gram_kw gram_kw_of(const struct gram_build *b, struct gram_js *member)
 {
     enum { LOOKED_UP = 128 };
-
     if (!member->keyword) {
         int i = find_keyword(member);
         bool known = i >= 0 && keywords[i].since <= b->schema->draft;
@@ -233,7 +231,6 @@ static uint32_t type_named(struct gram_build *b, const struct gram_js *name)
 uint32_t gram_types_named(struct gram_build *b, const struct gram_js *type)
 {
     uint32_t types = 0;
-
     if (type->type != GRAM_JS_ARRAY) return type_named(b, type);
     for (const struct gram_js *v = type->child; v; v = v->next)
         types |= type_named(b, v);
@@ -262,7 +259,6 @@ void gram_relax(struct gram_build *b, struct gram_js *value, const char *why)
 {
     struct gram_schema *s = b->schema;
     bool annotation = gram_js_key_is(value, "format");
-
     if (s->level > 1) return; /* nobody asked for it yet */
     if (s->strict && !annotation) {
         const char *keyword =
@@ -286,7 +282,6 @@ static void add_relaxed(struct gram_build *b, const char *pointer)
     char text[9 * GRAM_POINTER_BYTES];
     size_t n =
         (size_t)snprintf(text, sizeof(text), "%.*s%s", GRAM_POINTER_BYTES, b->pointer, pointer);
-
     b->relaxed = gram_grow(b, b->relaxed, b->n_relaxed, &b->cap_relaxed, sizeof(*b->relaxed));
     b->relaxed[b->n_relaxed++] =
         gram_keep_copy(b, text, n < sizeof(text) ? n + 1 : sizeof(text), 1);
@@ -295,7 +290,6 @@ static void add_relaxed(struct gram_build *b, const char *pointer)
 void gram_schema_relaxed(struct gram_build *b, struct gram_schema *s)
 {
     char pointer[8 * GRAM_POINTER_BYTES];
-
     if (s->n_relaxed) qsort(s->relaxed, s->n_relaxed, sizeof(*s->relaxed), by_id);
     for (uint32_t i = 0; i < s->n_relaxed; i++) {
         gram_js_pointer(s->relaxed[i], pointer, sizeof(pointer));
@@ -306,7 +300,6 @@ void gram_schema_relaxed(struct gram_build *b, struct gram_schema *s)
 void gram_name_relaxed(struct gram_build *b, const char *keyword, size_t len, bool strict)
 {
     const char *name = gram_text(b, "%.*s", (int)len, keyword);
-
     if (strict)
         gram_fail_at(
             b, NULL, name,

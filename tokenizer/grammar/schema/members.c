@@ -142,7 +142,6 @@ static bool is_additional(const struct gram_object_facts *f, const struct key *k
                           const struct gram_js *schema)
 {
     uint32_t n = 0;
-
     for (const struct gram_key_schema *s = k->named ? k->named->schemas : NULL; s; s = s->next) {
         if (++n % 32 == 0) gram_steps(f->b, 1);
         if (s->item->kw == GRAM_KW_PROPERTIES && s->item->schema == schema) return false;
@@ -169,7 +168,6 @@ static void push_item(const struct gram_object_facts *f, struct members *m,
                       const struct gram_item *item, const struct key *k)
 {
     bool applies = false;
-
     switch (item->kw) {
     case GRAM_KW_PROPERTIES:
     case GRAM_KW_NOT_PROPERTY:
@@ -193,7 +191,6 @@ static void push_item(const struct gram_object_facts *f, struct members *m,
 static uint32_t value_of(const struct gram_object_facts *f, const struct key *k)
 {
     struct members m = {0};
-
     for (uint32_t i = 0; i < f->alt->n; i++)
         push_item(f, &m, f->items[i], k);
     gram_steps(f->b, 1 + f->alt->n / 16);

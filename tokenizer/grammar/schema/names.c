@@ -31,7 +31,6 @@ static uint32_t add_values(struct gram_name_parts *c, const struct gram_item *i,
 {
     struct gram_ex_list texts = {0};
     const struct gram_js *v = i->kw == GRAM_KW_ENUM ? i->value->child : i->value;
-
     for (; v; v = i->kw == GRAM_KW_ENUM ? v->next : NULL)
         if (v->type == GRAM_JS_STRING)
             gram_ex_push(c->b, &texts, gram_ex_text(c->b, v->text, v->len));
@@ -43,7 +42,6 @@ static void add_length(struct gram_name_parts *c, struct way *way,
 {
     struct gram_build *b = c->b;
     uint32_t max = facts->max < GRAM_INFINITE ? (uint32_t)facts->max : GRAM_INFINITE;
-
     if (facts->min == 0 && max == GRAM_INFINITE) return;
     if (facts->min > MAX_NAME_LENGTH || (max != GRAM_INFINITE && max > MAX_NAME_LENGTH))
         gram_leave_out(b, at, "propertyNames", "too complex: lengths of names above %d.",
@@ -58,7 +56,6 @@ static void add_way(struct gram_name_parts *c, struct gram_name_rule *rule,
     struct gram_build *b = c->b;
     struct gram_string_facts *facts = gram_temp(b, sizeof(*facts));
     struct way *way = gram_temp(b, sizeof(*way));
-
     if (!(alt->types & GRAM_T_STRING)) return;
     gram_string_facts(b, alt, true, facts); /* a declared key may be one */
     if (facts->min > facts->max || facts->min >= GRAM_INFINITE) return;
@@ -93,7 +90,6 @@ void gram_name_rules(struct gram_name_parts *c, const struct gram_object_facts *
 bool gram_names_hold(const struct gram_name_parts *c, uint64_t matched)
 {
     uint32_t n = 0;
-
     for (const struct gram_name_rule *r = c->rules; r; r = r->next) {
         const struct way *w = r->ways;
         for (; w && ((matched & w->must) != w->must || (matched & w->must_not)); w = w->next)
@@ -121,7 +117,6 @@ struct gram_js *gram_names_of(const struct gram_object_facts *f)
 bool gram_name_fits(struct gram_object_facts *f, const char *name, uint32_t len)
 {
     static const uint64_t all_bytes[4] = {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX};
-
     if (!f->name_checker) {
         struct gram_name_parts *c = gram_temp(f->b, sizeof(*c));
         c->b = f->b;

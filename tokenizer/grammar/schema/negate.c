@@ -19,7 +19,6 @@ static bool is_scalar(const struct gram_js *v)
 static bool can_negate_keyword(struct gram_build *b, struct gram_js *schema, struct gram_js *v)
 {
     enum gram_kw kw = gram_kw_of(b, v);
-
     gram_check_keyword(b, kw, v);
     switch (kw) {
     case GRAM_KW_LEFT_OUT: return false;
@@ -64,7 +63,6 @@ static bool can_negate_keyword(struct gram_build *b, struct gram_js *schema, str
 bool gram_can_negate(struct gram_build *b, struct gram_js *schema)
 {
     bool can = true;
-
     if (schema->type != GRAM_JS_OBJECT) return true;
     if (schema->marks & (GRAM_MARK_CAN_NEGATE | GRAM_MARK_CANNOT_NEGATE))
         return schema->marks & GRAM_MARK_CAN_NEGATE;
@@ -124,7 +122,6 @@ static bool is_exact_keyword(struct gram_build *b, struct gram_js *v)
 bool gram_is_exact(struct gram_build *b, struct gram_js *schema)
 {
     bool exact = true;
-
     if (schema->type != GRAM_JS_OBJECT) return true;
     if (schema->marks & (GRAM_MARK_EXACT | GRAM_MARK_INEXACT))
         return schema->marks & GRAM_MARK_EXACT;
@@ -163,7 +160,6 @@ static struct gram_alts not_properties(struct gram_build *b, struct gram_alts in
                                        struct gram_js *properties)
 {
     struct gram_alts out = {.too_many = in.too_many};
-
     for (struct gram_js *s = properties->child; s; s = s->next) {
         struct gram_item item = {.value = s, .name = s->key, .name_len = s->key_len};
         if (gram_is_trivial(s)) continue;
@@ -189,7 +185,6 @@ static struct gram_alts not_if(struct gram_build *b, struct gram_alts in, struct
 {
     struct gram_js *then = gram_js_get(schema, "then"), *other = gram_js_get(schema, "else");
     struct gram_alts out = {.too_many = in.too_many};
-
     if (then) out = gram_apply(b, gram_apply(b, in, condition, false), then, true);
     if (!other) return out;
     return gram_alts_join(b, out, gram_apply(b, gram_apply(b, in, condition, true), other, true));
@@ -199,7 +194,6 @@ static struct gram_alts negate_keyword(struct gram_build *b, struct gram_alts in
                                        struct gram_js *schema, struct gram_js *v)
 {
     struct gram_alts none = {.too_many = in.too_many};
-
     switch (gram_kw_of(b, v)) {
     case GRAM_KW_REF: return gram_apply(b, in, gram_resolve(b, v), true);
     case GRAM_KW_ALL_OF: return not_all_of(b, in, v);
@@ -236,7 +230,6 @@ struct gram_alts gram_apply_negated(struct gram_build *b, struct gram_alts in,
 {
     struct gram_alts out = {.too_many = in.too_many};
     struct gram_js *ref = gram_js_get(schema, "$ref"), *nullable = gram_js_get(schema, "nullable");
-
     if (ref && !b->schema->siblings) return gram_apply(b, in, gram_resolve(b, ref), true);
     if (nullable && nullable->type == GRAM_JS_TRUE)
         in = gram_restrict(b, in, GRAM_T_ALL & ~GRAM_T_NULL);

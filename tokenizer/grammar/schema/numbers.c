@@ -30,7 +30,6 @@ static void set_limit(struct facts *f, bool is_low, const struct gram_decimal *v
 {
     struct limit *l = is_low ? &f->low : &f->high;
     int order = l->set ? gram_decimal_compare(v, &l->v) : is_low ? 1 : -1;
-
     if (order == 0)
         l->exclusive |= exclusive;
     else if ((order > 0) == is_low)
@@ -41,7 +40,6 @@ static void add_bound(struct gram_build *b, struct facts *f, const struct gram_i
 {
     bool is_low = i->kw == GRAM_KW_MINIMUM || i->kw == GRAM_KW_EXCLUSIVE_MINIMUM, infinite;
     bool exclusive = i->kw == GRAM_KW_EXCLUSIVE_MINIMUM || i->kw == GRAM_KW_EXCLUSIVE_MAXIMUM;
-
     if (i->value->type != GRAM_JS_NUMBER) return; /* a flag */
     if (!exclusive && i->schema) { /* draft 4: a flag next to the bound makes it so */
         const struct gram_js *flag =
@@ -84,7 +82,6 @@ static bool add_multiple(struct gram_build *b, struct facts *f, const struct gra
     struct gram_decimal m = gram_decimal_read(b, v->text, v->len);
     uint64_t scaled, up;
     int places = (int)(m.exp < -GRAM_NUM_PLACES ? GRAM_NUM_PLACES + 1 : gram_decimal_places(&m));
-
     if (m.negative || m.n == 0) gram_fail_at(b, v, "multipleOf", "must be greater than 0.");
     if (places > GRAM_NUM_PLACES || !gram_decimal_scaled(&m, places, &scaled)) return false;
     if (f->multiple == 0) {
@@ -105,7 +102,6 @@ static bool add_multiple(struct gram_build *b, struct facts *f, const struct gra
 static void exclude(struct gram_build *b, struct facts *f, const struct gram_item *i)
 {
     const struct gram_js *v = i->kw == GRAM_KW_ENUM ? i->value->child : i->value;
-
     for (; v; v = i->kw == GRAM_KW_ENUM ? v->next : NULL) {
         if (v->type != GRAM_JS_NUMBER) continue;
         f->excluded =
@@ -118,7 +114,6 @@ static void add_format(struct gram_build *b, struct facts *f, const struct gram_
                        const struct gram_js *v)
 {
     const char *low, *high;
-
     if (gram_format_find(v->text, v->len) != GRAM_FORMAT_INTEGER || (alt->types & GRAM_T_FRACTION))
         return;
     gram_format_bounds(v->text, v->len, &low, &high);
@@ -192,7 +187,6 @@ static char *grid_digits(struct gram_build *b, const struct gram_decimal *v, uin
 {
     uint32_t integer = gram_decimal_integer_digits(v), n = 1 + integer + places;
     char *digits = gram_temp(b, n + 1);
-
     digits[0] = '0';
     for (uint32_t i = 1; i < n; i++)
         digits[i] = gram_decimal_digit(v, (int64_t)integer - i);
@@ -249,7 +243,6 @@ static bool grid_bound(struct gram_build *b, const struct limit *l, uint32_t pla
     uint32_t n;
     bool rest;
     char *digits = grid_digits(b, &l->v, places, &n, &rest);
-
     if (is_low && (rest || l->exclusive)) step_digits(digits, n, true);
     if (!is_low && !rest && l->exclusive && !step_digits(digits, n, false)) return false;
     if (not_integer && is_integer(digits, n, places) && !step_digits(digits, n, is_low))
@@ -288,7 +281,6 @@ static void fill_sides(struct gram_build *b, const struct facts *f, struct gram_
                  zero = {.set = true, .exclusive = true, .v = {.digits = ""}};
     bool low_negative = !f->low.set || f->low.v.negative;
     bool high_negative = f->high.set && f->high.v.negative;
-
     /* Zero and more: from the lower limit, or 0. */
     if (!high_negative)
         fill_side(b, &n->side[0], low_negative ? &none : &f->low, f->high.set ? &f->high : &none,
@@ -328,7 +320,6 @@ static void exclude_side(struct gram_build *b, const struct facts *f, struct gra
     gram_u128 *values = gram_keep_array(b, f->n_excluded, sizeof(*values));
     uint32_t k = 0, len;
     bool rest;
-
     for (uint32_t i = 0; i < f->n_excluded; i++) {
         struct gram_decimal v = gram_decimal_read(b, f->excluded[i]->text, f->excluded[i]->len);
         if (v.negative != (sign == 1) || gram_decimal_integer_digits(&v) > GRAM_NUM_EXACT_DIGITS)
@@ -345,7 +336,6 @@ static void exclude_side(struct gram_build *b, const struct facts *f, struct gra
 static void keep_values(struct gram_build *b, const struct facts *f, struct gram_number *n)
 {
     gram_u128 most = 1;
-
     n->exact = true;
     n->max_integer = GRAM_NUM_EXACT_DIGITS;
     for (uint32_t i = 0; i < n->places; i++)
@@ -382,7 +372,6 @@ static void fill_number(struct gram_build *b, const struct facts *f, uint32_t ty
                         struct gram_number *n)
 {
     uint64_t p = 1;
-
     n->integer = !(types & GRAM_T_FRACTION);
     n->not_integer = !(types & GRAM_T_INTEGER);
     n->max_integer = GRAM_NUM_INTEGER_DIGITS;
@@ -405,7 +394,6 @@ void gram_build_number(struct gram_build *b, struct gram_value_draft *d, const s
 {
     struct facts f;
     struct gram_number n;
-
     collect(b, alt, &f);
     if (bounds_contradict(&f)) {
         gram_note_reason(b, d->value, NULL,

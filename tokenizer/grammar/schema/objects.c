@@ -40,13 +40,12 @@ static void read_names(struct gram_object_facts *f, const struct gram_item *item
 /* Names of `properties` in order, those of conditions last. */
 static void read_properties(struct gram_object_facts *f)
 {
-    for (int quiet = 0; quiet < 2; quiet++) {
+    for (int quiet = 0; quiet < 2; quiet++)
         for (uint32_t i = 0; i < f->alt->n; i++) {
             const struct gram_item *item = f->items[i];
             bool names = item->kw == GRAM_KW_NOT_PROPERTY || item->kw == GRAM_KW_PROPERTIES;
             if (names && item->quiet == quiet) read_names(f, item);
         }
-    }
 }
 
 static void require(struct gram_object_facts *f, const char *name, uint32_t len)
@@ -95,7 +94,6 @@ static void read_others(struct gram_object_facts *f)
 static bool is_closed(const struct gram_object_facts *f)
 {
     bool properties = false;
-
     for (uint32_t i = 0; i < f->alt->n; i++) {
         const struct gram_item *item = f->items[i];
         properties |= item->kw == GRAM_KW_PROPERTIES && !item->quiet;
@@ -112,7 +110,6 @@ static bool is_closed(const struct gram_object_facts *f)
 static uint32_t *order_keys(struct gram_object_facts *f, struct gram_object *o)
 {
     uint32_t *number = gram_temp_array(f->b, f->list.n + 1, sizeof(*number)), n = 0;
-
     for (int declared = 1; declared >= 0; declared--) {
         for (uint32_t i = 0; i < f->list.n; i++)
             if (f->list.keys[i].declared == declared) number[i] = n++;
@@ -126,7 +123,6 @@ static void add_keys(struct gram_object_facts *f, struct gram_object *o, const u
 {
     struct gram_build *b = f->b;
     struct gram_trie_builder trie = {0};
-
     o->keys = gram_temp_array(b, o->n_keys + 1, sizeof(*o->keys));
     for (uint32_t i = 0; i < f->list.n; i++) {
         const struct gram_named_key *k = &f->list.keys[i];
@@ -148,7 +144,6 @@ static void add_dependencies(struct gram_object_facts *f, struct gram_object *o,
     struct gram_dependency *list = NULL;
     const struct gram_js *last = NULL;
     uint32_t n = 0, cap = 0;
-
     for (uint32_t i = 0; i < f->alt->n; i++) {
         const struct gram_item *item = f->items[i];
         if (item->kw != GRAM_KW_WANTS || !item->value->n) continue;
@@ -188,7 +183,6 @@ static bool check_required(struct gram_object_facts *f, struct gram_value_draft 
 static struct gram_object_facts *read_facts(struct gram_build *b, const struct gram_alt *alt)
 {
     struct gram_object_facts *f = gram_temp(b, sizeof(*f));
-
     *f = (struct gram_object_facts){
         .b = b, .alt = alt, .items = gram_items(b, alt), .count.max = GRAM_INFINITE};
     read_properties(f);
@@ -208,7 +202,6 @@ void gram_build_object(struct gram_build *b, struct gram_value_draft *d, const s
 {
     struct gram_object_facts *f = read_facts(b, alt);
     struct gram_object o = {.n_keys = 0};
-
     if (f->count.min > f->count.max || f->count.min >= GRAM_INFINITE) {
         gram_note_reason(b, d->value, NULL,
                          gram_text(b, "minProperties is %llu and maxProperties is %llu",

@@ -51,7 +51,6 @@ static size_t authority_length(struct span u)
 static size_t remove_dots(char *s, size_t from, size_t n)
 {
     size_t out = from;
-
     for (size_t i = from; i < n;) {
         size_t end = i + 1; /* a segment with its slash */
         while (end < n && s[end] != '/')
@@ -77,7 +76,6 @@ static size_t remove_dots(char *s, size_t from, size_t n)
 static struct span resolve_uri(struct gram_build *b, struct span base, struct span ref)
 {
     size_t keep = base.n, path;
-
     if (scheme_length(ref)) return ref;
     if (ref.n == 0) return base;
     path = authority_length(base);
@@ -102,7 +100,6 @@ static struct span without_fragment(const struct gram_js *v, struct span *ret_fr
 {
     const char *hash = memchr(v->text, '#', v->len);
     size_t n = hash ? (size_t)(hash - v->text) : v->len;
-
     *ret_fragment = (struct span){NULL, 0};
     if (hash) *ret_fragment = (struct span){hash + 1, v->len - n - 1};
     return (struct span){v->text, n};
@@ -174,7 +171,6 @@ static void walk_keyword(struct gram_build *b, struct gram_js *v, struct span ba
 static void walk_schema(struct gram_build *b, struct gram_js *s, struct span base)
 {
     struct span fragment, none = {NULL, 0};
-
     gram_steps(b, 1);
     if (s->type != GRAM_JS_OBJECT) return;
     struct gram_js *id = identifier_of(b, s);
@@ -200,7 +196,6 @@ static void walk_schema(struct gram_build *b, struct gram_js *s, struct span bas
 void gram_find_resources(struct gram_build *b)
 {
     struct span none = {"", 0}, no_anchor = {NULL, 0};
-
     walk_schema(b, b->schema->root, none);
     if (!(b->schema->root->marks & GRAM_MARK_RESOURCE)) {
         add_resource(b, none, no_anchor, b->schema->root);
@@ -226,7 +221,6 @@ static const struct gram_resource *find_resource(struct gram_build *b, struct sp
                                                  struct span anchor)
 {
     uint32_t n = 0;
-
     for (const struct gram_resource *r = b->schema->resources; r; r = r->next) {
         if (++n % 16 == 0) gram_steps(b, 1);
         if (r->len != uri.n || memcmp(r->uri, uri.s, uri.n) != 0) continue;
@@ -241,7 +235,6 @@ static const struct gram_resource *find_resource(struct gram_build *b, struct sp
 static struct span base_of(struct gram_build *b, const struct gram_js *v)
 {
     uint32_t n = 0;
-
     while (v->parent && !(v->marks & GRAM_MARK_RESOURCE))
         v = v->parent;
     for (const struct gram_resource *r = b->schema->resources; r; r = r->next) {
@@ -256,7 +249,6 @@ static struct span percent_decode(struct gram_build *b, struct span s)
 {
     char *out = gram_temp(b, s.n + 1);
     size_t n = 0;
-
     for (size_t i = 0; i < s.n; i++) {
         bool escape = s.s[i] == '%' && i + 2 < s.n && hex_value(s.s[i + 1]) >= 0 &&
                       hex_value(s.s[i + 2]) >= 0;
@@ -283,7 +275,6 @@ static struct gram_js *element(struct gram_build *b, const struct gram_js *array
                                const char *digits, size_t n)
 {
     uint32_t i = 0;
-
     for (size_t k = 0; k < n; k++) {
         if (digits[k] < '0' || digits[k] > '9' || i > array->n) return NULL;
         i = i * 10 + (uint32_t)(digits[k] - '0');
@@ -298,7 +289,6 @@ static struct gram_js *element(struct gram_build *b, const struct gram_js *array
 static struct gram_js *follow_pointer(struct gram_build *b, struct gram_js *v, struct span pointer)
 {
     char *token = gram_temp(b, pointer.n + 1);
-
     for (size_t at = 0; v && at < pointer.n;) {
         at++; /* the slash */
         size_t n = read_token(pointer, &at, token);
@@ -311,7 +301,6 @@ static struct gram_js *follow_pointer(struct gram_build *b, struct gram_js *v, s
 static struct gram_js *resolve(struct gram_build *b, struct gram_js *ref)
 {
     struct span fragment, none = {NULL, 0};
-
     gram_check_keyword(b, GRAM_KW_REF, ref);
     struct span uri = without_fragment(ref, &fragment);
     uri = resolve_uri(b, base_of(b, ref), uri);
