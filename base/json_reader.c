@@ -55,21 +55,21 @@ int jr_open(struct jr *r, char open)
                          "JSON at byte %zu nests deeper than %d levels", r->pos, r->max_depth);
     r->depth++;
     r->pos++;
+    r->begins = true;
     return 0;
 }
 
-int jr_more(struct jr *r, char close, bool *first)
+int jr_more(struct jr *r, char close)
 {
+    bool first = r->begins;
     char c = jr_peek(r);
+    r->begins = false;
     if (c == close) {
         r->depth--;
         r->pos++;
         return 0;
     }
-    if (*first) {
-        *first = false;
-        return 1;
-    }
+    if (first) return 1;
     if (c != ',') return fail(r, "expected a comma or a closing bracket");
     r->pos++;
     return 1;
@@ -199,6 +199,14 @@ int jr_key(struct jr *r, const char **ret, size_t *ret_len)
     return 0;
 }
 
+int jr_member(struct jr *r, const char **ret, size_t *ret_len)
+{
+    int rc = jr_more(r, '}');
+    if (rc != 1) return rc;
+    rc = jr_key(r, ret, ret_len);
+    return rc ? rc : 1;
+}
+
 /* ---- numbers and words --------------------------------------------------------------------- */
 
 static size_t skip_digits(struct jr *r)
@@ -303,10 +311,9 @@ static int skip_scalar(struct jr *r)
     }
 }
 
-/* The open brackets around the position that a skip has reached, innermost last. */
+/* The brackets that close what is open around the position that a skip has reached. */
 struct nesting {
     char close[JR_MAX_DEPTH];
-    bool first[JR_MAX_DEPTH];
     int depth;
 };
 
@@ -317,8 +324,7 @@ static int skip_step(struct jr *r, struct nesting *n)
     if (c != '{' && c != '[') return skip_scalar(r);
     int rc = jr_open(r, c);
     if (rc) return rc;
-    n->close[n->depth] = c == '{' ? '}' : ']';
-    n->first[n->depth++] = true;
+    n->close[n->depth++] = c == '{' ? '}' : ']';
     return 0;
 }
 
@@ -334,7 +340,7 @@ int jr_skip(struct jr *r, const char **ret, size_t *ret_len)
     int rc = skip_step(r, &n);
     while (!rc && n.depth > 0) {
         char close = n.close[n.depth - 1];
-        int more = jr_more(r, close, &n.first[n.depth - 1]);
+        int more = jr_more(r, close);
         if (more < 0) return more;
         if (more == 0) {
             n.depth--;

@@ -7,10 +7,8 @@
  *
  *     jr_init(&r, text, len, 0, err, sizeof(err));
  *     rc = jr_open(&r, '{');
- *     while (!rc && (rc = jr_more(&r, '}', &first)) == 1) {
- *         rc = jr_key(&r, &key, &key_len);
- *         if (!rc) rc = jr_skip(&r, &span, &span_len);
- *     }
+ *     while (!rc && (rc = jr_member(&r, &key, &key_len)) == 1)
+ *         rc = jr_skip(&r, &span, &span_len);
  *     if (!rc) rc = jr_end(&r);
  *     jr_finish(&r);
  *
@@ -43,6 +41,7 @@ struct jr {
     unsigned flags;
     int max_depth; /* containers open at once; may be set after jr_init */
     int depth;
+    bool begins;   /* a container was opened: no comma comes before its first value */
     char *scratch; /* an unescaped string */
     size_t scratch_cap;
     char *err;
@@ -60,14 +59,14 @@ char jr_peek(struct jr *r);
 /* Takes the opening '{' or '['. */
 int jr_open(struct jr *r, char open);
 
-/*
- * Before each member or element: 1 if there is one more, 0 if the closing character was taken.
- * *first is true before the first call of a loop.
- */
-int jr_more(struct jr *r, char close, bool *first);
+/* Before each member or element: 1 if there is one more, 0 if the closing character was taken. */
+int jr_more(struct jr *r, char close);
 
 /* A member's name and its colon. *ret is borrowed until the next string is read. */
 int jr_key(struct jr *r, const char **ret, size_t *ret_len);
+
+/* Both for the next member of an object: 1, or 0 at its end. */
+int jr_member(struct jr *r, const char **ret, size_t *ret_len);
 
 /* A string, unescaped, not NUL-terminated. *ret is borrowed until the next string is read. */
 int jr_string(struct jr *r, const char **ret, size_t *ret_len);

@@ -24,7 +24,7 @@ _Static_assert(JT_MAX_DEPTH == 160, "as the error says");
 struct open {
     struct json_t *value; /* borrowed: its parent or the reader has it */
     size_t begin;
-    bool object, first;
+    bool object;
 };
 
 /* A text on its way. */
@@ -158,7 +158,7 @@ static int open_value(struct reader *r, char bracket)
     if (check(r, jr_open(&r->json, bracket)) || count_value(r)) return -1;
     struct json_t *value = bracket == '{' ? r->lib->object() : r->lib->array();
     if (!value || attach(r, value)) return -1;
-    r->stack[r->depth++] = (struct open){value, r->json.pos - 1, bracket == '{', true};
+    r->stack[r->depth++] = (struct open){value, r->json.pos - 1, bracket == '{'};
     return 0;
 }
 
@@ -174,8 +174,8 @@ static int read_value(struct reader *r)
 static int step(struct reader *r)
 {
     struct open *top = &r->stack[r->depth - 1];
-    bool first = top->first;
-    int more = check(r, jr_more(&r->json, top->object ? '}' : ']', &top->first));
+    bool first = r->json.begins;
+    int more = check(r, jr_more(&r->json, top->object ? '}' : ']'));
     if (more < 0) return -1;
     if (more == 0) {
         r->depth--;

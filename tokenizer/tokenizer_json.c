@@ -72,13 +72,10 @@ static int read_vocab(struct loader *l)
     const char *s;
     size_t len;
     uint32_t id;
-    bool first = true;
     int more, rc = jr_open(j, '{');
     if (rc) return rc;
     if (l->has_vocab) return refuse(l, "the member \"vocab\" occurs twice");
-    while ((more = jr_more(j, '}', &first)) == 1) {
-        rc = jr_key(j, &s, &len);
-        if (rc) return rc;
+    while ((more = jr_member(j, &s, &len)) == 1) {
         /* the string may lie in the reader's scratch, which a number leaves alone */
         rc = jr_uint(j, TOK_MAX_IDS - 1, &id);
         if (!rc) rc = tok_vocab_add(&l->t->vocab, s, len, id, l->err, l->errlen);
@@ -95,27 +92,25 @@ static int read_scored_token(struct loader *l)
     struct jr *j = &l->json;
     const char *s;
     size_t len;
-    bool first = true;
     int rc = jr_open(j, '[');
     if (rc) return rc;
-    if ((rc = jr_more(j, ']', &first)) != 1) return rc ? rc : 1;
+    if ((rc = jr_more(j, ']')) != 1) return rc ? rc : 1;
     rc = jr_string(j, &s, &len);
     if (!rc) rc = tok_vocab_add(&l->t->vocab, s, len, u->n_scores, l->err, l->errlen);
     if (rc) return rc;
-    if ((rc = jr_more(j, ']', &first)) != 1) return rc ? rc : 1;
+    if ((rc = jr_more(j, ']')) != 1) return rc ? rc : 1;
     rc = jr_number(j, &s, &len);
     if (!rc) rc = tok_unigram_add_score(u, s, len, l->err, l->errlen);
-    return rc ? rc : jr_more(j, ']', &first);
+    return rc ? rc : jr_more(j, ']');
 }
 
 /* [["token", score], ...] */
 static int read_scored_vocab(struct loader *l)
 {
-    bool first = true;
     int more, rc = jr_open(&l->json, '[');
     if (rc) return rc;
     if (l->has_vocab) return refuse(l, "the member \"vocab\" occurs twice");
-    while ((more = jr_more(&l->json, ']', &first)) == 1) {
+    while ((more = jr_more(&l->json, ']')) == 1) {
         rc = read_scored_token(l);
         if (rc > 0) rc = refuse(l, "an entry of \"vocab\" should be a token and its score");
         if (rc) return rc;
@@ -142,21 +137,20 @@ static int read_pair_merge(struct loader *l, struct jr *j)
 {
     const char *s;
     size_t left_len, len;
-    bool first = true;
     char *left = NULL;
     int rc = jr_open(j, '[');
-    if (!rc) rc = jr_more(j, ']', &first) == 1 ? jr_string(j, &s, &left_len) : TOK_EINVAL;
+    if (!rc) rc = jr_more(j, ']') == 1 ? jr_string(j, &s, &left_len) : TOK_EINVAL;
     if (rc) return rc == TOK_EINVAL ? refuse(l, "a merge should be two strings") : rc;
     left = malloc(left_len + 1);
     if (!left) return TOK_ENOMEM;
     memcpy(left, s, left_len);
-    rc = jr_more(j, ']', &first) == 1 ? jr_string(j, &s, &len) : TOK_EINVAL;
+    rc = jr_more(j, ']') == 1 ? jr_string(j, &s, &len) : TOK_EINVAL;
     if (!rc)
         rc = tok_bpe_add_merge(&l->t->bpe, left, left_len, s, len, l->err, l->errlen);
     else if (rc == TOK_EINVAL)
         refuse(l, "a merge should be two strings");
     free(left);
-    if (!rc && jr_more(j, ']', &first) != 0) rc = refuse(l, "a merge should be two strings");
+    if (!rc && jr_more(j, ']') != 0) rc = refuse(l, "a merge should be two strings");
     return rc;
 }
 
@@ -166,11 +160,10 @@ static int read_merges(struct loader *l, struct jr *j)
     static const char comment[] = "#version";
     const char *s;
     size_t len;
-    bool first = true;
     int more, rc = jr_open(j, '[');
     if (rc) return rc;
     char form = jr_peek(j);
-    while ((more = jr_more(j, ']', &first)) == 1) {
+    while ((more = jr_more(j, ']')) == 1) {
         if (jr_peek(j) != form) return refuse(l, "\"merges\" mixes strings and pairs");
         if (form == '[') {
             rc = read_pair_merge(l, j);
@@ -234,14 +227,11 @@ static int read_model(struct loader *l)
 {
     const char *key;
     size_t len;
-    bool first = true;
     int more, rc = jr_open(&l->json, '{');
     if (rc) return rc;
     if (l->has_model) return refuse(l, "the member \"model\" occurs twice");
     l->has_model = true;
-    while ((more = jr_more(&l->json, '}', &first)) == 1) {
-        rc = jr_key(&l->json, &key, &len);
-        if (rc) return rc;
+    while ((more = jr_member(&l->json, &key, &len)) == 1) {
         if (is(key, len, "vocab")) {
             rc = jr_peek(&l->json) == '[' ? read_scored_vocab(l) : read_vocab(l);
         } else if (is(key, len, "merges")) {
@@ -258,12 +248,9 @@ static int read_top(struct loader *l)
 {
     const char *key;
     size_t len;
-    bool first = true;
     int more, rc = jr_open(&l->json, '{');
     if (rc) return rc;
-    while ((more = jr_more(&l->json, '}', &first)) == 1) {
-        rc = jr_key(&l->json, &key, &len);
-        if (rc) return rc;
+    while ((more = jr_member(&l->json, &key, &len)) == 1) {
         rc = is(key, len, "model") ? read_model(l)
                                    : note_member(l, tree_names, l->trees, N_TREES, key, len);
         if (rc) return rc;

@@ -100,15 +100,13 @@ static bool asks_for_stream(const struct srv_route *route, const struct parsed *
     const char *key, *text;
     char err[64];
     size_t len, n;
-    bool first = true;
     bool stream = route->dialect == SRV_DIALECT_OLLAMA && (route->flags & SRV_ROUTE_STREAMS);
     AUTO(jr_finish) struct jr r;
     jr_init(&r, p->body, p->n_body, 0, err, sizeof(err));
     int rc = jr_open(&r, '{');
-    while (!rc && jr_more(&r, '}', &first) == 1) {
-        rc = jr_key(&r, &key, &len);
-        bool found = !rc && is_named("stream", key, len);
-        if (!rc) rc = jr_skip(&r, &text, &n);
+    while (!rc && jr_member(&r, &key, &len) == 1) {
+        bool found = is_named("stream", key, len);
+        rc = jr_skip(&r, &text, &n);
         if (!rc && found) stream = is_named("true", text, n);
     }
     return stream;
@@ -119,13 +117,10 @@ static int parse_line(const struct buf *line, struct parsed *p, char *err, size_
     AUTO(jr_finish) struct jr r;
     const char *key;
     size_t len;
-    bool first = true;
     jr_init(&r, line->data, line->len, 0, err, errlen);
     int rc = jr_open(&r, '{');
-    while (!rc && (rc = jr_more(&r, '}', &first)) == 1) {
-        rc = jr_key(&r, &key, &len);
-        if (!rc) rc = read_member(&r, key, len, p);
-    }
+    while (!rc && (rc = jr_member(&r, &key, &len)) == 1)
+        rc = read_member(&r, key, len, p);
     if (!rc) rc = jr_end(&r);
     return rc;
 }

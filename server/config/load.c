@@ -639,19 +639,17 @@ static int check_kwargs(struct loader *l)
     struct jr r;
     char why[100] = "";
     size_t n;
-    bool first = true;
     int more = 0;
     if (!text) return 0;
     jr_init(&r, text, strlen(text), 0, why, sizeof(why));
     int rc = jr_open(&r, '{');
-    while (!rc && (more = jr_more(&r, '}', &first)) == 1) {
-        rc = jr_key(&r, &s, &n);
-        if (!rc && has_word("messages tools add_generation_prompt", s, n)) {
+    while (!rc && (more = jr_member(&r, &s, &n)) == 1) {
+        if (has_word("messages tools add_generation_prompt", s, n)) {
             jr_finish(&r);
             return refuse(l, "chat-template-kwargs must not name messages, tools or "
                              "add_generation_prompt");
         }
-        if (!rc) rc = jr_skip(&r, &s, &n);
+        rc = jr_skip(&r, &s, &n);
     }
     if (!rc) rc = more < 0 ? more : jr_end(&r);
     jr_finish(&r);

@@ -118,14 +118,13 @@ static int read_request(const char *line, size_t len, struct request *q, struct 
     struct jr r;
     const char *key;
     size_t n;
-    bool first = true;
 
     if (!utf8_valid(line, len)) return fail(e, "invalid_json", "the line is not valid UTF-8");
     snprintf(e->code, sizeof(e->code), "invalid_json");
     jr_init(&r, line, len, JR_NUL, e->message, sizeof(e->message));
     r.max_depth = MAX_DEPTH;
     int rc = jr_open(&r, '{');
-    while (!rc && (rc = jr_more(&r, '}', &first)) == 1) {
+    while (!rc && (rc = jr_more(&r, '}')) == 1) {
         char name[64];
         rc = jr_key(&r, &key, &n);
         if (rc) break;
@@ -274,13 +273,13 @@ static int try_texts(struct trial *t, struct span texts, struct buf *accepted, s
                      struct error *e)
 {
     struct jr r;
-    bool first = true, verdict = false;
+    bool verdict = false;
     const char *s;
     size_t n;
 
     jr_init(&r, texts.s, texts.n, JR_NUL, e->message, sizeof(e->message));
     int rc = jr_open(&r, '[');
-    while (!rc && (rc = jr_more(&r, ']', &first)) == 1) {
+    while (!rc && (rc = jr_more(&r, ']')) == 1) {
         rc = jr_string(&r, &s, &n);
         if (!rc) rc = try_text(t, s, n, &verdict, e);
         if (rc) break;
@@ -410,7 +409,6 @@ static int complete_texts(struct trial *t, struct span texts, struct buf *out, s
     static int32_t ids[1 << 18];
     struct jr r;
     struct jw w;
-    bool first = true;
     const char *s;
     size_t n;
 
@@ -419,7 +417,7 @@ static int complete_texts(struct trial *t, struct span texts, struct buf *out, s
     jw_open(&w, NULL, '{');
     jw_open(&w, "shortest", '[');
     int rc = jr_open(&r, '[');
-    while (!rc && (rc = jr_more(&r, ']', &first)) == 1) {
+    while (!rc && (rc = jr_more(&r, ']')) == 1) {
         rc = jr_string(&r, &s, &n);
         if (rc) break;
         struct gram_state *state = gram_state_init(t->memory, t->g, NULL, NULL);

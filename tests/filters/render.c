@@ -82,11 +82,10 @@ static int read_request(const char *line, size_t len, struct request *q, struct 
     struct jr r;
     const char *s;
     size_t n;
-    bool first = true;
     int more = 0;
     jr_init(&r, line, len, JR_NUL | JR_CONSTANTS, e->text, sizeof(e->text));
     int rc = jr_open(&r, '{');
-    while (!rc && (more = jr_more(&r, '}', &first)) == 1) {
+    while (!rc && (more = jr_more(&r, '}')) == 1) {
         char name[32]; /* longer than any that is kept */
         rc = jr_key(&r, &s, &n);
         size_t name_len = !rc && n < sizeof(name) ? n : 0;

@@ -196,12 +196,10 @@ static struct gram_js *read_value(struct parser *p, struct gram_js *parent, cons
 /* Reads on after `v`, which is open, until it is closed. */
 static void read_inside(struct parser *p, struct gram_js *v)
 {
-    bool first[JR_MAX_DEPTH];
     int depth = 0;
-    first[0] = true;
     for (;;) {
         char close = v->type == GRAM_JS_OBJECT ? '}' : ']';
-        int more = jr_more(&p->r, close, &first[depth]);
+        int more = jr_more(&p->r, close);
         check(p, more);
         if (more == 0) {
             if (v->type == GRAM_JS_OBJECT && v->n > 1) gram_js_index(p->b, v);
@@ -218,7 +216,7 @@ static void read_inside(struct parser *p, struct gram_js *v)
         struct gram_js *child = read_value(p, v, key, n);
         if (child->type < GRAM_JS_ARRAY) continue;
         v = child;
-        first[++depth] = true;
+        depth++;
     }
 }
 

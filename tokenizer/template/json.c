@@ -84,10 +84,9 @@ static struct jinja_value read_number(struct reader *rd)
 static struct jinja_value read_array(struct reader *rd, int depth)
 {
     struct jinja_list *l = jinja_list_new(rd->r, 0);
-    bool first = true;
     int more;
     check(rd, jr_open(&rd->json, '['));
-    while ((more = jr_more(&rd->json, ']', &first)) > 0)
+    while ((more = jr_more(&rd->json, ']')) > 0)
         jinja_list_add(rd->r, l, read_value(rd, depth + 1));
     check(rd, more);
     return jinja_from_list(l);
@@ -97,10 +96,9 @@ static struct jinja_value read_array(struct reader *rd, int depth)
 static struct jinja_value read_object(struct reader *rd, int depth)
 {
     struct jinja_dict *d = jinja_dict_new(rd->r);
-    bool first = true;
     int more;
     check(rd, jr_open(&rd->json, '{'));
-    while ((more = jr_more(&rd->json, '}', &first)) > 0) {
+    while ((more = jr_more(&rd->json, '}')) > 0) {
         struct jinja_value key = read_string(rd, true);
         jinja_dict_put(rd->r, d, key, read_value(rd, depth + 1));
     }

@@ -87,13 +87,12 @@ static bool read_member(struct json_call *c, struct tools_span key, struct tools
 
 static bool read_members(struct jr *r, struct json_call *c)
 {
-    bool first = true;
+    struct tools_span key, value;
     int more;
     if (jr_open(r, '{')) return false;
-    while ((more = jr_more(r, '}', &first)) == 1) {
-        struct tools_span key, value;
+    while ((more = jr_member(r, &key.s, &key.len)) == 1) {
         char copy[16];
-        if (jr_key(r, &key.s, &key.len) || key.len > sizeof(copy)) return false;
+        if (key.len > sizeof(copy)) return false;
         memcpy(copy, key.s, key.len);
         key.s = copy;
         if (jr_skip(r, &value.s, &value.len) || !read_member(c, key, value)) return false;
@@ -106,15 +105,14 @@ static bool read_call(struct tools_span text, struct json_call *c)
 {
     AUTO(jr_finish) struct jr r;
     char err[64];
-    bool first = true;
     *c = (struct json_call){.is_list = *text.s == '['};
     jr_init(&r, text.s, text.len, 0, err, sizeof(err));
-    bool ok = !c->is_list || (!jr_open(&r, '[') && jr_more(&r, ']', &first) == 1);
+    bool ok = !c->is_list || (!jr_open(&r, '[') && jr_more(&r, ']') == 1);
     jr_peek(&r); /* after white space */
     size_t begin = r.pos;
     ok = ok && read_members(&r, c);
     c->object = between(text.s + begin, text.s + r.pos);
-    ok = ok && (!c->is_list || jr_more(&r, ']', &first) == 0);
+    ok = ok && (!c->is_list || jr_more(&r, ']') == 0);
     c->whole = between(text.s, text.s + r.pos);
     return ok;
 }

@@ -239,11 +239,9 @@ const char *json_member(const char *object, size_t len, const char *name, size_t
     char err[128];
     const char *key, *found = NULL, *value;
     size_t n, value_len;
-    bool first = true;
     jr_init(&r, object, len, JR_NUL | JR_CONSTANTS, err, sizeof(err));
     if (!jr_open(&r, '{'))
-        while (!found && jr_more(&r, '}', &first) == 1) {
-            if (jr_key(&r, &key, &n)) break;
+        while (!found && jr_member(&r, &key, &n) == 1) {
             bool hit = n == strlen(name) && memcmp(key, name, n) == 0;
             if (jr_skip(&r, &value, &value_len)) break;
             if (!hit) continue;

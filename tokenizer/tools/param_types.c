@@ -35,11 +35,11 @@ static void visit(struct types *t, struct span text, visit_fn fn, void *ctx)
 {
     struct jr r;
     char err[128], open = text.n ? text.s[0] : 0, close = open == '{' ? '}' : ']';
-    bool first = true, more = true;
+    bool more = true;
     if (open != '{' && open != '[') return;
     jr_init(&r, text.s, text.n, JR_NUL, err, sizeof(err));
     if (jr_open(&r, open)) more = false;
-    while (more && t->read < MAX_BYTES && jr_more(&r, close, &first) == 1) {
+    while (more && t->read < MAX_BYTES && jr_more(&r, close) == 1) {
         struct span key = {"", 0}, value;
         char name[256];
         if (open == '{') {

@@ -50,12 +50,11 @@ static int wrap_tools(struct buf *b, const struct tools_prompt_params *p, char *
     AUTO(jr_finish) struct jr r;
     const char *s;
     size_t n;
-    bool first = true;
     int more = 0;
     jr_init(&r, p->tools, strlen(p->tools), JR_NUL | JR_CONSTANTS, err, errlen);
     int rc = jr_open(&r, '[');
     buf_puts(b, "[");
-    while (!rc && (more = jr_more(&r, ']', &first)) == 1) {
+    while (!rc && (more = jr_more(&r, ']')) == 1) {
         bool object = jr_peek(&r) == '{';
         rc = object ? jr_skip(&r, &s, &n) : JR_EINVAL;
         if (rc) break;

@@ -64,12 +64,11 @@ static void write_whole_members(struct jw *w, const char *name, const char *text
     AUTO(jr_finish) struct jr r;
     const char *key, *value;
     size_t key_len, value_len;
-    bool first = true;
     char err[64];
     jr_init(&r, text, len, JR_NUL, err, sizeof(err));
     jw_open(w, name, '{');
     if (!jr_open(&r, '{'))
-        while (jr_more(&r, '}', &first) == 1 && !jr_key(&r, &key, &key_len)) {
+        while (jr_member(&r, &key, &key_len) == 1) {
             struct buf copy;
             buf_init(&copy, CHOICE_TEXT_MAX_BYTES);
             buf_add(&copy, key, key_len);
