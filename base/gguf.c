@@ -7,7 +7,6 @@
 #include "base/gguf.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,18 +66,9 @@ struct parse {
     size_t errlen;
 };
 
-__attribute__((format(printf, 4, 5))) static int refuse(const struct gguf *g, char *err,
-                                                        size_t errlen, const char *format, ...)
-{
-    va_list args;
-    int n = snprintf(err, errlen, "%s: ", g->name);
-    va_start(args, format);
-    if (n >= 0 && (size_t)n < errlen) vsnprintf(err + n, errlen - (size_t)n, format, args);
-    va_end(args);
-    return FILE_EINVAL;
-}
-
-#define REFUSE(p, ...) refuse((p)->g, (p)->err, (p)->errlen, __VA_ARGS__)
+#define REFUSE_OF(g, err, errlen, format, ...)                                                     \
+    fail_with(FILE_EINVAL, err, errlen, "%s: " format, (g)->name, ##__VA_ARGS__)
+#define REFUSE(p, ...) REFUSE_OF((p)->g, (p)->err, (p)->errlen, __VA_ARGS__)
 
 static uint64_t read_le(const unsigned char *b, int n)
 {
@@ -500,12 +490,12 @@ static int find_kind(const struct gguf *g, const char *name, enum gguf_type kind
     if (!key) return 0;
     *ret = key;
     if (key->is_array == is_array && fits(key, kind)) return 1;
-    return refuse(g, err, errlen, "key %s is not %s %s%s%s", name,
-                  is_array           ? "an array of"
-                  : kind == GGUF_I64 ? "an"
-                                     : "a",
-                  kind_name(kind), is_array ? "s" : "",
-                  kind == GGUF_STRING ? " of UTF-8 without NUL" : "");
+    return REFUSE_OF(g, err, errlen, "key %s is not %s %s%s%s", name,
+                     is_array           ? "an array of"
+                     : kind == GGUF_I64 ? "an"
+                                        : "a",
+                     kind_name(kind), is_array ? "s" : "",
+                     kind == GGUF_STRING ? " of UTF-8 without NUL" : "");
 }
 
 int gguf_array(const struct gguf *g, const char *name, enum gguf_type kind,
@@ -522,8 +512,8 @@ int gguf_int(const struct gguf *g, const char *name, int64_t min, int64_t max, i
     if (rc <= 0) return rc;
     int64_t v = gguf_int_at(key, 0);
     if (v < min || v > max)
-        return refuse(g, err, errlen, "key %s is %lld; %lld to %lld are read", name, (long long)v,
-                      (long long)min, (long long)max);
+        return REFUSE_OF(g, err, errlen, "key %s is %lld; %lld to %lld are read", name,
+                         (long long)v, (long long)min, (long long)max);
     *ret = v;
     return 1;
 }

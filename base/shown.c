@@ -2,9 +2,9 @@
 /* Text of strangers where people read it; see shown.h. */
 #include "base/shown.h"
 
-#include <stdarg.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/utf8.h"
 
 size_t shown_char(char out[SHOWN_CHAR_BYTES], const char *s, size_t len, size_t *ret_taken)
@@ -48,9 +48,6 @@ bool shown_write(FILE *f, const char *s, size_t len)
 void shown_line(FILE *f, const char *format, ...)
 {
     char text[SHOWN_LINE_BYTES], line[2 * SHOWN_LINE_BYTES];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
+    FORMAT_REST(text, sizeof(text), format);
     fprintf(f, "%s\n", shown_text(line, sizeof(line), text, strlen(text)));
 }

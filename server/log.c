@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -233,10 +232,7 @@ void srv_log(enum srv_log_level level, const char *format, ...)
 {
     if (level > how.level) return;
     char text[SRV_LOG_LINE_MAX_BYTES / 2];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
+    FORMAT_REST(text, sizeof(text), format);
     struct line line;
     buf_init(&line.text, 6 * sizeof(text) + 256); /* every byte of the text may need an escape */
     if (how.json) {

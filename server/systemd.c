@@ -3,7 +3,6 @@
 #include "server/systemd.h"
 
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -24,10 +23,7 @@ void srv_notify(const char *format, ...)
     char text[512];
     if (!path || (path[0] != '/' && path[0] != '@') || strlen(path) >= sizeof(addr.sun_path))
         return;
-    va_list args;
-    va_start(args, format);
-    int len = vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
+    int len = FORMAT_REST(text, sizeof(text), format);
     if (len < 0 || (size_t)len >= sizeof(text)) return;
     memcpy(addr.sun_path, path, strlen(path));
     if (path[0] == '@') addr.sun_path[0] = '\0'; /* an abstract name */

@@ -2,7 +2,6 @@
 /* The tokenizer of a GGUF file; see gguf.h. */
 #include "tokenizer/gguf.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +9,7 @@
 
 #include "base/auto.h"
 #include "base/buf.h"
+#include "base/fail.h"
 #include "base/file.h"
 #include "base/gguf.h"
 #include "base/json_writer.h"
@@ -94,16 +94,8 @@ struct loader {
     size_t errlen;
 };
 
-__attribute__((format(printf, 2, 3))) static int refuse(struct loader *l, const char *format, ...)
-{
-    va_list args;
-    int len = snprintf(l->err, l->errlen, "%.300s: ", l->g->name);
-    va_start(args, format);
-    if (len >= 0 && (size_t)len < l->errlen)
-        vsnprintf(l->err + len, l->errlen - (size_t)len, format, args);
-    va_end(args);
-    return TOK_EINVAL;
-}
+#define refuse(l, format, ...)                                                                     \
+    fail_with(TOK_EINVAL, (l)->err, (l)->errlen, "%.300s: " format, (l)->g->name, ##__VA_ARGS__)
 
 /* Puts the file's name in front of a sentence that lacks it. */
 static int name_file(struct loader *l, int rc)

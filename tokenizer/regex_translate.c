@@ -8,7 +8,6 @@
  */
 #include "tokenizer/regex_translate.h"
 
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -46,17 +45,9 @@ struct translator {
     size_t errlen;
 };
 
-__attribute__((format(printf, 2, 3))) static int refuse(struct translator *t, const char *format,
-                                                        ...)
-{
-    char what[128];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(what, sizeof(what), format, args);
-    va_end(args);
-    return fail_with(TOK_EINVAL, t->err, t->errlen, "regular expression: %s is not supported",
-                     what);
-}
+#define refuse(t, what, ...)                                                                       \
+    fail_with(TOK_EINVAL, (t)->err, (t)->errlen, "regular expression: " what " is not supported",  \
+              ##__VA_ARGS__)
 
 /* ---- sets ---------------------------------------------------------------------------------- */
 
@@ -270,8 +261,8 @@ static int class_item(struct translator *t)
     uint32_t first = 0, last;
     bool is_set;
     if (*t->p == '[')
-        return refuse(t, t->p + 1 < t->end && t->p[1] == ':' ? "[: :] inside [...]"
-                                                             : "[ inside [...]");
+        return refuse(
+            t, "%s", t->p + 1 < t->end && t->p[1] == ':' ? "[: :] inside [...]" : "[ inside [...]");
     if (*t->p == '&' && t->p + 1 < t->end && t->p[1] == '&')
         return refuse(t, "class intersection &&");
     int rc = class_atom(t, &first, &is_set);

@@ -2,10 +2,10 @@
 /* Problems found in a model directory: the first for the caller, all of them for a listing. */
 #include "engine/model/problems.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/shown.h"
 
 /* The listing stops here; the count continues. */
@@ -14,10 +14,7 @@ enum { MAX_LISTED = 50, LINE_BYTES = 1024 };
 int eng_report_problem(struct eng_report *r, int rc, const char *fmt, ...)
 {
     char raw[LINE_BYTES], text[LINE_BYTES];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(raw, sizeof(raw), fmt, args);
-    va_end(args);
+    FORMAT_REST(raw, sizeof(raw), fmt);
     shown_text(text, sizeof(text), raw, strlen(raw)); /* names from a file may hold any bytes */
     if (r->n_problems++ == 0) {
         r->rc = rc;

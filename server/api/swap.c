@@ -4,7 +4,6 @@
  * (server/models/swap.h). POST /models/unload. The guard has checked who asks. The request holds
  * no model, and waits without a thread of its own.
  */
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +11,7 @@
 
 #include "base/auto.h"
 #include "base/clock.h"
+#include "base/fail.h"
 #include "base/json_writer.h"
 #include "server/api/read/generation_fields.h"
 #include "server/api/read/json_fields.h"
@@ -208,10 +208,7 @@ static void reply_state(struct srv_request *req, const char *state)
 __attribute__((format(printf, 3, 4))) static void fail(struct asker *a, enum srv_swap_result why,
                                                        const char *format, ...)
 {
-    va_list args;
-    va_start(args, format);
-    vsnprintf(a->outcome.message, sizeof(a->outcome.message), format, args);
-    va_end(args);
+    FORMAT_REST(a->outcome.message, sizeof(a->outcome.message), format);
     a->outcome.result = why;
 }
 

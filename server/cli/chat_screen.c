@@ -2,13 +2,13 @@
 /* Text of strangers on a terminal; see chat_screen.h. */
 #include "server/cli/chat_screen.h"
 
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 #include <wchar.h>
 
+#include "base/fail.h"
 #include "base/shown.h"
 #include "base/utf8.h"
 
@@ -115,10 +115,7 @@ bool screen_text(struct screen *s, const char *text, size_t len)
 void screen_say(struct screen *s, const char *format, ...)
 {
     char text[SAY_MAX_BYTES];
-    va_list args;
-    va_start(args, format);
-    int n = vsnprintf(text, sizeof(text) - 1, format, args);
-    va_end(args);
+    int n = FORMAT_REST(text, sizeof(text) - 1, format);
     if (n < 0) return;
     size_t len = strlen(text);
     text[len++] = '\n';

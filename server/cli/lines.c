@@ -4,13 +4,13 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "base/clock.h"
+#include "base/fail.h"
 #include "base/hex.h"
 #include "base/shown.h"
 #include "engine/engine.h"
@@ -34,10 +34,7 @@ enum {
 void lines_refuse(struct line *i, const char *format, ...)
 {
     char message[400];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(message, sizeof(message), format, args);
-    va_end(args);
+    FORMAT_REST(message, sizeof(message), format);
     srv_error_write(&i->answer, SRV_ERR_INVALID_VALUE, NULL, message, NULL, false, NULL);
     i->status = 400;
 }

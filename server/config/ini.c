@@ -2,10 +2,11 @@
 /* The ini reader. Called by load.c on the main thread before any other exists; keeps no state. */
 #include "server/config/ini.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/fail.h"
 
 struct ini {
     const char *name;
@@ -15,17 +16,9 @@ struct ini {
     size_t errlen;
 };
 
-__attribute__((format(printf, 2, 3))) static int refuse(const struct ini *ini, const char *format,
-                                                        ...)
-{
-    char reason[512];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(reason, sizeof(reason), format, args);
-    va_end(args);
-    snprintf(ini->err, ini->errlen, "%s:%d: %s", ini->name, ini->line, reason);
-    return -1;
-}
+#define refuse(ini, format, ...)                                                                   \
+    fail_with(-1, (ini)->err, (ini)->errlen, "%s:%d: " format, (ini)->name, (ini)->line,           \
+              ##__VA_ARGS__)
 
 static char *trim(char *text)
 {

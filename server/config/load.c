@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,16 +49,9 @@ const char *srv_command_name(enum srv_command command)
     return command_names[command];
 }
 
-__attribute__((format(printf, 2, 3))) static int refuse(struct loader *l, const char *format, ...)
-{
-    char reason[400];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(reason, sizeof(reason), format, args);
-    va_end(args);
-    return fail_with(-1, l->err, l->errlen, "%s%s%s", l->label ? l->label : "",
-                     l->label ? ": " : "", reason);
-}
+#define refuse(l, format, ...)                                                                     \
+    fail_with(-1, (l)->err, (l)->errlen, "%s%s" format, (l)->label ? (l)->label : "",              \
+              (l)->label ? ": " : "", ##__VA_ARGS__)
 
 /* ---- one value ----------------------------------------------------------------------------- */
 
@@ -108,10 +100,7 @@ bool srv_config_is_service_link(const char *name, const char *value)
 int srv_config_warn(struct srv_config *c, const char *format, ...)
 {
     char text[400];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
+    FORMAT_REST(text, sizeof(text), format);
     return append_item(&c->warnings, text, strlen(text));
 }
 

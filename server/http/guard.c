@@ -3,11 +3,11 @@
 #include "server/http/guard.h"
 
 #include <ctype.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
+#include "base/fail.h"
 #include "base/hex.h"
 #include "base/nearest.h"
 #include "server/bounds.h"
@@ -17,10 +17,7 @@ __attribute__((format(printf, 3, 4))) static void
 refuse(struct srv_guard_verdict *v, enum srv_error kind, const char *format, ...)
 {
     if (v->refused) return; /* only the first reason is sent */
-    va_list args;
-    va_start(args, format);
-    vsnprintf(v->message, sizeof(v->message), format, args);
-    va_end(args);
+    FORMAT_REST(v->message, sizeof(v->message), format);
     v->refused = true;
     v->kind = kind;
 }

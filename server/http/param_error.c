@@ -2,10 +2,10 @@
 /* See param_error.h. */
 #include "server/http/param_error.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "server/config/config.h"
 #include "server/http/request.h"
 #include "server/http/server.h"
@@ -17,10 +17,7 @@ int param_fail(struct param_error *err, enum srv_error kind, const char *path, c
 {
     err->kind = kind;
     snprintf(err->path, sizeof(err->path), "%s", path ? path : "");
-    va_list args;
-    va_start(args, format);
-    vsnprintf(err->message, sizeof(err->message), format, args);
-    va_end(args);
+    FORMAT_REST(err->message, sizeof(err->message), format);
     return -1;
 }
 

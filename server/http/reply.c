@@ -4,12 +4,12 @@
  * the HTTP side. Both hold the request's lock meanwhile; see request.h.
  */
 #include <assert.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/auto.h"
 #include "base/clock.h"
+#include "base/fail.h"
 #include "server/http/request.h"
 #include "server/http/server.h"
 #include "server/metrics.h"
@@ -226,10 +226,7 @@ void srv_reply_error(struct srv_request *req, enum srv_error kind, const char *p
                      const char *format, ...)
 {
     char message[512];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(message, sizeof(message), format, args);
-    va_end(args);
+    FORMAT_REST(message, sizeof(message), format);
     struct buf b;
     buf_init(&b, 8192);
     srv_error_write_for(req, &b, kind, param, message, NULL);

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,10 +28,7 @@
 __attribute__((format(printf, 3, 4))) static int join(char *buf, size_t size, const char *format,
                                                       ...)
 {
-    va_list args;
-    va_start(args, format);
-    int len = vsnprintf(buf, size, format, args);
-    va_end(args);
+    int len = FORMAT_REST(buf, size, format);
     return len >= 0 && (size_t)len < size ? 0 : -1;
 }
 

@@ -4,7 +4,6 @@
 
 #include <limits.h>
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +11,7 @@
 #include <time.h>
 
 #include "base/auto.h"
+#include "base/fail.h"
 #include "engine/engine.h"
 #include "server/log.h"
 #include "server/models/app.h"
@@ -65,10 +65,7 @@ void srv_swap_look(struct srv_swap *s, struct srv_swap_view *ret)
 __attribute__((format(printf, 3, 4))) static int fail(struct srv_swap *s, enum srv_swap_result why,
                                                       const char *format, ...)
 {
-    va_list args;
-    va_start(args, format);
-    vsnprintf(s->outcome.message, sizeof(s->outcome.message), format, args);
-    va_end(args);
+    FORMAT_REST(s->outcome.message, sizeof(s->outcome.message), format);
     s->outcome.result = is_stopped(s) ? SWAP_GIVEN_UP : why;
     return -1;
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/shown.h"
 #include "base/utf8.h"
 
@@ -102,10 +103,7 @@ void *gram_grow(struct gram_build *b, void *items, uint32_t n, uint32_t *cap, si
 const char *gram_text(struct gram_build *b, const char *format, ...)
 {
     char text[400];
-    va_list ap;
-    va_start(ap, format);
-    vsnprintf(text, sizeof(text), format, ap);
-    va_end(ap);
+    FORMAT_REST(text, sizeof(text), format);
     char *p = gram_temp(b, strlen(text) + 1);
     memcpy(p, text, strlen(text) + 1);
     return p;

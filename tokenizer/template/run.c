@@ -8,11 +8,12 @@
 #include "tokenizer/template/run.h"
 
 #include <assert.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+#include "base/fail.h"
 
 enum {
     BLOCK_BYTES = 32 * 1024,
@@ -114,10 +115,7 @@ void jinja_fail(struct jinja_run *r, int rc, const char *fmt, ...)
         int n = snprintf(sentence, sizeof(sentence), "line %d: ", r->line);
         at = n > 0 ? (size_t)n : 0;
     }
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(sentence + at, sizeof(sentence) - at, fmt, ap);
-    va_end(ap);
+    FORMAT_REST(sentence + at, sizeof(sentence) - at, fmt);
     jinja_copy_sentence(r->err, sizeof(r->err), sentence);
     r->rc = rc;
     longjmp(*r->unwind, 1);

@@ -3,11 +3,11 @@
 #include "server/api/read/tools_fields.h"
 
 #include <assert.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/json_writer.h"
 
 /* A reading on its way. */
@@ -26,10 +26,7 @@ static int fail(const struct reading *r, enum srv_error kind, const char *path, 
 {
     char message[PARAM_MESSAGE_MAX];
     bool named = r->a->dialect == TOOLS_MESSAGES;
-    va_list args;
-    va_start(args, format);
-    vsnprintf(message, sizeof(message), format, args);
-    va_end(args);
+    FORMAT_REST(message, sizeof(message), format);
     return param_fail(r->err, kind, path, "%s%s%s", named ? path : "", named ? ": " : "", message);
 }
 

@@ -9,10 +9,10 @@
  */
 #include "tokenizer/grammar/front/ecma_regex.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/hex.h"
 #include "tokenizer/grammar/build.h"
 #include "tokenizer/grammar/json_doc.h"
@@ -36,10 +36,7 @@ __attribute__((format(printf, 2, 3))) _Noreturn static void refuse(struct parser
                                                                    const char *format, ...)
 {
     char problem[200];
-    va_list ap;
-    va_start(ap, format);
-    vsnprintf(problem, sizeof(problem), format, ap);
-    va_end(ap);
+    FORMAT_REST(problem, sizeof(problem), format);
     if (p->source->at) gram_fail_at(p->b, p->source->at, p->source->keyword, "%s", problem);
     gram_fail(p->b, GRAM_EGRAMMAR, "%s: %s", p->source->what, problem);
 }
