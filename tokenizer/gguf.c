@@ -458,10 +458,8 @@ static int give_text(struct loader *l, struct buf *b, int rc, char **ret, size_t
 
 static int write_tokenizer(struct loader *l, char **ret, size_t *ret_len)
 {
-    struct buf b;
-    struct jw w;
-    buf_init(&b, MAX_TEXT_BYTES);
-    jw_init(&w, &b);
+    struct buf b = {.max = MAX_TEXT_BYTES};
+    struct jw w = {.out = &b};
     jw_open(&w, NULL, '{');
     jw_text(&w, "version", "1.0");
     write_added(l, &w);
@@ -544,13 +542,11 @@ static int write_config(struct loader *l, char **ret, size_t *ret_len)
     static const char plain_key[] = "tokenizer.chat_template",
                       tools_key[] = "tokenizer.chat_template.tool_use";
     const char *plain = NULL, *tools = NULL;
-    struct buf b;
-    struct jw w;
+    struct buf b = {.max = MAX_TEXT_BYTES};
+    struct jw w = {.out = &b};
     if (gguf_string(l->g, plain_key, &plain, l->err, l->errlen) < 0 ||
         gguf_string(l->g, tools_key, &tools, l->err, l->errlen) < 0)
         return TOK_EINVAL;
-    buf_init(&b, MAX_TEXT_BYTES);
-    jw_init(&w, &b);
     jw_open(&w, NULL, '{');
     for (int i = BOS; i <= PAD; i++)
         if (l->ids[i] >= 0) write_token(l, &w, names[i], l->ids[i]);

@@ -315,11 +315,10 @@ static int load_tree(struct loader *l, int which, const json_t *json)
 static int load_member(struct loader *l, int which)
 {
     char message[256];
-    json_t *json;
+    json_auto_t *json = NULL;
     int rc = parse_tree(l, tree_names[which], &l->trees[which], &json);
     if (rc) return rc;
     rc = load_tree(l, which, json);
-    json_decref(json);
     if (rc == TOK_ELIMIT) rc = TOK_EINVAL; /* the budget of an added token's normalization */
     if (rc == TOK_EINVAL) {
         snprintf(message, sizeof(message), "%s", l->err);
@@ -433,15 +432,15 @@ static int set_options(struct loader *l)
         [TOK_MODEL_WORDPIECE] = set_wordpiece,
         [TOK_MODEL_UNIGRAM] = set_unigram,
     };
-    json_t *options = json_object(), *json;
+    json_auto_t *options = json_object();
     int rc = options ? 0 : TOK_ENOMEM;
     for (int i = 0; i < N_OPTIONS && !rc; i++) {
+        json_t *json;
         rc = parse_tree(l, option_names[i], &l->options[i], &json);
         if (json && json_object_set_new(options, option_names[i], json)) rc = TOK_ENOMEM;
     }
     if (!rc) rc = set_type(l, json_object_get(options, "type"));
     if (!rc) rc = set[l->t->model](l, options);
-    json_decref(options);
     return rc ? rc : check_parts(l);
 }
 

@@ -916,12 +916,11 @@ int eng_config_read(struct eng_hparams *ret_hp, const char *dir, struct eng_repo
 int eng_config_read_gguf(struct eng_hparams *ret_hp, const struct eng_weights *weights,
                          struct eng_report *r)
 {
-    AUTO(buf_finish) struct buf text;
+    AUTO(buf_finish) struct buf text = {.max = MAX_CONFIG_BYTES};
     char err[512] = "", folder[4096], *generation = NULL;
     size_t generation_len = 0;
     struct eng_report own = {.err = err, .errlen = sizeof(err)};
     *ret_hp = (struct eng_hparams){.bos_id = -1};
-    buf_init(&text, MAX_CONFIG_BYTES);
     const char *name = weights->shards[0].name, *dir = gguf_folder_of(name, folder, sizeof(folder));
     int rc = eng_gguf_config(weights, &text, r);
     if (!rc && dir)

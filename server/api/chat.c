@@ -58,12 +58,10 @@ static int prepare(struct srv_gen *g, struct param_error *err)
                           "'top_logprobs' is only allowed when 'logprobs' is true.");
     if (p->logprobs_flag) p->logprobs_count = p->top_logprobs > 0 ? p->top_logprobs : 0;
     p->want_logprobs = p->logprobs_flag;
-    json_t *messages = NULL;
+    json_auto_t *messages = NULL;
     int rc = history_of_chat(p->messages, "messages", &g->unknown, &messages, err);
     in.messages = messages;
-    if (!rc) rc = srv_gen_chat_prompt(g, &in, NULL, err);
-    json_decref(messages);
-    return rc;
+    return rc ? rc : srv_gen_chat_prompt(g, &in, NULL, err);
 }
 
 static const struct srv_gen_format format = {

@@ -59,7 +59,8 @@ static int make_prompt(struct srv_gen *g, struct param_error *err)
         guide_ask_read_format(&g->guide.ask, &g->body, "output_config.format", err) ||
         guide_ask_read_format(&g->guide.ask, &g->body, "output_format", err))
         return -1;
-    json_t *ends = json_array(), *messages = messages_to_chat(&g->body, ends, &g->unknown, err);
+    json_auto_t *ends = json_array(),
+                *messages = messages_to_chat(&g->body, ends, &g->unknown, err);
     struct chat_input in = {.messages = messages,
                             .ends = ends,
                             .field = "messages",
@@ -69,14 +70,9 @@ static int make_prompt(struct srv_gen *g, struct param_error *err)
     const char *place = json_is_array(system)    ? "system.0"
                         : json_is_string(system) ? "system"
                                                  : "messages.0";
-    int rc = -1;
-    if (srv_json_ran_out())
-        param_no_memory(err);
-    else if (messages)
-        rc = srv_gen_chat_prompt(g, &in, place, err);
-    json_decref(messages);
-    json_decref(ends);
-    return rc;
+    if (srv_json_ran_out()) return param_no_memory(err);
+    if (!messages) return -1;
+    return srv_gen_chat_prompt(g, &in, place, err);
 }
 
 static int check_max_tokens(const struct srv_gen *g, struct param_error *err)

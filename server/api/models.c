@@ -223,12 +223,10 @@ static void list(struct srv_request *req)
 static void item(struct srv_request *req)
 {
     const char *id = srv_facts(req)->tail;
-    struct buf b;
-    struct jw w;
+    struct buf b = {.max = 65536};
+    struct jw w = {.out = &b};
     struct listing l = {.req = req, .w = &w, .id = id, .to = INT_MAX};
     srv_facts(req)->account.endpoint = "models";
-    buf_init(&b, 65536);
-    jw_init(&w, &b);
     visit_names(&l);
     if (l.found >= 0)
         srv_reply(req, 200, NULL, jw_end(&w));

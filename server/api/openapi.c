@@ -5,9 +5,8 @@
 
 static void handle(struct srv_request *req)
 {
-    struct buf b;
+    struct buf b = {.max = 1 << 20};
     srv_facts(req)->account.endpoint = "openapi";
-    buf_init(&b, 1 << 20);
     buf_add(&b, (const char *)srv_embedded_openapi_json, srv_embedded_openapi_json_bytes);
     srv_reply(req, 200, NULL, &b);
 }

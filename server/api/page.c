@@ -98,8 +98,7 @@ static void add_security_headers(struct srv_request *req)
 
 static void greet(struct srv_request *req)
 {
-    struct buf b;
-    buf_init(&b, 64);
+    struct buf b = {.max = 64};
     buf_puts(&b, "Ollama is running");
     srv_reply(req, 200, "text/plain; charset=utf-8", &b);
 }

@@ -339,12 +339,10 @@ static void slots(struct srv_request *req)
 {
     struct srv_models *models = &srv_facts(req)->app->models;
     bool all = srv_models_count(models) > 1 && !srv_request_query(req, "model");
-    struct buf b;
-    struct jw w;
+    struct buf b = {.max = 1 << 18};
+    struct jw w = {.out = &b};
     struct slots_list list = {&w, models, all ? -1 : srv_facts(req)->entry, srv_facts(req)->only};
     srv_facts(req)->account.endpoint = "slots";
-    buf_init(&b, 1 << 18);
-    jw_init(&w, &b);
     if (all) jw_open(&w, NULL, '[');
     srv_models_each_entry(models, write_slots_of, &list);
     if (all) jw_close(&w);

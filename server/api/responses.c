@@ -126,8 +126,7 @@ static void write_tool(struct jw *w, const json_t *tool, struct srv_span text)
 {
     static const char *const members[] = {"description", "parameters", "strict"};
     const char *type = json_string_value(json_object_get(tool, "type"));
-    AUTO(buf_finish) struct buf b;
-    buf_init(&b, TOOLS_TEXT_MAX + 64);
+    AUTO(buf_finish) struct buf b = {.max = TOOLS_TEXT_MAX + 64};
     buf_add(&b, text.text, text.len - 1);
     for (size_t i = 0; type && !strcmp(type, "function") && i < 3; i++)
         if (!json_object_get(tool, members[i])) buf_printf(&b, ",\"%s\":null", members[i]);
@@ -138,10 +137,8 @@ static void write_tool(struct jw *w, const json_t *tool, struct srv_span text)
 static int write_tools(const struct srv_gen *g, struct srv_span *ret)
 {
     const json_t *tools = json_object_get(g->body.root, "tools");
-    AUTO(buf_finish) struct buf b;
-    struct jw w;
-    buf_init(&b, 2 * TOOLS_TEXT_MAX);
-    jw_init(&w, &b);
+    AUTO(buf_finish) struct buf b = {.max = 2 * TOOLS_TEXT_MAX};
+    struct jw w = {.out = &b};
     jw_open(&w, NULL, '[');
     for (size_t i = 0; i < json_array_size(tools); i++)
         write_tool(&w, json_array_get(tools, i), srv_body_span(&g->body, json_array_get(tools, i)));
@@ -171,18 +168,14 @@ static int make_echo(struct srv_gen *g, struct param_error *err)
 static int make_prompt(struct srv_gen *g, struct param_error *err)
 {
     if (check_fields(g, err) || make_echo(g, err)) return -1;
-    json_t *ends = json_array(), *messages = responses_to_chat(&g->body, ends, &g->unknown, err);
+    json_auto_t *ends = json_array(),
+                *messages = responses_to_chat(&g->body, ends, &g->unknown, err);
     struct chat_input in = {
         .messages = messages, .ends = ends, .field = "input", .add_generation_prompt = true};
     const char *first = g->params.extra ? "instructions" : NULL;
-    int rc = -1;
-    if (srv_json_ran_out())
-        param_no_memory(err);
-    else if (messages)
-        rc = srv_gen_chat_prompt(g, &in, first, err) || check_logprobs(g, err) ? -1 : 0;
-    json_decref(messages);
-    json_decref(ends);
-    return rc;
+    if (srv_json_ran_out()) return param_no_memory(err);
+    if (!messages) return -1;
+    return srv_gen_chat_prompt(g, &in, first, err) || check_logprobs(g, err) ? -1 : 0;
 }
 
 static const struct srv_gen_format format = {

@@ -162,8 +162,7 @@ static void reply_no_room(struct srv_request *req, const struct srv_outcome *o)
                                                {"available_bytes", o->memory.available},
                                                {"limit_bytes", o->memory.limit},
                                                {0}};
-    struct buf b;
-    buf_init(&b, 8192);
+    struct buf b = {.max = 8192};
     srv_error_write_for(req, &b, SRV_ERR_NO_ROOM, "model", o->message, numbers);
     srv_reply(req, srv_error_status(SRV_ERR_NO_ROOM), NULL, &b);
 }

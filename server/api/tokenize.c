@@ -266,11 +266,9 @@ static void tokenize(struct srv_request *req)
     const struct srv_model *model = srv_facts(req)->model;
     struct tokenize_params p;
     struct param_error err = {0};
-    struct buf b;
-    struct jw w;
+    struct buf b = {.max = ANSWER_MAX};
+    struct jw w = {.out = &b};
     if (!open_body(req, &p, "tokenize")) return;
-    buf_init(&b, ANSWER_MAX);
-    jw_init(&w, &b);
     int rc;
     if (p.content)
         rc = tokenize_content(model, &p, &w, &err);
@@ -361,13 +359,11 @@ static void apply_template(struct srv_request *req)
 static void tokenizer_info(struct srv_request *req)
 {
     const struct srv_model *model = srv_facts(req)->model;
-    struct buf b;
-    struct jw w;
+    struct buf b = {.max = ANSWER_MAX};
+    struct jw w = {.out = &b};
     srv_facts(req)->account.endpoint = "props";
-    buf_init(&b, ANSWER_MAX);
     buf_add(&b, model->tokenizer_info, strlen(model->tokenizer_info) - 1); /* left open */
     buf_puts(&b, ", \"chat_template\": ");
-    jw_init(&w, &b);
     if (model->chat)
         jw_text(&w, NULL, tok_chat_source(model->chat));
     else

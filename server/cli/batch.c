@@ -197,13 +197,12 @@ static int read_line(struct lines *l, struct line *i)
 static int write_line(struct lines *l, struct line *i, struct buf *to)
 {
     const struct batch *b = l->ctx;
-    struct jw w;
+    struct jw w = {.out = to};
     char id[sizeof("batch_req_") + 2 * SRV_UNIQUE_BYTES];
     l->n_units++;
     if (l->n_written < b->n_done) return 0;
     l->n_failed += i->status >= 300;
     hex_write(stpcpy(id, "batch_req_"), i->digest, SRV_UNIQUE_BYTES);
-    jw_init(&w, to);
     jw_open(&w, NULL, '{');
     jw_text(&w, "id", id);
     jw_json(&w, "custom_id", i->id ? i->id : "null", i->id ? i->n_id : 4);
@@ -283,9 +282,8 @@ static int count_answers(struct batch *b)
 {
     static const char good[] = "\"status_code\":2";
     struct lines *l = &b->lines;
-    struct buf line;
+    AUTO(buf_finish) struct buf line = {.max = MAX_ANSWER_BYTES};
     long end = 0;
-    buf_init(&line, MAX_ANSWER_BYTES);
     while (lines_read_line(l->out, &line) == 1) {
         long at = ftell(l->out);
         if (fseek(l->out, at - 1, SEEK_SET) || getc(l->out) != '\n') break;
@@ -293,7 +291,6 @@ static int count_answers(struct batch *b)
         b->n_done++;
         l->n_failed += !memmem(line.data, line.len, good, sizeof(good) - 1);
     }
-    buf_finish(&line);
     if (ferror(l->out) || ftruncate(fileno(l->out), end) || fseek(l->out, end, SEEK_SET))
         return lines_fail(l, "%s cannot be read or cut: %s", l->out_name, strerror(errno));
     return 0;

@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/auto.h"
 #include "base/buf.h"
 #include "base/fail.h"
 #include "base/json_writer.h"
@@ -263,10 +264,8 @@ static void print_speed(const struct bench *b, int64_t tokens, int64_t batch, in
         if (reads) printf(", weights at %.1f of %.1f GB/s", weights * 1e-9, memory * 1e-9);
         printf("\n");
     } else {
-        struct buf out;
-        struct jw w;
-        buf_init(&out, 4096);
-        jw_init(&w, &out);
+        AUTO(buf_finish) struct buf out = {.max = 4096};
+        struct jw w = {.out = &out};
         jw_open(&w, NULL, '{');
         jw_text(&w, "test", batch < 0 ? "prefill" : "decode");
         jw_int(&w, "tokens", tokens);
@@ -283,7 +282,6 @@ static void print_speed(const struct bench *b, int64_t tokens, int64_t batch, in
         jw_close(&w);
         jw_end(&w);
         printf("%s\n", out.failed ? "" : out.data);
-        buf_finish(&out);
     }
     fflush(stdout);
 }

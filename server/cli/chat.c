@@ -566,8 +566,7 @@ static int write_json(struct chat *c, const struct answer *a)
 static void answer_once(struct chat *c)
 {
     struct answer a = {.chat = c};
-    AUTO(buf_finish) struct buf question;
-    buf_init(&question, INPUT_MAX_BYTES);
+    AUTO(buf_finish) struct buf question = {.max = INPUT_MAX_BYTES};
     int rc = read_question(c, &question);
     if (rc) c->status = SRV_EXIT_USAGE;
     if (!rc && (rc = ask(c, question.data, &a))) c->status = EXIT_FAILURE;

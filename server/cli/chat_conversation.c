@@ -130,12 +130,11 @@ static json_t *title_of(const struct conversation *c)
 
 int conversation_save(const struct conversation *c, const char *path, char *err, size_t errlen)
 {
-    json_t *file =
+    json_auto_t *file =
         json_pack("{s:s, s:i, s:[{s:o, s:I, s:O, s:O}]}", "format", format, "version", 1,
                   "conversations", "title", title_of(c), "updated", (json_int_t)time(NULL) * 1000,
                   "system", c->system, "messages", c->messages);
     AUTO_FREE char *text = file ? json_dumps(file, JSON_INDENT(1)) : NULL;
-    json_decref(file);
     int fd = text ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600) : -1;
     bool good = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
     if (fd >= 0 && close(fd)) good = false;
@@ -148,11 +147,10 @@ static int take_message(struct conversation *c, const json_t *m)
 {
     const char *role = text_of(m, "role");
     json_t *content = json_object_get(m, "content"), *state = json_object_get(m, "state"), *file;
-    struct buf text;
+    struct buf text = {.max = MESSAGE_MAX_BYTES};
     size_t i;
     if (!role || (strcmp(role, "user") != 0 && strcmp(role, "assistant") != 0)) return -1;
     if (content && !json_is_string(content)) return -1;
-    buf_init(&text, MESSAGE_MAX_BYTES);
     buf_add(&text, content ? json_string_value(content) : "", json_string_length(content));
     json_array_foreach(json_object_get(m, "files"), i, file)
     {
@@ -186,14 +184,13 @@ int conversation_load(struct conversation *c, const char *path, char *err, size_
     char *text;
     size_t len;
     if (file_load(NULL, path, FILE_MAX_BYTES, &text, &len, err, errlen)) return -1;
-    json_t *file = json_loadb(text, len, 0, NULL);
+    json_auto_t *file = json_loadb(text, len, 0, NULL);
     free(text);
     const char *name = text_of(file, "format");
     bool good = name && strcmp(name, format) == 0 &&
                 json_integer_value(json_object_get(file, "version")) == 1;
     int rc = conversation_init(&loaded);
     if (!rc) rc = good ? take_conversation(&loaded, file) : -1;
-    json_decref(file);
     if (rc) {
         snprintf(err, errlen, "%s is not a conversation of /save or the chat page", path);
         conversation_finish(&loaded);

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/auto.h"
 #include "base/fail.h"
 #include "base/utf8.h"
 #include "server/cli/interrupt.h"
@@ -81,10 +82,9 @@ static int replace_history(const char *path, const struct buf *text, const struc
 
 static void keep(const char *path, const char *entry)
 {
-    struct buf text, line;
+    AUTO(buf_finish) struct buf text = {0}, line = {.max = 2 * ENTRY_MAX_BYTES + 1};
     int fd = open_history(path);
     if (fd < 0) return;
-    buf_init(&line, 2 * ENTRY_MAX_BYTES + 1);
     for (const char *p = entry; *p; p++)
         buf_add(&line,
                 *p == '\n'   ? "\\n"
@@ -100,8 +100,6 @@ static void keep(const char *path, const char *entry)
         else
             write_all(fd, line.data, line.len);
     }
-    buf_finish(&line);
-    buf_finish(&text);
     close(fd);
 }
 
@@ -120,7 +118,7 @@ static void recall(struct line_edit *e, char *entry)
 
 static void load_history(struct input *in)
 {
-    struct buf text;
+    AUTO(buf_finish) struct buf text = {0};
     int fd = open(in->path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return;
     read_history(fd, &text);
@@ -130,7 +128,6 @@ static void load_history(struct input *in)
         *end = '\0';
         recall(in->edit, p);
     }
-    buf_finish(&text);
 }
 
 /* Makes the folders of a path. */
@@ -244,10 +241,9 @@ static bool add_line(struct buf *message, const char *line, bool *quoted)
 
 enum line_end input_message(struct input *in, char **ret, int *ret_signal)
 {
-    struct buf message;
+    struct buf message = {.max = INPUT_MAX_BYTES};
     bool quoted = false, continues = true;
     enum line_end end = LINE_OK;
-    buf_init(&message, INPUT_MAX_BYTES);
     for (const char *prompt = "> "; continues && !end; prompt = ". ") {
         char *line = NULL;
         end = read_line(in, prompt, &line, ret_signal);

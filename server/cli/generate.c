@@ -53,8 +53,7 @@ static int make_body(struct generation *g)
 {
     const struct srv_config *c = &g->config;
     const char *prompt = c->prompt ? c->prompt : "";
-    struct buf b;
-    buf_init(&b, MAX_STDIN_BYTES);
+    struct buf b = {.max = MAX_STDIN_BYTES};
     int rc = 0;
     if (strcmp(prompt, "-") == 0)
         rc = read_stdin(g, &b);

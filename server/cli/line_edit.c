@@ -146,10 +146,9 @@ static bool ends_paste(const struct buf *text)
 static unsigned char paste(EditLine *el, int key)
 {
     struct line_edit *e = editor_of(el);
-    AUTO(buf_finish) struct buf text;
+    AUTO(buf_finish) struct buf text = {.max = LINE_PASTE_MAX_BYTES};
     bool fits = true;
     wchar_t c;
-    buf_init(&text, LINE_PASTE_MAX_BYTES);
     while (!ends_paste(&text) && next_char(e, &c) == 1) {
         char out[4];
         buf_add(&text, out, utf8_put(out, (uint32_t)c));

@@ -191,8 +191,7 @@ static void free_line(struct lines *l, struct line *i)
 /* Whole lines alone reach the output. */
 static int write_line(struct lines *l, struct line *i)
 {
-    AUTO(buf_finish) struct buf to;
-    buf_init(&to, MAX_ANSWER_BYTES);
+    AUTO(buf_finish) struct buf to = {.max = MAX_ANSWER_BYTES};
     int rc = l->write(l, i, &to);
     if (!rc && (to.failed || i->answer.failed)) rc = lines_fail(l, "no memory for an answer");
     if (!rc && fwrite(to.len ? to.data : "", 1, to.len, l->out) != to.len)

@@ -81,10 +81,8 @@ static void print_row(const struct list *list, const struct hub_model *m)
 
 static void print_json(const struct hub_model *m)
 {
-    AUTO(buf_finish) struct buf b;
-    struct jw w;
-    buf_init(&b, ROW_MAX_BYTES);
-    jw_init(&w, &b);
+    AUTO(buf_finish) struct buf b = {.max = ROW_MAX_BYTES};
+    struct jw w = {.out = &b};
     jw_open(&w, NULL, '{');
     jw_text(&w, "name", m->name);
     jw_text(&w, "revision", m->revision);

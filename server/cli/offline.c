@@ -79,7 +79,7 @@ int offline_post(struct offline *o, const struct offline_post *p)
 {
     struct srv_local request = {.wake = offline_wake, .ctx = o};
     uint8_t digest[SHA256_BYTES];
-    struct buf piece;
+    AUTO(buf_finish) struct buf piece = {.max = MAX_PIECE_BYTES};
     bool whole = false, more = true;
     int status = 0;
     if (getrandom(digest, sizeof(digest), 0) != sizeof(digest))
@@ -87,7 +87,6 @@ int offline_post(struct offline *o, const struct offline_post *p)
     if (srv_local_begin(&request, &o->core.server, p->url, p->body, strlen(p->body), digest,
                         clock_date_ms() / 1000))
         return -1;
-    buf_init(&piece, MAX_PIECE_BYTES);
     while (more && !whole && !atomic_load(p->stop)) {
         whole = srv_local_take(&request, &piece);
         if (whole || piece.len) status = srv_local_status(&request);
@@ -95,7 +94,6 @@ int offline_post(struct offline *o, const struct offline_post *p)
         buf_clear(&piece);
         if (more && !whole) offline_wait(o, LOOK_MS);
     }
-    buf_finish(&piece);
     srv_local_end(&request, whole);
     return status;
 }

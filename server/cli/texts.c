@@ -47,14 +47,14 @@ static int read_line(struct lines *l, struct line *i)
     json_error_t why = {.text = "the line is not UTF-8"};
     const char *text = i->text.len ? i->text.data : "";
     size_t flags = JSON_DECODE_ANY | JSON_REJECT_DUPLICATES;
-    json_t *value =
+    json_auto_t *value =
         c->text ? json_stringn(text, i->text.len) : json_loadb(text, i->text.len, flags, &why);
-    json_t *body = !value ? NULL : t->scores ? ask_scores(c, i, value) : ask_vector(c, i, value);
+    json_auto_t *body = !value      ? NULL
+                        : t->scores ? ask_scores(c, i, value)
+                                    : ask_vector(c, i, value);
     if (!value) lines_refuse(i, "%s", why.text);
     if (c->truncate) json_object_set_new(body, "truncate", json_true());
     char *request = json_dumps(body, JSON_COMPACT);
-    json_decref(body);
-    json_decref(value);
     buf_finish(&i->text);
     i->text = (struct buf){.data = request, .len = request ? strlen(request) : 0};
     stpcpy(i->url, t->scores ? "/v1/rerank" : "/v1/embeddings");
@@ -121,10 +121,9 @@ static int try(struct texts *t, const char *text)
     struct line i = {.text.max = 64, .answer.max = 1 << 20};
     buf_puts(&i.text, text);
     int rc = read_line(&t->lines, &i) || (!i.status && lines_ask(&t->lines, &i)) ? -1 : 0;
-    json_t *body = parse(&i, &error, &list);
+    json_auto_t *body = parse(&i, &error, &list);
     t->width = (int)json_array_size(list);
     if (!rc && !list) rc = lines_fail(&t->lines, "%s", json_string_value(error));
-    json_decref(body);
     buf_finish(&i.text);
     buf_finish(&i.answer);
     return rc;

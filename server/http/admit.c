@@ -25,8 +25,7 @@ static void log_refused_origin(const char *origin)
 void srv_admit_reply_options(struct srv_request *req)
 {
     struct srv_guard_route found;
-    struct buf empty;
-    buf_init(&empty, 1);
+    struct buf empty = {.max = 1};
     srv_guard_find_route(req->server->routes, "OPTIONS", req->path, &found);
     srv_reply_header(req, "Allow", found.path_known ? found.allow : "GET, HEAD, POST, OPTIONS");
     const char *origin = srv_request_header(req, "Origin");

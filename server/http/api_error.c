@@ -144,8 +144,7 @@ const char *srv_error_advice(enum srv_error kind)
 void srv_error_write(struct buf *b, enum srv_error kind, const char *param, const char *message,
                      const struct srv_error_number *numbers, bool detail, const char *trace_parent)
 {
-    struct jw w;
-    jw_init(&w, b);
+    struct jw w = {.out = b};
     jw_open(&w, NULL, '{');
     jw_open(&w, "error", '{');
     jw_text(&w, "message", message);
@@ -164,8 +163,7 @@ void srv_error_write(struct buf *b, enum srv_error kind, const char *param, cons
 void srv_error_write_typed(struct buf *b, enum srv_error kind, const char *param,
                            const char *message, int number, const char *trace_parent)
 {
-    struct jw w;
-    jw_init(&w, b);
+    struct jw w = {.out = b};
     jw_open(&w, NULL, '{');
     jw_text(&w, "type", "error");
     jw_int(&w, "sequence_number", number);
@@ -180,8 +178,7 @@ void srv_error_write_typed(struct buf *b, enum srv_error kind, const char *param
 static void write_plain(struct buf *b, const char *first, const char *message, const char *name,
                         const char *word)
 {
-    struct jw w;
-    jw_init(&w, b);
+    struct jw w = {.out = b};
     jw_open(&w, NULL, '{');
     jw_text(&w, first, message);
     if (name) jw_text(&w, name, word);
@@ -228,8 +225,7 @@ static const char *anthropic_type(enum srv_error kind)
 void srv_error_write_anthropic(struct buf *b, enum srv_error kind, const char *message,
                                const char *request_id, const char *trace_parent)
 {
-    struct jw w;
-    jw_init(&w, b);
+    struct jw w = {.out = b};
     jw_open(&w, NULL, '{');
     jw_text(&w, "type", "error");
     jw_open(&w, "error", '{');

@@ -2,6 +2,8 @@
 /* See pieces.h. */
 #include "server/http/pieces.h"
 
+#include "base/auto.h"
+
 void srv_pieces_reply_whole(struct srv_request *req, const struct srv_pieces *p)
 {
     struct buf b;
@@ -18,12 +20,10 @@ bool srv_pieces_reply(struct srv_request *req, struct srv_pieces *p)
     p->begun = true;
     while (!last && !failed) {
         if (!srv_stream_has_room(req)) return false;
-        struct buf b;
-        buf_init(&b, p->max_bytes);
+        AUTO(buf_finish) struct buf b = {.max = p->max_bytes};
         last = p->write(p->ctx, &b);
         failed = b.failed;
         if (!failed && !srv_stream_write(req, b.data, b.len)) last = true;
-        buf_finish(&b);
     }
     if (failed) srv_stream_abort(req);
     return true;

@@ -227,8 +227,7 @@ void srv_reply_error(struct srv_request *req, enum srv_error kind, const char *p
 {
     char message[512];
     FORMAT_REST(message, sizeof(message), format);
-    struct buf b;
-    buf_init(&b, 8192);
+    struct buf b = {.max = 8192};
     srv_error_write_for(req, &b, kind, param, message, NULL);
     add_retry_headers(req, kind);
     if (kind == SRV_ERR_API_KEY) srv_reply_header(req, "WWW-Authenticate", "Bearer");

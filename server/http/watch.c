@@ -221,10 +221,8 @@ int srv_watch_n_connections(struct srv_watch *w)
  * answer has been sent. Bytes that cannot be sent at once are dropped: the client misbehaves. */
 static void send_error(struct slot *s, enum srv_error kind, const char *reason, const char *message)
 {
-    struct buf body, head;
+    AUTO(buf_finish) struct buf body = {.max = 2048}, head = {.max = 4096};
     if (s->tls || s->shut) return;
-    buf_init(&body, 2048);
-    buf_init(&head, 4096);
     srv_error_write(&body, kind, NULL, message, NULL, false, NULL);
     buf_printf(&head,
                "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n"
@@ -233,8 +231,6 @@ static void send_error(struct slot *s, enum srv_error kind, const char *reason, 
     if (!body.failed) buf_add(&head, body.data, body.len);
     if (!head.failed && send(s->fd, head.data, head.len, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
         srv_log(SRV_LOG_DEBUG, "an error answer could not be sent: %s", strerror(errno));
-    buf_finish(&body);
-    buf_finish(&head);
 }
 
 void srv_watch_refuse_body(struct srv_watch *w, uint64_t id, int64_t max_bytes)

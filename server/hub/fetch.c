@@ -56,14 +56,12 @@ struct job {
 int hub_fetch_commit(struct hub_client *c, char ret[HUB_COMMIT_LEN + 1], char *err)
 {
     char url[TRANSFER_URL_MAX_BYTES];
-    struct buf b;
+    AUTO(buf_finish) struct buf b = {.max = REVISION_MAX_BYTES};
     if (hub_client_url(c, url, sizeof(url), "/api/models/", "/revision/", c->name->revision, true))
         return hub_fail(err, HUB_EUSAGE, "the address of the model is too long");
-    buf_init(&b, REVISION_MAX_BYTES);
     int rc = hub_client_get(c, url, NULL, &b, NULL, 0, err);
     if (!rc && hub_commit_read(b.data ? b.data : "", b.len, ret))
         rc = hub_fail(err, HUB_EWRONG, "the answer does not name a commit; is HF_ENDPOINT a hub?");
-    buf_finish(&b);
     return rc;
 }
 
@@ -108,17 +106,15 @@ static int get_page(struct hub_client *c, struct hub_listing *l, struct pages *s
 int hub_fetch_listing(struct hub_client *c, const char *commit, struct hub_listing *ret, char *err)
 {
     char url[TRANSFER_URL_MAX_BYTES];
-    struct buf b;
+    AUTO(buf_finish) struct buf b = {.max = HUB_PAGE_MAX_BYTES};
     struct pages s = {.n = 0};
     if (hub_client_url(c, url, sizeof(url) - 64, "/api/models/", "/tree/", commit, true))
         return hub_fail(err, HUB_EUSAGE, "the address of the model is too long");
     size_t len = strlen(url);
     snprintf(url + len, sizeof(url) - len, "?recursive=true&expand=false");
-    buf_init(&b, HUB_PAGE_MAX_BYTES);
     int rc = 0;
     while (!rc && url[0])
         rc = get_page(c, ret, &s, url, sizeof(url), &b, err);
-    buf_finish(&b);
     for (int i = 0; i < s.n; i++)
         free(s.urls[i]);
     return rc ? rc : hub_listing_sort(ret, err);

@@ -259,8 +259,7 @@ static void write_file(struct buf *b, const struct hub_file *f)
 
 char *hub_listing_write(const struct hub_listing *l, size_t *ret_len)
 {
-    struct buf b;
-    buf_init(&b, HUB_LISTING_MAX_BYTES);
+    struct buf b = {.max = HUB_LISTING_MAX_BYTES};
     buf_printf(&b, "{\n \"format_version\": %d,\n \"files\": {", TREE_FORMAT);
     for (size_t i = 0; i < l->n; i++) {
         if (i) buf_puts(&b, ",");

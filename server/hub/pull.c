@@ -339,25 +339,23 @@ static int check_space(struct hub_pull *p, char *err)
 /* config.json alone, before anything large: can this be served? */
 static int check_config(struct hub_pull *p, struct hub_client *c, char *err)
 {
-    struct buf b;
+    AUTO(buf_finish) struct buf b = {0};
     char reason[HUB_ERR_SIZE - 200];
     struct hub_file *f = hub_listing_find(&p->listing, HUB_CONFIG_NAME);
     if (!f || !f->wanted) return 0;
     int rc = get_text(p, c, f, CONFIG_MAX_BYTES, &b, err);
     if (!rc && eng_check_config(b.data ? b.data : "", b.len, reason, sizeof(reason)))
         rc = hub_fail(err, HUB_ENOTSERVED, "%s: %s", p->how.name->repo, reason);
-    buf_finish(&b);
     return rc;
 }
 
 static int choose_shards(struct hub_pull *p, struct hub_client *c, char *err)
 {
-    struct buf b;
+    AUTO(buf_finish) struct buf b = {0};
     struct hub_file *f = hub_wanted_index(&p->listing);
     if (!f) return 0;
     int rc = get_text(p, c, f, HUB_INDEX_MAX_BYTES, &b, err);
     if (!rc) rc = hub_choose_shards(&p->listing, b.data ? b.data : "", b.len, err);
-    buf_finish(&b);
     return rc;
 }
 

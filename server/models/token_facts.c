@@ -54,12 +54,10 @@ static void log_difference(const struct tok *tok, json_t *const roots[N_FILES], 
 
 static int32_t id_in_info(const struct tok *tok, const char *info, const char *token)
 {
-    json_t *root = NULL;
+    json_auto_t *root = NULL;
     char err[64];
     if (srv_json_read(&root, "", info, strlen(info), err, sizeof(err))) return -1;
-    int32_t id = id_in_file(tok, root, TOKENIZER, token);
-    json_decref(root);
-    return id;
+    return id_in_file(tok, root, TOKENIZER, token);
 }
 
 int32_t srv_tokenizer_eos(const struct tok *tok, const char *info)

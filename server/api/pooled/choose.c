@@ -103,7 +103,7 @@ static int check(struct srv_pooled *p, struct param_error *err)
 
 static int encode_messages(struct choosing *c, struct tok_ids *made, struct param_error *err)
 {
-    json_t *messages = NULL;
+    json_auto_t *messages = NULL;
     struct chat_input in = {
         .field = "messages",
         .kwargs = c->kwargs,
@@ -115,7 +115,6 @@ static int encode_messages(struct choosing *c, struct tok_ids *made, struct para
     in.messages = messages;
     if (!rc) rc = chat_input_check(messages, "messages", err);
     if (!rc) rc = chat_input_encode(c->p.served, &in, made, err);
-    json_decref(messages);
     return rc;
 }
 

@@ -120,11 +120,10 @@ struct srv_span srv_body_span(const struct srv_body *body, const json_t *value)
 char *srv_body_list_text(const struct srv_body *body, const json_t *list)
 {
     struct srv_span span = {NULL, 0};
-    struct buf b;
+    struct buf b = {.max = SIZE_MAX / 2};
     if (body) span = srv_body_span(body, list);
     if (span.text) return strndup(span.text, span.len);
     if (!body) return json_dumps(list, JSON_COMPACT);
-    buf_init(&b, SIZE_MAX / 2);
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *value = json_array_get(list, i);
         span = srv_body_span(body, value);

@@ -332,8 +332,7 @@ void srv_gen_refuse_context(struct srv_request *req, const struct param_error *e
                                                {"n_ctx", srv_model_longest(srv_facts(req)->model)},
                                                {"max_tokens", max_tokens},
                                                {0}};
-    struct buf b;
-    buf_init(&b, 4096);
+    struct buf b = {.max = 4096};
     srv_error_write_for(req, &b, err->kind, err->path, err->message, numbers);
     srv_reply(req, srv_error_status(err->kind), NULL, &b);
 }

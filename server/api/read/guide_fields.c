@@ -47,11 +47,9 @@ static char *normalized(struct srv_span text)
     const struct jt_params params = {
         .library = &library, .flags = JT_ANY, .max_values = PARAM_MAX_VALUES};
     struct jt_fault fault;
-    json_t *value = NULL;
+    json_auto_t *value = NULL;
     if (jt_read(&value, text.text, text.len, &params, &fault)) return NULL;
-    char *ret = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
-    json_decref(value);
-    return ret;
+    return json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
 }
 
 /* It says what was asked for before, perhaps with other white space or escapes. */

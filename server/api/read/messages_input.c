@@ -108,11 +108,10 @@ static int add_source(const struct block *b, const json_t *value, const char *ty
     const json_t *source = json_object_get(value, "source"), *content = NULL;
     const char *kind = json_string_value(json_object_get(source, "type"));
     bool document = !strcmp(type, "document");
-    AUTO(buf_finish) struct buf out;
+    AUTO(buf_finish) struct buf out = {.max = 256u << 20};
     if (!document) content = json_object_get(value, "content");
     if (document && kind && !strcmp(kind, "text")) content = json_object_get(source, "data");
     if (document && kind && !strcmp(kind, "content")) content = json_object_get(source, "content");
-    buf_init(&out, 256u << 20);
     buf_printf(&out, "<%s>\n", type);
     add_line(&out, json_object_get(value, "title"));
     add_line(&out, document ? json_object_get(value, "context") : source);
@@ -186,8 +185,7 @@ static int mark_error(json_t *parts, struct param_error *err)
     static const char word[] = "Error: ";
     json_t *first = json_array_get(parts, 0), *text = json_object_get(first, "text");
     if (!text || !strncmp(json_string_value(text), word, sizeof(word) - 1)) return 0;
-    AUTO(buf_finish) struct buf b;
-    buf_init(&b, 256u << 20);
+    AUTO(buf_finish) struct buf b = {.max = 256u << 20};
     buf_puts(&b, word);
     buf_add(&b, json_string_value(text), json_string_length(text));
     if (!b.failed) json_object_set_new(first, "text", json_stringn(b.data, b.len));

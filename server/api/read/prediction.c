@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The field "prediction": see generation_fields.h. */
+#include "base/auto.h"
 #include "server/api/read/generation_fields.h"
 
 #include <stdio.h>
@@ -43,16 +44,14 @@ static int join_text(struct buf *text, const json_t *field, struct param_error *
 int srv_prediction_read(struct srv_request *req, const json_t *field, const int32_t **ret_ids,
                         int64_t *ret_n, struct param_error *err)
 {
-    struct buf text;
+    AUTO(buf_finish) struct buf text = {.max = SIZE_MAX};
     struct tok_ids ids = {0};
     if (!field) return 0;
-    buf_init(&text, SIZE_MAX);
     int rc = join_text(&text, field, err);
     if (!rc && text.failed) rc = param_no_memory(err);
     if (!rc && text.len > 0) {
         rc = param_encode(srv_facts(req)->model->tok, text.data, text.len, 0, PATH, &ids, err);
         rc = param_keep_ids(req, rc, &ids, ret_ids, ret_n, err);
     }
-    buf_finish(&text);
     return rc;
 }

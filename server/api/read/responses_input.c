@@ -182,8 +182,7 @@ static void add_call(struct conversion *c, const struct item *item, const struct
 /* The texts of parts, one per line; they may hold NUL bytes. NULL: out of memory. */
 static json_t *lines_of(const json_t *parts)
 {
-    AUTO(buf_finish) struct buf b;
-    buf_init(&b, 256u << 20);
+    AUTO(buf_finish) struct buf b = {.max = 256u << 20};
     for (size_t k = 0; k < json_array_size(parts); k++) {
         const json_t *text = json_object_get(json_array_get(parts, k), "text");
         if (k > 0) buf_add(&b, "\n", 1);
@@ -197,7 +196,7 @@ static int add_reasoning(struct conversion *c, const struct item *item)
 {
     const json_t *content = json_object_get(item->value, "content"),
                  *summary = json_object_get(item->value, "summary");
-    json_t *parts = json_array();
+    json_auto_t *parts = json_array();
     int rc = add_parts(c, item, "content", content, HISTORY_REASONING, parts);
     if (!rc && json_array_size(parts) == 0)
         rc = add_parts(c, item, "summary", summary, HISTORY_SUMMARY, parts);
@@ -207,7 +206,6 @@ static int add_reasoning(struct conversion *c, const struct item *item)
         json_t *turn = open_turn(c);
         json_object_set_new(turn, "reasoning_content", lines_of(parts));
     }
-    json_decref(parts);
     c->after_message = false;
     return rc;
 }
@@ -233,27 +231,19 @@ static void add_to_turn(struct conversion *c, const json_t *content)
 static int add_message(struct conversion *c, const struct item *item)
 {
     const json_t *role = json_object_get(item->value, "role");
-    json_t *content = json_object_get(item->value, "content"), *parts = json_array();
+    json_t *content = json_object_get(item->value, "content");
+    json_auto_t *parts = json_array(), *message = json_object();
     const char *word = json_string_value(role);
     bool assistant = word && !strcmp(word, "assistant");
-    if (add_parts(c, item, "content", content, assistant ? HISTORY_ANSWER : HISTORY_MESSAGE,
-                  parts)) {
-        json_decref(parts);
+    if (add_parts(c, item, "content", content, assistant ? HISTORY_ANSWER : HISTORY_MESSAGE, parts))
         return -1;
-    }
-    json_t *message = json_object();
     json_object_set(message, "role", (json_t *)role);
     json_object_set(message, "content", json_is_array(content) ? parts : content);
-    json_decref(parts);
-    if (chat_input_check_message(message, item->path, c->err)) {
-        json_decref(message);
-        return -1;
-    }
+    if (chat_input_check_message(message, item->path, c->err)) return -1;
     if (assistant && c->turn && !c->after_message) {
         add_to_turn(c, json_object_get(message, "content"));
-        json_decref(message);
     } else {
-        json_array_append_new(c->list, message);
+        json_array_append(c->list, message);
         c->turn = assistant ? message : NULL;
     }
     c->after_message = assistant;

@@ -269,8 +269,7 @@ static int add_tools(const struct reading *r, struct jw *w, const json_t *tools,
 static int write_list(const struct reading *r, const json_t *tools)
 {
     struct tools_ask *a = r->a;
-    struct jw w;
-    jw_init(&w, &a->list);
+    struct jw w = {.out = &a->list};
     jw_open(&w, NULL, '[');
     if (add_tools(r, &w, tools, (struct tools_place){.inner = -1})) return -1;
     jw_close(&w);

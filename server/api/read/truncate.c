@@ -126,13 +126,12 @@ static int measure(const struct search *s, const struct cut *cut, int64_t *ret)
     AUTO(tok_prompt_finish) struct tok_prompt prompt = {0};
     AUTO(tok_ids_finish) struct tok_ids ids = {0};
     struct chat_input in = *s->in;
-    json_t *kept = kept_messages(s, cut);
+    json_auto_t *kept = kept_messages(s, cut);
     in.messages = kept;
     in.metadata = NULL;
     int rc = srv_json_ran_out() ? param_no_memory(s->err)
                                 : chat_input_make(s->model, &in, &prompt, &ids, s->err);
     *ret = s->n_tokens - (int64_t)ids.n;
-    json_decref(kept);
     return rc;
 }
 

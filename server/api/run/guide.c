@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "base/buf.h"
 #include "base/clock.h"
 #include "server/api/read/generation_fields.h"
@@ -62,19 +63,16 @@ static void name_relaxed(struct srv_guide *guide, struct srv_request *req)
 {
     size_t n = gram_n_relaxed(guide->gram), i = 0;
     srv_metrics_count(guide->metrics, SRV_COUNT_GRAMMAR_RELAXED);
-    struct buf b, one;
-    buf_init(&b, 4096);
+    AUTO(buf_finish) struct buf b = {.max = 4096};
     for (; i < n; i++) {
-        buf_init(&one, 4096);
+        AUTO(buf_finish) struct buf one = {.max = 4096};
         append_encoded(&one, gram_relaxed(guide->gram, i));
         bool fits = !one.failed && b.len + one.len + 2 <= MAX_RELAXED_BYTES - 16;
         if (fits) buf_printf(&b, "%s%.*s", i ? ", " : "", (int)one.len, one.data ? one.data : "");
-        buf_finish(&one);
         if (!fits) break;
     }
     if (i < n) buf_printf(&b, "%s...+%zu", i ? ", " : "", n - i);
     if (!b.failed && b.data) srv_reply_header(req, "x-schema-relaxed", b.data);
-    buf_finish(&b);
 }
 
 static void ask_for_parts(struct srv_guide *guide)

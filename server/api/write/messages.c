@@ -69,8 +69,7 @@ static void write_whole_members(struct jw *w, const char *name, const char *text
     jw_open(w, name, '{');
     if (!jr_open(&r, '{'))
         while (jr_member(&r, &key, &key_len) == 1) {
-            struct buf copy;
-            buf_init(&copy, CHOICE_TEXT_MAX_BYTES);
+            struct buf copy = {.max = CHOICE_TEXT_MAX_BYTES};
             buf_add(&copy, key, key_len);
             bool whole = !jr_skip(&r, &value, &value_len) && !copy.failed &&
                          (value[0] == '"' || value[0] == '{' || value[0] == '[' || jr_peek(&r));
