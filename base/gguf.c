@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/auto.h"
 #include "base/fail.h"
 #include "base/file.h"
 #include "base/utf8.h"
@@ -306,7 +307,7 @@ static int check_twins(struct parse *p)
     for (size_t i = 1; i < g->n_keys; i++)
         if (strcmp(g->keys[i - 1].name, g->keys[i].name) == 0)
             return REFUSE(p, "key %s is there twice", g->keys[i].name);
-    const struct gguf_tensor **sorted = calloc(g->n_tensors + 1, sizeof(*sorted));
+    AUTO_FREE const struct gguf_tensor **sorted = calloc(g->n_tensors + 1, sizeof(*sorted));
     if (!sorted) {
         REFUSE(p, "no memory for %zu tensors", g->n_tensors);
         return FILE_ENOMEM;
@@ -314,12 +315,10 @@ static int check_twins(struct parse *p)
     for (size_t i = 0; i < g->n_tensors; i++)
         sorted[i] = &g->tensors[i];
     qsort(sorted, g->n_tensors, sizeof(*sorted), compare_tensors);
-    int rc = 0;
-    for (size_t i = 1; i < g->n_tensors && !rc; i++)
+    for (size_t i = 1; i < g->n_tensors; i++)
         if (strcmp(sorted[i - 1]->name, sorted[i]->name) == 0)
-            rc = REFUSE(p, "tensor %s is there twice", sorted[i]->name);
-    free(sorted);
-    return rc;
+            return REFUSE(p, "tensor %s is there twice", sorted[i]->name);
+    return 0;
 }
 
 static int64_t round_up(int64_t at, int64_t alignment)

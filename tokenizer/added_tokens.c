@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "base/fail.h"
 #include "base/shown.h"
 #include "base/utf8.h"
@@ -50,14 +51,13 @@ static int load_token(struct tok_added_token *t, const json_t *json, char *err, 
 /* No two added tokens share their content or their id. */
 static int check_twice(const struct tok_added *a, char *err, size_t errlen)
 {
-    struct tok_vocab seen = {0};
+    AUTO(tok_vocab_finish) struct tok_vocab seen = {0};
     int rc = 0;
     for (size_t i = 0; i < a->n_tokens && !rc; i++) {
         const struct tok_added_token *t = &a->tokens[i];
         rc = tok_vocab_add(&seen, t->content, t->len, (uint32_t)t->id, err, errlen);
         if (rc == TOK_EINVAL) refuse(t, "its content or its id occurs twice", err, errlen);
     }
-    tok_vocab_finish(&seen);
     return rc;
 }
 

@@ -508,7 +508,7 @@ static int check_tokens(struct loader *l, const struct tok *t)
 
 static int load_text(struct loader *l, struct tok *t, const char *dir)
 {
-    char *text = NULL;
+    AUTO_FREE char *text = NULL;
     size_t len = 0;
     const char *given = NULL;
     int rc = dir ? file_load(dir, "tokenizer.json", MAX_TEXT_BYTES, &text, &len, l->err, l->errlen)
@@ -521,7 +521,6 @@ static int load_text(struct loader *l, struct tok *t, const char *dir)
              : dir ? "tokenizer.json"
                    : "tokenizer.huggingface.json");
     rc = tok_load(t, given ? given : text, given ? strlen(given) : len, l->err, l->errlen);
-    free(text);
     rc = name_file(l, rc);
     return rc || l->rule ? rc : check_tokens(l, t);
 }

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
+#include "base/fail.h"
 #include "base/shown.h"
 #include "base/utf8.h"
 #include "tokenizer/charsmap.h"
@@ -151,10 +153,11 @@ static int probe(const struct tok_normalizer *n, const struct tok_component_text
 {
     size_t times = pattern->len < PROBE_BYTES ? PROBE_BYTES / pattern->len : 1;
     size_t len = pattern->len * times;
-    struct tok_norm_scratch scratch = {0};
-    struct tok_regex_scratch rs;
+    AUTO(tok_norm_scratch_finish) struct tok_norm_scratch scratch = {0};
+    AUTO(tok_regex_scratch_finish) struct tok_regex_scratch rs = {0};
     struct tok_growth growth = tok_growth(len);
-    char *text = malloc(len), shown[48];
+    AUTO_FREE char *text = malloc(len);
+    char shown[48];
     const char *s;
     const uint32_t *origin;
     if (!text) return TOK_ENOMEM;
@@ -162,15 +165,10 @@ static int probe(const struct tok_normalizer *n, const struct tok_component_text
         memcpy(text + i * pattern->len, pattern->s, pattern->len);
     tok_regex_scratch_init(&rs, len);
     int rc = tok_normalize(n, &scratch, &rs, &growth, text, len, 0, &s, &len, &origin, err, errlen);
-    if (rc == TOK_ELIMIT) {
-        snprintf(err, errlen, "\"%s\", repeated, grows to more than %d times its length",
-                 shown_text(shown, sizeof(shown), pattern->s, pattern->len), TOK_GROWTH_PER_BYTE);
-        rc = TOK_EINVAL;
-    }
-    free(text);
-    tok_norm_scratch_finish(&scratch);
-    tok_regex_scratch_finish(&rs);
-    return rc;
+    if (rc != TOK_ELIMIT) return rc;
+    return fail_with(
+        TOK_EINVAL, err, errlen, "\"%s\", repeated, grows to more than %d times its length",
+        shown_text(shown, sizeof(shown), pattern->s, pattern->len), TOK_GROWTH_PER_BYTE);
 }
 
 int tok_normalizer_load(struct tok_normalizer *n, const struct tok_uni *uni, const json_t *json,

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "base/fail.h"
 #include "base/utf8.h"
 #include "tokenizer/byte_level.h"
@@ -455,10 +456,9 @@ static int split_bytelevel_mapped(struct pre_run *run, const struct tok_pre_stag
 static int split_bytelevel(struct pre_run *run, const struct tok_pre_stage *s, size_t stage,
                            struct piece piece)
 {
-    char *spaced = NULL;
-    int rc;
+    AUTO_FREE char *spaced = NULL;
     if (s->prefix_space && piece.s[0] != ' ') {
-        rc = spend(run, piece.len, piece.len + 1);
+        int rc = spend(run, piece.len, piece.len + 1);
         if (rc) return rc;
         spaced = malloc(piece.len + 1);
         if (!spaced) return TOK_ENOMEM;
@@ -467,14 +467,9 @@ static int split_bytelevel(struct pre_run *run, const struct tok_pre_stage *s, s
         piece = (struct piece){spaced, piece.len + 1, piece.at_start ? piece.at_start + 1 : 0};
     }
     bool raw = run->p->raw_bytes && stage + 1 == run->p->n_stages;
-    if (!raw)
-        rc = split_bytelevel_mapped(run, s, stage, &piece);
-    else if (s->use_regex)
-        rc = split_known(run, stage, TOK_SPLIT_GPT2, &piece);
-    else
-        rc = hand_on(run, stage, &piece, 0, piece.len);
-    free(spaced);
-    return rc;
+    if (!raw) return split_bytelevel_mapped(run, s, stage, &piece);
+    if (s->use_regex) return split_known(run, stage, TOK_SPLIT_GPT2, &piece);
+    return hand_on(run, stage, &piece, 0, piece.len);
 }
 
 static int run_stage(struct pre_run *run, size_t stage, struct piece piece)

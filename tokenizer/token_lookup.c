@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_internal.h"
 
@@ -38,17 +39,12 @@ bool tok_is_special(const struct tok *t, int32_t id)
 
 size_t tok_token_bytes(const struct tok *t, int32_t id, char *buf, size_t size)
 {
-    struct tok_decode_run run = {0};
+    AUTO(tok_decode_run_finish) struct tok_decode_run run = {0};
     size_t len;
     const char *s = tok_token_string(t, id, &len);
-    if (!s) return 0;
-    if (tok_decode_bytes(&t->decode, &run, s, len) == 0) {
-        len = run.out.len;
-        if (len && size) memcpy(buf, run.out.s, len < size ? len : size);
-    } else {
-        len = 0;
-    }
-    tok_decode_run_finish(&run);
+    if (!s || tok_decode_bytes(&t->decode, &run, s, len)) return 0;
+    len = run.out.len;
+    if (len && size) memcpy(buf, run.out.s, len < size ? len : size);
     return len;
 }
 

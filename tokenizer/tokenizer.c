@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/auto.h"
 #include "base/buf.h"
 #include "base/fail.h"
 #include "base/file.h"
@@ -44,15 +45,14 @@ static int name_other_format(const char *dir, char *err, size_t errlen)
 
 static int load_file(struct tok *t, const char *dir, char *err, size_t errlen)
 {
-    char path[4096], *text = NULL;
+    char path[4096];
+    AUTO_FREE char *text = NULL;
     size_t len = 0;
     if ((size_t)snprintf(path, sizeof(path), "%s/tokenizer.json", dir) >= sizeof(path))
         return fail_with(TOK_EINVAL, err, errlen, "%s: the path is too long", dir);
     int rc = file_load(NULL, path, MAX_FILE_BYTES, &text, &len, err, errlen);
     if (rc) return rc == TOK_ENOENT ? name_other_format(dir, err, errlen) : rc;
-    rc = load_text(t, path, text, len, err, errlen);
-    free(text);
-    return rc;
+    return load_text(t, path, text, len, err, errlen);
 }
 
 int tok_open_from(struct tok **ret, const char *model, const char *dir, char *err, size_t errlen)

@@ -195,12 +195,10 @@ static int meet_merges(struct loader *l)
 
 static int read_late_merges(struct loader *l)
 {
-    struct jr j;
+    AUTO(jr_finish) struct jr j = {0};
     if (!l->merges.s) return 0;
     jr_init(&j, l->merges.s, l->merges.len, JR_NUL, l->err, l->errlen);
-    int rc = read_merges(l, &j);
-    jr_finish(&j);
-    return rc;
+    return read_merges(l, &j);
 }
 
 /* ---- the walk ------------------------------------------------------------------------------ */

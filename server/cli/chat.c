@@ -350,7 +350,7 @@ static void do_load(struct chat *c, char *arg)
 
 static void do_file(struct chat *c, char *arg)
 {
-    char *text;
+    AUTO_FREE char *text = NULL;
     size_t len;
     if (file_load(NULL, arg, ATTACHED_MAX_BYTES, &text, &len, c->err, sizeof(c->err))) {
         screen_say(&c->screen, "%s", c->err);
@@ -363,7 +363,6 @@ static void do_file(struct chat *c, char *arg)
         conversation_quote_file(&c->attached, name, text, len);
         screen_say(&c->screen, "%s goes with the next message", name);
     }
-    free(text);
 }
 
 /* n_signals: of SIGINT, that end the process meanwhile. */

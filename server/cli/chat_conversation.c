@@ -147,7 +147,7 @@ static int take_message(struct conversation *c, const json_t *m)
 {
     const char *role = text_of(m, "role");
     json_t *content = json_object_get(m, "content"), *state = json_object_get(m, "state"), *file;
-    struct buf text = {.max = MESSAGE_MAX_BYTES};
+    AUTO(buf_finish) struct buf text = {.max = MESSAGE_MAX_BYTES};
     size_t i;
     if (!role || (strcmp(role, "user") != 0 && strcmp(role, "assistant") != 0)) return -1;
     if (content && !json_is_string(content)) return -1;
@@ -160,10 +160,8 @@ static int take_message(struct conversation *c, const json_t *m)
         if (!text.failed)
             conversation_quote_file(&text, name, json_string_value(body), json_string_length(body));
     }
-    int rc =
-        text.failed ? -1 : conversation_add(c, role, text.data, text.len, json_string_value(state));
-    buf_finish(&text);
-    return rc;
+    if (text.failed) return -1;
+    return conversation_add(c, role, text.data, text.len, json_string_value(state));
 }
 
 static int take_conversation(struct conversation *c, const json_t *file)

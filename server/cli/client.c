@@ -7,6 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/auto.h"
 #include "base/buf.h"
 #include "base/fail.h"
 #include "base/file.h"
@@ -398,7 +399,7 @@ struct client *client_open_here(const struct srv_config *config, const char *nam
 int client_constrain(const struct srv_config *config, json_t *body, char *err, size_t errlen)
 {
     const char *file = config->json_schema ? config->json_schema : config->grammar;
-    char *text = NULL;
+    AUTO_FREE char *text = NULL;
     size_t len = config->regex ? strlen(config->regex) : 0;
     if (!!config->json_schema + !!config->regex + !!config->grammar > 1)
         return fail_with(-1, err, errlen,
@@ -411,7 +412,6 @@ int client_constrain(const struct srv_config *config, json_t *body, char *err, s
                                                      : "guided_regex",
                                  json_stringn(file ? text : config->regex, len));
     if (rc) snprintf(err, errlen, "%s is not UTF-8", file ? file : "--regex");
-    free(text);
     return rc;
 }
 

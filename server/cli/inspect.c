@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "base/gguf.h"
 #include "base/gguf_names.h"
 #include "base/shown.h"
@@ -207,7 +208,7 @@ static bool drafts(const struct srv_config *c)
 static void inspect_draft(struct inspection *in, const struct tok *tok)
 {
     const char *name = in->config->draft_shown;
-    uint64_t *ids;
+    AUTO_FREE uint64_t *ids = NULL;
     char err[900];
     int n = 0;
     if (srv_draft_ids(&ids, NULL, tok, in->config->draft_model, err, sizeof(err))) {
@@ -218,7 +219,6 @@ static void inspect_draft(struct inspection *in, const struct tok *tok)
         n += __builtin_popcountll(ids[i]);
     say(in, "draft model: %s, with %d of the tokens", name, n);
     add(in, "draft_model", json_pack("{s:s, s:i}", "model", name, "shared_tokens", n));
-    free(ids);
 }
 
 static void inspect_tokenizer(struct inspection *in)

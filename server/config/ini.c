@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "base/fail.h"
 
 struct ini {
@@ -75,7 +76,7 @@ int srv_ini_parse(const char *name, const char *text, size_t len, srv_ini_settin
     struct ini ini = {.name = name, .line = 1, .section = "", .err = err, .errlen = errlen};
     if (memchr(text, '\0', len))
         return refuse(&ini, "the file contains NUL bytes; it is not a text file");
-    char *copy = malloc(len + 1);
+    AUTO_FREE char *copy = malloc(len + 1);
     if (!copy) return refuse(&ini, "out of memory (%zu bytes)", len);
     memcpy(copy, text, len);
     copy[len] = '\0';
@@ -87,6 +88,5 @@ int srv_ini_parse(const char *name, const char *text, size_t len, srv_ini_settin
         if (next) *next++ = '\0';
         rc = read_line(&ini, line, setting, ctx);
     }
-    free(copy);
     return rc;
 }

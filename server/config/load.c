@@ -4,6 +4,7 @@
  * through the one function that parses a text by its option's row. A list given by a later source
  * replaces the earlier source's; within a source it grows. Main thread only.
  */
+#include "base/auto.h"
 #include "server/config/config.h"
 
 #include <errno.h>
@@ -431,12 +432,10 @@ static int set_from_file(void *ctx, int line, const char *section, const char *k
 static int load_file(struct loader *l, const char *path)
 {
     size_t len;
-    char *text;
+    AUTO_FREE char *text = NULL;
     if (file_load(NULL, path, SRV_CONFIG_FILE_MAX_BYTES, &text, &len, l->err, l->errlen)) return -1;
     l->from = FROM_FILE;
-    int rc = srv_ini_parse(path, text, len, set_from_file, l, l->err, l->errlen);
-    free(text);
-    return rc;
+    return srv_ini_parse(path, text, len, set_from_file, l, l->err, l->errlen);
 }
 
 static int load_environment(struct loader *l, const char *(*env)(const char *name))
@@ -625,7 +624,7 @@ static int take_hf_repo(struct loader *l)
 static int check_kwargs(struct loader *l)
 {
     const char *text = l->config->chat_template_kwargs, *s;
-    struct jr r;
+    AUTO(jr_finish) struct jr r = {0};
     char why[100] = "";
     size_t n;
     int more = 0;
@@ -633,15 +632,12 @@ static int check_kwargs(struct loader *l)
     jr_init(&r, text, strlen(text), 0, why, sizeof(why));
     int rc = jr_open(&r, '{');
     while (!rc && (more = jr_member(&r, &s, &n)) == 1) {
-        if (has_word("messages tools add_generation_prompt", s, n)) {
-            jr_finish(&r);
+        if (has_word("messages tools add_generation_prompt", s, n))
             return refuse(l, "chat-template-kwargs must not name messages, tools or "
                              "add_generation_prompt");
-        }
         rc = jr_skip(&r, &s, &n);
     }
     if (!rc) rc = more < 0 ? more : jr_end(&r);
-    jr_finish(&r);
     return rc ? refuse(l, "chat-template-kwargs is not a JSON object: %s", why) : 0;
 }
 

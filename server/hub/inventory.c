@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/auto.h"
 #include "engine/engine.h"
 #include "server/hub/cache.h"
 #include "server/hub/settings.h"
@@ -138,7 +139,7 @@ static void note_tag(void *ctx, const struct hub_file *f)
 static void look(struct visit *v)
 {
     char items[TAGS_MAX][GGUF_TAG_SIZE];
-    struct hub_listing l = {0};
+    AUTO(hub_listing_finish) struct hub_listing l = {0};
     struct tags tags = {.v = v, .items = items};
     const char *commit = v->model.commit;
     bool known = hub_cache_read_tree(&v->cache, commit, false, &l) == 0;
@@ -148,7 +149,6 @@ static void look(struct visit *v)
     if (!tags.n || (config && hub_cache_has(&v->cache, commit, config))) look_at(v, &l, known, "");
     for (int i = 0; i < tags.n; i++)
         look_at(v, &l, known, items[i]);
-    hub_listing_finish(&l);
 }
 
 /* ---- revisions ------------------------------------------------------------------------------ */

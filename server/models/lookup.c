@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/auto.h"
 #include "base/fail.h"
 #include "base/file.h"
 #include "base/gguf_names.h"
@@ -49,7 +50,7 @@ enum found { FOUND_DIRECTORY, FOUND_FILE, LACKS_MODULES, LACKS_FILES, NO_SUCH_FI
 static enum found find_file(const struct hub_cache *cache, const struct hub_name *name,
                             const char *commit, char *ret_dir, size_t size, char *err)
 {
-    struct hub_listing l = {0};
+    AUTO(hub_listing_finish) struct hub_listing l = {0};
     enum found found = FOUND_DIRECTORY;
     size_t len = strlen(ret_dir);
     bool known = hub_cache_read_tree(cache, commit, false, &l) == 0;
@@ -69,7 +70,6 @@ static enum found find_file(const struct hub_cache *cache, const struct hub_name
         if (l.files[i].wanted && gguf_is_name(l.files[i].path) &&
             !hub_cache_has(cache, commit, &l.files[i]))
             found = LACKS_FILES;
-    hub_listing_finish(&l);
     return found;
 }
 

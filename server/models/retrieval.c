@@ -333,14 +333,13 @@ int srv_text_encode(const struct tok *tok, const char *prompt, size_t n_prompt, 
 int srv_text_unpooled(const struct tok *tok, const struct eng_info *info, const char *prompt,
                       size_t n_prompt, int64_t *ret, char *err, size_t errlen)
 {
-    struct tok_ids ids = {0};
+    AUTO(tok_ids_finish) struct tok_ids ids = {0};
     size_t head, tail;
     *ret = 0;
     if (!info->unpooled_prompt || n_prompt == 0) return 0;
     int rc = srv_text_encode(tok, prompt, n_prompt, "", 0, &ids, err, errlen);
     tok_special_around(tok, &head, &tail);
     if (!rc) *ret = (int64_t)(ids.n - tail);
-    tok_ids_finish(&ids);
     return rc;
 }
 

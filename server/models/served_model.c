@@ -483,8 +483,8 @@ int srv_model_try_text(const struct srv_model *m, char *err, size_t errlen)
 {
     static const char messages[] = "[{\"role\": \"user\", \"content\": \"Hello\"}]";
     const struct tok_chat_input in = {.messages = messages, .add_generation_prompt = true};
-    struct tok_prompt prompt = {0};
-    struct tok_ids ids = {0};
+    AUTO(tok_prompt_finish) struct tok_prompt prompt = {0};
+    AUTO(tok_ids_finish) struct tok_ids ids = {0};
     char why[256] = "";
     if (m->chat && tok_chat_render(m->chat, &in, &prompt, why, sizeof(why)))
         return fail_with(-1, err, errlen, "chat template: %s", why);
@@ -494,13 +494,10 @@ int srv_model_try_text(const struct srv_model *m, char *err, size_t errlen)
     for (size_t i = 0; !rc && i < ids.n; i++)
         if (ids.ids[i] > most) most = ids.ids[i];
     if (rc || most < 0)
-        snprintf(err, errlen, "tokenizer: %s", rc ? why : "a sentence gives no tokens");
-    else if (most >= n_rows)
-        snprintf(err, errlen, "tokenizer: a sentence gives id %d, but the model has %d ids",
-                 (int)most, (int)n_rows);
-    tok_ids_finish(&ids);
-    tok_prompt_finish(&prompt);
-    return rc || most < 0 || most >= n_rows ? -1 : 0;
+        return fail_with(-1, err, errlen, "tokenizer: %s", rc ? why : "a sentence gives no tokens");
+    if (most < n_rows) return 0;
+    return fail_with(-1, err, errlen, "tokenizer: a sentence gives id %d, but the model has %d ids",
+                     (int)most, (int)n_rows);
 }
 
 /* One line per entry, in the order of their names. dir NULL: name is the path. */

@@ -196,7 +196,7 @@ static void probe_null(struct probe *p, struct tok_chat *c)
 {
     const char *arguments = c->caps.object_arguments ? OBJECT_ARGUMENTS : TEXT_ARGUMENTS;
     AUTO_FREE char *empty = render_call(p, "\"\"", arguments, "call00001");
-    char *none = render_call(p, "null", arguments, "call00001");
+    AUTO_FREE char *none = render_call(p, "null", arguments, "call00001");
     if (!empty) { /* the template knows no tools: ask about a plain answer */
         free(none);
         empty = try_render(
@@ -207,7 +207,6 @@ static void probe_null(struct probe *p, struct tok_chat *c)
             NULL);
     }
     c->caps.null_content = none && count(none, "None") == count(empty, "None");
-    free(none);
 }
 
 /* Ids of nine characters, where others fail or do not come out whole. */

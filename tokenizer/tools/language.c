@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "tokenizer/tools/keyword_scan.h"
 #include "tokenizer/tools/param_types.h"
 #include "tokenizer/tools/tools.h"
@@ -482,13 +483,9 @@ int tools_compile(struct gram **ret, const struct gram_vocab *vocab,
                   bool think_open, const struct gram_part *content,
                   const struct gram_options *options, struct gram_error *err)
 {
-    struct tree t = {.q = request, .markers = markers};
+    AUTO(tree_finish) struct tree t = {.q = request, .markers = markers};
     struct gram_part root = language(&t, think_open, content);
-    int rc = GRAM_ENOMEM;
-    if (t.failed)
-        *err = (struct gram_error){.code = GRAM_ENOMEM, .message = "Out of memory."};
-    else
-        rc = gram_compile_parts(ret, vocab, &root, options, err);
-    tree_finish(&t);
-    return rc;
+    if (!t.failed) return gram_compile_parts(ret, vocab, &root, options, err);
+    *err = (struct gram_error){.code = GRAM_ENOMEM, .message = "Out of memory."};
+    return GRAM_ENOMEM;
 }

@@ -33,7 +33,7 @@ typedef bool (*visit_fn)(struct types *t, struct span key, struct span value, vo
 
 static void visit(struct types *t, struct span text, visit_fn fn, void *ctx)
 {
-    struct jr r;
+    AUTO(jr_finish) struct jr r = {0};
     char err[128], open = text.n ? text.s[0] : 0, close = open == '{' ? '}' : ']';
     bool more = true;
     if (open != '{' && open != '[') return;
@@ -51,7 +51,6 @@ static void visit(struct types *t, struct span text, visit_fn fn, void *ctx)
         t->read += key.n + value.n + 16;
         more = fn(t, key, value, ctx);
     }
-    jr_finish(&r);
 }
 
 static bool is(struct span key, const char *name)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "server/api/pooled/pooled.h"
 #include "server/api/read/json_fields.h"
 #include "server/bounds.h"
@@ -222,19 +223,16 @@ static int add_list(struct srv_pooled *p, const json_t *list, const char *path,
     if (n == 0)
         return param_fail(err, SRV_ERR_INVALID_VALUE, p->field, "'%s' must not be empty.",
                           p->field);
-    int32_t *ids = malloc(n * sizeof(*ids));
-    int rc = ids ? 0 : param_no_memory(err);
-    for (size_t i = 0; !rc && i < n; i++) {
+    AUTO_FREE int32_t *ids = malloc(n * sizeof(*ids));
+    if (!ids) return param_no_memory(err);
+    for (size_t i = 0; i < n; i++) {
         const json_t *id = json_array_get(list, i);
         if (json_integer_value(id) >= vocab)
-            rc = foreign_id(path, i, json_integer_value(id), vocab, err);
-        else
-            rc = param_read_id(id, vocab, p->field, &ids[i], err);
+            return foreign_id(path, i, json_integer_value(id), vocab, err);
+        if (param_read_id(id, vocab, p->field, &ids[i], err)) return -1;
     }
     struct srv_pair_ids made = {.ids = {.ids = ids, .n = n}};
-    if (!rc) rc = add_ids(p, &made, 0, path, err);
-    free(ids);
-    return rc;
+    return add_ids(p, &made, 0, path, err);
 }
 
 int texts_open(struct srv_pooled *p, int width, struct param_error *err)
