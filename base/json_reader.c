@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/fail.h"
 #include "base/hex.h"
 #include "base/utf8.h"
@@ -143,16 +144,8 @@ static int scan_plain(struct jr *r)
 /* Room for n bytes in the scratch buffer. */
 static int reserve(struct jr *r, size_t n)
 {
-    size_t cap = r->scratch_cap ? r->scratch_cap : 256;
-    if (n <= r->scratch_cap) return 0;
-    while (cap < n)
-        cap *= 2;
-    char *p = realloc(r->scratch, cap);
-    if (!p)
-        return fail_with(JR_ENOMEM, r->err, r->errlen, "no memory for a string of %zu bytes", n);
-    r->scratch = p;
-    r->scratch_cap = cap;
-    return 0;
+    if (!ARRAY_ROOM(r->scratch, r->scratch_cap, n, 256)) return 0;
+    return fail_with(JR_ENOMEM, r->err, r->errlen, "no memory for a string of %zu bytes", n);
 }
 
 /* The rest of a string with escapes; begin is behind the opening quote, pos at the first escape. */

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/auto.h"
 #include "base/fail.h"
 #include "base/shown.h"
@@ -61,13 +62,7 @@ static void insert_merge(struct tok_bpe *b, uint64_t slot)
 /* Room for one more. At most half of the slots are taken. */
 static int grow_merges(struct tok_bpe *b)
 {
-    if (b->n_merges == b->cap_merges) {
-        uint32_t cap = b->cap_merges ? b->cap_merges * 2 : 1024;
-        uint32_t *p = realloc(b->merge_id, cap * sizeof(*p));
-        if (!p) return TOK_ENOMEM;
-        b->merge_id = p;
-        b->cap_merges = cap;
-    }
+    if (ARRAY_ROOM(b->merge_id, b->cap_merges, b->n_merges + 1, 1024)) return TOK_ENOMEM;
     if (b->n_slots && (b->n_merges + 1) * 2 <= b->n_slots) return 0;
     uint64_t *old = b->merges;
     uint32_t n_old = b->n_slots, n = n_old ? n_old * 2 : 1024;

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/auto.h"
 #include "base/fail.h"
 #include "base/hex.h"
@@ -166,13 +167,7 @@ void tok_decode_finish(struct tok_decode_plan *p)
 static int put(struct tok_decode_text *t, const char *s, size_t len)
 {
     if (t->max && len > t->max - t->len) return TOK_ELIMIT;
-    if (t->cap - t->len < len || !t->s) {
-        size_t cap = (t->len + len) * 2 + 32;
-        char *p = realloc(t->s, cap);
-        if (!p) return TOK_ENOMEM;
-        t->s = p;
-        t->cap = cap;
-    }
+    if (ARRAY_ROOM(t->s, t->cap, t->len + len, 32)) return TOK_ENOMEM;
     if (len) memcpy(t->s + t->len, s, len);
     t->len += len;
     return 0;

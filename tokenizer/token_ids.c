@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+
 void tok_ids_finish(struct tok_ids *ids)
 {
     free(ids->ids);
@@ -13,17 +15,9 @@ void tok_ids_finish(struct tok_ids *ids)
 /* Room for n more ids: 0 or TOK_ENOMEM. */
 static int reserve(struct tok_ids *ids, size_t n)
 {
-    size_t need, bytes, cap = ids->cap ? ids->cap : 64;
+    size_t need;
     if (__builtin_add_overflow(ids->n, n, &need)) return TOK_ENOMEM;
-    if (need <= ids->cap) return 0;
-    while (cap < need)
-        if (__builtin_mul_overflow(cap, (size_t)2, &cap)) return TOK_ENOMEM;
-    if (__builtin_mul_overflow(cap, sizeof(*ids->ids), &bytes)) return TOK_ENOMEM;
-    int32_t *p = realloc(ids->ids, bytes);
-    if (!p) return TOK_ENOMEM;
-    ids->ids = p;
-    ids->cap = cap;
-    return 0;
+    return ARRAY_ROOM(ids->ids, ids->cap, need, 64) ? TOK_ENOMEM : 0;
 }
 
 int tok_ids_add(struct tok_ids *ids, const int32_t *more, size_t n)

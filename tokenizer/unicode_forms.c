@@ -8,6 +8,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
+#include "base/array.h"
 #include "base/auto.h"
 #include "tokenizer/tok_types.h"
 #include "tokenizer/unicode.h"
@@ -24,13 +25,7 @@ void tok_norm_chars_destroy(struct tok_norm_chars *c)
 
 static int append(struct tok_norm_chars *c, uint32_t cp, uint32_t origin)
 {
-    if (c->n == c->cap) {
-        size_t cap = c->cap ? c->cap * 2 : 256;
-        struct tok_norm_char *v = realloc(c->v, cap * sizeof(*v));
-        if (!v) return TOK_ENOMEM;
-        c->v = v;
-        c->cap = cap;
-    }
+    if (ARRAY_ROOM(c->v, c->cap, c->n + 1, 256)) return TOK_ENOMEM;
     uint8_t ccc = 0;
     if (cp >= 0x300 && !tok_uni_is_inert(cp))
         ccc = (uint8_t)utf8proc_get_property((utf8proc_int32_t)cp)->combining_class;

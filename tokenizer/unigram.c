@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/fail.h"
 #include "base/shown.h"
 #include "base/utf8.h"
@@ -75,13 +76,7 @@ int tok_unigram_add_score(struct tok_unigram *u, const char *number, size_t len,
     if (!isfinite(score))
         return fail_with(TOK_EINVAL, err, errlen, "the score %s of token %u is not a finite number",
                          shown_text(shown, sizeof(shown), number, len), u->n_scores);
-    if (u->n_scores == u->cap_scores) {
-        uint32_t cap = u->cap_scores ? u->cap_scores * 2 : 1024;
-        double *p = realloc(u->score, cap * sizeof(*p));
-        if (!p) return TOK_ENOMEM;
-        u->score = p;
-        u->cap_scores = cap;
-    }
+    if (ARRAY_ROOM(u->score, u->cap_scores, u->n_scores + 1, 1024)) return TOK_ENOMEM;
     u->score[u->n_scores++] = score;
     return 0;
 }

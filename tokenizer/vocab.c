@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/fail.h"
 #include "base/shown.h"
 #include "tokenizer/tok_types.h"
@@ -59,29 +60,14 @@ void tok_vocab_finish(struct tok_vocab *v)
 
 static int grow_arena(struct tok_vocab *v, size_t len)
 {
-    size_t need, cap = v->arena_cap ? v->arena_cap : 4096;
+    size_t need;
     if (__builtin_add_overflow(v->arena_len, len, &need) || need > UINT32_MAX) return TOK_ENOMEM;
-    if (v->arena && need <= v->arena_cap) return 0;
-    while (cap < need)
-        cap *= 2;
-    char *p = realloc(v->arena, cap);
-    if (!p) return TOK_ENOMEM;
-    v->arena = p;
-    v->arena_cap = cap;
-    return 0;
+    return ARRAY_ROOM(v->arena, v->arena_cap, need, 4096) ? TOK_ENOMEM : 0;
 }
 
 static int grow_entries(struct tok_vocab *v, uint32_t id)
 {
-    uint32_t cap = v->entries_cap ? v->entries_cap : 256;
-    if (id >= v->entries_cap) {
-        while (cap <= id)
-            cap *= 2;
-        struct tok_vocab_entry *p = realloc(v->entries, cap * sizeof(*p));
-        if (!p) return TOK_ENOMEM;
-        v->entries = p;
-        v->entries_cap = cap;
-    }
+    if (ARRAY_ROOM(v->entries, v->entries_cap, id + 1, 256)) return TOK_ENOMEM;
     for (; v->n_ids <= id; v->n_ids++)
         v->entries[v->n_ids].len = NO_TOKEN;
     return 0;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/auto.h"
 #include "base/buf.h"
 #include "base/gguf_names.h"
@@ -93,17 +94,6 @@ static int read_list(json_t **ret, const char *text, size_t len, unsigned flags,
     return rc ? refuse_text(err) : 0;
 }
 
-static int grow(struct hub_listing *l)
-{
-    if (l->n < l->cap) return 0;
-    size_t cap = l->cap ? 2 * l->cap : 64;
-    struct hub_file *files = realloc(l->files, cap * sizeof(*files));
-    if (!files) return -1;
-    l->files = files;
-    l->cap = cap;
-    return 0;
-}
-
 /* An integer from 0 to the largest size, else -1. */
 static int64_t size_of(const json_t *o, const char *key)
 {
@@ -118,7 +108,7 @@ static int append(struct hub_listing *l, const struct hub_file *f, const char *p
     if (l->n == HUB_ENTRIES_MAX)
         return hub_fail(err, HUB_EWRONG, "the hub lists more than %d files", HUB_ENTRIES_MAX);
     char *copy = strdup(path);
-    if (!copy || grow(l)) {
+    if (!copy || ARRAY_ROOM(l->files, l->cap, l->n + 1, 64)) {
         free(copy);
         return hub_fail(err, HUB_EINTERNAL, "out of memory");
     }

@@ -5,6 +5,7 @@
  */
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "tokenizer/grammar/grammar.h"
 #include "tokenizer/grammar/vocab.h"
 
@@ -32,12 +33,7 @@ static int add_exit(struct walk *w, uint32_t node, uint16_t n_chars)
 {
     struct gram_vocab *v = w->v;
     uint32_t n = v->n_exits[w->dialect];
-    if (n == w->cap_exits) {
-        w->cap_exits = n ? n * 2 : 64;
-        struct gram_exit *p = realloc(v->exits[w->dialect], w->cap_exits * sizeof(*p));
-        if (!p) return GRAM_ENOMEM;
-        v->exits[w->dialect] = p;
-    }
+    if (ARRAY_ROOM(v->exits[w->dialect], w->cap_exits, n + 1, 64)) return GRAM_ENOMEM;
     struct gram_exit *e = &v->exits[w->dialect][n];
     *e = (struct gram_exit){.node = node,
                             .text = gram_text_of_node(v, node),

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/json_reader.h"
 #include "base/json_tree.h"
 
@@ -44,13 +45,7 @@ bool srv_json_ran_out(void)
 static int add_place(void *ctx, const json_t *value, size_t begin, size_t len)
 {
     struct srv_body *b = ctx;
-    if (b->n_places == b->cap) {
-        size_t cap = b->cap ? 2 * b->cap : 64;
-        struct body_place *p = realloc(b->places, cap * sizeof(*p));
-        if (!p) return -1;
-        b->places = p;
-        b->cap = cap;
-    }
+    if (ARRAY_ROOM(b->places, b->cap, b->n_places + 1, 64)) return -1;
     b->places[b->n_places++] = (struct body_place){value, begin, len};
     return 0;
 }
