@@ -77,33 +77,7 @@ DEFINE_KV(kv)
         .matmul[KERN_A_F32][KERN_W_F16] = matmul_f32_f16,                                          \
         .matmul_pages[KERN_A_F32] = pages_f32,                                                     \
         .matmul_segs[KERN_A_F32] = segs_f32,                                                       \
-        .rmsnorm = rmsnorm,                                                                        \
-        .layernorm = layernorm,                                                                    \
-        .rope = rope,                                                                              \
-        .glu = {silu_mul, gelu_tanh_mul, gelu_mul, sigmoid_mul},                                   \
-        .softcap = softcap,                                                                        \
-        .add = add,                                                                                \
-        .conv_token = conv_token,                                                                  \
-        .delta_token = delta_token,                                                                \
-        .delta_again = delta_again,                                                                \
-        .delta_gates = kern_ref_delta_gates,                                                       \
-        .softmax_keys = softmax_keys,                                                              \
-        .softmax_pack = {softmax_pack_f32, softmax_pack_bf16, NULL},                               \
-        .merge_softmax = merge_softmax,                                                            \
-        .scale = scale,                                                                            \
-        .argmax = argmax,                                                                          \
-        .log_sum_exp = log_sum_exp,                                                                \
-        .race_noise = race_noise,                                                                  \
-        .race_block = race_block,                                                                  \
-        .race_keys = race_keys,                                                                    \
-        .block_max = block_max,                                                                    \
-        .read_memory = read_memory,                                                                \
-        .put_key = {put_key_f32, put_key_bf16, put_key_i8},                                        \
-        .put_value = {put_value_f32, put_value_bf16, put_value_i8},                                \
-        .read_scales = read_scales_i8,                                                             \
-        .pack_panel = pack_panel,                                                                  \
-        .encode_panel = encode_panel,                                                              \
-        .unpack_row = kern_ref_unpack_row,                                                         \
+        SAME_NAMES,                                                                                \
     }
 
 DEFINE_LEVEL(LEVEL_TABLE, LEVEL_NAME, PART_ROWS, PART_FETCH, PART_BF16, PART_INT(matmul),
