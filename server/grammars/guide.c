@@ -121,19 +121,22 @@ static bool has_room(struct grammar_choice *c, int64_t left)
     return 4 * rest + 16 < (uint64_t)left || shortest(c, left, NULL, 0, &n_values) != SIZE_MAX;
 }
 
-/* The sampling bans some of the ids, or they are too many to look at. */
+static bool has_id(const int32_t *ids, size_t n, int32_t id)
+{
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] == id) return true;
+    return false;
+}
+
+/* The sampling bans some of the ids, or bans any and they are too many to look at. */
 static bool bans(const struct eng_sampling *s, const int32_t *ids, size_t n)
 {
-    for (size_t i = 0; s && i < n && (s->n_bias > 0 || s->allowed_ids); i++) {
-        bool allowed = !s->allowed_ids && n <= GRAMMAR_CLOSING_IDS;
-        if (n > GRAMMAR_CLOSING_IDS) return true;
-        for (int k = 0; k < s->n_allowed_ids && !allowed; k++)
-            allowed = s->allowed_ids[k] == ids[i];
-        for (int k = 0; k < s->n_bias && allowed; k++)
-            allowed = s->bias[k].id != ids[i] || s->bias[k].value != -INFINITY;
-        if (!allowed) return true;
-    }
-    return false;
+    bool many = n > GRAMMAR_CLOSING_IDS, found = false;
+    for (int k = 0; s && k < s->n_bias; k++)
+        found |= s->bias[k].value == -INFINITY && (many || has_id(ids, n, s->bias[k].id));
+    for (size_t i = 0; s && s->allowed_ids && i < n && !found; i++)
+        found = many || !has_id(s->allowed_ids, (size_t)s->n_allowed_ids, ids[i]);
+    return found;
 }
 
 /* From here on the answer is closed; returns its first id, -1 if it is complete, or the one drawn
