@@ -110,9 +110,8 @@ static inline float affine_head(float most, float steps, uint8_t *ret)
     return kern_f32_of_f16(h);
 }
 
-/* The lower four bits of each q to `group`, and `bits` more as words of those four bytes apart. */
-static inline void affine_words(const uint32_t (*q)[KERN_PANEL], int bits, uint8_t *group,
-                                uint8_t *upper)
+/* `bits` upper ones of each q as words of four bytes apart, then its lower four bits. */
+static inline void affine_words(const uint32_t (*q)[KERN_PANEL], int bits, uint8_t *group)
 {
     uint32_t word[KERN_PANEL];
     for (int j = 0; j < 4; j++) {
@@ -121,7 +120,7 @@ static inline void affine_words(const uint32_t (*q)[KERN_PANEL], int bits, uint8
             for (int c = 0; c < 4; c++)
                 word[n] |= ((q[4 * j + c][n] & 15) | q[4 * j + 16 + c][n] % 16 << 4) << 8 * c;
         }
-        memcpy(group + j * 128, word, sizeof(word));
+        memcpy(group + (j + bits) * 128, word, sizeof(word));
     }
     for (int j = 0, n_q = KERN_GROUP / (bits + !bits); j < bits; j++) {
         for (int n = 0; n < KERN_PANEL; n++) {
@@ -129,7 +128,7 @@ static inline void affine_words(const uint32_t (*q)[KERN_PANEL], int bits, uint8
             for (int i = 0; i < n_q; i++)
                 word[n] |= q[j * n_q + i][n] >> 4 << (i % 4 * 8 + i / 4 * bits);
         }
-        memcpy(upper + j * 128, word, sizeof(word));
+        memcpy(group + j * 128, word, sizeof(word));
     }
 }
 
@@ -147,7 +146,7 @@ static void affine_store(bool five, float top, const lanes *x, const struct affi
     for (int i = 0; i < KERN_GROUP; i++)
         for (int n = 0; n < KERN_PANEL; n++)
             q[i][n] = (uint32_t)(int)affine_quant(x[i][n], min[n], inv[n], top);
-    affine_words(q, five, group, group + 512);
+    affine_words(q, five, group);
 }
 
 /* Up to 8 groups, whose head is at `panel`; w: of their columns. */
@@ -208,7 +207,7 @@ static void six_super(enum kern_src src, const void *const *rows, int k, int n_k
                 for (int n = 0; n < KERN_PANEL; n++)
                     q[i][n] = (uint32_t)(int)affine_quant(x[g][i][n], min[n], inv[n], 63.0f);
         }
-        affine_words(q, 2, panel + 256, panel);
+        affine_words(q, 2, panel);
     }
 }
 

@@ -409,7 +409,7 @@ struct int_room {
 
 INLINE const char *expand_group(const enum kern_wfmt fmt, const char *b, char *w, float *scales)
 {
-    const int n_quads = quads_bytes(fmt);
+    const int n_quads = kern_quads_bytes(fmt);
     if (fmt != KERN_W_I8) UNROLL for (int i = 0; i < 8; i++)
         {
             vi both = vi_load(b + n_quads - 512 + i * 64), mask = vi_set1(0x0f0f0f0f);

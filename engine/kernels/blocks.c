@@ -235,13 +235,16 @@ static int store_weights(enum kern_wfmt form, const uint8_t q[KERN_GROUP], int n
         store_nibbles(q, n, to + 256);
         return 768;
     }
-    store_nibbles(q, n, to);
-    if (form == KERN_W_I4 || form == KERN_W_I4A || form == KERN_W_I4K) return 512;
+    if (kern_quads_bytes(form) == 512) {
+        store_nibbles(q, n, to);
+        return 512;
+    }
+    store_nibbles(q, n, to + 128);
     for (int c = 0; c < 4; c++) {
         int bits = 0;
         for (int j = 0; j < 8; j++)
             bits |= (q[4 * j + c] >> 4 & 1) << j;
-        to[512 + n * 4 + c] = (uint8_t)bits;
+        to[n * 4 + c] = (uint8_t)bits;
     }
     return 640;
 }

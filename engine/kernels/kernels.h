@@ -28,8 +28,8 @@
  *           nibble k-quad j + 4, values q + 8 in 0..15, then 32 F16 scales   576 bytes per group
  *     Those that hold the blocks of quantised files, see blocks.h, per group of 32 k:
  *     I4A   as I4, of values q; after the scales 32 F16 minima               640 bytes per group
- *     I5    the quads of I4 with the lower four bits of q + 16, [32][4] u8 with the
- *           fifth (bit j of byte c: k = 4j + c), 32 F16 scales               704 bytes per group
+ *     I5    [32][4] u8 with the fifth bits (bit j of byte c: k = 4j + c), the quads of
+ *           I4 with the lower four of q + 16, 32 F16 scales                704 bytes per group
  *     I5A   as I5, of values q; after the scales 32 F16 minima               768 bytes per group
  *     I4K   in front of each 8 groups 32 F16 scales and 32 F16 scales of
  *           minima; the quads of I4A, 32 u8 scales, 32 u8 minima       576 bytes and 16 of the head
@@ -114,7 +114,10 @@ size_t kern_panel_bytes(enum kern_wfmt fmt, int k_pad);
 
 /* Bytes in front of each 8 groups; 0: the form has none. */
 enum { KERN_HEAD_GROUPS = 8 };
-int kern_head_bytes(enum kern_wfmt fmt);
+static inline int kern_head_bytes(enum kern_wfmt fmt)
+{
+    return fmt == KERN_W_I6S ? 64 : fmt == KERN_W_I4K || fmt == KERN_W_I5K ? 128 : 0;
+}
 
 /* One tile of packed activations. scale and corr only for KERN_A_I8. */
 struct kern_tile {
@@ -480,6 +483,21 @@ static inline int kern_offset(enum kern_wfmt fmt)
 static inline bool kern_has_halves(enum kern_wfmt fmt)
 {
     return fmt >= KERN_W_I4A;
+}
+
+/* Formats with a minimum. */
+static inline bool kern_has_minimum(enum kern_wfmt fmt)
+{
+    return kern_has_halves(fmt) && fmt != KERN_W_I5 && fmt != KERN_W_I6S;
+}
+
+/* Bytes of a group of integers before its scales. */
+static inline int kern_quads_bytes(enum kern_wfmt fmt)
+{
+    return fmt == KERN_W_I8                                             ? 1024
+           : fmt == KERN_W_I6S                                          ? 768
+           : fmt == KERN_W_I5 || fmt == KERN_W_I5A || fmt == KERN_W_I5K ? 640
+                                                                        : 512;
 }
 
 static inline int32_t kern_half_sums(int low, int high)

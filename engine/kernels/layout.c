@@ -17,13 +17,6 @@ _Static_assert(B12_GROUP_BYTES == GROUP_WEIGHTS * 12 / 8, "12 bits per weight");
 _Static_assert(I8_GROUP_BYTES % 64 == 0 && I6_GROUP_BYTES % 64 == 0 && I4_GROUP_BYTES % 64 == 0,
                "panels are 64-byte aligned");
 
-int kern_head_bytes(enum kern_wfmt fmt)
-{
-    return fmt == KERN_W_I6S                        ? KERN_PANEL * F16_BYTES
-           : fmt == KERN_W_I4K || fmt == KERN_W_I5K ? 2 * KERN_PANEL * F16_BYTES
-                                                    : 0;
-}
-
 size_t kern_panel_bytes(enum kern_wfmt fmt, int k_pad)
 {
     static const size_t group_bytes[KERN_W_COUNT] = {

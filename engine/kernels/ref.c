@@ -313,7 +313,7 @@ static int weight_i6(const uint8_t *group, int j, int n, int i)
 
 static int weight_i5(const uint8_t *group, int j, int n, int i)
 {
-    return weight_i4(group, j, n, i) | (group[512 + n * 4 + i] >> j & 1) << 4;
+    return weight_i4(group + 128, j, n, i) | (group[n * 4 + i] >> j & 1) << 4;
 }
 
 static int weight_at(enum kern_wfmt fmt, const uint8_t *group, int k, int n)
@@ -328,13 +328,6 @@ static int weight_at(enum kern_wfmt fmt, const uint8_t *group, int k, int n)
     case KERN_W_I6S: return weight_i6(group, k / 4, n, k & 3);
     default: return weight_i8(group, k / 4, n, k & 3);
     }
-}
-
-/* Bytes of a group before its scales. */
-static size_t quads_bytes(enum kern_wfmt fmt)
-{
-    int scales = fmt == KERN_W_I4A || fmt == KERN_W_I5A ? 4 * KERN_PANEL : 2 * KERN_PANEL;
-    return kern_panel_bytes(fmt, KERN_GROUP) - (size_t)kern_head_bytes(fmt) - (size_t)scales;
 }
 
 static float half_at(const uint8_t *p, int n)
@@ -355,18 +348,18 @@ struct scales {
 
 static struct scales scales_at(enum kern_wfmt fmt, const uint8_t *head, const uint8_t *group, int n)
 {
-    const uint8_t *own = group + quads_bytes(fmt), *second = own + KERN_PANEL;
+    const uint8_t *own = group + kern_quads_bytes(fmt), *second = own + KERN_PANEL;
     struct scales r = {.s = {1, 1}};
     if (fmt == KERN_W_I6S) {
         r.d = half_at(head, n);
         r.s[0] = (int8_t)own[n];
         r.s[1] = (int8_t)second[n];
-    } else if (fmt == KERN_W_I4K || fmt == KERN_W_I5K) {
+    } else if (kern_head_bytes(fmt)) {
         r.d = half_at(head, n) * (float)own[n];
         r.min = -(half_at(head + 2 * KERN_PANEL, n) * (float)second[n]);
     } else {
         r.d = half_at(own, n);
-        if (fmt == KERN_W_I4A || fmt == KERN_W_I5A) r.min = half_at(own + 2 * KERN_PANEL, n);
+        if (kern_has_minimum(fmt)) r.min = half_at(own + 2 * KERN_PANEL, n);
     }
     return r;
 }
@@ -428,22 +421,15 @@ static void matmul_int(const struct kern_tile *tile, int k_pad, const void *pane
         }
 }
 
-#define INT_MATMUL(name, fmt)                                                                      \
-    static void name(const struct kern_tile *tile, int k_pad, const void *panels,                  \
-                     size_t panel_bytes, int n_panels, const struct kern_out *out,                 \
-                     const struct kern_fetch *fetch)                                               \
+#define INT_MATMUL(prefix, name, fmt)                                                              \
+    static void prefix##_##name(const struct kern_tile *tile, int k_pad, const void *panels,       \
+                                size_t panel_bytes, int n_panels, const struct kern_out *out,      \
+                                const struct kern_fetch *fetch)                                    \
     {                                                                                              \
         (void)fetch;                                                                               \
         matmul_int(tile, k_pad, panels, panel_bytes, n_panels, out, fmt);                          \
     }
-INT_MATMUL(matmul_i8_i8, KERN_W_I8)
-INT_MATMUL(matmul_i8_i4, KERN_W_I4)
-INT_MATMUL(matmul_i8_i4a, KERN_W_I4A)
-INT_MATMUL(matmul_i8_i5, KERN_W_I5)
-INT_MATMUL(matmul_i8_i5a, KERN_W_I5A)
-INT_MATMUL(matmul_i8_i4k, KERN_W_I4K)
-INT_MATMUL(matmul_i8_i5k, KERN_W_I5K)
-INT_MATMUL(matmul_i8_i6s, KERN_W_I6S)
+EACH_INT_FORM(INT_MATMUL, matmul)
 
 /* ---- vectors ------------------------------------------------------------------------------- */
 
@@ -832,14 +818,13 @@ static void pack_panel(enum kern_wfmt fmt, enum kern_src src, const void *const 
 static void unpack_int_row(enum kern_wfmt fmt, const uint8_t *group, int n, int k, float *ret_row)
 {
     const uint8_t *head = NULL;
-    bool has_min = fmt == KERN_W_I4A || fmt == KERN_W_I5A || fmt == KERN_W_I4K || fmt == KERN_W_I5K;
     for (int g = 0; g * KERN_GROUP < k; g++) {
         group = next_group(fmt, g - 1, group, &head);
         struct scales w = scales_at(fmt, head, group, n);
         for (int i = 0; i < KERN_GROUP && g * KERN_GROUP + i < k; i++) {
             float v =
                 w.d * (float)w.s[i / 16] * (float)(weight_at(fmt, group, i, n) - kern_offset(fmt));
-            ret_row[g * KERN_GROUP + i] = has_min ? v + w.min : v;
+            ret_row[g * KERN_GROUP + i] = kern_has_minimum(fmt) ? v + w.min : v;
         }
     }
 }
@@ -892,7 +877,7 @@ const struct kern kern_ref = {
                             [KERN_W_B12] = matmul_f32_b12,
                             [KERN_W_F16] = matmul_f32_f16},
             [KERN_A_BF16] = {[KERN_W_BF16] = matmul_f32_bf16, [KERN_W_B12] = matmul_f32_b12},
-            [KERN_A_I8] = {EACH_INT_FORM(INT_ENTRY, matmul_i8)},
+            [KERN_A_I8] = {EACH_INT_FORM(INT_ENTRY, matmul)},
         },
     .matmul_pages = {pages_f32, pages_bf16, kv_keys},
     .matmul_segs = {segs_f32, segs_bf16, kv_values},

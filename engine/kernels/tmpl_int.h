@@ -87,22 +87,25 @@ INLINE vi fifth_bit(vi plane, const int j)
                   vi_set1(0x10101010));
 }
 
-/* The same for int5: as int4, the fifth bits in a plane after it. */
+/* The same for int5: as int4, the fifth bits in a plane before it. */
 INLINE void group_i5(const int rows, const int vecs, vi sum[INT_MAX_ROWS][MAX_VECS], const char *a,
                      const int32_t *corr, const char *b, struct fetch *fetch)
 {
     const vi low = vi_set1(0x0f0f0f0f);
+    vi plane[MAX_VECS];
     UNROLL for (int i = 0; i < rows; i++) UNROLL for (int v = 0; v < vecs; v++) sum[i][v] =
         vi_set1(corr[i]);
+    UNROLL for (int v = 0; v < vecs; v++) plane[v] = vi_load(b + v * VN * 4);
+    loads_in_order();
     UNROLL for (int j = 0; j < 4; j++)
     {
         vi w[MAX_VECS], h[MAX_VECS];
         fetch_lines(fetch, j == 0 ? 5 : 2); /* the others: plane and scales */
         UNROLL for (int v = 0; v < vecs; v++)
         {
-            vi both = vi_load(b + j * 128 + v * VN * 4), plane = vi_load(b + 512 + v * VN * 4);
-            w[v] = vi_or(vi_and(both, low), fifth_bit(plane, j));
-            h[v] = vi_or(vi_and(vi_shr(both, 4), low), fifth_bit(plane, j + 4));
+            vi both = vi_load(b + 128 + j * 128 + v * VN * 4);
+            w[v] = vi_or(vi_and(both, low), fifth_bit(plane[v], j));
+            h[v] = vi_or(vi_and(vi_shr(both, 4), low), fifth_bit(plane[v], j + 4));
         }
         UNROLL for (int i = 0; i < rows; i++)
         {
@@ -119,12 +122,16 @@ INLINE void group_i6s(const int rows, const int vecs, vi sum[INT_MAX_ROWS][MAX_V
                       const char *b, struct fetch *fetch)
 {
     const vi low = vi_set1(0x0f0f0f0f);
+    vi upper[2][MAX_VECS];
     UNROLL for (int i = 0; i < rows; i++) UNROLL for (int v = 0; v < vecs; v++)
     {
         sum[i][v] = vi_set1(-32 * kern_low_sum(corr[i]));
         high[i][v] = vi_set1(-32 * kern_high_sum(corr[i]));
     }
     fetch_lines(fetch, 5);
+    UNROLL for (int t = 0; t < 2; t++) UNROLL for (int v = 0; v < vecs; v++) upper[t][v] =
+        vi_load(b + t * 128 + v * VN * 4);
+    loads_in_order();
     UNROLL for (int j = 0; j < 4; j += 2)
     {
         vi w[2][MAX_VECS], h[2][MAX_VECS];
@@ -132,9 +139,8 @@ INLINE void group_i6s(const int rows, const int vecs, vi sum[INT_MAX_ROWS][MAX_V
         UNROLL for (int t = 0; t < 2; t++) UNROLL for (int v = 0; v < vecs; v++)
         {
             vi both = vi_load(b + 256 + (j + t) * 128 + v * VN * 4);
-            w[t][v] = vi_or(vi_and(both, low), upper_bits(vi_load(b + v * VN * 4), j + t));
-            h[t][v] = vi_or(vi_and(vi_shr(both, 4), low),
-                            upper_bits(vi_load(b + 128 + v * VN * 4), j + t));
+            w[t][v] = vi_or(vi_and(both, low), upper_bits(upper[0][v], j + t));
+            h[t][v] = vi_or(vi_and(vi_shr(both, 4), low), upper_bits(upper[1][v], j + t));
         }
         UNROLL for (int i = 0; i < rows; i++)
         {
@@ -150,30 +156,12 @@ INLINE void group_i6s(const int rows, const int vecs, vi sum[INT_MAX_ROWS][MAX_V
     }
 }
 
-INLINE int quads_bytes(const enum kern_wfmt fmt)
-{
-    return fmt == KERN_W_I8                                             ? 1024
-           : fmt == KERN_W_I6S                                          ? 768
-           : fmt == KERN_W_I5 || fmt == KERN_W_I5A || fmt == KERN_W_I5K ? 640
-                                                                        : 512;
-}
-
 /* The numbers of a group's scales, and of the 8 groups that a head is of. */
 struct weights_scale {
     vf w[MAX_VECS], min[MAX_VECS];
     vi half[2][MAX_VECS];
     vf head[MAX_VECS], head_min[MAX_VECS];
 };
-
-INLINE bool has_head(const enum kern_wfmt fmt)
-{
-    return fmt == KERN_W_I4K || fmt == KERN_W_I5K || fmt == KERN_W_I6S;
-}
-
-INLINE bool has_min(const enum kern_wfmt fmt)
-{
-    return kern_has_halves(fmt) && fmt != KERN_W_I5 && fmt != KERN_W_I6S;
-}
 
 /* Returns where the groups begin. */
 INLINE const char *load_head(const enum kern_wfmt fmt, const int vecs, struct weights_scale *s,
@@ -184,7 +172,7 @@ INLINE const char *load_head(const enum kern_wfmt fmt, const int vecs, struct we
         s->head[v] = vf_load_f16(b + (column + v * VN) * 2);
         if (fmt != KERN_W_I6S) s->head_min[v] = vf_load_f16(b + 64 + (column + v * VN) * 2);
     }
-    return b + (fmt == KERN_W_I6S ? 64 : 128);
+    return b + kern_head_bytes(fmt);
 }
 
 /* b: after the quads. */
@@ -198,26 +186,23 @@ INLINE void load_scales(const enum kern_wfmt fmt, const int vecs, struct weights
             s->w[v] = s->head[v];
             s->half[0][v] = vi_of_s8(own);
             s->half[1][v] = vi_of_s8(own + KERN_PANEL);
-        } else if (has_head(fmt)) {
+        } else if (kern_head_bytes(fmt) > 0) {
             s->w[v] = vf_mul(s->head[v], vf_of_int(vi_of_u8(own)));
             s->min[v] = vf_mul(s->head_min[v], vf_of_int(vi_of_u8(own + KERN_PANEL)));
         } else {
             s->w[v] = vf_load_f16(half);
-            if (has_min(fmt)) s->min[v] = vf_load_f16(half + 2 * KERN_PANEL);
+            if (kern_has_minimum(fmt)) s->min[v] = vf_load_f16(half + 2 * KERN_PANEL);
         }
     }
 }
 
 /* One group into the sums of all rows. */
 INLINE void int_group(const enum kern_wfmt fmt, const int rows, const int vecs,
-                      vi sum[INT_MAX_ROWS][MAX_VECS], const char *a, const int32_t *corr,
-                      const char *b, const struct weights_scale *s, struct fetch *fetch)
+                      vi sum[INT_MAX_ROWS][MAX_VECS], vi high[INT_MAX_ROWS][MAX_VECS],
+                      const char *a, const int32_t *corr, const char *b, struct fetch *fetch)
 {
     if (fmt == KERN_W_I6S) {
-        vi high[INT_MAX_ROWS][MAX_VECS];
         group_i6s(rows, vecs, sum, high, a, corr, b, fetch);
-        UNROLL for (int i = 0; i < rows; i++) UNROLL for (int v = 0; v < vecs; v++) sum[i][v] =
-            vi_add(vi_mul(sum[i][v], s->half[0][v]), vi_mul(high[i][v], s->half[1][v]));
         return;
     }
     int32_t own[INT_MAX_ROWS];
@@ -227,7 +212,7 @@ INLINE void int_group(const enum kern_wfmt fmt, const int rows, const int vecs,
         group_i8(rows, vecs, sum, a, corr, b, fetch);
     else if (fmt == KERN_W_I4)
         group_i4(rows, vecs, sum, a, corr, b, fetch);
-    else if (quads_bytes(fmt) == 640)
+    else if (kern_quads_bytes(fmt) == 640)
         group_i5(rows, vecs, sum, a, own, b, fetch);
     else
         group_i4(rows, vecs, sum, a, own, b, fetch);
@@ -238,29 +223,33 @@ INLINE void int_strip(const enum kern_wfmt fmt, const int rows, const int vecs, 
                       const struct kern_tile *tile, const char *b, int n_groups, int column,
                       const struct kern_out *out, struct fetch fetch)
 {
-    const int quads = quads_bytes(fmt), tail = has_min(fmt) && !has_head(fmt) ? 128 : 64;
-    const float minus = has_head(fmt) ? -1.0f : 1.0f; /* of minima */
+    const int quads = kern_quads_bytes(fmt),
+              tail = kern_has_minimum(fmt) && kern_head_bytes(fmt) == 0 ? 128 : 64;
+    const float minus = kern_head_bytes(fmt) > 0 ? -1.0f : 1.0f; /* of minima */
     const char *a = tile->data;
     const float *scale = tile->scale;
     const int32_t *corr = tile->corr;
     vf total[INT_MAX_ROWS][MAX_VECS];
     struct weights_scale s;
-    if (has_head(fmt))
+    if (kern_head_bytes(fmt) > 0)
         UNROLL for (int v = 0; v < vecs; v++) s.head[v] = s.head_min[v] =
             vf_set1(0.0f); /* the first group has one; compilers do not see it */
 
     UNROLL for (int i = 0; i < rows; i++) UNROLL for (int v = 0; v < vecs; v++) total[i][v] =
         vf_set1(0.0f);
     for (int g = 0; g < n_groups; g++) {
-        vi sum[INT_MAX_ROWS][MAX_VECS];
-        if (has_head(fmt) && g % KERN_HEAD_GROUPS == 0) b = load_head(fmt, vecs, &s, b, column);
+        vi sum[INT_MAX_ROWS][MAX_VECS], high[INT_MAX_ROWS][MAX_VECS];
+        if (kern_head_bytes(fmt) > 0 && g % KERN_HEAD_GROUPS == 0)
+            b = load_head(fmt, vecs, &s, b, column);
         fetch_turn(&fetch);
-        if (kern_has_halves(fmt)) load_scales(fmt, vecs, &s, b + quads, column);
-        int_group(fmt, rows, vecs, sum, a, corr, b + column * 4, &s, &fetch);
-        if (!kern_has_halves(fmt)) load_scales(fmt, vecs, &s, b + quads, column);
+        int_group(fmt, rows, vecs, sum, high, a, corr, b + column * 4, &fetch);
+        load_scales(fmt, vecs, &s, b + quads, column);
+        if (fmt == KERN_W_I6S)
+            UNROLL for (int i = 0; i < rows; i++) UNROLL for (int v = 0; v < vecs; v++) sum[i][v] =
+                vi_add(vi_mul(sum[i][v], s.half[0][v]), vi_mul(high[i][v], s.half[1][v]));
         UNROLL for (int i = 0; i < rows; i++) UNROLL for (int v = 0; v < vecs; v++) total[i][v] =
             vf_fma(vf_of_int(sum[i][v]), vf_mul(vf_set1(scale[i]), s.w[v]), total[i][v]);
-        if (has_min(fmt)) UNROLL for (int i = 0; i < rows; i++)
+        if (kern_has_minimum(fmt)) UNROLL for (int i = 0; i < rows; i++)
             {
                 int all = kern_low_sum(corr[i]) + kern_high_sum(corr[i]);
                 vf x = vf_set1(minus * (float)all * scale[i]);
