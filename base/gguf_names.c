@@ -50,10 +50,10 @@ int gguf_split(const char *path, int *ret_count)
 
 int gguf_split_name(const char *path, int number, char *buf, size_t size)
 {
-    int count, stem = (int)(strlen(path) - ENDING - SPLIT);
-    if (!gguf_split(path, &count)) return -1;
-    int len = snprintf(buf, size, "%.*s-%05d-of-%05d%s", stem, path, number, count,
-                       path + strlen(path) - ENDING);
+    int count, end = (int)strlen(path) - ENDING;
+    int len = gguf_split(path, &count) ? snprintf(buf, size, "%.*s-%05d-of-%05d%s", end - SPLIT,
+                                                  path, number, count, path + end)
+                                       : snprintf(buf, size, "%s", path);
     return len >= 0 && (size_t)len < size ? 0 : -1;
 }
 

@@ -24,7 +24,8 @@ bool gguf_is_model(const char *path);
 /* For NAME-00002-of-00003.gguf: 2, and *ret_count 3; for others 0, and 1. */
 int gguf_split(const char *path, int *ret_count);
 
-/* Writes the name of split `number` of the same set. Returns 0, or -1 if it does not fit. */
+/* Writes the name of split `number` of the same set; of a path that is of none, the path itself.
+ * Returns 0, or -1 if it does not fit. */
 int gguf_split_name(const char *path, int number, char *buf, size_t size);
 
 /* True if the path has the tag as a word between '.', '-' and '/', case ignored. */

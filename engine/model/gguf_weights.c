@@ -310,9 +310,9 @@ int eng_gguf_open(struct eng_weights *w, const char *path, struct eng_report *r)
     w->shards = calloc((size_t)n, sizeof(*w->shards));
     if (!w->shards) return eng_report_problem(r, ENG_ENOMEM, "no memory for %d files", n);
     for (int i = 0; i < n; i++) {
-        if (n > 1 && gguf_split_name(path, i + 1, name, sizeof(name)))
+        if (gguf_split_name(path, i + 1, name, sizeof(name)))
             return eng_report_problem(r, ENG_EINVAL, "%s: the path is too long", path);
-        int rc = open_file(w, n > 1 ? name : path, i, n, &want, r);
+        int rc = open_file(w, name, i, n, &want, r);
         if (!rc && i == 0) rc = find_architecture(w, w->shards[0].gguf, r);
         if (!rc) add_tensors(w, &w->shards[i], r);
         if (rc) return rc;

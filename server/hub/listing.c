@@ -367,11 +367,10 @@ static int mark_gguf(struct hub_listing *l, const struct hub_file *f, const char
                                          "chat_template.jinja", "generation_config.json"};
     char name[HUB_PATH_MAX + 1];
     int count;
-    bool is_set = gguf_split(f->path, &count) > 0;
+    gguf_split(f->path, &count);
     l->gguf = f;
     for (int i = 1; i <= count; i++) {
-        if (is_set ? gguf_split_name(f->path, i, name, sizeof(name))
-                   : snprintf(name, sizeof(name), "%s", f->path) < 0)
+        if (gguf_split_name(f->path, i, name, sizeof(name)))
             return hub_fail(err, HUB_EINTERNAL, "a name is too long");
         if (!mark(l, name))
             return hub_fail(err, HUB_ENOTSERVED, "%s has no %.200s, a part of the model", repo,

@@ -290,17 +290,16 @@ int srv_hub_resolve(const char *spec, const char *(*env)(const char *name), char
                     size_t size, char *err, size_t errlen)
 {
     struct stat st;
-    int count;
     if (stat(spec, &st) && errno == EACCES && strchr("/.", spec[0]))
         return refuse_denied(spec, err, errlen);
     if (stat(spec, &st))
         return srv_hub_is_carried(spec)
                    ? srv_hub_find_carried(spec, ret_dir, size, err, errlen)
                    : srv_hub_resolve_cached(spec, env, ret_dir, size, err, errlen);
-    bool is_file = gguf_is_path(spec), is_part = is_file && gguf_split(spec, &count) > 1;
+    bool is_file = gguf_is_path(spec);
     if (!is_file && !S_ISDIR(st.st_mode))
         return fail_with(-1, err, errlen, "model '%.200s' is a file; " MODEL_IS, spec);
-    if (is_part ? gguf_split_name(spec, 1, ret_dir, size) : join(ret_dir, size, "%s", spec))
+    if (is_file ? gguf_split_name(spec, 1, ret_dir, size) : join(ret_dir, size, "%s", spec))
         return fail_with(-1, err, errlen, "model '%.200s...': the path is too long", spec);
     return is_file ? 0 : enter_directory(ret_dir, size, err, errlen);
 }

@@ -354,11 +354,10 @@ const char *srv_gguf_types(const char *path, char *buf, size_t size)
 {
     int counts[N_TYPES] = {0}, n_files;
     char name[PATH_MAX];
-    bool is_set = gguf_split(path, &n_files) > 0;
+    gguf_split(path, &n_files);
     *buf = '\0';
     for (int i = 1; i <= n_files; i++)
-        if (!is_set || !gguf_split_name(path, i, name, sizeof(name)))
-            count_types(is_set ? name : path, counts, buf, size);
+        if (!gguf_split_name(path, i, name, sizeof(name))) count_types(name, counts, buf, size);
     for (int i = 0, n = 0; i < N_TYPES; i++) {
         size_t at = strlen(buf);
         if (counts[i])
@@ -527,21 +526,15 @@ static int add_directory(struct sha256 *hash, const char *dir)
     return 0;
 }
 
-/* A GGUF file, or all that are there of its set. */
-static void add_files(struct sha256 *hash, const char *path)
+/* Of a GGUF file all that are there of its set. */
+static int add_model(struct sha256 *hash, const char *path)
 {
     char name[PATH_MAX];
     int count;
-    bool is_set = gguf_split(path, &count) > 0;
-    for (int i = 1; i <= count; i++)
-        if (!is_set || !gguf_split_name(path, i, name, sizeof(name)))
-            add_entry(hash, NULL, is_set ? name : path);
-}
-
-static int add_model(struct sha256 *hash, const char *path)
-{
     if (!gguf_is_path(path)) return add_directory(hash, path);
-    add_files(hash, path);
+    gguf_split(path, &count);
+    for (int i = 1; i <= count; i++)
+        if (!gguf_split_name(path, i, name, sizeof(name))) add_entry(hash, NULL, name);
     return 0;
 }
 

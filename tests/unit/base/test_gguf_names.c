@@ -28,8 +28,11 @@ static void test_splits(void **state)
         "-00001-of-00003.gguf",
         "m-00001-of-000003.gguf",
     };
-    for (size_t i = 0; i < N_OF(others); i++)
+    for (size_t i = 0; i < N_OF(others); i++) {
         REQUIRE_MSG(gguf_split(others[i], &count) == 0 && count == 1, "%s", others[i]);
+        REQUIRE_EQ_INT(gguf_split_name(others[i], 1, name, sizeof(name)), 0);
+        REQUIRE_EQ_STR(name, others[i]);
+    }
 }
 
 static void test_tags(void **state)
