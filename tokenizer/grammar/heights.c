@@ -38,7 +38,6 @@ static uint32_t product(uint32_t sum, uint32_t one, uint32_t times)
 static void enlarge(struct gram_need *all, struct gram_need one, uint32_t times)
 {
     struct gram_least *a = &all->least, *l = &one.least;
-
     if (one.height > all->height) all->height = one.height;
     if (one.cells > all->cells) all->cells = one.cells;
     a->bytes = product(a->bytes, l->bytes, times);
@@ -62,7 +61,6 @@ static bool improve(struct gram_need *best, struct gram_need one)
     bool shorter = one.least.bytes < best->least.bytes;
     bool lower =
         one.height < best->height || (one.height == best->height && one.cells < best->cells);
-
     if (shorter) best->least = one.least;
     if (lower) best->height = one.height, best->cells = one.cells;
     return shorter || lower;
@@ -122,7 +120,6 @@ static bool mark_needed(struct gram_build *b, const struct gram_object *o, uint8
 {
     const struct gram_rules *r = b->rules;
     bool changed = true;
-
     for (uint32_t k = 0; k < o->n_keys; k++)
         needed[k] = o->keys[k].required;
     while (changed) {
@@ -152,7 +149,6 @@ static bool add_extra(struct gram_build *b, const struct gram_object *o, const u
     struct gram_need value = need_of(r, o->free_kind == GRAM_FREE_ANY ? o->free_value : GRAM_NONE);
     struct gram_need free = {0}, chosen[2] = {{0}};
     uint32_t n = 0, longest = GRAM_FREE_KEY_BYTES;
-
     for (uint32_t i = 0; o->free_kind == GRAM_FREE_DFA && i < o->draft->n_values; i++) {
         struct gram_need one = need_of(r, o->draft->values[i]);
         if (one.height < value.height) value = one;
@@ -185,7 +181,6 @@ static struct gram_need object_need(struct gram_build *b, const struct gram_obje
     const struct gram_rules *r = b->rules;
     struct gram_need all = {0};
     uint32_t n = 0, remembered = 0;
-
     if (!mark_needed(b, o, needed)) return never;
     for (uint32_t k = 0; k < o->n_keys; k++) {
         if (!needed[k]) continue;
@@ -202,7 +197,6 @@ static struct gram_need object_need(struct gram_build *b, const struct gram_obje
 static uint32_t unique_bytes(const struct gram_rules *r, const struct gram_value *v)
 {
     uint32_t bytes = product(v->need.least.bytes, 2, 1);
-
     for (uint32_t i = 0; i < v->n_branches; i++) {
         if (v->branches[i].kind != GRAM_BRANCH_LITERAL) continue;
         const struct gram_trie *t = &r->tries[v->branches[i].node];
@@ -215,7 +209,6 @@ static uint32_t unique_bytes(const struct gram_rules *r, const struct gram_value
 static struct gram_need array_need(const struct gram_rules *r, struct gram_array *a)
 {
     struct gram_need all = {0};
-
     if (a->min > a->max) return never;
     for (uint32_t i = 0; i < a->min && i <= a->n_prefix; i++) {
         uint32_t value = i < a->n_prefix ? a->prefix[i] : a->rest;
@@ -252,7 +245,6 @@ static bool improve_value(struct gram_build *b, struct gram_value *v, bool leave
 {
     const struct gram_rules *r = b->rules;
     bool better = false;
-
     gram_steps(b, v->n_branches / 16);
     for (uint32_t i = 0; i < v->n_branches; i++) {
         const struct gram_branch *branch = &v->branches[i];
@@ -271,7 +263,6 @@ static void find_heights(struct gram_build *b)
     struct gram_rules *r = b->rules;
     uint32_t n_keys = 0;
     bool changed = true, first = true;
-
     for (uint32_t i = 0; i < r->n_objects; i++) {
         struct gram_object *o = &r->objects[i];
         if (o->n_keys > n_keys) n_keys = o->n_keys;
@@ -317,7 +308,6 @@ static void find_reason(const struct gram_rules *r, uint32_t value)
 {
     const struct gram_value *v = &r->values[value];
     uint32_t *because = &r->reasons[value].because;
-
     for (uint32_t i = 0; i < v->n_branches && *because == GRAM_NONE; i++) {
         const struct gram_branch *branch = &v->branches[i];
         if (branch->kind == GRAM_BRANCH_OBJECT) {
@@ -342,7 +332,6 @@ static bool prune_object(struct gram_build *b, struct gram_object *o)
 {
     const struct gram_rules *r = b->rules;
     bool rebuild = false;
-
     for (uint32_t k = 0; k < o->n_keys; k++)
         if (is_empty(r, o->keys[k].value)) o->keys[k].value = GRAM_NONE;
     if (o->free_kind == GRAM_FREE_ANY && is_empty(r, o->free_value)) o->free_kind = GRAM_FREE_NONE;
@@ -408,7 +397,6 @@ static void finish_object(struct gram_build *b, struct gram_object *o)
     uint32_t *next = gram_keep_array(b, n + 1, sizeof(*next));
     uint32_t *required = gram_keep_array(b, n + 1, sizeof(*required));
     uint32_t *possible = gram_keep_array(b, n + 1, sizeof(*possible));
-
     next[n] = n;
     for (uint32_t k = n; k-- > 0;) {
         next[k] = o->keys[k].required ? k : next[k + 1];
@@ -446,7 +434,6 @@ static struct gram_need in_frame(struct gram_need n)
 static struct gram_need node_need(const struct gram_rules *r, const struct gram_node *n)
 {
     struct gram_need all = {0}, one = n->n ? r->nodes[n->kids[0]].need : all, best = never;
-
     switch (n->kind) {
     case GRAM_NODE_VALUE: return r->values[n->ref].need;
     case GRAM_NODE_CAPTURE: return in_frame(one);
@@ -485,7 +472,6 @@ static void finish_nodes(struct gram_build *b)
 {
     struct gram_rules *r = b->rules;
     bool changed = true;
-
     while (changed) {
         changed = false;
         for (uint32_t i = r->n_nodes; i-- > 0;) {
@@ -508,7 +494,6 @@ static void finish_nodes(struct gram_build *b)
 static void keep_arrays(struct gram_build *b)
 {
     struct gram_rules *r = b->rules;
-
     for (uint32_t i = 0; i < r->n_values; i++) {
         struct gram_value *v = &r->values[i];
         v->branches = gram_keep_copy(b, v->branches, v->n_branches, sizeof(*v->branches));
@@ -533,7 +518,6 @@ static uint32_t count_literals(struct gram_build *b, uint32_t value)
     const struct gram_rules *r = b->rules;
     const struct gram_value *v = &r->values[value];
     uint32_t n = 0;
-
     if (v->n_branches != 1 || v->branches[0].kind != GRAM_BRANCH_LITERAL) return GRAM_NONE;
     const struct gram_trie *t = &r->tries[v->branches[0].node];
     for (uint32_t i = 0; i < t->n_leaves; i++)
@@ -545,7 +529,6 @@ void gram_rules_finish(struct gram_build *b)
 {
     struct gram_rules *r = b->rules;
     bool again = true;
-
     for (uint32_t i = 0; i < r->n_arrays; i++) {
         struct gram_array *a = &r->arrays[i];
         uint32_t n = a->unique && a->rest != GRAM_NONE ? count_literals(b, a->rest) : GRAM_NONE;

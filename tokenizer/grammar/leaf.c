@@ -22,7 +22,6 @@ static bool literal_is_new(const struct gram_machine *m, const struct gram_trie 
 {
     const struct gram_trie_node *n = &t->nodes[node];
     uint32_t frame;
-
     while (gram_next_frame(m->cells, &stack, &frame)) {
         const struct gram_frame *f = gram_frame_at(m->cells, frame);
         if (f->kind != GRAM_FRAME_ARRAY || !m->g->rules.arrays[f->node].unique) return true;
@@ -36,7 +35,6 @@ static void step_literal(struct gram_machine *m, const struct gram_config *c, ui
 {
     const struct gram_trie *t = &m->g->rules.tries[c->node];
     uint32_t node = gram_trie_step(t, (uint32_t)c->s1, byte);
-
     if (node == GRAM_TRIE_NONE) return;
     if (c->hashed && !literal_is_new(m, t, node, c->stack)) return;
     struct gram_config next = *c;
@@ -51,7 +49,6 @@ static void step_words(struct gram_machine *m, const struct gram_config *c, uint
     const struct gram_node *n = &m->g->rules.nodes[c->node];
     const struct gram_trie *t = n->trie;
     uint32_t node = gram_trie_step(t, (uint32_t)c->s1, byte);
-
     if (node == GRAM_TRIE_NONE) return;
     struct gram_config next = *c;
     next.s1 = node;
@@ -72,7 +69,6 @@ static void step_string(struct gram_machine *m, const struct gram_config *c, uin
     uint8_t to = m->g->vocab->lexer.next[GRAM_LEX_FREE][c->d][byte];
     uint32_t length = (uint32_t)c->s1, escape = (uint32_t)(c->s1 >> 32);
     struct gram_config next = *c;
-
     if (to == GRAM_LEX_DEAD) return;
     if (to == GRAM_LEX_QUOTE) {
         if (length >= s->min) gram_leave_item(m, c, c->s2, length == s->max);
@@ -96,7 +92,6 @@ static void step_dfa(struct gram_machine *m, const struct gram_config *c, uint8_
     const struct gram_dfa *d = m->g->rules.strings[c->node].dfa;
     struct gram_dfa_place p = {(uint32_t)c->s1, c->d, (uint32_t)(c->s1 >> 32)};
     struct gram_config next = *c;
-
     switch (gram_dfa_take(d, &p, byte)) {
     case GRAM_DFA_STEP_DEAD: return;
     case GRAM_DFA_STEP_QUOTE:
@@ -117,7 +112,6 @@ static void step_expression(struct gram_machine *m, const struct gram_config *c,
     const struct gram_dfa *d = m->g->rules.nodes[c->node].dfa;
     struct gram_dfa_place p = {(uint32_t)c->s1, c->d, (uint32_t)(c->s1 >> 32)};
     struct gram_config next = *c;
-
     if (gram_dfa_take(d, &p, byte) != GRAM_DFA_STEP_ON) return;
     next.d = (uint16_t)p.decoder;
     next.s1 = p.q | (uint64_t)p.n << 32;
@@ -129,7 +123,6 @@ static void step_format(struct gram_machine *m, const struct gram_config *c, uin
 {
     unsigned f = m->g->rules.strings[c->node].format;
     struct gram_config next = *c;
-
     if (byte == '"') {
         if (gram_format_complete(c->s1)) gram_leave_item(m, c, c->s2, false);
         return;
@@ -161,7 +154,6 @@ static bool number_has_others(const struct gram_machine *m, const struct gram_nu
                               const struct gram_config *c, uint8_t byte)
 {
     struct gram_num_state s;
-
     for (const char *p = "0123456789-"; *p; p++) {
         uint32_t stack = c->stack, frame;
         if (*p == byte || !number_after(n, c, (uint8_t)*p, &s)) continue;
@@ -181,7 +173,6 @@ static void step_number(struct gram_machine *m, const struct gram_config *c, uin
     struct gram_config next = *c;
     struct gram_num_state s;
     uint64_t bits[2] = {0, 0};
-
     if (!number_after(n, c, byte, &s)) return;
     gram_number_pack(n, &s, &next.d, bits);
     next.s1 = bits[0];
@@ -216,7 +207,6 @@ static void begin_container(struct gram_machine *m, bool object, struct gram_con
     const struct gram_need *need = object ? &r->objects[c->node].need : &r->arrays[c->node].need;
     struct gram_frame f = {.kind = object ? GRAM_FRAME_OBJECT : GRAM_FRAME_ARRAY, .node = c->node};
     uint32_t stack = c->stack, frame;
-
     if (!gram_style_inherit(m, c->stack, &f.style)) { /* not the same for all: one by one */
         while (gram_next_frame(m->cells, &stack, &frame)) {
             struct gram_config one = *c;
@@ -239,7 +229,6 @@ void gram_begin_branch(struct gram_machine *m, const struct gram_branch *branch,
     struct gram_config c = {
         .node = branch->node, .stack = at->stack, .events = at->events, .hashed = hashed};
     bool digit = (byte >= '0' && byte <= '9') || byte == '-';
-
     switch (branch->kind) {
     case GRAM_BRANCH_STRING:
         if (byte == '"') begin_string(m, &m->g->rules.strings[c.node], &c);
@@ -322,7 +311,6 @@ static void add_between(const struct gram_machine *m, const struct gram_config *
                         uint64_t bytes[4])
 {
     uint64_t tokens[4] = {0};
-
     add_tokens(m->g, c, tokens);
     if (!m->g->spaces.styled) {
         for (const char *p = " \n\t\r"; *p; p++)
@@ -346,7 +334,6 @@ static void add_between(const struct gram_machine *m, const struct gram_config *
 static void add_automaton(const struct gram_dfa *d, const struct gram_config *c, uint64_t bytes[4])
 {
     const uint64_t *live = d->live + (size_t)(uint32_t)c->s1 * d->decoder.n_words;
-
     bytes[2] = bytes[3] = UINT64_MAX;
     if (c->d && c->d < GRAM_DEC_UTF8) bytes[0] = bytes[1] = UINT64_MAX;
     for (uint32_t byte = 0; byte < 128 && !c->d; byte++) {
@@ -360,7 +347,6 @@ static void add_automaton(const struct gram_dfa *d, const struct gram_config *c,
 void gram_config_bytes(const struct gram_machine *m, const struct gram_config *c, uint64_t bytes[4])
 {
     const struct gram *g = m->g;
-
     switch (c->kind) {
     case GRAM_AT_END: break;
     case GRAM_IN_LITERAL: add_edges(&g->rules.tries[c->node], (uint32_t)c->s1, bytes); break;
@@ -387,7 +373,6 @@ void gram_config_bytes(const struct gram_machine *m, const struct gram_config *c
 bool gram_bytes_alike(const struct gram *g, const struct gram_config *c, uint8_t x, uint8_t y)
 {
     const struct gram_node *n = g->rules.nodes;
-
     if (c->kind == GRAM_AT_END) return true;
     if (c->kind == GRAM_IN_LEAF) {
         const struct gram_decoder *d = &n[c->node].dfa->decoder;

@@ -73,7 +73,6 @@ static bool same_place(const struct gram_config *x, const struct gram_config *y)
 static void join(struct gram_machine *m, struct gram_config *into, uint32_t stack)
 {
     uint32_t frame;
-
     while (gram_next_frame(m->cells, &stack, &frame)) {
         uint32_t before = gram_stack_size(m->cells, into->stack);
         m->work += 1 + before / 16; /* all of them are looked through */
@@ -116,7 +115,6 @@ static uint32_t place_hash(const struct gram_config *c)
 static void index_set(struct gram_machine *m)
 {
     uint16_t *places = table_of(m);
-
     memset(places, 0, GRAM_PLACES * sizeof(*places));
     for (uint32_t i = 0; i < m->out->n; i++) {
         uint32_t slot = place_hash(&m->out->c[i]);
@@ -131,7 +129,6 @@ static void index_set(struct gram_machine *m)
 static bool is_absorbed(struct gram_machine *m, const struct gram_config *c, uint32_t *slot)
 {
     struct gram_set *out = m->out;
-
     if (out->n < FEW_PLACES) {
         for (uint32_t i = 0; i < out->n; i++)
             if (absorb(m, &out->c[i], c)) return true;
@@ -147,7 +144,6 @@ void gram_emit(struct gram_machine *m, const struct gram_config *c)
 {
     struct gram_set *out = m->out;
     uint32_t slot = 0;
-
     if (is_absorbed(m, c, &slot)) return;
     uint32_t size = gram_stack_size(m->cells, c->stack);
     if (out->stacks + size > GRAM_MAX_CONFIGS) {
@@ -179,7 +175,6 @@ static struct gram_frame measure(const struct gram_machine *m, uint32_t stack)
 {
     struct gram_frame most = *top_of(m, stack);
     uint32_t frame, rest = stack;
-
     if (!stack || !gram_is_union(m->cells, stack)) return most;
     while (gram_next_frame(m->cells, &rest, &frame)) {
         const struct gram_frame *f = gram_frame_at(m->cells, frame);
@@ -208,7 +203,6 @@ bool gram_fits(const struct gram_machine *m, uint32_t stack, uint32_t height, ui
 uint32_t gram_push(struct gram_machine *m, uint32_t stack, const struct gram_frame *frame)
 {
     struct gram_frame f = *frame, below = measure(m, stack);
-
     f.parent = stack;
     f.depth = (uint16_t)(below.depth + 1);
     f.containers = (uint8_t)(below.containers + (f.kind <= GRAM_FRAME_ARRAY));
@@ -239,7 +233,6 @@ static bool seen(struct gram_machine *m, uint32_t node, uint32_t stack, uint32_t
     struct gram_visits *v = m->visits;
     uint64_t key = (uint64_t)node << 32 | stack << 16 | events;
     uint32_t i = (uint32_t)((key * 0x9E3779B97F4A7C15u) >> 40) % GRAM_VISITED;
-
     gram_look_at_pace(m);
     for (; v->set[i] == v->current; i = (i + 1) % GRAM_VISITED)
         if (v->key[i] == key) return true;
@@ -262,7 +255,6 @@ static void emit_leaf(struct gram_machine *m, uint32_t node, uint32_t stack, uin
 {
     const struct gram_node *n = &m->g->rules.nodes[node];
     struct gram_config c = {.node = node, .stack = stack, .events = events};
-
     if (n->kind == GRAM_NODE_VALUE) {
         c.kind = GRAM_AT_VALUE;
         c.node = n->ref;
@@ -290,7 +282,6 @@ static void enter_round(struct gram_machine *m, uint32_t node, uint32_t parent, 
     const struct gram_node *n = &m->g->rules.nodes[node];
     bool forever = n->max == GRAM_INFINITE && count >= n->min;
     struct gram_frame f = {.kind = GRAM_FRAME_REP, .node = node, .count = count + !forever};
-
     if (count >= n->max) return;
     if (count + 1 == n->max) { /* no other follows, so nothing has to be counted */
         gram_enter(m, n->kids[0], parent, events);
@@ -307,7 +298,6 @@ static void enter_kid(struct gram_machine *m, uint32_t node, uint32_t pos, uint3
 {
     const struct gram_node *n = &m->g->rules.nodes[node];
     struct gram_frame f = {.kind = GRAM_FRAME_SEQ, .node = node, .pos = pos + 1};
-
     assert(pos < n->n);
     if (pos + 1 < n->n) stack = gram_push(m, stack, &f);
     if (stack || pos + 1 == n->n) gram_enter(m, n->kids[pos], stack, events);
@@ -317,7 +307,6 @@ static void enter_capture(struct gram_machine *m, uint32_t node, uint32_t stack,
 {
     const struct gram_node *n = &m->g->rules.nodes[node];
     struct gram_frame f = {.kind = GRAM_FRAME_CAPTURE, .node = node};
-
     stack = gram_push(m, stack, &f);
     if (stack) gram_enter(m, n->kids[0], stack, gram_event(m, n->ref, true, events));
 }
@@ -325,7 +314,6 @@ static void enter_capture(struct gram_machine *m, uint32_t node, uint32_t stack,
 void gram_enter(struct gram_machine *m, uint32_t node, uint32_t stack, uint32_t events)
 {
     const struct gram_node *n = &m->g->rules.nodes[node];
-
     if (n->need.height == GRAM_NEVER || !has_room(m, stack, n->need.height)) return;
     m->work++;
     bool branches = n->kind == GRAM_NODE_ALT || n->kind == GRAM_NODE_REP;
@@ -352,7 +340,6 @@ static void leave_round(struct gram_machine *m, uint32_t frame, uint32_t events)
     const struct gram_frame f = *gram_frame_at(m->cells, frame);
     const struct gram_node *n = &m->g->rules.nodes[f.node];
     bool nullable = m->g->rules.nodes[n->kids[0]].nullable;
-
     assert(f.kind == GRAM_FRAME_REP && n->kind == GRAM_NODE_REP);
     if (nullable && frame >= m->closure_top) return;
     if (f.count >= n->min || nullable) gram_leave(m, f.parent, events);
@@ -363,7 +350,6 @@ static void leave_frame(struct gram_machine *m, uint32_t frame, uint32_t events)
 {
     const struct gram_frame f = *gram_frame_at(m->cells, frame);
     struct gram_config c = {.stack = frame, .events = events};
-
     m->work++;
     if (seen(m, LEFT, frame, events)) return;
     switch (f.kind) {
@@ -384,7 +370,6 @@ static void leave_frame(struct gram_machine *m, uint32_t frame, uint32_t events)
 void gram_leave(struct gram_machine *m, uint32_t stack, uint32_t events)
 {
     uint32_t frame;
-
     if (!stack) {
         gram_emit(m, &(struct gram_config){.kind = GRAM_AT_END, .events = events});
         return;
@@ -397,7 +382,6 @@ void gram_leave_item(struct gram_machine *m, const struct gram_config *c, uint64
                      bool last_chance)
 {
     uint32_t stack = c->stack, frame;
-
     if (!c->hashed) {
         gram_leave(m, stack, c->events);
         return;
@@ -446,7 +430,6 @@ static bool wants_hash(const struct gram_machine *m, uint32_t stack)
 static void begin_value(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
 {
     const struct gram_value *v = &m->g->rules.values[c->node];
-
     if (byte >= 128 || !(v->first[byte / 64] >> byte % 64 & 1)) return;
     bool hashed = wants_hash(m, c->stack);
     for (uint32_t i = 0; i < v->n_branches; i++)
@@ -466,7 +449,6 @@ static bool has_item(const struct gram_machine *m, uint32_t frame)
     const struct gram_frame *f = gram_frame_at(m->cells, frame);
     const struct gram_array *a = &m->g->rules.arrays[f->node];
     uint32_t value = f->count < a->max ? item_value(a, f->count) : GRAM_NONE;
-
     if (value == GRAM_NONE) return false;
     const struct gram_value *v = &m->g->rules.values[value];
     if (a->unique && gram_key_count(m->cells, f->list) >= GRAM_MAX_REMEMBERED) return false;
@@ -480,7 +462,6 @@ static void begin_item(struct gram_machine *m, const struct gram_config *c, uint
     const struct gram_frame f = *gram_frame_at(m->cells, frame);
     const struct gram_array *a = &m->g->rules.arrays[f.node];
     uint32_t count = f.count + 1;
-
     assert(f.kind == GRAM_FRAME_ARRAY && f.count < a->max);
     /* Once the items are alike, more of them need not be counted. */
     if (count > a->n_prefix && count > a->min && a->max == GRAM_INFINITE)
@@ -502,7 +483,6 @@ static void leave_container(struct gram_machine *m, const struct gram_frame *clo
                             uint32_t events)
 {
     uint32_t stack = closed->parent, style = closed->style, frame;
-
     if (!m->g->spaces.styled || !stack) {
         gram_leave(m, stack, events);
         return;
@@ -517,7 +497,6 @@ static void close(struct gram_machine *m, const struct gram_config *c, uint8_t b
 {
     uint32_t stack = c->stack, frame;
     uint8_t kind = byte == '}' ? GRAM_FRAME_OBJECT : GRAM_FRAME_ARRAY;
-
     while (gram_next_frame(m->cells, &stack, &frame)) {
         const struct gram_frame *f = gram_frame_at(m->cells, frame);
         if (f->kind == kind && can_close(m, frame)) leave_container(m, f, c->events);
@@ -529,7 +508,6 @@ static void step_array(struct gram_machine *m, const struct gram_config *c, uint
 {
     uint32_t stack = c->stack, frame;
     struct gram_config item;
-
     if (byte == ']') {
         close(m, c, byte);
         return;
@@ -545,7 +523,6 @@ static void step_array(struct gram_machine *m, const struct gram_config *c, uint
 static void step_next(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
 {
     uint32_t stack = c->stack, frame;
-
     if (byte == '}' || byte == ']') close(m, c, byte);
     if (byte != ',') return;
     while (gram_next_frame(m->cells, &stack, &frame)) {
@@ -612,7 +589,6 @@ static bool goes_on(const struct gram_machine *m, enum gram_config_kind kind, ui
 static void step_styled(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
 {
     uint32_t stack = c->stack, frame;
-
     if (!stack || gram_style_is_shown(m, c, byte)) {
         step_token(m, c, byte);
         return;

@@ -31,7 +31,6 @@ static uint32_t leaf_of(struct gram_build *b, const struct gram_ex *x)
                                      .max = GRAM_INFINITE,
                                      .spellable = b->vocab->spellable,
                                      .max_steps = (b->max_steps - b->steps) / 4 + 1};
-
     if (gram_ex_hoist_count(b, &shorter, &params.min, &params.max)) part.x = shorter;
     if (part.x->size > MAX_LEAF_SIZE) return GRAM_NONE;
     struct gram_dfa *d = gram_add_dfa(b, &params);
@@ -64,7 +63,6 @@ uint32_t gram_node_texts(struct gram_build *b, const struct gram_trie_builder *t
                          const uint32_t *kids)
 {
     struct gram_trie *kept = gram_keep(b, sizeof(*kept));
-
     gram_trie_finish(b, texts, kept);
     uint32_t node = gram_node_with(b, GRAM_NODE_LITERALS, n, kids);
     b->rules->nodes[node].trie = kept;
@@ -77,7 +75,6 @@ static uint32_t text_node(struct gram_build *b, const struct gram_ex *x)
     uint32_t n = x->kind == GRAM_EX_SEQ ? x->n : 1;
     char *text = gram_temp(b, 4 * (size_t)n);
     size_t len = 0;
-
     for (uint32_t i = 0; i < n; i++) {
         const struct gram_ex *c = x->kind == GRAM_EX_SEQ ? x->kids[i] : x;
         assert(c->kind == GRAM_EX_SET && c->set->n == 1);
@@ -103,7 +100,6 @@ uint32_t gram_node_with(struct gram_build *b, enum gram_node_kind kind, uint32_t
 static uint32_t seq_node(struct gram_build *b, const struct gram_ex *x, const uint32_t *rules)
 {
     uint32_t *kids = gram_temp_array(b, x->n, sizeof(*kids)), n = 0;
-
     assert(x->n > 0);
     for (uint32_t i = 0, end; i < x->n; i = end) {
         uint64_t size = x->kids[i]->size;
@@ -120,7 +116,6 @@ static uint32_t alt_node(struct gram_build *b, const struct gram_ex *x, const ui
 {
     uint32_t *kids = gram_temp_array(b, x->n + 1, sizeof(*kids)), n = 0;
     struct gram_ex_list regular = {0};
-
     for (uint32_t i = 0; i < x->n; i++) {
         if (!x->kids[i]->has_rules && x->kids[i]->size <= MAX_LEAF_SIZE / 8)
             gram_ex_push(b, &regular, x->kids[i]);
@@ -147,7 +142,6 @@ uint32_t gram_node_rep(struct gram_build *b, uint32_t kid, uint32_t min, uint32_
 uint32_t gram_node_of(struct gram_build *b, const struct gram_ex *x, const uint32_t *rules)
 {
     uint32_t node;
-
     if (is_text(x)) return text_node(b, x);
     if (x->kind != GRAM_EX_EMPTY && !x->has_rules) {
         node = leaf_of(b, x);

@@ -58,7 +58,6 @@ static void split(const struct gram_object *o, const struct gram_cells *cells,
                   struct gram_keys *open)
 {
     uint32_t pos = key == GRAM_NONE ? f->pos : key >= o->n_declared ? o->n_declared : key + 1;
-
     for (uint32_t k = 0; k < o->n_keys; k++) {
         bool word = k >= o->n_declared, known = gram_key_known(cells, f->list, k);
         if (k == key || known)
@@ -75,7 +74,6 @@ static void close_hopeless(const struct gram_object *o, const struct gram_keys *
                            struct gram_keys *open)
 {
     bool changed = true;
-
     while (changed) {
         changed = false;
         for (uint32_t i = 0; i < o->n_dependencies; i++) {
@@ -92,7 +90,6 @@ static bool find_needed(const struct gram_object *o, const struct gram_keys *the
                         const struct gram_keys *open, struct gram_keys *needed)
 {
     bool changed = true;
-
     for (uint32_t k = 0; k < o->n_keys; k++)
         if (o->keys[k].required && !has(there, k)) add(needed, k);
     while (changed) {
@@ -114,7 +111,6 @@ static bool deps_feasible(const struct gram_object *o, const struct gram_cells *
                           const struct gram_frame *f, uint32_t key)
 {
     struct gram_keys there = {{0}}, open = {{0}}, needed = {{0}};
-
     split(o, cells, f, key, &there, &open);
     close_hopeless(o, &there, &open);
     if (!find_needed(o, &there, &open, &needed)) return false;
@@ -127,7 +123,6 @@ bool gram_object_needed(const struct gram_machine *m, const struct gram_frame *f
 {
     struct gram_keys there = {{0}}, open = {{0}};
     const struct gram_object *o = gram_object_of(m, f);
-
     if (!o->n_dependencies) return false;
     split(o, m->cells, f, key, &there, &open);
     close_hopeless(o, &there, &open);
@@ -140,7 +135,6 @@ bool gram_object_needs(const struct gram_machine *m, const struct gram_frame *f,
 {
     const struct gram_object *o = gram_object_of(m, f);
     bool needed = o->keys[key].required;
-
     for (uint32_t i = 0; !needed && i < o->n_dependencies; i++)
         needed = o->dependencies[i].then_key == key && was_seen(m, f, o->dependencies[i].if_key);
     if (!needed) return false;
@@ -153,7 +147,6 @@ static uint32_t next_needed(const struct gram_machine *m, const struct gram_fram
 {
     const struct gram_object *o = gram_object_of(m, f);
     uint32_t key = f->pos;
-
     if (!o->n_dependencies) return o->next_required[f->pos];
     while (key < o->n_declared && !gram_object_needs(m, f, key))
         key++;
@@ -167,7 +160,6 @@ static uint32_t count_needed(const struct gram_machine *m, const struct gram_fra
 {
     const struct gram_object *o = gram_object_of(m, f);
     uint32_t n = 0;
-
     if (!o->n_dependencies && !o->n_words_required) return o->required_left[f->pos];
     for (uint32_t key = 0; key < o->n_keys; key++)
         n += gram_object_needs(m, f, key);
@@ -179,7 +171,6 @@ static uint32_t count_possible(const struct gram_machine *m, const struct gram_f
 {
     const struct gram_object *o = gram_object_of(m, f);
     uint32_t n = o->possible_left[f->pos];
-
     for (uint32_t key = o->n_declared; key < o->n_keys; key++)
         n += o->keys[key].value != GRAM_NONE && !was_seen(m, f, key);
     return n;
@@ -190,7 +181,6 @@ static bool value_fits(const struct gram_machine *m, uint32_t frame, uint32_t va
     assert(value < m->g->rules.n_values);
     const struct gram_frame *f = gram_frame_at(m->cells, frame);
     const struct gram_value *v = &m->g->rules.values[value];
-
     if (remember && gram_key_count(m->cells, f->list) >= GRAM_MAX_REMEMBERED) return false;
     return gram_fits(m, frame, v->need.height, v->need.cells + remember);
 }
@@ -201,7 +191,6 @@ static bool may_come(const struct gram_machine *m, uint32_t frame, uint32_t key,
     const struct gram_frame *f = gram_frame_at(m->cells, frame);
     const struct gram_object *o = gram_object_of(m, f);
     const struct gram_key *k = &o->keys[key];
-
     assert(key < o->n_keys);
     if (k->value == GRAM_NONE) return false;
     if (is_word(o, key) ? needed < o->n_declared || was_seen(m, f, key)
@@ -223,7 +212,6 @@ static bool free_may_come(const struct gram_machine *m, uint32_t frame, uint32_t
 {
     const struct gram_frame *f = gram_frame_at(m->cells, frame);
     const struct gram_object *o = gram_object_of(m, f);
-
     if (o->free_kind == GRAM_FREE_NONE || needed < o->n_declared) return false;
     if (o->max != GRAM_INFINITE && f->count + count_needed(m, f) + 1 > o->max) return false;
     return gram_fits(m, frame, o->free_need.height, o->free_need.cells + 1) &&
@@ -247,7 +235,6 @@ static bool below_may_come(const struct gram_machine *m, uint32_t frame, uint32_
     const struct gram_frame *f = gram_frame_at(m->cells, frame);
     const struct gram_object *o = gram_object_of(m, f);
     uint32_t needed = next_needed(m, f);
-
     for (uint32_t i = o->trie.nodes[node].leaf_lo; i < o->trie.nodes[node].leaf_hi; i++)
         if (may_come(m, frame, o->trie.leaves[i], needed)) return true;
     return false;
@@ -258,7 +245,6 @@ bool gram_object_has_key(const struct gram_machine *m, uint32_t frame)
     const struct gram_frame *f = gram_frame_at(m->cells, frame);
     const struct gram_object *o = gram_object_of(m, f);
     uint32_t needed = next_needed(m, f);
-
     if (needed < o->n_declared || free_may_come(m, frame, needed)) return true;
     for (uint32_t key = f->pos; key < o->n_keys; key++)
         if (may_come(m, frame, key, needed)) return true;
@@ -283,7 +269,6 @@ static uint32_t take_key(struct gram_machine *m, uint32_t frame, uint32_t pos, u
     const struct gram_object *o = gram_object_of(m, &f);
     uint32_t list = watched ? gram_key_add(m->cells, remember, f.list) : f.list;
     uint32_t count = f.count + 1;
-
     assert(pos <= o->n_declared);
     if (o->max == GRAM_INFINITE && count > o->min) count = o->min;
     if (watched && !list) return 0;
@@ -301,7 +286,6 @@ static void emit_colon(struct gram_machine *m, const struct gram_config *c, uint
 static void close_known(struct gram_machine *m, const struct gram_config *c, uint32_t key)
 {
     uint32_t stack = c->stack, frame;
-
     while (gram_next_frame(m->cells, &stack, &frame)) {
         const struct gram_frame *f = gram_frame_at(m->cells, frame);
         const struct gram_object *o = gram_object_of(m, f);
@@ -318,7 +302,6 @@ static void close_free(struct gram_machine *m, const struct gram_config *c, uint
 {
     uint32_t stack = c->stack, frame;
     uint64_t hash = gram_hash_end(c->s2);
-
     while (gram_next_frame(m->cells, &stack, &frame)) {
         const struct gram_frame *f = gram_frame_at(m->cells, frame);
         const struct gram_object *o = gram_object_of(m, f);
@@ -346,7 +329,6 @@ static void emit_key(struct gram_machine *m, struct gram_config *c, bool any)
 void gram_step_object(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
 {
     uint32_t stack = c->stack, frame;
-
     while (byte == '"' && gram_next_frame(m->cells, &stack, &frame)) {
         const struct gram_frame *f = gram_frame_at(m->cells, frame);
         const struct gram_object *o = gram_object_of(m, f);
@@ -369,7 +351,6 @@ static void close_key(struct gram_machine *m, const struct gram_config *c)
 {
     const struct gram_object *o = &m->g->rules.objects[c->node];
     uint32_t node = (uint32_t)(c->s1 >> 32), state = (uint32_t)c->s1;
-
     if (node != OFF_TRIE && o->trie.nodes[node].is_leaf) {
         close_known(m, c, o->trie.leaves[o->trie.nodes[node].leaf_lo]);
         return;
@@ -399,7 +380,6 @@ static bool step_free_part(const struct gram_machine *m, const struct gram_objec
                            struct gram_config *c, uint8_t byte)
 {
     uint32_t state = (uint32_t)c->s1;
-
     if (o->free_kind == GRAM_FREE_ANY) return step_plain(m, c, byte) != GRAM_LEX_DEAD;
     struct gram_dfa_place p = {state, c->d, 0};
     bool digit = c->d == GRAM_DEC_U000 || c->d == GRAM_DEC_U001;
@@ -414,7 +394,6 @@ static bool step_free_part(const struct gram_machine *m, const struct gram_objec
 static uint32_t keep_stacks(struct gram_machine *m, const struct gram_config *c, uint32_t node)
 {
     uint32_t stack = c->stack, frame, kept = 0;
-
     if (!gram_is_union(m->cells, stack)) return below_may_come(m, stack, node) ? stack : 0;
     while (gram_next_frame(m->cells, &stack, &frame)) {
         if (!below_may_come(m, frame, node)) continue;
@@ -430,7 +409,6 @@ void gram_step_key(struct gram_machine *m, const struct gram_config *c, uint8_t 
     struct gram_config next = *c;
     bool free = (uint32_t)c->s1 != NO_FREE;
     bool escaped = free ? c->d != 0 : gram_trie_step(&o->trie, node, '"') != GRAM_TRIE_NONE;
-
     if (byte == '"' && !escaped) {
         close_key(m, c);
         return;
@@ -451,7 +429,6 @@ void gram_step_free_key(struct gram_machine *m, const struct gram_config *c, uin
 {
     struct gram_config next = *c;
     uint16_t to = step_plain(m, &next, byte);
-
     if (to == GRAM_LEX_QUOTE)
         close_free(m, c, 0, false, OFF_TRIE);
     else if (to != GRAM_LEX_DEAD)

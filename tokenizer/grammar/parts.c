@@ -33,7 +33,6 @@ struct gram_leaf {
 static uint32_t regex_node(struct gram_build *b, const char *text, size_t len)
 {
     static const struct gram_regex_source source = {.what = "regex"};
-
     if (len > MAX_REGEX_BYTES)
         gram_fail(b, GRAM_EGRAMMAR, "regex: %zu bytes; at most %d.", len, MAX_REGEX_BYTES);
     if (len == 0) gram_fail(b, GRAM_EGRAMMAR, "regex: it is empty.");
@@ -59,7 +58,6 @@ static uint32_t choice_node(struct gram_build *b, const char *text, size_t len)
     uint32_t n_nodes = 0;
     struct gram_trie_builder trie = {0};
     const struct gram_js *list = gram_js_parse(b, text, len, 4, GRAM_EGRAMMAR, "choice", &n_nodes);
-
     if (list->type != GRAM_JS_ARRAY)
         gram_fail(b, GRAM_EGRAMMAR, "choice: must be a list of strings, is %s.",
                   gram_js_type_name(list));
@@ -94,7 +92,6 @@ static uint32_t until_node(struct gram_build *b, const struct gram_part *p)
                                      .outcome = not_found,
                                      .max = GRAM_INFINITE,
                                      .spellable = b->vocab->spellable};
-
     if (p->len || !p->n_kids) add_end(b, &ends, p->text, p->len);
     for (size_t i = 0; i < p->n_kids; i++)
         add_end(b, &ends, p->kids[i].text, p->kids[i].len);
@@ -126,7 +123,6 @@ static bool same_leaf(const struct gram_part *x, const struct gram_part *y)
 static uint32_t make_leaf(struct gram_build *b, const struct gram_part *p)
 {
     bool strict = p->strict || b->options->strict;
-
     switch (p->kind) {
     case GRAM_SCHEMA:
         return p->bare ? gram_schema_text_node(b, p, strict)
@@ -142,7 +138,6 @@ static uint32_t make_leaf(struct gram_build *b, const struct gram_part *p)
 static uint32_t leaf_node(struct gram_build *b, const struct gram_part *p)
 {
     struct gram_leaf *leaf = b->leaves;
-
     for (; leaf && !same_leaf(leaf->part, p); leaf = leaf->next)
         gram_steps(b, 1 + (leaf->part->len == p->len ? p->len / 1024 : 0));
     b->pointer = p->pointer ? p->pointer : "";
@@ -162,7 +157,6 @@ static uint32_t leaf_node(struct gram_build *b, const struct gram_part *p)
 void gram_parts_check(struct gram_build *b)
 {
     const struct gram_leaf *first = NULL;
-
     for (const struct gram_leaf *l = b->leaves; l; l = l->next)
         if (b->rules->nodes[l->node].need.height == GRAM_NEVER && !l->part->optional) first = l;
     if (!first) return;
@@ -179,7 +173,6 @@ static uint32_t sequence_node(struct gram_build *b, const struct gram_part *kids
                               int depth)
 {
     uint32_t *nodes = gram_temp_array(b, n, sizeof(*nodes));
-
     for (size_t i = 0; i < n; i++)
         nodes[i] = node_of(b, &kids[i], depth);
     if (n == 0) return gram_add_node(b, GRAM_NODE_EMPTY);
@@ -207,7 +200,6 @@ static uint32_t either_node(struct gram_build *b, const struct gram_part *p, int
     uint32_t *tails = gram_temp_array(b, p->n_kids, sizeof(*tails)), n_tails = 0;
     struct gram_trie_builder trie = {0};
     const struct gram_part *first = NULL;
-
     for (size_t i = 0; i < p->n_kids; i++) {
         const struct gram_part *head = head_of(&p->kids[i]);
         if (!first) first = head;
@@ -231,7 +223,6 @@ static uint32_t either_node(struct gram_build *b, const struct gram_part *p, int
 static uint32_t repeat_node(struct gram_build *b, const struct gram_part *p, int depth)
 {
     uint32_t x = node_of(b, &p->kids[0], depth), more = p->max == GRAM_INFINITE ? 0 : 1;
-
     assert(p->min <= p->max);
     if (p->max == 0) return gram_add_node(b, GRAM_NODE_EMPTY);
     if (p->n_kids == 1) return gram_node_rep(b, x, p->min, p->max);

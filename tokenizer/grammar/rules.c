@@ -21,7 +21,6 @@ uint32_t gram_add_value(struct gram_build *b)
 {
     struct gram_rules *r = b->rules;
     struct gram_value v = {.need.height = GRAM_NEVER};
-
     r->reasons = gram_grow(b, r->reasons, r->n_values, &r->cap_reasons, sizeof(*r->reasons));
     r->reasons[r->n_values] = (struct gram_reason){.because = GRAM_NONE};
     ADD(values, v);

@@ -83,7 +83,6 @@ static uint64_t free_key_bytes(const struct measure *x, const struct gram_frame 
 {
     const struct gram_object *o = gram_object_of(x->m, f);
     uint64_t bytes = GRAM_FREE_KEY_BYTES + 2;
-
     if (o->free_kind == GRAM_FREE_NONE) return MOST;
     if (o->free_kind == GRAM_FREE_DFA) bytes += o->free_keys->rest[o->free_keys->start];
     return bytes + after_key(f, styled(&o->free_need.least, f->style));
@@ -102,7 +101,6 @@ static struct todo keys_left(const struct measure *x, const struct gram_frame *f
                                              : o->n_declared;
     uint32_t count = f->count + (taken != GRAM_NONE);
     uint64_t free = free_key_bytes(x, f), one;
-
     if (o->min > count + at_least) at_least = o->min - count;
     for (uint32_t i = 0; i < 2 * o->n_keys; i++) {
         bool optional = i >= o->n_keys;
@@ -128,7 +126,6 @@ static struct todo items_left(const struct measure *x, const struct gram_frame *
     const struct gram_array *a = &x->m->g->rules.arrays[f->node];
     uint32_t min = a->min > f->count ? a->min : f->count, i = f->count;
     struct todo t = {0, 0};
-
     if (min < f->count + at_least) min = f->count + at_least;
     t.n = min - f->count;
     for (; i < min; i++) {
@@ -167,7 +164,6 @@ static uint64_t frame_rest(struct measure *x, uint32_t frame)
     const struct gram_node *n = f.kind > GRAM_FRAME_ARRAY ? &r->nodes[f.node] : NULL;
     struct todo t;
     uint64_t bytes = 0;
-
     if (x->rest[frame]) return x->rest[frame] - 1;
     if (!n) {
         t = things_left(x, &f, 0);
@@ -188,7 +184,6 @@ static uint64_t stack_rest(struct measure *x, uint32_t stack)
 {
     uint64_t best = stack ? MOST : 0;
     uint32_t frame;
-
     while (stack && gram_next_frame(x->m->cells, &stack, &frame))
         best = least(best, frame_rest(x, frame));
     return best;
@@ -205,7 +200,6 @@ static uint64_t between(struct measure *x, const struct gram_config *c, uint32_t
     uint64_t space = styled ? gram_style_space(&f, c->kind, c->d) : 0;
     uint64_t value = value_rest(x, c->node, f.style) + (frame ? frame_rest(x, frame) : 0);
     struct todo t;
-
     switch (c->kind) {
     case GRAM_AT_VALUE: return space + value;
     case GRAM_AT_COLON: return after_key(&f, value);
@@ -224,7 +218,6 @@ static uint64_t declared(struct measure *x, const struct gram_config *c, uint32_
     const struct gram_object *o = gram_object_of(x->m, &f);
     const struct gram_trie_node *at = &o->trie.nodes[c->s1 >> 32];
     uint64_t best = MOST;
-
     for (uint32_t i = at->leaf_lo; i < at->leaf_hi; i++) {
         uint32_t key = o->trie.leaves[i];
         if (!gram_object_may_come(x->m, frame, key)) continue;
@@ -245,7 +238,6 @@ static uint64_t free_key(struct measure *x, const struct gram_config *c, uint32_
                         : x->m->g->vocab->lexer.rest[GRAM_LEX_PLAIN][c->d];
     bool taken = gram_key_known(x->m->cells, f.list, gram_hash_end(c->s2)) ||
                  (node != GRAM_KEY_OFF && o->trie.nodes[node].is_leaf);
-
     f.pos = o->n_declared;
     f.count++;
     struct todo t = keys_left(x, &f, GRAM_NONE, 0);
@@ -257,7 +249,6 @@ static uint64_t key_rest(struct measure *x, const struct gram_config *c, uint32_
 {
     bool both = c->kind == GRAM_IN_KEY;
     uint64_t best = MOST;
-
     if (both && (uint32_t)(c->s1 >> 32) != GRAM_KEY_OFF) best = declared(x, c, frame);
     if (!both || (uint32_t)c->s1 != GRAM_KEY_OFF) best = least(best, free_key(x, c, frame));
     return best;
@@ -276,7 +267,6 @@ static uint64_t trie_rest(const struct measure *x, const struct gram_config *c,
 {
     const struct gram_trie_node *at = &t->nodes[c->s1];
     uint64_t best = MOST;
-
     for (uint32_t i = at->leaf_lo; i < at->leaf_hi; i++) {
         const struct gram_node *kid = kids ? &x->m->g->rules.nodes[kids[t->leaves[i]]] : NULL;
         if (c->hashed && is_taken(x, frame, t->hashes[i])) continue;
@@ -294,7 +284,6 @@ static uint64_t leaf_rest(const struct measure *x, const struct gram_config *c, 
     uint32_t q = (uint32_t)c->s1, n = (uint32_t)(c->s1 >> 32);
     struct gram_num_state digits;
     uint64_t hash = c->s2, bytes;
-
     switch (c->kind) {
     case GRAM_IN_LITERAL: return trie_rest(x, c, &r->tries[c->node], NULL, frame);
     case GRAM_IN_WORDS: return trie_rest(x, c, node->trie, node->n ? node->kids : NULL, frame);
@@ -327,7 +316,6 @@ static uint64_t set_rest(const struct gram_state *s, const struct gram_set *set)
 {
     struct measure x = {.m = &s->m, .shown = 0};
     uint64_t best = MOST;
-
     for (uint32_t i = 0; i < set->n; i++) {
         uint32_t stack = set->c[i].stack, frame;
         if (!stack) best = least(best, place_rest(&x, &set->c[i], 0));
@@ -368,7 +356,6 @@ static uint32_t order_bytes(const struct way *w, uint8_t order[256])
     uint64_t may[4] = {0};
     uint32_t n = 0;
     const struct gram_config *c = w->at->c;
-
     for (uint32_t i = 0; i < w->at->n; i++)
         gram_config_bytes(&w->s->m, &c[i], may);
     for (uint32_t i = 0; i < 256 + sizeof(likely) - 1; i++) {
@@ -401,7 +388,6 @@ static int next_byte(struct way *w)
     uint8_t order[256];
     uint64_t best = MOST, last = MOST;
     uint32_t chosen = 0, tried = 0;
-
     for (uint32_t i = 0; i < w->at->n; i++)
         if (w->at->c[i].kind == GRAM_AT_END) return -1;
     if (!gram_make_room(w->s, w->at, &w->a)) return -2;
@@ -428,7 +414,6 @@ size_t gram_close(struct gram_state *s, size_t limit, int32_t *ids, size_t n, ui
     uint32_t top = s->cells.top;
     struct way w = {.s = s, .at = &s->set, .rest = set_rest(s, &s->set)};
     int byte = 0;
-
     gram_begin_bytes(s, &w.visits, w.a.two);
     while (n_ids <= limit && (byte >= 0 || at < len)) {
         if (byte >= 0 && len - at < GRAM_MAX_TOKEN_BYTES) {

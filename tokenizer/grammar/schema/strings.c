@@ -34,7 +34,6 @@ static struct gram_pattern_entry *find_pattern(struct gram_build *b, const struc
     struct gram_schema *s = b->schema;
     struct gram_regex_source source = {
         .at = (struct gram_js *)at, .keyword = keyword, .what = "pattern", .search = search};
-
     uint32_t n = 0;
     for (struct gram_pattern_entry *e = s->patterns; e; e = e->next) {
         if (++n % 16 == 0) gram_steps(b, 1);
@@ -60,7 +59,6 @@ bool gram_pattern_matches(struct gram_build *b, const struct gram_js *at, const 
                           const char *pattern, uint32_t pattern_len, const char *text, size_t len)
 {
     struct gram_pattern_entry *e = find_pattern(b, at, keyword, pattern, pattern_len, true);
-
     if (!e->checker) {
         struct gram_ex_part part = {.x = e->x, .search = true};
         struct gram_dfa_params params = {
@@ -97,7 +95,6 @@ static void add_part(struct gram_build *b, struct gram_string_facts *f, const st
 static struct gram_ex *hoist(struct gram_build *b, struct gram_string_facts *f, struct gram_ex *x)
 {
     uint32_t min, max;
-
     if (!gram_ex_hoist_count(b, &x, &min, &max)) return x;
     if (min > f->min) f->min = min;
     if (max < f->max) f->max = max;
@@ -110,7 +107,6 @@ static struct gram_ex *hoist_look(struct gram_build *b, struct gram_string_facts
 {
     struct gram_ex *look = x->kind == GRAM_EX_SEQ ? x->kids[0] : x;
     struct gram_ex_list two = {0}, all = {0};
-
     if (look == x || look->kind != GRAM_EX_LOOK || look->negated) return x;
     const struct gram_ex *in = look->kids[0];
     if (in->kind != GRAM_EX_SEQ || in->kids[in->n - 1]->kind != GRAM_EX_END) return x;
@@ -130,7 +126,6 @@ static void add_pattern(struct gram_build *b, struct gram_string_facts *f,
     bool anchored = x->kind == GRAM_EX_SEQ && x->kids[0]->kind == GRAM_EX_BEGIN &&
                     x->kids[x->n - 1]->kind == GRAM_EX_END;
     const struct gram_ex *source = x;
-
     if (x->size >= f->at_size) {
         f->at = v;
         f->at_size = x->size;
@@ -147,7 +142,6 @@ static void add_format(struct gram_build *b, struct gram_string_facts *f, const 
     enum gram_format format = gram_format_find(v->text, v->len);
     bool leap_seconds = listed || !b->options->no_leap_seconds;
     const char *regex = gram_format_regex(v->text, v->len, leap_seconds, &max);
-
     if (format == GRAM_FORMAT_INTEGER) return;
     if (!f->at) f->at = (struct gram_js *)v;
     if (max && max < f->max) f->max = max;
@@ -165,7 +159,6 @@ static void exclude_values(struct gram_build *b, struct gram_string_facts *f,
 {
     struct gram_ex_list texts = {0};
     const struct gram_js *v = i->kw == GRAM_KW_ENUM ? i->value->child : i->value;
-
     for (; v; v = i->kw == GRAM_KW_ENUM ? v->next : NULL)
         if (v->type == GRAM_JS_STRING) gram_ex_push(b, &texts, gram_ex_text(b, v->text, v->len));
     if (texts.n) add_part(b, f, gram_ex_alt(b, &texts), NULL, false, false);
@@ -175,7 +168,6 @@ static void add_fact(struct gram_build *b, struct gram_string_facts *f, const st
                      bool listed)
 {
     struct gram_count length = {f->min, f->max};
-
     if (gram_count_add(b, &length, i, GRAM_KW_MIN_LENGTH, GRAM_KW_MAX_LENGTH)) {
         f->min = length.min;
         f->max = length.max;
@@ -235,7 +227,6 @@ static struct gram_dfa *checker_of(struct gram_build *b, const struct gram_alt *
                                      .outcome = wanted_outcome,
                                      .max = GRAM_INFINITE,
                                      .spellable = all_bytes};
-
     if (s->checked == alt->last && s->checker && s->n_checked == alt->n) return s->checker;
     want(b, f, &params);
     b->keep_nothing = true;
@@ -258,7 +249,6 @@ bool gram_string_fits(struct gram_build *b, const struct gram_alt *alt, const ch
                       size_t len)
 {
     struct gram_string_facts *f;
-
     if (!has_string_facts(alt)) return true;
     f = gram_temp(b, sizeof(*f));
     gram_string_facts(b, alt, true, f);
@@ -300,7 +290,6 @@ static uint32_t build_node(struct gram_build *b, const struct gram_string_facts 
                                          f->max < GRAM_INFINITE ? (uint32_t)f->max : GRAM_INFINITE,
                                      .spellable = b->vocab->spellable};
     struct gram_string_entry *e = gram_temp(b, sizeof(*e));
-
     memset(&s, 0, sizeof(s));
     s.kind = GRAM_STRING_DFA;
     if (!bare && f->n_functions == 1 && f->n_parts == 1 && f->min == 0 && f->max >= GRAM_INFINITE) {
@@ -332,7 +321,6 @@ uint32_t gram_string_text_node(struct gram_build *b, const struct gram_alt *alt,
 {
     struct gram_string_facts *f = gram_temp(b, sizeof(*f));
     const struct gram_part *end = part->kids;
-
     gram_string_facts(b, alt, false, f);
     const struct gram_ex *x = gram_pattern(b, f->at, NULL, end->text, (uint32_t)end->len, false);
     add_part(b, f, x, x, true, false);

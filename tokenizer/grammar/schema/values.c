@@ -16,7 +16,6 @@ static void add_string(struct gram_build *b, struct gram_value_draft *d, const s
     size_t n;
     const char *spelled = gram_json_spell(b, v->text, v->len, &n);
     char *quoted = gram_temp(b, n + 2);
-
     quoted[0] = quoted[n + 1] = '"';
     memcpy(quoted + 1, spelled, n);
     gram_add_literal(b, d, quoted, n + 2, spelled, n);
@@ -29,7 +28,6 @@ static void add_number(struct gram_build *b, struct gram_value_draft *d, const s
 {
     struct gram_decimal x = gram_decimal_read(b, v->text, v->len);
     const char *text = gram_decimal_print(b, &x);
-
     gram_add_literal(b, d, text, strlen(text), text, strlen(text));
     bool fraction = memchr(v->text, '.', v->len) && !memchr(v->text, 'e', v->len) &&
                     !memchr(v->text, 'E', v->len);
@@ -65,7 +63,6 @@ static void add_const(struct gram_build *b, struct gram_js *parent, const struct
 {
     struct gram_js *schema = gram_js_new(b, GRAM_JS_OBJECT, "", 0);
     struct gram_js *copy = gram_temp(b, sizeof(*copy));
-
     schema->id = b->schema->n_ids++;
     *copy = *v;
     copy->next = NULL;
@@ -79,7 +76,6 @@ static void describe_object(struct gram_build *b, struct gram_js *schema, const 
 {
     struct gram_js *properties = new_child(b, schema, GRAM_JS_OBJECT, "properties");
     struct gram_js *required = new_child(b, schema, GRAM_JS_ARRAY, "required");
-
     for (const struct gram_js *e = v->child; e; e = e->next) {
         struct gram_js *name = gram_js_new(b, GRAM_JS_STRING, e->key, e->key_len);
         add_const(b, properties, e, e->key, e->key_len);
@@ -94,7 +90,6 @@ static void describe_array(struct gram_build *b, struct gram_js *schema, const s
     const char *count = gram_text(b, "%u", v->n);
     struct gram_js *min = new_child(b, schema, GRAM_JS_NUMBER, "minItems");
     struct gram_js *max = new_child(b, schema, GRAM_JS_NUMBER, "maxItems");
-
     min->text = max->text = count;
     min->len = max->len = (uint32_t)strlen(count);
     if (v->n == 0) return;
@@ -139,7 +134,6 @@ static void build_container(struct gram_build *b, struct gram_value_draft *d,
     struct gram_alts one = {0};
     struct gram_alt plain = {.types = v->type == GRAM_JS_OBJECT ? GRAM_T_OBJECT : GRAM_T_ARRAY};
     const struct gram_item **items = gram_items(b, alt);
-
     gram_alts_push(b, &one, plain);
     one = gram_apply(b, one, schema_of(b, v), false);
     for (uint32_t i = 0; i < alt->n; i++)
@@ -152,7 +146,6 @@ static void build_container(struct gram_build *b, struct gram_value_draft *d,
 static const struct gram_item *values_of(const struct gram_alt *alt)
 {
     const struct gram_item *from = NULL;
-
     for (const struct gram_item *i = alt->last; i; i = i->before)
         if (gram_is_values(i) && !i->negated) from = i;
     return from;
@@ -163,7 +156,6 @@ static void build_values(struct gram_build *b, struct gram_value_draft *d,
 {
     const struct gram_item *from = values_of(alt);
     uint32_t n = 0;
-
     struct gram_js *v =
         from->kw == GRAM_KW_CONST ? (struct gram_js *)from->value : from->value->child;
     for (; v; v = from->kw == GRAM_KW_CONST ? NULL : v->next) {
@@ -216,7 +208,6 @@ static void add_texts(struct gram_build *b, struct gram_trie_builder *texts,
 {
     const struct gram_item *from = values_of(alt);
     const struct gram_part *end = part->kids;
-
     bool one = from->kw == GRAM_KW_CONST;
     for (const struct gram_js *v = one ? from->value : from->value->child; v;
          v = one ? NULL : v->next) {
@@ -236,7 +227,6 @@ uint32_t gram_build_texts(struct gram_build *b, const struct gram_alts *alts,
     uint32_t *nodes = gram_temp_array(b, alts->n + 1, sizeof(*nodes)), n = 0;
     struct gram_trie_builder texts = {0};
     bool null = false;
-
     for (uint32_t i = 0; i < alts->n; i++) {
         const struct gram_alt *alt = &alts->alts[i];
         null |= part->nullable && allows(b, alt, GRAM_JS_NULL);
