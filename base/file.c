@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/auto.h"
 #include "base/fail.h"
 #include "base/os_error.h"
 
@@ -78,6 +79,14 @@ bool file_is_exposed(const char *path, unsigned *ret_mode)
     return true;
 }
 
+void file_close(int *fd)
+{
+    int error = errno;
+    if (*fd >= 0) close(*fd);
+    errno = error;
+    *fd = -1;
+}
+
 /* A regular file's descriptor, or -1 with *ret_rc and errno; errno 0: it is of another kind. */
 static int open_regular(const char *path, int64_t *ret_bytes, int *ret_rc)
 {
@@ -91,9 +100,8 @@ static int open_regular(const char *path, int64_t *ret_bytes, int *ret_rc)
     bool failed = fd < 0;
     bool absent = failed && (errno == ENOENT || errno == ENOTDIR);
     *ret_rc = absent ? FILE_ENOENT : failed ? FILE_EIO : FILE_EINVAL;
-    int saved = failed ? errno : 0;
-    if (fd >= 0) close(fd);
-    errno = saved;
+    if (!failed) errno = 0;
+    file_close(&fd);
     return -1;
 }
 
@@ -154,22 +162,19 @@ int file_load(const char *dir, const char *name, size_t max_bytes, char **ret, s
               char *err, size_t errlen)
 {
     char path[PATH_MAX];
-    int fd = -1;
+    AUTO(file_close) int fd = -1;
     int64_t bytes = 0;
-    char *text = NULL;
     int rc = file_open(dir, name, &fd, &bytes, err, errlen);
     if (rc) return rc;
     join_path(path, dir, name); /* fits: file_open did the same */
-    if (bytes < 0 || (uint64_t)bytes > max_bytes) {
-        rc = fail_with(FILE_EINVAL, err, errlen, "%.400s: %lld bytes, the limit is %zu", path,
-                       (long long)bytes, max_bytes);
-    } else if (!(text = malloc((size_t)bytes + 1))) {
-        rc = fail_with(FILE_ENOMEM, err, errlen, "%.400s: no memory for %lld bytes", path,
-                       (long long)bytes);
-    } else {
-        rc = read_text(fd, text, bytes, path, err, errlen);
-    }
-    close(fd);
+    if (bytes < 0 || (uint64_t)bytes > max_bytes)
+        return fail_with(FILE_EINVAL, err, errlen, "%.400s: %lld bytes, the limit is %zu", path,
+                         (long long)bytes, max_bytes);
+    char *text = malloc((size_t)bytes + 1);
+    if (!text)
+        return fail_with(FILE_ENOMEM, err, errlen, "%.400s: no memory for %lld bytes", path,
+                         (long long)bytes);
+    rc = read_text(fd, text, bytes, path, err, errlen);
     if (rc) {
         free(text);
         return rc;

@@ -31,6 +31,9 @@ const char *file_reason(const char *path, char *buf, size_t size);
 int file_open(const char *dir, const char *name, int *ret_fd, int64_t *ret_bytes, char *err,
               size_t errlen);
 
+/* Closes *fd unless it is -1, and makes it -1; errno stays. */
+void file_close(int *fd);
+
 /*
  * The whole file, at most max_bytes long; one that holds a git-lfs pointer is an error. *ret is
  * owned (free) and NUL-terminated; ret_len may be NULL.

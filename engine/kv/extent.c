@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/auto.h"
 #include "base/fail.h"
 #include "base/file.h"
 #include "base/sha256.h"
@@ -119,22 +120,19 @@ static bool is_private(const struct stat *st)
 static int read_secret(struct extent_store *s, const char *dir, char *err, size_t errlen)
 {
     enum { FLAGS = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK };
-    int fd = openat(s->fd, "secret", FLAGS), rc = 0;
+    AUTO(file_close) int fd = openat(s->fd, "secret", FLAGS);
     if (fd < 0 && errno == ENOENT && make_secret(s) == 0) fd = openat(s->fd, "secret", FLAGS);
     if (fd < 0)
         return fail_with(ENG_EIO, err, errlen, "%.400s/secret: cannot be read or made: %s", dir,
                          strerror(errno));
     struct stat st;
-    if (fstat(fd, &st) || !is_private(&st) || st.st_size != (off_t)sizeof(s->secret)) {
-        rc = fail_with(ENG_EINVAL, err, errlen,
-                       "%.400s/secret: is not a file of %zu bytes that this user alone can read "
-                       "(mode 0600); remove it, and the pages with it, to start anew",
-                       dir, sizeof(s->secret));
-    } else if (file_pread(fd, s->secret, sizeof(s->secret), 0)) {
-        rc = fail_with(ENG_EIO, err, errlen, "%.400s/secret: cannot be read", dir);
-    }
-    close(fd);
-    return rc;
+    if (fstat(fd, &st) || !is_private(&st) || st.st_size != (off_t)sizeof(s->secret))
+        return fail_with(ENG_EINVAL, err, errlen,
+                         "%.400s/secret: is not a file of %zu bytes that this user alone can read "
+                         "(mode 0600); remove it, and the pages with it, to start anew",
+                         dir, sizeof(s->secret));
+    if (!file_pread(fd, s->secret, sizeof(s->secret), 0)) return 0;
+    return fail_with(ENG_EIO, err, errlen, "%.400s/secret: cannot be read", dir);
 }
 
 static int open_directory(struct extent_store *s, const char *dir, char *err, size_t errlen)
@@ -360,10 +358,9 @@ static enum extent_result read_parts(const struct extent_store *s, const struct 
 {
     char path[PATH_BYTES];
     path_of(s, x, suffix, path);
-    int fd = openat(s->fd, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    AUTO(file_close) int fd = openat(s->fd, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) return errno == ENOENT ? EXTENT_ABSENT : EXTENT_UNREADABLE;
     enum extent_result r = read_file(s, x, fd, parts, data);
-    close(fd);
     if (r > EXTENT_UNREADABLE) unlinkat(s->fd, path, 0);
     return r;
 }
@@ -581,10 +578,10 @@ static void describe(const struct extent_store *s, const struct entry *e, struct
 {
     struct header h;
     *ret = (struct eng_kv_file){.bytes = e->bytes, .used_s = e->mtime_us / second_us};
+    AUTO(file_close)
     int fd = openat(s->fd, e->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) return;
     ret->sound = file_pread(fd, &h, sizeof(h), 0) == 0 && is_sound(s, &h);
-    close(fd);
     if (!ret->sound) return;
     if (!strstr(e->path, STATE_SUFFIX)) ret->n_tokens = (int)h.n_pages * KV_PAGE_TOKENS;
     memcpy(ret->owner, h.scope, sizeof(ret->owner));

@@ -15,6 +15,7 @@
 
 #include "base/auto.h"
 #include "base/fail.h"
+#include "base/file.h"
 #include "base/utf8.h"
 #include "server/cli/interrupt.h"
 
@@ -72,18 +73,17 @@ static int replace_history(const char *path, const struct buf *text, const struc
     char beside[PATH_MAX + 8];
     const char *kept = last_entries(text, LINE_HISTORY_ENTRIES - 1);
     snprintf(beside, sizeof(beside), "%s.new", path);
-    int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    AUTO(file_close) int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (fd < 0) return -1;
     int rc = write_all(fd, kept, (size_t)(text->data + text->len - kept));
     if (!rc) rc = write_all(fd, line->data, line->len);
-    close(fd);
     return rc || rename(beside, path) ? -1 : 0;
 }
 
 static void keep(const char *path, const char *entry)
 {
     AUTO(buf_finish) struct buf text = {0}, line = {.max = 2 * ENTRY_MAX_BYTES + 1};
-    int fd = open_history(path);
+    AUTO(file_close) int fd = open_history(path);
     if (fd < 0) return;
     for (const char *p = entry; *p; p++)
         buf_add(&line,
@@ -100,7 +100,6 @@ static void keep(const char *path, const char *entry)
         else
             write_all(fd, line.data, line.len);
     }
-    close(fd);
 }
 
 /* Adds an entry in the file's form to the editor's history; changes it. */
@@ -119,10 +118,9 @@ static void recall(struct line_edit *e, char *entry)
 static void load_history(struct input *in)
 {
     AUTO(buf_finish) struct buf text = {0};
-    int fd = open(in->path, O_RDONLY | O_CLOEXEC);
+    AUTO(file_close) int fd = open(in->path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return;
     read_history(fd, &text);
-    close(fd);
     char *p = text.len ? (char *)last_entries(&text, LINE_HISTORY_ENTRIES) : NULL;
     for (char *end; p && (end = strchr(p, '\n')); p = end + 1) {
         *end = '\0';

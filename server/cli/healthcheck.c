@@ -16,6 +16,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/auto.h"
+#include "base/file.h"
 #include "base/shown.h"
 #include "server/cli/cli.h"
 #include "server/config/config.h"
@@ -84,7 +86,7 @@ static int connect_unix(const char *path, const char **ret_why)
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd >= 0 && connect(fd, (struct sockaddr *)&addr, sizeof(addr)) == 0) return fd;
     *ret_why = strerror(errno);
-    if (fd >= 0) close(fd);
+    file_close(&fd);
     return -1;
 }
 
@@ -103,8 +105,7 @@ static int connect_tcp(const struct target *t, const char **ret_why)
         setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
         if (connect(fd, ai->ai_addr, ai->ai_addrlen) == 0) continue;
         *ret_why = strerror(errno);
-        close(fd);
-        fd = -1;
+        file_close(&fd);
     }
     freeaddrinfo(list);
     return fd;
@@ -144,13 +145,12 @@ int srv_cmd_healthcheck(const struct srv_config *config)
     }
     alarm(2 * LIMIT_S); /* a name server that does not answer must not delay the check */
     const char *why = "no socket";
-    int fd = t.unix_path ? connect_unix(t.unix_path, &why) : connect_tcp(&t, &why);
+    AUTO(file_close) int fd = t.unix_path ? connect_unix(t.unix_path, &why) : connect_tcp(&t, &why);
     if (fd < 0) {
         shown_line(stderr, "hearth: healthcheck: no server answers there: %s", why);
         return EXIT_FAILURE;
     }
     int status = ask(fd, &t);
-    close(fd);
     bool here = !config->url || *config->url == '/';
     bool tls = status != 200 && here && config->metrics_port <= 0 && config->tls_cert_file;
     if (tls)

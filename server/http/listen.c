@@ -13,7 +13,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/auto.h"
 #include "base/fail.h"
+#include "base/file.h"
 #include "base/os_error.h"
 
 enum { BACKLOG = 1024 };
@@ -46,9 +48,7 @@ static int open_at(const struct addrinfo *ai)
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
     if (ai->ai_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
     if (bind(fd, ai->ai_addr, ai->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0) return fd;
-    int saved = errno;
-    close(fd);
-    errno = saved;
+    file_close(&fd);
     return -1;
 }
 
@@ -75,11 +75,10 @@ static void remove_stale(const struct sockaddr_un *addr)
 {
     struct stat st;
     if (lstat(addr->sun_path, &st) || !S_ISSOCK(st.st_mode)) return;
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    AUTO(file_close) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return;
     if (connect(fd, (const struct sockaddr *)addr, sizeof(*addr)) && errno == ECONNREFUSED)
         unlink(addr->sun_path);
-    close(fd);
 }
 
 int srv_listen_check_path(const char *path, char *err, size_t errlen)
@@ -99,7 +98,7 @@ int srv_listen_unix(int *ret_fd, const char *path, char *err, size_t errlen)
     if (fd < 0 || bind(fd, (struct sockaddr *)&addr, sizeof(addr)) || listen(fd, BACKLOG)) {
         snprintf(err, errlen, "cannot listen on %.200s: %s%s", path, strerror(errno),
                  os_error_remedy(errno));
-        if (fd >= 0) close(fd);
+        file_close(&fd);
         return -1;
     }
     *ret_fd = fd;

@@ -31,14 +31,6 @@ static const char tag_text[] = "Signature: 8a477f597d28d172789f06886806bc55\n"
                                "# For information about cache directory tags, see:\n"
                                "#\thttps://bford.info/cachedir/\n";
 
-void hub_close(int *fd)
-{
-    int error = errno;
-    if (*fd >= 0) close(*fd);
-    errno = error;
-    *fd = -1;
-}
-
 int hub_cache_cannot(const struct hub_cache *c, const char *action, char *err)
 {
     int error = errno;
@@ -72,7 +64,7 @@ DIR *hub_folder_read(int dir_fd, const char *name)
 {
     int fd = dir_fd < 0 ? -1 : openat(dir_fd, name, FOLDER_FLAGS | O_NOFOLLOW);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    if (!dir) hub_close(&fd);
+    if (!dir) file_close(&fd);
     return dir;
 }
 
@@ -91,7 +83,7 @@ static int open_parent(int dir_fd, const char *path, bool make, const char **ret
             next = hub_folder_open(fd, part, make);
         else
             errno = ENAMETOOLONG;
-        hub_close(&fd);
+        file_close(&fd);
         fd = next;
     }
     *ret_name = path;
@@ -141,9 +133,9 @@ int hub_cache_open(struct hub_cache *ret, const char *root, const char *repo, ch
 
 void hub_cache_close(struct hub_cache *c)
 {
-    hub_close(&c->blobs_fd);
-    hub_close(&c->repo_fd);
-    hub_close(&c->root_fd);
+    file_close(&c->blobs_fd);
+    file_close(&c->repo_fd);
+    file_close(&c->root_fd);
 }
 
 static int make_path(const char *path)
@@ -170,11 +162,11 @@ static int make_root(struct hub_cache *c)
 /* A cache without a tag is still a cache. */
 static void make_tag(const struct hub_cache *c)
 {
+    AUTO(file_close)
     int fd = openat(c->root_fd, "CACHEDIR.TAG", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0) return;
     if (write(fd, tag_text, sizeof(tag_text) - 1) != (ssize_t)sizeof(tag_text) - 1)
         unlinkat(c->root_fd, "CACHEDIR.TAG", 0);
-    close(fd);
 }
 
 int hub_cache_make(struct hub_cache *c, char *err)
@@ -285,14 +277,12 @@ static int write_file(const struct hub_cache *c, const char *path, const char *t
     char temporary[TEMPORARY_SIZE];
     const char *name;
     temporary_name(temporary);
-    int folder = open_parent(c->repo_fd, path, true, &name);
+    AUTO(file_close) int folder = open_parent(c->repo_fd, path, true, &name);
     if (folder < 0) return -1;
-    AUTO(hub_close)
+    AUTO(file_close)
     int fd = openat(c->repo_fd, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     int rc = fd < 0 || write_all(fd, text, len) ? -1 : fsync(fd);
-    if (fd >= 0) rc = end_temporary(c, temporary, rc, folder, name);
-    hub_close(&folder);
-    return rc;
+    return fd < 0 ? rc : end_temporary(c, temporary, rc, folder, name);
 }
 
 /* A file of the repository: the text of a reference or a listing. */
@@ -300,10 +290,9 @@ static char *read_file(const struct hub_cache *c, const char *path, size_t max_b
                        size_t *ret_len)
 {
     const char *name;
-    int folder = c->repo_fd < 0 ? -1 : open_parent(c->repo_fd, path, false, &name);
+    AUTO(file_close) int folder = c->repo_fd < 0 ? -1 : open_parent(c->repo_fd, path, false, &name);
     if (folder < 0) return NULL;
     int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
-    close(folder);
     return read_and_close(fd, max_bytes, ret_len);
 }
 
@@ -389,7 +378,7 @@ static bool is_file_of(int dir_fd, const char *name, int64_t size)
 bool hub_cache_has(const struct hub_cache *c, const char *commit, const struct hub_file *f)
 {
     const char *name;
-    AUTO(hub_close) int folder = open_in_snapshot(c, commit, f->path, false, &name);
+    AUTO(file_close) int folder = open_in_snapshot(c, commit, f->path, false, &name);
     return is_file_of(folder, name, f->size);
 }
 
@@ -439,10 +428,9 @@ char *hub_cache_read(const struct hub_cache *c, const char *commit, const char *
                      size_t max_bytes, size_t *ret_len)
 {
     const char *name;
-    int folder = open_in_snapshot(c, commit, path, false, &name);
+    AUTO(file_close) int folder = open_in_snapshot(c, commit, path, false, &name);
     if (folder < 0) return NULL;
     int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    close(folder);
     return read_and_close(fd, max_bytes, ret_len);
 }
 
@@ -476,8 +464,8 @@ static bool is_link_to(int folder, const char *name, const char *target)
 /* A whole copy of the blob at repo_fd/temporary. */
 static int copy_blob(const struct hub_cache *c, const struct hub_file *f, const char *temporary)
 {
-    AUTO(hub_close) int from = openat(c->blobs_fd, f->etag, O_RDONLY | O_CLOEXEC);
-    AUTO(hub_close)
+    AUTO(file_close) int from = openat(c->blobs_fd, f->etag, O_RDONLY | O_CLOEXEC);
+    AUTO(file_close)
     int to = openat(c->repo_fd, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     AUTO_FREE char *piece = malloc(COPY_BYTES);
     ssize_t n = from < 0 || to < 0 || !piece ? -1 : 1;
@@ -519,7 +507,7 @@ int hub_cache_link(const struct hub_cache *c, const char *commit, const struct h
                    bool keep_blob, char *err)
 {
     const char *name;
-    AUTO(hub_close) int folder = open_in_snapshot(c, commit, f->path, true, &name);
+    AUTO(file_close) int folder = open_in_snapshot(c, commit, f->path, true, &name);
     int rc = folder < 0 ? -1 : place(c, f, folder, name, keep_blob);
     if (rc) rc = hub_cache_cannot(c, "write a snapshot in", err);
     return rc;
@@ -528,7 +516,7 @@ int hub_cache_link(const struct hub_cache *c, const char *commit, const struct h
 int hub_cache_sync(const struct hub_cache *c, const char *commit, char *err)
 {
     const char *name;
-    AUTO(hub_close) int folder = open_in_snapshot(c, commit, "", false, &name);
+    AUTO(file_close) int folder = open_in_snapshot(c, commit, "", false, &name);
     int rc = folder < 0 ? -1 : fsync(folder);
     if (!rc) rc = fsync(c->blobs_fd);
     if (rc && errno == EINVAL) rc = 0; /* a file system that does not sync folders */
@@ -554,7 +542,7 @@ static bool has_all_shards(int dir_fd)
 
 bool hub_snapshot_is_whole(int dir_fd, const char *dir)
 {
-    AUTO(hub_close) int fd = openat(dir_fd, dir, FOLDER_FLAGS);
+    AUTO(file_close) int fd = openat(dir_fd, dir, FOLDER_FLAGS);
     return is_file_of(fd, HUB_CONFIG_NAME, -1) &&
            (is_file_of(fd, HUB_WEIGHTS_NAME, -1) || has_all_shards(fd));
 }

@@ -124,8 +124,5 @@ int hub_folder_open(int dir_fd, const char *name, bool make);
 /* The entries of a folder below dir_fd; NULL if it cannot be opened, or is a link. For closedir. */
 DIR *hub_folder_read(int dir_fd, const char *name);
 
-/* Closes *fd unless it is -1, and makes it -1; errno stays. */
-void hub_close(int *fd);
-
 /* Eight random hexadecimal digits and a NUL. */
 void hub_random_digits(char buf[9]);

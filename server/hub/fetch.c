@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/file.h"
 #include "base/gguf_names.h"
 #include "base/sha1.h"
 #include "base/sha256.h"
@@ -161,8 +162,8 @@ static int open_lock(const struct job *j)
 {
     const struct hub_cache *c = j->fetch->cache;
     char name[HUB_ETAG_SIZE + 8];
-    AUTO(hub_close) int locks = hub_folder_open(c->root_fd, ".locks", true);
-    AUTO(hub_close) int folder = locks < 0 ? -1 : hub_folder_open(locks, c->folder, true);
+    AUTO(file_close) int locks = hub_folder_open(c->root_fd, ".locks", true);
+    AUTO(file_close) int folder = locks < 0 ? -1 : hub_folder_open(locks, c->folder, true);
     snprintf(name, sizeof(name), "%s.lock", j->file->etag);
     /* The mode huggingface_hub uses: other users of the group may lock too. */
     if (folder < 0) return -1;
@@ -184,7 +185,7 @@ static int try_lock(struct job *j)
         if (j->lock_fd < 0) return 0;
         bool busy = flock(j->lock_fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK;
         if (!busy && !is_gone(j->lock_fd)) return 0;
-        hub_close(&j->lock_fd);
+        file_close(&j->lock_fd);
         if (busy) return 1;
     }
     return 0;
@@ -254,7 +255,7 @@ static bool adopt(struct job *j)
         j->n_bytes = 0;
         if (ftruncate(j->fd, 0) == 0) return true;
     }
-    hub_close(&j->fd);
+    file_close(&j->fd);
     return false;
 }
 
@@ -324,7 +325,7 @@ static void remove_part(void *ctx, const char *name, int64_t n_bytes)
     const struct job *j = ctx;
     int dir = j->fetch->cache->blobs_fd, fd = openat(dir, name, PART_FLAGS);
     if (fd >= 0 && is_free(fd)) unlinkat(dir, name, 0);
-    hub_close(&fd);
+    file_close(&fd);
 }
 
 /* Gives the blob its name. */
@@ -334,7 +335,7 @@ static int finish_part(struct job *j)
     if (fsync(j->fd) || fchmod(j->fd, 0666 & ~j->fetch->client->settings->umask) ||
         renameat(dir, j->part, dir, j->file->etag))
         return cannot(j, "write");
-    hub_close(&j->fd);
+    file_close(&j->fd);
     hub_cache_visit_parts(j->fetch->cache, j->file, remove_part, j);
     return 0;
 }
@@ -486,8 +487,8 @@ int hub_fetch_blob(const struct hub_fetch *fetch, const struct hub_file *f, char
     int rc = make_url(fetch, f, url, sizeof(url), err);
     if (rc) return rc;
     rc = fetch_part(&j, url);
-    hub_close(&j.fd); /* the part stays for the next run */
-    hub_close(&j.lock_fd);
+    file_close(&j.fd); /* the part stays for the next run */
+    file_close(&j.lock_fd);
     return rc ? hub_fail(err, rc, "%s", j.err) : 0;
 }
 

@@ -19,10 +19,8 @@ struct reading {
 };
 
 /* Messages names the place in the message, since its error object has no param. */
-static int fail(const struct reading *r, enum srv_error kind, const char *path, const char *format,
-                ...) __attribute__((format(printf, 4, 5)));
-static int fail(const struct reading *r, enum srv_error kind, const char *path, const char *format,
-                ...)
+__attribute__((format(printf, 4, 5))) static int fail(const struct reading *r, enum srv_error kind,
+                                                      const char *path, const char *format, ...)
 {
     char message[PARAM_MESSAGE_MAX];
     bool named = r->a->dialect == TOOLS_MESSAGES;
