@@ -101,7 +101,7 @@ static void write_style(struct jw *w, const struct tools_style *s)
 {
     jw_open(w, "tool_format", '{');
     jw_text(w, "id", tools_format_name(s->format));
-    jw_text(w, "source", tools_source_name(s->source));
+    jw_text(w, "source", tools_source_names[s->source]);
     jw_text(w, "open", s->open);
     jw_text(w, "close", s->close);
     jw_close(w);
@@ -169,7 +169,7 @@ static void write_swap(struct jw *w, const struct srv_facts *facts)
     srv_models_look(&app->models, &view);
     srv_swap_look(app->swap, &swap);
     jw_open(w, "swap", '{');
-    jw_text(w, "state", srv_swap_state_name(swap.state));
+    jw_text(w, "state", srv_swap_state_names[swap.state]);
     write_name(w, "model", swap.model);
     write_name(w, "previous", swap.previous);
     jw_count(w, "since", swap.since ? swap.since : -1);

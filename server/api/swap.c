@@ -164,7 +164,7 @@ static void reply_no_room(struct srv_request *req, const struct srv_outcome *o)
                                                {0}};
     struct buf b = {.max = 8192};
     srv_error_write_for(req, &b, SRV_ERR_NO_ROOM, "model", o->message, numbers);
-    srv_reply(req, srv_error_status(SRV_ERR_NO_ROOM), NULL, &b);
+    srv_reply(req, srv_errors[SRV_ERR_NO_ROOM].status, NULL, &b);
 }
 
 static enum srv_error error_of(enum srv_swap_result result)

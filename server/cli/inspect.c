@@ -253,7 +253,7 @@ static void inspect_retrieval(struct inspection *in)
 
 static void show_style(struct inspection *in, const struct tools_style *s)
 {
-    const char *format = tools_format_name(s->format), *source = tools_source_name(s->source);
+    const char *format = tools_format_name(s->format), *source = tools_source_names[s->source];
     if (s->open[0])
         say(in, "tool calls: %s (%s), behind %s%s%s", format, source, s->open,
             s->close[0] ? " and before " : "", s->close);

@@ -142,7 +142,7 @@ static int start_lines(struct lines *l)
 /* Refused for lack of room, which may be there later. */
 static bool is_passing(const struct line *i, int status)
 {
-    const char *final = srv_error_code(SRV_ERR_MODEL_FAILED);
+    const char *final = srv_errors[SRV_ERR_MODEL_FAILED].code;
     return status == 429 ||
            (status == 503 && !memmem(i->answer.data, i->answer.len, final, strlen(final)));
 }

@@ -208,7 +208,7 @@ void srv_config_print_help(FILE *out, enum srv_command command);
  * a sentence in err for a text that an ini file cannot hold. */
 int srv_config_print(FILE *out, const struct srv_config *c, char *err, size_t errlen);
 
-const char *srv_command_name(enum srv_command command);
+extern const char *const srv_command_names[SRV_CMD_COUNT];
 
 /* A short description of the subcommand. */
-const char *srv_command_summary(enum srv_command command);
+extern const char *const srv_command_summaries[SRV_CMD_COUNT];

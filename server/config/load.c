@@ -37,18 +37,13 @@ struct loader {
     size_t errlen;
 };
 
-static const char *const command_names[SRV_CMD_COUNT] = {
+const char *const srv_command_names[SRV_CMD_COUNT] = {
     [SRV_CMD_SERVE] = "serve", [SRV_CMD_BATCH] = "batch",     [SRV_CMD_GENERATE] = "generate",
     [SRV_CMD_BENCH] = "bench", [SRV_CMD_INSPECT] = "inspect", [SRV_CMD_HEALTHCHECK] = "healthcheck",
     [SRV_CMD_PULL] = "pull",   [SRV_CMD_LIST] = "list",       [SRV_CMD_CHAT] = "chat",
     [SRV_CMD_RM] = "rm",       [SRV_CMD_EMBED] = "embed",     [SRV_CMD_RERANK] = "rerank",
     [SRV_CMD_KV] = "kv",
 };
-
-const char *srv_command_name(enum srv_command command)
-{
-    return command_names[command];
-}
 
 #define refuse(l, format, ...)                                                                     \
     fail_with(-1, (l)->err, (l)->errlen, "%s%s" format, (l)->label ? (l)->label : "",              \
@@ -530,7 +525,7 @@ static int read_flag(struct loader *l, struct args *a)
                       env);
     }
     if (!a->only_config_file && !(o->commands & (1u << l->config->command)))
-        return refuse(l, "not an option of '%s'", srv_command_name(l->config->command));
+        return refuse(l, "not an option of '%s'", srv_command_names[l->config->command]);
     return set_option(l, o, value);
 }
 
@@ -579,7 +574,7 @@ static int refuse_command(struct loader *l, const char *word)
             return refuse(l, "there is no '%s' here: %s", word, others[i][1]);
     srv_nearest_init(&nearest, word, strlen(word));
     for (int i = 0; i < SRV_CMD_COUNT; i++)
-        srv_nearest_offer(&nearest, command_names[i], strlen(command_names[i]));
+        srv_nearest_offer(&nearest, srv_command_names[i], strlen(srv_command_names[i]));
     if (nearest.name)
         return refuse(l, "unknown subcommand '%.60s'; did you mean '%s'?", word, nearest.name);
     if (strchr(word, '/'))
@@ -594,7 +589,7 @@ static int read_command(struct loader *l, struct args *a)
     if (a->next >= a->argc || is_flag(a->argv[a->next])) return 0;
     const char *word = a->argv[a->next++];
     for (int i = 0; i < SRV_CMD_COUNT; i++) {
-        if (strcmp(word, command_names[i]) != 0) continue;
+        if (strcmp(word, srv_command_names[i]) != 0) continue;
         l->config->command = (enum srv_command)i;
         return 0;
     }

@@ -7,7 +7,7 @@
 #include "server/config/config.h"
 #include "server/config/options.h"
 
-static const char *const command_lines[SRV_CMD_COUNT] = {
+const char *const srv_command_summaries[SRV_CMD_COUNT] = {
     [SRV_CMD_SERVE] = "serve a model over HTTP (the default)",
     [SRV_CMD_GENERATE] = "continue a prompt on the terminal",
     [SRV_CMD_BENCH] = "measure prefill and decode speed",
@@ -22,11 +22,6 @@ static const char *const command_lines[SRV_CMD_COUNT] = {
     [SRV_CMD_RM] = "remove a model from the Hugging Face cache",
     [SRV_CMD_KV] = "list or erase the pages of prompts in a directory of --kv-disk",
 };
-
-const char *srv_command_summary(enum srv_command command)
-{
-    return command_lines[command];
-}
 
 /* Examples of each subcommand, and the shape of the lines that it reads. */
 static const char *const examples[SRV_CMD_COUNT] = {
@@ -106,14 +101,14 @@ static void print_row(FILE *out, const struct srv_option *o)
 
 void srv_config_print_help(FILE *out, enum srv_command command)
 {
-    const char *name = srv_command_name(command);
-    fprintf(out, "hearth %s: %s\n\n%s\n", name, command_lines[command], examples[command]);
+    const char *name = srv_command_names[command];
+    fprintf(out, "hearth %s: %s\n\n%s\n", name, srv_command_summaries[command], examples[command]);
     fprintf(out, "  hearth %s [options] [%s]\n", name,
             command == SRV_CMD_HEALTHCHECK ? "URL" : "MODEL");
     if (command == SRV_CMD_SERVE) {
         fputs("\nsubcommands (hearth NAME --help shows the options of each):\n", out);
         for (int i = 0; i < SRV_CMD_COUNT; i++)
-            fprintf(out, "  %-12s %s\n", srv_command_name((enum srv_command)i), command_lines[i]);
+            fprintf(out, "  %-12s %s\n", srv_command_names[i], srv_command_summaries[i]);
     }
     const char *group = "";
     for (int i = 0; i < srv_n_options; i++) {

@@ -11,11 +11,7 @@
     [SRV_ERR_##kind] = {                                                                           \
         .status = status_, .type = type_, .code = code_, .when = when_, .advice = advice_}
 
-static const struct {
-    int status;
-    const char *type, *code;
-    const char *when, *advice; /* for docs/errors.md */
-} table[SRV_ERR_COUNT] = {
+const struct srv_error_row srv_errors[SRV_ERR_COUNT] = {
     ROW(INVALID_JSON, 400, INVALID, "invalid_json",
         "the body is not one JSON object, or nests too deeply", "send one JSON object in UTF-8"),
     ROW(INVALID_TYPE, 400, INVALID, "invalid_type", "a field has the wrong JSON type",
@@ -116,31 +112,6 @@ static const struct {
         "allow more time, or ask for less"),
 };
 
-int srv_error_status(enum srv_error kind)
-{
-    return table[kind].status;
-}
-
-const char *srv_error_code(enum srv_error kind)
-{
-    return table[kind].code;
-}
-
-const char *srv_error_type(enum srv_error kind)
-{
-    return table[kind].type;
-}
-
-const char *srv_error_when(enum srv_error kind)
-{
-    return table[kind].when;
-}
-
-const char *srv_error_advice(enum srv_error kind)
-{
-    return table[kind].advice;
-}
-
 void srv_error_write(struct buf *b, enum srv_error kind, const char *param, const char *message,
                      const struct srv_error_number *numbers, bool detail, const char *trace_parent)
 {
@@ -148,9 +119,9 @@ void srv_error_write(struct buf *b, enum srv_error kind, const char *param, cons
     jw_open(&w, NULL, '{');
     jw_open(&w, "error", '{');
     jw_text(&w, "message", message);
-    jw_text(&w, "type", table[kind].type);
+    jw_text(&w, "type", srv_errors[kind].type);
     jw_text(&w, "param", param);
-    jw_text(&w, "code", table[kind].code);
+    jw_text(&w, "code", srv_errors[kind].code);
     for (; numbers && numbers->name; numbers++)
         jw_int(&w, numbers->name, numbers->value);
     if (trace_parent && *trace_parent) jw_text(&w, "traceparent", trace_parent);
@@ -167,7 +138,7 @@ void srv_error_write_typed(struct buf *b, enum srv_error kind, const char *param
     jw_open(&w, NULL, '{');
     jw_text(&w, "type", "error");
     jw_int(&w, "sequence_number", number);
-    jw_text(&w, "code", table[kind].code);
+    jw_text(&w, "code", srv_errors[kind].code);
     jw_text(&w, "message", message);
     jw_text(&w, "param", param);
     if (*trace_parent) jw_text(&w, "traceparent", trace_parent);
@@ -188,7 +159,7 @@ static void write_plain(struct buf *b, const char *first, const char *message, c
 
 void srv_error_write_tei(struct buf *b, enum srv_error kind, const char *message)
 {
-    int status = table[kind].status;
+    int status = srv_errors[kind].status;
     bool busy = status == 429 || status == 503;
     write_plain(b, "error", message, "error_type",
                 busy            ? "Overloaded"
@@ -198,7 +169,7 @@ void srv_error_write_tei(struct buf *b, enum srv_error kind, const char *message
 
 void srv_error_write_ollama(struct buf *b, enum srv_error kind, const char *message)
 {
-    write_plain(b, "error", message, "code", table[kind].code);
+    write_plain(b, "error", message, "code", srv_errors[kind].code);
 }
 
 void srv_error_write_cohere(struct buf *b, const char *message)
@@ -209,7 +180,7 @@ void srv_error_write_cohere(struct buf *b, const char *message)
 /* The Anthropic dialect's names for our types. */
 static const char *anthropic_type(enum srv_error kind)
 {
-    switch (table[kind].status) {
+    switch (srv_errors[kind].status) {
     case 401: return "authentication_error";
     case 403: return "permission_error";
     case 404: return "not_found_error";
@@ -233,7 +204,7 @@ void srv_error_write_anthropic(struct buf *b, enum srv_error kind, const char *m
     jw_text(&w, "message", message);
     if (kind == SRV_ERR_THREAD) {
         jw_open(&w, "details", '{');
-        jw_text(&w, "error_code", table[kind].code);
+        jw_text(&w, "error_code", srv_errors[kind].code);
         jw_close(&w);
     }
     jw_close(&w);

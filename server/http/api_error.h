@@ -52,13 +52,13 @@ enum srv_error {
     SRV_ERR_COUNT
 };
 
-int srv_error_status(enum srv_error kind);
-const char *srv_error_code(enum srv_error kind);
-const char *srv_error_type(enum srv_error kind);
-
-/* For docs/errors.md: when the error occurs and what the caller can do; Markdown, no full stop. */
-const char *srv_error_when(enum srv_error kind);
-const char *srv_error_advice(enum srv_error kind);
+struct srv_error_row {
+    int status;
+    const char *type, *code;
+    /* For docs/errors.md: when it occurs and what the caller can do; Markdown, no full stop. */
+    const char *when, *advice;
+};
+extern const struct srv_error_row srv_errors[SRV_ERR_COUNT];
 
 /* A further member of the error object. Lists end with a NULL name. */
 struct srv_error_number {

@@ -61,7 +61,7 @@ void srv_reply(struct srv_request *req, int status, const char *content_type, st
         enum srv_error kind = taken.too_large ? SRV_ERR_TOO_LARGE : SRV_ERR_OVERLOADED;
         buf_finish(&taken);
         buf_init(&taken, 1024);
-        status = srv_error_status(kind);
+        status = srv_errors[kind].status;
         content_type = NULL;
         srv_error_write_for(req, &taken, kind, NULL,
                             kind == SRV_ERR_TOO_LARGE
@@ -192,7 +192,7 @@ static long wait_ms(struct srv_request *req, enum srv_error kind)
 
 static void add_retry_headers(struct srv_request *req, enum srv_error kind)
 {
-    int status = srv_error_status(kind);
+    int status = srv_errors[kind].status;
     if (status != 429 && status != 503 && kind != SRV_ERR_SWAP_IN_PROGRESS) return;
     long ms = wait_ms(req, kind);
     char text[32];
@@ -231,7 +231,7 @@ void srv_reply_error(struct srv_request *req, enum srv_error kind, const char *p
     srv_error_write_for(req, &b, kind, param, message, NULL);
     add_retry_headers(req, kind);
     if (kind == SRV_ERR_API_KEY) srv_reply_header(req, "WWW-Authenticate", "Bearer");
-    srv_reply(req, srv_error_status(kind), NULL, &b);
+    srv_reply(req, srv_errors[kind].status, NULL, &b);
 }
 
 /* ---- the HTTP side ------------------------------------------------------------------------- */

@@ -227,7 +227,7 @@ static void send_error(struct slot *s, enum srv_error kind, const char *reason, 
     buf_printf(&head,
                "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n"
                "Connection: close\r\n\r\n",
-               srv_error_status(kind), reason, body.len);
+               srv_errors[kind].status, reason, body.len);
     if (!body.failed) buf_add(&head, body.data, body.len);
     if (!head.failed && send(s->fd, head.data, head.len, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
         srv_log(SRV_LOG_DEBUG, "an error answer could not be sent: %s", strerror(errno));
@@ -332,7 +332,7 @@ static void end_unfinished(struct srv_watch *w, struct slot *s, const char *part
     srv_metrics_count(w->metrics, count);
     send_error(s, kind, draining ? "Service Unavailable" : "Request Timeout", message);
     shut(s);
-    if (s->req) s->req->status = srv_error_status(kind);
+    if (s->req) s->req->status = srv_errors[kind].status;
 }
 
 /* On a Unix socket the first bytes of the next head cannot be seen, so the head's deadline limits

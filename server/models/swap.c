@@ -31,11 +31,7 @@ struct srv_swap {
     struct srv_outcome outcome;
 };
 
-const char *srv_swap_state_name(enum srv_swap_state state)
-{
-    static const char *const names[] = {"idle", "planning", "loading", "testing", "draining"};
-    return names[state];
-}
+const char *const srv_swap_state_names[] = {"idle", "planning", "loading", "testing", "draining"};
 
 static bool is_stopped(struct srv_swap *s)
 {
@@ -336,7 +332,7 @@ enum srv_swap_result srv_swap_start(struct srv_swap *s, const struct srv_swap_pa
     pthread_mutex_unlock(&s->app->models.lock);
     if (state != SWAP_IDLE) {
         srv_metrics_count_swap(s->app->metrics, SWAP_BUSY, 0);
-        snprintf(err, errlen, "Another swap is %s.", srv_swap_state_name(state));
+        snprintf(err, errlen, "Another swap is %s.", srv_swap_state_names[state]);
         return SWAP_BUSY;
     }
     bool kept = remember(s, params) == 0;

@@ -29,7 +29,7 @@ struct srv_swap;
 struct srv_wait;
 
 enum srv_swap_state { SWAP_IDLE, SWAP_PLANNING, SWAP_LOADING, SWAP_TESTING, SWAP_DRAINING };
-const char *srv_swap_state_name(enum srv_swap_state state);
+extern const char *const srv_swap_state_names[];
 
 /* How that ended which an operator asked for. The numbers of memory come with SWAP_NO_MEMORY, else
  * they are 0. */

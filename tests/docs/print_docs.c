@@ -127,7 +127,7 @@ static void print_commands(FILE *out, unsigned commands)
     }
     for (int i = 0; i < SRV_CMD_COUNT; i++) {
         if (!(commands & (1u << i))) continue;
-        fprintf(out, "%s%s", separator, srv_command_name((enum srv_command)i));
+        fprintf(out, "%s%s", separator, srv_command_names[i]);
         separator = ", ";
     }
 }
@@ -217,9 +217,9 @@ static void print_errors(FILE *out)
     fputs("| status | code | type | when | what to do | retry |\n|---|---|---|---|---|---|\n", out);
     for (int i = 0; i < SRV_ERR_COUNT; i++) {
         enum srv_error kind = (enum srv_error)i;
-        int status = srv_error_status(kind);
-        fprintf(out, "| %d | `%s` | `%s` | %s | %s | %s |\n", status, srv_error_code(kind),
-                srv_error_type(kind), srv_error_when(kind), srv_error_advice(kind),
+        int status = srv_errors[kind].status;
+        fprintf(out, "| %d | `%s` | `%s` | %s | %s | %s |\n", status, srv_errors[kind].code,
+                srv_errors[kind].type, srv_errors[kind].when, srv_errors[kind].advice,
                 is_worth_retrying(status) ? "yes" : "no");
     }
 }

@@ -34,11 +34,7 @@ bool tools_format_find(const char *name, enum tools_format *ret)
     return false;
 }
 
-const char *tools_source_name(enum tools_source source)
-{
-    static const char *const names[] = {"detected", "option", "fallback"};
-    return names[source];
-}
+const char *const tools_source_names[] = {"detected", "option", "fallback"};
 
 #define JSON_CALL(key)                                                                             \
     .call_open = "{\"name\": \"", .name_close = "\", \"" key "\": ", .call_close = "}"

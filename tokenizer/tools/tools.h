@@ -53,7 +53,7 @@ enum tools_source {
     TOOLS_OPTION,   /* --tool-format */
     TOOLS_FALLBACK, /* the template does not print tools: our own form */
 };
-const char *tools_source_name(enum tools_source source);
+extern const char *const tools_source_names[];
 
 enum { TOOLS_TEXT_BYTES = 64 };
 

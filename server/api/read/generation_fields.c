@@ -334,7 +334,7 @@ void srv_gen_refuse_context(struct srv_request *req, const struct param_error *e
                                                {0}};
     struct buf b = {.max = 4096};
     srv_error_write_for(req, &b, err->kind, err->path, err->message, numbers);
-    srv_reply(req, srv_error_status(err->kind), NULL, &b);
+    srv_reply(req, srv_errors[err->kind].status, NULL, &b);
 }
 
 const char *srv_gen_model_name(const struct srv_facts *facts, const char *asked,

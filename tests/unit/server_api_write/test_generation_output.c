@@ -56,7 +56,7 @@ static void stream_end(struct srv_gen *g)
 
 static void stream_error(struct srv_gen *g, enum srv_error kind, const char *message)
 {
-    write(g, "error %s", srv_error_code(kind));
+    write(g, "error %s", srv_errors[kind].code);
     REQUIRE(*message);
 }
 

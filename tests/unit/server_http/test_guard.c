@@ -75,7 +75,7 @@ static void framing(void **state)
         struct srv_guard_head h = head_of("POST", "/", cases[i].lines);
         struct srv_guard_verdict v = {0};
         srv_guard_framing(&h, &v);
-        int status = v.refused ? srv_error_status(v.kind) : 0;
+        int status = v.refused ? srv_errors[v.kind].status : 0;
         REQUIRE_MSG(status == cases[i].status, "%s: %d %s", cases[i].lines, status, v.message);
         if (!status) REQUIRE_EQ_INT(h.body_bytes, cases[i].body_bytes);
     }
@@ -178,7 +178,7 @@ static void bodies(void **state)
         srv_guard_framing(&h, &v);
         REQUIRE(!v.refused);
         srv_guard_body(&h, &rules, &v);
-        int status = v.refused ? srv_error_status(v.kind) : 0;
+        int status = v.refused ? srv_errors[v.kind].status : 0;
         REQUIRE_MSG(status == cases[i].status, "%s: %d %s", cases[i].lines, status, v.message);
     }
 }
@@ -213,7 +213,7 @@ static void origins(void **state)
         struct srv_guard_verdict v = {0}, read = {0};
         srv_guard_origin(&post, &rules, &v);
         REQUIRE_MSG(v.refused == cases[i].refused, "%s: %s", cases[i].lines, v.message);
-        REQUIRE(!v.refused || srv_error_status(v.kind) == 403);
+        REQUIRE(!v.refused || srv_errors[v.kind].status == 403);
         get.method = "GET";
         srv_guard_origin(&get, &rules, &read);
         REQUIRE_MSG(!read.refused, "%s: %s", cases[i].lines, read.message);
