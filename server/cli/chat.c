@@ -262,7 +262,7 @@ static void do_system(struct chat *c, char *arg)
     if (*arg && conversation_set_system(&c->conversation, arg))
         screen_say(&c->screen, "the text is not valid UTF-8");
     else
-        screen_say(&c->screen, "system: %s", conversation_system(&c->conversation));
+        screen_say(&c->screen, "system: %s", json_string_value(c->conversation.system));
 }
 
 static void do_undo(struct chat *c, char *arg)
@@ -316,7 +316,7 @@ static void do_show(struct chat *c, char *arg)
     const struct srv_config *s = &c->settings;
     char used[32], all[32];
     screen_say(&c->screen, "model: %s", client_model(c->client));
-    screen_say(&c->screen, "system: %s", conversation_system(&c->conversation));
+    screen_say(&c->screen, "system: %s", json_string_value(c->conversation.system));
     if (context_of(c))
         screen_say(&c->screen, "tokens: %s of %s", grouped(c->n_used, used),
                    grouped(context_of(c), all));

@@ -37,11 +37,6 @@ int conversation_set_system(struct conversation *c, const char *text)
     return json_string_set(c->system, text);
 }
 
-const char *conversation_system(const struct conversation *c)
-{
-    return json_string_value(c->system);
-}
-
 int conversation_add(struct conversation *c, const char *role, const char *text, size_t len,
                      const char *state)
 {

@@ -135,20 +135,6 @@ float srv_pairs_logit(const struct srv_pairs *m, const float *row)
 {
     return srv_pairs_width(m) == 2 ? row[0] - row[1] : row[0];
 }
-
-/* NaN cannot come, the engine refuses such rows. */
-static int by_score(const void *a, const void *b)
-{
-    const struct srv_pair_score *x = a, *y = b;
-    if (x->score != y->score) return x->score > y->score ? -1 : 1;
-    return x->index - y->index;
-}
-
-void srv_pairs_sort(struct srv_pair_score *scores, size_t n)
-{
-    qsort(scores, n, sizeof(*scores), by_score);
-}
-
 /* ---- prompts ------------------------------------------------------------------------------- */
 
 /* A prompt that is being made: its text, which ranges of it are the client's, how many of these

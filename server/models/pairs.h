@@ -73,14 +73,6 @@ struct srv_pair_ids {
     bool cut;           /* to most_tokens */
 };
 
-struct srv_pair_score {
-    int index; /* of the document */
-    float score;
-};
-
-/* Best first, ties by index. */
-void srv_pairs_sort(struct srv_pair_score *scores, size_t n);
-
 /* Returns 0, or an enum tok_error with a sentence. */
 int srv_pairs_encode(const struct srv_pairs *p, const struct srv_pair_text *pair,
                      struct srv_pair_ids *ret, char *err, size_t errlen);

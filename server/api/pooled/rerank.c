@@ -22,13 +22,18 @@ struct pair_input {
     const json_t *query, *document; /* strings */
 };
 
+struct result {
+    int index; /* of the document */
+    float score;
+};
+
 struct ranking {
     struct srv_pooled p;
     const char *instruction;
     json_t *with_text, *raw, *truncation;
     int64_t top_n, document_tokens;
-    struct pair_input *pairs;       /* [p.n_max] */
-    struct srv_pair_score *results; /* [p.n_max] */
+    struct pair_input *pairs; /* [p.n_max] */
+    struct result *results;   /* [p.n_max] */
 };
 
 #define FIELD(...) PARAM_FIELD(struct ranking, __VA_ARGS__)
@@ -93,21 +98,29 @@ static void score(struct srv_pooled *p)
 {
     struct ranking *r = (struct ranking *)p;
     for (int i = 0; i < p->n; i++)
-        r->results[i] = (struct srv_pair_score){i, score_of(r, i)};
+        r->results[i] = (struct result){i, score_of(r, i)};
+}
+
+/* Best first, ties by index. NaN cannot come, the engine refuses such rows. */
+static int by_score(const void *a, const void *b)
+{
+    const struct result *x = a, *y = b;
+    if (x->score != y->score) return x->score > y->score ? -1 : 1;
+    return x->index - y->index;
 }
 
 static void rank(struct srv_pooled *p)
 {
     const struct ranking *r = (const struct ranking *)p;
     score(p);
-    srv_pairs_sort(r->results, (size_t)p->n);
+    qsort(r->results, (size_t)p->n, sizeof(*r->results), by_score);
     if (r->top_n && r->top_n < p->n) p->n_items = (int)r->top_n;
 }
 
 static void write_result(struct srv_pooled *p, struct jw *w, int i)
 {
     const struct ranking *r = (const struct ranking *)p;
-    const struct srv_pair_score *one = &r->results[i];
+    const struct result *one = &r->results[i];
     const json_t *text = is_true(r->with_text) ? r->pairs[one->index].document : NULL;
     unsigned kind = p->dialect->flags;
     jw_open(w, NULL, '{');
