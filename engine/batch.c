@@ -17,6 +17,7 @@
 static const double RATE_WINDOW_US = 5e6;
 
 enum { TURN_US = 10000, MIN_TURN_ROWS = 16 }; /* of a step while another engine waits */
+enum { SPARE_ROWS = 32 }; /* prompt rows of spare sequences while another sequence decodes */
 
 static const char *const NO_PAGE = "internal error: reserved KV page not available";
 
@@ -24,8 +25,13 @@ static const char *const NO_PAGE = "internal error: reserved KV page not availab
 
 static void publish_free(struct batch *b)
 {
-    atomic_store(&b->n_free_slots, b->p.n_parallel - b->n_running);
-    atomic_store(&b->n_free_pages, b->stats.n_pages_total - b->n_reserved);
+    int n_slots = b->p.n_parallel - b->n_running, n_pages = b->stats.n_pages_total - b->n_reserved;
+    for (int i = b->n_running - 1; i >= 0 && b->order[i]->job->p.spare; i--) {
+        n_slots++;
+        n_pages += b->order[i]->job->n_pages;
+    }
+    atomic_store(&b->n_free_slots, n_slots);
+    atomic_store(&b->n_free_pages, n_pages);
 }
 
 static int init_seqs(struct batch *b)
@@ -150,7 +156,9 @@ static void remove_running(struct batch *b, const struct seq *s)
 /* Takes the pages that are cached now; more may appear while the prompt is computed. */
 static void attach_cached(struct batch *b, struct seq *s)
 {
-    int n = seq_attach_cached(s, b->cache, b->p.pages);
+    int64_t from = s->n_done;
+    seq_attach_cached(s, b->cache, b->p.pages);
+    int64_t n = seq_gained(s, from);
     if (s->choice == 0) {
         s->job->usage.n_cached_tokens += n;
         b->stats.n_cached_tokens += (uint64_t)n;
@@ -198,6 +206,17 @@ void batch_choice_done(struct batch *b, struct eng_job *job, int choice, enum en
     job_unref(job);
 }
 
+static void leave_slot(struct batch *b, struct seq *s)
+{
+    remove_running(b, s);
+    masks_drop(&b->masks, s);
+    b->n_reserved -= s->job->n_pages;
+    assert(b->n_reserved >= 0);
+    seq_end(s, b->cache);
+    atomic_store(&b->keys[s - b->slots], 0);
+    publish_free(b);
+}
+
 void batch_end_seq(struct batch *b, struct seq *s, enum eng_finish finish, int32_t stop_id,
                    const char *error, uint64_t now_us)
 {
@@ -210,14 +229,32 @@ void batch_end_seq(struct batch *b, struct seq *s, enum eng_finish finish, int32
                                                    .n_pages = s->n_published,
                                                    .first = job->p.keeps[0].n_tokens > 0,
                                                    .for_a_day = job->p.disk == ENG_DISK_DAY});
-    remove_running(b, s);
-    masks_drop(&b->masks, s);
-    b->n_reserved -= job->n_pages;
-    assert(b->n_reserved >= 0);
-    seq_end(s, b->cache);
-    atomic_store(&b->keys[s - b->slots], 0);
-    publish_free(b);
+    leave_slot(b, s);
     batch_choice_done(b, job, choice, finish, stop_id, error, now_us);
+}
+
+static void stop_restore(struct batch *b, struct seq *s)
+{
+    int n;
+    if (s->restoring) kv_disk_cancel(b->p.disk, &s->restore);
+    seq_restored(s, b->cache, b->p.pages, &n);
+}
+
+bool batch_is_spare(const struct batch *b)
+{
+    return b->n_running > 0 && b->order[0]->job->p.spare;
+}
+
+struct eng_job *batch_park(struct batch *b)
+{
+    struct seq *s = b->order[b->n_running - 1];
+    struct eng_job *job = s->job;
+    assert(job->p.spare);
+    stop_restore(b, s);
+    seq_save(s);
+    leave_slot(b, s);
+    b->stats.n_parked++;
+    return job;
 }
 
 void batch_reap(struct batch *b, bool closing, uint64_t now_us)
@@ -232,9 +269,7 @@ void batch_reap(struct batch *b, bool closing, uint64_t now_us)
         if (s->broken) {
             batch_end_seq(b, s, ENG_FINISH_ERROR, -1, NO_PAGE, now_us);
         } else if (finish) {
-            int n;
-            if (s->restoring) kv_disk_cancel(b->p.disk, &s->restore);
-            seq_restored(s, b->cache, b->p.pages, &n);
+            stop_restore(b, s);
             batch_end_seq(b, s, finish, -1, NULL, now_us);
         }
     }
@@ -268,7 +303,7 @@ static void add_segment(struct batch *b, struct seq *s, int n_tokens, enum fwd_w
 static bool follows_sibling(const struct batch *b, int i)
 {
     for (int j = 0; j < i; j++)
-        if (b->order[j]->job == b->order[i]->job && seq_in_prefill(b->order[j])) return true;
+        if (seq_is_sibling(b->order[i], b->order[j]) && seq_in_prefill(b->order[j])) return true;
     return false;
 }
 
@@ -299,7 +334,7 @@ static void end_restore(struct batch *b, struct seq *s)
 {
     struct eng_usage *u = &s->job->usage;
     int n;
-    if (!s->restoring || !seq_restored(s, b->cache, b->p.pages, &n)) return;
+    if (!s->restoring || !seq_restored(s, b->cache, b->p.pages, &n) || s->n_reached > 0) return;
     u->restore_us += s->restore.us;
     u->miss = seq_miss(s, b->cache, &u->n_known_tokens);
     if (s->choice == 0) {
@@ -320,8 +355,9 @@ bool batch_awaits_pages(const struct batch *b)
 static enum fwd_want wanted_rows(const struct seq *s, int n_tokens)
 {
     const struct eng_job *job = s->job;
-    if (job->p.n_prompt_logprobs >= 0 || job->p.want_logits) return FWD_WANT_ALL;
-    bool last = s->n_done + n_tokens == job->p.n_prompt;
+    bool all = job->p.n_prompt_logprobs >= 0 || job->p.want_logits;
+    if (all && s->n_generated == 0) return FWD_WANT_ALL;
+    bool last = s->n_done + n_tokens == s->n_given;
     return last && job->max_new > 0 ? FWD_WANT_LAST : FWD_WANT_NONE;
 }
 
@@ -338,7 +374,7 @@ static bool lacks_mask(const struct batch *b, const struct seq *s)
 {
     for (int i = 0; i < b->n_running; i++) {
         const struct seq *t = b->order[i];
-        if (t->job == s->job && t->awaits && seq_in_prefill(t)) return true;
+        if ((t == s || seq_is_sibling(s, t)) && t->awaits && seq_in_prefill(t)) return true;
     }
     return false;
 }
@@ -350,7 +386,7 @@ static int add_prompt_rows(struct batch *b, int i, int budget)
     if (follows_sibling(b, i)) return 0;
     attach_cached(b, s);
     if (waits_for_page(b, i) || begins_restore(b, s)) return 0;
-    int n = min_int(budget, s->job->p.n_prompt - s->n_done - lacks_mask(b, s));
+    int n = min_int(budget, s->n_given - s->n_done - lacks_mask(b, s));
     if (n == 0) return 0;
     bool all = wanted_rows(s, n) == FWD_WANT_ALL;
     if (all) n = min_int(n, 1 + BATCH_EXTRA_LOGIT_ROWS - b->n_extra_rows);
@@ -385,7 +421,7 @@ static int rows_of_others(const struct batch *b, int i, int most)
         n_keys += leads_other_key(b, j, job);
     for (int j = i + 1; j < b->n_running && n_keys > 1; j++)
         if (leads_other_key(b, j, job))
-            n += min_int(b->order[j]->job->p.n_prompt - b->order[j]->n_done, most / n_keys);
+            n += min_int(b->order[j]->n_given - b->order[j]->n_done, most / n_keys);
     return n;
 }
 
@@ -443,7 +479,8 @@ static void ask_first_masks(struct batch *b)
     for (int i = 0; i < b->n_running; i++) {
         struct seq *s = b->order[i];
         if (!s->guide || s->next_known || s->awaits || s->job->max_new == 0) continue;
-        s->slow = i > 0 && b->order[i - 1]->job == s->job && b->order[i - 1]->slow;
+        if (s->n_generated == 0)
+            s->slow = i > 0 && b->order[i - 1]->job == s->job && b->order[i - 1]->slow;
         masks_ask(s);
     }
 }
@@ -451,7 +488,8 @@ static void ask_first_masks(struct batch *b)
 void batch_build(struct batch *b)
 {
     b->n_segs = b->n_extra_rows = b->n_prompt_rows = 0;
-    int n_late = 0;
+    int n_late = 0, n_others = 0;
+    bool decodes = false; /* another than a spare sequence */
     ask_first_masks(b);
     for (int i = 0; i < b->n_running; i++) {
         struct seq *s = b->order[i];
@@ -465,12 +503,16 @@ void batch_build(struct batch *b)
             n_late++;
         else
             add_segment(b, s, 1, FWD_WANT_LAST);
+        decodes |= !s->job->p.spare;
     }
     int most = b->shared ? b->turn_rows : b->p.chunk_tokens;
     for (int i = 0; i < b->n_running && b->n_prompt_rows < most; i++) {
         if (!seq_in_prefill(b->order[i]) || b->order[i]->restoring) continue;
+        bool spare = b->order[i]->job->p.spare;
+        if (spare && decodes) most = min_int(most, n_others + SPARE_ROWS);
         int left = most - b->n_prompt_rows - rows_of_others(b, i, most);
         b->n_prompt_rows += add_prompt_rows(b, i, left > 0 ? left : 0);
+        if (!spare) n_others = b->n_prompt_rows;
     }
     assert(b->n_prompt_rows <= b->p.chunk_tokens);
     for (int i = b->n_restoring = 0; i < b->n_running; i++)

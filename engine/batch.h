@@ -9,7 +9,7 @@
  *
  * The reservations of the running sequences never exceed the number of pages, whatever they share;
  * other pages are at most idle ones of the prefix cache, which can be evicted. So an admitted
- * sequence always gets its pages, and nothing is preempted.
+ * sequence always gets its pages. Only spare sequences are preempted: see scheduler.h.
  *
  * Threads: the scheduler thread only. Nothing is allocated after batch_init.
  */
@@ -82,7 +82,8 @@ struct batch {
     struct seq **order; /* [n_parallel] running: by rank, admission, within a key priority */
     int n_running;
     int n_reserved; /* pages */
-    /* For other threads; when a client sees the end of a job, its slot is already counted. */
+    /* For other threads; when a client sees the end of a job, its slot is already counted. What
+     * spare sequences have counts as free. */
     atomic_int n_free_slots;
     atomic_int n_free_pages;   /* not reserved */
     atomic_ullong *keys;       /* [n_parallel] fair_key of the sequence in each slot; 0: free */
@@ -135,6 +136,12 @@ int batch_count_key(const struct batch *b, uint64_t fair_key);
 
 /* Takes a choice of the job into the slot that was claimed for it. */
 void batch_admit(struct batch *b, struct eng_job *job, int choice, uint64_t now_us);
+
+/* Whether all that runs is spare. */
+bool batch_is_spare(const struct batch *b);
+
+/* Takes the youngest sequence, which is spare, out of its slot; the job waits again. */
+struct eng_job *batch_park(struct batch *b);
 
 /* Ends the sequences that were cancelled or stopped from outside or are past their deadline. */
 void batch_reap(struct batch *b, bool closing, uint64_t now_us);

@@ -271,7 +271,7 @@ static void finish_prefill(struct batch *b, struct seq *s, int row, uint64_t now
     if (draws) add_draw(b, s, row, 0);
     for (int i = 0; i < b->p.n_parallel; i++) {
         struct seq *t = &b->slots[i];
-        if (t->job != job || !seq_in_prefill(t)) continue;
+        if (!seq_is_sibling(s, t) || !seq_in_prefill(t)) continue;
         if (!draws)
             batch_end_seq(b, t, ENG_FINISH_LENGTH, -1, NULL, now_us);
         else if (seq_fork(t, s, b->cache, b->p.pages, b->p.page_bytes))
@@ -332,14 +332,17 @@ static void deliver_decoding(struct batch *b, struct seq *s, int row)
 static void deliver_prefill(struct batch *b, struct seq *s, const struct fwd_segment *seg, int row,
                             uint64_t now_us)
 {
+    int64_t from = s->n_done;
     seq_advance(s, seg->n_tokens, b->cache, b->p.pages);
-    s->job->usage.n_computed_prompt_tokens += seg->n_tokens;
+    int64_t n_new = seq_gained(s, from);
+    s->job->usage.n_computed_prompt_tokens += n_new;
+    b->stats.n_recomputed_tokens += (uint64_t)(seg->n_tokens - n_new);
     if (seg->want == FWD_WANT_ALL &&
         !deliver_prompt_rows(b, s, seg->pos0, seg->n_tokens, row, now_us)) {
         batch_end_seq(b, s, ENG_FINISH_ERROR, -1, NOT_FINITE, now_us);
         return;
     }
-    if (s->job->p.want_progress) emit_progress(s, now_us);
+    if (s->job->p.want_progress && n_new > 0) emit_progress(s, now_us);
     int last = seg->want == FWD_WANT_ALL ? row + seg->n_tokens - 1 : row;
     if (!seq_in_prefill(s)) finish_prefill(b, s, last, now_us);
 }

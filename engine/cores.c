@@ -26,8 +26,9 @@ struct cores_member {
     struct eng_cores *c;
     int share;
     pthread_cond_t go;
-    double pass;               /* used time per share, in us */
-    uint64_t began_us;         /* while it has the turn */
+    double pass;       /* used time per share, in us */
+    uint64_t began_us; /* while it has the turn */
+    bool gives_way;
     struct cores_member *next; /* in the list of those that want a turn */
 };
 
@@ -95,12 +96,17 @@ void cores_quit(struct cores_member *s)
     free(s);
 }
 
+static bool comes_before(const struct cores_member *a, const struct cores_member *b)
+{
+    return a->gives_way != b->gives_way ? b->gives_way : a->pass < b->pass;
+}
+
 /* The one that is next, or NULL. With the lock held, as below. */
 static struct cores_member *find_next(const struct eng_cores *c)
 {
     struct cores_member *best = c->wanting;
     for (struct cores_member *s = best; s; s = s->next)
-        if (s->pass < best->pass) best = s;
+        if (comes_before(s, best)) best = s;
     return best;
 }
 
@@ -152,6 +158,15 @@ void cores_enter(struct cores_member *s)
     s->began_us = clock_now_us();
 }
 
+void cores_give_way(struct cores_member *s, bool gives_way)
+{
+    if (!s) return;
+    struct eng_cores *c = s->c;
+    HOLD(&c->lock);
+    s->gives_way = gives_way;
+    if (c->wanting && !c->holder) pthread_cond_signal(&find_next(c)->go);
+}
+
 bool cores_leave(struct cores_member *s, bool more)
 {
     if (!s) return false;
@@ -161,8 +176,8 @@ bool cores_leave(struct cores_member *s, bool more)
     s->pass += (double)(now_us - s->began_us) / s->share;
     c->holder = NULL;
     struct cores_member *next = find_next(c);
-    c->expected = more && next && s->pass < next->pass ? s : NULL;
+    c->expected = more && next && comes_before(s, next) ? s : NULL;
     c->expected_us = now_us + MOMENT_US;
     if (next) pthread_cond_signal(&next->go);
-    return next != NULL;
+    return next && (s->gives_way || !next->gives_way);
 }

@@ -10,8 +10,10 @@
  * An engine that goes on and has still used less than the others has a moment to ask again before
  * they get the turn. Else two engines would alternate by steps, however long those are.
  *
- * Threads: safe; a member is one thread's at a time. Only the one that has the turn may run the
- * pool. A NULL member is fine where one is asked for: nobody else computes.
+ * One that gives way, since its jobs are all spare, has a turn only when no other wants one.
+ *
+ * Threads: safe; a member is one thread's at a time, but for cores_give_way. Only the one that has
+ * the turn may run the pool. A NULL member is fine where one is asked for: nobody else computes.
  */
 #pragma once
 
@@ -30,5 +32,8 @@ void cores_quit(struct cores_member *s);
 
 /* Waits for the turn. */
 void cores_enter(struct cores_member *s);
-/* Ends the turn. more: it will be asked for at once. Returns true if another engine waits. */
+/* From now on, and while it waits for the turn too. */
+void cores_give_way(struct cores_member *s, bool gives_way);
+/* Ends the turn. more: it will be asked for at once. Returns true if another engine waits, which
+ * does not give way to this one. */
 bool cores_leave(struct cores_member *s, bool more);

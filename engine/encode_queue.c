@@ -63,7 +63,7 @@ static int n_running(void *ctx, uint64_t fair_key)
     int n = 0;
     for (int t = 0; t < 2; t++)
         for (int i = 0; i < both[t]->n_running; i++)
-            n += both[t]->jobs[i]->p.fair_key == fair_key;
+            n += both[t]->jobs[i]->p.fair_key == fair_key && !both[t]->jobs[i]->p.spare;
     return n;
 }
 
@@ -78,12 +78,14 @@ static void look_for_urgent(void *ctx)
 {
     struct encode_queue *q = ctx;
     if (is_urgent(q)) atomic_store(&q->rest, true);
+    cores_give_way(q->p.member, inbox_is_spare(&q->in));
 }
 
 static void end_step(void *ctx)
 {
     struct encode_queue *q = ctx;
     atomic_store(&q->rest, true);
+    cores_give_way(q->p.member, false);
 }
 
 struct inbox *encode_inbox(struct encode_queue *q)
@@ -255,6 +257,7 @@ static void step(struct encode_queue *q)
     end(q, &q->step, complete, now);
     pthread_mutex_lock(&q->in.lock);
     bool more = q->in.queue.head != NULL;
+    cores_give_way(q->p.member, inbox_is_spare(&q->in));
     pthread_mutex_unlock(&q->in.lock);
     q->shared = cores_leave(q->p.member, more);
 }

@@ -28,12 +28,17 @@ struct eng_job *inbox_first(const struct inbox *in)
     return job;
 }
 
+bool inbox_is_spare(const struct inbox *in)
+{
+    return in->queue.head && in->queue.head->p.spare;
+}
+
 /* With the lock held. */
 static struct backlog count_waiting(const struct inbox *in)
 {
     struct backlog b = {0};
     for (const struct eng_job *job = in->queue.head; job; job = job->next) {
-        if (atomic_load_explicit(&job->cancel, memory_order_relaxed)) continue;
+        if (job->p.spare || atomic_load_explicit(&job->cancel, memory_order_relaxed)) continue;
         int n = job->p.n_choices - job->n_admitted;
         if (inbox_holds_back(in, job)) {
             b.n_held += n;
@@ -71,6 +76,7 @@ static int check_bounds(const struct inbox *in, struct eng_job *job, char *err, 
     struct backlog b = count_waiting(in);
     if (in->draining || atomic_load(&in->closing))
         return fail_with(ENG_ECLOSED, err, errlen, "the engine is draining and takes no new jobs");
+    if (job->p.spare) return 0;
     bool starts = in->p.starts_at_once(in->p.ctx, &b, job) && !inbox_holds_back(in, job);
     job->waits |= !starts;
     if (job->p.n_for_others == ENG_BEFORE_OTHERS) return 0;
@@ -168,10 +174,10 @@ void inbox_await_news(struct inbox *in, int ms)
 static enum eng_finish waiting_verdict(const struct eng_job *job, bool closing, uint64_t now_us)
 {
     enum eng_finish finish = job_verdict(job, closing, now_us);
-    if (finish || job->n_admitted > 0) return finish;
+    if (finish) return finish;
     if (job->p.n_choices == 1 && atomic_load_explicit(&job->stop[0], memory_order_relaxed))
         return ENG_FINISH_STOP;
-    uint64_t end_us = job->p.queue_deadline_us;
+    uint64_t end_us = job->n_admitted == 0 ? job->p.queue_deadline_us : 0;
     return end_us && now_us >= end_us ? ENG_FINISH_QUEUE_TIMEOUT : 0;
 }
 

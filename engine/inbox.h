@@ -95,6 +95,9 @@ bool inbox_holds_back(const struct inbox *in, const struct eng_job *job);
 /* The first waiting job that does not, or NULL. With the lock held. */
 struct eng_job *inbox_first(const struct inbox *in);
 
+/* Whether jobs wait, and all are spare. With the lock held. */
+bool inbox_is_spare(const struct inbox *in);
+
 /* Takes out of the queue a job that must end now. Returns NULL if there is none. */
 struct eng_job *inbox_take_ended(struct inbox *in, uint64_t now_us, enum eng_finish *ret_finish);
 

@@ -3,6 +3,7 @@
 #include "engine/job.h"
 
 #include <assert.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,18 +121,25 @@ struct copy {
     bool overflows;
 };
 
-/* Returns the copy of n elements; NULL if there are none, or they are only counted. */
-static void *copy_list(struct copy *c, const void *from, int64_t n, size_t size)
+/* Returns room for n elements; NULL if they are only counted. */
+static void *add_list(struct copy *c, int64_t n, size_t size)
 {
     size_t bytes;
     uint8_t *to = c->to ? c->to + c->n : NULL;
-    if (!from || n == 0) return NULL;
     c->overflows |= __builtin_mul_overflow((size_t)n, size, &bytes) ||
                     __builtin_add_overflow(c->n, bytes, &c->n);
-    return to ? memcpy(to, from, bytes) : NULL;
+    return to;
 }
 
-/* Guides come first and need 8-byte alignment, all other elements 4. */
+/* Returns the copy of n elements; NULL if there are none, or they are only counted. */
+static void *copy_list(struct copy *c, const void *from, int64_t n, size_t size)
+{
+    uint8_t *to = from && n > 0 ? add_list(c, n, size) : NULL;
+    return to ? memcpy(to, from, (size_t)n * size) : NULL;
+}
+
+/* What is parked and guides come first and need 8-byte alignment, all other elements 4. */
+_Static_assert(sizeof(struct job_parked) % sizeof(int64_t) == 0, "guides are aligned");
 _Static_assert(sizeof(struct eng_guide) % sizeof(int32_t) == 0, "guides keep words aligned");
 _Static_assert(sizeof(struct eng_bias) % sizeof(int32_t) == 0, "so do biases");
 
@@ -182,6 +190,17 @@ static void take_loras(struct eng_job *job)
     if (n > 0) memcpy(tenant + ENG_KV_OWNER, digest, sizeof(job->scope.tenant) - ENG_KV_OWNER);
 }
 
+/* Copies the parameters, or counts what that takes. */
+static void copy_job(struct copy *c, const struct eng_job_params *p, int64_t ctx,
+                     struct eng_job *ret)
+{
+    if (p->spare) ret->parked = add_list(c, p->n_choices, sizeof(*ret->parked));
+    copy_lists(c, p, &ret->p);
+    if (p->spare)
+        ret->parked_ids =
+            add_list(c, p->n_choices * clamp_max_new(p, ctx), sizeof(*ret->parked_ids));
+}
+
 static void derive(struct eng_job *job, const struct job_limits *l)
 {
     const struct eng_job_params *p = &job->p;
@@ -210,16 +229,20 @@ int job_create(struct eng_job **ret, const struct eng_job_params *params,
     p.n_prediction = used_prediction(params, limits->ctx);
     while (limits->pads && p.n_prompt > 1 && p.prompt[p.n_prompt - 1] == limits->pad_id)
         p.n_prompt--;
+    if (p.spare) {
+        p.priority = INT_MAX;
+        p.key_slots = 0;
+    }
     size_t head = sizeof(struct eng_job) + (size_t)p.n_choices * sizeof(atomic_bool);
     struct copy lists = {.n = (head + 7) / 8 * 8};
-    struct eng_job_params unused;
-    copy_lists(&lists, &p, &unused);
+    struct eng_job unused;
+    copy_job(&lists, &p, limits->ctx, &unused);
     struct eng_job *job = lists.overflows ? NULL : calloc(1, lists.n);
     if (!job)
         return fail_with(ENG_ENOMEM, err, errlen, "no memory for a job of %lld prompt tokens",
                          (long long)params->n_prompt);
     lists = (struct copy){.to = (uint8_t *)job, .n = (head + 7) / 8 * 8};
-    copy_lists(&lists, &p, &job->p);
+    copy_job(&lists, &p, limits->ctx, job);
     assert(serial > 0);
     atomic_init(&job->refs, 2);
     atomic_init(&job->cancel, false);
@@ -256,6 +279,23 @@ void eng_job_stop_choice(struct eng_job *job, int choice)
 void eng_job_release(struct eng_job *job)
 {
     job_unref(job);
+}
+
+int job_n_waiting(const struct eng_job *job)
+{
+    return job->p.n_choices - job->n_admitted + job->n_parked;
+}
+
+int job_take_choice(struct eng_job *job)
+{
+    int i = 0;
+    assert(job_n_waiting(job) > 0);
+    if (job->n_parked == 0) return job->n_admitted++;
+    while (!job->parked[i].waits)
+        i++;
+    job->parked[i].waits = false;
+    job->n_parked--;
+    return i;
 }
 
 bool job_is_stop_id(const struct eng_job *job, const struct eng_end_ids *eos, int32_t id)

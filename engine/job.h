@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "engine/draft.h"
 #include "engine/job_types.h"
 #include "engine/kv/prefix.h"
 
@@ -32,6 +33,15 @@ struct job_limits {
     bool no_loras; /* the engine has no memory for adapters */
 };
 
+/* A choice of a spare job that gave way, as far as its ids and its guide do not say. */
+struct job_parked {
+    bool waits; /* for a slot */
+    bool slow;  /* as in struct seq, and so on */
+    int32_t untaken;
+    int64_t n_generated, n_reached;
+    struct draft draft;
+};
+
 struct eng_job {
     atomic_int refs;
     atomic_bool cancel;
@@ -49,7 +59,11 @@ struct eng_job {
     bool publishes;  /* full pages may be found in scope */
     bool needs_rows; /* every prompt row must be computed and sent */
 
+    struct job_parked *parked; /* [n_choices] NULL: not spare */
+    int32_t *parked_ids;       /* [n_choices][max_new] */
+
     int n_admitted;         /* choices that have left the queue */
+    int n_parked;           /* those that are there again */
     int n_done;             /* choices that have ended */
     int64_t n_rows_out;     /* prompt rows sent so far, for needs_rows */
     bool cancelled, failed; /* some choice ended that way */
@@ -66,6 +80,10 @@ struct eng_job {
 int job_create(struct eng_job **ret, const struct eng_job_params *params,
                const struct job_limits *limits, uint64_t serial, char *err, size_t errlen);
 void job_unref(struct eng_job *job);
+
+/* Choices that are in the queue, and the next of them, which leaves it. */
+int job_n_waiting(const struct eng_job *job);
+int job_take_choice(struct eng_job *job);
 
 /* Returns true if id ends a choice, by the job's own list or the model's. */
 bool job_is_stop_id(const struct eng_job *job, const struct eng_end_ids *eos, int32_t id);

@@ -64,7 +64,7 @@ static void swap_places(struct queue *q, struct eng_job *a, struct eng_job *b)
 
 void queue_insert(struct queue *q, struct eng_job *job)
 {
-    job->rank = q->global_priority ? job->p.priority : 0;
+    job->rank = job->p.spare ? QUEUE_SPARE : q->global_priority ? job->p.priority : 0;
     job->turn = next_turn(q, job);
     job->place = job->serial;
     link_in(q, job);
@@ -78,12 +78,23 @@ void queue_insert(struct queue *q, struct eng_job *job)
     }
 }
 
+static void link_as(struct queue *q, struct eng_job *job, int rank)
+{
+    job->rank = rank;
+    job->turn = 0;
+    link_in(q, job);
+}
+
 void queue_promote(struct queue *q, struct eng_job *job)
 {
     queue_remove(q, job);
-    job->rank = QUEUE_PROMOTED;
-    job->turn = 0;
-    link_in(q, job);
+    link_as(q, job, QUEUE_PROMOTED);
+}
+
+void queue_park(struct queue *q, struct eng_job *job)
+{
+    if (job_n_waiting(job) > 1) queue_remove(q, job);
+    link_as(q, job, QUEUE_PARKED);
 }
 
 void queue_remove(struct queue *q, struct eng_job *job)

@@ -252,6 +252,9 @@ struct eng_job_params {
     int n_for_others;           /* places of the queue that it leaves free if it must wait, and the
                                  * same share of the prompt tokens; at most three quarters of all
                                  * count. ENG_BEFORE_OTHERS: no bound of the queue refuses it */
+    bool spare;                 /* runs where others leave room, and gives way to them: it waits
+                                 * outside the queue's bounds, and priority and key_slots do not
+                                 * count. What it gives is the same */
     uint64_t deadline_us;       /* CLOCK_MONOTONIC; 0: none */
     uint64_t queue_deadline_us; /* 0: none */
     void (*on_event)(void *ctx, const struct eng_event *event);
@@ -346,6 +349,7 @@ struct eng_stats {
     uint64_t n_jobs_done, n_jobs_cancelled, n_jobs_failed;
     uint64_t compute_us;   /* wall time inside steps */
     uint64_t n_late_masks; /* steps that sequences sat out because their mask was not ready */
+    uint64_t n_parked, n_recomputed_tokens; /* spare sequences that gave way; what that cost */
     uint64_t n_drafts[ENG_DRAFT_SOURCES], n_draft_tokens[ENG_DRAFT_SOURCES],
         n_accepted_draft_tokens[ENG_DRAFT_SOURCES]; /* of completed steps */
     uint64_t n_drafts_of_length[ENG_DRAFT_IDS];     /* of 1, 2 ... ids; not cumulative */

@@ -26,6 +26,7 @@ struct mask_lane {
     struct fiber *fiber;
     struct seq *seq; /* whose mask is in hand; NULL: none */
     int n_grants;    /* that it has taken */
+    bool gives_up;
 };
 
 static int count_lanes(int n_parallel, int n_threads)
@@ -89,21 +90,20 @@ static bool more(struct eng_pace *pace)
 {
     struct mask_lane *l = (struct mask_lane *)pace;
     l->n_grants++;
-    while (clock_now_us() >= l->masks->until_us)
+    while (!l->gives_up && clock_now_us() >= l->masks->until_us)
         fiber_pause(l->fiber);
     pace->left = GRANT;
-    return true;
+    return !l->gives_up;
 }
 
 static void make_mask(void *arg)
 {
     struct mask_lane *l = arg;
     struct seq *s = l->seq;
-    if (s->untaken >= 0 && !s->guide->take(s->guide->ctx, s->untaken))
-        s->next = ENG_GUIDE_FAIL;
-    else
-        s->next = s->guide->mask(s->guide->ctx, s->mask, &l->pace);
-    assert(s->next != ENG_GUIDE_LATER);
+    bool taken = s->untaken < 0 || s->guide->take(s->guide->ctx, s->untaken);
+    s->untaken = -1;
+    s->next = taken ? s->guide->mask(s->guide->ctx, s->mask, &l->pace) : ENG_GUIDE_FAIL;
+    assert(l->gives_up || s->next != ENG_GUIDE_LATER);
 }
 
 /* Takes out the sequence whose job's last turn is longest ago, or returns NULL. */
@@ -138,7 +138,6 @@ static bool begin_next(struct masks *m, struct mask_lane *l)
 static void end_mask(struct mask_lane *l)
 {
     struct seq *s = l->seq;
-    s->untaken = -1;
     s->awaits = false;
     s->next_known = true;
     s->slow = l->n_grants * GRANT > MASKS_QUICK;
@@ -184,6 +183,14 @@ bool masks_run(struct masks *m, struct seq *const *order, int n, uint64_t us)
 
 void masks_drop(struct masks *m, const struct seq *s)
 {
-    for (int i = 0; i < m->n_lanes; i++)
-        if (m->lanes[i].seq == s) m->lanes[i].seq = NULL;
+    for (int i = 0; i < m->n_lanes; i++) {
+        struct mask_lane *l = &m->lanes[i];
+        if (l->seq != s) continue;
+        l->gives_up = true;
+        bool ended = fiber_resume(l->fiber);
+        assert(ended);
+        (void)ended;
+        l->gives_up = false;
+        l->seq = NULL;
+    }
 }

@@ -61,5 +61,5 @@ void masks_ask(struct seq *s);
  */
 bool masks_run(struct masks *m, struct seq *const *order, int n, uint64_t us);
 
-/* The sequence ends: nothing of its guide is called again. */
+/* The sequence leaves its slot: its guide gives up the mask in hand, and is called no more. */
 void masks_drop(struct masks *m, const struct seq *s);

@@ -53,6 +53,13 @@ static void end_step(void *ctx)
 {
     struct sched *s = ctx;
     if (s->solo) eng_job_cancel(s->solo);
+    cores_give_way(s->p.member, false);
+}
+
+static void want_turn(void *ctx)
+{
+    struct sched *s = ctx;
+    if (!inbox_is_spare(&s->in)) cores_give_way(s->p.member, false);
 }
 
 struct inbox *sched_inbox(struct sched *s)
@@ -112,10 +119,10 @@ static void reap_queue(struct sched *s, uint64_t now)
     struct eng_job *job;
     enum eng_finish finish;
     while ((job = inbox_take_ended(&s->in, now, &finish))) {
-        int n = job->p.n_choices - job->n_admitted;
+        int n = job_n_waiting(job);
         assert(n > 0);
         while (n-- > 0) /* with the last one the job may be freed */
-            batch_choice_done(&s->batch, job, job->n_admitted++, finish, -1, NULL, now);
+            batch_choice_done(&s->batch, job, job_take_choice(job), finish, -1, NULL, now);
     }
 }
 
@@ -150,13 +157,22 @@ static void serve_starving(struct sched *s, uint64_t now)
         uint64_t us = last_served_us(s, job->p.fair_key);
         uint64_t since_us = us > job->usage.submitted_us ? us : job->usage.submitted_us;
         if (job->p.fair_key == head->p.fair_key || now - since_us < s->p.starving_us ||
-            inbox_holds_back(&s->in, job))
+            job->p.spare || inbox_holds_back(&s->in, job))
             continue;
         if (best && (us > best_us || (us == best_us && job->serial > best->serial))) continue;
         best = job;
         best_us = us;
     }
     if (best) queue_promote(&s->in.queue, best);
+}
+
+/* Parks spare sequences if that makes room for a sequence. With the inbox' lock held. */
+static void make_room(struct sched *s, int n_pages)
+{
+    struct batch *b = &s->batch;
+    if (atomic_load(&b->n_free_slots) == 0 || n_pages > atomic_load(&b->n_free_pages)) return;
+    while (!batch_has_room(b, n_pages))
+        queue_park(&s->in.queue, batch_park(b));
 }
 
 /* Takes the next choice of the first waiting job that its key has a slot for, if there is room for
@@ -167,14 +183,16 @@ static struct eng_job *take_choice(struct sched *s, int *ret_choice, uint64_t *r
     uint64_t now = clock_now_us(); /* jobs may have arrived since the round began */
     if (s->in.queue.global_priority) serve_starving(s, now);
     struct eng_job *job = inbox_first(&s->in);
+    if (job && !job->p.spare) make_room(s, job->n_pages);
     if (job && !batch_has_room(&s->batch, job->n_pages)) job = NULL;
     if (job) {
-        note_served(s, job->p.fair_key, now);
-        batch_claim(&s->batch, job->p.fair_key);
-        assert(job->n_admitted < job->p.n_choices);
-        *ret_choice = job->n_admitted++;
-        if (job->n_admitted == job->p.n_choices) queue_remove(&s->in.queue, job);
+        if (!job->p.spare) note_served(s, job->p.fair_key, now);
+        batch_claim(&s->batch, job->p.spare ? 0 : job->p.fair_key);
+        *ret_choice = job_take_choice(job);
+        if (job_n_waiting(job) == 0) queue_remove(&s->in.queue, job);
     }
+    bool spare = batch_is_spare(&s->batch) && (!s->in.queue.head || inbox_is_spare(&s->in));
+    if (!job) cores_give_way(s->p.member, spare);
     pthread_mutex_unlock(&s->in.lock);
     *ret_now = now;
     return job;
@@ -259,6 +277,7 @@ static struct inbox_params inbox_params(struct sched *s, const struct sched_para
     in.limits.ctx = p->batch.ctx;
     in.starts_at_once = starts_at_once;
     in.n_running = n_running;
+    in.on_submit = want_turn;
     in.on_stop = end_step;
     in.ctx = s;
     return in;

@@ -56,12 +56,41 @@ static struct draft_text text_of(const struct seq *s)
                                p->n_prediction};
 }
 
+/* What the choice gave before it was parked. */
+static void resume(struct seq *s, const struct job_parked *p)
+{
+    const struct eng_job *job = s->job;
+    memcpy(s->ids + job->p.n_prompt, job->parked_ids + s->choice * job->max_new,
+           (size_t)p->n_generated * sizeof(*s->ids));
+    s->n_generated = p->n_generated;
+    s->n_reached = p->n_reached;
+    s->slow = p->slow;
+    s->untaken = p->untaken;
+    s->draft = p->draft;
+}
+
+void seq_save(struct seq *s)
+{
+    struct eng_job *job = s->job;
+    struct job_parked *p = &job->parked[s->choice];
+    memcpy(job->parked_ids + s->choice * job->max_new, s->ids + job->p.n_prompt,
+           (size_t)s->n_generated * sizeof(*s->ids));
+    int64_t reached = s->n_generated > 0 ? job->p.n_prompt + s->n_generated : s->n_done;
+    *p = (struct job_parked){.waits = true,
+                             .slow = s->slow,
+                             .untaken = s->untaken,
+                             .n_generated = s->n_generated,
+                             .n_reached = reached > s->n_reached ? reached : s->n_reached,
+                             .draft = s->draft};
+    job->n_parked++;
+}
+
 void seq_begin(struct seq *s, struct eng_job *job, int choice)
 {
     assert(!s->job && choice >= 0 && choice < job->p.n_choices);
     s->job = job;
     s->choice = choice;
-    s->n_done = s->n_generated = 0;
+    s->n_done = s->n_generated = s->n_reached = 0;
     s->n_pages = s->n_published = 0;
     s->computing = s->broken = false;
     s->n_draft = 0;
@@ -71,15 +100,16 @@ void seq_begin(struct seq *s, struct eng_job *job, int choice)
     memcpy(s->ids, job->p.prompt, (size_t)job->p.n_prompt * sizeof(*s->ids));
     s->drafts = job->max_new > 2 && !job->p.no_drafts;
     s->notes = s->drafts || job->p.n_prediction > 0;
-    struct draft_text text = text_of(s);
-    if (s->notes) draft_begin(&s->draft, &text);
     s->guide = job->p.guides ? &job->p.guides[choice] : NULL;
     s->next_known = s->awaits = s->slow = false;
     s->untaken = -1;
+    if (job->parked && job->parked[choice].n_reached > 0) resume(s, &job->parked[choice]);
+    s->n_given = job->p.n_prompt + s->n_generated;
+    struct draft_text text = text_of(s);
+    if (s->notes && s->n_generated == 0) draft_begin(&s->draft, &text);
     s->keeps_history = sample_has_penalty(&job->p.sampling);
-    if (s->keeps_history)
-        for (int64_t i = 0; i < job->p.n_prompt; i++)
-            sample_history_add(&s->history, job->p.prompt[i], true);
+    for (int64_t i = 0; s->keeps_history && i < s->n_given; i++)
+        sample_history_add(&s->history, s->ids[i], i < job->p.n_prompt);
 }
 
 static void drop_pages(struct seq *s, int n_keep, struct prefix *cache)
@@ -115,7 +145,18 @@ void seq_end(struct seq *s, struct prefix *cache)
 
 bool seq_in_prefill(const struct seq *s)
 {
-    return s->n_done < s->job->p.n_prompt;
+    return s->n_done < s->n_given;
+}
+
+bool seq_is_sibling(const struct seq *s, const struct seq *t)
+{
+    return t->job == s->job && s->n_generated == 0 && t->n_generated == 0;
+}
+
+int64_t seq_gained(const struct seq *s, int64_t from)
+{
+    if (from < s->n_reached) from = s->n_reached;
+    return s->n_done > from ? s->n_done - from : 0;
 }
 
 int seq_draft(struct seq *s, int most)
@@ -154,7 +195,7 @@ static void add_page(struct seq *s, int32_t node, int32_t page, const struct kv_
 static bool wants_cached_page(const struct seq *s)
 {
     int64_t boundary = (int64_t)s->n_published * KV_PAGE_TOKENS;
-    return s->n_done == boundary && boundary + KV_PAGE_TOKENS < s->job->p.n_prompt &&
+    return s->n_done == boundary && boundary + KV_PAGE_TOKENS < s->n_given &&
            job_reads_cache(s->job);
 }
 
@@ -164,8 +205,8 @@ static int count_cached(struct seq *s, const struct prefix *cache)
     const struct eng_job *job = s->job;
     int n = 0, n_usable = 0;
     s->known_end = chain_end(s);
-    for (s->n_cached = s->n_done; s->n_cached + KV_PAGE_TOKENS < job->p.n_prompt; n++) {
-        int32_t node = prefix_find(cache, s->known_end, &job->scope, job->p.prompt + s->n_cached);
+    for (s->n_cached = s->n_done; s->n_cached + KV_PAGE_TOKENS < s->n_given; n++) {
+        int32_t node = prefix_find(cache, s->known_end, &job->scope, s->ids + s->n_cached);
         if (node == PREFIX_NONE) break;
         s->known_end = node;
         s->n_cached += KV_PAGE_TOKENS;
@@ -180,8 +221,7 @@ int seq_attach_cached(struct seq *s, struct prefix *cache, const struct kv_pages
     if (n == 0) return 0;
     drop_pages(s, s->n_published, cache); /* taken for a step that was abandoned */
     for (int i = 0; i < n; i++) {
-        int32_t node =
-            prefix_find(cache, chain_end(s), &s->job->scope, s->job->p.prompt + s->n_done);
+        int32_t node = prefix_find(cache, chain_end(s), &s->job->scope, s->ids + s->n_done);
         add_page(s, node, prefix_acquire(cache, node), pages);
         s->n_published++;
         s->n_done += KV_PAGE_TOKENS;
@@ -205,7 +245,7 @@ enum eng_miss seq_miss(const struct seq *s, struct prefix *cache, int64_t *ret_n
         return ENG_MISS_EVICTED;
     }
     enum eng_miss miss =
-        prefix_why(cache, chain_end(s), &s->job->scope, p->prompt + s->n_done, &n_equal);
+        prefix_why(cache, chain_end(s), &s->job->scope, s->ids + s->n_done, &n_equal);
     *ret_n_known += n_equal;
     return miss;
 }
@@ -214,17 +254,16 @@ bool seq_same_page_ahead(const struct seq *s, const struct seq *t)
 {
     int64_t boundary = (int64_t)t->n_published * KV_PAGE_TOKENS;
     return wants_cached_page(s) && t->job->publishes && s->n_cached == boundary &&
-           s->known_end == chain_end(t) && boundary + KV_PAGE_TOKENS < s->job->p.n_prompt &&
-           boundary + KV_PAGE_TOKENS <= t->job->p.n_prompt &&
+           s->known_end == chain_end(t) && boundary + KV_PAGE_TOKENS < s->n_given &&
+           boundary + KV_PAGE_TOKENS <= t->n_given &&
            prefix_scope_equal(&s->job->scope, &t->job->scope) &&
-           memcmp(s->job->p.prompt + boundary, t->job->p.prompt + boundary,
-                  KV_PAGE_TOKENS * sizeof(int32_t)) == 0;
+           memcmp(s->ids + boundary, t->ids + boundary, KV_PAGE_TOKENS * sizeof(int32_t)) == 0;
 }
 
 /* Where a snapshot of the prompt is wanted next, if it has not been passed. */
 static int64_t next_snapshot(const struct seq *s)
 {
-    int64_t end = (s->job->p.n_prompt - 1) / KV_PAGE_TOKENS * KV_PAGE_TOKENS;
+    int64_t end = (s->n_given - 1) / KV_PAGE_TOKENS * KV_PAGE_TOKENS;
     int64_t next = (s->n_done / SEQ_SNAPSHOT_TOKENS + 1) * SEQ_SNAPSHOT_TOKENS;
     if (end > s->n_done && end < next) next = end;
     for (int i = 0; i < s->job->p.n_marks; i++) {
@@ -240,7 +279,7 @@ int seq_cut(const struct seq *s, int n)
     int64_t end = s->n_done + n, wanted = next_snapshot(s);
     int64_t page = end / KV_PAGE_TOKENS * KV_PAGE_TOKENS;
     if (wanted <= end) return (int)(wanted - s->n_done);
-    return page > s->n_done && end < s->job->p.n_prompt ? (int)(page - s->n_done) : n;
+    return page > s->n_done && end < s->n_given ? (int)(page - s->n_done) : n;
 }
 
 bool seq_reserve(struct seq *s, int64_t n_positions, struct prefix *cache,
@@ -271,7 +310,8 @@ static void publish(struct seq *s, struct prefix *cache, const struct kv_pages *
         s->data[i] = kv_page_data(pages, s->pages[i]);
         s->n_published++;
         bool of_prompt = (int64_t)s->n_published * KV_PAGE_TOKENS <= job->p.n_prompt;
-        if (s->pages[i] == own && of_prompt && !job->scope.private_id)
+        if (s->pages[i] == own && of_prompt && !job->scope.private_id &&
+            (int64_t)s->n_published * KV_PAGE_TOKENS > s->n_reached)
             job->usage.n_written_tokens += KV_PAGE_TOKENS;
     }
 }
@@ -280,7 +320,7 @@ int seq_missing_pages(const struct seq *s)
 {
     const struct eng_job *job = s->job;
     if (s->asked || !wants_cached_page(s) || !job->publishes || job->scope.private_id) return 0;
-    return (int)((job->p.n_prompt - 1) / KV_PAGE_TOKENS) - s->n_published;
+    return (int)((s->n_given - 1) / KV_PAGE_TOKENS) - s->n_published;
 }
 
 /* With a state the pages are read from the start: what it was up to now may be lost meanwhile. */
@@ -337,7 +377,7 @@ bool seq_restored(struct seq *s, struct prefix *cache, const struct kv_pages *pa
 static void keep_snapshot(struct seq *s, struct prefix *cache)
 {
     int32_t node = chain_end(s);
-    bool of_prompt = s->n_done < s->job->p.n_prompt;
+    bool of_prompt = s->n_done < s->n_given;
     if (!of_prompt && s->latest != PREFIX_NONE) prefix_drop_snapshot(cache, s->latest);
     float *kept = prefix_keep_snapshot(cache, node);
     if (kept) state_save(&s->states, s->state, s->n_done, kept);
@@ -351,8 +391,7 @@ void seq_advance(struct seq *s, int n_tokens, struct prefix *cache, const struct
     assert(n_tokens > 0 && s->n_done <= (int64_t)s->n_pages * KV_PAGE_TOKENS);
     publish(s, cache, pages);
     if (!s->state || s->n_done != (int64_t)s->n_published * KV_PAGE_TOKENS) return;
-    if (s->n_done == wanted || s->followed || s->n_done >= s->job->p.n_prompt)
-        keep_snapshot(s, cache);
+    if (s->n_done == wanted || s->followed || s->n_done >= s->n_given) keep_snapshot(s, cache);
 }
 
 int seq_push(struct seq *s, int32_t id)

@@ -3,7 +3,7 @@
  * One running sequence: a choice of a job, in a slot, with its pages of KV.
  *
  * Position p of a sequence is prompt token p, or generated token p - n_prompt. n_done positions are
- * in the KV cache; while n_done < n_prompt the sequence is in prefill, then it decodes. Pages are
+ * in the KV cache; while n_done < n_given the sequence is in prefill, then it decodes. Pages are
  * taken as positions need them, out of the reservation made at admission. Full pages are published
  * to the prefix cache in order, directly after the step that completed them.
  *
@@ -34,6 +34,8 @@ enum { SEQ_SNAPSHOT_TOKENS = 1024 };
 struct seq {
     struct eng_job *job; /* NULL: the slot is free */
     int choice;          /* within the job */
+    int64_t n_given;     /* ids that it begins with: the prompt, and what it gave until parked */
+    int64_t n_reached;   /* of these, those that count as computed or cached already */
     int64_t n_done;      /* positions computed */
     int64_t n_generated;
     int n_pages, n_published; /* pages held; of these, the first n_published have a node */
@@ -93,10 +95,19 @@ int64_t seq_bytes(int max_pages, int32_t vocab, int d_model);
 /* Starts a choice of a job in a free slot. */
 void seq_begin(struct seq *s, struct eng_job *job, int choice);
 
+/* Saves in the job, which is spare, all that seq_begin needs to go on; seq_end comes next. */
+void seq_save(struct seq *s);
+
 /* Releases all pages, last first, keeps those that the job wants kept, and frees the slot. */
 void seq_end(struct seq *s, struct prefix *cache);
 
 bool seq_in_prefill(const struct seq *s);
+
+/* Whether t goes on from the prompt that s computes. */
+bool seq_is_sibling(const struct seq *s, const struct seq *t);
+
+/* Of the tokens done after the first `from`: those that count for the first time. */
+int64_t seq_gained(const struct seq *s, int64_t from);
 
 /* Puts at most `most` ids of a draft after the last token. Returns their number. */
 int seq_draft(struct seq *s, int most);

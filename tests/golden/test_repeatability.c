@@ -10,7 +10,7 @@
  * that proposes drafts too. Compared are the bits of every row of raw logits, of prompts and of
  * answers, and in a second mode, where pages of the cache may be read, the tokens and the bits of
  * their log-probabilities; and prompts that leave what is cached at each of its pages, with pages and
- * snapshots that are evicted.
+ * snapshots that are evicted; and spare requests that are parked for others.
  *
  *   test_repeatability [--all | --few | --blas CORE | --draft-model DIR | --lora]
  *                      [MODEL_DIR ...]
@@ -73,6 +73,7 @@ static struct eng_lora *loras[2]; /* of the open engine */
 static int n_compared;
 static uint64_t n_drafted; /* by the draft model */
 static uint64_t n_by_twin;
+static uint64_t n_parked;
 static int n_twins; /* engines that had one */
 
 static uint64_t hash_bytes(uint64_t h, const void *data, size_t n)
@@ -202,8 +203,8 @@ static int64_t predict(const struct answer *known, int job, int32_t vocab, int32
     return N_NEW;
 }
 
-static struct eng_job *submit(struct eng *e, int job, bool rows, const struct answer *known,
-                              struct answer *a)
+static struct eng_job *submit_as(struct eng *e, int job, bool rows, const struct answer *known,
+                                 struct answer *a, bool spare)
 {
     int32_t ids[256], prediction[N_NEW];
     char err[300] = "";
@@ -228,6 +229,7 @@ static struct eng_job *submit(struct eng *e, int job, bool rows, const struct an
         .want_logits = rows,
         .prediction = prediction,
         .n_prediction = predict(known, job, eng_info(e)->vocab_size, prediction),
+        .spare = spare,
         .on_event = on_event,
         .ctx = a,
     };
@@ -247,6 +249,12 @@ static struct eng_job *submit(struct eng *e, int job, bool rows, const struct an
     int rc = eng_job_submit(e, &p, &handle, err, sizeof(err));
     REQUIRE_MSG(rc == 0, "%s", err);
     return handle;
+}
+
+static struct eng_job *submit(struct eng *e, int job, bool rows, const struct answer *known,
+                              struct answer *a)
+{
+    return submit_as(e, job, rows, known, a, false);
 }
 
 static void await(struct answer *a, struct eng_job *job)
@@ -373,6 +381,26 @@ static void free_answers(struct answer *a, int n)
     free(a);
 }
 
+/* All as spare jobs, whose slots and pages others take meanwhile. */
+static void check_parked(struct eng *e, const struct triple *t, const struct make *m,
+                         const struct answer *rows)
+{
+    struct eng_stats st;
+    struct eng_job *jobs[N_JOBS];
+    struct answer *spare = new_answers(N_JOBS);
+    for (int i = 0; i < N_JOBS; i++)
+        jobs[i] = submit_as(e, i, true, rows, &spare[i], true);
+    struct answer *a = answer_all(e, true, rows);
+    compare(t, m, rows, a, N_JOBS, "logits beside spare jobs");
+    for (int i = 0; i < N_JOBS; i++)
+        await(&spare[i], jobs[i]);
+    compare(t, m, rows, spare, N_JOBS, "logits of spare jobs");
+    free_answers(a, N_JOBS);
+    free_answers(spare, N_JOBS);
+    eng_stats(e, &st);
+    n_parked += st.n_parked;
+}
+
 /* One engine of some make gives the answers `rows` and `tokens`, the second time from its cache. */
 static void check_make(const struct triple *t, const struct make *m, const struct answer *rows,
                        const struct answer *tokens)
@@ -382,6 +410,7 @@ static void check_make(const struct triple *t, const struct make *m, const struc
     struct answer *a = answer_all(e, true, rows);
     compare(t, m, rows, a, N_JOBS, "logits");
     free_answers(a, N_JOBS);
+    if (m->slots == 4 && m->cache) check_parked(e, t, m, rows);
     for (int round = 0; round < 2; round++) {
         a = answer_all(e, false, tokens);
         compare(t, m, tokens, a, N_JOBS, round ? "cached tokens" : "tokens");
@@ -599,6 +628,7 @@ static void test_same_bits(void **state)
         check_models(test_reference(), "goldens/gguf/models", files, all ? N_OF(files) : 2);
     }
     REQUIRE(n_compared > 0);
+    REQUIRE(n_parked > 0);
     printf("%d engines with a twin, which wrote %llu ids\n", n_twins,
            (unsigned long long)n_by_twin);
     REQUIRE((n_by_twin > 0) == (n_twins > 0));

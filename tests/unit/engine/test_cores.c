@@ -182,6 +182,52 @@ static void test_shares(void **state)
     }
 }
 
+static struct cores_member *first, *second;
+static atomic_int order;
+
+static void *take_a_turn(void *arg)
+{
+    cores_enter(arg);
+    int place = atomic_fetch_add(&order, 1);
+    cores_leave(arg, false);
+    return (void *)(intptr_t)place;
+}
+
+/* One that gives way is last, whoever has used less, until it does not any more. */
+static void test_giving_way(void **state)
+{
+    (void)state;
+    for (int again = 0; again < 2; again++) {
+        pthread_t threads[2];
+        void *places[2];
+        struct cores_member *holder;
+        open_cores(1);
+        struct cores_member **members[] = {&holder, &first, &second};
+        for (int i = 0; i < 3; i++)
+            REQUIRE_EQ_INT(cores_join(cores, 1, members[i]), 0);
+        atomic_store(&order, 0);
+        atomic_store(&n_blocked, 0);
+        cores_enter(holder);
+        cores_give_way(first, true);
+        REQUIRE_EQ_INT(pthread_create(&threads[0], NULL, take_a_turn, first), 0);
+        while (atomic_load(&n_blocked) < 1)
+            sched_yield();
+        REQUIRE(!cores_leave(holder, true)); /* it is not shared with one that gives way */
+        cores_enter(holder);
+        REQUIRE_EQ_INT(pthread_create(&threads[1], NULL, take_a_turn, second), 0);
+        while (atomic_load(&n_blocked) < 2)
+            sched_yield();
+        if (again) cores_give_way(first, false);
+        REQUIRE(cores_leave(holder, false));
+        for (int i = 0; i < 2; i++)
+            pthread_join(threads[i], &places[i]);
+        REQUIRE_EQ_INT((int)(intptr_t)places[0], !again);
+        for (int i = 0; i < 3; i++)
+            cores_quit(*members[i]);
+        eng_cores_destroy(cores);
+    }
+}
+
 /* ---- the pool ------------------------------------------------------------------------------ */
 
 enum { N_ITEMS = 64, N_RUNS = 200 };
@@ -245,11 +291,9 @@ static void test_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_at_a_time),
-        cmocka_unit_test(test_the_waiting_one_is_next),
-        cmocka_unit_test(test_shares),
-        cmocka_unit_test(test_one_pool),
-        cmocka_unit_test(test_bad_number_of_threads),
+        cmocka_unit_test(test_one_at_a_time), cmocka_unit_test(test_the_waiting_one_is_next),
+        cmocka_unit_test(test_shares),        cmocka_unit_test(test_giving_way),
+        cmocka_unit_test(test_one_pool),      cmocka_unit_test(test_bad_number_of_threads),
         cmocka_unit_test(test_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -399,6 +399,34 @@ static void test_steps_of_one_priority(void **state)
     encode_destroy(q);
 }
 
+/* A spare text is read when no other waits, and its step rests for one that comes. */
+static void test_spare_text(void **state)
+{
+    (void)state;
+    struct encode_queue *q = open_queue(1);
+    struct test_job *spare = test_job_new();
+    struct eng_job_params p = params_of(spare, 3, 5);
+    p.spare = true;
+    hold();
+    struct test_job *running = submit(q, 0, 1, 0);
+    await_step();
+    REQUIRE_EQ_INT(try_submit(q, spare, &p), 0);
+    struct test_job *other = submit(q, 1, 5, 9);
+    let_go(1);
+    expect(running, ENG_FINISH_LENGTH);
+    await_step();
+    let_go(1); /* the other one, alone */
+    expect(other, ENG_FINISH_LENGTH);
+    await_step();
+    REQUIRE(spare->started && !spare->done);
+    struct test_job *comes = submit(q, 2, 5, 9);
+    expect(comes, ENG_FINISH_LENGTH); /* while the spare one rests */
+    REQUIRE(!spare->done);
+    let_go(-1);
+    expect(spare, ENG_FINISH_LENGTH);
+    encode_destroy(q);
+}
+
 static void test_pair(void **state)
 {
     (void)state;
@@ -426,6 +454,7 @@ int main(void)
         cmocka_unit_test(test_parts_leave_room),
         cmocka_unit_test(test_query_beside_bulk),
         cmocka_unit_test(test_steps_of_one_priority),
+        cmocka_unit_test(test_spare_text),
         cmocka_unit_test(test_pair),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

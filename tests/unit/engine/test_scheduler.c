@@ -1365,6 +1365,243 @@ static void test_mixed_load(void **state)
     close_bench(&b);
 }
 
+/* ---- spare jobs ---------------------------------------------------------------------------- */
+
+enum { N_SPARE = 14, N_BESIDE = 40 };
+
+/* Jobs of all kinds, the same with every call. */
+static struct eng_job_params any_job(struct test_job *c, int i, bool spare)
+{
+    struct eng_job_params p =
+        test_job_greedy(c, prompt_of(i % 5), 20 + 41 * (i % 4), 30 + 7 * i % 20);
+    p.sampling.temperature = i % 3 ? 0.9f : 0;
+    p.sampling.seed = (uint64_t)i;
+    p.sampling.repetition_penalty = i % 2 ? 1.3f : 1.0f;
+    p.sampling.presence_penalty = i % 4 == 2 ? 0.5f : 0;
+    p.n_choices = i % 4 == 3 ? 3 : 1;
+    p.no_cache = i % 5 == 4;
+    p.n_logprobs = 2;
+    p.n_prompt_logprobs = i % 6 == 2 ? 1 : -1;
+    p.want_logits = i % 7 == 5;
+    p.want_progress = i % 6 == 4;
+    p.prediction = prompt_of(9);
+    p.n_prediction = i % 3 == 1 ? 40 : 0;
+    p.spare = spare;
+    return p;
+}
+
+static void compare_jobs(const struct test_job *want, const struct test_job *got)
+{
+    for (int k = 0; k < TEST_JOB_CHOICES; k++) {
+        int n = want->n_ids[k];
+        REQUIRE_EQ_INT(got->n_ids[k], n);
+        REQUIRE_EQ_INT(got->finish[k], want->finish[k]);
+        REQUIRE(memcmp(got->ids[k], want->ids[k], sizeof(int32_t) * (size_t)n) == 0);
+        REQUIRE(memcmp(got->logprob[k], want->logprob[k], sizeof(float) * (size_t)n) == 0);
+        REQUIRE(memcmp(got->predicted[k], want->predicted[k], sizeof(int) * (size_t)n) == 0);
+    }
+    REQUIRE_EQ_INT(got->n_prompt_tokens, want->n_prompt_tokens);
+    for (int i = 0; i < want->n_prompt_tokens; i++)
+        REQUIRE(got->prompt_tokens[i].logprob == want->prompt_tokens[i].logprob);
+    REQUIRE_EQ_INT(got->n_rows, want->n_rows);
+    if (want->n_rows)
+        REQUIRE(memcmp(got->rows, want->rows,
+                       sizeof(float) * (size_t)want->n_rows * (size_t)want->row_len) == 0);
+    REQUIRE_EQ_INT(got->usage.n_generated_tokens, want->usage.n_generated_tokens);
+    if (got->n_choices_done == 1)
+        REQUIRE_EQ_INT(got->usage.n_cached_tokens + got->usage.n_computed_prompt_tokens,
+                       got->usage.n_prompt_tokens);
+}
+
+static bool is_done(struct test_job *j)
+{
+    pthread_mutex_lock(&j->lock);
+    bool done = j->done;
+    pthread_mutex_unlock(&j->lock);
+    return done;
+}
+
+/* Others take the slots and pages of spare jobs again and again; what these give is the same. */
+static void check_parked(const struct setup *setup, struct test_job *const *want)
+{
+    struct bench b = open_bench(setup);
+    struct test_job *spare[N_SPARE], *beside[N_BESIDE];
+    struct eng_stats st;
+    int n_steps = 0; /* that spare jobs take at least */
+    fake_close_gate(b.model);
+    for (int i = 0; i < N_SPARE; i++) {
+        spare[i] = test_job_new();
+        struct eng_job_params p = any_job(spare[i], i, true);
+        submit(&b, spare[i], &p);
+        n_steps += p.n_choices * (int)p.max_tokens;
+    }
+    n_steps = n_steps / (setup->n_parallel + 1) - N_BESIDE;
+    for (int i = 0; i < N_BESIDE; i++) {
+        beside[i] = test_job_new();
+        struct eng_job_params p =
+            test_job_greedy(beside[i], prompt_of(i % 6), 10 + 23 * (i % 9), 1 + i % 4);
+        submit(&b, beside[i], &p);
+        while (i % 3 && !is_done(beside[i])) /* the next step may be one of spare jobs alone */
+            fake_let_one(b.model);
+        for (int k = 0; k < i * 7 % 13 && n_steps > 0; k++, n_steps--)
+            fake_let_one(b.model);
+    }
+    fake_open_gate(b.model);
+    for (int i = 0; i < N_BESIDE; i++) {
+        const struct eng_job_params *p = &beside[i]->handle->p;
+        test_job_await_done(beside[i]);
+        check_greedy(beside[i], 0, p->prompt, (int)p->n_prompt, (int)p->max_tokens);
+        test_job_free(beside[i]);
+    }
+    for (int i = 0; i < N_SPARE; i++) {
+        test_job_await_done(spare[i]);
+        compare_jobs(want[i], spare[i]);
+        test_job_free(spare[i]);
+    }
+    check_all_given_back(&b);
+    inbox_stats(sched_inbox(b.sched), &st);
+    REQUIRE_MSG(st.n_parked > 3, "parked %d times", (int)st.n_parked);
+    REQUIRE(st.n_recomputed_tokens > 0);
+    close_bench(&b);
+}
+
+static void test_parked_jobs_give_the_same(void **state)
+{
+    (void)state;
+    static const struct setup setups[] = {
+        {.n_parallel = 1},
+        {.n_parallel = 3, .chunk = 7},
+        {.n_parallel = 4, .chunk = 64, .no_prefix_cache = true},
+        {.n_parallel = 6, .n_pages = 16},
+        {.n_parallel = 3, .chunk = 16, .n_snapshots = 8},
+        {.n_parallel = 3, .speculate = ENG_SPECULATE_ALWAYS, .n_threads = 2},
+    };
+    struct setup alone = {.n_parallel = 1, .no_prefix_cache = true};
+    struct test_job *want[N_SPARE];
+    struct bench b = open_bench(&alone);
+    for (int i = 0; i < N_SPARE; i++) {
+        want[i] = test_job_new();
+        struct eng_job_params p = any_job(want[i], i, false);
+        submit(&b, want[i], &p);
+        test_job_await_done(want[i]);
+    }
+    close_bench(&b);
+    for (size_t i = 0; i < N_OF(setups); i++)
+        check_parked(&setups[i], want);
+    for (int i = 0; i < N_SPARE; i++)
+        test_job_free(want[i]);
+}
+
+static struct test_job *submit_spare(struct bench *b, int prompt, int n_prompt, int n)
+{
+    struct test_job *c = test_job_new();
+    struct eng_job_params p = test_job_greedy(c, prompt_of(prompt), n_prompt, n);
+    p.spare = true;
+    p.fair_key = p.key_slots = 1;
+    submit(b, c, &p);
+    return c;
+}
+
+static struct eng_stats stats_of(struct bench *b)
+{
+    struct eng_stats st;
+    inbox_stats(sched_inbox(b->sched), &st);
+    return st;
+}
+
+/* The youngest spare job leaves its slot within a step, and comes back first. */
+static void test_spare_jobs_give_way(void **state)
+{
+    (void)state;
+    struct setup setup = {.n_parallel = 2, .max_queued_jobs = 1};
+    struct bench b = open_bench(&setup);
+    char err[200];
+    fake_close_gate(b.model);
+    struct test_job *old = submit_spare(&b, 1, 5, 40);
+    fake_await_step(b.model);
+    struct test_job *young = submit_spare(&b, 2, 5, 40);
+    fake_let_one(b.model);
+    fake_await_step(b.model); /* both are in it */
+    struct test_job *next = submit_spare(&b, 3, 5, 40);
+    REQUIRE_EQ_INT(stats_of(&b).n_waiting, 0);
+    struct test_job *other = test_job_new(), *second = test_job_new(), *third = test_job_new();
+    struct eng_job_params p = test_job_greedy(other, prompt_of(4), 5, 3);
+    p.fair_key = p.key_slots = 1;
+    submit(&b, other, &p);
+    fake_let_one(b.model);
+    fake_await_step(b.model);
+    REQUIRE(other->started && !next->started);
+    REQUIRE_EQ_INT(stats_of(&b).n_parked, 1);
+    int n_young = young->n_ids[0];
+    p.ctx = second; /* its key has its slot */
+    submit(&b, second, &p);
+    p.ctx = third;
+    p.fair_key = 2;
+    submit(&b, third, &p); /* takes the slot of the old one with the next step */
+    for (int i = 0; i < 3; i++)
+        fake_let_one(b.model);
+    fake_await_step(b.model);
+    REQUIRE(third->started && second->started && !next->started);
+    REQUIRE_EQ_INT(young->n_ids[0], n_young);
+    REQUIRE_EQ_INT(stats_of(&b).n_parked, 2);
+    struct test_job *refused = test_job_new();
+    p.ctx = refused; /* both slots are taken, and the queue has one place */
+    submit(&b, refused, &p);
+    REQUIRE_EQ_INT(inbox_submit(sched_inbox(b.sched), &p, &second->handle, err, sizeof(err)),
+                   ENG_EQUEUEFULL);
+    struct test_job *cancelled = submit_spare(&b, 5, 5, 40);
+    eng_job_cancel(cancelled->handle);
+    eng_job_stop_choice(young->handle, 0);
+    fake_let_one(b.model);
+    test_job_await_done(cancelled);
+    test_job_await_done(young);
+    REQUIRE_EQ_INT(young->finish[0], ENG_FINISH_STOP);
+    REQUIRE_EQ_INT(young->n_ids[0], n_young);
+    fake_open_gate(b.model);
+    struct test_job *all[] = {other, second, third, refused, old, next, young, cancelled};
+    for (int i = 0; i < 8; i++) {
+        test_job_await_done(all[i]);
+        if (i < 6)
+            check_greedy(all[i], 0, all[i]->handle->p.prompt, 5, (int)all[i]->handle->max_new);
+    }
+    check_all_given_back(&b);
+    for (int i = 0; i < 8; i++)
+        test_job_free(all[i]);
+    close_bench(&b);
+}
+
+/* Spare prompts take what others leave of a step, and little while others decode. */
+static void test_rows_of_spare_prompts(void **state)
+{
+    (void)state;
+    struct setup setup = {.n_parallel = 3, .chunk = 64};
+    struct bench b = open_bench(&setup);
+    fake_close_gate(b.model);
+    struct test_job *other = test_job_new();
+    struct eng_job_params p = test_job_greedy(other, prompt_of(1), 50, 4);
+    submit(&b, other, &p);
+    fake_await_step(b.model);
+    struct test_job *spare = submit_spare(&b, 2, 200, 2);
+    struct test_job *last = test_job_new();
+    p = test_job_greedy(last, prompt_of(3), 50, 1);
+    submit(&b, last, &p);
+    static const int want[] = {50, 1 + 50 + 14, 1 + 32, 1 + 32, 64, 58, 1};
+    for (size_t i = 0; i < N_OF(want); i++)
+        fake_let_one(b.model);
+    fake_open_gate(b.model);
+    struct test_job *all[] = {other, spare, last};
+    for (int i = 0; i < 3; i++) {
+        test_job_await_done(all[i]);
+        check_greedy(all[i], 0, all[i]->handle->p.prompt, (int)all[i]->handle->p.n_prompt,
+                     (int)all[i]->handle->max_new);
+        test_job_free(all[i]);
+    }
+    for (size_t i = 0; i < N_OF(want); i++)
+        REQUIRE_MSG(b.model->steps[i].n_rows == want[i], "step %zu: %d rows, not %d", i,
+                    b.model->steps[i].n_rows, want[i]);
+    close_bench(&b);
+}
+
 /* The argument: how many schedules of keys with slots. */
 int main(int argc, char **argv)
 {
@@ -1410,6 +1647,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_drain_and_destroy),
         cmocka_unit_test(test_submit_refuses_what_is_wrong),
         cmocka_unit_test(test_mixed_load),
+        cmocka_unit_test(test_parked_jobs_give_the_same),
+        cmocka_unit_test(test_spare_jobs_give_way),
+        cmocka_unit_test(test_rows_of_spare_prompts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
