@@ -11,7 +11,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#define AUTO(release) __attribute__((cleanup(release)))
+#define AUTO(release) __attribute__((cleanup(release), unused))
 #define AUTO_FREE AUTO(auto_free)
 #define HOLD(lock) AUTO(auto_unlock) pthread_mutex_t *held = (pthread_mutex_lock(lock), (lock))
 
