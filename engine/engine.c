@@ -846,6 +846,16 @@ void eng_lora_close(struct eng_lora *lora)
     eng_lora_unref(lora);
 }
 
+struct eng_lora *eng_lora_share(struct eng_lora *lora)
+{
+    return eng_lora_ref(lora);
+}
+
+bool eng_lora_is_shared(const struct eng_lora *lora)
+{
+    return atomic_load(&lora->refs) > 1;
+}
+
 int eng_job_submit(struct eng *e, const struct eng_job_params *params, struct eng_job **ret,
                    char *err, size_t errlen)
 {

@@ -213,6 +213,9 @@ int eng_check_gguf(const struct gguf *g, char *err, size_t errlen);
  */
 int eng_lora_open(struct eng *e, const char *dir, struct eng_lora **ret, char *err, size_t errlen);
 void eng_lora_close(struct eng_lora *lora); /* NULL is fine */
+/* Another reference, to be closed as well; and whether there are others, of callers or jobs. */
+struct eng_lora *eng_lora_share(struct eng_lora *lora);
+bool eng_lora_is_shared(const struct eng_lora *lora);
 
 /* ---- jobs ---------------------------------------------------------------------------------- */
 

@@ -33,6 +33,8 @@ _hearth()
     --tool-format) words='auto hermes list qwen-xml llama3 mistral mistral-args functionary pythonic none' ;;
     --load) words='auto start demand' ;;
     --share) kind=anything ;;
+    --lora | --lora-modules) kind=anything ;;
+    --lora-dir) kind=anything ;;
     --models | --models-dir) kind=files ;;
     --default-model) kind=anything ;;
     --models-max) kind=anything ;;
@@ -54,6 +56,8 @@ _hearth()
     --kv-disk-age) kind=anything ;;
     --answer-memory) kind=anything ;;
     --grammar-cache-mb) kind=anything ;;
+    --lora-memory) kind=anything ;;
+    --lora-max-rank | --max-lora-rank) kind=anything ;;
     --schema-objects) words='closed open' ;;
     --json-whitespace) words='style any' ;;
     --speculate) words='auto off always lookup' ;;
@@ -124,13 +128,14 @@ _hearth()
     serve) words='--help --version --check-config --user --print-config --config --model
         --draft-model --pull --hf-repo --cache-dir --alias --tokenizer --chat-template-file
         --chat-template-kwargs --rerank-tokens --rerank-template --fim-marks
-        --tool-format --generation-config --pin --load --share --models --default-model
-        --models-max --no-models-autoload --load-wait-ms --threads --numerics
-        --gemm --kernels --weight-coding --kv-dtype --idle-unload-s --parallel
-        --ctx-size --chunk --memory --kv-memory --kv-disk --kv-disk-bytes
-        --kv-disk-age --answer-memory --grammar-cache-mb --schema-objects
-        --json-whitespace --no-prefix-cache --speculate --memory-lock --max-choices
-        --host --port --unix-socket --metrics-host --metrics-port --tls-cert-file
+        --tool-format --generation-config --pin --load --share --lora --lora-dir
+        --models --default-model --models-max --no-models-autoload --load-wait-ms
+        --threads --numerics --gemm --kernels --weight-coding --kv-dtype
+        --idle-unload-s --parallel --ctx-size --chunk --memory --kv-memory
+        --kv-disk --kv-disk-bytes --kv-disk-age --answer-memory --grammar-cache-mb
+        --lora-memory --lora-max-rank --schema-objects --json-whitespace
+        --no-prefix-cache --speculate --memory-lock --max-choices --host
+        --port --unix-socket --metrics-host --metrics-port --tls-cert-file
         --tls-key-file --no-page --max-connections --api-key-file --operator-key-file
         --allow-public-without-key --allowed-hosts --cors-origins --max-queue
         --max-queue-tokens --queue-timeout-ms --priority-policy --reasoning-format
@@ -155,17 +160,18 @@ _hearth()
     batch) words='--help --version --check-config --print-config --config --model
         --draft-model --pull --hf-repo --cache-dir --alias --tokenizer --chat-template-file
         --chat-template-kwargs --rerank-tokens --rerank-template --fim-marks
-        --tool-format --generation-config --pin --load --share --models --default-model
-        --models-max --no-models-autoload --load-wait-ms --threads --numerics
-        --gemm --kernels --weight-coding --kv-dtype --idle-unload-s --parallel
-        --ctx-size --chunk --memory --kv-memory --kv-disk --kv-disk-bytes
-        --kv-disk-age --answer-memory --grammar-cache-mb --schema-objects
-        --json-whitespace --no-prefix-cache --speculate --memory-lock --max-choices
-        --max-queue --max-queue-tokens --queue-timeout-ms --priority-policy
-        --reasoning-format --reasoning-field --no-close-answers --schema-max-tokens
-        --request-timeout-ms --max-body-bytes --strict-params --strict-model
-        --accept-any-model --keep-metadata-lines --text-workers --temperature
-        --top-p --seed --max-tokens --output --resume --healthcheck' ;;
+        --tool-format --generation-config --pin --load --share --lora --lora-dir
+        --models --default-model --models-max --no-models-autoload --load-wait-ms
+        --threads --numerics --gemm --kernels --weight-coding --kv-dtype
+        --idle-unload-s --parallel --ctx-size --chunk --memory --kv-memory
+        --kv-disk --kv-disk-bytes --kv-disk-age --answer-memory --grammar-cache-mb
+        --lora-memory --lora-max-rank --schema-objects --json-whitespace
+        --no-prefix-cache --speculate --memory-lock --max-choices --max-queue
+        --max-queue-tokens --queue-timeout-ms --priority-policy --reasoning-format
+        --reasoning-field --no-close-answers --schema-max-tokens --request-timeout-ms
+        --max-body-bytes --strict-params --strict-model --accept-any-model
+        --keep-metadata-lines --text-workers --temperature --top-p --seed
+        --max-tokens --output --resume --healthcheck' ;;
     inspect) words='--help --version --check-config --print-config --config --model
         --draft-model --pull --hf-repo --cache-dir --tokenizer --chat-template-file
         --tool-format --json --healthcheck' ;;

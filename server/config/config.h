@@ -75,6 +75,10 @@ struct srv_config {
     bool pin;
     const char *load; /* "auto", "start", "demand" */
     int share;
+    struct srv_list lora; /* NAME=DIR */
+    const char *lora_dir; /* NULL: none */
+    int64_t lora_memory_bytes;
+    int lora_max_rank;
 
     /* several models */
     const char *models_dir, *default_model; /* NULL: none */

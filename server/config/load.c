@@ -100,21 +100,37 @@ int srv_config_warn(struct srv_config *c, const char *format, ...)
     return append_item(&c->warnings, text, strlen(text));
 }
 
+/* The length of an item of --lora without its @NAME; 0: it is for another model than that which is
+ * read. */
+static size_t lora_length(const struct loader *l, const char *item, size_t len)
+{
+    const char *at = memrchr(item, '@', len);
+    size_t n = at ? len - (size_t)(at + 1 - item) : 0;
+    for (int i = 0; at && i < l->names->n; i++)
+        if (strlen(l->names->items[i]) == n && !memcmp(l->names->items[i], at + 1, n))
+            return l->entry && !strcmp(l->entry, l->names->items[i]) ? (size_t)(at - item) : 0;
+    return l->config->is_further && !l->in_section ? 0 : len;
+}
+
 static int set_list(struct loader *l, const struct srv_option *o, const char *text)
 {
     struct srv_list *list = field_of(l->config, o);
     unsigned char *source = &l->sources[o - srv_options];
-    if (*source != l->from) clear_list(list);
-    *source = (unsigned char)l->from;
+    bool is_lora = list == &l->config->lora;
     while (*text) {
         text += strspn(text, ", \t");
         size_t len = strcspn(text, ",");
         size_t kept = len;
         while (kept && (text[kept - 1] == ' ' || text[kept - 1] == '\t'))
             kept--;
+        if (is_lora) kept = lora_length(l, text, kept);
+        if (kept && *source != l->from) clear_list(list);
+        if (kept) *source = (unsigned char)l->from;
         if (kept && append_item(list, text, kept)) return refuse(l, "out of memory");
         text += len;
     }
+    if (!is_lora && *source != l->from) clear_list(list);
+    if (!is_lora) *source = (unsigned char)l->from;
     return 0;
 }
 
@@ -286,9 +302,8 @@ static int set_option(struct loader *l, const struct srv_option *o, const char *
     } else if (l->in_section && o->offset == offsetof(struct srv_config, model)) {
         if (note_directory(l, o, text)) return -1;
     } else if (!len && !l->in_section && l->config->is_further && !strcmp(o->group, "model") &&
-               !word_is(
-                   o->key,
-                   "pull cache-dir models default-model models-max load-wait-ms models-autoload")) {
+               !word_is(o->key, "pull cache-dir lora models default-model models-max load-wait-ms "
+                                "models-autoload")) {
         return 0; /* of the first model */
     }
     return set_value(l, o, len ? text + len + 1 : text);

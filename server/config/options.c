@@ -125,6 +125,13 @@ const struct srv_option srv_options[] = {
            "at the start and the others on demand"),
     INT("model", "share", NULL, share, 1, 100, "1", REQUESTS,
         "weight of the model when others want the cores too"),
+    LIST("model", "lora", "lora-modules", lora, REQUESTS,
+         "NAME=DIR or NAME=org/name: a LoRA adapter, used by requests for the model NAME; "
+         "NAME=DIR@MODEL: of that model, not the first"),
+    STRING(
+        "model", "lora-dir", NULL, lora_dir, NULL, REQUESTS,
+        "folder whose folders with an adapter_config.json are adapters too, of their names; read "
+        "again on SIGHUP"),
     STRING("model", "models", "models-dir", models_dir, NULL, REQUESTS,
            "folder whose folders with a config.json and GGUF files are models too, loaded on "
            "demand; read again on "
@@ -181,6 +188,11 @@ const struct srv_option srv_options[] = {
           "memory budget of unsent answers; 0: a sixteenth of the memory"),
     INT64("compute", "grammar-cache-mb", NULL, grammar_cache_mb, 0, 65536, "32", REQUESTS,
           "MiB for compiled grammars that are kept for later requests; 0: none is kept"),
+    BYTES("compute", "lora-memory", NULL, lora_memory_bytes, 0, TERA, "256M", REQUESTS,
+          "memory budget of adapters that are open, if there are any; the least recently used are "
+          "closed"),
+    INT("compute", "lora-max-rank", "max-lora-rank", lora_max_rank, 1, 256, "64", REQUESTS,
+        "largest rank of an adapter"),
     CHOICE("compute", "schema-objects", NULL, schema_objects, "closed", "closed open",
            REQUESTS | ANSWER,
            "keys of objects whose schema has properties and says nothing about others; closed: "

@@ -17,6 +17,7 @@
 #include "base/thread.h"
 #include "server/bounds.h"
 #include "server/models/app.h"
+#include "server/models/loras.h"
 #include "server/models/catalogue.h"
 #include "server/grammars/compile_queue.h"
 #include "server/config/config.h"
@@ -218,6 +219,9 @@ static int load_models(struct srv_loader *l)
         else
             snprintf(l->error, sizeof(l->error), "%s", err);
     }
+    for (int i = 0; !status && i <= c->n_more; i++)
+        if (srv_loras_start(&l->app->models, l->app->models.entries[i], l->error, sizeof(l->error)))
+            status = EXIT_FAILURE;
     for (int i = 0; i <= c->n_more; i++)
         free(plans[i].names.items);
     free(plans);

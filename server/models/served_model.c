@@ -170,6 +170,8 @@ static struct eng_params engine_params(const struct srv_model_params *p)
     params.answer_bytes = c->answer_memory_bytes  ? c->answer_memory_bytes
                           : p->share.answer_bytes ? p->share.answer_bytes
                                                   : -1;
+    params.lora_bytes = c->lora.n || c->lora_dir ? c->lora_memory_bytes : 0;
+    params.lora_rank = c->lora_max_rank;
     params.no_prefix_cache = !c->prefix_cache;
     params.max_queued_jobs = c->max_queue;
     params.max_queued_tokens = c->max_queue_tokens;

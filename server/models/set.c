@@ -14,6 +14,7 @@
 #include "server/config/config.h"
 #include "server/grammars/cache.h"
 #include "server/log.h"
+#include "server/models/loras.h"
 
 enum { RETRY_FAILED_US = 30000000, LOOK_US = 5000, MIB = 1 << 20, BYTES_PER_MS = 1000000 };
 
@@ -22,6 +23,7 @@ void srv_models_init(struct srv_models *set)
     *set = (struct srv_models){.autoload = true};
     thread_cond_init(&set->changed);
     pthread_mutex_init(&set->lock, NULL);
+    pthread_mutex_init(&set->loading, NULL);
 }
 
 void srv_source_finish(struct srv_source *s)
@@ -57,6 +59,7 @@ void srv_models_finish(struct srv_models *set)
 {
     for (struct srv_model *m = set->alive; m; m = m->next)
         eng_stop_begin(m->engine);
+    srv_loras_close(set, NULL);
     for (struct srv_model *m; (m = set->alive);) {
         set->alive = m->next;
         srv_model_close(m);
@@ -66,6 +69,7 @@ void srv_models_finish(struct srv_models *set)
         free_entry(set->entries[i]);
     pthread_cond_destroy(&set->changed);
     pthread_mutex_destroy(&set->lock);
+    pthread_mutex_destroy(&set->loading);
 }
 
 const char *srv_public_reason(const char *why)
@@ -881,6 +885,7 @@ struct srv_wait *srv_models_close(struct srv_models *set, struct srv_model *mode
     unlink_model(set, model);
     struct srv_wait *w = model->awaits_end;
     pthread_mutex_unlock(&set->lock);
+    srv_loras_close(set, model);
     srv_model_empty(model);
     pthread_mutex_lock(&set->lock);
     model->next = set->unsent;

@@ -24,6 +24,7 @@
 #include "server/models/policy.h"
 #include "server/models/served_model.h"
 
+struct srv_lora;
 struct srv_outcome;
 struct srv_wait;
 
@@ -106,6 +107,10 @@ struct srv_models {
     struct srv_model *alive;  /* those that requests get, by entry, then those that drain */
     struct srv_model *unsent; /* closed ones to which answers are charged that are being sent */
     uint64_t n_closed_grammar_hits, n_closed_grammar_misses;
+    struct srv_lora *loras; /* [n_loras], see loras.h */
+    int n_loras;
+    uint64_t last_lora;      /* the number of the newest */
+    pthread_mutex_t loading; /* held while one is opened; taken before `lock` */
 
     /* Fixed before the loader's thread starts. */
     int64_t limit_bytes; /* for the plans of entries; 0: none */

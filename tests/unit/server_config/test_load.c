@@ -309,6 +309,14 @@ static void several_models(void **state)
         REQUIRE(one->parallel == 7 && one->chunk == 64);
     }
     srv_config_finish(&c);
+    snprintf(line, sizeof(line), "--config %s --model b=/b --lora x=/x@v1,y=/y@b --lora z=/z@chat",
+             path);
+    REQUIRE_MSG(load(&c, line, err, sizeof(err)) == 0, "%s", err);
+    REQUIRE(c.lora.n == 1 && c.more[0].lora.n == 1 && c.more[1].lora.n == 1);
+    REQUIRE_EQ_STR(c.lora.items[0], "x=/x@v1"); /* @NAME of a model says which one it is for */
+    REQUIRE_EQ_STR(c.more[0].lora.items[0], "z=/z");
+    REQUIRE_EQ_STR(c.more[1].lora.items[0], "y=/y");
+    srv_config_finish(&c);
     snprintf(line, sizeof(line), "--config %s --model /plain", path);
     REQUIRE_EQ_INT(load(&c, line, err, sizeof(err)), 0);
     REQUIRE_EQ_STR(c.model, "/plain"); /* the one without a name is the first */
