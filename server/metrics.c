@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -268,6 +269,17 @@ static void add_cache(struct out *o)
     add_sample(o, "", LABELS("block_size", size, "num_gpu_blocks", n), 1);
 }
 
+/* A gateway takes the latest of these; nothing waits for an adapter here. */
+static void add_loras(struct out *o)
+{
+    char most[16];
+    snprintf(most, sizeof(most), "%d", o->view->info ? o->view->info->n_parallel : 0);
+    add_sample(o, "",
+               LABELS("max_lora", most, "running_lora_adapters", o->view->loras,
+                      "waiting_lora_adapters", ""),
+               (double)time(NULL));
+}
+
 /* ---- families ------------------------------------------------------------------------------ */
 
 #define GAUGE "gauge"
@@ -394,6 +406,8 @@ static const struct family families[] = {
      ONE(VIEW, start_time_s)},
     {GAUGE, "vllm:cache_config_info", "Always 1; size of the KV cache as labels.",
      .add = add_cache},
+    {GAUGE, "vllm:lora_requests_info", "Now, in Unix seconds; the adapters in use as labels.",
+     .add = add_loras},
     {GAUGE, "hearth_model_state", "1 for the state that each model is in, else 0.",
      READ_BY(ENTRY, read_state), BY_LIST("state", states)},
     {GAUGE, "hearth_model_bytes", "Bytes of the plans of models in memory, by kind.",

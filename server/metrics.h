@@ -123,6 +123,7 @@ struct srv_metrics_view {
     int n_draining;     /* requests of models that were replaced */
     int n_connections;
     int n_requests;
+    char loras[2000];    /* names of adapters in use, with commas, as many as fit */
     int n_compile_waits; /* requests that wait for a grammar */
     bool ready;
     bool draft_model_on; /* one drafts for the current model */

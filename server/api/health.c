@@ -20,6 +20,7 @@
 #include "server/http/watch.h"
 #include "server/metrics.h"
 #include "server/models/app.h"
+#include "server/models/loras.h"
 #include "server/models/serve_pull.h"
 
 /*
@@ -147,6 +148,7 @@ static void metrics(struct srv_request *req)
     srv_models_each(&app->models, add_model, view);
     srv_models_each_entry(&app->models, add_entry, shown);
     view->entries = shown->entries;
+    srv_loras_used(&app->models, view->loras, sizeof(view->loras));
     view->n_grammar_hits = shown->sums.n_grammar_hits;
     view->n_grammar_misses = shown->sums.n_grammar_misses;
     view->n_loaded = shown->sums.n_loaded;
