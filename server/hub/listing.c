@@ -426,6 +426,9 @@ int hub_choose(struct hub_listing *l, const struct hub_name *name, char *err)
     hub_ggufs_visit(l, look_at_gguf, &any);
     l->in_gguf = !name->text_only && (*name->tag || (!has_weights && *any.tags));
     if (l->in_gguf) return choose_gguf(l, name, err);
+    if (!name->text_only && !has_weights && mark(l, "adapter_config.json") &&
+        mark(l, "adapter_model.safetensors"))
+        return 0; /* a LoRA adapter */
     if (!name->text_only && !has_weights) return refuse_weights(l, name->repo, err);
     for (size_t i = name->text_only; i < sizeof(needed) / sizeof(needed[0]); i++) {
         if (mark(l, needed[i])) continue;

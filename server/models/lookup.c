@@ -161,7 +161,7 @@ bool srv_hub_has_adapter(const char *dir, char *ret_base, size_t size)
     if (!file_exists(dir, name)) return false;
     srv_json_file(&root, dir, name, err, sizeof(err));
     const char *base = json_string_value(json_object_get(root, "base_model_name_or_path"));
-    snprintf(ret_base, size, "%s", base ? base : "another model");
+    snprintf(ret_base, size, "%s", base ? base : "BASE");
     return true;
 }
 
@@ -171,9 +171,8 @@ static bool has_only_adapter(const char *dir, char *err, size_t errlen)
     char base[200];
     if (!srv_hub_has_adapter(dir, base, sizeof(base))) return false;
     snprintf(err, errlen,
-             "%.300s is an adapter of %.150s, which is not supported; merge it into that model "
-             "(peft: merge_and_unload) and serve the result",
-             dir, base);
+             "%.300s is an adapter; serve it with its model: --model %.150s --lora NAME=%.300s",
+             dir, base, dir);
     return true;
 }
 

@@ -87,7 +87,7 @@ def test_01_missing_files():
 
 def test_01_adapters():
     adapter = {"base_model_name_or_path": "org/base", "peft_type": "LORA"}
-    says = "is an adapter of org/base, which is not supported; merge it into that model"
+    says = "is an adapter; serve it with its model: --model org/base --lora NAME="
     with DemoCopy("config.json", "model.safetensors") as m:
         m.put("adapter_config.json", adapter)
         m.put("adapter_model.safetensors", b"")
@@ -97,7 +97,7 @@ def test_01_adapters():
         refused(m.dir, says, "an adapter with a config.json", commands=("serve",))
     with DemoCopy("config.json") as m:
         m.put("adapter_config.json", b"{")
-        refused(m.dir, "is an adapter of another model", "an adapter's broken settings")
+        refused(m.dir, "--model BASE --lora", "an adapter's broken settings")
 
 
 def test_01_not_regular_files():

@@ -234,6 +234,9 @@ static void choice(void **state)
         {"config.json model.safetensors", "", "org/x has no tokenizer.json"},
         {"config.json tokenizer.json weights/x.bin", "", "it has weights/x.bin; pickle files can"},
         {"config.json tokenizer.json x.gguf", "", "org/x has GGUF files only; add one of :x"},
+        {"README.md adapter_config.json adapter_model.safetensors tokenizer.json",
+         "adapter_config.json adapter_model.safetensors ", NULL},
+        {"adapter_config.json adapter_model.bin", "", "it has adapter_model.bin; pickle files can"},
         {"config.json", "", "org/x has neither safetensors nor GGUF weights"},
     };
     (void)state;
