@@ -15,6 +15,7 @@
 #include "server/http/request.h"
 #include "server/http/server.h"
 #include "server/models/app.h"
+#include "server/models/loras.h"
 #include "server/models/serve_pull.h"
 
 /* A request that waits for its model. */
@@ -43,6 +44,58 @@ static void set_model(struct srv_request *req, struct srv_model *m)
     req->facts.model = m;
     req->answers = &m->answer_bytes;
     req->answers_limit = &eng_info(m->engine)->memory.answer_bytes;
+}
+
+/* ---- adapters ------------------------------------------------------------------------------ */
+
+/* What the request asks for: by the model's name, by its field, or what is usual. Returns the
+ * number of adapters, or -1 with err. */
+static int ask_loras(struct srv_request *req, struct srv_lora_ask ret[ENG_MAX_LORAS],
+                     struct param_error *err)
+{
+    struct srv_facts *f = &req->facts;
+    const json_t *field = NULL;
+    if ((req->route->flags & SRV_ROUTE_STREAMS) && read_body(req, err)) return -1;
+    if (req->route->flags & SRV_ROUTE_STREAMS) field = json_object_get(f->read->root, "lora");
+    f->has_read_lora = true;
+    if (f->lora && json_array_size(field))
+        return param_fail(err, SRV_ERR_INVALID_VALUE, "lora",
+                          "'lora' cannot be used together with an adapter as model.");
+    if (f->lora) {
+        ret[0] = (struct srv_lora_ask){f->lora_number, 1};
+        return 1;
+    }
+    if (field && !json_is_null(field)) return srv_lora_read(req, field, f->entry, ret, err);
+    return srv_loras_usual(&f->app->models, f->entry, ret);
+}
+
+/* Opens what the request asks for. Returns true if the handler may run; else it has its answer. */
+static bool take_loras(struct srv_request *req)
+{
+    struct srv_facts *f = &req->facts;
+    struct srv_lora_ask asks[ENG_MAX_LORAS];
+    struct param_error perr;
+    char why[600];
+    if (!srv_loras_any(&f->app->models)) return true;
+    int n = ask_loras(req, asks, &perr);
+    if (n < 0) param_reply(req, &perr);
+    while (f->n_loras < n) {
+        struct eng_lora_use *use = &f->loras[f->n_loras];
+        use->scale = asks[f->n_loras].scale;
+        int rc = srv_loras_take(&f->app->models, f->model, asks[f->n_loras].which, &use->lora, why,
+                                sizeof(why));
+        if (rc) {
+            enum srv_error kind = rc == ENG_EQUEUEFULL ? SRV_ERR_LOADING
+                                  : rc == ENG_ENOENT   ? SRV_ERR_MODEL_NOT_FOUND
+                                  : rc == ENG_ENOMEM   ? SRV_ERR_NOT_LOADED
+                                                       : SRV_ERR_MODEL_FAILED;
+            srv_reply_error(req, kind, "model", "The adapter cannot be used: %s",
+                            srv_public_reason(why));
+            return false;
+        }
+        f->n_loras++;
+    }
+    return n >= 0;
 }
 
 /* ---- waiting for the model ----------------------------------------------------------------- */
@@ -128,7 +181,7 @@ static void go_on(void *data)
     switch (end) {
     case SRV_WAIT_GIVEN:
         set_model(req, w->wait.model);
-        req->route->handle(req);
+        if (take_loras(req)) req->route->handle(req);
         break;
     case SRV_WAIT_FAILED: refuse(req, SRV_ASK_FAILED, w->wait.message); break;
     case SRV_WAIT_LEFT: /* nobody reads it, unless the server ends */
@@ -197,6 +250,19 @@ void srv_reply_no_model(struct srv_request *req, const char *name)
                     srv_models_names(&f->app->models, f->only, names, sizeof(names)));
 }
 
+/* The entry of a name, which may be that of an adapter; or -1. */
+static int find_named(struct srv_request *req, const char *name)
+{
+    struct srv_facts *f = &req->facts;
+    bool tagged = f->dialect == SRV_DIALECT_OLLAMA;
+    int entry = srv_models_find_of(&f->app->models, f->only, name, tagged);
+    if (entry >= 0) return entry;
+    srv_loras_look(&f->app->models, name);
+    f->lora_number = srv_loras_find(&f->app->models, f->only, name, &entry);
+    if (f->lora_number) f->lora = name;
+    return entry;
+}
+
 /* The entry that a request asks for; -1: there is none of that name, and the answer says so. */
 static int find_entry(struct srv_request *req)
 {
@@ -205,16 +271,19 @@ static int find_entry(struct srv_request *req)
     const char *only = req->facts.only, *name = NULL;
     int first = only ? srv_models_find(models, only) : srv_models_default(models);
     struct param_error err;
-    if ((first < 0 || srv_models_count(models) > 1) && find_name(req, &name, &err)) {
+    if ((first < 0 || srv_models_count(models) > 1 || srv_loras_any(models)) &&
+        find_name(req, &name, &err)) {
         param_reply(req, &err);
         return -1;
     }
-    bool tagged = req->facts.dialect == SRV_DIALECT_OLLAMA;
-    int entry = name ? srv_models_find_of(models, only, name, tagged) : -1;
+    int entry = name ? find_named(req, name) : -1;
     /* Others are left to the handler, which knows what is wrong with them. */
     bool stays =
         !name || !*name || c->accept_any_model || (srv_is_placeholder(name) && !c->strict_model);
-    if (entry < 0 && (stays || (!only && srv_models_is_loaded(models, first)))) entry = first;
+    if (entry < 0 && stays && only)
+        entry = find_named(req, only);
+    else if (entry < 0 && (stays || (!only && srv_models_is_loaded(models, first))))
+        entry = first;
     if (entry < 0) srv_reply_no_model(req, !stays ? name : only ? only : c->default_model);
     return entry;
 }
@@ -242,7 +311,7 @@ static bool take_model(struct srv_request *req)
 static void enter(struct srv_request *req)
 {
     if ((req->route->flags & (SRV_ROUTE_EARLY | SRV_ROUTE_OPERATOR | SRV_ROUTE_NO_MODEL)) ||
-        take_model(req))
+        (take_model(req) && ((req->route->flags & SRV_ROUTE_INLINE) || take_loras(req))))
         req->route->handle(req);
 }
 
@@ -259,6 +328,8 @@ static void leave(struct srv_request *req)
         eng_stats(m->engine, &stats);
         srv_retry_note_end(&req->server->retry, clock_now_us(), stats.n_waiting > 0);
     }
+    while (req->facts.n_loras)
+        eng_lora_close(req->facts.loras[--req->facts.n_loras].lora);
     req->facts.model = NULL;
     req->answers = NULL;
     if (req->answer_bytes) {

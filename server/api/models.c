@@ -14,13 +14,16 @@
 #include "server/api/routes.h"
 #include "server/http/api_error.h"
 #include "server/models/app.h"
+#include "server/models/loras.h"
 
 enum { ROUTE = SRV_ROUTE_INLINE | SRV_ROUTE_NO_MODEL, PAGE_MODELS = 20, MAX_PAGE_MODELS = 1000 };
 
-static void write_status(const struct srv_entry *e, struct jw *w)
+/* lora: an adapter of the entry, or NULL; here and in the next functions. */
+static void write_status(const struct srv_entry *e, const struct srv_lora *lora, struct jw *w)
 {
     const char *state = srv_entry_state_name(e);
     bool failed = e->state == SRV_LOAD_FAILED || e->is_unavailable;
+    if (lora && e->model) state = lora->lora ? "loaded" : "unloaded";
     jw_open(w, "status", '{');
     jw_text(w, "value", failed ? "unloaded" : e->first && !e->model ? "loading" : state);
     if (failed) jw_bool(w, "failed", true);
@@ -54,18 +57,24 @@ static void write_meta(const struct srv_entry *e, struct jw *w)
     jw_close(w);
 }
 
-static void write_model(const struct srv_entry *e, struct jw *w, const char *name)
+static int64_t created(const struct srv_entry *e, const struct srv_lora *lora)
+{
+    return lora ? lora->created : e->model ? e->model->created : e->created;
+}
+
+static void write_model(const struct srv_entry *e, const struct srv_lora *lora, struct jw *w,
+                        const char *name)
 {
     const char *const *names = e->source.names;
     jw_open(w, NULL, '{');
     jw_text(w, "id", name);
     jw_text(w, "object", "model");
-    jw_int(w, "created", e->model ? e->model->created : e->created);
+    jw_int(w, "created", created(e, lora));
     jw_text(w, "owned_by", "hearth");
-    write_status(e, w);
+    write_status(e, lora, w);
     jw_int(w, "max_model_len", srv_entry_ctx(e));
-    jw_text(w, "root", names[0]);
-    jw_null(w, "parent");
+    jw_text(w, "root", lora ? lora->dir : names[0]);
+    jw_text(w, "parent", lora ? names[0] : NULL);
     jw_open(w, "aliases", '[');
     while (!strcmp(name, e->source.names[0]) && *++names)
         jw_text(w, NULL, *names);
@@ -88,14 +97,15 @@ void srv_write_date(struct jw *w, const char *name, int64_t seconds)
     jw_text(w, name, text);
 }
 
-static void write_anthropic_model(const struct srv_entry *e, struct jw *w, const char *name)
+static void write_anthropic_model(const struct srv_entry *e, const struct srv_lora *lora,
+                                  struct jw *w, const char *name)
 {
     int64_t ctx = srv_entry_ctx(e);
     jw_open(w, NULL, '{');
     jw_text(w, "type", "model");
     jw_text(w, "id", name);
     jw_text(w, "display_name", name);
-    srv_write_date(w, "created_at", e->model ? e->model->created : e->created);
+    srv_write_date(w, "created_at", created(e, lora));
     jw_text(w, "lifecycle", "active");
     jw_int(w, "max_input_tokens", ctx);
     jw_int(w, "max_tokens", ctx);
@@ -113,24 +123,33 @@ struct listing {
     const char *first, *last; /* that were written; the request's */
 };
 
+static void list_name(struct listing *l, const struct srv_entry *e, const struct srv_lora *lora,
+                      const char *name)
+{
+    int at = l->n++;
+    if (l->id && strcmp(l->id, name) != 0) return;
+    if (l->id) l->found = at;
+    if (!l->w || at < l->from || at >= l->to) return;
+    l->last = srv_request_copy(l->req, name, strlen(name) + 1);
+    if (!l->first) l->first = l->last;
+    if (srv_facts(l->req)->dialect == SRV_DIALECT_ANTHROPIC)
+        write_anthropic_model(e, lora, l->w, name);
+    else
+        write_model(e, lora, l->w, name);
+}
+
 /* With the lock of the set held. */
 static void list_names(void *ctx, const struct srv_entry *e)
 {
     struct listing *l = ctx;
-    bool anthropic = srv_facts(l->req)->dialect == SRV_DIALECT_ANTHROPIC;
-    if (!srv_entry_is_of(e, srv_facts(l->req)->only)) return;
-    for (int i = 0; e->source.names[i]; i++, l->n++) {
-        const char *name = e->source.names[i];
-        if (l->id && strcmp(l->id, name) != 0) continue;
-        if (l->id) l->found = l->n;
-        if (!l->w || l->n < l->from || l->n >= l->to) continue;
-        l->last = srv_request_copy(l->req, name, strlen(name) + 1);
-        if (!l->first) l->first = l->last;
-        if (anthropic)
-            write_anthropic_model(e, l->w, name);
-        else
-            write_model(e, l->w, name);
-    }
+    const char *only = srv_facts(l->req)->only;
+    const struct srv_models *set = &srv_facts(l->req)->app->models;
+    if (srv_entry_is_of(e, only))
+        for (int i = 0; e->source.names[i]; i++)
+            list_name(l, e, NULL, e->source.names[i]);
+    for (int i = 0; i < set->n_loras; i++)
+        if (set->loras[i].entry == e->number && srv_lora_is_of(&set->loras[i], only))
+            list_name(l, e, &set->loras[i], set->loras[i].name);
 }
 
 static void visit_names(struct listing *l)

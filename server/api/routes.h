@@ -29,6 +29,7 @@ extern const struct srv_route srv_routes_rerank[];
 extern const struct srv_route srv_routes_openapi[];
 extern const struct srv_route srv_routes_page[];
 extern const struct srv_route srv_routes_swap[];
+extern const struct srv_route srv_routes_lora[];
 
 extern const struct srv_route *const srv_route_tables[];
 
@@ -50,6 +51,7 @@ extern const struct param_field srv_fields_choose[];
 extern const struct param_field srv_fields_classify[];
 extern const struct param_field srv_fields_rerank[];
 extern const struct param_field srv_fields_swap[], srv_fields_unload[];
+extern const struct param_field srv_fields_load_lora[], srv_fields_unload_lora[];
 
 /* The JSON object of an answer while it is written. */
 struct srv_object {
@@ -78,3 +80,12 @@ void srv_write_date(struct jw *w, const char *name, int64_t seconds);
 
 /* There is none of this name, for this key at least. */
 void srv_reply_no_model(struct srv_request *req, const char *name);
+
+struct srv_lora_ask;
+
+/*
+ * Reads a list of adapters, [{"id", "scale"}], into `ret` in the order of their ids. entry: that
+ * they must be of; -1: any. Returns their number, or -1 with err.
+ */
+int srv_lora_read(struct srv_request *req, const json_t *list, int entry, struct srv_lora_ask *ret,
+                  struct param_error *err);

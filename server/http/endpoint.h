@@ -104,6 +104,12 @@ struct srv_facts {
     uint8_t tenant[32]; /* digest of the API key, zeros without one */
     const char *only;   /* the models that the key may use, see srv_models_find_of; NULL: all */
     int key_slots;      /* of eng_job_params */
+    /* The adapter that is asked for by a name, and its number; NULL: none is. */
+    const char *lora;
+    uint64_t lora_number;
+    struct eng_lora_use loras[ENG_MAX_LORAS]; /* [n_loras]: of its jobs; references */
+    int n_loras;
+    bool has_read_lora; /* the field "lora" */
     bool may_operate;   /* see struct srv_guard_verdict */
     /* Of a request whose answer must be the same whenever it is made (local.h): the seed if the
      * body has none, and the time of creation. */

@@ -41,6 +41,8 @@ static const struct request {
      "messages add_generation_prompt chat_template_kwargs", ""},
     {"LoadRequest", srv_fields_swap, NULL, ""},
     {"UnloadRequest", srv_fields_unload, NULL, ""},
+    {"LoadLoraRequest", srv_fields_load_lora, NULL, ""},
+    {"UnloadLoraRequest", srv_fields_unload_lora, NULL, ""},
 };
 
 /* The statuses that "x-errors" stands for. */

@@ -101,6 +101,8 @@ const struct param_field srv_fields_common[] = {
             "tokens of a [draft](drafts.md) at most; 0: none; the answer is the same"),
     GEN_INT("speculative.n_min", draft_min, 0, 65536, 0, NULL, "checked, no effect"),
     {GEN_ROW("speculative.p_min", PARAM_NUMBER, draft_p_min, NULL, "checked, no effect"), .max = 1},
+    GEN_FIELD("lora", PARAM_JSON, lora, "those of `/lora-adapters`",
+              "llama-server's: [adapters](adapters.md) by `id`, each with its `scale`"),
     GEN_NAME("user", PARAM_IGNORED, NULL, "accepted, no effect"),
     GEN_FIELD("request_id", PARAM_STRING, request_id, "generated",
               "answered as `x-request-id` if there is no header of that name"),
@@ -137,7 +139,6 @@ const struct param_field srv_fields_common[] = {
     GEN_REFUSED("bad_words"), GEN_REFUSED("logits_processors"), GEN_REFUSED("use_beam_search"),
     GEN_REFUSED("truncate_prompt_tokens"), GEN_REFUSED("top_n_sigma"), GEN_REFUSED("mirostat"),
     GEN_REFUSED("dry_multiplier"), GEN_REFUSED("xtc_probability"), GEN_REFUSED("dynatemp_range"),
-    GEN_REFUSED("lora"),
     /* clang-format on */
     {0},
 };
@@ -342,6 +343,7 @@ const char *srv_gen_model_name(const struct srv_facts *facts, const char *asked,
 {
     const struct srv_model *model = facts->model;
     bool tagged = facts->dialect == SRV_DIALECT_OLLAMA;
+    if (facts->lora) return facts->lora;
     if (!asked || !*asked) return model->names[0];
     for (const char *const *name = model->names; *name; name++)
         if (!strcmp(*name, asked) || (tagged && srv_is_tagged(asked, *name))) return *name;
@@ -423,6 +425,10 @@ static int check_together(const struct reading *r, struct param_error *err)
         return param_fail(err, SRV_ERR_INVALID_VALUE, "min_tokens",
                           "'min_tokens' is %lld, but max_tokens is %lld.", (long long)p->min_tokens,
                           (long long)max);
+    if (p->lora && !srv_facts(r->req)->has_read_lora &&
+        (!json_is_array(p->lora) || json_array_size(p->lora)))
+        return param_fail(err, SRV_ERR_UNSUPPORTED, "lora",
+                          "'lora' names adapters, and this server has none (--lora).");
     if (p->stream && p->prompt_logprobs >= 0)
         return param_fail(err, SRV_ERR_INVALID_VALUE, "prompt_logprobs",
                           "'prompt_logprobs' cannot be streamed.");

@@ -39,7 +39,8 @@ struct srv_gen_params {
     /* of some dialects only */
     const char *suffix, *input_prefix, *repo_name, *filename;
     int64_t n_indent, t_max_predict_ms; /* 0: none */
-    json_t *input_extra, *prompt, *messages, *options, *chat_template_kwargs, *extra, *prediction;
+    json_t *lora, *input_extra, *prompt, *messages, *options, *chat_template_kwargs, *extra,
+        *prediction;
     int64_t top_logprobs, max_tool_calls; /* -1: absent */
     int64_t draft_max, draft_min;         /* the first: -1: absent */
     double draft_p_min;

@@ -118,6 +118,8 @@ static int submit_next(struct srv_jobs *j, char *err, size_t errlen)
     memcpy(p.tenant, facts->tenant, sizeof(p.tenant));
     memcpy(&p.fair_key, p.tenant, sizeof(p.fair_key));
     p.key_slots = facts->key_slots;
+    memcpy(p.loras, facts->loras, sizeof(p.loras));
+    p.n_loras = facts->n_loras;
     job->owner = j;
     if (j->ops->describe(j->ctx, i, &p))
         return fail_with(ENG_ENOMEM, err, errlen, "The server is out of memory for this request.");

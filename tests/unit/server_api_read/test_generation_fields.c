@@ -161,7 +161,7 @@ static void test_refused_bodies(void **state)
         {"{\"logit_bias\":{\"1\":101,\"2\":100,\"3\":-100.5}}", "logit_bias",
          "of the tokens 1 is 101, 3 is -100.5, but must be between -100 and 100."},
         {"{\"top_k\":-2}", "top_k", "between -1 and 2147483647"},
-        {"{\"lora\":\"x\"}", "lora", "not supported"},
+        {"{\"lora\":\"x\"}", "lora", "has none (--lora)"},
         {"{\"suffix\":5}", "suffix", "must be a string"},
     };
     (void)state;
