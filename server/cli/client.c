@@ -292,10 +292,9 @@ int client_answer(struct client *c, const char *path, json_t *body,
     c->result = (struct client_result){.n_prompt = -1, .n_cached = -1, .n_generated = -1};
     c->result.prompt_ms = c->result.generated_ms = -1;
     complete_body(c, body);
-    char *text = json_dumps(body, JSON_COMPACT);
+    AUTO_FREE char *text = json_dumps(body, JSON_COMPACT);
     if (!text) return fail_with(-1, err, errlen, "out of memory");
     int rc = exchange(c, path, text, err, errlen);
-    free(text);
     bool stopped = atomic_load(c->stop);
     if (!rc && !stopped && !c->is_stream && !take_json(c, c->line.data, c->line.len))
         rc = fail_with(-1, err, errlen, "%s", c->problem);

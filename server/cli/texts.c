@@ -121,9 +121,10 @@ static int try(struct texts *t, const char *text)
     struct line i = {.text.max = 64, .answer.max = 1 << 20};
     buf_puts(&i.text, text);
     int rc = read_line(&t->lines, &i) || (!i.status && lines_ask(&t->lines, &i)) ? -1 : 0;
-    json_auto_t *body = parse(&i, &error, &list);
+    json_t *body = parse(&i, &error, &list);
     t->width = (int)json_array_size(list);
     if (!rc && !list) rc = lines_fail(&t->lines, "%s", json_string_value(error));
+    json_decref(body);
     buf_finish(&i.text);
     buf_finish(&i.answer);
     return rc;
