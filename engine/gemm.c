@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "engine/gemm_blas.h"
+#include "engine/kernels/convert.h"
 #include "engine/model/numerics.h"
 
 /*
@@ -224,11 +225,13 @@ static int32_t *other_corr(const struct product *p, const struct kern_tile *tile
 {
     size_t n = (size_t)(p->m->k_pad / KERN_GROUP) * (size_t)tile->n_rows;
     int from = kern_offset(p->rows->wfmt), to = kern_offset(fmt);
-    bool halves = kern_has_halves(p->rows->wfmt);
-    for (size_t i = 0; i < n; i++)
-        p->thread->corr[i] =
-            halves ? -to * (kern_low_sum(tile->corr[i]) + kern_high_sum(tile->corr[i]))
-                   : tile->corr[i] / from * to;
+    bool halves = kern_corr_of(p->rows->wfmt) == KERN_CORR_HALVES;
+    bool minima = kern_corr_of(fmt) == KERN_CORR_MINIMA;
+    for (size_t i = 0; i < n; i++) {
+        int32_t corr = tile->corr[i];
+        int sum = halves ? kern_low_sum(corr) + kern_high_sum(corr) : corr / -from;
+        p->thread->corr[i] = minima ? (int32_t)kern_bits((float)sum * tile->scale[i]) : -to * sum;
+    }
     return p->thread->corr;
 }
 
@@ -252,7 +255,8 @@ static void multiply(const struct product *p, int i, int panel, int n, const str
                             p->thread->blas);
         return;
     }
-    if (fmt != packed && !(kern_has_halves(fmt) && kern_has_halves(packed)))
+    enum kern_corr kind = kern_corr_of(fmt);
+    if (fmt != packed && (kind != kern_corr_of(packed) || kind == KERN_CORR_OFFSETS))
         tile.corr = other_corr(p, &tile, fmt);
     bool shares = p->fetches || p->ahead->range.end > p->ahead->range.first;
     int n_calls = shares && p->rows->n_tiles > 1 ? n : 1, per_call = n / n_calls;

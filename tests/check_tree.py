@@ -68,10 +68,10 @@ MAY_INCLUDE[FILTERS] = MAY_INCLUDE["server/cli"] + [r"server/cli/\w+\.h"]
 # ceiling leaves free.
 BUDGETS = {
     "base": 3421,
-    "engine/kernels": 6667,
-    "engine/model": 6650,
+    "engine/kernels": 6681,
+    "engine/model": 6651,
     "engine/kv": 2543,
-    "engine": 13075,
+    "engine": 13079,
     "tokenizer": 8557,
     "tokenizer/template": 7652,
     "tokenizer/chat": 1880,

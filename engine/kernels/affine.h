@@ -110,25 +110,28 @@ static inline float affine_head(float most, float steps, uint8_t *ret)
     return kern_f32_of_f16(h);
 }
 
-/* `bits` upper ones of each q as words of four bytes apart, then its lower four bits. */
-static inline void affine_words(const uint32_t (*q)[KERN_PANEL], int bits, uint8_t *group)
+/* The upper bits, of one half or of both, as words apart, then the quads of each q. */
+static inline void affine_words(const uint32_t (*q)[KERN_PANEL], int n_upper, uint8_t *group)
 {
+    const uint32_t bits = n_upper == 1 ? 5 : 4, rest = 8 - bits;
     uint32_t word[KERN_PANEL];
     for (int j = 0; j < 4; j++) {
         for (int n = 0; n < KERN_PANEL; n++) {
             word[n] = 0;
             for (int c = 0; c < 4; c++)
-                word[n] |= ((q[4 * j + c][n] & 15) | q[4 * j + 16 + c][n] % 16 << 4) << 8 * c;
+                word[n] |=
+                    (q[4 * j + c][n] % (1u << bits) | q[4 * j + 16 + c][n] % (1u << rest) << bits)
+                    << 8 * c;
         }
-        memcpy(group + (j + bits) * 128, word, sizeof(word));
+        memcpy(group + (j + n_upper) * 128, word, sizeof(word));
     }
-    for (int j = 0, n_q = KERN_GROUP / (bits + !bits); j < bits; j++) {
+    for (int half = 2 - n_upper; half < 2; half++, group += sizeof(word)) {
         for (int n = 0; n < KERN_PANEL; n++) {
             word[n] = 0;
-            for (int i = 0; i < n_q; i++)
-                word[n] |= q[j * n_q + i][n] >> 4 << (i % 4 * 8 + i / 4 * bits);
+            for (int i = 0; i < 16; i++)
+                word[n] |= q[half * 16 + i][n] >> rest << (i % 4 * 8 + i / 4 * 2);
         }
-        memcpy(group + j * 128, word, sizeof(word));
+        memcpy(group, word, sizeof(word));
     }
 }
 

@@ -602,7 +602,7 @@ _Static_assert(INT_MAX_ROWS == 6, "cases of few_rows");
                          size_t panel_bytes, int n_panels, const struct kern_out *out,             \
                          const struct kern_fetch *fetch)                                           \
     {                                                                                              \
-        if (kern_has_halves(fmt) || tile->n_rows <= FEW_ROWS)                                      \
+        if (fmt >= KERN_W_I4A || tile->n_rows <= FEW_ROWS)                                         \
             few_rows(fmt, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);                \
         else                                                                                       \
             int_run(fmt, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);                 \

@@ -211,11 +211,19 @@ void kern_blocks_f32(enum kern_src src, const void *row, int64_t k, float *out)
 
 /* ---- packing ------------------------------------------------------------------------------- */
 
-/* Two of four bits side by side: the quads of I4 and others, output n. */
-static void store_nibbles(const uint8_t q[KERN_GROUP], int n, uint8_t *to)
+/* Two side by side, the first of four or five bits: the quads of I4 and others, output n. */
+static void store_pairs(const uint8_t q[KERN_GROUP], int bits, int n, uint8_t *to)
 {
     for (int i = 0; i < 16; i++)
-        to[i / 4 * 128 + n * 4 + i % 4] = (uint8_t)((q[i] & 15) | q[i + 16] << 4);
+        to[i / 4 * 128 + n * 4 + i % 4] = (uint8_t)(q[i] % (1 << bits) | q[i + 16] << bits);
+}
+
+/* The bits of 16 that are left, two each. */
+static void store_upper(const uint8_t q[16], int rest, int n, uint8_t *to)
+{
+    for (int c = 0; c < 4; c++)
+        to[n * 4 + c] = (uint8_t)(q[c] >> rest | q[4 + c] >> rest << 2 | q[8 + c] >> rest << 4 |
+                                  q[12 + c] >> rest << 6);
 }
 
 /* The weights of output n into the quads of a group; returns their bytes for all outputs. */
@@ -227,25 +235,17 @@ static int store_weights(enum kern_wfmt form, const uint8_t q[KERN_GROUP], int n
         return 1024;
     }
     if (form == KERN_W_I6S) {
-        for (int i = 0; i < 8; i++) {
-            const uint8_t *c = q + i / 4 * 16 + i % 4;
-            to[i / 4 * 128 + n * 4 + i % 4] =
-                (uint8_t)(c[0] >> 4 | c[4] >> 4 << 2 | c[8] >> 4 << 4 | c[12] >> 4 << 6);
-        }
-        store_nibbles(q, n, to + 256);
+        store_upper(q, 4, n, to);
+        store_upper(q + 16, 4, n, to + 128);
+        store_pairs(q, 4, n, to + 256);
         return 768;
     }
     if (kern_quads_bytes(form) == 512) {
-        store_nibbles(q, n, to);
+        store_pairs(q, 4, n, to);
         return 512;
     }
-    store_nibbles(q, n, to + 128);
-    for (int c = 0; c < 4; c++) {
-        int bits = 0;
-        for (int j = 0; j < 8; j++)
-            bits |= (q[4 * j + c] >> 4 & 1) << j;
-        to[n * 4 + c] = (uint8_t)bits;
-    }
+    store_upper(q + 16, 3, n, to);
+    store_pairs(q, 5, n, to + 128);
     return 640;
 }
 

@@ -28,8 +28,9 @@
  *           nibble k-quad j + 4, values q + 8 in 0..15, then 32 F16 scales   576 bytes per group
  *     Those that hold the blocks of quantised files, see blocks.h, per group of 32 k:
  *     I4A   as I4, of values q; after the scales 32 F16 minima               640 bytes per group
- *     I5    [32][4] u8 with the fifth bits (bit j of byte c: k = 4j + c), the quads of
- *           I4 with the lower four of q + 16, 32 F16 scales                704 bytes per group
+ *     I5    q + 16: [32][4] u8 with the upper two bits of k-quads 4 to 7 (2j and 2j + 1:
+ *           quad j + 4), [4][32][4] u8 of five bits of k-quad j and above them the
+ *           lower three of k-quad j + 4, 32 F16 scales                     704 bytes per group
  *     I5A   as I5, of values q; after the scales 32 F16 minima               768 bytes per group
  *     I4K   in front of each 8 groups 32 F16 scales and 32 F16 scales of
  *           minima; the quads of I4A, 32 u8 scales, 32 u8 minima       576 bytes and 16 of the head
@@ -45,7 +46,8 @@
  *           packing a row stores whole vectors
  *     I8    [k_pad/32][n_rows][32] s8; scales [k_pad/32][n_rows] float; corrections
  *           [k_pad/32][n_rows] int32 = -(128 or 8, by the weights' format) * sum of the group,
- *           for the formats from I4A on both sums of 16, see kern_half_sums
+ *           for I5 and I6S both sums of 16, see kern_half_sums; for forms with minima the
+ *           sum times the scale, bits of a float
  *
  * NaN and infinity in a row of activations come out as NaN or infinity in that row, also through
  * I8.
@@ -477,18 +479,22 @@ static inline int kern_offset(enum kern_wfmt fmt)
 }
 
 /*
- * Corrections of the formats from I4A on: the sums of activations of k 0-15 in the lower and of
- * k 16-31 in the upper 16 bits of a word, each of 16 numbers up to 127.
+ * How rows are corrected for an integer format; formats of a kind other than OFFSETS share rows.
+ * HALVES: the sums of activations of k 0-15 in the lower and of k 16-31 in the upper 16 bits of a
+ * word, each of 16 numbers up to 127.
  */
-static inline bool kern_has_halves(enum kern_wfmt fmt)
+enum kern_corr { KERN_CORR_OFFSETS, KERN_CORR_HALVES, KERN_CORR_MINIMA };
+static inline enum kern_corr kern_corr_of(enum kern_wfmt fmt)
 {
-    return fmt >= KERN_W_I4A;
+    return fmt < KERN_W_I4A                        ? KERN_CORR_OFFSETS
+           : fmt == KERN_W_I5 || fmt == KERN_W_I6S ? KERN_CORR_HALVES
+                                                   : KERN_CORR_MINIMA;
 }
 
 /* Formats with a minimum. */
 static inline bool kern_has_minimum(enum kern_wfmt fmt)
 {
-    return kern_has_halves(fmt) && fmt != KERN_W_I5 && fmt != KERN_W_I6S;
+    return kern_corr_of(fmt) == KERN_CORR_MINIMA;
 }
 
 /* Bytes of a group of integers before its scales. */

@@ -140,6 +140,7 @@ static void pack_row_i8(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
 {
     size_t n_rows = (size_t)tile->n_rows;
     int offset = kern_offset(wfmt);
+    enum kern_corr kind = kern_corr_of(wfmt);
     for (int g = 0; g < k_pad / KERN_GROUP; g++) {
         int valid = k - g * KERN_GROUP;
         valid = valid < 0 ? 0 : valid > KERN_GROUP ? KERN_GROUP : valid;
@@ -151,10 +152,13 @@ static void pack_row_i8(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
             d[i] = (int8_t)q;
             sums[i / 16] += q;
         }
-        tile->scale[(size_t)g * n_rows + (size_t)row] = amax / 127.0f;
-        tile->corr[(size_t)g * n_rows + (size_t)row] = kern_has_halves(wfmt)
-                                                           ? kern_half_sums(sums[0], sums[1])
-                                                           : -offset * (sums[0] + sums[1]);
+        float scale = amax / 127.0f;
+        int sum = sums[0] + sums[1];
+        tile->scale[(size_t)g * n_rows + (size_t)row] = scale;
+        tile->corr[(size_t)g * n_rows + (size_t)row] =
+            kind == KERN_CORR_HALVES   ? kern_half_sums(sums[0], sums[1])
+            : kind == KERN_CORR_MINIMA ? (int32_t)kern_bits((float)sum * scale)
+                                       : -offset * sum;
     }
 }
 
@@ -313,7 +317,8 @@ static int weight_i6(const uint8_t *group, int j, int n, int i)
 
 static int weight_i5(const uint8_t *group, int j, int n, int i)
 {
-    return weight_i4(group + 128, j, n, i) | (group[n * 4 + i] >> j & 1) << 4;
+    int both = group[128 + (j & 3) * 128 + n * 4 + i];
+    return j < 4 ? both & 31 : both >> 5 | (group[n * 4 + i] >> 2 * (j & 3) & 3) << 3;
 }
 
 static int weight_at(enum kern_wfmt fmt, const uint8_t *group, int k, int n)
@@ -382,14 +387,17 @@ static const uint8_t *next_group(enum kern_wfmt fmt, int g, const uint8_t *group
 static float add_group(enum kern_wfmt fmt, const int8_t *a, float scale, int32_t corr,
                        const struct scales *w, const uint8_t *b, int n, float acc)
 {
-    int half[2] = {0, 0}, sums[2] = {kern_low_sum(corr), kern_high_sum(corr)};
+    int half[2] = {0, 0};
+    enum kern_corr kind = kern_corr_of(fmt);
     for (int k = 0; k < KERN_GROUP; k++)
         half[k / 16] += a[k] * weight_at(fmt, b, k, n);
-    if (!kern_has_halves(fmt)) return acc + (float)(half[0] + half[1] + corr) * scale * w->d;
-    for (int i = 0; i < 2; i++)
-        half[i] -= kern_offset(fmt) * sums[i];
+    if (kind == KERN_CORR_OFFSETS) half[0] += corr;
+    if (kind == KERN_CORR_HALVES) {
+        half[0] -= kern_offset(fmt) * kern_low_sum(corr);
+        half[1] -= kern_offset(fmt) * kern_high_sum(corr);
+    }
     acc += (float)(half[0] * w->s[0] + half[1] * w->s[1]) * scale * w->d;
-    return acc + (float)(sums[0] + sums[1]) * scale * w->min;
+    return kind == KERN_CORR_MINIMA ? acc + kern_float((uint32_t)corr) * w->min : acc;
 }
 
 static void row_int(const struct kern_tile *tile, int row, int n_groups, const uint8_t *b,

@@ -14,12 +14,13 @@
  *
  * A group of 32 k is summed exactly in integers, starting from the correction (weights are stored
  * with an offset); then (float)group times (activation scale x weight scale) is added to one f32
- * sum per output, group after group. Of forms with minima, the activations' sum times their scale
- * times the minimum is added next; of I6S both half sums are multiplied with their scales as
+ * sum per output, group after group. Of forms with minima, the correction times the minimum is
+ * added next; of I6S both half sums are multiplied with their scales as
  * integers, which stay below 2^24.
  */
 #pragma once
 
+#include "engine/kernels/convert.h"
 #include "engine/kernels/levels.h"
 #include "engine/kernels/tmpl_product.h"
 
@@ -78,24 +79,23 @@ INLINE void group_i4(const int rows, const int vecs, vi sum[INT_MAX_ROWS][MAX_VE
         dot4_end(sum[i][v], corr[i]);
 }
 
-/* Bit 4 of five: where quad j and j + 4 have it in the words of the plane. */
-INLINE vi fifth_bit(vi plane, const int j)
+/* Bits 2j and 2j + 1 of each byte as its bits `at` and at + 1. */
+INLINE vi upper_bits(vi upper, const int j, const int at)
 {
-    return vi_and(j < 4    ? vi_shl(plane, 4 - j)
-                  : j == 4 ? plane
-                           : vi_shr(plane, j - 4),
-                  vi_set1(0x10101010));
+    const int left = at - 2 * j;
+    vi v = left > 0 ? vi_shl(upper, left) : left < 0 ? vi_shr(upper, -left) : upper;
+    return vi_and(v, vi_set1((3 << at) * 0x01010101));
 }
 
-/* The same for int5: as int4, the fifth bits in a plane before it. */
+/* The same for int5: five bits and three, whose upper two are before. */
 INLINE void group_i5(const int rows, const int vecs, vi sum[INT_MAX_ROWS][MAX_VECS], const char *a,
                      const int32_t *corr, const char *b, struct fetch *fetch)
 {
-    const vi low = vi_set1(0x0f0f0f0f);
-    vi plane[MAX_VECS];
+    const vi five = vi_set1(0x1f1f1f1f), three = vi_set1(0x07070707);
+    vi upper[MAX_VECS];
     UNROLL for (int i = 0; i < rows; i++) UNROLL for (int v = 0; v < vecs; v++) sum[i][v] =
         vi_set1(corr[i]);
-    UNROLL for (int v = 0; v < vecs; v++) plane[v] = vi_load(b + v * VN * 4);
+    UNROLL for (int v = 0; v < vecs; v++) upper[v] = vi_load(b + v * VN * 4);
     loads_in_order();
     UNROLL for (int j = 0; j < 4; j++)
     {
@@ -104,8 +104,8 @@ INLINE void group_i5(const int rows, const int vecs, vi sum[INT_MAX_ROWS][MAX_VE
         UNROLL for (int v = 0; v < vecs; v++)
         {
             vi both = vi_load(b + 128 + j * 128 + v * VN * 4);
-            w[v] = vi_or(vi_and(both, low), fifth_bit(plane[v], j));
-            h[v] = vi_or(vi_and(vi_shr(both, 4), low), fifth_bit(plane[v], j + 4));
+            w[v] = vi_and(both, five);
+            h[v] = vi_or(vi_and(vi_shr(both, 5), three), upper_bits(upper[v], j, 3));
         }
         UNROLL for (int i = 0; i < rows; i++)
         {
@@ -139,8 +139,8 @@ INLINE void group_i6s(const int rows, const int vecs, vi sum[INT_MAX_ROWS][MAX_V
         UNROLL for (int t = 0; t < 2; t++) UNROLL for (int v = 0; v < vecs; v++)
         {
             vi both = vi_load(b + 256 + (j + t) * 128 + v * VN * 4);
-            w[t][v] = vi_or(vi_and(both, low), upper_bits(upper[0][v], j + t));
-            h[t][v] = vi_or(vi_and(vi_shr(both, 4), low), upper_bits(upper[1][v], j + t));
+            w[t][v] = vi_or(vi_and(both, low), upper_bits(upper[0][v], j + t, 4));
+            h[t][v] = vi_or(vi_and(vi_shr(both, 4), low), upper_bits(upper[1][v], j + t, 4));
         }
         UNROLL for (int i = 0; i < rows; i++)
         {
@@ -225,7 +225,6 @@ INLINE void int_strip(const enum kern_wfmt fmt, const int rows, const int vecs, 
 {
     const int quads = kern_quads_bytes(fmt),
               tail = kern_has_minimum(fmt) && kern_head_bytes(fmt) == 0 ? 128 : 64;
-    const float minus = kern_head_bytes(fmt) > 0 ? -1.0f : 1.0f; /* of minima */
     const char *a = tile->data;
     const float *scale = tile->scale;
     const int32_t *corr = tile->corr;
@@ -239,9 +238,11 @@ INLINE void int_strip(const enum kern_wfmt fmt, const int rows, const int vecs, 
         vf_set1(0.0f);
     for (int g = 0; g < n_groups; g++) {
         vi sum[INT_MAX_ROWS][MAX_VECS], high[INT_MAX_ROWS][MAX_VECS];
-        if (kern_head_bytes(fmt) > 0 && g % KERN_HEAD_GROUPS == 0)
-            b = load_head(fmt, vecs, &s, b, column);
         fetch_turn(&fetch);
+        if (kern_head_bytes(fmt) > 0 && g % KERN_HEAD_GROUPS == 0) {
+            fetch_lines(&fetch, kern_head_bytes(fmt) / 64);
+            b = load_head(fmt, vecs, &s, b, column);
+        }
         int_group(fmt, rows, vecs, sum, high, a, corr, b + column * 4, &fetch);
         load_scales(fmt, vecs, &s, b + quads, column);
         if (fmt == KERN_W_I6S)
@@ -251,10 +252,10 @@ INLINE void int_strip(const enum kern_wfmt fmt, const int rows, const int vecs, 
             vf_fma(vf_of_int(sum[i][v]), vf_mul(vf_set1(scale[i]), s.w[v]), total[i][v]);
         if (kern_has_minimum(fmt)) UNROLL for (int i = 0; i < rows; i++)
             {
-                int all = kern_low_sum(corr[i]) + kern_high_sum(corr[i]);
-                vf x = vf_set1(minus * (float)all * scale[i]);
+                vf x = vf_set1(kern_float((uint32_t)corr[i]));
                 UNROLL for (int v = 0; v < vecs; v++) total[i][v] =
-                    vf_fma(x, s.min[v], total[i][v]);
+                    kern_head_bytes(fmt) > 0 ? vf_fnma(x, s.min[v], total[i][v])
+                                             : vf_fma(x, s.min[v], total[i][v]);
             }
         a += 32 * n_rows;
         scale += n_rows;

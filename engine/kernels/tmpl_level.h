@@ -49,7 +49,7 @@ DEFINE_KV(kv)
     [KERN_A_F32] = {[KERN_W_F32] = 7, [KERN_W_BF16] = 4, [KERN_W_B12] = 4, [KERN_W_F16] = 4}
 #define PART_FETCH_I8                                                                              \
     [KERN_A_I8] = {[KERN_W_I8] = 6,  [KERN_W_I4] = 4,  [KERN_W_I4A] = 4, [KERN_W_I5] = 5,          \
-                   [KERN_W_I5A] = 5, [KERN_W_I4K] = 4, [KERN_W_I5K] = 5, [KERN_W_I6S] = 5}
+                   [KERN_W_I5A] = 5, [KERN_W_I4K] = 4, [KERN_W_I5K] = 4, [KERN_W_I6S] = 5}
 #define PART_FETCH                                                                                 \
     .fetch_rows = {                                                                                \
         PART_FETCH_F32,                                                                            \

@@ -181,7 +181,8 @@ static void pack_row_i8(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
     size_t n_rows = (size_t)tile->n_rows;
     char *d = (char *)tile->data + KERN_GROUP * row;
     float *scale = tile->scale + row;
-    int32_t *corr = tile->corr + row, offset = kern_offset(wfmt);
+    enum kern_corr kind = kern_corr_of(wfmt);
+    int32_t *corr = tile->corr + row, offset = kind == KERN_CORR_MINIMA ? -1 : kern_offset(wfmt);
     int i = 0;
 #ifdef VI_FOURS
     for (; k - i >= 4 * KERN_GROUP; i += 4 * KERN_GROUP, d += 128 * n_rows) {
@@ -195,9 +196,14 @@ static void pack_row_i8(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
         scale += n_rows;
         corr += n_rows;
     }
-    if (kern_has_halves(wfmt))
+    if (kind == KERN_CORR_HALVES)
         pack_half_sums((char *)tile->data + KERN_GROUP * row, n_rows, k_pad / KERN_GROUP,
                        tile->corr + row);
+    for (; kind == KERN_CORR_MINIMA && i > 0; i -= KERN_GROUP) {
+        scale -= n_rows;
+        corr -= n_rows;
+        *corr = (int32_t)kern_bits((float)*corr * *scale);
+    }
 }
 
 /* ---- pages of the KV cache: other threads may be writing the neighbouring slots ------------ */

@@ -135,16 +135,6 @@ INLINE vf word_half(vi w, const int odd)
     return vf_of_bits(odd ? vi_high_halves(w) : vi_shl(w, 16));
 }
 
-/* Of an I6 panel: two bits of each byte, those of quad j of four, to their place in its weights. */
-INLINE vi upper_bits(vi upper, const int j)
-{
-    vi v = j == 0   ? vi_shl(upper, 4)
-           : j == 1 ? vi_shl(upper, 2)
-           : j == 3 ? vi_shr(upper, 2)
-                    : upper;
-    return vi_and(v, vi_set1(0x30303030));
-}
-
 #ifdef BF16_ROW_MAJOR
 enum { DOT_ROW_MAJOR = 1 };
 #else

@@ -57,7 +57,8 @@ static inline enum kern_wfmt eng_mat_format(const struct eng_mat *m, int panel)
 /* The format that rows are packed for: half sums give the corrections of any other. */
 static inline enum kern_wfmt eng_mat_rows_format(const struct eng_mat *m)
 {
-    return m->n_fine > 0 && kern_has_halves(m->fine_fmt) ? m->fine_fmt : m->fmt;
+    bool alike = m->n_fine == 0 || kern_corr_of(m->fmt) == kern_corr_of(m->fine_fmt);
+    return alike ? m->fmt : KERN_W_I6S;
 }
 
 /* Bytes from the first panel to `panel`; of n_panels, those of all. */

@@ -229,7 +229,7 @@ static void random_blocks_panel(enum kern_wfmt fmt, int k_pad, void *panel)
 static void random_panel(enum kern_wfmt fmt, int k, int k_pad, void *panel)
 {
     const void *rows[KERN_PANEL];
-    if (kern_has_halves(fmt) || fmt == KERN_W_I4) {
+    if (fmt >= KERN_W_I4) {
         random_blocks_panel(fmt, k_pad, panel);
         return;
     }
@@ -506,7 +506,7 @@ static void check_against_ref(const struct case_data *d, int row)
             size += fabs((double)w[i] * (double)d->x[row][i]);
         free(w);
         double bound = size * (8 + 2 * sqrt(d->k)) * 0x1p-24 + 1e-30;
-        if (kern_has_halves(d->p.w)) bound *= 32; /* minima cancel weights */
+        if (d->p.w >= KERN_W_I4A) bound *= 32; /* minima cancel weights */
         check(fabs((double)want[n] - (double)d->alone[row][n]) <= bound, "matmul",
               "formats %d x %d k %d output %d: %.9g, reference %.9g", (int)d->p.a, (int)d->p.w,
               d->k, n, (double)d->alone[row][n], (double)want[n]);
