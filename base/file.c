@@ -79,6 +79,18 @@ bool file_is_exposed(const char *path, unsigned *ret_mode)
     return true;
 }
 
+int file_write_all(int fd, const void *data, size_t n)
+{
+    for (const uint8_t *from = data; n > 0;) {
+        ssize_t got = write(fd, from, n);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return FILE_EIO;
+        from += got;
+        n -= (size_t)got;
+    }
+    return 0;
+}
+
 void file_close(int *fd)
 {
     int error = errno;

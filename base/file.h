@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Files that are read: opened, checked, loaded whole or in parts. Only regular files are read; a
- * pipe, a device or a directory in place of one is an error at once and never blocks. Sizes are
- * checked before anything is allocated.
+ * Files that are read: opened, checked, loaded whole or in parts; and files that are written. Only
+ * regular files are read; a pipe, a device or a directory in place of one is an error at once and
+ * never blocks. Sizes are checked before anything is allocated.
  *
  * A file is DIR/NAME; dir NULL: NAME is the whole path. Any thread. Errors are a negative enum
  * file_error with a sentence that begins with the path; err is written only with an error.
@@ -30,6 +30,9 @@ const char *file_reason(const char *path, char *buf, size_t size);
 /* Opens a file for reading. *ret_fd is owned (close). */
 int file_open(const char *dir, const char *name, int *ret_fd, int64_t *ret_bytes, char *err,
               size_t errlen);
+
+/* Writes all n bytes where the file is, or FILE_EIO with errno. */
+int file_write_all(int fd, const void *data, size_t n);
 
 /* Closes *fd unless it is -1, and makes it -1; errno stays. */
 void file_close(int *fd);

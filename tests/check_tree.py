@@ -67,10 +67,10 @@ MAY_INCLUDE[FILTERS] = MAY_INCLUDE["server/cli"] + [r"server/cli/\w+\.h"]
 # folder -> the most lines of its .c and .h files. A change that needs more takes them from another room, or from what the
 # ceiling leaves free.
 BUDGETS = {
-    "base": 3421,
+    "base": 3436,
     "engine/kernels": 6681,
     "engine/model": 6651,
-    "engine/kv": 2543,
+    "engine/kv": 2530,
     "engine": 13079,
     "tokenizer": 8557,
     "tokenizer/template": 7652,
@@ -80,7 +80,7 @@ BUDGETS = {
     "tokenizer/grammar/schema": 4481,
     "tokenizer/tools": 5178,
     "server": 1943,
-    "server/hub": 4553,
+    "server/hub": 4540,
     "server/grammars": 1151,
     "server/models": 6303,
     "server/config": 1923,
@@ -90,7 +90,7 @@ BUDGETS = {
     "server/api/write": 2644,
     "server/api/pooled": 2030,
     "server/api": 4273,
-    "server/cli": 5878,
+    "server/cli": 5873,
 }
 PAGE = "server/api/page.html"
 # The template room in layers, lowest first: a file includes headers of its own layer and of lower ones.

@@ -66,19 +66,6 @@ struct extent_store {
 
 /* ---- the directory ------------------------------------------------------------------------- */
 
-static int write_all(int fd, const void *data, size_t n)
-{
-    const uint8_t *p = data;
-    while (n > 0) {
-        ssize_t got = write(fd, p, n);
-        if (got < 0 && errno == EINTR) continue;
-        if (got <= 0) return ENG_EIO;
-        p += got;
-        n -= (size_t)got;
-    }
-    return 0;
-}
-
 /* A new file to be renamed: of this user alone, with a name that no other writer has. */
 static int open_temporary(const struct extent_store *s, const char *folder, mode_t mode,
                           char path[PATH_BYTES])
@@ -101,7 +88,7 @@ static int make_secret(const struct extent_store *s)
     int fd = open_temporary(s, "", 0600, path), rc = ENG_EIO;
     if (fd < 0) return rc;
     if (getrandom(secret, sizeof(secret), 0) == sizeof(secret) &&
-        write_all(fd, secret, sizeof(secret)) == 0 && fsync(fd) == 0 &&
+        file_write_all(fd, secret, sizeof(secret)) == 0 && fsync(fd) == 0 &&
         (linkat(s->fd, path, s->fd, "secret", 0) == 0 || errno == EEXIST))
         rc = 0;
     int error = errno;
@@ -293,9 +280,9 @@ static int write_parts(const struct extent_store *s, const struct extent *x, con
     u.h.sum = header_sum(s, &u.h);
     int fd = open_temporary(s, folder, x->for_a_day ? 0400 : 0600, temporary);
     if (fd < 0) return ENG_EIO;
-    int rc = write_all(fd, u.bytes, sizeof(u.bytes));
+    int rc = file_write_all(fd, u.bytes, sizeof(u.bytes));
     for (int i = 0; rc == 0 && i < parts->n; i++)
-        rc = write_all(fd, data[i], parts->bytes);
+        rc = file_write_all(fd, data[i], parts->bytes);
     if (close(fd) || rc || renameat(s->fd, temporary, s->fd, path)) {
         unlinkat(s->fd, temporary, 0);
         return ENG_EIO;

@@ -62,11 +62,6 @@ static const char *last_entries(const struct buf *text, int n)
     return p;
 }
 
-static int write_all(int fd, const char *text, size_t len)
-{
-    return write(fd, text, len) == (ssize_t)len ? 0 : -1;
-}
-
 /* Writes the last entries and the new line to a new file in place of the old one. */
 static int replace_history(const char *path, const struct buf *text, const struct buf *line)
 {
@@ -75,8 +70,8 @@ static int replace_history(const char *path, const struct buf *text, const struc
     snprintf(beside, sizeof(beside), "%s.new", path);
     AUTO(file_close) int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (fd < 0) return -1;
-    int rc = write_all(fd, kept, (size_t)(text->data + text->len - kept));
-    if (!rc) rc = write_all(fd, line->data, line->len);
+    int rc = file_write_all(fd, kept, (size_t)(text->data + text->len - kept));
+    if (!rc) rc = file_write_all(fd, line->data, line->len);
     return rc || rename(beside, path) ? -1 : 0;
 }
 
@@ -98,7 +93,7 @@ static void keep(const char *path, const char *entry)
         if (is_full || !whole)
             replace_history(path, &text, &line);
         else
-            write_all(fd, line.data, line.len);
+            file_write_all(fd, line.data, line.len);
     }
 }
 

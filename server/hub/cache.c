@@ -240,19 +240,6 @@ static char *read_and_close(int fd, size_t max_bytes, size_t *ret_len)
     return text;
 }
 
-/* Writes the whole file or none; -1 with errno. */
-static int write_all(int fd, const char *text, size_t len)
-{
-    while (len) {
-        ssize_t n = write(fd, text, len);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return -1;
-        text += n;
-        len -= (size_t)n;
-    }
-    return 0;
-}
-
 static void temporary_name(char buf[TEMPORARY_SIZE])
 {
     char digits[9];
@@ -281,7 +268,7 @@ static int write_file(const struct hub_cache *c, const char *path, const char *t
     if (folder < 0) return -1;
     AUTO(file_close)
     int fd = openat(c->repo_fd, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    int rc = fd < 0 || write_all(fd, text, len) ? -1 : fsync(fd);
+    int rc = fd < 0 || file_write_all(fd, text, len) ? -1 : fsync(fd);
     return fd < 0 ? rc : end_temporary(c, temporary, rc, folder, name);
 }
 
@@ -471,7 +458,7 @@ static int copy_blob(const struct hub_cache *c, const struct hub_file *f, const 
     ssize_t n = from < 0 || to < 0 || !piece ? -1 : 1;
     while (n > 0) {
         n = read(from, piece, COPY_BYTES);
-        if (n > 0 && write_all(to, piece, (size_t)n)) n = -1;
+        if (n > 0 && file_write_all(to, piece, (size_t)n)) n = -1;
     }
     return n < 0 ? -1 : 0;
 }
