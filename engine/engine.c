@@ -93,7 +93,7 @@ struct eng {
     struct encode_queue *encode; /* of an encoder, instead of sched */
     struct inbox *inbox;         /* of the one that there is */
     struct drafters drafters;
-    atomic_llong lora_left;     /* of p.lora_bytes */
+    struct eng_lora_memory lora_memory;
     struct calibrate_text text; /* of models on int4, once read_text was called */
     bool has_text;
     bool repeatable; /* BLAS gives the same bits whatever the batch, or is not used */
@@ -192,7 +192,8 @@ static int check_coding(const struct eng *e, char *err, size_t errlen)
 static int choose(struct eng *e, char *err, size_t errlen)
 {
     int rc = settle_params(e, err, errlen);
-    atomic_init(&e->lora_left, e->p.lora_bytes);
+    e->lora_memory.whole = e->p.lora_bytes;
+    atomic_init(&e->lora_memory.left, e->p.lora_bytes);
     if (!rc) rc = choose_kernels(e, err, errlen);
     if (!rc) rc = check_coding(e, err, errlen);
     return rc ? rc : choose_gemm(e, err, errlen);
@@ -834,10 +835,10 @@ const struct eng_info *eng_info(const struct eng *e)
 int eng_lora_open(struct eng *e, const char *dir, struct eng_lora **ret, char *err, size_t errlen)
 {
     char why[512];
-    int rc =
-        e->p.lora_bytes == 0
-            ? fail_with(ENG_EUNSUPPORTED, why, sizeof(why), "there is no memory for adapters")
-            : eng_adapter_open(ret, e->model, dir, e->p.lora_rank, &e->lora_left, why, sizeof(why));
+    int rc = e->p.lora_bytes == 0
+                 ? fail_with(ENG_EUNSUPPORTED, why, sizeof(why), "there is no memory for adapters")
+                 : eng_adapter_open(ret, e->model, dir, e->p.lora_rank, &e->lora_memory, why,
+                                    sizeof(why));
     return rc ? fail_with(rc, err, errlen, "adapter %.200s: %s", dir, why) : 0;
 }
 

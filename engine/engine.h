@@ -209,7 +209,7 @@ int eng_check_gguf(const struct gguf *g, char *err, size_t errlen);
  * Reads a LoRA adapter of a directory (PEFT's files) for jobs of this engine, which has lora_bytes
  * of memory for all that are open. Blocks for the time of reading; any thread, while jobs run.
  * Returns owned: eng_lora_close, at any time before eng_close; jobs that use it keep it until they
- * end. ENG_ENOMEM: the memory is taken, or too small; else as of a model, in one sentence.
+ * end. ENG_EQUEUEFULL: others have the memory; else as of a model, in one sentence.
  */
 int eng_lora_open(struct eng *e, const char *dir, struct eng_lora **ret, char *err, size_t errlen);
 void eng_lora_close(struct eng_lora *lora); /* NULL is fine */

@@ -86,10 +86,10 @@ static int check_config(struct opening *o)
     return 0;
 }
 
-/* Python's \d, which POSIX does not have. */
-static bool write_regex(char *to, size_t size, const char *before, const char *pattern)
+/* The pattern of the end of a path, with Python's \d, which POSIX does not have. */
+static bool write_regex(char *to, size_t size, const char *pattern)
 {
-    size_t n = (size_t)snprintf(to, size, "%s(", before);
+    size_t n = (size_t)snprintf(to, size, "^(.*\\.)?(");
     for (const char *p = pattern; *p && n + 8 < size; p++) {
         bool digit = p[0] == '\\' && p[1] == 'd';
         n += (size_t)snprintf(to + n, size - n, digit ? "[0-9]" : "%.*s",
@@ -101,12 +101,13 @@ static bool write_regex(char *to, size_t size, const char *before, const char *p
     return true;
 }
 
-/* Whether a regular expression fits a module's path, or with `tail` the end of it. */
-static bool fits(struct opening *o, const char *pattern, bool tail, const char *path)
+/* Whether a regular expression fits the end of a module's path. Groups that are repeated a number
+ * of times are not taken: nested ones would need any amount of memory. */
+static bool fits(struct opening *o, const char *pattern, const char *path)
 {
     char text[2 * NAME_BYTES + 16];
     regex_t re;
-    if (!write_regex(text, sizeof(text), tail ? "^(.*\\.)?" : "^", pattern) || strstr(text, "(?") ||
+    if (!write_regex(text, sizeof(text), pattern) || strstr(text, "(?") || strstr(text, "){") ||
         regcomp(&re, text, REG_EXTENDED | REG_NOSUB)) {
         eng_report_problem(&o->report, ENG_EUNSUPPORTED,
                            "%s: the pattern %.200s is too long or not a POSIX regular expression",
@@ -118,11 +119,9 @@ static bool fits(struct opening *o, const char *pattern, bool tail, const char *
     return found;
 }
 
-/* Whether a list of names, or a pattern, has a module. */
-static bool lists(struct opening *o, const json_t *list, const char *path)
+/* Whether a list of names has a module. */
+static bool lists(const json_t *list, const char *path)
 {
-    const char *pattern = json_string_value(list);
-    if (pattern) return strcmp(pattern, "all-linear") == 0 || fits(o, pattern, false, path);
     for (size_t i = 0; i < json_array_size(list); i++) {
         const char *name = json_string_value(json_array_get(list, i));
         size_t n = name ? strlen(name) : 0, len = strlen(path);
@@ -156,7 +155,7 @@ static double module_number(struct opening *o, const char *patterns, const char 
         if (!json_is_number(value))
             eng_report_problem(&o->report, ENG_EINVAL, "%s: %s of %.200s is not a number",
                                config_name, patterns, pattern);
-        if (o->report.rc || fits(o, pattern, true, path)) return json_number_value(value);
+        if (o->report.rc || fits(o, pattern, path)) return json_number_value(value);
     }
     return json_number_value(json_object_get(o->config, common));
 }
@@ -187,9 +186,10 @@ static int take_target(struct opening *o, struct site *s, const struct eng_tenso
     struct eng_tensor *b = eng_weights_find(o->weights, name);
     if (!a || !b) return 0; /* one alone is found as unused */
     a->used = b->used = true;
-    const json_t *out = json_object_get(o->config, "exclude_modules");
-    if (out && !json_is_null(out) && lists(o, out, path)) return 0;
-    if (!lists(o, json_object_get(o->config, "target_modules"), path) ||
+    if (lists(json_object_get(o->config, "exclude_modules"), path)) return 0;
+    /* A pattern, or "all-linear", is Python's to read: the tensors are those of its modules. */
+    const json_t *targets = json_object_get(o->config, "target_modules");
+    if ((!json_is_string(targets) && !lists(targets, path)) ||
         !has_layer(json_object_get(o->config, "layers_to_transform"), path))
         return refuse_tensor(o, a, ENG_EINVAL,
                              "target_modules and layers_to_transform leave it out");
@@ -360,11 +360,16 @@ static int make_arena(struct opening *o, struct eng_lora *lora)
     if (used == 0)
         return eng_report_problem(&o->report, ENG_EINVAL, "%s: no pair of tensors is used",
                                   tensors_name);
-    if (atomic_fetch_sub(lora->left, (long long)used) < (long long)used) {
-        atomic_fetch_add(lora->left, (long long)used);
+    struct eng_lora_memory *memory = lora->memory;
+    if ((long long)used > memory->whole)
+        return eng_report_problem(&o->report, ENG_ENOMEM,
+                                  "it takes %lld KiB; --lora-memory is %lld KiB",
+                                  (long long)(used >> 10), memory->whole >> 10);
+    if (atomic_fetch_sub(&memory->left, (long long)used) < (long long)used) {
+        atomic_fetch_add(&memory->left, (long long)used);
         return eng_report_problem(
-            &o->report, ENG_ENOMEM, "it takes %lld KiB, and %lld KiB are left of --lora-memory",
-            (long long)(used >> 10), (long long)atomic_load(lora->left) >> 10);
+            &o->report, ENG_EQUEUEFULL, "it takes %lld KiB, and %lld KiB are left of --lora-memory",
+            (long long)(used >> 10), (long long)atomic_load(&memory->left) >> 10);
     }
     lora->arena_bytes = used;
     uint8_t *base = lora->arena = eng_arena_map(used);
@@ -527,13 +532,13 @@ static int open_lora(struct opening *o, struct eng_lora *lora, const char *dir)
 }
 
 int eng_adapter_open(struct eng_lora **ret, const struct eng_model *m, const char *dir,
-                     int max_rank, atomic_llong *left, char *err, size_t errlen)
+                     int max_rank, struct eng_lora_memory *memory, char *err, size_t errlen)
 {
     struct opening o = {.m = m, .report = {.err = err, .errlen = errlen}, .max_rank = max_rank};
     struct eng_lora *lora = calloc(1, sizeof(*lora));
     if (!lora) return eng_report_problem(&o.report, ENG_ENOMEM, "no memory for the adapter");
     atomic_init(&lora->refs, 1);
-    lora->left = left;
+    lora->memory = memory;
     int rc = open_lora(&o, lora, dir);
     json_decref(o.config);
     eng_weights_close(o.weights);
@@ -555,7 +560,7 @@ void eng_lora_unref(struct eng_lora *lora)
 {
     if (!lora || atomic_fetch_sub_explicit(&lora->refs, 1, memory_order_acq_rel) > 1) return;
     eng_arena_unmap(lora->arena, lora->arena_bytes);
-    atomic_fetch_add(lora->left, (long long)lora->arena_bytes);
+    atomic_fetch_add(&lora->memory->left, (long long)lora->arena_bytes);
     free(lora->pairs);
     free(lora);
 }

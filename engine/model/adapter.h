@@ -28,6 +28,12 @@ struct eng_lora_pair {
     const float *factors; /* [a.n_out]: alpha over the rank, or over its root, of each row of A */
 };
 
+/* Bytes for the packed adapters of a model: all, and those that none has. */
+struct eng_lora_memory {
+    long long whole;
+    atomic_llong left;
+};
+
 struct eng_lora {
     atomic_int refs;
     struct eng_lora_pair *pairs; /* [n_layers * ENG_LORA_SITES + 1] */
@@ -35,17 +41,17 @@ struct eng_lora {
     uint8_t fingerprint[16]; /* of its tensors and configuration */
     void *arena;
     size_t arena_bytes;
-    atomic_llong *left; /* of eng_adapter_open */
+    struct eng_lora_memory *memory;
 };
 
 /*
  * Reads and packs the adapter of a directory. The model was opened with `adapters` and filled.
- * max_rank: of one target. left: bytes of memory for adapters, from which the packed ones are taken
- * until the last reference goes. Returns owned: eng_lora_unref; or a negative enum
- * eng_error, and one sentence that names the directory, key or tensor.
+ * max_rank: of one target. memory: its bytes are taken from there until the last reference goes.
+ * Returns owned: eng_lora_unref; or a negative enum eng_error, and one sentence that names the
+ * directory, key or tensor. ENG_EQUEUEFULL: it fits when others have gone.
  */
 int eng_adapter_open(struct eng_lora **ret, const struct eng_model *m, const char *dir,
-                     int max_rank, atomic_llong *left, char *err, size_t errlen);
+                     int max_rank, struct eng_lora_memory *memory, char *err, size_t errlen);
 
 /* The place of a packed matrix among the pairs; -1: it cannot be adapted. */
 int eng_lora_site_of(const struct eng_model *m, const struct eng_mat *mat);

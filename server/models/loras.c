@@ -168,18 +168,15 @@ const char *srv_loras_used(struct srv_models *set, char *buf, size_t size)
 /* ---- opening ------------------------------------------------------------------------------- */
 
 /* Closes the least recently used adapter of a model that no request uses. Returns false if there is
- * none; *ret_used then is whether requests use any. */
-static bool close_oldest(struct srv_models *set, const struct srv_model *m, bool *ret_used)
+ * none. */
+static bool close_oldest(struct srv_models *set, const struct srv_model *m)
 {
     struct srv_lora *oldest = NULL;
-    *ret_used = false;
     HOLD(&set->lock);
     for (int i = 0; i < set->n_loras; i++) {
         struct srv_lora *l = &set->loras[i];
-        if (!l->lora || l->of != m) continue;
-        if (eng_lora_is_shared(l->lora))
-            *ret_used = true;
-        else if (!oldest || l->used_us < oldest->used_us)
+        if (l->lora && l->of == m && !eng_lora_is_shared(l->lora) &&
+            (!oldest || l->used_us < oldest->used_us))
             oldest = l;
     }
     if (oldest) close_lora(oldest);
@@ -190,17 +187,16 @@ static int open_lora(struct srv_models *set, struct srv_model *m, const char *di
                      struct eng_lora **ret, char *err, size_t errlen)
 {
     uint64_t start_us = clock_now_us();
-    bool used = false;
     int rc;
     do
         rc = eng_lora_open(m->engine, dir, ret, err, errlen);
-    while (rc == ENG_ENOMEM && close_oldest(set, m, &used));
+    while (rc == ENG_EQUEUEFULL && close_oldest(set, m));
     if (rc)
         srv_log(SRV_LOG_ERROR, "adapters: %s cannot be opened: %s", dir, err);
     else
         srv_log(SRV_LOG_INFO, "adapters: %s is open, %.1f ms", dir,
                 (double)(clock_now_us() - start_us) * 1e-3);
-    if (rc != ENG_ENOMEM || !used) return rc;
+    if (rc != ENG_EQUEUEFULL) return rc;
     return fail_with(ENG_EQUEUEFULL, err, errlen, "other requests use the memory for adapters");
 }
 

@@ -25,6 +25,8 @@ REFUSED = {
     "target_modules": ["k_proj"], "layers_to_transform": [1], "lora_alpha": "8",
     "rank_pattern": {"q_proj": 5}, "alpha_pattern": {"(?=q)": 5},
 }
+# Python's alone, as trainers write it; it is not evaluated
+PATTERN = r"(?:\bmodel\.layers\.[\d]{1,}\.(?:self_attn|mlp)\.(?:(?:q_proj|v_proj)))"
 SAID = {"r": "rank 65", "rank_pattern": "rank", "alpha_pattern": "POSIX"}
 
 
@@ -62,7 +64,7 @@ def changed_tensors(tensors):
 
 
 def refusals(base, adapter):
-    """Problems of what must be refused by name."""
+    """Problems of what must be refused by name, and of a pattern that must not."""
     problems = []
     with tempfile.TemporaryDirectory() as tmp:
         said = []
@@ -70,6 +72,8 @@ def refusals(base, adapter):
             config = json.load(f)
         tensors = read_tensors(os.path.join(adapter, "adapter_model.safetensors"))
         said.append(("alpha_pattern of q_proj", {**config, "alpha_pattern": {"q_proj": "8"}}, tensors))
+        said.append(("POSIX", {**config, "alpha_pattern": {"((q{9}){9}){9}": 5}}, tensors))
+        said.append(("", {**config, "target_modules": PATTERN}, tensors))
         for key, value in REFUSED.items():
             said.append((SAID.get(key, key), {**config, key: value}, tensors))
         said += [(text, config, changed) for text, changed in changed_tensors(tensors)]
@@ -86,7 +90,7 @@ def refusals(base, adapter):
         texts = [s[0] for s in said] + ["adapter_model.bin", "adapter_config.json"]
         answers = score(base, [{"ids": [1], "lora": {d: 1}} for d in directories])
         for text, answer in zip(texts, answers):
-            if text not in answer.get("error", ""):
+            if text not in answer.get("error", "") or bool(text) != ("error" in answer):
                 problems.append(f"not refused for {text}: {answer}")
     return problems
 
