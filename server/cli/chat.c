@@ -30,6 +30,7 @@
 #include "server/cli/client.h"
 #include "server/cli/interrupt.h"
 #include "server/config/config.h"
+#include "server/log.h"
 #include "server/models/lookup.h"
 
 enum {
@@ -611,6 +612,7 @@ static int open_local(struct chat *c)
 int srv_cmd_chat(const struct srv_config *config)
 {
     struct chat c = {.config = config, .settings = *config, .status = EXIT_SUCCESS};
+    srv_log_init("text", "warning");
     c.interactive = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && !config->json;
     /* Widths of characters and the editor need a UTF-8 locale; numbers stay those of C. */
     if (!setlocale(LC_CTYPE, "") || strcmp(nl_langinfo(CODESET), "UTF-8") != 0)

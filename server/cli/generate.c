@@ -18,6 +18,7 @@
 #include "server/cli/cli.h"
 #include "server/cli/client.h"
 #include "server/config/config.h"
+#include "server/log.h"
 
 enum { DEFAULT_TOKENS = 128 };
 
@@ -122,6 +123,7 @@ static void print_statistics(const struct generation *g)
 int srv_cmd_generate(const struct srv_config *config)
 {
     struct generation g = {.config = *config};
+    srv_log_init("text", "warning");
     int rc = generate(&g);
     if (rc)
         shown_line(stderr, "hearth: %s", g.err);

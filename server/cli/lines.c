@@ -16,6 +16,7 @@
 #include "engine/engine.h"
 #include "server/http/api_error.h"
 #include "server/http/request.h"
+#include "server/log.h"
 #include "server/models/served_model.h"
 #include "server/models/set.h"
 
@@ -245,6 +246,7 @@ int lines_run(struct lines *l)
 
 int lines_open(struct lines *l, const struct srv_config *config)
 {
+    srv_log_init("text", "warning");
     l->held = calloc(MAX_HELD, sizeof(*l->held));
     if (!l->held) return lines_fail(l, "no memory");
     if (offline_open(&l->offline, config, l->err, sizeof(l->err))) return -1;

@@ -13,7 +13,6 @@
 #include "base/clock.h"
 #include "base/sha256.h"
 #include "base/thread.h"
-#include "server/log.h"
 #include "server/models/loader.h"
 
 enum {
@@ -37,7 +36,6 @@ int offline_open(struct offline *o, const struct srv_config *config, char *err, 
     *o = (struct offline){.config = *config};
     o->config.queue_timeout_ms = o->config.request_timeout_ms = o->config.max_connections = 0;
     o->config.pull = false; /* it was done */
-    srv_log_init("text", "warning");
     srv_core_init(&o->core, &o->config);
     pthread_mutex_init(&o->lock, NULL);
     thread_cond_init(&o->changed);

@@ -24,7 +24,8 @@ struct offline {
     bool is_open, woken;
 };
 
-/* Loads the models of the start. config: after srv_budget_settle. Returns 0, or -1 with err. */
+/* Loads the models of the start. config: after srv_budget_settle. The log is set up, once for all.
+ * Returns 0, or -1 with err. */
 int offline_open(struct offline *o, const struct srv_config *config, char *err, size_t errlen);
 
 /* After srv_local_end of every request. Ends the process where a disk does not answer. Zeroed is
