@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What is released at the end of the block, on every way out of it:
+ * Variables that are released at the end of their block, on every way out of it:
  *
  *   AUTO(buf_finish) struct buf b;     made by an init function before anything can return
  *   AUTO_FREE char *text = NULL;       for each variable of the declaration

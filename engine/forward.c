@@ -1059,7 +1059,7 @@ static void take_lists(struct fwd *f, struct scratch *s)
     f->phases = scratch_take(s, (size_t)f->max_ops, sizeof(struct pool_phase));
 }
 
-/* What adapters need. */
+/* Memory for the products of adapters. */
 static void take_loras(struct fwd *f, struct scratch *s)
 {
     const struct eng_layer *l = &f->p.model->layers[0];

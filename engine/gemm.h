@@ -101,7 +101,7 @@ void gemm_panels(const struct eng_model *model, const struct eng_mat *m,
                  const struct gemm_ahead *ahead, const struct gemm_thread *thread);
 
 /*
- * What is added to gate and up before they are combined, by add: n panels from `panel` on of some
+ * A sum for gate and up before they are combined: `add` adds it to n panels from `panel` on of some
  * rows, whose sums are at `out`. rows not NULL: gets the results as f32, [rows][ld].
  */
 struct gemm_delta {

@@ -138,7 +138,7 @@ static void *copy_list(struct copy *c, const void *from, int64_t n, size_t size)
     return to ? memcpy(to, from, (size_t)n * size) : NULL;
 }
 
-/* What is parked and guides come first and need 8-byte alignment, all other elements 4. */
+/* Parked choices and guides come first and need 8-byte alignment, all other elements 4. */
 _Static_assert(sizeof(struct job_parked) % sizeof(int64_t) == 0, "guides are aligned");
 _Static_assert(sizeof(struct eng_guide) % sizeof(int32_t) == 0, "guides keep words aligned");
 _Static_assert(sizeof(struct eng_bias) % sizeof(int32_t) == 0, "so do biases");

@@ -56,7 +56,7 @@ static struct draft_text text_of(const struct seq *s)
                                p->n_prediction};
 }
 
-/* What the choice gave before it was parked. */
+/* The sequence goes on from where its choice was parked. */
 static void resume(struct seq *s, const struct job_parked *p)
 {
     const struct eng_job *job = s->job;

@@ -48,8 +48,8 @@ static void set_model(struct srv_request *req, struct srv_model *m)
 
 /* ---- adapters ------------------------------------------------------------------------------ */
 
-/* What the request asks for: by the model's name, by its field, or what is usual. Returns the
- * number of adapters, or -1 with err. */
+/* The adapters that the request asks for: by the model's name, by its field, or the usual ones.
+ * Returns their number, or -1 with err. */
 static int ask_loras(struct srv_request *req, struct srv_lora_ask ret[ENG_MAX_LORAS],
                      struct param_error *err)
 {

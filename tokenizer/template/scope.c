@@ -33,7 +33,7 @@ struct ident {
     uint32_t slot;
 };
 
-/* What a name means in a scope, and what it begins as. */
+/* The meaning of a name in a scope, and its first value. */
 struct symbol {
     struct ident *ident;
     enum jinja_load_action load;
