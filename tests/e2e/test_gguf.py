@@ -157,8 +157,11 @@ def test_a_file_drafts_and_is_drafted_for():
         for model, draft in ((DEMO, drafter), (main, SIBLING), (main, drafter)):
             with Hearth("--model", model, "--draft-model", draft, "--speculate", "always") as h:
                 h.wait_until(lambda: h.get("/props")[2]["draft_model"]["state"] == "on", what="the draft model")
-                assert answer(h) == wanted
-                assert int(h.metrics()['hearth_accepted_draft_tokens_total{source="model"}']) > 8
+                def drafts():
+                    assert answer(h) == wanted
+                    return int(h.metrics()['hearth_accepted_draft_tokens_total{source="model"}']) > 8
+
+                h.wait_until(drafts, 60, "drafts by the model")  # times may say for a while that the twin's are better
 
 
 def test_swaps():

@@ -145,7 +145,7 @@ def test_listed_and_erased():
             ask(h, keys["b"])
             ask(h, keys["b"], cache_salt="x")
             ask(h, keys["c"], cache_salt="y")
-            h.wait_until(lambda: len(extents()) >= 12, 20, "12 extents")
+            await_files(h, 12)
             h.wait_until(lambda: h.get("/props", keys["a"])[2]["kv_disk"]["pages"] * 32 == sum(listed().values()), 10, "its pages")
             props = h.get("/props", keys["a"])[2]["kv_disk"]
             assert props["hit_tokens"] == 0 and props["bytes"] > 0, props
