@@ -68,7 +68,7 @@ MAY_INCLUDE[FILTERS] = MAY_INCLUDE["server/cli"] + [r"server/cli/\w+\.h"]
 # folder -> the most lines of its .c and .h files. A change that needs more takes them from another room, or from what the
 # ceiling leaves free.
 BUDGETS = {
-    "base": 3436,
+    "base": 3451,
     "engine/kernels": 6681,
     "engine/model": 6662,
     "engine/kv": 2530,
@@ -84,7 +84,7 @@ BUDGETS = {
     "server/hub": 4540,
     "server/grammars": 1151,
     "server/models": 6299,
-    "server/batch": 208,
+    "server/batch": 822,
     "server/config": 1923,
     "server/http": 5074,
     "server/api/read": 4835,
