@@ -25,6 +25,7 @@ BASE = r"base/\w+\.h"
 CORE = r"server/\w+\.h"
 CONFIG = r"server/config/\w+\.h"
 HTTP = r"server/http/\w+\.h"
+BATCH = r"server/batch/\w+\.h"
 HUB = r"server/hub/\w+\.h"
 GRAMMARS = r"server/grammars/\w+\.h"
 MODELS = r"server/models/\w+\.h"
@@ -62,7 +63,7 @@ MAY_INCLUDE = {
     "server/api/write": [BASE, CONFIG, CORE, MODELS, HTTP, READ, RUN, *DOORS],
     "server/api/pooled": [BASE, CONFIG, CORE, MODELS, HTTP, READ, RUN, WRITE, r"server/api/routes\.h", *DOORS],
     "server/api": [BASE, CONFIG, CORE, GRAMMARS, MODELS, HTTP, READ, RUN, WRITE, POOLED, *DOORS],
-    "server/cli": [BASE, CONFIG, CORE, HUB, GRAMMARS, MODELS, HTTP, r"server/api/(read/)?\w+\.h", *DOORS],
+    "server/cli": [BASE, CONFIG, CORE, HUB, GRAMMARS, MODELS, HTTP, BATCH, r"server/api/(read/)?\w+\.h", *DOORS],
 }
 MAY_INCLUDE[FILTERS] = MAY_INCLUDE["server/cli"] + [r"server/cli/\w+\.h"]
 # folder -> the most lines of its .c and .h files. A change that needs more takes them from another room, or from what the
@@ -84,7 +85,7 @@ BUDGETS = {
     "server/hub": 4540,
     "server/grammars": 1151,
     "server/models": 6299,
-    "server/batch": 822,
+    "server/batch": 1017,
     "server/config": 1923,
     "server/http": 5074,
     "server/api/read": 4835,
@@ -92,7 +93,7 @@ BUDGETS = {
     "server/api/write": 2644,
     "server/api/pooled": 2030,
     "server/api": 4273,
-    "server/cli": 5878,
+    "server/cli": 5749,
 }
 PAGE = "server/api/page.html"
 # The template room in layers, lowest first: a file includes headers of its own layer and of lower ones.

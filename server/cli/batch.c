@@ -14,7 +14,6 @@
  * Threads: the main thread.
  */
 #include <errno.h>
-#include <search.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,18 +23,15 @@
 #include "base/auto.h"
 #include "base/file.h"
 #include "base/hex.h"
-#include "base/json_reader.h"
 #include "base/json_writer.h"
 #include "base/shown.h"
-#include "base/utf8.h"
+#include "server/batch/line.h"
 #include "server/cli/cli.h"
 #include "server/cli/lines.h"
-#include "server/http/guard.h"
 #include "server/http/request.h"
 
 enum {
     EXIT_LINES_FAILED = 3,
-    MAX_CUSTOM_ID = 512,
     MAX_ANSWER_BYTES = 512 << 20, /* of a line of OUT */
     HASH_CHARS = 2 * SHA256_BYTES,
 };
@@ -46,150 +42,25 @@ struct batch {
     char *side;                /* OUT.hearth, owned; NULL: OUT is a pipe */
     char hash[HASH_CHARS + 1]; /* of IN; "" of a pipe */
     int64_t n_done;            /* lines that an earlier run has answered */
-    void *ids;                 /* tsearch's, of the SHA-256 of each custom_id */
+    void *ids;                 /* of batch_line_read */
 };
 
 /* ---- a line -------------------------------------------------------------------------------- */
 
-/* A line up to its body, which the handler reads. */
-struct parsed {
-    const char *id, *body; /* parts of the line; NULL: not there, or of another type */
-    size_t n_id, n_body, n_custom_id;
-    uint8_t id_digest[SHA256_BYTES];
-    char method[8], url[256]; /* "": the same, or longer */
-};
-
-static bool is_named(const char *name, const char *key, size_t len)
-{
-    return strlen(name) == len && memcmp(name, key, len) == 0;
-}
-
-static void copy_text(char *to, size_t size, const char *text, size_t n)
-{
-    bool fits = n < size && !memchr(text, '\0', n);
-    snprintf(to, size, "%.*s", fits ? (int)n : 0, text);
-}
-
-static int read_member(struct jr *r, const char *key, size_t len, struct parsed *p)
-{
-    bool is_id = is_named("custom_id", key, len), is_method = is_named("method", key, len),
-         is_url = is_named("url", key, len), is_body = is_named("body", key, len);
-    char first = jr_peek(r);
-    const char *text, *from = r->text + r->pos;
-    size_t n;
-    int rc = first == '"' ? jr_string(r, &text, &n) : jr_skip(r, &text, &n);
-    if (rc) return rc;
-    if (is_id && first == '"') {
-        p->id = from;
-        p->n_id = (size_t)(r->text + r->pos - from);
-        p->n_custom_id = n;
-        sha256(p->id_digest, text, n);
-    }
-    if (is_method && first == '"') copy_text(p->method, sizeof(p->method), text, n);
-    if (is_url && first == '"') copy_text(p->url, sizeof(p->url), text, n);
-    if (is_body && first == '{') {
-        p->body = text;
-        p->n_body = n;
-    }
-    return 0;
-}
-
-/* The last "stream" counts; without one Ollama's dialect streams. */
-static bool asks_for_stream(const struct srv_route *route, const struct parsed *p)
-{
-    const char *key, *text;
-    char err[64];
-    size_t len, n;
-    bool stream = route->dialect == SRV_DIALECT_OLLAMA && (route->flags & SRV_ROUTE_STREAMS);
-    AUTO(jr_finish) struct jr r;
-    jr_init(&r, p->body, p->n_body, 0, err, sizeof(err));
-    int rc = jr_open(&r, '{');
-    while (!rc && jr_member(&r, &key, &len) == 1) {
-        bool found = is_named("stream", key, len);
-        rc = jr_skip(&r, &text, &n);
-        if (!rc && found) stream = is_named("true", text, n);
-    }
-    return stream;
-}
-
-static int parse_line(const struct buf *line, struct parsed *p, char *err, size_t errlen)
-{
-    AUTO(jr_finish) struct jr r;
-    const char *key;
-    size_t len;
-    jr_init(&r, line->data, line->len, 0, err, errlen);
-    int rc = jr_open(&r, '{');
-    while (!rc && (rc = jr_member(&r, &key, &len)) == 1)
-        rc = read_member(&r, key, len, p);
-    if (!rc) rc = jr_end(&r);
-    return rc;
-}
-
-static int compare_digests(const void *a, const void *b)
-{
-    return memcmp(a, b, SHA256_BYTES);
-}
-
-/* Returns 1 if the id is new, 0 if an earlier line has it, -1 when out of memory. */
-static int note_id(struct batch *b, const uint8_t *digest)
-{
-    uint8_t *id = malloc(SHA256_BYTES);
-    if (!id) return -1;
-    memcpy(id, digest, SHA256_BYTES);
-    uint8_t **found = tsearch(id, &b->ids, compare_digests);
-    if (found && *found == id) return 1;
-    free(id);
-    return found ? 0 : -1;
-}
-
-/* Any route that takes POST but the operators', or NULL. */
-static const struct srv_route *find_route(const struct batch *b, const char *url)
-{
-    struct srv_guard_route found;
-    srv_guard_find_route(b->lines.offline.core.server.routes, "POST", url, &found);
-    return found.route && (found.route->flags & SRV_ROUTE_OPERATOR) ? NULL : found.route;
-}
-
-static void take_parsed(struct batch *b, struct line *i, const struct parsed *p, bool is_new)
-{
-    const struct srv_route *route = find_route(b, p->url);
-    i->id = p->id;
-    i->n_id = p->n_id;
-    i->body = p->body;
-    i->n_body = p->n_body;
-    memcpy(i->url, p->url, sizeof(i->url));
-    if (!p->id)
-        lines_refuse(i, "'custom_id' is missing: each line needs one of its own.");
-    else if (p->n_custom_id == 0 || p->n_custom_id > MAX_CUSTOM_ID)
-        lines_refuse(i, "'custom_id' has %zu bytes, but must have 1 to %d.", p->n_custom_id,
-                     MAX_CUSTOM_ID);
-    else if (!is_new)
-        lines_refuse(i, "an earlier line has this 'custom_id' too.");
-    else if (strcmp(p->method, "POST") != 0)
-        lines_refuse(i, "'method' must be 'POST'.");
-    else if (!route)
-        lines_refuse(i, "'url' must be a route that takes POST, such as /v1/chat/completions.");
-    else if (!p->body)
-        lines_refuse(i, "'body' must be an object.");
-    else if (asks_for_stream(route, p))
-        lines_refuse(i, "'stream' must not be true (in /api/chat and /api/generate: be false): the "
-                        "answer is one line.");
-}
-
 static int read_line(struct lines *l, struct line *i)
 {
     struct batch *b = l->ctx;
-    struct parsed p = {0};
-    char err[200] = "";
-    if (!utf8_valid(i->text.data, i->text.len)) {
-        lines_refuse(i, "the line is not UTF-8.");
-    } else if (parse_line(&i->text, &p, err, sizeof(err))) {
-        lines_refuse(i, "the line is not a JSON object: %s.", err);
-    } else {
-        int is_new = p.id ? note_id(b, p.id_digest) : 1;
-        if (is_new < 0) return lines_fail(l, "no memory");
-        take_parsed(b, i, &p, is_new);
-    }
+    struct batch_line p;
+    struct batch_refusal why;
+    if (batch_line_read(&p, i->text.data, i->text.len, l->offline.core.server.routes, &b->ids,
+                        &why))
+        return lines_fail(l, "no memory");
+    i->id = p.id;
+    i->n_id = p.n_id;
+    i->body = p.body;
+    i->n_body = p.n_body;
+    memcpy(i->url, p.url, sizeof(i->url));
+    if (why.code) lines_refuse(i, "%s", why.message);
     if (l->n_read <= b->n_done) i->status = 200; /* its answer is in OUT */
     return 0;
 }
@@ -338,7 +209,7 @@ int srv_cmd_batch(const struct srv_config *config)
     }
     int rc = run(&b);
     lines_close(&b.lines, rc);
-    tdestroy(b.ids, free);
+    batch_line_forget(&b.ids);
     free(b.side);
     return rc ? EXIT_FAILURE : b.lines.n_failed ? EXIT_LINES_FAILED : EXIT_SUCCESS;
 }

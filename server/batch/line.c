@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT */
+/* See line.h. */
+#include "server/batch/line.h"
+
+#include <search.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/auto.h"
+#include "base/fail.h"
+#include "base/json_reader.h"
+#include "base/utf8.h"
+#include "server/http/guard.h"
+
+enum { MAX_CUSTOM_ID = 512 };
+
+static bool is_named(const char *name, const char *key, size_t len)
+{
+    return strlen(name) == len && memcmp(name, key, len) == 0;
+}
+
+static void copy_text(char *to, size_t size, const char *text, size_t n)
+{
+    bool fits = n < size && !memchr(text, '\0', n);
+    snprintf(to, size, "%.*s", fits ? (int)n : 0, text);
+}
+
+static int read_member(struct jr *r, const char *key, size_t len, struct batch_line *p)
+{
+    bool is_id = is_named("custom_id", key, len), is_method = is_named("method", key, len),
+         is_url = is_named("url", key, len), is_body = is_named("body", key, len);
+    char first = jr_peek(r);
+    const char *text, *from = r->text + r->pos;
+    size_t n;
+    int rc = first == '"' ? jr_string(r, &text, &n) : jr_skip(r, &text, &n);
+    if (rc) return rc;
+    if (is_id && first == '"') {
+        p->id = from;
+        p->n_id = (size_t)(r->text + r->pos - from);
+        p->n_custom_id = n;
+        sha256(p->id_digest, text, n);
+    }
+    if (is_method && first == '"') copy_text(p->method, sizeof(p->method), text, n);
+    if (is_url && first == '"') copy_text(p->url, sizeof(p->url), text, n);
+    if (is_body && first == '{') {
+        p->body = text;
+        p->n_body = n;
+    }
+    return 0;
+}
+
+/* The last "stream" counts; without one Ollama's dialect streams. */
+static bool asks_for_stream(const struct srv_route *route, const struct batch_line *p)
+{
+    const char *key, *text;
+    char err[64];
+    size_t len, n;
+    bool stream = route->dialect == SRV_DIALECT_OLLAMA && (route->flags & SRV_ROUTE_STREAMS);
+    AUTO(jr_finish) struct jr r;
+    jr_init(&r, p->body, p->n_body, 0, err, sizeof(err));
+    int rc = jr_open(&r, '{');
+    while (!rc && jr_member(&r, &key, &len) == 1) {
+        bool found = is_named("stream", key, len);
+        rc = jr_skip(&r, &text, &n);
+        if (!rc && found) stream = is_named("true", text, n);
+    }
+    return stream;
+}
+
+static int parse(const char *text, size_t n, struct batch_line *p, char *err, size_t errlen)
+{
+    AUTO(jr_finish) struct jr r;
+    const char *key;
+    size_t len;
+    jr_init(&r, text, n, 0, err, errlen);
+    int rc = jr_open(&r, '{');
+    while (!rc && (rc = jr_member(&r, &key, &len)) == 1)
+        rc = read_member(&r, key, len, p);
+    if (!rc) rc = jr_end(&r);
+    return rc;
+}
+
+static int compare_digests(const void *a, const void *b)
+{
+    return memcmp(a, b, SHA256_BYTES);
+}
+
+/* Returns 1 if the id is new, 0 if an earlier line has it, -1 when out of memory. */
+static int note_id(void **ids, const uint8_t *digest)
+{
+    uint8_t *id = malloc(SHA256_BYTES);
+    if (!id) return -1;
+    memcpy(id, digest, SHA256_BYTES);
+    uint8_t **found = tsearch(id, ids, compare_digests);
+    if (found && *found == id) return 1;
+    free(id);
+    return found ? 0 : -1;
+}
+
+void batch_line_forget(void **ids)
+{
+    tdestroy(*ids, free);
+    *ids = NULL;
+}
+
+/* Any route that takes POST but the operators', or NULL. */
+static const struct srv_route *find_route(const struct srv_route *const *routes, const char *url)
+{
+    struct srv_guard_route found;
+    srv_guard_find_route(routes, "POST", url, &found);
+    return found.route && (found.route->flags & SRV_ROUTE_OPERATOR) ? NULL : found.route;
+}
+
+#define refuse(why, name, ...)                                                                     \
+    ((why)->code = (name), fail_with(0, (why)->message, sizeof((why)->message), __VA_ARGS__))
+
+static int check(const struct batch_line *p, bool is_new, const struct srv_route *route,
+                 struct batch_refusal *why)
+{
+    static const char missing[] = "missing_required_parameter";
+    if (!p->id)
+        return refuse(why, missing, "'custom_id' is missing: each line needs one of its own.");
+    if (p->n_custom_id == 0 || p->n_custom_id > MAX_CUSTOM_ID)
+        return refuse(why, "invalid_value", "'custom_id' has %zu bytes, but must have 1 to %d.",
+                      p->n_custom_id, MAX_CUSTOM_ID);
+    if (!is_new)
+        return refuse(why, "duplicate_custom_id", "an earlier line has this 'custom_id' too.");
+    if (strcmp(p->method, "POST") != 0)
+        return refuse(why, "invalid_method", "'method' must be 'POST'.");
+    if (!route)
+        return refuse(why, "url_mismatch",
+                      "'url' must be a route that takes POST, such as /v1/chat/completions.");
+    if (!p->body) return refuse(why, missing, "'body' must be an object.");
+    if (asks_for_stream(route, p))
+        return refuse(why, "stream_not_supported",
+                      "'stream' must not be true (in /api/chat and /api/generate: be false): the "
+                      "answer is one line.");
+    return 0;
+}
+
+int batch_line_read(struct batch_line *ret, const char *text, size_t n,
+                    const struct srv_route *const *routes, void **ids, struct batch_refusal *why)
+{
+    char err[200] = "";
+    *ret = (struct batch_line){0};
+    *why = (struct batch_refusal){0};
+    if (!utf8_valid(text, n)) return refuse(why, "invalid_json_line", "the line is not UTF-8.");
+    if (parse(text, n, ret, err, sizeof(err))) {
+        *ret = (struct batch_line){0};
+        return refuse(why, "invalid_json_line", "the line is not a JSON object: %s.", err);
+    }
+    int is_new = ret->id ? note_id(ids, ret->id_digest) : 1;
+    return is_new < 0 ? -1 : check(ret, is_new, find_route(routes, ret->url), why);
+}
