@@ -87,7 +87,7 @@ BUDGETS = {
     "server/models": 6299,
     "server/batch": 1017,
     "server/config": 1923,
-    "server/http": 5074,
+    "server/http": 5325,
     "server/api/read": 4835,
     "server/api/run": 2167,
     "server/api/write": 2644,
