@@ -32,6 +32,13 @@ ssize_t __wrap_pwrite(int fd, const void *data, size_t n, off_t at)
     return -1;
 }
 
+/* With large offsets the C library's name of it is another one. */
+ssize_t __wrap_pwrite64(int fd, const void *data, size_t n, off_t at);
+ssize_t __wrap_pwrite64(int fd, const void *data, size_t n, off_t at)
+{
+    return __wrap_pwrite(fd, data, n, at);
+}
+
 static int open_dir(void **state)
 {
     (void)state;
