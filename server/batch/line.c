@@ -8,10 +8,14 @@
 #include <string.h>
 
 #include "base/auto.h"
+#include "base/buf.h"
 #include "base/fail.h"
+#include "base/hex.h"
 #include "base/json_reader.h"
+#include "base/json_writer.h"
 #include "base/utf8.h"
 #include "server/http/guard.h"
+#include "server/http/request.h"
 
 enum { MAX_CUSTOM_ID = 512 };
 
@@ -152,4 +156,62 @@ int batch_line_read(struct batch_line *ret, const char *text, size_t n,
     }
     int is_new = ret->id ? note_id(ids, ret->id_digest) : 1;
     return is_new < 0 ? -1 : check(ret, is_new, find_route(routes, ret->url), why);
+}
+
+int batch_line_next(FILE *in, struct buf *b)
+{
+    char chunk[4096];
+    size_t n = 0;
+    int c;
+    buf_clear(b);
+    while ((c = getc_unlocked(in)) != EOF && c != '\n') {
+        chunk[n++] = (char)c;
+        if (n < sizeof(chunk)) continue;
+        buf_add(b, chunk, n);
+        n = 0;
+    }
+    buf_add(b, chunk, n);
+    if (ferror(in) || (b->failed && !b->too_large)) return -1;
+    return c == '\n' || b->len > 0 || b->failed;
+}
+
+bool batch_line_trim(struct buf *text, bool first)
+{
+    static const char mark[] = "\xef\xbb\xbf"; /* of byte order */
+    bool marked = first && text->len >= 3 && memcmp(text->data, mark, 3) == 0;
+    if (marked) memmove(text->data, text->data + 3, text->len -= 3);
+    if (text->len && text->data[text->len - 1] == '\r') text->len--;
+    return text->len || text->too_large;
+}
+
+void batch_answer_write(struct buf *to, const struct batch_answer *a)
+{
+    struct jw w = {.out = to};
+    char id[sizeof("batch_req_") + 2 * SRV_UNIQUE_BYTES];
+    hex_write(stpcpy(id, "batch_req_"), a->digest, SRV_UNIQUE_BYTES);
+    jw_open(&w, NULL, '{');
+    jw_text(&w, "id", id);
+    jw_json(&w, "custom_id", a->id ? a->id : "null", a->id ? a->n_id : 4);
+    if (a->status) {
+        jw_open(&w, "response", '{');
+        jw_int(&w, "status_code", a->status);
+        jw_text(&w, "request_id", a->request_id);
+        jw_json(&w, "body", a->n_body ? a->body : "null", a->n_body ? a->n_body : 4);
+        jw_close(&w);
+        jw_null(&w, "error");
+    } else {
+        jw_null(&w, "response");
+        jw_open(&w, "error", '{');
+        jw_text(&w, "code", a->code);
+        jw_text(&w, "message", a->message);
+        jw_close(&w);
+    }
+    jw_close(&w);
+    buf_puts(jw_end(&w), "\n");
+}
+
+bool batch_answer_is_passing(int status, const char *body, size_t n)
+{
+    const char *final = srv_errors[SRV_ERR_MODEL_FAILED].code;
+    return status == 429 || (status == 503 && !memmem(body, n, final, strlen(final)));
 }

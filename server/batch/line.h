@@ -9,11 +9,14 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "base/sha256.h"
 
+struct buf;
 struct srv_route;
 
 struct batch_line {
@@ -38,3 +41,27 @@ int batch_line_read(struct batch_line *ret, const char *text, size_t n,
 
 /* Lets go of the ids. */
 void batch_line_forget(void **ids);
+
+/* Reads the text of a line without its end. 1: there is one, cut and b->too_large set if it does
+ * not fit; 0: the end of the input; -1: no memory, or the input failed. */
+int batch_line_next(FILE *in, struct buf *b);
+/* Takes a carriage return off its end, and off the first line a mark of byte order. Returns false
+ * if nothing is left: such a line does not count. */
+bool batch_line_trim(struct buf *text, bool first);
+
+/* An answer, as a line of the output. */
+struct batch_answer {
+    const uint8_t *digest; /* of the line as it was read */
+    const char *id;        /* its "custom_id" as JSON; NULL: it has none */
+    size_t n_id;
+    int status;             /* 0: it was never started, and has the error below */
+    const char *request_id; /* of the request */
+    const char *body;       /* JSON; "": null */
+    size_t n_body;
+    const char *code, *message;
+};
+/* Appends it, with its end. */
+void batch_answer_write(struct buf *to, const struct batch_answer *a);
+
+/* Whether a request was refused for lack of room, which may be there later. */
+bool batch_answer_is_passing(int status, const char *body, size_t n);

@@ -68,23 +68,17 @@ static int read_line(struct lines *l, struct line *i)
 static int write_line(struct lines *l, struct line *i, struct buf *to)
 {
     const struct batch *b = l->ctx;
-    struct jw w = {.out = to};
-    char id[sizeof("batch_req_") + 2 * SRV_UNIQUE_BYTES];
+    const struct batch_answer a = {.digest = i->digest,
+                                   .id = i->id,
+                                   .n_id = i->n_id,
+                                   .status = i->status,
+                                   .request_id = i->request_id,
+                                   .body = i->answer.data,
+                                   .n_body = i->answer.len};
     l->n_units++;
     if (l->n_written < b->n_done) return 0;
     l->n_failed += i->status >= 300;
-    hex_write(stpcpy(id, "batch_req_"), i->digest, SRV_UNIQUE_BYTES);
-    jw_open(&w, NULL, '{');
-    jw_text(&w, "id", id);
-    jw_json(&w, "custom_id", i->id ? i->id : "null", i->id ? i->n_id : 4);
-    jw_open(&w, "response", '{');
-    jw_int(&w, "status_code", i->status);
-    jw_text(&w, "request_id", i->request_id);
-    jw_json(&w, "body", i->answer.len ? i->answer.data : "null", i->answer.len ? i->answer.len : 4);
-    jw_close(&w);
-    jw_null(&w, "error");
-    jw_close(&w);
-    buf_puts(jw_end(&w), "\n");
+    batch_answer_write(to, &a);
     return 0;
 }
 
@@ -155,7 +149,7 @@ static int count_answers(struct batch *b)
     struct lines *l = &b->lines;
     AUTO(buf_finish) struct buf line = {.max = MAX_ANSWER_BYTES};
     long end = 0;
-    while (lines_read_line(l->out, &line) == 1) {
+    while (batch_line_next(l->out, &line) == 1) {
         long at = ftell(l->out);
         if (fseek(l->out, at - 1, SEEK_SET) || getc(l->out) != '\n') break;
         end = at;

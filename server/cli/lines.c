@@ -14,6 +14,7 @@
 #include "base/hex.h"
 #include "base/shown.h"
 #include "engine/engine.h"
+#include "server/batch/line.h"
 #include "server/http/api_error.h"
 #include "server/http/request.h"
 #include "server/log.h"
@@ -47,35 +48,16 @@ static struct line *line_of(struct lines *l, int64_t n)
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
-int lines_read_line(FILE *in, struct buf *b)
-{
-    char chunk[4096];
-    size_t n = 0;
-    int c;
-    buf_clear(b);
-    while ((c = getc_unlocked(in)) != EOF && c != '\n') {
-        chunk[n++] = (char)c;
-        if (n < sizeof(chunk)) continue;
-        buf_add(b, chunk, n);
-        n = 0;
-    }
-    buf_add(b, chunk, n);
-    if (ferror(in) || (b->failed && !b->too_large)) return -1;
-    return c == '\n' || b->len > 0 || b->failed;
-}
-
-/* The next line that counts. As lines_read_line. */
+/* The next line that counts. As batch_line_next. */
 static int read_text(struct lines *l, struct buf *text)
 {
-    static const char mark[] = "\xef\xbb\xbf"; /* of byte order */
+    bool first;
     int more;
-    while ((more = lines_read_line(l->in, text)) == 1 && !l->as_is) {
-        bool marked = !l->begun && text->len >= 3 && memcmp(text->data, mark, 3) == 0;
+    do {
+        first = !l->begun;
         l->begun = true;
-        if (marked) memmove(text->data, text->data + 3, text->len -= 3);
-        if (text->len && text->data[text->len - 1] == '\r') text->len--;
-        if (text->len || text->too_large) break;
-    }
+    } while ((more = batch_line_next(l->in, text)) == 1 && !l->as_is &&
+             !batch_line_trim(text, first));
     return more;
 }
 
@@ -140,20 +122,12 @@ static int start_lines(struct lines *l)
     return rc;
 }
 
-/* Refused for lack of room, which may be there later. */
-static bool is_passing(const struct line *i, int status)
-{
-    const char *final = srv_errors[SRV_ERR_MODEL_FAILED].code;
-    return status == 429 ||
-           (status == 503 && !memmem(i->answer.data, i->answer.len, final, strlen(final)));
-}
-
 /* The whole answer is there. */
 static void end_line(struct lines *l, struct line *i)
 {
     int status = srv_local_status(&i->request);
     l->n_running--;
-    if (is_passing(i, status)) {
+    if (batch_answer_is_passing(status, i->answer.data, i->answer.len)) {
         l->pause_us = clock_now_us() + AGAIN_MS * 1000;
         buf_clear(&i->answer);
     } else {

@@ -78,7 +78,3 @@ void lines_close(struct lines *l, int rc);
 
 /* The answer is status 400 with the error object. */
 void lines_refuse(struct line *i, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-/* Reads a line without its end. 1: there is one, cut and b->too_large set if it does not fit; 0:
- * the end of the input; -1: no memory, or the input failed. */
-int lines_read_line(FILE *in, struct buf *b);
