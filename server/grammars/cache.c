@@ -286,7 +286,6 @@ void grammar_cache_compile(struct grammar_cache *c, const struct grammar_source 
     struct grammar_result made = {.gram = NULL};
     options.closed_objects |= !c->p.open_objects;
     options.styled &= !c->p.any_whitespace;
-    options.no_leap_seconds = true;
     options.stop = stop;
     options.stop_ctx = ctx;
     assert(!tools || c->p.markers);

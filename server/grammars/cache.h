@@ -76,8 +76,7 @@ bool grammar_cache_find(struct grammar_cache *c, const struct grammar_source *so
 
 /*
  * Compiles on the calling thread and keeps the result. Grammars are made to write answers by:
- * without leap seconds, and with closed objects unless the cache says otherwise. stop, ctx: see
- * gram_options.
+ * with closed objects unless the cache says otherwise. stop, ctx: see gram_options.
  */
 void grammar_cache_compile(struct grammar_cache *c, const struct grammar_source *source,
                            uint64_t tenant, bool (*stop)(void *ctx), void *ctx,

@@ -8,8 +8,8 @@ Schemas are those of $HEARTH_REFERENCE/goldens/schema/maskbench.jsonl.xz, every 
 Needs jsonschema with its format checks (PyPI: jsonschema[format-nongpl]). DIR: by default random weights, 64 wide, with
 the tokenizer of $HEARTH_REFERENCE/models/smollm2-135m. Quote, comma and brackets are favoured by logit_bias, so that
 many answers end. Every answer that ended or was closed must be valid, where nothing is relaxed; every other one must
-be the beginning of a text of the language; none may be longer than needed by white space or digits; none is a 5xx. Objects are closed, and times have no
-leap seconds, which rfc3339-validator refuses; --open: with --schema-objects open.
+be the beginning of a text of the language; none may be longer than needed by white space or digits; none is a 5xx.
+Objects are closed; --open: with --schema-objects open.
 test_structured_answers.py has a small case.
 """
 import argparse

@@ -75,8 +75,8 @@ static const struct {
     uint32_t max;
     const char *regex, *leap_regex; /* the latter: with leap seconds, if it differs */
 } formats[] = {
-    {"date-time", GRAM_FORMAT_DATE_TIME, 0, DATE "[Tt]" TIME, DATE "[Tt]" LEAP_TIME},
-    {"time", GRAM_FORMAT_TIME, 0, TIME, LEAP_TIME},
+    {"date-time", GRAM_FORMAT_REGEX, 0, DATE "[Tt]" TIME, DATE "[Tt]" LEAP_TIME},
+    {"time", GRAM_FORMAT_REGEX, 0, TIME, LEAP_TIME},
     {"date", GRAM_FORMAT_REGEX, 0, DATE, NULL},
     {"duration", GRAM_FORMAT_REGEX, 0, DURATION, NULL},
     {"email", GRAM_FORMAT_REGEX, 0, EMAIL, NULL},

@@ -29,11 +29,10 @@ enum gram_kind {
 
 /* Zero is the default of every field. */
 struct gram_options {
-    bool strict;          /* refuse what would be relaxed */
-    bool closed_objects;  /* with `properties`, and no word on other keys: as few as are needed */
-    bool no_leap_seconds; /* date-time and time have no second 60, other than in const and enum */
-    bool no_whitespace;   /* between the tokens of JSON */
-    bool styled;          /* white space between them in one style only, see style.h */
+    bool strict;         /* refuse what would be relaxed */
+    bool closed_objects; /* with `properties`, and no word on other keys: as few as are needed */
+    bool no_whitespace;  /* between the tokens of JSON */
+    bool styled;         /* white space between them in one style only, see style.h */
     const char *whitespace_pattern; /* regex, full match, instead of the rule; NULL: none */
     size_t whitespace_pattern_len;
     uint64_t max_steps; /* 0: 2,000,000 */

@@ -11,7 +11,6 @@
 #include <stdlib.h>
 
 #include "tokenizer/grammar/build.h"
-#include "tokenizer/grammar/format.h"
 #include "tokenizer/grammar/rules.h"
 
 /* ---- heights of values --------------------------------------------------------------------- */
@@ -227,9 +226,7 @@ static uint32_t leaf_bytes(const struct gram_rules *r, const struct gram_branch 
         return gram_number_rest(&r->numbers[branch->node], &(struct gram_num_state){0});
     if (branch->kind == GRAM_BRANCH_LITERAL) return gram_trie_rest(&r->tries[branch->node], 0);
     const struct gram_string *s = &r->strings[branch->node];
-    return s->kind == GRAM_STRING_FREE     ? product(2, s->min, 1)
-           : s->kind == GRAM_STRING_FORMAT ? gram_format_rest(s->format, 0) + 2
-                                           : gram_dfa_rest(s->dfa, s->dfa->start, 0, 0) + 2;
+    return s->dfa ? gram_dfa_rest(s->dfa, s->dfa->start, 0, 0) + 2 : product(2, s->min, 1);
 }
 
 /* Of a branch, with containers as they are known so far; of others the bytes are left out. */

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "tokenizer/grammar/compiled.h"
-#include "tokenizer/grammar/format.h"
 #include "tokenizer/grammar/lexer.h"
 #include "tokenizer/grammar/machine.h"
 #include "tokenizer/grammar/style.h"
@@ -119,20 +118,6 @@ static void step_expression(struct gram_machine *m, const struct gram_config *c,
     if (!p.decoder && d->outcome[p.q] && p.n >= d->min) gram_leave(m, c->stack, c->events);
 }
 
-static void step_format(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
-{
-    unsigned f = m->g->rules.strings[c->node].format;
-    struct gram_config next = *c;
-    if (byte == '"') {
-        if (gram_format_complete(c->s1)) gram_leave_item(m, c, c->s2, false);
-        return;
-    }
-    next.s1 = gram_format_step(f, c->s1, byte);
-    if (next.s1 == GRAM_FORMAT_DEAD) return;
-    if (c->hashed) next.s2 = gram_hash_byte(c->s2, byte);
-    gram_emit(m, &next);
-}
-
 /* ---- numbers ------------------------------------------------------------------------------- */
 
 static bool number_after(const struct gram_number *n, const struct gram_config *c, uint8_t byte,
@@ -190,14 +175,8 @@ static void step_number(struct gram_machine *m, const struct gram_config *c, uin
 static void begin_string(struct gram_machine *m, const struct gram_string *s, struct gram_config *c)
 {
     c->s2 = c->hashed ? GRAM_HASH_SEED : 0;
-    switch (s->kind) {
-    case GRAM_STRING_FREE: c->kind = GRAM_IN_STRING; break;
-    case GRAM_STRING_FORMAT: c->kind = GRAM_IN_FORMAT; break;
-    default:
-        c->kind = GRAM_IN_DFA;
-        c->s1 = s->dfa->start;
-        break;
-    }
+    c->kind = s->dfa ? GRAM_IN_DFA : GRAM_IN_STRING;
+    if (s->dfa) c->s1 = s->dfa->start;
     gram_emit(m, c);
 }
 
@@ -261,7 +240,6 @@ void gram_step_leaf(struct gram_machine *m, const struct gram_config *c, uint8_t
     case GRAM_IN_LITERAL: step_literal(m, c, byte); break;
     case GRAM_IN_STRING: step_string(m, c, byte); break;
     case GRAM_IN_DFA: step_dfa(m, c, byte); break;
-    case GRAM_IN_FORMAT: step_format(m, c, byte); break;
     case GRAM_IN_NUMBER: step_number(m, c, byte); break;
     case GRAM_IN_LEAF: step_expression(m, c, byte); break;
     default: step_words(m, c, byte); break;

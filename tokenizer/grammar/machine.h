@@ -32,7 +32,6 @@ enum gram_config_kind {
     GRAM_IN_LITERAL,  /* node: trie; s1: its node */
     GRAM_IN_STRING,   /* free; node: string; d: lexer; s1: length | escape << 32; s2: hash */
     GRAM_IN_DFA,      /* node: string; d: decoder; s1: state | length << 32; s2: hash */
-    GRAM_IN_FORMAT,   /* node: string; d: -; s1: state of the format; s2: hash */
     GRAM_IN_NUMBER,   /* node: number; d, s1, s2: gram_number_pack; s2 is the hash if not exact */
     GRAM_IN_KEY,      /* node: object; d: lexer or decoder; s1: automaton | trie << 32; s2: hash */
     GRAM_IN_FREE_KEY, /* a key that is not declared, any characters; d: lexer; s2: hash */

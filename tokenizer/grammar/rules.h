@@ -68,17 +68,10 @@ struct gram_value {
 
 /* ---- leaves -------------------------------------------------------------------------------- */
 
-enum gram_string_kind {
-    GRAM_STRING_FREE,   /* any characters, any escapes */
-    GRAM_STRING_DFA,    /* one spelling per character, by an automaton */
-    GRAM_STRING_FORMAT, /* by a function, see format.h */
-};
-
+/* Free: any characters, any escapes; or with one spelling per character, by an automaton. */
 struct gram_string {
-    uint8_t kind;
-    uint8_t format;
-    uint32_t min, max;          /* code points, for GRAM_STRING_FREE */
-    const struct gram_dfa *dfa; /* with its own min and max */
+    uint32_t min, max;          /* code points, of a free one */
+    const struct gram_dfa *dfa; /* with its own min and max; NULL: free */
 };
 
 /* ---- containers ---------------------------------------------------------------------------- */

@@ -10,7 +10,6 @@
  */
 #include <string.h>
 
-#include "tokenizer/grammar/format.h"
 #include "tokenizer/grammar/lexer.h"
 #include "tokenizer/grammar/state.h"
 #include "tokenizer/grammar/style.h"
@@ -294,7 +293,6 @@ static uint64_t leaf_rest(const struct measure *x, const struct gram_config *c, 
         if (c->hashed && r->numbers[c->node].exact) hash = gram_number_hash(&digits);
         break;
     case GRAM_IN_DFA: bytes = 1ull + gram_dfa_rest(s->dfa, q, c->d, n); break;
-    case GRAM_IN_FORMAT: bytes = 1ull + gram_format_rest(s->format, c->s1); break;
     default:
         bytes = 1ull + x->m->g->vocab->lexer.rest[GRAM_LEX_FREE][c->d];
         bytes += q < s->min ? s->min - q : 0;

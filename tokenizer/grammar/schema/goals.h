@@ -279,13 +279,11 @@ struct gram_string_facts {
     const struct gram_ex *sources[GRAM_MAX_PARTS]; /* as it was parsed; NULL: not from a text */
     bool wanted[GRAM_MAX_PARTS];                   /* the part must match; else it must not */
     uint32_t n_parts;
-    uint32_t function; /* a gram_format that is a function, if it is the only one */
-    uint32_t n_functions;
     struct gram_js *at; /* the keyword that is to blame if it is too complex: the largest */
     uint32_t at_size;
 };
 
-/* listed: for constants, which may have leap seconds whatever the options say. */
+/* listed: for constants, which may have leap seconds. */
 void gram_string_facts(struct gram_build *b, const struct gram_alt *alt, bool listed,
                        struct gram_string_facts *f);
 

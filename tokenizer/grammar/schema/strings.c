@@ -140,15 +140,10 @@ static void add_format(struct gram_build *b, struct gram_string_facts *f, const 
 {
     uint32_t max = 0;
     enum gram_format format = gram_format_find(v->text, v->len);
-    bool leap_seconds = listed || !b->options->no_leap_seconds;
-    const char *regex = gram_format_regex(v->text, v->len, leap_seconds, &max);
+    const char *regex = gram_format_regex(v->text, v->len, listed, &max);
     if (format == GRAM_FORMAT_INTEGER) return;
     if (!f->at) f->at = (struct gram_js *)v;
     if (max && max < f->max) f->max = max;
-    if (format != GRAM_FORMAT_REGEX) {
-        f->function = format | (leap_seconds ? 0 : GRAM_FORMAT_NO_LEAP);
-        f->n_functions++;
-    }
     const struct gram_ex *x = gram_pattern(b, v, "format", regex, (uint32_t)strlen(regex), false);
     add_part(b, f, x, x, false, true);
 }
@@ -291,15 +286,9 @@ static uint32_t build_node(struct gram_build *b, const struct gram_string_facts 
                                      .spellable = b->vocab->spellable};
     struct gram_string_entry *e = gram_temp(b, sizeof(*e));
     memset(&s, 0, sizeof(s));
-    s.kind = GRAM_STRING_DFA;
-    if (!bare && f->n_functions == 1 && f->n_parts == 1 && f->min == 0 && f->max >= GRAM_INFINITE) {
-        s.kind = GRAM_STRING_FORMAT;
-        s.format = (uint8_t)f->function;
-    } else {
-        want(b, f, &params);
-        s.dfa = gram_add_dfa(b, &params);
-        if (!s.dfa) too_complex(b, f);
-    }
+    want(b, f, &params);
+    s.dfa = gram_add_dfa(b, &params);
+    if (!s.dfa) too_complex(b, f);
     *e = (struct gram_string_entry){b->schema->strings, f, bare, 0};
     e->node = bare ? gram_node_leaf(b, s.dfa) : gram_add_string(b, &s);
     b->schema->strings = e;
@@ -337,7 +326,6 @@ static void add_free(struct gram_build *b, struct gram_value_draft *d, uint32_t 
 {
     struct gram_string s;
     memset(&s, 0, sizeof(s));
-    s.kind = GRAM_STRING_FREE;
     s.min = min;
     s.max = max;
     gram_add_branch(b, d, GRAM_BRANCH_STRING, gram_add_string(b, &s));
@@ -365,7 +353,7 @@ void gram_build_string(struct gram_build *b, struct gram_value_draft *d, const s
     }
     uint32_t node = string_node(b, f, false);
     const struct gram_string *built = &b->rules->strings[node];
-    if (built->kind == GRAM_STRING_DFA && built->dfa->n_states == 0)
+    if (!built->dfa->n_states)
         gram_note_reason(b, d->value, NULL, "no string fits its pattern, format and lengths");
     else
         gram_add_branch(b, d, GRAM_BRANCH_STRING, node);
