@@ -113,7 +113,7 @@ MAY_INCLUDE_FILE = {"server/main.c": MAY_INCLUDE[FILTERS]}
 ONLY = {
     "microhttpd.h": r"server/http/daemon\.c",
     "cblas.h": r"engine/gemm_blas\.c",
-    "pcre2.h": r"tokenizer/bounded_regex\.[ch]",
+    "pcre2.h": r"tokenizer/(bounded_regex|grammar/charset)\.c",
     "utf8proc.h": r"tokenizer/((template|grammar|grammar/front)/)?\w+\.[ch]",
     "curl/curl.h": r"server/hub/transfer\.c",
     "ucontext.h": r"engine/fiber\.c",

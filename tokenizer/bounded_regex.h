@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Regular expressions of tokenizer.json at work; the only file that sees PCRE2.
+ * Regular expressions of tokenizer.json at work, by PCRE2.
  *
  * Whatever the pattern, a search ends: every repetition is counted together with the distance it
  * covered, and the sum over one call is bounded by a multiple of the text's length.

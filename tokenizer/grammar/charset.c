@@ -2,13 +2,16 @@
 /* Sets of code points; see charset.h. */
 #include "tokenizer/grammar/charset.h"
 
+#define PCRE2_CODE_UNIT_WIDTH 8
 #include <assert.h>
+#include <pcre2.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
 
+#include "base/utf8.h"
 #include "tokenizer/grammar/build.h"
-#include "tokenizer/grammar/script_data.h"
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -131,7 +134,7 @@ void gram_charset_add_class(struct gram_build *b, struct gram_charset *s, char n
     }
 }
 
-/* ---- properties ---------------------------------------------------------------------------- */
+/* ---- categories ---------------------------------------------------------------------------- */
 
 #define CAT(name) (1u << UTF8PROC_CATEGORY_##name)
 #define CAT_LC (CAT(LU) | CAT(LL) | CAT(LT))
@@ -250,18 +253,66 @@ static bool add_category(struct gram_build *b, struct gram_charset *s, const cha
     return false;
 }
 
+/* ---- scripts ------------------------------------------------------------------------------- */
+
+/* Code points are looked at in blocks that are surrogates or not as a whole. */
+enum { BLOCK = 0x800, MAX_RUNS = 1024 };
+
+/* Adds the runs of a block to runs[0..n) and returns how many there are then. */
+static uint32_t find_in_block(const pcre2_code *code, pcre2_match_data *match, uint32_t block,
+                              struct gram_range *runs, uint32_t n)
+{
+    char text[4 * BLOCK];
+    const PCRE2_SIZE *run = pcre2_get_ovector_pointer(match) + 2;
+    size_t len = 0;
+    for (uint32_t cp = block; cp < block + BLOCK; cp++)
+        len += utf8_put(text + len, cp);
+    for (size_t pos = 0; n < MAX_RUNS; pos = run[1]) {
+        if (pcre2_match(code, (PCRE2_SPTR)text, len, pos, PCRE2_NO_UTF_CHECK | PCRE2_ANCHORED,
+                        match, NULL) < 0)
+            break;
+        const unsigned char *first = (const unsigned char *)text + run[0], *last;
+        uint32_t hi = utf8_before((const unsigned char *)text + run[1], &last);
+        runs[n++] = (struct gram_range){utf8_next(&first), hi};
+    }
+    return n;
+}
+
+/* As PCRE2 knows them, without a jump while its memory is held; 0: it knows no such script. */
+static uint32_t find_script(const char *name, size_t len, struct gram_range *runs)
+{
+    int error;
+    PCRE2_SIZE at;
+    char pattern[96];
+    uint32_t n = 0;
+    snprintf(pattern, sizeof(pattern), "\\P{sc:%.*s}*(\\p{sc:%.*s}+)", (int)len, name, (int)len,
+             name);
+    pcre2_code *code =
+        pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &error, &at, NULL);
+    pcre2_match_data *match = code ? pcre2_match_data_create_from_pattern(code, NULL) : NULL;
+    /* Of planes 4 and up only the first blocks of plane 14 have scripts. */
+    for (uint32_t block = 0; match && block < 0xE1000; block += BLOCK) {
+        if (block == 0x40000) block = 0xE0000;
+        if (block != 0xD800) n = find_in_block(code, match, block, runs, n);
+    }
+    pcre2_match_data_free(match);
+    pcre2_code_free(code);
+    return n;
+}
+
 static bool add_script(struct gram_build *b, struct gram_charset *s, const char *name, size_t len)
 {
-    for (size_t i = 0; i < N_OF(gram_scripts); i++) {
-        if (!same(name, len, gram_scripts[i].name) && !same(name, len, gram_scripts[i].full))
-            continue;
-        assert(gram_scripts[i].first + gram_scripts[i].n <= N_OF(gram_script_ranges));
-        for (uint32_t r = gram_scripts[i].first; r < gram_scripts[i].first + gram_scripts[i].n; r++)
-            gram_charset_add(b, s, gram_script_ranges[r].lo, gram_script_ranges[r].hi);
-        return true;
-    }
-    return false;
+    struct gram_range *runs = gram_temp_array(b, MAX_RUNS, sizeof(*runs));
+    for (size_t i = 0; i < len; i++)
+        if (name[i] != '_' && (unsigned)(name[i] | 0x20) - 'a' >= 26u) return false;
+    uint32_t n = len < 32 ? find_script(name, len, runs) : 0;
+    for (uint32_t i = 0; i < n; i++)
+        gram_charset_add(b, s, runs[i].lo, runs[i].hi);
+    gram_steps(b, 20000);
+    return n > 0;
 }
+
+/* ---- properties ---------------------------------------------------------------------------- */
 
 bool gram_charset_add_property(struct gram_build *b, struct gram_charset *s, const char *name,
                                size_t len)
