@@ -9,7 +9,7 @@
 #include "base/buf.h"
 #include "base/json_writer.h"
 #include "base/shown.h"
-#include "server/cli/lines.h"
+#include "server/batch/line.h"
 
 int filter_fail(struct filter_error *e, const char *format, ...)
 {
@@ -58,7 +58,7 @@ int filter_run(const struct filter *f)
     int more, rc = 0;
     buf_init(&line, f->max_line_bytes);
     buf_init(&out, f->max_answer_bytes);
-    while (!rc && (more = lines_read_line(stdin, &line)) == 1) {
+    while (!rc && (more = batch_line_next(stdin, &line)) == 1) {
         answer(f, &line, &out);
         buf_puts(&out, "\n");
         if (out.failed || fwrite(out.data, 1, out.len, stdout) != out.len || fflush(stdout))
