@@ -7,6 +7,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -244,4 +245,47 @@ void jw_bool(struct jw *w, const char *name, bool value)
 void jw_null(struct jw *w, const char *name)
 {
     add_value(w, name, "null", 4);
+}
+
+/* The value of a member, by its conversion after the %. */
+static void add_argument(struct jw *w, const char *name, const char *conversion, va_list *args)
+{
+    switch (*conversion) {
+    case 's': jw_text(w, name, va_arg(*args, const char *)); break;
+    case 'd': jw_int(w, name, va_arg(*args, int)); break;
+    case 'j': jw_int(w, name, va_arg(*args, intmax_t)); break;
+    case 'i': jw_bool(w, name, va_arg(*args, int)); break;
+    default: assert(*conversion == 'g'); jw_number(w, name, va_arg(*args, double));
+    }
+}
+
+void jw_fields(struct jw *w, const char *format, ...)
+{
+    char name[64];
+    va_list args;
+    va_start(args, format);
+    for (const char *p = format + strspn(format, " "), *value; *p; p = value + strspn(value, " ")) {
+        size_t len = strcspn(p, " ");
+        value = p + len;
+        if (*p == '}' || *p == ']') {
+            jw_close(w);
+            continue;
+        }
+        if (*p == '{') {
+            jw_open(w, NULL, '{');
+            continue;
+        }
+        assert(len < sizeof(name));
+        memcpy(name, p, len);
+        name[len] = '\0';
+        value += strspn(value, " ");
+        if (*value == '%')
+            add_argument(w, name, value + 1, &args);
+        else if (*value == 'n')
+            jw_null(w, name);
+        else
+            jw_open(w, name, *value);
+        value += strcspn(value, " ");
+    }
+    va_end(args);
 }

@@ -69,7 +69,7 @@ MAY_INCLUDE[FILTERS] = MAY_INCLUDE["server/cli"] + [r"server/cli/\w+\.h"]
 # folder -> the most lines of its .c and .h files. A change that needs more takes them from another room, or from what the
 # ceiling leaves free.
 BUDGETS = {
-    "base": 3451,
+    "base": 3503,
     "engine/kernels": 6681,
     "engine/model": 6662,
     "engine/kv": 2530,
@@ -77,13 +77,13 @@ BUDGETS = {
     "tokenizer": 8557,
     "tokenizer/template": 7652,
     "tokenizer/chat": 1880,
-    "tokenizer/grammar": 11678,
+    "tokenizer/grammar": 11303,
     "tokenizer/grammar/front": 1087,
-    "tokenizer/grammar/schema": 4481,
+    "tokenizer/grammar/schema": 4467,
     "tokenizer/tools": 5178,
     "server": 1943,
     "server/hub": 4540,
-    "server/grammars": 1151,
+    "server/grammars": 1149,
     "server/models": 6299,
     "server/batch": 1106,
     "server/config": 1923,

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/auto.h"
 #include "base/buf.h"
 #include "base/json_writer.h"
 
@@ -45,6 +46,19 @@ static void nested_values_have_commas_and_names(void **state)
     REQUIRE_EQ_STR(b.data, "data: {\"a\":\"x\",\"b\":[1,{},[],null],\"c\\n\":{\"d\":true,"
                            "\"e\":false},\"\":null,\"f\":0.33}");
     buf_finish(&b);
+}
+
+static void members_are_written_by_a_format(void **state)
+{
+    AUTO(buf_finish) struct buf b = {.max = 1000};
+    struct jw w = {.out = &b};
+    const char *volatile none = NULL; /* that the compiler does not see */
+    (void)state;
+    jw_fields(&w, "{ a %s b %s c_1 { d %d e %jd f [", "x\n", none, -1, (intmax_t)1 << 40);
+    jw_fields(&w, "{ g %g } } } h %i i %i j null k [ } }", 2.0, true, false);
+    REQUIRE_EQ_STR(jw_end(&w)->data, "{\"a\":\"x\\n\",\"b\":null,\"c_1\":{\"d\":-1,\"e\":"
+                                     "1099511627776,\"f\":[{\"g\":2.0}]},\"h\":true,\"i\":false,"
+                                     "\"j\":null,\"k\":[]}");
 }
 
 static void deepest_nesting_closes_with_the_right_brackets(void **state)
@@ -297,6 +311,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nested_values_have_commas_and_names),
+        cmocka_unit_test(members_are_written_by_a_format),
         cmocka_unit_test(deepest_nesting_closes_with_the_right_brackets),
         cmocka_unit_test(pieces_make_the_same_text),
         cmocka_unit_test(json_goes_on_one_line),
