@@ -87,13 +87,13 @@ BUDGETS = {
     "server/models": 6299,
     "server/batch": 1106,
     "server/config": 1923,
-    "server/http": 5325,
+    "server/http": 5311,
     "server/api/read": 4835,
     "server/api/run": 2167,
-    "server/api/write": 2644,
-    "server/api/pooled": 2030,
-    "server/api": 4273,
-    "server/cli": 5713,
+    "server/api/write": 2593,
+    "server/api/pooled": 1993,
+    "server/api": 4199,
+    "server/cli": 5701,
 }
 PAGE = "server/api/page.html"
 # The template room in layers, lowest first: a file includes headers of its own layer and of lower ones.

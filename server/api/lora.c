@@ -57,12 +57,7 @@ static void list(struct srv_request *req)
     for (int i = 0; i < set->n_loras; i++) {
         const struct srv_lora *l = &set->loras[i];
         if (!srv_lora_is_of(l, srv_facts(req)->only)) continue;
-        jw_open(&w, NULL, '{');
-        jw_int(&w, "id", i);
-        jw_text(&w, "name", l->name);
-        jw_text(&w, "path", l->dir);
-        jw_number(&w, "scale", (double)l->scale);
-        jw_close(&w);
+        jw_fields(&w, "{ id %d name %s path %s scale %g }", i, l->name, l->dir, (double)l->scale);
     }
     pthread_mutex_unlock(&set->lock);
     jw_close(&w);

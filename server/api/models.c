@@ -40,14 +40,11 @@ static void write_last_used(const struct srv_entry *e, struct jw *w)
 static void write_meta(const struct srv_entry *e, struct jw *w)
 {
     const struct srv_model_facts *f = &e->source.facts;
-    jw_open(w, "meta", '{');
-    jw_text(w, "architecture", f->architecture);
-    jw_int(w, "n_params", f->n_params);
-    jw_int(w, "n_vocab", f->n_vocab);
-    jw_int(w, "n_ctx", srv_entry_ctx(e));
-    jw_int(w, "n_ctx_train", f->ctx_train_tokens);
-    jw_int(w, "n_embd", f->d_model);
-    jw_text(w, "dtype", f->dtype);
+    jw_fields(w,
+              "meta { architecture %s n_params %jd n_vocab %d n_ctx %jd n_ctx_train %jd n_embd "
+              "%d dtype %s",
+              f->architecture, f->n_params, f->n_vocab, srv_entry_ctx(e), f->ctx_train_tokens,
+              f->d_model, f->dtype);
     if (e->model) {
         const struct eng_info *info = eng_info(e->model->engine);
         jw_text(w, "numerics", info->numerics);
@@ -66,16 +63,11 @@ static void write_model(const struct srv_entry *e, const struct srv_lora *lora, 
                         const char *name)
 {
     const char *const *names = e->source.names;
-    jw_open(w, NULL, '{');
-    jw_text(w, "id", name);
-    jw_text(w, "object", "model");
-    jw_int(w, "created", created(e, lora));
-    jw_text(w, "owned_by", "hearth");
+    jw_fields(w, "{ id %s object %s created %jd owned_by %s", name, "model", created(e, lora),
+              "hearth");
     write_status(e, lora, w);
-    jw_int(w, "max_model_len", srv_entry_ctx(e));
-    jw_text(w, "root", lora ? lora->dir : names[0]);
-    jw_text(w, "parent", lora ? names[0] : NULL);
-    jw_open(w, "aliases", '[');
+    jw_fields(w, "max_model_len %jd root %s parent %s aliases [", srv_entry_ctx(e),
+              lora ? lora->dir : names[0], lora ? names[0] : NULL);
     while (!strcmp(name, e->source.names[0]) && *++names)
         jw_text(w, NULL, *names);
     jw_close(w);
@@ -101,15 +93,9 @@ static void write_anthropic_model(const struct srv_entry *e, const struct srv_lo
                                   struct jw *w, const char *name)
 {
     int64_t ctx = srv_entry_ctx(e);
-    jw_open(w, NULL, '{');
-    jw_text(w, "type", "model");
-    jw_text(w, "id", name);
-    jw_text(w, "display_name", name);
+    jw_fields(w, "{ type %s id %s display_name %s", "model", name, name);
     srv_write_date(w, "created_at", created(e, lora));
-    jw_text(w, "lifecycle", "active");
-    jw_int(w, "max_input_tokens", ctx);
-    jw_int(w, "max_tokens", ctx);
-    jw_close(w);
+    jw_fields(w, "lifecycle %s max_input_tokens %jd max_tokens %jd }", "active", ctx, ctx);
 }
 
 /* The names of all models, in their order. */
@@ -211,9 +197,7 @@ static void list_anthropic(struct srv_request *req)
     l = (struct listing){.req = req, .w = w, .from = p.from, .to = p.to};
     visit_names(&l);
     jw_close(w);
-    jw_bool(w, "has_more", p.has_more);
-    jw_text(w, "first_id", l.first);
-    jw_text(w, "last_id", l.last);
+    jw_fields(w, "has_more %i first_id %s last_id %s", p.has_more, l.first, l.last);
     srv_object_reply(req, 200, &a);
 }
 

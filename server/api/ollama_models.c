@@ -50,11 +50,8 @@ static void write_details(const struct srv_entry *e, struct jw *w)
     bool millions = f->n_params < 1000000000;
     snprintf(size, sizeof(size), "%.*f%c", millions ? 2 : 1,
              (double)f->n_params / (millions ? 1e6 : 1e9), millions ? 'M' : 'B');
-    jw_open(w, "details", '{');
-    jw_text(w, "parent_model", "");
-    jw_text(w, "format", f->is_gguf ? "gguf" : "safetensors");
-    jw_text(w, "family", f->family);
-    jw_open(w, "families", '[');
+    jw_fields(w, "details { parent_model %s format %s family %s families [", "",
+              f->is_gguf ? "gguf" : "safetensors", f->family);
     jw_text(w, NULL, f->family);
     jw_close(w);
     jw_text(w, "parameter_size", size);
@@ -82,18 +79,15 @@ static void list_entry(void *ctx, const struct srv_entry *e)
     char digest[2 * sizeof(f->digest) + 1];
     hex_write(digest, e->model ? e->model->source : f->digest, sizeof(f->digest));
     for (int i = 0; e->source.names[i] && (e->model || !l->loaded); i++) {
-        jw_open(w, NULL, '{');
-        jw_text(w, "name", e->source.names[i]);
-        jw_text(w, "model", e->source.names[i]);
+        jw_fields(w, "{ name %s model %s", e->source.names[i], e->source.names[i]);
         srv_write_date(w, "modified_at", f->modified_s);
         jw_int(w, "size", f->file_bytes);
         jw_text(w, "digest", digest);
         write_details(e, w);
         write_abilities(e, w);
         if (l->loaded) {
-            jw_text(w, "expires_at", never);
-            jw_int(w, "size_vram", 0);
-            jw_int(w, "context_length", srv_entry_ctx(e));
+            jw_fields(w, "expires_at %s size_vram %d context_length %jd", never, 0,
+                      srv_entry_ctx(e));
         }
         jw_close(w);
     }

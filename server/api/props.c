@@ -17,29 +17,20 @@
 
 static void write_memory(struct jw *w, const struct eng_memory *m)
 {
-    jw_open(w, "memory", '{');
-    jw_int(w, "weights_bytes", m->weights_bytes);
-    jw_int(w, "kv_bytes", m->kv_bytes);
-    jw_int(w, "state_bytes", m->state_bytes);
-    jw_int(w, "scratch_bytes", m->scratch_bytes);
-    jw_int(w, "logits_bytes", m->logits_bytes);
-    jw_int(w, "answer_bytes", m->answer_bytes);
-    jw_int(w, "request_bytes", m->request_bytes);
-    jw_int(w, "other_bytes", m->other_bytes);
-    jw_int(w, "draft_bytes", m->draft_bytes);
-    jw_int(w, "twin_bytes", m->twin_bytes);
-    jw_int(w, "limit_bytes", m->limit_bytes);
-    jw_close(w);
+    jw_fields(w,
+              "memory { weights_bytes %jd kv_bytes %jd state_bytes %jd scratch_bytes %jd "
+              "logits_bytes %jd answer_bytes %jd request_bytes %jd other_bytes %jd draft_bytes %jd "
+              "twin_bytes %jd limit_bytes %jd }",
+              m->weights_bytes, m->kv_bytes, m->state_bytes, m->scratch_bytes, m->logits_bytes,
+              m->answer_bytes, m->request_bytes, m->other_bytes, m->draft_bytes, m->twin_bytes,
+              m->limit_bytes);
 }
 
 /* How weights are kept and read; rates are null if they were not measured. */
 static void write_reading(struct jw *w, const struct srv_model *m, const struct eng_info *info)
 {
-    jw_open(w, "weights", '{');
-    jw_text(w, "format", m->is_gguf ? "gguf" : "safetensors");
-    jw_bool(w, "coded", info->weights_coded);
-    jw_int(w, "read_ahead_bytes", info->read_ahead_bytes);
-    jw_open(w, "measured_per_second", '{');
+    jw_fields(w, "weights { format %s coded %i read_ahead_bytes %jd measured_per_second {",
+              m->is_gguf ? "gguf" : "safetensors", info->weights_coded, info->read_ahead_bytes);
     if (info->coded_rate > 0)
         jw_number(w, "coded", info->coded_rate);
     else
@@ -61,12 +52,9 @@ static void write_draft_model(struct jw *w, const struct srv_model *model,
         jw_null(w, "draft_model");
         return;
     }
-    jw_open(w, "draft_model", '{');
-    jw_text(w, "model", model->draft_name);
-    jw_text(w, "state", states[eng_draft_state(model->engine, NULL)]);
-    jw_int(w, "step_bytes", info->draft_step_bytes);
-    jw_int(w, "target_step_bytes", info->step_bytes);
-    jw_close(w);
+    jw_fields(w, "draft_model { model %s state %s step_bytes %jd target_step_bytes %jd }",
+              model->draft_name, states[eng_draft_state(model->engine, NULL)],
+              info->draft_step_bytes, info->step_bytes);
 }
 
 /* The defaults of requests. */
@@ -87,33 +75,24 @@ static void write_chat(struct jw *w, const struct tok_chat *chat)
     jw_text(w, "chat_template", chat ? tok_chat_source(chat) : NULL);
     if (!chat) return;
     const struct tok_chat_caps *caps = tok_chat_caps(chat);
-    jw_open(w, "chat_template_caps", '{');
-    jw_bool(w, "system_role", caps->system_role);
-    jw_bool(w, "null_content", caps->null_content);
-    jw_bool(w, "content_parts", caps->content_parts);
-    jw_bool(w, "tools", caps->tools);
-    jw_bool(w, "object_arguments", caps->object_arguments);
-    jw_close(w);
+    jw_fields(w,
+              "chat_template_caps { system_role %i null_content %i content_parts %i tools %i "
+              "object_arguments %i }",
+              caps->system_role, caps->null_content, caps->content_parts, caps->tools,
+              caps->object_arguments);
 }
 
 /* How the model writes calls of tools and reasoning; reasoning is null if it has no markers. */
 static void write_style(struct jw *w, const struct tools_style *s)
 {
-    jw_open(w, "tool_format", '{');
-    jw_text(w, "id", tools_format_name(s->format));
-    jw_text(w, "source", tools_source_names[s->source]);
-    jw_text(w, "open", s->open);
-    jw_text(w, "close", s->close);
-    jw_close(w);
+    jw_fields(w, "tool_format { id %s source %s open %s close %s }", tools_format_name(s->format),
+              tools_source_names[s->source], s->open, s->close);
     if (!s->think_open[0]) {
         jw_null(w, "reasoning");
         return;
     }
-    jw_open(w, "reasoning", '{');
-    jw_text(w, "open", s->think_open);
-    jw_text(w, "close", s->think_close);
-    jw_bool(w, "forced", s->think_forced);
-    jw_close(w);
+    jw_fields(w, "reasoning { open %s close %s forced %i }", s->think_open, s->think_close,
+              s->think_forced);
 }
 
 /* Written as null if no token of the model stands for a single byte. */
@@ -130,10 +109,8 @@ static void write_structured_output(struct jw *w, struct grammar_cache *grammars
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
         jw_text(w, NULL, kinds[i]);
     jw_close(w);
-    jw_int(w, "cached_grammars", stats.n_entries);
-    jw_int(w, "cached_bytes", stats.bytes);
-    jw_int(w, "vocabulary_bytes", stats.vocab_bytes);
-    jw_close(w);
+    jw_fields(w, "cached_grammars %d cached_bytes %jd vocabulary_bytes %jd }", stats.n_entries,
+              stats.bytes, stats.vocab_bytes);
 }
 
 /* The marks around a hole in a text, null if the model has none. */
@@ -183,11 +160,8 @@ static void write_kv_disk(struct jw *w, struct eng *engine)
     struct eng_stats s;
     eng_stats(engine, &s);
     if (!s.kv_disk.on) return;
-    jw_open(w, "kv_disk", '{');
-    jw_int(w, "pages", s.kv_disk.n_pages);
-    jw_int(w, "bytes", s.kv_disk.bytes);
-    jw_int(w, "hit_tokens", (int64_t)s.kv_disk.n_read_tokens);
-    jw_close(w);
+    jw_fields(w, "kv_disk { pages %jd bytes %jd hit_tokens %jd }", s.kv_disk.n_pages,
+              s.kv_disk.bytes, (int64_t)s.kv_disk.n_read_tokens);
 }
 
 /* Of the whole catalogue, for clients that know llama-server's router. */
@@ -206,10 +180,8 @@ static void props_of_unloaded(struct srv_request *req)
     char name[140];
     struct srv_object a;
     struct jw *w = srv_object_open(&a, 65536);
-    jw_text(w, "server", "hearth");
-    jw_text(w, "version", HEARTH_VERSION);
-    jw_text(w, "model", srv_models_name(&facts->app->models, facts->entry, name, sizeof(name)));
-    jw_bool(w, "is_sleeping", true);
+    jw_fields(w, "server %s version %s model %s is_sleeping %i", "hearth", HEARTH_VERSION,
+              srv_models_name(&facts->app->models, facts->entry, name, sizeof(name)), true);
     write_router(w, facts->app);
     write_swap(w, facts);
     srv_object_reply(req, 200, &a);
@@ -227,36 +199,25 @@ static void props(struct srv_request *req)
     struct srv_object a;
     srv_facts(req)->account.endpoint = "props";
     struct jw *w = srv_object_open(&a, 8 << 20);
-    jw_text(w, "server", "hearth");
-    jw_text(w, "version", HEARTH_VERSION);
-    jw_text(w, "model", model->names[0]);
-    jw_bool(w, "demo", model->is_demo);
-    jw_bool(w, "is_sleeping", false);
+    jw_fields(w, "server %s version %s model %s demo %i is_sleeping %i", "hearth", HEARTH_VERSION,
+              model->names[0], model->is_demo, false);
     write_router(w, srv_facts(req)->app);
-    jw_text(w, "architecture", info->architecture);
-    jw_text(w, "rope", info->rope);
-    jw_text(w, "system_fingerprint", model->fingerprint);
-    jw_text(w, "numerics", info->numerics);
-    jw_text(w, "kernels", info->kernels);
-    jw_text(w, "gemm", info->gemm);
-    jw_text(w, "kv_dtype", info->kv_dtype);
-    jw_text(w, "weights_dtype", info->weights_dtype);
+    jw_fields(w,
+              "architecture %s rope %s system_fingerprint %s numerics %s kernels %s gemm %s "
+              "kv_dtype %s weights_dtype %s",
+              info->architecture, info->rope, model->fingerprint, info->numerics, info->kernels,
+              info->gemm, info->kv_dtype, info->weights_dtype);
     write_reading(w, model, info);
     jw_text(w, "drafts", eng_drafts(model->engine));
     write_draft_model(w, model, info);
-    jw_bool(w, "repeatable", info->repeatable);
-    jw_int(w, "threads", info->n_threads);
-    jw_int(w, "total_slots", info->n_parallel);
-    jw_int(w, "chunk_tokens", info->chunk_tokens);
-    jw_int(w, "page_tokens", info->page_tokens);
-    jw_int(w, "n_pages", info->n_pages);
-    jw_int(w, "n_ctx", srv_model_longest(model));
+    jw_fields(w,
+              "repeatable %i threads %d total_slots %d chunk_tokens %d page_tokens %d n_pages "
+              "%d n_ctx %jd",
+              info->repeatable, info->n_threads, info->n_parallel, info->chunk_tokens,
+              info->page_tokens, info->n_pages, srv_model_longest(model));
     jw_open(w, "default_generation_settings", '{'); /* llama-server's place */
-    jw_int(w, "n_ctx", srv_model_longest(model));
-    jw_close(w);
-    jw_int(w, "n_ctx_train", info->ctx_train_tokens);
-    jw_int(w, "n_params", info->n_params);
-    jw_int(w, "n_vocab", info->vocab_size);
+    jw_fields(w, "n_ctx %jd } n_ctx_train %jd n_params %jd n_vocab %d", srv_model_longest(model),
+              info->ctx_train_tokens, info->n_params, info->vocab_size);
     write_memory(w, &info->memory);
     jw_number(w, "load_seconds", info->load_seconds);
     write_defaults(w, &model->defaults);
@@ -294,17 +255,11 @@ static void add_slots(struct slots *to, const struct srv_model *model)
 static void write_slots(struct jw *w, const struct slots *s)
 {
     if (!s->model) return;
-    jw_text(w, "model", s->model);
-    jw_int(w, "total", s->total);
-    jw_int(w, "running", s->running);
-    jw_int(w, "waiting", s->waiting);
-    jw_int(w, "waiting_tokens", s->waiting_tokens);
-    jw_open(w, "pages", '{');
-    jw_int(w, "total", s->pages);
-    jw_int(w, "used", s->pages_used);
-    jw_int(w, "cached", s->pages_cached);
-    jw_int(w, "tokens", s->page_tokens);
-    jw_close(w);
+    jw_fields(w,
+              "model %s total %jd running %jd waiting %jd waiting_tokens %jd pages { total %jd "
+              "used %jd cached %jd tokens %jd }",
+              s->model, s->total, s->running, s->waiting, s->waiting_tokens, s->pages,
+              s->pages_used, s->pages_cached, s->page_tokens);
 }
 
 struct slots_list {

@@ -213,9 +213,7 @@ static int tokenize_prompt(struct srv_request *req, struct tokenize_params *p, s
     const struct srv_model *model = srv_facts(req)->model;
     AUTO(tok_ids_finish) struct tok_ids ids = {0};
     int rc = encode_vllm(req, p, &ids, err);
-    jw_open(w, NULL, '{');
-    jw_int(w, "count", (int64_t)ids.n);
-    jw_int(w, "max_model_len", srv_model_longest(model));
+    jw_fields(w, "{ count %jd max_model_len %jd", (int64_t)ids.n, srv_model_longest(model));
     jw_ints(w, "tokens", ids.ids, ids.n);
     if (p->return_token_strs)
         write_token_strings(model, w, &ids);

@@ -237,11 +237,8 @@ static int measure_decode(struct bench *b, int n, int64_t context, double *ret_t
 static void write_common(const struct bench *b, struct jw *w)
 {
     const struct eng_info *info = eng_info(b->engine);
-    jw_int(w, "threads", info->n_threads);
-    jw_text(w, "numerics", info->numerics);
-    jw_text(w, "kernels", info->kernels);
-    jw_text(w, "gemm", info->gemm);
-    jw_int(w, "chunk", info->chunk_tokens);
+    jw_fields(w, "threads %d numerics %s kernels %s gemm %s chunk %d", info->n_threads,
+              info->numerics, info->kernels, info->gemm, info->chunk_tokens);
 }
 
 /*
@@ -266,11 +263,8 @@ static void print_speed(const struct bench *b, int64_t tokens, int64_t batch, in
     } else {
         AUTO(buf_finish) struct buf out = {.max = 4096};
         struct jw w = {.out = &out};
-        jw_open(&w, NULL, '{');
-        jw_text(&w, "test", batch < 0 ? "prefill" : "decode");
-        jw_int(&w, "tokens", tokens);
-        jw_int(&w, "batch", batch < 0 ? 1 : batch);
-        jw_int(&w, "context", context);
+        jw_fields(&w, "{ test %s tokens %jd batch %jd context %jd",
+                  batch < 0 ? "prefill" : "decode", tokens, batch < 0 ? 1 : batch, context);
         write_common(b, &w);
         jw_fixed(&w, "tok_s", median, 2);
         jw_fixed(&w, "min", v[0], 2);

@@ -83,16 +83,10 @@ static void print_json(const struct hub_model *m)
 {
     AUTO(buf_finish) struct buf b = {.max = ROW_MAX_BYTES};
     struct jw w = {.out = &b};
-    jw_open(&w, NULL, '{');
-    jw_text(&w, "name", m->name);
-    jw_text(&w, "revision", m->revision);
-    jw_text(&w, "commit", m->commit);
-    jw_text(&w, "path", m->path);
-    jw_int(&w, "bytes", m->n_bytes);
-    jw_bool(&w, "complete", m->complete);
-    jw_bool(&w, "servable", m->servable);
-    jw_text(&w, "reason", m->servable ? NULL : m->reason);
-    jw_close(&w);
+    jw_fields(
+        &w, "{ name %s revision %s commit %s path %s bytes %jd complete %i servable %i reason %s }",
+        m->name, m->revision, m->commit, m->path, m->n_bytes, m->complete, m->servable,
+        m->servable ? NULL : m->reason);
     jw_end(&w);
     buf_puts(&b, "\n");
     if (!b.failed) fwrite(b.data, 1, b.len, stdout);

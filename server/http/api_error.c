@@ -116,12 +116,8 @@ void srv_error_write(struct buf *b, enum srv_error kind, const char *param, cons
                      const struct srv_error_number *numbers, bool detail, const char *trace_parent)
 {
     struct jw w = {.out = b};
-    jw_open(&w, NULL, '{');
-    jw_open(&w, "error", '{');
-    jw_text(&w, "message", message);
-    jw_text(&w, "type", srv_errors[kind].type);
-    jw_text(&w, "param", param);
-    jw_text(&w, "code", srv_errors[kind].code);
+    jw_fields(&w, "{ error { message %s type %s param %s code %s", message, srv_errors[kind].type,
+              param, srv_errors[kind].code);
     for (; numbers && numbers->name; numbers++)
         jw_int(&w, numbers->name, numbers->value);
     if (trace_parent && *trace_parent) jw_text(&w, "traceparent", trace_parent);
@@ -135,12 +131,8 @@ void srv_error_write_typed(struct buf *b, enum srv_error kind, const char *param
                            const char *message, int number, const char *trace_parent)
 {
     struct jw w = {.out = b};
-    jw_open(&w, NULL, '{');
-    jw_text(&w, "type", "error");
-    jw_int(&w, "sequence_number", number);
-    jw_text(&w, "code", srv_errors[kind].code);
-    jw_text(&w, "message", message);
-    jw_text(&w, "param", param);
+    jw_fields(&w, "{ type %s sequence_number %d code %s message %s param %s", "error", number,
+              srv_errors[kind].code, message, param);
     if (*trace_parent) jw_text(&w, "traceparent", trace_parent);
     jw_close(&w);
     jw_end(&w);
@@ -197,15 +189,9 @@ void srv_error_write_anthropic(struct buf *b, enum srv_error kind, const char *m
                                const char *request_id, const char *trace_parent)
 {
     struct jw w = {.out = b};
-    jw_open(&w, NULL, '{');
-    jw_text(&w, "type", "error");
-    jw_open(&w, "error", '{');
-    jw_text(&w, "type", anthropic_type(kind));
-    jw_text(&w, "message", message);
+    jw_fields(&w, "{ type %s error { type %s message %s", "error", anthropic_type(kind), message);
     if (kind == SRV_ERR_THREAD) {
-        jw_open(&w, "details", '{');
-        jw_text(&w, "error_code", srv_errors[kind].code);
-        jw_close(&w);
+        jw_fields(&w, "details { error_code %s }", srv_errors[kind].code);
     }
     jw_close(&w);
     jw_text(&w, "request_id", request_id);

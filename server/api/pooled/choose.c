@@ -430,20 +430,14 @@ static void write_choice(struct srv_pooled *p, struct jw *w, int i)
     jw_open(w, NULL, '{');
     jw_int(w, "index", o - c->choices);
     jw_string_or_null(w, "text", o->text, o->len);
-    jw_number(w, "logprob", o->logprob);
-    jw_int(w, "tokens", o->n_ids);
-    jw_number(w, "probability", o->score);
-    jw_close(w);
+    jw_fields(w, "logprob %g tokens %jd probability %g }", o->logprob, o->n_ids, o->score);
 }
 
 static void begin(struct srv_pooled *p, struct jw *w)
 {
     char id[48];
     snprintf(id, sizeof(id), "choose-%s", srv_facts(p->req)->unique);
-    jw_open(w, NULL, '{');
-    jw_text(w, "id", id);
-    jw_text(w, "object", "choices");
-    jw_text(w, "model", p->model);
+    jw_fields(w, "{ id %s object %s model %s", id, "choices", p->model);
     jw_open(w, p->dialect->list, '[');
 }
 
@@ -452,18 +446,12 @@ static void end(struct srv_pooled *p, struct jw *w)
     const struct choosing *c = (const struct choosing *)p;
     jw_close(w);
     jw_string_or_null(w, "best", c->order[0]->text, c->order[0]->len);
-    jw_number(w, "entropy", c->entropy);
-    jw_open(w, "usage", '{');
-    jw_int(w, "prompt_tokens", c->n_context);
-    jw_int(w, "completion_tokens", 0);
-    jw_int(w, "total_tokens", c->n_context);
-    jw_int(w, "scored_tokens", c->n_scored);
-    jw_open(w, "prompt_tokens_details", '{');
-    jw_int(w, "cached_tokens", c->usage.n_cached_tokens);
-    jw_close(w);
-    jw_close(w);
-    jw_text(w, "system_fingerprint", p->served->fingerprint);
-    jw_close(w);
+    jw_fields(
+        w,
+        "entropy %g usage { prompt_tokens %jd completion_tokens %d total_tokens %jd scored_tokens "
+        "%d prompt_tokens_details { cached_tokens %jd } } system_fingerprint %s }",
+        c->entropy, c->n_context, 0, c->n_context, c->n_scored, c->usage.n_cached_tokens,
+        p->served->fingerprint);
 }
 
 /* A chat completion: the best choice is its message. */
@@ -471,15 +459,9 @@ static void begin_chat(struct srv_pooled *p, struct jw *w)
 {
     const struct choosing *c = (const struct choosing *)p;
     srv_gen_open_answer(c->chat, w);
-    jw_open(w, NULL, '{');
-    jw_int(w, "index", 0);
-    jw_open(w, "message", '{');
-    jw_text(w, "role", "assistant");
+    jw_fields(w, "{ index %d message { role %s", 0, "assistant");
     jw_string(w, "content", c->order[0]->text, c->order[0]->len);
-    jw_null(w, "refusal");
-    jw_close(w);
-    jw_null(w, "logprobs");
-    jw_text(w, "finish_reason", "stop");
+    jw_fields(w, "refusal null } logprobs null finish_reason %s", "stop");
     jw_open(w, p->dialect->list, '[');
 }
 

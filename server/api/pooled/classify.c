@@ -69,10 +69,7 @@ static void write_class(struct srv_pooled *p, struct jw *w, int i)
         srv_retrieval_activate(files->labels_as, row, p->width);
     for (int k = 1; k < p->width; k++)
         if (row[k] > row[likeliest]) likeliest = k;
-    jw_open(w, NULL, '{');
-    jw_int(w, "index", i);
-    jw_text(w, "label", srv_retrieval_label(files, likeliest, name));
-    jw_open(w, "probs", '[');
+    jw_fields(w, "{ index %d label %s probs [", i, srv_retrieval_label(files, likeliest, name));
     for (int k = 0; k < p->width; k++)
         jw_number(w, NULL, row[k]);
     jw_close(w);

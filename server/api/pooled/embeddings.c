@@ -128,9 +128,7 @@ static void openai_begin(struct srv_pooled *p, struct jw *w)
 
 static void openai_vector(struct srv_pooled *p, struct jw *w, int i)
 {
-    jw_open(w, NULL, '{');
-    jw_text(w, "object", "embedding");
-    jw_int(w, "index", i);
+    jw_fields(w, "{ object %s index %d", "embedding", i);
     write_vector(p, w, "embedding", i);
     jw_close(w);
 }
@@ -145,9 +143,7 @@ static void openai_end(struct srv_pooled *p, struct jw *w)
 
 static void llama_vector(struct srv_pooled *p, struct jw *w, int i)
 {
-    jw_open(w, NULL, '{');
-    jw_int(w, "index", i);
-    jw_open(w, "embedding", '[');
+    jw_fields(w, "{ index %d embedding [", i);
     write_vector(p, w, NULL, i);
     jw_close(w);
     jw_close(w);
@@ -181,10 +177,8 @@ static void ollama_end(struct srv_pooled *p, struct jw *w)
 {
     uint64_t ns = (clock_now_us() - srv_facts(p->req)->start_us) * 1000;
     jw_close(w);
-    jw_int(w, "total_duration", (int64_t)ns);
-    jw_int(w, "load_duration", 0);
-    jw_int(w, "prompt_eval_count", p->n_tokens);
-    jw_close(w);
+    jw_fields(w, "total_duration %jd load_duration %d prompt_eval_count %jd }", (int64_t)ns, 0,
+              p->n_tokens);
 }
 
 /* Ollama's older route has one vector and no list. */

@@ -64,19 +64,12 @@ int srv_pooled_add(struct srv_pooled *p, const int32_t *ids, size_t n_ids, struc
 
 void srv_pooled_write_usage(const struct srv_pooled *p, struct jw *w)
 {
-    jw_open(w, "usage", '{');
-    jw_int(w, "prompt_tokens", p->n_tokens);
-    jw_int(w, "total_tokens", p->n_tokens);
-    jw_close(w);
+    jw_fields(w, "usage { prompt_tokens %jd total_tokens %jd }", p->n_tokens, p->n_tokens);
 }
 
 void srv_pooled_write_meta(struct jw *w, const char *unit, int64_t n)
 {
-    jw_open(w, "meta", '{');
-    jw_open(w, "api_version", '{');
-    jw_text(w, "version", "2");
-    jw_close(w);
-    jw_open(w, "billed_units", '{');
+    jw_fields(w, "meta { api_version { version %s } billed_units {", "2");
     jw_int(w, unit, n);
     jw_close(w);
     jw_close(w);
@@ -86,10 +79,7 @@ static void begin(struct srv_pooled *p, struct jw *w)
 {
     const char *list = p->dialect->list;
     if (list) {
-        jw_open(w, NULL, '{');
-        jw_text(w, "id", srv_facts(p->req)->id);
-        jw_text(w, "object", "list");
-        jw_text(w, "model", p->model);
+        jw_fields(w, "{ id %s object %s model %s", srv_facts(p->req)->id, "list", p->model);
     }
     jw_open(w, list, '[');
 }

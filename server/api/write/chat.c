@@ -49,9 +49,7 @@ static void write_call(struct srv_gen *g, struct jw *w, const struct gen_choice 
 {
     jw_open(w, NULL, '{');
     srv_gen_write_call_id(g, w, "id", c, &c->parts[i], "call_");
-    jw_text(w, "type", "function");
-    jw_open(w, "function", '{');
-    jw_text(w, "name", c->parts[i].name);
+    jw_fields(w, "type %s function { name %s", "function", c->parts[i].name);
     srv_gen_write_part(w, "arguments", c, i);
     jw_close(w);
     jw_close(w);
@@ -84,10 +82,7 @@ static bool whole_choice(struct srv_gen *g, struct jw *w, struct gen_prompt *p,
     enum { OPEN, TEXT, REST, TOKENS, END };
     switch (at->part) {
     case OPEN:
-        jw_open(w, NULL, '{');
-        jw_int(w, "index", at->choice);
-        jw_open(w, "message", '{');
-        jw_text(w, "role", "assistant");
+        jw_fields(w, "{ index %d message { role %s", at->choice, "assistant");
         at->part = c->n_calls > 0 && !has_content(c) ? REST : TEXT;
         if (at->part == REST)
             jw_null(w, "content");
@@ -152,11 +147,7 @@ static void stream_begin(struct srv_gen *g)
     for (int k = 0; k < g->n_choices; k++) {
         struct gen_event e;
         begin_delta(g, &e, k);
-        jw_text(&e.w, "role", "assistant");
-        jw_text(&e.w, "content", "");
-        jw_close(&e.w);
-        jw_null(&e.w, "logprobs");
-        jw_null(&e.w, "finish_reason");
+        jw_fields(&e.w, "role %s content %s } logprobs null finish_reason null", "assistant", "");
         srv_gen_close_choice(&e);
         if (g->params.return_token_ids && k == 0)
             jw_ints(&e.w, "prompt_token_ids", p->ids, (size_t)p->n_ids);

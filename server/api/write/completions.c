@@ -235,9 +235,7 @@ static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_ch
     struct gen_event e;
     echo_chunk(g, p, c);
     srv_gen_begin_chunk(g, &e, c->index);
-    jw_text(&e.w, "text", "");
-    jw_null(&e.w, "logprobs");
-    jw_text(&e.w, "finish_reason", c->finish_reason);
+    jw_fields(&e.w, "text %s logprobs null finish_reason %s", "", c->finish_reason);
     srv_gen_write_stop_reason(g, &e.w, c);
     introduce(g, &e.w, p, c);
     srv_gen_end_chunk(g, &e, p, c->n_tokens);

@@ -50,11 +50,8 @@ static void write_usage(const struct srv_gen *g, struct jw *w, int64_t n_output,
 static void open_message(struct srv_gen *g, struct jw *w, const char *name)
 {
     jw_open(w, name, '{');
-    jw_text(w, "id", g->id);
-    jw_text(w, "type", "message");
-    jw_text(w, "role", "assistant");
-    jw_text(w, "model", g->model);
-    jw_open(w, "content", '[');
+    jw_fields(w, "id %s type %s role %s model %s content [", g->id, "message", "assistant",
+              g->model);
 }
 
 /* The members of an object that were complete when its text was cut. A number is if something
@@ -126,9 +123,7 @@ static void write_block(const struct srv_gen *g, struct jw *w, const char *name,
 static void write_empty_block(struct jw *w, const char *name)
 {
     jw_open(w, name, '{');
-    jw_text(w, "type", "text");
-    jw_text(w, "text", "");
-    jw_close(w);
+    jw_fields(w, "type %s text %s }", "text", "");
 }
 
 static bool whole(struct srv_gen *g, struct jw *w, struct gen_cursor *at)
@@ -174,10 +169,7 @@ static void end_block(struct srv_gen *g, int index, bool thinking)
     struct gen_event e;
     if (thinking) {
         begin_block(&e, "content_block_delta", index);
-        jw_open(&e.w, "delta", '{');
-        jw_text(&e.w, "type", "signature_delta");
-        jw_text(&e.w, "signature", "");
-        jw_close(&e.w);
+        jw_fields(&e.w, "delta { type %s signature %s }", "signature_delta", "");
         srv_gen_close_event(g, &e);
     }
     begin_block(&e, "content_block_stop", index);

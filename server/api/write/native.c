@@ -37,12 +37,8 @@ static void write_end(struct srv_gen *g, struct jw *w, const struct gen_prompt *
     jw_string(w, "stopping_word", stop ? stop : "", len);
     write_counts(g, w, p, c, from, c->n_tokens);
     srv_gen_write_closing(w, &t);
-    jw_int(w, "tokens_cached", p->n_ids + c->n_tokens);
-    jw_bool(w, "truncated", cp->cut);
-    jw_text(w, "model", g->model);
-    jw_open(w, "generation_settings", '{');
-    jw_int(w, "n_ctx", eng_info(g->served->engine)->ctx_tokens);
-    jw_close(w);
+    jw_fields(w, "tokens_cached %jd truncated %i model %s generation_settings { n_ctx %jd }",
+              p->n_ids + c->n_tokens, cp->cut, g->model, eng_info(g->served->engine)->ctx_tokens);
     srv_gen_write_timings(g, w);
     jw_close(w);
 }
@@ -109,9 +105,7 @@ static void stream_progress(struct srv_gen *g, const struct gen_progress *progre
 {
     struct gen_event e;
     srv_gen_begin_event(&e, NULL);
-    jw_open(&e.w, NULL, '{');
-    jw_text(&e.w, "content", "");
-    jw_bool(&e.w, "stop", false);
+    jw_fields(&e.w, "{ content %s stop %i", "", false);
     srv_gen_write_progress(&e.w, progress);
     srv_gen_close_event(g, &e);
 }

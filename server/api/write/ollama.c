@@ -49,9 +49,7 @@ static void write_call(const struct srv_gen *g, struct jw *w, const struct gen_c
         text = json_dumps(arguments, JSON_COMPACT | JSON_ENSURE_ASCII);
     jw_open(w, NULL, '{');
     srv_gen_write_call_id(g, w, "id", c, call, "call_");
-    jw_open(w, "function", '{');
-    jw_int(w, "index", call->call);
-    jw_text(w, "name", call->name);
+    jw_fields(w, "function { index %d name %s", call->call, call->name);
     jw_json(w, "arguments", text ? text : "{}", text ? strlen(text) : 2);
     jw_close(w);
     jw_close(w);
@@ -219,9 +217,7 @@ void srv_write_ollama_reason(struct srv_gen *g, const char *reason)
     jw_init(&w, &line);
     open_object(g, &w);
     write_message(g, &w, NULL, NULL, 0, 0);
-    jw_bool(&w, "done", true);
-    jw_text(&w, "done_reason", reason);
-    jw_close(&w);
+    jw_fields(&w, "done %i done_reason %s }", true, reason);
     if (g->params.stream) buf_add(jw_end(&w), "\n", 1);
     srv_reply(g->req, 200, g->params.stream ? "application/x-ndjson" : NULL, &line);
 }

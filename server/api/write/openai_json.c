@@ -67,14 +67,10 @@ void srv_gen_write_closing(struct jw *w, const struct gen_totals *t)
 
 static void write_usage(const struct srv_gen *g, struct jw *w, struct gen_totals t)
 {
-    jw_open(w, "usage", '{');
-    jw_int(w, "prompt_tokens", t.n_prompt);
-    jw_int(w, "completion_tokens", t.n_completion);
-    jw_int(w, "total_tokens", t.n_prompt + t.n_completion);
-    jw_open(w, "prompt_tokens_details", '{');
-    jw_int(w, "cached_tokens", t.n_cached);
-    jw_int(w, "cache_write_tokens", t.n_written);
-    jw_close(w);
+    jw_fields(w,
+              "usage { prompt_tokens %jd completion_tokens %jd total_tokens %jd "
+              "prompt_tokens_details { cached_tokens %jd cache_write_tokens %jd }",
+              t.n_prompt, t.n_completion, t.n_prompt + t.n_completion, t.n_cached, t.n_written);
     srv_cache_write_report(g, w);
     bool reasons = g->tools.can_reason, predicted = g->n_prediction > 0;
     bool detailed = reasons || predicted || t.n_closing > 0;
@@ -106,17 +102,13 @@ void srv_gen_write_timings(const struct srv_gen *g, struct jw *w)
         jw_int(w, "cache_disk_n", u.n_disk_tokens);
         jw_number(w, "restore_ms", (double)u.restore_us / 1000);
     }
-    jw_int(w, "prompt_n", computed);
-    jw_number(w, "queue_ms", ms_between(u.submitted_us, u.started_us));
-    jw_number(w, "prompt_ms", prompt_ms);
-    jw_number(w, "prompt_per_second", prompt_ms > 0 ? (double)computed * 1000 / prompt_ms : 0);
-    jw_int(w, "predicted_n", t.n_completion);
-    jw_number(w, "predicted_ms", predicted_ms);
-    jw_number(w, "predicted_per_second",
-              predicted_ms > 0 ? (double)t.n_completion * 1000 / predicted_ms : 0);
-    jw_int(w, "draft_n", u.n_draft_tokens);
-    jw_int(w, "draft_n_accepted", u.n_accepted_draft_tokens);
-    jw_close(w);
+    jw_fields(w,
+              "prompt_n %jd queue_ms %g prompt_ms %g prompt_per_second %g predicted_n %jd "
+              "predicted_ms %g predicted_per_second %g draft_n %jd draft_n_accepted %jd }",
+              computed, ms_between(u.submitted_us, u.started_us), prompt_ms,
+              prompt_ms > 0 ? (double)computed * 1000 / prompt_ms : 0, t.n_completion, predicted_ms,
+              predicted_ms > 0 ? (double)t.n_completion * 1000 / predicted_ms : 0, u.n_draft_tokens,
+              u.n_accepted_draft_tokens);
 }
 
 void srv_gen_write_usage(const struct srv_gen *g, struct jw *w)
@@ -127,12 +119,9 @@ void srv_gen_write_usage(const struct srv_gen *g, struct jw *w)
 
 void srv_gen_write_progress(struct jw *w, const struct gen_progress *progress)
 {
-    jw_open(w, "prompt_progress", '{');
-    jw_int(w, "total", progress->n_total);
-    jw_int(w, "cache", progress->n_cached);
-    jw_int(w, "processed", progress->n_done);
-    jw_int(w, "time_ms", (int64_t)(progress->us / 1000));
-    jw_close(w);
+    jw_fields(w, "prompt_progress { total %jd cache %jd processed %jd time_ms %jd }",
+              progress->n_total, progress->n_cached, progress->n_done,
+              (int64_t)(progress->us / 1000));
 }
 
 /* ---- chunks -------------------------------------------------------------------------------- */

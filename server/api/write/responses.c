@@ -150,12 +150,10 @@ static void write_output(const struct srv_gen *g, struct jw *w)
 static void write_usage(struct srv_gen *g, struct jw *w)
 {
     struct gen_totals t = srv_gen_totals(g);
-    jw_open(w, "usage", '{');
-    jw_int(w, "input_tokens", t.n_prompt);
-    jw_open(w, "input_tokens_details", '{');
-    jw_int(w, "cached_tokens", t.n_cached);
-    jw_int(w, "cache_write_tokens", t.n_written);
-    jw_close(w);
+    jw_fields(w,
+              "usage { input_tokens %jd input_tokens_details { cached_tokens %jd "
+              "cache_write_tokens %jd }",
+              t.n_prompt, t.n_cached, t.n_written);
     srv_cache_write_report(g, w);
     jw_int(w, "output_tokens", t.n_completion);
     jw_open(w, "output_tokens_details", '{');
@@ -173,15 +171,10 @@ static void write_request(struct srv_gen *g, struct jw *w)
     const struct srv_span *format = &g->guide.ask.format;
     const struct tools_ask *ask = &g->tools.ask;
     const struct response_echo *sent = g->dialect;
-    jw_bool(w, "parallel_tool_calls", ask->parallel);
-    jw_null(w, "previous_response_id");
-    jw_open(w, "reasoning", '{');
-    jw_text(w, "effort", g->tools.effort);
-    jw_null(w, "summary");
-    jw_close(w);
-    jw_bool(w, "store", false);
-    jw_bool(w, "background", false);
-    jw_text(w, "service_tier", "default");
+    jw_fields(w,
+              "parallel_tool_calls %i previous_response_id null reasoning { effort %s summary null "
+              "} store %i background %i service_tier %s",
+              ask->parallel, g->tools.effort, false, false, "default");
     jw_count(w, "max_tool_calls", g->params.max_tool_calls);
     jw_number(w, "temperature", g->params.given.temperature);
     jw_number(w, "presence_penalty", g->params.given.presence_penalty);
@@ -214,9 +207,7 @@ static void write_incomplete(struct jw *w, const char *status)
         jw_null(w, "incomplete_details");
         return;
     }
-    jw_open(w, "incomplete_details", '{');
-    jw_text(w, "reason", "max_output_tokens");
-    jw_close(w);
+    jw_fields(w, "incomplete_details { reason %s }", "max_output_tokens");
 }
 
 /* status: in_progress, completed or incomplete. */
@@ -225,9 +216,7 @@ static void write_response(struct srv_gen *g, struct jw *w, const char *name, co
     bool over = strcmp(status, "in_progress") != 0;
     const struct response_echo *sent = g->dialect;
     jw_open(w, name, '{');
-    jw_text(w, "id", g->id);
-    jw_text(w, "object", "response");
-    jw_int(w, "created_at", g->created);
+    jw_fields(w, "id %s object %s created_at %jd", g->id, "response", g->created);
     int64_t now = srv_facts(g->req)->is_fixed ? g->created : (int64_t)time(NULL);
     jw_count(w, "completed_at", strcmp(status, "completed") ? -1 : now);
     jw_text(w, "status", status);
