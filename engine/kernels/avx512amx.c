@@ -337,25 +337,17 @@ INLINE void row_run(const bool coded, const struct kern_tile *tile, int k_pad, c
     }
 }
 
-void kern_avx512amx_bf16_bf16(const struct kern_tile *tile, int k_pad, const void *panels,
-                              size_t panel_bytes, int n_panels, const struct kern_out *out,
-                              const struct kern_fetch *fetch)
-{
-    if (tile->n_rows == 1)
-        row_run(false, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);
-    else
-        bf16_run(false, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);
-}
-
-void kern_avx512amx_bf16_b12(const struct kern_tile *tile, int k_pad, const void *panels,
-                             size_t panel_bytes, int n_panels, const struct kern_out *out,
-                             const struct kern_fetch *fetch)
-{
-    if (tile->n_rows == 1)
-        row_run(true, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);
-    else
-        bf16_run(true, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);
-}
+#define DEFINE_BF16_MATMUL(name, coded)                                                            \
+    void name(const struct kern_tile *tile, int k_pad, const void *panels, size_t panel_bytes,     \
+              int n_panels, const struct kern_out *out, const struct kern_fetch *fetch)            \
+    {                                                                                              \
+        if (tile->n_rows == 1)                                                                     \
+            row_run(coded, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);               \
+        else                                                                                       \
+            bf16_run(coded, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);              \
+    }
+DEFINE_BF16_MATMUL(kern_avx512amx_bf16_bf16, false)
+DEFINE_BF16_MATMUL(kern_avx512amx_bf16_b12, true)
 
 /* All rows times one panel of n groups: at b, or at segs. */
 INLINE void page_product(const struct kern_tile *tile, const struct blocks *blocks,
@@ -510,8 +502,8 @@ INLINE void int_block(const struct int_part *p, const int n)
                   p->totals + row * KERN_PANEL);
 }
 
-INLINE void int_blocks(const struct kern_tile *tile, const struct blocks *blocks, int g,
-                       const int n, const struct int_room *room, float *totals)
+INLINE void int_blocks(const int n, const struct kern_tile *tile, const struct blocks *blocks,
+                       int g, const struct int_room *room, float *totals)
 {
     for (int i = 0; i < blocks->n; i++, totals += blocks->height * KERN_PANEL) {
         size_t n_rows = (size_t)tile->n_rows;
@@ -543,14 +535,7 @@ INLINE void tall_panel(const enum kern_wfmt fmt, const struct kern_tile *tile,
             b = expand_group(fmt, b, room.weights[j], room.scales[j]);
         }
         switch (n) {
-        case 1: int_blocks(tile, blocks, g, 1, &room, totals); break;
-        case 2: int_blocks(tile, blocks, g, 2, &room, totals); break;
-        case 3: int_blocks(tile, blocks, g, 3, &room, totals); break;
-        case 4: int_blocks(tile, blocks, g, 4, &room, totals); break;
-        case 5: int_blocks(tile, blocks, g, 5, &room, totals); break;
-        case 6: int_blocks(tile, blocks, g, 6, &room, totals); break;
-        case 7: int_blocks(tile, blocks, g, 7, &room, totals); break;
-        default: int_blocks(tile, blocks, g, INT_BLOCK, &room, totals);
+            HEIGHTS_8(HEIGHT_CASE, int_blocks, tile, blocks, g, &room, totals)
         }
     }
     put_sums(totals, blocks, out);
@@ -584,17 +569,11 @@ INLINE void few_rows(const enum kern_wfmt fmt, const struct kern_tile *tile, int
                                   .corr = tile->corr + row};
             struct kern_out o = {out.c + (size_t)row * out.ld, out.ld, out.add};
             switch (end - row) {
-            case 1: int_panel(fmt, 1, n, &t, panel, n_groups, &o, fetch); break;
-            case 2: int_panel(fmt, 2, n, &t, panel, n_groups, &o, fetch); break;
-            case 3: int_panel(fmt, 3, n, &t, panel, n_groups, &o, fetch); break;
-            case 4: int_panel(fmt, 4, n, &t, panel, n_groups, &o, fetch); break;
-            case 5: int_panel(fmt, 5, n, &t, panel, n_groups, &o, fetch); break;
-            default: int_panel(fmt, 6, n, &t, panel, n_groups, &o, fetch);
+                EACH_INT_HEIGHT(HEIGHT_CASE, int_panel, fmt, n, &t, panel, n_groups, &o, fetch)
             }
         }
     }
 }
-_Static_assert(INT_MAX_ROWS == 6, "cases of few_rows");
 
 /* The forms that hold blocks take the few rows' way at any height. */
 #define DEFINE_AMX_MATMUL(prefix, name, fmt)                                                       \

@@ -266,7 +266,7 @@ INLINE void int_strip(const enum kern_wfmt fmt, const int rows, const int vecs, 
         store_vec(out, i, column + v * VN, total[i][v]);
 }
 
-INLINE void int_panel(const enum kern_wfmt fmt, const int rows, const size_t n_rows,
+INLINE void int_panel(const int rows, const enum kern_wfmt fmt, const size_t n_rows,
                       const struct kern_tile *tile, const char *b, int n_groups,
                       const struct kern_out *out, struct fetch fetch)
 {
@@ -277,13 +277,13 @@ INLINE void int_panel(const enum kern_wfmt fmt, const int rows, const size_t n_r
     }
 }
 
-INLINE void int_rows(const enum kern_wfmt fmt, const int rows, const struct kern_tile *tile,
+INLINE void int_rows(const int rows, const enum kern_wfmt fmt, const struct kern_tile *tile,
                      int k_pad, const char *b, size_t panel_bytes, int n_panels,
                      struct kern_out out, const struct kern_fetch *fetch)
 {
     int n_groups = k_pad / KERN_GROUP;
     for (int p = 0; p < n_panels; p++) {
-        int_panel(fmt, rows, (size_t)rows, tile, b, n_groups, &out,
+        int_panel(rows, fmt, (size_t)rows, tile, b, n_groups, &out,
                   fetch_plan(b, panel_bytes, 0, p + 1 == n_panels, fetch));
         b += panel_bytes;
         out.c += KERN_PANEL;
@@ -291,24 +291,20 @@ INLINE void int_rows(const enum kern_wfmt fmt, const int rows, const struct kern
 }
 
 #if INT_MAX_ROWS == 6
-#define EACH_INT_HEIGHT(X) X(1) X(2) X(3) X(4) X(5) X(6)
+#define EACH_INT_HEIGHT HEIGHTS_6
 #elif INT_MAX_ROWS == 4
-#define EACH_INT_HEIGHT(X) X(1) X(2) X(3) X(4)
+#define EACH_INT_HEIGHT HEIGHTS_4
 #else
 #error "INT_MAX_ROWS: 4 or 6"
 #endif
 
-#define INT_CASE(rows)                                                                             \
-    case rows:                                                                                     \
-        int_rows(fmt_, rows, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);             \
-        return;
 #define DEFINE_INT_MATMUL(prefix, name, fmt)                                                       \
     void prefix##_##name(const struct kern_tile *tile, int k_pad, const void *panels,              \
                          size_t panel_bytes, int n_panels, const struct kern_out *out,             \
                          const struct kern_fetch *fetch)                                           \
     {                                                                                              \
-        const enum kern_wfmt fmt_ = fmt;                                                           \
         switch (tile->n_rows) {                                                                    \
-            EACH_INT_HEIGHT(INT_CASE)                                                              \
+            EACH_INT_HEIGHT(HEIGHT_CASE, int_rows, fmt, tile, k_pad, panels, panel_bytes,          \
+                            n_panels, *out, fetch)                                                 \
         }                                                                                          \
     }

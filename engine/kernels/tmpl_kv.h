@@ -201,7 +201,8 @@ INLINE int rows_at_once(const struct kern_tile *tile, int row)
                 struct kern_out o = {out->c + (size_t)row * out->ld + page * KERN_PANEL, out->ld,  \
                                      false};                                                       \
                 switch (rows_at_once(tile, row)) {                                                 \
-                    EACH_INT_HEIGHT(KEY_CASE)                                                      \
+                    EACH_INT_HEIGHT(HEIGHT_CASE, key_rows, tile, row, k_pad / KERN_GROUP, pages,   \
+                                    page, &o)                                                      \
                 }                                                                                  \
             }                                                                                      \
     }                                                                                              \
@@ -211,7 +212,7 @@ INLINE int rows_at_once(const struct kern_tile *tile, int row)
         for (int row = 0; row < tile->n_rows; row += INT_MAX_ROWS) {                               \
             struct kern_out o = {out->c + (size_t)row * out->ld, out->ld, false};                  \
             switch (rows_at_once(tile, row)) {                                                     \
-                EACH_INT_HEIGHT(VALUE_CASE)                                                        \
+                EACH_INT_HEIGHT(HEIGHT_CASE, value_rows, tile, row, pages, &o)                     \
             }                                                                                      \
         }                                                                                          \
     }                                                                                              \
@@ -220,9 +221,3 @@ INLINE int rows_at_once(const struct kern_tile *tile, int row)
     {                                                                                              \
         pack_probs(e, lo, hi, s, tile, row);                                                       \
     }
-#define KEY_CASE(rows)                                                                             \
-    case rows:                                                                                     \
-        key_rows(rows, tile, row, k_pad / KERN_GROUP, pages, page, &o);                            \
-        break;
-#define VALUE_CASE(rows)                                                                           \
-    case rows: value_rows(rows, tile, row, pages, &o); break;

@@ -365,7 +365,7 @@ INLINE void panel_run(const enum kind kind, const int rows, struct strip *s,
     }
 }
 
-INLINE void rows_run(const enum kind kind, const int rows, const struct kern_tile *tile, int k_pad,
+INLINE void rows_run(const int rows, const enum kind kind, const struct kern_tile *tile, int k_pad,
                      const char *panels, size_t panel_bytes, int n_panels, struct kern_out out,
                      const struct kern_fetch *fetch)
 {
@@ -380,7 +380,7 @@ INLINE void rows_run(const enum kind kind, const int rows, const struct kern_til
     }
 }
 
-INLINE void pages_run(const enum kind kind, const int rows, const struct kern_tile *tile, int k_pad,
+INLINE void pages_run(const int rows, const enum kind kind, const struct kern_tile *tile, int k_pad,
                       const struct kern_pages *pages, struct kern_out out)
 {
     const int n_groups = k_pad / KERN_GROUP;
@@ -392,7 +392,7 @@ INLINE void pages_run(const enum kind kind, const int rows, const struct kern_ti
     }
 }
 
-INLINE void segs_run(const enum kind kind, const int rows, const struct kern_tile *tile,
+INLINE void segs_run(const int rows, const enum kind kind, const struct kern_tile *tile,
                      const struct kern_pages *pages, const struct kern_out *out)
 {
     struct strip s = {.a = tile->data,
@@ -404,13 +404,23 @@ INLINE void segs_run(const enum kind kind, const int rows, const struct kern_til
 }
 
 /* One case for every height up to MAX_ROWS, so that sums stay in registers. */
+#define HEIGHTS_4(X, ...) X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__)
+#define HEIGHTS_6(X, ...) HEIGHTS_4(X, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__)
+#define HEIGHTS_8(X, ...) HEIGHTS_6(X, __VA_ARGS__) X(7, __VA_ARGS__) X(8, __VA_ARGS__)
+#define HEIGHTS_12(X, ...)                                                                         \
+    HEIGHTS_8(X, __VA_ARGS__)                                                                      \
+    X(9, __VA_ARGS__) X(10, __VA_ARGS__) X(11, __VA_ARGS__) X(12, __VA_ARGS__)
 #if MAX_ROWS == 12
-#define EACH_HEIGHT(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
+#define EACH_HEIGHT HEIGHTS_12
 #elif MAX_ROWS == 6
-#define EACH_HEIGHT(X) X(1) X(2) X(3) X(4) X(5) X(6)
+#define EACH_HEIGHT HEIGHTS_6
 #else
 #error "MAX_ROWS: 6 or 12"
 #endif
+#define HEIGHT_CASE(rows, run, ...)                                                                \
+    case rows:                                                                                     \
+        run(rows, __VA_ARGS__);                                                                    \
+        break;
 
 #define DEFINE_MATMUL(name, kind)                                                                  \
     static void name(const struct kern_tile *tile, int k_pad, const void *panels,                  \
@@ -418,48 +428,23 @@ INLINE void segs_run(const enum kind kind, const int rows, const struct kern_til
                      const struct kern_fetch *fetch)                                               \
     {                                                                                              \
         switch (tile->n_rows) {                                                                    \
-            EACH_HEIGHT(MATMUL_CASE_##kind)                                                        \
+            EACH_HEIGHT(HEIGHT_CASE, rows_run, kind, tile, k_pad, panels, panel_bytes, n_panels,   \
+                        *out, fetch)                                                               \
         }                                                                                          \
     }
-#define MATMUL_CASE(kind, rows)                                                                    \
-    case rows:                                                                                     \
-        rows_run(kind, rows, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);             \
-        return;
-#define MATMUL_CASE_F32_F32(rows) MATMUL_CASE(F32_F32, rows)
-#define MATMUL_CASE_F32_BF16(rows) MATMUL_CASE(F32_BF16, rows)
-#define MATMUL_CASE_F32_F16(rows) MATMUL_CASE(F32_F16, rows)
-#define MATMUL_CASE_F32_B12(rows) MATMUL_CASE(F32_B12, rows)
-#define MATMUL_CASE_DOT_B12(rows) MATMUL_CASE(DOT_B12, rows)
-#define MATMUL_CASE_DOT(rows) MATMUL_CASE(DOT, rows)
-
 #define DEFINE_PAGES(name, kind)                                                                   \
     static void name(const struct kern_tile *tile, int k_pad, const struct kern_pages *pages,      \
                      const struct kern_out *out)                                                   \
     {                                                                                              \
         switch (tile->n_rows) {                                                                    \
-            EACH_HEIGHT(PAGES_CASE_##kind)                                                         \
+            EACH_HEIGHT(HEIGHT_CASE, pages_run, kind, tile, k_pad, pages, *out)                    \
         }                                                                                          \
     }
-#define PAGES_CASE(kind, rows)                                                                     \
-    case rows:                                                                                     \
-        pages_run(kind, rows, tile, k_pad, pages, *out);                                           \
-        return;
-#define PAGES_CASE_F32_F32(rows) PAGES_CASE(F32_F32, rows)
-#define PAGES_CASE_F32_BF16(rows) PAGES_CASE(F32_BF16, rows)
-#define PAGES_CASE_DOT(rows) PAGES_CASE(DOT, rows)
-
 #define DEFINE_SEGS(name, kind)                                                                    \
     static void name(const struct kern_tile *tile, const struct kern_pages *pages,                 \
                      const struct kern_out *out)                                                   \
     {                                                                                              \
         switch (tile->n_rows) {                                                                    \
-            EACH_HEIGHT(SEGS_CASE_##kind)                                                          \
+            EACH_HEIGHT(HEIGHT_CASE, segs_run, kind, tile, pages, out)                             \
         }                                                                                          \
     }
-#define SEGS_CASE(kind, rows)                                                                      \
-    case rows:                                                                                     \
-        segs_run(kind, rows, tile, pages, out);                                                    \
-        return;
-#define SEGS_CASE_F32_F32(rows) SEGS_CASE(F32_F32, rows)
-#define SEGS_CASE_F32_BF16(rows) SEGS_CASE(F32_BF16, rows)
-#define SEGS_CASE_DOT(rows) SEGS_CASE(DOT, rows)
