@@ -623,8 +623,12 @@ static struct kern_tile softmax(struct attn *a, const struct unit *u, int window
         add_distances(a, u, i, &r, s + lo);
         if (a->softcap > 0) kern->softcap(s, n, a->scale, a->softcap);
         float scale = a->softcap > 0 ? 1 : a->scale;
-        soft[i] = a->act == KERN_A_I8 ? kern->softmax_keys(s, n, lo, hi, scale)
-                                      : kern->softmax_pack[a->act](s, n, lo, hi, scale, &tile, i);
+        if (a->act == KERN_A_BF16 && kern->softmax_pack) {
+            soft[i] = kern->softmax_pack(s, n, lo, hi, scale, &tile, i);
+            continue;
+        }
+        soft[i] = kern->softmax_keys(s, n, lo, hi, scale);
+        if (a->act != KERN_A_I8) kern->pack_row[a->act](s, n, n, a->page_fmt, &tile, i);
     }
     return tile;
 }

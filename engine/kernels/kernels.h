@@ -352,12 +352,12 @@ struct kern {
     struct kern_softmax (*softmax_keys)(float *s, int n, int lo, int hi, float scale);
 
     /*
-     * The same, packed as row `row` of a tile of K = n; s[0..n) is undefined after it. In bf16
-     * exponentials may be off by 1e-4 before they are rounded, and `sum` may be that of the rounded
-     * ones. NULL: I8.
+     * The same, packed as row `row` of a tile of BF16 and K = n, in one pass; s[0..n) is undefined
+     * after it. Exponentials may be off by 1e-4 before they are rounded, and `sum` is that of the
+     * rounded ones. NULL: softmax_keys, then pack_row does it.
      */
-    struct kern_softmax (*softmax_pack[KERN_A_COUNT])(float *s, int n, int lo, int hi, float scale,
-                                                      const struct kern_tile *tile, int row);
+    struct kern_softmax (*softmax_pack)(float *s, int n, int lo, int hi, float scale,
+                                        const struct kern_tile *tile, int row);
 
     /*
      * Adds the softmax of other keys of the row, and their weighted sum x[n], to `to` and y[n],

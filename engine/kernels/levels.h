@@ -31,10 +31,10 @@ extern const struct kern kern_neon, kern_neondot, kern_neonbf16;
     .glu = {silu_mul, gelu_tanh_mul, gelu_mul, sigmoid_mul}, .softcap = softcap, .add = add,       \
     .conv_token = conv_token, .delta_token = delta_token, .delta_again = delta_again,              \
     .delta_gates = kern_ref_delta_gates, .softmax_keys = softmax_keys,                             \
-    .softmax_pack = {softmax_pack_f32, softmax_pack_bf16, NULL}, .merge_softmax = merge_softmax,   \
-    .scale = scale, .argmax = argmax, .log_sum_exp = log_sum_exp, .race_noise = race_noise,        \
-    .race_block = race_block, .race_keys = race_keys, .block_max = block_max,                      \
-    .read_memory = read_memory, .put_key = {put_key_f32, put_key_bf16, put_key_i8},                \
+    .merge_softmax = merge_softmax, .scale = scale, .argmax = argmax, .log_sum_exp = log_sum_exp,  \
+    .race_noise = race_noise, .race_block = race_block, .race_keys = race_keys,                    \
+    .block_max = block_max, .read_memory = read_memory,                                            \
+    .put_key = {put_key_f32, put_key_bf16, put_key_i8},                                            \
     .put_value = {put_value_f32, put_value_bf16, put_value_i8}, .read_scales = read_scales_i8,     \
     .pack_panel = pack_panel, .encode_panel = encode_panel, .unpack_row = kern_ref_unpack_row
 

@@ -271,31 +271,20 @@ MATMUL(matmul_f32_bf16, panel_product, group_f32_bf16, 2048, NULL)
 MATMUL(matmul_f32_f16, panel_product, group_f32_f16, 2048, NULL)
 MATMUL(matmul_f32_b12, coded_product, group_f32_bf16)
 
-static void pages_f32(const struct kern_tile *tile, int k_pad, const struct kern_pages *pages,
-                      const struct kern_out *out)
-{
-    for (int p = 0; p < pages->n; p++)
-        panel_product(tile, k_pad, pages->panels[p], out, p, group_f32_f32, 4096, NULL);
-}
-
-static void pages_bf16(const struct kern_tile *tile, int k_pad, const struct kern_pages *pages,
-                       const struct kern_out *out)
-{
-    for (int p = 0; p < pages->n; p++)
-        panel_product(tile, k_pad, pages->panels[p], out, p, group_f32_bf16, 2048, NULL);
-}
-
-static void segs_f32(const struct kern_tile *tile, const struct kern_pages *pages,
-                     const struct kern_out *out)
-{
-    panel_product(tile, pages->n * KERN_GROUP, NULL, out, 0, group_f32_f32, 0, pages->panels);
-}
-
-static void segs_bf16(const struct kern_tile *tile, const struct kern_pages *pages,
-                      const struct kern_out *out)
-{
-    panel_product(tile, pages->n * KERN_GROUP, NULL, out, 0, group_f32_bf16, 0, pages->panels);
-}
+#define PAGES(fmt, group, group_bytes)                                                             \
+    static void pages_##fmt(const struct kern_tile *tile, int k_pad,                               \
+                            const struct kern_pages *pages, const struct kern_out *out)            \
+    {                                                                                              \
+        for (int p = 0; p < pages->n; p++)                                                         \
+            panel_product(tile, k_pad, pages->panels[p], out, p, group, group_bytes, NULL);        \
+    }                                                                                              \
+    static void segs_##fmt(const struct kern_tile *tile, const struct kern_pages *pages,           \
+                           const struct kern_out *out)                                             \
+    {                                                                                              \
+        panel_product(tile, pages->n *KERN_GROUP, NULL, out, 0, group, 0, pages->panels);          \
+    }
+PAGES(f32, group_f32_f32, 4096)
+PAGES(bf16, group_f32_bf16, 2048)
 
 /* Quad j (four k) of output n: unsigned weights, offset included. */
 static int weight_i8(const uint8_t *group, int j, int n, int i)
@@ -400,12 +389,12 @@ static float add_group(enum kern_wfmt fmt, const int8_t *a, float scale, int32_t
     return kind == KERN_CORR_MINIMA ? acc + kern_float((uint32_t)corr) * w->min : acc;
 }
 
-static void row_int(const struct kern_tile *tile, int row, int n_groups, const uint8_t *b,
+static void row_int(const struct kern_tile *tile, int row, int n_groups, const void *panel,
                     float acc[KERN_PANEL], enum kern_wfmt fmt)
 {
     size_t n_rows = (size_t)tile->n_rows;
     const int8_t *a = (const int8_t *)tile->data + KERN_GROUP * row;
-    const uint8_t *head = NULL;
+    const uint8_t *b = panel, *head = NULL;
     for (int g = 0; g < n_groups; g++, a += 32 * n_rows) {
         size_t at = (size_t)g * n_rows + (size_t)row;
         b = next_group(fmt, g - 1, b, &head);
@@ -416,27 +405,17 @@ static void row_int(const struct kern_tile *tile, int row, int n_groups, const u
     }
 }
 
-static void matmul_int(const struct kern_tile *tile, int k_pad, const void *panels,
-                       size_t panel_bytes, int n_panels, const struct kern_out *out,
-                       enum kern_wfmt fmt)
+static void int_product(const struct kern_tile *tile, int k_pad, const void *b,
+                        const struct kern_out *out, int panel, enum kern_wfmt fmt)
 {
-    for (int p = 0; p < n_panels; p++)
-        for (int r = 0; r < tile->n_rows; r++) {
-            float acc[KERN_PANEL] = {0};
-            row_int(tile, r, k_pad / KERN_GROUP, (const uint8_t *)panels + (size_t)p * panel_bytes,
-                    acc, fmt);
-            store_row(acc, out, r, p);
-        }
+    for (int r = 0; r < tile->n_rows; r++) {
+        float acc[KERN_PANEL] = {0};
+        row_int(tile, r, k_pad / KERN_GROUP, b, acc, fmt);
+        store_row(acc, out, r, panel);
+    }
 }
 
-#define INT_MATMUL(prefix, name, fmt)                                                              \
-    static void prefix##_##name(const struct kern_tile *tile, int k_pad, const void *panels,       \
-                                size_t panel_bytes, int n_panels, const struct kern_out *out,      \
-                                const struct kern_fetch *fetch)                                    \
-    {                                                                                              \
-        (void)fetch;                                                                               \
-        matmul_int(tile, k_pad, panels, panel_bytes, n_panels, out, fmt);                          \
-    }
+#define INT_MATMUL(prefix, name, fmt) MATMUL(prefix##_##name, int_product, fmt)
 EACH_INT_FORM(INT_MATMUL, matmul)
 
 /* ---- vectors ------------------------------------------------------------------------------- */
@@ -604,22 +583,6 @@ static struct kern_softmax softmax_keys(float *s, int n, int lo, int hi, float f
     return r;
 }
 
-static struct kern_softmax softmax_pack_f32(float *s, int n, int lo, int hi, float factor,
-                                            const struct kern_tile *tile, int row)
-{
-    struct kern_softmax r = softmax_keys(s, n, lo, hi, factor);
-    pack_row_f32(s, n, n, KERN_W_F32, tile, row);
-    return r;
-}
-
-static struct kern_softmax softmax_pack_bf16(float *s, int n, int lo, int hi, float factor,
-                                             const struct kern_tile *tile, int row)
-{
-    struct kern_softmax r = softmax_keys(s, n, lo, hi, factor);
-    pack_row_bf16(s, n, n, KERN_W_BF16, tile, row);
-    return r;
-}
-
 static void merge_softmax(struct kern_softmax *to, float *y, const struct kern_softmax *from,
                           const float *x, int n)
 {
@@ -764,26 +727,27 @@ static float source_f32(enum kern_src src, const void *row, int k, int n_k)
     return src == KERN_SRC_F16 ? kern_f32_of_f16(h) : kern_f32_of_bf16(h);
 }
 
-static void pack_f32(enum kern_src src, const void *const *rows, int k, int k_pad, float *d)
+/* The place of element k of output n in a panel of floats: as 32-bit words hold pairs of BF16. */
+static size_t float_place(enum kern_wfmt fmt, size_t k, size_t n)
 {
-    for (int n = 0; n < KERN_PANEL; n++)
-        for (int i = 0; i < k_pad; i++)
-            d[(size_t)i * KERN_PANEL + (size_t)n] = source_f32(src, rows[n], i, k);
+    return fmt == KERN_W_BF16 ? k / 2 * 64 + n * 2 + (k & 1) : k * KERN_PANEL + n;
 }
 
-static void pack_bf16(enum kern_src src, const void *const *rows, int k, int k_pad, uint16_t *d)
+static void put_float(enum kern_wfmt fmt, void *panel, size_t k, size_t n, float x)
 {
-    for (int n = 0; n < KERN_PANEL; n++)
-        for (int i = 0; i < k_pad; i++)
-            d[(size_t)(i / 2) * 64 + (size_t)n * 2 + (size_t)(i & 1)] =
-                kern_bf16_of_f32(source_f32(src, rows[n], i, k));
+    size_t at = float_place(fmt, k, n);
+    if (fmt == KERN_W_F32)
+        ((float *)panel)[at] = x;
+    else
+        ((uint16_t *)panel)[at] = fmt == KERN_W_BF16 ? kern_bf16_of_f32(x) : kern_f16_of_f32(x);
 }
 
-static void pack_f16(enum kern_src src, const void *const *rows, int k, int k_pad, uint16_t *d)
+static float get_float(enum kern_wfmt fmt, const void *panel, size_t k, size_t n)
 {
-    for (int n = 0; n < KERN_PANEL; n++)
-        for (int i = 0; i < k_pad; i++)
-            d[(size_t)i * KERN_PANEL + (size_t)n] = kern_f16_of_f32(source_f32(src, rows[n], i, k));
+    size_t at = float_place(fmt, k, n);
+    if (fmt == KERN_W_F32) return ((const float *)panel)[at];
+    uint16_t half = ((const uint16_t *)panel)[at];
+    return fmt == KERN_W_BF16 ? kern_f32_of_bf16(half) : kern_f32_of_f16(half);
 }
 
 static void load_lanes(enum kern_src src, const void *const *rows, int k, int n_k,
@@ -800,12 +764,10 @@ static void pack_panel(enum kern_wfmt fmt, enum kern_src src, const void *const 
                        const float *importance, int k, int k_pad, void *panel)
 {
     uint8_t *group = panel;
-    if (fmt == KERN_W_F32)
-        pack_f32(src, rows, k, k_pad, panel);
-    else if (fmt == KERN_W_BF16)
-        pack_bf16(src, rows, k, k_pad, panel);
-    else if (fmt == KERN_W_F16)
-        pack_f16(src, rows, k, k_pad, panel);
+    if (fmt == KERN_W_F32 || fmt == KERN_W_BF16 || fmt == KERN_W_F16)
+        for (int n = 0; n < KERN_PANEL; n++)
+            for (int i = 0; i < k_pad; i++)
+                put_float(fmt, panel, (size_t)i, (size_t)n, source_f32(src, rows[n], i, k));
     else if (fmt != KERN_W_I8)
         pack_affine(fmt, src, rows, importance, k, k_pad, panel);
     else
@@ -854,23 +816,13 @@ static void unpack_coded_row(const void *panel, int n, int k, float *ret_row)
 
 void kern_ref_unpack_row(enum kern_wfmt fmt, const void *panel, int n, int k, float *ret_row)
 {
-    if (fmt == KERN_W_F32) {
-        const float *p = (const float *)panel + n;
+    if (fmt == KERN_W_F32 || fmt == KERN_W_BF16 || fmt == KERN_W_F16)
         for (int i = 0; i < k; i++)
-            ret_row[i] = p[(size_t)i * KERN_PANEL];
-    } else if (fmt == KERN_W_BF16) {
-        const uint16_t *p = (const uint16_t *)panel + 2 * n;
-        for (int i = 0; i < k; i++)
-            ret_row[i] = kern_f32_of_bf16(p[(size_t)(i / 2) * 64 + (size_t)(i & 1)]);
-    } else if (fmt == KERN_W_F16) {
-        const uint16_t *p = (const uint16_t *)panel + n;
-        for (int i = 0; i < k; i++)
-            ret_row[i] = kern_f32_of_f16(p[(size_t)i * KERN_PANEL]);
-    } else if (fmt == KERN_W_B12) {
+            ret_row[i] = get_float(fmt, panel, (size_t)i, (size_t)n);
+    else if (fmt == KERN_W_B12)
         unpack_coded_row(panel, n, k, ret_row);
-    } else {
+    else
         unpack_int_row(fmt, panel, n, k, ret_row);
-    }
 }
 
 const struct kern kern_ref = {

@@ -71,6 +71,7 @@ DEFINE_KV(kv)
         .name = level,                                                                             \
         __VA_ARGS__,                                                                               \
         .prefers_b12 = VN == 16,                                                                   \
+        .softmax_pack = SOFTMAX_PACK,                                                              \
         .matmul[KERN_A_F32][KERN_W_F32] = matmul_f32_f32,                                          \
         .matmul[KERN_A_F32][KERN_W_BF16] = matmul_f32_bf16,                                        \
         .matmul[KERN_A_F32][KERN_W_B12] = matmul_f32_b12,                                          \

@@ -364,15 +364,8 @@ static struct kern_softmax softmax_keys(float *s, int n, int lo, int hi, float f
     return r;
 }
 
-static struct kern_softmax softmax_pack_f32(float *s, int n, int lo, int hi, float factor,
-                                            const struct kern_tile *tile, int row)
-{
-    struct kern_softmax r = softmax_keys(s, n, lo, hi, factor);
-    pack_row_f32(s, n, n, KERN_W_F32, tile, row);
-    return r;
-}
-
 #ifdef BF16_ROW_MAJOR
+#define SOFTMAX_PACK softmax_pack
 /*
  * 32 exponentials as bf16: 2^t is a cubic of t's fraction, off by 9e-5, times 2^floor(t), which is
  * what this level's vf_scale_by_power does. NaN stays NaN, and -inf gives 0.
@@ -391,8 +384,8 @@ INLINE vi exp2_bf16(const float *s, vf factor, vf offset)
 }
 
 /* The sum is that of the rounded exponentials, in lanes of one vector as in softmax_keys. */
-static struct kern_softmax softmax_pack_bf16(float *s, int n, int lo, int hi, float factor,
-                                             const struct kern_tile *tile, int row)
+static struct kern_softmax softmax_pack(float *s, int n, int lo, int hi, float factor,
+                                        const struct kern_tile *tile, int row)
 {
     struct kern_softmax r = {.max = -INFINITY, .sum = 0.0f};
     float max = lo < hi ? keys_max(s, lo, hi) : -INFINITY, f = factor * 0x1.715476p+0f;
@@ -412,13 +405,7 @@ static struct kern_softmax softmax_pack_bf16(float *s, int n, int lo, int hi, fl
     return r;
 }
 #else
-static struct kern_softmax softmax_pack_bf16(float *s, int n, int lo, int hi, float factor,
-                                             const struct kern_tile *tile, int row)
-{
-    struct kern_softmax r = softmax_keys(s, n, lo, hi, factor);
-    pack_row_bf16(s, n, n, KERN_W_BF16, tile, row);
-    return r;
-}
+#define SOFTMAX_PACK NULL
 #endif
 
 /* exp(x) as softmax_keys computes it, in all lanes. */

@@ -296,7 +296,12 @@ static void run_softmax(struct vectors *v)
 }
 static void run_softmax_pack(struct vectors *v)
 {
-    v->kern->softmax_pack[KERN_A_BF16](v->x, v->n, 0, v->n - 3, 0.125f, &v->tile, 3);
+    if (v->kern->softmax_pack) {
+        v->kern->softmax_pack(v->x, v->n, 0, v->n - 3, 0.125f, &v->tile, 3);
+        return;
+    }
+    v->kern->softmax_keys(v->x, v->n, 0, v->n - 3, 0.125f);
+    v->kern->pack_row[KERN_A_BF16](v->x, v->n, v->n, KERN_W_BF16, &v->tile, 3);
 }
 static void run_argmax(struct vectors *v)
 {

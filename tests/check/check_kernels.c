@@ -1004,6 +1004,16 @@ static void check_softmax(void)
     vectors_destroy(&v, "softmax_keys", 4e-6, 1e-12);
 }
 
+/* As attention packs a row of bf16. */
+static struct kern_softmax softmax_bf16(float *s, int n, int lo, int hi,
+                                        const struct kern_tile *tile, int row)
+{
+    if (cand->softmax_pack) return cand->softmax_pack(s, n, lo, hi, 0.125f, tile, row);
+    struct kern_softmax r = cand->softmax_keys(s, n, lo, hi, 0.125f);
+    cand->pack_row[KERN_A_BF16](s, n, n, KERN_W_BF16, tile, row);
+    return r;
+}
+
 /*
  * Exponentials within 1e-4 of the reference's, then rounded, by up to 2^-8. The same row has the
  * same bits in a taller tile, and with pages before and after it.
@@ -1027,9 +1037,8 @@ static void check_softmax_pack(void)
     struct kern_tile one = tile_create(fmt, n, 1), many = tile_create(fmt, longer, n_rows);
     memset(many.data, 0x5a, tile_bytes(cand, fmt, longer, n_rows));
     struct kern_softmax a = ref->softmax_keys(want, n, lo, hi, 0.125f);
-    struct kern_softmax b = cand->softmax_pack[fmt](again, n, lo, hi, 0.125f, &one, 0);
-    struct kern_softmax c =
-        cand->softmax_pack[fmt](s, longer, before + lo, before + hi, 0.125f, &many, row);
+    struct kern_softmax b = softmax_bf16(again, n, lo, hi, &one, 0);
+    struct kern_softmax c = softmax_bf16(s, longer, before + lo, before + hi, &many, row);
     check(same_bits(&b.max, &c.max, 1) && same_bits(&b.sum, &c.sum, 1), "softmax_pack",
           "%d keys, alone and after %d: sum %.9g and %.9g", n, before, (double)b.sum,
           (double)c.sum);
