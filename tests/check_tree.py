@@ -70,10 +70,10 @@ MAY_INCLUDE[FILTERS] = MAY_INCLUDE["server/cli"] + [r"server/cli/\w+\.h"]
 # ceiling leaves free.
 BUDGETS = {
     "base": 3503,
-    "engine/kernels": 6681,
+    "engine/kernels": 6576,
     "engine/model": 6662,
     "engine/kv": 2530,
-    "engine": 13080,
+    "engine": 13084,
     "tokenizer": 8557,
     "tokenizer/template": 7652,
     "tokenizer/chat": 1880,
