@@ -69,11 +69,11 @@ MAY_INCLUDE[FILTERS] = MAY_INCLUDE["server/cli"] + [r"server/cli/\w+\.h"]
 # folder -> the most lines of its .c and .h files. A change that needs more takes them from another room, or from what the
 # ceiling leaves free.
 BUDGETS = {
-    "base": 3503,
-    "engine/kernels": 6576,
+    "base": 3451,
+    "engine/kernels": 6681,
     "engine/model": 6662,
     "engine/kv": 2530,
-    "engine": 13084,
+    "engine": 13080,
     "tokenizer": 8557,
     "tokenizer/template": 7652,
     "tokenizer/chat": 1880,
@@ -81,19 +81,19 @@ BUDGETS = {
     "tokenizer/grammar/front": 1087,
     "tokenizer/grammar/schema": 4467,
     "tokenizer/tools": 5178,
-    "server": 1943,
+    "server": 1941,
     "server/hub": 4540,
     "server/grammars": 1149,
     "server/models": 6299,
     "server/batch": 1106,
-    "server/config": 1923,
-    "server/http": 5311,
+    "server/config": 1929,
+    "server/http": 5325,
     "server/api/read": 4835,
     "server/api/run": 2167,
-    "server/api/write": 2593,
-    "server/api/pooled": 1993,
-    "server/api": 4199,
-    "server/cli": 5701,
+    "server/api/write": 2644,
+    "server/api/pooled": 2030,
+    "server/api": 4273,
+    "server/cli": 6034,
 }
 PAGE = "server/api/page.html"
 # The template room in layers, lowest first: a file includes headers of its own layer and of lower ones.

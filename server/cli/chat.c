@@ -588,14 +588,13 @@ static void answer_once(struct chat *c)
 static int open_remote(struct chat *c)
 {
     const struct srv_config *s = c->config;
-    const char *key = s->api_key ? s->api_key : getenv("OPENAI_API_KEY");
     if (s->json_schema || s->regex || s->grammar) {
         c->status = SRV_EXIT_USAGE;
         return fail(c, "--json-schema, --regex and --grammar need the model in this process, and "
                        "cannot be used with --url");
     }
-    c->client = client_open(s->chat_url, key && *key ? key : NULL, s->model, interrupt_stop(),
-                            c->err, sizeof(c->err));
+    c->client =
+        client_open(s->chat_url, client_key(s), s->model, interrupt_stop(), c->err, sizeof(c->err));
     return c->client ? 0 : -1;
 }
 

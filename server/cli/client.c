@@ -14,13 +14,11 @@
 #include "base/shown.h"
 #include "engine/engine.h"
 #include "server/cli/offline.h"
-#include "server/hub/transfer.h"
 #include "server/models/served_model.h"
 #include "server/models/set.h"
 
 enum {
     BODY_MAX_BYTES = 16 << 20, /* of an answer in one piece, or a line of a stream */
-    KEY_MAX_BYTES = 4096,
     LIST_TIMEOUT_MS = 10000,
     MAX_GRAMMAR_BYTES = 1 << 20, /* the compiler's own limits are lower */
 };
@@ -32,8 +30,7 @@ struct client {
     char *dir;        /* of that */
     bool has_relaxed; /* that a constraint is only approximated has been said */
     const atomic_bool *stop;
-    char base[TRANSFER_URL_MAX_BYTES / 2]; /* up to /v1 */
-    char authorization[KEY_MAX_BYTES + 32];
+    struct client_address to;
     char *model;    /* its name */
     json_t *models; /* the server's list, or NULL */
 
@@ -47,7 +44,7 @@ struct client {
 
 /* ---- the address ---------------------------------------------------------------------------- */
 
-static int set_base(struct client *c, const char *url, char *err, size_t errlen)
+static int set_base(struct client_address *c, const char *url, char *err, size_t errlen)
 {
     struct transfer_origin origin;
     bool is_unix = strncmp(url, "unix:", 5) == 0;
@@ -66,16 +63,37 @@ static int set_base(struct client *c, const char *url, char *err, size_t errlen)
     return fail_with(-1, err, errlen, "'%.200s' is not an http://, https:// or unix: address", url);
 }
 
-static int set_key(struct client *c, const char *key, char *err, size_t errlen)
+static int set_key(struct client_address *c, const char *key, char *err, size_t errlen)
 {
     for (const char *p = key; p && *p; p++)
-        if (*p < 0x21 || *p > 0x7E || p - key > KEY_MAX_BYTES)
+        if (*p < 0x21 || *p > 0x7E || p - key > (long)sizeof(c->authorization) - 32)
             return fail_with(-1, err, errlen,
                              "the API key is too long or has a character that no key has");
     snprintf(c->authorization, sizeof(c->authorization), "Authorization: Bearer %s",
              key ? key : "");
     if (!key) c->authorization[0] = '\0';
     return 0;
+}
+
+int client_address(struct client_address *ret, const char *url, const char *key, char *err,
+                   size_t errlen)
+{
+    ret->settings = (struct transfer_settings){
+        .ca_file = getenv("CURL_CA_BUNDLE"),
+        .ca_dir = getenv("SSL_CERT_DIR"),
+        .unix_socket = strncmp(url, "unix:", 5) == 0 ? url + 5 : NULL,
+    };
+    if (!ret->settings.ca_file) ret->settings.ca_file = getenv("SSL_CERT_FILE");
+    return transfer_load(err, errlen) || set_base(ret, url, err, errlen) ||
+                   set_key(ret, key, err, errlen)
+               ? -1
+               : 0;
+}
+
+const char *client_key(const struct srv_config *config)
+{
+    const char *key = config->api_key ? config->api_key : getenv("OPENAI_API_KEY");
+    return key && *key ? key : NULL;
 }
 
 /* ---- answers -------------------------------------------------------------------------------- */
@@ -218,7 +236,7 @@ static enum transfer_end send(struct client *c, const char *path, const char *bo
 {
     char url[TRANSFER_URL_MAX_BYTES];
     const char *headers[] = {body ? "Content-Type: application/json" : "Accept: application/json",
-                             *c->authorization ? c->authorization : NULL, NULL};
+                             *c->to.authorization ? c->to.authorization : NULL, NULL};
     const struct transfer_exchange x = {.url = url,
                                         .headers = headers,
                                         .body = body,
@@ -228,7 +246,7 @@ static enum transfer_end send(struct client *c, const char *path, const char *bo
                                         .on_body = take_body,
                                         .ctx = c,
                                         .stop = c->stop};
-    snprintf(url, sizeof(url), "%s%s", c->base, path);
+    snprintf(url, sizeof(url), "%s%s", c->to.base, path);
     enum transfer_end end = transfer_run(c->transfer, &x);
     *ret_status = transfer_status(c->transfer);
     return end;
@@ -267,7 +285,7 @@ static int exchange(struct client *c, const char *path, const char *body, char *
     if (end == TRANSFER_STOPPED) return 0;
     if (c->problem[0]) return fail_with(-1, err, errlen, "%s", c->problem);
     if (end != TRANSFER_OK)
-        return fail_with(-1, err, errlen, "%s: %s", c->base, transfer_reason(c->transfer));
+        return fail_with(-1, err, errlen, "%s: %s", c->to.base, transfer_reason(c->transfer));
     return status == 200 ? 0 : judge_status(c, status, err, errlen);
 }
 
@@ -334,22 +352,19 @@ const char *client_model(const struct client *c)
 struct client *client_open(const char *url, const char *key, const char *model,
                            const atomic_bool *stop, char *err, size_t errlen)
 {
-    struct transfer_settings settings = {
-        .ca_file = getenv("CURL_CA_BUNDLE"),
-        .ca_dir = getenv("SSL_CERT_DIR"),
-        .unix_socket = strncmp(url, "unix:", 5) == 0 ? url + 5 : NULL,
-    };
-    if (!settings.ca_file) settings.ca_file = getenv("SSL_CERT_FILE");
-    if (transfer_load(err, errlen)) return NULL;
     struct client *c = calloc(1, sizeof(*c));
-    if (c) c->transfer = transfer_create(&settings);
-    if (!c || !c->transfer) {
+    if (!c) {
         snprintf(err, errlen, "out of memory");
-        goto failed;
+        return NULL;
     }
     c->stop = stop;
     buf_init(&c->line, BODY_MAX_BYTES);
-    if (set_base(c, url, err, errlen) || set_key(c, key, err, errlen)) goto failed;
+    if (client_address(&c->to, url, key, err, errlen)) goto failed;
+    c->transfer = transfer_create(&c->to.settings);
+    if (!c->transfer) {
+        snprintf(err, errlen, "out of memory");
+        goto failed;
+    }
     bool is_listed = list_models(c, err, errlen) == 0;
     bool has_no_list = transfer_status(c->transfer) == 404;
     if (!is_listed && !(model && has_no_list)) goto failed;
@@ -423,7 +438,7 @@ void client_close(struct client *c)
 {
     if (!c) return;
     transfer_destroy(c->transfer);
-    explicit_bzero(c->authorization, sizeof(c->authorization));
+    explicit_bzero(c->to.authorization, sizeof(c->to.authorization));
     srv_model_release(c->served, false);
     if (c->offline) offline_close(c->offline);
     json_decref(c->models);

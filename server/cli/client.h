@@ -14,9 +14,25 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "server/hub/transfer.h"
+
 struct client;
 struct eng_info;
 struct srv_config;
+
+/* Where a server is. Its strings are its own, but for the path of a Unix socket. */
+struct client_address {
+    char base[TRANSFER_URL_MAX_BYTES / 2]; /* up to /v1 */
+    char authorization[4096 + 32];         /* a header, or "" */
+    struct transfer_settings settings;
+};
+
+/* Before any other thread exists: it opens the library. key NULL: none. 0, or -1 with err. */
+int client_address(struct client_address *ret, const char *url, const char *key, char *err,
+                   size_t errlen);
+
+/* The key of the options or of the environment, or NULL. */
+const char *client_key(const struct srv_config *config);
 
 /* Reaches the server and lists its models. model NULL: its first. key NULL: none. Returns owned. */
 struct client *client_open(const char *url, const char *key, const char *model,
