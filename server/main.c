@@ -60,10 +60,8 @@ static bool needs_weights(enum srv_command command)
 
 static bool needs_model(const struct srv_config *c)
 {
-    bool is_elsewhere = c->command == SRV_CMD_CHAT && c->chat_url;
-    return c->command != SRV_CMD_HEALTHCHECK && c->command != SRV_CMD_PULL &&
-           c->command != SRV_CMD_LIST && c->command != SRV_CMD_RM && c->command != SRV_CMD_KV &&
-           !is_elsewhere;
+    return !c->chat_url && c->command != SRV_CMD_HEALTHCHECK && c->command != SRV_CMD_PULL &&
+           c->command != SRV_CMD_LIST && c->command != SRV_CMD_RM && c->command != SRV_CMD_KV;
 }
 
 /* Puts a text in place of an option's. Returns the exit status. */

@@ -69,11 +69,11 @@ MAY_INCLUDE[FILTERS] = MAY_INCLUDE["server/cli"] + [r"server/cli/\w+\.h"]
 # folder -> the most lines of its .c and .h files. A change that needs more takes them from another room, or from what the
 # ceiling leaves free.
 BUDGETS = {
-    "base": 3451,
-    "engine/kernels": 6681,
+    "base": 3503,
+    "engine/kernels": 6576,
     "engine/model": 6662,
     "engine/kv": 2530,
-    "engine": 13080,
+    "engine": 13084,
     "tokenizer": 8557,
     "tokenizer/template": 7652,
     "tokenizer/chat": 1880,
@@ -87,13 +87,13 @@ BUDGETS = {
     "server/models": 6299,
     "server/batch": 1106,
     "server/config": 1929,
-    "server/http": 5325,
+    "server/http": 5311,
     "server/api/read": 4835,
     "server/api/run": 2167,
-    "server/api/write": 2644,
-    "server/api/pooled": 2030,
-    "server/api": 4273,
-    "server/cli": 6034,
+    "server/api/write": 2593,
+    "server/api/pooled": 1993,
+    "server/api": 4199,
+    "server/cli": 6022,
 }
 PAGE = "server/api/page.html"
 # The template room in layers, lowest first: a file includes headers of its own layer and of lower ones.

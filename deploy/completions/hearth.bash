@@ -115,7 +115,10 @@ _hearth()
     --system | --sys) kind=anything ;;
     --older) kind=anything ;;
     --key-file) kind=files ;;
-    --output | -o) kind=files ;;
+    --input | -i | --input-file) kind=files ;;
+    --output | -o | --output-file) kind=files ;;
+    --errors) kind=files ;;
+    --order) words='input prefix' ;;
     --prefill) kind=anything ;;
     --decode) kind=anything ;;
     --batch) kind=anything ;;
@@ -171,7 +174,7 @@ _hearth()
         --reasoning-field --no-close-answers --schema-max-tokens --request-timeout-ms
         --max-body-bytes --strict-params --strict-model --accept-any-model
         --keep-metadata-lines --text-workers --temperature --top-p --seed
-        --max-tokens --output --resume --healthcheck' ;;
+        --max-tokens --url --input --output --errors --order --resume --healthcheck' ;;
     inspect) words='--help --version --check-config --print-config --config --model
         --draft-model --pull --hf-repo --cache-dir --tokenizer --chat-template-file
         --tool-format --json --healthcheck' ;;

@@ -8,12 +8,16 @@
  *
  * Answers come in the order of the lines, so a file that a kill has cut short is a beginning of the
  * whole: --resume cuts a torn line off and goes on after the last one. OUT with the suffix .hearth
- * holds the hash of IN meanwhile. The time of creation of answers is that of IN, so that two runs
- * give the same bytes. A line that cannot run is answered in its place with status 400.
+ * holds the hash of IN meanwhile. With --errors the answers that failed are in that file, and the
+ * two together are such a beginning. The time of creation of answers is that of IN, so that two
+ * runs give the same bytes. A line that cannot run is answered in its place with status 400.
+ *
+ * A line {"custom_id", "params"}, of Anthropic's batches, is a request to /v1/messages.
  *
  * Threads: the main thread.
  */
 #include <errno.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +27,6 @@
 #include "base/auto.h"
 #include "base/file.h"
 #include "base/hex.h"
-#include "base/json_writer.h"
 #include "base/shown.h"
 #include "server/batch/line.h"
 #include "server/cli/cli.h"
@@ -40,18 +43,49 @@ struct batch {
     struct lines lines;
     const struct srv_config *config;
     char *side;                /* OUT.hearth, owned; NULL: OUT is a pipe */
-    char hash[HASH_CHARS + 1]; /* of IN; "" of a pipe */
+    char hash[HASH_CHARS + 2]; /* of IN, "e" with --errors; "" of a pipe */
+    FILE *errors;              /* of --errors, or NULL */
     int64_t n_done;            /* lines that an earlier run has answered */
     void *ids;                 /* of batch_line_read */
 };
 
+static int fail_errors(struct batch *b)
+{
+    return lines_fail(&b->lines, "%s cannot be written: %s", b->config->errors, strerror(errno));
+}
+
 /* ---- a line -------------------------------------------------------------------------------- */
+
+/* Gives a line of Anthropic's batches the other form. */
+static void take_params(struct line *i)
+{
+    json_auto_t *line = json_loadb(i->text.data, i->text.len, 0, NULL);
+    json_t *id = json_object_get(line, "custom_id"), *params = json_object_get(line, "params");
+    if (!id || !params || json_object_get(line, "method")) return;
+    json_auto_t *other = json_pack("{s:O, s:s, s:s, s:O}", "custom_id", id, "method", "POST", "url",
+                                   "/v1/messages", "body", params);
+    char *text = json_dumps(other, JSON_COMPACT);
+    buf_finish(&i->text);
+    i->text = (struct buf){.data = text, .len = text ? strlen(text) : 0};
+}
+
+/* What a prompt begins with, so that those that share a beginning are neighbours. */
+static void find_key(struct line *i)
+{
+    static const char *const names[] = {"\"messages\"", "\"prompt\"", "\"input\""};
+    i->key = NULL;
+    for (size_t k = 0; !i->key && k < sizeof(names) / sizeof(names[0]); k++)
+        i->key = memmem(i->body, i->n_body, names[k], strlen(names[k]));
+    if (!i->key) i->key = i->body;
+    i->n_key = (size_t)(i->body + i->n_body - i->key);
+}
 
 static int read_line(struct lines *l, struct line *i)
 {
     struct batch *b = l->ctx;
     struct batch_line p;
     struct batch_refusal why;
+    if (memmem(i->text.data, i->text.len, "\"params\"", 8)) take_params(i);
     if (batch_line_read(&p, i->text.data, i->text.len, l->offline.core.server.routes, &b->ids,
                         &why))
         return lines_fail(l, "no memory");
@@ -60,14 +94,18 @@ static int read_line(struct lines *l, struct line *i)
     i->body = p.body;
     i->n_body = p.n_body;
     memcpy(i->url, p.url, sizeof(i->url));
-    if (why.code) lines_refuse(i, "%s", why.message);
+    if (why.code)
+        lines_refuse(i, "%s", why.message);
+    else if (l->by_key)
+        find_key(i);
     if (l->n_read <= b->n_done) i->status = 200; /* its answer is in OUT */
     return 0;
 }
 
 static int write_line(struct lines *l, struct line *i, struct buf *to)
 {
-    const struct batch *b = l->ctx;
+    static const char tokens[] = "\"total_tokens\":";
+    struct batch *b = l->ctx;
     const struct batch_answer a = {.digest = i->digest,
                                    .id = i->id,
                                    .n_id = i->n_id,
@@ -76,10 +114,20 @@ static int write_line(struct lines *l, struct line *i, struct buf *to)
                                    .body = i->answer.data,
                                    .n_body = i->answer.len};
     l->n_units++;
-    if (l->n_written < b->n_done) return 0;
+    if (l->n_written < b->n_done) {
+        l->all_bytes -= (int64_t)i->text.len + 1;
+        l->n_bytes -= (int64_t)i->text.len + 1;
+        return 0;
+    }
+    const char *used = memmem(i->answer.data, i->answer.len, tokens, sizeof(tokens) - 1);
+    if (used) l->n_tokens += strtoll(used + sizeof(tokens) - 1, NULL, 10);
     l->n_failed += i->status >= 300;
     batch_answer_write(to, &a);
-    return 0;
+    if (i->status < 300 || !b->errors) return 0;
+    /* The lines before are in their file first: a kill leaves a beginning. */
+    bool good = !fflush(l->out) && fwrite(to->data, 1, to->len, b->errors) == to->len;
+    buf_clear(to);
+    return good && !fflush(b->errors) ? 0 : fail_errors(b);
 }
 
 /* ---- files --------------------------------------------------------------------------------- */
@@ -106,7 +154,9 @@ static int open_input(struct batch *b)
         sha256_update(&h, piece, n);
     sha256_final(&h, digest);
     hex_write(b->hash, digest, sizeof(digest));
+    if (b->config->errors) b->hash[HASH_CHARS] = 'e';
     l->created_s = st.st_mtime;
+    l->all_bytes = st.st_size;
     bool good = !ferror(l->in) && !fseek(l->in, 0, SEEK_SET);
     return good ? 0 : lines_fail(l, "%s cannot be read", name);
 }
@@ -115,17 +165,19 @@ static int open_input(struct batch *b)
 static int check_side(struct batch *b)
 {
     struct lines *l = &b->lines;
-    char *found = NULL;
-    if (file_load_optional(NULL, b->side, HASH_CHARS, &found, NULL, l->err, sizeof(l->err)))
+    AUTO_FREE char *found = NULL;
+    if (file_load_optional(NULL, b->side, HASH_CHARS + 1, &found, NULL, l->err, sizeof(l->err)))
         return -1;
-    bool is_there = found != NULL, is_same = found && strcmp(found, b->hash) == 0;
-    free(found);
+    bool is_there = found && *found; /* a kill may leave it empty */
+    bool is_same = is_there && strcmp(found, b->hash) == 0;
     if (b->config->resume && !is_there)
         return lines_fail(l, "%s: no run was begun that could go on: %s is not there", l->out_name,
                           b->side);
     if (b->config->resume && !is_same)
-        return lines_fail(l, "%s was begun with another input than %s, or that has changed",
-                          l->out_name, b->config->batch_in);
+        return lines_fail(l,
+                          "%s was begun with another input than %s, or that has changed, or it was "
+                          "begun with%s --errors",
+                          l->out_name, b->config->batch_in, b->config->errors ? "out" : "");
     if (is_there && !b->config->resume)
         return lines_fail(l,
                           "%s was begun by a run that has not ended: --resume goes on with it; "
@@ -142,21 +194,21 @@ static int write_side(struct batch *b)
     return good ? 0 : lines_fail(&b->lines, "%s cannot be written: %s", b->side, strerror(errno));
 }
 
-/* Counts whole lines of the answers, and those that failed; cuts off a torn one. */
-static int count_answers(struct batch *b)
+/* Counts whole lines of the answers in a file, and those that failed; cuts off a torn one. */
+static int count_answers(struct batch *b, FILE *f)
 {
     static const char good[] = "\"status_code\":2";
     struct lines *l = &b->lines;
     AUTO(buf_finish) struct buf line = {.max = MAX_ANSWER_BYTES};
     long end = 0;
-    while (batch_line_next(l->out, &line) == 1) {
-        long at = ftell(l->out);
-        if (fseek(l->out, at - 1, SEEK_SET) || getc(l->out) != '\n') break;
+    while (batch_line_next(f, &line) == 1) {
+        long at = ftell(f);
+        if (fseek(f, at - 1, SEEK_SET) || getc(f) != '\n') break;
         end = at;
         b->n_done++;
         l->n_failed += !memmem(line.data, line.len, good, sizeof(good) - 1);
     }
-    if (ferror(l->out) || ftruncate(fileno(l->out), end) || fseek(l->out, end, SEEK_SET))
+    if (ferror(f) || ftruncate(fileno(f), end) || fseek(f, end, SEEK_SET))
         return lines_fail(l, "%s cannot be read or cut: %s", l->out_name, strerror(errno));
     return 0;
 }
@@ -165,15 +217,18 @@ static int open_output(struct batch *b)
 {
     struct lines *l = &b->lines;
     bool resume = b->config->resume;
+    const char *mode = resume ? "r+be" : "wbe";
     if (resume && (is_pipe(l->out_name) || !*b->hash))
         return lines_fail(l, "--resume needs files, not -");
     if (is_pipe(l->out_name)) l->out = stdout;
-    if (l->out) return 0;
-    if (asprintf(&b->side, "%s.hearth", l->out_name) < 0) return lines_fail(l, "no memory");
-    if (check_side(b) || (!resume && write_side(b))) return -1;
-    l->out = fopen(l->out_name, resume ? "r+be" : "wbe");
+    if (!l->out && asprintf(&b->side, "%s.hearth", l->out_name) < 0)
+        return lines_fail(l, "no memory");
+    if (b->side && check_side(b)) return -1;
+    if (!l->out) l->out = fopen(l->out_name, mode);
     if (!l->out) return lines_fail(l, "%s: %s", l->out_name, strerror(errno));
-    return resume ? count_answers(b) : 0;
+    if (b->config->errors && !(b->errors = fopen(b->config->errors, mode))) return fail_errors(b);
+    if (!resume) return b->side ? write_side(b) : 0; /* the files are empty */
+    return count_answers(b, l->out) || (b->errors && count_answers(b, b->errors)) ? -1 : 0;
 }
 
 static int run(struct batch *b)
@@ -182,6 +237,7 @@ static int run(struct batch *b)
     if (open_input(b) || open_output(b) || lines_open(l, b->config) || lines_run(l)) return -1;
     if (l->n_read < b->n_done)
         return lines_fail(l, "%s has more lines than %s", l->out_name, b->config->batch_in);
+    if (b->errors && fclose(b->errors)) return fail_errors(b);
     if (fclose(l->out))
         return lines_fail(l, "%s cannot be written: %s", l->out_name, strerror(errno));
     if (b->side) unlink(b->side);
@@ -193,6 +249,7 @@ int srv_cmd_batch(const struct srv_config *config)
     struct batch b = {.config = config,
                       .lines = {.out_name = config->output,
                                 .unit = "lines",
+                                .by_key = strcmp(config->order, "prefix") == 0,
                                 .read = read_line,
                                 .write = write_line,
                                 .ctx = &b}};

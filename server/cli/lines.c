@@ -3,6 +3,8 @@
 #include "server/cli/lines.h"
 
 #include <errno.h>
+#include <jansson.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,12 +24,17 @@
 #include "server/models/set.h"
 
 enum {
-    MAX_HELD = 1024, /* lines read and not written */
-    MAX_RUNNING = 64,
+    MAX_HELD = 8192,  /* lines read and not written, */
+    MAX_AHEAD = 1024, /* if the order of computing is theirs */
+    MAX_RUNNING = REMOTE_MAX,
     SPARE_RUNNING = 2,       /* more than the sequences that are computed at once */
     LINE_SPARE_BYTES = 4096, /* of a line around its body */
     MAX_ANSWER_BYTES = 512 << 20,
-    AGAIN_MS = 100, /* after a refusal for lack of room */
+    AGAIN_MS = 100,   /* after a refusal for lack of room */
+    REMOTE_MS = 500,  /* elsewhere, if it does not say; twice that each time, up to 16 s */
+    FULL_TRIES = 30,  /* of a line that was refused elsewhere or lost on the way, */
+    BROKEN_TRIES = 4, /* that failed there, */
+    LOCAL_TRIES = 2,  /* or here */
     TICK_MS = 100,
     PROGRESS_US = 1000000,
 };
@@ -84,8 +91,10 @@ static bool may_read(const struct lines *l)
 {
     struct pollfd in = {.fd = fileno(l->in), .events = POLLIN};
     /* Some are read ahead: while one is slow, those after it run. */
-    if (l->ended || l->held_bytes > HELD_BYTES || l->n_read - l->n_written >= MAX_HELD)
+    if (l->ended || l->held_bytes > HELD_BYTES ||
+        l->n_read - l->n_written >= (l->by_key ? MAX_HELD : MAX_AHEAD))
         return false;
+    if (l->n_read > l->n_written && l->by_key && l->n_started) return false;
     return l->n_read == l->n_written || poll(&in, 1, 0) != 0;
 }
 
@@ -103,23 +112,66 @@ static int start_line(struct lines *l, struct line *i)
 {
     const char *body = i->body ? i->body : i->text.data;
     size_t n_body = i->body ? i->n_body : i->text.len;
+    l->n_started++;
+    l->n_running++;
+    if (l->is_remote)
+        return remote_begin(&l->remote, &i->call, i->url, body, n_body, &i->answer)
+                   ? lines_fail(l, "no thread or no memory for a request to %s", i->url)
+                   : 0;
     i->request = (struct srv_local){.wake = offline_wake, .ctx = &l->offline};
     if (srv_local_begin(&i->request, &l->offline.core.server, i->url, body, n_body, i->digest,
                         l->created_s))
         return lines_fail(l, "no memory");
-    l->n_running++;
     return 0;
+}
+
+static bool comes_before(const struct line *a, const struct line *b)
+{
+    int order = memcmp(a->key, b->key, a->n_key < b->n_key ? a->n_key : b->n_key);
+    return order ? order < 0 : a->n_key < b->n_key;
+}
+
+/* The next to start, or NULL. */
+static struct line *choose_line(struct lines *l)
+{
+    struct line *best = NULL;
+    for (int64_t n = l->n_written; n < l->n_read && (!best || l->by_key); n++) {
+        struct line *i = line_of(l, n);
+        bool waits = !i->status && !i->request.req && !i->call.remote;
+        if (waits && (!best || comes_before(i, best))) best = i;
+    }
+    return best;
 }
 
 static int start_lines(struct lines *l)
 {
+    struct line *i;
     int rc = 0;
     if (clock_now_us() < l->pause_us) return 0;
-    for (int64_t n = l->n_written; !rc && n < l->n_read && l->n_running < l->most_running; n++) {
-        struct line *i = line_of(l, n);
-        if (!i->status && !i->request.req) rc = start_line(l, i);
-    }
+    while (!rc && l->n_running < l->most_running && (i = choose_line(l)))
+        rc = start_line(l, i);
     return rc;
+}
+
+/* Refused for lack of room, which may be there later, or failed: it is tried again after wait_ms,
+ * -1: soon. */
+static bool is_passing(struct lines *l, struct line *i, int status, int wait_ms)
+{
+    bool waits = batch_answer_is_passing(status, i->answer.data, i->answer.len) ||
+                 (status == 0 && l->reached);
+    int most = 1, *n = waits ? &i->n_refused : &i->n_failed;
+    if (waits)
+        most = l->is_remote ? FULL_TRIES : INT_MAX;
+    else if (l->is_remote && (status == 408 || status >= 500))
+        most = BROKEN_TRIES;
+    else if (status == 500)
+        most = LOCAL_TRIES;
+    if (++*n >= most) return false;
+    if (wait_ms < 0) wait_ms = l->is_remote ? REMOTE_MS << (*n < 6 ? *n - 1 : 5) : AGAIN_MS;
+    uint64_t until = clock_now_us() + 1000ull * (uint64_t)wait_ms;
+    if (until > l->pause_us) l->pause_us = until;
+    buf_clear(&i->answer);
+    return true;
 }
 
 /* The whole answer is there. */
@@ -127,15 +179,52 @@ static void end_line(struct lines *l, struct line *i)
 {
     int status = srv_local_status(&i->request);
     l->n_running--;
-    if (batch_answer_is_passing(status, i->answer.data, i->answer.len)) {
-        l->pause_us = clock_now_us() + AGAIN_MS * 1000;
-        buf_clear(&i->answer);
-    } else {
+    if (!is_passing(l, i, status, -1)) {
         i->status = status;
         snprintf(i->request_id, sizeof(i->request_id), "%s", srv_local_id(&i->request));
         l->held_bytes += i->answer.len;
     }
     srv_local_end(&i->request, true);
+}
+
+/* The answer of another server becomes a line, whatever it is. */
+static void flatten(struct line *i)
+{
+    json_error_t why;
+    json_auto_t *value = json_loadb(i->answer.data, i->answer.len, JSON_ALLOW_NUL, &why);
+    AUTO_FREE char *text = value ? json_dumps(value, JSON_COMPACT) : NULL;
+    int status = i->status;
+    buf_clear(&i->answer);
+    if (text) {
+        buf_puts(&i->answer, text);
+    } else {
+        lines_refuse(i, "the server's answer of status %d is not JSON: %s", status, why.text);
+        i->status = status < 300 ? 502 : status;
+    }
+}
+
+/* 0, or -1: the server elsewhere is not to be reached. */
+static int end_remote(struct lines *l, struct line *i)
+{
+    struct transfer *t = i->call.transfer;
+    const char *url = l->offline.config.chat_url;
+    remote_end(&i->call);
+    int status = i->call.end == TRANSFER_OK ? transfer_status(t) : 0;
+    const char *wait = transfer_header(t, "retry-after"), *id = transfer_header(t, "x-request-id");
+    bool says = status && wait && *wait >= '0' && *wait <= '9' && strlen(wait) < 5;
+    l->n_running--;
+    l->reached |= status != 0;
+    if (is_passing(l, i, status, says ? 1000 * (int)strtol(wait, NULL, 10) : -1)) {
+        if (!status && i->n_refused == 1)
+            shown_line(stderr, "hearth: %s: %s; trying again", url, transfer_reason(t));
+        return 0;
+    }
+    if (!status) return lines_fail(l, "%s: %s", url, transfer_reason(t));
+    if (id) snprintf(i->request_id, sizeof(i->request_id), "%s", id);
+    i->status = status;
+    flatten(i);
+    l->held_bytes += i->answer.len;
+    return 0;
 }
 
 int lines_ask(struct lines *l, struct line *i)
@@ -147,17 +236,22 @@ int lines_ask(struct lines *l, struct line *i)
     return 0;
 }
 
-static void take_answers(struct lines *l)
+static int take_answers(struct lines *l)
 {
-    for (int64_t n = l->n_written; n < l->n_read; n++) {
+    int rc = 0;
+    for (int64_t n = l->n_written; !rc && n < l->n_read; n++) {
         struct line *i = line_of(l, n);
         if (i->request.req && srv_local_take(&i->request, &i->answer)) end_line(l, i);
+        if (i->call.remote && atomic_load(&i->call.ended)) rc = end_remote(l, i);
     }
+    return rc;
 }
 
 static void free_line(struct lines *l, struct line *i)
 {
     srv_local_end(&i->request, false);
+    if (i->call.remote) remote_end(&i->call);
+    l->n_bytes += (int64_t)i->text.len + 1;
     l->held_bytes -= i->answer.len + i->text.len;
     buf_finish(&i->text);
     buf_finish(&i->answer);
@@ -199,6 +293,9 @@ static void show_progress(struct lines *l, bool last)
     if (l->n_tokens)
         fprintf(stderr, "%lld tokens, %.0f tokens/s, ", (long long)l->n_tokens,
                 (double)l->n_tokens / (seconds > 0 ? seconds : 1));
+    if (!last && l->n_bytes > 0 && l->all_bytes > l->n_bytes)
+        fprintf(stderr, "%.0f s to go, ",
+                seconds * (double)(l->all_bytes - l->n_bytes) / (double)l->n_bytes);
     fprintf(stderr, "%.1f s%s", seconds, last ? "\n" : "");
 }
 
@@ -210,8 +307,9 @@ int lines_run(struct lines *l)
         rc = read_lines(l) || start_lines(l) ? -1 : 0;
         if (!rc && l->n_written < l->n_read && !line_of(l, l->n_written)->status)
             offline_wait(&l->offline, TICK_MS);
-        take_answers(l);
+        if (!rc) rc = take_answers(l);
         if (!rc) rc = write_lines(l);
+        if (l->n_written == l->n_read) l->n_started = 0;
         show_progress(l, false);
     }
     show_progress(l, true);
@@ -223,9 +321,16 @@ int lines_open(struct lines *l, const struct srv_config *config)
     srv_log_init("text", "warning");
     l->held = calloc(MAX_HELD, sizeof(*l->held));
     if (!l->held) return lines_fail(l, "no memory");
+    l->is_remote = config->chat_url != NULL;
+    l->remote.wake = offline_wake;
+    l->remote.ctx = &l->offline;
+    if (l->is_remote && client_address(&l->remote.address, config->chat_url, client_key(config),
+                                       l->err, sizeof(l->err)))
+        return -1;
     if (offline_open(&l->offline, config, l->err, sizeof(l->err))) return -1;
     struct srv_model *m = srv_models_of(&l->offline.core.app.models, 0);
-    l->most_running = (m ? eng_info(m->engine)->n_parallel : config->parallel) + SPARE_RUNNING;
+    l->most_running = m ? eng_info(m->engine)->n_parallel : config->parallel;
+    if (!l->is_remote) l->most_running += SPARE_RUNNING;
     if (l->most_running > MAX_RUNNING) l->most_running = MAX_RUNNING;
     srv_model_release(m, false);
     return 0;
@@ -233,9 +338,11 @@ int lines_open(struct lines *l, const struct srv_config *config)
 
 void lines_close(struct lines *l, int rc)
 {
+    atomic_store(&l->remote.stop, true);
     for (int64_t n = l->n_written; n < l->n_read; n++)
         free_line(l, line_of(l, n));
     if (rc) shown_line(stderr, "hearth: %s", l->err);
+    remote_close(&l->remote);
     offline_close(&l->offline);
     free(l->held);
 }

@@ -4,7 +4,8 @@
  * and the answers are written in the order of the lines.
  *
  * An answer depends on its line alone: ids and, where the body has none, the seed are made of the
- * line's hash. Refusals for lack of room (429, 503) are tried again.
+ * line's hash. Refusals for lack of room (429, 503) are tried again. With --url the requests go to
+ * a server elsewhere, and those that fail on the way are tried again too.
  *
  * Threads: the main thread.
  */
@@ -20,6 +21,7 @@
 #include "base/sha256.h"
 #include "server/bounds.h"
 #include "server/cli/offline.h"
+#include "server/cli/remote.h"
 #include "server/http/local.h"
 
 /* A line that has been read and whose answer is not written. */
@@ -34,7 +36,11 @@ struct line {
     struct buf answer; /* its body */
     const char *id;    /* the reader's, for its writer: a part of text, or NULL */
     size_t n_id;
-    struct srv_local request; /* while it runs */
+    const char *key; /* lines of a near key may run one after another; a part of text, or NULL */
+    size_t n_key;
+    int n_refused, n_failed;  /* tries for lack of room, and others */
+    struct srv_local request; /* while it runs here, */
+    struct remote_call call;  /* or elsewhere */
 };
 
 struct lines {
@@ -49,19 +55,24 @@ struct lines {
     /* Appends to *to what the answer becomes in the output, and counts it. 0 or -1 as above. */
     int (*write)(struct lines *l, struct line *i, struct buf *to);
     void *ctx;
-    int64_t n_units, n_failed, n_tokens; /* written, for the line of progress */
-    int64_t n_read, n_written;           /* lines */
+    /* written, for the line of progress; all_bytes: of the input, 0 if that is not known */
+    int64_t n_units, n_failed, n_tokens, n_bytes, all_bytes;
+    int64_t n_read, n_written; /* lines */
     char err[1024];
 
     /* of lines.c */
+    struct remote remote;
     struct line *held; /* a ring, owned */
     int n_running, most_running;
+    int64_t n_started; /* since all that was read was written */
     size_t held_bytes;
     bool begun, ended; /* reading */
+    bool is_remote, by_key;
+    bool reached; /* the server elsewhere: it has answered */
     uint64_t pause_us, start_us, shown_us;
 };
 
-/* Loads the models. 0, or -1 with err; lines_close in both cases. */
+/* Loads the models, if they are to be here. 0, or -1 with err; lines_close in both cases. */
 int lines_open(struct lines *l, const struct srv_config *config);
 
 /* Answers a line of the caller's own, which is not one of the lines. 0, or -1 with err. */

@@ -40,7 +40,7 @@ int offline_open(struct offline *o, const struct srv_config *config, char *err, 
     pthread_mutex_init(&o->lock, NULL);
     thread_cond_init(&o->changed);
     o->is_open = true;
-    return load(&o->core, err, errlen);
+    return o->config.chat_url ? 0 : load(&o->core, err, errlen);
 }
 
 void offline_close(struct offline *o)

@@ -678,8 +678,7 @@ static int check_together(struct loader *l)
         return refuse(l, "run needs the name of a model: hearth run org/name");
     if (c->pull && !c->model && c->command != SRV_CMD_PULL && c->command != SRV_CMD_LIST)
         return refuse(l, "pull needs the name of a model: --model org/name");
-    if (c->command == SRV_CMD_CHAT && c->chat_url && c->pull)
-        return refuse(l, "pull and url cannot be used together");
+    if (c->chat_url && c->pull) return refuse(l, "pull and url cannot be used together");
     if (!c->tls_cert_file != !c->tls_key_file)
         return refuse(l, "tls-cert-file and tls-key-file must be given together");
     if (c->strict_model && c->accept_any_model)
@@ -787,7 +786,6 @@ void srv_config_finish(struct srv_config *c)
     free((void *)c->entry);
     free((void *)c->model_shown);
     free((void *)c->kv_action);
-    free((void *)c->batch_in);
     free((void *)c->draft_shown);
     clear_list(&c->warnings);
     *c = (struct srv_config){0};

@@ -360,7 +360,7 @@ const struct srv_option srv_options[] = {
     STRING("embed", "query", NULL, query, NULL, RERANK,
            "the search that documents without a query of their own are scored for"),
 
-    STRING("chat", "url", NULL, chat_url, NULL, CHAT,
+    STRING("chat", "url", NULL, chat_url, NULL, CHAT | BATCH,
            "talk to this server: http://HOST:PORT, https://HOST or unix:PATH"),
     STRING("chat", "system", "sys", system, NULL, CHAT, "system text of the conversation"),
     SWITCH("chat", "history", NULL, history, "on", CHAT, "keep messages for later line editing"),
@@ -382,9 +382,17 @@ const struct srv_option srv_options[] = {
     ROW("kv", "key-file", NULL, STRING, key_file, 0, 0, NULL, NULL, KV, SRV_OPT_FLAG_ONLY,
         "erase what the API keys in this file computed, one per line"),
 
-    STRING("batch", "output", "o", output, NULL, BATCH, "file of the answers; -: stdout"),
+    STRING("batch", "input", "i input-file", batch_in, NULL, BATCH, "file of requests; -: stdin"),
+    STRING("batch", "output", "o output-file", output, NULL, BATCH,
+           "file of the answers; -: stdout"),
+    STRING("batch", "errors", NULL, errors, NULL, BATCH,
+           "file of the answers of lines that failed, instead of that"),
+    CHOICE(
+        "batch", "order", NULL, order, "input", "input prefix", BATCH,
+        "order of computing; prefix: lines of like beginnings after each other; the answers have "
+        "that of the requests"),
     SWITCH("batch", "resume", NULL, resume, "off", BATCH,
-           "go on behind the answers that the file of the answers has"),
+           "go on after the answers that the file of the answers has"),
 
     SWITCH("bench", "json", NULL, json, "off", BENCH | BIT(INSPECT) | BIT(LIST) | CHAT,
            "print results as JSON; of chat: one answer"),

@@ -3,12 +3,15 @@
 """`hearth batch`: a file of requests to a file of answers. The answers are those of the same requests over HTTP; lines
 that cannot run are answered in their place; a run that was killed goes on with --resume."""
 import hashlib
+import http.server
 import json
 import os
+import re
 import subprocess
 import tempfile
+import threading
 
-from hearth_server import BIN, Hearth, run, run_cases
+from hearth_server import BIN, ROOT, Hearth, run, run_cases
 
 MODELS = ["--model", "chat=demo", "--model", "embed=demo-embed", "--model", "rank=demo-rerank"]
 # of an answer, what tells one request from an equal one
@@ -170,6 +173,133 @@ def test_going_on_after_a_kill():
             assert run("batch", path, "-o", out, "--resume")[0] == 0
         with open(out, "rb") as f:
             assert f.read() == wanted
+
+
+def read(*paths):
+    return [open(path, "rb").read() if os.path.exists(path) else None for path in paths]
+
+
+def test_failures_in_a_file_of_their_own():
+    """Each line is in one of the two files, once, wherever a kill comes."""
+    with tempfile.TemporaryDirectory() as d:
+        bad = [line("b1", "/none", {}), line("b2", "/v1/completions", {"prompt": 5})]
+        lines = many(3) + bad[:1] + many(5)[3:] + bad[1:]
+        path, out, errors, whole = write(d, lines), *(os.path.join(d, name) for name in ("out.jsonl", "err.jsonl", "whole.jsonl"))
+        side = out + ".hearth"
+        assert run("batch", path, "-o", whole)[0] == 3
+        status, _, err = run("batch", "-i", path, "-o", out, "--errors", errors)
+        assert status == 3, err
+        assert [r["custom_id"] for r in answers(out)] == [f"line {i}" for i in range(5)]
+        assert [r["custom_id"] for r in answers(errors)] == ["b1", "b2"]
+        wanted = read(out, errors)
+        rows = read(whole)[0].splitlines(keepends=True)
+        assert sorted(b"".join(wanted).splitlines(keepends=True)) == sorted(rows)
+        with open(path, "rb") as f:
+            begun = hashlib.sha256(f.read()).hexdigest() + "e"
+        for k in range(len(rows) + 1):  # a kill in the middle of a line, or after the last one
+            halves = rows[:k] + [row[:40] for row in rows[k:k + 1]]
+            for name, status in ((out, True), (errors, False)):
+                with open(name, "wb") as f:
+                    f.write(b"".join(row for row, whole in zip(halves, rows) if (b'"status_code":2' in whole) == status))
+            with open(side, "w", encoding="ascii") as f:
+                f.write(begun)
+            status, _, err = run("batch", path, "-o", out, "--errors", errors, "--resume")
+            assert status == 3 and read(out, errors, side) == [*wanted, None], (k, err)
+        with open(side, "w", encoding="ascii") as f:
+            f.write(begun)
+        assert "without --errors" not in err and "with --errors" in run("batch", path, "-o", out, "--resume")[2]
+        os.remove(side)
+        status, text, _ = run("batch", path, "-o", "-", "--errors", errors)
+        assert status == 3 and [text.encode(), *read(errors)] == wanted
+
+
+def test_lines_of_like_beginnings_together():
+    """--order prefix changes what is computed of the prompts, and no byte of the answers."""
+    with tempfile.TemporaryDirectory() as d:
+        def chat(i):
+            return [{"role": "system", "content": f"{i * 7 % 8}" + " be kind" * 150}, {"role": "user", "content": f"Say {i}"}]
+        path = write(d, [line(str(i), "/v1/chat/completions", {"messages": chat(i), "max_tokens": 2}) for i in range(24)])
+        # each process holds the pages of two such prompts
+        sizes, cached = ("--parallel", "1", "--ctx-size", "1K", "--kv-memory", "1400K"), {}
+        for order in ("input", "prefix"):
+            out = os.path.join(d, order)
+            assert run("batch", path, "-o", out, "--order", order, *sizes)[0] == 0
+            usage = [r["response"]["body"]["usage"] for r in answers(out)]
+            cached[order] = sum(u["prompt_tokens_details"]["cached_tokens"] for u in usage)
+        assert plain(answers(os.path.join(d, "input"))) == plain(answers(os.path.join(d, "prefix")))
+        assert cached["prefix"] > 2 * cached["input"], cached
+
+
+def test_lines_of_anthropic():
+    body = {"messages": ASK, "max_tokens": 12, "temperature": 0}
+    with tempfile.TemporaryDirectory() as d:
+        lines = [json.dumps({"custom_id": "a \u00e9", "params": body}), json.dumps({"params": {**body, "stream": True}, "custom_id": "s"}),
+                 line("o", "/v1/messages", body), json.dumps({"custom_id": "n", "params": 5}), '{"custom_id": "x", "params": {']
+        out = os.path.join(d, "out.jsonl")
+        status, _, err = run("batch", write(d, lines), "-o", out)
+        first, stream, other, *bad = answers(out)
+        assert status == 3 and first["custom_id"] == "a \u00e9" and first["response"]["body"]["type"] == "message", err
+        assert plain(first["response"]["body"]) == plain(other["response"]["body"])
+        assert [r["response"]["status_code"] for r in (stream, *bad)] == [400] * 3, bad
+
+
+class Scripted(http.server.BaseHTTPRequestHandler):
+    """Answers each prompt by what it says: a list of (status, headers, text), one for each try; the last one stays."""
+    protocol_version = "HTTP/1.1"
+    tries, seen = {}, []
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        n = self.tries[body["prompt"]] = self.tries.get(body["prompt"], 0) + 1
+        script = body["script"]
+        status, headers, text = script[min(n, len(script)) - 1]
+        self.seen.append((self.path, self.headers["Authorization"]))
+        self.close_connection = "Content-Length" in headers  # and the answer is not whole
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(text.encode())), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *args):
+        pass
+
+
+def test_a_server_elsewhere():
+    good, at_once = (200, {"x-request-id": "theirs"}, '{\n  "a": "b\\nc",\r\n\t"usage": {"total_tokens": 7}\n}'), {"Retry-After": "0"}
+    full, broken = (429, at_once, '{"error": {"message": "full"}}'), (502, at_once, "<html>bad gateway</html>")
+    scripts = {"good": [good], "full": [full] * 6 + [good], "loading": [(503, at_once, "{}"), good], "broken": [broken, broken, good],
+               "gone": [broken], "refused": [(400, {}, '{"error": {"message": "no"}}')], "cut": [(200, {"Content-Length": "100"}, "{}"), good], "text": [(200, {}, "hello")]}
+    with tempfile.TemporaryDirectory() as d, http.server.ThreadingHTTPServer(("127.0.0.1", 0), Scripted) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url, out = f"http://127.0.0.1:{server.server_address[1]}/v1", os.path.join(d, "out.jsonl")
+        lines = [line(name, "/v1/completions", {"prompt": name, "script": script}) for name, script in scripts.items()]
+        path = write(d, [*lines, line("tokens", "/tokenize", {"prompt": "tokens", "script": [good]}), "no JSON"])
+        status, _, err = run("batch", path, "-o", out, "--url", url, "--parallel", "3", HEARTH_API_KEY="sk-1")
+        rows = {r["custom_id"]: r["response"] for r in answers(out)}
+        codes = [r["response"]["status_code"] for r in answers(out)]
+        assert status == 3 and codes == [200, 200, 200, 200, 502, 400, 200, 502, 200, 400], (codes, err)
+        assert rows["good"]["body"] == {"a": "b\nc", "usage": {"total_tokens": 7}} and rows["good"]["request_id"] == "theirs"
+        assert "42 tokens" in err and "trying again" in err, err
+        assert Scripted.tries == {"good": 1, "full": 7, "loading": 2, "broken": 3, "gone": 4, "refused": 1, "cut": 2, "text": 1, "tokens": 1}
+        assert set(Scripted.seen) == {("/v1/completions", "Bearer sk-1"), ("/tokenize", "Bearer sk-1")}
+        assert rows["refused"]["body"] == {"error": {"message": "no"}} and "not JSON" in rows["text"]["body"]["error"]["message"]
+        server.shutdown()
+    with tempfile.TemporaryDirectory() as d:
+        status, _, err = run("batch", write(d, many(2)), "-o", os.path.join(d, "out.jsonl"), "--url", url)
+        assert status == 1 and url in err, err
+
+
+def test_the_page_on_labels():
+    """Its commands in a folder of their own, with the demo model."""
+    with open(os.path.join(ROOT, "docs", "labels.md"), encoding="utf-8") as f:
+        commands = re.findall(r"^```\n(.*?)^```", f.read(), re.M | re.S)
+    script = "".join(commands[:2]).replace("--pull --model HuggingFaceTB/SmolLM2-135M-Instruct", "").replace("hearth batch", f"{BIN} batch")
+    with tempfile.TemporaryDirectory() as d:
+        subprocess.run(["bash", "-ec", script], cwd=d, check=True, timeout=120)
+        with open(os.path.join(d, "labels.csv"), encoding="utf-8") as f:
+            rows = f.read().splitlines()
+        assert len(rows) == 5 and all(re.search(r",(positive|negative),[01]\.\d{3}$", row) for row in rows[1:]), rows
 
 
 def test_what_cannot_be_gone_on_with():
