@@ -9,7 +9,7 @@
 
 #include "base/auto.h"
 #include "base/clock.h"
-#include "engine/fiber.h"
+#include "base/fiber.h"
 #include "engine/job.h"
 #include "engine/job_types.h"
 #include "engine/pool.h"

@@ -69,11 +69,11 @@ MAY_INCLUDE[FILTERS] = MAY_INCLUDE["server/cli"] + [r"server/cli/\w+\.h"]
 # folder -> the most lines of its .c and .h files. A change that needs more takes them from another room, or from what the
 # ceiling leaves free.
 BUDGETS = {
-    "base": 3503,
+    "base": 3696,
     "engine/kernels": 6576,
     "engine/model": 6662,
     "engine/kv": 2530,
-    "engine": 13084,
+    "engine": 12891,
     "tokenizer": 8557,
     "tokenizer/template": 7652,
     "tokenizer/chat": 1880,
@@ -116,7 +116,7 @@ ONLY = {
     "pcre2.h": r"tokenizer/(bounded_regex|grammar/charset)\.c",
     "utf8proc.h": r"tokenizer/((template|grammar|grammar/front)/)?\w+\.[ch]",
     "curl/curl.h": r"server/hub/transfer\.c",
-    "ucontext.h": r"engine/fiber\.c",
+    "ucontext.h": r"base/fiber\.c",
     "histedit.h": r"server/cli/line_edit\.c",
     "immintrin.h": r"(engine/(kernels/\w+|pool)|base/sha256)\.[ch]",
     "malloc.h": r"base/heap\.h",

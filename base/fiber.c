@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Fibers by swapcontext; see fiber.h. */
-#include "engine/fiber.h"
+#include "base/fiber.h"
 
 #include <assert.h>
 #include <signal.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Fibers: left and entered again, on other threads too, dropped in the middle, used again. */
-#include "engine/fiber.h"
+#include "base/fiber.h"
 
 #include <pthread.h>
 #include <string.h>
