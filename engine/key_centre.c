@@ -54,15 +54,17 @@ static void turn_back(const struct eng_layer *layer, int d_rot, int64_t pos, flo
     }
 }
 
-/* Rotates a mean to all positions, and averages. */
-static void turn_on(const struct eng_layer *layer, int d_rot, double *mean)
+/*
+ * The sums of the rotations to all positions, as cosines and sines [d_rot / 2][2]: the same for all
+ * heads, and for all layers with these tables.
+ */
+static void sum_turns(const struct eng_layer *layer, int d_rot, double *sums)
 {
     int half = d_rot / 2;
     for (int i = 0; i < half; i++) {
         /* rows 0 and 1 of the tables: the attention factor, and the angle of one position */
-        double factor = layer->rope_cos[i], c = layer->rope_cos[half + i],
-               s = layer->rope_sin[half + i], size = sqrt(c * c + s * s);
-        double x = 1, y = 0, sum_x = 0, sum_y = 0, a = mean[i], b = mean[i + half];
+        double c = layer->rope_cos[half + i], s = layer->rope_sin[half + i];
+        double size = sqrt(c * c + s * s), x = 1, y = 0, sum_x = 0, sum_y = 0;
         c /= size;
         s /= size;
         for (int p = 0; p < KEY_CENTRE_POSITIONS; p++) {
@@ -72,9 +74,19 @@ static void turn_on(const struct eng_layer *layer, int d_rot, double *mean)
             y = x * s + y * c;
             x = next;
         }
-        factor /= KEY_CENTRE_POSITIONS;
-        mean[i] = (a * sum_x - b * sum_y) * factor;
-        mean[i + half] = (b * sum_x + a * sum_y) * factor;
+        sums[2 * i] = sum_x;
+        sums[2 * i + 1] = sum_y;
+    }
+}
+
+/* Rotates a mean to all positions, and averages. */
+static void turn_on(const struct eng_layer *layer, int d_rot, const double *sums, double *mean)
+{
+    int half = d_rot / 2;
+    for (int i = 0; i < half; i++) {
+        double factor = layer->rope_cos[i] / KEY_CENTRE_POSITIONS, a = mean[i], b = mean[i + half];
+        mean[i] = (a * sums[2 * i] - b * sums[2 * i + 1]) * factor;
+        mean[i + half] = (b * sums[2 * i] + a * sums[2 * i + 1]) * factor;
     }
 }
 
@@ -101,15 +113,20 @@ static void add_keys(const struct eng_model *m, const struct kv_layout *l, const
     }
 }
 
+/* turned: room for d_rot numbers */
 static void settle(const struct eng_model *m, const struct kv_layout *l, int n_tokens, double *sums,
-                   float *centre)
+                   double *turned, float *centre)
 {
+    const float *table = NULL;
     double n = KEY_CENTRE_TOKENS / KV_PAGE_TOKENS * n_tokens;
     for (int i = 0; i < m->hp.n_layers; i++) {
         const struct eng_layer *layer = &m->layers[i];
+        if (turns(m, layer, n_tokens) && layer->rope_cos != table)
+            sum_turns(layer, m->hp.d_rot, turned);
+        table = layer->rope_cos;
         for (int head = 0; m->hp.layer_mixer[i] == ENG_ATTENTION && head < l->n_kv_heads; head++) {
             ptrdiff_t at = (ptrdiff_t)(layer->place * l->n_kv_heads + head) * l->d_head;
-            if (turns(m, layer, n_tokens)) turn_on(layer, m->hp.d_rot, sums + at);
+            if (turns(m, layer, n_tokens)) turn_on(layer, m->hp.d_rot, turned, sums + at);
             for (ptrdiff_t d = at; d < at + l->d_head; d++)
                 centre[d] = isfinite(sums[d]) ? (float)(sums[d] / n) : 0.0f;
         }
@@ -125,7 +142,8 @@ int key_centre_fill(const struct eng_model *m, struct fwd *fwd, int max_rows, in
     state_layout_init(&states, &m->hp, m->kern);
     float *state = calloc(states.n_floats + 1, sizeof(*state)),
           *key = calloc((size_t)l->d_head, sizeof(*key));
-    double *sums = calloc(key_centre_floats(l), sizeof(*sums));
+    size_t n_sums = key_centre_floats(l);
+    double *sums = calloc(n_sums + (size_t)l->d_head, sizeof(*sums));
     bool enough = state && key && sums;
     int32_t page = kv_page_get(pages);
     uint8_t *data = kv_page_data(pages, page);
@@ -135,7 +153,7 @@ int key_centre_fill(const struct eng_model *m, struct fwd *fwd, int max_rows, in
         add_keys(m, l, data, n_tokens, key, sums);
     }
     kv_page_unref(pages, page);
-    if (enough) settle(m, l, n_tokens, sums, centre);
+    if (enough) settle(m, l, n_tokens, sums, sums + n_sums, centre);
     free(state);
     free(key);
     free(sums);

@@ -73,7 +73,7 @@ BUDGETS = {
     "engine/kernels": 6576,
     "engine/model": 6662,
     "engine/kv": 2530,
-    "engine": 12891,
+    "engine": 12909,
     "tokenizer": 8557,
     "tokenizer/template": 7652,
     "tokenizer/chat": 1880,
