@@ -223,21 +223,15 @@ static char *read_and_close(int fd, size_t max_bytes, size_t *ret_len)
 {
     struct stat st;
     char *text = NULL;
-    size_t len = 0;
     if (fd < 0) return NULL;
     bool fits = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size <= max_bytes;
-    if (fits) text = malloc((size_t)st.st_size + 1);
-    while (text && len < (size_t)st.st_size) {
-        ssize_t n = read(fd, text + len, (size_t)st.st_size - len);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) break;
-        len += (size_t)n;
-    }
+    if (fits) text = calloc((size_t)st.st_size + 1, 1);
+    bool whole = text && file_pread(fd, text, (size_t)st.st_size, 0) == 0;
     close(fd);
-    if (!text) return NULL;
-    text[len] = '\0';
-    if (ret_len) *ret_len = len;
-    return text;
+    if (ret_len) *ret_len = whole ? (size_t)st.st_size : 0;
+    if (whole) return text;
+    free(text);
+    return NULL;
 }
 
 static void temporary_name(char buf[TEMPORARY_SIZE])

@@ -5,13 +5,13 @@
  */
 #include "server/hub/listing.h"
 
+#include <ctype.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
 #include "base/auto.h"
-#include "base/buf.h"
 #include "base/gguf_names.h"
 #include "base/json_reader.h"
 #include "base/json_tree.h"
@@ -214,53 +214,37 @@ struct hub_file *hub_listing_find(const struct hub_listing *l, const char *path)
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-/* A string as Python's json writes it: ASCII, the rest as UTF-16 in \uXXXX. */
-static void write_string(struct buf *b, const char *text)
+/* Jansson's JSON as Python's json writes it, which has \uXXXX in lower case. */
+static void lower_escapes(char *text)
 {
-    const unsigned char *p = (const unsigned char *)text;
-    buf_puts(b, "\"");
-    while (*p) {
-        uint32_t c = utf8_next(&p);
-        if (c == '"')
-            buf_puts(b, "\\\"");
-        else if (c < 0x80)
-            buf_add(b, (const char *)p - 1, 1);
-        else if (c < 0x10000)
-            buf_printf(b, "\\u%04x", c);
-        else
-            buf_printf(b, "\\u%04x\\u%04x", 0xd800 + ((c - 0x10000) >> 10),
-                       0xdc00 + ((c - 0x10000) & 0x3ff));
-    }
-    buf_puts(b, "\"");
+    for (char *p = text; (p = strchr(p, '\\')); p += 2)
+        for (int i = 2; p[1] == 'u' && i < 6; i++)
+            p[i] = (char)tolower((unsigned char)p[i]);
 }
 
-static void write_file(struct buf *b, const struct hub_file *f)
+static json_t *tree_of(const struct hub_file *f)
 {
-    buf_puts(b, "\n  ");
-    write_string(b, f->path);
-    buf_printf(b, ": {\n   \"size\": %lld,\n   \"blob_id\": \"%s\"", (long long)f->listed_size,
-               f->oid);
-    if (f->is_lfs)
-        buf_printf(b, ",\n   \"lfs_sha256\": \"%s\",\n   \"lfs_size\": %lld", f->etag,
-                   (long long)f->size);
-    if (f->xet[0]) buf_printf(b, ",\n   \"xet_hash\": \"%s\"", f->xet);
-    buf_puts(b, "\n  }");
+    return json_pack("{s:I, s:s, s:s*, s:o*, s:s*}", "size", (json_int_t)f->listed_size, "blob_id",
+                     f->oid, "lfs_sha256", f->is_lfs ? f->etag : NULL, "lfs_size",
+                     f->is_lfs ? json_integer(f->size) : NULL, "xet_hash",
+                     f->xet[0] ? f->xet : NULL);
 }
 
 char *hub_listing_write(const struct hub_listing *l, size_t *ret_len)
 {
-    struct buf b = {.max = HUB_LISTING_MAX_BYTES};
-    buf_printf(&b, "{\n \"format_version\": %d,\n \"files\": {", TREE_FORMAT);
-    for (size_t i = 0; i < l->n; i++) {
-        if (i) buf_puts(&b, ",");
-        write_file(&b, &l->files[i]);
-    }
-    buf_puts(&b, l->n ? "\n }\n}" : "}\n}");
-    *ret_len = b.len;
-    if (!b.failed) return b.data;
-    buf_finish(&b);
+    json_t *files = json_object();
+    json_auto_t *root = json_pack("{s:i, s:o}", "format_version", TREE_FORMAT, "files", files);
+    bool whole = root;
+    for (size_t i = 0; i < l->n && whole; i++)
+        whole = !json_object_set_new(files, l->files[i].path, tree_of(&l->files[i]));
+    char *text = whole ? json_dumps(root, JSON_INDENT(1) | JSON_ENSURE_ASCII) : NULL;
+    if (text) lower_escapes(text);
+    *ret_len = text ? strlen(text) : 0;
+    if (*ret_len <= HUB_LISTING_MAX_BYTES) return text;
+    free(text);
     return NULL;
 }
+
 /* ---- the choice of files -------------------------------------------------------------------- */
 
 static const char *const needed[] = {HUB_CONFIG_NAME, "tokenizer.json"};
