@@ -264,9 +264,9 @@ void jw_fields(struct jw *w, const char *format, ...)
     char name[64];
     va_list args;
     va_start(args, format);
-    for (const char *p = format + strspn(format, " "), *value; *p; p = value + strspn(value, " ")) {
-        size_t len = strcspn(p, " ");
-        value = p + len;
+    for (const char *p = format, *value; *p; p = value + (*value == ' ')) {
+        value = strchrnul(p, ' ');
+        size_t len = (size_t)(value - p);
         if (*p == '}' || *p == ']') {
             jw_close(w);
             continue;
@@ -278,14 +278,14 @@ void jw_fields(struct jw *w, const char *format, ...)
         assert(len < sizeof(name));
         memcpy(name, p, len);
         name[len] = '\0';
-        value += strspn(value, " ");
+        value++;
         if (*value == '%')
             add_argument(w, name, value + 1, &args);
         else if (*value == 'n')
             jw_null(w, name);
         else
             jw_open(w, name, *value);
-        value += strcspn(value, " ");
+        value = strchrnul(value, ' ');
     }
     va_end(args);
 }

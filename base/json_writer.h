@@ -91,9 +91,9 @@ void jw_bool(struct jw *w, const char *name, bool value);
 void jw_null(struct jw *w, const char *name);
 
 /*
- * Members of an object, as "id %s size %jd": names of letters, digits and underscores, each with
- * the conversion of its value: %s (NULL: null), %d and %jd (an intmax_t), %g (as jw_number), %i (a
- * bool), or null. "name {" opens an object as a member, "name [" an array, "{" an object in an
- * array or at the top; "}" closes the innermost.
+ * Members of an object, as "id %s size %jd", one blank between words: names of letters, digits and
+ * underscores, each with the conversion of its value: %s (NULL: null), %d and %jd (an intmax_t), %g
+ * (as jw_number), %i (a bool), or null. "name {" opens an object as a member, "name [" an array,
+ * "{" an object in an array or at the top; "}" closes the innermost.
  */
 void jw_fields(struct jw *w, const char *format, ...) __attribute__((format(printf, 2, 3)));

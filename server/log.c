@@ -213,9 +213,7 @@ static void begin_json(struct line *l, enum srv_log_level level)
     char now[80];
     format_time(now, sizeof(now));
     jw_init(&l->w, &l->text);
-    jw_open(&l->w, NULL, '{');
-    jw_text(&l->w, "time", now);
-    jw_text(&l->w, "level", level_names[level]);
+    jw_fields(&l->w, "{ time %s level %s", now, level_names[level]);
 }
 
 static void end_line(struct line *l)

@@ -79,8 +79,7 @@ static void version(struct srv_request *req)
     struct srv_object a;
     srv_facts(req)->account.endpoint = "version";
     struct jw *w = srv_object_open(&a, 256);
-    jw_text(w, "version", HEARTH_VERSION);
-    jw_text(w, "server", "hearth");
+    jw_fields(w, "version %s server %s", HEARTH_VERSION, "hearth");
     srv_object_reply(req, 200, &a);
 }
 

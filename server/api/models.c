@@ -47,9 +47,8 @@ static void write_meta(const struct srv_entry *e, struct jw *w)
               f->d_model, f->dtype);
     if (e->model) {
         const struct eng_info *info = eng_info(e->model->engine);
-        jw_text(w, "numerics", info->numerics);
-        jw_int(w, "size", info->memory.weights_bytes);
-        jw_text(w, "fingerprint", e->model->fingerprint);
+        jw_fields(w, "numerics %s size %jd fingerprint %s", info->numerics,
+                  info->memory.weights_bytes, e->model->fingerprint);
     }
     jw_close(w);
 }
@@ -70,9 +69,8 @@ static void write_model(const struct srv_entry *e, const struct srv_lora *lora, 
               lora ? lora->dir : names[0], lora ? names[0] : NULL);
     while (!strcmp(name, e->source.names[0]) && *++names)
         jw_text(w, NULL, *names);
-    jw_close(w);
-    jw_bool(w, "pinned", e->config->pin);
-    jw_int(w, "in_flight", (e->model ? e->model->n_refs : 0) + e->n_waiters);
+    jw_fields(w, "} pinned %i in_flight %d", e->config->pin,
+              (e->model ? e->model->n_refs : 0) + e->n_waiters);
     write_last_used(e, w);
     write_meta(e, w);
     jw_close(w);
@@ -196,8 +194,7 @@ static void list_anthropic(struct srv_request *req)
     jw_open(w, "data", '[');
     l = (struct listing){.req = req, .w = w, .from = p.from, .to = p.to};
     visit_names(&l);
-    jw_close(w);
-    jw_fields(w, "has_more %i first_id %s last_id %s", p.has_more, l.first, l.last);
+    jw_fields(w, "} has_more %i first_id %s last_id %s", p.has_more, l.first, l.last);
     srv_object_reply(req, 200, &a);
 }
 
@@ -216,8 +213,7 @@ static void list(struct srv_request *req)
         return;
     }
     struct jw *w = srv_object_open(&a, 4 << 20);
-    jw_text(w, "object", "list");
-    jw_open(w, "data", '[');
+    jw_fields(w, "object %s data [", "list");
     visit_names(&l);
     jw_close(w);
     srv_object_reply(req, 200, &a);

@@ -53,11 +53,9 @@ static void write_details(const struct srv_entry *e, struct jw *w)
     jw_fields(w, "details { parent_model %s format %s family %s families [", "",
               f->is_gguf ? "gguf" : "safetensors", f->family);
     jw_text(w, NULL, f->family);
-    jw_close(w);
-    jw_text(w, "parameter_size", size);
+    jw_fields(w, "} parameter_size %s", size);
     if (f->is_gguf) gguf_tag_of(e->source.dir, tag);
-    jw_text(w, "quantization_level", f->is_gguf ? tag : f->dtype);
-    jw_close(w);
+    jw_fields(w, "quantization_level %s }", f->is_gguf ? tag : f->dtype);
 }
 
 /* ---- lists --------------------------------------------------------------------------------- */
@@ -81,8 +79,7 @@ static void list_entry(void *ctx, const struct srv_entry *e)
     for (int i = 0; e->source.names[i] && (e->model || !l->loaded); i++) {
         jw_fields(w, "{ name %s model %s", e->source.names[i], e->source.names[i]);
         srv_write_date(w, "modified_at", f->modified_s);
-        jw_int(w, "size", f->file_bytes);
-        jw_text(w, "digest", digest);
+        jw_fields(w, "size %jd digest %s", f->file_bytes, digest);
         write_details(e, w);
         write_abilities(e, w);
         if (l->loaded) {
@@ -136,12 +133,10 @@ static void show_entry(void *ctx, const struct srv_entry *e)
     struct jw *w = s->w;
     char key[64];
     if (e->number != s->entry) return;
-    jw_text(w, "license", "");
-    jw_text(w, "modelfile", "");
+    jw_fields(w, "license %s modelfile %s", "", "");
     snprintf(key, sizeof(key), "num_ctx %lld", (long long)srv_entry_ctx(e));
-    jw_text(w, "parameters", key);
-    jw_text(w, "template",
-            abilities_of(e) & SRV_CAN_INSERT ? "{{ .Prompt }}{{ .Suffix }}" : "{{ .Prompt }}");
+    jw_fields(w, "parameters %s template %s", key,
+              abilities_of(e) & SRV_CAN_INSERT ? "{{ .Prompt }}{{ .Suffix }}" : "{{ .Prompt }}");
     write_details(e, w);
     jw_open(w, "model_info", '{');
     jw_text(w, "general.architecture", f->family);

@@ -39,8 +39,7 @@ static void write_reading(struct jw *w, const struct srv_model *m, const struct 
         jw_number(w, "plain", info->plain_rate);
     else
         jw_null(w, "plain");
-    jw_close(w);
-    jw_close(w);
+    jw_fields(w, "} }");
 }
 
 /* Null if there is none. Costs are those of a step of one row. */
@@ -104,12 +103,10 @@ static void write_structured_output(struct jw *w, struct grammar_cache *grammars
         return;
     }
     struct grammar_cache_stats stats = grammar_cache_stats(grammars);
-    jw_open(w, "structured_output", '{');
-    jw_open(w, "kinds", '[');
+    jw_fields(w, "structured_output { kinds [");
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
         jw_text(w, NULL, kinds[i]);
-    jw_close(w);
-    jw_fields(w, "cached_grammars %d cached_bytes %jd vocabulary_bytes %jd }", stats.n_entries,
+    jw_fields(w, "} cached_grammars %d cached_bytes %jd vocabulary_bytes %jd }", stats.n_entries,
               stats.bytes, stats.vocab_bytes);
 }
 
@@ -127,8 +124,7 @@ static void write_fim(struct jw *w, const struct srv_model *m)
         const char *text = tok_token_string(m->tok, m->fim.id[mark], &len);
         jw_string(w, names[mark], text, len);
     }
-    jw_bool(w, "suffix_first", m->fim.suffix_first);
-    jw_close(w);
+    jw_fields(w, "suffix_first %i }", m->fim.suffix_first);
 }
 
 static void write_name(struct jw *w, const char *key, const char *text)
@@ -145,8 +141,7 @@ static void write_swap(struct jw *w, const struct srv_facts *facts)
     if (facts->only) return; /* it has names of models */
     srv_models_look(&app->models, &view);
     srv_swap_look(app->swap, &swap);
-    jw_open(w, "swap", '{');
-    jw_text(w, "state", srv_swap_state_names[swap.state]);
+    jw_fields(w, "swap { state %s", srv_swap_state_names[swap.state]);
     write_name(w, "model", swap.model);
     write_name(w, "previous", swap.previous);
     jw_count(w, "since", swap.since ? swap.since : -1);
@@ -168,9 +163,8 @@ static void write_kv_disk(struct jw *w, struct eng *engine)
 static void write_router(struct jw *w, struct srv_app *app)
 {
     if (srv_models_count(&app->models) == 1) return;
-    jw_text(w, "role", "router");
-    jw_int(w, "max_instances", app->config->models_max);
-    jw_bool(w, "models_autoload", app->config->models_autoload);
+    jw_fields(w, "role %s max_instances %d models_autoload %i", "router", app->config->models_max,
+              app->config->models_autoload);
 }
 
 /* A model that is not loaded. */
@@ -302,8 +296,7 @@ static void slots(struct srv_request *req)
     srv_models_each_entry(models, write_slots_of, &list);
     if (all) jw_close(&w);
     if (!b.len) { /* it has vanished a moment ago */
-        jw_open(&w, NULL, '{');
-        jw_close(&w);
+        jw_fields(&w, "{ }");
     }
     srv_reply(req, 200, NULL, jw_end(&w));
 }

@@ -145,8 +145,7 @@ static void reply_done(struct srv_request *req, const struct asker *a)
     const struct srv_outcome *o = &a->outcome;
     struct srv_object answer;
     struct jw *w = srv_object_open(&answer, 8192);
-    jw_bool(w, "success", true);
-    jw_text(w, "model", o->model);
+    jw_fields(w, "success %i model %s", true, o->model);
     if (a->kind == OF_SWAP) jw_text(w, "previous", o->previous);
     if (a->kind != OF_UNLOAD) jw_text(w, "system_fingerprint", o->fingerprint);
     if (o->result == SWAP_UNCHANGED) jw_bool(w, "unchanged", true);
@@ -197,8 +196,7 @@ static void reply_state(struct srv_request *req, const char *state)
 {
     struct srv_object a;
     struct jw *w = srv_object_open(&a, 256);
-    jw_bool(w, "success", true);
-    jw_text(w, "state", state);
+    jw_fields(w, "success %i state %s", true, state);
     srv_object_reply(req, 202, &a);
 }
 

@@ -193,8 +193,7 @@ void srv_error_write_anthropic(struct buf *b, enum srv_error kind, const char *m
     if (kind == SRV_ERR_THREAD) {
         jw_fields(&w, "details { error_code %s }", srv_errors[kind].code);
     }
-    jw_close(&w);
-    jw_text(&w, "request_id", request_id);
+    jw_fields(&w, "} request_id %s", request_id);
     if (trace_parent && *trace_parent) jw_text(&w, "traceparent", trace_parent);
     jw_close(&w);
     jw_end(&w);

@@ -427,8 +427,7 @@ static void write_choice(struct srv_pooled *p, struct jw *w, int i)
 {
     const struct choosing *c = (const struct choosing *)p;
     const struct choice *o = c->top ? c->order[i] : &c->choices[i];
-    jw_open(w, NULL, '{');
-    jw_int(w, "index", o - c->choices);
+    jw_fields(w, "{ index %jd", o - c->choices);
     jw_string_or_null(w, "text", o->text, o->len);
     jw_fields(w, "logprob %g tokens %jd probability %g }", o->logprob, o->n_ids, o->score);
 }
@@ -468,9 +467,7 @@ static void begin_chat(struct srv_pooled *p, struct jw *w)
 static void end_chat(struct srv_pooled *p, struct jw *w)
 {
     const struct choosing *c = (const struct choosing *)p;
-    jw_close(w);
-    jw_close(w);
-    jw_close(w);
+    jw_fields(w, "} } }");
     c->chat->prompts[0].usage = c->usage;
     atomic_store(&c->chat->prompts[0].stage, GEN_DONE);
     srv_gen_write_usage(c->chat, w);

@@ -72,9 +72,7 @@ static void write_class(struct srv_pooled *p, struct jw *w, int i)
     jw_fields(w, "{ index %d label %s probs [", i, srv_retrieval_label(files, likeliest, name));
     for (int k = 0; k < p->width; k++)
         jw_number(w, NULL, row[k]);
-    jw_close(w);
-    jw_int(w, "num_classes", p->width);
-    jw_close(w);
+    jw_fields(w, "} num_classes %d }", p->width);
 }
 
 static const struct pooled_endpoint classify = {

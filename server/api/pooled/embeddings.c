@@ -121,8 +121,7 @@ static void bare_vector(struct srv_pooled *p, struct jw *w, int i)
 
 static void openai_begin(struct srv_pooled *p, struct jw *w)
 {
-    jw_open(w, NULL, '{');
-    jw_text(w, "object", "list");
+    jw_fields(w, "{ object %s", "list");
     jw_open(w, p->dialect->list, '[');
 }
 
@@ -135,8 +134,7 @@ static void openai_vector(struct srv_pooled *p, struct jw *w, int i)
 
 static void openai_end(struct srv_pooled *p, struct jw *w)
 {
-    jw_close(w);
-    jw_text(w, "model", p->model);
+    jw_fields(w, "} model %s", p->model);
     srv_pooled_write_usage(p, w);
     jw_close(w);
 }
@@ -145,39 +143,33 @@ static void llama_vector(struct srv_pooled *p, struct jw *w, int i)
 {
     jw_fields(w, "{ index %d embedding [", i);
     write_vector(p, w, NULL, i);
-    jw_close(w);
-    jw_close(w);
+    jw_fields(w, "} }");
 }
 
 static void cohere_begin(struct srv_pooled *p, struct jw *w)
 {
-    jw_open(w, NULL, '{');
-    jw_text(w, "id", srv_facts(p->req)->id);
+    jw_fields(w, "{ id %s", srv_facts(p->req)->id);
     jw_open(w, p->dialect->list, '{');
     jw_open(w, ((const struct embedding *)p)->base64 ? "base64" : "float", '[');
 }
 
 static void cohere_end(struct srv_pooled *p, struct jw *w)
 {
-    jw_close(w);
-    jw_close(w);
+    jw_fields(w, "} }");
     srv_pooled_write_meta(w, "input_tokens", p->n_tokens);
-    jw_text(w, "response_type", "embeddings_by_type");
-    jw_close(w);
+    jw_fields(w, "response_type %s }", "embeddings_by_type");
 }
 
 static void ollama_begin(struct srv_pooled *p, struct jw *w)
 {
-    jw_open(w, NULL, '{');
-    jw_text(w, "model", p->model);
+    jw_fields(w, "{ model %s", p->model);
     jw_open(w, p->dialect->list, '[');
 }
 
 static void ollama_end(struct srv_pooled *p, struct jw *w)
 {
     uint64_t ns = (clock_now_us() - srv_facts(p->req)->start_us) * 1000;
-    jw_close(w);
-    jw_fields(w, "total_duration %jd load_duration %d prompt_eval_count %jd }", (int64_t)ns, 0,
+    jw_fields(w, "} total_duration %jd load_duration %d prompt_eval_count %jd }", (int64_t)ns, 0,
               p->n_tokens);
 }
 

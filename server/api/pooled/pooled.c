@@ -71,8 +71,7 @@ void srv_pooled_write_meta(struct jw *w, const char *unit, int64_t n)
 {
     jw_fields(w, "meta { api_version { version %s } billed_units {", "2");
     jw_int(w, unit, n);
-    jw_close(w);
-    jw_close(w);
+    jw_fields(w, "} }");
 }
 
 static void begin(struct srv_pooled *p, struct jw *w)

@@ -123,8 +123,7 @@ static void write_result(struct srv_pooled *p, struct jw *w, int i)
     const struct result *one = &r->results[i];
     const json_t *text = is_true(r->with_text) ? r->pairs[one->index].document : NULL;
     unsigned kind = p->dialect->flags;
-    jw_open(w, NULL, '{');
-    jw_int(w, "index", one->index);
+    jw_fields(w, "{ index %d", one->index);
     if (kind == SCORE) jw_text(w, "object", "score");
     jw_number(w, kind == SCORE || kind == TEI ? "score" : "relevance_score", one->score);
     if (text && kind == JINA) jw_open(w, "document", '{');
@@ -137,8 +136,7 @@ static void write_result(struct srv_pooled *p, struct jw *w, int i)
 
 static void cohere_begin(struct srv_pooled *p, struct jw *w)
 {
-    jw_open(w, NULL, '{');
-    jw_text(w, "id", srv_facts(p->req)->id);
+    jw_fields(w, "{ id %s", srv_facts(p->req)->id);
     jw_open(w, p->dialect->list, '[');
 }
 

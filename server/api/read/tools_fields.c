@@ -163,8 +163,7 @@ static int add_tool(const struct reading *r, struct jw *w, const json_t *functio
     if (read_name(r, function, &at)) return -1;
     if (strict && !json_is_null(strict) && !json_is_boolean(strict))
         return fail_tool(r, SRV_ERR_INVALID_TYPE, &at, "strict", "must be true or false");
-    jw_open(w, NULL, '{');
-    jw_text(w, "name", at.full);
+    jw_fields(w, "{ name %s", at.full);
     if (known) {
         schema = (struct srv_span){known->schema, strlen(known->schema)};
         jw_text(w, "description", known->description);

@@ -35,11 +35,9 @@ static void write_place(const struct srv_gen *g, struct jw *w, const struct gen_
     size_t from = i > 0 ? c->parts[i - 1].end : 0;
     jw_open(w, "diverges", '{');
     if (part && byte >= part->begin) {
-        jw_text(w, "part", part->path);
-        jw_int(w, "byte", (int64_t)(byte - part->begin + part->skipped));
+        jw_fields(w, "part %s byte %jd", part->path, (int64_t)(byte - part->begin + part->skipped));
     } else if (i <= c->n_front && g->tools.ask.n > 0) {
-        jw_text(w, "part", "tools");
-        jw_int(w, "byte", (int64_t)(byte - from));
+        jw_fields(w, "part %s byte %jd", "tools", (int64_t)(byte - from));
     } else {
         jw_text(w, "part", part ? part->path : c->n_parts ? "template" : "prompt");
         jw_int(w, "byte", part ? 0 : (int64_t)(byte - from));
@@ -54,15 +52,13 @@ static void write_report(const struct srv_gen *g, struct jw *w)
     bool at_place = u.miss == ENG_MISS_CONTENT || u.miss == ENG_MISS_EVICTED;
     /* More may have been computed by others since the request started. */
     bool missed = u.miss != ENG_MISS_NONE && !(at_place && u.n_known_tokens < u.n_cached_tokens);
-    jw_open(w, "cache_report", '{');
-    jw_int(w, "matched_tokens", u.n_cached_tokens);
-    jw_int(w, "prompt_tokens", p->n_ids);
+    jw_fields(w, "cache_report { matched_tokens %jd prompt_tokens %jd", u.n_cached_tokens,
+              p->n_ids);
     if (missed && at_place)
         write_place(g, w, p, u.n_known_tokens);
     else
         jw_null(w, "diverges");
-    jw_text(w, "reason", missed ? eng_miss_names[u.miss] : NULL);
-    jw_close(w);
+    jw_fields(w, "reason %s }", missed ? eng_miss_names[u.miss] : NULL);
 }
 
 void srv_cache_write_report(const struct srv_gen *g, struct jw *w)

@@ -11,15 +11,12 @@
 
 static void open_tokens(struct jw *w)
 {
-    jw_open(w, "logprobs", '{');
-    jw_open(w, "content", '[');
+    jw_fields(w, "logprobs { content [");
 }
 
 static void close_tokens(struct jw *w)
 {
-    jw_close(w);
-    jw_null(w, "refusal");
-    jw_close(w);
+    jw_fields(w, "} refusal null }");
 }
 
 /* ---- whole answers ------------------------------------------------------------------------- */
@@ -51,8 +48,7 @@ static void write_call(struct srv_gen *g, struct jw *w, const struct gen_choice 
     srv_gen_write_call_id(g, w, "id", c, &c->parts[i], "call_");
     jw_fields(w, "type %s function { name %s", "function", c->parts[i].name);
     srv_gen_write_part(w, "arguments", c, i);
-    jw_close(w);
-    jw_close(w);
+    jw_fields(w, "} }");
 }
 
 /* After the text of a message. */
@@ -159,9 +155,7 @@ static void stream_begin(struct srv_gen *g)
 static void open_call(struct jw *w, const struct srv_gen *g, const struct gen_choice *c,
                       const struct choice_part *call, bool begins)
 {
-    jw_open(w, "tool_calls", '[');
-    jw_open(w, NULL, '{');
-    jw_int(w, "index", call->call);
+    jw_fields(w, "tool_calls [ { index %d", call->call);
     if (begins) srv_gen_write_call_id(g, w, "id", c, call, "call_");
     if (begins) jw_text(w, "type", "function");
     jw_open(w, "function", '{');
@@ -170,9 +164,7 @@ static void open_call(struct jw *w, const struct srv_gen *g, const struct gen_ch
 
 static void close_call(struct jw *w)
 {
-    jw_close(w);
-    jw_close(w);
-    jw_close(w);
+    jw_fields(w, "} } }");
 }
 
 static void stream_call(struct srv_gen *g, struct gen_choice *c, const struct choice_part *call)
@@ -182,9 +174,7 @@ static void stream_call(struct srv_gen *g, struct gen_choice *c, const struct ch
     open_call(&e.w, g, c, call, true);
     jw_text(&e.w, "arguments", "");
     close_call(&e.w);
-    jw_close(&e.w);
-    jw_null(&e.w, "logprobs");
-    jw_null(&e.w, "finish_reason");
+    jw_fields(&e.w, "} logprobs null finish_reason null");
     srv_gen_end_chunk(g, &e, &g->prompts[0], c->n_shown);
 }
 
@@ -229,9 +219,7 @@ static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_ch
 {
     struct gen_event e;
     begin_delta(g, &e, c->index);
-    jw_close(&e.w);
-    jw_null(&e.w, "logprobs");
-    jw_text(&e.w, "finish_reason", c->finish_reason);
+    jw_fields(&e.w, "} logprobs null finish_reason %s", c->finish_reason);
     srv_gen_write_stop_reason(g, &e.w, c);
     srv_gen_end_chunk(g, &e, p, c->n_tokens);
 }

@@ -140,8 +140,7 @@ static bool whole_choice(struct srv_gen *g, struct jw *w, struct gen_prompt *p,
     struct tokens t = tokens_of(g, p, c, true);
     switch (at->part) {
     case OPEN:
-        jw_open(w, NULL, '{');
-        jw_int(w, "index", at->prompt * g->n_choices + at->choice);
+        jw_fields(w, "{ index %d", at->prompt * g->n_choices + at->choice);
         jw_string_begin(w, "text");
         at->part = g->params.echo ? ECHO : TEXT;
         return false;

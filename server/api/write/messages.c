@@ -30,16 +30,14 @@ static void write_usage(const struct srv_gen *g, struct jw *w, int64_t n_output,
 {
     struct gen_totals t = srv_gen_totals(g);
     int64_t n_hour, n_created = srv_cache_created(g, t.n_cached, &n_hour);
-    jw_open(w, "usage", '{');
-    jw_int(w, "input_tokens", t.n_prompt - t.n_cached - n_created);
-    jw_int(w, "output_tokens", n_output);
-    jw_int(w, "cache_read_input_tokens", t.n_cached);
-    jw_int(w, "cache_creation_input_tokens", n_created);
+    jw_fields(w,
+              "usage { input_tokens %jd output_tokens %jd cache_read_input_tokens %jd "
+              "cache_creation_input_tokens %jd",
+              t.n_prompt - t.n_cached - n_created, n_output, t.n_cached, n_created);
     if (whole) {
-        jw_open(w, "cache_creation", '{');
-        jw_int(w, "ephemeral_5m_input_tokens", n_created - n_hour);
-        jw_int(w, "ephemeral_1h_input_tokens", n_hour);
-        jw_close(w);
+        jw_fields(w,
+                  "cache_creation { ephemeral_5m_input_tokens %jd ephemeral_1h_input_tokens %jd }",
+                  n_created - n_hour, n_hour);
     }
     srv_cache_write_report(g, w);
     srv_gen_write_closing(w, &t);
@@ -149,9 +147,7 @@ static void stream_begin(struct srv_gen *g)
     struct gen_event e;
     srv_gen_begin_typed_event(&e, "message_start");
     open_message(g, &e.w, "message");
-    jw_close(&e.w);
-    jw_null(&e.w, "stop_reason");
-    jw_null(&e.w, "stop_sequence");
+    jw_fields(&e.w, "} stop_reason null stop_sequence null");
     write_usage(g, &e.w, 0, true);
     jw_close(&e.w);
     srv_gen_close_event(g, &e);
@@ -204,8 +200,7 @@ static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_cho
     struct gen_event e;
     if (!part) return;
     begin_block(&e, "content_block_delta", (int)(part - c->parts));
-    jw_open(&e.w, "delta", '{');
-    jw_text(&e.w, "type", deltas[part->kind].type);
+    jw_fields(&e.w, "delta { type %s", deltas[part->kind].type);
     srv_gen_write_text(&e.w, deltas[part->kind].member, c, from, to);
     jw_close(&e.w);
     srv_gen_close_event(g, &e);

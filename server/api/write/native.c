@@ -11,8 +11,7 @@
 /* The members of an event and of an answer up to its text. */
 static void open_object(struct jw *w, const struct gen_choice *c)
 {
-    jw_open(w, NULL, '{');
-    jw_int(w, "index", c->index);
+    jw_fields(w, "{ index %d", c->index);
 }
 
 /* The members after the text; n_tokens: so far. */
@@ -20,8 +19,7 @@ static void write_counts(struct srv_gen *g, struct jw *w, const struct gen_promp
                          const struct gen_choice *c, int64_t from, int64_t n_tokens)
 {
     if (g->params.return_token_ids) srv_gen_write_ids(w, "tokens", c, from, n_tokens);
-    jw_int(w, "tokens_predicted", n_tokens);
-    jw_int(w, "tokens_evaluated", p->n_ids);
+    jw_fields(w, "tokens_predicted %jd tokens_evaluated %jd", n_tokens, p->n_ids);
 }
 
 static void write_end(struct srv_gen *g, struct jw *w, const struct gen_prompt *p,
@@ -32,8 +30,7 @@ static void write_end(struct srv_gen *g, struct jw *w, const struct gen_prompt *
     size_t len;
     const char *stop = srv_gen_stop_string(c, &len);
     bool limit = strcmp(c->finish_reason, "length") == 0;
-    jw_bool(w, "stop", true);
-    jw_text(w, "stop_type", stop ? "word" : limit ? "limit" : "eos");
+    jw_fields(w, "stop %i stop_type %s", true, stop ? "word" : limit ? "limit" : "eos");
     jw_string(w, "stopping_word", stop ? stop : "", len);
     write_counts(g, w, p, c, from, c->n_tokens);
     srv_gen_write_closing(w, &t);

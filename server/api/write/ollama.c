@@ -29,9 +29,8 @@ static void open_object(const struct srv_gen *g, struct jw *w)
     if (!srv_facts(g->req)->is_fixed) clock_gettime(CLOCK_REALTIME, &now);
     size_t n = strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", gmtime_r(&now.tv_sec, &t));
     snprintf(text + n, sizeof(text) - n, ".%06ldZ", now.tv_nsec / 1000);
-    jw_open(w, NULL, '{');
-    jw_text(w, "model", json_is_string(asked) ? json_string_value(asked) : g->model);
-    jw_text(w, "created_at", text);
+    jw_fields(w, "{ model %s created_at %s",
+              json_is_string(asked) ? json_string_value(asked) : g->model, text);
 }
 
 /* The arguments are read and written anew: lines hold no line ends, not even those of Unicode. */
@@ -51,8 +50,7 @@ static void write_call(const struct srv_gen *g, struct jw *w, const struct gen_c
     srv_gen_write_call_id(g, w, "id", c, call, "call_");
     jw_fields(w, "function { index %d name %s", call->call, call->name);
     jw_json(w, "arguments", text ? text : "{}", text ? strlen(text) : 2);
-    jw_close(w);
-    jw_close(w);
+    jw_fields(w, "} }");
 }
 
 /* Part `part` alone, from byte `from` to `to` of the text; NULL: nothing of it. */

@@ -46,8 +46,7 @@ void srv_gen_send_event(struct srv_gen *g, struct gen_event *e)
 void srv_gen_begin_typed_event(struct gen_event *e, const char *type)
 {
     srv_gen_begin_event(e, type);
-    jw_open(&e->w, NULL, '{');
-    jw_text(&e->w, "type", type);
+    jw_fields(&e->w, "{ type %s", type);
 }
 
 void srv_gen_close_event(struct srv_gen *g, struct gen_event *e)
@@ -61,8 +60,7 @@ void srv_gen_close_event(struct srv_gen *g, struct gen_event *e)
 void srv_gen_write_closing(struct jw *w, const struct gen_totals *t)
 {
     if (t->n_closing == 0) return;
-    jw_int(w, "closing_tokens", t->n_closing);
-    jw_int(w, "closing_values", t->n_closing_values);
+    jw_fields(w, "closing_tokens %jd closing_values %jd", t->n_closing, t->n_closing_values);
 }
 
 static void write_usage(const struct srv_gen *g, struct jw *w, struct gen_totals t)
@@ -96,8 +94,7 @@ void srv_gen_write_timings(const struct srv_gen *g, struct jw *w)
     double prompt_ms = ms_between(u.started_us, u.first_token_us);
     double predicted_ms = ms_between(u.first_token_us, u.done_us ? u.done_us : clock_now_us());
     int64_t computed = u.done_us ? u.n_computed_prompt_tokens : t.n_prompt - t.n_cached;
-    jw_open(w, "timings", '{');
-    jw_int(w, "cache_n", t.n_cached);
+    jw_fields(w, "timings { cache_n %jd", t.n_cached);
     if (u.restore_us > 0) {
         jw_int(w, "cache_disk_n", u.n_disk_tokens);
         jw_number(w, "restore_ms", (double)u.restore_us / 1000);
@@ -128,12 +125,8 @@ void srv_gen_write_progress(struct jw *w, const struct gen_progress *progress)
 
 static void open_answer(struct srv_gen *g, struct jw *w, const char *object)
 {
-    jw_open(w, NULL, '{');
-    jw_text(w, "id", g->id);
-    jw_text(w, "object", object);
-    jw_int(w, "created", g->created);
-    jw_text(w, "model", g->model);
-    jw_text(w, "system_fingerprint", g->served->fingerprint);
+    jw_fields(w, "{ id %s object %s created %jd model %s system_fingerprint %s", g->id, object,
+              g->created, g->model, g->served->fingerprint);
     if (g->params.service_tier && g->format->answer->shows_tier)
         jw_text(w, "service_tier", "default");
     jw_open(w, "choices", '[');
@@ -153,14 +146,12 @@ static void begin_chunk(struct srv_gen *g, struct gen_event *e)
 void srv_gen_begin_chunk(struct srv_gen *g, struct gen_event *e, int choice_index)
 {
     begin_chunk(g, e);
-    jw_open(&e->w, NULL, '{');
-    jw_int(&e->w, "index", choice_index);
+    jw_fields(&e->w, "{ index %d", choice_index);
 }
 
 void srv_gen_close_choice(struct gen_event *e)
 {
-    jw_close(&e->w);
-    jw_close(&e->w);
+    jw_fields(&e->w, "} }");
 }
 
 void srv_gen_close_chunk(struct srv_gen *g, struct gen_event *e, const struct gen_prompt *p,

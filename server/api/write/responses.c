@@ -123,8 +123,7 @@ static void write_item(const struct srv_gen *g, struct jw *w, const char *name, 
         if (whole) write_part(g, w, NULL, i, true);
         jw_close(w);
     }
-    jw_text(w, "status", status);
-    jw_close(w);
+    jw_fields(w, "status %s }", status);
 }
 
 /* Only the last item can have been cut. */
@@ -155,13 +154,10 @@ static void write_usage(struct srv_gen *g, struct jw *w)
               "cache_write_tokens %jd }",
               t.n_prompt, t.n_cached, t.n_written);
     srv_cache_write_report(g, w);
-    jw_int(w, "output_tokens", t.n_completion);
-    jw_open(w, "output_tokens_details", '{');
-    jw_int(w, "reasoning_tokens", t.n_reasoning);
+    jw_fields(w, "output_tokens %jd output_tokens_details { reasoning_tokens %jd", t.n_completion,
+              t.n_reasoning);
     srv_gen_write_closing(w, &t);
-    jw_close(w);
-    jw_int(w, "total_tokens", t.n_prompt + t.n_completion);
-    jw_close(w);
+    jw_fields(w, "} total_tokens %jd }", t.n_prompt + t.n_completion);
 }
 
 /* The members that repeat the request or show what is not supported. */
@@ -196,8 +192,7 @@ static void write_request(struct srv_gen *g, struct jw *w)
     else
         jw_text(w, "tool_choice", "auto");
     jw_json(w, "tools", sent->tools.text, sent->tools.len);
-    jw_number(w, "top_p", g->params.given.top_p);
-    jw_text(w, "truncation", sent->truncation);
+    jw_fields(w, "top_p %g truncation %s", g->params.given.top_p, sent->truncation);
     jw_json(w, "metadata", sent->metadata.text, sent->metadata.len);
 }
 
@@ -219,13 +214,11 @@ static void write_response(struct srv_gen *g, struct jw *w, const char *name, co
     jw_fields(w, "id %s object %s created_at %jd", g->id, "response", g->created);
     int64_t now = srv_facts(g->req)->is_fixed ? g->created : (int64_t)time(NULL);
     jw_count(w, "completed_at", strcmp(status, "completed") ? -1 : now);
-    jw_text(w, "status", status);
-    jw_null(w, "error");
+    jw_fields(w, "status %s error null", status);
     write_incomplete(w, status);
     jw_string_or_null(w, "instructions", sent->instructions.text, sent->instructions.len);
     jw_count(w, "max_output_tokens", g->params.max_completion_tokens);
-    jw_text(w, "model", g->model);
-    jw_open(w, "output", '[');
+    jw_fields(w, "model %s output [", g->model);
     if (over) write_output(g, w);
     jw_close(w);
     write_request(g, w);
