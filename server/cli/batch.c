@@ -43,7 +43,7 @@ struct batch {
     struct lines lines;
     const struct srv_config *config;
     char *side;                /* OUT.hearth, owned; NULL: OUT is a pipe */
-    char hash[HASH_CHARS + 2]; /* of IN, "e" with --errors; "" of a pipe */
+    char hash[HASH_CHARS + 1]; /* of IN, with --errors of one more letter; "" of a pipe */
     FILE *errors;              /* of --errors, or NULL */
     int64_t n_done;            /* lines that an earlier run has answered */
     void *ids;                 /* of batch_line_read */
@@ -152,9 +152,9 @@ static int open_input(struct batch *b)
     sha256_init(&h);
     while ((n = fread(piece, 1, sizeof(piece), l->in)) > 0)
         sha256_update(&h, piece, n);
+    if (b->config->errors) sha256_update(&h, "e", 1);
     sha256_final(&h, digest);
     hex_write(b->hash, digest, sizeof(digest));
-    if (b->config->errors) b->hash[HASH_CHARS] = 'e';
     l->created_s = st.st_mtime;
     l->all_bytes = st.st_size;
     bool good = !ferror(l->in) && !fseek(l->in, 0, SEEK_SET);
@@ -166,9 +166,9 @@ static int check_side(struct batch *b)
 {
     struct lines *l = &b->lines;
     AUTO_FREE char *found = NULL;
-    if (file_load_optional(NULL, b->side, HASH_CHARS + 1, &found, NULL, l->err, sizeof(l->err)))
+    if (file_load_optional(NULL, b->side, HASH_CHARS, &found, NULL, l->err, sizeof(l->err)))
         return -1;
-    bool is_there = found && *found; /* a kill may leave it empty */
+    bool is_there = found && strlen(found) == HASH_CHARS; /* a kill may have cut it */
     bool is_same = is_there && strcmp(found, b->hash) == 0;
     if (b->config->resume && !is_there)
         return lines_fail(l, "%s: no run was begun that could go on: %s is not there", l->out_name,

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 """`hearth batch` on 1,000 lines over every POST route but the operators', bad lines among them: the bodies are those of the
 same requests over HTTP but for ids and times; a run that kill -9 ends again and again goes on, with each custom_id once and
-the bytes of a run that nobody disturbed.
+the bytes of a run that nobody disturbed: at moments of chance, and with 500 lines at each end of a line, at a byte of chance in
+each, and at 1,000 moments of chance.
 
     tests/e2e/batch_run.py [LINES]
 """
@@ -16,7 +17,7 @@ import tempfile
 import time
 
 from hearth_server import BIN, ROOT, Hearth, run
-from test_batch import BODIES, MODELS, answers, line, plain, write
+from test_batch import BODIES, MODELS, answers, go_on_until_killed, line, plain, read, write
 
 ROUTE = re.compile(r'\{"POST", "([^"]+)", ([^,]*)')
 KILLS = 5
@@ -83,6 +84,35 @@ def kill_and_go_on(path, out):
     return killed
 
 
+def kill_everywhere(folder, n, n_kills):
+    """Lines half of which fail, with a file of errors. Returns how many runs were ended."""
+    draw, paths = random.Random(13), [os.path.join(folder, name) for name in ("good", "errors", "good2", "errors2")]
+    path = write(folder, [line(f"k{i}", "/v1/completions", {"prompt": f"Story {i}:", "max_tokens": 3} if i % 2 else {"prompt": i}) for i in range(n)])
+    assert go_on_until_killed(path, paths[:2], None) == 3
+    wanted, ends, n_ended = read(*paths[:2]), set(), 0
+    for data in wanted:
+        at = 0
+        for text in data.splitlines(keepends=True):
+            ends |= {at + draw.randrange(1, len(text)), at + len(text)}
+            at += len(text)
+    for limit in sorted(ends):
+        n_ended += go_on_until_killed(path, paths[2:], limit) < 0
+    assert go_on_until_killed(path, paths[2:], None) == 3 and read(*paths[2:]) == wanted
+    for name in paths[2:]:
+        os.remove(name)
+    for _ in range(n_kills):
+        options = ["--resume"] if os.path.exists(paths[2] + ".hearth") and os.path.getsize(paths[2] + ".hearth") == 64 else []
+        p = subprocess.Popen([BIN, "batch", path, "-o", paths[2], "--errors", paths[3], *options], stderr=subprocess.DEVNULL)
+        time.sleep(draw.uniform(0, 0.06))
+        n_ended += p.poll() is None
+        p.kill()
+        if p.wait() == 3:  # it had ended
+            assert read(*paths[2:]) == wanted
+            os.remove(paths[2])
+    assert go_on_until_killed(path, paths[2:], None) == 3 and read(*paths[2:]) == wanted
+    return n_ended
+
+
 def main():
     n = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
     wanted = requests(n)
@@ -108,8 +138,9 @@ def main():
             undisturbed, gone_on = ([json.loads(t) for t in f] for f in (a, b))
         assert [r["custom_id"] for r in gone_on] == [r["custom_id"] for r in undisturbed]  # so each is there once
         assert plain(gone_on) == plain(undisturbed)
+        everywhere = kill_everywhere(d, n // 2, n)
     print(f"{n} lines over {len(routes())} routes: {n_bad} could not run, {n_failed} were refused, the bodies are those over HTTP; "
-          f"{killed} times ended by kill -9 and gone on with")
+          f"{killed} times and, of {n // 2} lines with a file of errors, {everywhere} times ended and gone on with")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,9 @@ import hashlib
 import http.server
 import json
 import os
+import random
 import re
+import resource
 import subprocess
 import tempfile
 import threading
@@ -195,7 +197,7 @@ def test_failures_in_a_file_of_their_own():
         rows = read(whole)[0].splitlines(keepends=True)
         assert sorted(b"".join(wanted).splitlines(keepends=True)) == sorted(rows)
         with open(path, "rb") as f:
-            begun = hashlib.sha256(f.read()).hexdigest() + "e"
+            begun = hashlib.sha256(f.read() + b"e").hexdigest()
         for k in range(len(rows) + 1):  # a kill in the middle of a line, or after the last one
             halves = rows[:k] + [row[:40] for row in rows[k:k + 1]]
             for name, status in ((out, True), (errors, False)):
@@ -211,6 +213,30 @@ def test_failures_in_a_file_of_their_own():
         os.remove(side)
         status, text, _ = run("batch", path, "-o", "-", "--errors", errors)
         assert status == 3 and [text.encode(), *read(errors)] == wanted
+
+
+def go_on_until_killed(path, files, limit, *options):
+    """A run that the kernel kills where a file would get longer than `limit` bytes, None: nowhere. Returns its status; -n: a signal."""
+    def prepare():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit or resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if os.path.exists(files[0] + ".hearth") and os.path.getsize(files[0] + ".hearth") == 64:
+        options = ["--resume", *options]
+    return subprocess.run([BIN, "batch", path, "-o", files[0], *(["--errors", *files[1:]] if files[1:] else []), *options],
+                          preexec_fn=prepare, capture_output=True, check=False, timeout=120).returncode
+
+
+def test_killed_at_bytes_of_chance():
+    with tempfile.TemporaryDirectory() as d:
+        draw, bad = random.Random(3), [line(f"b{i}", "/v1/completions", {"prompt": i}) for i in range(40)]
+        path = write(d, [text for pair in zip(many(40), bad) for text in pair])
+        whole, files = [os.path.join(d, name) for name in ("w", "x")], [os.path.join(d, name) for name in ("out", "errors")]
+        assert go_on_until_killed(path, whole, None) == 3
+        limit, n_killed = 40, 0
+        while (status := go_on_until_killed(path, files, limit)) < 0:
+            limit += draw.randrange(1, 900)
+            n_killed += 1
+        assert status == 3 and n_killed > 10 and read(*files) == read(*whole) and not os.path.exists(files[0] + ".hearth"), (status, n_killed)
 
 
 def test_lines_of_like_beginnings_together():
@@ -293,7 +319,7 @@ def test_a_server_elsewhere():
 def test_the_page_on_labels():
     """Its commands in a folder of their own, with the demo model."""
     with open(os.path.join(ROOT, "docs", "labels.md"), encoding="utf-8") as f:
-        commands = re.findall(r"^```\n(.*?)^```", f.read(), re.M | re.S)
+        commands = [block for kind, block in re.findall(r"^```(\w*)\n(.*?)^```", f.read(), re.M | re.S) if not kind]
     script = "".join(commands[:2]).replace("--pull --model HuggingFaceTB/SmolLM2-135M-Instruct", "").replace("hearth batch", f"{BIN} batch")
     with tempfile.TemporaryDirectory() as d:
         subprocess.run(["bash", "-ec", script], cwd=d, check=True, timeout=120)
