@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <float.h>
+#include <jansson.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -22,7 +23,7 @@ enum { MAX_FILE_VALUES = 1000000 };
 _Static_assert(JT_MAX_DEPTH == 160, "as the error says");
 
 struct open {
-    struct json_t *value; /* borrowed: its parent or the reader has it */
+    json_t *value; /* borrowed: its parent or the reader has it */
     size_t begin;
     bool object;
 };
@@ -30,9 +31,8 @@ struct open {
 /* A text on its way. */
 struct reader {
     const struct jt_params *p;
-    const struct jt_library *lib;
     struct jr json;
-    struct json_t *root;
+    json_t *root;
     struct open stack[JT_MAX_DEPTH];
     int depth;
     size_t n_values;
@@ -75,13 +75,13 @@ static int count_value(struct reader *r)
 
 /* ---- values -------------------------------------------------------------------------------- */
 
-static int read_number(struct reader *r, struct json_t **ret)
+static int read_number(struct reader *r, json_t **ret)
 {
     const char *s;
     size_t len;
     if (check(r, jr_number(&r->json, &s, &len))) return -1;
     if (r->depth > 0 && r->json.pos == r->json.len) { /* an error of what it is in */
-        *ret = r->lib->null();
+        *ret = json_null();
         return 0;
     }
     bool integer = !memchr(s, '.', len) && !memchr(s, 'e', len) && !memchr(s, 'E', len);
@@ -89,18 +89,18 @@ static int read_number(struct reader *r, struct json_t **ret)
     errno = 0;
     long long whole = integer && !constant ? strtoll(s, NULL, 10) : 0;
     if (integer && !constant && !errno) {
-        *ret = r->lib->integer(whole);
+        *ret = json_integer(whole);
         return 0;
     }
     double value = strtod(s, NULL);
     if (!isfinite(value) && !integer && !constant) return refuse(r, "a number out of range", "");
     if (!isfinite(value)) value = *s == '-' ? -DBL_MAX / 2 : DBL_MAX / 2;
     if (integer && value == (double)INT64_MIN) value = nextafter(value, -DBL_MAX);
-    *ret = r->lib->real(value);
+    *ret = json_real(value);
     return 0;
 }
 
-static int read_scalar(struct reader *r, char first, struct json_t **ret)
+static int read_scalar(struct reader *r, char first, json_t **ret)
 {
     const char *s;
     size_t len;
@@ -108,16 +108,16 @@ static int read_scalar(struct reader *r, char first, struct json_t **ret)
     switch (first) {
     case '"':
         if (check(r, jr_string(&r->json, &s, &len))) return -1;
-        *ret = r->lib->string(s, len);
+        *ret = json_stringn_nocheck(s, len);
         break;
     case 't':
     case 'f':
         if (check(r, jr_bool(&r->json, &truth))) return -1;
-        *ret = truth ? r->lib->yes() : r->lib->no();
+        *ret = truth ? json_true() : json_false();
         break;
     case 'n':
         if (check(r, jr_null(&r->json))) return -1;
-        *ret = r->lib->null();
+        *ret = json_null();
         break;
     default:
         if (read_number(r, ret)) return -1;
@@ -138,17 +138,17 @@ static int read_key(struct reader *r)
 }
 
 /* Gives a value to the innermost open one, or makes it the root. */
-static int attach(struct reader *r, struct json_t *value)
+static int attach(struct reader *r, json_t *value)
 {
     if (r->depth == 0) {
         r->root = value;
         return 0;
     }
     const struct open *top = &r->stack[r->depth - 1];
-    if (!top->object) return r->lib->append(top->value, value) ? -1 : 0;
-    size_t n = r->lib->size(top->value);
-    if (r->lib->set(top->value, r->key.data, value)) return -1;
-    if (r->lib->size(top->value) > n || (r->p->flags & JT_REPEATS)) return 0;
+    if (!top->object) return json_array_append_new(top->value, value) ? -1 : 0;
+    size_t n = json_object_size(top->value);
+    if (json_object_set_new_nocheck(top->value, r->key.data, value)) return -1;
+    if (json_object_size(top->value) > n || (r->p->flags & JT_REPEATS)) return 0;
     return refuse(r, "a key that comes twice,", r->key.data);
 }
 
@@ -156,7 +156,7 @@ static int open_value(struct reader *r, char bracket)
 {
     if (r->depth == JT_MAX_DEPTH) return refuse(r, "more than 160 levels", "");
     if (check(r, jr_open(&r->json, bracket)) || count_value(r)) return -1;
-    struct json_t *value = bracket == '{' ? r->lib->object() : r->lib->array();
+    json_t *value = bracket == '{' ? json_object() : json_array();
     if (!value || attach(r, value)) return -1;
     r->stack[r->depth++] = (struct open){value, r->json.pos - 1, bracket == '{'};
     return 0;
@@ -164,7 +164,7 @@ static int open_value(struct reader *r, char bracket)
 
 static int read_value(struct reader *r)
 {
-    struct json_t *value = NULL;
+    json_t *value = NULL;
     char c = jr_peek(&r->json);
     if (c == '{' || c == '[') return open_value(r, c);
     return read_scalar(r, c, &value) || attach(r, value) ? -1 : 0;
@@ -213,10 +213,10 @@ static int read_all(struct reader *r)
     return check(r, jr_end(&r->json));
 }
 
-int jt_read(struct json_t **ret, const char *text, size_t len, const struct jt_params *params,
+int jt_read(json_t **ret, const char *text, size_t len, const struct jt_params *params,
             struct jt_fault *fault)
 {
-    struct reader r = {.p = params, .lib = params->library, .n_values = 1, .fault = fault};
+    struct reader r = {.p = params, .n_values = 1, .fault = fault};
     jr_init(&r.json, text, len, params->flags & (JR_NUL | JR_CONSTANTS), r.problem,
             sizeof(r.problem));
     buf_init(&r.key, len + 1);
@@ -224,18 +224,17 @@ int jt_read(struct json_t **ret, const char *text, size_t len, const struct jt_p
     int rc = read_all(&r);
     jr_finish(&r.json);
     buf_finish(&r.key);
-    if (rc && r.root)
-        r.lib->drop(r.root);
-    else if (!rc)
+    if (rc)
+        json_decref(r.root);
+    else
         *ret = r.root;
     return rc;
 }
 
-int jt_read_file(struct json_t **ret, const char *name, const char *text, size_t len,
-                 const struct jt_library *library, unsigned flags, char *err, size_t errlen)
+int jt_read_file(json_t **ret, const char *name, const char *text, size_t len, unsigned flags,
+                 char *err, size_t errlen)
 {
-    const struct jt_params params = {
-        .library = library, .flags = flags | JR_CONSTANTS, .max_values = MAX_FILE_VALUES};
+    const struct jt_params params = {.flags = flags | JR_CONSTANTS, .max_values = MAX_FILE_VALUES};
     struct jt_fault f;
     char key[JT_KEY_BYTES];
     if (jt_read(ret, text, len, &params, &f) == 0) return 0;

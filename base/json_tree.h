@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A JSON text as a tree of jansson's, read by json_reader.h: the parser of jansson 2.14 writes
- * beside its memory when an allocation fails. base does not know jansson, so the caller hands in
- * its functions: `static const struct jt_library library = JT_JANSSON;`.
+ * beside its memory when an allocation fails.
  *
  * An integer beyond 64 bits is a real near its value in the tree, and beyond them too. So are, near
  * the largest double, the constants that JR_CONSTANTS allows: no range holds them.
@@ -15,24 +14,6 @@
 
 struct json_t; /* jansson's */
 
-struct jt_library {
-    struct json_t *(*object)(void), *(*array)(void), *(*yes)(void), *(*no)(void), *(*null)(void);
-    struct json_t *(*string)(const char *text, size_t len);
-    struct json_t *(*integer)(long long value);
-    struct json_t *(*real)(double value);
-    int (*append)(struct json_t *array, struct json_t *value);
-    int (*set)(struct json_t *object, const char *key, struct json_t *value);
-    size_t (*size)(const struct json_t *object);
-    void (*drop)(struct json_t *value);
-};
-
-#define JT_JANSSON                                                                                 \
-    {                                                                                              \
-        json_object, json_array, json_true, json_false, json_null, json_stringn_nocheck,           \
-            json_integer, json_real, json_array_append_new, json_object_set_new_nocheck,           \
-            json_object_size, json_delete                                                          \
-    }
-
 /*
  * Beside enum jr_flags. REPEATS: of members with the same name the last one counts; else it is an
  * error. ANY: the root may also be a string, a number or a word.
@@ -42,7 +23,6 @@ enum { JT_REPEATS = 1 << 8, JT_ANY = 1 << 9 };
 enum { JT_MAX_DEPTH = 160, JT_KEY_BYTES = 64 };
 
 struct jt_params {
-    const struct jt_library *library;
     unsigned flags; /* of enum jr_flags and the two above */
     size_t max_values;
     /* NULL, or called for each object and array with its part of the text once it is complete.
@@ -69,4 +49,4 @@ int jt_read(struct json_t **ret, const char *text, size_t len, const struct jt_p
  * flags: `flags`. Returns 0, JR_EINVAL or JR_ENOMEM with a sentence in err that begins with `name`.
  */
 int jt_read_file(struct json_t **ret, const char *name, const char *text, size_t len,
-                 const struct jt_library *library, unsigned flags, char *err, size_t errlen);
+                 unsigned flags, char *err, size_t errlen);

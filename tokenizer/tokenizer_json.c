@@ -261,13 +261,11 @@ static int read_top(struct loader *l)
 /* Reads a member's text as a tree. *ret is owned (json_decref), NULL for an absent member. */
 static int parse_tree(struct loader *l, const char *name, const struct span *span, json_t **ret)
 {
-    static const struct jt_library library = JT_JANSSON;
     char quoted[40];
     *ret = NULL;
     if (!span->s) return 0;
     snprintf(quoted, sizeof(quoted), "\"%s\"", name);
-    return jt_read_file(ret, quoted, span->s, span->len, &library, JR_NUL | JT_ANY, l->err,
-                        l->errlen);
+    return jt_read_file(ret, quoted, span->s, span->len, JR_NUL | JT_ANY, l->err, l->errlen);
 }
 
 static int check_version(struct loader *l, const json_t *json)

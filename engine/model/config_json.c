@@ -13,8 +13,7 @@ _Static_assert((int)JR_EINVAL == ENG_EINVAL && (int)JR_ENOMEM == ENG_ENOMEM, "th
 int eng_json_read(json_t **ret, const char *text, size_t len, const char *name, char *err,
                   size_t errlen)
 {
-    static const struct jt_library library = JT_JANSSON;
-    return jt_read_file(ret, name, text, len, &library, 0, err, errlen);
+    return jt_read_file(ret, name, text, len, 0, err, errlen);
 }
 
 int eng_json_parse(json_t **ret, const char *text, size_t len, const char *name, char *err,

@@ -21,8 +21,6 @@
 
 enum { TREE_FORMAT = 1 };
 
-static const struct jt_library library = JT_JANSSON;
-
 void hub_listing_finish(struct hub_listing *l)
 {
     for (size_t i = 0; i < l->n; i++)
@@ -67,7 +65,7 @@ int hub_commit_read(const char *text, size_t len, char ret[HUB_COMMIT_LEN + 1])
 {
     json_auto_t *root = NULL;
     char err[HUB_ERR_SIZE];
-    if (jt_read_file(&root, "", text, len, &library, JT_REPEATS, err, sizeof(err)) ||
+    if (jt_read_file(&root, "", text, len, JT_REPEATS, err, sizeof(err)) ||
         !hub_is_commit(text_of(root, "sha")))
         return -1;
     memcpy(ret, text_of(root, "sha"), HUB_COMMIT_LEN + 1);
@@ -89,7 +87,7 @@ static int refuse_text(char *err)
 /* To be released, whatever it returns: 0 or an enum hub_error. */
 static int read_list(json_t **ret, const char *text, size_t len, unsigned flags, char *err)
 {
-    int rc = jt_read_file(ret, "", text, len, &library, flags, err, HUB_ERR_SIZE);
+    int rc = jt_read_file(ret, "", text, len, flags, err, HUB_ERR_SIZE);
     if (rc == JR_ENOMEM) return hub_fail(err, HUB_EINTERNAL, "out of memory");
     return rc ? refuse_text(err) : 0;
 }
@@ -441,8 +439,7 @@ int hub_shards_visit(const char *index, size_t len, bool (*take)(void *ctx, cons
     json_auto_t *root = NULL;
     const char *tensor;
     json_t *shard;
-    if (jt_read_file(&root, HUB_INDEX_NAME, index, len, &library, JT_REPEATS, err, HUB_ERR_SIZE))
-        return -1;
+    if (jt_read_file(&root, HUB_INDEX_NAME, index, len, JT_REPEATS, err, HUB_ERR_SIZE)) return -1;
     json_t *map = json_object_get(root, "weight_map");
     if (!json_object_size(map)) return hub_fail(err, -1, HUB_INDEX_NAME " names no shard");
     json_object_foreach(map, tensor, shard)

@@ -10,8 +10,7 @@
 int srv_json_read(json_t **ret, const char *name, const char *text, size_t len, char *err,
                   size_t errlen)
 {
-    static const struct jt_library library = JT_JANSSON;
-    return jt_read_file(ret, name, text, len, &library, JT_REPEATS, err, errlen) ? -1 : 0;
+    return jt_read_file(ret, name, text, len, JT_REPEATS, err, errlen) ? -1 : 0;
 }
 
 int srv_json_file(json_t **ret, const char *dir, const char *name, char *err, size_t errlen)

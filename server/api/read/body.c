@@ -15,8 +15,6 @@ struct body_place {
     size_t begin, len;
 };
 
-static const struct jt_library library = JT_JANSSON;
-
 /* ---- memory -------------------------------------------------------------------------------- */
 
 static _Thread_local bool out_of_memory;
@@ -70,11 +68,8 @@ static int refuse(const struct jt_fault *f, struct param_error *err)
 int srv_body_read(struct srv_body *body, const char *text, size_t len, size_t max_values,
                   struct param_error *err)
 {
-    const struct jt_params params = {.library = &library,
-                                     .flags = JR_NUL | JT_ANY,
-                                     .max_values = max_values,
-                                     .complete = add_place,
-                                     .ctx = body};
+    const struct jt_params params = {
+        .flags = JR_NUL | JT_ANY, .max_values = max_values, .complete = add_place, .ctx = body};
     struct jt_fault fault;
     *body = (struct srv_body){.text = text, .len = len};
     out_of_memory = false; /* of an earlier use */

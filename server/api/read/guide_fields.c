@@ -43,9 +43,7 @@ static int missing(const struct field *f, struct param_error *err)
 /* A JSON text in one spelling, keys in their order, or NULL: free. */
 static char *normalized(struct srv_span text)
 {
-    static const struct jt_library library = JT_JANSSON;
-    const struct jt_params params = {
-        .library = &library, .flags = JT_ANY, .max_values = PARAM_MAX_VALUES};
+    const struct jt_params params = {.flags = JT_ANY, .max_values = PARAM_MAX_VALUES};
     struct jt_fault fault;
     json_auto_t *value = NULL;
     if (jt_read(&value, text.text, text.len, &params, &fault)) return NULL;

@@ -37,9 +37,7 @@ static void open_object(const struct srv_gen *g, struct jw *w)
 static void write_call(const struct srv_gen *g, struct jw *w, const struct gen_choice *c,
                        const struct choice_part *call)
 {
-    static const struct jt_library library = JT_JANSSON;
-    const struct jt_params params = {
-        .library = &library, .flags = JT_REPEATS, .max_values = PARAM_MAX_VALUES};
+    const struct jt_params params = {.flags = JT_REPEATS, .max_values = PARAM_MAX_VALUES};
     size_t len = choice_part_end(c, (int)(call - c->parts)) - call->from;
     struct jt_fault fault;
     json_auto_t *arguments = NULL;

@@ -12,11 +12,9 @@
 #include "base/json_reader.h"
 #include "test.h"
 
-static const struct jt_library library = JT_JANSSON;
-
 static json_t *read_text(const char *text, unsigned flags, struct jt_fault *fault)
 {
-    const struct jt_params params = {.library = &library, .flags = flags, .max_values = 10};
+    const struct jt_params params = {.flags = flags, .max_values = 10};
     json_t *root = NULL;
     int rc = jt_read(&root, text, strlen(text), &params, fault);
     REQUIRE((rc == 0) == (root != NULL));
@@ -85,13 +83,13 @@ static void test_limits(void **state)
         memset(deep, '[', (size_t)n);
         memset(deep + n, ']', (size_t)n);
         deep[2 * n] = '\0';
-        int rc = jt_read_file(&root, "f.json", deep, 2 * (size_t)n, &library, 0, err, sizeof(err));
+        int rc = jt_read_file(&root, "f.json", deep, 2 * (size_t)n, 0, err, sizeof(err));
         REQUIRE(rc == (n > JT_MAX_DEPTH ? JR_EINVAL : 0));
         if (rc) REQUIRE_EQ_STR(err, "f.json: line 1: more than 160 levels");
         json_decref(root);
     }
     /* The bytes behind the text are another's. */
-    const struct jt_params params = {.library = &library, .max_values = 10};
+    const struct jt_params params = {.max_values = 10};
     json_t *root;
     REQUIRE(jt_read(&root, "[12345", 3, &params, &f) && *f.problem);
 }
@@ -109,8 +107,8 @@ static void test_sentences(void **state)
     for (size_t i = 0; i < N_OF(cases); i++) {
         json_t *root = NULL;
         char err[100];
-        int rc = jt_read_file(&root, "f.json", cases[i].text, strlen(cases[i].text), &library, 0,
-                              err, sizeof(err));
+        int rc = jt_read_file(&root, "f.json", cases[i].text, strlen(cases[i].text), 0, err,
+                              sizeof(err));
         REQUIRE(rc == JR_EINVAL && !root);
         REQUIRE_EQ_STR(err, cases[i].err);
     }
@@ -142,7 +140,7 @@ static void test_no_memory(void **state)
         char err[100] = "";
         n_allocations = 0;
         fails_at = k;
-        int rc = jt_read_file(&root, "f", text, strlen(text), &library, 0, err, sizeof(err));
+        int rc = jt_read_file(&root, "f", text, strlen(text), 0, err, sizeof(err));
         REQUIRE(rc == (n_allocations < k ? 0 : JR_ENOMEM) && !root == (rc != 0));
         if (rc) REQUIRE_EQ_STR(err, "f: out of memory");
         if (!rc) REQUIRE_EQ_INT(json_object_size(json_object_get(root, "more")), 100);
