@@ -37,24 +37,17 @@ static void set_ends(const struct grammar_rules *rules, uint64_t *bits, bool com
 static bool complete(void *ctx)
 {
     const struct grammar_choice *c = ctx;
-    return c->tools ? tools_guide_complete(c->tools) : gram_accepting(c->state);
+    return tools_guide_complete(c->guide);
 }
 
 static enum eng_guide_next next_of(struct grammar_choice *c, uint64_t *bits, struct gram_pace *pace)
 {
-    if (c->tools) {
-        enum tools_next next = tools_guide_mask(c->tools, bits, pace);
-        return next == TOOLS_NEXT_FREE    ? ENG_GUIDE_FREE
-               : next == TOOLS_NEXT_MASK  ? ENG_GUIDE_MASK
-               : next == TOOLS_NEXT_END   ? ENG_GUIDE_END
-               : next == TOOLS_NEXT_LATER ? ENG_GUIDE_LATER
-                                          : ENG_GUIDE_FAIL;
-    }
-    enum gram_next next = gram_mask_paced(c->state, bits, pace);
-    return next == GRAM_NEXT_MASK    ? ENG_GUIDE_MASK
-           : next == GRAM_NEXT_END   ? ENG_GUIDE_END
-           : next == GRAM_NEXT_LATER ? ENG_GUIDE_LATER
-                                     : ENG_GUIDE_FAIL;
+    enum tools_next next = tools_guide_mask(c->guide, bits, pace);
+    return next == TOOLS_NEXT_FREE    ? ENG_GUIDE_FREE
+           : next == TOOLS_NEXT_MASK  ? ENG_GUIDE_MASK
+           : next == TOOLS_NEXT_END   ? ENG_GUIDE_END
+           : next == TOOLS_NEXT_LATER ? ENG_GUIDE_LATER
+                                      : ENG_GUIDE_FAIL;
 }
 
 /* The engine's pace as the grammar's, and how long it has paused. */
@@ -74,49 +67,19 @@ static bool more(struct gram_pace *gram)
     return has_time;
 }
 
-static bool take_id(struct grammar_choice *c, int32_t id)
-{
-    return c->tools ? tools_guide_take(c->tools, id) : gram_take(c->state, id);
-}
-
-static uint64_t mark(struct grammar_choice *c)
-{
-    return c->tools ? tools_guide_mark(c->tools) : gram_mark(c->state);
-}
-
-static void rollback(struct grammar_choice *c, uint64_t to)
-{
-    if (c->tools) {
-        tools_guide_rollback(c->tools, to);
-        return;
-    }
-    bool known = gram_rollback(c->state, to);
-    assert(known);
-}
-
-static void forget_marks(struct grammar_choice *c)
-{
-    if (c->tools)
-        tools_guide_forget_marks(c->tools);
-    else
-        gram_forget_marks(c->state);
-}
-
 /* ---- closing ------------------------------------------------------------------------------- */
 
 /* The shortest way to complete the answer, of so many ids at most; see gram_close. */
 static size_t shortest(struct grammar_choice *c, int64_t most, int32_t *ids, size_t n,
                        uint32_t *ret_values)
 {
-    size_t limit = (size_t)most;
-    return c->tools ? tools_guide_close(c->tools, limit, ids, n, ret_values)
-                    : gram_close(c->state, limit, ids, n, ret_values);
+    return gram_close(c->state, (size_t)most, ids, n, ret_values);
 }
 
 /* The answer can be completed in so many tokens. An id is a byte at least. */
 static bool has_room(struct grammar_choice *c, int64_t left)
 {
-    uint64_t rest = c->tools ? tools_guide_rest(c->tools) : gram_rest(c->state);
+    uint64_t rest = gram_rest(c->state);
     uint32_t n_values;
     return 4 * rest + 16 < (uint64_t)left || shortest(c, left, NULL, 0, &n_values) != SIZE_MAX;
 }
@@ -162,10 +125,10 @@ static int32_t settle(void *ctx, int32_t id)
     struct grammar_choice *c = ctx;
     if (c->left < 0) return id;
     if (!c->closing) {
-        uint64_t start = mark(c);
-        bool fits = !take_id(c, id) || has_room(c, c->left - 1);
-        rollback(c, start);
-        forget_marks(c);
+        uint64_t start = tools_guide_mark(c->guide);
+        bool fits = !tools_guide_take(c->guide, id) || has_room(c, c->left - 1);
+        tools_guide_rollback(c->guide, start);
+        gram_forget_marks(c->state);
         if (!fits) id = begin_closing(c, id);
     }
     if (c->left > 0) c->left--;
@@ -191,7 +154,6 @@ static enum eng_guide_next mask(void *ctx, uint64_t *bits, struct eng_pace *engi
     struct grammar_choice *c = ctx;
     struct pace pace = {{engine->left, more}, engine, 0};
     uint64_t start = clock_now_us();
-    assert(c->state || c->tools);
     if (c->closing) return mask_closing(c, bits);
     enum eng_guide_next next = next_of(c, bits, &pace.gram);
     if (c->rules->metrics && next != ENG_GUIDE_FREE && next != ENG_GUIDE_LATER)
@@ -201,16 +163,11 @@ static enum eng_guide_next mask(void *ctx, uint64_t *bits, struct eng_pace *engi
     return next;
 }
 
-static uint64_t overflows(const struct grammar_choice *c)
-{
-    return c->tools ? tools_guide_overflows(c->tools) : gram_overflows(c->state);
-}
-
 static bool take(void *ctx, int32_t id)
 {
     struct grammar_choice *c = ctx;
-    bool taken = take_id(c, id);
-    uint64_t n = overflows(c);
+    bool taken = tools_guide_take(c->guide, id);
+    uint64_t n = gram_overflows(c->state);
     if (n > c->n_overflows && c->rules->metrics)
         srv_metrics_count(c->rules->metrics, SRV_COUNT_GRAMMAR_OVERFLOWS);
     c->n_overflows = n;
@@ -224,21 +181,21 @@ static int take_ahead(struct grammar_choice *c, const int32_t *ids, int n)
     int i = 0;
     for (; i < n; i++) {
         n_bytes += tok_token_bytes(c->rules->tok, ids[i], NULL, 0) + 1;
-        if (n_bytes > GRAM_MARK_BYTES || !take_id(c, ids[i])) break;
+        if (n_bytes > GRAM_MARK_BYTES || !tools_guide_take(c->guide, ids[i])) break;
     }
     return i;
 }
 
 static void go_back(struct grammar_choice *c, uint64_t start)
 {
-    rollback(c, start);
-    forget_marks(c);
-    c->n_overflows = overflows(c);
+    tools_guide_rollback(c->guide, start);
+    gram_forget_marks(c->state);
+    c->n_overflows = gram_overflows(c->state);
 }
 
 static int foresee(void *ctx, const int32_t *ids, int n)
 {
-    uint64_t start = mark(ctx);
+    uint64_t start = tools_guide_mark(((struct grammar_choice *)ctx)->guide);
     int taken = take_ahead(ctx, ids, n);
     go_back(ctx, start);
     return taken;
@@ -254,7 +211,7 @@ static enum eng_guide_next peek(void *ctx, const int32_t *ids, int n, uint64_t *
     struct grammar_choice *c = ctx;
     struct gram_pace pace = {GRAMMAR_PEEK_STEPS, give_up};
     enum eng_guide_next next = ENG_GUIDE_LATER;
-    uint64_t start = mark(c);
+    uint64_t start = tools_guide_mark(c->guide);
     if (take_ahead(c, ids, n) == n) next = next_of(c, bits, &pace);
     if (next == ENG_GUIDE_MASK) set_ends(c->rules, bits, complete(ctx));
     go_back(c, start);
@@ -270,24 +227,23 @@ static int propose(void *ctx, int32_t *ids, int n)
         size_t n_ids = shortest(c, c->left, ids, most, &n_values);
         return n_ids == SIZE_MAX ? 0 : n_ids < most ? (int)n_ids : n;
     }
-    return (int)(c->tools ? tools_guide_forced(c->tools, ids, most)
-                          : gram_forced(c->state, ids, most));
+    return (int)tools_guide_forced(c->guide, ids, most);
 }
 
 size_t grammar_guide_bytes(void)
 {
-    size_t state = gram_state_bytes(), tools = tools_guide_bytes();
-    return ((state > tools ? state : tools) + 63) / 64 * 64;
+    return (tools_guide_bytes() + 63) / 64 * 64;
 }
 
 struct eng_guide grammar_guide_begin(struct grammar_choice *c, void *memory,
                                      const struct gram *gram,
                                      const struct grammar_guide_tools *tools, int64_t tokens)
 {
-    c->state = tools ? NULL : gram_state_init(memory, gram, NULL, NULL);
-    c->tools = tools ? tools_guide_init(memory, gram, tools->markers, tools->auto_free,
-                                        tools->think_open, tools->think_budget)
-                     : NULL;
+    static const struct grammar_guide_tools none = {.markers = NULL, .think_budget = -1};
+    if (!tools) tools = &none;
+    c->guide = tools_guide_init(memory, gram, tools->markers, tools->auto_free, tools->think_open,
+                                tools->think_budget);
+    c->state = tools_guide_state(c->guide);
     c->n_overflows = 0;
     c->n_words = gram_mask_words(gram);
     c->closing = false;

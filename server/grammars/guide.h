@@ -41,11 +41,11 @@ struct grammar_rules {
 
 struct grammar_choice {
     const struct grammar_rules *rules;
-    struct gram_state *state;
-    struct tools_guide *tools; /* instead of state */
-    uint64_t n_overflows;      /* of the state, as counted so far */
-    size_t n_words;            /* of a mask */
-    int64_t left;              /* tokens that may still come; -1: the answer is not closed */
+    struct tools_guide *guide;
+    struct gram_state *state; /* the guide's */
+    uint64_t n_overflows;     /* of the state, as counted so far */
+    size_t n_words;           /* of a mask */
+    int64_t left;             /* tokens that may still come; -1: the answer is not closed */
     bool closing;
 };
 

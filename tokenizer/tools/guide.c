@@ -67,13 +67,22 @@ struct tools_guide *tools_guide_init(void *memory, const struct gram *gram,
     g->thought.in = think_open;
     g->think_budget = think_budget;
     g->n_words = gram_mask_words(gram);
-    g->markers = *markers;
-    bool opens = think_open || markers->id[TOOLS_MARK_THINK_OPEN] >= 0;
-    bool closes = markers->id[TOOLS_MARK_THINK_CLOSE] >= 0;
-    g->free = auto_free && markers->id[TOOLS_MARK_OPEN] >= 0 && (closes || !opens);
+    if (markers)
+        g->markers = *markers;
+    else
+        memset(&g->markers, 0xFF, sizeof(g->markers));
+    const int32_t *ids = g->markers.id;
+    bool opens = think_open || ids[TOOLS_MARK_THINK_OPEN] >= 0;
+    bool closes = ids[TOOLS_MARK_THINK_CLOSE] >= 0;
+    g->free = auto_free && ids[TOOLS_MARK_OPEN] >= 0 && (closes || !opens);
     g->started = think_open;
     g->asked = true;
     return g;
+}
+
+struct gram_state *tools_guide_state(struct tools_guide *g)
+{
+    return g->state;
 }
 
 /* Returns true where any text may come. */
@@ -146,17 +155,6 @@ size_t tools_guide_forced(struct tools_guide *g, int32_t *ids, size_t n)
     return is_free(g) ? 0 : gram_forced(g->state, ids, n);
 }
 
-uint64_t tools_guide_rest(struct tools_guide *g)
-{
-    return gram_rest(g->state);
-}
-
-size_t tools_guide_close(struct tools_guide *g, size_t limit, int32_t *ids, size_t n,
-                         uint32_t *ret_values)
-{
-    return gram_close(g->state, limit, ids, n, ret_values);
-}
-
 uint64_t tools_guide_mark(struct tools_guide *g)
 {
     uint64_t mark = gram_mark(g->state);
@@ -178,14 +176,4 @@ void tools_guide_rollback(struct tools_guide *g, uint64_t mark)
         g->thought = place->thought;
         return;
     }
-}
-
-void tools_guide_forget_marks(struct tools_guide *g)
-{
-    gram_forget_marks(g->state);
-}
-
-uint64_t tools_guide_overflows(const struct tools_guide *g)
-{
-    return gram_overflows(g->state);
 }

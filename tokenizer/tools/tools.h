@@ -310,6 +310,7 @@ size_t tools_guide_bytes(void);
  * Puts a guide at the beginning of an answer. Borrows the grammar; auto_free: the request's choice
  * is auto and no content language was given, so that free text needs no masks where the markers
  * are tokens. think_budget: tokens after which a reasoning block is closed; negative: any number.
+ * markers: copied; NULL: the whole answer is of the grammar.
  */
 struct tools_guide *tools_guide_init(void *memory, const struct gram *gram,
                                      const struct tools_markers *markers, bool auto_free,
@@ -321,10 +322,8 @@ enum tools_next tools_guide_mask(struct tools_guide *g, uint64_t *bits, struct g
 bool tools_guide_take(struct tools_guide *g, int32_t id);
 bool tools_guide_complete(const struct tools_guide *g);
 size_t tools_guide_forced(struct tools_guide *g, int32_t *ids, size_t n); /* see gram_forced */
-uint64_t tools_guide_rest(struct tools_guide *g);                         /* see gram_rest, */
-size_t tools_guide_close(struct tools_guide *g, size_t limit, int32_t *ids, size_t n,
-                         uint32_t *ret_values); /* gram_close */
 uint64_t tools_guide_mark(struct tools_guide *g);
 void tools_guide_rollback(struct tools_guide *g, uint64_t mark);
-void tools_guide_forget_marks(struct tools_guide *g);
-uint64_t tools_guide_overflows(const struct tools_guide *g);
+
+/* Of the grammar, borrowed; it is moved by the calls above alone. */
+struct gram_state *tools_guide_state(struct tools_guide *g);
