@@ -56,27 +56,13 @@ static uint16_t intern(struct builder *d, const uint16_t row[64])
     return (uint16_t)(FIRST + d->n - 1);
 }
 
-/* The run that holds cp. */
-static uint32_t find_run(const struct gram_classes *c, uint32_t cp)
-{
-    uint32_t lo = 0, hi = c->n_runs;
-    while (hi - lo > 1) {
-        uint32_t mid = (lo + hi) / 2;
-        if (c->runs[mid].lo <= cp)
-            lo = mid;
-        else
-            hi = mid;
-    }
-    return lo;
-}
-
 /*
  * Node for the code points lo .. lo + 64^n - 1, n bytes still to come. Those outside of
  * min..max cannot be spelled (overlong forms, surrogates, past the end).
  */
 static uint16_t block(struct builder *d, uint32_t lo, int n, uint32_t min, uint32_t max)
 {
-    uint32_t span = (uint32_t)1 << 6 * n, run = find_run(d->classes, lo);
+    uint32_t span = (uint32_t)1 << 6 * n, run = gram_run_of(d->classes, lo);
     uint32_t run_end = run + 1 < d->classes->n_runs ? d->classes->runs[run + 1].lo : UINT32_MAX;
     uint8_t class = d->classes->runs[run].class;
     if (lo > max || lo + span - 1 < min) return GRAM_DEC_DEAD;
@@ -184,7 +170,7 @@ bool gram_decoder_build(struct gram_build *b, struct gram_decoder *d,
     *d = (struct gram_decoder){.json = json, .n_words = classes->n / 64 + 1};
     memcpy(d->bytes, spellable, sizeof(d->bytes));
     for (uint32_t c = 0; c < 128; c++) {
-        d->ascii[c] = (uint16_t)(GRAM_DEC_CLASS | gram_class_of(classes, c));
+        d->ascii[c] = (uint16_t)(GRAM_DEC_CLASS | classes->runs[gram_run_of(classes, c)].class);
         d->root[c] = json && c < 0x20 ? GRAM_DEC_DEAD : d->ascii[c];
     }
     if (json) {

@@ -495,7 +495,7 @@ static uint32_t run(const struct gram_dfa *d, const char *text, size_t len)
     const unsigned char *p = (const unsigned char *)text, *end = p + len;
     uint32_t q = d->n_states ? d->start : GRAM_DFA_DEAD;
     while (p < end && q != GRAM_DFA_DEAD)
-        q = gram_dfa_next(d, q, gram_class_of(&d->classes, utf8_next(&p)));
+        q = gram_dfa_next(d, q, d->classes.runs[gram_run_of(&d->classes, utf8_next(&p))].class);
     return q;
 }
 

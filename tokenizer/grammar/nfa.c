@@ -410,7 +410,7 @@ static void list_classes(struct gram_build *b, struct gram_nfa *nfa, const struc
     }
 }
 
-uint8_t gram_class_of(const struct gram_classes *classes, uint32_t cp)
+uint32_t gram_run_of(const struct gram_classes *classes, uint32_t cp)
 {
     assert(classes->n_runs > 0);
     uint32_t lo = 0, hi = classes->n_runs;
@@ -421,7 +421,7 @@ uint8_t gram_class_of(const struct gram_classes *classes, uint32_t cp)
         else
             hi = mid;
     }
-    return classes->runs[lo].class;
+    return lo;
 }
 
 struct gram_nfa *gram_nfa_build(struct gram_build *b, const struct gram_ex_part *parts,

@@ -100,7 +100,8 @@ uint64_t gram_nfa_matched(const struct gram_nfa *nfa, uint64_t matched);
  */
 const struct gram_ex *gram_nfa_refuses(struct gram_build *b, const struct gram_ex *x, bool search);
 
-uint8_t gram_class_of(const struct gram_classes *classes, uint32_t cp);
+/* The run that holds cp. */
+uint32_t gram_run_of(const struct gram_classes *classes, uint32_t cp);
 
 /* The states of a deterministic automaton that can be reached, still with dead ends. */
 struct gram_subset {

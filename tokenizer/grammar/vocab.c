@@ -98,38 +98,16 @@ static void sort_by_byte(const struct entry *from, struct entry *to, size_t n, i
         to[count[from[i].head >> shift & 0xFF]++] = from[i];
 }
 
-static int compare(const struct gram_vocab *v, int32_t a, int32_t b)
+/* By their whole texts, for qsort_r. */
+static int compare(const void *a, const void *b, void *vocab)
 {
+    int32_t i = ((const struct entry *)a)->id, j = ((const struct entry *)b)->id;
     size_t n, k;
-    const char *x = gram_vocab_text(v, a, &n), *y = gram_vocab_text(v, b, &k);
+    const char *x = gram_vocab_text(vocab, i, &n), *y = gram_vocab_text(vocab, j, &k);
     int order = memcmp(x, y, n < k ? n : k);
     if (order) return order;
     if (n != k) return n < k ? -1 : 1;
-    return a < b ? -1 : 1;
-}
-
-/* Tokens with equal heads, by their whole texts: a heap sort, since whole pages may be equal. */
-static void sift(const struct gram_vocab *v, struct entry *e, size_t root, size_t n)
-{
-    for (size_t child; (child = 2 * root + 1) < n; root = child) {
-        if (child + 1 < n && compare(v, e[child].id, e[child + 1].id) < 0) child++;
-        if (compare(v, e[root].id, e[child].id) >= 0) return;
-        struct entry x = e[root];
-        e[root] = e[child];
-        e[child] = x;
-    }
-}
-
-static void sort_equal_heads(const struct gram_vocab *v, struct entry *e, size_t n)
-{
-    for (size_t i = n / 2; i-- > 0;)
-        sift(v, e, i, n);
-    for (size_t i = n; i-- > 1;) {
-        struct entry x = e[0];
-        e[0] = e[i];
-        e[i] = x;
-        sift(v, e, 0, i);
-    }
+    return i < j ? -1 : 1;
 }
 
 /* Entries of all tokens that may be generated, in the order of their texts. NULL: no memory. */
@@ -149,7 +127,7 @@ static struct entry *sorted_entries(const struct gram_vocab *v, size_t *ret_n)
     for (size_t i = 0, end; a && b && i < n; i = end) {
         for (end = i + 1; end < n && a[end].head == a[i].head;)
             end++;
-        if (end - i > 1) sort_equal_heads(v, a + i, end - i);
+        if (end - i > 1) qsort_r(a + i, end - i, sizeof(*a), compare, (void *)v);
     }
     if (!b) {
         free(a);
