@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/auto.h"
 #include "base/fail.h"
 #include "base/file.h"
@@ -429,13 +430,7 @@ static bool is_name(const char *name)
 
 static int add_entry(struct entries *all, const struct entry *e)
 {
-    if (all->n == all->n_room) {
-        size_t n_room = all->n_room ? 2 * all->n_room : 64;
-        struct entry *list = reallocarray(all->list, n_room, sizeof(*list));
-        if (!list) return ENG_ENOMEM;
-        all->list = list;
-        all->n_room = n_room;
-    }
+    if (ARRAY_ROOM(all->list, all->n_room, all->n + 1, 64)) return ENG_ENOMEM;
     all->list[all->n++] = *e;
     all->bytes += e->bytes;
     all->bytes_of[e->folder] += e->bytes;
