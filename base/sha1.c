@@ -42,20 +42,8 @@ static void compress(uint32_t *h, const uint8_t *p, size_t n)
         compress_block(h, p);
 }
 
-void sha1_init(struct sha1 *s)
+void sha1_init(struct sha256 *s)
 {
-    s->fed = (struct sha256){.h = {0x67452301, 0xefcdab89, 0x98badcfe, 0x10325476, 0xc3d2e1f0},
-                             .compress = compress};
-}
-
-void sha1_update(struct sha1 *s, const void *data, size_t len)
-{
-    sha256_update(&s->fed, data, len);
-}
-
-void sha1_final(struct sha1 *s, uint8_t ret[SHA1_BYTES])
-{
-    uint8_t digest[SHA256_BYTES];
-    sha256_final(&s->fed, digest);
-    memcpy(ret, digest, SHA1_BYTES);
+    *s = (struct sha256){.h = {0x67452301, 0xefcdab89, 0x98badcfe, 0x10325476, 0xc3d2e1f0},
+                         .compress = compress};
 }

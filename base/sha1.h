@@ -9,11 +9,8 @@
 
 enum { SHA1_BYTES = 20 };
 
-struct sha1 {
-    struct sha256 fed;
-};
-
-/* A message in pieces of any length; after sha1_final the state is used up. */
-void sha1_init(struct sha1 *s);
-void sha1_update(struct sha1 *s, const void *data, size_t len);
-void sha1_final(struct sha1 *s, uint8_t ret[SHA1_BYTES]);
+/*
+ * Begins a message of SHA-1, which goes on as one of SHA-256: its digest is the first SHA1_BYTES of
+ * what sha256_final gives.
+ */
+void sha1_init(struct sha256 *s);

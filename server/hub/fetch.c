@@ -32,10 +32,7 @@ enum {
 /* SHA-256 for files of git-lfs, else git's SHA-1 of a blob: of "blob SIZE", a NUL, the content. */
 struct hash {
     bool is_lfs;
-    union {
-        struct sha256 sha256;
-        struct sha1 sha1;
-    };
+    struct sha256 sha;
 };
 
 /* A file being fetched: its lock, its part file, the hash of what the part holds. */
@@ -128,29 +125,18 @@ static void hash_begin(struct hash *h, const struct hub_file *f)
     char head[40];
     h->is_lfs = f->is_lfs;
     if (h->is_lfs) {
-        sha256_init(&h->sha256);
+        sha256_init(&h->sha);
         return;
     }
     int len = snprintf(head, sizeof(head), "blob %lld", (long long)f->size);
-    sha1_init(&h->sha1);
-    sha1_update(&h->sha1, head, (size_t)len + 1);
-}
-
-static void hash_add(struct hash *h, const char *data, size_t len)
-{
-    if (h->is_lfs)
-        sha256_update(&h->sha256, data, len);
-    else
-        sha1_update(&h->sha1, data, len);
+    sha1_init(&h->sha);
+    sha256_update(&h->sha, head, (size_t)len + 1);
 }
 
 static void hash_end(struct hash *h, char ret[HUB_ETAG_SIZE])
 {
     uint8_t digest[SHA256_BYTES];
-    if (h->is_lfs)
-        sha256_final(&h->sha256, digest);
-    else
-        sha1_final(&h->sha1, digest);
+    sha256_final(&h->sha, digest);
     for (int i = 0; i < (h->is_lfs ? SHA256_BYTES : SHA1_BYTES); i++)
         snprintf(ret + 2 * i, 3, "%02x", digest[i]);
 }
@@ -284,7 +270,7 @@ static int hash_part(struct job *j)
         if (n == 0) errno = EIO; /* another process truncated the file */
         if (n <= 0) return cannot(j, "read");
         if (atomic_load(j->fetch->client->stop)) return hub_fail(j->err, HUB_ESTOPPED, "stopped");
-        hash_add(&j->hash, piece, (size_t)n);
+        sha256_update(&j->hash.sha, piece, (size_t)n);
         at += n;
     }
     return 0;
@@ -309,7 +295,7 @@ static int write_part(struct job *j, const char *data, size_t len)
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return cannot(j, "write");
         int64_t before = j->n_bytes / WRITEBACK_BYTES;
-        hash_add(&j->hash, data, (size_t)n);
+        sha256_update(&j->hash.sha, data, (size_t)n);
         j->n_bytes += n;
         data += n;
         len -= (size_t)n;
@@ -499,7 +485,7 @@ static bool is_content_of(const struct hub_file *f, const struct buf *b)
     struct hash hash;
     char digest[HUB_ETAG_SIZE];
     hash_begin(&hash, f);
-    hash_add(&hash, b->data, b->len);
+    sha256_update(&hash.sha, b->data, b->len);
     hash_end(&hash, digest);
     return (int64_t)b->len == f->size && strcmp(digest, f->etag) == 0;
 }

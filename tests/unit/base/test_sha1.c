@@ -7,12 +7,12 @@
 static const char *digest_of(const char *text, size_t len, size_t cut)
 {
     static char hex[2 * SHA1_BYTES + 1];
-    uint8_t digest[SHA1_BYTES];
-    struct sha1 s;
+    uint8_t digest[SHA256_BYTES];
+    struct sha256 s;
     sha1_init(&s);
-    sha1_update(&s, text, cut);
-    sha1_update(&s, text + cut, len - cut);
-    sha1_final(&s, digest);
+    sha256_update(&s, text, cut);
+    sha256_update(&s, text + cut, len - cut);
+    sha256_final(&s, digest);
     for (int i = 0; i < SHA1_BYTES; i++)
         snprintf(hex + 2 * i, 3, "%02x", digest[i]);
     return hex;

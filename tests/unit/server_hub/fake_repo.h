@@ -21,14 +21,14 @@ static int fake_status;                 /* of every answer; 0: as it should be *
 
 static void fake_etag(const char *content, char ret[41])
 {
-    uint8_t digest[SHA1_BYTES];
+    uint8_t digest[SHA256_BYTES];
     char head[40];
-    struct sha1 s;
+    struct sha256 s;
     int len = snprintf(head, sizeof(head), "blob %zu", strlen(content));
     sha1_init(&s);
-    sha1_update(&s, head, (size_t)len + 1);
-    sha1_update(&s, content, strlen(content));
-    sha1_final(&s, digest);
+    sha256_update(&s, head, (size_t)len + 1);
+    sha256_update(&s, content, strlen(content));
+    sha256_final(&s, digest);
     for (int i = 0; i < SHA1_BYTES; i++)
         snprintf(ret + 2 * i, 3, "%02x", digest[i]);
 }
