@@ -15,6 +15,7 @@ struct conversion {
     json_t *list;
     json_t *gone; /* the ids of calls that are left out with their results, as members */
     struct param_unknown *ignored;
+    struct param_error *err;
 };
 
 /* A block on its way, and where it is. */
@@ -26,22 +27,22 @@ struct block {
 };
 
 static int fail_field(const struct block *b, const char *field, enum srv_error kind,
-                      const char *wanted, struct param_error *err)
+                      const char *wanted)
 {
     char path[PARAM_PATH_MAX];
     snprintf(path, sizeof(path), "messages.%zu.content.%zu%s%s", b->message, b->place,
              *field ? "." : "", field);
-    return param_fail(err, kind, path, "%s: %s.", path, wanted);
+    return param_fail(b->c->err, kind, path, "%s: %s.", path, wanted);
 }
 
-/* Returns the string member of a block, or NULL with err. */
-static const json_t *string_of(const struct block *b, const char *field, struct param_error *err)
+/* Returns the string member of a block, or NULL with the error. */
+static const json_t *string_of(const struct block *b, const char *field)
 {
     const json_t *value = json_object_get(b->value, field);
     if (json_is_string(value)) return value;
     bool absent = !value || json_is_null(value);
     fail_field(b, field, absent ? SRV_ERR_MISSING : SRV_ERR_INVALID_TYPE,
-               absent ? "this field is required" : "this field must be a string", err);
+               absent ? "this field is required" : "this field must be a string");
     return NULL;
 }
 
@@ -54,18 +55,18 @@ static int leave_out(const struct block *b)
 }
 
 /* A change of the tools on the way is left out. */
-static int unsupported(const struct block *b, struct param_error *err)
+static int unsupported(const struct block *b)
 {
     char wanted[120], word[PARAM_WORD_MAX];
     if (!strcmp(b->type, "tool_addition") || !strcmp(b->type, "tool_removal")) return leave_out(b);
     snprintf(wanted, sizeof(wanted), "blocks of type '%s' are not supported",
              param_word(b->type, word));
-    return fail_field(b, "", SRV_ERR_UNSUPPORTED, wanted, err);
+    return fail_field(b, "", SRV_ERR_UNSUPPORTED, wanted);
 }
 
-static int add_text(const struct block *b, json_t *parts, struct param_error *err)
+static int add_text(const struct block *b, json_t *parts)
 {
-    const json_t *text = string_of(b, "text", err);
+    const json_t *text = string_of(b, "text");
     if (!text) return -1;
     history_add_text(parts, text);
     return 0;
@@ -80,9 +81,8 @@ static void add_line(struct buf *out, const json_t *text)
     buf_add(out, "\n", 1);
 }
 
-/* A string, or text blocks. */
-static int add_lines(const struct block *b, struct buf *out, const json_t *content,
-                     struct param_error *err)
+/* Of a string, or text blocks; returns false if the content is anything else. */
+static bool add_lines(struct buf *out, const json_t *content)
 {
     size_t n = json_array_size(content), i = 0;
     for (; i < n; i++) {
@@ -91,9 +91,7 @@ static int add_lines(const struct block *b, struct buf *out, const json_t *conte
         add_line(out, text);
     }
     if (json_is_string(content)) add_line(out, content);
-    if (json_is_string(content) || (json_is_array(content) && i == n)) return 0;
-    return fail_field(b, "", SRV_ERR_UNSUPPORTED,
-                      "only text is supported in documents and search results", err);
+    return json_is_string(content) || (json_is_array(content) && i == n);
 }
 
 static bool is_source(const char *type)
@@ -101,9 +99,8 @@ static bool is_source(const char *type)
     return !strcmp(type, "document") || !strcmp(type, "search_result");
 }
 
-/* value: the block b, or one inside it; type: of it. */
-static int add_source(const struct block *b, const json_t *value, const char *type, json_t *parts,
-                      struct param_error *err)
+/* value: the block b, or one inside it; type: of it. HISTORY_NOT_TAKEN: it has more than text. */
+static int add_source(const struct block *b, const json_t *value, const char *type, json_t *parts)
 {
     const json_t *source = json_object_get(value, "source"), *content = NULL;
     const char *kind = json_string_value(json_object_get(source, "type"));
@@ -115,9 +112,9 @@ static int add_source(const struct block *b, const json_t *value, const char *ty
     buf_printf(&out, "<%s>\n", type);
     add_line(&out, json_object_get(value, "title"));
     add_line(&out, document ? json_object_get(value, "context") : source);
-    int rc = add_lines(b, &out, content, err);
+    int rc = add_lines(&out, content) ? 0 : HISTORY_NOT_TAKEN;
     buf_printf(&out, "</%s>\n", type);
-    if (!rc && out.failed) rc = param_no_memory(err);
+    if (!rc && out.failed) rc = param_no_memory(b->c->err);
     if (!rc)
         json_array_append_new(parts, json_pack("{s:s, s:o}", "type", "text", "text",
                                                json_stringn(out.data, out.len)));
@@ -133,20 +130,18 @@ static bool is_foreign_result(const char *type)
 }
 
 /* Block k of a result. */
-static int add_result_block(const struct block *b, size_t k, const json_t *block, json_t *parts,
-                            struct param_error *err)
+static int add_result_block(const struct block *b, size_t k, const json_t *block, json_t *parts)
 {
     const json_t *text = json_object_get(block, "text");
     const char *type = json_string_value(json_object_get(block, "type"));
-    struct param_error no_text;
     char path[PARAM_PATH_MAX];
     if (type && is_source(type)) {
-        if (!add_source(b, block, type, parts, &no_text)) return 0;
-        if (no_text.kind != SRV_ERR_UNSUPPORTED) return param_no_memory(err);
+        int rc = add_source(b, block, type, parts);
+        if (rc != HISTORY_NOT_TAKEN) return rc;
     } else if (!type || !strcmp(type, "text")) {
         if (!type || !json_is_string(text))
             return fail_field(b, "content", SRV_ERR_UNSUPPORTED,
-                              "Only text is supported in tool results", err);
+                              "Only text is supported in tool results");
         history_add_text(parts, text);
         return 0;
     }
@@ -155,8 +150,7 @@ static int add_result_block(const struct block *b, size_t k, const json_t *block
     return 0;
 }
 
-static int add_result_parts(const struct block *b, const json_t *content, json_t *parts,
-                            struct param_error *err)
+static int add_result_parts(const struct block *b, const json_t *content, json_t *parts)
 {
     if (!content || json_is_null(content) || json_is_string(content)) {
         json_t *text = json_is_string(content) ? json_incref((json_t *)content) : json_string("");
@@ -164,8 +158,7 @@ static int add_result_parts(const struct block *b, const json_t *content, json_t
         return 0;
     }
     bool inner = is_foreign_result(b->type) && json_is_object(content);
-    if (inner && json_object_get(content, "source"))
-        return add_result_block(b, 0, content, parts, err);
+    if (inner && json_object_get(content, "source")) return add_result_block(b, 0, content, parts);
     if (inner) {
         struct srv_span text = srv_body_span(b->c->body, content);
         json_array_append_new(
@@ -174,9 +167,9 @@ static int add_result_parts(const struct block *b, const json_t *content, json_t
     }
     if (!json_is_array(content))
         return fail_field(b, "content", SRV_ERR_INVALID_TYPE,
-                          "this field must be a string or text blocks", err);
+                          "this field must be a string or text blocks");
     for (size_t k = 0; k < json_array_size(content); k++)
-        if (add_result_block(b, k, json_array_get(content, k), parts, err)) return -1;
+        if (add_result_block(b, k, json_array_get(content, k), parts)) return -1;
     return 0;
 }
 
@@ -192,14 +185,14 @@ static int mark_error(json_t *parts, struct param_error *err)
     return b.failed ? param_no_memory(err) : 0;
 }
 
-static int add_result(const struct block *b, const json_t *content, json_t *list,
-                      struct param_error *err)
+static int add_result(const struct block *b, const json_t *content, json_t *list)
 {
-    const json_t *id = string_of(b, "tool_use_id", err);
+    const json_t *id = string_of(b, "tool_use_id");
     if (!id) return -1;
     json_t *parts = json_array();
-    int rc = add_result_parts(b, content, parts, err);
-    if (!rc && json_is_true(json_object_get(b->value, "is_error"))) rc = mark_error(parts, err);
+    int rc = add_result_parts(b, content, parts);
+    if (!rc && json_is_true(json_object_get(b->value, "is_error")))
+        rc = mark_error(parts, b->c->err);
     json_array_append_new(
         list, json_pack("{s:s, s:O, s:o}", "role", "tool", "tool_call_id", id, "content", parts));
     return rc;
@@ -221,15 +214,15 @@ static const json_t *foreign_content(const json_t *result)
 
 /* ---- assistant ----------------------------------------------------------------------------- */
 
-static int add_call(const struct block *b, json_t *calls, struct param_error *err)
+static int add_call(const struct block *b, json_t *calls)
 {
-    const json_t *id = string_of(b, "id", err);
-    const json_t *name = id ? string_of(b, "name", err) : NULL;
+    const json_t *id = string_of(b, "id");
+    const json_t *name = id ? string_of(b, "name") : NULL;
     const json_t *input = json_object_get(b->value, "input");
     if (!name) return -1;
     if (!json_is_object(input))
         return fail_field(b, "input", input ? SRV_ERR_INVALID_TYPE : SRV_ERR_MISSING,
-                          "this field must be an object", err);
+                          "this field must be an object");
     struct srv_span text = srv_body_span(b->c->body, input);
     json_array_append_new(calls, json_pack("{s:O, s:s, s:{s:O, s:o}}", "id", id, "type", "function",
                                            "function", "name", name, "arguments",
@@ -238,14 +231,14 @@ static int add_call(const struct block *b, json_t *calls, struct param_error *er
 }
 
 /* Several blocks of thinking are lines of one. */
-static int add_thinking(const struct block *b, struct buf *reasoning, struct param_error *err)
+static int add_thinking(const struct block *b, struct buf *reasoning)
 {
-    const json_t *text = string_of(b, "thinking", err);
+    const json_t *text = string_of(b, "thinking");
     if (!text) return -1;
     if (reasoning->data) buf_puts(reasoning, "\n");
     buf_add(reasoning, json_string_value(text), json_string_length(text));
     buf_puts(reasoning, "");
-    return reasoning->failed ? param_no_memory(err) : 0;
+    return reasoning->failed ? param_no_memory(b->c->err) : 0;
 }
 
 /* A turn of the assistant on its way. */
@@ -285,28 +278,28 @@ static void end_turn(struct assistant *a)
 }
 
 /* A result inside of the assistant's message: what follows is another one. */
-static int add_inner_result(const struct block *b, struct assistant *a, struct param_error *err)
+static int add_inner_result(const struct block *b, struct assistant *a)
 {
     const json_t *content = foreign_content(b->value);
     if (!content) return leave_out(b);
     end_turn(a);
     begin_turn(a);
-    return add_result(b, content, a->list, err);
+    return add_result(b, content, a->list);
 }
 
-static int add_assistant_block(const struct block *b, void *ctx, struct param_error *err)
+static int add_assistant_block(const struct block *b, void *ctx)
 {
     struct assistant *a = ctx;
     const char *id = json_string_value(json_object_get(b->value, "id"));
     const json_t *summary = json_object_get(b->value, "content");
-    if (!strcmp(b->type, "text")) return add_text(b, a->parts, err);
-    if (!strcmp(b->type, "tool_use")) return add_call(b, a->calls, err);
-    if (!strcmp(b->type, "thinking")) return add_thinking(b, &a->reasoning, err);
+    if (!strcmp(b->type, "text")) return add_text(b, a->parts);
+    if (!strcmp(b->type, "tool_use")) return add_call(b, a->calls);
+    if (!strcmp(b->type, "thinking")) return add_thinking(b, &a->reasoning);
     if (!strcmp(b->type, "redacted_thinking")) return 0;
-    if (!strcmp(b->type, "tool_result")) return unsupported(b, err);
-    if (is_foreign_result(b->type)) return add_inner_result(b, a, err);
+    if (!strcmp(b->type, "tool_result")) return unsupported(b);
+    if (is_foreign_result(b->type)) return add_inner_result(b, a);
     if (utf8_ends_with(b->type, "_tool_use") && !(id && json_object_get(b->c->gone, id)))
-        return add_call(b, a->calls, err);
+        return add_call(b, a->calls);
     if (strcmp(b->type, "compaction") != 0 || !json_is_string(summary)) return leave_out(b);
     history_add_text(a->parts, summary);
     return 0;
@@ -318,15 +311,18 @@ struct user {
     json_t *list, *parts;
 };
 
-static int add_user_block(const struct block *b, void *ctx, struct param_error *err)
+static int add_user_block(const struct block *b, void *ctx)
 {
     struct user *u = ctx;
-    if (!strcmp(b->type, "text")) return add_text(b, u->parts, err);
+    if (!strcmp(b->type, "text")) return add_text(b, u->parts);
     /* Results come before the text of their message. */
     if (!strcmp(b->type, "tool_result"))
-        return add_result(b, json_object_get(b->value, "content"), u->list, err);
-    if (is_source(b->type)) return add_source(b, b->value, b->type, u->parts, err);
-    return unsupported(b, err);
+        return add_result(b, json_object_get(b->value, "content"), u->list);
+    if (!is_source(b->type)) return unsupported(b);
+    int rc = add_source(b, b->value, b->type, u->parts);
+    if (rc != HISTORY_NOT_TAKEN) return rc;
+    return fail_field(b, "", SRV_ERR_UNSUPPORTED,
+                      "only text is supported in documents and search results");
 }
 
 /* ---- messages ------------------------------------------------------------------------------ */
@@ -338,34 +334,33 @@ struct message {
     size_t place;
 };
 
-static int each_block(const struct message *m,
-                      int (*add)(const struct block *b, void *ctx, struct param_error *err),
-                      void *ctx, struct param_error *err)
+static int each_block(const struct message *m, int (*add)(const struct block *b, void *ctx),
+                      void *ctx)
 {
     const json_t *content = json_object_get(m->value, "content");
     for (size_t k = 0; k < json_array_size(content); k++) {
         struct block b = {m->c, m->place, k, json_array_get(content, k), NULL};
         b.type = json_string_value(json_object_get(b.value, "type"));
         if (!b.type)
-            return fail_field(&b, "type", SRV_ERR_INVALID_TYPE, "this field must be a string", err);
-        if (add(&b, ctx, err)) return -1;
+            return fail_field(&b, "type", SRV_ERR_INVALID_TYPE, "this field must be a string");
+        if (add(&b, ctx)) return -1;
     }
     return 0;
 }
 
-static int add_assistant(const struct message *m, struct param_error *err)
+static int add_assistant(const struct message *m)
 {
     struct assistant a = {.list = m->c->list};
     begin_turn(&a);
-    int rc = each_block(m, add_assistant_block, &a, err);
+    int rc = each_block(m, add_assistant_block, &a);
     end_turn(&a);
     return rc;
 }
 
-static int add_user(const struct message *m, struct param_error *err)
+static int add_user(const struct message *m)
 {
     struct user u = {m->c->list, json_array()};
-    int rc = each_block(m, add_user_block, &u, err);
+    int rc = each_block(m, add_user_block, &u);
     if (json_array_size(u.parts) > 0)
         json_array_append_new(u.list, json_pack("{s:s, s:O}", "role", "user", "content", u.parts));
     json_decref(u.parts);
@@ -380,43 +375,40 @@ static int fail_message(size_t i, const char *field, enum srv_error kind, const 
     return param_fail(err, kind, path, "%s: %s.", path, wanted);
 }
 
-static int add_system_block(const struct block *b, void *ctx, struct param_error *err)
+static int add_system_block(const struct block *b, void *ctx)
 {
-    return strcmp(b->type, "text") ? unsupported(b, err) : add_text(b, ctx, err);
+    return strcmp(b->type, "text") ? unsupported(b) : add_text(b, ctx);
 }
 
-static int add_system(const struct message *m, struct param_error *err)
+static int add_system(const struct message *m)
 {
     json_t *parts = json_array();
-    int rc = each_block(m, add_system_block, parts, err);
+    int rc = each_block(m, add_system_block, parts);
     json_array_append_new(m->c->list, json_pack("{s:s, s:o}", "role", "system", "content", parts));
     return rc;
 }
 
-static int add_message(const struct conversion *c, json_t *message, size_t i,
-                       struct param_error *err)
+static int add_message(const struct conversion *c, json_t *message, size_t i)
 {
     const json_t *role = json_object_get(message, "role"),
                  *content = json_object_get(message, "content");
     const char *word = json_string_value(role);
     if (!json_is_object(message))
-        return fail_message(i, "", SRV_ERR_INVALID_TYPE, "a message must be an object", err);
+        return fail_message(i, "", SRV_ERR_INVALID_TYPE, "a message must be an object", c->err);
     if (!role || json_is_null(role))
-        return fail_message(i, "role", SRV_ERR_MISSING, "this field is required", err);
+        return fail_message(i, "role", SRV_ERR_MISSING, "this field is required", c->err);
     if (!word || (strcmp(word, "user") && strcmp(word, "assistant") && strcmp(word, "system")))
         return fail_message(i, "role", word ? SRV_ERR_INVALID_VALUE : SRV_ERR_INVALID_TYPE,
-                            "a role must be 'user', 'assistant' or 'system'", err);
+                            "a role must be 'user', 'assistant' or 'system'", c->err);
     if (!content || json_is_null(content))
-        return fail_message(i, "content", SRV_ERR_MISSING, "this field is required", err);
+        return fail_message(i, "content", SRV_ERR_MISSING, "this field is required", c->err);
     const struct message m = {c, message, i};
     if (json_array_size(content) > 0)
-        return *word == 's'   ? add_system(&m, err)
-               : *word == 'u' ? add_user(&m, err)
-                              : add_assistant(&m, err);
+        return *word == 's' ? add_system(&m) : *word == 'u' ? add_user(&m) : add_assistant(&m);
     if (json_is_string(content) || json_is_array(content))
         return json_array_append(c->list, message), 0;
     return fail_message(i, "content", SRV_ERR_INVALID_TYPE,
-                        "this field must be a string or an array of blocks", err);
+                        "this field must be a string or an array of blocks", c->err);
 }
 
 /* ---- the system prompt --------------------------------------------------------------------- */
@@ -467,14 +459,14 @@ json_t *messages_to_chat(const struct srv_body *body, json_t *ends, struct param
                    "'messages' holds 0 messages; at least 1 is required.");
         return NULL;
     }
-    const struct conversion c = {body, json_array(), json_object(), ignored};
+    const struct conversion c = {body, json_array(), json_object(), ignored, err};
     if (system && !json_is_null(system))
         json_array_append_new(c.list, json_pack("{s:s, s:O}", "role", "system", "content", system));
     int rc = 0;
     for (size_t i = 0; i < json_array_size(messages); i++)
         find_gone(&c, json_object_get(json_array_get(messages, i), "content"));
     for (size_t i = 0; !rc && i < json_array_size(messages); i++) {
-        rc = add_message(&c, json_array_get(messages, i), i, err);
+        rc = add_message(&c, json_array_get(messages, i), i);
         json_array_append_new(ends, json_integer((json_int_t)json_array_size(c.list)));
     }
     json_decref(c.gone);
