@@ -14,7 +14,7 @@
 #include "tokenizer/template/str.h"
 
 struct jinja_cursor;
-struct jinja_filter;
+struct jinja_function;
 struct jinja_test;
 
 enum jinja_kind {
@@ -179,7 +179,7 @@ struct jinja_node {
             struct jinja_node *subject; /* NULL: of a filter or set block */
             const struct jinja_str *name;
             struct jinja_call args;
-            const struct jinja_filter *filter; /* NULL: unknown, fails when reached */
+            const struct jinja_function *filter; /* NULL: unknown, fails when reached */
             const struct jinja_test *test;
         } apply; /* FILTER, TEST */
         struct {

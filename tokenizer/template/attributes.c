@@ -23,7 +23,7 @@ static struct jinja_value unsafe_attr(struct jinja_run *r, struct jinja_value ob
 
 /* obj.method without a call: a value that can be passed on and called later. */
 static struct jinja_value bind_method(struct jinja_run *r, struct jinja_value self,
-                                      const struct jinja_method *method)
+                                      const struct jinja_function *method)
 {
     struct jinja_bound *bound = JINJA_NEW(r, struct jinja_bound);
     bound->method = method;
@@ -33,10 +33,10 @@ static struct jinja_value bind_method(struct jinja_run *r, struct jinja_value se
 
 /* ---- methods of lists, tuples, dicts, loops, numbers --------------------------------------- */
 
-JINJA_METHOD_FN(dict_get)
+JINJA_FN(dict_get)
 {
-    const struct jinja_value *v = jinja_dict_get(r, self.u.dict, a[0]);
-    return v ? *v : jinja_or(a[1], jinja_none());
+    const struct jinja_value *found = jinja_dict_get(r, v.u.dict, a[0]);
+    return found ? *found : jinja_or(a[1], jinja_none());
 }
 
 /* A view looks at the dict it was made from and can be walked any number of times. */
@@ -49,16 +49,16 @@ static struct jinja_value dict_view(struct jinja_run *r, struct jinja_value self
     return jinja_tainted((struct jinja_value){.type = JINJA_VIEW, .u.view = view}, self.input);
 }
 
-JINJA_METHOD_IS(dict_keys, dict_view(r, self, JINJA_KEYS))
+JINJA_IS(dict_keys, dict_view(r, v, JINJA_KEYS))
 
-JINJA_METHOD_IS(dict_values, dict_view(r, self, JINJA_VALUES))
+JINJA_IS(dict_values, dict_view(r, v, JINJA_VALUES))
 
-JINJA_METHOD_IS(dict_items, dict_view(r, self, JINJA_ITEMS))
+JINJA_IS(dict_items, dict_view(r, v, JINJA_ITEMS))
 
 /* A row without a function is a method that would change its object. */
 static const struct {
     enum jinja_type type;
-    struct jinja_method method;
+    struct jinja_function method;
 } methods[] = {
     {JINJA_LIST, {"append", NULL, {NULL, 0}}},
     {JINJA_LIST, {"clear", NULL, {NULL, 0}}},
@@ -79,7 +79,8 @@ static const struct {
     {JINJA_DICT, {"update", NULL, {NULL, 0}}},
 };
 
-static const struct jinja_method *named(const struct jinja_method *m, const struct jinja_str *name)
+static const struct jinja_function *named(const struct jinja_function *m,
+                                          const struct jinja_str *name)
 {
     for (; m->name; m++)
         if (jinja_str_is(name, m->name)) return m;
@@ -90,11 +91,11 @@ static struct jinja_value find_method(struct jinja_run *r, struct jinja_value ob
                                       const struct jinja_str *name)
 {
     if (jinja_is(obj, JINJA_STR)) {
-        const struct jinja_method *m = named(jinja_str_methods, name);
+        const struct jinja_function *m = named(jinja_str_methods, name);
         if (m) return bind_method(r, obj, m);
     }
     for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {
-        const struct jinja_method *m = &methods[i].method;
+        const struct jinja_function *m = &methods[i].method;
         if (methods[i].type != obj.type || !jinja_str_is(name, m->name)) continue;
         return m->call ? bind_method(r, obj, m) : unsafe_attr(r, obj, m->name);
     }

@@ -162,29 +162,12 @@ static void eval_args(struct jinja_run *r, struct jinja_frame *f, const struct j
     }
 }
 
-static struct jinja_value call_builtin(struct jinja_run *r, const struct jinja_builtin *b,
-                                       const struct jinja_args *args)
-{
-    struct jinja_value bound[JINJA_MAX_PARAMS];
-    if (b->signature.params) jinja_bind(r, b->name, b->signature, args, bound);
-    return b->call(r, bound, args);
-}
-
-static struct jinja_value call_method(struct jinja_run *r, const struct jinja_bound *m,
-                                      const struct jinja_args *args)
-{
-    struct jinja_value bound[JINJA_MAX_PARAMS];
-    if (m->method->signature.params)
-        jinja_bind(r, m->method->name, m->method->signature, args, bound);
-    return m->method->call(r, m->self, bound, args);
-}
-
 static struct jinja_value call_value(struct jinja_run *r, struct jinja_value callee,
                                      const struct jinja_args *args)
 {
     switch (callee.type) {
-    case JINJA_BUILTIN: return call_builtin(r, callee.u.builtin, args);
-    case JINJA_METHOD: return call_method(r, callee.u.method, args);
+    case JINJA_BUILTIN: return jinja_apply(r, callee.u.builtin, jinja_none(), args);
+    case JINJA_METHOD: return jinja_apply(r, callee.u.method->method, callee.u.method->self, args);
     case JINJA_MACRO: return jinja_call_macro(r, callee.u.macro, args);
     case JINJA_UNDEFINED: jinja_fail_undefined(r, callee);
     default: jinja_raise(r, "'%s' object is not callable", jinja_type_name(callee));
@@ -216,7 +199,7 @@ static struct jinja_value eval_apply(struct jinja_run *r, struct jinja_frame *f,
     struct jinja_value v = node->u.apply.subject ? jinja_eval(r, f, node->u.apply.subject)
                                                  : jinja_from_str(r->block_text);
     eval_args(r, f, &node->u.apply.args, &args);
-    if (is_filter) return jinja_apply_filter(r, node->u.apply.filter, v, &args);
+    if (is_filter) return jinja_apply(r, node->u.apply.filter, v, &args);
     return jinja_bool(jinja_apply_test(r, node->u.apply.test, v, &args));
 }
 

@@ -61,7 +61,7 @@ static struct jinja_value follow(struct jinja_run *r, const struct path *p, stru
 
 /* ---- one element --------------------------------------------------------------------------- */
 
-JINJA_FILTER_FN(f_first)
+JINJA_FN(f_first)
 {
     struct jinja_iter it;
     struct jinja_value first;
@@ -70,7 +70,7 @@ JINJA_FILTER_FN(f_first)
     return jinja_undefined_hint(r, "No first item, sequence was empty.");
 }
 
-JINJA_FILTER_FN(f_last)
+JINJA_FN(f_last)
 {
     if (jinja_is(v, JINJA_STR) && v.u.str->len) {
         int32_t cp;
@@ -102,20 +102,20 @@ static struct jinja_value extreme(struct jinja_run *r, struct jinja_value v,
     return jinja_undefined_hint(r, "No aggregated item, sequence was empty.");
 }
 
-JINJA_FILTER_IS(f_max, extreme(r, v, a, true))
-JINJA_FILTER_IS(f_min, extreme(r, v, a, false))
+JINJA_IS(f_max, extreme(r, v, a, true))
+JINJA_IS(f_min, extreme(r, v, a, false))
 
-JINJA_FILTER_FN(f_default)
+JINJA_FN(f_default)
 {
     bool replace = jinja_is(v, JINJA_UNDEFINED) || (jinja_truth(a[1]) && !jinja_truth(v));
     return replace ? jinja_or(a[0], jinja_lit(r, "")) : v;
 }
 
-JINJA_FILTER_IS(f_length, jinja_int(jinja_length(r, v)))
+JINJA_IS(f_length, jinja_int(jinja_length(r, v)))
 
 /* ---- whole sequences ----------------------------------------------------------------------- */
 
-JINJA_FILTER_IS(f_list, jinja_tainted(jinja_from_list(jinja_to_list(r, v)), v.input))
+JINJA_IS(f_list, jinja_tainted(jinja_from_list(jinja_to_list(r, v)), v.input))
 
 static void refuse_reverse(struct jinja_run *r, struct jinja_value reverse)
 {
@@ -123,7 +123,7 @@ static void refuse_reverse(struct jinja_run *r, struct jinja_value reverse)
 }
 
 /* By one attribute, or by the elements themselves. */
-JINJA_FILTER_FN(f_sort)
+JINJA_FN(f_sort)
 {
     bool several = jinja_is(a[2], JINJA_STR) && memchr(a[2].u.str->s, ',', a[2].u.str->len);
     if (several) jinja_raise(r, "sort by several attributes is not supported in chat templates");
@@ -146,7 +146,7 @@ static size_t dictsort_position(struct jinja_run *r, struct jinja_value by)
 }
 
 /* Pairs by key or value; without case unless asked for. */
-JINJA_FILTER_FN(f_dictsort)
+JINJA_FN(f_dictsort)
 {
     size_t by = dictsort_position(r, a[1]);
     refuse_reverse(r, a[2]);
@@ -165,7 +165,7 @@ JINJA_FILTER_FN(f_dictsort)
     return jinja_tainted(jinja_from_list(l), v.input);
 }
 
-JINJA_FILTER_FN(f_join)
+JINJA_FN(f_join)
 {
     struct path p = make_path(r, a[1], false);
     const struct jinja_str *sep = jinja_to_str(r, jinja_or(a[0], jinja_lit(r, "")));
@@ -186,7 +186,7 @@ struct stage {
     bool started;
     bool by_attr, reject; /* select and similar */
     struct path path;
-    const struct jinja_filter *filter;
+    const struct jinja_function *filter;
     const struct jinja_test *test;
     struct jinja_dict *seen; /* unique */
     size_t at;               /* items */
@@ -252,11 +252,11 @@ static bool next_mapped(struct jinja_run *r, void *state, struct jinja_value *re
         s->started = true;
     }
     if (!jinja_iter_next(r, &s->iter, ret)) return false;
-    *ret = s->filter ? jinja_apply_filter(r, s->filter, *ret, &s->args) : follow(r, &s->path, *ret);
+    *ret = s->filter ? jinja_apply(r, s->filter, *ret, &s->args) : follow(r, &s->path, *ret);
     return true;
 }
 
-JINJA_FILTER_IS(f_map, jinja_gen_new(r, next_mapped, new_stage(r, v, args)))
+JINJA_IS(f_map, jinja_gen_new(r, next_mapped, new_stage(r, v, args)))
 
 /* select('test', ...), selectattr('a.b', 'test', ...); without a test truth decides. */
 static void start_select(struct jinja_run *r, struct stage *s)
@@ -299,10 +299,10 @@ static struct jinja_value select(struct jinja_run *r, struct jinja_value v,
     return jinja_gen_new(r, next_selected, s);
 }
 
-JINJA_FILTER_IS(f_select, select(r, v, args, false, false))
-JINJA_FILTER_IS(f_reject, select(r, v, args, false, true))
-JINJA_FILTER_IS(f_selectattr, select(r, v, args, true, false))
-JINJA_FILTER_IS(f_rejectattr, select(r, v, args, true, true))
+JINJA_IS(f_select, select(r, v, args, false, false))
+JINJA_IS(f_reject, select(r, v, args, false, true))
+JINJA_IS(f_selectattr, select(r, v, args, true, false))
+JINJA_IS(f_rejectattr, select(r, v, args, true, true))
 
 /* Remembers what it has given; elements that cannot be hashed cannot be compared so. */
 static bool next_unique(struct jinja_run *r, void *state, struct jinja_value *ret)
@@ -319,7 +319,7 @@ static bool next_unique(struct jinja_run *r, void *state, struct jinja_value *re
     return false;
 }
 
-JINJA_FILTER_FN(f_unique)
+JINJA_FN(f_unique)
 {
     struct stage *s = new_stage(r, v, args);
     s->path = make_path(r, a[1], !jinja_truth(a[0]));
@@ -340,12 +340,12 @@ static bool next_item(struct jinja_run *r, void *state, struct jinja_value *ret)
     return true;
 }
 
-JINJA_FILTER_IS(f_items, jinja_gen_new(r, next_item, new_stage(r, v, args)))
+JINJA_IS(f_items, jinja_gen_new(r, next_item, new_stage(r, v, args)))
 
 /* ---- numbers ------------------------------------------------------------------------------- */
 
 /* Of a text only its digits are read, with a sign and white space around them. */
-JINJA_FILTER_FN(f_int)
+JINJA_FN(f_int)
 {
     struct jinja_value n;
     if (jinja_is(v, JINJA_UNDEFINED)) jinja_fail_undefined(r, v);
@@ -379,7 +379,7 @@ static const struct jinja_str *json_indent(struct jinja_run *r, struct jinja_val
 }
 
 /* json.dumps with transformers' defaults: nothing escaped for HTML, nothing for ASCII. */
-JINJA_FILTER_FN(f_tojson)
+JINJA_FN(f_tojson)
 {
     struct jinja_json_style style = {.ensure_ascii = jinja_truth(a[0]),
                                      .sort_keys = jinja_truth(a[3])};
@@ -395,7 +395,7 @@ JINJA_FILTER_FN(f_tojson)
     return jinja_json_dumps(r, v, &style);
 }
 
-const struct jinja_filter jinja_filters[] = {
+const struct jinja_function jinja_filters[] = {
     {"tojson", f_tojson, {"ensure_ascii indent separators sort_keys", 0}},
     {"length", f_length, {"", 0}},
     {"count", f_length, {"", 0}},

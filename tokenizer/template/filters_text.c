@@ -18,19 +18,19 @@ static const struct jinja_str *text_of(struct jinja_run *r, struct jinja_value v
 
 /* ---- case, trim ---------------------------------------------------------------------------- */
 
-JINJA_FILTER_IS(f_upper, jinja_str_case(r, jinja_to_str(r, v), JINJA_UPPER))
-JINJA_FILTER_IS(f_lower, jinja_str_case(r, jinja_to_str(r, v), JINJA_LOWER))
-JINJA_FILTER_IS(f_capitalize, jinja_str_case(r, jinja_to_str(r, v), JINJA_CAPITALIZE))
-JINJA_FILTER_IS(f_string, jinja_from_str(jinja_to_str(r, v)))
+JINJA_IS(f_upper, jinja_str_case(r, jinja_to_str(r, v), JINJA_UPPER))
+JINJA_IS(f_lower, jinja_str_case(r, jinja_to_str(r, v), JINJA_LOWER))
+JINJA_IS(f_capitalize, jinja_str_case(r, jinja_to_str(r, v), JINJA_CAPITALIZE))
+JINJA_IS(f_string, jinja_from_str(jinja_to_str(r, v)))
 
-JINJA_FILTER_FN(f_trim)
+JINJA_FN(f_trim)
 {
     const struct jinja_str *chars = jinja_maybe_str(r, a[0], "trim argument");
     return jinja_str_strip(r, jinja_to_str(r, v), chars, JINJA_BOTH);
 }
 
 /* Works on str(): Markup loses its mark, as in the reference without autoescape. */
-JINJA_FILTER_FN(f_replace)
+JINJA_FN(f_replace)
 {
     const struct jinja_str *old = jinja_to_str(r, a[0]), *new_ = jinja_to_str(r, a[1]);
     bool all = jinja_is(a[2], JINJA_MISSING) || jinja_is(a[2], JINJA_NONE);
@@ -66,12 +66,12 @@ struct jinja_value jinja_str_join(struct jinja_run *r, const struct jinja_str *s
 
 /* ---- Markup ---------------------------------------------------------------------------------- */
 
-JINJA_FILTER_IS(f_safe, jinja_from_str(jinja_str_as(r, jinja_to_str(r, v), true)))
+JINJA_IS(f_safe, jinja_from_str(jinja_str_as(r, jinja_to_str(r, v), true)))
 
 /* ---- lines ---------------------------------------------------------------------------------- */
 
 /* Every line but the first and the empty ones, unless asked for. */
-JINJA_FILTER_FN(f_indent)
+JINJA_FN(f_indent)
 {
     const struct jinja_str *s = text_of(r, v), newline = JINJA_TEXT("\n");
     struct jinja_sb sb = {.r = r}, in = {.r = r};
@@ -95,7 +95,7 @@ JINJA_FILTER_FN(f_indent)
     return jinja_sb_value_like(&sb, s);
 }
 
-const struct jinja_filter jinja_text_filters[] = {
+const struct jinja_function jinja_text_filters[] = {
     {"trim", f_trim, {"chars", 0}},
     {"string", f_string, {"", 0}},
     {"safe", f_safe, {"", 0}},

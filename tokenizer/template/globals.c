@@ -17,7 +17,7 @@ enum {
     MAX_TIME_BYTES = 64 * 1024,
 };
 
-JINJA_BUILTIN_FN(make_range)
+JINJA_FN(make_range)
 {
     bool one = jinja_is(a[1], JINJA_MISSING);
     struct jinja_range *range = JINJA_NEW(r, struct jinja_range);
@@ -54,17 +54,17 @@ static struct jinja_dict *new_dict(struct jinja_run *r, const struct jinja_args 
     return d;
 }
 
-JINJA_BUILTIN_FN(make_dict)
+JINJA_FN(make_dict)
 {
     return jinja_from_dict(new_dict(r, args));
 }
 
-JINJA_BUILTIN_FN(make_namespace)
+JINJA_FN(make_namespace)
 {
     return (struct jinja_value){.type = JINJA_NAMESPACE, .u.dict = new_dict(r, args)};
 }
 
-JINJA_BUILTIN_FN(raise_exception)
+JINJA_FN(raise_exception)
 {
     const struct jinja_str *s = jinja_to_str(r, a[0]);
     jinja_fail(r, JINJA_ERAISE, "%.*s", s->len > JINJA_ERR_BYTES ? JINJA_ERR_BYTES : (int)s->len,
@@ -91,7 +91,7 @@ static const char *python_format(struct jinja_run *r, const struct jinja_str *fo
     return jinja_copy(r, sb.data, sb.len);
 }
 
-JINJA_BUILTIN_FN(strftime_now)
+JINJA_FN(strftime_now)
 {
     const struct jinja_str *format = jinja_need_str(r, a[0], "strftime_now() argument");
     if (memchr(format->s, '\0', format->len)) jinja_raise(r, "embedded null character");
@@ -112,7 +112,7 @@ JINJA_BUILTIN_FN(strftime_now)
     return jinja_from_str(jinja_str_new(r, text, n - 1, input ? JINJA_INPUT : JINJA_TRUSTED));
 }
 
-static const struct jinja_builtin builtins[] = {
+static const struct jinja_function builtins[] = {
     {"range", make_range, {"start stop step", 1}},
     {"dict", make_dict, {NULL, 0}},
     {"namespace", make_namespace, {NULL, 0}},

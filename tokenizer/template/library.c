@@ -8,11 +8,11 @@
 #include <assert.h>
 #include <string.h>
 
-const struct jinja_filter *jinja_find_filter(const struct jinja_str *name)
+const struct jinja_function *jinja_find_filter(const struct jinja_str *name)
 {
-    static const struct jinja_filter *const tables[] = {jinja_filters, jinja_text_filters};
+    static const struct jinja_function *const tables[] = {jinja_filters, jinja_text_filters};
     for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++)
-        for (const struct jinja_filter *f = tables[i]; f->name; f++)
+        for (const struct jinja_function *f = tables[i]; f->name; f++)
             if (jinja_str_is(name, f->name)) return f;
     return NULL;
 }
@@ -93,12 +93,12 @@ void jinja_bind(struct jinja_run *r, const char *name, struct jinja_signature si
             jinja_raise(r, "%s is missing a required argument (%zu of %zu)", name, i + 1, n);
 }
 
-struct jinja_value jinja_apply_filter(struct jinja_run *r, const struct jinja_filter *f,
-                                      struct jinja_value v, const struct jinja_args *args)
+struct jinja_value jinja_apply(struct jinja_run *r, const struct jinja_function *f,
+                               struct jinja_value v, const struct jinja_args *args)
 {
     struct jinja_value bound[JINJA_MAX_PARAMS];
     if (f->signature.params) jinja_bind(r, f->name, f->signature, args, bound);
-    return f->apply(r, v, bound, args);
+    return f->call(r, v, bound, args);
 }
 
 bool jinja_apply_test(struct jinja_run *r, const struct jinja_test *t, struct jinja_value v,

@@ -35,13 +35,13 @@ void jinja_bind(struct jinja_run *r, const char *name, struct jinja_signature si
                 const struct jinja_args *args, struct jinja_value ret[JINJA_MAX_PARAMS]);
 
 /*
- * A filter: `v` is the value before the bar; `a` are the bound parameters, `args` the raw
- * arguments.
+ * A filter, a method or a global function: `v` is the value before the bar, or the object; `a` are
+ * the bound parameters, `args` the raw arguments.
  */
-struct jinja_filter {
+struct jinja_function {
     const char *name;
-    struct jinja_value (*apply)(struct jinja_run *r, struct jinja_value v,
-                                const struct jinja_value *a, const struct jinja_args *args);
+    struct jinja_value (*call)(struct jinja_run *r, struct jinja_value v,
+                               const struct jinja_value *a, const struct jinja_args *args);
     struct jinja_signature signature;
 };
 
@@ -51,53 +51,24 @@ struct jinja_test {
     size_t n_args; /* 0 or 1 */
 };
 
-/* A method of a built-in type; `self` is the object. */
-struct jinja_method {
-    const char *name;
-    struct jinja_value (*call)(struct jinja_run *r, struct jinja_value self,
-                               const struct jinja_value *a, const struct jinja_args *args);
-    struct jinja_signature signature;
-};
-
 struct jinja_bound {
-    const struct jinja_method *method; /* NULL: looking at it is fine, calling it is not */
+    const struct jinja_function *method;
     struct jinja_value self;
-    const char *name;
-};
-
-struct jinja_builtin {
-    const char *name;
-    struct jinja_value (*call)(struct jinja_run *r, const struct jinja_value *a,
-                               const struct jinja_args *args);
-    struct jinja_signature signature;
 };
 
 /* The heads of table functions; not every one needs all it is given. */
 #define JINJA_UNUSED __attribute__((unused))
-#define JINJA_FILTER_FN(fn)                                                                        \
+#define JINJA_FN(fn)                                                                               \
     static struct jinja_value fn(                                                                  \
         JINJA_UNUSED struct jinja_run *r, JINJA_UNUSED struct jinja_value v,                       \
         JINJA_UNUSED const struct jinja_value *a, JINJA_UNUSED const struct jinja_args *args)
-#define JINJA_METHOD_FN(fn)                                                                        \
-    static struct jinja_value fn(                                                                  \
-        JINJA_UNUSED struct jinja_run *r, JINJA_UNUSED struct jinja_value self,                    \
-        JINJA_UNUSED const struct jinja_value *a, JINJA_UNUSED const struct jinja_args *args)
-#define JINJA_BUILTIN_FN(fn)                                                                       \
-    static struct jinja_value fn(JINJA_UNUSED struct jinja_run *r,                                 \
-                                 JINJA_UNUSED const struct jinja_value *a,                         \
-                                 JINJA_UNUSED const struct jinja_args *args)
 #define JINJA_TEST_FN(fn)                                                                          \
     static bool fn(JINJA_UNUSED struct jinja_run *r, JINJA_UNUSED struct jinja_value v,            \
                    JINJA_UNUSED struct jinja_value arg)
 
 /* The same with a body of one expression. */
-#define JINJA_FILTER_IS(fn, result)                                                                \
-    JINJA_FILTER_FN(fn)                                                                            \
-    {                                                                                              \
-        return result;                                                                             \
-    }
-#define JINJA_METHOD_IS(fn, result)                                                                \
-    JINJA_METHOD_FN(fn)                                                                            \
+#define JINJA_IS(fn, result)                                                                       \
+    JINJA_FN(fn)                                                                                   \
     {                                                                                              \
         return result;                                                                             \
     }
@@ -108,13 +79,13 @@ struct jinja_builtin {
     }
 
 /* The tables; the last row has no name. */
-extern const struct jinja_filter jinja_filters[];      /* filters.c */
-extern const struct jinja_filter jinja_text_filters[]; /* filters_text.c */
-extern const struct jinja_test jinja_tests[];          /* is_tests.c */
-extern const struct jinja_method jinja_str_methods[];  /* methods.c */
+extern const struct jinja_function jinja_filters[];      /* filters.c */
+extern const struct jinja_function jinja_text_filters[]; /* filters_text.c */
+extern const struct jinja_test jinja_tests[];            /* is_tests.c */
+extern const struct jinja_function jinja_str_methods[];  /* methods.c */
 
 /* By name, or NULL. */
-const struct jinja_filter *jinja_find_filter(const struct jinja_str *name);
+const struct jinja_function *jinja_find_filter(const struct jinja_str *name);
 const struct jinja_test *jinja_find_test(const struct jinja_str *name);
 
 enum jinja_name_kind {
@@ -130,8 +101,8 @@ enum jinja_name_kind {
  */
 bool jinja_is_left_out(enum jinja_name_kind kind, const struct jinja_str *name);
 
-struct jinja_value jinja_apply_filter(struct jinja_run *r, const struct jinja_filter *f,
-                                      struct jinja_value v, const struct jinja_args *args);
+struct jinja_value jinja_apply(struct jinja_run *r, const struct jinja_function *f,
+                               struct jinja_value v, const struct jinja_args *args);
 bool jinja_apply_test(struct jinja_run *r, const struct jinja_test *t, struct jinja_value v,
                       const struct jinja_args *args);
 

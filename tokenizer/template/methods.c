@@ -29,10 +29,10 @@ static int64_t count_or(struct jinja_run *r, struct jinja_value v, int64_t other
 
 /* ---- case and strip ------------------------------------------------------------------------ */
 
-JINJA_METHOD_IS(str_upper, jinja_str_case(r, self.u.str, JINJA_UPPER))
-JINJA_METHOD_IS(str_lower, jinja_str_case(r, self.u.str, JINJA_LOWER))
-JINJA_METHOD_IS(str_title, jinja_str_case(r, self.u.str, JINJA_TITLE))
-JINJA_METHOD_IS(str_capitalize, jinja_str_case(r, self.u.str, JINJA_CAPITALIZE))
+JINJA_IS(str_upper, jinja_str_case(r, v.u.str, JINJA_UPPER))
+JINJA_IS(str_lower, jinja_str_case(r, v.u.str, JINJA_LOWER))
+JINJA_IS(str_title, jinja_str_case(r, v.u.str, JINJA_TITLE))
+JINJA_IS(str_capitalize, jinja_str_case(r, v.u.str, JINJA_CAPITALIZE))
 
 static struct jinja_value strip(struct jinja_run *r, struct jinja_value self,
                                 const struct jinja_value *a, enum jinja_sides sides)
@@ -40,28 +40,28 @@ static struct jinja_value strip(struct jinja_run *r, struct jinja_value self,
     return jinja_str_strip(r, self.u.str, jinja_maybe_str(r, a[0], "strip argument"), sides);
 }
 
-JINJA_METHOD_IS(str_strip, strip(r, self, a, JINJA_BOTH))
-JINJA_METHOD_IS(str_lstrip, strip(r, self, a, JINJA_LEFT))
-JINJA_METHOD_IS(str_rstrip, strip(r, self, a, JINJA_RIGHT))
+JINJA_IS(str_strip, strip(r, v, a, JINJA_BOTH))
+JINJA_IS(str_lstrip, strip(r, v, a, JINJA_LEFT))
+JINJA_IS(str_rstrip, strip(r, v, a, JINJA_RIGHT))
 
 /* ---- split, join, replace ------------------------------------------------------------------ */
 
-JINJA_METHOD_FN(str_split)
+JINJA_FN(str_split)
 {
     const struct jinja_str *sep = jinja_maybe_str(r, a[0], "separator");
-    return jinja_from_list(jinja_str_split(r, self.u.str, sep, count_or(r, a[1], -1)));
+    return jinja_from_list(jinja_str_split(r, v.u.str, sep, count_or(r, a[1], -1)));
 }
 
-JINJA_METHOD_IS(str_splitlines, jinja_from_list(jinja_str_lines(r, self.u.str, jinja_truth(a[0]))))
+JINJA_IS(str_splitlines, jinja_from_list(jinja_str_lines(r, v.u.str, jinja_truth(a[0]))))
 
-JINJA_METHOD_IS(str_join, jinja_str_join(r, self.u.str, a[0], true))
+JINJA_IS(str_join, jinja_str_join(r, v.u.str, a[0], true))
 
-JINJA_METHOD_IS(str_format, jinja_format(r, self.u.str, args))
+JINJA_IS(str_format, jinja_format(r, v.u.str, args))
 
-JINJA_METHOD_FN(str_replace)
+JINJA_FN(str_replace)
 {
     const struct jinja_str *old = need(r, a[0]);
-    return jinja_str_replace(r, self.u.str, old, inserted(r, self, a[1]), count_or(r, a[2], -1));
+    return jinja_str_replace(r, v.u.str, old, inserted(r, v, a[1]), count_or(r, a[2], -1));
 }
 
 /* ---- search -------------------------------------------------------------------------------- */
@@ -89,10 +89,10 @@ static struct jinja_value has_affix(struct jinja_run *r, struct jinja_value self
     return jinja_bool(affix(r, self.u.str, a[0], at_end));
 }
 
-JINJA_METHOD_IS(str_startswith, has_affix(r, self, a, false))
-JINJA_METHOD_IS(str_endswith, has_affix(r, self, a, true))
+JINJA_IS(str_startswith, has_affix(r, v, a, false))
+JINJA_IS(str_endswith, has_affix(r, v, a, true))
 
-const struct jinja_method jinja_str_methods[] = {
+const struct jinja_function jinja_str_methods[] = {
     {"split", str_split, {"sep maxsplit", 0}},
     {"strip", str_strip, {"/chars", 0}},
     {"lstrip", str_lstrip, {"/chars", 0}},

@@ -19,7 +19,7 @@
 
 #include "tokenizer/template/run.h"
 
-struct jinja_builtin;
+struct jinja_function;
 struct jinja_frame;
 struct jinja_gen;
 struct jinja_loop;
@@ -63,7 +63,7 @@ struct jinja_value {
         const struct jinja_range *range;
         const struct jinja_view *view;
         struct jinja_gen *gen;
-        const struct jinja_builtin *builtin;
+        const struct jinja_function *builtin;
         const struct jinja_bound *method;
         const struct jinja_macro *macro;
         struct jinja_loop *loop;
