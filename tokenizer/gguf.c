@@ -367,17 +367,13 @@ static void write_token(const struct loader *l, struct jw *w, const char *name, 
 
 static void write_added(const struct loader *l, struct jw *w)
 {
-    static const char *const off[] = {"single_word", "lstrip", "rstrip", "normalized"};
     jw_open(w, "added_tokens", '[');
     for (uint32_t id = 0; id < l->n; id++) {
         int64_t type = type_of(l, id);
         if (type != CONTROL && type != USER_DEFINED) continue;
-        jw_open(w, NULL, '{');
-        jw_int(w, "id", id);
+        jw_fields(w, "{ id %jd single_word %i lstrip %i rstrip %i normalized %i special %i",
+                  (intmax_t)id, false, false, false, false, type == CONTROL);
         write_token(l, w, "content", (int32_t)id);
-        for (size_t i = 0; i < sizeof(off) / sizeof(off[0]); i++)
-            jw_bool(w, off[i], false);
-        jw_bool(w, "special", type == CONTROL);
         jw_close(w);
     }
     jw_close(w);
@@ -391,8 +387,7 @@ static void write_added(const struct loader *l, struct jw *w)
 /* One that is not added is an empty list of ids. */
 static void write_post_processor(const struct loader *l, struct jw *w)
 {
-    jw_open(w, "post_processor", '{');
-    jw_text(w, "type", "TemplateProcessing");
+    jw_fields(w, "post_processor { type %s", "TemplateProcessing");
     JSON(w, "single", "[" AROUND("A", "0") "]");
     JSON(w, "pair", "[" AROUND("A", "0") "," AROUND("B", "1") "]");
     jw_open(w, "special_tokens", '{');
@@ -401,19 +396,15 @@ static void write_post_processor(const struct loader *l, struct jw *w)
         jw_ints(w, "ids", &l->ids[i], l->added[i]);
         jw_close(w);
     }
-    jw_close(w);
-    jw_close(w);
+    jw_fields(w, "} }");
 }
 
 static int write_model(struct loader *l, struct jw *w)
 {
     int rc = 0;
-    jw_open(w, "model", '{');
-    jw_text(w, "type", "BPE");
+    jw_fields(w, "model { type %s fuse_unk %i byte_fallback %i ignore_merges %i", "BPE", l->is_spm,
+              l->is_spm, l->rule->ignore_merges);
     if (l->is_spm && l->ids[UNK] >= 0) write_token(l, w, "unk_token", l->ids[UNK]);
-    jw_bool(w, "fuse_unk", l->is_spm);
-    jw_bool(w, "byte_fallback", l->is_spm);
-    jw_bool(w, "ignore_merges", l->rule->ignore_merges);
     jw_open(w, "vocab", '{');
     for (uint32_t id = 0; id < l->n; id++) {
         size_t len;

@@ -250,8 +250,7 @@ static bool read_longrope(struct reading *rd)
     double attention = 1;
     int64_t original;
     if (!find_tensor(rd, of_short)) return false;
-    jw_open(&rd->w, "rope_scaling", '{');
-    jw_text(&rd->w, "rope_type", "longrope");
+    jw_fields(&rd->w, "rope_scaling { rope_type %s", "longrope");
     write_factors(rd, of_short, "short_factor");
     write_factors(rd, llama3 ? of_short : "rope_factors_long.weight", "long_factor");
     if (get_number(rd, "rope.scaling.attn_factor", &attention) || llama3)
@@ -283,9 +282,7 @@ static void read_rope(struct reading *rd)
     if (get_number(rd, "rope.scale_linear", &factor) && strcmp(type, "none") == 0) type = "linear";
     get_number(rd, "rope.scaling.factor", &factor);
     if (strcmp(type, "none") == 0 || factor == 1) return;
-    jw_open(&rd->w, "rope_scaling", '{');
-    jw_text(&rd->w, "rope_type", type);
-    jw_number(&rd->w, "factor", factor);
+    jw_fields(&rd->w, "rope_scaling { rope_type %s factor %g", type, factor);
     if (get_int(rd, "rope.scaling.original_context_length", 1, MAX_CTX, &original))
         jw_int(&rd->w, "original_max_position_embeddings", original);
     if (get_number(rd, "rope.scaling.yarn_beta_fast", &x)) jw_number(&rd->w, "beta_fast", x);
@@ -398,13 +395,11 @@ int eng_gguf_config(const struct eng_weights *weights, struct buf *text, struct 
     const struct eng_family *family = eng_family_by_architecture(architecture, &task);
     jw_open(&rd.w, "architectures", '[');
     jw_text(&rd.w, NULL, architecture);
-    jw_close(&rd.w);
-    jw_text(&rd.w, "model_type", family->model_type);
-    jw_int(&rd.w, "vocab_size", rd.vocab);
-    jw_int(&rd.w, "num_hidden_layers", rd.n_layers);
-    jw_int(&rd.w, "num_attention_heads", rd.n_heads);
-    jw_bool(&rd.w, "tie_word_embeddings", !find_tensor(&rd, "output.weight"));
-    jw_bool(&rd.w, "block_auto_adjust_ff_dim", false);
+    jw_fields(&rd.w,
+              "] model_type %s vocab_size %jd num_hidden_layers %jd num_attention_heads %jd"
+              " tie_word_embeddings %i block_auto_adjust_ff_dim %i",
+              family->model_type, (intmax_t)rd.vocab, (intmax_t)rd.n_layers, (intmax_t)rd.n_heads,
+              !find_tensor(&rd, "output.weight"), false);
     copy_settings(&rd);
     read_kv_heads(&rd);
     read_head_dim(&rd);
