@@ -61,7 +61,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { KERN_PANEL = 32, KERN_K_ALIGN = 32, KERN_GROUP = 32 };
+enum { KERN_PANEL = 32, KERN_K_ALIGN = 32, KERN_GROUP = 32, KERN_NARROW = 16 };
 
 enum kern_wfmt {
     KERN_W_F32,
@@ -160,6 +160,22 @@ struct kern_fetch {
 typedef void kern_matmul_fn(const struct kern_tile *tile, int k_pad, const void *panels,
                             size_t panel_bytes, int n_panels, const struct kern_out *out,
                             const struct kern_fetch *fetch);
+
+/*
+ * A product of plain rows with narrow panels, of 16 outputs and of any even k, one after the other:
+ * panel i of F32 or BF16 gives columns 16 * i ... of out. Even and odd k are summed apart.
+ */
+typedef void kern_narrow_fn(const float *x, size_t ld, int n_rows, int k, enum kern_wfmt fmt,
+                            const void *panels, int n_panels, const struct kern_out *out);
+
+/* The place of a number in them: [k / 2][16][2], or of F32 [k / 2][2][16]; k_end: of a panel. */
+static inline size_t kern_narrow_at(enum kern_wfmt fmt, int k_end, int n, int k)
+{
+    size_t pair = (size_t)(n / KERN_NARROW * (k_end / 2) + k / 2);
+    int i = n % KERN_NARROW, odd = k % 2;
+    return pair * 2 * KERN_NARROW +
+           (size_t)(fmt == KERN_W_F32 ? odd * KERN_NARROW + i : 2 * i + odd);
+}
 
 /* Panels that are not next to each other: those of some pages of the KV cache. */
 struct kern_pages {
@@ -279,6 +295,7 @@ struct kern {
      * bits, F32 with F32 and F16 (the bits of the same weights as F32), I8 with I8 and I4.
      */
     kern_matmul_fn *matmul[KERN_A_COUNT][KERN_W_COUNT];
+    kern_narrow_fn *narrow;
 
     /*
      * F32 over F32 panels, BF16 over BF16 panels. I8 over I8 blocks of pages, for tiles of any

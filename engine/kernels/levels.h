@@ -27,7 +27,7 @@ extern const struct kern kern_neon, kern_neondot, kern_neonbf16;
 
 /* The members of a table whose functions have the same names at every level. */
 #define SAME_NAMES                                                                                 \
-    .rmsnorm = rmsnorm, .layernorm = layernorm, .rope = rope,                                      \
+    .narrow = narrow, .rmsnorm = rmsnorm, .layernorm = layernorm, .rope = rope,                    \
     .glu = {silu_mul, gelu_tanh_mul, gelu_mul, sigmoid_mul}, .softcap = softcap, .add = add,       \
     .conv_token = conv_token, .delta_token = delta_token, .delta_again = delta_again,              \
     .delta_gates = kern_ref_delta_gates, .softmax_keys = softmax_keys,                             \

@@ -271,6 +271,22 @@ MATMUL(matmul_f32_bf16, panel_product, group_f32_bf16, 2048, NULL)
 MATMUL(matmul_f32_f16, panel_product, group_f32_f16, 2048, NULL)
 MATMUL(matmul_f32_b12, coded_product, group_f32_bf16)
 
+static void narrow(const float *x, size_t ld, int n_rows, int k, enum kern_wfmt fmt,
+                   const void *panels, int n_panels, const struct kern_out *out)
+{
+    for (int i = 0; i < n_rows * n_panels * KERN_NARROW; i++) {
+        int row = i / (n_panels * KERN_NARROW), n = i % (n_panels * KERN_NARROW);
+        float sum[2] = {0, 0}, *c = out->c + (size_t)row * out->ld + n;
+        for (int j = 0; j < k; j++) {
+            size_t at = kern_narrow_at(fmt, k, n, j);
+            float w = fmt == KERN_W_F32 ? ((const float *)panels)[at]
+                                        : kern_f32_of_bf16(((const uint16_t *)panels)[at]);
+            sum[j & 1] += x[(size_t)row * ld + (size_t)j] * w;
+        }
+        *c = out->add ? *c + (sum[0] + sum[1]) : sum[0] + sum[1];
+    }
+}
+
 #define PAGES(fmt, group, group_bytes)                                                             \
     static void pages_##fmt(const struct kern_tile *tile, int k_pad,                               \
                             const struct kern_pages *pages, const struct kern_out *out)            \

@@ -9,6 +9,7 @@
 #include "engine/kernels/read_loops.h"
 #include "engine/kernels/tmpl_int.h"
 #include "engine/kernels/tmpl_kv.h"
+#include "engine/kernels/tmpl_narrow.h"
 #include "engine/kernels/tmpl_pack.h"
 #include "engine/kernels/tmpl_product.h"
 #include "engine/kernels/tmpl_vector.h"

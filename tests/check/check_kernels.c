@@ -790,6 +790,54 @@ static void vectors_destroy(struct vectors *v, const char *what, double rel, dou
     edge_free(v->y, bytes);
 }
 
+/* Rows times narrow panels: near an exact sum, and each row's bits are those of the row alone. */
+static void check_narrow(int n_rows, int k, int n_panels, enum kern_wfmt fmt, bool add)
+{
+    size_t ld = (size_t)k + 3, n_x = ((size_t)n_rows - 1) * ld + (size_t)k;
+    int n_out = n_panels * KERN_NARROW;
+    size_t numbers = kern_narrow_at(fmt, k, n_out, 0), n_c = (size_t)n_rows * (size_t)n_out;
+    float *x = edge_alloc(n_x * 4), *c = guarded_alloc(n_c * 4),
+          *one = guarded_alloc((size_t)n_out * 4);
+    size_t bytes = numbers * (fmt == KERN_W_F32 ? 4 : 2);
+    void *w = edge_alloc(bytes);
+    fill_floats(x, (int)n_x);
+    for (size_t i = 0; i < numbers; i++) {
+        float f = rnd_float();
+        if (fmt == KERN_W_F32)
+            ((float *)w)[i] = f;
+        else
+            ((uint16_t *)w)[i] = kern_bf16_of_f32(f);
+    }
+    for (size_t i = 0; i < n_c; i++)
+        c[i] = 0.5f;
+    struct kern_out out = {c, (size_t)n_out, add}, alone = {one, (size_t)n_out, add};
+    cand->narrow(x, ld, n_rows, k, fmt, w, n_panels, &out);
+    for (int i = 0; i < n_rows; i++) {
+        for (int n = 0; n < n_out; n++) {
+            double sum = add ? 0.5 : 0, size = sum;
+            for (int j = 0; j < k; j++) {
+                size_t at = kern_narrow_at(fmt, k, n, j);
+                float f =
+                    fmt == KERN_W_F32 ? ((float *)w)[at] : kern_f32_of_bf16(((uint16_t *)w)[at]);
+                double term = (double)x[(size_t)i * ld + (size_t)j] * (double)f;
+                sum += term;
+                size += fabs(term);
+            }
+            double got = (double)c[i * n_out + n];
+            check(fabs(got - sum) <= 1e-6 * size, "narrow",
+                  "row %d of %d, k %d, output %d: %.9g, not %.9g", i, n_rows, k, n, got, sum);
+            one[n] = 0.5f;
+        }
+        cand->narrow(x + (size_t)i * ld, ld, 1, k, fmt, w, n_panels, &alone);
+        check(same_bits(one, c + i * n_out, n_out), "narrow",
+              "row %d of %d, k %d: other bits alone", i, n_rows, k);
+    }
+    guarded_free(c, n_c * 4, "narrow");
+    guarded_free(one, (size_t)n_out * 4, "narrow");
+    edge_free(x, n_x * 4);
+    edge_free(w, bytes);
+}
+
 /* The same bits at every level. */
 static void check_conv(int n, int taps, bool bias)
 {
@@ -1455,6 +1503,9 @@ static int any_k(void)
 
 static void check_round(void)
 {
+    for (int i = 0; i < 12; i++)
+        check_narrow(rnd_int(1, 26), 2 * rnd_int(1, i < 6 ? 10 : 150), rnd_int(1, 4),
+                     i % 2 ? KERN_W_F32 : KERN_W_BF16, i % 3 == 0);
     static const enum kern_wfmt packed[] = {KERN_W_F32, KERN_W_BF16, KERN_W_F16, KERN_W_I8,
                                             KERN_W_I6S, KERN_W_I4K,  KERN_W_I5K};
     for (size_t i = 0; i < sizeof(packed) / sizeof(packed[0]); i++)
