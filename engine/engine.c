@@ -842,16 +842,6 @@ int eng_lora_open(struct eng *e, const char *dir, struct eng_lora **ret, char *e
     return rc ? fail_with(rc, err, errlen, "adapter %.200s: %s", dir, why) : 0;
 }
 
-void eng_lora_close(struct eng_lora *lora)
-{
-    eng_lora_unref(lora);
-}
-
-struct eng_lora *eng_lora_share(struct eng_lora *lora)
-{
-    return eng_lora_ref(lora);
-}
-
 bool eng_lora_is_shared(const struct eng_lora *lora)
 {
     return atomic_load(&lora->refs) > 1;

@@ -342,24 +342,29 @@ static void shrink_item(void *arg, int item, int thread)
     const struct op *op = arg;
     struct fwd *f = op->f;
     struct thread_state *t = &f->threads[thread];
-    lora_shrink(f->p.model->kern, &f->pieces[op->rows].list[item], op->site, &op->src, t->row,
-                t->lora, f->u, f->ld_u);
+    lora_shrink(f->p.model->kern, &f->pieces[op->rows].list[item], op->site, &op->src, t->lora,
+                f->u, f->ld_u);
+}
+
+static bool adapts(const struct op *op)
+{
+    return op->site >= 0 && op->rows < ROWS_POOLED && op->f->pieces[op->rows].n > 0;
 }
 
 /* Adds what adapters give to panels of a product; out: the first row and panel. */
 static void expand(const struct op *op, int panel, int n, int row, int n_rows,
-                   const struct kern_out *out, int thread)
+                   const struct kern_out *out)
 {
     const struct fwd *f = op->f;
-    if (op->site >= 0 && op->rows < ROWS_POOLED && f->pieces[op->rows].n > 0)
+    if (adapts(op))
         lora_expand(f->p.model->kern, &f->pieces[op->rows], op->site, f->u, f->ld_u, panel, n, row,
-                    n_rows, out, f->threads[thread].lora);
+                    n_rows, out);
 }
 
 static void expand_gate_up(const struct gemm_delta *d, int panel, int n, int row, int n_rows,
                            const struct kern_out *out)
 {
-    expand(d->ctx, panel, n, row, n_rows, out, d->thread);
+    expand(d->ctx, panel, n, row, n_rows, out);
 }
 
 static void product_item(void *arg, int item, int thread)
@@ -373,7 +378,7 @@ static void product_item(void *arg, int item, int thread)
     gemm_panels(op->f->p.model, op->mat, &rows, first, n, &op->out, &ahead, &t->gemm);
     struct kern_out out = op->out;
     out.c += (size_t)first * KERN_PANEL;
-    expand(op, first, n, 0, rows.n_rows, &out, thread);
+    expand(op, first, n, 0, rows.n_rows, &out);
 }
 
 static void gate_up_item(void *arg, int item, int thread)
@@ -387,11 +392,10 @@ static void gate_up_item(void *arg, int item, int thread)
     const struct fwd *f = op->f;
     struct gemm_delta delta = {.add = expand_gate_up,
                                .ctx = arg,
-                               .thread = thread,
                                .rows = f->has_down ? f->ffn_rows : NULL,
                                .ld = (size_t)ret.k_pad};
-    gemm_gate_up(f->p.model, op->mat, &rows, first, n, &ret,
-                 f->pieces[op->rows].n > 0 ? &delta : NULL, &ahead, &t->gemm);
+    gemm_gate_up(f->p.model, op->mat, &rows, first, n, &ret, adapts(op) ? &delta : NULL, &ahead,
+                 &t->gemm);
 }
 
 static void store_item(void *arg, int item, int thread)
@@ -1065,14 +1069,13 @@ static void take_loras(struct fwd *f, struct scratch *s)
     const struct eng_layer *l = &f->p.model->layers[0];
     size_t rows = (size_t)f->p.max_rows, tile = (size_t)f->p.model->kern->max_rows[KERN_A_F32];
     if (f->p.lora_rank == 0) return;
-    f->ld_u = larger((size_t)(ENG_LORA_TARGETS * f->p.lora_rank), KERN_PANEL);
-    f->ld_u = (f->ld_u + KERN_PANEL - 1) / KERN_PANEL * KERN_PANEL;
+    f->ld_u =
+        (size_t)(ENG_LORA_TARGETS * f->p.lora_rank + KERN_NARROW - 1) / KERN_NARROW * KERN_NARROW;
     f->u = scratch_take(s, rows * ENG_MAX_LORAS * f->ld_u, sizeof(float));
     f->ffn_rows = scratch_take(s, rows * (size_t)l->down.k_pad, sizeof(float));
     for (int i = 0; i < ROWS_POOLED; i++)
         f->pieces[i].list = scratch_take(s, rows * ENG_MAX_LORAS, sizeof(struct lora_piece));
-    tile *=
-        larger(larger((size_t)l->down.k_pad, larger(f->ld_heads, f->ld_u)), (size_t)l->qkv.k_pad);
+    tile *= larger(f->ld_heads, (size_t)l->qkv.k_pad); /* of rows that are normed or gathered */
     for (int i = 0; i < f->n_threads; i++) {
         float *rows_of_tile = scratch_take(s, tile, sizeof(float));
         if (s->base) f->threads[i].lora = rows_of_tile;

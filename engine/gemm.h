@@ -108,7 +108,6 @@ struct gemm_delta {
     void (*add)(const struct gemm_delta *d, int panel, int n, int row, int n_rows,
                 const struct kern_out *out);
     void *ctx;
-    int thread;
     float *rows;
     size_t ld;
 };

@@ -181,7 +181,7 @@ static void take_loras(struct eng_job *job)
     for (int i = 0; i < p->n_loras; i++) {
         if (p->loras[i].scale == 0) continue;
         p->loras[n] = p->loras[i];
-        const struct eng_lora *lora = eng_lora_ref(p->loras[n].lora);
+        const struct eng_lora *lora = eng_lora_share(p->loras[n].lora);
         sha256_update(&sum, lora->fingerprint, sizeof(lora->fingerprint));
         sha256_update(&sum, &p->loras[n++].scale, sizeof(float));
     }
@@ -371,7 +371,7 @@ bool job_emit_choice_done(struct eng_job *job, int choice, enum eng_finish finis
     job_emit(job, &e, now_us);
     if (++job->n_done < job->p.n_choices) return false;
     for (int i = 0; i < job->p.n_loras; i++)
-        eng_lora_unref(job->p.loras[i].lora);
+        eng_lora_close(job->p.loras[i].lora);
     job->usage.done_us = now_us;
     struct eng_event done = {.type = ENG_EVENT_JOB_DONE, .usage = &job->usage};
     job_emit(job, &done, now_us);

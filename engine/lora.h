@@ -24,7 +24,7 @@ struct lora_piece {
 };
 
 struct lora_pieces {
-    struct lora_piece *list; /* [ENG_MAX_LORAS * rows] */
+    struct lora_piece *list; /* [ENG_MAX_LORAS * rows], in order of rows */
     int n, n_u;              /* pieces; rows of u */
 };
 
@@ -34,12 +34,11 @@ void lora_add(struct lora_pieces *p, const struct eng_lora_use *uses, int n_uses
 
 /*
  * One piece at a site (enum eng_lora_site of a layer, counted over the layers). src: rows as the
- * product reads them; tmp [n_in], tile: [rows of a piece][k_pad]. u: [n_u][ld].
+ * product reads them; tile: [rows of a piece][n_in]. u: [n_u][ld].
  */
 void lora_shrink(const struct kern *kern, const struct lora_piece *piece, int site,
-                 const struct gemm_source *src, float *tmp, float *tile, float *u, size_t ld);
+                 const struct gemm_source *src, float *tile, float *u, size_t ld);
 
 /* Adds to n panels from `panel` on of rows row .. row + n_rows - 1; out: the first of both. */
 void lora_expand(const struct kern *kern, const struct lora_pieces *p, int site, const float *u,
-                 size_t ld, int panel, int n, int row, int n_rows, const struct kern_out *out,
-                 float *tile);
+                 size_t ld, int panel, int n, int row, int n_rows, const struct kern_out *out);

@@ -12,6 +12,7 @@
 
 #include "base/file.h"
 #include "engine/eng_error.h"
+#include "engine/kernels/convert.h"
 #include "engine/model/family.h"
 #include "engine/model/numerics.h"
 #include "engine/model/plan.h"
@@ -33,6 +34,7 @@ struct target {
 /* The targets that one packed matrix holds. */
 struct site {
     const struct plan_mat *pm; /* NULL: the model has none */
+    struct plan_mat packed;    /* the same, with rows in the adapter's order */
     struct target targets[ENG_LORA_TARGETS];
     int n_targets, n_rows; /* of the stacked A */
 };
@@ -44,6 +46,8 @@ struct opening {
     struct eng_weights *weights;
     struct site *sites; /* [n_sites] */
     int n_sites, max_rank;
+    float *x; /* [x_size]: rows that are read */
+    size_t x_size;
 };
 
 /* ---- the configuration --------------------------------------------------------------------- */
@@ -201,9 +205,10 @@ static int take_target(struct opening *o, struct site *s, const struct eng_tenso
         return eng_report_problem(&o->report, ENG_EUNSUPPORTED,
                                   "%s: rank %g of %.200s; supported: 1 to %d (--lora-max-rank)",
                                   config_name, rank, path, o->max_rank);
-    if (!is_float(a) || a->shape[0] != (int64_t)rank || a->shape[1] != weight->shape[1])
+    if (!is_float(a) || a->shape[0] != (int64_t)rank || a->shape[1] != weight->shape[1] ||
+        a->shape[1] % 2)
         return refuse_tensor(o, a, ENG_EINVAL,
-                             "it must be [rank, inputs of the base] of F32, "
+                             "it must be [rank, inputs of the base, an even number] of F32, "
                              "F16 or BF16");
     if (!is_float(b) || b->shape[1] != (int64_t)rank || b->shape[0] != weight->shape[0])
         return refuse_tensor(o, b, ENG_EINVAL,
@@ -270,31 +275,53 @@ int eng_lora_site_of(const struct eng_model *m, const struct eng_mat *mat)
     return -1;
 }
 
-/* Rows of a tensor as finite f32, owned; NULL: reported. */
-static float *read_rows(struct opening *o, const struct eng_tensor *t, int64_t row, int64_t n)
+/* Rows of a tensor as finite f32, in memory of the opening; NULL: reported. */
+static const float *read_rows(struct opening *o, const struct eng_tensor *t, int64_t row, int64_t n)
 {
     size_t cols = (size_t)t->shape[1], bytes = (size_t)eng_dtype_bytes(t->dtype, t->shape[1]);
-    float *x = malloc((size_t)n * cols * sizeof(*x));
-    if (!x) {
+    size_t size = (size_t)n * cols;
+    uint32_t largest = 0;
+    if (size > o->x_size) {
+        free(o->x);
+        o->x = malloc(size * sizeof(*o->x));
+        o->x_size = o->x ? size : 0;
+    }
+    if (!o->x) {
         eng_report_problem(&o->report, ENG_ENOMEM, "no memory to read %.200s", t->name);
         return NULL;
     }
     int64_t at = t->shard->data_start + t->offset + row * (int64_t)bytes;
-    if (file_pread(t->shard->fd, x, (size_t)n * bytes, at)) {
+    if (file_pread(t->shard->fd, o->x, (size_t)n * bytes, at)) {
         eng_report_problem(&o->report, ENG_EIO, "%s: tensor %.200s cannot be read: %s",
                            t->shard->name, t->name,
                            errno ? strerror(errno) : "the file became shorter");
-        free(x);
         return NULL;
     }
-    eng_widen(t->dtype, (const uint8_t *)x, x, (size_t)n * cols);
-    for (size_t i = 0; i < (size_t)n * cols; i++)
-        if (!isfinite(x[i])) {
-            refuse_tensor(o, t, ENG_EINVAL, "a number is infinite or not a number");
-            free(x);
-            return NULL;
-        }
-    return x;
+    eng_widen(t->dtype, (const uint8_t *)o->x, o->x, size);
+    for (size_t i = 0; i < size; i++) {
+        uint32_t magnitude = kern_bits(o->x[i]) & 0x7fffffff;
+        largest = magnitude > largest ? magnitude : largest;
+    }
+    if (largest < 0x7f800000) return o->x;
+    refuse_tensor(o, t, ENG_EINVAL, "a number is infinite or not a number");
+    return NULL;
+}
+
+static void add_hash(struct eng_hash *sum, const char *name, const float *x, size_t n)
+{
+    struct eng_hash seed = eng_hash_bytes(name, strlen(name), (struct eng_hash){{8, 9}});
+    eng_hash_add(sum, eng_hash_bytes(x, n * sizeof(*x), seed));
+}
+
+/* A hash of the rows, which are read one by one. Returns false: reported. */
+static bool hash_rows(struct opening *o, const struct eng_tensor *t, struct eng_hash *sum)
+{
+    for (int64_t i = 0; i < t->shape[0]; i++) {
+        const float *x = read_rows(o, t, i, 1);
+        if (!x) return false;
+        *sum = eng_hash_bytes(x, (size_t)t->shape[1] * sizeof(*x), *sum);
+    }
+    return true;
 }
 
 /* Whether a tensor is the copy that PEFT writes of an adapted head. */
@@ -303,17 +330,10 @@ static bool is_copy_of_head(struct opening *o, const struct eng_tensor *t)
     const struct plan_mat *pm = o->sites[o->n_sites - 1].pm;
     const struct eng_tensor *w = pm ? pm->parts[0].weight : NULL;
     size_t n = strlen(t->name), end = strlen("lm_head.base_layer.weight");
-    if (!w || n < end || strcmp(t->name + n - end, "lm_head.base_layer.weight") != 0 ||
-        !is_float(t) || !is_float(w) || t->shape[0] != w->shape[0] || t->shape[1] != w->shape[1])
-        return false;
-    bool same = true;
-    for (int64_t i = 0; same && i < w->shape[0]; i++) {
-        float *x = read_rows(o, t, i, 1), *y = x ? read_rows(o, w, i, 1) : NULL;
-        same = y && memcmp(x, y, (size_t)w->shape[1] * sizeof(*x)) == 0;
-        free(x);
-        free(y);
-    }
-    return same;
+    struct eng_hash a = {{0}}, b = {{0}};
+    return w && n >= end && strcmp(t->name + n - end, "lm_head.base_layer.weight") == 0 &&
+           is_float(t) && is_float(w) && t->shape[0] == w->shape[0] && t->shape[1] == w->shape[1] &&
+           hash_rows(o, t, &a) && hash_rows(o, w, &b) && memcmp(&a, &b, sizeof(a)) == 0;
 }
 
 static int check_unused(struct opening *o)
@@ -331,143 +351,126 @@ static int check_unused(struct opening *o)
 
 /* ---- packing ------------------------------------------------------------------------------- */
 
-static void shape_mat(const struct opening *o, struct eng_mat *mat, int n_out, int n_in,
-                      int n_panels, size_t *used)
+static size_t take(struct eng_lora *lora, size_t bytes)
 {
-    mat->fmt = o->m->numerics->keep_source ? KERN_W_F32 : KERN_W_BF16;
-    mat->n_out = n_out;
-    mat->n_in = n_in;
-    mat->k_pad = (n_in + KERN_K_ALIGN - 1) / KERN_K_ALIGN * KERN_K_ALIGN;
-    mat->n_panels = n_panels;
-    mat->panel_bytes = kern_panel_bytes(mat->fmt, mat->k_pad);
-    mat->panels = (uint8_t *)*used; /* an offset until there is an arena */
-    *used += (size_t)n_panels * mat->panel_bytes;
+    size_t at = lora->arena_bytes;
+    lora->arena_bytes += bytes;
+    return at;
 }
 
-static int make_arena(struct opening *o, struct eng_lora *lora)
+/* Numbers k .. k + n_k - 1 of output n. */
+static void put(struct eng_lora *lora, size_t panels, int k_end, int n, int k, const float *x,
+                int n_k)
 {
-    size_t used = 0;
+    bool wide = lora->fmt == KERN_W_F32;
+    size_t first = kern_narrow_at(lora->fmt, k_end, n, 0), odd = wide ? KERN_NARROW : 1;
+    void *to = lora->arena + panels;
+    for (size_t i = 0, at = (size_t)k; i < (size_t)n_k; i++, at++) {
+        size_t place = first + at / 2 * 2 * KERN_NARROW + at % 2 * odd;
+        if (wide)
+            ((float *)to)[place] = x[i];
+        else
+            ((uint16_t *)to)[place] = kern_bf16_of_f32(x[i]);
+    }
+}
+
+/* The target that gives row `row` of the packed matrix, *ret its row; NULL: none does. */
+static const struct target *target_of(const struct site *s, int row, int *ret)
+{
+    const struct plan_part *part = eng_plan_row(&s->packed, row, ret);
+    for (int k = 0; part && k < s->n_targets; k++)
+        if (s->targets[k].weight == part->weight) return &s->targets[k];
+    return NULL;
+}
+
+/* The columns of u that a panel of the matrix gets. */
+static struct eng_lora_panel columns_of(const struct site *s, int panel)
+{
+    struct eng_lora_panel p = {.n = 0};
+    for (int i = 0; i < KERN_PANEL; i++) {
+        int row;
+        const struct target *t = target_of(s, panel * KERN_PANEL + i, &row);
+        if (!t) continue;
+        int first = p.n && p.first < t->first ? p.first : t->first;
+        int end = p.first + p.n > t->first + t->rank ? p.first + p.n : t->first + t->rank;
+        p.first = first;
+        p.n = (end - first + 1) / 2 * 2;
+    }
+    return p;
+}
+
+/* Sizes and places of everything. */
+static int shape(struct opening *o, struct eng_lora *lora)
+{
+    int n_panels = 0;
+    for (int i = 0; i < o->n_sites; i++)
+        n_panels += o->sites[i].n_rows ? o->sites[i].pm->mat->n_panels : 0;
+    if (n_panels == 0)
+        return eng_report_problem(&o->report, ENG_EINVAL, "%s: no pair of tensors is used",
+                                  tensors_name);
+    struct eng_lora_panel *panel = lora->panels = malloc((size_t)n_panels * sizeof(*panel));
+    if (!panel) return eng_report_problem(&o->report, ENG_ENOMEM, "no memory for the adapter");
     for (int i = 0; i < o->n_sites; i++) {
-        const struct site *s = &o->sites[i];
+        struct site *s = &o->sites[i];
         struct eng_lora_pair *p = &lora->pairs[i];
         if (s->n_rows == 0) continue;
         const struct eng_mat *mat = s->pm->mat;
-        shape_mat(o, &p->a, s->n_rows, mat->n_in, (s->n_rows + KERN_PANEL - 1) / KERN_PANEL, &used);
-        shape_mat(o, &p->b, mat->n_out, s->n_rows, mat->n_panels, &used);
-        p->factors = (const float *)used;
-        used += (size_t)p->a.n_panels * KERN_PANEL * sizeof(float);
-    }
-    if (used == 0)
-        return eng_report_problem(&o->report, ENG_EINVAL, "%s: no pair of tensors is used",
-                                  tensors_name);
-    struct eng_lora_memory *memory = lora->memory;
-    if ((long long)used > memory->whole)
-        return eng_report_problem(&o->report, ENG_ENOMEM,
-                                  "it takes %lld KiB; --lora-memory is %lld KiB",
-                                  (long long)(used >> 10), memory->whole >> 10);
-    if (atomic_fetch_sub(&memory->left, (long long)used) < (long long)used) {
-        atomic_fetch_add(&memory->left, (long long)used);
-        return eng_report_problem(
-            &o->report, ENG_EQUEUEFULL, "it takes %lld KiB, and %lld KiB are left of --lora-memory",
-            (long long)(used >> 10), (long long)atomic_load(&memory->left) >> 10);
-    }
-    lora->arena_bytes = used;
-    uint8_t *base = lora->arena = eng_arena_map(used);
-    if (!base) return eng_report_problem(&o->report, ENG_ENOMEM, "no memory for the adapter");
-    for (int i = 0; i < o->n_sites; i++) {
-        struct eng_lora_pair *p = &lora->pairs[i];
-        p->a.panels = base + (size_t)p->a.panels;
-        p->b.panels = base + (size_t)p->b.panels;
-        p->factors = (const float *)(const void *)(base + (size_t)p->factors);
+        int n_u = (s->n_rows + KERN_NARROW - 1) / KERN_NARROW * KERN_NARROW;
+        *p = (struct eng_lora_pair){mat->n_in, n_u, mat->n_panels, .panels = panel};
+        p->a = take(lora, eng_lora_bytes(lora, mat->n_in, n_u));
+        p->factors = take(lora, (size_t)n_u * sizeof(float));
+        for (int k = 0; k < mat->n_panels; k++, panel++) {
+            *panel = columns_of(s, k);
+            panel->b = take(lora, eng_lora_bytes(lora, panel->n, KERN_PANEL));
+        }
     }
     return 0;
 }
 
-static void pack(const struct opening *o, const struct eng_mat *mat, int panel,
-                 const void *const rows[KERN_PANEL])
+static int make_arena(struct opening *o, struct eng_lora *lora)
 {
-    o->m->kern->pack_panel(mat->fmt, KERN_SRC_F32, rows, NULL, mat->n_in, mat->k_pad,
-                           mat->panels + (size_t)panel * mat->panel_bytes);
+    struct eng_lora_memory *memory = lora->memory;
+    long long used = (long long)lora->arena_bytes;
+    if (used > memory->whole)
+        return eng_report_problem(&o->report, ENG_ENOMEM,
+                                  "it takes %lld KiB; --lora-memory is %lld KiB", used >> 10,
+                                  memory->whole >> 10);
+    if (atomic_fetch_sub(&memory->left, used) < used) {
+        atomic_fetch_add(&memory->left, used);
+        return eng_report_problem(&o->report, ENG_EQUEUEFULL,
+                                  "it takes %lld KiB, and %lld KiB are left of --lora-memory",
+                                  used >> 10, (long long)atomic_load(&memory->left) >> 10);
+    }
+    lora->charged = used;
+    lora->arena = eng_arena_map(lora->arena_bytes);
+    return lora->arena ? 0
+                       : eng_report_problem(&o->report, ENG_ENOMEM, "no memory for the adapter");
 }
 
-static void pack_a(const struct opening *o, const struct site *s, const struct eng_lora_pair *p,
-                   float *const *data)
+static int pack_target(struct opening *o, const struct site *s, const struct target *t,
+                       struct eng_lora *lora, const struct eng_lora_pair *p, struct eng_hash *sum)
 {
-    float *factors = (float *)p->factors;
-    for (int panel = 0; panel < p->a.n_panels; panel++) {
-        const void *rows[KERN_PANEL] = {NULL};
-        for (int k = 0; k < s->n_targets; k++) {
-            const struct target *t = &s->targets[k];
-            for (int i = 0; i < t->rank; i++) {
-                int row = t->first + i;
-                factors[row] = (float)t->factor;
-                if (row / KERN_PANEL == panel)
-                    rows[row % KERN_PANEL] = data[k] + (size_t)i * (size_t)p->a.n_in;
-            }
-        }
-        pack(o, &p->a, panel, rows);
+    float *factors = (float *)(void *)(lora->arena + p->factors);
+    const float *x = read_rows(o, t->a, 0, t->rank);
+    if (!x) return o->report.rc;
+    add_hash(sum, t->a->name, x, (size_t)t->a->n_elements);
+    for (int i = 0; i < t->rank; i++) {
+        factors[t->first + i] = (float)t->factor;
+        put(lora, p->a, p->n_in, t->first + i, 0, x + (size_t)i * (size_t)p->n_in, p->n_in);
     }
-}
-
-/* Rows in the order of the packed matrix; the file's pairs of RoPE are not the adapter's. */
-static bool pack_b(const struct opening *o, const struct site *s, const struct eng_lora_pair *p,
-                   float *const *data)
-{
-    size_t n_in = (size_t)p->b.n_in;
-    struct plan_mat pm = *s->pm;
-    float *x = malloc(KERN_PANEL * n_in * sizeof(*x));
-    if (!x) return false;
-    for (int i = 0; !o->m->hp.family->rope_pairs && i < pm.n_parts; i++)
-        pm.parts[i].pairs = 0;
-    for (int panel = 0; panel < p->b.n_panels; panel++) {
-        const void *rows[KERN_PANEL] = {NULL};
-        memset(x, 0, KERN_PANEL * n_in * sizeof(*x));
-        for (int i = 0; i < KERN_PANEL; i++) {
-            int row;
-            const struct plan_part *part = eng_plan_row(&pm, panel * KERN_PANEL + i, &row);
-            for (int k = 0; part && k < s->n_targets; k++) {
-                const struct target *t = &s->targets[k];
-                if (t->weight != part->weight) continue;
-                size_t rank = (size_t)t->rank;
-                float *to = x + (size_t)i * n_in;
-                memcpy(to + t->first, data[k] + (size_t)row * rank, rank * sizeof(*x));
-                rows[i] = to;
-            }
-        }
-        pack(o, &p->b, panel, rows);
+    x = read_rows(o, t->b, 0, t->b->shape[0]);
+    if (!x) return o->report.rc;
+    add_hash(sum, t->b->name, x, (size_t)t->b->n_elements);
+    for (int i = 0; i < s->pm->mat->n_panels * KERN_PANEL; i++) {
+        const struct eng_lora_panel *to = &p->panels[i / KERN_PANEL];
+        int row;
+        if (i % KERN_PANEL == 0 && (t->first < to->first || t->first >= to->first + to->n))
+            i += KERN_PANEL - 1; /* a panel of other targets */
+        else if (target_of(s, i, &row) == t)
+            put(lora, to->b, to->n, i % KERN_PANEL, t->first - to->first,
+                x + (size_t)row * (size_t)t->rank, t->rank);
     }
-    free(x);
-    return true;
-}
-
-static void add_hash(struct eng_hash *sum, const char *name, const float *x, size_t n)
-{
-    struct eng_hash seed = eng_hash_bytes(name, strlen(name), (struct eng_hash){{8, 9}});
-    eng_hash_add(sum, eng_hash_bytes(x, n * sizeof(*x), seed));
-}
-
-static int pack_site(struct opening *o, const struct site *s, const struct eng_lora_pair *p,
-                     struct eng_hash *sum)
-{
-    float *a[ENG_LORA_TARGETS] = {NULL}, *b[ENG_LORA_TARGETS] = {NULL};
-    bool ok = true;
-    for (int k = 0; ok && k < s->n_targets; k++) {
-        const struct target *t = &s->targets[k];
-        a[k] = read_rows(o, t->a, 0, t->a->shape[0]);
-        b[k] = a[k] ? read_rows(o, t->b, 0, t->b->shape[0]) : NULL;
-        ok = b[k];
-        if (!ok) break;
-        add_hash(sum, t->a->name, a[k], (size_t)t->a->n_elements);
-        add_hash(sum, t->b->name, b[k], (size_t)t->b->n_elements);
-    }
-    if (ok) pack_a(o, s, p, a);
-    if (ok && !pack_b(o, s, p, b))
-        eng_report_problem(&o->report, ENG_ENOMEM, "no memory to pack the adapter");
-    for (int k = 0; k < s->n_targets; k++) {
-        free(a[k]);
-        free(b[k]);
-    }
-    return o->report.rc;
+    return 0;
 }
 
 /* ---- the whole ----------------------------------------------------------------------------- */
@@ -502,8 +505,12 @@ static int find_sites(struct opening *o)
     for (int i = 0; i < load->n_mats; i++) {
         int site = eng_lora_site_of(o->m, load->mats[i].mat);
         if (site < 0) continue;
-        o->sites[site].pm = &load->mats[i];
-        int rc = find_targets(o, &o->sites[site]);
+        struct site *s = &o->sites[site];
+        s->pm = &load->mats[i];
+        s->packed = *s->pm;
+        for (int k = 0; !o->m->hp.family->rope_pairs && k < s->pm->n_parts; k++)
+            s->packed.parts[k].pairs = 0; /* those of RoPE in the file are not the adapter's */
+        int rc = find_targets(o, s);
         if (rc) return rc;
     }
     return check_unused(o);
@@ -521,11 +528,13 @@ static int open_lora(struct opening *o, struct eng_lora *lora, const char *dir)
     lora->pairs = calloc((size_t)o->n_sites, sizeof(*lora->pairs));
     if (!lora->pairs)
         return eng_report_problem(&o->report, ENG_ENOMEM, "no memory for the adapter");
-    rc = make_arena(o, lora);
+    rc = shape(o, lora);
+    if (!rc) rc = make_arena(o, lora);
     for (int i = 0; !rc && i < o->n_sites; i++) {
-        if (o->sites[i].n_rows == 0) continue;
-        rc = pack_site(o, &o->sites[i], &lora->pairs[i], &sum);
-        lora->has_down |= i % ENG_LORA_SITES == ENG_LORA_DOWN;
+        const struct site *s = &o->sites[i];
+        for (int k = 0; !rc && k < s->n_targets; k++)
+            rc = pack_target(o, s, &s->targets[k], lora, &lora->pairs[i], &sum);
+        lora->has_down |= s->n_rows && i % ENG_LORA_SITES == ENG_LORA_DOWN;
     }
     memcpy(lora->fingerprint, sum.lane, sizeof(lora->fingerprint));
     return rc;
@@ -539,28 +548,31 @@ int eng_adapter_open(struct eng_lora **ret, const struct eng_model *m, const cha
     if (!lora) return eng_report_problem(&o.report, ENG_ENOMEM, "no memory for the adapter");
     atomic_init(&lora->refs, 1);
     lora->memory = memory;
+    lora->fmt = m->numerics->keep_source ? KERN_W_F32 : KERN_W_BF16;
     int rc = open_lora(&o, lora, dir);
     json_decref(o.config);
     eng_weights_close(o.weights);
     free(o.sites);
+    free(o.x);
     if (rc)
-        eng_lora_unref(lora);
+        eng_lora_close(lora);
     else
         *ret = lora;
     return rc;
 }
 
-struct eng_lora *eng_lora_ref(struct eng_lora *lora)
+struct eng_lora *eng_lora_share(struct eng_lora *lora)
 {
     atomic_fetch_add_explicit(&lora->refs, 1, memory_order_relaxed);
     return lora;
 }
 
-void eng_lora_unref(struct eng_lora *lora)
+void eng_lora_close(struct eng_lora *lora)
 {
     if (!lora || atomic_fetch_sub_explicit(&lora->refs, 1, memory_order_acq_rel) > 1) return;
     eng_arena_unmap(lora->arena, lora->arena_bytes);
-    atomic_fetch_add(&lora->memory->left, (long long)lora->arena_bytes);
+    atomic_fetch_add(&lora->memory->left, lora->charged);
     free(lora->pairs);
+    free(lora->panels);
     free(lora);
 }

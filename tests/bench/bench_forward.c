@@ -5,11 +5,12 @@
  *
  *   bench_forward [-m 135m|360m|1.7b|llama1b] [-f exact|bf16|int8|int4|...] [-t threads]
  *                 [-p prompt,...] [-c chunk] [-b batch,...] [-x context] [-g generated] [-r reps]
- *                 [-k kernels] [-a ahead] [-P] [-B]
+ *                 [-k kernels] [-a ahead] [-l rank] [-P] [-B]
  *
  * -p measures prefill, -b decode of that many sequences from context x on, or from one of its own:
  * 8x4096. -a: bytes that weights are prefetched ahead of one row, -P: bf16 weights are not coded, -B:
- * BLAS multiplies. All cases take turns, `reps` times; medians, least and most. Right
+ * BLAS multiplies. -l: a prompt or batch may end with l, 8l: each row has an adapter of its own of that
+ * rank, over all matrices of the layers. All cases take turns, `reps` times; medians, least and most. Right
  * before a decode case the same threads read the bytes that one of its steps must read, weights
  * and keys and values, in the order of memory: "of the limit" is that time divided by a step's.
  *
@@ -26,12 +27,14 @@
 #include "engine/forward.h"
 #include "engine/gemm.h"
 #include "engine/gemm_blas.h"
+#include "engine/job_types.h"
 #include "engine/kv/kv.h"
+#include "engine/model/adapter.h"
 #include "engine/model/model.h"
 #include "engine/model/numerics.h"
 #include "engine/pool.h"
 
-enum { MAX_BATCH = 64, MAX_REPS = 64, MAX_CASES = 16, HUGE_PAGE = 2 << 20 };
+enum { MAX_BATCH = 64, MAX_REPS = 64, MAX_CASES = 16, MAX_LORAS = 8, HUGE_PAGE = 2 << 20 };
 
 static const struct eng_numerics paths[] = {
     {"exact", KERN_A_F32, true, false, KERN_W_BF16, KERN_W_BF16, KERN_W_BF16, KERN_KV_F32},
@@ -60,7 +63,7 @@ struct options {
     const struct shape *shape;
     size_t ahead;
     const char *prompts, *batches, *kernels;
-    int n_threads, chunk, ctx, n_gen, reps;
+    int n_threads, chunk, ctx, n_gen, reps, rank;
     bool blas, plain;
 };
 
@@ -185,12 +188,51 @@ static struct eng_model *make_model(const struct options *o, const struct kern *
     return m;
 }
 
+/* An adapter of random numbers, of all matrices of the layers. */
+static struct eng_lora *make_lora(const struct eng_model *m, int rank)
+{
+    struct eng_lora *lora = take(sizeof(*lora));
+    *lora = (struct eng_lora){.fmt = KERN_W_BF16, .has_down = true, .arena = arena};
+    lora->pairs = take(((size_t)m->hp.n_layers * ENG_LORA_SITES + 1) * sizeof(*lora->pairs));
+    for (int i = 0; i < m->hp.n_layers * ENG_LORA_SITES; i++) {
+        struct eng_layer *l = &m->layers[i / ENG_LORA_SITES];
+        const struct eng_mat *mats[] = {&l->qkv, &l->o, &l->gate_up, &l->down};
+        static const int targets[] = {3, 1, 2, 1};
+        const struct eng_mat *mat = mats[i % ENG_LORA_SITES];
+        int n_u =
+            (targets[i % ENG_LORA_SITES] * rank + KERN_NARROW - 1) / KERN_NARROW * KERN_NARROW;
+        int n_q = m->hp.n_heads * D_HEAD / KERN_PANEL, n_k = m->hp.n_kv_heads * D_HEAD / KERN_PANEL;
+        struct eng_lora_pair *p = &lora->pairs[i];
+        *p = (struct eng_lora_pair){mat->n_in, n_u, mat->n_panels, .panels = NULL};
+        p->panels = take((size_t)mat->n_panels * sizeof(*p->panels));
+        size_t bytes = eng_lora_bytes(lora, mat->n_in, n_u);
+        size_t b_bytes = eng_lora_bytes(lora, rank, KERN_PANEL);
+        uint16_t *a = take(bytes + (size_t)mat->n_panels * b_bytes);
+        float *factors = take((size_t)n_u * sizeof(*factors));
+        for (size_t k = 0; k < (bytes + (size_t)mat->n_panels * b_bytes) / 2; k++)
+            a[k] = (uint16_t)(0x3c00 | (k * 2654435761u >> 7 & 0x807f));
+        for (int k = 0; k < n_u; k++)
+            factors[k] = 1;
+        p->a = (size_t)((uint8_t *)a - arena);
+        p->factors = (size_t)((uint8_t *)factors - arena);
+        for (int k = 0; k < mat->n_panels; k++) {
+            int target = mat == &l->qkv       ? (k >= n_q) + (k >= n_q + n_k)
+                         : mat == &l->gate_up ? k % 2
+                                              : 0;
+            p->panels[k] =
+                (struct eng_lora_panel){p->a + bytes + (size_t)k * b_bytes, target * rank, rank};
+        }
+    }
+    return lora;
+}
+
 /* ---- cases --------------------------------------------------------------------------------- */
 
 /* A measurement and its results. */
 struct run {
     int batch; /* sequences that decode; 0: prefill */
     int ctx;   /* prompt tokens, or tokens of a sequence before the first step */
+    bool adapted;
     double speeds[MAX_REPS], bandwidths[MAX_REPS], shares[MAX_REPS];
 };
 
@@ -206,7 +248,8 @@ struct bench {
     uint8_t **pages; /* [MAX_BATCH][n_pages] */
     int32_t *tokens; /* [ctx] */
     size_t weight_bytes;
-    int n_filled; /* tokens of sequence 0 that are computed */
+    struct eng_lora_use loras[MAX_LORAS]; /* with -l */
+    int n_filled;                         /* tokens of sequence 0 that are computed */
     struct run runs[MAX_CASES];
     int n_runs;
 };
@@ -226,7 +269,7 @@ static uint8_t *const *pages_of(struct bench *b, int seq)
     return pages;
 }
 
-static void prefill(struct bench *b, int n)
+static void prefill(struct bench *b, int n, bool adapted)
 {
     for (int done = 0; done < n; done += b->o.chunk) {
         int rows = n - done < b->o.chunk ? n - done : b->o.chunk;
@@ -234,6 +277,8 @@ static void prefill(struct bench *b, int n)
                                   .n_tokens = rows,
                                   .pos0 = done,
                                   .pages = pages_of(b, 0),
+                                  .loras = b->loras,
+                                  .n_loras = adapted,
                                   .want = done + rows == n ? FWD_WANT_LAST : FWD_WANT_NONE};
         struct fwd_step step = {&seg, 1, NULL};
         fwd_run(b->fwd, &step);
@@ -250,13 +295,13 @@ static void fill(struct bench *b)
         if (r->batch > batch) batch = r->batch;
         if (r->batch > 0 && r->ctx > ctx) ctx = r->ctx;
     }
-    if (b->n_filled < ctx) prefill(b, ctx);
+    if (b->n_filled < ctx) prefill(b, ctx, false);
     for (int i = 1; i < batch; i++)
         for (int page = 0; page < kv_pages_of(ctx); page++)
             memcpy(pages_of(b, i)[page], pages_of(b, 0)[page], b->layout.page_bytes);
 }
 
-static void decode(struct bench *b, int batch, int ctx, int n_gen)
+static void decode(struct bench *b, int batch, int ctx, int n_gen, bool adapted)
 {
     struct fwd_segment segs[MAX_BATCH];
     int32_t token[MAX_BATCH];
@@ -268,6 +313,8 @@ static void decode(struct bench *b, int batch, int ctx, int n_gen)
                                            .n_tokens = 1,
                                            .pos0 = ctx + t,
                                            .pages = pages_of(b, i),
+                                           .loras = &b->loras[i % MAX_LORAS],
+                                           .n_loras = adapted,
                                            .want = FWD_WANT_LAST};
         struct fwd_step step = {segs, batch, NULL};
         fwd_run(b->fwd, &step);
@@ -347,13 +394,13 @@ static void measure(struct bench *b, struct run *run, int rep)
 {
     double start = now();
     if (run->batch == 0) {
-        prefill(b, run->ctx);
+        prefill(b, run->ctx, run->adapted);
         run->speeds[rep] = run->ctx / (now() - start);
         return;
     }
     double before = read_bandwidth(b, run);
     start = now();
-    decode(b, run->batch, run->ctx, b->o.n_gen);
+    decode(b, run->batch, run->ctx, b->o.n_gen, run->adapted);
     double seconds = (now() - start) / b->o.n_gen;
     double bandwidth = 0.5 * (before + read_bandwidth(b, run));
     run->speeds[rep] = run->batch / seconds;
@@ -378,14 +425,16 @@ static void print_run(const struct bench *b, struct run *run)
     int reps = b->o.reps;
     double speed = median(run->speeds, reps), least = run->speeds[0], most = run->speeds[reps - 1];
     if (run->batch == 0) {
-        printf("  pp%d: %.1f tok/s (min %.1f max %.1f)\n", run->ctx, speed, least, most);
+        printf("  pp%d%s: %.1f tok/s (min %.1f max %.1f)\n", run->ctx, run->adapted ? "l" : "",
+               speed, least, most);
         return;
     }
     double bandwidth = median(run->bandwidths, reps), share = median(run->shares, reps);
-    printf("  tg%d: %.1f tok/s (min %.1f max %.1f) from context %d; %.0f MB per step, read at %.1f "
-           "GB/s: %.0f %% of the limit (%.0f-%.0f)\n",
-           run->batch, speed, least, most, run->ctx, step_bytes(b, run) * 1e-6, bandwidth, share,
-           run->shares[0], run->shares[reps - 1]);
+    printf(
+        "  tg%d%s: %.1f tok/s (min %.1f max %.1f) from context %d; %.0f MB per step, read at %.1f "
+        "GB/s: %.0f %% of the limit (%.0f-%.0f)\n",
+        run->batch, run->adapted ? "l" : "", speed, least, most, run->ctx,
+        step_bytes(b, run) * 1e-6, bandwidth, share, run->shares[0], run->shares[reps - 1]);
 }
 
 /* The speeds of prefills beside that of the first, round by round. */
@@ -405,12 +454,20 @@ static void print_ratios(struct bench *b)
 static void run_all(struct bench *b)
 {
     for (int i = 0; i < b->n_runs; i++)
-        if (b->runs[i].batch == 0 && b->runs[i].ctx > b->n_filled) prefill(b, b->runs[i].ctx);
+        if (b->runs[i].batch == 0 && b->runs[i].ctx > b->n_filled)
+            prefill(b, b->runs[i].ctx, false);
     fill(b);
     for (int rep = 0; rep < b->o.reps; rep++)
         for (int i = 0; i < b->n_runs; i++)
             measure(b, &b->runs[i], rep);
     print_ratios(b);
+    for (int i = 1; i < b->n_runs; i++) {
+        double ratios[MAX_REPS];
+        for (int k = 0; k < b->o.reps; k++)
+            ratios[k] = b->runs[i].speeds[k] / b->runs[i - 1].speeds[k];
+        if (b->runs[i].adapted)
+            printf("  with adapters: %.3f of the case before it\n", median(ratios, b->o.reps));
+    }
     for (int i = 0; i < b->n_runs; i++)
         print_run(b, &b->runs[i]);
 }
@@ -450,6 +507,8 @@ static void add_runs(struct bench *b, const char *list, bool decodes)
         } else {
             run->ctx = n;
         }
+        run->adapted = *p == 'l' && b->o.rank > 0;
+        p += run->adapted;
         if (run->ctx < 1 || run->batch > MAX_BATCH || (decodes && run->batch < 1))
             fail("a case is out of range");
         int ctx = run->ctx + (decodes ? b->o.n_gen + 1 : 0);
@@ -484,9 +543,10 @@ static struct options parse(int argc, char **argv)
                         .ctx = 128,
                         .n_gen = 64,
                         .reps = 5};
-    for (int c; (c = getopt(argc, argv, "m:f:t:p:c:b:x:g:r:k:a:PB")) != -1;) {
+    for (int c; (c = getopt(argc, argv, "m:f:t:p:c:b:x:g:r:k:a:l:PB")) != -1;) {
         if (c == 'm') o.shape = find_shape(optarg);
         if (c == 'a') o.ahead = (size_t)number(optarg);
+        if (c == 'l') o.rank = number(optarg);
         if (c == 'P') o.plain = true;
         if (c == 'f') o.path = find_path(optarg);
         if (c == 't') o.n_threads = number(optarg);
@@ -538,7 +598,10 @@ static void open_bench(struct bench *b, const struct kern *kern)
                            .max_rows = rows,
                            .max_segs = MAX_BATCH,
                            .max_logit_rows = MAX_BATCH,
-                           .ctx = b->ctx};
+                           .ctx = b->ctx,
+                           .lora_rank = b->o.rank};
+    for (int i = 0; i < MAX_LORAS && b->o.rank > 0; i++)
+        b->loras[i] = (struct eng_lora_use){make_lora(m, b->o.rank), 1};
     if (pool_create(&b->pool, b->o.n_threads, err, sizeof(err))) fail(err);
     p.pool = b->pool;
     for (int i = 0; i < b->n_runs; i++)
