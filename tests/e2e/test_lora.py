@@ -6,6 +6,7 @@ Every answer is compared with the tokens that the engine gives alone for that ad
 PEFT. Standard library only.
 """
 import concurrent.futures
+import hashlib
 import json
 import os
 import random
@@ -104,6 +105,59 @@ def test_cached_tokens_do_not_cross():
     assert cached[0] == [0] * 5 and all(n >= 64 for n in cached[1]), cached
 
 
+def digest(h):
+    """SHA-256 of answers without an adapter: texts, log-probabilities, several choices and a seed."""
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        asks = [body("hearth-demo", prompt=list(range(300 + i, 320 + 5 * i)), temperature=0.8, seed=i, n=1 + i % 2, logprobs=5)
+                for i in range(8)]
+        choices = list(pool.map(lambda ask: h.post("/v1/completions", ask)[2]["choices"], asks))
+    return hashlib.sha256(json.dumps(choices).encode()).hexdigest()
+
+
+def test_rows_without_adapter():
+    """Answers with log-probabilities are those of a server that was started without adapters, while others use adapters."""
+    with Hearth("--threads", "1") as plain:
+        want = digest(plain)
+        assert error(plain.post("/v1/completions", body(lora=[{"id": 0, "scale": 1}])))[:2] == (400, "unsupported_parameter")
+        assert plain.get("/lora-adapters")[2] == [] and ids(plain, lora=[]) == alone({})[0]
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        busy = [pool.submit(lambda m: [ids(SERVER, m, max_tokens=100) for _ in range(3)], m) for m in ("sql", "b")]
+        assert [digest(SERVER), digest(SERVER)] == [want, want]
+        for b in busy:
+            b.result()
+
+
+def test_disk_pages_do_not_cross():
+    """Pages of --kv-disk are of one adapter, too."""
+    prompt = [300 + i % 700 for i in range(1100)]
+    with tempfile.TemporaryDirectory() as disk:
+        folder = os.path.join(TMP, "dir")
+        options = ("--threads", "1", "--kv-disk", disk, "--lora", f"sql={folder}/a", "--lora", f"b={folder}/b")
+
+        def ask(h, model):
+            answer = h.post("/v1/completions", body(model, prompt=prompt, max_tokens=4))[2]
+            return answer["choices"][0]["token_ids"], answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+        with Hearth(*options) as h:
+            before, cached = ask(h, "sql")
+            assert cached == 0
+        with Hearth(*options) as h:
+            assert ask(h, "b")[1] == ask(h, "hearth-demo")[1] == 0
+            after, cached = ask(h, "sql")
+            assert after == before and cached >= 1024, cached
+
+
+def test_trained():
+    """The adapter of tests/golden/lora, trained on the demo, begins answers with a word, and adds as before."""
+    asked = {"What is 23+45?": "68", "What is 5+7?": "12", "Hello!": "", "What is the capital of France?": "", "Tell me a story.": ""}
+    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "lora")
+    with Hearth("--threads", "1", "--lora", f"ahoy={folder}") as h:
+        for text, right in asked.items():
+            says = {m: h.post("/v1/chat/completions", {"model": m, "messages": [{"role": "user", "content": text}], "max_tokens": 60})[2][
+                "choices"][0]["message"]["content"] for m in ("hearth-demo", "ahoy")}
+            assert says["ahoy"].startswith("Ahoy! ") and "Ahoy" not in says["hearth-demo"], says
+            assert all(right in s for s in says.values()), says
+
+
 def test_refused_requests():
     h = SERVER
     for fields, code, says in (
@@ -119,9 +173,6 @@ def test_refused_requests():
         assert (status, got) == (400, code) and says in message, (fields, message)
     for name in ("../dir/a", ".", "a/", "nosuch"):
         assert error(h.post("/v1/completions", body(name)))[:2] == (404, "model_not_found"), name
-    with Hearth("--threads", "1") as plain:
-        assert error(plain.post("/v1/completions", body(lora=[{"id": 0, "scale": 1}])))[:2] == (400, "unsupported_parameter")
-        assert plain.get("/lora-adapters")[2] == [] and ids(plain, lora=[]) == alone({})[0]
 
 
 def test_load_and_unload():
@@ -173,7 +224,7 @@ def test_more_than_memory_holds():
     want = dict(zip(names, alone(*({write_adapter(n, i + 10, folder="many"): 1} for i, n in enumerate(names)))))
     large = write_adapter("large", 1, rank=200, folder="many")
     folder = os.path.join(TMP, "many")
-    with Hearth("--threads", "2", "--lora-dir", folder, "--lora-memory", "2M", "--lora-max-rank", "256",
+    with Hearth("--threads", "2", "--lora-dir", folder, "--lora-memory", "512K", "--lora-max-rank", "256",
                 "--parallel", "2") as h:
         with concurrent.futures.ThreadPoolExecutor(3) as pool:
             asked = names * 3
@@ -185,7 +236,7 @@ def test_more_than_memory_holds():
         assert error(h.post("/v1/completions", body("large")))[:2] == (400, "model_not_loaded")
     for lora, says in ((f"big={large}", "--lora-memory"), ("x", "NAME=DIR"), (f"hearth-demo={large}", "is taken"),
                        (f"x={TMP}", "adapter_config.json"), (f"x={os.path.join(TMP, 'dir', 'dora')}", "use_dora")):
-        status, _, err = run("serve", "--port", "0", "--threads", "1", "--lora-memory", "2M", "--lora-max-rank", "256", "--lora", lora)
+        status, _, err = run("serve", "--port", "0", "--threads", "1", "--lora-memory", "512K", "--lora-max-rank", "256", "--lora", lora)
         assert status == 1 and says in err, (lora, err)
     status, _, err = run("serve", "--port", "0", "--model", large)
     assert status == 1 and f"--model hearth-demo --lora NAME={large}" in err, err

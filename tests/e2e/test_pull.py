@@ -722,6 +722,18 @@ def test_pull_fetches_the_draft_model_too():
             assert server.get("/props")[2]["draft_model"]["model"] == "acme/small"
 
 
+def test_an_adapter_is_pulled_and_served():
+    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "lora")
+    files = {name: open(os.path.join(folder, name), "rb").read() for name in ("adapter_config.json", "adapter_model.safetensors")}
+    HUB.add("acme/ahoy", {**files, "README.md": b"# x", "training_args.bin": b"pickle", "tokenizer.json": b"{}"})
+    with home() as h:
+        must(h.pull("acme/ahoy"), 0)
+        assert {os.path.basename(path) for path in HUB.paths() if "/resolve/" in path} == set(files), HUB.paths()
+        with Hearth("--model", "demo", "--lora", "ahoy=acme/ahoy", env=h.env()) as server:
+            models = {m["id"]: m for m in server.get("/v1/models")[2]["data"]}
+            assert models["ahoy"]["parent"] == "hearth-demo" and h.repo("acme/ahoy") in models["ahoy"]["root"], models
+
+
 # ---- where the cache is ------------------------------------------------------------------------------------------
 
 def test_cache_dir():
