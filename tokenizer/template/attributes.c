@@ -56,50 +56,35 @@ JINJA_IS(dict_values, dict_view(r, v, JINJA_VALUES))
 JINJA_IS(dict_items, dict_view(r, v, JINJA_ITEMS))
 
 /* A row without a function is a method that would change its object. */
-static const struct {
-    enum jinja_type type;
-    struct jinja_function method;
-} methods[] = {
-    {JINJA_LIST, {"append", NULL, {NULL, 0}}},
-    {JINJA_LIST, {"clear", NULL, {NULL, 0}}},
-    {JINJA_LIST, {"extend", NULL, {NULL, 0}}},
-    {JINJA_LIST, {"insert", NULL, {NULL, 0}}},
-    {JINJA_LIST, {"pop", NULL, {NULL, 0}}},
-    {JINJA_LIST, {"remove", NULL, {NULL, 0}}},
-    {JINJA_LIST, {"reverse", NULL, {NULL, 0}}},
-    {JINJA_LIST, {"sort", NULL, {NULL, 0}}},
-    {JINJA_DICT, {"get", dict_get, {"/key default", 1}}},
-    {JINJA_DICT, {"keys", dict_keys, {"/", 0}}},
-    {JINJA_DICT, {"values", dict_values, {"/", 0}}},
-    {JINJA_DICT, {"items", dict_items, {"/", 0}}},
-    {JINJA_DICT, {"clear", NULL, {NULL, 0}}},
-    {JINJA_DICT, {"pop", NULL, {NULL, 0}}},
-    {JINJA_DICT, {"popitem", NULL, {NULL, 0}}},
-    {JINJA_DICT, {"setdefault", NULL, {NULL, 0}}},
-    {JINJA_DICT, {"update", NULL, {NULL, 0}}},
+static const struct jinja_function list_methods[] = {
+    {"append", NULL, {NULL, 0}},  {"clear", NULL, {NULL, 0}}, {"extend", NULL, {NULL, 0}},
+    {"insert", NULL, {NULL, 0}},  {"pop", NULL, {NULL, 0}},   {"remove", NULL, {NULL, 0}},
+    {"reverse", NULL, {NULL, 0}}, {"sort", NULL, {NULL, 0}},  {NULL, NULL, {NULL, 0}},
 };
 
-static const struct jinja_function *named(const struct jinja_function *m,
-                                          const struct jinja_str *name)
-{
-    for (; m->name; m++)
-        if (jinja_str_is(name, m->name)) return m;
-    return NULL;
-}
+static const struct jinja_function dict_methods[] = {
+    {"get", dict_get, {"/key default", 1}},
+    {"keys", dict_keys, {"/", 0}},
+    {"values", dict_values, {"/", 0}},
+    {"items", dict_items, {"/", 0}},
+    {"clear", NULL, {NULL, 0}},
+    {"pop", NULL, {NULL, 0}},
+    {"popitem", NULL, {NULL, 0}},
+    {"setdefault", NULL, {NULL, 0}},
+    {"update", NULL, {NULL, 0}},
+    {NULL, NULL, {NULL, 0}},
+};
 
 static struct jinja_value find_method(struct jinja_run *r, struct jinja_value obj,
                                       const struct jinja_str *name)
 {
-    if (jinja_is(obj, JINJA_STR)) {
-        const struct jinja_function *m = named(jinja_str_methods, name);
-        if (m) return bind_method(r, obj, m);
-    }
-    for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {
-        const struct jinja_function *m = &methods[i].method;
-        if (methods[i].type != obj.type || !jinja_str_is(name, m->name)) continue;
-        return m->call ? bind_method(r, obj, m) : unsafe_attr(r, obj, m->name);
-    }
-    return jinja_missing();
+    const struct jinja_function *table = jinja_is(obj, JINJA_STR)    ? jinja_str_methods
+                                         : jinja_is(obj, JINJA_LIST) ? list_methods
+                                         : jinja_is(obj, JINJA_DICT) ? dict_methods
+                                                                     : NULL;
+    const struct jinja_function *m = table ? jinja_find_function(table, name) : NULL;
+    if (!m) return jinja_missing();
+    return m->call ? bind_method(r, obj, m) : unsafe_attr(r, obj, m->name);
 }
 
 /* ---- plain attributes ---------------------------------------------------------------------- */

@@ -8,13 +8,18 @@
 #include <assert.h>
 #include <string.h>
 
+const struct jinja_function *jinja_find_function(const struct jinja_function *table,
+                                                 const struct jinja_str *name)
+{
+    for (; table->name; table++)
+        if (jinja_str_is(name, table->name)) return table;
+    return NULL;
+}
+
 const struct jinja_function *jinja_find_filter(const struct jinja_str *name)
 {
-    static const struct jinja_function *const tables[] = {jinja_filters, jinja_text_filters};
-    for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++)
-        for (const struct jinja_function *f = tables[i]; f->name; f++)
-            if (jinja_str_is(name, f->name)) return f;
-    return NULL;
+    const struct jinja_function *f = jinja_find_function(jinja_filters, name);
+    return f ? f : jinja_find_function(jinja_text_filters, name);
 }
 
 const struct jinja_test *jinja_find_test(const struct jinja_str *name)

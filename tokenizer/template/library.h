@@ -85,6 +85,8 @@ extern const struct jinja_test jinja_tests[];            /* is_tests.c */
 extern const struct jinja_function jinja_str_methods[];  /* methods.c */
 
 /* By name, or NULL. */
+const struct jinja_function *jinja_find_function(const struct jinja_function *table,
+                                                 const struct jinja_str *name);
 const struct jinja_function *jinja_find_filter(const struct jinja_str *name);
 const struct jinja_test *jinja_find_test(const struct jinja_str *name);
 
