@@ -168,7 +168,7 @@ static void read_longest(struct kv_disk *d, const struct kv_restore *r, int most
     for (x->n_pages = most; x->n_pages > 0 && page + x->n_pages > r->first; x->n_pages--) {
         for (int i = 0; i < x->n_pages; i++)
             pages[i] = page + i < r->first ? NULL : d->read.pages[i];
-        enum extent_result result = extent_read(d->store, x, pages);
+        enum extent_result result = extent_read(d->store, x, 0, pages);
         if (result >= EXTENT_UNREADABLE) count_fault(d, result);
         if (result == EXTENT_READ) return;
     }
@@ -185,9 +185,9 @@ static int find_state(struct kv_disk *d, const struct kv_restore *r)
             extent_at(r->scope, parent, r->ids, page, min_int(r->n_pages - page, EXTENT_PAGES));
         int longest = 0; /* may have no state where a shorter one has */
         for (bool found = false; x.n_pages > 0 && !found; x.n_pages -= !found) {
-            if (!extent_exists(d->store, &x)) continue;
+            if (!extent_exists(d->store, &x, false)) continue;
             if (longest == 0) longest = x.n_pages;
-            found = extent_has_state(d->store, &x);
+            found = extent_exists(d->store, &x, true);
             if (found) n_usable = page + x.n_pages;
         }
         page += longest;
@@ -200,7 +200,8 @@ static int find_state(struct kv_disk *d, const struct kv_restore *r)
 
 static bool read_state(struct kv_disk *d, const struct extent *x)
 {
-    enum extent_result result = extent_read_state(d->store, x, d->read.state, d->p.state_bytes);
+    enum extent_result result =
+        extent_read(d->store, x, d->p.state_bytes, (uint8_t *const[]){d->read.state});
     if (result >= EXTENT_UNREADABLE) count_fault(d, result);
     return result == EXTENT_READ;
 }
@@ -590,16 +591,17 @@ static bool has_space(struct kv_disk *d)
 /* Writes the lacking parts of an extent and of the state after it. */
 static int write_extent(struct kv_disk *d, const struct extent *x, int from)
 {
-    bool pages = !extent_exists(d->store, x);
-    bool state = d->p.state_bytes > 0 && !extent_has_state(d->store, x);
+    bool pages = !extent_exists(d->store, x, false);
+    bool state = d->p.state_bytes > 0 && !extent_exists(d->store, x, true);
     if (is_banned(d, x->scope)) return ENG_ECLOSED;
     if (!pages && !state) return 0;
     if (!has_space(d)) return ENG_ENOMEM;
     if (!await_copies(d, from, x->n_pages, pages)) return ENG_ECLOSED;
-    int rc = pages ? extent_write(d->store, x, (const uint8_t *const *)d->copies.pages) : 0;
+    int rc = pages ? extent_write(d->store, x, 0, (const uint8_t *const *)d->copies.pages) : 0;
     if (!rc && pages) count_written(d, (size_t)x->n_pages * d->p.page_bytes, x->n_pages);
     state = state && d->has_state;
-    if (!rc && state) rc = extent_write_state(d->store, x, d->copies.state, d->p.state_bytes);
+    if (!rc && state)
+        rc = extent_write(d->store, x, d->p.state_bytes, (const uint8_t *const[]){d->copies.state});
     if (!rc && state) count_written(d, d->p.state_bytes, 0);
     if (rc) pause_writing(d);
     if (is_banned(d, x->scope))

@@ -207,7 +207,7 @@ static unsigned folder_of(const struct extent_store *s, const uint8_t *scope)
     return (unsigned)sum_of(s, scope, ENG_KV_OWNER).lane[0] % N_FOLDERS;
 }
 
-static void path_of(const struct extent_store *s, const struct extent *x, const char *suffix,
+static void path_of(const struct extent_store *s, const struct extent *x, bool state,
                     char path[PATH_BYTES])
 {
     uint8_t name[EXTENT_DIGEST];
@@ -215,33 +215,28 @@ static void path_of(const struct extent_store *s, const struct extent *x, const 
     int at = snprintf(path, PATH_BYTES, "v1/%02x/", folder_of(s, x->scope));
     for (int i = 0; i < EXTENT_DIGEST; i++)
         at += snprintf(path + at, (size_t)(PATH_BYTES - at), "%02x", name[i]);
-    snprintf(path + at, (size_t)(PATH_BYTES - at), "%s", suffix);
+    snprintf(path + at, (size_t)(PATH_BYTES - at), "%s", state ? STATE_SUFFIX : "");
 }
 
-static bool is_there(const struct extent_store *s, const struct extent *x, const char *suffix)
+bool extent_exists(const struct extent_store *s, const struct extent *x, bool state)
 {
     char path[PATH_BYTES];
-    path_of(s, x, suffix, path);
+    path_of(s, x, state, path);
     return faccessat(s->fd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 void extent_remove(const struct extent_store *s, const struct extent *x)
 {
     char path[PATH_BYTES];
-    path_of(s, x, "", path);
+    path_of(s, x, false, path);
     unlinkat(s->fd, path, 0);
-    path_of(s, x, STATE_SUFFIX, path);
+    path_of(s, x, true, path);
     unlinkat(s->fd, path, 0);
 }
 
-bool extent_exists(const struct extent_store *s, const struct extent *x)
+static struct parts parts_of(const struct extent_store *s, const struct extent *x, size_t state)
 {
-    return is_there(s, x, "");
-}
-
-bool extent_has_state(const struct extent_store *s, const struct extent *x)
-{
-    return is_there(s, x, STATE_SUFFIX);
+    return state ? (struct parts){1, state} : (struct parts){x->n_pages, s->page_bytes};
 }
 
 static void fill_header(const struct extent_store *s, const struct extent *x,
@@ -260,49 +255,36 @@ static struct eng_hash header_sum(const struct extent_store *s, const struct hea
     return sum_of(s, h, offsetof(struct header, sum));
 }
 
-static int write_parts(const struct extent_store *s, const struct extent *x, const char *suffix,
-                       const struct parts *parts, const uint8_t *const *data)
+int extent_write(const struct extent_store *s, const struct extent *x, size_t state,
+                 const uint8_t *const *data)
 {
+    const struct parts parts = parts_of(s, x, state);
     char path[PATH_BYTES], folder[] = "v1/00/", temporary[PATH_BYTES];
     union {
         struct header h;
         uint8_t bytes[HEADER_BYTES];
     } u = {.bytes = {0}};
-    if (is_there(s, x, suffix)) return 0;
-    path_of(s, x, suffix, path);
+    if (extent_exists(s, x, state)) return 0;
+    path_of(s, x, state, path);
     memcpy(folder, path, sizeof(folder) - 1);
     if ((mkdirat(s->fd, "v1", 0700) && errno != EEXIST) ||
         (mkdirat(s->fd, folder, 0700) && errno != EEXIST))
         return ENG_EIO;
-    fill_header(s, x, parts, &u.h);
-    for (int i = 0; i < parts->n; i++)
-        u.h.sums[i] = sum_of(s, data[i], parts->bytes);
+    fill_header(s, x, &parts, &u.h);
+    for (int i = 0; i < parts.n; i++)
+        u.h.sums[i] = sum_of(s, data[i], parts.bytes);
     memcpy(u.h.model, s->model, sizeof(u.h.model));
     u.h.sum = header_sum(s, &u.h);
     int fd = open_temporary(s, folder, x->for_a_day ? 0400 : 0600, temporary);
     if (fd < 0) return ENG_EIO;
     int rc = file_write_all(fd, u.bytes, sizeof(u.bytes));
-    for (int i = 0; rc == 0 && i < parts->n; i++)
-        rc = file_write_all(fd, data[i], parts->bytes);
+    for (int i = 0; rc == 0 && i < parts.n; i++)
+        rc = file_write_all(fd, data[i], parts.bytes);
     if (close(fd) || rc || renameat(s->fd, temporary, s->fd, path)) {
         unlinkat(s->fd, temporary, 0);
         return ENG_EIO;
     }
     return 0;
-}
-
-int extent_write(const struct extent_store *s, const struct extent *x, const uint8_t *const *pages)
-{
-    const struct parts parts = {x->n_pages, s->page_bytes};
-    return write_parts(s, x, "", &parts, pages);
-}
-
-int extent_write_state(const struct extent_store *s, const struct extent *x, const void *state,
-                       size_t bytes)
-{
-    const struct parts parts = {1, bytes};
-    const uint8_t *data = state;
-    return write_parts(s, x, STATE_SUFFIX, &parts, &data);
 }
 
 static bool is_sound(const struct extent_store *s, const struct header *h)
@@ -340,32 +322,17 @@ static enum extent_result read_file(const struct extent_store *s, const struct e
     return r;
 }
 
-static enum extent_result read_parts(const struct extent_store *s, const struct extent *x,
-                                     const char *suffix, const struct parts *parts,
-                                     uint8_t *const *data)
+enum extent_result extent_read(const struct extent_store *s, const struct extent *x, size_t state,
+                               uint8_t *const *data)
 {
+    const struct parts parts = parts_of(s, x, state);
     char path[PATH_BYTES];
-    path_of(s, x, suffix, path);
+    path_of(s, x, state, path);
     AUTO(file_close) int fd = openat(s->fd, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) return errno == ENOENT ? EXTENT_ABSENT : EXTENT_UNREADABLE;
-    enum extent_result r = read_file(s, x, fd, parts, data);
+    enum extent_result r = read_file(s, x, fd, &parts, data);
     if (r > EXTENT_UNREADABLE) unlinkat(s->fd, path, 0);
     return r;
-}
-
-enum extent_result extent_read(const struct extent_store *s, const struct extent *x,
-                               uint8_t *const *pages)
-{
-    const struct parts parts = {x->n_pages, s->page_bytes};
-    return read_parts(s, x, "", &parts, pages);
-}
-
-enum extent_result extent_read_state(const struct extent_store *s, const struct extent *x,
-                                     void *state, size_t bytes)
-{
-    const struct parts parts = {1, bytes};
-    uint8_t *data = state;
-    return read_parts(s, x, STATE_SUFFIX, &parts, &data);
 }
 
 /* ---- use ----------------------------------------------------------------------------------- */
@@ -396,7 +363,7 @@ void extent_touch(const struct extent_store *s, const struct extent *x, int64_t 
         {.tv_sec = before / second_us, .tv_nsec = before % second_us * 1000}};
     char path[PATH_BYTES];
     struct stat st;
-    path_of(s, x, STATE_SUFFIX, path);
+    path_of(s, x, true, path);
     for (int i = 0; i < 2; i++) {
         if (i == 1) path[strlen(path) - strlen(STATE_SUFFIX)] = '\0';
         if (fstatat(s->fd, path, &st, AT_SYMLINK_NOFOLLOW)) continue;

@@ -74,28 +74,25 @@ void extent_store_close(struct extent_store *s);
 /* ret may be the memory of x->parent. */
 void extent_name(const struct extent_store *s, const struct extent *x, uint8_t ret[EXTENT_DIGEST]);
 
-/* Writes pages [n_pages] under the name of x. 0, also if the file is there already, or ENG_EIO. */
-int extent_write(const struct extent_store *s, const struct extent *x, const uint8_t *const *pages);
+/*
+ * Writes data under the name of x: pages [n_pages], or with state > 0 the states after it, one part
+ * of so many bytes. 0, also if the file is there already, or ENG_EIO.
+ */
+int extent_write(const struct extent_store *s, const struct extent *x, size_t state,
+                 const uint8_t *const *data);
 
 /* Removes what there is of that name. */
 void extent_remove(const struct extent_store *s, const struct extent *x);
 
-/* Whether a file of that name is there, and one of the states after it. */
-bool extent_exists(const struct extent_store *s, const struct extent *x);
-bool extent_has_state(const struct extent_store *s, const struct extent *x);
+/* Whether a file of that name is there, or one of the states after it. */
+bool extent_exists(const struct extent_store *s, const struct extent *x, bool state);
 
 /*
- * Reads the extent of x into pages [n_pages], but for those that are NULL; unless EXTENT_READ is
- * returned, their contents are arbitrary.
+ * Reads the extent of x into data, as it was written, but for pages that are NULL; unless
+ * EXTENT_READ is returned, the contents are arbitrary.
  */
-enum extent_result extent_read(const struct extent_store *s, const struct extent *x,
-                               uint8_t *const *pages);
-
-/* The same of the states after an extent, so many bytes. */
-int extent_write_state(const struct extent_store *s, const struct extent *x, const void *state,
-                       size_t bytes);
-enum extent_result extent_read_state(const struct extent_store *s, const struct extent *x,
-                                     void *state, size_t bytes);
+enum extent_result extent_read(const struct extent_store *s, const struct extent *x, size_t state,
+                               uint8_t *const *data);
 
 /*
  * Notes that an extent is used, in its mtime: that gets at most an hour old, and stays before

@@ -55,7 +55,7 @@ static void set_up(void)
         from[i] = f.pages[i];
     }
     f.x = (struct extent){f.scope, f.parent, f.ids, N_PAGES, false};
-    require(extent_write(f.store, &f.x, from) == 0);
+    require(extent_write(f.store, &f.x, 0, from) == 0);
     extent_name(f.store, &f.x, name);
     glob_t found;
     int at = snprintf(f.path, sizeof(f.path), "%s/v1/*/", f.dir);
@@ -100,7 +100,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (int i = 0; i < N_PAGES; i++)
         to[i] = out[i];
     spoil(data, size);
-    enum extent_result r = extent_read(f.store, &f.x, to);
+    enum extent_result r = extent_read(f.store, &f.x, 0, to);
     require(r < EXTENT_N_RESULTS && r != EXTENT_ABSENT && r != EXTENT_UNREADABLE);
     if (r == EXTENT_READ) require(memcmp(out, f.pages, sizeof(out)) == 0);
     require((access(f.path, F_OK) == 0) == (r == EXTENT_READ)); /* what is bad is removed */

@@ -85,14 +85,14 @@ static void find_path(struct fixture *f, const struct extent *x)
 
 static void write_extent(struct fixture *f, const struct extent *x)
 {
-    REQUIRE_EQ_INT(extent_write(f->store, x, f->from), 0);
+    REQUIRE_EQ_INT(extent_write(f->store, x, 0, f->from), 0);
     find_path(f, x);
 }
 
 static enum extent_result read_extent(struct fixture *f, const struct extent *x)
 {
     memset(f->out, 0xee, sizeof(f->out));
-    return extent_read(f->store, x, f->to);
+    return extent_read(f->store, x, 0, f->to);
 }
 
 /* Every length comes back as it was, in another process too; longer and shorter ones are absent. */
@@ -122,7 +122,7 @@ static void test_names(void **state)
     struct extent x = extent_of(f, 2), y = x;
     struct extent_store *s = open_store(f->dir, other_prints);
     write_extent(f, &x);
-    REQUIRE_EQ_INT(extent_read(s, &x, f->to), EXTENT_ABSENT);
+    REQUIRE_EQ_INT(extent_read(s, &x, 0, f->to), EXTENT_ABSENT);
     extent_store_close(s);
     y.scope = other;
     REQUIRE_EQ_INT(read_extent(f, &y), EXTENT_ABSENT);
@@ -378,10 +378,10 @@ static void test_for_a_day(void **state)
     set_mtime(f->path, 100000 - 24 * 3600);
     extent_touch(f->store, &x, &at);
     prune(f, INT64_MAX, 0, 1000000);
-    REQUIRE(extent_exists(f->store, &x));
+    REQUIRE(extent_exists(f->store, &x, false));
     set_mtime(f->path, 100000 - 24 * 3600 - 1);
     prune(f, INT64_MAX, 0, 1000000);
-    REQUIRE(!extent_exists(f->store, &x));
+    REQUIRE(!extent_exists(f->store, &x, false));
 }
 
 /* The owner that takes most loses its oldest, not the one with the oldest files. */
@@ -444,16 +444,16 @@ static void test_visit(void **state)
     y.scope = salted;
     write_extent(f, &y);
     REQUIRE_EQ_INT(extent_visit(f->store, other, take_owners, &bytes), 0);
-    REQUIRE(!extent_exists(f->store, &y) && extent_exists(f->store, &x));
+    REQUIRE(!extent_exists(f->store, &y, false) && extent_exists(f->store, &x, false));
     write_extent(f, &y);
     is_stuck = true;
     REQUIRE_EQ_INT(extent_visit(f->store, other, take_owners, &bytes), ENG_EIO);
     is_stuck = false;
-    REQUIRE(extent_exists(f->store, &y));
+    REQUIRE(extent_exists(f->store, &y, false));
     bytes = 0;
     REQUIRE_EQ_INT(extent_visit(f->store, NULL, take_owners, &bytes), 0);
     REQUIRE_EQ_INT(bytes, 2 * (HEADER + PAGE));
-    REQUIRE(!extent_exists(f->store, &y) && extent_exists(f->store, &x));
+    REQUIRE(!extent_exists(f->store, &y, false) && extent_exists(f->store, &x, false));
 }
 
 /* States are a file beside, with sums of its own, which leaves with the others. */
@@ -463,20 +463,20 @@ static void test_states(void **state)
     struct extent x = extent_of(f, 3);
     uint8_t in[777], out[777] = {0};
     memset(in, 5, sizeof(in));
-    REQUIRE(!extent_has_state(f->store, &x));
-    REQUIRE_EQ_INT(extent_read_state(f->store, &x, out, sizeof(out)), EXTENT_ABSENT);
-    REQUIRE_EQ_INT(extent_write_state(f->store, &x, in, sizeof(in)), 0);
-    REQUIRE(extent_has_state(f->store, &x) && !extent_exists(f->store, &x));
-    REQUIRE_EQ_INT(extent_read_state(f->store, &x, out, sizeof(out)), EXTENT_READ);
+    REQUIRE(!extent_exists(f->store, &x, true));
+    REQUIRE_EQ_INT(extent_read(f->store, &x, sizeof(out), (uint8_t *const[]){out}), EXTENT_ABSENT);
+    REQUIRE_EQ_INT(extent_write(f->store, &x, sizeof(in), (const uint8_t *const[]){in}), 0);
+    REQUIRE(extent_exists(f->store, &x, true) && !extent_exists(f->store, &x, false));
+    REQUIRE_EQ_INT(extent_read(f->store, &x, sizeof(out), (uint8_t *const[]){out}), EXTENT_READ);
     REQUIRE(memcmp(in, out, sizeof(in)) == 0);
     REQUIRE_EQ_INT(read_extent(f, &x), EXTENT_ABSENT);
     write_extent(f, &x);
     REQUIRE_EQ_INT(read_extent(f, &x), EXTENT_READ);
-    REQUIRE_EQ_INT(extent_read_state(f->store, &x, out, 776), EXTENT_LENGTH);
-    REQUIRE(!extent_has_state(f->store, &x) && extent_exists(f->store, &x));
-    REQUIRE_EQ_INT(extent_write_state(f->store, &x, in, sizeof(in)), 0);
+    REQUIRE_EQ_INT(extent_read(f->store, &x, 776, (uint8_t *const[]){out}), EXTENT_LENGTH);
+    REQUIRE(!extent_exists(f->store, &x, true) && extent_exists(f->store, &x, false));
+    REQUIRE_EQ_INT(extent_write(f->store, &x, sizeof(in), (const uint8_t *const[]){in}), 0);
     prune(f, 0, 0, INT64_MAX);
-    REQUIRE(!extent_has_state(f->store, &x) && !extent_exists(f->store, &x));
+    REQUIRE(!extent_exists(f->store, &x, true) && !extent_exists(f->store, &x, false));
 }
 
 int main(void)

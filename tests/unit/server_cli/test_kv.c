@@ -38,7 +38,7 @@ static void add(const char *model, const char *key, int n_pages, int hours)
         pages[i] = page;
     struct extent x = {scope, parent, ids, n_pages, false};
     REQUIRE(!extent_store_open(&s, dir, fingerprint, PAGE, model, err, sizeof(err)));
-    REQUIRE_EQ_INT(extent_write(s, &x, pages), 0);
+    REQUIRE_EQ_INT(extent_write(s, &x, 0, pages), 0);
     int64_t at = extent_now() - (int64_t)hours * HOUR * 1000000;
     extent_touch(s, &x, &at);
     extent_store_close(s);
