@@ -245,18 +245,7 @@ static bool read_braces(struct parser *p, uint32_t *min, uint32_t *max)
 
 static bool read_quantifier(struct parser *p, uint32_t *min, uint32_t *max)
 {
-    *min = 0;
-    *max = GRAM_INFINITE;
-    if (gram_source_accept(&p->in, "*")) return true;
-    if (gram_source_accept(&p->in, "+")) {
-        *min = 1;
-        return true;
-    }
-    if (gram_source_accept(&p->in, "?")) {
-        *max = 1;
-        return true;
-    }
-    return read_braces(p, min, max);
+    return gram_source_times(&p->in, min, max) || read_braces(p, min, max);
 }
 
 static struct gram_ex *read_quantified(struct parser *p, struct gram_ex *x)

@@ -217,17 +217,7 @@ static void read_braces(struct parser *p, uint32_t *min, uint32_t *max, bool nes
 
 static bool read_quantifier(struct parser *p, uint32_t *min, uint32_t *max, bool nested)
 {
-    *min = 0;
-    *max = GRAM_INFINITE;
-    if (gram_source_accept(&p->in, "*")) return true;
-    if (gram_source_accept(&p->in, "+")) {
-        *min = 1;
-        return true;
-    }
-    if (gram_source_accept(&p->in, "?")) {
-        *max = 1;
-        return true;
-    }
+    if (gram_source_times(&p->in, min, max)) return true;
     if (!gram_source_accept(&p->in, "{")) return false;
     read_braces(p, min, max, nested);
     return true;

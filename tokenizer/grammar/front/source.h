@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
+#include "tokenizer/grammar/gram_types.h"
 
 struct gram_source {
     const char *text;
@@ -32,6 +33,14 @@ static inline bool gram_source_accept(struct gram_source *s, const char *word)
     if (!gram_source_at(s, word)) return false;
     s->pos += strlen(word);
     return true;
+}
+
+/* Reads *, + or ? as a number of times; false if none is next. */
+static inline bool gram_source_times(struct gram_source *s, uint32_t *min, uint32_t *max)
+{
+    *min = gram_source_at(s, "+");
+    *max = gram_source_at(s, "?") ? 1 : GRAM_INFINITE;
+    return gram_source_accept(s, "*") || gram_source_accept(s, "+") || gram_source_accept(s, "?");
 }
 
 /* Reads the next character; the text is not at its end. */
