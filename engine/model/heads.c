@@ -25,11 +25,6 @@ static const char *const pooling_names[ENG_N_POOLINGS] = {
     [ENG_POOL_SQRT_LEN] = "mean_sqrt_len",
 };
 
-const char *eng_pooling_name(enum eng_pooling pooling)
-{
-    return pooling_names[pooling];
-}
-
 /* The reading of one directory. */
 struct reading {
     const char *dir;

@@ -27,6 +27,3 @@ struct eng_dense {
  */
 int eng_heads_read(struct eng_heads *ret, struct eng_dense dense[ENG_MAX_HEAD_OPS], int d_model,
                    const char *dir, uint64_t hash[2], struct eng_report *r);
-
-/* "mean", "cls", "lasttoken", "max", "weightedmean", "mean_sqrt_len": the names of the files. */
-const char *eng_pooling_name(enum eng_pooling pooling);

@@ -25,6 +25,7 @@
 #include "tests/filters/filter.h"
 #include "server/config/config.h"
 #include "tests/filters/filters.h"
+#include "tests/filters/markers_by_text.h"
 #include "tests/filters/parse_template.h"
 #include "tokenizer/tools/tools.h"
 
@@ -237,7 +238,7 @@ static int read_job(struct parser *p, const json_t *request, struct job *j, stru
         return -1;
     j->request.one_call = !parallel;
     j->request.once |= !parallel;
-    tools_markers_by_text(&j->style, &j->markers);
+    markers_by_text(&j->style, &j->markers);
     int rc = tools_set_create(&j->set, &j->request);
     return rc ? filter_fail(e, rc == TOK_ENOMEM ? "no memory"
                                                 : "a tool's name is not valid or used twice")

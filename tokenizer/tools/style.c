@@ -153,14 +153,3 @@ const char *tools_marker_text(const struct tools_style *style, enum tools_marker
     }
     return "";
 }
-
-void tools_markers_by_text(const struct tools_style *style, struct tools_markers *ret)
-{
-    ret->n_think_close_ids = 0;
-    for (int i = 0; i < TOOLS_N_MARKERS; i++) {
-        const char *text = tools_marker_text(style, (enum tools_marker)i);
-        ret->id[i] = -1;
-        ret->control[i] = strcmp(text, "[TOOL_CALLS]") == 0 || strcmp(text, "[ARGS]") == 0 ||
-                          strcmp(text, "[CALL_ID]") == 0 || strncmp(text, "<|", 2) == 0;
-    }
-}

@@ -141,9 +141,6 @@ struct tools_markers {
     int n_think_close_ids;                     /* 0: not known */
 };
 
-/* All by their bytes; control where the families' vocabularies have control tokens. */
-void tools_markers_by_text(const struct tools_style *style, struct tools_markers *ret);
-
 /* ---- requests ------------------------------------------------------------------------------ */
 
 enum { TOOLS_MAX_TOOLS = 128, TOOLS_MAX_NAME = 64, TOOLS_MAX_CALLS = 64 };

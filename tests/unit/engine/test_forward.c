@@ -648,8 +648,8 @@ static void test_pooling(void **state)
             want[i] = reference_pool(m->heads.pooling, hidden, N, SKIP, d, i);
         if (k > 0) reference_heads(m, want, want);
         for (size_t i = 0; i < width; i++)
-            REQUIRE_MSG(fabs(want[i] - (double)whole[i]) < 3e-5, "%s: %zu: %g, not %g",
-                        eng_pooling_name(m->heads.pooling), i, (double)whole[i], want[i]);
+            REQUIRE_MSG(fabs(want[i] - (double)whole[i]) < 3e-5, "%d: %zu: %g, not %g",
+                        (int)m->heads.pooling, i, (double)whole[i], want[i]);
         for (int i = 0; i < m->heads.n_ops; i++)
             synth_mat_destroy(&m->heads.ops[i].mat);
         free(hidden);

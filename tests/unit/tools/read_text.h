@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "tests/filters/markers_by_text.h"
 #include "tokenizer/tools/tools.h"
 
 #define READ_TOOL(name_, schema_)                                                                  \
@@ -48,7 +49,7 @@ static inline void reading_init(struct reading *r, enum tools_format format, boo
                                         .tools = read_tools,
                                         .n_tools = N_READ_TOOLS,
                                         .choice = TOOLS_CHOICE_AUTO};
-    tools_markers_by_text(&r->style, &r->markers);
+    markers_by_text(&r->style, &r->markers);
 }
 
 static inline void reading_prepare(struct reading *r)

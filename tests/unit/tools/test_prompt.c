@@ -10,6 +10,7 @@
 
 #include "base/buf.h"
 #include "base/json_writer.h"
+#include "tests/filters/markers_by_text.h"
 
 #define ASK "{\"role\":\"user\",\"content\":\"U\"}"
 #define SYSTEM "{\"role\":\"system\",\"content\":\"S\"}"
@@ -332,7 +333,7 @@ static void read_message(struct message *m, const struct tools_style *style, boo
     struct tools_set *set = NULL;
     struct tools_markers markers;
     REQUIRE_EQ_INT(tools_set_create(&set, &request), 0);
-    tools_markers_by_text(style, &markers);
+    markers_by_text(style, &markers);
     void *memory = aligned_alloc(16, (tools_reader_bytes(TOOLS_MAX_HELD) + 15) / 16 * 16);
     const struct tools_reader_params params = {.set = set,
                                                .markers = &markers,
