@@ -11,6 +11,7 @@
 #include "base/fail.h"
 #include "base/shown.h"
 #include "base/utf8.h"
+#include "tokenizer/grammar/json_doc.h"
 
 /* A chunk is about a third of the memory there already, so that little stays unused. */
 enum { CHUNK_BYTES = 4096, MAX_CHUNK_BYTES = 1 << 18, STEP_BYTES = 64 };
@@ -174,34 +175,29 @@ static void write_prefix(char out[PREFIX_BYTES], const char *pointer)
     }
     snprintf(out + n, PREFIX_BYTES - n, "%s: ", at < len ? "..." : len ? "" : "/");
 }
-
-void gram_fail_pointer(struct gram_build *b, const char *pointer, const char *keyword,
-                       const char *format, va_list ap)
+void gram_fail_at(struct gram_build *b, const struct gram_js *at, const char *keyword,
+                  const char *format, ...)
 {
-    char prefix[PREFIX_BYTES];
+    char pointer[GRAM_POINTER_BYTES], prefix[PREFIX_BYTES];
     struct gram_error *err = b->err;
+    va_list ap;
+    gram_js_pointer(at, pointer, sizeof(pointer));
     *err = (struct gram_error){.code = GRAM_EINVAL, .has_pointer = true};
     snprintf(err->pointer, sizeof(err->pointer), "%s%s", b->pointer, pointer);
     cut_to_characters(err->pointer);
     if (keyword) snprintf(err->keyword, sizeof(err->keyword), "%s", keyword);
     cut_to_characters(err->keyword);
     write_prefix(prefix, err->pointer);
-    write_message(err, prefix, format, ap);
-    longjmp(b->out, 1);
-}
-
-__attribute__((format(printf, 2, 3))) _Noreturn static void fail_schema(struct gram_build *b,
-                                                                        const char *format, ...)
-{
-    va_list ap;
     va_start(ap, format);
-    gram_fail_pointer(b, "", NULL, format, ap);
+    write_message(err, prefix, format, ap);
+    va_end(ap);
+    longjmp(b->out, 1);
 }
 
 void gram_fail_limit(struct gram_build *b, uint64_t limit, const char *what)
 {
     unsigned long long n = limit;
-    if (b->schema) fail_schema(b, "the schema needs more than %llu %s.", n, what);
+    if (b->schema) gram_fail_at(b, NULL, NULL, "the schema needs more than %llu %s.", n, what);
     gram_fail(b, GRAM_EGRAMMAR, "The grammar needs more than %llu %s.", n, what);
 }
 

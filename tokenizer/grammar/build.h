@@ -87,11 +87,6 @@ uint32_t gram_find(struct gram_build *b, const uint64_t *list, uint32_t from, ui
 _Noreturn void gram_fail(struct gram_build *b, enum gram_error_code code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Leaves with an error at a pointer into the schema in hand; keyword may be NULL. */
-_Noreturn void gram_fail_pointer(struct gram_build *b, const char *pointer, const char *keyword,
-                                 const char *format, va_list ap)
-    __attribute__((format(printf, 4, 0)));
-
 /* Leaves since more than `limit` of something are needed. */
 _Noreturn void gram_fail_limit(struct gram_build *b, uint64_t limit, const char *what);
 

@@ -269,56 +269,22 @@ const char *gram_js_type_name(const struct gram_js *v)
     };
     return names[v->type];
 }
-
-/* ---- pointers ------------------------------------------------------------------------------ */
-
-struct sink {
-    char *buf;
-    size_t size, n;
-};
-
-static void put(struct sink *s, char c)
-{
-    if (s->n + 1 < s->size) s->buf[s->n] = c;
-    s->n++;
-}
-
-static void put_token(struct sink *s, const struct gram_js *v)
-{
-    char number[16];
-    const char *text = v->key;
-    size_t len = v->key_len;
-    if (!text) {
-        len = (size_t)snprintf(number, sizeof(number), "%u", v->index);
-        text = number;
-    }
-    put(s, '/');
-    for (size_t i = 0; i < len; i++) {
-        bool special = text[i] == '~' || text[i] == '/';
-        put(s, special ? '~' : text[i]);
-        if (special) put(s, text[i] == '~' ? '0' : '1');
-    }
-}
-
 size_t gram_js_pointer(const struct gram_js *v, char *buf, size_t size)
 {
-    const struct gram_js *path[JR_MAX_DEPTH + 8];
-    size_t n = 0;
-    struct sink s = {.buf = buf, .size = size};
-    for (; v && v->parent && n < sizeof(path) / sizeof(path[0]); v = v->parent)
-        path[n++] = v;
-    while (n > 0)
-        put_token(&s, path[--n]);
-    if (size) buf[s.n < size ? s.n : size - 1] = '\0';
-    return s.n;
-}
-
-void gram_fail_at(struct gram_build *b, const struct gram_js *at, const char *keyword,
-                  const char *format, ...)
-{
-    char pointer[GRAM_POINTER_BYTES];
-    va_list ap;
-    gram_js_pointer(at, pointer, sizeof(pointer));
-    va_start(ap, format);
-    gram_fail_pointer(b, pointer, keyword, format, ap);
+    char number[16];
+    size_t n = 0, len;
+    buf[0] = '\0';
+    if (!v || !v->parent) return 0;
+    n = gram_js_pointer(v->parent, buf, size);
+    len = (size_t)snprintf(number, sizeof(number), "%u", v->index);
+    const char *text = v->key ? v->key : number;
+    if (v->key) len = v->key_len;
+    if (n + 1 < size) buf[n++] = '/';
+    for (size_t i = 0; i < len; i++) {
+        bool special = text[i] == '~' || text[i] == '/';
+        if (n + 1 < size) buf[n++] = special ? '~' : text[i];
+        if (special && n + 1 < size) buf[n++] = text[i] == '~' ? '0' : '1';
+    }
+    buf[n] = '\0';
+    return n;
 }

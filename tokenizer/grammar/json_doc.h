@@ -57,7 +57,7 @@ bool gram_js_text_is(const struct gram_js *v, const char *text);
 /* "a string", "an object", ... */
 const char *gram_js_type_name(const struct gram_js *v);
 
-/* Writes the RFC 6901 pointer of v (NULL: the root), cut at size - 1; returns its full length. */
+/* Writes the RFC 6901 pointer of v (NULL: the root), cut at size - 1; returns its length. */
 size_t gram_js_pointer(const struct gram_js *v, char *buf, size_t size);
 
 /* Leaves with an error at a value of the schema; see gram_error. keyword may be NULL. */

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/fail.h"
 #include "tokenizer/grammar/build.h"
 #include "tokenizer/grammar/vocab.h"
 
@@ -27,18 +28,13 @@ static void begin_again(struct gram_build *b)
     s->checked = NULL;
     b->keep_nothing = false;
 }
-
 void gram_leave_out(struct gram_build *b, struct gram_js *at, const char *keyword,
                     const char *format, ...)
 {
     struct gram_schema *s = b->schema;
-    if (s->strict || !b->may_begin) {
-        va_list ap;
-        char pointer[GRAM_POINTER_BYTES];
-        gram_js_pointer(at, pointer, sizeof(pointer));
-        va_start(ap, format);
-        gram_fail_pointer(b, pointer, keyword, format, ap);
-    }
+    char problem[400];
+    FORMAT_REST(problem, sizeof(problem), format);
+    if (s->strict || !b->may_begin) gram_fail_at(b, at, keyword, "%s", problem);
     s->level = 1;
     gram_relax(b, at, "");
     at->keyword = GRAM_KW_LEFT_OUT;
