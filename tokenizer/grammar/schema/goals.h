@@ -91,6 +91,9 @@ enum gram_kw {
 /* The keyword that the name of a member is in the document's draft. */
 enum gram_kw gram_kw_of(const struct gram_build *b, struct gram_js *member);
 
+/* 1: the value of the keyword is a schema; 2: its members or items are; 0: neither. */
+int gram_kw_schemas(const struct gram_build *b, struct gram_js *member);
+
 /* Bits of gram_js.marks. */
 enum {
     GRAM_MARK_RESOURCE = 1, /* a schema with an identifier of its own */

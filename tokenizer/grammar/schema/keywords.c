@@ -30,7 +30,6 @@ static const struct {
     uint16_t shape;
     uint16_t since; /* the draft that brought it; 0: older than those we know */
 } keywords[] = {
-    /* sorted by name */
     {"$dynamicRef", GRAM_KW_DYNAMIC_REF, IS_STRING, 2020},
     {"$recursiveRef", GRAM_KW_DYNAMIC_REF, IS_STRING, 2019},
     {"$ref", GRAM_KW_REF, IS_STRING, 0},
@@ -77,23 +76,10 @@ static const struct {
     {"uniqueItems", GRAM_KW_UNIQUE_ITEMS, IS_BOOLEAN, 0},
 };
 
-#define N_KEYWORDS (sizeof(keywords) / sizeof(keywords[0]))
-
 static int find_keyword(const struct gram_js *member)
 {
-    int lo = 0, hi = (int)N_KEYWORDS;
-    while (lo < hi) {
-        int mid = (lo + hi) / 2;
-        size_t n = strlen(keywords[mid].name);
-        int order =
-            memcmp(keywords[mid].name, member->key, n < member->key_len ? n : member->key_len);
-        if (!order) order = (n > member->key_len) - (n < member->key_len);
-        if (!order) return mid;
-        if (order < 0)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
+    for (size_t i = 0; i < sizeof(keywords) / sizeof(keywords[0]); i++)
+        if (gram_js_key_is(member, keywords[i].name)) return (int)i;
     return -1;
 }
 
@@ -106,6 +92,14 @@ enum gram_kw gram_kw_of(const struct gram_build *b, struct gram_js *member)
         member->keyword = (uint8_t)(LOOKED_UP | (known ? keywords[i].kw : GRAM_KW_NONE));
     }
     return member->keyword & ~LOOKED_UP;
+}
+
+int gram_kw_schemas(const struct gram_build *b, struct gram_js *member)
+{
+    if (gram_kw_of(b, member) == GRAM_KW_NONE) return 0;
+    unsigned shape = keywords[find_keyword(member)].shape;
+    if ((shape & IS_MAP) || ((shape & IS_SCHEMAS) && member->type == GRAM_JS_ARRAY)) return 2;
+    return (shape & IS_SCHEMA) != 0;
 }
 
 bool gram_js_is_schema(const struct gram_js *v)

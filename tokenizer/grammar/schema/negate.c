@@ -82,31 +82,11 @@ bool gram_can_negate(struct gram_build *b, struct gram_js *schema)
     return can;
 }
 
-/* ---- exactness ----------------------------------------------------------------------------- */
-
-static bool all_exact(struct gram_build *b, const struct gram_js *list)
-{
-    for (struct gram_js *s = list->child; s; s = s->next)
-        if (s->type != GRAM_JS_ARRAY && !gram_is_exact(b, s)) return false;
-    return true;
-}
-
 static bool is_exact_keyword(struct gram_build *b, struct gram_js *v)
 {
+    int schemas = gram_kw_schemas(b, v);
     switch (gram_kw_of(b, v)) {
     case GRAM_KW_REF: return gram_is_exact(b, gram_resolve(b, v));
-    case GRAM_KW_ALL_OF:
-    case GRAM_KW_ANY_OF:
-    case GRAM_KW_PROPERTIES:
-    case GRAM_KW_PATTERN_PROPERTIES:
-    case GRAM_KW_PREFIX_ITEMS:
-    case GRAM_KW_DEPENDENT_SCHEMAS:
-    case GRAM_KW_DEPENDENCIES: return all_exact(b, v);
-    case GRAM_KW_ADDITIONAL_PROPERTIES:
-    case GRAM_KW_ADDITIONAL_ITEMS:
-    case GRAM_KW_PROPERTY_NAMES:
-    case GRAM_KW_THEN_ELSE: return gram_is_exact(b, v);
-    case GRAM_KW_ITEMS: return v->type == GRAM_JS_ARRAY ? all_exact(b, v) : gram_is_exact(b, v);
     case GRAM_KW_NOT:
     case GRAM_KW_IF: return gram_can_negate(b, v) && gram_is_exact(b, v);
     case GRAM_KW_LEFT_OUT:
@@ -115,8 +95,11 @@ static bool is_exact_keyword(struct gram_build *b, struct gram_js *v)
     case GRAM_KW_UNEVALUATED_ITEMS:
     case GRAM_KW_UNEVALUATED_PROPERTIES: return false;
     case GRAM_KW_UNIQUE_ITEMS: return v->type == GRAM_JS_FALSE;
-    default: return true;
+    default: break;
     }
+    for (struct gram_js *s = schemas == 2 ? v->child : NULL; s; s = s->next)
+        if (s->type != GRAM_JS_ARRAY && !gram_is_exact(b, s)) return false;
+    return schemas != 1 || gram_is_exact(b, v);
 }
 
 bool gram_is_exact(struct gram_build *b, struct gram_js *schema)

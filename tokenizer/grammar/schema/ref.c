@@ -126,48 +126,6 @@ static struct gram_js *identifier_of(const struct gram_build *b, const struct gr
     return id && id->type == GRAM_JS_STRING ? id : NULL;
 }
 
-static void walk_schema(struct gram_build *b, struct gram_js *s, struct span base);
-
-static void walk_children(struct gram_build *b, struct gram_js *container, struct span base)
-{
-    for (struct gram_js *v = container->child; v; v = v->next)
-        walk_schema(b, v, base);
-}
-
-/* The schemas inside a keyword's value. */
-static void walk_keyword(struct gram_build *b, struct gram_js *v, struct span base)
-{
-    switch (gram_kw_of(b, v)) {
-    case GRAM_KW_PROPERTIES:
-    case GRAM_KW_PATTERN_PROPERTIES:
-    case GRAM_KW_DEPENDENT_SCHEMAS:
-    case GRAM_KW_DEPENDENCIES:
-    case GRAM_KW_ALL_OF:
-    case GRAM_KW_ANY_OF:
-    case GRAM_KW_ONE_OF:
-    case GRAM_KW_PREFIX_ITEMS: walk_children(b, v, base); break;
-    case GRAM_KW_ITEMS:
-        if (v->type == GRAM_JS_ARRAY)
-            walk_children(b, v, base);
-        else
-            walk_schema(b, v, base);
-        break;
-    case GRAM_KW_ADDITIONAL_ITEMS:
-    case GRAM_KW_ADDITIONAL_PROPERTIES:
-    case GRAM_KW_UNEVALUATED_ITEMS:
-    case GRAM_KW_UNEVALUATED_PROPERTIES:
-    case GRAM_KW_CONTAINS:
-    case GRAM_KW_PROPERTY_NAMES:
-    case GRAM_KW_NOT:
-    case GRAM_KW_IF:
-    case GRAM_KW_THEN_ELSE: walk_schema(b, v, base); break;
-    default:
-        if (gram_js_key_is(v, "$defs") || gram_js_key_is(v, "definitions"))
-            walk_children(b, v, base);
-        break;
-    }
-}
-
 static void walk_schema(struct gram_build *b, struct gram_js *s, struct span base)
 {
     struct span fragment, none = {NULL, 0};
@@ -189,8 +147,13 @@ static void walk_schema(struct gram_build *b, struct gram_js *s, struct span bas
         if (a && a->type == GRAM_JS_STRING)
             add_resource(b, base, (struct span){a->text, a->len}, s);
     }
-    for (struct gram_js *v = s->child; v; v = v->next)
-        walk_keyword(b, v, base);
+    for (struct gram_js *v = s->child; v; v = v->next) {
+        int schemas = gram_kw_schemas(b, v);
+        if (gram_js_key_is(v, "$defs") || gram_js_key_is(v, "definitions")) schemas = 2;
+        if (schemas == 1) walk_schema(b, v, base);
+        for (struct gram_js *inner = schemas == 2 ? v->child : NULL; inner; inner = inner->next)
+            walk_schema(b, inner, base);
+    }
 }
 
 void gram_find_resources(struct gram_build *b)
