@@ -232,14 +232,14 @@ struct gram_ex *gram_ex_rep(struct gram_build *b, struct gram_ex *x, uint32_t mi
 
 /* ---- look-aheads --------------------------------------------------------------------------- */
 
-/* The empty text is one of x, whatever is around it. */
-static bool is_optional(struct gram_build *b, const struct gram_ex *x)
+bool gram_ex_is_optional(struct gram_build *b, const struct gram_ex *x, const bool *rules)
 {
     bool one = x->kind == GRAM_EX_ALT;
     uint32_t i = 0;
     if (x->kind == GRAM_EX_EMPTY || (x->kind == GRAM_EX_REP && x->min == 0)) return true;
+    if (x->kind == GRAM_EX_RULE) return rules && rules[x->ref];
     if (x->kind != GRAM_EX_SEQ && x->kind != GRAM_EX_REP && !one) return false;
-    while (i < x->n && is_optional(b, x->kids[i]) != one)
+    while (i < x->n && gram_ex_is_optional(b, x->kids[i], rules) != one)
         i++;
     gram_steps(b, i / 16);
     return one == (i < x->n);
@@ -248,9 +248,9 @@ static bool is_optional(struct gram_build *b, const struct gram_ex *x)
 struct gram_ex *gram_ex_without_tail(struct gram_build *b, struct gram_ex *x)
 {
     uint32_t n = x->n;
-    if (is_optional(b, x)) return gram_ex_new(b, GRAM_EX_EMPTY);
+    if (gram_ex_is_optional(b, x, NULL)) return gram_ex_new(b, GRAM_EX_EMPTY);
     if (x->kind != GRAM_EX_SEQ) return x;
-    while (is_optional(b, x->kids[n - 1]))
+    while (gram_ex_is_optional(b, x->kids[n - 1], NULL))
         n--;
     return n < x->n ? gram_ex_slice(b, x, 0, n) : x;
 }

@@ -70,6 +70,9 @@ struct gram_ex *gram_ex_alt(struct gram_build *b, const struct gram_ex_list *lis
 struct gram_ex *gram_ex_slice(struct gram_build *b, const struct gram_ex *x, uint32_t from,
                               uint32_t to);
 struct gram_ex *gram_ex_rule(struct gram_build *b, uint32_t rule);
+/* The empty text is one of x, whatever is around it; rules: those of the grammar that have it. */
+bool gram_ex_is_optional(struct gram_build *b, const struct gram_ex *x, const bool *rules);
+
 /*
  * The look-ahead at a byte of a pattern: x begins here, or it does not. What x may end in and leave
  * out is left out.

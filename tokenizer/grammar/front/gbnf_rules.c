@@ -53,34 +53,15 @@ void gram_gbnf_define(struct gram_build *b, struct gram_gbnf *g, const char *nam
     r->x = x;
 }
 
-/* ---- checks -------------------------------------------------------------------------------- */
-
-static bool is_nullable(const struct gram_gbnf *g, const struct gram_ex *x)
-{
-    switch (x->kind) {
-    case GRAM_EX_EMPTY: return true;
-    case GRAM_EX_RULE: return g->rules[x->ref].nullable;
-    case GRAM_EX_REP: return x->min == 0 || is_nullable(g, x->kids[0]);
-    case GRAM_EX_SEQ:
-        for (uint32_t i = 0; i < x->n; i++)
-            if (!is_nullable(g, x->kids[i])) return false;
-        return true;
-    case GRAM_EX_ALT:
-        for (uint32_t i = 0; i < x->n; i++)
-            if (is_nullable(g, x->kids[i])) return true;
-        return false;
-    default: return false;
-    }
-}
-
 static void find_nullable(struct gram_build *b, struct gram_gbnf *g)
 {
     bool changed = true;
+    g->nullable = gram_temp_array(b, g->n, sizeof(*g->nullable));
     while (changed) {
         changed = false;
         for (uint32_t i = 0; i < g->n; i++) {
-            if (g->rules[i].nullable || !is_nullable(g, g->rules[i].x)) continue;
-            g->rules[i].nullable = changed = true;
+            if (g->nullable[i] || !gram_ex_is_optional(b, g->rules[i].x, g->nullable)) continue;
+            g->nullable[i] = changed = true;
         }
         gram_steps(b, g->n);
     }
@@ -102,7 +83,7 @@ static void visit_left(struct gram_build *b, struct gram_gbnf *g, const struct g
     case GRAM_EX_SEQ:
         for (uint32_t i = 0; i < x->n; i++) {
             visit_left(b, g, x->kids[i], depth);
-            if (!is_nullable(g, x->kids[i])) break;
+            if (!gram_ex_is_optional(b, x->kids[i], g->nullable)) break;
         }
         break;
     default: break;

@@ -14,8 +14,7 @@ struct gram_gbnf_rule {
     uint32_t name_len;
     uint32_t line; /* where it was first named */
     uint32_t hash_next;
-    struct gram_ex *x; /* NULL: not defined */
-    bool nullable;
+    struct gram_ex *x;         /* NULL: not defined */
     uint8_t visit, left_visit; /* marks of walks */
     bool recursive;            /* it refers to itself, or to a rule that does */
     uint32_t node;             /* GRAM_NONE: none yet */
@@ -25,6 +24,7 @@ enum { GRAM_GBNF_BUCKETS = 1024 };
 
 struct gram_gbnf {
     struct gram_gbnf_rule *rules;
+    bool *nullable; /* [n], once all rules are defined */
     uint32_t n, cap;
     uint32_t buckets[GRAM_GBNF_BUCKETS];
 };
