@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -20,7 +21,7 @@
 #include "server/hub/settings.h"
 
 enum {
-    COPY_BYTES = 256 << 10,
+    COPY_BYTES = 1 << 30,
     TEMPORARY_SIZE = 16,
     FOLDER_FLAGS = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
 };
@@ -299,25 +300,29 @@ int hub_cache_write_ref(const struct hub_cache *c, const char *revision, const c
     return hub_cache_cannot(c, "write a reference in", err);
 }
 
-/* Paths of files below a folder, links to them included, with their sizes. */
-static void list_folder(int dir_fd, const char *name, const char *prefix, struct hub_listing *l)
+void hub_folder_walk(int dir_fd, const char *name, const char *prefix, int depth,
+                     void (*fn)(void *ctx, const char *path, int64_t n_bytes), void *ctx)
 {
     DIR *dir = hub_folder_read(dir_fd, name);
-    int fd = dir ? dirfd(dir) : -1;
     for (struct dirent *entry; dir && (entry = readdir(dir));) {
-        char path[HUB_PATH_MAX], below[HUB_PATH_MAX];
+        char path[HUB_PATH_MAX];
         struct stat st;
         int len = snprintf(path, sizeof(path), "%s%s", prefix, entry->d_name);
         if (entry->d_name[0] == '.' || len >= (int)sizeof(path) - 1 ||
-            fstatat(fd, entry->d_name, &st, 0) || !hub_path_is_safe(path, (size_t)len))
+            fstatat(dirfd(dir), entry->d_name, &st, 0))
             continue;
-        snprintf(below, sizeof(below), "%.*s/", (int)sizeof(below) - 2, path);
-        if (S_ISREG(st.st_mode) && st.st_size < HUB_SIZE_MAX)
-            hub_listing_add(l, path, st.st_size);
-        else if (S_ISDIR(st.st_mode) && !*prefix)
-            list_folder(fd, entry->d_name, below, l);
+        if (S_ISREG(st.st_mode)) fn(ctx, path, st.st_size);
+        stpcpy(path + len, "/");
+        if (S_ISDIR(st.st_mode) && depth > 1)
+            hub_folder_walk(dirfd(dir), entry->d_name, path, depth - 1, fn, ctx);
     }
     if (dir) closedir(dir);
+}
+
+static void list_file(void *listing, const char *path, int64_t n_bytes)
+{
+    if (n_bytes < HUB_SIZE_MAX && hub_path_is_safe(path, strlen(path)))
+        hub_listing_add(listing, path, n_bytes);
 }
 
 int hub_cache_read_tree(const struct hub_cache *c, const char *commit, bool walk,
@@ -332,7 +337,7 @@ int hub_cache_read_tree(const struct hub_cache *c, const char *commit, bool walk
     if (rc) {
         hub_listing_finish(ret);
         snprintf(path, sizeof(path), "snapshots/%s", commit);
-        if (walk) list_folder(c->repo_fd, path, "", ret);
+        if (walk) hub_folder_walk(c->repo_fd, path, "", 2, list_file, ret);
     }
     if (hub_listing_sort(ret, err)) hub_listing_finish(ret);
     return ret->n ? 0 : -1;
@@ -448,28 +453,10 @@ static int copy_blob(const struct hub_cache *c, const struct hub_file *f, const 
     AUTO(file_close) int from = openat(c->blobs_fd, f->etag, O_RDONLY | O_CLOEXEC);
     AUTO(file_close)
     int to = openat(c->repo_fd, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    AUTO_FREE char *piece = malloc(COPY_BYTES);
-    ssize_t n = from < 0 || to < 0 || !piece ? -1 : 1;
-    while (n > 0) {
-        n = read(from, piece, COPY_BYTES);
-        if (n > 0 && file_write_all(to, piece, (size_t)n)) n = -1;
-    }
-    return n < 0 ? -1 : 0;
-}
-
-static bool has_no_links(int error)
-{
-    return error == EPERM || error == ENOTSUP || error == EOPNOTSUPP || error == ENOSYS;
-}
-
-/* Writes the file itself instead of a link. */
-static int place_without_link(const struct hub_cache *c, const struct hub_file *f, int folder,
-                              const char *name, bool keep_blob)
-{
-    char temporary[TEMPORARY_SIZE];
-    if (!keep_blob) return renameat(c->blobs_fd, f->etag, folder, name);
-    temporary_name(temporary);
-    return end_temporary(c, temporary, copy_blob(c, f, temporary), folder, name);
+    ssize_t n = from < 0 || to < 0 ? -1 : 1;
+    while (n > 0)
+        n = sendfile(to, from, NULL, COPY_BYTES);
+    return (int)n;
 }
 
 static int place(const struct hub_cache *c, const struct hub_file *f, int folder, const char *name,
@@ -479,9 +466,11 @@ static int place(const struct hub_cache *c, const struct hub_file *f, int folder
     link_target(f, target, sizeof(target));
     if (is_link_to(folder, name, target)) return 0;
     temporary_name(temporary);
-    if (symlinkat(target, c->repo_fd, temporary))
-        return has_no_links(errno) ? place_without_link(c, f, folder, name, keep_blob) : -1;
-    return end_temporary(c, temporary, 0, folder, name);
+    int rc = symlinkat(target, c->repo_fd, temporary);
+    bool no_links = rc && (errno == EPERM || errno == ENOTSUP || errno == ENOSYS);
+    if (no_links && !keep_blob) return renameat(c->blobs_fd, f->etag, folder, name);
+    if (no_links) rc = copy_blob(c, f, temporary);
+    return end_temporary(c, temporary, rc, folder, name);
 }
 
 int hub_cache_link(const struct hub_cache *c, const char *commit, const struct hub_file *f,

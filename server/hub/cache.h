@@ -124,5 +124,12 @@ int hub_folder_open(int dir_fd, const char *name, bool make);
 /* The entries of a folder below dir_fd; NULL if it cannot be opened, or is a link. For closedir. */
 DIR *hub_folder_read(int dir_fd, const char *name);
 
+/*
+ * Calls fn for each file below a folder of dir_fd, links to files included: its path from there,
+ * after prefix, and its size. depth: of folders, 1: the folder alone.
+ */
+void hub_folder_walk(int dir_fd, const char *name, const char *prefix, int depth,
+                     void (*fn)(void *ctx, const char *path, int64_t n_bytes), void *ctx);
+
 /* Eight random hexadecimal digits and a NUL. */
 void hub_random_digits(char buf[9]);

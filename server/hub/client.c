@@ -24,18 +24,6 @@ enum {
     AUTHORIZATION_SIZE = HUB_TOKEN_SIZE + 32,
 };
 
-int hub_client_init(struct hub_client *c)
-{
-    c->transfer = transfer_create(&c->settings->transfer);
-    return c->transfer ? 0 : HUB_EINTERNAL;
-}
-
-void hub_client_finish(struct hub_client *c)
-{
-    transfer_destroy(c->transfer);
-    c->transfer = NULL;
-}
-
 /* ---- header fields -------------------------------------------------------------------------- */
 
 bool hub_range_is(const char *text, int64_t from, int64_t size)

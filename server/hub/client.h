@@ -33,12 +33,8 @@ struct hub_client {
     void (*on_retry)(void *ctx, const char *reason, int n_try, int wait_ms);
     void *ctx;
     bool brief;                /* one try of some seconds: there is something to go on with */
-    struct transfer *transfer; /* owned */
+    struct transfer *transfer; /* the caller's */
 };
-
-/* Fills *ret, whose borrowed fields are set. 0 or HUB_EINTERNAL. */
-int hub_client_init(struct hub_client *ret);
-void hub_client_finish(struct hub_client *c);
 
 struct hub_request {
     const char *url;

@@ -15,6 +15,7 @@
 #include "base/auto.h"
 #include "base/file.h"
 #include "base/gguf_names.h"
+#include "base/hex.h"
 #include "base/sha1.h"
 #include "base/sha256.h"
 
@@ -137,8 +138,7 @@ static void hash_end(struct hash *h, char ret[HUB_ETAG_SIZE])
 {
     uint8_t digest[SHA256_BYTES];
     sha256_final(&h->sha, digest);
-    for (int i = 0; i < (h->is_lfs ? SHA256_BYTES : SHA1_BYTES); i++)
-        snprintf(ret + 2 * i, 3, "%02x", digest[i]);
+    hex_write(ret, digest, h->is_lfs ? SHA256_BYTES : SHA1_BYTES);
 }
 
 /* ---- the lock ------------------------------------------------------------------------------- */
@@ -156,21 +156,16 @@ static int open_lock(const struct job *j)
     return openat(folder, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0664);
 }
 
-/* Returns true if the previous owner of the lock has removed the file. */
-static bool is_gone(int fd)
-{
-    struct stat st;
-    return fstat(fd, &st) == 0 && st.st_nlink == 0;
-}
-
 /* Returns 0 if locked, or if locking does not work here; 1 if another process holds the lock. */
 static int try_lock(struct job *j)
 {
+    struct stat st;
     for (int i = 0; i < 100; i++) {
         j->lock_fd = open_lock(j);
         if (j->lock_fd < 0) return 0;
         bool busy = flock(j->lock_fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK;
-        if (!busy && !is_gone(j->lock_fd)) return 0;
+        bool removed = !busy && fstat(j->lock_fd, &st) == 0 && st.st_nlink == 0;
+        if (!busy && !removed) return 0;
         file_close(&j->lock_fd);
         if (busy) return 1;
     }

@@ -53,22 +53,9 @@ static void judge(struct hub_model *m)
 
 /* ---- how much is there ---------------------------------------------------------------------- */
 
-/* Sizes of the files below a folder, links followed. */
-static int64_t bytes_below(int dir_fd, const char *name, int depth)
+static void add_bytes(void *sum, const char *path, int64_t n_bytes)
 {
-    int64_t n = 0;
-    DIR *dir = hub_folder_read(dir_fd, name);
-    int fd = dir ? dirfd(dir) : -1;
-    for (struct dirent *entry; dir && (entry = readdir(dir));) {
-        struct stat st;
-        if (entry->d_name[0] == '.' || fstatat(fd, entry->d_name, &st, 0)) continue;
-        if (S_ISREG(st.st_mode))
-            n += st.st_size;
-        else if (S_ISDIR(st.st_mode) && depth > 1)
-            n += bytes_below(fd, entry->d_name, depth - 1);
-    }
-    if (dir) closedir(dir);
-    return n;
+    *(int64_t *)sum += n_bytes;
 }
 
 /* By the listing: bytes of the files that belong to the model, parts included. */
@@ -113,7 +100,7 @@ static void look_at(struct visit *v, struct hub_listing *l, bool known, const ch
         measure(v, l);
     } else {
         snprintf(folder, sizeof(folder), "snapshots/%s", m->commit);
-        m->n_bytes = bytes_below(v->cache.repo_fd, folder, TREE_DEPTH);
+        hub_folder_walk(v->cache.repo_fd, folder, "", TREE_DEPTH, add_bytes, &m->n_bytes);
         m->complete = known || hub_snapshot_is_whole(AT_FDCWD, m->path);
         if (known) snprintf(m->reason, sizeof(m->reason), "%.290s", err);
     }
@@ -153,27 +140,11 @@ static void look(struct visit *v)
 
 /* ---- revisions ------------------------------------------------------------------------------ */
 
-/* All references below refs/PREFIX, those of folders too. */
-static void add_references(struct visit *v, int dir_fd, const char *name, const char *prefix,
-                           int depth)
+static void add_reference(void *ctx, const char *path, int64_t n_bytes)
 {
-    DIR *dir = hub_folder_read(dir_fd, name);
-    int fd = dir ? dirfd(dir) : -1;
-    for (struct dirent *entry; dir && (entry = readdir(dir));) {
-        char revision[2 * HUB_REVISION_SIZE + 16];
-        struct stat st;
-        if (entry->d_name[0] == '.') continue;
-        int len = snprintf(revision, sizeof(revision), "%s%s", prefix, entry->d_name);
-        if (len < 0 || len >= HUB_REVISION_SIZE - 1 ||
-            fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW))
-            continue;
-        if (S_ISREG(st.st_mode) && v->n_revisions < REVISIONS_MAX)
-            snprintf(v->revisions[v->n_revisions++], HUB_REVISION_SIZE, "%.255s", revision);
-        snprintf(revision + len, sizeof(revision) - (size_t)len, "/");
-        if (S_ISDIR(st.st_mode) && depth > 1)
-            add_references(v, fd, entry->d_name, revision, depth - 1);
-    }
-    if (dir) closedir(dir);
+    struct visit *v = ctx;
+    if (v->n_revisions < REVISIONS_MAX && strlen(path) < HUB_REVISION_SIZE)
+        stpcpy(v->revisions[v->n_revisions++], path);
 }
 
 /* Snapshots that no reference names, under their commit. */
@@ -203,7 +174,7 @@ static int visit_repository(struct visit *v, const char *root, char *err)
     struct hub_model *m = &v->model;
     v->n_revisions = 0;
     if (hub_cache_open(&v->cache, root, v->name.repo, err)) return -1;
-    add_references(v, v->cache.repo_fd, "refs", "", FOLDERS_MAX);
+    hub_folder_walk(v->cache.repo_fd, "refs", "", FOLDERS_MAX, add_reference, v);
     add_commits(v);
     qsort(v->revisions, (size_t)v->n_revisions, sizeof(v->revisions[0]), compare_revisions);
     for (int i = 0; i < v->n_revisions; i++) {

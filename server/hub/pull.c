@@ -483,9 +483,10 @@ static int run(struct hub_pull *p, char *err)
     if (rc) return rc;
     if (p->how.settings->offline) return run_offline(p, err);
     warn_of_plain_http(p);
-    if (hub_client_init(&c)) return hub_fail(err, HUB_EINTERNAL, "out of memory");
+    c.transfer = transfer_create(&c.settings->transfer);
+    if (!c.transfer) return hub_fail(err, HUB_EINTERNAL, "out of memory");
     rc = run_online(p, &c, err);
-    hub_client_finish(&c);
+    transfer_destroy(c.transfer);
     return rc;
 }
 

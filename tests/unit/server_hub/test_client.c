@@ -107,7 +107,8 @@ static struct hub_client make_client(void)
     transfer_url_origin(settings.endpoint, &settings.origin);
     struct hub_client c = {
         .settings = &settings, .name = &name, .stop = &stop, .on_retry = note_retry};
-    REQUIRE_EQ_INT(hub_client_init(&c), 0);
+    c.transfer = transfer_create(&c.settings->transfer);
+    REQUIRE(c.transfer);
     return c;
 }
 
@@ -146,7 +147,7 @@ static void api_answers(void **state)
             .len = 101});
     REQUIRE_EQ_INT(get(&c), HUB_EWRONG);
     REQUIRE_EQ_STR(err, "an answer of the hub has more than 100 bytes");
-    hub_client_finish(&c);
+    transfer_destroy(c.transfer);
     buf_finish(&body);
 }
 
@@ -176,7 +177,7 @@ static void redirects(void **state)
     SCRIPT(hop, hop, hop, hop, hop, hop);
     REQUIRE_EQ_INT(get(&c), HUB_ENETWORK);
     REQUIRE_EQ_STR(err, "more than 5 redirects");
-    hub_client_finish(&c);
+    transfer_destroy(c.transfer);
     buf_finish(&body);
 }
 
@@ -224,7 +225,7 @@ static void file_stores(void **state)
     SCRIPT({.status = 404});
     hub_client_try(&c, &r, &f);
     REQUIRE_EQ_STR(f.err, "the hub lists f, but does not have it");
-    hub_client_finish(&c);
+    transfer_destroy(c.transfer);
 }
 
 static void statuses(void **state)
@@ -260,7 +261,7 @@ static void statuses(void **state)
         REQUIRE_MSG(strstr(err, cases[i].sentence) && !strchr(err, '\x1b'), "%d: %s",
                     cases[i].status, err);
         REQUIRE_EQ_INT(n_fake_log, 1);
-        hub_client_finish(&c);
+        transfer_destroy(c.transfer);
     }
     buf_finish(&body);
 }
@@ -296,7 +297,7 @@ static void tries(void **state)
     SCRIPT({.end = TRANSFER_UNREACHED});
     REQUIRE_EQ_INT(get(&c), HUB_ENETWORK);
     REQUIRE_EQ_STR(err, "the hub cannot be reached: as scripted");
-    hub_client_finish(&c);
+    transfer_destroy(c.transfer);
     buf_finish(&body);
 }
 
@@ -317,7 +318,7 @@ static void progress_counts(void **state)
     atomic_store(&stop, true);
     REQUIRE_EQ_INT(hub_client_wait(&c, &t, 100, &f), HUB_ESTOPPED);
     atomic_store(&stop, false);
-    hub_client_finish(&c);
+    transfer_destroy(c.transfer);
 }
 
 static void urls(void **state)
@@ -330,7 +331,7 @@ static void urls(void **state)
     REQUIRE_EQ_INT(hub_client_url(&c, url, sizeof(url), "/", "/f/", "a/\xc3\xa4?", false), 0);
     REQUIRE_EQ_STR(url, "https://hub.test/org/x/f/a/%C3%A4%3F");
     REQUIRE_EQ_INT(hub_client_url(&c, url, 30, "/", "/f/", "abcdefghijk", false), -1);
-    hub_client_finish(&c);
+    transfer_destroy(c.transfer);
 }
 
 int main(void)

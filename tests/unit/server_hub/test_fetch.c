@@ -87,13 +87,14 @@ static int setup(void **state)
                                .commit = COMMIT,
                                .on_wait = note_wait,
                                .on_bytes = note_bytes};
-    return hub_client_init(&client) || hub_cache_open(&cache, root, "org/x", err) ||
+    client.transfer = transfer_create(&client.settings->transfer);
+    return !client.transfer || hub_cache_open(&cache, root, "org/x", err) ||
            hub_cache_make(&cache, err);
 }
 
 static int teardown(void **state)
 {
-    hub_client_finish(&client);
+    transfer_destroy(client.transfer);
     hub_cache_close(&cache);
     return fake_root_remove(state);
 }
