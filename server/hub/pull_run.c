@@ -31,28 +31,13 @@ const char *pull_format_bytes(int64_t n, char *buf, size_t size)
     return buf;
 }
 
-static void format_time(double seconds, char *buf, size_t size)
+const char *pull_format_progress(const struct hub_progress *p, char *buf, size_t size)
 {
-    long s = seconds < 0 ? 0 : seconds > 360000 ? 360000 : (long)(seconds + 0.5);
-    if (s >= 3600)
-        snprintf(buf, size, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
-    else
-        snprintf(buf, size, "%ld:%02ld", s / 60, s % 60);
-}
-
-/* " 41%  111 MB of 269 MB  54 MB/s  0:03": the speed is the mean of the pull. */
-static void format_figures(const struct pull_view *v, uint64_t now_us, char *buf, size_t size)
-{
-    char there[32], all[32], per_s[32], left[32] = "-:--";
-    double seconds = (double)(now_us - v->begin_us) * 1e-6;
-    double speed = seconds > 0 ? (double)v->last.n_fetched / seconds : 0;
-    pull_format_bytes(v->last.n_bytes, there, sizeof(there));
-    pull_format_bytes(v->last.n_total, all, sizeof(all));
-    pull_format_bytes((int64_t)speed, per_s, sizeof(per_s));
-    if (speed > 0)
-        format_time((double)(v->last.n_total - v->last.n_bytes) / speed, left, sizeof(left));
-    snprintf(buf, size, "%3d%%  %s of %s  %s/s  %s", hub_progress_percent(&v->last), there, all,
-             per_s, left);
+    char there[32], all[32];
+    snprintf(buf, size, "%d %%, %s of %s", hub_progress_percent(p),
+             pull_format_bytes(p->n_bytes, there, sizeof(there)),
+             pull_format_bytes(p->n_total, all, sizeof(all)));
+    return buf;
 }
 
 /* ---- events --------------------------------------------------------------------------------- */
@@ -75,8 +60,8 @@ void pull_view_show(struct pull_view *v, const struct hub_progress *now, uint64_
     v->last = *now;
     if (v->planned && now->path && !v->quiet && !v->terminal && now_us - v->shown_us >= LINE_US) {
         v->shown_us = now_us;
-        format_figures(v, now_us, figures, sizeof(figures));
-        shown_line(stderr, "hearth: %s  %s", now->path, figures);
+        shown_line(stderr, "hearth: %s: %s", now->path,
+                   pull_format_progress(now, figures, sizeof(figures)));
     }
 }
 

@@ -22,6 +22,9 @@ int pull_run(const struct srv_config *config, bool to_serve, char *ret_path, siz
 /* "269 MB": three digits or so, of powers of 1000. Returns buf. */
 const char *pull_format_bytes(int64_t n, char *buf, size_t size);
 
+/* "41 %, 111 MB of 269 MB". Returns buf. */
+const char *pull_format_progress(const struct hub_progress *p, char *buf, size_t size);
+
 /* The progress of a pull as it is shown. */
 struct pull_view {
     const struct hub_name *name;

@@ -114,15 +114,14 @@ int srv_pull_left_ms(struct srv_pull *p)
 bool srv_pull_note(struct srv_pull *p)
 {
     struct hub_progress progress;
-    char there[32], total[32];
+    char text[100];
     int percent = srv_pull_percent(p);
     if (percent < 0) return false;
     hub_pull_progress(p->pull, &progress);
     srv_notify("EXTEND_TIMEOUT_USEC=%d\nSTATUS=Pulling %s, %d %%", NOTICE_US, p->name.repo,
                percent);
     if (progress.n_total > 0)
-        srv_log(SRV_LOG_INFO, "pulling %s: %d %%, %s of %s", p->name.repo, percent,
-                pull_format_bytes(progress.n_bytes, there, sizeof(there)),
-                pull_format_bytes(progress.n_total, total, sizeof(total)));
+        srv_log(SRV_LOG_INFO, "pulling %s: %s", p->name.repo,
+                pull_format_progress(&progress, text, sizeof(text)));
     return true;
 }

@@ -87,19 +87,16 @@ static void lines(void **state)
         int64_t per_s, n_bytes, n_total;
         const char *figures;
     } cases[] = {
-        {10000000, 111000000, 269000000, " 41%  111 MB of 269 MB  10 MB/s  0:16"},
-        {0, 0, 999, "  0%  0 B of 999 B  0 B/s  -:--"},
-        {1, 999, 999, "100%  999 B of 999 B  1 B/s  0:00"},
-        {1000, 1000, 9999, " 10%  1.0 kB of 10 kB  1.0 kB/s  0:09"},
-        {99, 999999, 1000000, " 99%  1.0 MB of 1.0 MB  99 B/s  0:00"},
-        {25000000, 10000000000, 123000000000, "  8%  10 GB of 123 GB  25 MB/s  1:15:20"},
-        {1, 0, 90000000000, "  0%  0 B of 90 GB  1 B/s  100:00:00"},
+        {10000000, 111000000, 269000000, "41 %, 111 MB of 269 MB"},
+        {0, 0, 999, "0 %, 0 B of 999 B"},
+        {1, 999, 999, "100 %, 999 B of 999 B"},
+        {99, 999999, 1000000, "99 %, 1.0 MB of 1.0 MB"},
     };
     char wanted[200];
     (void)state;
     for (size_t i = 0; i < N_OF(cases); i++) {
         struct pull_view v = make_view(false);
-        snprintf(wanted, sizeof(wanted), "hearth: model.safetensors  %s\n", cases[i].figures);
+        snprintf(wanted, sizeof(wanted), "hearth: model.safetensors: %s\n", cases[i].figures);
         REQUIRE_EQ_STR(line_of(&v, cases[i].per_s, cases[i].n_bytes, cases[i].n_total), wanted);
     }
 }
