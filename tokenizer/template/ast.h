@@ -15,7 +15,6 @@
 
 struct jinja_cursor;
 struct jinja_function;
-struct jinja_test;
 
 enum jinja_kind {
     /* expressions */
@@ -179,9 +178,8 @@ struct jinja_node {
             struct jinja_node *subject; /* NULL: of a filter or set block */
             const struct jinja_str *name;
             struct jinja_call args;
-            const struct jinja_function *filter; /* NULL: unknown, fails when reached */
-            const struct jinja_test *test;
-        } apply; /* FILTER, TEST */
+            const struct jinja_function *function; /* NULL: unknown, fails when reached */
+        } apply;                                   /* FILTER, TEST */
         struct {
             struct jinja_branch *branches; /* if, elif ... */
             size_t n_branches, cap_branches;

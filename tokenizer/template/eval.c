@@ -193,14 +193,13 @@ static struct jinja_value eval_apply(struct jinja_run *r, struct jinja_frame *f,
 {
     struct jinja_args args;
     bool is_filter = node->kind == JINJA_FILTER;
-    if (!node->u.apply.filter && !node->u.apply.test)
+    if (!node->u.apply.function)
         jinja_raise(r, "No %s named '%.*s' found.", is_filter ? "filter" : "test",
                     (int)node->u.apply.name->len, node->u.apply.name->s);
     struct jinja_value v = node->u.apply.subject ? jinja_eval(r, f, node->u.apply.subject)
                                                  : jinja_from_str(r->block_text);
     eval_args(r, f, &node->u.apply.args, &args);
-    if (is_filter) return jinja_apply(r, node->u.apply.filter, v, &args);
-    return jinja_bool(jinja_apply_test(r, node->u.apply.test, v, &args));
+    return jinja_apply(r, node->u.apply.function, v, &args);
 }
 
 /* ---- all ----------------------------------------------------------------------------------- */

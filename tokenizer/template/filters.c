@@ -186,10 +186,9 @@ struct stage {
     bool started;
     bool by_attr, reject; /* select and similar */
     struct path path;
-    const struct jinja_function *filter;
-    const struct jinja_test *test;
-    struct jinja_dict *seen; /* unique */
-    size_t at;               /* items */
+    const struct jinja_function *function; /* that it is given, or NULL */
+    struct jinja_dict *seen;               /* unique */
+    size_t at;                             /* items */
 };
 
 /* The arguments outlive the call: the generator uses them when it is walked. */
@@ -236,8 +235,8 @@ static void start_map(struct jinja_run *r, struct stage *s)
     }
     if (s->args.n_pos == 0) jinja_raise(r, "map requires a filter argument");
     struct jinja_value name = s->args.pos[0];
-    s->filter = jinja_is(name, JINJA_STR) ? jinja_find_filter(name.u.str) : NULL;
-    if (!s->filter) fail_unknown(r, "filter", name);
+    s->function = jinja_is(name, JINJA_STR) ? jinja_find_filter(name.u.str) : NULL;
+    if (!s->function) fail_unknown(r, "filter", name);
     drop_args(&s->args, 1);
 }
 
@@ -252,7 +251,7 @@ static bool next_mapped(struct jinja_run *r, void *state, struct jinja_value *re
         s->started = true;
     }
     if (!jinja_iter_next(r, &s->iter, ret)) return false;
-    *ret = s->filter ? jinja_apply(r, s->filter, *ret, &s->args) : follow(r, &s->path, *ret);
+    *ret = s->function ? jinja_apply(r, s->function, *ret, &s->args) : follow(r, &s->path, *ret);
     return true;
 }
 
@@ -268,8 +267,8 @@ static void start_select(struct jinja_run *r, struct stage *s)
     }
     if (s->args.n_pos == 0) return;
     struct jinja_value name = s->args.pos[0];
-    s->test = jinja_is(name, JINJA_STR) ? jinja_find_test(name.u.str) : NULL;
-    if (!s->test) fail_unknown(r, "test", name);
+    s->function = jinja_is(name, JINJA_STR) ? jinja_find_function(jinja_tests, name.u.str) : NULL;
+    if (!s->function) fail_unknown(r, "test", name);
     drop_args(&s->args, 1);
 }
 
@@ -284,8 +283,8 @@ static bool next_selected(struct jinja_run *r, void *state, struct jinja_value *
     }
     while (jinja_iter_next(r, &s->iter, ret)) {
         struct jinja_value v = follow(r, &s->path, *ret);
-        bool passes = s->test ? jinja_apply_test(r, s->test, v, &s->args) : jinja_truth(v);
-        if (passes != s->reject) return true;
+        struct jinja_value passes = s->function ? jinja_apply(r, s->function, v, &s->args) : v;
+        if (jinja_truth(passes) != s->reject) return true;
     }
     return false;
 }

@@ -22,13 +22,6 @@ const struct jinja_function *jinja_find_filter(const struct jinja_str *name)
     return f ? f : jinja_find_function(jinja_text_filters, name);
 }
 
-const struct jinja_test *jinja_find_test(const struct jinja_str *name)
-{
-    for (const struct jinja_test *t = jinja_tests; t->name; t++)
-        if (jinja_str_is(name, t->name)) return t;
-    return NULL;
-}
-
 /* The position of a name in a list, or -1. */
 static int find_name(const char *names, const struct jinja_str *name)
 {
@@ -104,15 +97,4 @@ struct jinja_value jinja_apply(struct jinja_run *r, const struct jinja_function 
     struct jinja_value bound[JINJA_MAX_PARAMS];
     if (f->signature.params) jinja_bind(r, f->name, f->signature, args, bound);
     return f->call(r, v, bound, args);
-}
-
-bool jinja_apply_test(struct jinja_run *r, const struct jinja_test *t, struct jinja_value v,
-                      const struct jinja_args *args)
-{
-    size_t n = args->n_pos + args->n_kw;
-    if (n != t->n_args)
-        jinja_raise(r, "test '%s' takes %zu argument(s), %zu given", t->name, t->n_args, n);
-    struct jinja_value arg = jinja_missing();
-    if (n == 1) arg = args->n_pos ? args->pos[0] : args->kw[0];
-    return t->check(r, v, arg);
 }

@@ -35,20 +35,14 @@ void jinja_bind(struct jinja_run *r, const char *name, struct jinja_signature si
                 const struct jinja_args *args, struct jinja_value ret[JINJA_MAX_PARAMS]);
 
 /*
- * A filter, a method or a global function: `v` is the value before the bar, or the object; `a` are
- * the bound parameters, `args` the raw arguments.
+ * A filter, a test, a method or a global function: `v` is the value before the bar or `is`, or the
+ * object; `a` are the bound parameters, `args` the raw arguments.
  */
 struct jinja_function {
     const char *name;
     struct jinja_value (*call)(struct jinja_run *r, struct jinja_value v,
                                const struct jinja_value *a, const struct jinja_args *args);
     struct jinja_signature signature;
-};
-
-struct jinja_test {
-    const char *name;
-    bool (*check)(struct jinja_run *r, struct jinja_value v, struct jinja_value arg);
-    size_t n_args; /* 0 or 1 */
 };
 
 struct jinja_bound {
@@ -62,9 +56,6 @@ struct jinja_bound {
     static struct jinja_value fn(                                                                  \
         JINJA_UNUSED struct jinja_run *r, JINJA_UNUSED struct jinja_value v,                       \
         JINJA_UNUSED const struct jinja_value *a, JINJA_UNUSED const struct jinja_args *args)
-#define JINJA_TEST_FN(fn)                                                                          \
-    static bool fn(JINJA_UNUSED struct jinja_run *r, JINJA_UNUSED struct jinja_value v,            \
-                   JINJA_UNUSED struct jinja_value arg)
 
 /* The same with a body of one expression. */
 #define JINJA_IS(fn, result)                                                                       \
@@ -72,23 +63,17 @@ struct jinja_bound {
     {                                                                                              \
         return result;                                                                             \
     }
-#define JINJA_TEST_IS(fn, result)                                                                  \
-    JINJA_TEST_FN(fn)                                                                              \
-    {                                                                                              \
-        return result;                                                                             \
-    }
 
 /* The tables; the last row has no name. */
 extern const struct jinja_function jinja_filters[];      /* filters.c */
 extern const struct jinja_function jinja_text_filters[]; /* filters_text.c */
-extern const struct jinja_test jinja_tests[];            /* is_tests.c */
+extern const struct jinja_function jinja_tests[];        /* is_tests.c: of bools */
 extern const struct jinja_function jinja_str_methods[];  /* methods.c */
 
 /* By name, or NULL. */
 const struct jinja_function *jinja_find_function(const struct jinja_function *table,
                                                  const struct jinja_str *name);
 const struct jinja_function *jinja_find_filter(const struct jinja_str *name);
-const struct jinja_test *jinja_find_test(const struct jinja_str *name);
 
 enum jinja_name_kind {
     JINJA_FILTER_NAME,
@@ -105,8 +90,6 @@ bool jinja_is_left_out(enum jinja_name_kind kind, const struct jinja_str *name);
 
 struct jinja_value jinja_apply(struct jinja_run *r, const struct jinja_function *f,
                                struct jinja_value v, const struct jinja_args *args);
-bool jinja_apply_test(struct jinja_run *r, const struct jinja_test *t, struct jinja_value v,
-                      const struct jinja_args *args);
 
 /* obj.name and obj[key] as the sandbox has them: a member not there, or not safe, is undefined. */
 struct jinja_value jinja_getattr(struct jinja_run *r, struct jinja_value obj,

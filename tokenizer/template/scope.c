@@ -401,11 +401,9 @@ static void resolve_apply(struct frame *f, struct jinja_node *node)
     bool is_filter = node->kind == JINJA_FILTER;
     refuse_left_out(f, is_filter ? JINJA_FILTER_NAME : JINJA_TEST_NAME, name, node->line);
     if (is_filter) refuse_argument(f, name, args, node->line);
-    if (is_filter)
-        node->u.apply.filter = jinja_find_filter(name);
-    else
-        node->u.apply.test = jinja_find_test(name);
-    if (!f->soft && !node->u.apply.filter && !node->u.apply.test)
+    node->u.apply.function =
+        is_filter ? jinja_find_filter(name) : jinja_find_function(jinja_tests, name);
+    if (!f->soft && !node->u.apply.function)
         jinja_raise_at(f->r, node->line, "No %s named '%.*s'.", is_filter ? "filter" : "test",
                        (int)name->len, name->s);
     resolve_all(f, &node->below);
