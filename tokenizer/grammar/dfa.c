@@ -439,20 +439,7 @@ struct gram_dfa *gram_dfa_build(struct gram_build *b, const struct gram_dfa_para
     gram_steps(b, (uint64_t)m.sub->n_states * nfa->n_ways / 16);
     return finish(&m, nfa);
 }
-
-bool gram_dfa_extends(const struct gram_dfa *d, uint32_t q, uint64_t n)
-{
-    const uint64_t *live = d->live + (size_t)q * d->decoder.n_words;
-    for (uint32_t w = 0; w < d->decoder.n_words; w++)
-        for (uint64_t left = live[w]; left; left &= left - 1) {
-            uint32_t class = w * 64 + (uint32_t)__builtin_ctzll(left);
-            if (gram_dfa_fits(d, gram_dfa_next(d, q, class), n + 1)) return true;
-        }
-    return false;
-}
-
-/* Inside a character: some class that it can turn out to be leads on. */
-static bool can_become(const struct gram_dfa *d, uint32_t q, uint32_t decoder, uint64_t n)
+bool gram_dfa_extends(const struct gram_dfa *d, uint32_t q, uint32_t decoder, uint64_t n)
 {
     const uint64_t *live = d->live + (size_t)q * d->decoder.n_words;
     const uint64_t *reach = d->decoder.reach + (size_t)decoder * d->decoder.n_words;
@@ -476,7 +463,7 @@ enum gram_dfa_step gram_dfa_take(const struct gram_dfa *d, struct gram_dfa_place
                                                                    : GRAM_DFA_STEP_DEAD;
     if (!(to & GRAM_DEC_CLASS)) {
         p->decoder = to;
-        return can_become(d, p->q, to, p->n) ? GRAM_DFA_STEP_ON : GRAM_DFA_STEP_DEAD;
+        return gram_dfa_extends(d, p->q, to, p->n) ? GRAM_DFA_STEP_ON : GRAM_DFA_STEP_DEAD;
     }
     uint32_t q = gram_dfa_next(d, p->q, to & 0xFF);
     if (q == GRAM_DFA_DEAD) return GRAM_DFA_STEP_DEAD;

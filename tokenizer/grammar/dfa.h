@@ -79,8 +79,8 @@ static inline bool gram_dfa_fits(const struct gram_dfa *d, uint32_t q, uint64_t 
     return gram_dfa_fits_slow(d, q, lo, d->max == UINT32_MAX ? UINT64_MAX : d->max - n);
 }
 
-/* Some character can follow after n characters that led to state q. */
-bool gram_dfa_extends(const struct gram_dfa *d, uint32_t q, uint64_t n);
+/* Some character can follow after n characters that led to state q; decoder: one that begins so. */
+bool gram_dfa_extends(const struct gram_dfa *d, uint32_t q, uint32_t decoder, uint64_t n);
 
 /* Bytes of a short text that leads from a place after n code points to an outcome. */
 uint32_t gram_dfa_rest(const struct gram_dfa *d, uint32_t q, uint32_t decoder, uint64_t n);

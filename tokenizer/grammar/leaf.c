@@ -94,7 +94,7 @@ static void step_dfa(struct gram_machine *m, const struct gram_config *c, uint8_
     switch (gram_dfa_take(d, &p, byte)) {
     case GRAM_DFA_STEP_DEAD: return;
     case GRAM_DFA_STEP_QUOTE:
-        gram_leave_item(m, c, c->s2, c->hashed && !gram_dfa_extends(d, p.q, p.n));
+        gram_leave_item(m, c, c->s2, c->hashed && !gram_dfa_extends(d, p.q, 0, p.n));
         return;
     default: break;
     }
@@ -114,7 +114,7 @@ static void step_expression(struct gram_machine *m, const struct gram_config *c,
     if (gram_dfa_take(d, &p, byte) != GRAM_DFA_STEP_ON) return;
     next.d = (uint16_t)p.decoder;
     next.s1 = p.q | (uint64_t)p.n << 32;
-    if (p.decoder || gram_dfa_extends(d, p.q, p.n)) gram_emit(m, &next);
+    if (p.decoder || gram_dfa_extends(d, p.q, 0, p.n)) gram_emit(m, &next);
     if (!p.decoder && d->outcome[p.q] && p.n >= d->min) gram_leave(m, c->stack, c->events);
 }
 

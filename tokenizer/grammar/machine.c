@@ -270,7 +270,7 @@ static void emit_leaf(struct gram_machine *m, uint32_t node, uint32_t stack, uin
         c.kind = GRAM_IN_LEAF;
         c.s1 = n->dfa->start;
         if (n->nullable) gram_leave(m, stack, events);
-        if (!gram_dfa_extends(n->dfa, n->dfa->start, 0)) return;
+        if (!gram_dfa_extends(n->dfa, n->dfa->start, 0, 0)) return;
     }
     gram_emit(m, &c);
 }

@@ -362,7 +362,7 @@ static void close_key(struct gram_machine *m, const struct gram_config *c)
     }
     const struct gram_dfa *d = o->free_keys;
     if (!d->outcome[state]) return;
-    bool last = node == OFF_TRIE ? !gram_dfa_extends(d, state, 0) : !o->prefix_more[node];
+    bool last = node == OFF_TRIE ? !gram_dfa_extends(d, state, 0, 0) : !o->prefix_more[node];
     close_free(m, c, d->outcome[state] - 1, last, node);
 }
 
