@@ -64,23 +64,15 @@ static void add(struct maker *m, uint32_t s, enum before before)
     }
     m->n_seen += n;
 }
-
 static void sort(struct maker *m)
 {
-    enum { FEW = 16 };
-    uint32_t n = 0, words = m->n_set > FEW ? m->nfa->n / 64 + 1 : 0, *v = m->set;
-    for (uint32_t i = 1; i < m->n_set && !words; i++) {
-        uint32_t x = v[i], k = i;
-        for (; k > 0 && v[k - 1] > x; k--)
-            v[k] = v[k - 1];
-        v[k] = x;
-    }
-    for (uint32_t i = 0; i < m->n_set && words; i++)
-        m->bits[v[i] / 64] |= (uint64_t)1 << v[i] % 64;
-    for (uint32_t w = 0; w < words; w++)
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < m->n_set; i++)
+        m->bits[m->set[i] / 64] |= (uint64_t)1 << m->set[i] % 64;
+    for (uint32_t w = 0; n < m->n_set; w++)
         for (; m->bits[w]; m->bits[w] &= m->bits[w] - 1)
-            v[n++] = w * 64 + (uint32_t)__builtin_ctzll(m->bits[w]);
-    gram_steps(m->b, words / 128);
+            m->set[n++] = w * 64 + (uint32_t)__builtin_ctzll(m->bits[w]);
+    gram_steps(m->b, m->nfa->n / 8192);
 }
 
 /* Of a part that searches and has matched, keeps the match alone. */
