@@ -199,7 +199,7 @@ void gram_cells_unmark(struct gram_cells *c)
         c->kind[i] &= (uint8_t)~MARK;
 }
 
-/* Puts the new numbers into a cell that was copied. */
+/* Puts the new numbers into a cell that was moved. */
 static void relocate(const struct gram_cells *c, union gram_cell *cell, uint32_t kind)
 {
     const uint16_t *moved = c->moved;
@@ -217,26 +217,6 @@ static void relocate(const struct gram_cells *c, union gram_cell *cell, uint32_t
     }
 }
 
-/* Copies the marked cells, in order, to out (which may be the cells themselves). */
-static uint32_t squeeze(struct gram_cells *c, union gram_cell *out, uint8_t *kinds)
-{
-    uint32_t n = 1;
-    c->moved[0] = 0;
-    for (uint32_t i = 1; i < c->top; i++) {
-        uint32_t kind = c->kind[i] & ~(uint32_t)MARK;
-        if (!(c->kind[i] & MARK)) continue;
-        uint32_t size = kind == GRAM_CELL_FRAME ? 2 : 1;
-        c->moved[i] = (uint16_t)n;
-        memmove(&out[n], &c->cell[i], size * sizeof(out[0]));
-        relocate(c, &out[n], kind);
-        kinds[n] = (uint8_t)kind;
-        if (size == 2) kinds[n + 1] = GRAM_CELL_NONE;
-        n += size;
-    }
-    assert(n <= c->top);
-    return n;
-}
-
 static void find_slots(struct gram_cells *c)
 {
     uint64_t v[4];
@@ -252,24 +232,26 @@ static void find_slots(struct gram_cells *c)
     }
     c->full = false;
 }
-
 void gram_cells_collect(struct gram_cells *c)
 {
-    uint32_t old_top = c->top;
-    c->top = squeeze(c, c->cell, c->kind);
-    for (uint32_t i = c->top; i < old_top; i++)
-        c->kind[i] = GRAM_CELL_NONE;
+    uint32_t n = 1;
+    c->moved[0] = 0;
+    for (uint32_t i = 1; i < c->top; i++) {
+        uint32_t kind = c->kind[i] & ~(uint32_t)MARK, size = kind == GRAM_CELL_FRAME ? 2 : 1;
+        if (!(c->kind[i] & MARK)) continue;
+        c->moved[i] = (uint16_t)n;
+        memmove(&c->cell[n], &c->cell[i], size * sizeof(c->cell[0]));
+        relocate(c, &c->cell[n], kind);
+        c->kind[n] = (uint8_t)kind;
+        if (size == 2) c->kind[n + 1] = GRAM_CELL_NONE;
+        n += size;
+    }
+    assert(n <= c->top);
+    memset(c->kind + n, GRAM_CELL_NONE, c->top - n);
+    c->top = n;
     find_slots(c);
 }
-
-uint32_t gram_cells_copy_out(struct gram_cells *c, union gram_cell *out, uint8_t *kinds)
-{
-    uint32_t n = squeeze(c, out, kinds);
-    gram_cells_unmark(c);
-    return n;
-}
-
-void gram_cells_copy_in(struct gram_cells *c, const union gram_cell *in, const uint8_t *kinds,
+void gram_cells_restore(struct gram_cells *c, const union gram_cell *in, const uint8_t *kinds,
                         uint32_t n)
 {
     assert(n >= 1 && n <= GRAM_CELLS);

@@ -125,7 +125,7 @@ void gram_cells_pop(struct gram_cells *c, uint32_t top);
 
 /*
  * To see which are in use: mark every stack and event list that is, then all they refer to. Both
- * return how many cells were marked that were not before. One of the three calls below ends it.
+ * return how many cells were marked that were not before. One of the two calls below ends it.
  */
 uint32_t gram_cells_mark(struct gram_cells *c, uint32_t root);
 uint32_t gram_cells_mark_all(struct gram_cells *c);
@@ -134,12 +134,6 @@ void gram_cells_unmark(struct gram_cells *c);
 /* After marking: keeps the marked cells alone. c->moved then maps old numbers to new ones. */
 void gram_cells_collect(struct gram_cells *c);
 
-/*
- * After marking: copies the marked cells to out, with their numbers there as c->moved says, and
- * ends the marks. At most GRAM_LIVE_CELLS are marked. Returns how many cells were copied.
- */
-uint32_t gram_cells_copy_out(struct gram_cells *c, union gram_cell *out, uint8_t *kinds);
-
-/* Replaces everything by cells that were copied out. */
-void gram_cells_copy_in(struct gram_cells *c, const union gram_cell *in, const uint8_t *kinds,
+/* Replaces everything by the first n cells as they were when collected. */
+void gram_cells_restore(struct gram_cells *c, const union gram_cell *in, const uint8_t *kinds,
                         uint32_t n);

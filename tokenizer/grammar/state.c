@@ -318,13 +318,12 @@ size_t gram_forced(struct gram_state *s, int32_t *ids, size_t n)
 static void save_base(struct gram_state *s)
 {
     struct gram_snapshot *b = &s->base;
-    mark_set(&s->cells, &s->set);
-    gram_cells_mark_all(&s->cells);
-    b->n_cells = gram_cells_copy_out(&s->cells, b->cells, b->kinds);
-    assert(s->set.n <= GRAM_MAX_CONFIGS);
+    gram_collect(&s->cells, &s->set, NULL);
+    assert(s->set.n <= GRAM_MAX_CONFIGS && s->cells.top <= GRAM_LIVE_CELLS + 1);
+    b->n_cells = s->cells.top;
+    memcpy(b->cells, s->cells.cell, b->n_cells * sizeof(b->cells[0]));
+    memcpy(b->kinds, s->cells.kind, b->n_cells);
     memcpy(b->c, s->current, s->set.n * sizeof(b->c[0]));
-    struct gram_set copy = {.c = b->c, .n = s->set.n};
-    renumber(&s->cells, &copy);
     b->n = s->set.n;
     b->stacks = s->set.stacks;
     b->offset = s->offset;
@@ -336,7 +335,7 @@ static void replay(struct gram_state *s, uint32_t n)
 {
     const struct gram_snapshot *b = &s->base;
     assert(n <= s->log_len);
-    gram_cells_copy_in(&s->cells, b->cells, b->kinds, b->n_cells);
+    gram_cells_restore(&s->cells, b->cells, b->kinds, b->n_cells);
     memcpy(s->current, b->c, b->n * sizeof(b->c[0]));
     s->set.n = b->n;
     s->set.stacks = b->stacks;
