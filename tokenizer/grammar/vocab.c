@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+
 /* ---- reading ------------------------------------------------------------------------------- */
 
 /* Appends the text of one id. */
@@ -18,13 +20,7 @@ static int read_token(struct gram_vocab *v, const struct gram_vocab_params *p, i
     if (n > sizeof(buf)) n = 0; /* too long to be generated under a grammar */
     if (n > 0 && (n == 1 ? buf[0] == '\xff' : memchr(buf + 1, 0xFF, n - 1) != NULL)) n = 0;
     if (*len + n > UINT32_MAX / 2) return GRAM_ENOMEM;
-    if (*len + n > *cap) {
-        size_t bigger = *cap * 2 > *len + n ? *cap * 2 : *len + n;
-        char *text = realloc(v->text, bigger);
-        if (!text) return GRAM_ENOMEM;
-        v->text = text;
-        *cap = bigger;
-    }
+    if (ARRAY_ROOM(v->text, *cap, *len + n, 64)) return GRAM_ENOMEM;
     memcpy(v->text + *len, buf, n);
     v->offsets[id] = *len;
     *len += (uint32_t)n;
@@ -86,56 +82,31 @@ static uint64_t head_of(const char *text, size_t n)
     return h;
 }
 
-/* By one byte of the heads; stable. */
-static void sort_by_byte(const struct entry *from, struct entry *to, size_t n, int shift)
-{
-    size_t count[257] = {0};
-    for (size_t i = 0; i < n; i++)
-        count[(from[i].head >> shift & 0xFF) + 1]++;
-    for (int b = 0; b < 256; b++)
-        count[b + 1] += count[b];
-    for (size_t i = 0; i < n; i++)
-        to[count[from[i].head >> shift & 0xFF]++] = from[i];
-}
-
-/* By their whole texts, for qsort_r. */
+/* By their texts, for qsort_r. */
 static int compare(const void *a, const void *b, void *vocab)
 {
-    int32_t i = ((const struct entry *)a)->id, j = ((const struct entry *)b)->id;
+    const struct entry *e = a, *f = b;
     size_t n, k;
-    const char *x = gram_vocab_text(vocab, i, &n), *y = gram_vocab_text(vocab, j, &k);
+    if (e->head != f->head) return e->head < f->head ? -1 : 1;
+    const char *x = gram_vocab_text(vocab, e->id, &n), *y = gram_vocab_text(vocab, f->id, &k);
     int order = memcmp(x, y, n < k ? n : k);
     if (order) return order;
     if (n != k) return n < k ? -1 : 1;
-    return i < j ? -1 : 1;
+    return e->id < f->id ? -1 : 1;
 }
 
 /* Entries of all tokens that may be generated, in the order of their texts. NULL: no memory. */
 static struct entry *sorted_entries(const struct gram_vocab *v, size_t *ret_n)
 {
-    struct entry *a = calloc((size_t)v->n_ids + 1, sizeof(*a));
-    struct entry *b = calloc((size_t)v->n_ids + 1, sizeof(*b));
+    struct entry *entries = calloc((size_t)v->n_ids + 1, sizeof(*entries));
     size_t n = 0, len;
-    for (int32_t id = 0; a && b && id < v->n_ids; id++) {
+    for (int32_t id = 0; entries && id < v->n_ids; id++) {
         const char *text = gram_vocab_text(v, id, &len);
-        if (text && !is_end_id(v, id)) a[n++] = (struct entry){head_of(text, len), id};
+        if (text && !is_end_id(v, id)) entries[n++] = (struct entry){head_of(text, len), id};
     }
-    for (int shift = 0; a && b && shift < 64; shift += 16) {
-        sort_by_byte(a, b, n, shift);
-        sort_by_byte(b, a, n, shift + 8);
-    }
-    for (size_t i = 0, end; a && b && i < n; i = end) {
-        for (end = i + 1; end < n && a[end].head == a[i].head;)
-            end++;
-        if (end - i > 1) qsort_r(a + i, end - i, sizeof(*a), compare, (void *)v);
-    }
-    if (!b) {
-        free(a);
-        a = NULL;
-    }
-    free(b);
+    if (entries) qsort_r(entries, n, sizeof(*entries), compare, (void *)v);
     *ret_n = n;
-    return a;
+    return entries;
 }
 
 /* ---- the trie ------------------------------------------------------------------------------ */
