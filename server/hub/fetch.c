@@ -64,35 +64,15 @@ int hub_fetch_commit(struct hub_client *c, char ret[HUB_COMMIT_LEN + 1], char *e
     return rc;
 }
 
-/* The pages of a listing that have been read. */
-struct pages {
-    char *urls[PAGES_MAX];
-    int n;
-    size_t n_bytes;
-};
-
-static int note_page(struct pages *s, const char *url, char *err)
-{
-    for (int i = 0; i < s->n; i++)
-        if (strcmp(s->urls[i], url) == 0)
-            return hub_fail(err, HUB_EWRONG, "the hub's file list leads back to a page of itself");
-    if (s->n == PAGES_MAX)
-        return hub_fail(err, HUB_EWRONG, "the hub's file list has more than %d pages", PAGES_MAX);
-    s->urls[s->n] = strdup(url);
-    if (!s->urls[s->n]) return hub_fail(err, HUB_EINTERNAL, "out of memory");
-    s->n++;
-    return 0;
-}
-
-static int get_page(struct hub_client *c, struct hub_listing *l, struct pages *s, char *url,
+/* Reads the page at url, which becomes the next one's, or "". */
+static int get_page(struct hub_client *c, struct hub_listing *l, size_t *n_bytes, char *url,
                     size_t size, struct buf *b, char *err)
 {
     char next[TRANSFER_URL_MAX_BYTES];
-    int rc = note_page(s, url, err);
-    if (!rc) rc = hub_client_get(c, url, NULL, b, next, sizeof(next), err);
+    int rc = hub_client_get(c, url, NULL, b, next, sizeof(next), err);
     if (rc) return rc;
-    s->n_bytes += b->len;
-    if (s->n_bytes > HUB_LISTING_MAX_BYTES)
+    *n_bytes += b->len;
+    if (*n_bytes > HUB_LISTING_MAX_BYTES)
         return hub_fail(err, HUB_EWRONG, "the hub's file list has more than %d MiB",
                         HUB_LISTING_MAX_BYTES >> 20);
     rc = hub_listing_add_page(l, b->data ? b->data : "", b->len, err);
@@ -106,17 +86,18 @@ int hub_fetch_listing(struct hub_client *c, const char *commit, struct hub_listi
 {
     char url[TRANSFER_URL_MAX_BYTES];
     AUTO(buf_finish) struct buf b = {.max = HUB_PAGE_MAX_BYTES};
-    struct pages s = {.n = 0};
+    size_t n_bytes = 0;
     if (hub_client_url(c, url, sizeof(url) - 64, "/api/models/", "/tree/", commit, true))
         return hub_fail(err, HUB_EUSAGE, "the address of the model is too long");
     size_t len = strlen(url);
     snprintf(url + len, sizeof(url) - len, "?recursive=true&expand=false");
-    int rc = 0;
-    while (!rc && url[0])
-        rc = get_page(c, ret, &s, url, sizeof(url), &b, err);
-    for (int i = 0; i < s.n; i++)
-        free(s.urls[i]);
-    return rc ? rc : hub_listing_sort(ret, err);
+    for (int n = 0; url[0]; n++) {
+        if (n == PAGES_MAX) /* of a list that leads back to a page of itself, too */
+            return hub_fail(err, HUB_EWRONG, "the hub's file list has more than %d pages", n);
+        int rc = get_page(c, ret, &n_bytes, url, sizeof(url), &b, err);
+        if (rc) return rc;
+    }
+    return hub_listing_sort(ret, err);
 }
 
 /* ---- hashing -------------------------------------------------------------------------------- */

@@ -16,7 +16,7 @@
 #include "server/hub/cache.h"
 #include "server/hub/settings.h"
 
-enum { REVISIONS_MAX = 1000, TAGS_MAX = 64, FOLDERS_MAX = 8, TREE_DEPTH = 4 };
+enum { TAGS_MAX = 64, FOLDERS_MAX = 8, TREE_DEPTH = 4 };
 
 struct visit {
     void (*fn)(void *ctx, const struct hub_model *m);
@@ -24,8 +24,7 @@ struct visit {
     struct hub_cache cache;
     struct hub_name name; /* repository and tag of the current one */
     struct hub_model model;
-    char (*revisions)[HUB_REVISION_SIZE]; /* [REVISIONS_MAX] of the current repository */
-    int n_revisions;
+    struct hub_listing revisions; /* of the current repository, as paths */
 };
 
 /* ---- the first problem of a model ----------------------------------------------------------- */
@@ -140,51 +139,43 @@ static void look(struct visit *v)
 
 /* ---- revisions ------------------------------------------------------------------------------ */
 
-static void add_reference(void *ctx, const char *path, int64_t n_bytes)
+static void add_reference(void *revisions, const char *path, int64_t n_bytes)
 {
-    struct visit *v = ctx;
-    if (v->n_revisions < REVISIONS_MAX && strlen(path) < HUB_REVISION_SIZE)
-        stpcpy(v->revisions[v->n_revisions++], path);
+    if (strlen(path) < HUB_REVISION_SIZE) hub_listing_add(revisions, path, n_bytes);
 }
 
 /* Snapshots that no reference names, under their commit. */
 static void add_commits(struct visit *v)
 {
-    int n_references = v->n_revisions;
+    size_t n_references = v->revisions.n;
     DIR *dir = hub_folder_read(v->cache.repo_fd, "snapshots");
     for (struct dirent *entry; dir && (entry = readdir(dir));) {
         char commit[HUB_COMMIT_LEN + 1];
         bool named = !hub_is_commit(entry->d_name);
-        for (int i = 0; i < n_references && !named; i++)
-            named = hub_cache_read_ref(&v->cache, v->revisions[i], commit) == 0 &&
+        for (size_t i = 0; i < n_references && !named; i++)
+            named = hub_cache_read_ref(&v->cache, v->revisions.files[i].path, commit) == 0 &&
                     strcmp(commit, entry->d_name) == 0;
-        if (!named && v->n_revisions < REVISIONS_MAX)
-            snprintf(v->revisions[v->n_revisions++], HUB_REVISION_SIZE, "%.40s", entry->d_name);
+        if (!named) hub_listing_add(&v->revisions, entry->d_name, 0);
     }
     if (dir) closedir(dir);
-}
-
-static int compare_revisions(const void *a, const void *b)
-{
-    return strcmp(a, b);
 }
 
 static int visit_repository(struct visit *v, const char *root, char *err)
 {
     struct hub_model *m = &v->model;
-    v->n_revisions = 0;
     if (hub_cache_open(&v->cache, root, v->name.repo, err)) return -1;
-    hub_folder_walk(v->cache.repo_fd, "refs", "", FOLDERS_MAX, add_reference, v);
+    hub_folder_walk(v->cache.repo_fd, "refs", "", FOLDERS_MAX, add_reference, &v->revisions);
     add_commits(v);
-    qsort(v->revisions, (size_t)v->n_revisions, sizeof(v->revisions[0]), compare_revisions);
-    for (int i = 0; i < v->n_revisions; i++) {
-        memcpy(m->revision, v->revisions[i], sizeof(m->revision));
+    hub_listing_sort(&v->revisions, err);
+    for (size_t i = 0; i < v->revisions.n; i++) {
+        stpcpy(m->revision, v->revisions.files[i].path);
         if (hub_is_commit(m->revision))
             memcpy(m->commit, m->revision, sizeof(m->commit));
         else if (hub_cache_read_ref(&v->cache, m->revision, m->commit))
             continue;
         look(v);
     }
+    hub_listing_finish(&v->revisions);
     hub_cache_close(&v->cache);
     return 0;
 }
@@ -212,14 +203,11 @@ int hub_inventory_visit(const char *root, void (*fn)(void *ctx, const struct hub
     int n = scandir(root, &names, is_repository, compare_repositories), rc = 0;
     if (n < 0 && errno == ENOENT) return 0;
     if (n < 0) return hub_fail(err, -1, "cannot read %.300s: %s", root, strerror(errno));
-    v.revisions = malloc(REVISIONS_MAX * sizeof(v.revisions[0]));
-    if (!v.revisions) rc = hub_fail(err, -1, "out of memory");
     for (int i = 0; i < n; i++) {
         if (!rc && hub_folder_parse(names[i]->d_name, v.name.repo) == 0)
             rc = visit_repository(&v, root, err);
         free(names[i]);
     }
     free(names);
-    free(v.revisions);
     return rc;
 }

@@ -111,25 +111,20 @@ int hub_name_from_address(const char *spec, const char *endpoint, char *ret, siz
 {
     const char *hosts[] = {"huggingface.co", "www.huggingface.co", "hf.co",
                            skip_scheme(endpoint ? endpoint : "")};
-    const char *text = skip_scheme(spec), *part[4] = {""};
-    int len[4] = {0};
+    const char *text = skip_scheme(spec), *at = NULL;
+    char org[PART_MAX + 2] = "", name[PART_MAX + 2] = "", page[8] = "", revision[HUB_REVISION_SIZE];
     for (int i = 0; i < 4; i++) {
         size_t n = strlen(hosts[i]);
         while (n && hosts[i][n - 1] == '/')
             n--;
-        if (n && strncasecmp(text, hosts[i], n) == 0 && text[n] == '/') part[0] = text + n + 1;
+        if (n && strncasecmp(text, hosts[i], n) == 0 && text[n] == '/') at = text + n + 1;
     }
-    if (!*part[0]) return text == spec ? 0 : -1;
-    for (int i = 0; i < 4; i++) {
-        len[i] = (int)strcspn(part[i], "/?#");
-        if (i < 3) part[i + 1] = part[i] + len[i] + (part[i][len[i]] == '/');
-        if (part[i][len[i]] == '?' || part[i][len[i]] == '#') break;
-    }
+    if (!at || !*at) return text == spec ? 0 : -1;
+    int n = sscanf(at, "%97[^/?#]/%97[^/?#]/%7[a-z]/%255[^/?#]", org, name, page, revision);
     bool has_revision =
-        len[3] && (strncmp(part[2], "tree/", 5) == 0 || strncmp(part[2], "blob/", 5) == 0 ||
-                   strncmp(part[2], "resolve/", 8) == 0);
-    snprintf(ret, size, "%.*s%s%.*s%s%.*s", len[0], part[0], len[1] ? "/" : "", len[1], part[1],
-             has_revision ? "@" : "", has_revision ? len[3] : 0, part[3]);
+        n == 4 && (!strcmp(page, "tree") || !strcmp(page, "blob") || !strcmp(page, "resolve"));
+    snprintf(ret, size, "%s%s%s%s%s", org, *name ? "/" : "", name, has_revision ? "@" : "",
+             has_revision ? revision : "");
     return 1;
 }
 

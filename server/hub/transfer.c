@@ -146,7 +146,7 @@ static size_t take_header(char *line, size_t size, size_t n, void *ctx)
     if (t->head_done || !ends_head(t, line, len)) return len;
     t->head_done = true;
     t->window_us = clock_now_us();
-    t->refused = !t->x->on_head(t->x->ctx, t);
+    t->refused = t->x->on_head && !t->x->on_head(t->x->ctx, t);
     return t->refused ? 0 : len;
 }
 

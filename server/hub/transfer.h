@@ -58,7 +58,7 @@ struct transfer_exchange {
     const char *body;           /* POST this; NULL: GET */
     size_t body_len;
     int head_timeout_ms, body_timeout_ms; /* 0: none */
-    /* The final head is there: see transfer_status, transfer_header. false ends the exchange. */
+    /* NULL, or: the final head is there, see transfer_status, transfer_header. false: the end. */
     bool (*on_head)(void *ctx, struct transfer *t);
     /* The next bytes of the body, as they were sent: no encoding is undone but chunks. */
     bool (*on_body)(void *ctx, const char *data, size_t len);
