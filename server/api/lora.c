@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json_tree.h"
 #include "server/api/read/json_fields.h"
 #include "server/api/routes.h"
 #include "server/config/config.h"
 #include "server/models/app.h"
-#include "server/models/json_file.h"
 #include "server/models/lookup.h"
 #include "server/models/loras.h"
 
@@ -73,7 +73,7 @@ static void set_usual(struct srv_request *req)
     char why[200];
     json_t *root = NULL;
     srv_facts(req)->account.endpoint = "models";
-    int n = srv_json_read(&root, "body", f->body, f->body_len, why, sizeof(why))
+    int n = jt_read_file(&root, "body", f->body, f->body_len, JT_REPEATS, why, sizeof(why))
                 ? param_fail(&err, SRV_ERR_INVALID_JSON, NULL, "%s", why)
                 : srv_lora_read(req, root, -1, asks, &err);
     json_decref(root);

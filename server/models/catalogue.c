@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "base/fail.h"
+#include "base/file.h"
 #include "base/gguf.h"
 #include "base/gguf_names.h"
 #include "engine/engine.h"
@@ -395,20 +396,6 @@ struct scan {
     bool found[POLICY_ENTRIES];
 };
 
-static bool is_folder(const char *path)
-{
-    struct stat st;
-    return !lstat(path, &st) && S_ISDIR(st.st_mode);
-}
-
-static bool has_config(const char *dir)
-{
-    char path[PATH_MAX];
-    struct stat st;
-    int len = snprintf(path, sizeof(path), "%s/config.json", dir);
-    return len > 0 && len < PATH_MAX && !stat(path, &st) && S_ISREG(st.st_mode);
-}
-
 /* The entry that an earlier walk made of the folder, or NULL. */
 static struct srv_entry *entry_of(struct scan *s, const char *dir)
 {
@@ -504,13 +491,14 @@ static void walk(struct scan *s, const char *dir, const char *prefix, int depth)
     if (n < 0) srv_log(SRV_LOG_ERROR, "models: %s cannot be read", dir);
     for (int i = 0; i < n; i++) {
         char path[PATH_MAX], name[200], base[200];
+        struct stat st;
         const char *file = found[i]->d_name;
         int len = snprintf(path, sizeof(path), "%s/%s", dir, file);
         int name_len = snprintf(name, sizeof(name), "%s%s", prefix, file);
         srv_name_mend(name);
         bool good = *file != '.' && len < PATH_MAX && name_len < (int)sizeof(name) - 1;
-        if (good && is_folder(path)) {
-            if (has_config(path)) {
+        if (good && !lstat(path, &st) && S_ISDIR(st.st_mode)) {
+            if (file_exists(path, "config.json")) {
                 take(s, path, name);
             } else if (srv_hub_has_adapter(path, base, sizeof(base))) {
                 srv_log(SRV_LOG_WARNING, "models: %s is left out: it is an adapter of %s", name,

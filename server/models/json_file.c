@@ -7,12 +7,6 @@
 #include "base/json_tree.h"
 #include "server/config/config.h"
 
-int srv_json_read(json_t **ret, const char *name, const char *text, size_t len, char *err,
-                  size_t errlen)
-{
-    return jt_read_file(ret, name, text, len, JT_REPEATS, err, errlen) ? -1 : 0;
-}
-
 int srv_json_file(json_t **ret, const char *dir, const char *name, char *err, size_t errlen)
 {
     AUTO_FREE char *text = NULL;
@@ -20,5 +14,5 @@ int srv_json_file(json_t **ret, const char *dir, const char *name, char *err, si
     *ret = NULL;
     if (file_load_optional(dir, name, SRV_CONFIG_FILE_MAX_BYTES, &text, &len, err, errlen))
         return -1;
-    return text ? srv_json_read(ret, name, text, len, err, errlen) : 0;
+    return text && jt_read_file(ret, name, text, len, JT_REPEATS, err, errlen) ? -1 : 0;
 }

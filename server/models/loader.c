@@ -50,8 +50,7 @@ static int find_model(struct srv_loader *l)
     if (pull) return srv_pull_run(pull, l->model_dir, sizeof(l->model_dir), l->error);
     int len = snprintf(l->model_dir, sizeof(l->model_dir), "%s", l->app->config->model);
     if ((size_t)len < sizeof(l->model_dir)) return EXIT_SUCCESS;
-    snprintf(l->error, sizeof(l->error), "the path of the model is too long");
-    return EXIT_FAILURE;
+    return fail_with(EXIT_FAILURE, l->error, sizeof(l->error), "the path of the model is too long");
 }
 
 /* ---- the entries --------------------------------------------------------------------------- */
@@ -97,10 +96,7 @@ static int add_entries(struct srv_loader *l, const struct srv_plan *plans)
         struct srv_model_params p = srv_catalogue_params(c, i, l->model_dir, &plans[i].share);
         p.names = plans[i].names;
         struct srv_entry *e = srv_models_add(models, p.config, &p);
-        if (!e) {
-            snprintf(l->error, sizeof(l->error), "out of memory");
-            return EXIT_FAILURE;
-        }
+        if (!e) return fail_with(EXIT_FAILURE, l->error, sizeof(l->error), "out of memory");
         e->source.plan_bytes = plans[i].bytes;
         srv_catalogue_facts(&e->source.facts, e->source.dir, plans[i].memory.ctx_tokens);
         if (c->n_more) describe_plan(e, &plans[i]);
@@ -111,10 +107,9 @@ static int add_entries(struct srv_loader *l, const struct srv_plan *plans)
     if (c->default_model) snprintf(name, sizeof(name), "%s", c->default_model);
     srv_name_mend(name);
     int first = c->default_model ? srv_models_find(models, name) : 0;
-    if (first < 0) {
-        snprintf(l->error, sizeof(l->error), "default-model: no model has the name '%.100s'", name);
-        return EXIT_FAILURE;
-    }
+    if (first < 0)
+        return fail_with(EXIT_FAILURE, l->error, sizeof(l->error),
+                         "default-model: no model has the name '%.100s'", name);
     srv_models_set_default(models, first);
     return EXIT_SUCCESS;
 }
@@ -201,10 +196,7 @@ static int load_models(struct srv_loader *l)
     struct srv_plan *plans = calloc((size_t)c->n_more + 1, sizeof(*plans));
     struct loaded loaded;
     char err[ERROR_BYTES - 128];
-    if (!plans) {
-        snprintf(l->error, sizeof(l->error), "out of memory");
-        return EXIT_FAILURE;
-    }
+    if (!plans) return fail_with(EXIT_FAILURE, l->error, sizeof(l->error), "out of memory");
     int status = srv_catalogue_plan(c, l->model_dir, plans, l->error, sizeof(l->error))
                      ? EXIT_FAILURE
                      : add_entries(l, plans);

@@ -16,7 +16,7 @@
 #include "server/log.h"
 #include "server/models/loras.h"
 
-enum { RETRY_FAILED_US = 30000000, LOOK_US = 5000, MIB = 1 << 20, BYTES_PER_MS = 1000000 };
+enum { RETRY_FAILED_US = 30000000, LOOK_MS = 5, MIB = 1 << 20, BYTES_PER_MS = 1000000 };
 
 void srv_models_init(struct srv_models *set)
 {
@@ -126,15 +126,9 @@ struct srv_entry *srv_models_add(struct srv_models *set, const struct srv_config
                                  const struct srv_model_params *params)
 {
     struct srv_entry *e = calloc(1, sizeof(*e));
-    if (!e || srv_source_copy(&e->source, params)) {
-        free(e);
-        return NULL;
-    }
-    pthread_mutex_lock(&set->lock);
+    HOLD(&set->lock);
     int number = find_free(set);
-    if (number < 0) {
-        pthread_mutex_unlock(&set->lock);
-        srv_source_finish(&e->source);
+    if (!e || number < 0 || srv_source_copy(&e->source, params)) {
         free(e);
         return NULL;
     }
@@ -147,7 +141,6 @@ struct srv_entry *srv_models_add(struct srv_models *set, const struct srv_config
     else
         free_entry(set->entries[number]);
     set->entries[number] = e;
-    pthread_mutex_unlock(&set->lock);
     return e;
 }
 
@@ -282,22 +275,17 @@ bool srv_is_placeholder(const char *name)
     return !strcmp(name, "default") || !strcmp(name, "tgi") || !strcmp(name, "dummy");
 }
 
-static size_t add_names(const char *const *names, char *buf, size_t size, size_t len)
-{
-    for (; *names && len < size; names++)
-        len += (size_t)snprintf(buf + len, size - len, "%s'%.100s'", len ? ", " : "", *names);
-    return len;
-}
-
 const char *srv_models_names(struct srv_models *set, const char *only, char *buf, size_t size)
 {
     size_t len = 0;
     *buf = '\0';
-    pthread_mutex_lock(&set->lock);
-    for (int i = 0; i < set->n_entries; i++)
-        if (!set->entries[i]->gone && srv_entry_is_of(set->entries[i], only))
-            len = add_names(set->entries[i]->source.names, buf, size, len);
-    pthread_mutex_unlock(&set->lock);
+    HOLD(&set->lock);
+    for (int i = 0; i < set->n_entries; i++) {
+        const struct srv_entry *e = set->entries[i];
+        if (e->gone || !srv_entry_is_of(e, only)) continue;
+        for (const char *const *name = e->source.names; *name && len < size; name++)
+            len += (size_t)snprintf(buf + len, size - len, "%s'%.100s'", len ? ", " : "", *name);
+    }
     if (!len) snprintf(buf, size, "none that this key may use");
     return buf;
 }
@@ -345,6 +333,9 @@ static struct srv_model *close_door(struct srv_models *set, struct srv_entry *e,
 struct woken {
     struct srv_wait *first, **end;
 };
+
+/* They are woken at the end of the scope; a lock that is held until then is taken after this. */
+#define WOKEN(name) AUTO(wake) struct woken name = {NULL, &name.first}
 
 static void add_woken(struct woken *woken, struct srv_wait *w)
 {
@@ -529,8 +520,8 @@ enum srv_ask srv_models_ask(struct srv_models *set, int entry, struct srv_wait *
 
 void srv_models_leave(struct srv_models *set, struct srv_wait *w)
 {
-    struct woken woken = {NULL, &woken.first};
-    pthread_mutex_lock(&set->lock);
+    WOKEN(woken);
+    HOLD(&set->lock);
     struct srv_entry *e = set->entries[w->entry];
     for (struct srv_wait **link = &e->first; *link; link = &(*link)->next) {
         if (*link != w) continue;
@@ -543,8 +534,6 @@ void srv_models_leave(struct srv_models *set, struct srv_wait *w)
         else
             bar_evictor(set, e, clock_now_us());
     }
-    pthread_mutex_unlock(&set->lock);
-    wake(&woken);
 }
 
 struct fit_bytes srv_models_room(struct srv_models *set, int entry)
@@ -596,11 +585,11 @@ void srv_model_drop_answer(struct srv_model *model, int64_t bytes)
 struct srv_model *srv_models_publish(struct srv_models *set, struct srv_model *model,
                                      struct srv_source *next, int *ret_n_requests)
 {
-    struct woken woken = {NULL, &woken.first};
+    WOKEN(woken);
     struct srv_model *before = NULL;
     model->set = set;
     model->created = (int64_t)time(NULL);
-    pthread_mutex_lock(&set->lock);
+    HOLD(&set->lock);
     struct srv_entry *e = set->entries[model->entry];
     if (next) {
         srv_source_finish(&e->source);
@@ -621,8 +610,6 @@ struct srv_model *srv_models_publish(struct srv_models *set, struct srv_model *m
     if (e->first) e->admitted_us = e->loaded_us;
     end_waits(e, SRV_WAIT_GIVEN, &woken);
     *ret_n_requests = before ? before->n_refs : 0;
-    pthread_mutex_unlock(&set->lock);
-    wake(&woken);
     return before;
 }
 
@@ -641,8 +628,8 @@ void srv_models_begin(struct srv_models *set, int entry)
 
 void srv_models_fail(struct srv_models *set, int entry, const char *why, bool given_up)
 {
-    struct woken woken = {NULL, &woken.first};
-    pthread_mutex_lock(&set->lock);
+    WOKEN(woken);
+    HOLD(&set->lock);
     struct srv_entry *e = set->entries[entry];
     e->state = given_up ? SRV_UNLOADED : SRV_LOAD_FAILED;
     if (given_up) bar_evictor(set, e, clock_now_us());
@@ -654,8 +641,6 @@ void srv_models_fail(struct srv_models *set, int entry, const char *why, bool gi
         e->n_failed_loads++;
         end_waits(e, SRV_WAIT_FAILED, &woken);
     }
-    pthread_mutex_unlock(&set->lock);
-    wake(&woken);
 }
 
 bool srv_model_await_end(struct srv_model *model, struct srv_wait *w)
@@ -668,21 +653,15 @@ bool srv_model_await_end(struct srv_model *model, struct srv_wait *w)
 enum srv_unload srv_models_unload(struct srv_models *set, int entry, int *ret_n_requests,
                                   struct srv_wait *w)
 {
-    enum srv_unload rc;
     HOLD(&set->lock);
     struct srv_entry *e = set->entries[entry];
-    if (!e->model) {
-        rc = SRV_UNLOAD_NOT_LOADED;
-    } else if (e->config->pin) {
-        rc = SRV_UNLOAD_PINNED;
-    } else {
-        struct srv_model *m = close_door(set, e, SRV_EVICT_REQUEST);
-        rc = srv_model_await_end(m, w) ? SRV_UNLOAD_WAITS : SRV_UNLOAD_OK;
-        *ret_n_requests = m->n_refs;
-        srv_log(SRV_LOG_INFO, "models: %s is unloaded: an operator asked for it, %d requests drain",
-                m->names[0], m->n_refs);
-    }
-    return rc;
+    if (!e->model) return SRV_UNLOAD_NOT_LOADED;
+    if (e->config->pin) return SRV_UNLOAD_PINNED;
+    struct srv_model *m = close_door(set, e, SRV_EVICT_REQUEST);
+    *ret_n_requests = m->n_refs;
+    srv_log(SRV_LOG_INFO, "models: %s is unloaded: an operator asked for it, %d requests drain",
+            m->names[0], m->n_refs);
+    return srv_model_await_end(m, w) ? SRV_UNLOAD_WAITS : SRV_UNLOAD_OK;
 }
 
 void srv_models_settle(struct srv_models *set, struct srv_entry *e, struct srv_config *own,
@@ -703,8 +682,8 @@ void srv_models_settle(struct srv_models *set, struct srv_entry *e, struct srv_c
 
 void srv_models_remove(struct srv_models *set, int entry)
 {
-    struct woken woken = {NULL, &woken.first};
-    pthread_mutex_lock(&set->lock);
+    WOKEN(woken);
+    HOLD(&set->lock);
     struct srv_entry *e = set->entries[entry];
     srv_log(SRV_LOG_INFO, "models: %s has vanished", e->source.names[0]);
     if (e->model) close_door(set, e, SRV_EVICT_REQUEST);
@@ -713,8 +692,6 @@ void srv_models_remove(struct srv_models *set, int entry)
     e->failed_us = clock_now_us();
     snprintf(e->reason, sizeof(e->reason), "its directory has vanished");
     end_waits(e, SRV_WAIT_FAILED, &woken);
-    pthread_mutex_unlock(&set->lock);
-    wake(&woken);
 }
 
 bool srv_models_post(struct srv_models *set, enum srv_task_kind job)
@@ -728,8 +705,8 @@ bool srv_models_post(struct srv_models *set, enum srv_task_kind job)
 
 void srv_models_stop(struct srv_models *set)
 {
-    struct woken woken = {NULL, &woken.first};
-    pthread_mutex_lock(&set->lock);
+    WOKEN(woken);
+    HOLD(&set->lock);
     atomic_store(&set->stop, true);
     atomic_store(&set->give_up, true);
     for (int i = 0; i < set->n_entries; i++)
@@ -741,8 +718,6 @@ void srv_models_stop(struct srv_models *set)
         m->awaits_end = NULL;
     }
     pthread_cond_signal(&set->changed);
-    pthread_mutex_unlock(&set->lock);
-    wake(&woken);
 }
 
 /* Waits that have lasted long enough: too long, or to be heard of. */
@@ -765,14 +740,12 @@ static void look_at_waits(const struct srv_models *set, struct srv_entry *e, uin
 
 void srv_models_tick(struct srv_models *set)
 {
-    struct woken late = {NULL, &late.first};
-    pthread_mutex_lock(&set->lock);
+    WOKEN(late);
+    HOLD(&set->lock);
     uint64_t now_us = clock_now_us(); /* later than any wait began */
     for (int i = 0; i < set->n_entries; i++)
         look_at_waits(set, set->entries[i], now_us, &late);
     pthread_cond_signal(&set->changed);
-    pthread_mutex_unlock(&set->lock);
-    wake(&late);
 }
 
 /* A model that has drained, or one whose time for that is over. */
@@ -829,10 +802,9 @@ static bool find_load(struct srv_models *set, uint64_t now_us, struct srv_task *
 }
 
 /* While somebody waits, or a model ends, what that waits for is looked at often. */
-static void wait_for_change(struct srv_models *set, uint64_t now_us)
+static void wait_for_change(struct srv_models *set)
 {
-    uint64_t until_us = now_us + LOOK_US;
-    const struct timespec until = {(time_t)(until_us / 1000000), (long)(until_us % 1000000) * 1000};
+    const struct timespec until = clock_after_ms(LOOK_MS);
     bool anyone = false;
     for (int i = 0; i < set->n_entries; i++)
         anyone |= set->entries[i]->first != NULL;
@@ -853,20 +825,17 @@ struct srv_task srv_models_await(struct srv_models *set)
         drop_sent(set);
         if (set->has_swap) {
             set->has_swap = false;
-            task.kind = SRV_TASK_SWAP;
-            break;
+            return (struct srv_task){SRV_TASK_SWAP, -1, NULL};
         }
-        if (atomic_load(&set->stop)) break;
+        if (atomic_load(&set->stop)) return task;
         if (set->has_scan) {
             set->has_scan = false;
-            task.kind = SRV_TASK_SCAN;
-            break;
+            return (struct srv_task){SRV_TASK_SCAN, -1, NULL};
         }
         close_idle(set, now_us);
-        if (find_drained(set, now_us, &task) || find_load(set, now_us, &task)) break;
-        wait_for_change(set, now_us);
+        if (find_drained(set, now_us, &task) || find_load(set, now_us, &task)) return task;
+        wait_for_change(set);
     }
-    return task;
 }
 
 struct srv_wait *srv_models_close(struct srv_models *set, struct srv_model *model)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json_tree.h"
 #include "engine/engine.h"
 #include "server/models/json_file.h"
 #include "server/log.h"
@@ -56,7 +57,7 @@ static int32_t id_in_info(const struct tok *tok, const char *info, const char *t
 {
     json_auto_t *root = NULL;
     char err[64];
-    if (srv_json_read(&root, "", info, strlen(info), err, sizeof(err))) return -1;
+    if (jt_read_file(&root, "", info, strlen(info), JT_REPEATS, err, sizeof(err))) return -1;
     return id_in_file(tok, root, TOKENIZER, token);
 }
 
