@@ -73,12 +73,9 @@ static int append(json_t *list, const char *role, const json_t *content)
         return json_array_append_new(list,
                                      json_pack("{s:s, s:s%}", "role", role, "content", text, len));
     json_t *before = json_object_get(last, "content");
-    AUTO(buf_finish) struct buf joined;
-    buf_init(&joined, 2 * (size_t)FILE_MAX_BYTES);
-    buf_add(&joined, json_string_value(before), json_string_length(before));
-    buf_puts(&joined, "\n\n");
-    buf_add(&joined, text, len);
-    return joined.failed ? -1 : json_string_setn(before, joined.data, joined.len);
+    json_t *joined = json_pack("s%++%", json_string_value(before), json_string_length(before),
+                               "\n\n", text, len);
+    return json_object_set_new(last, "content", joined);
 }
 
 json_t *conversation_request(const struct conversation *c)
@@ -129,11 +126,10 @@ int conversation_save(const struct conversation *c, const char *path, char *err,
         json_pack("{s:s, s:i, s:[{s:o, s:I, s:O, s:O}]}", "format", format, "version", 1,
                   "conversations", "title", title_of(c), "updated", (json_int_t)time(NULL) * 1000,
                   "system", c->system, "messages", c->messages);
-    AUTO_FREE char *text = file ? json_dumps(file, JSON_INDENT(1)) : NULL;
-    int fd = text ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600) : -1;
-    bool good = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+    int fd = file ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600) : -1;
+    bool good = fd >= 0 && !json_dumpfd(file, fd, JSON_INDENT(1));
     if (fd >= 0 && close(fd)) good = false;
-    if (!good) snprintf(err, errlen, "%s: %s", path, text ? strerror(errno) : "out of memory");
+    if (!good) snprintf(err, errlen, "%s: %s", path, file ? strerror(errno) : "out of memory");
     return good ? 0 : -1;
 }
 

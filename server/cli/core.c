@@ -96,11 +96,6 @@ int srv_core_create(struct srv_core *c, char *err, size_t errlen)
                : 0;
 }
 
-int srv_core_load(struct srv_core *c, char *err, size_t errlen)
-{
-    return srv_loader_start(&c->loader, &c->app, c->cores, c->loaded_fd, err, errlen);
-}
-
 static void stop_engine(void *ctx, struct srv_model *model)
 {
     *(bool *)ctx |= !eng_stop_begin(model->engine);

@@ -25,11 +25,9 @@ struct srv_core {
 /* config is borrowed. Nothing is open yet, and srv_core_close is fine. */
 void srv_core_init(struct srv_core *c, const struct srv_config *config);
 
-/* Before any socket. Starts the text workers and the thread of grammars. 0, or -1 with err. */
+/* Before any socket. Starts the text workers and the thread of grammars. 0, or -1 with err. Then
+ * srv_loader_start may begin, with loaded_fd. */
 int srv_core_create(struct srv_core *c, char *err, size_t errlen);
-
-/* Starts loading; loaded_fd tells of its end. 0, or -1 with err. */
-int srv_core_load(struct srv_core *c, char *err, size_t errlen);
 
 /* After the last request has ended. Returns false, and the process is to end, if a disk that does
  * not answer holds a thread. */

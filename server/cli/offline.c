@@ -24,7 +24,9 @@ enum {
 static int load(struct srv_core *c, char *err, size_t errlen)
 {
     uint64_t count;
-    if (srv_core_create(c, err, errlen) || srv_core_load(c, err, errlen)) return -1;
+    if (srv_core_create(c, err, errlen) ||
+        srv_loader_start(&c->loader, &c->app, c->cores, c->loaded_fd, err, errlen))
+        return -1;
     struct pollfd fd = {.fd = c->loaded_fd, .events = POLLIN};
     while (read(c->loaded_fd, &count, sizeof(count)) != sizeof(count)) /* the loader has ended */
         poll(&fd, 1, -1);

@@ -6,11 +6,6 @@
 
 #include "base/thread.h"
 
-static bool take_head(void *ctx, struct transfer *t)
-{
-    return true;
-}
-
 static bool take_body(void *ctx, const char *data, size_t len)
 {
     struct remote_call *c = ctx;
@@ -32,7 +27,6 @@ static void *run(void *arg)
                                         .headers = headers,
                                         .body = c->body,
                                         .body_len = c->len,
-                                        .on_head = take_head,
                                         .on_body = take_body,
                                         .ctx = c,
                                         .stop = &r->stop};

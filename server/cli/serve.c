@@ -745,7 +745,9 @@ int srv_cmd_serve(const struct srv_config *config)
         read_secrets(&s, err, sizeof(err)) || create_parts(&s, err, sizeof(err)))
         return fail(&s, err);
     if (start_listening(&s, err, sizeof(err))) return fail(&s, err);
-    if (srv_core_load(&s.core, err, sizeof(err))) return fail(&s, err);
+    if (srv_loader_start(&s.core.loader, &s.core.app, s.core.cores, s.core.loaded_fd, err,
+                         sizeof(err)))
+        return fail(&s, err);
     if (run(&s, err, sizeof(err))) return fail(&s, err);
     if (!s.loaded) {
         /* Asked to end while loading: nothing runs that could be lost, and loading cannot be
