@@ -25,6 +25,7 @@
 #include "base/fail.h"
 #include "engine/attention.h"
 #include "engine/eng_error.h"
+#include "engine/experts.h"
 #include "engine/gemm.h"
 #include "engine/gemm_blas.h"
 #include "engine/job_types.h"
@@ -38,7 +39,7 @@
 enum {
     PRIVATE_ROWS = 4, /* up to this many rows are packed by each thread for itself */
     FEW_ROWS = 8,     /* of one item that works row by row */
-    OPS_PER_LAYER = 19,
+    OPS_PER_LAYER = 26,
     OPS_OUTSIDE = 8 + 3 * ENG_MAX_HEAD_OPS,
 };
 
@@ -57,6 +58,7 @@ enum op_kind {
     OP_CONV,
     OP_DELTA,
     OP_GATHER,
+    OP_EXPERTS,
     OP_POOL,
     OP_HEAD,
     OP_REFINE,
@@ -78,6 +80,7 @@ struct op {
     struct kern_out out;
     int units_per_item, n_units;    /* panels, or pairs of them */
     const struct eng_head_op *head; /* OP_REFINE */
+    enum experts_phase phase;       /* OP_EXPERTS */
     const float *norm_bias;         /* OP_NORM */
     int reads_layer; /* the layer whose keys and values the product prefetches; -1: none */
     double reads_from, reads_to; /* this product's share of them, 0 .. 1 */
@@ -128,11 +131,12 @@ struct fwd {
     int n_head_items;
     float *u;        /* [max_rows * ENG_MAX_LORAS][ld_u]: rows times A of adapters */
     float *ffn_rows; /* [max_rows][k_pad of down]: f->ffn before packing, for adapters */
-    size_t ld_u;
+    size_t ld_u, ld_ffn;
 
     struct packed packed; /* [max_rows][d_model, or attention's output if that is longer] */
-    struct packed ffn;    /* [max_rows][d_ff]: act(gate) * up */
+    struct packed ffn;    /* [max_rows][ld_ffn]: act(gate) * up */
     struct attn *attn;
+    struct experts *experts; /* NULL: the model has none */
     struct state_layout states;
     struct thread_state *threads; /* [n_threads] */
     struct op *ops;               /* [n_ops] */
@@ -446,6 +450,26 @@ static void delta_item(void *arg, int item, int thread)
                 f->threads[thread].state);
 }
 
+static struct experts_work experts_of(const struct op *op)
+{
+    return (struct experts_work){.experts = op->f->experts,
+                                 .of = &op->f->p.model->layers[op->layer].experts,
+                                 .phase = op->phase,
+                                 .n_rows = op->f->n_rows[op->rows],
+                                 .src = op->src,
+                                 .out = op->out,
+                                 .units = op->units_per_item,
+                                 .next = op->next};
+}
+
+static void experts_op_item(void *arg, int item, int thread)
+{
+    const struct op *op = arg;
+    struct thread_state *t = &op->f->threads[thread];
+    struct experts_work w = experts_of(op);
+    experts_item(&w, item, thread, t->row, &t->gemm);
+}
+
 static void gather_item(void *arg, int item, int thread)
 {
     const struct op *op = arg;
@@ -687,8 +711,8 @@ static void link_products(struct fwd *f)
     const struct eng_mat *next = &f->p.model->layers[0].qkv;
     for (int i = f->n_ops - 1; i >= 0; i--) {
         struct op *op = &f->ops[i];
-        if (!is_product(op)) continue;
         op->next = next;
+        if (!is_product(op)) continue;
         if (op->rows != ROWS_POOLED) next = op->mat;
     }
 }
@@ -786,6 +810,24 @@ static void add_mixer(struct fwd *f, int layer)
     add_layer_op(f, OP_MERGE, layer, merge_item);
 }
 
+/*
+ * Phases of a layer's experts. The last one changes the rows that a dense layer beside them reads
+ * too.
+ */
+static void add_experts(struct fwd *f, enum op_rows rows, int layer, float *x,
+                        enum experts_phase first, enum experts_phase last)
+{
+    const struct eng_layer *l = &f->p.model->layers[layer];
+    for (enum experts_phase phase = first; phase <= last; phase++) {
+        struct op *op = add_op(f, OP_EXPERTS, rows, experts_op_item);
+        op->layer = layer;
+        op->phase = phase;
+        op->src = normed(f, x, l->ffn_norm);
+        op->out = added_to(x, f->ld_x);
+        op->units_per_item = experts_units(f->experts, &l->experts, phase);
+    }
+}
+
 /* The transformer. */
 static void build_program(struct fwd *f)
 {
@@ -810,9 +852,18 @@ static void build_program(struct fwd *f)
         add_branch(f, rows, plain(f->heads, f->ld_heads, map), &l->o, post ? NULL : l->attn_post,
                    x);
         if (post) add_norm(f, rows, x, l->attn_post, l->attn_post_bias, x);
-        add_product(f, OP_GATE_UP, rows, branch_input(f, rows, x, l->ffn_norm, l->ffn_norm_bias),
-                    &l->gate_up, packed_out);
-        add_branch(f, rows, packed_in, &l->down, post ? NULL : l->ffn_post, x);
+        if (m->hp.layer_experts[i]) {
+            add_product(f, OP_PRODUCT, rows, normed(f, x, l->ffn_norm), &l->experts.router,
+                        experts_logits(f->experts));
+            add_experts(f, rows, i, x, EXPERTS_CHOOSE, EXPERTS_UP);
+        }
+        if (l->gate_up.n_panels > 0) {
+            add_product(f, OP_GATE_UP, rows,
+                        branch_input(f, rows, x, l->ffn_norm, l->ffn_norm_bias), &l->gate_up,
+                        packed_out);
+            add_branch(f, rows, packed_in, &l->down, post ? NULL : l->ffn_post, x);
+        }
+        if (m->hp.layer_experts[i]) add_experts(f, rows, i, x, EXPERTS_DOWN, EXPERTS_DOWN);
         if (post) add_norm(f, rows, x, l->ffn_post, l->ffn_post_bias, x);
     }
     if (m->has_head) {
@@ -837,7 +888,9 @@ static int count_items(const struct op *op)
 {
     const struct fwd *f = op->f;
     int n_rows = f->n_rows[op->rows];
+    struct experts_work w = experts_of(op);
     switch (op->kind) {
+    case OP_EXPERTS: return experts_n_items(&w);
     case OP_EMBED:
     case OP_QK_NORM:
     case OP_POST:
@@ -1012,11 +1065,11 @@ static void take_thread(struct fwd *f, struct scratch *s, int i, size_t longest)
 static void take_activations(struct fwd *f, struct scratch *s)
 {
     const struct eng_model *m = f->p.model;
-    const struct eng_layer *l = &m->layers[0];
     size_t rows = (size_t)f->p.max_rows;
-    f->ld_x = columns(&l->o);
-    f->ld_qkv = f->ld_heads = 0;
+    f->ld_x = columns(&m->layers[0].o);
+    f->ld_qkv = f->ld_heads = f->ld_ffn = 0;
     for (int i = 0; i < m->hp.n_layers; i++) {
+        f->ld_ffn = larger(f->ld_ffn, (size_t)m->layers[i].down.k_pad);
         f->ld_qkv = larger(f->ld_qkv, columns(&m->layers[i].qkv));
         f->ld_heads = larger(f->ld_heads, (size_t)m->layers[i].o.k_pad);
     }
@@ -1026,7 +1079,7 @@ static void take_activations(struct fwd *f, struct scratch *s)
         scratch_take(s, m->hp.branch_norms || m->hp.encoder ? rows * f->ld_x : 0, sizeof(float));
     f->qkv = scratch_take(s, rows * f->ld_qkv, sizeof(float));
     f->heads = scratch_take(s, rows * f->ld_heads, sizeof(float));
-    f->ffn = take_packed(s, rows, (size_t)l->down.k_pad);
+    f->ffn = take_packed(s, rows, f->ld_ffn);
     f->ld_pooled = f->ld_x;
     for (int i = 0; i < m->heads.n_ops; i++)
         if (columns(&m->heads.ops[i].mat) > f->ld_pooled)
@@ -1066,16 +1119,16 @@ static void take_lists(struct fwd *f, struct scratch *s)
 /* Memory for the products of adapters. */
 static void take_loras(struct fwd *f, struct scratch *s)
 {
-    const struct eng_layer *l = &f->p.model->layers[0];
+    size_t longest = (size_t)f->p.model->layers[0].qkv.k_pad;
     size_t rows = (size_t)f->p.max_rows, tile = (size_t)f->p.model->kern->max_rows[KERN_A_F32];
     if (f->p.lora_rank == 0) return;
     f->ld_u =
         (size_t)(ENG_LORA_TARGETS * f->p.lora_rank + KERN_NARROW - 1) / KERN_NARROW * KERN_NARROW;
     f->u = scratch_take(s, rows * ENG_MAX_LORAS * f->ld_u, sizeof(float));
-    f->ffn_rows = scratch_take(s, rows * (size_t)l->down.k_pad, sizeof(float));
+    f->ffn_rows = scratch_take(s, rows * f->ld_ffn, sizeof(float));
     for (int i = 0; i < ROWS_POOLED; i++)
         f->pieces[i].list = scratch_take(s, rows * ENG_MAX_LORAS, sizeof(struct lora_piece));
-    tile *= larger(f->ld_heads, (size_t)l->qkv.k_pad); /* of rows that are normed or gathered */
+    tile *= larger(f->ld_heads, longest); /* of rows that are normed or gathered */
     for (int i = 0; i < f->n_threads; i++) {
         float *rows_of_tile = scratch_take(s, tile, sizeof(float));
         if (s->base) f->threads[i].lora = rows_of_tile;
@@ -1098,6 +1151,7 @@ static void take_scratch(struct fwd *f, struct scratch *s)
     for (int i = 0; i < f->n_threads; i++)
         take_thread(f, s, i, longest);
     take_loras(f, s);
+    f->experts = experts_init(s, f->p.model, f->n_threads, f->p.max_rows);
     struct attn_params attn = {
         .model = f->p.model,
         .layout = f->p.layout,

@@ -53,7 +53,7 @@ void gemm_rows_init(struct gemm_rows *r, const struct eng_model *model, const st
                     int n_rows)
 {
     assert(n_rows > 0);
-    r->fmt = model->numerics->act;
+    r->fmt = m->takes_f32 ? KERN_A_F32 : model->numerics->act;
     r->wfmt = eng_mat_rows_format(m);
     r->blas = m->use_blas;
     r->act_bytes = r->blas ? sizeof(float) : (size_t)model->kern->act_bytes[r->fmt];

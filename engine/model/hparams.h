@@ -38,7 +38,7 @@ struct eng_rope {
  */
 enum eng_qk_norm { ENG_QK_NORM_NONE, ENG_QK_NORM_HEAD, ENG_QK_NORM_AFTER_ROPE, ENG_QK_NORM_ROW };
 
-enum { ENG_MAX_EOS = 16, ENG_MAX_LAYERS = 512, ENG_MAX_TAPS = 8 };
+enum { ENG_MAX_EOS = 16, ENG_MAX_LAYERS = 512, ENG_MAX_TAPS = 8, ENG_MAX_EXPERTS = 512 };
 
 /*
  * The operator that mixes the tokens of a layer. CONV: out(C * conv(B * u)), where B, C and u are
@@ -107,7 +107,17 @@ struct eng_hparams {
     bool delta_tiled;                    /* value head j has key head j mod n_delta_keys, else
                                           * those of a key head are next to each other */
     bool attn_gate;                      /* attention's output is multiplied by sigmoid(gate) */
-    bool layer_rope[ENG_MAX_LAYERS];     /* the layer has RoPE */
+    /*
+     * Experts, 0: none. A token takes the n_chosen of the largest score, the softmax of the
+     * router's logits or their sigmoid, plus a bias that only chooses. Their weights are the
+     * scores, with route_renorm over max(the sum of theirs, route_floor) + route_eps, times
+     * route_scale. d_shared: the dense feed-forward size of a layer with experts, 0: it has none.
+     */
+    int n_experts, n_chosen, d_expert, d_shared;
+    bool layer_experts[ENG_MAX_LAYERS];
+    bool route_sigmoid, route_bias, route_renorm;
+    double route_floor, route_eps, route_scale;
+    bool layer_rope[ENG_MAX_LAYERS];      /* the layer has RoPE */
     int32_t layer_window[ENG_MAX_LAYERS]; /* keys visible, the token itself included; 0: all;
                                            * on each side, without it, of an encoder */
     uint64_t config_hash[2]; /* of the bytes of config.json and generation_config.json */

@@ -41,7 +41,8 @@ struct eng_mat {
     uint8_t *panels;   /* 64-byte aligned, in the model's arena */
     const float *bias; /* [32 * n_panels], or NULL */
     float *squares;    /* while the model is calibrated: [k_pad], to which products add the squares
-                        * of their rows, in sum; else NULL */
+                        * of their rows, in sum; of experts [n_experts][k_pad]; else NULL */
+    bool takes_f32;    /* its rows are f32 on every path */
 };
 
 static inline bool eng_mat_is_fine(const struct eng_mat *m, int panel)
@@ -68,6 +69,17 @@ static inline size_t eng_mat_offset(const struct eng_mat *m, int panel)
     return (size_t)(panel - n_fine) * m->panel_bytes + (size_t)n_fine * m->fine_bytes;
 }
 
+/*
+ * The experts of a layer, each a gated feed-forward layer, and what chooses among them. A matrix
+ * of all experts has those of each in as many whole panels, one expert after the other.
+ */
+struct eng_experts {
+    struct eng_mat router;    /* [n_experts] of [d_model] */
+    const float *select_bias; /* [n_experts] or NULL */
+    struct eng_mat gate_up;   /* of each: as eng_layer.gate_up, of d_expert */
+    struct eng_mat down;      /* of each: [d_model] of [d_expert] */
+};
+
 struct eng_layer {
     const float *attn_norm; /* [d_model] or NULL: attention reads the stream as it is */
     const float *attn_post; /* [d_model] or NULL: norm of attention's output */
@@ -89,8 +101,10 @@ struct eng_layer {
     const float *a_log, *dt_bias; /* [n_delta_values] or NULL */
     const float *delta_norm;      /* [d_delta_value] or NULL: of a head's output */
     struct eng_mat gate_up;       /* panels alternate: 32 gate rows, the same 32 up rows, ...;
-                                   n_out = 2 * 32 * ceil(d_ff / 32) */
+                                   n_out = 2 * 32 * ceil(d_ff / 32); empty if a layer has
+                                   experts alone */
     struct eng_mat down;          /* [d_model] of [d_ff] */
+    struct eng_experts experts;   /* empty: none */
     const float *rope_cos;        /* [ctx][d_rot / 2], with the attention factor; NULL: no RoPE */
     const float *rope_sin;
     int window; /* as hp.layer_window */
@@ -166,9 +180,9 @@ struct eng_model {
     float *ropes;            /* the tables: cos and sin, then those of the local RoPE */
     int64_t ctx;             /* rows of the RoPE tables */
     struct eng_reading reading;
-    int64_t n_params;
-    int n_rounded_mats;    /* on path file: of blocks of several types, rounded again */
-    int64_t weights_bytes; /* packed size; before eng_model_fill its maximum */
+    int64_t n_params, n_active_params; /* in all, and those that a token uses */
+    int n_rounded_mats;                /* on path file: of blocks of several types, rounded again */
+    int64_t weights_bytes;             /* packed size; before eng_model_fill its maximum */
     const char *weights_dtype;
     uint8_t fingerprint[16];
     void *arena; /* one mapping for all panels and vectors */
