@@ -329,7 +329,8 @@ enum { TWINNED_SHARE = 2 };
 static bool wants_twin(const struct eng *e)
 {
     enum kern_wfmt fmt = e->model->numerics->matrix;
-    if (!e->model->has_head) return false;
+    /* each row of a draft reads experts of its own */
+    if (!e->model->has_head || e->model->hp.n_experts > 0) return false;
     if (e->p.speculate == ENG_SPECULATE_ALWAYS) return fmt != KERN_W_I4K;
     return e->p.speculate == ENG_SPECULATE_AUTO && fmt != KERN_W_I4K && fmt != KERN_W_I8 &&
            e->model->weights_bytes >= MIN_TWINNED_BYTES;
@@ -655,7 +656,7 @@ static void describe(struct eng *e, double load_seconds)
         .bf16_rate = bf16_rate,
         .gemm = e->gemm_name,
         .kv_dtype = kv_names[e->layout.fmt],
-        .weights_coded = m->layers[0].gate_up.fmt == KERN_W_B12,
+        .weights_coded = m->layers[0].qkv.fmt == KERN_W_B12,
         .read_ahead_bytes = (int64_t)m->reading.ahead,
         .coded_rate = m->reading.coded_rate,
         .plain_rate = m->reading.plain_rate,

@@ -164,6 +164,8 @@ struct eng_inspect_config {
     double local_rope_theta; /* of layers with a window, if they have a RoPE of their own; else 0 */
     int n_layers_without_rope;
     int n_convolutions, n_delta_nets;     /* layers that are short convolutions, delta nets */
+    int n_experts, n_chosen;              /* of a layer, and how many work for a token; or 0 */
+    int64_t n_active_params;              /* that work for a token; 0: it cannot be served */
     int n_windowed_layers, window_tokens; /* layers with a sliding window; the last one's size */
     const int32_t *eos_ids;               /* [n_eos_ids] */
     int n_eos_ids;
@@ -179,6 +181,7 @@ struct eng_inspect_tensor {
 struct eng_inspect_path {
     const char *numerics;
     int64_t weights_bytes; /* at most, in memory, with RoPE's tables for the longest context */
+    int64_t step_bytes;    /* of them, read for a token that is computed alone */
     bool is_default;       /* numerics "auto" selects it on this machine */
 };
 struct eng_inspector {

@@ -38,6 +38,9 @@ static void report_config(const struct eng_model *m, const struct eng_inspector 
         .local_rope_theta = hp->has_local_rope ? hp->local_rope.theta : 0,
         .eos_ids = hp->eos.ids,
         .n_eos_ids = hp->eos.n,
+        .n_experts = hp->n_experts,
+        .n_chosen = hp->n_chosen,
+        .n_active_params = m->n_active_params,
     };
     for (int i = 0; i < hp->n_layers; i++) {
         c.n_layers_without_rope += !hp->layer_rope[i];
@@ -79,6 +82,7 @@ static void report_paths(struct eng_model *m, const struct eng_inspector *in)
                  &(struct eng_inspect_path){
                      .numerics = *name,
                      .weights_bytes = m->weights_bytes + eng_model_rope_bytes(m, m->hp.ctx_max),
+                     .step_bytes = eng_model_step_bytes(m),
                      .is_default = m->numerics == chosen,
                  });
     }

@@ -130,7 +130,8 @@ int selftest_run(const struct eng_model *model, struct fwd *fwd, struct kv_pages
     if (!memory) return fail_with(ENG_ENOMEM, err, errlen, "no memory for the self-test");
     /* neither the first nor the last layer, if there are others: those have the head's format */
     const struct eng_layer *middle = &model->layers[model->hp.n_layers / 2];
-    int rc = compare_kernels(model, &middle->down, memory, err, errlen);
+    const struct eng_mat *down = middle->down.n_panels > 0 ? &middle->down : &middle->experts.down;
+    int rc = compare_kernels(model, down, memory, err, errlen);
     if (!rc && model->has_head) rc = compare_kernels(model, &model->head, memory, err, errlen);
     return rc ? rc : check_token(model, fwd, pages, err, errlen);
 }

@@ -71,9 +71,9 @@ MAY_INCLUDE[FILTERS] = MAY_INCLUDE["server/cli"] + [r"server/cli/\w+\.h"]
 BUDGETS = {
     "base": 3660,
     "engine/kernels": 6669,
-    "engine/model": 6701,
+    "engine/model": 7003,
     "engine/kv": 2491,
-    "engine": 13388,
+    "engine": 13397,
     "tokenizer": 8546,
     "tokenizer/template": 7558,
     "tokenizer/chat": 1880,
@@ -93,7 +93,7 @@ BUDGETS = {
     "server/api/write": 2548,
     "server/api/pooled": 1977,
     "server/api": 4180,
-    "server/cli": 6009,
+    "server/cli": 6015,
 }
 PAGE = "server/api/page.html"
 # The template room in layers, lowest first: a file includes headers of its own layer and of lower ones.

@@ -33,8 +33,9 @@ struct target {
 
 /* The targets that one packed matrix holds. */
 struct site {
-    const struct plan_mat *pm; /* NULL: the model has none */
-    struct plan_mat packed;    /* the same, with rows in the adapter's order */
+    const struct plan_mat *pm;                    /* NULL: the model has none */
+    struct plan_mat packed;                       /* the same, with rows in the adapter's order */
+    struct plan_part parts[ENG_LORA_TARGETS + 1]; /* its own */
     struct target targets[ENG_LORA_TARGETS];
     int n_targets, n_rows; /* of the stacked A */
 };
@@ -508,6 +509,8 @@ static int find_sites(struct opening *o)
         struct site *s = &o->sites[site];
         s->pm = &load->mats[i];
         s->packed = *s->pm;
+        s->packed.parts =
+            memcpy(s->parts, s->pm->parts, (size_t)s->pm->n_parts * sizeof(*s->parts));
         for (int k = 0; !o->m->hp.family->rope_pairs && k < s->pm->n_parts; k++)
             s->packed.parts[k].pairs = 0; /* those of RoPE in the file are not the adapter's */
         int rc = find_targets(o, s);

@@ -171,12 +171,17 @@ static void refuse_if_set(const struct object *o, const char *key, const char *w
     if (!off) REPORT(o, ENG_EUNSUPPORTED, "%s: %s", key, why);
 }
 
-static void refuse_unsupported(const struct object *o)
+static void refuse_experts(const struct object *o)
+{
+    refuse_if_set(o, "num_experts", "mixtures of experts are not supported in this family");
+    refuse_if_set(o, "num_local_experts", "mixtures of experts are not supported in this family");
+}
+
+static void refuse_unsupported(const struct object *o, const struct eng_family *f)
 {
     refuse_if_set(o, "quantization_config", "quantised weights are not supported");
     refuse_if_set(o, "compression_config", "compressed weights are not supported");
-    refuse_if_set(o, "num_experts", "mixtures of experts are not supported");
-    refuse_if_set(o, "num_local_experts", "mixtures of experts are not supported");
+    if (!f->mixture && !f->hybrid) refuse_experts(o);
     refuse_if_set(o, "is_encoder_decoder", "encoder-decoder models are not supported");
     refuse_if_set(o, "per_layer_config", "settings that differ by layer are not supported");
     refuse_if_set(o, "add_cross_attention", "cross attention is not supported");
@@ -269,7 +274,7 @@ static void read_factors(const struct object *o, struct eng_hparams *hp)
 {
     const struct eng_family *f = hp->family;
     hp->embed_scale = f->embed_sqrt ? sqrt((double)hp->d_model) : 1;
-    hp->residual_scale = hp->logits_scaling = 1;
+    hp->residual_scale = hp->logits_scaling = hp->route_scale = 1;
     hp->attn_scale = 1.0 / sqrt((double)hp->d_head);
     for (const struct eng_config_key *k = f->keys; k && k->name; k++) {
         bool off = k->null_is_off && json_is_null(json_object_get(o->json, k->name));
@@ -584,15 +589,16 @@ static void read_windows(const struct object *o, struct eng_hparams *hp)
 static void read_hybrid(const struct object *o, struct eng_hparams *hp)
 {
     const json_t *list = find(o, "layer_types");
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (listed_type(o, list, (int)i, "attention", "full_attention") < 0) return;
     if (!find(o, "num_local_experts")) wrong(o, "num_local_experts", "is missing, which means 8");
+    refuse_experts(o);
     if (!list) {
         REPORT(o, ENG_EUNSUPPORTED, "%s is missing, which means mamba; supported: attention",
                "layer_types");
         return;
     }
     if (!is_list_of_layers(o, list, hp)) return;
-    for (int i = 0; i < hp->n_layers; i++)
-        if (listed_type(o, list, i, "attention", "full_attention") < 0) return;
     const char *position = read_string(o, "position_embedding_type");
     for (int i = 0; i < hp->n_layers; i++)
         hp->layer_rope[i] = position && strcmp(position, "rope") == 0;
@@ -670,6 +676,66 @@ static void adjust_ffn(const struct object *o, struct eng_hparams *hp)
                factor_key, MAX_SIZE, size);
     else
         hp->d_ff = (int)size;
+}
+
+/* ---- experts ------------------------------------------------------------------------------- */
+
+/* An integer of a family's own setting; the fallback if it has none. */
+static int read_own(const struct object *o, const char *key, int min, int max, int fallback)
+{
+    return key ? (int)read_int(o, key, min, max, fallback) : fallback;
+}
+
+static void read_expert_layers(const struct object *o, struct eng_hparams *hp)
+{
+    const struct eng_mixture *x = hp->family->mixture;
+    int first = read_own(o, x->first_key, 0, ENG_MAX_LAYERS, x->first);
+    int last = read_own(o, x->last_key, -1, hp->n_layers - 1, -1);
+    int step = read_own(o, x->step_key, 1, ENG_MAX_LAYERS, 1);
+    if (last < 0) last = hp->n_layers - 1;
+    for (int i = first; i <= last; i++)
+        hp->layer_experts[i] = (i + 1) % step == 0;
+    const json_t *dense = x->dense_key ? find(o, x->dense_key) : NULL;
+    if (dense && !json_is_array(dense)) wrong(o, x->dense_key, "must be a list of layers");
+    for (size_t i = 0; i < json_array_size(dense); i++) {
+        const json_t *layer = json_array_get(dense, i);
+        json_int_t n = json_is_integer(layer) ? json_integer_value(layer) : -1;
+        if (n < 0 || n >= hp->n_layers) {
+            wrong(o, x->dense_key, "must hold layers of num_hidden_layers");
+            return;
+        }
+        hp->layer_experts[n] = false;
+    }
+}
+
+static void read_experts(const struct object *o, struct eng_hparams *hp)
+{
+    enum { MAX_UNITS = 1 << 24, MAX_SHARED = 64 };
+    const struct eng_mixture *x = hp->family->mixture;
+    int n = (int)read_int(o, x->count_key, 2, ENG_MAX_EXPERTS, x->n_experts);
+    hp->n_experts = read_own(o, x->other_count_key, 2, ENG_MAX_EXPERTS, n);
+    if (find(o, x->count_key) && hp->n_experts != n)
+        REPORT(o, ENG_EINVAL, "%s (%d) and %s (%d) differ", x->count_key, n, x->other_count_key,
+               hp->n_experts);
+    hp->n_chosen = (int)read_int(o, x->chosen_key, 1, hp->n_experts, x->n_chosen);
+    hp->d_expert = (int)read_int(o, x->size_key, 1, MAX_SIZE, x->d_expert);
+    hp->d_shared = read_own(o, x->shared_key, 0, MAX_SHARED, x->n_shared) * hp->d_expert;
+    int widest = hp->d_expert > hp->d_model ? hp->d_expert : hp->d_model;
+    if ((int64_t)hp->n_experts * widest > MAX_UNITS)
+        REPORT(o, ENG_EUNSUPPORTED,
+               "%s (%d) times %s (%d) or hidden_size (%d): more than %d are not supported",
+               x->count_key, hp->n_experts, x->size_key, hp->d_expert, hp->d_model, MAX_UNITS);
+    hp->route_sigmoid = x->sigmoid;
+    hp->route_bias = x->bias_key ? read_bool(o, x->bias_key, true) : x->select_bias != NULL;
+    hp->route_renorm = x->renorm_key ? read_bool(o, x->renorm_key, x->renorm) : x->renorm;
+    hp->route_floor = x->floor_key ? read_real(o, x->floor_key, 0, 1, 1e-12) : 0;
+    hp->route_eps = x->renorm_eps;
+    read_expert_layers(o, hp);
+    read_int(o, "n_group", 1, 1, 1);
+    if (x->off) refuse_if_set(o, x->off, "is not supported");
+    if (hp->act != KERN_ACT_SILU)
+        REPORT(o, ENG_EUNSUPPORTED, "hidden_act %s of experts is not supported; supported: silu",
+               read_string(o, "hidden_act"));
 }
 
 /* ---- token ids ----------------------------------------------------------------------------- */
@@ -824,7 +890,7 @@ static void read_all(const struct object *config, const struct object *generatio
     text.renames = f->encoder ? f->encoder->renames : f->renames;
     if (!*hp->architecture)
         snprintf(hp->architecture, sizeof(hp->architecture), "%s", f->architecture);
-    refuse_unsupported(config);
+    refuse_unsupported(config, f);
     if (f->config_key) {
         text = (struct object){find(config, f->config_key), "config.json: text_config",
                                config->report, NULL};
@@ -832,7 +898,7 @@ static void read_all(const struct object *config, const struct object *generatio
             wrong(config, f->config_key, text.json ? "must be an object" : "is missing");
             return;
         }
-        refuse_unsupported(&text);
+        refuse_unsupported(&text, f);
     }
     hp->act = read_act(&text, f);
     read_sizes(&text, hp);
@@ -851,8 +917,9 @@ static void read_all(const struct object *config, const struct object *generatio
     if (f->short_conv) {
         hp->n_taps = (int)read_int(&text, "conv_L_cache", 2, ENG_MAX_TAPS, 3);
         hp->conv_bias = read_bool(&text, "conv_bias", false);
-        adjust_ffn(&text, hp);
+        if (!f->mixture) adjust_ffn(&text, hp);
     }
+    if (f->mixture) read_experts(&text, hp);
     read_windows(&text, hp);
     if (f->encoder) read_encoder(&text, hp);
     if (hp->task == ENG_TASK_LABELS) read_labels(config, hp);

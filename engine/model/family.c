@@ -229,6 +229,60 @@ static const char *const lfm2_renames[][2] = {
     {"tie_word_embeddings", "tie_embedding"}, {NULL, NULL},
 };
 
+/* ---- experts ------------------------------------------------------------------------------- */
+
+#define EXPERTS                                                                                    \
+    .router = "mlp.gate", .experts = "mlp.experts",                                                \
+    .gate = "gate_proj", .up = "up_proj", .down = "down_proj"
+static const struct eng_mixture lfm2_mixture = {
+    .router = "feed_forward.gate", .select_bias = "feed_forward.expert_bias",
+    .experts = "feed_forward.experts", .gate = "w1", .up = "w3", .down = "w2",
+    .count_key = "num_experts", .chosen_key = "num_experts_per_tok",
+    .size_key = "moe_intermediate_size", .first_key = "num_dense_layers",
+    .bias_key = "use_expert_bias", .renorm_key = "norm_topk_prob", .renorm = true,
+    .renorm_eps = 1e-6, .sigmoid = true,
+    .n_experts = 32, .n_chosen = 4, .d_expert = 1792, .first = 2,
+};
+static const struct eng_config_key lfm2_moe_keys[] = {
+    {.name = "routed_scaling_factor", .at = AT(route_scale), .fallback = 1},
+    {.name = NULL},
+};
+static const char *const lfm2_moe_renames[][2] = {
+    {"rms_norm_eps", "norm_eps"}, {"tie_word_embeddings", "tie_embedding"}, {NULL, NULL},
+};
+static const struct eng_mixture qwen3_mixture = {
+    EXPERTS, .count_key = "num_experts", .other_count_key = "num_local_experts",
+    .chosen_key = "num_experts_per_tok", .size_key = "moe_intermediate_size",
+    .renorm_key = "norm_topk_prob", .step_key = "decoder_sparse_step",
+    .dense_key = "mlp_only_layers", .off = "use_sliding_window",
+    .n_experts = 128, .n_chosen = 8, .d_expert = 768,
+};
+static const struct eng_mixture olmoe_mixture = {
+    EXPERTS, .count_key = "num_experts", .other_count_key = "num_local_experts",
+    .chosen_key = "num_experts_per_tok", .size_key = "intermediate_size",
+    .renorm_key = "norm_topk_prob", .off = "clip_qkv",
+    .n_experts = 64, .n_chosen = 8, .d_expert = 2048,
+};
+/* A softmax over the chosen alone is that over all, renormalised. */
+static const struct eng_mixture granite_mixture = {
+    .router = "block_sparse_moe.router.layer",
+    .gate_up = "block_sparse_moe.input_linear", .down = "block_sparse_moe.output_linear",
+    .count_key = "num_local_experts", .chosen_key = "num_experts_per_tok",
+    .size_key = "intermediate_size", .renorm = true,
+    .n_experts = 8, .n_chosen = 2, .d_expert = 11008,
+};
+static const struct eng_mixture ernie_mixture = {
+    EXPERTS, .select_bias = "mlp.moe_statics.e_score_correction_bias", .bias_rank2 = true,
+    .shared = "mlp.shared_experts", .count_key = "moe_num_experts", .chosen_key = "moe_k",
+    .size_key = "moe_intermediate_size", .shared_key = "moe_num_shared_experts",
+    .first_key = "moe_layer_start_index", .last_key = "moe_layer_end_index",
+    .step_key = "moe_layer_interval", .floor_key = "moe_norm_min", .renorm = true,
+    .off = "use_bias",
+    .n_experts = 64, .n_chosen = 6, .d_expert = 1536, .n_shared = 2, .first = 1,
+};
+/* A second token's prediction. */
+static const char *const ernie_parts[] = {"model.mtp_", NULL};
+
 /* ---- the table ----------------------------------------------------------------------------- */
 
 #define GEMMA                                                                                      \
@@ -388,6 +442,50 @@ static const struct eng_family families[] = {
         .vocab_size = 65536, .hidden_size = 2560, .intermediate_size = 12288,
         .n_layers = 32, .n_heads = 32, .n_kv_heads = 8, .max_position_embeddings = 128000,
         .bos_id = 1, .eos_id = 2, .rope_theta = 1000000.0, .eps = 1e-5,
+        .tie_word_embeddings = true,
+    },
+    {
+        .architecture = "Lfm2MoeForCausalLM", .model_type = "lfm2_moe", .title = "LFM2",
+        .names = &lfm2_names, .mixture = &lfm2_mixture, .prefixes = plain_prefix,
+        .renames = lfm2_moe_renames, .keys = lfm2_moe_keys,
+        .qk_norm = ENG_QK_NORM_HEAD, .short_conv = true,
+        .vocab_size = 65536, .hidden_size = 2048, .intermediate_size = 7168,
+        .n_layers = 32, .n_heads = 32, .n_kv_heads = 8, .max_position_embeddings = 128000,
+        .bos_id = 1, .eos_id = 2, .rope_theta = 1000000.0, .eps = 1e-5,
+        .tie_word_embeddings = true,
+    },
+    {
+        .architecture = "Qwen3MoeForCausalLM", .model_type = "qwen3_moe", .title = "Qwen3",
+        .names = &qwen3_names, .mixture = &qwen3_mixture, .prefixes = plain_prefix,
+        .attn_bias_key = "attention_bias", .qk_norm = ENG_QK_NORM_HEAD,
+        .vocab_size = 151936, .hidden_size = 2048, .intermediate_size = 6144,
+        .n_layers = 24, .n_heads = 32, .n_kv_heads = 4,
+        .max_position_embeddings = 32768,
+        .bos_id = -1, .eos_id = -1, .rope_theta = 10000.0,
+    },
+    {
+        .architecture = "OlmoeForCausalLM", .model_type = "olmoe", .title = "OLMoE",
+        .names = &qwen3_names, .mixture = &olmoe_mixture, .prefixes = plain_prefix,
+        .attn_bias_key = "attention_bias", .qk_norm = ENG_QK_NORM_ROW,
+        .vocab_size = 50304, .hidden_size = 2048, .intermediate_size = 2048,
+        .n_layers = 16, .n_heads = 16, .max_position_embeddings = 4096,
+        .bos_id = -1, .eos_id = 50279, .rope_theta = 10000.0, .eps = 1e-5,
+    },
+    {
+        .architecture = "GraniteMoeForCausalLM", .model_type = "granitemoe", .title = "Granite",
+        .names = &llama_names, .mixture = &granite_mixture, .prefixes = plain_prefix,
+        .keys = granite_keys, .attn_bias_key = "attention_bias",
+        .vocab_size = 32000, .hidden_size = 4096, .intermediate_size = 11008,
+        .n_layers = 32, .n_heads = 32, .max_position_embeddings = 2048,
+        .bos_id = 1, .eos_id = 2, .rope_theta = 10000.0,
+    },
+    {
+        .architecture = "Ernie4_5_MoeForCausalLM", .model_type = "ernie4_5_moe",
+        .title = "Ernie 4.5", .names = &llama_names, .mixture = &ernie_mixture,
+        .prefixes = plain_prefix, .other_parts = ernie_parts, .rope_pairs = true,
+        .vocab_size = 103424, .hidden_size = 2560, .intermediate_size = 12288,
+        .n_layers = 28, .n_heads = 20, .n_kv_heads = 4, .max_position_embeddings = 131072,
+        .bos_id = 1, .eos_id = 2, .rope_theta = 500000.0, .eps = 1e-5,
         .tie_word_embeddings = true,
     },
     {

@@ -58,6 +58,23 @@ struct eng_encoder {
     bool local_layers;       /* but every global_attn_every_n_layers-th */
 };
 
+/*
+ * The experts of a family: names of tensors as in eng_names, and of settings, NULL: it has none.
+ * Tensors of expert E are "EXPERTS.E.GATE", or those of all are one, [n_experts, rows, inputs]:
+ * gate_up, in which an expert's rows of gate come before those of up, and down.
+ */
+struct eng_mixture {
+    const char *router, *select_bias, *experts, *shared, *gate, *up, *gate_up, *down;
+    const char *count_key, *other_count_key, *chosen_key, *size_key, *shared_key;
+    const char *renorm_key, *bias_key, *floor_key;
+    /* layers from first to last, of them every step-th, without the listed ones, have experts */
+    const char *first_key, *last_key, *step_key, *dense_key;
+    const char *off; /* a setting that must not be on */
+    bool sigmoid, renorm, bias_rank2;
+    double renorm_eps;
+    int n_experts, n_chosen, d_expert, n_shared, first; /* defaults */
+};
+
 /* Which layers have the sliding window, if config.json has no layer_types. */
 enum eng_window_rule {
     ENG_WINDOW_NONE,   /* the family knows no window */
@@ -73,6 +90,7 @@ struct eng_family {
     const char *title;        /* "Llama", for people */
     const struct eng_names *names;
     const struct eng_encoder *encoder; /* NULL: a decoder */
+    const struct eng_mixture *mixture; /* NULL: no layer has experts */
     const char *config_key;            /* "text_config": the settings are in that object, or NULL */
     const char *const *prefixes;       /* NULL-terminated: of tensor names, the first that fits */
     const char *const *other_parts;    /* NULL-terminated or NULL: prefixes of tensors of parts of a

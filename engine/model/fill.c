@@ -233,8 +233,11 @@ static bool pack_panel(const struct fill *f, int i, int panel, struct worker *w)
     bool widened = !eng_plan_panel_dtype(pm, panel, &dtype) ||
                    (eng_dtype_is_blocks(dtype) && fmt != kern_blocks_form(eng_dtype_source(dtype)));
     if (!stage_panel(f, pm, panel, widened, w, rows)) return false;
+    const float *importance = mat->squares;
+    if (importance)
+        importance += (size_t)(panel / (mat->n_panels / pm->n_groups)) * (size_t)mat->k_pad;
     if (!kern_pack_panel(f->m->kern, fmt, widened ? KERN_SRC_F32 : eng_dtype_source(dtype), rows,
-                         mat->squares, mat->n_in, mat->k_pad, w->words,
+                         importance, mat->n_in, mat->k_pad, w->words,
                          mat->panels + eng_mat_offset(mat, panel)))
         atomic_store_explicit(&f->read_again[i], true, memory_order_relaxed);
     return true;
@@ -316,16 +319,20 @@ static bool is_affine(enum kern_wfmt fmt)
     return fmt == KERN_W_I4K || fmt == KERN_W_I5K;
 }
 
-/* Makes of sums of squares how much each column counts; one that nothing reached as their mean. */
-static void settle_squares(const struct eng_mat *mat)
+/*
+ * Makes of sums of squares how much each column counts; one that nothing reached as their mean. The
+ * few rows that reach an expert say less: there each column counts half as the mean.
+ */
+static void settle_squares(const struct eng_mat *mat, float *squares, bool few)
 {
     double sum = 0;
     for (int k = 0; k < mat->n_in; k++)
-        sum += (double)mat->squares[k];
+        sum += (double)squares[k];
     float mean = (float)(sum / mat->n_in);
     for (int k = 0; k < mat->n_in; k++) {
-        float share = mat->squares[k] / mean;
-        mat->squares[k] = share > 0.0f && isfinite(share) ? share : 1.0f;
+        float share = squares[k] / mean;
+        if (few) share = 0.5f * share + 0.5f;
+        squares[k] = share > 0.0f && isfinite(share) ? share : 1.0f;
     }
 }
 
@@ -336,7 +343,8 @@ static int calibrate(struct fill *f, struct pool *pool, char *err, size_t errlen
     size_t n = 0;
     if (!m->calibrate || m->numerics->keep_blocks) return 0;
     for (int i = 0; i < m->load->n_mats; i++)
-        if (is_affine(m->load->mats[i].mat->fmt)) n += (size_t)m->load->mats[i].mat->k_pad;
+        if (is_affine(m->load->mats[i].mat->fmt))
+            n += (size_t)m->load->mats[i].mat->k_pad * (size_t)m->load->mats[i].n_groups;
     if (n == 0 || is_stopped(f)) return 0;
     float *at = f->squares = calloc(n, sizeof(*at));
     if (!at) return fail_with(ENG_ENOMEM, err, errlen, "no memory to calibrate the model");
@@ -345,11 +353,15 @@ static int calibrate(struct fill *f, struct pool *pool, char *err, size_t errlen
         f->read_again[i] = is_affine(mat->fmt);
         if (!f->read_again[i]) continue;
         mat->squares = at;
-        at += mat->k_pad;
+        at += (size_t)mat->k_pad * (size_t)m->load->mats[i].n_groups;
     }
     int rc = m->calibrate(m->calibrate_ctx, m, pool, err, errlen);
-    for (int i = 0; i < m->load->n_mats; i++)
-        if (m->load->mats[i].mat->squares) settle_squares(m->load->mats[i].mat);
+    for (int i = 0; i < m->load->n_mats; i++) {
+        const struct plan_mat *pm = &m->load->mats[i];
+        for (int k = 0; pm->mat->squares && k < pm->n_groups; k++)
+            settle_squares(pm->mat, pm->mat->squares + (size_t)k * (size_t)pm->mat->k_pad,
+                           pm->n_groups > 1);
+    }
     return rc;
 }
 

@@ -116,6 +116,7 @@ void eng_load_destroy(struct eng_load *load)
     for (int i = 0; i < ENG_MAX_HEAD_OPS; i++)
         eng_weights_close(load->dense_weights[i]);
     free(load->mats);
+    free(load->parts);
     free(load->vecs);
     free(load);
 }
@@ -147,6 +148,10 @@ int64_t eng_model_step_bytes(const struct eng_model *m)
     for (int i = 0; i < m->hp.n_layers; i++) {
         const struct eng_layer *l = &m->layers[i];
         sum += mat_bytes(&l->qkv) + mat_bytes(&l->o) + mat_bytes(&l->gate_up) + mat_bytes(&l->down);
+        if (!m->hp.layer_experts[i]) continue;
+        sum += mat_bytes(&l->experts.router);
+        sum += (mat_bytes(&l->experts.gate_up) + mat_bytes(&l->experts.down)) / m->hp.n_experts *
+               m->hp.n_chosen;
     }
     return sum;
 }

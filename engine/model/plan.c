@@ -25,9 +25,10 @@
 #include "engine/model/plan.h"
 
 enum {
-    MATS_PER_LAYER = 4,
+    MATS_PER_LAYER = 7,
+    PARTS_PER_MAT = 4, /* but of experts */
     MATS_OUTSIDE = 2 + ENG_MAX_HEAD_OPS,
-    VECS_PER_LAYER = 10,
+    VECS_PER_LAYER = 11,
     VECS_OUTSIDE = 7 + ENG_MAX_HEAD_OPS,
     NAME_BYTES = 128
 };
@@ -94,9 +95,17 @@ static struct plan_mat *add_mat(const struct check *c, struct eng_mat *mat, enum
 {
     assert(c->m->load->n_mats < c->m->hp.n_layers * MATS_PER_LAYER + MATS_OUTSIDE);
     struct plan_mat *pm = &c->m->load->mats[c->m->load->n_mats++];
-    *pm = (struct plan_mat){.mat = mat, .role = role};
+    *pm = (struct plan_mat){
+        .mat = mat, .role = role, .n_groups = 1, .parts = c->m->load->parts + c->m->load->n_parts};
     mat->n_in = n_in;
     return pm;
+}
+
+/* A part of the matrix that was added last. */
+static struct plan_part *new_part(const struct check *c, struct plan_mat *pm)
+{
+    c->m->load->n_parts++;
+    return &pm->parts[pm->n_parts++];
 }
 
 /*
@@ -108,7 +117,7 @@ static struct plan_part *add_rows(const struct check *c, struct plan_mat *pm, co
                                   const char *fields)
 {
     char full[NAME_BYTES];
-    struct plan_part *part = &pm->parts[pm->n_parts++];
+    struct plan_part *part = new_part(c, pm);
     part->first_row = first_row;
     part->n_rows = n_rows;
     snprintf(full, sizeof(full), "%s.weight", name);
@@ -331,30 +340,99 @@ static void plan_delta(const struct check *c, int i)
              hp->d_model, false, "hidden_size, linear_num_value_heads x linear_value_head_dim");
 }
 
+/*
+ * A matrix of all experts of a layer. n_names tensors of n_rows make that of an expert, by their
+ * names after "EXPERTS.E."; or, if the family has no such names, all are one, named `whole`.
+ */
+static void plan_expert_mat(const struct check *c, int layer, struct plan_mat *pm, int n_rows,
+                            const char *const *names, int n_names, const char *whole)
+{
+    const struct eng_hparams *hp = &c->m->hp;
+    const struct eng_mixture *x = hp->family->mixture;
+    const struct eng_tensor *all = NULL;
+    char rest[NAME_BYTES / 2], name[NAME_BYTES];
+    int n_in = pm->mat->n_in;
+    static const char fields[] = "experts, rows and inputs of each";
+    if (!x->experts) {
+        struct eng_tensor shape = {.rank = 3, .shape = {hp->n_experts, n_names * n_rows, n_in}};
+        snprintf(rest, sizeof(rest), "%s.weight", whole);
+        all = need_shape(c, layer_name(name, c, layer, rest), &shape, fields);
+    }
+    pm->n_groups = hp->n_experts;
+    pm->interleaved = n_names > 1;
+    for (int i = 0; i < hp->n_experts * n_names; i++) {
+        if (!x->experts) {
+            *new_part(c, pm) =
+                (struct plan_part){.weight = all, .first_row = i * n_rows, .n_rows = n_rows};
+            continue;
+        }
+        snprintf(rest, sizeof(rest), "%s.%d.%s", x->experts, i / n_names, names[i % n_names]);
+        add_part(c, pm, layer_name(name, c, layer, rest), n_rows, false, fields);
+    }
+    pm->mat->n_out =
+        hp->n_experts * n_names * ((n_rows + KERN_PANEL - 1) / KERN_PANEL * KERN_PANEL);
+}
+
+static void plan_experts(const struct check *c, int i)
+{
+    const struct eng_hparams *hp = &c->m->hp;
+    const struct eng_mixture *x = hp->family->mixture;
+    struct eng_experts *e = &c->m->layers[i].experts;
+    int n = hp->n_experts;
+    char name[NAME_BYTES];
+    const char *const ups[] = {x->gate, x->up}, *const downs[] = {x->down};
+    e->router.takes_f32 = true;
+    add_part(c, add_mat(c, &e->router, PLAN_ROUTER, hp->d_model), layer_name(name, c, i, x->router),
+             n, false, "experts, hidden_size");
+    if (hp->route_bias)
+        new_vec(c, &e->select_bias, n)->tensor =
+            need(c, layer_name(name, c, i, x->select_bias), x->bias_rank2 ? 1 : n,
+                 x->bias_rank2 ? n : 0, "experts");
+    plan_expert_mat(c, i, add_mat(c, &e->gate_up, layer_role(hp, i), hp->d_model), hp->d_expert,
+                    ups, 2, x->gate_up);
+    plan_expert_mat(c, i, add_mat(c, &e->down, PLAN_FINE, hp->d_expert), hp->d_model, downs, 1,
+                    x->down);
+}
+
+/* The name of a dense layer's tensor, or of the shared expert's. */
+static const char *mlp_name(char buf[NAME_BYTES], const struct check *c, int layer,
+                            const char *dense, const char *shared)
+{
+    char rest[NAME_BYTES / 2];
+    if (!c->m->hp.layer_experts[layer]) return layer_name(buf, c, layer, dense);
+    snprintf(rest, sizeof(rest), "%s.%s", c->m->hp.family->mixture->shared, shared);
+    return layer_name(buf, c, layer, rest);
+}
+
 static void plan_mlp(const struct check *c, int i)
 {
     const struct eng_hparams *hp = &c->m->hp;
     const struct eng_names *names = hp->family->names;
+    static const struct eng_mixture none;
+    const struct eng_mixture *x = hp->family->mixture ? hp->family->mixture : &none;
     struct eng_layer *l = &c->m->layers[i];
     char name[NAME_BYTES];
     static const char fields[] = "intermediate_size, hidden_size";
     static const char fused_fields[] = "2 x intermediate_size, hidden_size";
+    int d_ff = hp->layer_experts[i] ? hp->d_shared : hp->d_ff;
 
     add_vec(c, &l->ffn_norm, layer_name(name, c, i, names->ffn_norm), hp->d_model, "hidden_size");
+    if (hp->layer_experts[i]) plan_experts(c, i);
+    if (d_ff == 0) return;
     struct plan_mat *gate_up = add_mat(c, &l->gate_up, layer_role(hp, i), hp->d_model);
     gate_up->interleaved = !hp->ungated;
     for (int k = hp->ungated; k < 2; k++) {
         if (names->gate_up)
-            add_rows(c, gate_up, layer_name(name, c, i, names->gate_up), k * hp->d_ff, hp->d_ff,
-                     2 * hp->d_ff, hp->mlp_bias, fused_fields);
+            add_rows(c, gate_up, layer_name(name, c, i, names->gate_up), k * d_ff, d_ff, 2 * d_ff,
+                     hp->mlp_bias, fused_fields);
         else
-            add_part(c, gate_up, layer_name(name, c, i, k ? names->up : names->gate), hp->d_ff,
+            add_part(c, gate_up,
+                     mlp_name(name, c, i, k ? names->up : names->gate, k ? x->up : x->gate), d_ff,
                      hp->mlp_bias, fields);
     }
-    if (!hp->ungated)
-        l->gate_up.n_out = 2 * KERN_PANEL * ((hp->d_ff + KERN_PANEL - 1) / KERN_PANEL);
-    struct plan_mat *down = add_mat(c, &l->down, PLAN_FINE, hp->d_ff);
-    add_part(c, down, layer_name(name, c, i, names->down), hp->d_model, hp->mlp_bias,
+    if (!hp->ungated) l->gate_up.n_out = 2 * KERN_PANEL * ((d_ff + KERN_PANEL - 1) / KERN_PANEL);
+    struct plan_mat *down = add_mat(c, &l->down, PLAN_FINE, d_ff);
+    add_part(c, down, mlp_name(name, c, i, names->down, x->down), hp->d_model, hp->mlp_bias,
              "hidden_size, intermediate_size");
     add_vec(c, &l->ffn_post, layer_name(name, c, i, names->ffn_post), hp->d_model, "hidden_size");
     add_norm_bias(c, &l->ffn_post_bias, layer_name(name, c, i, names->ffn_post), "hidden_size");
@@ -527,17 +605,22 @@ static void sum_up(struct eng_model *m)
     const struct eng_load *load = m->load;
     bool seen[ENG_DTYPE_COUNT] = {false};
     int n_seen = 0;
+    int64_t n_idle = 0; /* of experts that a token does not choose */
     for (int i = 0; i < load->n_mats; i++)
         for (int j = 0; j < load->mats[i].n_parts; j++) {
             const struct plan_part *part = &load->mats[i].parts[j];
+            int64_t n = (int64_t)part->n_rows * (load->mats[i].mat->n_in + (part->bias ? 1 : 0));
             seen[part->weight->dtype] = true;
-            m->n_params += (int64_t)part->n_rows * (load->mats[i].mat->n_in + (part->bias ? 1 : 0));
+            m->n_params += n;
+            if (load->mats[i].n_groups > 1 && j % load->mats[i].n_groups >= m->hp.n_chosen)
+                n_idle += n;
         }
     for (int i = 0; i < load->n_vecs; i++) {
         seen[load->vecs[i].tensor->dtype] |=
             !m->load->weights->gguf; /* where they always are F32 */
         if (load->vecs[i].vec != &m->head_norm) m->n_params += load->vecs[i].n;
     }
+    m->n_active_params = m->n_params - n_idle;
     for (int i = 0; i < ENG_DTYPE_COUNT; i++) {
         n_seen += seen[i];
         if (seen[i]) m->weights_dtype = n_seen > 1 ? "mixed" : eng_dtype_name((enum eng_dtype)i);
@@ -565,9 +648,12 @@ int eng_plan_make(struct eng_model *m, const char *dir, struct eng_report *r)
 
     size_t n = (size_t)m->hp.n_layers;
     m->layers = calloc(n, sizeof(*m->layers));
-    m->load->mats = calloc(n * MATS_PER_LAYER + MATS_OUTSIDE, sizeof(*m->load->mats));
+    size_t n_mats = n * MATS_PER_LAYER + MATS_OUTSIDE;
+    m->load->mats = calloc(n_mats, sizeof(*m->load->mats));
+    m->load->parts =
+        calloc(n_mats * PARTS_PER_MAT + 3 * n * (size_t)m->hp.n_experts, sizeof(*m->load->parts));
     m->load->vecs = calloc(n * VECS_PER_LAYER + VECS_OUTSIDE, sizeof(*m->load->vecs));
-    if (!m->layers || !m->load->mats || !m->load->vecs)
+    if (!m->layers || !m->load->mats || !m->load->parts || !m->load->vecs)
         return eng_report_problem(r, ENG_ENOMEM, "no memory for %zu layers", n);
     struct check c = {m, r, m->load->weights, find_prefix(m)};
     plan_tensors(&c);
@@ -583,7 +669,7 @@ static bool is_bf16(const struct eng_load *load)
 {
     for (int i = 0; i < load->n_mats; i++)
         for (int j = 0; j < load->mats[i].n_parts; j++)
-            if (load->mats[i].role != PLAN_POOLED &&
+            if (load->mats[i].role < PLAN_POOLED &&
                 load->mats[i].parts[j].weight->dtype != ENG_DTYPE_BF16)
                 return false;
     return true;
@@ -622,12 +708,20 @@ int eng_plan_source(const struct plan_part *part, int row)
 const struct plan_part *eng_plan_row(const struct plan_mat *pm, int row, int *ret_row)
 {
     const struct plan_part *part = pm->parts;
+    int n_parts = pm->n_parts;
+    if (pm->n_groups > 1) {
+        int n_rows = pm->mat->n_out / pm->n_groups;
+        n_parts /= pm->n_groups;
+        part += row / n_rows * n_parts;
+        row %= n_rows;
+    }
+    const struct plan_part *last = part + n_parts - 1;
     if (pm->interleaved) {
         int block = row / KERN_PANEL;
-        part += block % pm->n_parts;
-        row = block / pm->n_parts * KERN_PANEL + row % KERN_PANEL;
+        part += block % n_parts;
+        row = block / n_parts * KERN_PANEL + row % KERN_PANEL;
     } else {
-        while (part < pm->parts + pm->n_parts - 1 && row >= part->n_rows) {
+        while (part < last && row >= part->n_rows) {
             row -= part->n_rows;
             part++;
         }
@@ -657,7 +751,7 @@ bool eng_plan_panel_dtype(const struct plan_mat *pm, int panel, enum eng_dtype *
 static enum kern_wfmt choose_format(const struct eng_numerics *numerics, const struct plan_mat *pm)
 {
     enum eng_dtype dtype = pm->parts[0].weight->dtype;
-    if (pm->role == PLAN_LOOKUP || numerics->keep_source) {
+    if (pm->role == PLAN_LOOKUP || pm->role == PLAN_ROUTER || numerics->keep_source) {
         for (int i = 1; i < pm->n_parts; i++)
             if (pm->parts[i].weight->dtype != dtype) dtype = ENG_DTYPE_F32;
         return dtype == ENG_DTYPE_BF16  ? KERN_W_BF16
@@ -762,7 +856,8 @@ void eng_plan_place(struct eng_model *m, const char *gemm)
     for (int i = 0; i < load->n_mats; i++) {
         struct plan_mat *pm = &load->mats[i];
         struct eng_mat *mat = pm->mat;
-        mat->use_blas = blas && pm->role != PLAN_LOOKUP;
+        mat->use_blas =
+            blas && pm->role != PLAN_LOOKUP && pm->role != PLAN_ROUTER && pm->n_groups == 1;
         mat->k_pad = (mat->n_in + KERN_K_ALIGN - 1) / KERN_K_ALIGN * KERN_K_ALIGN;
         mat->n_panels = (mat->n_out + KERN_PANEL - 1) / KERN_PANEL;
         set_formats(m->numerics, pm);

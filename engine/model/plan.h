@@ -32,19 +32,20 @@ struct plan_part {
 /*
  * The role of a matrix decides its format. FINE: those whose errors count most, all of the first
  * and the last layer, and of the others those that add to the stream. POOLED: of rows that are
- * pooled hidden states.
+ * pooled hidden states. ROUTER: as in the file, since a small error changes which experts work.
  */
-enum plan_role { PLAN_MATRIX, PLAN_FINE, PLAN_HEAD, PLAN_LOOKUP, PLAN_POOLED };
+enum plan_role { PLAN_MATRIX, PLAN_FINE, PLAN_HEAD, PLAN_LOOKUP, PLAN_POOLED, PLAN_ROUTER };
 
 /*
  * One packed matrix. Its rows are those of its parts one after the other; or, interleaved, 32 rows
- * of part 0, the same 32 of part 1, and so on, short blocks filled with zero rows.
+ * of part 0, the same 32 of part 1, and so on, short blocks filled with zero rows. With groups,
+ * which are experts, each has as many of the parts, and whole panels.
  */
 struct plan_mat {
     struct eng_mat *mat;
     enum plan_role role;
-    struct plan_part parts[4];
-    int n_parts;
+    struct plan_part *parts; /* of eng_load.parts */
+    int n_parts, n_groups;   /* n_groups 1: none */
     bool interleaved;
     int fine_row; /* rows from here on need a finer format than the rest on int4; 0: none */
     size_t panels_at, bias_at; /* offsets in the arena */
@@ -68,6 +69,8 @@ struct eng_load {
     struct eng_weights *dense_weights[ENG_MAX_HEAD_OPS]; /* of Dense modules, NULL: none */
     struct plan_mat *mats;
     int n_mats;
+    struct plan_part *parts; /* of all matrices */
+    int n_parts;
     struct plan_vec *vecs;
     int n_vecs;
     size_t arena_bytes; /* without the RoPE tables */

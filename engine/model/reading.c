@@ -229,7 +229,8 @@ static void choose(struct eng_reading *r, const struct probe *p, enum kern_wfmt 
 
 void eng_reading_choose(struct eng_model *m, struct pool *pool)
 {
-    const struct eng_mat *mat = &m->layers[0].gate_up;
+    const struct eng_layer *l = &m->layers[0];
+    const struct eng_mat *mat = l->gate_up.k_pad > 0 ? &l->gate_up : &l->experts.gate_up;
     enum kern_wfmt fmt = mat->fmt;
     struct probe p = {
         .m = m, .act = m->numerics->act, .k_pad = mat->k_pad, .n_threads = pool_n_threads(pool)};

@@ -77,7 +77,7 @@ static void note_problem(void *ctx, const char *sentence)
 /* "Gemma 3: 26 layers, window 512 on 22, two rotary bases, tied" */
 static void say_family(const struct inspection *in, const struct eng_inspect_config *c)
 {
-    char window[64] = "", nope[64] = "", conv[64] = "";
+    char window[64] = "", nope[64] = "", conv[64] = "", experts[96] = "";
     if (c->n_windowed_layers)
         snprintf(window, sizeof(window), ", window %d on %d", c->window_tokens,
                  c->n_windowed_layers);
@@ -85,8 +85,11 @@ static void say_family(const struct inspection *in, const struct eng_inspect_con
         snprintf(nope, sizeof(nope), ", %d without RoPE", c->n_layers_without_rope);
     if (c->n_convolutions) snprintf(conv, sizeof(conv), ", %d convolutions", c->n_convolutions);
     if (c->n_delta_nets) snprintf(conv, sizeof(conv), ", %d delta nets", c->n_delta_nets);
-    say(in, "family: %s: %d layers%s%s%s%s%s", c->family, c->n_layers, conv, window, nope,
-        c->local_rope_theta > 0 ? ", two rotary bases" : "", c->tied_head ? ", tied" : "");
+    if (c->n_experts)
+        snprintf(experts, sizeof(experts), ", %d experts, %d a token (%lld active parameters)",
+                 c->n_experts, c->n_chosen, (long long)c->n_active_params);
+    say(in, "family: %s: %d layers%s%s%s%s%s%s", c->family, c->n_layers, conv, experts, window,
+        nope, c->local_rope_theta > 0 ? ", two rotary bases" : "", c->tied_head ? ", tied" : "");
 }
 
 static void add_eos(struct inspection *in, int32_t id)
@@ -129,14 +132,15 @@ static void show_config(void *ctx, const struct eng_inspect_config *c)
     if (!in->report) return;
     json_auto_t *facts = json_pack(
         "{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:I, s:{s:s, s:f, s:f}, "
-        "s:i, s:i, s:i, s:i}",
+        "s:i, s:i, s:i, s:i, s:i, s:i, s:I}",
         "family", c->family, "architecture", c->architecture, "model_type", c->model_type,
         "hidden_size", c->hidden_size, "layers", c->n_layers, "heads", c->n_heads, "kv_heads",
         c->n_kv_heads, "head_dim", c->d_head, "feed_forward", c->d_ff, "vocab_size",
         (int)c->vocab_size, "tied_head", c->tied_head, "context_tokens", (json_int_t)c->ctx_tokens,
         "rope", "type", c->rope, "theta", c->rope_theta, "factor", c->rope_factor,
         "layers_without_rope", c->n_layers_without_rope, "layers_with_window", c->n_windowed_layers,
-        "convolutions", c->n_convolutions, "delta_nets", c->n_delta_nets);
+        "convolutions", c->n_convolutions, "delta_nets", c->n_delta_nets, "experts", c->n_experts,
+        "experts_per_token", c->n_chosen, "active_parameters", (json_int_t)c->n_active_params);
     if (!facts || json_object_update(in->report, facts)) in->failed = true;
 }
 
@@ -190,11 +194,13 @@ static void show_path(void *ctx, const struct eng_inspect_path *p)
     struct inspection *in = ctx;
     if (!in->text && !in->report) return;
     int64_t bytes = weights_bytes(in, p);
-    say(in, "numerics %s: at most %lld bytes of weights in memory%s", p->numerics, (long long)bytes,
+    say(in, "numerics %s: at most %lld bytes of weights in memory, %lld read for a token%s",
+        p->numerics, (long long)bytes, (long long)p->step_bytes,
         p->is_default ? " (the default here)" : "");
     append(in, in->numerics,
-           json_pack("{s:s, s:I, s:b}", "name", p->numerics, "weights_bytes", (json_int_t)bytes,
-                     "default", p->is_default));
+           json_pack("{s:s, s:I, s:I, s:b}", "name", p->numerics, "weights_bytes",
+                     (json_int_t)bytes, "step_bytes", (json_int_t)p->step_bytes, "default",
+                     p->is_default));
 }
 
 /* ---- from the tokenizer -------------------------------------------------------------------- */

@@ -437,6 +437,51 @@ static void test_factors(void **state)
     REQUIRE_EQ_INT(hp.d_ff, 77);
 }
 
+/* Experts: defaults, the layers that have them, and what is refused. */
+static void test_experts(void **state)
+{
+    (void)state;
+    struct eng_hparams hp = good("{\"model_type\":\"lfm2_moe\"}", NULL);
+    REQUIRE(hp.n_experts == 32 && hp.n_chosen == 4 && hp.d_expert == 1792 && hp.d_shared == 0);
+    REQUIRE(hp.d_ff == 7168 && hp.tied && !hp.layer_experts[1] && hp.layer_experts[2]);
+    REQUIRE(hp.route_sigmoid && hp.route_bias && hp.route_renorm && hp.route_eps == 1e-6);
+    hp = good("{\"model_type\":\"qwen3_moe\",\"num_hidden_layers\":6,\"mlp_only_layers\":[3],"
+              "\"decoder_sparse_step\":2,\"num_local_experts\":16}",
+              NULL);
+    REQUIRE(hp.n_experts == 16 && hp.n_chosen == 8 && !hp.route_renorm && !hp.route_bias);
+    REQUIRE(hp.layer_experts[1] && !hp.layer_experts[2] && !hp.layer_experts[3]);
+    hp = good("{\"model_type\":\"olmoe\"}", NULL);
+    REQUIRE(hp.n_experts == 64 && hp.d_expert == 2048 && hp.layer_experts[0] && !hp.route_renorm);
+    REQUIRE(hp.qk_norm == ENG_QK_NORM_ROW && hp.route_scale == 1 && hp.route_floor == 0);
+    hp = good("{\"model_type\":\"granitemoe\",\"intermediate_size\":512}", NULL);
+    REQUIRE(hp.n_experts == 8 && hp.n_chosen == 2 && hp.d_expert == 512 && hp.route_renorm);
+    hp = good("{\"model_type\":\"ernie4_5_moe\",\"moe_layer_end_index\":3}", NULL);
+    REQUIRE(hp.d_shared == 3072 && hp.route_bias && hp.route_floor == 1e-12 && !hp.mlp_bias);
+    REQUIRE(!hp.layer_experts[0] && hp.layer_experts[3] && !hp.layer_experts[4]);
+    static const struct {
+        const char *config, *says;
+    } refused[] = {
+        {"{\"model_type\":\"lfm2_moe\",\"num_experts_per_tok\":33}", "within 1..32, it is 33"},
+        {"{\"model_type\":\"lfm2_moe\",\"num_experts\":513}", "num_experts must be within 2..512"},
+        {"{\"model_type\":\"qwen3_moe\",\"num_experts\":8,\"num_local_experts\":16}",
+         "num_experts (8) and num_local_experts (16) differ"},
+        {"{\"model_type\":\"qwen3_moe\",\"mlp_only_layers\":[24]}", "mlp_only_layers must hold"},
+        {"{\"model_type\":\"qwen3_moe\",\"use_sliding_window\":true}", "use_sliding_window"},
+        {"{\"model_type\":\"qwen3_moe\",\"hidden_act\":\"gelu\"}", "hidden_act gelu of experts"},
+        {"{\"model_type\":\"qwen3_moe\",\"n_group\":2}", "n_group must be within 1..1"},
+        {"{\"model_type\":\"olmoe\",\"clip_qkv\":8.0}", "clip_qkv"},
+        {"{\"model_type\":\"olmoe\",\"intermediate_size\":524288}", "are not supported"},
+        {"{\"model_type\":\"ernie4_5_moe\",\"use_bias\":true}", "use_bias"},
+        {"{\"model_type\":\"ernie4_5_moe\",\"moe_num_experts\":[8,8]}", "moe_num_experts"},
+        {"{\"model_type\":\"ernie4_5_moe\",\"moe_layer_end_index\":28}", "moe_layer_end_index"},
+    };
+    for (size_t i = 0; i < N_OF(refused); i++) {
+        char err[ERR_BYTES];
+        REQUIRE(parse(&hp, refused[i].config, NULL, err) < 0);
+        REQUIRE_MSG(strstr(err, refused[i].says), "%s: %s", refused[i].config, err);
+    }
+}
+
 #define LONGROPE(type, more)                                                                       \
     "{\"model_type\":\"phi3\",\"hidden_size\":16,\"num_attention_heads\":4," FOUR                  \
     ",\"max_position_embeddings\":131072,\"original_max_position_embeddings\":4096,"               \
@@ -571,7 +616,10 @@ static const char ignored[] =
     /* Granite 4: of experts and recurrent layers, which are refused */
     "intermediate_size mamba_chunk_size mamba_conv_bias mamba_d_conv mamba_d_head mamba_d_state "
     "mamba_expand mamba_n_groups mamba_n_heads mamba_proj_bias num_experts_per_tok "
-    "output_router_logits router_aux_loss_coef time_step_limit ";
+    "output_router_logits router_aux_loss_coef time_step_limit "
+    /* Mixtures: of training, and a window that is refused if it is used */
+    "moe_capacity moe_gate moe_use_aux_free num_nextn_predict_layers max_window_layers "
+    "sliding_window ";
 
 static const struct {
     const char *model_type, *keys;
@@ -581,6 +629,8 @@ static const struct {
     {"lfm2", "block_dim block_ff_dim block_mlp_init_scale block_norm_eps block_out_init_scale "
              "block_use_swiglu block_use_xavier_init conv_dim conv_dim_out conv_use_xavier_init "
              "num_heads rope_theta tie_embedding theta use_pos_enc "},
+    {"qwen3_moe", "max_window_layers num_experts "},
+    {"ernie4_5_moe", "moe_capacity moe_gate moe_use_aux_free num_nextn_predict_layers "},
     {"qwen3_5_text",
      "attn_output_gate mamba_ssm_dtype mlp_only_layers mrope_interleaved mrope_section "
      "mtp_num_hidden_layers mtp_use_dedicated_embeddings per_layer_config rope_theta "},
@@ -869,6 +919,7 @@ int main(void)
         cmocka_unit_test(test_ignored),
         cmocka_unit_test(test_layers_of_families),
         cmocka_unit_test(test_factors),
+        cmocka_unit_test(test_experts),
         cmocka_unit_test(test_ropes_of_families),
         cmocka_unit_test(test_family_refusals),
         cmocka_unit_test(test_short_convolutions),
