@@ -606,9 +606,9 @@ static void check_loras(void)
 static void test_same_bits(void **state)
 {
     (void)state;
-    static const char *const own[] = {"llama-bias-tied-f32", "lfm2-conv-bf16",
-                                      "qwen3_5-delta-bf16",  "qwen3-types-bf16",
-                                      "mistral-window-bf16", "llama-dynamic-f16"};
+    static const char *const own[] = {
+        "llama-bias-tied-f32", "lfm2-experts-bf16", "qwen3_5-delta-bf16", "qwen3-types-bf16",
+        "mistral-window-bf16", "llama-dynamic-f16", "lfm2-conv-bf16",     "ernie-experts-bf16"};
     static const char *const stories[] = {"stories260k-bf16", "stories260k", "stories260k-f16"};
     static const char *const delta_nets[] = {"qwen3_5-text-bf16", "qwen3_5-wrapper-bf16"};
     static const char *const files[] = {"mix-q4_k_m/mix-q4_k_m.gguf",

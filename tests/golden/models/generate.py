@@ -146,6 +146,33 @@ MODELS = {
          "tie_word_embeddings": True, "pad_token_id": 0},
         {"named": True, "float64": True,  # its chunks in float32 are further off than the limit
          "others": ["mtp.fc.weight", "mtp.layers.0.mlp.up_proj.weight", "model.visual.pos_embed.weight"]}),
+    # Mixtures of experts.
+    "lfm2-experts-bf16": (
+        "Lfm2MoeForCausalLM", "lfm2_moe",
+        {"layer_types": ["conv", "full_attention", "conv"], "num_dense_layers": 1, "num_experts": 8,
+         "num_experts_per_tok": 3, "moe_intermediate_size": 20, "routed_scaling_factor": 1.5,
+         "norm_topk_prob": True, "use_expert_bias": True, "conv_L_cache": 3, "conv_bias": False,
+         "rms_norm_eps": None, "norm_eps": 1e-2, "hidden_act": None, "tie_word_embeddings": True,
+         "pad_token_id": 0}, {"named": True}),
+    "qwen3-experts-bf16": (
+        "Qwen3MoeForCausalLM", "qwen3_moe",
+        {"head_dim": 8, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 36,
+         "decoder_sparse_step": 2, "mlp_only_layers": [], "norm_topk_prob": True, "rms_norm_eps": 1e-2},
+        {"named": True}),
+    "olmoe-bf16": (
+        "OlmoeForCausalLM", "olmoe",
+        {"num_hidden_layers": 2, "num_experts": 7, "num_experts_per_tok": 3, "intermediate_size": 20,
+         "norm_topk_prob": False, "rms_norm_eps": 1e-2, "pad_token_id": 0}, {"named": True}),
+    "granite-experts-bf16": (
+        "GraniteMoeForCausalLM", "granitemoe",
+        {"num_hidden_layers": 2, "num_local_experts": 5, "num_experts_per_tok": 2, "intermediate_size": 20,
+         "embedding_multiplier": 12.0, "residual_multiplier": 0.22, "attention_multiplier": 0.3,
+         "logits_scaling": 1.7, "rms_norm_eps": 1e-2}, {"named": True}),
+    "ernie-experts-bf16": (
+        "Ernie4_5_MoeForCausalLM", "ernie4_5_moe",
+        {"moe_num_experts": 6, "moe_k": 2, "moe_num_shared_experts": 2, "moe_intermediate_size": 12,
+         "moe_layer_start_index": 1, "moe_layer_end_index": 2, "moe_layer_interval": 1,
+         "use_bias": False, "pad_token_id": 0, "rms_norm_eps": 1e-2, "head_dim": 8}, {"named": True}),
 }
 
 CASES = {"one": 1, "short": 9, "long": 61}
@@ -213,13 +240,35 @@ def make_named_tensors(path, rng):
     for name, t in AutoModelForCausalLM.from_config(config).state_dict().items():
         if config.tie_word_embeddings and name == "lm_head.weight":
             continue
-        if t.dim() == 2:
-            scale = 0.3 if "embed" in name else 1.6 / np.sqrt(t.shape[1])
-            yield name, rng.standard_normal(tuple(t.shape)) * scale
+        x = rng.standard_normal(tuple(t.shape))
+        if t.dim() >= 2 and t.shape[-2] > 1:
+            x *= 0.3 if "embed" in name else 1.6 / np.sqrt(t.shape[-1])
         elif "norm" in name:
-            yield name, (0 if plus_one and "linear_attn" not in name else 1) + 0.3 * rng.standard_normal(tuple(t.shape))
+            x = (0 if plus_one and "linear_attn" not in name else 1) + 0.3 * x
         else:
-            yield name, 0.5 * rng.standard_normal(tuple(t.shape))
+            x *= 0.5
+        yield from as_published(name, x)
+
+
+PUBLISHED = [("block_sparse_moe.experts.gate_up_proj", "block_sparse_moe.input_linear.weight"),
+             ("block_sparse_moe.experts.down_proj", "block_sparse_moe.output_linear.weight"),
+             ("block_sparse_moe.router.weight", "block_sparse_moe.router.layer.weight"),
+             ("mlp.gate.moe_statics.", "mlp.moe_statics.")]
+
+
+def as_published(name, x):
+    """The experts of the reference's class are one tensor; in published files most are one each."""
+    for own, published in PUBLISHED:
+        name = name.replace(own, published)
+    stem, _, kind = name.rpartition(".experts.")
+    if not stem or x.ndim != 3:
+        yield name, x
+        return
+    names = ("w1", "w3", "w2") if "feed_forward" in stem else ("gate_proj", "up_proj", "down_proj")
+    for e, matrix in enumerate(x):
+        parts = [(names[2], matrix)] if kind == "down_proj" else zip(names, np.split(matrix, 2))
+        for part, rows in parts:
+            yield f"{stem}.experts.{e}.{part}.weight", rows
 
 
 def choose_dtype(storage, i):
