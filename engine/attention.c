@@ -151,11 +151,6 @@ struct attn {
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
-static int ceil_div(int64_t a, int64_t b)
-{
-    return (int)((a + b - 1) / b);
-}
-
 static void init_part(struct part *part, struct scratch *s, size_t n_rows, size_t d_pad)
 {
     struct part cut = {

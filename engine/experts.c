@@ -33,11 +33,6 @@ struct experts {
     size_t out_floats;
 };
 
-static int ceil_div(int a, int b)
-{
-    return (a + b - 1) / b;
-}
-
 static int min_int(int a, int b)
 {
     return a < b ? a : b;
@@ -293,14 +288,9 @@ int experts_units(const struct experts *x, const struct eng_experts *of, enum ex
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
-static struct gemm_rows take_rows(struct scratch *s, size_t n, int n_in, size_t act_bytes)
+static size_t padded(int n)
 {
-    size_t k = (size_t)ceil_div(n_in, KERN_K_ALIGN) * KERN_K_ALIGN;
-    return (struct gemm_rows){
-        .data = scratch_take(s, n * k, act_bytes),
-        .scale = scratch_take(s, n * (k / KERN_GROUP), sizeof(float)),
-        .corr = scratch_take(s, n * (k / KERN_GROUP), sizeof(int32_t)),
-    };
+    return (size_t)ceil_div(n, KERN_PANEL) * KERN_PANEL;
 }
 
 struct experts *experts_init(struct scratch *s, const struct eng_model *model, int n_threads,
@@ -313,7 +303,7 @@ struct experts *experts_init(struct scratch *s, const struct eng_model *model, i
                            .n = hp->n_experts,
                            .k = hp->n_chosen,
                            .act_bytes = (size_t)model->kern->act_bytes[model->numerics->act],
-                           .ld_logits = (size_t)ceil_div(hp->n_experts, KERN_PANEL) * KERN_PANEL};
+                           .ld_logits = padded(hp->n_experts)};
     size_t rows = (size_t)max_rows, slots = rows * (size_t)hp->n_chosen, n = (size_t)zero.n;
     int widest = 0; /* panels of an item of down */
     for (int i = 0; i < hp->n_layers; i++) {
@@ -330,8 +320,8 @@ struct experts *experts_init(struct scratch *s, const struct eng_model *model, i
     zero.first = scratch_take(s, n + 1, sizeof(int32_t));
     zero.slot_row = scratch_take(s, slots, sizeof(int32_t));
     zero.slot_weight = scratch_take(s, slots, sizeof(float));
-    zero.in = take_rows(s, slots, hp->d_model, zero.act_bytes);
-    zero.hidden = take_rows(s, slots, hp->d_expert, zero.act_bytes);
+    zero.in = gemm_rows_take(s, slots, padded(hp->d_model), zero.act_bytes);
+    zero.hidden = gemm_rows_take(s, slots, padded(hp->d_expert), zero.act_bytes);
     zero.out_floats = rows * (size_t)widest * KERN_PANEL;
     zero.out = scratch_take(s, (size_t)n_threads * zero.out_floats, sizeof(float));
     if (x) *x = zero;

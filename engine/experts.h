@@ -18,7 +18,6 @@
 
 #include "engine/gemm.h"
 #include "engine/model/model.h"
-#include "engine/scratch.h"
 
 struct experts;
 

@@ -86,13 +86,6 @@ struct op {
     double reads_from, reads_to; /* this product's share of them, 0 .. 1 */
 };
 
-/* Rows as products read them. */
-struct packed {
-    uint8_t *data;
-    float *scale;
-    int32_t *corr;
-};
-
 /* Argmax over the part of a row of logits that one item of the head computed. */
 struct best {
     float value;
@@ -101,7 +94,7 @@ struct best {
 };
 
 struct thread_state {
-    struct packed own;
+    struct gemm_rows own;
     const struct op *packed_for; /* the op and step whose rows `own` holds */
     uint64_t packed_step;
     float *row;   /* [as long as its rows] */
@@ -133,8 +126,8 @@ struct fwd {
     float *ffn_rows; /* [max_rows][k_pad of down]: f->ffn before packing, for adapters */
     size_t ld_u, ld_ffn;
 
-    struct packed packed; /* [max_rows][d_model, or attention's output if that is longer] */
-    struct packed ffn;    /* [max_rows][ld_ffn]: act(gate) * up */
+    struct gemm_rows packed; /* [max_rows][d_model, or attention's output if that is longer] */
+    struct gemm_rows ffn;    /* [max_rows][ld_ffn]: act(gate) * up */
     struct attn *attn;
     struct experts *experts; /* NULL: the model has none */
     struct state_layout states;
@@ -244,9 +237,9 @@ static void norm_item(void *arg, int item, int thread)
                            op->out.c + (size_t)i * op->out.ld, m->hp.d_model, op->src.eps);
 }
 
-static struct gemm_rows rows_in(const struct packed *p, const struct op *op)
+static struct gemm_rows rows_in(const struct gemm_rows *buffers, const struct op *op)
 {
-    struct gemm_rows r = {.data = p->data, .scale = p->scale, .corr = p->corr};
+    struct gemm_rows r = *buffers;
     gemm_rows_init(&r, op->f->p.model, op->mat, op->f->n_rows[op->rows]);
     return r;
 }
@@ -418,11 +411,6 @@ static void merge_item(void *arg, int item, int thread)
 {
     const struct op *op = arg;
     attn_merge_item(op->f->attn, op->layer, item, thread);
-}
-
-static int ceil_div(int a, int b)
-{
-    return (a + b - 1) / b;
 }
 
 /* Some channels of a convolution over one segment. */
@@ -1039,21 +1027,12 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-static struct packed take_packed(struct scratch *s, size_t rows, size_t longest)
-{
-    return (struct packed){
-        .data = scratch_take(s, rows * longest, sizeof(float)),
-        .scale = scratch_take(s, rows * (longest / KERN_GROUP), sizeof(float)),
-        .corr = scratch_take(s, rows * (longest / KERN_GROUP), sizeof(int32_t)),
-    };
-}
-
 static void take_thread(struct fwd *f, struct scratch *s, int i, size_t longest)
 {
     const struct eng_model *m = f->p.model;
     struct thread_state t = {.packed_for = NULL};
     int longest_blas = longest_blas_row(m);
-    t.own = take_packed(s, PRIVATE_ROWS, longest);
+    t.own = gemm_rows_take(s, PRIVATE_ROWS, longest, sizeof(float));
     t.row = scratch_take(s, longest, sizeof(float));
     t.state = scratch_take(s, state_tmp_floats(&f->states), sizeof(float));
     t.gemm.corr = scratch_take(s, gemm_corr_numbers(m, longest), sizeof(int32_t));
@@ -1079,7 +1058,7 @@ static void take_activations(struct fwd *f, struct scratch *s)
         scratch_take(s, m->hp.branch_norms || m->hp.encoder ? rows * f->ld_x : 0, sizeof(float));
     f->qkv = scratch_take(s, rows * f->ld_qkv, sizeof(float));
     f->heads = scratch_take(s, rows * f->ld_heads, sizeof(float));
-    f->ffn = take_packed(s, rows, f->ld_ffn);
+    f->ffn = gemm_rows_take(s, rows, f->ld_ffn, sizeof(float));
     f->ld_pooled = f->ld_x;
     for (int i = 0; i < m->heads.n_ops; i++)
         if (columns(&m->heads.ops[i].mat) > f->ld_pooled)
@@ -1146,7 +1125,7 @@ static void take_scratch(struct fwd *f, struct scratch *s)
     take_lists(f, s);
     take_activations(f, s);
     longest = larger(longest, f->ld_heads);
-    f->packed = take_packed(s, (size_t)f->p.max_rows, longest);
+    f->packed = gemm_rows_take(s, (size_t)f->p.max_rows, longest, sizeof(float));
     f->threads = scratch_take(s, (size_t)f->n_threads, sizeof(*f->threads));
     for (int i = 0; i < f->n_threads; i++)
         take_thread(f, s, i, longest);

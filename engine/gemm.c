@@ -49,6 +49,15 @@ static int tallest_tile(const struct eng_model *model, const struct gemm_rows *r
     return r->blas ? r->n_rows : model->kern->max_rows[r->fmt];
 }
 
+struct gemm_rows gemm_rows_take(struct scratch *s, size_t n, size_t k_pad, size_t act_bytes)
+{
+    return (struct gemm_rows){
+        .data = scratch_take(s, n * k_pad, act_bytes),
+        .scale = scratch_take(s, n * (k_pad / KERN_GROUP), sizeof(float)),
+        .corr = scratch_take(s, n * (k_pad / KERN_GROUP), sizeof(int32_t)),
+    };
+}
+
 void gemm_rows_init(struct gemm_rows *r, const struct eng_model *model, const struct eng_mat *m,
                     int n_rows)
 {

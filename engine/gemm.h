@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "engine/model/model.h"
+#include "engine/scratch.h"
 
 /* ---- rows on their way into a product ------------------------------------------------------ */
 
@@ -42,6 +43,9 @@ struct gemm_rows {
     int n_rows, n_tiles;
     int even, n_longer; /* rows of a tile; the first n_longer tiles have one more */
 };
+
+/* Buffers alone, for n rows of k_pad numbers of act_bytes. */
+struct gemm_rows gemm_rows_take(struct scratch *s, size_t n, size_t k_pad, size_t act_bytes);
 
 /*
  * Describes n_rows (>= 1) rows packed for m; the caller sets the buffers: data k_pad * 4 bytes per
@@ -128,6 +132,11 @@ size_t gemm_gate_up_floats(const struct eng_model *model, int max_rows);
 
 /* Numbers of gemm_thread.corr for matrices of up to k_pad inputs. */
 size_t gemm_corr_numbers(const struct eng_model *model, size_t k_pad);
+
+static inline int ceil_div(int64_t a, int64_t b)
+{
+    return (int)((a + b - 1) / b);
+}
 
 /*
  * Units (panels, or pairs of them) per item if n_threads share n_units of unit_bytes: few items,

@@ -423,10 +423,10 @@ static size_t staging_bytes(const struct eng_load *load)
     for (int i = 0; i < load->n_mats; i++) {
         size_t n = (size_t)load->mats[i].mat->n_in * KERN_PANEL;
         if (n > most) most = n;
-        for (int k = 0; k < load->mats[i].n_parts; k++) {
-            const struct eng_tensor *bias = load->mats[i].parts[k].bias;
-            if (bias && (size_t)bias->n_elements > most) most = (size_t)bias->n_elements;
-        }
+    }
+    for (int i = 0; i < load->n_parts; i++) {
+        const struct eng_tensor *bias = load->parts[i].bias;
+        if (bias && (size_t)bias->n_elements > most) most = (size_t)bias->n_elements;
     }
     return (most * sizeof(float) + 63) / 64 * 64;
 }

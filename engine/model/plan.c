@@ -144,27 +144,30 @@ static struct plan_vec *new_vec(const struct check *c, const float **vec, int n)
     return pv;
 }
 
+/* The vector of that name and ending. */
+static struct plan_vec *add_named_vec(const struct check *c, const float **vec, const char *name,
+                                      const char *ending, int n, const char *fields)
+{
+    char full[NAME_BYTES + 8];
+    snprintf(full, sizeof(full), "%s%s", name, ending);
+    struct plan_vec *pv = new_vec(c, vec, n);
+    pv->tensor = need(c, full, n, 0, fields);
+    return pv;
+}
+
 /* NAME.weight, unless the family has no such vector. */
 static void add_vec(const struct check *c, const float **vec, const char *name, int n,
                     const char *fields)
 {
-    if (!name) return;
-    char full[NAME_BYTES];
-    snprintf(full, sizeof(full), "%s.weight", name);
-    struct plan_vec *pv = new_vec(c, vec, n);
-    pv->add = c->m->hp.family->norm_plus_one && !c->weights->gguf ? 1.0f : 0.0f;
-    pv->tensor = need(c, full, n, 0, fields);
+    bool plus_one = c->m->hp.family->norm_plus_one && !c->weights->gguf;
+    if (name) add_named_vec(c, vec, name, ".weight", n, fields)->add = plus_one ? 1.0f : 0.0f;
 }
 
 /* NAME.bias of a norm, if the family's have one. */
 static void add_norm_bias(const struct check *c, const float **vec, const char *name,
                           const char *fields)
 {
-    if (!name || !c->m->hp.norm_bias) return;
-    char full[NAME_BYTES + 8];
-    snprintf(full, sizeof(full), "%s.bias", name);
-    struct plan_vec *pv = new_vec(c, vec, c->m->hp.d_model);
-    pv->tensor = need(c, full, pv->n, 0, fields);
+    if (name && c->m->hp.norm_bias) add_named_vec(c, vec, name, ".bias", c->m->hp.d_model, fields);
 }
 
 /* A small table of rows, kept as f32. */
@@ -259,9 +262,6 @@ static void plan_attention(const struct check *c, int i)
     bool rows = hp->qk_norm == ENG_QK_NORM_ROW;
     int n_q = hp->n_heads * hp->d_head, n_kv = hp->n_kv_heads * hp->d_head;
 
-    bool unnormed = hp->encoder && i == 0; /* the norm of the embeddings is right before it */
-    add_vec(c, &l->attn_norm, unnormed ? NULL : layer_name(name, c, i, names->attn_norm),
-            hp->d_model, "hidden_size");
     plan_qkv(c, i);
     add_vec(c, &l->q_norm, layer_name(name, c, i, names->q_norm), rows ? n_q : hp->d_head,
             rows ? "num_attention_heads x head_dim" : "head_dim");
@@ -285,9 +285,7 @@ static void add_conv(const struct check *c, struct eng_layer *l, const char *nam
     snprintf(full, sizeof(full), "%s.weight", name);
     pv->n_cols = hp->n_taps;
     pv->tensor = need_shape(c, full, &shape, fields);
-    if (!hp->conv_bias) return;
-    snprintf(full, sizeof(full), "%s.bias", name);
-    new_vec(c, &l->conv_bias, n_channels)->tensor = need(c, full, n_channels, 0, "hidden_size");
+    if (hp->conv_bias) add_named_vec(c, &l->conv_bias, name, ".bias", n_channels, "hidden_size");
 }
 
 static void plan_conv(const struct check *c, int i)
@@ -296,7 +294,6 @@ static void plan_conv(const struct check *c, int i)
     const struct eng_names *names = hp->family->names;
     struct eng_layer *l = &c->m->layers[i];
     char name[NAME_BYTES];
-    add_vec(c, &l->attn_norm, layer_name(name, c, i, names->attn_norm), hp->d_model, "hidden_size");
     add_part(c, add_mat(c, &l->qkv, layer_role(hp, i), hp->d_model),
              layer_name(name, c, i, names->conv_in), 3 * hp->d_model, hp->conv_bias,
              "3 x hidden_size, hidden_size");
@@ -319,7 +316,6 @@ static void plan_delta(const struct check *c, int i)
                                      "linear_num_value_heads x linear_value_head_dim, hidden_size";
     static const char v_fields[] = "linear_num_value_heads x linear_value_head_dim, hidden_size";
 
-    add_vec(c, &l->attn_norm, layer_name(name, c, i, names->attn_norm), hp->d_model, "hidden_size");
     struct plan_mat *in = add_mat(c, &l->qkv, layer_role(hp, i), hp->d_model);
     add_part(c, in, layer_name(name, c, i, names->delta_qkv), n_qkv, false, qkv_fields);
     add_part(c, in, layer_name(name, c, i, names->delta_z), n_v, false, v_fields);
@@ -328,11 +324,9 @@ static void plan_delta(const struct check *c, int i)
     in->fine_row = n_qkv + n_v;
     add_conv(c, l, layer_name(name, c, i, names->conv), n_qkv,
              "rows of in_proj_qkv, 1, linear_conv_kernel_dim");
-    struct plan_vec *a_log = new_vec(c, &l->a_log, n_heads);
-    a_log->tensor = need(c, layer_name(name, c, i, names->a_log), n_heads, 0, heads);
-    a_log->is_log = c->weights->gguf;
-    new_vec(c, &l->dt_bias, n_heads)->tensor =
-        need(c, layer_name(name, c, i, names->dt_bias), n_heads, 0, heads);
+    add_named_vec(c, &l->a_log, layer_name(name, c, i, names->a_log), "", n_heads, heads)->is_log =
+        c->weights->gguf;
+    add_named_vec(c, &l->dt_bias, layer_name(name, c, i, names->dt_bias), "", n_heads, heads);
     add_vec(c, &l->delta_norm, layer_name(name, c, i, names->delta_norm), hp->d_delta_value,
             "linear_value_head_dim");
     c->m->load->vecs[c->m->load->n_vecs - 1].add = 0;
@@ -548,6 +542,10 @@ static void plan_tensors(const struct check *c)
         [ENG_ATTENTION] = plan_attention, [ENG_CONV] = plan_conv, [ENG_DELTA] = plan_delta};
     int n_of_kind[ENG_DELTA + 1] = {0};
     for (int i = 0; i < hp->n_layers; i++) {
+        bool unnormed = hp->encoder && i == 0; /* the norm of the embeddings is right before it */
+        const char *norm = unnormed ? NULL : hp->family->names->attn_norm;
+        add_vec(c, &m->layers[i].attn_norm, layer_name(name, c, i, norm), hp->d_model,
+                "hidden_size");
         plan_mixer[hp->layer_mixer[i]](c, i);
         plan_mlp(c, i);
         m->layers[i].window = hp->layer_window[i];
