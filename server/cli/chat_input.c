@@ -18,6 +18,7 @@
 #include "base/file.h"
 #include "base/utf8.h"
 #include "server/cli/interrupt.h"
+#include "server/hub/cache.h"
 
 enum {
     ENTRY_MAX_BYTES = 16 << 10,
@@ -123,18 +124,6 @@ static void load_history(struct input *in)
     }
 }
 
-/* Makes the folders of a path. */
-static int make_folders(char *path)
-{
-    for (char *p = path; (p = strchr(p + 1, '/'));) {
-        *p = '\0';
-        int rc = mkdir(path, 0700);
-        *p = '/';
-        if (rc && errno != EEXIST) return -1;
-    }
-    return 0;
-}
-
 static int open_path(struct input *in, char *err, size_t errlen)
 {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
@@ -143,7 +132,7 @@ static int open_path(struct input *in, char *err, size_t errlen)
     if (!has_state && (!home || *home != '/')) return 0;
     int n = snprintf(path, sizeof(path), "%s%s/hearth/history", has_state ? state : home,
                      has_state ? "" : "/.local/state");
-    int fd = n < (int)sizeof(path) && !make_folders(path) ? open_history(path) : -1;
+    int fd = n < (int)sizeof(path) && !hub_make_folders(path, 0700) ? open_history(path) : -1;
     if (fd < 0)
         return fail_with(-1, err, errlen, "no history is kept: %s: %s", path, strerror(errno));
     close(fd);

@@ -139,21 +139,22 @@ void hub_cache_close(struct hub_cache *c)
     file_close(&c->root_fd);
 }
 
-static int make_path(const char *path)
+int hub_make_folders(char *path, mode_t mode)
 {
-    char part[PATH_MAX];
-    for (const char *p = path + 1;; p++) {
-        if (*p && *p != '/') continue;
-        snprintf(part, sizeof(part), "%.*s", (int)(p - path), path);
-        if (mkdir(part, 0777) && errno != EEXIST) return -1;
-        if (!*p) return 0;
+    for (char *p = path; (p = strchr(p + 1, '/'));) {
+        *p = '\0';
+        int rc = mkdir(path, mode);
+        *p = '/';
+        if (rc && errno != EEXIST) return -1;
     }
+    return 0;
 }
 
 static int make_root(struct hub_cache *c)
 {
-    char absolute[PATH_MAX];
-    if (make_path(c->root)) return -1;
+    char path[PATH_MAX + 1], absolute[PATH_MAX];
+    snprintf(path, sizeof(path), "%s/", c->root);
+    if (hub_make_folders(path, 0777)) return -1;
     c->root_fd = open(c->root, FOLDER_FLAGS);
     if (c->root_fd >= 0 && realpath(c->root, absolute))
         snprintf(c->root, sizeof(c->root), "%s", absolute);
@@ -196,17 +197,8 @@ int hub_cache_make(struct hub_cache *c, char *err)
 
 int64_t hub_cache_free_bytes(const struct hub_cache *c)
 {
-    char path[PATH_MAX];
     struct statvfs v;
-    snprintf(path, sizeof(path), "%s", c->root);
-    while (statvfs(path, &v)) {
-        char *slash = strrchr(path, '/');
-        if (errno != ENOENT || !slash) return -1;
-        if (slash == path) slash++;
-        if (!*slash) return -1;
-        *slash = '\0';
-    }
-    return (int64_t)v.f_bavail * (int64_t)v.f_frsize;
+    return fstatvfs(c->root_fd, &v) ? -1 : (int64_t)v.f_bavail * (int64_t)v.f_frsize;
 }
 
 int hub_cache_snapshot_path(const struct hub_cache *c, const char *commit,

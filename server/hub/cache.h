@@ -107,7 +107,7 @@ bool hub_snapshot_is_whole(int dir_fd, const char *dir);
 int hub_cache_find_commit(const struct hub_cache *c, const struct hub_name *name,
                           char ret[HUB_COMMIT_LEN + 1]);
 
-/* Bytes that may still be written below the root, which need not exist; -1: unknown. */
+/* Bytes that may still be written below the root; -1: unknown. */
 int64_t hub_cache_free_bytes(const struct hub_cache *c);
 
 /* ROOT/models--ORG--NAME/snapshots/COMMIT, of a model in GGUF with its first file. 0, or -1 if that
@@ -130,6 +130,9 @@ DIR *hub_folder_read(int dir_fd, const char *name);
  */
 void hub_folder_walk(int dir_fd, const char *name, const char *prefix, int depth,
                      void (*fn)(void *ctx, const char *path, int64_t n_bytes), void *ctx);
+
+/* Makes the folders of a path, up to its last slash. 0, or -1 with errno. */
+int hub_make_folders(char *path, mode_t mode);
 
 /* Eight random hexadecimal digits and a NUL. */
 void hub_random_digits(char buf[9]);

@@ -273,11 +273,6 @@ static bool check_target(const struct hub_client *c, const struct hub_request *r
     return f->rc == 0;
 }
 
-static bool is_redirect(int status)
-{
-    return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
-}
-
 void hub_client_try(struct hub_client *c, const struct hub_request *r, struct hub_failure *f)
 {
     char url[TRANSFER_URL_MAX_BYTES];
@@ -291,7 +286,9 @@ void hub_client_try(struct hub_client *c, const struct hub_request *r, struct hu
         judge_end(c, &x, run(c, r, url, with_token, &x), f);
         if (f->rc) return;
         const char *location = transfer_header(c->transfer, "Location");
-        if (!is_redirect(f->status) || !location) {
+        bool redirects =
+            (f->status >= 301 && f->status <= 303) || f->status == 307 || f->status == 308;
+        if (!redirects || !location) {
             struct answer answer = {
                 .client = c,
                 .request = r,

@@ -57,7 +57,6 @@ void pull_view_event(void *ctx, const struct hub_event *e)
 void pull_view_show(struct pull_view *v, const struct hub_progress *now, uint64_t now_us)
 {
     char figures[160];
-    v->last = *now;
     if (v->planned && now->path && !v->quiet && !v->terminal && now_us - v->shown_us >= LINE_US) {
         v->shown_us = now_us;
         shown_line(stderr, "hearth: %s: %s", now->path,
@@ -68,14 +67,15 @@ void pull_view_show(struct pull_view *v, const struct hub_progress *now, uint64_
 /* After success. */
 static void show_done(struct pull_view *v, struct hub_pull *p)
 {
+    struct hub_progress last;
     char all[32], per_s[32];
     double seconds = (double)(clock_now_us() - v->begin_us) * 1e-6;
-    hub_pull_progress(p, &v->last);
-    pull_format_bytes(v->last.n_total, all, sizeof(all));
-    pull_format_bytes((int64_t)((double)v->last.n_fetched / seconds), per_s, sizeof(per_s));
-    if (v->last.n_fetched > 0)
+    hub_pull_progress(p, &last);
+    pull_format_bytes(last.n_total, all, sizeof(all));
+    pull_format_bytes((int64_t)((double)last.n_fetched / seconds), per_s, sizeof(per_s));
+    if (last.n_fetched > 0)
         shown_line(stderr, "pulled %s: %s in %.1f s, %s/s", v->name->repo, all, seconds, per_s);
-    else if (v->last.n_total > 0)
+    else if (last.n_total > 0)
         shown_line(stderr, "%s is complete: %s", v->name->repo, all);
 }
 

@@ -30,11 +30,10 @@ struct pull_view {
     const struct hub_name *name;
     bool quiet, terminal, planned;
     uint64_t begin_us, shown_us;
-    struct hub_progress last;
 };
 
 /* For hub_pull_params.event; ctx is the view. */
 void pull_view_event(void *ctx, const struct hub_event *e);
 
-/* Notes how far the pull is, and shows it if it is time for that. */
+/* Shows how far the pull is, if it is time for that. */
 void pull_view_show(struct pull_view *v, const struct hub_progress *now, uint64_t now_us);

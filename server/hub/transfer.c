@@ -43,13 +43,7 @@ static struct {
 } api;
 static bool loaded;
 
-static bool find_functions(void *library)
-{
-    bool found = true;
 #define FIND(name) found = (*(void **)&api.name = dlsym(library, #name)) && found;
-    CURL_FUNCTIONS(FIND)
-    return found;
-}
 
 int transfer_load(char *err, size_t errlen)
 {
@@ -61,7 +55,9 @@ int transfer_load(char *err, size_t errlen)
         return fail_with(-1, err, errlen,
                          "libcurl is not installed (Debian: libcurl3-gnutls); `hf download` of "
                          "huggingface_hub fetches models too");
-    if (!find_functions(library))
+    bool found = true;
+    CURL_FUNCTIONS(FIND)
+    if (!found)
         return fail_with(-1, err, errlen, "the libcurl that is installed is older than 7.85");
     if (api.curl_global_init(CURL_GLOBAL_ALL))
         return fail_with(-1, err, errlen, "libcurl cannot be initialized");

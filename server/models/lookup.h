@@ -3,10 +3,6 @@
  * Finds model directories: a path, a repository name in the Hugging Face cache on disk, the demo
  * models. Reads only; nothing is fetched.
  *
- * Cache layout: ROOT/models--ORG--NAME/refs/REVISION holds a commit, snapshots/COMMIT/ the files.
- * ROOT is HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE, HF_HOME/hub, XDG_CACHE_HOME/huggingface/hub or
- * ~/.cache/huggingface/hub, the first that is set.
- *
  * Threads: safe.
  */
 #pragma once

@@ -54,8 +54,9 @@ static void layout(void **state)
     REQUIRE_EQ_INT(c.repo_fd, -1);
     REQUIRE_EQ_INT(hub_cache_read_ref(&c, "main", commit), -1);
     REQUIRE_EQ_INT(hub_cache_read_tree(&c, COMMIT, true, &l), -1);
-    REQUIRE(hub_cache_free_bytes(&c) > 0);
+    REQUIRE_EQ_INT(hub_cache_free_bytes(&c), -1);
     REQUIRE_MSG(hub_cache_make(&c, err) == 0, "%s", err);
+    REQUIRE(hub_cache_free_bytes(&c) > 0);
     REQUIRE(c.repo_fd >= 0 && c.blobs_fd >= 0);
     REQUIRE_MSG(strncmp(text_at("/hub/CACHEDIR.TAG"),
                         "Signature: 8a477f597d28d172789f06886806bc55\n# This", 50) == 0,
