@@ -234,13 +234,6 @@ static int measure_decode(struct bench *b, int n, int64_t context, double *ret_t
 
 /* ---- output -------------------------------------------------------------------------------- */
 
-static void write_common(const struct bench *b, struct jw *w)
-{
-    const struct eng_info *info = eng_info(b->engine);
-    jw_fields(w, "threads %d numerics %s kernels %s gemm %s chunk %d", info->n_threads,
-              info->numerics, info->kernels, info->gemm, info->chunk_tokens);
-}
-
 /*
  * batch < 0: a prefill. v sorted. memory: bytes read per second, shown next to the speed at which
  * decoding reads the weights.
@@ -248,9 +241,10 @@ static void write_common(const struct bench *b, struct jw *w)
 static void print_speed(const struct bench *b, int64_t tokens, int64_t batch, int64_t context,
                         const double *v, int n, double memory)
 {
+    const struct eng_info *info = eng_info(b->engine);
     double median = v[n / 2];
     bool reads = batch > 0 && !b->config->draft_model; /* once per token */
-    double weights = reads ? median / (double)batch * (double)eng_info(b->engine)->step_bytes : 0;
+    double weights = reads ? median / (double)batch * (double)info->step_bytes : 0;
     if (!b->config->json) {
         if (batch < 0)
             printf("prefill %6lld tokens                          ", (long long)tokens);
@@ -265,7 +259,8 @@ static void print_speed(const struct bench *b, int64_t tokens, int64_t batch, in
         struct jw w = {.out = &out};
         jw_fields(&w, "{ test %s tokens %jd batch %jd context %jd",
                   batch < 0 ? "prefill" : "decode", tokens, batch < 0 ? 1 : batch, context);
-        write_common(b, &w);
+        jw_fields(&w, "threads %d numerics %s kernels %s gemm %s chunk %d", info->n_threads,
+                  info->numerics, info->kernels, info->gemm, info->chunk_tokens);
         jw_fixed(&w, "tok_s", median, 2);
         jw_fixed(&w, "min", v[0], 2);
         jw_fixed(&w, "max", v[n - 1], 2);

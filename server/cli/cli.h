@@ -13,6 +13,9 @@ struct srv_config;
 /* Exit statuses besides EXIT_SUCCESS and EXIT_FAILURE: the options exclude what is asked. */
 enum { SRV_EXIT_USAGE = 2 };
 
+/* Says why on stderr (base/shown.h). Returns the status. */
+#define srv_cmd_fail(status, ...) (shown_line(stderr, "hearth: " __VA_ARGS__), (status))
+
 /* The commit of the sources, for --version: defined in the executable, not in the library. */
 extern const char srv_commit[];
 

@@ -56,50 +56,31 @@ static int parse(const struct srv_config *c, struct target *t)
         url += 7;
     else if (strstr(url, "://"))
         return -1;
-    size_t host_len = strcspn(url, "/");
-    const char *path = url + host_len;
-    if (*url == '[') { /* an IPv6 address */
-        const char *end = strchr(url, ']');
-        if (!end) return -1;
-        snprintf(t->host, sizeof(t->host), "%.*s", (int)(end - url - 1), url + 1);
-        if (end[1] == ':')
-            snprintf(t->port, sizeof(t->port), "%.*s", (int)(path - end - 2), end + 2);
-    } else {
-        size_t name_len = strcspn(url, ":/");
-        if (name_len >= sizeof(t->host) || name_len == 0) return -1;
-        snprintf(t->host, sizeof(t->host), "%.*s", (int)name_len, url);
-        const char *port = url + name_len + 1;
-        if (url[name_len] == ':')
-            snprintf(t->port, sizeof(t->port), "%.*s", (int)(path - port), port);
-    }
+    const char *path = url + strcspn(url, "/");
+    int n = 0; /* up to the host's end; an IPv6 address has brackets */
+    sscanf(url, *url == '[' ? "[%255[^]]]%n" : "%255[^:/]%n", t->host, &n);
+    if (n == 0) return -1;
+    sscanf(url + n, ":%7[^/]", t->port);
     if (path[0] && path[1]) snprintf(t->path, sizeof(t->path), "%s", path);
     return 0;
 }
 
-/* Both return a descriptor, or -1 with *ret_why. */
-static int connect_unix(const char *path, const char **ret_why)
+/* Returns a descriptor, or -1 with *ret_why. */
+static int connect_to(const struct target *t, const char **ret_why)
 {
-    struct sockaddr_un addr = {.sun_family = AF_UNIX};
-    *ret_why = "the path is too long";
-    if (strlen(path) >= sizeof(addr.sun_path)) return -1;
-    memcpy(addr.sun_path, path, strlen(path));
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && connect(fd, (struct sockaddr *)&addr, sizeof(addr)) == 0) return fd;
-    *ret_why = strerror(errno);
-    file_close(&fd);
-    return -1;
-}
-
-static int connect_tcp(const struct target *t, const char **ret_why)
-{
+    struct sockaddr_un path = {.sun_family = AF_UNIX};
+    struct addrinfo local = {
+        .ai_family = AF_UNIX, .ai_addr = (struct sockaddr *)&path, .ai_addrlen = sizeof(path)};
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
     struct timeval limit = {.tv_sec = LIMIT_S};
-    int fd = -1, rc = getaddrinfo(t->host, t->port, &hints, &list);
-    if (rc) {
-        *ret_why = gai_strerror(rc);
-        return -1;
-    }
-    for (const struct addrinfo *ai = list; ai && fd < 0; ai = ai->ai_next) {
+    int fd = -1, rc = 0;
+    if (!t->unix_path)
+        rc = getaddrinfo(t->host, t->port, &hints, &list);
+    else if (snprintf(path.sun_path, sizeof(path.sun_path), "%s", t->unix_path) >=
+             (int)sizeof(path.sun_path))
+        rc = EAI_OVERFLOW;
+    *ret_why = rc == EAI_OVERFLOW ? "the path is too long" : rc ? gai_strerror(rc) : "no socket";
+    for (const struct addrinfo *ai = list ? list : &local; !rc && ai && fd < 0; ai = ai->ai_next) {
         fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
         if (fd < 0) continue;
         setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
@@ -107,7 +88,7 @@ static int connect_tcp(const struct target *t, const char **ret_why)
         *ret_why = strerror(errno);
         file_close(&fd);
     }
-    freeaddrinfo(list);
+    if (list) freeaddrinfo(list);
     return fd;
 }
 
@@ -122,15 +103,11 @@ static int ask(int fd, const struct target *t)
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
     if (len < 0 || (size_t)len >= sizeof(text) || send(fd, text, (size_t)len, MSG_NOSIGNAL) != len)
         return -1;
-    size_t n = 0;
-    while (n < 12) {
-        ssize_t got = recv(fd, text + n, sizeof(text) - 1 - n, 0);
-        if (got > 0)
-            n += (size_t)got;
-        else if (got == 0 || errno != EINTR) /* it was stopped for a moment */
-            break;
-    }
-    text[n] = '\0';
+    ssize_t n;
+    do
+        n = recv(fd, text, 12, MSG_WAITALL);
+    while (n < 0 && errno == EINTR); /* it was stopped for a moment */
+    text[n > 0 ? n : 0] = '\0';
     int status;
     return sscanf(text, "HTTP/1.%*d %3d", &status) == 1 ? status : -1;
 }
@@ -138,18 +115,13 @@ static int ask(int fd, const struct target *t)
 int srv_cmd_healthcheck(const struct srv_config *config)
 {
     struct target t;
-    if (parse(config, &t)) {
-        shown_line(stderr, "hearth: healthcheck: '%.100s' is not an http:// or unix: address",
-                   config->url);
-        return EXIT_FAILURE;
-    }
+    if (parse(config, &t))
+        return srv_cmd_fail(
+            EXIT_FAILURE, "healthcheck: '%.100s' is not an http:// or unix: address", config->url);
     alarm(2 * LIMIT_S); /* a name server that does not answer must not delay the check */
-    const char *why = "no socket";
-    AUTO(file_close) int fd = t.unix_path ? connect_unix(t.unix_path, &why) : connect_tcp(&t, &why);
-    if (fd < 0) {
-        shown_line(stderr, "hearth: healthcheck: no server answers there: %s", why);
-        return EXIT_FAILURE;
-    }
+    const char *why;
+    AUTO(file_close) int fd = connect_to(&t, &why);
+    if (fd < 0) return srv_cmd_fail(EXIT_FAILURE, "healthcheck: no server answers there: %s", why);
     int status = ask(fd, &t);
     bool here = !config->url || *config->url == '/';
     bool tls = status != 200 && here && config->metrics_port <= 0 && config->tls_cert_file;

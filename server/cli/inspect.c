@@ -205,11 +205,6 @@ static void show_path(void *ctx, const struct eng_inspect_path *p)
 
 /* ---- from the tokenizer -------------------------------------------------------------------- */
 
-static bool drafts(const struct srv_config *c)
-{
-    return c->draft_model && (!strcmp(c->speculate, "auto") || !strcmp(c->speculate, "always"));
-}
-
 /* Its tokenizer; whether it is small enough depends on the numeric path, which a plan knows. */
 static void inspect_draft(struct inspection *in, const struct tok *tok)
 {
@@ -239,7 +234,9 @@ static void inspect_tokenizer(struct inspection *in)
             source ? source : "");
         add(in, "tokenizer",
             json_pack("{s:i, s:s*}", "tokens", (int)tok_vocab_size(tok), "source", source));
-        if (drafts(in->config)) inspect_draft(in, tok);
+        const struct srv_config *c = in->config;
+        if (c->draft_model && (!strcmp(c->speculate, "auto") || !strcmp(c->speculate, "always")))
+            inspect_draft(in, tok);
         /* Faults of that file are the chat template's. */
         if (!tok_chat_info_read(&info, in->config->model, err, sizeof(err)))
             add_eos(in, srv_tokenizer_eos(tok, info));
@@ -390,11 +387,8 @@ int srv_cmd_inspect(const struct srv_config *config)
     if (in.report && written)
         written = json_dumpf(in.report, stdout, JSON_INDENT(2)) == 0 && putchar('\n') == '\n';
     json_decref(in.report);
-    if (!written || fflush(stdout) || ferror(stdout)) {
-        shown_line(stderr, "hearth: the report cannot be written");
-        return EXIT_FAILURE;
-    }
+    if (!written || fflush(stdout) || ferror(stdout))
+        return srv_cmd_fail(EXIT_FAILURE, "the report cannot be written");
     if (!in.first_problem[0]) return EXIT_SUCCESS;
-    shown_line(stderr, "hearth: %s cannot be served: %s", config->model, in.first_problem);
-    return EXIT_FAILURE;
+    return srv_cmd_fail(EXIT_FAILURE, "%s cannot be served: %s", config->model, in.first_problem);
 }

@@ -103,14 +103,6 @@ static void print_group(const struct group *g)
                used);
 }
 
-static void list(const struct visit *v)
-{
-    if (v->n_groups > 0)
-        shown_line(stdout, ROW, "MODEL", "BITS", "KEY", "FILES", "TOKENS", "SIZE", "USED");
-    for (size_t i = 0; i < v->n_groups; i++)
-        print_group(&v->groups[i]);
-}
-
 /* ---- erase --------------------------------------------------------------------------------- */
 
 static bool erase_file(void *ctx, const struct eng_kv_file *f)
@@ -169,7 +161,10 @@ int srv_cmd_kv(const struct srv_config *config)
         shown_line(stderr, "hearth: %s", err);
         status = status ? status : EXIT_FAILURE;
     } else {
-        list(&v);
+        if (v.n_groups > 0)
+            shown_line(stdout, ROW, "MODEL", "BITS", "KEY", "FILES", "TOKENS", "SIZE", "USED");
+        for (size_t i = 0; i < v.n_groups; i++)
+            print_group(&v.groups[i]);
         pull_format_bytes(v.bytes, size, sizeof(size));
         shown_line(erases ? stdout : stderr, "%s%lld files of %s: %s",
                    erases ? "erased " : "hearth: ", (long long)v.n_files, config->kv_disk, size);

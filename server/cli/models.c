@@ -38,18 +38,15 @@ enum { ROW_MAX_BYTES = 64 << 10, OPEN_FOLDERS = 16 };
 static int end_output(void)
 {
     if (fflush(stdout) == 0 && !ferror(stdout)) return EXIT_SUCCESS;
-    shown_line(stderr, "hearth: stdout cannot be written");
-    return EXIT_FAILURE;
+    return srv_cmd_fail(EXIT_FAILURE, "stdout cannot be written");
 }
 
 int srv_cmd_pull(const struct srv_config *config)
 {
     char path[PATH_MAX] = "";
-    if (!config->model) {
-        shown_line(stderr, "hearth: pull needs the name of a model, such as "
-                           "HuggingFaceTB/SmolLM2-135M-Instruct");
-        return SRV_EXIT_USAGE;
-    }
+    if (!config->model)
+        return srv_cmd_fail(SRV_EXIT_USAGE, "pull needs the name of a model, such as "
+                                            "HuggingFaceTB/SmolLM2-135M-Instruct");
     int status = pull_run(config, false, path, sizeof(path));
     if (status) return status;
     if (!config->dry_run) printf("%s\n", path);
@@ -114,10 +111,7 @@ int srv_cmd_list(const struct srv_config *config)
     char root[PATH_MAX], err[HUB_ERR_SIZE];
     int rc = hub_cache_root(NULL, root, sizeof(root), err);
     if (!rc) rc = hub_inventory_visit(root, print_model, &list, err);
-    if (rc) {
-        shown_line(stderr, "hearth: %s", err);
-        return EXIT_FAILURE;
-    }
+    if (rc) return srv_cmd_fail(EXIT_FAILURE, "%s", err);
     if (list.n)
         shown_line(stderr, "hearth: %d of %s", list.n, root);
     else
@@ -154,9 +148,8 @@ static int remove_model(const char *root, const char *folder)
         snprintf(path, sizeof(path), "%s%s/%s%s", root, i < 3 ? "" : "/.locks", folder,
                  i < 3 ? parts[i] : "");
         if (remove_tree(path) == 0) continue;
-        shown_line(stderr, "hearth: %s cannot be removed: %s", path,
-                   file_reason(path, reason, sizeof(reason)));
-        return -1;
+        return srv_cmd_fail(-1, "%s cannot be removed: %s", path,
+                            file_reason(path, reason, sizeof(reason)));
     }
     return 0;
 }
@@ -210,25 +203,19 @@ int srv_cmd_rm(const struct srv_config *config)
     struct hub_name name = {.has_revision = false};
     struct hub_cache cache = {.root_fd = -1, .repo_fd = -1, .blobs_fd = -1};
     struct stat st;
-    if (!config->model || hub_name_parse(&name, config->model, err) || name.has_revision) {
-        shown_line(stderr, "hearth: %s",
-                   config->model && name.has_revision
-                       ? "rm removes all revisions of a model: leave out what follows @"
-                       : err);
-        return SRV_EXIT_USAGE;
-    }
-    if (hub_cache_root(NULL, root, sizeof(root), err)) {
-        shown_line(stderr, "hearth: %s", err);
-        return SRV_EXIT_USAGE;
-    }
+    if (!config->model || hub_name_parse(&name, config->model, err) || name.has_revision)
+        return srv_cmd_fail(SRV_EXIT_USAGE, "%s",
+                            config->model && name.has_revision
+                                ? "rm removes all revisions of a model: leave out what follows @"
+                                : err);
+    if (hub_cache_root(NULL, root, sizeof(root), err))
+        return srv_cmd_fail(SRV_EXIT_USAGE, "%s", err);
     hub_folder_name(name.repo, folder);
     snprintf(path, sizeof(path), "%s/%s", root, folder);
     snprintf(shown, sizeof(shown), "%s%s%s", name.repo, *name.tag ? ":" : "", name.tag);
     bool there = lstat(path, &st) == 0 && S_ISDIR(st.st_mode);
-    if (there && *name.tag && hub_cache_open(&cache, root, name.repo, err)) {
-        shown_line(stderr, "hearth: %s", err);
-        return EXIT_FAILURE;
-    }
+    if (there && *name.tag && hub_cache_open(&cache, root, name.repo, err))
+        return srv_cmd_fail(EXIT_FAILURE, "%s", err);
     if (there && *name.tag)
         n_bytes = remove_tag(&cache, &name, false);
     else if (there)

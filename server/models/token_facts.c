@@ -97,13 +97,6 @@ void srv_token_facts(struct eng *engine, const struct tok *tok, const char *info
 
 /* ---- of a draft model ---------------------------------------------------------------------- */
 
-/* The longer one of the tokenizer's ids and the model's. */
-static uint64_t *new_bits(const struct eng *engine, const struct tok *tok)
-{
-    int32_t n_rows = engine ? eng_info(engine)->vocab_size : 0, n_ids = tok_vocab_size(tok);
-    return calloc(((size_t)(n_ids > n_rows ? n_ids : n_rows) + 63) / 64, sizeof(uint64_t));
-}
-
 int srv_draft_ids(uint64_t **ret, const struct eng *engine, const struct tok *tok, const char *dir,
                   char *err, size_t errlen)
 {
@@ -111,7 +104,9 @@ int srv_draft_ids(uint64_t **ret, const struct eng *engine, const struct tok *to
     char why[300] = "out of memory";
     *ret = NULL;
     if (!dir || (engine && eng_draft_state(engine, NULL) != ENG_DRAFTS_LOADING)) return 0;
-    uint64_t *bits = new_bits(engine, tok);
+    int32_t n_rows = engine ? eng_info(engine)->vocab_size : 0, n_ids = tok_vocab_size(tok);
+    size_t n = (size_t)(n_ids > n_rows ? n_ids : n_rows);
+    uint64_t *bits = calloc((n + 63) / 64, sizeof(*bits));
     bool read = bits && !tok_open(&other, dir, why, sizeof(why));
     bool fits = read && tok_fits(tok, other, bits, why, sizeof(why));
     tok_close(other);
