@@ -69,7 +69,7 @@ MAY_INCLUDE[FILTERS] = MAY_INCLUDE["server/cli"] + [r"server/cli/\w+\.h"]
 # folder -> the most lines of its .c and .h files. A change that needs more takes them from another room, or from what the
 # ceiling leaves free.
 BUDGETS = {
-    "base": 3660,
+    "base": 3645,
     "engine/kernels": 6669,
     "engine/model": 7001,
     "engine/kv": 2491,
@@ -82,18 +82,18 @@ BUDGETS = {
     "tokenizer/grammar/schema": 4406,
     "tokenizer/tools": 5151,
     "server": 1939,
-    "server/hub": 4400,
+    "server/hub": 4387,
     "server/grammars": 1105,
-    "server/models": 6238,
-    "server/batch": 1106,
+    "server/models": 6229,
+    "server/batch": 284,
     "server/config": 1929,
-    "server/http": 5310,
+    "server/http": 5059,
     "server/api/read": 4819,
     "server/api/run": 2167,
     "server/api/write": 2548,
     "server/api/pooled": 1977,
     "server/api": 4180,
-    "server/cli": 6015,
+    "server/cli": 5950,
 }
 PAGE = "server/api/page.html"
 # The template room in layers, lowest first: a file includes headers of its own layer and of lower ones.
