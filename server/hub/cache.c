@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -368,17 +369,14 @@ bool hub_cache_has_blob(const struct hub_cache *c, const struct hub_file *f)
 void hub_cache_visit_parts(const struct hub_cache *c, const struct hub_file *f,
                            void (*fn)(void *ctx, const char *name, int64_t n_bytes), void *ctx)
 {
-    static const char suffix[] = ".incomplete";
-    size_t etag = strlen(f->etag), n = sizeof(suffix) - 1;
+    char pattern[HUB_ETAG_SIZE + 20];
+    snprintf(pattern, sizeof(pattern), "%s?(.*).incomplete", f->etag);
     DIR *dir = hub_folder_read(c->blobs_fd, ".");
     for (struct dirent *entry; dir && (entry = readdir(dir));) {
         const char *name = entry->d_name;
-        size_t len = strlen(name);
         struct stat st;
-        if (len < etag + n || name[etag] != '.' || memcmp(name, f->etag, etag) != 0 ||
-            strcmp(name + len - n, suffix) != 0)
-            continue;
-        if (fstatat(c->blobs_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
+        if (!fnmatch(pattern, name, FNM_EXTMATCH) &&
+            fstatat(c->blobs_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
             fn(ctx, name, st.st_size);
     }
     if (dir) closedir(dir);

@@ -6,6 +6,7 @@
 #include "server/hub/listing.h"
 
 #include <ctype.h>
+#include <fnmatch.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -267,32 +268,12 @@ static bool mark(struct hub_listing *l, const char *path)
     return f != NULL;
 }
 
-/* additional_chat_templates/NAME.jinja, one level deep. */
-static void mark_templates(struct hub_listing *l)
+/* pattern: of fnmatch, in which * does not match a slash. */
+static void mark_matching(struct hub_listing *l, const char *pattern)
 {
-    static const char folder[] = "additional_chat_templates/";
-    for (size_t i = 0; i < l->n; i++) {
-        const char *path = l->files[i].path;
-        if (strncmp(path, folder, sizeof(folder) - 1) != 0) continue;
-        if (!strchr(path + sizeof(folder) - 1, '/') && utf8_ends_with(path, ".jinja"))
-            l->files[i].wanted = true;
-    }
-}
-
-/* Of sentence-transformers: 1_Pooling/config.json, 2_Dense/model.safetensors and so on. */
-static bool is_of_module(const char *path)
-{
-    size_t n = strspn(path, "0123456789");
-    const char *slash = strchr(path, '/');
-    if (n == 0 || path[n] != '_' || !slash) return false;
-    return !strcmp(slash + 1, HUB_CONFIG_NAME) || !strcmp(slash + 1, HUB_WEIGHTS_NAME);
-}
-
-static void mark_modules(struct hub_listing *l)
-{
-    if (!mark(l, "modules.json")) return;
     for (size_t i = 0; i < l->n; i++)
-        if (is_of_module(l->files[i].path)) l->files[i].wanted = true;
+        if (!fnmatch(pattern, l->files[i].path, FNM_PATHNAME | FNM_EXTMATCH))
+            l->files[i].wanted = true;
 }
 
 /* The first file whose name ends in one of these, or NULL. */
@@ -418,9 +399,12 @@ int hub_choose(struct hub_listing *l, const struct hub_name *name, char *err)
     }
     for (size_t i = 0; i < sizeof(optional) / sizeof(optional[0]); i++)
         mark(l, optional[i]);
-    mark_templates(l);
+    mark_matching(l, "additional_chat_templates/*.jinja");
     if (name->text_only) return 0;
-    mark_modules(l);
+    if (mark(l, "modules.json")) { /* of sentence-transformers: 1_Pooling and so on */
+        mark_matching(l, "+([0-9])_*/" HUB_CONFIG_NAME);
+        mark_matching(l, "+([0-9])_*/" HUB_WEIGHTS_NAME);
+    }
     if (!mark(l, HUB_WEIGHTS_NAME)) mark(l, HUB_INDEX_NAME);
     return 0;
 }
