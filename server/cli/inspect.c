@@ -245,15 +245,6 @@ static void inspect_tokenizer(struct inspection *in)
     tok_close(tok);
 }
 
-/* The files of models that give vectors and scores. */
-static void inspect_retrieval(struct inspection *in)
-{
-    struct srv_retrieval files;
-    char err[900];
-    if (srv_retrieval_read(&files, in->config->model, 1, err, sizeof(err))) note_problem(in, err);
-    srv_retrieval_finish(&files);
-}
-
 static void show_style(struct inspection *in, const struct tools_style *s)
 {
     const char *format = tools_format_name(s->format), *source = tools_source_names[s->source];
@@ -333,6 +324,7 @@ static void inspect(struct inspection *in)
         .path = show_path,
         .ctx = in,
     };
+    struct srv_retrieval files = {0};
     char err[900];
     inspect_file(in);
     if (srv_hub_is_adapter(in->config->model, err, sizeof(err)))
@@ -343,7 +335,9 @@ static void inspect(struct inspection *in)
     inspect_tokenizer(in);
     show_eos(in);
     inspect_template(in);
-    if (in->has_config) inspect_retrieval(in);
+    if (in->has_config && srv_retrieval_read(&files, in->config->model, 1, err, sizeof(err)))
+        note_problem(in, err);
+    srv_retrieval_finish(&files);
     add(in, "can_be_served", json_boolean(!in->first_problem[0]));
 }
 

@@ -207,23 +207,23 @@ static struct srv_pair_front *front_of(const struct srv_pair_text *pair)
 
 /* Up to the document's end, then the rest: a cut is between them. */
 static int encode_template(const struct srv_pairs *m, const struct rendering *r,
-                           const struct srv_pair_text *pair, unsigned flags,
-                           struct srv_pair_ids *ret, char *err, size_t errlen)
+                           const struct srv_pair_text *pair, struct srv_pair_ids *ret, char *err,
+                           size_t errlen)
 {
     const char *text = r->text.data;
     struct srv_pair_front *front = front_of(pair);
-    int rc = tok_encode_marked(m->tok, text, r->document_end, r->input, r->n_input, flags,
-                               &ret->ids, err, errlen);
+    int rc = tok_encode_marked(m->tok, text, r->document_end, r->input, r->n_input,
+                               TOK_PARSE_SPECIAL, &ret->ids, err, errlen);
     if (!rc && pair->document_tokens > 0 && !front->made) {
-        rc = tok_encode_marked(m->tok, text, r->document_begin, r->input, r->n_before, flags,
-                               &front->ids, err, errlen);
+        rc = tok_encode_marked(m->tok, text, r->document_begin, r->input, r->n_before,
+                               TOK_PARSE_SPECIAL, &front->ids, err, errlen);
         front->made = !rc;
     }
     if (!rc) cut_document(pair, &ret->ids, front->ids.n);
     size_t n = ret->ids.n;
     if (!rc && r->text.len > r->document_end)
-        rc = tok_encode(m->tok, text + r->document_end, r->text.len - r->document_end, flags,
-                        &ret->ids, err, errlen);
+        rc = tok_encode(m->tok, text + r->document_end, r->text.len - r->document_end,
+                        TOK_PARSE_SPECIAL, &ret->ids, err, errlen);
     ret->n_tail = ret->ids.n - n;
     return rc;
 }
@@ -235,7 +235,7 @@ static int encode_for_head(const struct srv_pairs *m, const struct rendering *r,
 {
     struct srv_pair_ids plain = {0};
     size_t n_first, n_before, n_after;
-    int rc = encode_template(m, r, pair, TOK_PARSE_SPECIAL, &plain, err, errlen);
+    int rc = encode_template(m, r, pair, &plain, err, errlen);
     if (!rc) rc = tok_join(m->tok, &plain.ids, NULL, &ret->ids, &n_first, err, errlen);
     tok_special_around(m->tok, &n_before, &n_after);
     ret->n_tail = plain.n_tail + n_after;
@@ -272,7 +272,7 @@ int srv_pairs_encode(const struct srv_pairs *m, const struct srv_pair_text *pair
     render(&r, m->template, pair);
     int rc = r.text.failed ? TOK_ENOMEM : 0;
     if (!rc && m->judges)
-        rc = encode_template(m, &r, pair, TOK_PARSE_SPECIAL, ret, err, errlen);
+        rc = encode_template(m, &r, pair, ret, err, errlen);
     else if (!rc)
         rc = encode_for_head(m, &r, pair, ret, err, errlen);
     buf_finish(&r.text);
