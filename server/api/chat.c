@@ -54,7 +54,7 @@ static int prepare(struct srv_gen *g, struct param_error *err)
         .continue_final_message = p->continue_final_message,
     };
     if (p->top_logprobs > 0 && !p->logprobs_flag)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, "top_logprobs",
+        return param_fail(SRV_ERR_INVALID_VALUE, "top_logprobs",
                           "'top_logprobs' is only allowed when 'logprobs' is true.");
     if (p->logprobs_flag) p->logprobs_count = p->top_logprobs > 0 ? p->top_logprobs : 0;
     p->want_logprobs = p->logprobs_flag;

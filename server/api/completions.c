@@ -72,7 +72,7 @@ static int add_ends(struct srv_gen *g, struct param_error *err)
     struct srv_gen_params *p = &g->params;
     int32_t *ids =
         srv_request_alloc(g->req, ((size_t)p->n_stop_ids + TOK_FIM_MARKS) * sizeof(*ids));
-    if (!ids) return param_no_memory(err);
+    if (!ids) return param_no_memory();
     if (p->n_stop_ids > 0) memcpy(ids, p->stop_ids, (size_t)p->n_stop_ids * sizeof(*ids));
     for (int mark = TOK_FIM_REPO; mark < TOK_FIM_MARKS && !p->ignore_eos; mark++)
         if (g->served->fim.id[mark] >= 0) ids[p->n_stop_ids++] = g->served->fim.id[mark];
@@ -129,12 +129,10 @@ static int ids_prompt(struct srv_gen *g, int i, const json_t *list, struct tok_i
     int32_t vocab = eng_info(g->served->engine)->vocab_size;
     int32_t *ids = srv_request_alloc(g->req, (n ? n : 1) * sizeof(*ids));
     if (!ids)
-        return param_fail(err, SRV_ERR_OVERLOADED, NULL,
-                          "The server is out of memory for the prompt.");
+        return param_fail(SRV_ERR_OVERLOADED, NULL, "The server is out of memory for the prompt.");
     for (size_t k = 0; k < n; k++) {
         const json_t *value = json_array_get(list, k);
-        if (!json_is_number(value))
-            return param_fail(err, SRV_ERR_INVALID_TYPE, "prompt", PROMPT_FORMS);
+        if (!json_is_number(value)) return param_fail(SRV_ERR_INVALID_TYPE, "prompt", PROMPT_FORMS);
         if (param_read_id(value, vocab, "prompt", &ids[k], err)) return -1;
     }
     const struct infill_input hole = {.prefix_ids = ids,
@@ -149,13 +147,12 @@ static int ids_prompt(struct srv_gen *g, int i, const json_t *list, struct tok_i
     char *text = NULL;
     size_t len = 0;
     if (tok_decode(g->served->tok, ids, n, false, &text, &len))
-        return param_fail(err, SRV_ERR_INTERNAL, NULL, "The prompt's ids cannot be decoded.");
+        return param_fail(SRV_ERR_INTERNAL, NULL, "The prompt's ids cannot be decoded.");
     char *copy = srv_request_alloc(g->req, len + 1);
     if (copy) memcpy(copy, text, len);
     free(text);
     if (!copy)
-        return param_fail(err, SRV_ERR_OVERLOADED, NULL,
-                          "The server is out of memory for the prompt.");
+        return param_fail(SRV_ERR_OVERLOADED, NULL, "The server is out of memory for the prompt.");
     cp->echoes[i] = (struct completion_echo){.text = copy, .len = len};
     return 0;
 }
@@ -164,17 +161,16 @@ static int read_prompts(struct srv_gen *g, struct param_error *err)
 {
     struct completion *cp = g->dialect;
     json_t *prompt = g->params.prompt;
-    if (!prompt) return param_missing(g->body.root, "prompt", err);
+    if (!prompt) return param_missing(g->body.root, "prompt");
     bool is_list = json_is_array(prompt) && !json_is_number(json_array_get(prompt, 0));
     size_t n = is_list ? json_array_size(prompt) : 1;
-    if (n == 0)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, "prompt", "'prompt' must not be empty.");
+    if (n == 0) return param_fail(SRV_ERR_INVALID_VALUE, "prompt", "'prompt' must not be empty.");
     if (n > GEN_MAX_PROMPTS)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, "prompt",
+        return param_fail(SRV_ERR_INVALID_VALUE, "prompt",
                           "'prompt' holds %zu prompts; at most %d.", n, GEN_MAX_PROMPTS);
     g->prompts = srv_request_alloc(g->req, n * sizeof(*g->prompts));
     cp->echoes = srv_request_alloc(g->req, n * sizeof(*cp->echoes));
-    if (!g->prompts || !cp->echoes) return param_no_memory(err);
+    if (!g->prompts || !cp->echoes) return param_no_memory();
     g->n_prompts = (int)n;
     AUTO(tok_ids_finish) struct tok_ids suffix = {0};
     int rc = 0;
@@ -182,7 +178,7 @@ static int read_prompts(struct srv_gen *g, struct param_error *err)
         const json_t *one = is_list ? json_array_get(prompt, (size_t)i) : prompt;
         bool mixed = is_list && json_typeof(one) != json_typeof(json_array_get(prompt, 0));
         if (mixed || (!json_is_string(one) && !json_is_array(one)))
-            rc = param_fail(err, SRV_ERR_INVALID_TYPE, "prompt", PROMPT_FORMS);
+            rc = param_fail(SRV_ERR_INVALID_TYPE, "prompt", PROMPT_FORMS);
         else
             rc = json_is_string(one) ? text_prompt(g, i, one, &suffix, err)
                                      : ids_prompt(g, i, one, &suffix, err);
@@ -195,14 +191,14 @@ static int check_best_of(struct srv_gen *g, struct param_error *err)
     struct srv_gen_params *p = &g->params;
     if (p->best_of == 0) return 0;
     if (p->best_of < p->n)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, "best_of",
+        return param_fail(SRV_ERR_INVALID_VALUE, "best_of",
                           "'best_of' is %lld, but must be at least n = %lld.",
                           (long long)p->best_of, (long long)p->n);
     if (p->stream && p->best_of > p->n)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, "best_of",
+        return param_fail(SRV_ERR_INVALID_VALUE, "best_of",
                           "'best_of' greater than n cannot be streamed.");
     if (p->best_of > eng_info(g->served->engine)->max_choices)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, "best_of",
+        return param_fail(SRV_ERR_INVALID_VALUE, "best_of",
                           "'best_of' is %lld, but must be at most %d.", (long long)p->best_of,
                           eng_info(g->served->engine)->max_choices);
     g->n_candidates = (int)p->best_of;
@@ -234,8 +230,7 @@ static int measure_echoes(struct srv_gen *g, struct param_error *err)
     for (int i = 0; g->params.echo && i < g->n_prompts; i++) {
         struct completion_echo *e = &((struct completion *)g->dialect)->echoes[i];
         e->n_characters = (int64_t)utf8_count(e->text, e->len);
-        if (g->params.want_logprobs && note_starts(g, &g->prompts[i], e))
-            return param_no_memory(err);
+        if (g->params.want_logprobs && note_starts(g, &g->prompts[i], e)) return param_no_memory();
     }
     return 0;
 }
@@ -254,9 +249,9 @@ static void derive(struct srv_gen *g)
 int srv_completion_prompt(struct srv_gen *g, struct param_error *err)
 {
     g->dialect = srv_request_alloc(g->req, sizeof(struct completion));
-    if (!g->dialect) return param_no_memory(err);
+    if (!g->dialect) return param_no_memory();
     if (g->params.suffix && g->params.echo)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, "echo",
+        return param_fail(SRV_ERR_INVALID_VALUE, "echo",
                           "'echo' and 'suffix' exclude each "
                           "other.");
     if (check_best_of(g, err) || read_prompts(g, err)) return -1;
@@ -277,7 +272,7 @@ static int prepare_fim(struct srv_gen *g, struct param_error *err)
 {
     if (!g->params.suffix) g->params.suffix = "";
     if (g->params.prompt && !json_is_string(g->params.prompt))
-        return param_wrong_type(err, "prompt", "a string here");
+        return param_wrong_type("prompt", "a string here");
     srv_gen_default_tokens(g, eng_info(g->served->engine)->ctx_tokens);
     return srv_completion_prompt(g, err);
 }
@@ -310,13 +305,13 @@ static int prepare_infill(struct srv_gen *g, struct param_error *err)
     };
     const char *absent = !hole.prefix ? "input_prefix" : !hole.suffix ? "input_suffix" : NULL;
     if (absent)
-        return param_fail(err, SRV_ERR_MISSING, absent, "The parameter '%s' is required.", absent);
-    if (p->prompt && !hole.prompt) return param_wrong_type(err, "prompt", "a string here");
+        return param_fail(SRV_ERR_MISSING, absent, "The parameter '%s' is required.", absent);
+    if (p->prompt && !hole.prompt) return param_wrong_type("prompt", "a string here");
     g->params.timings = true;
     srv_gen_default_tokens(g, ctx);
     g->dialect = srv_request_alloc(g->req, sizeof(struct completion));
     g->prompts = srv_request_alloc(g->req, sizeof(*g->prompts));
-    if (!g->dialect || !g->prompts) return param_no_memory(err);
+    if (!g->dialect || !g->prompts) return param_no_memory();
     g->n_prompts = 1;
     int rc = infill_prompt(g, 0, &hole, err);
     tok_ids_finish(&suffix);

@@ -31,7 +31,7 @@ static int read_body(struct srv_request *req, struct param_error *err)
     bool pooled = req->route->handle == srv_pooled_handle;
     if (f->read) return 0;
     struct srv_body *body = srv_request_alloc(req, sizeof(*body));
-    if (!body) return param_no_memory(err);
+    if (!body) return param_no_memory();
     if (srv_body_read(body, f->body, f->body_len, pooled ? TEXTS_MAX_VALUES : PARAM_MAX_VALUES,
                       err))
         return -1;
@@ -59,7 +59,7 @@ static int ask_loras(struct srv_request *req, struct srv_lora_ask ret[ENG_MAX_LO
     if (req->route->flags & SRV_ROUTE_STREAMS) field = json_object_get(f->read->root, "lora");
     f->has_read_lora = true;
     if (f->lora && json_array_size(field))
-        return param_fail(err, SRV_ERR_INVALID_VALUE, "lora",
+        return param_fail(SRV_ERR_INVALID_VALUE, "lora",
                           "'lora' cannot be used together with an adapter as model.");
     if (f->lora) {
         ret[0] = (struct srv_lora_ask){f->lora_number, 1};
@@ -78,7 +78,7 @@ static bool take_loras(struct srv_request *req)
     char why[600];
     if (!srv_loras_any(&f->app->models)) return true;
     int n = ask_loras(req, asks, &perr);
-    if (n < 0) param_reply(req, &perr);
+    if (n < 0) param_reply(req);
     while (f->n_loras < n) {
         struct eng_lora_use *use = &f->loras[f->n_loras];
         use->scale = asks[f->n_loras].scale;
@@ -273,7 +273,7 @@ static int find_entry(struct srv_request *req)
     struct param_error err;
     if ((first < 0 || srv_models_count(models) > 1 || srv_loras_any(models)) &&
         find_name(req, &name, &err)) {
-        param_reply(req, &err);
+        param_reply(req);
         return -1;
     }
     int entry = name ? find_named(req, name) : -1;

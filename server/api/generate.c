@@ -40,10 +40,10 @@ static void refuse(struct srv_gen *g, const struct param_error *err)
     int64_t longest = 0;
     for (int i = 0; i < g->n_prompts; i++)
         if (g->prompts[i].n_ids > longest) longest = g->prompts[i].n_ids;
-    if (err->kind == SRV_ERR_CONTEXT)
+    if (param_error.kind == SRV_ERR_CONTEXT)
         srv_gen_refuse_context(g->req, err, longest, g->max_tokens);
     else
-        param_reply(g->req, err);
+        param_reply(g->req);
     srv_gen_release(g);
 }
 
@@ -82,13 +82,12 @@ static int refuse_length(const struct srv_gen *g, int64_t n, struct param_error 
     char own[96] = "";
     int64_t ctx = eng_info(g->served->engine)->ctx_tokens;
     if (n < 1)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, g->format->input,
-                          "The prompt has no tokens.");
+        return param_fail(SRV_ERR_INVALID_VALUE, g->format->input, "The prompt has no tokens.");
     /* Clients know the error by its words, each by those of its dialect. */
     if (g->format->dialect == TOOLS_MESSAGES)
         snprintf(own, sizeof(own), "prompt is too long: %lld tokens > %lld maximum. ", (long long)n,
                  (long long)ctx);
-    return param_fail(err, SRV_ERR_CONTEXT, g->format->input,
+    return param_fail(SRV_ERR_CONTEXT, g->format->input,
                       "%sThis model's maximum context length is %lld tokens. However, your "
                       "prompt has %lld tokens, so the request exceeds the available context "
                       "size (%lld tokens).",
@@ -97,7 +96,7 @@ static int refuse_length(const struct srv_gen *g, int64_t n, struct param_error 
 
 static int refuse_task(const struct eng_info *info, struct param_error *err)
 {
-    return param_fail(err, SRV_ERR_UNSUPPORTED_TASK, "model",
+    return param_fail(SRV_ERR_UNSUPPORTED_TASK, "model",
                       "This model makes no tokens: it gives %s; ask %s.",
                       info->n_labels ? "scores" : "vectors",
                       info->n_labels ? "/v1/rerank or /v1/score" : "/v1/embeddings");
@@ -113,7 +112,7 @@ static int make_chat_prompt(struct srv_gen *g, const struct chat_input *in, stru
     int rc = truncate_make(t, g->served, in, &prompt, &ids, err);
     cache->dropped = t->dropped;
     if (!rc && srv_cache_fields_place(cache, g->req, &prompt, ids.ids, (int64_t)ids.n))
-        rc = param_no_memory(err);
+        rc = param_no_memory();
     cache->dropped = NULL;
     if (!rc && eng_info(g->served->engine)->memory.state_bytes > 0)
         cache->n_ends = chat_input_ends(g->served->tok, &prompt, ids.ids, (int64_t)ids.n,
@@ -131,9 +130,9 @@ int srv_gen_chat_prompt(struct srv_gen *g, struct chat_input *in, const char *pl
     in->metadata = &lines;
     in->tools = &g->tools;
     g->prompts = srv_request_alloc(g->req, sizeof(*g->prompts));
-    if (!g->prompts) return param_no_memory(err);
+    if (!g->prompts) return param_no_memory();
     g->n_prompts = 1;
-    if (in->body && !in->messages) return param_missing(in->body->root, in->field, err);
+    if (in->body && !in->messages) return param_missing(in->body->root, in->field);
     if ((in->body && chat_input_check_flags(in->body->root, err)) ||
         chat_input_check(in->messages, in->field, err) ||
         param_name_ignored(g->req, &g->unknown, err) || /* once more, with parts of the messages */
@@ -162,7 +161,7 @@ void srv_gen_handle(struct srv_request *req)
     const struct eng_info *info = eng_info(g->served->engine);
     int rc = info->generates ? 0 : refuse_task(info, &err);
     if (!rc && g->format->one_choice && g->n_choices != 1)
-        rc = param_fail(&err, SRV_ERR_UNSUPPORTED, "n", "'n' must be 1 here.");
+        rc = param_fail(SRV_ERR_UNSUPPORTED, "n", "'n' must be 1 here.");
     if (!rc) rc = g->format->prepare(g, &err);
     if (rc == SRV_GEN_ANSWERED) {
         srv_gen_release(g);
@@ -188,7 +187,7 @@ void srv_gen_count(struct srv_request *req)
     const char *object = g->format->counted;
     g->counts = true;
     if (g->format->prepare(g, &err)) {
-        param_reply(req, &err);
+        param_reply(req);
         srv_gen_release(g);
         return;
     }

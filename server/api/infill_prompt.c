@@ -53,7 +53,7 @@ static int encode_name(struct making *m, int mark, const char *field, const char
     size_t len = name ? strlen(name) : 0;
     if (m->fim->id[mark] < 0 || !name) return 0;
     char *line = srv_request_alloc(m->req, len + 1);
-    if (!line) return param_no_memory(m->err);
+    if (!line) return param_no_memory();
     memcpy(line, name, len);
     line[len] = '\n';
     return encode(m, field, line, len + 1, ids);
@@ -67,7 +67,7 @@ static int encode_extra(struct making *m, size_t i, struct tok_ids *ids)
     char field[PARAM_PATH_MAX];
     snprintf(field, sizeof(field), "input_extra[%zu]", i);
     if (!json_is_string(text) || (name && !json_is_string(name)))
-        return param_fail(m->err, SRV_ERR_INVALID_TYPE, field,
+        return param_fail(SRV_ERR_INVALID_TYPE, field,
                           "'%s' must be an object with a string 'text' and perhaps a string "
                           "'filename'.",
                           field);
@@ -84,7 +84,7 @@ static int encode_extras(struct making *m, size_t room)
     int rc = 0;
     m->n_extras = m->first = json_array_size(m->in->extra);
     m->extras = srv_request_alloc(m->req, (m->n_extras + 1) * sizeof(*m->extras));
-    if (!m->extras) return param_no_memory(m->err);
+    if (!m->extras) return param_no_memory();
     while (m->first > 0 && !rc) {
         struct tok_ids ids = {0};
         rc = encode_extra(m, m->first - 1, &ids);
@@ -93,7 +93,7 @@ static int encode_extras(struct making *m, size_t room)
         if (fits) {
             struct extra *e = &m->extras[m->first - 1];
             *e = (struct extra){srv_request_copy(m->req, ids.ids, ids.n * sizeof(*ids.ids)), ids.n};
-            rc = e->ids ? 0 : param_no_memory(m->err);
+            rc = e->ids ? 0 : param_no_memory();
             m->n_extra_ids += n;
             m->first--;
         }
@@ -147,7 +147,7 @@ static int assemble(struct making *m)
     size_t most =
         m->begin.n + m->repo.n + m->file.n + m->n_prefix + m->in->suffix_ids->n + m->n_extra_ids;
     m->ids = srv_request_alloc(m->req, (most + MARKS + 2) * sizeof(*m->ids));
-    if (!m->ids) return param_no_memory(m->err);
+    if (!m->ids) return param_no_memory();
     put(m, m->begin.ids, m->begin.n);
     if (m->in->repo) put_mark(m, TOK_FIM_REPO);
     put(m, m->repo.ids, m->repo.n);
@@ -167,11 +167,11 @@ static int check(const struct making *m, const char *field)
 {
     const json_t *extra = m->in->extra;
     if (m->fim->id[TOK_FIM_PREFIX] < 0)
-        return param_fail(m->err, SRV_ERR_UNSUPPORTED, field,
+        return param_fail(SRV_ERR_UNSUPPORTED, field,
                           "This model has no tokens that mark the text before and after a hole, so "
                           "'%s' is not supported; --fim-marks names such tokens.",
                           field);
-    if (extra && !json_is_array(extra)) return param_wrong_type(m->err, "input_extra", "an array");
+    if (extra && !json_is_array(extra)) return param_wrong_type("input_extra", "an array");
     return 0;
 }
 
@@ -185,7 +185,7 @@ static int encode_sides(struct making *m, const char *prefix_field, const char *
     m->n_prefix = in->prefix ? m->prefix.n : in->n_prefix_ids;
     if (!in->no_begin &&
         tok_encode(m->tok, "", 0, TOK_ADD_SPECIAL, &m->begin, message, sizeof(message)))
-        return param_no_memory(m->err);
+        return param_no_memory();
     return (!in->suffix_ids->n &&
             encode(m, suffix_field, in->suffix, strlen(in->suffix), in->suffix_ids)) ||
                    encode_name(m, TOK_FIM_REPO, "repo_name", in->repo, &m->repo) ||

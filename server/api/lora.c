@@ -24,23 +24,23 @@ int srv_lora_read(struct srv_request *req, const json_t *list, int entry, struct
     const struct srv_facts *f = srv_facts(req);
     struct srv_lora_ask places[ENG_MAX_LORAS];
     int n = (int)json_array_size(list);
-    if (!json_is_array(list)) return param_wrong_type(err, "lora", "an array");
+    if (!json_is_array(list)) return param_wrong_type("lora", "an array");
     if (json_array_size(list) > ENG_MAX_LORAS)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, "lora", "At most %d adapters may be given.",
+        return param_fail(SRV_ERR_INVALID_VALUE, "lora", "At most %d adapters may be given.",
                           ENG_MAX_LORAS);
     for (int i = 0; i < n; i++) {
         const json_t *item = json_array_get(list, (size_t)i), *id = json_object_get(item, "id"),
                      *scale = json_object_get(item, "scale");
         if (!json_is_integer(id) || !json_is_number(scale) ||
             !(fabs(json_number_value(scale)) <= ENG_MAX_LORA_SCALE))
-            return param_fail(err, SRV_ERR_INVALID_VALUE, "lora",
+            return param_fail(SRV_ERR_INVALID_VALUE, "lora",
                               "An adapter must be {\"id\": an integer, \"scale\": -%d to %d}.",
                               ENG_MAX_LORA_SCALE, ENG_MAX_LORA_SCALE);
         places[i].which = (uint64_t)json_integer_value(id);
         places[i].scale = (float)json_number_value(scale);
     }
     if (srv_loras_at(&f->app->models, f->only, entry, places, n, ret) == n) return n;
-    return param_fail(err, SRV_ERR_INVALID_VALUE, "lora",
+    return param_fail(SRV_ERR_INVALID_VALUE, "lora",
                       "An id is not one of this model's in GET /lora-adapters, or given twice.");
 }
 
@@ -74,11 +74,11 @@ static void set_usual(struct srv_request *req)
     json_t *root = NULL;
     srv_facts(req)->account.endpoint = "models";
     int n = jt_read_file(&root, "body", f->body, f->body_len, JT_REPEATS, why, sizeof(why))
-                ? param_fail(&err, SRV_ERR_INVALID_JSON, NULL, "%s", why)
+                ? param_fail(SRV_ERR_INVALID_JSON, NULL, "%s", why)
                 : srv_lora_read(req, root, -1, asks, &err);
     json_decref(root);
     if (n < 0) {
-        param_reply(req, &err);
+        param_reply(req);
         return;
     }
     struct srv_object a;
@@ -134,26 +134,25 @@ static int load(struct srv_request *req, const struct lora_params *p, struct par
     char dir[PATH_MAX], why[700];
     int entry = p->base ? srv_models_find(set, p->base) : srv_models_default(set), other;
     if (!p->name || !p->path || !*p->name || !*p->path)
-        return param_fail(err, SRV_ERR_MISSING, p->name && *p->name ? "lora_path" : "lora_name",
+        return param_fail(SRV_ERR_MISSING, p->name && *p->name ? "lora_path" : "lora_name",
                           "Both 'lora_name' and 'lora_path' must be provided.");
     if (strlen(p->name) > SRV_LORA_NAME_MAX)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, "lora_name",
+        return param_fail(SRV_ERR_INVALID_VALUE, "lora_name",
                           "'lora_name' must have at most %d bytes.", SRV_LORA_NAME_MAX);
     if (entry < 0)
-        return param_fail(err, SRV_ERR_MODEL_NOT_FOUND, "base_model_name",
+        return param_fail(SRV_ERR_MODEL_NOT_FOUND, "base_model_name",
                           "No model has the name '%.64s'.", p->base ? p->base : "");
     if (srv_models_find(set, p->name) >= 0 ||
         (!p->in_place && srv_loras_find(set, NULL, p->name, &other)))
-        return param_fail(err, SRV_ERR_INVALID_VALUE, "lora_name",
+        return param_fail(SRV_ERR_INVALID_VALUE, "lora_name",
                           "The lora adapter '%.64s' has already been loaded. If you want to load "
                           "the adapter in place, set 'load_inplace' to True.",
                           p->name);
     if (find_files(set->entries[entry]->config, p->path, dir, why, sizeof(why)))
-        return param_fail(err, SRV_ERR_MODEL_NOT_FOUND, "lora_path", "%s", why);
+        return param_fail(SRV_ERR_MODEL_NOT_FOUND, "lora_path", "%s", why);
     int rc = srv_loras_put(set, p->name, dir, entry, why, sizeof(why));
     return rc == 0 ? 0
-                   : param_fail(err,
-                                rc == ENG_EQUEUEFULL ? SRV_ERR_OVERLOADED
+                   : param_fail(rc == ENG_EQUEUEFULL ? SRV_ERR_OVERLOADED
                                 : rc == ENG_ENOENT   ? SRV_ERR_MODEL_NOT_FOUND
                                                      : SRV_ERR_MODEL_INVALID,
                                 "lora_path", "%s", why);
@@ -162,10 +161,10 @@ static int load(struct srv_request *req, const struct lora_params *p, struct par
 static int unload(struct srv_request *req, const struct lora_params *p, struct param_error *err)
 {
     if (!p->name)
-        return param_fail(err, SRV_ERR_MISSING, "lora_name",
+        return param_fail(SRV_ERR_MISSING, "lora_name",
                           "either 'lora_name' and 'lora_int_id' needs to be provided.");
     if (srv_loras_remove(&srv_facts(req)->app->models, p->name)) return 0;
-    return param_fail(err, SRV_ERR_MODEL_NOT_FOUND, "lora_name",
+    return param_fail(SRV_ERR_MODEL_NOT_FOUND, "lora_name",
                       "The lora adapter '%.64s' cannot be found.", p->name);
 }
 
@@ -183,7 +182,7 @@ static void handle(struct srv_request *req)
              params_read(body.root, f->arg, &p, &unknown, &err) ||
              (loads ? load : unload)(req, &p, &err) || param_name_ignored(req, &unknown, &err);
     if (rc) {
-        param_reply(req, &err);
+        param_reply(req);
     } else {
         struct buf b;
         buf_init(&b, 1024);

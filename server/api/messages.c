@@ -50,10 +50,10 @@ const struct param_field srv_fields_messages[] = {
 
 static int make_prompt(struct srv_gen *g, struct param_error *err)
 {
-    if (!g->params.messages) return param_missing(g->body.root, "messages", err);
+    if (!g->params.messages) return param_missing(g->body.root, "messages");
     const json_t *thread = json_object_get(g->body.root, "thread");
     if (thread && !json_is_null(thread))
-        return param_fail(err, SRV_ERR_THREAD, "thread",
+        return param_fail(SRV_ERR_THREAD, "thread",
                           "'thread' is not supported; send the whole conversation without it.");
     if (cache_control_check(g->body.root, err) ||
         guide_ask_read_format(&g->guide.ask, &g->body, "output_config.format", err) ||
@@ -70,7 +70,7 @@ static int make_prompt(struct srv_gen *g, struct param_error *err)
     const char *place = json_is_array(system)    ? "system.0"
                         : json_is_string(system) ? "system"
                                                  : "messages.0";
-    if (srv_json_ran_out()) return param_no_memory(err);
+    if (srv_json_ran_out()) return param_no_memory();
     if (!messages) return -1;
     return srv_gen_chat_prompt(g, &in, place, err);
 }
@@ -79,10 +79,9 @@ static int check_max_tokens(const struct srv_gen *g, struct param_error *err)
 {
     if (g->counts || g->max_tokens > 0) return 0;
     if (g->max_tokens == 0)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, "max_tokens",
+        return param_fail(SRV_ERR_INVALID_VALUE, "max_tokens",
                           "'max_tokens' is 0, but must be at least 1.");
-    return param_fail(err, SRV_ERR_MISSING, "max_tokens",
-                      "The parameter 'max_tokens' is required.");
+    return param_fail(SRV_ERR_MISSING, "max_tokens", "The parameter 'max_tokens' is required.");
 }
 
 static int prepare(struct srv_gen *g, struct param_error *err)

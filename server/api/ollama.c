@@ -60,7 +60,7 @@ static int check_think(const struct srv_gen *g, struct param_error *err)
     const char *word = json_string_value(think);
     bool asks = json_is_true(think) || (word && strcmp(word, "none") != 0);
     if (!asks || g->served->style.think_open[0]) return 0;
-    return param_fail(err, SRV_ERR_UNSUPPORTED, "think", "\"%.80s\" does not support thinking",
+    return param_fail(SRV_ERR_UNSUPPORTED, "think", "\"%.80s\" does not support thinking",
                       g->model);
 }
 
@@ -101,13 +101,13 @@ static int prepare_chat(struct srv_gen *g, struct param_error *err)
     int rc = prepare_both(g, !given || (json_is_array(given) && !json_array_size(given)), err);
     if (rc) return rc;
     if (!json_is_array(given))
-        return param_fail(err, SRV_ERR_INVALID_TYPE, "messages", "'messages' must be an array.");
+        return param_fail(SRV_ERR_INVALID_TYPE, "messages", "'messages' must be an array.");
     json_t *messages = ollama_messages(&g->body, given, err);
     struct chat_input in = {.messages = messages,
                             .field = "messages",
                             .add_generation_prompt = true,
                             .continue_final_message = chat_input_ends_open(messages)};
-    rc = srv_json_ran_out() ? param_no_memory(err) : messages ? 0 : -1;
+    rc = srv_json_ran_out() ? param_no_memory() : messages ? 0 : -1;
     if (!rc) rc = srv_gen_chat_prompt(g, &in, NULL, err);
     json_decref(messages);
     return rc;
@@ -125,7 +125,7 @@ static int make_turn(struct srv_gen *g, json_t *system, struct param_error *err)
     json_array_append_new(messages,
                           json_pack("{s:s, s:O}", "role", "user", "content", g->params.prompt));
     struct chat_input in = {.messages = messages, .field = "prompt", .add_generation_prompt = true};
-    int rc = srv_json_ran_out() ? param_no_memory(err) : srv_gen_chat_prompt(g, &in, "prompt", err);
+    int rc = srv_json_ran_out() ? param_no_memory() : srv_gen_chat_prompt(g, &in, "prompt", err);
     json_decref(messages);
     return rc;
 }
@@ -136,7 +136,7 @@ static int make_text(struct srv_gen *g, struct param_error *err)
     struct srv_gen_params *p = &g->params;
     bool logged = p->want_logprobs;
     if (p->suffix && g->served->fim.id[TOK_FIM_PREFIX] < 0)
-        return param_fail(err, SRV_ERR_UNSUPPORTED, "suffix", "\"%.80s\" does not support insert",
+        return param_fail(SRV_ERR_UNSUPPORTED, "suffix", "\"%.80s\" does not support insert",
                           g->model);
     p->add_special = true;
     g->tools.can_reason = false;
@@ -151,11 +151,11 @@ static int prepare_generate(struct srv_gen *g, struct param_error *err)
     struct srv_gen_params *p = &g->params;
     json_t *system = p->extra;
     if (p->prompt && !json_is_string(p->prompt))
-        return param_fail(err, SRV_ERR_INVALID_TYPE, "prompt", "'prompt' must be a string here.");
+        return param_fail(SRV_ERR_INVALID_TYPE, "prompt", "'prompt' must be a string here.");
     if (system && !json_is_string(system))
-        return param_fail(err, SRV_ERR_INVALID_TYPE, "system", "'system' must be a string.");
+        return param_fail(SRV_ERR_INVALID_TYPE, "system", "'system' must be a string.");
     if (p->raw && json_string_length(system) > 0)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, "raw",
+        return param_fail(SRV_ERR_INVALID_VALUE, "raw",
                           "'raw' and 'system' exclude each other: a raw prompt has no template.");
     if (p->suffix && !*p->suffix) p->suffix = NULL;
     int rc = prepare_both(g, json_string_length(p->prompt) == 0, err);

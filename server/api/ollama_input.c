@@ -22,7 +22,7 @@ static int fail(const struct conversion *c, size_t message, const char *field, e
 {
     char path[PARAM_PATH_MAX];
     snprintf(path, sizeof(path), "messages[%zu].%s", message, field);
-    return param_fail(c->err, kind, path, "'%s' %s.", path, wanted);
+    return param_fail(kind, path, "'%s' %s.", path, wanted);
 }
 
 /* A copy of a call with an id and its arguments as text: it waits for a result from now on. */
@@ -147,6 +147,6 @@ int ollama_read_keep_alive(const json_t *root, bool *ret_now, struct param_error
     *ret_now = json_is_number(value) && json_number_value(value) == 0;
     if (!value || json_is_null(value) || json_is_number(value)) return 0;
     if (text && is_duration(text, ret_now)) return 0;
-    return param_fail(err, text ? SRV_ERR_INVALID_VALUE : SRV_ERR_INVALID_TYPE, "keep_alive",
+    return param_fail(text ? SRV_ERR_INVALID_VALUE : SRV_ERR_INVALID_TYPE, "keep_alive",
                       "'keep_alive' must be a number of seconds or a duration such as \"5m\".");
 }

@@ -185,7 +185,7 @@ static void one(struct srv_request *req)
         rc ? -1
            : srv_models_find_of(&srv_facts(req)->app->models, srv_facts(req)->only, name, true);
     if (rc)
-        param_reply(req, &err);
+        param_reply(req);
     else if (entry < 0)
         srv_reply_error(req, SRV_ERR_MODEL_NOT_FOUND, "model",
                         "model '%.120s' not found: fetch it with hearth pull", name);

@@ -64,7 +64,7 @@ static int check_include(const json_t *include, struct param_error *err)
     for (size_t i = 0; valid && i < json_array_size(include); i++)
         valid = json_is_string(json_array_get(include, i));
     if (valid) return 0;
-    return param_wrong_type(err, "include", "a list of strings");
+    return param_wrong_type("include", "a list of strings");
 }
 
 /* Members without effect of objects that have some with one; those of the fields for structured
@@ -99,7 +99,7 @@ static int check_logprobs(const struct srv_gen *g, struct param_error *err)
     int64_t width = g->params.logprobs_count + 1;
     int64_t n = srv_gen_token_capacity(g, &g->prompts[0]);
     if (!g->params.want_logprobs || g->counts || n <= MAX_LOGPROBS / width) return 0;
-    return param_fail(err, SRV_ERR_INVALID_VALUE, "top_logprobs",
+    return param_fail(SRV_ERR_INVALID_VALUE, "top_logprobs",
                       "%lld tokens with %lld log-probabilities each are more than %d; set "
                       "'max_output_tokens' to at most %lld, or 'top_logprobs' lower.",
                       (long long)n, (long long)width, MAX_LOGPROBS,
@@ -110,11 +110,10 @@ static int check_fields(struct srv_gen *g, struct param_error *err)
 {
     struct srv_gen_params *p = &g->params;
     if (p->want_logprobs) p->logprobs_count = p->top_logprobs > 0 ? p->top_logprobs : 0;
-    if (!p->messages) return param_missing(g->body.root, "input", err);
+    if (!p->messages) return param_missing(g->body.root, "input");
     if (!json_is_string(p->messages) && !json_is_array(p->messages))
-        return param_wrong_type(err, "input", "a string or an array of messages");
-    if (p->extra && !json_is_string(p->extra))
-        return param_wrong_type(err, "instructions", "a string");
+        return param_wrong_type("input", "a string or an array of messages");
+    if (p->extra && !json_is_string(p->extra)) return param_wrong_type("instructions", "a string");
     return guide_ask_read_format(&g->guide.ask, &g->body, "text.format", err) ||
            check_include(json_object_get(g->body.root, "include"), err);
 }
@@ -152,7 +151,7 @@ static int make_echo(struct srv_gen *g, struct param_error *err)
 {
     struct response_echo *e = g->dialect = srv_request_alloc(g->req, sizeof(*e));
     const json_t *root = g->body.root, *metadata = json_object_get(root, "metadata");
-    if (!e || write_tools(g, &e->tools)) return param_no_memory(err);
+    if (!e || write_tools(g, &e->tools)) return param_no_memory();
     e->metadata = (struct srv_span){"{}", 2};
     if (json_is_object(metadata)) e->metadata = srv_body_span(&g->body, metadata);
     e->instructions =
@@ -173,7 +172,7 @@ static int make_prompt(struct srv_gen *g, struct param_error *err)
     struct chat_input in = {
         .messages = messages, .ends = ends, .field = "input", .add_generation_prompt = true};
     const char *first = g->params.extra ? "instructions" : NULL;
-    if (srv_json_ran_out()) return param_no_memory(err);
+    if (srv_json_ran_out()) return param_no_memory();
     if (!messages) return -1;
     return srv_gen_chat_prompt(g, &in, first, err) || check_logprobs(g, err) ? -1 : 0;
 }

@@ -52,7 +52,7 @@ static const char *read_text(const json_t *value, const char *name, size_t max,
 {
     const char *text = json_string_value(value);
     if (!text) {
-        param_wrong_type(err, name, "a string");
+        param_wrong_type(name, "a string");
         return NULL;
     }
     size_t len = json_string_length(value);
@@ -60,8 +60,7 @@ static const char *read_text(const json_t *value, const char *name, size_t max,
     for (size_t i = 0; good && i < len; i++)
         good = (unsigned char)text[i] >= ' ' && text[i] != 0x7f;
     if (good) return text;
-    param_fail(err, SRV_ERR_INVALID_VALUE, name, "'%s' must have 1 to %zu printable bytes.", name,
-               max);
+    param_fail(SRV_ERR_INVALID_VALUE, name, "'%s' must have 1 to %zu printable bytes.", name, max);
     return NULL;
 }
 
@@ -73,7 +72,7 @@ static int read_names(const json_t *alias, const char *names[MAX_NAMES], struct 
     *ret = (struct srv_list){names, 0};
     if (!alias) return 0;
     if (n < 1 || n > MAX_NAMES)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, "alias", "'alias' must have 1 to %d names.",
+        return param_fail(SRV_ERR_INVALID_VALUE, "alias", "'alias' must have 1 to %d names.",
                           MAX_NAMES);
     for (size_t i = 0; i < n; i++) {
         const json_t *name = json_is_array(alias) ? json_array_get(alias, i) : alias;
@@ -92,7 +91,7 @@ static int read_entry(struct srv_request *req, const json_t *value, const char *
     if (!value) return 0;
     if (!name) return -1;
     if ((*ret = srv_models_find(&srv_facts(req)->app->models, name)) >= 0) return 0;
-    return param_fail(err, SRV_ERR_MODEL_NOT_FOUND, field, "No model has the name '%.128s'.", name);
+    return param_fail(SRV_ERR_MODEL_NOT_FOUND, field, "No model has the name '%.128s'.", name);
 }
 
 /* The entry whose model is replaced. */
@@ -101,7 +100,7 @@ static int read_replaced(struct srv_request *req, const json_t *replace, int *re
 {
     int n = srv_models_count(&srv_facts(req)->app->models);
     if (!replace && n > 1)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, "replace",
+        return param_fail(SRV_ERR_INVALID_VALUE, "replace",
                           "This server has %d models: 'replace' must name the one to be replaced.",
                           n);
     return read_entry(req, replace, "replace", MAX_NAME_BYTES, ret, err);
@@ -116,7 +115,7 @@ static int read_wait(const json_t *wait, enum wait_for *ret, struct param_error 
     if (!wait || (text && !strcmp(text, "switched"))) return 0;
     *ret = text ? WAIT_DRAINED : WAIT_NOT;
     if (json_is_false(wait) || (text && !strcmp(text, "drained"))) return 0;
-    return param_fail(err, text ? SRV_ERR_INVALID_VALUE : SRV_ERR_INVALID_TYPE, "wait",
+    return param_fail(text ? SRV_ERR_INVALID_VALUE : SRV_ERR_INVALID_TYPE, "wait",
                       "'wait' must be \"switched\", \"drained\" or false.");
 }
 
@@ -373,7 +372,7 @@ static int read_unloaded(struct srv_request *req, const json_t *model, int *ret,
                          struct param_error *err)
 {
     if (!model && srv_models_count(&srv_facts(req)->app->models) > 1)
-        return param_fail(err, SRV_ERR_MISSING, "model", "'model' is required.");
+        return param_fail(SRV_ERR_MISSING, "model", "'model' is required.");
     return read_entry(req, model, "model", MAX_MODEL_BYTES, ret, err);
 }
 
@@ -394,7 +393,7 @@ static void handle(struct srv_request *req)
         (loads ? read_load(req, &p, &order, names, &err)
                : read_unloaded(req, p.model, &order.entry, &err)) ||
         read_wait(p.wait, &order.wait, &err) || param_name_ignored(req, &unknown, &err))
-        param_reply(req, &err);
+        param_reply(req);
     else
         carry_out(req, &order);
 }

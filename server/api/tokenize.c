@@ -99,7 +99,7 @@ static bool open_body(struct srv_request *req, struct tokenize_params *p, const 
         !truncate_read(&p->truncation, p->body.root, &err) &&
         !param_name_ignored(req, &unknown, &err))
         return true;
-    param_reply(req, &err);
+    param_reply(req);
     close_body(p);
     return false;
 }
@@ -107,7 +107,7 @@ static bool open_body(struct srv_request *req, struct tokenize_params *p, const 
 static int encode_text(const struct srv_model *model, const json_t *value, const char *name,
                        unsigned flags, struct tok_ids *ids, struct param_error *err)
 {
-    if (!json_is_string(value)) return param_wrong_type(err, name, "a string");
+    if (!json_is_string(value)) return param_wrong_type(name, "a string");
     return param_encode(model->tok, json_string_value(value), json_string_length(value), flags,
                         name, ids, err);
 }
@@ -235,7 +235,7 @@ static int tokenize_inputs(const struct srv_model *model, const struct tokenize_
     size_t n_before = 0, n_after = 0;
     int rc =
         encode_text(model, p->inputs, "inputs", TOK_PARSE_SPECIAL | TOK_ADD_SPECIAL, &ids, err);
-    if (!rc && tok_decoder_create(&decoder, model->tok, true)) rc = param_no_memory(err);
+    if (!rc && tok_decoder_create(&decoder, model->tok, true)) rc = param_no_memory();
     tok_special_around(model->tok, &n_before, &n_after);
     jw_open(w, NULL, '[');
     for (size_t i = 0; !rc && i < ids.n; i++) {
@@ -275,10 +275,10 @@ static void tokenize(struct srv_request *req)
     else if (p.inputs)
         rc = tokenize_inputs(model, &p, &w, &err);
     else
-        rc = param_fail(&err, SRV_ERR_MISSING, "content",
+        rc = param_fail(SRV_ERR_MISSING, "content",
                         "One of 'content', 'prompt', 'messages' or 'inputs' is required.");
     if (rc) {
-        param_reply(req, &err);
+        param_reply(req);
         buf_finish(&b);
     } else {
         srv_reply(req, 200, NULL, jw_end(&w));
@@ -291,14 +291,13 @@ static void tokenize(struct srv_request *req)
 static int read_tokens(const struct srv_model *model, const json_t *list, int32_t **ret_ids,
                        struct param_error *err)
 {
-    if (!list) return param_fail(err, SRV_ERR_MISSING, "tokens", "'tokens' is required.");
-    if (!json_is_array(list)) return param_wrong_type(err, "tokens", "an array of ids");
+    if (!list) return param_fail(SRV_ERR_MISSING, "tokens", "'tokens' is required.");
+    if (!json_is_array(list)) return param_wrong_type("tokens", "an array of ids");
     size_t n = json_array_size(list);
     int32_t vocab = eng_info(model->engine)->vocab_size;
     int32_t *ids = malloc((n ? n : 1) * sizeof(*ids));
     if (!ids)
-        return param_fail(err, SRV_ERR_OVERLOADED, NULL,
-                          "The server is out of memory for 'tokens'.");
+        return param_fail(SRV_ERR_OVERLOADED, NULL, "The server is out of memory for 'tokens'.");
     int rc = param_read_ids(list, vocab, "tokens", ids, err);
     if (rc) free(ids);
     if (!rc) *ret_ids = ids;
@@ -316,9 +315,9 @@ static void detokenize(struct srv_request *req)
     if (!open_body(req, &p, "detokenize")) return;
     int rc = read_tokens(model, p.tokens, &ids, &err);
     if (!rc && tok_decode(model->tok, ids, json_array_size(p.tokens), false, &text, &len))
-        rc = param_fail(&err, SRV_ERR_INTERNAL, NULL, "The ids cannot be decoded.");
+        rc = param_fail(SRV_ERR_INTERNAL, NULL, "The ids cannot be decoded.");
     if (rc) {
-        param_reply(req, &err);
+        param_reply(req);
     } else {
         struct srv_object a;
         struct jw *w = srv_object_open(&a, ANSWER_MAX);
@@ -340,7 +339,7 @@ static void apply_template(struct srv_request *req)
     struct tok_ids ids = {0};
     if (!open_body(req, &p, "apply-template")) return;
     if (make_chat(req, &p, &prompt, &ids, &err)) {
-        param_reply(req, &err);
+        param_reply(req);
     } else {
         struct srv_object a;
         struct jw *w = srv_object_open(&a, ANSWER_MAX);

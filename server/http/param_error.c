@@ -12,24 +12,26 @@
 
 enum { ECHO_BYTES = 64 };
 
-int param_fail(struct param_error *err, enum srv_error kind, const char *path, const char *format,
-               ...)
+_Thread_local struct param_error param_error;
+
+int param_fail(enum srv_error kind, const char *path, const char *format, ...)
 {
-    err->kind = kind;
-    snprintf(err->path, sizeof(err->path), "%s", path ? path : "");
-    FORMAT_REST(err->message, sizeof(err->message), format);
+    param_error.kind = kind;
+    snprintf(param_error.path, sizeof(param_error.path), "%s", path ? path : "");
+    FORMAT_REST(param_error.message, sizeof(param_error.message), format);
     return -1;
 }
 
-int param_no_memory(struct param_error *err)
+int param_no_memory(void)
 {
-    return param_fail(err, SRV_ERR_OVERLOADED, NULL,
-                      "The server is out of memory for this request.");
+    return param_fail(SRV_ERR_OVERLOADED, NULL, "The server is out of memory for this request.");
 }
 
-void param_reply(struct srv_request *req, const struct param_error *err)
+void param_reply(struct srv_request *req)
 {
-    srv_reply_error(req, err->kind, err->path[0] ? err->path : NULL, "%s", err->message);
+    srv_reply_error(req, param_error.kind, param_error.path[0] ? param_error.path : NULL, "%s",
+                    param_error.message);
+    param_error = (struct param_error){0};
 }
 
 const char *param_word(const char *text, char buf[PARAM_WORD_MAX])
@@ -63,7 +65,7 @@ int param_name_ignored(struct srv_request *req, const struct param_unknown *unkn
                        struct param_error *err)
 {
     if (unknown->n > 0 && req->server->config->strict_params)
-        return param_fail(err, SRV_ERR_UNSUPPORTED, NULL, "Unknown parameters: %s.",
+        return param_fail(SRV_ERR_UNSUPPORTED, NULL, "Unknown parameters: %s.",
                           unknown->list[0] ? unknown->list : "(not printable)");
     char names[sizeof(unknown->list) + 16];
     size_t used = (size_t)snprintf(names, sizeof(names), "%s", unknown->list);

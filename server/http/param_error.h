@@ -2,7 +2,7 @@
 /*
  * The faults of a request's fields, and the fields that had no effect.
  *
- * Threads: pure; each call works on its caller's data.
+ * Threads: any. The error is its thread's, as errno is: who reads a request answers it.
  */
 #pragma once
 
@@ -10,21 +10,21 @@
 
 enum { PARAM_PATH_MAX = 96, PARAM_MESSAGE_MAX = 320, PARAM_WORD_MAX = 44 };
 
-/* The first error found. */
-struct param_error {
+/* Set by param_fail, which returns -1; empty after param_reply. */
+extern _Thread_local struct param_error {
     enum srv_error kind;
     char path[PARAM_PATH_MAX];
     char message[PARAM_MESSAGE_MAX];
-};
+} param_error;
 
-int param_fail(struct param_error *err, enum srv_error kind, const char *path, const char *format,
-               ...) __attribute__((format(printf, 4, 5)));
+int param_fail(enum srv_error kind, const char *path, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* The error of a request for which memory ran out. Returns -1. */
-int param_no_memory(struct param_error *err);
+int param_no_memory(void);
 
 /* Answers the request with the error. */
-void param_reply(struct srv_request *req, const struct param_error *err);
+void param_reply(struct srv_request *req);
 
 /* Copies a word of the request for a message, cut, with '?' for anything but printable ASCII.
  * Returns buf. */
@@ -41,6 +41,6 @@ struct param_unknown {
 void param_note(struct param_unknown *unknown, const char *key);
 
 /* Names the parameters without effect in x-ignored-params; under strict-params unknown ones are an
- * error. Returns 0, or -1 with err. */
+ * error. Returns 0, or -1 after param_fail. */
 int param_name_ignored(struct srv_request *req, const struct param_unknown *unknown,
                        struct param_error *err);

@@ -89,12 +89,12 @@ static int check(struct srv_pooled *p, struct param_error *err)
     struct choosing *c = (struct choosing *)p;
     char word[PARAM_WORD_MAX];
     if (!p->info->generates)
-        return param_fail(err, SRV_ERR_UNSUPPORTED_TASK, "model",
+        return param_fail(SRV_ERR_UNSUPPORTED_TASK, "model",
                           "This model makes no tokens, so choices have no probabilities; ask "
                           "/v1/rerank or /v1/embeddings.");
     if (!json_is_boolean(json_object_get(p->body.root, "ends"))) c->ends = c->messages != NULL;
     if (c->normalise && strcmp(c->normalise, "sum") && strcmp(c->normalise, "mean"))
-        return param_fail(err, SRV_ERR_INVALID_VALUE, "normalise",
+        return param_fail(SRV_ERR_INVALID_VALUE, "normalise",
                           "'normalise' is '%s', but must be 'sum' or 'mean'.",
                           param_word(c->normalise, word));
     c->prompt_flags = TOK_PARSE_SPECIAL | (c->add_special ? TOK_ADD_SPECIAL : 0);
@@ -123,7 +123,7 @@ static int read_prompt(struct choosing *c, struct param_error *err)
     struct tok_ids made = {0};
     int rc;
     if (!c->prompt == !c->messages)
-        return param_fail(err, SRV_ERR_MISSING, "prompt",
+        return param_fail(SRV_ERR_MISSING, "prompt",
                           "Exactly one of 'prompt' and 'messages' is required.");
     if (c->messages)
         rc = encode_messages(c, &made, err);
@@ -133,7 +133,7 @@ static int read_prompt(struct choosing *c, struct param_error *err)
     else if (json_is_array(c->prompt))
         rc = param_take_ids(c->prompt, c->p.info->vocab_size, "prompt", &made, err);
     else
-        rc = param_wrong_type(err, "prompt", "a string or an array of token ids");
+        rc = param_wrong_type("prompt", "a string or an array of token ids");
     return param_keep_ids(c->p.req, rc, &made, &c->context, &c->n_context, err);
 }
 
@@ -146,13 +146,13 @@ static int open_choices(struct srv_pooled *p, struct param_error *err)
     size_t n = json_array_size(c->list), prompt = json_string_length(c->prompt);
     if (!c->chat && read_prompt(c, err)) return -1;
     if (!json_is_array(c->list))
-        return param_fail(err, c->list ? SRV_ERR_INVALID_TYPE : SRV_ERR_MISSING, "choices",
+        return param_fail(c->list ? SRV_ERR_INVALID_TYPE : SRV_ERR_MISSING, "choices",
                           "'choices' must be an array of strings or of lists of token ids.");
     if (n < 2 || n > MAX_CHOICES)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, field,
+        return param_fail(SRV_ERR_INVALID_VALUE, field,
                           "'%s' holds %zu choices; 2 to %d are allowed.", field, n, MAX_CHOICES);
     if (n * prompt > SRV_JOINED_TEXTS_BYTES)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, "choices",
+        return param_fail(SRV_ERR_INVALID_VALUE, "choices",
                           "%zu choices behind a prompt of %zu bytes are %zu bytes to tokenize; at "
                           "most %d are allowed. Send fewer choices at once, or 'messages', or ids.",
                           n, prompt, n * prompt, SRV_JOINED_TEXTS_BYTES);
@@ -161,7 +161,7 @@ static int open_choices(struct srv_pooled *p, struct param_error *err)
     c->order = srv_request_alloc(p->req, n * sizeof(*c->order));
     c->listed_ids = srv_request_alloc(p->req, n * sizeof(*c->listed_ids));
     c->guides = srv_request_alloc(p->req, (size_t)most * sizeof(*c->guides));
-    if (!c->choices || !c->order || !c->listed_ids || !c->guides) return param_no_memory(err);
+    if (!c->choices || !c->order || !c->listed_ids || !c->guides) return param_no_memory();
     return srv_pooled_open(p, field, n, 0, err);
 }
 
@@ -174,7 +174,7 @@ static int encode_joined(struct choosing *c, struct choice *o, const char *path,
     struct tok_range chosen = {n_prompt, n};
     char message[200] = "";
     char *text = malloc(n + 1);
-    if (!text) return param_no_memory(err);
+    if (!text) return param_no_memory();
     memcpy(text, json_string_value(c->prompt), n_prompt);
     memcpy(text + n_prompt, o->text, o->len);
     int rc = tok_encode_marked(c->p.served->tok, text, n, &chosen, 1, c->prompt_flags, made,
@@ -200,7 +200,7 @@ static int read_choice(struct choosing *c, int i, struct param_error *err)
                          .n_same = c->n_context};
     snprintf(path, sizeof(path), "%s[%d]", c->p.field, i);
     if (!o->text && (c->chat || !json_is_array(value)))
-        return param_fail(err, SRV_ERR_INVALID_TYPE, path, "'%s' must be a string%s.", path,
+        return param_fail(SRV_ERR_INVALID_TYPE, path, "'%s' must be a string%s.", path,
                           c->chat ? "" : " or an array of token ids");
     int rc = !o->text ? param_take_ids(value, c->p.info->vocab_size, path, &made, err)
              : json_is_string(c->prompt)
@@ -209,7 +209,7 @@ static int read_choice(struct choosing *c, int i, struct param_error *err)
     c->p.answer_bytes += CHOICE_BYTES + JSON_FACTOR * o->len;
     if (param_keep_ids(c->p.req, rc, &made, &o->ids, &o->n_ids, err)) return -1;
     if (o->n_ids > 0 && o->n_ids <= MAX_CHOICE_TOKENS) return 0;
-    return param_fail(err, SRV_ERR_INVALID_VALUE, path,
+    return param_fail(SRV_ERR_INVALID_VALUE, path,
                       "'%s' adds %lld tokens to the prompt; 1 to %d are allowed.", path,
                       (long long)o->n_ids, MAX_CHOICE_TOKENS);
 }
@@ -222,7 +222,7 @@ static int set_context(struct choosing *c, struct param_error *err)
     for (int i = 0; i < c->p.n; i++)
         if (c->choices[i].n_same < n) n = c->choices[i].n_same;
     if (n == 0)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, "prompt",
+        return param_fail(SRV_ERR_INVALID_VALUE, "prompt",
                           "'prompt' has no token that stays the same in front of every choice; "
                           "begin it with more text.");
     for (int i = 0; i < c->p.n; i++) {
@@ -230,7 +230,7 @@ static int set_context(struct choosing *c, struct param_error *err)
         size_t n_more = (size_t)(o->n_same - n), n_ids = (size_t)o->n_ids;
         if (n_more == 0) continue;
         int32_t *ids = srv_request_alloc(c->p.req, (n_more + n_ids) * sizeof(*ids));
-        if (!ids) return param_no_memory(err);
+        if (!ids) return param_no_memory();
         memcpy(ids, c->context + n, n_more * sizeof(*ids));
         memcpy(ids + n_more, o->ids, n_ids * sizeof(*ids));
         o->ids = ids;
@@ -250,13 +250,13 @@ static int check_choices(struct choosing *c, struct param_error *err)
         for (int k = 0; k < i; k++)
             if (o[i].n_ids == o[k].n_ids &&
                 !memcmp(o[i].ids, o[k].ids, (size_t)o[i].n_ids * sizeof(*o[i].ids)))
-                return param_fail(err, SRV_ERR_INVALID_VALUE, c->p.field,
+                return param_fail(SRV_ERR_INVALID_VALUE, c->p.field,
                                   "'%s[%d]' and '%s[%d]' are the same tokens.", c->p.field, k,
                                   c->p.field, i);
     }
     longest += c->ends;
     if (c->n_context + longest <= ctx) return 0;
-    return param_fail(err, SRV_ERR_CONTEXT, c->messages ? "messages" : "prompt",
+    return param_fail(SRV_ERR_CONTEXT, c->messages ? "messages" : "prompt",
                       "This model's maximum context length is %lld tokens. However, the prompt has "
                       "%lld tokens and the longest choice %lld; shorten them.",
                       (long long)ctx, (long long)c->n_context, (long long)longest);
@@ -511,16 +511,16 @@ static int check_chat(const struct srv_gen *g, struct param_error *err)
                         : g->tools.active         ? "tools"
                                                   : NULL;
     if (other)
-        return param_fail(err, SRV_ERR_UNSUPPORTED, other,
+        return param_fail(SRV_ERR_UNSUPPORTED, other,
                           "'%s' cannot be combined with 'choice_probabilities'; leave it out.",
                           other);
     if (!g->guide.ask.param || g->guide.ask.kind != GRAM_CHOICE)
-        return param_fail(err, SRV_ERR_MISSING, "structured_outputs.choice",
+        return param_fail(SRV_ERR_MISSING, "structured_outputs.choice",
                           "'choice_probabilities' needs 'structured_outputs.choice', the list of "
                           "texts to choose from.");
     if (!g->tools.think_open) return 0;
     return param_fail(
-        err, SRV_ERR_INVALID_VALUE, "choice_probabilities",
+        SRV_ERR_INVALID_VALUE, "choice_probabilities",
         "The prompt ends inside the model's reasoning, where a choice is not an answer; "
         "turn reasoning off in 'chat_template_kwargs' or 'reasoning_effort'.");
 }
@@ -530,7 +530,7 @@ int srv_choose_chat(struct srv_gen *g, struct param_error *err)
     const struct gen_prompt *prompt = &g->prompts[0];
     json_t *list = json_object_get(json_object_get(g->body.root, "structured_outputs"), "choice");
     struct choosing *c = srv_request_alloc(g->req, sizeof(*c));
-    if (!c) return param_no_memory(err);
+    if (!c) return param_no_memory();
     if (!json_is_array(list)) list = json_object_get(g->body.root, "guided_choice");
     c->list = list;
     c->messages = g->params.messages;

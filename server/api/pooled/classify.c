@@ -35,7 +35,7 @@ const struct param_field srv_fields_classify[] = {
 static int check(struct srv_pooled *p, struct param_error *err)
 {
     if (p->info->n_labels > 0) return 0;
-    return param_fail(err, SRV_ERR_UNSUPPORTED_TASK, "model",
+    return param_fail(SRV_ERR_UNSUPPORTED_TASK, "model",
                       "This model has no head that gives labels; /v1/choose gives the "
                       "probabilities of a list of answers.");
 }

@@ -191,17 +191,17 @@ static int set_format(struct embedding *e, struct param_error *err)
     const char *f = e->encoding_format;
     const json_t *types = e->embedding_types, *first = json_array_get(types, 0);
     if (f && strcmp(f, "float") && strcmp(f, "base64"))
-        return param_fail(err, SRV_ERR_INVALID_VALUE, "encoding_format",
+        return param_fail(SRV_ERR_INVALID_VALUE, "encoding_format",
                           "'encoding_format' must be 'float' or 'base64'.");
     if (types && json_array_size(types) == 1) f = json_string_value(first);
     if (types && (!f || (strcmp(f, "float") && strcmp(f, "base64"))))
         return param_fail(
-            err, SRV_ERR_INVALID_VALUE, "embedding_types",
+            SRV_ERR_INVALID_VALUE, "embedding_types",
             "'embedding_types' must be [\"float\"] or [\"base64\"]; other types are not "
             "supported.");
     e->base64 = f && !strcmp(f, "base64");
     if (e->embd_normalize != -1 && e->embd_normalize != 2)
-        return param_fail(err, SRV_ERR_UNSUPPORTED, "embd_normalize",
+        return param_fail(SRV_ERR_UNSUPPORTED, "embd_normalize",
                           "'embd_normalize' is %lld; only 2 (to length 1) and -1 (none) are "
                           "supported.",
                           (long long)e->embd_normalize);
@@ -217,12 +217,12 @@ static int check(struct srv_pooled *p, struct param_error *err)
     char message[200];
     if (p->dialect->flags & ONE_TEXT) p->asked.prompt = NULL; /* its "prompt" is the text */
     if (p->info->n_labels > 0)
-        return param_fail(err, SRV_ERR_UNSUPPORTED_TASK, "model",
+        return param_fail(SRV_ERR_UNSUPPORTED_TASK, "model",
                           "This model gives scores of labels and no vectors; ask /v1/rerank, "
                           "/v1/score or /v1/classify.");
     if (srv_retrieval_check_dimensions(&p->served->retrieval, e->dimensions, p->info->pooled_width,
                                        message, sizeof(message)))
-        return param_fail(err, SRV_ERR_INVALID_VALUE, "dimensions", "%s", message);
+        return param_fail(SRV_ERR_INVALID_VALUE, "dimensions", "%s", message);
     return set_format(e, err);
 }
 

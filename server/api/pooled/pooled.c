@@ -28,15 +28,15 @@ int srv_pooled_open(struct srv_pooled *p, const char *field, size_t n_max, int w
     p->n_max = (int)n_max;
     p->width = width;
     if (bytes > limit)
-        return param_fail(err, SRV_ERR_TOO_LARGE, field,
+        return param_fail(SRV_ERR_TOO_LARGE, field,
                           "The vectors of %zu inputs take %lld MiB of memory, but this server has "
                           "%lld MiB for all answers; send fewer at once.",
                           n_max, (long long)(bytes >> 20), (long long)(limit >> 20));
     if (!srv_request_charge(p->req, bytes, &used))
-        return param_fail(err, SRV_ERR_QUEUE_FULL, NULL,
+        return param_fail(SRV_ERR_QUEUE_FULL, NULL,
                           "The memory budget of all answers is used up (--answer-memory).");
     p->rows = srv_request_alloc(p->req, n_max * sizeof(*p->rows));
-    return p->rows ? 0 : param_no_memory(err);
+    return p->rows ? 0 : param_no_memory();
 }
 
 int srv_pooled_add(struct srv_pooled *p, const int32_t *ids, size_t n_ids, struct param_error *err)
@@ -47,14 +47,14 @@ int srv_pooled_add(struct srv_pooled *p, const int32_t *ids, size_t n_ids, struc
     row->n_ids = (int64_t)n_ids;
     p->n_long = row->n_ids > ctx ? row->n_ids : 0;
     if (p->n_long)
-        return param_fail(err, SRV_ERR_CONTEXT, p->field,
+        return param_fail(SRV_ERR_CONTEXT, p->field,
                           "This model's maximum context length is %lld tokens. However, an input "
                           "has %zu tokens, so the request exceeds the available context size "
                           "(%lld tokens).",
                           (long long)ctx, n_ids, (long long)ctx);
     row->ids = srv_request_copy(p->req, ids, n_ids * sizeof(*ids));
     row->values = srv_request_alloc(p->req, (size_t)p->width * sizeof(float));
-    if (!row->ids || !row->values) return param_no_memory(err);
+    if (!row->ids || !row->values) return param_no_memory();
     p->n_tokens += row->n_ids;
     p->n++;
     return 0;
@@ -142,10 +142,10 @@ static enum srv_jobs_state prepare(void *ctx)
         enum srv_jobs_state state = srv_jobs_pause(&p->jobs);
         if (state != JOBS_READY) return state;
         if (!p->dialect->endpoint->add(p, p->n, &err)) continue;
-        if (err.kind == SRV_ERR_CONTEXT && p->n_long)
+        if (param_error.kind == SRV_ERR_CONTEXT && p->n_long)
             srv_gen_refuse_context(p->req, &err, p->n_long, p->max_tokens);
         else
-            param_reply(p->req, &err);
+            param_reply(p->req);
         return JOBS_REFUSED;
     }
     return JOBS_READY;
@@ -255,10 +255,10 @@ void srv_pooled_handle(struct srv_request *req)
     struct srv_pooled *p = srv_request_alloc(req, dialect->endpoint->bytes);
     struct param_error err = {0};
     facts->account.endpoint = dialect->endpoint->name;
-    int rc = p ? 0 : param_no_memory(&err);
+    int rc = p ? 0 : param_no_memory();
     if (p) srv_pooled_init(p, req, dialect);
     if (!rc) rc = read_request(p, &err);
     if (!rc) srv_pooled_start(p);
     if (rc && p) release(p);
-    if (rc) param_reply(req, &err);
+    if (rc) param_reply(req);
 }

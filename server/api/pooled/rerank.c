@@ -176,7 +176,7 @@ static int check(struct srv_pooled *p, struct param_error *err)
                    json_object_get(p->body.root, "instruct") ? "instruct" : "instruction");
     if (srv_pairs_can(pairs)) return 0;
     return param_fail(
-        err, SRV_ERR_UNSUPPORTED_TASK, "model", "This model has no head that scores pairs%s",
+        SRV_ERR_UNSUPPORTED_TASK, "model", "This model has no head that scores pairs%s",
         p->info->generates
             ? ". A reranker that answers yes or no is served with --rerank-tokens yes,no and "
               "--rerank-template."
@@ -189,7 +189,7 @@ static int text_of(const json_t *value, const char *path, const json_t **ret,
 {
     *ret = json_is_object(value) ? json_object_get(value, "text") : value;
     if (json_is_string(*ret)) return 0;
-    return param_wrong_type(err, path, "a string or an object with a string 'text'");
+    return param_wrong_type(path, "a string or an object with a string 'text'");
 }
 
 /* The value that pair i has of a side: its own, or the only one. */
@@ -218,17 +218,17 @@ static int open_pairs(struct ranking *r, const char *left_name, const char *righ
     size_t n = json_is_array(right) ? json_array_size(right) : 1;
     char path[PARAM_PATH_MAX];
     if (n_left != 1 && n_left != n)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, right_name,
+        return param_fail(SRV_ERR_INVALID_VALUE, right_name,
                           "%zu texts on the left cannot be paired with %zu on the right; one with "
                           "many, or as many.",
                           n_left, n);
     if (n == 0 || n > TEXTS_MAX_PAIRS)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, right_name,
+        return param_fail(SRV_ERR_INVALID_VALUE, right_name,
                           "'%s' holds %zu texts; 1 to %d are allowed.", right_name, n,
                           TEXTS_MAX_PAIRS);
     r->pairs = srv_request_alloc(p->req, n * sizeof(*r->pairs));
     r->results = srv_request_alloc(p->req, n * sizeof(*r->results));
-    if (!r->pairs || !r->results) return param_no_memory(err);
+    if (!r->pairs || !r->results) return param_no_memory();
     if (srv_pooled_open(p, right_name, n, srv_pairs_width(&p->served->pairs), err)) return -1;
     for (size_t i = 0; i < n; i++) {
         struct pair_input *pair = &r->pairs[i];
@@ -247,9 +247,8 @@ static int open_documents(struct srv_pooled *p, struct param_error *err)
     const char *missing = !member(p, "query") ? "query" : !member(p, list) ? list : NULL;
     const json_t *query;
     if (missing)
-        return param_fail(err, SRV_ERR_MISSING, missing, "The parameter '%s' is required.",
-                          missing);
-    if (!json_is_array(member(p, list))) return param_wrong_type(err, list, "an array");
+        return param_fail(SRV_ERR_MISSING, missing, "The parameter '%s' is required.", missing);
+    if (!json_is_array(member(p, list))) return param_wrong_type(list, "an array");
     if (text_of(member(p, "query"), "query", &query, err)) return -1;
     return open_pairs((struct ranking *)p, "query", list, err);
 }
@@ -264,7 +263,7 @@ static int open_sides(struct srv_pooled *p, struct param_error *err)
         i++;
     const char *right = names[i][member(p, names[i][1]) ? 1 : 2];
     if (!member(p, names[i][0]) || !member(p, right))
-        return param_fail(err, SRV_ERR_MISSING, "text_1",
+        return param_fail(SRV_ERR_MISSING, "text_1",
                           "'text_1' and 'text_2' are required, or 'queries' and 'documents', or "
                           "'data_1' and 'data_2'.");
     return open_pairs((struct ranking *)p, names[i][0], right, err);

@@ -32,9 +32,8 @@ static int set_named(struct texts_rules *rules, const struct srv_retrieval *r, c
     const json_t *text = srv_text_prompt(r, name);
     char names[NAMES_BYTES], word[PARAM_WORD_MAX];
     if (text) return set_text(rules, json_string_value(text), json_string_length(text));
-    return param_fail(err, SRV_ERR_INVALID_VALUE, field, "'%s' is '%s', but this model has %s.",
-                      field, param_word(name, word),
-                      srv_text_prompt_names(r, names, sizeof(names)));
+    return param_fail(SRV_ERR_INVALID_VALUE, field, "'%s' is '%s', but this model has %s.", field,
+                      param_word(name, word), srv_text_prompt_names(r, names, sizeof(names)));
 }
 
 /* The form that Qwen's embedding models were trained with. */
@@ -44,7 +43,7 @@ static int set_instruction(struct texts_rules *rules, struct srv_request *req,
     static const char form[] = "Instruct: %s\nQuery:";
     size_t size = sizeof(form) + strlen(instruction);
     char *text = srv_request_alloc(req, size);
-    if (!text) return param_no_memory(err);
+    if (!text) return param_no_memory();
     return set_text(rules, text, (size_t)snprintf(text, size, form, instruction));
 }
 
@@ -59,7 +58,7 @@ static int set_prompt(struct srv_pooled *p, struct param_error *err)
     int n = !!f->prompt_name + !!f->input_type + !!f->task + !!f->instruction + !!f->prompt +
             !!f->prefix;
     if (n > 1)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, NULL,
+        return param_fail(SRV_ERR_INVALID_VALUE, NULL,
                           "At most one of 'prompt_name', 'input_type', 'task', 'instruction', "
                           "'prompt' and 'prefix' may be given.");
     if (f->prompt_name) return set_named(rules, r, "prompt_name", f->prompt_name, err);
@@ -78,7 +77,7 @@ static int set_cut(struct texts_rules *rules, const struct texts_fields *f, stru
     const char *word = json_string_value(f->truncate), *side = f->truncation_side;
     char shown[PARAM_WORD_MAX];
     if (side && strcmp(side, "left") != 0 && strcmp(side, "right") != 0)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, "truncation_side",
+        return param_fail(SRV_ERR_INVALID_VALUE, "truncation_side",
                           "'truncation_side' is '%s', but must be 'left' or 'right'.",
                           param_word(side, shown));
     enum texts_cut cut = side && !strcmp(side, "left") ? TEXTS_KEEP_LAST : TEXTS_KEEP_FIRST;
@@ -91,7 +90,7 @@ static int set_cut(struct texts_rules *rules, const struct texts_fields *f, stru
     else if (json_is_boolean(f->truncate))
         rules->cut = json_is_true(f->truncate) ? cut : TEXTS_REFUSE;
     else if (f->truncate && !json_is_null(f->truncate))
-        return param_wrong_type(err, "truncate", "true, false, 'NONE', 'START' or 'END'");
+        return param_wrong_type("truncate", "true, false, 'NONE', 'START' or 'END'");
     else if (f->truncate_prompt_tokens || (side && rules->cut != TEXTS_REFUSE))
         rules->cut = cut;
     return 0;
@@ -106,7 +105,7 @@ int texts_rules_set(struct srv_pooled *p, struct param_error *err)
     rules->max_tokens = srv_text_longest(&p->served->retrieval, p->info);
     if (asked > rules->max_tokens)
         return param_fail(
-            err, SRV_ERR_INVALID_VALUE, "truncate_prompt_tokens",
+            SRV_ERR_INVALID_VALUE, "truncate_prompt_tokens",
             "'truncate_prompt_tokens' is %lld, but the longest text of this model has "
             "%lld tokens.",
             (long long)asked, (long long)rules->max_tokens);
@@ -114,15 +113,14 @@ int texts_rules_set(struct srv_pooled *p, struct param_error *err)
     if (set_prompt(p, err) || set_cut(rules, &p->asked, err)) return -1;
     int rc = srv_text_unpooled(p->served->tok, p->info, rules->prompt, rules->prompt_len,
                                &rules->n_unpooled, message, sizeof(message));
-    if (rc && rc != TOK_ENOMEM)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, "prompt", "%s", message);
-    return rc ? param_no_memory(err) : 0;
+    if (rc && rc != TOK_ENOMEM) return param_fail(SRV_ERR_INVALID_VALUE, "prompt", "%s", message);
+    return rc ? param_no_memory() : 0;
 }
 
 int texts_check_joined(const struct srv_pooled *p, size_t n_bytes, struct param_error *err)
 {
     if (n_bytes <= SRV_JOINED_TEXTS_BYTES) return 0;
-    return param_fail(err, SRV_ERR_INVALID_VALUE, p->field,
+    return param_fail(SRV_ERR_INVALID_VALUE, p->field,
                       "'%s' holds %d texts with %zu bytes in front of them to tokenize; at most %d "
                       "are allowed. Send fewer texts at once, or less in front of each.",
                       p->field, p->n_max, n_bytes, SRV_JOINED_TEXTS_BYTES);
@@ -162,20 +160,20 @@ static int add_ids(struct srv_pooled *p, struct srv_pair_ids *made, size_t n_hea
     size_t most = (size_t)rules->max_tokens, n = made->ids.n;
     bool cut = made->cut || n > most;
     char shown[80];
-    if (n == 0) return param_fail(err, SRV_ERR_INVALID_VALUE, path, "'%s' has no tokens.", path);
+    if (n == 0) return param_fail(SRV_ERR_INVALID_VALUE, path, "'%s' has no tokens.", path);
     if (n > most && (rules->cut == TEXTS_REFUSE ||
                      !srv_text_cut(made->ids.ids, &n, most, rules->cut == TEXTS_KEEP_LAST, n_head,
                                    made->n_tail))) {
         p->n_long = (int64_t)n;
         return param_fail(
-            err, SRV_ERR_CONTEXT, p->field,
+            SRV_ERR_CONTEXT, p->field,
             "This model's maximum context length is %zu tokens%s. However, '%s' has %zu "
             "tokens; shorten it, or send \"truncate_prompt_tokens\": -1.",
             most, whose_limit(p->served, rules, shown), path, n);
     }
     if (cut) was_cut(rules, p->n);
     if (p->n_tokens + (int64_t)n > TEXTS_MAX_TOKENS)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, p->field,
+        return param_fail(SRV_ERR_INVALID_VALUE, p->field,
                           "'%s' holds more than %d tokens; send it in several requests.", p->field,
                           TEXTS_MAX_TOKENS);
     if (srv_pooled_add(p, made->ids.ids, n, err)) return -1;
@@ -194,8 +192,7 @@ static int add_text(struct srv_pooled *p, const json_t *text, const char *path,
     struct srv_pair_ids made = {0};
     char message[200] = "";
     if (n == 0)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, p->field, "'%s' must not be empty.",
-                          p->field);
+        return param_fail(SRV_ERR_INVALID_VALUE, p->field, "'%s' must not be empty.", p->field);
     int rc = srv_text_encode(tok, rules->prompt, rules->prompt_len, json_string_value(text), n,
                              &made.ids, message, sizeof(message));
     tok_special_around(tok, &n_head, &made.n_tail);
@@ -209,7 +206,7 @@ static int add_text(struct srv_pooled *p, const json_t *text, const char *path,
 static int foreign_id(const char *path, size_t place, long long id, int32_t vocab,
                       struct param_error *err)
 {
-    return param_fail(err, SRV_ERR_INVALID_VALUE, path,
+    return param_fail(SRV_ERR_INVALID_VALUE, path,
                       "%s[%zu] is token %lld, the model has %d: this client tokenised for another "
                       "model. LangChain: OpenAIEmbeddings(check_embedding_ctx_length=False)",
                       path, place, id, (int)vocab);
@@ -221,10 +218,9 @@ static int add_list(struct srv_pooled *p, const json_t *list, const char *path,
     size_t n = json_array_size(list);
     int32_t vocab = p->info->vocab_size;
     if (n == 0)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, p->field, "'%s' must not be empty.",
-                          p->field);
+        return param_fail(SRV_ERR_INVALID_VALUE, p->field, "'%s' must not be empty.", p->field);
     AUTO_FREE int32_t *ids = malloc(n * sizeof(*ids));
-    if (!ids) return param_no_memory(err);
+    if (!ids) return param_no_memory();
     for (size_t i = 0; i < n; i++) {
         const json_t *id = json_array_get(list, i);
         if (json_integer_value(id) >= vocab)
@@ -240,11 +236,11 @@ int texts_open(struct srv_pooled *p, int width, struct param_error *err)
     const char *field = p->dialect->input;
     json_t *own = json_object_get(p->body.root, field);
     if (own && !json_is_null(own)) p->input = own;
-    if (!p->input) return param_missing(p->body.root, field, err);
+    if (!p->input) return param_missing(p->body.root, field);
     p->many = json_is_array(p->input) && !json_is_number(json_array_get(p->input, 0));
     size_t n = p->many ? json_array_size(p->input) : 1;
     if (n == 0 || n > TEXTS_MAX_INPUTS)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, field,
+        return param_fail(SRV_ERR_INVALID_VALUE, field,
                           "'%s' holds %zu inputs; 1 to %d are allowed.", field, n,
                           TEXTS_MAX_INPUTS);
     if (srv_pooled_open(p, field, n, width, err)) return -1;
@@ -258,7 +254,7 @@ int texts_add(struct srv_pooled *p, int i, struct param_error *err)
     snprintf(path, sizeof(path), p->many ? "%s[%d]" : "%s", p->field, i);
     if (json_is_string(value)) return add_text(p, value, path, err);
     if (json_is_array(value)) return add_list(p, value, path, err);
-    return param_wrong_type(err, p->field, "a string, an array of strings, or token ids");
+    return param_wrong_type(p->field, "a string, an array of strings, or token ids");
 }
 
 int texts_add_pair(struct srv_pooled *p, const struct srv_pair_text *pair, const char *path,

@@ -58,8 +58,8 @@ static int refuse(const struct jt_fault *f, struct param_error *err)
 {
     char shown[PARAM_WORD_MAX];
     const char *quote = *f->key ? "'" : "";
-    if (!*f->problem) return param_no_memory(err);
-    return param_fail(err, SRV_ERR_INVALID_JSON, NULL,
+    if (!*f->problem) return param_no_memory();
+    return param_fail(SRV_ERR_INVALID_JSON, NULL,
                       "The request body is not valid JSON (line %d, column %d): %s%s%s%s%s.",
                       f->line, f->column, f->problem, *f->key ? " " : "", quote,
                       param_word(f->key, shown), quote);
@@ -75,7 +75,7 @@ int srv_body_read(struct srv_body *body, const char *text, size_t len, size_t ma
     out_of_memory = false; /* of an earlier use */
     int rc = jt_read(&body->root, text, len, &params, &fault) ? refuse(&fault, err) : 0;
     if (!rc && !json_is_object(body->root))
-        rc = param_fail(err, SRV_ERR_INVALID_JSON, NULL, "The request body must be a JSON object.");
+        rc = param_fail(SRV_ERR_INVALID_JSON, NULL, "The request body must be a JSON object.");
     if (rc) srv_body_finish(body);
     if (!rc) qsort(body->places, body->n_places, sizeof(*body->places), by_value);
     return rc;

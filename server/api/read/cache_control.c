@@ -14,7 +14,7 @@ static int fail(struct checking *c, const char *path, const char *below, const c
 {
     char full[PARAM_PATH_MAX];
     snprintf(full, sizeof(full), "%s%s", path, below);
-    return param_fail(c->err, SRV_ERR_INVALID_VALUE, full, "%s: %s", full, message);
+    return param_fail(SRV_ERR_INVALID_VALUE, full, "%s: %s", full, message);
 }
 
 /* path: of the member. */
@@ -71,7 +71,7 @@ int cache_control_check(const json_t *body, struct param_error *err)
             return -1;
     }
     if (c.n <= CACHE_CONTROL_MAX) return 0;
-    return param_fail(err, SRV_ERR_INVALID_VALUE, NULL,
+    return param_fail(SRV_ERR_INVALID_VALUE, NULL,
                       "A maximum of %d blocks with cache_control may be provided. Found %d.",
                       CACHE_CONTROL_MAX, c.n);
 }

@@ -170,8 +170,8 @@ static int check_word(const json_t *object, const char *key, const char *path,
 {
     const json_t *value = json_object_get(object, key);
     if (!value || json_is_null(value) || is_one_of(json_string_value(value), words)) return 0;
-    return param_fail(err, json_is_string(value) ? SRV_ERR_INVALID_VALUE : SRV_ERR_INVALID_TYPE,
-                      path, "'%s' must be '%s'%s%s%s.", path, words[0], words[1] ? " or '" : "",
+    return param_fail(json_is_string(value) ? SRV_ERR_INVALID_VALUE : SRV_ERR_INVALID_TYPE, path,
+                      "'%s' must be '%s'%s%s%s.", path, words[0], words[1] ? " or '" : "",
                       words[1] ? words[1] : "", words[1] ? "'" : "");
 }
 
@@ -192,7 +192,7 @@ int srv_cache_fields_read(struct srv_cache_fields *c, struct srv_request *req,
     if (check_word(body->root, "prompt_cache_retention", "prompt_cache_retention", retentions, err))
         return -1;
     if (options && !json_is_null(options) && !json_is_object(options))
-        return param_wrong_type(err, options_name, "an object");
+        return param_wrong_type(options_name, "an object");
     if (check_word(options, "mode", "prompt_cache_options.mode", modes, err) ||
         check_word(options, "ttl", "prompt_cache_options.ttl", ttls, err))
         return -1;

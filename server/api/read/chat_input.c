@@ -26,24 +26,23 @@ static int bad_type(struct param_error *err, const char *at, const char *field, 
 {
     char path[PARAM_PATH_MAX];
     path_in(at, field, path);
-    return param_wrong_type(err, path, wanted);
+    return param_wrong_type(path, wanted);
 }
 
 static int check_part(const json_t *part, const char *path, bool is_result, struct param_error *err)
 {
     const char *type = json_string_value(json_object_get(part, "type"));
-    if (!json_is_object(part) || !type) return param_wrong_type(err, path, "an object with a type");
+    if (!json_is_object(part) || !type) return param_wrong_type(path, "an object with a type");
     if (strcmp(type, "text") != 0) {
         char word[PARAM_WORD_MAX];
         if (is_result)
-            return param_fail(err, SRV_ERR_UNSUPPORTED, path,
-                              "Only text is supported in tool results.");
-        return param_fail(err, SRV_ERR_UNSUPPORTED, path,
+            return param_fail(SRV_ERR_UNSUPPORTED, path, "Only text is supported in tool results.");
+        return param_fail(SRV_ERR_UNSUPPORTED, path,
                           "'%s' is of type '%s'; only content parts of type 'text' are supported.",
                           path, param_word(type, word));
     }
     if (!json_is_string(json_object_get(part, "text")))
-        return param_fail(err, SRV_ERR_INVALID_TYPE, path, "'%s.text' must be a string.", path);
+        return param_fail(SRV_ERR_INVALID_TYPE, path, "'%s.text' must be a string.", path);
     return 0;
 }
 
@@ -56,7 +55,7 @@ static int check_content(const json_t *message, const char *at, const char *role
     if (!content || json_is_null(content)) {
         if (!strcmp(role, "assistant") && (has_calls || content)) return 0;
         path_in(at, ".content", path);
-        return param_fail(err, SRV_ERR_MISSING, path, "'%s' is required.", path);
+        return param_fail(SRV_ERR_MISSING, path, "'%s' is required.", path);
     }
     if (json_is_string(content)) return 0;
     if (!json_is_array(content))
@@ -76,13 +75,12 @@ static int check_call(const json_t *call, const char *at, size_t k, struct param
     snprintf(of, sizeof(of), ".tool_calls[%zu].function", k);
     path_in(at, of, path);
     if (!json_is_object(function))
-        return param_fail(err, function ? SRV_ERR_INVALID_TYPE : SRV_ERR_MISSING, path,
+        return param_fail(function ? SRV_ERR_INVALID_TYPE : SRV_ERR_MISSING, path,
                           "'%s' is required, an object.", path);
     snprintf(of, sizeof(of), ".tool_calls[%zu].function.name", k);
-    if (param_check_string(json_object_get(function, "name"), path_in(at, of, path), err))
-        return -1;
+    if (param_check_string(json_object_get(function, "name"), path_in(at, of, path))) return -1;
     snprintf(of, sizeof(of), ".tool_calls[%zu].function.arguments", k);
-    return param_check_string(json_object_get(function, "arguments"), path_in(at, of, path), err);
+    return param_check_string(json_object_get(function, "arguments"), path_in(at, of, path));
 }
 
 /* The calls of the assistant, and the call that a result belongs to. */
@@ -93,7 +91,7 @@ static int check_calls(const json_t *message, const char *at, const char *role,
     const json_t *calls = json_object_get(message, "tool_calls");
     if (!strcmp(role, "tool"))
         return param_check_string(json_object_get(message, "tool_call_id"),
-                                  path_in(at, ".tool_call_id", path), err);
+                                  path_in(at, ".tool_call_id", path));
     if (strcmp(role, "assistant") != 0 || !calls || json_is_null(calls)) return 0;
     if (!json_is_array(calls)) return bad_type(err, at, ".tool_calls", "an array of calls");
     for (size_t k = 0; k < json_array_size(calls); k++)
@@ -109,7 +107,7 @@ int chat_input_check_message(const json_t *message, const char *at, struct param
     const json_t *role = json_object_get(message, "role");
     char path[PARAM_PATH_MAX];
     path_in(at, ".role", path);
-    if (!role) return param_fail(err, SRV_ERR_MISSING, path, "'%s' is required.", path);
+    if (!role) return param_fail(SRV_ERR_MISSING, path, "'%s' is required.", path);
     if (!json_is_string(role)) return bad_type(err, at, ".role", "a string");
     for (size_t k = 0; k < sizeof(roles) / sizeof(roles[0]); k++)
         if (!strcmp(json_string_value(role), roles[k]))
@@ -117,7 +115,7 @@ int chat_input_check_message(const json_t *message, const char *at, struct param
                            check_calls(message, at, roles[k], err)
                        ? -1
                        : 0;
-    return param_fail(err, SRV_ERR_INVALID_VALUE, path,
+    return param_fail(SRV_ERR_INVALID_VALUE, path,
                       "'%s' must be one of system, developer, user, assistant, tool, function.",
                       path);
 }
@@ -126,11 +124,11 @@ int chat_input_check(const json_t *messages, const char *field, struct param_err
 {
     char path[PARAM_PATH_MAX];
     if (!messages)
-        return param_fail(err, SRV_ERR_MISSING, field, "The parameter '%s' is required.", field);
-    if (!json_is_array(messages)) return param_wrong_type(err, field, "an array");
+        return param_fail(SRV_ERR_MISSING, field, "The parameter '%s' is required.", field);
+    if (!json_is_array(messages)) return param_wrong_type(field, "an array");
     size_t n = json_array_size(messages);
     if (n == 0 || n > MAX_MESSAGES)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, field,
+        return param_fail(SRV_ERR_INVALID_VALUE, field,
                           "'%s' holds %zu messages; 1 to %d are allowed.", field, n, MAX_MESSAGES);
     for (size_t i = 0; i < n; i++) {
         snprintf(path, sizeof(path), "%s[%zu]", field, i);
@@ -144,7 +142,7 @@ int chat_input_check_flags(const json_t *body, struct param_error *err)
     if (!json_is_true(json_object_get(body, "continue_final_message")) ||
         !json_is_true(json_object_get(body, "add_generation_prompt")))
         return 0;
-    return param_fail(err, SRV_ERR_INVALID_VALUE, "continue_final_message",
+    return param_fail(SRV_ERR_INVALID_VALUE, "continue_final_message",
                       "'continue_final_message' and 'add_generation_prompt' exclude each other.");
 }
 
@@ -158,12 +156,12 @@ bool chat_input_ends_open(const json_t *messages)
 static int render_failure(int rc, const char *field, const char *message, struct param_error *err)
 {
     switch (rc) {
-    case TOK_ENOMEM: return param_no_memory(err);
+    case TOK_ENOMEM: return param_no_memory();
     case TOK_ERAISE:
-        return param_fail(err, SRV_ERR_TEMPLATE, field,
+        return param_fail(SRV_ERR_TEMPLATE, field,
                           "The model's chat template refused the messages: %.200s", message);
     default:
-        return param_fail(err, SRV_ERR_TEMPLATE, field,
+        return param_fail(SRV_ERR_TEMPLATE, field,
                           "The model's chat template failed on the messages: %.200s", message);
     }
 }
@@ -191,10 +189,10 @@ static int check_kwargs(const json_t *kwargs, struct param_error *err)
 {
     static const char *const own[] = {"messages", "tools", "add_generation_prompt"};
     if (kwargs && !json_is_object(kwargs))
-        return param_wrong_type(err, "chat_template_kwargs", "an object");
+        return param_wrong_type("chat_template_kwargs", "an object");
     for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
         if (json_object_get(kwargs, own[i]))
-            return param_fail(err, SRV_ERR_INVALID_VALUE, "chat_template_kwargs",
+            return param_fail(SRV_ERR_INVALID_VALUE, "chat_template_kwargs",
                               "'chat_template_kwargs' must not name '%s': it is a field of the "
                               "request itself.",
                               own[i]);
@@ -208,7 +206,7 @@ static int render(const struct srv_model *model, const struct chat_input *in,
     char message[256] = "";
     struct srv_tools *t = in->tools;
     if (!model->chat)
-        return param_fail(err, SRV_ERR_UNSUPPORTED, in->field,
+        return param_fail(SRV_ERR_UNSUPPORTED, in->field,
                           "This model has no chat template; use /v1/completions.");
     if (check_kwargs(in->kwargs, err)) return -1;
     char *messages = text_of_messages(model, in);

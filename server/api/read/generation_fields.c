@@ -169,15 +169,14 @@ static int read_ids(const struct reading *r, json_t *list, const char *name, siz
                     int32_t **ret_ids, int *ret_n, struct param_error *err)
 {
     if (!list) return 0;
-    if (!json_is_array(list)) return param_wrong_type(err, name, "an array");
+    if (!json_is_array(list)) return param_wrong_type(name, "an array");
     size_t n = json_array_size(list);
     if (n > max)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, name, "'%s' holds %zu ids; at most %zu.",
-                          name, n, max);
+        return param_fail(SRV_ERR_INVALID_VALUE, name, "'%s' holds %zu ids; at most %zu.", name, n,
+                          max);
     int32_t *ids = srv_request_alloc(r->req, (n + 1) * sizeof(*ids));
     if (!ids)
-        return param_fail(err, SRV_ERR_OVERLOADED, NULL, "The server is out of memory for '%s'.",
-                          name);
+        return param_fail(SRV_ERR_OVERLOADED, NULL, "The server is out of memory for '%s'.", name);
     int32_t vocab = eng_info(r->served->engine)->vocab_size;
     if (param_read_ids(list, vocab, name, ids, err)) return -1;
     *ret_ids = ids;
@@ -206,7 +205,7 @@ static int refuse_faults(struct faults *f, enum srv_error kind, const char *verb
 {
     char more[32] = "";
     if (f->n_left) snprintf(more, sizeof(more), " and %d more", f->n_left);
-    return param_fail(err, kind, "logit_bias", "'logit_bias' %s %s%s %s%s%s", verb, what,
+    return param_fail(kind, "logit_bias", "'logit_bias' %s %s%s %s%s%s", verb, what,
                       f->n > 1 ? "s" : "", f->text, more, wanted);
 }
 
@@ -215,14 +214,14 @@ static int read_bias(const struct reading *r, struct param_error *err)
 {
     struct srv_gen_params *p = r->p;
     if (!p->logit_bias) return 0;
-    if (!json_is_object(p->logit_bias)) return param_wrong_type(err, "logit_bias", "an object");
+    if (!json_is_object(p->logit_bias)) return param_wrong_type("logit_bias", "an object");
     size_t n = json_object_size(p->logit_bias), at = 0;
     if (n > MAX_BIAS)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, "logit_bias",
+        return param_fail(SRV_ERR_INVALID_VALUE, "logit_bias",
                           "'logit_bias' holds %zu entries; at most %d.", n, MAX_BIAS);
     struct eng_bias *bias = srv_request_alloc(r->req, (n + 1) * sizeof(*bias));
     if (!bias)
-        return param_fail(err, SRV_ERR_OVERLOADED, NULL,
+        return param_fail(SRV_ERR_OVERLOADED, NULL,
                           "The server is out of memory for 'logit_bias'.");
     int32_t vocab = eng_info(r->served->engine)->vocab_size;
     struct faults keys = {"", 0, 0}, types = keys, values = keys;
@@ -265,12 +264,11 @@ static int read_bias(const struct reading *r, struct param_error *err)
 static int add_stop(struct srv_gen_params *p, const char *name, const json_t *value,
                     struct param_error *err)
 {
-    if (!json_is_string(value))
-        return param_wrong_type(err, name, "a string or an array of strings");
+    if (!json_is_string(value)) return param_wrong_type(name, "a string or an array of strings");
     size_t len = json_string_length(value);
     if (len == 0) return 0;
     if (len > SRV_MAX_STOP_BYTES)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, name,
+        return param_fail(SRV_ERR_INVALID_VALUE, name,
                           "'%s' holds a string of %zu bytes; at most %d.", name, len,
                           SRV_MAX_STOP_BYTES);
     p->stops[p->n_stops] = json_string_value(value);
@@ -287,8 +285,8 @@ static int read_stops(const struct reading *r, struct param_error *err)
     if (json_object_get(r->body, name) != p->stop) name = "stop";
     if (!json_is_array(p->stop)) return add_stop(p, name, p->stop, err);
     if (json_array_size(p->stop) > SRV_MAX_STOPS)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, name, "'%s' holds %zu strings; at most %d.",
-                          name, json_array_size(p->stop), SRV_MAX_STOPS);
+        return param_fail(SRV_ERR_INVALID_VALUE, name, "'%s' holds %zu strings; at most %d.", name,
+                          json_array_size(p->stop), SRV_MAX_STOPS);
     for (size_t i = 0; i < json_array_size(p->stop); i++)
         if (add_stop(p, name, json_array_get(p->stop, i), err)) return -1;
     return 0;
@@ -300,10 +298,9 @@ static int read_stream_options(struct srv_gen_params *p, struct param_unknown *u
                                struct param_error *err)
 {
     if (!p->stream_options) return 0;
-    if (!json_is_object(p->stream_options))
-        return param_wrong_type(err, "stream_options", "an object");
+    if (!json_is_object(p->stream_options)) return param_wrong_type("stream_options", "an object");
     if (!p->stream)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, "stream_options",
+        return param_fail(SRV_ERR_INVALID_VALUE, "stream_options",
                           "'stream_options' is only allowed when 'stream' is true.");
     if (params_read(p->stream_options, srv_fields_stream_options, p, unknown, err)) return -1;
     if (p->continuous_usage && !p->include_usage) param_note(unknown, "continuous_usage_stats");
@@ -318,7 +315,7 @@ static int read_ollama_options(struct srv_gen_params *p, struct param_unknown *u
            *limit = json_object_get(p->options, "num_predict");
     if (!p->options) return 0;
     if (!json_is_object(p->options))
-        return param_fail(err, SRV_ERR_INVALID_TYPE, "options", "'options' must be an object.");
+        return param_fail(SRV_ERR_INVALID_TYPE, "options", "'options' must be an object.");
     if (json_is_number(penalty) && json_number_value(penalty) == 0)
         json_object_set_new(p->options, "repeat_penalty", json_real(1));
     if (params_read(p->options, srv_fields_ollama_options, p, unknown, err)) return -1;
@@ -334,8 +331,8 @@ void srv_gen_refuse_context(struct srv_request *req, const struct param_error *e
                                                {"max_tokens", max_tokens},
                                                {0}};
     struct buf b = {.max = 4096};
-    srv_error_write_for(req, &b, err->kind, err->path, err->message, numbers);
-    srv_reply(req, srv_errors[err->kind].status, NULL, &b);
+    srv_error_write_for(req, &b, param_error.kind, param_error.path, param_error.message, numbers);
+    srv_reply(req, srv_errors[param_error.kind].status, NULL, &b);
 }
 
 const char *srv_gen_model_name(const struct srv_facts *facts, const char *asked,
@@ -350,7 +347,7 @@ const char *srv_gen_model_name(const struct srv_facts *facts, const char *asked,
     if (!model->config->strict_model && srv_is_placeholder(asked)) return model->names[0];
     if (model->config->accept_any_model && strlen(asked) <= 256) return asked;
     char names[160];
-    param_fail(err, SRV_ERR_MODEL_NOT_FOUND, "model",
+    param_fail(SRV_ERR_MODEL_NOT_FOUND, "model",
                "The model '%.*s%s' does not exist; this server serves %s.", CLIP, asked,
                strlen(asked) > CLIP ? "..." : "",
                srv_models_names(&facts->app->models, facts->only, names, sizeof(names)));
@@ -376,7 +373,7 @@ static int read_sampling(const struct reading *r, struct param_error *err)
                                       &p->sampling.n_allowed_ids, err))
         return -1;
     if (p->allowed_token_ids && p->sampling.n_allowed_ids == 0)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, "allowed_token_ids",
+        return param_fail(SRV_ERR_INVALID_VALUE, "allowed_token_ids",
                           "'allowed_token_ids' must not be empty.");
     p->sampling.allowed_ids = allowed;
     return 0;
@@ -390,7 +387,7 @@ static int read_deadline_header(const struct reading *r, struct param_error *err
     char *end;
     long long ms = strtoll(text, &end, 10);
     if (end == text || *end || ms < 1 || ms > 86400000)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, "x-request-deadline-ms",
+        return param_fail(SRV_ERR_INVALID_VALUE, "x-request-deadline-ms",
                           "The header x-request-deadline-ms must be between 1 and 86400000.");
     r->p->deadline_ms = ms;
     return 0;
@@ -412,7 +409,7 @@ static int check_cache_key(const struct srv_gen_params *p, struct param_error *e
     const char *key = p->prompt_cache_key;
     int n = key ? (int)utf8_count(key, strlen(key)) : 0;
     if (n <= MAX_CACHE_KEY) return 0;
-    return param_fail(err, SRV_ERR_INVALID_VALUE, "prompt_cache_key",
+    return param_fail(SRV_ERR_INVALID_VALUE, "prompt_cache_key",
                       "'prompt_cache_key' has %d characters; at most %d.", n, MAX_CACHE_KEY);
 }
 
@@ -422,15 +419,15 @@ static int check_together(const struct reading *r, struct param_error *err)
     const struct srv_gen_params *p = r->p;
     int64_t max = asked_tokens(r);
     if (max >= 0 && p->min_tokens > max)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, "min_tokens",
+        return param_fail(SRV_ERR_INVALID_VALUE, "min_tokens",
                           "'min_tokens' is %lld, but max_tokens is %lld.", (long long)p->min_tokens,
                           (long long)max);
     if (p->lora && !srv_facts(r->req)->has_read_lora &&
         (!json_is_array(p->lora) || json_array_size(p->lora)))
-        return param_fail(err, SRV_ERR_UNSUPPORTED, "lora",
+        return param_fail(SRV_ERR_UNSUPPORTED, "lora",
                           "'lora' names adapters, and this server has none (--lora).");
     if (p->stream && p->prompt_logprobs >= 0)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, "prompt_logprobs",
+        return param_fail(SRV_ERR_INVALID_VALUE, "prompt_logprobs",
                           "'prompt_logprobs' cannot be streamed.");
     return 0;
 }
@@ -440,12 +437,12 @@ static void hint_at_n_predict(const struct reading *r, struct param_error *err)
 {
     static const char *const fields[] = {"max_tokens", "max_completion_tokens",
                                          "max_output_tokens"};
-    size_t len = strlen(err->message);
+    size_t len = strlen(param_error.message);
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
-        if (strcmp(err->path, fields[i]) != 0) continue;
+        if (strcmp(param_error.path, fields[i]) != 0) continue;
         const json_t *value = json_object_get(r->body, fields[i]);
         if (json_is_number(value) && json_number_value(value) == -1)
-            snprintf(err->message + len, sizeof(err->message) - len,
+            snprintf(param_error.message + len, sizeof(param_error.message) - len,
                      " For as many as the context holds send 'n_predict': -1.");
     }
 }
@@ -497,7 +494,7 @@ int srv_gen_params_read(struct srv_gen_params *p, struct srv_request *req,
     srv_sampling_set(&p->sampling, &p->given);
     int max_choices = eng_info(r->served->engine)->max_choices;
     if (p->n > max_choices)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, "n", "'n' is %lld, but must be at most %d.",
+        return param_fail(SRV_ERR_INVALID_VALUE, "n", "'n' is %lld, but must be at most %d.",
                           (long long)p->n, max_choices);
     return 0;
 }

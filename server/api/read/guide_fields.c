@@ -35,7 +35,7 @@ static struct srv_span text_of(const struct field *f)
 
 static int missing(const struct field *f, struct param_error *err)
 {
-    return param_fail(err, SRV_ERR_MISSING, f->path, "'%s' is missing.", f->path);
+    return param_fail(SRV_ERR_MISSING, f->path, "'%s' is missing.", f->path);
 }
 
 /* ---- one constraint ------------------------------------------------------------------------ */
@@ -65,7 +65,7 @@ static int ask(struct guide_ask *a, const struct field *f, enum gram_kind kind,
 {
     if (a->param && is_asked(a, kind, text)) return 0;
     if (a->param)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, f->path,
+        return param_fail(SRV_ERR_INVALID_VALUE, f->path,
                           "'%s' and '%s' both constrain the answer; at most one may.", a->param,
                           f->path);
     snprintf(a->param_text, sizeof(a->param_text), "%s", f->path);
@@ -83,7 +83,7 @@ static struct srv_span string_of(const json_t *value)
 static int ask_schema(struct guide_ask *a, const struct field *f, struct param_error *err)
 {
     if (!json_is_object(f->value) && !json_is_boolean(f->value))
-        return param_wrong_type(err, f->path, "a JSON schema: an object or a boolean");
+        return param_wrong_type(f->path, "a JSON schema: an object or a boolean");
     return ask(a, f, GRAM_SCHEMA, text_of(f), err);
 }
 
@@ -114,13 +114,13 @@ static int ask_member(struct guide_ask *a, const struct field *of, const struct 
         return ask_schema(a, &f, err);
     case FORM_SCHEMA: return ask_schema(a, &f, err);
     case FORM_STRING:
-        if (!json_is_string(f.value)) return param_wrong_type(err, f.path, "a string");
+        if (!json_is_string(f.value)) return param_wrong_type(f.path, "a string");
         return ask(a, &f, row->kind, string_of(f.value), err);
     case FORM_CHOICE:
-        if (!json_is_array(f.value)) return param_wrong_type(err, f.path, "an array of strings");
+        if (!json_is_array(f.value)) return param_wrong_type(f.path, "an array of strings");
         return ask(a, &f, GRAM_CHOICE, text_of(&f), err);
     case FORM_FLAG:
-        if (!json_is_boolean(f.value)) return param_wrong_type(err, f.path, "true or false");
+        if (!json_is_boolean(f.value)) return param_wrong_type(f.path, "true or false");
         if (json_is_false(f.value)) return 0;
         return ask(a, &f, GRAM_JSON_OBJECT, (struct srv_span){"", 0}, err);
     }
@@ -139,7 +139,7 @@ static int ask_members(struct guide_ask *a, const struct field *of, const struct
 static int read_bool(const struct field *f, bool *ret, struct param_error *err)
 {
     if (!f->value) return 0;
-    if (!json_is_boolean(f->value)) return param_wrong_type(err, f->path, "true or false");
+    if (!json_is_boolean(f->value)) return param_wrong_type(f->path, "true or false");
     *ret = json_is_true(f->value);
     return 0;
 }
@@ -147,7 +147,7 @@ static int read_bool(const struct field *f, bool *ret, struct param_error *err)
 static int read_whitespace(struct guide_ask *a, const struct field *f, struct param_error *err)
 {
     if (!f->value) return 0;
-    if (!json_is_string(f->value)) return param_wrong_type(err, f->path, "a string");
+    if (!json_is_string(f->value)) return param_wrong_type(f->path, "a string");
     a->options.whitespace_pattern = json_string_value(f->value);
     a->options.whitespace_pattern_len = json_string_length(f->value);
     return 0;
@@ -160,7 +160,7 @@ static int ask_json_schema(struct guide_ask *a, const struct field *format, stru
 {
     struct field nested = member(format, "json_schema"), value = member(format, "value");
     const struct field *holder = nested.value ? &nested : value.value ? &value : format;
-    if (!json_is_object(holder->value)) return param_wrong_type(err, holder->path, "an object");
+    if (!json_is_object(holder->value)) return param_wrong_type(holder->path, "an object");
     struct field schema = member(holder, "schema"), strict = member(holder, "strict");
     if (!schema.value) return missing(holder == format ? &nested : &schema, err);
     static const char *const known[] = {"schema", "strict", "name", "description", "type", NULL};
@@ -195,11 +195,11 @@ static int ask_format(struct guide_ask *a, const struct field *format, struct pa
 {
     if (!format->value) return 0;
     if (!json_is_object(format->value))
-        return param_wrong_type(err, format->path, "an object with a type");
+        return param_wrong_type(format->path, "an object with a type");
     if (json_object_size(format->value) == 0) return 0;
     struct field type = member(format, "type");
     if (!type.value) return missing(&type, err);
-    if (!json_is_string(type.value)) return param_wrong_type(err, type.path, "a string");
+    if (!json_is_string(type.value)) return param_wrong_type(type.path, "a string");
     const char *name = json_string_value(type.value);
     if (!strcmp(name, "text")) {
         note(a, format, (const char *const[]){"type", NULL});
@@ -209,7 +209,7 @@ static int ask_format(struct guide_ask *a, const struct field *format, struct pa
     if (!strcmp(name, "json_schema")) return ask_json_schema(a, format, err);
     if (!strcmp(name, "json") || !strcmp(name, "regex"))
         return ask_value(a, format, *name == 'r', err);
-    return param_fail(err, SRV_ERR_INVALID_VALUE, type.path,
+    return param_fail(SRV_ERR_INVALID_VALUE, type.path,
                       "'%s' must be 'text', 'json_object', 'json_schema', 'json' or 'regex'.",
                       type.path);
 }
@@ -224,7 +224,7 @@ int guide_ask_read_format(struct guide_ask *a, const struct srv_body *body, cons
     const struct field root = {.body = body, .value = body->root};
     struct field f = member(&root, first);
     if (dot && f.value) {
-        if (!json_is_object(f.value)) return param_wrong_type(err, f.path, "an object");
+        if (!json_is_object(f.value)) return param_wrong_type(f.path, "an object");
         f = member(&f, dot);
     }
     if (f.value) a->format = text_of(&f);
@@ -240,7 +240,7 @@ int guide_ask_read_ollama(struct guide_ask *a, const struct srv_body *body, stru
     if (word && !strcmp(word, "json"))
         return ask(a, &f, GRAM_JSON_OBJECT, (struct srv_span){"", 0}, err);
     return json_is_object(f.value) ? ask_schema(a, &f, err)
-                                   : param_wrong_type(err, f.path, "\"json\" or a JSON schema");
+                                   : param_wrong_type(f.path, "\"json\" or a JSON schema");
 }
 
 /* ---- vLLM ---------------------------------------------------------------------------------- */
@@ -248,7 +248,7 @@ int guide_ask_read_ollama(struct guide_ask *a, const struct srv_body *body, stru
 static int check_one(const struct guide_ask *a, const struct field *f, struct param_error *err)
 {
     if (a->param) return 0;
-    return param_fail(err, SRV_ERR_INVALID_VALUE, f->path,
+    return param_fail(SRV_ERR_INVALID_VALUE, f->path,
                       "'%s' must hold one of json, regex, choice, grammar and json_object.",
                       f->path);
 }
@@ -260,7 +260,7 @@ static int ask_structured(struct guide_ask *a, const struct field *f, struct par
         {"choice", FORM_CHOICE, 0},    {"grammar", FORM_STRING, GRAM_GBNF},
         {"json_object", FORM_FLAG, 0}, {0}};
     bool closes = true;
-    if (!json_is_object(f->value)) return param_wrong_type(err, f->path, "an object");
+    if (!json_is_object(f->value)) return param_wrong_type(f->path, "an object");
     struct field tag = member(f, "structural_tag"), spaces = member(f, "whitespace_pattern"),
                  none = member(f, "disable_any_whitespace"), any = member(f, "any_whitespace"),
                  close = member(f, "close"), closed = member(f, "disable_additional_properties");
@@ -269,7 +269,7 @@ static int ask_structured(struct guide_ask *a, const struct field *f, struct par
                                "whitespace_pattern", "disable_any_whitespace", "any_whitespace",
                                "close", "disable_additional_properties", NULL});
     if (tag.value)
-        return param_fail(err, SRV_ERR_UNSUPPORTED, tag.path, "'%s' is not supported.", tag.path);
+        return param_fail(SRV_ERR_UNSUPPORTED, tag.path, "'%s' is not supported.", tag.path);
     if (ask_members(a, f, rows, err) || (!close.value && !any.value && check_one(a, f, err)) ||
         read_whitespace(a, &spaces, err) || read_bool(&none, &a->options.no_whitespace, err) ||
         read_bool(&any, &a->any_whitespace, err) || read_bool(&close, &closes, err) ||
@@ -277,8 +277,8 @@ static int ask_structured(struct guide_ask *a, const struct field *f, struct par
         return -1;
     a->stays_cut = !closes;
     if (none.value && a->options.no_whitespace && spaces.value)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, none.path,
-                          "'%s' and '%s' exclude each other.", spaces.path, none.path);
+        return param_fail(SRV_ERR_INVALID_VALUE, none.path, "'%s' and '%s' exclude each other.",
+                          spaces.path, none.path);
     return 0;
 }
 

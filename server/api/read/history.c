@@ -172,5 +172,5 @@ int history_of_chat(json_t *messages, const char *field, struct param_unknown *i
         if (taken) json_array_set_new(list, i, taken);
     }
     *ret = list ? list : json_incref(messages);
-    return srv_json_ran_out() ? param_no_memory(err) : 0;
+    return srv_json_ran_out() ? param_no_memory() : 0;
 }

@@ -31,7 +31,7 @@ static const char *type_name(const json_t *value)
 static int wrong_type(struct param_error *err, const char *name, const char *wanted,
                       const json_t *value)
 {
-    return param_fail(err, SRV_ERR_INVALID_TYPE, name, "'%s' must be %s, but is %s.", name, wanted,
+    return param_fail(SRV_ERR_INVALID_TYPE, name, "'%s' must be %s, but is %s.", name, wanted,
                       type_name(value));
 }
 
@@ -59,7 +59,7 @@ static int read_int(const struct param_field *f, const json_t *value, int64_t *o
         return wrong_type(err, f->name, "an integer", value);
     bool too_large = json_is_real(value) && as_real >= INT64_LIMIT;
     if (as_real < f->min || as_real > f->max || too_large)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, f->name,
+        return param_fail(SRV_ERR_INVALID_VALUE, f->name,
                           "'%s' is %s, but must be between %.0f and %lld.", f->name,
                           show_number(value, shown), f->min,
                           f->max < INT64_LIMIT ? (long long)f->max : INT64_MAX);
@@ -74,7 +74,7 @@ static int read_number(const struct param_field *f, const json_t *value, double 
     if (!json_is_number(value)) return wrong_type(err, f->name, "a number", value);
     double v = json_number_value(value);
     if (!(v >= f->min && v <= f->max))
-        return param_fail(err, SRV_ERR_INVALID_VALUE, f->name,
+        return param_fail(SRV_ERR_INVALID_VALUE, f->name,
                           "'%s' is %s, but must be between %g and %g.", f->name,
                           show_number(value, shown), f->min, f->max);
     *out = v;
@@ -86,13 +86,13 @@ int param_read_id(const json_t *value, int32_t n_ids, const char *name, int32_t 
 {
     json_int_t id = json_integer_value(value);
     if (json_is_real(value) && fabs(json_real_value(value)) >= INT64_LIMIT)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, name,
+        return param_fail(SRV_ERR_INVALID_VALUE, name,
                           "'%s' holds the token id %.6g; ids run from 0 to %d.", name,
                           json_real_value(value), (int)n_ids - 1);
     if (!json_is_integer(value))
-        return param_fail(err, SRV_ERR_INVALID_TYPE, name, "'%s' must hold integers.", name);
+        return param_fail(SRV_ERR_INVALID_TYPE, name, "'%s' must hold integers.", name);
     if (id < 0 || id >= n_ids)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, name,
+        return param_fail(SRV_ERR_INVALID_VALUE, name,
                           "'%s' holds the token id %lld; ids run from 0 to %d.", name,
                           (long long)id, (int)n_ids - 1);
     *ret_id = (int32_t)id;
@@ -153,7 +153,7 @@ static int read_field(const struct param_field *f, json_t *value, void *out,
     case PARAM_STRING:
         if (!json_is_string(value)) return wrong_type(err, f->name, "a string", value);
         if (strlen(json_string_value(value)) != json_string_length(value))
-            return param_fail(err, SRV_ERR_INVALID_VALUE, f->name,
+            return param_fail(SRV_ERR_INVALID_VALUE, f->name,
                               "'%s' must not hold the character U+0000.", f->name);
         *(const char **)at = json_string_value(value);
         return 0;
@@ -162,36 +162,36 @@ static int read_field(const struct param_field *f, json_t *value, void *out,
     case PARAM_NAMED: return 0;
     case PARAM_UNSUPPORTED:
         if (is_neutral(value)) return 0;
-        return param_fail(err, SRV_ERR_UNSUPPORTED, f->name,
-                          "'%s' is not supported by this server.", f->name);
+        return param_fail(SRV_ERR_UNSUPPORTED, f->name, "'%s' is not supported by this server.",
+                          f->name);
     }
     return 0;
 }
 
-int param_wrong_type(struct param_error *err, const char *path, const char *wanted)
+int param_wrong_type(const char *path, const char *wanted)
 {
-    return param_fail(err, SRV_ERR_INVALID_TYPE, path, "'%s' must be %s.", path, wanted);
+    return param_fail(SRV_ERR_INVALID_TYPE, path, "'%s' must be %s.", path, wanted);
 }
 
-int param_check_string(const json_t *value, const char *path, struct param_error *err)
+int param_check_string(const json_t *value, const char *path)
 {
     if (json_is_string(value)) return 0;
     if (!value || json_is_null(value))
-        return param_fail(err, SRV_ERR_MISSING, path, "'%s' is required.", path);
-    return param_wrong_type(err, path, "a string");
+        return param_fail(SRV_ERR_MISSING, path, "'%s' is required.", path);
+    return param_wrong_type(path, "a string");
 }
 
-int param_missing(const json_t *body, const char *name, struct param_error *err)
+int param_missing(const json_t *body, const char *name)
 {
     static const char *const takes[][2] = {{"prompt", "/v1/completions"},
                                            {"messages", "/v1/chat/completions"},
                                            {"input", "/v1/responses"}};
     for (size_t i = 0; i < sizeof(takes) / sizeof(takes[0]); i++)
         if (strcmp(takes[i][0], name) != 0 && json_object_get(body, takes[i][0]))
-            return param_fail(err, SRV_ERR_MISSING, name,
+            return param_fail(SRV_ERR_MISSING, name,
                               "The parameter '%s' is required; '%s' is for %s.", name, takes[i][0],
                               takes[i][1]);
-    return param_fail(err, SRV_ERR_MISSING, name, "The parameter '%s' is required.", name);
+    return param_fail(SRV_ERR_MISSING, name, "The parameter '%s' is required.", name);
 }
 
 void param_note_members(struct param_unknown *unknown, const json_t *object, const char *path,
@@ -232,7 +232,7 @@ static int check_spelling(const json_t *object, const struct param_field *fields
     for (const struct param_field *f = fields; f->name; f++) {
         const char *name = f->also && is_slip(key, f->also) ? f->also : f->name;
         if (!is_slip(key, name) || json_object_get(object, name)) continue;
-        return param_fail(err, SRV_ERR_UNSUPPORTED, name,
+        return param_fail(SRV_ERR_UNSUPPORTED, name,
                           "'%.80s' is not a field of this request; did you mean '%s'?", key, name);
     }
     return 0;

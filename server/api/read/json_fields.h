@@ -61,13 +61,13 @@ int params_read(json_t *object, const struct param_field *fields, void *out,
                 struct param_unknown *unknown, struct param_error *err);
 
 /* The error of a value that is not, say, "an array". Returns -1. */
-int param_wrong_type(struct param_error *err, const char *path, const char *wanted);
+int param_wrong_type(const char *path, const char *wanted);
 
 /* Returns 0 for a string, or -1 with err. */
-int param_check_string(const json_t *value, const char *path, struct param_error *err);
+int param_check_string(const json_t *value, const char *path);
 
 /* The error of a body without `name`, with the route that takes what the body has. Returns -1. */
-int param_missing(const json_t *body, const char *name, struct param_error *err);
+int param_missing(const json_t *body, const char *name);
 
 /* Adds the members of an object, or of none, that are not null and not of the known ones,
  * NULL-terminated, as "path.member". */

@@ -32,7 +32,7 @@ static int fail_field(const struct block *b, const char *field, enum srv_error k
     char path[PARAM_PATH_MAX];
     snprintf(path, sizeof(path), "messages.%zu.content.%zu%s%s", b->message, b->place,
              *field ? "." : "", field);
-    return param_fail(b->c->err, kind, path, "%s: %s.", path, wanted);
+    return param_fail(kind, path, "%s: %s.", path, wanted);
 }
 
 /* Returns the string member of a block, or NULL with the error. */
@@ -114,7 +114,7 @@ static int add_source(const struct block *b, const json_t *value, const char *ty
     add_line(&out, document ? json_object_get(value, "context") : source);
     int rc = add_lines(&out, content) ? 0 : HISTORY_NOT_TAKEN;
     buf_printf(&out, "</%s>\n", type);
-    if (!rc && out.failed) rc = param_no_memory(b->c->err);
+    if (!rc && out.failed) rc = param_no_memory();
     if (!rc)
         json_array_append_new(parts, json_pack("{s:s, s:o}", "type", "text", "text",
                                                json_stringn(out.data, out.len)));
@@ -182,7 +182,7 @@ static int mark_error(json_t *parts, struct param_error *err)
     buf_puts(&b, word);
     buf_add(&b, json_string_value(text), json_string_length(text));
     if (!b.failed) json_object_set_new(first, "text", json_stringn(b.data, b.len));
-    return b.failed ? param_no_memory(err) : 0;
+    return b.failed ? param_no_memory() : 0;
 }
 
 static int add_result(const struct block *b, const json_t *content, json_t *list)
@@ -238,7 +238,7 @@ static int add_thinking(const struct block *b, struct buf *reasoning)
     if (reasoning->data) buf_puts(reasoning, "\n");
     buf_add(reasoning, json_string_value(text), json_string_length(text));
     buf_puts(reasoning, "");
-    return reasoning->failed ? param_no_memory(b->c->err) : 0;
+    return reasoning->failed ? param_no_memory() : 0;
 }
 
 /* A turn of the assistant on its way. */
@@ -372,7 +372,7 @@ static int fail_message(size_t i, const char *field, enum srv_error kind, const 
 {
     char path[PARAM_PATH_MAX];
     snprintf(path, sizeof(path), "messages.%zu%s%s", i, *field ? "." : "", field);
-    return param_fail(err, kind, path, "%s: %s.", path, wanted);
+    return param_fail(kind, path, "%s: %s.", path, wanted);
 }
 
 static int add_system_block(const struct block *b, void *ctx)
@@ -417,15 +417,15 @@ static int check_system(const json_t *system, struct param_error *err)
 {
     char path[PARAM_PATH_MAX];
     if (!json_is_string(system) && !json_is_array(system))
-        return param_wrong_type(err, "system", "a string or an array of text blocks");
+        return param_wrong_type("system", "a string or an array of text blocks");
     for (size_t k = 0; k < json_array_size(system); k++) {
         const json_t *block = json_array_get(system, k);
         const char *type = json_string_value(json_object_get(block, "type"));
         snprintf(path, sizeof(path), "system.%zu", k);
         if (type && strcmp(type, "text") != 0)
-            return param_fail(err, SRV_ERR_UNSUPPORTED, path, "%s: only text is supported.", path);
+            return param_fail(SRV_ERR_UNSUPPORTED, path, "%s: only text is supported.", path);
         if (!type || !json_is_string(json_object_get(block, "text")))
-            return param_fail(err, SRV_ERR_INVALID_TYPE, path,
+            return param_fail(SRV_ERR_INVALID_TYPE, path,
                               "%s: a block must be an object with the type 'text' and a text.",
                               path);
     }
@@ -450,12 +450,12 @@ json_t *messages_to_chat(const struct srv_body *body, json_t *ends, struct param
     const json_t *messages = json_object_get(body->root, "messages"),
                  *system = json_object_get(body->root, "system");
     if (messages && !json_is_null(messages) && !json_is_array(messages)) {
-        param_wrong_type(err, "messages", "an array");
+        param_wrong_type("messages", "an array");
         return NULL;
     }
     if (system && !json_is_null(system) && check_system(system, err)) return NULL;
     if (json_is_array(messages) && json_array_size(messages) == 0) {
-        param_fail(err, SRV_ERR_INVALID_VALUE, "messages",
+        param_fail(SRV_ERR_INVALID_VALUE, "messages",
                    "'messages' holds 0 messages; at least 1 is required.");
         return NULL;
     }

@@ -35,11 +35,11 @@ static int add_part(struct conversion *c, const json_t *part, const char *path,
     const char *type = json_string_value(json_object_get(part, "type"));
     int rc = history_add_part(c->ignored, path, part, place, parts);
     if (rc == HISTORY_NOT_TAKEN)
-        return param_fail(c->err, SRV_ERR_UNSUPPORTED, path,
+        return param_fail(SRV_ERR_UNSUPPORTED, path,
                           "'%s' is of type '%s'; only text is supported.", path,
                           param_word(type, word));
     if (!rc) return 0;
-    return param_wrong_type(c->err, path, "an object with a type and a text");
+    return param_wrong_type(path, "an object with a type and a text");
 }
 
 /* Appends the parts of a list of texts, which is a member of the item. 0 or -1 with err. */
@@ -60,7 +60,7 @@ static const json_t *string_of(const struct item *item, const char *field, struc
     const json_t *value = json_object_get(item->value, field);
     char path[PARAM_PATH_MAX + 48];
     snprintf(path, sizeof(path), "%s.%s", item->path, field);
-    return param_check_string(value, path, err) ? NULL : value;
+    return param_check_string(value, path) ? NULL : value;
 }
 
 /* ---- calls and results ---------------------------------------------------------------------- */
@@ -292,8 +292,8 @@ static int add_item(struct conversion *c, const struct item *item)
     if (json_is_object(item->value) && (!item->type || !strcmp(item->type, "message")))
         return add_message(c, item);
     if (!item->type || !strcmp(item->type, "item_reference"))
-        return param_fail(c->err, SRV_ERR_UNSUPPORTED, item->path, "'%s' must be a message%s.",
-                          item->path, item->type ? ", but is of type 'item_reference'" : "");
+        return param_fail(SRV_ERR_UNSUPPORTED, item->path, "'%s' must be a message%s.", item->path,
+                          item->type ? ", but is of type 'item_reference'" : "");
     if (!strcmp(item->type, "reasoning")) return add_reasoning(c, item);
     return add_call_or_result(c, item);
 }

@@ -6,8 +6,8 @@
 
 int param_encode_failed(int rc, const char *path, const char *message, struct param_error *err)
 {
-    if (rc == TOK_ENOMEM) return param_no_memory(err);
-    return rc ? param_fail(err, SRV_ERR_INVALID_VALUE, path, "%s", message) : 0;
+    if (rc == TOK_ENOMEM) return param_no_memory();
+    return rc ? param_fail(SRV_ERR_INVALID_VALUE, path, "%s", message) : 0;
 }
 
 int param_encode(const struct tok *tok, const char *text, size_t len, unsigned flags,
@@ -23,7 +23,7 @@ int param_take_ids(const json_t *list, int32_t n_ids, const char *path, struct t
 {
     size_t n = json_array_size(list);
     ids->ids = malloc((n ? n : 1) * sizeof(*ids->ids));
-    if (!ids->ids) return param_no_memory(err);
+    if (!ids->ids) return param_no_memory();
     ids->n = n;
     return param_read_ids(list, n_ids, path, ids->ids, err);
 }
@@ -34,5 +34,5 @@ int param_keep_ids(struct srv_request *req, int rc, struct tok_ids *ids, const i
     *ret = rc ? NULL : srv_request_copy(req, ids->ids, ids->n * sizeof(*ids->ids));
     *ret_n = rc ? 0 : (int64_t)ids->n;
     tok_ids_finish(ids);
-    return rc ? rc : *ret ? 0 : param_no_memory(err);
+    return rc ? rc : *ret ? 0 : param_no_memory();
 }

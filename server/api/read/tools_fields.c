@@ -25,7 +25,7 @@ __attribute__((format(printf, 4, 5))) static int fail(const struct reading *r, e
     char message[PARAM_MESSAGE_MAX];
     bool named = r->a->dialect == TOOLS_MESSAGES;
     FORMAT_REST(message, sizeof(message), format);
-    return param_fail(r->err, kind, path, "%s%s%s", named ? path : "", named ? ": " : "", message);
+    return param_fail(kind, path, "%s%s%s", named ? path : "", named ? ": " : "", message);
 }
 
 /* The path of a tool's field as its dialect writes it; field "": of the tool itself. */
@@ -270,7 +270,7 @@ static int write_list(const struct reading *r, const json_t *tools)
     jw_open(&w, NULL, '[');
     if (add_tools(r, &w, tools, (struct tools_place){.inner = -1})) return -1;
     jw_close(&w);
-    return a->list.failed ? param_no_memory(r->err) : 0;
+    return a->list.failed ? param_no_memory() : 0;
 }
 
 /* Those of namespaces are counted each. */
@@ -301,7 +301,7 @@ static int read_list(const struct reading *r)
                     n_bytes, TOOLS_TEXT_MAX);
     a->tools = calloc(n ? n : 1, sizeof(*a->tools));
     a->places = calloc(n ? n : 1, sizeof(*a->places));
-    if (!a->tools || !a->places) return param_no_memory(r->err);
+    if (!a->tools || !a->places) return param_no_memory();
     return write_list(r, tools);
 }
 

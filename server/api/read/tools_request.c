@@ -20,8 +20,8 @@ struct reading {
 
 static int disagree(const struct reading *r, const char *path, const char *other)
 {
-    return param_fail(r->err, SRV_ERR_INVALID_VALUE, path,
-                      "'%s' and '%s' do not agree; send one of them.", other, path);
+    return param_fail(SRV_ERR_INVALID_VALUE, path, "'%s' and '%s' do not agree; send one of them.",
+                      other, path);
 }
 
 /* A field, a literal, switches reasoning on or off; effort: its word for how much, or NULL. It is
@@ -48,10 +48,10 @@ static int read_effort(const struct reading *r, const json_t *value, const char 
     static const char *const words[] = {"none", "minimal", "low", "medium", "high", "xhigh"};
     const char *word = json_string_value(value);
     if (!value || json_is_null(value)) return 0;
-    if (!word) return param_wrong_type(r->err, path, "a string");
+    if (!word) return param_wrong_type(path, "a string");
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
         if (!strcmp(word, words[i])) return switch_thinking(r, i > 0, words[i], path);
-    return param_fail(r->err, SRV_ERR_INVALID_VALUE, path,
+    return param_fail(SRV_ERR_INVALID_VALUE, path,
                       "'%s' must be one of none, minimal, low, medium, high, xhigh.", path);
 }
 
@@ -61,7 +61,7 @@ static int read_reasoning(const struct reading *r)
     static const char *const summaries[] = {"summary", "generate_summary"};
     const json_t *value = json_object_get(r->body, "reasoning");
     if (!value || json_is_null(value)) return 0;
-    if (!json_is_object(value)) return param_wrong_type(r->err, "reasoning", "an object");
+    if (!json_is_object(value)) return param_wrong_type("reasoning", "an object");
     for (size_t i = 0; i < sizeof(summaries) / sizeof(summaries[0]); i++) {
         const json_t *summary = json_object_get(value, summaries[i]);
         if (summary && !json_is_null(summary)) param_note(r->ignored, "reasoning.summary");
@@ -74,9 +74,9 @@ static int read_budget(const struct reading *r, const json_t *value, const char 
 {
     struct srv_tools *t = r->t;
     if (!value || json_is_null(value)) return 0;
-    if (!json_is_integer(value)) return param_wrong_type(r->err, path, "an integer");
+    if (!json_is_integer(value)) return param_wrong_type(path, "an integer");
     if (json_integer_value(value) < SRV_THINK_ANY)
-        return param_fail(r->err, SRV_ERR_INVALID_VALUE, path,
+        return param_fail(SRV_ERR_INVALID_VALUE, path,
                           "'%s' must be -1 (no limit) or a number of tokens.", path);
     if (t->budget_field && t->think_budget != json_integer_value(value))
         return disagree(r, path, t->budget_field);
@@ -92,9 +92,9 @@ static int read_thinking(const struct reading *r)
     const json_t *value = json_object_get(r->body, "thinking");
     const char *type = json_string_value(json_object_get(value, "type"));
     if (!value || json_is_null(value)) return 0;
-    if (!json_is_object(value)) return param_wrong_type(r->err, "thinking", "an object");
+    if (!json_is_object(value)) return param_wrong_type("thinking", "an object");
     if (!type || (strcmp(type, "enabled") && strcmp(type, "disabled") && strcmp(type, "adaptive")))
-        return param_fail(r->err, SRV_ERR_INVALID_VALUE, "thinking.type",
+        return param_fail(SRV_ERR_INVALID_VALUE, "thinking.type",
                           "'thinking.type' must be 'enabled', 'disabled' or 'adaptive'.");
     if (switch_thinking(r, strcmp(type, "disabled") != 0, NULL, "thinking")) return -1;
     return read_budget(r, json_object_get(value, "budget_tokens"), "thinking.budget_tokens");
@@ -110,7 +110,7 @@ static int read_switches(const struct reading *r)
                  *kwargs = json_object_get(r->body, "chat_template_kwargs");
     const json_t *own = json_object_get(kwargs, "enable_thinking");
     if (flag && !json_is_null(flag) && !json_is_boolean(flag))
-        return param_wrong_type(r->err, "enable_thinking", "true or false");
+        return param_wrong_type("enable_thinking", "true or false");
     if (json_is_boolean(flag) && switch_thinking(r, json_is_true(flag), NULL, "enable_thinking"))
         return -1;
     const char *word = json_string_value(think);
@@ -132,7 +132,7 @@ static int read_format(const struct reading *r)
     r->t->no_reasoning = !strcmp(r->t->served->config->reasoning_format, "none");
     if (!value || json_is_null(value)) return 0;
     if (!word || (strcmp(word, "auto") && strcmp(word, "none")))
-        return param_fail(r->err, SRV_ERR_INVALID_VALUE, "reasoning_format",
+        return param_fail(SRV_ERR_INVALID_VALUE, "reasoning_format",
                           "'reasoning_format' must be 'auto' or 'none'.");
     r->t->no_reasoning = !strcmp(word, "none");
     return 0;
@@ -164,7 +164,7 @@ static int check_format(const struct srv_tools *t, struct param_error *err)
     enum tools_format format = t->served->style.format;
     bool reads = format != TOOLS_NONE && format != TOOLS_UNKNOWN;
     if (t->ask.n == 0 || reads || !t->served->chat) return 0;
-    return param_fail(err, SRV_ERR_UNSUPPORTED, "tools",
+    return param_fail(SRV_ERR_UNSUPPORTED, "tools",
                       format == TOOLS_NONE
                           ? "Calls of tools are switched off on this server (--tool-format none)."
                           : "This model's chat template writes tool calls in a form this server "

@@ -129,7 +129,7 @@ static int measure(const struct search *s, const struct cut *cut, int64_t *ret)
     json_auto_t *kept = kept_messages(s, cut);
     in.messages = kept;
     in.metadata = NULL;
-    int rc = srv_json_ran_out() ? param_no_memory(s->err)
+    int rc = srv_json_ran_out() ? param_no_memory()
                                 : chat_input_make(s->model, &in, &prompt, &ids, s->err);
     *ret = s->n_tokens - (int64_t)ids.n;
     return rc;
@@ -192,7 +192,7 @@ int truncate_read(struct truncation *t, const json_t *root, struct param_error *
     if (!field || json_is_null(field)) return 0;
     t->automatic = value && !strcmp(value, "auto");
     if (t->automatic || (value && !strcmp(value, "disabled"))) return 0;
-    return param_fail(err, value ? SRV_ERR_INVALID_VALUE : SRV_ERR_INVALID_TYPE, "truncation",
+    return param_fail(value ? SRV_ERR_INVALID_VALUE : SRV_ERR_INVALID_TYPE, "truncation",
                       "'truncation' must be 'auto' or 'disabled'.");
 }
 
@@ -202,7 +202,7 @@ static int note_dropped(struct truncation *t, const struct search *s, const stru
     const json_t *ends = s->in->ends;
     t->n_items = ends ? json_array_size(ends) : s->n;
     t->dropped = calloc(t->n_items + 1, sizeof(*t->dropped));
-    if (!t->dropped) return param_no_memory(s->err);
+    if (!t->dropped) return param_no_memory();
     for (size_t i = 0; i < t->n_items; i++) {
         size_t end = i + 1;
         if (ends) end = (size_t)json_integer_value(json_array_get(ends, i));
@@ -221,11 +221,11 @@ static int cut_oldest(struct truncation *t, struct search *s, const int *parted,
     if (t->max_tokens >= 0 && t->max_tokens < room) room = t->max_tokens;
     int64_t needed = s->n_tokens - (ctx - room);
     s->target = (needed + step - 1) / step * step;
-    if (srv_json_ran_out()) return param_no_memory(s->err);
+    if (srv_json_ran_out()) return param_no_memory();
     if (find_cut(s, needed, &cut)) return -1;
     if (!cut) return 0;
     t->kept = kept_messages(s, cut);
-    return srv_json_ran_out() ? param_no_memory(s->err) : note_dropped(t, s, cut);
+    return srv_json_ran_out() ? param_no_memory() : note_dropped(t, s, cut);
 }
 
 int truncate_make(struct truncation *t, const struct srv_model *model, const struct chat_input *in,
@@ -246,7 +246,7 @@ int truncate_make(struct truncation *t, const struct srv_model *model, const str
     if (s.last_user-- == 0) return 0; /* without the user nothing would be left to answer */
     int *parted = find_parted(s.messages);
     s.cuts = calloc(s.n + 1, sizeof(*s.cuts));
-    int rc = parted && s.cuts ? cut_oldest(t, &s, parted, ctx) : param_no_memory(err);
+    int rc = parted && s.cuts ? cut_oldest(t, &s, parted, ctx) : param_no_memory();
     free(parted);
     free(s.cuts);
     if (rc || !t->kept) return rc;

@@ -142,11 +142,11 @@ static int refuse_memory(const struct srv_gen *g, int64_t bytes, int64_t used, i
                          struct param_error *err)
 {
     if (bytes <= limit)
-        return param_fail(err, SRV_ERR_QUEUE_FULL, NULL,
+        return param_fail(SRV_ERR_QUEUE_FULL, NULL,
                           "The answer may take %lld MiB of memory, but answers under way hold %lld "
                           "of the %lld MiB there are.",
                           mib(bytes), mib(used), mib(limit));
-    return param_fail(err, SRV_ERR_TOO_LARGE, NULL,
+    return param_fail(SRV_ERR_TOO_LARGE, NULL,
                       "The answer may take %lld MiB of memory (%d prompts, %d choices each, up "
                       "to %lld tokens per choice, %d log-probabilities per token), but this server "
                       "has %lld MiB for all answers.",
@@ -372,7 +372,7 @@ static int open_tools(struct srv_tools *t, struct choice_rules *rules, struct pa
 {
     enum { PLAIN_HELD = 4096 };
     if (!t->active && !t->can_reason) return 0;
-    if (tools_set_create(&t->set, &t->request)) return param_no_memory(err);
+    if (tools_set_create(&t->set, &t->request)) return param_no_memory();
     rules->reader = (struct tools_reader_params){
         .set = t->set,
         .markers = &t->served->markers,
@@ -401,7 +401,7 @@ static int make_rules(struct srv_gen *g, struct param_error *err)
     g->rules.skip_special = p->skip_special;
     if ((p->n_stops && textout_stops_init(&g->rules.stops, p->stops, p->stop_lens, p->n_stops)) ||
         ban_calls(g))
-        return param_no_memory(err);
+        return param_no_memory();
     return open_tools(&g->tools, &g->rules, err);
 }
 
@@ -429,7 +429,7 @@ static enum srv_jobs_state prepare(void *ctx)
     if (!rc && (bytes > limit || !srv_request_charge(g->req, bytes, &used)))
         rc = refuse_memory(g, bytes, used, limit, &err);
     if (!rc) return JOBS_READY;
-    param_reply(g->req, &err);
+    param_reply(g->req);
     return JOBS_REFUSED;
 }
 

@@ -43,7 +43,7 @@ static int refuse(struct srv_guide *guide, const struct gram_error *e, struct pa
     bool in_tool = e->has_pointer && !strncmp(e->pointer, "/tools/", 7);
     if (kind == SRV_ERR_INVALID_SCHEMA && (in_tool || !guide->ask.param))
         return tools_ask_refuse_schema(&guide->tools->ask, e->pointer, e->message, err);
-    return param_fail(err, kind, param_of(guide), "%s", e->message);
+    return param_fail(kind, param_of(guide), "%s", e->message);
 }
 
 static void append_encoded(struct buf *b, const char *text)
@@ -139,7 +139,7 @@ int srv_guide_ask(struct srv_guide *guide, struct srv_request *req, struct srv_j
     guide->jobs = jobs;
     w->cache = guide->served->grammars;
     if (!w->cache)
-        return param_fail(err, SRV_ERR_UNSUPPORTED, param_of(guide),
+        return param_fail(SRV_ERR_UNSUPPORTED, param_of(guide),
                           "'%s' is not supported: the tokens of this model spell no single bytes.",
                           param_of(guide));
     ask->options.styled = !ask->any_whitespace;
@@ -178,13 +178,13 @@ static int check_grammar(struct srv_guide *guide, struct srv_request *req, struc
     if (guide->wait.end != COMPILE_DONE) {
         int finish = guide->wait.end == COMPILE_LATE ? guide->late : ENG_FINISH_CANCELLED;
         const struct srv_job_failure *failure = srv_jobs_failure(guide->jobs, finish, 0);
-        return param_fail(err, failure->kind, NULL, "%s", failure->message);
+        return param_fail(failure->kind, NULL, "%s", failure->message);
     }
     if (!guide->gram) return refuse(guide, &result->error, err);
     int64_t bytes = (int64_t)(gram_bytes(guide->gram) + gram_cache_bytes(guide->gram));
     if (!result->kept && !srv_request_charge(req, bytes, &used))
         return param_fail(
-            err, SRV_ERR_OVERLOADED, param_of(guide),
+            SRV_ERR_OVERLOADED, param_of(guide),
             "The grammar takes %lld bytes, but the memory budget of all answers is used up.",
             (long long)bytes);
     return 0;
@@ -197,13 +197,13 @@ static int allocate(struct srv_guide *guide, struct srv_request *req, struct par
     size_t n = (size_t)guide->n_slots * (size_t)guide->n_choices;
     int64_t used;
     if (!srv_request_charge(req, (int64_t)(n * guide->state_bytes), &used))
-        return param_no_memory(err);
+        return param_no_memory();
     guide->prompt_of = srv_request_alloc(req, (size_t)guide->n_slots * sizeof(int));
     guide->choices = srv_request_alloc(req, n * sizeof(*guide->choices));
     guide->guides = srv_request_alloc(req, n * sizeof(*guide->guides));
     guide->memory = aligned_alloc(64, n * guide->state_bytes);
     if (!guide->prompt_of || !guide->choices || !guide->guides || !guide->memory)
-        return param_no_memory(err);
+        return param_no_memory();
     for (int i = 0; i < guide->n_slots; i++)
         guide->prompt_of[i] = -1;
     for (size_t i = 0; i < n; i++)

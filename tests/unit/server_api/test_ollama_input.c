@@ -108,7 +108,7 @@ static void test_keep_alive(void **state)
         json_t *root = json_loads(rows[i].text, 0, NULL);
         int rc = ollama_read_keep_alive(root, &now, &err);
         REQUIRE_MSG(rc == rows[i].rc && (rc || now == rows[i].now), "%s", rows[i].text);
-        REQUIRE(!rc || !strcmp(err.path, "keep_alive"));
+        REQUIRE(!rc || !strcmp(param_error.path, "keep_alive"));
         json_decref(root);
     }
 }

@@ -44,8 +44,8 @@ static void test_open(void **state)
         test_info.memory.answer_bytes = cases[i].budget;
         atomic_store(&test_model.answer_bytes, cases[i].in_use);
         int rc = srv_pooled_open(&p, "input", cases[i].n, 4, &err);
-        REQUIRE_MSG((rc == 0) == (cases[i].kind < 0), "%zu: %s", i, err.message);
-        if (rc) REQUIRE_EQ_INT(err.kind, cases[i].kind);
+        REQUIRE_MSG((rc == 0) == (cases[i].kind < 0), "%zu: %s", i, param_error.message);
+        if (rc) REQUIRE_EQ_INT(param_error.kind, cases[i].kind);
         if (!rc)
             REQUIRE_EQ_INT(atomic_load(&test_model.answer_bytes),
                            cases[i].in_use + 16 * (int)cases[i].n);
@@ -72,8 +72,8 @@ static void test_add(void **state)
     REQUIRE(p.rows[0].ids[0] == 1 && p.rows[0].ids[1] == 2 && p.rows[1].ids[0] == 2);
     p.rows[0].values[3] = 7;
     REQUIRE(p.rows[1].values[0] == 0 && p.rows[0].n_ids == 2);
-    REQUIRE(srv_pooled_add(&p, ids, SHORT + 1, &err) < 0 && err.kind == SRV_ERR_CONTEXT);
-    REQUIRE_EQ_STR(err.path, "input");
+    REQUIRE(srv_pooled_add(&p, ids, SHORT + 1, &err) < 0 && param_error.kind == SRV_ERR_CONTEXT);
+    REQUIRE_EQ_STR(param_error.path, "input");
     REQUIRE(p.n == 2 && p.n_tokens == 2 + SHORT && p.n_long == SHORT + 1);
     atomic_store(&test_model.answer_bytes, 0);
     close_request(req);
@@ -106,7 +106,7 @@ enum srv_jobs_state __wrap_srv_jobs_pause(struct srv_jobs *j)
 static int check_fields(struct srv_pooled *p, struct param_error *err)
 {
     REQUIRE(p->req == w.req && p->served == &test_model);
-    return w.fails ? param_fail(err, SRV_ERR_INVALID_VALUE, "input", "wrong") : 0;
+    return w.fails ? param_fail(SRV_ERR_INVALID_VALUE, "input", "wrong") : 0;
 }
 
 static int open_rows(struct srv_pooled *p, struct param_error *err)

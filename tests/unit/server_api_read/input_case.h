@@ -34,7 +34,7 @@ static inline json_t *convert_text(const char *text, input_fn convert,
 {
     struct srv_body body;
     int rc = srv_body_read(&body, text, strlen(text), PARAM_MAX_VALUES, err);
-    REQUIRE_MSG(!rc, "%.200s: %s", text, err->message);
+    REQUIRE_MSG(!rc, "%.200s: %s", text, param_error.message);
     json_t *list = convert(&body, ignored, err);
     srv_body_finish(&body);
     return list;
@@ -60,7 +60,7 @@ static inline void check_history(const struct input_history *c, input_fn convert
     struct param_error err = {0};
     struct param_unknown ignored = {0};
     json_t *list = convert_text(c->body, convert, &ignored, &err);
-    REQUIRE_MSG(list, "%s: %s", c->body, err.message);
+    REQUIRE_MSG(list, "%s: %s", c->body, param_error.message);
     char *chat = json_dumps(list, JSON_COMPACT | JSON_ENCODE_ANY);
     REQUIRE_EQ_STR(chat, c->chat);
     REQUIRE_EQ_STR(ignored.list, c->ignored ? c->ignored : "");
@@ -86,9 +86,9 @@ static inline void check_refusal(const struct input_refusal *c, input_fn convert
     struct param_error err = {0};
     struct param_unknown ignored = {0};
     json_t *list = convert_text(c->body, convert, &ignored, &err);
-    REQUIRE_MSG(!list && err.kind == c->kind && !strcmp(err.path, c->path) &&
-                    strstr(err.message, c->words),
-                "%s: %d '%s' %s", c->body, err.kind, err.path, err.message);
+    REQUIRE_MSG(!list && param_error.kind == c->kind && !strcmp(param_error.path, c->path) &&
+                    strstr(param_error.message, c->words),
+                "%s: %d '%s' %s", c->body, param_error.kind, param_error.path, param_error.message);
 }
 
 static inline void check_inputs(const struct input_meaning *meanings, size_t n_meanings,

@@ -34,7 +34,7 @@ static long parse_short_of_memory(const char *text, size_t len, long from, long 
     long n = n_allocations;
     fail_from = fail_to = 0;
     REQUIRE((rc != 0) == (from <= n && from < to));
-    REQUIRE(!rc || err.kind == SRV_ERR_OVERLOADED);
+    REQUIRE(!rc || param_error.kind == SRV_ERR_OVERLOADED);
     srv_body_finish(&body);
     return n;
 }
@@ -130,8 +130,8 @@ static void test_bad_texts(void **state)
         struct srv_body body;
         int rc = srv_body_read(&body, bad_texts[i], strlen(bad_texts[i]), PARAM_MAX_VALUES, &err);
         REQUIRE_MSG(rc && !body.root, "accepted: %s", bad_texts[i]);
-        REQUIRE_EQ_INT(err.kind, SRV_ERR_INVALID_JSON);
-        REQUIRE(strlen(err.message) < 200);
+        REQUIRE_EQ_INT(param_error.kind, SRV_ERR_INVALID_JSON);
+        REQUIRE(strlen(param_error.message) < 200);
     }
 }
 
@@ -157,7 +157,7 @@ static void test_shape(void **state)
         struct param_error err = {0};
         struct srv_body body;
         int rc = srv_body_read(&body, b.data, b.len, PARAM_MAX_VALUES, &err);
-        REQUIRE_MSG((rc == 0) == shapes[i].good, "shape %zu: %s", i, err.message);
+        REQUIRE_MSG((rc == 0) == shapes[i].good, "shape %zu: %s", i, param_error.message);
         srv_body_finish(&body);
         buf_finish(&b);
     }
@@ -190,7 +190,8 @@ static void test_positions(void **state)
         struct param_error err = {0};
         struct srv_body body;
         REQUIRE(srv_body_read(&body, cases[i].text, strlen(cases[i].text), 10, &err));
-        REQUIRE_MSG(strstr(err.message, cases[i].place), "%s: %s", cases[i].text, err.message);
+        REQUIRE_MSG(strstr(param_error.message, cases[i].place), "%s: %s", cases[i].text,
+                    param_error.message);
     }
 }
 

@@ -41,8 +41,9 @@ static void test_cases(void **state)
         json_t *body = json_loads(cases[i].body, 0, NULL);
         REQUIRE(body);
         int rc = cache_control_check(body, &err);
-        REQUIRE_MSG((rc == 0) == (cases[i].path == NULL), "%s: %s", cases[i].body, err.message);
-        if (rc) REQUIRE_EQ_STR(err.path, cases[i].path);
+        REQUIRE_MSG((rc == 0) == (cases[i].path == NULL), "%s: %s", cases[i].body,
+                    param_error.message);
+        if (rc) REQUIRE_EQ_STR(param_error.path, cases[i].path);
         json_decref(body);
     }
 }

@@ -70,8 +70,9 @@ static void test_fields(void **state)
     for (size_t i = 0; i < N_OF(cases); i++) {
         struct reading r;
         read_cache(&r, cases[i].body, false);
-        REQUIRE_MSG((r.rc < 0) == (cases[i].path != NULL), "%s: %s", cases[i].body, r.err.message);
-        if (r.rc) REQUIRE_EQ_STR(r.err.path, cases[i].path);
+        REQUIRE_MSG((r.rc < 0) == (cases[i].path != NULL), "%s: %s", cases[i].body,
+                    param_error.message);
+        if (r.rc) REQUIRE_EQ_STR(param_error.path, cases[i].path);
         REQUIRE_MSG(r.cache.has_breakpoints == cases[i].marked &&
                         r.params.cache_prompt == cases[i].caches,
                     "%s", cases[i].body);
@@ -191,7 +192,7 @@ static void test_places(void **state)
         struct reading r;
         read_cache(&r, cases[i].body, true);
         const struct tok_prompt prompt = {text, strlen(text), input, N_OF(input)};
-        REQUIRE_MSG(r.rc == 0, "%s", r.err.message);
+        REQUIRE_MSG(r.rc == 0, "%s", param_error.message);
         REQUIRE_EQ_INT(srv_cache_fields_place(&r.cache, r.req, &prompt, ids, N_OF(ids)), 0);
         REQUIRE_MSG(r.cache.n_marked == cases[i].marked && r.cache.n_marked_hour == cases[i].hour,
                     "%zu: %d, %d", i, (int)r.cache.n_marked, (int)r.cache.n_marked_hour);

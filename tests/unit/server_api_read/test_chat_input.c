@@ -63,14 +63,16 @@ static void test_messages(void **state)
         json_t *messages = json_loads(cases[i].messages, JSON_DECODE_ANY, NULL);
         REQUIRE(messages);
         int rc = chat_input_check(messages, "msgs", &err);
-        REQUIRE_MSG((rc == 0) == (cases[i].kind < 0), "%s: %s", cases[i].messages, err.message);
-        if (rc) REQUIRE_EQ_INT(err.kind, cases[i].kind);
-        if (rc) REQUIRE_EQ_STR(err.path, cases[i].path);
-        REQUIRE_MSG(strstr(err.message, cases[i].words), "%s: %s", cases[i].messages, err.message);
+        REQUIRE_MSG((rc == 0) == (cases[i].kind < 0), "%s: %s", cases[i].messages,
+                    param_error.message);
+        if (rc) REQUIRE_EQ_INT(param_error.kind, cases[i].kind);
+        if (rc) REQUIRE_EQ_STR(param_error.path, cases[i].path);
+        REQUIRE_MSG(strstr(param_error.message, cases[i].words), "%s: %s", cases[i].messages,
+                    param_error.message);
         json_decref(messages);
     }
     struct param_error err;
-    REQUIRE(chat_input_check(NULL, "msgs", &err) < 0 && err.kind == SRV_ERR_MISSING);
+    REQUIRE(chat_input_check(NULL, "msgs", &err) < 0 && param_error.kind == SRV_ERR_MISSING);
 }
 
 /* So many messages are taken, one more is not. */
@@ -83,7 +85,7 @@ static void test_most_messages(void **state)
         json_array_append_new(messages, json_pack("{s:s,s:s}", "role", "user", "content", "a"));
     REQUIRE_EQ_INT(chat_input_check(messages, "msgs", &err), 0);
     json_array_append_new(messages, json_pack("{s:s,s:s}", "role", "user", "content", "a"));
-    REQUIRE(chat_input_check(messages, "msgs", &err) < 0 && strstr(err.message, "4097"));
+    REQUIRE(chat_input_check(messages, "msgs", &err) < 0 && strstr(param_error.message, "4097"));
     json_decref(messages);
 }
 

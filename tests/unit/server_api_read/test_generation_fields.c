@@ -168,9 +168,9 @@ static void test_refused_bodies(void **state)
     for (size_t i = 0; i < N_OF(cases); i++) {
         struct body b = read_body(srv_fields_completions, cases[i].body, NULL);
         REQUIRE_MSG(b.rc < 0, "%s", cases[i].body);
-        REQUIRE_EQ_STR(b.err.path, cases[i].param);
-        REQUIRE_MSG(strstr(b.err.message, cases[i].message), "%s: %s", cases[i].body,
-                    b.err.message);
+        REQUIRE_EQ_STR(param_error.path, cases[i].param);
+        REQUIRE_MSG(strstr(param_error.message, cases[i].message), "%s: %s", cases[i].body,
+                    param_error.message);
         close_body(&b);
     }
 }
@@ -199,8 +199,8 @@ static void test_bounds(void **state)
             buf_printf(&text, "%s}", cases[i].end);
             struct body b = read_body(srv_fields_completions, text.data, NULL);
             REQUIRE_MSG((b.rc < 0) == over, "%s, %d too many: %s", cases[i].field, over,
-                        b.err.message);
-            REQUIRE(!over || strstr(b.err.message, "at most"));
+                        param_error.message);
+            REQUIRE(!over || strstr(param_error.message, "at most"));
             close_body(&b);
             buf_finish(&text);
         }
@@ -216,7 +216,7 @@ static void test_values(void **state)
                   "\"prompt_logprobs\":2,\"max_tokens\":9,\"max_completion_tokens\":4}",
                   "250");
     (void)state;
-    REQUIRE_MSG(b.rc == 0, "%s", b.err.message);
+    REQUIRE_MSG(b.rc == 0, "%s", param_error.message);
     REQUIRE_EQ_STR(b.p.model, "demo");
     REQUIRE(b.p.sampling.temperature == 0.5f && b.p.sampling.seed == 7);
     REQUIRE(b.p.sampling.min_p == 0.25f); /* the model's own */
@@ -257,7 +257,8 @@ static void test_headers_and_seeds(void **state)
     (void)state;
     for (size_t i = 0; i < N_OF(wrong); i++) {
         struct body b = read_body(srv_fields_completions, "{}", wrong[i]);
-        REQUIRE_MSG(b.rc < 0 && !strcmp(b.err.path, "x-request-deadline-ms"), "'%s'", wrong[i]);
+        REQUIRE_MSG(b.rc < 0 && !strcmp(param_error.path, "x-request-deadline-ms"), "'%s'",
+                    wrong[i]);
         close_body(&b);
     }
     struct body one = read_body(srv_fields_completions, "{}", "86400000");
@@ -291,7 +292,7 @@ static void test_what_is_ignored_is_noted(void **state)
                        "\"store\":true,\"verbosity\":\"none\",\"what is\":1}";
     struct body b = read_body(srv_fields_completions, text, NULL);
     (void)state;
-    REQUIRE_MSG(b.rc == 0, "%s", b.err.message);
+    REQUIRE_MSG(b.rc == 0, "%s", param_error.message);
     REQUIRE_EQ_INT(param_name_ignored(b.req, &b.unknown, &b.err), 0);
     REQUIRE_EQ_INT(b.req->n_reply_headers, 1);
     REQUIRE_EQ_STR(b.req->reply_headers[0].value, "store,continuous_usage_stats,...+1");

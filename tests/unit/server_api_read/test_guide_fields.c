@@ -90,7 +90,7 @@ static void test_good(void **state)
         struct param_error err = {0};
         struct srv_body body;
         REQUIRE_MSG(!read_text(good[i].body, &ask, &body, &err), "%s: %s", good[i].body,
-                    err.message);
+                    param_error.message);
         REQUIRE_MSG((ask.param != NULL) == (good[i].param != NULL), "%s", good[i].body);
         if (good[i].param) {
             REQUIRE_EQ_STR(ask.param, good[i].param);
@@ -110,8 +110,8 @@ static void test_bad(void **state)
         struct param_error err = {0};
         struct srv_body body;
         REQUIRE_MSG(read_text(bad[i].body, &ask, &body, &err), "%s", bad[i].body);
-        REQUIRE_EQ_STR(err.path, bad[i].path);
-        REQUIRE_EQ_INT(err.kind, bad[i].kind);
+        REQUIRE_EQ_STR(param_error.path, bad[i].path);
+        REQUIRE_EQ_INT(param_error.kind, bad[i].kind);
         srv_body_finish(&body);
     }
 }

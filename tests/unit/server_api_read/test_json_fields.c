@@ -76,12 +76,12 @@ static void test_read(void **state)
         struct target t = {0};
         struct srv_body read;
         REQUIRE_MSG(!srv_body_read(&read, c->body, strlen(c->body), PARAM_MAX_VALUES, &err),
-                    "%s: %s", c->body, err.message);
+                    "%s: %s", c->body, param_error.message);
         int rc = params_read(read.root, fields, &t, NULL, &err);
-        REQUIRE_MSG((rc == 0) == (c->expected < 0), "%s: %s", c->body, err.message);
+        REQUIRE_MSG((rc == 0) == (c->expected < 0), "%s: %s", c->body, param_error.message);
         if (rc) {
-            REQUIRE_EQ_INT(err.kind, c->expected);
-            REQUIRE_EQ_STR(err.path, c->path);
+            REQUIRE_EQ_INT(param_error.kind, c->expected);
+            REQUIRE_EQ_STR(param_error.path, c->path);
         }
         srv_body_finish(&read);
     }
@@ -144,11 +144,12 @@ static void test_misspelled(void **state)
         json_t *body = json_loads(cases[i].body, 0, NULL);
         int rc = params_read(body, fields, &t, &unknown, &err);
         json_decref(body);
-        REQUIRE_MSG((rc != 0) == (cases[i].meant != NULL), "%s: %s", cases[i].body, err.message);
+        REQUIRE_MSG((rc != 0) == (cases[i].meant != NULL), "%s: %s", cases[i].body,
+                    param_error.message);
         if (!rc) continue;
-        REQUIRE_EQ_INT(err.kind, SRV_ERR_UNSUPPORTED);
-        REQUIRE_MSG(strstr(err.message, cases[i].meant), "%s", err.message);
-        REQUIRE_MSG(strstr(err.message, "did you mean"), "%s", err.message);
+        REQUIRE_EQ_INT(param_error.kind, SRV_ERR_UNSUPPORTED);
+        REQUIRE_MSG(strstr(param_error.message, cases[i].meant), "%s", param_error.message);
+        REQUIRE_MSG(strstr(param_error.message, "did you mean"), "%s", param_error.message);
     }
 }
 
@@ -173,7 +174,7 @@ static void test_messages(void **state)
         struct param_error err = {0};
         json_t *body = json_loads(cases[i].body, 0, NULL);
         REQUIRE(params_read(body, fields, &t, NULL, &err) < 0);
-        REQUIRE_EQ_STR(err.message, cases[i].message);
+        REQUIRE_EQ_STR(param_error.message, cases[i].message);
         json_decref(body);
     }
 }
@@ -247,7 +248,7 @@ static void test_ids(void **state)
         json_t *value = json_loads(cases[i].value, JSON_DECODE_ANY, NULL);
         int rc = param_read_id(value, 100, "ids", &id, &err);
         REQUIRE_MSG((rc < 0) == (cases[i].id < 0) && id == cases[i].id, "%s", cases[i].value);
-        REQUIRE_MSG(strstr(err.message, cases[i].message), "%s", err.message);
+        REQUIRE_MSG(strstr(param_error.message, cases[i].message), "%s", param_error.message);
         json_decref(value);
     }
 }

@@ -220,7 +220,7 @@ static void test_many(void **state)
     char *body = repeated_body("{\"messages\":[{\"role\":\"assistant\",\"content\":[",
                                THINKING("some words on the way"), 20000, "]}]}");
     json_t *list = convert_text(body, convert, &ignored, &err);
-    REQUIRE_MSG(list, "%s", err.message);
+    REQUIRE_MSG(list, "%s", param_error.message);
     const json_t *thinking = json_object_get(json_array_get(list, 0), "reasoning_content");
     REQUIRE_EQ_INT(json_string_length(thinking), 20000 * 22 - 1);
     json_decref(list);

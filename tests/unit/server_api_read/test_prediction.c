@@ -61,9 +61,10 @@ static void test_cases(void **state)
         json_t *field = json_loads(cases[i].field, 0, NULL);
         REQUIRE(field);
         int rc = srv_prediction_read(req, field, &ids, &n, &err);
-        REQUIRE_MSG((rc == 0) == (cases[i].text != NULL), "%s: %s", cases[i].field, err.message);
-        if (rc) REQUIRE_EQ_INT(err.kind, cases[i].kind);
-        if (rc) REQUIRE_EQ_STR(err.path, cases[i].path);
+        REQUIRE_MSG((rc == 0) == (cases[i].text != NULL), "%s: %s", cases[i].field,
+                    param_error.message);
+        if (rc) REQUIRE_EQ_INT(param_error.kind, cases[i].kind);
+        if (rc) REQUIRE_EQ_STR(param_error.path, cases[i].path);
         if (!rc) REQUIRE_EQ_INT(n, strlen(cases[i].text));
         for (int64_t k = 0; !rc && k < n; k++)
             REQUIRE_EQ_INT(ids[k], cases[i].text[k]);

@@ -211,7 +211,7 @@ static void test_many(void **state)
     char *body =
         repeated_body("{\"input\":[", CALLS("a") "," SAYS("assistant", "\"b\""), 20000, "]}");
     json_t *list = convert_text(body, convert, &ignored, &err);
-    REQUIRE_MSG(list, "%s", err.message);
+    REQUIRE_MSG(list, "%s", param_error.message);
     const json_t *turn = json_array_get(list, 0);
     REQUIRE_EQ_INT(json_array_size(list), 1);
     REQUIRE_EQ_INT(json_array_size(json_object_get(turn, "content")), 20000);

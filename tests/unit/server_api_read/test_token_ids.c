@@ -40,8 +40,8 @@ static void test_cases(void **state)
         tokenizer_says = cases[i].says;
         int rc = param_encode(NULL, "ab", 2, TOK_PARSE_SPECIAL, "field", &ids, &err);
         REQUIRE_EQ_INT(rc, cases[i].says ? -1 : 0);
-        REQUIRE(err.kind == cases[i].kind && !strcmp(err.path, cases[i].path));
-        if (cases[i].says == TOK_EINVAL) REQUIRE_EQ_STR(err.message, "why");
+        REQUIRE(param_error.kind == cases[i].kind && !strcmp(param_error.path, cases[i].path));
+        if (cases[i].says == TOK_EINVAL) REQUIRE_EQ_STR(param_error.message, "why");
         REQUIRE_EQ_INT(param_keep_ids(req, rc, &ids, &kept, &n, &err), rc);
         REQUIRE(!ids.ids && ids.n == 0 && n == !rc);
         REQUIRE(rc ? !kept : kept[0] == 7);
@@ -63,7 +63,7 @@ static void test_memory(void **state)
     many.ids = calloc(many.n, sizeof(*many.ids));
     REQUIRE(many.ids);
     REQUIRE_EQ_INT(param_keep_ids(req, 0, &many, &kept, &n, &err), -1);
-    REQUIRE(!kept && err.kind == SRV_ERR_OVERLOADED && !many.ids);
+    REQUIRE(!kept && param_error.kind == SRV_ERR_OVERLOADED && !many.ids);
     close_request(req);
 }
 

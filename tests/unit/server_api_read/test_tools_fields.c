@@ -121,9 +121,10 @@ static void test_refusals(void **state)
     for (size_t i = 0; i < N_OF(refusals); i++) {
         const struct refusal *c = &refusals[i];
         struct reading r = read_body(c->dialect, c->body);
-        REQUIRE_MSG(r.rc == -1 && r.err.kind == c->kind && !strcmp(r.err.path, c->path) &&
-                        strstr(r.err.message, c->words),
-                    "%s: %d %d '%s' %s", c->body, r.rc, r.err.kind, r.err.path, r.err.message);
+        REQUIRE_MSG(r.rc == -1 && param_error.kind == c->kind &&
+                        !strcmp(param_error.path, c->path) && strstr(param_error.message, c->words),
+                    "%s: %d %d '%s' %s", c->body, r.rc, param_error.kind, param_error.path,
+                    param_error.message);
         finish(&r);
     }
 }
@@ -174,7 +175,7 @@ static void test_namespaces(void **state)
     REQUIRE_EQ_STR(sub->pointer, "/tools/2/tools/3");
     REQUIRE_EQ_INT(tools_ask_refuse_schema(&r.ask, "/tools/2/tools/3/properties/x", "no", &r.err),
                    -1);
-    REQUIRE_EQ_STR(r.err.path, "tools[2].tools[3].parameters");
+    REQUIRE_EQ_STR(param_error.path, "tools[2].tools[3].parameters");
     finish(&r);
     r = read_body(TOOLS_RESPONSES, "{\"tools\":[" SPACE("\"a\"", "") "],\"tool_choice\":\"auto\"}");
     REQUIRE(!r.rc && r.ask.n == 0 && r.ask.choice == TOOLS_CHOICE_NONE);
@@ -192,7 +193,7 @@ static void test_namespaces_are_counted(void **state)
         buf_printf(&b, "{\"type\":\"function\",\"name\":\"f%d\"}%s", i, i < 128 ? "," : "]}]}");
     }
     struct reading r = read_body(TOOLS_RESPONSES, b.data);
-    REQUIRE(r.rc == -1 && strstr(r.err.message, "129 tools; at most 128"));
+    REQUIRE(r.rc == -1 && strstr(param_error.message, "129 tools; at most 128"));
     finish(&r);
     buf_finish(&b);
 }
@@ -228,7 +229,7 @@ static void test_known_tools(void **state)
     REQUIRE_EQ_STR(r.ignored.list, "tools.3=web_search_20260318");
     finish(&r);
     r = read_body(TOOLS_MESSAGES, "{\"tools\":[{\"type\":\"bash_20250124\"}]}");
-    REQUIRE_EQ_STR(r.err.path, "tools.0.name");
+    REQUIRE_EQ_STR(param_error.path, "tools.0.name");
     finish(&r);
 }
 
@@ -278,7 +279,7 @@ static void test_choices(void **state)
         REQUIRE_MSG(!r.rc && a->choice == c->choice && a->tools[0].excluded != c->add &&
                         a->tools[1].excluded != c->sub && a->once == c->one &&
                         a->parallel == c->parallel,
-                    "%s: %d '%s'", body, r.rc, r.err.message);
+                    "%s: %d '%s'", body, r.rc, param_error.message);
         finish(&r);
     }
 }
@@ -307,15 +308,15 @@ static void test_limits(void **state)
                             i ? "," : "", i);
     sprintf(body + at, "]}");
     struct reading r = read_body(TOOLS_CHAT, body);
-    REQUIRE_EQ_STR(r.err.message, "'tools' holds 129 tools; at most 128.");
+    REQUIRE_EQ_STR(param_error.message, "'tools' holds 129 tools; at most 128.");
     finish(&r);
     at = (size_t)sprintf(body, "{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"a\","
                                "\"description\":\"");
     memset(body + at, 'x', 1 << 20);
     sprintf(body + at + (1 << 20), "\"}}]}");
     r = read_body(TOOLS_CHAT, body);
-    REQUIRE_EQ_STR(r.err.path, "tools");
-    REQUIRE(strstr(r.err.message, "at most 1048576"));
+    REQUIRE_EQ_STR(param_error.path, "tools");
+    REQUIRE(strstr(param_error.message, "at most 1048576"));
     finish(&r);
     free(body);
 }

@@ -96,7 +96,7 @@ static void test_fields(void **state)
     set_up_model();
     for (size_t i = 0; i < N_OF(cases); i++) {
         struct reading r = read_request(cases[i].dialect, cases[i].body);
-        REQUIRE_MSG(r.rc == 0, "%s: %s", cases[i].body, r.err.message);
+        REQUIRE_MSG(r.rc == 0, "%s: %s", cases[i].body, param_error.message);
         REQUIRE_EQ_INT(r.tools.thinking, cases[i].thinking);
         REQUIRE_MSG(!cases[i].effort == !r.tools.effort, "%s", cases[i].body);
         if (cases[i].effort) REQUIRE_EQ_STR(r.tools.effort, cases[i].effort);
@@ -141,9 +141,9 @@ static void test_refusals(void **state)
     set_up_model();
     for (size_t i = 0; i < N_OF(cases); i++) {
         struct reading r = read_request(cases[i].dialect, cases[i].body);
-        REQUIRE_MSG(r.rc < 0 && r.err.kind == cases[i].kind, "%s: %s", cases[i].body,
-                    r.err.message);
-        REQUIRE_EQ_STR(r.err.path, cases[i].path);
+        REQUIRE_MSG(r.rc < 0 && param_error.kind == cases[i].kind, "%s: %s", cases[i].body,
+                    param_error.message);
+        REQUIRE_EQ_STR(param_error.path, cases[i].path);
         finish(&r);
     }
 }
@@ -175,9 +175,9 @@ static void test_disagreement(void **state)
         char one[64], other[64];
         snprintf(one, sizeof(one), "'%s'", cases[i].one);
         snprintf(other, sizeof(other), "'%s'", cases[i].other);
-        REQUIRE_MSG(r.rc < 0 && r.err.kind == SRV_ERR_INVALID_VALUE, "%s", cases[i].body);
-        REQUIRE_MSG(strstr(r.err.message, one) && strstr(r.err.message, other), "%s",
-                    r.err.message);
+        REQUIRE_MSG(r.rc < 0 && param_error.kind == SRV_ERR_INVALID_VALUE, "%s", cases[i].body);
+        REQUIRE_MSG(strstr(param_error.message, one) && strstr(param_error.message, other), "%s",
+                    param_error.message);
         finish(&r);
     }
 }
@@ -264,9 +264,10 @@ static void test_formats(void **state)
         model.style.format = cases[i].format;
         if (cases[i].has_template) model.chat = (struct tok_chat *)(void *)&chat;
         struct reading r = read_request(TOOLS_CHAT, "{" FUNCTION "}");
-        REQUIRE_MSG((r.rc < 0) == (cases[i].words != NULL), "%zu: %s", i, r.err.message);
+        REQUIRE_MSG((r.rc < 0) == (cases[i].words != NULL), "%zu: %s", i, param_error.message);
         if (r.rc)
-            REQUIRE(r.err.kind == SRV_ERR_UNSUPPORTED && strstr(r.err.message, cases[i].words));
+            REQUIRE(param_error.kind == SRV_ERR_UNSUPPORTED &&
+                    strstr(param_error.message, cases[i].words));
         finish(&r);
     }
 }
@@ -292,7 +293,7 @@ static void test_request(void **state)
         char body[300];
         snprintf(body, sizeof(body), "{" FUNCTION "%s}", cases[i].more);
         struct reading r = read_request(TOOLS_CHAT, body);
-        REQUIRE_MSG(r.rc == 0, "%s", r.err.message);
+        REQUIRE_MSG(r.rc == 0, "%s", param_error.message);
         srv_tools_set_prompt(&r.tools, &(struct tools_prompt){.begun = false});
         struct tools_request q = r.tools.request;
         REQUIRE_EQ_INT(q.n_tools, cases[i].n);

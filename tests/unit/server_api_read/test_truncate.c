@@ -35,7 +35,7 @@ int __wrap_chat_input_make(const struct srv_model *model, const struct chat_inpu
                            struct tok_prompt *prompt, struct tok_ids *ids, struct param_error *err)
 {
     (void)model, (void)prompt;
-    if (++n_made == fails_at) return param_fail(err, SRV_ERR_TEMPLATE, "messages", "I will not.");
+    if (++n_made == fails_at) return param_fail(SRV_ERR_TEMPLATE, "messages", "I will not.");
     ids->n = tokens_of(in->messages);
     return 0;
 }
@@ -213,7 +213,7 @@ static void test_refusal(void **state)
     (void)state;
     info.ctx_tokens = 100;
     for (fails_at = 1; fails_at <= 3; fails_at++) {
-        REQUIRE(make(&t, list, NULL, &n, &err) < 0 && !strcmp(err.message, "I will not."));
+        REQUIRE(make(&t, list, NULL, &n, &err) < 0 && !strcmp(param_error.message, "I will not."));
         truncate_finish(&t);
     }
     fails_at = 0;
@@ -266,7 +266,7 @@ static void test_field(void **state)
         struct param_error err = {0};
         int rc = truncate_read(&t, body, &err);
         REQUIRE_EQ_INT(rc == 0, fields[i].kind < 0);
-        if (rc) REQUIRE_EQ_INT(err.kind, fields[i].kind);
+        if (rc) REQUIRE_EQ_INT(param_error.kind, fields[i].kind);
         REQUIRE_EQ_INT(t.automatic, fields[i].automatic);
         json_decref(body);
     }

@@ -108,7 +108,7 @@ static void open_generation(int n_choices)
 static void start(void)
 {
     static const struct srv_gen_writer writer = {write_new, fail_request};
-    REQUIRE_MSG(!srv_gen_start(&w.g, &writer, &w.err), "%s", w.err.message);
+    REQUIRE_MSG(!srv_gen_start(&w.g, &writer, &w.err), "%s", param_error.message);
 }
 
 static struct eng_job_params describe(int i)

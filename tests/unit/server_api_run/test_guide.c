@@ -138,8 +138,8 @@ static void test_without_bytes(void **state)
     open_guide("guided_regex", GRAM_REGEX, "a+", 1 << 20);
     struct grammar_cache *cache = test_model.grammars;
     test_model.grammars = NULL;
-    REQUIRE(ask() == -1 && !w.wait && w.err.kind == SRV_ERR_UNSUPPORTED);
-    REQUIRE_EQ_STR(w.err.path, "guided_regex");
+    REQUIRE(ask() == -1 && !w.wait && param_error.kind == SRV_ERR_UNSUPPORTED);
+    REQUIRE_EQ_STR(param_error.path, "guided_regex");
     test_model.grammars = cache;
     close_guide();
 }
@@ -174,10 +174,10 @@ static void test_memory(void **state)
     int64_t gram = (int64_t)(gram_bytes(w.guide.gram) + gram_cache_bytes(w.guide.gram));
     int64_t states = N_PARALLEL * 3 * (int64_t)grammar_guide_bytes();
     test_info.memory.answer_bytes = gram - 1;
-    REQUIRE(open_states(10, 5, 3) == -1 && w.err.kind == SRV_ERR_OVERLOADED);
-    REQUIRE_EQ_STR(w.err.path, "guided_regex");
+    REQUIRE(open_states(10, 5, 3) == -1 && param_error.kind == SRV_ERR_OVERLOADED);
+    REQUIRE_EQ_STR(param_error.path, "guided_regex");
     test_info.memory.answer_bytes = gram + states - 1;
-    REQUIRE(open_states(10, 5, 3) == -1 && w.err.kind == SRV_ERR_OVERLOADED);
+    REQUIRE(open_states(10, 5, 3) == -1 && param_error.kind == SRV_ERR_OVERLOADED);
     atomic_store(&test_model.answer_bytes, 0);
     test_info.memory.answer_bytes = gram + states;
     REQUIRE_EQ_INT(open_states(10, 5, 3), 0);
@@ -229,8 +229,8 @@ static void test_refusals(void **state)
         w.wait->result.error = cases[i].error;
         end_wait(COMPILE_DONE);
         REQUIRE_EQ_INT(open_states(10, 1, 1), -1);
-        REQUIRE_EQ_INT(w.err.kind, cases[i].kind);
-        REQUIRE_EQ_STR(w.err.path, cases[i].path);
+        REQUIRE_EQ_INT(param_error.kind, cases[i].kind);
+        REQUIRE_EQ_STR(param_error.path, cases[i].path);
         for (int k = 0; k < SRV_COUNT_N; k++)
             REQUIRE_EQ_INT(w.counts[k], k == cases[i].count);
         close_guide();
@@ -260,13 +260,13 @@ static void test_deadlines(void **state)
         REQUIRE_EQ_INT(w.wait->deadline_us, cases[i].wait_ms ? 100 + cases[i].wait_ms * 1000 : 0);
         end_wait(COMPILE_LATE);
         REQUIRE(open_states(10, 1, 1) == -1 && w.n_go_on == 1);
-        REQUIRE_EQ_INT(w.err.kind, cases[i].kind);
+        REQUIRE_EQ_INT(param_error.kind, cases[i].kind);
         close_guide();
     }
     open_guide("guided_regex", GRAM_REGEX, "a+", 1 << 20);
     REQUIRE_EQ_INT(ask(), 1);
     end_wait(COMPILE_LEFT);
-    REQUIRE(open_states(10, 1, 1) == -1 && w.err.kind == SRV_ERR_SHUTTING_DOWN);
+    REQUIRE(open_states(10, 1, 1) == -1 && param_error.kind == SRV_ERR_SHUTTING_DOWN);
     close_guide();
 }
 
@@ -277,7 +277,7 @@ static const char *relaxed_of(const char *schema)
     open_guide("response_format", GRAM_SCHEMA, schema, 1 << 24);
     REQUIRE_EQ_INT(ask(), 1);
     compile();
-    REQUIRE_MSG(open_states(10, 1, 1) == 0, "%s", w.err.message);
+    REQUIRE_MSG(open_states(10, 1, 1) == 0, "%s", param_error.message);
     const struct srv_request *req = w.jobs.req;
     REQUIRE_EQ_INT(w.counts[SRV_COUNT_GRAMMAR_RELAXED], req->n_reply_headers);
     if (!req->n_reply_headers) return NULL;

@@ -8,14 +8,14 @@
 
 static void test_fail(void **state)
 {
-    struct param_error err;
     (void)state;
-    REQUIRE_EQ_INT(param_fail(&err, SRV_ERR_MISSING, "a.b", "%s has %d", "it", 5), -1);
-    REQUIRE_EQ_INT(err.kind, SRV_ERR_MISSING);
-    REQUIRE_EQ_STR(err.path, "a.b");
-    REQUIRE_EQ_STR(err.message, "it has 5");
-    REQUIRE_EQ_INT(param_no_memory(&err), -1);
-    REQUIRE(err.kind == SRV_ERR_OVERLOADED && !err.path[0] && strstr(err.message, "memory"));
+    REQUIRE_EQ_INT(param_fail(SRV_ERR_MISSING, "a.b", "%s has %d", "it", 5), -1);
+    REQUIRE_EQ_INT(param_error.kind, SRV_ERR_MISSING);
+    REQUIRE_EQ_STR(param_error.path, "a.b");
+    REQUIRE_EQ_STR(param_error.message, "it has 5");
+    REQUIRE_EQ_INT(param_no_memory(), -1);
+    REQUIRE(param_error.kind == SRV_ERR_OVERLOADED && !param_error.path[0] &&
+            strstr(param_error.message, "memory"));
 }
 
 static void test_reply(void **state)
@@ -28,10 +28,9 @@ static void test_reply(void **state)
     };
     (void)state;
     for (size_t i = 0; i < N_OF(cases); i++) {
-        struct param_error err;
         struct srv_request *req = open_request();
-        param_fail(&err, SRV_ERR_INVALID_VALUE, cases[i].path, "100%% wrong");
-        param_reply(req, &err);
+        param_fail(SRV_ERR_INVALID_VALUE, cases[i].path, "100%% wrong");
+        param_reply(req);
         char *answer = take_answer(req);
         REQUIRE_EQ_INT(req->status, 400);
         REQUIRE_MSG(strstr(answer, cases[i].answer) && strstr(answer, "\"message\":\"100% wrong\""),
