@@ -43,7 +43,7 @@ const struct param_field srv_fields_chat[] = {
     {0},
 };
 
-static int prepare(struct srv_gen *g, struct param_error *err)
+static int prepare(struct srv_gen *g)
 {
     struct srv_gen_params *p = &g->params;
     struct chat_input in = {
@@ -59,9 +59,9 @@ static int prepare(struct srv_gen *g, struct param_error *err)
     if (p->logprobs_flag) p->logprobs_count = p->top_logprobs > 0 ? p->top_logprobs : 0;
     p->want_logprobs = p->logprobs_flag;
     json_auto_t *messages = NULL;
-    int rc = history_of_chat(p->messages, "messages", &g->unknown, &messages, err);
+    int rc = history_of_chat(p->messages, "messages", &g->unknown, &messages);
     in.messages = messages;
-    return rc ? rc : srv_gen_chat_prompt(g, &in, NULL, err);
+    return rc ? rc : srv_gen_chat_prompt(g, &in, NULL);
 }
 
 static const struct srv_gen_format format = {

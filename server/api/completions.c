@@ -67,7 +67,7 @@ const struct param_field srv_fields_native[] = {
 /* ---- infill -------------------------------------------------------------------------------- */
 
 /* Marks between files, and of an end, end an answer. */
-static int add_ends(struct srv_gen *g, struct param_error *err)
+static int add_ends(struct srv_gen *g)
 {
     struct srv_gen_params *p = &g->params;
     int32_t *ids =
@@ -80,15 +80,14 @@ static int add_ends(struct srv_gen *g, struct param_error *err)
     return 0;
 }
 
-static int infill_prompt(struct srv_gen *g, int i, const struct infill_input *in,
-                         struct param_error *err)
+static int infill_prompt(struct srv_gen *g, int i, const struct infill_input *in)
 {
     struct infill_prompt made;
-    if (infill_prompt_make(g->req, in, &made, err)) return -1;
+    if (infill_prompt_make(g->req, in, &made)) return -1;
     g->prompts[i].ids = made.ids;
     g->prompts[i].n_ids = made.n_ids;
     ((struct completion *)g->dialect)->cut = made.cut;
-    return i == 0 ? add_ends(g, err) : 0;
+    return i == 0 ? add_ends(g) : 0;
 }
 
 /* ---- prompts ------------------------------------------------------------------------------- */
@@ -97,8 +96,7 @@ static int infill_prompt(struct srv_gen *g, int i, const struct infill_input *in
     "'prompt' must be a string, an array of strings, an array of token ids, or an array of such "  \
     "arrays."
 
-static int text_prompt(struct srv_gen *g, int i, const json_t *value, struct tok_ids *suffix,
-                       struct param_error *err)
+static int text_prompt(struct srv_gen *g, int i, const json_t *value, struct tok_ids *suffix)
 {
     const char *text = json_string_value(value);
     size_t len = json_string_length(value);
@@ -110,19 +108,17 @@ static int text_prompt(struct srv_gen *g, int i, const json_t *value, struct tok
                                       .suffix = g->params.suffix,
                                       .suffix_ids = suffix,
                                       .no_begin = !flags};
-    if (hole.suffix) return infill_prompt(g, i, &hole, err);
+    if (hole.suffix) return infill_prompt(g, i, &hole);
     /*
      * Special tokens in the text of the prompt are parsed: the client does the work of the chat
      * template.
      */
-    int rc =
-        param_encode(g->served->tok, text, len, flags | TOK_PARSE_SPECIAL, "prompt", &ids, err);
+    int rc = param_encode(g->served->tok, text, len, flags | TOK_PARSE_SPECIAL, "prompt", &ids);
     cp->echoes[i] = (struct completion_echo){.text = text, .len = len, .is_text = true};
-    return param_keep_ids(g->req, rc, &ids, &g->prompts[i].ids, &g->prompts[i].n_ids, err);
+    return param_keep_ids(g->req, rc, &ids, &g->prompts[i].ids, &g->prompts[i].n_ids);
 }
 
-static int ids_prompt(struct srv_gen *g, int i, const json_t *list, struct tok_ids *suffix,
-                      struct param_error *err)
+static int ids_prompt(struct srv_gen *g, int i, const json_t *list, struct tok_ids *suffix)
 {
     struct completion *cp = g->dialect;
     size_t n = json_array_size(list);
@@ -133,14 +129,14 @@ static int ids_prompt(struct srv_gen *g, int i, const json_t *list, struct tok_i
     for (size_t k = 0; k < n; k++) {
         const json_t *value = json_array_get(list, k);
         if (!json_is_number(value)) return param_fail(SRV_ERR_INVALID_TYPE, "prompt", PROMPT_FORMS);
-        if (param_read_id(value, vocab, "prompt", &ids[k], err)) return -1;
+        if (param_read_id(value, vocab, "prompt", &ids[k])) return -1;
     }
     const struct infill_input hole = {.prefix_ids = ids,
                                       .n_prefix_ids = n,
                                       .suffix = g->params.suffix,
                                       .suffix_ids = suffix,
                                       .no_begin = true};
-    if (hole.suffix) return infill_prompt(g, i, &hole, err);
+    if (hole.suffix) return infill_prompt(g, i, &hole);
     g->prompts[i].ids = ids;
     g->prompts[i].n_ids = (int64_t)n;
     if (!g->params.echo) return 0;
@@ -157,7 +153,7 @@ static int ids_prompt(struct srv_gen *g, int i, const json_t *list, struct tok_i
     return 0;
 }
 
-static int read_prompts(struct srv_gen *g, struct param_error *err)
+static int read_prompts(struct srv_gen *g)
 {
     struct completion *cp = g->dialect;
     json_t *prompt = g->params.prompt;
@@ -180,13 +176,13 @@ static int read_prompts(struct srv_gen *g, struct param_error *err)
         if (mixed || (!json_is_string(one) && !json_is_array(one)))
             rc = param_fail(SRV_ERR_INVALID_TYPE, "prompt", PROMPT_FORMS);
         else
-            rc = json_is_string(one) ? text_prompt(g, i, one, &suffix, err)
-                                     : ids_prompt(g, i, one, &suffix, err);
+            rc = json_is_string(one) ? text_prompt(g, i, one, &suffix)
+                                     : ids_prompt(g, i, one, &suffix);
     }
     return rc;
 }
 
-static int check_best_of(struct srv_gen *g, struct param_error *err)
+static int check_best_of(struct srv_gen *g)
 {
     struct srv_gen_params *p = &g->params;
     if (p->best_of == 0) return 0;
@@ -225,7 +221,7 @@ static int note_starts(struct srv_gen *g, const struct gen_prompt *p, struct com
     return 0;
 }
 
-static int measure_echoes(struct srv_gen *g, struct param_error *err)
+static int measure_echoes(struct srv_gen *g)
 {
     for (int i = 0; g->params.echo && i < g->n_prompts; i++) {
         struct completion_echo *e = &((struct completion *)g->dialect)->echoes[i];
@@ -246,7 +242,7 @@ static void derive(struct srv_gen *g)
     if (g->n_candidates > g->n_choices && p->logprobs_count < 0) p->logprobs_count = 0;
 }
 
-int srv_completion_prompt(struct srv_gen *g, struct param_error *err)
+int srv_completion_prompt(struct srv_gen *g)
 {
     g->dialect = srv_request_alloc(g->req, sizeof(struct completion));
     if (!g->dialect) return param_no_memory();
@@ -254,37 +250,37 @@ int srv_completion_prompt(struct srv_gen *g, struct param_error *err)
         return param_fail(SRV_ERR_INVALID_VALUE, "echo",
                           "'echo' and 'suffix' exclude each "
                           "other.");
-    if (check_best_of(g, err) || read_prompts(g, err)) return -1;
+    if (check_best_of(g) || read_prompts(g)) return -1;
     derive(g);
-    return measure_echoes(g, err);
+    return measure_echoes(g);
 }
 
 /* An empty suffix, which some clients always send, asks nothing of a model without marks. */
-static int prepare_openai(struct srv_gen *g, struct param_error *err)
+static int prepare_openai(struct srv_gen *g)
 {
     bool no_marks = g->served->fim.id[TOK_FIM_PREFIX] < 0;
     if (no_marks && g->params.suffix && !*g->params.suffix) g->params.suffix = NULL;
-    return srv_completion_prompt(g, err);
+    return srv_completion_prompt(g);
 }
 
 /* Mistral answers as chat does. */
-static int prepare_fim(struct srv_gen *g, struct param_error *err)
+static int prepare_fim(struct srv_gen *g)
 {
     if (!g->params.suffix) g->params.suffix = "";
     if (g->params.prompt && !json_is_string(g->params.prompt))
         return param_wrong_type("prompt", "a string here");
     srv_gen_default_tokens(g, eng_info(g->served->engine)->ctx_tokens);
-    return srv_completion_prompt(g, err);
+    return srv_completion_prompt(g);
 }
 
-static int prepare_native(struct srv_gen *g, struct param_error *err)
+static int prepare_native(struct srv_gen *g)
 {
     g->params.timings = true;
     srv_gen_default_tokens(g, eng_info(g->served->engine)->ctx_tokens);
-    return srv_completion_prompt(g, err);
+    return srv_completion_prompt(g);
 }
 
-static int prepare_infill(struct srv_gen *g, struct param_error *err)
+static int prepare_infill(struct srv_gen *g)
 {
     const struct srv_gen_params *p = &g->params;
     int64_t ctx = eng_info(g->served->engine)->ctx_tokens;
@@ -313,7 +309,7 @@ static int prepare_infill(struct srv_gen *g, struct param_error *err)
     g->prompts = srv_request_alloc(g->req, sizeof(*g->prompts));
     if (!g->dialect || !g->prompts) return param_no_memory();
     g->n_prompts = 1;
-    int rc = infill_prompt(g, 0, &hole, err);
+    int rc = infill_prompt(g, 0, &hole);
     tok_ids_finish(&suffix);
     return rc;
 }

@@ -24,16 +24,15 @@ struct waiting {
     struct srv_request *req;
 };
 
-/* The request's body, read; its handler takes it from here. Returns 0, or -1 with err. */
-static int read_body(struct srv_request *req, struct param_error *err)
+/* The request's body, read; its handler takes it from here. Returns 0, or -1 after param_fail. */
+static int read_body(struct srv_request *req)
 {
     struct srv_facts *f = &req->facts;
     bool pooled = req->route->handle == srv_pooled_handle;
     if (f->read) return 0;
     struct srv_body *body = srv_request_alloc(req, sizeof(*body));
     if (!body) return param_no_memory();
-    if (srv_body_read(body, f->body, f->body_len, pooled ? TEXTS_MAX_VALUES : PARAM_MAX_VALUES,
-                      err))
+    if (srv_body_read(body, f->body, f->body_len, pooled ? TEXTS_MAX_VALUES : PARAM_MAX_VALUES))
         return -1;
     f->read = body;
     return 0;
@@ -49,13 +48,12 @@ static void set_model(struct srv_request *req, struct srv_model *m)
 /* ---- adapters ------------------------------------------------------------------------------ */
 
 /* The adapters that the request asks for: by the model's name, by its field, or the usual ones.
- * Returns their number, or -1 with err. */
-static int ask_loras(struct srv_request *req, struct srv_lora_ask ret[ENG_MAX_LORAS],
-                     struct param_error *err)
+ * Returns their number, or -1 after param_fail. */
+static int ask_loras(struct srv_request *req, struct srv_lora_ask ret[ENG_MAX_LORAS])
 {
     struct srv_facts *f = &req->facts;
     const json_t *field = NULL;
-    if ((req->route->flags & SRV_ROUTE_STREAMS) && read_body(req, err)) return -1;
+    if ((req->route->flags & SRV_ROUTE_STREAMS) && read_body(req)) return -1;
     if (req->route->flags & SRV_ROUTE_STREAMS) field = json_object_get(f->read->root, "lora");
     f->has_read_lora = true;
     if (f->lora && json_array_size(field))
@@ -65,7 +63,7 @@ static int ask_loras(struct srv_request *req, struct srv_lora_ask ret[ENG_MAX_LO
         ret[0] = (struct srv_lora_ask){f->lora_number, 1};
         return 1;
     }
-    if (field && !json_is_null(field)) return srv_lora_read(req, field, f->entry, ret, err);
+    if (field && !json_is_null(field)) return srv_lora_read(req, field, f->entry, ret);
     return srv_loras_usual(&f->app->models, f->entry, ret);
 }
 
@@ -74,10 +72,9 @@ static bool take_loras(struct srv_request *req)
 {
     struct srv_facts *f = &req->facts;
     struct srv_lora_ask asks[ENG_MAX_LORAS];
-    struct param_error perr;
     char why[600];
     if (!srv_loras_any(&f->app->models)) return true;
-    int n = ask_loras(req, asks, &perr);
+    int n = ask_loras(req, asks);
     if (n < 0) param_reply(req);
     while (f->n_loras < n) {
         struct eng_lora_use *use = &f->loras[f->n_loras];
@@ -156,9 +153,8 @@ static void open_early(struct waiting *w)
 {
     struct srv_request *req = w->req;
     const char *beat = srv_request_beat(req);
-    struct param_error err;
     if (req->opened_early || !w->wait.noticed || !(req->route->flags & SRV_ROUTE_STREAMS) ||
-        read_body(req, &err) || !asks_for_stream(req))
+        read_body(req) || !asks_for_stream(req))
         return;
     req->opened_early = true;
     srv_stream_open(req);
@@ -228,12 +224,12 @@ static bool await(struct srv_request *req)
 /* ---- the model of a request ---------------------------------------------------------------- */
 
 /* The name of the model that a request asks for, borrowed from it; NULL: none. Returns 0, or -1
- * with err. */
-static int find_name(struct srv_request *req, const char **ret, struct param_error *err)
+ * after param_fail. */
+static int find_name(struct srv_request *req, const char **ret)
 {
     *ret = srv_request_query(req, "model");
     if (strcmp(req->route->method, "POST") != 0) return 0;
-    if (read_body(req, err)) return -1;
+    if (read_body(req)) return -1;
     const json_t *model = json_object_get(req->facts.read->root, "model");
     const char *name = json_string_value(model);
     if (name && strlen(name) == json_string_length(model)) *ret = name;
@@ -270,9 +266,8 @@ static int find_entry(struct srv_request *req)
     struct srv_models *models = &req->facts.app->models;
     const char *only = req->facts.only, *name = NULL;
     int first = only ? srv_models_find(models, only) : srv_models_default(models);
-    struct param_error err;
     if ((first < 0 || srv_models_count(models) > 1 || srv_loras_any(models)) &&
-        find_name(req, &name, &err)) {
+        find_name(req, &name)) {
         param_reply(req);
         return -1;
     }

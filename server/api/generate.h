@@ -23,10 +23,9 @@ void srv_gen_count(struct srv_request *req);
  * them, without the oldest if the request has them cut; names metadata lines and what was cut, and
  * finds the cache's places. Of `in` tools and metadata are set. place: of the first message, as the
  * client named it; NULL: as `field` does. The default of max_tokens becomes the rest of the
- * context. Returns 0, or -1 with err.
+ * context. Returns 0, or -1 after param_fail.
  */
-int srv_gen_chat_prompt(struct srv_gen *g, struct chat_input *in, const char *place,
-                        struct param_error *err);
+int srv_gen_chat_prompt(struct srv_gen *g, struct chat_input *in, const char *place);
 
 /* For `prepare`: the prompt of completions, from their fields, with its default of max_tokens. */
-int srv_completion_prompt(struct srv_gen *g, struct param_error *err);
+int srv_completion_prompt(struct srv_gen *g);

@@ -23,7 +23,6 @@ struct making {
     const struct tok *tok;
     const struct tok_fim *fim;
     const struct infill_input *in;
-    struct param_error *err;
     struct tok_ids begin, repo, file, prefix; /* owned */
     const int32_t *prefix_ids;                /* [n_prefix] */
     size_t n_prefix;
@@ -43,7 +42,7 @@ static int encode(struct making *m, const char *field, const char *text, size_t 
     int rc = ids == m->in->suffix_ids
                  ? tok_fim_encode_suffix(m->tok, m->fim, text, len, ids, message, sizeof(message))
                  : tok_fim_encode(m->tok, m->fim, text, len, ids, message, sizeof(message));
-    return param_encode_failed(rc, field, message, m->err);
+    return param_encode_failed(rc, field, message);
 }
 
 /* A name on a line of its own, if the model has the mark that belongs in front of it. */
@@ -204,10 +203,10 @@ static void note_cut(struct making *m, struct infill_prompt *ret)
 }
 
 int infill_prompt_make(struct srv_request *req, const struct infill_input *in,
-                       struct infill_prompt *ret, struct param_error *err)
+                       struct infill_prompt *ret)
 {
     const struct srv_model *model = srv_facts(req)->model;
-    struct making m = {.req = req, .tok = model->tok, .fim = &model->fim, .in = in, .err = err};
+    struct making m = {.req = req, .tok = model->tok, .fim = &model->fim, .in = in};
     bool files = in->file != NULL;
     const char *suffix_field = files ? "input_suffix" : "suffix";
     int rc = check(&m, suffix_field);

@@ -39,6 +39,6 @@ struct infill_prompt {
     bool cut; /* the header x-infill-cut says how much */
 };
 
-/* Returns 0, or -1 with err: also if the model has no marks. */
+/* Returns 0, or -1 after param_fail: also if the model has no marks. */
 int infill_prompt_make(struct srv_request *req, const struct infill_input *in,
-                       struct infill_prompt *ret, struct param_error *err);
+                       struct infill_prompt *ret);

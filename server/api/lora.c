@@ -18,8 +18,7 @@
 
 /* ---- lists of adapters --------------------------------------------------------------------- */
 
-int srv_lora_read(struct srv_request *req, const json_t *list, int entry, struct srv_lora_ask *ret,
-                  struct param_error *err)
+int srv_lora_read(struct srv_request *req, const json_t *list, int entry, struct srv_lora_ask *ret)
 {
     const struct srv_facts *f = srv_facts(req);
     struct srv_lora_ask places[ENG_MAX_LORAS];
@@ -69,13 +68,12 @@ static void set_usual(struct srv_request *req)
 {
     const struct srv_facts *f = srv_facts(req);
     struct srv_lora_ask asks[ENG_MAX_LORAS];
-    struct param_error err = {0};
     char why[200];
     json_t *root = NULL;
     srv_facts(req)->account.endpoint = "models";
     int n = jt_read_file(&root, "body", f->body, f->body_len, JT_REPEATS, why, sizeof(why))
                 ? param_fail(SRV_ERR_INVALID_JSON, NULL, "%s", why)
-                : srv_lora_read(req, root, -1, asks, &err);
+                : srv_lora_read(req, root, -1, asks);
     json_decref(root);
     if (n < 0) {
         param_reply(req);
@@ -128,7 +126,7 @@ static int find_files(const struct srv_config *c, const char *path, char dir[PAT
     return -1;
 }
 
-static int load(struct srv_request *req, const struct lora_params *p, struct param_error *err)
+static int load(struct srv_request *req, const struct lora_params *p)
 {
     struct srv_models *set = &srv_facts(req)->app->models;
     char dir[PATH_MAX], why[700];
@@ -158,7 +156,7 @@ static int load(struct srv_request *req, const struct lora_params *p, struct par
                                 "lora_path", "%s", why);
 }
 
-static int unload(struct srv_request *req, const struct lora_params *p, struct param_error *err)
+static int unload(struct srv_request *req, const struct lora_params *p)
 {
     if (!p->name)
         return param_fail(SRV_ERR_MISSING, "lora_name",
@@ -174,13 +172,12 @@ static void handle(struct srv_request *req)
     const struct srv_facts *f = srv_facts(req);
     bool loads = f->arg == srv_fields_load_lora;
     struct lora_params p = {0};
-    struct param_error err = {0};
     struct param_unknown unknown = {0};
     struct srv_body body;
     srv_facts(req)->account.endpoint = "swap";
-    int rc = srv_body_read(&body, f->body, f->body_len, PARAM_MAX_VALUES, &err) ||
-             params_read(body.root, f->arg, &p, &unknown, &err) ||
-             (loads ? load : unload)(req, &p, &err) || param_name_ignored(req, &unknown, &err);
+    int rc = srv_body_read(&body, f->body, f->body_len, PARAM_MAX_VALUES) ||
+             params_read(body.root, f->arg, &p, &unknown) || (loads ? load : unload)(req, &p) ||
+             param_name_ignored(req, &unknown);
     if (rc) {
         param_reply(req);
     } else {

@@ -48,19 +48,18 @@ const struct param_field srv_fields_messages[] = {
 
 /* ---- input --------------------------------------------------------------------------------- */
 
-static int make_prompt(struct srv_gen *g, struct param_error *err)
+static int make_prompt(struct srv_gen *g)
 {
     if (!g->params.messages) return param_missing(g->body.root, "messages");
     const json_t *thread = json_object_get(g->body.root, "thread");
     if (thread && !json_is_null(thread))
         return param_fail(SRV_ERR_THREAD, "thread",
                           "'thread' is not supported; send the whole conversation without it.");
-    if (cache_control_check(g->body.root, err) ||
-        guide_ask_read_format(&g->guide.ask, &g->body, "output_config.format", err) ||
-        guide_ask_read_format(&g->guide.ask, &g->body, "output_format", err))
+    if (cache_control_check(g->body.root) ||
+        guide_ask_read_format(&g->guide.ask, &g->body, "output_config.format") ||
+        guide_ask_read_format(&g->guide.ask, &g->body, "output_format"))
         return -1;
-    json_auto_t *ends = json_array(),
-                *messages = messages_to_chat(&g->body, ends, &g->unknown, err);
+    json_auto_t *ends = json_array(), *messages = messages_to_chat(&g->body, ends, &g->unknown);
     struct chat_input in = {.messages = messages,
                             .ends = ends,
                             .field = "messages",
@@ -72,10 +71,10 @@ static int make_prompt(struct srv_gen *g, struct param_error *err)
                                                  : "messages.0";
     if (srv_json_ran_out()) return param_no_memory();
     if (!messages) return -1;
-    return srv_gen_chat_prompt(g, &in, place, err);
+    return srv_gen_chat_prompt(g, &in, place);
 }
 
-static int check_max_tokens(const struct srv_gen *g, struct param_error *err)
+static int check_max_tokens(const struct srv_gen *g)
 {
     if (g->counts || g->max_tokens > 0) return 0;
     if (g->max_tokens == 0)
@@ -84,10 +83,10 @@ static int check_max_tokens(const struct srv_gen *g, struct param_error *err)
     return param_fail(SRV_ERR_MISSING, "max_tokens", "The parameter 'max_tokens' is required.");
 }
 
-static int prepare(struct srv_gen *g, struct param_error *err)
+static int prepare(struct srv_gen *g)
 {
-    if (check_max_tokens(g, err)) return -1;
-    return make_prompt(g, err);
+    if (check_max_tokens(g)) return -1;
+    return make_prompt(g);
 }
 
 static const struct srv_gen_format format = {

@@ -54,7 +54,7 @@ const struct param_field srv_fields_ollama_generate[] = {
 
 /* ---- both ---------------------------------------------------------------------------------- */
 
-static int check_think(const struct srv_gen *g, struct param_error *err)
+static int check_think(const struct srv_gen *g)
 {
     const json_t *think = json_object_get(g->body.root, "think");
     const char *word = json_string_value(think);
@@ -65,7 +65,7 @@ static int check_think(const struct srv_gen *g, struct param_error *err)
 }
 
 /* There is nothing to answer: the model is loaded by now, or leaves if the client may say so. */
-static int load_only(struct srv_gen *g, bool unloads, struct param_error *err)
+static int load_only(struct srv_gen *g, bool unloads)
 {
     struct srv_facts *facts = srv_facts(g->req);
     int n_draining;
@@ -73,42 +73,42 @@ static int load_only(struct srv_gen *g, bool unloads, struct param_error *err)
         unloads && facts->may_operate &&
         srv_models_unload(&facts->app->models, facts->entry, &n_draining, NULL) == SRV_UNLOAD_OK;
     if (unloads && !gone) param_note(&g->unknown, "keep_alive");
-    if (param_name_ignored(g->req, &g->unknown, err)) return -1;
+    if (param_name_ignored(g->req, &g->unknown)) return -1;
     srv_write_ollama_reason(g, gone ? "unload" : "load");
     return SRV_GEN_ANSWERED;
 }
 
 /* Reads the shared fields. `empty`: the request asks for no answer. Returns 0, SRV_GEN_ANSWERED, or
- * -1 with err. */
-static int prepare_both(struct srv_gen *g, bool empty, struct param_error *err)
+ * -1 after param_fail. */
+static int prepare_both(struct srv_gen *g, bool empty)
 {
     struct srv_gen_params *p = &g->params;
     const json_t *kept = json_object_get(g->body.root, "keep_alive");
     bool now;
-    if (ollama_read_keep_alive(g->body.root, &now, err) || check_think(g, err) ||
-        guide_ask_read_ollama(&g->guide.ask, &g->body, err))
+    if (ollama_read_keep_alive(g->body.root, &now) || check_think(g) ||
+        guide_ask_read_ollama(&g->guide.ask, &g->body))
         return -1;
-    if (empty) return load_only(g, now, err);
+    if (empty) return load_only(g, now);
     if (kept && !json_is_null(kept)) param_note(&g->unknown, "keep_alive");
     if (p->logprobs_flag) p->logprobs_count = p->top_logprobs > 0 ? p->top_logprobs : 0;
     p->want_logprobs = p->logprobs_flag;
     return 0;
 }
 
-static int prepare_chat(struct srv_gen *g, struct param_error *err)
+static int prepare_chat(struct srv_gen *g)
 {
     const json_t *given = g->params.messages;
-    int rc = prepare_both(g, !given || (json_is_array(given) && !json_array_size(given)), err);
+    int rc = prepare_both(g, !given || (json_is_array(given) && !json_array_size(given)));
     if (rc) return rc;
     if (!json_is_array(given))
         return param_fail(SRV_ERR_INVALID_TYPE, "messages", "'messages' must be an array.");
-    json_t *messages = ollama_messages(&g->body, given, err);
+    json_t *messages = ollama_messages(&g->body, given);
     struct chat_input in = {.messages = messages,
                             .field = "messages",
                             .add_generation_prompt = true,
                             .continue_final_message = chat_input_ends_open(messages)};
     rc = srv_json_ran_out() ? param_no_memory() : messages ? 0 : -1;
-    if (!rc) rc = srv_gen_chat_prompt(g, &in, NULL, err);
+    if (!rc) rc = srv_gen_chat_prompt(g, &in, NULL);
     json_decref(messages);
     return rc;
 }
@@ -116,7 +116,7 @@ static int prepare_chat(struct srv_gen *g, struct param_error *err)
 /* ---- generate ------------------------------------------------------------------------------ */
 
 /* The prompt is the turn of a user. */
-static int make_turn(struct srv_gen *g, json_t *system, struct param_error *err)
+static int make_turn(struct srv_gen *g, json_t *system)
 {
     json_t *messages = json_array();
     if (json_string_length(system) > 0)
@@ -125,13 +125,13 @@ static int make_turn(struct srv_gen *g, json_t *system, struct param_error *err)
     json_array_append_new(messages,
                           json_pack("{s:s, s:O}", "role", "user", "content", g->params.prompt));
     struct chat_input in = {.messages = messages, .field = "prompt", .add_generation_prompt = true};
-    int rc = srv_json_ran_out() ? param_no_memory() : srv_gen_chat_prompt(g, &in, "prompt", err);
+    int rc = srv_json_ran_out() ? param_no_memory() : srv_gen_chat_prompt(g, &in, "prompt");
     json_decref(messages);
     return rc;
 }
 
 /* The prompt as it stands, or the text before a hole. */
-static int make_text(struct srv_gen *g, struct param_error *err)
+static int make_text(struct srv_gen *g)
 {
     struct srv_gen_params *p = &g->params;
     bool logged = p->want_logprobs;
@@ -141,12 +141,12 @@ static int make_text(struct srv_gen *g, struct param_error *err)
     p->add_special = true;
     g->tools.can_reason = false;
     srv_gen_default_tokens(g, eng_info(g->served->engine)->ctx_tokens);
-    int rc = srv_completion_prompt(g, err);
+    int rc = srv_completion_prompt(g);
     p->want_logprobs = logged;
-    return rc || param_name_ignored(g->req, &g->unknown, err) ? -1 : 0;
+    return rc || param_name_ignored(g->req, &g->unknown) ? -1 : 0;
 }
 
-static int prepare_generate(struct srv_gen *g, struct param_error *err)
+static int prepare_generate(struct srv_gen *g)
 {
     struct srv_gen_params *p = &g->params;
     json_t *system = p->extra;
@@ -158,9 +158,9 @@ static int prepare_generate(struct srv_gen *g, struct param_error *err)
         return param_fail(SRV_ERR_INVALID_VALUE, "raw",
                           "'raw' and 'system' exclude each other: a raw prompt has no template.");
     if (p->suffix && !*p->suffix) p->suffix = NULL;
-    int rc = prepare_both(g, json_string_length(p->prompt) == 0, err);
+    int rc = prepare_both(g, json_string_length(p->prompt) == 0);
     if (rc) return rc;
-    return p->raw || p->suffix || !g->served->chat ? make_text(g, err) : make_turn(g, system, err);
+    return p->raw || p->suffix || !g->served->chat ? make_text(g) : make_turn(g, system);
 }
 
 /* ---- routes -------------------------------------------------------------------------------- */

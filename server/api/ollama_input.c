@@ -14,11 +14,9 @@ struct conversion {
     const struct srv_body *body;
     json_t *open; /* calls without a result: [id, name] */
     int n_made;   /* ids so far */
-    struct param_error *err;
 };
 
-static int fail(const struct conversion *c, size_t message, const char *field, enum srv_error kind,
-                const char *wanted)
+static int fail(size_t message, const char *field, enum srv_error kind, const char *wanted)
 {
     char path[PARAM_PATH_MAX];
     snprintf(path, sizeof(path), "messages[%zu].%s", message, field);
@@ -73,7 +71,7 @@ static int take_result(struct conversion *c, size_t i, json_t *message)
     if (at < 0) at = 0;
     json_t *call = json_array_get(c->open, (size_t)at);
     if (!call)
-        return fail(c, i, "role", SRV_ERR_INVALID_VALUE,
+        return fail(i, "role", SRV_ERR_INVALID_VALUE,
                     "is 'tool', but no call before it waits for a result");
     json_object_set(message, "tool_call_id", json_array_get(call, 0));
     json_object_set(message, "name", json_array_get(call, 1));
@@ -90,7 +88,7 @@ static int take_message(struct conversion *c, size_t i, json_t *message)
                  *images = json_object_get(message, "images");
     json_t *thinking = json_object_get(message, "thinking");
     if (images && !json_is_null(images) && !(json_is_array(images) && !json_array_size(images)))
-        return fail(c, i, "images", SRV_ERR_UNSUPPORTED, "is not supported: no model sees here");
+        return fail(i, "images", SRV_ERR_UNSUPPORTED, "is not supported: no model sees here");
     json_object_del(message, "images");
     if (!content || json_is_null(content)) json_object_set_new(message, "content", json_string(""));
     if (json_string_length(thinking) > 0) json_object_set(message, "reasoning_content", thinking);
@@ -100,10 +98,9 @@ static int take_message(struct conversion *c, size_t i, json_t *message)
     return 0;
 }
 
-json_t *ollama_messages(const struct srv_body *body, const json_t *messages,
-                        struct param_error *err)
+json_t *ollama_messages(const struct srv_body *body, const json_t *messages)
 {
-    struct conversion c = {.body = body, .open = json_array(), .err = err};
+    struct conversion c = {.body = body, .open = json_array()};
     json_t *list = json_array();
     int rc = 0;
     for (size_t i = 0; i < json_array_size(messages) && !rc; i++) {
@@ -140,7 +137,7 @@ static bool is_duration(const char *text, bool *ret_zero)
     }
 }
 
-int ollama_read_keep_alive(const json_t *root, bool *ret_now, struct param_error *err)
+int ollama_read_keep_alive(const json_t *root, bool *ret_now)
 {
     const json_t *value = json_object_get(root, "keep_alive");
     const char *text = json_string_value(value);

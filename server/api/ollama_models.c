@@ -171,15 +171,14 @@ static void answer_pull(struct srv_request *req)
 static void one(struct srv_request *req)
 {
     struct asked asked = {0};
-    struct param_error err = {0};
     struct param_unknown unknown = {0};
     AUTO(srv_body_finish) struct srv_body body;
     bool pulls = srv_facts(req)->arg != NULL;
     srv_facts(req)->account.endpoint = "models";
-    int rc = srv_body_read(&body, srv_facts(req)->body, srv_facts(req)->body_len, PARAM_MAX_VALUES,
-                           &err) ||
-             params_read(body.root, srv_fields_ollama_model, &asked, &unknown, &err) ||
-             param_name_ignored(req, &unknown, &err);
+    int rc =
+        srv_body_read(&body, srv_facts(req)->body, srv_facts(req)->body_len, PARAM_MAX_VALUES) ||
+        params_read(body.root, srv_fields_ollama_model, &asked, &unknown) ||
+        param_name_ignored(req, &unknown);
     const char *name = asked.model ? asked.model : asked.name ? asked.name : "";
     int entry =
         rc ? -1

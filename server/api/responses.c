@@ -57,7 +57,7 @@ const struct param_field srv_fields_responses[] = {
 enum { MAX_LOGPROBS = 1 << 18 }; /* of all tokens: an event or answer has some 100 bytes for each */
 
 /* Values ask for additional output; note_members names those of which this server never has any. */
-static int check_include(const json_t *include, struct param_error *err)
+static int check_include(const json_t *include)
 {
     if (!include || json_is_null(include)) return 0;
     bool valid = json_is_array(include);
@@ -94,7 +94,7 @@ static void note_members(struct srv_gen *g)
 }
 
 /* Every token of a long answer with its alternatives would not fit in an event. */
-static int check_logprobs(const struct srv_gen *g, struct param_error *err)
+static int check_logprobs(const struct srv_gen *g)
 {
     int64_t width = g->params.logprobs_count + 1;
     int64_t n = srv_gen_token_capacity(g, &g->prompts[0]);
@@ -106,7 +106,7 @@ static int check_logprobs(const struct srv_gen *g, struct param_error *err)
                       (long long)(MAX_LOGPROBS / width));
 }
 
-static int check_fields(struct srv_gen *g, struct param_error *err)
+static int check_fields(struct srv_gen *g)
 {
     struct srv_gen_params *p = &g->params;
     if (p->want_logprobs) p->logprobs_count = p->top_logprobs > 0 ? p->top_logprobs : 0;
@@ -114,8 +114,8 @@ static int check_fields(struct srv_gen *g, struct param_error *err)
     if (!json_is_string(p->messages) && !json_is_array(p->messages))
         return param_wrong_type("input", "a string or an array of messages");
     if (p->extra && !json_is_string(p->extra)) return param_wrong_type("instructions", "a string");
-    return guide_ask_read_format(&g->guide.ask, &g->body, "text.format", err) ||
-           check_include(json_object_get(g->body.root, "include"), err);
+    return guide_ask_read_format(&g->guide.ask, &g->body, "text.format") ||
+           check_include(json_object_get(g->body.root, "include"));
 }
 
 /* ---- what an answer repeats ---------------------------------------------------------------- */
@@ -147,7 +147,7 @@ static int write_tools(const struct srv_gen *g, struct srv_span *ret)
     return ret->text ? 0 : -1;
 }
 
-static int make_echo(struct srv_gen *g, struct param_error *err)
+static int make_echo(struct srv_gen *g)
 {
     struct response_echo *e = g->dialect = srv_request_alloc(g->req, sizeof(*e));
     const json_t *root = g->body.root, *metadata = json_object_get(root, "metadata");
@@ -164,17 +164,16 @@ static int make_echo(struct srv_gen *g, struct param_error *err)
 
 /* ---- the prompt ---------------------------------------------------------------------------- */
 
-static int make_prompt(struct srv_gen *g, struct param_error *err)
+static int make_prompt(struct srv_gen *g)
 {
-    if (check_fields(g, err) || make_echo(g, err)) return -1;
-    json_auto_t *ends = json_array(),
-                *messages = responses_to_chat(&g->body, ends, &g->unknown, err);
+    if (check_fields(g) || make_echo(g)) return -1;
+    json_auto_t *ends = json_array(), *messages = responses_to_chat(&g->body, ends, &g->unknown);
     struct chat_input in = {
         .messages = messages, .ends = ends, .field = "input", .add_generation_prompt = true};
     const char *first = g->params.extra ? "instructions" : NULL;
     if (srv_json_ran_out()) return param_no_memory();
     if (!messages) return -1;
-    return srv_gen_chat_prompt(g, &in, first, err) || check_logprobs(g, err) ? -1 : 0;
+    return srv_gen_chat_prompt(g, &in, first) || check_logprobs(g) ? -1 : 0;
 }
 
 static const struct srv_gen_format format = {

@@ -85,7 +85,6 @@ struct srv_lora_ask;
 
 /*
  * Reads a list of adapters, [{"id", "scale"}], into `ret` in the order of their ids. entry: that
- * they must be of; -1: any. Returns their number, or -1 with err.
+ * they must be of; -1: any. Returns their number, or -1 after param_fail.
  */
-int srv_lora_read(struct srv_request *req, const json_t *list, int entry, struct srv_lora_ask *ret,
-                  struct param_error *err);
+int srv_lora_read(struct srv_request *req, const json_t *list, int entry, struct srv_lora_ask *ret);

@@ -46,9 +46,8 @@ const struct param_field srv_fields_swap[] = {
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
-/* Returns the text of a string of 1 to max printable bytes, or NULL with err. */
-static const char *read_text(const json_t *value, const char *name, size_t max,
-                             struct param_error *err)
+/* Returns the text of a string of 1 to max printable bytes, or NULL after param_fail. */
+static const char *read_text(const json_t *value, const char *name, size_t max)
 {
     const char *text = json_string_value(value);
     if (!text) {
@@ -65,8 +64,7 @@ static const char *read_text(const json_t *value, const char *name, size_t max,
 }
 
 /* The names: a string or a list of them. */
-static int read_names(const json_t *alias, const char *names[MAX_NAMES], struct srv_list *ret,
-                      struct param_error *err)
+static int read_names(const json_t *alias, const char *names[MAX_NAMES], struct srv_list *ret)
 {
     size_t n = json_is_array(alias) ? json_array_size(alias) : 1;
     *ret = (struct srv_list){names, 0};
@@ -76,7 +74,7 @@ static int read_names(const json_t *alias, const char *names[MAX_NAMES], struct 
                           MAX_NAMES);
     for (size_t i = 0; i < n; i++) {
         const json_t *name = json_is_array(alias) ? json_array_get(alias, i) : alias;
-        if (!(names[i] = read_text(name, "alias", MAX_NAME_BYTES, err))) return -1;
+        if (!(names[i] = read_text(name, "alias", MAX_NAME_BYTES))) return -1;
     }
     ret->n = (int)n;
     return 0;
@@ -84,9 +82,9 @@ static int read_names(const json_t *alias, const char *names[MAX_NAMES], struct 
 
 /* The entry that a field names; without it the only one. */
 static int read_entry(struct srv_request *req, const json_t *value, const char *field, size_t max,
-                      int *ret, struct param_error *err)
+                      int *ret)
 {
-    const char *name = value ? read_text(value, field, max, err) : NULL;
+    const char *name = value ? read_text(value, field, max) : NULL;
     *ret = 0;
     if (!value) return 0;
     if (!name) return -1;
@@ -95,20 +93,19 @@ static int read_entry(struct srv_request *req, const json_t *value, const char *
 }
 
 /* The entry whose model is replaced. */
-static int read_replaced(struct srv_request *req, const json_t *replace, int *ret,
-                         struct param_error *err)
+static int read_replaced(struct srv_request *req, const json_t *replace, int *ret)
 {
     int n = srv_models_count(&srv_facts(req)->app->models);
     if (!replace && n > 1)
         return param_fail(SRV_ERR_INVALID_VALUE, "replace",
                           "This server has %d models: 'replace' must name the one to be replaced.",
                           n);
-    return read_entry(req, replace, "replace", MAX_NAME_BYTES, ret, err);
+    return read_entry(req, replace, "replace", MAX_NAME_BYTES, ret);
 }
 
 enum wait_for { WAIT_NOT, WAIT_SWITCHED, WAIT_DRAINED };
 
-static int read_wait(const json_t *wait, enum wait_for *ret, struct param_error *err)
+static int read_wait(const json_t *wait, enum wait_for *ret)
 {
     const char *text = json_string_value(wait);
     *ret = WAIT_SWITCHED;
@@ -348,17 +345,17 @@ static int find_entry(struct srv_request *req, const struct order_params *p, con
 }
 
 static int read_load(struct srv_request *req, const struct order_params *p, struct order *order,
-                     const char *names[MAX_NAMES], struct param_error *err)
+                     const char *names[MAX_NAMES])
 {
     struct srv_swap_params *swap = &order->swap;
-    if ((p->model && !(swap->model = read_text(p->model, "model", MAX_MODEL_BYTES, err))) ||
+    if ((p->model && !(swap->model = read_text(p->model, "model", MAX_MODEL_BYTES))) ||
         (p->draft_model &&
-         !(swap->draft_model = read_text(p->draft_model, "draft_model", MAX_MODEL_BYTES, err))))
+         !(swap->draft_model = read_text(p->draft_model, "draft_model", MAX_MODEL_BYTES))))
         return -1;
     order->entry = find_entry(req, p, swap->model);
     order->kind = order->entry < 0 ? OF_SWAP : OF_LOAD;
-    if (order->entry < 0 && read_replaced(req, p->replace, &swap->entry, err)) return -1;
-    return read_names(p->alias, names, &swap->names, err);
+    if (order->entry < 0 && read_replaced(req, p->replace, &swap->entry)) return -1;
+    return read_names(p->alias, names, &swap->names);
 }
 
 const struct param_field srv_fields_unload[] = {
@@ -368,12 +365,11 @@ const struct param_field srv_fields_unload[] = {
     {0},
 };
 
-static int read_unloaded(struct srv_request *req, const json_t *model, int *ret,
-                         struct param_error *err)
+static int read_unloaded(struct srv_request *req, const json_t *model, int *ret)
 {
     if (!model && srv_models_count(&srv_facts(req)->app->models) > 1)
         return param_fail(SRV_ERR_MISSING, "model", "'model' is required.");
-    return read_entry(req, model, "model", MAX_MODEL_BYTES, ret, err);
+    return read_entry(req, model, "model", MAX_MODEL_BYTES, ret);
 }
 
 /* arg: the fields. */
@@ -383,16 +379,14 @@ static void handle(struct srv_request *req)
     bool loads = facts->arg == srv_fields_swap;
     struct order order = {.kind = OF_UNLOAD};
     struct order_params p = {0};
-    struct param_error err = {0};
     struct param_unknown unknown = {0};
     const char *names[MAX_NAMES];
     AUTO(srv_body_finish) struct srv_body body;
     srv_facts(req)->account.endpoint = "swap";
-    if (srv_body_read(&body, facts->body, facts->body_len, PARAM_MAX_VALUES, &err) ||
-        params_read(body.root, facts->arg, &p, &unknown, &err) ||
-        (loads ? read_load(req, &p, &order, names, &err)
-               : read_unloaded(req, p.model, &order.entry, &err)) ||
-        read_wait(p.wait, &order.wait, &err) || param_name_ignored(req, &unknown, &err))
+    if (srv_body_read(&body, facts->body, facts->body_len, PARAM_MAX_VALUES) ||
+        params_read(body.root, facts->arg, &p, &unknown) ||
+        (loads ? read_load(req, &p, &order, names) : read_unloaded(req, p.model, &order.entry)) ||
+        read_wait(p.wait, &order.wait) || param_name_ignored(req, &unknown))
         param_reply(req);
     else
         carry_out(req, &order);

@@ -84,20 +84,18 @@ static void close_body(struct tokenize_params *p)
 /* Reads the body and its fields; close_body is due. False: the error has been answered. */
 static bool open_body(struct srv_request *req, struct tokenize_params *p, const char *endpoint)
 {
-    struct param_error err = {0};
     struct param_unknown unknown = {0};
     srv_facts(req)->account.endpoint = endpoint;
     *p = (struct tokenize_params){0};
     params_preset(srv_fields_tokens, p);
     struct srv_facts *facts = srv_facts(req);
     const struct srv_model *model = facts->model;
-    if (!srv_body_take(&p->body, facts, PARAM_MAX_VALUES, &err) &&
-        !params_read(p->body.root, srv_fields_tokens, p, &unknown, &err) &&
-        !history_of_chat(p->messages, "messages", &unknown, &p->chat, &err) &&
-        srv_gen_model_name(facts, p->model, &err) && !chat_input_check_flags(p->body.root, &err) &&
-        !srv_tools_read(&p->tools, model, TOOLS_CHAT, &p->body, &unknown, &err) &&
-        !truncate_read(&p->truncation, p->body.root, &err) &&
-        !param_name_ignored(req, &unknown, &err))
+    if (!srv_body_take(&p->body, facts, PARAM_MAX_VALUES) &&
+        !params_read(p->body.root, srv_fields_tokens, p, &unknown) &&
+        !history_of_chat(p->messages, "messages", &unknown, &p->chat) &&
+        srv_gen_model_name(facts, p->model) && !chat_input_check_flags(p->body.root) &&
+        !srv_tools_read(&p->tools, model, TOOLS_CHAT, &p->body, &unknown) &&
+        !truncate_read(&p->truncation, p->body.root) && !param_name_ignored(req, &unknown))
         return true;
     param_reply(req);
     close_body(p);
@@ -105,11 +103,11 @@ static bool open_body(struct srv_request *req, struct tokenize_params *p, const 
 }
 
 static int encode_text(const struct srv_model *model, const json_t *value, const char *name,
-                       unsigned flags, struct tok_ids *ids, struct param_error *err)
+                       unsigned flags, struct tok_ids *ids)
 {
     if (!json_is_string(value)) return param_wrong_type(name, "a string");
     return param_encode(model->tok, json_string_value(value), json_string_length(value), flags,
-                        name, ids, err);
+                        name, ids);
 }
 
 /* ---- llama-server -------------------------------------------------------------------------- */
@@ -142,12 +140,12 @@ static void write_pieces(const struct srv_model *model, struct jw *w, const stru
 }
 
 static int tokenize_content(const struct srv_model *model, const struct tokenize_params *p,
-                            struct jw *w, struct param_error *err)
+                            struct jw *w)
 {
     AUTO(tok_ids_finish) struct tok_ids ids = {0};
     unsigned flags =
         (p->add_special ? TOK_ADD_SPECIAL : 0) | (p->parse_special ? TOK_PARSE_SPECIAL : 0);
-    int rc = encode_text(model, p->content, "content", flags, &ids, err);
+    int rc = encode_text(model, p->content, "content", flags, &ids);
     jw_open(w, NULL, '{');
     if (p->with_pieces)
         write_pieces(model, w, &ids);
@@ -174,25 +172,24 @@ static struct chat_input chat_of(struct tokenize_params *p)
 
 /* The prompt of messages, as generation would have it. */
 static int make_chat(struct srv_request *req, struct tokenize_params *p, struct tok_prompt *prompt,
-                     struct tok_ids *ids, struct param_error *err)
+                     struct tok_ids *ids)
 {
     const struct chat_input in = chat_of(p);
-    if (chat_input_check(p->chat, "messages", err) ||
-        truncate_make(&p->truncation, srv_facts(req)->model, &in, prompt, ids, err))
+    if (chat_input_check(p->chat, "messages") ||
+        truncate_make(&p->truncation, srv_facts(req)->model, &in, prompt, ids))
         return -1;
     truncate_name(&p->truncation, req);
     return 0;
 }
 
-static int encode_vllm(struct srv_request *req, struct tokenize_params *p, struct tok_ids *ids,
-                       struct param_error *err)
+static int encode_vllm(struct srv_request *req, struct tokenize_params *p, struct tok_ids *ids)
 {
     if (p->prompt) {
         unsigned flags = TOK_PARSE_SPECIAL | (p->add_special_tokens ? TOK_ADD_SPECIAL : 0);
-        return encode_text(srv_facts(req)->model, p->prompt, "prompt", flags, ids, err);
+        return encode_text(srv_facts(req)->model, p->prompt, "prompt", flags, ids);
     }
     AUTO(tok_prompt_finish) struct tok_prompt prompt = {0};
-    return make_chat(req, p, &prompt, ids, err);
+    return make_chat(req, p, &prompt, ids);
 }
 
 static void write_token_strings(const struct srv_model *model, struct jw *w,
@@ -207,12 +204,11 @@ static void write_token_strings(const struct srv_model *model, struct jw *w,
     jw_close(w);
 }
 
-static int tokenize_prompt(struct srv_request *req, struct tokenize_params *p, struct jw *w,
-                           struct param_error *err)
+static int tokenize_prompt(struct srv_request *req, struct tokenize_params *p, struct jw *w)
 {
     const struct srv_model *model = srv_facts(req)->model;
     AUTO(tok_ids_finish) struct tok_ids ids = {0};
-    int rc = encode_vllm(req, p, &ids, err);
+    int rc = encode_vllm(req, p, &ids);
     jw_fields(w, "{ count %jd max_model_len %jd", (int64_t)ids.n, srv_model_longest(model));
     jw_ints(w, "tokens", ids.ids, ids.n);
     if (p->return_token_strs)
@@ -227,14 +223,13 @@ static int tokenize_prompt(struct srv_request *req, struct tokenize_params *p, s
 
 /* Offsets are in characters. A special token has its text, and a place if the input has it. */
 static int tokenize_inputs(const struct srv_model *model, const struct tokenize_params *p,
-                           struct jw *w, struct param_error *err)
+                           struct jw *w)
 {
     AUTO(tok_ids_finish) struct tok_ids ids = {0};
     struct tok_decoder *decoder = NULL;
     int64_t at = 0;
     size_t n_before = 0, n_after = 0;
-    int rc =
-        encode_text(model, p->inputs, "inputs", TOK_PARSE_SPECIAL | TOK_ADD_SPECIAL, &ids, err);
+    int rc = encode_text(model, p->inputs, "inputs", TOK_PARSE_SPECIAL | TOK_ADD_SPECIAL, &ids);
     if (!rc && tok_decoder_create(&decoder, model->tok, true)) rc = param_no_memory();
     tok_special_around(model->tok, &n_before, &n_after);
     jw_open(w, NULL, '[');
@@ -263,17 +258,16 @@ static void tokenize(struct srv_request *req)
 {
     const struct srv_model *model = srv_facts(req)->model;
     struct tokenize_params p;
-    struct param_error err = {0};
     struct buf b = {.max = ANSWER_MAX};
     struct jw w = {.out = &b};
     if (!open_body(req, &p, "tokenize")) return;
     int rc;
     if (p.content)
-        rc = tokenize_content(model, &p, &w, &err);
+        rc = tokenize_content(model, &p, &w);
     else if (p.prompt || p.messages)
-        rc = tokenize_prompt(req, &p, &w, &err);
+        rc = tokenize_prompt(req, &p, &w);
     else if (p.inputs)
-        rc = tokenize_inputs(model, &p, &w, &err);
+        rc = tokenize_inputs(model, &p, &w);
     else
         rc = param_fail(SRV_ERR_MISSING, "content",
                         "One of 'content', 'prompt', 'messages' or 'inputs' is required.");
@@ -288,8 +282,7 @@ static void tokenize(struct srv_request *req)
 
 /* ---- the way back -------------------------------------------------------------------------- */
 
-static int read_tokens(const struct srv_model *model, const json_t *list, int32_t **ret_ids,
-                       struct param_error *err)
+static int read_tokens(const struct srv_model *model, const json_t *list, int32_t **ret_ids)
 {
     if (!list) return param_fail(SRV_ERR_MISSING, "tokens", "'tokens' is required.");
     if (!json_is_array(list)) return param_wrong_type("tokens", "an array of ids");
@@ -298,7 +291,7 @@ static int read_tokens(const struct srv_model *model, const json_t *list, int32_
     int32_t *ids = malloc((n ? n : 1) * sizeof(*ids));
     if (!ids)
         return param_fail(SRV_ERR_OVERLOADED, NULL, "The server is out of memory for 'tokens'.");
-    int rc = param_read_ids(list, vocab, "tokens", ids, err);
+    int rc = param_read_ids(list, vocab, "tokens", ids);
     if (rc) free(ids);
     if (!rc) *ret_ids = ids;
     return rc;
@@ -308,12 +301,11 @@ static void detokenize(struct srv_request *req)
 {
     const struct srv_model *model = srv_facts(req)->model;
     struct tokenize_params p;
-    struct param_error err = {0};
     int32_t *ids = NULL;
     char *text = NULL;
     size_t len = 0;
     if (!open_body(req, &p, "detokenize")) return;
-    int rc = read_tokens(model, p.tokens, &ids, &err);
+    int rc = read_tokens(model, p.tokens, &ids);
     if (!rc && tok_decode(model->tok, ids, json_array_size(p.tokens), false, &text, &len))
         rc = param_fail(SRV_ERR_INTERNAL, NULL, "The ids cannot be decoded.");
     if (rc) {
@@ -334,11 +326,10 @@ static void detokenize(struct srv_request *req)
 static void apply_template(struct srv_request *req)
 {
     struct tokenize_params p;
-    struct param_error err = {0};
     struct tok_prompt prompt = {0};
     struct tok_ids ids = {0};
     if (!open_body(req, &p, "apply-template")) return;
-    if (make_chat(req, &p, &prompt, &ids, &err)) {
+    if (make_chat(req, &p, &prompt, &ids)) {
         param_reply(req);
     } else {
         struct srv_object a;

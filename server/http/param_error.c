@@ -61,8 +61,7 @@ void param_note(struct param_unknown *unknown, const char *key)
         unknown->n_left++;
 }
 
-int param_name_ignored(struct srv_request *req, const struct param_unknown *unknown,
-                       struct param_error *err)
+int param_name_ignored(struct srv_request *req, const struct param_unknown *unknown)
 {
     if (unknown->n > 0 && req->server->config->strict_params)
         return param_fail(SRV_ERR_UNSUPPORTED, NULL, "Unknown parameters: %s.",

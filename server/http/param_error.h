@@ -42,5 +42,4 @@ void param_note(struct param_unknown *unknown, const char *key);
 
 /* Names the parameters without effect in x-ignored-params; under strict-params unknown ones are an
  * error. Returns 0, or -1 after param_fail. */
-int param_name_ignored(struct srv_request *req, const struct param_unknown *unknown,
-                       struct param_error *err);
+int param_name_ignored(struct srv_request *req, const struct param_unknown *unknown);

@@ -84,7 +84,7 @@ const struct param_field srv_fields_choose[] = {
 
 /* ---- the prompt ---------------------------------------------------------------------------- */
 
-static int check(struct srv_pooled *p, struct param_error *err)
+static int check(struct srv_pooled *p)
 {
     struct choosing *c = (struct choosing *)p;
     char word[PARAM_WORD_MAX];
@@ -98,10 +98,10 @@ static int check(struct srv_pooled *p, struct param_error *err)
                           "'normalise' is '%s', but must be 'sum' or 'mean'.",
                           param_word(c->normalise, word));
     c->prompt_flags = TOK_PARSE_SPECIAL | (c->add_special ? TOK_ADD_SPECIAL : 0);
-    return chat_input_check_flags(p->body.root, err);
+    return chat_input_check_flags(p->body.root);
 }
 
-static int encode_messages(struct choosing *c, struct tok_ids *made, struct param_error *err)
+static int encode_messages(struct choosing *c, struct tok_ids *made)
 {
     json_auto_t *messages = NULL;
     struct chat_input in = {
@@ -111,14 +111,14 @@ static int encode_messages(struct choosing *c, struct tok_ids *made, struct para
         .add_generation_prompt = c->add_generation_prompt,
         .continue_final_message = c->continue_final_message,
     };
-    int rc = history_of_chat(c->messages, "messages", &c->p.unknown, &messages, err);
+    int rc = history_of_chat(c->messages, "messages", &c->p.unknown, &messages);
     in.messages = messages;
-    if (!rc) rc = chat_input_check(messages, "messages", err);
-    if (!rc) rc = chat_input_encode(c->p.served, &in, made, err);
+    if (!rc) rc = chat_input_check(messages, "messages");
+    if (!rc) rc = chat_input_encode(c->p.served, &in, made);
     return rc;
 }
 
-static int read_prompt(struct choosing *c, struct param_error *err)
+static int read_prompt(struct choosing *c)
 {
     struct tok_ids made = {0};
     int rc;
@@ -126,25 +126,25 @@ static int read_prompt(struct choosing *c, struct param_error *err)
         return param_fail(SRV_ERR_MISSING, "prompt",
                           "Exactly one of 'prompt' and 'messages' is required.");
     if (c->messages)
-        rc = encode_messages(c, &made, err);
+        rc = encode_messages(c, &made);
     else if (json_is_string(c->prompt))
         rc = param_encode(c->p.served->tok, json_string_value(c->prompt),
-                          json_string_length(c->prompt), c->prompt_flags, "prompt", &made, err);
+                          json_string_length(c->prompt), c->prompt_flags, "prompt", &made);
     else if (json_is_array(c->prompt))
-        rc = param_take_ids(c->prompt, c->p.info->vocab_size, "prompt", &made, err);
+        rc = param_take_ids(c->prompt, c->p.info->vocab_size, "prompt", &made);
     else
         rc = param_wrong_type("prompt", "a string or an array of token ids");
-    return param_keep_ids(c->p.req, rc, &made, &c->context, &c->n_context, err);
+    return param_keep_ids(c->p.req, rc, &made, &c->context, &c->n_context);
 }
 
 /* ---- the choices --------------------------------------------------------------------------- */
 
-static int open_choices(struct srv_pooled *p, struct param_error *err)
+static int open_choices(struct srv_pooled *p)
 {
     struct choosing *c = (struct choosing *)p;
     const char *field = c->chat ? c->chat->guide.ask.param : "choices";
     size_t n = json_array_size(c->list), prompt = json_string_length(c->prompt);
-    if (!c->chat && read_prompt(c, err)) return -1;
+    if (!c->chat && read_prompt(c)) return -1;
     if (!json_is_array(c->list))
         return param_fail(c->list ? SRV_ERR_INVALID_TYPE : SRV_ERR_MISSING, "choices",
                           "'choices' must be an array of strings or of lists of token ids.");
@@ -162,13 +162,13 @@ static int open_choices(struct srv_pooled *p, struct param_error *err)
     c->listed_ids = srv_request_alloc(p->req, n * sizeof(*c->listed_ids));
     c->guides = srv_request_alloc(p->req, (size_t)most * sizeof(*c->guides));
     if (!c->choices || !c->order || !c->listed_ids || !c->guides) return param_no_memory();
-    return srv_pooled_open(p, field, n, 0, err);
+    return srv_pooled_open(p, field, n, 0);
 }
 
 /* Prompt and choice as one text. Sets how many ids the prompt begins with as well, and makes the
  * others. */
 static int encode_joined(struct choosing *c, struct choice *o, const char *path,
-                         struct tok_ids *made, struct param_error *err)
+                         struct tok_ids *made)
 {
     size_t n_prompt = json_string_length(c->prompt), n = n_prompt + o->len, same = 0;
     struct tok_range chosen = {n_prompt, n};
@@ -185,10 +185,10 @@ static int encode_joined(struct choosing *c, struct choice *o, const char *path,
     o->n_same = (int64_t)same;
     made->n -= same;
     if (same) memmove(made->ids, made->ids + same, made->n * sizeof(*made->ids));
-    return param_encode_failed(rc, path, message, err);
+    return param_encode_failed(rc, path, message);
 }
 
-static int read_choice(struct choosing *c, int i, struct param_error *err)
+static int read_choice(struct choosing *c, int i)
 {
     const json_t *value = json_array_get(c->list, (size_t)i);
     struct choice *o = &c->choices[i];
@@ -202,12 +202,12 @@ static int read_choice(struct choosing *c, int i, struct param_error *err)
     if (!o->text && (c->chat || !json_is_array(value)))
         return param_fail(SRV_ERR_INVALID_TYPE, path, "'%s' must be a string%s.", path,
                           c->chat ? "" : " or an array of token ids");
-    int rc = !o->text ? param_take_ids(value, c->p.info->vocab_size, path, &made, err)
+    int rc = !o->text ? param_take_ids(value, c->p.info->vocab_size, path, &made)
              : json_is_string(c->prompt)
-                 ? encode_joined(c, o, path, &made, err)
-                 : param_encode(c->p.served->tok, o->text, o->len, 0, path, &made, err);
+                 ? encode_joined(c, o, path, &made)
+                 : param_encode(c->p.served->tok, o->text, o->len, 0, path, &made);
     c->p.answer_bytes += CHOICE_BYTES + JSON_FACTOR * o->len;
-    if (param_keep_ids(c->p.req, rc, &made, &o->ids, &o->n_ids, err)) return -1;
+    if (param_keep_ids(c->p.req, rc, &made, &o->ids, &o->n_ids)) return -1;
     if (o->n_ids > 0 && o->n_ids <= MAX_CHOICE_TOKENS) return 0;
     return param_fail(SRV_ERR_INVALID_VALUE, path,
                       "'%s' adds %lld tokens to the prompt; 1 to %d are allowed.", path,
@@ -216,7 +216,7 @@ static int read_choice(struct choosing *c, int i, struct param_error *err)
 
 /* The context is what all have in common with the prompt; what is left of that goes in front of
  * each choice. */
-static int set_context(struct choosing *c, struct param_error *err)
+static int set_context(struct choosing *c)
 {
     int64_t n = c->n_context;
     for (int i = 0; i < c->p.n; i++)
@@ -240,7 +240,7 @@ static int set_context(struct choosing *c, struct param_error *err)
     return 0;
 }
 
-static int check_choices(struct choosing *c, struct param_error *err)
+static int check_choices(struct choosing *c)
 {
     const struct choice *o = c->choices;
     int64_t ctx = c->p.info->ctx_tokens, longest = 0;
@@ -276,12 +276,12 @@ static void plan_jobs(struct choosing *c)
     c->p.jobs.n = (c->n_listed > 0) + (c->p.n - c->n_listed + most - 1) / most;
 }
 
-static int add(struct srv_pooled *p, int i, struct param_error *err)
+static int add(struct srv_pooled *p, int i)
 {
     struct choosing *c = (struct choosing *)p;
-    if (read_choice(c, i, err)) return -1;
+    if (read_choice(c, i)) return -1;
     if (++p->n < p->n_max) return 0;
-    if (set_context(c, err) || check_choices(c, err)) return -1;
+    if (set_context(c) || check_choices(c)) return -1;
     plan_jobs(c);
     return 0;
 }
@@ -500,7 +500,7 @@ static const struct pooled_dialect in_chat = {
     &choose, NULL, TEXTS_REFUSE, 0, "choice_probabilities", write_choice, begin_chat, end_chat};
 
 /* The choices take the place of sampled tokens, so fields that report on those are refused. */
-static int check_chat(const struct srv_gen *g, struct param_error *err)
+static int check_chat(const struct srv_gen *g)
 {
     const struct srv_gen_params *p = &g->params;
     const char *other = p->stream                 ? "stream"
@@ -525,7 +525,7 @@ static int check_chat(const struct srv_gen *g, struct param_error *err)
         "turn reasoning off in 'chat_template_kwargs' or 'reasoning_effort'.");
 }
 
-int srv_choose_chat(struct srv_gen *g, struct param_error *err)
+int srv_choose_chat(struct srv_gen *g)
 {
     const struct gen_prompt *prompt = &g->prompts[0];
     json_t *list = json_object_get(json_object_get(g->body.root, "structured_outputs"), "choice");
@@ -540,7 +540,7 @@ int srv_choose_chat(struct srv_gen *g, struct param_error *err)
     c->p.max_tokens = g->max_tokens;
     c->chat = g;
     srv_pooled_init(&c->p, g->req, &in_chat);
-    if (check_chat(g, err) || open_choices(&c->p, err)) return -1;
+    if (check_chat(g) || open_choices(&c->p)) return -1;
     srv_pooled_start(&c->p);
     return 0;
 }

@@ -32,7 +32,7 @@ const struct param_field srv_fields_classify[] = {
     {0},
 };
 
-static int check(struct srv_pooled *p, struct param_error *err)
+static int check(struct srv_pooled *p)
 {
     if (p->info->n_labels > 0) return 0;
     return param_fail(SRV_ERR_UNSUPPORTED_TASK, "model",
@@ -40,7 +40,7 @@ static int check(struct srv_pooled *p, struct param_error *err)
                       "probabilities of a list of answers.");
 }
 
-static int open_texts(struct srv_pooled *p, struct param_error *err)
+static int open_texts(struct srv_pooled *p)
 {
     int n = p->info->n_labels;
     size_t longest = 0;
@@ -49,7 +49,7 @@ static int open_texts(struct srv_pooled *p, struct param_error *err)
         size_t len = strlen(srv_retrieval_label(&p->served->retrieval, k, name));
         if (len > longest) longest = len;
     }
-    if (texts_open(p, n, err)) return -1;
+    if (texts_open(p, n)) return -1;
     p->answer_bytes = (size_t)p->n_max * (LABEL_BYTES * (1 + (size_t)n) + JSON_FACTOR * longest);
     return 0;
 }

@@ -186,7 +186,7 @@ static void ollama_one_vector(struct srv_pooled *p, struct jw *w, int i)
 
 /* ---- request ------------------------------------------------------------------------------- */
 
-static int set_format(struct embedding *e, struct param_error *err)
+static int set_format(struct embedding *e)
 {
     const char *f = e->encoding_format;
     const json_t *types = e->embedding_types, *first = json_array_get(types, 0);
@@ -211,7 +211,7 @@ static int set_format(struct embedding *e, struct param_error *err)
     return 0;
 }
 
-static int check(struct srv_pooled *p, struct param_error *err)
+static int check(struct srv_pooled *p)
 {
     struct embedding *e = (struct embedding *)p;
     char message[200];
@@ -223,12 +223,12 @@ static int check(struct srv_pooled *p, struct param_error *err)
     if (srv_retrieval_check_dimensions(&p->served->retrieval, e->dimensions, p->info->pooled_width,
                                        message, sizeof(message)))
         return param_fail(SRV_ERR_INVALID_VALUE, "dimensions", "%s", message);
-    return set_format(e, err);
+    return set_format(e);
 }
 
-static int open_texts(struct srv_pooled *p, struct param_error *err)
+static int open_texts(struct srv_pooled *p)
 {
-    if (texts_open(p, p->info->pooled_width, err)) return -1;
+    if (texts_open(p, p->info->pooled_width)) return -1;
     p->answer_bytes = (size_t)p->n_max * (size_t)width_of((struct embedding *)p) * NUMBER_BYTES;
     return 0;
 }

@@ -18,8 +18,7 @@ enum {
 /* ---- rows ---------------------------------------------------------------------------------- */
 
 /* They are kept until all are there, so that a late error is still answered as one. */
-int srv_pooled_open(struct srv_pooled *p, const char *field, size_t n_max, int width,
-                    struct param_error *err)
+int srv_pooled_open(struct srv_pooled *p, const char *field, size_t n_max, int width)
 {
     int64_t limit = p->info->memory.answer_bytes;
     int64_t bytes = (int64_t)n_max * width * (int64_t)sizeof(float), used;
@@ -39,7 +38,7 @@ int srv_pooled_open(struct srv_pooled *p, const char *field, size_t n_max, int w
     return p->rows ? 0 : param_no_memory();
 }
 
-int srv_pooled_add(struct srv_pooled *p, const int32_t *ids, size_t n_ids, struct param_error *err)
+int srv_pooled_add(struct srv_pooled *p, const int32_t *ids, size_t n_ids)
 {
     int64_t ctx = p->info->ctx_tokens;
     struct pooled_row *row = &p->rows[p->n];
@@ -137,13 +136,12 @@ static void refuse(void *ctx, enum srv_error kind, const char *message)
 static enum srv_jobs_state prepare(void *ctx)
 {
     struct srv_pooled *p = ctx;
-    struct param_error err = {0};
     while (p->n < p->n_max) {
         enum srv_jobs_state state = srv_jobs_pause(&p->jobs);
         if (state != JOBS_READY) return state;
-        if (!p->dialect->endpoint->add(p, p->n, &err)) continue;
+        if (!p->dialect->endpoint->add(p, p->n)) continue;
         if (param_error.kind == SRV_ERR_CONTEXT && p->n_long)
-            srv_gen_refuse_context(p->req, &err, p->n_long, p->max_tokens);
+            srv_gen_refuse_context(p->req, p->n_long, p->max_tokens);
         else
             param_reply(p->req);
         return JOBS_REFUSED;
@@ -216,16 +214,16 @@ static void release(void *ctx)
 
 /* ---- request ------------------------------------------------------------------------------- */
 
-static int read_request(struct srv_pooled *p, struct param_error *err)
+static int read_request(struct srv_pooled *p)
 {
     const struct pooled_endpoint *e = p->dialect->endpoint;
     params_preset(e->fields, p);
-    if (srv_body_take(&p->body, srv_facts(p->req), TEXTS_MAX_VALUES, err) ||
-        params_read(p->body.root, e->fields, p, &p->unknown, err) || e->check(p, err))
+    if (srv_body_take(&p->body, srv_facts(p->req), TEXTS_MAX_VALUES) ||
+        params_read(p->body.root, e->fields, p, &p->unknown) || e->check(p))
         return -1;
-    p->model = srv_gen_model_name(srv_facts(p->req), p->model, err);
-    if (!p->model || texts_rules_set(p, err) || e->open(p, err)) return -1;
-    return param_name_ignored(p->req, &p->unknown, err);
+    p->model = srv_gen_model_name(srv_facts(p->req), p->model);
+    if (!p->model || texts_rules_set(p) || e->open(p)) return -1;
+    return param_name_ignored(p->req, &p->unknown);
 }
 
 void srv_pooled_init(struct srv_pooled *p, struct srv_request *req,
@@ -253,11 +251,10 @@ void srv_pooled_handle(struct srv_request *req)
     struct srv_facts *facts = srv_facts(req);
     const struct pooled_dialect *dialect = facts->arg;
     struct srv_pooled *p = srv_request_alloc(req, dialect->endpoint->bytes);
-    struct param_error err = {0};
     facts->account.endpoint = dialect->endpoint->name;
     int rc = p ? 0 : param_no_memory();
     if (p) srv_pooled_init(p, req, dialect);
-    if (!rc) rc = read_request(p, &err);
+    if (!rc) rc = read_request(p);
     if (!rc) srv_pooled_start(p);
     if (rc && p) release(p);
     if (rc) param_reply(req);

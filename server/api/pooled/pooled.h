@@ -22,18 +22,18 @@
 
 struct srv_pooled;
 
-/* Functions that can fail return 0, or -1 with err. */
+/* Functions that can fail return 0, or -1 after param_fail. */
 struct pooled_endpoint {
     const char *name; /* for the access log and metrics */
     size_t bytes;     /* of its requests, which begin with a struct srv_pooled */
     const struct param_field *fields;
     bool in_pieces; /* long answers are written as the client takes them: items are short */
     /* Checks fields and model; may change the dialect to one that the fields ask for. */
-    int (*check)(struct srv_pooled *p, struct param_error *err);
+    int (*check)(struct srv_pooled *p);
     /* Finds the prompts in the fields, and makes room for them: srv_pooled_open. */
-    int (*open)(struct srv_pooled *p, struct param_error *err);
+    int (*open)(struct srv_pooled *p);
     /* Adds the prompt of row i: srv_pooled_add. */
-    int (*add)(struct srv_pooled *p, int i, struct param_error *err);
+    int (*add)(struct srv_pooled *p, int i);
     /* Says in job i, which has the prompt of its row, what it is to give. */
     void (*describe)(struct srv_pooled *p, int i, struct eng_job_params *job);
     /* On the engine's thread: takes the numbers of job i. NULL: they are those of its row. */
@@ -98,13 +98,12 @@ void srv_pooled_init(struct srv_pooled *p, struct srv_request *req,
                      const struct pooled_dialect *dialect);
 void srv_pooled_start(struct srv_pooled *p);
 
-/* Makes room for n_max rows of so many numbers, charged to the budget of answers. 0, or -1 with
- * err. */
-int srv_pooled_open(struct srv_pooled *p, const char *field, size_t n_max, int width,
-                    struct param_error *err);
+/* Makes room for n_max rows of so many numbers, charged to the budget of answers. 0, or -1 after
+ * param_fail. */
+int srv_pooled_open(struct srv_pooled *p, const char *field, size_t n_max, int width);
 
-/* Adds a prompt of at least one id, which is copied. 0, or -1 with err. */
-int srv_pooled_add(struct srv_pooled *p, const int32_t *ids, size_t n_ids, struct param_error *err);
+/* Adds a prompt of at least one id, which is copied. 0, or -1 after param_fail. */
+int srv_pooled_add(struct srv_pooled *p, const int32_t *ids, size_t n_ids);
 
 /* The usage, for dialects with another order. */
 void srv_pooled_write_usage(const struct srv_pooled *p, struct jw *w);
@@ -113,7 +112,7 @@ void srv_pooled_write_meta(struct jw *w, const char *unit, int64_t n);
 
 /*
  * A chat whose answer is the likeliest of a list of choices, with the probabilities of all: takes
- * the request over in place of srv_gen_start; the prompt is ready. Returns 0, or -1 with err:
- * srv_gen_release is due.
+ * the request over in place of srv_gen_start; the prompt is ready. Returns 0, or -1 after
+ * param_fail: srv_gen_release is due.
  */
-int srv_choose_chat(struct srv_gen *g, struct param_error *err);
+int srv_choose_chat(struct srv_gen *g);

@@ -159,7 +159,7 @@ static const json_t *member(const struct srv_pooled *p, const char *name)
 static const struct pooled_dialect tei, voyage;
 
 /* Dialects share a path; some are known by their fields. */
-static int check(struct srv_pooled *p, struct param_error *err)
+static int check(struct srv_pooled *p)
 {
     struct ranking *r = (struct ranking *)p;
     const struct srv_pairs *pairs = &p->served->pairs;
@@ -184,8 +184,7 @@ static int check(struct srv_pooled *p, struct param_error *err)
 }
 
 /* A string, or an object with one in "text". */
-static int text_of(const json_t *value, const char *path, const json_t **ret,
-                   struct param_error *err)
+static int text_of(const json_t *value, const char *path, const json_t **ret)
 {
     *ret = json_is_object(value) ? json_object_get(value, "text") : value;
     if (json_is_string(*ret)) return 0;
@@ -200,17 +199,16 @@ static const json_t *item(const json_t *side, size_t i)
 }
 
 /* In a template all texts are tokenized as one, since ids may depend on what follows. */
-static int check_joined(const struct ranking *r, struct param_error *err)
+static int check_joined(const struct ranking *r)
 {
     size_t n_instruction = r->instruction ? strlen(r->instruction) : 0, n_bytes = 0;
     if (!r->p.served->pairs.template) return 0;
     for (int i = 0; i < r->p.n_max; i++)
         n_bytes += json_string_length(r->pairs[i].query) + n_instruction;
-    return texts_check_joined(&r->p, n_bytes, err);
+    return texts_check_joined(&r->p, n_bytes);
 }
 
-static int open_pairs(struct ranking *r, const char *left_name, const char *right_name,
-                      struct param_error *err)
+static int open_pairs(struct ranking *r, const char *left_name, const char *right_name)
 {
     struct srv_pooled *p = &r->p;
     const json_t *left = member(p, left_name), *right = member(p, right_name);
@@ -229,19 +227,19 @@ static int open_pairs(struct ranking *r, const char *left_name, const char *righ
     r->pairs = srv_request_alloc(p->req, n * sizeof(*r->pairs));
     r->results = srv_request_alloc(p->req, n * sizeof(*r->results));
     if (!r->pairs || !r->results) return param_no_memory();
-    if (srv_pooled_open(p, right_name, n, srv_pairs_width(&p->served->pairs), err)) return -1;
+    if (srv_pooled_open(p, right_name, n, srv_pairs_width(&p->served->pairs))) return -1;
     for (size_t i = 0; i < n; i++) {
         struct pair_input *pair = &r->pairs[i];
         snprintf(path, sizeof(path), p->dialect->flags == SCORE ? "%s" : "%s[%zu]", right_name, i);
-        if (text_of(item(left, i), left_name, &pair->query, err) ||
-            text_of(item(right, i), path, &pair->document, err))
+        if (text_of(item(left, i), left_name, &pair->query) ||
+            text_of(item(right, i), path, &pair->document))
             return -1;
         p->answer_bytes += RESULT_BYTES + JSON_FACTOR * json_string_length(pair->document);
     }
-    return check_joined(r, err);
+    return check_joined(r);
 }
 
-static int open_documents(struct srv_pooled *p, struct param_error *err)
+static int open_documents(struct srv_pooled *p)
 {
     const char *list = member(p, "texts") ? "texts" : "documents";
     const char *missing = !member(p, "query") ? "query" : !member(p, list) ? list : NULL;
@@ -249,11 +247,11 @@ static int open_documents(struct srv_pooled *p, struct param_error *err)
     if (missing)
         return param_fail(SRV_ERR_MISSING, missing, "The parameter '%s' is required.", missing);
     if (!json_is_array(member(p, list))) return param_wrong_type(list, "an array");
-    if (text_of(member(p, "query"), "query", &query, err)) return -1;
-    return open_pairs((struct ranking *)p, "query", list, err);
+    if (text_of(member(p, "query"), "query", &query)) return -1;
+    return open_pairs((struct ranking *)p, "query", list);
 }
 
-static int open_sides(struct srv_pooled *p, struct param_error *err)
+static int open_sides(struct srv_pooled *p)
 {
     static const char *const names[][3] = {{"text_1", "text_2", "text_2"},
                                            {"queries", "items", "documents"},
@@ -266,10 +264,10 @@ static int open_sides(struct srv_pooled *p, struct param_error *err)
         return param_fail(SRV_ERR_MISSING, "text_1",
                           "'text_1' and 'text_2' are required, or 'queries' and 'documents', or "
                           "'data_1' and 'data_2'.");
-    return open_pairs((struct ranking *)p, names[i][0], right, err);
+    return open_pairs((struct ranking *)p, names[i][0], right);
 }
 
-static int add(struct srv_pooled *p, int i, struct param_error *err)
+static int add(struct srv_pooled *p, int i)
 {
     const struct ranking *r = (const struct ranking *)p;
     const struct pair_input *pair = &r->pairs[i];
@@ -283,7 +281,7 @@ static int add(struct srv_pooled *p, int i, struct param_error *err)
         .document_tokens = r->document_tokens,
     };
     snprintf(path, sizeof(path), "%s[%d]", p->field, i);
-    return texts_add_pair(p, &text, path, err);
+    return texts_add_pair(p, &text, path);
 }
 
 static void describe(struct srv_pooled *p, int i, struct eng_job_params *job)

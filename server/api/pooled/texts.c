@@ -27,7 +27,7 @@ static int set_text(struct texts_rules *rules, const char *text, size_t len)
 }
 
 static int set_named(struct texts_rules *rules, const struct srv_retrieval *r, const char *field,
-                     const char *name, struct param_error *err)
+                     const char *name)
 {
     const json_t *text = srv_text_prompt(r, name);
     char names[NAMES_BYTES], word[PARAM_WORD_MAX];
@@ -38,7 +38,7 @@ static int set_named(struct texts_rules *rules, const struct srv_retrieval *r, c
 
 /* The form that Qwen's embedding models were trained with. */
 static int set_instruction(struct texts_rules *rules, struct srv_request *req,
-                           const char *instruction, struct param_error *err)
+                           const char *instruction)
 {
     static const char form[] = "Instruct: %s\nQuery:";
     size_t size = sizeof(form) + strlen(instruction);
@@ -47,7 +47,7 @@ static int set_instruction(struct texts_rules *rules, struct srv_request *req,
     return set_text(rules, text, (size_t)snprintf(text, size, form, instruction));
 }
 
-static int set_prompt(struct srv_pooled *p, struct param_error *err)
+static int set_prompt(struct srv_pooled *p)
 {
     const struct texts_fields *f = &p->asked;
     struct texts_rules *rules = &p->rules;
@@ -61,18 +61,18 @@ static int set_prompt(struct srv_pooled *p, struct param_error *err)
         return param_fail(SRV_ERR_INVALID_VALUE, NULL,
                           "At most one of 'prompt_name', 'input_type', 'task', 'instruction', "
                           "'prompt' and 'prefix' may be given.");
-    if (f->prompt_name) return set_named(rules, r, "prompt_name", f->prompt_name, err);
+    if (f->prompt_name) return set_named(rules, r, "prompt_name", f->prompt_name);
     if (text) return set_text(rules, text, strlen(text));
-    if (f->instruction) return set_instruction(rules, p->req, f->instruction, err);
-    if (side && r->prompts) return set_named(rules, r, side_field, side, err);
+    if (f->instruction) return set_instruction(rules, p->req, f->instruction);
+    if (side && r->prompts) return set_named(rules, r, side_field, side);
     if (side) param_note(&p->unknown, side_field);
-    if (r->standard_prompt) return set_named(rules, r, "prompt_name", r->standard_prompt, err);
+    if (r->standard_prompt) return set_named(rules, r, "prompt_name", r->standard_prompt);
     return set_text(rules, "", 0);
 }
 
 /* ---- lengths ------------------------------------------------------------------------------- */
 
-static int set_cut(struct texts_rules *rules, const struct texts_fields *f, struct param_error *err)
+static int set_cut(struct texts_rules *rules, const struct texts_fields *f)
 {
     const char *word = json_string_value(f->truncate), *side = f->truncation_side;
     char shown[PARAM_WORD_MAX];
@@ -96,7 +96,7 @@ static int set_cut(struct texts_rules *rules, const struct texts_fields *f, stru
     return 0;
 }
 
-int texts_rules_set(struct srv_pooled *p, struct param_error *err)
+int texts_rules_set(struct srv_pooled *p)
 {
     struct texts_rules *rules = &p->rules;
     int64_t asked = p->asked.truncate_prompt_tokens;
@@ -110,14 +110,14 @@ int texts_rules_set(struct srv_pooled *p, struct param_error *err)
             "%lld tokens.",
             (long long)asked, (long long)rules->max_tokens);
     if (asked > 0) rules->max_tokens = asked;
-    if (set_prompt(p, err) || set_cut(rules, &p->asked, err)) return -1;
+    if (set_prompt(p) || set_cut(rules, &p->asked)) return -1;
     int rc = srv_text_unpooled(p->served->tok, p->info, rules->prompt, rules->prompt_len,
                                &rules->n_unpooled, message, sizeof(message));
     if (rc && rc != TOK_ENOMEM) return param_fail(SRV_ERR_INVALID_VALUE, "prompt", "%s", message);
     return rc ? param_no_memory() : 0;
 }
 
-int texts_check_joined(const struct srv_pooled *p, size_t n_bytes, struct param_error *err)
+int texts_check_joined(const struct srv_pooled *p, size_t n_bytes)
 {
     if (n_bytes <= SRV_JOINED_TEXTS_BYTES) return 0;
     return param_fail(SRV_ERR_INVALID_VALUE, p->field,
@@ -153,8 +153,7 @@ static const char *whose_limit(const struct srv_model *m, const struct texts_rul
 
 /* Adds ids, cut where the rules say so: the first n_head and the last n_tail stay. The last input
  * names those that were cut in a header. */
-static int add_ids(struct srv_pooled *p, struct srv_pair_ids *made, size_t n_head, const char *path,
-                   struct param_error *err)
+static int add_ids(struct srv_pooled *p, struct srv_pair_ids *made, size_t n_head, const char *path)
 {
     struct texts_rules *rules = &p->rules;
     size_t most = (size_t)rules->max_tokens, n = made->ids.n;
@@ -176,15 +175,14 @@ static int add_ids(struct srv_pooled *p, struct srv_pair_ids *made, size_t n_hea
         return param_fail(SRV_ERR_INVALID_VALUE, p->field,
                           "'%s' holds more than %d tokens; send it in several requests.", p->field,
                           TEXTS_MAX_TOKENS);
-    if (srv_pooled_add(p, made->ids.ids, n, err)) return -1;
+    if (srv_pooled_add(p, made->ids.ids, n)) return -1;
     p->rows[p->n - 1].n_first = (int64_t)made->n_first;
     if (p->n == p->n_max && rules->n_cut > 0)
         srv_reply_header(p->req, "x-truncated-inputs", rules->cut_inputs);
     return 0;
 }
 
-static int add_text(struct srv_pooled *p, const json_t *text, const char *path,
-                    struct param_error *err)
+static int add_text(struct srv_pooled *p, const json_t *text, const char *path)
 {
     const struct texts_rules *rules = &p->rules;
     const struct tok *tok = p->served->tok;
@@ -196,15 +194,14 @@ static int add_text(struct srv_pooled *p, const json_t *text, const char *path,
     int rc = srv_text_encode(tok, rules->prompt, rules->prompt_len, json_string_value(text), n,
                              &made.ids, message, sizeof(message));
     tok_special_around(tok, &n_head, &made.n_tail);
-    rc = param_encode_failed(rc, path, message, err);
-    if (!rc) rc = add_ids(p, &made, n_head, path, err);
+    rc = param_encode_failed(rc, path, message);
+    if (!rc) rc = add_ids(p, &made, n_head, path);
     tok_ids_finish(&made.ids);
     return rc;
 }
 
 /* Of a client that counts tokens itself, by the vocabulary of OpenAI's models. */
-static int foreign_id(const char *path, size_t place, long long id, int32_t vocab,
-                      struct param_error *err)
+static int foreign_id(const char *path, size_t place, long long id, int32_t vocab)
 {
     return param_fail(SRV_ERR_INVALID_VALUE, path,
                       "%s[%zu] is token %lld, the model has %d: this client tokenised for another "
@@ -212,8 +209,7 @@ static int foreign_id(const char *path, size_t place, long long id, int32_t voca
                       path, place, id, (int)vocab);
 }
 
-static int add_list(struct srv_pooled *p, const json_t *list, const char *path,
-                    struct param_error *err)
+static int add_list(struct srv_pooled *p, const json_t *list, const char *path)
 {
     size_t n = json_array_size(list);
     int32_t vocab = p->info->vocab_size;
@@ -224,14 +220,14 @@ static int add_list(struct srv_pooled *p, const json_t *list, const char *path,
     for (size_t i = 0; i < n; i++) {
         const json_t *id = json_array_get(list, i);
         if (json_integer_value(id) >= vocab)
-            return foreign_id(path, i, json_integer_value(id), vocab, err);
-        if (param_read_id(id, vocab, p->field, &ids[i], err)) return -1;
+            return foreign_id(path, i, json_integer_value(id), vocab);
+        if (param_read_id(id, vocab, p->field, &ids[i])) return -1;
     }
     struct srv_pair_ids made = {.ids = {.ids = ids, .n = n}};
-    return add_ids(p, &made, 0, path, err);
+    return add_ids(p, &made, 0, path);
 }
 
-int texts_open(struct srv_pooled *p, int width, struct param_error *err)
+int texts_open(struct srv_pooled *p, int width)
 {
     const char *field = p->dialect->input;
     json_t *own = json_object_get(p->body.root, field);
@@ -243,22 +239,21 @@ int texts_open(struct srv_pooled *p, int width, struct param_error *err)
         return param_fail(SRV_ERR_INVALID_VALUE, field,
                           "'%s' holds %zu inputs; 1 to %d are allowed.", field, n,
                           TEXTS_MAX_INPUTS);
-    if (srv_pooled_open(p, field, n, width, err)) return -1;
-    return texts_check_joined(p, n * p->rules.prompt_len, err);
+    if (srv_pooled_open(p, field, n, width)) return -1;
+    return texts_check_joined(p, n * p->rules.prompt_len);
 }
 
-int texts_add(struct srv_pooled *p, int i, struct param_error *err)
+int texts_add(struct srv_pooled *p, int i)
 {
     const json_t *value = p->many ? json_array_get(p->input, (size_t)i) : p->input;
     char path[PARAM_PATH_MAX];
     snprintf(path, sizeof(path), p->many ? "%s[%d]" : "%s", p->field, i);
-    if (json_is_string(value)) return add_text(p, value, path, err);
-    if (json_is_array(value)) return add_list(p, value, path, err);
+    if (json_is_string(value)) return add_text(p, value, path);
+    if (json_is_array(value)) return add_list(p, value, path);
     return param_wrong_type(p->field, "a string, an array of strings, or token ids");
 }
 
-int texts_add_pair(struct srv_pooled *p, const struct srv_pair_text *pair, const char *path,
-                   struct param_error *err)
+int texts_add_pair(struct srv_pooled *p, const struct srv_pair_text *pair, const char *path)
 {
     struct texts_rules *rules = &p->rules;
     struct srv_pair_text cut = *pair;
@@ -267,8 +262,8 @@ int texts_add_pair(struct srv_pooled *p, const struct srv_pair_text *pair, const
     cut.most_tokens = rules->cut == TEXTS_REFUSE ? 0 : rules->max_tokens;
     cut.front = &rules->front;
     int rc = srv_pairs_encode(&p->served->pairs, &cut, &ids, message, sizeof(message));
-    rc = param_encode_failed(rc, path, message, err);
-    if (!rc) rc = add_ids(p, &ids, 0, path, err);
+    rc = param_encode_failed(rc, path, message);
+    if (!rc) rc = add_ids(p, &ids, 0, path);
     tok_ids_finish(&ids.ids);
     return rc;
 }

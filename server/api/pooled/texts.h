@@ -45,23 +45,22 @@ struct texts_rules {
     struct srv_pair_front front; /* of pairs; its ids are owned */
 };
 
-/* Functions on a request that has its dialect and fields; those that can fail return 0, or -1 with
- * err. */
+/* Functions on a request that has its dialect and fields; those that can fail return 0, or -1 after
+ * param_fail. */
 
 /* Sets the rules from the fields, the dialect and the model's files. A side of the search that the
  * model has no prompts for is noted as without effect. */
-int texts_rules_set(struct srv_pooled *p, struct param_error *err);
+int texts_rules_set(struct srv_pooled *p);
 
 /* Bounds what is tokenized together with the texts, n_bytes for all of them. */
-int texts_check_joined(const struct srv_pooled *p, size_t n_bytes, struct param_error *err);
+int texts_check_joined(const struct srv_pooled *p, size_t n_bytes);
 
 /* Opens the request for its `input`: a text, token ids, or an array of such inputs. */
-int texts_open(struct srv_pooled *p, int width, struct param_error *err);
+int texts_open(struct srv_pooled *p, int width);
 
 /* Adds input i. The last one's names the inputs that were cut in the header x-truncated-inputs. */
-int texts_add(struct srv_pooled *p, int i, struct param_error *err);
+int texts_add(struct srv_pooled *p, int i);
 
 /* Adds a query and its document in the same way; a query's text has the same address for each.
  * path: where the document is in the request. */
-int texts_add_pair(struct srv_pooled *p, const struct srv_pair_text *pair, const char *path,
-                   struct param_error *err);
+int texts_add_pair(struct srv_pooled *p, const struct srv_pair_text *pair, const char *path);

@@ -54,7 +54,7 @@ static int by_value(const void *x, const void *y)
     return (a->value > b->value) - (a->value < b->value);
 }
 
-static int refuse(const struct jt_fault *f, struct param_error *err)
+static int refuse(const struct jt_fault *f)
 {
     char shown[PARAM_WORD_MAX];
     const char *quote = *f->key ? "'" : "";
@@ -65,15 +65,14 @@ static int refuse(const struct jt_fault *f, struct param_error *err)
                       param_word(f->key, shown), quote);
 }
 
-int srv_body_read(struct srv_body *body, const char *text, size_t len, size_t max_values,
-                  struct param_error *err)
+int srv_body_read(struct srv_body *body, const char *text, size_t len, size_t max_values)
 {
     const struct jt_params params = {
         .flags = JR_NUL | JT_ANY, .max_values = max_values, .complete = add_place, .ctx = body};
     struct jt_fault fault;
     *body = (struct srv_body){.text = text, .len = len};
     out_of_memory = false; /* of an earlier use */
-    int rc = jt_read(&body->root, text, len, &params, &fault) ? refuse(&fault, err) : 0;
+    int rc = jt_read(&body->root, text, len, &params, &fault) ? refuse(&fault) : 0;
     if (!rc && !json_is_object(body->root))
         rc = param_fail(SRV_ERR_INVALID_JSON, NULL, "The request body must be a JSON object.");
     if (rc) srv_body_finish(body);
@@ -81,10 +80,9 @@ int srv_body_read(struct srv_body *body, const char *text, size_t len, size_t ma
     return rc;
 }
 
-int srv_body_take(struct srv_body *body, struct srv_facts *facts, size_t max_values,
-                  struct param_error *err)
+int srv_body_take(struct srv_body *body, struct srv_facts *facts, size_t max_values)
 {
-    if (!facts->read) return srv_body_read(body, facts->body, facts->body_len, max_values, err);
+    if (!facts->read) return srv_body_read(body, facts->body, facts->body_len, max_values);
     *body = *facts->read;
     facts->read = NULL;
     return 0;

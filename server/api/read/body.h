@@ -35,17 +35,15 @@ struct srv_body {
 
 /*
  * Reads a text, which must be NUL-terminated. It may hold at most max_values values and nest at
- * most 160 deep, so that the tree is cheap whatever the sender wrote. Duplicate keys, invalid
- * UTF-8 and trailing bytes are errors. Returns 0, or -1 with err; srv_body_finish is due in both
+ * most 160 deep, so that the tree is cheap whatever the sender wrote. Duplicate keys, invalid UTF-8
+ * and trailing bytes are errors. Returns 0, or -1 after param_fail; srv_body_finish is due in both
  * cases.
  */
-int srv_body_read(struct srv_body *body, const char *text, size_t len, size_t max_values,
-                  struct param_error *err);
+int srv_body_read(struct srv_body *body, const char *text, size_t len, size_t max_values);
 
 /* The body of a request: the one that has been read already, which is the caller's then; or as
  * srv_body_read. */
-int srv_body_take(struct srv_body *body, struct srv_facts *facts, size_t max_values,
-                  struct param_error *err);
+int srv_body_take(struct srv_body *body, struct srv_facts *facts, size_t max_values);
 
 /* A zeroed one is fine. */
 void srv_body_finish(struct srv_body *body);

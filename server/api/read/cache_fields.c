@@ -166,7 +166,7 @@ static bool is_one_of(const char *word, const char *const *words)
 
 /* An absent or null value, or one of the words. */
 static int check_word(const json_t *object, const char *key, const char *path,
-                      const char *const *words, struct param_error *err)
+                      const char *const *words)
 {
     const json_t *value = json_object_get(object, key);
     if (!value || json_is_null(value) || is_one_of(json_string_value(value), words)) return 0;
@@ -176,8 +176,7 @@ static int check_word(const json_t *object, const char *key, const char *path,
 }
 
 int srv_cache_fields_read(struct srv_cache_fields *c, struct srv_request *req,
-                          const struct srv_body *body, struct srv_gen_params *params,
-                          struct param_error *err)
+                          const struct srv_body *body, struct srv_gen_params *params)
 {
     /* Both spellings of the first are in use. */
     static const char *const retentions[] = {"in_memory", "24h", "in-memory", NULL},
@@ -189,12 +188,12 @@ int srv_cache_fields_read(struct srv_cache_fields *c, struct srv_request *req,
         json_string_value(json_object_get(body->root, "prompt_cache_retention"));
     const char *betas = srv_request_header(req, "anthropic-beta");
     struct walk w = {0};
-    if (check_word(body->root, "prompt_cache_retention", "prompt_cache_retention", retentions, err))
+    if (check_word(body->root, "prompt_cache_retention", "prompt_cache_retention", retentions))
         return -1;
     if (options && !json_is_null(options) && !json_is_object(options))
         return param_wrong_type(options_name, "an object");
-    if (check_word(options, "mode", "prompt_cache_options.mode", modes, err) ||
-        check_word(options, "ttl", "prompt_cache_options.ttl", ttls, err))
+    if (check_word(options, "mode", "prompt_cache_options.mode", modes) ||
+        check_word(options, "ttl", "prompt_cache_options.ttl", ttls))
         return -1;
     c->body = body;
     visit_body(&w, body->root);

@@ -41,10 +41,9 @@ struct srv_cache_fields {
 };
 
 /* Reads and checks the fields of a body, which is borrowed; params, which have been read, lose
- * cache_prompt if nothing of the prompt is to be cached. 0, or -1 with err. */
+ * cache_prompt if nothing of the prompt is to be cached. 0, or -1 after param_fail. */
 int srv_cache_fields_read(struct srv_cache_fields *c, struct srv_request *req,
-                          const struct srv_body *body, struct srv_gen_params *params,
-                          struct param_error *err);
+                          const struct srv_body *body, struct srv_gen_params *params);
 
 /* Finds breakpoints and parts in the prompt, if the request has a use for them. 0, or -1 when out
  * of memory. */
@@ -56,6 +55,6 @@ enum { CACHE_CONTROL_MAX = 4 }; /* breakpoints on blocks and tools, as in Anthro
 /*
  * The members cache_control of a Messages body: on system blocks, tools, blocks of content, blocks
  * inside results of tools, and on the body itself. Checks type and ttl of each, and their number,
- * in Anthropic's words. 0, or -1 with err.
+ * in Anthropic's words. 0, or -1 after param_fail.
  */
-int cache_control_check(const json_t *body, struct param_error *err);
+int cache_control_check(const json_t *body);

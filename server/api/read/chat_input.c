@@ -22,14 +22,14 @@ static const char *path_in(const char *message, const char *field, char path[PAR
     return path;
 }
 
-static int bad_type(struct param_error *err, const char *at, const char *field, const char *wanted)
+static int bad_type(const char *at, const char *field, const char *wanted)
 {
     char path[PARAM_PATH_MAX];
     path_in(at, field, path);
     return param_wrong_type(path, wanted);
 }
 
-static int check_part(const json_t *part, const char *path, bool is_result, struct param_error *err)
+static int check_part(const json_t *part, const char *path, bool is_result)
 {
     const char *type = json_string_value(json_object_get(part, "type"));
     if (!json_is_object(part) || !type) return param_wrong_type(path, "an object with a type");
@@ -46,8 +46,7 @@ static int check_part(const json_t *part, const char *path, bool is_result, stru
     return 0;
 }
 
-static int check_content(const json_t *message, const char *at, const char *role,
-                         struct param_error *err)
+static int check_content(const json_t *message, const char *at, const char *role)
 {
     const json_t *content = json_object_get(message, "content");
     bool has_calls = json_array_size(json_object_get(message, "tool_calls")) > 0;
@@ -59,16 +58,16 @@ static int check_content(const json_t *message, const char *at, const char *role
     }
     if (json_is_string(content)) return 0;
     if (!json_is_array(content))
-        return bad_type(err, at, ".content", "a string or an array of content parts");
+        return bad_type(at, ".content", "a string or an array of content parts");
     for (size_t k = 0; k < json_array_size(content); k++) {
         snprintf(field, sizeof(field), ".content[%zu]", k);
         path_in(at, field, path);
-        if (check_part(json_array_get(content, k), path, !strcmp(role, "tool"), err)) return -1;
+        if (check_part(json_array_get(content, k), path, !strcmp(role, "tool"))) return -1;
     }
     return 0;
 }
 
-static int check_call(const json_t *call, const char *at, size_t k, struct param_error *err)
+static int check_call(const json_t *call, const char *at, size_t k)
 {
     char path[PARAM_PATH_MAX], of[64];
     const json_t *function = json_object_get(call, "function");
@@ -84,8 +83,7 @@ static int check_call(const json_t *call, const char *at, size_t k, struct param
 }
 
 /* The calls of the assistant, and the call that a result belongs to. */
-static int check_calls(const json_t *message, const char *at, const char *role,
-                       struct param_error *err)
+static int check_calls(const json_t *message, const char *at, const char *role)
 {
     char path[PARAM_PATH_MAX];
     const json_t *calls = json_object_get(message, "tool_calls");
@@ -93,34 +91,32 @@ static int check_calls(const json_t *message, const char *at, const char *role,
         return param_check_string(json_object_get(message, "tool_call_id"),
                                   path_in(at, ".tool_call_id", path));
     if (strcmp(role, "assistant") != 0 || !calls || json_is_null(calls)) return 0;
-    if (!json_is_array(calls)) return bad_type(err, at, ".tool_calls", "an array of calls");
+    if (!json_is_array(calls)) return bad_type(at, ".tool_calls", "an array of calls");
     for (size_t k = 0; k < json_array_size(calls); k++)
-        if (check_call(json_array_get(calls, k), at, k, err)) return -1;
+        if (check_call(json_array_get(calls, k), at, k)) return -1;
     return 0;
 }
 
-int chat_input_check_message(const json_t *message, const char *at, struct param_error *err)
+int chat_input_check_message(const json_t *message, const char *at)
 {
     static const char *const roles[] = {"system",    "developer", "user",
                                         "assistant", "tool",      "function"};
-    if (!json_is_object(message)) return bad_type(err, at, "", "an object");
+    if (!json_is_object(message)) return bad_type(at, "", "an object");
     const json_t *role = json_object_get(message, "role");
     char path[PARAM_PATH_MAX];
     path_in(at, ".role", path);
     if (!role) return param_fail(SRV_ERR_MISSING, path, "'%s' is required.", path);
-    if (!json_is_string(role)) return bad_type(err, at, ".role", "a string");
+    if (!json_is_string(role)) return bad_type(at, ".role", "a string");
     for (size_t k = 0; k < sizeof(roles) / sizeof(roles[0]); k++)
         if (!strcmp(json_string_value(role), roles[k]))
-            return check_content(message, at, roles[k], err) ||
-                           check_calls(message, at, roles[k], err)
-                       ? -1
-                       : 0;
+            return check_content(message, at, roles[k]) || check_calls(message, at, roles[k]) ? -1
+                                                                                              : 0;
     return param_fail(SRV_ERR_INVALID_VALUE, path,
                       "'%s' must be one of system, developer, user, assistant, tool, function.",
                       path);
 }
 
-int chat_input_check(const json_t *messages, const char *field, struct param_error *err)
+int chat_input_check(const json_t *messages, const char *field)
 {
     char path[PARAM_PATH_MAX];
     if (!messages)
@@ -132,12 +128,12 @@ int chat_input_check(const json_t *messages, const char *field, struct param_err
                           "'%s' holds %zu messages; 1 to %d are allowed.", field, n, MAX_MESSAGES);
     for (size_t i = 0; i < n; i++) {
         snprintf(path, sizeof(path), "%s[%zu]", field, i);
-        if (chat_input_check_message(json_array_get(messages, i), path, err)) return -1;
+        if (chat_input_check_message(json_array_get(messages, i), path)) return -1;
     }
     return 0;
 }
 
-int chat_input_check_flags(const json_t *body, struct param_error *err)
+int chat_input_check_flags(const json_t *body)
 {
     if (!json_is_true(json_object_get(body, "continue_final_message")) ||
         !json_is_true(json_object_get(body, "add_generation_prompt")))
@@ -153,7 +149,7 @@ bool chat_input_ends_open(const json_t *messages)
     return role && !strcmp(role, "assistant");
 }
 
-static int render_failure(int rc, const char *field, const char *message, struct param_error *err)
+static int render_failure(int rc, const char *field, const char *message)
 {
     switch (rc) {
     case TOK_ENOMEM: return param_no_memory();
@@ -185,7 +181,7 @@ static char *text_of_object(const struct srv_body *body, const json_t *object)
     return span.text ? strndup(span.text, span.len) : json_dumps(object, JSON_COMPACT);
 }
 
-static int check_kwargs(const json_t *kwargs, struct param_error *err)
+static int check_kwargs(const json_t *kwargs)
 {
     static const char *const own[] = {"messages", "tools", "add_generation_prompt"};
     if (kwargs && !json_is_object(kwargs))
@@ -201,14 +197,14 @@ static int check_kwargs(const json_t *kwargs, struct param_error *err)
 
 /* *ret is owned: tok_prompt_finish. */
 static int render(const struct srv_model *model, const struct chat_input *in,
-                  struct tok_prompt *ret, struct param_error *err)
+                  struct tok_prompt *ret)
 {
     char message[256] = "";
     struct srv_tools *t = in->tools;
     if (!model->chat)
         return param_fail(SRV_ERR_UNSUPPORTED, in->field,
                           "This model has no chat template; use /v1/completions.");
-    if (check_kwargs(in->kwargs, err)) return -1;
+    if (check_kwargs(in->kwargs)) return -1;
     char *messages = text_of_messages(model, in);
     char *kwargs = in->kwargs ? text_of_object(in->body, in->kwargs) : NULL;
     int rc = TOK_ENOMEM;
@@ -229,27 +225,27 @@ static int render(const struct srv_model *model, const struct chat_input *in,
     }
     free(messages);
     free(kwargs);
-    if (rc) return render_failure(rc, in->field, message, err);
+    if (rc) return render_failure(rc, in->field, message);
     *ret = prompt.prompt;
     if (t) srv_tools_set_prompt(t, &prompt);
     return 0;
 }
 
 int chat_input_make(const struct srv_model *model, const struct chat_input *in,
-                    struct tok_prompt *prompt, struct tok_ids *ids, struct param_error *err)
+                    struct tok_prompt *prompt, struct tok_ids *ids)
 {
     char message[256] = "";
-    if (render(model, in, prompt, err)) return -1;
+    if (render(model, in, prompt)) return -1;
     int rc = tok_encode_marked(model->tok, prompt->text, prompt->len, prompt->input,
                                prompt->n_input, TOK_PARSE_SPECIAL, ids, message, sizeof(message));
-    return rc ? param_encode_failed(rc, in->field, message, err) : 0;
+    return rc ? param_encode_failed(rc, in->field, message) : 0;
 }
 
 int chat_input_encode(const struct srv_model *model, const struct chat_input *in,
-                      struct tok_ids *ids, struct param_error *err)
+                      struct tok_ids *ids)
 {
     AUTO(tok_prompt_finish) struct tok_prompt prompt = {0};
-    return chat_input_make(model, in, &prompt, ids, err);
+    return chat_input_make(model, in, &prompt, ids);
 }
 
 /* Messages from the last one of the user on; all, if none is the user's. */

@@ -41,16 +41,16 @@ struct chat_input {
  * Checks that roles, contents and parts are what the API allows; field: what holds the messages.
  * Returns 0, or -1 with the path of the wrong field.
  */
-int chat_input_check(const json_t *messages, const char *field, struct param_error *err);
+int chat_input_check(const json_t *messages, const char *field);
 
 /* The same for one message; at: its path. */
-int chat_input_check_message(const json_t *message, const char *at, struct param_error *err);
+int chat_input_check_message(const json_t *message, const char *at);
 
 /*
  * Checks that the body does not ask both to continue a message and to begin a new one. Returns 0,
- * or -1 with err.
+ * or -1 after param_fail.
  */
-int chat_input_check_flags(const json_t *body, struct param_error *err);
+int chat_input_check_flags(const json_t *body);
 
 /* In some dialects an answer continues a last message that is the assistant's. */
 bool chat_input_ends_open(const json_t *messages);
@@ -59,11 +59,11 @@ bool chat_input_ends_open(const json_t *messages);
  * them, and tokenizes the text. *prompt (tok_prompt_finish) and *ids are owned, after an error
  * too. */
 int chat_input_make(const struct srv_model *model, const struct chat_input *in,
-                    struct tok_prompt *prompt, struct tok_ids *ids, struct param_error *err);
+                    struct tok_prompt *prompt, struct tok_ids *ids);
 
 /* The same for the ids alone. */
 int chat_input_encode(const struct srv_model *model, const struct chat_input *in,
-                      struct tok_ids *ids, struct param_error *err);
+                      struct tok_ids *ids);
 
 /*
  * Where messages end in a prompt: what comes before may be shared with a prompt that has the same

@@ -166,7 +166,7 @@ const struct param_field srv_fields_ollama_options[] = {
 /* ---- lists of ids -------------------------------------------------------------------------- */
 
 static int read_ids(const struct reading *r, json_t *list, const char *name, size_t max,
-                    int32_t **ret_ids, int *ret_n, struct param_error *err)
+                    int32_t **ret_ids, int *ret_n)
 {
     if (!list) return 0;
     if (!json_is_array(list)) return param_wrong_type(name, "an array");
@@ -178,7 +178,7 @@ static int read_ids(const struct reading *r, json_t *list, const char *name, siz
     if (!ids)
         return param_fail(SRV_ERR_OVERLOADED, NULL, "The server is out of memory for '%s'.", name);
     int32_t vocab = eng_info(r->served->engine)->vocab_size;
-    if (param_read_ids(list, vocab, name, ids, err)) return -1;
+    if (param_read_ids(list, vocab, name, ids)) return -1;
     *ret_ids = ids;
     *ret_n = (int)n;
     return 0;
@@ -201,7 +201,7 @@ static void add_fault(struct faults *f, const char *word)
 
 /* `what` is "the key" or "the token". */
 static int refuse_faults(struct faults *f, enum srv_error kind, const char *verb, const char *what,
-                         const char *wanted, struct param_error *err)
+                         const char *wanted)
 {
     char more[32] = "";
     if (f->n_left) snprintf(more, sizeof(more), " and %d more", f->n_left);
@@ -210,7 +210,7 @@ static int refuse_faults(struct faults *f, enum srv_error kind, const char *verb
 }
 
 /* {"id": bias}; ids are decimal text. All entries with a fault are named. */
-static int read_bias(const struct reading *r, struct param_error *err)
+static int read_bias(const struct reading *r)
 {
     struct srv_gen_params *p = r->p;
     if (!p->logit_bias) return 0;
@@ -247,13 +247,12 @@ static int read_bias(const struct reading *r, struct param_error *err)
     }
     char ids[64];
     snprintf(ids, sizeof(ids), "; keys are token ids from 0 to %d.", (int)vocab - 1);
-    if (keys.n) return refuse_faults(&keys, SRV_ERR_INVALID_VALUE, "has", "the key", ids, err);
+    if (keys.n) return refuse_faults(&keys, SRV_ERR_INVALID_VALUE, "has", "the key", ids);
     if (types.n)
-        return refuse_faults(&types, SRV_ERR_INVALID_TYPE, "of", "the token", " must be a number.",
-                             err);
+        return refuse_faults(&types, SRV_ERR_INVALID_TYPE, "of", "the token", " must be a number.");
     if (values.n)
         return refuse_faults(&values, SRV_ERR_INVALID_VALUE, "of", "the token",
-                             ", but must be between -100 and 100.", err);
+                             ", but must be between -100 and 100.");
     p->sampling.bias = bias;
     p->sampling.n_bias = (int)at;
     return 0;
@@ -261,8 +260,7 @@ static int read_bias(const struct reading *r, struct param_error *err)
 
 /* ---- stop strings -------------------------------------------------------------------------- */
 
-static int add_stop(struct srv_gen_params *p, const char *name, const json_t *value,
-                    struct param_error *err)
+static int add_stop(struct srv_gen_params *p, const char *name, const json_t *value)
 {
     if (!json_is_string(value)) return param_wrong_type(name, "a string or an array of strings");
     size_t len = json_string_length(value);
@@ -276,40 +274,38 @@ static int add_stop(struct srv_gen_params *p, const char *name, const json_t *va
     return 0;
 }
 
-static int read_stops(const struct reading *r, struct param_error *err)
+static int read_stops(const struct reading *r)
 {
     struct srv_gen_params *p = r->p;
     if (!p->stop) return 0;
     /* Anthropic's dialect has a name of its own for it. */
     const char *name = "stop_sequences";
     if (json_object_get(r->body, name) != p->stop) name = "stop";
-    if (!json_is_array(p->stop)) return add_stop(p, name, p->stop, err);
+    if (!json_is_array(p->stop)) return add_stop(p, name, p->stop);
     if (json_array_size(p->stop) > SRV_MAX_STOPS)
         return param_fail(SRV_ERR_INVALID_VALUE, name, "'%s' holds %zu strings; at most %d.", name,
                           json_array_size(p->stop), SRV_MAX_STOPS);
     for (size_t i = 0; i < json_array_size(p->stop); i++)
-        if (add_stop(p, name, json_array_get(p->stop, i), err)) return -1;
+        if (add_stop(p, name, json_array_get(p->stop, i))) return -1;
     return 0;
 }
 
 /* ---- the rest ------------------------------------------------------------------------------ */
 
-static int read_stream_options(struct srv_gen_params *p, struct param_unknown *unknown,
-                               struct param_error *err)
+static int read_stream_options(struct srv_gen_params *p, struct param_unknown *unknown)
 {
     if (!p->stream_options) return 0;
     if (!json_is_object(p->stream_options)) return param_wrong_type("stream_options", "an object");
     if (!p->stream)
         return param_fail(SRV_ERR_INVALID_VALUE, "stream_options",
                           "'stream_options' is only allowed when 'stream' is true.");
-    if (params_read(p->stream_options, srv_fields_stream_options, p, unknown, err)) return -1;
+    if (params_read(p->stream_options, srv_fields_stream_options, p, unknown)) return -1;
     if (p->continuous_usage && !p->include_usage) param_note(unknown, "continuous_usage_stats");
     return 0;
 }
 
 /* Clients send a repeat_penalty of 0 for none, and any negative num_predict for no limit. */
-static int read_ollama_options(struct srv_gen_params *p, struct param_unknown *unknown,
-                               struct param_error *err)
+static int read_ollama_options(struct srv_gen_params *p, struct param_unknown *unknown)
 {
     json_t *penalty = json_object_get(p->options, "repeat_penalty"),
            *limit = json_object_get(p->options, "num_predict");
@@ -318,13 +314,12 @@ static int read_ollama_options(struct srv_gen_params *p, struct param_unknown *u
         return param_fail(SRV_ERR_INVALID_TYPE, "options", "'options' must be an object.");
     if (json_is_number(penalty) && json_number_value(penalty) == 0)
         json_object_set_new(p->options, "repeat_penalty", json_real(1));
-    if (params_read(p->options, srv_fields_ollama_options, p, unknown, err)) return -1;
+    if (params_read(p->options, srv_fields_ollama_options, p, unknown)) return -1;
     if (json_is_number(limit) && p->n_predict < 0) p->n_predict = -1;
     return 0;
 }
 
-void srv_gen_refuse_context(struct srv_request *req, const struct param_error *err,
-                            int64_t n_prompt_tokens, int64_t max_tokens)
+void srv_gen_refuse_context(struct srv_request *req, int64_t n_prompt_tokens, int64_t max_tokens)
 {
     const struct srv_error_number numbers[] = {{"n_prompt_tokens", n_prompt_tokens},
                                                {"n_ctx", srv_model_longest(srv_facts(req)->model)},
@@ -335,8 +330,7 @@ void srv_gen_refuse_context(struct srv_request *req, const struct param_error *e
     srv_reply(req, srv_errors[param_error.kind].status, NULL, &b);
 }
 
-const char *srv_gen_model_name(const struct srv_facts *facts, const char *asked,
-                               struct param_error *err)
+const char *srv_gen_model_name(const struct srv_facts *facts, const char *asked)
 {
     const struct srv_model *model = facts->model;
     bool tagged = facts->dialect == SRV_DIALECT_OLLAMA;
@@ -363,14 +357,14 @@ static uint64_t seed_of(const struct srv_gen_params *p, const struct srv_facts *
     return seed;
 }
 
-static int read_sampling(const struct reading *r, struct param_error *err)
+static int read_sampling(const struct reading *r)
 {
     struct srv_gen_params *p = r->p;
     int32_t *allowed = NULL;
     p->sampling.seed = seed_of(p, srv_facts(r->req));
     size_t vocab = (size_t)eng_info(r->served->engine)->vocab_size;
-    if (read_bias(r, err) || read_ids(r, p->allowed_token_ids, "allowed_token_ids", vocab, &allowed,
-                                      &p->sampling.n_allowed_ids, err))
+    if (read_bias(r) || read_ids(r, p->allowed_token_ids, "allowed_token_ids", vocab, &allowed,
+                                 &p->sampling.n_allowed_ids))
         return -1;
     if (p->allowed_token_ids && p->sampling.n_allowed_ids == 0)
         return param_fail(SRV_ERR_INVALID_VALUE, "allowed_token_ids",
@@ -380,7 +374,7 @@ static int read_sampling(const struct reading *r, struct param_error *err)
 }
 
 /* The header is for clients that cannot add fields to the body. */
-static int read_deadline_header(const struct reading *r, struct param_error *err)
+static int read_deadline_header(const struct reading *r)
 {
     const char *text = srv_request_header(r->req, "x-request-deadline-ms");
     if (!text) return 0;
@@ -404,7 +398,7 @@ static int64_t asked_tokens(const struct reading *r)
 }
 
 /* A hint of where equal prompts go, as OpenAI has it: one server has nowhere else to send them. */
-static int check_cache_key(const struct srv_gen_params *p, struct param_error *err)
+static int check_cache_key(const struct srv_gen_params *p)
 {
     const char *key = p->prompt_cache_key;
     int n = key ? (int)utf8_count(key, strlen(key)) : 0;
@@ -414,7 +408,7 @@ static int check_cache_key(const struct srv_gen_params *p, struct param_error *e
 }
 
 /* Fields that exclude each other. */
-static int check_together(const struct reading *r, struct param_error *err)
+static int check_together(const struct reading *r)
 {
     const struct srv_gen_params *p = r->p;
     int64_t max = asked_tokens(r);
@@ -433,7 +427,7 @@ static int check_together(const struct reading *r, struct param_error *err)
 }
 
 /* llama-server takes -1 as "no limit": the message names the field that takes it here. */
-static void hint_at_n_predict(const struct reading *r, struct param_error *err)
+static void hint_at_n_predict(const struct reading *r)
 {
     static const char *const fields[] = {"max_tokens", "max_completion_tokens",
                                          "max_output_tokens"};
@@ -461,7 +455,7 @@ static void join_fields(const struct param_field *own, struct param_field all[MA
 
 int srv_gen_params_read(struct srv_gen_params *p, struct srv_request *req,
                         const struct param_field *own, const struct srv_body *body,
-                        struct param_unknown *unknown, struct param_error *err)
+                        struct param_unknown *unknown)
 {
     const struct reading reading = {req, srv_facts(req)->model, body->root, p}, *r = &reading;
     struct param_field fields[MAX_FIELDS];
@@ -474,16 +468,15 @@ int srv_gen_params_read(struct srv_gen_params *p, struct srv_request *req,
     params_preset(own, p);
     p->given = ollama ? r->served->defaults.ollama : r->served->defaults.sampling;
     p->seed = r->served->defaults.seed;
-    if (params_read(body->root, fields, p, unknown, err) || read_ollama_options(p, unknown, err)) {
-        hint_at_n_predict(r, err);
+    if (params_read(body->root, fields, p, unknown) || read_ollama_options(p, unknown)) {
+        hint_at_n_predict(r);
         return -1;
     }
-    if (!(p->model = srv_gen_model_name(srv_facts(req), p->model, err)) || read_stops(r, err) ||
-        read_stream_options(p, unknown, err) || check_cache_key(p, err) || check_together(r, err) ||
-        read_sampling(r, err) ||
-        read_ids(r, p->stop_token_ids, "stop_token_ids", MAX_STOP_IDS, &stop_ids, &p->n_stop_ids,
-                 err) ||
-        read_deadline_header(r, err))
+    if (!(p->model = srv_gen_model_name(srv_facts(req), p->model)) || read_stops(r) ||
+        read_stream_options(p, unknown) || check_cache_key(p) || check_together(r) ||
+        read_sampling(r) ||
+        read_ids(r, p->stop_token_ids, "stop_token_ids", MAX_STOP_IDS, &stop_ids, &p->n_stop_ids) ||
+        read_deadline_header(r))
         return -1;
     p->stop_ids = stop_ids;
     p->n_asked_stop_ids = p->n_stop_ids;

@@ -99,23 +99,21 @@ extern const struct param_field srv_fields_ollama_options[];
 /*
  * Reads the endpoint's own fields of a body, then the common ones, over their presets and the
  * model's defaults, checks them against model and limits, derives the sampling chain, and notes
- * what was ignored. p borrows from *body. Returns 0, or -1 with err.
+ * what was ignored. p borrows from *body. Returns 0, or -1 after param_fail.
  */
 int srv_gen_params_read(struct srv_gen_params *p, struct srv_request *req,
                         const struct param_field *own, const struct srv_body *body,
-                        struct param_unknown *unknown, struct param_error *err);
+                        struct param_unknown *unknown);
 
 /* Answers with the context error: its numbers are members too, because clients read them. */
-void srv_gen_refuse_context(struct srv_request *req, const struct param_error *err,
-                            int64_t n_prompt_tokens, int64_t max_tokens);
+void srv_gen_refuse_context(struct srv_request *req, int64_t n_prompt_tokens, int64_t max_tokens);
 
 /*
  * Returns the name to show for the model asked for: the served one for NULL and, unless
  * strict-model is on, for "default", "tgi" and "dummy". Names with ":latest" are known in Ollama's
- * dialect. NULL with err: no such model.
+ * dialect. NULL after param_fail: no such model.
  */
-const char *srv_gen_model_name(const struct srv_facts *facts, const char *asked,
-                               struct param_error *err);
+const char *srv_gen_model_name(const struct srv_facts *facts, const char *asked);
 
 /*
  * The field "prediction": the answer that a client expects, as OpenAI's predicted outputs. Its ids
@@ -123,7 +121,7 @@ const char *srv_gen_model_name(const struct srv_facts *facts, const char *asked,
  *
  * Reads {"type": "content", "content": a string or text parts} and encodes the text. *ret_ids
  * [*ret_n] is in the request's memory. NULL: the request has no prediction; then neither is set.
- * Returns 0, or -1 with err.
+ * Returns 0, or -1 after param_fail.
  */
 int srv_prediction_read(struct srv_request *req, const json_t *field, const int32_t **ret_ids,
-                        int64_t *ret_n, struct param_error *err);
+                        int64_t *ret_n);

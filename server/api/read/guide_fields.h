@@ -29,18 +29,16 @@ struct guide_ask {
 
 /*
  * Reads the fields of completions and chat completions. Two fields that constrain the answer in
- * different ways are an error; equal ones are the first. Returns 0, or -1 with err.
+ * different ways are an error; equal ones are the first. Returns 0, or -1 after param_fail.
  */
-int guide_ask_read(struct guide_ask *a, const struct srv_body *body, struct param_error *err);
+int guide_ask_read(struct guide_ask *a, const struct srv_body *body);
 
 /*
  * Reads one format object: {"type": "text" | "json_object" | "json_schema", ...} with the schema in
  * it or in its member json_schema, or TGI's {"type": "json" | "regex", "value": ...}. path: where
  * it is in the body ("text.format"), one or two names.
  */
-int guide_ask_read_format(struct guide_ask *a, const struct srv_body *body, const char *path,
-                          struct param_error *err);
+int guide_ask_read_format(struct guide_ask *a, const struct srv_body *body, const char *path);
 
 /* Reads Ollama's `format`: "json", a schema, or nothing. */
-int guide_ask_read_ollama(struct guide_ask *a, const struct srv_body *body,
-                          struct param_error *err);
+int guide_ask_read_ollama(struct guide_ask *a, const struct srv_body *body);

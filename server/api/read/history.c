@@ -161,7 +161,7 @@ static json_t *take_message(const json_t *message, const char *path, struct para
 }
 
 int history_of_chat(json_t *messages, const char *field, struct param_unknown *ignored,
-                    json_t **ret, struct param_error *err)
+                    json_t **ret)
 {
     json_t *list = NULL;
     for (size_t i = 0; json_is_array(messages) && i < json_array_size(messages); i++) {

@@ -53,10 +53,10 @@ json_t *history_arguments(const char *name, const json_t *input);
  * The messages of the chat dialect in the one form that the rest reads. They are unchecked, or
  * NULL; what is wrong with them stays so, for chat_input_check. *ret is a new reference: to the
  * list itself if nothing in it changes, else to one that shares the messages that do not; NULL for
- * NULL. Returns 0, or -1 with err when out of memory.
+ * NULL. Returns 0, or -1 after param_fail when out of memory.
  */
 int history_of_chat(json_t *messages, const char *field, struct param_unknown *ignored,
-                    json_t **ret, struct param_error *err);
+                    json_t **ret);
 
 /*
  * The messages of the Anthropic dialect: tool_use blocks become calls, tool_result blocks messages
@@ -64,11 +64,10 @@ int history_of_chat(json_t *messages, const char *field, struct param_unknown *i
  * results as others if their results have text; other blocks of the assistant are left out and
  * named. The input of calls is taken from the body's text, so that its numbers keep their digits.
  * ends: gets, for each message of the body, how many there are in the result after it; a list.
- * Returns a new reference, or NULL with err. Out of memory, jansson leaves out what it cannot
- * append: srv_json_ran_out tells.
+ * Returns a new reference, or NULL after param_fail. Out of memory, jansson leaves out what it
+ * cannot append: srv_json_ran_out tells.
  */
-json_t *messages_to_chat(const struct srv_body *body, json_t *ends, struct param_unknown *ignored,
-                         struct param_error *err);
+json_t *messages_to_chat(const struct srv_body *body, json_t *ends, struct param_unknown *ignored);
 
 /*
  * The input items of Responses. Neighbouring reasoning, messages and calls of the assistant are one
@@ -77,8 +76,7 @@ json_t *messages_to_chat(const struct srv_body *body, json_t *ends, struct param
  *
  * Of the body `instructions` must be a string or absent, `input` a string or an array of items.
  * Objects that are a call's arguments are taken from the body's text. ends: gets, for each item,
- * how many messages there are after it; a list. Returns a new reference, or NULL with err. Out of
- * memory, jansson leaves out what it cannot append: srv_json_ran_out tells.
+ * how many messages there are after it; a list. Returns a new reference, or NULL after param_fail.
+ * Out of memory, jansson leaves out what it cannot append: srv_json_ran_out tells.
  */
-json_t *responses_to_chat(const struct srv_body *body, json_t *ends, struct param_unknown *ignored,
-                          struct param_error *err);
+json_t *responses_to_chat(const struct srv_body *body, json_t *ends, struct param_unknown *ignored);

@@ -28,8 +28,7 @@ static const char *type_name(const json_t *value)
     }
 }
 
-static int wrong_type(struct param_error *err, const char *name, const char *wanted,
-                      const json_t *value)
+static int wrong_type(const char *name, const char *wanted, const json_t *value)
 {
     return param_fail(SRV_ERR_INVALID_TYPE, name, "'%s' must be %s, but is %s.", name, wanted,
                       type_name(value));
@@ -50,13 +49,12 @@ static const char *show_number(const json_t *value, char buf[32])
     return buf;
 }
 
-static int read_int(const struct param_field *f, const json_t *value, int64_t *out,
-                    struct param_error *err)
+static int read_int(const struct param_field *f, const json_t *value, int64_t *out)
 {
     char shown[32];
     double as_real = json_number_value(value);
     if (!json_is_number(value) || (json_is_real(value) && as_real != floor(as_real)))
-        return wrong_type(err, f->name, "an integer", value);
+        return wrong_type(f->name, "an integer", value);
     bool too_large = json_is_real(value) && as_real >= INT64_LIMIT;
     if (as_real < f->min || as_real > f->max || too_large)
         return param_fail(SRV_ERR_INVALID_VALUE, f->name,
@@ -67,11 +65,10 @@ static int read_int(const struct param_field *f, const json_t *value, int64_t *o
     return 0;
 }
 
-static int read_number(const struct param_field *f, const json_t *value, double *out,
-                       struct param_error *err)
+static int read_number(const struct param_field *f, const json_t *value, double *out)
 {
     char shown[32];
-    if (!json_is_number(value)) return wrong_type(err, f->name, "a number", value);
+    if (!json_is_number(value)) return wrong_type(f->name, "a number", value);
     double v = json_number_value(value);
     if (!(v >= f->min && v <= f->max))
         return param_fail(SRV_ERR_INVALID_VALUE, f->name,
@@ -81,8 +78,7 @@ static int read_number(const struct param_field *f, const json_t *value, double 
     return 0;
 }
 
-int param_read_id(const json_t *value, int32_t n_ids, const char *name, int32_t *ret_id,
-                  struct param_error *err)
+int param_read_id(const json_t *value, int32_t n_ids, const char *name, int32_t *ret_id)
 {
     json_int_t id = json_integer_value(value);
     if (json_is_real(value) && fabs(json_real_value(value)) >= INT64_LIMIT)
@@ -99,11 +95,10 @@ int param_read_id(const json_t *value, int32_t n_ids, const char *name, int32_t 
     return 0;
 }
 
-int param_read_ids(const json_t *list, int32_t n_ids, const char *name, int32_t *ret,
-                   struct param_error *err)
+int param_read_ids(const json_t *list, int32_t n_ids, const char *name, int32_t *ret)
 {
     for (size_t i = 0; i < json_array_size(list); i++)
-        if (param_read_id(json_array_get(list, i), n_ids, name, &ret[i], err)) return -1;
+        if (param_read_id(json_array_get(list, i), n_ids, name, &ret[i])) return -1;
     return 0;
 }
 
@@ -139,19 +134,18 @@ static bool is_neutral(const json_t *value)
     return json_is_false(value) || number == 0 || number == -1;
 }
 
-static int read_field(const struct param_field *f, json_t *value, void *out,
-                      struct param_error *err)
+static int read_field(const struct param_field *f, json_t *value, void *out)
 {
     void *at = (char *)out + f->offset;
     switch (f->type) {
     case PARAM_BOOL:
-        if (!json_is_boolean(value)) return wrong_type(err, f->name, "a boolean", value);
+        if (!json_is_boolean(value)) return wrong_type(f->name, "a boolean", value);
         *(bool *)at = json_is_true(value);
         return 0;
-    case PARAM_INT: return read_int(f, value, at, err);
-    case PARAM_NUMBER: return read_number(f, value, at, err);
+    case PARAM_INT: return read_int(f, value, at);
+    case PARAM_NUMBER: return read_number(f, value, at);
     case PARAM_STRING:
-        if (!json_is_string(value)) return wrong_type(err, f->name, "a string", value);
+        if (!json_is_string(value)) return wrong_type(f->name, "a string", value);
         if (strlen(json_string_value(value)) != json_string_length(value))
             return param_fail(SRV_ERR_INVALID_VALUE, f->name,
                               "'%s' must not hold the character U+0000.", f->name);
@@ -226,8 +220,7 @@ static bool is_slip(const char *typed, const char *name)
 }
 
 /* An unknown key that is a slip of a field that is absent would be left out without a word. */
-static int check_spelling(const json_t *object, const struct param_field *fields, const char *key,
-                          struct param_error *err)
+static int check_spelling(const json_t *object, const struct param_field *fields, const char *key)
 {
     for (const struct param_field *f = fields; f->name; f++) {
         const char *name = f->also && is_slip(key, f->also) ? f->also : f->name;
@@ -260,7 +253,7 @@ void params_preset(const struct param_field *fields, void *out)
 }
 
 int params_read(json_t *object, const struct param_field *fields, void *out,
-                struct param_unknown *unknown, struct param_error *err)
+                struct param_unknown *unknown)
 {
     const char *key;
     json_t *value;
@@ -268,14 +261,14 @@ int params_read(json_t *object, const struct param_field *fields, void *out,
     {
         const struct param_field f = find_field(fields, key);
         if (!f.name) {
-            if (!json_is_null(value) && check_spelling(object, fields, key, err)) return -1;
+            if (!json_is_null(value) && check_spelling(object, fields, key)) return -1;
             if (unknown) unknown->n++;
             if (unknown) param_note(unknown, key);
             continue;
         }
         if (json_is_null(value)) continue;
         if (unknown && f.type == PARAM_NAMED && !is_neutral(value)) param_note(unknown, key);
-        int rc = read_field(&f, value, out, err);
+        int rc = read_field(&f, value, out);
         if (rc) return rc;
     }
     return 0;

@@ -54,16 +54,16 @@ void params_preset(const struct param_field *fields, void *out);
 
 /*
  * Fills `out` from the object's members; absent and null members leave their field alone. An
- * unknown member that is a slip of an absent field's name is an error. Returns 0 or -1 with err
- * filled. unknown may be NULL.
+ * unknown member that is a slip of an absent field's name is an error. Returns 0 or -1 after
+ * param_fail filled. unknown may be NULL.
  */
 int params_read(json_t *object, const struct param_field *fields, void *out,
-                struct param_unknown *unknown, struct param_error *err);
+                struct param_unknown *unknown);
 
 /* The error of a value that is not, say, "an array". Returns -1. */
 int param_wrong_type(const char *path, const char *wanted);
 
-/* Returns 0 for a string, or -1 with err. */
+/* Returns 0 for a string, or -1 after param_fail. */
 int param_check_string(const json_t *value, const char *path);
 
 /* The error of a body without `name`, with the route that takes what the body has. Returns -1. */
@@ -74,32 +74,29 @@ int param_missing(const json_t *body, const char *name);
 void param_note_members(struct param_unknown *unknown, const json_t *object, const char *path,
                         const char *const *known);
 
-/* Reads a token id below n_ids from the list called `name`. 0 or -1 with err. */
-int param_read_id(const json_t *value, int32_t n_ids, const char *name, int32_t *ret_id,
-                  struct param_error *err);
+/* Reads a token id below n_ids from the list called `name`. 0 or -1 after param_fail. */
+int param_read_id(const json_t *value, int32_t n_ids, const char *name, int32_t *ret_id);
 
 /* Reads the token ids of a list. */
-int param_read_ids(const json_t *list, int32_t n_ids, const char *name, int32_t *ret,
-                   struct param_error *err);
+int param_read_ids(const json_t *list, int32_t n_ids, const char *name, int32_t *ret);
 
 /* ---- texts as token ids, with the errors of the field that holds them ---------------------- */
 
 /* Turns an enum tok_error with its sentence into the error of the field `path`. Returns 0 for 0,
  * else -1. */
-int param_encode_failed(int rc, const char *path, const char *message, struct param_error *err);
+int param_encode_failed(int rc, const char *path, const char *message);
 
-/* Appends the ids of the field's text, see tok_encode. Returns 0, or -1 with err. */
+/* Appends the ids of the field's text, see tok_encode. Returns 0, or -1 after param_fail. */
 int param_encode(const struct tok *tok, const char *text, size_t len, unsigned flags,
-                 const char *path, struct tok_ids *ids, struct param_error *err);
+                 const char *path, struct tok_ids *ids);
 
 /* Reads the ids of the field's list, each below n_ids, into a zeroed `ids`. Returns 0, or -1
- * with err. */
-int param_take_ids(const json_t *list, int32_t n_ids, const char *path, struct tok_ids *ids,
-                   struct param_error *err);
+ * after param_fail. */
+int param_take_ids(const json_t *list, int32_t n_ids, const char *path, struct tok_ids *ids);
 
 /*
  * Moves ids into the request's memory: *ret [*ret_n]; ids is empty afterwards. rc: of making them;
- * unless it is 0 they are only freed, and it is returned. Returns 0, or -1 with err.
+ * unless it is 0 they are only freed, and it is returned. Returns 0, or -1 after param_fail.
  */
 int param_keep_ids(struct srv_request *req, int rc, struct tok_ids *ids, const int32_t **ret,
-                   int64_t *ret_n, struct param_error *err);
+                   int64_t *ret_n);

@@ -15,7 +15,6 @@ struct conversion {
     json_t *list;
     json_t *gone; /* the ids of calls that are left out with their results, as members */
     struct param_unknown *ignored;
-    struct param_error *err;
 };
 
 /* A block on its way, and where it is. */
@@ -99,8 +98,8 @@ static bool is_source(const char *type)
     return !strcmp(type, "document") || !strcmp(type, "search_result");
 }
 
-/* value: the block b, or one inside it; type: of it. HISTORY_NOT_TAKEN: it has more than text. */
-static int add_source(const struct block *b, const json_t *value, const char *type, json_t *parts)
+/* value: a block, or one inside it; type: of it. HISTORY_NOT_TAKEN: it has more than text. */
+static int add_source(const json_t *value, const char *type, json_t *parts)
 {
     const json_t *source = json_object_get(value, "source"), *content = NULL;
     const char *kind = json_string_value(json_object_get(source, "type"));
@@ -136,7 +135,7 @@ static int add_result_block(const struct block *b, size_t k, const json_t *block
     const char *type = json_string_value(json_object_get(block, "type"));
     char path[PARAM_PATH_MAX];
     if (type && is_source(type)) {
-        int rc = add_source(b, block, type, parts);
+        int rc = add_source(block, type, parts);
         if (rc != HISTORY_NOT_TAKEN) return rc;
     } else if (!type || !strcmp(type, "text")) {
         if (!type || !json_is_string(text))
@@ -173,7 +172,7 @@ static int add_result_parts(const struct block *b, const json_t *content, json_t
     return 0;
 }
 
-static int mark_error(json_t *parts, struct param_error *err)
+static int mark_error(json_t *parts)
 {
     static const char word[] = "Error: ";
     json_t *first = json_array_get(parts, 0), *text = json_object_get(first, "text");
@@ -191,8 +190,7 @@ static int add_result(const struct block *b, const json_t *content, json_t *list
     if (!id) return -1;
     json_t *parts = json_array();
     int rc = add_result_parts(b, content, parts);
-    if (!rc && json_is_true(json_object_get(b->value, "is_error")))
-        rc = mark_error(parts, b->c->err);
+    if (!rc && json_is_true(json_object_get(b->value, "is_error"))) rc = mark_error(parts);
     json_array_append_new(
         list, json_pack("{s:s, s:O, s:o}", "role", "tool", "tool_call_id", id, "content", parts));
     return rc;
@@ -319,7 +317,7 @@ static int add_user_block(const struct block *b, void *ctx)
     if (!strcmp(b->type, "tool_result"))
         return add_result(b, json_object_get(b->value, "content"), u->list);
     if (!is_source(b->type)) return unsupported(b);
-    int rc = add_source(b, b->value, b->type, u->parts);
+    int rc = add_source(b->value, b->type, u->parts);
     if (rc != HISTORY_NOT_TAKEN) return rc;
     return fail_field(b, "", SRV_ERR_UNSUPPORTED,
                       "only text is supported in documents and search results");
@@ -367,8 +365,7 @@ static int add_user(const struct message *m)
     return rc;
 }
 
-static int fail_message(size_t i, const char *field, enum srv_error kind, const char *wanted,
-                        struct param_error *err)
+static int fail_message(size_t i, const char *field, enum srv_error kind, const char *wanted)
 {
     char path[PARAM_PATH_MAX];
     snprintf(path, sizeof(path), "messages.%zu%s%s", i, *field ? "." : "", field);
@@ -394,26 +391,26 @@ static int add_message(const struct conversion *c, json_t *message, size_t i)
                  *content = json_object_get(message, "content");
     const char *word = json_string_value(role);
     if (!json_is_object(message))
-        return fail_message(i, "", SRV_ERR_INVALID_TYPE, "a message must be an object", c->err);
+        return fail_message(i, "", SRV_ERR_INVALID_TYPE, "a message must be an object");
     if (!role || json_is_null(role))
-        return fail_message(i, "role", SRV_ERR_MISSING, "this field is required", c->err);
+        return fail_message(i, "role", SRV_ERR_MISSING, "this field is required");
     if (!word || (strcmp(word, "user") && strcmp(word, "assistant") && strcmp(word, "system")))
         return fail_message(i, "role", word ? SRV_ERR_INVALID_VALUE : SRV_ERR_INVALID_TYPE,
-                            "a role must be 'user', 'assistant' or 'system'", c->err);
+                            "a role must be 'user', 'assistant' or 'system'");
     if (!content || json_is_null(content))
-        return fail_message(i, "content", SRV_ERR_MISSING, "this field is required", c->err);
+        return fail_message(i, "content", SRV_ERR_MISSING, "this field is required");
     const struct message m = {c, message, i};
     if (json_array_size(content) > 0)
         return *word == 's' ? add_system(&m) : *word == 'u' ? add_user(&m) : add_assistant(&m);
     if (json_is_string(content) || json_is_array(content))
         return json_array_append(c->list, message), 0;
     return fail_message(i, "content", SRV_ERR_INVALID_TYPE,
-                        "this field must be a string or an array of blocks", c->err);
+                        "this field must be a string or an array of blocks");
 }
 
 /* ---- the system prompt --------------------------------------------------------------------- */
 
-static int check_system(const json_t *system, struct param_error *err)
+static int check_system(const json_t *system)
 {
     char path[PARAM_PATH_MAX];
     if (!json_is_string(system) && !json_is_array(system))
@@ -444,8 +441,7 @@ static void find_gone(const struct conversion *c, const json_t *blocks)
     }
 }
 
-json_t *messages_to_chat(const struct srv_body *body, json_t *ends, struct param_unknown *ignored,
-                         struct param_error *err)
+json_t *messages_to_chat(const struct srv_body *body, json_t *ends, struct param_unknown *ignored)
 {
     const json_t *messages = json_object_get(body->root, "messages"),
                  *system = json_object_get(body->root, "system");
@@ -453,13 +449,13 @@ json_t *messages_to_chat(const struct srv_body *body, json_t *ends, struct param
         param_wrong_type("messages", "an array");
         return NULL;
     }
-    if (system && !json_is_null(system) && check_system(system, err)) return NULL;
+    if (system && !json_is_null(system) && check_system(system)) return NULL;
     if (json_is_array(messages) && json_array_size(messages) == 0) {
         param_fail(SRV_ERR_INVALID_VALUE, "messages",
                    "'messages' holds 0 messages; at least 1 is required.");
         return NULL;
     }
-    const struct conversion c = {body, json_array(), json_object(), ignored, err};
+    const struct conversion c = {body, json_array(), json_object(), ignored};
     if (system && !json_is_null(system))
         json_array_append_new(c.list, json_pack("{s:s, s:O}", "role", "system", "content", system));
     int rc = 0;

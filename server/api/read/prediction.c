@@ -10,7 +10,7 @@
 
 static const char PATH[] = "prediction.content";
 
-static int add_part(struct buf *text, const json_t *part, size_t i, struct param_error *err)
+static int add_part(struct buf *text, const json_t *part, size_t i)
 {
     char path[PARAM_PATH_MAX];
     snprintf(path, sizeof(path), "%s[%zu]", PATH, i);
@@ -23,7 +23,7 @@ static int add_part(struct buf *text, const json_t *part, size_t i, struct param
     return 0;
 }
 
-static int join_text(struct buf *text, const json_t *field, struct param_error *err)
+static int join_text(struct buf *text, const json_t *field)
 {
     const char *type = json_string_value(json_object_get(field, "type"));
     const json_t *content = json_object_get(field, "content");
@@ -37,21 +37,21 @@ static int join_text(struct buf *text, const json_t *field, struct param_error *
     if (!json_is_array(content))
         return param_wrong_type(PATH, "a string or an array of text parts");
     for (size_t i = 0; i < json_array_size(content); i++)
-        if (add_part(text, json_array_get(content, i), i, err)) return -1;
+        if (add_part(text, json_array_get(content, i), i)) return -1;
     return 0;
 }
 
 int srv_prediction_read(struct srv_request *req, const json_t *field, const int32_t **ret_ids,
-                        int64_t *ret_n, struct param_error *err)
+                        int64_t *ret_n)
 {
     AUTO(buf_finish) struct buf text = {.max = SIZE_MAX};
     struct tok_ids ids = {0};
     if (!field) return 0;
-    int rc = join_text(&text, field, err);
+    int rc = join_text(&text, field);
     if (!rc && text.failed) rc = param_no_memory();
     if (!rc && text.len > 0) {
-        rc = param_encode(srv_facts(req)->model->tok, text.data, text.len, 0, PATH, &ids, err);
-        rc = param_keep_ids(req, rc, &ids, ret_ids, ret_n, err);
+        rc = param_encode(srv_facts(req)->model->tok, text.data, text.len, 0, PATH, &ids);
+        rc = param_keep_ids(req, rc, &ids, ret_ids, ret_n);
     }
     return rc;
 }

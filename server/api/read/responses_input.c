@@ -16,7 +16,6 @@ struct conversion {
     bool after_message;
     json_t *gone; /* the ids of calls that are left out with their results, as members */
     struct param_unknown *ignored;
-    struct param_error *err;
 };
 
 struct item {
@@ -27,7 +26,7 @@ struct item {
 
 /* ---- parts of text ------------------------------------------------------------------------- */
 
-/* Adds the text of a content part. 0 or -1 with err. */
+/* Adds the text of a content part. 0 or -1 after param_fail. */
 static int add_part(struct conversion *c, const json_t *part, const char *path,
                     enum history_place place, json_t *parts)
 {
@@ -42,7 +41,7 @@ static int add_part(struct conversion *c, const json_t *part, const char *path,
     return param_wrong_type(path, "an object with a type and a text");
 }
 
-/* Appends the parts of a list of texts, which is a member of the item. 0 or -1 with err. */
+/* Appends the parts of a list of texts, which is a member of the item. 0 or -1 after param_fail. */
 static int add_parts(struct conversion *c, const struct item *item, const char *member,
                      const json_t *list, enum history_place place, json_t *parts)
 {
@@ -54,8 +53,8 @@ static int add_parts(struct conversion *c, const struct item *item, const char *
     return 0;
 }
 
-/* Returns the string member of an item, or NULL with err. */
-static const json_t *string_of(const struct item *item, const char *field, struct param_error *err)
+/* Returns the string member of an item, or NULL after param_fail. */
+static const json_t *string_of(const struct item *item, const char *field)
 {
     const json_t *value = json_object_get(item->value, field);
     char path[PARAM_PATH_MAX + 48];
@@ -239,7 +238,7 @@ static int add_message(struct conversion *c, const struct item *item)
         return -1;
     json_object_set(message, "role", (json_t *)role);
     json_object_set(message, "content", json_is_array(content) ? parts : content);
-    if (chat_input_check_message(message, item->path, c->err)) return -1;
+    if (chat_input_check_message(message, item->path)) return -1;
     if (assistant && c->turn && !c->after_message) {
         add_to_turn(c, json_object_get(message, "content"));
     } else {
@@ -264,11 +263,11 @@ static int add_result(struct conversion *c, const struct item *item, const char 
     return rc;
 }
 
-static int check_function(const struct conversion *c, const struct item *item, bool call)
+static int check_function(const struct item *item, bool call)
 {
     bool list = !call && json_is_array(json_object_get(item->value, "output"));
-    return string_of(item, "call_id", c->err) && (!call || string_of(item, "name", c->err)) &&
-                   (list || string_of(item, call ? "arguments" : "output", c->err))
+    return string_of(item, "call_id") && (!call || string_of(item, "name")) &&
+                   (list || string_of(item, call ? "arguments" : "output"))
                ? 0
                : -1;
 }
@@ -281,7 +280,7 @@ static int add_call_or_result(struct conversion *c, const struct item *item)
         history_leave_out(c->ignored, item->path, item->type);
         return 0;
     }
-    if (is_function(item) && check_function(c, item, call != NULL)) return -1;
+    if (is_function(item) && check_function(item, call != NULL)) return -1;
     if (call) add_call(c, item, call);
     const json_t *result = result_of(item, call);
     return result ? add_result(c, item, call ? call->result : "output", result) : 0;
@@ -317,13 +316,12 @@ static void find_gone(struct conversion *c, const json_t *input)
     }
 }
 
-json_t *responses_to_chat(const struct srv_body *body, json_t *ends, struct param_unknown *ignored,
-                          struct param_error *err)
+json_t *responses_to_chat(const struct srv_body *body, json_t *ends, struct param_unknown *ignored)
 {
     const json_t *instructions = json_object_get(body->root, "instructions"),
                  *input = json_object_get(body->root, "input");
     struct conversion c = {
-        .body = body, .list = json_array(), .gone = json_object(), .ignored = ignored, .err = err};
+        .body = body, .list = json_array(), .gone = json_object(), .ignored = ignored};
     int rc = 0;
     if (json_is_string(instructions))
         json_array_append_new(c.list,

@@ -15,7 +15,6 @@ struct reading {
     struct tools_ask *a;
     const struct srv_body *body;
     struct param_unknown *ignored;
-    struct param_error *err;
 };
 
 /* Messages names the place in the message, since its error object has no param. */
@@ -477,11 +476,11 @@ static int refuse_functions(const struct reading *r)
 }
 
 int tools_ask_read(struct tools_ask *a, enum tools_dialect dialect, const struct srv_body *body,
-                   struct param_unknown *ignored, struct param_error *err)
+                   struct param_unknown *ignored)
 {
     assert(dialect != TOOLS_NO_DIALECT);
     *a = (struct tools_ask){.dialect = dialect};
-    const struct reading r = {a, body, ignored, err};
+    const struct reading r = {a, body, ignored};
     buf_init(&a->list, TOOLS_TEXT_MAX + 64 * TOOLS_MAX_TOOLS);
     return refuse_functions(&r) || read_list(&r) || read_choice(&r) ? -1 : 0;
 }
@@ -501,10 +500,9 @@ void tools_ask_finish(struct tools_ask *a)
     a->places = NULL;
 }
 
-int tools_ask_refuse_schema(const struct tools_ask *a, const char *pointer, const char *message,
-                            struct param_error *err)
+int tools_ask_refuse_schema(const struct tools_ask *a, const char *pointer, const char *message)
 {
-    const struct reading r = {(struct tools_ask *)a, NULL, NULL, err};
+    const struct reading r = {(struct tools_ask *)a, NULL, NULL};
     char path[PARAM_PATH_MAX];
     for (int i = 0; i < a->n; i++) {
         size_t len = strlen(a->places[i].pointer);

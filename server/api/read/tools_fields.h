@@ -48,12 +48,12 @@ struct tools_ask {
 };
 
 /*
- * Reads tools, tool_choice and parallel_tool_calls. body is borrowed until tools_ask_finish.
- * Tools that are not functions are dropped and noted. Returns 0 or -1 with err. tools_ask_finish
+ * Reads tools, tool_choice and parallel_tool_calls. body is borrowed until tools_ask_finish. Tools
+ * that are not functions are dropped and noted. Returns 0 or -1 after param_fail. tools_ask_finish
  * is due in both cases.
  */
 int tools_ask_read(struct tools_ask *a, enum tools_dialect dialect, const struct srv_body *body,
-                   struct param_unknown *ignored, struct param_error *err);
+                   struct param_unknown *ignored);
 /* The place of the tool that a call names; NULL: there is none. */
 const struct tools_place *tools_ask_place(const struct tools_ask *a, const char *name);
 
@@ -64,5 +64,4 @@ void tools_ask_finish(struct tools_ask *a);
  * Refuses the tool whose schema a pointer ("/tools/0/properties/x") leads into, or all of them: the
  * message follows the path in the dialect's words. Returns -1.
  */
-int tools_ask_refuse_schema(const struct tools_ask *a, const char *pointer, const char *message,
-                            struct param_error *err);
+int tools_ask_refuse_schema(const struct tools_ask *a, const char *pointer, const char *message);

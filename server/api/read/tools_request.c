@@ -15,10 +15,9 @@ struct reading {
     struct srv_tools *t;
     const json_t *body;
     struct param_unknown *ignored;
-    struct param_error *err;
 };
 
-static int disagree(const struct reading *r, const char *path, const char *other)
+static int disagree(const char *path, const char *other)
 {
     return param_fail(SRV_ERR_INVALID_VALUE, path, "'%s' and '%s' do not agree; send one of them.",
                       other, path);
@@ -34,7 +33,7 @@ static int switch_thinking(const struct reading *r, bool on, const char *effort,
     bool reads = style->reads_enable_thinking || (effort && style->reads_reasoning_effort);
     if ((t->thinking && t->thinking != thinking) ||
         (effort && t->effort && strcmp(effort, t->effort) != 0))
-        return disagree(r, path, t->thinking_field);
+        return disagree(path, t->thinking_field);
     t->thinking = thinking;
     if (effort || !t->thinking_field) t->thinking_field = path;
     if (effort) t->effort = effort;
@@ -79,7 +78,7 @@ static int read_budget(const struct reading *r, const json_t *value, const char 
         return param_fail(SRV_ERR_INVALID_VALUE, path,
                           "'%s' must be -1 (no limit) or a number of tokens.", path);
     if (t->budget_field && t->think_budget != json_integer_value(value))
-        return disagree(r, path, t->budget_field);
+        return disagree(path, t->budget_field);
     t->think_budget = json_integer_value(value);
     t->budget_field = path;
     if (!t->can_reason) param_note(r->ignored, path);
@@ -121,7 +120,7 @@ static int read_switches(const struct reading *r)
     if (read_thinking(r)) return -1;
     bool on = r->t->thinking == TOOLS_THINKING_ON;
     if (r->t->thinking && json_is_boolean(own) && json_is_true(own) != on)
-        return disagree(r, variable, r->t->thinking_field);
+        return disagree(variable, r->t->thinking_field);
     return read_effort(r, json_object_get(r->body, "reasoning_effort"), "reasoning_effort");
 }
 
@@ -159,7 +158,7 @@ static int read_reasoning_fields(const struct reading *r)
 /* ---- the request --------------------------------------------------------------------------- */
 
 /* Without a chat template the prompt is refused, whether there are tools or not. */
-static int check_format(const struct srv_tools *t, struct param_error *err)
+static int check_format(const struct srv_tools *t)
 {
     enum tools_format format = t->served->style.format;
     bool reads = format != TOOLS_NONE && format != TOOLS_UNKNOWN;
@@ -172,15 +171,14 @@ static int check_format(const struct srv_tools *t, struct param_error *err)
 }
 
 int srv_tools_read(struct srv_tools *t, const struct srv_model *model, enum tools_dialect dialect,
-                   const struct srv_body *body, struct param_unknown *ignored,
-                   struct param_error *err)
+                   const struct srv_body *body, struct param_unknown *ignored)
 {
     t->served = model;
     if (getrandom(t->random, sizeof(t->random), 0) != (ssize_t)sizeof(t->random))
         memcpy(t->random, &t, sizeof(t));
-    const struct reading r = {t, body->root, ignored, err};
-    int rc = tools_ask_read(&t->ask, dialect, body, ignored, err) || read_reasoning_fields(&r) ||
-             check_format(t, err);
+    const struct reading r = {t, body->root, ignored};
+    int rc = tools_ask_read(&t->ask, dialect, body, ignored) || read_reasoning_fields(&r) ||
+             check_format(t);
     t->active = t->ask.n > 0 && t->ask.choice != TOOLS_CHOICE_NONE;
     return rc ? -1 : 0;
 }

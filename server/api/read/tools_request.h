@@ -41,11 +41,10 @@ enum { SRV_THINK_UNSAID = -2, SRV_THINK_ANY = -1 };
 
 /*
  * Reads the tools and the fields of reasoning, and notes words that change nothing in this model's
- * prompts. Returns 0, or -1 with err.
+ * prompts. Returns 0, or -1 after param_fail.
  */
 int srv_tools_read(struct srv_tools *t, const struct srv_model *model, enum tools_dialect dialect,
-                   const struct srv_body *body, struct param_unknown *ignored,
-                   struct param_error *err);
+                   const struct srv_body *body, struct param_unknown *ignored);
 
 /* Sets how the prompt ends, and what follows from it. */
 void srv_tools_set_prompt(struct srv_tools *t, const struct tools_prompt *prompt);

@@ -30,7 +30,6 @@ struct search {
     /* A cut that drops less than the target, or none. */
     size_t low_bytes;
     int64_t low_tokens;
-    struct param_error *err;
 };
 
 /* ---- messages ------------------------------------------------------------------------------ */
@@ -129,8 +128,7 @@ static int measure(const struct search *s, const struct cut *cut, int64_t *ret)
     json_auto_t *kept = kept_messages(s, cut);
     in.messages = kept;
     in.metadata = NULL;
-    int rc = srv_json_ran_out() ? param_no_memory()
-                                : chat_input_make(s->model, &in, &prompt, &ids, s->err);
+    int rc = srv_json_ran_out() ? param_no_memory() : chat_input_make(s->model, &in, &prompt, &ids);
     *ret = s->n_tokens - (int64_t)ids.n;
     return rc;
 }
@@ -185,7 +183,7 @@ static int find_cut(struct search *s, int64_t needed, const struct cut **ret)
 
 /* ---- the request --------------------------------------------------------------------------- */
 
-int truncate_read(struct truncation *t, const json_t *root, struct param_error *err)
+int truncate_read(struct truncation *t, const json_t *root)
 {
     const json_t *field = json_object_get(root, "truncation");
     const char *value = json_string_value(field);
@@ -229,17 +227,16 @@ static int cut_oldest(struct truncation *t, struct search *s, const int *parted,
 }
 
 int truncate_make(struct truncation *t, const struct srv_model *model, const struct chat_input *in,
-                  struct tok_prompt *prompt, struct tok_ids *ids, struct param_error *err)
+                  struct tok_prompt *prompt, struct tok_ids *ids)
 {
     int64_t ctx = eng_info(model->engine)->ctx_tokens;
-    if (chat_input_make(model, in, prompt, ids, err)) return -1;
+    if (chat_input_make(model, in, prompt, ids)) return -1;
     if (!t->automatic || (int64_t)ids->n <= ctx) return 0;
     struct search s = {.model = model,
                        .in = in,
                        .messages = in->messages,
                        .n = json_array_size(in->messages),
-                       .n_tokens = (int64_t)ids->n,
-                       .err = err};
+                       .n_tokens = (int64_t)ids->n};
     s.last_user = s.n;
     while (s.last_user > 0 && !has_role(json_array_get(s.messages, s.last_user - 1), "user"))
         s.last_user--;
@@ -257,7 +254,7 @@ int truncate_make(struct truncation *t, const struct srv_model *model, const str
     tok_ids_finish(ids);
     *prompt = (struct tok_prompt){0};
     *ids = (struct tok_ids){0};
-    return chat_input_make(model, &cut, prompt, ids, err);
+    return chat_input_make(model, &cut, prompt, ids);
 }
 
 void truncate_name(const struct truncation *t, struct srv_request *req)

@@ -23,16 +23,17 @@ struct truncation {
     size_t n_items, n_dropped;
 };
 
-/* Reads the field of a request's body; without it nothing changes. Returns 0, or -1 with err. */
-int truncate_read(struct truncation *t, const json_t *root, struct param_error *err);
+/* Reads the field of a request's body; without it nothing changes. Returns 0, or -1 after
+ * param_fail. */
+int truncate_read(struct truncation *t, const json_t *root);
 
 /*
  * Renders and tokenizes the messages, without the oldest if they have to be cut. If no cut is
- * enough, prompt and ids are those of all messages. Returns 0, or -1 with err; tok_prompt_finish,
- * tok_ids_finish and truncate_finish are due in both cases.
+ * enough, prompt and ids are those of all messages. Returns 0, or -1 after param_fail;
+ * tok_prompt_finish, tok_ids_finish and truncate_finish are due in both cases.
  */
 int truncate_make(struct truncation *t, const struct srv_model *model, const struct chat_input *in,
-                  struct tok_prompt *prompt, struct tok_ids *ids, struct param_error *err);
+                  struct tok_prompt *prompt, struct tok_ids *ids);
 
 /* Says in a header of the answer how many of the client's items were dropped, if any were. */
 void truncate_name(const struct truncation *t, struct srv_request *req);

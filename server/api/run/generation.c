@@ -138,8 +138,7 @@ static int64_t answer_bytes(const struct srv_gen *g)
 }
 
 /* The budget has no room for them: used is how much of it is in use. */
-static int refuse_memory(const struct srv_gen *g, int64_t bytes, int64_t used, int64_t limit,
-                         struct param_error *err)
+static int refuse_memory(const struct srv_gen *g, int64_t bytes, int64_t used, int64_t limit)
 {
     if (bytes <= limit)
         return param_fail(SRV_ERR_QUEUE_FULL, NULL,
@@ -368,7 +367,7 @@ static int ban_calls(struct srv_gen *g)
 }
 
 /* Makes what reading the answer needs from the rendered prompt, and puts it into the rules. */
-static int open_tools(struct srv_tools *t, struct choice_rules *rules, struct param_error *err)
+static int open_tools(struct srv_tools *t, struct choice_rules *rules)
 {
     enum { PLAIN_HELD = 4096 };
     if (!t->active && !t->can_reason) return 0;
@@ -386,7 +385,7 @@ static int open_tools(struct srv_tools *t, struct choice_rules *rules, struct pa
     return 0;
 }
 
-static int make_rules(struct srv_gen *g, struct param_error *err)
+static int make_rules(struct srv_gen *g)
 {
     const struct srv_gen_params *p = &g->params;
     const struct eng_info *info = eng_info(g->served->engine);
@@ -402,7 +401,7 @@ static int make_rules(struct srv_gen *g, struct param_error *err)
     if ((p->n_stops && textout_stops_init(&g->rules.stops, p->stops, p->stop_lens, p->n_stops)) ||
         ban_calls(g))
         return param_no_memory();
-    return open_tools(&g->tools, &g->rules, err);
+    return open_tools(&g->tools, &g->rules);
 }
 
 /* The guide's grammar, which may take a while, and memory for the answer, which is charged to the
@@ -410,7 +409,6 @@ static int make_rules(struct srv_gen *g, struct param_error *err)
 static enum srv_jobs_state prepare(void *ctx)
 {
     struct srv_gen *g = ctx;
-    struct param_error err = {0};
     const struct srv_tools *t = &g->tools;
     int64_t bytes = answer_bytes(g), limit = eng_info(g->served->engine)->memory.answer_bytes;
     int64_t used = 0;
@@ -420,14 +418,13 @@ static enum srv_jobs_state prepare(void *ctx)
         bool asked = g->guide.served != NULL;
         int64_t room = eng_info(g->served->engine)->ctx_tokens - g->prompts[0].n_ids;
         int64_t most = g->max_tokens >= 0 && g->max_tokens < room ? g->max_tokens : room;
-        if (!asked) rc = srv_guide_ask(&g->guide, g->req, &g->jobs, &g->params, &err);
+        if (!asked) rc = srv_guide_ask(&g->guide, g->req, &g->jobs, &g->params);
         if (rc > 0) return JOBS_WAIT;
         if (!rc)
-            rc = srv_guide_open(&g->guide, g->req, &g->params, most, g->n_prompts, g->n_candidates,
-                                &err);
+            rc = srv_guide_open(&g->guide, g->req, &g->params, most, g->n_prompts, g->n_candidates);
     }
     if (!rc && (bytes > limit || !srv_request_charge(g->req, bytes, &used)))
-        rc = refuse_memory(g, bytes, used, limit, &err);
+        rc = refuse_memory(g, bytes, used, limit);
     if (!rc) return JOBS_READY;
     param_reply(g->req);
     return JOBS_REFUSED;
@@ -439,9 +436,9 @@ static void hurry(void *ctx)
     srv_guide_hurry(&g->guide, g->req);
 }
 
-int srv_gen_start(struct srv_gen *g, const struct srv_gen_writer *writer, struct param_error *err)
+int srv_gen_start(struct srv_gen *g, const struct srv_gen_writer *writer)
 {
-    if (make_rules(g, err)) return -1;
+    if (make_rules(g)) return -1;
     g->reports_progress =
         g->params.return_progress && g->params.stream && g->format->answer->stream_progress;
     g->writer = writer;

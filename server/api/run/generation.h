@@ -118,8 +118,8 @@ struct srv_gen_format {
     bool one_choice;                  /* n must be 1 */
     void (*note)(struct srv_gen *g);  /* notes members without effect; or NULL */
     /* Checks the fields that were read and sets the prompts. Returns 0, SRV_GEN_ANSWERED if nothing
-     * is to be generated, or -1 with err. */
-    int (*prepare)(struct srv_gen *g, struct param_error *err);
+     * is to be generated, or -1 after param_fail. */
+    int (*prepare)(struct srv_gen *g);
     const struct srv_gen_dialect *answer;
 };
 
@@ -167,9 +167,9 @@ struct srv_gen_writer {
     void (*fail)(void *ctx, enum srv_error kind, const char *message); /* ctx: the generation */
 };
 
-/* Submits the prompts and takes the request over; everything has been read. Returns 0, or -1 with
- * err: srv_gen_release is due. */
-int srv_gen_start(struct srv_gen *g, const struct srv_gen_writer *writer, struct param_error *err);
+/* Submits the prompts and takes the request over; everything has been read. Returns 0, or -1 after
+ * param_fail: srv_gen_release is due. */
+int srv_gen_start(struct srv_gen *g, const struct srv_gen_writer *writer);
 void srv_gen_release(void *g);
 
 /* Of srv_jobs_ops: reads the new records, and has the writer write what can be written. */

@@ -29,7 +29,7 @@ static const char *param_of(const struct srv_guide *guide)
     return guide->ask.param ? guide->ask.param : "tools";
 }
 
-static int refuse(struct srv_guide *guide, const struct gram_error *e, struct param_error *err)
+static int refuse(struct srv_guide *guide, const struct gram_error *e)
 {
     enum srv_error kind = e->code == GRAM_ENOMEM         ? SRV_ERR_OVERLOADED
                           : e->code == GRAM_EGRAMMAR     ? SRV_ERR_INVALID_GRAMMAR
@@ -42,7 +42,7 @@ static int refuse(struct srv_guide *guide, const struct gram_error *e, struct pa
                                               : SRV_COUNT_GRAMMARS_UNSUPPORTED);
     bool in_tool = e->has_pointer && !strncmp(e->pointer, "/tools/", 7);
     if (kind == SRV_ERR_INVALID_SCHEMA && (in_tool || !guide->ask.param))
-        return tools_ask_refuse_schema(&guide->tools->ask, e->pointer, e->message, err);
+        return tools_ask_refuse_schema(&guide->tools->ask, e->pointer, e->message);
     return param_fail(kind, param_of(guide), "%s", e->message);
 }
 
@@ -129,7 +129,7 @@ bool srv_guide_closes(const struct srv_guide *guide, const struct srv_config *co
 }
 
 int srv_guide_ask(struct srv_guide *guide, struct srv_request *req, struct srv_jobs *jobs,
-                  const struct srv_gen_params *params, struct param_error *err)
+                  const struct srv_gen_params *params)
 {
     const struct srv_facts *facts = srv_facts(req);
     struct guide_ask *ask = &guide->ask;
@@ -171,7 +171,7 @@ void srv_guide_hurry(struct srv_guide *guide, struct srv_request *req)
 }
 
 /* The grammar, or why there is none. */
-static int check_grammar(struct srv_guide *guide, struct srv_request *req, struct param_error *err)
+static int check_grammar(struct srv_guide *guide, struct srv_request *req)
 {
     const struct grammar_result *result = &guide->wait.result;
     int64_t used;
@@ -180,7 +180,7 @@ static int check_grammar(struct srv_guide *guide, struct srv_request *req, struc
         const struct srv_job_failure *failure = srv_jobs_failure(guide->jobs, finish, 0);
         return param_fail(failure->kind, NULL, "%s", failure->message);
     }
-    if (!guide->gram) return refuse(guide, &result->error, err);
+    if (!guide->gram) return refuse(guide, &result->error);
     int64_t bytes = (int64_t)(gram_bytes(guide->gram) + gram_cache_bytes(guide->gram));
     if (!result->kept && !srv_request_charge(req, bytes, &used))
         return param_fail(
@@ -192,7 +192,7 @@ static int check_grammar(struct srv_guide *guide, struct srv_request *req, struc
 
 /* ---- states -------------------------------------------------------------------------------- */
 
-static int allocate(struct srv_guide *guide, struct srv_request *req, struct param_error *err)
+static int allocate(struct srv_guide *guide, struct srv_request *req)
 {
     size_t n = (size_t)guide->n_slots * (size_t)guide->n_choices;
     int64_t used;
@@ -213,9 +213,9 @@ static int allocate(struct srv_guide *guide, struct srv_request *req, struct par
 
 int srv_guide_open(struct srv_guide *guide, struct srv_request *req,
                    const struct srv_gen_params *params, int64_t max_tokens, int n_prompts,
-                   int n_choices, struct param_error *err)
+                   int n_choices)
 {
-    if (check_grammar(guide, req, err)) return -1;
+    if (check_grammar(guide, req)) return -1;
     if (guide->has_parts) {
         /* Where an answer must follow, a reasoning block leaves half of the tokens to it. */
         int64_t asked = guide->tools->think_budget;
@@ -235,7 +235,7 @@ int srv_guide_open(struct srv_guide *guide, struct srv_request *req,
         .sampling = &params->sampling,
         .closed = &guide->closed,
     };
-    if (allocate(guide, req, err)) return -1;
+    if (allocate(guide, req)) return -1;
     if (gram_n_relaxed(guide->gram) > 0) name_relaxed(guide, req);
     return 0;
 }

@@ -60,9 +60,10 @@ struct srv_guide {
 bool srv_guide_closes(const struct srv_guide *guide, const struct srv_config *config);
 
 /* Asks for the grammar of what is wanted (ask.param must be set) and of the tools. Returns 0 if it
- * is there, 1 if srv_jobs_go_on will be called for `jobs` when it is or cannot be, -1 with err. */
+ * is there, 1 if srv_jobs_go_on will be called for `jobs` when it is or cannot be, -1 after
+ * param_fail. */
 int srv_guide_ask(struct srv_guide *guide, struct srv_request *req, struct srv_jobs *jobs,
-                  const struct srv_gen_params *params, struct param_error *err);
+                  const struct srv_gen_params *params);
 
 /* Any thread, any number of times: the grammar is not needed any longer; the jobs go on soon. */
 void srv_guide_hurry(struct srv_guide *guide, struct srv_request *req);
@@ -70,11 +71,11 @@ void srv_guide_hurry(struct srv_guide *guide, struct srv_request *req);
 /*
  * With the grammar that was asked for: allocates the states, and names relaxed keywords in
  * x-schema-relaxed. n_prompts prompts with n_choices each, whose answers have max_tokens at most.
- * Returns 0, or -1 with err.
+ * Returns 0, or -1 after param_fail.
  */
 int srv_guide_open(struct srv_guide *guide, struct srv_request *req,
                    const struct srv_gen_params *params, int64_t max_tokens, int n_prompts,
-                   int n_choices, struct param_error *err);
+                   int n_choices);
 
 /*
  * Puts the states of a prompt, each of whose choices may have so many tokens, at the beginning and

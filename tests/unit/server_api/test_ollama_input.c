@@ -16,11 +16,10 @@
 #define GIVEN(id, name)                                                                            \
     "{\"role\":\"tool\",\"content\":\"r\",\"tool_call_id\":\"" id "\",\"name\":\"" name "\"}"
 
-static json_t *convert(const struct srv_body *body, struct param_unknown *ignored,
-                       struct param_error *err)
+static json_t *convert(const struct srv_body *body, struct param_unknown *ignored)
 {
     (void)ignored;
-    return ollama_messages(body, json_object_get(body->root, "messages"), err);
+    return ollama_messages(body, json_object_get(body->root, "messages"));
 }
 
 #define BODY(...) "{\"messages\":[" __VA_ARGS__ "]}"
@@ -69,9 +68,8 @@ static void test_messages(void **state)
                                CALL("", "f", "{}"), 1024,
                                "]}," RESULT("\"tool_call_id\":\"call_1024\",") "]}");
     struct srv_body body;
-    struct param_error err = {0};
-    REQUIRE_EQ_INT(srv_body_read(&body, many, strlen(many), PARAM_MAX_VALUES, &err), 0);
-    json_t *list = convert(&body, NULL, &err);
+    REQUIRE_EQ_INT(srv_body_read(&body, many, strlen(many), PARAM_MAX_VALUES), 0);
+    json_t *list = convert(&body, NULL);
     const json_t *result = json_array_get(list, 2);
     REQUIRE_EQ_STR(json_string_value(json_object_get(result, "tool_call_id")), "call_0");
     json_decref(list);
@@ -103,10 +101,9 @@ static void test_keep_alive(void **state)
                 {"{\"keep_alive\":true}", -1, false}};
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct param_error err = {0};
         bool now = false;
         json_t *root = json_loads(rows[i].text, 0, NULL);
-        int rc = ollama_read_keep_alive(root, &now, &err);
+        int rc = ollama_read_keep_alive(root, &now);
         REQUIRE_MSG(rc == rows[i].rc && (rc || now == rows[i].now), "%s", rows[i].text);
         REQUIRE(!rc || !strcmp(param_error.path, "keep_alive"));
         json_decref(root);

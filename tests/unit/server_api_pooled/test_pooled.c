@@ -40,10 +40,9 @@ static void test_open(void **state)
     for (size_t i = 0; i < N_OF(cases); i++) {
         struct srv_request *req = open_request();
         struct srv_pooled p = {.req = req, .served = &test_model, .info = &test_info};
-        struct param_error err = {0};
         test_info.memory.answer_bytes = cases[i].budget;
         atomic_store(&test_model.answer_bytes, cases[i].in_use);
-        int rc = srv_pooled_open(&p, "input", cases[i].n, 4, &err);
+        int rc = srv_pooled_open(&p, "input", cases[i].n, 4);
         REQUIRE_MSG((rc == 0) == (cases[i].kind < 0), "%zu: %s", i, param_error.message);
         if (rc) REQUIRE_EQ_INT(param_error.kind, cases[i].kind);
         if (!rc)
@@ -60,19 +59,18 @@ static void test_add(void **state)
     enum { SHORT = 5 };
     struct srv_request *req = open_request();
     struct srv_pooled p = {.req = req, .served = &test_model, .info = &test_info};
-    struct param_error err = {0};
     int32_t ids[] = {1, 2, 3, 4, 5, 6};
     (void)state;
     test_info.ctx_tokens = SHORT;
-    REQUIRE_EQ_INT(srv_pooled_open(&p, "input", 3, 4, &err), 0);
-    REQUIRE_EQ_INT(srv_pooled_add(&p, ids, 2, &err), 0);
-    REQUIRE_EQ_INT(srv_pooled_add(&p, ids + 1, SHORT, &err), 0);
+    REQUIRE_EQ_INT(srv_pooled_open(&p, "input", 3, 4), 0);
+    REQUIRE_EQ_INT(srv_pooled_add(&p, ids, 2), 0);
+    REQUIRE_EQ_INT(srv_pooled_add(&p, ids + 1, SHORT), 0);
     ids[0] = ids[1] = 0; /* they are copied */
     REQUIRE(p.n == 2 && p.n_tokens == 2 + SHORT);
     REQUIRE(p.rows[0].ids[0] == 1 && p.rows[0].ids[1] == 2 && p.rows[1].ids[0] == 2);
     p.rows[0].values[3] = 7;
     REQUIRE(p.rows[1].values[0] == 0 && p.rows[0].n_ids == 2);
-    REQUIRE(srv_pooled_add(&p, ids, SHORT + 1, &err) < 0 && param_error.kind == SRV_ERR_CONTEXT);
+    REQUIRE(srv_pooled_add(&p, ids, SHORT + 1) < 0 && param_error.kind == SRV_ERR_CONTEXT);
     REQUIRE_EQ_STR(param_error.path, "input");
     REQUIRE(p.n == 2 && p.n_tokens == 2 + SHORT && p.n_long == SHORT + 1);
     atomic_store(&test_model.answer_bytes, 0);
@@ -103,26 +101,26 @@ enum srv_jobs_state __wrap_srv_jobs_pause(struct srv_jobs *j)
     return i < 2 ? w.pauses[i] : JOBS_READY;
 }
 
-static int check_fields(struct srv_pooled *p, struct param_error *err)
+static int check_fields(struct srv_pooled *p)
 {
     REQUIRE(p->req == w.req && p->served == &test_model);
     return w.fails ? param_fail(SRV_ERR_INVALID_VALUE, "input", "wrong") : 0;
 }
 
-static int open_rows(struct srv_pooled *p, struct param_error *err)
+static int open_rows(struct srv_pooled *p)
 {
     p->answer_bytes = (size_t)w.n * (size_t)w.number_chars;
-    return srv_pooled_open(p, "input", (size_t)w.n, WIDTH, err);
+    return srv_pooled_open(p, "input", (size_t)w.n, WIDTH);
 }
 
 /* The i-th prompt has i + 1 ids from i on. */
-static int add(struct srv_pooled *p, int i, struct param_error *err)
+static int add(struct srv_pooled *p, int i)
 {
     int32_t ids[CTX + 1];
     REQUIRE(i == p->n);
     for (int k = 0; k <= CTX; k++)
         ids[k] = i + k;
-    return srv_pooled_add(p, ids, w.refused && i == w.refused ? CTX + 1 : (size_t)i + 1, err);
+    return srv_pooled_add(p, ids, w.refused && i == w.refused ? CTX + 1 : (size_t)i + 1);
 }
 
 static void describe_job(struct srv_pooled *p, int i, struct eng_job_params *params)

@@ -26,16 +26,15 @@ struct input_refusal {
 };
 
 /* Returns a new reference, or NULL with err. */
-typedef json_t *(*input_fn)(const struct srv_body *body, struct param_unknown *ignored,
-                            struct param_error *err);
+typedef json_t *(*input_fn)(const struct srv_body *body, struct param_unknown *ignored);
 
 static inline json_t *convert_text(const char *text, input_fn convert,
-                                   struct param_unknown *ignored, struct param_error *err)
+                                   struct param_unknown *ignored)
 {
     struct srv_body body;
-    int rc = srv_body_read(&body, text, strlen(text), PARAM_MAX_VALUES, err);
+    int rc = srv_body_read(&body, text, strlen(text), PARAM_MAX_VALUES);
     REQUIRE_MSG(!rc, "%.200s: %s", text, param_error.message);
-    json_t *list = convert(&body, ignored, err);
+    json_t *list = convert(&body, ignored);
     srv_body_finish(&body);
     return list;
 }
@@ -57,9 +56,8 @@ static inline char *repeated_body(const char *head, const char *item, int n, con
 
 static inline void check_history(const struct input_history *c, input_fn convert)
 {
-    struct param_error err = {0};
     struct param_unknown ignored = {0};
-    json_t *list = convert_text(c->body, convert, &ignored, &err);
+    json_t *list = convert_text(c->body, convert, &ignored);
     REQUIRE_MSG(list, "%s: %s", c->body, param_error.message);
     char *chat = json_dumps(list, JSON_COMPACT | JSON_ENCODE_ANY);
     REQUIRE_EQ_STR(chat, c->chat);
@@ -83,9 +81,8 @@ static inline void check_meaning(const struct input_meaning *c, input_fn convert
 
 static inline void check_refusal(const struct input_refusal *c, input_fn convert)
 {
-    struct param_error err = {0};
     struct param_unknown ignored = {0};
-    json_t *list = convert_text(c->body, convert, &ignored, &err);
+    json_t *list = convert_text(c->body, convert, &ignored);
     REQUIRE_MSG(!list && param_error.kind == c->kind && !strcmp(param_error.path, c->path) &&
                     strstr(param_error.message, c->words),
                 "%s: %d '%s' %s", c->body, param_error.kind, param_error.path, param_error.message);

@@ -25,12 +25,11 @@ void *__wrap_malloc(size_t n)
 /* Parses with the allocations of [from, to) failing; the number there were. */
 static long parse_short_of_memory(const char *text, size_t len, long from, long to)
 {
-    struct param_error err = {0};
     n_allocations = 0;
     fail_from = from;
     fail_to = to;
     struct srv_body body;
-    int rc = srv_body_read(&body, text, len, PARAM_MAX_VALUES, &err);
+    int rc = srv_body_read(&body, text, len, PARAM_MAX_VALUES);
     long n = n_allocations;
     fail_from = fail_to = 0;
     REQUIRE((rc != 0) == (from <= n && from < to));
@@ -126,9 +125,8 @@ static const char *const bad_texts[] = {
 static void test_bad_texts(void **state)
 {
     for (size_t i = 0; i < N_OF(bad_texts); i++) {
-        struct param_error err = {0};
         struct srv_body body;
-        int rc = srv_body_read(&body, bad_texts[i], strlen(bad_texts[i]), PARAM_MAX_VALUES, &err);
+        int rc = srv_body_read(&body, bad_texts[i], strlen(bad_texts[i]), PARAM_MAX_VALUES);
         REQUIRE_MSG(rc && !body.root, "accepted: %s", bad_texts[i]);
         REQUIRE_EQ_INT(param_error.kind, SRV_ERR_INVALID_JSON);
         REQUIRE(strlen(param_error.message) < 200);
@@ -154,9 +152,8 @@ static void test_shape(void **state)
         for (int k = 0; k < shapes[i].n; k++)
             buf_puts(&b, shapes[i].unit);
         buf_puts(&b, shapes[i].tail);
-        struct param_error err = {0};
         struct srv_body body;
-        int rc = srv_body_read(&body, b.data, b.len, PARAM_MAX_VALUES, &err);
+        int rc = srv_body_read(&body, b.data, b.len, PARAM_MAX_VALUES);
         REQUIRE_MSG((rc == 0) == shapes[i].good, "shape %zu: %s", i, param_error.message);
         srv_body_finish(&body);
         buf_finish(&b);
@@ -187,9 +184,8 @@ static void test_positions(void **state)
     };
     (void)state;
     for (size_t i = 0; i < N_OF(cases); i++) {
-        struct param_error err = {0};
         struct srv_body body;
-        REQUIRE(srv_body_read(&body, cases[i].text, strlen(cases[i].text), 10, &err));
+        REQUIRE(srv_body_read(&body, cases[i].text, strlen(cases[i].text), 10));
         REQUIRE_MSG(strstr(param_error.message, cases[i].place), "%s: %s", cases[i].text,
                     param_error.message);
     }
@@ -214,9 +210,8 @@ static void test_numbers(void **state)
     };
     (void)state;
     for (size_t i = 0; i < N_OF(cases); i++) {
-        struct param_error err = {0};
         struct srv_body body;
-        REQUIRE(!srv_body_read(&body, cases[i].text, strlen(cases[i].text), 10, &err));
+        REQUIRE(!srv_body_read(&body, cases[i].text, strlen(cases[i].text), 10));
         const json_t *n = json_object_get(body.root, "n");
         REQUIRE_MSG(json_is_real(n) == cases[i].real, "%s", cases[i].text);
         REQUIRE_MSG(json_number_value(n) == cases[i].value, "%s", cases[i].text);
@@ -238,10 +233,9 @@ static void test_spans(void **state)
         {"n", NULL},
         {"s", NULL},
     };
-    struct param_error err = {0};
     struct srv_body body;
     (void)state;
-    REQUIRE(!srv_body_read(&body, text, sizeof(text) - 1, PARAM_MAX_VALUES, &err));
+    REQUIRE(!srv_body_read(&body, text, sizeof(text) - 1, PARAM_MAX_VALUES));
     for (size_t i = 0; i < N_OF(members); i++) {
         struct srv_span span = srv_body_span(&body, json_object_get(body.root, members[i].key));
         REQUIRE_MSG((span.text != NULL) == (members[i].span != NULL), "%s", members[i].key);

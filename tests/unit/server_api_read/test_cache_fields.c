@@ -22,7 +22,6 @@ struct reading {
     struct srv_body body;
     struct srv_gen_params params;
     struct srv_cache_fields cache;
-    struct param_error err;
     int rc;
 };
 
@@ -31,8 +30,8 @@ static void read_cache(struct reading *r, const char *text, bool reports)
 {
     *r = (struct reading){.req = open_request(),
                           .params = {.cache_prompt = true, .return_cache_report = reports}};
-    REQUIRE(!srv_body_read(&r->body, text, strlen(text), PARAM_MAX_VALUES, &r->err));
-    r->rc = srv_cache_fields_read(&r->cache, r->req, &r->body, &r->params, &r->err);
+    REQUIRE(!srv_body_read(&r->body, text, strlen(text), PARAM_MAX_VALUES));
+    r->rc = srv_cache_fields_read(&r->cache, r->req, &r->body, &r->params);
 }
 
 static void finish(struct reading *r)
@@ -134,7 +133,7 @@ static void test_reports_are_asked_for(void **state)
         if (cases[i].beta) {
             const char *beta = cases[i].beta;
             REQUIRE(srv_request_add_header(r.req, "anthropic-beta", 14, beta, strlen(beta)));
-            REQUIRE(!srv_cache_fields_read(&r.cache, r.req, &r.body, &r.params, &r.err));
+            REQUIRE(!srv_cache_fields_read(&r.cache, r.req, &r.body, &r.params));
         }
         REQUIRE(r.cache.reports == cases[i].reports);
         finish(&r);

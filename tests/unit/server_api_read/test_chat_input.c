@@ -59,10 +59,9 @@ static void test_messages(void **state)
 {
     (void)state;
     for (size_t i = 0; i < N_OF(cases); i++) {
-        struct param_error err = {0};
         json_t *messages = json_loads(cases[i].messages, JSON_DECODE_ANY, NULL);
         REQUIRE(messages);
-        int rc = chat_input_check(messages, "msgs", &err);
+        int rc = chat_input_check(messages, "msgs");
         REQUIRE_MSG((rc == 0) == (cases[i].kind < 0), "%s: %s", cases[i].messages,
                     param_error.message);
         if (rc) REQUIRE_EQ_INT(param_error.kind, cases[i].kind);
@@ -71,21 +70,19 @@ static void test_messages(void **state)
                     param_error.message);
         json_decref(messages);
     }
-    struct param_error err;
-    REQUIRE(chat_input_check(NULL, "msgs", &err) < 0 && param_error.kind == SRV_ERR_MISSING);
+    REQUIRE(chat_input_check(NULL, "msgs") < 0 && param_error.kind == SRV_ERR_MISSING);
 }
 
 /* So many messages are taken, one more is not. */
 static void test_most_messages(void **state)
 {
     json_t *messages = json_array();
-    struct param_error err;
     (void)state;
     for (int i = 0; i < 4096; i++)
         json_array_append_new(messages, json_pack("{s:s,s:s}", "role", "user", "content", "a"));
-    REQUIRE_EQ_INT(chat_input_check(messages, "msgs", &err), 0);
+    REQUIRE_EQ_INT(chat_input_check(messages, "msgs"), 0);
     json_array_append_new(messages, json_pack("{s:s,s:s}", "role", "user", "content", "a"));
-    REQUIRE(chat_input_check(messages, "msgs", &err) < 0 && strstr(param_error.message, "4097"));
+    REQUIRE(chat_input_check(messages, "msgs") < 0 && strstr(param_error.message, "4097"));
     json_decref(messages);
 }
 
@@ -103,9 +100,8 @@ static void test_flags(void **state)
     };
     (void)state;
     for (size_t i = 0; i < N_OF(flags); i++) {
-        struct param_error err;
         json_t *body = json_loads(flags[i].body, 0, NULL);
-        REQUIRE((chat_input_check_flags(body, &err) == 0) == flags[i].fine);
+        REQUIRE((chat_input_check_flags(body) == 0) == flags[i].fine);
         json_decref(body);
     }
 }

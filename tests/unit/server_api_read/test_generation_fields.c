@@ -102,7 +102,6 @@ struct body {
     struct srv_body tree;
     struct srv_gen_params p;
     struct param_unknown unknown;
-    struct param_error err;
     int rc;
 };
 
@@ -121,8 +120,8 @@ static struct body read_body(const struct param_field *own, const char *text, co
     facts->body_len = strlen(text);
     if (deadline)
         srv_request_add_header(b.req, "x-request-deadline-ms", 21, deadline, strlen(deadline));
-    b.rc = srv_body_read(&b.tree, text, facts->body_len, PARAM_MAX_VALUES, &b.err);
-    if (!b.rc) b.rc = srv_gen_params_read(&b.p, b.req, own, &b.tree, &b.unknown, &b.err);
+    b.rc = srv_body_read(&b.tree, text, facts->body_len, PARAM_MAX_VALUES);
+    if (!b.rc) b.rc = srv_gen_params_read(&b.p, b.req, own, &b.tree, &b.unknown);
     return b;
 }
 
@@ -272,17 +271,16 @@ static void test_headers_and_seeds(void **state)
 static void test_model_names(void **state)
 {
     const struct srv_facts facts = {.app = &app, .model = &model};
-    struct param_error err;
     (void)state;
     config = (struct srv_config){0};
     model.config = &config;
-    REQUIRE_EQ_STR(srv_gen_model_name(&facts, NULL, &err), "demo");
-    REQUIRE_EQ_STR(srv_gen_model_name(&facts, "other", &err), "other");
-    REQUIRE_EQ_STR(srv_gen_model_name(&facts, "dummy", &err), "demo");
+    REQUIRE_EQ_STR(srv_gen_model_name(&facts, NULL), "demo");
+    REQUIRE_EQ_STR(srv_gen_model_name(&facts, "other"), "other");
+    REQUIRE_EQ_STR(srv_gen_model_name(&facts, "dummy"), "demo");
     config.strict_model = true;
-    REQUIRE(srv_gen_model_name(&facts, "dummy", &err) == NULL);
+    REQUIRE(srv_gen_model_name(&facts, "dummy") == NULL);
     config.accept_any_model = true;
-    REQUIRE_EQ_STR(srv_gen_model_name(&facts, "any", &err), "any");
+    REQUIRE_EQ_STR(srv_gen_model_name(&facts, "any"), "any");
     config = (struct srv_config){0};
 }
 
@@ -293,11 +291,11 @@ static void test_what_is_ignored_is_noted(void **state)
     struct body b = read_body(srv_fields_completions, text, NULL);
     (void)state;
     REQUIRE_MSG(b.rc == 0, "%s", param_error.message);
-    REQUIRE_EQ_INT(param_name_ignored(b.req, &b.unknown, &b.err), 0);
+    REQUIRE_EQ_INT(param_name_ignored(b.req, &b.unknown), 0);
     REQUIRE_EQ_INT(b.req->n_reply_headers, 1);
     REQUIRE_EQ_STR(b.req->reply_headers[0].value, "store,continuous_usage_stats,...+1");
     config.strict_params = true;
-    REQUIRE(param_name_ignored(b.req, &b.unknown, &b.err) < 0);
+    REQUIRE(param_name_ignored(b.req, &b.unknown) < 0);
     config.strict_params = false;
     close_body(&b);
 }

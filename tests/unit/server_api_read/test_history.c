@@ -43,12 +43,10 @@ static const struct input_history histories[] = {
      "[" CALLS(CALL("edit", "{\\\"input\\\": \\\"x\\\"}") "," CALL("add", "{}")) "]", NULL},
 };
 
-static json_t *convert(const struct srv_body *body, struct param_unknown *ignored,
-                       struct param_error *err)
+static json_t *convert(const struct srv_body *body, struct param_unknown *ignored)
 {
     json_t *list = NULL;
-    int rc =
-        history_of_chat(json_object_get(body->root, "messages"), "messages", ignored, &list, err);
+    int rc = history_of_chat(json_object_get(body->root, "messages"), "messages", ignored, &list);
     REQUIRE_EQ_INT(rc, 0);
     return list;
 }
@@ -56,9 +54,8 @@ static json_t *convert(const struct srv_body *body, struct param_unknown *ignore
 static void test_messages(void **state)
 {
     struct param_unknown ignored = {0};
-    struct param_error err = {0};
     (void)state;
-    REQUIRE(!convert_text("{}", convert, &ignored, &err));
+    REQUIRE(!convert_text("{}", convert, &ignored));
     check_histories(histories, N_OF(histories), convert);
 }
 
@@ -69,10 +66,9 @@ static void test_same(void **state)
         LIST(SAYS("user", "\"a\"") "," CALLS(CALL("f", "{}")) "," TOOL("\"x\""));
     struct srv_body body;
     struct param_unknown ignored = {0};
-    struct param_error err = {0};
     (void)state;
-    REQUIRE_EQ_INT(srv_body_read(&body, text, strlen(text), PARAM_MAX_VALUES, &err), 0);
-    json_t *list = convert(&body, &ignored, &err);
+    REQUIRE_EQ_INT(srv_body_read(&body, text, strlen(text), PARAM_MAX_VALUES), 0);
+    json_t *list = convert(&body, &ignored);
     REQUIRE(list == json_object_get(body.root, "messages"));
     json_decref(list);
     srv_body_finish(&body);

@@ -18,10 +18,9 @@
     "}}"
 #define TOOL(content) "{\"role\":\"tool\",\"tool_call_id\":\"a\",\"content\":[" content "]}"
 
-static json_t *convert(const struct srv_body *body, struct param_unknown *ignored,
-                       struct param_error *err)
+static json_t *convert(const struct srv_body *body, struct param_unknown *ignored)
 {
-    json_t *ends = json_array(), *list = messages_to_chat(body, ends, ignored, err);
+    json_t *ends = json_array(), *list = messages_to_chat(body, ends, ignored);
     json_decref(ends);
     return list;
 }
@@ -215,11 +214,10 @@ static void test_inputs(void **state)
 /* Time for each block must not grow with their number: else this takes minutes. */
 static void test_many(void **state)
 {
-    struct param_error err = {0};
     struct param_unknown ignored = {0};
     char *body = repeated_body("{\"messages\":[{\"role\":\"assistant\",\"content\":[",
                                THINKING("some words on the way"), 20000, "]}]}");
-    json_t *list = convert_text(body, convert, &ignored, &err);
+    json_t *list = convert_text(body, convert, &ignored);
     REQUIRE_MSG(list, "%s", param_error.message);
     const json_t *thinking = json_object_get(json_array_get(list, 0), "reasoning_content");
     REQUIRE_EQ_INT(json_string_length(thinking), 20000 * 22 - 1);

@@ -69,10 +69,9 @@ static void test_lists(void **state)
 {
     for (size_t i = 0; i < N_OF(lists); i++) {
         char text[512];
-        struct param_error err = {0};
         struct srv_body body;
         snprintf(text, sizeof(text), "{\"messages\": %s }", lists[i].messages);
-        REQUIRE(!srv_body_read(&body, text, strlen(text), PARAM_MAX_VALUES, &err));
+        REQUIRE(!srv_body_read(&body, text, strlen(text), PARAM_MAX_VALUES));
         const json_t *messages = json_object_get(body.root, "messages");
         REQUIRE((metadata_lines_length(messages) > 0) == (lists[i].sent != NULL));
         if (lists[i].sent) {

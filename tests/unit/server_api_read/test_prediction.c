@@ -55,12 +55,11 @@ static void test_cases(void **state)
     (void)state;
     for (size_t i = 0; i < N_OF(cases); i++) {
         struct srv_request *req = open_request();
-        struct param_error err = {0};
         const int32_t *ids = NULL;
         int64_t n = 0;
         json_t *field = json_loads(cases[i].field, 0, NULL);
         REQUIRE(field);
-        int rc = srv_prediction_read(req, field, &ids, &n, &err);
+        int rc = srv_prediction_read(req, field, &ids, &n);
         REQUIRE_MSG((rc == 0) == (cases[i].text != NULL), "%s: %s", cases[i].field,
                     param_error.message);
         if (rc) REQUIRE_EQ_INT(param_error.kind, cases[i].kind);
@@ -77,9 +76,8 @@ static void test_none(void **state)
 {
     const int32_t *ids = NULL;
     int64_t n = 7;
-    struct param_error err;
     (void)state;
-    REQUIRE_EQ_INT(srv_prediction_read(NULL, NULL, &ids, &n, &err), 0);
+    REQUIRE_EQ_INT(srv_prediction_read(NULL, NULL, &ids, &n), 0);
     REQUIRE(!ids && n == 7);
 }
 

@@ -23,10 +23,9 @@
 #define TURN(content, ...) "{\"role\":\"assistant\",\"content\":" content __VA_ARGS__ "}"
 #define TOOL(content) "{\"role\":\"tool\",\"tool_call_id\":\"a\",\"content\":" content "}"
 
-static json_t *convert(const struct srv_body *body, struct param_unknown *ignored,
-                       struct param_error *err)
+static json_t *convert(const struct srv_body *body, struct param_unknown *ignored)
 {
-    json_t *ends = json_array(), *list = responses_to_chat(body, ends, ignored, err);
+    json_t *ends = json_array(), *list = responses_to_chat(body, ends, ignored);
     json_decref(ends);
     return list;
 }
@@ -206,11 +205,10 @@ static void test_inputs(void **state)
 /* Time for each item must not grow with their number: else this takes minutes. */
 static void test_many(void **state)
 {
-    struct param_error err = {0};
     struct param_unknown ignored = {0};
     char *body =
         repeated_body("{\"input\":[", CALLS("a") "," SAYS("assistant", "\"b\""), 20000, "]}");
-    json_t *list = convert_text(body, convert, &ignored, &err);
+    json_t *list = convert_text(body, convert, &ignored);
     REQUIRE_MSG(list, "%s", param_error.message);
     const json_t *turn = json_array_get(list, 0);
     REQUIRE_EQ_INT(json_array_size(list), 1);

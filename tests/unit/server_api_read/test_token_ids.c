@@ -33,16 +33,15 @@ static void test_cases(void **state)
     (void)state;
     for (size_t i = 0; i < N_OF(cases); i++) {
         struct srv_request *req = open_request();
-        struct param_error err = {0};
         struct tok_ids ids = {0};
         const int32_t *kept = (const int32_t[]){0};
         int64_t n = 9;
         tokenizer_says = cases[i].says;
-        int rc = param_encode(NULL, "ab", 2, TOK_PARSE_SPECIAL, "field", &ids, &err);
+        int rc = param_encode(NULL, "ab", 2, TOK_PARSE_SPECIAL, "field", &ids);
         REQUIRE_EQ_INT(rc, cases[i].says ? -1 : 0);
         REQUIRE(param_error.kind == cases[i].kind && !strcmp(param_error.path, cases[i].path));
         if (cases[i].says == TOK_EINVAL) REQUIRE_EQ_STR(param_error.message, "why");
-        REQUIRE_EQ_INT(param_keep_ids(req, rc, &ids, &kept, &n, &err), rc);
+        REQUIRE_EQ_INT(param_keep_ids(req, rc, &ids, &kept, &n), rc);
         REQUIRE(!ids.ids && ids.n == 0 && n == !rc);
         REQUIRE(rc ? !kept : kept[0] == 7);
         close_request(req);
@@ -53,16 +52,15 @@ static void test_cases(void **state)
 static void test_memory(void **state)
 {
     struct srv_request *req = open_request();
-    struct param_error err = {0};
     struct tok_ids none = {0}, many = {0};
     const int32_t *kept;
     int64_t n;
     (void)state;
-    REQUIRE(!param_keep_ids(req, 0, &none, &kept, &n, &err) && kept && n == 0);
+    REQUIRE(!param_keep_ids(req, 0, &none, &kept, &n) && kept && n == 0);
     many.n = SRV_ARENA_MAX_BYTES / sizeof(*many.ids) + 1;
     many.ids = calloc(many.n, sizeof(*many.ids));
     REQUIRE(many.ids);
-    REQUIRE_EQ_INT(param_keep_ids(req, 0, &many, &kept, &n, &err), -1);
+    REQUIRE_EQ_INT(param_keep_ids(req, 0, &many, &kept, &n), -1);
     REQUIRE(!kept && param_error.kind == SRV_ERR_OVERLOADED && !many.ids);
     close_request(req);
 }

@@ -14,7 +14,6 @@
 struct reading {
     struct tools_ask ask;
     struct param_unknown ignored;
-    struct param_error err;
     struct srv_body body;
     int rc;
 };
@@ -22,8 +21,8 @@ struct reading {
 static struct reading read_body(enum tools_dialect dialect, const char *body)
 {
     struct reading r = {.rc = 0};
-    REQUIRE(!srv_body_read(&r.body, body, strlen(body), PARAM_MAX_VALUES, &r.err));
-    r.rc = tools_ask_read(&r.ask, dialect, &r.body, &r.ignored, &r.err);
+    REQUIRE(!srv_body_read(&r.body, body, strlen(body), PARAM_MAX_VALUES));
+    r.rc = tools_ask_read(&r.ask, dialect, &r.body, &r.ignored);
     return r;
 }
 
@@ -173,8 +172,7 @@ static void test_namespaces(void **state)
     REQUIRE_EQ_STR(sub->space, "crm");
     REQUIRE_EQ_STR(sub->name, "sub");
     REQUIRE_EQ_STR(sub->pointer, "/tools/2/tools/3");
-    REQUIRE_EQ_INT(tools_ask_refuse_schema(&r.ask, "/tools/2/tools/3/properties/x", "no", &r.err),
-                   -1);
+    REQUIRE_EQ_INT(tools_ask_refuse_schema(&r.ask, "/tools/2/tools/3/properties/x", "no"), -1);
     REQUIRE_EQ_STR(param_error.path, "tools[2].tools[3].parameters");
     finish(&r);
     r = read_body(TOOLS_RESPONSES, "{\"tools\":[" SPACE("\"a\"", "") "],\"tool_choice\":\"auto\"}");

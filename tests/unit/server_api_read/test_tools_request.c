@@ -15,7 +15,6 @@ struct reading {
     struct srv_tools tools;
     struct srv_body body;
     struct param_unknown ignored;
-    struct param_error err;
     int rc;
 };
 
@@ -33,8 +32,8 @@ static void set_up_model(void)
 static struct reading read_request(enum tools_dialect dialect, const char *text)
 {
     struct reading r = {.rc = 0};
-    REQUIRE(!srv_body_read(&r.body, text, strlen(text), PARAM_MAX_VALUES, &r.err));
-    r.rc = srv_tools_read(&r.tools, &model, dialect, &r.body, &r.ignored, &r.err);
+    REQUIRE(!srv_body_read(&r.body, text, strlen(text), PARAM_MAX_VALUES));
+    r.rc = srv_tools_read(&r.tools, &model, dialect, &r.body, &r.ignored);
     return r;
 }
 

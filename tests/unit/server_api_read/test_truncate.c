@@ -14,7 +14,7 @@ static struct eng_info info;
 static int n_made, fails_at;
 
 int __wrap_chat_input_make(const struct srv_model *model, const struct chat_input *in,
-                           struct tok_prompt *prompt, struct tok_ids *ids, struct param_error *err);
+                           struct tok_prompt *prompt, struct tok_ids *ids);
 const struct eng_info *__wrap_eng_info(const struct eng *e);
 
 const struct eng_info *__wrap_eng_info(const struct eng *e)
@@ -32,7 +32,7 @@ static size_t tokens_of(const json_t *messages)
 }
 
 int __wrap_chat_input_make(const struct srv_model *model, const struct chat_input *in,
-                           struct tok_prompt *prompt, struct tok_ids *ids, struct param_error *err)
+                           struct tok_prompt *prompt, struct tok_ids *ids)
 {
     (void)model, (void)prompt;
     if (++n_made == fails_at) return param_fail(SRV_ERR_TEMPLATE, "messages", "I will not.");
@@ -71,8 +71,7 @@ static json_t *read_chat(const char *text)
 }
 
 /* Makes the prompt of a chat; truncate_finish is due. */
-static int make(struct truncation *t, const json_t *list, const json_t *ends, int64_t *ret_n,
-                struct param_error *err)
+static int make(struct truncation *t, const json_t *list, const json_t *ends, int64_t *ret_n)
 {
     const struct srv_model model = {0};
     const struct chat_input in = {.messages = list, .ends = ends, .field = "messages"};
@@ -80,7 +79,7 @@ static int make(struct truncation *t, const json_t *list, const json_t *ends, in
     struct tok_ids ids = {0};
     t->automatic = true;
     n_made = 0;
-    int rc = truncate_make(t, &model, &in, &prompt, &ids, err);
+    int rc = truncate_make(t, &model, &in, &prompt, &ids);
     *ret_n = (int64_t)ids.n;
     return rc;
 }
@@ -133,10 +132,9 @@ static void test_cuts(void **state)
     for (size_t i = 0; i < N_OF(cases); i++) {
         json_t *list = read_chat(cases[i].chat);
         struct truncation t = {.max_tokens = cases[i].max_tokens};
-        struct param_error err = {0};
         int64_t n;
         char kept[32] = "";
-        REQUIRE_EQ_INT(make(&t, list, NULL, &n, &err), 0);
+        REQUIRE_EQ_INT(make(&t, list, NULL, &n), 0);
         for (size_t k = 0; k < json_array_size(list); k++)
             kept[k] = t.dropped && t.dropped[k] ? 'x' : '.';
         REQUIRE_MSG(!strcmp(kept, cases[i].kept), "%s: %s, not %s", cases[i].chat, kept,
@@ -156,13 +154,12 @@ static void test_items(void **state)
                              5, 6, 7}; /* the third is left out, the fifth two messages */
     static const bool dropped[] = {false, true, true, true, false, false, false};
     struct truncation t = {.max_tokens = 0};
-    struct param_error err = {0};
     int64_t n;
     (void)state;
     info.ctx_tokens = 100;
     for (size_t i = 0; i < N_OF(at); i++)
         json_array_append_new(ends, json_integer(at[i]));
-    REQUIRE_EQ_INT(make(&t, list, ends, &n, &err), 0);
+    REQUIRE_EQ_INT(make(&t, list, ends, &n), 0);
     REQUIRE_EQ_INT(n, 85);
     REQUIRE_EQ_INT(t.n_items, N_OF(at));
     REQUIRE_EQ_INT(t.n_dropped, 3);
@@ -184,7 +181,6 @@ static void test_growth(void **state)
     for (int i = 0; i < TURNS; i++) {
         char text[32];
         struct truncation t = {.max_tokens = 100};
-        struct param_error err = {0};
         int64_t n;
         unsigned own = (random = random * 1103515245 + 12345) >> 16 & 63;
         snprintf(text, sizeof(text), "u%u a%u", 20 + own, 70 - own);
@@ -192,7 +188,7 @@ static void test_growth(void **state)
         json_array_extend(list, turn);
         json_decref(turn);
         total += 90;
-        REQUIRE_EQ_INT(make(&t, list, NULL, &n, &err), 0);
+        REQUIRE_EQ_INT(make(&t, list, NULL, &n), 0);
         REQUIRE(n <= 2048 && t.n_dropped >= before && n_made <= 10);
         if (t.kept) REQUIRE(n >= 2048 - 100 - 512 - 90);
         n_moves += t.n_dropped > before;
@@ -208,12 +204,11 @@ static void test_refusal(void **state)
 {
     json_t *list = read_chat("u50 a10 u50");
     struct truncation t = {.max_tokens = 0};
-    struct param_error err = {0};
     int64_t n;
     (void)state;
     info.ctx_tokens = 100;
     for (fails_at = 1; fails_at <= 3; fails_at++) {
-        REQUIRE(make(&t, list, NULL, &n, &err) < 0 && !strcmp(param_error.message, "I will not."));
+        REQUIRE(make(&t, list, NULL, &n) < 0 && !strcmp(param_error.message, "I will not."));
         truncate_finish(&t);
     }
     fails_at = 0;
@@ -229,14 +224,13 @@ static void test_most(void **state)
     for (size_t i = 0; i < N_OF(chats); i++) {
         struct buf b;
         struct truncation t = {.max_tokens = 0};
-        struct param_error err = {0};
         int64_t n;
         buf_init(&b, 1 << 20);
         buf_puts(&b, i == N_OF(chats) - 1 ? "u1 " : "");
         for (int k = 0; k < 4096; k++)
             buf_puts(&b, chats[i]);
         json_t *list = read_chat(b.data);
-        REQUIRE_EQ_INT(make(&t, list, NULL, &n, &err), 0);
+        REQUIRE_EQ_INT(make(&t, list, NULL, &n), 0);
         REQUIRE_EQ_INT(t.kept != NULL, i >= 2);
         if (t.kept) REQUIRE(n <= 100 && n >= 72);
         truncate_finish(&t);
@@ -263,8 +257,7 @@ static void test_field(void **state)
     for (size_t i = 0; i < N_OF(fields); i++) {
         json_t *body = json_loads(fields[i].body, 0, NULL);
         struct truncation t = {0};
-        struct param_error err = {0};
-        int rc = truncate_read(&t, body, &err);
+        int rc = truncate_read(&t, body);
         REQUIRE_EQ_INT(rc == 0, fields[i].kind < 0);
         if (rc) REQUIRE_EQ_INT(param_error.kind, fields[i].kind);
         REQUIRE_EQ_INT(t.automatic, fields[i].automatic);

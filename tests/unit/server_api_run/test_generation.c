@@ -18,7 +18,6 @@ static struct {
     struct srv_gen g;
     struct srv_gen_format format;
     struct gen_prompt prompts[N_PROMPTS];
-    struct param_error err;
     int n_finished; /* choices */
     bool opens;     /* what the writer got last */
     int n_written;
@@ -108,7 +107,7 @@ static void open_generation(int n_choices)
 static void start(void)
 {
     static const struct srv_gen_writer writer = {write_new, fail_request};
-    REQUIRE_MSG(!srv_gen_start(&w.g, &writer, &w.err), "%s", param_error.message);
+    REQUIRE_MSG(!srv_gen_start(&w.g, &writer), "%s", param_error.message);
 }
 
 static struct eng_job_params describe(int i)

@@ -18,7 +18,6 @@ static struct {
     struct srv_jobs jobs;
     struct srv_gen_params params;
     struct srv_tools tools;
-    struct param_error err;
     struct compile_wait *wait; /* that the queue was asked for */
     int n_go_on, n_left;
     int counts[SRV_COUNT_N];
@@ -121,13 +120,12 @@ static void close_guide(void)
 
 static int ask(void)
 {
-    return srv_guide_ask(&w.guide, w.jobs.req, &w.jobs, &w.params, &w.err);
+    return srv_guide_ask(&w.guide, w.jobs.req, &w.jobs, &w.params);
 }
 
 static int open_states(int64_t max_tokens, int n_prompts, int n_choices)
 {
-    return srv_guide_open(&w.guide, w.jobs.req, &w.params, max_tokens, n_prompts, n_choices,
-                          &w.err);
+    return srv_guide_open(&w.guide, w.jobs.req, &w.params, max_tokens, n_prompts, n_choices);
 }
 
 /* ---- the grammar --------------------------------------------------------------------------- */
