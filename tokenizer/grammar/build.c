@@ -10,6 +10,7 @@
 
 #include "base/fail.h"
 #include "base/shown.h"
+#include "base/siphash.h"
 #include "base/utf8.h"
 #include "tokenizer/grammar/json_doc.h"
 
@@ -97,6 +98,39 @@ void *gram_grow(struct gram_build *b, void *items, uint32_t n, uint32_t *cap, si
     if (n) memcpy(p, items, n * size);
     *cap = bigger;
     return p;
+}
+
+/* ---- tables -------------------------------------------------------------------------------- */
+
+static void add_buckets(struct gram_build *b, struct gram_table *t)
+{
+    t->n_buckets = t->n_buckets ? t->n_buckets * 4 : 16;
+    t->buckets = gram_temp_array(b, t->n_buckets, sizeof(*t->buckets));
+    for (uint32_t i = 0; i < t->n; i++) {
+        uint32_t *bucket = &t->buckets[t->entries[i].hash % t->n_buckets];
+        t->entries[i].next = *bucket;
+        *bucket = i + 1;
+    }
+}
+
+uint32_t gram_table_add(struct gram_build *b, struct gram_table *t, const void *key, size_t len)
+{
+    static const uint64_t same_for_all[2];
+    uint64_t hash = siphash(same_for_all, key, len);
+    gram_steps(b, 1 + len / 128);
+    if (t->n >= t->n_buckets) add_buckets(b, t);
+    uint32_t *bucket = &t->buckets[hash % t->n_buckets], n = 0;
+    for (uint32_t i = *bucket; i; i = t->entries[i - 1].next) {
+        const struct gram_table_entry *e = &t->entries[i - 1];
+        if (++n % 16 == 0) gram_steps(b, 1);
+        if (e->hash == hash && e->len == len && (!len || !memcmp(e->key, key, len))) return i - 1;
+    }
+    t->entries = gram_grow(b, t->entries, t->n, &t->cap, sizeof(*t->entries));
+    void *copy = gram_temp(b, len);
+    if (len) memcpy(copy, key, len);
+    t->entries[t->n] = (struct gram_table_entry){copy, len, hash, *bucket};
+    *bucket = ++t->n;
+    return t->n - 1;
 }
 
 /* ---- texts --------------------------------------------------------------------------------- */

@@ -76,6 +76,24 @@ void gram_arena_finish(struct gram_arena *a);
  */
 void *gram_grow(struct gram_build *b, void *items, uint32_t n, uint32_t *cap, size_t size);
 
+/*
+ * Byte strings and their numbers, in the order of being found first. In temporary memory.
+ * Zero-initialise.
+ */
+struct gram_table {
+    struct gram_table_entry {
+        const void *key; /* aligned to 16 bytes */
+        size_t len;
+        uint64_t hash;
+        uint32_t next; /* number + 1 of an older key in the same bucket; 0: none */
+    } * entries;
+    uint32_t n, cap, n_buckets;
+    uint32_t *buckets;
+};
+
+/* The number of a key; a new one is copied, and its number is what t->n was before. */
+uint32_t gram_table_add(struct gram_build *b, struct gram_table *t, const void *key, size_t len);
+
 /* Counts work; leaves when the budget is used up (an error that says so) or options->stop asks. */
 void gram_steps(struct gram_build *b, uint64_t n);
 

@@ -33,16 +33,6 @@ bool gram_charset_equal(const struct gram_charset *x, const struct gram_charset 
 {
     return x == y || (x->n == y->n && memcmp(x->ranges, y->ranges, x->n * sizeof(*x->ranges)) == 0);
 }
-
-uint64_t gram_charset_hash(struct gram_build *b, const struct gram_charset *s)
-{
-    uint64_t h = s->n;
-    for (uint32_t i = 0; i < s->n; i++)
-        h = (h ^ s->ranges[i].lo ^ (uint64_t)s->ranges[i].hi << 32) * 0x9E3779B97F4A7C15u;
-    gram_steps(b, 1 + s->n / 16);
-    return h;
-}
-
 static int by_lo(const void *x, const void *y)
 {
     const struct gram_range *a = x, *b = y;

@@ -27,7 +27,6 @@ void gram_charset_add_set(struct gram_build *b, struct gram_charset *s,
                           const struct gram_charset *other);
 
 bool gram_charset_equal(const struct gram_charset *x, const struct gram_charset *y);
-uint64_t gram_charset_hash(struct gram_build *b, const struct gram_charset *s);
 
 /* Sorts and joins, takes the surrogates out. */
 void gram_charset_finish(struct gram_build *b, struct gram_charset *s);

@@ -18,9 +18,7 @@ struct builder {
     struct gram_build *b;
     const struct gram_classes *classes;
     const uint64_t *spellable;
-    uint16_t (*inside)[64];
-    uint64_t *hashes;
-    uint32_t n, cap, cap_hashes;
+    struct gram_table rows;                /* of the states inside characters */
     uint16_t uniform[4][GRAM_MAX_CLASSES]; /* by bytes to come and class: state + 1, or 0 */
     bool too_large;
 };
@@ -34,26 +32,13 @@ static bool can_spell(const uint64_t *spellable, uint32_t byte)
 static uint16_t intern(struct builder *d, const uint16_t row[64])
 {
     bool dead = true;
-    uint64_t hash = 0;
-    for (int i = 0; i < 64; i++) {
+    for (int i = 0; i < 64; i++)
         dead &= row[i] == GRAM_DEC_DEAD;
-        hash = (hash + row[i]) * 0x9E3779B97F4A7C15u;
-    }
-    gram_steps(d->b, 8);
-    if (dead) return GRAM_DEC_DEAD;
-    uint32_t i = gram_find(d->b, d->hashes, 0, d->n, hash);
-    while (i < d->n && memcmp(d->inside[i], row, sizeof(d->inside[0])) != 0)
-        i = gram_find(d->b, d->hashes, i + 1, d->n, hash);
-    if (i < d->n) return (uint16_t)(FIRST + i);
-    d->inside = gram_grow(d->b, d->inside, d->n, &d->cap, sizeof(d->inside[0]));
-    d->hashes = gram_grow(d->b, d->hashes, d->n, &d->cap_hashes, sizeof(hash));
-    d->hashes[d->n] = hash;
-    memcpy(d->inside[d->n], row, sizeof(d->inside[0]));
-    if (d->n >= MAX_STATES)
-        d->too_large = true;
-    else
-        d->n++;
-    return (uint16_t)(FIRST + d->n - 1);
+    gram_steps(d->b, 6);
+    if (dead || d->too_large) return GRAM_DEC_DEAD;
+    uint32_t i = gram_table_add(d->b, &d->rows, row, 64 * sizeof(*row));
+    d->too_large = i >= MAX_STATES;
+    return (uint16_t)(FIRST + i);
 }
 
 /*
@@ -181,8 +166,11 @@ bool gram_decoder_build(struct gram_build *b, struct gram_decoder *d,
         d->root[byte] = lead(build, byte);
     for (uint32_t byte = 0; byte < 256; byte++)
         if (!can_spell(spellable, byte)) d->root[byte] = GRAM_DEC_DEAD;
-    d->n_states = FIRST + build->n;
-    d->inside = gram_keep_copy(b, build->inside, build->n, sizeof(build->inside[0]));
+    d->n_states = FIRST + build->rows.n;
+    uint16_t(*inside)[64] = gram_keep_array(b, build->rows.n, sizeof(*inside));
+    for (uint32_t i = 0; i < build->rows.n; i++)
+        memcpy(inside[i], build->rows.entries[i].key, sizeof(*inside));
+    d->inside = (const uint16_t(*)[64])inside;
     find_reach(b, d);
     return !build->too_large;
 }

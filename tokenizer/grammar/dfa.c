@@ -102,50 +102,31 @@ static void step_row(struct gram_build *b, const struct gram_dfa *d, const uint6
         }
     gram_steps(b, 1 + (n + d->n_states) / 32);
 }
-
-static uint64_t hash_row(const uint64_t *row, uint32_t words)
-{
-    uint64_t h = 0;
-    for (uint32_t w = 0; w < words; w++)
-        h = (h ^ h >> 32 ^ row[w]) * 0x9E3779B97F4A7C15u;
-    return h;
-}
-
 /* Rows until one comes again, or until no longer text is wanted. False if there are too many. */
 static bool find_rows(struct gram_build *b, struct gram_dfa *d)
 {
-    uint32_t words = d->n_states / 64 + 1, n = 1, cap = 8, cap_hashes = 0, limit = MAX_ROWS;
-    uint64_t *rows = gram_temp_array(b, cap * words, 8), *hashes = NULL;
-    if (d->max < limit) limit = d->max + 1;
+    uint32_t words = d->n_states / 64 + 1, limit = d->max < MAX_ROWS ? d->max + 1 : MAX_ROWS;
+    uint64_t *row = gram_temp_array(b, words, sizeof(*row));
+    size_t bytes = words * sizeof(*row);
+    struct gram_table rows = {0};
     for (uint32_t q = 0; q < d->n_states; q++)
-        if (d->outcome[q]) rows[q / 64] |= (uint64_t)1 << q % 64;
-    while (d->period == 0) {
-        if (n == limit) {
-            if (limit == MAX_ROWS) return false;
-            break;
-        }
-        if (n == cap) {
-            uint64_t *bigger = gram_temp_array(b, 2 * (size_t)cap * words, 8);
-            memcpy(bigger, rows, (size_t)cap * words * 8);
-            rows = bigger;
-            cap *= 2;
-        }
-        if ((size_t)n * words * 8 > MAX_ROW_BYTES) return false;
-        step_row(b, d, rows + (n - 1) * words, rows + n * words);
-        hashes = gram_grow(b, hashes, n - 1, &cap_hashes, sizeof(*hashes));
-        hashes[n - 1] = hash_row(rows + (n - 1) * words, words);
-        uint64_t hash = hash_row(rows + n * words, words);
-        uint32_t k = gram_find(b, hashes, 0, n, hash);
-        while (k < n && memcmp(rows + k * words, rows + n * words, words * 8) != 0)
-            k = gram_find(b, hashes, k + 1, n, hash);
-        if (k < n)
-            d->period = n - k;
-        else
-            n++;
+        if (d->outcome[q]) row[q / 64] |= (uint64_t)1 << q % 64;
+    gram_table_add(b, &rows, row, bytes);
+    while (d->period == 0 && rows.n < limit) {
+        uint32_t n = rows.n;
+        if (n * bytes > MAX_ROW_BYTES) return false;
+        memset(row, 0, bytes);
+        step_row(b, d, rows.entries[n - 1].key, row);
+        uint32_t k = gram_table_add(b, &rows, row, bytes);
+        if (k < n) d->period = n - k;
     }
-    d->n_rows = n;
+    if (!d->period && limit == MAX_ROWS) return false;
+    d->n_rows = rows.n;
     d->row_words = words;
-    d->rows = gram_keep_copy(b, rows, (size_t)n * words, 8);
+    uint64_t *kept = gram_keep_array(b, (size_t)rows.n * words, sizeof(*kept));
+    for (uint32_t i = 0; i < rows.n; i++)
+        memcpy(kept + i * words, rows.entries[i].key, bytes);
+    d->rows = kept;
     return true;
 }
 

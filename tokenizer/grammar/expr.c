@@ -163,15 +163,18 @@ static struct gram_ex *join_sequences(struct gram_build *b, const struct gram_ex
 static struct gram_ex_list join_prefixes(struct gram_build *b, const struct gram_ex_list *list)
 {
     struct gram_ex_list *groups = gram_temp_array(b, list->n, sizeof(*groups)), out = {0};
-    uint64_t *hashes = gram_temp_array(b, list->n, sizeof(*hashes));
+    uint32_t *group_of = gram_temp_array(b, list->n, sizeof(*group_of));
+    struct gram_table firsts = {0};
     for (uint32_t i = 0; i < list->n; i++) {
         struct gram_ex *x = list->items[i];
-        uint64_t hash = begins_with_set(x) ? gram_charset_hash(b, x->kids[0]->set) | 1 : 0;
-        uint32_t g = hash ? gram_find(b, hashes, 0, out.n, hash) : out.n;
-        while (g < out.n && !gram_charset_equal(groups[g].items[0]->kids[0]->set, x->kids[0]->set))
-            g = gram_find(b, hashes, g + 1, out.n, hash);
+        uint32_t g = out.n, known = firsts.n;
+        if (begins_with_set(x)) {
+            const struct gram_charset *s = x->kids[0]->set;
+            uint32_t first = gram_table_add(b, &firsts, s->ranges, s->n * sizeof(*s->ranges));
+            if (first == known) group_of[first] = g;
+            g = group_of[first];
+        }
         gram_ex_push(b, &groups[g], x);
-        hashes[g] = hash;
         if (g == out.n) gram_ex_push(b, &out, x);
     }
     for (uint32_t g = 0; g < out.n; g++)

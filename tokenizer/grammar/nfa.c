@@ -15,16 +15,7 @@
 /* The number of a set; equal sets have one. */
 static uint32_t set_number(struct gram_build *b, struct gram_nfa *nfa, const struct gram_charset *s)
 {
-    uint64_t hash = gram_charset_hash(b, s);
-    uint32_t n = nfa->n_sets, i = gram_find(b, nfa->set_hashes, 0, n, hash);
-    while (i < n && !gram_charset_equal(nfa->sets[i], s))
-        i = gram_find(b, nfa->set_hashes, i + 1, n, hash);
-    if (i < n) return i;
-    nfa->sets = gram_grow(b, nfa->sets, n, &nfa->cap_sets, sizeof(*nfa->sets));
-    nfa->set_hashes = gram_grow(b, nfa->set_hashes, n, &nfa->cap_hashes, sizeof(hash));
-    nfa->sets[n] = s;
-    nfa->set_hashes[n] = hash;
-    return nfa->n_sets++;
+    return gram_table_add(b, &nfa->sets, s->ranges, s->n * sizeof(*s->ranges));
 }
 
 /* ---- states -------------------------------------------------------------------------------- */
@@ -316,72 +307,39 @@ static int by_place(const void *x, const void *y)
     const struct edge *a = x, *b = y;
     return (a->at > b->at) - (a->at < b->at);
 }
-
 static uint32_t collect_edges(struct gram_build *b, const struct gram_nfa *nfa, struct edge **ret)
 {
     uint32_t n = 0;
-    for (uint32_t s = 0; s < nfa->n_sets; s++)
-        n += 2 * nfa->sets[s]->n;
+    for (uint32_t s = 0; s < nfa->sets.n; s++)
+        n += 2 * (uint32_t)(nfa->sets.entries[s].len / sizeof(struct gram_range));
     struct edge *edges = gram_temp_array(b, n + 1, sizeof(*edges));
     n = 0;
-    for (uint32_t s = 0; s < nfa->n_sets; s++)
-        for (uint32_t r = 0; r < nfa->sets[s]->n; r++) {
-            edges[n++] = (struct edge){nfa->sets[s]->ranges[r].lo, s};
-            edges[n++] = (struct edge){nfa->sets[s]->ranges[r].hi + 1, s};
+    for (uint32_t s = 0; s < nfa->sets.n; s++) {
+        const struct gram_range *ranges = nfa->sets.entries[s].key;
+        for (size_t r = 0; r < nfa->sets.entries[s].len / sizeof(*ranges); r++) {
+            edges[n++] = (struct edge){ranges[r].lo, s};
+            edges[n++] = (struct edge){ranges[r].hi + 1, s};
         }
+    }
     qsort(edges, n, sizeof(*edges), by_place);
     gram_steps(b, 2 * n);
     *ret = edges;
     return n;
 }
-
-/* Signatures (which sets hold a code point) that have been seen; their number is the class. */
-struct signatures {
-    uint64_t *words;  /* [n][n_words] */
-    uint64_t *hashes; /* [n] */
-    size_t n_words;
-    uint32_t n;
-};
-
-/* The share of a set in the hash of a signature. */
-static uint64_t hash_of_set(uint32_t set)
-{
-    uint64_t h = (set + 1) * 0x9E3779B97F4A7C15u;
-    return (h ^ h >> 29) * 0xBF58476D1CE4E5B9u;
-}
-
-static uint32_t class_of_signature(struct gram_build *b, struct signatures *s, const uint64_t *now,
-                                   uint64_t hash)
-{
-    size_t bytes = s->n_words * sizeof(*now);
-    uint32_t c = gram_find(b, s->hashes, 0, s->n, hash);
-    gram_steps(b, 1 + s->n_words / 64);
-    while (c < s->n && memcmp(s->words + c * s->n_words, now, bytes) != 0)
-        c = gram_find(b, s->hashes, c + 1, s->n, hash);
-    if (c < s->n) return c;
-    if (s->n > GRAM_MAX_CLASSES) return GRAM_MAX_CLASSES;
-    memcpy(s->words + s->n * s->n_words, now, bytes);
-    s->hashes[s->n] = hash;
-    return s->n++;
-}
-
-/* Sweeps over the code points; a class begins wherever a set begins or ends. */
-static bool find_classes(struct gram_build *b, struct gram_nfa *nfa, struct signatures *sig)
+/*
+ * Sweeps over the code points; a class begins wherever a set begins or ends. Signatures (which sets
+ * hold a code point, a bit each) are numbered, and their number is the class.
+ */
+static bool find_classes(struct gram_build *b, struct gram_nfa *nfa, struct gram_table *signatures)
 {
     struct edge *edges;
-    uint32_t n = collect_edges(b, nfa, &edges), cap = 0;
+    uint32_t n = collect_edges(b, nfa, &edges), cap = 0, n_words = nfa->sets.n / 64 + 1;
     struct gram_classes *cl = &nfa->classes;
-    uint64_t hash = 0;
-    sig->n_words = nfa->n_sets / 64 + 1;
-    sig->words = gram_temp_array(b, (GRAM_MAX_CLASSES + 1) * sig->n_words, 8);
-    sig->hashes = gram_temp_array(b, GRAM_MAX_CLASSES + 1, 8);
-    uint64_t *now = gram_temp_array(b, sig->n_words, 8);
+    uint64_t *now = gram_temp_array(b, n_words, 8);
     for (uint32_t i = 0, at = 0; at <= GRAM_MAX_CODE_POINT;) {
-        for (; i < n && edges[i].at == at; i++) {
+        for (; i < n && edges[i].at == at; i++)
             now[edges[i].set / 64] ^= (uint64_t)1 << edges[i].set % 64;
-            hash ^= hash_of_set(edges[i].set);
-        }
-        uint32_t class = class_of_signature(b, sig, now, hash);
+        uint32_t class = gram_table_add(b, signatures, now, n_words * sizeof(*now));
         if (class == GRAM_MAX_CLASSES) return false;
         if (!cl->n_runs || cl->runs[cl->n_runs - 1].class != class) {
             cl->runs = gram_grow(b, cl->runs, cl->n_runs, &cap, sizeof(*cl->runs));
@@ -389,21 +347,24 @@ static bool find_classes(struct gram_build *b, struct gram_nfa *nfa, struct sign
         }
         at = i < n ? edges[i].at : GRAM_MAX_CODE_POINT + 1;
     }
-    cl->n = sig->n;
+    cl->n = signatures->n;
     return true;
 }
 
 /* Per set, the list of its classes. */
-static void list_classes(struct gram_build *b, struct gram_nfa *nfa, const struct signatures *sig)
+static void list_classes(struct gram_build *b, struct gram_nfa *nfa,
+                         const struct gram_table *signatures)
 {
     assert(nfa->classes.n <= GRAM_MAX_CLASSES);
-    nfa->set_classes = gram_temp_array(b, nfa->n_sets + 1, sizeof(*nfa->set_classes));
-    nfa->n_set_classes = gram_temp_array(b, nfa->n_sets + 1, sizeof(*nfa->n_set_classes));
-    for (uint32_t s = 0; s < nfa->n_sets; s++) {
+    nfa->set_classes = gram_temp_array(b, nfa->sets.n + 1, sizeof(*nfa->set_classes));
+    nfa->n_set_classes = gram_temp_array(b, nfa->sets.n + 1, sizeof(*nfa->n_set_classes));
+    for (uint32_t s = 0; s < nfa->sets.n; s++) {
         uint8_t *list = gram_temp(b, nfa->classes.n);
         uint32_t n = 0;
-        for (uint32_t c = 0; c < nfa->classes.n; c++)
-            if (sig->words[c * sig->n_words + s / 64] >> s % 64 & 1) list[n++] = (uint8_t)c;
+        for (uint32_t c = 0; c < nfa->classes.n; c++) {
+            const uint64_t *signature = signatures->entries[c].key;
+            if (signature[s / 64] >> s % 64 & 1) list[n++] = (uint8_t)c;
+        }
         gram_steps(b, nfa->classes.n / 32);
         nfa->set_classes[s] = list;
         nfa->n_set_classes[s] = n;
@@ -428,7 +389,7 @@ struct gram_nfa *gram_nfa_build(struct gram_build *b, const struct gram_ex_part 
                                 uint32_t n_parts, uint64_t needed, uint32_t max_states)
 {
     struct gram_nfa *nfa = gram_temp(b, sizeof(*nfa));
-    struct signatures sig = {0};
+    struct gram_table signatures = {0};
     uint64_t size = 0;
     nfa->parts = parts;
     nfa->n_parts = n_parts;
@@ -449,8 +410,8 @@ struct gram_nfa *gram_nfa_build(struct gram_build *b, const struct gram_ex_part 
         gram_charset_finish(b, s);
         word = set_number(b, nfa, s);
     }
-    if (!find_classes(b, nfa, &sig)) return NULL;
-    list_classes(b, nfa, &sig);
+    if (!find_classes(b, nfa, &signatures)) return NULL;
+    list_classes(b, nfa, &signatures);
     for (uint32_t i = 0; nfa->has_words && i < nfa->n_set_classes[word]; i++)
         nfa->is_word[nfa->set_classes[word][i]] = 1;
     return nfa;

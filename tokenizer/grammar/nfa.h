@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct gram_build;
-struct gram_charset;
+#include "tokenizer/grammar/build.h"
+
 struct gram_ex;
 
 enum { GRAM_MAX_CLASSES = 255, GRAM_MAX_PARTS = 64 };
@@ -71,9 +71,7 @@ struct gram_nfa {
     uint64_t needed;           /* parts without which a text is of no interest */
     struct gram_nfa_way *ways; /* none: the parts are those that were given */
     uint32_t n_ways;
-    const struct gram_charset **sets;
-    uint64_t *set_hashes;
-    uint32_t n_sets, cap_sets, cap_hashes;
+    struct gram_table sets; /* of code points, as their ranges */
     struct gram_classes classes;
     const uint8_t **set_classes; /* per set: its classes, a byte each */
     uint32_t *n_set_classes;

@@ -14,20 +14,17 @@
 enum before { BEGIN, OTHER, WORD };
 
 struct state {
-    uint32_t first, n; /* its members in `members` */
-    uint32_t hash_next;
-    uint8_t before;
+    const uint32_t *members;
+    uint32_t n;
+    enum before before;
 };
 
 struct maker {
     struct gram_build *b;
     const struct gram_nfa *nfa;
     struct gram_subset *out;
-    struct state *states;
-    uint32_t cap_states, cap_next, cap_matched;
-    uint32_t *members;
-    uint32_t n_members, cap_members;
-    uint32_t *buckets, n_buckets;
+    struct gram_table states; /* the members of each, and what was read last */
+    uint32_t cap_next, cap_matched;
     /* the set being made */
     uint32_t *set, n_set;
     uint64_t n_seen;            /* states and targets looked at, not yet counted as steps */
@@ -130,7 +127,7 @@ static uint64_t look_ahead(struct maker *m, const struct state *d, const struct 
     m->stamp_now++;
     m->n_set = 0;
     for (uint32_t i = 0; i < d->n; i++)
-        add(m, m->members[d->first + i], d->before);
+        add(m, d->members[i], d->before);
     for (uint32_t i = 0; i < m->n_set; i++) { /* the set grows while it is walked */
         const struct gram_nfa_state *n = &m->nfa->states[m->set[i]];
         if (n->kind == GRAM_NFA_MATCH) matched |= (uint64_t)1 << n->set;
@@ -139,49 +136,6 @@ static uint64_t look_ahead(struct maker *m, const struct state *d, const struct 
     count_seen(m);
     return matched;
 }
-
-static uint32_t hash_of(const uint32_t *v, uint32_t n, uint32_t before)
-{
-    uint32_t h = before * 0x9E3779B1u;
-    for (uint32_t i = 0; i < n; i++)
-        h = (h ^ v[i]) * 0x85EBCA6Bu, h ^= h >> 15;
-    return h;
-}
-
-static void rehash(struct maker *m)
-{
-    m->n_buckets = m->n_buckets ? m->n_buckets * 4 : 64;
-    m->buckets = gram_temp_array(m->b, m->n_buckets, sizeof(*m->buckets));
-    for (uint32_t i = 0; i < m->out->n_states; i++) {
-        struct state *d = &m->states[i];
-        uint32_t *bucket =
-            &m->buckets[hash_of(m->members + d->first, d->n, d->before) % m->n_buckets];
-        d->hash_next = *bucket;
-        *bucket = i + 1;
-    }
-}
-
-static uint32_t new_state(struct maker *m, enum before before, uint32_t hash)
-{
-    struct gram_subset *out = m->out;
-    uint32_t n = out->n_states, cap = m->cap_states;
-    m->states = gram_grow(m->b, m->states, n, &m->cap_states, sizeof(*m->states));
-    cap = m->cap_matched;
-    out->matched = gram_grow(m->b, out->matched, n, &cap, sizeof(*out->matched));
-    m->cap_matched = cap;
-    while (!m->members || m->n_members + m->n_set > m->cap_members)
-        m->members =
-            gram_grow(m->b, m->members, m->cap_members, &m->cap_members, sizeof(*m->members));
-    memcpy(m->members + m->n_members, m->set, m->n_set * sizeof(*m->set));
-    uint32_t *bucket = &m->buckets[hash % m->n_buckets];
-    m->states[n] = (struct state){m->n_members, m->n_set, *bucket, (uint8_t)before};
-    *bucket = n + 1;
-    m->n_members += m->n_set;
-    out->n_states++;
-    if (out->n_states > m->n_buckets) rehash(m);
-    return n;
-}
-
 /* Of no interest any more: some part that is needed can no longer match. */
 static bool is_lost(const struct maker *m)
 {
@@ -197,15 +151,8 @@ static uint32_t intern(struct maker *m, enum before before)
     absorb(m);
     if (is_lost(m)) m->n_set = 0;
     sort(m);
-    uint32_t h = hash_of(m->set, m->n_set, before);
-    gram_steps(m->b, 1 + m->n_set / 32);
-    for (uint32_t i = m->buckets[h % m->n_buckets]; i; i = m->states[i - 1].hash_next) {
-        const struct state *d = &m->states[i - 1];
-        if (d->n == m->n_set && d->before == before &&
-            memcmp(m->members + d->first, m->set, m->n_set * sizeof(*m->set)) == 0)
-            return i - 1;
-    }
-    return new_state(m, before, h);
+    m->set[m->n_set] = before;
+    return gram_table_add(m->b, &m->states, m->set, (m->n_set + 1) * sizeof(*m->set));
 }
 
 /* ---- transitions --------------------------------------------------------------------------- */
@@ -262,7 +209,9 @@ static void expand(struct maker *m, uint32_t from)
     memset(m->n_targets, 0, n_classes * sizeof(*m->n_targets));
     for (uint32_t c = 0; c < n_classes; c++)
         m->hashes[c] = m->nfa->is_word[c];
-    struct state d = m->states[from];
+    const uint32_t *members = m->states.entries[from].key;
+    uint32_t n = (uint32_t)(m->states.entries[from].len / sizeof(*members)) - 1;
+    struct state d = {members, n, (enum before)members[n]};
     uint32_t n_groups = m->nfa->has_next ? n_classes : 1u + m->nfa->has_words;
     for (uint32_t group = 0; group < n_groups; group++) {
         struct next next = {.word = m->nfa->has_next ? m->nfa->is_word[group] : group,
@@ -277,6 +226,8 @@ static void expand(struct maker *m, uint32_t from)
         uint32_t to = go(m, from, c);
         m->out->next[(size_t)from * n_classes + c] = to;
     }
+    m->out->matched =
+        gram_grow(m->b, m->out->matched, from, &m->cap_matched, sizeof(*m->out->matched));
     m->out->matched[from] = look_ahead(m, &d, &(struct next){.at_end = true});
 }
 
@@ -303,7 +254,6 @@ static struct maker *prepare(struct gram_build *b, const struct gram_nfa *nfa)
         if (nfa->states[s].kind == GRAM_NFA_MATCH) part = nfa->states[s].set;
         m->part_of[s] = (uint8_t)part;
     }
-    rehash(m);
     return m;
 }
 
@@ -316,10 +266,11 @@ struct gram_subset *gram_subset_build(struct gram_build *b, const struct gram_nf
     for (uint32_t p = 0; p < nfa->n_parts; p++)
         add(m, nfa->start[p], BEGIN);
     intern(m, BEGIN);
-    for (uint32_t s = 0; s < m->out->n_states; s++) {
-        if (m->out->n_states > max_states) return NULL;
+    for (uint32_t s = 0; s < m->states.n; s++) {
+        if (m->states.n > max_states) return NULL;
         if (b->steps - begin > max_steps) return NULL;
         expand(m, s);
     }
+    m->out->n_states = m->states.n;
     return m->out;
 }

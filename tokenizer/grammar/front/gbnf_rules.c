@@ -17,29 +17,17 @@ static const char *quoted(struct gram_build *b, const struct gram_gbnf_rule *r)
 {
     return gram_quote(b, r->name, r->name_len);
 }
-
 uint32_t gram_gbnf_rule(struct gram_build *b, struct gram_gbnf *g, const char *name, size_t len,
                         uint32_t line)
 {
-    uint32_t h = 2166136261u;
-    for (size_t i = 0; i < len; i++)
-        h = (h ^ (uint8_t)name[i]) * 16777619u;
-    uint32_t *bucket = &g->buckets[h % GRAM_GBNF_BUCKETS], n = 0;
-    for (uint32_t i = *bucket; i; i = g->rules[i - 1].hash_next) {
-        if (++n % 8 == 0) gram_steps(b, 1);
-        if (g->rules[i - 1].name_len == len && memcmp(g->rules[i - 1].name, name, len) == 0)
-            return i - 1;
-    }
-    if (g->n == GRAM_MAX_RULES)
+    uint32_t i = gram_table_add(b, &g->names, name, len);
+    if (i < g->n) return i;
+    if (i == GRAM_MAX_RULES)
         gram_fail(b, GRAM_EGRAMMAR, "The grammar needs more than %d rules.", GRAM_MAX_RULES);
-    g->rules = gram_grow(b, g->rules, g->n, &g->cap, sizeof(*g->rules));
-    g->rules[g->n] = (struct gram_gbnf_rule){.name = name,
-                                             .name_len = (uint32_t)len,
-                                             .line = line,
-                                             .hash_next = *bucket,
-                                             .node = GRAM_NONE};
-    *bucket = ++g->n;
-    return g->n - 1;
+    g->rules = gram_grow(b, g->rules, i, &g->cap, sizeof(*g->rules));
+    g->rules[g->n++] = (struct gram_gbnf_rule){
+        .name = name, .name_len = (uint32_t)len, .line = line, .node = GRAM_NONE};
+    return i;
 }
 
 void gram_gbnf_define(struct gram_build *b, struct gram_gbnf *g, const char *name, size_t len,

@@ -6,27 +6,25 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct gram_build;
+#include "tokenizer/grammar/build.h"
+
 struct gram_ex;
 
 struct gram_gbnf_rule {
     const char *name; /* in the grammar's text */
     uint32_t name_len;
-    uint32_t line; /* where it was first named */
-    uint32_t hash_next;
+    uint32_t line;             /* where it was first named */
     struct gram_ex *x;         /* NULL: not defined */
     uint8_t visit, left_visit; /* marks of walks */
     bool recursive;            /* it refers to itself, or to a rule that does */
     uint32_t node;             /* GRAM_NONE: none yet */
 };
 
-enum { GRAM_GBNF_BUCKETS = 1024 };
-
 struct gram_gbnf {
     struct gram_gbnf_rule *rules;
     bool *nullable; /* [n], once all rules are defined */
     uint32_t n, cap;
-    uint32_t buckets[GRAM_GBNF_BUCKETS];
+    struct gram_table names;
 };
 
 /* The number of a rule by its name, made at its first mention. */

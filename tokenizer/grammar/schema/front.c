@@ -40,16 +40,15 @@ void gram_leave_out(struct gram_build *b, struct gram_js *at, const char *keywor
     at->keyword = GRAM_KW_LEFT_OUT;
     longjmp(b->again, 1);
 }
-
-static void build_goal(struct gram_build *b, const struct gram_goal_entry *e)
+static void build_goal(struct gram_build *b, const struct gram_goal_entry e)
 {
     if (setjmp(b->again)) begin_again(b);
     b->may_begin = true;
-    struct gram_value_draft d = {.value = e->value};
-    b->rules->reasons[e->value] =
-        (struct gram_reason){.at = e->n ? e->members[0].schema : NULL, .because = GRAM_NONE};
-    struct gram_alts alts = gram_expand(b, e->members, e->n);
-    if (alts.n == 0) gram_note_reason(b, e->value, NULL, "nothing fits all that it says");
+    struct gram_value_draft d = {.value = e.value};
+    b->rules->reasons[e.value] =
+        (struct gram_reason){.at = e.n ? e.members[0].schema : NULL, .because = GRAM_NONE};
+    struct gram_alts alts = gram_expand(b, e.members, e.n);
+    if (alts.n == 0) gram_note_reason(b, e.value, NULL, "nothing fits all that it says");
     for (uint32_t i = 0; i < alts.n; i++)
         gram_build_alt(b, &d, &alts.alts[i]);
     gram_finish_draft(b, &d);
@@ -105,7 +104,7 @@ static void begin_schema(struct gram_build *b, bool strict)
     }
     s->strict = strict;
     s->level = 1;
-    s->buckets = gram_temp_array(b, GRAM_GOAL_BUCKETS, sizeof(*s->buckets));
+    s->n_ids = 1;
     b->schema = s;
 }
 
@@ -140,8 +139,8 @@ uint32_t gram_schema_node(struct gram_build *b, const char *text, size_t len, bo
     begin_schema(b, strict);
     read_schema(b, text, len);
     b->schema->value = root_goal(b, object);
-    for (struct gram_goal_entry *e = b->schema->first; e; e = e->next)
-        build_goal(b, e);
+    for (uint32_t i = 0; i < b->schema->n_goals; i++)
+        build_goal(b, b->schema->goals[i]);
     uint32_t node = gram_add_node(b, GRAM_NODE_VALUE);
     b->rules->nodes[node].ref = b->schema->value;
     return node;

@@ -41,44 +41,19 @@ static struct gram_member *clean(struct gram_build *b, const struct gram_member 
     *ret_n = k;
     return out;
 }
-
-static uint32_t hash_goal(const struct gram_member *members, uint32_t n)
-{
-    uint32_t h = n;
-    for (uint32_t i = 0; i < n; i++)
-        h = (h ^ (members[i].schema->id * 2 + members[i].negated)) * 0x9E3779B1u;
-    return (h ^ h >> 15) % GRAM_GOAL_BUCKETS;
-}
-
-static bool same_goal(const struct gram_goal_entry *e, const struct gram_member *members,
-                      uint32_t n)
-{
-    if (e->n != n) return false;
-    for (uint32_t i = 0; i < n; i++)
-        if (e->members[i].schema != members[i].schema ||
-            e->members[i].negated != members[i].negated)
-            return false;
-    return true;
-}
-
 uint32_t gram_goal(struct gram_build *b, const struct gram_member *members, uint32_t n)
 {
     struct gram_schema *s = b->schema;
     struct gram_member *own = clean(b, members, n, &n);
-    struct gram_goal_entry **bucket = &s->buckets[hash_goal(own, n)], *e;
-    gram_steps(b, 1 + n / 4);
-    for (e = *bucket; e; e = e->hash_next, gram_steps(b, 1))
-        if (same_goal(e, own, n)) return e->value;
-    e = gram_temp(b, sizeof(*e));
-    *e = (struct gram_goal_entry){.hash_next = *bucket, .members = own, .n = n};
-    e->value = gram_add_value(b);
-    *bucket = e;
-    if (s->last)
-        s->last->next = e;
-    else
-        s->first = e;
-    s->last = e;
-    return e->value;
+    uint32_t *key = gram_temp_array(b, n, sizeof(*key));
+    for (uint32_t i = 0; i < n; i++)
+        key[i] = own[i].schema->id * 2 + own[i].negated;
+    uint32_t number = gram_table_add(b, &s->known_goals, key, n * sizeof(*key));
+    if (number == s->n_goals) {
+        s->goals = gram_grow(b, s->goals, number, &s->cap_goals, sizeof(*s->goals));
+        s->goals[s->n_goals++] = (struct gram_goal_entry){own, n, gram_add_value(b)};
+    }
+    return s->goals[number].value;
 }
 
 /* ---- drafts of values ----------------------------------------------------------------------- */

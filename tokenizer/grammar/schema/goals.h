@@ -202,13 +202,10 @@ struct gram_alts gram_drop_contradictions(struct gram_build *b, struct gram_alts
 
 /* A goal that was asked for. */
 struct gram_goal_entry {
-    struct gram_goal_entry *hash_next, *next;
     struct gram_member *members;
     uint32_t n;
     uint32_t value;
 };
-
-enum { GRAM_GOAL_BUCKETS = 1024 };
 
 /* The rule of a goal; it is built later, unless it is there. No members: any value. */
 uint32_t gram_goal(struct gram_build *b, const struct gram_member *members, uint32_t n);
@@ -334,14 +331,15 @@ struct gram_string_entry;
 
 struct gram_schema {
     struct gram_js *root;
-    int draft;       /* 3, 4, 6, 7, 2019, 2020 */
-    bool strict;     /* nothing may be relaxed */
-    bool siblings;   /* those of $ref count */
-    bool has_unique; /* uniqueItems is used: literals need hashes */
-    uint32_t n_ids;
-    uint32_t value; /* rule of the root */
-    struct gram_goal_entry **buckets;
-    struct gram_goal_entry *first, *last; /* in the order of being asked for */
+    int draft;                     /* 3, 4, 6, 7, 2019, 2020 */
+    bool strict;                   /* nothing may be relaxed */
+    bool siblings;                 /* those of $ref count */
+    bool has_unique;               /* uniqueItems is used: literals need hashes */
+    uint32_t n_ids;                /* from 1 */
+    uint32_t value;                /* rule of the root */
+    struct gram_goal_entry *goals; /* in the order of being asked for */
+    uint32_t n_goals, cap_goals;
+    struct gram_table known_goals; /* by the ids of their members */
     struct gram_resource *resources;
     struct gram_pattern_entry *patterns;
     struct gram_string_entry *strings;

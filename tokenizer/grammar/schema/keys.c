@@ -20,10 +20,10 @@ enum { MAX_WORDS = 256 };
 struct classes {
     struct gram_object_facts *f;
     struct gram_name_parts p;
-    uint64_t patterns; /* the parts that are patterns */
-    uint64_t *sets;    /* of patterns, by class */
-    uint32_t *values;  /* value rules of the classes */
-    uint32_t n, cap_sets, cap_values;
+    uint64_t patterns;      /* the parts that are patterns */
+    struct gram_table sets; /* of patterns, by class */
+    uint32_t *values;       /* value rules of the classes */
+    uint32_t n, cap;
 };
 
 static struct classes *classes_of(struct gram_object_facts *f)
@@ -47,12 +47,10 @@ static uint32_t classify(const void *ctx, uint64_t matched)
     struct classes *c = (struct classes *)ctx;
     uint64_t set = matched & c->patterns;
     if (!gram_names_hold(&c->p, matched)) return 0;
-    uint32_t i = gram_find(c->f->b, c->sets, 0, c->n, set);
+    uint32_t i = gram_table_add(c->f->b, &c->sets, &set, sizeof(set));
     if (i < c->n) return i + 1;
     uint32_t value = !set && c->f->closed ? GRAM_NONE : gram_value_of_class(c->f, set);
-    c->sets = gram_grow(c->f->b, c->sets, c->n, &c->cap_sets, sizeof(*c->sets));
-    c->values = gram_grow(c->f->b, c->values, c->n, &c->cap_values, sizeof(*c->values));
-    c->sets[c->n] = set;
+    c->values = gram_grow(c->f->b, c->values, c->n, &c->cap, sizeof(*c->values));
     c->values[c->n] = value;
     return ++c->n;
 }

@@ -17,7 +17,7 @@ struct gram_key_schema {
 /* A key that is named somewhere. */
 struct gram_named_key {
     const char *name;
-    uint32_t len, hash_next;
+    uint32_t len;
     bool declared; /* has a place in the order; else it may come among the free keys */
     bool required, forbidden, watched;
     bool wanted;    /* another key demands it */
@@ -27,8 +27,8 @@ struct gram_named_key {
 
 struct gram_key_list {
     struct gram_named_key *keys;
-    uint32_t n, cap, n_buckets;
-    uint32_t *buckets;
+    uint32_t n, cap;
+    struct gram_table names;
 };
 
 /* An object while its alternative is read. */

@@ -9,43 +9,16 @@
 
 /* ---- the list of names --------------------------------------------------------------------- */
 
-static uint32_t hash_name(const char *name, uint32_t len)
-{
-    uint32_t h = 2166136261u;
-    for (uint32_t i = 0; i < len; i++)
-        h = (h ^ (uint8_t)name[i]) * 16777619u;
-    return h;
-}
-
-static void rehash(struct gram_build *b, struct gram_key_list *list)
-{
-    list->n_buckets = list->n_buckets ? list->n_buckets * 4 : 16;
-    list->buckets = gram_temp_array(b, list->n_buckets, sizeof(*list->buckets));
-    for (uint32_t i = 0; i < list->n; i++) {
-        struct gram_named_key *k = &list->keys[i];
-        uint32_t *bucket = &list->buckets[hash_name(k->name, k->len) % list->n_buckets];
-        k->hash_next = *bucket;
-        *bucket = i + 1;
-    }
-}
-
 struct gram_named_key *gram_named_key(struct gram_build *b, struct gram_key_list *list,
                                       const char *name, uint32_t len)
 {
-    if (list->n >= list->n_buckets) rehash(b, list);
-    uint32_t *bucket = &list->buckets[hash_name(name, len) % list->n_buckets], n = 0;
-    for (uint32_t i = *bucket; i; i = list->keys[i - 1].hash_next) {
-        if (++n % 16 == 0) gram_steps(b, 1);
-        if (list->keys[i - 1].len == len && memcmp(list->keys[i - 1].name, name, len) == 0)
-            return &list->keys[i - 1];
+    uint32_t i = gram_table_add(b, &list->names, name, len);
+    if (i == list->n) {
+        list->keys = gram_grow(b, list->keys, i, &list->cap, sizeof(*list->keys));
+        list->keys[list->n++] =
+            (struct gram_named_key){.name = name, .len = len, .value = GRAM_NONE};
     }
-    gram_steps(b, 1 + len / 32);
-    list->keys = gram_grow(b, list->keys, list->n, &list->cap, sizeof(*list->keys));
-    struct gram_named_key *k = &list->keys[list->n];
-    *k =
-        (struct gram_named_key){.name = name, .len = len, .hash_next = *bucket, .value = GRAM_NONE};
-    *bucket = ++list->n;
-    return k;
+    return &list->keys[i];
 }
 
 /* ---- patterns ------------------------------------------------------------------------------ */
