@@ -79,7 +79,8 @@ static const struct {
 static int find_keyword(const struct gram_js *member)
 {
     for (size_t i = 0; i < sizeof(keywords) / sizeof(keywords[0]); i++)
-        if (gram_js_key_is(member, keywords[i].name)) return (int)i;
+        if (member->key[0] == keywords[i].name[0] && gram_js_key_is(member, keywords[i].name))
+            return (int)i;
     return -1;
 }
 
