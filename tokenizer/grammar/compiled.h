@@ -8,12 +8,11 @@
 #include "tokenizer/grammar/machine.h"
 #include "tokenizer/grammar/rules.h"
 
-/* White space between the tokens of JSON: states by the four characters of JSON's white space. */
+/* White space between the tokens of JSON. */
 struct gram_spaces {
-    const uint16_t (*next)[4]; /* blank, newline, tab, carriage return */
-    const uint8_t *ends;       /* [n]: a token may follow */
-    uint32_t n;
-    bool styled; /* by style.h instead */
+    const struct gram_dfa *dfa; /* begins in state 0; a token may follow where it has an outcome */
+    uint32_t n;                 /* states; 0: no white space */
+    bool styled;                /* by style.h instead */
 };
 
 /*

@@ -62,13 +62,6 @@ void gram_machine_open(struct gram_machine *m, struct gram_set *out)
 
 enum { FEW_PLACES = 12 }; /* that are as quickly looked through */
 
-/* All but the stack and the events are equal. */
-static bool same_place(const struct gram_config *x, const struct gram_config *y)
-{
-    return x->kind == y->kind && x->node == y->node && x->s1 == y->s1 && x->s2 == y->s2 &&
-           x->d == y->d && x->hashed == y->hashed;
-}
-
 /* Adds the stacks of c to those of an equal configuration, one by one. */
 static void join(struct gram_machine *m, struct gram_config *into, uint32_t stack)
 {
@@ -88,10 +81,12 @@ static void join(struct gram_machine *m, struct gram_config *into, uint32_t stac
     }
 }
 
-/* Merges c into an equal configuration; false if that is impossible. */
+/* Merges c into a configuration that differs in stack and events alone; false: it is another. */
 static bool absorb(struct gram_machine *m, struct gram_config *into, const struct gram_config *c)
 {
-    if (!same_place(into, c)) return false;
+    if (into->kind != c->kind || into->node != c->node || into->s1 != c->s1 || into->s2 != c->s2 ||
+        into->d != c->d || into->hashed != c->hashed)
+        return false;
     if (into->stack == c->stack) return true;
     if (!into->stack || !c->stack || into->events != c->events) return false;
     join(m, into, c->stack);
@@ -161,28 +156,19 @@ void gram_emit(struct gram_machine *m, const struct gram_config *c)
 
 /* ---- frames -------------------------------------------------------------------------------- */
 
-static const struct gram_frame bottom = {0};
-
-static const struct gram_frame *top_of(const struct gram_machine *m, uint32_t stack)
-{
-    if (!stack) return &bottom;
-    if (gram_is_union(m->cells, stack)) stack = m->cells->cell[stack].u.first;
-    return gram_frame_at(m->cells, stack);
-}
-
 /* Of a union the largest values count, so that every member has room. */
 static struct gram_frame measure(const struct gram_machine *m, uint32_t stack)
 {
-    struct gram_frame most = *top_of(m, stack);
+    struct gram_frame most = {0};
     uint32_t frame, rest = stack;
-    if (!stack || !gram_is_union(m->cells, stack)) return most;
-    while (gram_next_frame(m->cells, &rest, &frame)) {
+    while (stack && gram_next_frame(m->cells, &rest, &frame)) {
         const struct gram_frame *f = gram_frame_at(m->cells, frame);
         if (f->depth > most.depth) most.depth = f->depth;
         if (f->containers > most.containers) most.containers = f->containers;
         if (f->weight > most.weight) most.weight = f->weight;
     }
-    most.weight = (uint16_t)(most.weight + gram_stack_size(m->cells, stack));
+    if (gram_is_union(m->cells, stack))
+        most.weight = (uint16_t)(most.weight + gram_stack_size(m->cells, stack));
     return most;
 }
 
@@ -401,17 +387,11 @@ void gram_leave_item(struct gram_machine *m, const struct gram_config *c, uint64
 }
 
 /* ---- white space --------------------------------------------------------------------------- */
-
 uint16_t gram_space_step(const struct gram *g, uint16_t state, uint8_t byte)
 {
-    if (state >= g->spaces.n) return GRAM_NO_SPACE;
-    switch (byte) {
-    case ' ': return g->spaces.next[state][0];
-    case '\n': return g->spaces.next[state][1];
-    case '\t': return g->spaces.next[state][2];
-    case '\r': return g->spaces.next[state][3];
-    default: return GRAM_NO_SPACE;
-    }
+    const struct gram_dfa *d = g->spaces.dfa;
+    if (state >= g->spaces.n || d->decoder.root[byte] == GRAM_DEC_DEAD) return GRAM_NO_SPACE;
+    return (uint16_t)gram_dfa_next(d, state, d->decoder.root[byte] & 0xFF);
 }
 
 /* ---- values -------------------------------------------------------------------------------- */
@@ -612,7 +592,7 @@ static void step_between(struct gram_machine *m, const struct gram_config *c, ui
 {
     if (m->g->spaces.styled)
         step_styled(m, c, byte);
-    else if (!step_space(m, c, byte) && (c->d >= m->g->spaces.n || m->g->spaces.ends[c->d]))
+    else if (!step_space(m, c, byte) && (c->d >= m->g->spaces.n || m->g->spaces.dfa->outcome[c->d]))
         step_token(m, c, byte);
 }
 

@@ -160,7 +160,7 @@ uint32_t gram_replace(struct gram_machine *m, const struct gram_frame *like, uin
 bool gram_fits(const struct gram_machine *m, uint32_t stack, uint32_t height, uint32_t cells);
 
 /* The next state of white space, or GRAM_NO_SPACE. */
-#define GRAM_NO_SPACE 0xFFFF
+#define GRAM_NO_SPACE GRAM_DFA_DEAD
 uint16_t gram_space_step(const struct gram *g, uint16_t state, uint8_t byte);
 
 /* The members of a stack: for (uint32_t f, s = stack; gram_next_frame(cells, &s, &f);) */
