@@ -14,12 +14,6 @@
 #include "tokenizer/grammar/machine.h"
 #include "tokenizer/grammar/vocab.h"
 
-/* The key has come and was worth remembering. */
-static bool was_seen(const struct gram_machine *m, const struct gram_frame *f, uint32_t key)
-{
-    return gram_key_known(m->cells, f->list, key);
-}
-
 static bool is_word(const struct gram_object *o, uint32_t key)
 {
     return key >= o->n_declared;
@@ -85,19 +79,23 @@ static void close_hopeless(const struct gram_object *o, const struct gram_keys *
     }
 }
 
-/* All that must still come; false if something of it cannot. */
-static bool find_needed(const struct gram_object *o, const struct gram_keys *there,
-                        const struct gram_keys *open, struct gram_keys *needed)
+/* After `key`: all that must still come, and what can; false if something of it cannot. */
+static bool find_needed(const struct gram_object *o, const struct gram_cells *cells,
+                        const struct gram_frame *f, uint32_t key, struct gram_keys *open,
+                        struct gram_keys *needed)
 {
+    struct gram_keys there = {{0}};
     bool changed = true;
+    split(o, cells, f, key, &there, open);
+    close_hopeless(o, &there, open);
     for (uint32_t k = 0; k < o->n_keys; k++)
-        if (o->keys[k].required && !has(there, k)) add(needed, k);
+        if (o->keys[k].required && !has(&there, k)) add(needed, k);
     while (changed) {
         changed = false;
         for (uint32_t i = 0; i < o->n_dependencies; i++) {
             uint32_t k = o->dependencies[i].if_key, wanted = o->dependencies[i].then_key;
-            if (!has(there, k) && !has(needed, k)) continue;
-            if (has(there, wanted) || has(needed, wanted)) continue;
+            if (!has(&there, k) && !has(needed, k)) continue;
+            if (has(&there, wanted) || has(needed, wanted)) continue;
             add(needed, wanted);
             changed = true;
         }
@@ -110,10 +108,8 @@ static bool find_needed(const struct gram_object *o, const struct gram_keys *the
 static bool deps_feasible(const struct gram_object *o, const struct gram_cells *cells,
                           const struct gram_frame *f, uint32_t key)
 {
-    struct gram_keys there = {{0}}, open = {{0}}, needed = {{0}};
-    split(o, cells, f, key, &there, &open);
-    close_hopeless(o, &there, &open);
-    if (!find_needed(o, &there, &open, &needed)) return false;
+    struct gram_keys open = {{0}}, needed = {{0}};
+    if (!find_needed(o, cells, f, key, &open, &needed)) return false;
     if (o->max != GRAM_INFINITE && f->count + 1 + count(&needed) > o->max) return false;
     return o->free_kind != GRAM_FREE_NONE || f->count + 1 + count(&open) >= o->min;
 }
@@ -121,12 +117,9 @@ static bool deps_feasible(const struct gram_object *o, const struct gram_cells *
 bool gram_object_needed(const struct gram_machine *m, const struct gram_frame *f, uint32_t key,
                         struct gram_keys *ret)
 {
-    struct gram_keys there = {{0}}, open = {{0}};
+    struct gram_keys open = {{0}};
     const struct gram_object *o = gram_object_of(m, f);
-    if (!o->n_dependencies) return false;
-    split(o, m->cells, f, key, &there, &open);
-    close_hopeless(o, &there, &open);
-    return find_needed(o, &there, &open, ret);
+    return o->n_dependencies && find_needed(o, m->cells, f, key, &open, ret);
 }
 
 /* ---- feasibility --------------------------------------------------------------------------- */
@@ -136,9 +129,10 @@ bool gram_object_needs(const struct gram_machine *m, const struct gram_frame *f,
     const struct gram_object *o = gram_object_of(m, f);
     bool needed = o->keys[key].required;
     for (uint32_t i = 0; !needed && i < o->n_dependencies; i++)
-        needed = o->dependencies[i].then_key == key && was_seen(m, f, o->dependencies[i].if_key);
+        needed = o->dependencies[i].then_key == key &&
+                 gram_key_known(m->cells, f->list, o->dependencies[i].if_key);
     if (!needed) return false;
-    if (is_word(o, key) || o->keys[key].watched) return !was_seen(m, f, key);
+    if (is_word(o, key) || o->keys[key].watched) return !gram_key_known(m->cells, f->list, key);
     return key >= f->pos;
 }
 
@@ -172,7 +166,7 @@ static uint32_t count_possible(const struct gram_machine *m, const struct gram_f
     const struct gram_object *o = gram_object_of(m, f);
     uint32_t n = o->possible_left[f->pos];
     for (uint32_t key = o->n_declared; key < o->n_keys; key++)
-        n += o->keys[key].value != GRAM_NONE && !was_seen(m, f, key);
+        n += o->keys[key].value != GRAM_NONE && !gram_key_known(m->cells, f->list, key);
     return n;
 }
 
@@ -193,7 +187,7 @@ static bool may_come(const struct gram_machine *m, uint32_t frame, uint32_t key,
     const struct gram_key *k = &o->keys[key];
     assert(key < o->n_keys);
     if (k->value == GRAM_NONE) return false;
-    if (is_word(o, key) ? needed < o->n_declared || was_seen(m, f, key)
+    if (is_word(o, key) ? needed < o->n_declared || gram_key_known(m->cells, f->list, key)
                         : key < f->pos || key > needed)
         return false;
     if (!value_fits(m, frame, k->value, k->watched)) return false;
