@@ -287,6 +287,9 @@ struct gram_string_facts {
 void gram_string_facts(struct gram_build *b, const struct gram_alt *alt, bool listed,
                        struct gram_string_facts *f);
 
+/* The strings that a const or enum lists, as one expression. */
+const struct gram_ex *gram_listed_strings(struct gram_build *b, const struct gram_item *i);
+
 /* The text of a string as JSON in the plain dialect, without quotes. */
 const char *gram_json_spell(struct gram_build *b, const char *text, size_t len, size_t *ret_len);
 

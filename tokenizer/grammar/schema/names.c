@@ -26,17 +26,6 @@ uint32_t gram_name_part(struct gram_name_parts *c, struct gram_js *at, const str
     return c->n_parts++;
 }
 
-/* The listed strings of const and enum as a part. */
-static uint32_t add_values(struct gram_name_parts *c, const struct gram_item *i, struct gram_js *at)
-{
-    struct gram_ex_list texts = {0};
-    const struct gram_js *v = i->kw == GRAM_KW_ENUM ? i->value->child : i->value;
-    for (; v; v = i->kw == GRAM_KW_ENUM ? v->next : NULL)
-        if (v->type == GRAM_JS_STRING)
-            gram_ex_push(c->b, &texts, gram_ex_text(c->b, v->text, v->len));
-    return gram_name_part(c, at, gram_ex_alt(c->b, &texts), false);
-}
-
 static void add_length(struct gram_name_parts *c, struct way *way,
                        const struct gram_string_facts *facts, struct gram_js *at)
 {
@@ -66,7 +55,7 @@ static void add_way(struct gram_name_parts *c, struct gram_name_rule *rule,
     }
     for (const struct gram_item *i = alt->last; i; i = i->before)
         if (!i->negated && (i->kw == GRAM_KW_CONST || i->kw == GRAM_KW_ENUM))
-            way->must |= (uint64_t)1 << add_values(c, i, at);
+            way->must |= (uint64_t)1 << gram_name_part(c, at, gram_listed_strings(b, i), false);
     add_length(c, way, facts, at);
     way->next = rule->ways;
     rule->ways = way;

@@ -148,21 +148,20 @@ static void add_format(struct gram_build *b, struct gram_string_facts *f, const 
     add_part(b, f, x, x, false, true);
 }
 
-/* The strings among the excluded constants, as one part that must not match. */
-static void exclude_values(struct gram_build *b, struct gram_string_facts *f,
-                           const struct gram_item *i)
+const struct gram_ex *gram_listed_strings(struct gram_build *b, const struct gram_item *i)
 {
     struct gram_ex_list texts = {0};
     const struct gram_js *v = i->kw == GRAM_KW_ENUM ? i->value->child : i->value;
     for (; v; v = i->kw == GRAM_KW_ENUM ? v->next : NULL)
         if (v->type == GRAM_JS_STRING) gram_ex_push(b, &texts, gram_ex_text(b, v->text, v->len));
-    if (texts.n) add_part(b, f, gram_ex_alt(b, &texts), NULL, false, false);
+    return gram_ex_alt(b, &texts);
 }
 
 static void add_fact(struct gram_build *b, struct gram_string_facts *f, const struct gram_item *i,
                      bool listed)
 {
     struct gram_count length = {f->min, f->max};
+    const struct gram_ex *listed_strings;
     if (gram_count_add(b, &length, i, GRAM_KW_MIN_LENGTH, GRAM_KW_MAX_LENGTH)) {
         f->min = length.min;
         f->max = length.max;
@@ -173,7 +172,10 @@ static void add_fact(struct gram_build *b, struct gram_string_facts *f, const st
     case GRAM_KW_FORMAT: add_format(b, f, i->value, listed); break;
     case GRAM_KW_CONST:
     case GRAM_KW_ENUM:
-        if (i->negated) exclude_values(b, f, i);
+        if (!i->negated) break;
+        listed_strings = gram_listed_strings(b, i);
+        if (listed_strings->kind != GRAM_EX_NONE)
+            add_part(b, f, listed_strings, NULL, false, false);
         break;
     default: break;
     }
