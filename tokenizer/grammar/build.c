@@ -257,13 +257,3 @@ void gram_steps(struct gram_build *b, uint64_t n)
     b->max_steps = UINT64_MAX; /* the error itself needs some */
     gram_fail_limit(b, limit, "compile steps");
 }
-
-uint32_t gram_find(struct gram_build *b, const uint64_t *list, uint32_t from, uint32_t n,
-                   uint64_t value)
-{
-    uint32_t i = from;
-    while (i < n && list[i] != value)
-        i++;
-    gram_steps(b, (i - from) / 64);
-    return i;
-}

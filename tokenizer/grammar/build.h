@@ -97,10 +97,6 @@ uint32_t gram_table_add(struct gram_build *b, struct gram_table *t, const void *
 /* Counts work; leaves when the budget is used up (an error that says so) or options->stop asks. */
 void gram_steps(struct gram_build *b, uint64_t n);
 
-/* The place of a value in list[from..n), or n. */
-uint32_t gram_find(struct gram_build *b, const uint64_t *list, uint32_t from, uint32_t n,
-                   uint64_t value);
-
 /* Leaves the compilation with an error that has no place in a schema. */
 _Noreturn void gram_fail(struct gram_build *b, enum gram_error_code code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

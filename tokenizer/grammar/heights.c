@@ -514,12 +514,12 @@ static uint32_t count_literals(struct gram_build *b, uint32_t value)
 {
     const struct gram_rules *r = b->rules;
     const struct gram_value *v = &r->values[value];
-    uint32_t n = 0;
+    struct gram_table different = {0};
     if (v->n_branches != 1 || v->branches[0].kind != GRAM_BRANCH_LITERAL) return GRAM_NONE;
     const struct gram_trie *t = &r->tries[v->branches[0].node];
     for (uint32_t i = 0; i < t->n_leaves; i++)
-        n += gram_find(b, t->hashes, 0, i, t->hashes[i]) == i;
-    return n;
+        gram_table_add(b, &different, &t->hashes[i], sizeof(t->hashes[i]));
+    return different.n;
 }
 
 void gram_rules_finish(struct gram_build *b)

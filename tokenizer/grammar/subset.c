@@ -187,9 +187,12 @@ static void collect_targets(struct maker *m, const struct next *next)
 static uint32_t go(struct maker *m, uint32_t from, uint32_t class)
 {
     const uint32_t *next = m->out->next + (size_t)from * m->out->n_classes;
-    uint32_t n = m->n_targets[class], c = gram_find(m->b, m->hashes, 0, class, m->hashes[class]);
+    uint32_t n = m->n_targets[class];
     bool word = m->nfa->has_words && m->nfa->is_word[class];
-    for (; c < class; c = gram_find(m->b, m->hashes, c + 1, class, m->hashes[class])) {
+    const uint64_t *hashes = m->hashes, hash = hashes[class];
+    m->n_seen += class / 4;
+    for (uint32_t c = 0; c < class; c++) {
+        if (hashes[c] != hash) continue;
         m->n_seen += 1 + n / 8;
         if (m->n_targets[c] == n && m->nfa->is_word[c] == m->nfa->is_word[class] &&
             (n == 0 || memcmp(m->targets[c], m->targets[class], n * sizeof(uint32_t)) == 0))
