@@ -206,17 +206,6 @@ static int index_bytes(struct gram_vocab *v)
 }
 
 /* ---- all of it ----------------------------------------------------------------------------- */
-
-static size_t count_bytes(const struct gram_vocab *v)
-{
-    size_t words = v->n_words * 8 * (2 + GRAM_CHAR_SETS + GRAM_CHAR_GROUPS);
-    size_t ids = (size_t)v->n_ids * (sizeof(*v->offsets) + sizeof(*v->n_chars) +
-                                     sizeof(*v->by_chars) + sizeof(*v->next_same));
-    size_t exits = (v->n_exits[0] + (size_t)v->n_exits[1]) * sizeof(struct gram_exit);
-    return sizeof(*v) + v->n_nodes * (sizeof(*v->nodes) + sizeof(*v->by_byte)) +
-           v->offsets[v->n_ids] + words + ids + exits;
-}
-
 int gram_vocab_create(struct gram_vocab **ret, const struct gram_vocab_params *params)
 {
     struct gram_vocab *v = calloc(1, sizeof(*v));
@@ -236,7 +225,6 @@ int gram_vocab_create(struct gram_vocab **ret, const struct gram_vocab_params *p
     gram_lexer_build(&v->lexer, v->spellable);
     rc = gram_vocab_read_strings(v);
     if (rc) goto out;
-    v->bytes = count_bytes(v);
     *ret = v;
     v = NULL;
 out:
@@ -263,10 +251,14 @@ void gram_vocab_destroy(struct gram_vocab *v)
     free(v->end_ids);
     free(v);
 }
-
 size_t gram_vocab_bytes(const struct gram_vocab *v)
 {
-    return v->bytes;
+    size_t words = v->n_words * 8 * (2 + GRAM_CHAR_SETS + GRAM_CHAR_GROUPS);
+    size_t ids = (size_t)v->n_ids * (sizeof(*v->offsets) + sizeof(*v->n_chars) +
+                                     sizeof(*v->by_chars) + sizeof(*v->next_same));
+    size_t exits = (v->n_exits[0] + (size_t)v->n_exits[1]) * sizeof(struct gram_exit);
+    return sizeof(*v) + v->n_nodes * (sizeof(*v->nodes) + sizeof(*v->by_byte)) +
+           v->offsets[v->n_ids] + words + ids + exits;
 }
 
 size_t gram_vocab_mask_words(const struct gram_vocab *v)

@@ -38,7 +38,6 @@ enum { GRAM_CHAR_SETS = 32 };
 struct gram_vocab {
     int32_t n_ids;
     size_t n_words; /* of a mask */
-    size_t bytes;
     struct gram_tok_node *nodes;
     uint32_t n_nodes;
     uint32_t root_child[256]; /* 0: none */
