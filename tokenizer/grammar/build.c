@@ -10,7 +10,6 @@
 
 #include "base/fail.h"
 #include "base/shown.h"
-#include "base/siphash.h"
 #include "base/utf8.h"
 #include "tokenizer/grammar/json_doc.h"
 
@@ -113,10 +112,24 @@ static void add_buckets(struct gram_build *b, struct gram_table *t)
     }
 }
 
+/* Not a keyed one, which takes longer: keys that collide cost steps. */
+static uint64_t hash_of(const char *key, size_t len)
+{
+    uint64_t h = len, word = 0;
+    for (; len >= sizeof(word); len -= sizeof(word), key += sizeof(word)) {
+        memcpy(&word, key, sizeof(word));
+        h = (h ^ word) * 0x9E3779B97F4A7C15u;
+        h ^= h >> 32;
+    }
+    word = 0;
+    if (len) memcpy(&word, key, len);
+    h = (h ^ word) * 0xBF58476D1CE4E5B9u;
+    return h ^ h >> 29;
+}
+
 uint32_t gram_table_add(struct gram_build *b, struct gram_table *t, const void *key, size_t len)
 {
-    static const uint64_t same_for_all[2];
-    uint64_t hash = siphash(same_for_all, key, len);
+    uint64_t hash = hash_of(key, len);
     gram_steps(b, 1 + len / 128);
     if (t->n >= t->n_buckets) add_buckets(b, t);
     uint32_t *bucket = &t->buckets[hash % t->n_buckets], n = 0;
