@@ -312,7 +312,8 @@ static int64_t pages_read(const struct attn *a, int seg)
     return units_per_head(a, seg) * (int64_t)ceil_div(s->pos0 + s->n_tokens, KV_PAGE_TOKENS);
 }
 
-void attn_begin(struct attn *a, const struct fwd_segment *segs, const int *row0, int n_segs)
+void attn_begin(struct attn *a, const struct fwd_segment *segs, const int *row0, int n_segs,
+                int ret_n_items[ATTN_PHASES])
 {
     a->segs = segs;
     a->row0 = row0;
@@ -330,21 +331,9 @@ void attn_begin(struct attn *a, const struct fwd_segment *segs, const int *row0,
     }
     assert(n_part_rows <= a->max_part_rows && a->n_units <= a->max_units);
     assert(a->n_stores <= a->p.max_rows);
-}
-
-int attn_n_store_items(const struct attn *a)
-{
-    return a->n_stores;
-}
-
-int attn_n_items(const struct attn *a)
-{
-    return a->n_units;
-}
-
-int attn_n_merge_items(const struct attn *a)
-{
-    return a->n_merges;
+    ret_n_items[0] = a->n_stores;
+    ret_n_items[1] = a->n_units;
+    ret_n_items[2] = a->n_merges;
 }
 
 /* Where a layer is in the pages. An encoder's hold one, which the next one overwrites. */

@@ -28,7 +28,7 @@ struct fwd_segment;
 struct kv_layout;
 struct scratch;
 
-enum { ATTN_SPLIT = 512 };
+enum { ATTN_SPLIT = 512, ATTN_PHASES = 3 };
 
 struct attn;
 
@@ -49,14 +49,11 @@ struct attn *attn_init(struct scratch *s, const struct attn_params *params);
 
 /*
  * Cuts the step's segments into items. segs are borrowed until the step ends; row0[i] is segment
- * i's first row.
+ * i's first row. ret_n_items: of the three phases of every layer, in the order of the functions
+ * below; each may be 0.
  */
-void attn_begin(struct attn *a, const struct fwd_segment *segs, const int *row0, int n_segs);
-
-/* Items of the three phases of every layer, in this order; each may be 0. */
-int attn_n_store_items(const struct attn *a);
-int attn_n_items(const struct attn *a);
-int attn_n_merge_items(const struct attn *a);
+void attn_begin(struct attn *a, const struct fwd_segment *segs, const int *row0, int n_segs,
+                int ret_n_items[ATTN_PHASES]);
 
 /*
  * The keys and values that this step's single tokens will read in one layer, in the order of

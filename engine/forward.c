@@ -52,7 +52,7 @@ enum op_kind {
     OP_QK_NORM,
     OP_POST,
     OP_NORM,
-    OP_STORE,
+    OP_STORE, /* attention's phases */
     OP_ATTEND,
     OP_MERGE,
     OP_CONV,
@@ -152,6 +152,7 @@ struct fwd {
     bool has_down;                          /* some adapter of them */
     bool pools;                             /* some segment */
     int n_done;                             /* of the ops */
+    int n_attn_items[ATTN_PHASES];
 };
 
 /* ---- items --------------------------------------------------------------------------------- */
@@ -395,22 +396,13 @@ static void gate_up_item(void *arg, int item, int thread)
                  &t->gemm);
 }
 
-static void store_item(void *arg, int item, int thread)
+/* A phase of attention. */
+static void attention_item(void *arg, int item, int thread)
 {
+    static void (*const items[ATTN_PHASES])(struct attn *, int, int,
+                                            int) = {attn_store_item, attn_item, attn_merge_item};
     const struct op *op = arg;
-    attn_store_item(op->f->attn, op->layer, item, thread);
-}
-
-static void attend_item(void *arg, int item, int thread)
-{
-    const struct op *op = arg;
-    attn_item(op->f->attn, op->layer, item, thread);
-}
-
-static void merge_item(void *arg, int item, int thread)
-{
-    const struct op *op = arg;
-    attn_merge_item(op->f->attn, op->layer, item, thread);
+    items[op->kind - OP_STORE](op->f->attn, op->layer, item, thread);
 }
 
 /* Some channels of a convolution over one segment. */
@@ -793,9 +785,8 @@ static void add_mixer(struct fwd *f, int layer)
         return;
     }
     if (hp->qk_norm == ENG_QK_NORM_ROW) add_layer_op(f, OP_QK_NORM, layer, qk_norm_item);
-    add_layer_op(f, OP_STORE, layer, store_item);
-    add_layer_op(f, OP_ATTEND, layer, attend_item);
-    add_layer_op(f, OP_MERGE, layer, merge_item);
+    for (int i = 0; i < ATTN_PHASES; i++)
+        add_layer_op(f, (enum op_kind)(OP_STORE + i), layer, attention_item);
 }
 
 /*
@@ -888,9 +879,9 @@ static int count_items(const struct op *op)
     case OP_PRODUCT:
     case OP_GATE_UP:
     case OP_HEAD: return n_rows > 0 ? ceil_div(op->n_units, op->units_per_item) : 0;
-    case OP_STORE: return attn_n_store_items(f->attn);
-    case OP_ATTEND: return attn_n_items(f->attn);
-    case OP_MERGE: return attn_n_merge_items(f->attn);
+    case OP_STORE:
+    case OP_ATTEND:
+    case OP_MERGE: return f->n_attn_items[op->kind - OP_STORE];
     case OP_CONV: return f->in->n_segs * state_n_conv_items(&f->states);
     case OP_DELTA: return f->in->n_segs * f->states.n_heads;
     case OP_GATHER: return n_rows > 0;
@@ -957,7 +948,7 @@ bool fwd_run(struct fwd *f, const struct fwd_step *step)
     memset(f->n_rows, 0, sizeof(f->n_rows));
     for (int i = 0; i < step->n_segs; i++)
         take_segment(f, i);
-    attn_begin(f->attn, step->segs, f->seg_row, step->n_segs);
+    attn_begin(f->attn, step->segs, f->seg_row, step->n_segs, f->n_attn_items);
     for (int i = 0; i < f->n_ops; i++)
         f->phases[i].n_items = count_items(&f->ops[i]);
     f->n_done = pool_run(f->p.pool, f->phases, f->n_ops, step->stop);
