@@ -14,13 +14,14 @@ struct eng_model;
 struct fwd;
 
 struct batch_model {
-    bool (*run)(void *ctx, const struct fwd_step *step);
-    bool (*resume)(void *ctx); /* goes on with a step that was stopped; of encoders */
-    double (*us)(void *ctx);   /* the time that the last run counts as; NULL: as it was measured */
-    const float *(*logits)(void *ctx, int row);
-    int32_t (*argmax)(void *ctx, int row, bool *ret_finite);
-    const float *(*pooled)(void *ctx, int segment);
-    void *ctx;
+    bool (*run)(struct fwd *ctx, const struct fwd_step *step);
+    bool (*resume)(struct fwd *ctx); /* goes on with a step that was stopped; of encoders */
+    double (*us)(
+        struct fwd *ctx); /* the time that the last run counts as; NULL: as it was measured */
+    const float *(*logits)(const struct fwd *ctx, int row);
+    int32_t (*argmax)(const struct fwd *ctx, int row, bool *ret_finite);
+    const float *(*pooled)(const struct fwd *ctx, int segment);
+    struct fwd *ctx; /* tests have another type of that name */
     int32_t vocab;
     int d_model, pooled_width;
     const struct eng_end_ids *eos; /* borrowed; it only grows before the first job */

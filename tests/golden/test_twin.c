@@ -47,29 +47,29 @@ struct rig {
 static char err[512];
 static const char *level; /* of kernels; NULL: the best */
 
-static bool run(void *ctx, const struct fwd_step *step)
+static bool run(struct fwd *ctx, const struct fwd_step *step)
 {
-    struct timed *t = ctx;
+    struct timed *t = (void *)ctx;
     t->n_rows = 0;
     for (int i = 0; i < step->n_segs; i++)
         t->n_rows += step->segs[i].n_tokens;
     return fwd_run(t->fwd, step);
 }
 
-static double given_us(void *ctx)
+static double given_us(struct fwd *ctx)
 {
-    const struct timed *t = ctx;
+    const struct timed *t = (const void *)ctx;
     return t->step_us + t->row_us * (t->n_rows - 1);
 }
 
-static const float *logits(void *ctx, int row)
+static const float *logits(const struct fwd *ctx, int row)
 {
-    return fwd_logits(((struct timed *)ctx)->fwd, row);
+    return fwd_logits(((const struct timed *)(const void *)ctx)->fwd, row);
 }
 
-static int32_t argmax(void *ctx, int row, bool *ret_finite)
+static int32_t argmax(const struct fwd *ctx, int row, bool *ret_finite)
 {
-    return fwd_argmax(((struct timed *)ctx)->fwd, row, ret_finite);
+    return fwd_argmax(((const struct timed *)(const void *)ctx)->fwd, row, ret_finite);
 }
 
 static struct batch_model seen(struct timed *t)
@@ -78,7 +78,7 @@ static struct batch_model seen(struct timed *t)
                                 .us = given_us,
                                 .logits = logits,
                                 .argmax = argmax,
-                                .ctx = t,
+                                .ctx = (void *)t,
                                 .vocab = t->model->hp.vocab,
                                 .d_model = t->model->hp.d_model,
                                 .eos = &t->model->hp.eos};

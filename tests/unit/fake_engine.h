@@ -52,7 +52,7 @@ static inline struct batch_model fake_batch_model(struct fake_model *m)
                                 .logits = fake_logits,
                                 .argmax = fake_argmax,
                                 .pooled = fake_pooled,
-                                .ctx = m,
+                                .ctx = (void *)m,
                                 .vocab = FAKE_VOCAB,
                                 .d_model = FAKE_D_MODEL,
                                 .pooled_width = FAKE_D_MODEL,

@@ -162,9 +162,9 @@ static inline bool fake_pass_gate(struct fake_model *m, const atomic_bool *stop)
     return go;
 }
 
-static inline bool fake_run(void *ctx, const struct fwd_step *step)
+static inline bool fake_run(struct fwd *ctx, const struct fwd_step *step)
 {
-    struct fake_model *m = ctx;
+    struct fake_model *m = (void *)ctx;
     if (!fake_pass_gate(m, step->stop)) return false;
     m->n_logit_rows = m->n_segs = 0;
     struct fake_step s = {.n_segs = step->n_segs};
@@ -180,30 +180,30 @@ static inline bool fake_run(void *ctx, const struct fwd_step *step)
     return true;
 }
 
-static inline double fake_us(void *ctx)
+static inline double fake_us(struct fwd *ctx)
 {
-    const struct fake_model *m = ctx;
+    const struct fake_model *m = (const void *)ctx;
     return m->step_us;
 }
 
-static inline const float *fake_logits(void *ctx, int row)
+static inline const float *fake_logits(const struct fwd *ctx, int row)
 {
-    struct fake_model *m = ctx;
+    struct fake_model *m = (void *)ctx;
     return m->logits[row];
 }
 
-static inline int32_t fake_argmax(void *ctx, int row, bool *ret_finite)
+static inline int32_t fake_argmax(const struct fwd *ctx, int row, bool *ret_finite)
 {
-    struct fake_model *m = ctx;
+    struct fake_model *m = (void *)ctx;
     *ret_finite = true;
     for (int i = 0; i < FAKE_VOCAB; i++)
         *ret_finite = *ret_finite && m->logits[row][i] <= 1e30f;
     return fake_best(m->logits[row]);
 }
 
-static inline const float *fake_pooled(void *ctx, int segment)
+static inline const float *fake_pooled(const struct fwd *ctx, int segment)
 {
-    struct fake_model *m = ctx;
+    struct fake_model *m = (void *)ctx;
     return m->pooled[segment];
 }
 

@@ -53,7 +53,7 @@ static bool pass_gate(const atomic_bool *stop)
     return go;
 }
 
-static bool run_model(void *ctx, const struct fwd_step *step)
+static bool run_model(struct fwd *ctx, const struct fwd_step *step)
 {
     if (!ctx && !pass_gate(step->stop)) {
         resting = step;
@@ -79,12 +79,12 @@ static bool run_model(void *ctx, const struct fwd_step *step)
     return true;
 }
 
-static bool resume_model(void *ctx)
+static bool resume_model(struct fwd *ctx)
 {
     return run_model(ctx, resting);
 }
 
-static const float *pooled(void *ctx, int segment)
+static const float *pooled(const struct fwd *ctx, int segment)
 {
     (void)ctx;
     return model.rows[segment];
@@ -113,7 +113,7 @@ static struct encode_queue *open_queue(int max_queued_jobs)
         .in = {.max_jobs = max_queued_jobs, .max_tokens = 2000},
     };
     p.urgent = p.model;
-    p.urgent.ctx = &urgent;
+    p.urgent.ctx = (void *)&urgent;
     int rc = encode_create(&q, &p, err, sizeof(err));
     REQUIRE_MSG(rc == 0, "%s", err);
     return q;
