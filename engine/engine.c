@@ -891,13 +891,3 @@ void eng_debug_pause(struct eng *e, bool paused)
 {
     inbox_pause(e->inbox, paused);
 }
-
-const char *const *eng_numerics_names(void)
-{
-    return eng_path_names();
-}
-
-const char *const *eng_kernel_names(void)
-{
-    return kern_names();
-}

@@ -242,5 +242,5 @@ void eng_drain(struct eng *e);
 void eng_debug_pause(struct eng *e, bool paused);
 
 /* Names of the numeric paths and kernel levels of this build, NULL-terminated. */
-const char *const *eng_numerics_names(void);
-const char *const *eng_kernel_names(void);
+const char *const *eng_path_names(void);
+const char *const *kern_names(void);

@@ -64,7 +64,7 @@ struct eng_params {
     const char *model_dir;
     const char *numerics;      /* "auto" (default), "exact", "bf16", "int8", "int4" */
     const char *gemm;          /* "auto" (default), "native", "blas" */
-    const char *kernels;       /* highest allowed: "auto" (default) or one of eng_kernel_names */
+    const char *kernels;       /* highest allowed: "auto" (default) or one of kern_names */
     const char *weight_coding; /* bf16 weights in 12 bits, without loss: "auto" (default: if that is
                                 * measured to be faster here), "on", "off" */
     const char *kv_dtype;      /* "auto" (default: f32 on exact; int8 on int8 and int4, but not of

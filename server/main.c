@@ -43,10 +43,10 @@ static int (*const commands[SRV_CMD_COUNT])(const struct srv_config *config) = {
 static void print_version(void)
 {
     printf("hearth %s (commit %s)\nnumeric paths:", HEARTH_VERSION, srv_commit);
-    for (const char *const *name = eng_numerics_names(); *name; name++)
+    for (const char *const *name = eng_path_names(); *name; name++)
         printf(" %s", *name);
     printf("\nkernel levels:");
-    for (const char *const *name = eng_kernel_names(); *name; name++)
+    for (const char *const *name = kern_names(); *name; name++)
         printf(" %s", *name);
     printf("\n");
 }

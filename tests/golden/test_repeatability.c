@@ -553,8 +553,8 @@ static void check_model(const char *dir, enum depth depth)
 {
     struct triple t;
     look_at_model(dir);
-    for (const char *const *path = eng_numerics_names(); *path; path++)
-        for (const char *const *level = eng_kernel_names(); *level; level++) {
+    for (const char *const *path = eng_path_names(); *path; path++)
+        for (const char *const *level = kern_names(); *level; level++) {
             if (!kern_runs_here(*level)) continue;
             bool best = strcmp(*level, kern_select("auto")->name) == 0;
             if (depth == DEPTH_FEW && strcmp(*level, "c") == 0) continue; /* hours */

@@ -263,9 +263,9 @@ static void test_pause_is_seen_in_stats(void **state)
 static void test_names(void **state)
 {
     (void)state;
-    const char *const *n = eng_numerics_names();
+    const char *const *n = eng_path_names();
     REQUIRE_EQ_STR(n[0], "exact");
-    REQUIRE_EQ_STR(eng_kernel_names()[0], "c");
+    REQUIRE_EQ_STR(kern_names()[0], "c");
 }
 
 static void note_test(void *ctx)
