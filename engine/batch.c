@@ -40,10 +40,13 @@ static int init_seqs(struct batch *b)
     b->slots = calloc((size_t)n, sizeof(*b->slots));
     b->keys = calloc((size_t)n, sizeof(*b->keys));
     if (!b->slots || !b->keys) return -1;
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         if (seq_init(&b->slots[i], (int)kv_pages_of(b->p.ctx), b->p.model.vocab, b->p.model.d_model,
                      &b->p.states))
             return -1;
+        b->slots[i].cache = b->cache;
+        b->slots[i].kv = b->p.pages;
+    }
     return 0;
 }
 
@@ -66,8 +69,8 @@ int batch_init(struct batch *b, const struct batch_params *params, char *err, si
     b->turn_rows = params->chunk_tokens < MIN_TURN_ROWS ? params->chunk_tokens : MIN_TURN_ROWS;
     b->stats.n_pages_total = kv_pages_total(params->pages);
     publish_free(b);
-    b->cache =
-        prefix_create(params->pages, params->hash_seed, params->n_snapshots, params->states.n_kept);
+    b->cache = prefix_create(params->pages, params->hash_seed, params->n_snapshots,
+                             params->states.n_kept, &b->stats);
     b->order = calloc(n, sizeof(struct seq *));
     b->segs = calloc(n, sizeof(*b->segs));
     b->seg_seqs = calloc(n, sizeof(struct seq *));
@@ -157,7 +160,7 @@ static void remove_running(struct batch *b, const struct seq *s)
 static void attach_cached(struct batch *b, struct seq *s)
 {
     int64_t from = s->n_done;
-    seq_attach_cached(s, b->cache, b->p.pages);
+    seq_attach_cached(s);
     int64_t n = seq_gained(s, from);
     if (s->choice == 0) {
         s->job->usage.n_cached_tokens += n;
@@ -178,7 +181,7 @@ int batch_count_key(const struct batch *b, uint64_t fair_key)
     return n;
 }
 
-void batch_admit(struct batch *b, struct eng_job *job, int choice, uint64_t now_us)
+void batch_admit(struct batch *b, struct eng_job *job, int choice)
 {
     struct seq *s = free_slot(b);
     seq_begin(s, job, choice);
@@ -189,21 +192,21 @@ void batch_admit(struct batch *b, struct eng_job *job, int choice, uint64_t now_
     attach_cached(b, s);
     if (!job->usage.started_us) {
         b->stats.n_prompt_tokens += (uint64_t)job->p.n_prompt;
-        job->usage.miss = seq_miss(s, b->cache, &job->usage.n_known_tokens);
+        job->usage.miss = seq_miss(s, &job->usage.n_known_tokens);
         b->stats.n_misses[job->usage.miss]++;
-        job_emit_started(job, now_us);
+        job_emit_started(job, b->now_us);
     }
 }
 
 void batch_choice_done(struct batch *b, struct eng_job *job, int choice, enum eng_finish finish,
-                       int32_t stop_id, const char *error, uint64_t now_us)
+                       int32_t stop_id, const char *error)
 {
-    if (!job_emit_choice_done(job, choice, finish, stop_id, error, now_us)) return;
+    if (!job_emit_choice_done(job, choice, finish, stop_id, error, b->now_us)) return;
     b->stats.n_jobs_done++;
     b->stats.n_jobs_cancelled += job->cancelled;
     b->stats.n_jobs_failed += job->failed;
     if (job->publishes && job->scope.private_id) prefix_forget(b->cache, job->scope.private_id);
-    job_unref(job);
+    eng_job_release(job);
 }
 
 static void leave_slot(struct batch *b, struct seq *s)
@@ -212,13 +215,13 @@ static void leave_slot(struct batch *b, struct seq *s)
     masks_drop(&b->masks, s);
     b->n_reserved -= s->job->n_pages;
     assert(b->n_reserved >= 0);
-    seq_end(s, b->cache);
+    seq_end(s);
     atomic_store(&b->keys[s - b->slots], 0);
     publish_free(b);
 }
 
 void batch_end_seq(struct batch *b, struct seq *s, enum eng_finish finish, int32_t stop_id,
-                   const char *error, uint64_t now_us)
+                   const char *error)
 {
     struct eng_job *job = s->job;
     int choice = s->choice;
@@ -230,14 +233,14 @@ void batch_end_seq(struct batch *b, struct seq *s, enum eng_finish finish, int32
                                                    .first = job->p.keeps[0].n_tokens > 0,
                                                    .for_a_day = job->p.disk == ENG_DISK_DAY});
     leave_slot(b, s);
-    batch_choice_done(b, job, choice, finish, stop_id, error, now_us);
+    batch_choice_done(b, job, choice, finish, stop_id, error);
 }
 
 static void stop_restore(struct batch *b, struct seq *s)
 {
     int n;
     if (s->restoring) kv_disk_cancel(b->p.disk, &s->restore);
-    seq_restored(s, b->cache, b->p.pages, &n);
+    seq_restored(s, &n);
 }
 
 bool batch_is_spare(const struct batch *b)
@@ -257,20 +260,20 @@ struct eng_job *batch_park(struct batch *b)
     return job;
 }
 
-void batch_reap(struct batch *b, bool closing, uint64_t now_us)
+void batch_reap(struct batch *b, bool closing)
 {
-    prefix_tick(b->cache, now_us);
-    if (b->n_restoring > 0) kv_disk_expire(b->p.disk, now_us);
+    prefix_tick(b->cache, b->now_us);
+    if (b->n_restoring > 0) kv_disk_expire(b->p.disk, b->now_us);
     for (int i = b->n_running - 1; i >= 0; i--) {
         struct seq *s = b->order[i];
-        enum eng_finish finish = job_verdict(s->job, closing, now_us);
+        enum eng_finish finish = job_verdict(s->job, closing, b->now_us);
         if (!finish && atomic_load_explicit(&s->job->stop[s->choice], memory_order_relaxed))
             finish = ENG_FINISH_STOP;
         if (s->broken) {
-            batch_end_seq(b, s, ENG_FINISH_ERROR, -1, NO_PAGE, now_us);
+            batch_end_seq(b, s, ENG_FINISH_ERROR, -1, NO_PAGE);
         } else if (finish) {
             stop_restore(b, s);
-            batch_end_seq(b, s, finish, -1, NULL, now_us);
+            batch_end_seq(b, s, finish, -1, NULL);
         }
     }
 }
@@ -279,7 +282,7 @@ void batch_reap(struct batch *b, bool closing, uint64_t now_us)
 
 static void add_segment(struct batch *b, struct seq *s, int n_tokens, enum fwd_want want)
 {
-    s->broken = !seq_reserve(s, s->n_done + n_tokens, b->cache, b->p.pages);
+    s->broken = !seq_reserve(s, s->n_done + n_tokens);
     if (s->broken) return;
     assert(b->n_segs < b->p.n_parallel);
     b->segs[b->n_segs] = (struct fwd_segment){
@@ -325,7 +328,7 @@ static bool begins_restore(struct batch *b, struct seq *s)
     if (n < KV_DISK_LEAST_PAGES) return false;
     s->asked = true;
     if (kv_disk_pays(b->p.disk, s->job->scope.tenant, n, b->stats.prompt_tokens_per_s))
-        seq_restore(s, b->p.disk, n, b->stats.prompt_tokens_per_s, b->cache, b->p.pages);
+        seq_restore(s, b->p.disk, n, b->stats.prompt_tokens_per_s);
     return s->restoring;
 }
 
@@ -334,9 +337,9 @@ static void end_restore(struct batch *b, struct seq *s)
 {
     struct eng_usage *u = &s->job->usage;
     int n;
-    if (!s->restoring || !seq_restored(s, b->cache, b->p.pages, &n) || s->n_reached > 0) return;
+    if (!s->restoring || !seq_restored(s, &n) || s->n_reached > 0) return;
     u->restore_us += s->restore.us;
-    u->miss = seq_miss(s, b->cache, &u->n_known_tokens);
+    u->miss = seq_miss(s, &u->n_known_tokens);
     if (s->choice == 0) {
         u->n_cached_tokens += n;
         u->n_disk_tokens += (int64_t)(s->restore.n_read - s->restore.first) * KV_PAGE_TOKENS;
@@ -465,7 +468,7 @@ static void add_drafts(struct batch *b)
         struct seq *s = b->seg_seqs[i];
         if (s->computing || !s->drafts || s->slow) continue;
         int n = choose_draft(b, s, row_cost, &n_tokens, &rows);
-        if (n == 0 || !seq_reserve(s, s->n_done + 1 + n, b->cache, b->p.pages)) continue;
+        if (n == 0 || !seq_reserve(s, s->n_done + 1 + n)) continue;
         s->n_draft = n;
         b->n_extra_rows += n;
         b->segs[i].n_tokens = 1 + n;
@@ -565,7 +568,7 @@ void batch_count_decoded(struct batch *b)
         b->generated_us > 0 ? 1e6 * b->generated_tokens / b->generated_us : 0;
 }
 
-bool batch_compute(struct batch *b, const atomic_bool *closing, uint64_t *ret_now_us)
+bool batch_compute(struct batch *b, const atomic_bool *closing)
 {
     uint64_t start = clock_now_us();
     const struct eng_job *solo = batch_solo_job(b);
@@ -573,12 +576,10 @@ bool batch_compute(struct batch *b, const atomic_bool *closing, uint64_t *ret_no
     if (b->p.speculate != ENG_SPECULATE_OFF) batch_draft(b, step.stop);
     double model_us;
     bool complete = batch_model_run(&b->p.model, &step, &model_us);
-    uint64_t now = clock_now_us();
+    b->stats.last_step_us = b->now_us = clock_now_us();
     b->stats.n_steps++;
-    b->stats.last_step_us = now;
-    b->stats.compute_us += now - start;
-    b->step_us = (double)(now - start);
+    b->stats.compute_us += b->now_us - start;
+    b->step_us = (double)(b->now_us - start);
     if (complete) count_rows(b, model_us);
-    *ret_now_us = now;
     return complete;
 }

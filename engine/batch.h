@@ -78,6 +78,7 @@ struct batch_draw {
 struct batch {
     struct batch_params p;
     struct prefix *cache;
+    uint64_t now_us;    /* of events; the scheduler sets it before it calls, a step when it ends */
     struct seq *slots;  /* [n_parallel] */
     struct seq **order; /* [n_parallel] running: by rank, admission, within a key priority */
     int n_running;
@@ -135,7 +136,7 @@ void batch_claim(struct batch *b, uint64_t fair_key);
 int batch_count_key(const struct batch *b, uint64_t fair_key);
 
 /* Takes a choice of the job into the slot that was claimed for it. */
-void batch_admit(struct batch *b, struct eng_job *job, int choice, uint64_t now_us);
+void batch_admit(struct batch *b, struct eng_job *job, int choice);
 
 /* Whether all that runs is spare. */
 bool batch_is_spare(const struct batch *b);
@@ -144,18 +145,18 @@ bool batch_is_spare(const struct batch *b);
 struct eng_job *batch_park(struct batch *b);
 
 /* Ends the sequences that were cancelled or stopped from outside or are past their deadline. */
-void batch_reap(struct batch *b, bool closing, uint64_t now_us);
+void batch_reap(struct batch *b, bool closing);
 
 /*
  * Reports the end of a choice; with the last one the job is counted and the scheduler's reference
  * to it dropped.
  */
 void batch_choice_done(struct batch *b, struct eng_job *job, int choice, enum eng_finish finish,
-                       int32_t stop_id, const char *error, uint64_t now_us);
+                       int32_t stop_id, const char *error);
 
 /* Ends a running sequence: its slot and pages are free when this returns. */
 void batch_end_seq(struct batch *b, struct seq *s, enum eng_finish finish, int32_t stop_id,
-                   const char *error, uint64_t now_us);
+                   const char *error);
 
 /*
  * One step in three parts. batch_build chooses the rows; n_segs is 0 if there are none.
@@ -164,8 +165,8 @@ void batch_end_seq(struct batch *b, struct seq *s, enum eng_finish finish, int32
  * batch_deliver evaluates a complete step.
  */
 void batch_build(struct batch *b);
-bool batch_compute(struct batch *b, const atomic_bool *closing, uint64_t *ret_now_us);
-void batch_deliver(struct batch *b, uint64_t now_us); /* batch_deliver.c */
+bool batch_compute(struct batch *b, const atomic_bool *closing);
+void batch_deliver(struct batch *b); /* batch_deliver.c */
 
 /*
  * Lengthens the segments of the step that b has built by drafts of a second model, where it is only

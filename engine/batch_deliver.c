@@ -26,20 +26,18 @@ static const char *const NOT_FINITE = "the model's logits are not finite";
 
 /* ---- rows of the prompt -------------------------------------------------------------------- */
 
-static void emit_logits(struct batch *b, struct seq *s, int64_t pos, const float *logits,
-                        uint64_t now_us)
+static void emit_logits(struct batch *b, struct seq *s, int64_t pos, const float *logits)
 {
     struct eng_event e = {.type = ENG_EVENT_LOGITS,
                           .choice = s->choice,
                           .index = pos,
                           .logits = logits,
                           .n_logits = b->p.model.vocab};
-    job_emit(s->job, &e, now_us);
+    job_emit(s->job, &e, b->now_us);
 }
 
 /* The row after position pos gives the probability of prompt token pos + 1. */
-static void emit_prompt_token(struct batch *b, struct seq *s, int64_t pos, const float *logits,
-                              uint64_t now_us)
+static void emit_prompt_token(struct batch *b, struct seq *s, int64_t pos, const float *logits)
 {
     const struct eng_job_params *p = &s->job->p;
     struct eng_logprob top[ENG_MAX_LOGPROBS];
@@ -53,15 +51,14 @@ static void emit_prompt_token(struct batch *b, struct seq *s, int64_t pos, const
                           .top = n_top > 0 ? top : NULL,
                           .n_top = n_top};
     e.logprob = sampler_logprobs(b->samplers[0], logits, id, n_top, top);
-    job_emit(s->job, &e, now_us);
+    job_emit(s->job, &e, b->now_us);
 }
 
 /*
  * Rows of n_tokens prompt positions from pos0, the first in logits row `row`. Rows that another
  * choice has already sent are skipped. Returns false if one is not finite.
  */
-static bool deliver_prompt_rows(struct batch *b, struct seq *s, int64_t pos0, int n_tokens, int row,
-                                uint64_t now_us)
+static bool deliver_prompt_rows(struct batch *b, struct seq *s, int64_t pos0, int n_tokens, int row)
 {
     struct eng_job *job = s->job;
     for (int i = 0; i < n_tokens; i++) {
@@ -71,9 +68,9 @@ static bool deliver_prompt_rows(struct batch *b, struct seq *s, int64_t pos0, in
         if (!finite) return false;
         if (pos < job->n_rows_out) continue;
         const float *logits = b->p.model.logits(b->p.model.ctx, row + i);
-        if (job->p.want_logits) emit_logits(b, s, pos, logits, now_us);
+        if (job->p.want_logits) emit_logits(b, s, pos, logits);
         if (job->p.n_prompt_logprobs >= 0 && pos + 1 < job->p.n_prompt)
-            emit_prompt_token(b, s, pos, logits, now_us);
+            emit_prompt_token(b, s, pos, logits);
         job->n_rows_out = pos + 1;
     }
     return true;
@@ -170,11 +167,11 @@ static void draw_all(struct batch *b)
 
 /* ---- delivering ---------------------------------------------------------------------------- */
 
-static void emit_token(struct batch *b, const struct batch_draw *d, int predicted, uint64_t now_us)
+static void emit_token(struct batch *b, const struct batch_draw *d, int predicted)
 {
     struct seq *s = d->seq;
     struct eng_job *job = s->job;
-    if (job->usage.first_token_us == 0) job->usage.first_token_us = now_us;
+    if (job->usage.first_token_us == 0) job->usage.first_token_us = b->now_us;
     job->usage.n_generated_tokens++;
     b->stats.n_generated_tokens++;
     int n_listed = job->p.n_logprobs >= 0 ? job->p.n_listed_ids : 0;
@@ -190,7 +187,7 @@ static void emit_token(struct batch *b, const struct batch_draw *d, int predicte
                                                 : NULL,
                           .n_top = n_listed > 0 ? n_listed : d->n_top,
                           .predicted = predicted};
-    job_emit(job, &e, now_us);
+    job_emit(job, &e, b->now_us);
 }
 
 static bool has_bans(const struct seq *s)
@@ -200,7 +197,7 @@ static bool has_bans(const struct seq *s)
 }
 
 /* No id can follow: all are banned, or the guide ends the answer. */
-static void end_without_token(struct batch *b, struct seq *s, uint64_t now_us)
+static void end_without_token(struct batch *b, struct seq *s)
 {
     bool masked = s->guide && s->next == ENG_GUIDE_MASK;
     enum eng_finish finish = ENG_FINISH_STOP;
@@ -210,61 +207,61 @@ static void end_without_token(struct batch *b, struct seq *s, uint64_t now_us)
         finish = ENG_FINISH_ERROR;
     else if (masked && !s->guide->complete(s->guide->ctx))
         finish = has_bans(s) ? ENG_FINISH_NO_TOKEN : ENG_FINISH_ERROR;
-    batch_end_seq(b, s, finish, -1, finish == ENG_FINISH_ERROR ? BAD_GUIDE : NULL, now_us);
+    batch_end_seq(b, s, finish, -1, finish == ENG_FINISH_ERROR ? BAD_GUIDE : NULL);
 }
 
 /* Ends the sequence if nothing may follow its last token, as far as that is known. */
-static void end_if_over(struct batch *b, struct seq *s, uint64_t now_us)
+static void end_if_over(struct batch *b, struct seq *s)
 {
     if (s->awaits) return;
     if (guide_is_over(s))
-        end_without_token(b, s, now_us);
+        end_without_token(b, s);
     else if (s->n_generated >= s->job->max_new)
-        batch_end_seq(b, s, ENG_FINISH_LENGTH, -1, NULL, now_us);
+        batch_end_seq(b, s, ENG_FINISH_LENGTH, -1, NULL);
 }
 
-static void deliver_draw(struct batch *b, const struct batch_draw *d, uint64_t now_us)
+static void deliver_draw(struct batch *b, const struct batch_draw *d)
 {
     struct seq *s = d->seq;
     struct eng_job *job = s->job;
     assert(job);
     if (!d->finite) {
-        batch_end_seq(b, s, ENG_FINISH_ERROR, -1, NOT_FINITE, now_us);
+        batch_end_seq(b, s, ENG_FINISH_ERROR, -1, NOT_FINITE);
         return;
     }
     if (job->p.want_logits && s->n_done > job->p.n_prompt) /* the prompt's rows are sent */
-        emit_logits(b, s, s->n_done - 1, d->logits, now_us);
+        emit_logits(b, s, s->n_done - 1, d->logits);
     if (d->refused) {
-        batch_end_seq(b, s, ENG_FINISH_ERROR, -1, BAD_GUIDE, now_us);
+        batch_end_seq(b, s, ENG_FINISH_ERROR, -1, BAD_GUIDE);
         return;
     }
     if (d->id == SAMPLE_NOTHING) {
-        end_without_token(b, s, now_us);
+        end_without_token(b, s);
         return;
     }
-    emit_token(b, d, seq_push(s, d->id), now_us);
+    emit_token(b, d, seq_push(s, d->id));
     if (job_is_stop_id(job, b->p.model.eos, d->id))
-        batch_end_seq(b, s, ENG_FINISH_STOP, d->id, NULL, now_us);
+        batch_end_seq(b, s, ENG_FINISH_STOP, d->id, NULL);
     else
-        end_if_over(b, s, now_us);
+        end_if_over(b, s);
 }
 
 /* A job without generated tokens ends with its prompt. */
-static void end_prefill_only(struct batch *b, struct seq *s, uint64_t now_us)
+static void end_prefill_only(struct batch *b, struct seq *s)
 {
     const struct batch_model *m = &b->p.model;
     if (s->job->p.want_pooled &&
-        !job_emit_pooled(s->job, m->pooled(m->ctx, s->segment), m->pooled_width, now_us))
-        batch_end_seq(b, s, ENG_FINISH_ERROR, -1, NOT_FINITE, now_us);
+        !job_emit_pooled(s->job, m->pooled(m->ctx, s->segment), m->pooled_width, b->now_us))
+        batch_end_seq(b, s, ENG_FINISH_ERROR, -1, NOT_FINITE);
     else
-        batch_end_seq(b, s, ENG_FINISH_LENGTH, -1, NULL, now_us);
+        batch_end_seq(b, s, ENG_FINISH_LENGTH, -1, NULL);
 }
 
 /*
  * The prompt of s is computed, its last logits are in `row`: s continues from there, and so do the
  * siblings that waited for it.
  */
-static void finish_prefill(struct batch *b, struct seq *s, int row, uint64_t now_us)
+static void finish_prefill(struct batch *b, struct seq *s, int row)
 {
     struct eng_job *job = s->job;
     bool draws = job->max_new > 0;
@@ -273,22 +270,22 @@ static void finish_prefill(struct batch *b, struct seq *s, int row, uint64_t now
         struct seq *t = &b->slots[i];
         if (!seq_is_sibling(s, t) || !seq_in_prefill(t)) continue;
         if (!draws)
-            batch_end_seq(b, t, ENG_FINISH_LENGTH, -1, NULL, now_us);
-        else if (seq_fork(t, s, b->cache, b->p.pages, b->p.page_bytes))
+            batch_end_seq(b, t, ENG_FINISH_LENGTH, -1, NULL);
+        else if (seq_fork(t, s, b->p.page_bytes))
             add_draw(b, t, row, 0);
         else
             t->broken = true;
     }
-    if (!draws) end_prefill_only(b, s, now_us);
+    if (!draws) end_prefill_only(b, s);
 }
 
-static void emit_progress(struct seq *s, uint64_t now_us)
+static void emit_progress(struct batch *b, struct seq *s)
 {
     struct eng_event e = {.type = ENG_EVENT_PROGRESS,
                           .choice = s->choice,
                           .index = s->n_done,
                           .usage = &s->job->usage};
-    job_emit(s->job, &e, now_us);
+    job_emit(s->job, &e, b->now_us);
 }
 
 /*
@@ -303,7 +300,7 @@ static bool draft_is_finite(struct batch *b, struct seq *s, int row)
         finite = finite && one;
     }
     if (finite) return true;
-    seq_wipe_draft(s, s->n_draft, b->p.pages, b->p.kern);
+    seq_wipe_draft(s, s->n_draft, b->p.kern);
     return false;
 }
 
@@ -313,7 +310,7 @@ static void decode_row(struct batch *b, struct seq *s, int row, int n_left)
     if (s->n_done < s->n_written)
         kv_page_set_drafted(b->p.pages, s->pages[s->n_done / KV_PAGE_TOKENS],
                             (int)(s->n_done % KV_PAGE_TOKENS) + 1);
-    seq_advance(s, 1, b->cache, b->p.pages);
+    seq_advance(s, 1);
     add_draw(b, s, row, n_left);
     b->n_decoded++;
 }
@@ -329,32 +326,20 @@ static void deliver_decoding(struct batch *b, struct seq *s, int row)
     if (s->n_draft == 0 || draft_is_finite(b, s, row)) decode_row(b, s, row, s->n_draft);
 }
 
-static void deliver_prefill(struct batch *b, struct seq *s, const struct fwd_segment *seg, int row,
-                            uint64_t now_us)
+static void deliver_prefill(struct batch *b, struct seq *s, const struct fwd_segment *seg, int row)
 {
     int64_t from = s->n_done;
-    seq_advance(s, seg->n_tokens, b->cache, b->p.pages);
+    seq_advance(s, seg->n_tokens);
     int64_t n_new = seq_gained(s, from);
     s->job->usage.n_computed_prompt_tokens += n_new;
     b->stats.n_recomputed_tokens += (uint64_t)(seg->n_tokens - n_new);
-    if (seg->want == FWD_WANT_ALL &&
-        !deliver_prompt_rows(b, s, seg->pos0, seg->n_tokens, row, now_us)) {
-        batch_end_seq(b, s, ENG_FINISH_ERROR, -1, NOT_FINITE, now_us);
+    if (seg->want == FWD_WANT_ALL && !deliver_prompt_rows(b, s, seg->pos0, seg->n_tokens, row)) {
+        batch_end_seq(b, s, ENG_FINISH_ERROR, -1, NOT_FINITE);
         return;
     }
-    if (s->job->p.want_progress && n_new > 0) emit_progress(s, now_us);
+    if (s->job->p.want_progress && n_new > 0) emit_progress(b, s);
     int last = seg->want == FWD_WANT_ALL ? row + seg->n_tokens - 1 : row;
-    if (!seq_in_prefill(s)) finish_prefill(b, s, last, now_us);
-}
-
-/* One segment of the step, whose first row of logits is `row`. */
-static void deliver_segment(struct batch *b, int i, int row, uint64_t now_us)
-{
-    struct seq *s = b->seg_seqs[i];
-    if (s->computing)
-        deliver_prefill(b, s, &b->segs[i], row, now_us);
-    else
-        deliver_decoding(b, s, row);
+    if (!seq_in_prefill(s)) finish_prefill(b, s, last);
 }
 
 /* Returns true unless the sequence has ended, was asked to, or awaits a mask. */
@@ -365,7 +350,7 @@ static bool continues(const struct seq *s)
 }
 
 /* Draws and delivers a token for each entry; those whose draft goes on are the next round's. */
-static void deliver_round(struct batch *b, uint64_t now_us)
+static void deliver_round(struct batch *b)
 {
     struct drafters *ds = b->p.drafters;
     draw_all(b);
@@ -380,31 +365,28 @@ static void deliver_round(struct batch *b, uint64_t now_us)
         if (n_left > 0 && s->source >= ENG_DRAFT_SELF)
             drafter_note(s->source == ENG_DRAFT_SELF ? &ds->twin : &ds->model,
                          s->margins[s->n_draft - n_left], right);
-        deliver_draw(b, d, now_us);
+        deliver_draw(b, d);
         if (!right || !continues(s)) continue;
         b->stats.n_accepted_draft_tokens[s->source]++;
         decode_row(b, s, row + 1, n_left - 1);
     }
 }
 
-static int rows_of(const struct fwd_segment *seg)
-{
-    if (seg->want == FWD_WANT_ALL) return seg->n_tokens;
-    return seg->want == FWD_WANT_LAST;
-}
-
-void batch_deliver(struct batch *b, uint64_t now_us)
+void batch_deliver(struct batch *b)
 {
     int row = 0;
     uint64_t n_generated = b->stats.n_generated_tokens;
     b->n_draws = b->n_decoded = 0;
     for (int i = 0; i < b->n_segs; i++) {
-        int n_rows = rows_of(&b->segs[i]); /* ending the sequence does not change the segment */
-        deliver_segment(b, i, row, now_us);
-        row += n_rows;
+        const struct fwd_segment *seg = &b->segs[i];
+        if (b->seg_seqs[i]->computing)
+            deliver_prefill(b, b->seg_seqs[i], seg, row);
+        else
+            deliver_decoding(b, b->seg_seqs[i], row);
+        row += seg->want == FWD_WANT_ALL ? seg->n_tokens : seg->want == FWD_WANT_LAST;
     }
     while (b->n_draws > 0)
-        deliver_round(b, now_us);
+        deliver_round(b);
     batch_count_decoded(b);
     n_generated = b->stats.n_generated_tokens - n_generated;
     eng_stats_count_step(&b->stats, (uint64_t)b->n_prompt_rows + n_generated);
@@ -417,7 +399,7 @@ void batch_make_masks(struct batch *b)
 {
     uint64_t us = b->n_segs > 0 ? (uint64_t)b->step_us / MASK_SHARE : ALONE_MASK_US;
     if (!masks_run(&b->masks, b->order, b->n_running, us > MIN_MASK_US ? us : MIN_MASK_US)) return;
-    uint64_t now_us = clock_now_us();
+    b->now_us = clock_now_us();
     for (int i = b->n_running - 1; i >= 0; i--)
-        if (!seq_in_prefill(b->order[i])) end_if_over(b, b->order[i], now_us);
+        if (!seq_in_prefill(b->order[i])) end_if_over(b, b->order[i]);
 }

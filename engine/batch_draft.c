@@ -123,7 +123,7 @@ static void add_path(struct round *r, int i)
     int most = left < DRAFT_MAX ? (int)left : DRAFT_MAX;
     if (s->job->p.max_draft > 0 && most > s->job->p.max_draft) most = s->job->p.max_draft;
     if (!may_draft(s) || most <= 0) return;
-    if (!seq_reserve(s, s->n_done + 1 + most, b->cache, b->p.pages)) return;
+    if (!seq_reserve(s, s->n_done + 1 + most)) return;
     struct path p = {.s = s, .seg = &b->segs[i], .most = most, .chance = 1.0, .open = true};
     p.pages = s->data;
     if (!r->d->pages || catches_up(r, &p)) r->paths[r->n_paths++] = p;
@@ -236,7 +236,7 @@ static void give_up(struct round *r, struct path *p)
         drafter_fail(r->d, "its numbers are not finite");
         return;
     }
-    seq_wipe_draft(s, p->n, r->b->p.pages, r->b->p.kern);
+    seq_wipe_draft(s, p->n, r->b->p.kern);
     p->open = false;
     p->most = 0;
 }

@@ -106,7 +106,7 @@ static void end_job(struct encode_queue *q, struct eng_job *job, enum eng_finish
     bool last = job_emit_choice_done(job, 0, finish, -1, error, now_us);
     assert(last);
     (void)last;
-    job_unref(job);
+    eng_job_release(job);
 }
 
 static void reap(struct encode_queue *q, uint64_t now)

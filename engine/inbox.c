@@ -116,8 +116,8 @@ int inbox_submit(struct inbox *in, const struct eng_job_params *params, struct e
     }
     pthread_mutex_unlock(&in->lock);
     if (rc) {
-        job_unref(job);
-        job_unref(job);
+        eng_job_release(job);
+        eng_job_release(job);
     }
     return rc;
 }

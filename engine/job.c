@@ -255,7 +255,7 @@ int job_create(struct eng_job **ret, const struct eng_job_params *params,
     return 0;
 }
 
-void job_unref(struct eng_job *job)
+void eng_job_release(struct eng_job *job)
 {
     if (!job) return;
     int n_refs = atomic_fetch_sub_explicit(&job->refs, 1, memory_order_acq_rel);
@@ -274,11 +274,6 @@ void eng_job_stop_choice(struct eng_job *job, int choice)
 {
     if (choice >= 0 && choice < job->p.n_choices)
         atomic_store_explicit(&job->stop[choice], true, memory_order_relaxed);
-}
-
-void eng_job_release(struct eng_job *job)
-{
-    job_unref(job);
 }
 
 int job_n_waiting(const struct eng_job *job)

@@ -75,11 +75,10 @@ struct eng_job {
 
 /*
  * Checks and copies; serial (>= 1) is unique and in order of submission. Returns owned with two
- * references, or a negative enum eng_error and a sentence.
+ * references (eng_job_release), or a negative enum eng_error and a sentence.
  */
 int job_create(struct eng_job **ret, const struct eng_job_params *params,
                const struct job_limits *limits, uint64_t serial, char *err, size_t errlen);
-void job_unref(struct eng_job *job);
 
 /* Choices that are in the queue, and the next of them, which leaves it. */
 int job_n_waiting(const struct eng_job *job);

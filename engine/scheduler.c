@@ -84,7 +84,6 @@ static void publish(struct sched *s)
 {
     struct eng_stats *st = &s->batch.stats;
     st->n_running = s->batch.n_running;
-    prefix_count(s->batch.cache, st);
     st->n_pages_used = st->n_pages_total - kv_pages_free(s->p.batch.pages) - st->n_pages_cached;
     inbox_publish(&s->in, st);
 }
@@ -114,15 +113,15 @@ static void feed_disk(struct sched *s, bool at_end)
     }
 }
 
-static void reap_queue(struct sched *s, uint64_t now)
+static void reap_queue(struct sched *s)
 {
     struct eng_job *job;
     enum eng_finish finish;
-    while ((job = inbox_take_ended(&s->in, now, &finish))) {
+    while ((job = inbox_take_ended(&s->in, s->batch.now_us, &finish))) {
         int n = job_n_waiting(job);
         assert(n > 0);
         while (n-- > 0) /* with the last one the job may be freed */
-            batch_choice_done(&s->batch, job, job_take_choice(job), finish, -1, NULL, now);
+            batch_choice_done(&s->batch, job, job_take_choice(job), finish, -1, NULL);
     }
 }
 
@@ -135,19 +134,19 @@ static uint64_t last_served_us(const struct sched *s, uint64_t fair_key)
 }
 
 /* Replaces the entry of the key, or the one that was served longest ago. */
-static void note_served(struct sched *s, uint64_t fair_key, uint64_t now)
+static void note_served(struct sched *s, uint64_t fair_key)
 {
     struct served_key *at = s->served;
     for (int i = 0; i < N_SERVED && at->fair_key != fair_key; i++)
         if (s->served[i].fair_key == fair_key || s->served[i].us < at->us) at = &s->served[i];
-    *at = (struct served_key){fair_key, now};
+    *at = (struct served_key){fair_key, s->batch.now_us};
 }
 
 /*
  * With a global priority: a job that has waited long while its key was not served comes next. Of
  * several keys the one that was served longest ago, of its jobs the oldest.
  */
-static void serve_starving(struct sched *s, uint64_t now)
+static void serve_starving(struct sched *s)
 {
     const struct eng_job *head = inbox_first(&s->in);
     struct eng_job *best = NULL;
@@ -156,7 +155,7 @@ static void serve_starving(struct sched *s, uint64_t now)
     for (struct eng_job *job = s->in.queue.head; job; job = job->next) {
         uint64_t us = last_served_us(s, job->p.fair_key);
         uint64_t since_us = us > job->usage.submitted_us ? us : job->usage.submitted_us;
-        if (job->p.fair_key == head->p.fair_key || now - since_us < s->p.starving_us ||
+        if (job->p.fair_key == head->p.fair_key || s->batch.now_us - since_us < s->p.starving_us ||
             job->p.spare || inbox_holds_back(&s->in, job))
             continue;
         if (best && (us > best_us || (us == best_us && job->serial > best->serial))) continue;
@@ -177,24 +176,22 @@ static void make_room(struct sched *s, int n_pages)
 
 /* Takes the next choice of the first waiting job that its key has a slot for, if there is room for
  * it; else returns NULL. */
-static struct eng_job *take_choice(struct sched *s, int *ret_choice, uint64_t *ret_now)
+static struct eng_job *take_choice(struct sched *s, int *ret_choice)
 {
-    pthread_mutex_lock(&s->in.lock);
-    uint64_t now = clock_now_us(); /* jobs may have arrived since the round began */
-    if (s->in.queue.global_priority) serve_starving(s, now);
+    HOLD(&s->in.lock);
+    s->batch.now_us = clock_now_us(); /* jobs may have arrived since the round began */
+    if (s->in.queue.global_priority) serve_starving(s);
     struct eng_job *job = inbox_first(&s->in);
     if (job && !job->p.spare) make_room(s, job->n_pages);
     if (job && !batch_has_room(&s->batch, job->n_pages)) job = NULL;
     if (job) {
-        if (!job->p.spare) note_served(s, job->p.fair_key, now);
+        if (!job->p.spare) note_served(s, job->p.fair_key);
         batch_claim(&s->batch, job->p.spare ? 0 : job->p.fair_key);
         *ret_choice = job_take_choice(job);
         if (job_n_waiting(job) == 0) queue_remove(&s->in.queue, job);
     }
     bool spare = batch_is_spare(&s->batch) && (!s->in.queue.head || inbox_is_spare(&s->in));
     if (!job) cores_give_way(s->p.member, spare);
-    pthread_mutex_unlock(&s->in.lock);
-    *ret_now = now;
     return job;
 }
 
@@ -202,13 +199,12 @@ static void admit(struct sched *s)
 {
     struct eng_job *job;
     int choice;
-    uint64_t now;
-    while ((job = take_choice(s, &choice, &now))) {
+    while ((job = take_choice(s, &choice))) {
         if (atomic_load(&job->stop[choice])) { /* it does not have to run at all */
             batch_claim(&s->batch, 0);
-            batch_choice_done(&s->batch, job, choice, ENG_FINISH_STOP, -1, NULL, now);
+            batch_choice_done(&s->batch, job, choice, ENG_FINISH_STOP, -1, NULL);
         } else {
-            batch_admit(&s->batch, job, choice, now);
+            batch_admit(&s->batch, job, choice);
         }
     }
 }
@@ -223,15 +219,14 @@ static void set_solo(struct sched *s, struct eng_job *job)
 
 static void step(struct sched *s)
 {
-    uint64_t now;
     bool complete = true;
     cores_enter(s->p.member);
     batch_build(&s->batch);
     if (s->batch.n_segs > 0) {
         set_solo(s, batch_solo_job(&s->batch));
-        complete = batch_compute(&s->batch, &s->in.closing, &now);
+        complete = batch_compute(&s->batch, &s->in.closing);
         set_solo(s, NULL);
-        if (complete) batch_deliver(&s->batch, now);
+        if (complete) batch_deliver(&s->batch);
     }
     if (complete) batch_make_masks(&s->batch);
     if (complete) batch_catch_up(&s->batch);
@@ -242,9 +237,9 @@ static void *run(void *arg)
 {
     struct sched *s = arg;
     while (inbox_await(&s->in, s->batch.n_running > 0)) {
-        uint64_t now = clock_now_us();
-        batch_reap(&s->batch, atomic_load(&s->in.closing), now);
-        reap_queue(s, now);
+        s->batch.now_us = clock_now_us();
+        batch_reap(&s->batch, atomic_load(&s->in.closing));
+        reap_queue(s);
         admit(s);
         publish(s);
         step(s);

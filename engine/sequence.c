@@ -112,16 +112,16 @@ void seq_begin(struct seq *s, struct eng_job *job, int choice)
         sample_history_add(&s->history, s->ids[i], i < job->p.n_prompt);
 }
 
-static void drop_pages(struct seq *s, int n_keep, struct prefix *cache)
+static void drop_pages(struct seq *s, int n_keep)
 {
     while (s->n_pages > n_keep) {
         s->n_pages--;
-        prefix_release(cache, s->nodes[s->n_pages], s->pages[s->n_pages]);
+        prefix_release(s->cache, s->nodes[s->n_pages], s->pages[s->n_pages]);
     }
 }
 
 /* Keeps the pages that the request wants to find again. */
-static void keep_pages(const struct seq *s, struct prefix *cache)
+static void keep_pages(const struct seq *s)
 {
     const struct eng_job *job = s->job;
     for (int i = 0; i < s->n_published && !job->scope.private_id; i++) {
@@ -131,14 +131,14 @@ static void keep_pages(const struct seq *s, struct prefix *cache)
             if ((int64_t)(i + 1) * KV_PAGE_TOKENS <= keep->n_tokens && keep->seconds > seconds)
                 seconds = keep->seconds;
         }
-        if (!seconds || !prefix_keep(cache, s->nodes[i], job->p.fair_key, seconds)) return;
+        if (!seconds || !prefix_keep(s->cache, s->nodes[i], job->p.fair_key, seconds)) return;
     }
 }
 
-void seq_end(struct seq *s, struct prefix *cache)
+void seq_end(struct seq *s)
 {
-    keep_pages(s, cache);
-    drop_pages(s, 0, cache);
+    keep_pages(s);
+    drop_pages(s, 0);
     if (s->keeps_history) sample_history_clear(&s->history);
     s->job = NULL;
 }
@@ -166,10 +166,10 @@ int seq_draft(struct seq *s, int most)
     return draft_copy(&s->draft, &text, most, s->ids + text.n);
 }
 
-void seq_wipe_draft(struct seq *s, int n, struct kv_pages *pages, const struct kern *kern)
+void seq_wipe_draft(struct seq *s, int n, const struct kern *kern)
 {
     for (int64_t pos = s->n_done + 1; pos <= s->n_done + n; pos++)
-        kv_page_clear(pages, kern, s->pages[pos / KV_PAGE_TOKENS], (int)(pos % KV_PAGE_TOKENS));
+        kv_page_clear(s->kv, kern, s->pages[pos / KV_PAGE_TOKENS], (int)(pos % KV_PAGE_TOKENS));
     s->drafts = false;
 }
 
@@ -179,12 +179,12 @@ static int32_t chain_end(const struct seq *s)
     return s->n_published > 0 ? s->nodes[s->n_published - 1] : PREFIX_NONE;
 }
 
-static void add_page(struct seq *s, int32_t node, int32_t page, const struct kv_pages *pages)
+static void add_page(struct seq *s, int32_t node, int32_t page)
 {
     assert(s->n_pages < s->job->n_pages);
     s->nodes[s->n_pages] = node;
     s->pages[s->n_pages] = page;
-    s->data[s->n_pages] = kv_page_data(pages, page);
+    s->data[s->n_pages] = kv_page_data(s->kv, page);
     s->n_pages++;
 }
 
@@ -200,38 +200,38 @@ static bool wants_cached_page(const struct seq *s)
 }
 
 /* Pages of the cache that follow and can be gone on from; sets n_cached and known_end. */
-static int count_cached(struct seq *s, const struct prefix *cache)
+static int count_cached(struct seq *s)
 {
     const struct eng_job *job = s->job;
     int n = 0, n_usable = 0;
     s->known_end = chain_end(s);
     for (s->n_cached = s->n_done; s->n_cached + KV_PAGE_TOKENS < s->n_given; n++) {
-        int32_t node = prefix_find(cache, s->known_end, &job->scope, s->ids + s->n_cached);
+        int32_t node = prefix_find(s->cache, s->known_end, &job->scope, s->ids + s->n_cached);
         if (node == PREFIX_NONE) break;
         s->known_end = node;
         s->n_cached += KV_PAGE_TOKENS;
-        if (!s->state || prefix_has_snapshot(cache, node)) n_usable = n + 1;
+        if (!s->state || prefix_has_snapshot(s->cache, node)) n_usable = n + 1;
     }
     return n_usable;
 }
 
-int seq_attach_cached(struct seq *s, struct prefix *cache, const struct kv_pages *pages)
+int seq_attach_cached(struct seq *s)
 {
-    int n = wants_cached_page(s) ? count_cached(s, cache) : 0;
+    int n = wants_cached_page(s) ? count_cached(s) : 0;
     if (n == 0) return 0;
-    drop_pages(s, s->n_published, cache); /* taken for a step that was abandoned */
+    drop_pages(s, s->n_published); /* taken for a step that was abandoned */
     for (int i = 0; i < n; i++) {
-        int32_t node = prefix_find(cache, chain_end(s), &s->job->scope, s->ids + s->n_done);
-        add_page(s, node, prefix_acquire(cache, node), pages);
+        int32_t node = prefix_find(s->cache, chain_end(s), &s->job->scope, s->ids + s->n_done);
+        add_page(s, node, prefix_acquire(s->cache, node));
         s->n_published++;
         s->n_done += KV_PAGE_TOKENS;
     }
     if (s->state)
-        state_restore(&s->states, s->state, s->n_done, prefix_use_snapshot(cache, chain_end(s)));
+        state_restore(&s->states, s->state, s->n_done, prefix_use_snapshot(s->cache, chain_end(s)));
     return n * KV_PAGE_TOKENS;
 }
 
-enum eng_miss seq_miss(const struct seq *s, struct prefix *cache, int64_t *ret_n_known)
+enum eng_miss seq_miss(const struct seq *s, int64_t *ret_n_known)
 {
     const struct eng_job_params *p = &s->job->p;
     int n_equal = 0;
@@ -245,7 +245,7 @@ enum eng_miss seq_miss(const struct seq *s, struct prefix *cache, int64_t *ret_n
         return ENG_MISS_EVICTED;
     }
     enum eng_miss miss =
-        prefix_why(cache, chain_end(s), &s->job->scope, s->ids + s->n_done, &n_equal);
+        prefix_why(s->cache, chain_end(s), &s->job->scope, s->ids + s->n_done, &n_equal);
     *ret_n_known += n_equal;
     return miss;
 }
@@ -282,13 +282,12 @@ int seq_cut(const struct seq *s, int n)
     return page > s->n_done && end < s->n_given ? (int)(page - s->n_done) : n;
 }
 
-bool seq_reserve(struct seq *s, int64_t n_positions, struct prefix *cache,
-                 const struct kv_pages *pages)
+bool seq_reserve(struct seq *s, int64_t n_positions)
 {
     while ((int64_t)s->n_pages * KV_PAGE_TOKENS < n_positions) {
-        int32_t page = prefix_page_get(cache);
+        int32_t page = prefix_page_get(s->cache);
         if (page < 0) return false;
-        add_page(s, PREFIX_NONE, page, pages);
+        add_page(s, PREFIX_NONE, page);
     }
     return true;
 }
@@ -297,7 +296,7 @@ bool seq_reserve(struct seq *s, int64_t n_positions, struct prefix *cache,
  * Publishes the pages that have become full. Private scopes keep prompt pages only: no other
  * sequence could use more.
  */
-static void publish(struct seq *s, struct prefix *cache, const struct kv_pages *pages)
+static void publish(struct seq *s)
 {
     struct eng_job *job = s->job;
     int64_t end = job->scope.private_id ? job->p.n_prompt : INT64_MAX;
@@ -306,8 +305,8 @@ static void publish(struct seq *s, struct prefix *cache, const struct kv_pages *
         int i = s->n_published;
         const int32_t *tokens = s->ids + (int64_t)i * KV_PAGE_TOKENS;
         int32_t own = s->pages[i];
-        s->nodes[i] = prefix_publish(cache, chain_end(s), &job->scope, tokens, &s->pages[i]);
-        s->data[i] = kv_page_data(pages, s->pages[i]);
+        s->nodes[i] = prefix_publish(s->cache, chain_end(s), &job->scope, tokens, &s->pages[i]);
+        s->data[i] = kv_page_data(s->kv, s->pages[i]);
         s->n_published++;
         bool of_prompt = (int64_t)s->n_published * KV_PAGE_TOKENS <= job->p.n_prompt;
         if (s->pages[i] == own && of_prompt && !job->scope.private_id &&
@@ -324,17 +323,16 @@ int seq_missing_pages(const struct seq *s)
 }
 
 /* With a state the pages are read from the start: what it was up to now may be lost meanwhile. */
-void seq_restore(struct seq *s, struct kv_disk *disk, int n_missing, double tokens_per_s,
-                 struct prefix *cache, const struct kv_pages *pages)
+void seq_restore(struct seq *s, struct kv_disk *disk, int n_missing, double tokens_per_s)
 {
     int n = s->n_published + n_missing;
     s->n_before = s->n_done;
     if (s->state) {
-        drop_pages(s, 0, cache);
+        drop_pages(s, 0);
         s->n_published = 0;
         s->n_done = 0;
     }
-    s->restoring = seq_reserve(s, (int64_t)n * KV_PAGE_TOKENS, cache, pages);
+    s->restoring = seq_reserve(s, (int64_t)n * KV_PAGE_TOKENS);
     if (!s->restoring) return;
     s->restore = (struct kv_restore){.scope = s->job->scope.tenant,
                                      .ids = s->ids,
@@ -347,15 +345,14 @@ void seq_restore(struct seq *s, struct kv_disk *disk, int n_missing, double toke
 }
 
 /* The numbers of a snapshot have been read into s->state. */
-static void take_state(struct seq *s, struct prefix *cache)
+static void take_state(struct seq *s)
 {
-    float *kept = prefix_keep_snapshot(cache, chain_end(s));
+    float *kept = prefix_keep_snapshot(s->cache, chain_end(s));
     if (kept) memcpy(kept, s->state, s->states.n_kept * sizeof(*kept));
-    state_restore(&s->states, s->state, s->n_done, prefix_use_snapshot(cache, chain_end(s)));
+    state_restore(&s->states, s->state, s->n_done, prefix_use_snapshot(s->cache, chain_end(s)));
 }
 
-bool seq_restored(struct seq *s, struct prefix *cache, const struct kv_pages *pages,
-                  int *ret_tokens)
+bool seq_restored(struct seq *s, int *ret_tokens)
 {
     int64_t written = s->job->usage.n_written_tokens;
     *ret_tokens = 0;
@@ -363,35 +360,35 @@ bool seq_restored(struct seq *s, struct prefix *cache, const struct kv_pages *pa
     if (!kv_disk_done(&s->restore)) return false;
     s->restoring = false;
     s->n_done = (int64_t)s->restore.n_read * KV_PAGE_TOKENS;
-    publish(s, cache, pages);
+    publish(s);
     for (int i = s->restore.first; i < s->n_published; i++)
-        prefix_note_disk(cache, s->nodes[i]);
-    if (s->state && s->n_done > 0) take_state(s, cache);
+        prefix_note_disk(s->cache, s->nodes[i]);
+    if (s->state && s->n_done > 0) take_state(s);
     s->job->usage.n_written_tokens = written;
-    drop_pages(s, s->n_published, cache); /* pages that were not read have arbitrary contents */
+    drop_pages(s, s->n_published); /* pages that were not read have arbitrary contents */
     *ret_tokens = (int)(s->n_done - s->n_before);
     return true;
 }
 
 /* Keeps a snapshot of the positions done, which end with a page that has just been published. */
-static void keep_snapshot(struct seq *s, struct prefix *cache)
+static void keep_snapshot(struct seq *s)
 {
     int32_t node = chain_end(s);
     bool of_prompt = s->n_done < s->n_given;
-    if (!of_prompt && s->latest != PREFIX_NONE) prefix_drop_snapshot(cache, s->latest);
-    float *kept = prefix_keep_snapshot(cache, node);
+    if (!of_prompt && s->latest != PREFIX_NONE) prefix_drop_snapshot(s->cache, s->latest);
+    float *kept = prefix_keep_snapshot(s->cache, node);
     if (kept) state_save(&s->states, s->state, s->n_done, kept);
     if (!of_prompt) s->latest = kept ? node : PREFIX_NONE;
 }
 
-void seq_advance(struct seq *s, int n_tokens, struct prefix *cache, const struct kv_pages *pages)
+void seq_advance(struct seq *s, int n_tokens)
 {
     int64_t wanted = next_snapshot(s);
     s->n_done += n_tokens;
     assert(n_tokens > 0 && s->n_done <= (int64_t)s->n_pages * KV_PAGE_TOKENS);
-    publish(s, cache, pages);
+    publish(s);
     if (!s->state || s->n_done != (int64_t)s->n_published * KV_PAGE_TOKENS) return;
-    if (s->n_done == wanted || s->followed || s->n_done >= s->n_given) keep_snapshot(s, cache);
+    if (s->n_done == wanted || s->followed || s->n_done >= s->n_given) keep_snapshot(s);
 }
 
 int seq_push(struct seq *s, int32_t id)
@@ -403,17 +400,16 @@ int seq_push(struct seq *s, int32_t id)
     return s->notes ? draft_note(&s->draft, &text) : 0;
 }
 
-bool seq_fork(struct seq *s, const struct seq *from, struct prefix *cache,
-              const struct kv_pages *pages, size_t page_bytes)
+bool seq_fork(struct seq *s, const struct seq *from, size_t page_bytes)
 {
     assert(s->job == from->job && s->n_done <= from->n_done);
-    drop_pages(s, 0, cache);
+    drop_pages(s, 0);
     for (int i = 0; i < from->n_published; i++)
-        add_page(s, from->nodes[i], prefix_acquire(cache, from->nodes[i]), pages);
+        add_page(s, from->nodes[i], prefix_acquire(s->cache, from->nodes[i]));
     s->n_published = from->n_published;
     s->n_done = from->n_done;
     for (int i = from->n_published; i < from->n_pages; i++) {
-        if (!seq_reserve(s, (int64_t)(i + 1) * KV_PAGE_TOKENS, cache, pages)) return false;
+        if (!seq_reserve(s, (int64_t)(i + 1) * KV_PAGE_TOKENS)) return false;
         memcpy(s->data[i], from->data[i], page_bytes);
     }
     if (s->state) memcpy(s->state, from->state, s->states.n_floats * sizeof(*s->state));

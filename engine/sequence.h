@@ -39,6 +39,8 @@ struct seq {
     int64_t n_done;      /* positions computed */
     int64_t n_generated;
     int n_pages, n_published; /* pages held; of these, the first n_published have a node */
+    struct prefix *cache;     /* of the batch, */
+    struct kv_pages *kv;      /* and its pages */
     int32_t *pages;           /* [max_pages] */
     int32_t *nodes;           /* [max_pages] PREFIX_NONE for pages that are not published */
     uint8_t **data;           /* [max_pages] */
@@ -99,7 +101,7 @@ void seq_begin(struct seq *s, struct eng_job *job, int choice);
 void seq_save(struct seq *s);
 
 /* Releases all pages, last first, keeps those that the job wants kept, and frees the slot. */
-void seq_end(struct seq *s, struct prefix *cache);
+void seq_end(struct seq *s);
 
 bool seq_in_prefill(const struct seq *s);
 
@@ -113,13 +115,13 @@ int64_t seq_gained(const struct seq *s, int64_t from);
 int seq_draft(struct seq *s, int most);
 
 /* Wipes out the values of a draft of n ids that are not finite; no other draft follows. */
-void seq_wipe_draft(struct seq *s, int n, struct kv_pages *pages, const struct kern *kern);
+void seq_wipe_draft(struct seq *s, int n, const struct kern *kern);
 
 /*
  * Takes as many pages of the cache as fit the prompt, leaving at least one token to compute; with a
  * state, up to the last one that has a snapshot. Returns the tokens gained.
  */
-int seq_attach_cached(struct seq *s, struct prefix *cache, const struct kv_pages *pages);
+int seq_attach_cached(struct seq *s);
 
 /*
  * Pages of the prompt that follow and may be asked of a disk; 0 if the sequence shares none, or
@@ -133,13 +135,11 @@ int seq_missing_pages(const struct seq *s);
  * the other pages back. tokens_per_s: of computing. ret_tokens: tokens gained; below 0 if a state
  * was given up for nothing.
  */
-void seq_restore(struct seq *s, struct kv_disk *disk, int n_missing, double tokens_per_s,
-                 struct prefix *cache, const struct kv_pages *pages);
-bool seq_restored(struct seq *s, struct prefix *cache, const struct kv_pages *pages,
-                  int *ret_tokens);
+void seq_restore(struct seq *s, struct kv_disk *disk, int n_missing, double tokens_per_s);
+bool seq_restored(struct seq *s, int *ret_tokens);
 
 /* Why no more pages are attached; *ret_n_known: tokens before the first that missed. */
-enum eng_miss seq_miss(const struct seq *s, struct prefix *cache, int64_t *ret_n_known);
+enum eng_miss seq_miss(const struct seq *s, int64_t *ret_n_known);
 
 /*
  * Returns true if t is computing the page that comes next after those that the cache has for s, so
@@ -156,8 +156,7 @@ bool seq_same_page_ahead(const struct seq *s, const struct seq *t);
 int seq_cut(const struct seq *s, int n);
 
 /* Allocates pages for n_positions. The reservation guarantees them; false is an internal error. */
-bool seq_reserve(struct seq *s, int64_t n_positions, struct prefix *cache,
-                 const struct kv_pages *pages);
+bool seq_reserve(struct seq *s, int64_t n_positions);
 
 /*
  * n_tokens more positions are in the cache; full pages are published, and a snapshot is kept: at
@@ -165,7 +164,7 @@ bool seq_reserve(struct seq *s, int64_t n_positions, struct prefix *cache,
  * where the cache had pages but none, for a follower, and, one at a time, at the end of an answer's
  * last page.
  */
-void seq_advance(struct seq *s, int n_tokens, struct prefix *cache, const struct kv_pages *pages);
+void seq_advance(struct seq *s, int n_tokens);
 
 /* Appends a generated token. Returns what it says about the prediction, see draft_note. */
 int seq_push(struct seq *s, int32_t id);
@@ -175,8 +174,7 @@ int seq_push(struct seq *s, int32_t id);
  * the last partial one and the state are copied. Returns false if no page is available (an internal
  * error).
  */
-bool seq_fork(struct seq *s, const struct seq *from, struct prefix *cache,
-              const struct kv_pages *pages, size_t page_bytes);
+bool seq_fork(struct seq *s, const struct seq *from, size_t page_bytes);
 
 /*
  * The draw of token `index` of s, whose guide allows what mask says (NULL: any id); all but the

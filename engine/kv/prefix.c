@@ -44,6 +44,7 @@ struct snapshot {
 
 struct prefix {
     struct kv_pages *pages;
+    struct eng_stats *stats;
     uint64_t seed;
     struct node *nodes; /* [n_pages] */
     int32_t *buckets;   /* [bucket_mask + 1], first node or PREFIX_NONE */
@@ -52,17 +53,13 @@ struct prefix {
     int32_t first;                  /* the newest child of no node, or PREFIX_NONE */
     int32_t free_node;
     struct idle plain, kept;
-    int n_idle;
     uint64_t now_us, next_end_us;   /* next_end_us: no keeping of an idle node ends before */
-    int n_nodes_kept;               /* idle or not */
     int n_nodes_kept_of[N_KEEPERS]; /* keys by a byte: two with the same one share */
     struct snapshot *snapshots;     /* [n_snapshots] */
     int n_snapshots;
     size_t n_floats; /* of one */
     float *floats;   /* [n_snapshots][n_floats] */
     double given_up; /* h of the last snapshot that gave way */
-    int n_kept;      /* snapshots that are held */
-    uint64_t n_hits, n_evicted;
 };
 
 static uint32_t bucket_count(int64_t n_pages)
@@ -98,13 +95,15 @@ static bool make_snapshots(struct prefix *p, int n_snapshots, size_t n_floats)
 }
 
 struct prefix *prefix_create(struct kv_pages *pages, uint64_t seed, int n_snapshots,
-                             size_t n_floats)
+                             size_t n_floats, struct eng_stats *stats)
 {
     struct prefix *p = calloc(1, sizeof(*p));
     if (!p) return NULL;
     int n_pages = kv_pages_total(pages);
     uint32_t n_buckets = bucket_count(n_pages);
     p->pages = pages;
+    p->stats = stats;
+    stats->n_snapshots_total = n_snapshots;
     p->seed = seed;
     p->bucket_mask = n_buckets - 1;
     p->plain = p->kept = (struct idle){PREFIX_NONE, PREFIX_NONE};
@@ -248,14 +247,14 @@ static void idle_append(struct prefix *p, int32_t i)
     else
         list->head = i;
     list->tail = i;
-    p->n_idle++;
+    p->stats->n_pages_cached++;
 }
 
 static void idle_remove(struct prefix *p, int32_t i)
 {
     struct node *n = &p->nodes[i];
     struct idle *list = list_of(p, i);
-    assert(p->n_idle > 0);
+    assert(p->stats->n_pages_cached > 0);
     if (n->idle_prev != PREFIX_NONE)
         p->nodes[n->idle_prev].idle_next = n->idle_next;
     else
@@ -264,7 +263,7 @@ static void idle_remove(struct prefix *p, int32_t i)
         p->nodes[n->idle_next].idle_prev = n->idle_prev;
     else
         list->tail = n->idle_prev;
-    p->n_idle--;
+    p->stats->n_pages_cached--;
 }
 
 /* ---- keeping ------------------------------------------------------------------------------- */
@@ -274,7 +273,7 @@ static void end_keeping(struct prefix *p, struct node *n)
 {
     if (!n->kept_until_us) return;
     n->kept_until_us = 0;
-    p->n_nodes_kept--;
+    p->stats->n_pages_kept--;
     p->n_nodes_kept_of[n->keeper]--;
 }
 
@@ -283,13 +282,13 @@ bool prefix_keep(struct prefix *p, int32_t node, uint64_t key, int64_t seconds)
     struct node *n = &p->nodes[node];
     const uint64_t step = KEEP_STEP_SECONDS * second_us;
     const uint64_t until = (p->now_us + (uint64_t)seconds * second_us + step - 1) / step * step;
-    const int left = 3 * (kv_pages_total(p->pages) / 4) - p->n_nodes_kept;
+    const int left = 3 * (kv_pages_total(p->pages) / 4) - p->stats->n_pages_kept;
     assert(kv_page_refs(p->pages, n->page) > 1);
     if (!n->kept_until_us) {
         uint8_t keeper = (uint8_t)key;
         if (p->n_nodes_kept_of[keeper] >= 2 * left) return false;
         n->keeper = keeper;
-        p->n_nodes_kept++;
+        p->stats->n_pages_kept++;
         p->n_nodes_kept_of[keeper]++;
     }
     if (until > n->kept_until_us) n->kept_until_us = until;
@@ -372,7 +371,7 @@ const float *prefix_use_snapshot(struct prefix *p, int32_t node)
 {
     int32_t i = p->nodes[node].snapshot;
     assert(i != PREFIX_NONE);
-    p->n_hits++;
+    p->stats->n_snapshot_hits++;
     p->snapshots[i].h = p->given_up + tokens_saved(p, node);
     return p->floats + (size_t)i * p->n_floats;
 }
@@ -382,12 +381,12 @@ void prefix_drop_snapshot(struct prefix *p, int32_t node)
     int32_t i = p->nodes[node].snapshot;
     if (i == PREFIX_NONE) return;
     p->snapshots[i].node = p->nodes[node].snapshot = PREFIX_NONE;
-    p->n_kept--;
+    p->stats->n_snapshots--;
 }
 
 static void evict_snapshot(struct prefix *p, int32_t node)
 {
-    p->n_evicted += prefix_has_snapshot(p, node);
+    p->stats->n_snapshots_evicted += prefix_has_snapshot(p, node);
     prefix_drop_snapshot(p, node);
 }
 
@@ -403,20 +402,10 @@ float *prefix_keep_snapshot(struct prefix *p, int32_t node)
         p->given_up = s->h;
         evict_snapshot(p, s->node);
     }
-    p->n_kept++;
+    p->stats->n_snapshots++;
     *s = (struct snapshot){node, p->given_up + tokens_saved(p, node)};
     p->nodes[node].snapshot = least;
     return p->floats + (size_t)least * p->n_floats;
-}
-
-void prefix_count(const struct prefix *p, struct eng_stats *ret)
-{
-    ret->n_pages_cached = p->n_idle;
-    ret->n_pages_kept = p->n_nodes_kept;
-    ret->n_snapshots_total = p->n_snapshots;
-    ret->n_snapshots = p->n_kept;
-    ret->n_snapshot_hits = p->n_hits;
-    ret->n_snapshots_evicted = p->n_evicted;
 }
 
 /* Takes an idle node out of the tree; its page becomes free. */

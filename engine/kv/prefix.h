@@ -46,11 +46,11 @@ bool prefix_scope_equal(const struct prefix_scope *a, const struct prefix_scope 
 struct prefix;
 
 /*
- * A cache over all pages, borrowed until destroy, and n_snapshots of n_floats. Returns owned; NULL
- * if out of memory.
+ * A cache over all pages, borrowed until destroy, and n_snapshots of n_floats. stats, borrowed too:
+ * it counts snapshots and hits, idle and kept pages there. Returns owned; NULL if out of memory.
  */
 struct prefix *prefix_create(struct kv_pages *pages, uint64_t seed, int n_snapshots,
-                             size_t n_floats);
+                             size_t n_floats, struct eng_stats *stats);
 void prefix_destroy(struct prefix *p);
 
 /* Bytes that prefix_create takes for n_pages, and for a snapshot, for the memory plan. */
@@ -95,9 +95,6 @@ const float *prefix_use_snapshot(struct prefix *p, int32_t node);
 const float *prefix_see_snapshot(const struct prefix *p, int32_t node); /* NULL: none; no use */
 float *prefix_keep_snapshot(struct prefix *p, int32_t node);
 void prefix_drop_snapshot(struct prefix *p, int32_t node);
-
-/* Sets the numbers of snapshots, idle and kept pages in `ret`, and nothing else. */
-void prefix_count(const struct prefix *p, struct eng_stats *ret);
 
 /*
  * Keeps a node that the caller holds, and whose ancestors are kept as long, for so many seconds

@@ -94,8 +94,8 @@ static struct eng_job *submit(struct scheduler *s, int64_t n_prompt, int n_choic
 /* Both references: the caller's and the scheduler's. */
 static void drop(struct eng_job *job)
 {
-    job_unref(job);
-    job_unref(job);
+    eng_job_release(job);
+    eng_job_release(job);
 }
 
 static void close_inbox(struct scheduler *s)
@@ -253,12 +253,12 @@ static void *run(void *arg)
     enum eng_finish finish;
     while (inbox_await(&s->in, false)) {
         while ((job = inbox_take_ended(&s->in, 0, &finish)))
-            job_unref(job);
+            eng_job_release(job);
         pthread_mutex_lock(&s->in.lock);
         job = s->in.queue.head;
         if (job) queue_remove(&s->in.queue, job);
         pthread_mutex_unlock(&s->in.lock);
-        if (job) job_unref(job);
+        if (job) eng_job_release(job);
         atomic_fetch_add(&s->n_rounds, 1);
         struct eng_stats st = {.n_steps = (uint64_t)atomic_load(&s->n_rounds)};
         inbox_publish(&s->in, &st);

@@ -18,6 +18,7 @@ struct fixture {
     struct kv_layout layout;
     struct kv_pages *pages;
     struct prefix *cache;
+    struct eng_stats stats;
     struct kv_disk *disk;
     sem_t woken;
     int32_t ids[CTX];
@@ -93,7 +94,7 @@ static int set_up(void **state)
     REQUIRE(mkdtemp(f->dir));
     kv_layout_init(&f->layout, 1, 1, 32, KERN_KV_F32);
     REQUIRE_EQ_INT(kv_pages_create(&f->pages, &f->layout, N_PAGES, err, sizeof(err)), 0);
-    f->cache = prefix_create(f->pages, 7, 0, 0);
+    f->cache = prefix_create(f->pages, 7, 0, 0, &f->stats);
     REQUIRE(f->cache && sem_init(&f->woken, 0, 0) == 0);
     for (int i = 0; i < CTX; i++)
         f->ids[i] = 3 * i + 1;

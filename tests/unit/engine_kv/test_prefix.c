@@ -9,6 +9,7 @@ enum { N_PAGES = 8, N_SNAPSHOTS = 3 };
 struct fixture {
     struct kv_pages *pages;
     struct prefix *cache;
+    struct eng_stats *stats;
 };
 
 static struct fixture open_fixture(void)
@@ -18,7 +19,8 @@ static struct fixture open_fixture(void)
     struct fixture f;
     kv_layout_init(&layout, 1, 1, 32, KERN_KV_F32);
     REQUIRE_EQ_INT(kv_pages_create(&f.pages, &layout, N_PAGES, err, sizeof(err)), 0);
-    f.cache = prefix_create(f.pages, 99, N_SNAPSHOTS, 2);
+    f.stats = calloc(1, sizeof(*f.stats));
+    f.cache = prefix_create(f.pages, 99, N_SNAPSHOTS, 2, f.stats);
     REQUIRE(f.cache);
     return f;
 }
@@ -26,6 +28,7 @@ static struct fixture open_fixture(void)
 static void close_fixture(struct fixture *f)
 {
     prefix_destroy(f->cache);
+    free(f->stats);
     kv_pages_destroy(f->pages);
 }
 
@@ -51,9 +54,7 @@ static int32_t publish(struct fixture *f, int32_t parent, const struct prefix_sc
 
 static struct eng_stats counts(const struct fixture *f)
 {
-    struct eng_stats st = {0};
-    prefix_count(f->cache, &st);
-    return st;
+    return *f->stats;
 }
 
 static void test_finds_by_tokens_parent_and_scope(void **state)
@@ -370,8 +371,7 @@ static void keep(struct fixture *f, int32_t node, float value)
 
 static void require_counts(const struct fixture *f, int kept, uint64_t hits, uint64_t evicted)
 {
-    struct eng_stats s = {0};
-    prefix_count(f->cache, &s);
+    struct eng_stats s = *f->stats;
     REQUIRE_EQ_INT(s.n_snapshots, kept);
     REQUIRE_EQ_INT((int)s.n_snapshot_hits, (int)hits);
     REQUIRE_EQ_INT((int)s.n_snapshots_evicted, (int)evicted);
@@ -437,7 +437,7 @@ static void test_snapshots_give_way_by_what_they_save(void **state)
     close_fixture(&f);
     struct prefix *none = NULL;
     struct fixture g = open_fixture();
-    none = prefix_create(g.pages, 1, 0, 0);
+    none = prefix_create(g.pages, 1, 0, 0, g.stats);
     int32_t page = prefix_page_get(none);
     REQUIRE(prefix_keep_snapshot(
                 none, prefix_publish(none, PREFIX_NONE, &common, tokens_of(1), &page)) == NULL);
