@@ -12,6 +12,7 @@
 #include "engine/pool.h"
 #include "engine/kv/prefix.h"
 #include "engine/sample.h"
+#include "engine/scratch.h"
 
 /* Time constant of the measured rates: they cover about the last 5 seconds of work. */
 static const double RATE_WINDOW_US = 5e6;
@@ -34,84 +35,70 @@ static void publish_free(struct batch *b)
     atomic_store(&b->n_free_pages, n_pages);
 }
 
-static int init_seqs(struct batch *b)
+/* Cuts everything out of m but the prefix cache and lanes. */
+static void take_memory(struct batch *b, struct scratch *m)
 {
-    int n = b->p.n_parallel;
-    b->slots = calloc((size_t)n, sizeof(*b->slots));
-    b->keys = calloc((size_t)n, sizeof(*b->keys));
-    if (!b->slots || !b->keys) return -1;
-    for (int i = 0; i < n; i++) {
-        if (seq_init(&b->slots[i], (int)kv_pages_of(b->p.ctx), b->p.model.vocab, b->p.model.d_model,
-                     &b->p.states))
-            return -1;
-        b->slots[i].cache = b->cache;
-        b->slots[i].kv = b->p.pages;
-    }
-    return 0;
-}
-
-static int init_samplers(struct batch *b)
-{
-    b->n_samplers = b->p.pool ? pool_n_threads(b->p.pool) : 1;
-    b->samplers = calloc((size_t)b->n_samplers, sizeof(struct sampler *));
-    if (!b->samplers) return -1;
+    const struct batch_params *p = &b->p;
+    size_t n = (size_t)p->n_parallel;
+    b->slots = scratch_take(m, n, sizeof(*b->slots));
+    b->keys = scratch_take(m, n, sizeof(*b->keys));
+    b->order = scratch_take(m, n, sizeof(struct seq *));
+    b->segs = scratch_take(m, n, sizeof(*b->segs));
+    b->seg_seqs = scratch_take(m, n, sizeof(struct seq *));
+    b->draws = scratch_take(m, n, sizeof(*b->draws));
+    b->draft_mask = scratch_take(m, seq_mask_words(p->model.vocab), sizeof(*b->draft_mask));
+    b->samplers = scratch_take(m, (size_t)b->n_samplers, sizeof(struct sampler *));
     for (int i = 0; i < b->n_samplers; i++) {
-        b->samplers[i] = sampler_create(b->p.model.vocab, b->p.kern);
-        if (!b->samplers[i]) return -1;
+        struct sampler *sampler = sampler_init(m, p->model.vocab, p->kern);
+        if (m->base) b->samplers[i] = sampler;
     }
-    return 0;
+    for (int i = 0; i < p->n_parallel; i++) {
+        struct seq s;
+        seq_init(&s, m, (int)kv_pages_of(p->ctx), p->model.vocab, p->model.d_model, &p->states);
+        s.cache = b->cache;
+        s.kv = p->pages;
+        if (m->base) b->slots[i] = s;
+    }
 }
 
 int batch_init(struct batch *b, const struct batch_params *params, char *err, size_t errlen)
 {
-    size_t n = (size_t)params->n_parallel;
-    *b = (struct batch){.p = *params};
+    struct scratch count = {NULL, 0};
+    *b =
+        (struct batch){.p = *params, .n_samplers = params->pool ? pool_n_threads(params->pool) : 1};
     b->turn_rows = params->chunk_tokens < MIN_TURN_ROWS ? params->chunk_tokens : MIN_TURN_ROWS;
     b->stats.n_pages_total = kv_pages_total(params->pages);
     publish_free(b);
     b->cache = prefix_create(params->pages, params->hash_seed, params->n_snapshots,
                              params->states.n_kept, &b->stats);
-    b->order = calloc(n, sizeof(struct seq *));
-    b->segs = calloc(n, sizeof(*b->segs));
-    b->seg_seqs = calloc(n, sizeof(struct seq *));
-    b->draws = calloc(n, sizeof(*b->draws));
-    b->draft_mask = calloc(seq_mask_words(params->model.vocab), sizeof(*b->draft_mask));
-    if (b->cache && b->order && b->segs && b->seg_seqs && b->draws && b->draft_mask &&
-        init_seqs(b) == 0 && init_samplers(b) == 0 &&
-        masks_init(&b->masks, params->pool, params->n_parallel) == 0)
+    take_memory(b, &count);
+    if (count.used < SIZE_MAX / 2) b->memory = calloc(1, count.used + SCRATCH_ALIGN);
+    if (b->cache && b->memory && masks_init(&b->masks, params->pool, params->n_parallel) == 0) {
+        struct scratch m = {scratch_align(b->memory), 0};
+        take_memory(b, &m);
         return 0;
+    }
     return fail_with(ENG_ENOMEM, err, errlen, "no memory for the state of %d parallel sequences",
                      params->n_parallel);
 }
 
 void batch_finish(struct batch *b)
 {
-    for (int i = 0; b->slots && i < b->p.n_parallel; i++)
-        seq_finish(&b->slots[i]);
-    for (int i = 0; b->samplers && i < b->n_samplers; i++)
-        sampler_destroy(b->samplers[i]);
     masks_finish(&b->masks);
-    free(b->slots);
-    free(b->keys);
-    free(b->samplers);
-    free(b->order);
-    free(b->segs);
-    free(b->seg_seqs);
-    free(b->draws);
-    free(b->draft_mask);
     prefix_destroy(b->cache);
+    free(b->memory);
     *b = (struct batch){0};
 }
 
 int64_t batch_bytes(int n_parallel, int n_threads, int64_t n_pages, int64_t ctx, int32_t vocab,
                     int d_model)
 {
-    int64_t one = seq_bytes((int)kv_pages_of(ctx), vocab, d_model) +
-                  (int64_t)sizeof(struct batch_draw) + (int64_t)sizeof(struct seq) +
-                  (int64_t)sizeof(atomic_ullong) + (int64_t)sizeof(struct fwd_segment);
-    return n_parallel * one + n_threads * sampler_bytes(vocab) +
-           masks_bytes(n_parallel, n_threads) +
-           (int64_t)(seq_mask_words(vocab) * sizeof(uint64_t)) + prefix_bytes(n_pages);
+    struct batch b = {
+        .p = {.model = {.vocab = vocab, .d_model = d_model}, .n_parallel = n_parallel, .ctx = ctx},
+        .n_samplers = n_threads};
+    struct scratch count = {NULL, 0};
+    take_memory(&b, &count);
+    return (int64_t)count.used + masks_bytes(n_parallel, n_threads) + prefix_bytes(n_pages);
 }
 
 /* ---- slots --------------------------------------------------------------------------------- */

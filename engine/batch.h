@@ -77,6 +77,7 @@ struct batch_draw {
 
 struct batch {
     struct batch_params p;
+    void *memory; /* of all lists */
     struct prefix *cache;
     uint64_t now_us;    /* of events; the scheduler sets it before it calls, a step when it ends */
     struct seq *slots;  /* [n_parallel] */
@@ -122,7 +123,7 @@ void batch_finish(struct batch *b);
  */
 int batch_fit_turn(int n, int most, double step_us);
 
-/* Bytes that batch_init takes, for the memory plan. */
+/* Bytes that batch_init takes, but for states and snapshots, for the memory plan. */
 int64_t batch_bytes(int n_parallel, int n_threads, int64_t n_pages, int64_t ctx, int32_t vocab,
                     int d_model);
 

@@ -5,7 +5,8 @@
 #include <assert.h>
 #include <math.h>
 #include <stdbool.h>
-#include <stdlib.h>
+
+#include "engine/scratch.h"
 
 enum { BLOCK = KERN_RACE_BLOCK };
 
@@ -23,29 +24,15 @@ static size_t n_blocks(int32_t vocab)
     return ((size_t)vocab + BLOCK - 1) / BLOCK;
 }
 
-int race_init(struct race *r, int32_t vocab, const struct kern *kern)
+void race_init(struct race *r, struct scratch *m, int32_t vocab, const struct kern *kern)
 {
     size_t n = n_blocks(vocab);
-    *r = (struct race){.kern = kern, .vocab = vocab};
-    r->least = calloc(n, sizeof(*r->least));
-    r->top = calloc(n, sizeof(*r->top));
-    r->bound = calloc(n, sizeof(*r->bound));
-    r->place = calloc(n, sizeof(*r->place));
-    return r->least && r->top && r->bound && r->place ? 0 : -1;
-}
-
-void race_finish(struct race *r)
-{
-    free(r->least);
-    free(r->top);
-    free(r->bound);
-    free(r->place);
-    *r = (struct race){0};
-}
-
-int64_t race_bytes(int32_t vocab)
-{
-    return (int64_t)(n_blocks(vocab) * (3 * sizeof(float) + sizeof(uint8_t)));
+    *r = (struct race){.kern = kern,
+                       .vocab = vocab,
+                       .least = scratch_take(m, n, sizeof(float)),
+                       .top = scratch_take(m, n, sizeof(float)),
+                       .bound = scratch_take(m, n, sizeof(float)),
+                       .place = scratch_take(m, n, sizeof(uint8_t))};
 }
 
 struct kern_race race_numbers(uint64_t seed, uint32_t choice, uint64_t index)

@@ -23,6 +23,8 @@
 #include "engine/kernels/kernels.h"
 #include "engine/topk.h"
 
+struct scratch;
+
 struct race {
     const struct kern *kern;
     int32_t vocab;
@@ -30,13 +32,8 @@ struct race {
     uint8_t *place;
 };
 
-/* Scratch for rows of vocab values; borrows kern. 0, or -1 if out of memory; call race_finish in
- * either case. */
-int race_init(struct race *r, int32_t vocab, const struct kern *kern);
-void race_finish(struct race *r);
-
-/* Bytes that race_init takes, for the memory plan. */
-int64_t race_bytes(int32_t vocab);
+/* For rows of vocab values; borrows kern. Its memory is cut from m, which may only count. */
+void race_init(struct race *r, struct scratch *m, int32_t vocab, const struct kern *kern);
 
 /* The numbers of a draw. */
 struct kern_race race_numbers(uint64_t seed, uint32_t choice, uint64_t index);

@@ -10,12 +10,12 @@
 
 #include <assert.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
 #include "engine/kernels/kernels.h"
 #include "engine/race.h"
+#include "engine/scratch.h"
 #include "engine/topk.h"
 
 enum { KEY_ALIGN = 32 };
@@ -44,57 +44,30 @@ struct pick {
     struct rank_cut cut;
 };
 
-struct sampler *sampler_create(int32_t vocab, const struct kern *kern)
+struct sampler *sampler_init(struct scratch *m, int32_t vocab, const struct kern *kern)
 {
-    struct sampler *s = calloc(1, sizeof(*s));
-    if (!s) return NULL;
-    s->vocab = vocab;
-    s->vocab_pad = (vocab + KEY_ALIGN - 1) / KEY_ALIGN * KEY_ALIGN;
-    s->kern = kern;
-    s->x = calloc((size_t)s->vocab_pad, sizeof(*s->x));
-    s->weight = calloc((size_t)s->vocab_pad, sizeof(*s->weight));
-    s->gather = calloc((size_t)s->vocab_pad, sizeof(*s->gather));
-    bool failed = rank_init(&s->rank, vocab, kern) != 0;
-    if (race_init(&s->race, vocab, kern) != 0 || failed || !s->x || !s->weight || !s->gather) {
-        sampler_destroy(s);
-        return NULL;
-    }
+    size_t n = ((size_t)vocab + KEY_ALIGN - 1) / KEY_ALIGN * KEY_ALIGN;
+    struct sampler *s = scratch_take(m, 1, sizeof(*s));
+    struct sampler cut = {.vocab = vocab,
+                          .vocab_pad = (int32_t)n,
+                          .kern = kern,
+                          .x = scratch_take(m, n, sizeof(float)),
+                          .weight = scratch_take(m, n, sizeof(float)),
+                          .gather = scratch_take(m, n, sizeof(float))};
+    rank_init(&cut.rank, m, vocab, kern);
+    race_init(&cut.race, m, vocab, kern);
+    if (s) *s = cut;
     return s;
-}
-
-void sampler_destroy(struct sampler *s)
-{
-    if (!s) return;
-    rank_finish(&s->rank);
-    race_finish(&s->race);
-    free(s->x);
-    free(s->weight);
-    free(s->gather);
-    free(s);
-}
-
-int64_t sampler_bytes(int32_t vocab)
-{
-    return (int64_t)vocab * (int64_t)(3 * sizeof(float)) + race_bytes(vocab) +
-           (int64_t)sizeof(struct sampler) + vocab / KEY_ALIGN * (int64_t)sizeof(float);
 }
 
 /* ---- history ------------------------------------------------------------------------------- */
 
-int sample_history_init(struct sample_history *h, int32_t vocab)
+void sample_history_init(struct sample_history *h, struct scratch *m, int32_t vocab)
 {
     *h = (struct sample_history){
-        .counts = calloc((size_t)vocab, sizeof(*h->counts)),
-        .touched = calloc((size_t)vocab, sizeof(*h->touched)),
+        .counts = scratch_take(m, (size_t)vocab, sizeof(*h->counts)),
+        .touched = scratch_take(m, (size_t)vocab, sizeof(*h->touched)),
     };
-    return h->counts && h->touched ? 0 : -1;
-}
-
-void sample_history_finish(struct sample_history *h)
-{
-    free(h->counts);
-    free(h->touched);
-    *h = (struct sample_history){0};
 }
 
 void sample_history_add(struct sample_history *h, int32_t id, bool in_prompt)

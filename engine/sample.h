@@ -9,7 +9,7 @@
  * The draw is a race (race.h), whose random numbers are a function of seed, choice, token index and
  * id: without state, so a token's draw does not depend on earlier draws.
  *
- * Threads: a sampler belongs to one thread at a time. Nothing is allocated after create.
+ * Threads: a sampler belongs to one thread at a time. Nothing is allocated.
  */
 #pragma once
 
@@ -20,13 +20,10 @@
 
 struct kern;
 struct sampler;
+struct scratch;
 
-/* Scratch for rows of `vocab` logits; borrows kern. Returns owned; NULL if out of memory. */
-struct sampler *sampler_create(int32_t vocab, const struct kern *kern);
-void sampler_destroy(struct sampler *s);
-
-/* Bytes that sampler_create takes, for the memory plan. */
-int64_t sampler_bytes(int32_t vocab);
+/* For rows of `vocab` logits; borrows kern. Cut from m, all zeros; NULL while m only counts. */
+struct sampler *sampler_init(struct scratch *m, int32_t vocab, const struct kern *kern);
 
 /* Input of penalties: the ids of the prompt, and how often each id was generated. */
 struct sample_history {
@@ -37,9 +34,8 @@ struct sample_history {
 
 #define SAMPLE_IN_PROMPT 0x80000000u
 
-/* 0, or -1 if out of memory; call sample_history_finish in either case. */
-int sample_history_init(struct sample_history *h, int32_t vocab);
-void sample_history_finish(struct sample_history *h);
+/* Its memory is cut from m, all zeros. */
+void sample_history_init(struct sample_history *h, struct scratch *m, int32_t vocab);
 void sample_history_add(struct sample_history *h, int32_t id, bool in_prompt);
 /* Undoes the last add of a generated id, which is this one. */
 void sample_history_pop(struct sample_history *h, int32_t id);

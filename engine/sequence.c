@@ -3,50 +3,27 @@
 #include "engine/sequence.h"
 
 #include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "engine/job.h"
 #include "engine/model/hparams.h"
+#include "engine/scratch.h"
 
-int seq_init(struct seq *s, int max_pages, int32_t vocab, int d_model,
-             const struct state_layout *states)
+void seq_init(struct seq *s, struct scratch *m, int max_pages, int32_t vocab, int d_model,
+              const struct state_layout *states)
 {
     size_t n = (size_t)max_pages;
-    *s = (struct seq){.job = NULL};
-    s->pages = calloc(n, sizeof(*s->pages));
-    s->nodes = calloc(n, sizeof(*s->nodes));
-    s->data = calloc(n, sizeof(*s->data));
-    s->ids = calloc(n * KV_PAGE_TOKENS + 1, sizeof(*s->ids));
-    s->pool = calloc((size_t)d_model, sizeof(*s->pool));
-    s->mask = calloc(seq_mask_words(vocab), sizeof(*s->mask));
-    s->states = *states;
-    if (states->n_layers > 0) s->state = aligned_alloc(64, states->n_floats * sizeof(*s->state));
-    if (s->state) memset(s->state, 0, states->n_floats * sizeof(*s->state));
-    int rc = sample_history_init(&s->history, vocab);
-    bool all = s->pages && s->nodes && s->data && s->ids && s->pool && s->mask &&
-               (s->state || states->n_layers == 0);
-    return rc == 0 && all ? 0 : -1;
-}
-
-void seq_finish(struct seq *s)
-{
-    free(s->pages);
-    free(s->nodes);
-    free(s->data);
-    free(s->ids);
-    free(s->pool);
-    free(s->state);
-    free(s->mask);
-    sample_history_finish(&s->history);
-    *s = (struct seq){0};
-}
-
-int64_t seq_bytes(int max_pages, int32_t vocab, int d_model)
-{
-    int64_t page = (2 + KV_PAGE_TOKENS) * sizeof(int32_t) + sizeof(uint8_t *);
-    return max_pages * page + (int64_t)vocab * 8 + (int64_t)d_model * 4 +
-           (int64_t)(seq_mask_words(vocab) * sizeof(uint64_t));
+    *s = (struct seq){
+        .pages = scratch_take(m, n, sizeof(*s->pages)),
+        .nodes = scratch_take(m, n, sizeof(*s->nodes)),
+        .data = scratch_take(m, n, sizeof(*s->data)),
+        .ids = scratch_take(m, n * KV_PAGE_TOKENS + 1, sizeof(*s->ids)),
+        .pool = scratch_take(m, (size_t)d_model, sizeof(*s->pool)),
+        .mask = scratch_take(m, seq_mask_words(vocab), sizeof(*s->mask)),
+        .states = *states,
+    };
+    if (states->n_layers > 0) s->state = scratch_take(m, states->n_floats, sizeof(*s->state));
+    sample_history_init(&s->history, m, vocab);
 }
 
 static struct draft_text text_of(const struct seq *s)

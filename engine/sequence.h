@@ -28,6 +28,7 @@
 
 struct eng_end_ids;
 struct eng_job;
+struct scratch;
 
 enum { SEQ_SNAPSHOT_TOKENS = 1024 };
 
@@ -83,16 +84,9 @@ static inline size_t seq_mask_words(int32_t vocab)
     return ((size_t)vocab + 63) / 64;
 }
 
-/*
- * Buffers for max_pages pages, and a state. 0, or -1 if out of memory; call seq_finish in either
- * case.
- */
-int seq_init(struct seq *s, int max_pages, int32_t vocab, int d_model,
-             const struct state_layout *states);
-void seq_finish(struct seq *s);
-
-/* Bytes that seq_init takes besides the state, for the memory plan. */
-int64_t seq_bytes(int max_pages, int32_t vocab, int d_model);
+/* Buffers for max_pages pages, and a state, are cut from m, all zeros. */
+void seq_init(struct seq *s, struct scratch *m, int max_pages, int32_t vocab, int d_model,
+              const struct state_layout *states);
 
 /* Starts a choice of a job in a free slot. */
 void seq_begin(struct seq *s, struct eng_job *job, int choice);

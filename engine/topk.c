@@ -4,10 +4,10 @@
 
 #include <assert.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "engine/kernels/kernels.h"
+#include "engine/scratch.h"
 
 enum {
     BLOCK = KERN_RACE_BLOCK,
@@ -21,17 +21,10 @@ static int n_blocks(int n)
     return (n + BLOCK - 1) / BLOCK;
 }
 
-int rank_init(struct rank *r, int n_max, const struct kern *kern)
+void rank_init(struct rank *r, struct scratch *m, int n_max, const struct kern *kern)
 {
-    *r = (struct rank){.kern = kern, .n_max = n_max};
-    r->block_max = calloc((size_t)n_blocks(n_max), sizeof(*r->block_max));
-    return r->block_max ? 0 : -1;
-}
-
-void rank_finish(struct rank *r)
-{
-    free(r->block_max);
-    r->block_max = NULL;
+    float *block_max = scratch_take(m, (size_t)n_blocks(n_max), sizeof(*block_max));
+    *r = (struct rank){.kern = kern, .n_max = n_max, .block_max = block_max};
 }
 
 void rank_begin(struct rank *r, const float *values, int n)

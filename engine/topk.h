@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 struct kern;
+struct scratch;
 
 enum { RANK_MAX = 128 }; /* values that are ranked, at most */
 
@@ -28,10 +29,8 @@ struct rank {
     int32_t ids[RANK_MAX];
 };
 
-/* For rows of n_max values; borrows kern. 0, or -1 if out of memory; call rank_finish in either
- * case. */
-int rank_init(struct rank *r, int n_max, const struct kern *kern);
-void rank_finish(struct rank *r);
+/* For rows of n_max values; borrows kern. Its memory is cut from m, which may only count. */
+void rank_init(struct rank *r, struct scratch *m, int n_max, const struct kern *kern);
 
 /* Starts on a new row of n <= n_max values; -INFINITY is allowed, NaN is not. */
 void rank_begin(struct rank *r, const float *values, int n);

@@ -5,6 +5,17 @@
 #include <math.h>
 
 #include "engine/race.h"
+#include "engine/scratch.h"
+
+/* Zeros for what a test sets up; to be freed. */
+static struct scratch new_memory(void)
+{
+    enum { BYTES = 8 << 20 };
+    struct scratch m = {aligned_alloc(64, BYTES), 0};
+    REQUIRE(m.base);
+    memset(m.base, 0, BYTES);
+    return m;
+}
 
 enum { MOST = 5000 };
 
@@ -140,7 +151,8 @@ static void test_draw_follows_definition(void **state)
     for (size_t k = 0; k < N_OF(sizes); k++) {
         int n = sizes[k];
         struct race r;
-        REQUIRE_EQ_INT(race_init(&r, n, kern_select("auto")), 0);
+        struct scratch memory = new_memory();
+        race_init(&r, &memory, n, kern_select("auto"));
         for (uint32_t i = 0; i < 60; i++) {
             float top = fill_row(n, 100 * (uint32_t)n + i);
             struct race_field f = {row, top, i % 3 == 0 ? 0.2f : 1.5f, race_numbers(i, i % 4, 9)};
@@ -149,7 +161,7 @@ static void test_draw_follows_definition(void **state)
             check_draw(&r, &f, n, &cut);
             check_draw(&r, &f, n, &at_top);
         }
-        race_finish(&r);
+        free(memory.base);
     }
 }
 
@@ -177,7 +189,8 @@ static void test_list_and_cut_agree(void **state)
     for (const char *const *name = kern_names(); *name; name++) {
         struct race r;
         if (!kern_runs_here(*name)) continue;
-        REQUIRE_EQ_INT(race_init(&r, N, kern_select(*name)), 0);
+        struct scratch memory = new_memory();
+        race_init(&r, &memory, N, kern_select(*name));
         for (int n = 1; n < 600; n++) {
             struct race_field f = {row, top, 0.3f, race_numbers((uint64_t)n, 0, 1)};
             struct rank_cut cut = {row[ids[n - 1]], ids[n - 1]};
@@ -188,7 +201,7 @@ static void test_list_and_cut_agree(void **state)
             if (name == kern_names()) first[n] = listed;
             REQUIRE_EQ_INT(listed, first[n]);
         }
-        race_finish(&r);
+        free(memory.base);
     }
 }
 
@@ -201,7 +214,8 @@ static void test_frequencies(void **state)
     struct race r;
     double sum = 0, chi = 0;
     int freedom = -1;
-    REQUIRE_EQ_INT(race_init(&r, N, kern_select("auto")), 0);
+    struct scratch memory = new_memory();
+    race_init(&r, &memory, N, kern_select("auto"));
     float top = fill_row(N, 77);
     for (int i = 0; i < N; i++)
         sum += exp(row[i] - top);
@@ -217,7 +231,7 @@ static void test_frequencies(void **state)
     }
     double z = (chi - freedom) / sqrt(2.0 * freedom);
     REQUIRE_MSG(fabs(z) < 2.6, "chi-square %g for %d degrees of freedom", chi, freedom);
-    race_finish(&r);
+    free(memory.base);
 }
 
 /* The numbers depend on seed, choice, index and id, and on their upper halves. */

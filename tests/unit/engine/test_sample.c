@@ -7,6 +7,17 @@
 #include "engine/kernels/kernels.h"
 #include "engine/sample.h"
 #include "engine/topk.h"
+#include "engine/scratch.h"
+
+/* Zeros for what a test sets up; to be freed. */
+static struct scratch new_memory(void)
+{
+    enum { BYTES = 8 << 20 };
+    struct scratch m = {aligned_alloc(64, BYTES), 0};
+    REQUIRE(m.base);
+    memset(m.base, 0, BYTES);
+    return m;
+}
 
 enum { VOCAB = 300 };
 
@@ -37,7 +48,8 @@ static int compare_ids(const void *a, const void *b)
 static void check_rank(const float *values, int n, const int *steps, int n_steps)
 {
     struct rank r;
-    REQUIRE_EQ_INT(rank_init(&r, n, kern_select("auto")), 0);
+    struct scratch memory = new_memory();
+    rank_init(&r, &memory, n, kern_select("auto"));
     int32_t *want = malloc((size_t)n * sizeof(*want));
     for (int i = 0; i < n; i++)
         want[i] = i;
@@ -52,7 +64,7 @@ static void check_rank(const float *values, int n, const int *steps, int n_steps
                         (int)r.ids[i], (int)want[i]);
     }
     free(want);
-    rank_finish(&r);
+    free(memory.base);
 }
 
 static void test_rank_orders(void **state)
@@ -201,7 +213,8 @@ static void check_chain(const struct eng_sampling *s, uint32_t seed, const char 
     memset(count, 0, sizeof(count));
     fill_logits(logits, VOCAB, seed);
     int n = slow_chain(logits, VOCAB, s, want);
-    struct sampler *sampler = sampler_create(VOCAB, kern_select("auto"));
+    struct scratch memory = new_memory();
+    struct sampler *sampler = sampler_init(&memory, VOCAB, kern_select("auto"));
     struct sample_row row = {.logits = logits, .chain = s};
     for (int i = 0; i < n_draws; i++) {
         row.index = i;
@@ -226,7 +239,7 @@ static void check_chain(const struct eng_sampling *s, uint32_t seed, const char 
         chi += (n_rare - rare) * (n_rare - rare) / rare;
         n_classes++;
     }
-    sampler_destroy(sampler);
+    free(memory.base);
     REQUIRE_MSG(n_seen == n_draws, "%s: %d draws outside the candidates", name, n_draws - n_seen);
     if (n_classes < 2) return;
     double z = deviations(chi, n_classes - 1);
@@ -291,7 +304,8 @@ static void test_flat_chain(void **state)
     uint32_t seed = 9;
     for (int i = 0; i < N; i++)
         logits[i] = (float)(next_random(&seed) % 100000) / 50000.0f;
-    struct sampler *sampler = sampler_create(N, kern_select("auto"));
+    struct scratch memory = new_memory();
+    struct sampler *sampler = sampler_init(&memory, N, kern_select("auto"));
     for (size_t k = 0; k < N_OF(cases); k++) {
         struct eng_sampling s = eng_sampling_default();
         s.top_k = cases[k].top_k;
@@ -316,7 +330,7 @@ static void test_flat_chain(void **state)
         REQUIRE_MSG(fabs(n_low - p_low * N_DRAWS) < 125, "case %zu: %d low ids, not %g", k, n_low,
                     p_low * N_DRAWS);
     }
-    sampler_destroy(sampler);
+    free(memory.base);
 }
 
 /* ---- adjustments --------------------------------------------------------------------------- */
@@ -324,12 +338,13 @@ static void test_flat_chain(void **state)
 static int32_t greedy(const float *logits, struct eng_sampling s, const struct sample_history *h,
                       const int32_t *banned, int n_banned)
 {
-    struct sampler *sampler = sampler_create(8, kern_select("auto"));
+    struct scratch memory = new_memory();
+    struct sampler *sampler = sampler_init(&memory, 8, kern_select("auto"));
     s.temperature = 0;
     struct sample_row row = {
         .logits = logits, .chain = &s, .history = h, .banned = {banned}, .n_banned = {n_banned}};
     int32_t id = sampler_draw(sampler, &row);
-    sampler_destroy(sampler);
+    free(memory.base);
     return id;
 }
 
@@ -361,7 +376,8 @@ static void test_penalties(void **state)
     (void)state;
     const float logits[8] = {1, 5, 4.9f, 4, -1, 0, 2, 3};
     struct sample_history h;
-    REQUIRE_EQ_INT(sample_history_init(&h, 8), 0);
+    struct scratch memory = new_memory();
+    sample_history_init(&h, &memory, 8);
     sample_history_add(&h, 1, true);
     sample_history_add(&h, 2, false);
     sample_history_add(&h, 2, false);
@@ -391,7 +407,7 @@ static void test_penalties(void **state)
     REQUIRE_EQ_INT(h.n_touched, 0);
     for (int i = 0; i < 8; i++)
         REQUIRE_EQ_INT(h.counts[i], 0);
-    sample_history_finish(&h);
+    free(memory.base);
 }
 
 /* A banned id is never drawn, at any level, whatever the random number. */
@@ -406,7 +422,8 @@ static void test_banned_is_never_drawn(void **state)
         if (i != 20) bias[n++] = (struct eng_bias){i, -INFINITY};
     for (const char *const *name = kern_names(); *name; name++) {
         if (!kern_runs_here(*name)) continue;
-        struct sampler *sampler = sampler_create(64, kern_select(*name));
+        struct scratch memory = new_memory();
+        struct sampler *sampler = sampler_init(&memory, 64, kern_select(*name));
         struct eng_sampling s = eng_sampling_default();
         s.temperature = 50.0f;
         s.bias = bias;
@@ -418,7 +435,7 @@ static void test_banned_is_never_drawn(void **state)
                 REQUIRE_EQ_INT(sampler_draw(sampler, &row), 20);
             }
         }
-        sampler_destroy(sampler);
+        free(memory.base);
     }
 }
 
@@ -432,7 +449,8 @@ static void test_logprobs(void **state)
     double sum = 0;
     for (int i = 0; i < VOCAB; i++)
         sum += exp((double)logits[i]);
-    struct sampler *sampler = sampler_create(VOCAB, kern_select("auto"));
+    struct scratch memory = new_memory();
+    struct sampler *sampler = sampler_init(&memory, VOCAB, kern_select("auto"));
     struct eng_logprob top[ENG_MAX_LOGPROBS];
     float lp = sampler_logprobs(sampler, logits, 77, 20, top);
     REQUIRE(fabs(lp - (logits[77] - log(sum))) < 1e-5);
@@ -440,7 +458,7 @@ static void test_logprobs(void **state)
         REQUIRE(fabs(top[i].logprob - (logits[top[i].id] - log(sum))) < 1e-5);
         REQUIRE_EQ_INT(sample_rank(logits, VOCAB, top[i].id), i + 1);
     }
-    sampler_destroy(sampler);
+    free(memory.base);
 }
 
 /* ---- checking ------------------------------------------------------------------------------ */
