@@ -27,7 +27,7 @@ struct batch_model {
     const struct eng_end_ids *eos; /* borrowed; it only grows before the first job */
 };
 
-/* Borrows both. */
+/* Borrows both. forward.c */
 struct batch_model batch_model_of(const struct eng_model *model, struct fwd *fwd);
 
 /* Returns false if the step was stopped. *ret_us: its time, from which costs are learned. */

@@ -24,6 +24,7 @@
 
 #include "base/fail.h"
 #include "engine/attention.h"
+#include "engine/batch_model.h"
 #include "engine/eng_error.h"
 #include "engine/experts.h"
 #include "engine/gemm.h"
@@ -72,6 +73,7 @@ struct op {
     struct fwd *f;
     enum op_kind kind;
     enum op_rows rows;
+    void (*row)(const struct op *op, int i); /* of an op that works row by row */
     int layer;
     int site;                   /* OP_SHRINK and products of layers and head: see lora.h */
     const struct eng_mat *mat;  /* products and their packing */
@@ -157,11 +159,13 @@ struct fwd {
 
 /* ---- items --------------------------------------------------------------------------------- */
 
-/* The row after the last of an item that works row by row. */
-static int end_row(const struct op *op, int item)
+/* An op that works row by row. */
+static void rows_item(void *arg, int item, int thread)
 {
+    const struct op *op = arg;
     int end = (item + 1) * FEW_ROWS, n = op->f->n_rows[op->rows];
-    return end < n ? end : n;
+    for (int i = item * FEW_ROWS; i < (end < n ? end : n); i++)
+        op->row(op, i);
 }
 
 /* Adds a row of a table, if the model has it. */
@@ -171,54 +175,39 @@ static void add_row(const struct fwd *f, const float *table, int row, float *x)
     if (table) f->p.model->kern->add(x, table + (size_t)row * d, (int)d);
 }
 
-static void embed_item(void *arg, int item, int thread)
+static void embed_row(const struct op *op, int i)
 {
-    const struct op *op = arg;
     struct fwd *f = op->f;
-    const struct eng_mat *e = &f->p.model->embed;
-    (void)thread;
-    float scale = f->p.model->embed_scale;
-    for (int i = item * FEW_ROWS; i < end_row(op, item); i++) {
-        int token = f->row_token[i];
-        const uint8_t *panel = e->panels + (size_t)(token / KERN_PANEL) * e->panel_bytes;
-        float *x = f->x + (size_t)i * f->ld_x;
-        f->p.model->kern->unpack_row(e->fmt, panel, token % KERN_PANEL, e->n_in, x);
-        if (scale != 1) f->p.model->kern->scale(x, scale, e->n_in);
-        add_row(f, f->p.model->pos_rows, f->row_pos[i], x);
-        add_row(f, f->p.model->type_rows, f->row_type[i], x);
-    }
+    const struct eng_model *m = f->p.model;
+    const struct eng_mat *e = &m->embed;
+    int token = f->row_token[i];
+    const uint8_t *panel = e->panels + (size_t)(token / KERN_PANEL) * e->panel_bytes;
+    float *x = f->x + (size_t)i * f->ld_x;
+    m->kern->unpack_row(e->fmt, panel, token % KERN_PANEL, e->n_in, x);
+    if (m->embed_scale != 1) m->kern->scale(x, m->embed_scale, e->n_in);
+    add_row(f, m->pos_rows, f->row_pos[i], x);
+    add_row(f, m->type_rows, f->row_type[i], x);
 }
 
 /* Queries and keys of a token, normed over all heads together. */
-static void qk_norm_item(void *arg, int item, int thread)
+static void qk_norm_row(const struct op *op, int i)
 {
-    const struct op *op = arg;
-    struct fwd *f = op->f;
-    const struct eng_hparams *hp = &f->p.model->hp;
-    const struct eng_layer *l = &f->p.model->layers[op->layer];
-    const struct kern *kern = f->p.model->kern;
+    const struct eng_hparams *hp = &op->f->p.model->hp;
+    const struct eng_layer *l = &op->f->p.model->layers[op->layer];
+    const struct kern *kern = op->f->p.model->kern;
     int n_q = hp->n_heads * hp->d_head, n_k = hp->n_kv_heads * hp->d_head;
-    (void)thread;
-    for (int i = item * FEW_ROWS; i < end_row(op, item); i++) {
-        float *q = f->qkv + (size_t)i * f->ld_qkv, *k = q + n_q;
-        kern->rmsnorm(q, l->q_norm, q, n_q, (float)hp->rms_eps);
-        kern->rmsnorm(k, l->k_norm, k, n_k, (float)hp->rms_eps);
-    }
+    float *q = op->f->qkv + (size_t)i * op->f->ld_qkv, *k = q + n_q;
+    kern->rmsnorm(q, l->q_norm, q, n_q, (float)hp->rms_eps);
+    kern->rmsnorm(k, l->k_norm, k, n_k, (float)hp->rms_eps);
 }
 
 /* The norm of a branch's output, added to the stream. */
-static void post_item(void *arg, int item, int thread)
+static void post_row(const struct op *op, int i)
 {
-    const struct op *op = arg;
-    struct fwd *f = op->f;
-    const struct eng_hparams *hp = &f->p.model->hp;
-    const struct kern *kern = f->p.model->kern;
-    (void)thread;
-    for (int i = item * FEW_ROWS; i < end_row(op, item); i++) {
-        float *branch = f->branch + (size_t)i * f->ld_x;
-        kern->rmsnorm(branch, op->src.norm, branch, hp->d_model, op->src.eps);
-        kern->add(op->out.c + (size_t)i * op->out.ld, branch, hp->d_model);
-    }
+    const struct eng_model *m = op->f->p.model;
+    float *branch = op->f->branch + (size_t)i * op->f->ld_x;
+    m->kern->rmsnorm(branch, op->src.norm, branch, m->hp.d_model, op->src.eps);
+    m->kern->add(op->out.c + (size_t)i * op->out.ld, branch, m->hp.d_model);
 }
 
 /* Returns true if row k of a segment wants logits. */
@@ -227,15 +216,12 @@ static bool wants_row(const struct fwd_segment *seg, int k)
     return seg->want == FWD_WANT_ALL || (seg->want == FWD_WANT_LAST && k == seg->n_tokens - 1);
 }
 
-/* LayerNorm of rows that no product norms while it packs them. */
-static void norm_item(void *arg, int item, int thread)
+/* LayerNorm of a row that no product norms while it packs it. */
+static void norm_row(const struct op *op, int i)
 {
-    const struct op *op = arg;
     const struct eng_model *m = op->f->p.model;
-    (void)thread;
-    for (int i = item * FEW_ROWS; i < end_row(op, item); i++)
-        m->kern->layernorm(op->src.x + (size_t)i * op->src.ld, op->src.norm, op->norm_bias,
-                           op->out.c + (size_t)i * op->out.ld, m->hp.d_model, op->src.eps);
+    m->kern->layernorm(op->src.x + (size_t)i * op->src.ld, op->src.norm, op->norm_bias,
+                       op->out.c + (size_t)i * op->out.ld, m->hp.d_model, op->src.eps);
 }
 
 static struct gemm_rows rows_in(const struct gemm_rows *buffers, const struct op *op)
@@ -616,10 +602,12 @@ static struct op *add_op(struct fwd *f, enum op_kind kind, enum op_rows rows,
     return op;
 }
 
-static void add_layer_op(struct fwd *f, enum op_kind kind, int layer,
-                         void (*fn)(void *arg, int item, int thread))
+static struct op *add_layer_op(struct fwd *f, enum op_kind kind, int layer,
+                               void (*fn)(void *arg, int item, int thread))
 {
-    add_op(f, kind, ROWS_ALL, fn)->layer = layer;
+    struct op *op = add_op(f, kind, ROWS_ALL, fn);
+    op->layer = layer;
+    return op;
 }
 
 static struct gemm_source plain(const float *x, size_t ld, const int32_t *map)
@@ -728,7 +716,8 @@ static void add_branch(struct fwd *f, enum op_rows rows, struct gemm_source src,
     struct kern_out stream = added_to(x, f->ld_x);
     add_product(f, OP_PRODUCT, rows, src, m, norm ? into(f->branch, f->ld_x) : stream);
     if (!norm) return;
-    struct op *op = add_op(f, OP_POST, rows, post_item);
+    struct op *op = add_op(f, OP_POST, rows, rows_item);
+    op->row = post_row;
     op->src = (struct gemm_source){.norm = norm, .eps = (float)f->p.model->hp.rms_eps};
     op->out = stream;
 }
@@ -737,7 +726,8 @@ static void add_branch(struct fwd *f, enum op_rows rows, struct gemm_source src,
 static void add_norm(struct fwd *f, enum op_rows rows, const float *x, const float *norm,
                      const float *bias, float *to)
 {
-    struct op *op = add_op(f, OP_NORM, rows, norm_item);
+    struct op *op = add_op(f, OP_NORM, rows, rows_item);
+    op->row = norm_row;
     op->src = normed(f, x, norm);
     op->norm_bias = bias;
     op->out = into(to, f->ld_x);
@@ -784,7 +774,8 @@ static void add_mixer(struct fwd *f, int layer)
         if (hp->layer_mixer[layer] == ENG_DELTA) add_layer_op(f, OP_DELTA, layer, delta_item);
         return;
     }
-    if (hp->qk_norm == ENG_QK_NORM_ROW) add_layer_op(f, OP_QK_NORM, layer, qk_norm_item);
+    if (hp->qk_norm == ENG_QK_NORM_ROW)
+        add_layer_op(f, OP_QK_NORM, layer, rows_item)->row = qk_norm_row;
     for (int i = 0; i < ATTN_PHASES; i++)
         add_layer_op(f, (enum op_kind)(OP_STORE + i), layer, attention_item);
 }
@@ -814,7 +805,7 @@ static void build_program(struct fwd *f)
     const struct kern_out packed_out = {.c = NULL};
     const struct eng_model *m = f->p.model;
     bool post = m->hp.post_norms; /* behind the sum, not before it */
-    add_op(f, OP_EMBED, ROWS_ALL, embed_item);
+    add_op(f, OP_EMBED, ROWS_ALL, rows_item)->row = embed_row;
     if (m->embed_norm) add_norm(f, ROWS_ALL, f->x, m->embed_norm, m->embed_norm_bias, f->x);
     for (int i = 0; i < m->hp.n_layers; i++) {
         const struct eng_layer *l = &m->layers[i];
@@ -987,6 +978,20 @@ int32_t fwd_argmax(const struct fwd *f, int i, bool *ret_finite)
     }
     *ret_finite = best.finite;
     return best.id;
+}
+
+struct batch_model batch_model_of(const struct eng_model *model, struct fwd *fwd)
+{
+    return (struct batch_model){.run = fwd_run,
+                                .resume = fwd_resume,
+                                .logits = fwd_logits,
+                                .argmax = fwd_argmax,
+                                .pooled = fwd_pooled,
+                                .ctx = fwd,
+                                .vocab = model->hp.vocab,
+                                .d_model = model->hp.d_model,
+                                .pooled_width = model->heads.width,
+                                .eos = &model->hp.eos};
 }
 
 /* ---- memory -------------------------------------------------------------------------------- */
