@@ -50,7 +50,7 @@ static void emit_prompt_token(struct batch *b, struct seq *s, int64_t pos, const
                           .rank = sample_rank(logits, b->p.model.vocab, id),
                           .top = n_top > 0 ? top : NULL,
                           .n_top = n_top};
-    e.logprob = sampler_logprobs(b->samplers[0], logits, id, n_top, top);
+    e.logprob = sampler_logprobs(b->samplers[0], logits, id, NULL, n_top, top);
     job_emit(s->job, &e, b->now_us);
 }
 
@@ -148,7 +148,7 @@ static void draw_one(void *arg, int item, int thread)
     if (s->guide && d->id != SAMPLE_NOTHING) guide_token(b, d);
     if (d->id == SAMPLE_NOTHING || n_top < 0) return;
     d->n_top = n_top < b->p.model.vocab ? n_top : b->p.model.vocab;
-    d->logprob = sampler_logprobs(b->samplers[thread], d->logits, d->id, d->n_top, d->top);
+    d->logprob = sampler_logprobs(b->samplers[thread], d->logits, d->id, NULL, d->n_top, d->top);
 }
 
 static void draw_all(struct batch *b)
@@ -176,7 +176,7 @@ static void emit_token(struct batch *b, const struct batch_draw *d, int predicte
     b->stats.n_generated_tokens++;
     int n_listed = job->p.n_logprobs >= 0 ? job->p.n_listed_ids : 0;
     if (n_listed > 0)
-        sampler_listed_logprobs(b->samplers[0], d->logits, job->p.listed_ids, n_listed, b->listed);
+        sampler_logprobs(b->samplers[0], d->logits, d->id, job->p.listed_ids, n_listed, b->listed);
     struct eng_event e = {.type = ENG_EVENT_TOKEN,
                           .choice = s->choice,
                           .index = s->n_generated - 1,

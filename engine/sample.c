@@ -364,27 +364,18 @@ int32_t sampler_draw(struct sampler *s, const struct sample_row *row)
 
 /* ---- log-probabilities --------------------------------------------------------------------- */
 
-float sampler_logprobs(struct sampler *s, const float *logits, int32_t id, int n_top,
-                       struct eng_logprob *top)
+float sampler_logprobs(struct sampler *s, const float *logits, int32_t id, const int32_t *ids,
+                       int n, struct eng_logprob *ret)
 {
     double lse = s->kern->log_sum_exp(logits, s->vocab);
-    if (n_top > 0) {
+    if (!ids && n > 0) {
         rank_begin(&s->rank, logits, s->vocab);
-        n_top = rank_upto(&s->rank, n_top);
+        n = rank_upto(&s->rank, n);
+        ids = s->rank.ids;
     }
-    for (int i = 0; i < n_top; i++) {
-        int32_t best = s->rank.ids[i];
-        top[i] = (struct eng_logprob){best, (float)((double)logits[best] - lse)};
-    }
-    return (float)((double)logits[id] - lse);
-}
-
-void sampler_listed_logprobs(struct sampler *s, const float *logits, const int32_t *ids, int n,
-                             struct eng_logprob *ret)
-{
-    double lse = s->kern->log_sum_exp(logits, s->vocab);
     for (int i = 0; i < n; i++)
         ret[i] = (struct eng_logprob){ids[i], (float)((double)logits[ids[i]] - lse)};
+    return (float)((double)logits[id] - lse);
 }
 
 int sample_rank(const float *logits, int32_t vocab, int32_t id)

@@ -65,15 +65,11 @@ bool sample_is_argmax(const struct eng_sampling *chain);
 bool sample_has_penalty(const struct eng_sampling *chain);
 
 /*
- * Log-probability of id under the softmax of the raw logits, and the n_top most likely into top
- * (best first, ties by lower id; NULL if n_top is 0).
+ * Log-probability of id under the softmax of the raw logits, and those of n ids into ret; ids NULL:
+ * of the n most likely (best first, ties by lower id).
  */
-float sampler_logprobs(struct sampler *s, const float *logits, int32_t id, int n_top,
-                       struct eng_logprob *top);
-
-/* The log-probabilities of n ids under the same softmax. */
-void sampler_listed_logprobs(struct sampler *s, const float *logits, const int32_t *ids, int n,
-                             struct eng_logprob *ret);
+float sampler_logprobs(struct sampler *s, const float *logits, int32_t id, const int32_t *ids,
+                       int n, struct eng_logprob *ret);
 
 /* 1 for the most likely id; ties go to the lower id. */
 int sample_rank(const float *logits, int32_t vocab, int32_t id);

@@ -452,7 +452,7 @@ static void test_logprobs(void **state)
     struct scratch memory = new_memory();
     struct sampler *sampler = sampler_init(&memory, VOCAB, kern_select("auto"));
     struct eng_logprob top[ENG_MAX_LOGPROBS];
-    float lp = sampler_logprobs(sampler, logits, 77, 20, top);
+    float lp = sampler_logprobs(sampler, logits, 77, NULL, 20, top);
     REQUIRE(fabs(lp - (logits[77] - log(sum))) < 1e-5);
     for (int i = 0; i < 20; i++) {
         REQUIRE(fabs(top[i].logprob - (logits[top[i].id] - log(sum))) < 1e-5);
