@@ -150,6 +150,7 @@ static int settle_params(struct eng *e, char *err, size_t errlen)
                          "%lld MiB of memory are reserved, but the limit is %lld MiB",
                          (long long)(p->reserved_bytes >> 20), (long long)(p->memory_bytes >> 20));
     if (p->answer_bytes < 0) p->answer_bytes = answer_share(p->memory_bytes);
+    if (p->lora_bytes == 0) p->lora_rank = 0;
     return 0;
 }
 
@@ -285,38 +286,32 @@ static void settle_steps(struct eng *e)
     if (p->max_queued_jobs == 0) p->max_queued_jobs = QUEUE_PER_SLOT * p->n_parallel;
 }
 
-static struct fwd_params encoder_params(const struct eng *e, int max_rows, int max_texts)
+static struct fwd_params step_params(const struct eng *e, int max_rows, int max_segs,
+                                     int max_logit_rows)
 {
     return (struct fwd_params){
         .model = e->model,
         .layout = &e->layout,
         .pool = e->pool,
         .max_rows = max_rows,
-        .max_segs = max_texts,
-        .max_logit_rows = 1,
-        .ctx = e->plan.ctx_tokens,
+        .max_segs = max_segs,
+        .max_logit_rows = max_logit_rows,
+        .ctx = e->plan.memory.ctx_tokens,
+        .lora_rank = e->model->hp.encoder ? 0 : e->p.lora_rank,
     };
 }
 
 static struct fwd_params urgent_params(const struct eng *e)
 {
-    return encoder_params(e, ENCODE_URGENT_ROWS, ENCODE_URGENT_TEXTS);
+    return step_params(e, ENCODE_URGENT_ROWS, ENCODE_URGENT_TEXTS, 1);
 }
 
 static struct fwd_params forward_params(const struct eng *e)
 {
-    if (e->model->hp.encoder) return encoder_params(e, e->p.chunk_tokens, ENCODER_TEXTS);
-    return (struct fwd_params){
-        .model = e->model,
-        .layout = &e->layout,
-        .pool = e->pool,
-        .max_rows = e->p.n_parallel + e->p.chunk_tokens +
-                    (e->p.speculate == ENG_SPECULATE_OFF ? 0 : BATCH_EXTRA_LOGIT_ROWS),
-        .max_segs = e->p.n_parallel,
-        .max_logit_rows = e->p.n_parallel + BATCH_EXTRA_LOGIT_ROWS,
-        .ctx = e->plan.ctx_tokens,
-        .lora_rank = e->p.lora_bytes > 0 ? e->p.lora_rank : 0,
-    };
+    int n = e->p.n_parallel, n_rows = n + e->p.chunk_tokens;
+    if (e->model->hp.encoder) return step_params(e, e->p.chunk_tokens, ENCODER_TEXTS, 1);
+    if (e->p.speculate != ENG_SPECULATE_OFF) n_rows += BATCH_EXTRA_LOGIT_ROWS;
+    return step_params(e, n_rows, n, n + BATCH_EXTRA_LOGIT_ROWS);
 }
 
 /* ---- the plan ------------------------------------------------------------------------------ */
@@ -345,7 +340,7 @@ static void plan_twin(struct eng *e)
     char err[512];
     if (!wants_twin(e) || drafter_open(&e->drafters, twin, e->p.model_dir, err, sizeof(err)))
         return;
-    int64_t bytes = drafter_bytes(&e->drafters, twin, e->plan.ctx_tokens, e->plan.n_pages);
+    int64_t bytes = drafter_bytes(&e->drafters, twin, e->plan.memory.ctx_tokens, e->plan.n_pages);
     if (e->p.speculate == ENG_SPECULATE_AUTO) most /= TWINNED_SHARE;
     if (bytes <= most - mem_plan_bytes(m)) {
         m->twin_bytes = bytes;
@@ -392,7 +387,7 @@ static int plan_memory(struct eng *e, char *err, size_t errlen)
     e->drafters.layout = &e->layout;
     e->drafters.pool = e->pool;
     e->drafters.n_threads = e->p.n_threads;
-    e->drafters.lora_rank = e->p.lora_bytes > 0 ? e->p.lora_rank : 0;
+    e->drafters.lora_rank = e->p.lora_rank;
     if (e->p.calibration) e->drafters.text = &e->text;
     rc = open_draft_model(e, err, errlen);
     if (rc) return rc;
@@ -412,12 +407,12 @@ static int plan_memory(struct eng *e, char *err, size_t errlen)
     }
     rc = mem_plan_make(&e->plan, &params, err, errlen);
     if (rc) return rc;
-    e->drafters.ctx = e->plan.ctx_tokens;
+    e->drafters.ctx = e->plan.memory.ctx_tokens;
     e->drafters.n_pages = e->plan.n_pages;
     plan_twin(e);
     if (e->p.max_queued_tokens == 0)
         e->p.max_queued_tokens = hp->encoder ? (int64_t)QUEUE_STEPS * e->p.chunk_tokens
-                                             : QUEUE_CONTEXTS * e->plan.ctx_tokens;
+                                             : QUEUE_CONTEXTS * e->plan.memory.ctx_tokens;
     return rc;
 }
 
@@ -425,7 +420,8 @@ static int plan_memory(struct eng *e, char *err, size_t errlen)
 static void settle_plan(struct eng *e)
 {
     struct eng_memory *m = &e->plan.memory;
-    int64_t taken = e->model->weights_bytes + eng_model_rope_bytes(e->model, e->plan.ctx_tokens);
+    int64_t taken =
+        e->model->weights_bytes + eng_model_rope_bytes(e->model, e->plan.memory.ctx_tokens);
     m->spare_bytes = m->weights_bytes - taken;
     m->weights_bytes = taken;
 }
@@ -452,7 +448,8 @@ static void *fill_beside(void *arg)
     if (e->p.in_background)
         pthread_setschedparam(pthread_self(), SCHED_IDLE, &none); /* only politer */
     t->rc = pool_create(&pool, n, t->err, t->errlen);
-    if (!t->rc) t->rc = eng_model_fill(e->model, pool, e->plan.ctx_tokens, t->err, t->errlen);
+    if (!t->rc)
+        t->rc = eng_model_fill(e->model, pool, e->plan.memory.ctx_tokens, t->err, t->errlen);
     pool_destroy(pool);
     return NULL;
 }
@@ -461,7 +458,7 @@ static void *fill_beside(void *arg)
 static int fill_alone(struct eng *e, char *err, size_t errlen)
 {
     cores_enter(e->member);
-    int rc = eng_model_fill(e->model, e->pool, e->plan.ctx_tokens, err, errlen);
+    int rc = eng_model_fill(e->model, e->pool, e->plan.memory.ctx_tokens, err, errlen);
     cores_leave(e->member, false);
     return rc;
 }
@@ -487,8 +484,8 @@ static int test_model(struct eng *e, char *err, size_t errlen)
     e->repeatable = !e->blas_core || gemm_blas_settle_model(e->model);
     int rc = selftest_run(e->model, e->fwd, e->pages, err, errlen);
     if (!rc && e->key_centre)
-        rc = key_centre_fill(e->model, e->fwd, e->p.chunk_tokens, e->plan.ctx_tokens, e->pages,
-                             &e->layout, e->key_centre, err, errlen);
+        rc = key_centre_fill(e->model, e->fwd, e->p.chunk_tokens, e->plan.memory.ctx_tokens,
+                             e->pages, &e->layout, e->key_centre, err, errlen);
     cores_leave(e->member, false);
     e->self_test_seconds = (double)(clock_now_us() - start) * 1e-6;
     return rc;
@@ -559,7 +556,7 @@ static int start_encoder(struct eng *e, char *err, size_t errlen)
         .pages = e->texts,
         .max_rows = e->p.chunk_tokens,
         .max_texts = ENCODER_TEXTS,
-        .ctx = e->plan.ctx_tokens,
+        .ctx = e->plan.memory.ctx_tokens,
         .in = inbox_params(e),
         .member = e->member,
     };
@@ -599,7 +596,7 @@ static int start_scheduler(struct eng *e, char *err, size_t errlen)
     struct kv_disk_params disk = {.user = e->p.kv_disk,
                                   .page_bytes = e->layout.page_bytes,
                                   .state_bytes = e->states.n_kept * sizeof(float),
-                                  .ctx = e->plan.ctx_tokens};
+                                  .ctx = e->plan.memory.ctx_tokens};
     page_fingerprint(e, disk.fingerprint);
     /* pages whose bits do not repeat cannot be found again */
     bool keeps_pages = e->p.kv_disk.dir && e->repeatable && !e->p.no_prefix_cache;
@@ -615,7 +612,7 @@ static int start_scheduler(struct eng *e, char *err, size_t errlen)
                   .hash_seed = seed,
                   .n_parallel = e->p.n_parallel,
                   .chunk_tokens = e->p.chunk_tokens,
-                  .ctx = e->plan.ctx_tokens,
+                  .ctx = e->plan.memory.ctx_tokens,
                   .speculate = e->p.speculate,
                   .drafters = &e->drafters},
         .in = inbox_params(e),
@@ -670,7 +667,7 @@ static void describe(struct eng *e, double load_seconds)
         .n_pages = e->plan.n_pages,
         .max_choices = e->p.n_batch_choices,
         .max_queued_jobs = e->p.max_queued_jobs,
-        .ctx_tokens = e->plan.ctx_tokens,
+        .ctx_tokens = e->plan.memory.ctx_tokens,
         .ctx_train_tokens = hp->ctx_train,
         .ctx_max_tokens = hp->ctx_max,
         .n_params = m->n_params,

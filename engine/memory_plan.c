@@ -114,7 +114,6 @@ static bool plan_at(const struct mem_params *p, int64_t ctx, int64_t n_pages, st
             &m->kv_bytes))
         return false;
     if (p->drafters) m->draft_bytes = drafter_bytes(p->drafters, &p->drafters->model, ctx, n_pages);
-    ret->ctx_tokens = ctx;
     ret->n_pages = (int)n_pages;
     return true;
 }
@@ -221,8 +220,7 @@ int mem_plan_make(struct mem_plan *ret, const struct mem_params *p, char *err, s
         return fail_with(ENG_ENOMEM, err, errlen, "%lld pages of KV cache exceed the address space",
                          (long long)n_pages);
     if (mem_plan_bytes(&plan.memory) > p->own.memory_bytes) return refuse(p, &plan, err, errlen);
-    assert(plan.ctx_tokens <= ctx_max);
-    assert(plan.n_pages >= kv_pages_of(plan.ctx_tokens));
+    assert(ctx <= ctx_max && plan.n_pages >= kv_pages_of(ctx));
     *ret = plan;
     return 0;
 }

@@ -37,7 +37,6 @@ struct mem_params {
 };
 
 struct mem_plan {
-    int64_t ctx_tokens;
     int n_pages, n_snapshots;
     struct eng_memory memory;
 };
