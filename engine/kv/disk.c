@@ -69,12 +69,12 @@ struct kv_disk {
 
     pthread_mutex_t lock; /* guards what follows, but for the pages while they are copied */
     pthread_cond_t asked, noted, ended;
-    bool closing, left; /* left: kv_disk_destroy has given up waiting for the threads */
-    int n_threads;      /* that run */
-    struct kv_restore *first, *last; /* prompts to be read */
-    struct kv_restore *wanted;       /* that which is being read; NULL: none, or it was given up */
-    uint64_t began_us;               /* when that began, */
-    uint64_t moved_us;               /* and its present extent; 0: the reader is idle */
+    bool closing, left;        /* left: kv_disk_destroy has given up waiting for the threads */
+    int n_threads;             /* that run */
+    struct kv_restore *first;  /* prompts to be read */
+    struct kv_restore *wanted; /* that which is being read; NULL: none, or it was given up */
+    uint64_t began_us;         /* when that began, */
+    uint64_t moved_us;         /* and its present extent; 0: the reader is idle */
     struct chain chains[N_CHAINS];
     uint64_t n_noted;
     bool writing;
@@ -137,19 +137,14 @@ static void end_thread(struct kv_disk *d)
 
 /* ---- extents of a chain -------------------------------------------------------------------- */
 
-/* The chain's extent that begins at a page. */
+/* The extent that begins at a page of a chain of so many. */
 static struct extent extent_at(const uint8_t *scope, const uint8_t *parent, const int32_t *ids,
-                               int page, int n_pages)
+                               int page, int end)
 {
     return (struct extent){.scope = scope,
                            .parent = parent,
                            .ids = ids + (size_t)page * KV_PAGE_TOKENS,
-                           .n_pages = n_pages};
-}
-
-static int min_int(int a, int b)
-{
-    return a < b ? a : b;
+                           .n_pages = end - page < EXTENT_PAGES ? end - page : EXTENT_PAGES};
 }
 
 /* ---- reading ------------------------------------------------------------------------------- */
@@ -160,12 +155,12 @@ static void count_fault(struct kv_disk *d, enum extent_result result)
     d->stats.n_faults[result < EXTENT_N_RESULTS ? result - EXTENT_UNREADABLE : 0]++;
 }
 
-/* Reads the longest extent of at most `most` pages that begins where x does; sets x->n_pages. */
-static void read_longest(struct kv_disk *d, const struct kv_restore *r, int most, struct extent *x)
+/* Reads the longest extent of at most x->n_pages that begins where x does; sets them. */
+static void read_longest(struct kv_disk *d, const struct kv_restore *r, struct extent *x)
 {
     uint8_t *pages[EXTENT_PAGES];
     int page = (int)((x->ids - r->ids) / KV_PAGE_TOKENS);
-    for (x->n_pages = most; x->n_pages > 0 && page + x->n_pages > r->first; x->n_pages--) {
+    for (; x->n_pages > 0 && page + x->n_pages > r->first; x->n_pages--) {
         for (int i = 0; i < x->n_pages; i++)
             pages[i] = page + i < r->first ? NULL : d->read.pages[i];
         enum extent_result result = extent_read(d->store, x, 0, pages);
@@ -181,8 +176,7 @@ static int find_state(struct kv_disk *d, const struct kv_restore *r)
     uint8_t parent[EXTENT_DIGEST] = {0};
     int n_usable = 0;
     for (int page = 0; page < r->n_pages;) {
-        struct extent x =
-            extent_at(r->scope, parent, r->ids, page, min_int(r->n_pages - page, EXTENT_PAGES));
+        struct extent x = extent_at(r->scope, parent, r->ids, page, r->n_pages);
         int longest = 0; /* may have no state where a shorter one has */
         for (bool found = false; x.n_pages > 0 && !found; x.n_pages -= !found) {
             if (!extent_exists(d->store, &x, false)) continue;
@@ -213,19 +207,17 @@ static bool read_state(struct kv_disk *d, const struct extent *x)
 static bool hand_over(struct kv_disk *d, int page, int n_pages, bool usable)
 {
     for (int i = 0; i < n_pages; i++) {
-        pthread_mutex_lock(&d->lock);
+        HOLD(&d->lock);
         if (d->wanted && page + i >= d->own.first)
             memcpy(d->wanted->pages[page + i], d->read.pages[i], d->p.page_bytes);
-        pthread_mutex_unlock(&d->lock);
     }
-    pthread_mutex_lock(&d->lock);
+    HOLD(&d->lock);
     bool wanted = d->wanted != NULL;
     if (wanted && usable) {
         if (d->p.state_bytes) memcpy(d->wanted->state, d->read.state, d->p.state_bytes);
         d->wanted->n_read = page + n_pages;
     }
     d->moved_us = clock_now_us();
-    pthread_mutex_unlock(&d->lock);
     return wanted;
 }
 
@@ -236,9 +228,8 @@ static void restore(struct kv_disk *d)
     int64_t used_us = extent_now();
     int end = d->p.state_bytes > 0 ? find_state(d, r) : r->n_pages;
     for (int page = 0; page < end;) {
-        int most = min_int(end - page, EXTENT_PAGES);
-        struct extent x = extent_at(r->scope, parent, r->ids, page, most);
-        if (page + EXTENT_PAGES > r->first) read_longest(d, r, most, &x);
+        struct extent x = extent_at(r->scope, parent, r->ids, page, end);
+        if (page + EXTENT_PAGES > r->first) read_longest(d, r, &x);
         if (x.n_pages > 0) extent_touch(d->store, &x, &used_us);
         int next = page + x.n_pages;
         bool usable = d->p.state_bytes == 0 || (next == end && x.n_pages && read_state(d, &x));
@@ -616,8 +607,7 @@ static void write_chain(struct kv_disk *d)
     uint8_t parent[EXTENT_DIGEST] = {0};
     int64_t used_us = extent_now();
     for (int page = 0; page < c->n_pages; page += EXTENT_PAGES) {
-        struct extent x =
-            extent_at(c->scope, parent, c->ids, page, min_int(c->n_pages - page, EXTENT_PAGES));
+        struct extent x = extent_at(c->scope, parent, c->ids, page, c->n_pages);
         x.for_a_day = c->for_a_day;
         if (write_extent(d, &x, page)) return;
         extent_touch(d->store, &x, &used_us);
