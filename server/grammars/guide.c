@@ -69,19 +69,13 @@ static bool more(struct gram_pace *gram)
 
 /* ---- closing ------------------------------------------------------------------------------- */
 
-/* The shortest way to complete the answer, of so many ids at most; see gram_close. */
-static size_t shortest(struct grammar_choice *c, int64_t most, int32_t *ids, size_t n,
-                       uint32_t *ret_values)
-{
-    return gram_close(c->state, (size_t)most, ids, n, ret_values);
-}
-
 /* The answer can be completed in so many tokens. An id is a byte at least. */
 static bool has_room(struct grammar_choice *c, int64_t left)
 {
     uint64_t rest = gram_rest(c->state);
     uint32_t n_values;
-    return 4 * rest + 16 < (uint64_t)left || shortest(c, left, NULL, 0, &n_values) != SIZE_MAX;
+    return 4 * rest + 16 < (uint64_t)left ||
+           gram_close(c->state, (size_t)left, NULL, 0, &n_values) != SIZE_MAX;
 }
 
 static bool has_id(const int32_t *ids, size_t n, int32_t id)
@@ -108,7 +102,7 @@ static int32_t begin_closing(struct grammar_choice *c, int32_t drawn)
 {
     int32_t ids[GRAMMAR_CLOSING_IDS];
     uint32_t n_values = 0;
-    size_t n = shortest(c, c->left, ids, GRAMMAR_CLOSING_IDS, &n_values);
+    size_t n = gram_close(c->state, (size_t)c->left, ids, GRAMMAR_CLOSING_IDS, &n_values);
     if (n == SIZE_MAX || bans(c->rules->sampling, ids, n)) {
         c->left = -1;
         return drawn;
@@ -139,7 +133,7 @@ static enum eng_guide_next mask_closing(struct grammar_choice *c, uint64_t *bits
 {
     uint32_t n_values;
     int32_t id;
-    size_t n = shortest(c, c->left, &id, 1, &n_values);
+    size_t n = gram_close(c->state, (size_t)c->left, &id, 1, &n_values);
     if (n == SIZE_MAX) return ENG_GUIDE_FAIL;
     if (n == 0) return ENG_GUIDE_CUT;
     memset(bits, 0, c->n_words * sizeof(*bits));
@@ -224,7 +218,7 @@ static int propose(void *ctx, int32_t *ids, int n)
     size_t most = (size_t)n;
     uint32_t n_values;
     if (c->closing) {
-        size_t n_ids = shortest(c, c->left, ids, most, &n_values);
+        size_t n_ids = gram_close(c->state, (size_t)c->left, ids, most, &n_values);
         return n_ids == SIZE_MAX ? 0 : n_ids < most ? (int)n_ids : n;
     }
     return (int)tools_guide_forced(c->guide, ids, most);
