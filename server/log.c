@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Log lines as text or as one JSON object each, and the queue between the threads that log and the
- * one that writes. The queue is a ring of whole lines under one mutex; the writing thread copies a
- * piece out of it and writes that without the lock.
+ * one that writes. Lines wait in one of two buffers under one mutex; the writing thread takes that,
+ * leaves the other one, and writes without the lock.
  */
 #include "server/log.h"
 
@@ -33,16 +33,14 @@ static struct {
 
 static const char *const level_names[] = {"error", "warning", "info", "debug"};
 
-enum {
-    WRITE_BYTES = 16 << 10, /* bytes per write(2) */
-    BRIEF_COLUMNS = 100,
-};
+enum { BRIEF_COLUMNS = 100 };
 
 static struct {
     pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t filled, drained;
-    char ring[SRV_LOG_QUEUE_BYTES];
-    size_t begin, len;
+    char buffers[2][SRV_LOG_QUEUE_BYTES];
+    int filling; /* the buffer that lines are added to */
+    size_t len;
     bool started, writing;
     uint64_t n_dropped, n_reported; /* lines; of these, reported in a line of the log */
 } queue = {.lock = PTHREAD_MUTEX_INITIALIZER, .filled = PTHREAD_COND_INITIALIZER};
@@ -86,8 +84,8 @@ static void add_escaped(struct buf *b, const char *text, size_t len, const char 
 
 /* ---- the queue ----------------------------------------------------------------------------- */
 
-/* Writes all of it, waiting if needed. Returns -1 if stderr accepts no more. */
-static int write_all(const char *data, size_t len)
+/* Writes all of it, waiting if needed. Returns the bytes left if stderr accepts no more. */
+static size_t write_all(const char *data, size_t len)
 {
     while (len) {
         ssize_t n = write(STDERR_FILENO, data, len);
@@ -97,21 +95,17 @@ static int write_all(const char *data, size_t len)
         } else if (errno == EAGAIN) { /* a process that shares stderr has made it non-blocking */
             poll(&(struct pollfd){.fd = STDERR_FILENO, .events = POLLOUT}, 1, -1);
         } else if (errno != EINTR) {
-            return -1;
+            break;
         }
     }
-    return 0;
+    return len;
 }
 
 /* Returns false if there is no room. The lock is held. */
 static bool append(const char *data, size_t len)
 {
-    if (len > sizeof(queue.ring) - queue.len) return false;
-    assert(queue.begin < sizeof(queue.ring) && queue.len <= sizeof(queue.ring));
-    size_t at = (queue.begin + queue.len) % sizeof(queue.ring);
-    size_t first = sizeof(queue.ring) - at < len ? sizeof(queue.ring) - at : len;
-    memcpy(queue.ring + at, data, first);
-    memcpy(queue.ring, data + first, len - first);
+    if (len > SRV_LOG_QUEUE_BYTES - queue.len) return false;
+    memcpy(queue.buffers[queue.filling] + queue.len, data, len);
     queue.len += len;
     pthread_cond_signal(&queue.filled);
     return true;
@@ -129,18 +123,6 @@ static void write_line(struct buf *b)
     if (!by_thread && !b->failed && write_all(b->data, b->len)) return;
 }
 
-/* Takes up to size bytes of lines out of the ring. The lock is held. */
-static size_t take(char *buf, size_t size)
-{
-    size_t len = queue.len < size ? queue.len : size;
-    if (len > sizeof(queue.ring) - queue.begin) len = sizeof(queue.ring) - queue.begin;
-    memcpy(buf, queue.ring + queue.begin, len);
-    queue.begin = (queue.begin + len) % sizeof(queue.ring);
-    assert(len <= queue.len);
-    queue.len -= len;
-    return len;
-}
-
 static uint64_t count_lines(const char *text, size_t len)
 {
     uint64_t n = 0;
@@ -151,7 +133,6 @@ static uint64_t count_lines(const char *text, size_t len)
 
 static void *write_thread(void *arg)
 {
-    char piece[WRITE_BYTES];
     pthread_mutex_lock(&queue.lock);
     for (;;) {
         while (!queue.len) {
@@ -160,14 +141,17 @@ static void *write_thread(void *arg)
             pthread_cond_wait(&queue.filled, &queue.lock);
         }
         queue.writing = true;
-        size_t len = take(piece, sizeof(piece));
+        const char *lines = queue.buffers[queue.filling];
+        size_t len = queue.len;
+        queue.filling = !queue.filling;
+        queue.len = 0;
         pthread_mutex_unlock(&queue.lock);
-        int rc = write_all(piece, len);
-        uint64_t n_lost = rc ? count_lines(piece, len) : 0;
+        size_t left = write_all(lines, len);
+        uint64_t n_lost = count_lines(lines + len - left, left);
         pthread_mutex_lock(&queue.lock);
         queue.n_dropped += n_lost;
         assert(queue.n_reported <= queue.n_dropped);
-        uint64_t n_unreported = rc ? 0 : queue.n_dropped - queue.n_reported;
+        uint64_t n_unreported = left ? 0 : queue.n_dropped - queue.n_reported;
         if (!n_unreported) continue;
         queue.n_reported += n_unreported;
         pthread_mutex_unlock(&queue.lock);
