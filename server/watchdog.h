@@ -14,5 +14,16 @@ struct srv_watchdog {
 };
 
 /* Checks; returns true while stalled. limit_us 0: never. */
-bool srv_watchdog_look(struct srv_watchdog *d, uint64_t now_us, bool has_work, uint64_t n_steps,
-                       uint64_t limit_us);
+static inline bool srv_watchdog_look(struct srv_watchdog *d, uint64_t now_us, bool has_work,
+                                     uint64_t n_steps, uint64_t limit_us)
+{
+    if (!has_work) {
+        d->since_us = 0;
+        return false;
+    }
+    if (d->since_us == 0 || n_steps != d->n_steps) {
+        d->since_us = now_us;
+        d->n_steps = n_steps;
+    }
+    return limit_us && now_us - d->since_us >= limit_us;
+}
