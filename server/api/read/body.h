@@ -59,12 +59,6 @@ struct srv_span srv_body_span(const struct srv_body *body, const json_t *value);
  */
 char *srv_body_list_text(const struct srv_body *body, const json_t *list);
 
-/* All of it. */
-static inline struct srv_span srv_body_text(const struct srv_body *body)
-{
-    return (struct srv_span){body->text, body->len};
-}
-
 /*
  * Memory of jansson, which leaves out what it cannot append: whoever builds a tree asks once, when
  * it is complete. Any thread; each asks for itself.

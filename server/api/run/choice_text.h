@@ -124,6 +124,7 @@ void textout_flush(struct textout *t);
 
 /* ---- a choice -------------------------------------------------------------------------------- */
 
+struct gen_prompt;
 struct tok;
 struct tok_decoder;
 
@@ -158,7 +159,8 @@ struct choice_rules {
 };
 
 struct gen_choice {
-    int index; /* the index in the answer: prompt x n + choice */
+    int index;                       /* the index in the answer: prompt x n + choice */
+    const struct gen_prompt *prompt; /* that it answers; the caller's */
     struct gen_log log;
     atomic_int finish; /* enum eng_finish, 0 while running; written after the last record */
     int32_t stop_id;   /* the id that ended it, or -1 */

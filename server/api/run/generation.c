@@ -166,6 +166,7 @@ static int prepare_prompt(struct srv_gen *g, struct gen_prompt *p)
     choice_log_init(&p->log, prompt_log_capacity(g, p), g->params.prompt_logprobs, &at);
     for (int k = 0; k < g->n_candidates; k++) {
         struct gen_choice *c = &p->choices[k];
+        c->prompt = p;
         c->index = (int)(p - g->prompts) * g->n_choices + k;
         if (choice_text_init(c, &g->rules, p->ids, p->n_ids, srv_gen_token_capacity(g, p),
                              g->params.logprobs_count, &at))

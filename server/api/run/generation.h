@@ -87,12 +87,12 @@ struct srv_gen_dialect {
     void (*stream_call)(struct srv_gen *g, struct gen_choice *c, const struct choice_part *call);
     void (*stream_part)(struct srv_gen *g, struct gen_choice *c, const struct choice_part *part,
                         bool ended);
-    /* part: the one that holds the text; NULL: only tokens, no text. Of the tokens, those below
-     * n_showable have text of their own or log-probabilities to show. */
-    void (*stream_delta)(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c,
-                         const struct choice_part *part, size_t from, size_t to, int64_t token_from,
-                         int64_t token_to);
-    void (*stream_finish)(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c);
+    /* The text after c->n_sent up to `to`, and the tokens after c->n_shown. part: the one that
+     * holds the text; NULL: only tokens, no text. Of the tokens, those below n_showable have text
+     * of their own or log-probabilities to show. */
+    void (*stream_delta)(struct srv_gen *g, struct gen_choice *c, const struct choice_part *part,
+                         size_t to, int64_t token_to);
+    void (*stream_finish)(struct srv_gen *g, struct gen_choice *c);
     void (*stream_progress)(struct srv_gen *g, const struct gen_progress *progress); /* or NULL */
     void (*stream_end)(struct srv_gen *g);                                           /* or NULL */
     void (*stream_error)(struct srv_gen *g, enum srv_error kind, const char *message);
@@ -102,8 +102,7 @@ struct srv_gen_dialect {
      * that was the last. at->part and at->at begin at 0 and are theirs.
      */
     void (*head)(struct srv_gen *g, struct jw *w);
-    bool (*choice)(struct srv_gen *g, struct jw *w, struct gen_prompt *p, struct gen_choice *c,
-                   struct gen_cursor *at);
+    bool (*choice)(struct srv_gen *g, struct jw *w, struct gen_choice *c, struct gen_cursor *at);
     bool (*tail)(struct srv_gen *g, struct jw *w, struct gen_cursor *at);
 };
 

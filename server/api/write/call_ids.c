@@ -20,14 +20,14 @@ static bool is_short_id(const char *id)
 }
 
 /* Returns true if an earlier call of the choice, or the request, has the id. */
-static bool is_used(struct srv_span body, const struct gen_choice *c,
+static bool is_used(const struct srv_body *body, const struct gen_choice *c,
                     const struct choice_part *call)
 {
     char quoted[SHORT_ID_CHARS + 3];
     snprintf(quoted, sizeof(quoted), "\"%.*s\"", SHORT_ID_CHARS, call->id);
     for (const struct choice_part *p = c->parts; p < call; p++)
         if (p->kind == CHOICE_CALL && !strcmp(p->id, call->id)) return true;
-    return body.text && memmem(body.text, body.len, quoted, strlen(quoted)) != NULL;
+    return body->text && memmem(body->text, body->len, quoted, strlen(quoted)) != NULL;
 }
 
 static void random_letters(const struct srv_tools *t, int choice, int call, size_t n, char *ret)
@@ -46,17 +46,16 @@ static void random_letters(const struct srv_tools *t, int choice, int call, size
     ret[n] = '\0';
 }
 
-void srv_tools_call_id(const struct srv_tools *t, struct srv_span body, const struct gen_choice *c,
-                       const struct choice_part *call, const char *prefix,
-                       char ret[SRV_CALL_ID_MAX])
+void srv_gen_call_id(const struct srv_gen *g, const struct gen_choice *c,
+                     const struct choice_part *call, const char *prefix, char ret[SRV_CALL_ID_MAX])
 {
     char letters[SRV_CALL_ID_CHARS + 1];
-    bool short_id = t->served->style.short_ids;
-    bool own = is_short_id(call->id) && !is_used(body, c, call);
-    if (own) {
+    bool short_id = g->tools.served->style.short_ids;
+    if (is_short_id(call->id) && !is_used(&g->body, c, call)) {
         snprintf(ret, SRV_CALL_ID_MAX, "%.*s", SHORT_ID_CHARS, call->id);
         return;
     }
-    random_letters(t, c->index, call->call, short_id ? SHORT_ID_CHARS : SRV_CALL_ID_CHARS, letters);
+    random_letters(&g->tools, c->index, call->call, short_id ? SHORT_ID_CHARS : SRV_CALL_ID_CHARS,
+                   letters);
     snprintf(ret, SRV_CALL_ID_MAX, "%s%s", short_id ? "" : prefix, letters);
 }

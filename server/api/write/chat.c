@@ -7,18 +7,6 @@
 #include "server/api/write/openai_json.h"
 #include "server/config/config.h"
 
-/* ---- log-probabilities --------------------------------------------------------------------- */
-
-static void open_tokens(struct jw *w)
-{
-    jw_fields(w, "logprobs { content [");
-}
-
-static void close_tokens(struct jw *w)
-{
-    jw_fields(w, "} refusal null }");
-}
-
 /* ---- whole answers ------------------------------------------------------------------------- */
 
 /* The next log-probabilities of a choice; returns true after the last. */
@@ -26,10 +14,10 @@ static bool write_tokens_part(struct srv_gen *g, struct jw *w, const struct gen_
                               int64_t *at)
 {
     int64_t from = *at, to;
-    bool last = srv_gen_next_tokens(srv_gen_shown_tokens(c), at, &to);
-    if (from == 0) open_tokens(w);
+    bool last = srv_gen_next_tokens(c->n_showable, at, &to);
+    if (from == 0) jw_fields(w, "logprobs { content [");
     srv_gen_write_logprobs(g, w, c, -1, from, to);
-    if (last) close_tokens(w);
+    if (last) jw_fields(w, "} refusal null }");
     return last;
 }
 
@@ -72,8 +60,8 @@ static bool has_content(const struct gen_choice *c)
     return i >= 0 && choice_part_end(c, i) > c->parts[i].from;
 }
 
-static bool whole_choice(struct srv_gen *g, struct jw *w, struct gen_prompt *p,
-                         struct gen_choice *c, struct gen_cursor *at)
+static bool whole_choice(struct srv_gen *g, struct jw *w, struct gen_choice *c,
+                         struct gen_cursor *at)
 {
     enum { OPEN, TEXT, REST, TOKENS, END };
     switch (at->part) {
@@ -143,8 +131,8 @@ static void stream_begin(struct srv_gen *g)
     for (int k = 0; k < g->n_choices; k++) {
         struct gen_event e;
         begin_delta(g, &e, k);
-        jw_fields(&e.w, "role %s content %s } logprobs null finish_reason null", "assistant", "");
-        srv_gen_close_choice(&e);
+        jw_fields(&e.w, "role %s content %s } logprobs null finish_reason null } }", "assistant",
+                  "");
         if (g->params.return_token_ids && k == 0)
             jw_ints(&e.w, "prompt_token_ids", p->ids, (size_t)p->n_ids);
         srv_gen_close_chunk(g, &e, p, 0);
@@ -162,66 +150,59 @@ static void open_call(struct jw *w, const struct srv_gen *g, const struct gen_ch
     if (begins) jw_text(w, "name", call->name);
 }
 
-static void close_call(struct jw *w)
-{
-    jw_fields(w, "} } }");
-}
-
 static void stream_call(struct srv_gen *g, struct gen_choice *c, const struct choice_part *call)
 {
     struct gen_event e;
     begin_delta(g, &e, c->index);
     open_call(&e.w, g, c, call, true);
     jw_text(&e.w, "arguments", "");
-    close_call(&e.w);
-    jw_fields(&e.w, "} logprobs null finish_reason null");
-    srv_gen_end_chunk(g, &e, &g->prompts[0], c->n_shown);
+    jw_fields(&e.w, "} } } } logprobs null finish_reason null");
+    srv_gen_end_chunk(g, &e, c, c->n_shown);
 }
 
 /* The members of a delta of reasoning or of a call. */
 static void write_other(struct srv_gen *g, struct jw *w, const struct gen_choice *c,
-                        const struct choice_part *part, size_t from, size_t to)
+                        const struct choice_part *part, size_t to)
 {
     if (part->kind == CHOICE_REASONING)
         for (const char *const *name = reasoning_names(g); *name; name++)
-            srv_gen_write_text(w, *name, c, from, to);
+            srv_gen_write_text(w, *name, c, c->n_sent, to);
     if (part->kind != CHOICE_CALL) return;
     open_call(w, g, c, part, false);
-    srv_gen_write_text(w, "arguments", c, from, to);
-    close_call(w);
+    srv_gen_write_text(w, "arguments", c, c->n_sent, to);
+    jw_fields(w, "} } }");
 }
 
-static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c,
-                         const struct choice_part *part, size_t from, size_t to, int64_t token_from,
-                         int64_t token_to)
+static void stream_delta(struct srv_gen *g, struct gen_choice *c, const struct choice_part *part,
+                         size_t to, int64_t token_to)
 {
     struct gen_event e;
     begin_delta(g, &e, c->index);
     if (!part || part->kind == CHOICE_CONTENT)
-        srv_gen_write_text(&e.w, "content", c, from, to);
+        srv_gen_write_text(&e.w, "content", c, c->n_sent, to);
     else
-        write_other(g, &e.w, c, part, from, to);
+        write_other(g, &e.w, c, part, to);
     jw_close(&e.w);
     if (g->params.want_logprobs) {
-        open_tokens(&e.w);
-        srv_gen_write_logprobs(g, &e.w, c, -1, token_from,
+        jw_fields(&e.w, "logprobs { content [");
+        srv_gen_write_logprobs(g, &e.w, c, -1, c->n_shown,
                                token_to < c->n_showable ? token_to : c->n_showable);
-        close_tokens(&e.w);
+        jw_fields(&e.w, "} refusal null }");
     } else {
         jw_null(&e.w, "logprobs");
     }
     jw_null(&e.w, "finish_reason");
-    if (g->params.return_token_ids) srv_gen_write_ids(&e.w, "token_ids", c, token_from, token_to);
-    srv_gen_end_chunk(g, &e, p, token_to);
+    if (g->params.return_token_ids) srv_gen_write_ids(&e.w, "token_ids", c, c->n_shown, token_to);
+    srv_gen_end_chunk(g, &e, c, token_to);
 }
 
-static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
+static void stream_finish(struct srv_gen *g, struct gen_choice *c)
 {
     struct gen_event e;
     begin_delta(g, &e, c->index);
     jw_fields(&e.w, "} logprobs null finish_reason %s", c->finish_reason);
     srv_gen_write_stop_reason(g, &e.w, c);
-    srv_gen_end_chunk(g, &e, p, c->n_tokens);
+    srv_gen_end_chunk(g, &e, c, c->n_tokens);
 }
 
 const struct srv_gen_dialect srv_write_chat = {

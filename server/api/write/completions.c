@@ -9,9 +9,8 @@
 /* The tokens of the four arrays: those of the prompt if it is echoed, then those of a choice. */
 struct tokens {
     struct srv_gen *g;
-    struct gen_prompt *p;
-    struct gen_choice *c; /* NULL: the prompt alone */
-    int64_t n_echoed;     /* of the prompt */
+    struct gen_choice *c;
+    int64_t n_echoed; /* of the prompt */
 };
 
 enum column { TOKENS, LOGPROBS, TOPS, OFFSETS, N_COLUMNS };
@@ -25,10 +24,9 @@ static struct completion_echo *echo_of(const struct srv_gen *g, const struct gen
     return &cp->echoes[p - g->prompts];
 }
 
-static struct tokens tokens_of(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c,
-                               bool with_echo)
+static struct tokens tokens_of(struct srv_gen *g, struct gen_choice *c, bool with_echo)
 {
-    return (struct tokens){g, p, c, with_echo && g->params.echo ? p->n_ids : 0};
+    return (struct tokens){g, c, with_echo && g->params.echo ? c->prompt->n_ids : 0};
 }
 
 static void write_top_one(struct srv_gen *g, struct jw *w, int32_t id, float logprob)
@@ -54,7 +52,7 @@ static void write_top(struct srv_gen *g, struct jw *w, const struct gen_record *
 /* Code points of the shown text before token i. */
 static int64_t offset_of(const struct tokens *t, int64_t i)
 {
-    const struct completion_echo *e = echo_of(t->g, t->p);
+    const struct completion_echo *e = echo_of(t->g, t->c->prompt);
     if (i < t->n_echoed) return e->starts[i];
     const struct gen_choice *c = t->c;
     size_t start = c->offsets[i - t->n_echoed], end = c->text.text.len;
@@ -65,12 +63,12 @@ static void write_cell(const struct tokens *t, struct jw *w, enum column column,
 {
     bool echoed = i < t->n_echoed;
     int64_t at = echoed ? i - 1 : i - t->n_echoed; /* the prompt's first token has no record */
-    const struct gen_log *log = echoed ? &t->p->log : &t->c->log;
+    const struct gen_log *log = echoed ? &t->c->prompt->log : &t->c->log;
     const struct gen_record *r = at >= 0 ? &log->records[at] : NULL;
     if (column == OFFSETS)
         jw_int(w, NULL, offset_of(t, i));
     else if (column == TOKENS)
-        srv_gen_write_token(t->g, w, NULL, echoed ? t->p->ids[i] : r->id);
+        srv_gen_write_token(t->g, w, NULL, echoed ? t->c->prompt->ids[i] : r->id);
     else if (!r)
         jw_null(w, NULL);
     else if (column == LOGPROBS)
@@ -104,20 +102,19 @@ static void write_arrays(const struct tokens *t, struct jw *w, int64_t from, int
 static bool write_column_part(const struct tokens *t, struct jw *w, enum column column, int64_t *at)
 {
     int64_t from = *at, to;
-    bool last = srv_gen_next_tokens(t->n_echoed + srv_gen_shown_tokens(t->c), at, &to);
+    bool last = srv_gen_next_tokens(t->n_echoed + t->c->n_showable, at, &to);
     if (from == 0) jw_open(w, column_names[column], '[');
     write_cells(t, w, column, from, to);
     if (last) jw_close(w);
     return last;
 }
 
-static void write_end(struct srv_gen *g, struct jw *w, const struct gen_prompt *p,
-                      const struct gen_choice *c)
+static void write_end(struct srv_gen *g, struct jw *w, const struct gen_choice *c)
 {
     jw_text(w, "finish_reason", c->finish_reason);
     srv_gen_write_stop_reason(g, w, c);
     if (!g->params.return_token_ids) return;
-    jw_ints(w, "prompt_token_ids", p->ids, (size_t)p->n_ids);
+    jw_ints(w, "prompt_token_ids", c->prompt->ids, (size_t)c->prompt->n_ids);
     srv_gen_write_ids(w, "token_ids", c, 0, c->n_tokens);
 }
 
@@ -132,12 +129,12 @@ static bool write_prompt_logprobs(struct srv_gen *g, struct jw *w, const struct 
     return true;
 }
 
-static bool whole_choice(struct srv_gen *g, struct jw *w, struct gen_prompt *p,
-                         struct gen_choice *c, struct gen_cursor *at)
+static bool whole_choice(struct srv_gen *g, struct jw *w, struct gen_choice *c,
+                         struct gen_cursor *at)
 {
     enum { OPEN, ECHO, TEXT, ARRAYS, END = ARRAYS + N_COLUMNS, PROMPT };
-    const struct completion_echo *e = echo_of(g, p);
-    struct tokens t = tokens_of(g, p, c, true);
+    const struct completion_echo *e = echo_of(g, c->prompt);
+    struct tokens t = tokens_of(g, c, true);
     switch (at->part) {
     case OPEN:
         jw_fields(w, "{ index %d", at->prompt * g->n_choices + at->choice);
@@ -158,11 +155,11 @@ static bool whole_choice(struct srv_gen *g, struct jw *w, struct gen_prompt *p,
         at->part = g->params.want_logprobs ? ARRAYS : END;
         return false;
     case END:
-        write_end(g, w, p, c);
+        write_end(g, w, c);
         at->part = PROMPT;
         return false;
     case PROMPT:
-        if (!write_prompt_logprobs(g, w, p, at)) return false;
+        if (!write_prompt_logprobs(g, w, c->prompt, at)) return false;
         jw_close(w);
         return true;
     default: /* one of the arrays */
@@ -183,61 +180,59 @@ static bool whole_tail(struct srv_gen *g, struct jw *w, struct gen_cursor *at)
 /* ---- stream -------------------------------------------------------------------------------- */
 
 /* The first chunk of a choice has the ids of its prompt. */
-static void introduce(struct srv_gen *g, struct jw *w, const struct gen_prompt *p,
-                      struct gen_choice *c)
+static void introduce(struct srv_gen *g, struct jw *w, struct gen_choice *c)
 {
     if (g->params.return_token_ids && !c->introduced)
-        jw_ints(w, "prompt_token_ids", p->ids, (size_t)p->n_ids);
+        jw_ints(w, "prompt_token_ids", c->prompt->ids, (size_t)c->prompt->n_ids);
     c->introduced = true;
 }
 
 /* An echoed prompt is the first chunk of each of its choices. */
-static void echo_chunk(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
+static void echo_chunk(struct srv_gen *g, struct gen_choice *c)
 {
     if (!g->params.echo || c->introduced) return;
-    const struct completion_echo *echo = echo_of(g, p);
-    struct tokens t = tokens_of(g, p, NULL, true);
+    const struct completion_echo *echo = echo_of(g, c->prompt);
+    struct tokens t = tokens_of(g, c, true);
     struct gen_event e;
     srv_gen_begin_chunk(g, &e, c->index);
     jw_string(&e.w, "text", echo->text, echo->len);
     if (g->params.want_logprobs)
-        write_arrays(&t, &e.w, 0, p->n_ids);
+        write_arrays(&t, &e.w, 0, t.n_echoed);
     else
         jw_null(&e.w, "logprobs");
     jw_null(&e.w, "finish_reason");
-    introduce(g, &e.w, p, c);
-    srv_gen_end_chunk(g, &e, p, 0);
+    introduce(g, &e.w, c);
+    srv_gen_end_chunk(g, &e, c, 0);
 }
 
-static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c,
-                         const struct choice_part *part, size_t from, size_t to, int64_t token_from,
-                         int64_t token_to)
+static void stream_delta(struct srv_gen *g, struct gen_choice *c, const struct choice_part *part,
+                         size_t to, int64_t token_to)
 {
-    struct tokens t = tokens_of(g, p, c, false);
+    struct tokens t = tokens_of(g, c, false);
     struct gen_event e;
-    echo_chunk(g, p, c);
+    echo_chunk(g, c);
     srv_gen_begin_chunk(g, &e, c->index);
-    srv_gen_write_text(&e.w, "text", c, from, to);
+    srv_gen_write_text(&e.w, "text", c, c->n_sent, to);
     int64_t logged_to = token_to < c->n_showable ? token_to : c->n_showable;
-    if (g->params.want_logprobs && logged_to > token_from)
-        write_arrays(&t, &e.w, token_from, logged_to);
+    if (g->params.want_logprobs && logged_to > c->n_shown)
+        write_arrays(&t, &e.w, c->n_shown, logged_to);
     else
         jw_null(&e.w, "logprobs");
     jw_null(&e.w, "finish_reason");
-    introduce(g, &e.w, p, c);
-    if (g->params.return_token_ids) srv_gen_write_ids(&e.w, "token_ids", c, token_from, token_to);
-    srv_gen_end_chunk(g, &e, p, token_to);
+    introduce(g, &e.w, c);
+    if (g->params.return_token_ids) srv_gen_write_ids(&e.w, "token_ids", c, c->n_shown, token_to);
+    srv_gen_end_chunk(g, &e, c, token_to);
 }
 
-static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
+static void stream_finish(struct srv_gen *g, struct gen_choice *c)
 {
     struct gen_event e;
-    echo_chunk(g, p, c);
+    echo_chunk(g, c);
     srv_gen_begin_chunk(g, &e, c->index);
     jw_fields(&e.w, "text %s logprobs null finish_reason %s", "", c->finish_reason);
     srv_gen_write_stop_reason(g, &e.w, c);
-    introduce(g, &e.w, p, c);
-    srv_gen_end_chunk(g, &e, p, c->n_tokens);
+    introduce(g, &e.w, c);
+    srv_gen_end_chunk(g, &e, c, c->n_tokens);
 }
 
 const struct srv_gen_dialect srv_write_completions = {

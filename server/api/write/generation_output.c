@@ -28,7 +28,6 @@ static int64_t token_at(const struct gen_choice *c, int64_t from, int64_t end, s
 
 /* One round of events sends the text up to `to` and the tokens up to token_to. */
 struct sending {
-    struct gen_prompt *prompt;
     struct gen_choice *choice;
     size_t to;
     int64_t token_to;
@@ -45,7 +44,7 @@ static void send(struct srv_gen *g, const struct sending *s, const struct choice
     bool logged = p->want_logprobs && c->n_shown < c->n_showable;
     bool wanted = logged || p->return_token_ids || p->chunk_tokens > 0;
     if (to > c->n_sent || (token_to > c->n_shown && wanted))
-        g->format->answer->stream_delta(g, s->prompt, c, part, c->n_sent, to, c->n_shown, token_to);
+        g->format->answer->stream_delta(g, c, part, to, token_to);
     c->n_sent = to;
     c->n_shown = token_to;
 }
@@ -92,7 +91,7 @@ static void stream_text(struct srv_gen *g, const struct sending *s)
 
 /* Everything new in events of at most chunk_tokens tokens, each with the text of its tokens. Tokens
  * that a stop string has swallowed have events without text. Returns false if the client lags. */
-static bool stream_by_tokens(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
+static bool stream_by_tokens(struct srv_gen *g, struct gen_choice *c)
 {
     int64_t end = c->n_eventable;
     while (c->n_shown < end) {
@@ -101,25 +100,25 @@ static bool stream_by_tokens(struct srv_gen *g, struct gen_prompt *p, struct gen
         int64_t next = end - from > g->params.chunk_tokens ? from + g->params.chunk_tokens : end;
         size_t to = c->text.n_released;
         if (next < c->n_placed && c->offsets[next] < to) to = c->offsets[next];
-        stream_text(g, &(struct sending){p, c, to, next, false});
+        stream_text(g, &(struct sending){c, to, next, false});
         assert(next > from && to <= c->text.text.len);
     }
-    if (c->ended) stream_text(g, &(struct sending){p, c, c->text.n_released, c->n_shown, true});
+    if (c->ended) stream_text(g, &(struct sending){c, c->text.n_released, c->n_shown, true});
     return true;
 }
 
 /* Everything new; at the end also the tokens that a stop string has swallowed. */
-static void stream_choice(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
+static void stream_choice(struct srv_gen *g, struct gen_choice *c)
 {
-    const struct sending all = {p, c, c->text.n_released, c->ended ? c->n_tokens : c->n_showable,
+    const struct sending all = {c, c->text.n_released, c->ended ? c->n_tokens : c->n_showable,
                                 c->ended};
     assert(c->n_sent <= c->text.n_released && c->text.n_released <= c->text.text.len);
     if (g->params.chunk_tokens <= 0)
         stream_text(g, &all);
-    else if (!stream_by_tokens(g, p, c))
+    else if (!stream_by_tokens(g, c))
         return;
     if (!c->ended || c->closed) return;
-    g->format->answer->stream_finish(g, p, c);
+    g->format->answer->stream_finish(g, c);
     c->closed = true;
 }
 
@@ -218,8 +217,8 @@ static bool write_piece(void *ctx, struct buf *b)
             jw_end(w);
             return true;
         }
-        struct gen_prompt *p = &g->prompts[at->prompt];
-        if (!f->choice(g, w, p, &p->choices[at->picked[at->choice]], at)) continue;
+        const struct gen_prompt *p = &g->prompts[at->prompt];
+        if (!f->choice(g, w, &p->choices[at->picked[at->choice]], at)) continue;
         at->part = 0;
         at->at = 0;
         if (++at->choice < g->n_choices) continue;
@@ -292,7 +291,7 @@ static bool write_new(struct srv_gen *g, bool opens, int n_prompts, bool finishe
         /* The prefill is reported before the text that follows from it: its steps are there. */
         if (g->reports_progress && !stream_progress(g, p)) continue;
         for (int k = 0; k < g->n_candidates; k++)
-            if (srv_stream_has_room(g->req)) stream_choice(g, p, &p->choices[k]);
+            if (srv_stream_has_room(g->req)) stream_choice(g, &p->choices[k]);
     }
     return finished && end_answer(g);
 }

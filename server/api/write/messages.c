@@ -186,9 +186,8 @@ static void stream_part(struct srv_gen *g, struct gen_choice *c, const struct ch
     srv_gen_close_event(g, &e);
 }
 
-static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c,
-                         const struct choice_part *part, size_t from, size_t to, int64_t token_from,
-                         int64_t token_to)
+static void stream_delta(struct srv_gen *g, struct gen_choice *c, const struct choice_part *part,
+                         size_t to, int64_t token_to)
 {
     static const struct {
         const char *type, *member;
@@ -201,12 +200,12 @@ static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_cho
     if (!part) return;
     begin_block(&e, "content_block_delta", (int)(part - c->parts));
     jw_fields(&e.w, "delta { type %s", deltas[part->kind].type);
-    srv_gen_write_text(&e.w, deltas[part->kind].member, c, from, to);
+    srv_gen_write_text(&e.w, deltas[part->kind].member, c, c->n_sent, to);
     jw_close(&e.w);
     srv_gen_close_event(g, &e);
 }
 
-static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
+static void stream_finish(struct srv_gen *g, struct gen_choice *c)
 {
     struct gen_event e;
     if (c->n_parts_begun == 0) {

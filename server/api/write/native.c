@@ -8,22 +8,15 @@
 
 /* ---- whole answers ------------------------------------------------------------------------- */
 
-/* The members of an event and of an answer up to its text. */
-static void open_object(struct jw *w, const struct gen_choice *c)
-{
-    jw_fields(w, "{ index %d", c->index);
-}
-
 /* The members after the text; n_tokens: so far. */
-static void write_counts(struct srv_gen *g, struct jw *w, const struct gen_prompt *p,
-                         const struct gen_choice *c, int64_t from, int64_t n_tokens)
+static void write_counts(struct srv_gen *g, struct jw *w, const struct gen_choice *c, int64_t from,
+                         int64_t n_tokens)
 {
     if (g->params.return_token_ids) srv_gen_write_ids(w, "tokens", c, from, n_tokens);
-    jw_fields(w, "tokens_predicted %jd tokens_evaluated %jd", n_tokens, p->n_ids);
+    jw_fields(w, "tokens_predicted %jd tokens_evaluated %jd", n_tokens, c->prompt->n_ids);
 }
 
-static void write_end(struct srv_gen *g, struct jw *w, const struct gen_prompt *p,
-                      const struct gen_choice *c, int64_t from)
+static void write_end(struct srv_gen *g, struct jw *w, const struct gen_choice *c, int64_t from)
 {
     const struct completion *cp = g->dialect;
     const struct gen_totals t = srv_gen_totals(g);
@@ -32,10 +25,11 @@ static void write_end(struct srv_gen *g, struct jw *w, const struct gen_prompt *
     bool limit = strcmp(c->finish_reason, "length") == 0;
     jw_fields(w, "stop %i stop_type %s", true, stop ? "word" : limit ? "limit" : "eos");
     jw_string(w, "stopping_word", stop ? stop : "", len);
-    write_counts(g, w, p, c, from, c->n_tokens);
+    write_counts(g, w, c, from, c->n_tokens);
     srv_gen_write_closing(w, &t);
     jw_fields(w, "tokens_cached %jd truncated %i model %s generation_settings { n_ctx %jd }",
-              p->n_ids + c->n_tokens, cp->cut, g->model, eng_info(g->served->engine)->ctx_tokens);
+              c->prompt->n_ids + c->n_tokens, cp->cut, g->model,
+              eng_info(g->served->engine)->ctx_tokens);
     srv_gen_write_timings(g, w);
     jw_close(w);
 }
@@ -51,18 +45,18 @@ static void head(struct srv_gen *g, struct jw *w)
     if (is_array(g)) jw_open(w, NULL, '[');
 }
 
-static bool whole_choice(struct srv_gen *g, struct jw *w, struct gen_prompt *p,
-                         struct gen_choice *c, struct gen_cursor *at)
+static bool whole_choice(struct srv_gen *g, struct jw *w, struct gen_choice *c,
+                         struct gen_cursor *at)
 {
     if (at->part == 0) {
-        open_object(w, c);
+        jw_fields(w, "{ index %d", c->index);
         jw_string_begin(w, "content");
         at->part = 1;
     }
     if (!jw_string_next(w, c->text.text.data, c->text.text.len, GEN_PART_BYTES, &at->at))
         return false;
     jw_string_end(w);
-    write_end(g, w, p, c, 0);
+    write_end(g, w, c, 0);
     return true;
 }
 
@@ -74,27 +68,25 @@ static bool tail(struct srv_gen *g, struct jw *w, struct gen_cursor *at)
 
 /* ---- stream -------------------------------------------------------------------------------- */
 
-static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c,
-                         const struct choice_part *part, size_t from, size_t to, int64_t token_from,
-                         int64_t token_to)
+static void stream_delta(struct srv_gen *g, struct gen_choice *c, const struct choice_part *part,
+                         size_t to, int64_t token_to)
 {
     struct gen_event e;
     srv_gen_begin_event(&e, NULL);
-    open_object(&e.w, c);
-    srv_gen_write_text(&e.w, "content", c, from, to);
+    jw_fields(&e.w, "{ index %d", c->index);
+    srv_gen_write_text(&e.w, "content", c, c->n_sent, to);
     jw_bool(&e.w, "stop", false);
-    write_counts(g, &e.w, p, c, token_from, token_to);
+    write_counts(g, &e.w, c, c->n_shown, token_to);
     if (g->params.timings_per_token) srv_gen_write_timings(g, &e.w);
     srv_gen_close_event(g, &e);
 }
 
-static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
+static void stream_finish(struct srv_gen *g, struct gen_choice *c)
 {
     struct gen_event e;
     srv_gen_begin_event(&e, NULL);
-    open_object(&e.w, c);
-    jw_text(&e.w, "content", "");
-    write_end(g, &e.w, p, c, c->n_tokens);
+    jw_fields(&e.w, "{ index %d content %s", c->index, "");
+    write_end(g, &e.w, c, c->n_tokens);
     srv_gen_send_event(g, &e);
 }
 
@@ -107,16 +99,10 @@ static void stream_progress(struct srv_gen *g, const struct gen_progress *progre
     srv_gen_close_event(g, &e);
 }
 
-/* The last event of a choice ends it; nothing follows. */
-static void stream_end(struct srv_gen *g)
-{
-}
-
 const struct srv_gen_dialect srv_write_native = {
     .stream_delta = stream_delta,
     .stream_finish = stream_finish,
     .stream_progress = stream_progress,
-    .stream_end = stream_end,
     .stream_error = srv_gen_error_chunk,
     .head = head,
     .choice = whole_choice,

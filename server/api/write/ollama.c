@@ -129,7 +129,7 @@ static bool whole(struct srv_gen *g, struct jw *w, struct gen_cursor *at)
         if (c->parts[i].complete) write_call(g, w, c, &c->parts[i]);
     if (call >= 0) jw_close(w);
     if (chat) jw_close(w);
-    write_logprobs(g, w, c, 0, srv_gen_shown_tokens(c));
+    write_logprobs(g, w, c, 0, c->n_showable);
     write_end(g, w, c);
     jw_close(w);
     return true;
@@ -162,14 +162,13 @@ static void send_message(struct srv_gen *g, const struct gen_choice *c,
     send_line(g, &e);
 }
 
-static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c,
-                         const struct choice_part *part, size_t from, size_t to, int64_t token_from,
-                         int64_t token_to)
+static void stream_delta(struct srv_gen *g, struct gen_choice *c, const struct choice_part *part,
+                         size_t to, int64_t token_to)
 {
     if (part && part->kind == CHOICE_CALL) return;
-    if (from == to && !g->params.want_logprobs) return;
+    if (c->n_sent == to && !g->params.want_logprobs) return;
     if (token_to > c->n_showable) token_to = c->n_showable;
-    send_message(g, c, part, from, to, token_from, token_to);
+    send_message(g, c, part, c->n_sent, to, c->n_shown, token_to);
 }
 
 /* A call is sent whole, and not at all if the limit has cut it. */
@@ -180,7 +179,7 @@ static void stream_part(struct srv_gen *g, struct gen_choice *c, const struct ch
         send_message(g, c, part, 0, 0, -1, -1);
 }
 
-static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
+static void stream_finish(struct srv_gen *g, struct gen_choice *c)
 {
     struct gen_event e;
     begin_line(g, &e);

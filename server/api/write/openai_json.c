@@ -149,11 +149,6 @@ void srv_gen_begin_chunk(struct srv_gen *g, struct gen_event *e, int choice_inde
     jw_fields(&e->w, "{ index %d", choice_index);
 }
 
-void srv_gen_close_choice(struct gen_event *e)
-{
-    jw_fields(&e->w, "} }");
-}
-
 void srv_gen_close_chunk(struct srv_gen *g, struct gen_event *e, const struct gen_prompt *p,
                          int64_t n_tokens)
 {
@@ -172,11 +167,11 @@ void srv_gen_close_chunk(struct srv_gen *g, struct gen_event *e, const struct ge
     srv_gen_close_event(g, e);
 }
 
-void srv_gen_end_chunk(struct srv_gen *g, struct gen_event *e, const struct gen_prompt *p,
+void srv_gen_end_chunk(struct srv_gen *g, struct gen_event *e, const struct gen_choice *c,
                        int64_t n_tokens)
 {
-    srv_gen_close_choice(e);
-    srv_gen_close_chunk(g, e, p, n_tokens);
+    jw_fields(&e->w, "} }");
+    srv_gen_close_chunk(g, e, c->prompt, n_tokens);
 }
 
 void srv_gen_progress_chunk(struct srv_gen *g, const struct gen_progress *progress)
@@ -249,7 +244,7 @@ void srv_gen_write_call_id(const struct srv_gen *g, struct jw *w, const char *na
                            const char *prefix)
 {
     char id[SRV_CALL_ID_MAX];
-    srv_tools_call_id(&g->tools, srv_body_text(&g->body), c, call, prefix, id);
+    srv_gen_call_id(g, c, call, prefix, id);
     jw_text(w, name, id);
 }
 
@@ -445,12 +440,4 @@ bool srv_gen_write_prompt_logprobs_part(const struct srv_gen *g, struct jw *w,
         write_prompt_token(g, w, p, i);
     if (last) jw_close(w);
     return last;
-}
-
-int64_t srv_gen_shown_tokens(const struct gen_choice *c)
-{
-    int64_t n = c->n_tokens;
-    while (c->stop_string && n > 0 && c->offsets[n - 1] >= c->text.text.len)
-        n--;
-    return n;
 }

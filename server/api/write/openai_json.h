@@ -13,11 +13,11 @@
 #include "base/json_writer.h"
 #include "server/api/run/generation.h"
 
-/* The member "timings", similar to llama-server's, if the request asks for it: so far, or of the
- * whole answer at its end. */
 /* The members of usage that closed answers have. */
 void srv_gen_write_closing(struct jw *w, const struct gen_totals *t);
 
+/* The member "timings", similar to llama-server's, if the request asks for it: so far, or of the
+ * whole answer at its end. */
 void srv_gen_write_timings(const struct srv_gen *g, struct jw *w);
 
 /* The member "usage" of the OpenAI dialects, and the timings. */
@@ -59,7 +59,7 @@ void srv_gen_begin_chunk(struct srv_gen *g, struct gen_event *e, int choice_inde
 
 /* Ends a chunk after its choice, and sends it. If usage was asked for it is null, or with
  * continuous_usage_stats that of one choice after n_tokens of its tokens. */
-void srv_gen_end_chunk(struct srv_gen *g, struct gen_event *e, const struct gen_prompt *p,
+void srv_gen_end_chunk(struct srv_gen *g, struct gen_event *e, const struct gen_choice *c,
                        int64_t n_tokens);
 
 /* The client's stop string that ended the choice, or NULL; it may hold NUL characters. */
@@ -69,8 +69,7 @@ const char *srv_gen_stop_string(const struct gen_choice *c, size_t *ret_len);
  * request has stop strings or ids. */
 void srv_gen_write_stop_reason(const struct srv_gen *g, struct jw *w, const struct gen_choice *c);
 
-/* The same in two steps, for members of the chunk behind its choice. */
-void srv_gen_close_choice(struct gen_event *e);
+/* The same of a chunk whose choice is closed, for members behind it. */
 void srv_gen_close_chunk(struct srv_gen *g, struct gen_event *e, const struct gen_prompt *p,
                          int64_t n_tokens);
 
@@ -99,7 +98,7 @@ bool srv_gen_is_shown(const struct gen_choice *c, int i);
 /* Part i of it as a string. */
 void srv_gen_write_part(struct jw *w, const char *name, const struct gen_choice *c, int i);
 
-/* The id of a call; see srv_tools_call_id. */
+/* The id of a call; see srv_gen_call_id. */
 void srv_gen_write_call_id(const struct srv_gen *g, struct jw *w, const char *name,
                            const struct gen_choice *c, const struct choice_part *call,
                            const char *prefix);
@@ -121,10 +120,6 @@ void srv_gen_write_logprobs(const struct srv_gen *g, struct jw *w, const struct 
  * call. */
 int64_t srv_gen_characters_before(struct gen_choice *c, size_t bytes);
 
-/* The number of a choice's tokens whose log-probabilities are shown: not those wholly inside the
- * stop string that was cut. */
-int64_t srv_gen_shown_tokens(const struct gen_choice *c);
-
 /* The next piece of all parts of a kind, joined, inside a string; returns true, and sets *at to 0,
  * after the last. */
 bool srv_gen_write_kind_part(struct jw *w, const struct gen_choice *c, enum choice_kind kind,
@@ -143,12 +138,10 @@ enum { SRV_CALL_ID_CHARS = 24, SRV_CALL_ID_MAX = 40 };
 
 /*
  * The id of a call: the prefix and 24 letters or digits; for templates that want short ids, nine
- * without a prefix, which may be the model's own. `body`: of the request, whose ids are not given
- * out again.
+ * without a prefix, which may be the model's own. Ids of the request are not given out again.
  */
-void srv_tools_call_id(const struct srv_tools *t, struct srv_span body, const struct gen_choice *c,
-                       const struct choice_part *call, const char *prefix,
-                       char ret[SRV_CALL_ID_MAX]);
+void srv_gen_call_id(const struct srv_gen *g, const struct gen_choice *c,
+                     const struct choice_part *call, const char *prefix, char ret[SRV_CALL_ID_MAX]);
 
 /* Prompt tokens that were computed up to the last breakpoint; *ret_hour: of these, up to the last
  * with a ttl of an hour. */

@@ -66,7 +66,7 @@ static void write_part(const struct srv_gen *g, struct jw *w, const char *name, 
     write_item_text(w, "text", c, i, whole);
     if (!reasoning) {
         jw_json(w, "annotations", "[]", 2);
-        write_logprobs(g, w, i, 0, whole ? srv_gen_shown_tokens(c) : 0);
+        write_logprobs(g, w, i, 0, whole ? c->n_showable : 0);
     }
     jw_close(w);
 }
@@ -78,7 +78,7 @@ static void write_item_id(const struct srv_gen *g, struct jw *w, const char *nam
     char id[80], number[16] = "";
     if (kind_of(c, i) == CHOICE_CALL) {
         char letters[SRV_CALL_ID_MAX];
-        srv_tools_call_id(&g->tools, srv_body_text(&g->body), c, &c->parts[i], "", letters);
+        srv_gen_call_id(g, c, &c->parts[i], "", letters);
         snprintf(id, sizeof(id), "fc_%s", letters);
     } else {
         if (i > 0) snprintf(number, sizeof(number), "_%d", i);
@@ -306,7 +306,7 @@ static void end_item(struct srv_gen *g, int i)
     begin_in_item(g, &e, kinds[kind].done, i);
     if (kind == CHOICE_CALL) write_call_name(g, &e.w, &c->parts[i]);
     write_item_text(&e.w, kinds[kind].member, c, i, true);
-    end_text_event(g, &e, i, 0, srv_gen_shown_tokens(c));
+    end_text_event(g, &e, i, 0, c->n_showable);
     if (kind != CHOICE_CALL) send_part(g, "response.content_part.done", i, true);
     send_item(g, "response.output_item.done", i, item_status(c, i));
 }
@@ -323,20 +323,19 @@ static void stream_part(struct srv_gen *g, struct gen_choice *c, const struct ch
     (ended ? end_item : begin_item)(g, (int)(part - c->parts));
 }
 
-static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c,
-                         const struct choice_part *part, size_t from, size_t to, int64_t token_from,
-                         int64_t token_to)
+static void stream_delta(struct srv_gen *g, struct gen_choice *c, const struct choice_part *part,
+                         size_t to, int64_t token_to)
 {
     struct gen_event e;
     if (!part) return;
     int i = (int)(part - c->parts);
     begin_in_item(g, &e, kinds[part->kind].delta, i);
-    srv_gen_write_text(&e.w, "delta", c, from, to);
+    srv_gen_write_text(&e.w, "delta", c, c->n_sent, to);
     if (g->params.timings_per_token) srv_gen_write_timings(g, &e.w);
-    end_text_event(g, &e, i, token_from, token_to < c->n_showable ? token_to : c->n_showable);
+    end_text_event(g, &e, i, c->n_shown, token_to < c->n_showable ? token_to : c->n_showable);
 }
 
-static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
+static void stream_finish(struct srv_gen *g, struct gen_choice *c)
 {
     if (c->n_parts_begun > 0) return;
     begin_item(g, 0);

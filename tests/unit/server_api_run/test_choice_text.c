@@ -254,6 +254,11 @@ static void test_cases(void **state)
             REQUIRE_EQ_INT(choice->n_tokens, c->stop_at + 1);
             REQUIRE_EQ_INT(choice->stop_id, s.stop_id);
         }
+        /* Tokens wholly inside the stop string are not shown. */
+        int64_t n = choice->n_tokens;
+        while (choice->stop_string && n > 0 && choice->offsets[n - 1] >= choice->text.text.len)
+            n--;
+        if (choice->ended) REQUIRE_EQ_INT(choice->n_showable, n);
         unmake(&s);
     }
 }

@@ -60,8 +60,11 @@ static inline struct srv_gen *open_answer(const struct srv_gen_dialect *dialect)
     ac.g.tools.served = &test_model;
     for (int k = 0; k < ANSWER_CHOICES; k++) {
         struct gen_choice *c = &ac.choices[k];
-        *c = (struct gen_choice){
-            .index = k, .parts = ac.parts[k], .offsets = ac.offsets[k], .finish_reason = "stop"};
+        *c = (struct gen_choice){.index = k,
+                                 .prompt = &ac.prompt,
+                                 .parts = ac.parts[k],
+                                 .offsets = ac.offsets[k],
+                                 .finish_reason = "stop"};
         c->log = (struct gen_log){.records = ac.records[k],
                                   .tops = ac.tops[k],
                                   .capacity = ANSWER_TOKENS,
@@ -142,6 +145,16 @@ static inline void check_text(char *answer, const char *expected)
     free(answer);
 }
 
+/* An event of the text [from, to) and the tokens [token_from, token_to). */
+static inline void send_delta(struct srv_gen *g, struct gen_choice *c,
+                              const struct choice_part *part, size_t from, size_t to,
+                              int64_t token_from, int64_t token_to)
+{
+    c->n_sent = from;
+    c->n_shown = token_from;
+    g->format->answer->stream_delta(g, c, part, to, token_to);
+}
+
 /* The whole answer to the one prompt. */
 static inline void check_whole(struct srv_gen *g, const char *expected)
 {
@@ -152,7 +165,7 @@ static inline void check_whole(struct srv_gen *g, const char *expected)
     jw_init(&at.w, &b);
     if (d->head) d->head(g, &at.w);
     for (; d->choice && at.choice < g->n_choices; at.choice++) {
-        while (!d->choice(g, &at.w, g->prompts, &g->prompts->choices[at.choice], &at))
+        while (!d->choice(g, &at.w, &g->prompts->choices[at.choice], &at))
             ;
         at.part = 0;
         at.at = 0;

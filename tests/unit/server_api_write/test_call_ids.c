@@ -8,8 +8,8 @@
 #include "server/models/served_model.h"
 
 static struct srv_model model;
-static const struct srv_tools tools = {.served = &model, .random = {1, 2, 3}};
-static const struct srv_span body = {"{\"id\":\"Used45678\"}", 18};
+static const struct srv_gen g = {.tools = {.served = &model, .random = {1, 2, 3}},
+                                 .body = {.text = "{\"id\":\"Used45678\"}", .len = 18}};
 
 static void check_letters(const char *id, size_t n)
 {
@@ -26,10 +26,10 @@ static void test_long(void **state)
     char a[SRV_CALL_ID_MAX], b[SRV_CALL_ID_MAX], c[SRV_CALL_ID_MAX], again[SRV_CALL_ID_MAX];
     second.index = 1;
     model.style.short_ids = false;
-    srv_tools_call_id(&tools, body, &first, &parts[0], "call_", a);
-    srv_tools_call_id(&tools, body, &first, &parts[1], "call_", b);
-    srv_tools_call_id(&tools, body, &second, &parts[0], "call_", c);
-    srv_tools_call_id(&tools, body, &first, &parts[0], "call_", again);
+    srv_gen_call_id(&g, &first, &parts[0], "call_", a);
+    srv_gen_call_id(&g, &first, &parts[1], "call_", b);
+    srv_gen_call_id(&g, &second, &parts[0], "call_", c);
+    srv_gen_call_id(&g, &first, &parts[0], "call_", again);
     REQUIRE(!strncmp(a, "call_", 5));
     check_letters(a + 5, SRV_CALL_ID_CHARS);
     REQUIRE(strcmp(a, b) && strcmp(a, c) && strcmp(b, c));
@@ -53,10 +53,10 @@ static void test_short(void **state)
         char id[SRV_CALL_ID_MAX];
         snprintf(parts[0].id, sizeof(parts[0].id), "%s", cases[i].written);
         snprintf(parts[1].id, sizeof(parts[1].id), "%s", cases[i].written);
-        srv_tools_call_id(&tools, body, &choice, &parts[0], "call_", id);
+        srv_gen_call_id(&g, &choice, &parts[0], "call_", id);
         check_letters(id, 9);
         REQUIRE_MSG(!strcmp(id, cases[i].written) == cases[i].kept, "%s", cases[i].written);
-        srv_tools_call_id(&tools, body, &choice, &parts[1], "call_", id);
+        srv_gen_call_id(&g, &choice, &parts[1], "call_", id);
         REQUIRE_MSG(strcmp(id, cases[i].written), "%s is given out twice", id);
     }
 }

@@ -110,15 +110,15 @@ static void test_stream(void **state)
     add_part(c, CHOICE_REASONING, "so");
     add_part(c, CHOICE_CONTENT, "hi");
     add_call(c, "add", "{}");
-    d->stream_delta(g, &ac.prompt, c, &c->parts[0], 0, 2, 0, 0);
+    send_delta(g, c, &c->parts[0], 0, 2, 0, 0);
     check_events(g, CHUNK("'reasoning_content':'so'", NO_END));
-    d->stream_delta(g, &ac.prompt, c, &c->parts[1], 2, 4, 0, 0);
+    send_delta(g, c, &c->parts[1], 2, 4, 0, 0);
     check_events(g, CHUNK("'content':'hi'", NO_END));
     d->stream_call(g, c, &c->parts[2]);
     check_events(g, CHUNK("'tool_calls':[{'index':0," CALL_HEAD "'}}]", NO_END));
-    d->stream_delta(g, &ac.prompt, c, &c->parts[2], 4, 6, 0, 0);
+    send_delta(g, c, &c->parts[2], 4, 6, 0, 0);
     check_events(g, CHUNK("'tool_calls':[{'index':0,'function':{'arguments':'{}'}}]", NO_END));
-    d->stream_finish(g, &ac.prompt, c);
+    d->stream_finish(g, c);
     check_events(g, CHUNK("", "'logprobs':null,'finish_reason':'stop'"));
     close_answer(g);
 }
@@ -137,7 +137,7 @@ static void test_stream_of_tokens(void **state)
                                                            "}],'prompt_token_ids':[0,1,2]}\n\n");
     add_tokens(c, (int32_t[]){7, 8}, 2);
     c->n_showable = 1;
-    d->stream_delta(g, &ac.prompt, c, NULL, 0, 2, 0, 2);
+    send_delta(g, c, NULL, 0, 2, 0, 2);
     check_events(g,
                  CHUNK("'content':'hi'",
                        LOGGED("h", "104", "g", "103") ",'finish_reason':null,'token_ids':[7,8]"));

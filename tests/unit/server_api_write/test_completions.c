@@ -106,11 +106,11 @@ static void test_stream(void **state)
     (void)state;
     srv_stream_open(g->req);
     add_tokens(c, (int32_t[]){7, 8}, 2);
-    d->stream_delta(g, &ac.prompt, c, &c->parts[0], 0, 1, 0, 1);
+    send_delta(g, c, &c->parts[0], 0, 1, 0, 1);
     check_events(g, CHUNK("abc", NO_END) CHUNK("h", NO_END));
-    d->stream_delta(g, &ac.prompt, c, &c->parts[0], 1, 2, 1, 2);
+    send_delta(g, c, &c->parts[0], 1, 2, 1, 2);
     check_events(g, CHUNK("i", NO_END));
-    d->stream_finish(g, &ac.prompt, c);
+    d->stream_finish(g, c);
     check_events(g, CHUNK("", "'logprobs':null,'finish_reason':'stop'"));
     close_answer(g);
 }
@@ -118,7 +118,6 @@ static void test_stream(void **state)
 static void test_stream_of_tokens(void **state)
 {
     struct srv_gen *g = open_completion(true);
-    const struct srv_gen_dialect *d = &srv_write_completions;
     struct gen_choice *c = &ac.choices[0];
     (void)state;
     g->params.want_logprobs = g->params.return_token_ids = true;
@@ -127,7 +126,7 @@ static void test_stream_of_tokens(void **state)
     srv_stream_open(g->req);
     add_tokens(c, (int32_t[]){7, 8}, 2);
     c->n_showable = 1;
-    d->stream_delta(g, &ac.prompt, c, &c->parts[0], 0, 2, 0, 2);
+    send_delta(g, c, &c->parts[0], 0, 2, 0, 2);
     check_events(
         g, CHUNK("abc", "'logprobs':{'tokens':[" ECHO_TOKENS "],'token_logprobs':[" ECHO_LOGPROBS
                         "],'top_logprobs':[" ECHO_TOPS "],'text_offset':[" ECHO_OFFSETS
@@ -135,7 +134,7 @@ static void test_stream_of_tokens(void **state)
                CHUNK("hi", "'logprobs':{'tokens':['h'],'token_logprobs':[-1.0],'top_logprobs':"
                            "[{'g':-0.5,'h':-1.0}],'text_offset':[3]},'finish_reason':null,"
                            "'token_ids':[7,8]"));
-    d->stream_delta(g, &ac.prompt, c, &c->parts[0], 2, 2, 1, 2);
+    send_delta(g, c, &c->parts[0], 2, 2, 1, 2);
     check_events(g, CHUNK("", NO_END ",'token_ids':[8]"));
     close_answer(g);
 }

@@ -29,18 +29,15 @@ static void stream_part(struct srv_gen *g, struct gen_choice *c, const struct ch
     write(g, "%s%d ", ended ? "-" : "+", (int)(part - c->parts));
 }
 
-static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c,
-                         const struct choice_part *part, size_t from, size_t to, int64_t token_from,
-                         int64_t token_to)
+static void stream_delta(struct srv_gen *g, struct gen_choice *c, const struct choice_part *part,
+                         size_t to, int64_t token_to)
 {
-    (void)p;
-    write(g, "%d:%.*s[%d-%d] ", part ? (int)(part - c->parts) : -1, (int)(to - from),
-          c->text.text.data + from, (int)token_from, (int)token_to);
+    write(g, "%d:%.*s[%d-%d] ", part ? (int)(part - c->parts) : -1, (int)(to - c->n_sent),
+          c->text.text.data + c->n_sent, (int)c->n_shown, (int)token_to);
 }
 
-static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
+static void stream_finish(struct srv_gen *g, struct gen_choice *c)
 {
-    (void)p;
     write(g, "%s ", c->finish_reason);
 }
 
@@ -66,10 +63,8 @@ static void head(struct srv_gen *g, struct jw *w)
     jw_open(w, NULL, '[');
 }
 
-static bool choice(struct srv_gen *g, struct jw *w, struct gen_prompt *p, struct gen_choice *c,
-                   struct gen_cursor *at)
+static bool choice(struct srv_gen *g, struct jw *w, struct gen_choice *c, struct gen_cursor *at)
 {
-    (void)p;
     if (at->part++ == 0) {
         jw_int(w, NULL, c - g->prompts[0].choices);
         jw_string_begin(w, NULL);

@@ -112,7 +112,7 @@ static void test_stream(void **state)
     add_call(c, "add", "{}");
     for (int i = 0; i < 3; i++) {
         d->stream_part(g, c, &c->parts[i], false);
-        d->stream_delta(g, &ac.prompt, c, &c->parts[i], 2 * (size_t)i, 2 * (size_t)i + 2, 0, 0);
+        send_delta(g, c, &c->parts[i], 2 * (size_t)i, 2 * (size_t)i + 2, 0, 0);
         d->stream_part(g, c, &c->parts[i], true);
         c->n_parts_begun++;
     }
@@ -133,7 +133,7 @@ static void test_stream(void **state)
                                                                 "json_delta','partial_json':'{}'}")
                                        EVENT("content_block_stop", ",'index':2"));
     c->n_tokens = 4;
-    d->stream_finish(g, &ac.prompt, c);
+    d->stream_finish(g, c);
     d->stream_end(g);
     check_events(
         g,
@@ -151,9 +151,9 @@ static void test_empty_stream(void **state)
     const struct srv_gen_dialect *d = &srv_write_messages;
     (void)state;
     srv_stream_open(g->req);
-    d->stream_delta(g, &ac.prompt, &ac.choices[0], NULL, 0, 0, 0, 1);
+    send_delta(g, &ac.choices[0], NULL, 0, 0, 0, 1);
     check_events(g, "");
-    d->stream_finish(g, &ac.prompt, &ac.choices[0]);
+    d->stream_finish(g, &ac.choices[0]);
     check_events(g,
                  EVENT("content_block_start", ",'index':0,'content_block':" TEXT(""))
                      EVENT("content_block_stop", ",'index':0")

@@ -67,14 +67,13 @@ static void test_stream(void **state)
     d->stream_progress(g, &progress);
     check_events(g, "data: {'content':'','stop':false,'prompt_progress':{'total':9,'cache':2,"
                     "'processed':5,'time_ms':7}}\n\n");
-    d->stream_delta(g, &ac.prompt, c, &c->parts[0], 0, 1, 0, 1);
+    send_delta(g, c, &c->parts[0], 0, 1, 0, 1);
     check_events(g, "data: {'index':0,'content':'h','stop':false," COUNTS("1") "}\n\n");
     g->params.return_token_ids = true;
-    d->stream_delta(g, &ac.prompt, c, &c->parts[0], 1, 2, 1, 2);
+    send_delta(g, c, &c->parts[0], 1, 2, 1, 2);
     check_events(g,
                  "data: {'index':0,'content':'i','stop':false,'tokens':[8]," COUNTS("2") "}\n\n");
-    d->stream_finish(g, &ac.prompt, c);
-    d->stream_end(g);
+    d->stream_finish(g, c);
     check_events(g, "data: {'index':0,'content':''," END("eos", "", "'tokens':[],", "2", "5",
                                                          "false") "\n\n");
     close_answer(g);

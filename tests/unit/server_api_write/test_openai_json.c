@@ -111,7 +111,7 @@ static void test_chunks(void **state)
         g->params.continuous_usage = cases[i].continuous;
         srv_stream_open(g->req);
         srv_gen_begin_chunk(g, &e, 4);
-        srv_gen_end_chunk(g, &e, &ac.prompt, cases[i].n_tokens);
+        srv_gen_end_chunk(g, &e, &ac.choices[0], cases[i].n_tokens);
         snprintf(expected, sizeof(expected), CHUNK("{'index':4}", "%s"), cases[i].rest);
         check_events(g, expected);
         close_answer(g);
@@ -220,22 +220,6 @@ static void test_characters(void **state)
     close_answer(g);
 }
 
-/* Those wholly inside the stop string are not shown. */
-static void test_shown_tokens(void **state)
-{
-    struct srv_gen *g = open_answer(&srv_write_chat);
-    struct gen_choice *c = &ac.choices[0];
-    (void)state;
-    add_tokens(c, (int32_t[]){7, 8, 9}, 3);
-    c->text.text.len = 2;
-    REQUIRE_EQ_INT(srv_gen_shown_tokens(c), 3);
-    c->stop_string = "j";
-    REQUIRE_EQ_INT(srv_gen_shown_tokens(c), 2);
-    c->text.text.len = 0;
-    REQUIRE_EQ_INT(srv_gen_shown_tokens(c), 0);
-    close_answer(g);
-}
-
 static void test_next_tokens(void **state)
 {
     static const int64_t sizes[] = {0, 1, 16, 17, 32, 40};
@@ -321,9 +305,8 @@ int main(void)
         cmocka_unit_test(test_usage),       cmocka_unit_test(test_timings),
         cmocka_unit_test(test_chunks),      cmocka_unit_test(test_other_chunks),
         cmocka_unit_test(test_stop_reason), cmocka_unit_test(test_tokens),
-        cmocka_unit_test(test_characters),  cmocka_unit_test(test_shown_tokens),
-        cmocka_unit_test(test_next_tokens), cmocka_unit_test(test_kind_parts),
-        cmocka_unit_test(test_logprobs),
+        cmocka_unit_test(test_characters),  cmocka_unit_test(test_next_tokens),
+        cmocka_unit_test(test_kind_parts),  cmocka_unit_test(test_logprobs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

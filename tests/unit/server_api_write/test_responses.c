@@ -131,7 +131,7 @@ static void test_stream(void **state)
                "1", "in_progress", ",'response':" RESPONSE("in_progress", "null", "", "null")));
     add_part(c, CHOICE_CONTENT, "hi");
     d->stream_part(g, c, &c->parts[0], false);
-    d->stream_delta(g, &ac.prompt, c, &c->parts[0], 0, 2, 0, 0);
+    send_delta(g, c, &c->parts[0], 0, 2, 0, 0);
     add_call(c, "add", "{}");
     d->stream_part(g, c, &c->parts[0], true);
     check_events(
@@ -150,10 +150,10 @@ static void test_stream(void **state)
                                                ",'output_index':0,'item':" MESSAGE(
                                                    "", PART("hi", ""), "completed")));
     d->stream_part(g, c, &c->parts[1], false);
-    d->stream_delta(g, &ac.prompt, c, &c->parts[1], 2, 4, 0, 0);
+    send_delta(g, c, &c->parts[1], 2, 4, 0, 0);
     d->stream_part(g, c, &c->parts[1], true);
     c->n_parts_begun = 2;
-    d->stream_finish(g, &ac.prompt, c);
+    d->stream_finish(g, c);
     check_events(
         g, EVENT("8", "output_item.added", ",'output_index':1,'item':" CALL("", "in_progress"))
                EVENT("9", "function_call_arguments.delta",
@@ -179,7 +179,7 @@ static void test_reasoning_events(void **state)
     srv_stream_open(g->req);
     add_part(c, CHOICE_REASONING, "so");
     d->stream_part(g, c, &c->parts[0], false);
-    d->stream_delta(g, &ac.prompt, c, &c->parts[0], 0, 2, 0, 0);
+    send_delta(g, c, &c->parts[0], 0, 2, 0, 0);
     check_events(
         g, EVENT("0", "output_item.added", ",'output_index':0,'item':" REASONING("", "in_progress"))
                EVENT("1", "content_part.added",
