@@ -124,8 +124,7 @@ static int ids_prompt(struct srv_gen *g, int i, const json_t *list, struct tok_i
     size_t n = json_array_size(list);
     int32_t vocab = eng_info(g->served->engine)->vocab_size;
     int32_t *ids = srv_request_alloc(g->req, (n ? n : 1) * sizeof(*ids));
-    if (!ids)
-        return param_fail(SRV_ERR_OVERLOADED, NULL, "The server is out of memory for the prompt.");
+    if (!ids) return param_no_memory();
     for (size_t k = 0; k < n; k++) {
         const json_t *value = json_array_get(list, k);
         if (!json_is_number(value)) return param_fail(SRV_ERR_INVALID_TYPE, "prompt", PROMPT_FORMS);
@@ -147,8 +146,7 @@ static int ids_prompt(struct srv_gen *g, int i, const json_t *list, struct tok_i
     char *copy = srv_request_alloc(g->req, len + 1);
     if (copy) memcpy(copy, text, len);
     free(text);
-    if (!copy)
-        return param_fail(SRV_ERR_OVERLOADED, NULL, "The server is out of memory for the prompt.");
+    if (!copy) return param_no_memory();
     cp->echoes[i] = (struct completion_echo){.text = copy, .len = len};
     return 0;
 }

@@ -37,7 +37,7 @@ const struct param_field srv_fields_messages[] = {
              "blocks, 4 in all: [kept in the cache](api.md#cached-prompts)"),
     GEN_NAME("output_config", PARAM_NAMED, NULL,
              "its `format` is [structured output](structured-output.md), the rest has no effect"),
-    GEN_IGNORED("thread"), /* make_prompt refuses it */
+    GEN_IGNORED("thread"), /* prepare refuses it */
     /* clang-format off */
     GEN_IGNORED("output_format"), GEN_REFUSED("prediction"), GEN_REFUSED("prompt_logprobs"),
     GEN_REFUSED("mcp_servers"), GEN_REFUSED("container"), GEN_NAMED("return_token_ids"),
@@ -48,8 +48,18 @@ const struct param_field srv_fields_messages[] = {
 
 /* ---- input --------------------------------------------------------------------------------- */
 
-static int make_prompt(struct srv_gen *g)
+static int check_max_tokens(const struct srv_gen *g)
 {
+    if (g->counts || g->max_tokens > 0) return 0;
+    if (g->max_tokens == 0)
+        return param_fail(SRV_ERR_INVALID_VALUE, "max_tokens",
+                          "'max_tokens' is 0, but must be at least 1.");
+    return param_fail(SRV_ERR_MISSING, "max_tokens", "The parameter 'max_tokens' is required.");
+}
+
+static int prepare(struct srv_gen *g)
+{
+    if (check_max_tokens(g)) return -1;
     if (!g->params.messages) return param_missing(g->body.root, "messages");
     const json_t *thread = json_object_get(g->body.root, "thread");
     if (thread && !json_is_null(thread))
@@ -72,21 +82,6 @@ static int make_prompt(struct srv_gen *g)
     if (srv_json_ran_out()) return param_no_memory();
     if (!messages) return -1;
     return srv_gen_chat_prompt(g, &in, place);
-}
-
-static int check_max_tokens(const struct srv_gen *g)
-{
-    if (g->counts || g->max_tokens > 0) return 0;
-    if (g->max_tokens == 0)
-        return param_fail(SRV_ERR_INVALID_VALUE, "max_tokens",
-                          "'max_tokens' is 0, but must be at least 1.");
-    return param_fail(SRV_ERR_MISSING, "max_tokens", "The parameter 'max_tokens' is required.");
-}
-
-static int prepare(struct srv_gen *g)
-{
-    if (check_max_tokens(g)) return -1;
-    return make_prompt(g);
 }
 
 static const struct srv_gen_format format = {

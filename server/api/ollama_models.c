@@ -175,10 +175,9 @@ static void one(struct srv_request *req)
     AUTO(srv_body_finish) struct srv_body body;
     bool pulls = srv_facts(req)->arg != NULL;
     srv_facts(req)->account.endpoint = "models";
-    int rc =
-        srv_body_read(&body, srv_facts(req)->body, srv_facts(req)->body_len, PARAM_MAX_VALUES) ||
-        params_read(body.root, srv_fields_ollama_model, &asked, &unknown) ||
-        param_name_ignored(req, &unknown);
+    int rc = srv_body_take(&body, srv_facts(req), PARAM_MAX_VALUES) ||
+             params_read(body.root, srv_fields_ollama_model, &asked, &unknown) ||
+             param_name_ignored(req, &unknown);
     const char *name = asked.model ? asked.model : asked.name ? asked.name : "";
     int entry =
         rc ? -1

@@ -282,31 +282,22 @@ static void tokenize(struct srv_request *req)
 
 /* ---- the way back -------------------------------------------------------------------------- */
 
-static int read_tokens(const struct srv_model *model, const json_t *list, int32_t **ret_ids)
-{
-    if (!list) return param_fail(SRV_ERR_MISSING, "tokens", "'tokens' is required.");
-    if (!json_is_array(list)) return param_wrong_type("tokens", "an array of ids");
-    size_t n = json_array_size(list);
-    int32_t vocab = eng_info(model->engine)->vocab_size;
-    int32_t *ids = malloc((n ? n : 1) * sizeof(*ids));
-    if (!ids)
-        return param_fail(SRV_ERR_OVERLOADED, NULL, "The server is out of memory for 'tokens'.");
-    int rc = param_read_ids(list, vocab, "tokens", ids);
-    if (rc) free(ids);
-    if (!rc) *ret_ids = ids;
-    return rc;
-}
-
 static void detokenize(struct srv_request *req)
 {
     const struct srv_model *model = srv_facts(req)->model;
     struct tokenize_params p;
-    int32_t *ids = NULL;
+    AUTO(tok_ids_finish) struct tok_ids ids = {0};
     char *text = NULL;
     size_t len = 0;
     if (!open_body(req, &p, "detokenize")) return;
-    int rc = read_tokens(model, p.tokens, &ids);
-    if (!rc && tok_decode(model->tok, ids, json_array_size(p.tokens), false, &text, &len))
+    int rc;
+    if (!p.tokens)
+        rc = param_fail(SRV_ERR_MISSING, "tokens", "'tokens' is required.");
+    else if (!json_is_array(p.tokens))
+        rc = param_wrong_type("tokens", "an array of ids");
+    else
+        rc = param_take_ids(p.tokens, eng_info(model->engine)->vocab_size, "tokens", &ids);
+    if (!rc && tok_decode(model->tok, ids.ids, ids.n, false, &text, &len))
         rc = param_fail(SRV_ERR_INTERNAL, NULL, "The ids cannot be decoded.");
     if (rc) {
         param_reply(req);
@@ -319,7 +310,6 @@ static void detokenize(struct srv_request *req)
         srv_object_reply(req, 200, &a);
     }
     free(text);
-    free(ids);
     close_body(&p);
 }
 

@@ -26,25 +26,24 @@ static int set_text(struct texts_rules *rules, const char *text, size_t len)
     return 0;
 }
 
-static int set_named(struct texts_rules *rules, const struct srv_retrieval *r, const char *field,
-                     const char *name)
+static int set_named(struct srv_pooled *p, const char *field, const char *name)
 {
+    const struct srv_retrieval *r = &p->served->retrieval;
     const json_t *text = srv_text_prompt(r, name);
     char names[NAMES_BYTES], word[PARAM_WORD_MAX];
-    if (text) return set_text(rules, json_string_value(text), json_string_length(text));
+    if (text) return set_text(&p->rules, json_string_value(text), json_string_length(text));
     return param_fail(SRV_ERR_INVALID_VALUE, field, "'%s' is '%s', but this model has %s.", field,
                       param_word(name, word), srv_text_prompt_names(r, names, sizeof(names)));
 }
 
 /* The form that Qwen's embedding models were trained with. */
-static int set_instruction(struct texts_rules *rules, struct srv_request *req,
-                           const char *instruction)
+static int set_instruction(struct srv_pooled *p, const char *instruction)
 {
     static const char form[] = "Instruct: %s\nQuery:";
     size_t size = sizeof(form) + strlen(instruction);
-    char *text = srv_request_alloc(req, size);
+    char *text = srv_request_alloc(p->req, size);
     if (!text) return param_no_memory();
-    return set_text(rules, text, (size_t)snprintf(text, size, form, instruction));
+    return set_text(&p->rules, text, (size_t)snprintf(text, size, form, instruction));
 }
 
 static int set_prompt(struct srv_pooled *p)
@@ -61,12 +60,12 @@ static int set_prompt(struct srv_pooled *p)
         return param_fail(SRV_ERR_INVALID_VALUE, NULL,
                           "At most one of 'prompt_name', 'input_type', 'task', 'instruction', "
                           "'prompt' and 'prefix' may be given.");
-    if (f->prompt_name) return set_named(rules, r, "prompt_name", f->prompt_name);
+    if (f->prompt_name) return set_named(p, "prompt_name", f->prompt_name);
     if (text) return set_text(rules, text, strlen(text));
-    if (f->instruction) return set_instruction(rules, p->req, f->instruction);
-    if (side && r->prompts) return set_named(rules, r, side_field, side);
+    if (f->instruction) return set_instruction(p, f->instruction);
+    if (side && r->prompts) return set_named(p, side_field, side);
     if (side) param_note(&p->unknown, side_field);
-    if (r->standard_prompt) return set_named(rules, r, "prompt_name", r->standard_prompt);
+    if (r->standard_prompt) return set_named(p, "prompt_name", r->standard_prompt);
     return set_text(rules, "", 0);
 }
 

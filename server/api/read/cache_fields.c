@@ -157,19 +157,13 @@ static int64_t tokens_before(const struct tok *tok, const int32_t *ids, int64_t 
 
 /* ---- fields -------------------------------------------------------------------------------- */
 
-static bool is_one_of(const char *word, const char *const *words)
-{
-    while (*words && (!word || strcmp(word, *words) != 0))
-        words++;
-    return *words != NULL;
-}
-
 /* An absent or null value, or one of the words. */
 static int check_word(const json_t *object, const char *key, const char *path,
                       const char *const *words)
 {
     const json_t *value = json_object_get(object, key);
-    if (!value || json_is_null(value) || is_one_of(json_string_value(value), words)) return 0;
+    if (!value || json_is_null(value) || param_find_word(words, json_string_value(value)) >= 0)
+        return 0;
     return param_fail(json_is_string(value) ? SRV_ERR_INVALID_VALUE : SRV_ERR_INVALID_TYPE, path,
                       "'%s' must be '%s'%s%s%s.", path, words[0], words[1] ? " or '" : "",
                       words[1] ? words[1] : "", words[1] ? "'" : "");

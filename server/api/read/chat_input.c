@@ -99,18 +99,17 @@ static int check_calls(const json_t *message, const char *at, const char *role)
 
 int chat_input_check_message(const json_t *message, const char *at)
 {
-    static const char *const roles[] = {"system",    "developer", "user",
-                                        "assistant", "tool",      "function"};
+    static const char *const roles[] = {"system", "developer", "user", "assistant",
+                                        "tool",   "function",  NULL};
     if (!json_is_object(message)) return bad_type(at, "", "an object");
     const json_t *role = json_object_get(message, "role");
     char path[PARAM_PATH_MAX];
     path_in(at, ".role", path);
     if (!role) return param_fail(SRV_ERR_MISSING, path, "'%s' is required.", path);
     if (!json_is_string(role)) return bad_type(at, ".role", "a string");
-    for (size_t k = 0; k < sizeof(roles) / sizeof(roles[0]); k++)
-        if (!strcmp(json_string_value(role), roles[k]))
-            return check_content(message, at, roles[k]) || check_calls(message, at, roles[k]) ? -1
-                                                                                              : 0;
+    int k = param_find_word(roles, json_string_value(role));
+    if (k >= 0)
+        return check_content(message, at, roles[k]) || check_calls(message, at, roles[k]) ? -1 : 0;
     return param_fail(SRV_ERR_INVALID_VALUE, path,
                       "'%s' must be one of system, developer, user, assistant, tool, function.",
                       path);

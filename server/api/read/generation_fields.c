@@ -175,8 +175,7 @@ static int read_ids(const struct reading *r, json_t *list, const char *name, siz
         return param_fail(SRV_ERR_INVALID_VALUE, name, "'%s' holds %zu ids; at most %zu.", name, n,
                           max);
     int32_t *ids = srv_request_alloc(r->req, (n + 1) * sizeof(*ids));
-    if (!ids)
-        return param_fail(SRV_ERR_OVERLOADED, NULL, "The server is out of memory for '%s'.", name);
+    if (!ids) return param_no_memory();
     int32_t vocab = eng_info(r->served->engine)->vocab_size;
     if (param_read_ids(list, vocab, name, ids)) return -1;
     *ret_ids = ids;
@@ -220,9 +219,7 @@ static int read_bias(const struct reading *r)
         return param_fail(SRV_ERR_INVALID_VALUE, "logit_bias",
                           "'logit_bias' holds %zu entries; at most %d.", n, MAX_BIAS);
     struct eng_bias *bias = srv_request_alloc(r->req, (n + 1) * sizeof(*bias));
-    if (!bias)
-        return param_fail(SRV_ERR_OVERLOADED, NULL,
-                          "The server is out of memory for 'logit_bias'.");
+    if (!bias) return param_no_memory();
     int32_t vocab = eng_info(r->served->engine)->vocab_size;
     struct faults keys = {"", 0, 0}, types = keys, values = keys;
     const char *key;

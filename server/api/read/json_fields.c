@@ -102,12 +102,11 @@ int param_read_ids(const json_t *list, int32_t n_ids, const char *name, int32_t 
     return 0;
 }
 
-static bool is_neutral_word(const char *word)
+int param_find_word(const char *const *words, const char *word)
 {
-    static const char *const words[] = {"none", "auto", "disabled", "text"};
-    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-        if (!strcmp(word, words[i])) return true;
-    return false;
+    for (int i = 0; word && words[i]; i++)
+        if (!strcmp(word, words[i])) return i;
+    return -1;
 }
 
 /*
@@ -117,19 +116,17 @@ static bool is_neutral_word(const char *word)
  */
 static bool is_neutral(const json_t *value)
 {
+    static const char *const words[] = {"", "none", "auto", "disabled", "text", NULL};
     if (json_is_object(value)) {
         const char *type = json_string_value(json_object_get(value, "type"));
-        return json_object_size(value) == 0 || (type && is_neutral_word(type));
+        return json_object_size(value) == 0 || param_find_word(words + 1, type) >= 0;
     }
     if (json_is_array(value)) {
         const char *only = json_string_value(json_array_get(value, 0));
         return json_array_size(value) == 0 ||
                (json_array_size(value) == 1 && only && strcmp(only, "text") == 0);
     }
-    if (json_is_string(value)) {
-        const char *s = json_string_value(value);
-        return !*s || is_neutral_word(s);
-    }
+    if (json_is_string(value)) return param_find_word(words, json_string_value(value)) >= 0;
     double number = json_is_number(value) ? json_number_value(value) : 1;
     return json_is_false(value) || number == 0 || number == -1;
 }
@@ -195,11 +192,8 @@ void param_note_members(struct param_unknown *unknown, const json_t *object, con
     json_t *value;
     json_object_foreach((json_t *)object, key, value) /* reads only */
     {
-        const char *const *k = known;
         char name[PARAM_PATH_MAX]; /* a longer one is not repeated */
-        while (*k && strcmp(*k, key) != 0)
-            k++;
-        if (*k || json_is_null(value)) continue;
+        if (json_is_null(value) || param_find_word(known, key) >= 0) continue;
         snprintf(name, sizeof(name), "%s.%s", path, key);
         param_note(unknown, name);
     }

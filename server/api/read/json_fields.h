@@ -63,6 +63,9 @@ int params_read(json_t *object, const struct param_field *fields, void *out,
 /* The error of a value that is not, say, "an array". Returns -1. */
 int param_wrong_type(const char *path, const char *wanted);
 
+/* The place of a word, which may be NULL, in a list that NULL ends; -1: it is not there. */
+int param_find_word(const char *const *words, const char *word);
+
 /* Returns 0 for a string, or -1 after param_fail. */
 int param_check_string(const json_t *value, const char *path);
 

@@ -305,19 +305,14 @@ static int add_assistant_block(const struct block *b, void *ctx)
 
 /* ---- user ---------------------------------------------------------------------------------- */
 
-struct user {
-    json_t *list, *parts;
-};
-
 static int add_user_block(const struct block *b, void *ctx)
 {
-    struct user *u = ctx;
-    if (!strcmp(b->type, "text")) return add_text(b, u->parts);
+    if (!strcmp(b->type, "text")) return add_text(b, ctx);
     /* Results come before the text of their message. */
     if (!strcmp(b->type, "tool_result"))
-        return add_result(b, json_object_get(b->value, "content"), u->list);
+        return add_result(b, json_object_get(b->value, "content"), b->c->list);
     if (!is_source(b->type)) return unsupported(b);
-    int rc = add_source(b->value, b->type, u->parts);
+    int rc = add_source(b->value, b->type, ctx);
     if (rc != HISTORY_NOT_TAKEN) return rc;
     return fail_field(b, "", SRV_ERR_UNSUPPORTED,
                       "only text is supported in documents and search results");
@@ -325,19 +320,12 @@ static int add_user_block(const struct block *b, void *ctx)
 
 /* ---- messages ------------------------------------------------------------------------------ */
 
-/* A message with a list of blocks on its way. */
-struct message {
-    const struct conversion *c;
-    const json_t *value;
-    size_t place;
-};
-
-static int each_block(const struct message *m, int (*add)(const struct block *b, void *ctx),
-                      void *ctx)
+/* place: of the message. */
+static int each_block(const struct conversion *c, const json_t *content, size_t place,
+                      int (*add)(const struct block *b, void *ctx), void *ctx)
 {
-    const json_t *content = json_object_get(m->value, "content");
     for (size_t k = 0; k < json_array_size(content); k++) {
-        struct block b = {m->c, m->place, k, json_array_get(content, k), NULL};
+        struct block b = {c, place, k, json_array_get(content, k), NULL};
         b.type = json_string_value(json_object_get(b.value, "type"));
         if (!b.type)
             return fail_field(&b, "type", SRV_ERR_INVALID_TYPE, "this field must be a string");
@@ -346,22 +334,21 @@ static int each_block(const struct message *m, int (*add)(const struct block *b,
     return 0;
 }
 
-static int add_assistant(const struct message *m)
+static int add_assistant(const struct conversion *c, const json_t *content, size_t place)
 {
-    struct assistant a = {.list = m->c->list};
+    struct assistant a = {.list = c->list};
     begin_turn(&a);
-    int rc = each_block(m, add_assistant_block, &a);
+    int rc = each_block(c, content, place, add_assistant_block, &a);
     end_turn(&a);
     return rc;
 }
 
-static int add_user(const struct message *m)
+static int add_user(const struct conversion *c, const json_t *content, size_t place)
 {
-    struct user u = {m->c->list, json_array()};
-    int rc = each_block(m, add_user_block, &u);
-    if (json_array_size(u.parts) > 0)
-        json_array_append_new(u.list, json_pack("{s:s, s:O}", "role", "user", "content", u.parts));
-    json_decref(u.parts);
+    json_auto_t *parts = json_array();
+    int rc = each_block(c, content, place, add_user_block, parts);
+    if (json_array_size(parts) > 0)
+        json_array_append_new(c->list, json_pack("{s:s, s:O}", "role", "user", "content", parts));
     return rc;
 }
 
@@ -377,11 +364,11 @@ static int add_system_block(const struct block *b, void *ctx)
     return strcmp(b->type, "text") ? unsupported(b) : add_text(b, ctx);
 }
 
-static int add_system(const struct message *m)
+static int add_system(const struct conversion *c, const json_t *content, size_t place)
 {
     json_t *parts = json_array();
-    int rc = each_block(m, add_system_block, parts);
-    json_array_append_new(m->c->list, json_pack("{s:s, s:o}", "role", "system", "content", parts));
+    int rc = each_block(c, content, place, add_system_block, parts);
+    json_array_append_new(c->list, json_pack("{s:s, s:o}", "role", "system", "content", parts));
     return rc;
 }
 
@@ -399,9 +386,8 @@ static int add_message(const struct conversion *c, json_t *message, size_t i)
                             "a role must be 'user', 'assistant' or 'system'");
     if (!content || json_is_null(content))
         return fail_message(i, "content", SRV_ERR_MISSING, "this field is required");
-    const struct message m = {c, message, i};
     if (json_array_size(content) > 0)
-        return *word == 's' ? add_system(&m) : *word == 'u' ? add_user(&m) : add_assistant(&m);
+        return (*word == 's' ? add_system : *word == 'u' ? add_user : add_assistant)(c, content, i);
     if (json_is_string(content) || json_is_array(content))
         return json_array_append(c->list, message), 0;
     return fail_message(i, "content", SRV_ERR_INVALID_TYPE,

@@ -116,12 +116,10 @@ static bool is_function(const struct item *item)
 /* Returns true for an item that a chat cannot hold: no call and no result, or without text. */
 static bool is_foreign(const struct item *item)
 {
-    static const char *const others[] = {"message", "reasoning", "item_reference"};
+    static const char *const others[] = {"message", "reasoning", "item_reference", NULL};
     const struct call_kind *call = find_call(item);
     const char *end = strstr(item->type, "_output");
-    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
-        if (!strcmp(item->type, others[i])) return false;
-    if (is_function(item)) return false;
+    if (is_function(item) || param_find_word(others, item->type) >= 0) return false;
     if (!id_of(item->value)) return true;
     if (!call) return !end || end[strlen("_output")] || !result_of(item, NULL);
     const json_t *arguments = json_object_get(item->value, call->arguments);
@@ -216,13 +214,11 @@ static void add_to_turn(struct conversion *c, const json_t *content)
     if (!json_is_array(parts)) {
         json_t *before = parts;
         parts = json_array();
-        if (json_string_length(before) > 0)
-            json_array_append_new(parts, json_pack("{s:s, s:O}", "type", "text", "text", before));
+        if (json_string_length(before) > 0) history_add_text(parts, before);
         json_object_set_new(c->turn, "content", parts);
     }
     if (json_is_array(content)) json_array_extend(parts, (json_t *)content);
-    if (json_is_string(content))
-        json_array_append_new(parts, json_pack("{s:s, s:O}", "type", "text", "text", content));
+    if (json_is_string(content)) history_add_text(parts, content);
 }
 
 /* ---- items --------------------------------------------------------------------------------- */

@@ -78,9 +78,9 @@ static int read_name(const struct reading *r, const json_t *function, struct too
     char path[PARAM_PATH_MAX], full[2 * TOOLS_MAX_NAME + 4], word[PARAM_WORD_MAX];
     tool_path(r->a, at, "name", path);
     if (!value || json_is_null(value))
-        return fail(r, SRV_ERR_MISSING, path, "'%s' is required.", path);
+        return fail_tool(r, SRV_ERR_MISSING, at, "name", "is required");
     if (!json_is_string(value))
-        return fail(r, SRV_ERR_INVALID_TYPE, path, "'%s' must be a string.", path);
+        return fail_tool(r, SRV_ERR_INVALID_TYPE, at, "name", "must be a string");
     at->name = json_string_value(value);
     int len = snprintf(full, sizeof(full), "%s%s%s", at->space ? at->space : "",
                        at->space ? "__" : "", at->name);

@@ -44,12 +44,11 @@ static int switch_thinking(const struct reading *r, bool on, const char *effort,
 /* The word as the template may read it, and whether it asks for reasoning at all. */
 static int read_effort(const struct reading *r, const json_t *value, const char *path)
 {
-    static const char *const words[] = {"none", "minimal", "low", "medium", "high", "xhigh"};
-    const char *word = json_string_value(value);
+    static const char *const words[] = {"none", "minimal", "low", "medium", "high", "xhigh", NULL};
+    int i = param_find_word(words, json_string_value(value));
     if (!value || json_is_null(value)) return 0;
-    if (!word) return param_wrong_type(path, "a string");
-    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-        if (!strcmp(word, words[i])) return switch_thinking(r, i > 0, words[i], path);
+    if (!json_is_string(value)) return param_wrong_type(path, "a string");
+    if (i >= 0) return switch_thinking(r, i > 0, words[i], path);
     return param_fail(SRV_ERR_INVALID_VALUE, path,
                       "'%s' must be one of none, minimal, low, medium, high, xhigh.", path);
 }

@@ -102,11 +102,6 @@ void textout_init(struct textout *t, const struct textout_stops *stops, bool inc
     buf_init(&t->text, max_bytes);
 }
 
-void textout_finish(struct textout *t)
-{
-    buf_finish(&t->text);
-}
-
 /* Feeds one byte to every automaton; returns the longest stop that it completes, or -1. */
 static int match_byte(struct textout *t, char byte)
 {
@@ -252,7 +247,7 @@ int choice_text_init(struct gen_choice *c, const struct choice_rules *rules, con
 
 void choice_text_finish(struct gen_choice *c)
 {
-    textout_finish(&c->text);
+    buf_finish(&c->text.text);
     tok_decoder_destroy(c->decoder);
     c->decoder = NULL;
 }

@@ -107,10 +107,9 @@ struct textout {
     bool has_lines, dedented;
 };
 
-/* Borrows stops. max_bytes bounds the text. */
+/* Borrows stops. max_bytes bounds the text: buf_finish is due. */
 void textout_init(struct textout *t, const struct textout_stops *stops, bool include_stop,
                   size_t max_bytes);
-void textout_finish(struct textout *t);
 
 /*
  * Takes a piece of text. If `armed` is false it is not searched for stop strings. Returns true if

@@ -68,6 +68,14 @@ static const struct read_case read_cases[] = {
     {"{\"tools\":true}", SRV_ERR_UNSUPPORTED, "tools"},
 };
 
+static void test_words(void **state)
+{
+    static const char *const words[] = {"a", "ab", NULL};
+    (void)state;
+    REQUIRE(param_find_word(words, "a") == 0 && param_find_word(words, "ab") == 1);
+    REQUIRE(param_find_word(words, "b") == -1 && param_find_word(words, NULL) == -1);
+}
+
 static void test_read(void **state)
 {
     for (size_t i = 0; i < N_OF(read_cases); i++) {
@@ -249,11 +257,11 @@ static void test_ids(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_read),     cmocka_unit_test(test_values),
-        cmocka_unit_test(test_unknown),  cmocka_unit_test(test_misspelled),
-        cmocka_unit_test(test_messages), cmocka_unit_test(test_neutral),
-        cmocka_unit_test(test_members),  cmocka_unit_test(test_preset),
-        cmocka_unit_test(test_ids),
+        cmocka_unit_test(test_words),      cmocka_unit_test(test_read),
+        cmocka_unit_test(test_values),     cmocka_unit_test(test_unknown),
+        cmocka_unit_test(test_misspelled), cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_neutral),    cmocka_unit_test(test_members),
+        cmocka_unit_test(test_preset),     cmocka_unit_test(test_ids),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -57,7 +57,7 @@ static void test_cases(void **state)
         REQUIRE_MSG(t.stop_index == c->stop, "%s: stop %d", c->name, t.stop_index);
         REQUIRE_EQ_STR(t.text.data ? t.text.data : "", c->text);
         REQUIRE_EQ_INT(t.n_released, strlen(c->text));
-        textout_finish(&t);
+        buf_finish(&t.text);
         textout_stops_finish(&stops);
     }
 }
@@ -75,7 +75,7 @@ static void test_hold_back(void **state)
     REQUIRE_EQ_INT(t.n_released, 4);
     REQUIRE(!textout_push(&t, "ual", 3, true));
     REQUIRE_EQ_INT(t.n_released, 11);
-    textout_finish(&t);
+    buf_finish(&t.text);
     textout_stops_finish(&stops);
 }
 
@@ -89,7 +89,7 @@ static void test_unarmed(void **state)
     REQUIRE(!textout_push(&t, "END", 3, false));
     REQUIRE(textout_push(&t, "xEND", 4, true));
     REQUIRE_EQ_STR(t.text.data, "ENDx");
-    textout_finish(&t);
+    buf_finish(&t.text);
     textout_stops_finish(&stops);
 }
 
@@ -153,7 +153,7 @@ static void check_random(uint32_t seed)
     REQUIRE_MSG(t.n_released == expected_len, "seed %u: %zu, not %zu", seed, t.n_released,
                 expected_len);
     REQUIRE_MSG(memcmp(t.text.data ? t.text.data : "", text, expected_len) == 0, "seed %u", seed);
-    textout_finish(&t);
+    buf_finish(&t.text);
     textout_stops_finish(&stops);
 }
 
@@ -193,7 +193,7 @@ static void test_short_lines(void **state)
         REQUIRE_EQ_INT(t.n_released, strlen(lines[i / 8].expected));
         REQUIRE_EQ_INT(stopped, strcmp(lines[i / 8].text, lines[i / 8].expected) != 0);
         REQUIRE(stopped == (t.dedented || t.stop_index == 0) && t.has_lines);
-        textout_finish(&t);
+        buf_finish(&t.text);
         textout_stops_finish(&stops);
     }
 }
