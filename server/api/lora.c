@@ -140,8 +140,10 @@ static int load(struct srv_request *req, const struct lora_params *p)
     if (entry < 0)
         return param_fail(SRV_ERR_MODEL_NOT_FOUND, "base_model_name",
                           "No model has the name '%.64s'.", p->base ? p->base : "");
-    if (srv_models_find(set, p->name) >= 0 ||
-        (!p->in_place && srv_loras_find(set, NULL, p->name, &other)))
+    if (srv_models_find(set, p->name) >= 0)
+        return param_fail(SRV_ERR_INVALID_VALUE, "lora_name",
+                          "The lora adapter '%.64s' conflicts with a served base model.", p->name);
+    if (!p->in_place && srv_loras_find(set, NULL, p->name, &other))
         return param_fail(SRV_ERR_INVALID_VALUE, "lora_name",
                           "The lora adapter '%.64s' has already been loaded. If you want to load "
                           "the adapter in place, set 'load_inplace' to True.",
@@ -160,7 +162,7 @@ static int unload(struct srv_request *req, const struct lora_params *p)
 {
     if (!p->name)
         return param_fail(SRV_ERR_MISSING, "lora_name",
-                          "either 'lora_name' and 'lora_int_id' needs to be provided.");
+                          "'lora_name' needs to be provided to unload a LoRA adapter.");
     if (srv_loras_remove(&srv_facts(req)->app->models, p->name)) return 0;
     return param_fail(SRV_ERR_MODEL_NOT_FOUND, "lora_name",
                       "The lora adapter '%.64s' cannot be found.", p->name);

@@ -186,7 +186,7 @@ def test_load_and_unload():
     assert ids(h, "x") == old
     for fields, status, says in (
             ({"lora_name": "x", "lora_path": path}, 400, "has already been loaded"), ({"lora_name": "x"}, 400, "must be provided"),
-            ({"lora_path": path}, 400, "must be provided"), ({"lora_name": "hearth-demo", "lora_path": path}, 400, "already"),
+            ({"lora_path": path}, 400, "must be provided"), ({"lora_name": "hearth-demo", "lora_path": path}, 400, "conflicts with a served base model"),
             ({"lora_name": "y", "lora_path": "/etc"}, 404, "--lora-dir"), ({"lora_name": "y", "lora_path": path + "/../../other/c"}, 404, "--lora-dir"),
             ({"lora_name": "y", "lora_path": os.path.join(TMP, "dir")}, 404, "--lora-dir"), ({"lora_name": "y", "lora_path": "org/none"}, 404, "neither"),
             ({"lora_name": "y", "lora_path": write_adapter("dora", 1, use_dora=True)}, 400, "use_dora")):
