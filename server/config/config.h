@@ -212,7 +212,8 @@ void srv_config_print_help(FILE *out, enum srv_command command);
  * a sentence in err for a text that an ini file cannot hold. */
 int srv_config_print(FILE *out, const struct srv_config *c, char *err, size_t errlen);
 
-extern const char *const srv_command_names[SRV_CMD_COUNT];
-
-/* A short description of the subcommand. */
-extern const char *const srv_command_summaries[SRV_CMD_COUNT];
+/* A subcommand, in a few words; examples, and the shape of the lines that it reads. */
+struct srv_command_text {
+    const char *name, *summary, *examples;
+};
+extern const struct srv_command_text srv_commands[SRV_CMD_COUNT];

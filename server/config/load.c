@@ -37,14 +37,6 @@ struct loader {
     size_t errlen;
 };
 
-const char *const srv_command_names[SRV_CMD_COUNT] = {
-    [SRV_CMD_SERVE] = "serve", [SRV_CMD_BATCH] = "batch",     [SRV_CMD_GENERATE] = "generate",
-    [SRV_CMD_BENCH] = "bench", [SRV_CMD_INSPECT] = "inspect", [SRV_CMD_HEALTHCHECK] = "healthcheck",
-    [SRV_CMD_PULL] = "pull",   [SRV_CMD_LIST] = "list",       [SRV_CMD_CHAT] = "chat",
-    [SRV_CMD_RM] = "rm",       [SRV_CMD_EMBED] = "embed",     [SRV_CMD_RERANK] = "rerank",
-    [SRV_CMD_KV] = "kv",
-};
-
 #define refuse(l, format, ...)                                                                     \
     fail_with(-1, (l)->err, (l)->errlen, "%s%s" format, (l)->label ? (l)->label : "",              \
               (l)->label ? ": " : "", ##__VA_ARGS__)
@@ -540,7 +532,7 @@ static int read_flag(struct loader *l, struct args *a)
                       env);
     }
     if (!a->only_config_file && !(o->commands & (1u << l->config->command)))
-        return refuse(l, "not an option of '%s'", srv_command_names[l->config->command]);
+        return refuse(l, "not an option of '%s'", srv_commands[l->config->command].name);
     return set_option(l, o, value);
 }
 
@@ -589,7 +581,7 @@ static int refuse_command(struct loader *l, const char *word)
             return refuse(l, "there is no '%s' here: %s", word, others[i][1]);
     srv_nearest_init(&nearest, word, strlen(word));
     for (int i = 0; i < SRV_CMD_COUNT; i++)
-        srv_nearest_offer(&nearest, srv_command_names[i], strlen(srv_command_names[i]));
+        srv_nearest_offer(&nearest, srv_commands[i].name, strlen(srv_commands[i].name));
     if (nearest.name)
         return refuse(l, "unknown subcommand '%.60s'; did you mean '%s'?", word, nearest.name);
     if (strchr(word, '/'))
@@ -604,7 +596,7 @@ static int read_command(struct loader *l, struct args *a)
     if (a->next >= a->argc || is_flag(a->argv[a->next])) return 0;
     const char *word = a->argv[a->next++];
     for (int i = 0; i < SRV_CMD_COUNT; i++) {
-        if (strcmp(word, srv_command_names[i]) != 0) continue;
+        if (strcmp(word, srv_commands[i].name) != 0) continue;
         l->config->command = (enum srv_command)i;
         return 0;
     }

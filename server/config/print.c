@@ -7,67 +7,62 @@
 #include "server/config/config.h"
 #include "server/config/options.h"
 
-const char *const srv_command_summaries[SRV_CMD_COUNT] = {
-    [SRV_CMD_SERVE] = "serve a model over HTTP (the default)",
-    [SRV_CMD_GENERATE] = "continue a prompt on the terminal",
-    [SRV_CMD_BENCH] = "measure prefill and decode speed",
-    [SRV_CMD_BATCH] = "answer a file of requests, without a server",
-    [SRV_CMD_INSPECT] = "show what a model directory holds",
-    [SRV_CMD_HEALTHCHECK] = "ask a running server whether it is ready",
-    [SRV_CMD_PULL] = "fetch a model from the Hugging Face hub into its cache",
-    [SRV_CMD_LIST] = "list the models in the Hugging Face cache",
-    [SRV_CMD_CHAT] = "talk to a model on the terminal (hearth run NAME fetches it before)",
-    [SRV_CMD_EMBED] = "texts in, one per line, vectors out",
-    [SRV_CMD_RERANK] = "queries and documents in, scores out",
-    [SRV_CMD_RM] = "remove a model from the Hugging Face cache",
-    [SRV_CMD_KV] = "list or erase the pages of prompts in a directory of --kv-disk",
-};
-
-/* Examples of each subcommand, and the shape of the lines that it reads. */
-static const char *const examples[SRV_CMD_COUNT] = {
+const struct srv_command_text srv_commands[SRV_CMD_COUNT] = {
     [SRV_CMD_SERVE] =
-        "  hearth serve                                       the demo model, on 127.0.0.1:8080\n"
-        "  hearth serve --model /path/to/model --port 8000    a Hugging Face directory\n"
-        "  hearth serve --model org/name --host 0.0.0.0 --api-key-file keys    for others too\n"
-        "  hearth serve --model chat=org/name --model embed=org/other          several models\n",
-    [SRV_CMD_GENERATE] = "  hearth generate --prompt 'Once upon a time' -n 100\n"
-                         "  hearth generate --model org/name --chat --prompt - <question.txt\n",
+        {"serve", "serve a model over HTTP (the default)",
+         "  hearth serve                                       the demo model, on 127.0.0.1:8080\n"
+         "  hearth serve --model /path/to/model --port 8000    a Hugging Face directory\n"
+         "  hearth serve --model org/name --host 0.0.0.0 --api-key-file keys    for others too\n"
+         "  hearth serve --model chat=org/name --model embed=org/other          several models\n"},
+    [SRV_CMD_GENERATE] = {"generate", "continue a prompt on the terminal",
+                          "  hearth generate --prompt 'Once upon a time' -n 100\n"
+                          "  hearth generate --model org/name --chat --prompt - <question.txt\n"},
     [SRV_CMD_BATCH] =
-        "  hearth batch requests.jsonl -o answers.jsonl --model org/name\n"
-        "  hearth batch requests.jsonl -o answers.jsonl --model org/name --resume\n"
-        "  echo '{\"custom_id\": \"1\", \"method\": \"POST\", \"url\": \"/v1/completions\", "
-        "\"body\": {\"prompt\": \"Once\"}}' | hearth batch - -o -\n",
+        {"batch", "answer a file of requests, without a server",
+         "  hearth batch requests.jsonl -o answers.jsonl --model org/name\n"
+         "  hearth batch requests.jsonl -o answers.jsonl --model org/name --resume\n"
+         "  echo '{\"custom_id\": \"1\", \"method\": \"POST\", \"url\": \"/v1/completions\", "
+         "\"body\": {\"prompt\": \"Once\"}}' | hearth batch - -o -\n"},
     [SRV_CMD_BENCH] =
-        "  hearth bench --model org/name --prefill 128,512 --decode 128 --batch 1,4,16\n",
-    [SRV_CMD_INSPECT] = "  hearth inspect /path/to/model\n",
-    [SRV_CMD_HEALTHCHECK] = "  hearth healthcheck http://127.0.0.1:8080/readyz\n",
-    [SRV_CMD_PULL] = "  hearth pull HuggingFaceTB/SmolLM2-135M-Instruct\n"
-                     "  hearth pull org/name@revision --dry-run\n",
-    [SRV_CMD_LIST] = "  hearth list --json\n",
-    [SRV_CMD_RM] = "  hearth rm org/name\n",
-    [SRV_CMD_KV] = "  hearth kv ls --kv-disk /var/cache/hearth/kv\n"
-                   "  hearth kv erase --kv-disk /var/cache/hearth/kv --older 1d\n"
-                   "  hearth kv erase --kv-disk /var/cache/hearth/kv --key-file revoked-keys\n"
-                   "  hearth kv erase --kv-disk /var/cache/hearth/kv --all\n",
+        {"bench", "measure prefill and decode speed",
+         "  hearth bench --model org/name --prefill 128,512 --decode 128 --batch 1,4,16\n"},
+    [SRV_CMD_INSPECT] = {"inspect", "show what a model directory holds",
+                         "  hearth inspect /path/to/model\n"},
+    [SRV_CMD_HEALTHCHECK] = {"healthcheck", "ask a running server whether it is ready",
+                             "  hearth healthcheck http://127.0.0.1:8080/readyz\n"},
+    [SRV_CMD_PULL] = {"pull", "fetch a model from the Hugging Face hub into its cache",
+                      "  hearth pull HuggingFaceTB/SmolLM2-135M-Instruct\n"
+                      "  hearth pull org/name@revision --dry-run\n"},
+    [SRV_CMD_LIST] = {"list", "list the models in the Hugging Face cache",
+                      "  hearth list --json\n"},
+    [SRV_CMD_RM] = {"rm", "remove a model from the Hugging Face cache", "  hearth rm org/name\n"},
+    [SRV_CMD_KV] = {"kv", "list or erase the pages of prompts in a directory of --kv-disk",
+                    "  hearth kv ls --kv-disk /var/cache/hearth/kv\n"
+                    "  hearth kv erase --kv-disk /var/cache/hearth/kv --older 1d\n"
+                    "  hearth kv erase --kv-disk /var/cache/hearth/kv --key-file revoked-keys\n"
+                    "  hearth kv erase --kv-disk /var/cache/hearth/kv --all\n"},
     [SRV_CMD_EMBED] =
-        "  hearth embed --model org/name --text --npy vectors.npy <texts.txt\n"
-        "  echo '{\"text\": \"Once upon a time\"}' | hearth embed --model org/name\n\n"
-        "One JSON value per line in, one object per line out:\n"
-        "  \"TEXT\" or {\"text\"} -> {\"embedding\"}\n"
-        "  a line with a fault -> {\"error\"}; with --npy it ends the run\n",
+        {"embed", "texts in, one per line, vectors out",
+         "  hearth embed --model org/name --text --npy vectors.npy <texts.txt\n"
+         "  echo '{\"text\": \"Once upon a time\"}' | hearth embed --model org/name\n\n"
+         "One JSON value per line in, one object per line out:\n"
+         "  \"TEXT\" or {\"text\"} -> {\"embedding\"}\n"
+         "  a line with a fault -> {\"error\"}; with --npy it ends the run\n"},
     [SRV_CMD_RERANK] =
-        "  hearth rerank --model org/name --query 'how do bees fly' --text <documents.txt\n\n"
-        "One JSON value per line in, one object per line out:\n"
-        "  {\"query\", \"documents\": [], \"top_n\"} -> {\"results\": [{\"index\", "
-        "\"relevance_score\"}]}, best first\n"
-        "  \"TEXT\" or {\"text\"}, a document of --query -> {\"relevance_score\"}\n"
-        "  a line with a fault -> {\"error\"}; with --npy it ends the run\n",
+        {"rerank", "queries and documents in, scores out",
+         "  hearth rerank --model org/name --query 'how do bees fly' --text <documents.txt\n\n"
+         "One JSON value per line in, one object per line out:\n"
+         "  {\"query\", \"documents\": [], \"top_n\"} -> {\"results\": [{\"index\", "
+         "\"relevance_score\"}]}, best first\n"
+         "  \"TEXT\" or {\"text\"}, a document of --query -> {\"relevance_score\"}\n"
+         "  a line with a fault -> {\"error\"}; with --npy it ends the run\n"},
     [SRV_CMD_CHAT] =
-        "  hearth chat                                        the demo model\n"
-        "  hearth run org/name                                the same as chat --pull\n"
-        "  hearth chat --model org/name --system 'Answer in one sentence.'\n"
-        "  hearth chat --url http://127.0.0.1:8080\n"
-        "  hearth chat -p 'Summarize this text:' <text.txt    one answer, without a terminal\n",
+        {"chat", "talk to a model on the terminal (hearth run NAME fetches it before)",
+         "  hearth chat                                        the demo model\n"
+         "  hearth run org/name                                the same as chat --pull\n"
+         "  hearth chat --model org/name --system 'Answer in one sentence.'\n"
+         "  hearth chat --url http://127.0.0.1:8080\n"
+         "  hearth chat -p 'Summarize this text:' <text.txt    one answer, without a terminal\n"},
 };
 
 /* The flag as it is typed: "-t, --threads N". */
@@ -101,14 +96,15 @@ static void print_row(FILE *out, const struct srv_option *o)
 
 void srv_config_print_help(FILE *out, enum srv_command command)
 {
-    const char *name = srv_command_names[command];
-    fprintf(out, "hearth %s: %s\n\n%s\n", name, srv_command_summaries[command], examples[command]);
+    const char *name = srv_commands[command].name;
+    fprintf(out, "hearth %s: %s\n\n%s\n", name, srv_commands[command].summary,
+            srv_commands[command].examples);
     fprintf(out, "  hearth %s [options] [%s]\n", name,
             command == SRV_CMD_HEALTHCHECK ? "URL" : "MODEL");
     if (command == SRV_CMD_SERVE) {
         fputs("\nsubcommands (hearth NAME --help shows the options of each):\n", out);
         for (int i = 0; i < SRV_CMD_COUNT; i++)
-            fprintf(out, "  %-12s %s\n", srv_command_names[i], srv_command_summaries[i]);
+            fprintf(out, "  %-12s %s\n", srv_commands[i].name, srv_commands[i].summary);
     }
     const char *group = "";
     for (int i = 0; i < srv_n_options; i++) {

@@ -55,7 +55,7 @@ static void print_commands(FILE *out, unsigned commands, const char *separator)
     const char *before = "";
     for (int i = 0; i < SRV_CMD_COUNT; i++) {
         if (!(commands & (1u << i))) continue;
-        fprintf(out, "%s%s", before, srv_command_names[i]);
+        fprintf(out, "%s%s", before, srv_commands[i].name);
         before = separator;
     }
 }
@@ -110,7 +110,7 @@ static void print_bash_values(FILE *out)
 static void print_bash_flags(FILE *out)
 {
     for (int c = 0; c < SRV_CMD_COUNT; c++) {
-        int column = fprintf(out, "    %s) words='", srv_command_names[c]);
+        int column = fprintf(out, "    %s) words='", srv_commands[c].name);
         const char *before = "";
         for (int i = 0; i < srv_n_options; i++) {
             const struct srv_option *o = &srv_options[i];
@@ -233,8 +233,8 @@ void print_zsh_completion(FILE *out)
           "    commands=(\n",
           out);
     for (int i = 0; i < SRV_CMD_COUNT; i++) {
-        fprintf(out, "        '%s:", srv_command_names[i]);
-        print_quoted(out, srv_command_summaries[i], "");
+        fprintf(out, "        '%s:", srv_commands[i].name);
+        print_quoted(out, srv_commands[i].summary, "");
         fputs("'\n", out);
     }
     fputs("    )\n"
@@ -319,8 +319,8 @@ void print_fish_completion(FILE *out)
           "-a '(__hearth_models)'\n",
           out);
     for (int i = 0; i < SRV_CMD_COUNT; i++) {
-        fprintf(out, "complete -c hearth -n __hearth_is_first -a %s", srv_command_names[i]);
-        print_fish_description(out, "", srv_command_summaries[i]);
+        fprintf(out, "complete -c hearth -n __hearth_is_first -a %s", srv_commands[i].name);
+        print_fish_description(out, "", srv_commands[i].summary);
     }
     for (int i = 0; i < srv_n_options; i++) {
         if (is_offered(&srv_options[i])) print_fish_option(out, &srv_options[i]);

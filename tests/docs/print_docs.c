@@ -127,7 +127,7 @@ static void print_commands(FILE *out, unsigned commands)
     }
     for (int i = 0; i < SRV_CMD_COUNT; i++) {
         if (!(commands & (1u << i))) continue;
-        fprintf(out, "%s%s", separator, srv_command_names[i]);
+        fprintf(out, "%s%s", separator, srv_commands[i].name);
         separator = ", ";
     }
 }

@@ -145,7 +145,7 @@ static void help_shows_every_option(void **state)
             flag[strlen(flag) - 1] = o->type == SRV_OPT_BOOL && o->aliases ? ',' : ' ';
             bool shown = strstr(text, flag) != NULL;
             bool wanted = (o->commands & (1u << command)) && !(o->flags & SRV_OPT_HIDDEN);
-            REQUIRE_MSG(shown == wanted, "%s: %s", srv_command_names[command], o->key);
+            REQUIRE_MSG(shown == wanted, "%s: %s", srv_commands[command].name, o->key);
         }
         free(text);
     }
