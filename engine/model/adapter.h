@@ -22,7 +22,7 @@ enum { ENG_LORA_MAX_RANK = 256, ENG_LORA_TARGETS = 3 /* of one packed matrix */ 
 /* The matrices of a layer, in the order in which they are used; after all layers the head. */
 enum eng_lora_site { ENG_LORA_QKV, ENG_LORA_O, ENG_LORA_GATE_UP, ENG_LORA_DOWN, ENG_LORA_SITES };
 
-/* What is added to a panel: two narrow panels of B times columns of u = A x. */
+/* Added to a panel: two narrow panels of B times columns of u = A x. */
 struct eng_lora_panel {
     size_t b;     /* in the arena */
     int first, n; /* columns; n 0: nothing is added */

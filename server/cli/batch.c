@@ -69,7 +69,7 @@ static void take_params(struct line *i)
     i->text = (struct buf){.data = text, .len = text ? strlen(text) : 0};
 }
 
-/* What a prompt begins with, so that those that share a beginning are neighbours. */
+/* The beginning of a prompt, so that those that share it are neighbours. */
 static void find_key(struct line *i)
 {
     static const char *const names[] = {"\"messages\"", "\"prompt\"", "\"input\""};

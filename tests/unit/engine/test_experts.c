@@ -178,7 +178,7 @@ static void test_rows_have_their_own_bits(void **state)
         make(r, kern_select("auto"), *path);
         float *x = synth_vector(MAX_ROWS * D, 0, 1), *z = synth_vector(MAX_ROWS * r->n, 0, 3);
         float *all = synth_vector(MAX_ROWS * 64, 0, 0);
-        for (int i = 0; i < r->n; i++) /* rows that share its experts, and one that is no number */
+        for (int i = 0; i < r->n; i++) /* rows that share its experts, and one of NaN */
             z[5 * r->n + i] = z[3 * r->n + i], z[8 * r->n + i] = (float)NAN;
         run(x, z, MAX_ROWS, all);
         static const struct {
