@@ -5,17 +5,7 @@
 #include <math.h>
 
 #include "engine/race.h"
-#include "engine/scratch.h"
-
-/* Zeros for what a test sets up; to be freed. */
-static struct scratch new_memory(void)
-{
-    enum { BYTES = 8 << 20 };
-    struct scratch m = {aligned_alloc(64, BYTES), 0};
-    REQUIRE(m.base);
-    memset(m.base, 0, BYTES);
-    return m;
-}
+#include "scratch_memory.h"
 
 enum { MOST = 5000 };
 

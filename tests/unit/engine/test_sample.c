@@ -7,17 +7,7 @@
 #include "engine/kernels/kernels.h"
 #include "engine/sample.h"
 #include "engine/topk.h"
-#include "engine/scratch.h"
-
-/* Zeros for what a test sets up; to be freed. */
-static struct scratch new_memory(void)
-{
-    enum { BYTES = 8 << 20 };
-    struct scratch m = {aligned_alloc(64, BYTES), 0};
-    REQUIRE(m.base);
-    memset(m.base, 0, BYTES);
-    return m;
-}
+#include "scratch_memory.h"
 
 enum { VOCAB = 300 };
 
