@@ -325,6 +325,7 @@ void srv_gen_refuse_context(struct srv_request *req, int64_t n_prompt_tokens, in
     struct buf b = {.max = 4096};
     srv_error_write_for(req, &b, param_error.kind, param_error.path, param_error.message, numbers);
     srv_reply(req, srv_errors[param_error.kind].status, NULL, &b);
+    param_error = (struct param_error){0};
 }
 
 const char *srv_gen_model_name(const struct srv_facts *facts, const char *asked)
