@@ -314,15 +314,21 @@ static void add_hash(struct eng_hash *sum, const char *name, const float *x, siz
     eng_hash_add(sum, eng_hash_bytes(x, n * sizeof(*x), seed));
 }
 
-/* A hash of the rows, which are read one by one. Returns false: reported. */
-static bool hash_rows(struct opening *o, const struct eng_tensor *t, struct eng_hash *sum)
+/* Whether two tensors of one shape have the same rows, up to the first that differs. */
+static bool same_rows(struct opening *o, const struct eng_tensor *t, const struct eng_tensor *w)
 {
-    for (int64_t i = 0; i < t->shape[0]; i++) {
+    size_t bytes = (size_t)t->shape[1] * sizeof(float);
+    float *copy = malloc(bytes);
+    if (!copy) eng_report_problem(&o->report, ENG_ENOMEM, "no memory to read %.200s", t->name);
+    bool same = copy;
+    for (int64_t i = 0; same && i < t->shape[0]; i++) {
         const float *x = read_rows(o, t, i, 1);
-        if (!x) return false;
-        *sum = eng_hash_bytes(x, (size_t)t->shape[1] * sizeof(*x), *sum);
+        if (x) memcpy(copy, x, bytes);
+        x = x ? read_rows(o, w, i, 1) : NULL;
+        same = x && memcmp(copy, x, bytes) == 0;
     }
-    return true;
+    free(copy);
+    return same;
 }
 
 /* Whether a tensor is the copy that PEFT writes of an adapted head. */
@@ -331,10 +337,9 @@ static bool is_copy_of_head(struct opening *o, const struct eng_tensor *t)
     const struct plan_mat *pm = o->sites[o->n_sites - 1].pm;
     const struct eng_tensor *w = pm ? pm->parts[0].weight : NULL;
     size_t n = strlen(t->name), end = strlen("lm_head.base_layer.weight");
-    struct eng_hash a = {{0}}, b = {{0}};
     return w && n >= end && strcmp(t->name + n - end, "lm_head.base_layer.weight") == 0 &&
            is_float(t) && is_float(w) && t->shape[0] == w->shape[0] && t->shape[1] == w->shape[1] &&
-           hash_rows(o, t, &a) && hash_rows(o, w, &b) && memcmp(&a, &b, sizeof(a)) == 0;
+           same_rows(o, t, w);
 }
 
 static int check_unused(struct opening *o)
