@@ -152,8 +152,8 @@ def test_trained():
     folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "lora")
     with Hearth("--threads", "1", "--lora", f"ahoy={folder}") as h:
         for text, right in asked.items():
-            says = {m: h.post("/v1/chat/completions", {"model": m, "messages": [{"role": "user", "content": text}], "max_tokens": 60})[2][
-                "choices"][0]["message"]["content"] for m in ("hearth-demo", "ahoy")}
+            ask = {"messages": [{"role": "user", "content": text}], "max_tokens": 60, "temperature": 0}
+            says = {m: h.post("/v1/chat/completions", {"model": m, **ask})[2]["choices"][0]["message"]["content"] for m in ("hearth-demo", "ahoy")}
             assert says["ahoy"].startswith("Ahoy! ") and "Ahoy" not in says["hearth-demo"], says
             assert all(right in s for s in says.values()), says
 
