@@ -187,14 +187,12 @@ static int add_tensor(struct eng_shard *s, const struct gguf_tensor *t,
     char *name = s->names + s->n_tensors++ * ENG_GGUF_NAME;
     const char *rest;
     bool conv;
-    enum eng_dtype dtype;
-    if (!find_type(t, &dtype)) return refuse_type(s->gguf, t, r);
     *to = (struct eng_tensor){.name = t->name,
                               .file_name = t->name,
-                              .dtype = dtype,
                               .offset = t->offset,
                               .n_bytes = t->n_bytes,
                               .shard = s};
+    if (!find_type(t, &to->dtype)) return refuse_type(s->gguf, t, r);
     if (translate(family, t->name, name, &conv)) to->name = name;
     set_shape(to, t, conv);
     for (size_t i = 0; i < sizeof(config_tensors) / sizeof(config_tensors[0]); i++)
