@@ -274,7 +274,7 @@ static void read_factors(const struct object *o, struct eng_hparams *hp)
 {
     const struct eng_family *f = hp->family;
     hp->embed_scale = f->embed_sqrt ? sqrt((double)hp->d_model) : 1;
-    hp->residual_scale = hp->logits_scaling = hp->route_scale = 1;
+    hp->residual_scale = hp->logits_scaling = 1;
     hp->attn_scale = 1.0 / sqrt((double)hp->d_head);
     for (const struct eng_config_key *k = f->keys; k && k->name; k++) {
         bool off = k->null_is_off && json_is_null(json_object_get(o->json, k->name));
@@ -730,6 +730,7 @@ static void read_experts(const struct object *o, struct eng_hparams *hp)
     hp->route_renorm = x->renorm_key ? read_bool(o, x->renorm_key, x->renorm) : x->renorm;
     hp->route_floor = x->floor_key ? read_real(o, x->floor_key, 0, 1, 1e-12) : 0;
     hp->route_eps = x->renorm_eps;
+    hp->route_scale = x->scale_key ? read_real(o, x->scale_key, 1e-6, 1e6, 1) : 1;
     read_expert_layers(o, hp);
     read_int(o, "n_group", 1, 1, 1);
     if (x->off) refuse_if_set(o, x->off, "is not supported");

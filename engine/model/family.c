@@ -233,19 +233,17 @@ static const char *const lfm2_renames[][2] = {
 
 #define EXPERTS                                                                                    \
     .router = "mlp.gate", .experts = "mlp.experts",                                                \
-    .gate = "gate_proj", .up = "up_proj", .down = "down_proj"
+    .gate = "gate_proj", .up = "up_proj", .down = "down_proj",                                     \
+    .gate_up = "mlp.experts.gate_up_proj", .all_down = "mlp.experts.down_proj"
 static const struct eng_mixture lfm2_mixture = {
     .router = "feed_forward.gate", .select_bias = "feed_forward.expert_bias",
     .experts = "feed_forward.experts", .gate = "w1", .up = "w3", .down = "w2",
+    .gate_up = "feed_forward.experts.gate_up_proj", .all_down = "feed_forward.experts.down_proj",
     .count_key = "num_experts", .chosen_key = "num_experts_per_tok",
     .size_key = "moe_intermediate_size", .first_key = "num_dense_layers",
     .bias_key = "use_expert_bias", .renorm_key = "norm_topk_prob", .renorm = true,
-    .renorm_eps = 1e-6, .sigmoid = true,
+    .scale_key = "routed_scaling_factor", .renorm_eps = 1e-6, .sigmoid = true,
     .n_experts = 32, .n_chosen = 4, .d_expert = 1792, .first = 2,
-};
-static const struct eng_config_key lfm2_moe_keys[] = {
-    {.name = "routed_scaling_factor", .at = AT(route_scale), .fallback = 1},
-    {.name = NULL},
 };
 static const char *const lfm2_moe_renames[][2] = {
     {"rms_norm_eps", "norm_eps"}, {"tie_word_embeddings", "tie_embedding"}, {NULL, NULL},
@@ -266,7 +264,8 @@ static const struct eng_mixture olmoe_mixture = {
 /* A softmax over the chosen alone is that over all, renormalised. */
 static const struct eng_mixture granite_mixture = {
     .router = "block_sparse_moe.router.layer",
-    .gate_up = "block_sparse_moe.input_linear", .down = "block_sparse_moe.output_linear",
+    .gate_up = "block_sparse_moe.input_linear.weight",
+    .all_down = "block_sparse_moe.output_linear.weight",
     .count_key = "num_local_experts", .chosen_key = "num_experts_per_tok",
     .size_key = "intermediate_size", .renorm = true,
     .n_experts = 8, .n_chosen = 2, .d_expert = 11008,
@@ -447,7 +446,7 @@ static const struct eng_family families[] = {
     {
         .architecture = "Lfm2MoeForCausalLM", .model_type = "lfm2_moe", .title = "LFM2",
         .names = &lfm2_names, .mixture = &lfm2_mixture, .prefixes = plain_prefix,
-        .renames = lfm2_moe_renames, .keys = lfm2_moe_keys,
+        .renames = lfm2_moe_renames,
         .qk_norm = ENG_QK_NORM_HEAD, .short_conv = true,
         .vocab_size = 65536, .hidden_size = 2048, .intermediate_size = 7168,
         .n_layers = 32, .n_heads = 32, .n_kv_heads = 8, .max_position_embeddings = 128000,

@@ -60,13 +60,14 @@ struct eng_encoder {
 
 /*
  * The experts of a family: names of tensors as in eng_names, and of settings, NULL: it has none.
- * Tensors of expert E are "EXPERTS.E.GATE", or those of all are one, [n_experts, rows, inputs]:
- * gate_up, in which an expert's rows of gate come before those of up, and down.
+ * Tensors of expert E are "EXPERTS.E.GATE", or those of all are one, [n_experts, rows, inputs],
+ * whose names are with their ending: gate_up, in which an expert's rows of gate come before those
+ * of up, and all_down.
  */
 struct eng_mixture {
-    const char *router, *select_bias, *experts, *shared, *gate, *up, *gate_up, *down;
+    const char *router, *select_bias, *experts, *shared, *gate, *up, *down, *gate_up, *all_down;
     const char *count_key, *other_count_key, *chosen_key, *size_key, *shared_key;
-    const char *renorm_key, *bias_key, *floor_key;
+    const char *renorm_key, *bias_key, *floor_key, *scale_key;
     /* layers from first to last, of them every step-th, without the listed ones, have experts */
     const char *first_key, *last_key, *step_key, *dense_key;
     const char *off; /* a setting that must not be on */

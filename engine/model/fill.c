@@ -120,7 +120,7 @@ static bool check_blocks(const struct eng_tensor *t, int64_t row, int n, size_t 
 {
     enum kern_src src = eng_dtype_source(t->dtype);
     for (int i = 0; i < n; i++) {
-        if (kern_blocks_finite(src, rows + (size_t)i * row_bytes, t->shape[1])) continue;
+        if (kern_blocks_finite(src, rows + (size_t)i * row_bytes, t->shape[t->rank - 1])) continue;
         w->error = NOT_FINITE;
         w->at = t;
         w->row = row + i;

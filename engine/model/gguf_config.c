@@ -99,6 +99,8 @@ static const struct {
     {"ssm.group_count", "linear_num_key_heads", MAX_HEADS, false},
     {"ssm.time_step_rank", "linear_num_value_heads", MAX_HEADS, false},
     {"full_attention_interval", "full_attention_interval", ENG_MAX_LAYERS, false},
+    {"expert_group_count", "n_group", ENG_MAX_EXPERTS, false},
+    {"attention.clamp_kqv", "clip_qkv", 0, false},
 };
 
 static void copy_settings(struct reading *rd)
@@ -360,6 +362,43 @@ static void read_biases(struct reading *rd, const struct eng_family *f)
     if (f->mlp_bias_key && !one_key) jw_bool(&rd->w, f->mlp_bias_key, mlp);
 }
 
+/* What no setting of the family says must be as its reference computes it. */
+static void read_experts(struct reading *rd, const struct eng_mixture *x)
+{
+    const struct {
+        const char *key, *setting;
+    } sizes[] = {{"expert_count", x->count_key},
+                 {"expert_used_count", x->chosen_key},
+                 {"expert_feed_forward_length", x->size_key},
+                 {"leading_dense_block_count", x->first_key}};
+    char key[KEY_BYTES];
+    int64_t n, gate = 1, own = x->sigmoid ? 2 : 1;
+    double scale = 0;
+    bool renorm = rd->arch->renorm;
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        /* without a setting no layer is dense; intermediate_size is feed_forward_length */
+        if (!sizes[i].setting || strcmp(sizes[i].setting, "intermediate_size") == 0) continue;
+        if (!has_key(rd, sizes[i].key)) missing(rd, sizes[i].key);
+        if (get_int(rd, sizes[i].key, 0, MAX_SIZE, &n)) jw_int(&rd->w, sizes[i].setting, n);
+    }
+    if (x->renorm_key) jw_bool(&rd->w, x->renorm_key, renorm);
+    get_number(rd, "expert_weights_scale", &scale);
+    if (scale != 0 && x->scale_key)
+        jw_number(&rd->w, x->scale_key, scale);
+    else if (scale != 0 && scale != 1)
+        REPORT(rd, ENG_EUNSUPPORTED, "expert_weights_scale is %g; supported: 1", scale);
+    get_int(rd, "expert_gating_func", 0, INT32_MAX, &gate);
+    if (gate != own)
+        REPORT(rd, ENG_EUNSUPPORTED,
+               "expert_gating_func is %lld; supported: %lld (1: softmax, 2: sigmoid)",
+               (long long)gate, (long long)own);
+    found(rd,
+          gguf_bool(rd->g, key_name(rd, "expert_weights_norm", key), &renorm, rd->err, ERR_BYTES));
+    if (renorm != rd->arch->renorm)
+        REPORT(rd, ENG_EUNSUPPORTED, "expert_weights_norm is %s; supported: %s",
+               renorm ? "true" : "false", renorm ? "false" : "true");
+}
+
 static bool read_sizes(struct reading *rd)
 {
     int64_t n_drafts = 0;
@@ -405,6 +444,7 @@ int eng_gguf_config(const struct eng_weights *weights, struct buf *text, struct 
     read_head_dim(&rd);
     read_rope(&rd);
     read_biases(&rd, family);
+    if (family->mixture) read_experts(&rd, family->mixture);
     read_token_ids(&rd);
     jw_close(&rd.w);
     if (jw_end(&rd.w)->failed)

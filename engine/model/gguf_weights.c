@@ -32,9 +32,16 @@ static const struct eng_gguf architectures[] = {
     {.name = "ernie4_5", .architecture = "Ernie4_5ForCausalLM"},
     {.name = "smollm3", .architecture = "SmolLM3ForCausalLM", .pairs = true},
     {.name = "qwen35", .architecture = "Qwen3_5ForCausalLM"},
+    {.name = "lfm2moe", .architecture = "Lfm2MoeForCausalLM", .renorm = true},
+    {.name = "qwen3moe", .architecture = "Qwen3MoeForCausalLM", .renorm = true},
+    {.name = "olmoe", .architecture = "OlmoeForCausalLM"},
 };
 
-#define AT(field) offsetof(struct eng_names, field)
+#define AT(field) .at = offsetof(struct eng_names, field)
+#define IN(field) .at = offsetof(struct eng_mixture, field)
+
+/* STACK: of all experts, under the name of one without its number. */
+enum name_kind { LAYER, EXPERTS, STACK };
 
 /*
  * Names after "blk.N.", without an ending unless `whole`, and the family's for them. Of those with
@@ -44,6 +51,7 @@ static const struct {
     const char *name;
     size_t at;
     bool whole;
+    enum name_kind kind;
 } layer_names[] = {
     {"attn_norm", AT(attn_norm), false}, {"attn_q", AT(q), false}, {"attn_k", AT(k), false},
     {"attn_v", AT(v), false}, {"attn_qkv", AT(qkv), false}, {"attn_q_norm", AT(q_norm), false},
@@ -57,7 +65,11 @@ static const struct {
     {"ssm_beta", AT(delta_b), false}, {"ssm_alpha", AT(delta_a), false},
     {"ssm_a", AT(a_log), true}, {"ssm_dt.bias", AT(dt_bias), true},
     {"ssm_norm", AT(delta_norm), false}, {"ssm_conv1d", AT(conv), false},
-    {"ssm_out", AT(conv_out), false},
+    {"ssm_out", AT(conv_out), false}, {"ffn_gate_inp", IN(router), false, EXPERTS},
+    {"exp_probs_b.bias", IN(select_bias), true, EXPERTS},
+    {"ffn_gate_up_exps.weight", IN(gate_up), true, EXPERTS},
+    {"ffn_gate_exps", IN(gate), false, STACK}, {"ffn_up_exps", IN(up), false, STACK},
+    {"ffn_down_exps", IN(down), false, STACK},
 };
 /* clang-format on */
 
@@ -81,7 +93,8 @@ static const struct eng_family *family_of(const struct eng_gguf *a)
 /* The family's name of layer_names[i], or NULL. */
 static const char *name_of(const struct eng_family *f, int i)
 {
-    return *(const char *const *)((const char *)f->names + layer_names[i].at);
+    const void *in = layer_names[i].kind == LAYER ? (const void *)f->names : f->mixture;
+    return in ? *(const char *const *)((const char *)in + layer_names[i].at) : NULL;
 }
 
 /* The number of a layer in "blk.N.REST"; -1: it is none. */
@@ -117,9 +130,10 @@ static bool translate(const struct eng_family *f, const char *name, char buf[ENG
         size_t n = strlen(layer_names[i].name);
         if (!name_of(f, i) || strncmp(rest, layer_names[i].name, n) != 0) continue;
         if (rest[n] != (layer_names[i].whole ? '\0' : '.')) continue;
-        snprintf(buf, ENG_GGUF_NAME, "%slayers.%d.%s%s", f->prefixes[0], layer, name_of(f, i),
-                 rest + n);
-        *ret_conv = layer_names[i].at == AT(conv) && strcmp(rest + n, ".weight") == 0;
+        bool stack = layer_names[i].kind == STACK;
+        snprintf(buf, ENG_GGUF_NAME, "%slayers.%d.%s%s%s%s", f->prefixes[0], layer,
+                 stack ? f->mixture->experts : "", stack ? "." : "", name_of(f, i), rest + n);
+        *ret_conv = name_of(f, i) == f->names->conv && strcmp(rest + n, ".weight") == 0;
         return true;
     }
     return false;
@@ -250,10 +264,10 @@ static int find_architecture(struct eng_weights *w, const struct gguf *g, struct
     snprintf(key, sizeof(key), "%s.expert_count", name);
     rc = gguf_int(g, key, 0, INT32_MAX, &n_experts, err, sizeof(err));
     if (rc < 0) return eng_report_problem(r, rc, "%s", err);
-    if (n_experts == 0) return 0;
+    if (n_experts == 0 || family_of(w->gguf)->mixture) return 0;
     return eng_report_problem(r, ENG_EUNSUPPORTED,
-                              "%s: key %s is %lld: mixtures of experts are not supported", g->name,
-                              key, (long long)n_experts);
+                              "%s: key %s is %lld: experts are not supported in this architecture",
+                              g->name, key, (long long)n_experts);
 }
 
 int eng_gguf_check(const struct gguf *g, struct eng_report *r)

@@ -62,7 +62,7 @@ static const struct eng_tensor *need_shape(const struct check *c, const char *na
         return NULL;
     }
     t->used = true;
-    if (t->dtype > ENG_DTYPE_BF16 && !(eng_dtype_is_blocks(t->dtype) && shape->rank == 2)) {
+    if (t->dtype > ENG_DTYPE_BF16 && !(eng_dtype_is_blocks(t->dtype) && shape->rank > 1)) {
         eng_report_problem(c->report, ENG_EUNSUPPORTED,
                            "%s: tensor %s is %s; supported: F32, F16, BF16", t->shard->name,
                            t->file_name, eng_dtype_name(t->dtype));
@@ -336,28 +336,33 @@ static void plan_delta(const struct check *c, int i)
 
 /*
  * A matrix of all experts of a layer. n_names tensors of n_rows make that of an expert, by their
- * names after "EXPERTS.E."; or, if the family has no such names, all are one, named `whole`.
+ * names after "EXPERTS.E."; or, in a GGUF file, after "EXPERTS." those of all; or all are one,
+ * named `whole`.
  */
 static void plan_expert_mat(const struct check *c, int layer, struct plan_mat *pm, int n_rows,
                             const char *const *names, int n_names, const char *whole)
 {
     const struct eng_hparams *hp = &c->m->hp;
     const struct eng_mixture *x = hp->family->mixture;
-    const struct eng_tensor *all = NULL;
+    const struct eng_tensor *stacks[2] = {NULL, NULL};
     char rest[NAME_BYTES / 2], name[NAME_BYTES];
     int n_in = pm->mat->n_in;
     static const char fields[] = "experts, rows and inputs of each";
-    if (!x->experts) {
-        struct eng_tensor shape = {.rank = 3, .shape = {hp->n_experts, n_names * n_rows, n_in}};
-        snprintf(rest, sizeof(rest), "%s.weight", whole);
-        all = need_shape(c, layer_name(name, c, layer, rest), &shape, fields);
+    bool one = !x->experts || eng_weights_find(c->weights, layer_name(name, c, layer, whole));
+    int n_stacks = one ? 1 : c->weights->gguf ? n_names : 0;
+    int in_stack = one ? n_names : 1; /* tensors of an expert */
+    struct eng_tensor shape = {.rank = 3, .shape = {hp->n_experts, in_stack * n_rows, n_in}};
+    for (int i = 0; i < n_stacks; i++) {
+        if (!one) snprintf(rest, sizeof(rest), "%s.%s.weight", x->experts, names[i]);
+        stacks[i] = need_shape(c, layer_name(name, c, layer, one ? whole : rest), &shape, fields);
     }
     pm->n_groups = hp->n_experts;
     pm->interleaved = n_names > 1;
     for (int i = 0; i < hp->n_experts * n_names; i++) {
-        if (!x->experts) {
-            *new_part(c, pm) =
-                (struct plan_part){.weight = all, .first_row = i * n_rows, .n_rows = n_rows};
+        if (n_stacks > 0) {
+            *new_part(c, pm) = (struct plan_part){.weight = stacks[i % n_stacks],
+                                                  .first_row = i / n_stacks * n_rows,
+                                                  .n_rows = n_rows};
             continue;
         }
         snprintf(rest, sizeof(rest), "%s.%d.%s", x->experts, i / n_names, names[i % n_names]);
@@ -385,7 +390,7 @@ static void plan_experts(const struct check *c, int i)
     plan_expert_mat(c, i, add_mat(c, &e->gate_up, layer_role(hp, i), hp->d_model), hp->d_expert,
                     ups, 2, x->gate_up);
     plan_expert_mat(c, i, add_mat(c, &e->down, PLAN_FINE, hp->d_expert), hp->d_model, downs, 1,
-                    x->down);
+                    x->all_down);
 }
 
 /* The name of a dense layer's tensor, or of the shared expert's. */
@@ -766,7 +771,8 @@ static enum kern_wfmt panel_format(const struct eng_numerics *numerics, const st
                                    int panel)
 {
     enum eng_dtype dtype;
-    bool keeps = numerics->keep_blocks && eng_plan_panel_dtype(pm, panel, &dtype);
+    bool keeps =
+        numerics->keep_blocks && pm->role != PLAN_ROUTER && eng_plan_panel_dtype(pm, panel, &dtype);
     return keeps && eng_dtype_is_blocks(dtype) ? kern_blocks_form(eng_dtype_source(dtype))
                                                : choose_format(numerics, pm);
 }
@@ -787,13 +793,14 @@ static void set_formats(const struct eng_numerics *numerics, struct plan_mat *pm
             mat->n_fine = mat->n_panels - first;
         return;
     }
+    int n = mat->n_panels / pm->n_groups; /* the groups of a stack are alike */
     first = 1;
-    while (first < mat->n_panels && panel_format(numerics, pm, first) == mat->fmt)
+    while (first < n && panel_format(numerics, pm, first) == mat->fmt)
         first++;
-    if (first == mat->n_panels) return;
-    mat->n_fine = mat->n_panels - first;
+    if (first == n) return;
+    mat->n_fine = n - first;
     mat->fine_fmt = panel_format(numerics, pm, first);
-    for (int i = first + 1; i < mat->n_panels; i++)
+    for (int i = first + 1; i < n; i++)
         if (panel_format(numerics, pm, i) != mat->fine_fmt) mat->fine_fmt = KERN_W_I8;
     if (!pm->interleaved) return;
     mat->n_fine = 0; /* pairs of panels go together */
@@ -805,7 +812,7 @@ static bool rounds_blocks(const struct eng_numerics *numerics, const struct plan
 {
     const struct eng_mat *mat = pm->mat;
     enum eng_dtype dtype;
-    for (int i = 0; numerics->keep_blocks && i < mat->n_panels; i++) {
+    for (int i = 0; numerics->keep_blocks && i < mat->n_panels / pm->n_groups; i++) {
         bool fine = i >= mat->n_panels - mat->n_fine;
         if (!eng_plan_panel_dtype(pm, i, &dtype) ||
             panel_format(numerics, pm, i) != (fine ? mat->fine_fmt : mat->fmt))

@@ -61,7 +61,8 @@ struct eng_tensor *eng_weights_find(const struct eng_weights *w, const char *nam
  *
  * As the reference's but for: rows of queries and keys that lie as RoPE's pairs in most families
  * (`pairs`); norms that already have the 1 added; A_log as -exp(A_log); convolutions without their
- * middle dimension; value heads of a delta net in turn over the key heads.
+ * middle dimension; value heads of a delta net in turn over the key heads; the matrices of a
+ * layer's experts in one tensor, [n_experts, rows, inputs].
  */
 enum { ENG_GGUF_NAME = 192 };
 
@@ -71,6 +72,7 @@ struct eng_gguf {
     const char *architecture; /* of config.json */
     bool pairs;               /* rows of q and k lie as dimensions 2i and 2i + 1 */
     bool keeps_window;        /* the reference's default counts if no key gives a window */
+    bool renorm;              /* the weights of a token's experts are divided by their sum */
     int other_scale_layers;   /* a size of the family with a scale that is in no key; 0: none */
 };
 

@@ -132,3 +132,165 @@ def splits(keys, tensors, n):
     size = -(-len(tensors) // n)
     return [gguf([*(keys if i == 0 else ()), ("split.no", "u32", i), ("split.count", "u32", n),
                   ("split.tensors.count", "i32", len(tensors))], tensors[i * size:(i + 1) * size]) for i in range(n)]
+
+
+# ---- mixtures of experts ------------------------------------------------------------------------------------
+
+Q4_0, Q4_K, Q6_K = 2, 12, 14
+# model_type -> general.architecture, settings of the architecture's own keys
+MIXTURES = {
+    "lfm2_moe": ("lfm2moe", {"expert_feed_forward_length": "moe_intermediate_size", "shortconv.l_cache": "conv_L_cache",
+                             "leading_dense_block_count": "num_dense_layers"}),
+    "qwen3_moe": ("qwen3moe", {"expert_feed_forward_length": "moe_intermediate_size"}),
+    "olmoe": ("olmoe", {}),
+}
+MIXTURE_NAMES = {
+    **NAMES, "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate": "ffn_gate_inp",
+    "mlp.experts.gate_proj": "ffn_gate_exps", "mlp.experts.up_proj": "ffn_up_exps", "mlp.experts.down_proj": "ffn_down_exps",
+    "operator_norm": "attn_norm", "ffn_norm": "ffn_norm", "self_attn.out_proj": "attn_output",
+    "self_attn.q_layernorm": "attn_q_norm", "self_attn.k_layernorm": "attn_k_norm", "conv.in_proj": "shortconv.in_proj",
+    "conv.conv": "shortconv.conv", "conv.out_proj": "shortconv.out_proj", "feed_forward.w1": "ffn_gate",
+    "feed_forward.w3": "ffn_up", "feed_forward.w2": "ffn_down", "feed_forward.gate": "ffn_gate_inp",
+    "feed_forward.experts.w1": "ffn_gate_exps", "feed_forward.experts.w3": "ffn_up_exps",
+    "feed_forward.experts.w2": "ffn_down_exps"}
+OUTER_NAMES = {"model.embed_tokens.weight": "token_embd.weight", "lm_head.weight": "output.weight",
+               "model.norm.weight": "output_norm.weight", "model.embedding_norm.weight": "token_embd_norm.weight"}
+
+
+def mixture_name(reference):
+    """The file's name of a tensor; of all experts those of one matrix have the same."""
+    if reference in OUTER_NAMES:
+        return OUTER_NAMES[reference]
+    layer, part = reference.removeprefix("model.layers.").split(".", 1)
+    if part == "feed_forward.expert_bias":
+        return f"blk.{layer}.exp_probs_b.bias"
+    part = ".".join(p for p in part.removesuffix(".weight").split(".") if not p.isdigit())
+    return f"blk.{layer}.{MIXTURE_NAMES[part]}.weight"
+
+
+def read_directory(folder):
+    """(config, {name: (shape, floats)}) of a directory with one file of BF16 and F32."""
+    with open(os.path.join(folder, "config.json"), encoding="utf-8") as f:
+        config = json.load(f)
+    with open(os.path.join(folder, "model.safetensors"), "rb") as f:
+        header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+        data, out = f.read(), {}
+    for name, entry in header.items():
+        if name != "__metadata__":
+            content = data[slice(*entry["data_offsets"])]
+            values = floats(content) if entry["dtype"] == "BF16" else struct.unpack(f"<{len(content) // 4}f", content)
+            out[name] = (entry["shape"], values)
+    return config, out
+
+
+def write_directory(folder, config, tensors):
+    """The same, all in F32."""
+    header, at = {}, 0
+    for name, (shape, values) in tensors.items():
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + 4 * len(values)]}
+        at += 4 * len(values)
+    text_of_header = json.dumps(header).encode()
+    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as f:
+        json.dump(config, f)
+    with open(os.path.join(folder, "model.safetensors"), "wb") as f:
+        f.write(struct.pack("<Q", len(text_of_header)) + text_of_header)
+        for _, values in tensors.values():
+            f.write(struct.pack(f"<{len(values)}f", *values))
+
+
+def q4_0(values):
+    out = b""
+    for at in range(0, len(values), 32):
+        block = values[at:at + 32]
+        half = struct.pack("<e", max(block, key=abs) / -8)
+        d = struct.unpack("<e", half)[0] or 1
+        q = [max(0, min(15, round(v / d) + 8)) for v in block]
+        out += half + bytes(q[i] | q[i + 16] << 4 for i in range(16))
+    return out
+
+
+def values_of(kind, data):
+    """What blocks of Q8_0, Q4_0, Q4_K and Q6_K say; no product or sum here is rounded in a double."""
+    out, halves = [], lambda at, n: struct.unpack_from(f"<{n}e", data, at)
+    for at in range(0, len(data), {Q8_0: 34, Q4_0: 18, Q4_K: 144, Q6_K: 210}[kind]):
+        if kind == Q8_0:
+            d, = halves(at, 1)
+            out += (d * q for q in struct.unpack_from("<32b", data, at + 2))
+        elif kind == Q4_0:
+            (d,), q = halves(at, 1), data[at + 2:at + 18]
+            out += (d * ((x & 15) - 8) for x in q)
+            out += (d * ((x >> 4) - 8) for x in q)
+        elif kind == Q4_K:
+            (d, low), b, qs = halves(at, 2), data[at + 4:at + 16], data[at + 16:at + 144]
+            for j in range(8):
+                s, m = ((b[j] & 63, b[j + 4] & 63) if j < 4 else
+                        (b[j + 4] & 15 | b[j - 4] >> 6 << 4, b[j + 4] >> 4 | b[j] >> 6 << 4))
+                out += (d * s * (x >> 4 * (j & 1) & 15) - low * m for x in qs[32 * (j // 2):32 * (j // 2) + 32])
+        else:
+            (d,), s = halves(at + 208, 1), struct.unpack_from("<16b", data, at + 192)
+            for k in range(256):
+                half, group, i = k // 128, k % 128 // 32, k % 32
+                q = (data[at + 64 * half + 32 * (group & 1) + i] >> 4 * (group >> 1) & 15 |
+                     (data[at + 128 + 32 * half + i] >> 2 * group & 3) << 4)
+                out.append(d * s[k // 16] * (q - 32))
+    return out
+
+
+def random_blocks(kind, n_weights, rng):
+    """Blocks of Q4_K or Q6_K with weights of about 1/16."""
+    if kind == Q4_K:
+        return b"".join(struct.pack("<2e", 2.0 ** -12, 2.0 ** -9) + rng.randbytes(140) for _ in range(n_weights // 256))
+    return b"".join(rng.randbytes(208) + struct.pack("<e", 2.0 ** -15) for _ in range(n_weights // 256))
+
+
+def encode(kind, values, rng):
+    """(bytes, the numbers that they say); K types take numbers of their own."""
+    if kind == F32:
+        return struct.pack(f"<{len(values)}f", *values), values
+    if kind == BF16:
+        return b"".join(struct.pack("<f", v)[2:] for v in values), values
+    data = q8_0(values) if kind == Q8_0 else q4_0(values) if kind == Q4_0 else random_blocks(kind, len(values), rng)
+    return data, values_of(kind, data)
+
+
+def mixture(config, reference, kind_of=lambda name: F32, rng=None, fused=False):
+    """(keys, tensors, {reference name: (shape, numbers)}) of a directory's tensors; kind_of says the type of matrices by the
+    file's name. fused: gate and up of all experts are one tensor."""
+    arch, own = MIXTURES[config["model_type"]]
+    sizes = {"block_count": "num_hidden_layers", "context_length": "max_position_embeddings", "embedding_length": "hidden_size",
+             "feed_forward_length": "intermediate_size", "attention.head_count": "num_attention_heads",
+             "expert_count": "num_experts", "expert_used_count": "num_experts_per_tok", "vocab_size": "vocab_size", **own}
+    keys = [("general.architecture", "str", arch), ("tokenizer.ggml.model", "str", "none"),
+            *((f"{arch}.{k}", "u32", config[v]) for k, v in sizes.items()),
+            (f"{arch}.rope.freq_base", "f32", config["rope_theta"]),
+            (f"{arch}.attention.layer_norm_rms_epsilon", "f32", config.get("rms_norm_eps") or config["norm_eps"])]
+    n_kv = config["num_key_value_heads"]
+    if "layer_types" in config:
+        keys += [(f"{arch}.expert_gating_func", "u32", 2), (f"{arch}.attention.head_count_kv", "i32",
+                                                            [n_kv * (t != "conv") for t in config["layer_types"]])]
+    else:
+        keys.append((f"{arch}.attention.head_count_kv", "u32", n_kv))
+    if "head_dim" in config:
+        keys += [(f"{arch}.attention.{x}_length", "u32", config["head_dim"]) for x in ("key", "value")]
+    if config.get("routed_scaling_factor", 1) != 1:
+        keys.append((f"{arch}.expert_weights_scale", "f32", config["routed_scaling_factor"]))
+    stacks, numbers = {}, {}
+    for name, (shape, values) in reference.items():
+        file_name = mixture_name(name)
+        if fused:
+            file_name = file_name.replace("ffn_gate_exps", "ffn_gate_up_exps").replace("ffn_up_exps", "ffn_gate_up_exps")
+        matrix = len(shape) == 2 and "ffn_gate_inp" not in file_name
+        kind = kind_of(file_name) if matrix else F32
+        data, said = encode(kind, values, rng)
+        numbers[name] = (shape, said)
+        stacks.setdefault(file_name, (kind, shape, {}))[2][name] = data
+    order = lambda name: [int(p) if p.isdigit() else {"w1": 0, "w3": 1, "gate_proj": 0, "up_proj": 1}.get(p, 9)
+                          for p in name.split(".")]
+    tensors = []
+    for file_name, (kind, shape, parts) in stacks.items():
+        dims = [s for s in shape if s != 1 or len(shape) < 3][::-1]
+        if "_exps" in file_name:
+            n = config["num_experts"]
+            dims = [shape[1], shape[0] * len(parts) // n, n]
+        tensors.append((file_name, dims, kind, b"".join(parts[p] for p in sorted(parts, key=order))))
+    return keys, tensors, numbers
