@@ -25,27 +25,18 @@ static int refuse(const struct tok_added_token *t, const char *what, char *err, 
 
 static int load_token(struct tok_added_token *t, const json_t *json, char *err, size_t errlen)
 {
-    struct tok_component_text content = {0};
-    uint32_t id = 0;
-    const struct {
-        const char *name;
-        bool *value;
-    } flags[] = {{"special", &t->special},
-                 {"normalized", &t->normalized},
-                 {"single_word", &t->single_word},
-                 {"lstrip", &t->lstrip},
-                 {"rstrip", &t->rstrip}};
-    int rc = tok_component_string(json, "content", &content, err, errlen);
-    if (rc) return rc;
+    struct tok_component c = {.json = json, .err = err, .errlen = errlen};
+    struct tok_component_text content = tok_member_text(&c, "content");
     t->content = content.s;
     t->len = content.len;
-    rc = tok_component_uint(json, "id", TOK_MAX_IDS - 1, &id, err, errlen);
-    t->id = (int32_t)id;
-    for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]) && !rc; i++)
-        rc = tok_component_bool(json, flags[i].name, NULL, flags[i].value, err, errlen);
-    if (rc) return rc;
-    if (t->len > TOK_MAX_ADDED_BYTES) return refuse(t, "it is longer than 1024 bytes", err, errlen);
-    return 0;
+    t->id = (int32_t)tok_member_uint(&c, "id", TOK_MAX_IDS - 1);
+    t->special = tok_member_bool(&c, "special");
+    t->normalized = tok_member_bool(&c, "normalized");
+    t->single_word = tok_member_bool(&c, "single_word");
+    t->lstrip = tok_member_bool(&c, "lstrip");
+    t->rstrip = tok_member_bool(&c, "rstrip");
+    if (c.rc || t->len <= TOK_MAX_ADDED_BYTES) return c.rc;
+    return refuse(t, "it is longer than 1024 bytes", err, errlen);
 }
 
 /* No two added tokens share their content or their id. */
@@ -94,45 +85,20 @@ static int compare_patterns(const void *a, const void *b)
     return x->token < y->token ? -1 : x->token > y->token;
 }
 
-/* The budgets of one set: all its contents count as one text. */
-struct builder {
-    const struct tok_normalizer *normalizer;
-    struct tok_norm_scratch norm;
-    struct tok_regex_scratch regex;
-    struct tok_growth growth;
-};
-
-static void builder_init(struct builder *b, const struct tok_added *a,
-                         const struct tok_normalizer *normalizer)
-{
-    size_t len = 0;
-    for (uint32_t i = 0; i < a->n_tokens; i++)
-        len += a->tokens[i].len;
-    *b = (struct builder){.normalizer = normalizer, .growth = tok_growth(len)};
-    tok_regex_scratch_init(&b->regex, len);
-}
-
-static void builder_finish(struct builder *b)
-{
-    tok_norm_scratch_finish(&b->norm);
-    tok_regex_scratch_finish(&b->regex);
-}
-
 /* Makes the pattern of a token in the set it belongs to: its content, or the normalized form. */
-static int make_pattern(const struct tok_added *a, uint32_t index, struct builder *b,
-                        struct tok_added_pattern *ret, char *err, size_t errlen)
+static int make_pattern(const struct tok_added *a, uint32_t index,
+                        const struct tok_normalizer *normalizer, struct tok_work *w,
+                        struct tok_added_pattern *ret)
 {
     const struct tok_added_token *t = &a->tokens[index];
     const char *s = t->content;
     const uint32_t *origin;
     size_t len = t->len;
     int rc = 0;
-    if (t->normalized)
-        rc = tok_normalize(b->normalizer, &b->norm, &b->regex, &b->growth, t->content, t->len, 0,
-                           &s, &len, &origin, err, errlen);
-    if (!rc && len == 0) rc = refuse(t, "the normalizer leaves nothing of it", err, errlen);
+    if (t->normalized) rc = tok_normalize(normalizer, w, t->content, t->len, 0, &s, &len, &origin);
+    if (!rc && len == 0) rc = refuse(t, "the normalizer leaves nothing of it", w->err, w->errlen);
     if (!rc && len > TOK_MAX_ADDED_BYTES)
-        rc = refuse(t, "it is longer than 1024 bytes", err, errlen);
+        rc = refuse(t, "it is longer than 1024 bytes", w->err, w->errlen);
     if (rc) return rc;
     *ret = (struct tok_added_pattern){malloc(len), len, index};
     if (!ret->s) return TOK_ENOMEM;
@@ -140,21 +106,24 @@ static int make_pattern(const struct tok_added *a, uint32_t index, struct builde
     return 0;
 }
 
+/* All contents count as one text. */
 static int build_set(struct tok_added *a, int which, const struct tok_normalizer *normalizer,
                      char *err, size_t errlen)
 {
     struct tok_added_set *set = &a->sets[which];
-    struct builder b;
+    AUTO(tok_work_finish) struct tok_work w;
+    size_t bytes = 0;
     int rc = 0;
+    for (uint32_t i = 0; i < a->n_tokens; i++)
+        bytes += a->tokens[i].len;
+    tok_work_init(&w, bytes, err, errlen);
     set->patterns = calloc(a->n_tokens + 1, sizeof(*set->patterns));
     if (!set->patterns) return TOK_ENOMEM;
-    builder_init(&b, a, normalizer);
     for (uint32_t i = 0; i < a->n_tokens && !rc; i++) {
         if (a->tokens[i].normalized != (which == 1)) continue;
-        rc = make_pattern(a, i, &b, &set->patterns[set->n], err, errlen);
+        rc = make_pattern(a, i, normalizer, &w, &set->patterns[set->n]);
         if (!rc) set->n++;
     }
-    builder_finish(&b);
     if (rc) return rc;
     qsort(set->patterns, set->n, sizeof(*set->patterns), compare_patterns);
     for (size_t i = 0; i < set->n; i++)

@@ -40,49 +40,11 @@ struct tok_decode_op {
 
 /* ---- loading ------------------------------------------------------------------------------- */
 
-static int out_of_order(const char *type, const char *behind, char *err, size_t errlen)
+static int out_of_order(struct tok_component *c, const char *type, const char *behind)
 {
-    return fail_with(TOK_EINVAL, err, errlen, "the decoder %s after %s is not supported", type,
-                     behind);
-}
-
-static int load_replace(struct tok_decode_op *op, const struct tok_uni *uni, const json_t *json,
-                        char *err, size_t errlen)
-{
-    op->kind = OP_REPLACE;
-    int rc = tok_component_string(json, "content", &op->content, err, errlen);
-    return rc ? rc : tok_component_pattern(json, uni, &op->what, err, errlen);
-}
-
-static int load_strip(struct tok_decode_op *op, const json_t *json, char *err, size_t errlen)
-{
-    uint32_t ch;
-    op->kind = OP_STRIP;
-    int rc = tok_component_char(json, "content", &ch, err, errlen);
-    if (!rc) rc = tok_component_uint(json, "start", MAX_STRIP, &op->start, err, errlen);
-    if (!rc) rc = tok_component_uint(json, "stop", MAX_STRIP, &op->stop, err, errlen);
-    if (!rc) utf8_put(op->ch, ch);
-    return rc;
-}
-
-static int load_metaspace(struct tok_decode_op *op, const json_t *json, char *err, size_t errlen)
-{
-    const char *scheme = json_string_value(json_object_get(json, "prepend_scheme"));
-    uint32_t ch;
-    op->kind = OP_METASPACE;
-    op->drop_first = !scheme || strcmp(scheme, "never") != 0;
-    if (op->drop_first && scheme && strcmp(scheme, "first") != 0 && strcmp(scheme, "always") != 0)
-        return tok_component_unknown("prepend_scheme", scheme, err, errlen);
-    int rc = tok_component_char(json, "replacement", &ch, err, errlen);
-    if (!rc) utf8_put(op->ch, ch);
-    return rc;
-}
-
-static int load_wordpiece(struct tok_decode_op *op, const json_t *json, char *err, size_t errlen)
-{
-    op->kind = OP_WORDPIECE;
-    int rc = tok_component_bool(json, "cleanup", NULL, &op->cleanup, err, errlen);
-    return rc ? rc : tok_component_string(json, "prefix", &op->content, err, errlen);
+    if (c->rc) return c->rc;
+    return fail_with(TOK_EINVAL, c->err, c->errlen, "the decoder %s after %s is not supported",
+                     type, behind);
 }
 
 /* After ByteFallback an op must work on each character alone, whichever tokens it comes from. */
@@ -96,56 +58,73 @@ static bool by_character(const struct tok_decode_op *op)
 
 /* The ops that each op may follow. */
 static int check_order(const struct tok_decode_plan *p, const struct tok_decode_op *op,
-                       const char *type, char *err, size_t errlen)
+                       const char *type, struct tok_component *c)
 {
     if (p->joined) {
         bool streams = op->kind == OP_STRIP || (op->kind == OP_REPLACE && op->what.literal.s);
-        if (!streams) return out_of_order(type, "Fuse or ByteLevel", err, errlen);
-        if (p->n_ops - p->n_token_ops == TOK_MAX_TEXT_OPS)
-            return out_of_order(type, "so many", err, errlen);
+        if (!streams) return out_of_order(c, type, "Fuse or ByteLevel");
+        if (p->n_ops - p->n_token_ops == TOK_MAX_TEXT_OPS) return out_of_order(c, type, "so many");
         return 0;
     }
-    if (p->fallback != SIZE_MAX && !by_character(op))
-        return out_of_order(type, "ByteFallback", err, errlen);
+    if (p->fallback != SIZE_MAX && !by_character(op)) return out_of_order(c, type, "ByteFallback");
     return 0;
 }
 
-static int load_join(struct tok_decode_plan *p, bool bytelevel, char *err, size_t errlen)
+static int load_join(struct tok_decode_plan *p, bool bytelevel, struct tok_component *c)
 {
-    if (bytelevel && p->joined) return out_of_order("ByteLevel", "Fuse or ByteLevel", err, errlen);
-    if (bytelevel && p->fallback != SIZE_MAX)
-        return out_of_order("ByteLevel", "ByteFallback", err, errlen);
+    if (bytelevel && p->joined) return out_of_order(c, "ByteLevel", "Fuse or ByteLevel");
+    if (bytelevel && p->fallback != SIZE_MAX) return out_of_order(c, "ByteLevel", "ByteFallback");
     if (!p->joined) p->join = bytelevel ? TOK_JOIN_BYTELEVEL : TOK_JOIN_PLAIN;
     p->joined = true;
     return 0;
 }
 
-static int load_op(struct tok_decode_op *op, const struct tok_uni *uni, const char *type,
-                   const json_t *json, char *err, size_t errlen)
+static void load_op(struct tok_decode_op *op, struct tok_component *c)
 {
-    if (strcmp(type, "Replace") == 0) return load_replace(op, uni, json, err, errlen);
-    if (strcmp(type, "Strip") == 0) return load_strip(op, json, err, errlen);
-    if (strcmp(type, "Metaspace") == 0) return load_metaspace(op, json, err, errlen);
-    if (strcmp(type, "WordPiece") == 0) return load_wordpiece(op, json, err, errlen);
-    op->kind = OP_FALLBACK;
-    return strcmp(type, "ByteFallback") == 0 ? 0
-                                             : tok_component_unknown("decoder", type, err, errlen);
+    const char *scheme = json_string_value(json_object_get(c->json, "prepend_scheme"));
+    switch (op->kind) {
+    case OP_REPLACE:
+        op->content = tok_member_text(c, "content");
+        op->what = tok_member_pattern(c);
+        break;
+    case OP_STRIP:
+        tok_member_char(c, "content", op->ch);
+        op->start = tok_member_uint(c, "start", MAX_STRIP);
+        op->stop = tok_member_uint(c, "stop", MAX_STRIP);
+        break;
+    case OP_METASPACE:
+        op->drop_first = !scheme || strcmp(scheme, "never") != 0;
+        if (op->drop_first && scheme && strcmp(scheme, "first") && strcmp(scheme, "always"))
+            tok_component_unknown(c, "prepend_scheme", scheme);
+        tok_member_char(c, "replacement", op->ch);
+        break;
+    case OP_WORDPIECE:
+        op->cleanup = tok_member_bool(c, "cleanup");
+        op->content = tok_member_text(c, "prefix");
+        break;
+    case OP_FALLBACK: break;
+    }
 }
 
 /* Callback of tok_component_visit for one component that is not a Sequence. */
-static int load_decoder(void *data, const char *type, const json_t *json, char *err, size_t errlen)
+static int load_decoder(void *data, const char *type, struct tok_component *c)
 {
+    static const char *const names[] = {"Replace", "Strip", "Metaspace", "ByteFallback",
+                                        "WordPiece"}; /* enum op_kind */
     struct tok_decode_plan *p = data;
-    if (strcmp(type, "Fuse") == 0) return load_join(p, false, err, errlen);
-    if (strcmp(type, "ByteLevel") == 0) return load_join(p, true, err, errlen);
+    size_t kind = 0;
+    if (strcmp(type, "Fuse") == 0) return load_join(p, false, c);
+    if (strcmp(type, "ByteLevel") == 0) return load_join(p, true, c);
+    while (kind < sizeof(names) / sizeof(names[0]) && strcmp(type, names[kind]) != 0)
+        kind++;
+    if (kind == sizeof(names) / sizeof(names[0])) return tok_component_unknown(c, "decoder", type);
     struct tok_decode_op *op = realloc(p->ops, (p->n_ops + 1) * sizeof(*op));
     if (!op) return TOK_ENOMEM;
     p->ops = op;
-    op += p->n_ops;
-    memset(op, 0, sizeof(*op));
-    p->n_ops++;
-    int rc = load_op(op, p->uni, type, json, err, errlen);
-    if (!rc) rc = check_order(p, op, type, err, errlen);
+    op += p->n_ops++;
+    *op = (struct tok_decode_op){.kind = (enum op_kind)kind};
+    load_op(op, c);
+    int rc = check_order(p, op, type, c);
     if (rc) return rc;
     if (op->kind == OP_FALLBACK) p->fallback = p->n_ops - 1;
     if (!p->joined) p->n_token_ops = p->n_ops;
@@ -164,13 +143,17 @@ void tok_decode_finish(struct tok_decode_plan *p)
 
 /* ---- buffers ------------------------------------------------------------------------------- */
 
-static int put(struct tok_decode_text *t, const char *s, size_t len)
+/* Nothing after a failure. */
+static void put(struct tok_decode_run *r, struct tok_decode_text *t, const char *s, size_t len)
 {
-    if (t->max && len > t->max - t->len) return TOK_ELIMIT;
-    if (ARRAY_ROOM(t->s, t->cap, t->len + len, 32)) return TOK_ENOMEM;
-    if (len) memcpy(t->s + t->len, s, len);
+    if (r->rc) return;
+    if (t->max && len > t->max - t->len)
+        r->rc = TOK_ELIMIT;
+    else if (ARRAY_ROOM(t->s, t->cap, t->len + len, 32))
+        r->rc = TOK_ENOMEM;
+    if (r->rc || !len) return;
+    memcpy(t->s + t->len, s, len);
     t->len += len;
-    return 0;
 }
 
 void tok_decode_run_finish(struct tok_decode_run *r)
@@ -187,6 +170,7 @@ void tok_decode_run_finish(struct tok_decode_run *r)
 void tok_decode_reset(const struct tok_decode_plan *p, struct tok_decode_run *r)
 {
     r->n_bytes = 0;
+    r->rc = 0;
     r->started = r->in_bytes = r->past_first = false;
     r->out.len = 0;
     for (size_t i = p->n_token_ops; i < p->n_ops; i++) {
@@ -199,18 +183,17 @@ void tok_decode_reset(const struct tok_decode_plan *p, struct tok_decode_run *r)
 
 /* ---- ops on the text ----------------------------------------------------------------------- */
 
-static int send(const struct tok_decode_plan *p, struct tok_decode_run *r, size_t op, const char *s,
-                size_t len);
+static void send(const struct tok_decode_plan *p, struct tok_decode_run *r, size_t op,
+                 const char *s, size_t len);
 
 /* Takes characters off the front, and holds back those that may be the last. */
-static int send_strip(const struct tok_decode_plan *p, struct tok_decode_run *r, size_t at,
-                      const char *s, size_t len)
+static void send_strip(const struct tok_decode_plan *p, struct tok_decode_run *r, size_t at,
+                       const char *s, size_t len)
 {
     const struct tok_decode_op *op = &p->ops[at];
     struct tok_decode_state *state = &r->states[at - p->n_token_ops];
-    size_t width = strlen(op->ch), n;
-    int rc = 0;
-    for (size_t i = 0; i < len && !rc; i += n) {
+    size_t width = strlen(op->ch);
+    for (size_t i = 0, n; i < len; i += n) {
         n = utf8_len((unsigned char)s[i]);
         bool same = n == width && memcmp(s + i, op->ch, n) == 0;
         if (same && state->leading) {
@@ -222,11 +205,10 @@ static int send_strip(const struct tok_decode_plan *p, struct tok_decode_run *r,
             state->held++;
             continue;
         }
-        for (; !same && state->held && !rc; state->held--)
-            rc = send(p, r, at + 1, op->ch, width);
-        if (!rc) rc = send(p, r, at + 1, s + i, n);
+        for (; !same && state->held; state->held--)
+            send(p, r, at + 1, op->ch, width);
+        send(p, r, at + 1, s + i, n);
     }
-    return rc;
 }
 
 /* How many bytes at the end of s may be the beginning of the literal. */
@@ -239,64 +221,66 @@ static size_t partial_match(const struct tok_component_text *literal, const char
 }
 
 /* Replaces a literal. A prefix of it at the end is held back until more text comes. */
-static int send_replace(const struct tok_decode_plan *p, struct tok_decode_run *r, size_t at,
-                        const char *s, size_t len)
+static void send_replace(const struct tok_decode_plan *p, struct tok_decode_run *r, size_t at,
+                         const char *s, size_t len)
 {
     const struct tok_decode_op *op = &p->ops[at];
     const struct tok_component_text *literal = &op->what.literal;
     struct tok_decode_text *match = &r->states[at - p->n_token_ops].match;
+    const char *found;
     size_t done = 0;
-    int rc = put(match, s, len);
-    while (!rc) {
-        const char *found = memmem(match->s + done, match->len - done, literal->s, literal->len);
-        if (!found) break;
+    put(r, match, s, len);
+    if (r->rc) return;
+    while ((found = memmem(match->s + done, match->len - done, literal->s, literal->len))) {
         size_t begin = (size_t)(found - match->s);
-        rc = send(p, r, at + 1, match->s + done, begin - done);
-        if (!rc) rc = send(p, r, at + 1, op->content.s, op->content.len);
+        send(p, r, at + 1, match->s + done, begin - done);
+        send(p, r, at + 1, op->content.s, op->content.len);
         done = begin + literal->len;
     }
-    if (rc) return rc;
     size_t keep = partial_match(literal, match->s + done, match->len - done);
-    rc = send(p, r, at + 1, match->s + done, match->len - done - keep);
+    send(p, r, at + 1, match->s + done, match->len - done - keep);
     memmove(match->s, match->s + match->len - keep, keep);
     match->len = keep;
-    return rc;
 }
 
 /* Gives text to the op with this index, or out after the last. */
-static int send(const struct tok_decode_plan *p, struct tok_decode_run *r, size_t op, const char *s,
-                size_t len)
+static void send(const struct tok_decode_plan *p, struct tok_decode_run *r, size_t op,
+                 const char *s, size_t len)
 {
-    if (len == 0) return 0;
-    if (op == p->n_ops) return put(&r->out, s, len);
-    return p->ops[op].kind == OP_STRIP ? send_strip(p, r, op, s, len)
-                                       : send_replace(p, r, op, s, len);
+    if (len == 0 || r->rc) return;
+    if (op == p->n_ops)
+        put(r, &r->out, s, len);
+    else if (p->ops[op].kind == OP_STRIP)
+        send_strip(p, r, op, s, len);
+    else
+        send_replace(p, r, op, s, len);
 }
 
-static int send_text(const struct tok_decode_plan *p, struct tok_decode_run *r, const char *s,
-                     size_t len)
+static void send_text(const struct tok_decode_plan *p, struct tok_decode_run *r, const char *s,
+                      size_t len)
 {
-    return send(p, r, p->n_token_ops, s, len);
+    send(p, r, p->n_token_ops, s, len);
 }
 
 /* ---- ops on tokens ------------------------------------------------------------------------- */
 
-static int replace_in(const struct tok_decode_op *op, struct tok_regex_scratch *rs, const char *s,
-                      size_t len, struct tok_decode_text *out)
+static void replace_in(const struct tok_decode_op *op, struct tok_decode_run *r, const char *s,
+                       size_t len, struct tok_decode_text *out)
 {
     struct tok_pattern_iter it = tok_pattern_iter(&op->what, s, len);
     size_t begin, end, done = 0;
     char unused[128];
-    int more = 0, rc = 0;
-    if (len == 0) return 0;
-    tok_regex_scratch_next(rs, len);
-    while (!rc && (more = tok_pattern_next(&it, rs, &begin, &end, unused, sizeof(unused))) == 1) {
-        rc = put(out, s + done, begin - done);
-        if (!rc) rc = put(out, op->content.s, op->content.len);
+    int more = 0;
+    if (len == 0) return;
+    tok_regex_scratch_next(&r->regex, len);
+    while (!r->rc &&
+           (more = tok_pattern_next(&it, &r->regex, &begin, &end, unused, sizeof(unused))) == 1) {
+        put(r, out, s + done, begin - done);
+        put(r, out, op->content.s, op->content.len);
         done = end;
     }
-    if (more < 0) rc = more;
-    return rc ? rc : put(out, s + done, len - done);
+    if (more < 0) r->rc = more;
+    put(r, out, s + done, len - done);
 }
 
 /* Bytes that up to max repetitions of ch take at the start (or the end) of s. */
@@ -308,26 +292,26 @@ static size_t repeated(const char *s, size_t len, const char *ch, uint32_t max, 
     return n;
 }
 
-static int strip_token(const struct tok_decode_op *op, const char *s, size_t len,
-                       struct tok_decode_text *out)
+static void strip_token(const struct tok_decode_op *op, struct tok_decode_run *r, const char *s,
+                        size_t len, struct tok_decode_text *out)
 {
     size_t front = repeated(s, len, op->ch, op->start, false);
     size_t back = repeated(s + front, len - front, op->ch, op->stop, true);
-    return put(out, s + front, len - front - back);
+    put(r, out, s + front, len - front - back);
 }
 
-static int metaspace_token(const struct tok_decode_op *op, bool first, const char *s, size_t len,
-                           struct tok_decode_text *out)
+static void metaspace_token(const struct tok_decode_op *op, struct tok_decode_run *r, bool first,
+                            const char *s, size_t len, struct tok_decode_text *out)
 {
-    size_t width = strlen(op->ch), n;
-    int rc = 0;
-    for (size_t i = 0; i < len && !rc; i += n) {
+    size_t width = strlen(op->ch);
+    for (size_t i = 0, n; i < len; i += n) {
         n = utf8_len((unsigned char)s[i]);
         bool mark = n == width && memcmp(s + i, op->ch, n) == 0;
-        if (mark && first && op->drop_first) continue;
-        rc = mark ? put(out, " ", 1) : put(out, s + i, n);
+        if (!mark)
+            put(r, out, s + i, n);
+        else if (!first || !op->drop_first)
+            put(r, out, " ", 1);
     }
-    return rc;
 }
 
 /* Replaces each place of `from` in a text by a text at most as long, from left to right. */
@@ -347,8 +331,8 @@ static void shorten(struct tok_decode_text *t, const char *from, const char *to)
 }
 
 /* A blank before each word but the first; clean-up looks at one token, not across two. */
-static int wordpiece_token(const struct tok_decode_op *op, bool first, const char *s, size_t len,
-                           struct tok_decode_text *out)
+static void wordpiece_token(const struct tok_decode_op *op, struct tok_decode_run *r, bool first,
+                            const char *s, size_t len, struct tok_decode_text *out)
 {
     static const char *const pairs[][2] = {
         {" .", "."},   {" ?", "?"},     {" !", "!"},     {" ,", ","},
@@ -357,36 +341,32 @@ static int wordpiece_token(const struct tok_decode_op *op, bool first, const cha
     };
     const struct tok_component_text *prefix = &op->content;
     bool more = !first && len >= prefix->len && memcmp(s, prefix->s, prefix->len) == 0;
-    int rc = first || more ? 0 : put(out, " ", 1);
-    if (!rc) rc = more ? put(out, s + prefix->len, len - prefix->len) : put(out, s, len);
-    for (size_t i = 0; !rc && op->cleanup && i < sizeof(pairs) / sizeof(pairs[0]); i++)
+    if (!first && !more) put(r, out, " ", 1);
+    put(r, out, s + (more ? prefix->len : 0), len - (more ? prefix->len : 0));
+    for (size_t i = 0; op->cleanup && i < sizeof(pairs) / sizeof(pairs[0]); i++)
         shorten(out, pairs[i][0], pairs[i][1]);
-    return rc;
 }
 
 /* Runs the token ops [from, to) over *s. The result is in one of the work buffers. */
-static int run_token_ops(const struct tok_decode_plan *p, struct tok_decode_run *r, size_t from,
-                         size_t to, bool first, const char **s, size_t *len)
+static void run_token_ops(const struct tok_decode_plan *p, struct tok_decode_run *r, size_t from,
+                          size_t to, bool first, const char **s, size_t *len)
 {
-    for (size_t i = from; i < to; i++) {
+    for (size_t i = from; i < to && !r->rc; i++) {
         const struct tok_decode_op *op = &p->ops[i];
         struct tok_decode_text *out = &r->work[*s == r->work[0].s];
-        int rc = put(out, "", 0); /* its buffer exists */
+        put(r, out, "", 0); /* its buffer exists */
         out->len = 0;
-        if (rc) return rc;
         if (op->kind == OP_REPLACE)
-            rc = replace_in(op, &r->regex, *s, *len, out);
+            replace_in(op, r, *s, *len, out);
         else if (op->kind == OP_STRIP)
-            rc = strip_token(op, *s, *len, out);
+            strip_token(op, r, *s, *len, out);
         else if (op->kind == OP_WORDPIECE)
-            rc = wordpiece_token(op, first, *s, *len, out);
+            wordpiece_token(op, r, first, *s, *len, out);
         else
-            rc = metaspace_token(op, first, *s, *len, out);
-        if (rc) return rc;
+            metaspace_token(op, r, first, *s, *len, out);
         *s = out->s;
         *len = out->len;
     }
-    return 0;
 }
 
 /* ---- growth -------------------------------------------------------------------------------- */
@@ -422,8 +402,9 @@ static int check_token_ops(const struct tok_decode_plan *p, struct tok_decode_ru
     const char *token = *s;
     size_t token_len = *len;
     r->work[0].max = r->work[1].max = max;
-    int rc = run_token_ops(p, r, from, to, first, s, len);
-    if (rc != TOK_ELIMIT) return rc;
+    r->rc = 0;
+    run_token_ops(p, r, from, to, first, s, len);
+    if (r->rc != TOK_ELIMIT) return r->rc;
     return fail_with(
         TOK_EINVAL, err, errlen,
         "\"%s\" comes out more than %d times as long, or a regular expression takes too long "
@@ -455,9 +436,10 @@ int tok_decode_load(struct tok_decode_plan *p, const struct tok_uni *uni, const 
                     char *err, size_t errlen)
 {
     bool none = !json || json_is_null(json);
-    *p = (struct tok_decode_plan){
-        .uni = uni, .fallback = SIZE_MAX, .join = none ? TOK_JOIN_SPACES : TOK_JOIN_PLAIN};
-    int rc = tok_component_visit("decoder", "decoders", json, load_decoder, p, err, errlen);
+    *p = (struct tok_decode_plan){.fallback = SIZE_MAX,
+                                  .join = none ? TOK_JOIN_SPACES : TOK_JOIN_PLAIN};
+    int rc = tok_component_visit("decoder", "decoders", json, uni, load_decoder, p, err, errlen);
+    if (p->fallback == SIZE_MAX) p->fallback = p->n_token_ops;
     for (size_t i = 0; i < p->n_token_ops; i++)
         p->by_token |= may_grow(&p->ops[i]) || p->ops[i].what.re;
     if (!rc) rc = check_text_ops(p, err, errlen);
@@ -466,49 +448,40 @@ int tok_decode_load(struct tok_decode_plan *p, const struct tok_uni *uni, const 
 
 /* ---- bytes --------------------------------------------------------------------------------- */
 
-/* A complete character of a run of byte tokens goes through the token ops after ByteFallback. */
-static int send_fallback_text(const struct tok_decode_plan *p, struct tok_decode_run *r,
-                              const char *s, size_t len)
-{
-    int rc = run_token_ops(p, r, p->fallback + 1, p->n_token_ops, !r->past_first, &s, &len);
-    return rc ? rc : send_text(p, r, s, len);
-}
-
 /* Gives out bytes that will never be a character. */
-static int send_bad(const struct tok_decode_plan *p, struct tok_decode_run *r, size_t n)
+static void send_bad(const struct tok_decode_plan *p, struct tok_decode_run *r, size_t n)
 {
     size_t marks = p->join == TOK_JOIN_BYTELEVEL ? 1 : n;
-    int rc = 0;
-    for (size_t i = 0; i < marks && !rc; i++)
-        rc = send_text(p, r, REPLACEMENT, 3);
+    for (size_t i = 0; i < marks; i++)
+        send_text(p, r, REPLACEMENT, 3);
     r->n_bytes -= n;
     memmove(r->bytes, r->bytes + n, r->n_bytes);
-    return rc;
 }
 
-/* Adds a byte, and outputs every character and every invalid sequence that is complete now. */
-static int take_byte(const struct tok_decode_plan *p, struct tok_decode_run *r, unsigned char byte)
+/*
+ * Adds a byte, and outputs every character and every invalid sequence that is complete now. The
+ * characters of byte tokens go through the token ops after ByteFallback.
+ */
+static void take_byte(const struct tok_decode_plan *p, struct tok_decode_run *r, unsigned char byte)
 {
-    int rc = 0;
+    int n;
     r->bytes[r->n_bytes++] = byte;
-    while (r->n_bytes && !rc) {
-        int n = utf8_classify(r->bytes, r->n_bytes);
-        if (n == 0) break;
+    while (r->n_bytes && (n = utf8_classify(r->bytes, r->n_bytes)) != 0) {
         if (n < 0) {
-            rc = send_bad(p, r, (size_t)-n);
+            send_bad(p, r, (size_t)-n);
             continue;
         }
         const char *s = (const char *)r->bytes;
-        rc = p->join == TOK_JOIN_BYTELEVEL ? send_text(p, r, s, (size_t)n)
-                                           : send_fallback_text(p, r, s, (size_t)n);
+        size_t len = (size_t)n;
+        run_token_ops(p, r, p->fallback + 1, p->n_token_ops, !r->past_first, &s, &len);
+        send_text(p, r, s, len);
         r->n_bytes = 0;
     }
-    return rc;
 }
 
-static int end_bytes(const struct tok_decode_plan *p, struct tok_decode_run *r)
+static void end_bytes(const struct tok_decode_plan *p, struct tok_decode_run *r)
 {
-    return r->n_bytes ? send_bad(p, r, r->n_bytes) : 0;
+    if (r->n_bytes) send_bad(p, r, r->n_bytes);
 }
 
 /* The byte of a token like <0x0A>, or -1. A sign counts as a digit, as in the reference. */
@@ -527,65 +500,63 @@ static int byte_of_token(const char *s, size_t len)
 /* ---- tokens -------------------------------------------------------------------------------- */
 
 /* The bytes of a token in the byte alphabet, into a work buffer; others stand for themselves. */
-static int bytes_of_token(struct tok_decode_run *r, const char **s, size_t *len)
+static void bytes_of_token(struct tok_decode_run *r, const char **s, size_t *len)
 {
     struct tok_decode_text *out = &r->work[*s == r->work[0].s];
     out->len = 0;
-    int rc = put(out, *s, *len);
-    if (rc) return rc;
-    ptrdiff_t n = tok_bytelevel_decode(*s, *len, out->s);
-    if (n < 0) return 0;
+    put(r, out, *s, *len);
+    ptrdiff_t n = r->rc ? -1 : tok_bytelevel_decode(*s, *len, out->s);
+    if (n < 0) return;
     *s = out->s;
     *len = (size_t)n;
-    return 0;
 }
 
-static int push_bytelevel(const struct tok_decode_plan *p, struct tok_decode_run *r, const char *s,
-                          size_t len)
+static void push_bytelevel(const struct tok_decode_plan *p, struct tok_decode_run *r, const char *s,
+                           size_t len)
 {
-    int rc = bytes_of_token(r, &s, &len);
-    for (size_t i = 0; i < len && !rc; i++) {
+    bytes_of_token(r, &s, &len);
+    for (size_t i = 0; i < len && !r->rc; i++) {
         if (r->n_bytes == 0 && (unsigned char)s[i] < 0x80) {
             size_t n = utf8_ascii_prefix(s + i, len - i);
-            rc = send_text(p, r, s + i, n);
+            send_text(p, r, s + i, n);
             i += n - 1;
             continue;
         }
-        rc = take_byte(p, r, (unsigned char)s[i]);
+        take_byte(p, r, (unsigned char)s[i]);
     }
-    return rc;
 }
 
-static int push_fallback(const struct tok_decode_plan *p, struct tok_decode_run *r, const char *s,
-                         size_t len)
+static void push_fallback(const struct tok_decode_plan *p, struct tok_decode_run *r, const char *s,
+                          size_t len)
 {
-    int byte = byte_of_token(s, len), rc = 0;
+    int byte = byte_of_token(s, len);
     if (byte >= 0) {
         r->in_bytes = true;
-        return take_byte(p, r, (unsigned char)byte);
+        take_byte(p, r, (unsigned char)byte);
+        return;
     }
     if (r->in_bytes) {
-        rc = end_bytes(p, r);
+        end_bytes(p, r);
         r->in_bytes = false;
         r->past_first = true;
     }
-    if (!rc) rc = run_token_ops(p, r, p->fallback + 1, p->n_token_ops, !r->past_first, &s, &len);
+    run_token_ops(p, r, p->fallback + 1, p->n_token_ops, !r->past_first, &s, &len);
     r->past_first = true;
-    return rc ? rc : send_text(p, r, s, len);
+    send_text(p, r, s, len);
 }
 
 int tok_decode_check(const struct tok_decode_plan *p, struct tok_decode_run *r, const char *token,
                      size_t len, char *err, size_t errlen)
 {
-    size_t until = p->fallback < p->n_token_ops ? p->fallback : p->n_token_ops;
     size_t max = max_of_token(len);
     int rc = 0;
     for (int first = 0; first < 2 && !rc; first++) {
         const char *s = token;
         size_t n = len;
-        rc = check_token_ops(p, r, 0, until, first, &s, &n, max, err, errlen);
-        if (rc || p->fallback == SIZE_MAX || byte_of_token(s, n) >= 0) continue;
-        rc = check_token_ops(p, r, until + 1, p->n_token_ops, first, &s, &n, max, err, errlen);
+        rc = check_token_ops(p, r, 0, p->fallback, first, &s, &n, max, err, errlen);
+        if (rc || byte_of_token(s, n) >= 0) continue;
+        rc =
+            check_token_ops(p, r, p->fallback + 1, p->n_token_ops, first, &s, &n, max, err, errlen);
     }
     return rc;
 }
@@ -594,52 +565,54 @@ int tok_decode_push(const struct tok_decode_plan *p, struct tok_decode_run *r, c
                     size_t len)
 {
     bool first = !r->started;
-    size_t until = p->fallback < p->n_token_ops ? p->fallback : p->n_token_ops;
-    int rc = 0;
+    r->rc = 0;
     r->out.len = 0;
     r->started = true;
-    if (p->join == TOK_JOIN_SPACES && !first) rc = send_text(p, r, " ", 1);
-    if (!rc) rc = run_token_ops(p, r, 0, until, first, &token, &len);
-    if (rc) return rc;
-    if (p->join == TOK_JOIN_BYTELEVEL) return push_bytelevel(p, r, token, len);
-    if (p->fallback != SIZE_MAX) return push_fallback(p, r, token, len);
-    return send_text(p, r, token, len);
+    if (p->join == TOK_JOIN_SPACES && !first) send_text(p, r, " ", 1);
+    run_token_ops(p, r, 0, p->fallback, first, &token, &len);
+    if (r->rc) return r->rc;
+    if (p->join == TOK_JOIN_BYTELEVEL)
+        push_bytelevel(p, r, token, len);
+    else if (p->fallback < p->n_token_ops)
+        push_fallback(p, r, token, len);
+    else
+        send_text(p, r, token, len);
+    return r->rc;
 }
 
 int tok_decode_flush(const struct tok_decode_plan *p, struct tok_decode_run *r)
 {
+    r->rc = 0;
     r->out.len = 0;
-    int rc = end_bytes(p, r);
-    for (size_t i = p->n_token_ops; i < p->n_ops && !rc; i++) {
+    end_bytes(p, r);
+    for (size_t i = p->n_token_ops; i < p->n_ops; i++) {
         struct tok_decode_text *match = &r->states[i - p->n_token_ops].match;
-        rc = send(p, r, i + 1, match->s, match->len);
+        send(p, r, i + 1, match->s, match->len);
         match->len = 0;
     }
-    return rc;
+    return r->rc;
 }
 
 int tok_decode_bytes(const struct tok_decode_plan *p, struct tok_decode_run *r, const char *token,
                      size_t len)
 {
-    size_t until = p->fallback < p->n_token_ops ? p->fallback : p->n_token_ops;
-    int byte, rc;
     tok_decode_reset(p, r);
-    rc = run_token_ops(p, r, 0, until, false, &token, &len);
-    if (rc) return rc;
-    if (p->join == TOK_JOIN_BYTELEVEL) {
-        rc = bytes_of_token(r, &token, &len);
-    } else if (p->fallback != SIZE_MAX) {
-        byte = byte_of_token(token, len);
-        if (byte >= 0) return put(&r->out, &(char){(char)byte}, 1);
-        rc = run_token_ops(p, r, until + 1, p->n_token_ops, false, &token, &len);
+    run_token_ops(p, r, 0, p->fallback, false, &token, &len);
+    int byte = p->fallback < p->n_token_ops ? byte_of_token(token, len) : -1;
+    if (byte >= 0) {
+        put(r, &r->out, &(char){(char)byte}, 1);
+        return r->rc;
     }
-    for (size_t i = p->n_token_ops; i < p->n_ops && !rc; i++) {
+    if (p->join == TOK_JOIN_BYTELEVEL) bytes_of_token(r, &token, &len);
+    run_token_ops(p, r, p->fallback + 1, p->n_token_ops, false, &token, &len);
+    for (size_t i = p->n_token_ops; i < p->n_ops; i++) {
         struct tok_decode_text *out = &r->work[token == r->work[0].s];
         if (p->ops[i].kind != OP_REPLACE) continue;
         out->len = 0;
-        rc = replace_in(&p->ops[i], &r->regex, token, len, out);
+        replace_in(&p->ops[i], r, token, len, out);
         token = out->s ? out->s : "";
         len = out->len;
     }
-    return rc ? rc : put(&r->out, token, len);
+    put(r, &r->out, token, len);
+    return r->rc;
 }

@@ -28,11 +28,10 @@ enum tok_join {
 struct tok_decode_op;
 
 struct tok_decode_plan {
-    const struct tok_uni *uni; /* borrowed */
     struct tok_decode_op *ops; /* [n_ops] in order */
     size_t n_ops;
     size_t n_token_ops; /* the first of them work on tokens, the rest on the text */
-    size_t fallback;    /* index of ByteFallback among the token ops, or SIZE_MAX */
+    size_t fallback;    /* index of ByteFallback among the token ops; n_token_ops: none */
     enum tok_join join;
     bool joined;   /* while loading: Fuse or ByteLevel was met */
     bool by_token; /* some token may come out longer: tok_decode_check must see them all */
@@ -70,6 +69,7 @@ struct tok_decode_run {
     bool started;    /* a token was taken */
     bool in_bytes;   /* the last token was a byte token */
     bool past_first; /* the first token, or run of byte tokens, is over */
+    int rc;          /* of the call: the first failure */
     struct tok_decode_text work[2], out;
     struct tok_decode_state states[TOK_MAX_TEXT_OPS];
     struct tok_regex_scratch regex;

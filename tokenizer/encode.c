@@ -22,12 +22,7 @@ struct encode_run {
     bool parse_special;
     struct tok_bpe_scratch bpe;
     struct tok_unigram_scratch unigram;
-    struct tok_norm_scratch norm;
-    struct tok_pre_scratch pre;
-    struct tok_regex_scratch regex;
-    struct tok_growth growth; /* of all stretches together */
-    char *err;
-    size_t errlen;
+    struct tok_work w;
 };
 
 /* tok_pretok_split's callback. */
@@ -36,11 +31,11 @@ static int encode_piece(void *data, const char *piece, size_t len)
     struct encode_run *run = data;
     const struct tok *t = run->t;
     if (t->model == TOK_MODEL_WORDPIECE)
-        return tok_wordpiece_encode(&t->wordpiece, piece, len, run->ids, run->err, run->errlen);
+        return tok_wordpiece_encode(&t->wordpiece, piece, len, run->ids, run->w.err, run->w.errlen);
     if (t->model == TOK_MODEL_UNIGRAM)
-        return tok_unigram_encode(&t->unigram, &run->unigram, piece, len, run->ids, run->err,
-                                  run->errlen);
-    return tok_bpe_encode(&t->bpe, &run->bpe, piece, len, run->ids, run->err, run->errlen);
+        return tok_unigram_encode(&t->unigram, &run->unigram, piece, len, run->ids, run->w.err,
+                                  run->w.errlen);
+    return tok_bpe_encode(&t->bpe, &run->bpe, piece, len, run->ids, run->w.err, run->w.errlen);
 }
 
 /* How many bytes at the front of s come from the very first character of the text. */
@@ -67,8 +62,7 @@ static int encode_stretch(struct encode_run *run, const char *text, size_t len, 
     const uint32_t *origin;
     const char *s;
     size_t n, begin, end;
-    int rc = tok_normalize(&run->t->normalizer, &run->norm, &run->regex, &run->growth, text, len,
-                           base, &s, &n, &origin, run->err, run->errlen);
+    int rc = tok_normalize(&run->t->normalizer, &run->w, text, len, base, &s, &n, &origin);
     if (rc) return rc;
     if (!origin) base += (uint32_t)(s - text);
     struct tok_added_scope scope = scope_of(run, origin, base);
@@ -76,8 +70,8 @@ static int encode_stretch(struct encode_run *run, const char *text, size_t len, 
     while (!rc && tok_added_next(&it, &begin, &end, &token)) {
         size_t start = bytes_from_start(s + begin, end - begin, origin ? origin + begin : NULL,
                                         base + (uint32_t)begin);
-        rc = tok_pretok_split(&run->t->pretok, &run->pre, &run->regex, &run->growth, s + begin,
-                              end - begin, start, encode_piece, run, run->err, run->errlen);
+        rc = tok_pretok_split(&run->t->pretok, &run->w, s + begin, end - begin, start, encode_piece,
+                              run);
         if (!rc && token) rc = tok_ids_add(run->ids, &token->id, 1);
     }
     return rc;
@@ -105,9 +99,7 @@ int tok_encode_marked(const struct tok *t, const char *text, size_t len,
                              .ids = ids,
                              .input = input,
                              .n_input = n_input,
-                             .parse_special = flags & TOK_PARSE_SPECIAL,
-                             .err = err,
-                             .errlen = errlen};
+                             .parse_special = flags & TOK_PARSE_SPECIAL};
     size_t before = ids->n;
     int rc = 0;
     if (len > MAX_TEXT_BYTES)
@@ -116,8 +108,7 @@ int tok_encode_marked(const struct tok *t, const char *text, size_t len,
     if (!utf8_valid(text, len))
         return fail_with(TOK_EUTF8, err, errlen, "the text is not valid UTF-8");
     if (t->model == TOK_MODEL_BPE) tok_bpe_scratch_init(&run.bpe, len);
-    tok_regex_scratch_init(&run.regex, len);
-    run.growth = tok_growth(len);
+    tok_work_init(&run.w, len, err, errlen);
     if (flags & TOK_ADD_SPECIAL)
         rc = tok_ids_add(ids, t->post.single.before.ids, t->post.single.before.n);
     if (!rc) rc = encode_text(&run, text, len);
@@ -127,9 +118,7 @@ int tok_encode_marked(const struct tok *t, const char *text, size_t len,
     if (rc) ids->n = before;
     tok_bpe_scratch_finish(&run.bpe);
     tok_unigram_scratch_finish(&run.unigram);
-    tok_norm_scratch_finish(&run.norm);
-    tok_pre_scratch_finish(&run.pre);
-    tok_regex_scratch_finish(&run.regex);
+    tok_work_finish(&run.w);
     return rc;
 }
 

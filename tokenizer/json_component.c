@@ -19,78 +19,78 @@ void tok_component_text_finish(struct tok_component_text *t)
     *t = (struct tok_component_text){0};
 }
 
-static int wrong(const json_t *json, const char *name, const char *wanted, char *err, size_t errlen)
+/* The first fault counts. */
+static void wrong(struct tok_component *c, const char *name, const char *wanted)
 {
     char shown[48];
-    const char *type = json_string_value(json_object_get(json, "type"));
+    const char *type = json_string_value(json_object_get(c->json, "type"));
     if (!type) type = "component";
-    return fail_with(TOK_EINVAL, err, errlen, "%s: the member \"%s\" should be %s",
-                     shown_text(shown, sizeof(shown), type, strlen(type)), name, wanted);
+    if (!c->rc)
+        c->rc = fail_with(TOK_EINVAL, c->err, c->errlen, "%s: the member \"%s\" should be %s",
+                          shown_text(shown, sizeof(shown), type, strlen(type)), name, wanted);
 }
 
-int tok_component_bool(const json_t *json, const char *name, const bool *fallback, bool *ret,
-                       char *err, size_t errlen)
+bool tok_member_bool(struct tok_component *c, const char *name)
 {
-    const json_t *v = json_object_get(json, name);
-    if ((!v || json_is_null(v)) && fallback) {
-        *ret = *fallback;
-        return 0;
-    }
-    if (!json_is_boolean(v)) return wrong(json, name, "true or false", err, errlen);
-    *ret = json_is_true(v);
-    return 0;
+    const json_t *v = json_object_get(c->json, name);
+    if (!json_is_boolean(v)) wrong(c, name, "true or false");
+    return json_is_true(v);
 }
 
-int tok_component_uint(const json_t *json, const char *name, uint32_t max, uint32_t *ret, char *err,
-                       size_t errlen)
+bool tok_member_bool_or(struct tok_component *c, const char *name, bool otherwise)
 {
-    const json_t *v = json_object_get(json, name);
+    const json_t *v = json_object_get(c->json, name);
+    return v && !json_is_null(v) ? tok_member_bool(c, name) : otherwise;
+}
+
+uint32_t tok_member_uint(struct tok_component *c, const char *name, uint32_t max)
+{
+    const json_t *v = json_object_get(c->json, name);
     char wanted[48];
     if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > max) {
         snprintf(wanted, sizeof(wanted), "a whole number from 0 to %u", max);
-        return wrong(json, name, wanted, err, errlen);
+        wrong(c, name, wanted);
     }
-    *ret = (uint32_t)json_integer_value(v);
-    return 0;
+    return (uint32_t)json_integer_value(v);
 }
 
 /* A copy of a JSON string with a terminator after it. */
-static int copy_string(const json_t *v, struct tok_component_text *ret)
+static struct tok_component_text copy_string(struct tok_component *c, const json_t *v)
 {
+    struct tok_component_text text = {.len = json_string_length(v)};
+    if (c->rc) return (struct tok_component_text){0};
+    text.s = malloc(text.len + 1);
+    if (text.s)
+        memcpy(text.s, json_string_value(v), text.len + 1);
+    else
+        c->rc = TOK_ENOMEM;
+    return text;
+}
+
+struct tok_component_text tok_member_text(struct tok_component *c, const char *name)
+{
+    const json_t *v = json_object_get(c->json, name);
+    if (!json_is_string(v)) wrong(c, name, "a string");
+    return copy_string(c, v);
+}
+
+void tok_member_char(struct tok_component *c, const char *name, char ret[5])
+{
+    const json_t *v = json_object_get(c->json, name);
+    const char *s = json_string_value(v);
     size_t len = json_string_length(v);
-    char *s = malloc(len + 1);
-    if (!s) return TOK_ENOMEM;
-    memcpy(s, json_string_value(v), len);
-    s[len] = 0;
-    *ret = (struct tok_component_text){s, len};
-    return 0;
+    if (s && len && len == utf8_len((unsigned char)s[0]))
+        memcpy(ret, s, len + 1);
+    else
+        wrong(c, name, "one character");
 }
 
-int tok_component_string(const json_t *json, const char *name, struct tok_component_text *ret,
-                         char *err, size_t errlen)
-{
-    const json_t *v = json_object_get(json, name);
-    if (!json_is_string(v)) return wrong(json, name, "a string", err, errlen);
-    return copy_string(v, ret);
-}
-
-int tok_component_char(const json_t *json, const char *name, uint32_t *ret, char *err,
-                       size_t errlen)
-{
-    const json_t *v = json_object_get(json, name);
-    const unsigned char *s = (const unsigned char *)json_string_value(v);
-    size_t len = json_string_length(v);
-    if (!s || len == 0 || len != utf8_len(s[0]))
-        return wrong(json, name, "one character", err, errlen);
-    *ret = utf8_next(&s);
-    return 0;
-}
-
-int tok_component_unknown(const char *what, const char *type, char *err, size_t errlen)
+int tok_component_unknown(struct tok_component *c, const char *what, const char *name)
 {
     char shown[64];
-    return fail_with(TOK_EINVAL, err, errlen, "the %s \"%s\" is not supported", what,
-                     shown_text(shown, sizeof(shown), type, strlen(type)));
+    if (c->rc) return c->rc;
+    return c->rc = fail_with(TOK_EINVAL, c->err, c->errlen, "the %s \"%s\" is not supported", what,
+                             shown_text(shown, sizeof(shown), name, strlen(name)));
 }
 
 struct tok_growth tok_growth(size_t text_len)
@@ -114,6 +114,7 @@ int tok_growth_spend(struct tok_growth *g, size_t before, size_t after, char *er
 
 struct visit {
     const char *what, *list;
+    const struct tok_uni *uni;
     tok_component_fn *fn;
     void *data;
     char *err;
@@ -124,8 +125,10 @@ struct visit {
 static int visit(struct visit *v, const json_t *json, int depth)
 {
     const char *type = json_string_value(json_object_get(json, "type"));
+    struct tok_component c = {.json = json, .uni = v->uni, .err = v->err, .errlen = v->errlen};
     const json_t *list, *item;
     size_t i;
+    int rc = 0;
     if (!type)
         return fail_with(TOK_EINVAL, v->err, v->errlen, "a %s should be an object with a \"type\"",
                          v->what);
@@ -133,41 +136,45 @@ static int visit(struct visit *v, const json_t *json, int depth)
         return fail_with(TOK_EINVAL, v->err, v->errlen,
                          "%s: nested deeper than %d, or more than %d components", v->what,
                          MAX_NESTING, TOK_MAX_COMPONENTS);
-    if (strcmp(type, "Sequence") != 0) return v->fn(v->data, type, json, v->err, v->errlen);
     list = json_object_get(json, v->list);
-    if (!json_is_array(list)) return wrong(json, v->list, "an array", v->err, v->errlen);
-    json_array_foreach(list, i, item)
-    {
-        int rc = visit(v, item, depth + 1);
-        if (rc) return rc;
-    }
-    return 0;
+    if (strcmp(type, "Sequence") != 0)
+        rc = v->fn(v->data, type, &c);
+    else if (!json_is_array(list))
+        wrong(&c, v->list, "an array");
+    else
+        json_array_foreach(list, i, item)
+        {
+            if (!rc) rc = visit(v, item, depth + 1);
+        }
+    return rc ? rc : c.rc;
 }
 
 int tok_component_visit(const char *what, const char *list, const json_t *json,
-                        tok_component_fn *fn, void *data, char *err, size_t errlen)
+                        const struct tok_uni *uni, tok_component_fn *fn, void *data, char *err,
+                        size_t errlen)
 {
-    struct visit v = {what, list, fn, data, err, errlen, 0};
+    struct visit v = {what, list, uni, fn, data, err, errlen, 0};
     if (!json || json_is_null(json)) return 0;
     return visit(&v, json, 0);
 }
 
 /* ---- patterns ------------------------------------------------------------------------------ */
 
-int tok_component_pattern(const json_t *json, const struct tok_uni *uni,
-                          struct tok_component_pattern *ret, char *err, size_t errlen)
+struct tok_component_pattern tok_member_pattern(struct tok_component *c)
 {
-    const json_t *pattern = json_object_get(json, "pattern");
+    struct tok_component_pattern p = {.re = NULL};
+    const json_t *pattern = json_object_get(c->json, "pattern");
     const json_t *literal = json_object_get(pattern, "String"),
-                 *re = json_object_get(pattern, "Regex");
-    if (json_object_size(pattern) != 1 || !(json_is_string(literal) || json_is_string(re)))
-        return wrong(json, "pattern", "{\"String\": ...} or {\"Regex\": ...}", err, errlen);
-    if (re)
-        return tok_regex_create(&ret->re, uni, json_string_value(re), json_string_length(re), err,
-                                errlen);
-    if (json_string_length(literal) == 0)
-        return tok_regex_create(&ret->re, uni, "", 0, err, errlen);
-    return copy_string(literal, &ret->literal);
+                 *re = json_object_get(pattern, "Regex"), *v = re ? re : literal;
+    if (json_object_size(pattern) != 1 || !json_is_string(v))
+        wrong(c, "pattern", "{\"String\": ...} or {\"Regex\": ...}");
+    if (c->rc) return p;
+    if (re || !json_string_length(v))
+        c->rc = tok_regex_create(&p.re, c->uni, json_string_value(v), json_string_length(v), c->err,
+                                 c->errlen);
+    else
+        p.literal = copy_string(c, v);
+    return p;
 }
 
 void tok_component_pattern_finish(struct tok_component_pattern *p)

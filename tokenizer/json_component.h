@@ -47,30 +47,40 @@ struct tok_component_text {
 };
 void tok_component_text_finish(struct tok_component_text *t);
 
-/* Members of a component. fallback NULL: the member is required. JSON null counts as absent. */
-int tok_component_bool(const json_t *json, const char *name, const bool *fallback, bool *ret,
-                       char *err, size_t errlen);
-int tok_component_uint(const json_t *json, const char *name, uint32_t max, uint32_t *ret, char *err,
-                       size_t errlen);
-/* ret->s is owned: tok_component_text_finish. */
-int tok_component_string(const json_t *json, const char *name, struct tok_component_text *ret,
-                         char *err, size_t errlen);
+/*
+ * A component, or another object whose members are read one by one. The first one that is wrong
+ * sets rc, and err; what is read after it means nothing, and rc is looked at in the end.
+ */
+struct tok_component {
+    const json_t *json;
+    const struct tok_uni *uni; /* borrowed */
+    int rc;
+    char *err;
+    size_t errlen;
+};
+
+bool tok_member_bool(struct tok_component *c, const char *name);
+/* JSON null counts as absent. */
+bool tok_member_bool_or(struct tok_component *c, const char *name, bool otherwise);
+uint32_t tok_member_uint(struct tok_component *c, const char *name, uint32_t max);
+/* Owned: tok_component_text_finish. */
+struct tok_component_text tok_member_text(struct tok_component *c, const char *name);
 /* A string of exactly one character. */
-int tok_component_char(const json_t *json, const char *name, uint32_t *ret, char *err,
-                       size_t errlen);
+void tok_member_char(struct tok_component *c, const char *name, char ret[5]);
 
 /* The "unknown component" sentence; returns TOK_EINVAL. what is "normalizer" or the like. */
-int tok_component_unknown(const char *what, const char *type, char *err, size_t errlen);
+int tok_component_unknown(struct tok_component *c, const char *what, const char *name);
 
-typedef int tok_component_fn(void *data, const char *type, const json_t *json, char *err,
-                             size_t errlen);
+/* Returns 0 or a tok_error; c->rc counts too. */
+typedef int tok_component_fn(void *data, const char *type, struct tok_component *c);
 
 /*
  * Calls fn for the component, or for each one of a Sequence in order (sequences may nest); `list`
- * is the Sequence's member. For NULL and JSON null fn is not called. Stops at fn's first error.
+ * is the Sequence's member. For NULL and JSON null fn is not called. Stops at the first error.
  */
 int tok_component_visit(const char *what, const char *list, const json_t *json,
-                        tok_component_fn *fn, void *data, char *err, size_t errlen);
+                        const struct tok_uni *uni, tok_component_fn *fn, void *data, char *err,
+                        size_t errlen);
 
 /* A pattern: a literal, or a regular expression when re is set. */
 struct tok_component_pattern {
@@ -78,9 +88,8 @@ struct tok_component_pattern {
     struct tok_regex *re;
 };
 
-/* Loads the member "pattern". Release with tok_component_pattern_finish. */
-int tok_component_pattern(const json_t *json, const struct tok_uni *uni,
-                          struct tok_component_pattern *ret, char *err, size_t errlen);
+/* The member "pattern". Owned: tok_component_pattern_finish. */
+struct tok_component_pattern tok_member_pattern(struct tok_component *c);
 void tok_component_pattern_finish(struct tok_component_pattern *p);
 
 struct tok_pattern_iter {

@@ -51,100 +51,74 @@ struct view {
     const uint32_t *origin;
     size_t len;
     uint32_t base;
-    int buffer; /* which of the scratch's two buffers holds it, or -1 */
+    int buffer; /* which of the work's two buffers holds it, or -1 */
 };
 
 struct norm_run {
     const struct tok_normalizer *n;
-    struct tok_norm_scratch *s;
-    struct tok_regex_scratch *rs;
-    struct tok_growth *growth;
+    struct tok_work *w;
     uint32_t base; /* origin of the text's first byte */
-    char *err;
-    size_t errlen;
 };
 
 /* ---- loading ------------------------------------------------------------------------------- */
 
-static int add_step(struct tok_normalizer *n, struct tok_norm_step **ret)
+static void finish_step(struct tok_norm_step *step)
+{
+    tok_component_text_finish(&step->content);
+    tok_component_pattern_finish(&step->what);
+    tok_charsmap_destroy(step->map);
+}
+
+static int add_step(struct tok_normalizer *n, struct tok_norm_step step)
 {
     struct tok_norm_step *p = realloc(n->steps, (n->n_steps + 1) * sizeof(*p));
-    if (!p) return TOK_ENOMEM;
-    n->steps = p;
-    *ret = &n->steps[n->n_steps++];
-    memset(*ret, 0, sizeof(**ret));
-    return 0;
+    if (p) n->steps = p;
+    if (p) n->steps[n->n_steps++] = step;
+    return p ? 0 : TOK_ENOMEM;
 }
 
-static int load_replace(struct tok_norm_step *step, const struct tok_uni *uni, const json_t *json,
-                        char *err, size_t errlen)
-{
-    step->kind = NORM_REPLACE;
-    int rc = tok_component_string(json, "content", &step->content, err, errlen);
-    return rc ? rc : tok_component_pattern(json, uni, &step->what, err, errlen);
-}
-
-static int load_strip(struct tok_norm_step *step, const json_t *json, char *err, size_t errlen)
-{
-    step->kind = NORM_STRIP;
-    int rc = tok_component_bool(json, "strip_left", NULL, &step->left, err, errlen);
-    return rc ? rc : tok_component_bool(json, "strip_right", NULL, &step->right, err, errlen);
-}
-
-/* Adds a step with nothing but its kind and the members given. */
-static int add_plain(struct tok_normalizer *n, struct tok_norm_step plain)
-{
-    struct tok_norm_step *step;
-    int rc = add_step(n, &step);
-    if (!rc) *step = plain;
-    return rc;
-}
-
-static int load_bert(struct tok_normalizer *n, const json_t *json, char *err, size_t errlen)
+static int load_bert(struct tok_normalizer *n, struct tok_component *c)
 {
     struct tok_norm_step clean = {.kind = NORM_CLEAN};
-    bool strip, lower;
-    int rc = tok_component_bool(json, "clean_text", NULL, &clean.clean, err, errlen);
-    if (!rc)
-        rc = tok_component_bool(json, "handle_chinese_chars", NULL, &clean.spread_han, err, errlen);
-    if (!rc) rc = tok_component_bool(json, "lowercase", NULL, &lower, err, errlen);
-    if (!rc) rc = tok_component_bool(json, "strip_accents", &lower, &strip, err, errlen);
-    if (!rc) rc = add_plain(n, clean);
-    if (!rc && strip) rc = add_plain(n, (struct tok_norm_step){.kind = NORM_FORM});
-    if (!rc && strip) rc = add_plain(n, (struct tok_norm_step){.kind = NORM_MARKS});
-    if (!rc && lower) rc = add_plain(n, (struct tok_norm_step){.kind = NORM_LOWERCASE});
+    clean.clean = tok_member_bool(c, "clean_text");
+    clean.spread_han = tok_member_bool(c, "handle_chinese_chars");
+    bool lower = tok_member_bool(c, "lowercase");
+    bool strip = tok_member_bool_or(c, "strip_accents", lower);
+    int rc = add_step(n, clean);
+    if (!rc && strip) rc = add_step(n, (struct tok_norm_step){.kind = NORM_FORM});
+    if (!rc && strip) rc = add_step(n, (struct tok_norm_step){.kind = NORM_MARKS});
+    if (!rc && lower) rc = add_step(n, (struct tok_norm_step){.kind = NORM_LOWERCASE});
     return rc;
 }
 
 /* Callback of tok_component_visit for one component that is not a Sequence. */
-static int load_step(void *data, const char *type, const json_t *json, char *err, size_t errlen)
+static int load_step(void *data, const char *type, struct tok_component *c)
 {
-    struct tok_normalizer *n = data;
-    static const char *const forms[] = {"NFD", "NFC", "NFKD", "NFKC"};
-    struct tok_norm_step *step;
-    if (strcmp(type, "BertNormalizer") == 0) return load_bert(n, json, err, errlen);
-    int rc = add_step(n, &step);
-    if (rc) return rc;
-    for (int i = 0; i < 4; i++) {
-        if (strcmp(type, forms[i]) != 0) continue;
-        *step = (struct tok_norm_step){.kind = NORM_FORM, .compose = i & 1, .compat = i & 2};
-        return 0;
+    static const char *const names[] = {"NFD",   "NFC",     "NFKD",        "NFKC",     "Replace",
+                                        "Strip", "Prepend", "Precompiled", "Lowercase"};
+    static const enum norm_kind kinds[] = {NORM_FORM,    NORM_FORM,     NORM_FORM,
+                                           NORM_FORM,    NORM_REPLACE,  NORM_STRIP,
+                                           NORM_PREPEND, NORM_CHARSMAP, NORM_LOWERCASE};
+    size_t i = 0;
+    if (strcmp(type, "BertNormalizer") == 0) return load_bert(data, c);
+    while (i < sizeof(names) / sizeof(names[0]) && strcmp(type, names[i]) != 0)
+        i++;
+    if (i == sizeof(names) / sizeof(names[0])) return tok_component_unknown(c, "normalizer", type);
+    struct tok_norm_step step = {.kind = kinds[i], .compose = i & 1, .compat = i & 2};
+    if (step.kind == NORM_STRIP) {
+        step.left = tok_member_bool(c, "strip_left");
+        step.right = tok_member_bool(c, "strip_right");
+    } else if (step.kind == NORM_REPLACE) {
+        step.content = tok_member_text(c, "content");
+        step.what = tok_member_pattern(c);
+    } else if (step.kind == NORM_PREPEND) {
+        step.content = tok_member_text(c, "prepend");
+    } else if (step.kind == NORM_CHARSMAP) {
+        c->rc = tok_charsmap_load(&step.map, c->json, c->err, c->errlen);
     }
-    if (strcmp(type, "Replace") == 0) return load_replace(step, n->uni, json, err, errlen);
-    if (strcmp(type, "Strip") == 0) return load_strip(step, json, err, errlen);
-    if (strcmp(type, "Prepend") == 0) {
-        step->kind = NORM_PREPEND;
-        return tok_component_string(json, "prepend", &step->content, err, errlen);
-    }
-    if (strcmp(type, "Precompiled") == 0) {
-        step->kind = NORM_CHARSMAP;
-        return tok_charsmap_load(&step->map, json, err, errlen);
-    }
-    if (strcmp(type, "Lowercase") == 0) {
-        step->kind = NORM_LOWERCASE;
-        return 0;
-    }
-    return tok_component_unknown("normalizer", type, err, errlen);
+    int rc = add_step(data, step);
+    if (rc) finish_step(&step);
+    return rc;
 }
 
 /* Normalizes a pattern repeated. TOK_EINVAL when the steps make too much of it. */
@@ -153,18 +127,16 @@ static int probe(const struct tok_normalizer *n, const struct tok_component_text
 {
     size_t times = pattern->len < PROBE_BYTES ? PROBE_BYTES / pattern->len : 1;
     size_t len = pattern->len * times;
-    AUTO(tok_norm_scratch_finish) struct tok_norm_scratch scratch = {0};
-    AUTO(tok_regex_scratch_finish) struct tok_regex_scratch rs = {0};
-    struct tok_growth growth = tok_growth(len);
+    AUTO(tok_work_finish) struct tok_work work;
     AUTO_FREE char *text = malloc(len);
     char shown[48];
     const char *s;
     const uint32_t *origin;
+    tok_work_init(&work, len, err, errlen);
     if (!text) return TOK_ENOMEM;
     for (size_t i = 0; i < times; i++)
         memcpy(text + i * pattern->len, pattern->s, pattern->len);
-    tok_regex_scratch_init(&rs, len);
-    int rc = tok_normalize(n, &scratch, &rs, &growth, text, len, 0, &s, &len, &origin, err, errlen);
+    int rc = tok_normalize(n, &work, text, len, 0, &s, &len, &origin);
     if (rc != TOK_ELIMIT) return rc;
     return fail_with(
         TOK_EINVAL, err, errlen, "\"%s\", repeated, grows to more than %d times its length",
@@ -175,7 +147,7 @@ int tok_normalizer_load(struct tok_normalizer *n, const struct tok_uni *uni, con
                         char *err, size_t errlen)
 {
     n->uni = uni;
-    int rc = tok_component_visit("normalizer", "normalizers", json, load_step, n, err, errlen);
+    int rc = tok_component_visit("normalizer", "normalizers", json, uni, load_step, n, err, errlen);
     for (size_t i = 0; i < n->n_steps && !rc; i++) {
         const struct tok_component_text *literal = &n->steps[i].what.literal;
         if (literal->s && n->steps[i].content.len > literal->len)
@@ -186,23 +158,28 @@ int tok_normalizer_load(struct tok_normalizer *n, const struct tok_uni *uni, con
 
 void tok_normalizer_finish(struct tok_normalizer *n)
 {
-    for (size_t i = 0; i < n->n_steps; i++) {
-        tok_component_text_finish(&n->steps[i].content);
-        tok_component_pattern_finish(&n->steps[i].what);
-        tok_charsmap_destroy(n->steps[i].map);
-    }
+    for (size_t i = 0; i < n->n_steps; i++)
+        finish_step(&n->steps[i]);
     free(n->steps);
     *n = (struct tok_normalizer){0};
 }
 
-void tok_norm_scratch_finish(struct tok_norm_scratch *s)
+void tok_work_init(struct tok_work *w, size_t text_len, char *err, size_t errlen)
+{
+    *w = (struct tok_work){.growth = tok_growth(text_len), .err = err, .errlen = errlen};
+    tok_regex_scratch_init(&w->regex, text_len);
+}
+
+void tok_work_finish(struct tok_work *w)
 {
     for (int i = 0; i < 2; i++) {
-        free(s->text[i].bytes);
-        free(s->text[i].origin);
+        free(w->text[i].bytes);
+        free(w->text[i].origin);
     }
-    tok_norm_chars_destroy(s->chars);
-    *s = (struct tok_norm_scratch){0};
+    for (size_t i = 0; i < sizeof(w->pieces) / sizeof(w->pieces[0]); i++)
+        free(w->pieces[i].s);
+    tok_norm_chars_destroy(w->chars);
+    tok_regex_scratch_finish(&w->regex);
 }
 
 /* ---- buffers ------------------------------------------------------------------------------- */
@@ -276,11 +253,11 @@ static int copy(struct tok_norm_text *t, const struct view *v, size_t begin, siz
 /* The buffer that the view does not lie in, empty; NULL if out of memory. */
 static struct tok_norm_text *other_buffer(struct norm_run *run, const struct view *v)
 {
-    struct tok_norm_text *t = &run->s->text[v->buffer == 0];
+    struct tok_norm_text *t = &run->w->text[v->buffer == 0];
     t->len = 0;
     t->max = SIZE_MAX;
     if (reserve(t, v->len + 1)) return NULL;
-    t->max = v->len + run->growth->left;
+    t->max = v->len + run->w->growth.left;
     return t;
 }
 
@@ -290,7 +267,7 @@ static int end_step(struct norm_run *run, struct view *v, struct tok_norm_text *
 {
     if (rc || !t) return rc;
     rc = copy(t, v, done, v->len);
-    if (!rc) *v = (struct view){t->bytes, t->origin, t->len, run->base, t == &run->s->text[1]};
+    if (!rc) *v = (struct view){t->bytes, t->origin, t->len, run->base, t == &run->w->text[1]};
     return rc;
 }
 
@@ -334,7 +311,7 @@ static bool next_cluster(const struct norm_run *run, const struct tok_norm_step 
 static int put_cluster(struct norm_run *run, const struct tok_norm_step *step, const struct view *v,
                        size_t begin, size_t end, struct tok_norm_text *t)
 {
-    struct tok_norm_chars *c = run->s->chars;
+    struct tok_norm_chars *c = run->w->chars;
     const unsigned char *text = (const unsigned char *)v->bytes, *p = text + begin;
     int rc = 0;
     c->n = 0;
@@ -355,9 +332,9 @@ static int apply_form(struct norm_run *run, const struct tok_norm_step *step, st
     size_t begin, done = 0, end = 0;
     int rc = 0;
     while (!rc && next_cluster(run, step, v, &begin, &end)) {
-        if (!run->s->chars) run->s->chars = calloc(1, sizeof(*run->s->chars));
+        if (!run->w->chars) run->w->chars = calloc(1, sizeof(*run->w->chars));
         if (!t) t = other_buffer(run, v);
-        if (!t || !run->s->chars) return TOK_ENOMEM;
+        if (!t || !run->w->chars) return TOK_ENOMEM;
         rc = copy(t, v, done, begin);
         if (!rc) rc = put_cluster(run, step, v, begin, end, t);
         done = end;
@@ -486,7 +463,8 @@ static int apply_replace(struct norm_run *run, const struct tok_norm_step *step,
     struct tok_norm_text *t = NULL;
     size_t begin, end, done = 0;
     int more;
-    while ((more = tok_pattern_next(&it, run->rs, &begin, &end, run->err, run->errlen)) == 1) {
+    while ((more = tok_pattern_next(&it, &run->w->regex, &begin, &end, run->w->err,
+                                    run->w->errlen)) == 1) {
         if (!t) t = other_buffer(run, v);
         if (!t) return TOK_ENOMEM;
         int rc = copy(t, v, done, begin);
@@ -519,16 +497,14 @@ static int apply_bounded(struct norm_run *run, const struct tok_norm_step *step,
     size_t before = v->len;
     int rc = apply(run, step, v);
     if (rc < 0) return rc;
-    return tok_growth_spend(run->growth, before, rc == TOO_LONG ? SIZE_MAX : v->len, run->err,
-                            run->errlen);
+    return tok_growth_spend(&run->w->growth, before, rc == TOO_LONG ? SIZE_MAX : v->len,
+                            run->w->err, run->w->errlen);
 }
 
-int tok_normalize(const struct tok_normalizer *n, struct tok_norm_scratch *s,
-                  struct tok_regex_scratch *rs, struct tok_growth *growth, const char *text,
-                  size_t len, uint32_t base, const char **ret, size_t *ret_len,
-                  const uint32_t **ret_origin, char *err, size_t errlen)
+int tok_normalize(const struct tok_normalizer *n, struct tok_work *w, const char *text, size_t len,
+                  uint32_t base, const char **ret, size_t *ret_len, const uint32_t **ret_origin)
 {
-    struct norm_run run = {n, s, rs, growth, base, err, errlen};
+    struct norm_run run = {n, w, base};
     struct view v = {text, NULL, len, base, -1};
     int rc = 0;
     for (size_t i = 0; i < n->n_steps && !rc; i++)

@@ -139,25 +139,24 @@ static int load_cls_sep(struct tok_post *p, const json_t *json, bool bert, char 
     return rc;
 }
 
-static int load_processor(void *data, const char *type, const json_t *json, char *err,
-                          size_t errlen)
+static int load_processor(void *data, const char *type, struct tok_component *c)
 {
     bool bert = strcmp(type, "BertProcessing") == 0,
          roberta = strcmp(type, "RobertaProcessing") == 0;
     struct tok_post *p = data;
     if (strcmp(type, "ByteLevel") == 0) return 0;
     if (!bert && !roberta && strcmp(type, "TemplateProcessing") != 0)
-        return tok_component_unknown("post-processor", type, err, errlen);
+        return tok_component_unknown(c, "post-processor", type);
     if (p->has_form)
-        return fail_with(TOK_EINVAL, err, errlen, "%s: there is another one before it", type);
+        return fail_with(TOK_EINVAL, c->err, c->errlen, "%s: there is another one before it", type);
     p->has_form = true;
-    return bert || roberta ? load_cls_sep(p, json, bert, err, errlen)
-                           : load_template(p, json, err, errlen);
+    return bert || roberta ? load_cls_sep(p, c->json, bert, c->err, c->errlen)
+                           : load_template(p, c->json, c->err, c->errlen);
 }
 
 int tok_post_load(struct tok_post *p, const json_t *json, char *err, size_t errlen)
 {
-    return tok_component_visit("post-processor", "processors", json, load_processor, p, err,
+    return tok_component_visit("post-processor", "processors", json, NULL, load_processor, p, err,
                                errlen);
 }
 

@@ -43,21 +43,18 @@ struct tok_pre_stage {
 
 /* ---- loading ------------------------------------------------------------------------------- */
 
-static int load_behavior(struct tok_pre_stage *s, const json_t *json, bool optional, char *err,
-                         size_t errlen)
+static void load_behavior(struct tok_pre_stage *s, struct tok_component *c, bool optional)
 {
     static const char *const names[] = {"Removed", "Isolated", "MergedWithPrevious",
                                         "MergedWithNext", "Contiguous"}; /* enum behavior */
-    const json_t *v = json_object_get(json, "behavior");
-    s->behavior = ISOLATED;
-    if (!v && optional) return 0;
-    for (size_t i = 0; json_is_string(v) && i < sizeof(names) / sizeof(names[0]); i++) {
-        if (strcmp(names[i], json_string_value(v)) != 0) continue;
-        s->behavior = (enum behavior)i;
-        return 0;
-    }
-    return tok_component_unknown("split behavior", json_is_string(v) ? json_string_value(v) : "",
-                                 err, errlen);
+    const json_t *v = json_object_get(c->json, "behavior");
+    const char *name = v || !optional ? json_string_value(v) : names[ISOLATED];
+    size_t i = 0;
+    while (name && i < sizeof(names) / sizeof(names[0]) && strcmp(names[i], name) != 0)
+        i++;
+    if (!name || i == sizeof(names) / sizeof(names[0]))
+        tok_component_unknown(c, "split behavior", name ? name : "");
+    s->behavior = (enum behavior)i;
 }
 
 /* A known pattern that keeps all of the text, as these always do, needs no search. */
@@ -69,102 +66,82 @@ static bool use_known(struct tok_pre_stage *s, const json_t *json)
            tok_split_find(json_string_value(re), json_string_length(re), &s->known);
 }
 
-static int load_split(struct tok_pre_stage *s, const struct tok_uni *uni, const json_t *json,
-                      char *err, size_t errlen)
+static void load_split(struct tok_pre_stage *s, struct tok_component *c)
 {
-    int rc = load_behavior(s, json, false, err, errlen);
-    if (!rc) rc = tok_component_bool(json, "invert", NULL, &s->invert, err, errlen);
-    if (rc) return rc;
-    if (use_known(s, json)) {
-        s->kind = STAGE_KNOWN;
-        return 0;
-    }
-    s->kind = STAGE_PATTERN;
-    return tok_component_pattern(json, uni, &s->pattern, err, errlen);
-}
-
-static int load_bytelevel(struct tok_pre_stage *s, const json_t *json, char *err, size_t errlen)
-{
-    const bool yes = true;
-    s->kind = STAGE_BYTELEVEL;
-    int rc = tok_component_bool(json, "add_prefix_space", NULL, &s->prefix_space, err, errlen);
-    return rc ? rc : tok_component_bool(json, "use_regex", &yes, &s->use_regex, err, errlen);
+    load_behavior(s, c, false);
+    s->invert = tok_member_bool(c, "invert");
+    s->kind = use_known(s, c->json) ? STAGE_KNOWN : STAGE_PATTERN;
+    if (s->kind == STAGE_PATTERN) s->pattern = tok_member_pattern(c);
 }
 
 /* "add_prefix_space": false is the older way to say "never" and must not contradict the scheme. */
-static int load_scheme(const json_t *json, enum scheme *ret, char *err, size_t errlen)
+static int load_metaspace(struct tok_pre_stage *s, struct tok_component *c)
 {
-    const json_t *v = json_object_get(json, "prepend_scheme");
     static const char *const names[] = {"always", "first", "never"}; /* enum scheme */
+    const json_t *v = json_object_get(c->json, "prepend_scheme");
     const char *name = v ? json_string_value(v) : names[0];
     int i = 0;
+    s->behavior = MERGED_WITH_NEXT;
+    tok_member_char(c, "replacement", s->mark);
+    s->split = tok_member_bool_or(c, "split", true);
     while (i < 3 && !(name && strcmp(name, names[i]) == 0))
         i++;
-    if (i == 3) return tok_component_unknown("prepend_scheme", name ? name : "", err, errlen);
-    *ret = (enum scheme)i;
-    if (json_is_false(json_object_get(json, "add_prefix_space")) && *ret != PREPEND_NEVER)
-        return fail_with(TOK_EINVAL, err, errlen,
-                         "Metaspace: \"add_prefix_space\" contradicts \"prepend_scheme\"");
-    return 0;
-}
-
-static int load_metaspace(struct tok_pre_stage *s, const json_t *json, char *err, size_t errlen)
-{
-    const bool yes = true;
-    uint32_t mark;
-    s->kind = STAGE_METASPACE;
-    s->behavior = MERGED_WITH_NEXT;
-    int rc = tok_component_char(json, "replacement", &mark, err, errlen);
-    if (rc) return rc;
-    utf8_put(s->mark, mark);
-    rc = tok_component_bool(json, "split", &yes, &s->split, err, errlen);
-    return rc ? rc : load_scheme(json, &s->scheme, err, errlen);
-}
-
-static int load_digits(struct tok_pre_stage *s, const json_t *json, char *err, size_t errlen)
-{
-    bool individual = false;
-    int rc = tok_component_bool(json, "individual_digits", NULL, &individual, err, errlen);
-    *s = (struct tok_pre_stage){.kind = STAGE_CHARS,
-                                .props = TOK_UNI_NUMBER,
-                                .behavior = individual ? ISOLATED : CONTIGUOUS};
-    return rc;
+    if (i == 3) return tok_component_unknown(c, "prepend_scheme", name ? name : "");
+    s->scheme = (enum scheme)i;
+    if (c->rc || s->scheme == PREPEND_NEVER ||
+        !json_is_false(json_object_get(c->json, "add_prefix_space")))
+        return 0;
+    return fail_with(TOK_EINVAL, c->err, c->errlen,
+                     "Metaspace: \"add_prefix_space\" contradicts \"prepend_scheme\"");
 }
 
 /* Callback of tok_component_visit for one component that is not a Sequence. */
-static int load_stage(void *data, const char *type, const json_t *json, char *err, size_t errlen)
+static int load_stage(void *data, const char *type, struct tok_component *c)
 {
+    static const struct {
+        const char *type;
+        enum stage_kind kind;
+        enum behavior behavior;
+        unsigned props;
+    } known[] = {
+        {"ByteLevel", STAGE_BYTELEVEL, 0, 0},
+        {"Split", STAGE_PATTERN, 0, 0},
+        {"Metaspace", STAGE_METASPACE, 0, 0},
+        {"Digits", STAGE_CHARS, CONTIGUOUS, TOK_UNI_NUMBER},
+        {"Punctuation", STAGE_CHARS, ISOLATED, TOK_UNI_PUNCT},
+        {"WhitespaceSplit", STAGE_CHARS, REMOVED, TOK_UNI_WHITE},
+        {"BertPreTokenizer", STAGE_BERT, 0, 0},
+        {"Whitespace", STAGE_WORDS, 0, 0},
+    };
+    enum { N_KNOWN = sizeof(known) / sizeof(known[0]) };
     struct tok_pretok *p = data;
+    size_t i = 0;
+    while (i < N_KNOWN && strcmp(type, known[i].type) != 0)
+        i++;
+    if (i == N_KNOWN) return tok_component_unknown(c, "pre-tokenizer", type);
     struct tok_pre_stage *s = realloc(p->stages, (p->n_stages + 1) * sizeof(*s));
     if (!s) return TOK_ENOMEM;
     p->stages = s;
     s += p->n_stages++;
-    memset(s, 0, sizeof(*s));
-    if (strcmp(type, "ByteLevel") == 0) return load_bytelevel(s, json, err, errlen);
-    if (strcmp(type, "Split") == 0) return load_split(s, p->uni, json, err, errlen);
-    if (strcmp(type, "Metaspace") == 0) return load_metaspace(s, json, err, errlen);
-    if (strcmp(type, "Digits") == 0) return load_digits(s, json, err, errlen);
-    if (strcmp(type, "Punctuation") == 0) {
-        *s = (struct tok_pre_stage){.kind = STAGE_CHARS, .props = TOK_UNI_PUNCT};
-        return load_behavior(s, json, true, err, errlen);
+    *s = (struct tok_pre_stage){
+        .kind = known[i].kind, .behavior = known[i].behavior, .props = known[i].props};
+    if (s->kind == STAGE_BYTELEVEL) {
+        s->prefix_space = tok_member_bool(c, "add_prefix_space");
+        s->use_regex = tok_member_bool_or(c, "use_regex", true);
     }
-    if (strcmp(type, "WhitespaceSplit") == 0) {
-        *s = (struct tok_pre_stage){
-            .kind = STAGE_CHARS, .props = TOK_UNI_WHITE, .behavior = REMOVED};
-        return 0;
-    }
-    s->kind = strcmp(type, "BertPreTokenizer") == 0 ? STAGE_BERT : STAGE_WORDS;
-    return s->kind == STAGE_BERT || strcmp(type, "Whitespace") == 0
-               ? 0
-               : tok_component_unknown("pre-tokenizer", type, err, errlen);
+    if (s->kind == STAGE_PATTERN) load_split(s, c);
+    if (s->props == TOK_UNI_NUMBER && tok_member_bool(c, "individual_digits"))
+        s->behavior = ISOLATED;
+    if (s->props == TOK_UNI_PUNCT) load_behavior(s, c, true);
+    return s->kind == STAGE_METASPACE ? load_metaspace(s, c) : 0;
 }
 
 int tok_pretok_load(struct tok_pretok *p, const struct tok_uni *uni, const json_t *json,
                     bool allow_raw, char *err, size_t errlen)
 {
     p->uni = uni;
-    int rc =
-        tok_component_visit("pre-tokenizer", "pretokenizers", json, load_stage, p, err, errlen);
+    int rc = tok_component_visit("pre-tokenizer", "pretokenizers", json, uni, load_stage, p, err,
+                                 errlen);
     if (rc) return rc;
     p->raw_bytes = allow_raw && p->n_stages && p->stages[p->n_stages - 1].kind == STAGE_BYTELEVEL;
     return 0;
@@ -178,13 +155,6 @@ void tok_pretok_finish(struct tok_pretok *p)
     *p = (struct tok_pretok){0};
 }
 
-void tok_pre_scratch_finish(struct tok_pre_scratch *s)
-{
-    for (size_t i = 0; i < sizeof(s->buffer) / sizeof(s->buffer[0]); i++)
-        free(s->buffer[i].s);
-    *s = (struct tok_pre_scratch){0};
-}
-
 /* ---- running ------------------------------------------------------------------------------- */
 
 /* A piece on its way; its first at_start bytes come from the text's first character. */
@@ -196,13 +166,9 @@ struct piece {
 
 struct pre_run {
     const struct tok_pretok *p;
-    struct tok_pre_scratch *s;
-    struct tok_regex_scratch *rs;
-    struct tok_growth *growth;
+    struct tok_work *w;
     tok_piece_fn *fn;
     void *data;
-    char *err;
-    size_t errlen;
 };
 
 static int run_stage(struct pre_run *run, size_t stage, struct piece piece);
@@ -289,7 +255,8 @@ static int split_pattern(struct pre_run *run, const struct tok_pre_stage *s, str
     struct tok_pattern_iter it = tok_pattern_iter(&s->pattern, f->piece->s, f->piece->len);
     size_t begin, end, done = 0;
     int more, rc = 0;
-    while ((more = tok_pattern_next(&it, run->rs, &begin, &end, run->err, run->errlen)) == 1) {
+    while ((more = tok_pattern_next(&it, &run->w->regex, &begin, &end, run->w->err,
+                                    run->w->errlen)) == 1) {
         if (done != begin) rc = fold(f, done, begin, false);
         if (!rc) rc = fold(f, begin, end, true);
         if (rc) return rc;
@@ -355,13 +322,13 @@ static int split_bert(struct pre_run *run, size_t stage, const struct piece *pie
 
 static int spend(struct pre_run *run, size_t before, size_t after)
 {
-    return tok_growth_spend(run->growth, before, after, run->err, run->errlen);
+    return tok_growth_spend(&run->w->growth, before, after, run->w->err, run->w->errlen);
 }
 
 /* The stage's own buffer with room for n bytes; its content is lost. NULL if out of memory. */
 static char *buffer(struct pre_run *run, size_t index, size_t n)
 {
-    struct tok_component_text *b = &run->s->buffer[index];
+    struct tok_component_text *b = &run->w->pieces[index];
     if (b->len < n) {
         char *p = malloc(n * 2);
         if (!p) return NULL;
@@ -489,12 +456,10 @@ static int run_stage(struct pre_run *run, size_t stage, struct piece piece)
     return 0;
 }
 
-int tok_pretok_split(const struct tok_pretok *p, struct tok_pre_scratch *s,
-                     struct tok_regex_scratch *rs, struct tok_growth *growth, const char *text,
-                     size_t len, size_t at_start, tok_piece_fn *fn, void *data, char *err,
-                     size_t errlen)
+int tok_pretok_split(const struct tok_pretok *p, struct tok_work *w, const char *text, size_t len,
+                     size_t at_start, tok_piece_fn *fn, void *data)
 {
-    struct pre_run run = {p, s, rs, growth, fn, data, err, errlen};
+    struct pre_run run = {p, w, fn, data};
     if (len == 0) return 0;
     if (p->n_stages == 0) return fn(data, text, len);
     return run_stage(&run, 0, (struct piece){text, len, at_start});

@@ -4,7 +4,7 @@
  * components of a Sequence form stages; a piece runs through all of them before the next one is
  * cut, so nothing is collected.
  *
- * Threads: a pretok is const once loaded. A scratch belongs to one call at a time.
+ * Threads: a pretok is const once loaded. A work belongs to one call at a time.
  */
 #pragma once
 
@@ -12,8 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "tokenizer/bounded_regex.h"
-#include "tokenizer/json_component.h"
+#include "tokenizer/normalize.h"
 #include "tokenizer/unicode.h"
 
 struct tok_pre_stage;
@@ -34,12 +33,6 @@ int tok_pretok_load(struct tok_pretok *p, const struct tok_uni *uni, const json_
 /* Zeroed memory is fine. */
 void tok_pretok_finish(struct tok_pretok *p);
 
-/* One text buffer for each stage that rewrites its piece. Zero-initialise. */
-struct tok_pre_scratch {
-    struct tok_component_text buffer[TOK_MAX_COMPONENTS + 1];
-};
-void tok_pre_scratch_finish(struct tok_pre_scratch *s);
-
 /* Takes one piece, borrowed for the call. Anything but 0 stops the splitting and is its result. */
 typedef int tok_piece_fn(void *data, const char *piece, size_t len);
 
@@ -48,7 +41,5 @@ typedef int tok_piece_fn(void *data, const char *piece, size_t len);
  * character of the caller's text (what Metaspace's scheme "first" asks). What stages add to pieces
  * is taken from the growth budget; TOK_ELIMIT when it or the regular expressions' is spent.
  */
-int tok_pretok_split(const struct tok_pretok *p, struct tok_pre_scratch *s,
-                     struct tok_regex_scratch *rs, struct tok_growth *growth, const char *text,
-                     size_t len, size_t at_start, tok_piece_fn *fn, void *data, char *err,
-                     size_t errlen);
+int tok_pretok_split(const struct tok_pretok *p, struct tok_work *w, const char *text, size_t len,
+                     size_t at_start, tok_piece_fn *fn, void *data);

@@ -368,44 +368,33 @@ static bool is_given(const json_t *options, const char *name)
     return json && !json_is_null(json);
 }
 
-static int set_flag(struct loader *l, const json_t *options, const char *name, bool *ret)
-{
-    return tok_component_bool(options, name, &(bool){false}, ret, l->err, l->errlen);
-}
-
-static int set_bpe(struct loader *l, const json_t *options)
+static int set_bpe(struct loader *l, struct tok_component *options)
 {
     struct tok_bpe *b = &l->t->bpe;
     b->unk_id = -1;
-    b->has_unk = is_given(options, "unk_token");
-    int rc = b->has_unk ? find_unk(l, options, &b->unk_id) : 0;
-    if (!rc) rc = set_flag(l, options, "fuse_unk", &b->fuse_unk);
-    if (!rc) rc = set_flag(l, options, "byte_fallback", &b->byte_fallback);
-    if (!rc) rc = set_flag(l, options, "ignore_merges", &b->ignore_merges);
-    return rc ? rc : check_neutral(l, options);
+    b->has_unk = is_given(options->json, "unk_token");
+    int rc = b->has_unk ? find_unk(l, options->json, &b->unk_id) : 0;
+    b->fuse_unk = tok_member_bool_or(options, "fuse_unk", false);
+    b->byte_fallback = tok_member_bool_or(options, "byte_fallback", false);
+    b->ignore_merges = tok_member_bool_or(options, "ignore_merges", false);
+    return rc || options->rc ? rc : check_neutral(l, options->json);
 }
 
-static int set_wordpiece(struct loader *l, const json_t *options)
+static int set_wordpiece(struct loader *l, struct tok_component *options)
 {
     struct tok_wordpiece *w = &l->t->wordpiece;
-    int rc = find_unk(l, options, &w->unk_id);
-    if (!rc)
-        rc = tok_component_uint(options, "max_input_chars_per_word", UINT32_MAX, &w->max_chars,
-                                l->err, l->errlen);
-    return rc ? rc
-              : tok_component_string(options, "continuing_subword_prefix", &w->prefix, l->err,
-                                     l->errlen);
+    w->max_chars = tok_member_uint(options, "max_input_chars_per_word", UINT32_MAX);
+    w->prefix = tok_member_text(options, "continuing_subword_prefix");
+    return find_unk(l, options->json, &w->unk_id);
 }
 
-static int set_unigram(struct loader *l, const json_t *options)
+static int set_unigram(struct loader *l, struct tok_component *options)
 {
     struct tok_unigram *u = &l->t->unigram;
-    uint32_t id = UINT32_MAX;
-    int rc = set_flag(l, options, "byte_fallback", &u->byte_fallback);
-    if (!rc && is_given(options, "unk_id"))
-        rc = tok_component_uint(options, "unk_id", TOK_MAX_IDS - 1, &id, l->err, l->errlen);
-    u->unk_id = (int32_t)id;
-    return rc;
+    bool has_unk = is_given(options->json, "unk_id");
+    u->byte_fallback = tok_member_bool_or(options, "byte_fallback", false);
+    u->unk_id = has_unk ? (int32_t)tok_member_uint(options, "unk_id", TOK_MAX_IDS - 1) : -1;
+    return 0;
 }
 
 /* The parts that the model's type asks for are there, and no others. */
@@ -423,12 +412,13 @@ static int check_parts(struct loader *l)
 
 static int set_options(struct loader *l)
 {
-    static int (*const set[])(struct loader *, const json_t *) = {
+    static int (*const set[])(struct loader *, struct tok_component *) = {
         [TOK_MODEL_BPE] = set_bpe,
         [TOK_MODEL_WORDPIECE] = set_wordpiece,
         [TOK_MODEL_UNIGRAM] = set_unigram,
     };
     json_auto_t *options = json_object();
+    struct tok_component c = {.json = options, .err = l->err, .errlen = l->errlen};
     int rc = options ? 0 : TOK_ENOMEM;
     for (int i = 0; i < N_OPTIONS && !rc; i++) {
         json_t *json;
@@ -436,8 +426,8 @@ static int set_options(struct loader *l)
         if (json && json_object_set_new(options, option_names[i], json)) rc = TOK_ENOMEM;
     }
     if (!rc) rc = set_type(l, json_object_get(options, "type"));
-    if (!rc) rc = set[l->t->model](l, options);
-    return rc ? rc : check_parts(l);
+    if (!rc) rc = set[l->t->model](l, &c);
+    return rc || c.rc ? (rc ? rc : c.rc) : check_parts(l);
 }
 
 static int prepare_model(struct loader *l)
