@@ -41,7 +41,7 @@ enum {
      * events together until the second is reached again; a writer that continues all the same is
      * cut at the third. One event may be larger than all: log-probabilities of many tokens come in
      * one. */
-    SRV_STREAM_FIRST_BYTES = 64 << 10,
+    SRV_STREAM_ROOM_BYTES = 64 << 10,
     SRV_STREAM_LOW_BYTES = 16 << 10,
     SRV_STREAM_MAX_BYTES = 256 << 10,
     SRV_STREAM_EVENT_MAX_BYTES = 16 << 20,

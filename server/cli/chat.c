@@ -260,7 +260,7 @@ static void do_clear(struct chat *c, char *arg)
 
 static void do_system(struct chat *c, char *arg)
 {
-    if (*arg && conversation_set_system(&c->conversation, arg))
+    if (*arg && json_string_set(c->conversation.system, arg))
         screen_say(&c->screen, "the text is not valid UTF-8");
     else
         screen_say(&c->screen, "system: %s", json_string_value(c->conversation.system));
@@ -621,7 +621,7 @@ int srv_cmd_chat(const struct srv_config *config)
     buf_init(&c.attached, INPUT_MAX_BYTES);
     int rc = interrupt_begin() ? fail(&c, "cannot receive signals") : 0;
     if (!rc) rc = conversation_init(&c.conversation) ? fail(&c, "out of memory") : 0;
-    if (!rc && config->system && conversation_set_system(&c.conversation, config->system))
+    if (!rc && config->system && json_string_set(c.conversation.system, config->system))
         rc = fail(&c, "the system text is not valid UTF-8");
     if (!rc) rc = config->chat_url ? open_remote(&c) : open_local(&c);
     take_signals(&c, true);

@@ -32,11 +32,6 @@ void conversation_finish(struct conversation *c)
     json_decref(c->messages);
 }
 
-int conversation_set_system(struct conversation *c, const char *text)
-{
-    return json_string_set(c->system, text);
-}
-
 int conversation_add(struct conversation *c, const char *role, const char *text, size_t len,
                      const char *state)
 {
@@ -162,7 +157,7 @@ static int take_conversation(struct conversation *c, const json_t *file)
     size_t i;
     messages = json_object_get(first, "messages");
     if (!json_is_array(messages) || (system && !json_is_string(system))) return -1;
-    if (conversation_set_system(c, system ? json_string_value(system) : "")) return -1;
+    if (json_string_set(c->system, system ? json_string_value(system) : "")) return -1;
     json_array_foreach(messages, i, message) if (take_message(c, message)) return -1;
     return 0;
 }

@@ -19,8 +19,6 @@ struct conversation {
 int conversation_init(struct conversation *c);
 void conversation_finish(struct conversation *c);
 
-int conversation_set_system(struct conversation *c, const char *text);
-
 /* state NULL: none. text may hold any valid UTF-8. */
 int conversation_add(struct conversation *c, const char *role, const char *text, size_t len,
                      const char *state);

@@ -44,7 +44,8 @@ void lines_refuse(struct line *i, const char *format, ...)
 {
     char message[400];
     FORMAT_REST(message, sizeof(message), format);
-    srv_error_write(&i->answer, SRV_ERR_INVALID_VALUE, NULL, message, NULL, false, NULL);
+    srv_error_write(&i->answer,
+                    &(struct srv_error_object){.kind = SRV_ERR_INVALID_VALUE, .message = message});
     i->status = 400;
 }
 

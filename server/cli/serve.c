@@ -143,8 +143,9 @@ static int fit_connections(const struct srv_config *c)
 
 static bool has_path(const struct serve *s)
 {
-    if (s->inherited_fd >= 0) return srv_listen_socket_has_path(s->inherited_fd);
-    return s->config->unix_socket != NULL;
+    char url[256];
+    if (s->inherited_fd < 0) return s->config->unix_socket != NULL;
+    return strncmp(srv_listen_url(s->inherited_fd, false, url, sizeof(url)), "unix:", 5) == 0;
 }
 
 /* Returns true if only this machine can reach the main socket. */

@@ -112,67 +112,10 @@ const struct srv_error_row srv_errors[SRV_ERR_COUNT] = {
         "allow more time, or ask for less"),
 };
 
-void srv_error_write(struct buf *b, enum srv_error kind, const char *param, const char *message,
-                     const struct srv_error_number *numbers, bool detail, const char *trace_parent)
-{
-    struct jw w = {.out = b};
-    jw_fields(&w, "{ error { message %s type %s param %s code %s", message, srv_errors[kind].type,
-              param, srv_errors[kind].code);
-    for (; numbers && numbers->name; numbers++)
-        jw_int(&w, numbers->name, numbers->value);
-    if (trace_parent && *trace_parent) jw_text(&w, "traceparent", trace_parent);
-    jw_close(&w);
-    if (detail) jw_text(&w, "detail", message);
-    jw_close(&w);
-    jw_end(&w);
-}
-
-void srv_error_write_typed(struct buf *b, enum srv_error kind, const char *param,
-                           const char *message, int number, const char *trace_parent)
-{
-    struct jw w = {.out = b};
-    jw_fields(&w, "{ type %s sequence_number %d code %s message %s param %s", "error", number,
-              srv_errors[kind].code, message, param);
-    if (*trace_parent) jw_text(&w, "traceparent", trace_parent);
-    jw_close(&w);
-    jw_end(&w);
-}
-
-static void write_plain(struct buf *b, const char *first, const char *message, const char *name,
-                        const char *word)
-{
-    struct jw w = {.out = b};
-    jw_open(&w, NULL, '{');
-    jw_text(&w, first, message);
-    if (name) jw_text(&w, name, word);
-    jw_close(&w);
-    jw_end(&w);
-}
-
-void srv_error_write_tei(struct buf *b, enum srv_error kind, const char *message)
-{
-    int status = srv_errors[kind].status;
-    bool busy = status == 429 || status == 503;
-    write_plain(b, "error", message, "error_type",
-                busy            ? "Overloaded"
-                : status >= 500 ? "Backend"
-                                : "Validation");
-}
-
-void srv_error_write_ollama(struct buf *b, enum srv_error kind, const char *message)
-{
-    write_plain(b, "error", message, "code", srv_errors[kind].code);
-}
-
-void srv_error_write_cohere(struct buf *b, const char *message)
-{
-    write_plain(b, "message", message, NULL, NULL);
-}
-
 /* The Anthropic dialect's names for our types. */
-static const char *anthropic_type(enum srv_error kind)
+static const char *anthropic_type(int status)
 {
-    switch (srv_errors[kind].status) {
+    switch (status) {
     case 401: return "authentication_error";
     case 403: return "permission_error";
     case 404: return "not_found_error";
@@ -185,16 +128,49 @@ static const char *anthropic_type(enum srv_error kind)
     }
 }
 
-void srv_error_write_anthropic(struct buf *b, enum srv_error kind, const char *message,
-                               const char *request_id, const char *trace_parent)
+static const char *tei_type(int status)
 {
+    if (status == 429 || status == 503) return "Overloaded";
+    return status >= 500 ? "Backend" : "Validation";
+}
+
+static void write_trace(struct jw *w, const struct srv_error_object *e)
+{
+    if (e->trace_parent && *e->trace_parent) jw_text(w, "traceparent", e->trace_parent);
+}
+
+void srv_error_write(struct buf *b, const struct srv_error_object *e)
+{
+    const struct srv_error_row *row = &srv_errors[e->kind];
     struct jw w = {.out = b};
-    jw_fields(&w, "{ type %s error { type %s message %s", "error", anthropic_type(kind), message);
-    if (kind == SRV_ERR_THREAD) {
-        jw_fields(&w, "details { error_code %s }", srv_errors[kind].code);
+    jw_open(&w, NULL, '{');
+    switch (e->dialect) {
+    case SRV_DIALECT_TYPED:
+        jw_fields(&w, "type %s sequence_number %d code %s message %s param %s", "error",
+                  e->sequence_number, row->code, e->message, e->param);
+        write_trace(&w, e);
+        break;
+    case SRV_DIALECT_ANTHROPIC:
+        jw_fields(&w, "type %s error { type %s message %s", "error", anthropic_type(row->status),
+                  e->message);
+        if (e->kind == SRV_ERR_THREAD) jw_fields(&w, "details { error_code %s }", row->code);
+        jw_fields(&w, "} request_id %s", e->request_id);
+        write_trace(&w, e);
+        break;
+    case SRV_DIALECT_TEI:
+        jw_fields(&w, "error %s error_type %s", e->message, tei_type(row->status));
+        break;
+    case SRV_DIALECT_OLLAMA: jw_fields(&w, "error %s code %s", e->message, row->code); break;
+    case SRV_DIALECT_COHERE: jw_text(&w, "message", e->message); break;
+    default:
+        jw_fields(&w, "error { message %s type %s param %s code %s", e->message, row->type,
+                  e->param, row->code);
+        for (const struct srv_error_number *n = e->numbers; n && n->name; n++)
+            jw_int(&w, n->name, n->value);
+        write_trace(&w, e);
+        jw_close(&w);
+        if (e->dialect == SRV_DIALECT_DETAIL) jw_text(&w, "detail", e->message);
     }
-    jw_fields(&w, "} request_id %s", request_id);
-    if (trace_parent && *trace_parent) jw_text(&w, "traceparent", trace_parent);
     jw_close(&w);
     jw_end(&w);
 }

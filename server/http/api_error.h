@@ -7,7 +7,6 @@
  */
 #pragma once
 
-#include <stdbool.h>
 #include <stdint.h>
 
 struct buf;
@@ -60,30 +59,37 @@ struct srv_error_row {
 };
 extern const struct srv_error_row srv_errors[SRV_ERR_COUNT];
 
+/* The shape of errors, and what goes with it. */
+enum srv_dialect {
+    SRV_DIALECT_OPENAI,
+    SRV_DIALECT_ANTHROPIC, /* with the header request-id */
+    SRV_DIALECT_EITHER, /* of a route: Anthropic's with the header anthropic-version, or OpenAI's */
+    SRV_DIALECT_TEI,    /* text-embeddings-inference */
+    SRV_DIALECT_COHERE,
+    SRV_DIALECT_OLLAMA, /* a form's type is taken for JSON, as curl sends it */
+    SRV_DIALECT_DETAIL, /* OpenAI's with the message in "detail" too, as Jina's clients read */
+    SRV_DIALECT_TYPED   /* errors are events with a type, as those of Responses */
+};
+
 /* A further member of the error object. Lists end with a NULL name. */
 struct srv_error_number {
     const char *name;
     int64_t value;
 };
 
-/* Appends the whole object; detail: with the message as "detail" next to it too. param and
- * numbers may be NULL, and so may trace_parent, or be "". */
-void srv_error_write(struct buf *b, enum srv_error kind, const char *param, const char *message,
-                     const struct srv_error_number *numbers, bool detail, const char *trace_parent);
+/* An error object; a dialect has a place for some of it. What may be NULL is left out, or null. */
+struct srv_error_object {
+    enum srv_dialect dialect;
+    enum srv_error kind;
+    const char *param, *message;            /* param: may be NULL */
+    const struct srv_error_number *numbers; /* may be NULL */
+    const char *request_id;
+    const char *trace_parent; /* may be NULL, or "" */
+    int sequence_number;
+};
 
-/* The data of the event `error` of Responses, with this sequence number. */
-void srv_error_write_typed(struct buf *b, enum srv_error kind, const char *param,
-                           const char *message, int number, const char *trace_parent);
-
-/* The shape of text-embeddings-inference, {"error", "error_type"}, Ollama's, {"error", "code"}, and
- * Cohere's, {"message"}. */
-void srv_error_write_tei(struct buf *b, enum srv_error kind, const char *message);
-void srv_error_write_ollama(struct buf *b, enum srv_error kind, const char *message);
-void srv_error_write_cohere(struct buf *b, const char *message);
-
-/* The same kinds in the Anthropic dialect's shape:
- * {"type": "error", "error": {"type", "message"}, "request_id", "traceparent"}. SRV_ERR_THREAD also
- * has "details": {"error_code"} in the error, by which Anthropic's SDKs know to send the whole
- * conversation. */
-void srv_error_write_anthropic(struct buf *b, enum srv_error kind, const char *message,
-                               const char *request_id, const char *trace_parent);
+/*
+ * Appends it in the shape of its dialect; Anthropic's has the kind SRV_ERR_THREAD as "details":
+ * {"error_code"} too, by which Anthropic's SDKs know to send the whole conversation.
+ */
+void srv_error_write(struct buf *b, const struct srv_error_object *e);

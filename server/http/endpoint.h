@@ -36,7 +36,6 @@
 #include "base/buf.h"
 #include "server/bounds.h"
 #include "server/http/api_error.h"
-#include "server/http/trace_parent.h"
 #include "server/metrics.h"
 
 struct srv_app;
@@ -56,18 +55,6 @@ enum srv_route_flags {
     SRV_ROUTE_NO_MODEL = 256,  /* holds none */
     SRV_ROUTE_ANY_MODEL = 512, /* inline: served without a model too, if it is not loaded */
     SRV_ROUTE_STREAMS = 1024,  /* the field "stream" asks for events */
-};
-
-/* The shape of errors, and what goes with it. */
-enum srv_dialect {
-    SRV_DIALECT_OPENAI,
-    SRV_DIALECT_ANTHROPIC, /* with the header request-id */
-    SRV_DIALECT_EITHER, /* of a route: Anthropic's with the header anthropic-version, or OpenAI's */
-    SRV_DIALECT_TEI,    /* text-embeddings-inference */
-    SRV_DIALECT_COHERE,
-    SRV_DIALECT_OLLAMA, /* a form's type is taken for JSON, as curl sends it */
-    SRV_DIALECT_DETAIL, /* OpenAI's with the message in "detail" too, as Jina's clients read */
-    SRV_DIALECT_TYPED   /* errors are events with a type, as those of Responses */
 };
 
 struct srv_route {
@@ -99,8 +86,9 @@ struct srv_facts {
     char id[SRV_REQUEST_ID_MAX + 1];
     char unique[25];   /* 24 random hex digits, for ids of answers (cmpl-..., chatcmpl-...) */
     uint64_t start_us; /* CLOCK_MONOTONIC when the head arrived */
-    /* The header traceparent, "" without a valid one: see trace_parent.h. */
-    char trace_parent[SRV_TRACE_PARENT_CHARS + 1];
+    /* The four fields of the header traceparent, "" without a valid one. The server makes no spans;
+     * it repeats them in its log and in errors, so that both can be found from a trace. */
+    char trace_parent[56];
     uint8_t tenant[32]; /* digest of the API key, zeros without one */
     const char *only;   /* the models that the key may use, see srv_models_find_of; NULL: all */
     int key_slots;      /* of eng_job_params */

@@ -132,13 +132,6 @@ bool srv_listen_socket_is_local(int fd)
     return addr.ss_family == AF_UNIX || is_local_address((const struct sockaddr *)&addr);
 }
 
-bool srv_listen_socket_has_path(int fd)
-{
-    struct sockaddr_storage addr = {0};
-    socklen_t len = sizeof(addr);
-    return getsockname(fd, (struct sockaddr *)&addr, &len) == 0 && addr.ss_family == AF_UNIX;
-}
-
 const char *srv_listen_url(int fd, bool tls, char *buf, size_t size)
 {
     struct sockaddr_storage addr = {0};

@@ -22,9 +22,8 @@ int srv_listen_check_path(const char *path, char *err, size_t errlen);
 /* Returns true if only this machine can reach the address; false for unresolved names. */
 bool srv_listen_is_local(const char *host);
 
-/* The same for an open socket; and true if it has a path instead of an address (local as well). */
+/* The same for an open socket. */
 bool srv_listen_socket_is_local(int fd);
-bool srv_listen_socket_has_path(int fd);
 
 /* Where the socket listens: "http://127.0.0.1:8080" or "unix:/run/x.sock". Writes into buf and
  * returns it. */

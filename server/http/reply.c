@@ -88,7 +88,7 @@ void srv_reply(struct srv_request *req, int status, const char *content_type, st
     buf_finish(&taken);
 }
 
-static void open_ring(struct srv_request *req, enum srv_answer answer, const char *content_type)
+static void open_stream(struct srv_request *req, enum srv_answer answer, const char *content_type)
 {
     HOLD(&req->lock);
     if (req->answer == SRV_ANSWER_NONE) {
@@ -103,19 +103,38 @@ static void open_ring(struct srv_request *req, enum srv_answer answer, const cha
 void srv_stream_open(struct srv_request *req)
 {
     bool lines = req->facts.dialect == SRV_DIALECT_OLLAMA;
-    open_ring(req, SRV_ANSWER_STREAM,
-              lines ? "application/x-ndjson" : "text/event-stream; charset=utf-8");
+    open_stream(req, SRV_ANSWER_STREAM,
+                lines ? "application/x-ndjson" : "text/event-stream; charset=utf-8");
 }
 
 void srv_reply_in_pieces(struct srv_request *req)
 {
-    open_ring(req, SRV_ANSWER_PIECES, "application/json");
+    open_stream(req, SRV_ANSWER_PIECES, "application/json");
+}
+
+static size_t n_waiting(const struct srv_request *req)
+{
+    return req->stream.len - req->n_taken;
+}
+
+/* All of it or nothing: false for a reader that is too slow, too large an event, or if out of
+ * memory. One large event may exceed what may wait, because no reader could have been faster. */
+static bool append(struct srv_request *req, const char *data, size_t len)
+{
+    size_t waiting = n_waiting(req);
+    if (!len) return true;
+    if (waiting > SRV_STREAM_MAX_BYTES || len > SRV_STREAM_EVENT_MAX_BYTES) return false;
+    if (req->n_taken) memmove(req->stream.data, req->stream.data + req->n_taken, waiting);
+    req->stream.len = waiting;
+    req->n_taken = 0;
+    buf_add(&req->stream, data, len);
+    return !req->stream.failed;
 }
 
 bool srv_stream_has_room(struct srv_request *req)
 {
     HOLD(&req->lock);
-    bool room = req->gone || !req->http_held || req->ring.len < SRV_STREAM_FIRST_BYTES;
+    bool room = req->gone || !req->http_held || n_waiting(req) < SRV_STREAM_ROOM_BYTES;
     if (!room) req->wants_room = true;
     return room;
 }
@@ -132,7 +151,7 @@ bool srv_stream_write(struct srv_request *req, const char *data, size_t len)
     pthread_mutex_lock(&req->lock);
     assert(req->answer >= SRV_ANSWER_PIECES || req->answer == SRV_ANSWER_WHOLE);
     bool open = req->http_held && !req->gone && !req->cut && !req->stream_closed;
-    bool written = open && srv_ring_write(&req->ring, data, len);
+    bool written = open && append(req, data, len);
     bool cut = open && !written;
     if (cut) req->cut = true;
     if (written) {
@@ -206,20 +225,15 @@ void srv_error_write_for(const struct srv_request *req, struct buf *b, enum srv_
                          const char *param, const char *message,
                          const struct srv_error_number *numbers)
 {
-    const char *trace = req->facts.trace_parent;
     enum srv_dialect dialect = req->facts.dialect;
     if (dialect == SRV_DIALECT_TYPED && !req->opened_early) dialect = SRV_DIALECT_OPENAI;
-    switch (dialect) {
-    case SRV_DIALECT_TYPED: srv_error_write_typed(b, kind, param, message, 0, trace); break;
-    case SRV_DIALECT_ANTHROPIC:
-        srv_error_write_anthropic(b, kind, message, req->facts.id, trace);
-        break;
-    case SRV_DIALECT_TEI: srv_error_write_tei(b, kind, message); break;
-    case SRV_DIALECT_COHERE: srv_error_write_cohere(b, message); break;
-    case SRV_DIALECT_OLLAMA: srv_error_write_ollama(b, kind, message); break;
-    default:
-        srv_error_write(b, kind, param, message, numbers, dialect == SRV_DIALECT_DETAIL, trace);
-    }
+    srv_error_write(b, &(struct srv_error_object){.dialect = dialect,
+                                                  .kind = kind,
+                                                  .param = param,
+                                                  .message = message,
+                                                  .numbers = numbers,
+                                                  .request_id = req->facts.id,
+                                                  .trace_parent = req->facts.trace_parent});
 }
 
 void srv_reply_error(struct srv_request *req, enum srv_error kind, const char *param,
@@ -243,10 +257,12 @@ ssize_t srv_request_read(struct srv_request *req, char *buf, size_t max)
     pthread_mutex_lock(&req->lock);
     if (req->gone || req->cut) {
         n = SRV_READ_CUT;
-    } else if (req->ring.len) {
-        n = (ssize_t)srv_ring_read(&req->ring, buf, max);
+    } else if (n_waiting(req)) {
+        n = (ssize_t)(max < n_waiting(req) ? max : n_waiting(req));
+        memcpy(buf, req->stream.data + req->n_taken, (size_t)n);
+        req->n_taken += (size_t)n;
         req->sent_bytes += (size_t)n;
-        wake = req->wants_room && req->ring.len <= SRV_STREAM_LOW_BYTES;
+        wake = req->wants_room && n_waiting(req) <= SRV_STREAM_LOW_BYTES;
         if (wake) req->wants_room = false;
     } else if (req->stream_closed) {
         n = SRV_READ_END;
@@ -268,9 +284,9 @@ void srv_request_heartbeat(struct srv_request *req, uint64_t now_us, uint64_t si
 {
     const char *beat = srv_request_beat(req);
     HOLD(&req->lock);
-    bool idle = req->answer == SRV_ANSWER_STREAM && !req->stream_closed && !req->ring.len &&
+    bool idle = req->answer == SRV_ANSWER_STREAM && !req->stream_closed && !n_waiting(req) &&
                 req->suspended && req->last_write_us <= silent_since_us;
-    if (idle && srv_ring_write(&req->ring, beat, strlen(beat))) {
+    if (idle && append(req, beat, strlen(beat))) {
         req->last_write_us = now_us;
         req->transport->resume(req);
     }

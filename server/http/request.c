@@ -124,6 +124,7 @@ struct srv_request *srv_request_create(struct srv_server *server,
     req->transport = transport;
     req->connection = connection;
     req->http_held = true;
+    req->stream.max = SRV_STREAM_MAX_BYTES + SRV_STREAM_EVENT_MAX_BYTES;
     req->facts.start_us = clock_now_us();
     req->facts.account.queue_us = req->facts.account.ttft_us = -1;
     req->facts.app = server->app;
@@ -182,7 +183,7 @@ static void destroy(struct srv_request *req)
     srv_bodies_drop(&s->bodies, &req->held);
     buf_finish(&req->body);
     buf_finish(&req->reply);
-    srv_ring_finish(&req->ring);
+    buf_finish(&req->stream);
     if (req->charged) s->gate->drop_answer(req->charged, req->answer_bytes);
     account(req);
     while (req->arena) {
@@ -222,6 +223,21 @@ static bool is_sane_id(const char *id)
     return true;
 }
 
+/*
+ * A header traceparent of W3C Trace Context: 00-<32 hex>-<16 hex>-<2 hex>, that is version, trace
+ * id, id of the caller's span, and flags. A later version may go on after a '-'.
+ */
+static bool is_trace_parent(const char *value, size_t len)
+{
+    static const char hex[] = "0123456789abcdef";
+    bool has_form = strspn(value, hex) == 2 && value[2] == '-' && strspn(value + 3, hex) == 32 &&
+                    value[35] == '-' && strspn(value + 36, hex) == 16 && value[52] == '-' &&
+                    strspn(value + 53, hex) == 2;
+    if (!has_form || strncmp(value, "ff", 2) == 0) return false;
+    if (strspn(value + 3, "0") == 32 || strspn(value + 36, "0") == 16) return false;
+    return len == 55 || (value[55] == '-' && strncmp(value, "00", 2) != 0);
+}
+
 bool srv_request_add_header(struct srv_request *req, const char *name, size_t name_len,
                             const char *value, size_t value_len)
 {
@@ -234,8 +250,8 @@ bool srv_request_add_header(struct srv_request *req, const char *name, size_t na
     if (names_id && is_sane_id(v)) snprintf(req->facts.id, sizeof(req->facts.id), "%s", v);
     if (!strcasecmp(n, "traceparent")) {
         /* Of two, neither is the caller's for certain. */
-        if (!is_first || !srv_trace_parent_read(req->facts.trace_parent, v, value_len))
-            req->facts.trace_parent[0] = '\0';
+        bool is_kept = is_first && is_trace_parent(v, value_len);
+        snprintf(req->facts.trace_parent, sizeof(req->facts.trace_parent), "%s", is_kept ? v : "");
     }
     req->headers[req->n_headers++] = (struct srv_pair){n, v};
     return true;

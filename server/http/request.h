@@ -12,7 +12,7 @@
  * writes the access log's line and counts it. The model is given back before that, when the API
  * side and its runs are done: a client that reads its answer slowly does not hold it.
  *
- * The lock guards the meeting of HTTP thread, text worker and watcher: answer, ring, `suspended`,
+ * The lock guards the meeting of HTTP thread, text worker and watcher: answer, stream, `suspended`,
  * `gone`. A suspended connection cannot go away, so with `suspended` set its pointer is good; it is
  * resumed under the lock. Lock order: watch.c's registry before a request's.
  */
@@ -26,7 +26,6 @@
 
 #include "server/bounds.h"
 #include "server/http/bodies.h"
-#include "server/http/byte_ring.h"
 #include "server/http/endpoint.h"
 #include "server/http/retry_slots.h"
 #include "server/http/text_workers.h"
@@ -48,8 +47,8 @@ enum srv_stage { SRV_STAGE_HEAD, SRV_STAGE_BODY, SRV_STAGE_DISPATCHED, SRV_STAGE
 enum srv_answer {
     SRV_ANSWER_NONE,
     SRV_ANSWER_WHOLE,  /* from `reply` */
-    SRV_ANSWER_PIECES, /* of a whole answer, through the ring */
-    SRV_ANSWER_STREAM, /* of events, through the ring */
+    SRV_ANSWER_PIECES, /* of a whole answer, as those of a stream */
+    SRV_ANSWER_STREAM, /* of events */
 };
 enum srv_run { SRV_RUN_IDLE, SRV_RUN_QUEUED, SRV_RUN_ACTIVE, SRV_RUN_AGAIN };
 
@@ -95,9 +94,10 @@ struct srv_request {
     int status;
     const char *content_type;
     struct buf reply;
-    struct srv_ring ring;
+    struct buf stream; /* of bytes on their way to the HTTP thread, */
+    size_t n_taken;    /* which has so many of them */
     bool stream_closed, stop_called, gone_called;
-    bool wants_room;        /* the API side is to be woken when the ring has drained */
+    bool wants_room;        /* the API side is to be woken when the stream has drained */
     uint64_t last_write_us; /* when the stream last got bytes */
     size_t sent_bytes;      /* taken by the HTTP library */
     struct srv_callbacks callbacks;

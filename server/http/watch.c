@@ -223,7 +223,7 @@ static void send_error(struct slot *s, enum srv_error kind, const char *reason, 
 {
     AUTO(buf_finish) struct buf body = {.max = 2048}, head = {.max = 4096};
     if (s->tls || s->shut) return;
-    srv_error_write(&body, kind, NULL, message, NULL, false, NULL);
+    srv_error_write(&body, &(struct srv_error_object){.kind = kind, .message = message});
     buf_printf(&head,
                "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n"
                "Connection: close\r\n\r\n",

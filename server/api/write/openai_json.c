@@ -123,7 +123,7 @@ void srv_gen_write_progress(struct jw *w, const struct gen_progress *progress)
 
 /* ---- chunks -------------------------------------------------------------------------------- */
 
-static void open_answer(struct srv_gen *g, struct jw *w, const char *object)
+static void open_head(struct srv_gen *g, struct jw *w, const char *object)
 {
     jw_fields(w, "{ id %s object %s created %jd model %s system_fingerprint %s", g->id, object,
               g->created, g->model, g->served->fingerprint);
@@ -134,13 +134,13 @@ static void open_answer(struct srv_gen *g, struct jw *w, const char *object)
 
 void srv_gen_open_answer(struct srv_gen *g, struct jw *w)
 {
-    open_answer(g, w, g->format->answer->object);
+    open_head(g, w, g->format->answer->object);
 }
 
 static void begin_chunk(struct srv_gen *g, struct gen_event *e)
 {
     srv_gen_begin_event(e, NULL);
-    open_answer(g, &e->w, g->format->answer->chunk_object);
+    open_head(g, &e->w, g->format->answer->chunk_object);
 }
 
 void srv_gen_begin_chunk(struct srv_gen *g, struct gen_event *e, int choice_index)
@@ -326,7 +326,8 @@ void srv_gen_write_token_key(const struct srv_gen *g, struct jw *w, int32_t id)
     jw_key(w, t.text, t.len);
 }
 
-void srv_gen_write_token_bytes(const struct srv_gen *g, struct jw *w, int32_t id)
+/* The members "token" and "bytes" as chat shows them. */
+static void write_token_bytes(const struct srv_gen *g, struct jw *w, int32_t id)
 {
     char bytes[TOKEN_TEXT_MAX];
     size_t len = token_bytes(g, id, bytes);
@@ -353,12 +354,12 @@ static void write_logprob(const struct srv_gen *g, struct jw *w, const struct ge
     const struct gen_record *r = &c->log.records[i];
     const struct eng_logprob *top = gen_log_top(&c->log, i);
     jw_open(w, NULL, '{');
-    srv_gen_write_token_bytes(g, w, r->id);
+    write_token_bytes(g, w, r->id);
     jw_number(w, "logprob", r->logprob);
     jw_open(w, "top_logprobs", '[');
     for (int k = 0; k < r->n_top; k++) {
         jw_open(w, NULL, '{');
-        srv_gen_write_token_bytes(g, w, top[k].id);
+        write_token_bytes(g, w, top[k].id);
         jw_number(w, "logprob", top[k].logprob);
         jw_close(w);
     }

@@ -108,9 +108,6 @@ void srv_gen_write_call_id(const struct srv_gen *g, struct jw *w, const char *na
 void srv_gen_write_token(const struct srv_gen *g, struct jw *w, const char *name, int32_t id);
 void srv_gen_write_token_key(const struct srv_gen *g, struct jw *w, int32_t id);
 
-/* The members "token" and "bytes" as chat shows them. */
-void srv_gen_write_token_bytes(const struct srv_gen *g, struct jw *w, int32_t id);
-
 /* The objects of tokens [from, to) with their log-probabilities as chat and Responses show them:
  * those that gave bytes to the content, or to that part of it (-1: any). */
 void srv_gen_write_logprobs(const struct srv_gen *g, struct jw *w, const struct gen_choice *c,

@@ -363,8 +363,10 @@ static void stream_error(struct srv_gen *g, enum srv_error kind, const char *mes
 {
     struct gen_event e;
     srv_gen_begin_event(&e, "error");
-    srv_error_write_typed(&e.text, kind, NULL, message, g->sequence++,
-                          srv_facts(g->req)->trace_parent);
+    struct srv_error_object error = {SRV_DIALECT_TYPED, kind, .message = message,
+                                     .sequence_number = g->sequence++,
+                                     .trace_parent = srv_facts(g->req)->trace_parent};
+    srv_error_write(&e.text, &error);
     srv_gen_send_event(g, &e);
 }
 

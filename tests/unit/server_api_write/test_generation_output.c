@@ -250,7 +250,7 @@ static void test_slow_client(void **state)
 {
     struct srv_gen *g = open_running(true);
     struct gen_choice *c = &ac.choices[0];
-    static char filling[SRV_STREAM_FIRST_BYTES];
+    static char filling[SRV_STREAM_ROOM_BYTES];
     (void)state;
     advance(g, false, "begin ");
     memset(filling, 'x', sizeof(filling));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What the dialects write alike: usage, timings, chunks, tokens, and long values in parts. */
-#include "server/api/write/openai_json.h"
+#include "server/api/write/openai_json.c"
 
 #include "answer_case.h"
 #include "base/utf8.h"
@@ -199,7 +199,7 @@ static void test_tokens(void **state)
         srv_gen_write_token(g, &w, NULL, cases[i].id);
         check(cases[i].legacy);
         begin('{');
-        srv_gen_write_token_bytes(g, &w, cases[i].id);
+        write_token_bytes(g, &w, cases[i].id);
         check(cases[i].chat);
         close_answer(g);
     }

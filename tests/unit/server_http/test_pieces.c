@@ -72,7 +72,7 @@ static void test_the_client_is_behind(void **state)
         int before = writer.n_written;
         written = srv_pieces_reply(req, &p);
         REQUIRE(writer.n_written > before && (written || req->wants_room));
-        REQUIRE((size_t)(writer.n_written - before - 1) * LEN < SRV_STREAM_FIRST_BYTES);
+        REQUIRE((size_t)(writer.n_written - before - 1) * LEN < SRV_STREAM_ROOM_BYTES);
         char *answer = take_answer(req);
         REQUIRE_EQ_INT(strlen(answer), (size_t)(writer.n_written - before) * LEN);
         REQUIRE_EQ_INT(answer[0], 'a' + before);

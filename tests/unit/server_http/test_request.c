@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* The header traceparent: what is read, and what is treated as absent. */
-#include "test.h"
-
-#include <string.h>
-
-#include "server/http/trace_parent.h"
+/* A request. The header traceparent: what is read, and what is treated as absent. */
+#include "open_request.h"
 
 #define TRACE "4bf92f3577b34da6a3ce929d0e0e4736"
 #define SPAN "00f067aa0ba902b7"
 #define FIELDS "-" TRACE "-" SPAN "-01"
+
+static void add_header(struct srv_request *req, const char *value, size_t len)
+{
+    static const char name[] = "traceparent";
+    REQUIRE(srv_request_add_header(req, name, sizeof(name) - 1, value, len));
+}
 
 static void well_formed(void **state)
 {
@@ -21,9 +23,12 @@ static void well_formed(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        char got[SRV_TRACE_PARENT_CHARS + 1] = "";
-        REQUIRE(srv_trace_parent_read(got, cases[i].value, strlen(cases[i].value)));
-        REQUIRE_EQ_STR(got, cases[i].kept);
+        struct srv_request *req = open_request();
+        add_header(req, cases[i].value, strlen(cases[i].value));
+        REQUIRE_EQ_STR(req->facts.trace_parent, cases[i].kept);
+        add_header(req, "00" FIELDS, sizeof("00" FIELDS) - 1);
+        REQUIRE_EQ_STR(req->facts.trace_parent, "");
+        close_request(req);
     }
 }
 
@@ -47,23 +52,23 @@ static void malformed(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        char got[SRV_TRACE_PARENT_CHARS + 1] = "kept";
-        REQUIRE(!srv_trace_parent_read(got, cases[i], strlen(cases[i])));
-        REQUIRE_EQ_STR(got, "kept");
+        struct srv_request *req = open_request();
+        add_header(req, cases[i], strlen(cases[i]));
+        REQUIRE_EQ_STR(req->facts.trace_parent, "");
+        close_request(req);
     }
 }
 
-/* Every cut of a good value is refused, without a look behind its end. */
+/* Every cut of a good value is refused. */
 static void cut(void **state)
 {
     static const char whole[] = "00" FIELDS;
     (void)state;
     for (size_t len = 0; len < sizeof(whole) - 1; len++) {
-        char got[SRV_TRACE_PARENT_CHARS + 1], *copy = malloc(len + 1);
-        REQUIRE(copy);
-        memcpy(copy, whole, len);
-        REQUIRE(!srv_trace_parent_read(got, copy, len));
-        free(copy);
+        struct srv_request *req = open_request();
+        add_header(req, whole, len);
+        REQUIRE_EQ_STR(req->facts.trace_parent, "");
+        close_request(req);
     }
 }
 
