@@ -14,6 +14,7 @@
 #include "base/gguf.h"
 #include "base/json_writer.h"
 #include "base/shown.h"
+#include "base/utf8.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_internal.h"
 
@@ -313,14 +314,13 @@ static int compare_merges(const void *a, const void *b)
 /* The ways to make a token of two others, as merges[*n] and on. */
 static int split_token(struct loader *l, uint32_t id, struct merge *merges, size_t *n)
 {
-    size_t len = 0, n_chars = 0;
+    size_t len = 0;
     const char *s = tok_vocab_string(&l->vocab, (int32_t)id, &len);
     int64_t type = type_of(l, id);
     if (type != NORMAL && type != USER_DEFINED) return 0;
     struct merge one = {.score = type == NORMAL ? (float)gguf_number_at(l->ranks, id) : 0,
                         .whole = id};
-    for (size_t i = 0; i < len; i++)
-        n_chars += ((unsigned char)s[i] & 0xC0) != 0x80;
+    size_t n_chars = utf8_count(s, len);
     for (size_t i = 1; i < len; i++) {
         if (((unsigned char)s[i] & 0xC0) == 0x80) continue;
         one.left_bytes = (uint16_t)i;

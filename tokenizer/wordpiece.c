@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "base/utf8.h"
 #include "tokenizer/token_ids.h"
 
 int tok_wordpiece_prepare(struct tok_wordpiece *w, const struct tok_vocab *vocab,
@@ -43,11 +44,7 @@ static int add_unknown(const struct tok_wordpiece *w, struct tok_ids *ids, char 
 
 static bool is_too_long(const struct tok_wordpiece *w, const char *word, size_t len)
 {
-    size_t n_chars = 0;
-    if (len <= w->max_chars) return false;
-    for (size_t i = 0; i < len; i++)
-        n_chars += ((unsigned char)word[i] & 0xC0) != 0x80;
-    return n_chars > w->max_chars;
+    return len > w->max_chars && utf8_count(word, len) > w->max_chars;
 }
 
 int tok_wordpiece_encode(const struct tok_wordpiece *w, const char *word, size_t len,

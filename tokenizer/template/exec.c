@@ -47,14 +47,6 @@ static const struct jinja_str *capture_end(struct jinja_run *r, struct capture *
     return jinja_sb_str(&c->sb);
 }
 
-/* The output of a block must be text already, as in the reference. */
-static void put_text(struct jinja_run *r, struct jinja_value v)
-{
-    if (!jinja_is(v, JINJA_STR))
-        jinja_raise(r, "expected str instance, %s found", jinja_type_name(v));
-    jinja_print(r->out, v);
-}
-
 /* ---- assignment ---------------------------------------------------------------------------- */
 
 static void assign(struct jinja_run *r, struct jinja_frame *f, const struct jinja_node *target,
@@ -104,39 +96,49 @@ static void check_namespaces(struct jinja_run *r, struct jinja_frame *f,
     }
 }
 
-/* break and continue leave the block and drop the text it captured. */
+/*
+ * The text of a set or filter block, filtered. break and continue leave the block and drop the text
+ * it captured.
+ */
+static enum flow exec_captured(struct jinja_run *r, struct jinja_frame *f,
+                               const struct jinja_scope_code *scope, const struct jinja_nodes *body,
+                               const struct jinja_node *filter, struct jinja_value *ret)
+{
+    struct capture c;
+    jinja_enter_scope(r, f, scope);
+    capture_start(r, &c);
+    enum flow flow = exec_body(r, f, body);
+    const struct jinja_str *text = capture_end(r, &c), *outer = r->block_text;
+    if (flow != FLOW_NEXT) return flow;
+    r->block_text = text;
+    *ret = filter ? jinja_eval(r, f, filter) : jinja_from_str(text);
+    r->block_text = outer;
+    return FLOW_NEXT;
+}
+
 static enum flow exec_set_block(struct jinja_run *r, struct jinja_frame *f,
                                 const struct jinja_node *node)
 {
-    struct capture c;
-    jinja_enter_scope(r, f, &node->u.set.scope);
-    capture_start(r, &c);
-    enum flow flow = exec_body(r, f, &node->u.set.body);
-    struct jinja_value v = jinja_from_str(capture_end(r, &c));
+    struct jinja_value v;
+    enum flow flow =
+        exec_captured(r, f, &node->u.set.scope, &node->u.set.body, node->u.set.filter, &v);
     if (flow != FLOW_NEXT) return flow;
-    if (node->u.set.filter) {
-        const struct jinja_str *outer = r->block_text;
-        r->block_text = v.u.str;
-        v = jinja_eval(r, f, node->u.set.filter);
-        r->block_text = outer;
-    }
     check_namespaces(r, f, node->u.set.target);
     assign(r, f, node->u.set.target, v);
     return FLOW_NEXT;
 }
 
+/* The output must be text already, as in the reference. */
 static enum flow exec_filter_block(struct jinja_run *r, struct jinja_frame *f,
                                    const struct jinja_node *node)
 {
-    struct capture c;
-    jinja_enter_scope(r, f, &node->u.scoped.scope);
-    capture_start(r, &c);
-    enum flow flow = exec_body(r, f, &node->u.scoped.body);
-    const struct jinja_str *text = capture_end(r, &c), *outer = r->block_text;
+    struct jinja_value v;
+    enum flow flow =
+        exec_captured(r, f, &node->u.scoped.scope, &node->u.scoped.body, node->u.scoped.filter, &v);
     if (flow != FLOW_NEXT) return flow;
-    r->block_text = text;
-    put_text(r, jinja_eval(r, f, node->u.scoped.filter));
-    r->block_text = outer;
+    if (!jinja_is(v, JINJA_STR))
+        jinja_raise(r, "expected str instance, %s found", jinja_type_name(v));
+    jinja_print(r->out, v);
     return FLOW_NEXT;
 }
 

@@ -184,7 +184,7 @@ struct stage {
     struct jinja_iter iter;
     struct jinja_args args;
     bool started;
-    bool by_attr, reject; /* select and similar */
+    bool select, by_attr, reject; /* select and similar */
     struct path path;
     const struct jinja_function *function; /* that it is given, or NULL */
     struct jinja_dict *seen;               /* unique */
@@ -240,23 +240,6 @@ static void start_map(struct jinja_run *r, struct stage *s)
     drop_args(&s->args, 1);
 }
 
-/* A value that is false gives nothing and is not looked into. */
-static bool next_mapped(struct jinja_run *r, void *state, struct jinja_value *ret)
-{
-    struct stage *s = state;
-    if (!s->started) {
-        if (!jinja_truth(s->source)) return false;
-        start_map(r, s);
-        jinja_iter_start(r, &s->iter, s->source);
-        s->started = true;
-    }
-    if (!jinja_iter_next(r, &s->iter, ret)) return false;
-    *ret = s->function ? jinja_apply(r, s->function, *ret, &s->args) : follow(r, &s->path, *ret);
-    return true;
-}
-
-JINJA_IS(f_map, jinja_gen_new(r, next_mapped, new_stage(r, v, args)))
-
 /* select('test', ...), selectattr('a.b', 'test', ...); without a test truth decides. */
 static void start_select(struct jinja_run *r, struct stage *s)
 {
@@ -272,30 +255,35 @@ static void start_select(struct jinja_run *r, struct stage *s)
     drop_args(&s->args, 1);
 }
 
-static bool next_selected(struct jinja_run *r, void *state, struct jinja_value *ret)
+/* A value that is false gives nothing and is not looked into. */
+static bool next_in_stage(struct jinja_run *r, void *state, struct jinja_value *ret)
 {
     struct stage *s = state;
     if (!s->started) {
         if (!jinja_truth(s->source)) return false;
-        start_select(r, s);
+        (s->select ? start_select : start_map)(r, s);
         jinja_iter_start(r, &s->iter, s->source);
         s->started = true;
     }
     while (jinja_iter_next(r, &s->iter, ret)) {
         struct jinja_value v = follow(r, &s->path, *ret);
-        struct jinja_value passes = s->function ? jinja_apply(r, s->function, v, &s->args) : v;
-        if (jinja_truth(passes) != s->reject) return true;
+        if (s->function) v = jinja_apply(r, s->function, v, &s->args);
+        if (!s->select) *ret = v;
+        if (!s->select || jinja_truth(v) != s->reject) return true;
     }
     return false;
 }
+
+JINJA_IS(f_map, jinja_gen_new(r, next_in_stage, new_stage(r, v, args)))
 
 static struct jinja_value select(struct jinja_run *r, struct jinja_value v,
                                  const struct jinja_args *args, bool by_attr, bool reject)
 {
     struct stage *s = new_stage(r, v, args);
+    s->select = true;
     s->by_attr = by_attr;
     s->reject = reject;
-    return jinja_gen_new(r, next_selected, s);
+    return jinja_gen_new(r, next_in_stage, s);
 }
 
 JINJA_IS(f_select, select(r, v, args, false, false))

@@ -4,6 +4,7 @@
  */
 #include "tokenizer/template/json.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -224,20 +225,13 @@ static void write_string(struct writer *w, const struct jinja_str *s)
     jinja_sb_add_bytes(&w->sb, "\"", 1, outer);
 }
 
-/* Floats as repr() has them, but for the three that have other names in JavaScript. */
+/* As repr() has them, but for the three that have other names in JavaScript. */
 static void write_number(struct writer *w, struct jinja_value v)
 {
-    char buf[JINJA_FLOAT_BYTES];
-    if (!jinja_is(v, JINJA_FLOAT)) {
-        add(w, v, jinja_int_digits(w->sb.r, v));
-        return;
-    }
-    jinja_float_repr(w->sb.r, v.u.d, buf);
-    add(w, v,
-        strcmp(buf, "nan") == 0    ? "NaN"
-        : strcmp(buf, "inf") == 0  ? "Infinity"
-        : strcmp(buf, "-inf") == 0 ? "-Infinity"
-                                   : buf);
+    if (jinja_is(v, JINJA_FLOAT) && !isfinite(v.u.d))
+        add(w, v, isnan(v.u.d) ? "NaN" : v.u.d < 0 ? "-Infinity" : "Infinity");
+    else
+        jinja_print(&w->sb, v);
 }
 
 /* With an indent every element has its own line, also with an empty indent. */

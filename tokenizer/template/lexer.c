@@ -35,7 +35,7 @@ struct lexer {
 
 #define fail(lx, ...) jinja_raise_at((lx)->r, (lx)->line, __VA_ARGS__)
 
-static struct jinja_token *emit(struct lexer *lx, enum jinja_token_type type)
+static struct jinja_token *emit(struct lexer *lx, int type)
 {
     struct jinja_cursor *out = lx->out;
     out->tokens = jinja_room(lx->r, out->tokens, out->n, &out->cap, sizeof(*out->tokens));
@@ -257,31 +257,6 @@ static bool lex_string(struct lexer *lx)
     return true;
 }
 
-/* Longest first. */
-static const struct {
-    const char *text;
-    enum jinja_token_type type;
-} operators[] = {
-    {"//", JINJA_T_FLOORDIV}, {"**", JINJA_T_POW},      {"==", JINJA_T_EQ},
-    {"!=", JINJA_T_NE},       {">=", JINJA_T_GTEQ},     {"<=", JINJA_T_LTEQ},
-    {"+", JINJA_T_ADD},       {"-", JINJA_T_SUB},       {"/", JINJA_T_DIV},
-    {"*", JINJA_T_MUL},       {"%", JINJA_T_MOD},       {"~", JINJA_T_TILDE},
-    {"[", JINJA_T_LBRACKET},  {"]", JINJA_T_RBRACKET},  {"(", JINJA_T_LPAREN},
-    {")", JINJA_T_RPAREN},    {"{", JINJA_T_LBRACE},    {"}", JINJA_T_RBRACE},
-    {">", JINJA_T_GT},        {"<", JINJA_T_LT},        {"=", JINJA_T_ASSIGN},
-    {".", JINJA_T_DOT},       {":", JINJA_T_COLON},     {"|", JINJA_T_PIPE},
-    {",", JINJA_T_COMMA},     {";", JINJA_T_SEMICOLON},
-};
-
-enum { N_OPERATORS = sizeof(operators) / sizeof(operators[0]) };
-
-static const char *operator_text(enum jinja_token_type type)
-{
-    for (size_t i = 0; i < N_OPERATORS; i++)
-        if (operators[i].type == type) return operators[i].text;
-    return NULL;
-}
-
 /* The ends of tags are recognised only where no bracket is open. */
 static void balance(struct lexer *lx, char c)
 {
@@ -300,14 +275,16 @@ static void balance(struct lexer *lx, char c)
 
 static bool lex_operator(struct lexer *lx)
 {
-    for (size_t i = 0; i < N_OPERATORS; i++) {
-        if (!at_text(lx, lx->at, operators[i].text)) continue;
-        if (!operators[i].text[1]) balance(lx, operators[i].text[0]);
-        emit(lx, operators[i].type);
-        move_to(lx, lx->at + strlen(operators[i].text));
-        return true;
-    }
-    return false;
+    static const char two[][3] = {"//", "**", "==", "!=", ">=", "<="};
+    int type = char_at(lx, lx->at);
+    size_t n = 1;
+    for (size_t i = 0; i < sizeof(two) / sizeof(two[0]) && n == 1; i++)
+        n += at_text(lx, lx->at, two[i]);
+    if (n == 1 && (type <= 0 || !strchr("+-/*%~[](){}><=.:|,;", type))) return false;
+    if (n == 1) balance(lx, (char)type);
+    emit(lx, n == 1 ? type : type << 8 | char_at(lx, lx->at + 1));
+    move_to(lx, lx->at + n);
+    return true;
 }
 
 static void lex_one(struct lexer *lx)
@@ -422,6 +399,7 @@ void jinja_lex(struct jinja_run *r, const char *source, size_t len, struct jinja
 
 const char *jinja_token_name(const struct jinja_token *t, struct jinja_run *r)
 {
+    const char op[] = {(char)(t->type >> 8), (char)t->type};
     switch (t->type) {
     case JINJA_T_EOF: return "end of template";
     case JINJA_T_DATA: return "template data / text";
@@ -432,7 +410,7 @@ const char *jinja_token_name(const struct jinja_token *t, struct jinja_run *r)
     case JINJA_T_NAME: return jinja_copy(r, t->text->s, t->text->len);
     case JINJA_T_STRING: return "string";
     case JINJA_T_NUMBER: return "number";
-    default: return operator_text(t->type);
+    default: return jinja_copy(r, op + (t->type < 256), t->type < 256 ? 1 : 2);
     }
 }
 
@@ -467,15 +445,14 @@ bool jinja_skip_name(struct jinja_cursor *c, const char *name)
     return true;
 }
 
-bool jinja_skip(struct jinja_cursor *c, enum jinja_token_type type)
+bool jinja_skip(struct jinja_cursor *c, int type)
 {
     if (jinja_peek(c)->type != type) return false;
     jinja_advance(c);
     return true;
 }
 
-const struct jinja_token *jinja_expect(struct jinja_cursor *c, enum jinja_token_type type,
-                                       const char *what)
+const struct jinja_token *jinja_expect(struct jinja_cursor *c, int type, const char *what)
 {
     const struct jinja_token *t = jinja_peek(c);
     if (t->type == type) return jinja_advance(c);

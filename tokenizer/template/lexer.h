@@ -6,6 +6,7 @@
 
 #include "tokenizer/template/value.h"
 
+/* Of a token; an operator of one character is that character. */
 enum jinja_token_type {
     JINJA_T_EOF,
     JINJA_T_DATA,
@@ -16,36 +17,16 @@ enum jinja_token_type {
     JINJA_T_NAME,
     JINJA_T_STRING,
     JINJA_T_NUMBER,
-    JINJA_T_ADD,
-    JINJA_T_SUB,
-    JINJA_T_DIV,
-    JINJA_T_FLOORDIV,
-    JINJA_T_MUL,
-    JINJA_T_MOD,
-    JINJA_T_POW,
-    JINJA_T_TILDE,
-    JINJA_T_LBRACKET,
-    JINJA_T_RBRACKET,
-    JINJA_T_LPAREN,
-    JINJA_T_RPAREN,
-    JINJA_T_LBRACE,
-    JINJA_T_RBRACE,
-    JINJA_T_EQ,
-    JINJA_T_NE,
-    JINJA_T_GT,
-    JINJA_T_GTEQ,
-    JINJA_T_LT,
-    JINJA_T_LTEQ,
-    JINJA_T_ASSIGN,
-    JINJA_T_DOT,
-    JINJA_T_COLON,
-    JINJA_T_PIPE,
-    JINJA_T_COMMA,
-    JINJA_T_SEMICOLON,
+    JINJA_T_FLOORDIV = '/' << 8 | '/',
+    JINJA_T_POW = '*' << 8 | '*',
+    JINJA_T_EQ = '=' << 8 | '=',
+    JINJA_T_NE = '!' << 8 | '=',
+    JINJA_T_GTEQ = '>' << 8 | '=',
+    JINJA_T_LTEQ = '<' << 8 | '=',
 };
 
 struct jinja_token {
-    enum jinja_token_type type;
+    int type;
     int line;
     const struct jinja_str *text; /* DATA, NAME, STRING */
     struct jinja_value number;    /* INTEGER, FLOAT */
@@ -68,9 +49,8 @@ const struct jinja_token *jinja_look(const struct jinja_cursor *c); /* one furth
 const struct jinja_token *jinja_advance(struct jinja_cursor *c);    /* returns the one it leaves */
 bool jinja_at_name(const struct jinja_cursor *c, const char *name);
 bool jinja_skip_name(struct jinja_cursor *c, const char *name);
-bool jinja_skip(struct jinja_cursor *c, enum jinja_token_type type);
-const struct jinja_token *jinja_expect(struct jinja_cursor *c, enum jinja_token_type type,
-                                       const char *what);
+bool jinja_skip(struct jinja_cursor *c, int type);
+const struct jinja_token *jinja_expect(struct jinja_cursor *c, int type, const char *what);
 
 void jinja_descend(struct jinja_cursor *c); /* one level deeper; fails at JINJA_MAX_NESTING */
 void jinja_ascend(struct jinja_cursor *c);

@@ -12,7 +12,7 @@ static struct jinja_node *parse_unary(struct jinja_cursor *c, bool with_filter);
 static struct jinja_node *parse_primary(struct jinja_cursor *c, bool with_namespace);
 static struct jinja_node *parse_postfix(struct jinja_cursor *c, struct jinja_node *node);
 
-static enum jinja_token_type type_of(const struct jinja_cursor *c)
+static int type_of(const struct jinja_cursor *c)
 {
     return jinja_peek(c)->type;
 }
@@ -83,10 +83,10 @@ static struct jinja_node *parse_sum(struct jinja_cursor *c);
 static bool next_compare_op(struct jinja_cursor *c, enum jinja_compare_op *ret)
 {
     static const struct {
-        enum jinja_token_type token;
+        int token;
         enum jinja_compare_op op;
-    } ops[] = {{JINJA_T_EQ, JINJA_EQ},   {JINJA_T_NE, JINJA_NE}, {JINJA_T_LT, JINJA_LT},
-               {JINJA_T_LTEQ, JINJA_LE}, {JINJA_T_GT, JINJA_GT}, {JINJA_T_GTEQ, JINJA_GE}};
+    } ops[] = {{JINJA_T_EQ, JINJA_EQ},   {JINJA_T_NE, JINJA_NE}, {'<', JINJA_LT},
+               {JINJA_T_LTEQ, JINJA_LE}, {'>', JINJA_GT},        {JINJA_T_GTEQ, JINJA_GE}};
     for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
         if (!jinja_skip(c, ops[i].token)) continue;
         *ret = ops[i].op;
@@ -160,7 +160,7 @@ static struct jinja_node *parse_or(struct jinja_cursor *c)
 
 /* An operator token and what it means; a level of precedence is a table of them. */
 struct level {
-    enum jinja_token_type token;
+    int token;
     enum jinja_op op;
 };
 
@@ -191,8 +191,8 @@ static struct jinja_node *parse_level(struct jinja_cursor *c, const struct level
 static struct jinja_node *parse_factor(struct jinja_cursor *c)
 {
     struct jinja_node *node = parse_unary(c, true);
-    enum jinja_token_type op = type_of(c);
-    if (op == JINJA_T_POW || op == JINJA_T_DIV || op == JINJA_T_FLOORDIV)
+    int op = type_of(c);
+    if (op == JINJA_T_POW || op == '/' || op == JINJA_T_FLOORDIV)
         jinja_raise_at(c->r, line_of(c), "the operator '%s' is not supported in chat templates",
                        jinja_token_name(jinja_peek(c), c->r));
     return node;
@@ -201,7 +201,7 @@ static struct jinja_node *parse_factor(struct jinja_cursor *c)
 /* factor { ('*' | '%') factor } */
 static struct jinja_node *parse_product(struct jinja_cursor *c)
 {
-    static const struct level ops[] = {{JINJA_T_MUL, JINJA_MUL}, {JINJA_T_MOD, JINJA_MOD}};
+    static const struct level ops[] = {{'*', JINJA_MUL}, {'%', JINJA_MOD}};
     return parse_level(c, ops, 2, parse_factor);
 }
 
@@ -210,10 +210,10 @@ static struct jinja_node *parse_concat(struct jinja_cursor *c)
 {
     int line = line_of(c);
     struct jinja_node *first = parse_product(c);
-    if (type_of(c) != JINJA_T_TILDE) return first;
+    if (type_of(c) != '~') return first;
     struct jinja_node *node = jinja_node_new(c, JINJA_CONCAT, line);
     jinja_node_adopt(c, node, first);
-    while (jinja_skip(c, JINJA_T_TILDE))
+    while (jinja_skip(c, '~'))
         jinja_node_adopt(c, node, parse_product(c));
     return node;
 }
@@ -221,7 +221,7 @@ static struct jinja_node *parse_concat(struct jinja_cursor *c)
 /* concat { ('+' | '-') concat } */
 static struct jinja_node *parse_sum(struct jinja_cursor *c)
 {
-    static const struct level ops[] = {{JINJA_T_ADD, JINJA_ADD}, {JINJA_T_SUB, JINJA_SUB}};
+    static const struct level ops[] = {{'+', JINJA_ADD}, {'-', JINJA_SUB}};
     return parse_level(c, ops, 2, parse_concat);
 }
 
@@ -248,8 +248,8 @@ static void add_keyword(struct jinja_cursor *c, struct jinja_node *owner, struct
 static void parse_argument(struct jinja_cursor *c, struct jinja_node *owner,
                            struct jinja_call *call, int line)
 {
-    bool keyword = type_of(c) == JINJA_T_NAME && jinja_look(c)->type == JINJA_T_ASSIGN;
-    if (type_of(c) == JINJA_T_MUL || type_of(c) == JINJA_T_POW)
+    bool keyword = type_of(c) == JINJA_T_NAME && jinja_look(c)->type == '=';
+    if (type_of(c) == '*' || type_of(c) == JINJA_T_POW)
         jinja_raise_at(c->r, line, "arguments with '*' are not supported in chat templates");
     if (!keyword && call->kwargs.n > 0) {
         jinja_raise_at(c->r, line, "invalid syntax for function call expression");
@@ -264,12 +264,12 @@ static void parse_argument(struct jinja_cursor *c, struct jinja_node *owner,
 static void parse_call_args(struct jinja_cursor *c, struct jinja_node *owner,
                             struct jinja_call *call)
 {
-    int line = jinja_expect(c, JINJA_T_LPAREN, "(")->line;
+    int line = jinja_expect(c, '(', "(")->line;
     bool comma = false;
-    while (type_of(c) != JINJA_T_RPAREN) {
+    while (type_of(c) != ')') {
         if (comma) {
-            jinja_expect(c, JINJA_T_COMMA, ",");
-            if (type_of(c) == JINJA_T_RPAREN) break;
+            jinja_expect(c, ',', ",");
+            if (type_of(c) == ')') break;
         }
         parse_argument(c, owner, call, line);
         comma = true;
@@ -293,7 +293,7 @@ static const struct jinja_str *parse_dotted(struct jinja_cursor *c, int *ret_lin
     const struct jinja_str *name = t->text;
     *ret_line = t->line;
     struct jinja_str dot = JINJA_TEXT(".");
-    while (jinja_skip(c, JINJA_T_DOT)) {
+    while (jinja_skip(c, '.')) {
         name = jinja_str_concat(c->r, name, &dot);
         name = jinja_str_concat(c->r, name, jinja_expect(c, JINJA_T_NAME, "name")->text);
     }
@@ -308,7 +308,7 @@ static struct jinja_node *parse_filter(struct jinja_cursor *c, struct jinja_node
     struct jinja_node *node = jinja_node_new(c, JINJA_FILTER, 0);
     node->u.apply.name = parse_dotted(c, &node->line);
     node->u.apply.subject = jinja_node_adopt(c, node, subject);
-    if (type_of(c) == JINJA_T_LPAREN) parse_call_args(c, node, &node->u.apply.args);
+    if (type_of(c) == '(') parse_call_args(c, node, &node->u.apply.args);
     return node;
 }
 
@@ -316,7 +316,7 @@ struct jinja_node *jinja_parse_filters(struct jinja_cursor *c, struct jinja_node
                                        bool inline_)
 {
     if (inline_) subject = parse_filter(c, subject);
-    while (jinja_skip(c, JINJA_T_PIPE))
+    while (jinja_skip(c, '|'))
         subject = parse_filter(c, subject);
     return subject;
 }
@@ -329,8 +329,8 @@ static bool at_bare_argument(struct jinja_cursor *c)
         return !jinja_at_name(c, "else") && !jinja_at_name(c, "or") && !jinja_at_name(c, "and");
     case JINJA_T_STRING:
     case JINJA_T_NUMBER:
-    case JINJA_T_LBRACKET:
-    case JINJA_T_LBRACE: return true;
+    case '[':
+    case '{': return true;
     default: return false;
     }
 }
@@ -343,7 +343,7 @@ static struct jinja_node *parse_test(struct jinja_cursor *c, struct jinja_node *
     struct jinja_node *node = jinja_node_new(c, JINJA_TEST, line);
     node->u.apply.name = parse_dotted(c, &name_line);
     node->u.apply.subject = jinja_node_adopt(c, node, subject);
-    if (type_of(c) == JINJA_T_LPAREN) {
+    if (type_of(c) == '(') {
         parse_call_args(c, node, &node->u.apply.args);
     } else if (at_bare_argument(c)) {
         if (jinja_at_name(c, "is"))
@@ -361,11 +361,11 @@ static struct jinja_node *parse_test(struct jinja_cursor *c, struct jinja_node *
 static struct jinja_node *parse_filter_expr(struct jinja_cursor *c, struct jinja_node *node)
 {
     for (;;) {
-        if (jinja_skip(c, JINJA_T_PIPE))
+        if (jinja_skip(c, '|'))
             node = parse_filter(c, node);
         else if (jinja_at_name(c, "is"))
             node = parse_test(c, node);
-        else if (type_of(c) == JINJA_T_LPAREN)
+        else if (type_of(c) == '(')
             node = parse_call(c, node);
         else
             return node;
@@ -376,9 +376,7 @@ static struct jinja_node *parse_filter_expr(struct jinja_cursor *c, struct jinja
 
 static struct jinja_node *parse_slice_part(struct jinja_cursor *c, struct jinja_node *slice)
 {
-    if (type_of(c) == JINJA_T_COLON || type_of(c) == JINJA_T_RBRACKET ||
-        type_of(c) == JINJA_T_COMMA)
-        return NULL;
+    if (type_of(c) == ':' || type_of(c) == ']' || type_of(c) == ',') return NULL;
     return jinja_node_adopt(c, slice, jinja_parse_expression(c, true));
 }
 
@@ -387,15 +385,15 @@ static struct jinja_node *parse_subscribed(struct jinja_cursor *c)
 {
     int line = line_of(c);
     struct jinja_node *start = NULL;
-    if (type_of(c) != JINJA_T_COLON) {
+    if (type_of(c) != ':') {
         start = jinja_parse_expression(c, true);
-        if (type_of(c) != JINJA_T_COLON) return start;
+        if (type_of(c) != ':') return start;
     }
     jinja_advance(c);
     struct jinja_node *slice = jinja_node_new(c, JINJA_SLICE, line);
     slice->u.slice.start = jinja_node_adopt(c, slice, start);
     slice->u.slice.stop = parse_slice_part(c, slice);
-    if (jinja_skip(c, JINJA_T_COLON)) slice->u.slice.step = parse_slice_part(c, slice);
+    if (jinja_skip(c, ':')) slice->u.slice.step = parse_slice_part(c, slice);
     return slice;
 }
 
@@ -418,8 +416,8 @@ static struct jinja_node *parse_bracket(struct jinja_cursor *c, struct jinja_nod
 {
     int line = jinja_advance(c)->line;
     struct jinja_node *tuple = jinja_node_new(c, JINJA_TUPLE_EXPR, line);
-    while (type_of(c) != JINJA_T_RBRACKET) {
-        if (tuple->below.n) jinja_expect(c, JINJA_T_COMMA, ",");
+    while (type_of(c) != ']') {
+        if (tuple->below.n) jinja_expect(c, ',', ",");
         jinja_node_adopt(c, tuple, parse_subscribed(c));
     }
     jinja_advance(c);
@@ -434,9 +432,9 @@ static struct jinja_node *parse_postfix(struct jinja_cursor *c, struct jinja_nod
 {
     for (;;) {
         switch (type_of(c)) {
-        case JINJA_T_DOT: node = parse_dot(c, node); break;
-        case JINJA_T_LBRACKET: node = parse_bracket(c, node); break;
-        case JINJA_T_LPAREN: node = parse_call(c, node); break;
+        case '.': node = parse_dot(c, node); break;
+        case '[': node = parse_bracket(c, node); break;
+        case '(': node = parse_call(c, node); break;
         default: return node;
         }
     }
@@ -449,8 +447,8 @@ static struct jinja_node *parse_unary(struct jinja_cursor *c, bool with_filter)
 {
     int line = line_of(c);
     struct jinja_node *node;
-    if (type_of(c) == JINJA_T_SUB || type_of(c) == JINJA_T_ADD) {
-        enum jinja_kind kind = jinja_advance(c)->type == JINJA_T_SUB ? JINJA_NEG : JINJA_POS;
+    if (type_of(c) == '-' || type_of(c) == '+') {
+        enum jinja_kind kind = jinja_advance(c)->type == '-' ? JINJA_NEG : JINJA_POS;
         jinja_descend(c);
         node = new_unary(c, kind, line, parse_unary(c, false));
         jinja_ascend(c);
@@ -465,9 +463,9 @@ static struct jinja_node *parse_unary(struct jinja_cursor *c, bool with_filter)
 static struct jinja_node *parse_list(struct jinja_cursor *c)
 {
     struct jinja_node *node = jinja_node_new(c, JINJA_LIST_EXPR, jinja_advance(c)->line);
-    while (type_of(c) != JINJA_T_RBRACKET) {
-        if (node->below.n) jinja_expect(c, JINJA_T_COMMA, ",");
-        if (type_of(c) == JINJA_T_RBRACKET) break;
+    while (type_of(c) != ']') {
+        if (node->below.n) jinja_expect(c, ',', ",");
+        if (type_of(c) == ']') break;
         jinja_node_adopt(c, node, jinja_parse_expression(c, true));
     }
     jinja_advance(c);
@@ -478,11 +476,11 @@ static struct jinja_node *parse_list(struct jinja_cursor *c)
 static struct jinja_node *parse_dict(struct jinja_cursor *c)
 {
     struct jinja_node *node = jinja_node_new(c, JINJA_DICT_EXPR, jinja_advance(c)->line);
-    while (type_of(c) != JINJA_T_RBRACE) {
-        if (node->below.n) jinja_expect(c, JINJA_T_COMMA, ",");
-        if (type_of(c) == JINJA_T_RBRACE) break;
+    while (type_of(c) != '}') {
+        if (node->below.n) jinja_expect(c, ',', ",");
+        if (type_of(c) == '}') break;
         jinja_node_adopt(c, node, jinja_parse_expression(c, true));
-        jinja_expect(c, JINJA_T_COLON, ":");
+        jinja_expect(c, ':', ":");
         jinja_node_adopt(c, node, jinja_parse_expression(c, true));
     }
     jinja_advance(c);
@@ -505,7 +503,7 @@ static struct jinja_node *parse_name(struct jinja_cursor *c, bool with_namespace
             return new_const(c, t->line,
                              words[i].type == JINJA_NONE ? jinja_none()
                                                          : jinja_bool(words[i].value));
-    if (with_namespace && jinja_skip(c, JINJA_T_DOT)) {
+    if (with_namespace && jinja_skip(c, '.')) {
         struct jinja_node *ref = jinja_node_new(c, JINJA_NSREF, t->line);
         ref->u.nsref.name = t->text;
         ref->u.nsref.attr = jinja_from_str(jinja_expect(c, JINJA_T_NAME, "name")->text);
@@ -539,13 +537,13 @@ static struct jinja_node *parse_primary(struct jinja_cursor *c, bool with_namesp
     case JINJA_T_NAME: return parse_name(c, with_namespace);
     case JINJA_T_STRING: return parse_string(c);
     case JINJA_T_NUMBER: return new_const(c, t->line, jinja_advance(c)->number);
-    case JINJA_T_LPAREN:
+    case '(':
         jinja_advance(c);
         node = jinja_parse_tuple(c, JINJA_TUPLE_PAREN);
-        jinja_expect(c, JINJA_T_RPAREN, ")");
+        jinja_expect(c, ')', ")");
         return node;
-    case JINJA_T_LBRACKET: return parse_list(c);
-    case JINJA_T_LBRACE: return parse_dict(c);
+    case '[': return parse_list(c);
+    case '{': return parse_dict(c);
     default: jinja_raise_at(c->r, t->line, "unexpected '%s'", jinja_token_name(t, c->r));
     }
 }
@@ -553,8 +551,8 @@ static struct jinja_node *parse_primary(struct jinja_cursor *c, bool with_namesp
 /* Where a tuple without brackets may stop after a comma. */
 static bool at_tuple_end(const struct jinja_cursor *c)
 {
-    enum jinja_token_type type = type_of(c);
-    return type == JINJA_T_VARIABLE_END || type == JINJA_T_BLOCK_END || type == JINJA_T_RPAREN;
+    int type = type_of(c);
+    return type == JINJA_T_VARIABLE_END || type == JINJA_T_BLOCK_END || type == ')';
 }
 
 /* expression { ',' expression } [ ',' ]: a tuple once there is a comma, else the one expression. */
@@ -563,7 +561,7 @@ struct jinja_node *jinja_parse_tuple(struct jinja_cursor *c, unsigned flags)
     struct jinja_node *tuple = jinja_node_new(c, JINJA_TUPLE_EXPR, line_of(c));
     bool is_tuple = false;
     for (;;) {
-        if (tuple->below.n) jinja_expect(c, JINJA_T_COMMA, ",");
+        if (tuple->below.n) jinja_expect(c, ',', ",");
         if (at_tuple_end(c)) break;
         struct jinja_node *element = NULL;
         jinja_descend(c);
@@ -573,7 +571,7 @@ struct jinja_node *jinja_parse_tuple(struct jinja_cursor *c, unsigned flags)
             element = jinja_parse_expression(c, !(flags & JINJA_TUPLE_NO_COND));
         jinja_ascend(c);
         jinja_node_adopt(c, tuple, element);
-        if (type_of(c) != JINJA_T_COMMA) break;
+        if (type_of(c) != ',') break;
         is_tuple = true;
     }
     if (is_tuple) return tuple;

@@ -114,7 +114,7 @@ static void parse_until(struct jinja_cursor *c, struct jinja_nodes *body, const 
 static void parse_body(struct jinja_cursor *c, struct jinja_node *owner, struct jinja_nodes *body,
                        const struct ends *ends)
 {
-    jinja_skip(c, JINJA_T_COLON);
+    jinja_skip(c, ':');
     jinja_expect(c, JINJA_T_BLOCK_END, "end of statement block");
     parse_until(c, body, ends);
     if (jinja_peek(c)->type == JINJA_T_EOF) fail_tag(c, ends, NULL);
@@ -177,7 +177,7 @@ static struct jinja_node *parse_set(struct jinja_cursor *c, const struct jinja_t
 {
     struct jinja_node *node = jinja_node_new(c, JINJA_SET, tag->line);
     node->u.set.target = jinja_node_adopt(c, node, parse_target(c, JINJA_TUPLE_NAMESPACE));
-    if (jinja_skip(c, JINJA_T_ASSIGN)) {
+    if (jinja_skip(c, '=')) {
         node->u.set.value = jinja_node_adopt(c, node, jinja_parse_tuple(c, 0));
         return node;
     }
@@ -241,15 +241,15 @@ static struct jinja_node *parse_if(struct jinja_cursor *c, const struct jinja_to
 static void parse_signature(struct jinja_cursor *c, struct jinja_node *owner,
                             struct jinja_macro_code *code)
 {
-    jinja_expect(c, JINJA_T_LPAREN, "(");
-    while (jinja_peek(c)->type != JINJA_T_RPAREN) {
-        if (code->params.n) jinja_expect(c, JINJA_T_COMMA, ",");
+    jinja_expect(c, '(', "(");
+    while (jinja_peek(c)->type != ')') {
+        if (code->params.n) jinja_expect(c, ',', ",");
         struct jinja_node *param = parse_new_name(c);
         param->u.name.param = true;
         for (size_t i = 0; i < code->params.n; i++)
             if (jinja_str_equal(code->params.all[i]->u.name.name, param->u.name.name))
                 jinja_raise_at(c->r, param->line, "duplicate argument '%s'", param->u.name.text);
-        if (jinja_skip(c, JINJA_T_ASSIGN)) {
+        if (jinja_skip(c, '=')) {
             jinja_nodes_add(c->r, &code->defaults, jinja_parse_expression(c, true));
         } else if (code->defaults.n) {
             jinja_raise_at(c->r, jinja_peek(c)->line,

@@ -24,68 +24,36 @@ static void add(struct jinja_sb *sb, struct jinja_value v, const char *text)
 
 enum { DIGITS_TRIED = 64 /* up to 17 precisions are printed and read back */ };
 
+/* Prints d, positive and finite, rounded to nearest or upwards. Returns true if it reads back. */
+static bool print_at(char *buf, double d, bool fixed, int precision, bool up)
+{
+    fesetround(up ? FE_UPWARD : FE_TONEAREST);
+    snprintf(buf, JINJA_FLOAT_BYTES - 1, fixed ? "%.*f" : "%.*e", precision, d);
+    fesetround(FE_TONEAREST);
+    return strtod(buf, NULL) == d;
+}
+
 /*
- * The fewest decimal digits of d (positive, finite) that read back the same, and the exponent of
- * the first. Below a power of two doubles lie half as far apart as above it, so there the digits
- * next above may read back although the nearest ones do not.
+ * Below a power of two doubles lie half as far apart as above it, so there the digits next above
+ * may read back although the nearest ones do not. There is always a fraction or an exponent.
  */
-static int shortest_digits(double d, char digits[20])
-{
-    assert(d > 0 && isfinite(d));
-    char buf[40];
-    int binary_exponent;
-    bool is_power = frexp(d, &binary_exponent) == 0.5;
-    for (int precision = 0; precision < 17; precision++) {
-        snprintf(buf, sizeof(buf), "%.*e", precision, d);
-        if (strtod(buf, NULL) == d) break;
-        if (!is_power) continue;
-        fesetround(FE_UPWARD);
-        snprintf(buf, sizeof(buf), "%.*e", precision, d);
-        fesetround(FE_TONEAREST);
-        if (strtod(buf, NULL) == d) break;
-    }
-    size_t n = 0;
-    const char *p = buf;
-    for (; *p && *p != 'e'; p++)
-        if (*p >= '0' && *p <= '9' && n < 18) digits[n++] = *p;
-    while (n > 1 && digits[n - 1] == '0')
-        n--;
-    digits[n] = '\0';
-    return *p ? (int)strtol(p + 1, NULL, 10) : 0;
-}
-
-/* Digits with a point after the (exp + 1)th, zeros filled in, and always a fraction. */
-static void put_fixed(char *out, size_t size, const char *digits, int exp)
-{
-    int n = (int)strlen(digits);
-    if (exp < 0)
-        snprintf(out, size, "0.%.*s%s", -exp - 1, "0000000000", digits);
-    else if (n <= exp + 1)
-        snprintf(out, size, "%s%.*s.0", digits, exp + 1 - n, "00000000000000000");
-    else
-        snprintf(out, size, "%.*s.%s", exp + 1, digits, digits + exp + 1);
-}
-
 void jinja_float_repr(struct jinja_run *r, double d, char buf[JINJA_FLOAT_BYTES])
 {
-    char digits[20];
+    int precision = 0, binary_exponent;
+    bool up = false, is_power = frexp(fabs(d), &binary_exponent) == 0.5;
     jinja_spend_digits(r, DIGITS_TRIED);
-    if (isnan(d) || isinf(d)) {
+    if (!isfinite(d)) {
         snprintf(buf, JINJA_FLOAT_BYTES, "%s", isnan(d) ? "nan" : d < 0 ? "-inf" : "inf");
         return;
     }
-    if (d == 0) {
-        snprintf(buf, JINJA_FLOAT_BYTES, "%s", signbit(d) ? "-0.0" : "0.0");
-        return;
-    }
-    int exp = shortest_digits(fabs(d), digits);
-    size_t at = 0;
-    if (d < 0) buf[at++] = '-';
+    if (signbit(d)) *buf++ = '-';
+    d = fabs(d);
+    while (!print_at(buf, d, false, precision, false) && precision < 16 &&
+           !(up = is_power && print_at(buf, d, false, precision, true)))
+        precision++;
+    long exp = strtol(strchr(buf, 'e') + 1, NULL, 10);
     if (exp >= -4 && exp < 16)
-        put_fixed(buf + at, JINJA_FLOAT_BYTES - at, digits, exp);
-    else
-        snprintf(buf + at, JINJA_FLOAT_BYTES - at, "%c%s%se%c%02d", digits[0], digits[1] ? "." : "",
-                 digits + 1, exp < 0 ? '-' : '+', abs(exp));
+        print_at(buf, d, true, precision > exp ? precision - (int)exp : 1, up);
 }
 
 /* True, 7, 7.0: what str() and repr() agree on. */

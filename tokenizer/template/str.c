@@ -13,6 +13,8 @@
 
 #include <utf8proc.h>
 
+#include "base/utf8.h"
+
 enum { LARGE_BYTES = 1 << 20 };
 
 /* Makes room and keeps the mask as long as the text. Long texts grow by less than double: a few of
@@ -82,9 +84,8 @@ void jinja_sb_add_lit(struct jinja_sb *sb, const char *text)
 
 void jinja_sb_add_cp(struct jinja_sb *sb, int32_t cp, uint8_t origin)
 {
-    utf8proc_uint8_t buf[4];
-    utf8proc_ssize_t n = utf8proc_encode_char(cp, buf);
-    if (n > 0) jinja_sb_add_bytes(sb, (const char *)buf, (size_t)n, origin);
+    char buf[4];
+    jinja_sb_add_bytes(sb, buf, utf8_put(buf, (uint32_t)cp), origin);
 }
 
 /* One character is set at once: padding can be long. */
@@ -308,18 +309,10 @@ uint8_t jinja_str_origin_at(const struct jinja_str *s, size_t at)
     return s->mask ? s->mask[at] : s->origin;
 }
 
-static bool is_continuation(char c)
-{
-    return ((unsigned char)c & 0xC0) == 0x80;
-}
-
 size_t jinja_str_chars(struct jinja_run *r, const struct jinja_str *s)
 {
-    size_t n = 0;
     jinja_spend_bytes(r, s->len);
-    for (size_t i = 0; i < s->len; i++)
-        n += !is_continuation(s->s[i]);
-    return n;
+    return utf8_count(s->s, s->len);
 }
 
 /* Counting the bytes that begin a character is all it takes. */
@@ -328,23 +321,17 @@ size_t jinja_str_char_at(struct jinja_run *r, const struct jinja_str *s, size_t 
     size_t at = 0;
     if (nth >= s->len) return s->len;
     for (; at < s->len; at++)
-        if (!is_continuation(s->s[at]) && nth-- == 0) break;
+        if (((unsigned char)s->s[at] & 0xC0) != 0x80 && nth-- == 0) break;
     jinja_spend_search(r, at);
     return at;
 }
 
 int32_t jinja_str_next(const struct jinja_str *s, size_t *at)
 {
-    unsigned char c = (unsigned char)s->s[*at];
-    if (c < 0x80) {
-        (*at)++;
-        return c;
-    }
-    utf8proc_int32_t cp;
-    utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)s->s + *at,
-                                          (utf8proc_ssize_t)(s->len - *at), &cp);
-    *at += n > 0 ? (size_t)n : 1;
-    return n > 0 ? cp : 0xFFFD;
+    const unsigned char *begin = (const unsigned char *)s->s, *p = begin + *at;
+    uint32_t cp = utf8_next(&p);
+    *at = (size_t)(p - begin);
+    return (int32_t)cp;
 }
 
 size_t jinja_str_skip(const struct jinja_str *s, size_t at, bool (*wanted)(int32_t cp))
@@ -359,12 +346,9 @@ size_t jinja_str_skip(const struct jinja_str *s, size_t at, bool (*wanted)(int32
 
 size_t jinja_str_prev(const struct jinja_str *s, size_t end, int32_t *ret)
 {
-    size_t at = end - 1;
-    while (at > 0 && is_continuation(s->s[at]))
-        at--;
-    size_t p = at;
-    *ret = jinja_str_next(s, &p);
-    return at;
+    const unsigned char *text = (const unsigned char *)s->s, *begin;
+    *ret = (int32_t)utf8_before(text + end, &begin);
+    return (size_t)(begin - text);
 }
 
 bool jinja_cp_space(int32_t cp)
