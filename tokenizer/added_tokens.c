@@ -1,8 +1,4 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * A set of patterns is a sorted array; a match narrows the range of patterns that agree so far,
- * byte by byte. Text that holds no first byte of any pattern costs one load per byte.
- */
 #include "tokenizer/added_tokens.h"
 
 #include <stdlib.h>
@@ -75,20 +71,10 @@ static int check_ids(const struct tok_added *a, const struct tok_vocab *vocab, c
     return 0;
 }
 
-static int compare_patterns(const void *a, const void *b)
-{
-    const struct tok_added_pattern *x = a, *y = b;
-    size_t n = x->len < y->len ? x->len : y->len;
-    int c = memcmp(x->s, y->s, n);
-    if (c) return c;
-    if (x->len != y->len) return x->len < y->len ? -1 : 1;
-    return x->token < y->token ? -1 : x->token > y->token;
-}
-
-/* Makes the pattern of a token in the set it belongs to: its content, or the normalized form. */
-static int make_pattern(const struct tok_added *a, uint32_t index,
-                        const struct tok_normalizer *normalizer, struct tok_work *w,
-                        struct tok_added_pattern *ret)
+/* The form of a token in the set it belongs to, owned: its content, or what is made of it. */
+static int make_key(const struct tok_added *a, uint32_t index,
+                    const struct tok_normalizer *normalizer, struct tok_work *w,
+                    struct tok_trie_key *ret)
 {
     const struct tok_added_token *t = &a->tokens[index];
     const char *s = t->content;
@@ -100,9 +86,10 @@ static int make_pattern(const struct tok_added *a, uint32_t index,
     if (!rc && len > TOK_MAX_ADDED_BYTES)
         rc = refuse(t, "it is longer than 1024 bytes", w->err, w->errlen);
     if (rc) return rc;
-    *ret = (struct tok_added_pattern){malloc(len), len, index};
-    if (!ret->s) return TOK_ENOMEM;
-    memcpy(ret->s, s, len);
+    char *copy = malloc(len);
+    *ret = (struct tok_trie_key){copy, len, (int32_t)index};
+    if (!copy) return TOK_ENOMEM;
+    memcpy(copy, s, len);
     return 0;
 }
 
@@ -110,27 +97,20 @@ static int make_pattern(const struct tok_added *a, uint32_t index,
 static int build_set(struct tok_added *a, int which, const struct tok_normalizer *normalizer,
                      char *err, size_t errlen)
 {
-    struct tok_added_set *set = &a->sets[which];
+    AUTO_FREE struct tok_trie_key *keys = calloc(a->n_tokens + 1, sizeof(*keys));
     AUTO(tok_work_finish) struct tok_work w;
-    size_t bytes = 0;
-    int rc = 0;
+    size_t bytes = 0, n = 0;
+    int rc = keys ? 0 : TOK_ENOMEM;
     for (uint32_t i = 0; i < a->n_tokens; i++)
         bytes += a->tokens[i].len;
     tok_work_init(&w, bytes, err, errlen);
-    set->patterns = calloc(a->n_tokens + 1, sizeof(*set->patterns));
-    if (!set->patterns) return TOK_ENOMEM;
-    for (uint32_t i = 0; i < a->n_tokens && !rc; i++) {
-        if (a->tokens[i].normalized != (which == 1)) continue;
-        rc = make_pattern(a, i, normalizer, &w, &set->patterns[set->n]);
-        if (!rc) set->n++;
-    }
-    if (rc) return rc;
-    qsort(set->patterns, set->n, sizeof(*set->patterns), compare_patterns);
-    for (size_t i = 0; i < set->n; i++)
-        set->first[(unsigned char)set->patterns[i].s[0] + 1]++;
-    for (int c = 0; c < 256; c++)
-        set->first[c + 1] += set->first[c];
-    return 0;
+    for (uint32_t i = 0; i < a->n_tokens && !rc; i++)
+        if (a->tokens[i].normalized == (which == 1))
+            rc = make_key(a, i, normalizer, &w, &keys[n++]);
+    if (!rc) rc = tok_trie_of(&a->sets[which], keys, n, err, errlen);
+    while (n-- > 0)
+        free((char *)keys[n].s);
+    return rc;
 }
 
 static int compare_ids(const void *a, const void *b, void *tokens)
@@ -197,11 +177,8 @@ int tok_added_load(struct tok_added *a, const struct tok_uni *uni, const json_t 
 
 void tok_added_finish(struct tok_added *a)
 {
-    for (int which = 0; which < 2; which++) {
-        for (size_t i = 0; i < a->sets[which].n; i++)
-            free(a->sets[which].patterns[i].s);
-        free(a->sets[which].patterns);
-    }
+    for (int which = 0; which < 2; which++)
+        tok_trie_finish(&a->sets[which]);
     for (size_t i = 0; i < a->n_tokens; i++)
         free(a->tokens[i].content);
     free(a->tokens);
@@ -257,39 +234,20 @@ static bool touches_input(const struct tok_added_scope *scope, size_t begin, siz
     return false;
 }
 
-/* First pattern of [low, high) whose byte at depth is at least c; all are longer than depth. */
-static size_t lower_bound(const struct tok_added_set *set, size_t low, size_t high, size_t depth,
-                          int c)
+/* The longest token at position pos that is allowed there, and its end; NULL: there is none. */
+static const struct tok_added_token *longest_at(const struct tok_added_iter *it, size_t pos,
+                                                size_t *ret_end)
 {
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        if ((unsigned char)set->patterns[mid].s[depth] < c)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low;
-}
-
-/* The longest pattern at position pos that is allowed there, or NULL. */
-static const struct tok_added_pattern *longest_at(const struct tok_added_iter *it, size_t pos)
-{
-    const struct tok_added_set *set = it->set;
-    const struct tok_added_pattern *best = NULL;
-    unsigned char c = (unsigned char)it->text[pos];
-    size_t low = set->first[c], high = set->first[c + 1];
-    for (size_t depth = 1; low < high; depth++) {
-        if (set->patterns[low].len == depth) {
-            const struct tok_added_pattern *p = &set->patterns[low];
-            bool special = it->a->tokens[p->token].special;
-            if (!special || !touches_input(it->scope, pos, pos + depth)) best = p;
-            while (low < high && set->patterns[low].len == depth)
-                low++;
-        }
-        if (pos + depth == it->len) break;
-        c = (unsigned char)it->text[pos + depth];
-        low = lower_bound(set, low, high, depth, c);
-        high = lower_bound(set, low, high, depth, c + 1);
+    const struct tok_added_token *best = NULL;
+    uint32_t node = 0;
+    for (size_t i = pos; i < it->len && tok_trie_step(it->set, &node, (uint8_t)it->text[i]);) {
+        int32_t index = tok_trie_id(it->set, node);
+        i++;
+        if (index < 0) continue;
+        const struct tok_added_token *t = &it->a->tokens[index];
+        if (t->special && touches_input(it->scope, pos, i)) continue;
+        best = t;
+        *ret_end = i;
     }
     return best;
 }
@@ -347,18 +305,11 @@ struct tok_added_iter tok_added_iter(const struct tok_added *a, int which,
 bool tok_added_next(struct tok_added_iter *it, size_t *ret_begin, size_t *ret_end,
                     const struct tok_added_token **ret_token)
 {
-    const uint32_t *first = it->set->first;
-    while (it->set->n && it->pos < it->len) {
-        unsigned char c = (unsigned char)it->text[it->pos];
-        const struct tok_added_pattern *p =
-            first[c] < first[c + 1] ? longest_at(it, it->pos) : NULL;
-        if (!p) {
-            it->pos++;
-            continue;
-        }
-        const struct tok_added_token *t = &it->a->tokens[p->token];
-        size_t begin = it->pos, end = begin + p->len;
-        it->pos = end;
+    while (!tok_trie_is_empty(it->set) && it->pos < it->len) {
+        size_t begin = it->pos, end;
+        const struct tok_added_token *t = longest_at(it, begin, &end);
+        it->pos = t ? end : begin + 1;
+        if (!t) continue;
         if (!counts(it, t, begin, end)) continue;
         if (t->lstrip) begin = strip_left(it, begin);
         if (t->rstrip) end = strip_right(it, end);

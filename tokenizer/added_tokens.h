@@ -16,12 +16,13 @@
 #include <stdint.h>
 
 #include "tokenizer/normalize.h"
+#include "tokenizer/piece_trie.h"
 #include "tokenizer/tok_types.h"
 #include "tokenizer/unicode.h"
 #include "tokenizer/vocab.h"
 
 /* Longest content; it bounds the work at each place of the text. */
-#define TOK_MAX_ADDED_BYTES 1024
+#define TOK_MAX_ADDED_BYTES TOK_MAX_PIECE_BYTES
 
 struct tok_added_token {
     char *content; /* owned, NUL-terminated */
@@ -30,25 +31,12 @@ struct tok_added_token {
     bool special, normalized, single_word, lstrip, rstrip;
 };
 
-struct tok_added_pattern {
-    char *s; /* owned: the content, or its normalized form */
-    size_t len;
-    uint32_t token; /* index; of equal patterns the lower one counts */
-};
-
-/* Patterns in the order of their bytes, and where those with a given first byte begin. */
-struct tok_added_set {
-    struct tok_added_pattern *patterns;
-    size_t n;
-    uint32_t first[257];
-};
-
 struct tok_added {
     const struct tok_uni *uni;      /* borrowed */
     struct tok_added_token *tokens; /* [n_tokens] special ones first, else in the file's order */
     size_t n_tokens;
-    uint32_t *by_id;              /* [n_tokens] indices, ids ascending */
-    struct tok_added_set sets[2]; /* before normalization, after it */
+    uint32_t *by_id;         /* [n_tokens] indices, ids ascending */
+    struct tok_trie sets[2]; /* of contents, and of normalized ones; ids are indices of tokens */
 };
 
 /*
@@ -78,7 +66,7 @@ struct tok_added_scope {
 /* A walk over a text, from one added token to the next. */
 struct tok_added_iter {
     const struct tok_added *a;
-    const struct tok_added_set *set;
+    const struct tok_trie *set;
     const struct tok_added_scope *scope;
     const char *text;
     size_t len;

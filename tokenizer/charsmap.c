@@ -28,26 +28,19 @@ struct tok_charsmap {
 
 /* ---- loading ------------------------------------------------------------------------------- */
 
-static int digit_of(char c)
-{
-    if (c >= 'A' && c <= 'Z') return c - 'A';
-    if (c >= 'a' && c <= 'z') return c - 'a' + 26;
-    if (c >= '0' && c <= '9') return c - '0' + 52;
-    return c == '+' ? 62 : c == '/' ? 63 : -1;
-}
-
 /* Decodes len bytes of base64, padded to a multiple of 4. Returns how many bytes, or -1. */
 static ptrdiff_t decode(const char *s, size_t len, unsigned char *out)
 {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     uint32_t bits = 0;
     ptrdiff_t n = 0;
     if (len % 4) return -1;
     for (size_t pad = 0; pad < 2 && len && s[len - 1] == '='; pad++)
         len--;
     for (size_t i = 0; i < len; i++) {
-        int digit = digit_of(s[i]);
-        if (digit < 0) return -1;
-        bits = bits << 6 | (uint32_t)digit;
+        const char *digit = memchr(digits, s[i], sizeof(digits) - 1);
+        if (!digit) return -1;
+        bits = bits << 6 | (uint32_t)(digit - digits);
         if (i % 4) out[n++] = (unsigned char)(bits >> (6 - 2 * (i % 4)));
     }
     return n;

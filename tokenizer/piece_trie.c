@@ -24,12 +24,6 @@
 
 _Static_assert(TOK_MAX_IDS <= 1u << 22, "an id and 1 fit in 23 bits");
 
-struct key {
-    const char *s;
-    size_t len; /* at least 1 */
-    int32_t id;
-};
-
 struct block {
     uint64_t free[4];  /* units */
     uint64_t bases[4]; /* that no node has */
@@ -38,16 +32,17 @@ struct block {
 
 struct builder {
     struct tok_trie *t;
-    const struct key *keys;
+    const struct tok_trie_key *keys;
     struct block blocks[OPEN_BLOCKS]; /* block i is at i % OPEN_BLOCKS */
     uint32_t n_blocks, cap_blocks;
 };
 
 static int compare_keys(const void *a, const void *b)
 {
-    const struct key *x = a, *y = b;
+    const struct tok_trie_key *x = a, *y = b;
     int c = memcmp(x->s, y->s, x->len < y->len ? x->len : y->len);
-    return c ? c : (x->len > y->len) - (x->len < y->len);
+    if (c || x->len != y->len) return c ? c : x->len < y->len ? -1 : 1;
+    return x->id < y->id ? -1 : 1;
 }
 
 static int add_block(struct builder *b)
@@ -142,7 +137,9 @@ static int build(struct builder *b, uint32_t node, size_t begin, size_t end, siz
     size_t n;
     do {
         if (b->keys[begin].len == depth)
-            b->t->units[node] |= (uint64_t)(b->keys[begin++].id + 1) << 9;
+            b->t->units[node] |= (uint64_t)(b->keys[begin].id + 1) << 9;
+        while (begin < end && b->keys[begin].len == depth)
+            begin++;
         if (begin == end) return 0;
         n = 0;
         for (size_t i = begin; i < end; i = run_end(b, i, end, depth))
@@ -161,7 +158,7 @@ static int build(struct builder *b, uint32_t node, size_t begin, size_t end, siz
     return 0;
 }
 
-static int build_trie(struct tok_trie *t, struct key *keys, size_t n)
+int tok_trie_of(struct tok_trie *t, struct tok_trie_key *keys, size_t n, char *err, size_t errlen)
 {
     struct builder b = {.t = t, .keys = keys};
     int rc = add_block(&b);
@@ -170,6 +167,7 @@ static int build_trie(struct tok_trie *t, struct key *keys, size_t n)
     b.blocks[0].bases[0] &= ~1ull; /* a node without children has base 0 */
     qsort(keys, n, sizeof(*keys), compare_keys);
     if (n) rc = build(&b, 0, 0, n, 0);
+    if (rc == TOK_EINVAL) snprintf(err, errlen, "the vocabulary has more than 2^24 prefixes");
     uint64_t *units = realloc(t->units, t->n_units * sizeof(*units));
     if (units) t->units = units;
     return rc;
@@ -178,7 +176,7 @@ static int build_trie(struct tok_trie *t, struct key *keys, size_t n)
 int tok_trie_build(struct tok_trie *t, const struct tok_vocab *vocab, const struct tok_added *added,
                    const char *prefix, size_t prefix_len, char *err, size_t errlen)
 {
-    AUTO_FREE struct key *keys = malloc((vocab->n_ids + (size_t)1) * sizeof(*keys));
+    AUTO_FREE struct tok_trie_key *keys = malloc((vocab->n_ids + (size_t)1) * sizeof(*keys));
     char shown[64];
     size_t n = 0, len;
     int rc = keys ? 0 : TOK_ENOMEM;
@@ -191,13 +189,9 @@ int tok_trie_build(struct tok_trie *t, const struct tok_vocab *vocab, const stru
             rc = fail_with(TOK_EINVAL, err, errlen,
                            "token \"%s\" with id %d: it is longer than %d bytes",
                            shown_text(shown, sizeof(shown), s, len), id, TOK_MAX_PIECE_BYTES);
-        keys[n++] = (struct key){s + prefix_len, len - prefix_len, id};
+        keys[n++] = (struct tok_trie_key){s + prefix_len, len - prefix_len, id};
     }
-    if (!rc) {
-        rc = build_trie(t, keys, n);
-        if (rc == TOK_EINVAL) snprintf(err, errlen, "the vocabulary has more than 2^24 prefixes");
-    }
-    return rc;
+    return rc ? rc : tok_trie_of(t, keys, n, err, errlen);
 }
 
 void tok_trie_finish(struct tok_trie *t)

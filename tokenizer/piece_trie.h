@@ -23,6 +23,22 @@ struct tok_trie {
 struct tok_added;
 struct tok_vocab;
 
+struct tok_trie_key {
+    const char *s;
+    size_t len; /* 1 to TOK_MAX_PIECE_BYTES */
+    int32_t id;
+};
+
+/* Builds a zeroed trie of n keys, which are sorted; of equal ones the lowest id counts. 0,
+ * TOK_ENOMEM, or TOK_EINVAL with a sentence for more than 2^24 nodes. */
+int tok_trie_of(struct tok_trie *t, struct tok_trie_key *keys, size_t n, char *err, size_t errlen);
+
+/* No key is in the trie. */
+static inline bool tok_trie_is_empty(const struct tok_trie *t)
+{
+    return !(t->units[0] >> 32);
+}
+
 /*
  * Builds a zeroed trie of the tokens that begin with a prefix, without it; one then empty is
  * left out. So are the special tokens of `added`: no text spells them. 0, TOK_ENOMEM, or TOK_EINVAL

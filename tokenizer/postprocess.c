@@ -110,14 +110,6 @@ static int load_form(struct tok_post_form *f, const json_t *template, bool pair,
     return wrong(&l, pair ? "lacks the sequence A or B" : "lacks the sequence A");
 }
 
-static int load_template(struct tok_post *p, const json_t *json, char *err, size_t errlen)
-{
-    int rc = load_form(&p->single, json, false, err, errlen);
-    if (rc) return rc;
-    rc = load_form(&p->pair, json, true, p->pair_problem, sizeof(p->pair_problem));
-    return rc == TOK_ENOMEM ? rc : 0;
-}
-
 /* cls A sep, and with B after it: B sep of type 1 (bert), or sep B sep of type 0. */
 static int load_cls_sep(struct tok_post *p, const json_t *json, bool bert, char *err, size_t errlen)
 {
@@ -150,8 +142,11 @@ static int load_processor(void *data, const char *type, struct tok_component *c)
     if (p->has_form)
         return fail_with(TOK_EINVAL, c->err, c->errlen, "%s: there is another one before it", type);
     p->has_form = true;
-    return bert || roberta ? load_cls_sep(p, c->json, bert, c->err, c->errlen)
-                           : load_template(p, c->json, c->err, c->errlen);
+    if (bert || roberta) return load_cls_sep(p, c->json, bert, c->err, c->errlen);
+    int rc = load_form(&p->single, c->json, false, c->err, c->errlen);
+    if (rc) return rc;
+    rc = load_form(&p->pair, c->json, true, p->pair_problem, sizeof(p->pair_problem));
+    return rc == TOK_ENOMEM ? rc : 0;
 }
 
 int tok_post_load(struct tok_post *p, const json_t *json, char *err, size_t errlen)

@@ -6,6 +6,8 @@
 #include <strings.h>
 #include <utf8proc.h>
 
+#include "base/category.h"
+
 /* ---- output -------------------------------------------------------------------------------- */
 
 /* Letters and digits as they are, everything else by number. */
@@ -25,56 +27,7 @@ void tok_pattern_put_range(struct buf *o, uint32_t first, uint32_t last)
 
 /* ---- sets ---------------------------------------------------------------------------------- */
 
-#define BIT(category) (1u << UTF8PROC_CATEGORY_##category)
-#define CATEGORIES_L (BIT(LU) | BIT(LL) | BIT(LT) | BIT(LM) | BIT(LO))
-#define CATEGORIES_M (BIT(MN) | BIT(MC) | BIT(ME))
-#define CATEGORIES_N (BIT(ND) | BIT(NL) | BIT(NO))
-#define CATEGORIES_P (BIT(PC) | BIT(PD) | BIT(PS) | BIT(PE) | BIT(PI) | BIT(PF) | BIT(PO))
-#define CATEGORIES_S (BIT(SM) | BIT(SC) | BIT(SK) | BIT(SO))
-#define CATEGORIES_Z (BIT(ZS) | BIT(ZL) | BIT(ZP))
-#define CATEGORIES_CASED (BIT(LU) | BIT(LL) | BIT(LT))
-
-static const struct {
-    const char *name, *long_name;
-    uint32_t categories;
-} properties[] = {
-    {"L", "Letter", CATEGORIES_L},
-    {"M", "Mark", CATEGORIES_M},
-    {"N", "Number", CATEGORIES_N},
-    {"P", "Punctuation", CATEGORIES_P},
-    {"S", "Symbol", CATEGORIES_S},
-    {"Z", "Separator", CATEGORIES_Z},
-    {"Lu", "UppercaseLetter", BIT(LU)},
-    {"Ll", "LowercaseLetter", BIT(LL)},
-    {"Lt", "TitlecaseLetter", BIT(LT)},
-    {"Lm", "ModifierLetter", BIT(LM)},
-    {"Lo", "OtherLetter", BIT(LO)},
-    {"Mn", "NonspacingMark", BIT(MN)},
-    {"Mc", "SpacingMark", BIT(MC)},
-    {"Me", "EnclosingMark", BIT(ME)},
-    {"Nd", "DecimalNumber", BIT(ND)},
-    {"Nl", "LetterNumber", BIT(NL)},
-    {"No", "OtherNumber", BIT(NO)},
-    {"Pc", "ConnectorPunctuation", BIT(PC)},
-    {"Pd", "DashPunctuation", BIT(PD)},
-    {"Ps", "OpenPunctuation", BIT(PS)},
-    {"Pe", "ClosePunctuation", BIT(PE)},
-    {"Pi", "InitialPunctuation", BIT(PI)},
-    {"Pf", "FinalPunctuation", BIT(PF)},
-    {"Po", "OtherPunctuation", BIT(PO)},
-    {"Sm", "MathSymbol", BIT(SM)},
-    {"Sc", "CurrencySymbol", BIT(SC)},
-    {"Sk", "ModifierSymbol", BIT(SK)},
-    {"So", "OtherSymbol", BIT(SO)},
-    {"Zs", "SpaceSeparator", BIT(ZS)},
-    {"Zl", "LineSeparator", BIT(ZL)},
-    {"Zp", "ParagraphSeparator", BIT(ZP)},
-    {"Cc", "Control", BIT(CC)},
-    {"Cf", "Format", BIT(CF)},
-    {"Co", "PrivateUse", BIT(CO)},
-};
-
-#define N_PROPERTIES (sizeof(properties) / sizeof(properties[0]))
+#define N_PROPERTIES (sizeof(categories) / sizeof(categories[0]))
 
 /*
  * Characters of \w besides its categories. Inside a class the reference has none of it below
@@ -125,20 +78,19 @@ static void put_ranges(struct buf *o, const struct tok_uni_range *ranges, size_t
         tok_pattern_put_range(o, ranges[i].first, ranges[i].last);
 }
 
-static void put_categories(struct buf *o, uint32_t categories)
+static void put_categories(struct buf *o, uint32_t set)
 {
-    uint32_t left = categories;
+    uint32_t left = set;
     size_t n;
     for (size_t i = 0; i < N_PROPERTIES; i++) { /* the wide ones come first */
-        uint32_t own = properties[i].categories;
+        uint32_t own = categories[i].set;
         if ((left & own) != own) continue;
-        buf_printf(o, "\\p{%s}", properties[i].name);
+        buf_printf(o, "\\p{%s}", categories[i].name);
         left &= ~own;
     }
     const struct tok_uni_range *newer = tok_uni_ranges(TOK_UNI_NEWER, &n);
     for (size_t i = 0; i < n; i++)
-        if (categories >> newer[i].value & 1)
-            tok_pattern_put_range(o, newer[i].first, newer[i].last);
+        if (set >> newer[i].value & 1) tok_pattern_put_range(o, newer[i].first, newer[i].last);
 }
 
 static void put_script(struct buf *o, const struct tok_char_set *set)
@@ -160,7 +112,7 @@ void tok_char_set_put(struct buf *o, const struct tok_char_set *set)
     }
     if (set->hex) buf_puts(o, "0-9A-Fa-f");
     if (set->categories) put_categories(o, set->categories);
-    if (set->folded && set->categories == CATEGORIES_L) tok_pattern_put_range(o, 0x345, 0x345);
+    if (set->folded && set->categories == CATEGORY_L) tok_pattern_put_range(o, 0x345, 0x345);
     if (set->script) put_script(o, set);
     if (set->word) {
         const struct tok_uni_range *extra = word_extra(set, &n);
@@ -175,6 +127,7 @@ static bool same_name(const char *known, const char *s, size_t len)
 {
     for (size_t i = 0; i < len; i++) {
         if (s[i] == ' ' || s[i] == '-' || s[i] == '_') continue;
+        known += *known == '_';
         if (!*known || strncasecmp(known++, s + i, 1) != 0) return false;
     }
     return !*known;
@@ -183,9 +136,9 @@ static bool same_name(const char *known, const char *s, size_t len)
 bool tok_char_set_find(const char *name, size_t len, struct tok_char_set *set)
 {
     for (size_t i = 0; i < N_PROPERTIES; i++)
-        if (same_name(properties[i].name, name, len) ||
-            same_name(properties[i].long_name, name, len)) {
-            set->categories = properties[i].categories;
+        if (same_name(categories[i].name, name, len) ||
+            same_name(categories[i].long_name, name, len)) {
+            set->categories = categories[i].set;
             return true;
         }
     return tok_uni_script(name, len, &set->script_index, &set->script);
@@ -196,10 +149,10 @@ bool tok_char_set_escape(unsigned char c, struct tok_char_set *set)
     *set = (struct tok_char_set){.negated = c >= 'A' && c <= 'Z'};
     switch (c | 0x20) {
     case 's': set->white = true; return true;
-    case 'd': set->categories = BIT(ND); return true;
+    case 'd': set->categories = CATEGORY(ND); return true;
     case 'h': set->hex = true; return true;
     case 'w':
-        set->categories = CATEGORIES_L | CATEGORIES_M | BIT(ND) | BIT(NL) | BIT(PC);
+        set->categories = CATEGORY_L | CATEGORY_M | CATEGORY(ND) | CATEGORY(NL) | CATEGORY(PC);
         set->word = true;
         return true;
     default: return false;
@@ -208,7 +161,7 @@ bool tok_char_set_escape(unsigned char c, struct tok_char_set *set)
 
 bool tok_char_set_is_cased(const struct tok_char_set *set)
 {
-    return set->categories & CATEGORIES_CASED && set->categories != CATEGORIES_L;
+    return set->categories & CATEGORY_CASED && set->categories != CATEGORY_L;
 }
 
 bool tok_char_set_folds(const struct tok_uni *uni, const struct tok_char_set *set,
@@ -217,5 +170,5 @@ bool tok_char_set_folds(const struct tok_uni *uni, const struct tok_char_set *se
     bool sharp_s = in_set(uni, set, 0xDF) != set->negated;
     if (set->script || (sharp_s && !class_negated)) return true;
     if (set->word) return false;
-    return set->categories & CATEGORIES_M || (set->categories & CATEGORIES_L && set->negated);
+    return set->categories & CATEGORY_M || (set->categories & CATEGORY_L && set->negated);
 }

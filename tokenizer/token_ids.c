@@ -12,18 +12,12 @@ void tok_ids_finish(struct tok_ids *ids)
     *ids = (struct tok_ids){0};
 }
 
-/* Room for n more ids: 0 or TOK_ENOMEM. */
-static int reserve(struct tok_ids *ids, size_t n)
-{
-    size_t need;
-    if (__builtin_add_overflow(ids->n, n, &need)) return TOK_ENOMEM;
-    return ARRAY_ROOM(ids->ids, ids->cap, need, 64) ? TOK_ENOMEM : 0;
-}
-
 int tok_ids_add(struct tok_ids *ids, const int32_t *more, size_t n)
 {
-    int rc = reserve(ids, n);
-    if (rc || n == 0) return rc;
+    size_t need;
+    if (__builtin_add_overflow(ids->n, n, &need) || ARRAY_ROOM(ids->ids, ids->cap, need, 64))
+        return TOK_ENOMEM;
+    if (n == 0) return 0;
     memcpy(ids->ids + ids->n, more, n * sizeof(*more));
     ids->n += n;
     return 0;

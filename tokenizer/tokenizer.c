@@ -20,14 +20,6 @@
 
 /* ---- the file ------------------------------------------------------------------------------ */
 
-static int load_text(struct tok *t, const char *path, const char *text, size_t len, char *err,
-                     size_t errlen)
-{
-    char message[384];
-    int rc = tok_load(t, text, len, message, sizeof(message));
-    return rc ? fail_with(rc, err, errlen, "%s: %s", path, message) : 0;
-}
-
 /* A directory without tokenizer.json may have the vocabulary in a file that is not read. */
 static int name_other_format(const char *dir, char *err, size_t errlen)
 {
@@ -45,14 +37,15 @@ static int name_other_format(const char *dir, char *err, size_t errlen)
 
 static int load_file(struct tok *t, const char *dir, char *err, size_t errlen)
 {
-    char path[4096];
+    char path[4096], message[384];
     AUTO_FREE char *text = NULL;
     size_t len = 0;
     if ((size_t)snprintf(path, sizeof(path), "%s/tokenizer.json", dir) >= sizeof(path))
         return fail_with(TOK_EINVAL, err, errlen, "%s: the path is too long", dir);
     int rc = file_load(NULL, path, MAX_FILE_BYTES, &text, &len, err, errlen);
     if (rc) return rc == TOK_ENOENT ? name_other_format(dir, err, errlen) : rc;
-    return load_text(t, path, text, len, err, errlen);
+    rc = tok_load(t, text, len, message, sizeof(message));
+    return rc ? fail_with(rc, err, errlen, "%s: %s", path, message) : 0;
 }
 
 int tok_open_from(struct tok **ret, const char *model, const char *dir, char *err, size_t errlen)

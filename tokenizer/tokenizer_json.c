@@ -268,13 +268,6 @@ static int parse_tree(struct loader *l, const char *name, const struct span *spa
     return jt_read_file(ret, quoted, span->s, span->len, JR_NUL | JT_ANY, l->err, l->errlen);
 }
 
-static int check_version(struct loader *l, const json_t *json)
-{
-    const char *version = json_string_value(json);
-    if (!json) return 0;
-    return version && strcmp(version, "1.0") == 0 ? 0 : refuse(l, "\"version\" should be \"1.0\"");
-}
-
 static int load_decoder(struct loader *l, const json_t *json)
 {
     struct tok *t = l->t;
@@ -292,6 +285,7 @@ static int load_decoder(struct loader *l, const json_t *json)
 static int load_tree(struct loader *l, int which, const json_t *json)
 {
     struct tok *t = l->t;
+    const char *version = json ? json_string_value(json) : "1.0";
     switch (which) {
     case ADDED_TOKENS:
         return tok_added_load(&t->added, &t->uni, json, &t->vocab, &t->normalizer, l->err,
@@ -303,7 +297,9 @@ static int load_tree(struct loader *l, int which, const json_t *json)
                                l->errlen);
     case POST_PROCESSOR: return tok_post_load(&t->post, json, l->err, l->errlen);
     case DECODER: return load_decoder(l, json);
-    default: return check_version(l, json);
+    default:
+        if (version && strcmp(version, "1.0") == 0) return 0;
+        return refuse(l, "\"version\" should be \"1.0\"");
     }
 }
 
@@ -452,7 +448,6 @@ static int load(struct loader *l)
     if (!rc) rc = set_options(l);
     if (!rc) rc = read_late_merges(l);
     if (rc) return rc;
-    tok_vocab_trim(&t->vocab);
     static const int order[N_TREES] = {VERSION,      NORMALIZER,     PRE_TOKENIZER,
                                        ADDED_TOKENS, POST_PROCESSOR, DECODER};
     for (int i = 0; i < N_TREES && !rc; i++)

@@ -18,6 +18,7 @@
 #include "tokenizer/token_ids.h"
 
 #define UNKNOWN_PENALTY 10.0
+#define MAX_EXPONENT 100000L /* above it every number is zero or infinite */
 
 enum {
     NO_WAY = -2, /* no token ends here */
@@ -25,15 +26,6 @@ enum {
 };
 
 /* ---- loading ------------------------------------------------------------------------------- */
-
-static long read_exponent(const char *s, const char *end)
-{
-    bool negative = *s == '-';
-    long n = 0;
-    for (s += *s == '-' || *s == '+'; s < end && n < 100000; s++)
-        n = n * 10 + (*s - '0');
-    return negative ? -n : n;
-}
 
 /*
  * Up to 19 digits become an integer, rounded to a double, which is multiplied by or divided by a
@@ -46,17 +38,18 @@ static double read_score(const char *s, size_t len)
     uint64_t digits = 0;
     long exponent = 0;
     for (s += negative; s < end && *s != 'e' && *s != 'E'; s++) {
-        uint64_t more;
+        uint64_t next;
         if (*s == '.') {
             fraction = true;
             continue;
         }
-        full |= __builtin_mul_overflow(digits, 10u, &more) ||
-                __builtin_add_overflow(more, (uint64_t)(*s - '0'), &more);
-        if (!full) digits = more;
+        full |= __builtin_mul_overflow(digits, 10u, &next) ||
+                __builtin_add_overflow(next, (uint64_t)(*s - '0'), &next);
+        if (!full) digits = next;
         exponent += full ? !fraction : -(long)fraction;
     }
-    if (s < end) exponent += read_exponent(s + 1, end);
+    long more = s < end ? strtol(s + 1, NULL, 10) : 0;
+    exponent += more > MAX_EXPONENT ? MAX_EXPONENT : more < -MAX_EXPONENT ? -MAX_EXPONENT : more;
     double value = (double)digits;
     for (; exponent < -308 && value != 0; exponent += 308)
         value /= 1e308;

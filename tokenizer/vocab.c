@@ -135,21 +135,6 @@ int tok_vocab_add(struct tok_vocab *v, const char *s, size_t len, uint32_t id, c
     return 0;
 }
 
-void tok_vocab_trim(struct tok_vocab *v)
-{
-    char *arena = v->arena_len ? realloc(v->arena, v->arena_len) : NULL;
-    struct tok_vocab_entry *entries =
-        v->n_ids ? realloc(v->entries, v->n_ids * sizeof(*entries)) : NULL;
-    if (arena) {
-        v->arena = arena;
-        v->arena_cap = v->arena_len;
-    }
-    if (entries) {
-        v->entries = entries;
-        v->entries_cap = v->n_ids;
-    }
-}
-
 int32_t tok_vocab_find(const struct tok_vocab *v, const char *s, size_t len)
 {
     return find_hashed(v, s, len, (uint32_t)tok_hash_bytes(s, len));

@@ -37,9 +37,6 @@ void tok_vocab_finish(struct tok_vocab *v);
 int tok_vocab_add(struct tok_vocab *v, const char *s, size_t len, uint32_t id, char *err,
                   size_t errlen);
 
-/* Frees the unused space that growing left. */
-void tok_vocab_trim(struct tok_vocab *v);
-
 /* The id of a string, or -1. */
 int32_t tok_vocab_find(const struct tok_vocab *v, const char *s, size_t len);
 /* The ids of the tokens <0x00> to <0xFF>; -1: none. */

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
+#include "base/category.h"
 #include "base/utf8.h"
 #include "tokenizer/grammar/build.h"
 
@@ -126,62 +127,15 @@ void gram_charset_add_class(struct gram_build *b, struct gram_charset *s, char n
 
 /* ---- categories ---------------------------------------------------------------------------- */
 
-#define CAT(name) (1u << UTF8PROC_CATEGORY_##name)
-#define CAT_LC (CAT(LU) | CAT(LL) | CAT(LT))
-#define CAT_L (CAT_LC | CAT(LM) | CAT(LO))
-#define CAT_M (CAT(MN) | CAT(MC) | CAT(ME))
-#define CAT_N (CAT(ND) | CAT(NL) | CAT(NO))
-#define CAT_P (CAT(PC) | CAT(PD) | CAT(PS) | CAT(PE) | CAT(PI) | CAT(PF) | CAT(PO))
-#define CAT_S (CAT(SM) | CAT(SC) | CAT(SK) | CAT(SO))
-#define CAT_Z (CAT(ZS) | CAT(ZL) | CAT(ZP))
-#define CAT_C (CAT(CC) | CAT(CF) | CAT(CS) | CAT(CO) | CAT(CN))
-
-/* Short and long names of PropertyValueAliases.txt for gc. */
-static const struct {
-    const char *name, *full;
-    uint32_t categories;
-} categories[] = {
-    {"L", "Letter", CAT_L},
-    {"LC", "Cased_Letter", CAT_LC},
-    {"Lu", "Uppercase_Letter", CAT(LU)},
-    {"Ll", "Lowercase_Letter", CAT(LL)},
-    {"Lt", "Titlecase_Letter", CAT(LT)},
-    {"Lm", "Modifier_Letter", CAT(LM)},
-    {"Lo", "Other_Letter", CAT(LO)},
-    {"M", "Mark", CAT_M},
-    {"M", "Combining_Mark", CAT_M},
-    {"Mn", "Nonspacing_Mark", CAT(MN)},
-    {"Mc", "Spacing_Mark", CAT(MC)},
-    {"Me", "Enclosing_Mark", CAT(ME)},
-    {"N", "Number", CAT_N},
-    {"Nd", "Decimal_Number", CAT(ND)},
-    {"Nd", "digit", CAT(ND)},
-    {"Nl", "Letter_Number", CAT(NL)},
-    {"No", "Other_Number", CAT(NO)},
-    {"P", "Punctuation", CAT_P},
-    {"P", "punct", CAT_P},
-    {"Pc", "Connector_Punctuation", CAT(PC)},
-    {"Pd", "Dash_Punctuation", CAT(PD)},
-    {"Ps", "Open_Punctuation", CAT(PS)},
-    {"Pe", "Close_Punctuation", CAT(PE)},
-    {"Pi", "Initial_Punctuation", CAT(PI)},
-    {"Pf", "Final_Punctuation", CAT(PF)},
-    {"Po", "Other_Punctuation", CAT(PO)},
-    {"S", "Symbol", CAT_S},
-    {"Sm", "Math_Symbol", CAT(SM)},
-    {"Sc", "Currency_Symbol", CAT(SC)},
-    {"Sk", "Modifier_Symbol", CAT(SK)},
-    {"So", "Other_Symbol", CAT(SO)},
-    {"Z", "Separator", CAT_Z},
-    {"Zs", "Space_Separator", CAT(ZS)},
-    {"Zl", "Line_Separator", CAT(ZL)},
-    {"Zp", "Paragraph_Separator", CAT(ZP)},
-    {"C", "Other", CAT_C},
-    {"Cc", "Control", CAT(CC)},
-    {"Cc", "cntrl", CAT(CC)},
-    {"Cf", "Format", CAT(CF)},
-    {"Co", "Private_Use", CAT(CO)},
-    {"Cn", "Unassigned", CAT(CN)},
+/* The names of PropertyValueAliases.txt for gc that Oniguruma does not have. */
+static const struct category more[] = {
+    {"LC", "Cased_Letter", CATEGORY_CASED},
+    {"M", "Combining_Mark", CATEGORY_M},
+    {"Nd", "digit", CATEGORY(ND)},
+    {"P", "punct", CATEGORY_P},
+    {"C", "Other", CATEGORY(CC) | CATEGORY(CF) | CATEGORY(CS) | CATEGORY(CO) | CATEGORY(CN)},
+    {"Cc", "cntrl", CATEGORY(CC)},
+    {"Cn", "Unassigned", CATEGORY(CN)},
 };
 
 static bool same(const char *name, size_t len, const char *text)
@@ -235,9 +189,11 @@ static void add_categories(struct gram_build *b, struct gram_charset *s, uint32_
 
 static bool add_category(struct gram_build *b, struct gram_charset *s, const char *name, size_t len)
 {
-    for (size_t i = 0; i < N_OF(categories); i++) {
-        if (!same(name, len, categories[i].name) && !same(name, len, categories[i].full)) continue;
-        add_categories(b, s, categories[i].categories);
+    for (size_t i = 0; i < N_OF(categories) + N_OF(more); i++) {
+        const struct category *c =
+            i < N_OF(categories) ? &categories[i] : &more[i - N_OF(categories)];
+        if (!same(name, len, c->name) && !same(name, len, c->long_name)) continue;
+        add_categories(b, s, c->set);
         return true;
     }
     return false;
