@@ -172,52 +172,30 @@ void gram_js_index(struct gram_build *b, struct gram_js *object)
     if (kept < n) drop_marked(object);
 }
 
-/*
- * One step of the walk: reads the next value into `parent` (NULL: the root) and returns it; an
- * object or array comes back open.
- */
-static struct gram_js *read_value(struct parser *p, struct gram_js *parent, const char *key,
-                                  size_t key_len)
+/* Recurses as deep as the reader allows. */
+static struct gram_js *read_value(struct parser *p)
 {
-    struct gram_js *v;
-    char c = jr_peek(&p->r);
-    if (c == '{' || c == '[') {
-        check(p, jr_open(&p->r, c));
-        v = gram_js_new(p->b, c == '{' ? GRAM_JS_OBJECT : GRAM_JS_ARRAY, "", 0);
-    } else {
-        v = read_scalar(p, c);
-    }
+    char open = jr_peek(&p->r), close = open == '{' ? '}' : ']';
+    bool scalar = open != '{' && open != '[';
+    struct gram_js *v = scalar        ? read_scalar(p, open)
+                        : open == '{' ? gram_js_new(p->b, GRAM_JS_OBJECT, "", 0)
+                                      : gram_js_new(p->b, GRAM_JS_ARRAY, "", 0);
+    const char *key = NULL;
+    size_t n = 0;
+    int more;
     v->id = p->n_nodes++;
-    if (!parent) return v;
-    gram_js_append(parent, v, key, key_len);
-    return v;
-}
-
-/* Reads on after `v`, which is open, until it is closed. */
-static void read_inside(struct parser *p, struct gram_js *v)
-{
-    int depth = 0;
-    for (;;) {
-        char close = v->type == GRAM_JS_OBJECT ? '}' : ']';
-        int more = jr_more(&p->r, close);
-        check(p, more);
-        if (more == 0) {
-            if (v->type == GRAM_JS_OBJECT && v->n > 1) gram_js_index(p->b, v);
-            if (depth-- == 0) return;
-            v = v->parent;
-            continue;
-        }
-        const char *key = NULL;
-        size_t n = 0;
-        if (close == '}') {
+    if (scalar) return v;
+    check(p, jr_open(&p->r, open));
+    while ((more = jr_more(&p->r, close)) > 0) {
+        if (open == '{') {
             check(p, jr_key(&p->r, &key, &n));
             key = copy(p, key, n);
         }
-        struct gram_js *child = read_value(p, v, key, n);
-        if (child->type < GRAM_JS_ARRAY) continue;
-        v = child;
-        depth++;
+        gram_js_append(v, read_value(p), key, n);
     }
+    check(p, more);
+    if (open == '{' && v->n > 1) gram_js_index(p->b, v);
+    return v;
 }
 
 struct gram_js *gram_js_parse(struct gram_build *b, const char *text, size_t len, int max_depth,
@@ -229,8 +207,7 @@ struct gram_js *gram_js_parse(struct gram_build *b, const char *text, size_t len
     jr_init(&p->r, text, len, JR_NUL, p->err, sizeof(p->err));
     p->r.max_depth = max_depth;
     b->reader = &p->r; /* finished by gram_compile if this is left by a jump */
-    struct gram_js *root = read_value(p, NULL, NULL, 0);
-    if (root->type >= GRAM_JS_ARRAY) read_inside(p, root);
+    struct gram_js *root = read_value(p);
     check(p, jr_end(&p->r));
     jr_finish(&p->r);
     b->reader = NULL;

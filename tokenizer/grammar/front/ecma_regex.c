@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "base/hex.h"
 #include "tokenizer/grammar/build.h"
 #include "tokenizer/grammar/json_doc.h"
 #include "tokenizer/grammar/charset.h"
@@ -60,26 +59,19 @@ static bool at_end(const struct parser *p)
 /* n hexadecimal digits, or -1 and nothing taken. */
 static int32_t read_hex(struct parser *p, size_t n)
 {
-    int32_t v = 0;
-    if (p->in.len - p->in.pos < n) return -1;
-    for (size_t i = 0; i < n; i++) {
-        int digit = hex_value((unsigned char)p->in.text[p->in.pos + i]);
-        if (digit < 0) return -1;
-        v = v * 16 + digit;
-    }
-    p->in.pos += n;
-    return v;
+    size_t begin = p->in.pos;
+    uint32_t v;
+    if (gram_source_hex(&p->in, n, &v) == n) return (int32_t)v;
+    p->in.pos = begin;
+    return -1;
 }
 
 /* \u{H...} after the brace. */
 static uint32_t read_braced_hex(struct parser *p, size_t begin)
 {
-    uint32_t v = 0;
-    size_t n = 0;
-    for (; !at_end(p) && hex_value((unsigned char)p->in.text[p->in.pos]) >= 0; n++) {
-        v = v * 16 + (uint32_t)hex_value((unsigned char)p->in.text[p->in.pos++]);
-        if (v > GRAM_MAX_CODE_POINT) refuse(p, "the escape at byte %zu is above U+10FFFF.", begin);
-    }
+    uint32_t v;
+    size_t n = gram_source_hex(&p->in, SIZE_MAX, &v);
+    if (v > GRAM_MAX_CODE_POINT) refuse(p, "the escape at byte %zu is above U+10FFFF.", begin);
     if (n == 0 || !gram_source_accept(&p->in, "}"))
         refuse(p, "malformed escape \\u{} at byte %zu.", begin);
     return v;
@@ -214,17 +206,13 @@ static struct gram_ex *read_class(struct parser *p)
 
 /* ---- quantifiers --------------------------------------------------------------------------- */
 
-/* A count up to 2^31 - 1, more is as good as that; false if there is no digit. */
+/* A count up to 2^31 - 1; false if there is no digit. */
 static bool read_count(struct parser *p, uint32_t *ret)
 {
-    uint64_t v = 0;
     size_t begin = p->in.pos;
-    while (!at_end(p) && p->in.text[p->in.pos] >= '0' && p->in.text[p->in.pos] <= '9') {
-        v = v * 10 + (uint64_t)(p->in.text[p->in.pos++] - '0');
-        if (v > INT32_MAX) not_supported(p, "a count above 2147483647", begin);
-    }
-    *ret = (uint32_t)v;
-    return p->in.pos > begin;
+    bool some = gram_source_count(&p->in, ret);
+    if (*ret > INT32_MAX) not_supported(p, "a count above 2147483647", begin);
+    return some;
 }
 
 /* {n}, {n,} or {n,m}; anything else leaves the brace to be itself. */

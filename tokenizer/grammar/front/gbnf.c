@@ -8,7 +8,6 @@
  */
 #include <string.h>
 
-#include "base/hex.h"
 #include "tokenizer/grammar/build.h"
 #include "tokenizer/grammar/charset.h"
 #include "tokenizer/grammar/expr.h"
@@ -88,14 +87,10 @@ static size_t read_name(struct parser *p)
     return p->in.pos - begin;
 }
 
-static uint32_t read_hex(struct parser *p, int n)
+static uint32_t read_hex(struct parser *p, size_t n)
 {
-    uint32_t v = 0;
-    for (int i = 0; i < n; i++, p->in.pos++) {
-        int digit = hex_value(gram_source_peek(&p->in));
-        if (digit < 0) refuse(p, "expected a hexadecimal digit.");
-        v = v * 16 + (uint32_t)digit;
-    }
+    uint32_t v;
+    if (gram_source_hex(&p->in, n, &v) < n) refuse(p, "expected a hexadecimal digit.");
     if (v > GRAM_MAX_CODE_POINT) refuse(p, "the escape is above U+10FFFF.");
     return v;
 }
@@ -191,14 +186,11 @@ static struct gram_ex *read_element(struct parser *p)
 
 static uint32_t read_count(struct parser *p)
 {
-    uint64_t v = 0;
-    size_t begin = p->in.pos;
-    for (; gram_source_peek(&p->in) >= '0' && gram_source_peek(&p->in) <= '9'; p->in.pos++) {
-        v = v * 10 + (uint64_t)(gram_source_peek(&p->in) - '0');
-        if (v > INT32_MAX) refuse(p, "the count is above 2147483647.");
-    }
-    if (p->in.pos == begin) refuse(p, "expected a count.");
-    return (uint32_t)v;
+    uint32_t v;
+    bool some = gram_source_count(&p->in, &v);
+    if (v > INT32_MAX) refuse(p, "the count is above 2147483647.");
+    if (!some) refuse(p, "expected a count.");
+    return v;
 }
 
 static void read_braces(struct parser *p, uint32_t *min, uint32_t *max, bool nested)

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/hex.h"
 #include "base/utf8.h"
 #include "tokenizer/grammar/gram_types.h"
 
@@ -41,6 +42,27 @@ static inline bool gram_source_times(struct gram_source *s, uint32_t *min, uint3
     *min = gram_source_at(s, "+");
     *max = gram_source_at(s, "?") ? 1 : GRAM_INFINITE;
     return gram_source_accept(s, "*") || gram_source_accept(s, "+") || gram_source_accept(s, "?");
+}
+
+/* Reads up to max hexadecimal digits; returns how many. More than 32 bits are UINT32_MAX. */
+static inline size_t gram_source_hex(struct gram_source *s, size_t max, uint32_t *ret)
+{
+    size_t n = 0;
+    int digit;
+    for (*ret = 0; n < max && (digit = hex_value(gram_source_peek(s))) >= 0; n++, s->pos++)
+        *ret = *ret >> 28 ? UINT32_MAX : *ret << 4 | (uint32_t)digit;
+    return n;
+}
+
+/* Reads a count, at most 2^31 if it is more; false if there is no digit. */
+static inline bool gram_source_count(struct gram_source *s, uint32_t *ret)
+{
+    uint64_t v = 0;
+    size_t begin = s->pos;
+    for (int c; (c = gram_source_peek(s)) >= '0' && c <= '9'; s->pos++)
+        if (v <= INT32_MAX) v = v * 10 + (uint64_t)(c - '0');
+    *ret = v <= INT32_MAX ? (uint32_t)v : 1u << 31;
+    return s->pos > begin;
 }
 
 /* Reads the next character; the text is not at its end. */

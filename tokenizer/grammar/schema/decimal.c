@@ -28,16 +28,6 @@ static void normalise(struct gram_decimal *x)
     if (x->n == 0) *x = (struct gram_decimal){.digits = x->digits};
 }
 
-static int64_t read_exponent(const char *text, size_t len)
-{
-    bool minus = len && text[0] == '-';
-    int64_t e = 0;
-    for (size_t i = len && (text[0] == '-' || text[0] == '+'); i < len; i++)
-        if (e <= MAX_EXP) e = e * 10 + (text[i] - '0');
-    if (e > MAX_EXP) e = MAX_EXP;
-    return minus ? -e : e;
-}
-
 struct gram_decimal gram_decimal_read(struct gram_build *b, const char *text, size_t len)
 {
     struct gram_decimal x = {.negative = len && text[0] == '-'};
@@ -46,7 +36,8 @@ struct gram_decimal gram_decimal_read(struct gram_build *b, const char *text, si
     gram_steps(b, len / 16);
     for (size_t i = x.negative; i < len; i++) {
         if (text[i] == 'e' || text[i] == 'E') {
-            x.exp += read_exponent(text + i + 1, len - i - 1);
+            long long e = strtoll(text + i + 1, NULL, 10);
+            x.exp += e > MAX_EXP ? MAX_EXP : e < -MAX_EXP ? -MAX_EXP : e;
             break;
         }
         if (text[i] == '.') {
@@ -76,10 +67,8 @@ struct gram_decimal gram_decimal_bound(struct gram_build *b, const char *text, s
     char shortest[40];
     *ret_infinite = false;
     if (is_64_bit(&exact)) return exact;
-    char *copy = gram_temp(b, len + 1);
     gram_steps(b, 20 + len / 16); /* up to 17 tries */
-    memcpy(copy, text, len);
-    double v = strtod(copy, NULL);
+    double v = strtod(text, NULL);
     if (isinf(v)) {
         *ret_infinite = true;
         return exact;

@@ -19,7 +19,7 @@ struct gram_decimal {
     int64_t exp;
 };
 
-/* The value of a JSON number, exactly. Its digits lie in temporary memory. */
+/* The value of a JSON number, which a NUL follows, exactly. Its digits lie in temporary memory. */
 struct gram_decimal gram_decimal_read(struct gram_build *b, const char *text, size_t len);
 
 /*

@@ -18,8 +18,7 @@ static bool values_contradict(struct gram_build *b, const struct gram_alt *alt)
     while (first && (!gram_is_values(first) || first->negated))
         first = first->before;
     if (!first) return false;
-    if (first->kw == GRAM_KW_CONST) return !gram_lists_fit(b, alt, NULL, first->value);
-    for (const struct gram_js *v = first->value->child; v; v = v->next)
+    for (const struct gram_js *v = NULL; (v = gram_next_listed(first, v));)
         if (gram_lists_fit(b, alt, NULL, v)) return false;
     return true;
 }

@@ -299,6 +299,14 @@ static inline bool gram_is_trivial(const struct gram_js *schema)
     return schema->type == GRAM_JS_TRUE || (schema->type == GRAM_JS_OBJECT && schema->n == 0);
 }
 
+/* The value after `last` (NULL: the first) that a const or enum lists, or NULL. */
+static inline const struct gram_js *gram_next_listed(const struct gram_item *i,
+                                                     const struct gram_js *last)
+{
+    if (i->kw == GRAM_KW_CONST) return last ? NULL : i->value;
+    return last ? last->next : i->value->child;
+}
+
 /* A const or enum; and whether it lists a value. */
 static inline bool gram_is_values(const struct gram_item *i)
 {

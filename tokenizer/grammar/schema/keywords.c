@@ -111,7 +111,6 @@ bool gram_js_is_schema(const struct gram_js *v)
 /* Not negative, an integer; its spelling may be 2.0. */
 static bool is_count(struct gram_build *b, const struct gram_js *v)
 {
-    if (v->type != GRAM_JS_NUMBER) return false;
     struct gram_decimal x = gram_decimal_read(b, v->text, v->len);
     return !x.negative && gram_decimal_is_integer(&x);
 }
@@ -333,8 +332,7 @@ static bool equal(struct gram_build *b, const struct gram_js *x, const struct gr
 
 bool gram_lists_value(struct gram_build *b, const struct gram_item *i, const struct gram_js *v)
 {
-    if (i->kw == GRAM_KW_CONST) return equal(b, i->value, v);
-    for (const struct gram_js *e = i->value->child; e; e = e->next)
+    for (const struct gram_js *e = NULL; (e = gram_next_listed(i, e));)
         if (equal(b, e, v)) return true;
     return false;
 }

@@ -101,8 +101,7 @@ static bool add_multiple(struct gram_build *b, struct facts *f, const struct gra
 
 static void exclude(struct gram_build *b, struct facts *f, const struct gram_item *i)
 {
-    const struct gram_js *v = i->kw == GRAM_KW_ENUM ? i->value->child : i->value;
-    for (; v; v = i->kw == GRAM_KW_ENUM ? v->next : NULL) {
+    for (const struct gram_js *v = NULL; (v = gram_next_listed(i, v));) {
         if (v->type != GRAM_JS_NUMBER) continue;
         f->excluded =
             gram_grow(b, f->excluded, f->n_excluded, &f->cap_excluded, sizeof(*f->excluded));

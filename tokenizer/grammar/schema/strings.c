@@ -151,8 +151,7 @@ static void add_format(struct gram_build *b, struct gram_string_facts *f, const 
 const struct gram_ex *gram_listed_strings(struct gram_build *b, const struct gram_item *i)
 {
     struct gram_ex_list texts = {0};
-    const struct gram_js *v = i->kw == GRAM_KW_ENUM ? i->value->child : i->value;
-    for (; v; v = i->kw == GRAM_KW_ENUM ? v->next : NULL)
+    for (const struct gram_js *v = NULL; (v = gram_next_listed(i, v));)
         if (v->type == GRAM_JS_STRING) gram_ex_push(b, &texts, gram_ex_text(b, v->text, v->len));
     return gram_ex_alt(b, &texts);
 }

@@ -156,16 +156,14 @@ static void build_values(struct gram_build *b, struct gram_value_draft *d,
 {
     const struct gram_item *from = values_of(alt);
     uint32_t n = 0;
-    struct gram_js *v =
-        from->kw == GRAM_KW_CONST ? (struct gram_js *)from->value : from->value->child;
-    for (; v; v = from->kw == GRAM_KW_CONST ? NULL : v->next) {
+    for (const struct gram_js *v = NULL; (v = gram_next_listed(from, v));) {
         gram_steps(b, 1 + alt->n);
         if (!value_fits(b, alt, from, v)) continue;
         n++;
         if (v->type < GRAM_JS_ARRAY)
             add_scalar(b, d, v);
         else
-            build_container(b, d, alt, v);
+            build_container(b, d, alt, (struct gram_js *)v);
     }
     if (n == 0)
         gram_note_reason(b, d->value, from->value,
@@ -208,9 +206,7 @@ static void add_texts(struct gram_build *b, struct gram_trie_builder *texts,
 {
     const struct gram_item *from = values_of(alt);
     const struct gram_part *end = part->kids;
-    bool one = from->kw == GRAM_KW_CONST;
-    for (const struct gram_js *v = one ? from->value : from->value->child; v;
-         v = one ? NULL : v->next) {
+    for (const struct gram_js *v = NULL; (v = gram_next_listed(from, v));) {
         gram_steps(b, 1 + alt->n);
         if (v->type != GRAM_JS_STRING || !value_fits(b, alt, from, v)) continue;
         if (part->nullable && v->len == 4 && !memcmp(v->text, "null", 4)) continue;
