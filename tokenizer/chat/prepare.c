@@ -185,13 +185,6 @@ static void shorten_id(struct jinja_run *r, struct jinja_value *id)
     *id = input_text(r, text);
 }
 
-static void prepare_call(struct jinja_run *r, const struct tok_chat *c, struct jinja_value call)
-{
-    struct jinja_value *function = tok_chat_member(r, call, "function");
-    if (function && jinja_is(*function, JINJA_DICT)) prepare_function(r, c, function);
-    if (c->caps.short_call_ids) shorten_id(r, tok_chat_member(r, call, "id"));
-}
-
 struct jinja_value tok_chat_without(struct jinja_run *r, struct jinja_value object,
                                     const char *name)
 {
@@ -211,8 +204,12 @@ static void prepare_calls(struct jinja_run *r, const struct tok_chat *c,
     if (!jinja_truth(*calls)) /* templates ask whether it is there: null and [] would be calls */
         *message = tok_chat_without(r, *message, "tool_calls");
     if (!jinja_is(*calls, JINJA_LIST)) return;
-    for (size_t i = 0; i < calls->u.list->n; i++)
-        prepare_call(r, c, calls->u.list->items[i]);
+    for (size_t i = 0; i < calls->u.list->n; i++) {
+        struct jinja_value call = calls->u.list->items[i];
+        struct jinja_value *function = tok_chat_member(r, call, "function");
+        if (function && jinja_is(*function, JINJA_DICT)) prepare_function(r, c, function);
+        if (c->caps.short_call_ids) shorten_id(r, tok_chat_member(r, call, "id"));
+    }
 }
 
 /* Both names are in use; templates know the longer one. */

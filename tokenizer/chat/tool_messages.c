@@ -94,10 +94,12 @@ static void add_call(struct rewrite *rw, struct jinja_sb *sb, struct jinja_value
     jinja_sb_add_lit(sb, rw->w->calls->after);
 }
 
-/* The message with its calls as text after its content. */
-static struct jinja_value write_calls(struct rewrite *rw, struct jinja_value message,
-                                      const struct jinja_list *calls)
+/* The message with its calls, if it has some, as text after its content. */
+static struct jinja_value write_calls(struct rewrite *rw, struct jinja_value message)
 {
+    const struct jinja_value *v = tok_chat_member(rw->r, message, "tool_calls");
+    if (!rw->w->calls || !v || !jinja_is(*v, JINJA_LIST) || !v->u.list->n) return message;
+    const struct jinja_list *calls = v->u.list;
     struct jinja_sb sb = {.r = rw->r};
     const struct jinja_str *content = text_of(rw, message).u.str;
     jinja_sb_add(&sb, content);
@@ -111,14 +113,6 @@ static struct jinja_value write_calls(struct rewrite *rw, struct jinja_value mes
     struct jinja_value written = tok_chat_without(rw->r, message, "tool_calls");
     jinja_dict_put_name(rw->r, written.u.dict, "content", jinja_sb_value(&sb));
     return written;
-}
-
-static struct jinja_value rewrite_message(struct rewrite *rw, struct jinja_value message)
-{
-    const struct jinja_value *calls = tok_chat_member(rw->r, message, "tool_calls");
-    if (!rw->w->calls || !calls || !jinja_is(*calls, JINJA_LIST) || !calls->u.list->n)
-        return message;
-    return write_calls(rw, message, calls->u.list);
 }
 
 /* ---- results ------------------------------------------------------------------------------- */
@@ -182,14 +176,6 @@ static struct jinja_value *find_carrier(struct rewrite *rw, bool system_role)
     return NULL;
 }
 
-static void put_first(struct rewrite *rw, struct jinja_value message)
-{
-    struct jinja_list *l = rw->out;
-    jinja_list_add(rw->r, l, message);
-    memmove(l->items + 1, l->items, (l->n - 1) * sizeof(*l->items));
-    l->items[0] = message;
-}
-
 /* At the end of the first system message, which is made if there is none; without that role before
  * the first text of the user. */
 static void write_tools(struct rewrite *rw, bool system_role)
@@ -197,10 +183,14 @@ static void write_tools(struct rewrite *rw, bool system_role)
     struct jinja_value *to = find_carrier(rw, system_role);
     struct jinja_value text = to ? text_of(rw, *to) : tok_chat_content_text(rw->r, NULL);
     struct jinja_value content = add_tools(rw, text.u.str, !system_role);
-    if (to)
+    if (to) {
         jinja_dict_put_name(rw->r, to->u.dict, "content", content);
-    else
-        put_first(rw, new_message(rw->r, system_role ? "system" : "user", content));
+        return;
+    }
+    struct jinja_list *l = rw->out;
+    jinja_list_add(rw->r, l, jinja_none());
+    memmove(l->items + 1, l->items, (l->n - 1) * sizeof(*l->items));
+    l->items[0] = new_message(rw->r, system_role ? "system" : "user", content);
 }
 
 /* ---- all of it ----------------------------------------------------------------------------- */
@@ -215,7 +205,7 @@ struct jinja_value tok_chat_write_tools(struct jinja_run *r, struct jinja_value 
         if (is_result(&rw, in->items[i]))
             i = write_results(&rw, in, i);
         else
-            jinja_list_add(r, rw.out, rewrite_message(&rw, in->items[i++]));
+            jinja_list_add(r, rw.out, write_calls(&rw, in->items[i++]));
     }
     if (writing->tools) write_tools(&rw, system_role);
     return jinja_tainted(jinja_from_list(rw.out), messages.input);

@@ -172,14 +172,6 @@ static void step_number(struct gram_machine *m, const struct gram_config *c, uin
 
 /* ---- beginning and going on ---------------------------------------------------------------- */
 
-static void begin_string(struct gram_machine *m, const struct gram_string *s, struct gram_config *c)
-{
-    c->s2 = c->hashed ? GRAM_HASH_SEED : 0;
-    c->kind = s->dfa ? GRAM_IN_DFA : GRAM_IN_STRING;
-    if (s->dfa) c->s1 = s->dfa->start;
-    gram_emit(m, c);
-}
-
 static void begin_container(struct gram_machine *m, bool object, struct gram_config *c)
 {
     const struct gram_rules *r = &m->g->rules;
@@ -207,10 +199,14 @@ void gram_begin_branch(struct gram_machine *m, const struct gram_branch *branch,
 {
     struct gram_config c = {
         .node = branch->node, .stack = at->stack, .events = at->events, .hashed = hashed};
+    const struct gram_string *string = &m->g->rules.strings[c.node];
     bool digit = (byte >= '0' && byte <= '9') || byte == '-';
     switch (branch->kind) {
     case GRAM_BRANCH_STRING:
-        if (byte == '"') begin_string(m, &m->g->rules.strings[c.node], &c);
+        c.s2 = hashed ? GRAM_HASH_SEED : 0;
+        c.kind = string->dfa ? GRAM_IN_DFA : GRAM_IN_STRING;
+        if (string->dfa) c.s1 = string->dfa->start;
+        if (byte == '"') gram_emit(m, &c);
         break;
     case GRAM_BRANCH_NUMBER:
         c.kind = GRAM_IN_NUMBER;

@@ -289,14 +289,6 @@ static void enter_kid(struct gram_machine *m, uint32_t node, uint32_t pos, uint3
     if (stack || pos + 1 == n->n) gram_enter(m, n->kids[pos], stack, events);
 }
 
-static void enter_capture(struct gram_machine *m, uint32_t node, uint32_t stack, uint32_t events)
-{
-    const struct gram_node *n = &m->g->rules.nodes[node];
-    struct gram_frame f = {.kind = GRAM_FRAME_CAPTURE, .node = node};
-    stack = gram_push(m, stack, &f);
-    if (stack) gram_enter(m, n->kids[0], stack, gram_event(m, n->ref, true, events));
-}
-
 void gram_enter(struct gram_machine *m, uint32_t node, uint32_t stack, uint32_t events)
 {
     const struct gram_node *n = &m->g->rules.nodes[node];
@@ -315,7 +307,12 @@ void gram_enter(struct gram_machine *m, uint32_t node, uint32_t stack, uint32_t 
         if (n->min == 0 || n->nullable) gram_leave(m, stack, events);
         enter_round(m, node, stack, 0, events);
         break;
-    case GRAM_NODE_CAPTURE: enter_capture(m, node, stack, events); break;
+    case GRAM_NODE_CAPTURE: {
+        struct gram_frame f = {.kind = GRAM_FRAME_CAPTURE, .node = node};
+        stack = gram_push(m, stack, &f);
+        if (stack) gram_enter(m, n->kids[0], stack, gram_event(m, n->ref, true, events));
+        break;
+    }
     default: emit_leaf(m, node, stack, events); break;
     }
 }
@@ -529,15 +526,6 @@ static bool step_space(struct gram_machine *m, const struct gram_config *c, uint
     return true;
 }
 
-static void step_colon(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
-{
-    if (byte != ':') return;
-    struct gram_config next = *c;
-    next.kind = GRAM_AT_VALUE;
-    next.d = 0;
-    gram_emit(m, &next);
-}
-
 /* The rules that begin or end after white space. */
 static void step_token(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
 {
@@ -550,7 +538,13 @@ static void step_token(struct gram_machine *m, const struct gram_config *c, uint
             gram_step_object(m, c, byte);
         break;
     case GRAM_AT_KEY: gram_step_object(m, c, byte); break;
-    case GRAM_AT_COLON: step_colon(m, c, byte); break;
+    case GRAM_AT_COLON: {
+        struct gram_config value = *c;
+        value.kind = GRAM_AT_VALUE;
+        value.d = 0;
+        if (byte == ':') gram_emit(m, &value);
+        break;
+    }
     case GRAM_AT_ARRAY: step_array(m, c, byte); break;
     default: step_next(m, c, byte); break;
     }
@@ -588,14 +582,6 @@ static void step_styled(struct gram_machine *m, const struct gram_config *c, uin
     }
 }
 
-static void step_between(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
-{
-    if (m->g->spaces.styled)
-        step_styled(m, c, byte);
-    else if (!step_space(m, c, byte) && (c->d >= m->g->spaces.n || m->g->spaces.dfa->outcome[c->d]))
-        step_token(m, c, byte);
-}
-
 void gram_step(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
 {
     m->work++;
@@ -604,10 +590,13 @@ void gram_step(struct gram_machine *m, const struct gram_config *c, uint8_t byte
     case GRAM_IN_KEY: gram_step_key(m, c, byte); break;
     case GRAM_IN_FREE_KEY: gram_step_free_key(m, c, byte); break;
     default:
-        if (c->kind <= GRAM_AT_NEXT)
-            step_between(m, c, byte);
-        else
+        if (c->kind > GRAM_AT_NEXT)
             gram_step_leaf(m, c, byte);
+        else if (m->g->spaces.styled)
+            step_styled(m, c, byte);
+        else if (!step_space(m, c, byte) &&
+                 (c->d >= m->g->spaces.n || m->g->spaces.dfa->outcome[c->d]))
+            step_token(m, c, byte);
         break;
     }
 }

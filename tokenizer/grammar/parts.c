@@ -233,18 +233,14 @@ static uint32_t repeat_node(struct gram_build *b, const struct gram_part *p, int
     return p->min ? node : gram_node_rep(b, node, 0, 1);
 }
 
-static uint32_t relaxed_node(struct gram_build *b, const struct gram_part *p)
-{
-    b->pointer = p->pointer ? p->pointer : "";
-    gram_name_relaxed(b, p->text, p->len, p->strict || b->options->strict);
-    b->pointer = "";
-    return gram_add_node(b, GRAM_NODE_EMPTY);
-}
-
 static uint32_t bare_node(struct gram_build *b, const struct gram_part *p, int depth)
 {
     switch (p->kind) {
-    case GRAM_RELAXED: return relaxed_node(b, p);
+    case GRAM_RELAXED:
+        b->pointer = p->pointer ? p->pointer : "";
+        gram_name_relaxed(b, p->text, p->len, p->strict || b->options->strict);
+        b->pointer = "";
+        return gram_add_node(b, GRAM_NODE_EMPTY);
     case GRAM_LITERAL: return literal_node(b, p->text, p->len);
     case GRAM_SEQUENCE: return sequence_node(b, p->kids, p->n_kids, depth);
     case GRAM_EITHER: return either_node(b, p, depth);

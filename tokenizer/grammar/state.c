@@ -51,17 +51,13 @@ void gram_collect(struct gram_cells *cells, struct gram_set *set, struct gram_se
     renumber(cells, more);
 }
 
-static uint32_t count_live(struct gram_cells *cells, const struct gram_set *set)
-{
-    uint32_t n = mark_set(cells, set);
-    n += gram_cells_mark_all(cells);
-    gram_cells_unmark(cells);
-    return n;
-}
-
 void gram_settle(struct gram_cells *cells, struct gram_set *set)
 {
-    while (cells->top > GRAM_LIVE_CELLS && set->n > 1 && count_live(cells, set) > GRAM_LIVE_CELLS) {
+    while (cells->top > GRAM_LIVE_CELLS && set->n > 1) {
+        uint32_t n_live = mark_set(cells, set);
+        n_live += gram_cells_mark_all(cells);
+        gram_cells_unmark(cells);
+        if (n_live <= GRAM_LIVE_CELLS) break;
         set->n--;
         set->stacks -= gram_stack_size(cells, set->c[set->n].stack);
         set->overflow = true;
@@ -221,9 +217,7 @@ bool gram_take(struct gram_state *s, int32_t id)
 {
     size_t n;
     const char *text = gram_vocab_text(s->g->vocab, id, &n);
-    for (size_t i = 0; i < s->g->vocab->n_end_ids; i++)
-        if (s->g->vocab->end_ids[i] == id) return false;
-    return text && gram_take_bytes(s, text, n);
+    return text && !gram_vocab_is_end(s->g->vocab, id) && gram_take_bytes(s, text, n);
 }
 
 bool gram_accepting(const struct gram_state *s)

@@ -59,7 +59,7 @@ static int read_end_ids(struct gram_vocab *v, const struct gram_vocab_params *p)
     return 0;
 }
 
-static bool is_end_id(const struct gram_vocab *v, int32_t id)
+bool gram_vocab_is_end(const struct gram_vocab *v, int32_t id)
 {
     for (size_t i = 0; i < v->n_end_ids; i++)
         if (v->end_ids[i] == id) return true;
@@ -102,7 +102,8 @@ static struct entry *sorted_entries(const struct gram_vocab *v, size_t *ret_n)
     size_t n = 0, len;
     for (int32_t id = 0; entries && id < v->n_ids; id++) {
         const char *text = gram_vocab_text(v, id, &len);
-        if (text && !is_end_id(v, id)) entries[n++] = (struct entry){head_of(text, len), id};
+        if (text && !gram_vocab_is_end(v, id))
+            entries[n++] = (struct entry){head_of(text, len), id};
     }
     if (entries) qsort_r(entries, n, sizeof(*entries), compare, (void *)v);
     *ret_n = n;

@@ -89,6 +89,9 @@ static inline void gram_set_tokens(const struct gram_vocab *v, uint32_t first, u
         if (v->nodes[i].id >= 0) gram_set_token(v, &v->nodes[i], bits);
 }
 
+/* The id ends an answer. */
+bool gram_vocab_is_end(const struct gram_vocab *v, int32_t id);
+
 /* The bytes of an id; NULL if it has none or is not an id. */
 const char *gram_vocab_text(const struct gram_vocab *v, int32_t id, size_t *ret_len);
 

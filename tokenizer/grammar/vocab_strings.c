@@ -45,14 +45,6 @@ static int add_exit(struct walk *w, uint32_t node, uint16_t n_chars)
     return 0;
 }
 
-static void note_token(struct walk *w, const struct gram_tok_node *node, uint16_t n_chars)
-{
-    struct gram_vocab *v = w->v;
-    uint64_t *inside = v->inside[w->dialect];
-    gram_set_token(v, node, inside);
-    if (w->dialect == GRAM_LEX_FREE) v->n_chars[node->id] = n_chars;
-}
-
 static int walk_trie(struct walk *w)
 {
     struct gram_vocab *v = w->v;
@@ -73,7 +65,8 @@ static int walk_trie(struct walk *w)
         p.n_chars = (uint16_t)(p.n_chars + (p.state == GRAM_LEX_BODY));
         p.state = to;
         w->places[node->depth] = p;
-        if (node->id >= 0) note_token(w, node, p.n_chars);
+        if (node->id >= 0) gram_set_token(v, node, v->inside[w->dialect]);
+        if (node->id >= 0 && w->dialect == GRAM_LEX_FREE) v->n_chars[node->id] = p.n_chars;
         i++;
     }
     return 0;
@@ -113,12 +106,6 @@ static void fill_at_most(struct gram_vocab *v)
             v->at_most[k][w] |= v->at_most[k - 1][w];
 }
 
-static void note_groups(struct gram_vocab *v, const struct gram_tok_node *node, uint32_t groups)
-{
-    for (; groups; groups &= groups - 1)
-        gram_set_token(v, node, v->with[__builtin_ctz(groups)]);
-}
-
 /* The group of each node; then, from the last node to the first, all below. */
 static int find_groups(struct gram_vocab *v)
 {
@@ -134,7 +121,8 @@ static int find_groups(struct gram_vocab *v)
         state[node->depth] = to;
         groups[i] = (uint8_t)(to == GRAM_LEX_DEAD ? GRAM_CHAR_OTHER : gram_char_group(node->byte));
         path[node->depth] = path[node->depth - 1] | (uint32_t)1 << groups[i];
-        if (node->id >= 0) note_groups(v, node, path[node->depth]);
+        for (uint32_t left = node->id >= 0 ? path[node->depth] : 0; left; left &= left - 1)
+            gram_set_token(v, node, v->with[__builtin_ctz(left)]);
     }
     for (uint32_t i = v->n_nodes; i-- > 1;) {
         struct gram_tok_node *node = &v->nodes[i];

@@ -21,16 +21,6 @@ static struct jinja_value unsafe_attr(struct jinja_run *r, struct jinja_value ob
     return jinja_undefined_hint(r, jinja_copy(r, sb.data, sb.len));
 }
 
-/* obj.method without a call: a value that can be passed on and called later. */
-static struct jinja_value bind_method(struct jinja_run *r, struct jinja_value self,
-                                      const struct jinja_function *method)
-{
-    struct jinja_bound *bound = JINJA_NEW(r, struct jinja_bound);
-    bound->method = method;
-    bound->self = self;
-    return (struct jinja_value){.type = JINJA_METHOD, .u.method = bound};
-}
-
 /* ---- methods of lists, tuples, dicts, loops, numbers --------------------------------------- */
 
 JINJA_FN(dict_get)
@@ -84,7 +74,10 @@ static struct jinja_value find_method(struct jinja_run *r, struct jinja_value ob
                                                                      : NULL;
     const struct jinja_function *m = table ? jinja_find_function(table, name) : NULL;
     if (!m) return jinja_missing();
-    return m->call ? bind_method(r, obj, m) : unsafe_attr(r, obj, m->name);
+    if (!m->call) return unsafe_attr(r, obj, m->name);
+    struct jinja_bound *bound = JINJA_NEW(r, struct jinja_bound); /* to be called, perhaps later */
+    *bound = (struct jinja_bound){m, obj};
+    return (struct jinja_value){.type = JINJA_METHOD, .u.method = bound};
 }
 
 /* ---- plain attributes ---------------------------------------------------------------------- */

@@ -210,16 +210,6 @@ static enum flow exec_for(struct jinja_run *r, struct jinja_frame *f, const stru
 
 /* ---- macros -------------------------------------------------------------------------------- */
 
-/* A macro remembers the frame it was defined in; it sees later changes of its variables. */
-static struct jinja_value new_macro(struct jinja_run *r, struct jinja_frame *f,
-                                    const struct jinja_macro_code *code)
-{
-    struct jinja_macro *macro = JINJA_NEW(r, struct jinja_macro);
-    macro->code = code;
-    macro->frame = f;
-    return (struct jinja_value){.type = JINJA_MACRO, .u.macro = macro};
-}
-
 /* Takes a keyword argument out of the array; JINJA_MISSING if it was not given. */
 static struct jinja_value take_kw(struct jinja_run *r, struct jinja_args *args,
                                   const struct jinja_str *name)
@@ -303,6 +293,7 @@ static enum flow exec_if(struct jinja_run *r, struct jinja_frame *f, const struc
 static enum flow exec_node(struct jinja_run *r, struct jinja_frame *f,
                            const struct jinja_node *node)
 {
+    struct jinja_macro *macro;
     switch (node->kind) {
     case JINJA_DATA:
         jinja_spend_bytes(r, node->u.data->len);
@@ -317,7 +308,11 @@ static enum flow exec_node(struct jinja_run *r, struct jinja_frame *f,
         break;
     case JINJA_SET_BLOCK: return exec_set_block(r, f, node);
     case JINJA_MACRO_DEF:
-        *jinja_slot(f, node->u.macro.ref) = new_macro(r, f, node->u.macro.code);
+        macro = JINJA_NEW(r, struct jinja_macro);
+        *macro =
+            (struct jinja_macro){node->u.macro.code, f}; /* it sees later changes of the frame */
+        *jinja_slot(f, node->u.macro.ref) =
+            (struct jinja_value){.type = JINJA_MACRO, .u.macro = macro};
         break;
     case JINJA_FILTER_BLOCK: return exec_filter_block(r, f, node);
     case JINJA_SCOPE:

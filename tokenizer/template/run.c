@@ -140,14 +140,6 @@ static void charge_memory(struct jinja_run *r, size_t bytes)
     r->memory_bytes += bytes;
 }
 
-static void link_block(struct jinja_run *r, struct jinja_block *b)
-{
-    b->prev = NULL;
-    b->next = r->blocks;
-    if (b->next) b->next->prev = b;
-    r->blocks = b;
-}
-
 static struct jinja_block *new_block(struct jinja_run *r, size_t bytes)
 {
     charge_memory(r, bytes);
@@ -156,9 +148,9 @@ static struct jinja_block *new_block(struct jinja_run *r, size_t bytes)
         r->memory_bytes -= bytes;
         jinja_fail(r, JINJA_ENOMEM, "out of memory");
     }
-    b->bytes = bytes;
-    link_block(r, b);
-    return b;
+    *b = (struct jinja_block){.next = r->blocks, .bytes = bytes};
+    if (b->next) b->next->prev = b;
+    return r->blocks = b;
 }
 
 static void *alloc_raw(struct jinja_run *r, size_t bytes)
@@ -234,14 +226,6 @@ char *jinja_copy(struct jinja_run *r, const char *bytes, size_t len)
     return p;
 }
 
-static void look_at_clock(struct jinja_run *r)
-{
-    if (cpu_now_ns() >= r->cpu_end_ns)
-        jinja_fail(r, JINJA_ELIMIT, "the template takes more than %u ms of processor time",
-                   r->max_cpu_ms);
-    plan_look(r);
-}
-
 void jinja_spend(struct jinja_run *r, uint64_t n)
 {
     if (n > r->steps_left) {
@@ -250,7 +234,11 @@ void jinja_spend(struct jinja_run *r, uint64_t n)
                    (unsigned long long)r->max_steps);
     }
     r->steps_left -= n;
-    if (r->steps_left < r->clock_at) look_at_clock(r);
+    if (r->steps_left >= r->clock_at) return;
+    if (cpu_now_ns() >= r->cpu_end_ns)
+        jinja_fail(r, JINJA_ELIMIT, "the template takes more than %u ms of processor time",
+                   r->max_cpu_ms);
+    plan_look(r);
 }
 
 void jinja_spend_bytes(struct jinja_run *r, size_t bytes)

@@ -48,53 +48,40 @@ struct jinja_value jinja_pair_tuple(struct jinja_run *r, struct jinja_value a, s
 
 /* ---- what kind of value -------------------------------------------------------------------- */
 
+static const struct {
+    const char *name, *object;
+} names[] = {
+    [JINJA_MISSING] = {"missing", NULL},
+    [JINJA_UNDEFINED] = {"Undefined", "jinja2.runtime.Undefined object"},
+    [JINJA_NONE] = {"NoneType", "None"},
+    [JINJA_BOOL] = {"bool", "bool object"},
+    [JINJA_INT] = {"int", "int object"},
+    [JINJA_BIG] = {"int", "int object"},
+    [JINJA_FLOAT] = {"float", "float object"},
+    [JINJA_STR] = {"str", "str object"},
+    [JINJA_LIST] = {"list", "list object"},
+    [JINJA_TUPLE] = {"tuple", "tuple object"},
+    [JINJA_DICT] = {"dict", "dict object"},
+    [JINJA_RANGE] = {"range", "range object"},
+    [JINJA_VIEW] = {"dict view", NULL},
+    [JINJA_GEN] = {"generator", NULL},
+    [JINJA_NAMESPACE] = {"Namespace", "jinja2.utils.Namespace object"},
+    [JINJA_BUILTIN] = {"function", NULL},
+    [JINJA_METHOD] = {"builtin_function_or_method", NULL},
+    [JINJA_MACRO] = {"Macro", "jinja2.runtime.Macro object"},
+    [JINJA_LOOP] = {"LoopContext", "jinja2.runtime.LoopContext object"},
+};
+
 const char *jinja_type_name(struct jinja_value v)
 {
-    static const char *const names[] = {
-        [JINJA_MISSING] = "missing",
-        [JINJA_UNDEFINED] = "Undefined",
-        [JINJA_NONE] = "NoneType",
-        [JINJA_BOOL] = "bool",
-        [JINJA_INT] = "int",
-        [JINJA_BIG] = "int",
-        [JINJA_FLOAT] = "float",
-        [JINJA_STR] = "str",
-        [JINJA_LIST] = "list",
-        [JINJA_TUPLE] = "tuple",
-        [JINJA_DICT] = "dict",
-        [JINJA_RANGE] = "range",
-        [JINJA_VIEW] = "dict view",
-        [JINJA_GEN] = "generator",
-        [JINJA_NAMESPACE] = "Namespace",
-        [JINJA_BUILTIN] = "function",
-        [JINJA_METHOD] = "builtin_function_or_method",
-        [JINJA_MACRO] = "Macro",
-        [JINJA_LOOP] = "LoopContext",
-    };
     assert(v.type < sizeof(names) / sizeof(names[0]));
-    return jinja_is(v, JINJA_STR) && v.u.str->markup ? "Markup" : names[v.type];
+    return jinja_is(v, JINJA_STR) && v.u.str->markup ? "Markup" : names[v.type].name;
 }
 
 const char *jinja_object_name(struct jinja_value v)
 {
-    static const char *const names[] = {
-        [JINJA_UNDEFINED] = "jinja2.runtime.Undefined object",
-        [JINJA_NONE] = "None",
-        [JINJA_BOOL] = "bool object",
-        [JINJA_INT] = "int object",
-        [JINJA_BIG] = "int object",
-        [JINJA_FLOAT] = "float object",
-        [JINJA_STR] = "str object",
-        [JINJA_LIST] = "list object",
-        [JINJA_TUPLE] = "tuple object",
-        [JINJA_DICT] = "dict object",
-        [JINJA_RANGE] = "range object",
-        [JINJA_NAMESPACE] = "jinja2.utils.Namespace object",
-        [JINJA_MACRO] = "jinja2.runtime.Macro object",
-        [JINJA_LOOP] = "jinja2.runtime.LoopContext object",
-    };
     assert(v.type < sizeof(names) / sizeof(names[0]));
-    return names[v.type] ? names[v.type] : jinja_type_name(v);
+    return names[v.type].object ? names[v.type].object : jinja_type_name(v);
 }
 
 bool jinja_is_integer(struct jinja_value v)

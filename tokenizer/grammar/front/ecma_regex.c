@@ -302,14 +302,6 @@ static struct gram_ex *read_escape(struct parser *p, bool *quantifiable)
     return gram_ex_set(p->b, set);
 }
 
-static struct gram_ex *read_dot(struct parser *p)
-{
-    struct gram_charset *set = gram_temp(p->b, sizeof(*set));
-    gram_charset_add_class(p->b, set, '.');
-    gram_charset_finish(p->b, set);
-    return gram_ex_set(p->b, set);
-}
-
 static struct gram_ex *read_term(struct parser *p)
 {
     bool quantifiable = true;
@@ -326,7 +318,10 @@ static struct gram_ex *read_term(struct parser *p)
     } else if (gram_source_accept(&p->in, "\\")) {
         x = read_escape(p, &quantifiable);
     } else if (gram_source_accept(&p->in, ".")) {
-        x = read_dot(p);
+        struct gram_charset *set = gram_temp(p->b, sizeof(*set));
+        gram_charset_add_class(p->b, set, '.');
+        gram_charset_finish(p->b, set);
+        x = gram_ex_set(p->b, set);
     } else if (gram_source_at(&p->in, "^") || gram_source_at(&p->in, "$")) {
         x = gram_ex_new(p->b, gram_source_at(&p->in, "^") ? GRAM_EX_BEGIN : GRAM_EX_END);
         quantifiable = false;

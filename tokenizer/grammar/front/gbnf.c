@@ -207,19 +207,14 @@ static void read_braces(struct parser *p, uint32_t *min, uint32_t *max, bool nes
     if (*max < *min) refuse(p, "the repetition is out of order.");
 }
 
-static bool read_quantifier(struct parser *p, uint32_t *min, uint32_t *max, bool nested)
-{
-    if (gram_source_times(&p->in, min, max)) return true;
-    if (!gram_source_accept(&p->in, "{")) return false;
-    read_braces(p, min, max, nested);
-    return true;
-}
-
 static struct gram_ex *read_repeated(struct parser *p, struct gram_ex *x, bool nested)
 {
     uint32_t min, max;
     skip_spaces(p, nested);
-    if (!read_quantifier(p, &min, &max, nested)) return x;
+    if (gram_source_accept(&p->in, "{"))
+        read_braces(p, &min, &max, nested);
+    else if (!gram_source_times(&p->in, &min, &max))
+        return x;
     skip_spaces(p, nested);
     if (gram_source_peek(&p->in) >= 0 && strchr("*+?{", gram_source_peek(&p->in)))
         refuse(p, "two quantifiers in a row.");

@@ -124,18 +124,13 @@ static void read_schema(struct gram_build *b, const char *text, size_t len)
     gram_find_resources(b);
 }
 
-static void require_json(struct gram_build *b)
-{
-    uint8_t missing;
-    if (gram_vocab_spells_json(b->vocab, &missing)) return;
-    gram_fail(b, GRAM_EUNSUPPORTED, "JSON cannot be written with this tokenizer: no token is '%c'.",
-              missing);
-}
-
 uint32_t gram_schema_node(struct gram_build *b, const char *text, size_t len, bool strict,
                           bool object)
 {
-    require_json(b);
+    uint8_t missing;
+    if (!gram_vocab_spells_json(b->vocab, &missing))
+        gram_fail(b, GRAM_EUNSUPPORTED,
+                  "JSON cannot be written with this tokenizer: no token is '%c'.", missing);
     begin_schema(b, strict);
     read_schema(b, text, len);
     b->schema->value = root_goal(b, object);
