@@ -69,17 +69,17 @@ MAY_INCLUDE[FILTERS] = MAY_INCLUDE["server/cli"] + [r"server/cli/\w+\.h"]
 # folder -> the most lines of its .c and .h files. A change that needs more takes them from another room, or from what the
 # ceiling leaves free.
 BUDGETS = {
-    "base": 3645,
+    "base": 3705,
     "engine/kernels": 6669,
     "engine/model": 7068,
     "engine/kv": 2467,
     "engine": 13166,
-    "tokenizer": 8546,
-    "tokenizer/template": 7558,
-    "tokenizer/chat": 1880,
-    "tokenizer/grammar": 11016,
-    "tokenizer/grammar/front": 1042,
-    "tokenizer/grammar/schema": 4344,
+    "tokenizer": 8239,
+    "tokenizer/template": 7374,
+    "tokenizer/chat": 1867,
+    "tokenizer/grammar": 10905,
+    "tokenizer/grammar/front": 1034,
+    "tokenizer/grammar/schema": 4327,
     "tokenizer/tools": 5151,
     "server": 1917,
     "server/hub": 4368,
@@ -87,13 +87,13 @@ BUDGETS = {
     "server/models": 6229,
     "server/batch": 284,
     "server/config": 1918,
-    "server/http": 5059,
+    "server/http": 4889,
     "server/api/read": 4717,
     "server/api/run": 2161,
     "server/api/write": 2485,
     "server/api/pooled": 1959,
     "server/api": 4111,
-    "server/cli": 5944,
+    "server/cli": 5939,
 }
 PAGE = "server/api/page.html"
 # The template room in layers, lowest first: a file includes headers of its own layer and of lower ones.

@@ -202,24 +202,6 @@ static int reserve(struct tok_norm_text *t, size_t n)
     return 0;
 }
 
-/* Appends bytes that share one origin. */
-static int put(struct tok_norm_text *t, const char *s, size_t len, uint32_t origin)
-{
-    int rc = reserve(t, len);
-    if (rc) return rc;
-    if (len) memcpy(t->bytes + t->len, s, len);
-    for (size_t i = 0; i < len; i++)
-        t->origin[t->len + i] = origin;
-    t->len += len;
-    return 0;
-}
-
-static int put_code_point(struct tok_norm_text *t, uint32_t cp, uint32_t origin)
-{
-    char utf8[4];
-    return put(t, utf8, utf8_put(utf8, cp), origin);
-}
-
 /* Origin of byte i: that of the character it belongs to. */
 static uint32_t origin_at(const struct view *v, size_t i)
 {
@@ -229,46 +211,72 @@ static uint32_t origin_at(const struct view *v, size_t i)
     return v->base + (uint32_t)i;
 }
 
-/* Appends bytes [begin, end) of a view, which lie on character boundaries. */
-static int copy(struct tok_norm_text *t, const struct view *v, size_t begin, size_t end)
+/* A step on its way over a view. */
+struct edit {
+    struct norm_run *run;
+    struct view *v;
+    struct tok_norm_text *t; /* NULL: nothing was changed */
+    size_t done;             /* bytes of the view */
+    int rc;                  /* of the first failure, after which nothing is put */
+};
+
+/* Appends bytes that share one origin. */
+static void put(struct edit *e, const char *s, size_t len, uint32_t origin)
 {
-    size_t n = end - begin;
-    uint32_t at = v->base;
-    int rc = reserve(t, n);
-    if (rc || n == 0) return rc;
-    memcpy(t->bytes + t->len, v->bytes + begin, n);
+    struct tok_norm_text *t = e->t;
+    if (!e->rc) e->rc = reserve(t, len);
+    if (e->rc) return;
+    if (len) memcpy(t->bytes + t->len, s, len);
+    for (size_t i = 0; i < len; i++)
+        t->origin[t->len + i] = origin;
+    t->len += len;
+}
+
+static void put_code_point(struct edit *e, uint32_t cp, uint32_t origin)
+{
+    char utf8[4];
+    put(e, utf8, utf8_put(utf8, cp), origin);
+}
+
+/* Copies up to `begin`; what is put next comes in place of [begin, end), whole characters. */
+static void replace(struct edit *e, size_t begin, size_t end)
+{
+    const struct view *v = e->v;
+    size_t from = e->done, n = begin - from;
+    if (!e->t) { /* the buffer that the view does not lie in */
+        e->t = &e->run->w->text[v->buffer == 0];
+        e->t->len = 0;
+        e->t->max = SIZE_MAX;
+        e->rc = reserve(e->t, v->len + 1);
+        e->t->max = v->len + e->run->w->growth.left;
+    }
+    struct tok_norm_text *t = e->t;
+    e->done = end;
+    if (!e->rc) e->rc = reserve(t, n);
+    if (e->rc || n == 0) return;
+    memcpy(t->bytes + t->len, v->bytes + from, n);
     if (v->origin) {
-        memcpy(t->origin + t->len, v->origin + begin, n * sizeof(*t->origin));
+        memcpy(t->origin + t->len, v->origin + from, n * sizeof(*t->origin));
     } else {
+        uint32_t at = v->base;
         for (size_t i = 0; i < n; i++) {
-            if (((unsigned char)v->bytes[begin + i] & 0xC0) != 0x80)
-                at = v->base + (uint32_t)(begin + i);
+            if (((unsigned char)v->bytes[from + i] & 0xC0) != 0x80)
+                at = v->base + (uint32_t)(from + i);
             t->origin[t->len + i] = at;
         }
     }
     t->len += n;
-    return 0;
 }
 
-/* The buffer that the view does not lie in, empty; NULL if out of memory. */
-static struct tok_norm_text *other_buffer(struct norm_run *run, const struct view *v)
+/* The view is of the changed text from now on. */
+static int end_step(struct edit *e)
 {
-    struct tok_norm_text *t = &run->w->text[v->buffer == 0];
-    t->len = 0;
-    t->max = SIZE_MAX;
-    if (reserve(t, v->len + 1)) return NULL;
-    t->max = v->len + run->w->growth.left;
-    return t;
-}
-
-/* Copies the rest of the view from done on; the view is of t from now on. t NULL: no change. */
-static int end_step(struct norm_run *run, struct view *v, struct tok_norm_text *t, size_t done,
-                    int rc)
-{
-    if (rc || !t) return rc;
-    rc = copy(t, v, done, v->len);
-    if (!rc) *v = (struct view){t->bytes, t->origin, t->len, run->base, t == &run->w->text[1]};
-    return rc;
+    if (!e->t) return e->rc;
+    replace(e, e->v->len, e->v->len);
+    if (!e->rc)
+        *e->v = (struct view){e->t->bytes, e->t->origin, e->t->len, e->run->base,
+                              e->t == &e->run->w->text[1]};
+    return e->rc;
 }
 
 /* ---- steps --------------------------------------------------------------------------------- */
@@ -308,38 +316,32 @@ static bool next_cluster(const struct norm_run *run, const struct tok_norm_step 
 }
 
 /* Appends the normalized form of bytes [begin, end). */
-static int put_cluster(struct norm_run *run, const struct tok_norm_step *step, const struct view *v,
-                       size_t begin, size_t end, struct tok_norm_text *t)
+static void put_cluster(struct edit *e, const struct tok_norm_step *step, size_t begin, size_t end)
 {
-    struct tok_norm_chars *c = run->w->chars;
-    const unsigned char *text = (const unsigned char *)v->bytes, *p = text + begin;
-    int rc = 0;
+    struct tok_norm_chars *c = e->run->w->chars;
+    const unsigned char *text = (const unsigned char *)e->v->bytes, *p = text + begin;
     c->n = 0;
-    while (p < text + end && !rc) {
-        uint32_t origin = origin_at(v, (size_t)(p - text));
-        rc = tok_uniform_decompose(c, utf8_next(&p), origin, step->compat);
+    while (p < text + end && !e->rc) {
+        uint32_t origin = origin_at(e->v, (size_t)(p - text));
+        e->rc = tok_uniform_decompose(c, utf8_next(&p), origin, step->compat);
     }
-    if (!rc) rc = tok_uniform_order(c);
-    if (!rc && step->compose) tok_uniform_compose(c);
-    for (size_t i = 0; i < c->n && !rc; i++)
-        rc = put_code_point(t, c->v[i].cp, c->v[i].origin);
-    return rc;
+    if (!e->rc) e->rc = tok_uniform_order(c);
+    if (!e->rc && step->compose) tok_uniform_compose(c);
+    for (size_t i = 0; i < c->n && !e->rc; i++)
+        put_code_point(e, c->v[i].cp, c->v[i].origin);
 }
 
 static int apply_form(struct norm_run *run, const struct tok_norm_step *step, struct view *v)
 {
-    struct tok_norm_text *t = NULL;
-    size_t begin, done = 0, end = 0;
-    int rc = 0;
-    while (!rc && next_cluster(run, step, v, &begin, &end)) {
+    struct edit e = {.run = run, .v = v};
+    size_t begin, end = 0;
+    while (!e.rc && next_cluster(run, step, v, &begin, &end)) {
         if (!run->w->chars) run->w->chars = calloc(1, sizeof(*run->w->chars));
-        if (!t) t = other_buffer(run, v);
-        if (!t || !run->w->chars) return TOK_ENOMEM;
-        rc = copy(t, v, done, begin);
-        if (!rc) rc = put_cluster(run, step, v, begin, end, t);
-        done = end;
+        if (!run->w->chars) return TOK_ENOMEM;
+        replace(&e, begin, end);
+        put_cluster(&e, step, begin, end);
     }
-    return end_step(run, v, t, done, rc);
+    return end_step(&e);
 }
 
 /* The characters that BERT's tokenizers took for Chinese. */
@@ -390,39 +392,30 @@ static int change(const struct tok_normalizer *n, const struct tok_norm_step *st
 static int apply_chars(struct norm_run *run, const struct tok_norm_step *step, struct view *v)
 {
     const unsigned char *begin = (const unsigned char *)v->bytes, *p = begin, *end = begin + v->len;
-    const unsigned char *done = begin;
-    struct tok_norm_text *t = NULL;
+    struct edit e = {.run = run, .v = v};
     uint32_t out[3];
-    int rc = 0;
-    while (p < end && !rc) {
+    while (p < end && !e.rc) {
         size_t at = (size_t)(p - begin);
         int n = change(run->n, step, utf8_next(&p), out);
         if (n < 0) continue;
-        if (!t) t = other_buffer(run, v);
-        if (!t) return TOK_ENOMEM;
-        rc = copy(t, v, (size_t)(done - begin), at);
-        for (int i = 0; i < n && !rc; i++)
-            rc = put_code_point(t, out[i], origin_at(v, at));
-        done = p;
+        replace(&e, at, (size_t)(p - begin));
+        for (int i = 0; i < n; i++)
+            put_code_point(&e, out[i], origin_at(v, at));
     }
-    return end_step(run, v, t, (size_t)(done - begin), rc);
+    return end_step(&e);
 }
 
 static int apply_charsmap(struct norm_run *run, const struct tok_norm_step *step, struct view *v)
 {
     struct tok_charsmap_iter it = tok_charsmap_iter(step->map, run->n->uni, v->bytes, v->len);
-    struct tok_norm_text *t = NULL;
-    size_t begin, end, len, done = 0;
+    struct edit e = {.run = run, .v = v};
+    size_t begin, end, len;
     const char *s;
-    int rc = 0;
-    while (!rc && tok_charsmap_next(&it, &begin, &end, &s, &len)) {
-        if (!t) t = other_buffer(run, v);
-        if (!t) return TOK_ENOMEM;
-        rc = copy(t, v, done, begin);
-        if (!rc) rc = put(t, s, len, origin_at(v, begin));
-        done = end;
+    while (!e.rc && tok_charsmap_next(&it, &begin, &end, &s, &len)) {
+        replace(&e, begin, end);
+        put(&e, s, len, origin_at(v, begin));
     }
-    return end_step(run, v, t, done, rc);
+    return end_step(&e);
 }
 
 static int apply_strip(struct norm_run *run, const struct tok_norm_step *step, struct view *v)
@@ -449,31 +442,26 @@ static int apply_strip(struct norm_run *run, const struct tok_norm_step *step, s
 
 static int apply_prepend(struct norm_run *run, const struct tok_norm_step *step, struct view *v)
 {
+    struct edit e = {.run = run, .v = v};
     if (v->len == 0) return 0;
-    struct tok_norm_text *t = other_buffer(run, v);
-    if (!t) return TOK_ENOMEM;
-    int rc = put(t, step->content.s, step->content.len, origin_at(v, 0));
-    return end_step(run, v, t, 0, rc);
+    replace(&e, 0, 0);
+    put(&e, step->content.s, step->content.len, origin_at(v, 0));
+    return end_step(&e);
 }
 
 /* The replacement of a match has the origin of the last character replaced. */
 static int apply_replace(struct norm_run *run, const struct tok_norm_step *step, struct view *v)
 {
     struct tok_pattern_iter it = tok_pattern_iter(&step->what, v->bytes, v->len);
-    struct tok_norm_text *t = NULL;
-    size_t begin, end, done = 0;
-    int more;
-    while ((more = tok_pattern_next(&it, &run->w->regex, &begin, &end, run->w->err,
-                                    run->w->errlen)) == 1) {
-        if (!t) t = other_buffer(run, v);
-        if (!t) return TOK_ENOMEM;
-        int rc = copy(t, v, done, begin);
-        uint32_t origin = end > 0 ? origin_at(v, end - 1) : run->base;
-        if (!rc) rc = put(t, step->content.s, step->content.len, origin);
-        if (rc) return rc;
-        done = end;
+    struct edit e = {.run = run, .v = v};
+    size_t begin, end;
+    int more = 0;
+    while (!e.rc && (more = tok_pattern_next(&it, &run->w->regex, &begin, &end, run->w->err,
+                                             run->w->errlen)) == 1) {
+        replace(&e, begin, end);
+        put(&e, step->content.s, step->content.len, end > 0 ? origin_at(v, end - 1) : run->base);
     }
-    return end_step(run, v, t, done, more);
+    return more < 0 ? more : end_step(&e);
 }
 
 static int apply(struct norm_run *run, const struct tok_norm_step *step, struct view *v)

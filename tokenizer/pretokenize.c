@@ -280,42 +280,30 @@ static int split_known(struct pre_run *run, size_t stage, enum tok_split_kind ki
     return rc;
 }
 
-/* \w+|[^\w\s]+ with all else removed. */
-static int split_words(struct pre_run *run, size_t stage, const struct piece *piece)
+/*
+ * Runs of words and of other characters between white space: \w+|[^\w\s]+. As BERT does: words,
+ * and single punctuation characters.
+ */
+static int split_words(struct pre_run *run, size_t stage, const struct piece *piece, bool bert)
 {
     const unsigned char *begin = (const unsigned char *)piece->s, *p = begin, *end = p + piece->len;
     const unsigned char *from = begin;
-    unsigned was = 0; /* 0: white space, 1: word, 2: other */
+    enum { WHITE, WORDS, OTHER } was = WHITE;
     int rc = 0;
     while (p < end && !rc) {
         const unsigned char *ch = p;
-        unsigned props = tok_uni_props(run->p->uni, utf8_next(&p));
-        unsigned is = props & TOK_UNI_WORD ? 1 : props & TOK_UNI_WHITE ? 0 : 2;
-        if (is == was) continue;
+        unsigned props = tok_uni_props(run->p->uni, utf8_next(&p)), is;
+        if (bert)
+            is = props & TOK_UNI_WHITE ? WHITE : props & TOK_UNI_PUNCT ? OTHER : WORDS;
+        else
+            is = props & TOK_UNI_WORD ? WORDS : props & TOK_UNI_WHITE ? WHITE : OTHER;
+        if (is == was && !(bert && is == OTHER)) continue;
         if (was) rc = hand_on(run, stage, piece, (size_t)(from - begin), (size_t)(ch - begin));
         from = ch;
         was = is;
     }
     if (!rc && was) rc = hand_on(run, stage, piece, (size_t)(from - begin), piece->len);
     return rc;
-}
-
-/* Between white space, words and single punctuation characters. */
-static int split_bert(struct pre_run *run, size_t stage, const struct piece *piece)
-{
-    const unsigned char *begin = (const unsigned char *)piece->s, *p = begin, *end = p + piece->len;
-    const unsigned char *from = begin; /* of a word, if it is not here */
-    int rc = 0;
-    while (p < end && !rc) {
-        const unsigned char *ch = p;
-        unsigned props = tok_uni_props(run->p->uni, utf8_next(&p));
-        if (!(props & (TOK_UNI_WHITE | TOK_UNI_PUNCT))) continue;
-        rc = hand_on(run, stage, piece, (size_t)(from - begin), (size_t)(ch - begin));
-        if (!rc && !(props & TOK_UNI_WHITE))
-            rc = hand_on(run, stage, piece, (size_t)(ch - begin), (size_t)(p - begin));
-        from = p;
-    }
-    return rc ? rc : hand_on(run, stage, piece, (size_t)(from - begin), piece->len);
 }
 
 /* ---- stages that rewrite ------------------------------------------------------------------- */
@@ -449,8 +437,8 @@ static int run_stage(struct pre_run *run, size_t stage, struct piece piece)
     case STAGE_KNOWN: return split_known(run, stage, s->known, &piece);
     case STAGE_PATTERN: return split_pattern(run, s, &f);
     case STAGE_CHARS: return split_chars(run, s, &f);
-    case STAGE_WORDS: return split_words(run, stage, &piece);
-    case STAGE_BERT: return split_bert(run, stage, &piece);
+    case STAGE_WORDS:
+    case STAGE_BERT: return split_words(run, stage, &piece, s->kind == STAGE_BERT);
     case STAGE_METASPACE: return split_metaspace(run, s, stage, piece);
     }
     return 0;

@@ -87,11 +87,8 @@ bool gram_trie_add(struct gram_build *b, struct gram_trie_builder *t, const char
 
 struct layout {
     const struct gram_trie_builder *t;
-    struct gram_trie_node *nodes;
-    uint8_t *bytes;
-    uint32_t *to, *leaves, *lengths;
+    struct gram_trie *out;
     uint32_t *place; /* draft -> node + 1 */
-    uint32_t n_nodes, n_edges, n_leaves;
 };
 
 /* An open node of the walk, and its next edge. */
@@ -102,18 +99,18 @@ struct open_node {
 static void enter(struct layout *l, struct open_node *o, uint32_t draft, uint32_t depth)
 {
     const struct gram_trie_draft *d = &l->t->nodes[draft];
-    struct gram_trie_node *n = &l->nodes[l->n_nodes];
+    struct gram_trie *out = l->out;
     assert(!l->place[draft]); /* a node has one place */
-    l->place[draft] = l->n_nodes + 1;
-    *n = (struct gram_trie_node){.edges = l->n_edges,
-                                 .leaf_lo = l->n_leaves,
-                                 .depth = depth,
-                                 .n_edges = (uint16_t)d->n_edges,
-                                 .is_leaf = d->number != 0};
-    if (d->number) l->lengths[l->n_leaves] = depth;
-    if (d->number) l->leaves[l->n_leaves++] = d->number - 1;
-    *o = (struct open_node){l->n_nodes++, d->first, l->n_edges};
-    l->n_edges += d->n_edges;
+    l->place[draft] = out->n_nodes + 1;
+    out->nodes[out->n_nodes] = (struct gram_trie_node){.edges = out->n_edges,
+                                                       .leaf_lo = out->n_leaves,
+                                                       .depth = depth,
+                                                       .n_edges = (uint16_t)d->n_edges,
+                                                       .is_leaf = d->number != 0};
+    if (d->number) out->lengths[out->n_leaves] = depth;
+    if (d->number) out->leaves[out->n_leaves++] = d->number - 1;
+    *o = (struct open_node){out->n_nodes++, d->first, out->n_edges};
+    out->n_edges += d->n_edges;
 }
 
 /* Numbers nodes, edges and leaves in the order of a depth-first walk. */
@@ -124,44 +121,36 @@ static void walk(struct layout *l, struct open_node *stack)
     while (depth > 0) {
         struct open_node *o = &stack[depth - 1];
         if (!o->edge) {
-            l->nodes[o->node].leaf_hi = l->n_leaves;
+            l->out->nodes[o->node].leaf_hi = l->out->n_leaves;
             depth--;
             continue;
         }
         const struct gram_trie_draft *e = &l->t->nodes[o->edge];
         uint32_t at = o->at++;
         o->edge = e->next;
-        l->bytes[at] = e->byte;
+        l->out->bytes[at] = e->byte;
         if (!l->place[e->to]) {
             enter(l, &stack[depth], e->to, depth);
             depth++;
         }
-        l->to[at] = l->place[e->to] - 1;
+        l->out->to[at] = l->place[e->to] - 1;
     }
 }
 
 void gram_trie_finish(struct gram_build *b, const struct gram_trie_builder *t,
                       struct gram_trie *ret)
 {
-    struct layout l = {.t = t};
+    struct layout l = {.t = t, .out = ret};
     uint32_t n = t->n ? t->n : 1;
-    *ret = (struct gram_trie){0};
-    l.nodes = gram_keep_array(b, n, sizeof(*l.nodes));
+    *ret = (struct gram_trie){.nodes = gram_keep_array(b, n, sizeof(*ret->nodes))};
     if (t->n) {
-        l.bytes = gram_keep(b, n);
-        l.to = gram_keep_array(b, n, sizeof(*l.to));
-        l.leaves = gram_keep_array(b, t->n_strings + 1, sizeof(*l.leaves));
-        l.lengths = gram_keep_array(b, t->n_strings + 1, sizeof(*l.lengths));
+        ret->bytes = gram_keep(b, n);
+        ret->to = gram_keep_array(b, n, sizeof(*ret->to));
+        ret->leaves = gram_keep_array(b, t->n_strings + 1, sizeof(*ret->leaves));
+        ret->lengths = gram_keep_array(b, t->n_strings + 1, sizeof(*ret->lengths));
         l.place = gram_temp_array(b, n, sizeof(*l.place));
         walk(&l, gram_temp_array(b, n + 1, sizeof(struct open_node)));
     }
-    assert(l.n_leaves == t->n_strings && l.n_edges < n);
-    ret->nodes = l.nodes;
-    ret->bytes = l.bytes;
-    ret->to = l.to;
-    ret->leaves = l.leaves;
-    ret->lengths = l.lengths;
-    ret->n_nodes = l.n_nodes ? l.n_nodes : 1;
-    ret->n_edges = l.n_edges;
-    ret->n_leaves = l.n_leaves;
+    assert(ret->n_leaves == t->n_strings && ret->n_edges < n);
+    if (!ret->n_nodes) ret->n_nodes = 1;
 }

@@ -22,12 +22,12 @@ struct gram_trie_node {
 };
 
 struct gram_trie {
-    const struct gram_trie_node *nodes; /* [n_nodes]; 0 is the root */
-    const uint8_t *bytes;               /* of the edges */
-    const uint32_t *to;                 /* [n_edges] */
-    const uint32_t *leaves;             /* [n_leaves]: the caller's number of the string */
-    const uint32_t *lengths;            /* [n_leaves] */
-    const uint64_t *hashes;             /* [n_leaves], or NULL; filled by the caller */
+    struct gram_trie_node *nodes; /* [n_nodes]; 0 is the root */
+    uint8_t *bytes;               /* of the edges */
+    uint32_t *to;                 /* [n_edges] */
+    uint32_t *leaves;             /* [n_leaves]: the caller's number of the string */
+    uint32_t *lengths;            /* [n_leaves] */
+    uint64_t *hashes;             /* [n_leaves], or NULL; filled by the caller */
     uint32_t n_nodes, n_edges, n_leaves;
 };
 

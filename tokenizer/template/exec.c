@@ -210,34 +210,28 @@ static enum flow exec_for(struct jinja_run *r, struct jinja_frame *f, const stru
 
 /* ---- macros -------------------------------------------------------------------------------- */
 
-/* Takes a keyword argument out of the array; JINJA_MISSING if it was not given. */
-static struct jinja_value take_kw(struct jinja_run *r, struct jinja_args *args,
-                                  const struct jinja_str *name)
-{
-    jinja_spend(r, args->n_kw / 8);
-    for (size_t i = 0; i < args->n_kw; i++) {
-        if (!jinja_str_equal(args->keys[i], name)) continue;
-        struct jinja_value v = args->kw[i];
-        for (size_t j = i + 1; j < args->n_kw; j++) {
-            args->keys[j - 1] = args->keys[j];
-            args->kw[j - 1] = args->kw[j];
-        }
-        args->n_kw--;
-        return v;
-    }
-    return jinja_missing();
-}
-
-static void refuse_rest(struct jinja_run *r, const struct jinja_macro_code *code,
-                        const struct jinja_args *args)
+/* Puts the arguments into the slots of their parameters. */
+static void bind_arguments(struct jinja_run *r, struct jinja_frame *f,
+                           const struct jinja_macro_code *code, const struct jinja_args *args)
 {
     const struct jinja_str *name = code->name;
-    if (args->n_kw)
-        jinja_raise(r, "macro '%.*s' takes no keyword argument '%.*s'", (int)name->len, name->s,
-                    (int)args->keys[0]->len, args->keys[0]->s);
-    if (args->n_pos > code->params.n)
+    size_t n = code->params.n;
+    for (size_t i = 0; i < args->n_pos && i < n; i++)
+        *jinja_slot(f, code->param_refs[i]) = args->pos[i];
+    for (size_t i = 0; i < args->n_kw; i++) {
+        const struct jinja_str *key = args->keys[i];
+        size_t at = args->n_pos;
+        jinja_spend(r, 1 + n / 8);
+        while (at < n && !jinja_str_equal(key, code->params.all[at]->u.name.name))
+            at++;
+        if (at >= n)
+            jinja_raise(r, "macro '%.*s' takes no keyword argument '%.*s'", (int)name->len, name->s,
+                        (int)key->len, key->s);
+        *jinja_slot(f, code->param_refs[at]) = args->kw[i];
+    }
+    if (args->n_pos > n)
         jinja_raise(r, "macro '%.*s' takes not more than %zu argument(s)", (int)name->len, name->s,
-                    code->params.n);
+                    n);
 }
 
 /* Parameters not given have their default, evaluated now, or are undefined. */
@@ -260,16 +254,10 @@ struct jinja_value jinja_call_macro(struct jinja_run *r, const struct jinja_macr
 {
     const struct jinja_macro_code *code = macro->code;
     struct jinja_frame *f = jinja_frame_new(r, macro->frame, code->n_slots);
-    struct jinja_args rest = *args;
     struct capture c;
     if (++r->n_calls > JINJA_MAX_CALLS) /* bounded more tightly than evaluation as such */
         jinja_fail(r, JINJA_ELIMIT, "macros call each other deeper than %d", JINJA_MAX_CALLS);
-    for (size_t i = 0; i < code->params.n; i++) {
-        const struct jinja_str *name = code->params.all[i]->u.name.name;
-        bool given = i < args->n_pos;
-        *jinja_slot(f, code->param_refs[i]) = given ? args->pos[i] : take_kw(r, &rest, name);
-    }
-    refuse_rest(r, code, &rest);
+    bind_arguments(r, f, code, args);
     jinja_enter_scope(r, f, &code->scope);
     fill_defaults(r, f, code);
     capture_start(r, &c);

@@ -32,25 +32,18 @@ static bool next_char(struct jinja_run *r, struct jinja_iter *it, struct jinja_v
 bool jinja_iter_next(struct jinja_run *r, struct jinja_iter *it, struct jinja_value *ret)
 {
     struct jinja_value v = it->over;
-    const struct jinja_pair *p;
     jinja_spend(r, 1);
     switch (v.type) {
     case JINJA_STR: return next_char(r, it, ret);
     case JINJA_LIST:
     case JINJA_TUPLE:
+    case JINJA_VIEW:
         if (it->at >= v.u.list->n) return false;
         *ret = v.u.list->items[it->at++];
         return true;
     case JINJA_DICT:
         if (it->at >= v.u.dict->n) return false;
         *ret = v.u.dict->pairs[it->at++].key;
-        return true;
-    case JINJA_VIEW:
-        if (it->at >= v.u.view->dict.u.dict->n) return false;
-        p = &v.u.view->dict.u.dict->pairs[it->at++];
-        *ret = v.u.view->kind == JINJA_KEYS     ? p->key
-               : v.u.view->kind == JINJA_VALUES ? p->value
-                                                : jinja_pair_tuple(r, p->key, p->value);
         return true;
     case JINJA_RANGE:
         if (it->at >= (size_t)v.u.range->n) return false;
@@ -149,10 +142,10 @@ int64_t jinja_length(struct jinja_run *r, struct jinja_value v)
     case JINJA_UNDEFINED: return 0;
     case JINJA_STR: return (int64_t)jinja_str_chars(r, v.u.str);
     case JINJA_LIST:
-    case JINJA_TUPLE: return (int64_t)v.u.list->n;
-    case JINJA_DICT: return (int64_t)v.u.dict->n;
+    case JINJA_TUPLE:
+    case JINJA_VIEW: return (int64_t)v.u.list->n;
     case JINJA_RANGE: return v.u.range->n;
-    case JINJA_VIEW: return (int64_t)v.u.view->dict.u.dict->n;
+    case JINJA_DICT: return (int64_t)v.u.dict->n;
     default: jinja_raise(r, "object of type '%s' has no len()", jinja_type_name(v));
     }
 }

@@ -64,46 +64,30 @@ struct jinja_value jinja_str_case(struct jinja_run *r, const struct jinja_str *s
 
 /* ---- strip --------------------------------------------------------------------------------- */
 
-/* The characters to strip; NULL chars: white space. */
-struct strip_set {
-    const struct jinja_str *chars;
-    bool ascii[128];
-};
-
-static void strip_set_init(struct strip_set *set, const struct jinja_str *chars)
-{
-    *set = (struct strip_set){.chars = chars};
-    for (size_t i = 0; chars && i < chars->len; i++)
-        if ((unsigned char)chars->s[i] < 128) set->ascii[(unsigned char)chars->s[i]] = true;
-}
-
-static bool is_stripped(struct jinja_run *r, const struct strip_set *set, const struct jinja_str *s,
-                        size_t begin, size_t end)
+/* Among the characters to strip; NULL: white space. */
+static bool is_stripped(struct jinja_run *r, const struct jinja_str *chars,
+                        const struct jinja_str *s, size_t begin, size_t end)
 {
     size_t at = begin;
-    int32_t cp = jinja_str_next(s, &at);
-    if (!set->chars) return jinja_cp_space(cp);
-    if (cp < 128) return set->ascii[cp];
-    jinja_spend_search(r, set->chars->len);
-    return memmem(set->chars->s, set->chars->len, s->s + begin, end - begin) != NULL;
+    if (!chars) return jinja_cp_space(jinja_str_next(s, &at));
+    jinja_spend_search(r, chars->len);
+    return memmem(chars->s, chars->len, s->s + begin, end - begin) != NULL;
 }
 
 struct jinja_value jinja_str_strip(struct jinja_run *r, const struct jinja_str *s,
                                    const struct jinja_str *chars, enum jinja_sides sides)
 {
     size_t begin = 0, end = s->len;
-    struct strip_set set;
-    strip_set_init(&set, chars);
     while ((sides & JINJA_LEFT) && begin < end) {
         size_t next = begin;
         jinja_str_next(s, &next);
-        if (!is_stripped(r, &set, s, begin, next)) break;
+        if (!is_stripped(r, chars, s, begin, next)) break;
         begin = next;
     }
     while ((sides & JINJA_RIGHT) && end > begin) {
         int32_t cp;
         size_t last = jinja_str_prev(s, end, &cp);
-        if (!is_stripped(r, &set, s, last, end)) break;
+        if (!is_stripped(r, chars, s, last, end)) break;
         end = last;
     }
     jinja_spend_chars(r, s->len - (end - begin));

@@ -106,10 +106,10 @@ bool jinja_truth(struct jinja_value v)
     case JINJA_FLOAT: return v.u.d != 0;
     case JINJA_STR: return v.u.str->len > 0;
     case JINJA_LIST:
-    case JINJA_TUPLE: return v.u.list->n > 0;
-    case JINJA_DICT: return v.u.dict->n > 0;
+    case JINJA_TUPLE:
+    case JINJA_VIEW: return v.u.list->n > 0;
     case JINJA_RANGE: return v.u.range->n > 0;
-    case JINJA_VIEW: return v.u.view->dict.u.dict->n > 0;
+    case JINJA_DICT: return v.u.dict->n > 0;
     default: return true;
     }
 }

@@ -58,10 +58,9 @@ struct jinja_value {
         double d;
         const struct jinja_undefined *undefined;
         const struct jinja_str *str; /* STR; BIG: sign and digits, NUL-terminated */
-        struct jinja_list *list;     /* LIST, TUPLE */
+        struct jinja_list *list;     /* LIST, TUPLE, VIEW */
         struct jinja_dict *dict;     /* DICT, NAMESPACE */
         const struct jinja_range *range;
-        const struct jinja_view *view;
         struct jinja_gen *gen;
         const struct jinja_function *builtin;
         const struct jinja_bound *method;
@@ -111,13 +110,6 @@ struct jinja_dict {
 struct jinja_range {
     int64_t start, stop, step;
     int64_t n;
-};
-
-enum jinja_view_kind { JINJA_KEYS, JINJA_VALUES, JINJA_ITEMS };
-
-struct jinja_view {
-    enum jinja_view_kind kind;
-    struct jinja_value dict;
 };
 
 struct jinja_macro {
