@@ -127,9 +127,11 @@ struct attn {
     enum kern_wfmt page_fmt; /* for packing queries */
     kern_matmul_pages_fn *matmul_pages;
     kern_matmul_segs_fn *matmul_segs;
-    int group;     /* query heads per kv head */
-    int max_tile;  /* rows of a tile */
-    int unit_rows; /* of a unit */
+    struct kv_layer shape; /* of its layers' heads in a page */
+    int group;             /* query heads per kv head */
+    bool shares;           /* its layers store nothing */
+    int max_tile;          /* rows of a tile */
+    int unit_rows;         /* of a unit */
     float scale;
     bool encoder;
     float softcap;                  /* of scaled scores; 0: none */
@@ -188,54 +190,97 @@ static int64_t most_large_units(const struct attn_params *p)
     return 4 * (int64_t)p->n_threads;
 }
 
-static int count_part_rows(const struct attn_params *p, int group)
+static int count_part_rows(const struct attn_params *p, int group, int d_pad)
 {
     int64_t rows = ceil_div(p->ctx, ATTN_SPLIT) * most_large_units(p) * FEW_TOKENS * group;
-    int64_t row_bytes = (p->layout->d_pad + 2) * (int64_t)sizeof(float);
+    int64_t row_bytes = (d_pad + 2) * (int64_t)sizeof(float);
     int64_t most = MAX_PARTS_BYTES / row_bytes;
     return p->n_threads == 1 ? 0 : (int)(rows < most ? rows : most);
 }
 
-struct attn *attn_init(struct scratch *s, const struct attn_params *params)
+void attn_layout(struct kv_layout *ret, const struct eng_hparams *hp, enum kern_kvfmt fmt)
+{
+    kv_layout_init(ret, 0, 0, 0, fmt);
+    for (int i = 0; ret->n_layers < hp->n_kv_layers; i++)
+        if (hp->layer_mixer[i] == ENG_ATTENTION)
+            kv_layout_add(ret, eng_layer_kv_heads(hp, i), eng_layer_d_head(hp, i));
+}
+
+int attn_plan(const struct eng_hparams *hp, int layer)
+{
+    return eng_layer_is_full(hp, layer) + 2 * eng_layer_shares(hp, layer);
+}
+
+/* A layer of a plan; -1: it has none. */
+static int find_layer(const struct eng_hparams *hp, int plan)
+{
+    for (int i = 0; i < hp->n_layers; i++)
+        if (hp->layer_mixer[i] == ENG_ATTENTION && attn_plan(hp, i) == plan) return i;
+    return -1;
+}
+
+static int larger(int a, int b)
+{
+    return a > b ? a : b;
+}
+
+/* One plan, which has the threads' memory of all. */
+static struct attn *init_plan(struct scratch *s, struct attn a, int layer)
+{
+    const struct attn_params *p = &a.p;
+    const struct eng_hparams *hp = &p->model->hp;
+    a.shape = p->layout->layers[p->model->layers[layer].place];
+    a.group = hp->n_heads / a.shape.n_heads;
+    a.shares = eng_layer_shares(hp, layer);
+    a.unit_rows = larger(a.group, UNIT_ROWS);
+    a.max_merges = (int)most_large_units(p);
+    size_t kv_heads = (size_t)a.shape.n_heads, max_rows = (size_t)p->max_rows;
+    size_t max_splits = (size_t)(ceil_div(p->ctx, ATTN_SPLIT) * most_large_units(p));
+    size_t max_units = max_rows * kv_heads + max_splits;
+    struct attn *ret = scratch_take(s, 1, sizeof(*ret));
+    a.max_units = max_units < INT_MAX ? (int)max_units : INT_MAX;
+    a.units = scratch_take(s, max_units, sizeof(*a.units));
+    a.stores = scratch_take(s, a.shares ? 0 : max_rows, sizeof(*a.stores));
+    a.merges = scratch_take(s, (size_t)a.max_merges, sizeof(*a.merges));
+    size_t run_bytes = 2 * a.shape.panel_bytes * kv_heads;
+    a.max_reads = run_bytes < MAX_READS_BYTES ? (int)(MAX_READS_BYTES / run_bytes) : 1;
+    a.reads = scratch_take(s, (size_t)a.max_reads, sizeof(*a.reads));
+    if (ret) *ret = a;
+    return ret;
+}
+
+void attn_init(struct scratch *s, const struct attn_params *params, struct attn *ret[ATTN_PLANS])
 {
     const struct eng_hparams *hp = &params->model->hp;
+    const struct kv_layout *l = params->layout;
     const struct kern *kern = params->model->kern;
-    struct attn zero = {.p = *params};
-    bool f32 = params->layout->fmt == KERN_KV_F32;
+    struct attn all = {.p = *params};
     static const enum kern_afmt acts[] = {KERN_A_F32, KERN_A_BF16, KERN_A_I8};
     static const enum kern_wfmt fmts[] = {KERN_W_F32, KERN_W_BF16, KERN_W_I8};
-    zero.act = acts[params->layout->fmt];
-    zero.page_fmt = fmts[params->layout->fmt];
-    zero.matmul_pages = kern->matmul_pages[zero.act];
-    zero.matmul_segs = kern->matmul_segs[zero.act];
-    zero.group = hp->n_heads / hp->n_kv_heads;
-    int most = kern->max_rows[f32 ? KERN_A_F32 : KERN_A_BF16]; /* int8 takes any number */
-    zero.max_tile = most < MAX_TILE ? most : MAX_TILE;
-    zero.scale = (float)hp->attn_scale;
-    zero.encoder = hp->encoder;
-    zero.softcap = (float)hp->attn_softcap;
-    zero.unit_rows = zero.group > UNIT_ROWS ? zero.group : UNIT_ROWS;
-    zero.max_part_rows = count_part_rows(params, zero.group);
-    zero.max_merges = (int)most_large_units(params);
-
-    size_t kv_heads = (size_t)hp->n_kv_heads, max_rows = (size_t)params->max_rows;
-    size_t max_splits = (size_t)(ceil_div(params->ctx, ATTN_SPLIT) * most_large_units(params));
-    struct attn *a = scratch_take(s, 1, sizeof(*a));
-    zero.threads = scratch_take(s, (size_t)params->n_threads, sizeof(*zero.threads));
-    size_t max_units = max_rows * kv_heads + max_splits;
-    zero.max_units = max_units < INT_MAX ? (int)max_units : INT_MAX;
-    zero.units = scratch_take(s, max_units, sizeof(*zero.units));
-    zero.stores = scratch_take(s, max_rows, sizeof(*zero.stores));
-    zero.merges = scratch_take(s, (size_t)zero.max_merges, sizeof(*zero.merges));
-    size_t run_bytes = 2 * params->layout->panel_bytes * kv_heads;
-    zero.max_reads = run_bytes < MAX_READS_BYTES ? (int)(MAX_READS_BYTES / run_bytes) : 1;
-    zero.reads = scratch_take(s, (size_t)zero.max_reads, sizeof(*zero.reads));
+    all.act = acts[l->fmt];
+    all.page_fmt = fmts[l->fmt];
+    all.matmul_pages = kern->matmul_pages[all.act];
+    all.matmul_segs = kern->matmul_segs[all.act];
+    int most = kern->max_rows[l->fmt == KERN_KV_F32 ? KERN_A_F32 : KERN_A_BF16]; /* int8: any */
+    all.max_tile = most < MAX_TILE ? most : MAX_TILE;
+    all.scale = (float)hp->attn_scale;
+    all.encoder = hp->encoder;
+    all.softcap = (float)hp->attn_softcap;
+    int group = 1, d_pad = 0;
+    for (int i = 0; i < l->n_layers; i++) {
+        group = larger(group, hp->n_heads / l->layers[i].n_heads);
+        d_pad = larger(d_pad, l->layers[i].d_pad);
+    }
+    all.max_part_rows = count_part_rows(params, group, d_pad);
+    all.threads = scratch_take(s, (size_t)params->n_threads, sizeof(*all.threads));
     for (int i = 0; i < params->n_threads; i++)
-        init_thread(a ? &zero.threads[i] : NULL, s, (size_t)zero.max_tile, (size_t)zero.unit_rows,
-                    (size_t)params->layout->d_pad, params->layout->fmt);
-    init_part(a ? &zero.parts : NULL, s, (size_t)zero.max_part_rows, (size_t)params->layout->d_pad);
-    if (a) *a = zero;
-    return a;
+        init_thread(s->base ? &all.threads[i] : NULL, s, (size_t)all.max_tile,
+                    (size_t)larger(group, UNIT_ROWS), (size_t)d_pad, l->fmt);
+    init_part(s->base ? &all.parts : NULL, s, (size_t)all.max_part_rows, (size_t)d_pad);
+    for (int i = 0; i < ATTN_PLANS; i++) {
+        int layer = find_layer(hp, i);
+        ret[i] = layer < 0 ? NULL : init_plan(s, all, layer);
+    }
 }
 
 /* ---- the step's items ---------------------------------------------------------------------- */
@@ -277,7 +322,7 @@ static int units_per_head(const struct attn *a, int seg)
 {
     int n_tokens = a->segs[seg].n_tokens, n_rows = n_tokens * a->group;
     int n = ceil_div(n_rows, a->unit_rows), tiles = ceil_div(n_rows, a->max_tile);
-    int wanted = ceil_div(UNITS_PER_THREAD * a->p.n_threads, a->p.layout->n_kv_heads);
+    int wanted = ceil_div(UNITS_PER_THREAD * a->p.n_threads, a->shape.n_heads);
     if (wanted > tiles) wanted = tiles;
     if (wanted > n_tokens) wanted = n_tokens;
     return n_tokens <= FEW_TOKENS || n > wanted ? n : wanted;
@@ -292,12 +337,14 @@ static void add_segment(struct attn *a, int seg, bool large, int *n_part_rows)
 {
     const struct fwd_segment *s = &a->segs[seg];
     int n = units_per_head(a, seg), n_rows = s->n_tokens * a->group;
-    struct unit u = {.seg = seg, .split = -1, .streams = n == 1, .stores = n == 1 && !large};
+    struct unit u = {.seg = seg, .split = -1, .streams = n == 1};
     int n_pages = ceil_div(s->pos0, KV_PAGE_TOKENS);
-    for (int i = 0; u.stores && i < n_pages && a->n_reads < a->max_reads; i++)
+    bool alone = n == 1 && !large;
+    u.stores = alone && !a->shares;
+    for (int i = 0; alone && i < n_pages && a->n_reads < a->max_reads; i++)
         a->reads[a->n_reads++] = s->pages[i];
-    if (!u.stores) add_stores(a, seg);
-    for (u.head = 0; u.head < a->p.layout->n_kv_heads; u.head++)
+    if (!alone && !a->shares) add_stores(a, seg);
+    for (u.head = 0; u.head < a->shape.n_heads; u.head++)
         for (int i = n - 1; i >= 0; i--) {
             u.row0 = (int)((int64_t)n_rows * i / n);
             u.n_rows = (int)((int64_t)n_rows * (i + 1) / n) - u.row0;
@@ -318,7 +365,7 @@ void attn_begin(struct attn *a, const struct fwd_segment *segs, const int *row0,
     a->segs = segs;
     a->row0 = row0;
     a->n_units = a->n_stores = a->n_merges = a->n_reads = 0;
-    int n_part_rows = 0, n_heads = a->p.layout->n_kv_heads;
+    int n_part_rows = 0, n_heads = a->shape.n_heads;
     int64_t total = 0;
     for (int i = 0; i < n_segs; i++)
         total += pages_read(a, i) * n_heads;
@@ -348,9 +395,9 @@ struct gemm_blocks attn_reads(const struct attn *a, int layer)
     return (struct gemm_blocks){
         .runs = a->reads,
         .offset = kv_key_offset(l, kv_layer(a, layer), 0),
-        .block_bytes = 2 * l->panel_bytes,
-        .per_run = l->n_kv_heads,
-        .end = a->n_reads * l->n_kv_heads,
+        .block_bytes = 2 * a->shape.panel_bytes,
+        .per_run = a->shape.n_heads,
+        .end = a->n_reads * a->shape.n_heads,
     };
 }
 
@@ -363,14 +410,15 @@ static void prepare_head(const struct attn *a, int layer, const float *x, const 
     const struct eng_model *m = a->p.model;
     const struct eng_layer *l = &m->layers[layer];
     const struct kern *kern = m->kern;
-    int d = m->hp.d_head, d_rot = m->hp.d_rot;
+    int d = a->shape.d_head, n_pairs = eng_layer_pairs(&m->hp, layer);
     float eps = (float)m->hp.rms_eps;
     if (m->hp.qk_norm == ENG_QK_NORM_HEAD)
         kern->rmsnorm(x, norm, o, d, eps);
     else
         memcpy(o, x, (size_t)d * sizeof(*o));
-    size_t at = (size_t)pos * (size_t)(d_rot / 2);
-    if (l->rope_cos) kern->rope(o, l->rope_cos + at, l->rope_sin + at, d_rot);
+    size_t at = (size_t)pos * (size_t)n_pairs;
+    if (l->rope_cos)
+        kern->rope(o, l->rope_cos + at, l->rope_sin + at, n_pairs, eng_layer_apart(&m->hp, layer));
     if (m->hp.qk_norm == ENG_QK_NORM_AFTER_ROPE) kern->rmsnorm(o, norm, o, d, eps);
 }
 
@@ -382,10 +430,10 @@ static void clear_tail(const struct attn *a, uint8_t *page, int layer, int head,
                        float *tmp)
 {
     const struct kv_layout *l = a->p.layout;
-    memset(tmp, 0, (size_t)l->d_head * sizeof(*tmp));
+    memset(tmp, 0, (size_t)a->shape.d_head * sizeof(*tmp));
     while (++slot < KV_PAGE_TOKENS)
-        a->p.model->kern->put_value[l->fmt](page + kv_value_offset(l, layer, head), tmp, l->d_head,
-                                            l->d_pad, slot);
+        a->p.model->kern->put_value[l->fmt](page + kv_value_offset(l, layer, head), tmp,
+                                            a->shape.d_head, a->shape.d_pad, slot);
 }
 
 /* Key and value of one token and kv head into its page. */
@@ -395,19 +443,20 @@ static void store_token(struct attn *a, int layer, int seg, int token, int head,
     const struct kern *kern = a->p.model->kern;
     const struct kv_layout *l = a->p.layout;
     const float *row = a->p.qkv + (size_t)(a->row0[seg] + token) * a->p.ld_qkv;
-    const float *key = row + (size_t)(hp->n_heads + head) * (size_t)hp->d_head;
-    const float *value = key + (size_t)hp->n_kv_heads * (size_t)hp->d_head;
+    int d = a->shape.d_head, d_pad = a->shape.d_pad;
+    const float *key = row + (size_t)(hp->n_heads + head) * (size_t)d;
+    const float *value = key + (size_t)a->shape.n_heads * (size_t)d;
     int64_t pos = a->segs[seg].pos0 + token;
     uint8_t *page = a->segs[seg].pages[pos / KV_PAGE_TOKENS];
     int slot = (int)(pos % KV_PAGE_TOKENS), at = kv_layer(a, layer);
 
     prepare_head(a, layer, key, a->p.model->layers[layer].k_norm, pos, tmp);
     const float *centre = l->key_centre;
-    if (centre) centre += (ptrdiff_t)(at * l->n_kv_heads + head) * hp->d_head;
-    for (int i = 0; centre && i < hp->d_head; i++)
+    if (centre) centre += kv_first_dim(l, at, head);
+    for (int i = 0; centre && i < d; i++)
         tmp[i] -= centre[i];
-    kern->put_key[l->fmt](page + kv_key_offset(l, at, head), tmp, hp->d_head, l->d_pad, slot);
-    kern->put_value[l->fmt](page + kv_value_offset(l, at, head), value, hp->d_head, l->d_pad, slot);
+    kern->put_key[l->fmt](page + kv_key_offset(l, at, head), tmp, d, d_pad, slot);
+    kern->put_value[l->fmt](page + kv_value_offset(l, at, head), value, d, d_pad, slot);
     if (a->encoder && token == a->segs[seg].n_tokens - 1) clear_tail(a, page, at, head, slot, tmp);
 }
 
@@ -415,7 +464,7 @@ void attn_store_item(struct attn *a, int layer, int item, int thread)
 {
     const struct store *s = &a->stores[item];
     for (int i = 0; i < s->n; i++)
-        for (int head = 0; head < a->p.layout->n_kv_heads; head++)
+        for (int head = 0; head < a->shape.n_heads; head++)
             store_token(a, layer, s->seg, s->first + i, head, a->threads[thread].head);
 }
 
@@ -439,7 +488,7 @@ static struct unit tile_of(const struct attn *a, const struct unit *u, int i, in
 static struct kern_tile query_tile(const struct attn *a, const struct unit *tile, int row,
                                    const struct thread_scratch *t)
 {
-    size_t at = (size_t)row * (size_t)a->p.layout->d_pad, groups = at / KERN_GROUP;
+    size_t at = (size_t)row * (size_t)a->shape.d_pad, groups = at / KERN_GROUP;
     if (a->act != KERN_A_I8)
         return (struct kern_tile){.data = t->queries + at * sizeof(float), .n_rows = tile->n_rows};
     return (struct kern_tile){t->queries + at, t->q_scale + groups, t->q_corr + groups,
@@ -455,9 +504,9 @@ static void pack_queries(struct attn *a, int layer, const struct unit *u, int ro
     for (int i = 0; i < u->n_rows; i++) {
         int token = (u->row0 + i) / a->group, head = u->head * a->group + (u->row0 + i) % a->group;
         const float *q = a->p.qkv + (size_t)(a->row0[u->seg] + token) * a->p.ld_qkv +
-                         (size_t)head * (size_t)m->hp.d_head;
+                         (size_t)head * (size_t)a->shape.d_head;
         prepare_head(a, layer, q, m->layers[layer].q_norm, row_position(a, u, i), t->head);
-        m->kern->pack_row[a->act](t->head, m->hp.d_head, a->p.layout->d_pad, a->page_fmt, &tile, i);
+        m->kern->pack_row[a->act](t->head, a->shape.d_head, a->shape.d_pad, a->page_fmt, &tile, i);
     }
 }
 
@@ -515,8 +564,8 @@ static int list_blocks(const struct attn *a, int layer, const struct unit *u,
 {
     const struct kv_layout *l = a->p.layout;
     uint8_t *const *data = a->segs[u->seg].pages + pages->first;
-    int n_dims = l->d_pad / KERN_PANEL, half = pages->n * n_dims;
-    size_t block_bytes = l->panel_bytes / (size_t)n_dims;
+    int n_dims = a->shape.d_pad / KERN_PANEL, half = pages->n * n_dims;
+    size_t block_bytes = KERN_PANEL * l->dim_bytes;
     layer = kv_layer(a, layer);
     size_t keys = kv_key_offset(l, layer, u->head), values = kv_value_offset(l, layer, u->head);
     for (int i = 0; i < half && i < most; i++)
@@ -565,15 +614,14 @@ struct reading {
 static void score(struct attn *a, const struct reading *r, const struct kern_tile *queries,
                   struct thread_scratch *t)
 {
-    const struct kv_layout *l = a->p.layout;
-    int n_dims = l->d_pad / KERN_PANEL, n_pages = r->n;
+    int n_dims = a->shape.d_pad / KERN_PANEL, n_pages = r->n;
     const void *panels[SPLIT_PAGES], **blocks = t->blocks + r->skip * n_dims;
     struct kern_pages pages = {panels, n_pages, r->streams ? blocks + BLOCKS_AHEAD : NULL,
-                               l->panel_bytes / (size_t)n_dims};
+                               KERN_PANEL * a->p.layout->dim_bytes};
     struct kern_out out = {t->scores, LD_SCORES, false};
     for (int i = 0; i < n_pages; i++)
         panels[i] = blocks[i * n_dims];
-    a->matmul_pages(queries, l->d_pad, &pages, &out);
+    a->matmul_pages(queries, a->shape.d_pad, &pages, &out);
 }
 
 /* Adds to the scores of a row with the keys of a range what their distance says. */
@@ -632,13 +680,12 @@ static void pack_probs(struct attn *a, const void *const *blocks, int n_pages,
 static void weigh_values(struct attn *a, const struct reading *r, const struct kern_tile *probs,
                          struct thread_scratch *t, float *values)
 {
-    const struct kv_layout *l = a->p.layout;
-    int n_dims = l->d_pad / KERN_PANEL, n_pages = r->n;
+    int n_dims = a->shape.d_pad / KERN_PANEL, n_pages = r->n;
     const void **blocks = t->blocks + r->n_all * n_dims + r->skip;
     for (int d = 0; d < n_dims; d++, blocks += r->n_all) {
         struct kern_pages pages = {blocks, n_pages, r->streams ? blocks + BLOCKS_AHEAD : NULL,
-                                   l->panel_bytes / (size_t)n_dims};
-        struct kern_out out = {values + d * KERN_PANEL, (size_t)l->d_pad, false};
+                                   KERN_PANEL * a->p.layout->dim_bytes};
+        struct kern_out out = {values + d * KERN_PANEL, (size_t)a->shape.d_pad, false};
         if (a->act == KERN_A_I8) pack_probs(a, blocks, n_pages, probs, t);
         a->matmul_segs(probs, &pages, &out);
     }
@@ -662,7 +709,7 @@ static void merge_row(const struct kern *kern, struct row_state *row, float *acc
 static void merge_split(struct attn *a, int layer, const struct unit *tile, int row, int split,
                         const struct part *part, struct thread_scratch *t)
 {
-    int window = a->p.model->layers[layer].window, d_pad = a->p.layout->d_pad;
+    int window = a->p.model->layers[layer].window, d_pad = a->shape.d_pad;
     for (int i = 0; i < tile->n_rows; i++) {
         if (visible_range(a, tile, i, window, split).hi == 0) continue;
         float *acc = t->acc + (size_t)(row + i) * (size_t)d_pad;
@@ -676,12 +723,12 @@ static void finish_rows(struct attn *a, const struct unit *u, struct thread_scra
 {
     const struct eng_hparams *hp = &a->p.model->hp;
     const struct kern *kern = a->p.model->kern;
-    ptrdiff_t d = hp->d_head;
+    ptrdiff_t d = a->shape.d_head;
     for (int i = 0; i < u->n_rows; i++) {
         int token = (u->row0 + i) / a->group, head = u->head * a->group + (u->row0 + i) % a->group;
         size_t row = (size_t)(a->row0[u->seg] + token);
         float *o = a->p.out + row * a->p.ld_out + head * d;
-        memcpy(o, t->acc + (size_t)i * (size_t)a->p.layout->d_pad, (size_t)d * sizeof(*o));
+        memcpy(o, t->acc + (size_t)i * (size_t)a->shape.d_pad, (size_t)d * sizeof(*o));
         kern->scale(o, 1.0f / t->rows[i].soft.sum, (int)d);
         if (hp->attn_gate)
             kern->glu[KERN_ACT_SIGMOID](a->p.qkv + row * a->p.ld_qkv - (hp->n_heads - head) * d, o,
@@ -714,7 +761,7 @@ static bool is_first(const struct unit *tile, int row, const struct thread_scrat
 
 static struct part part_at(const struct attn *a, int row)
 {
-    return (struct part){a->parts.values + (size_t)row * (size_t)a->p.layout->d_pad,
+    return (struct part){a->parts.values + (size_t)row * (size_t)a->shape.d_pad,
                          a->parts.soft + row};
 }
 
@@ -736,7 +783,7 @@ static void attend_split(struct attn *a, int layer, const struct unit *u, int sp
         if (u->split >= 0)
             part = part_at(a, u->part + row);
         else if (is_first(&tile, row, t))
-            part.values = t->acc + (size_t)row * (size_t)a->p.layout->d_pad;
+            part.values = t->acc + (size_t)row * (size_t)a->shape.d_pad;
         struct kern_tile queries = query_tile(a, &tile, row, t);
         score(a, &r, &queries, t);
         struct kern_tile probs = softmax(a, &tile, window, split, &pages, t, part.soft);

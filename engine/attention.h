@@ -25,10 +25,13 @@
 
 struct eng_model;
 struct fwd_segment;
+struct eng_hparams;
 struct kv_layout;
 struct scratch;
 
-enum { ATTN_SPLIT = 512, ATTN_PHASES = 3 };
+/* Plans of a step: of layers with the window's heads, of those with full ones; and of these two the
+ * layers that share keys and values, which attend for kept rows alone. */
+enum { ATTN_SPLIT = 512, ATTN_PHASES = 3, ATTN_PLANS = 4 };
 
 struct attn;
 
@@ -44,12 +47,21 @@ struct attn_params {
     size_t ld_out;
 };
 
-/* Cut from s; NULL while s only counts. Nothing to destroy. */
-struct attn *attn_init(struct scratch *s, const struct attn_params *params);
+/* The pages of a model. */
+void attn_layout(struct kv_layout *ret, const struct eng_hparams *hp, enum kern_kvfmt fmt);
+
+/* The plan of a layer. */
+int attn_plan(const struct eng_hparams *hp, int layer);
+
+/*
+ * All plans, cut from s; NULL: while s only counts, and those that no layer has. Of all one works at
+ * a time. Nothing to destroy.
+ */
+void attn_init(struct scratch *s, const struct attn_params *params, struct attn *ret[ATTN_PLANS]);
 
 /*
  * Cuts the step's segments into items. segs are borrowed until the step ends; row0[i] is segment
- * i's first row. ret_n_items: of the three phases of every layer, in the order of the functions
+ * i's first row among those of qkv. ret_n_items: of the three phases of every layer, in the order of the functions
  * below; each may be 0.
  */
 void attn_begin(struct attn *a, const struct fwd_segment *segs, const int *row0, int n_segs,

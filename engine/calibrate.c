@@ -6,6 +6,7 @@
 
 #include "base/auto.h"
 #include "base/fail.h"
+#include "engine/attention.h"
 #include "engine/eng_error.h"
 #include "engine/forward.h"
 #include "engine/kv/kv.h"
@@ -43,7 +44,7 @@ int calibrate_run(void *ctx, const struct eng_model *m, struct pool *pool, char 
     struct state_layout states;
     struct kv_pages *pages = NULL;
     struct fwd *fwd = NULL;
-    kv_layout_init(&layout, m->hp.n_kv_layers, m->hp.n_kv_heads, m->hp.d_head, KERN_KV_BF16);
+    attn_layout(&layout, &m->hp, KERN_KV_BF16);
     state_layout_init(&states, &m->hp, m->kern);
     struct fwd_params params = {.model = m,
                                 .layout = &layout,

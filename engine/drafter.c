@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/thread.h"
+#include "engine/attention.h"
 #include "engine/calibrate.h"
 #include "engine/eng_error.h"
 #include "engine/forward.h"
@@ -66,7 +67,7 @@ static int refuse(const struct eng_model *m, const struct eng_model *target, cha
     int64_t bytes = eng_model_step_bytes(m), of = eng_model_step_bytes(target);
     if (!m->has_head || m->hp.encoder)
         return fail_with(ENG_EUNSUPPORTED, err, errlen, "it makes no tokens");
-    if (m->hp.n_kv_layers < m->hp.n_layers)
+    if (m->hp.n_kv_layers + m->hp.n_shared < m->hp.n_layers)
         return fail_with(ENG_EUNSUPPORTED, err, errlen,
                          "it has recurrent layers; choose one whose layers all are attention");
     if (bytes <= of / LEAST_RATIO) return 0;
@@ -98,7 +99,7 @@ static int open_weights(struct drafters *ds, struct drafter *d, char *err, size_
     d->weights->reading.ahead = ds->target->reading.ahead;
     d->layout = *ds->layout;
     if (!is_twin(ds, d))
-        kv_layout_init(&d->layout, hp->n_layers, hp->n_kv_heads, hp->d_head, KERN_KV_BF16);
+        attn_layout(&d->layout, hp, KERN_KV_BF16);
     return 0;
 }
 

@@ -21,6 +21,7 @@
 #include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/fail.h"
+#include "engine/attention.h"
 #include "base/os_error.h"
 #include "base/sha256.h"
 #include "base/thread.h"
@@ -380,7 +381,7 @@ static int plan_memory(struct eng *e, char *err, size_t errlen)
     int rc = choose_kv(e, &fmt, err, errlen);
     if (rc) return rc;
     settle_steps(e);
-    kv_layout_init(&e->layout, hp->n_kv_layers, hp->n_kv_heads, hp->d_head, fmt);
+    attn_layout(&e->layout, hp, fmt);
     rc = prepare_centre(e, err, errlen);
     if (rc) return rc;
     e->drafters.target = e->model;

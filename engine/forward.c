@@ -130,7 +130,7 @@ struct fwd {
 
     struct gemm_rows packed; /* [max_rows][d_model, or attention's output if that is longer] */
     struct gemm_rows ffn;    /* [max_rows][ld_ffn]: act(gate) * up */
-    struct attn *attn;
+    struct attn *attn[ATTN_PLANS];
     struct experts *experts; /* NULL: the model has none */
     struct state_layout states;
     struct thread_state *threads; /* [n_threads] */
@@ -154,7 +154,7 @@ struct fwd {
     bool has_down;                          /* some adapter of them */
     bool pools;                             /* some segment */
     int n_done;                             /* of the ops */
-    int n_attn_items[ATTN_PHASES];
+    int n_attn_items[ATTN_PLANS][ATTN_PHASES];
 };
 
 /* ---- items --------------------------------------------------------------------------------- */
@@ -291,7 +291,8 @@ static const uint8_t *unit_at(const struct op *op, size_t unit)
 static struct gemm_blocks coming_reads(const struct op *op)
 {
     if (op->reads_layer < 0) return (struct gemm_blocks){.end = 0};
-    struct gemm_blocks b = attn_reads(op->f->attn, op->reads_layer);
+    struct attn *attn = op->f->attn[attn_plan(&op->f->p.model->hp, op->reads_layer)];
+    struct gemm_blocks b = attn_reads(attn, op->reads_layer);
     int n = b.end;
     b.first = (int)(n * op->reads_from);
     b.end = (int)(n * op->reads_to);
@@ -388,7 +389,8 @@ static void attention_item(void *arg, int item, int thread)
     static void (*const items[ATTN_PHASES])(struct attn *, int, int,
                                             int) = {attn_store_item, attn_item, attn_merge_item};
     const struct op *op = arg;
-    items[op->kind - OP_STORE](op->f->attn, op->layer, item, thread);
+    int plan = attn_plan(&op->f->p.model->hp, op->layer);
+    items[op->kind - OP_STORE](op->f->attn[plan], op->layer, item, thread);
 }
 
 /* Some channels of a convolution over one segment. */
@@ -872,7 +874,8 @@ static int count_items(const struct op *op)
     case OP_HEAD: return n_rows > 0 ? ceil_div(op->n_units, op->units_per_item) : 0;
     case OP_STORE:
     case OP_ATTEND:
-    case OP_MERGE: return f->n_attn_items[op->kind - OP_STORE];
+    case OP_MERGE:
+        return f->n_attn_items[attn_plan(&f->p.model->hp, op->layer)][op->kind - OP_STORE];
     case OP_CONV: return f->in->n_segs * state_n_conv_items(&f->states);
     case OP_DELTA: return f->in->n_segs * f->states.n_heads;
     case OP_GATHER: return n_rows > 0;
@@ -939,7 +942,9 @@ bool fwd_run(struct fwd *f, const struct fwd_step *step)
     memset(f->n_rows, 0, sizeof(f->n_rows));
     for (int i = 0; i < step->n_segs; i++)
         take_segment(f, i);
-    attn_begin(f->attn, step->segs, f->seg_row, step->n_segs, f->n_attn_items);
+    for (int i = 0; i < ATTN_PLANS; i++)
+        if (f->attn[i])
+            attn_begin(f->attn[i], step->segs, f->seg_row, step->n_segs, f->n_attn_items[i]);
     for (int i = 0; i < f->n_ops; i++)
         f->phases[i].n_items = count_items(&f->ops[i]);
     f->n_done = pool_run(f->p.pool, f->phases, f->n_ops, step->stop);
@@ -1139,7 +1144,7 @@ static void take_scratch(struct fwd *f, struct scratch *s)
         .out = f->heads,
         .ld_out = f->ld_heads,
     };
-    f->attn = attn_init(s, &attn);
+    attn_init(s, &attn, f->attn);
 }
 
 static int64_t as_bytes(size_t n)

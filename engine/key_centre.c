@@ -22,7 +22,7 @@ bool key_centre_helps(const struct eng_model *m, const struct kv_layout *l)
 
 size_t key_centre_floats(const struct kv_layout *l)
 {
-    return (size_t)l->n_layers * (size_t)l->n_kv_heads * (size_t)l->d_head;
+    return kv_first_dim(l, l->n_layers, 0);
 }
 
 /* One page of tokens, a text of its own, in steps of at most max_rows. */
@@ -43,24 +43,24 @@ static void compute(const struct eng_model *m, struct fwd *fwd, int max_rows, ui
 }
 
 /* Takes the rotation of a position away. */
-static void turn_back(const struct eng_layer *layer, int d_rot, int64_t pos, float *key)
+static void turn_back(const struct eng_model *m, int layer, int64_t pos, float *key)
 {
-    int half = d_rot / 2;
-    const float *cos = layer->rope_cos + pos * half, *sin = layer->rope_sin + pos * half;
-    for (int i = 0; i < half; i++) {
-        float a = key[i], b = key[i + half], size = cos[i] * cos[i] + sin[i] * sin[i];
+    int n = eng_layer_pairs(&m->hp, layer), apart = eng_layer_apart(&m->hp, layer);
+    const float *cos = m->layers[layer].rope_cos + pos * n;
+    const float *sin = m->layers[layer].rope_sin + pos * n;
+    for (int i = 0; i < n; i++) {
+        float a = key[i], b = key[i + apart], size = cos[i] * cos[i] + sin[i] * sin[i];
         key[i] = (a * cos[i] + b * sin[i]) / size;
-        key[i + half] = (b * cos[i] - a * sin[i]) / size;
+        key[i + apart] = (b * cos[i] - a * sin[i]) / size;
     }
 }
 
 /*
- * The sums of the rotations to all positions, as cosines and sines [d_rot / 2][2]: the same for all
+ * The sums of the rotations to all positions, as cosines and sines [pairs][2]: the same for all
  * heads, and for all layers with these tables.
  */
-static void sum_turns(const struct eng_layer *layer, int d_rot, double *sums)
+static void sum_turns(const struct eng_layer *layer, int half, double *sums)
 {
-    int half = d_rot / 2;
     for (int i = 0; i < half; i++) {
         /* rows 0 and 1 of the tables: the attention factor, and the angle of one position */
         double c = layer->rope_cos[half + i], s = layer->rope_sin[half + i];
@@ -80,14 +80,22 @@ static void sum_turns(const struct eng_layer *layer, int d_rot, double *sums)
 }
 
 /* Rotates a mean to all positions, and averages. */
-static void turn_on(const struct eng_layer *layer, int d_rot, const double *sums, double *mean)
+static void turn_on(const struct eng_model *m, int layer, const double *sums, double *mean)
 {
-    int half = d_rot / 2;
-    for (int i = 0; i < half; i++) {
-        double factor = layer->rope_cos[i] / KEY_CENTRE_POSITIONS, a = mean[i], b = mean[i + half];
+    int apart = eng_layer_apart(&m->hp, layer);
+    for (int i = 0; i < eng_layer_pairs(&m->hp, layer); i++) {
+        double factor = m->layers[layer].rope_cos[i] / KEY_CENTRE_POSITIONS;
+        double a = mean[i], b = mean[i + apart];
         mean[i] = (a * sums[2 * i] - b * sums[2 * i + 1]) * factor;
-        mean[i + half] = (b * sums[2 * i] + a * sums[2 * i + 1]) * factor;
+        mean[i + apart] = (b * sums[2 * i] + a * sums[2 * i + 1]) * factor;
     }
+}
+
+/* Heads with keys of a layer's own. */
+static int n_heads(const struct eng_model *m, int layer)
+{
+    bool own = m->hp.layer_mixer[layer] == ENG_ATTENTION && !eng_layer_shares(&m->hp, layer);
+    return own ? eng_layer_kv_heads(&m->hp, layer) : 0;
 }
 
 static bool turns(const struct eng_model *m, const struct eng_layer *layer, int n_tokens)
@@ -97,37 +105,38 @@ static bool turns(const struct eng_model *m, const struct eng_layer *layer, int 
 
 /* Adds the keys of a page, without their rotation, to the sums of all heads. */
 static void add_keys(const struct eng_model *m, const struct kv_layout *l, const uint8_t *page,
-                     int n_tokens, float *key, double *sums)
+                     int n_tokens, double *sums)
 {
+    float key[ENG_MAX_HEAD_DIM];
     for (int i = 0; i < m->hp.n_layers; i++) {
         const struct eng_layer *layer = &m->layers[i];
-        for (int head = 0; m->hp.layer_mixer[i] == ENG_ATTENTION && head < l->n_kv_heads; head++) {
-            double *sum = sums + (layer->place * l->n_kv_heads + head) * l->d_head;
+        for (int head = 0, d_head = eng_layer_d_head(&m->hp, i); head < n_heads(m, i); head++) {
+            double *sum = sums + kv_first_dim(l, layer->place, head);
             for (int slot = 0; slot < n_tokens; slot++) {
-                read_key_i8(page + kv_key_offset(l, layer->place, head), l->d_head, slot, key);
-                if (turns(m, layer, n_tokens)) turn_back(layer, m->hp.d_rot, slot, key);
-                for (int d = 0; d < l->d_head; d++)
+                read_key_i8(page + kv_key_offset(l, layer->place, head), d_head, slot, key);
+                if (turns(m, layer, n_tokens)) turn_back(m, i, slot, key);
+                for (int d = 0; d < d_head; d++)
                     sum[d] += (double)key[d];
             }
         }
     }
 }
 
-/* turned: room for d_rot numbers */
 static void settle(const struct eng_model *m, const struct kv_layout *l, int n_tokens, double *sums,
-                   double *turned, float *centre)
+                   float *centre)
 {
+    double turned[ENG_MAX_HEAD_DIM];
     const float *table = NULL;
     double n = KEY_CENTRE_TOKENS / KV_PAGE_TOKENS * n_tokens;
     for (int i = 0; i < m->hp.n_layers; i++) {
         const struct eng_layer *layer = &m->layers[i];
         if (turns(m, layer, n_tokens) && layer->rope_cos != table)
-            sum_turns(layer, m->hp.d_rot, turned);
+            sum_turns(layer, eng_layer_pairs(&m->hp, i), turned);
         table = layer->rope_cos;
-        for (int head = 0; m->hp.layer_mixer[i] == ENG_ATTENTION && head < l->n_kv_heads; head++) {
-            ptrdiff_t at = (ptrdiff_t)(layer->place * l->n_kv_heads + head) * l->d_head;
-            if (turns(m, layer, n_tokens)) turn_on(layer, m->hp.d_rot, turned, sums + at);
-            for (ptrdiff_t d = at; d < at + l->d_head; d++)
+        for (int head = 0; head < n_heads(m, i); head++) {
+            size_t at = kv_first_dim(l, layer->place, head);
+            if (turns(m, layer, n_tokens)) turn_on(m, i, turned, sums + at);
+            for (size_t d = at; d < at + (size_t)eng_layer_d_head(&m->hp, i); d++)
                 centre[d] = isfinite(sums[d]) ? (float)(sums[d] / n) : 0.0f;
         }
     }
@@ -140,22 +149,19 @@ int key_centre_fill(const struct eng_model *m, struct fwd *fwd, int max_rows, in
     int n_tokens = ctx < KV_PAGE_TOKENS ? (int)ctx : KV_PAGE_TOKENS;
     struct state_layout states;
     state_layout_init(&states, &m->hp, m->kern);
-    float *state = calloc(states.n_floats + 1, sizeof(*state)),
-          *key = calloc((size_t)l->d_head, sizeof(*key));
-    size_t n_sums = key_centre_floats(l);
-    double *sums = calloc(n_sums + (size_t)l->d_head, sizeof(*sums));
-    bool enough = state && key && sums;
+    float *state = calloc(states.n_floats + 1, sizeof(*state));
+    double *sums = calloc(key_centre_floats(l), sizeof(*sums));
+    bool enough = state && sums;
     int32_t page = kv_page_get(pages);
     uint8_t *data = kv_page_data(pages, page);
     for (uint32_t i = 0; enough && i < KEY_CENTRE_TOKENS; i += KV_PAGE_TOKENS) {
         memset(state, 0, states.n_floats * sizeof(*state));
         compute(m, fwd, max_rows, &data, n_tokens, i, state);
-        add_keys(m, l, data, n_tokens, key, sums);
+        add_keys(m, l, data, n_tokens, sums);
     }
     kv_page_unref(pages, page);
-    if (enough) settle(m, l, n_tokens, sums, sums + n_sums, centre);
+    if (enough) settle(m, l, n_tokens, sums, centre);
     free(state);
-    free(key);
     free(sums);
     if (!enough) snprintf(err, errlen, "no memory for the centre of keys");
     return enough ? 0 : ENG_ENOMEM;

@@ -27,7 +27,7 @@ enum { KEY_CENTRE_TOKENS = 64, KEY_CENTRE_POSITIONS = 2048 };
 /* Not if softmax is of more than the product of query and key. */
 bool key_centre_helps(const struct eng_model *m, const struct kv_layout *l);
 
-/* Floats of the centres: [n_layers][n_kv_heads][d_head]. */
+/* Floats of the centres: see kv_first_dim. */
 size_t key_centre_floats(const struct kv_layout *l);
 
 /*

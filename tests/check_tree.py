@@ -71,9 +71,9 @@ MAY_INCLUDE[FILTERS] = MAY_INCLUDE["server/cli"] + [r"server/cli/\w+\.h"]
 BUDGETS = {
     "base": 3705,
     "engine/kernels": 6669,
-    "engine/model": 7068,
-    "engine/kv": 2467,
-    "engine": 13166,
+    "engine/model": 7378,
+    "engine/kv": 2483,
+    "engine": 13369,
     "tokenizer": 8239,
     "tokenizer/template": 7374,
     "tokenizer/chat": 1867,
@@ -93,7 +93,7 @@ BUDGETS = {
     "server/api/write": 2485,
     "server/api/pooled": 1959,
     "server/api": 4111,
-    "server/cli": 5939,
+    "server/cli": 5946,
 }
 PAGE = "server/api/page.html"
 # The template room in layers, lowest first: a file includes headers of its own layer and of lower ones.

@@ -317,10 +317,10 @@ struct kern {
     void (*layernorm)(const float *x, const float *w, const float *b, float *o, int n, float eps);
 
     /*
-     * Rotates one head in place, halves apart (Hugging Face's layout): pairs (i, i + d/2); cos and
-     * sin [d/2].
+     * Rotates one head in place: the first n pairs (i, i + apart), apart >= n; cos and sin [n].
+     * Hugging Face's layout has halves apart.
      */
-    void (*rope)(float *x, const float *cos, const float *sin, int d);
+    void (*rope)(float *x, const float *cos, const float *sin, int n, int apart);
 
     /*
      * o[i] = act(g[i]) * u[i]; o may be g. GELU_TANH is the approximation by tanh:

@@ -459,12 +459,12 @@ static void layernorm(const float *x, const float *w, const float *b, float *o, 
         o[i] = (x[i] - mean) * inv * w[i] + (b ? b[i] : 0.0f);
 }
 
-static void rope(float *x, const float *cos, const float *sin, int d)
+static void rope(float *x, const float *cos, const float *sin, int n, int apart)
 {
-    for (int i = 0; i < d / 2; i++) {
-        float a = x[i], b = x[i + d / 2];
+    for (int i = 0; i < n; i++) {
+        float a = x[i], b = x[i + apart];
         x[i] = a * cos[i] - b * sin[i];
-        x[i + d / 2] = b * cos[i] + a * sin[i];
+        x[i + apart] = b * cos[i] + a * sin[i];
     }
 }
 

@@ -106,11 +106,11 @@ static void layernorm(const float *x, const float *w, const float *b, float *o, 
     }
 }
 
-static void rope(float *x, const float *cos, const float *sin, int d)
+static void rope(float *x, const float *cos, const float *sin, int n, int apart)
 {
-    float *y = x + d / 2;
-    for (int i = 0; i < d / 2; i += VN) {
-        int m = elements_at(i, d / 2);
+    float *y = x + apart;
+    for (int i = 0; i < n; i += VN) {
+        int m = elements_at(i, n);
         vf a = vf_load_part(x + i, m), b = vf_load_part(y + i, m);
         vf c = vf_load_part(cos + i, m), s = vf_load_part(sin + i, m);
         vf_store_part(x + i, m, vf_fnma(b, s, vf_mul(a, c)));

@@ -31,26 +31,25 @@ struct kv_pages {
     uint8_t *drafted; /* [n_pages] */
 };
 
-void kv_layout_init(struct kv_layout *l, int n_layers, int n_kv_heads, int d_head,
-                    enum kern_kvfmt fmt)
+void kv_layout_init(struct kv_layout *l, int n_layers, int n_heads, int d_head, enum kern_kvfmt fmt)
 {
-    assert(n_layers > 0 && n_kv_heads > 0 && d_head > 0);
-    int d_pad = (d_head + KV_ALIGN - 1) / KV_ALIGN * KV_ALIGN;
-    static const size_t panel_bytes[] = {
+    static const size_t dim_bytes[] = {
         [KERN_KV_F32] = 4 * KV_PAGE_TOKENS,
         [KERN_KV_BF16] = 2 * KV_PAGE_TOKENS,
         [KERN_KV_I8] = KV_PAGE_TOKENS + 2, /* and a scale per 32 dims of a position */
     };
-    size_t panel = (size_t)d_pad * panel_bytes[fmt];
-    *l = (struct kv_layout){
-        .n_layers = n_layers,
-        .n_kv_heads = n_kv_heads,
-        .d_head = d_head,
-        .d_pad = d_pad,
-        .fmt = fmt,
-        .panel_bytes = panel,
-        .page_bytes = (size_t)n_layers * (size_t)n_kv_heads * 2 * panel,
-    };
+    *l = (struct kv_layout){.fmt = fmt, .dim_bytes = dim_bytes[fmt]};
+    for (int i = 0; i < n_layers; i++)
+        kv_layout_add(l, n_heads, d_head);
+}
+
+void kv_layout_add(struct kv_layout *l, int n_heads, int d_head)
+{
+    assert(l->n_layers < KV_MAX_LAYERS && n_heads > 0 && d_head > 0);
+    int d_pad = (d_head + KV_ALIGN - 1) / KV_ALIGN * KV_ALIGN;
+    size_t panel = (size_t)d_pad * l->dim_bytes;
+    l->layers[l->n_layers++] = (struct kv_layer){n_heads, d_head, d_pad, panel, l->page_bytes};
+    l->page_bytes += (size_t)n_heads * 2 * panel;
 }
 
 static int reserve(struct kv_pages *p, char *err, size_t errlen)
@@ -114,8 +113,8 @@ static void zero_values(const struct kv_pages *p, int32_t page)
     const struct kv_layout *l = &p->layout;
     uint8_t *data = kv_page_data(p, page);
     for (int layer = 0; layer < l->n_layers; layer++)
-        for (int head = 0; head < l->n_kv_heads; head++)
-            memset(data + kv_value_offset(l, layer, head), 0, l->panel_bytes);
+        for (int head = 0; head < l->layers[layer].n_heads; head++)
+            memset(data + kv_value_offset(l, layer, head), 0, l->layers[layer].panel_bytes);
 }
 
 int32_t kv_page_get(struct kv_pages *p)
@@ -162,10 +161,9 @@ void kv_page_clear(const struct kv_pages *p, const struct kern *kern, int32_t pa
     static const float zeros[KERN_GROUP];
     const struct kv_layout *l = &p->layout;
     for (int layer = 0; layer < l->n_layers; layer++)
-        for (int head = 0; head < l->n_kv_heads; head++)
-            for (int d = 0; d < l->d_pad; d += KERN_GROUP) {
-                size_t panel = l->panel_bytes / (size_t)(l->d_pad / KERN_GROUP);
-                size_t at = kv_value_offset(l, layer, head) + (size_t)(d / KERN_GROUP) * panel;
+        for (int head = 0; head < l->layers[layer].n_heads; head++)
+            for (int d = 0; d < l->layers[layer].d_pad; d += KERN_GROUP) {
+                size_t at = kv_value_offset(l, layer, head) + (size_t)d * l->dim_bytes;
                 kern->put_value[l->fmt](kv_page_data(p, page) + at, zeros, KERN_GROUP, KERN_GROUP,
                                         slot);
             }

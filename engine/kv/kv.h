@@ -27,28 +27,46 @@ static inline int64_t kv_pages_of(int64_t n_tokens)
     return (n_tokens + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS;
 }
 
-struct kv_layout {
-    int n_layers, n_kv_heads, d_head;
-    int d_pad; /* d_head up to a multiple of 32 */
-    enum kern_kvfmt fmt;
+enum { KV_MAX_LAYERS = 512 };
+
+/* The part of a page that is a layer's. */
+struct kv_layer {
+    int n_heads, d_head;
+    int d_pad;          /* d_head up to a multiple of 32 */
     size_t panel_bytes; /* of one K panel = of all V panels of one head */
-    size_t page_bytes;
-    const float *key_centre; /* subtracted from each key [n_layers][n_kv_heads][d_head], see
-                              * engine/key_centre.h; NULL: nothing. Borrowed */
+    size_t at;          /* offset in the page */
 };
 
-/* Sizes are the model's, checked when it was opened. */
-void kv_layout_init(struct kv_layout *l, int n_layers, int n_kv_heads, int d_head,
+struct kv_layout {
+    int n_layers;
+    enum kern_kvfmt fmt;
+    size_t dim_bytes; /* of 32 positions */
+    size_t page_bytes;
+    const float *key_centre; /* subtracted from each key: that of a head from kv_first_dim on, see
+                              * engine/key_centre.h; NULL: nothing. Borrowed */
+    struct kv_layer layers[KV_MAX_LAYERS];
+};
+
+/* n_layers of the same shape, 0 for none yet. Sizes are the model's, checked when it was opened. */
+void kv_layout_init(struct kv_layout *l, int n_layers, int n_heads, int d_head,
                     enum kern_kvfmt fmt);
+/* One more layer. */
+void kv_layout_add(struct kv_layout *l, int n_heads, int d_head);
 
 /* Offsets of the K panel, and of the first V panel, of a layer and kv head in a page. */
 static inline size_t kv_key_offset(const struct kv_layout *l, int layer, int head)
 {
-    return ((size_t)layer * (size_t)l->n_kv_heads + (size_t)head) * 2 * l->panel_bytes;
+    return l->layers[layer].at + (size_t)head * 2 * l->layers[layer].panel_bytes;
 }
 static inline size_t kv_value_offset(const struct kv_layout *l, int layer, int head)
 {
-    return kv_key_offset(l, layer, head) + l->panel_bytes;
+    return kv_key_offset(l, layer, head) + l->layers[layer].panel_bytes;
+}
+/* Padded dims of all heads before one; of {n_layers, 0} those of all. */
+static inline size_t kv_first_dim(const struct kv_layout *l, int layer, int head)
+{
+    return (layer < l->n_layers ? kv_key_offset(l, layer, head) : l->page_bytes) /
+           (2 * l->dim_bytes);
 }
 
 struct kv_pages;

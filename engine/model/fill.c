@@ -53,18 +53,19 @@ struct fill {
     struct worker *workers; /* [n_threads] */
     int n_threads;
     atomic_bool failed;
-    atomic_bool *read_again; /* [n_mats]: does not fit B12, or is to be calibrated */
-    float *squares;          /* of these */
-    bool again;              /* those matrices are being read again */
-    double *freqs[2];        /* [d_rot / 2]: of the model's RoPE and the local one */
+    atomic_bool *read_again;               /* [n_mats]: does not fit B12, or is to be calibrated */
+    float *squares;                        /* of these */
+    bool again;                            /* those matrices are being read again */
+    double freqs[2][ENG_MAX_HEAD_DIM / 2]; /* of the model's RoPE and the local one */
 };
 
 /* ---- the arena ----------------------------------------------------------------------------- */
 
-/* cos, sin, and cos and sin of the local RoPE: [ctx][d_rot / 2] each. */
-static float *rope_table(const struct eng_model *m, int i)
+/* cos and sin, then cos and sin of the local RoPE: [ctx][its pairs] each. */
+static float *rope_table(const struct eng_model *m, bool local, int i)
 {
-    return m->ropes + (size_t)i * (size_t)m->ctx * (size_t)(m->hp.d_rot / 2);
+    size_t first = local ? 2 * (size_t)eng_rope_pairs(&m->hp, false) : 0;
+    return m->ropes + (size_t)m->ctx * (first + (size_t)i * (size_t)eng_rope_pairs(&m->hp, local));
 }
 
 static int make_arena(struct eng_model *m, int64_t ctx, char *err, size_t errlen)
@@ -92,8 +93,8 @@ static int make_arena(struct eng_model *m, int64_t ctx, char *err, size_t errlen
     for (int i = 0; i < m->hp.n_layers; i++) {
         if (!m->hp.layer_rope[i]) continue;
         bool local = m->hp.has_local_rope && m->hp.layer_window[i] > 0;
-        m->layers[i].rope_cos = rope_table(m, 2 * local);
-        m->layers[i].rope_sin = rope_table(m, 2 * local + 1);
+        m->layers[i].rope_cos = rope_table(m, local, 0);
+        m->layers[i].rope_sin = rope_table(m, local, 1);
     }
     return 0;
 }
@@ -403,13 +404,14 @@ static void fill_rope_block(void *arg, int item, int thread)
     (void)thread;
     struct fill *f = arg;
     const struct eng_model *m = f->m;
-    int n_freqs = m->hp.d_rot / 2;
     int64_t pos0 = (int64_t)item * ENG_ROPE_BLOCK, left = m->ctx - pos0;
-    size_t at = (size_t)pos0 * (size_t)n_freqs;
-    for (int i = 0; i <= m->hp.has_local_rope; i++)
-        eng_rope_rows(f->freqs[i], n_freqs, (i ? &m->hp.local_rope : &m->hp.rope)->attention_factor,
-                      pos0, left < ENG_ROPE_BLOCK ? (int)left : ENG_ROPE_BLOCK,
-                      rope_table(m, 2 * i) + at, rope_table(m, 2 * i + 1) + at);
+    for (int i = 0; i <= m->hp.has_local_rope; i++) {
+        int n = eng_rope_pairs(&m->hp, i);
+        size_t at = (size_t)pos0 * (size_t)n;
+        eng_rope_rows(f->freqs[i], n, (i ? &m->hp.local_rope : &m->hp.rope)->attention_factor, pos0,
+                      left < ENG_ROPE_BLOCK ? (int)left : ENG_ROPE_BLOCK, rope_table(m, i, 0) + at,
+                      rope_table(m, i, 1) + at);
+    }
 }
 
 /* ---- the whole ----------------------------------------------------------------------------- */
@@ -499,7 +501,7 @@ static int run(struct fill *f, struct pool *pool, char *err, size_t errlen)
     int n_blocks = (int)((f->m->ctx + ENG_ROPE_BLOCK - 1) / ENG_ROPE_BLOCK);
     f->panels_per_item = n_panels / POOL_MAX_ITEMS + 1;
     int n_items = (n_panels + f->panels_per_item - 1) / f->panels_per_item;
-    eng_rope_freqs(&f->m->hp.rope, f->m->hp.d_rot, f->m->ctx, f->freqs[0]);
+    eng_rope_freqs(&f->m->hp.rope, 2 * eng_rope_pairs(&f->m->hp, false), f->m->ctx, f->freqs[0]);
     if (f->m->hp.has_local_rope)
         eng_rope_freqs(&f->m->hp.local_rope, f->m->hp.d_rot, f->m->ctx, f->freqs[1]);
     if (fill_vectors(f)) {
@@ -562,10 +564,8 @@ int eng_model_fill(struct eng_model *m, struct pool *pool, int64_t ctx, char *er
     if (rc) return rc;
     first_panel = count_panels(m->load);
     f.first_panel = first_panel;
-    f.freqs[0] = calloc((size_t)m->hp.d_head, sizeof(*f.freqs[0]));
-    f.freqs[1] = f.freqs[0] ? f.freqs[0] + m->hp.d_head / 2 : NULL;
     f.read_again = calloc((size_t)m->load->n_mats, sizeof(*f.read_again));
-    if (!first_panel || !f.freqs[0] || !f.read_again || !make_workers(&f)) {
+    if (!first_panel || !f.read_again || !make_workers(&f)) {
         rc = fail_with(ENG_ENOMEM, err, errlen, "no memory to load the model");
     } else {
         rc = run_unless_stopped(&f, pool, err, errlen);
@@ -581,7 +581,6 @@ int eng_model_fill(struct eng_model *m, struct pool *pool, int64_t ctx, char *er
     for (int i = 0; f.squares && i < m->load->n_mats; i++)
         m->load->mats[i].mat->squares = NULL;
     free(f.squares);
-    free(f.freqs[0]);
     free(first_panel);
     if (rc == 0 && !m->adapters) {
         eng_load_destroy(m->load);

@@ -67,6 +67,13 @@ struct eng_hparams {
     int64_t ctx_max;   /* longest context that can be served exactly */
     double rms_eps;
     bool tied; /* the embedding is also the head */
+    /* Layers without a window have other heads than those with one, if d_head is not 0; of each
+     * d_rot dimensions turn, i and i + d_head / 2. */
+    struct {
+        int d_head, n_kv_heads, d_rot;
+    } full;
+    int n_shared; /* layers, the last ones, that have no keys and values: they read those of the
+                   * last layer before them of the same window */
     bool attn_bias_qkv, attn_bias_o, mlp_bias;
     enum kern_act act;
     enum eng_qk_norm qk_norm;
@@ -122,3 +129,40 @@ struct eng_hparams {
                                            * on each side, without it, of an encoder */
     uint64_t config_hash[2]; /* of the bytes of config.json and generation_config.json */
 };
+
+static inline bool eng_layer_is_full(const struct eng_hparams *hp, int layer)
+{
+    return hp->full.d_head > 0 && hp->layer_window[layer] == 0;
+}
+
+static inline int eng_layer_d_head(const struct eng_hparams *hp, int layer)
+{
+    return eng_layer_is_full(hp, layer) ? hp->full.d_head : hp->d_head;
+}
+
+static inline int eng_layer_kv_heads(const struct eng_hparams *hp, int layer)
+{
+    return eng_layer_is_full(hp, layer) ? hp->full.n_kv_heads : hp->n_kv_heads;
+}
+
+static inline bool eng_layer_shares(const struct eng_hparams *hp, int layer)
+{
+    return layer >= hp->n_layers - hp->n_shared;
+}
+
+/* Pairs of dimensions that RoPE turns, of the model's RoPE or the local one, and of a layer. */
+static inline int eng_rope_pairs(const struct eng_hparams *hp, bool local)
+{
+    return (local || hp->full.d_head == 0 ? hp->d_rot : hp->full.d_rot) / 2;
+}
+
+static inline int eng_layer_pairs(const struct eng_hparams *hp, int layer)
+{
+    return eng_rope_pairs(hp, !eng_layer_is_full(hp, layer));
+}
+
+/* The distance between the two dimensions of a pair. */
+static inline int eng_layer_apart(const struct eng_hparams *hp, int layer)
+{
+    return eng_layer_is_full(hp, layer) ? hp->full.d_head / 2 : hp->d_rot / 2;
+}

@@ -134,7 +134,8 @@ void eng_model_close(struct eng_model *m)
 
 int64_t eng_model_rope_bytes(const struct eng_model *m, int64_t ctx)
 {
-    return (m->hp.has_local_rope ? 4 : 2) * ctx * (m->hp.d_rot / 2) * (int64_t)sizeof(float);
+    int n = eng_rope_pairs(&m->hp, false) + m->hp.has_local_rope * eng_rope_pairs(&m->hp, true);
+    return 2 * ctx * n * (int64_t)sizeof(float);
 }
 
 static int64_t mat_bytes(const struct eng_mat *m)

@@ -315,7 +315,7 @@ static void run_log_sum_exp(struct vectors *v)
 static void run_rope(struct vectors *v)
 {
     for (int i = 0; i + 64 <= v->n; i += 64)
-        v->kern->rope(v->o + i, v->x, v->y, 64);
+        v->kern->rope(v->o + i, v->x, v->y, 32, 32);
 }
 static void run_rows_f32(struct vectors *v)
 {

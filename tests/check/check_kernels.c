@@ -1016,8 +1016,9 @@ static void check_rope(int d)
     }
     for (int i = 0; i < d; i++)
         size = fmax(size, fabs((double)v.o[i]));
-    ref->rope(v.want, cosines, sines, d);
-    cand->rope(v.o, cosines, sines, d);
+    int n = rnd_int(0, 1) ? d / 2 : rnd_int(1, d / 2);
+    ref->rope(v.want, cosines, sines, n, d / 2);
+    cand->rope(v.o, cosines, sines, n, d / 2);
     edge_free(cosines, (size_t)d * 2);
     edge_free(sines, (size_t)d * 2);
     vectors_destroy(&v, "rope", 0, size * 2e-7);

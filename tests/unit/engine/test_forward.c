@@ -323,13 +323,14 @@ static void spoil_and_clear(const struct rig *g, const struct sequence *s, int p
     const struct kv_layout *l = &g->layout;
     int32_t page = s->page_ids[pos / KV_PAGE_TOKENS];
     float nan[256];
-    REQUIRE(l->d_head <= (int)N_OF(nan));
-    for (int i = 0; i < l->d_head; i++)
+    const struct kv_layer *shape = &l->layers[0];
+    REQUIRE(shape->d_head <= (int)N_OF(nan));
+    for (int i = 0; i < shape->d_head; i++)
         nan[i] = NAN;
-    for (int i = 0; i < l->n_layers * l->n_kv_heads; i++)
+    for (int i = 0; i < l->n_layers * shape->n_heads; i++)
         g->model->kern->put_value[l->fmt](
-            kv_page_data(g->kv, page) + kv_value_offset(l, i / l->n_kv_heads, i % l->n_kv_heads),
-            nan, l->d_head, l->d_pad, pos % KV_PAGE_TOKENS);
+            kv_page_data(g->kv, page) + kv_value_offset(l, i / shape->n_heads, i % shape->n_heads),
+            nan, shape->d_head, shape->d_pad, pos % KV_PAGE_TOKENS);
     kv_page_clear(g->kv, g->model->kern, page, pos % KV_PAGE_TOKENS);
 }
 

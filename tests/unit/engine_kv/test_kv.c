@@ -39,12 +39,12 @@ static void test_layout(void **state)
     for (size_t i = 0; i < N_OF(cases); i++) {
         struct kv_layout l;
         kv_layout_init(&l, cases[i].layers, cases[i].heads, cases[i].d_head, cases[i].fmt);
-        REQUIRE_EQ_INT(l.d_pad, cases[i].d_pad);
-        REQUIRE_EQ_INT(l.panel_bytes, cases[i].panel);
+        REQUIRE_EQ_INT(l.layers[0].d_pad, cases[i].d_pad);
+        REQUIRE_EQ_INT(l.layers[0].panel_bytes, cases[i].panel);
         REQUIRE_EQ_INT(l.page_bytes, cases[i].page);
         /* heads and layers tile the page: the last value panel ends it */
         REQUIRE_EQ_INT(kv_key_offset(&l, 0, 0), 0);
-        REQUIRE_EQ_INT(kv_value_offset(&l, l.n_layers - 1, l.n_kv_heads - 1) + l.panel_bytes,
+        REQUIRE_EQ_INT(kv_value_offset(&l, l.n_layers - 1, cases[i].heads - 1) + cases[i].panel,
                        l.page_bytes);
     }
 }
@@ -78,8 +78,8 @@ static void require_zero_values(const struct kv_pages *p, const struct kv_layout
     const uint8_t *data = kv_page_data(p, page);
     REQUIRE_EQ_INT((uintptr_t)data % 64, 0);
     for (int layer = 0; layer < l->n_layers; layer++)
-        for (int head = 0; head < l->n_kv_heads; head++)
-            for (size_t i = 0; i < l->panel_bytes; i++)
+        for (int head = 0; head < l->layers[layer].n_heads; head++)
+            for (size_t i = 0; i < l->layers[layer].panel_bytes; i++)
                 REQUIRE_EQ_INT(data[kv_value_offset(l, layer, head) + i], 0);
 }
 
