@@ -128,6 +128,7 @@ struct attn {
     kern_matmul_pages_fn *matmul_pages;
     kern_matmul_segs_fn *matmul_segs;
     struct kv_layer shape; /* of its layers' heads in a page */
+    const float *ones;     /* [d_head]: weights of the norm of values; or NULL */
     int group;             /* query heads per kv head */
     bool shares;           /* its layers store nothing */
     int max_tile;          /* rows of a tile */
@@ -272,6 +273,10 @@ void attn_init(struct scratch *s, const struct attn_params *params, struct attn 
         d_pad = larger(d_pad, l->layers[i].d_pad);
     }
     all.max_part_rows = count_part_rows(params, group, d_pad);
+    float *ones = scratch_take(s, hp->v_norm ? (size_t)d_pad : 0, sizeof(*ones));
+    for (int i = 0; ones && hp->v_norm && i < d_pad; i++)
+        ones[i] = 1;
+    all.ones = ones;
     all.threads = scratch_take(s, (size_t)params->n_threads, sizeof(*all.threads));
     for (int i = 0; i < params->n_threads; i++)
         init_thread(s->base ? &all.threads[i] : NULL, s, (size_t)all.max_tile,
@@ -450,13 +455,18 @@ static void store_token(struct attn *a, int layer, int seg, int token, int head,
     uint8_t *page = a->segs[seg].pages[pos / KV_PAGE_TOKENS];
     int slot = (int)(pos % KV_PAGE_TOKENS), at = kv_layer(a, layer);
 
+    if (hp->keys_are_values && eng_layer_is_full(hp, layer)) value = key;
+    if (hp->v_norm) {
+        kern->rmsnorm(value, a->ones, tmp, d, (float)hp->rms_eps);
+        value = tmp;
+    }
+    kern->put_value[l->fmt](page + kv_value_offset(l, at, head), value, d, d_pad, slot);
     prepare_head(a, layer, key, a->p.model->layers[layer].k_norm, pos, tmp);
     const float *centre = l->key_centre;
     if (centre) centre += kv_first_dim(l, at, head);
     for (int i = 0; centre && i < d; i++)
         tmp[i] -= centre[i];
     kern->put_key[l->fmt](page + kv_key_offset(l, at, head), tmp, d, d_pad, slot);
-    kern->put_value[l->fmt](page + kv_value_offset(l, at, head), value, d, d_pad, slot);
     if (a->encoder && token == a->segs[seg].n_tokens - 1) clear_tail(a, page, at, head, slot, tmp);
 }
 

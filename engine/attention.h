@@ -50,19 +50,23 @@ struct attn_params {
 /* The pages of a model. */
 void attn_layout(struct kv_layout *ret, const struct eng_hparams *hp, enum kern_kvfmt fmt);
 
-/* The plan of a layer. */
+/* The plan of a layer; whether a plan is of layers that share keys and values. */
 int attn_plan(const struct eng_hparams *hp, int layer);
+static inline bool attn_plan_shares(int plan)
+{
+    return plan >= 2;
+}
 
 /*
- * All plans, cut from s; NULL: while s only counts, and those that no layer has. Of all one works at
- * a time. Nothing to destroy.
+ * All plans, cut from s; NULL: while s only counts, and those that no layer has. One of them works
+ * at a time. Nothing to destroy.
  */
 void attn_init(struct scratch *s, const struct attn_params *params, struct attn *ret[ATTN_PLANS]);
 
 /*
  * Cuts the step's segments into items. segs are borrowed until the step ends; row0[i] is segment
- * i's first row among those of qkv. ret_n_items: of the three phases of every layer, in the order of the functions
- * below; each may be 0.
+ * i's first row among those of qkv. ret_n_items: of the three phases of every layer, in the order
+ * of the functions below; each may be 0.
  */
 void attn_begin(struct attn *a, const struct fwd_segment *segs, const int *row0, int n_segs,
                 int ret_n_items[ATTN_PHASES]);

@@ -98,8 +98,7 @@ static int open_weights(struct drafters *ds, struct drafter *d, char *err, size_
     const struct eng_hparams *hp = &d->weights->hp;
     d->weights->reading.ahead = ds->target->reading.ahead;
     d->layout = *ds->layout;
-    if (!is_twin(ds, d))
-        attn_layout(&d->layout, hp, KERN_KV_BF16);
+    if (!is_twin(ds, d)) attn_layout(&d->layout, hp, KERN_KV_BF16);
     return 0;
 }
 

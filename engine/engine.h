@@ -167,6 +167,9 @@ struct eng_inspect_config {
     int n_experts, n_chosen;              /* of a layer, and how many work for a token; or 0 */
     int64_t n_active_params;              /* that work for a token; 0: it cannot be served */
     int n_windowed_layers, window_tokens; /* layers with a sliding window; the last one's size */
+    int full_d_head, full_kv_heads;       /* of layers without a window, where heads differ; or 0 */
+    int n_shared;                         /* layers that read keys and values of others */
+    int d_ple;                            /* numbers of per-layer embeddings for a layer; or 0 */
     const int32_t *eos_ids;               /* [n_eos_ids] */
     int n_eos_ids;
 };

@@ -10,8 +10,9 @@
  * the product: that costs less than another phase. The results of gate and up are packed for the
  * down product as soon as they are computed.
  *
- * The last layer. After its keys and values, only rows that want logits or hidden states are
- * needed: these "kept" rows are gathered, and attention's output is read through a map.
+ * The last layer that has keys and values. After these, only rows that want logits or hidden states
+ * are needed: these "kept" rows are gathered, and attention's output is read through a map. Layers
+ * after it, which share keys and values, work on kept rows alone.
  */
 #include "engine/forward.h"
 
@@ -41,7 +42,7 @@ enum {
     PRIVATE_ROWS = 4, /* up to this many rows are packed by each thread for itself */
     FEW_ROWS = 8,     /* of one item that works row by row */
     OPS_PER_LAYER = 26,
-    OPS_OUTSIDE = 8 + 3 * ENG_MAX_HEAD_OPS,
+    OPS_OUTSIDE = 11 + 3 * ENG_MAX_HEAD_OPS,
 };
 
 enum op_kind {
@@ -53,6 +54,7 @@ enum op_kind {
     OP_QK_NORM,
     OP_POST,
     OP_NORM,
+    OP_PLE,
     OP_STORE, /* attention's phases */
     OP_ATTEND,
     OP_MERGE,
@@ -73,7 +75,7 @@ struct op {
     struct fwd *f;
     enum op_kind kind;
     enum op_rows rows;
-    void (*row)(const struct op *op, int i); /* of an op that works row by row */
+    void (*row)(const struct op *op, int i, int thread); /* of an op that works row by row */
     int layer;
     int site;                   /* OP_SHRINK and products of layers and head: see lora.h */
     const struct eng_mat *mat;  /* products and their packing */
@@ -84,6 +86,7 @@ struct op {
     const struct eng_head_op *head; /* OP_REFINE */
     enum experts_phase phase;       /* OP_EXPERTS */
     const float *norm_bias;         /* OP_NORM */
+    const float *scale;             /* OP_POST: [1], of the sum; or NULL */
     int reads_layer; /* the layer whose keys and values the product prefetches; -1: none */
     double reads_from, reads_to; /* this product's share of them, 0 .. 1 */
 };
@@ -100,6 +103,7 @@ struct thread_state {
     const struct op *packed_for; /* the op and step whose rows `own` holds */
     uint64_t packed_step;
     float *row;   /* [as long as its rows] */
+    float *ple;   /* [n_layers * d_ple] */
     float *state; /* [state_tmp_floats] */
     float *lora;  /* a tile of adapted rows */
     struct gemm_thread gemm;
@@ -113,15 +117,16 @@ struct fwd {
 
     /* activations, f32, rows padded to whole panels */
     float *x;         /* [max_rows][d_model]: the residual stream */
-    float *kept;      /* [max_rows][d_model]: the same for kept rows, in the last layer */
+    float *kept;      /* [max_rows][d_model]: the same for kept rows */
     float *branch;    /* [max_rows][d_model]: a branch's output before its norm, or its input after
                     * a LayerNorm */
     float *qkv;       /* [max_rows][rows of eng_layer.qkv]: a mixer's input */
+    float *ple;       /* [max_rows][n_layers][d_ple]: per-layer embeddings */
     float *heads;     /* [max_rows][n_heads d_head]: attention's output, or another mixer's */
     float *logits;    /* [max_logit_rows][vocab] */
     float *pooled[2]; /* [max_segs][ld_pooled]: inputs and outputs of the heads, in turn */
     const float *result; /* the one with the last outputs */
-    size_t ld_x, ld_qkv, ld_heads, ld_logits, ld_pooled;
+    size_t ld_x, ld_qkv, ld_ple, ld_heads, ld_logits, ld_pooled;
     struct best *best; /* [max_logit_rows][n_head_items] */
     int n_head_items;
     float *u;        /* [max_rows * ENG_MAX_LORAS][ld_u]: rows times A of adapters */
@@ -141,13 +146,15 @@ struct fwd {
     /* the present step */
     uint64_t step;
     const struct fwd_step *in;
-    int *seg_row;       /* [max_segs]: first row of a segment */
-    int *seg_kept;      /* [max_segs]: first kept row of a segment */
+    int *seg_row;                   /* [max_segs]: first row of a segment */
+    int *seg_kept;                  /* [max_segs]: first kept row of a segment */
+    struct fwd_segment *kept_segs;  /* [max_segs]: the kept rows of segments that have any */
+    int *kept_seg_row, n_kept_segs; /* [max_segs]: their first rows, among the kept */
     int *seg_pooled;    /* [max_segs]: row of the pooled ones; -1: the segment ends no text */
     int32_t *row_token; /* [max_rows] */
     int32_t *row_pos;   /* [max_rows]: in the table of positions */
     int32_t *row_type;  /* [max_rows] */
-    int32_t *kept_row;  /* [max_rows]: rows that go through the last layer to its end */
+    int32_t *kept_row;  /* [max_rows]: those of all that are kept */
     int32_t *logit_row; /* [max_logit_rows]: indices into kept rows */
     int n_rows[N_ROWS]; /* by enum op_rows */
     struct lora_pieces pieces[ROWS_POOLED]; /* likewise, of rows with adapters */
@@ -165,7 +172,7 @@ static void rows_item(void *arg, int item, int thread)
     const struct op *op = arg;
     int end = (item + 1) * FEW_ROWS, n = op->f->n_rows[op->rows];
     for (int i = item * FEW_ROWS; i < (end < n ? end : n); i++)
-        op->row(op, i);
+        op->row(op, i, thread);
 }
 
 /* Adds a row of a table, if the model has it. */
@@ -175,23 +182,62 @@ static void add_row(const struct fwd *f, const float *table, int row, float *x)
     if (table) f->p.model->kern->add(x, table + (size_t)row * d, (int)d);
 }
 
-static void embed_row(const struct op *op, int i)
+/* The row of a token in a table. */
+static void look_up(const struct eng_model *m, const struct eng_mat *table, int token, float *ret)
+{
+    m->kern->unpack_row(eng_mat_format(table, token / KERN_PANEL),
+                        table->panels + eng_mat_offset(table, token / KERN_PANEL),
+                        token % KERN_PANEL, table->n_in, ret);
+}
+
+static void embed_row(const struct op *op, int i, int thread)
 {
     struct fwd *f = op->f;
+    (void)thread;
     const struct eng_model *m = f->p.model;
-    const struct eng_mat *e = &m->embed;
-    int token = f->row_token[i];
-    const uint8_t *panel = e->panels + (size_t)(token / KERN_PANEL) * e->panel_bytes;
     float *x = f->x + (size_t)i * f->ld_x;
-    m->kern->unpack_row(e->fmt, panel, token % KERN_PANEL, e->n_in, x);
-    if (m->embed_scale != 1) m->kern->scale(x, m->embed_scale, e->n_in);
+    look_up(m, &m->embed, f->row_token[i], x);
+    if (m->embed_scale != 1) m->kern->scale(x, m->embed_scale, m->hp.d_model);
     add_row(f, m->pos_rows, f->row_pos[i], x);
     add_row(f, m->type_rows, f->row_type[i], x);
 }
 
-/* Queries and keys of a token, normed over all heads together. */
-static void qk_norm_row(const struct op *op, int i)
+/*
+ * Per-layer embeddings of a token: the product with its embedding over sqrt(d_model), normed for
+ * each layer, plus the table's row times sqrt(d_ple), and the sum over sqrt(2).
+ */
+static void ple_row(const struct op *op, int i, int thread)
 {
+    const struct fwd *f = op->f;
+    const struct eng_model *m = f->p.model;
+    const struct kern *kern = m->kern;
+    int d = m->hp.d_ple, n = m->hp.n_layers * d;
+    float *x = f->ple + (size_t)i * f->ld_ple, *e = f->threads[thread].ple;
+    float eps = (float)(m->hp.rms_eps * m->hp.d_model); /* instead of a division before the norm */
+    for (int k = 0; k < n; k += d)
+        kern->rmsnorm(x + k, m->ple_norm, x + k, d, eps);
+    look_up(m, &m->ple_table, f->row_token[i], e);
+    kern->scale(e, sqrtf((float)d), n);
+    kern->add(x, e, n);
+    kern->scale(x, (float)M_SQRT1_2, n);
+}
+
+/* The gate of a layer's, times its part of the embeddings. */
+static void ple_gate_row(const struct op *op, int i, int thread)
+{
+    const struct fwd *f = op->f;
+    const struct eng_model *m = f->p.model;
+    size_t row = (size_t)(op->rows == ROWS_KEPT ? f->kept_row[i] : i);
+    float *gate = f->qkv + (size_t)i * f->ld_qkv;
+    (void)thread;
+    m->kern->glu[m->hp.act](gate, f->ple + row * f->ld_ple + op->layer * m->hp.d_ple, gate,
+                            m->hp.d_ple);
+}
+
+/* Queries and keys of a token, normed over all heads together. */
+static void qk_norm_row(const struct op *op, int i, int thread)
+{
+    (void)thread;
     const struct eng_hparams *hp = &op->f->p.model->hp;
     const struct eng_layer *l = &op->f->p.model->layers[op->layer];
     const struct kern *kern = op->f->p.model->kern;
@@ -202,12 +248,15 @@ static void qk_norm_row(const struct op *op, int i)
 }
 
 /* The norm of a branch's output, added to the stream. */
-static void post_row(const struct op *op, int i)
+static void post_row(const struct op *op, int i, int thread)
 {
+    (void)thread;
     const struct eng_model *m = op->f->p.model;
-    float *branch = op->f->branch + (size_t)i * op->f->ld_x;
+    float *branch = op->f->branch + (size_t)i * op->f->ld_x,
+          *x = op->out.c + (size_t)i * op->out.ld;
     m->kern->rmsnorm(branch, op->src.norm, branch, m->hp.d_model, op->src.eps);
-    m->kern->add(op->out.c + (size_t)i * op->out.ld, branch, m->hp.d_model);
+    m->kern->add(x, branch, m->hp.d_model);
+    if (op->scale) m->kern->scale(x, *op->scale, m->hp.d_model);
 }
 
 /* Returns true if row k of a segment wants logits. */
@@ -217,8 +266,9 @@ static bool wants_row(const struct fwd_segment *seg, int k)
 }
 
 /* LayerNorm of a row that no product norms while it packs it. */
-static void norm_row(const struct op *op, int i)
+static void norm_row(const struct op *op, int i, int thread)
 {
+    (void)thread;
     const struct eng_model *m = op->f->p.model;
     m->kern->layernorm(op->src.x + (size_t)i * op->src.ld, op->src.norm, op->norm_bias,
                        op->out.c + (size_t)i * op->out.ld, m->hp.d_model, op->src.eps);
@@ -463,9 +513,10 @@ static bool pools_row(const struct fwd *f, const struct fwd_segment *seg, int k)
     return seg->pool && (f->p.model->heads.pooling == ENG_POOL_CLS ? pos == first : pos >= first);
 }
 
+/* Kept rows of a segment are its last ones if layers attend for them alone. */
 static bool is_kept(const struct fwd *f, const struct fwd_segment *seg, int k)
 {
-    return wants_row(seg, k) || pools_row(f, seg, k);
+    return wants_row(seg, k) || pools_row(f, seg, k) || (seg->pool && f->p.model->hp.n_shared > 0);
 }
 
 /* Adds the row at a position to the state of a pooling. */
@@ -710,10 +761,10 @@ static void link_attention(struct fwd *f)
 
 /*
  * A product whose result is added to the stream x: at once, or, if the layer has a norm for it,
- * after that.
+ * after that; then it may be scaled.
  */
 static void add_branch(struct fwd *f, enum op_rows rows, struct gemm_source src,
-                       const struct eng_mat *m, const float *norm, float *x)
+                       const struct eng_mat *m, const float *norm, const float *scale, float *x)
 {
     struct kern_out stream = added_to(x, f->ld_x);
     add_product(f, OP_PRODUCT, rows, src, m, norm ? into(f->branch, f->ld_x) : stream);
@@ -721,6 +772,7 @@ static void add_branch(struct fwd *f, enum op_rows rows, struct gemm_source src,
     struct op *op = add_op(f, OP_POST, rows, rows_item);
     op->row = post_row;
     op->src = (struct gemm_source){.norm = norm, .eps = (float)f->p.model->hp.rms_eps};
+    op->scale = scale;
     op->out = stream;
 }
 
@@ -800,6 +852,28 @@ static void add_experts(struct fwd *f, enum op_rows rows, int layer, float *x,
     }
 }
 
+static void add_ple_inputs(struct fwd *f)
+{
+    const struct eng_model *m = f->p.model;
+    if (m->hp.d_ple == 0) return;
+    add_product(f, OP_PRODUCT, ROWS_ALL, plain(f->x, f->ld_x, NULL), &m->ple_model,
+                into(f->ple, f->ld_ple));
+    add_op(f, OP_PLE, ROWS_ALL, rows_item)->row = ple_row;
+}
+
+/* What a layer adds of the per-layer embeddings. */
+static void add_ple(struct fwd *f, enum op_rows rows, int layer, float *x)
+{
+    const struct eng_layer *l = &f->p.model->layers[layer];
+    if (f->p.model->hp.d_ple == 0) return;
+    add_product(f, OP_PRODUCT, rows, plain(x, f->ld_x, NULL), &l->ple_gate,
+                into(f->qkv, f->ld_qkv));
+    struct op *op = add_op(f, OP_PLE, rows, rows_item);
+    op->row = ple_gate_row;
+    op->layer = layer;
+    add_branch(f, rows, plain(f->qkv, f->ld_qkv, NULL), &l->ple_proj, l->ple_post, l->scale, x);
+}
+
 /* The transformer. */
 static void build_program(struct fwd *f)
 {
@@ -809,20 +883,22 @@ static void build_program(struct fwd *f)
     bool post = m->hp.post_norms; /* behind the sum, not before it */
     add_op(f, OP_EMBED, ROWS_ALL, rows_item)->row = embed_row;
     if (m->embed_norm) add_norm(f, ROWS_ALL, f->x, m->embed_norm, m->embed_norm_bias, f->x);
+    add_ple_inputs(f);
+    enum op_rows rows = ROWS_ALL;
+    float *x = f->x;
     for (int i = 0; i < m->hp.n_layers; i++) {
         const struct eng_layer *l = &m->layers[i];
-        bool last = i == m->hp.n_layers - 1;
-        enum op_rows rows = last ? ROWS_KEPT : ROWS_ALL;
-        const int32_t *map = last ? f->kept_row : NULL;
-        float *x = last ? f->kept : f->x;
-
-        add_product(f, OP_PRODUCT, ROWS_ALL,
-                    branch_input(f, ROWS_ALL, f->x, l->attn_norm, l->attn_norm_bias), &l->qkv,
-                    into(f->qkv, f->ld_qkv));
+        bool last = i == m->hp.n_layers - m->hp.n_shared - 1; /* of those with keys and values */
+        add_product(f, OP_PRODUCT, rows, branch_input(f, rows, x, l->attn_norm, l->attn_norm_bias),
+                    &l->qkv, into(f->qkv, f->ld_qkv));
         add_mixer(f, i);
-        if (last) add_op(f, OP_GATHER, ROWS_KEPT, gather_item);
-        add_branch(f, rows, plain(f->heads, f->ld_heads, map), &l->o, post ? NULL : l->attn_post,
-                   x);
+        if (last) {
+            add_op(f, OP_GATHER, ROWS_KEPT, gather_item);
+            rows = ROWS_KEPT;
+            x = f->kept;
+        }
+        add_branch(f, rows, plain(f->heads, f->ld_heads, last ? f->kept_row : NULL), &l->o,
+                   post ? NULL : l->attn_post, NULL, x);
         if (post) add_norm(f, rows, x, l->attn_post, l->attn_post_bias, x);
         if (m->hp.layer_experts[i]) {
             add_product(f, OP_PRODUCT, rows, normed(f, x, l->ffn_norm), &l->experts.router,
@@ -833,10 +909,12 @@ static void build_program(struct fwd *f)
             add_product(f, OP_GATE_UP, rows,
                         branch_input(f, rows, x, l->ffn_norm, l->ffn_norm_bias), &l->gate_up,
                         packed_out);
-            add_branch(f, rows, packed_in, &l->down, post ? NULL : l->ffn_post, x);
+            add_branch(f, rows, packed_in, &l->down, post ? NULL : l->ffn_post,
+                       m->hp.d_ple ? NULL : l->scale, x);
         }
         if (m->hp.layer_experts[i]) add_experts(f, rows, i, x, EXPERTS_DOWN, EXPERTS_DOWN);
         if (post) add_norm(f, rows, x, l->ffn_post, l->ffn_post_bias, x);
+        add_ple(f, rows, i, x);
     }
     if (m->has_head) {
         struct gemm_source final = normed(f, f->kept, m->head_norm);
@@ -866,6 +944,7 @@ static int count_items(const struct op *op)
     case OP_EMBED:
     case OP_QK_NORM:
     case OP_POST:
+    case OP_PLE:
     case OP_NORM: return ceil_div(n_rows, FEW_ROWS);
     case OP_PACK: return n_rows > PRIVATE_ROWS ? count_pack_items(op) : 0;
     case OP_SHRINK: return f->pieces[op->rows].n;
@@ -903,6 +982,25 @@ static void add_adapted(struct fwd *f, const struct fwd_segment *seg, const int 
         f->has_down = f->has_down || (seg->loras[i].scale != 0 && seg->loras[i].lora->has_down);
 }
 
+/* Notes the kept rows of a segment, its last n, for the layers that attend for them alone. */
+static void add_kept(struct fwd *f, const struct fwd_segment *seg, int first, int n)
+{
+    if (n == 0 || f->p.model->hp.n_shared == 0) return;
+    struct fwd_segment *kept = &f->kept_segs[f->n_kept_segs];
+    f->kept_seg_row[f->n_kept_segs++] = first;
+    *kept = *seg;
+    kept->pos0 += seg->n_tokens - n;
+    kept->n_tokens = n;
+}
+
+/* The id whose embedding a token has. */
+static int32_t embedded_as(const struct eng_hparams *hp, int32_t token)
+{
+    for (int i = 0; hp->v_norm && i < 3; i++)
+        if (token == hp->soft_ids[i]) return hp->pad_id;
+    return token;
+}
+
 /* Adds a segment's rows to the step's lists. */
 static void take_segment(struct fwd *f, int i)
 {
@@ -923,11 +1021,12 @@ static void take_segment(struct fwd *f, int i)
             f->logit_row[n[ROWS_LOGITS]++] = n[ROWS_KEPT];
         }
         if (is_kept(f, seg, k)) f->kept_row[n[ROWS_KEPT]++] = n[ROWS_ALL];
-        f->row_token[n[ROWS_ALL]] = seg->tokens[k];
+        f->row_token[n[ROWS_ALL]] = embedded_as(&f->p.model->hp, seg->tokens[k]);
         f->row_type[n[ROWS_ALL]] =
             f->p.model->hp.n_types > 1 && seg->n_first > 0 && k >= seg->n_first;
         f->row_pos[n[ROWS_ALL]++] = next_position(&f->p.model->hp, seg->tokens[k], &pos);
     }
+    add_kept(f, seg, before[ROWS_KEPT], n[ROWS_KEPT] - before[ROWS_KEPT]);
     add_adapted(f, seg, before);
 }
 
@@ -937,13 +1036,17 @@ bool fwd_run(struct fwd *f, const struct fwd_step *step)
     f->in = step;
     f->step++;
     f->pools = f->has_down = false;
+    f->n_kept_segs = 0;
     for (int i = 0; i < ROWS_POOLED; i++)
         f->pieces[i].n = f->pieces[i].n_u = 0;
     memset(f->n_rows, 0, sizeof(f->n_rows));
     for (int i = 0; i < step->n_segs; i++)
         take_segment(f, i);
     for (int i = 0; i < ATTN_PLANS; i++)
-        if (f->attn[i])
+        if (f->attn[i] && attn_plan_shares(i))
+            attn_begin(f->attn[i], f->kept_segs, f->kept_seg_row, f->n_kept_segs,
+                       f->n_attn_items[i]);
+        else if (f->attn[i])
             attn_begin(f->attn[i], step->segs, f->seg_row, step->n_segs, f->n_attn_items[i]);
     for (int i = 0; i < f->n_ops; i++)
         f->phases[i].n_items = count_items(&f->ops[i]);
@@ -1007,8 +1110,8 @@ static int longest_blas_row(const struct eng_model *m)
     int longest = 0;
     for (int i = 0; i <= m->hp.n_layers; i++) {
         const struct eng_layer *l = &m->layers[i];
-        const struct eng_mat *mats[] = {&l->qkv, &l->o, &l->gate_up, &l->down};
-        if (i == m->hp.n_layers) mats[0] = mats[1] = mats[2] = mats[3] = &m->head;
+        const struct eng_mat *mats[] = {&l->qkv, &l->o, &l->gate_up, &l->down, &l->ple_proj};
+        if (i == m->hp.n_layers) mats[0] = mats[1] = mats[2] = mats[3] = mats[4] = &m->head;
         for (size_t k = 0; k < sizeof(mats) / sizeof(mats[0]); k++)
             if (mats[k]->use_blas && mats[k]->k_pad > longest) longest = mats[k]->k_pad;
     }
@@ -1035,6 +1138,7 @@ static void take_thread(struct fwd *f, struct scratch *s, int i, size_t longest)
     int longest_blas = longest_blas_row(m);
     t.own = gemm_rows_take(s, PRIVATE_ROWS, longest, sizeof(float));
     t.row = scratch_take(s, longest, sizeof(float));
+    t.ple = scratch_take(s, (size_t)m->ple_table.k_pad, sizeof(float));
     t.state = scratch_take(s, state_tmp_floats(&f->states), sizeof(float));
     t.gemm.corr = scratch_take(s, gemm_corr_numbers(m, longest), sizeof(int32_t));
     t.gemm.gate_up = scratch_take(s, gemm_gate_up_floats(m, f->p.max_rows), sizeof(float));
@@ -1051,6 +1155,7 @@ static void take_activations(struct fwd *f, struct scratch *s)
     for (int i = 0; i < m->hp.n_layers; i++) {
         f->ld_ffn = larger(f->ld_ffn, (size_t)m->layers[i].down.k_pad);
         f->ld_qkv = larger(f->ld_qkv, columns(&m->layers[i].qkv));
+        f->ld_qkv = larger(f->ld_qkv, columns(&m->layers[i].ple_gate));
         f->ld_heads = larger(f->ld_heads, (size_t)m->layers[i].o.k_pad);
     }
     f->x = scratch_take(s, rows * f->ld_x, sizeof(float));
@@ -1058,6 +1163,8 @@ static void take_activations(struct fwd *f, struct scratch *s)
     f->branch =
         scratch_take(s, m->hp.branch_norms || m->hp.encoder ? rows * f->ld_x : 0, sizeof(float));
     f->qkv = scratch_take(s, rows * f->ld_qkv, sizeof(float));
+    f->ld_ple = columns(&m->ple_model);
+    f->ple = scratch_take(s, rows * f->ld_ple, sizeof(float));
     f->heads = scratch_take(s, rows * f->ld_heads, sizeof(float));
     f->ffn = gemm_rows_take(s, rows, f->ld_ffn, sizeof(float));
     f->ld_pooled = f->ld_x;
@@ -1086,6 +1193,8 @@ static void take_lists(struct fwd *f, struct scratch *s)
     f->seg_row = scratch_take(s, segs, sizeof(int));
     f->seg_kept = scratch_take(s, segs, sizeof(int));
     f->seg_pooled = scratch_take(s, segs, sizeof(int));
+    f->kept_segs = scratch_take(s, f->p.model->hp.n_shared ? segs : 0, sizeof(*f->kept_segs));
+    f->kept_seg_row = scratch_take(s, segs, sizeof(int));
     f->row_token = scratch_take(s, rows, sizeof(int32_t));
     f->row_pos = scratch_take(s, rows, sizeof(int32_t));
     f->row_type = scratch_take(s, rows, sizeof(int32_t));

@@ -249,12 +249,13 @@ bool gemm_blas_settle_model(struct eng_model *model)
 {
     struct settled known = {.n = 0};
     bool all = settle_like(&model->head, &known);
+    all = settle_like(&model->ple_model, &known) && all;
     for (int i = 0; i < model->hp.n_layers; i++) {
         struct eng_layer *l = &model->layers[i];
-        all = settle_like(&l->qkv, &known) && all;
-        all = settle_like(&l->o, &known) && all;
-        all = settle_like(&l->gate_up, &known) && all;
-        all = settle_like(&l->down, &known) && all;
+        struct eng_mat *mats[] = {&l->qkv,  &l->o,        &l->gate_up,
+                                  &l->down, &l->ple_gate, &l->ple_proj};
+        for (size_t k = 0; k < sizeof(mats) / sizeof(mats[0]); k++)
+            all = settle_like(mats[k], &known) && all;
     }
     for (int i = 0; i < model->heads.n_ops; i++)
         all = settle_like(&model->heads.ops[i].mat, &known) && all;

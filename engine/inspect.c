@@ -41,6 +41,10 @@ static void report_config(const struct eng_model *m, const struct eng_inspector 
         .n_experts = hp->n_experts,
         .n_chosen = hp->n_chosen,
         .n_active_params = m->n_active_params,
+        .full_d_head = hp->full.d_head,
+        .full_kv_heads = hp->full.n_kv_heads,
+        .n_shared = hp->n_shared,
+        .d_ple = hp->d_ple,
     };
     for (int i = 0; i < hp->n_layers; i++) {
         c.n_layers_without_rope += !hp->layer_rope[i];

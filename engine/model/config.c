@@ -179,13 +179,17 @@ static void refuse_experts(const struct object *o)
 
 static void refuse_unsupported(const struct object *o, const struct eng_family *f)
 {
+    const char *both = json_string_value(find(o, "use_bidirectional_attention"));
+    if (!f->full_head_dim || !both || strcmp(both, "vision") != 0) /* of images' tokens alone */
+        refuse_if_set(o, "use_bidirectional_attention", "bidirectional attention is not supported");
     refuse_if_set(o, "quantization_config", "quantised weights are not supported");
     refuse_if_set(o, "compression_config", "compressed weights are not supported");
     if (!f->mixture && !f->hybrid) refuse_experts(o);
     refuse_if_set(o, "is_encoder_decoder", "encoder-decoder models are not supported");
-    refuse_if_set(o, "per_layer_config", "settings that differ by layer are not supported");
+    refuse_if_set(o, "enable_moe_block", "mixtures of experts are not supported in this family");
+    if (!f->full_head_dim)
+        refuse_if_set(o, "per_layer_config", "settings that differ by layer are not supported");
     refuse_if_set(o, "add_cross_attention", "cross attention is not supported");
-    refuse_if_set(o, "use_bidirectional_attention", "bidirectional attention is not supported");
     if (!read_bool(o, "is_causal", true))
         REPORT(o, ENG_EUNSUPPORTED, "%s is false: bidirectional attention is not supported",
                "is_causal");
@@ -275,7 +279,7 @@ static void read_factors(const struct object *o, struct eng_hparams *hp)
     const struct eng_family *f = hp->family;
     hp->embed_scale = f->embed_sqrt ? sqrt((double)hp->d_model) : 1;
     hp->residual_scale = hp->logits_scaling = 1;
-    hp->attn_scale = 1.0 / sqrt((double)hp->d_head);
+    hp->attn_scale = f->full_head_dim ? 1 : 1.0 / sqrt((double)hp->d_head);
     for (const struct eng_config_key *k = f->keys; k && k->name; k++) {
         bool off = k->null_is_off && json_is_null(json_object_get(o->json, k->name));
         double x = off ? 0 : read_real(o, k->name, k->null_is_off ? 0 : 1e-6, 1e6, k->fallback);
@@ -450,7 +454,8 @@ static void read_rotated(const struct object *o, const struct object *scaling,
 static void check_local_theta(const struct object *o, const struct eng_hparams *hp)
 {
     const struct eng_family *f = hp->family;
-    if (f->rope_local && !f->local_theta_key && hp->rope.theta != hp->local_rope.theta)
+    bool shared = f->rope_local && !f->local_theta_key && f->rope_theta == f->local_theta;
+    if (shared && hp->rope.theta != hp->local_rope.theta)
         REPORT(o, ENG_EUNSUPPORTED, "rope_theta %g: %s is supported with %g only", hp->rope.theta,
                f->title, f->local_theta);
 }
@@ -489,7 +494,7 @@ static void read_rope(const struct object *o, struct eng_hparams *hp)
         struct object own = {local, scaling.where, o->report, NULL};
         if (local) read_local_rope(&own, &hp->local_rope);
         scaling.json = full;
-        if (full) read_rope_scaling(&scaling, o, hp, &hp->rope);
+        if (full && !f->full_head_dim) read_rope_scaling(&scaling, o, hp, &hp->rope);
         return;
     }
     read_rope_scaling(&scaling, o, hp, &hp->rope);
@@ -583,6 +588,123 @@ static void read_windows(const struct object *o, struct eng_hparams *hp)
         if (ruled_window(hp, first, period, i)) hp->layer_window[i] = window;
     for (int i = 0; f->nope_full && window > 0 && i < hp->n_layers; i++)
         hp->layer_rope[i] = hp->layer_window[i] > 0;
+}
+
+/*
+ * Heads of layers without a window: by two settings, or as the reference saves them, by settings of
+ * each layer.
+ */
+static void read_full_heads(const struct object *o, struct eng_hparams *hp)
+{
+    struct object all = {find(o, "per_layer_config"), "config.json: per_layer_config", o->report,
+                         NULL};
+    hp->full.d_head =
+        (int)read_int(o, "global_head_dim", 2, ENG_MAX_HEAD_DIM, hp->family->full_head_dim);
+    hp->full.n_kv_heads = hp->n_kv_heads;
+    if (hp->keys_are_values)
+        hp->full.n_kv_heads =
+            (int)read_int(o, "num_global_key_value_heads", 1, hp->n_heads, hp->n_kv_heads);
+    size_t n_read = 0;
+    bool first = true;
+    for (int i = 0; all.json && i < hp->n_layers; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "%d", i);
+        struct object own = {find(&all, name), all.where, o->report, NULL};
+        n_read += own.json != NULL;
+        int d_head = (int)read_int(&own, "head_dim", 2, ENG_MAX_HEAD_DIM, hp->d_head);
+        int n_kv = (int)read_int(&own, "num_key_value_heads", 1, hp->n_heads, hp->n_kv_heads);
+        const char *key;
+        json_t *value;
+        json_object_foreach((json_t *)own.json, key, value)
+        {
+            if (strcmp(key, "head_dim") != 0 && strcmp(key, "num_key_value_heads") != 0)
+                REPORT(&own, ENG_EUNSUPPORTED, "%.100s of layer %d is not supported", key, i);
+        }
+        if (hp->layer_window[i] == 0 && first) {
+            hp->full.d_head = d_head;
+            hp->full.n_kv_heads = n_kv;
+            first = false;
+        } else if (d_head != eng_layer_d_head(hp, i) || n_kv != eng_layer_kv_heads(hp, i)) {
+            REPORT(&own, ENG_EUNSUPPORTED,
+                   "heads of layer %d differ from others of its type: this "
+                   "is not supported",
+                   i);
+        }
+    }
+    if (all.json && n_read != json_object_size(all.json))
+        wrong(o, "per_layer_config", "must hold objects of layers");
+    if (hp->full.d_head % 2 != 0 || hp->n_heads % hp->full.n_kv_heads != 0)
+        REPORT(o, ENG_EINVAL,
+               "layers without a window have %d heads of %d, %d of keys: sizes must be even, and "
+               "the second number divide the first",
+               hp->n_heads, hp->full.d_head, hp->full.n_kv_heads);
+}
+
+/* The RoPE of layers without a window turns a share of their dimensions. */
+static void read_full_rope(const struct object *o, struct eng_hparams *hp)
+{
+    const json_t *ropes = find(o, "rope_parameters");
+    struct object own = {json_object_get(ropes, "full_attention"),
+                         "config.json: rope_parameters: full_attention", o->report, NULL};
+    const char *type = own.json ? rope_type_name(&own) : "proportional";
+    if (strcmp(type, "proportional") != 0)
+        REPORT(&own, ENG_EUNSUPPORTED, "rope_type %.100s is not supported; supported: proportional",
+               type);
+    double share = read_real(&own, "partial_rotary_factor", 0, 1, own.json ? 1 : 0.25);
+    hp->rope.type = ENG_ROPE_PROPORTIONAL;
+    hp->rope.theta = read_real(&own, "rope_theta", 1e-6, 1e30, hp->family->rope_theta);
+    hp->rope.factor = read_real(&own, "factor", 1e-6, 1e6, 1);
+    hp->rope.d_head = hp->full.d_head;
+    hp->full.d_rot = (int)(share * hp->full.d_head / 2) * 2;
+}
+
+/* The last layers may read keys and values of earlier ones. */
+static void read_sharing(const struct object *o, struct eng_hparams *hp)
+{
+    int n = hp->n_layers, last[2] = {-1, -1};
+    hp->n_shared = (int)read_int(o, "num_kv_shared_layers", 0, n - 1, 0);
+    hp->shared_wide = read_bool(o, "use_double_wide_mlp", false);
+    hp->n_kv_layers -= hp->n_shared;
+    for (int i = 0; i < n; i++) {
+        bool windowed = hp->layer_window[i] > 0;
+        if (!eng_layer_shares(hp, i)) last[windowed] = i;
+        if (last[windowed] >= 0) continue;
+        REPORT(o, ENG_EUNSUPPORTED,
+               "num_kv_shared_layers (%d): layer %d of layer_types has none of its type before "
+               "them",
+               hp->n_shared, i);
+        return;
+    }
+}
+
+static void read_ple(const struct object *o, struct eng_hparams *hp)
+{
+    static const char size[] = "hidden_size_per_layer_input";
+    static const char rows[] = "vocab_size_per_layer_input";
+    if (!hp->family->d_ple || json_is_null(json_object_get(o->json, size))) return;
+    hp->d_ple = (int)read_int(o, size, 0, MAX_SIZE / hp->n_layers, hp->family->d_ple);
+    if (hp->d_ple)
+        hp->n_ple_rows = (int)read_int(o, rows, hp->vocab, MAX_VOCAB, hp->family->vocab_size);
+}
+
+/* Gemma 4. */
+static void read_full_layers(const struct object *o, const struct object *config,
+                             struct eng_hparams *hp)
+{
+    static const char *const soft[] = {"image_token_id", "audio_token_id", "video_token_id"};
+    int n = hp->n_layers;
+    if (hp->layer_window[n - 1] > 0 && find(o, "layer_types"))
+        wrong(o, "layer_types", "must end with full_attention");
+    hp->layer_window[n - 1] = 0;
+    hp->v_norm = true;
+    hp->keys_are_values = read_bool(o, "attention_k_eq_v", false);
+    read_full_heads(o, hp);
+    read_full_rope(o, hp);
+    read_sharing(o, hp);
+    read_ple(o, hp);
+    hp->pad_id = (int32_t)read_int(o, "pad_token_id", 0, hp->vocab - 1, 0);
+    for (int i = 0; hp->family->config_key && i < 3; i++)
+        hp->soft_ids[i] = (int32_t)read_int(config, soft[i], -1, MAX_VOCAB, -1);
 }
 
 /* Models that may have recurrent layers and experts are served if they have neither. */
@@ -922,6 +1044,7 @@ static void read_all(const struct object *config, const struct object *generatio
     }
     if (f->mixture) read_experts(&text, hp);
     read_windows(&text, hp);
+    if (f->full_head_dim) read_full_layers(&text, config, hp);
     if (f->encoder) read_encoder(&text, hp);
     if (hp->task == ENG_TASK_LABELS) read_labels(config, hp);
     read_token_ids(config, &text, generation, hp);
@@ -949,7 +1072,7 @@ static json_t *parse(const char *text, size_t len, const char *name, struct eng_
 int eng_config_parse(struct eng_hparams *ret_hp, const char *config, size_t config_len,
                      const char *generation, size_t generation_len, struct eng_report *r)
 {
-    *ret_hp = (struct eng_hparams){.bos_id = -1, .pad_id = -1};
+    *ret_hp = (struct eng_hparams){.bos_id = -1, .pad_id = -1, .soft_ids = {-1, -1, -1}};
     struct object c = {parse(config, config_len, config_name, r), config_name, r, NULL};
     struct object g = {NULL, generation_name, r, NULL};
     if (generation) g.json = parse(generation, generation_len, generation_name, r);

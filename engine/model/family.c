@@ -59,6 +59,12 @@ static const struct eng_names gemma3_names = {
     GEMMA_NORMS, QKV, QK_NORMS, .o = "self_attn.o_proj", GATE_UP, .down = "mlp.down_proj",
 };
 
+static const struct eng_names gemma4_names = {
+    GEMMA_NORMS, QKV, QK_NORMS, .o = "self_attn.o_proj", GATE_UP, .down = "mlp.down_proj",
+    .ple_gate = "per_layer_input_gate", .ple_proj = "per_layer_projection",
+    .ple_post = "post_per_layer_input_norm", .scale = "layer_scalar",
+};
+
 static const struct eng_names lfm2_names = {
     .attn_norm = "operator_norm", QKV, .q_norm = "self_attn.q_layernorm",
     .k_norm = "self_attn.k_layernorm", .o = "self_attn.out_proj",
@@ -85,6 +91,12 @@ static const char *const wrapped_prefixes[] = {
 static const char *const vision_parts[] = {
     "vision_tower.", "multi_modal_projector.", "model.vision_tower.",
     "model.multi_modal_projector.", NULL,
+};
+
+static const char *const gemma4_prefixes[] = {"model.language_model.", "model.", NULL};
+static const char *const gemma4_parts[] = {
+    "model.vision_tower.", "model.audio_tower.", "model.embed_vision.", "model.embed_audio.",
+    "model.vision_embedder.", "vision_embedder.", NULL,
 };
 
 /* Of Qwen3.5: the vision tower, and the layer that predicts a second token. */
@@ -224,6 +236,11 @@ static const struct eng_config_key gemma3_keys[] = {
     {.name = NULL},
 };
 
+static const struct eng_config_key gemma4_keys[] = {
+    {.name = "final_logit_softcapping", .at = AT(logit_softcap), .null_is_off = true},
+    {.name = NULL},
+};
+
 static const char *const lfm2_renames[][2] = {
     {"rms_norm_eps", "norm_eps"}, {"intermediate_size", "block_ff_dim"},
     {"tie_word_embeddings", "tie_embedding"}, {NULL, NULL},
@@ -294,6 +311,18 @@ static const char *const ernie_parts[] = {"model.mtp_", NULL};
     .window_period = 6, .vocab_size = 262208, .max_position_embeddings = 131072,                   \
     .rope_theta = 1000000.0, .rope_local = true, .local_theta = 10000.0,                           \
     .local_theta_key = "rope_local_base_freq"
+
+#define GEMMA4                                                                                     \
+    .title = "Gemma 4", .names = &gemma4_names, .keys = gemma4_keys, .prefixes = gemma4_prefixes,  \
+    .other_parts = gemma4_parts, .act_key = "hidden_activation", .act = KERN_ACT_GELU_TANH,        \
+    .attn_bias_key = "attention_bias", .qk_norm = ENG_QK_NORM_HEAD, .embed_sqrt = true,            \
+    .window_rule = ENG_WINDOW_PERIOD, .window_period = 6, .vocab_size = 262144,                    \
+    .hidden_size = 2304, .intermediate_size = 9216, .n_layers = 30, .n_heads = 8, .n_kv_heads = 4, \
+    .head_dim = 256, .full_head_dim = 512, .rope_theta = 1000000.0, .rope_local = true,            \
+    .local_theta = 10000.0, .bos_id = 2, .eos_id = 1, .tie_word_embeddings = true
+#define GEMMA4_PLE                                                                                 \
+    GEMMA4, .d_ple = 256, .sliding_window = 512, .max_position_embeddings = 131072
+#define GEMMA4_UNIFIED GEMMA4, .sliding_window = 1024, .max_position_embeddings = 262144
 
 #define QWEN3_5                                                                                    \
     .title = "Qwen3.5", .names = &qwen3_5_names, .prefixes = qwen3_5_prefixes,                     \
@@ -501,6 +530,21 @@ static const struct eng_family families[] = {
         .architecture = "Gemma3ForConditionalGeneration", .model_type = "gemma3",
         .title = "Gemma 3", .config_key = "text_config", .prefixes = wrapped_prefixes,
         .other_parts = vision_parts, GEMMA3,
+    },
+    {
+        .architecture = "Gemma4ForCausalLM", .model_type = "gemma4_text", GEMMA4_PLE,
+    },
+    {
+        .architecture = "Gemma4ForConditionalGeneration", .model_type = "gemma4",
+        .config_key = "text_config", GEMMA4_PLE,
+    },
+    {
+        .architecture = "Gemma4UnifiedForCausalLM", .model_type = "gemma4_unified_text",
+        GEMMA4_UNIFIED,
+    },
+    {
+        .architecture = "Gemma4UnifiedForConditionalGeneration", .model_type = "gemma4_unified",
+        .config_key = "text_config", GEMMA4_UNIFIED,
     },
     {
         .architecture = "Qwen3_5ForCausalLM", .model_type = "qwen3_5_text", QWEN3_5,

@@ -23,6 +23,7 @@
 struct eng_names {
     const char *attn_norm, *q, *k, *v, *qkv, *q_norm, *k_norm, *o, *attn_post;
     const char *ffn_norm, *gate, *up, *gate_up, *down, *ffn_post;
+    const char *ple_gate, *ple_proj, *ple_post, *scale;
     const char *conv_in, *conv, *conv_out, *final_norm;
     const char *delta_qkv, *delta_z, *delta_b, *delta_a, *a_log, *dt_bias, *delta_norm;
 };
@@ -120,6 +121,12 @@ struct eng_family {
     bool hybrid;        /* layers might be recurrent and experts mixed: refused unless neither */
     bool short_conv;    /* some layers are convolutions, and the feed-forward size has a rule */
     bool delta;         /* some layers are delta nets, and attention has a gate */
+    /*
+     * Gemma 4: layers without a window have heads of this size, of whose dimensions a share turns;
+     * scores are not scaled and values normed; the last layers may share keys and values. 0: no.
+     */
+    int full_head_dim;
+    int d_ple; /* numbers of per-layer embeddings; 0: it has none */
     enum eng_window_rule window_rule;
     /* the reference's defaults for settings that config.json leaves out */
     int window_period; /* if config.json lacks sliding_window_pattern too */

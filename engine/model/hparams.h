@@ -15,7 +15,8 @@ enum eng_rope_type {
     ENG_ROPE_LLAMA3,
     ENG_ROPE_YARN,
     ENG_ROPE_DYNAMIC,
-    ENG_ROPE_LONGROPE
+    ENG_ROPE_LONGROPE,
+    ENG_ROPE_PROPORTIONAL /* the frequencies of a whole head, of which some turn */
 };
 
 enum { ENG_MAX_HEAD_DIM = 1024 };
@@ -28,6 +29,7 @@ struct eng_rope {
     double beta_fast, beta_slow;              /* yarn */
     double attention_factor;                  /* of cos and sin; 1 but for yarn and longrope */
     bool truncate;                            /* yarn */
+    int d_head;                               /* proportional */
     /* longrope's divisors of the frequencies, for contexts up to original_ctx and longer ones */
     double short_factors[ENG_MAX_HEAD_DIM / 2], long_factors[ENG_MAX_HEAD_DIM / 2];
 };
@@ -72,8 +74,14 @@ struct eng_hparams {
     struct {
         int d_head, n_kv_heads, d_rot;
     } full;
-    int n_shared; /* layers, the last ones, that have no keys and values: they read those of the
+    int n_shared;     /* layers, the last ones, that have no keys and values: they read those of the
                    * last layer before them of the same window */
+    bool shared_wide; /* the feed-forward size of these is twice d_ff */
+    bool v_norm;      /* values are normed, without weights */
+    bool keys_are_values; /* in full layers: of the keys as they are before their norm */
+    int d_ple;      /* per-layer embeddings (PLE): numbers of a token for each layer, 0: none */
+    int n_ple_rows; /* of their table in the file */
+    int32_t soft_ids[3]; /* of images, sounds and films: embedded as pad_id; -1: none */
     bool attn_bias_qkv, attn_bias_o, mlp_bias;
     enum kern_act act;
     enum eng_qk_norm qk_norm;
@@ -148,6 +156,11 @@ static inline int eng_layer_kv_heads(const struct eng_hparams *hp, int layer)
 static inline bool eng_layer_shares(const struct eng_hparams *hp, int layer)
 {
     return layer >= hp->n_layers - hp->n_shared;
+}
+
+static inline int eng_layer_d_ff(const struct eng_hparams *hp, int layer)
+{
+    return hp->d_ff * (hp->shared_wide && eng_layer_shares(hp, layer) ? 2 : 1);
 }
 
 /* Pairs of dimensions that RoPE turns, of the model's RoPE or the local one, and of a layer. */

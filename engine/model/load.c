@@ -145,10 +145,11 @@ static int64_t mat_bytes(const struct eng_mat *m)
 
 int64_t eng_model_step_bytes(const struct eng_model *m)
 {
-    int64_t sum = m->has_head ? mat_bytes(&m->head) : 0;
+    int64_t sum = (m->has_head ? mat_bytes(&m->head) : 0) + mat_bytes(&m->ple_model);
     for (int i = 0; i < m->hp.n_layers; i++) {
         const struct eng_layer *l = &m->layers[i];
         sum += mat_bytes(&l->qkv) + mat_bytes(&l->o) + mat_bytes(&l->gate_up) + mat_bytes(&l->down);
+        sum += mat_bytes(&l->ple_gate) + mat_bytes(&l->ple_proj);
         if (!m->hp.layer_experts[i]) continue;
         sum += mat_bytes(&l->experts.router);
         sum += (mat_bytes(&l->experts.gate_up) + mat_bytes(&l->experts.down)) / m->hp.n_experts *

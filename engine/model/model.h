@@ -88,11 +88,11 @@ struct eng_layer {
     const float *attn_norm_bias, *attn_post_bias, *ffn_norm_bias, *ffn_post_bias; /* or NULL */
     const float *q_norm;    /* [d_head], by rows [n_heads * d_head], or NULL */
     const float *k_norm;    /* [d_head], by rows [n_kv_heads * d_head], or NULL */
-    struct eng_mat qkv;     /* rows: q [n_heads * d_head], k and v [n_kv_heads * d_head], before
-                             * them with attn_gate its gates [n_heads * d_head]; of a convolution
-                             * B, C and u [d_model]; of a delta net q, k [n_delta_keys *
-                             * d_delta_key], v, z [n_delta_values * d_delta_value], beta and decay
-                             * [n_delta_values] */
+    struct eng_mat qkv;     /* rows: q [n_heads * d_head], k and v [n_kv_heads * d_head], without
+                             * both or v as hp.n_shared and keys_are_values say, before them with
+                             * attn_gate its gates [n_heads * d_head]; of a convolution B, C and u
+                             * [d_model]; of a delta net q, k [n_delta_keys * d_delta_key], v, z
+                             * [n_delta_values * d_delta_value], beta and decay [n_delta_values] */
     struct eng_mat o;       /* [d_model] of [n_heads * d_head], [d_model], or [n_delta_values *
                              * d_delta_value] */
     const float *conv;      /* [n_taps][channels], the oldest token's first; or NULL. Channels are
@@ -105,7 +105,11 @@ struct eng_layer {
                                    experts alone */
     struct eng_mat down;          /* [d_model] of [d_ff] */
     struct eng_experts experts;   /* empty: none */
-    const float *rope_cos;        /* [ctx][d_rot / 2], with the attention factor; NULL: no RoPE */
+    struct eng_mat ple_gate;      /* [d_ple] of [d_model], and [d_model] of [d_ple]; empty: none */
+    struct eng_mat ple_proj;
+    const float *ple_post; /* [d_model] or NULL: norm of its output */
+    const float *scale;    /* [1] or NULL: of the stream after the layer */
+    const float *rope_cos; /* [ctx][d_rot / 2], with the attention factor; NULL: no RoPE */
     const float *rope_sin;
     int window; /* as hp.layer_window */
     int place;  /* of its kind: in a page of KV, or in a state */
@@ -167,6 +171,9 @@ struct eng_model {
     struct eng_mat head;      /* equal to embed (same panels) when tied; unless has_head, empty */
     bool has_head;            /* gives logits of tokens */
     struct eng_heads heads;   /* gives vectors or logits of labels */
+    struct eng_mat ple_table; /* per-layer embeddings: [vocab] of [n_layers][d_ple]; or empty */
+    struct eng_mat ple_model; /* [n_layers][d_ple] of [d_model]: what the token's embedding adds */
+    const float *ple_norm;    /* [d_ple] or NULL: of each layer's part of that */
     const float *pos_rows;    /* [n_positions][d_model] or NULL */
     const float *type_rows;   /* [n_types][d_model] or NULL */
     const float *embed_norm, *embed_norm_bias; /* [d_model] or NULL: of the sum of the embeddings */

@@ -27,9 +27,9 @@
 enum {
     MATS_PER_LAYER = 7,
     PARTS_PER_MAT = 4, /* but of experts */
-    MATS_OUTSIDE = 2 + ENG_MAX_HEAD_OPS,
+    MATS_OUTSIDE = 4 + ENG_MAX_HEAD_OPS,
     VECS_PER_LAYER = 11,
-    VECS_OUTSIDE = 7 + ENG_MAX_HEAD_OPS,
+    VECS_OUTSIDE = 8 + ENG_MAX_HEAD_OPS,
     NAME_BYTES = 128
 };
 
@@ -219,7 +219,8 @@ static void plan_qkv(const struct check *c, int i)
     const struct eng_hparams *hp = &c->m->hp;
     const struct eng_names *names = hp->family->names;
     struct eng_layer *l = &c->m->layers[i];
-    int n_q = hp->n_heads * hp->d_head, n_kv = hp->n_kv_heads * hp->d_head;
+    int d = eng_layer_d_head(hp, i), n_q = hp->n_heads * d, n_kv = eng_layer_kv_heads(hp, i) * d;
+    int n_parts = 3 - (hp->keys_are_values && eng_layer_is_full(hp, i));
     char name[NAME_BYTES];
     static const char q_fields[] = "num_attention_heads x head_dim, hidden_size";
     static const char kv_fields[] = "num_key_value_heads x head_dim, hidden_size";
@@ -237,7 +238,8 @@ static void plan_qkv(const struct check *c, int i)
         plan_gated_q(c, qkv, layer_name(name, c, i, names->q));
         qkv->fine_row = 2 * n_q;
     }
-    for (int k = hp->attn_gate, first = 0; k < 3; first += parts[k++].n_rows) {
+    if (eng_layer_shares(hp, i)) n_parts = 1;
+    for (int k = hp->attn_gate, first = 0; k < n_parts; first += parts[k++].n_rows) {
         struct plan_part *part;
         if (names->qkv)
             part = add_rows(c, qkv, layer_name(name, c, i, names->qkv), first, parts[k].n_rows,
@@ -260,13 +262,14 @@ static void plan_attention(const struct check *c, int i)
     struct eng_layer *l = &c->m->layers[i];
     char name[NAME_BYTES];
     bool rows = hp->qk_norm == ENG_QK_NORM_ROW;
-    int n_q = hp->n_heads * hp->d_head, n_kv = hp->n_kv_heads * hp->d_head;
+    int d = eng_layer_d_head(hp, i), n_q = hp->n_heads * d, n_kv = eng_layer_kv_heads(hp, i) * d;
 
     plan_qkv(c, i);
-    add_vec(c, &l->q_norm, layer_name(name, c, i, names->q_norm), rows ? n_q : hp->d_head,
+    add_vec(c, &l->q_norm, layer_name(name, c, i, names->q_norm), rows ? n_q : d,
             rows ? "num_attention_heads x head_dim" : "head_dim");
-    add_vec(c, &l->k_norm, layer_name(name, c, i, names->k_norm), rows ? n_kv : hp->d_head,
-            rows ? "num_key_value_heads x head_dim" : "head_dim");
+    if (!eng_layer_shares(hp, i))
+        add_vec(c, &l->k_norm, layer_name(name, c, i, names->k_norm), rows ? n_kv : d,
+                rows ? "num_key_value_heads x head_dim" : "head_dim");
     struct plan_mat *o = add_mat(c, &l->o, PLAN_FINE, n_q);
     add_part(c, o, layer_name(name, c, i, names->o), hp->d_model, hp->attn_bias_o,
              "hidden_size, num_attention_heads x head_dim");
@@ -413,7 +416,7 @@ static void plan_mlp(const struct check *c, int i)
     char name[NAME_BYTES];
     static const char fields[] = "intermediate_size, hidden_size";
     static const char fused_fields[] = "2 x intermediate_size, hidden_size";
-    int d_ff = hp->layer_experts[i] ? hp->d_shared : hp->d_ff;
+    int d_ff = hp->layer_experts[i] ? hp->d_shared : eng_layer_d_ff(hp, i);
 
     add_vec(c, &l->ffn_norm, layer_name(name, c, i, names->ffn_norm), hp->d_model, "hidden_size");
     if (hp->layer_experts[i]) plan_experts(c, i);
@@ -435,6 +438,52 @@ static void plan_mlp(const struct check *c, int i)
              "hidden_size, intermediate_size");
     add_vec(c, &l->ffn_post, layer_name(name, c, i, names->ffn_post), hp->d_model, "hidden_size");
     add_norm_bias(c, &l->ffn_post_bias, layer_name(name, c, i, names->ffn_post), "hidden_size");
+}
+
+/* What per-layer embeddings add after the feed-forward layer, and the scale of the whole. */
+static void plan_ple(const struct check *c, int i)
+{
+    const struct eng_hparams *hp = &c->m->hp;
+    const struct eng_names *names = hp->family->names;
+    struct eng_layer *l = &c->m->layers[i];
+    char name[NAME_BYTES];
+    if (names->scale) add_named_vec(c, &l->scale, layer_name(name, c, i, names->scale), "", 1, "1");
+    if (hp->d_ple == 0) return;
+    add_part(c, add_mat(c, &l->ple_gate, PLAN_FINE, hp->d_model),
+             layer_name(name, c, i, names->ple_gate), hp->d_ple, false,
+             "hidden_size_per_layer_input, hidden_size");
+    add_part(c, add_mat(c, &l->ple_proj, PLAN_FINE, hp->d_ple),
+             layer_name(name, c, i, names->ple_proj), hp->d_model, false,
+             "hidden_size, hidden_size_per_layer_input");
+    add_vec(c, &l->ple_post, layer_name(name, c, i, names->ple_post), hp->d_model, "hidden_size");
+}
+
+/* The table of per-layer embeddings, in the head's format, and what is not a layer's of them. */
+static void plan_ple_inputs(const struct check *c)
+{
+    struct eng_model *m = c->m;
+    const struct eng_hparams *hp = &m->hp;
+    int n = hp->n_layers * hp->d_ple;
+    char name[NAME_BYTES];
+    if (n == 0) return;
+    snprintf(name, sizeof(name), "%sembed_tokens_per_layer", c->prefix);
+    add_rows(c, add_mat(c, &m->ple_table, PLAN_HEAD, n), name, 0, hp->vocab, hp->n_ple_rows, false,
+             "vocab_size_per_layer_input, num_hidden_layers x hidden_size_per_layer_input");
+    snprintf(name, sizeof(name), "%sper_layer_model_projection", c->prefix);
+    add_part(c, add_mat(c, &m->ple_model, PLAN_FINE, hp->d_model), name, n, false,
+             "num_hidden_layers x hidden_size_per_layer_input, hidden_size");
+    snprintf(name, sizeof(name), "%sper_layer_projection_norm", c->prefix);
+    add_vec(c, &m->ple_norm, name, hp->d_ple, "hidden_size_per_layer_input");
+}
+
+/* Where a layer's keys and values are: a new place, or, if it shares them, that of another. */
+static int kv_place(const struct eng_hparams *hp, const struct eng_layer *layers, int i, int *n)
+{
+    if (!eng_layer_shares(hp, i)) return hp->encoder ? 0 : (*n)++;
+    int donor = hp->n_layers - hp->n_shared - 1;
+    while ((hp->layer_window[donor] > 0) != (hp->layer_window[i] > 0))
+        donor--;
+    return layers[donor].place;
 }
 
 static const char *embed_name(const struct eng_model *m)
@@ -553,9 +602,11 @@ static void plan_tensors(const struct check *c)
                 "hidden_size");
         plan_mixer[hp->layer_mixer[i]](c, i);
         plan_mlp(c, i);
+        plan_ple(c, i);
         m->layers[i].window = hp->layer_window[i];
-        m->layers[i].place = hp->encoder ? 0 : n_of_kind[hp->layer_mixer[i]]++;
+        m->layers[i].place = kv_place(hp, m->layers, i, &n_of_kind[hp->layer_mixer[i]]);
     }
+    plan_ple_inputs(c);
     if (hp->encoder) {
         plan_encoder(c);
         return;
@@ -574,9 +625,22 @@ static void plan_tensors(const struct check *c)
         add_part(c, add_mat(c, &m->head, PLAN_HEAD, hp->d_model), name, hp->vocab, false, fields);
 }
 
-/* Returns true if a tensor that the family does not use has no effect on text. */
-static bool has_no_effect(const struct eng_model *m, const char *name)
+/* Keys and values that a layer has in the file, but reads those of another. */
+static bool is_shared_kv(const struct check *c, const char *name)
 {
+    int layer, at = 0;
+    if (!begins(name, c->prefix)) return false;
+    name += strlen(c->prefix);
+    if (sscanf(name, "layers.%d.self_attn.%n", &layer, &at) < 1 || at == 0) return false;
+    bool kv = begins(name + at, "k_proj.") || begins(name + at, "v_proj.") ||
+              begins(name + at, "k_norm.");
+    return kv && layer < c->m->hp.n_layers && eng_layer_shares(&c->m->hp, layer);
+}
+
+/* Returns true if a tensor that the family does not use has no effect on text. */
+static bool has_no_effect(const struct check *c, const char *name)
+{
+    const struct eng_model *m = c->m;
     const struct eng_hparams *hp = &m->hp;
     static const char *const endings[] = {".rotary_emb.inv_freq", ".attn.bias", ".masked_bias",
                                           "embeddings.position_ids", "embeddings.token_type_ids"};
@@ -584,7 +648,8 @@ static bool has_no_effect(const struct eng_model *m, const char *name)
         if (utf8_ends_with(name, endings[i])) return true;
     for (const char *const *p = hp->family->other_parts; p && *p; p++)
         if (begins(name, *p)) return true;
-    return (hp->tied || !m->has_head) && utf8_ends_with(name, "lm_head.weight");
+    return is_shared_kv(c, name) ||
+           ((hp->tied || !m->has_head) && utf8_ends_with(name, "lm_head.weight"));
 }
 
 /* Refuses tensors that the model would need and the family does not know. */
@@ -593,7 +658,7 @@ static void check_unused(const struct check *c)
     const struct eng_weights *w = c->m->load->weights;
     for (size_t i = 0; i < w->n_tensors; i++) {
         const struct eng_tensor *t = w->by_name[i];
-        if (!t->used && !has_no_effect(c->m, t->name))
+        if (!t->used && !has_no_effect(c, t->name))
             eng_report_problem(c->report, ENG_EUNSUPPORTED,
                                "%s: tensor %.200s is not part of a %s model of %d layers as %s it",
                                t->shard->name, t->file_name, c->m->hp.family->title,

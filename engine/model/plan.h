@@ -31,7 +31,8 @@ struct plan_part {
 
 /*
  * The role of a matrix decides its format. FINE: those whose errors count most, all of the first
- * and the last layer, and of the others those that add to the stream. POOLED: of rows that are
+ * and the last layer, and of the others those that add to the stream and those of per-layer
+ * embeddings. POOLED: of rows that are
  * pooled hidden states. ROUTER: as in the file, since a small error changes which experts work.
  */
 enum plan_role { PLAN_MATRIX, PLAN_FINE, PLAN_HEAD, PLAN_LOOKUP, PLAN_POOLED, PLAN_ROUTER };

@@ -56,9 +56,13 @@ bool eng_rope_is_long(const struct eng_rope *rope, int64_t ctx)
 const char *eng_rope_name(const struct eng_rope *rope, int64_t ctx)
 {
     static const char *const names[] = {
-        [ENG_ROPE_DEFAULT] = "default", [ENG_ROPE_LINEAR] = "linear",
-        [ENG_ROPE_LLAMA3] = "llama3",   [ENG_ROPE_YARN] = "yarn",
-        [ENG_ROPE_DYNAMIC] = "dynamic", [ENG_ROPE_LONGROPE] = "longrope, short factors",
+        [ENG_ROPE_DEFAULT] = "default",
+        [ENG_ROPE_LINEAR] = "linear",
+        [ENG_ROPE_LLAMA3] = "llama3",
+        [ENG_ROPE_YARN] = "yarn",
+        [ENG_ROPE_DYNAMIC] = "dynamic",
+        [ENG_ROPE_LONGROPE] = "longrope, short factors",
+        [ENG_ROPE_PROPORTIONAL] = "proportional",
     };
     return eng_rope_is_long(rope, ctx) ? "longrope, long factors" : names[rope->type];
 }
@@ -68,9 +72,10 @@ void eng_rope_freqs(const struct eng_rope *rope, int d_rot, int64_t ctx, double 
     assert(d_rot % 2 == 0 && d_rot <= ENG_MAX_HEAD_DIM);
     const double *factors = eng_rope_is_long(rope, ctx) ? rope->long_factors : rope->short_factors;
     for (int i = 0; i < d_rot / 2; i++) {
-        double freq = pow(rope->theta, -2.0 * i / d_rot);
+        bool whole = rope->type == ENG_ROPE_PROPORTIONAL;
+        double freq = pow(rope->theta, -2.0 * i / (whole ? rope->d_head : d_rot));
         if (rope->type == ENG_ROPE_LONGROPE) freq /= factors[i];
-        if (rope->type == ENG_ROPE_LINEAR) freq /= rope->factor;
+        if (rope->type == ENG_ROPE_LINEAR || whole) freq /= rope->factor;
         if (rope->type == ENG_ROPE_LLAMA3) freq = scale_llama3(rope, freq);
         ret_freqs[i] = freq; /* dynamic: as default up to the original length, which is the limit */
     }

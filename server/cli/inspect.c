@@ -126,13 +126,18 @@ static void show_config(void *ctx, const struct eng_inspect_config *c)
         c->rope_theta, c->rope_factor);
     if (c->local_rope_theta > 0)
         say(in, "layers with a window: RoPE default, theta %g", c->local_rope_theta);
+    if (c->full_d_head)
+        say(in,
+            "layers without a window: heads of %d (%d kv); %d layers share keys and values; "
+            "per-layer embeddings of %d",
+            c->full_d_head, c->full_kv_heads, c->n_shared, c->d_ple);
     in->has_config = true;
     for (int i = 0; i < c->n_eos_ids; i++)
         add_eos(in, c->eos_ids[i]);
     if (!in->report) return;
     json_auto_t *facts = json_pack(
         "{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:I, s:{s:s, s:f, s:f}, "
-        "s:i, s:i, s:i, s:i, s:i, s:i, s:I}",
+        "s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:i, s:i, s:i, s:i}",
         "family", c->family, "architecture", c->architecture, "model_type", c->model_type,
         "hidden_size", c->hidden_size, "layers", c->n_layers, "heads", c->n_heads, "kv_heads",
         c->n_kv_heads, "head_dim", c->d_head, "feed_forward", c->d_ff, "vocab_size",
@@ -140,7 +145,9 @@ static void show_config(void *ctx, const struct eng_inspect_config *c)
         "rope", "type", c->rope, "theta", c->rope_theta, "factor", c->rope_factor,
         "layers_without_rope", c->n_layers_without_rope, "layers_with_window", c->n_windowed_layers,
         "convolutions", c->n_convolutions, "delta_nets", c->n_delta_nets, "experts", c->n_experts,
-        "experts_per_token", c->n_chosen, "active_parameters", (json_int_t)c->n_active_params);
+        "experts_per_token", c->n_chosen, "active_parameters", (json_int_t)c->n_active_params,
+        "full_head_dim", c->full_d_head, "full_kv_heads", c->full_kv_heads, "shared_kv_layers",
+        c->n_shared, "per_layer_embeddings", c->d_ple);
     if (!facts || json_object_update(in->report, facts)) in->failed = true;
 }
 

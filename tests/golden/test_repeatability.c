@@ -57,7 +57,8 @@ struct answer {
     struct rule rules[MAX_CHOICES];
     uint64_t rows[MAX_CHOICES][MAX_ROWS];
     int n_rows[MAX_CHOICES];
-    int32_t ids[N_NEW]; /* of the first choice */
+    uint64_t tokens[N_NEW]; /* of the first choice: those of its tokens, whatever rows it has */
+    int32_t ids[N_NEW];     /* of the first choice */
     enum eng_finish finish[MAX_CHOICES];
     int64_t n_cached;
     bool held; /* its first event says so to `arrived` and waits for `go`, and the engine with it */
@@ -110,6 +111,7 @@ static void on_event(void *ctx, const struct eng_event *e)
         }
         add_row(a, e->choice, h);
         if (e->choice == 0) a->ids[e->index] = e->id;
+        if (e->choice == 0) a->tokens[e->index] = h;
     }
     if (e->type == ENG_EVENT_CHOICE_DONE) a->finish[e->choice] = e->finish;
     if (e->type == ENG_EVENT_JOB_DONE) {
@@ -522,6 +524,8 @@ static bool check_triple(const struct triple *t, enum depth depth)
     struct answer *rows = answer_all(e, true, NULL);
     struct answer *tokens = answer_all(e, false, NULL);
     close_engine(e);
+    for (int i = 0; i < N_JOBS; i++) /* logits of the whole prompt were wanted, or not */
+        REQUIRE(memcmp(rows[i].tokens, tokens[i].tokens, sizeof(rows[i].tokens)) == 0);
     if (has_loras) check_base(t, &alone, rows);
     for (size_t i = 0; i < (depth == DEPTH_ALL ? N_OF(makes) : 3); i++)
         check_make(t, &makes[i], rows, tokens);
@@ -621,7 +625,8 @@ static void test_same_bits(void **state)
     (void)state;
     static const char *const own[] = {
         "llama-bias-tied-f32", "lfm2-experts-bf16", "qwen3_5-delta-bf16", "qwen3-types-bf16",
-        "mistral-window-bf16", "llama-dynamic-f16", "lfm2-conv-bf16",     "ernie-experts-bf16"};
+        "mistral-window-bf16", "llama-dynamic-f16", "lfm2-conv-bf16",     "ernie-experts-bf16",
+        "gemma4-shared-bf16",  "gemma4-values-bf16"};
     static const char *const stories[] = {"stories260k-bf16", "stories260k", "stories260k-f16"};
     static const char *const delta_nets[] = {"qwen3_5-text-bf16", "qwen3_5-wrapper-bf16"};
     static const char *const files[] = {"mix-q4_k_m/mix-q4_k_m.gguf",

@@ -173,6 +173,24 @@ MODELS = {
         {"moe_num_experts": 6, "moe_k": 2, "moe_num_shared_experts": 2, "moe_intermediate_size": 12,
          "moe_layer_start_index": 1, "moe_layer_end_index": 2, "moe_layer_interval": 1,
          "use_bias": False, "pad_token_id": 0, "rms_norm_eps": 1e-2, "head_dim": 8}, {"named": True}),
+    "gemma4-shared-bf16": (
+        "Gemma4ForCausalLM", "gemma4_text",
+        {"num_hidden_layers": 6, "layer_types": ["sliding_attention", "full_attention", "sliding_attention",
+                                                 "sliding_attention", "sliding_attention", "full_attention"],
+         "num_key_value_heads": 1, "head_dim": 8, "global_head_dim": 16, "sliding_window": 8,
+         "num_kv_shared_layers": 3, "use_double_wide_mlp": True, "hidden_size_per_layer_input": 6,
+         "vocab_size_per_layer_input": 60, "final_logit_softcapping": 5.0, "hidden_act": None,
+         "hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True, "rope_theta": None,
+         "rms_norm_eps": 1e-4, "pad_token_id": 0}, {"named": True}),
+    "gemma4-values-bf16": (
+        "Gemma4UnifiedForCausalLM", "gemma4_unified_text",
+        {"num_hidden_layers": 3, "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+         "head_dim": 16, "global_head_dim": 24, "attention_k_eq_v": True, "num_global_key_value_heads": 1,
+         "sliding_window": 9, "hidden_act": None, "hidden_activation": "gelu_pytorch_tanh",
+         "tie_word_embeddings": True, "rope_theta": None, "rms_norm_eps": 1e-4, "pad_token_id": 0,
+         "rope_parameters": {
+             "full_attention": {"rope_type": "proportional", "rope_theta": 5000.0, "partial_rotary_factor": 0.5},
+             "sliding_attention": {"rope_type": "default", "rope_theta": 300.0}}}, {"named": True}),
 }
 
 CASES = {"one": 1, "short": 9, "long": 61}
@@ -236,14 +254,14 @@ def make_named_tensors(path, rng):
     """The same for the tensors that the reference's model of this config.json has."""
     from transformers import AutoConfig, AutoModelForCausalLM
     config = AutoConfig.from_pretrained(path)
-    plus_one = config.model_type.startswith(("gemma", "qwen3_5"))
+    plus_one = config.model_type.startswith(("gemma2", "gemma3", "qwen3_5"))
     for name, t in AutoModelForCausalLM.from_config(config).state_dict().items():
         if config.tie_word_embeddings and name == "lm_head.weight":
             continue
         x = rng.standard_normal(tuple(t.shape))
         if t.dim() >= 2 and t.shape[-2] > 1:
             x *= 0.3 if "embed" in name else 1.6 / np.sqrt(t.shape[-1])
-        elif "norm" in name:
+        elif "norm" in name or "layer_scalar" in name:
             x = (0 if plus_one and "linear_attn" not in name else 1) + 0.3 * x
         else:
             x *= 0.5

@@ -49,6 +49,24 @@ static void test_layout(void **state)
     }
 }
 
+/* Layers of different heads, one after the other. */
+static void test_mixed_layout(void **state)
+{
+    (void)state;
+    struct kv_layout l;
+    kv_layout_init(&l, 0, 0, 0, KERN_KV_I8);
+    kv_layout_add(&l, 2, 24);
+    kv_layout_add(&l, 1, 72);
+    kv_layout_add(&l, 2, 24);
+    REQUIRE_EQ_INT(kv_value_offset(&l, 0, 1), 3 * 32 * 34);
+    REQUIRE_EQ_INT(kv_key_offset(&l, 1, 0), 4 * 32 * 34);
+    REQUIRE_EQ_INT(kv_key_offset(&l, 2, 1), (4 + 6 + 2) * 32 * 34);
+    REQUIRE_EQ_INT(l.page_bytes, (4 + 6 + 4) * 32 * 34);
+    REQUIRE_EQ_INT(kv_first_dim(&l, 1, 0), 64);
+    REQUIRE_EQ_INT(kv_first_dim(&l, 2, 0), 64 + 96);
+    REQUIRE_EQ_INT(kv_first_dim(&l, 3, 0), 64 + 96 + 64);
+}
+
 static void test_references_and_exhaustion(void **state)
 {
     (void)state;
@@ -141,6 +159,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layout),
+        cmocka_unit_test(test_mixed_layout),
         cmocka_unit_test(test_references_and_exhaustion),
         cmocka_unit_test(test_recycled_values_are_zero),
         cmocka_unit_test(test_bad_sizes),

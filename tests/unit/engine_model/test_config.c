@@ -482,6 +482,70 @@ static void test_experts(void **state)
     }
 }
 
+#define GEMMA4(more) "{\"model_type\":\"gemma4_text\",\"num_hidden_layers\":6" more "}"
+#define TYPES6                                                                                     \
+    ",\"layer_types\":[\"sliding_attention\",\"full_attention\",\"sliding_attention\","            \
+    "\"full_attention\",\"sliding_attention\",\"full_attention\"]"
+
+/* Gemma 4: heads by the window of a layer, shared keys and values, per-layer embeddings. */
+static void test_gemma4(void **state)
+{
+    (void)state;
+    struct eng_hparams hp = good("{\"model_type\":\"gemma4_text\"}", NULL);
+    REQUIRE(hp.d_head == 256 && hp.full.d_head == 512 && hp.n_kv_heads == 4 && hp.d_ple == 256);
+    REQUIRE(hp.full.n_kv_heads == 4 && hp.full.d_rot == 128 && hp.d_rot == 256 && hp.tied);
+    REQUIRE(hp.attn_scale == 1 && hp.embed_scale == 48 && hp.logit_softcap == 0 && hp.v_norm);
+    REQUIRE(hp.rope.type == ENG_ROPE_PROPORTIONAL && hp.rope.theta == 1e6 && hp.pad_id == 0);
+    REQUIRE(hp.local_rope.theta == 1e4 && hp.layer_window[0] == 512 && hp.layer_window[5] == 0);
+    REQUIRE(hp.n_shared == 0 && hp.n_kv_layers == 30 && !hp.keys_are_values);
+    hp = good(GEMMA4(",\"global_head_dim\":64,\"num_global_key_value_heads\":2,"
+                     "\"num_kv_shared_layers\":3,\"use_double_wide_mlp\":true,"
+                     "\"hidden_size_per_layer_input\":null,\"intermediate_size\":10" TYPES6),
+              NULL);
+    REQUIRE(hp.full.d_head == 64 && hp.full.n_kv_heads == 4 && hp.d_ple == 0); /* unless k is v */
+    REQUIRE(hp.n_shared == 3 && hp.n_kv_layers == 3 && eng_layer_shares(&hp, 3));
+    REQUIRE(eng_layer_d_ff(&hp, 2) == 10 && eng_layer_d_ff(&hp, 3) == 20);
+    REQUIRE(eng_layer_d_head(&hp, 0) == 256 && eng_layer_d_head(&hp, 1) == 64);
+    REQUIRE(eng_layer_pairs(&hp, 1) == 8 && eng_layer_apart(&hp, 1) == 32);
+    REQUIRE(eng_layer_pairs(&hp, 0) == 128 && eng_layer_apart(&hp, 0) == 128);
+    hp = good(GEMMA4(",\"per_layer_config\":{\"5\":{\"head_dim\":80,\"num_key_value_heads\":1}}"),
+              NULL);
+    REQUIRE(hp.full.d_head == 80 && hp.full.n_kv_heads == 1);
+    hp = good("{\"architectures\":[\"Gemma4UnifiedForConditionalGeneration\"],"
+              "\"image_token_id\":7,\"text_config\":{\"attention_k_eq_v\":true,"
+              "\"num_global_key_value_heads\":2,\"use_bidirectional_attention\":\"vision\","
+              "\"num_hidden_layers\":4}}",
+              NULL);
+    REQUIRE(hp.full.n_kv_heads == 2 && hp.keys_are_values && hp.d_ple == 0);
+    REQUIRE(hp.layer_window[2] == 1024 && hp.layer_window[3] == 0 && hp.soft_ids[0] == 7);
+    static const struct {
+        const char *config, *says;
+    } refused[] = {
+        {GEMMA4(",\"num_kv_shared_layers\":6"), "num_kv_shared_layers must be within 0..5"},
+        {GEMMA4(",\"num_kv_shared_layers\":5" TYPES6),
+         "layer 1 of layer_types has none of its type"},
+        {GEMMA4(",\"per_layer_config\":{\"x\":{}}"),
+         "per_layer_config must hold objects of layers"},
+        {GEMMA4(",\"per_layer_config\":{\"0\":{\"head_dim\":16}}"), "heads of layer 0 differ"},
+        {GEMMA4(",\"per_layer_config\":{\"5\":{\"theta\":1}}"),
+         "theta of layer 5 is not supported"},
+        {GEMMA4(",\"global_head_dim\":33"), "heads of 33"},
+        {GEMMA4(",\"enable_moe_block\":true"), "enable_moe_block: mixtures"},
+        {GEMMA4(",\"use_bidirectional_attention\":\"all\""), "use_bidirectional_attention"},
+        {GEMMA4(",\"vocab_size_per_layer_input\":3"), "vocab_size_per_layer_input must be within"},
+        {GEMMA4(",\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"yarn\"}}"),
+         "rope_type yarn is not supported; supported: proportional"},
+        {GEMMA4(",\"layer_types\":[\"full_attention\",\"sliding_attention\",\"full_attention\","
+                "\"full_attention\",\"full_attention\",\"sliding_attention\"]"),
+         "layer_types must end with full_attention"},
+    };
+    for (size_t i = 0; i < N_OF(refused); i++) {
+        char err[ERR_BYTES];
+        REQUIRE(parse(&hp, refused[i].config, NULL, err) < 0);
+        REQUIRE_MSG(strstr(err, refused[i].says), "%s: %s", refused[i].config, err);
+    }
+}
+
 #define LONGROPE(type, more)                                                                       \
     "{\"model_type\":\"phi3\",\"hidden_size\":16,\"num_attention_heads\":4," FOUR                  \
     ",\"max_position_embeddings\":131072,\"original_max_position_embeddings\":4096,"               \
@@ -562,8 +626,7 @@ static const struct {
      ENG_EUNSUPPORTED},
     {"{\"model_type\":\"olmo3\",\"rope_theta\":10000}", "OLMo 3 is supported with 500000 only",
      ENG_EUNSUPPORTED},
-    {"{\"model_type\":\"gemma4_text\"}", "model_type gemma4_text is not supported",
-     ENG_EUNSUPPORTED},
+    {"{\"model_type\":\"gemma3n\"}", "model_type gemma3n is not supported", ENG_EUNSUPPORTED},
 };
 
 static void test_family_refusals(void **state)
@@ -619,7 +682,9 @@ static const char ignored[] =
     "output_router_logits router_aux_loss_coef time_step_limit "
     /* Mixtures: of training, and a window that is refused if it is used */
     "moe_capacity moe_gate moe_use_aux_free num_nextn_predict_layers max_window_layers "
-    "sliding_window ";
+    "sliding_window "
+    /* Gemma 4: of experts, which are refused */
+    "moe_intermediate_size top_k_experts ";
 
 static const struct {
     const char *model_type, *keys;
@@ -920,6 +985,7 @@ int main(void)
         cmocka_unit_test(test_layers_of_families),
         cmocka_unit_test(test_factors),
         cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_gemma4),
         cmocka_unit_test(test_ropes_of_families),
         cmocka_unit_test(test_family_refusals),
         cmocka_unit_test(test_short_convolutions),
