@@ -35,6 +35,8 @@ SHAPES = {
     "lfm2-small": (256, 6, 4, 2, 512, 49152, 1000000.0, 32768),
     "qwen3.5-0.8b": (1024, 24, 8, 2, 3584, 248320, 10000000.0, 262144),
     "qwen3.5-small": (256, 4, 4, 2, 512, 49152, 10000000.0, 32768),
+    "gemma4-e2b": (1536, 35, 8, 1, 6144, 262144, 1000000.0, 131072),
+    "gemma4-small": (256, 10, 4, 1, 512, 49152, 1000000.0, 32768),
 }
 # What shapes of other families than Llama have of their own: settings of config.json, the size of a head, and of GGUF the
 # architecture with its settings.
@@ -71,6 +73,13 @@ for _name, _head, _keys, _values in (("qwen3.5-0.8b", 256, 16, 16), ("qwen3.5-sm
     FAMILIES[_name] = {"head": _head, "config": {
         "architectures": ["Qwen3_5ForCausalLM"], "model_type": "qwen3_5_text", "head_dim": _head, "rms_norm_eps": 1e-6,
         "linear_num_key_heads": _keys, "linear_num_value_heads": _values}}
+for _name, _heads, _shared, _inputs in (("gemma4-e2b", (256, 512), 20, 256), ("gemma4-small", (64, 128), 5, 32)):
+    FAMILIES[_name] = {"config": {
+        "architectures": ["Gemma4ForCausalLM"], "model_type": "gemma4_text", "head_dim": _heads[0],
+        "global_head_dim": _heads[1], "num_kv_shared_layers": _shared, "use_double_wide_mlp": True,
+        "hidden_size_per_layer_input": _inputs, "sliding_window": 512, "final_logit_softcapping": 30.0,
+        "hidden_activation": "gelu_pytorch_tanh", "rms_norm_eps": 1e-6,
+        "layer_types": (["sliding_attention"] * 4 + ["full_attention"]) * (SHAPES[_name][1] // 5)}}
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 
 
@@ -99,6 +108,20 @@ def hybrid_parts(name, config, layer):
             ("mlp.gate_proj", inter, hidden), ("mlp.up_proj", inter, hidden), ("mlp.down_proj", hidden, inter)]
 
 
+def gemma4_parts(name, config, layer):
+    hidden, layers, heads, kv_heads, inter, _, _, _ = SHAPES[name]
+    full, shared = config["layer_types"][layer] == "full_attention", layer >= layers - config["num_kv_shared_layers"]
+    head, inputs = config["global_head_dim" if full else "head_dim"], config["hidden_size_per_layer_input"]
+    inter *= 2 if shared else 1
+    kv = [] if shared else [*((f"self_attn.{x}_proj", kv_heads * head, hidden) for x in "kv"), ("self_attn.k_norm", head)]
+    return [("input_layernorm", hidden), ("self_attn.q_proj", heads * head, hidden), *kv, ("self_attn.q_norm", head),
+            ("self_attn.o_proj", hidden, heads * head), ("post_attention_layernorm", hidden),
+            ("pre_feedforward_layernorm", hidden), ("mlp.gate_proj", inter, hidden), ("mlp.up_proj", inter, hidden),
+            ("mlp.down_proj", hidden, inter), ("post_feedforward_layernorm", hidden),
+            ("per_layer_input_gate", inputs, hidden), ("per_layer_projection", hidden, inputs),
+            ("post_per_layer_input_norm", hidden), ("layer_scalar", 1)]
+
+
 def tensor_shapes(name):
     """(name, shape) of the tensors of a shape, in the family's names."""
     hidden, layers, heads, kv_heads, inter, vocab, _, _ = SHAPES[name]
@@ -120,11 +143,18 @@ def tensor_shapes(name):
     }.get(name.split("-")[0], [before, q, k, v, o, after, gate, up, down])
     config = FAMILIES.get(name, {}).get("config", {})
     yield "model.embed_tokens.weight", (vocab, hidden)
+    if "gemma4" in name:
+        inputs = config["hidden_size_per_layer_input"]
+        yield "model.embed_tokens_per_layer.weight", (vocab, layers * inputs)
+        yield "model.per_layer_model_projection.weight", (layers * inputs, hidden)
+        yield "model.per_layer_projection_norm.weight", (inputs,)
     for i in range(layers):
         if "lfm2" in name or "qwen3.5" in name:
             parts = hybrid_parts(name, config, i)
+        if "gemma4" in name:
+            parts = gemma4_parts(name, config, i)
         for part, *shape in parts:
-            yield f"model.layers.{i}.{part}" + ("" if part.endswith(("A_log", "dt_bias")) else ".weight"), tuple(shape)
+            yield f"model.layers.{i}.{part}" + ("" if part.endswith(("A_log", "dt_bias", "layer_scalar")) else ".weight"), tuple(shape)
     yield "model.embedding_norm.weight" if "lfm2" in name else "model.norm.weight", (hidden,)
     if name.startswith("olmo2"):
         yield "lm_head.weight", (vocab, hidden)
@@ -335,7 +365,7 @@ def main():
         if os.path.exists(source):
             shutil.copyfile(source, os.path.join(a.out, name))
     weights = os.path.join(a.out, "model.safetensors")
-    write_weights(weights, list(tensor_shapes(a.shape)), a.dtype, a.shape.startswith(("gemma", "qwen3.5")))
+    write_weights(weights, list(tensor_shapes(a.shape)), a.dtype, a.shape.startswith(("gemma3", "qwen3.5")))
     if a.gguf:
         write_gguf(a.gguf, weights, SHAPES[a.shape], FAMILIES.get(a.shape))
 
