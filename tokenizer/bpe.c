@@ -132,14 +132,6 @@ int tok_bpe_add_merge(struct tok_bpe *b, const char *left, size_t left_len, cons
 
 /* ---- symbols ------------------------------------------------------------------------------- */
 
-static void put_char(struct tok_bpe *b, uint32_t cp, int32_t id)
-{
-    uint32_t i = cp * 0x9E3779B1u & (b->n_chars - 1);
-    while (b->chars[i].cp)
-        i = (i + 1) & (b->n_chars - 1);
-    b->chars[i] = (struct tok_bpe_char){cp + 1, id};
-}
-
 static int32_t char_id(const struct tok_bpe *b, uint32_t cp)
 {
     if (cp < 0x80) return b->ascii_id[cp];
@@ -159,7 +151,10 @@ static void add_char_token(struct tok_bpe *b, uint32_t cp, int32_t id)
     } else if (cp < 0x80) {
         b->ascii_id[cp] = id;
     } else {
-        put_char(b, cp, id);
+        uint32_t i = cp * 0x9E3779B1u & (b->n_chars - 1);
+        while (b->chars[i].cp)
+            i = (i + 1) & (b->n_chars - 1);
+        b->chars[i] = (struct tok_bpe_char){cp + 1, id};
     }
 }
 
@@ -206,17 +201,18 @@ static int build_raw(struct tok_bpe *b, char *err, size_t errlen)
     return rc;
 }
 
-/* Returns true if a token has U+2581 after another character. */
-static bool has_inner_mark(const char *s, size_t len)
+/* Length of the word at the front of a piece, up to a mark that follows another character. */
+static size_t marked_word(const char *s, size_t len)
 {
-    const unsigned char *p = (const unsigned char *)s, *end = p + len;
-    uint32_t previous = MARK;
-    while (p < end) {
-        uint32_t cp = utf8_next(&p);
-        if (cp == MARK && previous != MARK) return true;
-        previous = cp;
+    bool in_marks = true;
+    for (size_t i = 0; i < len;) {
+        bool mark = (unsigned char)s[i] == 0xE2 && (unsigned char)s[i + 1] == 0x96 &&
+                    (unsigned char)s[i + 2] == 0x81;
+        if (mark && !in_marks) return i;
+        in_marks = mark;
+        i += utf8_len((unsigned char)s[i]);
     }
-    return false;
+    return len;
 }
 
 /*
@@ -230,7 +226,7 @@ static void find_split_marks(struct tok_bpe *b)
     if (b->byte_mode || char_id(b, MARK) < 0) return;
     for (uint32_t id = 0; id < b->vocab->n_ids; id++) {
         const char *s = tok_vocab_string(b->vocab, (int32_t)id, &len);
-        if (s && has_inner_mark(s, len)) return;
+        if (s && marked_word(s, len) < len) return;
     }
     b->split_marks = true;
 }
@@ -365,14 +361,6 @@ static void sift_up(uint64_t *heap, size_t i)
     heap[i] = entry;
 }
 
-static uint64_t pop(uint64_t *heap, size_t *n)
-{
-    uint64_t top = heap[0];
-    heap[0] = heap[--*n];
-    sift_down(heap, *n, 0);
-    return top;
-}
-
 /* Ranks the pair that starts at position i and pushes it when it is a merge. */
 static void rank_pair(const struct tok_bpe *b, const struct symbols *y, size_t i, uint64_t *heap,
                       size_t *n_heap)
@@ -381,21 +369,6 @@ static void rank_pair(const struct tok_bpe *b, const struct symbols *y, size_t i
     if (y->rank[i] == NO_RANK) return;
     heap[*n_heap] = (uint64_t)y->rank[i] << 32 | i;
     sift_up(heap, (*n_heap)++);
-}
-
-/* Links the symbols and fills the heap with every pair that is a merge. Returns the heap's size. */
-static size_t start_heap(const struct tok_bpe *b, const struct symbols *y, size_t n, uint64_t *heap)
-{
-    size_t n_heap = 0;
-    for (size_t i = 0; i < n; i++) {
-        y->prev[i] = i ? (uint32_t)i - 1 : NO_SYMBOL;
-        y->next[i] = i + 1 < n ? (uint32_t)i + 1 : NO_SYMBOL;
-        y->rank[i] = i + 1 < n ? merge_rank(b, y->id[i], y->id[i + 1]) : NO_RANK;
-        if (y->rank[i] != NO_RANK) heap[n_heap++] = (uint64_t)y->rank[i] << 32 | i;
-    }
-    for (size_t i = n_heap / 2; i-- > 0;)
-        sift_down(heap, n_heap, i);
-    return n_heap;
 }
 
 /* Merges n symbols with the heap; packs the rest and sets *n. */
@@ -410,9 +383,16 @@ static int merge_long(const struct tok_bpe *b, struct tok_bpe_scratch *s, const 
         s->heap = p;
         s->heap_cap = 2 * *n;
     }
-    size_t n_heap = start_heap(b, y, *n, s->heap);
+    size_t n_heap = 0;
+    for (uint32_t i = 0; i < *n; i++) {
+        y->prev[i] = i ? i - 1 : NO_SYMBOL;
+        y->next[i] = i + 1 < *n ? i + 1 : NO_SYMBOL;
+        rank_pair(b, y, i, s->heap, &n_heap);
+    }
     while (n_heap > 0) {
-        uint64_t top = pop(s->heap, &n_heap);
+        uint64_t top = s->heap[0];
+        s->heap[0] = s->heap[--n_heap];
+        sift_down(s->heap, n_heap, 0);
         uint32_t i = (uint32_t)top, right;
         if (y->rank[i] != top >> 32) continue;
         right = y->next[i];
@@ -533,20 +513,6 @@ static int encode_word(const struct tok_bpe *b, struct tok_bpe_scratch *s, const
     memcpy(c->piece, word, len);
     if (c->n_ids) memcpy(c->ids, ids->ids + before, c->n_ids * sizeof(c->ids[0]));
     return 0;
-}
-
-/* Length of the word at the front of a piece, up to a mark that follows another character. */
-static size_t marked_word(const char *s, size_t len)
-{
-    bool in_marks = true;
-    for (size_t i = 0; i < len;) {
-        bool mark = (unsigned char)s[i] == 0xE2 && (unsigned char)s[i + 1] == 0x96 &&
-                    (unsigned char)s[i + 2] == 0x81;
-        if (mark && !in_marks) return i;
-        in_marks = mark;
-        i += utf8_len((unsigned char)s[i]);
-    }
-    return len;
 }
 
 int tok_bpe_encode(const struct tok_bpe *b, struct tok_bpe_scratch *s, const char *piece,

@@ -354,7 +354,6 @@ static bool is_han(uint32_t cp)
            (cp >= 0x2F800 && cp <= 0x2FA1F);
 }
 
-/* How many characters become of one, into out; -1: it stays. */
 static int change_clean(const struct tok_normalizer *n, const struct tok_norm_step *step,
                         uint32_t cp, uint32_t out[3])
 {
@@ -370,22 +369,16 @@ static int change_clean(const struct tok_normalizer *n, const struct tok_norm_st
     return 3;
 }
 
-static int change_lowercase(uint32_t cp, uint32_t out[3])
-{
-    if (cp < 0x80) {
-        out[0] = cp | 0x20;
-        return cp >= 'A' && cp <= 'Z' ? 1 : -1;
-    }
-    size_t n = tok_uni_lower(cp, out);
-    return n == 1 && out[0] == cp ? -1 : (int)n;
-}
-
+/* How many characters become of one, into out; -1: it stays. */
 static int change(const struct tok_normalizer *n, const struct tok_norm_step *step, uint32_t cp,
                   uint32_t out[3])
 {
-    if (step->kind == NORM_LOWERCASE) return change_lowercase(cp, out);
     if (step->kind == NORM_CLEAN) return change_clean(n, step, cp, out);
-    return cp >= 0x80 && tok_uni_props(n->uni, cp) & TOK_UNI_BERT_MARK ? 0 : -1;
+    if (step->kind == NORM_MARKS)
+        return cp >= 0x80 && tok_uni_props(n->uni, cp) & TOK_UNI_BERT_MARK ? 0 : -1;
+    if (cp < 0x80 && !(cp >= 'A' && cp <= 'Z')) return -1;
+    size_t n_lower = tok_uni_lower(cp, out);
+    return n_lower == 1 && out[0] == cp ? -1 : (int)n_lower;
 }
 
 /* Steps that look at each character alone. */
@@ -479,25 +472,20 @@ static int apply(struct norm_run *run, const struct tok_norm_step *step, struct 
     return 0;
 }
 
-/* Applies a step and charges the bytes it added to the budget. */
-static int apply_bounded(struct norm_run *run, const struct tok_norm_step *step, struct view *v)
-{
-    size_t before = v->len;
-    int rc = apply(run, step, v);
-    if (rc < 0) return rc;
-    return tok_growth_spend(&run->w->growth, before, rc == TOO_LONG ? SIZE_MAX : v->len,
-                            run->w->err, run->w->errlen);
-}
-
 int tok_normalize(const struct tok_normalizer *n, struct tok_work *w, const char *text, size_t len,
                   uint32_t base, const char **ret, size_t *ret_len, const uint32_t **ret_origin)
 {
     struct norm_run run = {n, w, base};
     struct view v = {text, NULL, len, base, -1};
     int rc = 0;
-    for (size_t i = 0; i < n->n_steps && !rc; i++)
-        rc = apply_bounded(&run, &n->steps[i], &v);
-    if (rc) return rc;
+    for (size_t i = 0; i < n->n_steps; i++) {
+        size_t before = v.len;
+        rc = apply(&run, &n->steps[i], &v);
+        if (rc >= 0)
+            rc = tok_growth_spend(&w->growth, before, rc == TOO_LONG ? SIZE_MAX : v.len, w->err,
+                                  w->errlen);
+        if (rc) return rc;
+    }
     *ret = v.bytes;
     *ret_len = v.len;
     *ret_origin = v.origin;

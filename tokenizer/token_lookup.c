@@ -83,15 +83,6 @@ static const char *kind_of(const struct token *t)
     return t->special ? "a special token" : t->added ? "an added token" : "a token";
 }
 
-static bool refuse_id(int32_t id, const struct token *a, const struct token *b, char *err,
-                      size_t errlen)
-{
-    snprintf(err, errlen, "id %d is %s, '%.*s', in one tokenizer, and %s, '%.*s', in the other",
-             (int)id, kind_of(a), (int)(a->len < 60 ? a->len : 60), a->spelling, kind_of(b),
-             (int)(b->len < 60 ? b->len : 60), b->spelling);
-    return false;
-}
-
 bool tok_fits(const struct tok *a, const struct tok *b, uint64_t *bits, char *err, size_t errlen)
 {
     int32_t n_a = tok_vocab_size(a), n_b = tok_vocab_size(b);
@@ -99,7 +90,13 @@ bool tok_fits(const struct tok *a, const struct tok *b, uint64_t *bits, char *er
     for (int32_t id = 0; id < n_a && id < n_b; id++) {
         struct token x = token_of(a, id), y = token_of(b, id);
         if (!x.spelling || !y.spelling) continue;
-        if (!same_token(&x, &y)) return refuse_id(id, &x, &y, err, errlen);
+        if (!same_token(&x, &y)) {
+            snprintf(err, errlen,
+                     "id %d is %s, '%.*s', in one tokenizer, and %s, '%.*s', in the other", (int)id,
+                     kind_of(&x), (int)(x.len < 60 ? x.len : 60), x.spelling, kind_of(&y),
+                     (int)(y.len < 60 ? y.len : 60), y.spelling);
+            return false;
+        }
         bits[id / 64] |= UINT64_C(1) << id % 64;
     }
     return true;

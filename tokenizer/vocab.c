@@ -58,21 +58,6 @@ void tok_vocab_finish(struct tok_vocab *v)
     memset(v, 0, sizeof(*v));
 }
 
-static int grow_arena(struct tok_vocab *v, size_t len)
-{
-    size_t need;
-    if (__builtin_add_overflow(v->arena_len, len, &need) || need > UINT32_MAX) return TOK_ENOMEM;
-    return ARRAY_ROOM(v->arena, v->arena_cap, need, 4096) ? TOK_ENOMEM : 0;
-}
-
-static int grow_entries(struct tok_vocab *v, uint32_t id)
-{
-    if (ARRAY_ROOM(v->entries, v->entries_cap, id + 1, 256)) return TOK_ENOMEM;
-    for (; v->n_ids <= id; v->n_ids++)
-        v->entries[v->n_ids].len = NO_TOKEN;
-    return 0;
-}
-
 static void insert_slot(uint64_t *slots, uint32_t n_slots, uint64_t slot)
 {
     uint32_t i = (uint32_t)(slot >> 32) & (n_slots - 1);
@@ -124,7 +109,12 @@ int tok_vocab_add(struct tok_vocab *v, const char *s, size_t len, uint32_t id, c
     if (id >= TOK_MAX_IDS) return refuse("ids must be below 2097152", s, len, id, err, errlen);
     if (find_hashed(v, s, len, hash) >= 0)
         return refuse("the token occurs twice", s, len, id, err, errlen);
-    if (grow_entries(v, id) || grow_arena(v, len) || grow_slots(v)) return TOK_ENOMEM;
+    if (len > UINT32_MAX - v->arena_len || grow_slots(v) ||
+        ARRAY_ROOM(v->arena, v->arena_cap, v->arena_len + len, 4096) ||
+        ARRAY_ROOM(v->entries, v->entries_cap, id + 1, 256))
+        return TOK_ENOMEM;
+    for (; v->n_ids <= id; v->n_ids++)
+        v->entries[v->n_ids].len = NO_TOKEN;
     if (v->entries[id].len != NO_TOKEN)
         return refuse("another token has this id", s, len, id, err, errlen);
     v->entries[id] = (struct tok_vocab_entry){(uint32_t)v->arena_len, (uint32_t)len};

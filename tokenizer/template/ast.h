@@ -48,7 +48,7 @@ enum jinja_kind {
     JINJA_SET_BLOCK,
     JINJA_MACRO_DEF,
     JINJA_FILTER_BLOCK,
-    JINJA_SCOPE, /* a body with a scope of its own and nothing else */
+    JINJA_SCOPE, /* a body with a scope of its own, which no break or continue leaves */
     JINJA_BREAK,
     JINJA_CONTINUE,
 };
@@ -93,16 +93,8 @@ struct jinja_call {
     struct jinja_nodes kwargs;
 };
 
-enum jinja_compare_op {
-    JINJA_EQ,
-    JINJA_NE,
-    JINJA_LT,
-    JINJA_LE,
-    JINJA_GT,
-    JINJA_GE,
-    JINJA_IN,
-    JINJA_NOT_IN
-};
+/* Among the operators of comparison, which are their tokens. */
+enum { JINJA_IN = 'i', JINJA_NOT_IN = 'n' };
 
 struct jinja_branch {
     struct jinja_node *test;
@@ -157,7 +149,7 @@ struct jinja_node {
         } binary;                   /* BINARY, AND, OR, GETITEM */
         struct jinja_node *operand; /* NOT, NEG, POS, OUTPUT */
         struct {
-            enum jinja_compare_op *ops; /* each before the node below of the next index */
+            int *ops; /* each before the node below of the next index */
             size_t cap_ops;
         } compare;
         struct {
@@ -187,22 +179,16 @@ struct jinja_node {
         } cond_block;           /* IF */
         struct jinja_for *loop; /* FOR */
         struct {
-            struct jinja_node *target;
+            struct jinja_node *target; /* SET, SET_BLOCK */
             struct jinja_node *value;  /* SET */
-            struct jinja_node *filter; /* SET_BLOCK: a FILTER chain or NULL */
+            struct jinja_node *filter; /* SET_BLOCK, FILTER_BLOCK: a FILTER chain or NULL */
             struct jinja_nodes body;
             struct jinja_scope_code scope;
-        } set; /* SET, SET_BLOCK */
+        } block; /* SET, SET_BLOCK, FILTER_BLOCK, SCOPE */
         struct {
             struct jinja_macro_code *code;
             struct jinja_ref ref; /* of the macro's name */
         } macro;                  /* MACRO_DEF */
-        struct {
-            struct jinja_node *filter; /* FILTER_BLOCK */
-            struct jinja_nodes body;
-            struct jinja_scope_code scope;
-            bool detached; /* no break or continue out of it */
-        } scoped;          /* FILTER_BLOCK, SCOPE */
     } u;
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Dicts, and the equality and hash of values they rest on; see dict.h. A dict keeps its pairs in
- * order of insertion in an array, and gets an open-addressing index once it has more than a few.
+ * order of insertion in an array, with an open-addressing index at most half full.
  */
 #include "tokenizer/template/dict.h"
 
@@ -11,7 +11,6 @@
 #include "tokenizer/template/str.h"
 
 enum {
-    DICT_LINEAR = 8, /* entries up to which a dict is searched from end to end */
     MAX_PAIRS = 1 << 30,
     PROBED_PER_STEP = 16,
 };
@@ -127,13 +126,8 @@ struct jinja_value jinja_from_dict(struct jinja_dict *d)
 static struct jinja_pair *find_pair(struct jinja_run *r, const struct jinja_dict *d,
                                     struct jinja_value key, uint64_t hash)
 {
-    if (!d->index) {
-        for (size_t i = 0; i < d->n; i++)
-            if (d->pairs[i].hash == hash && jinja_equal(r, d->pairs[i].key, key))
-                return &d->pairs[i];
-        return NULL;
-    }
     struct jinja_pair *found = NULL;
+    if (d->n == 0) return NULL;
     size_t n = 0, i = hash & (d->n_index - 1);
     for (; d->index[i] && !found; i = (i + 1) & (d->n_index - 1), n++) {
         struct jinja_pair *p = &d->pairs[d->index[i] - 1];
@@ -154,16 +148,6 @@ static void index_pair(struct jinja_run *r, struct jinja_dict *d, size_t at)
     d->index[i] = (uint32_t)(at + 1);
 }
 
-/* Keeps the index at most half full. */
-static void grow_index(struct jinja_run *r, struct jinja_dict *d)
-{
-    if (d->n <= DICT_LINEAR || d->n * 2 <= d->n_index) return;
-    d->n_index = d->n_index ? d->n_index * 2 : 32;
-    d->index = JINJA_NEW_N(r, d->n_index, uint32_t);
-    for (size_t i = 0; i + 1 < d->n; i++)
-        index_pair(r, d, i);
-}
-
 /* The pair is appended before the index grows, so that a new index leaves it to the last line. */
 void jinja_dict_put(struct jinja_run *r, struct jinja_dict *d, struct jinja_value key,
                     struct jinja_value value)
@@ -177,8 +161,13 @@ void jinja_dict_put(struct jinja_run *r, struct jinja_dict *d, struct jinja_valu
     if (d->n >= MAX_PAIRS) jinja_fail(r, JINJA_ELIMIT, "a dict of more than %zu entries", d->n);
     d->pairs = jinja_room(r, d->pairs, d->n, &d->cap, sizeof(*p));
     d->pairs[d->n++] = (struct jinja_pair){.key = key, .value = value, .hash = hash};
-    grow_index(r, d);
-    if (d->index) index_pair(r, d, d->n - 1);
+    if (d->n * 2 > d->n_index) {
+        d->n_index = d->n_index ? d->n_index * 2 : 16;
+        d->index = JINJA_NEW_N(r, d->n_index, uint32_t);
+        for (size_t i = 0; i + 1 < d->n; i++)
+            index_pair(r, d, i);
+    }
+    index_pair(r, d, d->n - 1);
 }
 
 void jinja_dict_put_name(struct jinja_run *r, struct jinja_dict *d, const char *name,

@@ -8,6 +8,7 @@
 #include <assert.h>
 
 #include "tokenizer/template/dict.h"
+#include "tokenizer/template/lexer.h"
 #include "tokenizer/template/print.h"
 
 enum { LOADS_PER_STEP = 16 };
@@ -88,16 +89,15 @@ static struct jinja_value eval_concat(struct jinja_run *r, struct jinja_frame *f
 }
 
 /* <= and >= are asked as two questions, which comes to the same for all values that order. */
-static bool compare(struct jinja_run *r, enum jinja_compare_op op, struct jinja_value a,
-                    struct jinja_value b)
+static bool compare(struct jinja_run *r, int op, struct jinja_value a, struct jinja_value b)
 {
     switch (op) {
-    case JINJA_EQ: return jinja_equal(r, a, b);
-    case JINJA_NE: return !jinja_equal(r, a, b);
-    case JINJA_LT: return jinja_less(r, a, b, "<");
-    case JINJA_GT: return jinja_less(r, b, a, ">");
-    case JINJA_LE: return jinja_less(r, a, b, "<=") || jinja_equal(r, a, b);
-    case JINJA_GE: return jinja_less(r, b, a, ">=") || jinja_equal(r, a, b);
+    case JINJA_T_EQ: return jinja_equal(r, a, b);
+    case JINJA_T_NE: return !jinja_equal(r, a, b);
+    case '<': return jinja_less(r, a, b, "<");
+    case '>': return jinja_less(r, b, a, ">");
+    case JINJA_T_LTEQ: return jinja_less(r, a, b, "<=") || jinja_equal(r, a, b);
+    case JINJA_T_GTEQ: return jinja_less(r, b, a, ">=") || jinja_equal(r, a, b);
     case JINJA_IN: return jinja_contains(r, b, a);
     default: return !jinja_contains(r, b, a);
     }
@@ -162,27 +162,23 @@ static void eval_args(struct jinja_run *r, struct jinja_frame *f, const struct j
     }
 }
 
-static struct jinja_value call_value(struct jinja_run *r, struct jinja_value callee,
-                                     const struct jinja_args *args)
-{
-    switch (callee.type) {
-    case JINJA_BUILTIN: return jinja_apply(r, callee.u.builtin, jinja_none(), args);
-    case JINJA_METHOD: return jinja_apply(r, callee.u.method->method, callee.u.method->self, args);
-    case JINJA_MACRO: return jinja_call_macro(r, callee.u.macro, args);
-    case JINJA_UNDEFINED: jinja_fail_undefined(r, callee);
-    default: jinja_raise(r, "'%s' object is not callable", jinja_type_name(callee));
-    }
-}
-
 /* A macro moves the line of the run; errors after it are the caller's again. */
 static struct jinja_value eval_call(struct jinja_run *r, struct jinja_frame *f,
                                     const struct jinja_node *node)
 {
     struct jinja_args args;
-    struct jinja_value callee = jinja_eval(r, f, node->u.call.callee);
+    struct jinja_value v, callee = jinja_eval(r, f, node->u.call.callee);
     eval_args(r, f, &node->u.call.args, &args);
     int line = r->line;
-    struct jinja_value v = call_value(r, callee, &args);
+    switch (callee.type) {
+    case JINJA_BUILTIN: v = jinja_apply(r, callee.u.builtin, jinja_none(), &args); break;
+    case JINJA_METHOD:
+        v = jinja_apply(r, callee.u.method->method, callee.u.method->self, &args);
+        break;
+    case JINJA_MACRO: v = jinja_call_macro(r, callee.u.macro, &args); break;
+    case JINJA_UNDEFINED: jinja_fail_undefined(r, callee);
+    default: jinja_raise(r, "'%s' object is not callable", jinja_type_name(callee));
+    }
     r->line = line;
     return v;
 }

@@ -3,8 +3,6 @@
  * Statements: what a template does. Output goes to r->out; whatever captures text (macros, set and
  * filter blocks) puts a buffer of its own there for the time.
  */
-#include <assert.h>
-
 #include "tokenizer/template/dict.h"
 #include "tokenizer/template/eval.h"
 #include "tokenizer/template/library.h"
@@ -19,32 +17,24 @@ static enum flow exec_body(struct jinja_run *r, struct jinja_frame *f,
                            const struct jinja_nodes *body)
 {
     for (size_t i = 0; i < body->n; i++) {
+        jinja_enter(r);
+        r->line = body->all[i]->line;
         enum flow flow = exec(r, f, body->all[i]);
+        jinja_leave(r);
         if (flow != FLOW_NEXT) return flow;
     }
     return FLOW_NEXT;
 }
 
-/* ---- capturing output ---------------------------------------------------------------------- */
-
-struct capture {
-    struct jinja_sb sb;
-    struct jinja_sb *outer;
-};
-
-/* Output goes to the capture's own buffer, until capture_end. */
-static void capture_start(struct jinja_run *r, struct capture *c)
+/* What a body writes. */
+static const struct jinja_str *captured(struct jinja_run *r, struct jinja_frame *f,
+                                        const struct jinja_nodes *body, enum flow *ret)
 {
-    c->sb = (struct jinja_sb){.r = r};
-    c->outer = r->out;
-    r->out = &c->sb;
-}
-
-static const struct jinja_str *capture_end(struct jinja_run *r, struct capture *c)
-{
-    assert(r->out == &c->sb);
-    r->out = c->outer;
-    return jinja_sb_str(&c->sb);
+    struct jinja_sb sb = {.r = r}, *outer = r->out;
+    r->out = &sb;
+    *ret = exec_body(r, f, body);
+    r->out = outer;
+    return jinja_sb_str(&sb);
 }
 
 /* ---- assignment ---------------------------------------------------------------------------- */
@@ -97,45 +87,26 @@ static void check_namespaces(struct jinja_run *r, struct jinja_frame *f,
 }
 
 /*
- * The text of a set or filter block, filtered. break and continue leave the block and drop the text
- * it captured.
+ * A set or filter block: its text, filtered, is assigned or written; to be written it must be text
+ * still, as in the reference. break and continue leave the block and drop the text.
  */
-static enum flow exec_captured(struct jinja_run *r, struct jinja_frame *f,
-                               const struct jinja_scope_code *scope, const struct jinja_nodes *body,
-                               const struct jinja_node *filter, struct jinja_value *ret)
+static enum flow exec_block(struct jinja_run *r, struct jinja_frame *f,
+                            const struct jinja_node *node)
 {
-    struct capture c;
-    jinja_enter_scope(r, f, scope);
-    capture_start(r, &c);
-    enum flow flow = exec_body(r, f, body);
-    const struct jinja_str *text = capture_end(r, &c), *outer = r->block_text;
+    enum flow flow;
+    jinja_enter_scope(r, f, &node->u.block.scope);
+    const struct jinja_str *text = captured(r, f, &node->u.block.body, &flow);
+    const struct jinja_str *outer = r->block_text;
+    struct jinja_value v = jinja_from_str(text);
     if (flow != FLOW_NEXT) return flow;
     r->block_text = text;
-    *ret = filter ? jinja_eval(r, f, filter) : jinja_from_str(text);
+    if (node->u.block.filter) v = jinja_eval(r, f, node->u.block.filter);
     r->block_text = outer;
-    return FLOW_NEXT;
-}
-
-static enum flow exec_set_block(struct jinja_run *r, struct jinja_frame *f,
-                                const struct jinja_node *node)
-{
-    struct jinja_value v;
-    enum flow flow =
-        exec_captured(r, f, &node->u.set.scope, &node->u.set.body, node->u.set.filter, &v);
-    if (flow != FLOW_NEXT) return flow;
-    check_namespaces(r, f, node->u.set.target);
-    assign(r, f, node->u.set.target, v);
-    return FLOW_NEXT;
-}
-
-/* The output must be text already, as in the reference. */
-static enum flow exec_filter_block(struct jinja_run *r, struct jinja_frame *f,
-                                   const struct jinja_node *node)
-{
-    struct jinja_value v;
-    enum flow flow =
-        exec_captured(r, f, &node->u.scoped.scope, &node->u.scoped.body, node->u.scoped.filter, &v);
-    if (flow != FLOW_NEXT) return flow;
+    if (node->u.block.target) {
+        check_namespaces(r, f, node->u.block.target);
+        assign(r, f, node->u.block.target, v);
+        return FLOW_NEXT;
+    }
     if (!jinja_is(v, JINJA_STR))
         jinja_raise(r, "expected str instance, %s found", jinja_type_name(v));
     jinja_print(r->out, v);
@@ -175,12 +146,17 @@ static struct jinja_value filter_elements(struct jinja_run *r, struct jinja_fram
     return jinja_gen_new(r, next_tested, t);
 }
 
-/* The loop itself, in frame f; `loop` is ready to give its elements. */
-static enum flow run_loop(struct jinja_run *r, struct jinja_frame *f, const struct jinja_for *code,
-                          struct jinja_loop *loop)
+/*
+ * The elements are evaluated outside the loop's scope. Fails, as the reference does, for what
+ * cannot be walked, before anything of the loop runs.
+ */
+static enum flow exec_for(struct jinja_run *r, struct jinja_frame *f, const struct jinja_for *code)
 {
-    struct jinja_value v;
+    struct jinja_value v = jinja_eval(r, f, code->iter);
+    struct jinja_loop *loop = JINJA_NEW(r, struct jinja_loop);
     bool ran = false; /* some pass came to its end: the reference's condition for no else */
+    if (code->test) v = filter_elements(r, f, code, v);
+    jinja_loop_init(r, loop, v);
     while (jinja_loop_next(r, loop, &v)) {
         assign(r, f, code->target, v);
         if (code->uses_loop)
@@ -193,19 +169,6 @@ static enum flow run_loop(struct jinja_run *r, struct jinja_frame *f, const stru
     if (ran || code->otherwise.n == 0) return FLOW_NEXT;
     jinja_enter_scope(r, f, &code->else_scope);
     return exec_body(r, f, &code->otherwise);
-}
-
-/*
- * The elements are evaluated outside the loop's scope. Fails, as the reference does, for what
- * cannot be walked, before anything of the loop runs.
- */
-static enum flow exec_for(struct jinja_run *r, struct jinja_frame *f, const struct jinja_for *code)
-{
-    struct jinja_value iterable = jinja_eval(r, f, code->iter);
-    struct jinja_loop *loop = JINJA_NEW(r, struct jinja_loop);
-    if (code->test) iterable = filter_elements(r, f, code, iterable);
-    jinja_loop_init(r, loop, iterable);
-    return run_loop(r, f, code, loop);
 }
 
 /* ---- macros -------------------------------------------------------------------------------- */
@@ -254,16 +217,15 @@ struct jinja_value jinja_call_macro(struct jinja_run *r, const struct jinja_macr
 {
     const struct jinja_macro_code *code = macro->code;
     struct jinja_frame *f = jinja_frame_new(r, macro->frame, code->n_slots);
-    struct capture c;
+    enum flow flow;
     if (++r->n_calls > JINJA_MAX_CALLS) /* bounded more tightly than evaluation as such */
         jinja_fail(r, JINJA_ELIMIT, "macros call each other deeper than %d", JINJA_MAX_CALLS);
     bind_arguments(r, f, code, args);
     jinja_enter_scope(r, f, &code->scope);
     fill_defaults(r, f, code);
-    capture_start(r, &c);
-    exec_body(r, f, &code->body);
+    const struct jinja_str *text = captured(r, f, &code->body, &flow);
     r->n_calls--;
-    return jinja_from_str(capture_end(r, &c));
+    return jinja_from_str(text);
 }
 
 /* ---- all ----------------------------------------------------------------------------------- */
@@ -278,8 +240,7 @@ static enum flow exec_if(struct jinja_run *r, struct jinja_frame *f, const struc
     return exec_body(r, f, &node->u.cond_block.otherwise);
 }
 
-static enum flow exec_node(struct jinja_run *r, struct jinja_frame *f,
-                           const struct jinja_node *node)
+static enum flow exec(struct jinja_run *r, struct jinja_frame *f, const struct jinja_node *node)
 {
     struct jinja_macro *macro;
     switch (node->kind) {
@@ -291,10 +252,9 @@ static enum flow exec_node(struct jinja_run *r, struct jinja_frame *f,
     case JINJA_IF: return exec_if(r, f, node);
     case JINJA_FOR: return exec_for(r, f, node->u.loop);
     case JINJA_SET:
-        check_namespaces(r, f, node->u.set.target);
-        assign(r, f, node->u.set.target, jinja_eval(r, f, node->u.set.value));
+        check_namespaces(r, f, node->u.block.target);
+        assign(r, f, node->u.block.target, jinja_eval(r, f, node->u.block.value));
         break;
-    case JINJA_SET_BLOCK: return exec_set_block(r, f, node);
     case JINJA_MACRO_DEF:
         macro = JINJA_NEW(r, struct jinja_macro);
         *macro =
@@ -302,24 +262,16 @@ static enum flow exec_node(struct jinja_run *r, struct jinja_frame *f,
         *jinja_slot(f, node->u.macro.ref) =
             (struct jinja_value){.type = JINJA_MACRO, .u.macro = macro};
         break;
-    case JINJA_FILTER_BLOCK: return exec_filter_block(r, f, node);
+    case JINJA_SET_BLOCK:
+    case JINJA_FILTER_BLOCK: return exec_block(r, f, node);
     case JINJA_SCOPE:
-        jinja_enter_scope(r, f, &node->u.scoped.scope);
-        return exec_body(r, f, &node->u.scoped.body);
+        jinja_enter_scope(r, f, &node->u.block.scope);
+        return exec_body(r, f, &node->u.block.body);
     case JINJA_BREAK: return FLOW_BREAK;
     case JINJA_CONTINUE: return FLOW_CONTINUE;
     default: break;
     }
     return FLOW_NEXT;
-}
-
-static enum flow exec(struct jinja_run *r, struct jinja_frame *f, const struct jinja_node *node)
-{
-    jinja_enter(r);
-    r->line = node->line;
-    enum flow flow = exec_node(r, f, node);
-    jinja_leave(r);
-    return flow;
 }
 
 void jinja_exec_tree(struct jinja_run *r, const struct jinja_tree *tree)

@@ -170,59 +170,25 @@ static void add_style(struct writer *w, struct jinja_value v, const struct jinja
     jinja_sb_add(&w->sb, v.input ? jinja_str_tainted(w->sb.r, text) : text);
 }
 
-/* As UTF-16, two escapes where it takes two. */
-static void write_unicode_escape(struct jinja_sb *sb, int32_t cp, uint8_t origin)
-{
-    char buf[16];
-    int n;
-    if (cp > 0xFFFF) {
-        unsigned high = 0xD800 + ((unsigned)(cp - 0x10000) >> 10);
-        unsigned low = 0xDC00 + ((unsigned)(cp - 0x10000) & 0x3FF);
-        n = snprintf(buf, sizeof(buf), "\\u%04x\\u%04x", high, low);
-    } else {
-        n = snprintf(buf, sizeof(buf), "\\u%04x", (unsigned)cp);
-    }
-    jinja_sb_add_bytes(sb, buf, (size_t)n, origin);
-}
-
-static void write_char(struct jinja_sb *sb, int32_t cp, bool ensure_ascii, uint8_t origin)
+/* A character that is not copied; as UTF-16, two escapes where it takes two. */
+static void write_char(struct jinja_sb *sb, int32_t cp, char quote, uint8_t origin)
 {
     static const char from[] = "\"\\\n\r\t\b\f", to[] = "\"\\nrtbf";
     const char *p = cp > 0 && cp < 0x80 ? strchr(from, (char)cp) : NULL;
-    if (p) {
-        char buf[2] = {'\\', to[p - from]};
-        jinja_sb_add_bytes(sb, buf, 2, origin);
-    } else if (cp < 0x20 || (cp >= 0x7F && ensure_ascii)) {
-        write_unicode_escape(sb, cp, origin);
-    } else {
-        jinja_sb_add_cp(sb, cp, origin);
-    }
-}
-
-/* Copied as it is; bytes outside ASCII too, unless they are to be escaped. */
-static bool is_plain(const struct writer *w, char c)
-{
-    bool ascii = (unsigned char)c < 0x7F;
-    return (unsigned char)c >= 0x20 && c != '"' && c != '\\' && (ascii || !w->style->ensure_ascii);
+    unsigned high = 0xD800 + ((unsigned)(cp - 0x10000) >> 10);
+    unsigned low = 0xDC00 + ((unsigned)(cp - 0x10000) & 0x3FF);
+    char buf[32] = {'\\', p ? to[p - from] : 'u'};
+    (void)quote;
+    if (cp > 0xFFFF)
+        snprintf(buf, sizeof(buf), "\\u%04x\\u%04x", high, low);
+    else if (!p)
+        snprintf(buf, sizeof(buf), "\\u%04x", (unsigned)cp);
+    jinja_sb_add_bytes(sb, buf, strlen(buf), origin);
 }
 
 static void write_string(struct writer *w, const struct jinja_str *s)
 {
-    uint8_t outer = s->origin == JINJA_INPUT ? JINJA_INPUT : JINJA_TRUSTED;
-    jinja_spend_bytes(w->sb.r, s->len);
-    jinja_sb_add_bytes(&w->sb, "\"", 1, outer);
-    for (size_t at = 0; at < s->len;) {
-        size_t begin = at;
-        while (at < s->len && is_plain(w, s->s[at]))
-            at++;
-        jinja_sb_add_part(&w->sb, s, begin, at - begin);
-        begin = at;
-        if (at == s->len) break;
-        int32_t cp = jinja_str_next(s, &at);
-        jinja_spend_chars(w->sb.r, 8);
-        write_char(&w->sb, cp, w->style->ensure_ascii, jinja_str_origin_at(s, begin));
-    }
-    jinja_sb_add_bytes(&w->sb, "\"", 1, outer);
+    jinja_sb_add_quoted(&w->sb, s, '"', w->style->ensure_ascii, write_char);
 }
 
 /* As repr() has them, but for the three that have other names in JavaScript. */

@@ -25,19 +25,10 @@ bool jinja_less(struct jinja_run *r, struct jinja_value a, struct jinja_value b,
                 jinja_type_name(b));
 }
 
-static bool walk_contains(struct jinja_run *r, struct jinja_value container,
-                          struct jinja_value item)
+bool jinja_contains(struct jinja_run *r, struct jinja_value container, struct jinja_value item)
 {
     struct jinja_iter it;
     struct jinja_value v;
-    jinja_iter_start(r, &it, container);
-    while (jinja_iter_next(r, &it, &v))
-        if (jinja_equal(r, v, item)) return true;
-    return false;
-}
-
-bool jinja_contains(struct jinja_run *r, struct jinja_value container, struct jinja_value item)
-{
     switch (container.type) {
     case JINJA_STR:
         if (!jinja_is(item, JINJA_STR))
@@ -49,7 +40,10 @@ bool jinja_contains(struct jinja_run *r, struct jinja_value container, struct ji
     default:
         if (!jinja_is_iterable(container))
             jinja_raise(r, "argument of type '%s' is not iterable", jinja_type_name(container));
-        return walk_contains(r, container, item);
+        jinja_iter_start(r, &it, container);
+        while (jinja_iter_next(r, &it, &v))
+            if (jinja_equal(r, v, item)) return true;
+        return false;
     }
 }
 

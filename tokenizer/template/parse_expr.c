@@ -79,52 +79,35 @@ struct jinja_node *jinja_parse_expression(struct jinja_cursor *c, bool with_cond
 
 static struct jinja_node *parse_sum(struct jinja_cursor *c);
 
-/* An operator of comparison, 'in' or 'not in'; the latter needs a look past the 'not'. */
-static bool next_compare_op(struct jinja_cursor *c, enum jinja_compare_op *ret)
+/* An operator of comparison, 'in' or 'not in'; the latter needs a look past the 'not'. 0: none. */
+static int next_compare_op(struct jinja_cursor *c)
 {
-    static const struct {
-        int token;
-        enum jinja_compare_op op;
-    } ops[] = {{JINJA_T_EQ, JINJA_EQ},   {JINJA_T_NE, JINJA_NE}, {'<', JINJA_LT},
-               {JINJA_T_LTEQ, JINJA_LE}, {'>', JINJA_GT},        {JINJA_T_GTEQ, JINJA_GE}};
-    for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
-        if (!jinja_skip(c, ops[i].token)) continue;
-        *ret = ops[i].op;
-        return true;
-    }
-    *ret = JINJA_IN;
-    if (jinja_skip_name(c, "in")) return true;
+    static const int ops[] = {JINJA_T_EQ, JINJA_T_NE, '<', JINJA_T_LTEQ, '>', JINJA_T_GTEQ};
+    for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++)
+        if (jinja_skip(c, ops[i])) return ops[i];
+    if (jinja_skip_name(c, "in")) return JINJA_IN;
     const struct jinja_token *next = jinja_look(c);
     if (!jinja_at_name(c, "not") || next->type != JINJA_T_NAME || !jinja_str_is(next->text, "in"))
-        return false;
+        return 0;
     jinja_advance(c);
     jinja_advance(c);
-    *ret = JINJA_NOT_IN;
-    return true;
-}
-
-static void add_operand(struct jinja_cursor *c, struct jinja_node *node, enum jinja_compare_op op,
-                        struct jinja_node *expr)
-{
-    size_t n = node->below.n - 1;
-    node->u.compare.ops = jinja_room(c->r, node->u.compare.ops, n, &node->u.compare.cap_ops,
-                                     sizeof(*node->u.compare.ops));
-    node->u.compare.ops[n] = op;
-    jinja_node_adopt(c, node, expr);
+    return JINJA_NOT_IN;
 }
 
 /* sum { op sum }: a chain compares neighbours, so it is one node and not nested ones. */
 static struct jinja_node *parse_compare(struct jinja_cursor *c)
 {
-    int line = line_of(c);
+    int line = line_of(c), op;
     struct jinja_node *left = parse_sum(c), *node = NULL;
-    enum jinja_compare_op op;
-    while (next_compare_op(c, &op)) {
+    for (size_t n = 0; (op = next_compare_op(c)); n++) {
         if (!node) {
             node = jinja_node_new(c, JINJA_COMPARE, line);
             jinja_node_adopt(c, node, left);
         }
-        add_operand(c, node, op, parse_sum(c));
+        node->u.compare.ops = jinja_room(c->r, node->u.compare.ops, n, &node->u.compare.cap_ops,
+                                         sizeof(*node->u.compare.ops));
+        node->u.compare.ops[n] = op;
+        jinja_node_adopt(c, node, parse_sum(c));
     }
     return node ? node : left;
 }
@@ -459,27 +442,15 @@ static struct jinja_node *parse_unary(struct jinja_cursor *c, bool with_filter)
     return with_filter ? parse_filter_expr(c, node) : node;
 }
 
-/* '[' { expression ',' } ']', a last comma being welcome. */
-static struct jinja_node *parse_list(struct jinja_cursor *c)
+/* '[' { expression ',' } ']' or '{' { key ':' value ',' } '}', a last comma being welcome. */
+static struct jinja_node *parse_items(struct jinja_cursor *c, enum jinja_kind kind, int close)
 {
-    struct jinja_node *node = jinja_node_new(c, JINJA_LIST_EXPR, jinja_advance(c)->line);
-    while (type_of(c) != ']') {
+    struct jinja_node *node = jinja_node_new(c, kind, jinja_advance(c)->line);
+    while (type_of(c) != close) {
         if (node->below.n) jinja_expect(c, ',', ",");
-        if (type_of(c) == ']') break;
+        if (type_of(c) == close) break;
         jinja_node_adopt(c, node, jinja_parse_expression(c, true));
-    }
-    jinja_advance(c);
-    return node;
-}
-
-/* '{' { expression ':' expression ',' } '}' */
-static struct jinja_node *parse_dict(struct jinja_cursor *c)
-{
-    struct jinja_node *node = jinja_node_new(c, JINJA_DICT_EXPR, jinja_advance(c)->line);
-    while (type_of(c) != '}') {
-        if (node->below.n) jinja_expect(c, ',', ",");
-        if (type_of(c) == '}') break;
-        jinja_node_adopt(c, node, jinja_parse_expression(c, true));
+        if (kind == JINJA_LIST_EXPR) continue;
         jinja_expect(c, ':', ":");
         jinja_node_adopt(c, node, jinja_parse_expression(c, true));
     }
@@ -542,8 +513,8 @@ static struct jinja_node *parse_primary(struct jinja_cursor *c, bool with_namesp
         node = jinja_parse_tuple(c, JINJA_TUPLE_PAREN);
         jinja_expect(c, ')', ")");
         return node;
-    case '[': return parse_list(c);
-    case '{': return parse_dict(c);
+    case '[': return parse_items(c, JINJA_LIST_EXPR, ']');
+    case '{': return parse_items(c, JINJA_DICT_EXPR, '}');
     default: jinja_raise_at(c->r, t->line, "unexpected '%s'", jinja_token_name(t, c->r));
     }
 }

@@ -76,16 +76,6 @@ static _Noreturn void fail_tag(struct jinja_cursor *c, const struct ends *ends, 
 
 static struct jinja_node *parse_statement(struct jinja_cursor *c, const struct ends *ends);
 
-/* {{ expression }} */
-static struct jinja_node *parse_variable(struct jinja_cursor *c)
-{
-    struct jinja_node *node = jinja_node_new(c, JINJA_OUTPUT, jinja_advance(c)->line);
-    node->u.operand = jinja_node_adopt(c, node, jinja_parse_tuple(c, 0));
-    node->line = node->u.operand->line;
-    jinja_expect(c, JINJA_T_VARIABLE_END, "end of print statement");
-    return node;
-}
-
 /* Text, variables and statements up to a statement that `ends` names; NULL: up to the end. */
 static void parse_until(struct jinja_cursor *c, struct jinja_nodes *body, const struct ends *ends)
 {
@@ -98,7 +88,10 @@ static void parse_until(struct jinja_cursor *c, struct jinja_nodes *body, const 
             node = jinja_node_new(c, JINJA_DATA, jinja_advance(c)->line);
             node->u.data = t->text;
         } else if (t->type == JINJA_T_VARIABLE_BEGIN) {
-            node = parse_variable(c);
+            node = jinja_node_new(c, JINJA_OUTPUT, jinja_advance(c)->line);
+            node->u.operand = jinja_node_adopt(c, node, jinja_parse_tuple(c, 0));
+            node->line = node->u.operand->line;
+            jinja_expect(c, JINJA_T_VARIABLE_END, "end of print statement");
         } else {
             jinja_advance(c);
             if (ends && at_end(c, ends)) break;
@@ -176,14 +169,14 @@ static struct jinja_node *parse_new_name(struct jinja_cursor *c)
 static struct jinja_node *parse_set(struct jinja_cursor *c, const struct jinja_token *tag)
 {
     struct jinja_node *node = jinja_node_new(c, JINJA_SET, tag->line);
-    node->u.set.target = jinja_node_adopt(c, node, parse_target(c, JINJA_TUPLE_NAMESPACE));
+    node->u.block.target = jinja_node_adopt(c, node, parse_target(c, JINJA_TUPLE_NAMESPACE));
     if (jinja_skip(c, '=')) {
-        node->u.set.value = jinja_node_adopt(c, node, jinja_parse_tuple(c, 0));
+        node->u.block.value = jinja_node_adopt(c, node, jinja_parse_tuple(c, 0));
         return node;
     }
     node->kind = JINJA_SET_BLOCK;
-    node->u.set.filter = jinja_node_adopt(c, node, jinja_parse_filters(c, NULL, false));
-    parse_whole_body(c, node, &node->u.set.body, "endset");
+    node->u.block.filter = jinja_node_adopt(c, node, jinja_parse_filters(c, NULL, false));
+    parse_whole_body(c, node, &node->u.block.body, "endset");
     return node;
 }
 
@@ -210,23 +203,18 @@ static struct jinja_node *parse_for(struct jinja_cursor *c, const struct jinja_t
     return node;
 }
 
-static struct jinja_branch *add_branch(struct jinja_cursor *c, struct jinja_node *node)
-{
-    size_t n = node->u.cond_block.n_branches++;
-    node->u.cond_block.branches =
-        jinja_room(c->r, node->u.cond_block.branches, n, &node->u.cond_block.cap_branches,
-                   sizeof(struct jinja_branch));
-    node->u.cond_block.branches[n] = (struct jinja_branch){0};
-    return &node->u.cond_block.branches[n];
-}
-
 /* if test ... { elif test ... } [ else ... ] endif */
 static struct jinja_node *parse_if(struct jinja_cursor *c, const struct jinja_token *tag)
 {
     static const struct ends ends = {"if", {"elif", "else", "endif"}};
     struct jinja_node *node = jinja_node_new(c, JINJA_IF, tag->line);
     do {
-        struct jinja_branch *b = add_branch(c, node);
+        size_t n = node->u.cond_block.n_branches++;
+        node->u.cond_block.branches =
+            jinja_room(c->r, node->u.cond_block.branches, n, &node->u.cond_block.cap_branches,
+                       sizeof(struct jinja_branch));
+        struct jinja_branch *b = &node->u.cond_block.branches[n];
+        *b = (struct jinja_branch){0};
         b->test = jinja_node_adopt(c, node, jinja_parse_tuple(c, JINJA_TUPLE_NO_COND));
         parse_body(c, node, &b->body, &ends);
     } while (jinja_skip_name(c, "elif"));
@@ -277,9 +265,9 @@ static struct jinja_node *parse_macro(struct jinja_cursor *c, const struct jinja
 static struct jinja_node *parse_filter_block(struct jinja_cursor *c, const struct jinja_token *tag)
 {
     struct jinja_node *node = jinja_node_new(c, JINJA_FILTER_BLOCK, tag->line);
-    node->u.scoped.filter = jinja_parse_filters(c, NULL, true);
-    parse_whole_body(c, node, &node->u.scoped.body, "endfilter");
-    jinja_node_adopt(c, node, node->u.scoped.filter);
+    node->u.block.filter = jinja_parse_filters(c, NULL, true);
+    parse_whole_body(c, node, &node->u.block.body, "endfilter");
+    jinja_node_adopt(c, node, node->u.block.filter);
     return node;
 }
 
@@ -287,8 +275,7 @@ static struct jinja_node *parse_filter_block(struct jinja_cursor *c, const struc
 static struct jinja_node *parse_generation(struct jinja_cursor *c, const struct jinja_token *tag)
 {
     struct jinja_node *node = jinja_node_new(c, JINJA_SCOPE, tag->line);
-    node->u.scoped.detached = true;
-    parse_whole_body(c, node, &node->u.scoped.body, "endgeneration");
+    parse_whole_body(c, node, &node->u.block.body, "endgeneration");
     return node;
 }
 

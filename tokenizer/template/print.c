@@ -57,85 +57,40 @@ void jinja_float_repr(struct jinja_run *r, double d, char buf[JINJA_FLOAT_BYTES]
 }
 
 /* True, 7, 7.0: what str() and repr() agree on. */
-static void print_number(struct jinja_sb *sb, struct jinja_value v)
-{
-    char buf[JINJA_FLOAT_BYTES];
-    if (jinja_is(v, JINJA_BOOL))
-        add(sb, v, v.u.i ? "True" : "False");
-    else if (!jinja_is(v, JINJA_FLOAT))
-        add(sb, v, jinja_int_digits(sb->r, v));
-    else {
-        jinja_float_repr(sb->r, v.u.d, buf);
-        add(sb, v, buf);
-    }
-}
-
 /* ---- strings ------------------------------------------------------------------------------- */
 
 static bool is_printable(int32_t cp)
 {
-    switch (utf8proc_category(cp)) {
-    case UTF8PROC_CATEGORY_CC:
-    case UTF8PROC_CATEGORY_CF:
-    case UTF8PROC_CATEGORY_CS:
-    case UTF8PROC_CATEGORY_CO:
-    case UTF8PROC_CATEGORY_CN:
-    case UTF8PROC_CATEGORY_ZL:
-    case UTF8PROC_CATEGORY_ZP: return false;
-    case UTF8PROC_CATEGORY_ZS: return cp == ' ';
-    default: return true;
-    }
-}
-
-static void add_escape(struct jinja_sb *sb, int32_t cp, uint8_t origin)
-{
-    char buf[16];
-    const char *letter = cp <= 0xFF ? "x" : cp <= 0xFFFF ? "u" : "U";
-    int width = cp <= 0xFF ? 2 : cp <= 0xFFFF ? 4 : 8;
-    int n = snprintf(buf, sizeof(buf), "\\%s%0*x", letter, width, (unsigned)cp);
-    jinja_sb_add_bytes(sb, buf, (size_t)n, origin);
+    char group = *utf8proc_category_string(cp);
+    return cp == ' ' || (group != 'C' && group != 'Z');
 }
 
 static void add_repr_char(struct jinja_sb *sb, int32_t cp, char quote, uint8_t origin)
 {
     static const char named[] = "\nn\rr\tt";
     const char *name = cp > 0 && cp < 0x20 ? strchr(named, (char)cp) : NULL;
-    if (cp == quote || cp == '\\' || name) {
-        char buf[2] = {'\\', name ? name[1] : (char)cp};
-        jinja_sb_add_bytes(sb, buf, 2, origin);
-    } else if (is_printable(cp)) {
-        jinja_sb_add_cp(sb, cp, origin);
-    } else {
-        add_escape(sb, cp, origin);
+    const char *letter = cp <= 0xFF ? "x" : cp <= 0xFFFF ? "u" : "U";
+    char buf[16] = {'\\', name ? name[1] : (char)cp};
+    if (!name && cp != quote && cp != '\\') {
+        if (is_printable(cp)) {
+            jinja_sb_add_cp(sb, cp, origin);
+            return;
+        }
+        snprintf(buf, sizeof(buf), "\\%s%0*x", letter,
+                 cp <= 0xFF     ? 2
+                 : cp <= 0xFFFF ? 4
+                                : 8,
+                 (unsigned)cp);
     }
-}
-
-/* Copied as it is. */
-static bool is_plain(char c, char quote)
-{
-    return c >= 0x20 && c < 0x7F && c != quote && c != '\\';
+    jinja_sb_add_bytes(sb, buf, strlen(buf), origin);
 }
 
 static void repr_str(struct jinja_sb *sb, const struct jinja_str *s)
 {
     uint8_t outer = s->origin == JINJA_INPUT ? JINJA_INPUT : JINJA_TRUSTED;
     bool single = s->len && memchr(s->s, '\'', s->len), dbl = s->len && memchr(s->s, '"', s->len);
-    char quote = single && !dbl ? '"' : '\'';
-    jinja_spend_bytes(sb->r, s->len);
     if (s->markup) jinja_sb_add_bytes(sb, "Markup(", 7, outer);
-    jinja_sb_add_bytes(sb, &quote, 1, outer);
-    for (size_t at = 0; at < s->len;) {
-        size_t begin = at;
-        while (at < s->len && is_plain(s->s[at], quote))
-            at++;
-        jinja_sb_add_part(sb, s, begin, at - begin);
-        begin = at;
-        if (at == s->len) break;
-        int32_t cp = jinja_str_next(s, &at);
-        jinja_spend_chars(sb->r, 8);
-        add_repr_char(sb, cp, quote, jinja_str_origin_at(s, begin));
-    }
-    jinja_sb_add_bytes(sb, &quote, 1, outer);
+    jinja_sb_add_quoted(sb, s, single && !dbl ? '"' : '\'', true, add_repr_char);
     if (s->markup) jinja_sb_add_bytes(sb, ")", 1, outer);
 }
 
@@ -165,14 +120,18 @@ static void repr_dict(struct jinja_sb *sb, struct jinja_value v, int depth)
 
 static void repr_in(struct jinja_sb *sb, struct jinja_value v, int depth)
 {
+    char buf[JINJA_FLOAT_BYTES];
     jinja_check_depth(sb->r, depth);
     switch (v.type) {
     case JINJA_UNDEFINED: add(sb, v, "Undefined"); break;
     case JINJA_NONE: add(sb, v, "None"); break;
-    case JINJA_BOOL:
+    case JINJA_BOOL: add(sb, v, v.u.i ? "True" : "False"); break;
     case JINJA_INT:
-    case JINJA_BIG:
-    case JINJA_FLOAT: print_number(sb, v); break;
+    case JINJA_BIG: add(sb, v, jinja_int_digits(sb->r, v)); break;
+    case JINJA_FLOAT:
+        jinja_float_repr(sb->r, v.u.d, buf);
+        add(sb, v, buf);
+        break;
     case JINJA_STR: repr_str(sb, v.u.str); break;
     case JINJA_LIST:
         add(sb, v, "[");

@@ -181,21 +181,16 @@ static struct symbols *copy_symbols(struct jinja_run *r, const struct symbols *s
     return copy;
 }
 
-static void merge_branch(struct jinja_run *r, struct symbols *sym, const struct symbols *branch)
-{
-    for (size_t i = 0; i < branch->n; i++) {
-        const struct symbol *from = &branch->all[i];
-        struct symbol *s = define(r, sym, from->ident->name, from->load, from->from);
-        s->in_branch |= from->stored && !s->stored;
-    }
-}
-
 /* A name that only branches assign is loaded beforehand, for the branches that do not. */
 static void merge_branches(struct jinja_run *r, struct symbols *sym, struct symbols **branches,
                            size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        merge_branch(r, sym, branches[i]);
+        for (size_t k = 0; k < branches[i]->n; k++) {
+            const struct symbol *from = &branches[i]->all[k];
+            struct symbol *s = define(r, sym, from->ident->name, from->load, from->from);
+            s->in_branch |= from->stored && !s->stored;
+        }
     for (size_t i = 0; i < sym->n; i++) {
         struct symbol *s = &sym->all[i];
         if (!s->in_branch) continue;
@@ -249,12 +244,12 @@ static void visit(struct visit *v, struct jinja_node *node)
         break;
     case JINJA_FOR: visit(v, node->u.loop->iter); break;
     case JINJA_SET:
-        visit(v, node->u.set.value);
-        visit(v, node->u.set.target);
+        visit(v, node->u.block.value);
+        visit(v, node->u.block.target);
         break;
-    case JINJA_SET_BLOCK: visit(v, node->u.set.target); break;
+    case JINJA_SET_BLOCK: visit(v, node->u.block.target); break;
     case JINJA_MACRO_DEF: note_store(v->r, v->sym, node->u.macro.code->name); break;
-    case JINJA_FILTER_BLOCK: visit(v, node->u.scoped.filter); break;
+    case JINJA_FILTER_BLOCK: visit(v, node->u.block.filter); break;
     case JINJA_SCOPE: break;
     default: visit_all(v, &node->below); break;
     }
@@ -539,27 +534,18 @@ static void resolve_macro(struct frame *outer, struct jinja_macro_code *code, in
     code->n_slots = f.sym->unit->n_slots;
 }
 
-/* The block's body is a scope; its target belongs outside. */
-static void resolve_set_block(struct frame *f, struct jinja_node *node)
+/* A block's body is a scope; the target of a set block belongs outside. */
+static void resolve_block(struct frame *f, struct jinja_node *node)
 {
     struct frame body = inner(f, NULL);
-    analyze(&body, &node->u.set.body, false); /* not the filter: so does the reference */
-    resolve_all(&body, &node->u.set.body);
-    if (node->u.set.filter) resolve(&body, node->u.set.filter);
-    resolve(f, node->u.set.target);
-    node->u.set.scope = scope_code(&body);
-}
-
-/* Filter blocks and plain scopes. */
-static void resolve_scoped(struct frame *f, struct jinja_node *node)
-{
-    struct frame body = inner(f, NULL);
-    if (node->u.scoped.detached) body.in_loop = false;
-    analyze(&body, &node->u.scoped.body, false);
-    analyze_one(&body, node->u.scoped.filter, false);
-    resolve_all(&body, &node->u.scoped.body);
-    if (node->u.scoped.filter) resolve(&body, node->u.scoped.filter);
-    node->u.scoped.scope = scope_code(&body);
+    if (node->kind == JINJA_SCOPE) body.in_loop = false;
+    analyze(&body, &node->u.block.body, false);
+    if (node->kind == JINJA_FILTER_BLOCK) /* not of a set block: so does the reference */
+        analyze_one(&body, node->u.block.filter, false);
+    resolve_all(&body, &node->u.block.body);
+    if (node->u.block.filter) resolve(&body, node->u.block.filter);
+    if (node->u.block.target) resolve(f, node->u.block.target);
+    node->u.block.scope = scope_code(&body);
 }
 
 static void resolve(struct frame *f, struct jinja_node *node)
@@ -574,13 +560,13 @@ static void resolve(struct frame *f, struct jinja_node *node)
     case JINJA_COND:
     case JINJA_IF: resolve_soft(f, node); break;
     case JINJA_FOR: resolve_for(f, node); break;
-    case JINJA_SET_BLOCK: resolve_set_block(f, node); break;
     case JINJA_MACRO_DEF:
         resolve_macro(f, node->u.macro.code, node->line);
         node->u.macro.ref = ref_of_name(f, node->u.macro.code->name, node->line);
         break;
+    case JINJA_SET_BLOCK:
     case JINJA_FILTER_BLOCK:
-    case JINJA_SCOPE: resolve_scoped(f, node); break;
+    case JINJA_SCOPE: resolve_block(f, node); break;
     case JINJA_BREAK:
         if (!f->in_loop) jinja_raise_at(f->r, node->line, "'break' outside loop");
         break;

@@ -110,6 +110,28 @@ void jinja_sb_repeat(struct jinja_sb *sb, const struct jinja_str *s, int64_t tim
         jinja_sb_add(sb, s);
 }
 
+void jinja_sb_add_quoted(struct jinja_sb *sb, const struct jinja_str *s, char quote, bool ascii,
+                         void (*put)(struct jinja_sb *sb, int32_t cp, char quote, uint8_t origin))
+{
+    uint8_t outer = s->origin == JINJA_INPUT ? JINJA_INPUT : JINJA_TRUSTED;
+    unsigned end = ascii ? 0x7F : 0x100;
+    jinja_spend_bytes(sb->r, s->len);
+    jinja_sb_add_bytes(sb, &quote, 1, outer);
+    for (size_t at = 0; at < s->len;) {
+        size_t begin = at;
+        for (unsigned char c; at < s->len; at++)
+            if ((c = (unsigned char)s->s[at]) < 0x20 || c >= end || s->s[at] == quote || c == '\\')
+                break;
+        jinja_sb_add_part(sb, s, begin, at - begin);
+        begin = at;
+        if (at == s->len) break;
+        int32_t cp = jinja_str_next(s, &at);
+        jinja_spend_chars(sb->r, 8);
+        put(sb, cp, quote, jinja_str_origin_at(s, begin));
+    }
+    jinja_sb_add_bytes(sb, &quote, 1, outer);
+}
+
 struct jinja_str *jinja_sb_str(struct jinja_sb *sb)
 {
     assert(sb->len <= sb->cap);

@@ -27,6 +27,10 @@ void jinja_sb_add_bytes(struct jinja_sb *sb, const char *bytes, size_t len, uint
 void jinja_sb_add_lit(struct jinja_sb *sb, const char *text); /* trusted */
 void jinja_sb_add_cp(struct jinja_sb *sb, int32_t cp, uint8_t origin);
 void jinja_sb_repeat(struct jinja_sb *sb, const struct jinja_str *s, int64_t times);
+/* Adds s between quotes; `put` adds the control characters, quotes and backslashes in it, and with
+ * `ascii` all that is not printable ASCII. */
+void jinja_sb_add_quoted(struct jinja_sb *sb, const struct jinja_str *s, char quote, bool ascii,
+                         void (*put)(struct jinja_sb *sb, int32_t cp, char quote, uint8_t origin));
 
 /* The text as a string; the builder is done. */
 struct jinja_str *jinja_sb_str(struct jinja_sb *sb);

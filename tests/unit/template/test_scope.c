@@ -55,7 +55,7 @@ static void check_store(const struct jinja_tree *tree)
     REQUIRE_EQ_INT(tree->scope.n_loads, 1);
     REQUIRE_EQ_INT(tree->scope.loads[0].action, JINJA_LOAD_RESOLVE);
     REQUIRE(same(tree->body.all[0]->u.operand->u.name.ref, 0, 0));
-    REQUIRE(same(tree->body.all[1]->u.set.target->u.name.ref, 0, 0));
+    REQUIRE(same(tree->body.all[1]->u.block.target->u.name.ref, 0, 0));
 }
 
 static void check_store_first(const struct jinja_tree *tree)
