@@ -157,25 +157,28 @@ const char *gram_text(struct gram_build *b, const char *format, ...)
     return p;
 }
 
+/* As many whole characters as fit in `limit` bytes, "..." if not all do. Returns the length. */
+static size_t show(char *out, size_t limit, const char *text, size_t len)
+{
+    size_t n = 0;
+    char one[SHOWN_CHAR_BYTES];
+    for (size_t taken; len; text += taken, len -= taken) {
+        size_t k = shown_char(one, text, len, &taken);
+        bool cut = n + k > limit - (taken < len ? 3 : 0);
+        if (cut) k = 3;
+        memcpy(out + n, cut ? "..." : one, k);
+        n += k;
+        if (cut) break;
+    }
+    return n;
+}
+
 const char *gram_quote(struct gram_build *b, const char *text, size_t len)
 {
     enum { LIMIT = 60 };
     char *out = gram_temp(b, LIMIT + 8);
-    size_t n = 0, at = 0, taken;
-    char one[SHOWN_CHAR_BYTES];
-    out[n++] = '\'';
-    while (at < len) {
-        size_t k = shown_char(one, text + at, len - at, &taken);
-        if (n + k > LIMIT - (at + taken < len ? 3 : 0)) break;
-        memcpy(out + n, one, k);
-        n += k;
-        at += taken;
-    }
-    if (at < len) {
-        memcpy(out + n, "...", 3);
-        n += 3;
-    }
-    out[n++] = '\'';
+    size_t n = 1 + show(out + 1, LIMIT - 1, text, len);
+    out[0] = out[n] = '\'';
     return out;
 }
 
@@ -209,19 +212,6 @@ void gram_fail(struct gram_build *b, enum gram_error_code code, const char *form
 
 enum { PREFIX_BYTES = 200 };
 
-/* A pointer as messages begin with it: control characters escaped, a long one cut. */
-static void write_prefix(char out[PREFIX_BYTES], const char *pointer)
-{
-    size_t n = 0, at = 0, len = strlen(pointer), taken;
-    char one[SHOWN_CHAR_BYTES];
-    for (; at < len; at += taken) {
-        size_t k = shown_char(one, pointer + at, len - at, &taken);
-        if (n + k > PREFIX_BYTES - 8) break;
-        memcpy(out + n, one, k);
-        n += k;
-    }
-    snprintf(out + n, PREFIX_BYTES - n, "%s: ", at < len ? "..." : len ? "" : "/");
-}
 void gram_fail_at(struct gram_build *b, const struct gram_js *at, const char *keyword,
                   const char *format, ...)
 {
@@ -234,7 +224,8 @@ void gram_fail_at(struct gram_build *b, const struct gram_js *at, const char *ke
     cut_to_characters(err->pointer);
     if (keyword) snprintf(err->keyword, sizeof(err->keyword), "%s", keyword);
     cut_to_characters(err->keyword);
-    write_prefix(prefix, err->pointer);
+    size_t n = show(prefix, PREFIX_BYTES - 5, err->pointer, strlen(err->pointer));
+    snprintf(prefix + n, PREFIX_BYTES - n, "%s: ", n ? "" : "/");
     va_start(ap, format);
     write_message(err, prefix, format, ap);
     va_end(ap);

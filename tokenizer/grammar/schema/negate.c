@@ -126,66 +126,26 @@ static struct gram_alts not_keyword(struct gram_build *b, struct gram_alts in,
     return gram_assert(b, in, item, types);
 }
 
-/* One of the keys is missing. */
-static struct gram_alts not_required(struct gram_build *b, struct gram_alts in,
-                                     const struct gram_js *names)
-{
-    struct gram_alts out = {.too_many = in.too_many};
-    for (const struct gram_js *v = names->child; v; v = v->next) {
-        struct gram_item item = {.kw = GRAM_KW_ABSENT, .name = v->text, .name_len = v->len};
-        out = gram_alts_join(b, out, gram_assert(b, in, item, GRAM_T_OBJECT));
-    }
-    return out;
-}
-
-/* One of the keys is there with a value that does not fit. */
-static struct gram_alts not_properties(struct gram_build *b, struct gram_alts in,
-                                       struct gram_js *properties)
-{
-    struct gram_alts out = {.too_many = in.too_many};
-    for (struct gram_js *s = properties->child; s; s = s->next) {
-        struct gram_item item = {.value = s, .name = s->key, .name_len = s->key_len};
-        if (gram_is_trivial(s)) continue;
-        item.kw = GRAM_KW_PRESENT;
-        struct gram_alts with = gram_assert(b, in, item, GRAM_T_OBJECT);
-        item.kw = GRAM_KW_NOT_PROPERTY;
-        out = gram_alts_join(b, out, gram_assert(b, with, item, GRAM_T_OBJECT));
-    }
-    return out;
-}
-
-static struct gram_alts not_all_of(struct gram_build *b, struct gram_alts in,
-                                   const struct gram_js *list)
-{
-    struct gram_alts out = {.too_many = in.too_many};
-    for (struct gram_js *s = list->child; s; s = s->next)
-        out = gram_alts_join(b, out, gram_apply(b, in, s, true));
-    return out;
-}
-
-static struct gram_alts not_if(struct gram_build *b, struct gram_alts in, struct gram_js *schema,
-                               struct gram_js *condition)
-{
-    struct gram_js *then = gram_js_get(schema, "then"), *other = gram_js_get(schema, "else");
-    struct gram_alts out = {.too_many = in.too_many};
-    if (then) out = gram_apply(b, gram_apply(b, in, condition, false), then, true);
-    if (!other) return out;
-    return gram_alts_join(b, out, gram_apply(b, gram_apply(b, in, condition, true), other, true));
-}
-
 static struct gram_alts negate_keyword(struct gram_build *b, struct gram_alts in,
                                        struct gram_js *schema, struct gram_js *v)
 {
-    struct gram_alts none = {.too_many = in.too_many};
+    struct gram_js *then = gram_js_get(schema, "then"), *other = gram_js_get(schema, "else");
+    struct gram_alts out = {.too_many = in.too_many};
     switch (gram_kw_of(b, v)) {
     case GRAM_KW_REF: return gram_apply(b, in, gram_resolve(b, v), true);
-    case GRAM_KW_ALL_OF: return not_all_of(b, in, v);
+    case GRAM_KW_ALL_OF:
+        for (struct gram_js *s = v->child; s; s = s->next)
+            out = gram_alts_join(b, out, gram_apply(b, in, s, true));
+        return out;
     case GRAM_KW_ANY_OF:
         for (struct gram_js *s = v->child; s; s = s->next)
             in = gram_apply(b, in, s, true);
         return in;
     case GRAM_KW_NOT: return gram_apply(b, in, v, false);
-    case GRAM_KW_IF: return not_if(b, in, schema, v);
+    case GRAM_KW_IF:
+        if (then) out = gram_apply(b, gram_apply(b, in, v, false), then, true);
+        if (!other) return out;
+        return gram_alts_join(b, out, gram_apply(b, gram_apply(b, in, v, true), other, true));
     case GRAM_KW_TYPE: return gram_restrict(b, in, GRAM_T_ALL & ~gram_types_named(b, v));
     case GRAM_KW_CONST:
     case GRAM_KW_ENUM: return not_keyword(b, in, schema, v, GRAM_T_ALL);
@@ -196,15 +156,29 @@ static struct gram_alts negate_keyword(struct gram_build *b, struct gram_alts in
     case GRAM_KW_MAXIMUM:
     case GRAM_KW_EXCLUSIVE_MINIMUM:
     case GRAM_KW_EXCLUSIVE_MAXIMUM:
-        if (v->type != GRAM_JS_NUMBER) return none; /* a flag of another keyword */
+        if (v->type != GRAM_JS_NUMBER) return out; /* a flag of another keyword */
         return not_keyword(b, in, schema, v, GRAM_T_NUMBER);
-    case GRAM_KW_REQUIRED: return not_required(b, in, v);
-    case GRAM_KW_PROPERTIES: return not_properties(b, in, v);
+    case GRAM_KW_REQUIRED: /* one of the keys is missing */
+        for (const struct gram_js *s = v->child; s; s = s->next) {
+            struct gram_item item = {.kw = GRAM_KW_ABSENT, .name = s->text, .name_len = s->len};
+            out = gram_alts_join(b, out, gram_assert(b, in, item, GRAM_T_OBJECT));
+        }
+        return out;
+    case GRAM_KW_PROPERTIES: /* one of the keys is there with a value that does not fit */
+        for (struct gram_js *s = v->child; s; s = s->next) {
+            struct gram_item item = {.value = s, .name = s->key, .name_len = s->key_len};
+            if (gram_is_trivial(s)) continue;
+            item.kw = GRAM_KW_PRESENT;
+            struct gram_alts with = gram_assert(b, in, item, GRAM_T_OBJECT);
+            item.kw = GRAM_KW_NOT_PROPERTY;
+            out = gram_alts_join(b, out, gram_assert(b, with, item, GRAM_T_OBJECT));
+        }
+        return out;
     case GRAM_KW_MIN_PROPERTIES:
     case GRAM_KW_MAX_PROPERTIES: return not_keyword(b, in, schema, v, GRAM_T_OBJECT);
     case GRAM_KW_MIN_ITEMS:
     case GRAM_KW_MAX_ITEMS: return not_keyword(b, in, schema, v, GRAM_T_ARRAY);
-    default: return none;
+    default: return out;
     }
 }
 
