@@ -54,16 +54,6 @@ static void find_alive(struct maker *m)
     }
 }
 
-/* Numbers the states that stay. */
-static uint32_t number_states(struct maker *m)
-{
-    uint32_t n = 0;
-    for (uint32_t s = 0; s < m->sub->n_states; s++)
-        m->number[s] = m->alive[s] ? (uint16_t)n++ : GRAM_DFA_DEAD;
-    assert(n <= GRAM_DFA_DEAD);
-    return n;
-}
-
 static void copy_states(struct maker *m, struct gram_dfa *d)
 {
     uint32_t k = m->sub->n_classes, words = d->decoder.n_words;
@@ -176,16 +166,6 @@ static void first_rows(struct gram_build *b, const struct gram_dfa *d, bool back
     gram_steps(b, (d->n_rows * d->row_words + d->n_states) / 16);
 }
 
-/* The least k so that texts of k and of every larger number lead from each state to an end. */
-static uint32_t *find_steady(struct gram_build *b, const struct gram_dfa *d)
-{
-    uint32_t *steady = gram_temp_array(b, d->n_states, sizeof(*steady));
-    first_rows(b, d, true, 0, steady);
-    for (uint32_t q = 0; q < d->n_states; q++)
-        if (!d->period || steady[q] > d->n_rows - d->period) steady[q] = GRAM_INFINITE;
-    return steady;
-}
-
 /* The most that `of` is in any state after each state, until nothing changes. */
 static const uint32_t *find_most(struct gram_build *b, const struct gram_dfa *d, const uint32_t *of)
 {
@@ -216,7 +196,12 @@ static bool bound_lengths(struct gram_build *b, struct gram_dfa *d)
     first_rows(b, d, false, UINT32_MAX - 1, nearest);
     d->nearest = nearest;
     d->tail = find_most(b, d, d->nearest);
-    d->ready = find_most(b, d, find_steady(b, d));
+    /* steady: the least k so that texts of k and of every larger number lead from q to an end */
+    uint32_t *steady = gram_temp_array(b, d->n_states, sizeof(*steady));
+    first_rows(b, d, true, 0, steady);
+    for (uint32_t q = 0; q < d->n_states; q++)
+        if (!d->period || steady[q] > d->n_rows - d->period) steady[q] = GRAM_INFINITE;
+    d->ready = find_most(b, d, steady);
     d->bounded = true;
     if (!gram_dfa_fits(d, d->start, 0)) d->n_states = 0;
     return true;
@@ -387,7 +372,9 @@ static struct gram_dfa *finish(struct maker *m, const struct gram_nfa *nfa)
         return NULL;
     m->spelled = d->decoder.reach;
     find_alive(m);
-    d->n_states = number_states(m);
+    for (uint32_t s = 0; s < m->sub->n_states; s++)
+        m->number[s] = m->alive[s] ? (uint16_t)d->n_states++ : GRAM_DFA_DEAD;
+    assert(d->n_states <= GRAM_DFA_DEAD);
     d->start = m->number[0];
     d->min = m->params->min;
     d->max = m->params->max;

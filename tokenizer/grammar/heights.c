@@ -354,14 +354,6 @@ static void prune_array(const struct gram_rules *r, struct gram_array *a)
     }
 }
 
-static void prune_value(const struct gram_rules *r, struct gram_value *v)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < v->n_branches; i++)
-        if (branch_need(r, &v->branches[i]).height != GRAM_NEVER) v->branches[n++] = v->branches[i];
-    v->n_branches = n;
-}
-
 /* Bytes that a value can begin with. */
 static void find_first(const struct gram_rules *r, struct gram_value *v)
 {
@@ -545,8 +537,13 @@ void gram_rules_finish(struct gram_build *b)
     for (uint32_t i = 0; i < r->n_arrays; i++)
         prune_array(r, &r->arrays[i]);
     for (uint32_t i = 0; i < r->n_values; i++) {
-        prune_value(r, &r->values[i]);
-        find_first(r, &r->values[i]);
+        struct gram_value *v = &r->values[i];
+        uint32_t n = 0;
+        for (uint32_t k = 0; k < v->n_branches; k++)
+            if (branch_need(r, &v->branches[k]).height != GRAM_NEVER)
+                v->branches[n++] = v->branches[k];
+        v->n_branches = n;
+        find_first(r, v);
     }
     for (uint32_t i = 0; i < r->n_objects; i++)
         finish_object(b, &r->objects[i]);

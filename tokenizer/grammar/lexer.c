@@ -150,14 +150,6 @@ static uint64_t hash_char(uint64_t h, uint32_t cp)
     return gram_hash_byte(h, (uint8_t)digits[cp % 16]);
 }
 
-/* The character of a finished \u escape, or pair of them. */
-static uint32_t escaped_char(uint32_t digits)
-{
-    uint32_t high = digits >> 16, low = digits & 0xFFFF;
-    if (high < 0xD800) return low;
-    return 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
-}
-
 uint64_t gram_hash_free(uint64_t h, uint8_t from, uint8_t to, uint8_t byte, uint32_t *escape)
 {
     if (from == GRAM_LEX_BODY && to == GRAM_LEX_ESCAPE) return h;
@@ -167,7 +159,9 @@ uint64_t gram_hash_free(uint64_t h, uint8_t from, uint8_t to, uint8_t byte, uint
     if (from >= GRAM_LEX_HEX4 && from != GRAM_LEX_PAIR && from != GRAM_LEX_PAIR_U)
         *escape = *escape << 4 | (uint32_t)hex_value(byte);
     if (to != GRAM_LEX_BODY) return h;
-    h = hash_char(h, escaped_char(*escape));
+    uint32_t high = *escape >> 16, low = *escape & 0xFFFF;
+    if (high >= 0xD800) low = 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
+    h = hash_char(h, low);
     *escape = 0;
     return h;
 }

@@ -39,20 +39,6 @@ static uint32_t regex_node(struct gram_build *b, const char *text, size_t len)
     return gram_node_of(b, gram_regex_parse(b, text, len, &source), NULL);
 }
 
-static void add_choice(struct gram_build *b, struct gram_trie_builder *trie,
-                       const struct gram_js *v)
-{
-    if (v->type != GRAM_JS_STRING)
-        gram_fail(b, GRAM_EGRAMMAR, "choice: item %u must be a string, is %s.", v->index,
-                  gram_js_type_name(v));
-    if (v->len == 0) gram_fail(b, GRAM_EGRAMMAR, "choice: item %u is empty.", v->index);
-    if (v->len > MAX_CHOICE_BYTES)
-        gram_fail(b, GRAM_EGRAMMAR, "choice: item %u has %u bytes; at most %d.", v->index, v->len,
-                  MAX_CHOICE_BYTES);
-    if (gram_vocab_spells(b->vocab, v->text, v->len))
-        gram_trie_add(b, trie, v->text, v->len, false, v->index);
-}
-
 static uint32_t choice_node(struct gram_build *b, const char *text, size_t len)
 {
     uint32_t n_nodes = 0;
@@ -64,8 +50,17 @@ static uint32_t choice_node(struct gram_build *b, const char *text, size_t len)
     if (list->n == 0) gram_fail(b, GRAM_EGRAMMAR, "choice: it is empty.");
     if (list->n > MAX_CHOICES)
         gram_fail(b, GRAM_EGRAMMAR, "choice: %u items; at most %d.", list->n, MAX_CHOICES);
-    for (const struct gram_js *v = list->child; v; v = v->next)
-        add_choice(b, &trie, v);
+    for (const struct gram_js *v = list->child; v; v = v->next) {
+        if (v->type != GRAM_JS_STRING)
+            gram_fail(b, GRAM_EGRAMMAR, "choice: item %u must be a string, is %s.", v->index,
+                      gram_js_type_name(v));
+        if (v->len == 0) gram_fail(b, GRAM_EGRAMMAR, "choice: item %u is empty.", v->index);
+        if (v->len > MAX_CHOICE_BYTES)
+            gram_fail(b, GRAM_EGRAMMAR, "choice: item %u has %u bytes; at most %d.", v->index,
+                      v->len, MAX_CHOICE_BYTES);
+        if (gram_vocab_spells(b->vocab, v->text, v->len))
+            gram_trie_add(b, &trie, v->text, v->len, false, v->index);
+    }
     return gram_node_texts(b, &trie, 0, NULL);
 }
 
@@ -99,15 +94,6 @@ static uint32_t until_node(struct gram_build *b, const struct gram_part *p)
     struct gram_dfa *d = gram_add_dfa(b, &params);
     if (!d) gram_fail(b, GRAM_EGRAMMAR, "The ends of a text are too long together.");
     return gram_node_leaf(b, d);
-}
-
-static uint32_t literal_node(struct gram_build *b, const char *text, size_t len)
-{
-    if (!len) return gram_add_node(b, GRAM_NODE_EMPTY);
-    if (!gram_vocab_spells(b->vocab, text, len))
-        gram_fail(b, GRAM_EUNSUPPORTED, "%s cannot be written with this tokenizer.",
-                  gram_quote(b, text, len));
-    return gram_node_text(b, text, len);
 }
 
 /* ---- leaves -------------------------------------------------------------------------------- */
@@ -186,13 +172,6 @@ static const struct gram_part *head_of(const struct gram_part *p)
     return p->kind == GRAM_LITERAL && p->len ? p : NULL;
 }
 
-/* Of a kid of a choice, what comes after its literal. */
-static uint32_t tail_node(struct gram_build *b, const struct gram_part *p, int depth)
-{
-    if (p->kind == GRAM_LITERAL) return gram_add_node(b, GRAM_NODE_EMPTY);
-    return sequence_node(b, p->kids + 1, p->n_kids - 1, depth);
-}
-
 /* Kids with different literals under one capture become one trie; the others stay as they are. */
 static uint32_t either_node(struct gram_build *b, const struct gram_part *p, int depth)
 {
@@ -207,7 +186,9 @@ static uint32_t either_node(struct gram_build *b, const struct gram_part *p, int
                      gram_vocab_spells(b->vocab, head->text, head->len) &&
                      gram_trie_add(b, &trie, head->text, head->len, false, n_tails);
         if (joins)
-            tails[n_tails++] = tail_node(b, &p->kids[i], depth);
+            tails[n_tails++] = head == &p->kids[i]
+                                   ? gram_add_node(b, GRAM_NODE_EMPTY)
+                                   : sequence_node(b, head + 1, p->kids[i].n_kids - 1, depth);
         else
             alts[n++] = node_of(b, &p->kids[i], depth);
     }
@@ -241,7 +222,12 @@ static uint32_t bare_node(struct gram_build *b, const struct gram_part *p, int d
         gram_name_relaxed(b, p->text, p->len, p->strict || b->options->strict);
         b->pointer = "";
         return gram_add_node(b, GRAM_NODE_EMPTY);
-    case GRAM_LITERAL: return literal_node(b, p->text, p->len);
+    case GRAM_LITERAL:
+        if (!p->len) return gram_add_node(b, GRAM_NODE_EMPTY);
+        if (!gram_vocab_spells(b->vocab, p->text, p->len))
+            gram_fail(b, GRAM_EUNSUPPORTED, "%s cannot be written with this tokenizer.",
+                      gram_quote(b, p->text, p->len));
+        return gram_node_text(b, p->text, p->len);
     case GRAM_SEQUENCE: return sequence_node(b, p->kids, p->n_kids, depth);
     case GRAM_EITHER: return either_node(b, p, depth);
     case GRAM_REPEAT: return repeat_node(b, p, depth);
