@@ -11,32 +11,22 @@
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
-/* Appends the text of one id. */
-static int read_token(struct gram_vocab *v, const struct gram_vocab_params *p, int32_t id,
-                      size_t *cap, uint32_t *len)
-{
-    char buf[GRAM_MAX_TOKEN_BYTES];
-    size_t n = p->bytes(p->ctx, id, buf, sizeof(buf));
-    if (n > sizeof(buf)) n = 0; /* too long to be generated under a grammar */
-    if (n > 0 && (n == 1 ? buf[0] == '\xff' : memchr(buf + 1, 0xFF, n - 1) != NULL)) n = 0;
-    if (*len + n > UINT32_MAX / 2) return GRAM_ENOMEM;
-    if (ARRAY_ROOM(v->text, *cap, *len + n, 64)) return GRAM_ENOMEM;
-    memcpy(v->text + *len, buf, n);
-    v->offsets[id] = *len;
-    *len += (uint32_t)n;
-    return 0;
-}
-
 static int read_texts(struct gram_vocab *v, const struct gram_vocab_params *p)
 {
     size_t cap = (size_t)v->n_ids * 8 + 64;
     uint32_t len = 0;
+    char buf[GRAM_MAX_TOKEN_BYTES];
     v->text = malloc(cap);
     v->offsets = calloc((size_t)v->n_ids + 1, sizeof(*v->offsets));
     if (!v->text || !v->offsets) return GRAM_ENOMEM;
     for (int32_t id = 0; id < v->n_ids; id++) {
-        int rc = read_token(v, p, id, &cap, &len);
-        if (rc) return rc;
+        size_t n = p->bytes(p->ctx, id, buf, sizeof(buf));
+        if (n > sizeof(buf)) n = 0; /* too long to be generated under a grammar */
+        if (n > 0 && (n == 1 ? buf[0] == '\xff' : memchr(buf + 1, 0xFF, n - 1) != NULL)) n = 0;
+        if (len + n > UINT32_MAX / 2 || ARRAY_ROOM(v->text, cap, len + n, 64)) return GRAM_ENOMEM;
+        memcpy(v->text + len, buf, n);
+        v->offsets[id] = len;
+        len += (uint32_t)n;
     }
     v->offsets[v->n_ids] = len;
     return 0;
@@ -121,16 +111,6 @@ static size_t common_prefix(const struct gram_vocab *v, int32_t a, int32_t b)
     return i;
 }
 
-static size_t count_nodes(const struct gram_vocab *v, const struct entry *e, size_t n)
-{
-    size_t nodes = 1, len;
-    for (size_t i = 0; i < n; i++) {
-        gram_vocab_text(v, e[i].id, &len);
-        nodes += len - (i ? common_prefix(v, e[i - 1].id, e[i].id) : 0);
-    }
-    return nodes;
-}
-
 static void fill_nodes(struct gram_vocab *v, const struct entry *e, size_t n)
 {
     uint32_t open[GRAM_MAX_TOKEN_BYTES + 1] = {0}; /* by depth */
@@ -168,16 +148,16 @@ static int build_trie(struct gram_vocab *v)
     size_t n;
     struct entry *e = sorted_entries(v, &n);
     if (!e) return GRAM_ENOMEM;
-    size_t n_nodes = count_nodes(v, e, n);
-    v->nodes = calloc(n_nodes, sizeof(*v->nodes));
+    v->nodes = calloc((size_t)v->offsets[v->n_ids] + 1, sizeof(*v->nodes));
     v->next_same = calloc((size_t)v->n_ids, sizeof(*v->next_same));
     if (!v->nodes || !v->next_same) {
         free(e);
         return GRAM_ENOMEM;
     }
     fill_nodes(v, e, n);
-    assert(v->n_nodes == n_nodes);
     free(e);
+    void *nodes = realloc(v->nodes, v->n_nodes * sizeof(*v->nodes));
+    if (nodes) v->nodes = nodes;
     for (int byte = 0; byte < 256; byte++) {
         uint32_t node = v->root_child[byte];
         v->byte_ids[byte] = node ? v->nodes[node].id : -1;

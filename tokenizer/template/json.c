@@ -82,29 +82,23 @@ static struct jinja_value read_number(struct reader *rd)
     return v;
 }
 
-static struct jinja_value read_array(struct reader *rd, int depth)
+/* An array, or an object: the last of equal keys wins and has the place of the first. */
+static struct jinja_value read_items(struct reader *rd, bool object, int depth)
 {
-    struct jinja_list *l = jinja_list_new(rd->r, 0);
+    struct jinja_list *l = object ? NULL : jinja_list_new(rd->r, 0);
+    struct jinja_dict *d = object ? jinja_dict_new(rd->r) : NULL;
     int more;
-    check(rd, jr_open(&rd->json, '['));
-    while ((more = jr_more(&rd->json, ']')) > 0)
-        jinja_list_add(rd->r, l, read_value(rd, depth + 1));
-    check(rd, more);
-    return jinja_from_list(l);
-}
-
-/* The last of equal keys wins and has the place of the first. */
-static struct jinja_value read_object(struct reader *rd, int depth)
-{
-    struct jinja_dict *d = jinja_dict_new(rd->r);
-    int more;
-    check(rd, jr_open(&rd->json, '{'));
-    while ((more = jr_more(&rd->json, '}')) > 0) {
-        struct jinja_value key = read_string(rd, true);
-        jinja_dict_put(rd->r, d, key, read_value(rd, depth + 1));
+    check(rd, jr_open(&rd->json, object ? '{' : '['));
+    while ((more = jr_more(&rd->json, object ? '}' : ']')) > 0) {
+        struct jinja_value key = object ? read_string(rd, true) : jinja_none();
+        struct jinja_value value = read_value(rd, depth + 1);
+        if (object)
+            jinja_dict_put(rd->r, d, key, value);
+        else
+            jinja_list_add(rd->r, l, value);
     }
     check(rd, more);
-    return jinja_from_dict(d);
+    return object ? jinja_from_dict(d) : jinja_from_list(l);
 }
 
 /* Lists and dicts from the request are marked too: their brackets, printed, are its text. */
@@ -116,8 +110,8 @@ static struct jinja_value read_value(struct reader *rd, int depth)
     if (depth > JINJA_MAX_VALUE_DEPTH) fail_at(rd, "too deeply nested");
     switch (jr_peek(&rd->json)) {
     case '"': return read_string(rd, false);
-    case '[': v = read_array(rd, depth); break;
-    case '{': v = read_object(rd, depth); break;
+    case '[': v = read_items(rd, false, depth); break;
+    case '{': v = read_items(rd, true, depth); break;
     case 't':
     case 'f':
         check(rd, jr_bool(&rd->json, &b));
@@ -209,19 +203,6 @@ static void new_line(struct writer *w, struct jinja_value v, int depth)
         add_style(w, v, w->style->indent);
 }
 
-static void write_list(struct writer *w, struct jinja_value v, int depth)
-{
-    const struct jinja_list *l = v.u.list;
-    add(w, v, "[");
-    for (size_t i = 0; i < l->n; i++) {
-        if (i) add_style(w, v, w->style->item_sep);
-        new_line(w, v, depth + 1);
-        write_value(w, l->items[i], depth + 1);
-    }
-    if (l->n) new_line(w, v, depth);
-    add(w, v, "]");
-}
-
 /* Keys that are not strings are written as the strings Python makes of them. */
 static void write_key(struct writer *w, struct jinja_value key)
 {
@@ -255,20 +236,23 @@ static const struct jinja_pair *ordered_pairs(struct writer *w, const struct jin
     return pairs;
 }
 
-static void write_dict(struct writer *w, struct jinja_value v, int depth)
+static void write_items(struct writer *w, struct jinja_value v, int depth)
 {
-    const struct jinja_pair *pairs = ordered_pairs(w, v.u.dict);
-    size_t n = v.u.dict->n;
-    add(w, v, "{");
+    bool dict = jinja_is(v, JINJA_DICT);
+    const struct jinja_pair *pairs = dict ? ordered_pairs(w, v.u.dict) : NULL;
+    size_t n = dict ? v.u.dict->n : v.u.list->n;
+    add(w, v, dict ? "{" : "[");
     for (size_t i = 0; i < n; i++) {
         if (i) add_style(w, v, w->style->item_sep);
         new_line(w, v, depth + 1);
-        write_key(w, pairs[i].key);
-        add_style(w, v, w->style->key_sep);
-        write_value(w, pairs[i].value, depth + 1);
+        if (dict) {
+            write_key(w, pairs[i].key);
+            add_style(w, v, w->style->key_sep);
+        }
+        write_value(w, dict ? pairs[i].value : v.u.list->items[i], depth + 1);
     }
     if (n) new_line(w, v, depth);
-    add(w, v, "}");
+    add(w, v, dict ? "}" : "]");
 }
 
 static void write_value(struct writer *w, struct jinja_value v, int depth)
@@ -282,8 +266,8 @@ static void write_value(struct writer *w, struct jinja_value v, int depth)
     case JINJA_FLOAT: write_number(w, v); break;
     case JINJA_STR: write_string(w, v.u.str); break;
     case JINJA_LIST:
-    case JINJA_TUPLE: write_list(w, v, depth); break;
-    case JINJA_DICT: write_dict(w, v, depth); break;
+    case JINJA_TUPLE:
+    case JINJA_DICT: write_items(w, v, depth); break;
     default: jinja_raise(w->sb.r, "Object of type %s is not JSON serializable", jinja_type_name(v));
     }
 }

@@ -98,24 +98,18 @@ static void repr_str(struct jinja_sb *sb, const struct jinja_str *s)
 
 static void repr_items(struct jinja_sb *sb, struct jinja_value v, int depth)
 {
-    const struct jinja_list *l = v.u.list;
-    for (size_t i = 0; i < l->n; i++) {
+    bool list = jinja_is(v, JINJA_LIST), dict = jinja_is(v, JINJA_DICT);
+    size_t n = dict ? v.u.dict->n : v.u.list->n;
+    add(sb, v, dict ? "{" : list ? "[" : "(");
+    for (size_t i = 0; i < n; i++) {
         if (i) add(sb, v, ", ");
-        repr_in(sb, l->items[i], depth);
+        if (dict) {
+            repr_in(sb, v.u.dict->pairs[i].key, depth);
+            add(sb, v, ": ");
+        }
+        repr_in(sb, dict ? v.u.dict->pairs[i].value : v.u.list->items[i], depth);
     }
-}
-
-static void repr_dict(struct jinja_sb *sb, struct jinja_value v, int depth)
-{
-    const struct jinja_dict *d = v.u.dict;
-    add(sb, v, "{");
-    for (size_t i = 0; i < d->n; i++) {
-        if (i) add(sb, v, ", ");
-        repr_in(sb, d->pairs[i].key, depth);
-        add(sb, v, ": ");
-        repr_in(sb, d->pairs[i].value, depth);
-    }
-    add(sb, v, "}");
+    add(sb, v, dict ? "}" : list ? "]" : n == 1 ? ",)" : ")");
 }
 
 static void repr_in(struct jinja_sb *sb, struct jinja_value v, int depth)
@@ -134,16 +128,8 @@ static void repr_in(struct jinja_sb *sb, struct jinja_value v, int depth)
         break;
     case JINJA_STR: repr_str(sb, v.u.str); break;
     case JINJA_LIST:
-        add(sb, v, "[");
-        repr_items(sb, v, depth + 1);
-        add(sb, v, "]");
-        break;
     case JINJA_TUPLE:
-        add(sb, v, "(");
-        repr_items(sb, v, depth + 1);
-        add(sb, v, v.u.list->n == 1 ? ",)" : ")");
-        break;
-    case JINJA_DICT: repr_dict(sb, v, depth + 1); break;
+    case JINJA_DICT: repr_items(sb, v, depth + 1); break;
     default:
         jinja_raise(sb->r, "printing a %s is not supported in chat templates", jinja_type_name(v));
     }
