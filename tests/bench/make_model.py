@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: MIT
 """Writes a model directory with random weights in the shape of a real model, for speed and load tests.
 
-    make_model.py OUT [--shape smollm2-135m] [--dtype bf16|f16|grid] [--tokenizer DIR] [--gguf FILE]
+    make_model.py OUT [--shape smollm2-135m] [--dtype bf16|f16|grid|q4_0] [--tokenizer DIR] [--gguf FILE]
 
 The same shape always gives the same bytes. With --tokenizer the tokenizer files of DIR are copied;
 otherwise those of the demo model (its ids are the low ones of the vocabulary). --gguf writes the same
 weights as one GGUF file (version 3, bf16, no vocabulary) for engines that read that. "grid" are bf16 weights that
-4 bits hold exactly: multiples of 1/256 from -8 to 7, each 32 with a -8 among them. Standard library only.
+4 bits hold exactly: multiples of 1/256 from -8 to 7, each 32 with a -8 among them. "q4_0" writes a mixture of experts as one
+GGUF file of that type, OUT, with the embedding in Q6_K. Standard library only.
 """
 import argparse
 import json
@@ -16,8 +17,12 @@ import os
 import random
 import shutil
 import struct
+import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "tests", "e2e"))
+import gguf_files  # noqa: E402
+
 # hidden, layers, heads, kv heads, intermediate, vocabulary, rope theta, context
 SHAPES = {
     "smollm2-135m": (576, 30, 9, 3, 1536, 49152, 100000.0, 8192),
@@ -33,6 +38,7 @@ SHAPES = {
     "olmo2-1b": (2048, 16, 16, 16, 8192, 100352, 500000.0, 4096),
     "lfm2-350m": (1024, 16, 16, 8, 4608, 65536, 1000000.0, 128000),
     "lfm2-small": (256, 6, 4, 2, 512, 49152, 1000000.0, 32768),
+    "lfm2-8b-a1b": (2048, 24, 32, 8, 7168, 65536, 1000000.0, 128000),
     "qwen3.5-0.8b": (1024, 24, 8, 2, 3584, 248320, 10000000.0, 262144),
     "qwen3.5-small": (256, 4, 4, 2, 512, 49152, 10000000.0, 32768),
     "gemma4-e2b": (1536, 35, 8, 1, 6144, 262144, 1000000.0, 131072),
@@ -69,6 +75,10 @@ for _name, _attention in (("lfm2-350m", (2, 5, 8, 10, 12, 14)), ("lfm2-small", (
     FAMILIES[_name] = {"config": {
         "architectures": ["Lfm2ForCausalLM"], "model_type": "lfm2", "block_auto_adjust_ff_dim": False,
         "conv_L_cache": 3, "layer_types": ["full_attention" if i in _attention else "conv" for i in range(SHAPES[_name][1])]}}
+FAMILIES["lfm2-8b-a1b"] = {"config": {
+    "architectures": ["Lfm2MoeForCausalLM"], "model_type": "lfm2_moe", "conv_L_cache": 3, "num_dense_layers": 2,
+    "num_experts": 32, "num_experts_per_tok": 4, "moe_intermediate_size": 1792, "norm_topk_prob": True, "use_expert_bias": True,
+    "layer_types": ["full_attention" if i in (2, 6, 10, 14, 18, 21) else "conv" for i in range(24)]}}
 for _name, _head, _keys, _values in (("qwen3.5-0.8b", 256, 16, 16), ("qwen3.5-small", 64, 2, 4)):
     FAMILIES[_name] = {"head": _head, "config": {
         "architectures": ["Qwen3_5ForCausalLM"], "model_type": "qwen3_5_text", "head_dim": _head, "rms_norm_eps": 1e-6,
@@ -93,9 +103,13 @@ def hybrid_parts(name, config, layer):
                      ("self_attn.out_proj", hidden, heads * head), ("self_attn.q_layernorm", head),
                      ("self_attn.k_layernorm", head)]
         conv = [("conv.in_proj", 3 * hidden, hidden), ("conv.conv", hidden, 1, 3), ("conv.out_proj", hidden, hidden)]
-        return [("operator_norm", hidden), *(conv if config["layer_types"][layer] == "conv" else attention),
-                ("ffn_norm", hidden), *((f"feed_forward.w{i}", inter, hidden) for i in (1, 3)),
-                ("feed_forward.w2", hidden, inter)]
+        ffn = [("", inter)]
+        if layer >= config.get("num_dense_layers", layer + 1):
+            ffn = [(f"experts.{e}.", config["moe_intermediate_size"]) for e in range(config["num_experts"])]
+            conv, attention = ([*m, ("feed_forward.gate", len(ffn), hidden), ("feed_forward.expert_bias", len(ffn))]
+                               for m in (conv, attention))
+        return [("operator_norm", hidden), *(conv if config["layer_types"][layer] == "conv" else attention), ("ffn_norm", hidden),
+                *((f"feed_forward.{e}w{i}", *((n, hidden) if i != 2 else (hidden, n))) for e, n in ffn for i in (1, 3, 2))]
     n_keys, n_values = config["linear_num_key_heads"] * 128, config["linear_num_value_heads"]
     channels = 2 * n_keys + n_values * 128
     attention = [("self_attn.q_proj", 2 * heads * head, hidden), (k, kv_heads * head, hidden), (v, kv_heads * head, hidden),
@@ -154,7 +168,8 @@ def tensor_shapes(name):
         if "gemma4" in name:
             parts = gemma4_parts(name, config, i)
         for part, *shape in parts:
-            yield f"model.layers.{i}.{part}" + ("" if part.endswith(("A_log", "dt_bias", "layer_scalar")) else ".weight"), tuple(shape)
+            bare = part.endswith(("A_log", "dt_bias", "layer_scalar", "expert_bias"))
+            yield f"model.layers.{i}.{part}" + ("" if bare else ".weight"), tuple(shape)
     yield "model.embedding_norm.weight" if "lfm2" in name else "model.norm.weight", (hidden,)
     if name.startswith("olmo2"):
         yield "lm_head.weight", (vocab, hidden)
@@ -338,24 +353,70 @@ def write_gguf(path, weights, shape, family=None):
                 out.write(bytes(-len(data) % ALIGNMENT))
 
 
+def write_q4_0(path, config, shapes, tokenizer):
+    """A mixture of experts with random blocks."""
+    keys, stacks = gguf_files.mixture_keys(config), {}
+    with open(os.path.join(tokenizer, "tokenizer.json"), encoding="utf-8") as f:
+        keys += gguf_files.tokenizer_keys(json.load(f), "smollm", config["vocab_size"])
+    for name, shape in shapes:
+        name, dims = gguf_files.mixture_name(name), [n for n in shape if n > 1][::-1]
+        plain = len(dims) == 1 or "ffn_gate_inp" in name or "shortconv.conv" in name
+        kind = gguf_files.F32 if plain else gguf_files.Q6_K if name == "token_embd.weight" else gguf_files.Q4_0
+        stacks.setdefault(name, (dims + ([0] if "_exps" in name else []), kind))
+        if "_exps" in name:
+            stacks[name][0][-1] += 1
+    rng = random.Random(1)
+    with open(path, "wb") as f:
+        f.write(gguf_files.header(keys, [(n, dims, kind, block_bytes(kind, math.prod(dims))) for n, (dims, kind) in stacks.items()]))
+        for dims, kind in stacks.values():
+            for at in range(0, math.prod(dims), PIECE):
+                f.write(random_blocks(kind, min(PIECE, math.prod(dims) - at), rng))
+            f.write(bytes(-f.tell() % gguf_files.ALIGNMENT))
+
+
+def block_bytes(kind, n):
+    return {gguf_files.F32: n * 4, gguf_files.Q4_0: n // 32 * 18, gguf_files.Q6_K: n // 256 * 210}[kind]
+
+
+def random_blocks(kind, n, rng):
+    """Weights of at most 1/32, as those of the other types; of F32 numbers of at most 1."""
+    if kind == gguf_files.F32:
+        return struct.pack(f"<{n}f", *(rng.random() for _ in range(n)))
+    size, at, scale = (18, 0, 2.0 ** -8) if kind == gguf_files.Q4_0 else (210, 208, 2.0 ** -17)
+    out = bytearray(rng.randbytes(block_bytes(kind, n)))
+    for i, byte in enumerate(struct.pack("<e", scale)):
+        out[at + i::size] = bytes([byte]) * (len(out) // size)
+    return out
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("out")
     p.add_argument("--shape", choices=sorted(SHAPES), default="smollm2-135m")
     p.add_argument("--tokenizer", default=os.path.join(ROOT, "deploy", "demo"))
-    p.add_argument("--dtype", choices=sorted(DTYPES), default="bf16")
+    p.add_argument("--dtype", choices=[*sorted(DTYPES), "q4_0"], default="bf16")
     p.add_argument("--gguf", help="of bf16 weights")
+    p.add_argument("--layers", type=int, help="the first of a shape's")
     a = p.parse_args()
     if a.gguf and (a.dtype == "f16" or "gguf" not in FAMILIES.get(a.shape, {"gguf": ()})):
         p.error("--gguf writes bf16 weights only, and not every shape")
+    config = FAMILIES.get(a.shape, {}).get("config", {})
+    if a.layers:
+        SHAPES[a.shape] = (SHAPES[a.shape][0], a.layers, *SHAPES[a.shape][2:])
+        if "layer_types" in config:
+            config["layer_types"] = config["layer_types"][:a.layers]
     hidden, layers, heads, kv_heads, inter, vocab, theta, ctx = SHAPES[a.shape]
-    os.makedirs(a.out, exist_ok=True)
+    if a.dtype != "q4_0":
+        os.makedirs(a.out, exist_ok=True)
     config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": hidden,
               "num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": kv_heads,
               "intermediate_size": inter, "vocab_size": vocab, "rope_theta": theta, "rms_norm_eps": 1e-5,
               "max_position_embeddings": ctx, "tie_word_embeddings": True, "hidden_act": "silu",
-              "torch_dtype": DTYPES[a.dtype][1], "bos_token_id": 0, "eos_token_id": 0,
-              **FAMILIES.get(a.shape, {}).get("config", {})}
+              "torch_dtype": DTYPES.get(a.dtype, "  ")[1], "bos_token_id": 0, "eos_token_id": 0,
+              **config}
+    if a.dtype == "q4_0":
+        write_q4_0(a.out, config, tensor_shapes(a.shape), a.tokenizer)
+        return
     with open(os.path.join(a.out, "config.json"), "w", encoding="utf-8") as f:
         json.dump(config, f, indent=1)
     with open(os.path.join(a.out, "generation_config.json"), "w", encoding="utf-8") as f:

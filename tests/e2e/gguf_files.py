@@ -27,16 +27,20 @@ def key(name, kind, value):
     return text(name) + body
 
 
-def gguf(keys, tensors=()):
-    """The bytes of a file. keys: [(name, kind, value or list)]; tensors: [(name, dims, type, bytes)], the fastest
-    dimension first."""
-    out = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(keys)) + b"".join(key(*k) for k in keys)
-    at, data = 0, b""
-    for name, dims, kind, content in tensors:
+def header(keys, tensors):
+    """All before the data. keys: [(name, kind, value or list)]; tensors: [(name, dims, type, bytes of data)], the fastest
+    dimension first; each tensor's data is filled up to the alignment."""
+    out, at = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(keys)) + b"".join(key(*k) for k in keys), 0
+    for name, dims, kind, size in tensors:
         out += text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, at)
-        data += content + b"\0" * (-len(content) % ALIGNMENT)
-        at = len(data)
-    return out + b"\0" * (-len(out) % ALIGNMENT) + data
+        at += size + -size % ALIGNMENT
+    return out + b"\0" * (-len(out) % ALIGNMENT)
+
+
+def gguf(keys, tensors=()):
+    """The bytes of a file whose tensors are with their data."""
+    return header(keys, [(*t[:3], len(t[3])) for t in tensors]) + b"".join(
+        data + b"\0" * (-len(data) % ALIGNMENT) for _, _, _, data in tensors)
 
 
 def tokenizer_keys(tokenizer, pre, n_rows=0):
@@ -253,15 +257,13 @@ def encode(kind, values, rng):
     return data, values_of(kind, data)
 
 
-def mixture(config, reference, kind_of=lambda name: F32, rng=None, fused=False):
-    """(keys, tensors, {reference name: (shape, numbers)}) of a directory's tensors; kind_of says the type of matrices by the
-    file's name. fused: gate and up of all experts are one tensor."""
+def mixture_keys(config):
+    """Those of a config.json with experts; of no tokenizer."""
     arch, own = MIXTURES[config["model_type"]]
     sizes = {"block_count": "num_hidden_layers", "context_length": "max_position_embeddings", "embedding_length": "hidden_size",
              "feed_forward_length": "intermediate_size", "attention.head_count": "num_attention_heads",
              "expert_count": "num_experts", "expert_used_count": "num_experts_per_tok", "vocab_size": "vocab_size", **own}
-    keys = [("general.architecture", "str", arch), ("tokenizer.ggml.model", "str", "none"),
-            *((f"{arch}.{k}", "u32", config[v]) for k, v in sizes.items()),
+    keys = [("general.architecture", "str", arch), *((f"{arch}.{k}", "u32", config[v]) for k, v in sizes.items()),
             (f"{arch}.rope.freq_base", "f32", config["rope_theta"]),
             (f"{arch}.attention.layer_norm_rms_epsilon", "f32", config.get("rms_norm_eps") or config["norm_eps"])]
     n_kv = config["num_key_value_heads"]
@@ -274,6 +276,12 @@ def mixture(config, reference, kind_of=lambda name: F32, rng=None, fused=False):
         keys += [(f"{arch}.attention.{x}_length", "u32", config["head_dim"]) for x in ("key", "value")]
     if config.get("routed_scaling_factor", 1) != 1:
         keys.append((f"{arch}.expert_weights_scale", "f32", config["routed_scaling_factor"]))
+    return keys
+
+
+def mixture(config, reference, kind_of=lambda name: F32, rng=None, fused=False):
+    """(keys, tensors, {reference name: (shape, numbers)}) of a directory's tensors; kind_of says the type of matrices by the
+    file's name. fused: gate and up of all experts are one tensor."""
     stacks, numbers = {}, {}
     for name, (shape, values) in reference.items():
         file_name = mixture_name(name)
@@ -293,4 +301,4 @@ def mixture(config, reference, kind_of=lambda name: F32, rng=None, fused=False):
             n = config["num_experts"]
             dims = [shape[1], shape[0] * len(parts) // n, n]
         tensors.append((file_name, dims, kind, b"".join(parts[p] for p in sorted(parts, key=order))))
-    return keys, tensors, numbers
+    return [*mixture_keys(config), ("tokenizer.ggml.model", "str", "none")], tensors, numbers
