@@ -4,9 +4,12 @@
 import json
 import os
 import struct
+import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MODELS = os.path.join(HERE, "../../golden/models")
+sys.path.insert(0, os.path.join(HERE, "../../e2e"))
+import gguf_files  # noqa: E402
 
 
 def put(target, name, data):
@@ -112,6 +115,10 @@ def gguf_seeds():
     seed("wrap", [], [tensor("a", [1 << 32, 1 << 32], 0, 0)], 0)
     seed("long", [key("a", 9, array(8, 1 << 40, b""))], [], 0)
     seed("nan", [key("a", 12, b"\xff" * 8), key("b", 9, array(6, 1, b"\0\0\x80\x7f"))], [], 0)
+    keys, tensors, _ = gguf_files.mixture(*gguf_files.read_directory(os.path.join(MODELS, "lfm2-experts-bf16")))
+    whole = gguf_files.gguf(keys, tensors)
+    head = gguf_files.header(keys, [(*t[:3], len(t[3])) for t in tensors])
+    put("gguf", "experts", struct.pack("<I", len(whole) - len(head)) + head)
 
 
 def blocks_seeds():
