@@ -40,20 +40,34 @@ static int min_int(int a, int b)
 
 /* ---- choosing ------------------------------------------------------------------------------ */
 
-/* Logits to scores. */
-static void score(const struct experts *x, float *z)
+static void take_sigmoid(const struct kern *kern, float *z, size_t n)
 {
     static const float ones[KERN_PANEL] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
                                            1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    for (size_t i = 0; i < n; i += KERN_PANEL)
+        kern->glu[KERN_ACT_SIGMOID](z + i, ones, z + i, KERN_PANEL);
+}
+
+/* Logits to scores, and that of the shared expert to its factor. */
+static void score(const struct experts *x, float *z)
+{
     const struct kern *kern = x->model->kern;
     if (x->model->hp.route_sigmoid) {
-        for (size_t i = 0; i < x->ld_logits; i += KERN_PANEL)
-            kern->glu[KERN_ACT_SIGMOID](z + i, ones, z + i, KERN_PANEL);
+        take_sigmoid(kern, z, x->ld_logits);
         return;
     }
+    float shared[KERN_PANEL] = {x->model->hp.shared_gate ? z[x->n] : 0};
     float sum = kern->softmax_keys(z, (int)x->ld_logits, 0, x->n, 1.0f).sum;
     for (int i = 0; i < x->n; i++)
         z[i] /= sum;
+    if (!x->model->hp.shared_gate) return;
+    take_sigmoid(kern, shared, KERN_PANEL);
+    z[x->n] = shared[0];
+}
+
+float experts_shared_factor(const struct experts *x, int row)
+{
+    return x->logits[(size_t)row * x->ld_logits + (size_t)x->n];
 }
 
 /* Marks the k of the largest keys, of equal ones the first; of a row that is not a number any. */
@@ -303,7 +317,7 @@ struct experts *experts_init(struct scratch *s, const struct eng_model *model, i
                            .n = hp->n_experts,
                            .k = hp->n_chosen,
                            .act_bytes = (size_t)model->kern->act_bytes[model->numerics->act],
-                           .ld_logits = padded(hp->n_experts)};
+                           .ld_logits = padded(hp->n_experts + hp->shared_gate)};
     size_t rows = (size_t)max_rows, slots = rows * (size_t)hp->n_chosen, n = (size_t)zero.n;
     int widest = 0; /* panels of an item of down */
     for (int i = 0; i < hp->n_layers; i++) {

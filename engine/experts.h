@@ -49,6 +49,9 @@ struct experts *experts_init(struct scratch *s, const struct eng_model *model, i
 /* Where the router's product goes. */
 struct kern_out experts_logits(const struct experts *x);
 
+/* After they are chosen: what a row's output of the shared expert is multiplied by. */
+float experts_shared_factor(const struct experts *x, int row);
+
 /* The units of a phase's items. */
 int experts_units(const struct experts *x, const struct eng_experts *of, enum experts_phase phase);
 

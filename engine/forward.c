@@ -259,6 +259,16 @@ static void post_row(const struct op *op, int i, int thread)
     if (op->scale) m->kern->scale(x, *op->scale, m->hp.d_model);
 }
 
+/* A row's share of the shared expert's output, added to the stream. */
+static void share_row(const struct op *op, int i, int thread)
+{
+    (void)thread;
+    const struct eng_model *m = op->f->p.model;
+    float *branch = op->f->branch + (size_t)i * op->f->ld_x;
+    m->kern->scale(branch, experts_shared_factor(op->f->experts, i), m->hp.d_model);
+    m->kern->add(op->out.c + (size_t)i * op->out.ld, branch, m->hp.d_model);
+}
+
 /* Returns true if row k of a segment wants logits. */
 static bool wants_row(const struct fwd_segment *seg, int k)
 {
@@ -776,6 +786,15 @@ static void add_branch(struct fwd *f, enum op_rows rows, struct gemm_source src,
     op->out = stream;
 }
 
+static void add_share(struct fwd *f, enum op_rows rows, const struct eng_mat *m, float *x)
+{
+    const struct gemm_source packed_in = {.x = NULL};
+    add_product(f, OP_PRODUCT, rows, packed_in, m, into(f->branch, f->ld_x));
+    struct op *op = add_op(f, OP_POST, rows, rows_item);
+    op->row = share_row;
+    op->out = added_to(x, f->ld_x);
+}
+
 /* A LayerNorm of x, into `to`, which may be x. */
 static void add_norm(struct fwd *f, enum op_rows rows, const float *x, const float *norm,
                      const float *bias, float *to)
@@ -909,8 +928,11 @@ static void build_program(struct fwd *f)
             add_product(f, OP_GATE_UP, rows,
                         branch_input(f, rows, x, l->ffn_norm, l->ffn_norm_bias), &l->gate_up,
                         packed_out);
-            add_branch(f, rows, packed_in, &l->down, post ? NULL : l->ffn_post,
-                       m->hp.d_ple ? NULL : l->scale, x);
+            if (m->hp.shared_gate)
+                add_share(f, rows, &l->down, x);
+            else
+                add_branch(f, rows, packed_in, &l->down, post ? NULL : l->ffn_post,
+                           m->hp.d_ple ? NULL : l->scale, x);
         }
         if (m->hp.layer_experts[i]) add_experts(f, rows, i, x, EXPERTS_DOWN, EXPERTS_DOWN);
         if (post) add_norm(f, rows, x, l->ffn_post, l->ffn_post_bias, x);
@@ -1160,8 +1182,9 @@ static void take_activations(struct fwd *f, struct scratch *s)
     }
     f->x = scratch_take(s, rows * f->ld_x, sizeof(float));
     f->kept = scratch_take(s, rows * f->ld_x, sizeof(float));
-    f->branch =
-        scratch_take(s, m->hp.branch_norms || m->hp.encoder ? rows * f->ld_x : 0, sizeof(float));
+    f->branch = scratch_take(
+        s, m->hp.branch_norms || m->hp.encoder || m->hp.shared_gate ? rows * f->ld_x : 0,
+        sizeof(float));
     f->qkv = scratch_take(s, rows * f->ld_qkv, sizeof(float));
     f->ld_ple = columns(&m->ple_model);
     f->ple = scratch_take(s, rows * f->ld_ple, sizeof(float));

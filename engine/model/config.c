@@ -841,7 +841,10 @@ static void read_experts(const struct object *o, struct eng_hparams *hp)
                hp->n_experts);
     hp->n_chosen = (int)read_int(o, x->chosen_key, 1, hp->n_experts, x->n_chosen);
     hp->d_expert = (int)read_int(o, x->size_key, 1, MAX_SIZE, x->d_expert);
-    hp->d_shared = read_own(o, x->shared_key, 0, MAX_SHARED, x->n_shared) * hp->d_expert;
+    hp->shared_gate = x->shared_gate;
+    hp->d_shared = x->shared_gate
+                       ? (int)read_int(o, x->shared_key, 1, MAX_SIZE, x->n_shared)
+                       : read_own(o, x->shared_key, 0, MAX_SHARED, x->n_shared) * hp->d_expert;
     int widest = hp->d_expert > hp->d_model ? hp->d_expert : hp->d_model;
     if ((int64_t)hp->n_experts * widest > MAX_UNITS)
         REPORT(o, ENG_EUNSUPPORTED,

@@ -296,6 +296,12 @@ static const struct eng_mixture ernie_mixture = {
     .off = "use_bias",
     .n_experts = 64, .n_chosen = 6, .d_expert = 1536, .n_shared = 2, .first = 1,
 };
+static const struct eng_mixture qwen3_5_mixture = {
+    EXPERTS, .shared = "mlp.shared_expert", .shared_gate = "mlp.shared_expert_gate",
+    .count_key = "num_experts", .chosen_key = "num_experts_per_tok",
+    .size_key = "moe_intermediate_size", .shared_key = "shared_expert_intermediate_size",
+    .renorm = true, .n_experts = 256, .n_chosen = 8, .d_expert = 512, .n_shared = 512,
+};
 /* A second token's prediction. */
 static const char *const ernie_parts[] = {"model.mtp_", NULL};
 
@@ -324,13 +330,16 @@ static const char *const ernie_parts[] = {"model.mtp_", NULL};
     GEMMA4, .d_ple = 256, .sliding_window = 512, .max_position_embeddings = 131072
 #define GEMMA4_UNIFIED GEMMA4, .sliding_window = 1024, .max_position_embeddings = 262144
 
-#define QWEN3_5                                                                                    \
+#define QWEN3_5_ANY                                                                                \
     .title = "Qwen3.5", .names = &qwen3_5_names, .prefixes = qwen3_5_prefixes,                     \
     .other_parts = qwen3_5_parts, .attn_bias_key = "attention_bias", .norm_plus_one = true,        \
     .qk_norm = ENG_QK_NORM_HEAD, .delta = true, .partial_rotary = 0.25,                            \
-    .vocab_size = 248320, .hidden_size = 4096, .intermediate_size = 12288, .n_layers = 32,         \
-    .n_heads = 16, .n_kv_heads = 4, .head_dim = 256, .max_position_embeddings = 32768,             \
-    .bos_id = -1, .eos_id = -1, .rope_theta = 10000.0
+    .vocab_size = 248320, .n_heads = 16, .head_dim = 256, .max_position_embeddings = 32768,        \
+    .bos_id = -1, .eos_id = -1, .rope_theta = 10000.0, .intermediate_size = 12288
+#define QWEN3_5                                                                                    \
+    QWEN3_5_ANY, .hidden_size = 4096, .n_layers = 32, .n_kv_heads = 4
+#define QWEN3_5_MOE                                                                                \
+    QWEN3_5_ANY, .hidden_size = 2048, .n_layers = 40, .n_kv_heads = 2
 
 #define ENCODER_BASE                                                                               \
     .other_parts = encoder_parts, .hidden_size = 768, .n_heads = 12, .bos_id = -1, .eos_id = -1
@@ -552,6 +561,14 @@ static const struct eng_family families[] = {
     {
         .architecture = "Qwen3_5ForConditionalGeneration", .model_type = "qwen3_5",
         .config_key = "text_config", QWEN3_5,
+    },
+    {
+        .architecture = "Qwen3_5MoeForCausalLM", .model_type = "qwen3_5_moe_text",
+        .mixture = &qwen3_5_mixture, QWEN3_5_MOE,
+    },
+    {
+        .architecture = "Qwen3_5MoeForConditionalGeneration", .model_type = "qwen3_5_moe",
+        .mixture = &qwen3_5_mixture, .config_key = "text_config", QWEN3_5_MOE,
     },
     {
         .architecture = "BertModel", .model_type = "bert", .title = "BERT",

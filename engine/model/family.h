@@ -67,6 +67,8 @@ struct eng_encoder {
  */
 struct eng_mixture {
     const char *router, *select_bias, *experts, *shared, *gate, *up, *down, *gate_up, *all_down;
+    const char *shared_gate; /* its logit's sigmoid is the shared expert's factor; then shared_key
+                              * is a size, else a number of experts */
     const char *count_key, *other_count_key, *chosen_key, *size_key, *shared_key;
     const char *renorm_key, *bias_key, *floor_key, *scale_key;
     /* layers from first to last, of them every step-th, without the listed ones, have experts */

@@ -384,8 +384,10 @@ static void plan_experts(const struct check *c, int i)
     char name[NAME_BYTES];
     const char *const ups[] = {x->gate, x->up}, *const downs[] = {x->down};
     e->router.takes_f32 = true;
-    add_part(c, add_mat(c, &e->router, PLAN_ROUTER, hp->d_model), layer_name(name, c, i, x->router),
-             n, false, "experts, hidden_size");
+    struct plan_mat *router = add_mat(c, &e->router, PLAN_ROUTER, hp->d_model);
+    add_part(c, router, layer_name(name, c, i, x->router), n, false, "experts, hidden_size");
+    if (x->shared_gate)
+        add_part(c, router, layer_name(name, c, i, x->shared_gate), 1, false, "1, hidden_size");
     if (hp->route_bias)
         new_vec(c, &e->select_bias, n)->tensor =
             need(c, layer_name(name, c, i, x->select_bias), x->bias_rank2 ? 1 : n,

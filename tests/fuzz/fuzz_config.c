@@ -33,6 +33,15 @@ static void check_factors(const struct eng_hparams *hp)
     if (!(hp->attn_softcap >= 0) || !(hp->logit_softcap >= 0)) abort();
 }
 
+static void check_experts(const struct eng_hparams *hp)
+{
+    if (hp->n_experts == 0) return;
+    if (hp->n_experts > ENG_MAX_EXPERTS || hp->n_chosen < 1 || hp->n_chosen > hp->n_experts)
+        abort();
+    if (hp->d_expert < 1 || hp->d_shared < 0 || (hp->shared_gate && hp->d_shared < 1)) abort();
+    if (!(hp->route_floor >= 0) || !(hp->route_eps >= 0) || !isfinite(hp->route_scale)) abort();
+}
+
 static void check(const struct eng_hparams *hp)
 {
     if (!hp->family || hp->d_model < 1 || hp->d_ff < 1 || hp->vocab < 1 || hp->ctx_max < 1) abort();
@@ -47,6 +56,7 @@ static void check(const struct eng_hparams *hp)
     check_rope(hp, &hp->rope);
     if (hp->has_local_rope) check_rope(hp, &hp->local_rope);
     check_factors(hp);
+    check_experts(hp);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

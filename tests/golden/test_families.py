@@ -19,7 +19,7 @@ import sys
 from logits_check import FILTER, Tally, check_model, path_options, read_floats
 
 SKIPPED = 77
-NOT_SERVED = {"Starcoder2ForCausalLM", "GptOssForCausalLM", "Qwen3_5MoeForConditionalGeneration"}
+NOT_SERVED = {"Starcoder2ForCausalLM", "GptOssForCausalLM"}
 
 
 def refusal(directory, name):
@@ -34,7 +34,7 @@ def check_refusals(mixtures):
     """What the changes to models of served families give, by the reference data's own script."""
     with open(os.path.join(mixtures, "refusals", "refusals.json"), encoding="utf-8") as f:
         names = [c["name"] for c in json.load(f) if c["base"].split("_")[0] in ("lfm2", "qwen3", "granitemoe-bf16", "ernie4")
-                 and not c["name"].startswith("qwen3_5") or c["name"].startswith("gemma")]
+                 or c["name"].startswith("gemma")]
     p = subprocess.run([sys.executable, os.path.join(mixtures, "refusals", "run_refusals.py"),
                         os.environ.get("HEARTH_BIN", "build/hearth"), mixtures, *names],
                        text=True, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)

@@ -458,6 +458,10 @@ static void test_experts(void **state)
     hp = good("{\"model_type\":\"ernie4_5_moe\",\"moe_layer_end_index\":3}", NULL);
     REQUIRE(hp.d_shared == 3072 && hp.route_bias && hp.route_floor == 1e-12 && !hp.mlp_bias);
     REQUIRE(!hp.layer_experts[0] && hp.layer_experts[3] && !hp.layer_experts[4]);
+    REQUIRE(!hp.shared_gate);
+    hp = good("{\"model_type\":\"qwen3_5_moe_text\",\"shared_expert_intermediate_size\":48}", NULL);
+    REQUIRE(hp.n_experts == 256 && hp.n_chosen == 8 && hp.d_expert == 512 && hp.d_shared == 48);
+    REQUIRE(hp.shared_gate && hp.route_renorm && hp.layer_experts[0] && hp.attn_gate);
     static const struct {
         const char *config, *says;
     } refused[] = {
