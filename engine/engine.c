@@ -55,7 +55,8 @@ enum {
     DEFAULT_PARALLEL = 4,
     MAX_PARALLEL = 4096,
     DEFAULT_CHUNK = 128,
-    ENCODER_TEXTS = 64, /* of a step */
+    EXPERTS_CHUNK = 256, /* a step reads all experts, however few rows each has */
+    ENCODER_TEXTS = 64,  /* of a step */
     ENCODER_ROWS = 512,
     ENCODER_CTX = 2048, /* by default */
     MAX_CHUNK = 65536,
@@ -75,6 +76,7 @@ enum {
 struct eng {
     struct eng_params p; /* defaults filled in; its strings are not kept */
     const struct kern *kern;
+    bool any_chunk;        /* p.chunk_tokens was not given */
     const char *gemm;      /* passed to the loader: "native", "blas" or "auto" */
     const char *blas_core; /* NULL: no BLAS loaded */
     char gemm_name[64];
@@ -119,6 +121,7 @@ static int64_t answer_share(int64_t memory_bytes)
 static int settle_params(struct eng *e, char *err, size_t errlen)
 {
     struct eng_params *p = &e->p;
+    e->any_chunk = p->chunk_tokens == 0;
     if (p->cores) p->n_threads = pool_n_threads(cores_pool(p->cores));
     int n_cores = p->n_threads ? 0 : pool_usable_cores("");
     const struct {
@@ -284,6 +287,7 @@ static void settle_steps(struct eng *e)
         p->chunk_tokens = p->ctx_tokens > ENCODER_ROWS ? (int)p->ctx_tokens : ENCODER_ROWS;
         p->kv_bytes = 0;
     }
+    if (e->any_chunk && hp->n_experts > 0) p->chunk_tokens = EXPERTS_CHUNK;
     if (p->max_queued_jobs == 0) p->max_queued_jobs = QUEUE_PER_SLOT * p->n_parallel;
 }
 

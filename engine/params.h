@@ -75,8 +75,8 @@ struct eng_params {
                                 * in a step, whatever this says */
     int64_t ctx_tokens;        /* tokens per sequence; 0: the model's, or fewer if memory is too
                                 * small; of an encoder at most 2048 */
-    int chunk_tokens;          /* prompt rows per step; 0: 128. Of an encoder the longest text,
-                                * but at least 512 */
+    int chunk_tokens;          /* prompt rows per step; 0: 128, with experts 256. Of an encoder the
+                                * longest text, but at least 512 */
     int64_t memory_bytes;      /* budget for everything; 0: the cgroup limit or physical memory */
     int64_t kv_bytes;          /* KV cache budget; 0: n_parallel x context, as memory allows */
     int64_t caller_bytes;      /* memory that the caller needs itself, counted in the plan, */

@@ -73,7 +73,7 @@ BUDGETS = {
     "engine/kernels": 6669,
     "engine/model": 7403,
     "engine/kv": 2483,
-    "engine": 13409,
+    "engine": 13413,
     "tokenizer": 8169,
     "tokenizer/template": 7156,
     "tokenizer/chat": 1867,
