@@ -111,7 +111,7 @@ static bool append(const char *data, size_t len)
     return true;
 }
 
-static void write_line(struct buf *b)
+static bool write_line(struct buf *b)
 {
     buf_puts(b, "\n");
     pthread_mutex_lock(&queue.lock);
@@ -120,7 +120,8 @@ static void write_line(struct buf *b)
     if (!kept) queue.n_dropped++;
     pthread_mutex_unlock(&queue.lock);
     /* A failure to write the log cannot be reported anywhere. */
-    if (!by_thread && !b->failed && write_all(b->data, b->len)) return;
+    if (!by_thread && !b->failed) write_all(b->data, b->len);
+    return kept;
 }
 
 static uint64_t count_lines(const char *text, size_t len)
@@ -153,11 +154,12 @@ static void *write_thread(void *arg)
         assert(queue.n_reported <= queue.n_dropped);
         uint64_t n_unreported = left ? 0 : queue.n_dropped - queue.n_reported;
         if (!n_unreported) continue;
-        queue.n_reported += n_unreported;
         pthread_mutex_unlock(&queue.lock);
-        srv_log(SRV_LOG_WARNING, "dropped %llu log lines: stderr did not accept them in time",
-                (unsigned long long)n_unreported);
+        bool kept =
+            srv_log(SRV_LOG_WARNING, "dropped %llu log lines: stderr did not accept them in time",
+                    (unsigned long long)n_unreported);
         pthread_mutex_lock(&queue.lock);
+        if (kept) queue.n_reported += n_unreported; /* else after the lines that take its room */
     }
     return arg;
 }
@@ -200,19 +202,20 @@ static void begin_json(struct line *l, enum srv_log_level level)
     jw_fields(&l->w, "{ time %s level %s", now, level_names[level]);
 }
 
-static void end_line(struct line *l)
+static bool end_line(struct line *l)
 {
     if (how.json) jw_close(&l->w);
     if (how.json) jw_end(&l->w);
-    write_line(&l->text);
+    bool kept = write_line(&l->text);
     buf_finish(&l->text);
+    return kept;
 }
 
 /* ---- messages ------------------------------------------------------------------------------ */
 
-void srv_log(enum srv_log_level level, const char *format, ...)
+bool srv_log(enum srv_log_level level, const char *format, ...)
 {
-    if (level > how.level) return;
+    if (level > how.level) return true;
     char text[SRV_LOG_LINE_MAX_BYTES / 2];
     FORMAT_REST(text, sizeof(text), format);
     struct line line;
@@ -225,7 +228,7 @@ void srv_log(enum srv_log_level level, const char *format, ...)
         buf_puts(&line.text, ": ");
         add_escaped(&line.text, text, strlen(text), "");
     }
-    end_line(&line);
+    return end_line(&line);
 }
 
 /* ---- the access log ------------------------------------------------------------------------ */

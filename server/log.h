@@ -32,7 +32,8 @@ void srv_log_flush(int limit_ms);
 /* Lines dropped since the start. */
 uint64_t srv_log_n_dropped(void);
 
-void srv_log(enum srv_log_level level, const char *format, ...)
+/* Returns false if the line was dropped. */
+bool srv_log(enum srv_log_level level, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 struct srv_key_counts;
