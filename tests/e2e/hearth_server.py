@@ -32,6 +32,7 @@ DEMO = os.path.join(ROOT, "deploy", "demo")
 HANGING = os.path.join(os.environ.get("HEARTH_BUILD_ROOT") or os.path.dirname(BIN), "tests", "fault", "libhanging.so")
 SKIPPED = 77
 START_SECONDS = 60 if not os.environ.get("HEARTH_SLOW") else 240
+PATIENCE = 60  # least seconds before something is said not to come: machines stall, and who waits longer fails no test
 # for servers whose tests fill the context; a sanitizer takes seconds for a thousand tokens
 SMALL_CONTEXT = ["--ctx-size", "512"] if os.environ.get("HEARTH_SLOW") else []
 
@@ -180,7 +181,7 @@ class Hearth:
         while not wanted.wait(0.02):
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.process.kill()
-                self.reader.join(5)
+                self.reader.join(PATIENCE)
                 raise AssertionError("the server did not start:\n" + "".join(self.log))
 
     def _read_log(self):
@@ -208,7 +209,7 @@ class Hearth:
             self.process.kill()
             self.process.wait()
             status = "killed: it did not end"
-        self.reader.join(5)
+        self.reader.join(PATIENCE)
         if self.directory and status == 0:
             assert not os.path.exists(os.path.join(self.directory.name, "hearth.sock")), "the socket file is still there"
             self.directory.cleanup()
@@ -224,7 +225,7 @@ class Hearth:
                                                context=ssl._create_unverified_context())
         return http.client.HTTPConnection(self.host, self.port, timeout=timeout)
 
-    def open_socket(self, timeout=10, receive_buffer=0):
+    def open_socket(self, timeout=PATIENCE, receive_buffer=0):
         """A connected stream socket; receive_buffer: bytes the kernel takes for a client that does not read."""
         s = socket.socket(socket.AF_UNIX if self.path else socket.AF_INET6 if ":" in self.host else socket.AF_INET)
         s.settimeout(timeout)
@@ -267,7 +268,7 @@ class Hearth:
         finally:
             c.close()
 
-    def raw(self, data, timeout=10, half_close=False):
+    def raw(self, data, timeout=PATIENCE, half_close=False):
         """Sends bytes as they are and returns all that comes back until the close or the timeout."""
         with self.open_socket(timeout) as s:
             s.sendall(data)
@@ -286,9 +287,14 @@ class Hearth:
     def slots(self):
         return self.get("/slots")[2]
 
-    def wait_until(self, condition, seconds=10, what="condition"):
-        """Polls until condition() is true; returns the seconds it took."""
-        start = time.monotonic()
+    def settled_metrics(self):
+        """The engine's counts follow the events of a step: they are complete once nothing runs."""
+        self.wait_until(lambda: self.slots()["running"] == 0, what="an idle engine")
+        return self.metrics()
+
+    def wait_until(self, condition, seconds=PATIENCE, what="condition"):
+        """Polls until condition() is true, for PATIENCE at least; returns the seconds it took."""
+        start, seconds = time.monotonic(), max(seconds, PATIENCE)
         while not condition():
             if time.monotonic() - start > seconds:
                 raise AssertionError(f"{what}: not within {seconds} s")
@@ -302,7 +308,7 @@ class Hearth:
             assert condition(), f"{what}: not for {seconds} s"
             time.sleep(0.01)
 
-    def wait_log(self, text, seconds=10):
+    def wait_log(self, text, seconds=PATIENCE):
         """Waits for a line of the log that holds the text, and returns it."""
         def lines():
             return [line for line in list(self.log) if text in line]
@@ -320,6 +326,21 @@ class Hearth:
 
     def resume_engine(self):
         self._toggle_engine("the engine is running")
+
+    def hold_running(self, begin, n, n_running=None):
+        """What begin() returned, with n sequences that run on an engine which is then paused. On a fast machine, or if
+        the client stalls, some are over before: they are begun anew then. begin() returns things that can be closed."""
+        n_running = n_running or (lambda: self.slots()["running"])
+        for _ in range(100):
+            begun = begin()
+            self.pause_engine()
+            if n_running() == n:
+                return begun
+            self.resume_engine()
+            for b in begun:
+                b.close()
+            self.wait_until(lambda: n_running() == 0, what="all free")
+        raise AssertionError(f"{n} sequences never ran at once")
 
     def admin(self):
         """The same helpers for the listener of health and metrics (needs --metrics-port)."""

@@ -2,6 +2,7 @@
 """Real nginx, HAProxy and Caddy in front of a test server, on loopback; see deploy/ for how they are set up."""
 import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -9,7 +10,7 @@ import subprocess
 import tempfile
 import time
 
-from hearth_server import Hearth
+from hearth_server import PATIENCE, Hearth
 
 NGINX = """
 daemon off; master_process off; pid {dir}/nginx.pid; error_log {dir}/error.log;
@@ -47,9 +48,12 @@ PROXIES = {
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """One that no system gives to who asks for any port, as all other tests do meanwhile."""
+    while True:
+        port = random.randrange(10000, 32000)
+        with contextlib.suppress(OSError), socket.socket() as s:
+            s.bind(("127.0.0.1", port))
+            return port
 
 
 def installed(name):
@@ -64,7 +68,7 @@ def running(command, port, env):
     """A proxy that listens on the port until the end of the block."""
     p = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE
         while True:
             try:
                 socket.create_connection(("127.0.0.1", port), timeout=1).close()

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 
-from hearth_server import ROOT, SKIPPED, Hearth
+from hearth_server import PATIENCE, ROOT, SKIPPED, Hearth
 from proxies import Through, free_port, running
 from test_proxy_files import NGINX_MAIN, program
 
@@ -109,12 +109,12 @@ def check_drain(proxy, through, homes, replicas):
     leaving = replicas["a"].process
     through.wait_until(lambda: n[0] > 100, 30, "there is load")
     leaving.send_signal(signal.SIGTERM)
-    status = leaving.wait(60)
+    status = leaving.wait(PATIENCE)
     then = n[0]
     through.wait_until(lambda: n[0] > then + 100 or failed, 30, "the other replica answers")
     ended.set()
     for t in clients:
-        t.join(60)
+        t.join()
     print(f"    {proxy}: {n[0]} requests while a replica drained, {len(failed)} failed")
     assert status == 0 and not failed, (status, failed[:3])
     for i, home in homes.items():

@@ -81,8 +81,8 @@ def test_a_failure_is_remembered():
 
 
 def test_deadlines_end_waiting():
-    with Hearth("--request-timeout-ms", "300") as h, concurrent.futures.ThreadPoolExecutor(40) as pool:
-        answers = list(pool.map(lambda i: h.post("/v1/completions", hostile(i)), range(40)))
+    with Hearth() as h, concurrent.futures.ThreadPoolExecutor(40) as pool:
+        answers = list(pool.map(lambda i: h.post("/v1/completions", hostile(i, deadline_ms=300)), range(40)))
         codes = [a["error"]["code"] for _, _, a in answers]
         assert set(codes) <= {"invalid_json_schema", "deadline_exceeded"}, codes
         assert codes.count("deadline_exceeded") > 10, codes

@@ -61,18 +61,9 @@ def measure(h, stage, body, n, rounds):
 
 
 def hold_all_slots(h, body):
-    """Streams that fill the slots of an engine which is then paused. On a fast machine one may be over before."""
+    """Streams that fill the slots of an engine which is then paused."""
     total = h.slots()["total"]
-    for _ in range(20):
-        blockers = [stage_decode(h, body, 1) for _ in range(total)]
-        h.pause_engine()
-        if h.slots()["running"] == total:
-            return blockers
-        h.resume_engine()
-        for s in blockers:
-            leave(s, False)
-        h.wait_until(lambda: idle(h), 10, "all free")
-    raise AssertionError(f"{total} streams never ran at once")
+    return h.hold_running(lambda: [stage_decode(h, body, 1) for _ in range(total)], total)
 
 
 def check_queued(h, body):

@@ -12,7 +12,7 @@ enter_clients_venv()
 
 HUB = FakeHub().__enter__()
 os.environ.update({"HF_ENDPOINT": HUB.url, "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-                   "HF_HUB_ETAG_TIMEOUT": "1", "HF_HUB_DOWNLOAD_TIMEOUT": "1", "HF_HUB_DISABLE_TELEMETRY": "1",
+                   "HF_HUB_ETAG_TIMEOUT": "30", "HF_HUB_DOWNLOAD_TIMEOUT": "30", "HF_HUB_DISABLE_TELEMETRY": "1",
                    "HF_HOME": tempfile.mkdtemp(prefix="hearth-hf-"), "NO_PROXY": "*"})
 for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_OFFLINE", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
     os.environ.pop(name, None)

@@ -13,17 +13,11 @@ import tempfile
 import threading
 import time
 
-from hearth_server import BIN, DEMO, Hearth, chunks, make_certificate, read_all, run, run_cases
+from hearth_server import BIN, DEMO, Hearth, chunks, make_certificate, read_all, run, run_cases, start_request
 from tiny_models import demo_without
 
 BODY = {"prompt": "Once upon a time", "max_tokens": 4, "temperature": 0}
 SLOW = bool(os.environ.get("HEARTH_SLOW"))
-
-
-def run_timed(*args, timeout=30, **env):
-    """As run, and the seconds it took."""
-    start = time.monotonic()
-    return *run(*args, timeout=timeout, **env), time.monotonic() - start
 
 
 def open_stream(h, max_tokens=100000, **more):
@@ -54,11 +48,11 @@ def wait_for_end(h):
 # ---- start ----------------------------------------------------------------------------------------------
 
 def test_01_missing_model():
-    status, _, err, took = run_timed("serve", "--port", "0", "--model", "/nonexistent/model")
-    assert status != 0 and "/nonexistent/model" in err and took < 5, (status, err)
+    status, _, err = run("serve", "--port", "0", "--model", "/nonexistent/model")
+    assert status != 0 and "/nonexistent/model" in err, (status, err)
     with tempfile.TemporaryDirectory() as empty:
-        status, _, err, took = run_timed("serve", "--port", "0", "--model", empty)
-        assert status != 0 and "config.json" in err and "ready on" not in err and took < 5, (status, err)
+        status, _, err = run("serve", "--port", "0", "--model", empty)
+        assert status != 0 and "config.json" in err and "ready on" not in err, (status, err)
 
 
 def test_14_port_taken_and_address_absent():
@@ -66,11 +60,11 @@ def test_14_port_taken_and_address_absent():
         s.bind(("127.0.0.1", 0))
         s.listen()
         port = s.getsockname()[1]
-        status, _, err, took = run_timed("serve", "--port", str(port))
-        assert status != 0 and str(port) in err and took < 2, (status, err)
+        status, _, err = run("serve", "--port", str(port))
+        assert status != 0 and str(port) in err, (status, err)
         assert len(err.strip().splitlines()) <= 2, err
-    status, _, err, took = run_timed("serve", "--port", "0", "--host", "192.0.2.1", "--allow-public-without-key")
-    assert status != 0 and "192.0.2.1" in err and took < 2, (status, err)
+    status, _, err = run("serve", "--port", "0", "--host", "192.0.2.1", "--allow-public-without-key")
+    assert status != 0 and "192.0.2.1" in err, (status, err)
 
 
 def test_15_requests_while_loading():
@@ -83,8 +77,7 @@ def test_15_requests_while_loading():
     assert h.get("/healthz")[0] == 200 and h.get("/livez")[0] == 200
     assert h.get("/readyz")[0] == 503 and h.get("/health")[0] == 503
     assert h.get("/metrics")[0] == 200 and h.get("/version")[0] == 200
-    start = time.monotonic()
-    assert h.stop() == 0 and time.monotonic() - start < 2
+    assert h.stop() == 0
 
 
 def test_13_memory_refused_with_the_sums():
@@ -109,7 +102,7 @@ def test_orphans_of_a_container_are_reaped():
         h.wait_until(lambda: not children(first[0]), 10, "no child is left")
         assert h.get("/healthz")[0] == 200
         os.kill(int(first[0]), signal.SIGTERM)
-        assert h.process.wait(30) == 0
+        assert h.process.wait(60) == 0
 
 
 def test_a_start_without_descriptors_says_what_to_do():
@@ -163,11 +156,11 @@ def test_options_precedence():
 
 
 def test_59_public_bind_without_key():
-    status, _, err, took = run_timed("serve", "--port", "0", "--host", "0.0.0.0")
-    assert status == 2 and "--allow-public-without-key" in err and took < (10 if SLOW else 2)
+    status, _, err = run("serve", "--port", "0", "--host", "0.0.0.0")
+    assert status == 2 and "--allow-public-without-key" in err, (status, err)
     for host in ("256.1.1.1", "127.0.0.1:8080", "[::1]"):  # no address: a key would not help
         for command in (["serve", "--port", "0"], ["serve", "--check-config"]):
-            status, _, err, _ = run_timed(*command, "--host", host)
+            status, _, err = run(*command, "--host", host)
             assert status == 1 and f"host '{host}': " in err and "key" not in err, (command, host, status, err)
     with Hearth("--host", "0.0.0.0", "--allow-public-without-key"):
         pass
@@ -220,12 +213,11 @@ def test_12_any_user():
 # ---- signals and drain -------------------------------------------------------------------------------------
 
 def test_78_sigterm_while_idle():
+    """The end waits for no drain time."""
     for how in (signal.SIGTERM, signal.SIGINT):
-        h = Hearth()
+        h = Hearth("--drain-timeout-ms", "3600000")
         h.start()
-        start = time.monotonic()
         assert h.stop(how) == 0
-        assert time.monotonic() - start < (10 if SLOW else 1)
 
 
 def test_79_drain_lets_streams_end():
@@ -264,38 +256,40 @@ def test_79_drain_lets_streams_end():
 def test_79_drain_delay():
     """Within the delay new requests are still served, with Connection: close; then connections are refused, and
     what has run on meanwhile ends well."""
-    h = Hearth("--parallel", "6", "--drain-delay-ms", "8000" if SLOW else "1500", "--drain-timeout-ms", "60000")
+    h = Hearth("--drain-delay-ms", "3600000")
     h.start()
-    c, r = open_stream(h, max_tokens=300 if SLOW else 1900, n=4)
     h.process.send_signal(signal.SIGTERM)
-    h.wait_log("draining", 5)
+    h.wait_log("draining")
     status, head, _ = h.post("/v1/completions", BODY)
     assert status == 200 and head["connection"] == "close"
     assert h.get("/readyz")[0] == 503 and h.get("/healthz")[0] == 200
-    h.wait_until(lambda: not can_connect(h), 20, "new connections are refused")
+    assert h.stop() == 128 + signal.SIGTERM  # a second signal waits for nothing
+    h = Hearth("--parallel", "6", "--drain-delay-ms", "200", "--drain-timeout-ms", "60000")
+    h.start()
+    c, r = open_stream(h, max_tokens=300 if SLOW else 1900, n=4)
+    h.process.send_signal(signal.SIGTERM)
+    h.wait_until(lambda: not can_connect(h), what="new connections are refused")
     assert r.read().endswith(b"data: [DONE]\n\n")
     c.close()
     assert wait_for_end(h) == 0
 
 
 def test_79_drain_ends_unfinished_requests():
-    """Heads and bodies that are not complete hold the drain for two seconds at most."""
-    h = Hearth()
+    """Heads and bodies that are not complete hold no drain until its end."""
+    h = Hearth("--drain-timeout-ms", "3600000", "--header-timeout-ms", "600000", "--body-timeout-ms", "600000")
     h.start()
     unfinished = (b"", b"POST /v1/comp", b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nX: ",
                   b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                   b"Content-Length: 100\r\n\r\n{")
     sockets = []
     for data in unfinished:
-        s = socket.create_connection((h.host, h.port), timeout=20)
+        s = socket.create_connection((h.host, h.port), timeout=60)
         s.sendall(data)
         sockets.append(s)
     h.wait_until(lambda: h.metrics()["hearth_http_requests_open"] >= 3, what="the heads have begun")
-    start = time.monotonic()
     h.process.send_signal(signal.SIGTERM)
     answers = [s.recv(1000) for s in sockets]
     assert wait_for_end(h) == 0
-    assert time.monotonic() - start < (10 if SLOW else 3), time.monotonic() - start
     assert b" 503 " in answers[2] and b" 503 " in answers[3] and b"shutting_down" in answers[3], answers
 
 
@@ -316,12 +310,9 @@ def test_80_drain_time_over_in_the_middle():
 
 def test_80_drain_time_over():
     """What still runs ends with an error event, what waits with 503, and the exit is clean."""
-    # The reference kernels on one thread are slow enough for a stream to be met in the middle.
-    h = Hearth("--parallel", "1", "--numerics", "exact", "--kernels", "c", "--threads", "1", "--gemm", "native",
-               "--drain-timeout-ms", "300", "--queue-timeout-ms", "60000", "--debug-hooks", "on")
+    h = Hearth("--parallel", "1", "--drain-timeout-ms", "300", "--queue-timeout-ms", "600000", "--debug-hooks", "on")
     h.start()
-    c, r = open_stream(h)
-    h.pause_engine()  # nothing can end in time
+    c, r = h.hold_running(lambda: open_stream(h), 1)  # nothing can end in time
     waiting = []
     t = threading.Thread(target=lambda: waiting.append(h.post("/v1/completions", BODY)))
     t.start()
@@ -329,7 +320,7 @@ def test_80_drain_time_over():
     h.process.send_signal(signal.SIGTERM)
     rest = r.read()
     assert b'"error"' in rest and b"shutting_down" in rest and rest.endswith(b"data: [DONE]\n\n"), rest[-300:]
-    t.join(10)
+    t.join()
     assert waiting[0][0] == 503 and waiting[0][2]["error"]["code"] == "shutting_down", waiting
     assert wait_for_end(h) == 0, h.log[-5:]
 
@@ -350,15 +341,15 @@ def test_80_shutdown_with_readers_that_do_not_read():
 
 
 def test_81_second_signal_ends_at_once():
-    h = Hearth("--drain-timeout-ms", "60000", "--debug-hooks", "on")
+    h = Hearth("--drain-timeout-ms", "3600000", "--debug-hooks", "on")
     h.start()
-    c, r = open_stream(h)
     h.pause_engine()
+    s = start_request(h, "/v1/completions", BODY)
+    h.wait_until(lambda: h.slots()["waiting"] == 1, what="a request that waits")
     h.process.send_signal(signal.SIGTERM)
-    h.wait_log("draining", 5)
-    start = time.monotonic()
+    h.wait_log("draining")
     assert h.stop(signal.SIGTERM) == 128 + signal.SIGTERM
-    assert time.monotonic() - start < 2
+    s.close()
 
 
 def test_81_other_signals():
@@ -393,13 +384,12 @@ def test_82_stuck_engine_fails_liveness():
         h.holds_for(lambda: h.get("/healthz")[0] == 200, 0.8, "liveness while nothing waits")
         t = threading.Thread(target=lambda: h.post("/v1/completions", BODY))
         t.start()
-        took = h.wait_until(lambda: h.get("/healthz")[0] == 503, 5, "liveness fails")
-        assert took > 0.3, took
+        h.wait_until(lambda: h.get("/healthz")[0] == 503, what="liveness fails")
         h.wait_log("no engine step has finished")
         assert h.get("/readyz")[0] == 200
         h.resume_engine()
         h.wait_until(lambda: h.get("/healthz")[0] == 200, 5, "liveness comes back")
-        t.join(10)
+        t.join()
 
 
 def test_idle_uses_no_cpu():
@@ -413,10 +403,13 @@ def test_idle_uses_no_cpu():
                 with open(f"/proc/{h.process.pid}/task/{task}/schedstat", encoding="ascii") as f:
                     total += int(f.read().split()[0])
             return total / 1e9
-        before, seconds = cpu_seconds(), 1
-        time.sleep(seconds)  # the time that is measured
-        used = (cpu_seconds() - before) / seconds
-        assert used < 0.02, f"{used:.1%} of a core while idle"
+        for _ in range(20):  # something of the start may be in the first ones
+            before, begin = cpu_seconds(), time.monotonic()
+            time.sleep(0.5)  # the time that is measured
+            used = (cpu_seconds() - before) / (time.monotonic() - begin)
+            if used < 0.02:
+                return
+        raise AssertionError(f"{used:.1%} of a core while idle")
 
 
 def test_unix_socket():
@@ -559,8 +552,8 @@ def test_start_next_to_a_busy_server():
                 s.connect(path)
             except BlockingIOError:
                 break
-        status, _, err, took = run_timed("serve", "--unix-socket", path, timeout=20)
-        assert status == 1 and path in err and "in use" in err and took < 10, (status, err, took)
+        status, _, err = run("serve", "--unix-socket", path)
+        assert status == 1 and path in err and "in use" in err, (status, err)
         assert os.path.exists(path)
         for s in waiting:
             s.close()
@@ -572,7 +565,7 @@ def test_notification():
     path = os.path.join(tempfile.mkdtemp(), "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
         s.bind(path)
-        s.settimeout(10)
+        s.settimeout(60)
         h = Hearth(env={"NOTIFY_SOCKET": path, "WATCHDOG_USEC": "400000"})
         h.start()
         said = b""
@@ -590,7 +583,7 @@ def refusal_on(listener, *args):
     h = Hearth(*args, listener=listener)
     h.launch()
     try:
-        status = h.process.wait(20)
+        status = h.process.wait(60)
     except subprocess.TimeoutExpired:
         h.stop(signal.SIGKILL)
         raise AssertionError("the server started") from None
@@ -690,7 +683,7 @@ def test_standard_descriptors_closed():
             assert found == ["/dev/null"] * 3, found
         finally:
             p.send_signal(signal.SIGTERM)
-            assert p.wait(30) == 0
+            assert p.wait(60) == 0
 
 
 def exposed(h):

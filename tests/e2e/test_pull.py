@@ -3,6 +3,7 @@
 """`hearth pull`, `hearth list` and `--pull` against fake_hub.py on loopback: requests, files, tries, exit statuses,
 progress, security. No network. test_pull_client.py compares trees with huggingface_hub's own."""
 import contextlib
+import email.utils
 import fcntl
 import hashlib
 import json
@@ -25,7 +26,7 @@ import time
 import fake_hub
 import gguf_files
 from fake_hub import FakeHub, changed, corrupt, cut, http_date, ignore_range, no_answer, redirect, reset, stall, status
-from hearth_server import BIN, DEMO, SKIPPED, Hearth, run_cases
+from hearth_server import BIN, DEMO, PATIENCE, SKIPPED, Hearth, run_cases
 
 HUB = None
 VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE",
@@ -64,7 +65,7 @@ class Home:
     def env(self, **more):
         env = {k: v for k, v in os.environ.items() if k not in VARIABLES}
         env.update({"HOME": self.directory, "HF_HUB_CACHE": self.cache, "HF_ENDPOINT": HUB.url,
-                    "HF_HUB_ETAG_TIMEOUT": "5", "HF_HUB_DOWNLOAD_TIMEOUT": "1"})
+                    "HF_HUB_ETAG_TIMEOUT": "60", "HF_HUB_DOWNLOAD_TIMEOUT": "60"})
         env.update(more)
         return {k: v for k, v in env.items() if v is not None}
 
@@ -89,7 +90,7 @@ class Home:
 
     def wait_for_part(self, n_bytes):
         """Until the part file has this many bytes."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE
 
         def size(name):
             with contextlib.suppress(FileNotFoundError):  # complete meanwhile
@@ -189,9 +190,7 @@ def test_nothing_to_do_is_one_request():
     with home() as h:
         must(h.pull(), 0)
         HUB.forget()
-        start = time.monotonic()
         must(h.pull(), 0)
-        assert time.monotonic() - start < 2
         assert HUB.paths() == ["/api/models/acme/tiny/revision/main"]
 
 
@@ -495,10 +494,10 @@ def test_what_is_tried_again():
         must(h.pull(), 5, "the hub asks to come back in 60 min")
         assert len(HUB.paths()) == 1
     with home() as h:
-        HUB.on("/revision/", status(429, {"Retry-After": http_date(1.5)}))
-        start = time.monotonic()
+        date = http_date(2)
+        HUB.on("/revision/", status(429, {"Retry-After": date}))
         must(h.pull(), 0)
-        assert time.monotonic() - start > 0.3, "the date is waited for"
+        assert time.time() >= email.utils.parsedate_to_datetime(date).timestamp(), "the date is waited for"
     with home() as h:
         HUB.on("/revision/", status(429, {"RateLimit": '"api";r=0;t=900'}))
         must(h.pull(), 5, "15 min")
@@ -520,7 +519,7 @@ def test_stalls_end():
     add()
     with home() as h:
         HUB.on("/", stall(1000), times=None, server="store")
-        must(h.pull(), 5, r"model.safetensors: .*byte for 1 s, 5 tries")
+        must(h.pull(HF_HUB_DOWNLOAD_TIMEOUT="1"), 5, r"model.safetensors: .*byte for 1 s, 5 tries")
     with home() as h:
         HUB.on("/revision/", no_answer, times=None)
         must(h.pull(HF_HUB_ETAG_TIMEOUT="1"), 5, "no answer")
@@ -534,13 +533,12 @@ def test_signals_keep_what_came():
         add()
         with home() as h:
             HUB.on("/", stall(len(WEIGHTS) // 2), server="store")
-            p = h.start("pull", "acme/tiny", HF_HUB_DOWNLOAD_TIMEOUT="30")
-            assert HUB.stalled.wait(20)
+            p = h.start("pull", "acme/tiny", HF_HUB_DOWNLOAD_TIMEOUT="3600")
+            assert HUB.stalled.wait(PATIENCE)
             h.wait_for_part(len(WEIGHTS) // 2)
-            start = time.monotonic()
             p.send_signal(sig)
-            out, err = p.communicate(timeout=10)
-            assert p.returncode == code and time.monotonic() - start < 1, (p.returncode, err)
+            out, err = p.communicate(timeout=PATIENCE)
+            assert p.returncode == code, (p.returncode, err)
             assert re.search(r"hearth: stopped; \d+ % is kept$", err.strip()), err
             HUB.forget()
             must(h.pull(), 0)
@@ -552,8 +550,8 @@ def test_kill_at_a_byte_and_resume():
     for at in (1, 70000, 1500000, len(WEIGHTS) - 1):
         with home() as h:
             HUB.on("/", stall(at), server="store")
-            p = h.start("pull", "acme/tiny", HF_HUB_DOWNLOAD_TIMEOUT="30")
-            assert HUB.stalled.wait(20)
+            p = h.start("pull", "acme/tiny")
+            assert HUB.stalled.wait(PATIENCE)
             h.wait_for_part(at)
             p.kill()
             p.communicate()
@@ -567,17 +565,17 @@ def test_two_pulls_at_once():
     add()
     with home() as h:
         HUB.on("/", stall(1000), server="store")
-        first = h.start("pull", "acme/tiny", HF_HUB_DOWNLOAD_TIMEOUT="30")
-        assert HUB.stalled.wait(20)
-        second = h.start("pull", "acme/tiny", HF_HUB_DOWNLOAD_TIMEOUT="30")
+        first = h.start("pull", "acme/tiny")
+        assert HUB.stalled.wait(PATIENCE)
+        second = h.start("pull", "acme/tiny")
         lines = []
         reader = threading.Thread(target=lambda: lines.extend(second.stderr))
         reader.start()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE
         while not any("wait" in line for line in lines) and time.monotonic() < deadline:
             time.sleep(0.01)
         HUB.go_on.set()
-        assert first.wait(30) == 0 and second.wait(30) == 0, lines
+        assert first.wait(PATIENCE) == 0 and second.wait(PATIENCE) == 0, lines
         reader.join()
         assert any("wait" in line for line in lines), lines
         first.communicate()
@@ -669,13 +667,13 @@ def test_serve_pull():
     add()
     with home() as h:
         HUB.on("/", stall(len(WEIGHTS) // 2), server="store")
-        server = Hearth("--model", "acme/tiny", "--pull", env=h.env(HF_HUB_DOWNLOAD_TIMEOUT="30"), wait_ready=False)
+        server = Hearth("--model", "acme/tiny", "--pull", env=h.env(), wait_ready=False)
         for name in VARIABLES:
             if name not in h.env():
                 server.env.pop(name, None)
         server.start()
         try:
-            assert HUB.stalled.wait(20)
+            assert HUB.stalled.wait(PATIENCE)
             state = lambda: server.get("/readyz")[2]
             server.wait_until(lambda: state().get("percent", 0) >= 40, 10, "the percentage")
             status_code, head, body = server.get("/readyz")

@@ -17,7 +17,7 @@ from fake_hub import FakeHub, cut, status  # noqa: E402
 test_pull.need_libcurl()
 HUB = test_pull.HUB = FakeHub().__enter__()
 os.environ.update({"HF_ENDPOINT": HUB.url, "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-                   "HF_HUB_ETAG_TIMEOUT": "2", "HF_HUB_DOWNLOAD_TIMEOUT": "1", "HF_HUB_DISABLE_TELEMETRY": "1",
+                   "HF_HUB_ETAG_TIMEOUT": "30", "HF_HUB_DOWNLOAD_TIMEOUT": "30", "HF_HUB_DISABLE_TELEMETRY": "1",
                    "HF_HOME": tempfile.mkdtemp(prefix="hearth-hf-"), "NO_PROXY": "*"})
 for variable in test_pull.VARIABLES:
     if variable not in ("HF_ENDPOINT", "HF_HOME"):
