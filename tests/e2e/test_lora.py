@@ -192,10 +192,16 @@ def test_load_and_unload():
             ({"lora_name": "y", "lora_path": write_adapter("dora", 1, use_dora=True)}, 400, "use_dora")):
         got = error(load(h, "/v1/load_lora_adapter", **fields))
         assert got[0] == status and says in got[2], (fields, got)
-    streams = [h.stream("/v1/completions", body("x", max_tokens=300, stream=True)) for _ in range(3)]
-    firsts = [next(s) for s in streams]
+    firsts = []
+
+    def begin():
+        streams = [h.stream("/v1/completions", body("x", max_tokens=300, stream=True)) for _ in range(3)]
+        firsts[:] = [next(s) for s in streams]
+        return streams
+    streams = h.hold_running(begin, 3)
     assert any(m.startswith("vllm:lora_requests_info") and 'running_lora_adapters="x"' in m for m in h.metrics())
     assert load(h, "/v1/load_lora_adapter", lora_name="x", lora_path=os.path.join(TMP, "dir", "b"), load_inplace=True)[0] == 200
+    h.resume_engine()
     assert ids(h, "x") == new
     status, _, text = load(h, "/v1/unload_lora_adapter", lora_name="x", lora_int_id=None)
     assert (status, text) == (200, b"Success: LoRA adapter 'x' removed successfully.")
@@ -268,7 +274,7 @@ def main():
         write_file(keys, "user-0123456789\n")
         write_file(operator, "operator-0123456789\n")
         with Hearth("--threads", "2", "--lora", f"sql={a}", "--lora-dir", os.path.dirname(b), "--lora", f"b={b}",
-                    "--api-key-file", keys, "--operator-key-file", operator) as SERVER:
+                    "--api-key-file", keys, "--operator-key-file", operator, "--debug-hooks", "on") as SERVER:
             SERVER.headers = {"Authorization": "Bearer user-0123456789", "Content-Type": "application/json"}
             return run_cases(globals())
 
