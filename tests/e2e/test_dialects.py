@@ -647,7 +647,7 @@ def test_metrics_as_vllm_names_them():
 
 def test_input_tokens():
     """llama-server's route for chats and OpenAI's for responses: the prompt's tokens, no model run."""
-    steps = SERVER.metrics()["hearth_engine_steps_total"]
+    steps = SERVER.settled_metrics()["hearth_engine_steps_total"]
     chat = ok("/v1/chat/completions/input_tokens", {"messages": CHAT["messages"], "model": "default"})
     assert chat["object"] == "response.input_tokens" and set(chat) == {"object", "input_tokens"}, chat
     assert chat["input_tokens"] == ok("/tokenize", {"messages": CHAT["messages"]})["count"]

@@ -127,7 +127,7 @@ def test_50_many_prompts():
 
 def test_51_prompt_longer_than_the_context():
     ctx = SERVER.get("/props")[2]["n_ctx"]
-    before = SERVER.metrics()["hearth_engine_steps_total"]
+    before = SERVER.settled_metrics()["hearth_engine_steps_total"]
     refused("context_length_exceeded", prompt=[5] * (ctx + 100), param="prompt")
     assert SERVER.metrics()["hearth_engine_steps_total"] == before
 

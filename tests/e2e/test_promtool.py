@@ -114,9 +114,9 @@ def test_dashboard_queries_give_values():
     """Every query gives values over what a server served, and a number where what it asks about has happened."""
     with with_named_key() as h, tempfile.TemporaryDirectory() as d:
         use(h)
-        before = h.metrics()
+        before = h.settled_metrics()
         use(h)
-        after = h.metrics()
+        after = h.settled_metrics()
         queries = dict((expr, title) for title, expr in dashboard_queries())
         got = what_promtool_got(d, before, after, queries)
     assert len(queries) > 60, len(queries)

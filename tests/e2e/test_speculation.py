@@ -115,7 +115,7 @@ def test_certain_text():
     with Hearth("--speculate", "always", "--numerics", "int4") as h:
         assert text_of(answer(h, "/v1/completions", body)) == text
         names = ("hearth_draft_tokens_total", "hearth_accepted_draft_tokens_total")
-        tried, accepted = (drafted(settled_metrics(h), n, "forced") for n in names)
+        tried, accepted = (drafted(h.settled_metrics(), n, "forced") for n in names)
     assert 10 < accepted <= tried, (tried, accepted)
 
 
@@ -142,20 +142,14 @@ def drafted(metrics, name, source=None):
     return sum(metrics[f'{name}{{source="{s}"}}'] for s in ("text", "prediction", "forced", "self") if source in (None, s))
 
 
-def settled_metrics(h):
-    """The engine's counts follow the events of a step: they are complete once nothing runs."""
-    h.wait_until(lambda: h.slots()["running"] == 0, what="an idle engine")
-    return h.metrics()
-
-
 def test_counts():
     """A right prediction is accepted token by token; drafts take fewer steps, and metrics count them."""
     body = body_of("/v1/completions", ASKS["hot"])
     text = text_of(answer(OFF, "/v1/completions", body))
     names = ["hearth_drafts_total", "hearth_draft_tokens_total", "hearth_accepted_draft_tokens_total"]
-    before = settled_metrics(ON)
+    before = ON.settled_metrics()
     usage = answer(ON, "/v1/completions", dict(body, prediction={"type": "content", "content": text}))["usage"]
-    after = settled_metrics(ON)
+    after = ON.settled_metrics()
     drafts, tried, accepted = (drafted(after, n) - drafted(before, n) for n in names)
     steps = after["hearth_engine_steps_total"] - before["hearth_engine_steps_total"]
     details = usage["completion_tokens_details"]
@@ -174,11 +168,11 @@ def test_twin():
     """A 4-bit twin of the demo writes most of what repeats nothing, and is nearly always right."""
     assert [h.get("/props")[2]["drafts"] for h in (OFF, ON, AUTO)] == ["off", "self", "lookup"], "AUTO: it is too small"
     assert ON.get("/props")[2]["memory"]["twin_bytes"] > 0 == AUTO.get("/props")[2]["memory"]["twin_bytes"]
-    before = settled_metrics(ON)
+    before = ON.settled_metrics()
     for seed in range(4):
         body = {"prompt": "Once", "max_tokens": 150, "temperature": 1, "seed": seed, "ignore_eos": True}
         assert answer(OFF, "/v1/completions", body) == answer(ON, "/v1/completions", body)
-    after = settled_metrics(ON)
+    after = ON.settled_metrics()
     names = ("hearth_draft_tokens_total", "hearth_accepted_draft_tokens_total")
     tried, accepted = (drafted(after, n, "self") - drafted(before, n, "self") for n in names)
     assert tried > 300 and accepted > 0.9 * tried, (tried, accepted)

@@ -145,7 +145,7 @@ static inline struct bench open_bench(const struct setup *setup)
 static inline void check_all_given_back(struct bench *b)
 {
     struct eng_stats st;
-    for (int i = 0; i < 10000; i++) { /* JOB_DONE comes before the round ends */
+    for (int i = 0; i < 600000; i++) { /* JOB_DONE comes before the round ends */
         inbox_stats(sched_inbox(b->sched), &st);
         if (st.n_running == 0 && st.n_pages_used == 0) break;
         struct timespec t = {0, 100000};

@@ -80,7 +80,7 @@ static void metrics_count(void **state)
                  "{\"prompt\": \"Once upon\", \"max_tokens\": 3, \"ignore_eos\": true}", NULL);
     REQUIRE_EQ_INT(answered.status, 200);
     const char *text = "";
-    for (int i = 0; i < 200 && !strstr(text, "\nhearth_generated_tokens_total 3\n"); i++) {
+    for (int i = 0; i < 6000 && !strstr(text, "\nhearth_generated_tokens_total 3\n"); i++) {
         if (i) nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL); /* counted a bit later */
         send_request("GET", "/metrics", NULL, NULL);
         REQUIRE_EQ_INT(answered.status, 200);
