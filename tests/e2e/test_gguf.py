@@ -152,16 +152,21 @@ def test_a_file_drafts_and_is_drafted_for():
             os.symlink(os.path.join(SIBLING, name), os.path.join(small, name))
         os.symlink(os.path.join(DEMO, "tokenizer_config.json"), os.path.join(small, "tokenizer_config.json"))
         main, drafter = write(os.path.join(d, "main.gguf")), write(os.path.join(d, "small.gguf"), *demo(small))
-        with Hearth("--model", main) as h:
-            wanted = answer(h)
+        def story(h):
+            status, _, body = h.post("/v1/completions", {"prompt": "Once", "max_tokens": 1500, "temperature": 0, "ignore_eos": True})
+            assert status == 200, body
+            return body["choices"][0]["text"]
+        with Hearth() as plain, Hearth("--model", main) as h:
+            wanted = {DEMO: story(plain), main: story(h)}
         for model, draft in ((DEMO, drafter), (main, SIBLING), (main, drafter)):
             with Hearth("--model", model, "--draft-model", draft, "--speculate", "always") as h:
                 h.wait_until(lambda: h.get("/props")[2]["draft_model"]["state"] == "on", what="the draft model")
-                def drafts():
-                    assert answer(h) == wanted
-                    return int(h.metrics()['hearth_accepted_draft_tokens_total{source="model"}']) > 8
 
-                h.wait_until(drafts, 60, "drafts by the model")  # times may say for a while that the twin's are better
+                def drafts():
+                    assert story(h) == wanted[model], model
+                    return h.settled_metrics()['hearth_accepted_draft_tokens_total{source="model"}'] > 0
+                # where the twin's drafts take less time, a model's is tried every few hundred steps
+                h.wait_until(drafts, 200, "drafts by the model")
 
 
 def test_swaps():
