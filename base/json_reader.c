@@ -289,59 +289,35 @@ int jr_null(struct jr *r)
 
 /* ---- whole values -------------------------------------------------------------------------- */
 
-/* A value that is neither an object nor an array. */
-static int skip_scalar(struct jr *r)
+static int skip_value(struct jr *r)
 {
     const char *s;
     size_t n;
     bool b;
-    switch (jr_peek(r)) {
+    char open = jr_peek(r), close = open == '{' ? '}' : ']';
+    switch (open) {
     case '"': return jr_string(r, &s, &n);
     case 't':
     case 'f': return jr_bool(r, &b);
     case 'n': return jr_null(r);
+    case '{':
+    case '[': break;
     default: return skip_number(r);
     }
-}
-
-/* The brackets that close what is open around the position that a skip has reached. */
-struct nesting {
-    char close[JR_MAX_DEPTH];
-    int depth;
-};
-
-/* Opens the bracket that comes next, or skips the scalar. */
-static int skip_step(struct jr *r, struct nesting *n)
-{
-    char c = jr_peek(r);
-    if (c != '{' && c != '[') return skip_scalar(r);
-    int rc = jr_open(r, c);
-    if (rc) return rc;
-    n->close[n->depth++] = c == '{' ? '}' : ']';
-    return 0;
+    int more = 0, rc = jr_open(r, open);
+    while (!rc && (more = jr_more(r, close)) > 0) {
+        if (close == '}') rc = jr_key(r, &s, &n);
+        if (!rc) rc = skip_value(r);
+    }
+    return rc ? rc : more;
 }
 
 int jr_skip(struct jr *r, const char **ret, size_t *ret_len)
 {
-    struct nesting n;
-    const char *key;
-    size_t len;
-    n.depth = 0;
     if (r->max_depth > JR_MAX_DEPTH) r->max_depth = JR_MAX_DEPTH;
     jr_peek(r);
     size_t begin = r->pos;
-    int rc = skip_step(r, &n);
-    while (!rc && n.depth > 0) {
-        char close = n.close[n.depth - 1];
-        int more = jr_more(r, close);
-        if (more < 0) return more;
-        if (more == 0) {
-            n.depth--;
-            continue;
-        }
-        if (close == '}') rc = jr_key(r, &key, &len);
-        if (!rc) rc = skip_step(r, &n);
-    }
+    int rc = skip_value(r);
     if (rc) return rc;
     *ret = r->text + begin;
     *ret_len = r->pos - begin;

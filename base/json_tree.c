@@ -22,19 +22,11 @@ enum { MAX_FILE_VALUES = 1000000 };
 
 _Static_assert(JT_MAX_DEPTH == 160, "as the error says");
 
-struct open {
-    json_t *value; /* borrowed: its parent or the reader has it */
-    size_t begin;
-    bool object;
-};
-
 /* A text on its way. */
 struct reader {
     const struct jt_params *p;
     struct jr json;
     json_t *root;
-    struct open stack[JT_MAX_DEPTH];
-    int depth;
     size_t n_values;
     struct buf key; /* of the member being read, NUL-terminated */
     struct jt_fault *fault;
@@ -80,7 +72,7 @@ static int read_number(struct reader *r, json_t **ret)
     const char *s;
     size_t len;
     if (check(r, jr_number(&r->json, &s, &len))) return -1;
-    if (r->depth > 0 && r->json.pos == r->json.len) { /* an error of what it is in */
+    if (r->json.depth > 0 && r->json.pos == r->json.len) { /* an error of what it is in */
         *ret = json_null();
         return 0;
     }
@@ -137,53 +129,40 @@ static int read_key(struct reader *r)
     return r->key.failed ? -1 : 0;
 }
 
-/* Gives a value to the innermost open one, or makes it the root. */
-static int attach(struct reader *r, json_t *value)
+/* Gives a value to what it is in, or makes it the root. */
+static int attach(struct reader *r, json_t *parent, json_t *value)
 {
-    if (r->depth == 0) {
+    if (!parent) {
         r->root = value;
         return 0;
     }
-    const struct open *top = &r->stack[r->depth - 1];
-    if (!top->object) return json_array_append_new(top->value, value) ? -1 : 0;
-    size_t n = json_object_size(top->value);
-    if (json_object_set_new_nocheck(top->value, r->key.data, value)) return -1;
-    if (json_object_size(top->value) > n || (r->p->flags & JT_REPEATS)) return 0;
+    if (json_is_array(parent)) return json_array_append_new(parent, value) ? -1 : 0;
+    size_t n = json_object_size(parent);
+    if (json_object_set_new_nocheck(parent, r->key.data, value)) return -1;
+    if (json_object_size(parent) > n || (r->p->flags & JT_REPEATS)) return 0;
     return refuse(r, "a key that comes twice,", r->key.data);
 }
 
-static int open_value(struct reader *r, char bracket)
-{
-    if (r->depth == JT_MAX_DEPTH) return refuse(r, "more than 160 levels", "");
-    if (check(r, jr_open(&r->json, bracket)) || count_value(r)) return -1;
-    json_t *value = bracket == '{' ? json_object() : json_array();
-    if (!value || attach(r, value)) return -1;
-    r->stack[r->depth++] = (struct open){value, r->json.pos - 1, bracket == '{'};
-    return 0;
-}
-
-static int read_value(struct reader *r)
+/* `parent`: the array, or the object whose key has been read, that the value is in; or NULL. */
+static int read_value(struct reader *r, json_t *parent)
 {
     json_t *value = NULL;
-    char c = jr_peek(&r->json);
-    if (c == '{' || c == '[') return open_value(r, c);
-    return read_scalar(r, c, &value) || attach(r, value) ? -1 : 0;
-}
-
-/* The next member or element of the innermost open value, or its end. */
-static int step(struct reader *r)
-{
-    struct open *top = &r->stack[r->depth - 1];
-    bool first = r->json.begins;
-    int more = check(r, jr_more(&r->json, top->object ? '}' : ']'));
-    if (more < 0) return -1;
-    if (more == 0) {
-        r->depth--;
-        size_t len = r->json.pos - top->begin;
-        return r->p->complete ? r->p->complete(r->p->ctx, top->value, top->begin, len) : 0;
+    char open = jr_peek(&r->json);
+    size_t begin = r->json.pos;
+    if (open != '{' && open != '[')
+        return read_scalar(r, open, &value) || attach(r, parent, value) ? -1 : 0;
+    if (r->json.depth == JT_MAX_DEPTH) return refuse(r, "more than 160 levels", "");
+    if (check(r, jr_open(&r->json, open)) || count_value(r)) return -1;
+    value = open == '{' ? json_object() : json_array();
+    if (!value || attach(r, parent, value)) return -1;
+    for (bool first = true;; first = false) {
+        int more = check(r, jr_more(&r->json, open == '{' ? '}' : ']'));
+        if (more < 0) return -1;
+        if (more == 0) break;
+        if (!first && count_value(r)) return -1;
+        if ((open == '{' && read_key(r)) || read_value(r, value)) return -1;
     }
-    if (!first && count_value(r)) return -1;
-    return (top->object && read_key(r)) || read_value(r) ? -1 : 0;
+    return r->p->complete ? r->p->complete(r->p->ctx, value, begin, r->json.pos - begin) : 0;
 }
 
 /* ---- the text ------------------------------------------------------------------------------ */
@@ -207,9 +186,7 @@ static int read_all(struct reader *r)
     char c = jr_peek(&r->json);
     if (c != '{' && c != '[' && !(r->p->flags & JT_ANY))
         return refuse(r, "expected an object or an array", "");
-    if (read_value(r)) return -1;
-    while (r->depth > 0)
-        if (step(r)) return -1;
+    if (read_value(r, NULL)) return -1;
     return check(r, jr_end(&r->json));
 }
 
