@@ -74,7 +74,7 @@ BUDGETS = {
     "engine/model": 7403,
     "engine/kv": 2483,
     "engine": 13413,
-    "tokenizer": 8169,
+    "tokenizer": 8170,
     "tokenizer/template": 7156,
     "tokenizer/chat": 1867,
     "tokenizer/grammar": 10840,

@@ -307,6 +307,9 @@ bool tok_added_next(struct tok_added_iter *it, size_t *ret_begin, size_t *ret_en
 {
     while (!tok_trie_is_empty(it->set) && it->pos < it->len) {
         size_t begin = it->pos, end;
+        uint32_t first = 0;
+        while (begin < it->len && !tok_trie_step(it->set, &first, (uint8_t)it->text[begin]))
+            begin++;
         const struct tok_added_token *t = longest_at(it, begin, &end);
         it->pos = t ? end : begin + 1;
         if (!t) continue;

@@ -171,9 +171,6 @@ struct pre_run {
     void *data;
 };
 
-typedef int hand_fn(struct pre_run *run, size_t stage, const struct piece *piece, size_t begin,
-                    size_t end);
-
 static int run_stage(struct pre_run *run, size_t stage, struct piece piece);
 
 /* Hands bytes [begin, end) of a piece to the next stage. */
@@ -268,19 +265,6 @@ static int split_pattern(struct pre_run *run, const struct tok_pre_stage *s, str
     if (more < 0) return more;
     if (done != f->piece->len) rc = fold(f, done, f->piece->len, false);
     return rc ? rc : fold_end(f);
-}
-
-static int split_known(struct pre_run *run, size_t stage, enum tok_split_kind kind,
-                       const struct piece *piece, hand_fn *hand)
-{
-    size_t at = 0;
-    int rc = 0;
-    while (at < piece->len && !rc) {
-        size_t n = tok_split_next(kind, run->p->uni, piece->s + at, piece->len - at);
-        rc = hand(run, stage, piece, at, at + n);
-        at += n;
-    }
-    return rc;
 }
 
 /*
@@ -397,6 +381,20 @@ static int hand_on_mapped(struct pre_run *run, size_t stage, const struct piece 
     return rc ? rc : hand_on(run, stage, &mapped, 0, n);
 }
 
+static int split_known(struct pre_run *run, size_t stage, enum tok_split_kind kind,
+                       const struct piece *piece, bool mapped)
+{
+    size_t at = 0;
+    int rc = 0;
+    while (at < piece->len && !rc) {
+        size_t n = tok_split_next(kind, run->p->uni, piece->s + at, piece->len - at);
+        rc = mapped ? hand_on_mapped(run, stage, piece, at, at + n)
+                    : hand_on(run, stage, piece, at, at + n);
+        at += n;
+    }
+    return rc;
+}
+
 static int split_bytelevel(struct pre_run *run, const struct tok_pre_stage *s, size_t stage,
                            struct piece piece)
 {
@@ -410,10 +408,10 @@ static int split_bytelevel(struct pre_run *run, const struct tok_pre_stage *s, s
         memcpy(spaced + 1, piece.s, piece.len);
         piece = (struct piece){spaced, piece.len + 1, piece.at_start ? piece.at_start + 1 : 0};
     }
-    bool raw = run->p->raw_bytes && stage + 1 == run->p->n_stages;
-    hand_fn *hand = raw ? hand_on : hand_on_mapped;
-    if (s->use_regex) return split_known(run, stage, TOK_SPLIT_GPT2, &piece, hand);
-    return hand(run, stage, &piece, 0, piece.len);
+    bool mapped = !run->p->raw_bytes || stage + 1 != run->p->n_stages;
+    if (s->use_regex) return split_known(run, stage, TOK_SPLIT_GPT2, &piece, mapped);
+    return mapped ? hand_on_mapped(run, stage, &piece, 0, piece.len)
+                  : hand_on(run, stage, &piece, 0, piece.len);
 }
 
 static int run_stage(struct pre_run *run, size_t stage, struct piece piece)
@@ -423,7 +421,7 @@ static int run_stage(struct pre_run *run, size_t stage, struct piece piece)
         .run = run, .stage = stage, .piece = &piece, .behavior = s->behavior, .invert = s->invert};
     switch (s->kind) {
     case STAGE_BYTELEVEL: return split_bytelevel(run, s, stage, piece);
-    case STAGE_KNOWN: return split_known(run, stage, s->known, &piece, hand_on);
+    case STAGE_KNOWN: return split_known(run, stage, s->known, &piece, false);
     case STAGE_PATTERN: return split_pattern(run, s, &f);
     case STAGE_CHARS: return split_chars(run, s, &f);
     case STAGE_WORDS:
