@@ -3,6 +3,7 @@
 #include "engine/batch.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +19,13 @@
 static const double RATE_WINDOW_US = 5e6;
 
 enum { TURN_US = 10000, MIN_TURN_ROWS = 16 }; /* of a step while another engine waits */
-enum { SPARE_ROWS = 32 }; /* prompt rows of spare sequences while another sequence decodes */
+
+/*
+ * Rows of spare sequences lengthen the steps in which others decode by one part in SPARE_PART, and
+ * each by one in SPARE_STEP_PART at most. For a while after others, who may come again, steps of
+ * spare sequences alone are short.
+ */
+enum { SPARE_PART = 32, SPARE_STEP_PART = 8, AGAIN_US = 60 * 1000000 };
 
 static const char *const NO_PAGE = "internal error: reserved KV page not available";
 
@@ -233,6 +240,14 @@ static void stop_restore(struct batch *b, struct seq *s)
 bool batch_is_spare(const struct batch *b)
 {
     return b->n_running > 0 && b->order[0]->job->p.spare;
+}
+
+int batch_n_leading(const struct batch *b)
+{
+    int n = 0;
+    while (n < b->n_running && (!b->order[n]->job->p.spare || batch_is_spare(b)))
+        n++;
+    return n;
 }
 
 struct eng_job *batch_park(struct batch *b)
@@ -475,11 +490,48 @@ static void ask_first_masks(struct batch *b)
     }
 }
 
+/* Adds a row of each sequence in [from, end) that decodes, at most n; returns their number. */
+static int add_decoding(struct batch *b, int from, int end, int n)
+{
+    int n_added = 0;
+    for (int i = from; i < end && n_added < n; i++) {
+        if (seq_in_prefill(b->order[i]) || b->order[i]->awaits) continue;
+        add_segment(b, b->order[i], 1, FWD_WANT_LAST);
+        n_added++;
+    }
+    return n_added;
+}
+
+static void add_prompts(struct batch *b, int from, int end, int most)
+{
+    for (int i = from; i < end && b->n_prompt_rows < most; i++) {
+        if (!seq_in_prefill(b->order[i]) || b->order[i]->restoring) continue;
+        int left = most - b->n_prompt_rows - rows_of_others(b, i, most);
+        b->n_prompt_rows += add_prompt_rows(b, i, left > 0 ? left : 0);
+    }
+    assert(b->n_prompt_rows <= b->p.chunk_tokens);
+}
+
+/* Adds rows of the spare sequences from the i-th on to a step in which others decode. */
+static void add_spare_rows(struct batch *b, int i)
+{
+    double us = draft_cost_us(&b->cost, n_rows(b)), row_us = draft_cost_more_us(&b->cost);
+    int n = min_int(b->most_spare_rows + 1, b->p.chunk_tokens), n_extra = b->n_extra_rows;
+    b->spare_us = fmin(b->spare_us, us / SPARE_STEP_PART);
+    if (b->spare_us <= 0) return;
+    if (n * row_us > b->spare_us) n = (int)(b->spare_us / row_us);
+    int n_decoding = add_decoding(b, i, b->n_running, n);
+    b->n_extra_rows = BATCH_EXTRA_LOGIT_ROWS; /* drafts by a second model may take all of them */
+    add_prompts(b, i, b->n_running, n - n_decoding);
+    b->n_extra_rows = n_extra;
+    b->n_spare_rows = n_decoding + b->n_prompt_rows;
+    if (b->n_spare_rows > 0) b->most_spare_rows = b->n_spare_rows;
+}
+
 void batch_build(struct batch *b)
 {
-    b->n_segs = b->n_extra_rows = b->n_prompt_rows = 0;
-    int n_late = 0, n_others = 0;
-    bool decodes = false; /* another than a spare sequence */
+    b->n_segs = b->n_extra_rows = b->n_prompt_rows = b->n_spare_rows = 0;
+    int n_late = 0, n_leading = batch_n_leading(b);
     ask_first_masks(b);
     for (int i = 0; i < b->n_running; i++) {
         struct seq *s = b->order[i];
@@ -488,26 +540,17 @@ void batch_build(struct batch *b)
         s->followed = false;
         s->n_draft = 0;
         s->n_written = 0;
-        if (seq_in_prefill(s)) continue;
-        if (s->awaits)
-            n_late++;
-        else
-            add_segment(b, s, 1, FWD_WANT_LAST);
-        decodes |= !s->job->p.spare;
+        n_late += !seq_in_prefill(s) && s->awaits;
     }
-    int most = b->shared ? b->turn_rows : b->p.chunk_tokens;
-    for (int i = 0; i < b->n_running && b->n_prompt_rows < most; i++) {
-        if (!seq_in_prefill(b->order[i]) || b->order[i]->restoring) continue;
-        bool spare = b->order[i]->job->p.spare;
-        if (spare && decodes) most = min_int(most, n_others + SPARE_ROWS);
-        int left = most - b->n_prompt_rows - rows_of_others(b, i, most);
-        b->n_prompt_rows += add_prompt_rows(b, i, left > 0 ? left : 0);
-        if (!spare) n_others = b->n_prompt_rows;
-    }
-    assert(b->n_prompt_rows <= b->p.chunk_tokens);
+    if (b->n_running > 0 && !batch_is_spare(b)) b->others_us = b->now_us;
+    bool lately = batch_is_spare(b) && b->others_us && b->now_us - b->others_us < AGAIN_US;
+    add_decoding(b, 0, n_leading, n_leading);
+    add_prompts(b, 0, n_leading, b->shared || lately ? b->turn_rows : b->p.chunk_tokens);
     for (int i = b->n_restoring = 0; i < b->n_running; i++)
         b->n_restoring += b->order[i]->restoring;
     if (b->p.speculate != ENG_SPECULATE_OFF) add_drafts(b);
+    b->n_draft_segs = b->n_prompt_rows > 0 ? 0 : b->n_segs;
+    if (b->n_draft_segs > 0 && !b->seg_seqs[0]->job->p.spare) add_spare_rows(b, n_leading);
     if (b->n_segs > 0) b->stats.n_late_masks += (uint64_t)n_late;
 }
 
@@ -535,11 +578,20 @@ int batch_fit_turn(int n, int most, double step_us)
     return min_int(n, most);
 }
 
+/* After a step of others: how much longer spare rows made it, as far as the costs tell. */
+static void count_spare(struct batch *b, double model_us)
+{
+    double us = draft_cost_us(&b->cost, n_rows(b) - b->n_spare_rows);
+    b->spare_us += model_us / SPARE_PART;
+    if (b->n_spare_rows > 0) b->spare_us -= fmin(model_us - us, us);
+}
+
 static void count_rows(struct batch *b, double model_us)
 {
-    if (b->shared && b->n_prompt_rows == b->turn_rows)
-        b->turn_rows = batch_fit_turn(b->turn_rows, b->p.chunk_tokens, b->step_us);
-    if (b->n_prompt_rows > 0)
+    if (!b->seg_seqs[0]->job->p.spare) count_spare(b, model_us);
+    if (b->n_prompt_rows == b->turn_rows)
+        b->turn_rows = batch_fit_turn(b->turn_rows, b->p.chunk_tokens, model_us);
+    if (b->n_prompt_rows > 0 && b->n_spare_rows == 0)
         decay_add(&b->prompt_tokens, &b->prompt_us, b->n_prompt_rows, b->step_us);
     else
         draft_cost_note(&b->cost, n_rows(b), model_us);

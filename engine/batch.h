@@ -3,7 +3,9 @@
  * The running sequences, and the steps that compute them.
  *
  * batch.c          slots, admission against the reserved pages, ending, building a step: one row
- *                  per decoding sequence, then up to chunk_tokens prompt rows in order.
+ *                  per decoding sequence, then up to chunk_tokens prompt rows in order. Spare
+ *                  sequences have the steps when no other runs, and of those in which others
+ *                  only decode the rows that hardly lengthen them.
  * batch_deliver.c  results of a step: positions advance, pages are published, tokens drawn, events
  *                  sent.
  *
@@ -103,6 +105,11 @@ struct batch {
     double step_us;  /* the time it took */
     bool shared;     /* another engine waits for its turn: at most turn_rows prompt rows */
     int turn_rows;
+    int n_draft_segs;    /* the first segments, which drafts by a second model may lengthen */
+    int n_spare_rows;    /* of spare sequences, in a step in which others decode, */
+    int most_spare_rows; /* and in the last such step that had any */
+    double spare_us;     /* that such rows may lengthen steps by */
+    uint64_t others_us;  /* when a sequence that is not spare ran last; 0: never */
     struct draft_cost cost;
     uint64_t *draft_mask;     /* of the id that a drafter draws */
     struct batch_draw *draws; /* [n_parallel] */
@@ -141,6 +148,9 @@ void batch_admit(struct batch *b, struct eng_job *job, int choice);
 
 /* Whether all that runs is spare. */
 bool batch_is_spare(const struct batch *b);
+
+/* The running sequences that are not spare, or all if all are spare: the first ones. */
+int batch_n_leading(const struct batch *b);
 
 /* Takes the youngest sequence, which is spare, out of its slot; the job waits again. */
 struct eng_job *batch_park(struct batch *b);

@@ -137,15 +137,15 @@ static bool begin_round(struct round *r)
     struct batch *b = r->b;
     bool always = b->p.speculate == ENG_SPECULATE_ALWAYS;
     int n_rows = 0;
-    if (b->n_prompt_rows > 0 || b->n_segs == 0 || b->n_segs > DRAFTER_SEQS) return false;
+    if (b->n_draft_segs == 0 || b->n_draft_segs > DRAFTER_SEQS) return false;
     if (b->shared && !always) return false; /* a turn is short while others want it */
-    for (int i = 0; i < b->n_segs; i++) {
+    for (int i = 0; i < b->n_draft_segs; i++) {
         n_rows += b->segs[i].n_tokens;
         add_path(r, i);
     }
     r->n_tokens = n_rows;
     r->us = draft_cost_us(&b->cost, n_rows);
-    r->most_us = MOST_STEPS * draft_cost_us(&b->cost, b->n_segs);
+    r->most_us = MOST_STEPS * draft_cost_us(&b->cost, b->n_draft_segs);
     if (r->most_us > MOST_US) r->most_us = MOST_US;
     r->row_us = draft_cost_row(&b->cost) * draft_cost_us(&b->cost, 1);
     r->n_forced = always ? DRAFT_MAX : r->d->n_without >= PROBE_STEPS ? PROBE_IDS : 0;
@@ -351,12 +351,12 @@ double batch_draft_promise(const struct batch *b, const struct seq *s)
 /* ---- catching up --------------------------------------------------------------------------- */
 
 /* The sequence of which the draft model has the least to compute before it can draft, or NULL. */
-static struct seq *find_lagging(const struct batch *b, int64_t *ret_from)
+static struct seq *find_lagging(const struct batch *b, int n_seqs, int64_t *ret_from)
 {
     const struct drafter *d = &b->p.drafters->model;
     struct seq *best = NULL;
     int64_t least = INT64_MAX;
-    for (int i = 0; i < b->n_running; i++) {
+    for (int i = 0; i < n_seqs; i++) {
         struct seq *s = b->order[i];
         if (seq_in_prefill(s) || !s->drafts || s->n_done >= d->ctx) continue;
         int64_t from = drafted(b, s), n = s->n_done - from;
@@ -400,9 +400,10 @@ void batch_catch_up(struct batch *b)
 {
     struct drafters *ds = b->p.drafters;
     int64_t from;
-    if (!ds || b->n_segs == 0 || b->n_running == 0 || b->n_running > DRAFTER_SEQS) return;
+    int n_seqs = batch_n_leading(b);
+    if (!ds || b->n_segs == 0 || n_seqs == 0 || n_seqs > DRAFTER_SEQS) return;
     HOLD(&ds->lock);
-    struct seq *s = drafter_is_on(&ds->model) ? find_lagging(b, &from) : NULL;
+    struct seq *s = drafter_is_on(&ds->model) ? find_lagging(b, n_seqs, &from) : NULL;
     if (s)
         compute_piece(b, s, from);
     else

@@ -230,15 +230,21 @@ void draft_cost_note(struct draft_cost *c, int n_rows, double us)
     c->rows_us = c->rows_us * KEEP + r * us;
 }
 
-double draft_cost_row(const struct draft_cost *c)
+double draft_cost_more_us(const struct draft_cost *c)
 {
-    if (c->weight <= 0) return FIRST_COST;
+    if (c->weight <= 0) return 0;
     double rows = c->rows / c->weight, us = c->us / c->weight;
     double variance = c->rows2 / c->weight - rows * rows;
     double first = FIRST_COST * us / (1 + FIRST_COST * (rows - 1));
-    double slope =
-        (c->rows_us / c->weight - rows * us + HALF_VARIANCE * first) / (variance + HALF_VARIANCE);
-    double one = us - slope * (rows - 1); /* a step of one row */
+    return (c->rows_us / c->weight - rows * us + HALF_VARIANCE * first) /
+           (variance + HALF_VARIANCE);
+}
+
+double draft_cost_row(const struct draft_cost *c)
+{
+    if (c->weight <= 0) return FIRST_COST;
+    double slope = draft_cost_more_us(c);
+    double one = (c->us - slope * (c->rows - c->weight)) / c->weight; /* a step of one row */
     if (slope <= MIN_COST * one) return MIN_COST;
     return slope < one ? slope / one : 1;
 }

@@ -90,7 +90,10 @@ struct draft_cost {
 };
 void draft_cost_note(struct draft_cost *c, int n_rows, double us);
 
-/* The cost of one more row, as a share of a step of one row. */
+/* The time of one more row, as measured: noise can make it 0 or less. */
+double draft_cost_more_us(const struct draft_cost *c);
+
+/* The cost of one more row, as a share of a step of one row; not below that of arithmetic. */
 double draft_cost_row(const struct draft_cost *c);
 
 /* The time of a step of n_rows, as far as it is known; 0: not at all. */

@@ -7,10 +7,10 @@
  * starved; one whose key has all its slots does not); one step runs. With nothing to do the thread
  * sleeps.
  *
- * Spare jobs are admitted when no other waits that could run. Where a slot or pages lack for
- * another job, their sequences are parked, the youngest first: the job waits again, and its ids so
- * far are as a prompt to it. What is still cached is shared, the rest computed again, to the same
- * bits.
+ * Spare jobs are admitted when no other waits that could run; batch.h says which rows they get.
+ * Where a slot or pages lack for another job, their sequences are parked, the youngest first: the
+ * job waits again, and its ids so far are as a prompt to it. What is still cached is shared, the
+ * rest computed again, to the same bits.
  *
  * Other threads share with it the inbox (inbox.h) and the atomic flags of a job. The forward pass
  * comes as function pointers, so all of this is tested without a model.

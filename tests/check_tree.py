@@ -73,7 +73,7 @@ BUDGETS = {
     "engine/kernels": 6669,
     "engine/model": 7403,
     "engine/kv": 2483,
-    "engine": 13413,
+    "engine": 13485,
     "tokenizer": 8170,
     "tokenizer/template": 7156,
     "tokenizer/chat": 1867,

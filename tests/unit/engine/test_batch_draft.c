@@ -276,6 +276,45 @@ static void test_draft_model_catches_up(void **state)
     close_bench(&b);
 }
 
+/* Rows of spare jobs join the steps of another, and its drafts are as many and as long. */
+static void test_drafts_beside_spare_jobs(void **state)
+{
+    (void)state;
+    struct setup setup = {
+        .n_parallel = 6, .ctx = 256, .speculate = ENG_SPECULATE_ALWAYS, .twin_blur = BLUR};
+    int n_steps = 0, n_rows[2] = {0}, n_drafts[2];
+    for (int with = 0; with < 2; with++) {
+        struct bench b = open_bench(&setup);
+        struct test_job *all[6];
+        fake_close_gate(b.model);
+        for (int i = 0; i < (with ? 6 : 1); i++) {
+            all[i] = test_job_new();
+            struct eng_job_params p =
+                test_job_greedy(all[i], prompt_of(3 + i), i ? 200 : N_PROMPT, i ? 1 : N_NEW);
+            p.n_prompt_logprobs = i ? 0 : -1;
+            p.spare = i > 0;
+            submit(&b, all[i], &p);
+            if (i == 0) fake_await_step(b.model);
+        }
+        fake_open_gate(b.model);
+        for (int i = 0; i < (with ? 6 : 1); i++) {
+            test_job_await_done(all[i]);
+            if (i == 0) check_greedy(all[i], 0, prompt_of(3), N_PROMPT, N_NEW);
+            test_job_free(all[i]);
+        }
+        n_drafts[with] = (int)stats_of(&b).n_draft_tokens[ENG_DRAFT_SELF];
+        if (!with) n_steps = b.model->n_steps;
+        for (int i = 0; i < n_steps; i++) {
+            n_rows[with] += b.model->steps[i].n_rows;
+            REQUIRE(b.model->steps[i].n_logit_rows <= 6 + BATCH_EXTRA_LOGIT_ROWS);
+        }
+        close_bench(&b);
+    }
+    REQUIRE_MSG(n_rows[1] > n_rows[0] + 4, "%d rows, %d beside spare jobs", n_rows[0], n_rows[1]);
+    REQUIRE_MSG(abs(n_drafts[1] - n_drafts[0]) <= n_drafts[0] / 10, "%d ids, %d beside spare jobs",
+                n_drafts[0], n_drafts[1]);
+}
+
 /* A request may bound the length of its drafts. */
 static void test_bound_of_a_request(void **state)
 {
@@ -415,6 +454,7 @@ int main(void)
         cmocka_unit_test(test_counts_follow_from_times),
         cmocka_unit_test(test_draft_model_that_knows_less),
         cmocka_unit_test(test_draft_model_catches_up),
+        cmocka_unit_test(test_drafts_beside_spare_jobs),
         cmocka_unit_test(test_bound_of_a_request),
         cmocka_unit_test(test_draft_model_that_is_not_finite),
         cmocka_unit_test(test_ends),
