@@ -191,6 +191,15 @@ MODELS = {
          "rope_parameters": {
              "full_attention": {"rope_type": "proportional", "rope_theta": 5000.0, "partial_rotary_factor": 0.5},
              "sliding_attention": {"rope_type": "default", "rope_theta": 300.0}}}, {"named": True}),
+    "qwen3_5-experts-bf16": (
+        "Qwen3_5MoeForCausalLM", "qwen3_5_moe_text",
+        {"num_hidden_layers": 2, "layer_types": ["linear_attention", "full_attention"], "head_dim": 16, "rope_theta": None,
+         "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5,
+                             "mrope_section": [2, 1, 1], "mrope_interleaved": True},
+         "linear_conv_kernel_dim": 4, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 12,
+         "linear_value_head_dim": 20, "intermediate_size": None, "num_experts": 5, "num_experts_per_tok": 2,
+         "moe_intermediate_size": 20, "shared_expert_intermediate_size": 24, "rms_norm_eps": 3e-2, "pad_token_id": 0},
+        {"named": True, "float64": True}),
 }
 
 CASES = {"one": 1, "short": 9, "long": 61}
@@ -351,7 +360,7 @@ def reference(path, cases, float64):
     if float64:
         in_float64()
     model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64 if float64 else torch.float32,
-                                                 attn_implementation="eager")
+                                                 attn_implementation="eager", experts_implementation="eager")
     model.eval()
     out, rows = [], []
     with torch.no_grad():
