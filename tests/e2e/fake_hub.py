@@ -437,6 +437,7 @@ class FakeHub:
     def __init__(self, tls=None, port=0, host="127.0.0.1"):
         self.tls, self.port, self.host = tls, port, host
         self.repos, self.links, self.faults = {}, {}, []
+        self.links_last = True
         self.requests = []
         self.sent = collections.Counter()     # body bytes of each server
         self.tokens = {"hf_good", "hf_noaccess"}
@@ -490,12 +491,9 @@ class FakeHub:
         number = next(self.numbers)
         signature = hashlib.sha256(f"{number}{entry.etag}".encode()).hexdigest()
         with self.lock:
-            self.links[signature] = entry
+            if self.links_last:
+                self.links[signature] = entry
         return f"{self.store_url}/{entry.etag}?Expires={1 << 31}&Signature={signature}"
-
-    def expire_links(self):
-        with self.lock:
-            self.links.clear()
 
     def forget(self):
         """Begins the records anew and takes all faults away."""

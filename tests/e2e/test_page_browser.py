@@ -11,5 +11,5 @@ CASES = ("keyboardOnly", "textGrowsAndEscapeStops", "reloadKeepsAll", "headersAn
          "axeInOneLook")
 
 browser()
-with Hearth("--parallel", "4") as server:
+with Hearth("--parallel", "4", "--temperature", "0") as server:
     sys.exit(run_in_browser(server, CASES))
