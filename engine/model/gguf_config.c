@@ -103,19 +103,6 @@ static const struct {
     {"attention.clamp_kqv", "clip_qkv", 0, false},
 };
 
-static void copy_settings(struct reading *rd)
-{
-    for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
-        int64_t n;
-        double x;
-        if (settings[i].required && !has_key(rd, settings[i].key)) missing(rd, settings[i].key);
-        if (settings[i].max > 0 && get_int(rd, settings[i].key, 1, settings[i].max, &n))
-            jw_int(&rd->w, settings[i].setting, n);
-        if (settings[i].max == 0 && get_number(rd, settings[i].key, &x))
-            jw_number(&rd->w, settings[i].setting, x);
-    }
-}
-
 /* An array with an element for each layer: NULL if the key is none. */
 static const struct gguf_key *get_per_layer(struct reading *rd, const char *name,
                                             enum gguf_type kind)
@@ -128,6 +115,42 @@ static const struct gguf_key *get_per_layer(struct reading *rd, const char *name
     eng_report_problem(rd->report, ENG_EINVAL, "%s: key %s has %zu elements for %lld layers",
                        rd->g->name, full, key->n, (long long)rd->n_layers);
     return NULL;
+}
+
+/* Layers that share keys and values may be twice as wide. Returns false if the size is one key. */
+static bool read_widths(struct reading *rd, const char *name, const char *setting)
+{
+    const struct gguf_key *list = get_per_layer(rd, name, GGUF_I64);
+    int64_t shared = 0;
+    if (!list || !rd->arch->full_heads) return false;
+    get_int(rd, "attention.shared_kv_layers", 0, rd->n_layers, &shared);
+    int64_t n = gguf_int_at(list, 0), last = gguf_int_at(list, (size_t)rd->n_layers - 1);
+    for (int64_t i = 0; i < rd->n_layers; i++) {
+        int64_t own = gguf_int_at(list, (size_t)i), want = i >= rd->n_layers - shared ? last : n;
+        if (own == want && (last == n || last == 2 * n) && n > 0 && n <= MAX_SIZE) continue;
+        REPORT(rd, ENG_EUNSUPPORTED, "%s: %lld of layer %lld is not supported", name,
+               (long long)own, (long long)i);
+        break;
+    }
+    jw_int(&rd->w, setting, n);
+    jw_bool(&rd->w, "use_double_wide_mlp", last != n);
+    return true;
+}
+
+static void copy_settings(struct reading *rd)
+{
+    for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
+        int64_t n;
+        double x;
+        if (strcmp(settings[i].key, "feed_forward_length") == 0 &&
+            read_widths(rd, settings[i].key, settings[i].setting))
+            continue;
+        if (settings[i].required && !has_key(rd, settings[i].key)) missing(rd, settings[i].key);
+        if (settings[i].max > 0 && get_int(rd, settings[i].key, 1, settings[i].max, &n))
+            jw_int(&rd->w, settings[i].setting, n);
+        if (settings[i].max == 0 && get_number(rd, settings[i].key, &x))
+            jw_number(&rd->w, settings[i].setting, x);
+    }
 }
 
 /* ---- layers and heads ---------------------------------------------------------------------- */
@@ -261,6 +284,86 @@ static bool read_longrope(struct reading *rd)
         jw_int(&rd->w, "original_max_position_embeddings", original);
     jw_close(&rd->w);
     return true;
+}
+
+/* The share of pairs that turn: their frequencies are divided by 1, those of the others by 1e30. */
+static double read_turned(struct reading *rd, int64_t d_head)
+{
+    static const char name[] = "rope_freqs.weight";
+    const struct eng_tensor *t = find_tensor(rd, name);
+    float values[ENG_MAX_HEAD_DIM / 2] = {0};
+    int64_t n = 0, n_pairs = d_head / 2;
+    if (!t) return 1;
+    bool fits = t->dtype == ENG_DTYPE_F32 && t->n_elements == n_pairs &&
+                !file_pread(t->shard->fd, values, (size_t)t->n_bytes, t->offset);
+    while (n < n_pairs && values[n] == 1)
+        n++;
+    for (int64_t i = n; i < n_pairs; i++)
+        fits = fits && values[i] >= 9e29f;
+    if (!fits)
+        eng_report_problem(
+            rd->report, ENG_EUNSUPPORTED,
+            "%s: tensor %s: supported are %lld numbers of F32, 1 for the first pairs "
+            "and 1e30 for the rest",
+            t->shard->name, name, (long long)n_pairs);
+    return ((double)n + 0.25) / (double)(n_pairs > 0 ? n_pairs : 1);
+}
+
+/* The size of the heads of one type of layers: of keys and values, all of which RoPE covers. */
+static int64_t read_size_of_heads(struct reading *rd, const char *const names[3])
+{
+    int64_t n, d_head = 0;
+    if (!need_int(rd, names[0], ENG_MAX_HEAD_DIM, &d_head)) return 2;
+    for (int i = 1; i < 3; i++)
+        if (get_int(rd, names[i], 1, ENG_MAX_HEAD_DIM, &n) && n != d_head)
+            REPORT(rd, ENG_EUNSUPPORTED, "%s is %lld, %s %lld: sizes that differ are not supported",
+                   names[i], (long long)n, names[0], (long long)d_head);
+    return d_head;
+}
+
+/* Heads by the window of a layer, and what else is Gemma 4's. */
+static void read_full_heads(struct reading *rd)
+{
+    static const char *const full[] = {"attention.key_length", "attention.value_length",
+                                       "rope.dimension_count"};
+    static const char *const windowed[] = {"attention.key_length_swa", "attention.value_length_swa",
+                                           "rope.dimension_count_swa"};
+    const struct gguf_key *flags = get_per_layer(rd, "attention.sliding_window_pattern", GGUF_BOOL);
+    const struct gguf_key *list = get_per_layer(rd, "attention.head_count_kv", GGUF_I64);
+    int64_t d_full = read_size_of_heads(rd, full), n_kv[2] = {0, 0}, one = rd->n_heads, n = 0;
+    const struct eng_tensor *table = find_tensor(rd, "per_layer_token_embd.weight");
+    double theta = 1000000, local = 10000;
+    bool values = true;
+    char name[64];
+    if (!flags) missing(rd, "attention.sliding_window_pattern");
+    if (!list) get_int(rd, "attention.head_count_kv", 1, MAX_HEADS, &one);
+    for (int64_t i = 0; flags && i < rd->n_layers; i++) {
+        bool sees_all = !gguf_int_at(flags, (size_t)i);
+        int64_t own = list ? gguf_int_at(list, (size_t)i) : one;
+        snprintf(name, sizeof(name), "blk.%d.attn_v.weight", (int)i);
+        if (sees_all && n_kv[1] == 0) values = find_tensor(rd, name);
+        if (own < 1 || own > MAX_HEADS || (n_kv[sees_all] > 0 && n_kv[sees_all] != own))
+            REPORT(rd, ENG_EUNSUPPORTED, "attention.head_count_kv: %lld differs from other layers",
+                   (long long)own);
+        n_kv[sees_all] = own;
+    }
+    jw_int(&rd->w, "head_dim", read_size_of_heads(rd, windowed));
+    jw_int(&rd->w, "global_head_dim", d_full);
+    jw_int(&rd->w, "num_key_value_heads", n_kv[0] ? n_kv[0] : n_kv[1]);
+    if (n_kv[1]) jw_int(&rd->w, "num_global_key_value_heads", n_kv[1]);
+    jw_bool(&rd->w, "attention_k_eq_v", !values);
+    if (get_int(rd, "attention.shared_kv_layers", 0, rd->n_layers, &n))
+        jw_int(&rd->w, "num_kv_shared_layers", n);
+    n = 0;
+    get_int(rd, "embedding_length_per_layer_input", 0, MAX_SIZE, &n);
+    jw_int(&rd->w, "hidden_size_per_layer_input", n);
+    jw_int(&rd->w, "vocab_size_per_layer_input", table ? table->shape[0] : rd->vocab);
+    get_number(rd, "rope.freq_base", &theta);
+    get_number(rd, "rope.freq_base_swa", &local);
+    jw_fields(&rd->w,
+              "rope_parameters { full_attention { rope_type %s rope_theta %g partial_rotary_factor "
+              "%g } sliding_attention { rope_theta %g } }",
+              "proportional", theta, read_turned(rd, d_full), local);
 }
 
 static void read_rope(struct reading *rd)
@@ -440,9 +543,13 @@ int eng_gguf_config(const struct eng_weights *weights, struct buf *text, struct 
               family->model_type, (intmax_t)rd.vocab, (intmax_t)rd.n_layers, (intmax_t)rd.n_heads,
               !find_tensor(&rd, "output.weight"), false);
     copy_settings(&rd);
-    read_kv_heads(&rd);
-    read_head_dim(&rd);
-    read_rope(&rd);
+    if (rd.arch->full_heads) {
+        read_full_heads(&rd);
+    } else {
+        read_kv_heads(&rd);
+        read_head_dim(&rd);
+        read_rope(&rd);
+    }
     read_biases(&rd, family);
     if (family->mixture) read_experts(&rd, family->mixture);
     read_token_ids(&rd);

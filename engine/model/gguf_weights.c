@@ -22,6 +22,8 @@ static const struct eng_gguf architectures[] = {
      .other_scale_layers = 46},
     {.name = "gemma3", .architecture = "Gemma3ForCausalLM", .keeps_window = true,
      .other_scale_layers = 62},
+    {.name = "gemma4", .architecture = "Gemma4ForCausalLM", .keeps_window = true,
+     .full_heads = true},
     {.name = "phi3", .architecture = "Phi3ForCausalLM"},
     {.name = "granite", .architecture = "GraniteForCausalLM", .pairs = true},
     {.name = "olmo2", .architecture = "Olmo2ForCausalLM"}, /* Olmo3 if it has a window */
@@ -69,14 +71,28 @@ static const struct {
     {"exp_probs_b.bias", IN(select_bias), true, EXPERTS},
     {"ffn_gate_up_exps.weight", IN(gate_up), true, EXPERTS},
     {"ffn_gate_exps", IN(gate), false, STACK}, {"ffn_up_exps", IN(up), false, STACK},
-    {"ffn_down_exps", IN(down), false, STACK},
+    {"ffn_down_exps", IN(down), false, STACK}, {"inp_gate", AT(ple_gate), false},
+    {"proj", AT(ple_proj), false}, {"post_norm", AT(ple_post), false},
+    {"layer_output_scale.weight", AT(scale), true},
 };
 /* clang-format on */
 
 enum { N_LAYER_NAMES = sizeof(layer_names) / sizeof(layer_names[0]) };
 
-static const char *const outer_names[] = {"token_embd.weight", "output_norm.weight",
-                                          "token_embd_norm.weight", "output.weight"};
+/* And the reference's after the prefix; NULL: the family's final norm. */
+static const struct {
+    const char *name, *own;
+    bool head; /* has no prefix */
+} outer_names[] = {
+    {"token_embd.weight", "embed_tokens", false},
+    {"output_norm.weight", NULL, false},
+    {"token_embd_norm.weight", NULL, false},
+    {"output.weight", "lm_head", true},
+    {"per_layer_token_embd.weight", "embed_tokens_per_layer", false},
+    {"per_layer_model_proj.weight", "per_layer_model_projection", false},
+    {"per_layer_proj_norm.weight", "per_layer_projection_norm", false},
+};
+enum { N_OUTER_NAMES = sizeof(outer_names) / sizeof(outer_names[0]) };
 
 /* Those that the configuration takes in. */
 static const char *const config_tensors[] = {"rope_freqs.weight", "rope_factors_long.weight",
@@ -115,17 +131,13 @@ static bool translate(const struct eng_family *f, const char *name, char buf[ENG
     const char *rest, *norm = f->names->final_norm ? f->names->final_norm : "norm";
     int layer = layer_of(name, "blk.", &rest);
     *ret_conv = false;
-    if (layer < 0) {
-        bool embed = strcmp(name, outer_names[0]) == 0, head = strcmp(name, outer_names[3]) == 0;
-        if (!embed && !head && strcmp(name, outer_names[1]) != 0 &&
-            strcmp(name, outer_names[2]) != 0)
-            return false;
-        snprintf(buf, ENG_GGUF_NAME, "%s%s.weight", head ? "" : f->prefixes[0],
-                 embed  ? "embed_tokens"
-                 : head ? "lm_head"
-                        : norm);
+    for (int i = 0; layer < 0 && i < N_OUTER_NAMES; i++) {
+        if (strcmp(name, outer_names[i].name) != 0) continue;
+        snprintf(buf, ENG_GGUF_NAME, "%s%s.weight", outer_names[i].head ? "" : f->prefixes[0],
+                 outer_names[i].own ? outer_names[i].own : norm);
         return true;
     }
+    if (layer < 0) return false;
     for (int i = 0; i < N_LAYER_NAMES; i++) {
         size_t n = strlen(layer_names[i].name);
         if (!name_of(f, i) || strncmp(rest, layer_names[i].name, n) != 0) continue;
@@ -147,9 +159,9 @@ const char *eng_gguf_file_name(const struct eng_weights *w, const char *name,
     char prefix[64], found[ENG_GGUF_NAME];
     const char *rest;
     bool conv;
-    for (size_t i = 0; i < sizeof(outer_names) / sizeof(outer_names[0]); i++)
-        if (translate(f, outer_names[i], found, &conv) && strcmp(found, name) == 0)
-            return outer_names[i];
+    for (int i = 0; i < N_OUTER_NAMES; i++)
+        if (translate(f, outer_names[i].name, found, &conv) && strcmp(found, name) == 0)
+            return outer_names[i].name;
     snprintf(prefix, sizeof(prefix), "%slayers.", f->prefixes[0]);
     int layer = layer_of(name, prefix, &rest);
     for (int i = 0; layer >= 0 && i < 3 * N_LAYER_NAMES; i++) {

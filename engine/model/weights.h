@@ -74,6 +74,7 @@ struct eng_gguf {
     bool keeps_window;        /* the reference's default counts if no key gives a window */
     bool renorm;              /* the weights of a token's experts are divided by their sum */
     int other_scale_layers;   /* a size of the family with a scale that is in no key; 0: none */
+    bool full_heads;          /* Gemma 4: layers without a window have heads of their own */
 };
 
 /* Appends the text of the config.json that says what the keys say. */

@@ -302,3 +302,54 @@ def mixture(config, reference, kind_of=lambda name: F32, rng=None, fused=False):
             dims = [shape[1], shape[0] * len(parts) // n, n]
         tensors.append((file_name, dims, kind, b"".join(parts[p] for p in sorted(parts, key=order))))
     return [*mixture_keys(config), ("tokenizer.ggml.model", "str", "none")], tensors, numbers
+
+
+# ---- Gemma 4 ------------------------------------------------------------------------------------------------
+
+GEMMA4_NAMES = {**NAMES, "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+                "post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
+                "post_feedforward_layernorm": "post_ffw_norm", "per_layer_input_gate": "inp_gate", "per_layer_projection": "proj",
+                "post_per_layer_input_norm": "post_norm", "layer_scalar": "layer_output_scale"}
+GEMMA4_OUTER = {"embed_tokens": "token_embd", "norm": "output_norm", "embed_tokens_per_layer": "per_layer_token_embd",
+                "per_layer_model_projection": "per_layer_model_proj", "per_layer_projection_norm": "per_layer_proj_norm"}
+
+
+def gemma4(config, reference, kind_of=lambda name: F32):
+    """As mixture(), of a directory of Gemma 4."""
+    n, shared = config["num_hidden_layers"], config.get("num_kv_shared_layers", 0)
+    windowed = [t == "sliding_attention" for t in config["layer_types"]]
+    kv, inter, wide = config["num_key_value_heads"], config["intermediate_size"], config.get("use_double_wide_mlp", False)
+    full_kv = config["num_global_key_value_heads"] if config.get("attention_k_eq_v") else kv
+    ropes = config.get("rope_parameters") or {"full_attention": {"rope_theta": 1e6, "partial_rotary_factor": 0.25},
+                                              "sliding_attention": {"rope_theta": 1e4}}
+    pairs = config["global_head_dim"] // 2
+    turned = int(pairs * ropes["full_attention"]["partial_rotary_factor"])
+    sizes = {"block_count": n, "context_length": config["max_position_embeddings"], "embedding_length": config["hidden_size"],
+             "attention.head_count": config["num_attention_heads"], "attention.sliding_window": config["sliding_window"],
+             "attention.shared_kv_layers": shared, "attention.key_length": 2 * pairs, "attention.value_length": 2 * pairs,
+             "attention.key_length_swa": config["head_dim"], "attention.value_length_swa": config["head_dim"],
+             "rope.dimension_count": 2 * pairs, "rope.dimension_count_swa": config["head_dim"],
+             "embedding_length_per_layer_input": config.get("hidden_size_per_layer_input", 0)}
+    numbers = {"attention.layer_norm_rms_epsilon": config["rms_norm_eps"], "rope.freq_base": ropes["full_attention"]["rope_theta"],
+               "rope.freq_base_swa": ropes["sliding_attention"]["rope_theta"]}
+    if config.get("final_logit_softcapping"):
+        numbers["final_logit_softcapping"] = config["final_logit_softcapping"]
+    keys = [("general.architecture", "str", "gemma4"), ("tokenizer.ggml.model", "str", "none"),
+            *(("gemma4." + k, "u32", v) for k, v in sizes.items()), *(("gemma4." + k, "f32", v) for k, v in numbers.items()),
+            ("gemma4.feed_forward_length", "i32", [inter * (2 if wide and i >= n - shared else 1) for i in range(n)]),
+            ("gemma4.attention.head_count_kv", "i32", [kv if w else full_kv for w in windowed]),
+            ("gemma4.attention.sliding_window_pattern", "bool", windowed)]
+    freqs = struct.pack(f"<{pairs}f", *[1.0] * turned, *[1e30] * (pairs - turned))
+    tensors, numbers = [("rope_freqs.weight", [pairs], F32, freqs)], {}
+    for name, (shape, values) in reference.items():
+        stem = name.removeprefix("model.").removesuffix(".weight")
+        if stem.startswith("layers."):
+            _, layer, part = stem.split(".", 2)
+            file_name = f"blk.{layer}.{GEMMA4_NAMES[part]}.weight"
+        else:
+            file_name = GEMMA4_OUTER[stem] + ".weight"
+        kind = kind_of(file_name) if len(shape) == 2 else F32
+        data, said = encode(kind, values, None)
+        numbers[name] = (shape, said)
+        tensors.append((file_name, shape[::-1], kind, data))
+    return keys, tensors, numbers

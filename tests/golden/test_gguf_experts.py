@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Mixtures of experts in GGUF files that this test writes: the logits of a file are those of a directory with
+"""Mixtures of experts, and Gemma 4, in GGUF files that this test writes: the logits of a file are those of a directory with
 the same numbers, bit for bit on path `exact`, whatever the types; and what is wrong with a file is said in a
 sentence.
 
@@ -15,7 +15,7 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "e2e"))
-from gguf_files import BF16, F32, Q4_0, Q4_K, Q6_K, Q8_0, gguf, mixture, read_directory, write_directory  # noqa: E402
+from gguf_files import BF16, F32, Q4_0, Q4_K, Q6_K, Q8_0, gemma4, gguf, mixture, read_directory, write_directory  # noqa: E402
 from logits_check import FILTER, Tally, divergence, read_floats, score  # noqa: E402
 
 IDS = [3, 1, 4, 15, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8, 4]
@@ -197,6 +197,33 @@ def refused(folder):
     return 0.0, problems + says(path, "tensor blk.")
 
 
+def gemma4_files(place, tally):
+    """Gemma 4 as published, with a table in blocks, and what is refused of it."""
+    for name in ("gemma4-shared-bf16", "gemma4-values-bf16"):
+        config, reference = read_directory(os.path.join(HERE, "models", name))
+        for kind in (F32, BF16):
+            tally.add(f"{name} {kind}", *same_numbers(place(name), config, *gemma4(config, reference, lambda _, k=kind: k), 0))
+    config, reference = read_directory(os.path.join(HERE, "models", "gemma4-shared-bf16"))
+    keys, tensors, _ = gemma4(config, reference, lambda name: Q8_0 if "token_embd" in name and "layer" not in name else BF16)
+    path, problems = os.path.join(place("gemma4"), "faulty.gguf"), []
+
+    def key(name, kind, value):
+        return [k for k in keys if k[0] != "gemma4." + name] + ([("gemma4." + name, kind, value)] if kind else [])
+    freqs = [("rope_freqs.weight", [8], F32, b"\0" * 32), *tensors[1:]]
+    for fault, words in [
+            ((key("feed_forward_length", "i32", [40, 40, 40, 80, 41, 80]), tensors), "feed_forward_length: 41 of layer 4"),
+            ((key("attention.head_count_kv", "i32", [1, 1, 2, 1, 1, 1]), tensors), "head_count_kv: 2 differs"),
+            ((key("attention.value_length", "u32", 12), tensors), "attention.value_length is 12, attention.key_length 16"),
+            ((key("attention.sliding_window_pattern", None, 0), tensors), "attention.sliding_window_pattern is missing"),
+            ((key("attention.shared_kv_layers", "u32", 5), tensors), "feed_forward_length: 40 of layer 1"),
+            ((keys, freqs), "tensor rope_freqs.weight: supported are 8 numbers"),
+            ((key("embedding_length_per_layer_input", "u32", 0), tensors), "per_layer"),
+            ((keys, [t for t in tensors if t[0] != "per_layer_proj_norm.weight"]), "tensor per_layer_proj_norm.weight is missing"),
+            ((keys, [t for t in tensors if t[0] != "blk.4.layer_output_scale.weight"]), "tensor blk.4.layer_output_scale.weight is missing")]:
+        problems += says(write(path, *fault), words)
+    tally.add("gemma4 refused", 0.0, problems)
+
+
 def says(path, words):
     p = subprocess.run([FILTER, "score", "--model", path], input="", text=True, capture_output=True, timeout=60, check=False)
     fine = p.returncode == 1 and words in p.stderr and len(p.stderr.strip().split("\n")) == 1
@@ -217,6 +244,7 @@ def main():
             tally.add(name, *same_numbers(place(name), config, *file, bound))
         for name in ("lfm2-experts-bf16", "olmoe-bf16"):
             tally.add(name, *same_numbers(place(name), *as_published(name), 0))
+        gemma4_files(place, tally)
         tally.add("router", *router_in_blocks(tmp))
         tally.add("refused", *refused(tmp))
     return tally.end()
