@@ -87,9 +87,17 @@ for _name, _heads, _shared, _inputs in (("gemma4-e2b", (256, 512), 20, 256), ("g
     FAMILIES[_name] = {"config": {
         "architectures": ["Gemma4ForCausalLM"], "model_type": "gemma4_text", "head_dim": _heads[0],
         "global_head_dim": _heads[1], "num_kv_shared_layers": _shared, "use_double_wide_mlp": True,
-        "hidden_size_per_layer_input": _inputs, "sliding_window": 512, "final_logit_softcapping": 30.0,
+        "hidden_size_per_layer_input": _inputs, "vocab_size_per_layer_input": SHAPES[_name][5], "sliding_window": 512, "final_logit_softcapping": 30.0,
         "hidden_activation": "gelu_pytorch_tanh", "rms_norm_eps": 1e-6,
-        "layer_types": (["sliding_attention"] * 4 + ["full_attention"]) * (SHAPES[_name][1] // 5)}}
+        "layer_types": (["sliding_attention"] * 4 + ["full_attention"]) * (SHAPES[_name][1] // 5)},
+        "gguf": ("gemma4", {
+            "attention.key_length": _heads[1], "attention.value_length": _heads[1], "attention.key_length_swa": _heads[0],
+            "attention.value_length_swa": _heads[0], "attention.shared_kv_layers": _shared,
+            "attention.sliding_window": 512, "attention.layer_norm_rms_epsilon": 1e-6,
+            "attention.sliding_window_pattern": ([True] * 4 + [False]) * (SHAPES[_name][1] // 5),
+            "embedding_length_per_layer_input": _inputs, "final_logit_softcapping": 30.0, "rope.freq_base_swa": 10000.0,
+            "rope.dimension_count": _heads[1], "rope.dimension_count_swa": _heads[0],
+            "feed_forward_length": [SHAPES[_name][4]] * (SHAPES[_name][1] - _shared) + [2 * SHAPES[_name][4]] * _shared})}
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 
 
@@ -255,7 +263,13 @@ GGUF_NAMES = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "sel
 GGUF_GEMMA_NAMES = {**GGUF_NAMES, "post_attention_layernorm": "post_attention_norm",
                     "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm",
                     "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
-GGUF_U32, GGUF_F32, GGUF_STRING = 4, 6, 8
+GGUF_GEMMA4_NAMES = {**GGUF_GEMMA_NAMES, "per_layer_input_gate": "inp_gate", "per_layer_projection": "proj",
+                     "post_per_layer_input_norm": "post_norm", "layer_scalar": "layer_output_scale"}
+GGUF_OUTSIDE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm",
+                "model.embed_tokens_per_layer": "per_layer_token_embd",
+                "model.per_layer_model_projection": "per_layer_model_proj",
+                "model.per_layer_projection_norm": "per_layer_proj_norm"}
+GGUF_U32, GGUF_F32, GGUF_BOOL, GGUF_STRING, GGUF_ARRAY = 4, 6, 7, 8, 9
 GGML_F32, GGML_BF16, ALIGNMENT = 0, 30, 32
 
 
@@ -265,7 +279,10 @@ def gguf_string(text):
 
 
 def gguf_entry(key, value):
-    """One pair of the metadata: text, a float or an unsigned number."""
+    """One pair of the metadata: text, a float, an unsigned number, or a list of truths or unsigned numbers."""
+    if isinstance(value, list):
+        kind, code = (GGUF_BOOL, "?") if isinstance(value[0], bool) else (GGUF_U32, "I")
+        return gguf_string(key) + struct.pack(f"<IIQ{len(value)}{code}", GGUF_ARRAY, kind, len(value), *value)
     if isinstance(value, str):
         return gguf_string(key) + struct.pack("<I", GGUF_STRING) + gguf_string(value)
     if isinstance(value, float):
@@ -274,12 +291,11 @@ def gguf_entry(key, value):
 
 
 def gguf_name(name, names):
-    if name == "model.embed_tokens.weight":
-        return "token_embd.weight"
-    if name == "model.norm.weight":
-        return "output_norm.weight"
-    _, _, layer, rest = name.split(".", 3)
-    return f"blk.{layer}.{names[rest[:-len('.weight')]]}.weight"
+    stem = name.removesuffix(".weight")
+    if stem in GGUF_OUTSIDE:
+        return GGUF_OUTSIDE[stem] + ".weight"
+    _, _, layer, rest = stem.split(".", 3)
+    return f"blk.{layer}.{names[rest]}.weight"
 
 
 def interleave_halves(data, n_rows, n_heads):
@@ -293,11 +309,17 @@ def interleave_halves(data, n_rows, n_heads):
     return bytes(out)
 
 
-def gguf_data(name, data, n_rows, heads, kv_heads, gemma):
-    if name.endswith("norm.weight"):  # f32, whose high half is the bf16
+def rope_factors(own):
+    """Divisors of the frequencies of a head of which a quarter turns."""
+    n = own["attention.key_length"] // 2
+    return [1.0] * (n // 4) + [1e30] * (n - n // 4)
+
+
+def gguf_data(name, data, n_rows, heads, kv_heads, gemma, plus_one):
+    if name.endswith(("norm.weight", "layer_scalar")):  # f32, whose high half is the bf16
         values = struct.unpack(f"<{len(data) // 2}H", data)
         floats = struct.unpack(f"<{len(values)}f", struct.pack(f"<{len(values)}I", *(v << 16 for v in values)))
-        return struct.pack(f"<{len(values)}f", *(x + 1 if gemma else x for x in floats))
+        return struct.pack(f"<{len(values)}f", *(x + 1 if plus_one else x for x in floats))
     if name.endswith("q_proj.weight") and not gemma:
         return interleave_halves(data, n_rows, heads)
     if name.endswith("k_proj.weight") and not gemma:
@@ -322,7 +344,7 @@ def write_gguf(path, weights, shape, family=None):
     """The weights of a safetensors file that write_weights made, as a GGUF file."""
     hidden, layers, heads, kv_heads, inter, vocab, theta, ctx = shape
     arch, more = (family or {}).get("gguf", ("llama", {}))
-    gemma = arch == "gemma3"
+    gemma, gemma4 = arch == "gemma3", arch == "gemma4"
     with open(weights, "rb") as f:
         start = 8 + struct.unpack("<Q", f.read(8))[0]
         header = json.loads(f.read(start - 8))
@@ -334,21 +356,25 @@ def write_gguf(path, weights, shape, family=None):
         meta = {"general.architecture": arch, "general.name": "random", "general.file_type": 32,
                 "general.alignment": ALIGNMENT, **{f"{arch}.{k}": v for k, v in own.items()},
                 "tokenizer.ggml.model": "none"}
-        tensors = list(gguf_tensors(header, GGUF_GEMMA_NAMES if gemma else GGUF_NAMES))
+        tensors = list(gguf_tensors(header, GGUF_GEMMA4_NAMES if gemma4 else GGUF_GEMMA_NAMES if gemma else GGUF_NAMES))
         infos, offset = b"", 0
+        freqs = b"" if not gemma4 else struct.pack(f"<{more['attention.key_length'] // 2}f", *rope_factors(more))
+        if freqs:
+            infos += gguf_string("rope_freqs.weight") + struct.pack("<IQIQ", 1, len(freqs) // 4, GGML_F32, 0)
+            offset = len(freqs)
         for _, name, dims, _, _ in tensors:
             matrix = len(dims) == 2
             size = math.prod(dims) * (2 if matrix else 4)
             infos += gguf_string(name) + struct.pack(f"<I{len(dims)}Q", len(dims), *dims[::-1])
             infos += struct.pack("<IQ", GGML_BF16 if matrix else GGML_F32, offset)
             offset += size + -size % ALIGNMENT
-        head = struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), len(meta))
+        head = struct.pack("<4sIQQ", b"GGUF", 3, len(tensors) + bool(freqs), len(meta))
         head += b"".join(gguf_entry(k, v) for k, v in meta.items()) + infos
         with open(path, "wb") as out:
-            out.write(head + bytes(-len(head) % ALIGNMENT))
+            out.write(head + bytes(-len(head) % ALIGNMENT) + freqs)
             for name, _, dims, begin, end in tensors:
                 f.seek(start + begin)
-                data = gguf_data(name, f.read(end - begin), dims[0], heads, kv_heads, gemma)
+                data = gguf_data(name, f.read(end - begin), dims[0], heads, kv_heads, gemma or gemma4, gemma)
                 out.write(data)
                 out.write(bytes(-len(data) % ALIGNMENT))
 
