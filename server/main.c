@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/auto.h"
 #include "base/file.h"
 #include "base/shown.h"
 #include "engine/engine.h"
@@ -306,29 +307,23 @@ int main(int argc, char **argv)
         }
 
     char err[1024] = "";
-    struct srv_config config;
+    AUTO(srv_config_finish) struct srv_config config;
     const char *checked_user;
-    int status = SRV_EXIT_USAGE;
     if (srv_config_load(&config, argc, argv, NULL, err, sizeof(err))) {
         shown_line(stderr, "hearth: %s", err);
-        goto out;
+        return SRV_EXIT_USAGE;
     }
-    if (srv_config_note_variables(&config, environ)) goto out;
+    if (srv_config_note_variables(&config, environ)) return SRV_EXIT_USAGE;
     for (int i = 0; !config.print_config && i <= config.n_more; i++)
-        if (srv_budget_settle(i ? &config.more[i - 1] : &config)) goto out;
-    if (!config.print_config && config.found && srv_budget_settle(config.found)) goto out;
+        if (srv_budget_settle(i ? &config.more[i - 1] : &config)) return SRV_EXIT_USAGE;
+    if (!config.print_config && config.found && srv_budget_settle(config.found))
+        return SRV_EXIT_USAGE;
     print_warnings(&config);
-    if (config.help || config.version || config.print_config) {
-        status = answer_and_exit(&config);
-        goto out;
-    }
-    status = set_cache(&config);
+    if (config.help || config.version || config.print_config) return answer_and_exit(&config);
+    int status = set_cache(&config);
     if (!status) status = become_checked_user(&config, &checked_user);
     for (int i = 0; !status && i <= config.n_more; i++)
         status = find_models(i ? &config.more[i - 1] : &config);
-    if (status) goto out;
-    status = config.check_config ? check(&config, checked_user) : commands[config.command](&config);
-out:
-    srv_config_finish(&config);
-    return status;
+    if (status) return status;
+    return config.check_config ? check(&config, checked_user) : commands[config.command](&config);
 }

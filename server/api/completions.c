@@ -282,7 +282,7 @@ static int prepare_infill(struct srv_gen *g)
 {
     const struct srv_gen_params *p = &g->params;
     int64_t ctx = eng_info(g->served->engine)->ctx_tokens;
-    struct tok_ids suffix = {0};
+    AUTO(tok_ids_finish) struct tok_ids suffix = {0};
     const struct infill_input hole = {
         .prefix = p->input_prefix,
         .n_prefix = p->input_prefix ? strlen(p->input_prefix) : 0,
@@ -307,9 +307,7 @@ static int prepare_infill(struct srv_gen *g)
     g->prompts = srv_request_alloc(g->req, sizeof(*g->prompts));
     if (!g->dialect || !g->prompts) return param_no_memory();
     g->n_prompts = 1;
-    int rc = infill_prompt(g, 0, &hole);
-    tok_ids_finish(&suffix);
-    return rc;
+    return infill_prompt(g, 0, &hole);
 }
 
 static const struct srv_gen_format format = {

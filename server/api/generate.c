@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: MIT */
-/* See generate.h. */
 #include "server/api/generate.h"
 
 #include <stdio.h>

@@ -157,8 +157,7 @@ static void metrics(struct srv_request *req)
         view->model = model->names[0];
         view->draft_model_on = eng_draft_state(model->engine, NULL) == ENG_DRAFTS_ON;
     }
-    struct buf b;
-    buf_init(&b, (size_t)SRV_METRICS_MAX_BYTES * (size_t)(1 + view->n_entries / 4));
+    struct buf b = {.max = (size_t)SRV_METRICS_MAX_BYTES * (size_t)(1 + view->n_entries / 4)};
     srv_metrics_render(s->metrics, view, s->config->vllm_metrics, &b);
     srv_model_release(model, false);
     free(shown);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "base/json_tree.h"
 #include "server/api/read/json_fields.h"
 #include "server/api/routes.h"
@@ -46,11 +47,9 @@ int srv_lora_read(struct srv_request *req, const json_t *list, int entry, struct
 static void list(struct srv_request *req)
 {
     struct srv_models *set = &srv_facts(req)->app->models;
-    struct buf b;
-    struct jw w;
+    struct buf b = {.max = 64 << 20};
+    struct jw w = {.out = &b};
     srv_facts(req)->account.endpoint = "models";
-    buf_init(&b, 64 << 20);
-    jw_init(&w, &b);
     jw_open(&w, NULL, '[');
     pthread_mutex_lock(&set->lock);
     for (int i = 0; i < set->n_loras; i++) {
@@ -69,12 +68,11 @@ static void set_usual(struct srv_request *req)
     const struct srv_facts *f = srv_facts(req);
     struct srv_lora_ask asks[ENG_MAX_LORAS];
     char why[200];
-    json_t *root = NULL;
+    json_auto_t *root = NULL;
     srv_facts(req)->account.endpoint = "models";
     int n = jt_read_file(&root, "body", f->body, f->body_len, JT_REPEATS, why, sizeof(why))
                 ? param_fail(SRV_ERR_INVALID_JSON, NULL, "%s", why)
                 : srv_lora_read(req, root, -1, asks);
-    json_decref(root);
     if (n < 0) {
         param_reply(req);
         return;
@@ -175,7 +173,7 @@ static void handle(struct srv_request *req)
     bool loads = f->arg == srv_fields_load_lora;
     struct lora_params p = {0};
     struct param_unknown unknown = {0};
-    struct srv_body body;
+    AUTO(srv_body_finish) struct srv_body body;
     srv_facts(req)->account.endpoint = "swap";
     int rc = srv_body_read(&body, f->body, f->body_len, PARAM_MAX_VALUES) ||
              params_read(body.root, f->arg, &p, &unknown) || (loads ? load : unload)(req, &p) ||
@@ -183,13 +181,11 @@ static void handle(struct srv_request *req)
     if (rc) {
         param_reply(req);
     } else {
-        struct buf b;
-        buf_init(&b, 1024);
+        struct buf b = {.max = 1024};
         buf_printf(&b, "Success: LoRA adapter '%s' %s successfully.", p.name,
                    loads ? "added" : "removed");
         srv_reply(req, 200, "text/plain; charset=utf-8", &b);
     }
-    srv_body_finish(&body);
 }
 
 const struct srv_route srv_routes_lora[] = {

@@ -102,15 +102,13 @@ static int prepare_chat(struct srv_gen *g)
     if (rc) return rc;
     if (!json_is_array(given))
         return param_fail(SRV_ERR_INVALID_TYPE, "messages", "'messages' must be an array.");
-    json_t *messages = ollama_messages(&g->body, given);
+    json_auto_t *messages = ollama_messages(&g->body, given);
     struct chat_input in = {.messages = messages,
                             .field = "messages",
                             .add_generation_prompt = true,
                             .continue_final_message = chat_input_ends_open(messages)};
-    rc = srv_json_ran_out() ? param_no_memory() : messages ? 0 : -1;
-    if (!rc) rc = srv_gen_chat_prompt(g, &in, NULL);
-    json_decref(messages);
-    return rc;
+    if (srv_json_ran_out()) return param_no_memory();
+    return messages ? srv_gen_chat_prompt(g, &in, NULL) : -1;
 }
 
 /* ---- generate ------------------------------------------------------------------------------ */
@@ -118,16 +116,14 @@ static int prepare_chat(struct srv_gen *g)
 /* The prompt is the turn of a user. */
 static int make_turn(struct srv_gen *g, json_t *system)
 {
-    json_t *messages = json_array();
+    json_auto_t *messages = json_array();
     if (json_string_length(system) > 0)
         json_array_append_new(messages,
                               json_pack("{s:s, s:O}", "role", "system", "content", system));
     json_array_append_new(messages,
                           json_pack("{s:s, s:O}", "role", "user", "content", g->params.prompt));
     struct chat_input in = {.messages = messages, .field = "prompt", .add_generation_prompt = true};
-    int rc = srv_json_ran_out() ? param_no_memory() : srv_gen_chat_prompt(g, &in, "prompt");
-    json_decref(messages);
-    return rc;
+    return srv_json_ran_out() ? param_no_memory() : srv_gen_chat_prompt(g, &in, "prompt");
 }
 
 /* The prompt as it stands, or the text before a hole. */

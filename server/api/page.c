@@ -120,8 +120,7 @@ static void page(struct srv_request *req)
     }
     struct representation r = choose(req);
     bool is_known = matches(srv_request_header(req, "If-None-Match"), r.etag);
-    struct buf b;
-    buf_init(&b, r.len + 1);
+    struct buf b = {.max = r.len + 1};
     if (!is_known) buf_add(&b, r.data, r.len);
     add_security_headers(req);
     srv_reply_header(req, "Cache-Control", "no-cache");

@@ -26,19 +26,21 @@ static void write_memory(struct jw *w, const struct eng_memory *m)
               m->limit_bytes);
 }
 
+static void write_rate(struct jw *w, const char *name, double rate)
+{
+    if (rate > 0)
+        jw_number(w, name, rate);
+    else
+        jw_null(w, name);
+}
+
 /* How weights are kept and read; rates are null if they were not measured. */
 static void write_reading(struct jw *w, const struct srv_model *m, const struct eng_info *info)
 {
     jw_fields(w, "weights { format %s coded %i read_ahead_bytes %jd measured_per_second {",
               m->is_gguf ? "gguf" : "safetensors", info->weights_coded, info->read_ahead_bytes);
-    if (info->coded_rate > 0)
-        jw_number(w, "coded", info->coded_rate);
-    else
-        jw_null(w, "coded");
-    if (info->plain_rate > 0)
-        jw_number(w, "plain", info->plain_rate);
-    else
-        jw_null(w, "plain");
+    write_rate(w, "coded", info->coded_rate);
+    write_rate(w, "plain", info->plain_rate);
     jw_fields(w, "} }");
 }
 

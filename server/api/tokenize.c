@@ -287,7 +287,7 @@ static void detokenize(struct srv_request *req)
     const struct srv_model *model = srv_facts(req)->model;
     struct tokenize_params p;
     AUTO(tok_ids_finish) struct tok_ids ids = {0};
-    char *text = NULL;
+    AUTO_FREE char *text = NULL;
     size_t len = 0;
     if (!open_body(req, &p, "detokenize")) return;
     int rc;
@@ -309,15 +309,14 @@ static void detokenize(struct srv_request *req)
         jw_string(w, "prompt", text, len);
         srv_object_reply(req, 200, &a);
     }
-    free(text);
     close_body(&p);
 }
 
 static void apply_template(struct srv_request *req)
 {
     struct tokenize_params p;
-    struct tok_prompt prompt = {0};
-    struct tok_ids ids = {0};
+    AUTO(tok_prompt_finish) struct tok_prompt prompt = {0};
+    AUTO(tok_ids_finish) struct tok_ids ids = {0};
     if (!open_body(req, &p, "apply-template")) return;
     if (make_chat(req, &p, &prompt, &ids)) {
         param_reply(req);
@@ -327,8 +326,6 @@ static void apply_template(struct srv_request *req)
         jw_string(w, "prompt", prompt.text, prompt.len);
         srv_object_reply(req, 200, &a);
     }
-    tok_prompt_finish(&prompt);
-    tok_ids_finish(&ids);
     close_body(&p);
 }
 
@@ -342,10 +339,7 @@ static void tokenizer_info(struct srv_request *req)
     srv_facts(req)->account.endpoint = "props";
     buf_add(&b, model->tokenizer_info, strlen(model->tokenizer_info) - 1); /* left open */
     buf_puts(&b, ", \"chat_template\": ");
-    if (model->chat)
-        jw_text(&w, NULL, tok_chat_source(model->chat));
-    else
-        jw_null(&w, NULL);
+    jw_text(&w, NULL, model->chat ? tok_chat_source(model->chat) : NULL);
     buf_puts(jw_end(&w), "}");
     srv_reply(req, 200, NULL, &b);
 }

@@ -194,12 +194,11 @@ static int ask(struct chat *c, const char *question, struct answer *a)
     buf_init(&a->text, ANSWER_MAX_BYTES);
     if (conversation_add(&c->conversation, "user", question, strlen(question), NULL))
         return fail(c, "the message is not valid UTF-8");
-    json_t *messages = conversation_request(&c->conversation);
+    json_auto_t *messages = conversation_request(&c->conversation);
     if (c->interactive) screen_begin_answer(&c->screen);
     int rc = messages ? answer(c, a, messages) : fail(c, "out of memory");
     a->end_us = clock_now_us();
     if (c->interactive) screen_end_answer(&c->screen);
-    json_decref(messages);
     keep_answer(c, a, rc);
     return rc;
 }
@@ -217,7 +216,7 @@ static void take_signals(struct chat *c, bool sigint_ends)
 static void converse(struct chat *c, const char *text)
 {
     struct answer a;
-    struct buf message = c->attached;
+    AUTO(buf_finish) struct buf message = c->attached;
     buf_init(&c->attached, INPUT_MAX_BYTES);
     if (message.len) buf_puts(&message, "\n\n");
     if (!message.data) buf_init(&message, INPUT_MAX_BYTES);
@@ -229,7 +228,6 @@ static void converse(struct chat *c, const char *text)
         say_end(c, &a, rc);
         buf_finish(&a.text);
     }
-    buf_finish(&message);
     take_signals(c, false);
 }
 

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: MIT */
-/* See client.h. */
 #include "server/cli/client.h"
 
 #include <stdio.h>

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: MIT */
-/* See core.h. */
 #include "server/cli/core.h"
 
 #include <errno.h>

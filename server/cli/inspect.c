@@ -331,7 +331,7 @@ static void inspect(struct inspection *in)
         .path = show_path,
         .ctx = in,
     };
-    struct srv_retrieval files = {0};
+    AUTO(srv_retrieval_finish) struct srv_retrieval files = {0};
     char err[900];
     inspect_file(in);
     if (srv_hub_is_adapter(in->config->model, err, sizeof(err)))
@@ -344,7 +344,6 @@ static void inspect(struct inspection *in)
     inspect_template(in);
     if (in->has_config && srv_retrieval_read(&files, in->config->model, 1, err, sizeof(err)))
         note_problem(in, err);
-    srv_retrieval_finish(&files);
     add(in, "can_be_served", json_boolean(!in->first_problem[0]));
 }
 

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <stdatomic.h>
-#include <stdbool.h>
 
 /* Returns 0, or -1 if no descriptor is available. */
 int interrupt_begin(void);

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: MIT */
-/* See lines.h. */
 #include "server/cli/lines.h"
 
 #include <errno.h>

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: MIT */
-/* See offline.h. */
 #include "server/cli/offline.h"
 
 #include <poll.h>

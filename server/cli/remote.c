@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: MIT */
-/* See remote.h. */
 #include "server/cli/remote.h"
 
 #include <string.h>

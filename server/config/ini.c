@@ -2,7 +2,6 @@
 /* The ini reader. Called by load.c on the main thread before any other exists; keeps no state. */
 #include "server/config/ini.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -115,14 +115,10 @@ static void end_waits(struct compile_queue *q, const struct ended *ended, enum c
     }
 }
 
-void compile_leave(struct compile_queue *q, const struct compile_wait *w)
+void compile_leave(struct compile_queue *q, const struct compile_wait *w,
+                   const struct grammar_cache *cache)
 {
-    end_waits(q, &(struct ended){.which = w}, COMPILE_LEFT);
-}
-
-void compile_queue_cancel(struct compile_queue *q, const struct grammar_cache *cache)
-{
-    end_waits(q, &(struct ended){.cache = cache}, COMPILE_LEFT);
+    end_waits(q, &(struct ended){.which = w, .cache = cache}, COMPILE_LEFT);
 }
 
 void compile_queue_close(struct compile_queue *q)

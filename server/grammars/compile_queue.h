@@ -57,12 +57,10 @@ void compile_queue_destroy(struct compile_queue *q);
 /* Asks for a grammar that the cache does not have. `done` may be called before this returns. */
 void compile_ask(struct compile_queue *q, struct compile_wait *w);
 
-/* Ends a wait: `done` is called, here or soon. Before compile_ask and after `done` nothing happens.
- */
-void compile_leave(struct compile_queue *q, const struct compile_wait *w);
-
-/* Ends all waits for grammars of a cache. */
-void compile_queue_cancel(struct compile_queue *q, const struct grammar_cache *cache);
+/* Ends a wait, or all for grammars of a cache (either may be NULL): `done` is called, here or soon.
+ * Before compile_ask and after `done` nothing happens. */
+void compile_leave(struct compile_queue *q, const struct compile_wait *w,
+                   const struct grammar_cache *cache);
 
 /* Ends all waits, those to come too. */
 void compile_queue_close(struct compile_queue *q);

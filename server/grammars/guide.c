@@ -2,7 +2,6 @@
 /* A grammar's state as the engine's guide; see guide.h. */
 #include "server/grammars/guide.h"
 
-#include <assert.h>
 #include <math.h>
 #include <string.h>
 

@@ -140,7 +140,7 @@ static int read_file(struct key_set *set, const struct srv_keys *k, char *err, s
 {
     char why[500];
     size_t len;
-    char *text;
+    AUTO_FREE char *text = NULL;
     if (file_load(NULL, k->file, SRV_KEY_FILE_MAX_BYTES, &text, &len, why, sizeof(why)))
         return fail_with(-1, err, errlen, "%s %s", k->option, why);
     int rc = 0, before = set->n, n_lines = 0;
@@ -156,7 +156,6 @@ static int read_file(struct key_set *set, const struct srv_keys *k, char *err, s
     }
     if (rc) snprintf(err, errlen, "%s %.200s:%d: %s", k->option, k->file, n_lines, why);
     explicit_bzero(text, len);
-    free(text);
     if (rc || set->n > before) return rc;
     return fail_with(-1, err, errlen, "%s %.200s: holds no key", k->option, k->file);
 }

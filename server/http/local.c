@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: MIT */
-/* See local.h. */
 #include "server/http/local.h"
 
 #include <stdio.h>

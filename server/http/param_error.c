@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: MIT */
-/* See param_error.h. */
 #include "server/http/param_error.h"
 
 #include <stdio.h>

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* See pieces.h. */
 #include "server/http/pieces.h"
 
 #include "base/auto.h"
 
 void srv_pieces_reply_whole(struct srv_request *req, const struct srv_pieces *p)
 {
-    struct buf b;
-    buf_init(&b, p->max_bytes);
+    struct buf b = {.max = p->max_bytes};
     while (!p->write(p->ctx, &b) && !b.failed)
         ;
     srv_reply(req, 200, NULL, &b);

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -198,7 +197,7 @@ static int compare_repositories(const struct dirent **a, const struct dirent **b
 int hub_inventory_visit(const char *root, void (*fn)(void *ctx, const struct hub_model *m),
                         void *ctx, char *err)
 {
-    struct dirent **names = NULL;
+    AUTO_FREE struct dirent **names = NULL;
     struct visit v = {.fn = fn, .ctx = ctx};
     int n = scandir(root, &names, is_repository, compare_repositories), rc = 0;
     if (n < 0 && errno == ENOENT) return 0;
@@ -208,6 +207,5 @@ int hub_inventory_visit(const char *root, void (*fn)(void *ctx, const struct hub
             rc = visit_repository(&v, root, err);
         free(names[i]);
     }
-    free(names);
     return rc;
 }

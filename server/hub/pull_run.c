@@ -3,7 +3,6 @@
 #include "server/hub/pull_run.h"
 
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

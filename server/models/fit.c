@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: MIT */
-/* See fit.h. */
 #include "server/models/fit.h"
 
 #include <stdio.h>

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "server/config/config.h"
-#include "server/models/json_file.h"
+#include "server/models/lookup.h"
 
 struct srv_defaults srv_defaults_neutral(void)
 {

@@ -2,7 +2,6 @@
 /* The list of banned owners, and the thread that removes their pages; see kv_bans.h. */
 #include "server/models/kv_bans.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -302,7 +302,7 @@ static void cut(struct srv_loader *l, struct srv_model *m)
             m->names[0]);
     atomic_store(&m->unloaded, true);
     eng_stop_begin(m->engine);
-    compile_queue_cancel(l->app->compiles, m->grammars);
+    compile_leave(l->app->compiles, NULL, m->grammars);
 }
 
 /* Until the server ends. */

@@ -3,6 +3,7 @@
 #include "server/models/lookup.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -15,9 +16,10 @@
 #include "base/fail.h"
 #include "base/file.h"
 #include "base/gguf_names.h"
+#include "base/json_tree.h"
+#include "server/config/config.h"
 #include "server/hub/cache.h"
 #include "server/hub/settings.h"
-#include "server/models/json_file.h"
 
 #ifndef HEARTH_DATADIR
 #define HEARTH_DATADIR "/usr/share"
@@ -336,4 +338,14 @@ const char *srv_hub_model_name(const char *spec, char *buf, size_t size)
     }
     snprintf(buf, size, "%.*s", (int)(spec + len - start), start);
     return buf;
+}
+
+int srv_json_file(json_t **ret, const char *dir, const char *name, char *err, size_t errlen)
+{
+    AUTO_FREE char *text = NULL;
+    size_t len;
+    *ret = NULL;
+    if (file_load_optional(dir, name, SRV_CONFIG_FILE_MAX_BYTES, &text, &len, err, errlen))
+        return -1;
+    return text && jt_read_file(ret, name, text, len, JT_REPEATS, err, errlen) ? -1 : 0;
 }

@@ -10,6 +10,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+struct json_t; /* jansson's */
+
 bool srv_hub_is_directory(const char *path);
 
 /* A directory, or a GGUF file. */
@@ -62,3 +64,11 @@ int srv_hub_find_carried(const char *name, char *ret_dir, size_t size, char *err
  * it.
  */
 const char *srv_hub_model_name(const char *spec, char *buf, size_t size);
+
+/*
+ * Reads a JSON file of a model, which strangers wrote: an object or array of at most
+ * SRV_CONFIG_FILE_MAX_BYTES; of members with the same name the last one counts. *ret: owned
+ * (json_decref); NULL if the file is not there. Returns 0, or -1 with a sentence in err that begins
+ * with `name`.
+ */
+int srv_json_file(struct json_t **ret, const char *dir, const char *name, char *err, size_t errlen);

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: MIT */
-/* See pairs.h. */
 #include "server/models/pairs.h"
 
 #include <stdio.h>

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: MIT */
-/* See policy.h. */
 #include "server/models/policy.h"
 
 #include <assert.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* See retrieval.h. */
 #include "server/models/retrieval.h"
 
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "base/shown.h"
 #include "base/utf8.h"
 #include "engine/engine.h"
-#include "server/models/json_file.h"
+#include "server/models/lookup.h"
 #include "tokenizer/tokenizer.h"
 
 enum { FOLDER_BYTES = 256 };

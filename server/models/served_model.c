@@ -517,14 +517,13 @@ static void add_entry(struct sha256 *hash, const char *dir, const char *name)
 
 static int add_directory(struct sha256 *hash, const char *dir)
 {
-    struct dirent **entries;
+    AUTO_FREE struct dirent **entries = NULL;
     int n = scandir(dir, &entries, NULL, alphasort);
     if (n < 0) return -1;
     for (int i = 0; i < n; i++) {
         if (entries[i]->d_name[0] != '.') add_entry(hash, dir, entries[i]->d_name);
         free(entries[i]);
     }
-    free(entries);
     return 0;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* See token_facts.h. */
 #include "server/models/token_facts.h"
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 #include "base/json_tree.h"
 #include "engine/engine.h"
-#include "server/models/json_file.h"
+#include "server/models/lookup.h"
 #include "server/log.h"
 #include "tokenizer/tokenizer.h"
 

@@ -119,12 +119,6 @@ static void bare_vector(struct srv_pooled *p, struct jw *w, int i)
 
 /* ---- dialects ------------------------------------------------------------------------------ */
 
-static void openai_begin(struct srv_pooled *p, struct jw *w)
-{
-    jw_fields(w, "{ object %s", "list");
-    jw_open(w, p->dialect->list, '[');
-}
-
 static void openai_vector(struct srv_pooled *p, struct jw *w, int i)
 {
     jw_fields(w, "{ object %s index %d", "embedding", i);
@@ -158,12 +152,6 @@ static void cohere_end(struct srv_pooled *p, struct jw *w)
     jw_fields(w, "} }");
     srv_pooled_write_meta(w, "input_tokens", p->n_tokens);
     jw_fields(w, "response_type %s }", "embeddings_by_type");
-}
-
-static void ollama_begin(struct srv_pooled *p, struct jw *w)
-{
-    jw_fields(w, "{ model %s", p->model);
-    jw_open(w, p->dialect->list, '[');
 }
 
 static void ollama_end(struct srv_pooled *p, struct jw *w)
@@ -252,12 +240,13 @@ static const struct pooled_endpoint embeddings = {
 
 #define DIALECT(name, ...) static const struct pooled_dialect name = {&embeddings, __VA_ARGS__}
 
-DIALECT(openai, "input", TEXTS_REFUSE, 0, "data", openai_vector, openai_begin, openai_end);
+DIALECT(openai, "input", TEXTS_REFUSE, POOLED_NO_ID | POOLED_NO_MODEL, "data", openai_vector, NULL,
+        openai_end);
 DIALECT(tei, "inputs", TEXTS_REFUSE, SCALES, NULL, bare_vector, NULL, NULL);
 DIALECT(llama, "content", TEXTS_REFUSE, SCALES, NULL, llama_vector, NULL, NULL);
 DIALECT(cohere, "texts", TEXTS_KEEP_FIRST, 0, "embeddings", bare_vector, cohere_begin, cohere_end);
-DIALECT(ollama, "input", TEXTS_KEEP_FIRST, SCALES, "embeddings", bare_vector, ollama_begin,
-        ollama_end);
+DIALECT(ollama, "input", TEXTS_KEEP_FIRST, SCALES | POOLED_NO_ID | POOLED_NO_OBJECT, "embeddings",
+        bare_vector, NULL, ollama_end);
 DIALECT(ollama_one, "prompt", TEXTS_KEEP_FIRST, ONE_TEXT, NULL, ollama_one_vector, ollama_one_begin,
         NULL);
 

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: MIT */
-/* See pooled.h. */
 #include "server/api/pooled/pooled.h"
 
 #include <assert.h>
@@ -76,9 +75,11 @@ void srv_pooled_write_meta(struct jw *w, const char *unit, int64_t n)
 static void begin(struct srv_pooled *p, struct jw *w)
 {
     const char *list = p->dialect->list;
-    if (list) {
-        jw_fields(w, "{ id %s object %s model %s", srv_facts(p->req)->id, "list", p->model);
-    }
+    unsigned flags = p->dialect->flags;
+    if (list) jw_open(w, NULL, '{');
+    if (list && !(flags & POOLED_NO_ID)) jw_text(w, "id", srv_facts(p->req)->id);
+    if (list && !(flags & POOLED_NO_OBJECT)) jw_text(w, "object", "list");
+    if (list && !(flags & POOLED_NO_MODEL)) jw_text(w, "model", p->model);
     jw_open(w, list, '[');
 }
 

@@ -43,11 +43,14 @@ struct pooled_endpoint {
     void (*release)(struct srv_pooled *p); /* of what is the endpoint's own; or NULL */
 };
 
+/* Beside an endpoint's own flags of a dialect: members that are not in front of its list. */
+enum { POOLED_NO_ID = 1 << 8, POOLED_NO_OBJECT = 1 << 9, POOLED_NO_MODEL = 1 << 10 };
+
 struct pooled_dialect {
     const struct pooled_endpoint *endpoint;
     const char *input;  /* the field that holds the texts */
     enum texts_cut cut; /* of texts that are too long, unless the request says */
-    unsigned flags;     /* the endpoint's own */
+    unsigned flags;     /* the endpoint's own, and the above */
     const char *list;   /* the member that holds the items; NULL: the answer is their array */
     void (*item)(struct srv_pooled *p, struct jw *w, int i);
     /* Write what is around the items; NULL: an object with id, model and the list, or the bare

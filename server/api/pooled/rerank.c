@@ -134,12 +134,6 @@ static void write_result(struct srv_pooled *p, struct jw *w, int i)
     jw_close(w);
 }
 
-static void cohere_begin(struct srv_pooled *p, struct jw *w)
-{
-    jw_fields(w, "{ id %s", srv_facts(p->req)->id);
-    jw_open(w, p->dialect->list, '[');
-}
-
 static void cohere_end(struct srv_pooled *p, struct jw *w)
 {
     jw_close(w);
@@ -316,8 +310,7 @@ static const struct pooled_endpoint scoring = {
 DIALECT(jina, &rerank, NULL, TEXTS_REFUSE, JINA, "results", write_result, NULL, NULL);
 DIALECT(voyage, &rerank, NULL, TEXTS_REFUSE, VOYAGE, "data", write_result, NULL, NULL);
 DIALECT(tei, &rerank, NULL, TEXTS_REFUSE, TEI, NULL, write_result, NULL, NULL);
-DIALECT(cohere, &rerank, NULL, TEXTS_KEEP_FIRST, COHERE, "results", write_result, cohere_begin,
-        cohere_end);
+DIALECT(cohere, &rerank, NULL, TEXTS_KEEP_FIRST, COHERE, "results", write_result, NULL, cohere_end);
 DIALECT(vllm, &scoring, NULL, TEXTS_REFUSE, SCORE, "data", write_result, NULL, NULL);
 
 const struct srv_route srv_routes_rerank[] = {

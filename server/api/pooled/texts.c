@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: MIT */
-/* See texts.h. */
 #include "server/api/pooled/texts.h"
 
 #include <stdio.h>

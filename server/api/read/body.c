@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: MIT */
-/* See body.h. */
 #include "server/api/read/body.h"
 
 #include <stdlib.h>

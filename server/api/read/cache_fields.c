@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: MIT */
-/* See cache_fields.h. */
 #include "server/api/read/cache_fields.h"
 
 #include <stdio.h>

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: MIT */
-/* See truncate.h. */
 #include "server/api/read/truncate.h"
 
 #include <stdio.h>

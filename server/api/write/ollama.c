@@ -190,8 +190,7 @@ static void stream_finish(struct srv_gen *g, struct gen_choice *c)
 
 static void stream_error(struct srv_gen *g, enum srv_error kind, const char *message)
 {
-    struct buf line;
-    buf_init(&line, 8192);
+    struct buf line = {.max = 8192};
     srv_error_write_for(g->req, &line, kind, NULL, message, NULL);
     srv_gen_send_text(g, &line, "\n");
 }
@@ -206,10 +205,8 @@ const struct srv_gen_dialect srv_write_ollama = {
 
 void srv_write_ollama_reason(struct srv_gen *g, const char *reason)
 {
-    struct buf line;
-    struct jw w;
-    buf_init(&line, 8192);
-    jw_init(&w, &line);
+    struct buf line = {.max = 8192};
+    struct jw w = {.out = &line};
     open_object(g, &w);
     write_message(g, &w, NULL, NULL, 0, 0);
     jw_fields(&w, "done %i done_reason %s }", true, reason);

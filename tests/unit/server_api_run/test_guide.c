@@ -28,7 +28,8 @@ static struct tok *tok;
 /* ---- what is played ------------------------------------------------------------------------ */
 
 void __wrap_compile_ask(struct compile_queue *q, struct compile_wait *wait);
-void __wrap_compile_leave(struct compile_queue *q, const struct compile_wait *wait);
+void __wrap_compile_leave(struct compile_queue *q, const struct compile_wait *wait,
+                          const struct grammar_cache *cache);
 void __wrap_srv_jobs_go_on(struct srv_jobs *j);
 void __wrap_srv_metrics_count(struct srv_metrics *m, enum srv_count what);
 
@@ -39,7 +40,8 @@ void __wrap_compile_ask(struct compile_queue *q, struct compile_wait *wait)
     w.wait = wait;
 }
 
-void __wrap_compile_leave(struct compile_queue *q, const struct compile_wait *wait)
+void __wrap_compile_leave(struct compile_queue *q, const struct compile_wait *wait,
+                          const struct grammar_cache *cache)
 {
     (void)q;
     REQUIRE(wait == &w.guide.wait);

@@ -177,9 +177,9 @@ static void test_equal_grammars_are_compiled_once(void **state)
     ask(&b, "h1", 2, 0);
     ask(&c, "h1", 1, 0);
     REQUIRE_EQ_INT(compile_queue_length(queue), 3);
-    compile_leave(queue, &a.wait);
-    compile_leave(queue, &a.wait);
-    compile_leave(queue, &c.wait);
+    compile_leave(queue, &a.wait, NULL);
+    compile_leave(queue, &a.wait, NULL);
+    compile_leave(queue, &c.wait, NULL);
     REQUIRE(a.n_done == 0 && is_done_with(&c, COMPILE_LEFT));
     REQUIRE_EQ_INT(compile_queue_length(queue), 1);
     atomic_store(&gate_open, true);
@@ -187,7 +187,7 @@ static void test_equal_grammars_are_compiled_once(void **state)
     REQUIRE(is_done_with(&a, COMPILE_LEFT) && !a.wait.result.gram);
     REQUIRE(is_done_with(&b, COMPILE_DONE) && b.wait.result.gram && b.wait.result.kept);
     REQUIRE_EQ_INT(n_begun, 1);
-    compile_leave(queue, &b.wait); /* nothing happens */
+    compile_leave(queue, &b.wait, NULL); /* nothing happens */
     REQUIRE_EQ_INT(b.n_done, 1);
 }
 
@@ -212,8 +212,8 @@ static void test_the_last_to_leave_stops_the_compilation(void **state)
     ask(&a, "h1", 1, 0);
     await(&n_begun, 1);
     ask(&b, "h1", 2, 0);
-    compile_leave(queue, &a.wait);
-    compile_leave(queue, &b.wait);
+    compile_leave(queue, &a.wait, NULL);
+    compile_leave(queue, &b.wait, NULL);
     await(&n_done, 2);
     REQUIRE(is_done_with(&a, COMPILE_LEFT) && is_done_with(&b, COMPILE_LEFT));
     ask(&a, "h1", 1, 0); /* a stopped one is not remembered */
@@ -231,7 +231,7 @@ static void test_a_compilation_that_stops_is_not_joined(void **state)
         struct client a, b;
         ask(&a, "h1", 1, 0);
         await(&n_begun, 1);
-        compile_leave(queue, &a.wait);
+        compile_leave(queue, &a.wait, NULL);
         ask(&b, "h1", 1, 0);
         atomic_store(&gate_open, true);
         await(&n_done, 2);
@@ -251,8 +251,8 @@ static void test_leaving_the_line(void **state)
     ask(&a, "a", 1, 0);
     ask(&b, "b", 1, 0);
     ask(&c, "c", 1, 0);
-    compile_leave(queue, &c.wait);
-    compile_leave(queue, &a.wait);
+    compile_leave(queue, &c.wait, NULL);
+    compile_leave(queue, &a.wait, NULL);
     REQUIRE(is_done_with(&a, COMPILE_LEFT) && is_done_with(&c, COMPILE_LEFT));
     REQUIRE_EQ_INT(compile_queue_length(queue), 2);
     atomic_store(&gate_open, true);
@@ -271,7 +271,7 @@ static void test_deadlines(void **state)
     ask(&queued, "h2", 1, clock_now_us());
     await(&n_done, 1);
     REQUIRE(is_done_with(&queued, COMPILE_LATE) && held.n_done == 0);
-    compile_leave(queue, &held.wait);
+    compile_leave(queue, &held.wait, NULL);
     await(&n_done, 2);
     ask(&last, "h3", 1, clock_now_us() + 2000);
     await(&n_done, 3);
@@ -304,9 +304,9 @@ static void test_ending_all_waits(void **state)
     ask(&a, "h1", 1, 0);
     await(&n_begun, 1);
     ask(&b, "h2", 1, 0);
-    compile_queue_cancel(queue, (struct grammar_cache *)&a);
+    compile_leave(queue, NULL, (struct grammar_cache *)&a);
     REQUIRE_EQ_INT(compile_queue_length(queue), 2);
-    compile_queue_cancel(queue, cache);
+    compile_leave(queue, NULL, cache);
     await(&n_done, 2);
     ask(&a, "h1", 1, 0);
     ask(&b, "h2", 1, 0);
@@ -358,7 +358,7 @@ static void test_a_rest_ends_with_the_last_wait(void **state)
     atomic_store(&computes, true);
     ask(&a, "h1", 1, 0);
     await(&n_begun, 1);
-    compile_leave(queue, &a.wait);
+    compile_leave(queue, &a.wait, NULL);
     await(&n_done, 1);
     REQUIRE(is_done_with(&a, COMPILE_LEFT));
 }
@@ -376,7 +376,7 @@ static void *ask_and_leave(void *arg)
         text[0] = (char)('a' + rand_r(&seed) % 6);
         ask(&c, text, (uint64_t)rand_r(&seed) % 3,
             rand_r(&seed) % 4 ? 0 : clock_now_us() + (uint64_t)rand_r(&seed) % 2000);
-        if (rand_r(&seed) % 2) compile_leave(queue, &c.wait);
+        if (rand_r(&seed) % 2) compile_leave(queue, &c.wait, NULL);
         await(&c.n_done, 1);
         REQUIRE(c.wait.end != COMPILE_DONE || c.wait.result.gram);
     }

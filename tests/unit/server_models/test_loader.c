@@ -282,8 +282,10 @@ void __wrap_srv_metrics_observe(struct srv_metrics *m, enum srv_time what, uint6
     REQUIRE(what == SRV_TIME_MODEL_LOAD && us < clock_now_us());
 }
 
-void __wrap_compile_queue_cancel(struct compile_queue *q, const struct grammar_cache *cache);
-void __wrap_compile_queue_cancel(struct compile_queue *q, const struct grammar_cache *cache)
+void __wrap_compile_leave(struct compile_queue *q, const struct compile_wait *w,
+                          const struct grammar_cache *cache);
+void __wrap_compile_leave(struct compile_queue *q, const struct compile_wait *w,
+                          const struct grammar_cache *cache)
 {
     (void)q;
     (void)cache;
