@@ -265,7 +265,7 @@ static int find_entry(struct srv_request *req)
     const struct srv_config *c = req->server->config;
     struct srv_models *models = &req->facts.app->models;
     const char *only = req->facts.only, *name = NULL;
-    int first = only ? srv_models_find(models, only) : srv_models_default(models);
+    int first = only ? srv_models_find(models, only) : atomic_load(&models->default_entry);
     if ((first < 0 || srv_models_count(models) > 1 || srv_loras_any(models)) &&
         find_name(req, &name)) {
         param_reply(req);

@@ -135,7 +135,7 @@ static void metrics(struct srv_request *req)
                         "The server is out of memory for this request.");
         return;
     }
-    struct srv_model *model = srv_models_of(&app->models, srv_models_default(&app->models));
+    struct srv_model *model = srv_models_of(&app->models, atomic_load(&app->models.default_entry));
     struct srv_metrics_view *view = &shown->view;
     shown->models = &app->models;
     view->n_connections = srv_watch_n_connections(s->watch);

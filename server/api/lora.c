@@ -128,7 +128,7 @@ static int load(struct srv_request *req, const struct lora_params *p)
 {
     struct srv_models *set = &srv_facts(req)->app->models;
     char dir[PATH_MAX], why[700];
-    int entry = p->base ? srv_models_find(set, p->base) : srv_models_default(set), other;
+    int entry = p->base ? srv_models_find(set, p->base) : atomic_load(&set->default_entry), other;
     if (!p->name || !p->path || !*p->name || !*p->path)
         return param_fail(SRV_ERR_MISSING, p->name && *p->name ? "lora_path" : "lora_name",
                           "Both 'lora_name' and 'lora_path' must be provided.");

@@ -26,17 +26,12 @@ struct representation {
     const char *encoding; /* NULL: as it is */
 };
 
-static const char *skip_blanks(const char *p)
-{
-    return p + strspn(p, " \t");
-}
-
 /* Returns true if an element of Accept-Encoding, up to `end`, refuses its coding: q=0, 0.0, ... */
 static bool is_refused(const char *p, const char *end)
 {
     const char *semicolon = memchr(p, ';', (size_t)(end - p));
     if (!semicolon) return false;
-    p = skip_blanks(semicolon + 1);
+    p = semicolon + 1 + strspn(semicolon + 1, " \t");
     if (strncasecmp(p, "q=", 2) != 0) return false;
     p += 2;
     return p < end && *p == '0' && strspn(p, "0.") >= strcspn(p, ", \t");

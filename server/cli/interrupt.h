@@ -6,6 +6,7 @@
 #pragma once
 
 #include <stdatomic.h>
+#include <stdbool.h>
 
 /* Returns 0, or -1 if no descriptor is available. */
 int interrupt_begin(void);

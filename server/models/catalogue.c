@@ -442,8 +442,8 @@ static void take(struct scan *s, const char *dir, const char *name)
         e = srv_models_add(s->set, own, &p);
         if (!e)
             free(own);
-        else if (srv_models_default(s->set) < 0 && !strcmp(name, s->c->default_model))
-            srv_models_set_default(s->set, e->number); /* from now on it is listed */
+        else if (atomic_load(&s->set->default_entry) < 0 && !strcmp(name, s->c->default_model))
+            atomic_store(&s->set->default_entry, e->number); /* from now on it is listed */
     }
     if (!e) {
         srv_log(SRV_LOG_ERROR, "models: %s is left out: there are too many models", dir);

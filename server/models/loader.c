@@ -110,7 +110,7 @@ static int add_entries(struct srv_loader *l, const struct srv_plan *plans)
     if (first < 0)
         return fail_with(EXIT_FAILURE, l->error, sizeof(l->error),
                          "default-model: no model has the name '%.100s'", name);
-    srv_models_set_default(models, first);
+    atomic_store(&models->default_entry, first);
     return EXIT_SUCCESS;
 }
 

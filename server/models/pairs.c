@@ -96,22 +96,7 @@ int srv_pairs_open(struct srv_pairs *p, const struct tok *tok, const struct eng_
     return template ? load_template(p, template, err, errlen) : 0;
 }
 
-void srv_pairs_finish(struct srv_pairs *p)
-{
-    free(p->template);
-}
-
 /* ---- jobs ---------------------------------------------------------------------------------- */
-
-bool srv_pairs_can(const struct srv_pairs *m)
-{
-    return m->judges || m->info->n_labels == 1;
-}
-
-bool srv_pairs_instructs(const struct srv_pairs *p)
-{
-    return p->template && strstr(p->template, "{instruction}");
-}
 
 int srv_pairs_width(const struct srv_pairs *m)
 {

@@ -24,25 +24,18 @@ struct srv_config;
 struct srv_pairs {
     const struct tok *tok; /* borrowed, as is info */
     const struct eng_info *info;
-    char *template; /* owned; NULL: none */
+    char *template; /* owned; NULL: none. An instruction is used if it has {instruction} */
     bool judges;    /* by yes and no */
     int32_t ids[2]; /* of yes and no; no -1: the logit of yes after the prompt is the row */
 };
 
 /*
  * Sets them by the model's files and the options rerank_template and rerank_tokens. Returns 0 or -1
- * with a sentence in err; to be finished in both cases.
+ * with a sentence in err; the template is to be freed in both cases.
  */
 int srv_pairs_open(struct srv_pairs *p, const struct tok *tok, const struct eng_info *info,
                    const struct srv_retrieval *files, const struct srv_config *config, char *err,
                    size_t errlen);
-void srv_pairs_finish(struct srv_pairs *p);
-
-/* Returns true if the model scores pairs. */
-bool srv_pairs_can(const struct srv_pairs *p);
-
-/* Returns true if the prompt of a pair has a place for an instruction. */
-bool srv_pairs_instructs(const struct srv_pairs *p);
 
 /* Numbers of a row of a pooled job, the job's parameters, and the logit of its row. */
 int srv_pairs_width(const struct srv_pairs *p);

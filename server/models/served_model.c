@@ -559,7 +559,7 @@ void srv_model_empty(struct srv_model *m)
     free(m->tokenizer_info);
     tok_close(m->tok);
     srv_retrieval_finish(&m->retrieval);
-    srv_pairs_finish(&m->pairs);
+    free(m->pairs.template);
     free((void *)m->names);
 }
 

@@ -245,18 +245,6 @@ int srv_models_count(struct srv_models *set)
     return n;
 }
 
-int srv_models_default(struct srv_models *set)
-{
-    HOLD(&set->lock);
-    return set->default_entry;
-}
-
-void srv_models_set_default(struct srv_models *set, int entry)
-{
-    HOLD(&set->lock);
-    set->default_entry = entry;
-}
-
 bool srv_models_is_loaded(struct srv_models *set, int entry)
 {
     HOLD(&set->lock);

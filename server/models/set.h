@@ -102,7 +102,7 @@ struct srv_models {
     pthread_cond_t changed; /* for the loader's thread */
     struct srv_entry *entries[POLICY_ENTRIES];
     int n_entries;
-    int default_entry;        /* -1: it has vanished */
+    atomic_int default_entry; /* that requests without a name get; -1: it has vanished */
     struct policy_keys keys;  /* that may not evict */
     struct srv_model *alive;  /* those that requests get, by entry, then those that drain */
     struct srv_model *unsent; /* closed ones to which answers are charged that are being sent */
@@ -169,10 +169,6 @@ bool srv_entry_is_of(const struct srv_entry *e, const char *only);
 /* Sets what is known of an entry whose model is in this directory. */
 void srv_models_note(struct srv_models *set, int entry, const char *dir, unsigned abilities,
                      const uint8_t digest[32]);
-
-/* The entry that requests without a name get, or -1. */
-int srv_models_default(struct srv_models *set);
-void srv_models_set_default(struct srv_models *set, int entry);
 
 /* Entries that are there. */
 int srv_models_count(struct srv_models *set);

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "server/api/pooled/pooled.h"
 #include "server/api/read/chat_input.h"
 #include "server/api/read/history.h"
@@ -104,6 +105,7 @@ static int check(struct srv_pooled *p)
 static int encode_messages(struct choosing *c, struct tok_ids *made)
 {
     json_auto_t *messages = NULL;
+    AUTO(tok_prompt_finish) struct tok_prompt prompt = {0};
     struct chat_input in = {
         .field = "messages",
         .kwargs = c->kwargs,
@@ -114,8 +116,7 @@ static int encode_messages(struct choosing *c, struct tok_ids *made)
     int rc = history_of_chat(c->messages, "messages", &c->p.unknown, &messages);
     in.messages = messages;
     if (!rc) rc = chat_input_check(messages, "messages");
-    if (!rc) rc = chat_input_encode(c->p.served, &in, made);
-    return rc;
+    return rc ? rc : chat_input_make(c->p.served, &in, &prompt, made);
 }
 
 static int read_prompt(struct choosing *c)

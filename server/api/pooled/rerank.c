@@ -165,10 +165,10 @@ static int check(struct srv_pooled *p)
         p->dialect = &voyage;
     }
     if (r->truncation) p->asked.truncate = r->truncation;
-    if (r->instruction && !srv_pairs_instructs(pairs))
+    if (r->instruction && !(pairs->template && strstr(pairs->template, "{instruction}")))
         param_note(&p->unknown,
                    json_object_get(p->body.root, "instruct") ? "instruct" : "instruction");
-    if (srv_pairs_can(pairs)) return 0;
+    if (pairs->judges || p->info->n_labels == 1) return 0;
     return param_fail(
         SRV_ERR_UNSUPPORTED_TASK, "model", "This model has no head that scores pairs%s",
         p->info->generates

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/auto.h"
 #include "server/api/read/metadata_lines.h"
 #include "server/config/config.h"
 #include "server/api/read/json_fields.h"
@@ -238,13 +237,6 @@ int chat_input_make(const struct srv_model *model, const struct chat_input *in,
     int rc = tok_encode_marked(model->tok, prompt->text, prompt->len, prompt->input,
                                prompt->n_input, TOK_PARSE_SPECIAL, ids, message, sizeof(message));
     return rc ? param_encode_failed(rc, in->field, message) : 0;
-}
-
-int chat_input_encode(const struct srv_model *model, const struct chat_input *in,
-                      struct tok_ids *ids)
-{
-    AUTO(tok_prompt_finish) struct tok_prompt prompt = {0};
-    return chat_input_make(model, in, &prompt, ids);
 }
 
 /* Messages from the last one of the user on; all, if none is the user's. */

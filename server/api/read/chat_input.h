@@ -61,10 +61,6 @@ bool chat_input_ends_open(const json_t *messages);
 int chat_input_make(const struct srv_model *model, const struct chat_input *in,
                     struct tok_prompt *prompt, struct tok_ids *ids);
 
-/* The same for the ids alone. */
-int chat_input_encode(const struct srv_model *model, const struct chat_input *in,
-                      struct tok_ids *ids);
-
 /*
  * Where messages end in a prompt: what comes before may be shared with a prompt that has the same
  * instructions and tools, or the same conversation with its last turn changed. A message ends at

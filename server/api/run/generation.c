@@ -434,7 +434,7 @@ static enum srv_jobs_state prepare(void *ctx)
 static void hurry(void *ctx)
 {
     struct srv_gen *g = ctx;
-    srv_guide_hurry(&g->guide, g->req);
+    compile_leave(srv_facts(g->req)->app->compiles, &g->guide.wait, NULL); /* jobs go on soon */
 }
 
 int srv_gen_start(struct srv_gen *g, const struct srv_gen_writer *writer)

@@ -165,11 +165,6 @@ int srv_guide_ask(struct srv_guide *guide, struct srv_request *req, struct srv_j
     return 1;
 }
 
-void srv_guide_hurry(struct srv_guide *guide, struct srv_request *req)
-{
-    compile_leave(srv_facts(req)->app->compiles, &guide->wait, NULL);
-}
-
 /* The grammar, or why there is none. */
 static int check_grammar(struct srv_guide *guide, struct srv_request *req)
 {

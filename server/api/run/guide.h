@@ -65,9 +65,6 @@ bool srv_guide_closes(const struct srv_guide *guide, const struct srv_config *co
 int srv_guide_ask(struct srv_guide *guide, struct srv_request *req, struct srv_jobs *jobs,
                   const struct srv_gen_params *params);
 
-/* Any thread, any number of times: the grammar is not needed any longer; the jobs go on soon. */
-void srv_guide_hurry(struct srv_guide *guide, struct srv_request *req);
-
 /*
  * With the grammar that was asked for: allocates the states, and names relaxed keywords in
  * x-schema-relaxed. n_prompts prompts with n_choices each, whose answers have max_tokens at most.

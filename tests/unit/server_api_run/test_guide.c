@@ -150,7 +150,7 @@ static void test_ask(void **state)
     (void)state;
     open_guide("guided_regex", GRAM_REGEX, "a+", 1 << 20);
     REQUIRE(ask() == 1 && w.wait == &w.guide.wait && !w.guide.gram);
-    srv_guide_hurry(&w.guide, w.jobs.req);
+    compile_leave(srv_facts(w.jobs.req)->app->compiles, &w.guide.wait, NULL);
     REQUIRE(w.n_left == 1 && w.n_go_on == 0);
     compile();
     REQUIRE(w.n_go_on == 1 && w.guide.gram);

@@ -114,7 +114,7 @@ static const char *const three[][3] = {{"chat", "gpt"}, {"embed"}, {"rerank", "j
 /* The model of the name, or for NULL of the default entry. */
 static struct srv_model *take(struct srv_models *set, const char *name)
 {
-    return srv_models_of(set, name ? srv_models_find(set, name) : srv_models_default(set));
+    return srv_models_of(set, name ? srv_models_find(set, name) : atomic_load(&set->default_entry));
 }
 
 /* A name leads to its model, every other one to none. */
@@ -540,14 +540,14 @@ static void an_entry_that_vanishes(void **state)
     struct srv_models set;
     open_set(&set, three, 3);
     publish(&set, new_model(1, 2), 0);
-    srv_models_set_default(&set, 1);
-    REQUIRE(srv_models_default(&set) == 1 && srv_models_count(&set) == 3);
+    atomic_store(&set.default_entry, 1);
+    REQUIRE(atomic_load(&set.default_entry) == 1 && srv_models_count(&set) == 3);
     struct srv_model *m = take(&set, NULL);
     REQUIRE(m == srv_models_of(&set, 1) && srv_models_is_loaded(&set, 1));
     srv_models_remove(&set, 2);
-    REQUIRE(srv_models_default(&set) == 1 && srv_models_count(&set) == 2);
+    REQUIRE(atomic_load(&set.default_entry) == 1 && srv_models_count(&set) == 2);
     srv_models_remove(&set, 1);
-    REQUIRE(m->drains && srv_models_default(&set) == -1 && srv_models_count(&set) == 1);
+    REQUIRE(m->drains && atomic_load(&set.default_entry) == -1 && srv_models_count(&set) == 1);
     REQUIRE(!take(&set, NULL) && !srv_models_is_loaded(&set, -1));
     REQUIRE(srv_models_find(&set, "embed") == -1 && srv_models_find(&set, "judge") == -1);
     srv_model_release(m, false);
