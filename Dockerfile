@@ -19,6 +19,7 @@ ARG VARIANT
 ARG COMMIT=
 RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends \
         gcc libc6-dev meson ninja-build pkg-config libmicrohttpd-dev libjansson-dev libpcre2-dev libutf8proc-dev \
+        nettle-dev \
         $([ "$VARIANT" = small ] || echo libopenblas-pthread-dev libcurl4-gnutls-dev libedit-dev) \
     && apt-get clean && rm -rf /var/lib/apt/lists/*
 COPY . /src
@@ -35,7 +36,7 @@ LABEL org.opencontainers.image.title="hearth" \
       org.opencontainers.image.licenses="MIT"
 ARG VARIANT
 RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends \
-        libmicrohttpd12 libjansson4 libpcre2-8-0 libutf8proc2 \
+        libmicrohttpd12 libjansson4 libpcre2-8-0 libutf8proc2 libnettle8 \
         $([ "$VARIANT" = small ] || echo libopenblas0-pthread libcurl3-gnutls ca-certificates libedit2) \
     && apt-get clean && rm -rf /var/lib/apt/lists/* \
     && install -d -o 10001 -g 10001 /models

@@ -35,7 +35,7 @@ install_packages() {
         $missing >/dev/null
 }
 
-LIBRARY_PACKAGES="libmicrohttpd-dev libjansson-dev libopenblas-pthread-dev libpcre2-dev libutf8proc-dev
+LIBRARY_PACKAGES="libmicrohttpd-dev libjansson-dev libopenblas-pthread-dev libpcre2-dev libutf8proc-dev nettle-dev
     libcurl4-gnutls-dev libedit-dev"
 BUILD_PACKAGES="gcc libc6-dev meson ninja-build pkg-config $LIBRARY_PACKAGES"
 RELEASE_PACKAGES="binutils dpkg-dev git gzip patchelf python3 python3-venv"

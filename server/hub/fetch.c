@@ -15,7 +15,6 @@
 #include "base/file.h"
 #include "base/gguf_names.h"
 #include "base/hex.h"
-#include "base/sha1.h"
 #include "base/sha256.h"
 
 enum {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * SHA-256: the examples of FIPS 180-4, in pieces cut everywhere; the processor's instructions
- * against the portable code. Includes the source to reach both.
+ * SHA-256 and SHA-1: the examples of FIPS 180-4, in pieces cut everywhere, and messages of every
+ * length.
  */
 #include "test.h"
 
-#include "base/sha256.c"
+#include "base/sha256.h"
 
 static void require_digest(const uint8_t digest[SHA256_BYTES], const char *wanted)
 {
@@ -62,37 +62,50 @@ static void a_million_letters(void **state)
     require_digest(digest, "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
 
-/* The state after n blocks of different bytes. */
-static void both_ways_agree(void **state)
+static const char *digest_of(const char *text, size_t len, size_t cut)
 {
-    uint8_t data[9 * BLOCK];
-    uint32_t x = 1;
-    (void)state;
-    for (size_t i = 0; i < sizeof(data); i++)
-        data[i] = (uint8_t)((x = x * 1664525u + 1013904223u) >> 24);
-    for (size_t n = 0; n <= sizeof(data) / BLOCK; n++) {
-        struct sha256 a, b;
-        sha256_init(&a);
-        sha256_init(&b);
-        compress_portable(a.h, data, n);
-        if (has_instructions())
-            compress_fast(b.h, data, n);
-        else
-            compress_portable(b.h, data, n);
-        REQUIRE(memcmp(a.h, b.h, sizeof(a.h)) == 0);
-    }
+    static char hex[2 * SHA1_BYTES + 1];
+    uint8_t digest[SHA256_BYTES];
+    struct sha256 s;
+    sha1_init(&s);
+    sha256_update(&s, text, cut);
+    sha256_update(&s, text + cut, len - cut);
+    sha256_final(&s, digest);
+    for (int i = 0; i < SHA1_BYTES; i++)
+        snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+    return hex;
 }
 
-static void portable_code_is_right(void **state)
+static void sha1_vectors(void **state)
 {
-    uint8_t block[BLOCK] = {'a', 'b', 'c', 0x80};
-    struct sha256 s;
+    static const struct {
+        const char *text, *hex;
+    } cases[] = {
+        {"", "da39a3ee5e6b4b0d3255bfef95601890afd80709"},
+        {"abc", "a9993e364706816aba3e25717850c26c9cd0d89d"},
+        {"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
+         "84983e441c3bd26ebaae4aa1f95129e5e54670f1"},
+        {"blob 0", "05356697d15e72e771e961a1a30d5aa0bc49fdf4"},
+    };
     (void)state;
-    block[BLOCK - 1] = 24;
-    sha256_init(&s);
-    compress_portable(s.h, block, 1);
-    REQUIRE_EQ_INT(s.h[0], 0xba7816bf);
-    REQUIRE_EQ_INT(s.h[7], 0xf20015ad);
+    for (size_t i = 0; i < N_OF(cases); i++)
+        for (size_t cut = 0, len = strlen(cases[i].text); cut <= len; cut++)
+            REQUIRE_EQ_STR(digest_of(cases[i].text, len, cut), cases[i].hex);
+}
+
+/* Every place that the end of a message can have in a block. */
+static void sha1_of_all_lengths(void **state)
+{
+    char text[130], wanted[2 * SHA1_BYTES + 1] = "", *all = NULL;
+    size_t len = 0;
+    (void)state;
+    memset(text, 'x', sizeof(text));
+    all = malloc(sizeof(text) * 2 * SHA1_BYTES);
+    for (size_t n = 0; n < sizeof(text); n++, len += 2 * SHA1_BYTES)
+        memcpy(all + len, digest_of(text, n, n / 2), 2 * SHA1_BYTES);
+    snprintf(wanted, sizeof(wanted), "%s", digest_of(all, len, 0));
+    free(all);
+    REQUIRE_EQ_STR(wanted, "3bbe88bdb89312954ced71b5ab31e144c9122748");
 }
 
 int main(void)
@@ -100,8 +113,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(published_vectors),
         cmocka_unit_test(a_million_letters),
-        cmocka_unit_test(both_ways_agree),
-        cmocka_unit_test(portable_code_is_right),
+        cmocka_unit_test(sha1_vectors),
+        cmocka_unit_test(sha1_of_all_lengths),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,7 @@
 /* A repository org/x on a fake hub: its files, and a client's environment below fake_root. */
 #pragma once
 
-#include "base/sha1.h"
+#include "base/sha256.h"
 #include "fake_root.h"
 #include "fake_transfer.h"
 #include "server/hub/pull.h"
