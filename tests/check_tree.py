@@ -120,6 +120,7 @@ ONLY = {
     "histedit.h": r"server/cli/line_edit\.c",
     "immintrin.h": r"engine/(kernels/\w+|pool)\.[ch]",
     "nettle/nettle-meta.h": r"base/sha256\.c",
+    "nettle/base64.h": r"(tokenizer/charsmap|server/api/pooled/embeddings)\.c",
     "malloc.h": r"base/heap\.h",
     "jansson.h": r"(base/json_tree|server/(?!api/(run|write)/)([a-z]+/)*\w+|tests/filters/\w+|engine/model/\w+|tokenizer/(chat/)?\w+)\.[ch]",
 }

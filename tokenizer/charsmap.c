@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <nettle/base64.h>
 #include <utf8proc.h>
 
 #include "base/utf8.h"
@@ -27,24 +28,6 @@ struct tok_charsmap {
 };
 
 /* ---- loading ------------------------------------------------------------------------------- */
-
-/* Decodes len bytes of base64, padded to a multiple of 4. Returns how many bytes, or -1. */
-static ptrdiff_t decode(const char *s, size_t len, unsigned char *out)
-{
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    uint32_t bits = 0;
-    ptrdiff_t n = 0;
-    if (len % 4) return -1;
-    for (size_t pad = 0; pad < 2 && len && s[len - 1] == '='; pad++)
-        len--;
-    for (size_t i = 0; i < len; i++) {
-        const char *digit = memchr(digits, s[i], sizeof(digits) - 1);
-        if (!digit) return -1;
-        bits = bits << 6 | (uint32_t)(digit - digits);
-        if (i % 4) out[n++] = (unsigned char)(bits >> (6 - 2 * (i % 4)));
-    }
-    return n;
-}
 
 static uint32_t unit_at(const unsigned char *p)
 {
@@ -74,13 +57,15 @@ int tok_charsmap_load(struct tok_charsmap **ret, const json_t *json, char *err, 
     const json_t *text = json_object_get(json, "precompiled_charsmap");
     struct tok_charsmap *m = calloc(1, sizeof(*m));
     const char *value;
-    size_t len = json_string_length(text);
-    if (m) m->data = malloc(len + 1);
-    int rc = m && m->data ? 0 : TOK_ENOMEM;
-    if (!rc) {
-        ptrdiff_t size = json_is_string(text) ? decode(json_string_value(text), len, m->data) : -1;
-        rc = size < 0 ? TOK_EINVAL : parse(m, (size_t)size);
-    }
+    size_t size = 0, len = json_string_length(text);
+    struct base64_decode_ctx base64;
+    base64_decode_init(&base64);
+    if (m) m->data = malloc(BASE64_DECODE_LENGTH(len) + 1);
+    int rc = !m || !m->data ? TOK_ENOMEM : !json_is_string(text) ? TOK_EINVAL : 0;
+    if (!rc && (!base64_decode_update(&base64, &size, m->data, len, json_string_value(text)) ||
+                !base64_decode_final(&base64)))
+        rc = TOK_EINVAL;
+    if (!rc) rc = parse(m, size);
     if (rc == TOK_EINVAL)
         snprintf(err, errlen, "Precompiled: \"precompiled_charsmap\" is not a map in base64");
     for (unsigned char c = 0; !rc && c < 128; c++)

@@ -6,6 +6,7 @@
  * Each input is a prefill-only job; a few run at once (pooled.h). Vectors are what the model's
  * files make of its hidden states; without such files the mean, scaled to length 1.
  */
+#include <nettle/base64.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -75,15 +76,13 @@ const struct param_field srv_fields_embeddings[] = {
 
 static void write_base64(struct jw *w, const char *name, const uint8_t *data, size_t len)
 {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    enum { PIECE = 48 };
+    char out[BASE64_ENCODE_RAW_LENGTH(PIECE)];
     jw_string_begin(w, name);
-    for (size_t i = 0; i < len; i += 3) {
-        size_t left = len - i;
-        uint32_t v = (uint32_t)data[i] << 16 | (left > 1 ? (uint32_t)data[i + 1] << 8 : 0) |
-                     (left > 2 ? data[i + 2] : 0);
-        char out[4] = {digits[v >> 18], digits[v >> 12 & 63], left > 1 ? digits[v >> 6 & 63] : '=',
-                       left > 2 ? digits[v & 63] : '='};
-        jw_string_part(w, out, sizeof(out));
+    for (size_t i = 0; i < len; i += PIECE) {
+        size_t n = len - i < PIECE ? len - i : PIECE;
+        base64_encode_raw(out, n, data + i);
+        jw_string_part(w, out, BASE64_ENCODE_RAW_LENGTH(n));
     }
     jw_string_end(w);
 }
