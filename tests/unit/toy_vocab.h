@@ -114,7 +114,7 @@ static const struct gram_part toy_add[] = {
     TOY_LITERAL("add", .capture = TOY_NAME),
     TOY_LITERAL("\", \"a\": "),
     {.kind = GRAM_SCHEMA,
-     .object = true,
+     .types = "\"object\"",
      .capture = TOY_ARGUMENTS,
      .pointer = "/tools/0/p",
      TOY_TEXT("{\"properties\":{\"a\":{\"type\":\"integer\"}},\"required\":[\"a\"],"

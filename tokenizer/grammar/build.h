@@ -116,7 +116,7 @@ const char *gram_text(struct gram_build *b, const char *format, ...)
 /* ---- front ends: each turns its source into rules and returns the node of it --------------- */
 
 uint32_t gram_schema_node(struct gram_build *b, const char *text, size_t len, bool strict,
-                          bool object);
+                          const char *types);
 /* The texts of strings that fit; see `bare` in struct gram_part. */
 uint32_t gram_schema_text_node(struct gram_build *b, const struct gram_part *part, bool strict);
 uint32_t gram_gbnf_node(struct gram_build *b, const char *text, size_t len);

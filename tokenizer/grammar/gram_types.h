@@ -85,7 +85,7 @@ struct gram_part {
     uint32_t min, max;   /* of a repetition; max may be GRAM_INFINITE */
     const char *pointer; /* of a schema: put before all pointers into it; NULL: nothing */
     bool strict;         /* of a schema: refuse what would be relaxed */
-    bool object;         /* of a schema: only values that are objects */
+    const char *types;   /* of a schema: only values of these, JSON as of `type`; NULL: of any */
     bool optional;       /* a schema that nothing matches drops the part; otherwise an error */
     /*
      * Of a schema: not a JSON value, but the text of a string that fits, in which kids[0], an

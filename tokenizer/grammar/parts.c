@@ -17,7 +17,7 @@ enum {
     MAX_REGEX_BYTES = 16 * 1024,
     MAX_CHOICES = 1000,
     MAX_CHOICE_BYTES = 4096,
-    MAX_DEPTH = 64,
+    MAX_DEPTH = 256,
 };
 
 /* A leaf that was made of a text. It must have a member. */
@@ -101,7 +101,7 @@ static uint32_t until_node(struct gram_build *b, const struct gram_part *p)
 static bool same_leaf(const struct gram_part *x, const struct gram_part *y)
 {
     return x->kind == y->kind && x->len == y->len && x->strict == y->strict &&
-           x->object == y->object && x->kids == y->kids && x->bare == y->bare &&
+           x->types == y->types && x->kids == y->kids && x->bare == y->bare &&
            x->nullable == y->nullable && x->optional == y->optional &&
            (!x->len || memcmp(x->text, y->text, x->len) == 0);
 }
@@ -112,8 +112,8 @@ static uint32_t make_leaf(struct gram_build *b, const struct gram_part *p)
     switch (p->kind) {
     case GRAM_SCHEMA:
         return p->bare ? gram_schema_text_node(b, p, strict)
-                       : gram_schema_node(b, p->text, p->len, strict, p->object);
-    case GRAM_JSON_OBJECT: return gram_schema_node(b, "true", 4, false, true);
+                       : gram_schema_node(b, p->text, p->len, strict, p->types);
+    case GRAM_JSON_OBJECT: return gram_schema_node(b, "true", 4, false, "\"object\"");
     case GRAM_REGEX: return regex_node(b, p->text, p->len);
     case GRAM_CHOICE: return choice_node(b, p->text, p->len);
     case GRAM_GBNF: return gram_gbnf_node(b, p->text, p->len);

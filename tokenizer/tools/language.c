@@ -349,7 +349,7 @@ static struct gram_part arguments(struct tree *t, const struct tools_tool *tool)
                               .len = tool->schema_len,
                               .pointer = tool->pointer,
                               .strict = tool->strict,
-                              .object = true};
+                              .types = "\"object\""};
 }
 
 /* The id that the template writes; the model may leave it out. */

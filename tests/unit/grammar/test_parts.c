@@ -107,7 +107,7 @@ static void test_parts_one_by_one(void **state)
         {{.kind = GRAM_SEQUENCE, .kids = none}, {""}, {"a"}},
         {{.kind = GRAM_JSON_OBJECT}, {"{}", "{\"a\": [1]}"}, {"[]", "1", ""}},
         {{.kind = GRAM_SCHEMA, TOY_TEXT("{\"type\":[\"null\",\"object\"]}")}, {"null", "{}"}, {"1"}},
-        {{.kind = GRAM_SCHEMA, .object = true, TOY_TEXT("true")}, {"{}"}, {"null", "[]"}},
+        {{.kind = GRAM_SCHEMA, .types = "\"object\"", TOY_TEXT("true")}, {"{}"}, {"null", "[]"}},
         {{.kind = GRAM_REGEX, TOY_TEXT("a+b")}, {"ab", "aab"}, {"b", "abc"}},
         {{.kind = GRAM_CHOICE, TOY_TEXT("[\"ab\",\"abc\"]")}, {"ab", "abc"}, {"a"}},
         {{.kind = GRAM_UNTIL, TOY_TEXT("aab")}, {"", "aa", "aaxb", "ab\xc3\xa4"}, {"aab", "aaab"}},
@@ -229,7 +229,10 @@ static void test_errors_name_the_part(void **state)
     };
     static const struct gram_part empty[] = {
         {.kind = GRAM_SCHEMA, TOY_TEXT("true")},
-        {.kind = GRAM_SCHEMA, .pointer = "/a~1b", .object = true, TOY_TEXT("{\"type\":\"string\"}")},
+        {.kind = GRAM_SCHEMA,
+         .pointer = "/a~1b",
+         .types = "\"object\"",
+         TOY_TEXT("{\"type\":\"string\"}")},
     };
     static const struct gram_part no_regex[] = {{.kind = GRAM_REGEX, TOY_TEXT("a[]")},
                                                 TOY_LITERAL("b")};
@@ -340,7 +343,7 @@ static void test_many_tools_cost_little(void **state)
         kids[i][0].len = strlen(names[i]);
         kids[i][1] = (struct gram_part)TOY_LITERAL("\", \"arguments\": ");
         kids[i][2] = (struct gram_part){
-            .kind = GRAM_SCHEMA, .object = true, .text = texts[i], .len = n, .capture = 2};
+            .kind = GRAM_SCHEMA, .types = "\"object\"", .text = texts[i], .len = n, .capture = 2};
         tools[i] = (struct gram_part)TOY_TREE(GRAM_SEQUENCE, kids[i]);
     }
     for (int n = 32; n <= N_TOOLS; n += N_TOOLS - 32) {

@@ -81,16 +81,16 @@ static bool uses_unique(const struct gram_js *v)
     return false;
 }
 
-/* The document's root, and a schema for objects if only those are wanted. */
-static uint32_t root_goal(struct gram_build *b, bool object)
+/* The document's root, and a schema for some types if only those are wanted. */
+static uint32_t root_goal(struct gram_build *b, const char *types)
 {
-    static const char any_object[] = "{\"type\":\"object\"}";
     struct gram_schema *s = b->schema;
     struct gram_member members[2] = {{.schema = s->root}};
-    if (object)
-        members[1].schema = gram_js_parse(b, any_object, sizeof(any_object) - 1, 4, GRAM_EINVAL,
-                                          "schema", &s->n_ids);
-    return gram_goal(b, members, object ? 2 : 1);
+    const char *text = types ? gram_text(b, "{\"type\":%s}", types) : "";
+    if (types)
+        members[1].schema =
+            gram_js_parse(b, text, strlen(text), 4, GRAM_EINVAL, "schema", &s->n_ids);
+    return gram_goal(b, members, types ? 2 : 1);
 }
 
 /* Patterns and strings are shared with the schema before. */
@@ -125,7 +125,7 @@ static void read_schema(struct gram_build *b, const char *text, size_t len)
 }
 
 uint32_t gram_schema_node(struct gram_build *b, const char *text, size_t len, bool strict,
-                          bool object)
+                          const char *types)
 {
     uint8_t missing;
     if (!gram_vocab_spells_json(b->vocab, &missing))
@@ -133,7 +133,7 @@ uint32_t gram_schema_node(struct gram_build *b, const char *text, size_t len, bo
                   "JSON cannot be written with this tokenizer: no token is '%c'.", missing);
     begin_schema(b, strict);
     read_schema(b, text, len);
-    b->schema->value = root_goal(b, object);
+    b->schema->value = root_goal(b, types);
     for (uint32_t i = 0; i < b->schema->n_goals; i++)
         build_goal(b, b->schema->goals[i]);
     uint32_t node = gram_add_node(b, GRAM_NODE_VALUE);

@@ -271,11 +271,15 @@ static int by_id(const void *x, const void *y)
     return (a->id > b->id) - (a->id < b->id);
 }
 
+/* Once, however often the part stands in the tree. */
 static void add_relaxed(struct gram_build *b, const char *pointer)
 {
     char text[9 * GRAM_POINTER_BYTES];
     size_t n =
         (size_t)snprintf(text, sizeof(text), "%.*s%s", GRAM_POINTER_BYTES, b->pointer, pointer);
+    gram_steps(b, b->n_relaxed);
+    for (uint32_t i = 0; i < b->n_relaxed; i++)
+        if (!strcmp(b->relaxed[i], text)) return;
     b->relaxed = gram_grow(b, b->relaxed, b->n_relaxed, &b->cap_relaxed, sizeof(*b->relaxed));
     b->relaxed[b->n_relaxed++] =
         gram_keep_copy(b, text, n < sizeof(text) ? n + 1 : sizeof(text), 1);
