@@ -2,8 +2,6 @@
 /* The walk through the text of a call; see reader.h and call_steps.h. */
 #include <string.h>
 
-#include "base/hex.h"
-#include "base/utf8.h"
 #include "tokenizer/tools/call_steps.h"
 #include "tokenizer/tools/reader.h"
 
@@ -386,60 +384,17 @@ static bool take_decoded(struct call *c, const char *p, size_t n)
     return true;
 }
 
-static bool take_code(struct call *c, uint32_t code)
-{
-    char out[4];
-    bool high = code >= 0xD800 && code < 0xDC00, low = code >= 0xDC00 && code < 0xE000;
-    if (low != (c->high != 0)) return false;
-    if (high) {
-        c->high = code;
-        return true;
-    }
-    if (low) code = 0x10000 + ((c->high - 0xD800) << 10) + (code - 0xDC00);
-    c->high = 0;
-    return take_decoded(c, out, utf8_put(out, code));
-}
-
-static bool take_escape(struct call *c, char byte)
-{
-    static const char letters[] = "\"\\/bfnrt", codes[] = "\"\\/\b\f\n\r\t";
-    const char *at = byte ? strchr(letters, byte) : NULL;
-    int digit = hex_value(byte);
-    if (c->escape == 1 && byte == 'u') {
-        c->escape = 2;
-        c->code = 0;
-        return true;
-    }
-    if (c->escape == 1) {
-        c->escape = 0;
-        return at && take_code(c, (unsigned char)codes[at - letters]);
-    }
-    if (digit < 0) return false;
-    c->code = c->code << 4 | (uint32_t)digit;
-    if (++c->escape < 6) return true;
-    c->escape = 0;
-    return take_code(c, c->code);
-}
-
-static bool take_in_string(struct call *c, char byte)
-{
-    if (c->escape) return take_escape(c, byte);
-    if (byte == '\\') {
-        c->escape = 1;
-        return true;
-    }
-    return (unsigned char)byte >= 0x20 && !c->high && take_decoded(c, &byte, 1);
-}
-
 static void read_string(struct tools_reader *r)
 {
     struct call *c = &r->call;
-    if (r->text[r->pos] != '"' || c->escape) {
-        if (!take_in_string(c, r->text[r->pos]))
+    if (r->text[r->pos] != '"' || c->string.n) {
+        char out[4];
+        int n = json_unescape(&c->string, r->text[r->pos], out);
+        if (n < 0 || !take_decoded(c, out, (size_t)n))
             fail_call(r, r->pos);
         else
             r->pos++;
-    } else if (json_scan_complete(&c->scan) && !c->high) {
+    } else if (json_scan_complete(&c->scan) && !c->string.high) {
         c->arguments.end = r->pos++;
         c->closed = true;
         enter(r, STEP_MEMBER);

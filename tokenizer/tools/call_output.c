@@ -2,8 +2,6 @@
 /* The events of calls; see reader.h. */
 #include <string.h>
 
-#include "base/hex.h"
-#include "base/utf8.h"
 #include "tokenizer/tools/reader.h"
 
 static void send(struct tools_reader *r, enum tools_event_type type, const char *text, size_t len)
@@ -48,55 +46,15 @@ static void send_held_keywords(struct tools_reader *r, struct range a)
 
 /* ---- strings ------------------------------------------------------------------------------- */
 
-static uint32_t hex4(const char *s)
-{
-    uint32_t v = 0;
-    for (int i = 0; i < 4; i++)
-        v = v << 4 | (uint32_t)hex_value(s[i]);
-    return v;
-}
-
-/* Decodes an escape sequence of a checked string at *p and writes it at out. Returns its length, 0
- * if it is cut. A surrogate that is alone becomes U+FFFD. */
-static size_t decode_escape(const char **p, const char *end, char *out)
-{
-    static const char letters[] = "\"\\/bfnrt", codes[] = "\"\\/\b\f\n\r\t";
-    const char *s = *p;
-    if (end - s < 2) return 0;
-    if (s[1] != 'u') {
-        *p = s + 2;
-        *out = codes[strchr(letters, s[1]) - letters];
-        return 1;
-    }
-    if (end - s < 6) return 0;
-    uint32_t code = hex4(s + 2), low;
-    *p = s + 6;
-    if (code >= 0xD800 && code < 0xDC00) {
-        if (end - s < 12) return 0;
-        low = s[6] == '\\' && s[7] == 'u' ? hex4(s + 8) : 0;
-        *p += low >= 0xDC00 && low < 0xE000 ? 6 : 0;
-        code = low >= 0xDC00 && low < 0xE000 ? 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00)
-                                             : 0xFFFD;
-    } else if (code >= 0xDC00 && code < 0xE000) {
-        code = 0xFFFD;
-    }
-    return utf8_put(out, code);
-}
-
 /* Decodes the text of a checked string in its place, as far as it came, and narrows the range. */
 static void decode_string(struct tools_reader *r, struct range *range)
 {
-    char *out = r->text + range->begin;
-    const char *p = out, *end = r->text + range->end;
-    while (p < end) {
-        char decoded[4];
-        size_t n = 1;
-        decoded[0] = *p;
-        if (*p != '\\')
-            p++;
-        else if (!(n = decode_escape(&p, end, decoded)))
-            break;
-        memcpy(out, decoded, n);
+    struct json_unescape u = {0};
+    char *out = r->text + range->begin, decoded[4];
+    for (size_t i = range->begin; i < range->end; i++) {
+        int n = json_unescape(&u, r->text[i], decoded);
+        if (n < 0) break; /* half of a character, in an id */
+        memcpy(out, decoded, (size_t)n);
         out += n;
     }
     range->end = (size_t)(out - r->text);

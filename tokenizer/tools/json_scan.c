@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "base/auto.h"
+#include "base/hex.h"
 #include "base/json_reader.h"
+#include "base/utf8.h"
 
 enum state {
     VALUE,     /* a value must come */
@@ -53,6 +55,33 @@ bool json_nest(struct json_nesting *n, bool object)
     *word = object ? *word | bit : *word & ~bit;
     n->depth++;
     return true;
+}
+
+/* A code point or half of one. */
+static int put_code(struct json_unescape *u, uint32_t code, char out[4])
+{
+    bool high = code >= 0xD800 && code < 0xDC00, low = code >= 0xDC00 && code < 0xE000;
+    u->n = 0;
+    if (low != (u->high != 0)) return -1;
+    if (low) code = 0x10000 + ((u->high - 0xD800) << 10) + (code - 0xDC00);
+    u->high = high ? code : 0;
+    return high ? 0 : (int)utf8_put(out, code);
+}
+
+int json_unescape(struct json_unescape *u, char byte, char out[4])
+{
+    static const char letters[] = "\"\\/bfnrt", codes[] = "\"\\/\b\f\n\r\t";
+    const char *at = byte ? strchr(letters, byte) : NULL;
+    int digit = hex_value(byte);
+    if (u->n == 0) {
+        *out = byte;
+        u->n = byte == '\\';
+        return u->n ? 0 : (unsigned char)byte < 0x20 || u->high ? -1 : 1;
+    }
+    if (u->n == 1 && byte != 'u') return at ? put_code(u, (uint8_t)codes[at - letters], out) : -1;
+    if (u->n > 1 && digit < 0) return -1;
+    u->code = u->n > 1 ? u->code << 4 | (uint32_t)digit : 0;
+    return ++u->n < 6 ? 0 : put_code(u, u->code, out);
 }
 
 size_t json_escape(char c, char ret[8])

@@ -48,6 +48,15 @@ enum json_scan_result json_scan(struct json_scan *s, const char *p, const char *
 /* Returns true if the bytes so far are a value: a number needs no byte after it. */
 bool json_scan_complete(const struct json_scan *s);
 
+/* The inside of a string, byte by byte; zero at its beginning and between characters. */
+struct json_unescape {
+    uint8_t n;           /* bytes of an escape that came */
+    uint32_t code, high; /* its digits; a surrogate that waits for its other half */
+};
+
+/* Bytes of text that this one completes, in `out`; -1: it cannot come here. */
+int json_unescape(struct json_unescape *u, char byte, char out[4]);
+
 /* The escape of a character of a string; 0: it needs none. */
 size_t json_escape(char c, char ret[8]);
 

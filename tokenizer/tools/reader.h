@@ -81,7 +81,6 @@ struct call {
     uint8_t after;     /* the step that follows a call in this block */
     uint8_t alive;     /* alternatives of the step that the bytes from `match` on still fit */
     uint8_t members;   /* seen in the object */
-    uint8_t escape;    /* ARGUMENTS_STRING: bytes of an escape sequence taken */
     bool first;        /* the block has had no call yet */
     bool control;      /* the opening is a control token */
     bool canonical;    /* opened as the guide does it */
@@ -101,8 +100,8 @@ struct call {
     struct range arguments, id;
     struct json_scan scan;
     struct keyword_scan keywords;
-    uint32_t code, high;    /* of an escape sequence; a surrogate that waits for its other half */
-    struct xml_param param; /* the one in hand; value.begin: not given out yet */
+    struct json_unescape string; /* ARGUMENTS_STRING */
+    struct xml_param param;      /* the one in hand; value.begin: not given out yet */
     enum value_form value_form;
     size_t n_params;
     struct xml_param params[MAX_XML_PARAMS]; /* of a held call; last, as it is not cleared */

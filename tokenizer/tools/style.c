@@ -3,6 +3,7 @@
 #include "tokenizer/tools/tools.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 static const char *const format_names[TOOLS_N_FORMATS] = {
@@ -95,21 +96,15 @@ static const struct tools_style styles[TOOLS_N_FORMATS] = {
                         .call_close = ")"},
 };
 
-static bool put_text(char ret[TOOLS_TEXT_BYTES], const char *text)
-{
-    size_t n = text ? strlen(text) : 0;
-    if (n >= TOOLS_TEXT_BYTES) return false;
-    memcpy(ret, text ? text : "", n + 1);
-    return true;
-}
-
 bool tools_style_of(struct tools_style *ret, enum tools_format format, const char *think_open,
                     const char *think_close)
 {
     *ret = styles[format];
     ret->format = format;
     ret->source = TOOLS_OPTION;
-    return put_text(ret->think_open, think_open) && put_text(ret->think_close, think_close);
+    int n = snprintf(ret->think_open, TOOLS_TEXT_BYTES, "%s", think_open ? think_open : "");
+    int m = snprintf(ret->think_close, TOOLS_TEXT_BYTES, "%s", think_close ? think_close : "");
+    return n < TOOLS_TEXT_BYTES && m < TOOLS_TEXT_BYTES;
 }
 
 /* The last place of what in text[0..len), or NULL. */
