@@ -30,7 +30,7 @@ _hearth()
     --rerank-tokens) kind=anything ;;
     --rerank-template) kind=files ;;
     --fim-marks) kind=anything ;;
-    --tool-format) words='auto hermes list qwen-xml llama3 mistral mistral-args functionary pythonic none' ;;
+    --tool-format) words='auto hermes list qwen-xml llama3 mistral mistral-args functionary pythonic gemma4 functiongemma none' ;;
     --load) words='auto start demand' ;;
     --share) kind=anything ;;
     --lora | --lora-modules) kind=anything ;;

@@ -52,7 +52,7 @@ complete -c hearth -n '__hearth_is serve batch' -l chat-template-kwargs -x -d 'J
 complete -c hearth -n '__hearth_is serve batch rerank' -l rerank-tokens -x -d 'yes,no: the two tokens that a model without a head judges documents by, for /v1/rerank'
 complete -c hearth -n '__hearth_is serve batch rerank' -l rerank-template -r -F -d 'file with {query}, {document}, {instruction}, or qwen3: the prompt of a pair'
 complete -c hearth -n '__hearth_is serve batch' -l fim-marks -x -d 'PREFIX,SUFFIX,MIDDLE[,REPO,FILE][,spm]: tokens around a hole (default: by its vocabulary)'
-complete -c hearth -n '__hearth_is serve batch inspect' -l tool-format -x -a 'auto hermes list qwen-xml llama3 mistral mistral-args functionary pythonic none' -d 'how the model writes tool calls; auto: as its chat template does'
+complete -c hearth -n '__hearth_is serve batch inspect' -l tool-format -x -a 'auto hermes list qwen-xml llama3 mistral mistral-args functionary pythonic gemma4 functiongemma none' -d 'how the model writes tool calls; auto: as its chat template does'
 complete -c hearth -n '__hearth_is serve generate batch chat' -l generation-config -d 'take sampling defaults from the model\'s generation_config.json'
 complete -c hearth -n '__hearth_is serve batch' -l pin -d 'the model is never unloaded for another one'
 complete -c hearth -n '__hearth_is serve batch' -l load -x -a 'auto start demand' -d 'when a model is loaded; auto: at the start if all fit into memory, else the first one at the start and the others on demand'

@@ -113,7 +113,8 @@ const struct srv_option srv_options[] = {
            "PREFIX,SUFFIX,MIDDLE[,REPO,FILE][,spm]: tokens around a hole (default: by its "
            "vocabulary)"),
     CHOICE("model", "tool-format", NULL, tool_format, "auto",
-           "auto hermes list qwen-xml llama3 mistral mistral-args functionary pythonic none",
+           "auto hermes list qwen-xml llama3 mistral mistral-args functionary pythonic gemma4 "
+           "functiongemma none",
            REQUESTS | BIT(INSPECT),
            "how the model writes tool calls; auto: as its chat template does"),
     SWITCH("model", "generation-config", NULL, generation_config, "off", SAMPLE,

@@ -274,10 +274,14 @@ static void find_think_close(const struct tok *tok, const char *text, struct too
     }
 }
 
-/* The markers of calls and reasoning that the vocabulary has as tokens. */
+/* The markers of calls and reasoning that the vocabulary has as tokens. One that begins a result
+ * ends an answer, whether the model's files say so or not. */
 static void find_markers(struct loading *l)
 {
     struct tools_markers *markers = &l->model->markers;
+    const char *result = l->model->style.result_open;
+    if (result)
+        eng_add_end_id(l->model->engine, tok_token_id(l->model->tok, result, strlen(result)));
     for (int m = 0; m < TOOLS_N_MARKERS; m++) {
         const char *text = tools_marker_text(&l->model->style, (enum tools_marker)m);
         markers->id[m] = *text ? tok_token_id(l->model->tok, text, strlen(text)) : -1;

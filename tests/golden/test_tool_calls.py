@@ -17,11 +17,13 @@ MODEL = os.path.join(os.environ.get("HEARTH_SOURCE_ROOT", "."), "deploy/demo")
 REFERENCE = os.environ.get("HEARTH_REFERENCE")
 SLOW = bool(os.environ.get("HEARTH_SLOW"))  # a sanitizer: every eighth single cut
 HERE = os.path.dirname(os.path.abspath(__file__))
-FORMATS = ("hermes", "list", "qwen-xml", "llama3", "mistral", "mistral-args", "functionary", "pythonic")
+FORMATS = ("hermes", "list", "qwen-xml", "llama3", "mistral", "mistral-args", "functionary", "pythonic",
+           "gemma4", "functiongemma")
 PIECES = ["<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "<|python_tag|>", "<think>", "</think>",
           "<function=ping>", "<function=ping>{}", "</function>", "<parameter=city>", "</parameter>", "[", "]", "{", "}", '"name": "ping"',
           '"arguments": {}', '"parameters": {"city": "x"}', "ping", "get_weather", ", ", "; ", "\n", " ", "\t", "text",
           "<|tool_call_start|>", "<|tool_call_end|>", "[ping(", "city=", "'x'", "True", ")]", "(", ")", "=",
+          "<|tool_call>", "<tool_call|>", '<|"|>', "call:ping{", "call:", ":", "<start_function_call>", "<escape>",
           "é", "😀", '"', "\\", "null", "1", '{"name": "ping", "arguments": {}}', '"id": "123456789"']
 
 

@@ -53,13 +53,15 @@ void tok_chat_close(struct tok_chat *c);
 /*
  * How calls of tools are written where the template has no form for them: `begin` and `end` around
  * the calls of a message, `separator` between two, and for each call `before_name`, its name,
- * `before_arguments`, its arguments, `after`. Borrowed; none is NULL.
+ * `before_arguments`, its arguments, `after`. Borrowed; none of these is NULL.
  */
 struct tok_chat_call_form {
     const char *begin, *end, *separator;
     const char *before_name, *before_arguments, *after;
     bool tags; /* the arguments are <parameter=K>V</parameter>, each on its lines, not an object */
-    bool keywords; /* they are K=V, K=V with values as Python writes them */
+    /* They are keywords, assign between a key and its value, comma between two. Values are as
+     * Python writes them; with a quote as Gemma does: strings between two of them, bare keys. */
+    const char *assign, *comma, *quote;
 };
 
 /* A list of tools for a template that has no place for one: a sentence, a JSON text that is written

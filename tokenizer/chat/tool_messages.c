@@ -47,21 +47,44 @@ static void add_tags(struct rewrite *rw, struct jinja_sb *sb, const struct jinja
     }
 }
 
-/* As Python writes them, but for the contents of lists and objects, which are JSON. */
+static void add_keywords(struct rewrite *rw, struct jinja_sb *sb,
+                         const struct jinja_dict *arguments);
+
+/* Of a format without quotes, the contents of lists and objects are JSON. */
+static void add_value(struct rewrite *rw, struct jinja_sb *sb, struct jinja_value value)
+{
+    const char *quote = rw->w->calls->quote;
+    if (quote && jinja_is(value, JINJA_STR)) {
+        jinja_sb_add_lit(sb, quote);
+        jinja_sb_add(sb, value.u.str);
+        jinja_sb_add_lit(sb, quote);
+    } else if (quote && jinja_is(value, JINJA_DICT)) {
+        jinja_sb_add_lit(sb, "{");
+        add_keywords(rw, sb, value.u.dict);
+        jinja_sb_add_lit(sb, "}");
+    } else if (quote && jinja_is(value, JINJA_LIST)) {
+        for (size_t i = 0; i < value.u.list->n; i++) {
+            jinja_sb_add_lit(sb, i ? rw->w->calls->comma : "[");
+            add_value(rw, sb, value.u.list->items[i]);
+        }
+        jinja_sb_add_lit(sb, value.u.list->n ? "]" : "[]");
+    } else if (!quote && jinja_is(value, JINJA_NONE)) {
+        jinja_sb_add_lit(sb, "None");
+    } else if (!quote && jinja_is(value, JINJA_BOOL)) {
+        jinja_sb_add_lit(sb, value.u.i ? "True" : "False");
+    } else {
+        jinja_sb_add(sb, tok_chat_json(rw->r, value).u.str);
+    }
+}
+
 static void add_keywords(struct rewrite *rw, struct jinja_sb *sb,
                          const struct jinja_dict *arguments)
 {
     for (size_t i = 0; i < arguments->n; i++) {
-        struct jinja_value value = arguments->pairs[i].value;
-        if (i) jinja_sb_add_lit(sb, ", ");
+        if (i) jinja_sb_add_lit(sb, rw->w->calls->comma);
         jinja_sb_add(sb, arguments->pairs[i].key.u.str);
-        jinja_sb_add_lit(sb, "=");
-        if (jinja_is(value, JINJA_NONE))
-            jinja_sb_add_lit(sb, "None");
-        else if (jinja_is(value, JINJA_BOOL))
-            jinja_sb_add_lit(sb, value.u.i ? "True" : "False");
-        else
-            jinja_sb_add(sb, tok_chat_json(rw->r, value).u.str);
+        jinja_sb_add_lit(sb, rw->w->calls->assign);
+        add_value(rw, sb, arguments->pairs[i].value);
     }
 }
 
@@ -71,7 +94,7 @@ static void add_arguments(struct rewrite *rw, struct jinja_sb *sb,
 {
     struct jinja_value object;
     bool absent = !arguments || jinja_is(*arguments, JINJA_NONE) || tok_chat_is_text(arguments, "");
-    bool tags = rw->w->calls->tags, members = tags || rw->w->calls->keywords;
+    bool tags = rw->w->calls->tags, members = tags || rw->w->calls->assign;
     if (members && !absent && tok_chat_as_object(rw->r, *arguments, &object))
         (tags ? add_tags : add_keywords)(rw, sb, object.u.dict);
     else if (absent)

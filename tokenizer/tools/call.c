@@ -29,11 +29,13 @@ void call_open(struct tools_reader *r, enum opening_index opening)
         [TOOLS_QWEN_XML] = STEP_XML,         [TOOLS_LLAMA3] = STEP_KEY,
         [TOOLS_MISTRAL] = STEP_MISTRAL,      [TOOLS_MISTRAL_ARGS] = STEP_MISTRAL,
         [TOOLS_FUNCTIONARY] = READ_XML_NAME, [TOOLS_PYTHONIC] = STEP_PYTHON,
+        [TOOLS_GEMMA4] = STEP_GEMMA,         [TOOLS_FUNCTIONGEMMA] = STEP_GEMMA,
     };
     enum step step = opening == OPENING_RESULT     ? READ_RESULT
                      : opening == OPENING_FUNCTION ? READ_XML_NAME
                      : opening == OPENING_OBJECT   ? STEP_KEY
                      : opening == OPENING_TAG      ? STEP_TAG
+                     : opening == OPENING_CALL     ? READ_PLAIN_NAME
                                                    : by_format[r->set->style.format];
     struct call *c = &r->call;
     c->first = true;
@@ -42,8 +44,8 @@ void call_open(struct tools_reader *r, enum opening_index opening)
                      ? r->markers.control[TOOLS_MARK_OPEN]
                      : opening == OPENING_TAG && r->markers.control[TOOLS_MARK_PYTHON_TAG];
     enum tools_format format = r->set->style.format;
-    bool closes = format == TOOLS_QWEN_XML || format == TOOLS_FUNCTIONARY;
-    c->after = format == TOOLS_LLAMA3 ? STEP_CALL : closes ? STEP_XML_END : STEP_BARE;
+    bool closes = format == TOOLS_QWEN_XML || format == TOOLS_FUNCTIONARY || r->set->style.quote;
+    c->after = format == TOOLS_LLAMA3 ? STEP_CALL : closes ? STEP_CLOSE : STEP_BARE;
     call_init(c);
     c->opened = r->pos;
     enter(r, step);
@@ -261,11 +263,6 @@ static void read_step(struct tools_reader *r, size_t limit)
 
 /* ---- names and ids ------------------------------------------------------------------------- */
 
-static bool is_pythonic(const struct tools_reader *r)
-{
-    return r->set->style.format == TOOLS_PYTHONIC;
-}
-
 static void end_name(struct tools_reader *r)
 {
     struct call *c = &r->call;
@@ -273,7 +270,7 @@ static void end_name(struct tools_reader *r)
     c->name.end = r->pos;
     c->named = true;
     c->tool = r->set->any_name ? NULL : tool_exact(r->set, &c->tools, r->pos - c->name.begin);
-    bool keywords = is_pythonic(r) && c->step == READ_PLAIN_NAME;
+    bool keywords = r->set->style.assign && c->step == READ_PLAIN_NAME;
     if (c->step == READ_PLAIN_NAME && !keywords) {
         enter(r, STEP_NAMED);
         return;
@@ -300,7 +297,7 @@ static void read_name(struct tools_reader *r)
     char byte = r->text[r->pos], end = c->step == READ_NAME ? '"' : '>';
     size_t n = r->pos - c->name.begin;
     bool ended = c->step != READ_PLAIN_NAME ? byte == end
-                 : is_pythonic(r)           ? byte == '('
+                 : r->set->style.assign     ? byte == *r->set->style.name_close
                                             : byte == '[' || byte == '{';
     if (tool_narrow(r->set, &c->tools, n, byte))
         r->pos++;
@@ -619,7 +616,7 @@ static void enter(struct tools_reader *r, enum step step)
     case STEP_PYTHON_LIST: c->after = STEP_PYTHON_NEXT; break;
     case READ_PLAIN_NAME:
         c->plain = true;
-        if (!is_pythonic(r)) c->after = BLOCK_DONE;
+        if (!r->set->style.assign) c->after = BLOCK_DONE;
         __attribute__((fallthrough));
     case READ_NAME:
     case READ_XML_NAME:
@@ -630,7 +627,8 @@ static void enter(struct tools_reader *r, enum step step)
     case READ_KEYWORDS:
         c->form = ARGUMENTS_KEYWORDS;
         c->arguments = (struct range){r->pos, NOWHERE};
-        keyword_scan_begin(&c->keywords, c->live ? call_send_keywords : NULL, r);
+        keyword_scan_begin(&c->keywords, r->set->style.quote, c->live ? call_send_keywords : NULL,
+                           r);
         break;
     case READ_STRING:
         c->form = ARGUMENTS_STRING;
@@ -704,7 +702,7 @@ static bool in_any_text(const struct tools_reader *r)
 bool call_marker(struct tools_reader *r, enum tools_marker marker)
 {
     struct call *c = &r->call;
-    bool named = c->step == READ_PLAIN_NAME && !is_pythonic(r);
+    bool named = c->step == READ_PLAIN_NAME && !r->set->style.assign;
     size_t n_name = r->pos - c->name.begin;
     if (named && (r->set->any_name ? n_name > 0 : tool_exact(r->set, &c->tools, n_name) != NULL)) {
         end_name(r);

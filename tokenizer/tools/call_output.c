@@ -40,7 +40,7 @@ void call_send_keywords(void *ctx, const char *text, size_t len)
 static void send_held_keywords(struct tools_reader *r, struct range a)
 {
     const char *end = r->text + a.end;
-    keyword_scan_begin(&r->call.keywords, call_send_keywords, r);
+    keyword_scan_begin(&r->call.keywords, r->set->style.quote, call_send_keywords, r);
     keyword_scan(&r->call.keywords, r->text + a.begin, end, &end);
 }
 

@@ -2,6 +2,7 @@
 /* The form of a call in a rendered text; see call_shape.h. */
 #include "tokenizer/tools/call_shape.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/auto.h"
@@ -250,19 +251,31 @@ static bool find_function(struct tools_style *style, struct tools_span text)
            find(text, "}</function>") && tools_style_of(style, TOOLS_FUNCTIONARY, NULL, NULL);
 }
 
-static bool find_keywords(struct tools_style *style, struct tools_span text)
+/* The same of a format with keywords; Python's strings are in either quotes. */
+static bool find_keywords(struct tools_style *style, struct tools_span text,
+                          enum tools_format format)
 {
+    struct tools_style s;
+    char call[3 * TOOLS_TEXT_BYTES + 64];
     text = tools_span_trim(text);
-    if (!take(&text, "<|tool_call_start|>[" SHAPE_NAME "(" SHAPE_KEY "=")) return false;
-    return (take(&text, "'" SHAPE_VALUE "'") || take(&text, "\"" SHAPE_VALUE "\"")) &&
-           take(&text, ")]<|tool_call_end|>") && tools_style_of(style, TOOLS_PYTHONIC, NULL, NULL);
+    tools_style_of(&s, format, NULL, NULL);
+    snprintf(call, sizeof(call), "%s%s" SHAPE_NAME "%s" SHAPE_KEY "%s", s.block_open, s.call_open,
+             s.name_close, s.assign);
+    if (!take(&text, call)) return false;
+    const char *quote = s.quote ? s.quote : *text.s == '"' ? "\"" : "'";
+    snprintf(call, sizeof(call), "%s" SHAPE_VALUE "%s%s%s", quote, quote, s.call_close,
+             s.block_close);
+    if (!take(&text, call)) return false;
+    *style = s;
+    return true;
 }
 
 bool tools_shape_find(struct tools_style *style, struct tools_span text, struct tools_span turn_end)
 {
     if (text.len > MAX_CALL_BYTES || turn_end.len > MAX_CALL_BYTES) return false;
     return find_tags(style, text) || find_args(style, text) || find_function(style, text) ||
-           find_keywords(style, text) || find_json(style, text, turn_end);
+           find_keywords(style, text, TOOLS_PYTHONIC) || find_keywords(style, text, TOOLS_GEMMA4) ||
+           find_keywords(style, text, TOOLS_FUNCTIONGEMMA) || find_json(style, text, turn_end);
 }
 
 /* ---- what else is seen --------------------------------------------------------------------- */

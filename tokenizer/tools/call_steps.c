@@ -34,7 +34,7 @@ const struct step_row call_steps[N_STEPS] = {
     [STEP_XML] = {SPACES, 1, {TEXT("<function=", READ_XML_NAME)}},
     [STEP_XML_BODY] = {SPACES, 2, {TEXT("<parameter=", READ_XML_KEY),
                                    TEXT("</function>", CALL_COMPLETE)}},
-    [STEP_XML_END] = {SPACES, 1, {MARK(TOOLS_MARK_CLOSE, BLOCK_DONE)}},
+    [STEP_CLOSE] = {SPACES, 1, {MARK(TOOLS_MARK_CLOSE, BLOCK_DONE)}},
 
     [STEP_PYTHON] = {SPACES, 1, {TEXT("[", STEP_PYTHON_LIST)}},
     [STEP_PYTHON_LIST] = {true, true, 2, {TEXT("{", STEP_KEY),
@@ -43,6 +43,8 @@ const struct step_row call_steps[N_STEPS] = {
                                       TEXT("]", STEP_LIST_END),
                                       MARK(TOOLS_MARK_CLOSE, BLOCK_DONE)}},
     [STEP_PYTHON_ITEM] = {true, true, 1, {TEXT("{", STEP_KEY)}},
+
+    [STEP_GEMMA] = {SPACES, 1, {TEXT("call:", READ_PLAIN_NAME)}},
 
     [STEP_KEY] = {SPACES, 5, {MEMBER("name", STEP_NAME_COLON, MEMBER_NAME),
                               MEMBER("arguments", STEP_ARGS_COLON, MEMBER_ARGS),

@@ -30,12 +30,14 @@ enum step {
     /* qwen-xml */
     STEP_XML, /* after the opening marker */
     STEP_XML_BODY,
-    STEP_XML_END, /* after </function> */
+    STEP_CLOSE, /* after </function> and the like */
     /* pythonic */
     STEP_PYTHON,      /* after the opening marker */
     STEP_PYTHON_LIST, /* after '[' */
     STEP_PYTHON_NEXT, /* after a call */
     STEP_PYTHON_ITEM, /* after ',' */
+    /* gemma4 and functiongemma */
+    STEP_GEMMA, /* after the opening marker */
     /* the object of a call: {"name": ..., "arguments": ...} */
     STEP_KEY,
     STEP_MEMBER, /* after a member */
@@ -51,7 +53,7 @@ enum step {
     READ_XML_NAME,       /* by '>' */
     READ_PLAIN_NAME,     /* by what cannot be part of it */
     READ_ARGS,           /* a JSON object, its '{' taken */
-    READ_KEYWORDS,       /* up to ')' */
+    READ_KEYWORDS,       /* up to ')' or '}' */
     READ_STRING,         /* the same as text in a JSON string */
     READ_NULL,           /* instead of arguments, taken already */
     READ_TYPE,           /* any JSON value */

@@ -213,6 +213,7 @@ static const char *const known_pairs[][2] = {
     {"<think>", "</think>"},
     {"[THINK]", "[/THINK]"},
     {"Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"}, /* Apriel 1.6 */
+    {TOOLS_CHANNEL, "<channel|>"},                              /* Gemma 4 */
 };
 enum { N_PAIRS = sizeof(known_pairs) / sizeof(known_pairs[0]) };
 
@@ -234,6 +235,8 @@ static bool find_pair(struct tools_style *style, const char *plain, const char *
     if (!say || !set_marker(s.think_open, text + begin, think) ||
         !set_marker(s.think_close, think + strlen(THINK), say))
         return false;
+    if (!strncmp(s.think_open, TOOLS_CHANNEL, strlen(TOOLS_CHANNEL)))
+        s.think_open[strlen(TOOLS_CHANNEL)] = '\0';
     *style = s;
     return true;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Python's keyword arguments as JSON; see keyword_scan.h. */
+/* Keyword arguments as JSON; see keyword_scan.h. */
 #include "tokenizer/tools/keyword_scan.h"
 
 #include <string.h>
@@ -7,14 +7,15 @@
 #include "base/utf8.h"
 
 enum state {
-    KEYWORD, /* a keyword or ')' */
+    KEYWORD, /* a keyword or the end; the same of a dictionary */
     NAME,
     EQUALS,
-    VALUE,  /* a value must come */
-    ITEM,   /* of a list, or its end */
-    MEMBER, /* of a dictionary, or its end */
+    VALUE, /* a value must come */
+    ITEM,  /* of a list, or its end */
     COLON,
-    AFTER, /* after a value */
+    AFTER,   /* after a value */
+    OPENING, /* in the text before a string */
+    QUOTED,  /* up to that text */
     STRING,
     ESCAPE,
     DIGITS,
@@ -78,7 +79,7 @@ static bool open_container(struct keyword_scan *s, bool object)
 {
     if (!json_nest(&s->nesting, object)) return false;
     s->first = true;
-    s->state = object ? MEMBER : ITEM;
+    s->state = object ? KEYWORD : ITEM;
     put_text(s, object ? "{" : "[");
     return true;
 }
@@ -86,22 +87,33 @@ static bool open_container(struct keyword_scan *s, bool object)
 /* The end of a container, or of all arguments. */
 static bool close_container(struct keyword_scan *s, char c)
 {
-    char wanted = !s->nesting.depth ? ')' : json_in_object(&s->nesting) ? '}' : ']';
+    bool top = !s->nesting.depth;
+    char wanted = top && !s->form ? ')' : top || json_in_object(&s->nesting) ? '}' : ']';
     if (c != wanted) return false;
-    s->state = s->nesting.depth ? AFTER : DONE;
-    s->nesting.depth -= s->nesting.depth > 0;
+    s->state = top ? DONE : AFTER;
+    s->nesting.depth -= !top;
     s->first = false;
     put_text(s, c == ']' ? "]" : "}");
     return true;
 }
 
-static bool begin_string(struct keyword_scan *s, char quote, bool key)
+/* False: no string begins so. */
+static bool begin_string(struct keyword_scan *s, char c, bool key)
 {
-    s->quote = quote;
+    bool formed = s->form && c == *s->form;
+    if (!formed && c != '"' && c != '\'') return false;
+    s->quote = c;
     s->key = key;
-    s->state = STRING;
+    s->state = formed ? OPENING : STRING;
+    s->n_match = 1;
     put_text(s, "\"");
     return true;
+}
+
+static void end_string(struct keyword_scan *s)
+{
+    put_text(s, "\"");
+    s->state = s->key ? COLON : AFTER;
 }
 
 static bool begin_word(struct keyword_scan *s, char c)
@@ -135,7 +147,7 @@ static bool begin_value(struct keyword_scan *s, char c)
 {
     bool again;
     if (c == '{' || c == '[') return open_container(s, c == '{');
-    if (c == '"' || c == '\'') return begin_string(s, c, false);
+    if (begin_string(s, c, false)) return true;
     if (c != '-' && (c < '0' || c > '9')) return begin_word(s, c);
     s->state = NUMBER;
     json_scan_begin(&s->number);
@@ -149,17 +161,10 @@ static bool begin_item(struct keyword_scan *s, char c)
     return begin_value(s, c);
 }
 
-static bool begin_member(struct keyword_scan *s, char c)
-{
-    if (c == '}') return close_container(s, c);
-    separate(s);
-    return (c == '"' || c == '\'') && begin_string(s, c, true);
-}
-
 static bool after_value(struct keyword_scan *s, char c)
 {
     if (c != ',') return close_container(s, c);
-    s->state = !s->nesting.depth ? KEYWORD : json_in_object(&s->nesting) ? MEMBER : ITEM;
+    s->state = !s->nesting.depth || json_in_object(&s->nesting) ? KEYWORD : ITEM;
     return true;
 }
 
@@ -176,9 +181,10 @@ static bool in_word(struct keyword_scan *s, char c)
 
 static bool begin_keyword(struct keyword_scan *s, char c)
 {
-    if (c == ')') return close_container(s, c);
-    if (!keyword_scan_is_name(c)) return false;
+    if (c == ')' || c == '}') return close_container(s, c);
     separate(s);
+    if ((s->form || s->nesting.depth) && begin_string(s, c, true)) return true;
+    if ((!s->form && s->nesting.depth) || !keyword_scan_is_name(c)) return false;
     put_text(s, "\"");
     put(s, &c, 1);
     s->n_name = 1;
@@ -190,7 +196,7 @@ static bool equals(struct keyword_scan *s, char c)
 {
     put_text(s, "\": ");
     s->state = VALUE;
-    return c == '=';
+    return c == (s->form ? ':' : '=');
 }
 
 static bool in_name(struct keyword_scan *s, char c)
@@ -199,7 +205,7 @@ static bool in_name(struct keyword_scan *s, char c)
         s->state = EQUALS;
         return true;
     }
-    if (c == '=') return equals(s, c);
+    if (c == (s->form ? ':' : '=')) return equals(s, c);
     if (!keyword_scan_is_name(c) || ++s->n_name > KEYWORD_MAX_NAME) return false;
     put(s, &c, 1);
     return true;
@@ -212,11 +218,33 @@ static bool in_string(struct keyword_scan *s, char c)
     if (c == '\\') {
         s->state = ESCAPE;
     } else if (c == s->quote) {
-        put_text(s, "\"");
-        s->state = s->key ? COLON : AFTER;
+        end_string(s);
     } else {
         put_char(s, c);
     }
+    return true;
+}
+
+static bool in_opening(struct keyword_scan *s, char c)
+{
+    if (c != s->form[s->n_match++]) return false;
+    if (s->form[s->n_match]) return true;
+    s->n_match = 0;
+    s->state = QUOTED;
+    return true;
+}
+
+/* No beginning of the text around strings is an end of it too. */
+static bool in_quoted(struct keyword_scan *s, char c)
+{
+    if (c == s->form[s->n_match]) {
+        if (!s->form[++s->n_match]) end_string(s);
+        return true;
+    }
+    for (uint8_t i = 0; i < s->n_match; i++)
+        put_char(s, s->form[i]);
+    s->n_match = c == *s->form;
+    if (!s->n_match) put_char(s, c);
     return true;
 }
 
@@ -253,10 +281,11 @@ static bool in_digits(struct keyword_scan *s, char c)
 
 /* ---- all states ---------------------------------------------------------------------------- */
 
-void keyword_scan_begin(struct keyword_scan *s, keyword_scan_fn give, void *ctx)
+void keyword_scan_begin(struct keyword_scan *s, const char *form, keyword_scan_fn give, void *ctx)
 {
     memset(s, 0, sizeof(*s));
     s->first = true;
+    s->form = form;
     s->give = give;
     s->ctx = ctx;
     put_text(s, "{");
@@ -274,12 +303,13 @@ static bool take(struct keyword_scan *s, char c, bool *again)
     case EQUALS: return equals(s, c);
     case VALUE: return begin_value(s, c);
     case ITEM: return begin_item(s, c);
-    case MEMBER: return begin_member(s, c);
     case COLON:
         put_text(s, ": ");
         s->state = VALUE;
         return c == ':';
     case AFTER: return after_value(s, c);
+    case OPENING: return in_opening(s, c);
+    case QUOTED: return in_quoted(s, c);
     case STRING: return in_string(s, c);
     case ESCAPE: return in_escape(s, c);
     case DIGITS: return in_digits(s, c);

@@ -5,6 +5,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/auto.h"
 #include "tokenizer/tools/keyword_scan.h"
@@ -15,8 +16,9 @@
 struct tree {
     const struct tools_request *q;
     const struct tools_markers *markers;
-    void **blocks; /* each begins with the address of the next one */
-    bool failed;   /* no memory; what was made since is not to be used */
+    void **blocks;   /* each begins with the address of the next one */
+    bool failed;     /* no memory; what was made since is not to be used */
+    size_t n_values; /* of the tool in hand */
 };
 
 static void *allocate(struct tree *t, size_t n)
@@ -134,11 +136,11 @@ static size_t append(char *out, size_t n, const char *text, size_t len)
 /* The pointer to a parameter's schema in the request. */
 static const char *pointer_to(struct tree *t, const struct tools_tool *tool, const struct param *p)
 {
-    static const char between[] = "/properties/";
+    const char *between = p->name ? "/properties/" : "/items";
     size_t n = tool->pointer ? strlen(tool->pointer) : 0;
-    char *out = allocate(t, n + sizeof(between) + 2 * p->name_len);
+    char *out = allocate(t, n + strlen(between) + 2 * p->name_len + 1);
     if (!out || !tool->pointer) return tool->pointer;
-    n = append(out, append(out, 0, tool->pointer, n), between, sizeof(between) - 1);
+    n = append(out, append(out, 0, tool->pointer, n), between, strlen(between));
     for (size_t i = 0; i < p->name_len; i++) {
         char c = p->name[i];
         bool escaped = c == '~' || c == '/';
@@ -203,7 +205,7 @@ static struct gram_part xml_param(struct tree *t, struct gram_part key, struct g
 /* A name is written as it is, so that it must not end its tag or keyword. */
 static bool is_writable(const struct tree *t, const struct param *p)
 {
-    bool keyword = t->q->style->format == TOOLS_PYTHONIC;
+    bool keyword = t->q->style->assign;
     for (size_t i = 0; i < p->name_len; i++) {
         char c = p->name[i];
         if ((unsigned char)c < 0x20 || strchr("<>", c)) return false;
@@ -213,17 +215,18 @@ static bool is_writable(const struct tree *t, const struct param *p)
 }
 
 /* The keywords that parameters one by one do not follow; they are named. */
-static size_t add_rules(struct gram_part *out, const struct tools_tool *tool, unsigned rules)
+static struct gram_part relaxed(struct tree *t, const struct tools_tool *tool, unsigned rules)
 {
+    struct gram_part kids[8 * sizeof(rules)];
     size_t n = 0;
     for (int i = 0; param_rules[i]; i++)
         if (rules >> i & 1)
-            out[n++] = (struct gram_part){.kind = GRAM_RELAXED,
-                                          .text = param_rules[i],
-                                          .len = strlen(param_rules[i]),
-                                          .pointer = tool->pointer,
-                                          .strict = tool->strict};
-    return n;
+            kids[n++] = (struct gram_part){.kind = GRAM_RELAXED,
+                                           .text = param_rules[i],
+                                           .len = strlen(param_rules[i]),
+                                           .pointer = tool->pointer,
+                                           .strict = tool->strict};
+    return with_kids(t, GRAM_SEQUENCE, kids, n);
 }
 
 /* A value of pythonic: Python's words for what the schema only calls boolean, else JSON. */
@@ -241,14 +244,104 @@ static struct gram_part keyword_value(struct tree *t, const struct tools_tool *t
     return EITHER(t, plain_text("True"), plain_text("False"), plain_text("None"));
 }
 
+static struct gram_part parameters(struct tree *t, const struct tools_tool *tool, int room);
+static struct gram_part quoted_value(struct tree *t, const struct tools_tool *tool,
+                                     const struct param *p, int room);
+
+/* Room for containers in each other, which one that is not described takes more of; values of a
+ * tool. Containers without room are JSON, which is read too. */
+enum { MAX_ROOM = 12, UNDESCRIBED = 4, MAX_VALUES = 2000 };
+
+/* The part of a parameter's schema that is about a type of container, in the place of a tool's. */
+static struct tools_tool container(struct tree *t, const struct tools_tool *tool,
+                                   const struct param *p, enum param_type type)
+{
+    struct param branch = *p;
+    struct tools_tool inner = *tool;
+    struct gram_part whole = json_value(t, tool, p);
+    inner.schema = whole.text;
+    inner.schema_len = whole.len;
+    branch.schema = param_branch(whole.text, whole.len, type, &branch.schema_len);
+    struct gram_part part = json_value(t, &inner, &branch);
+    inner.schema = part.text;
+    inner.schema_len = part.len;
+    inner.pointer = whole.pointer;
+    return inner;
+}
+
+static uint32_t count_of(const struct tools_tool *tool, const char *keyword, uint32_t otherwise)
+{
+    size_t len;
+    const char *text = json_member(tool->schema, tool->schema_len, keyword, &len);
+    double n = text ? strtod(text, NULL) : otherwise;
+    return n < 0 ? 0 : n < GRAM_INFINITE ? (uint32_t)n : GRAM_INFINITE;
+}
+
+static int room_in(const struct param *p, int room)
+{
+    return room - (p->schema_len > 2 ? 1 : UNDESCRIBED);
+}
+
+static struct gram_part list_value(struct tree *t, const struct tools_tool *tool, int room)
+{
+    struct param item = param_of(tool->schema, tool->schema_len, "items");
+    uint32_t min = count_of(tool, "minItems", 0), max = count_of(tool, "maxItems", GRAM_INFINITE);
+    unsigned rules = param_rules_of(tool->schema, tool->schema_len, NULL, 0);
+    size_t len;
+    if (json_member(tool->schema, tool->schema_len, "allOf", &len) ||
+        json_member(tool->schema, tool->schema_len, "$ref", &len))
+        rules |= PARAM_RULE_ALL_OF;
+    if (min > max) return with_kids(t, GRAM_EITHER, NULL, 0);
+    return SEQUENCE(t, relaxed(t, tool, rules), plain_text("["),
+                    REPEAT(t, min, max, quoted_value(t, tool, &item, room_in(&item, room)),
+                           plain_text(t->q->style->comma)),
+                    plain_text("]"));
+}
+
+/* A value of Gemma's: one form for each type that the schema allows. The first part is empty, so
+ * that a form which nothing fits leaves the others. */
+static struct gram_part quoted_value(struct tree *t, const struct tools_tool *tool,
+                                     const struct param *p, int room)
+{
+    static const struct gram_part ends = {
+        .kind = GRAM_REGEX, .text = "<\\|\"\\|>|<escape>", .len = 16};
+    unsigned scalars = p->types & (PARAM_NULL | PARAM_BOOLEAN | PARAM_NUMBER);
+    struct gram_part kids[6], empty = plain("", 0), quote = literal(t, t->q->style->quote);
+    struct gram_part text = json_value(t, tool, p), other;
+    size_t n = 0;
+    text.optional = true; /* what nothing fits is found by the schema of the tool */
+    bool none = *text.text == 'f', full = room <= 0 || t->n_values++ > MAX_VALUES;
+    if (none || !(p->types & (PARAM_STRING | PARAM_ARRAY | PARAM_OBJECT))) return text;
+    other = text;
+    other.types = full ? "[\"number\",\"boolean\",\"null\",\"array\",\"object\"]"
+                       : "[\"number\",\"boolean\",\"null\"]";
+    text.bare = true;
+    text.kids = &ends;
+    text.n_kids = 1;
+    if (p->types & PARAM_STRING) kids[n++] = SEQUENCE(t, empty, quote, text, quote);
+    if (scalars == PARAM_NULL) kids[n++] = plain_text("null");
+    if (scalars == PARAM_NULL) kids[n++] = plain_text("None"); /* as templates write it */
+    if (full || (scalars & ~(unsigned)PARAM_NULL)) kids[n++] = other;
+    for (unsigned type = PARAM_ARRAY; type <= PARAM_OBJECT && !full; type *= 2) {
+        if (!(p->types & type)) continue;
+        struct tools_tool inner = container(t, tool, p, (enum param_type)type);
+        kids[n++] = type == PARAM_ARRAY ? list_value(t, &inner, room)
+                                        : SEQUENCE(t, empty, plain_text("{"),
+                                                   parameters(t, &inner, room), plain_text("}"));
+    }
+    return n == 1 ? kids[0] : with_kids(t, GRAM_EITHER, kids, n);
+}
+
 static struct gram_part parameter(struct tree *t, const struct tools_tool *tool,
-                                  const struct param *p)
+                                  const struct param *p, int room)
 {
     char *name = allocate(t, p->name_len);
     struct gram_part key = plain(name ? name : "", name ? p->name_len : 0);
     if (name) memcpy(name, p->name, p->name_len);
-    if (t->q->style->format != TOOLS_PYTHONIC) return xml_param(t, key, xml_value(t, tool, p));
-    return SEQUENCE(t, key, plain_text("="), keyword_value(t, tool, p));
+    if (!t->q->style->assign) return xml_param(t, key, xml_value(t, tool, p));
+    return SEQUENCE(t, key, plain_text(t->q->style->assign),
+                    t->q->style->quote ? quoted_value(t, tool, p, room_in(p, room))
+                                       : keyword_value(t, tool, p));
 }
 
 /* Parts in their order; the ones that are not required may be left out. */
@@ -264,7 +357,7 @@ static struct gram_part followers(struct tree *t, const struct params *p, size_t
     struct gram_part *kids = allocate(t, (end - i) * sizeof(*kids));
     size_t n = 0;
     for (; kids && i < end; i++) {
-        struct gram_part next = SEQUENCE(t, plain_text(", "), p->parts[i]);
+        struct gram_part next = SEQUENCE(t, plain_text(t->q->style->comma), p->parts[i]);
         kids[n++] = p->required[i] ? next : optional(t, next);
     }
     return with_kids(t, GRAM_SEQUENCE, kids, n);
@@ -290,7 +383,7 @@ static struct gram_part keyword_list(struct tree *t, const struct params *p)
     if (p->n && first == p->n) return optional(t, some_of(t, p, 0, p->n));
     struct gram_part *kids = allocate(t, (first + 2) * sizeof(*kids));
     for (size_t i = 0; kids && p->n && i < first; i++)
-        kids[n++] = optional(t, SEQUENCE(t, p->parts[i], plain_text(", ")));
+        kids[n++] = optional(t, SEQUENCE(t, p->parts[i], plain_text(t->q->style->comma)));
     if (kids && p->n) kids[n++] = p->parts[first];
     if (kids && p->n) kids[n++] = followers(t, p, first + 1, p->n);
     return with_kids(t, GRAM_SEQUENCE, kids, n);
@@ -303,53 +396,73 @@ static struct gram_part tag_list(struct tree *t, const struct params *p)
     return with_kids(t, GRAM_SEQUENCE, p->parts, p->n);
 }
 
-static struct gram_part any_parameters(struct tree *t)
+/* Any keys; their values are parameters like this one. */
+static struct gram_part any_parameters(struct tree *t, const struct tools_tool *tool,
+                                       const struct param *p, int room)
 {
-    static const struct gram_part any = {.kind = GRAM_SCHEMA, .text = "{}", .len = 2};
+    const struct tools_style *style = t->q->style;
     struct gram_part name = regex("[A-Za-z0-9_.-]{1,64}");
-    if (t->q->style->format != TOOLS_PYTHONIC)
-        return REPEAT(t, 0, 64, xml_param(t, name, any_text(t)));
-    return REPEAT(t, 0, 64, SEQUENCE(t, name, plain_text("="), any), plain_text(", "));
+    if (!style->assign) return REPEAT(t, 0, 64, xml_param(t, name, any_text(t)));
+    struct gram_part value =
+        style->quote ? quoted_value(t, tool, p, room_in(p, room)) : keyword_value(t, tool, p);
+    return REPEAT(t, 0, 64, SEQUENCE(t, name, plain_text(style->assign), value),
+                  plain_text(style->comma));
+}
+
+/* As Gemma's templates sort keys. */
+static int compare_names(const void *x, const void *y)
+{
+    const struct param *a = x, *b = y;
+    size_t n = a->name_len < b->name_len ? a->name_len : b->name_len;
+    int order = strncasecmp(a->name, b->name, n);
+    if (!order) order = (a->name_len > b->name_len) - (a->name_len < b->name_len);
+    return order ? order : (a->schema > b->schema) - (a->schema < b->schema);
 }
 
 /* The arguments of formats that write them one by one. */
-static struct gram_part parameters(struct tree *t, const struct tools_tool *tool)
+static struct gram_part parameters(struct tree *t, const struct tools_tool *tool, int room)
 {
+    static const struct param any = {.types = PARAM_ANY, .schema = "{}", .schema_len = 2};
+    const struct tools_style *style = t->q->style;
     struct param *params = NULL;
-    size_t n = 0;
-    if (!tool->schema) return any_parameters(t);
+    size_t n = 0, len;
+    if (!tool->schema) return any_parameters(t, tool, &any, room);
     t->failed |= param_types(tool->schema, tool->schema_len, &params, &n) != 0;
     unsigned rules = param_rules_of(tool->schema, tool->schema_len, params, n);
+    if (style->quote && !n && !json_member(tool->schema, tool->schema_len, "properties", &len)) {
+        struct param p = param_of(tool->schema, tool->schema_len, "additionalProperties");
+        return SEQUENCE(t, relaxed(t, tool, rules), any_parameters(t, tool, &p, room));
+    }
+    if (style->quote && n) qsort(params, n, sizeof(*params), compare_names);
     for (size_t i = 0; i < n; i++)
         if (params[i].required && !is_writable(t, &params[i])) rules |= PARAM_RULE_REQUIRED;
-    struct gram_part *kids = allocate(t, (1 + 8 * sizeof(rules)) * sizeof(*kids));
     struct params p = {.parts = allocate(t, n * sizeof(*p.parts)), .required = allocate(t, n)};
-    size_t n_kids = kids ? add_rules(kids, tool, rules) : 0;
     for (size_t i = 0; !t->failed && i < n; i++) {
         if (!is_writable(t, &params[i])) continue;
         p.required[p.n] = params[i].required;
-        p.parts[p.n++] = parameter(t, tool, &params[i]);
+        p.parts[p.n++] = parameter(t, tool, &params[i], room);
     }
-    bool tags = t->q->style->format == TOOLS_QWEN_XML;
-    if (kids) kids[n_kids++] = tags ? tag_list(t, &p) : keyword_list(t, &p);
+    struct gram_part list = style->assign ? keyword_list(t, &p) : tag_list(t, &p);
     param_types_free(params, n);
-    return with_kids(t, GRAM_SEQUENCE, kids, n_kids);
+    return SEQUENCE(t, relaxed(t, tool, rules), list);
 }
 
 /* ---- calls --------------------------------------------------------------------------------- */
 
 static struct gram_part arguments(struct tree *t, const struct tools_tool *tool)
 {
-    bool one_by_one =
-        t->q->style->format == TOOLS_QWEN_XML || t->q->style->format == TOOLS_PYTHONIC;
-    if (one_by_one) return parameters(t, tool);
-    if (!tool->schema) return (struct gram_part){.kind = GRAM_JSON_OBJECT};
-    return (struct gram_part){.kind = GRAM_SCHEMA,
+    struct gram_part whole = {.kind = tool->schema ? GRAM_SCHEMA : GRAM_JSON_OBJECT,
                               .text = tool->schema,
                               .len = tool->schema_len,
                               .pointer = tool->pointer,
                               .strict = tool->strict,
                               .types = "\"object\""};
+    bool one_by_one = t->q->style->format == TOOLS_QWEN_XML || t->q->style->assign;
+    if (!one_by_one) return whole;
+    t->n_values = 0;
+    struct gram_part list = parameters(t, tool, MAX_ROOM);
+    /* the schema is checked as a whole, though it is not written as one */
+    return t->q->style->quote ? SEQUENCE(t, REPEAT(t, 0, 0, whole), list) : list;
 }
 
 /* The id that the template writes; the model may leave it out. */

@@ -319,6 +319,58 @@ int param_types(const char *schema, size_t len, struct param **ret, size_t *ret_
     return t.no_memory ? TOK_ENOMEM : 0;
 }
 
+struct param param_of(const char *schema, size_t len, const char *keyword)
+{
+    struct types t = {.root = trimmed(schema, len)};
+    struct lookup l = {.key = {keyword, strlen(keyword)}, .found = {"", 0}};
+    visit(&t, t.root, look_up, &l);
+    if (!l.found.n || *l.found.s == '[') l.found = (struct span){"{}", 2};
+    return (struct param){
+        .types = types_of(&t, l.found, 0), .schema = l.found.s, .schema_len = l.found.n};
+}
+
+struct choice {
+    enum param_type type;
+    struct span found;
+    int n;
+    bool declares; /* the schema says something of its own about containers */
+};
+
+static bool add_choice(struct types *t, struct span key, struct span value, void *ctx)
+{
+    struct choice *c = ctx;
+    (void)key;
+    if (!(types_of(t, value, 0) & c->type)) return true;
+    c->found = value;
+    return ++c->n < 2;
+}
+
+static bool find_choice(struct types *t, struct span key, struct span value, void *ctx)
+{
+    struct choice *c = ctx;
+    static const char *const own[] = {
+        "properties", "additionalProperties", "required", "items", "minItems", "maxItems"};
+    for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
+        c->declares |= is(key, own[i]);
+    if (is(key, "$ref")) c->found = resolve(t, value), c->n++;
+    if (is(key, "anyOf") || is(key, "oneOf")) visit(t, value, add_choice, c);
+    return true;
+}
+
+const char *param_branch(const char *schema, size_t len, enum param_type type, size_t *ret_len)
+{
+    struct types t = {.root = trimmed(schema, len)};
+    struct span at = t.root;
+    for (int i = 0; i < MAX_DEPTH; i++) {
+        struct choice c = {.type = type};
+        visit(&t, at, find_choice, &c);
+        if (c.n != 1 || c.declares || !c.found.n) break;
+        at = c.found;
+    }
+    *ret_len = at.n;
+    return at.s;
+}
+
 void param_types_free(struct param *params, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -343,6 +395,10 @@ const char *const param_rules[] = {"required",
                                    "dependentRequired",
                                    "dependentSchemas",
                                    "dependencies",
+                                   "prefixItems",
+                                   "contains",
+                                   "uniqueItems",
+                                   "items", /* a list of schemas */
                                    NULL};
 
 struct rules {
@@ -376,7 +432,8 @@ static bool find_rule(struct types *t, struct span key, struct span value, void 
     if (is(key, "required")) visit(t, value, check_required, rules);
     if (is(key, "properties")) visit(t, value, check_property, rules);
     for (unsigned i = 2; param_rules[i]; i++)
-        if (is(key, param_rules[i])) rules->found |= 1u << i;
+        if (is(key, param_rules[i]) && *value.s != 'f' && (!is(key, "items") || *value.s == '['))
+            rules->found |= 1u << i;
     return visit_conjunction(t, key, value, find_rule, ctx);
 }
 

@@ -22,7 +22,7 @@ enum param_type {
 };
 
 struct param {
-    char *name; /* owned */
+    char *name; /* owned; NULL: of an item or a key that is not declared */
     size_t name_len;
     unsigned types;
     const char *schema; /* of its own; borrowed from the tool's */
@@ -33,6 +33,13 @@ struct param {
 /* The parameters of a schema's text, valid JSON. Owned: param_types_free. 0 or TOK_ENOMEM. */
 int param_types(const char *schema, size_t len, struct param **ret, size_t *ret_n);
 void param_types_free(struct param *params, size_t n);
+
+/* What a keyword of a schema, `items` or `additionalProperties`, says of values. Borrowed. */
+struct param param_of(const char *schema, size_t len, const char *keyword);
+
+/* The part of a schema that is about values of a type: where a $ref leads, or the only alternative
+ * that allows the type. Borrowed. */
+const char *param_branch(const char *schema, size_t len, enum param_type type, size_t *ret_len);
 
 /* The parameter of this name, or NULL. */
 const struct param *param_find(const struct param *params, size_t n, const char *name, size_t len);

@@ -119,7 +119,9 @@ static struct tok_chat_call_form form_of(const struct tools_style *s, struct tex
         .before_arguments = s->name_close,
         .after = t->after_call,
         .tags = s->format == TOOLS_QWEN_XML,
-        .keywords = s->format == TOOLS_PYTHONIC,
+        .assign = s->assign,
+        .comma = s->comma,
+        .quote = s->quote,
     };
 }
 
@@ -135,12 +137,14 @@ static struct tok_chat_tool_text list_of(const struct tools_style *s,
                    s->close);
     else
         buf_puts(b, "this, once for each use:\n");
-    buf_printf(b, "%s%sfunction name%s%s%s%s", form->begin, form->before_name,
-               form->before_arguments,
-               form->tags       ? "<parameter=parameter name>\nvalue\n</parameter>\n"
-               : form->keywords ? "parameter_name=\"value\""
-                                : "{\"parameter name\": \"value\"}",
-               form->after, form->end);
+    const char *quote = s->quote ? s->quote : "\"";
+    buf_printf(b, "%s%sfunction name%s", form->begin, form->before_name, form->before_arguments);
+    if (s->assign)
+        buf_printf(b, "parameter_name%s%svalue%s", s->assign, quote, quote);
+    else
+        buf_puts(b, form->tags ? "<parameter=parameter name>\nvalue\n</parameter>\n"
+                               : "{\"parameter name\": \"value\"}");
+    buf_printf(b, "%s%s", form->after, form->end);
     buf_puts(b, list_after);
     return (struct tok_chat_tool_text){.before = list_before, .tools = tools, .after = b->data};
 }

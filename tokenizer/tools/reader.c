@@ -51,8 +51,11 @@ static void take_opening(struct tools_reader *r, enum opening_index i)
 {
     size_t begin = r->match;
     r->match = NOWHERE;
-    if (i == OPENING_RESULT && !begins_line(r, begin)) {
+    bool begins = r->mode == MODE_START || r->after_close;
+    if ((i == OPENING_RESULT && !begins_line(r, begin)) || (i == OPENING_CALL && !begins)) {
         reader_decide_space(r, begin);
+    } else if (i == OPENING_LABEL) {
+        reader_begin_text(r, MODE_REASONING);
     } else if (i == OPENING_THINK) {
         reader_begin_text(r, r->mode == MODE_START ? MODE_REASONING_START : MODE_REASONING);
     } else if (i == OPENING_THINK_CLOSE) {

@@ -39,6 +39,8 @@ enum opening_index {
     OPENING_FUNCTION, /* of qwen-xml, without its block */
     OPENING_OBJECT,   /* of llama3 */
     OPENING_TAG,      /* of llama3 */
+    OPENING_CALL,     /* of gemma4, without its marker */
+    OPENING_LABEL,    /* the name of a block of reasoning */
     OPENING_RESULT,   /* a result in the form of tok_chat_write_tools, copied: no content */
     N_OPENINGS
 };

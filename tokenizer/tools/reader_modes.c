@@ -75,6 +75,7 @@ void reader_set_openings(struct tools_reader *r)
     unsigned calls = r->calls_on ? text | (in_thought ? reasoning : 0) : 0;
     unsigned tags = style->format == TOOLS_QWEN_XML ? calls : 0;
     unsigned objects = style->format == TOOLS_LLAMA3 ? calls : 0;
+    bool channel = strcmp(style->think_open, TOOLS_CHANNEL) == 0;
 
     set_marker(r, OPENING_THINK, TOOLS_MARK_THINK_OPEN,
                bit(MODE_START) | bit(MODE_REASONING_START));
@@ -83,6 +84,9 @@ void reader_set_openings(struct tools_reader *r)
     set_opening(r, OPENING_FUNCTION, "<function=", TOOLS_N_MARKERS, tags);
     set_opening(r, OPENING_OBJECT, "{", TOOLS_N_MARKERS, objects);
     set_marker(r, OPENING_TAG, TOOLS_MARK_PYTHON_TAG, objects);
+    set_opening(r, OPENING_CALL, "call:", TOOLS_N_MARKERS, style->quote ? calls : 0);
+    set_opening(r, OPENING_LABEL, "thought\n", TOOLS_N_MARKERS,
+                channel ? bit(MODE_REASONING_START) : 0);
     set_opening(r, OPENING_RESULT, "<tool_response>", TOOLS_N_MARKERS,
                 r->set->own_results ? text : 0);
     if (!r->set->reads_reasoning) r->openings[OPENING_THINK].modes = 0;

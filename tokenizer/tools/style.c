@@ -17,6 +17,8 @@ static const char *const format_names[TOOLS_N_FORMATS] = {
     [TOOLS_MISTRAL_ARGS] = "mistral-args",
     [TOOLS_FUNCTIONARY] = "functionary",
     [TOOLS_PYTHONIC] = "pythonic",
+    [TOOLS_GEMMA4] = "gemma4",
+    [TOOLS_FUNCTIONGEMMA] = "functiongemma",
 };
 
 const char *tools_format_name(enum tools_format format)
@@ -39,6 +41,13 @@ const char *const tools_source_names[] = {"detected", "option", "fallback"};
 
 #define JSON_CALL(key)                                                                             \
     .call_open = "{\"name\": \"", .name_close = "\", \"" key "\": ", .call_close = "}"
+
+#define GEMMA_CALL(open_, close_, quote_, result)                                                  \
+    {                                                                                              \
+        .open = open_, .close = close_, .block_open = open_, .block_close = close_,                \
+        .one_per_block = true, .call_open = "call:", .name_close = "{", .call_close = "}",         \
+        .assign = ":", .comma = ",", .quote = quote_, .result_open = result                        \
+    }
 
 static const struct tools_style styles[TOOLS_N_FORMATS] = {
     [TOOLS_HERMES] = {.open = "<tool_call>",
@@ -93,7 +102,12 @@ static const struct tools_style styles[TOOLS_N_FORMATS] = {
                         .block_close = "]<|tool_call_end|>",
                         .call_sep = ", ",
                         .name_close = "(",
-                        .call_close = ")"},
+                        .call_close = ")",
+                        .assign = "=",
+                        .comma = ", "},
+    [TOOLS_GEMMA4] = GEMMA_CALL("<|tool_call>", "<tool_call|>", "<|\"|>", "<|tool_response>"),
+    [TOOLS_FUNCTIONGEMMA] = GEMMA_CALL("<start_function_call>", "<end_function_call>", "<escape>",
+                                       "<start_function_response>"),
 };
 
 bool tools_style_of(struct tools_style *ret, enum tools_format format, const char *think_open,
@@ -143,6 +157,7 @@ const char *tools_marker_text(const struct tools_style *style, enum tools_marker
     case TOOLS_MARK_THINK_CLOSE: return style->think_close;
     case TOOLS_MARK_ARGS: return args ? "[ARGS]" : "";
     case TOOLS_MARK_CALL_ID: return args ? "[CALL_ID]" : "";
+    case TOOLS_MARK_QUOTE: return style->quote ? style->quote : "";
     case TOOLS_MARK_PYTHON_TAG: return style->format == TOOLS_LLAMA3 ? "<|python_tag|>" : "";
     case TOOLS_N_MARKERS: break;
     }

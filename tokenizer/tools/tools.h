@@ -41,6 +41,8 @@ enum tools_format {
     TOOLS_MISTRAL_ARGS,
     TOOLS_FUNCTIONARY,
     TOOLS_PYTHONIC,
+    TOOLS_GEMMA4,
+    TOOLS_FUNCTIONGEMMA,
     TOOLS_N_FORMATS
 };
 
@@ -57,6 +59,9 @@ extern const char *const tools_source_names[];
 
 enum { TOOLS_TEXT_BYTES = 64 };
 
+/* Opens a block of reasoning that begins with its name, a line that is not part of it. */
+#define TOOLS_CHANNEL "<|channel>"
+
 /* Texts are NUL-terminated, "" if there is none. */
 struct tools_style {
     enum tools_format format;
@@ -71,13 +76,17 @@ struct tools_style {
      *   block_close
      * with call_sep between the calls of a block and block_sep between blocks. mistral-args has the
      * id before name_close. qwen-xml writes parameters in fixed tags instead of ARGUMENTS, pythonic
-     * as keywords.
+     * and Gemma's formats as keywords.
      */
     char block_open[TOOLS_TEXT_BYTES], block_close[TOOLS_TEXT_BYTES], block_sep[TOOLS_TEXT_BYTES];
     char call_open[TOOLS_TEXT_BYTES], call_close[TOOLS_TEXT_BYTES], call_sep[TOOLS_TEXT_BYTES];
     char name_close[TOOLS_TEXT_BYTES];
     char id_open[TOOLS_TEXT_BYTES], id_close[TOOLS_TEXT_BYTES];
-    bool one_per_block; /* a block holds one call; else call_sep and more of them */
+    /* Keywords: between a key and its value; between two; and Gemma's text around strings. Static;
+     * NULL: no keywords, strings as JSON has them. */
+    const char *assign, *comma, *quote;
+    const char *result_open; /* static: a token that ends the answer, the client's turn; or NULL */
+    bool one_per_block;      /* a block holds one call; else call_sep and more of them */
     bool writes_id;
     bool short_ids; /* ids must be nine letters or digits */
 
@@ -123,6 +132,7 @@ enum tools_marker {
     TOOLS_MARK_ARGS,       /* [ARGS] */
     TOOLS_MARK_CALL_ID,    /* [CALL_ID] */
     TOOLS_MARK_PYTHON_TAG, /* <|python_tag|> */
+    TOOLS_MARK_QUOTE,      /* around strings */
     TOOLS_N_MARKERS
 };
 

@@ -70,6 +70,10 @@ static const struct wanted own[] = {
      "", "TCRcr"},
     {"tools/templates/tool-list.jinja", TOOLS_PYTHONIC, "<|tool_call_start|>", "<|tool_call_end|>",
      "<think>", "TRr"},
+    {"tools/templates/channels.jinja", TOOLS_GEMMA4, "<|tool_call>", "<tool_call|>", "<|channel>",
+     "TCRcre"},
+    {"tools/templates/escapes.jinja", TOOLS_FUNCTIONGEMMA, "<start_function_call>",
+     "<end_function_call>", "", "TCRcr"},
     {"chat/templates/chatml.jinja", TOOLS_LIST, "<tool_call>", "</tool_call>", "", "f"},
     {"chat/templates/tools-text.jinja", TOOLS_LIST, "<tool_call>", "</tool_call>", "<think>", "fF"},
     {"tools/templates/code.jinja", TOOLS_UNKNOWN, "", "", "", "TCRcr"},
@@ -96,6 +100,10 @@ static const struct wanted published[] = {
      "<|tool_call_end|>", "<think>", "TRr"},
     {"../../templates/LFM2.5-8B-A1B.jinja", TOOLS_PYTHONIC, "<|tool_call_start|>",
      "<|tool_call_end|>", "<think>", "TCRcr"},
+    {"../../templates/google-gemma-4-31B-it.jinja", TOOLS_GEMMA4, "<|tool_call>", "<tool_call|>",
+     "<|channel>", "TCRcre"},
+    {"../../templates/google-gemma-4-31B-it-interleaved.jinja", TOOLS_GEMMA4, "<|tool_call>",
+     "<tool_call|>", "<|channel>", "TCRcre"},
 };
 
 static void check_wanted(const struct wanted *w, bool reference)
@@ -252,6 +260,8 @@ static void check_markers(const char *name, bool reference, enum tools_format fo
         [TOOLS_LLAMA3] = {"{\"name\": \"", "\"parameters\": "},
         [TOOLS_MISTRAL] = {"[TOOL_CALLS]", ", \"id\": \"", "[:-1]", "]' + eos", "\"]\" + eos"},
         [TOOLS_MISTRAL_ARGS] = {"[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"},
+        [TOOLS_GEMMA4] = {"<|tool_call>call:", "}<tool_call|>"},
+        [TOOLS_FUNCTIONGEMMA] = {"<start_function_call>call:", "<escape>", "}<end_function_call>"},
     };
     char *source = template_read(name, reference);
     for (size_t i = 0; i < N_OF(markers[format]) && markers[format][i]; i++)

@@ -8,11 +8,11 @@
 #include "tools/read_text.h"
 #include "toy_vocab.h"
 
-enum { N_FORMATS = 8, MAX_TOKENS = 120, MAX_TEXT = 1 << 16 };
+enum { N_FORMATS = 10, MAX_TOKENS = 120, MAX_TEXT = 1 << 16 };
 
 static const enum tools_format formats[N_FORMATS] = {
-    TOOLS_HERMES,  TOOLS_LIST,         TOOLS_QWEN_XML,    TOOLS_LLAMA3,
-    TOOLS_MISTRAL, TOOLS_MISTRAL_ARGS, TOOLS_FUNCTIONARY, TOOLS_PYTHONIC};
+    TOOLS_HERMES,       TOOLS_LIST,        TOOLS_QWEN_XML, TOOLS_LLAMA3, TOOLS_MISTRAL,
+    TOOLS_MISTRAL_ARGS, TOOLS_FUNCTIONARY, TOOLS_PYTHONIC, TOOLS_GEMMA4, TOOLS_FUNCTIONGEMMA};
 
 static struct gram *compile(const struct gram_vocab *v, const struct reading *r)
 {
@@ -119,6 +119,8 @@ enum { REQUIRED = 1, ONCE = 2, THINK = 4, OPEN = 8, ONLY_PING = 16 };
 
 #define PY "<|tool_call_start|>"
 #define PY_END "<|tool_call_end|>"
+#define Q "<|\"|>"
+#define GEMMA(call) "<|tool_call>call:" call "<tool_call|>"
 #define PING "{\"name\": \"ping\", \"arguments\": {}}"
 
 static const struct {
@@ -174,6 +176,20 @@ static const struct {
     {TOOLS_PYTHONIC, REQUIRED, PY "[ping_all()]" PY_END, -1},
     {TOOLS_PYTHONIC, REQUIRED | ONCE, PY "[ping(),", 26},
     {TOOLS_PYTHONIC, 0, "a" PY "[any(k=[1], l={\"m\": true})]" PY_END "b", -1},
+    {TOOLS_GEMMA4, REQUIRED, GEMMA("ping{}") GEMMA("write{path:" Q "a \"\n" Q ",tags:[]}"), -1},
+    {TOOLS_GEMMA4, REQUIRED,
+     GEMMA("write{mode:" Q "new" Q ",note:null,path:" Q Q ",tags:[" Q "x" Q "," Q "y" Q "]}"), -1},
+    {TOOLS_GEMMA4, REQUIRED, GEMMA("write{note:None,path:" Q "<|" Q "}"), -1},
+    {TOOLS_GEMMA4, REQUIRED, "<|tool_call>call:write{path:" Q "a" Q ",m", 40},
+    {TOOLS_GEMMA4, REQUIRED, "<|tool_call>call:write{tags:[],", 23},
+    {TOOLS_GEMMA4, REQUIRED, "<|tool_call>call:write{path:\"", 28},
+    {TOOLS_GEMMA4, REQUIRED, "<|tool_call>call:write{mode:" Q "ol", 33},
+    {TOOLS_GEMMA4, REQUIRED, "<|tool_call>call:ping_all{n:x", 28},
+    {TOOLS_GEMMA4, REQUIRED, GEMMA("ping_all{n:-12}"), -1},
+    {TOOLS_GEMMA4, REQUIRED | ONCE, GEMMA("ping{}") "<", 35},
+    {TOOLS_GEMMA4, 0, "a" GEMMA("any{k:[1.5,{}],l:{m:true,n:[" Q "x" Q "]},o:null}") "b", -1},
+    {TOOLS_FUNCTIONGEMMA, REQUIRED,
+     "<start_function_call>call:write{path:<escape>a<escape>}<end_function_call>", -1},
 };
 
 static void prepare(struct reading *r, enum tools_format format, unsigned flags)
@@ -286,6 +302,116 @@ static void test_keywords(void **state)
         gram_release(g);
     }
     free(memory);
+    gram_vocab_destroy(v);
+}
+
+/* Values of Gemma's form, at any depth: texts around strings, bare and sorted keys. */
+static void test_quoted_values(void **state)
+{
+    (void)state;
+    static const char nested[] =
+        "{\"properties\":{\"p\":{\"type\":\"object\",\"properties\":{\"b\":{\"type\":\"integer\"},"
+        "\"A\":{\"enum\":[\"x\",\"y\"]},\"c\":{\"type\":\"boolean\"}},\"required\":[\"b\"]}}}";
+    static const char list[] = "{\"properties\":{\"p\":{\"anyOf\":[{\"$ref\":\"#/$defs/"
+                               "l\"},{\"type\":\"null\"}]}},\"$defs\":{"
+                               "\"l\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/"
+                               "s\"},\"minItems\":1,\"maxItems\":2},"
+                               "\"s\":{\"type\":\"string\",\"maxLength\":2}}}";
+    static const char tree[] =
+        "{\"properties\":{\"p\":{\"$ref\":\"#/$defs/t\"}},\"$defs\":{\"t\":{\"type\":\"object\","
+        "\"properties\":{\"v\":{\"type\":[\"number\",\"string\"]},\"k\":{\"type\":\"array\","
+        "\"items\":"
+        "{\"$ref\":\"#/$defs/t\"}}},\"required\":[\"v\",\"k\"],\"additionalProperties\":false}}}";
+    static const char map[] =
+        "{\"properties\":{\"p\":{\"type\":\"object\",\"additionalProperties\":"
+        "{\"type\":\"integer\"}}}}";
+    static const char deep[] =
+        "{\"properties\":{\"p\":{\"$ref\":\"#/$defs/d\"}},\"$defs\":{\"d\":"
+        "{\"type\":\"object\",\"properties\":{\"a\":{\"$ref\":\"#/$defs/d\"}}}}}";
+    static const char odd[] =
+        "{\"properties\":{\"p\":{\"anyOf\":[{\"type\":\"string\",\"minLength\":2,\"maxLength\":1},"
+        "{\"type\":\"array\",\"items\":false}]}}}";
+    static const struct {
+        const char *schema, *value;
+        bool fits;
+    } rows[] = {
+        {nested, "{A:" Q "y" Q ",b:1,c:true}", true},
+        {nested, "{b:-1}", true},
+        {nested, "{A:" Q "x" Q "}", false},
+        {nested, "{b:1,A:" Q "x" Q "}", false},
+        {nested, "{b:1,c:" Q "x" Q "}", false},
+        {nested, "{\"b\":1}", false},
+        {nested, "null", false},
+        {list, "null", true},
+        {list, "None", true},
+        {list, "[" Q "ab" Q "," Q "\"" Q "]", true},
+        {list, "[]", false},
+        {list, "[" Q Q "," Q Q "," Q Q "]", false},
+        {list, "[" Q "abc" Q "]", false},
+        {list, "[1]", false},
+        {tree, "{k:[{k:[],v:1.5}],v:" Q "x" Q "}", true},
+        {tree, "{k:[{k:[{k:[{k:[],v:1}],v:2}],v:3}],v:4}", true},
+        {tree, "{k:[{v:1}],v:2}", false},
+        {tree, "{v:1}", false},
+        {tree, "{k:[],v:true}", false},
+        {map, "{}", true},
+        {map, "{a:1,b_c:2}", true},
+        {map, "{a:" Q "x" Q "}", false},
+        {odd, "[]", true},
+        {deep, "{a:{a:{a:{a:{a:{a:{a:{a:{a:{a:{a:{\"a\": {\"a\": {}}}}}}}}}}}}}}", true},
+        {deep, "{a:{\"a\": {}}}", false},
+        {odd, Q "a" Q, false},
+        {odd, "[1]", false},
+        {"{\"properties\":{\"p\":true}}", "[{a:[" Q Q ",null]},1e5,false]", true},
+        {"{\"properties\":{\"p\":{\"type\":[\"integer\",\"array\"]}}}", "12", true},
+        {"{\"properties\":{\"p\":{\"type\":[\"integer\",\"array\"]}}}", "[12,{}]", true},
+        {"{\"properties\":{\"p\":{\"type\":[\"integer\",\"array\"]}}}", "1.5", false},
+        {"{\"properties\":{\"p\":{\"type\":\"string\",\"pattern\":\"^[a-c]+$\"}}}", Q "abc" Q,
+         true},
+        {"{\"properties\":{\"p\":{\"type\":\"string\",\"pattern\":\"^[a-c]+$\"}}}", Q "abd" Q,
+         false},
+    };
+    struct gram_vocab *v = toy_vocab();
+    void *memory = toy_state_memory();
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char text[200];
+        struct gram *g = NULL;
+        int n = snprintf(text, sizeof(text), GEMMA("f{p:%s}"), rows[i].value);
+        REQUIRE_EQ_STR(compile_as(v, TOOLS_GEMMA4, rows[i].schema, true, &g).message, "");
+        struct gram_state *s = gram_state_init(memory, g, NULL, NULL);
+        bool fits = gram_take_bytes(s, text, (size_t)n) && gram_accepting(s);
+        REQUIRE_MSG(fits == rows[i].fits, "%s: %s", rows[i].schema, rows[i].value);
+        gram_release(g);
+    }
+    free(memory);
+    gram_vocab_destroy(v);
+}
+
+/* What is not followed is named, at its place. */
+static void test_quoted_rules_are_named(void **state)
+{
+    (void)state;
+    static const char schema[] =
+        "{\"properties\":{\"a\":{\"type\":\"array\",\"uniqueItems\":true,\"items\":{\"type\":"
+        "\"object\","
+        "\"properties\":{\"x\":{\"type\":\"array\",\"uniqueItems\":false}},\"minProperties\":1}},"
+        "\"b\":{\"type\":\"object\",\"patternProperties\":{}}}}";
+    struct gram_vocab *v = toy_vocab();
+    struct gram *g = NULL;
+    REQUIRE_EQ_STR(compile_as(v, TOOLS_GEMMA4, schema, false, &g).message, "");
+    REQUIRE_EQ_INT((int)gram_n_relaxed(g), 3);
+    REQUIRE_EQ_STR(gram_relaxed(g, 0), "/tools/0/properties/a/uniqueItems");
+    REQUIRE_EQ_STR(gram_relaxed(g, 1), "/tools/0/properties/a/items/minProperties");
+    REQUIRE_EQ_STR(gram_relaxed(g, 2), "/tools/0/properties/b/patternProperties");
+    gram_release(g);
+    REQUIRE_EQ_STR(compile_as(v, TOOLS_GEMMA4, schema, true, &g).keyword, "uniqueItems");
+    static const char impossible[] =
+        "{\"properties\":{\"a\":{\"type\":[\"string\",\"array\"],\"minLength\":2,\"maxLength\":1,"
+        "\"minItems\":2,\"maxItems\":1}},\"required\":[\"a\"]}";
+    struct gram_error err = compile_as(v, TOOLS_GEMMA4, impossible, false, &g);
+    REQUIRE(err.code == GRAM_EINVAL && !strcmp(err.pointer, "/tools/0/properties/a"));
+    err = compile_as(v, TOOLS_GEMMA4, "{\"properties\":{\"a\":{\"items\":3}}}", false, &g);
+    REQUIRE(err.code == GRAM_EINVAL && !strcmp(err.pointer, "/tools/0/properties/a/items"));
     gram_vocab_destroy(v);
 }
 
@@ -497,6 +623,8 @@ int main(void)
         cmocka_unit_test(test_guided_texts_read_the_same),
         cmocka_unit_test(test_languages),
         cmocka_unit_test(test_keywords),
+        cmocka_unit_test(test_quoted_values),
+        cmocka_unit_test(test_quoted_rules_are_named),
         cmocka_unit_test(test_texts_fit_their_schema),
         cmocka_unit_test(test_parameters_that_nothing_fits),
         cmocka_unit_test(test_rules_are_named),

@@ -53,6 +53,40 @@ static void test_types(void **state)
     }
 }
 
+/* What is about a container: where a $ref leads, or the only alternative of its type. */
+static void test_branches(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *schema;
+        enum param_type type;
+        const char *branch; /* NULL: the schema itself */
+    } rows[] = {
+        {"{\"type\":\"array\"}", PARAM_ARRAY, NULL},
+        {" {\"anyOf\":[{\"type\":\"array\",\"items\":{}},{\"type\":\"null\"}]}", PARAM_ARRAY,
+         "{\"type\":\"array\",\"items\":{}}"},
+        {"{\"oneOf\":[{\"$ref\":\"#/d\"},{\"const\":1}],\"d\":{\"type\":\"object\"}}", PARAM_OBJECT,
+         "{\"type\":\"object\"}"},
+        {"{\"anyOf\":[{\"type\":\"array\"},{\"type\":[\"array\",\"null\"]}]}", PARAM_ARRAY, NULL},
+        {"{\"properties\":{},\"anyOf\":[{\"type\":\"object\"}]}", PARAM_OBJECT, NULL},
+        {"{\"$ref\":\"#\"}", PARAM_OBJECT, NULL},
+        {"{\"$ref\":\"#/nothing\"}", PARAM_OBJECT, NULL},
+        {"true", PARAM_OBJECT, NULL},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        size_t len, skip = strspn(rows[i].schema, " ");
+        const char *s = param_branch(rows[i].schema, strlen(rows[i].schema), rows[i].type, &len);
+        const char *wanted = rows[i].branch ? rows[i].branch : rows[i].schema + skip;
+        REQUIRE_MSG(len == strlen(wanted) && !memcmp(s, wanted, len), "%s: %.*s", rows[i].schema,
+                    (int)len, s);
+    }
+    static const char list[] = "{\"items\":{\"type\":\"string\"},\"additionalProperties\":[]}";
+    struct param p = param_of(list, sizeof(list) - 1, "items");
+    REQUIRE(p.types == (S | K) && p.schema_len == 17 && !p.name);
+    p = param_of(list, sizeof(list) - 1, "additionalProperties");
+    REQUIRE(p.types == PARAM_ANY && p.schema_len == 2);
+}
+
 static void test_properties_of_all_parts(void **state)
 {
     (void)state;
@@ -119,6 +153,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_types),
+        cmocka_unit_test(test_branches),
         cmocka_unit_test(test_properties_of_all_parts),
         cmocka_unit_test(test_rules),
         cmocka_unit_test(test_required_of_all_parts),

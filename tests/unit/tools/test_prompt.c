@@ -123,6 +123,10 @@ static void test_other_lists(void **state)
                     "{\"parameter name\": \"value\"}}]\nUse only"},
         {"mistral-args", " each use:\n[TOOL_CALLS]function name[ARGS]{\"parameter name\": "
                          "\"value\"}\nUse only"},
+        {"pythonic", " each use:\n<|tool_call_start|>[function name(parameter_name=\"value\")]"
+                     "<|tool_call_end|>\nUse only"},
+        {"gemma4", " each use:\n<|tool_call>call:function name{parameter_name:<|\"|>value<|\"|>}"
+                   "<tool_call|>\nUse only"},
     };
     (void)state;
     for (size_t i = 0; i < N_OF(cases); i++) {
@@ -254,13 +258,20 @@ static void test_beginning(void **state)
 
 struct call {
     const char *name, *arguments;
-    const char *tags, *keywords; /* the same as qwen-xml and pythonic have it */
+    const char *tags, *keywords; /* the same as qwen-xml and pythonic have it, */
+    const char *quoted;          /* and Gemma's formats, with ~ around strings */
 };
 
 struct answer {
     const char *content, *reasoning;
     struct call calls[3];
 };
+
+static void add_quoted(struct buf *b, const char *text, const char *quote)
+{
+    for (; *text; text++)
+        buf_printf(b, "%.*s", *text == '~' ? (int)strlen(quote) : 1, *text == '~' ? quote : text);
+}
 
 /* The calls as the guide writes them. Ids are of the form that every template takes. */
 static void write_calls(struct buf *b, const struct tools_style *s, const struct answer *a)
@@ -274,10 +285,11 @@ static void write_calls(struct buf *b, const struct tools_style *s, const struct
         buf_printf(b, "%s%s", s->call_open, c->name);
         if (s->format == TOOLS_MISTRAL_ARGS && s->writes_id)
             buf_printf(b, "%sabcdefgh%zu", s->id_open, i);
-        buf_printf(b, "%s%s", s->name_close,
-                   tags       ? c->tags
-                   : keywords ? c->keywords
-                              : c->arguments);
+        buf_puts(b, s->name_close);
+        if (s->quote)
+            add_quoted(b, c->quoted, s->quote);
+        else
+            buf_puts(b, tags ? c->tags : keywords ? c->keywords : c->arguments);
         if (s->format == TOOLS_MISTRAL && s->writes_id)
             buf_printf(b, "%sabcdefgh%zu%s", s->id_open, i, s->id_close);
         buf_puts(b, s->call_close);
@@ -289,7 +301,10 @@ static char *generated_text(const struct tools_style *s, const struct answer *a)
 {
     struct buf b;
     buf_init(&b, 1 << 16);
-    if (a->reasoning) buf_printf(&b, "%s\n%s\n%s\n\n", s->think_open, a->reasoning, s->think_close);
+    bool channel = !strcmp(s->think_open, TOOLS_CHANNEL);
+    if (a->reasoning)
+        buf_printf(&b, "%s%s\n%s\n%s%s", s->think_open, channel ? "thought" : "", a->reasoning,
+                   s->think_close, channel ? "" : "\n\n");
     if (a->content) buf_printf(&b, "%s\n", a->content);
     write_calls(&b, s, a);
     REQUIRE(!b.failed);
@@ -389,15 +404,15 @@ static void check_round(const struct model *m, const char *name, const struct an
     buf_init(&message.reasoning, 1 << 16);
     for (size_t i = 0; i < 3; i++)
         buf_init(&message.arguments[i], 1 << 16);
-    struct tools_prompt before =
-        render(m, (struct tools_prompt_params){
-                      .messages = "[" ASK "]", .tools = TOOL_LIST, .add_generation_prompt = true});
+    struct tools_prompt_params params = {
+        .messages = "[" ASK "]", .tools = TOOL_LIST, .add_generation_prompt = true};
+    if (m->style.quote) params.thinking = TOOLS_THINKING_ON; /* else an empty block comes first */
+    struct tools_prompt before = render(m, params);
     char *generated = generated_text(&m->style, a);
     read_message(&message, &m->style, before.think_open, generated);
     char *messages = messages_with(&message);
-    struct tools_prompt after =
-        render(m, (struct tools_prompt_params){
-                      .messages = messages, .tools = TOOL_LIST, .add_generation_prompt = true});
+    params.messages = messages;
+    struct tools_prompt after = render(m, params);
     size_t n = before.prompt.len;
     bool same = strncmp(after.prompt.text, before.prompt.text, n) == 0 &&
                 strncmp(after.prompt.text + n, generated, strlen(generated)) == 0;
@@ -415,25 +430,28 @@ static void check_round(const struct model *m, const char *name, const struct an
 #define ODD "{\"a\": \"caf\xC3\xA9 \\\"q\\\" \\\\ \\n <tool_call> </tool_call>\"}"
 #define ODD_TAGS "<parameter=a>\ncaf\xC3\xA9 \"q\" \\ \n <tool_call> </tool_call>\n</parameter>\n"
 #define ODD_KEYWORDS "a=\"caf\xC3\xA9 \\\"q\\\" \\\\ \\n <tool_call> </tool_call>\""
+#define ODD_QUOTED "a:~caf\xC3\xA9 \"q\" \\ \n <tool_call> </tool_call>~"
 #define NESTED                                                                                     \
     "{\"a\": {\"b\": [1, 2.5, null, true], \"c\": {}}, \"d\": 123456789012345678901234567890, "    \
     "\"e\": true, \"f\": null}"
 #define NESTED_KEYWORDS                                                                            \
     "a={\"b\": [1, 2.5, null, true], \"c\": {}}, d=123456789012345678901234567890, e=True, f=None"
+#define NESTED_QUOTED "a:{b:[1,2.5,None,true],c:{}},d:123456789012345678901234567890,e:true,f:None"
 
 static const struct answer answers[] = {
-    {.calls = {{"f", "{}", "", ""}}},
-    {.calls = {{"f", "{\"a\": \"x\"}", "<parameter=a>\nx\n</parameter>\n", "a=\"x\""}}},
+    {.calls = {{"f", "{}", "", "", ""}}},
+    {.calls = {{"f", "{\"a\": \"x\"}", "<parameter=a>\nx\n</parameter>\n", "a=\"x\"", "a:~x~"}}},
     {.calls = {{"get_weather.v-2", "{\"city\": \"Oslo\", \"unit\": \"c\"}",
                 "<parameter=city>\nOslo\n</parameter>\n<parameter=unit>\nc\n</parameter>\n",
-                "city=\"Oslo\", unit=\"c\""}}},
-    {.calls = {{"f", "{\"a\": \"x\\ny\"}", "<parameter=a>\nx\ny\n</parameter>\n", "a=\"x\\ny\""},
-               {"g", "{\"b\": \"2\"}", "<parameter=b>\n2\n</parameter>\n", "b=\"2\""}}},
-    {.calls = {{"f", ODD, ODD_TAGS, ODD_KEYWORDS}}},
-    {.calls = {{"f", NESTED, NULL, NESTED_KEYWORDS},
-               {"f", NESTED, NULL, NESTED_KEYWORDS}}}, /* not all are strings */
-    {.content = "Let me look.", .calls = {{"f", "{}", "", ""}}},
-    {.reasoning = "Hm.\nSo?", .calls = {{"f", "{}", "", ""}}},
+                "city=\"Oslo\", unit=\"c\"", "city:~Oslo~,unit:~c~"}}},
+    {.calls = {{"f", "{\"a\": \"x\\ny\"}", "<parameter=a>\nx\ny\n</parameter>\n", "a=\"x\\ny\"",
+                "a:~x\ny~"},
+               {"g", "{\"b\": \"2\"}", "<parameter=b>\n2\n</parameter>\n", "b=\"2\"", "b:~2~"}}},
+    {.calls = {{"f", ODD, ODD_TAGS, ODD_KEYWORDS, ODD_QUOTED}}},
+    {.calls = {{"f", NESTED, NULL, NESTED_KEYWORDS, NESTED_QUOTED},
+               {"f", NESTED, NULL, NESTED_KEYWORDS, NESTED_QUOTED}}}, /* not all are strings */
+    {.content = "Let me look.", .calls = {{"f", "{}", "", "", ""}}},
+    {.reasoning = "Hm.\nSo?", .calls = {{"f", "{}", "", "", ""}}},
 };
 
 /* Letters of what a template writes: several calls (2), text before calls (c), reasoning of the
@@ -466,6 +484,8 @@ static void test_round_trip(void **state)
     check_template("tools/templates/id-list.jinja", false, "2");
     check_template("tools/templates/args.jinja", false, "2");
     check_template("tools/templates/tool-list.jinja", false, "2c");
+    check_template("tools/templates/channels.jinja", false, "2r");
+    check_template("tools/templates/escapes.jinja", false, "2");
 }
 
 static void test_round_trip_published(void **state)
@@ -485,6 +505,8 @@ static void test_round_trip_published(void **state)
         {"mistral-small-3.2.jinja", "2"},
         {"../../templates/LFM2-8B-A1B.jinja", "2c"},
         {"../../templates/LFM2.5-Instruct.jinja", "2c"},
+        {"../../templates/google-gemma-4-31B-it.jinja", "2r"},
+        {"../../templates/google-gemma-4-31B-it-interleaved.jinja", "2"},
     };
     (void)state;
     if (!test_reference()) skip();
