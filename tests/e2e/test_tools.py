@@ -261,6 +261,75 @@ def compare_modes(dialect, body):
     return answer
 
 
+# ---- published forms ------------------------------------------------------------------------------------
+
+# A template of tests/golden/tools/templates, the tokens of its vocabulary, what the model writes, and the name of its format.
+FORMS = [
+    ("channels", ["<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", "<|tool_response>"],
+     "<|channel>thought\nThe user asks.\n<channel|><|tool_call>call:get_weather{city:<|\"|>Oslo<|\"|>}<tool_call|>"
+     "<|tool_response>not the model's to write", "gemma4"),
+    ("channels", ["<|channel>", "<channel|>", "<tool_call|>", "<|tool_response>"],  # the opening marker is missing
+     "<|channel>thought\nThe user asks.\n<channel|>call:get_weather{city:<|\"|>Oslo<|\"|>}<tool_call|><|tool_response>not"
+     " the model's to write", "gemma4"),
+    ("escapes", ["<start_function_call>", "<end_function_call>", "<start_function_response>"],
+     "<start_function_call>call:get_weather{city:<escape>Oslo<escape>}<end_function_call><start_function_response>not"
+     " the model's to write", "functiongemma"),
+    ("tool-list", ["<think>", "</think>", "<|tool_call_start|>", "<|tool_call_end|>"],
+     '<think>\nThe user asks.\n</think>\n\n<|tool_call_start|>[get_weather(city="Oslo")]<|tool_call_end|>', "pythonic"),
+]
+
+
+def form_template(name):
+    with open(os.path.join(os.path.dirname(__file__), "..", "golden", "tools", "templates", name + ".jinja"), encoding="utf-8") as f:
+        return f.read()
+
+
+def ask_ollama(body):
+    status, _, answer = SERVER.post("/api/chat", dict(body, stream=False, think=True, options={"temperature": 0}))
+    assert status == 200, answer
+    message = answer["message"]
+    calls = [("call", c["function"]["name"], json.dumps(c["function"]["arguments"])) for c in message.get("tool_calls", [])]
+    return [("reasoning", message["thinking"])] * ("thinking" in message) + calls
+
+
+def test_published_forms():
+    """Calls and reasoning of Gemma 4, FunctionGemma and LFM2.5, as their markers are tokens, in every dialect."""
+    for seed, (name, markers, text, form) in enumerate(FORMS):
+        wanted = [("call", "get_weather", '{"city": "Oslo"}')]
+        if "asks" in text:
+            wanted.insert(0, ("reasoning", "The user asks."))
+        with scripted(text, seed, markers, template=form_template(name)):
+            assert SERVER.get("/props")[2]["tool_format"]["id"] == form
+            on = {"chat": {"reasoning_effort": "low"}, "responses": {"reasoning": {"effort": "low"}},
+                  "messages": {"thinking": {"type": "enabled", "budget_tokens": 1024}}}
+            for dialect in PATHS:
+                effort = on[dialect] if "asks" in text else {}
+                answer, reason = compare_modes(dialect, ask_of(dialect, TOOLS, temperature=0, max_tokens=2000, **effort))
+                assert [p[:3] for p in answer] == wanted, (dialect, answer)
+                assert reason in ("tool_calls", "completed", "tool_use"), reason
+            if "asks" in text:
+                assert ask_ollama(ask_of("chat", TOOLS)) == wanted
+            if name == "channels":
+                prompts = [SERVER.post("/apply-template", ask_of("chat", reasoning_effort=word))[2]["prompt"]
+                           for word in ("low", "none")]
+                assert prompts[0].startswith("<|turn>system\n<|think|>\n") and prompts[0].endswith("<|turn>model\n"), prompts
+                assert "<|think|>" not in prompts[1] and prompts[1].endswith("<|channel>thought\n<channel|>"), prompts
+
+
+def test_texts_around_strings_are_tokens():
+    """A guide writes Gemma's calls with the tokens around strings, and the reader knows them by their ids."""
+    markers = ["<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", '<|"|>']
+    with scripted('<|tool_call>call:get_weather{city:<|"|>Oslo', 1, markers, template=form_template("channels")):
+        for dialect in PATHS:
+            body = ask_of(dialect, TOOLS, "[get_weather]", temperature=0)
+            answer, _ = compare_modes(dialect, body)
+            (kind, name, arguments, _), = answer
+            assert (kind, name) == ("call", "get_weather") and json.loads(arguments)["city"].startswith("Oslo"), answer
+        ids = SERVER.post(PATHS["chat"], ask_of("chat", TOOLS, "[get_weather]", temperature=0, return_token_ids=True))[2]
+        quote, = SERVER.post("/tokenize", {"content": '<|"|>', "parse_special": True, "add_special": False})[2]["tokens"]
+        assert ids["choices"][0]["token_ids"].count(quote) == 2, ids
+
+
 # ---- examples of the reference -------------------------------------------------------------------------
 
 FREE = {"created", "created_at", "system_fingerprint", "prompt_tokens", "completion_tokens", "total_tokens",
