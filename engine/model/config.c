@@ -840,6 +840,9 @@ static void read_experts(const struct object *o, struct eng_hparams *hp)
         REPORT(o, ENG_EINVAL, "%s (%d) and %s (%d) differ", x->count_key, n, x->other_count_key,
                hp->n_experts);
     hp->n_chosen = (int)read_int(o, x->chosen_key, 1, hp->n_experts, x->n_chosen);
+    if (!find(o, x->chosen_key) && hp->n_chosen > hp->n_experts)
+        REPORT(o, ENG_EINVAL, "%s is missing, which means %d, of %d experts", x->chosen_key,
+               hp->n_chosen, hp->n_experts);
     hp->d_expert = (int)read_int(o, x->size_key, 1, MAX_SIZE, x->d_expert);
     hp->shared_gate = x->shared_gate;
     hp->d_shared = x->shared_gate

@@ -466,6 +466,7 @@ static void test_experts(void **state)
         const char *config, *says;
     } refused[] = {
         {"{\"model_type\":\"lfm2_moe\",\"num_experts_per_tok\":33}", "within 1..32, it is 33"},
+        {"{\"model_type\":\"qwen3_moe\",\"num_experts\":6}", "which means 8, of 6 experts"},
         {"{\"model_type\":\"lfm2_moe\",\"num_experts\":513}", "num_experts must be within 2..512"},
         {"{\"model_type\":\"qwen3_moe\",\"num_experts\":8,\"num_local_experts\":16}",
          "num_experts (8) and num_local_experts (16) differ"},
