@@ -30,16 +30,22 @@ void jr_finish(struct jr *r)
     r->scratch = NULL;
 }
 
+int jr_refuse(struct jr *r, int rc, const char *format, ...)
+{
+    if (r->failed) return r->failed;
+    FORMAT_REST(r->err, r->errlen, format);
+    return r->failed = rc;
+}
+
 static int fail(struct jr *r, const char *problem)
 {
-    r->problem = problem;
-    return fail_with(JR_EINVAL, r->err, r->errlen, "not valid JSON at byte %zu: %s", r->pos,
-                     problem);
+    if (!r->failed) r->problem = problem;
+    return jr_refuse(r, JR_EINVAL, "not valid JSON at byte %zu: %s", r->pos, problem);
 }
 
 char jr_peek(struct jr *r)
 {
-    while (r->pos < r->len) {
+    while (!r->failed && r->pos < r->len) {
         char c = r->text[r->pos];
         if (c != ' ' && c != '\n' && c != '\r' && c != '\t') return c;
         r->pos++;
@@ -52,8 +58,8 @@ int jr_open(struct jr *r, char open)
     if (jr_peek(r) != open)
         return fail(r, open == '{' ? "expected an object" : "expected an array");
     if (r->depth >= r->max_depth)
-        return fail_with(JR_EINVAL, r->err, r->errlen,
-                         "JSON at byte %zu nests deeper than %d levels", r->pos, r->max_depth);
+        return jr_refuse(r, JR_EINVAL, "JSON at byte %zu nests deeper than %d levels", r->pos,
+                         r->max_depth);
     r->depth++;
     r->pos++;
     r->begins = true;
@@ -70,7 +76,7 @@ int jr_more(struct jr *r, char close)
         r->pos++;
         return 0;
     }
-    if (first) return 1;
+    if (first && !r->failed) return 1;
     if (c != ',') return fail(r, "expected a comma or a closing bracket");
     r->pos++;
     return 1;
@@ -145,7 +151,7 @@ static int scan_plain(struct jr *r)
 static int reserve(struct jr *r, size_t n)
 {
     if (!ARRAY_ROOM(r->scratch, r->scratch_cap, n, 256)) return 0;
-    return fail_with(JR_ENOMEM, r->err, r->errlen, "no memory for a string of %zu bytes", n);
+    return jr_refuse(r, JR_ENOMEM, "no memory for a string of %zu bytes", n);
 }
 
 /* The rest of a string with escapes; begin is behind the opening quote, pos at the first escape. */
@@ -154,17 +160,15 @@ static int unescape(struct jr *r, size_t begin, const char **ret, size_t *ret_le
     size_t n = 0;
     for (;;) {
         size_t plain = r->pos - begin;
-        int rc = reserve(r, n + plain + 4);
-        if (rc) return rc;
+        if (reserve(r, n + plain + 4)) return r->failed;
         memcpy(r->scratch + n, r->text + begin, plain);
         n += plain;
         if (r->text[r->pos++] == '"') break;
-        rc = escape(r, r->scratch + n);
-        if (rc < 0) return rc;
-        n += (size_t)rc;
+        int added = escape(r, r->scratch + n);
+        if (added < 0) return added;
+        n += (size_t)added;
         begin = r->pos;
-        rc = scan_plain(r);
-        if (rc) return rc;
+        if (scan_plain(r)) return r->failed;
     }
     *ret = r->scratch;
     *ret_len = n;
@@ -173,10 +177,11 @@ static int unescape(struct jr *r, size_t begin, const char **ret, size_t *ret_le
 
 int jr_string(struct jr *r, const char **ret, size_t *ret_len)
 {
+    *ret = "";
+    *ret_len = 0;
     if (jr_peek(r) != '"') return fail(r, "expected a string");
     size_t begin = ++r->pos;
-    int rc = scan_plain(r);
-    if (rc) return rc;
+    if (scan_plain(r)) return r->failed;
     if (r->text[r->pos] == '\\') return unescape(r, begin, ret, ret_len);
     *ret = r->text + begin;
     *ret_len = r->pos++ - begin;
@@ -185,8 +190,7 @@ int jr_string(struct jr *r, const char **ret, size_t *ret_len)
 
 int jr_key(struct jr *r, const char **ret, size_t *ret_len)
 {
-    int rc = jr_string(r, ret, ret_len);
-    if (rc) return rc;
+    jr_string(r, ret, ret_len);
     if (jr_peek(r) != ':') return fail(r, "expected a colon");
     r->pos++;
     return 0;
@@ -194,10 +198,9 @@ int jr_key(struct jr *r, const char **ret, size_t *ret_len)
 
 int jr_member(struct jr *r, const char **ret, size_t *ret_len)
 {
-    int rc = jr_more(r, '}');
-    if (rc != 1) return rc;
-    rc = jr_key(r, ret, ret_len);
-    return rc ? rc : 1;
+    int more = jr_more(r, '}');
+    if (more > 0) jr_key(r, ret, ret_len);
+    return r->failed ? r->failed : more;
 }
 
 /* ---- numbers and words --------------------------------------------------------------------- */
@@ -220,7 +223,7 @@ static bool take(struct jr *r, char c)
 static bool take_word(struct jr *r, const char *word)
 {
     size_t n = strlen(word);
-    if (r->len - r->pos < n || memcmp(r->text + r->pos, word, n) != 0) return false;
+    if (r->failed || r->len - r->pos < n || memcmp(r->text + r->pos, word, n) != 0) return false;
     r->pos += n;
     return true;
 }
@@ -229,6 +232,7 @@ static bool take_word(struct jr *r, const char *word)
 static int skip_number(struct jr *r)
 {
     size_t begin = r->pos;
+    if (r->failed) return r->failed;
     if (take_word(r, "NaN") || take_word(r, "Infinity") || take_word(r, "-Infinity")) {
         if (r->flags & JR_CONSTANTS) return 0;
         r->pos = begin;
@@ -244,15 +248,20 @@ static int skip_number(struct jr *r)
     return 0;
 }
 
+/* What was read from begin on, without unescaping. */
+static int give(struct jr *r, size_t begin, const char **ret, size_t *ret_len)
+{
+    *ret = r->failed ? "" : r->text + begin;
+    *ret_len = r->failed ? 0 : r->pos - begin;
+    return r->failed;
+}
+
 int jr_number(struct jr *r, const char **ret, size_t *ret_len)
 {
     jr_peek(r);
     size_t begin = r->pos;
-    int rc = skip_number(r);
-    if (rc) return rc;
-    *ret = r->text + begin;
-    *ret_len = r->pos - begin;
-    return 0;
+    skip_number(r);
+    return give(r, begin, ret, ret_len);
 }
 
 int jr_uint(struct jr *r, uint32_t max, uint32_t *ret)
@@ -260,56 +269,52 @@ int jr_uint(struct jr *r, uint32_t max, uint32_t *ret)
     const char *s;
     size_t n;
     uint64_t v = 0;
-    int rc = jr_number(r, &s, &n);
-    if (rc) return rc;
+    *ret = 0;
+    jr_number(r, &s, &n);
     for (size_t i = 0; i < n; i++) {
         if (s[i] < '0' || s[i] > '9') return fail(r, "expected an integer from 0");
         v = v * 10 + (uint64_t)(s[i] - '0');
         if (v > max)
-            return fail_with(JR_EINVAL, r->err, r->errlen,
-                             "the number %.*s at byte %zu is above the limit of %u",
+            return jr_refuse(r, JR_EINVAL, "the number %.*s at byte %zu is above the limit of %u",
                              (int)(n < 20 ? n : 20), s, r->pos - n, max);
     }
     *ret = (uint32_t)v;
-    return 0;
+    return r->failed;
 }
 
-int jr_bool(struct jr *r, bool *ret)
+char jr_scalar(struct jr *r, const char **ret, size_t *ret_len)
 {
-    jr_peek(r);
-    *ret = take_word(r, "true");
-    return *ret || take_word(r, "false") ? 0 : fail(r, "expected true or false");
-}
-
-int jr_null(struct jr *r)
-{
-    jr_peek(r);
-    return take_word(r, "null") ? 0 : fail(r, "expected null");
+    char first = jr_peek(r);
+    size_t begin = r->pos;
+    bool named = first == 't' || first == 'f' || first == 'n';
+    if (first == '"') {
+        jr_string(r, ret, ret_len);
+        return r->failed ? 0 : first;
+    }
+    if (!named)
+        skip_number(r);
+    else if (!take_word(r, "true") && !take_word(r, "false") && !take_word(r, "null"))
+        fail(r, first == 'n' ? "expected null" : "expected true or false");
+    give(r, begin, ret, ret_len);
+    return r->failed ? 0 : first;
 }
 
 /* ---- whole values -------------------------------------------------------------------------- */
 
-static int skip_value(struct jr *r)
+static void skip_value(struct jr *r)
 {
     const char *s;
     size_t n;
-    bool b;
     char open = jr_peek(r), close = open == '{' ? '}' : ']';
-    switch (open) {
-    case '"': return jr_string(r, &s, &n);
-    case 't':
-    case 'f': return jr_bool(r, &b);
-    case 'n': return jr_null(r);
-    case '{':
-    case '[': break;
-    default: return skip_number(r);
+    if (open != '{' && open != '[') {
+        jr_scalar(r, &s, &n);
+        return;
     }
-    int more = 0, rc = jr_open(r, open);
-    while (!rc && (more = jr_more(r, close)) > 0) {
-        if (close == '}') rc = jr_key(r, &s, &n);
-        if (!rc) rc = skip_value(r);
+    jr_open(r, open);
+    while (jr_more(r, close) > 0) {
+        if (close == '}') jr_key(r, &s, &n);
+        skip_value(r);
     }
-    return rc ? rc : more;
 }
 
 int jr_skip(struct jr *r, const char **ret, size_t *ret_len)
@@ -317,15 +322,12 @@ int jr_skip(struct jr *r, const char **ret, size_t *ret_len)
     if (r->max_depth > JR_MAX_DEPTH) r->max_depth = JR_MAX_DEPTH;
     jr_peek(r);
     size_t begin = r->pos;
-    int rc = skip_value(r);
-    if (rc) return rc;
-    *ret = r->text + begin;
-    *ret_len = r->pos - begin;
-    return 0;
+    skip_value(r);
+    return give(r, begin, ret, ret_len);
 }
 
 int jr_end(struct jr *r)
 {
     jr_peek(r);
-    return r->pos < r->len ? fail(r, "text after the end") : 0;
+    return r->pos < r->len ? fail(r, "text after the end") : r->failed;
 }

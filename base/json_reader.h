@@ -3,17 +3,18 @@
  * A pull reader of JSON text: the caller asks for the value it expects, and gets strings, numbers
  * and spans without a tree. Strict as RFC 8259: no comments, no trailing commas, no control
  * characters or lone surrogates in strings. It does not check that plain bytes are UTF-8; the
- * caller does, once. Nothing recurses.
+ * caller does, once.
  *
  *     jr_init(&r, text, len, 0, err, sizeof(err));
- *     rc = jr_open(&r, '{');
- *     while (!rc && (rc = jr_member(&r, &key, &key_len)) == 1)
- *         rc = jr_skip(&r, &span, &span_len);
- *     if (!rc) rc = jr_end(&r);
+ *     jr_open(&r, '{');
+ *     while (jr_member(&r, &key, &key_len) > 0)
+ *         jr_skip(&r, &span, &span_len);
+ *     rc = jr_end(&r);
  *     jr_finish(&r);
  *
- * Threads: unsafe; one owner. Errors: a negative enum jr_error with a sentence in the err buffer;
- * after one the reader is only good for jr_finish.
+ * Threads: unsafe; one owner. Errors: the first one stays, with its sentence in err. From then on
+ * each function returns it, strings are "", numbers 0, and pos does not move; so jr_end, or
+ * `failed`, is looked at once. A loop that costs much between two calls had better look earlier.
  */
 #pragma once
 
@@ -44,16 +45,20 @@ struct jr {
     bool begins;   /* a container was opened: no comma comes before its first value */
     char *scratch; /* an unescaped string */
     size_t scratch_cap;
+    int failed; /* 0, or the first error */
     char *err;
     size_t errlen;
     const char *problem; /* after JR_EINVAL: the fault in words that quote nothing; static */
 };
 
-/* Borrows text and err until jr_finish. */
+/* Borrows text and err (NULL where errlen is 0) until jr_finish. */
 void jr_init(struct jr *r, const char *text, size_t len, unsigned flags, char *err, size_t errlen);
 void jr_finish(struct jr *r);
 
-/* The first character of the next value ('{', '[', '"', 't', '-', ...), or 0 at the end. */
+/* An error of the caller's: rc is negative. Returns the first error. */
+__attribute__((format(printf, 3, 4))) int jr_refuse(struct jr *r, int rc, const char *format, ...);
+
+/* The first character of the next value ('{', '[', '"', 't', '-', ...); 0 at the end. */
 char jr_peek(struct jr *r);
 
 /* Takes the opening '{' or '['. */
@@ -77,10 +82,11 @@ int jr_number(struct jr *r, const char **ret, size_t *ret_len);
 /* An integer from 0 to max, without fraction or exponent. */
 int jr_uint(struct jr *r, uint32_t max, uint32_t *ret);
 
-/* true or false. */
-int jr_bool(struct jr *r, bool *ret);
-
-int jr_null(struct jr *r);
+/*
+ * A string, a number, true, false or null by its first character, which is returned, or 0 after an
+ * error. *ret: a string as above, the others as they are written.
+ */
+char jr_scalar(struct jr *r, const char **ret, size_t *ret_len);
 
 /* Checks and skips any value. *ret is its text without surrounding blanks, borrowed. */
 int jr_skip(struct jr *r, const char **ret, size_t *ret_len);

@@ -61,62 +61,59 @@ struct loader {
 
 static int refuse(struct loader *l, const char *what)
 {
-    return fail_with(TOK_EINVAL, l->err, l->errlen, "%s", what);
+    return jr_refuse(&l->json, TOK_EINVAL, "%s", what);
+}
+
+/* Makes an error of another function, which wrote its sentence, the reader's; 0: there is none. */
+static void keep_error(struct loader *l, int rc)
+{
+    if (!l->json.failed) l->json.failed = rc;
 }
 
 /* ---- the big members ----------------------------------------------------------------------- */
 
-static int read_vocab(struct loader *l)
+static void read_vocab(struct loader *l)
 {
     struct jr *j = &l->json;
     const char *s;
     size_t len;
     uint32_t id;
-    int more, rc = jr_open(j, '{');
-    if (rc) return rc;
-    if (l->has_vocab) return refuse(l, "the member \"vocab\" occurs twice");
-    while ((more = jr_member(j, &s, &len)) == 1) {
+    jr_open(j, '{');
+    if (l->has_vocab) refuse(l, "the member \"vocab\" occurs twice");
+    while (jr_member(j, &s, &len) > 0) {
         /* the string may lie in the reader's scratch, which a number leaves alone */
-        rc = jr_uint(j, TOK_MAX_IDS - 1, &id);
-        if (!rc) rc = tok_vocab_add(&l->t->vocab, s, len, id, l->err, l->errlen);
-        if (rc) return rc;
+        if (jr_uint(j, TOK_MAX_IDS - 1, &id) == 0)
+            keep_error(l, tok_vocab_add(&l->t->vocab, s, len, id, l->err, l->errlen));
     }
     l->has_vocab = true;
-    return more;
 }
 
-/* ["token", score]; its id is the next. Returns 1 for something else. */
-static int read_scored_token(struct loader *l)
+/* ["token", score]; its id is the next. */
+static void read_scored_token(struct loader *l)
 {
+    static const char form[] = "an entry of \"vocab\" should be a token and its score";
     struct tok_unigram *u = &l->t->unigram;
     struct jr *j = &l->json;
     const char *s;
     size_t len;
-    int rc = jr_open(j, '[');
-    if (rc) return rc;
-    if ((rc = jr_more(j, ']')) != 1) return rc ? rc : 1;
-    rc = jr_string(j, &s, &len);
-    if (!rc) rc = tok_vocab_add(&l->t->vocab, s, len, u->n_scores, l->err, l->errlen);
-    if (rc) return rc;
-    if ((rc = jr_more(j, ']')) != 1) return rc ? rc : 1;
-    rc = jr_number(j, &s, &len);
-    if (!rc) rc = tok_unigram_add_score(u, s, len, l->err, l->errlen);
-    return rc ? rc : jr_more(j, ']');
+    jr_open(j, '[');
+    if (jr_more(j, ']') == 0) refuse(l, form);
+    if (jr_string(j, &s, &len) == 0)
+        keep_error(l, tok_vocab_add(&l->t->vocab, s, len, u->n_scores, l->err, l->errlen));
+    if (jr_more(j, ']') == 0) refuse(l, form);
+    if (jr_number(j, &s, &len) == 0)
+        keep_error(l, tok_unigram_add_score(u, s, len, l->err, l->errlen));
+    if (jr_more(j, ']') > 0) refuse(l, form);
 }
 
 /* [["token", score], ...] */
-static int read_scored_vocab(struct loader *l)
+static void read_scored_vocab(struct loader *l)
 {
-    int more, rc = jr_open(&l->json, '[');
-    if (rc) return rc;
-    if (l->has_vocab) return refuse(l, "the member \"vocab\" occurs twice");
-    while ((more = jr_more(&l->json, ']')) == 1) {
-        rc = read_scored_token(l);
-        if (rc > 0) rc = refuse(l, "an entry of \"vocab\" should be a token and its score");
-        if (rc) return rc;
-    }
+    jr_open(&l->json, '[');
+    if (l->has_vocab) refuse(l, "the member \"vocab\" occurs twice");
+    while (jr_more(&l->json, ']') > 0)
+        read_scored_token(l);
     l->has_vocab = l->has_scores = true;
-    return more;
 }
 
 /* "left right": exactly one blank. */
@@ -133,87 +130,80 @@ static int add_joined_merge(struct loader *l, const char *s, size_t len)
 }
 
 /* ["left", "right"]; the left part is copied, for the reader may unescape both into one place. */
-static int read_pair_merge(struct loader *l, struct jr *j)
+static int read_pair_merge(struct loader *l)
 {
+    struct jr *j = &l->json;
     const char *s;
-    size_t left_len, len;
-    char *left = NULL;
-    int rc = jr_open(j, '[');
-    if (!rc) rc = jr_more(j, ']') == 1 ? jr_string(j, &s, &left_len) : TOK_EINVAL;
-    if (rc) return rc == TOK_EINVAL ? refuse(l, "a merge should be two strings") : rc;
-    left = malloc(left_len + 1);
+    size_t left_len = 0, len = 0;
+    jr_open(j, '[');
+    bool pair = jr_more(j, ']') > 0 && jr_string(j, &s, &left_len) == 0;
+    AUTO_FREE char *left = malloc(left_len + 1);
     if (!left) return TOK_ENOMEM;
-    memcpy(left, s, left_len);
-    rc = jr_more(j, ']') == 1 ? jr_string(j, &s, &len) : TOK_EINVAL;
-    if (!rc)
-        rc = tok_bpe_add_merge(&l->t->bpe, left, left_len, s, len, l->err, l->errlen);
-    else if (rc == TOK_EINVAL)
-        refuse(l, "a merge should be two strings");
-    free(left);
-    if (!rc && jr_more(j, ']') != 0) rc = refuse(l, "a merge should be two strings");
-    return rc;
+    if (pair) memcpy(left, s, left_len);
+    pair = pair && jr_more(j, ']') > 0 && jr_string(j, &s, &len) == 0 && jr_more(j, ']') == 0;
+    if (j->failed == JR_ENOMEM) return j->failed;
+    if (!pair) return fail_with(TOK_EINVAL, l->err, l->errlen, "a merge should be two strings");
+    return tok_bpe_add_merge(&l->t->bpe, left, left_len, s, len, l->err, l->errlen);
 }
 
 /* All of one form, as the reference demands. Strings that begin with #version are comments. */
-static int read_merges(struct loader *l, struct jr *j)
+static void read_merges(struct loader *l)
 {
     static const char comment[] = "#version";
+    struct jr *j = &l->json;
     const char *s;
     size_t len;
-    int more, rc = jr_open(j, '[');
-    if (rc) return rc;
+    jr_open(j, '[');
     char form = jr_peek(j);
-    while ((more = jr_more(j, ']')) == 1) {
-        if (jr_peek(j) != form) return refuse(l, "\"merges\" mixes strings and pairs");
-        if (form == '[') {
-            rc = read_pair_merge(l, j);
-        } else {
-            rc = jr_string(j, &s, &len);
-            bool skip =
-                !rc && len >= sizeof(comment) - 1 && !memcmp(s, comment, sizeof(comment) - 1);
-            if (!rc && !skip) rc = add_joined_merge(l, s, len);
-        }
-        if (rc) return rc;
+    while (jr_more(j, ']') > 0) {
+        if (jr_peek(j) != form)
+            refuse(l, "\"merges\" mixes strings and pairs");
+        else if (form == '[')
+            keep_error(l, read_pair_merge(l));
+        else if (jr_string(j, &s, &len) == 0 &&
+                 (len < sizeof(comment) - 1 || memcmp(s, comment, sizeof(comment) - 1) != 0))
+            keep_error(l, add_joined_merge(l, s, len));
     }
-    return more;
 }
 
-static int skip_member(struct loader *l, struct span *ret)
+static void skip_member(struct loader *l, struct span *ret)
 {
     l->json.max_depth = l->json.depth + MAX_MEMBER_DEPTH;
-    return jr_skip(&l->json, &ret->s, &ret->len);
+    jr_skip(&l->json, &ret->s, &ret->len);
 }
 
 /* At once when the vocabulary is there, else later. */
-static int meet_merges(struct loader *l)
+static void meet_merges(struct loader *l)
 {
-    if (l->has_merges) return refuse(l, "the member \"merges\" occurs twice");
+    if (l->has_merges) refuse(l, "the member \"merges\" occurs twice");
     l->has_merges = true;
-    if (l->has_vocab) return read_merges(l, &l->json);
-    return skip_member(l, &l->merges);
+    if (l->has_vocab)
+        read_merges(l);
+    else
+        skip_member(l, &l->merges);
 }
 
 static int read_late_merges(struct loader *l)
 {
-    AUTO(jr_finish) struct jr j = {0};
     if (!l->merges.s) return 0;
-    jr_init(&j, l->merges.s, l->merges.len, JR_NUL, l->err, l->errlen);
-    return read_merges(l, &j);
+    jr_finish(&l->json);
+    jr_init(&l->json, l->merges.s, l->merges.len, JR_NUL, l->err, l->errlen);
+    read_merges(l);
+    return l->json.failed;
 }
 
 /* ---- the walk ------------------------------------------------------------------------------ */
 
 /* Notes the text of a member when its name is one of n; skips it in any case. */
-static int note_member(struct loader *l, const char *const *names, struct span *spans, size_t n,
-                       const char *key, size_t key_len)
+static void note_member(struct loader *l, const char *const *names, struct span *spans, size_t n,
+                        const char *key, size_t key_len)
 {
-    struct span unknown, *to = &unknown;
+    struct span unknown = {0}, *to = &unknown;
     for (size_t i = 0; i < n; i++)
         if (strlen(names[i]) == key_len && memcmp(names[i], key, key_len) == 0) to = &spans[i];
-    if (to != &unknown && to->s)
-        return fail_with(TOK_EINVAL, l->err, l->errlen, "the member \"%.*s\" occurs twice",
-                         (int)key_len, key);
-    return skip_member(l, to);
+    if (to->s)
+        jr_refuse(&l->json, TOK_EINVAL, "the member \"%.*s\" occurs twice", (int)key_len, key);
+    skip_member(l, to);
 }
 
 static bool is(const char *key, size_t len, const char *name)
@@ -221,39 +211,37 @@ static bool is(const char *key, size_t len, const char *name)
     return strlen(name) == len && memcmp(key, name, len) == 0;
 }
 
-static int read_model(struct loader *l)
+static void read_model(struct loader *l)
 {
     const char *key;
     size_t len;
-    int more, rc = jr_open(&l->json, '{');
-    if (rc) return rc;
-    if (l->has_model) return refuse(l, "the member \"model\" occurs twice");
+    jr_open(&l->json, '{');
+    if (l->has_model) refuse(l, "the member \"model\" occurs twice");
     l->has_model = true;
-    while ((more = jr_member(&l->json, &key, &len)) == 1) {
-        if (is(key, len, "vocab")) {
-            rc = jr_peek(&l->json) == '[' ? read_scored_vocab(l) : read_vocab(l);
-        } else if (is(key, len, "merges")) {
-            rc = meet_merges(l);
-        } else {
-            rc = note_member(l, option_names, l->options, N_OPTIONS, key, len);
-        }
-        if (rc) return rc;
+    while (jr_member(&l->json, &key, &len) > 0) {
+        if (!is(key, len, "vocab") && !is(key, len, "merges"))
+            note_member(l, option_names, l->options, N_OPTIONS, key, len);
+        else if (is(key, len, "merges"))
+            meet_merges(l);
+        else if (jr_peek(&l->json) == '[')
+            read_scored_vocab(l);
+        else
+            read_vocab(l);
     }
-    return more;
 }
 
 static int read_top(struct loader *l)
 {
     const char *key;
     size_t len;
-    int more, rc = jr_open(&l->json, '{');
-    if (rc) return rc;
-    while ((more = jr_member(&l->json, &key, &len)) == 1) {
-        rc = is(key, len, "model") ? read_model(l)
-                                   : note_member(l, tree_names, l->trees, N_TREES, key, len);
-        if (rc) return rc;
+    jr_open(&l->json, '{');
+    while (jr_member(&l->json, &key, &len) > 0) {
+        if (is(key, len, "model"))
+            read_model(l);
+        else
+            note_member(l, tree_names, l->trees, N_TREES, key, len);
     }
-    return more ? more : jr_end(&l->json);
+    return jr_end(&l->json);
 }
 
 /* ---- the small members --------------------------------------------------------------------- */
@@ -459,10 +447,10 @@ static int load(struct loader *l)
 int tok_load(struct tok *t, const char *text, size_t len, char *err, size_t errlen)
 {
     struct loader l = {.t = t, .err = err, .errlen = errlen};
+    jr_init(&l.json, text, len, JR_NUL, err, errlen);
     if (!utf8_valid(text, len)) return refuse(&l, "it is not valid UTF-8");
     int rc = tok_uni_init(&t->uni);
     if (rc) return rc;
-    jr_init(&l.json, text, len, JR_NUL, err, errlen);
     rc = load(&l);
     jr_finish(&l.json);
     if (rc == TOK_ENOMEM) snprintf(err, errlen, "out of memory");

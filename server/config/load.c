@@ -629,18 +629,16 @@ static int check_kwargs(struct loader *l)
     AUTO(jr_finish) struct jr r = {0};
     char why[100] = "";
     size_t n;
-    int more = 0;
     if (!text) return 0;
     jr_init(&r, text, strlen(text), 0, why, sizeof(why));
-    int rc = jr_open(&r, '{');
-    while (!rc && (more = jr_member(&r, &s, &n)) == 1) {
+    jr_open(&r, '{');
+    while (jr_member(&r, &s, &n) > 0) {
         if (has_word("messages tools add_generation_prompt", s, n))
             return refuse(l, "chat-template-kwargs must not name messages, tools or "
                              "add_generation_prompt");
-        rc = jr_skip(&r, &s, &n);
+        jr_skip(&r, &s, &n);
     }
-    if (!rc) rc = more < 0 ? more : jr_end(&r);
-    return rc ? refuse(l, "chat-template-kwargs is not a JSON object: %s", why) : 0;
+    return jr_end(&r) ? refuse(l, "chat-template-kwargs is not a JSON object: %s", why) : 0;
 }
 
 /* A * counts alone or, in origins, as a host after a scheme or as a port at the end. */

@@ -103,9 +103,14 @@ static int read_member(struct jr *r, struct request *q, const char *key, size_t 
     bool regex = is(key, n, "regex"), grammar = is(key, n, "grammar");
     bool spaces = is(key, n, "whitespace_pattern");
 
-    if (jr_peek(r) == 'n' && !(span == &q->schema)) return jr_null(r);
+    if (jr_peek(r) == 'n' && !(span == &q->schema)) return jr_skip(r, &ignored.s, &ignored.n);
     if (span) return jr_skip(r, &span->s, &span->n);
-    if (flag) return jr_bool(r, flag);
+    if (flag) {
+        char first = jr_scalar(r, &ignored.s, &ignored.n);
+        if (first != 't' && first != 'f') jr_refuse(r, JR_EINVAL, "expected true or false");
+        *flag = first == 't';
+        return r->failed;
+    }
     if (regex) return read_text(r, &q->regex, &q->regex_len);
     if (grammar) return read_text(r, &q->grammar, &q->grammar_len);
     if (spaces) return read_text(r, &q->whitespace_pattern, &q->pattern_len);

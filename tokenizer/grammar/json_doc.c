@@ -27,10 +27,10 @@ _Noreturn static void refuse(struct gram_build *b, int code, const char *what, c
     gram_fail(b, code, "%s is %s.", what, problem);
 }
 
-static void check(struct parser *p, int rc)
+static void check(struct parser *p)
 {
-    if (rc == JR_ENOMEM) gram_fail_memory(p->b);
-    if (rc < 0) refuse(p->b, p->code, p->what, p->err);
+    if (p->r.failed == JR_ENOMEM) gram_fail_memory(p->b);
+    if (p->r.failed) refuse(p->b, p->code, p->what, p->err);
 }
 
 static const char *copy(struct parser *p, const char *s, size_t n)
@@ -63,31 +63,17 @@ void gram_js_append(struct gram_js *parent, struct gram_js *child, const char *k
     parent->last = child;
 }
 
-static struct gram_js *read_scalar(struct parser *p, char first)
+static struct gram_js *read_scalar(struct parser *p)
 {
-    const char *s = "";
-    size_t n = 0;
-    enum gram_js_type type = GRAM_JS_NULL;
-    bool truth;
-    switch (first) {
-    case '"':
-        type = GRAM_JS_STRING;
-        check(p, jr_string(&p->r, &s, &n));
-        s = copy(p, s, n);
-        break;
-    case 't':
-    case 'f':
-        check(p, jr_bool(&p->r, &truth));
-        type = truth ? GRAM_JS_TRUE : GRAM_JS_FALSE;
-        break;
-    case 'n': check(p, jr_null(&p->r)); break;
-    default:
-        type = GRAM_JS_NUMBER;
-        check(p, jr_number(&p->r, &s, &n));
-        s = copy(p, s, n);
-        break;
+    const char *s;
+    size_t n;
+    switch (jr_scalar(&p->r, &s, &n)) {
+    case '"': return gram_js_new(p->b, GRAM_JS_STRING, copy(p, s, n), n);
+    case 't': return gram_js_new(p->b, GRAM_JS_TRUE, "", 0);
+    case 'f': return gram_js_new(p->b, GRAM_JS_FALSE, "", 0);
+    case 'n': return gram_js_new(p->b, GRAM_JS_NULL, "", 0);
+    default: return gram_js_new(p->b, GRAM_JS_NUMBER, copy(p, s, n), n);
     }
-    return gram_js_new(p->b, type, s, n);
 }
 
 static int compare_keys(const char *x, uint32_t nx, const char *y, uint32_t ny)
@@ -177,23 +163,22 @@ static struct gram_js *read_value(struct parser *p)
 {
     char open = jr_peek(&p->r), close = open == '{' ? '}' : ']';
     bool scalar = open != '{' && open != '[';
-    struct gram_js *v = scalar        ? read_scalar(p, open)
+    struct gram_js *v = scalar        ? read_scalar(p)
                         : open == '{' ? gram_js_new(p->b, GRAM_JS_OBJECT, "", 0)
                                       : gram_js_new(p->b, GRAM_JS_ARRAY, "", 0);
     const char *key = NULL;
     size_t n = 0;
-    int more;
     v->id = p->n_nodes++;
     if (scalar) return v;
-    check(p, jr_open(&p->r, open));
-    while ((more = jr_more(&p->r, close)) > 0) {
+    jr_open(&p->r, open);
+    while (jr_more(&p->r, close) > 0) {
         if (open == '{') {
-            check(p, jr_key(&p->r, &key, &n));
+            jr_key(&p->r, &key, &n);
             key = copy(p, key, n);
         }
         gram_js_append(v, read_value(p), key, n);
     }
-    check(p, more);
+    check(p);
     if (open == '{' && v->n > 1) gram_js_index(p->b, v);
     return v;
 }
@@ -208,7 +193,8 @@ struct gram_js *gram_js_parse(struct gram_build *b, const char *text, size_t len
     p->r.max_depth = max_depth;
     b->reader = &p->r; /* finished by gram_compile if this is left by a jump */
     struct gram_js *root = read_value(p);
-    check(p, jr_end(&p->r));
+    jr_end(&p->r);
+    check(p);
     jr_finish(&p->r);
     b->reader = NULL;
     *n_nodes = p->n_nodes;

@@ -32,44 +32,26 @@ _Noreturn static void fail_at(const struct reader *rd, const char *problem)
     jinja_raise(rd->r, "%s: %s at byte %zu", rd->what, problem, rd->json.pos);
 }
 
-/* Ends the run if rc is an error of the JSON reader. */
-static void check(const struct reader *rd, int rc)
+/* Ends the run after an error of the JSON reader. */
+static void check(const struct reader *rd)
 {
-    if (rc < 0)
-        jinja_fail(rd->r, rc == JR_ENOMEM ? JINJA_ENOMEM : JINJA_EINVAL, "%s: %s", rd->what,
-                   rd->err);
+    if (rd->json.failed)
+        jinja_fail(rd->r, rd->json.failed == JR_ENOMEM ? JINJA_ENOMEM : JINJA_EINVAL, "%s: %s",
+                   rd->what, rd->err);
 }
 
-/* An escape costs a step, so that a text of nothing else is paid for. */
-static void spend_escapes(struct jinja_run *r, const char *text, size_t len)
-{
-    uint64_t n = 0;
-    const char *p = text, *end = text + len;
-    while ((p = memchr(p, '\\', (size_t)(end - p)))) {
-        n++;
-        p += 2;
-    }
-    jinja_spend(r, n);
-}
-
-/* A value, or the key of a member. */
-static struct jinja_value read_string(struct reader *rd, bool key)
+static struct jinja_value read_key(struct reader *rd)
 {
     const char *text;
-    size_t len, begin = rd->json.pos;
-    check(rd, key ? jr_key(&rd->json, &text, &len) : jr_string(&rd->json, &text, &len));
-    size_t n_written = rd->json.pos - begin;
-    if (n_written > len + 2) spend_escapes(rd->r, rd->json.text + begin, n_written);
+    size_t len;
+    jr_key(&rd->json, &text, &len);
     return jinja_from_str(jinja_str_new(rd->r, text, len, rd->origin));
 }
 
 /* Integers of any size; NaN and the infinities as json.loads reads them. */
-static struct jinja_value read_number(struct reader *rd)
+static struct jinja_value take_number(struct reader *rd, const char *text, size_t len)
 {
-    const char *text;
-    size_t len;
     struct jinja_value v;
-    check(rd, jr_number(&rd->json, &text, &len));
     bool negative = *text == '-', is_float = false;
     for (size_t i = 0; i < len; i++)
         is_float |= strchr(".eENI", text[i]) != NULL;
@@ -87,47 +69,53 @@ static struct jinja_value read_items(struct reader *rd, bool object, int depth)
 {
     struct jinja_list *l = object ? NULL : jinja_list_new(rd->r, 0);
     struct jinja_dict *d = object ? jinja_dict_new(rd->r) : NULL;
-    int more;
-    check(rd, jr_open(&rd->json, object ? '{' : '['));
-    while ((more = jr_more(&rd->json, object ? '}' : ']')) > 0) {
-        struct jinja_value key = object ? read_string(rd, true) : jinja_none();
+    jr_open(&rd->json, object ? '{' : '[');
+    while (jr_more(&rd->json, object ? '}' : ']') > 0) {
+        struct jinja_value key = object ? read_key(rd) : jinja_none();
         struct jinja_value value = read_value(rd, depth + 1);
         if (object)
             jinja_dict_put(rd->r, d, key, value);
         else
             jinja_list_add(rd->r, l, value);
     }
-    check(rd, more);
     return object ? jinja_from_dict(d) : jinja_from_list(l);
 }
 
 /* Lists and dicts from the request are marked too: their brackets, printed, are its text. */
 static struct jinja_value read_value(struct reader *rd, int depth)
 {
-    struct jinja_value v = jinja_none();
-    bool b;
+    const char *text;
+    size_t len;
+    check(rd);
     jinja_spend(rd->r, 1);
     if (depth > JINJA_MAX_VALUE_DEPTH) fail_at(rd, "too deeply nested");
-    switch (jr_peek(&rd->json)) {
-    case '"': return read_string(rd, false);
-    case '[': v = read_items(rd, false, depth); break;
-    case '{': v = read_items(rd, true, depth); break;
+    char first = jr_peek(&rd->json);
+    bool input = rd->origin == JINJA_INPUT;
+    if (first == '[' || first == '{')
+        return jinja_tainted(read_items(rd, first == '{', depth), input);
+    jr_scalar(&rd->json, &text, &len);
+    check(rd);
+    switch (first) {
+    case '"': return jinja_from_str(jinja_str_new(rd->r, text, len, rd->origin));
     case 't':
-    case 'f':
-        check(rd, jr_bool(&rd->json, &b));
-        v = jinja_bool(b);
-        break;
-    case 'n': check(rd, jr_null(&rd->json)); break;
-    default: v = read_number(rd); break;
+    case 'f': return jinja_tainted(jinja_bool(first == 't'), input);
+    case 'n': return jinja_tainted(jinja_none(), input);
+    default: return jinja_tainted(take_number(rd, text, len), input);
     }
-    return jinja_tainted(v, rd->origin == JINJA_INPUT);
 }
 
 static void read_all(struct jinja_run *r, void *arg)
 {
     struct reader *rd = arg;
     rd->value = read_value(rd, 0);
-    check(rd, jr_end(&rd->json));
+    jr_end(&rd->json);
+    check(rd);
+    /* an escape costs a step, so that a text of nothing else is paid for */
+    uint64_t n_escapes = 0;
+    const char *p = rd->json.text, *end = p + rd->json.len;
+    for (; (p = memchr(p, '\\', (size_t)(end - p))); p += 2)
+        n_escapes++;
+    jinja_spend(r, n_escapes);
 }
 
 /* Guarded, because the JSON reader holds memory of its own. */

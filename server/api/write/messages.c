@@ -59,20 +59,19 @@ static void write_whole_members(struct jw *w, const char *name, const char *text
     AUTO(jr_finish) struct jr r;
     const char *key, *value;
     size_t key_len, value_len;
-    char err[64];
-    jr_init(&r, text, len, JR_NUL, err, sizeof(err));
+    jr_init(&r, text, len, JR_NUL, NULL, 0);
     jw_open(w, name, '{');
-    if (!jr_open(&r, '{'))
-        while (jr_member(&r, &key, &key_len) == 1) {
-            struct buf copy = {.max = CHOICE_TEXT_MAX_BYTES};
-            buf_add(&copy, key, key_len);
-            bool whole = !jr_skip(&r, &value, &value_len) && !copy.failed &&
-                         (value[0] == '"' || value[0] == '{' || value[0] == '[' || jr_peek(&r));
-            if (whole) jw_key(w, copy.data ? copy.data : "", key_len);
-            if (whole) jw_json(w, NULL, value, value_len);
-            buf_finish(&copy);
-            if (!whole) break;
-        }
+    jr_open(&r, '{');
+    while (jr_member(&r, &key, &key_len) > 0) {
+        struct buf copy = {.max = CHOICE_TEXT_MAX_BYTES};
+        buf_add(&copy, key, key_len);
+        bool whole = !jr_skip(&r, &value, &value_len) && !copy.failed &&
+                     (value[0] == '"' || value[0] == '{' || value[0] == '[' || jr_peek(&r));
+        if (whole) jw_key(w, copy.data ? copy.data : "", key_len);
+        if (whole) jw_json(w, NULL, value, value_len);
+        buf_finish(&copy);
+        if (!whole) break;
+    }
     jw_close(w);
 }
 

@@ -125,7 +125,6 @@ static void test_pulling(void **state)
     const char *s;
     size_t n;
     uint32_t v = 0;
-    bool b = false;
 
     REQUIRE_EQ_INT(jr_peek(&r), '{');
     REQUIRE_EQ_INT(jr_open(&r, '{'), 0);
@@ -145,11 +144,11 @@ static void test_pulling(void **state)
     REQUIRE_EQ_INT(jr_more(&r, ']'), 0);
     REQUIRE_EQ_INT(jr_more(&r, '}'), 1);
     REQUIRE_EQ_INT(jr_key(&r, &s, &n), 0);
-    REQUIRE_EQ_INT(jr_bool(&r, &b), 0);
-    REQUIRE(b);
+    REQUIRE_EQ_INT(jr_scalar(&r, &s, &n), 't');
+    REQUIRE(n == 4 && memcmp(s, "true", 4) == 0);
     REQUIRE_EQ_INT(jr_member(&r, &s, &n), 1);
     REQUIRE(n == 1 && *s == 'n');
-    REQUIRE_EQ_INT(jr_null(&r), 0);
+    REQUIRE_EQ_INT(jr_scalar(&r, &s, &n), 'n');
     REQUIRE_EQ_INT(jr_more(&r, '}'), 0);
     REQUIRE_EQ_INT(jr_end(&r), 0);
     jr_finish(&r);
@@ -194,12 +193,49 @@ static void test_limits(void **state)
     REQUIRE_EQ_INT(jr_uint(&r, 5, &v), JR_EINVAL);
 }
 
+/* Whatever is asked for, what is given is empty, the first error stays and the place too. */
+static void test_sticky(void **state)
+{
+    (void)state;
+    struct jr r = reader("[1 'a', 2]", 0);
+    const char *s = NULL;
+    size_t n = 1;
+    uint32_t v = 1;
+    REQUIRE_EQ_INT(jr_open(&r, '['), 0);
+    REQUIRE_EQ_INT(jr_more(&r, ']'), 1);
+    REQUIRE_EQ_INT(jr_uint(&r, 7, &v), 0);
+    REQUIRE_EQ_INT(jr_more(&r, ']'), JR_EINVAL);
+    REQUIRE(strstr(err, "at byte 3: expected a comma"));
+    REQUIRE_EQ_INT(jr_peek(&r), 0);
+    REQUIRE_EQ_INT(jr_string(&r, &s, &n), JR_EINVAL);
+    REQUIRE(n == 0 && *s == '\0');
+    s = NULL;
+    n = 1;
+    REQUIRE_EQ_INT(jr_number(&r, &s, &n), JR_EINVAL);
+    REQUIRE(n == 0 && *s == '\0');
+    REQUIRE_EQ_INT(jr_uint(&r, 7, &v), JR_EINVAL);
+    REQUIRE_EQ_INT(v, 0);
+    s = NULL;
+    REQUIRE_EQ_INT(jr_skip(&r, &s, &n), JR_EINVAL);
+    REQUIRE(n == 0 && *s == '\0');
+    REQUIRE_EQ_INT(jr_scalar(&r, &s, &n), 0);
+    REQUIRE_EQ_INT(jr_open(&r, '['), JR_EINVAL);
+    REQUIRE_EQ_INT(jr_more(&r, ']'), JR_EINVAL);
+    REQUIRE_EQ_INT(jr_member(&r, &s, &n), JR_EINVAL);
+    REQUIRE_EQ_INT(jr_refuse(&r, JR_ENOMEM, "another"), JR_EINVAL);
+    REQUIRE_EQ_INT(jr_end(&r), JR_EINVAL);
+    REQUIRE(strstr(err, "at byte 3: expected a comma"));
+    REQUIRE_EQ_INT(r.pos, 3);
+    jr_finish(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_accepted), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_flags),    cmocka_unit_test(test_pulling),
         cmocka_unit_test(test_span),     cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_sticky),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
