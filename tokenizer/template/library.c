@@ -33,28 +33,6 @@ static int find_name(const char *names, const struct jinja_str *name)
     return -1;
 }
 
-bool jinja_is_left_out(enum jinja_name_kind kind, const struct jinja_str *name)
-{
-    static const char *const names[] = {
-        [JINJA_FILTER_NAME] =
-            "abs attr batch center e escape filesizeformat float forceescape format groupby "
-            "pprint random reverse round slice striptags sum title truncate urlencode urlize "
-            "wordcount wordwrap xmlattr",
-        [JINJA_TEST_NAME] = "callable divisibleby escaped lower sameas upper",
-        [JINJA_METHOD_NAME] =
-            "as_integer_ratio bit_count bit_length casefold center changed conjugate copy count "
-            "cycle denominator encode escape expandtabs find format_map from_bytes fromhex "
-            "fromkeys "
-            "hex imag index is_integer isalnum isalpha isascii isdecimal isdigit isidentifier "
-            "islower isnumeric isprintable isspace istitle isupper ljust maketrans numerator "
-            "partition real removeprefix removesuffix rfind rindex rjust rpartition rsplit start "
-            "step stop "
-            "striptags swapcase to_bytes translate unescape zfill",
-        [JINJA_GLOBAL_NAME] = "cycler joiner lipsum",
-    };
-    return find_name(names[kind], name) >= 0;
-}
-
 static size_t count_params(const char *params)
 {
     size_t n = *params != '\0';

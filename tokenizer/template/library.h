@@ -75,19 +75,6 @@ const struct jinja_function *jinja_find_function(const struct jinja_function *ta
                                                  const struct jinja_str *name);
 const struct jinja_function *jinja_find_filter(const struct jinja_str *name);
 
-enum jinja_name_kind {
-    JINJA_FILTER_NAME,
-    JINJA_TEST_NAME,
-    JINJA_METHOD_NAME,
-    JINJA_GLOBAL_NAME,
-};
-
-/*
- * True for a name that the reference has and this library leaves out because no published template
- * uses it. A template that applies or calls one is refused when it is parsed.
- */
-bool jinja_is_left_out(enum jinja_name_kind kind, const struct jinja_str *name);
-
 struct jinja_value jinja_apply(struct jinja_run *r, const struct jinja_function *f,
                                struct jinja_value v, const struct jinja_args *args);
 

@@ -285,13 +285,6 @@ static struct jinja_node *parse_loop_control(struct jinja_cursor *c, const struc
                           tag->line);
 }
 
-/* A statement that is left out. */
-static struct jinja_node *refuse(struct jinja_cursor *c, const struct jinja_token *tag)
-{
-    jinja_raise_at(c->r, tag->line, "'%s' is not supported in chat templates",
-                   jinja_token_name(tag, c->r));
-}
-
 static const struct {
     const char *name;
     struct jinja_node *(*parse)(struct jinja_cursor *c, const struct jinja_token *tag);
@@ -303,16 +296,7 @@ static const struct {
     {"generation", parse_generation},
     {"break", parse_loop_control},
     {"continue", parse_loop_control},
-    {"call", refuse},
     {"filter", parse_filter_block},
-    {"with", refuse},
-    {"print", refuse},
-    {"autoescape", refuse},
-    {"block", refuse},
-    {"extends", refuse},
-    {"include", refuse},
-    {"import", refuse},
-    {"from", refuse},
 };
 
 /* A tag by its name; `ends` are the tags that would have closed the block around it. */

@@ -54,8 +54,8 @@ struct symbols {
 struct frame {
     struct jinja_run *r;
     struct symbols *sym;
-    bool soft;    /* in a condition: unknown filters fail only when reached */
     bool in_loop; /* break and continue have a loop to go to */
+    bool soft;    /* in a condition: unknown filters fail only when reached */
 };
 
 /* ---- symbols ------------------------------------------------------------------------------- */
@@ -357,45 +357,11 @@ static struct jinja_scope_code scope_code(const struct frame *f)
     return code;
 }
 
-/* Also below conditions: a name that is known to be left out shall not fail within a request. */
-static void refuse_left_out(struct frame *f, enum jinja_name_kind kind,
-                            const struct jinja_str *name, int line)
-{
-    static const char *const kinds[] = {"filter", "test", "method", "function"};
-    if (!jinja_is_left_out(kind, name)) return;
-    jinja_raise_at(f->r, line, "the %s '%.*s' is not supported in chat templates", kinds[kind],
-                   (int)name->len, name->s);
-}
-
-/* The filter or test whose name another filter is given: map('upper'), select('in', b). */
-static void refuse_argument(struct frame *f, const struct jinja_str *filter,
-                            const struct jinja_nodes *args, int line)
-{
-    static const struct {
-        const char *filter;
-        size_t at;
-        enum jinja_name_kind kind;
-    } takers[] = {{"map", 0, JINJA_FILTER_NAME},
-                  {"select", 0, JINJA_TEST_NAME},
-                  {"reject", 0, JINJA_TEST_NAME},
-                  {"selectattr", 1, JINJA_TEST_NAME},
-                  {"rejectattr", 1, JINJA_TEST_NAME}};
-    for (size_t i = 0; i < sizeof(takers) / sizeof(takers[0]); i++) {
-        if (!jinja_str_is(filter, takers[i].filter) || takers[i].at >= args->n) continue;
-        const struct jinja_node *arg = args->all[takers[i].at];
-        if (arg->kind == JINJA_CONST && jinja_is(arg->u.value, JINJA_STR))
-            refuse_left_out(f, takers[i].kind, arg->u.value.u.str, line);
-    }
-}
-
 /* Filters and tests are looked up once and for all. */
 static void resolve_apply(struct frame *f, struct jinja_node *node)
 {
     const struct jinja_str *name = node->u.apply.name;
-    const struct jinja_nodes *args = &node->u.apply.args.args;
     bool is_filter = node->kind == JINJA_FILTER;
-    refuse_left_out(f, is_filter ? JINJA_FILTER_NAME : JINJA_TEST_NAME, name, node->line);
-    if (is_filter) refuse_argument(f, name, args, node->line);
     node->u.apply.function =
         is_filter ? jinja_find_filter(name) : jinja_find_function(jinja_tests, name);
     if (!f->soft && !node->u.apply.function)
@@ -404,23 +370,11 @@ static void resolve_apply(struct frame *f, struct jinja_node *node)
     resolve_all(f, &node->below);
 }
 
-/* True if no statement of the template gives the variable its value. */
-static bool is_from_context(const struct frame *f, const struct ident *id)
-{
-    for (const struct symbols *sym = f->sym; sym; sym = sym->parent) {
-        jinja_spend(f->r, 1 + sym->n / 8);
-        for (size_t i = 0; i < sym->n; i++)
-            if (sym->all[i].ident == id) return sym->all[i].load == JINJA_LOAD_RESOLVE;
-    }
-    return false;
-}
-
 /* The fields of a format that the template spells are known now. */
 static void resolve_method(struct frame *f, const struct jinja_node *callee)
 {
     const struct jinja_str *name = callee->u.getattr.name.u.str;
     const struct jinja_node *object = callee->u.getattr.object;
-    refuse_left_out(f, JINJA_METHOD_NAME, name, callee->line);
     if (!jinja_str_is(name, "format") || object->kind != JINJA_CONST ||
         !jinja_is(object->u.value, JINJA_STR))
         return;
@@ -432,9 +386,6 @@ static void resolve_call(struct frame *f, struct jinja_node *node)
 {
     const struct jinja_node *callee = node->u.call.callee;
     if (callee->kind == JINJA_GETATTR) resolve_method(f, callee);
-    if (callee->kind == JINJA_NAME && jinja_is_left_out(JINJA_GLOBAL_NAME, callee->u.name.name) &&
-        is_from_context(f, find_ref(f->r, f->sym, callee->u.name.name)))
-        refuse_left_out(f, JINJA_GLOBAL_NAME, callee->u.name.name, callee->line);
     resolve_all(f, &node->below);
 }
 
