@@ -104,6 +104,7 @@ static void choose(const struct experts *x, const struct eng_experts *of, int ro
     for (int i = 0; i < n; i++) {
         if (hp->route_renorm) weight[i] /= sum + (float)hp->route_eps;
         weight[i] *= (float)hp->route_scale;
+        if (of->scale) weight[i] *= of->scale[chosen[i]];
     }
 }
 

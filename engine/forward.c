@@ -41,7 +41,7 @@
 enum {
     PRIVATE_ROWS = 4, /* up to this many rows are packed by each thread for itself */
     FEW_ROWS = 8,     /* of one item that works row by row */
-    OPS_PER_LAYER = 26,
+    OPS_PER_LAYER = 32,
     OPS_OUTSIDE = 11 + 3 * ENG_MAX_HEAD_OPS,
 };
 
@@ -120,6 +120,7 @@ struct fwd {
     float *kept;      /* [max_rows][d_model]: the same for kept rows */
     float *branch;    /* [max_rows][d_model]: a branch's output before its norm, or its input after
                     * a LayerNorm */
+    float *mixed;     /* [max_rows][d_model]: the sum of a row's experts before its norm */
     float *qkv;       /* [max_rows][rows of eng_layer.qkv]: a mixer's input */
     float *ple;       /* [max_rows][n_layers][d_ple]: per-layer embeddings */
     float *heads;     /* [max_rows][n_heads d_head]: attention's output, or another mixer's */
@@ -257,6 +258,27 @@ static void post_row(const struct op *op, int i, int thread)
     m->kern->rmsnorm(branch, op->src.norm, branch, m->hp.d_model, op->src.eps);
     m->kern->add(x, branch, m->hp.d_model);
     if (op->scale) m->kern->scale(x, *op->scale, m->hp.d_model);
+}
+
+/* The norm of the dense layer's output, before the experts beside it add up theirs. */
+static void beside_row(const struct op *op, int i, int thread)
+{
+    (void)thread;
+    const struct eng_model *m = op->f->p.model;
+    size_t ld = op->f->ld_x;
+    float *branch = op->f->branch + (size_t)i * ld;
+    m->kern->rmsnorm(branch, op->src.norm, branch, m->hp.d_model, op->src.eps);
+    memset(op->f->mixed + (size_t)i * ld, 0, ld * sizeof(float));
+}
+
+/* The norm of the experts' sum is added to that of the dense layer, and the branch ends as any. */
+static void mix_row(const struct op *op, int i, int thread)
+{
+    const struct eng_model *m = op->f->p.model;
+    float *mixed = op->f->mixed + (size_t)i * op->f->ld_x;
+    m->kern->rmsnorm(mixed, m->layers[op->layer].experts.post, mixed, m->hp.d_model, op->src.eps);
+    m->kern->add(op->f->branch + (size_t)i * op->f->ld_x, mixed, m->hp.d_model);
+    post_row(op, i, thread);
 }
 
 /* A row's share of the shared expert's output, added to the stream. */
@@ -769,6 +791,19 @@ static void link_attention(struct fwd *f)
     }
 }
 
+/* What is done with a branch's output before it is in the stream x, which may then be scaled. */
+static struct op *add_post(struct fwd *f, enum op_rows rows,
+                           void (*row)(const struct op *op, int i, int thread), const float *norm,
+                           const float *scale, float *x)
+{
+    struct op *op = add_op(f, OP_POST, rows, rows_item);
+    op->row = row;
+    op->src = (struct gemm_source){.norm = norm, .eps = (float)f->p.model->hp.rms_eps};
+    op->scale = scale;
+    op->out = added_to(x, f->ld_x);
+    return op;
+}
+
 /*
  * A product whose result is added to the stream x: at once, or, if the layer has a norm for it,
  * after that; then it may be scaled.
@@ -778,21 +813,7 @@ static void add_branch(struct fwd *f, enum op_rows rows, struct gemm_source src,
 {
     struct kern_out stream = added_to(x, f->ld_x);
     add_product(f, OP_PRODUCT, rows, src, m, norm ? into(f->branch, f->ld_x) : stream);
-    if (!norm) return;
-    struct op *op = add_op(f, OP_POST, rows, rows_item);
-    op->row = post_row;
-    op->src = (struct gemm_source){.norm = norm, .eps = (float)f->p.model->hp.rms_eps};
-    op->scale = scale;
-    op->out = stream;
-}
-
-static void add_share(struct fwd *f, enum op_rows rows, const struct eng_mat *m, float *x)
-{
-    const struct gemm_source packed_in = {.x = NULL};
-    add_product(f, OP_PRODUCT, rows, packed_in, m, into(f->branch, f->ld_x));
-    struct op *op = add_op(f, OP_POST, rows, rows_item);
-    op->row = share_row;
-    op->out = added_to(x, f->ld_x);
+    if (norm) add_post(f, rows, post_row, norm, scale, x);
 }
 
 /* A LayerNorm of x, into `to`, which may be x. */
@@ -865,8 +886,8 @@ static void add_experts(struct fwd *f, enum op_rows rows, int layer, float *x,
         struct op *op = add_op(f, OP_EXPERTS, rows, experts_op_item);
         op->layer = layer;
         op->phase = phase;
-        op->src = normed(f, x, l->ffn_norm);
-        op->out = added_to(x, f->ld_x);
+        op->src = normed(f, x, l->experts.norm ? l->experts.norm : l->ffn_norm);
+        op->out = added_to(f->p.model->hp.expert_norms ? f->mixed : x, f->ld_x);
         op->units_per_item = experts_units(f->experts, &l->experts, phase);
     }
 }
@@ -908,6 +929,7 @@ static void build_program(struct fwd *f)
     for (int i = 0; i < m->hp.n_layers; i++) {
         const struct eng_layer *l = &m->layers[i];
         bool last = i == m->hp.n_layers - m->hp.n_shared - 1; /* of those with keys and values */
+        const float *scale = m->hp.d_ple ? NULL : l->scale;
         add_product(f, OP_PRODUCT, rows, branch_input(f, rows, x, l->attn_norm, l->attn_norm_bias),
                     &l->qkv, into(f->qkv, f->ld_qkv));
         add_mixer(f, i);
@@ -920,7 +942,8 @@ static void build_program(struct fwd *f)
                    post ? NULL : l->attn_post, NULL, x);
         if (post) add_norm(f, rows, x, l->attn_post, l->attn_post_bias, x);
         if (m->hp.layer_experts[i]) {
-            add_product(f, OP_PRODUCT, rows, normed(f, x, l->ffn_norm), &l->experts.router,
+            const float *norm = l->experts.router_norm ? l->experts.router_norm : l->ffn_norm;
+            add_product(f, OP_PRODUCT, rows, normed(f, x, norm), &l->experts.router,
                         experts_logits(f->experts));
             add_experts(f, rows, i, x, EXPERTS_CHOOSE, EXPERTS_UP);
         }
@@ -928,13 +951,16 @@ static void build_program(struct fwd *f)
             add_product(f, OP_GATE_UP, rows,
                         branch_input(f, rows, x, l->ffn_norm, l->ffn_norm_bias), &l->gate_up,
                         packed_out);
-            if (m->hp.shared_gate)
-                add_share(f, rows, &l->down, x);
-            else
-                add_branch(f, rows, packed_in, &l->down, post ? NULL : l->ffn_post,
-                           m->hp.d_ple ? NULL : l->scale, x);
+            if (m->hp.shared_gate || m->hp.expert_norms) {
+                add_product(f, OP_PRODUCT, rows, packed_in, &l->down, into(f->branch, f->ld_x));
+                add_post(f, rows, m->hp.shared_gate ? share_row : beside_row, l->experts.dense_post,
+                         NULL, x);
+            } else {
+                add_branch(f, rows, packed_in, &l->down, post ? NULL : l->ffn_post, scale, x);
+            }
         }
         if (m->hp.layer_experts[i]) add_experts(f, rows, i, x, EXPERTS_DOWN, EXPERTS_DOWN);
+        if (m->hp.expert_norms) add_post(f, rows, mix_row, l->ffn_post, scale, x)->layer = i;
         if (post) add_norm(f, rows, x, l->ffn_post, l->ffn_post_bias, x);
         add_ple(f, rows, i, x);
     }
@@ -1185,6 +1211,7 @@ static void take_activations(struct fwd *f, struct scratch *s)
     f->branch = scratch_take(
         s, m->hp.branch_norms || m->hp.encoder || m->hp.shared_gate ? rows * f->ld_x : 0,
         sizeof(float));
+    f->mixed = scratch_take(s, m->hp.expert_norms ? rows * f->ld_x : 0, sizeof(float));
     f->qkv = scratch_take(s, rows * f->ld_qkv, sizeof(float));
     f->ld_ple = columns(&m->ple_model);
     f->ple = scratch_take(s, rows * f->ld_ple, sizeof(float));

@@ -186,7 +186,9 @@ static void refuse_unsupported(const struct object *o, const struct eng_family *
     refuse_if_set(o, "compression_config", "compressed weights are not supported");
     if (!f->mixture && !f->hybrid) refuse_experts(o);
     refuse_if_set(o, "is_encoder_decoder", "encoder-decoder models are not supported");
-    refuse_if_set(o, "enable_moe_block", "mixtures of experts are not supported in this family");
+    if (!f->mixture || !f->mixture->switch_key)
+        refuse_if_set(o, "enable_moe_block",
+                      "mixtures of experts are not supported in this family");
     if (!f->full_head_dim)
         refuse_if_set(o, "per_layer_config", "settings that differ by layer are not supported");
     refuse_if_set(o, "add_cross_attention", "cross attention is not supported");
@@ -830,10 +832,25 @@ static void read_expert_layers(const struct object *o, struct eng_hparams *hp)
     }
 }
 
+/* Not every model of some families has experts. */
+static bool has_experts(const struct object *o, const struct eng_mixture *x)
+{
+    const char *const sizes[] = {x->count_key, x->chosen_key, x->size_key};
+    if (!x->switch_key) return true;
+    if (!read_bool(o, x->switch_key, false)) {
+        refuse_experts(o);
+        return false;
+    }
+    for (int i = 0; i < 3; i++)
+        if (!find(o, sizes[i])) wrong(o, sizes[i], "is missing");
+    return true;
+}
+
 static void read_experts(const struct object *o, struct eng_hparams *hp)
 {
     enum { MAX_UNITS = 1 << 24, MAX_SHARED = 64 };
     const struct eng_mixture *x = hp->family->mixture;
+    if (!has_experts(o, x)) return;
     int n = (int)read_int(o, x->count_key, 2, ENG_MAX_EXPERTS, x->n_experts);
     hp->n_experts = read_own(o, x->other_count_key, 2, ENG_MAX_EXPERTS, n);
     if (find(o, x->count_key) && hp->n_experts != n)
@@ -845,6 +862,7 @@ static void read_experts(const struct object *o, struct eng_hparams *hp)
                hp->n_chosen, hp->n_experts);
     hp->d_expert = (int)read_int(o, x->size_key, 1, MAX_SIZE, x->d_expert);
     hp->shared_gate = x->shared_gate;
+    hp->expert_norms = x->norm;
     hp->d_shared = x->shared_gate
                        ? (int)read_int(o, x->shared_key, 1, MAX_SIZE, x->n_shared)
                        : read_own(o, x->shared_key, 0, MAX_SHARED, x->n_shared) * hp->d_expert;
@@ -862,7 +880,7 @@ static void read_experts(const struct object *o, struct eng_hparams *hp)
     read_expert_layers(o, hp);
     read_int(o, "n_group", 1, 1, 1);
     if (x->off) refuse_if_set(o, x->off, "is not supported");
-    if (hp->act != KERN_ACT_SILU)
+    if (hp->act != KERN_ACT_SILU && !hp->expert_norms)
         REPORT(o, ENG_EUNSUPPORTED, "hidden_act %s of experts is not supported; supported: silu",
                read_string(o, "hidden_act"));
 }

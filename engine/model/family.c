@@ -302,6 +302,16 @@ static const struct eng_mixture qwen3_5_mixture = {
     .size_key = "moe_intermediate_size", .shared_key = "shared_expert_intermediate_size",
     .renorm = true, .n_experts = 256, .n_chosen = 8, .d_expert = 512, .n_shared = 512,
 };
+static const struct eng_mixture gemma4_mixture = {
+    .router = "router.proj", .router_scale = "router.scale",
+    .expert_scale = "router.per_expert_scale", .experts = "experts",
+    .gate = "gate_proj", .up = "up_proj", .down = "down_proj",
+    .gate_up = "experts.gate_up_proj", .all_down = "experts.down_proj",
+    .norm = "pre_feedforward_layernorm_2", .dense_post = "post_feedforward_layernorm_1",
+    .post = "post_feedforward_layernorm_2", .switch_key = "enable_moe_block",
+    .count_key = "num_experts", .chosen_key = "top_k_experts",
+    .size_key = "moe_intermediate_size", .renorm = true,
+};
 /* A second token's prediction. */
 static const char *const ernie_parts[] = {"model.mtp_", NULL};
 
@@ -327,7 +337,8 @@ static const char *const ernie_parts[] = {"model.mtp_", NULL};
     .head_dim = 256, .full_head_dim = 512, .rope_theta = 1000000.0, .rope_local = true,            \
     .local_theta = 10000.0, .bos_id = 2, .eos_id = 1, .tie_word_embeddings = true
 #define GEMMA4_PLE                                                                                 \
-    GEMMA4, .d_ple = 256, .sliding_window = 512, .max_position_embeddings = 131072
+    GEMMA4, .mixture = &gemma4_mixture, .d_ple = 256, .sliding_window = 512,                       \
+    .max_position_embeddings = 131072
 #define GEMMA4_UNIFIED GEMMA4, .sliding_window = 1024, .max_position_embeddings = 262144
 
 #define QWEN3_5_ANY                                                                                \

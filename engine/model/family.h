@@ -67,13 +67,18 @@ struct eng_encoder {
  */
 struct eng_mixture {
     const char *router, *select_bias, *experts, *shared, *gate, *up, *down, *gate_up, *all_down;
+    /* Of a family whose layers have a dense feed-forward layer and experts side by side: norms
+     * before the experts, after the dense layer, and after them; the router's own norm, over
+     * sqrt(hidden_size), and factors of the experts, both without an ending. */
+    const char *norm, *dense_post, *post, *router_scale, *expert_scale;
     const char *shared_gate; /* its logit's sigmoid is the shared expert's factor; then shared_key
                               * is a size, else a number of experts */
     const char *count_key, *other_count_key, *chosen_key, *size_key, *shared_key;
     const char *renorm_key, *bias_key, *floor_key, *scale_key;
     /* layers from first to last, of them every step-th, without the listed ones, have experts */
     const char *first_key, *last_key, *step_key, *dense_key;
-    const char *off; /* a setting that must not be on */
+    const char *off;        /* a setting that must not be on */
+    const char *switch_key; /* models have experts only if it is on; then sizes have no defaults */
     bool sigmoid, renorm, bias_rank2;
     double renorm_eps;
     int n_experts, n_chosen, d_expert, n_shared, first; /* defaults */

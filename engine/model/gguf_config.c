@@ -478,6 +478,11 @@ static void read_experts(struct reading *rd, const struct eng_mixture *x)
     int64_t n, gate = 1, own = x->sigmoid ? 2 : 1;
     double scale = 0;
     bool renorm = rd->arch->renorm;
+    if (x->switch_key) {
+        bool on = get_int(rd, "expert_count", 0, MAX_SIZE, &n) && n > 0;
+        jw_bool(&rd->w, x->switch_key, on);
+        if (!on) return;
+    }
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         /* without a setting no layer is dense; intermediate_size is feed_forward_length */
         if (!sizes[i].setting || strcmp(sizes[i].setting, "intermediate_size") == 0) continue;

@@ -128,10 +128,12 @@ struct eng_hparams {
      * scores, with route_renorm over max(the sum of theirs, route_floor) + route_eps, times
      * route_scale. d_shared: the dense feed-forward size of a layer with experts, 0: it has none;
      * with shared_gate its output is multiplied by the sigmoid of a logit behind the router's.
+     * expert_norms: a whole dense layer is beside them, each of the two has a norm of its own, and
+     * the branch is the sum.
      */
     int n_experts, n_chosen, d_expert, d_shared;
     bool layer_experts[ENG_MAX_LAYERS];
-    bool route_sigmoid, route_bias, route_renorm, shared_gate;
+    bool route_sigmoid, route_bias, route_renorm, shared_gate, expert_norms;
     double route_floor, route_eps, route_scale;
     bool layer_rope[ENG_MAX_LAYERS];      /* the layer has RoPE */
     int32_t layer_window[ENG_MAX_LAYERS]; /* keys visible, the token itself included; 0: all;

@@ -78,6 +78,10 @@ struct eng_experts {
     const float *select_bias; /* [n_experts] or NULL */
     struct eng_mat gate_up;   /* of each: as eng_layer.gate_up, of d_expert */
     struct eng_mat down;      /* of each: [d_model] of [d_expert] */
+    const float *scale;       /* [n_experts]: factors of their weights; or NULL */
+    /* [d_model], NULL without hp.expert_norms: norms before the router and before the experts, both
+     * in place of ffn_norm; of the dense layer's output, and of theirs */
+    const float *router_norm, *norm, *dense_post, *post;
 };
 
 struct eng_layer {

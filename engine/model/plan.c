@@ -9,6 +9,7 @@
  */
 #include <assert.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,10 +26,10 @@
 #include "engine/model/plan.h"
 
 enum {
-    MATS_PER_LAYER = 7,
+    MATS_PER_LAYER = 9,
     PARTS_PER_MAT = 4, /* but of experts */
     MATS_OUTSIDE = 4 + ENG_MAX_HEAD_OPS,
-    VECS_PER_LAYER = 11,
+    VECS_PER_LAYER = 13,
     VECS_OUTSIDE = 8 + ENG_MAX_HEAD_OPS,
     NAME_BYTES = 128
 };
@@ -392,6 +393,15 @@ static void plan_experts(const struct check *c, int i)
         new_vec(c, &e->select_bias, n)->tensor =
             need(c, layer_name(name, c, i, x->select_bias), x->bias_rank2 ? 1 : n,
                  x->bias_rank2 ? n : 0, "experts");
+    if (x->router_scale)
+        add_named_vec(c, &e->router_norm, layer_name(name, c, i, x->router_scale), "", hp->d_model,
+                      "hidden_size")
+            ->factor = (float)(1 / sqrt((double)hp->d_model));
+    if (x->expert_scale)
+        add_named_vec(c, &e->scale, layer_name(name, c, i, x->expert_scale), "", n, "experts");
+    add_vec(c, &e->norm, layer_name(name, c, i, x->norm), hp->d_model, "hidden_size");
+    add_vec(c, &e->dense_post, layer_name(name, c, i, x->dense_post), hp->d_model, "hidden_size");
+    add_vec(c, &e->post, layer_name(name, c, i, x->post), hp->d_model, "hidden_size");
     plan_expert_mat(c, i, add_mat(c, &e->gate_up, layer_role(hp, i), hp->d_model), hp->d_expert,
                     ups, 2, x->gate_up);
     plan_expert_mat(c, i, add_mat(c, &e->down, PLAN_FINE, hp->d_expert), hp->d_model, downs, 1,
@@ -403,7 +413,8 @@ static const char *mlp_name(char buf[NAME_BYTES], const struct check *c, int lay
                             const char *dense, const char *shared)
 {
     char rest[NAME_BYTES / 2];
-    if (!c->m->hp.layer_experts[layer]) return layer_name(buf, c, layer, dense);
+    if (!c->m->hp.layer_experts[layer] || c->m->hp.expert_norms)
+        return layer_name(buf, c, layer, dense);
     snprintf(rest, sizeof(rest), "%s.%s", c->m->hp.family->mixture->shared, shared);
     return layer_name(buf, c, layer, rest);
 }
@@ -418,7 +429,8 @@ static void plan_mlp(const struct check *c, int i)
     char name[NAME_BYTES];
     static const char fields[] = "intermediate_size, hidden_size";
     static const char fused_fields[] = "2 x intermediate_size, hidden_size";
-    int d_ff = hp->layer_experts[i] ? hp->d_shared : eng_layer_d_ff(hp, i);
+    bool dense = !hp->layer_experts[i] || hp->expert_norms;
+    int d_ff = dense ? eng_layer_d_ff(hp, i) : hp->d_shared;
 
     add_vec(c, &l->ffn_norm, layer_name(name, c, i, names->ffn_norm), hp->d_model, "hidden_size");
     if (hp->layer_experts[i]) plan_experts(c, i);

@@ -309,7 +309,11 @@ def mixture(config, reference, kind_of=lambda name: F32, rng=None, fused=False):
 GEMMA4_NAMES = {**NAMES, "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
                 "post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
                 "post_feedforward_layernorm": "post_ffw_norm", "per_layer_input_gate": "inp_gate", "per_layer_projection": "proj",
-                "post_per_layer_input_norm": "post_norm", "layer_scalar": "layer_output_scale"}
+                "post_per_layer_input_norm": "post_norm", "layer_scalar": "layer_output_scale", "router.proj": "ffn_gate_inp",
+                "router.scale": "ffn_gate_inp.scale", "router.per_expert_scale": "ffn_down_exps.scale",
+                "experts.gate_up_proj": "ffn_gate_up_exps", "experts.down_proj": "ffn_down_exps",
+                "pre_feedforward_layernorm_2": "pre_ffw_norm_2", "post_feedforward_layernorm_1": "post_ffw_norm_1",
+                "post_feedforward_layernorm_2": "post_ffw_norm_2"}
 GEMMA4_OUTER = {"embed_tokens": "token_embd", "norm": "output_norm", "embed_tokens_per_layer": "per_layer_token_embd",
                 "per_layer_model_projection": "per_layer_model_proj", "per_layer_projection_norm": "per_layer_proj_norm"}
 
@@ -330,6 +334,9 @@ def gemma4(config, reference, kind_of=lambda name: F32):
              "attention.key_length_swa": config["head_dim"], "attention.value_length_swa": config["head_dim"],
              "rope.dimension_count": 2 * pairs, "rope.dimension_count_swa": config["head_dim"],
              "embedding_length_per_layer_input": config.get("hidden_size_per_layer_input", 0)}
+    if config.get("enable_moe_block"):
+        sizes |= {"expert_count": config["num_experts"], "expert_used_count": config["top_k_experts"],
+                  "expert_feed_forward_length": config["moe_intermediate_size"]}
     numbers = {"attention.layer_norm_rms_epsilon": config["rms_norm_eps"], "rope.freq_base": ropes["full_attention"]["rope_theta"],
                "rope.freq_base_swa": ropes["sliding_attention"]["rope_theta"]}
     if config.get("final_logit_softcapping"):
@@ -345,10 +352,10 @@ def gemma4(config, reference, kind_of=lambda name: F32):
         stem = name.removeprefix("model.").removesuffix(".weight")
         if stem.startswith("layers."):
             _, layer, part = stem.split(".", 2)
-            file_name = f"blk.{layer}.{GEMMA4_NAMES[part]}.weight"
+            file_name = f"blk.{layer}.{GEMMA4_NAMES[part]}" + ("" if GEMMA4_NAMES[part].endswith(".scale") else ".weight")
         else:
             file_name = GEMMA4_OUTER[stem] + ".weight"
-        kind = kind_of(file_name) if len(shape) == 2 else F32
+        kind = kind_of(file_name) if len(shape) > 1 and "ffn_gate_inp" not in file_name else F32
         data, said = encode(kind, values, None)
         numbers[name] = (shape, said)
         tensors.append((file_name, shape[::-1], kind, data))

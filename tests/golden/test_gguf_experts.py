@@ -197,10 +197,27 @@ def refused(folder):
     return 0.0, problems + says(path, "tensor blk.")
 
 
+def gemma4_experts():
+    """The model with shared keys and per-layer embeddings, and experts beside its dense layers."""
+    config, tensors = read_directory(os.path.join(HERE, "models", "gemma4-shared-bf16"))
+    rng, d, n, inner = random.Random(6), config["hidden_size"], 5, 20
+    config |= {"enable_moe_block": True, "num_experts": n, "top_k_experts": 2, "moe_intermediate_size": inner}
+    for i in range(config["num_hidden_layers"]):
+        for name, shape in {"router.proj.weight": [n, d], "router.scale": [d], "router.per_expert_scale": [n],
+                            "experts.gate_up_proj": [n, 2 * inner, d], "experts.down_proj": [n, d, inner],
+                            "pre_feedforward_layernorm_2.weight": [d], "post_feedforward_layernorm_1.weight": [d],
+                            "post_feedforward_layernorm_2.weight": [d]}.items():
+            first, size = int(len(shape) == 1), 1
+            for s in shape:
+                size *= s
+            tensors[f"model.layers.{i}.{name}"] = (shape, [first + (x - 8) / 32 for x in rng.choices(range(17), k=size)])
+    return config, tensors
+
+
 def gemma4_files(place, tally):
     """Gemma 4 as published, with a table in blocks, and what is refused of it."""
-    for name in ("gemma4-shared-bf16", "gemma4-values-bf16"):
-        config, reference = read_directory(os.path.join(HERE, "models", name))
+    models = {name: read_directory(os.path.join(HERE, "models", name)) for name in ("gemma4-shared-bf16", "gemma4-values-bf16")}
+    for name, (config, reference) in (models | {"gemma4 experts": gemma4_experts()}).items():
         for kind in (F32, BF16):
             tally.add(f"{name} {kind}", *same_numbers(place(name), config, *gemma4(config, reference, lambda _, k=kind: k), 0))
     config, reference = read_directory(os.path.join(HERE, "models", "gemma4-shared-bf16"))
@@ -221,6 +238,11 @@ def gemma4_files(place, tally):
             ((keys, [t for t in tensors if t[0] != "per_layer_proj_norm.weight"]), "tensor per_layer_proj_norm.weight is missing"),
             ((keys, [t for t in tensors if t[0] != "blk.4.layer_output_scale.weight"]), "tensor blk.4.layer_output_scale.weight is missing")]:
         problems += says(write(path, *fault), words)
+    keys, tensors, _ = gemma4(*gemma4_experts())
+    for gone in ("blk.1.ffn_gate_inp.scale", "blk.2.ffn_down_exps.scale", "blk.3.post_ffw_norm_1.weight", "blk.4.ffn_down_exps.weight"):
+        problems += says(write(path, keys, [t for t in tensors if t[0] != gone]), f"tensor {gone} is missing")
+    problems += says(write(path, key("expert_used_count", None, 0), tensors), "key gemma4.expert_used_count is missing")
+    problems += says(write(path, key("expert_count", "u32", 0), tensors), "is not part of a Gemma 4 model")
     tally.add("gemma4 refused", 0.0, problems)
 
 

@@ -12,7 +12,7 @@ enum { D = 40, D_EXPERT = 50, MAX_ROWS = 70, N_THREADS = 2 };
 
 struct rule {
     int n, k;
-    bool sigmoid, bias, renorm;
+    bool sigmoid, bias, renorm, scaled;
     double eps, scale;
 };
 
@@ -42,6 +42,7 @@ static void make(const struct rule *r, const struct kern *kern, const char *nume
         .gate_up = synth_mat(kern, fmt, 2 * 64 * r->n, D, false, 0.3f),
         .down = synth_mat(kern, fmt, 64 * r->n, D_EXPERT, false, 0.3f),
         .select_bias = r->bias ? synth_vector(r->n, 0, 0.5f) : NULL,
+        .scale = r->scaled ? synth_vector(r->n, 1, 0.5f) : NULL,
     };
 }
 
@@ -49,6 +50,7 @@ static void unmake(void)
 {
     free((void *)(uintptr_t)layer.ffn_norm);
     free((void *)(uintptr_t)layer.experts.select_bias);
+    free((void *)(uintptr_t)layer.experts.scale);
     synth_mat_destroy(&layer.experts.gate_up);
     synth_mat_destroy(&layer.experts.down);
 }
@@ -107,7 +109,8 @@ static void weights_of(const struct rule *r, const float *z, double *ret)
         chosen += ret[best] = score[best];
     }
     for (int i = 0; i < r->n; i++)
-        ret[i] *= r->scale / (r->renorm ? chosen + r->eps : 1);
+        ret[i] *= r->scale / (r->renorm ? chosen + r->eps : 1) *
+                  (r->scaled ? (double)layer.experts.scale[i] : 1);
 }
 
 static void forward_row(const struct rule *r, const double *up, const double *down, const float *x,
@@ -143,6 +146,7 @@ static const struct rule rules[] = {
     {.n = 7, .k = 7, .bias = true, .renorm = true, .scale = 1}, /* Ernie, all chosen */
     {.n = 40, .k = 4, .sigmoid = true, .bias = true, .renorm = true, .eps = 1e-6, .scale = 2.5},
     {.n = 2, .k = 1, .sigmoid = true, .scale = 1},
+    {.n = 9, .k = 3, .renorm = true, .scaled = true, .scale = 1}, /* Gemma 4 */
 };
 
 static void test_rules(void **state)

@@ -488,6 +488,8 @@ static void test_experts(void **state)
 }
 
 #define GEMMA4(more) "{\"model_type\":\"gemma4_text\",\"num_hidden_layers\":6" more "}"
+#define EXPERTS4(more)                                                                             \
+    ",\"enable_moe_block\":true,\"num_experts\":6,\"moe_intermediate_size\":40" more
 #define TYPES6                                                                                     \
     ",\"layer_types\":[\"sliding_attention\",\"full_attention\",\"sliding_attention\","            \
     "\"full_attention\",\"sliding_attention\",\"full_attention\"]"
@@ -515,7 +517,10 @@ static void test_gemma4(void **state)
     REQUIRE(eng_layer_pairs(&hp, 0) == 128 && eng_layer_apart(&hp, 0) == 128);
     hp = good(GEMMA4(",\"per_layer_config\":{\"5\":{\"head_dim\":80,\"num_key_value_heads\":1}}"),
               NULL);
-    REQUIRE(hp.full.d_head == 80 && hp.full.n_kv_heads == 1);
+    REQUIRE(hp.full.d_head == 80 && hp.full.n_kv_heads == 1 && hp.n_experts == 0);
+    hp = good(GEMMA4(EXPERTS4(",\"top_k_experts\":2")), NULL);
+    REQUIRE(hp.n_experts == 6 && hp.n_chosen == 2 && hp.d_expert == 40 && hp.expert_norms);
+    REQUIRE(hp.layer_experts[0] && hp.route_renorm && !hp.shared_gate && hp.d_shared == 0);
     hp = good("{\"architectures\":[\"Gemma4UnifiedForConditionalGeneration\"],"
               "\"image_token_id\":7,\"text_config\":{\"attention_k_eq_v\":true,"
               "\"num_global_key_value_heads\":2,\"use_bidirectional_attention\":\"vision\","
@@ -535,7 +540,13 @@ static void test_gemma4(void **state)
         {GEMMA4(",\"per_layer_config\":{\"5\":{\"theta\":1}}"),
          "theta of layer 5 is not supported"},
         {GEMMA4(",\"global_head_dim\":33"), "heads of 33"},
-        {GEMMA4(",\"enable_moe_block\":true"), "enable_moe_block: mixtures"},
+        {GEMMA4(",\"enable_moe_block\":true"), "num_experts is missing"},
+        {GEMMA4(",\"enable_moe_block\":1"), "enable_moe_block must be true or false"},
+        {GEMMA4(EXPERTS4(",\"top_k_experts\":7")), "top_k_experts must be within 1..6, it is 7"},
+        {GEMMA4(EXPERTS4("")), "top_k_experts is missing"},
+        {GEMMA4(",\"num_experts\":6"), "num_experts: mixtures of experts are not supported"},
+        {"{\"model_type\":\"gemma4_unified_text\",\"enable_moe_block\":true}",
+         "enable_moe_block: mixtures"},
         {GEMMA4(",\"use_bidirectional_attention\":\"all\""), "use_bidirectional_attention"},
         {GEMMA4(",\"vocab_size_per_layer_input\":3"), "vocab_size_per_layer_input must be within"},
         {GEMMA4(",\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"yarn\"}}"),
