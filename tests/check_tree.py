@@ -74,7 +74,7 @@ BUDGETS = {
     "engine/model": 7587,
     "engine/kv": 2483,
     "engine": 13513,
-    "tokenizer": 8143,
+    "tokenizer": 8156,
     "tokenizer/template": 7044,
     "tokenizer/chat": 1892,
     "tokenizer/grammar": 10826,

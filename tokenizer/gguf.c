@@ -70,11 +70,13 @@ static const struct rule {
     {.names = {"gpt-2"}, .pre_tokenizer = BYTE_LEVEL("true")},
 };
 
-/* SentencePiece without a blank in front, as the tokenizer.json of Gemma has it. */
+/*
+ * SentencePiece without a blank in front, as the tokenizer.json of Gemma has it. Blanks are U+2581
+ * before the split looks for them, so merges run over whole texts.
+ */
 #define REPLACE(from, to)                                                                          \
     "{\"type\":\"Replace\",\"pattern\":{\"String\":\"" from "\"},\"content\":\"" to "\"}"
 static const struct rule sentencepiece = {
-    .names = {"llama"},
     .pre_tokenizer = "{\"type\":\"Split\",\"pattern\":{\"String\":\" \"},"
                      "\"behavior\":\"MergedWithPrevious\",\"invert\":false}",
     .normalizer = REPLACE(" ", MARK),
@@ -90,7 +92,9 @@ struct loader {
     const struct gguf_key *ranks; /* scores of SentencePiece, else merges */
     size_t n;                     /* ids */
     int32_t ids[N_IDS];           /* -1: none */
-    bool is_spm, added[2];        /* whether BOS, EOS go around a text */
+    const char *model;            /* borrowed from g; NULL: the file has none */
+    bool is_spm, is_gemma4;       /* is it "llama" or "gemma4"; is it "gemma4" */
+    bool added[2];                /* whether BOS, EOS go around a text */
     char *err;
     size_t errlen;
 };
@@ -123,6 +127,12 @@ static int64_t type_of(const struct loader *l, size_t id)
     return l->types ? gguf_int_at(l->types, id) : NORMAL;
 }
 
+/* Whether merges follow from scores. */
+static bool has_scores(const struct loader *l)
+{
+    return l->is_spm && !l->is_gemma4;
+}
+
 /* Blanks as U+2581; returns the length. `out` has room for MARK_BYTES * len. */
 static size_t mark_blanks(char *out, const char *s, size_t len)
 {
@@ -141,7 +151,7 @@ static int add_token(struct loader *l, uint32_t id, const char *s, size_t len)
     if (len == 0 || len > TOK_MAX_ADDED_BYTES)
         return refuse(l, "key tokenizer.ggml.tokens: id %u has %zu bytes; 1 to %d are read", id,
                       len, TOK_MAX_ADDED_BYTES);
-    if (l->is_spm && type_of(l, id) == USER_DEFINED) {
+    if (has_scores(l) && type_of(l, id) == USER_DEFINED) {
         len = mark_blanks(marked, s, len);
         s = marked;
     }
@@ -198,12 +208,12 @@ static int read_ids(struct loader *l)
 /* The arrays that every use of the file needs. */
 static int open_loader(struct loader *l, const char *file, char *err, size_t errlen)
 {
-    const char *model = "";
     *l = (struct loader){.err = err, .errlen = errlen};
     int rc = gguf_open(&l->g, NULL, file, 0, err, errlen);
-    if (!rc) rc = gguf_string(l->g, "tokenizer.ggml.model", &model, err, errlen) < 0;
+    if (!rc) rc = gguf_string(l->g, "tokenizer.ggml.model", &l->model, err, errlen) < 0;
     if (rc) return rc < 0 ? rc : TOK_EINVAL;
-    l->is_spm = strcmp(model, "llama") == 0;
+    l->is_gemma4 = l->model && strcmp(l->model, "gemma4") == 0;
+    l->is_spm = l->is_gemma4 || (l->model && strcmp(l->model, "llama") == 0);
     rc = read_tokens(l);
     return rc ? rc : read_ids(l);
 }
@@ -250,18 +260,15 @@ static int find_rule(struct loader *l)
 
 static int choose_rule(struct loader *l)
 {
-    bool blank = true;
-    const char *model = NULL;
-    int rc = gguf_string(l->g, "tokenizer.ggml.model", &model, l->err, l->errlen);
-    if (rc < 0) return rc;
-    if (!model) return refuse(l, "key tokenizer.ggml.model is missing");
-    if (strcmp(model, "gpt2") == 0) return find_rule(l);
+    bool blank = !l->is_gemma4;
+    if (!l->model) return refuse(l, "key tokenizer.ggml.model is missing");
+    if (strcmp(l->model, "gpt2") == 0) return find_rule(l);
     if (!l->is_spm)
-        return refuse_rule(l, "tokenizer.ggml.model", model, "is a tokenizer that is not built");
-    rc = gguf_bool(l->g, "tokenizer.ggml.add_space_prefix", &blank, l->err, l->errlen);
+        return refuse_rule(l, "tokenizer.ggml.model", l->model, "is a tokenizer that is not built");
+    int rc = gguf_bool(l->g, "tokenizer.ggml.add_space_prefix", &blank, l->err, l->errlen);
     if (rc < 0) return rc;
     l->rule = &sentencepiece;
-    return blank ? refuse_rule(l, "tokenizer.ggml.model", model,
+    return blank ? refuse_rule(l, "tokenizer.ggml.model", l->model,
                                "with a blank in front of a text does not say how text is split")
                  : 0;
 }
@@ -287,8 +294,8 @@ static int read_rule(struct loader *l)
     if (!rc) rc = read_flags(l);
     if (rc) return rc;
     if (!l->types) return refuse(l, "key tokenizer.ggml.token_type is missing");
-    const char *ranks = l->is_spm ? "tokenizer.ggml.scores" : "tokenizer.ggml.merges";
-    rc = read_array(l, ranks, l->is_spm ? GGUF_F64 : GGUF_STRING, &l->ranks);
+    const char *ranks = has_scores(l) ? "tokenizer.ggml.scores" : "tokenizer.ggml.merges";
+    rc = read_array(l, ranks, has_scores(l) ? GGUF_F64 : GGUF_STRING, &l->ranks);
     return rc || l->ranks ? rc : refuse(l, "key %s is missing", ranks);
 }
 
@@ -365,6 +372,10 @@ static void write_token(const struct loader *l, struct jw *w, const char *name, 
     jw_string(w, name, s, len);
 }
 
+/*
+ * Marks of calls and thoughts are special in Gemma 4's tokenizer.json; its converter types them as
+ * USER_DEFINED so that llama.cpp shows them.
+ */
 static void write_added(const struct loader *l, struct jw *w)
 {
     jw_open(w, "added_tokens", '[');
@@ -372,7 +383,7 @@ static void write_added(const struct loader *l, struct jw *w)
         int64_t type = type_of(l, id);
         if (type != CONTROL && type != USER_DEFINED) continue;
         jw_fields(w, "{ id %jd single_word %i lstrip %i rstrip %i normalized %i special %i",
-                  (intmax_t)id, false, false, false, false, type == CONTROL);
+                  (intmax_t)id, false, false, false, false, type == CONTROL || l->is_gemma4);
         write_token(l, w, "content", (int32_t)id);
         jw_close(w);
     }
@@ -416,12 +427,12 @@ static int write_model(struct loader *l, struct jw *w)
     jw_close(w);
     jw_open(w, "merges", '[');
     const unsigned char *at = l->ranks->data;
-    for (size_t i = 0; !l->is_spm && i < l->ranks->n; i++) {
+    for (size_t i = 0; !has_scores(l) && i < l->ranks->n; i++) {
         size_t len;
         const char *s = gguf_next_string(&at, &len);
         jw_string(w, NULL, s, len);
     }
-    if (l->is_spm) rc = write_split_merges(l, w);
+    if (has_scores(l)) rc = write_split_merges(l, w);
     jw_close(w);
     jw_close(w);
     return rc;
@@ -508,9 +519,10 @@ static int load_text(struct loader *l, struct tok *t, const char *dir)
     bool built = !dir && !given;
     if (built && ((rc = read_rule(l)) || (rc = write_tokenizer(l, &text, &len)))) return rc;
     snprintf(t->source, sizeof(t->source), "%s%s", built ? "rule " : "",
-             built ? l->rule->names[0]
-             : dir ? "tokenizer.json"
-                   : "tokenizer.huggingface.json");
+             l->is_spm && built ? l->model
+             : built            ? l->rule->names[0]
+             : dir              ? "tokenizer.json"
+                                : "tokenizer.huggingface.json");
     rc = tok_load(t, given ? given : text, given ? strlen(given) : len, l->err, l->errlen);
     rc = name_file(l, rc);
     return rc || l->rule ? rc : check_tokens(l, t);

@@ -4,7 +4,8 @@
  * tokenizer.json and a tokenizer_config.json.
  *
  * A tokenizer is built only where the file says all of it: BPE over bytes with a known rule for
- * splitting text, and SentencePiece's BPE without a blank in front. Others are refused by name.
+ * splitting text, and SentencePiece's BPE without a blank in front, by scores or, of Gemma 4, by
+ * merges. Others are refused by name.
  *
  * Threads: safe; nothing is kept. Errors: as in tokenizer.h, each sentence begins with the file.
  */

@@ -2,6 +2,7 @@
 """GGUF files for tests: written from keys and tensors, and the keys of a tokenizer.json as converters write them."""
 import json
 import os
+import re
 import struct
 
 TYPES = {"u8": (0, "B"), "i8": (1, "b"), "u32": (4, "I"), "i32": (5, "i"), "f32": (6, "f"), "bool": (7, "?"),
@@ -44,16 +45,22 @@ def gguf(keys, tensors=()):
 
 
 def tokenizer_keys(tokenizer, pre, n_rows=0):
-    """Of a tokenizer.json with BPE over bytes; ids that it lacks, up to n_rows, are unused."""
+    """Of a tokenizer.json with BPE over bytes, or Gemma's with `pre` "gemma4"; ids that it lacks, up to n_rows, are
+    unused."""
     model = tokenizer["model"]
     texts = {i: t for t, i in model["vocab"].items()}
-    types = {i: NORMAL for i in texts}
+    gemma4 = pre == "gemma4"
+    types = {i: BYTE if gemma4 and re.fullmatch("<0x[0-9A-F]{2}>", t) else NORMAL for i, t in texts.items()}
     for token in tokenizer["added_tokens"]:
         texts[token["id"]] = token["content"]
         types[token["id"]] = CONTROL if token["special"] else USER_DEFINED
     n = max(n_rows, max(texts) + 1)
     merges = [m if isinstance(m, str) else " ".join(m) for m in model["merges"]]
-    return [("tokenizer.ggml.model", "str", "gpt2"), ("tokenizer.ggml.pre", "str", pre),
+    rule = [("tokenizer.ggml.model", "str", "gpt2"), ("tokenizer.ggml.pre", "str", pre)]
+    if gemma4:
+        rule = [("tokenizer.ggml.model", "str", pre), ("tokenizer.ggml.add_space_prefix", "bool", False),
+                ("tokenizer.ggml.unknown_token_id", "u32", model["vocab"][model["unk_token"]])]
+    return [*rule,
             ("tokenizer.ggml.tokens", "str", [texts.get(i, f"[PAD{i}]") for i in range(n)]),
             ("tokenizer.ggml.token_type", "i32", [types.get(i, UNUSED) for i in range(n)]),
             ("tokenizer.ggml.merges", "str", merges)]

@@ -18,10 +18,10 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.p
 from gguf_files import gguf, tokenizer_keys  # noqa: E402
 
 ROOT = os.environ.get("HEARTH_REFERENCE")
-# tokenizer.ggml.pre -> the folder of a published tokenizer.json
+# tokenizer.ggml.pre, or the model "gemma4" -> the folder of a published tokenizer.json
 PUBLISHED = {"smollm": "models/smollm2-135m", "llama-bpe": "models/llama3-tokenizer", "llama3": "models/llama3-tokenizer",
              "llama-v3": "models/llama3-tokenizer", "qwen2": "models/qwen2.5-tokenizer", "gpt-2": "models/gpt2-tokenizer",
-             "tekken": "goldens/tokenizers/made/tekken"}
+             "tekken": "goldens/tokenizers/made/tekken", "gemma4": "goldens/families/tokenizers/gemma"}
 N_TEXTS = 10000
 failed = 0
 

@@ -54,11 +54,17 @@ static void put_tokens(const struct token *tokens, size_t n, bool scores)
     n_keys++;
 }
 
+static void put_merges(const char *const *merges, size_t n)
+{
+    put_key_array(&keys, "tokenizer.ggml.merges", GGUF_STRING, n);
+    for (size_t i = 0; i < n; i++)
+        put_text(&keys, merges[i]);
+    n_keys++;
+}
+
 static void put_merge(const char *merge)
 {
-    put_key_array(&keys, "tokenizer.ggml.merges", GGUF_STRING, 1);
-    put_text(&keys, merge);
-    n_keys++;
+    put_merges(&merge, 1);
 }
 
 static void begin(const char *model)
@@ -236,6 +242,88 @@ static void test_sentencepiece(void **state)
     tok_close(t);
 }
 
+#define MARK "\xe2\x96\x81"
+
+/* A vocabulary of the kind of Gemma 4's: newlines, merges over words, bytes without 0xE2. */
+static const struct token gemma4[] = {
+    {"<pad>", CONTROL, 0},
+    {"<eos>", CONTROL, 0},
+    {"<bos>", CONTROL, 0},
+    {"<unk>", CONTROL, 0},
+    {"<|call>", USER_DEFINED, 0},
+    {"<turn|>", CONTROL, 0},
+    {"\n", NORMAL, 0},
+    {"\n\n", NORMAL, 0},
+    {"\n\n\n", NORMAL, 0},
+    {MARK, NORMAL, 0},
+    {MARK MARK, NORMAL, 0},
+    {"a", NORMAL, 0},
+    {"b", NORMAL, 0},
+    {"ab", NORMAL, 0},
+    {MARK "b", NORMAL, 0},
+    {"a" MARK "b", NORMAL, 0},
+    {"b\n", NORMAL, 0},
+    {"<0xC3>", BYTE, 0},
+    {"<0xA9>", BYTE, 0},
+};
+static const char *const gemma4_merges[] = {"\n\n \n",     "\n \n", MARK " " MARK, MARK " b",
+                                            "a " MARK "b", "a b",   "b \n"};
+
+/* The same as tokenizer.json has it. */
+#define GEMMA4_FIRST ADDED(0, "<pad>") "," ADDED(1, "<eos>") "," ADDED(2, "<bos>")
+#define GEMMA4_MORE ADDED(3, "<unk>") "," ADDED(4, "<|call>") "," ADDED(5, "<turn|>")
+static const char gemma4_json[] =
+    "{'added_tokens':[" GEMMA4_FIRST "," GEMMA4_MORE "],"
+    "'normalizer':{'type':'Replace','pattern':{'String':' '},'content':'\\u2581'},"
+    "'pre_tokenizer':{'type':'Split','pattern':{'String':' '},'behavior':'MergedWithPrevious',"
+    "'invert':false},'decoder':{'type':'Sequence','decoders':[{'type':'Replace','pattern':{"
+    "'String':'\\u2581'},'content':' '},{'type':'ByteFallback'},{'type':'Fuse'}]},"
+    "'model':{'type':'BPE','unk_token':'<unk>','fuse_unk':true,'byte_fallback':true,'vocab':{"
+    "'<pad>':0,'<eos>':1,'<bos>':2,'<unk>':3,'<|call>':4,'<turn|>':5,'\\n':6,'\\n\\n':7,"
+    "'\\n\\n\\n':8,'\\u2581':9,'\\u2581\\u2581':10,'a':11,'b':12,'ab':13,'\\u2581b':14,"
+    "'a\\u2581b':15,'b\\n':16,'<0xC3>':17,'<0xA9>':18},'merges':[['\\n\\n','\\n'],['\\n','\\n'],"
+    "['\\u2581','\\u2581'],['\\u2581','b'],['a','\\u2581b'],['a','b'],['b','\\n']]}}";
+
+static void test_gemma4(void **state)
+{
+    static const char texts[][24] = {"",
+                                     "ab",
+                                     "a b",
+                                     "a  b",
+                                     "  a   b ",
+                                     "\n\n\n\n\na\n\nb\n",
+                                     "a b\n b\n",
+                                     "\xc3\xa9",
+                                     MARK "b",
+                                     "a\xe2\x82\xac\xe2\x82\xac b",
+                                     "<|call>a<turn|>\n",
+                                     "\tab\r\n"};
+    (void)state;
+    begin("gemma4");
+    put_tokens(gemma4, N_OF(gemma4), true);
+    put_merges(gemma4_merges, N_OF(gemma4_merges));
+    int_key("tokenizer.ggml.unknown_token_id", 3);
+    int_key("tokenizer.ggml.bos_token_id", 2);
+    struct tok *t = open_file(NULL), *published = load_good(gemma4_json);
+    REQUIRE_MSG(t, "%s", err);
+    REQUIRE_EQ_STR(tok_source(t), "rule gemma4");
+    for (size_t i = 0; i < N_OF(texts); i++) {
+        for (unsigned flags = 0; flags <= TOK_PARSE_SPECIAL; flags += TOK_PARSE_SPECIAL) {
+            char wanted[256];
+            snprintf(wanted, sizeof(wanted), "%s", encoded(published, texts[i], flags));
+            REQUIRE_EQ_STR(encoded(t, texts[i], flags), wanted);
+        }
+    }
+    REQUIRE_EQ_STR(encoded(t, "a b\n\n\n\xc3\xa9", TOK_ADD_SPECIAL), "2 15 8 17 18");
+    REQUIRE_EQ_STR(encoded(t, "<|call>a", TOK_PARSE_SPECIAL), "4 11");
+    for (int32_t id = 0; id < (int32_t)N_OF(gemma4); id++)
+        REQUIRE_EQ_INT(tok_is_special(t, id), tok_is_special(published, id));
+    tok_close(published);
+    tok_close(t);
+    bool_key("tokenizer.ggml.add_space_prefix", true);
+    REFUSED(NULL, "'gemma4' with a blank in front");
+}
+
 /* From elsewhere only with the file's tokens. */
 static void test_another_tokenizer(void **state)
 {
@@ -304,6 +392,7 @@ int main(void)
         cmocka_unit_test(test_refused_rules),
         cmocka_unit_test(test_refused_values),
         cmocka_unit_test(test_sentencepiece),
+        cmocka_unit_test(test_gemma4),
         cmocka_unit_test(test_another_tokenizer),
         cmocka_unit_test(test_config),
     };
