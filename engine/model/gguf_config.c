@@ -411,12 +411,16 @@ static void add_end(struct ends *ends, int64_t id)
     if (ends->n < ENG_MAX_EOS) ends->ids[ends->n++] = id;
 }
 
-/* Control tokens that end a turn in some family, whatever the keys say. */
+/*
+ * Control tokens that end a turn in some family, whatever the keys say. Gemma 4 hands over to its
+ * tools with one that its converter types as text to be shown.
+ */
 static void add_named_ends(struct reading *rd, struct ends *ends)
 {
-    static const char *const names[] = {"<|eot_id|>",    "<|im_end|>",    "<|end|>",
-                                        "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>",
-                                        "<|eom_id|>",    "<|return|>"};
+    static const char gemma4_result[] = "<|tool_response>";
+    static const char *const names[] = {
+        "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>",
+        "<|eom_id|>", "<|return|>", "<eos>",   "<turn|>",       gemma4_result};
     enum { CONTROL = 3 };
     const struct gguf_key *tokens, *types;
     if (!found(rd, gguf_array(rd->g, "tokenizer.ggml.tokens", GGUF_STRING, &tokens, rd->err,
@@ -427,7 +431,8 @@ static void add_named_ends(struct reading *rd, struct ends *ends)
     const unsigned char *at = tokens->data;
     for (size_t i = 0; i < tokens->n && i < types->n && i < (size_t)rd->vocab; i++) {
         const char *text = gguf_next_string(&at, NULL);
-        if (*text != '<' || gguf_int_at(types, i) != CONTROL) continue;
+        if (*text != '<' || (gguf_int_at(types, i) != CONTROL && strcmp(text, gemma4_result) != 0))
+            continue;
         for (size_t k = 0; k < sizeof(names) / sizeof(names[0]); k++)
             if (strcmp(text, names[k]) == 0) add_end(ends, (int64_t)i);
     }

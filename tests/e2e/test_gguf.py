@@ -14,7 +14,7 @@ import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from draft_models import SIBLING  # noqa: E402
-from gguf_files import demo, gguf, splits  # noqa: E402
+from gguf_files import CONTROL, USER_DEFINED, demo, gguf, splits  # noqa: E402
 from hearth_server import DEMO, Hearth, run, run_cases  # noqa: E402
 
 KEYS, TENSORS = demo(DEMO)
@@ -127,6 +127,15 @@ def test_tokenizer_and_template_from_beside():
         assert status == 0 and "by rule smollm" in out, (out, err)
         status, _, err = run("inspect", "--model", d + "/n.gguf", "--tokenizer", os.path.join(d, "none"))
         assert status == 1 and "tokenizer: " in err, err
+
+
+def test_named_ends():
+    """Tokens that end a turn whatever the keys say; Gemma 4's last is typed as text to be shown."""
+    own = {"tokenizer.ggml.tokens": ["<turn|>", "<|tool_response>"], "tokenizer.ggml.token_type": [CONTROL, USER_DEFINED]}
+    keys = [(name, kind, own[name] + value[2:] if name in own else value) for name, kind, value in KEYS]
+    with folder() as d:
+        status, out, err = run("inspect", "--json", "--model", write(os.path.join(d, "m.gguf"), keys))
+        assert status == 0 and sorted(json.loads(out)["eos_ids"]) == [0, 1, 2], (out, err)
 
 
 def test_files_of_a_folder_of_models():
