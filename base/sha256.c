@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <nettle/nettle-meta.h>
+#include <string.h>
 
 static void begin(struct sha256 *s, const struct nettle_hash *hash)
 {
@@ -38,4 +39,17 @@ void sha256(uint8_t ret[SHA256_BYTES], const void *data, size_t len)
     sha256_init(&s);
     sha256_update(&s, data, len);
     sha256_final(&s, ret);
+}
+
+uint64_t sha256_64(const uint64_t key[2], const void *data, size_t len)
+{
+    struct sha256 s;
+    uint8_t digest[SHA256_BYTES];
+    uint64_t name;
+    sha256_init(&s);
+    sha256_update(&s, key, 2 * sizeof(*key));
+    sha256_update(&s, data, len);
+    sha256_final(&s, digest);
+    memcpy(&name, digest, sizeof(name));
+    return name;
 }

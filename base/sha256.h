@@ -25,3 +25,7 @@ void sha1_init(struct sha256 *s);
 
 /* A message in one piece. */
 void sha256(uint8_t ret[SHA256_BYTES], const void *data, size_t len);
+
+/* Of a key and a message: a short name for what strangers send, which they cannot make collide
+ * without the key. */
+uint64_t sha256_64(const uint64_t key[2], const void *data, size_t len);

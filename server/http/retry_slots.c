@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/auto.h"
-#include "base/siphash.h"
+#include "base/sha256.h"
 
 enum {
     MIN_MS = 1000,
@@ -38,10 +38,10 @@ void srv_retry_finish(struct srv_retry *r)
 struct srv_returner srv_retry_name(const struct srv_retry *r, const uint8_t *tenant,
                                    const char *path, const char *body, size_t len)
 {
-    struct srv_returner who = {.owner = siphash(r->key, tenant, TENANT_BYTES)};
+    struct srv_returner who = {.owner = sha256_64(r->key, tenant, TENANT_BYTES)};
     uint64_t key[2] = {r->key[0], r->key[1] ^ who.owner};
-    key[1] ^= siphash(key, path, strlen(path));
-    who.hash = siphash(key, body, len);
+    key[1] ^= sha256_64(key, path, strlen(path));
+    who.hash = sha256_64(key, body, len);
     return who;
 }
 

@@ -108,12 +108,22 @@ static void sha1_of_all_lengths(void **state)
     REQUIRE_EQ_STR(wanted, "3bbe88bdb89312954ced71b5ab31e144c9122748");
 }
 
+static void short_names(void **state)
+{
+    static const uint64_t key[2] = {1, 2}, other[2] = {1, 3};
+    uint64_t plain = sha256_64(key, "a request", 9);
+    (void)state;
+    REQUIRE(sha256_64(key, "a request", 9) == plain);
+    REQUIRE(sha256_64(other, "a request", 9) != plain);
+    REQUIRE(sha256_64(key, "a request", 8) != plain);
+    REQUIRE(sha256_64(key, "A request", 9) != plain);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(published_vectors),
-        cmocka_unit_test(a_million_letters),
-        cmocka_unit_test(sha1_vectors),
+        cmocka_unit_test(published_vectors),   cmocka_unit_test(a_million_letters),
+        cmocka_unit_test(short_names),         cmocka_unit_test(sha1_vectors),
         cmocka_unit_test(sha1_of_all_lengths),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,7 +4,6 @@
 
 #include <stdbool.h>
 
-#include "base/siphash.h"
 #include "server/http/retry_slots.h"
 
 enum { SEED = 7, SLOTS = 4, MS = 1000, SECOND = 1000000 };
