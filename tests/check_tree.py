@@ -85,7 +85,7 @@ BUDGETS = {
     "server/hub": 4364,
     "server/grammars": 1092,
     "server/models": 6180,
-    "server/batch": 284,
+    "server/batch": 492,
     "server/config": 1916,
     "server/http": 5117,
     "server/api/read": 4702,
