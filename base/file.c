@@ -91,6 +91,15 @@ int file_write_all(int fd, const void *data, size_t n)
     return 0;
 }
 
+int file_replace(int dir_fd, const char *name, const char *beside, const void *data, size_t n)
+{
+    AUTO(file_close)
+    int fd = openat(dir_fd, beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    bool good = fd >= 0 && !file_write_all(fd, data, n) && !fsync(fd) &&
+                !renameat(dir_fd, beside, dir_fd, name) && !fsync(dir_fd);
+    return good ? 0 : FILE_EIO;
+}
+
 void file_close(int *fd)
 {
     int error = errno;

@@ -34,6 +34,12 @@ int file_open(const char *dir, const char *name, int *ret_fd, int64_t *ret_bytes
 /* Writes all n bytes where the file is, or FILE_EIO with errno. */
 int file_write_all(int fd, const void *data, size_t n);
 
+/*
+ * The file `name` of a directory has these bytes from now on, or is as it was, whenever the machine
+ * stops. They are written under the name `beside` first. 0, or FILE_EIO with errno.
+ */
+int file_replace(int dir_fd, const char *name, const char *beside, const void *data, size_t n);
+
 /* Closes *fd unless it is -1, and makes it -1; errno stays. */
 void file_close(int *fd);
 

@@ -69,7 +69,7 @@ MAY_INCLUDE[FILTERS] = MAY_INCLUDE["server/cli"] + [r"server/cli/\w+\.h"]
 # folder -> the most lines of its .c and .h files. A change that needs more takes them from another room, or from what the
 # ceiling leaves free.
 BUDGETS = {
-    "base": 3409,
+    "base": 3424,
     "engine/kernels": 6669,
     "engine/model": 7592,
     "engine/kv": 2483,
@@ -85,7 +85,7 @@ BUDGETS = {
     "server/hub": 4364,
     "server/grammars": 1092,
     "server/models": 6180,
-    "server/batch": 492,
+    "server/batch": 1106,
     "server/config": 1916,
     "server/http": 5117,
     "server/api/read": 4702,
