@@ -54,6 +54,12 @@ enum {
     SRV_SMALL_BODIES_FACTOR = SRV_BODIES_FACTOR / 8, /* more, for small ones alone */
     /* Read and discarded of a body that is too large, so that its sender sees the 413. */
     SRV_DISCARD_MAX_BYTES = 512 << 10,
+    /* A file that is uploaded, with the rest of its body; and the pieces that go to the disk, each
+     * of which must come within this time. */
+    SRV_UPLOAD_FILE_BYTES = 200 << 20,
+    SRV_UPLOAD_MAX_BYTES = SRV_UPLOAD_FILE_BYTES + (64 << 10),
+    SRV_UPLOAD_PIECE_BYTES = 64 << 10,
+    SRV_UPLOAD_PIECE_MS = 10000,
     /* Memory of one request's own data: logs of tokens sized at admission are the largest part. */
     SRV_ARENA_MAX_BYTES = 128 << 20,
     SRV_ARENA_BLOCK_BYTES = 16 << 10,

@@ -49,6 +49,7 @@ struct srv_account {
     const char *finish_reason;     /* a fixed string, or NULL */
     const char *key;               /* the name of its key, the arena's; NULL without one, */
     struct srv_key_counts *key_counts; /* and what is counted under it */
+    bool spare;                        /* a line of a batch: it counts there and for its key */
 };
 
 /* One line per request. Its texts may come from outside. Strings may be NULL. */

@@ -318,7 +318,8 @@ static void leave(struct srv_request *req)
     if (req->facts.read) srv_body_finish(req->facts.read);
     req->facts.read = NULL;
     if (!m) return;
-    if (req->facts.account.queue_us >= 0) { /* the retry times learn of it */
+    if (req->facts.account.queue_us >= 0 &&
+        !req->facts.account.spare) { /* the retry times learn of it */
         struct eng_stats stats;
         eng_stats(m->engine, &stats);
         srv_retry_note_end(&req->server->retry, clock_now_us(), stats.n_waiting > 0);

@@ -27,13 +27,14 @@ void srv_admit_reply_options(struct srv_request *req)
     struct srv_guard_route found;
     struct buf empty = {.max = 1};
     srv_guard_find_route(req->server->routes, "OPTIONS", req->path, &found);
-    srv_reply_header(req, "Allow", found.path_known ? found.allow : "GET, HEAD, POST, OPTIONS");
+    srv_reply_header(req, "Allow",
+                     found.path_known ? found.allow : "GET, HEAD, POST, DELETE, OPTIONS");
     const char *origin = srv_request_header(req, "Origin");
     bool allowed = srv_guard_cors(origin, &req->server->rules) != NULL;
     if (origin && !allowed) log_refused_origin(origin);
     if (allowed) {
         const char *wanted = srv_request_header(req, "Access-Control-Request-Headers");
-        srv_reply_header(req, "Access-Control-Allow-Methods", "GET, HEAD, POST, OPTIONS");
+        srv_reply_header(req, "Access-Control-Allow-Methods", "GET, HEAD, POST, DELETE, OPTIONS");
         srv_reply_header(req, "Access-Control-Allow-Headers",
                          wanted ? wanted : "authorization, content-type");
         srv_reply_header(req, "Access-Control-Max-Age", "600");
@@ -54,10 +55,14 @@ void srv_admit_request(struct srv_request *req, struct srv_guard_head *head, boo
     enum srv_state state = (enum srv_state)atomic_load(s->state);
     char *path = srv_request_alloc(req, strlen(req->target) + 2);
     struct srv_key_words *words = s->keys ? srv_request_alloc(req, sizeof(*words)) : NULL;
+    const struct srv_guard_rules local = {.max_body_bytes = s->rules.max_body_bytes};
+    bool is_local = req->facts.is_fixed; /* of this process, for the key of its tenant */
     const struct srv_guard_input in = {
         .routes = s->routes,
-        .rules = req->admin ? &s->admin_rules : &s->rules,
-        .keys = req->admin ? NULL : s->keys,
+        .rules = is_local     ? &local
+                 : req->admin ? &s->admin_rules
+                              : &s->rules,
+        .keys = req->admin || is_local ? NULL : s->keys,
         .words = words,
         .operator_keys = s->operator_keys,
         .operator_open = s->operator_open,
@@ -83,13 +88,14 @@ void srv_admit_request(struct srv_request *req, struct srv_guard_head *head, boo
     if (v->refused && v->kind == SRV_ERR_FORBIDDEN && v->route &&
         srv_guard_is_foreign(head, in.rules))
         log_refused_origin(head->origin);
+    if (words && is_local) srv_keys_find(s->keys, req->facts.tenant, words);
     if (words) {
         req->facts.key_slots = words->slots;
         req->facts.only = *words->models ? words->models : NULL;
         req->facts.account.key = *words->name ? words->name : NULL;
         req->facts.account.key_counts = words->counts;
     }
-    memcpy(req->facts.tenant, v->tenant, sizeof(req->facts.tenant));
+    if (!is_local) memcpy(req->facts.tenant, v->tenant, sizeof(req->facts.tenant));
     req->facts.may_operate = v->may_operate;
     if (v->refused && v->kind == SRV_ERR_METHOD) srv_reply_header(req, "Allow", v->allow);
     const char *origin = srv_guard_cors(head->origin, &s->rules);

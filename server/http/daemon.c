@@ -153,7 +153,9 @@ static enum MHD_Result take_head(struct srv_request *req, struct MHD_Connection 
         srv_admit_reply_options(req);
         return send_answer(req, connection);
     }
-    buf_init(&req->body, (size_t)req->server->config->max_body_bytes);
+    buf_init(&req->body, req->route->flags & SRV_ROUTE_UPLOAD
+                             ? SRV_UPLOAD_PIECE_BYTES
+                             : (size_t)req->server->config->max_body_bytes);
     memcpy(&req->held.key, req->facts.tenant, sizeof(req->held.key));
     req->held.large = head.body_bytes > SRV_SMALL_BODY_BYTES;
     req->stage = SRV_STAGE_BODY;
@@ -163,18 +165,46 @@ static enum MHD_Result take_head(struct srv_request *req, struct MHD_Connection 
 
 /* ---- the body ------------------------------------------------------------------------------ */
 
-static enum MHD_Result take_body(struct srv_request *req, const char *data, size_t len)
+/* Adds to the piece of a body with a sink. *ret_n: how many bytes of the data. */
+static enum MHD_Result take_piece(struct srv_request *req, const char *data, size_t *ret_n)
+{
+    struct srv_watch *watch = req->server->watch;
+    enum srv_poll poll = srv_request_piece(req, false);
+    size_t n = 0;
+    if (poll == SRV_POLL_READY) {
+        n = SRV_UPLOAD_PIECE_BYTES - req->body.len;
+        if (n > *ret_n) n = *ret_n;
+        if (!req->body.len)
+            srv_watch_enter(watch, req->connection_id, SRV_PHASE_BODY, req); /* its clock */
+        buf_add(&req->body, data, n);
+        if (req->body.failed) poll = SRV_POLL_GONE;
+        if (req->body.len == SRV_UPLOAD_PIECE_BYTES) /* a worker's from here on */
+            poll = srv_watch_enter(watch, req->connection_id, SRV_PHASE_WORKING, req)
+                       ? srv_request_piece(req, true)
+                       : SRV_POLL_GONE;
+    }
+    *ret_n = n;
+    return poll == SRV_POLL_GONE ? MHD_NO : MHD_YES;
+}
+
+static enum MHD_Result take_body(struct srv_request *req, const char *data, size_t *ret_n)
 {
     struct srv_server *s = req->server;
-    if (!req->over_limit && len > (size_t)s->config->max_body_bytes - req->body.len) {
+    bool in_pieces = req->route->flags & SRV_ROUTE_UPLOAD;
+    int64_t most = in_pieces ? SRV_UPLOAD_MAX_BYTES : s->config->max_body_bytes;
+    size_t len = *ret_n;
+    if (!req->over_limit && len > (size_t)most - req->body_bytes) {
         req->over_limit = true;
         req->status = 413;
-        srv_watch_refuse_body(s->watch, req->connection_id, s->config->max_body_bytes);
+        srv_watch_refuse_body(s->watch, req->connection_id, most);
     }
     if (req->over_limit) {
         req->discarded_bytes += len;
         return req->discarded_bytes < SRV_DISCARD_MAX_BYTES ? MHD_YES : MHD_NO;
     }
+    enum MHD_Result rc = in_pieces ? take_piece(req, data, ret_n) : MHD_YES;
+    req->body_bytes += *ret_n;
+    if (in_pieces) return rc;
     if (req->over_budget) return MHD_YES;
     req->over_budget = !srv_bodies_add(&s->bodies, &req->held, len, srv_keys_several(s->keys));
     if (!req->over_budget) buf_add(&req->body, data, len);
@@ -198,7 +228,10 @@ static enum MHD_Result finish_body(struct srv_request *req, struct MHD_Connectio
 {
     struct srv_watch *watch = req->server->watch;
     bool is_inline = req->route->flags & SRV_ROUTE_INLINE;
-    if (req->over_limit) return MHD_NO;
+    bool in_pieces = req->route->flags & SRV_ROUTE_UPLOAD;
+    enum srv_poll poll = in_pieces ? srv_request_piece(req, false) : SRV_POLL_READY;
+    if (req->over_limit || poll == SRV_POLL_GONE) return MHD_NO;
+    if (poll == SRV_POLL_WAIT) return MHD_YES;
     req->stage = SRV_STAGE_DISPATCHED;
     if (req->over_budget) {
         srv_reply_error(req, SRV_ERR_OVERLOADED, NULL,
@@ -207,7 +240,8 @@ static enum MHD_Result finish_body(struct srv_request *req, struct MHD_Connectio
     }
     if (!is_inline && !srv_watch_enter(watch, req->connection_id, SRV_PHASE_WORKING, req))
         return MHD_NO;
-    if (req->server->config->log_prompts && req->body.len) /* cut to the length of a log line */
+    if (req->server->config->log_prompts && req->body.len &&
+        !in_pieces) /* cut to the length of a log line */
         srv_log(SRV_LOG_INFO, "request %s body: %s", req->facts.id, req->body.data);
     return answer_or_wait(req, connection, srv_request_dispatch(req));
 }
@@ -265,6 +299,12 @@ static struct MHD_Response *make_response(struct srv_request *req)
     if (req->answer >= SRV_ANSWER_PIECES)
         return MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, READ_BLOCK_BYTES, on_read, req,
                                                  NULL);
+    if (req->answer == SRV_ANSWER_FILE) {
+        int fd = req->file.fd;
+        req->file.fd = -1; /* owned by the library now */
+        return MHD_create_response_from_fd_at_offset64((uint64_t)req->file.bytes, fd,
+                                                       (uint64_t)req->file.at);
+    }
     if (!req->reply.len)
         return MHD_create_response_from_buffer(0, (char[1]){0}, MHD_RESPMEM_MUST_COPY);
     struct MHD_Response *response =
@@ -310,8 +350,9 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
     case SRV_STAGE_HEAD: return take_head(req, connection, method, version);
     case SRV_STAGE_BODY:
         if (!*upload_data_size) return finish_body(req, connection);
-        enum MHD_Result rc = take_body(req, upload_data, *upload_data_size);
-        *upload_data_size = 0;
+        size_t n = *upload_data_size;
+        enum MHD_Result rc = take_body(req, upload_data, &n);
+        *upload_data_size -= n;
         return rc;
     case SRV_STAGE_DISPATCHED: return answer_or_wait(req, connection, srv_request_poll(req));
     case SRV_STAGE_ANSWERED: break;

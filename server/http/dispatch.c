@@ -77,6 +77,35 @@ static void run_item(struct srv_work_item *item)
     if (is_large && !yields) heap_trim();
 }
 
+static void run_piece(struct srv_work_item *item)
+{
+    struct srv_request *req =
+        (struct srv_request *)(void *)((char *)item - offsetof(struct srv_request, work));
+    const struct srv_sink *sink = req->route->arg;
+    sink->take(req, req->body.data, req->body.len);
+    pthread_mutex_lock(&req->lock);
+    buf_clear(&req->body);
+    req->run = SRV_RUN_IDLE;
+    req->transport->resume(req);
+    pthread_mutex_unlock(&req->lock);
+    srv_request_unref(req);
+}
+
+enum srv_poll srv_request_piece(struct srv_request *req, bool full)
+{
+    HOLD(&req->lock);
+    if (req->gone) return SRV_POLL_GONE;
+    if (req->run == SRV_RUN_IDLE && !full) return SRV_POLL_READY;
+    if (req->run == SRV_RUN_IDLE) {
+        req->run = SRV_RUN_QUEUED;
+        req->work.run = run_piece;
+        srv_request_ref(req);
+        srv_request_push(req, SRV_WORK_LARGE);
+    }
+    req->transport->suspend(req);
+    return SRV_POLL_WAIT;
+}
+
 enum srv_poll srv_request_poll(struct srv_request *req)
 {
     enum srv_poll poll = SRV_POLL_WAIT;

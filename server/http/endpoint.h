@@ -55,15 +55,23 @@ enum srv_route_flags {
     SRV_ROUTE_NO_MODEL = 256,  /* holds none */
     SRV_ROUTE_ANY_MODEL = 512, /* inline: served without a model too, if it is not loaded */
     SRV_ROUTE_STREAMS = 1024,  /* the field "stream" asks for events */
+    SRV_ROUTE_UPLOAD = 2048,   /* multipart/form-data, taken as it comes: arg is a srv_sink */
 };
 
 struct srv_route {
-    const char *method; /* "GET" (HEAD is served from it) or "POST" */
+    const char *method; /* "GET" (HEAD is served from it), "POST" or "DELETE" */
     const char *path;   /* without a trailing slash; also served with one */
     unsigned flags;
     enum srv_dialect dialect;
     void (*handle)(struct srv_request *req);
     const void *arg; /* for it, in srv_facts: const; NULL: none */
+};
+
+/* Takes a body in pieces, one at a time; the last one is the body that the handler finds. */
+struct srv_sink {
+    /* On a text worker. What it keeps is in srv_facts: upload. */
+    void (*take)(struct srv_request *req, const char *data, size_t n);
+    void (*drop)(void *upload); /* any thread, once, after all else; not for NULL */
 };
 
 /* Arrays of rows end with a NULL method; the server has a NULL-terminated list of arrays. */
@@ -82,6 +90,7 @@ struct srv_facts {
     const char *body;        /* NUL-terminated */
     size_t body_len;
     struct srv_body *read; /* the body, if it has been read already; see read/body.h */
+    void *upload;          /* of a route with a sink */
     /* The id shown to the client: its own x-request-id if that is well-formed, else generated. */
     char id[SRV_REQUEST_ID_MAX + 1];
     char unique[25];   /* 24 random hex digits, for ids of answers (cmpl-..., chatcmpl-...) */
@@ -172,6 +181,9 @@ void srv_reply_header(struct srv_request *req, const char *name, const char *val
 /* Takes the buffer's contents (a failed buffer becomes a 500). content_type NULL: application/json.
  */
 void srv_reply(struct srv_request *req, int status, const char *content_type, struct buf *body);
+
+/* The answer is n bytes of a file from `at` on; fd is taken. */
+void srv_reply_file(struct srv_request *req, int status, int fd, int64_t at, int64_t n);
 
 /* Appends the error object in the request's dialect, or that of its event if the stream was opened
  * early; only OpenAI's has param and numbers. */

@@ -262,7 +262,8 @@ bool srv_guard_is_foreign(const struct srv_guard_head *h, const struct srv_guard
 void srv_guard_origin(const struct srv_guard_head *h, const struct srv_guard_rules *r,
                       struct srv_guard_verdict *v)
 {
-    if (strcmp(h->method, "POST") != 0 || !srv_guard_is_foreign(h, r)) return;
+    if (!strcmp(h->method, "GET") || !strcmp(h->method, "HEAD") || !srv_guard_is_foreign(h, r))
+        return;
     refuse(v, SRV_ERR_FORBIDDEN,
            "A web page of %.60s sent this, which is not this server's: name it in --cors-origins, "
            "or let the proxy pass the browser's Host with its port.",
@@ -290,13 +291,20 @@ static bool is_json_type(const char *type)
 void srv_guard_body(const struct srv_guard_head *h, const struct srv_guard_rules *r,
                     struct srv_guard_verdict *v)
 {
-    if (h->body_bytes > r->max_body_bytes)
+    bool is_upload = v->route && (v->route->flags & SRV_ROUTE_UPLOAD);
+    int64_t most = is_upload ? SRV_UPLOAD_MAX_BYTES : r->max_body_bytes;
+    if (h->body_bytes > most)
         refuse(v, SRV_ERR_TOO_LARGE, "The body has %lld bytes; at most %lld are read.",
-               (long long)h->body_bytes, (long long)r->max_body_bytes);
+               (long long)h->body_bytes, (long long)most);
     if (h->body_bytes == 0 || strcmp(h->method, "POST") != 0) return;
     if (h->content_encoding && strcasecmp(h->content_encoding, "identity") != 0)
         refuse(v, SRV_ERR_MEDIA_TYPE, "Compressed bodies are not read (Content-Encoding: %.40s).",
                h->content_encoding);
+    if (is_upload) {
+        if (!h->content_type || !is_type(h->content_type, "multipart/form-data"))
+            refuse(v, SRV_ERR_MEDIA_TYPE, "The body's type must be multipart/form-data.");
+        return;
+    }
     bool form = v->dialect == SRV_DIALECT_OLLAMA && h->content_type &&
                 is_type(h->content_type, "application/x-www-form-urlencoded");
     if (h->content_type && !form && !is_json_type(h->content_type))

@@ -286,21 +286,26 @@ bool srv_keys_own(struct srv_keys *k, const uint8_t *owner, size_t n)
     return own;
 }
 
+bool srv_keys_find(struct srv_keys *k, const uint8_t *digest, struct srv_key_words *ret_words)
+{
+    static const uint8_t none[SHA256_BYTES];
+    unsigned n_equal = 0;
+    if (!k) return difference(digest, none) == 0;
+    HOLD(&k->lock);
+    for (int i = 0; i < k->set.n; i++)
+        n_equal += difference(digest, k->set.keys[i].digest) == 0;
+    for (int i = 0; i < k->set.n && n_equal && ret_words; i++)
+        if (!memcmp(k->set.keys[i].digest, digest, SHA256_BYTES)) *ret_words = k->set.keys[i].words;
+    return n_equal > 0;
+}
+
 bool srv_keys_check(struct srv_keys *k, const char *text, size_t len, uint8_t *ret_digest,
                     struct srv_key_words *ret_words)
 {
     uint8_t digest[SHA256_BYTES];
-    unsigned n_equal = 0;
     if (len > SRV_KEY_MAX_BYTES) return false;
     sha256(digest, text, len);
-    pthread_mutex_lock(&k->lock);
-    for (int i = 0; i < k->set.n; i++)
-        n_equal += difference(digest, k->set.keys[i].digest) == 0;
-    for (int i = 0; i < k->set.n && n_equal && ret_words; i++)
-        if (!memcmp(k->set.keys[i].digest, digest, sizeof(digest)))
-            *ret_words = k->set.keys[i].words;
-    pthread_mutex_unlock(&k->lock);
-    if (!n_equal) return false;
+    if (!srv_keys_find(k, digest, ret_words)) return false;
     memcpy(ret_digest, digest, sizeof(digest));
     return true;
 }

@@ -55,6 +55,9 @@ bool srv_keys_own(struct srv_keys *k, const uint8_t *owner, size_t n);
 bool srv_keys_check(struct srv_keys *k, const char *text, size_t len, uint8_t *ret_digest,
                     struct srv_key_words *ret_words);
 
+/* Returns true if the digest is that of a key, or zeros without keys; ret_words as above. */
+bool srv_keys_find(struct srv_keys *k, const uint8_t *digest, struct srv_key_words *ret_words);
+
 /* Calls fn for each list of models after a key, and the line of the file. The main thread's. */
 void srv_keys_each_list(const struct srv_keys *k,
                         void (*fn)(void *ctx, const char *models, int line), void *ctx);

@@ -35,14 +35,18 @@ static const struct srv_transport transport = {suspend, resume, cut};
 
 /* ---- the request --------------------------------------------------------------------------- */
 
-static void fix_facts(struct srv_request *req, const uint8_t *digest, int64_t created_s)
+static void fix_facts(const struct srv_local *l, const uint8_t *digest, int64_t created_s)
 {
+    struct srv_request *req = l->req;
     struct srv_facts *f = &req->facts;
     srv_request_set_ids(req, digest);
     memcpy(&f->seed, digest + 16, sizeof(f->seed));
     f->seed &= INT64_MAX;
     f->is_fixed = true;
     f->created_s = created_s;
+    f->account.spare = l->spare;
+    if (l->tenant) memcpy(f->tenant, l->tenant, sizeof(f->tenant));
+    memcpy(&req->held.key, f->tenant, sizeof(req->held.key));
 }
 
 /* The head that a client would send. Returns false if it is refused, and has its answer. */
@@ -70,7 +74,7 @@ int srv_local_begin(struct srv_local *l, struct srv_server *server, const char *
     struct srv_request *req = srv_request_create(server, &transport, l, target);
     if (!req) return -1;
     l->req = req;
-    fix_facts(req, digest, created_s);
+    fix_facts(l, digest, created_s);
     buf_init(&req->body, len + 1);
     buf_add(&req->body, body, len);
     if (req->body.failed) {

@@ -24,6 +24,8 @@ struct srv_local {
     /* There may be more of the answer. With locks held: it only notes that. */
     void (*wake)(void *ctx);
     void *ctx;
+    const uint8_t *tenant; /* the digest of the key that it is made for; NULL: of none */
+    bool spare;            /* its jobs are, see eng_job_params */
 };
 
 /* Posts body[0..len), which is copied, to a target such as "/v1/embeddings". digest: 32 bytes that

@@ -88,6 +88,19 @@ void srv_reply(struct srv_request *req, int status, const char *content_type, st
     buf_finish(&taken);
 }
 
+void srv_reply_file(struct srv_request *req, int status, int fd, int64_t at, int64_t n)
+{
+    HOLD(&req->lock);
+    assert(req->answer == SRV_ANSWER_NONE);
+    req->answer = SRV_ANSWER_FILE;
+    req->status = status;
+    req->content_type = "application/octet-stream";
+    req->file.fd = fd;
+    req->file.at = at;
+    req->file.bytes = n;
+    req->transport->resume(req);
+}
+
 static void open_stream(struct srv_request *req, enum srv_answer answer, const char *content_type)
 {
     HOLD(&req->lock);

@@ -11,6 +11,7 @@
 
 #include "base/auto.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/hex.h"
 #include "server/bounds.h"
 #include "server/http/guard.h"
@@ -143,6 +144,7 @@ static void account(const struct srv_request *req)
     int64_t total_us = (int64_t)(req->end_us - req->facts.start_us);
     if (!req->method[0]) return; /* its head never came */
     srv_metrics_count_request(s->metrics, req->status, req->gone, a, total_us);
+    if (a->spare) return; /* its batch has the answer */
     srv_log_access(&(struct srv_log_access){
         .request_id = req->facts.id,
         .method = req->method,
@@ -180,6 +182,8 @@ static void destroy(struct srv_request *req)
     struct srv_server *s = req->server;
     assert(!req->http_held && !req->api_held && req->run <= SRV_RUN_IDLE);
     end_api(req); /* unless it has: of one that was never dispatched */
+    if (req->facts.upload) ((const struct srv_sink *)req->route->arg)->drop(req->facts.upload);
+    if (req->answer == SRV_ANSWER_FILE) file_close(&req->file.fd);
     srv_bodies_drop(&s->bodies, &req->held);
     buf_finish(&req->body);
     buf_finish(&req->reply);
@@ -286,6 +290,7 @@ const char *srv_request_query(const struct srv_request *req, const char *name)
 int srv_request_ask_place(struct srv_request *req, int n_slots, bool busy)
 {
     struct srv_server *s = req->server;
+    if (req->facts.account.spare) return 0;
     req->returner = srv_retry_name(&s->retry, req->facts.tenant, req->path,
                                    req->body.data ? req->body.data : "", req->body.len);
     req->has_asked = true;
@@ -372,6 +377,7 @@ void srv_request_completed(struct srv_request *req, bool finished)
     req->http_held = req->suspended = false;
     if (!finished) req->gone = true;
     if (req->answer == SRV_ANSWER_WHOLE && finished) req->sent_bytes = req->reply.len;
+    if (req->answer == SRV_ANSWER_FILE && finished) req->sent_bytes = (size_t)req->file.bytes;
     struct call on_gone = {0};
     if (req->gone) on_gone = take_call(req, req->callbacks.on_gone, &req->gone_called);
     pthread_mutex_unlock(&req->lock);

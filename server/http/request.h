@@ -47,6 +47,7 @@ enum srv_stage { SRV_STAGE_HEAD, SRV_STAGE_BODY, SRV_STAGE_DISPATCHED, SRV_STAGE
 enum srv_answer {
     SRV_ANSWER_NONE,
     SRV_ANSWER_WHOLE,  /* from `reply` */
+    SRV_ANSWER_FILE,   /* from `file` */
     SRV_ANSWER_PIECES, /* of a whole answer, as those of a stream */
     SRV_ANSWER_STREAM, /* of events */
 };
@@ -74,7 +75,8 @@ struct srv_request {
     bool admin;             /* received on the metrics listener */
     bool close_after;       /* the connection ends with this answer */
     enum srv_stage stage;
-    struct buf body;
+    struct buf body;             /* with a sink: the piece that comes */
+    size_t body_bytes;           /* that have come */
     struct srv_body_charge held; /* the body's bytes among all bodies' */
     /* Of the model while there is one; else NULL. */
     atomic_llong *answers;        /* bytes that all answers have, */
@@ -94,6 +96,10 @@ struct srv_request {
     int status;
     const char *content_type;
     struct buf reply;
+    struct {
+        int fd; /* owned until it is the library's: -1 */
+        int64_t at, bytes;
+    } file;
     struct buf stream; /* of bytes on their way to the HTTP thread, */
     size_t n_taken;    /* which has so many of them */
     bool stream_closed, stop_called, gone_called;
@@ -153,6 +159,10 @@ enum srv_poll { SRV_POLL_WAIT, SRV_POLL_READY, SRV_POLL_GONE };
 /* Gives the complete request to its handler: here and now for inline routes, else to a text worker.
  */
 enum srv_poll srv_request_dispatch(struct srv_request *req);
+
+/* HTTP thread, of a body with a sink: READY if the next bytes may be added; full: a text worker
+ * takes the piece first. As above. */
+enum srv_poll srv_request_piece(struct srv_request *req, bool full);
 
 /* HTTP thread: returns the state of the answer. */
 enum srv_poll srv_request_poll(struct srv_request *req);

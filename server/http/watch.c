@@ -343,6 +343,14 @@ static int idle_limit_ms(const struct srv_config *c, const struct slot *s)
     return short_one ? c->header_timeout_ms : c->idle_timeout_ms;
 }
 
+/* Of a whole body, or of a piece for a sink. */
+static int body_limit_ms(const struct srv_config *c, const struct slot *s)
+{
+    bool in_pieces = s->req && (s->req->route->flags & SRV_ROUTE_UPLOAD);
+    return in_pieces && SRV_UPLOAD_PIECE_MS < c->body_timeout_ms ? SRV_UPLOAD_PIECE_MS
+                                                                 : c->body_timeout_ms;
+}
+
 /* Returns the request if its client was cut, with a reference. With the lock held. */
 static struct srv_request *check(struct srv_watch *w, struct slot *s, uint64_t now_us)
 {
@@ -362,7 +370,7 @@ static struct srv_request *check(struct srv_watch *w, struct slot *s, uint64_t n
             end_unfinished(w, s, "head", SRV_COUNT_HEADER_TIMEOUTS, draining);
         break;
     case SRV_PHASE_BODY:
-        if (late(now_us, s->since_us, c->body_timeout_ms) || draining)
+        if (late(now_us, s->since_us, body_limit_ms(c, s)) || draining)
             end_unfinished(w, s, "body", SRV_COUNT_BODY_TIMEOUTS, draining);
         break;
     case SRV_PHASE_IDLE:

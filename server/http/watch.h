@@ -6,7 +6,8 @@
  *
  *   phase       bound by                          what happens when it is late or the peer leaves
  *   HEAD        header-timeout-ms, total          408 and shutdown
- *   BODY        body-timeout-ms, total            408 and shutdown
+ *   BODY        body-timeout-ms, total; or        408 and shutdown
+ *               SRV_UPLOAD_PIECE_MS for a piece
  *   WORKING     nothing (the engine's deadlines)  the request hears that the client left
  *   ANSWERING   send-timeout-ms for each          shutdown; a streaming request is notified
  *               SRV_SEND_MIN_BYTES

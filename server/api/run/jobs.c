@@ -109,9 +109,13 @@ static int submit_next(struct srv_jobs *j, char *err, size_t errlen)
         .n_logprobs = -1,
         .n_prompt_logprobs = -1,
         .n_for_others = places_for_others(j, eng_info(facts->model->engine)),
-        .deadline_us = srv_jobs_deadline(facts, config->request_timeout_ms),
+        .spare = facts->account.spare,
+        .deadline_us =
+            facts->account.spare ? 0 : srv_jobs_deadline(facts, config->request_timeout_ms),
         /* The first job has the queue timeout of the request; the others have none. */
-        .queue_deadline_us = i == 0 ? srv_jobs_deadline(facts, config->queue_timeout_ms) : 0,
+        .queue_deadline_us = i == 0 && !facts->account.spare
+                                 ? srv_jobs_deadline(facts, config->queue_timeout_ms)
+                                 : 0,
         .on_event = on_event,
         .ctx = job,
     };
