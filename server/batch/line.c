@@ -54,8 +54,18 @@ static int read_member(struct jr *r, const char *key, size_t len, struct batch_l
     return 0;
 }
 
-/* The last "stream" counts; without one Ollama's dialect streams. */
-static bool asks_for_stream(const struct srv_route *route, const struct batch_line *p)
+static void find_key(struct batch_line *p)
+{
+    static const char *const names[] = {"\"messages\"", "\"prompt\"", "\"input\""};
+    for (size_t k = 0; !p->key && k < sizeof(names) / sizeof(names[0]); k++)
+        p->key = memmem(p->body, p->n_body, names[k], strlen(names[k]));
+    if (!p->key) p->key = p->body;
+    p->n_key = (size_t)(p->body + p->n_body - p->key);
+}
+
+/* Takes the model. Returns true for a stream: the last "stream" counts; without one Ollama's
+ * dialect streams. */
+static bool read_body(struct batch_line *p, const struct srv_route *route)
 {
     const char *key, *text;
     char err[64];
@@ -65,10 +75,13 @@ static bool asks_for_stream(const struct srv_route *route, const struct batch_li
     jr_init(&r, p->body, p->n_body, 0, err, sizeof(err));
     int rc = jr_open(&r, '{');
     while (!rc && jr_member(&r, &key, &len) == 1) {
-        bool found = is_named("stream", key, len);
-        rc = jr_skip(&r, &text, &n);
+        bool found = is_named("stream", key, len),
+             is_model = is_named("model", key, len) && jr_peek(&r) == '"';
+        rc = is_model ? jr_string(&r, &text, &n) : jr_skip(&r, &text, &n);
         if (!rc && found) stream = is_named("true", text, n);
+        if (!rc && is_model) copy_text(p->model, sizeof(p->model), text, n);
     }
+    find_key(p);
     return stream;
 }
 
@@ -119,7 +132,7 @@ static const struct srv_route *find_route(const struct srv_route *const *routes,
 #define refuse(why, name, ...)                                                                     \
     ((why)->code = (name), fail_with(0, (why)->message, sizeof((why)->message), __VA_ARGS__))
 
-static int check(const struct batch_line *p, bool is_new, const struct srv_route *route,
+static int check(struct batch_line *p, bool is_new, const struct srv_route *route,
                  struct batch_refusal *why)
 {
     static const char missing[] = "missing_required_parameter";
@@ -136,7 +149,7 @@ static int check(const struct batch_line *p, bool is_new, const struct srv_route
         return refuse(why, "url_mismatch",
                       "'url' must be a route that takes POST, such as /v1/chat/completions.");
     if (!p->body) return refuse(why, missing, "'body' must be an object.");
-    if (asks_for_stream(route, p))
+    if (read_body(p, route))
         return refuse(why, "stream_not_supported",
                       "'stream' must not be true (in /api/chat and /api/generate: be false): the "
                       "answer is one line.");

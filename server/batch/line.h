@@ -22,8 +22,10 @@ struct srv_route;
 struct batch_line {
     const char *id, *body; /* parts of the line; NULL: not there, or of another type */
     size_t n_id, n_body, n_custom_id;
+    const char *key; /* the body from its prompt on: equal beginnings are computed once */
+    size_t n_key;
     uint8_t id_digest[SHA256_BYTES];
-    char method[8], url[256]; /* "": the same, or longer */
+    char method[8], url[256], model[200]; /* "": the same, or longer */
 };
 
 /* Why a line cannot run. */

@@ -20,9 +20,9 @@
 
 struct record {
     uint64_t sum; /* of all after it */
-    uint32_t bytes, line, kind, zero;
+    uint32_t bytes, line, kind, tokens[RESULTS_TOKENS];
 };
-_Static_assert(sizeof(struct record) == 24, "records are packed");
+_Static_assert(sizeof(struct record) == 32, "records are packed");
 
 /* A record as it is in the file. */
 union image {
@@ -45,6 +45,8 @@ static void note(struct results *r, const struct record *head)
     if (l->kind) return;
     *l = (struct results_line){at, head->bytes, (enum results_kind)head->kind};
     r->n_of[l->kind]++;
+    for (int i = 0; i < RESULTS_TOKENS; i++)
+        r->tokens[i] += head->tokens[i];
 }
 
 /* Notes the record at r->bytes. Returns 1, 0 if it is not whole, or -1 with errno. */
@@ -95,11 +97,12 @@ void results_close(struct results *r)
 }
 
 int results_add(struct results *r, int64_t line, enum results_kind kind, const char *text,
-                size_t bytes)
+                size_t bytes, const uint32_t tokens[RESULTS_TOKENS])
 {
     union image i = {{.bytes = (uint32_t)bytes, .line = (uint32_t)line, .kind = kind}};
     AUTO(buf_finish) struct buf image;
     buf_init(&image, sizeof(i) + RESULTS_MAX_BYTES);
+    if (tokens) memcpy(i.head.tokens, tokens, sizeof(i.head.tokens));
     assert(line < r->n_lines && kind > RESULTS_NONE && kind < RESULTS_KINDS);
     assert(!r->lines[line].kind && bytes <= RESULTS_MAX_BYTES);
     buf_add(&image, i.bytes, sizeof(i));

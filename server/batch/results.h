@@ -3,7 +3,7 @@
  * The answers to the lines of a batch as they come: a file that is only appended to, and that alone
  * says which lines are done. A record is
  *
- *     {sum, bytes of text, line, kind}  text of the output line, with its end
+ *     {sum, bytes of text, line, kind, tokens}  text of the output line, with its end
  *
  * A line is done when its record is whole: opening cuts the file at the first one that is not, as
  * after a kill or a full disk, and of two records of a line the first counts. So nothing can
@@ -26,6 +26,8 @@ enum results_kind {
     RESULTS_KINDS
 };
 
+enum { RESULTS_PROMPT, RESULTS_CACHED, RESULTS_GENERATED, RESULTS_TOKENS };
+
 enum { RESULTS_MAX_BYTES = 64 << 20 }; /* of a text */
 
 struct results_line {
@@ -39,7 +41,8 @@ struct results {
     struct results_line *lines; /* [n_lines] */
     int64_t n_lines;
     int64_t n_of[RESULTS_KINDS]; /* lines of each kind */
-    int64_t bytes;               /* of the whole records */
+    int64_t tokens[RESULTS_TOKENS];
+    int64_t bytes; /* of the whole records */
     bool unsynced;
 };
 
@@ -49,9 +52,10 @@ int results_open(struct results *r, int dir_fd, const char *name, int64_t n_line
                  size_t errlen);
 void results_close(struct results *r);
 
-/* Adds the answer to a line that has none. After -1 the line has none, whatever the disk kept. */
+/* Adds the answer to a line that has none; tokens: of its request, NULL: none. After -1 the line
+ * has none, whatever the disk kept. */
 int results_add(struct results *r, int64_t line, enum results_kind kind, const char *text,
-                size_t bytes);
+                size_t bytes, const uint32_t tokens[RESULTS_TOKENS]);
 
 /* Makes those that were added durable. */
 int results_sync(struct results *r);

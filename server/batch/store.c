@@ -20,6 +20,7 @@
 #include "base/fail.h"
 #include "base/file.h"
 #include "base/hex.h"
+#include "server/bounds.h"
 
 enum {
     MAX_DOCUMENT_BYTES = 256 << 10,
@@ -28,7 +29,7 @@ enum {
     FREE_SHARE = 20,                 /* so stays of the file system */
     NAME_CHARS = STORE_ID_CHARS + 9, /* with a suffix of ".results" */
 };
-static const int64_t max_file_bytes = 200 << 20;
+static const int64_t max_file_bytes = SRV_UPLOAD_FILE_BYTES;
 
 static const char *const folder_names[STORE_FOLDERS] = {"files", "batches"};
 
@@ -44,8 +45,9 @@ struct store {
     char *dir;
     int fd, lock_fd, folders[STORE_FOLDERS];
     int64_t most_bytes;
-    pthread_mutex_t lock;
-    struct item **items; /* by number */
+    pthread_mutex_t disk; /* held by who changes items or documents */
+    pthread_mutex_t lock; /* in that: of the list */
+    struct item **items;  /* by number */
     size_t n_items, room;
     int64_t n_ever;
 };
@@ -66,7 +68,7 @@ int store_dir(const struct store *s, enum store_folder folder)
     return s->folders[folder];
 }
 
-/* ---- items, with the lock held ------------------------------------------------------------- */
+/* ---- items --------------------------------------------------------------------------------- */
 
 static void free_item(struct item *i)
 {
@@ -76,6 +78,7 @@ static void free_item(struct item *i)
 
 static int add_item(struct store *s, struct item *i)
 {
+    HOLD(&s->lock);
     if (ARRAY_ROOM(s->items, s->room, s->n_items + 1, 16u)) return STORE_ENOMEM;
     s->items[s->n_items++] = i;
     return 0;
@@ -84,6 +87,7 @@ static int add_item(struct store *s, struct item *i)
 static void take_out(struct store *s, const struct item *i)
 {
     size_t at = 0;
+    HOLD(&s->lock);
     while (s->items[at] != i)
         at++;
     s->n_items--;
@@ -106,6 +110,13 @@ static struct item *find(const struct store *s, enum store_folder folder, const 
     return NULL;
 }
 
+void store_owner_of(const json_t *doc, uint8_t ret[STORE_OWNER])
+{
+    const char *owner = json_string_value(json_object_get(doc, "owner"));
+    for (int k = 0; k < STORE_OWNER; k++)
+        ret[k] = (uint8_t)(hex_value(owner[2 * k]) << 4 | hex_value(owner[2 * k + 1]));
+}
+
 /* Fills the item from its document. False: that is not one. */
 static bool read_document(struct item *i, json_t *doc)
 {
@@ -114,8 +125,7 @@ static bool read_document(struct item *i, json_t *doc)
     if (json_unpack(doc, "{s:s,s:s,s:I}", "id", &id, "owner", &owner, "number", &i->number) ||
         strlen(id) > STORE_ID_CHARS || strlen(owner) != 2 * STORE_OWNER)
         return false;
-    for (int k = 0; k < STORE_OWNER; k++)
-        i->owner[k] = (uint8_t)(hex_value(owner[2 * k]) << 4 | hex_value(owner[2 * k + 1]));
+    store_owner_of(doc, i->owner);
     memmove(i->id, id, strlen(id) + 1);
     i->bytes = json_integer_value(json_object_get(doc, "bytes"));
     i->expires_s = json_integer_value(expires);
@@ -142,11 +152,11 @@ static int fail(const struct store *s, int rc, char *err, size_t errlen)
                      rc == STORE_ENOMEM ? "no memory" : strerror(errno));
 }
 
-int store_put(struct store *s, enum store_folder folder, json_t *doc, char *err, size_t errlen)
+/* Takes doc, as a new item or in place of that of an old one. */
+static int put(struct store *s, enum store_folder folder, struct item *old, json_t *doc,
+               bool durable, char *err, size_t errlen)
 {
     struct item *i = calloc(1, sizeof(*i)), was;
-    HOLD(&s->lock);
-    struct item *old = find(s, folder, NULL, json_string_value(json_object_get(doc, "id")));
     int64_t number = old ? old->number : ++s->n_ever;
     if (!i || json_object_set_new(doc, "number", json_integer(number)) || !read_document(i, doc)) {
         json_decref(doc);
@@ -154,18 +164,52 @@ int store_put(struct store *s, enum store_folder folder, json_t *doc, char *err,
         return fail(s, STORE_ENOMEM, err, errlen);
     }
     i->folder = folder;
-    int rc = write_document(s, folder, i);
+    int rc = durable ? write_document(s, folder, i) : 0;
     if (!rc && !old) rc = add_item(s, i);
     if (rc) {
         free_item(i);
         return fail(s, rc, err, errlen);
     }
     if (!old) return 0;
+    HOLD(&s->lock);
     was = *old;
     *old = *i;
     *i = was;
     free_item(i);
     return 0;
+}
+
+int store_put(struct store *s, enum store_folder folder, json_t *doc, char *err, size_t errlen)
+{
+    HOLD(&s->disk);
+    struct item *old = find(s, folder, NULL, json_string_value(json_object_get(doc, "id")));
+    return put(s, folder, old, doc, true, err, errlen);
+}
+
+int store_change(struct store *s, enum store_folder folder, const uint8_t *owner, const char *id,
+                 bool durable, store_change_fn *change, void *ctx, char *err, size_t errlen)
+{
+    HOLD(&s->disk);
+    struct item *i = find(s, folder, owner, id);
+    if (!i) return STORE_ENOENT;
+    json_t *doc = json_deep_copy(i->doc);
+    if (doc && change(ctx, doc)) return put(s, folder, i, doc, durable, err, errlen);
+    json_decref(doc);
+    return doc ? 0 : fail(s, STORE_ENOMEM, err, errlen);
+}
+
+char *store_public(const json_t *doc)
+{
+    json_t *copy = json_copy((json_t *)doc);
+    const char *key;
+    json_t *value;
+    void *next;
+    json_object_del(copy, "owner");
+    json_object_del(copy, "number");
+    json_object_foreach_safe(copy, next, key, value) if (*key == '_') json_object_del(copy, key);
+    char *text = copy ? json_dumps(copy, JSON_COMPACT) : NULL;
+    json_decref(copy);
+    return text;
 }
 
 bool store_see(struct store *s, enum store_folder folder, const uint8_t *owner, const char *id,
@@ -186,6 +230,8 @@ int store_list(struct store *s, enum store_folder folder, const uint8_t *owner,
     for (size_t k = 0; k < s->n_items; k++) {
         const struct item *i = s->items[page->oldest_first ? k : s->n_items - 1 - k];
         if (!is_of(i, folder, owner)) continue;
+        const json_t *purpose = json_object_get(i->doc, "purpose");
+        if (page->purpose && strcmp(page->purpose, json_string_value(purpose))) continue;
         if (begun && n++ == page->most) return 1;
         if (begun)
             visit(ctx, i->doc);
@@ -211,19 +257,9 @@ static int remove_item(struct store *s, struct item *i)
 
 int store_remove(struct store *s, enum store_folder folder, const uint8_t *owner, const char *id)
 {
-    HOLD(&s->lock);
+    HOLD(&s->disk);
     struct item *i = find(s, folder, owner, id);
     return i ? remove_item(s, i) : STORE_ENOENT;
-}
-
-void store_expire(struct store *s, int64_t now_s)
-{
-    HOLD(&s->lock);
-    for (size_t k = s->n_items; k-- > 0;) {
-        struct item *i = s->items[k];
-        if (i->folder == STORE_FILES && i->doc && i->expires_s && i->expires_s <= now_s)
-            remove_item(s, i); /* a fault of the disk: it is tried again */
-    }
 }
 
 /* ---- files --------------------------------------------------------------------------------- */
@@ -283,9 +319,8 @@ int store_upload_begin(struct store *s, const uint8_t *owner, const uint8_t id[1
         *u = (struct store_upload){.store = s, .item = i, .fd = -1};
         memcpy(i->owner, owner, STORE_OWNER);
         hex_write(stpcpy(i->id, "file-"), id, 16);
-        HOLD(&s->lock);
-        rc = check_quota(s, i, 0, err, errlen);
-        if (!rc && add_item(s, i)) rc = fail(s, STORE_ENOMEM, err, errlen);
+        HOLD(&s->disk);
+        if (add_item(s, i)) rc = fail(s, STORE_ENOMEM, err, errlen);
     }
     if (rc) {
         free(i);
@@ -339,16 +374,17 @@ static int publish(struct store *s, const struct store_upload *u, json_t *doc)
         json_object_set_new(doc, "owner", json_string(owner)) ||
         json_object_set_new(doc, "bytes", json_integer(st.st_size)))
         return STORE_ENOMEM;
-    HOLD(&s->lock);
-    take_out(s, i); /* its place is that of its end */
-    s->items[s->n_items++] = i;
-    if (json_object_set_new(doc, "number", json_integer(++s->n_ever))) return STORE_ENOMEM;
-    if (!read_document(i, doc)) return STORE_ENOMEM;
+    HOLD(&s->disk);
+    struct item done = *i;
+    if (json_object_set_new(doc, "number", json_integer(++s->n_ever)) || !read_document(&done, doc))
+        return STORE_ENOMEM;
     name_of(name, i->id, ".tmp");
-    int rc = write_document(s, STORE_FILES, i);
+    int rc = write_document(s, STORE_FILES, &done);
     if (!rc && (renameat(dir, name, dir, i->id) || fsync(dir))) rc = STORE_EIO;
-    if (rc) i->doc = NULL;
-    return rc;
+    if (rc) return rc;
+    take_out(s, i); /* its place is that of its end; there is room for it */
+    *i = done;
+    return add_item(s, i);
 }
 
 int store_upload_end(struct store_upload *u, json_t *doc, char *err, size_t errlen)
@@ -377,7 +413,7 @@ void store_upload_drop(struct store_upload *u)
     name_of(name, u->item->id, ".json");
     unlinkat(dir, name, 0);
     {
-        HOLD(&s->lock);
+        HOLD(&s->disk);
         take_out(s, u->item);
     }
     free_item(u->item);
@@ -497,6 +533,7 @@ int store_open(struct store **ret, const char *dir, int64_t most_bytes, char *er
     if (!s) return fail_with(STORE_ENOMEM, err, errlen, "no memory for files and batches");
     *s = (struct store){
         .dir = strdup(dir), .fd = -1, .lock_fd = -1, .folders = {-1, -1}, .most_bytes = most_bytes};
+    pthread_mutex_init(&s->disk, NULL);
     pthread_mutex_init(&s->lock, NULL);
     int rc = s->dir ? open_dirs(s, err, errlen) : STORE_ENOMEM;
     if (rc) {
@@ -519,5 +556,6 @@ void store_close(struct store *s)
     free(s->items);
     free(s->dir);
     pthread_mutex_destroy(&s->lock);
+    pthread_mutex_destroy(&s->disk);
     free(s);
 }

@@ -14,7 +14,8 @@
  *
  * Another owner's documents are as if they were not there.
  *
- * Threads: safe; one lock, which visitors are called with.
+ * Threads: safe. One lock for changes, held while they reach the disk, and in it one for the list,
+ * which visitors are called with and which waits for no disk.
  */
 #pragma once
 
@@ -22,6 +23,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "base/clock.h"
 
 enum { STORE_OWNER = 32, STORE_ID_CHARS = 38 };
 
@@ -53,6 +56,32 @@ int store_dir(const struct store *s, enum store_folder folder);
 /* Adds a document, or replaces the one of its id. Takes doc. */
 int store_put(struct store *s, enum store_folder folder, json_t *doc, char *err, size_t errlen);
 
+/*
+ * Changes a document: `change` fills in a copy, and returns false if all stays as it is. Not
+ * durable: the next durable change makes it so. STORE_ENOENT: the owner (NULL: any) has none of
+ * this id.
+ */
+typedef bool store_change_fn(void *ctx, json_t *doc);
+int store_change(struct store *s, enum store_folder folder, const uint8_t *owner, const char *id,
+                 bool durable, store_change_fn *change, void *ctx, char *err, size_t errlen);
+
+/* A document as its owner sees it: without owner, number and what begins with "_". Text, owned
+ * (free), or NULL when out of memory. */
+char *store_public(const json_t *doc);
+void store_owner_of(const json_t *doc, uint8_t ret[STORE_OWNER]);
+
+/* A member that is a text; "": it is none. */
+static inline const char *store_text(const json_t *doc, const char *name)
+{
+    const char *text = json_string_value(json_object_get(doc, name));
+    return text ? text : "";
+}
+
+static inline int64_t store_now_s(void)
+{
+    return clock_date_ms() / 1000;
+}
+
 /* Shows a document. owner NULL: of any. Returns false if there is none. */
 typedef void store_visit(void *ctx, const json_t *doc);
 bool store_see(struct store *s, enum store_folder folder, const uint8_t *owner, const char *id,
@@ -61,6 +90,7 @@ bool store_see(struct store *s, enum store_folder folder, const uint8_t *owner, 
 struct store_page {
     const char *after; /* an id, or NULL: from the first */
     bool oldest_first;
+    const char *purpose; /* of files; NULL: any */
     int most;
 };
 /* Shows a page of them. 1: there are more, 0, or STORE_ENOENT: `after` is none of the owner's. */
@@ -70,12 +100,10 @@ int store_list(struct store *s, enum store_folder folder, const uint8_t *owner,
 /* Removes a document with its file. */
 int store_remove(struct store *s, enum store_folder folder, const uint8_t *owner, const char *id);
 
-/* Removes the files that have expired. */
-void store_expire(struct store *s, int64_t now_s);
-
 /* ---- files --------------------------------------------------------------------------------- */
 
-/* A new file, whose id is made of these 16 bytes; it counts for its owner from now on. */
+/* A new file, whose id is made of these 16 bytes; it counts for its owner from now on, and its
+ * bytes are bounded as they are added. */
 int store_upload_begin(struct store *s, const uint8_t *owner, const uint8_t id[16],
                        struct store_upload **ret, char *err, size_t errlen);
 int store_upload_add(struct store_upload *u, const void *data, size_t n, char *err, size_t errlen);
@@ -84,7 +112,7 @@ int store_upload_end(struct store_upload *u, json_t *doc, char *err, size_t errl
 void store_upload_drop(struct store_upload *u); /* NULL is fine */
 
 const char *store_upload_id(const struct store_upload *u);
-/* To write to; the bytes are counted at the end. */
+/* To write to; such bytes are counted at the end, and no bound refuses them. */
 int store_upload_fd(const struct store_upload *u);
 
 /* The bytes of a file: a descriptor to close, or -1. They never change. */

@@ -69,17 +69,6 @@ static void take_params(struct line *i)
     i->text = (struct buf){.data = text, .len = text ? strlen(text) : 0};
 }
 
-/* The beginning of a prompt, so that those that share it are neighbours. */
-static void find_key(struct line *i)
-{
-    static const char *const names[] = {"\"messages\"", "\"prompt\"", "\"input\""};
-    i->key = NULL;
-    for (size_t k = 0; !i->key && k < sizeof(names) / sizeof(names[0]); k++)
-        i->key = memmem(i->body, i->n_body, names[k], strlen(names[k]));
-    if (!i->key) i->key = i->body;
-    i->n_key = (size_t)(i->body + i->n_body - i->key);
-}
-
 static int read_line(struct lines *l, struct line *i)
 {
     struct batch *b = l->ctx;
@@ -94,10 +83,9 @@ static int read_line(struct lines *l, struct line *i)
     i->body = p.body;
     i->n_body = p.n_body;
     memcpy(i->url, p.url, sizeof(i->url));
-    if (why.code)
-        lines_refuse(i, "%s", why.message);
-    else if (l->by_key)
-        find_key(i);
+    i->key = p.key;
+    i->n_key = p.n_key;
+    if (why.code) lines_refuse(i, "%s", why.message);
     if (l->n_read <= b->n_done) i->status = 200; /* its answer is in OUT */
     return 0;
 }

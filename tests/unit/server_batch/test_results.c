@@ -83,7 +83,8 @@ static void run(struct results *r)
     for (int i = 0; i < N; i++)
         if (!r->lines[order[i]].kind)
             REQUIRE_EQ_INT(
-                results_add(r, order[i], kind_of(order[i]), text, text_of(order[i], text)), 0);
+                results_add(r, order[i], kind_of(order[i]), text, text_of(order[i], text), NULL),
+                0);
     REQUIRE_EQ_INT(results_sync(r), 0);
 }
 
@@ -183,9 +184,9 @@ static void test_full_disk(void **state)
     for (size_t most = 0; most < 24 + text_of(6, text); most++) {
         write_file("", 0);
         open_results(&r);
-        REQUIRE_EQ_INT(results_add(&r, 0, kind_of(0), text, text_of(0, text)), 0);
+        REQUIRE_EQ_INT(results_add(&r, 0, kind_of(0), text, text_of(0, text), NULL), 0);
         most_written = most;
-        REQUIRE_EQ_INT(results_add(&r, 6, kind_of(6), text, text_of(6, text)), -1);
+        REQUIRE_EQ_INT(results_add(&r, 6, kind_of(6), text, text_of(6, text), NULL), -1);
         REQUIRE_EQ_INT(errno, ENOSPC);
         most_written = SIZE_MAX;
         REQUIRE(!r.lines[6].kind);
@@ -210,7 +211,7 @@ static void test_records_that_do_not_count(void **state)
     char twice[MAX_FILE], text[100], err[200];
     write_file("", 0);
     open_results(&r);
-    REQUIRE_EQ_INT(results_add(&r, 2, RESULTS_GOOD, text, text_of(2, text)), 0);
+    REQUIRE_EQ_INT(results_add(&r, 2, RESULTS_GOOD, text, text_of(2, text), NULL), 0);
     results_close(&r);
     size_t n = read_file("r", twice);
     memcpy(twice + n, twice, n);

@@ -191,6 +191,11 @@ static void append_id(void *ctx, const json_t *doc)
     strncat(ctx, json_string_value(json_object_get(doc, "id")) + 5, 2);
 }
 
+static bool set_status(void *ctx, json_t *doc)
+{
+    return ctx && !json_object_set_new(doc, "status", json_string(ctx));
+}
+
 /* ---- tests --------------------------------------------------------------------------------- */
 
 static const char *const states[] = {"validating", "in_progress", "completed"};
@@ -285,10 +290,32 @@ static void test_owners_and_pages(void **state)
     }
     REQUIRE_EQ_INT(store_remove(s, STORE_FILES, bob, id_of(3)), 0);
     REQUIRE(strcmp(text_of(s, 3), "") == 0 && strcmp(text_of(s, 4), "text") == 0);
-    store_expire(s, 49);
-    REQUIRE(store_see(s, STORE_FILES, alice, id_of(4), NULL, NULL));
-    store_expire(s, 50);
-    REQUIRE(!store_see(s, STORE_FILES, alice, id_of(4), NULL, NULL));
+    store_close(s);
+    empty(dir);
+}
+
+static void test_changes(void **state)
+{
+    static char next[] = "cancelling", last[] = "cancelled";
+    (void)state;
+    struct store *s = open_store(1 << 20);
+    REQUIRE_EQ_INT(put_batch(s, "batch_1", "validating"), 0);
+    for (int durable = 0; durable < 2; durable++) {
+        char *status = durable ? last : next;
+        REQUIRE_EQ_INT(store_change(s, STORE_BATCHES, bob, "batch_1", true, set_status, status, err,
+                                    sizeof(err)),
+                       STORE_ENOENT);
+        REQUIRE_EQ_INT(store_change(s, STORE_BATCHES, alice, "batch_1", durable, set_status, status,
+                                    err, sizeof(err)),
+                       0);
+        REQUIRE(!strcmp(status_of(s), status));
+        REQUIRE_EQ_INT(store_change(s, STORE_BATCHES, NULL, "batch_1", true, set_status, NULL, err,
+                                    sizeof(err)),
+                       0);
+        store_close(s);
+        s = open_store(1 << 20);
+        REQUIRE(!strcmp(status_of(s), durable ? last : "validating"));
+    }
     store_close(s);
     empty(dir);
 }
@@ -357,6 +384,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_killed_before_every_call),
         cmocka_unit_test(test_owners_and_pages),
+        cmocka_unit_test(test_changes),
         cmocka_unit_test(test_quotas),
         cmocka_unit_test(test_opening),
     };
