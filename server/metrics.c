@@ -450,6 +450,28 @@ static const struct family families[] = {
     {COUNTER, "hearth_truncated_requests_total",
      "Chats that lost their oldest messages because they asked for it where the context is full.",
      COUNT(counts[SRV_COUNT_TRUNCATED])},
+    {GAUGE, "hearth_batches", "Batches that are known, by status.", EACH(VIEW, batches.by_status),
+     BY("status", SRV_BATCH_STATUS_NAMES)},
+    {COUNTER, "hearth_batch_lines_total", "Lines of batches that have ended, by result.",
+     COUNT(counts[SRV_COUNT_BATCH_COMPLETED]),
+     BY("result", "completed", "failed", "expired", "cancelled")},
+    {GAUGE, "hearth_batch_lines_waiting", "Lines of batches without an answer, now.",
+     ONE(VIEW, batches.n_waiting)},
+    {GAUGE, "hearth_batch_rows_running", "Lines of batches that are requests, now.",
+     ONE(VIEW, batches.n_running)},
+    {COUNTER, "hearth_batch_parked_total", "Sequences of batches that gave way to others.",
+     STAT(n_parked)},
+    {COUNTER, "hearth_batch_recomputed_tokens_total",
+     "Tokens of such sequences that were computed again.", STAT(n_recomputed_tokens)},
+    {COUNTER, "hearth_batch_tokens_total",
+     "Tokens of the lines of batches; cached ones are of the prompt too.",
+     COUNT(counts[SRV_COUNT_BATCH_PROMPT]), BY("kind", "prompt", "cached", "generated")},
+    {GAUGE, "hearth_batch_storage_bytes", "Bytes of files of batches.", EACH(VIEW, batches.bytes),
+     BY("kind", "input", "output")},
+    {GAUGE, "hearth_batch_paused", "1 for a while after a fault of the disk of batches.",
+     ONE(VIEW, batches.is_paused)},
+    {GAUGE, "hearth_batch_age_seconds", "Age of the oldest batch that has not ended.",
+     ONE(VIEW, batches.age_s)},
     {COUNTER, "hearth_log_lines_dropped_total",
      "Log lines dropped because stderr did not accept them in time.",
      READ_BY(VIEW, read_dropped_lines)},
@@ -706,6 +728,7 @@ void srv_metrics_count_request(struct srv_metrics *m, int status, bool disconnec
         add(&key->tokens[1], (unsigned long long)a->n_cached_tokens);
         add(&key->tokens[2], (unsigned long long)a->n_generated_tokens);
     }
+    if (a->spare) return;
     add(&m->by_status[index_of(statuses, N_OF(statuses), code)], 1);
     add(&m->by_endpoint[endpoint], 1);
     if (endpoint > index_of(endpoints, N_OF(endpoints), "embeddings"))

@@ -35,6 +35,14 @@ enum srv_count {
     SRV_COUNT_GRAMMAR_OVERFLOWS, /* alternatives dropped because there were too many */
     SRV_COUNT_METADATA_LINES,
     SRV_COUNT_TRUNCATED, /* chats that were cut */
+    /* Lines of batches that have ended, and the tokens of their requests. */
+    SRV_COUNT_BATCH_COMPLETED,
+    SRV_COUNT_BATCH_FAILED,
+    SRV_COUNT_BATCH_EXPIRED,
+    SRV_COUNT_BATCH_CANCELLED,
+    SRV_COUNT_BATCH_PROMPT,
+    SRV_COUNT_BATCH_CACHED,
+    SRV_COUNT_BATCH_GENERATED,
     SRV_COUNT_N
 };
 
@@ -109,6 +117,19 @@ struct srv_metrics_entry {
     struct eng_stats stats; /* over all models that it had */
 };
 
+/* Batches by status, as SRV_BATCH_STATUS_NAMES has them; of those that have not ended, the lines
+ * without an answer and the age of the oldest; bytes of files, of inputs and of outputs. */
+#define SRV_BATCH_STATUS_NAMES                                                                     \
+    "validating", "in_progress", "finalizing", "cancelling", "completed", "failed", "expired",     \
+        "cancelled"
+enum { SRV_BATCH_STATUSES = 8 };
+struct srv_metrics_batches {
+    int by_status[SRV_BATCH_STATUSES];
+    int64_t n_waiting, age_s, bytes[2];
+    int n_running;  /* lines */
+    bool is_paused; /* after a fault of the disk */
+};
+
 /* Values that are read, not counted. Pointers may be NULL while the model loads. */
 struct srv_metrics_view {
     const struct eng_info *info;
@@ -126,6 +147,7 @@ struct srv_metrics_view {
     char loras[2000];    /* names of adapters in use, with commas, as many as fit */
     int n_compile_waits; /* requests that wait for a grammar */
     bool ready;
+    struct srv_metrics_batches batches;
     bool draft_model_on; /* one drafts for the current model */
     double start_time_s; /* of the process, unix seconds */
 };

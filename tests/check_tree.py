@@ -81,7 +81,7 @@ BUDGETS = {
     "tokenizer/grammar/front": 1034,
     "tokenizer/grammar/schema": 4305,
     "tokenizer/tools": 5363,
-    "server": 1922,
+    "server": 1967,
     "server/hub": 4364,
     "server/grammars": 1092,
     "server/models": 6180,
