@@ -85,15 +85,15 @@ BUDGETS = {
     "server/hub": 4364,
     "server/grammars": 1092,
     "server/models": 6180,
-    "server/batch": 1394,
+    "server/batch": 1321,
     "server/config": 1916,
-    "server/http": 5265,
+    "server/http": 5276,
     "server/api/read": 4702,
-    "server/api/run": 2157,
+    "server/api/run": 2156,
     "server/api/write": 2481,
     "server/api/pooled": 1944,
     "server/api": 4090,
-    "server/cli": 5926,
+    "server/cli": 5913,
 }
 PAGE = "server/api/page.html"
 # The template room in layers, lowest first: a file includes headers of its own layer and of lower ones.

@@ -167,7 +167,7 @@ int batch_line_read(struct batch_line *ret, const char *text, size_t n,
         *ret = (struct batch_line){0};
         return refuse(why, "invalid_json_line", "the line is not a JSON object: %s.", err);
     }
-    int is_new = ret->id ? note_id(ids, ret->id_digest) : 1;
+    int is_new = ids && ret->id ? note_id(ids, ret->id_digest) : 1;
     return is_new < 0 ? -1 : check(ret, is_new, find_route(routes, ret->url), why);
 }
 
@@ -204,7 +204,7 @@ void batch_answer_write(struct buf *to, const struct batch_answer *a)
     hex_write(stpcpy(id, "batch_req_"), a->digest, SRV_UNIQUE_BYTES);
     jw_open(&w, NULL, '{');
     jw_text(&w, "id", id);
-    jw_json(&w, "custom_id", a->id ? a->id : "null", a->id ? a->n_id : 4);
+    jw_json(&w, "custom_id", a->line->id ? a->line->id : "null", a->line->id ? a->line->n_id : 4);
     if (a->status) {
         jw_open(&w, "response", '{');
         jw_int(&w, "status_code", a->status);

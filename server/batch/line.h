@@ -36,7 +36,7 @@ struct batch_refusal {
 
 /*
  * Reads a line. routes: those of the server; ids: zero before the first line, the custom_ids of
- * those before. 0, also with a refusal, or -1 when out of memory.
+ * those before, NULL: they are not looked at. 0, also with a refusal, or -1 when out of memory.
  */
 int batch_line_read(struct batch_line *ret, const char *text, size_t n,
                     const struct srv_route *const *routes, void **ids, struct batch_refusal *why);
@@ -53,12 +53,11 @@ bool batch_line_trim(struct buf *text, bool first);
 
 /* An answer, as a line of the output. */
 struct batch_answer {
-    const uint8_t *digest; /* of the line as it was read */
-    const char *id;        /* its "custom_id" as JSON; NULL: it has none */
-    size_t n_id;
-    int status;             /* 0: it was never started, and has the error below */
-    const char *request_id; /* of the request */
-    const char *body;       /* JSON; "": null */
+    const uint8_t *digest;         /* of the line as it was read */
+    const struct batch_line *line; /* of which the id counts */
+    int status;                    /* 0: it was never started, and has the error below */
+    const char *request_id;        /* of the request */
+    const char *body;              /* JSON; "": null */
     size_t n_body;
     const char *code, *message;
 };

@@ -73,7 +73,7 @@ static int read_line(struct reading *r, struct plan_line *l, const struct buf *t
         why = (struct batch_refusal){"url_mismatch", "'url' must be the batch's endpoint."};
     if (!why.code) {
         find_keys(l, &p);
-        if (*p.model && !r->rules->has_model(r->rules->ctx, p.model))
+        if (*p.model && !r->rules->has_model(r->rules, p.model))
             add_error(r, "model_not_found", number, "The model '%.64s' does not exist.", p.model);
         if (r->plan->n_lines == 1) memcpy(r->plan->model, p.model, sizeof(p.model));
     }

@@ -17,6 +17,7 @@
 
 struct buf;
 struct srv_route;
+struct srv_server;
 
 enum { PLAN_KEYS = 8 };
 
@@ -39,8 +40,9 @@ struct plan_rules {
     const char *url;       /* of every line */
     size_t max_line_bytes; /* of a line */
     int64_t max_lines;
-    bool (*has_model)(void *ctx, const char *name); /* of a line that names one */
-    void *ctx;
+    bool (*has_model)(const struct plan_rules *rules, const char *name); /* of a line that has it */
+    struct srv_server *server;                                           /* for that */
+    const char *only;
 };
 
 /* Reads an input from its start; fd stays open. 0, also with errors, or -1: no memory, or it could

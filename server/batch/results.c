@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -127,25 +126,28 @@ int results_sync(struct results *r)
     return rc;
 }
 
-static int copy(const struct results *r, const struct results_line *l, int fd)
+int results_write(const struct results *r, bool good, int fd)
 {
-    off_t at = l->at;
-    int64_t end = l->at + l->bytes;
-    while (at < end) {
-        ssize_t n = sendfile(fd, r->fd, &at, (size_t)(end - at));
-        if (n < 0 && errno == EINTR) continue;
-        if (n == 0) errno = EIO;
-        if (n <= 0) return -1;
+    AUTO_FREE char *text = NULL;
+    size_t room = 0;
+    for (int64_t i = 0; i < r->n_lines; i++) {
+        const struct results_line *l = &r->lines[i];
+        if (!l->kind || (l->kind == RESULTS_GOOD) != good) continue;
+        if (ARRAY_ROOM(text, room, l->bytes, 4096u) || file_pread(r->fd, text, l->bytes, l->at) ||
+            file_write_all(fd, text, l->bytes))
+            return -1;
     }
     return 0;
 }
 
-int results_write(const struct results *r, bool good, int fd)
+json_t *results_members(const struct results *r)
 {
-    int rc = 0;
-    for (int64_t i = 0; i < r->n_lines && !rc; i++) {
-        const struct results_line *l = &r->lines[i];
-        if (l->kind && (l->kind == RESULTS_GOOD) == good) rc = copy(r, l, fd);
-    }
-    return rc;
+    const int64_t *t = r->tokens;
+    return json_pack("{s:{s:I,s:I,s:I},s:{s:I,s:{s:I},s:I,s:{s:i},s:I}}", "request_counts", "total",
+                     (json_int_t)r->n_lines, "completed", (json_int_t)r->n_of[RESULTS_GOOD],
+                     "failed", (json_int_t)(r->n_of[RESULTS_FAILED] + r->n_of[RESULTS_UNRUN]),
+                     "usage", "input_tokens", (json_int_t)t[RESULTS_PROMPT], "input_tokens_details",
+                     "cached_tokens", (json_int_t)t[RESULTS_CACHED], "output_tokens",
+                     (json_int_t)t[RESULTS_GENERATED], "output_tokens_details", "reasoning_tokens",
+                     0, "total_tokens", (json_int_t)(t[RESULTS_PROMPT] + t[RESULTS_GENERATED]));
 }

@@ -14,6 +14,7 @@
  */
 #pragma once
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -62,3 +63,6 @@ int results_sync(struct results *r);
 
 /* Writes the texts of the good lines, or of all others that are done, in the order of the lines. */
 int results_write(const struct results *r, bool good, int fd);
+
+/* "request_counts" and "usage" of the batch; zeros are fine. Owned, or NULL: no memory. */
+json_t *results_members(const struct results *r);

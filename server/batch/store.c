@@ -33,29 +33,15 @@ static const int64_t max_file_bytes = SRV_UPLOAD_FILE_BYTES;
 
 static const char *const folder_names[STORE_FOLDERS] = {"files", "batches"};
 
-struct item {
-    enum store_folder folder;
-    char id[STORE_ID_CHARS + 1];
-    uint8_t owner[STORE_OWNER];
-    int64_t number, bytes, expires_s; /* 0: never */
-    json_t *doc;                      /* NULL: an upload */
-};
-
 struct store {
     char *dir;
     int fd, lock_fd, folders[STORE_FOLDERS];
     int64_t most_bytes;
-    pthread_mutex_t disk; /* held by who changes items or documents */
-    pthread_mutex_t lock; /* in that: of the list */
-    struct item **items;  /* by number */
+    pthread_mutex_t disk;      /* held by who changes items or documents */
+    pthread_mutex_t lock;      /* in that: of the list */
+    struct store_item **items; /* by number */
     size_t n_items, room;
     int64_t n_ever;
-};
-
-struct store_upload {
-    struct store *store;
-    struct item *item; /* of the store */
-    int fd;
 };
 
 static void name_of(char name[NAME_CHARS], const char *id, const char *suffix)
@@ -68,23 +54,29 @@ int store_dir(const struct store *s, enum store_folder folder)
     return s->folders[folder];
 }
 
+pthread_mutex_t *store_lock(struct store *s)
+{
+    return &s->lock;
+}
+
 /* ---- items --------------------------------------------------------------------------------- */
 
-static void free_item(struct item *i)
+static void free_item(struct store_item *i)
 {
     json_decref(i->doc);
     free(i);
 }
 
-static int add_item(struct store *s, struct item *i)
+static int add_item(struct store *s, struct store_item *i)
 {
     HOLD(&s->lock);
     if (ARRAY_ROOM(s->items, s->room, s->n_items + 1, 16u)) return STORE_ENOMEM;
+    i->store = s;
     s->items[s->n_items++] = i;
     return 0;
 }
 
-static void take_out(struct store *s, const struct item *i)
+static void take_out(struct store *s, const struct store_item *i)
 {
     size_t at = 0;
     HOLD(&s->lock);
@@ -94,41 +86,43 @@ static void take_out(struct store *s, const struct item *i)
     memmove(s->items + at, s->items + at + 1, (s->n_items - at) * sizeof(*s->items));
 }
 
-static bool is_of(const struct item *i, enum store_folder folder, const uint8_t *owner)
+struct store_item *store_next(const struct store *s, enum store_folder folder, const uint8_t *owner,
+                              bool newest_first, size_t *at)
 {
-    uint8_t differs = 0;
-    for (int k = 0; owner && k < STORE_OWNER; k++)
-        differs |= i->owner[k] ^ owner[k];
-    return i->doc && i->folder == folder && !differs;
-}
-
-static struct item *find(const struct store *s, enum store_folder folder, const uint8_t *owner,
-                         const char *id)
-{
-    for (size_t i = 0; i < s->n_items; i++)
-        if (is_of(s->items[i], folder, owner) && !strcmp(s->items[i]->id, id)) return s->items[i];
+    while (*at < s->n_items) {
+        size_t k = newest_first ? s->n_items - 1 - *at : *at;
+        struct store_item *i = s->items[k];
+        uint8_t differs = 0;
+        ++*at;
+        for (k = 0; owner && k < STORE_OWNER; k++)
+            differs |= i->owner[k] ^ owner[k];
+        if (i->doc && i->folder == folder && !differs) return i;
+    }
     return NULL;
 }
 
-void store_owner_of(const json_t *doc, uint8_t ret[STORE_OWNER])
+struct store_item *store_find(const struct store *s, enum store_folder folder, const uint8_t *owner,
+                              const char *id)
 {
-    const char *owner = json_string_value(json_object_get(doc, "owner"));
-    for (int k = 0; k < STORE_OWNER; k++)
-        ret[k] = (uint8_t)(hex_value(owner[2 * k]) << 4 | hex_value(owner[2 * k + 1]));
+    struct store_item *i;
+    size_t at = 0;
+    while ((i = store_next(s, folder, owner, false, &at)) && strcmp(i->id, id) != 0)
+        ;
+    return i;
 }
 
 /* Fills the item from its document. False: that is not one. */
-static bool read_document(struct item *i, json_t *doc)
+static bool read_document(struct store_item *i, enum store_folder folder, json_t *doc)
 {
     const char *id, *owner;
-    json_t *expires = json_object_get(doc, "expires_at");
     if (json_unpack(doc, "{s:s,s:s,s:I}", "id", &id, "owner", &owner, "number", &i->number) ||
         strlen(id) > STORE_ID_CHARS || strlen(owner) != 2 * STORE_OWNER)
         return false;
-    store_owner_of(doc, i->owner);
+    for (int k = 0; k < STORE_OWNER; k++)
+        i->owner[k] = (uint8_t)(hex_value(owner[2 * k]) << 4 | hex_value(owner[2 * k + 1]));
     memmove(i->id, id, strlen(id) + 1);
     i->bytes = json_integer_value(json_object_get(doc, "bytes"));
-    i->expires_s = json_integer_value(expires);
+    i->folder = folder;
     i->doc = doc;
     return true;
 }
@@ -136,12 +130,13 @@ static bool read_document(struct item *i, json_t *doc)
 /* ---- documents ----------------------------------------------------------------------------- */
 
 /* Durable, and whole or as it was before. */
-static int write_document(const struct store *s, enum store_folder folder, const struct item *i)
+static int write_document(const struct store *s, enum store_folder folder, const char *id,
+                          const json_t *doc)
 {
     char name[NAME_CHARS], temporary[NAME_CHARS];
-    AUTO_FREE char *text = json_dumps(i->doc, JSON_COMPACT);
-    name_of(name, i->id, ".json");
-    name_of(temporary, i->id, ".new");
+    AUTO_FREE char *text = doc ? json_dumps(doc, JSON_COMPACT) : NULL;
+    name_of(name, id, ".json");
+    name_of(temporary, id, ".new");
     return text ? file_replace(s->folders[folder], name, temporary, text, strlen(text))
                 : STORE_ENOMEM;
 }
@@ -152,50 +147,42 @@ static int fail(const struct store *s, int rc, char *err, size_t errlen)
                      rc == STORE_ENOMEM ? "no memory" : strerror(errno));
 }
 
-/* Takes doc, as a new item or in place of that of an old one. */
-static int put(struct store *s, enum store_folder folder, struct item *old, json_t *doc,
-               bool durable, char *err, size_t errlen)
-{
-    struct item *i = calloc(1, sizeof(*i)), was;
-    int64_t number = old ? old->number : ++s->n_ever;
-    if (!i || json_object_set_new(doc, "number", json_integer(number)) || !read_document(i, doc)) {
-        json_decref(doc);
-        free(i);
-        return fail(s, STORE_ENOMEM, err, errlen);
-    }
-    i->folder = folder;
-    int rc = durable ? write_document(s, folder, i) : 0;
-    if (!rc && !old) rc = add_item(s, i);
-    if (rc) {
-        free_item(i);
-        return fail(s, rc, err, errlen);
-    }
-    if (!old) return 0;
-    HOLD(&s->lock);
-    was = *old;
-    *old = *i;
-    *i = was;
-    free_item(i);
-    return 0;
-}
-
-int store_put(struct store *s, enum store_folder folder, json_t *doc, char *err, size_t errlen)
+int store_add(struct store *s, enum store_folder folder, json_t *doc, char *err, size_t errlen)
 {
     HOLD(&s->disk);
-    struct item *old = find(s, folder, NULL, json_string_value(json_object_get(doc, "id")));
-    return put(s, folder, old, doc, true, err, errlen);
-}
-
-int store_change(struct store *s, enum store_folder folder, const uint8_t *owner, const char *id,
-                 bool durable, store_change_fn *change, void *ctx, char *err, size_t errlen)
-{
-    HOLD(&s->disk);
-    struct item *i = find(s, folder, owner, id);
-    if (!i) return STORE_ENOENT;
-    json_t *doc = json_deep_copy(i->doc);
-    if (doc && change(ctx, doc)) return put(s, folder, i, doc, durable, err, errlen);
+    struct store_item *i = calloc(1, sizeof(*i));
+    bool good = i && !json_object_set_new(doc, "number", json_integer(++s->n_ever)) &&
+                read_document(i, folder, doc);
+    int rc = good ? write_document(s, folder, i->id, doc) : STORE_ENOMEM;
+    if (!rc) rc = add_item(s, i);
+    if (!rc) return 0;
     json_decref(doc);
-    return doc ? 0 : fail(s, STORE_ENOMEM, err, errlen);
+    free(i);
+    return fail(s, rc, err, errlen);
+}
+
+static void replace(struct store_item *i, json_t *doc)
+{
+    HOLD(&i->store->lock);
+    json_decref(i->doc);
+    i->doc = doc;
+}
+
+int store_update(struct store *s, enum store_folder folder, const uint8_t *owner, const char *id,
+                 const char *from, json_t *members, bool durable, char *err, size_t errlen)
+{
+    HOLD(&s->disk);
+    struct store_item *i = store_find(s, folder, owner, id);
+    bool other = i && from && strcmp(from, store_text(i->doc, "status")) != 0;
+    json_t *doc = i ? json_deep_copy(i->doc) : NULL;
+    bool good = !json_object_update_new(doc, members);
+    int rc = !i ? STORE_ENOENT : other ? 1 : good ? 0 : fail(s, STORE_ENOMEM, err, errlen);
+    if (!rc && durable && (rc = write_document(s, folder, id, doc))) fail(s, rc, err, errlen);
+    if (rc)
+        json_decref(doc);
+    else
+        replace(i, doc);
+    return rc;
 }
 
 char *store_public(const json_t *doc)
@@ -212,37 +199,8 @@ char *store_public(const json_t *doc)
     return text;
 }
 
-bool store_see(struct store *s, enum store_folder folder, const uint8_t *owner, const char *id,
-               store_visit *visit, void *ctx)
-{
-    HOLD(&s->lock);
-    const struct item *i = find(s, folder, owner, id);
-    if (i && visit) visit(ctx, i->doc);
-    return i != NULL;
-}
-
-int store_list(struct store *s, enum store_folder folder, const uint8_t *owner,
-               const struct store_page *page, store_visit *visit, void *ctx)
-{
-    HOLD(&s->lock);
-    bool begun = !page->after;
-    int n = 0;
-    for (size_t k = 0; k < s->n_items; k++) {
-        const struct item *i = s->items[page->oldest_first ? k : s->n_items - 1 - k];
-        if (!is_of(i, folder, owner)) continue;
-        const json_t *purpose = json_object_get(i->doc, "purpose");
-        if (page->purpose && strcmp(page->purpose, json_string_value(purpose))) continue;
-        if (begun && n++ == page->most) return 1;
-        if (begun)
-            visit(ctx, i->doc);
-        else
-            begun = !strcmp(i->id, page->after);
-    }
-    return begun ? 0 : STORE_ENOENT;
-}
-
 /* Bytes lose their name first. */
-static int remove_item(struct store *s, struct item *i)
+static int remove_item(struct store *s, struct store_item *i)
 {
     char name[NAME_CHARS];
     int dir = s->folders[i->folder];
@@ -258,33 +216,28 @@ static int remove_item(struct store *s, struct item *i)
 int store_remove(struct store *s, enum store_folder folder, const uint8_t *owner, const char *id)
 {
     HOLD(&s->disk);
-    struct item *i = find(s, folder, owner, id);
+    struct store_item *i = store_find(s, folder, owner, id);
     return i ? remove_item(s, i) : STORE_ENOENT;
 }
 
 /* ---- files --------------------------------------------------------------------------------- */
 
-/* With the lock held: an owner's files, or with NULL all. */
-static int64_t sum_bytes(const struct store *s, const uint8_t *owner, int *ret_n)
-{
-    int64_t sum = 0;
-    for (size_t k = 0; k < s->n_items; k++) {
-        const struct item *i = s->items[k];
-        if (i->folder != STORE_FILES || (owner && memcmp(i->owner, owner, STORE_OWNER))) continue;
-        sum += i->bytes;
-        ++*ret_n;
-    }
-    return sum;
-}
-
 /* With the lock held: room for n bytes more of the item. */
-static int check_quota(const struct store *s, const struct item *i, size_t n, char *err,
+static int check_quota(const struct store *s, const struct store_item *i, size_t n, char *err,
                        size_t errlen)
 {
-    int n_files = 0, n_all = 0;
+    int n_files = 0;
     struct statvfs fs;
     int64_t more = (int64_t)n, most = s->most_bytes / OWNER_SHARE;
-    int64_t own = sum_bytes(s, i->owner, &n_files), all = sum_bytes(s, NULL, &n_all);
+    int64_t own = 0, all = 0;
+    for (size_t k = 0; k < s->n_items; k++) {
+        const struct store_item *other = s->items[k];
+        if (other->folder != STORE_FILES) continue;
+        all += other->bytes;
+        if (memcmp(other->owner, i->owner, STORE_OWNER) != 0) continue;
+        own += other->bytes;
+        n_files++;
+    }
     if (more > max_file_bytes - i->bytes)
         return fail_with(STORE_ELARGE, err, errlen,
                          "The file has more than %lld bytes, the most that a file may have.",
@@ -308,116 +261,89 @@ static int check_quota(const struct store *s, const struct item *i, size_t n, ch
     return 0;
 }
 
-int store_upload_begin(struct store *s, const uint8_t *owner, const uint8_t id[16],
-                       struct store_upload **ret, char *err, size_t errlen)
+int store_upload_begin(struct store *s, const uint8_t *owner, const char *id,
+                       struct store_item **ret, char *err, size_t errlen)
 {
     char name[NAME_CHARS];
-    struct store_upload *u = calloc(1, sizeof(*u));
-    struct item *i = calloc(1, sizeof(*i));
-    int rc = u && i ? 0 : fail_with(STORE_ENOMEM, err, errlen, "no memory for a file");
-    if (!rc) {
-        *u = (struct store_upload){.store = s, .item = i, .fd = -1};
-        memcpy(i->owner, owner, STORE_OWNER);
-        hex_write(stpcpy(i->id, "file-"), id, 16);
-        HOLD(&s->disk);
-        if (add_item(s, i)) rc = fail(s, STORE_ENOMEM, err, errlen);
-    }
-    if (rc) {
+    struct store_item *i = calloc(1, sizeof(*i));
+    if (!i) return fail(s, STORE_ENOMEM, err, errlen);
+    memcpy(i->owner, owner, STORE_OWNER);
+    snprintf(i->id, sizeof(i->id), "%s", id);
+    HOLD(&s->disk);
+    if (add_item(s, i)) {
         free(i);
-        free(u);
-        return rc;
+        return fail(s, STORE_ENOMEM, err, errlen);
     }
     name_of(name, i->id, ".tmp");
-    u->fd = openat(s->folders[STORE_FILES], name,
+    i->fd = openat(s->folders[STORE_FILES], name,
                    O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (u->fd < 0) {
-        rc = fail(s, STORE_EIO, err, errlen);
-        store_upload_drop(u);
-        return rc;
-    }
-    *ret = u;
-    return 0;
+    *ret = i->fd < 0 ? NULL : i;
+    if (*ret) return 0;
+    fail(s, STORE_EIO, err, errlen);
+    take_out(s, i);
+    free(i);
+    return STORE_EIO;
 }
 
-int store_upload_add(struct store_upload *u, const void *data, size_t n, char *err, size_t errlen)
+int store_upload_add(struct store_item *i, const void *data, size_t n, char *err, size_t errlen)
 {
-    struct store *s = u->store;
+    struct store *s = i->store;
     {
         HOLD(&s->lock);
-        int rc = check_quota(s, u->item, n, err, errlen);
+        int rc = check_quota(s, i, n, err, errlen);
         if (rc) return rc;
-        u->item->bytes += (int64_t)n;
+        i->bytes += (int64_t)n;
     }
-    return file_write_all(u->fd, data, n) ? fail(s, STORE_EIO, err, errlen) : 0;
-}
-
-const char *store_upload_id(const struct store_upload *u)
-{
-    return u->item->id;
-}
-
-int store_upload_fd(const struct store_upload *u)
-{
-    return u->fd;
+    return file_write_all(i->fd, data, n) ? fail(s, STORE_EIO, err, errlen) : 0;
 }
 
 /* The document first, then the name of the bytes. */
-static int publish(struct store *s, const struct store_upload *u, json_t *doc)
+static int publish(struct store *s, struct store_item *i, const char *filename, const char *purpose,
+                   int64_t keep_s)
 {
     char name[NAME_CHARS], owner[2 * STORE_OWNER + 1];
-    struct item *i = u->item;
     struct stat st;
     int dir = s->folders[STORE_FILES];
+    json_int_t now = store_now_s();
     hex_write(owner, i->owner, STORE_OWNER);
-    if (fsync(u->fd) || fstat(u->fd, &st)) return STORE_EIO;
-    if (json_object_set_new(doc, "id", json_string(i->id)) ||
-        json_object_set_new(doc, "owner", json_string(owner)) ||
-        json_object_set_new(doc, "bytes", json_integer(st.st_size)))
-        return STORE_ENOMEM;
+    if (fsync(i->fd) || fstat(i->fd, &st)) return STORE_EIO;
     HOLD(&s->disk);
-    struct item done = *i;
-    if (json_object_set_new(doc, "number", json_integer(++s->n_ever)) || !read_document(&done, doc))
-        return STORE_ENOMEM;
+    json_auto_t *doc =
+        json_pack("{s:s,s:s,s:I,s:I,s:I,s:s,s:s,s:s,s:n,s:s,s:I}", "id", i->id, "object", "file",
+                  "bytes", (json_int_t)st.st_size, "created_at", now, "expires_at",
+                  now + (json_int_t)keep_s, "filename", filename, "purpose", purpose, "status",
+                  "processed", "status_details", "owner", owner, "number", (json_int_t)++s->n_ever);
     name_of(name, i->id, ".tmp");
-    int rc = write_document(s, STORE_FILES, &done);
+    int rc = write_document(s, STORE_FILES, i->id, doc);
     if (!rc && (renameat(dir, name, dir, i->id) || fsync(dir))) rc = STORE_EIO;
     if (rc) return rc;
     take_out(s, i); /* its place is that of its end; there is room for it */
-    *i = done;
+    file_close(&i->fd);
+    read_document(i, STORE_FILES, json_incref(doc));
     return add_item(s, i);
 }
 
-int store_upload_end(struct store_upload *u, json_t *doc, char *err, size_t errlen)
+int store_upload_end(struct store_item *i, const char *filename, const char *purpose,
+                     int64_t keep_s, char *err, size_t errlen)
 {
-    struct store *s = u->store;
-    int rc = publish(s, u, doc);
-    if (rc) {
-        fail(s, rc, err, errlen);
-        json_decref(doc);
-    }
-    if (rc) return rc;
-    close(u->fd);
-    free(u);
-    return 0;
+    int rc = publish(i->store, i, filename, purpose, keep_s);
+    return rc ? fail(i->store, rc, err, errlen) : 0;
 }
 
-void store_upload_drop(struct store_upload *u)
+void store_upload_drop(struct store_item *i)
 {
     char name[NAME_CHARS];
-    if (!u) return;
-    struct store *s = u->store;
+    if (!i) return;
+    struct store *s = i->store;
     int dir = s->folders[STORE_FILES];
-    file_close(&u->fd);
-    name_of(name, u->item->id, ".tmp");
+    file_close(&i->fd);
+    name_of(name, i->id, ".tmp");
     unlinkat(dir, name, 0);
-    name_of(name, u->item->id, ".json");
+    name_of(name, i->id, ".json");
     unlinkat(dir, name, 0);
-    {
-        HOLD(&s->disk);
-        take_out(s, u->item);
-    }
-    free_item(u->item);
-    free(u);
+    HOLD(&s->disk);
+    take_out(s, i);
+    free_item(i);
 }
 
 int store_file_open(struct store *s, const char *id)
@@ -427,39 +353,31 @@ int store_file_open(struct store *s, const char *id)
 
 /* ---- opening ------------------------------------------------------------------------------- */
 
-static bool ends_with(const char *name, const char *end)
-{
-    size_t n = strlen(name), m = strlen(end);
-    return n >= m && !strcmp(name + n - m, end);
-}
-
 static int load_item(struct store *s, enum store_folder folder, const char *name, char *err,
                      size_t errlen)
 {
     AUTO_FREE char *text = NULL;
     char path[300];
-    struct item *i = calloc(1, sizeof(*i));
     size_t n;
     snprintf(path, sizeof(path), "%s/%s", folder_names[folder], name);
-    int rc = i ? file_load(s->dir, path, MAX_DOCUMENT_BYTES, &text, &n, err, errlen) : STORE_ENOMEM;
-    json_t *doc = rc ? NULL : json_loadb(text, n, 0, NULL);
-    if (!rc && (!doc || !read_document(i, doc)))
-        rc = fail_with(STORE_EIO, err, errlen,
-                       "%.400s/%s: is not a document of this directory; remove it", s->dir, path);
-    if (!rc && folder == STORE_FILES && faccessat(s->folders[folder], i->id, F_OK, 0)) {
-        unlinkat(s->folders[folder], name, 0); /* its bytes never got their name */
-        free_item(i);
-        return 0;
-    }
-    if (!rc) {
-        i->folder = folder;
-        if (i->number > s->n_ever) s->n_ever = i->number;
-        rc = add_item(s, i);
-    }
-    if (rc) {
+    int rc = file_load(s->dir, path, MAX_DOCUMENT_BYTES, &text, &n, err, errlen);
+    if (rc) return rc;
+    struct store_item *i = calloc(1, sizeof(*i));
+    json_t *doc = json_loadb(text, n, 0, NULL);
+    if (!i || !read_document(i, folder, doc)) {
+        rc =
+            i ? fail_with(STORE_EIO, err, errlen,
+                          "%.400s/%s: is not a document of this directory; remove it", s->dir, path)
+              : fail(s, STORE_ENOMEM, err, errlen);
         json_decref(doc);
         free(i);
+        return rc;
     }
+    bool has_bytes = folder != STORE_FILES || !faccessat(s->folders[folder], i->id, F_OK, 0);
+    if (!has_bytes) unlinkat(s->folders[folder], name, 0); /* they never got their name */
+    if (i->number > s->n_ever) s->n_ever = i->number;
+    rc = has_bytes ? add_item(s, i) : 0;
+    if (rc || !has_bytes) free_item(i);
     return rc;
 }
 
@@ -470,10 +388,11 @@ static int load_folder(struct store *s, enum store_folder folder, char *err, siz
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
     if (!d) return fail(s, STORE_EIO, err, errlen);
     for (struct dirent *e; !rc && (e = readdir(d));) {
-        if (strlen(e->d_name) >= NAME_CHARS) continue;
-        if (ends_with(e->d_name, ".tmp") || ends_with(e->d_name, ".new"))
+        const char *end = strrchr(e->d_name, '.');
+        if (!end || strlen(e->d_name) >= NAME_CHARS) continue;
+        if (!strcmp(end, ".tmp") || !strcmp(end, ".new"))
             unlinkat(s->folders[folder], e->d_name, 0);
-        else if (ends_with(e->d_name, ".json"))
+        else if (!strcmp(end, ".json"))
             rc = load_item(s, folder, e->d_name, err, errlen);
     }
     closedir(d);
@@ -482,7 +401,7 @@ static int load_folder(struct store *s, enum store_folder folder, char *err, siz
 
 static int by_number(const void *a, const void *b)
 {
-    const struct item *const *x = a, *const *y = b;
+    const struct store_item *const *x = a, *const *y = b;
     return (*x)->number < (*y)->number ? -1 : (*x)->number > (*y)->number;
 }
 

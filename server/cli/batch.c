@@ -72,19 +72,11 @@ static void take_params(struct line *i)
 static int read_line(struct lines *l, struct line *i)
 {
     struct batch *b = l->ctx;
-    struct batch_line p;
     struct batch_refusal why;
     if (memmem(i->text.data, i->text.len, "\"params\"", 8)) take_params(i);
-    if (batch_line_read(&p, i->text.data, i->text.len, l->offline.core.server.routes, &b->ids,
-                        &why))
+    if (batch_line_read(&i->parts, i->text.data, i->text.len, l->offline.core.server.routes,
+                        &b->ids, &why))
         return lines_fail(l, "no memory");
-    i->id = p.id;
-    i->n_id = p.n_id;
-    i->body = p.body;
-    i->n_body = p.n_body;
-    memcpy(i->url, p.url, sizeof(i->url));
-    i->key = p.key;
-    i->n_key = p.n_key;
     if (why.code) lines_refuse(i, "%s", why.message);
     if (l->n_read <= b->n_done) i->status = 200; /* its answer is in OUT */
     return 0;
@@ -95,8 +87,7 @@ static int write_line(struct lines *l, struct line *i, struct buf *to)
     static const char tokens[] = "\"total_tokens\":";
     struct batch *b = l->ctx;
     const struct batch_answer a = {.digest = i->digest,
-                                   .id = i->id,
-                                   .n_id = i->n_id,
+                                   .line = &i->parts,
                                    .status = i->status,
                                    .request_id = i->request_id,
                                    .body = i->answer.data,

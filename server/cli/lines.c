@@ -110,22 +110,22 @@ static int read_lines(struct lines *l)
 
 static int start_line(struct lines *l, struct line *i)
 {
-    const char *body = i->body ? i->body : i->text.data;
-    size_t n_body = i->body ? i->n_body : i->text.len;
+    const char *body = i->parts.body ? i->parts.body : i->text.data;
+    size_t n_body = i->parts.body ? i->parts.n_body : i->text.len;
     l->n_started++;
     l->n_running++;
     if (l->is_remote)
-        return remote_begin(&l->remote, &i->call, i->url, body, n_body, &i->answer)
-                   ? lines_fail(l, "no thread or no memory for a request to %s", i->url)
+        return remote_begin(&l->remote, &i->call, i->parts.url, body, n_body, &i->answer)
+                   ? lines_fail(l, "no thread or no memory for a request to %s", i->parts.url)
                    : 0;
     i->request = (struct srv_local){.wake = offline_wake, .ctx = &l->offline};
-    if (srv_local_begin(&i->request, &l->offline.core.server, i->url, body, n_body, i->digest,
+    if (srv_local_begin(&i->request, &l->offline.core.server, i->parts.url, body, n_body, i->digest,
                         l->created_s))
         return lines_fail(l, "no memory");
     return 0;
 }
 
-static bool comes_before(const struct line *a, const struct line *b)
+static bool comes_before(const struct batch_line *a, const struct batch_line *b)
 {
     int order = memcmp(a->key, b->key, a->n_key < b->n_key ? a->n_key : b->n_key);
     return order ? order < 0 : a->n_key < b->n_key;
@@ -138,7 +138,7 @@ static struct line *choose_line(struct lines *l)
     for (int64_t n = l->n_written; n < l->n_read && (!best || l->by_key); n++) {
         struct line *i = line_of(l, n);
         bool waits = !i->status && !i->request.req && !i->call.remote;
-        if (waits && (!best || comes_before(i, best))) best = i;
+        if (waits && (!best || comes_before(&i->parts, &best->parts))) best = i;
     }
     return best;
 }

@@ -19,6 +19,7 @@
 #include "base/buf.h"
 #include "base/fail.h"
 #include "base/sha256.h"
+#include "server/batch/line.h"
 #include "server/bounds.h"
 #include "server/cli/offline.h"
 #include "server/cli/remote.h"
@@ -28,16 +29,11 @@
 struct line {
     struct buf text;              /* without its end */
     uint8_t digest[SHA256_BYTES]; /* of text as it was read */
-    char url[256];
-    const char *body; /* of the request: a part of text; NULL: text, which may be replaced */
-    size_t n_body;
-    int status; /* of the answer; 0: it is not there yet */
+    struct batch_line parts;      /* of text, which may be replaced; without a body: text is it */
+    int status;                   /* of the answer; 0: it is not there yet */
     char request_id[SRV_REQUEST_ID_MAX + 1];
-    struct buf answer; /* its body */
-    const char *id;    /* the reader's, for its writer: a part of text, or NULL */
-    size_t n_id;
-    const char *key; /* lines of a near key may run one after another; a part of text, or NULL */
-    size_t n_key;
+    struct buf answer;        /* its body */
+    size_t n_texts;           /* the reader's, for its writer */
     int n_refused, n_failed;  /* tries for lack of room, and others */
     struct srv_local request; /* while it runs here, */
     struct remote_call call;  /* or elsewhere */

@@ -33,7 +33,7 @@ static json_t *ask_vector(const struct srv_config *c, struct line *i, const json
 static json_t *ask_scores(const struct srv_config *c, struct line *i, const json_t *value)
 {
     json_t *list = json_object_get(value, "documents"), *query = json_object_get(value, "query");
-    i->n_id = json_array_size(list);
+    i->n_texts = json_array_size(list);
     return json_pack("{s:O*, s:s*, s:o, s:O*}", "query", query, "query", query ? NULL : c->query,
                      "documents", list ? json_incref(list) : json_pack("[O]", value), "top_n",
                      c->npy ? NULL : json_object_get(value, "top_n"));
@@ -57,7 +57,7 @@ static int read_line(struct lines *l, struct line *i)
     char *request = json_dumps(body, JSON_COMPACT);
     buf_finish(&i->text);
     i->text = (struct buf){.data = request, .len = request ? strlen(request) : 0};
-    stpcpy(i->url, t->scores ? "/v1/rerank" : "/v1/embeddings");
+    stpcpy(i->parts.url, t->scores ? "/v1/rerank" : "/v1/embeddings");
     return request || i->status ? 0 : lines_fail(l, "no memory, or text that is not UTF-8");
 }
 
@@ -100,13 +100,13 @@ static int write_line(struct lines *l, struct line *i, struct buf *to)
     const json_t *usage = json_object_get(body, "usage");
     const json_t *score = json_object_get(json_array_get(list, 0), "relevance_score");
     const char *name = error ? "error" : !score ? "embedding" : "results";
-    if (score && !i->n_id) name = "relevance_score"; /* of one document */
+    if (score && !i->n_texts) name = "relevance_score"; /* of one document */
     l->n_tokens += json_integer_value(json_object_get(usage, "total_tokens"));
-    l->n_units += error ? 0 : i->n_id ? (int64_t)i->n_id : 1;
+    l->n_units += error ? 0 : i->n_texts ? (int64_t)i->n_texts : 1;
     l->n_failed += error != NULL;
     int rc = 0;
     if (l->out == stdout)
-        add_json(name, error ? error : score && !i->n_id ? score : list, to);
+        add_json(name, error ? error : score && !i->n_texts ? score : list, to);
     else if (!error)
         add_row(list, to);
     else

@@ -29,12 +29,15 @@ enum srv_error {
     SRV_ERR_BAD_REQUEST,      /* 400 bad_request: framing, Host */
     SRV_ERR_API_KEY,          /* 401 invalid_api_key */
     SRV_ERR_FORBIDDEN,        /* 403 forbidden: Host or Origin not allowed */
+    SRV_ERR_QUOTA,            /* 403 quota_exceeded: of files or batches */
     SRV_ERR_MODEL_NOT_FOUND,  /* 404 model_not_found */
     SRV_ERR_UNKNOWN_URL,      /* 404 unknown_url */
+    SRV_ERR_NOT_FOUND,        /* 404 not_found: a file or batch */
     SRV_ERR_METHOD,           /* 405 method_not_allowed */
     SRV_ERR_TIMEOUT,          /* 408 request_timeout */
     SRV_ERR_NO_ROOM,          /* 409 insufficient_memory: for a second model */
     SRV_ERR_PINNED,           /* 409 model_pinned */
+    SRV_ERR_FILE_IN_USE,      /* 409 file_in_use */
     SRV_ERR_SWAP_IN_PROGRESS, /* 409 swap_in_progress, Retry-After */
     SRV_ERR_TOO_LARGE,        /* 413 request_too_large */
     SRV_ERR_MEDIA_TYPE,       /* 415 unsupported_media_type */

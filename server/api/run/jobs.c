@@ -101,6 +101,7 @@ static int submit_next(struct srv_jobs *j, char *err, size_t errlen)
     int i = j->n_submitted;
     const struct srv_facts *facts = srv_facts(j->req);
     const struct srv_config *config = facts->app->config;
+    bool spare = facts->account.spare;
     struct srv_job *job = &j->jobs[i];
     struct eng_job *handle = NULL;
     struct eng_job_params p = {
@@ -109,13 +110,11 @@ static int submit_next(struct srv_jobs *j, char *err, size_t errlen)
         .n_logprobs = -1,
         .n_prompt_logprobs = -1,
         .n_for_others = places_for_others(j, eng_info(facts->model->engine)),
-        .spare = facts->account.spare,
-        .deadline_us =
-            facts->account.spare ? 0 : srv_jobs_deadline(facts, config->request_timeout_ms),
+        .spare = spare,
+        .deadline_us = srv_jobs_deadline(facts, spare ? 0 : config->request_timeout_ms),
         /* The first job has the queue timeout of the request; the others have none. */
-        .queue_deadline_us = i == 0 && !facts->account.spare
-                                 ? srv_jobs_deadline(facts, config->queue_timeout_ms)
-                                 : 0,
+        .queue_deadline_us =
+            srv_jobs_deadline(facts, i > 0 || spare ? 0 : config->queue_timeout_ms),
         .on_event = on_event,
         .ctx = job,
     };

@@ -16,9 +16,9 @@ static const struct srv_route routes[] = {{.method = "POST", .path = "/v1/comple
                                           {0}};
 static const struct srv_route *const tables[] = {routes, NULL};
 
-static bool has_model(void *ctx, const char *name)
+static bool has_model(const struct plan_rules *rules, const char *name)
 {
-    (void)ctx;
+    (void)rules;
     return strcmp(name, "none") != 0;
 }
 

@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/auto.h"
 #include "test.h"
 
 static char dir[] = "/tmp/hearth-store-XXXXXX";
@@ -128,18 +129,22 @@ static struct store *open_store(int64_t most_bytes)
     return s;
 }
 
+static const char *id_of(int number)
+{
+    static char id[STORE_ID_CHARS + 1];
+    snprintf(id, sizeof(id), "file-%02x%030d", number, 0);
+    return id;
+}
+
 static int add_file(struct store *s, const uint8_t *owner, uint8_t number, const char *text)
 {
-    struct store_upload *u;
-    uint8_t id[16] = {number};
-    int rc = store_upload_begin(s, owner, id, &u, err, sizeof(err));
+    struct store_item *u;
+    int rc = store_upload_begin(s, owner, id_of(number), &u, err, sizeof(err));
     size_t half = strlen(text) / 2;
     if (rc) return rc;
     rc = store_upload_add(u, text, half, err, sizeof(err));
     if (!rc) rc = store_upload_add(u, text + half, strlen(text) - half, err, sizeof(err));
-    if (!rc)
-        rc = store_upload_end(u, json_pack("{s:i,s:i}", "created_at", number, "expires_at", 50),
-                              err, sizeof(err));
+    if (!rc) rc = store_upload_end(u, "name", "batch", 50, err, sizeof(err));
     if (rc) store_upload_drop(u);
     return rc;
 }
@@ -147,19 +152,15 @@ static int add_file(struct store *s, const uint8_t *owner, uint8_t number, const
 static int put_batch(struct store *s, const char *id, const char *status)
 {
     char owner[2 * STORE_OWNER + 1];
+    int rc = store_update(s, STORE_BATCHES, alice, id, NULL, json_pack("{s:s}", "status", status),
+                          true, err, sizeof(err));
+    if (rc != STORE_ENOENT) return rc;
     for (int i = 0; i < STORE_OWNER; i++)
         snprintf(owner + 2 * i, 3, "%02x", alice[i]);
-    return store_put(
+    return store_add(
         s, STORE_BATCHES,
         json_pack("{s:s,s:s,s:s,s:n}", "id", id, "owner", owner, "status", status, "expires_at"),
         err, sizeof(err));
-}
-
-static const char *id_of(int number)
-{
-    static char id[STORE_ID_CHARS + 1];
-    snprintf(id, sizeof(id), "file-%02x%030d", number, 0);
-    return id;
 }
 
 /* The text of a file that is there, else "". */
@@ -173,27 +174,31 @@ static const char *text_of(struct store *s, int number)
     return text;
 }
 
-static void note_status(void *ctx, const json_t *doc)
-{
-    snprintf(ctx, 20, "%s", json_string_value(json_object_get(doc, "status")));
-}
-
 static const char *status_of(struct store *s)
 {
     static char status[20];
-    status[0] = '\0';
-    store_see(s, STORE_BATCHES, alice, "batch_1", note_status, status);
+    HOLD(store_lock(s));
+    const struct store_item *i = store_find(s, STORE_BATCHES, alice, "batch_1");
+    snprintf(status, sizeof(status), "%s", i ? store_text(i->doc, "status") : "");
     return status;
 }
 
-static void append_id(void *ctx, const json_t *doc)
+static bool is_known(struct store *s, const uint8_t *owner, int number)
 {
-    strncat(ctx, json_string_value(json_object_get(doc, "id")) + 5, 2);
+    HOLD(store_lock(s));
+    return store_find(s, STORE_FILES, owner, id_of(number)) != NULL;
 }
 
-static bool set_status(void *ctx, json_t *doc)
+/* The numbers of an owner's files, in their order. */
+static const char *list(struct store *s, const uint8_t *owner, bool newest_first)
 {
-    return ctx && !json_object_set_new(doc, "status", json_string(ctx));
+    static char ids[100];
+    const struct store_item *i;
+    HOLD(store_lock(s));
+    ids[0] = '\0';
+    for (size_t at = 0; (i = store_next(s, STORE_FILES, owner, newest_first, &at));)
+        strncat(ids, i->id + 5, 2);
+    return ids;
 }
 
 /* ---- tests --------------------------------------------------------------------------------- */
@@ -240,7 +245,7 @@ static void test_killed_before_every_call(void **state)
         REQUIRE(WIFEXITED(status) && (!WEXITSTATUS(status) || WEXITSTATUS(status) == 99));
         struct store *s = open_store(1 << 20);
         for (int i = 0; i < 4; i++) {
-            bool known = store_see(s, STORE_FILES, alice, id_of(i + 1), NULL, NULL);
+            bool known = is_known(s, alice, i + 1);
             const char *text = text_of(s, i + 1);
             REQUIRE(strcmp(text, known ? "some bytes of a file" : "") == 0);
             if (i <= done && i > 0) REQUIRE_MSG(known, "call %d: file %d is lost", at, i);
@@ -269,21 +274,10 @@ static void test_owners_and_pages(void **state)
     for (int i = 1; i <= 6; i++)
         REQUIRE_EQ_INT(add_file(s, i == 3 ? bob : alice, (uint8_t)i, "text"), 0);
     for (int again = 0; again < 2; again++) {
-        char ids[100] = "";
-        struct store_page page = {.most = 3};
-        REQUIRE_EQ_INT(store_list(s, STORE_FILES, alice, &page, append_id, ids), 1);
-        page.after = id_of(4);
-        strcat(ids, " ");
-        REQUIRE_EQ_INT(store_list(s, STORE_FILES, alice, &page, append_id, ids), 0);
-        REQUIRE(strcmp(ids, "060504 0201") == 0);
-        page.oldest_first = true;
-        ids[0] = '\0';
-        REQUIRE_EQ_INT(store_list(s, STORE_FILES, alice, &page, append_id, ids), 0);
-        REQUIRE(strcmp(ids, "0506") == 0);
-        page.after = id_of(3);
-        REQUIRE_EQ_INT(store_list(s, STORE_FILES, alice, &page, append_id, ids), STORE_ENOENT);
-        REQUIRE(!store_see(s, STORE_FILES, alice, id_of(3), NULL, NULL));
-        REQUIRE(store_see(s, STORE_FILES, NULL, id_of(3), NULL, NULL));
+        REQUIRE(!strcmp(list(s, alice, true), "0605040201"));
+        REQUIRE(!strcmp(list(s, alice, false), "0102040506"));
+        REQUIRE(!strcmp(list(s, NULL, false), "010203040506"));
+        REQUIRE(!is_known(s, alice, 3) && is_known(s, NULL, 3));
         REQUIRE_EQ_INT(store_remove(s, STORE_FILES, alice, id_of(3)), STORE_ENOENT);
         store_close(s);
         s = open_store(1 << 20);
@@ -296,25 +290,27 @@ static void test_owners_and_pages(void **state)
 
 static void test_changes(void **state)
 {
-    static char next[] = "cancelling", last[] = "cancelled";
     (void)state;
     struct store *s = open_store(1 << 20);
     REQUIRE_EQ_INT(put_batch(s, "batch_1", "validating"), 0);
     for (int durable = 0; durable < 2; durable++) {
-        char *status = durable ? last : next;
-        REQUIRE_EQ_INT(store_change(s, STORE_BATCHES, bob, "batch_1", true, set_status, status, err,
-                                    sizeof(err)),
-                       STORE_ENOENT);
-        REQUIRE_EQ_INT(store_change(s, STORE_BATCHES, alice, "batch_1", durable, set_status, status,
-                                    err, sizeof(err)),
-                       0);
+        const char *status = durable ? "cancelled" : "cancelling";
+        static const struct {
+            const uint8_t *owner;
+            const char *from;
+            int rc;
+        } cases[] = {{bob, NULL, STORE_ENOENT}, {alice, "failed", 1}, {alice, "validating", 0}};
+        for (size_t i = 0; i < N_OF(cases); i++) {
+            REQUIRE(!strcmp(status_of(s), "validating"));
+            REQUIRE_EQ_INT(store_update(s, STORE_BATCHES, cases[i].owner, "batch_1", cases[i].from,
+                                        json_pack("{s:s}", "status", status), durable, err,
+                                        sizeof(err)),
+                           cases[i].rc);
+        }
         REQUIRE(!strcmp(status_of(s), status));
-        REQUIRE_EQ_INT(store_change(s, STORE_BATCHES, NULL, "batch_1", true, set_status, NULL, err,
-                                    sizeof(err)),
-                       0);
         store_close(s);
         s = open_store(1 << 20);
-        REQUIRE(!strcmp(status_of(s), durable ? last : "validating"));
+        REQUIRE(!strcmp(status_of(s), durable ? status : "validating"));
     }
     store_close(s);
     empty(dir);
@@ -324,8 +320,8 @@ static void test_quotas(void **state)
 {
     (void)state;
     struct store *s = open_store(100);
-    struct store_upload *u;
-    const uint8_t id[16] = {7};
+    struct store_item *u;
+    const char *id = "file-07";
     REQUIRE_EQ_INT(add_file(s, alice, 1, "0123456789"), 0);
     REQUIRE_EQ_INT(add_file(s, alice, 2, "0123456789x"), STORE_EQUOTA);
     REQUIRE(strstr(err, "15 bytes of files are kept for this key, and the limit is 20"));
@@ -348,7 +344,7 @@ static void test_quotas(void **state)
     int rc = 0;
     for (int i = 0; i <= 200 && !rc; i++) {
         rc = store_upload_add(u, zeros, sizeof(zeros), err, sizeof(err));
-        if (!rc) REQUIRE_EQ_INT(lseek(store_upload_fd(u), 0, SEEK_SET), 0); /* sparing the disk */
+        if (!rc) REQUIRE_EQ_INT(lseek(u->fd, 0, SEEK_SET), 0); /* sparing the disk */
     }
     REQUIRE_EQ_INT(rc, STORE_ELARGE);
     REQUIRE(strstr(err, "209715200 bytes"));
