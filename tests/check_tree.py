@@ -62,7 +62,7 @@ MAY_INCLUDE = {
     "server/api/run": [BASE, CONFIG, CORE, GRAMMARS, MODELS, HTTP, READ, *DOORS],
     "server/api/write": [BASE, CONFIG, CORE, MODELS, HTTP, READ, RUN, *DOORS],
     "server/api/pooled": [BASE, CONFIG, CORE, MODELS, HTTP, READ, RUN, WRITE, r"server/api/routes\.h", *DOORS],
-    "server/api": [BASE, CONFIG, CORE, GRAMMARS, MODELS, HTTP, READ, RUN, WRITE, POOLED, *DOORS],
+    "server/api": [BASE, CONFIG, CORE, GRAMMARS, MODELS, HTTP, BATCH, READ, RUN, WRITE, POOLED, *DOORS],
     "server/cli": [BASE, CONFIG, CORE, HUB, GRAMMARS, MODELS, HTTP, BATCH, r"server/api/(read/)?\w+\.h", *DOORS],
 }
 MAY_INCLUDE[FILTERS] = MAY_INCLUDE["server/cli"] + [r"server/cli/\w+\.h"]
@@ -84,16 +84,16 @@ BUDGETS = {
     "server": 1967,
     "server/hub": 4364,
     "server/grammars": 1092,
-    "server/models": 6180,
-    "server/batch": 1321,
-    "server/config": 1916,
+    "server/models": 6182,
+    "server/batch": 2162,
+    "server/config": 1923,
     "server/http": 5276,
     "server/api/read": 4702,
     "server/api/run": 2156,
     "server/api/write": 2481,
     "server/api/pooled": 1944,
-    "server/api": 4090,
-    "server/cli": 5913,
+    "server/api": 4092,
+    "server/cli": 5919,
 }
 PAGE = "server/api/page.html"
 # The template room in layers, lowest first: a file includes headers of its own layer and of lower ones.

@@ -91,6 +91,8 @@ _hearth()
     --heartbeat-ms) kind=anything ;;
     --drain-timeout-ms) kind=anything ;;
     --drain-delay-ms) kind=anything ;;
+    --batch-dir) kind=files ;;
+    --batch-bytes) kind=anything ;;
     --swap) words='auto on off' ;;
     --swap-memory) kind=anything ;;
     --swap-drain-ms) kind=anything ;;
@@ -146,9 +148,9 @@ _hearth()
         --max-body-bytes --strict-params --strict-model --accept-any-model
         --keep-metadata-lines --text-workers --header-timeout-ms --body-timeout-ms
         --idle-timeout-ms --send-timeout-ms --heartbeat-ms --drain-timeout-ms
-        --drain-delay-ms --swap --swap-memory --swap-drain-ms --watchdog-ms
-        --log-format --log-level --log-prompts --no-vllm-metrics --temperature
-        --top-p --seed --max-tokens --healthcheck' ;;
+        --drain-delay-ms --batch-dir --batch-bytes --swap --swap-memory --swap-drain-ms
+        --watchdog-ms --log-format --log-level --log-prompts --no-vllm-metrics
+        --temperature --top-p --seed --max-tokens --healthcheck' ;;
     generate) words='--help --version --check-config --print-config --config --model
         --draft-model --pull --hf-repo --cache-dir --tokenizer --chat-template-file
         --generation-config --threads --numerics --gemm --kernels --weight-coding

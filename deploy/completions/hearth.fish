@@ -125,6 +125,8 @@ complete -c hearth -n '__hearth_is serve' -l send-timeout-ms -x -d 'close a conn
 complete -c hearth -n '__hearth_is serve' -l heartbeat-ms -x -d 'send a comment on a stream that is silent for this long; 0: never'
 complete -c hearth -n '__hearth_is serve' -l drain-timeout-ms -x -d 'after SIGTERM: time for running requests to finish'
 complete -c hearth -n '__hearth_is serve' -l drain-delay-ms -x -d 'after SIGTERM: time to keep accepting requests while not ready'
+complete -c hearth -n '__hearth_is serve' -l batch-dir -r -F -d 'directory, of this user alone, for /v1/files and /v1/batches: requests without hurry, which run where others leave room, and go on after a restart'
+complete -c hearth -n '__hearth_is serve' -l batch-bytes -x -d 'most bytes of files in batch-dir; a fifth of it for a key'
 complete -c hearth -n '__hearth_is serve' -l swap -x -a 'auto on off' -d 'POST /models/load; auto: if an operator key is set; on: also from loopback without keys'
 complete -c hearth -n '__hearth_is serve' -l swap-memory -x -d 'memory left free by the first model, for the one that replaces it'
 complete -c hearth -n '__hearth_is serve' -l swap-drain-ms -x -d 'after a swap: time for requests of the old model to finish; 0: unlimited'

@@ -11,6 +11,7 @@
 #include "base/json_writer.h"
 #include "engine/engine.h"
 #include "server/api/routes.h"
+#include "server/batch/runner.h"
 #include "server/bounds.h"
 #include "server/config/config.h"
 #include "server/http/api_error.h"
@@ -143,6 +144,7 @@ static void metrics(struct srv_request *req)
     view->n_compile_waits = compile_queue_length(app->compiles);
     view->ready = state == SRV_READY;
     view->start_time_s = s->start_time_s;
+    if (app->batches) batches_look(app->batches, &view->batches);
     srv_models_look(&app->models, &shown->sums);
     srv_models_each(&app->models, add_model, view);
     srv_models_each_entry(&app->models, add_entry, shown);

@@ -33,6 +33,7 @@
 #include "base/os_error.h"
 #include "engine/engine.h"
 #include "server/bounds.h"
+#include "server/batch/runner.h"
 #include "server/models/catalogue.h"
 #include "server/cli/cli.h"
 #include "server/cli/core.h"
@@ -237,6 +238,9 @@ static int create_parts(struct serve *s, char *err, size_t errlen)
     set_rules(s);
     if (srv_core_create(&s->core, err, errlen)) return -1;
     srv_keys_count_in(server->keys, server->metrics);
+    if (s->config->batch_dir && batches_create(&s->core.app.batches, server, s->config->batch_dir,
+                                               s->config->batch_bytes, err, errlen))
+        return -1;
     return srv_watch_create(&server->watch, s->config, server->metrics, server->max_connections,
                             err, errlen);
 }
@@ -629,6 +633,7 @@ static void drain(struct serve *s)
     struct srv_server *server = &s->core.server;
     int n = atomic_load(&server->n_requests);
     atomic_store(&s->core.app.state, SRV_DRAINING);
+    batches_stop(s->core.app.batches);
     srv_models_stop(&s->core.app.models);
     srv_log(SRV_LOG_INFO, "draining: %d requests have %d ms to finish", n,
             s->config->drain_timeout_ms);
@@ -667,6 +672,7 @@ static void close_parts(struct serve *s)
     if (s->http) srv_http_stop(s->http);
     if (s->admin) srv_http_stop(s->admin);
     srv_watch_destroy(server->watch);
+    batches_destroy(s->core.app.batches); /* its lines are no requests any longer */
     if (!srv_core_close(&s->core)) end_process(s->status);
     srv_keys_destroy(server->keys);
     srv_keys_destroy(server->operator_keys);

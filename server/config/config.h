@@ -132,6 +132,8 @@ struct srv_config {
 
     /* operation */
     int drain_timeout_ms, drain_delay_ms, watchdog_ms;
+    const char *batch_dir; /* NULL: none */
+    int64_t batch_bytes;
     const char *log_format, *log_level;
     bool page, log_prompts, vllm_metrics, debug_hooks, debug_hold_load;
 

@@ -300,6 +300,11 @@ const struct srv_option srv_options[] = {
         "after SIGTERM: time for running requests to finish"),
     INT("operation", "drain-delay-ms", NULL, drain_delay_ms, 0, DAY_MS, "0", SERVE,
         "after SIGTERM: time to keep accepting requests while not ready"),
+    STRING("operation", "batch-dir", NULL, batch_dir, NULL, SERVE,
+           "directory, of this user alone, for /v1/files and /v1/batches: requests without hurry, "
+           "which run where others leave room, and go on after a restart"),
+    BYTES("operation", "batch-bytes", NULL, batch_bytes, 0, 1024 * TERA, "10G", SERVE,
+          "most bytes of files in batch-dir; a fifth of it for a key"),
     CHOICE(
         "operation", "swap", NULL, swap, "auto", "auto on off", SERVE,
         "POST /models/load; auto: if an operator key is set; on: also from loopback without keys"),

@@ -13,6 +13,7 @@
 #include "server/models/set.h"
 #include "server/state.h"
 
+struct batches;
 struct compile_queue;
 struct srv_metrics;
 struct srv_pull;
@@ -26,5 +27,6 @@ struct srv_app {
     struct compile_queue *compiles; /* of grammars, for all models */
     struct srv_swap *swap;
     struct srv_kv_bans *kv_bans; /* NULL without kv-disk and a key file */
+    struct batches *batches;     /* NULL without --batch-dir */
     atomic_int state;            /* enum srv_state */
 };
