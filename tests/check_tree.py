@@ -92,7 +92,7 @@ BUDGETS = {
     "server/api/run": 2156,
     "server/api/write": 2481,
     "server/api/pooled": 1944,
-    "server/api": 4092,
+    "server/api": 4656,
     "server/cli": 5919,
 }
 PAGE = "server/api/page.html"

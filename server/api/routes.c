@@ -6,6 +6,7 @@
 
 /* clang-format off */
 const struct srv_route *const srv_route_tables[] = {
+    srv_routes_files,       srv_routes_batches,
     srv_routes_completions, srv_routes_chat,          srv_routes_models,
     srv_routes_tokenize,    srv_routes_props,         srv_routes_health,
     srv_routes_responses,   srv_routes_messages,      srv_routes_embeddings,

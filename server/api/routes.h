@@ -30,7 +30,10 @@ extern const struct srv_route srv_routes_openapi[];
 extern const struct srv_route srv_routes_page[];
 extern const struct srv_route srv_routes_swap[];
 extern const struct srv_route srv_routes_lora[];
+extern const struct srv_route srv_routes_files[], srv_routes_batches[];
 
+/* The first SRV_BATCH_TABLES are those of files and batches, which are served with --batch-dir. */
+enum { SRV_BATCH_TABLES = 2 };
 extern const struct srv_route *const srv_route_tables[];
 
 extern const struct srv_gate srv_gate;
@@ -51,6 +54,7 @@ extern const struct param_field srv_fields_choose[];
 extern const struct param_field srv_fields_classify[];
 extern const struct param_field srv_fields_rerank[];
 extern const struct param_field srv_fields_swap[], srv_fields_unload[];
+extern const struct param_field srv_fields_batches[];
 extern const struct param_field srv_fields_load_lora[], srv_fields_unload_lora[];
 
 /* The JSON object of an answer while it is written. */

@@ -42,7 +42,7 @@ void srv_core_init(struct srv_core *c, const struct srv_config *config)
     c->server.app = &c->app;
     c->server.state = &c->app.state;
     c->server.config = c->app.config = config;
-    c->server.routes = srv_route_tables;
+    c->server.routes = srv_route_tables + (config->batch_dir ? 0 : SRV_BATCH_TABLES);
     c->server.gate = &srv_gate;
     c->server.rules.max_body_bytes = config->max_body_bytes;
     c->server.start_time_s = (double)clock_date_ms() / 1000;

@@ -43,6 +43,7 @@ static const struct request {
     {"UnloadRequest", srv_fields_unload, NULL, ""},
     {"LoadLoraRequest", srv_fields_load_lora, NULL, ""},
     {"UnloadLoraRequest", srv_fields_unload_lora, NULL, ""},
+    {"BatchRequest", srv_fields_batches, NULL, ""},
 };
 
 /* The statuses that "x-errors" stands for. */

@@ -413,8 +413,9 @@ static int write_fields_page(const char *root, const char *dir, const char *name
 
 static int write_document(const char *root, const char *docs, const char *api)
 {
-    static const char *const names[] = {"api.md",       "api-routes.md", "infill.md",  "ollama.md",
-                                        "retrieval.md", "swap.md",       "adapters.md"};
+    static const char *const names[] = {"api.md",      "api-routes.md",       "infill.md",
+                                        "ollama.md",   "retrieval.md",        "swap.md",
+                                        "adapters.md", "files-and-batches.md"};
     char path[4096];
     snprintf(path, sizeof(path), "%s/tests/docs/openapi.json.in", root);
     if (api_open(path)) return -1;

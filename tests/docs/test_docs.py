@@ -18,7 +18,7 @@ from hearth_server import BIN, Hearth, run_cases  # noqa: E402
 
 PRINT_DOCS = os.environ.get("HEARTH_PRINT_DOCS") or os.path.join(os.path.dirname(BIN), "tests", "docs", "print_docs")
 GENERATED = ("options.md", "hearth.1", "errors.md", "metrics.md")
-FIELD_PAGES = ("api.md", "api-routes.md", "infill.md", "ollama.md", "retrieval.md", "swap.md", "adapters.md")  # by hand, but for their tables
+FIELD_PAGES = ("api.md", "api-routes.md", "infill.md", "ollama.md", "retrieval.md", "swap.md", "adapters.md", "files-and-batches.md")  # by hand, but for their tables
 COMPLETIONS = ("hearth.bash", "_hearth", "hearth.fish")
 MAX_LINES = {"README.md": 140}
 MAX_PAGE_LINES = 320

@@ -99,7 +99,7 @@ def test_57_listed_origins():
 def test_57_no_post_route_runs_for_a_foreign_page():
     routes = [path for path, item in SERVER.get("/openapi.json", bearer(KEYS[0]))[2]["paths"].items() if "post" in item]
     assert len(routes) > 10, routes
-    with Hearth("--cors-origins", "https://good.example", "--swap", "on") as h:
+    with tempfile.TemporaryDirectory() as d, Hearth("--cors-origins", "https://good.example", "--swap", "on", "--batch-dir", d) as h:
         for origin in ("https://evil.example", "null", "http://127.0.0.1:1"):
             for route in routes:
                 for kind in ({}, {"Content-Type": "application/json"}, {"Content-Type": "text/plain"}):
@@ -252,5 +252,5 @@ if __name__ == "__main__":
         file = os.path.join(directory, "keys")
         with open(file, "w", encoding="ascii") as f:
             f.write(f"# keys\n{KEYS[0]}\r\n\n")
-        with Hearth("--api-key-file", file, "--log-format", "json", env={"HEARTH_API_KEY": KEYS[1]}) as SERVER:
+        with Hearth("--api-key-file", file, "--log-format", "json", "--batch-dir", os.path.join(directory, "batches"), env={"HEARTH_API_KEY": KEYS[1]}) as SERVER:
             run_cases(globals())

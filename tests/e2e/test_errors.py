@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import socket
+import tempfile
 import threading
 import time
 
@@ -302,6 +303,20 @@ def test_models_that_are_not_loaded():
             ask("POST", "/models/unload", {"model": "chat"}, JSON, 400, "model_not_loaded", "model", server=h)
     with Hearth("--pin", "on", "--swap", "on") as h:
         ask("POST", "/models/unload", {}, JSON, 409, "model_pinned", "model", server=h)
+
+
+def test_files_and_batches():
+    def form(data):
+        return b'--b\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--b\r\nContent-Disposition: form-data; name="file"; ' \
+               b'filename="x"\r\n\r\n' + data + b"\r\n--b--\r\n"
+    head = {"Content-Type": "multipart/form-data; boundary=b"}
+    line = {"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": "Once", "max_tokens": 300, "ignore_eos": True, "n": 8}}
+    with tempfile.TemporaryDirectory() as d, Hearth("--batch-dir", d, "--batch-bytes", "5K") as h:
+        ask("GET", "/v1/files/none", None, {}, 404, "not_found", server=h)
+        ask("POST", "/v1/files", form(b"x" * 2000), head, 403, "quota_exceeded", server=h)
+        file = json.loads(h.request("POST", "/v1/files", form(json.dumps(line).encode()), head)[2])["id"]
+        h.post("/v1/batches", {"input_file_id": file, "endpoint": "/v1/completions", "completion_window": "24h"})
+        ask("DELETE", f"/v1/files/{file}", None, {}, 409, "file_in_use", server=h)
 
 
 def test_every_code_is_provoked():
