@@ -174,6 +174,31 @@ const cases = {
     assert.equal(joined, whole);
     assert.equal(typeof (await new LegacyOpenAI({ ...options, maxTokens: 8 }).invoke("Once upon a time")), "string");
   },
+  async filesAndBatches() {
+    const { default: OpenAI, toFile, NotFoundError } = await load("openai");
+    const c = new OpenAI({ baseURL: `${base}/v1`, apiKey: "none", maxRetries: 0 });
+    const line = (i) => ({ custom_id: `l${i}`, method: "POST", url: "/v1/chat/completions", body: { messages: question, max_tokens: 4 } });
+    const data = [0, 1, 2].map((i) => JSON.stringify(line(i))).join("\n");
+    const file = await c.files.create({ file: await toFile(Buffer.from(data), "in.jsonl"), purpose: "batch" });
+    assert.equal((await c.files.waitForProcessing(file.id, { pollInterval: 10 })).status, "processed");
+    assert.equal(await (await c.files.content(file.id)).text(), data);
+    const order = { input_file_id: file.id, endpoint: "/v1/chat/completions", completion_window: "24h" };
+    let batch = await c.batches.create({ ...order, metadata: { run: "1" } });
+    while (["validating", "in_progress", "finalizing"].includes(batch.status)) batch = await c.batches.retrieve(batch.id);
+    assert.equal(batch.status, "completed");
+    assert.deepEqual(batch.request_counts, { total: 3, completed: 3, failed: 0 });
+    const text = await (await c.files.content(batch.output_file_id)).text();
+    assert.deepEqual(text.trimEnd().split("\n").map((row) => JSON.parse(row).custom_id), ["l0", "l1", "l2"]);
+    const other = await c.batches.create(order);
+    const seen = [];
+    for await (const b of c.batches.list({ limit: 1 })) seen.push(b.id);
+    assert.deepEqual(seen, [other.id, batch.id]);
+    await assert.rejects(c.batches.cancel(batch.id), (e) => e.status === 400);
+    await assert.rejects(c.batches.retrieve("batch_none"), NotFoundError);
+    let left = other;
+    while (["validating", "in_progress", "finalizing"].includes(left.status)) left = await c.batches.retrieve(left.id);
+    assert.equal((await c.files.delete(file.id)).deleted, true);
+  },
   async ollama() {
     const { Ollama } = await load("ollama");
     const c = new Ollama({ host: base });

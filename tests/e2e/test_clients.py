@@ -8,9 +8,11 @@ With --older it takes the older major of openai-python that is still released, f
 import json
 import os
 import re
+import subprocess
 import sys
+import tempfile
 
-from hearth_server import Hearth, enter_clients_venv, run_cases
+from hearth_server import ROOT, Hearth, enter_clients_venv, run_cases
 from scripted_model import LOOP_TEXT, loop_model
 
 enter_clients_venv()
@@ -28,7 +30,7 @@ try:
     import httpx
     import openai
     from anthropic.types import Message, MessageTokensCount, ModelInfo, RawMessageStreamEvent
-    from openai.types import CreateEmbeddingResponse, Model
+    from openai.types import Batch, CreateEmbeddingResponse, FileObject, Model
     from openai.types.chat import ChatCompletion, ChatCompletionChunk
     from openai.types.responses import Response, ResponseStreamEvent
     from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -127,6 +129,79 @@ def test_n_choices_stream():
 def test_embeddings():
     r = client().embeddings.create(model=model(), input=["Hello", "friend"])
     assert len(r.data) == 2 and abs(sum(x * x for x in r.data[0].embedding) - 1) < 1e-3
+
+
+def ended(c, batch):
+    while batch.status in ("validating", "in_progress", "finalizing", "cancelling"):
+        batch = c.batches.retrieve(batch.id)
+    return batch
+
+
+def chat_lines(n, **body):
+    return "".join(json.dumps({"custom_id": f"l{i}", "method": "POST", "url": "/v1/chat/completions",
+                               "body": {"messages": QUESTION, "max_tokens": 4, **body}}) + "\n" for i in range(n)).encode()
+
+
+def test_files_and_batches():
+    c, data = client(), chat_lines(3) + chat_lines(1, messages=5).replace(b'"l0"', b'"bad"')
+    file = c.files.create(file=("in.jsonl", data), purpose="batch", expires_after={"anchor": "created_at", "seconds": 3600})
+    assert isinstance(file, FileObject) and c.files.wait_for_processing(file.id, poll_interval=0.01).status == "processed"
+    assert c.files.retrieve(file.id) == file and file.bytes == len(data) and c.files.content(file.id).read() == data
+    order = {"input_file_id": file.id, "endpoint": "/v1/chat/completions", "completion_window": "24h"}
+    made = c.batches.create(**order, metadata={"run": "1"})
+    assert isinstance(made, Batch) and made.status == "validating" and made.output_file_id is None, made
+    done = ended(c, made)
+    assert done.status == "completed" and done.metadata == {"run": "1"} and done.completed_at >= done.created_at, done
+    assert (done.request_counts.total, done.request_counts.completed, done.request_counts.failed) == (4, 3, 1)
+    rows = [json.loads(text) for text in c.files.content(done.output_file_id).text.splitlines()]
+    assert [r["custom_id"] for r in rows] == ["l0", "l1", "l2"]
+    answers = [ChatCompletion.model_validate(r["response"]["body"]) for r in rows]
+    assert sum(a.usage.total_tokens for a in answers) == done.usage.total_tokens
+    bad, = [json.loads(text) for text in c.files.content(done.error_file_id).text.splitlines()]
+    assert bad["custom_id"] == "bad" and bad["response"]["status_code"] == 400 and bad["error"] is None, bad
+    others = [ended(c, c.batches.create(**order)).id for _ in range(2)]
+    assert [b.id for b in c.batches.list(limit=1)] == [*reversed(others), made.id]  # pages follow each other
+    listed = [f.id for f in c.files.list(limit=1, order="asc")]
+    assert listed[0] == file.id and len(listed) == 7 == len(set(listed)), listed
+    assert c.files.delete(file.id).deleted
+    for call, kind in ((lambda: c.files.retrieve(file.id), openai.NotFoundError), (lambda: c.batches.create(**order), openai.NotFoundError),
+                       (lambda: c.batches.cancel(made.id), openai.BadRequestError), (lambda: c.batches.list(after="x").data, openai.BadRequestError)):
+        try:
+            call()
+            raise AssertionError(kind)
+        except kind as e:
+            assert e.code, e
+    wrong = ended(c, c.batches.create(**{**order, "input_file_id": c.files.create(file=b"no JSON\n", purpose="batch").id}))
+    assert wrong.status == "failed" and wrong.errors.data[0].line == 1 and wrong.errors.data[0].code == "invalid_json_line", wrong
+
+
+def test_cancel_of_a_batch():
+    c = client()
+    file = c.files.create(file=("in.jsonl", chat_lines(2000, max_tokens=300, ignore_eos=True)), purpose="batch")
+    batch = c.batches.create(input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h")
+    try:
+        c.files.delete(file.id)
+        raise AssertionError("a file in use was deleted")
+    except openai.ConflictError as e:
+        assert e.code == "file_in_use"
+    assert c.batches.cancel(batch.id).status in ("cancelling", "cancelled")
+    batch = ended(c, batch)
+    assert batch.status == "cancelled" and batch.cancelled_at and batch.request_counts.total in (0, 2000), batch
+
+
+def test_the_page_on_labels():
+    """The commands for a running server, in a folder of their own."""
+    with open(os.path.join(ROOT, "docs", "labels.md"), encoding="utf-8") as f:
+        blocks = re.findall(r"^```(\w*)\n(.*?)^```", f.read(), re.M | re.S)
+    requests, labels, serve, ask = [block for kind, block in blocks if not kind]
+    assert serve.startswith("hearth serve --batch-dir "), serve
+    script = requests + re.sub(r"^hearth .*\n", "", labels, flags=re.M).replace("python3 labels.py", "true") + ask
+    script = script.replace("http://127.0.0.1:8080", SERVER.url).replace("sleep(1)", "sleep(0.01)").replace("python3", sys.executable)
+    with tempfile.TemporaryDirectory() as d:
+        subprocess.run(["bash", "-ec", script], cwd=d, check=True, timeout=120)
+        with open(os.path.join(d, "labels.csv"), encoding="utf-8") as f:
+            rows = f.read().splitlines()
+        assert len(rows) == 5 and all(re.search(r",(positive|negative),[01]\.\d{3}$", row) for row in rows[1:]), rows
 
 
 def test_responses():
@@ -520,5 +595,5 @@ def test_version():
 
 
 if __name__ == "__main__":
-    with Hearth("--parallel", "8") as SERVER, loop_model() as looping, Hearth("--model", looping.dir) as LOOP:
+    with tempfile.TemporaryDirectory() as batches, Hearth("--parallel", "8", "--batch-dir", batches) as SERVER, loop_model() as looping, Hearth("--model", looping.dir) as LOOP:
         run_cases(globals())
