@@ -2,6 +2,8 @@
 /* Edit distance over three rows of its table; see nearest.h. */
 #include "base/nearest.h"
 
+#include <stdlib.h>
+
 enum { MAX_COMPARED = 48, MAX_EDITS = 3 };
 
 static int min(size_t a, size_t b)
@@ -42,6 +44,8 @@ void srv_nearest_init(struct srv_nearest *n, const char *typed, size_t typed_len
 
 void srv_nearest_offer(struct srv_nearest *n, const char *name, size_t name_len)
 {
+    int longer = min(name_len, MAX_COMPARED) - min(n->typed_len, MAX_COMPARED);
+    if (abs(longer) >= n->edits) return; /* as many insertions or deletions, at least */
     int edits = distance(n->typed, n->typed_len, name, name_len);
     if (edits >= n->edits) return;
     n->edits = edits;
