@@ -39,6 +39,12 @@ ssize_t __wrap_pwrite64(int fd, const void *data, size_t n, off_t at)
     return __wrap_pwrite(fd, data, n, at);
 }
 
+int __wrap_fdatasync(int fd);
+int __wrap_fdatasync(int fd)
+{
+    return fcntl(fd, F_GETFD) < 0 ? -1 : 0; /* the machine goes on */
+}
+
 static int open_dir(void **state)
 {
     (void)state;
@@ -97,9 +103,16 @@ static size_t read_file(const char *name, char *to)
     return (size_t)n;
 }
 
+/* In the place of another one, which is not truncated: file systems make that wait for the disk. */
+static int make_file(const char *name)
+{
+    unlinkat(dir, name, 0);
+    return openat(dir, name, O_RDWR | O_CREAT, 0600);
+}
+
 static void write_file(const char *data, size_t n)
 {
-    int fd = openat(dir, "r", O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    int fd = make_file("r");
     REQUIRE(fd >= 0 && write(fd, data, n) == (ssize_t)n);
     close(fd);
 }
@@ -110,7 +123,7 @@ static void check_files(const struct results *r)
     for (int good = 0; good < 2; good++) {
         char want[MAX_FILE], got[MAX_FILE];
         size_t n = 0;
-        int fd = openat(dir, "out", O_RDWR | O_CREAT | O_TRUNC, 0600);
+        int fd = make_file("out");
         REQUIRE_EQ_INT(results_write(r, good, fd), 0);
         close(fd);
         for (int i = 0; i < N; i++)
