@@ -28,6 +28,7 @@ WANTED = {
     "ids under a grammar": "guide",
     "tool calls and reasoning in a model's text": "parse",
     "listings, headers and index of a model hub": "hub",
+    "parts of a form": "multipart",
 }
 
 
