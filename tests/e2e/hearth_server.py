@@ -90,11 +90,11 @@ def hanging(directory, switch, busy=""):
     return env
 
 
-def kv_directory():
-    """A temporary directory for --kv-disk. Where less than 5 GiB or a tenth of the disk is free, which then gets no
-    pages, it is in memory."""
+def roomy_folder():
+    """A temporary directory for --kv-disk or --batch-dir, which want a part of the disk free. Where that is not so, it is in
+    memory."""
     disk = shutil.disk_usage(tempfile.gettempdir())
-    full = disk.free < min(5 << 30, disk.total // 10) + (1 << 30)
+    full = disk.free < disk.total // 10 + (1 << 30)
     return tempfile.TemporaryDirectory(dir="/dev/shm" if full and os.path.isdir("/dev/shm") else None)
 
 

@@ -5,10 +5,9 @@ import json
 import os
 import re
 import signal
-import tempfile
 import time
 
-from hearth_server import Hearth, read_all, run_cases
+from hearth_server import Hearth, read_all, roomy_folder, run_cases
 
 KEYS = ("sk-first-0123456789abcdef", "sk-second-0123456789abcde")
 BODY = {"prompt": "Once upon a time", "max_tokens": 2, "temperature": 0}
@@ -99,7 +98,7 @@ def test_57_listed_origins():
 def test_57_no_post_route_runs_for_a_foreign_page():
     routes = [path for path, item in SERVER.get("/openapi.json", bearer(KEYS[0]))[2]["paths"].items() if "post" in item]
     assert len(routes) > 10, routes
-    with tempfile.TemporaryDirectory() as d, Hearth("--cors-origins", "https://good.example", "--swap", "on", "--batch-dir", d) as h:
+    with roomy_folder() as d, Hearth("--cors-origins", "https://good.example", "--swap", "on", "--batch-dir", d) as h:
         for origin in ("https://evil.example", "null", "http://127.0.0.1:1"):
             for route in routes:
                 for kind in ({}, {"Content-Type": "application/json"}, {"Content-Type": "text/plain"}):
@@ -248,7 +247,7 @@ def test_62_addresses_are_never_fetched():
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as directory:
+    with roomy_folder() as directory:
         file = os.path.join(directory, "keys")
         with open(file, "w", encoding="ascii") as f:
             f.write(f"# keys\n{KEYS[0]}\r\n\n")

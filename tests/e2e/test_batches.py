@@ -6,10 +6,9 @@ import json
 import os
 import shutil
 import signal
-import tempfile
 import time
 
-from hearth_server import Hearth, read_all, run, run_cases
+from hearth_server import Hearth, read_all, roomy_folder, run, run_cases
 
 ONE = ["--threads", "1", "--parallel", "2"]
 CHAT, COMPLETE = "/v1/chat/completions", "/v1/completions"
@@ -68,7 +67,7 @@ def rows(data):
 
 
 def test_a_batch():
-    with tempfile.TemporaryDirectory() as d, Hearth(*ONE, "--batch-dir", d) as h:
+    with roomy_folder() as d, Hearth(*ONE, "--batch-dir", d) as h:
         text = lines(6) + line("bad", {"prompt": 5}).encode() + b"\r\n\n" + line("last", {"prompt": "x", "max_tokens": 1}).encode()
         file = upload(h, b"\xef\xbb\xbf" + text, more=[("expires_after[anchor]", None, b"created_at"), ("expires_after[seconds]", None, b"3600")])
         assert list(file) == ["id", "object", "bytes", "created_at", "expires_at", "filename", "purpose", "status", "status_details"], file
@@ -102,7 +101,7 @@ def test_a_batch():
 
 
 def test_refusals():
-    with tempfile.TemporaryDirectory() as d, Hearth(*ONE, "--batch-dir", d) as h:
+    with roomy_folder() as d, Hearth(*ONE, "--batch-dir", d) as h:
         for purpose, code in ((b"vision", "unsupported_parameter"), (b"other", "invalid_value")):
             assert upload(h, b"x", purpose=purpose, wanted=400)["error"]["code"] == code
         head = {"Content-Type": "multipart/form-data; boundary=b0undary"}
@@ -162,7 +161,7 @@ def wait_for(there):
 
 
 def test_keys_and_cancelling():
-    with tempfile.TemporaryDirectory() as d:
+    with roomy_folder() as d:
         keys = os.path.join(d, "keys")
         with open(keys, "w", encoding="ascii") as f:
             f.write("ann name=ann\nbob\n")
@@ -203,7 +202,7 @@ def test_keys_and_cancelling():
 def test_killed_and_started_again():
     """At each moment: while the batch is new, while it runs, with a torn record, when it has ended."""
     n = 40
-    with tempfile.TemporaryDirectory() as top:
+    with roomy_folder() as top:
         first = os.path.join(top, "first")
         with Hearth(*ONE, "--batch-dir", first) as h:
             file = upload(h, lines(n, 6))["id"]

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 
-from hearth_server import ROOT, Hearth, enter_clients_venv, run_cases
+from hearth_server import ROOT, Hearth, enter_clients_venv, roomy_folder, run_cases
 from scripted_model import LOOP_TEXT, loop_model
 
 enter_clients_venv()
@@ -595,5 +595,5 @@ def test_version():
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as batches, Hearth("--parallel", "8", "--batch-dir", batches) as SERVER, loop_model() as looping, Hearth("--model", looping.dir) as LOOP:
+    with roomy_folder() as batches, Hearth("--parallel", "8", "--batch-dir", batches) as SERVER, loop_model() as looping, Hearth("--model", looping.dir) as LOOP:
         run_cases(globals())

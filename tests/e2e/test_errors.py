@@ -10,11 +10,10 @@ import os
 import re
 import signal
 import socket
-import tempfile
 import threading
 import time
 
-from hearth_server import ROOT, Hearth, run_cases, start_request
+from hearth_server import ROOT, Hearth, roomy_folder, run_cases, start_request
 from tiny_models import DemoCopy, pack
 
 SERVER = None
@@ -311,7 +310,7 @@ def test_files_and_batches():
                b'filename="x"\r\n\r\n' + data + b"\r\n--b--\r\n"
     head = {"Content-Type": "multipart/form-data; boundary=b"}
     line = {"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": "Once", "max_tokens": 300, "ignore_eos": True, "n": 8}}
-    with tempfile.TemporaryDirectory() as d, Hearth("--batch-dir", d, "--batch-bytes", "5K") as h:
+    with roomy_folder() as d, Hearth("--batch-dir", d, "--batch-bytes", "5K") as h:
         ask("GET", "/v1/files/none", None, {}, 404, "not_found", server=h)
         ask("POST", "/v1/files", form(b"x" * 2000), head, 403, "quota_exceeded", server=h)
         file = json.loads(h.request("POST", "/v1/files", form(json.dumps(line).encode()), head)[2])["id"]

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import tempfile
 
-from hearth_server import BIN, DEMO, FILTER, Hearth, hanging, kv_directory, leave, run, run_cases, start_request
+from hearth_server import BIN, DEMO, FILTER, Hearth, hanging, leave, roomy_folder, run, run_cases, start_request
 from tiny_models import DemoCopy, hybrid_model
 
 PROMPT = "Once upon a time there was a little dog. " * 120
@@ -55,7 +55,7 @@ def test_restart():
     global DIR
     want, none = alone()
     assert none == 0
-    with kv_directory() as DIR:
+    with roomy_folder() as DIR:
         with serve() as h:
             assert ask(h) == (want, 0)
         files = extents()
@@ -82,7 +82,7 @@ def test_swap():
     """A model that leaves writes first, with its answers just ended; coming back it finds that."""
     global DIR
     want = alone()[0]
-    with kv_directory() as DIR, DemoCopy() as other:
+    with roomy_folder() as DIR, DemoCopy() as other:
         other.config(rms_norm_eps=2e-5)
         with serve("--swap", "on") as h:
             assert ask(h) == (want, 0)
@@ -96,7 +96,7 @@ def test_scopes():
     """Keys and salts stay apart; another path has other bits; cache_prompt false is not written."""
     global DIR
     keys = {name: {"Authorization": f"Bearer {name * 30}"} for name in "ab"}
-    with tempfile.NamedTemporaryFile("w", suffix=".keys") as f, kv_directory() as DIR:
+    with tempfile.NamedTemporaryFile("w", suffix=".keys") as f, roomy_folder() as DIR:
         f.write("".join(name * 30 + "\n" for name in keys))
         f.flush()
         os.chmod(f.name, 0o600)
@@ -125,7 +125,7 @@ def test_listed_and_erased():
     global DIR
     names = {name: name * 30 for name in "abc"}
     keys = {name: {"Authorization": f"Bearer {key}"} for name, key in names.items()}
-    with tempfile.NamedTemporaryFile("w", suffix=".keys") as f, kv_directory() as DIR:
+    with tempfile.NamedTemporaryFile("w", suffix=".keys") as f, roomy_folder() as DIR:
         def write_keys(some):
             f.seek(0)
             f.truncate()
@@ -182,7 +182,7 @@ def test_erased_whatever_is_loaded():
     """A removed key's pages go though its model is not loaded, and those that cannot for a moment are not read meanwhile."""
     global DIR
     keys = {name: {"Authorization": f"Bearer {name * 30}"} for name in "ab"}
-    with tempfile.NamedTemporaryFile("w", suffix=".keys") as f, kv_directory() as DIR, \
+    with tempfile.NamedTemporaryFile("w", suffix=".keys") as f, roomy_folder() as DIR, \
             tempfile.TemporaryDirectory() as switches:
         busy = os.path.join(switches, "busy")
 
@@ -226,7 +226,7 @@ def test_erased_whatever_is_loaded():
 def test_retention():
     """in_memory is never written; 24h is, for a day."""
     global DIR
-    with kv_directory() as DIR:
+    with roomy_folder() as DIR:
         with serve() as h:
             ask(h, prompt_cache_retention="in_memory")
             assert ask(h, prompt_cache_retention="in_memory")[1] > 0  # of memory
@@ -265,7 +265,7 @@ def test_damaged_files():
     global DIR
     want = alone()[0]
     draw = random.Random(4)
-    with kv_directory() as DIR:
+    with roomy_folder() as DIR:
         with serve() as h:
             ask(h)
         names = extents()
@@ -288,7 +288,7 @@ def test_damaged_files():
 def test_limits():
     """At the start the directory is cut to its bytes, the least recently used first."""
     global DIR
-    with kv_directory() as DIR:
+    with roomy_folder() as DIR:
         with serve() as h:
             ask(h)
         files = extents()
@@ -304,7 +304,7 @@ def test_limits():
 def test_a_disk_that_hangs():
     """Prompts that are being read end with their deadline, their client and the server, or are computed: the same bits."""
     global DIR
-    with kv_directory() as DIR, tempfile.NamedTemporaryFile() as switch:
+    with roomy_folder() as DIR, tempfile.NamedTemporaryFile() as switch:
         with serve() as h:
             want, _ = ask(h)
         args = {"env": hanging(os.path.join(DIR, "v1"), switch.name)}
@@ -333,7 +333,7 @@ def test_a_disk_that_hangs():
 def test_loads_while_a_disk_hangs():
     """A model whose pages cannot be written holds up no load; nor does a load that hangs hold up the end."""
     global DIR
-    with kv_directory() as DIR, DemoCopy() as other, tempfile.TemporaryDirectory() as switches:
+    with roomy_folder() as DIR, DemoCopy() as other, tempfile.TemporaryDirectory() as switches:
         switch = os.path.join(switches, "hangs")
         models = ["--model", f"demo={DEMO}", "--model", f"other={other.dir}", "--swap", "on"]
 
@@ -364,7 +364,7 @@ def test_loads_while_a_disk_hangs():
 def test_recurrent_layers():
     """The states behind a turn are written too: the next turn computes what is new, and up to two pages."""
     draw = random.Random(8)
-    with tempfile.TemporaryDirectory() as folder, kv_directory() as disk:
+    with tempfile.TemporaryDirectory() as folder, roomy_folder() as disk:
         model = hybrid_model(folder)
         prompt = [draw.randrange(3, 56) for _ in range(1500)]
         with Hearth("--model", model) as plain:

@@ -15,7 +15,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from hearth_server import DEMO, FILTER, Hearth, chunks, kv_directory, run, run_cases  # noqa: E402
+from hearth_server import DEMO, FILTER, Hearth, chunks, roomy_folder, run, run_cases  # noqa: E402
 from tiny_models import pack, write_file  # noqa: E402
 
 WIDTHS = {"q_proj": (128, 128), "v_proj": (128, 64), "down_proj": (384, 128)}
@@ -130,7 +130,7 @@ def test_rows_without_adapter():
 def test_disk_pages_do_not_cross():
     """Pages of --kv-disk are of one adapter, too."""
     prompt = [300 + i % 700 for i in range(1100)]
-    with kv_directory() as disk:
+    with roomy_folder() as disk:
         folder = os.path.join(TMP, "dir")
         options = ("--threads", "1", "--kv-disk", disk, "--lora", f"sql={folder}/a", "--lora", f"b={folder}/b")
 

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -90,6 +91,23 @@ int __wrap_fsync(int fd)
     count();
     *place_of(file_of(fd, "")) = 0;
     return 0;
+}
+
+static fsblkcnt_t n_free = 50; /* blocks of a file system of a thousand */
+
+int __wrap_fstatvfs(int fd, struct statvfs *ret);
+int __wrap_fstatvfs(int fd, struct statvfs *ret)
+{
+    REQUIRE(fd >= 0);
+    *ret = (struct statvfs){.f_blocks = 1000, .f_bavail = n_free};
+    return 0;
+}
+
+/* With large offsets the C library's name of it is another one. */
+int __wrap_fstatvfs64(int fd, struct statvfs *ret);
+int __wrap_fstatvfs64(int fd, struct statvfs *ret)
+{
+    return __wrap_fstatvfs(fd, ret);
 }
 
 /* ---- helpers ------------------------------------------------------------------------------- */
@@ -333,6 +351,10 @@ static void test_quotas(void **state)
     REQUIRE_EQ_INT(store_upload_add(u, "0123456789", 10, err, sizeof(err)), 0);
     REQUIRE_EQ_INT(add_file(s, alice, 5, "0"), STORE_EQUOTA); /* an upload counts */
     store_upload_drop(u);
+    n_free = 49;
+    REQUIRE_EQ_INT(add_file(s, alice, 5, "0"), STORE_EQUOTA);
+    REQUIRE(strstr(err, "The disk is full"));
+    n_free = 50;
     REQUIRE_EQ_INT(add_file(s, alice, 5, "0"), 0);
     store_close(s);
     s = open_store((int64_t)4 << 30);
