@@ -69,7 +69,7 @@ MAY_INCLUDE[FILTERS] = MAY_INCLUDE["server/cli"] + [r"server/cli/\w+\.h"]
 # folder -> the most lines of its .c and .h files. A change that needs more takes them from another room, or from what the
 # ceiling leaves free.
 BUDGETS = {
-    "base": 3428,
+    "base": 3383,
     "engine/kernels": 6669,
     "engine/model": 7592,
     "engine/kv": 2483,
