@@ -40,7 +40,6 @@ enum {
     SECOND_US = 1000000,
     PAUSE_US = 30 * SECOND_US, /* after a fault of the disk */
     GRACE_US = 10 * SECOND_US, /* for the lines that run when a batch is cancelled */
-    TURN_US = 60 * SECOND_US,  /* of a key, if others wait */
     MAX_EXPIRED = 64,          /* files removed at a time */
     NAME_CHARS = STORE_ID_CHARS + 9,
 };
@@ -62,8 +61,8 @@ struct work {
     struct results results;
     size_t next;      /* of the plan's lines: those before have been begun */
     const char *code; /* why it ends before it is done: "batch_cancelled"; or NULL */
-    uint64_t since_us, end_us;
-    bool yields, changed;
+    uint64_t end_us;
+    bool changed;
 };
 
 struct batches {
@@ -76,12 +75,10 @@ struct batches {
     pthread_cond_t changed;
     bool started;
     atomic_bool stopping;
-    atomic_int n_running;
     _Atomic uint64_t paused_until_us;
     /* The thread's. */
     struct work work; /* doc NULL: none */
     struct slot slots[MAX_RUNNING];
-    uint8_t last_owner[STORE_OWNER]; /* the last one that had its turn */
     uint64_t rest_until_us, looked_us;
     bool fault_noted;
 };
@@ -107,7 +104,7 @@ static bool has_ended(const json_t *doc)
            is_in(doc, "cancelled");
 }
 
-static bool is_paused(const struct batches *b)
+bool batches_are_paused(const struct batches *b)
 {
     return clock_now_us() < b->paused_until_us;
 }
@@ -124,8 +121,8 @@ static bool exists(struct batches *b, enum store_folder folder, const uint8_t *o
 struct count {
     int n_ended, n_unfinished;
     int64_t n_lines;                 /* of those that have not ended */
-    bool needs_file;                 /* one of those */
     char oldest[STORE_ID_CHARS + 1]; /* of those that have ended */
+    bool needs_file;                 /* one of those */
 };
 
 /* Of an owner's batches, NULL: of all; file: an id, or NULL. */
@@ -276,7 +273,6 @@ static void drop_lines(struct batches *b)
         *s = (struct slot){0};
     }
     b->work.next = 0;
-    b->n_running = 0;
 }
 
 static void remove_results(const struct batches *b, const char *id)
@@ -350,13 +346,13 @@ static int check_input(struct batches *b, struct work *w)
 static int open_work(struct batches *b, struct work *w, const char *id)
 {
     char name[NAME_CHARS], err[500] = "";
-    *w = (struct work){.fd = -1, .results.fd = -1, .since_us = clock_now_us()};
+    *w = (struct work){.fd = -1, .results.fd = -1};
     if (!look(b, w, id)) return 1;
     snprintf(name, sizeof(name), "%s.results", id);
     w->fd = store_file_open(b->store, store_text(w->doc, "input_file_id"));
     int rc = w->fd < 0 ? !(w->plan.errors = json_array()) : read_plan(b, w);
     if (!rc) rc = check_input(b, w);
-    if (rc < 0 && !is_paused(b)) pause_for(b, "an input cannot be read");
+    if (rc < 0 && !batches_are_paused(b)) pause_for(b, "an input cannot be read");
     if (rc) return rc;
     if (results_open(&w->results, store_dir(b->store, STORE_BATCHES), name,
                      (int64_t)w->plan.n_lines, err, sizeof(err)))
@@ -493,18 +489,16 @@ static const struct plan_line *next_line(struct work *w)
 /* Returns the number of lines that run or are about to. */
 static int start_lines(struct batches *b)
 {
-    int n = 0, n_running = 0, most = b->server->config->parallel + SPARE_RUNNING;
-    bool begins = !b->work.code && !b->work.yields;
+    int n = 0, most = b->server->config->parallel + SPARE_RUNNING;
+    bool begins = !b->work.code;
     for (int i = 0; i < MAX_RUNNING && i < most; i++) {
         struct slot *s = &b->slots[i];
         if (!s->line && begins) s->line = next_line(&b->work);
         if (!s->request.req && !begins) *s = (struct slot){0};
         bool waits = s->line && !s->request.req && clock_now_us() >= b->rest_until_us;
         if (waits && start_line(b, s)) pause_for(b, "a line cannot be read");
-        n_running += s->request.req != NULL;
         n += s->line != NULL;
     }
-    b->n_running = n_running;
     return n;
 }
 
@@ -562,53 +556,43 @@ static void take_answers(struct batches *b)
 /* ---- which batch --------------------------------------------------------------------------- */
 
 struct choice {
-    enum { NOW, AFTER, BEFORE, NONE } rank;
-    bool others; /* wait for their turn */
+    enum { NOW, IN_TURN, NONE } rank;
     char id[STORE_ID_CHARS + 1];
-    uint8_t owner[STORE_OWNER];
 };
 
-/* The best of those that are not worked on. */
+/* The oldest of those that are not worked on; before it those that are to be checked or ended. */
 static struct choice choose(struct batches *b)
 {
-    const struct work *w = &b->work;
     const struct store_item *i;
     struct choice c = {.rank = NONE};
     HOLD(store_lock(b->store));
     for (size_t at = 0; (i = store_next(b->store, STORE_BATCHES, NULL, false, &at));) {
-        if (has_ended(i->doc) || !strcmp(i->id, store_text(w->doc, "id"))) continue;
-        /* Those that are to be checked or ended do not wait for others. */
+        if (has_ended(i->doc) || !strcmp(i->id, store_text(b->work.doc, "id"))) continue;
         bool runs = is_in(i->doc, "in_progress") && number_of(i->doc, "expires_at") > store_now_s();
-        int rank = !runs ? NOW : memcmp(i->owner, b->last_owner, STORE_OWNER) > 0 ? AFTER : BEFORE;
-        c.others |= runs && memcmp(i->owner, w->owner, STORE_OWNER) != 0;
-        if (rank > (int)c.rank ||
-            (rank == (int)c.rank && (!rank || memcmp(i->owner, c.owner, STORE_OWNER) >= 0)))
-            continue;
-        c.rank = rank;
+        if ((runs ? IN_TURN : NOW) >= c.rank) continue;
+        c.rank = runs ? IN_TURN : NOW;
         memcpy(c.id, i->id, sizeof(c.id));
-        memcpy(c.owner, i->owner, sizeof(c.owner));
     }
     return c;
 }
 
 /* Runs the batch that is open. */
-static void run_work(struct batches *b, bool others_wait)
+static void run_work(struct batches *b)
 {
     struct work *w = &b->work;
     struct srv_models_view models;
     uint64_t now_us = clock_now_us();
     look(b, w, store_text(w->doc, "id"));
-    w->yields |= others_wait && now_us > w->since_us + TURN_US;
     take_answers(b);
     srv_models_look(&b->server->app->models, &models);
-    bool rests = is_paused(b) || models.n_draining;
+    bool rests = batches_are_paused(b) || models.n_draining;
     if (rests || (w->code && now_us > w->end_us)) drop_lines(b);
     if (rests) return;
     int n = start_lines(b);
     if (w->changed) set(b, w, results_members(&w->results));
     w->changed = false;
     if (n) return;
-    if (is_done(w) || w->code ? settle(b, w) == 0 : w->yields) close_work(w);
+    if ((is_done(w) || w->code) && settle(b, w) == 0) close_work(w);
 }
 
 /* Returns true if there may be more to do at once. */
@@ -616,17 +600,16 @@ static bool step(struct batches *b)
 {
     struct work *w = &b->work, other;
     bool is_free = !w->doc;
-    if (is_free && is_paused(b)) return false;
+    if (is_free && batches_are_paused(b)) return false;
     struct choice c = choose(b);
-    if (!is_free) run_work(b, c.others);
-    if (c.rank == NONE || (c.rank && !is_free) || is_paused(b)) return false;
+    if (!is_free) run_work(b);
+    if (c.rank == NONE || (c.rank && !is_free) || batches_are_paused(b)) return false;
     int rc = open_work(b, &other, c.id);
     if (!rc && (other.code || is_done(&other))) rc = settle(b, &other) ? -1 : 1;
     if (rc || !is_free) {
         close_work(&other);
     } else {
         *w = other;
-        memcpy(b->last_owner, w->owner, sizeof(b->last_owner));
     }
     return rc >= 0;
 }
@@ -674,27 +657,6 @@ static void look_after(struct batches *b)
         pause_for(b, "answers cannot be written");
     else if (b->looked_us >= b->paused_until_us)
         b->fault_noted = false;
-}
-
-void batches_look(struct batches *b, struct srv_metrics_batches *ret)
-{
-    static const char *const statuses[SRV_BATCH_STATUSES] = {SRV_BATCH_STATUS_NAMES};
-    const struct store_item *item;
-    int64_t now_s = store_now_s();
-    *ret = (struct srv_metrics_batches){.n_running = b->n_running, .is_paused = is_paused(b)};
-    HOLD(store_lock(b->store));
-    for (size_t at = 0; (item = store_next(b->store, STORE_BATCHES, NULL, false, &at));) {
-        const json_t *doc = item->doc, *counts = json_object_get(doc, "request_counts");
-        for (int i = 0; i < SRV_BATCH_STATUSES; i++)
-            ret->by_status[i] += is_in(doc, statuses[i]);
-        if (has_ended(doc)) continue;
-        int64_t age_s = now_s - number_of(doc, "created_at");
-        ret->n_waiting += number_of(counts, "total") - number_of(counts, "completed") -
-                          number_of(counts, "failed");
-        if (age_s > ret->age_s) ret->age_s = age_s;
-    }
-    for (size_t at = 0; (item = store_next(b->store, STORE_FILES, NULL, false, &at));)
-        ret->bytes[strcmp(store_text(item->doc, "purpose"), "batch") != 0] += item->bytes;
 }
 
 /* ---- the thread ---------------------------------------------------------------------------- */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The batches of a server and the thread that runs them, below all other work: each line is a
- * request of this process whose jobs are spare (eng_job_params), a few at a time. Batches of
- * different keys take turns; of a key the oldest comes first.
+ * request of this process whose jobs are spare (eng_job_params), a few at a time. The oldest
+ * batch comes first.
  *
  * All that is known of a batch is in its document and, of its lines, in its results; so a process
  * that was killed at any point goes on where it was, and a line that ran twice gives the same
@@ -24,7 +24,6 @@
 #include <stdint.h>
 
 #include "server/batch/store.h"
-#include "server/metrics.h"
 
 struct batches;
 struct srv_server;
@@ -55,5 +54,5 @@ int batches_remove_file(struct batches *b, const uint8_t *owner, const char *id)
 /* Keys, documents or answers of the batches have changed. */
 void batches_wake(void *batches);
 
-/* As they are now. */
-void batches_look(struct batches *b, struct srv_metrics_batches *ret);
+/* None runs for a while, after a fault of the disk. */
+bool batches_are_paused(const struct batches *b);
