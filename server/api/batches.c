@@ -440,8 +440,8 @@ static json_t *make_batch(const struct batch_params *p, const char *id, const ui
                   "output_file_id", "error_file_id", "created_at", now, "in_progress_at",
                   "expires_at", now + (json_int_t)BATCHES_DAY_S, "finalizing_at", "completed_at",
                   "failed_at", "expired_at", "cancelling_at", "cancelled_at");
-    json_t *rest = json_pack("{s:O?,s:s,s:I}", "metadata", p->metadata, "owner", owner, "_keep_s",
-                             (json_int_t)keep_s);
+    json_t *rest = json_pack("{s:o?,s:s,s:I}", "metadata", json_deep_copy(p->metadata), "owner",
+                             owner, "_keep_s", (json_int_t)keep_s);
     bool failed = json_object_update_new(doc, results_members(&(struct results){0}));
     failed |= json_object_update_new(doc, rest) != 0;
     if (!failed) return doc;

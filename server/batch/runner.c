@@ -312,9 +312,9 @@ static int read_plan(struct batches *b, struct work *w)
 static int fail_batch(struct batches *b, struct work *w)
 {
     bool cancelled = is_in(w->doc, "cancelling");
-    json_t *members =
-        cancelled ? json_object()
-                  : json_pack("{s:{s:s,s:O}}", "errors", "object", "list", "data", w->plan.errors);
+    json_t *members = cancelled ? json_object()
+                                : json_pack("{s:{s:s,s:o}}", "errors", "object", "list", "data",
+                                            json_deep_copy(w->plan.errors));
     remove_results(b, store_text(w->doc, "id"));
     return set(b, w, with_status(members, cancelled ? "cancelled" : "failed"));
 }

@@ -75,13 +75,13 @@ struct store_item *store_find(const struct store *s, enum store_folder folder, c
 struct store_item *store_next(const struct store *s, enum store_folder folder, const uint8_t *owner,
                               bool newest_first, size_t *at);
 
-/* Adds a document. Takes doc. */
+/* Adds a document. Takes doc, of which no other tree has a part: threads share it from now on. */
 int store_add(struct store *s, enum store_folder folder, json_t *doc, char *err, size_t errlen);
 
 /*
- * Sets members of a document, which are taken, if its status is still `from`, NULL: any. Not
- * durable: the next durable change makes it so. 0, 1: the status is another one; STORE_ENOENT: the
- * owner (NULL: any) has none of this id.
+ * Sets members of a document, which are taken as there, if its status is still `from`, NULL: any.
+ * Not durable: the next durable change makes it so. 0, 1: the status is another one; STORE_ENOENT:
+ * the owner (NULL: any) has none of this id.
  */
 int store_update(struct store *s, enum store_folder folder, const uint8_t *owner, const char *id,
                  const char *from, json_t *members, bool durable, char *err, size_t errlen);
