@@ -248,7 +248,7 @@ static int skip_number(struct jr *r)
     return 0;
 }
 
-/* What was read from begin on, without unescaping. */
+/* The text that was read from begin on, not unescaped. */
 static int give(struct jr *r, size_t begin, const char **ret, size_t *ret_len)
 {
     *ret = r->failed ? "" : r->text + begin;

@@ -791,7 +791,7 @@ static void link_attention(struct fwd *f)
     }
 }
 
-/* What is done with a branch's output before it is in the stream x, which may then be scaled. */
+/* The way of a branch's output into the stream x, which may then be scaled. */
 static struct op *add_post(struct fwd *f, enum op_rows rows,
                            void (*row)(const struct op *op, int i, int thread), const float *norm,
                            const float *scale, float *x)
@@ -901,7 +901,7 @@ static void add_ple_inputs(struct fwd *f)
     add_op(f, OP_PLE, ROWS_ALL, rows_item)->row = ple_row;
 }
 
-/* What a layer adds of the per-layer embeddings. */
+/* Adds a layer's part of the per-layer embeddings. */
 static void add_ple(struct fwd *f, enum op_rows rows, int layer, float *x)
 {
     const struct eng_layer *l = &f->p.model->layers[layer];

@@ -470,7 +470,7 @@ static void read_biases(struct reading *rd, const struct eng_family *f)
     if (f->mlp_bias_key && !one_key) jw_bool(&rd->w, f->mlp_bias_key, mlp);
 }
 
-/* What no setting of the family says must be as its reference computes it. */
+/* Keys without a setting of the family must be as its reference computes. */
 static void read_experts(struct reading *rd, const struct eng_mixture *x)
 {
     const struct {

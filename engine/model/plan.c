@@ -454,7 +454,7 @@ static void plan_mlp(const struct check *c, int i)
     add_norm_bias(c, &l->ffn_post_bias, layer_name(name, c, i, names->ffn_post), "hidden_size");
 }
 
-/* What per-layer embeddings add after the feed-forward layer, and the scale of the whole. */
+/* Per-layer embeddings after the feed-forward layer, and the scale of the whole. */
 static void plan_ple(const struct check *c, int i)
 {
     const struct eng_hparams *hp = &c->m->hp;
