@@ -986,9 +986,9 @@ static int count_items(const struct op *op)
 {
     const struct fwd *f = op->f;
     int n_rows = f->n_rows[op->rows];
-    struct experts_work w = experts_of(op);
+    struct experts_work w;
     switch (op->kind) {
-    case OP_EXPERTS: return experts_n_items(&w);
+    case OP_EXPERTS: w = experts_of(op); return experts_n_items(&w);
     case OP_EMBED:
     case OP_QK_NORM:
     case OP_POST:
@@ -1044,7 +1044,7 @@ static void add_kept(struct fwd *f, const struct fwd_segment *seg, int first, in
 /* The id whose embedding a token has. */
 static int32_t embedded_as(const struct eng_hparams *hp, int32_t token)
 {
-    for (int i = 0; hp->v_norm && i < 3; i++)
+    for (int i = 0; i < 3; i++)
         if (token == hp->soft_ids[i]) return hp->pad_id;
     return token;
 }
