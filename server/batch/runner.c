@@ -41,7 +41,6 @@ enum {
     PAUSE_US = 30 * SECOND_US, /* after a fault of the disk */
     GRACE_US = 10 * SECOND_US, /* for the lines that run when a batch is cancelled */
     MAX_EXPIRED = 64,          /* files removed at a time */
-    NAME_CHARS = STORE_ID_CHARS + 9,
 };
 
 /* A line that runs, or is about to. */
@@ -100,8 +99,9 @@ static bool is_in(const json_t *doc, const char *status)
 
 static bool has_ended(const json_t *doc)
 {
-    return is_in(doc, "completed") || is_in(doc, "failed") || is_in(doc, "expired") ||
-           is_in(doc, "cancelled");
+    const char *status = store_text(doc, "status");
+    return !strcmp(status, "completed") || !strcmp(status, "failed") ||
+           !strcmp(status, "expired") || !strcmp(status, "cancelled");
 }
 
 bool batches_are_paused(const struct batches *b)
@@ -277,8 +277,8 @@ static void drop_lines(struct batches *b)
 
 static void remove_results(const struct batches *b, const char *id)
 {
-    char name[NAME_CHARS];
-    snprintf(name, sizeof(name), "%s.results", id);
+    char name[STORE_NAME_CHARS];
+    store_name(name, id, ".results");
     unlinkat(store_dir(b->store, STORE_BATCHES), name, 0);
 }
 
@@ -319,7 +319,7 @@ static int fail_batch(struct batches *b, struct work *w)
     return set(b, w, with_status(members, cancelled ? "cancelled" : "failed"));
 }
 
-/* What is known of the input, once it is read; without it the batch fails. 1: it has ended. */
+/* Notes in the document what was read of the input, or fails the batch. 1: it has ended. */
 static int check_input(struct batches *b, struct work *w)
 {
     const char *hash = store_text(w->doc, "_hash");
@@ -345,10 +345,10 @@ static int check_input(struct batches *b, struct work *w)
  * status has changed; or -1. */
 static int open_work(struct batches *b, struct work *w, const char *id)
 {
-    char name[NAME_CHARS], err[500] = "";
+    char name[STORE_NAME_CHARS], err[500] = "";
     *w = (struct work){.fd = -1, .results.fd = -1};
     if (!look(b, w, id)) return 1;
-    snprintf(name, sizeof(name), "%s.results", id);
+    store_name(name, id, ".results");
     w->fd = store_file_open(b->store, store_text(w->doc, "input_file_id"));
     int rc = w->fd < 0 ? !(w->plan.errors = json_array()) : read_plan(b, w);
     if (!rc) rc = check_input(b, w);

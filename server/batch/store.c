@@ -24,10 +24,9 @@
 
 enum {
     MAX_DOCUMENT_BYTES = 256 << 10,
-    MAX_FILES = 1000,                /* of an owner */
-    OWNER_SHARE = 5,                 /* it has one part in so many */
-    FREE_SHARE = 20,                 /* so stays of the file system */
-    NAME_CHARS = STORE_ID_CHARS + 9, /* with a suffix of ".results" */
+    MAX_FILES = 1000, /* of an owner */
+    OWNER_SHARE = 5,  /* it has one part in so many */
+    FREE_SHARE = 20,  /* so stays of the file system */
 };
 static const int64_t max_file_bytes = SRV_UPLOAD_FILE_BYTES;
 
@@ -44,9 +43,9 @@ struct store {
     int64_t n_ever;
 };
 
-static void name_of(char name[NAME_CHARS], const char *id, const char *suffix)
+void store_name(char name[STORE_NAME_CHARS], const char *id, const char *suffix)
 {
-    snprintf(name, NAME_CHARS, "%s%s", id, suffix);
+    snprintf(name, STORE_NAME_CHARS, "%s%s", id, suffix);
 }
 
 int store_dir(const struct store *s, enum store_folder folder)
@@ -133,10 +132,10 @@ static bool read_document(struct store_item *i, enum store_folder folder, json_t
 static int write_document(const struct store *s, enum store_folder folder, const char *id,
                           const json_t *doc)
 {
-    char name[NAME_CHARS], temporary[NAME_CHARS];
+    char name[STORE_NAME_CHARS], temporary[STORE_NAME_CHARS];
     AUTO_FREE char *text = doc ? json_dumps(doc, JSON_COMPACT) : NULL;
-    name_of(name, id, ".json");
-    name_of(temporary, id, ".new");
+    store_name(name, id, ".json");
+    store_name(temporary, id, ".new");
     return text ? file_replace(s->folders[folder], name, temporary, text, strlen(text))
                 : STORE_ENOMEM;
 }
@@ -202,11 +201,11 @@ char *store_public(const json_t *doc)
 /* Bytes lose their name first. */
 static int remove_item(struct store *s, struct store_item *i)
 {
-    char name[NAME_CHARS];
+    char name[STORE_NAME_CHARS];
     int dir = s->folders[i->folder];
-    name_of(name, i->id, i->folder == STORE_FILES ? "" : ".results");
+    store_name(name, i->id, i->folder == STORE_FILES ? "" : ".results");
     if (unlinkat(dir, name, 0) && errno != ENOENT) return STORE_EIO;
-    name_of(name, i->id, ".json");
+    store_name(name, i->id, ".json");
     if (fsync(dir) || (unlinkat(dir, name, 0) && errno != ENOENT) || fsync(dir)) return STORE_EIO;
     take_out(s, i);
     free_item(i);
@@ -264,7 +263,7 @@ static int check_quota(const struct store *s, const struct store_item *i, size_t
 int store_upload_begin(struct store *s, const uint8_t *owner, const char *id,
                        struct store_item **ret, char *err, size_t errlen)
 {
-    char name[NAME_CHARS];
+    char name[STORE_NAME_CHARS];
     struct store_item *i = calloc(1, sizeof(*i));
     if (!i) return fail(s, STORE_ENOMEM, err, errlen);
     memcpy(i->owner, owner, STORE_OWNER);
@@ -274,7 +273,7 @@ int store_upload_begin(struct store *s, const uint8_t *owner, const char *id,
         free(i);
         return fail(s, STORE_ENOMEM, err, errlen);
     }
-    name_of(name, i->id, ".tmp");
+    store_name(name, i->id, ".tmp");
     i->fd = openat(s->folders[STORE_FILES], name,
                    O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     *ret = i->fd < 0 ? NULL : i;
@@ -301,7 +300,7 @@ int store_upload_add(struct store_item *i, const void *data, size_t n, char *err
 static int publish(struct store *s, struct store_item *i, const char *filename, const char *purpose,
                    int64_t keep_s)
 {
-    char name[NAME_CHARS], owner[2 * STORE_OWNER + 1];
+    char name[STORE_NAME_CHARS], owner[2 * STORE_OWNER + 1];
     struct stat st;
     int dir = s->folders[STORE_FILES];
     json_int_t now = store_now_s();
@@ -313,7 +312,7 @@ static int publish(struct store *s, struct store_item *i, const char *filename, 
                   "bytes", (json_int_t)st.st_size, "created_at", now, "expires_at",
                   now + (json_int_t)keep_s, "filename", filename, "purpose", purpose, "status",
                   "processed", "status_details", "owner", owner, "number", (json_int_t)++s->n_ever);
-    name_of(name, i->id, ".tmp");
+    store_name(name, i->id, ".tmp");
     int rc = write_document(s, STORE_FILES, i->id, doc);
     if (!rc && (renameat(dir, name, dir, i->id) || fsync(dir))) rc = STORE_EIO;
     if (rc) return rc;
@@ -332,14 +331,14 @@ int store_upload_end(struct store_item *i, const char *filename, const char *pur
 
 void store_upload_drop(struct store_item *i)
 {
-    char name[NAME_CHARS];
+    char name[STORE_NAME_CHARS];
     if (!i) return;
     struct store *s = i->store;
     int dir = s->folders[STORE_FILES];
     file_close(&i->fd);
-    name_of(name, i->id, ".tmp");
+    store_name(name, i->id, ".tmp");
     unlinkat(dir, name, 0);
-    name_of(name, i->id, ".json");
+    store_name(name, i->id, ".json");
     unlinkat(dir, name, 0);
     HOLD(&s->disk);
     take_out(s, i);
@@ -389,7 +388,7 @@ static int load_folder(struct store *s, enum store_folder folder, char *err, siz
     if (!d) return fail(s, STORE_EIO, err, errlen);
     for (struct dirent *e; !rc && (e = readdir(d));) {
         const char *end = strrchr(e->d_name, '.');
-        if (!end || strlen(e->d_name) >= NAME_CHARS) continue;
+        if (!end || strlen(e->d_name) >= STORE_NAME_CHARS) continue;
         if (!strcmp(end, ".tmp") || !strcmp(end, ".new"))
             unlinkat(s->folders[folder], e->d_name, 0);
         else if (!strcmp(end, ".json"))

@@ -27,7 +27,11 @@
 #include "base/clock.h"
 #include "server/http/api_error.h"
 
-enum { STORE_OWNER = 32, STORE_ID_CHARS = 38 };
+enum {
+    STORE_OWNER = 32,
+    STORE_ID_CHARS = 38,
+    STORE_NAME_CHARS = STORE_ID_CHARS + 9, /* with a suffix of ".results" */
+};
 
 enum store_folder { STORE_FILES, STORE_BATCHES, STORE_FOLDERS };
 
@@ -61,7 +65,8 @@ struct store_item {
 int store_open(struct store **ret, const char *dir, int64_t most_bytes, char *err, size_t errlen);
 void store_close(struct store *s); /* NULL is fine */
 
-/* ID and DIR of a document's other file, as ID.results. */
+/* The name of a document's other file, as ID.results, and the directory that it is in. */
+void store_name(char name[STORE_NAME_CHARS], const char *id, const char *suffix);
 int store_dir(const struct store *s, enum store_folder folder);
 
 /* ---- documents ----------------------------------------------------------------------------- */
