@@ -116,7 +116,7 @@ static void read_key(struct reader *r)
     if (r->key.failed) refuse_memory(r);
 }
 
-/* Takes a value, gives it to what it is in or makes it the root. NULL: there is no memory. */
+/* Takes a value into its parent; without a parent it is the root. NULL: out of memory. */
 static void attach(struct reader *r, json_t *parent, json_t *value)
 {
     size_t n = json_object_size(parent);

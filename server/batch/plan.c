@@ -19,7 +19,7 @@
 
 enum { MAX_ERRORS = 100 };
 
-/* What is known while the input is read. */
+/* The state of reading an input. */
 struct reading {
     struct plan *plan;
     const struct plan_rules *rules;

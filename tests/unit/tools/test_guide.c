@@ -387,7 +387,7 @@ static void test_quoted_values(void **state)
     gram_vocab_destroy(v);
 }
 
-/* What is not followed is named, at its place. */
+/* Keywords that a guide cannot follow are named with their place. */
 static void test_quoted_rules_are_named(void **state)
 {
     (void)state;
