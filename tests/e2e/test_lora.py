@@ -230,7 +230,8 @@ def test_more_than_memory_holds():
     want = dict(zip(names, alone(*({write_adapter(n, i + 10, folder="many"): 1} for i, n in enumerate(names)))))
     large = write_adapter("large", 1, rank=200, folder="many")
     folder = os.path.join(TMP, "many")
-    with Hearth("--threads", "2", "--lora-dir", folder, "--lora-memory", "512K", "--lora-max-rank", "256",
+    # those of three clients fit at once, in f32 too, and not all
+    with Hearth("--threads", "2", "--lora-dir", folder, "--lora-memory", "1M", "--lora-max-rank", "256",
                 "--parallel", "2") as h:
         with concurrent.futures.ThreadPoolExecutor(3) as pool:
             asked = names * 3
