@@ -146,6 +146,7 @@ static void take_texts(struct encode_queue *q, struct texts *t)
         t->n_rows += (int)job->p.n_prompt;
         t->jobs[t->n++] = job;
         t->n_running = t->n;
+        q->stats.n_spare += job->p.spare;
         queue_remove(&q->in.queue, job);
         job->n_admitted = 1;
         if (t == &q->step && job->p.priority > q->least_urgent) q->least_urgent = job->p.priority;
@@ -219,6 +220,8 @@ static bool begin(struct encode_queue *q, struct texts *t, struct fwd_step *s, u
 static void end(struct encode_queue *q, struct texts *t, bool complete, uint64_t now)
 {
     q->stats.n_running -= t->n;
+    for (int i = 0; i < t->n; i++)
+        q->stats.n_spare -= t->jobs[i]->p.spare;
     pthread_mutex_lock(&q->in.lock);
     q->in.stats = q->stats;
     t->n_running = 0;

@@ -325,7 +325,7 @@ struct eng_kv_disk_stats {
 /* Here too the counts are uint64_t, without others between them. */
 struct eng_stats {
     struct eng_kv_disk_stats kv_disk;
-    int n_running;            /* sequences in slots */
+    int n_running, n_spare;   /* sequences in slots; those of spare jobs */
     int n_waiting;            /* sequences queued */
     int64_t n_waiting_tokens; /* prompt tokens queued */
     int n_pages_used;         /* held by running sequences */

@@ -82,8 +82,10 @@ void sched_disk_stats(struct sched *s, struct eng_kv_disk_stats *ret)
 /* Copies the thread's own state for other threads. */
 static void publish(struct sched *s)
 {
+    const struct batch *b = &s->batch;
     struct eng_stats *st = &s->batch.stats;
-    st->n_running = s->batch.n_running;
+    st->n_running = b->n_running;
+    st->n_spare = b->n_running - (batch_is_spare(b) ? 0 : batch_n_leading(b));
     st->n_pages_used = st->n_pages_total - kv_pages_free(s->p.batch.pages) - st->n_pages_cached;
     inbox_publish(&s->in, st);
 }

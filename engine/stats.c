@@ -26,6 +26,7 @@ void eng_stats_add(struct eng_stats *sum, const struct eng_stats *s, bool with_p
 {
     add_kv_disk(&sum->kv_disk, &s->kv_disk);
     sum->n_running += s->n_running;
+    sum->n_spare += s->n_spare;
     sum->n_waiting += s->n_waiting;
     sum->n_waiting_tokens += s->n_waiting_tokens;
     add_counts(sum, s, offsetof(struct eng_stats, n_steps), sizeof(*s));

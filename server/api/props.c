@@ -229,7 +229,8 @@ static void props(struct srv_request *req)
 /* Numbers of a model, or sums of those that drain. */
 struct slots {
     const char *model; /* NULL: there is none */
-    int64_t total, running, waiting, waiting_tokens, pages, pages_used, pages_cached, page_tokens;
+    int total, page_tokens;
+    struct eng_stats stats;
 };
 
 static void add_slots(struct slots *to, const struct srv_model *model)
@@ -237,25 +238,24 @@ static void add_slots(struct slots *to, const struct srv_model *model)
     const struct eng_info *info = eng_info(model->engine);
     struct eng_stats s;
     eng_stats(model->engine, &s);
+    eng_stats_add(&to->stats, &s, true);
     to->model = model->names[0];
     to->total += info->n_parallel;
-    to->running += s.n_running;
-    to->waiting += s.n_waiting;
-    to->waiting_tokens += s.n_waiting_tokens;
-    to->pages += s.n_pages_total;
-    to->pages_used += s.n_pages_used;
-    to->pages_cached += s.n_pages_cached;
     to->page_tokens = info->page_tokens;
 }
 
-static void write_slots(struct jw *w, const struct slots *s)
+static void write_slots(struct jw *w, const struct slots *to)
 {
-    if (!s->model) return;
+    const struct eng_stats *s = &to->stats;
+    if (!to->model) return;
     jw_fields(w,
-              "model %s total %jd running %jd waiting %jd waiting_tokens %jd pages { total %jd "
-              "used %jd cached %jd tokens %jd }",
-              s->model, s->total, s->running, s->waiting, s->waiting_tokens, s->pages,
-              s->pages_used, s->pages_cached, s->page_tokens);
+              "model %s total %d running %d waiting %d waiting_tokens %jd pages { total %d used %d "
+              "cached %d tokens %d } slots [",
+              to->model, to->total, s->n_running, s->n_waiting, (intmax_t)s->n_waiting_tokens,
+              s->n_pages_total, s->n_pages_used, s->n_pages_cached, to->page_tokens);
+    for (int i = s->n_running; i > 0; i--)
+        jw_fields(w, "{ class %s }", i > s->n_spare ? "request" : "batch");
+    jw_close(w);
 }
 
 struct slots_list {
@@ -290,7 +290,7 @@ static void slots(struct srv_request *req)
 {
     struct srv_models *models = &srv_facts(req)->app->models;
     bool all = srv_models_count(models) > 1 && !srv_request_query(req, "model");
-    struct buf b = {.max = 1 << 18};
+    struct buf b = {.max = 1 << 20};
     struct jw w = {.out = &b};
     struct slots_list list = {&w, models, all ? -1 : srv_facts(req)->entry, srv_facts(req)->only};
     srv_facts(req)->account.endpoint = "slots";

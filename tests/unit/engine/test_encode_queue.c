@@ -406,6 +406,7 @@ static void test_spare_text(void **state)
     struct encode_queue *q = open_queue(1);
     struct test_job *spare = test_job_new();
     struct eng_job_params p = params_of(spare, 3, 5);
+    struct eng_stats stats;
     p.spare = true;
     hold();
     struct test_job *running = submit(q, 0, 1, 0);
@@ -419,11 +420,16 @@ static void test_spare_text(void **state)
     expect(other, ENG_FINISH_LENGTH);
     await_step();
     REQUIRE(spare->started && !spare->done);
+    inbox_stats(encode_inbox(q), &stats);
+    REQUIRE(stats.n_running == 1 && stats.n_spare == 1);
     struct test_job *comes = submit(q, 2, 5, 9);
     expect(comes, ENG_FINISH_LENGTH); /* while the spare one rests */
     REQUIRE(!spare->done);
     let_go(-1);
     expect(spare, ENG_FINISH_LENGTH);
+    inbox_stop(encode_inbox(q));
+    inbox_stats(encode_inbox(q), &stats);
+    REQUIRE(stats.n_running == 0 && stats.n_spare == 0);
     encode_destroy(q);
 }
 

@@ -1450,6 +1450,7 @@ static void check_parked(const struct setup *setup, struct test_job *const *want
     struct test_job *spare[N_SPARE], *beside[N_BESIDE];
     struct eng_stats st;
     int n_steps = 0; /* that spare jobs take at least */
+    int n_both = 0;  /* looks at which jobs of both kinds were in slots */
     fake_close_gate(b.model);
     for (int i = 0; i < N_SPARE; i++) {
         spare[i] = test_job_new();
@@ -1467,6 +1468,9 @@ static void check_parked(const struct setup *setup, struct test_job *const *want
             let_one_of(b.model, &beside[i], 1);
         for (int k = 0; k < i * 7 % 13 && n_steps > 0; k++, n_steps--)
             let_one_of(b.model, spare, N_SPARE);
+        inbox_stats(sched_inbox(b.sched), &st);
+        REQUIRE(st.n_spare >= 0 && st.n_spare <= st.n_running);
+        n_both += st.n_spare > 0 && st.n_spare < st.n_running;
     }
     fake_open_gate(b.model);
     for (int i = 0; i < N_BESIDE; i++) {
@@ -1483,7 +1487,8 @@ static void check_parked(const struct setup *setup, struct test_job *const *want
     check_all_given_back(&b);
     inbox_stats(sched_inbox(b.sched), &st);
     REQUIRE_MSG(st.n_parked > 3, "parked %d times", (int)st.n_parked);
-    REQUIRE(st.n_recomputed_tokens > 0);
+    REQUIRE(st.n_recomputed_tokens > 0 && st.n_spare == 0);
+    REQUIRE(n_both > 0 || setup->n_parallel == 1);
     close_bench(&b);
 }
 

@@ -71,10 +71,14 @@ static void of_one_that_is_not_loaded(void **state)
 
 static void the_slots(void **state)
 {
-    static const struct exchange all[] = {
-        {NULL,
-         200,
-         {{"0.model", "a"}, {"0.total", "3"}, {"0.running", "0"}, {"0.draining", "-"}, {"1", "-"}}}};
+    static const struct exchange all[] = {{NULL,
+                                           200,
+                                           {{"0.model", "a"},
+                                            {"0.total", "3"},
+                                            {"0.running", "0"},
+                                            {"0.slots.0", "-"},
+                                            {"0.draining", "-"},
+                                            {"1", "-"}}}};
     static const struct exchange one[] = {
         {NULL, 200, {{"model", "a"}, {"total", "3"}, {"waiting", "0"}, {"pages.tokens", "*"}}}};
     static const struct exchange unloaded[] = {{NULL, 200, {{"model", "-"}, {"total", "-"}}}};
