@@ -78,7 +78,7 @@ int results_open(struct results *r, int dir_fd, const char *name, int64_t n_line
     r->fd = openat(dir_fd, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (!r->lines)
         return fail_with(-1, err, errlen, "no memory for %lld lines", (long long)n_lines);
-    if (r->fd < 0 || fstat(r->fd, &st))
+    if (r->fd < 0 || fsync(dir_fd) || fstat(r->fd, &st))
         return fail_with(-1, err, errlen, "%s cannot be opened: %s", name, strerror(errno));
     while ((more = read_record(r, st.st_size, &image, &room)) == 1)
         ;

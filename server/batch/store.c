@@ -136,8 +136,8 @@ static int write_document(const struct store *s, enum store_folder folder, const
     AUTO_FREE char *text = doc ? json_dumps(doc, JSON_COMPACT) : NULL;
     store_name(name, id, ".json");
     store_name(temporary, id, ".new");
-    return text ? file_replace(s->folders[folder], name, temporary, text, strlen(text))
-                : STORE_ENOMEM;
+    if (!text) return STORE_ENOMEM;
+    return file_replace(s->folders[folder], name, temporary, text, strlen(text)) ? STORE_EIO : 0;
 }
 
 static int fail(const struct store *s, int rc, char *err, size_t errlen)
@@ -331,15 +331,15 @@ int store_upload_end(struct store_item *i, const char *filename, const char *pur
 
 void store_upload_drop(struct store_item *i)
 {
+    static const char *const suffixes[] = {"", ".tmp", ".new", ".json"};
     char name[STORE_NAME_CHARS];
     if (!i) return;
     struct store *s = i->store;
-    int dir = s->folders[STORE_FILES];
     file_close(&i->fd);
-    store_name(name, i->id, ".tmp");
-    unlinkat(dir, name, 0);
-    store_name(name, i->id, ".json");
-    unlinkat(dir, name, 0);
+    for (size_t k = 0; k < sizeof(suffixes) / sizeof(suffixes[0]); k++) {
+        store_name(name, i->id, suffixes[k]);
+        unlinkat(s->folders[STORE_FILES], name, 0);
+    }
     HOLD(&s->disk);
     take_out(s, i);
     free_item(i);
@@ -434,6 +434,7 @@ static int open_dirs(struct store *s, char *err, size_t errlen)
                          "%.400s: requests and answers are kept here, so the directory must be "
                          "this user's alone (chmod 700, chown)",
                          s->dir);
+    AUTO(file_close) int parent = openat(s->fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int rc = lock_dir(s, err, errlen);
     for (int f = 0; f < STORE_FOLDERS && !rc; f++) {
         bool made = !mkdirat(s->fd, folder_names[f], 0700) || errno == EEXIST;
@@ -442,6 +443,9 @@ static int open_dirs(struct store *s, char *err, size_t errlen)
         rc = s->folders[f] < 0 ? fail(s, STORE_EIO, err, errlen)
                                : load_folder(s, (enum store_folder)f, err, errlen);
     }
+    /* The names of the directories; a parent that cannot be read was there before. */
+    if (!rc && (fsync(s->fd) || (parent >= 0 && fsync(parent))))
+        rc = fail(s, STORE_EIO, err, errlen);
     return rc;
 }
 

@@ -26,6 +26,7 @@ static char err[500];
 /* ---- calls that change the disk: the process ends before the dies_at-th -------------------- */
 
 static int n_calls, dies_at;
+static int fails_in; /* so many calls of fsync: that one and all after it; 0: none */
 
 static void count(void)
 {
@@ -89,6 +90,8 @@ int __wrap_unlinkat(int at, const char *name, int flags)
 int __wrap_fsync(int fd)
 {
     count();
+    if (fails_in == 1) return errno = EIO, -1;
+    if (fails_in) fails_in--;
     *place_of(file_of(fd, "")) = 0;
     return 0;
 }
@@ -217,6 +220,18 @@ static const char *list(struct store *s, const uint8_t *owner, bool newest_first
     for (size_t at = 0; (i = store_next(s, STORE_FILES, owner, newest_first, &at));)
         strncat(ids, i->id + 5, 2);
     return ids;
+}
+
+static int n_names(const char *folder)
+{
+    char path[600];
+    int n = 0;
+    snprintf(path, sizeof(path), "%s/%s", dir, folder);
+    DIR *d = opendir(path);
+    for (struct dirent *e; d && (e = readdir(d));)
+        n += e->d_name[0] != '.';
+    closedir(d);
+    return n;
 }
 
 /* ---- tests --------------------------------------------------------------------------------- */
@@ -375,6 +390,32 @@ static void test_quotas(void **state)
     empty(dir);
 }
 
+/* Each change says so, as a fault of the server, and what was there stays. */
+static void test_a_disk_that_fails(void **state)
+{
+    (void)state;
+    struct store *s = open_store(1 << 20), *other;
+    REQUIRE_EQ_INT(put_batch(s, "batch_1", "validating"), 0);
+    REQUIRE_EQ_INT(add_file(s, alice, 1, "text"), 0);
+    fails_in = 1;
+    REQUIRE_EQ_INT(put_batch(s, "batch_1", "cancelling"), STORE_EIO);
+    REQUIRE_EQ_INT(put_batch(s, "batch_2", "validating"), STORE_EIO);
+    REQUIRE(!strcmp(status_of(s), "validating"));
+    for (int at = 1; at <= 4; at++) {
+        fails_in = at;
+        REQUIRE_EQ_INT(add_file(s, alice, 2, "text"), STORE_EIO);
+        REQUIRE(!is_known(s, alice, 2) && is_known(s, alice, 1));
+        REQUIRE_EQ_INT(n_names("files"), 2);
+    }
+    store_close(s);
+    REQUIRE_EQ_INT(store_open(&other, dir, 100, err, sizeof(err)), STORE_EIO);
+    fails_in = 0;
+    s = open_store(1 << 20);
+    REQUIRE_EQ_INT(add_file(s, alice, 2, "text"), 0);
+    store_close(s);
+    empty(dir);
+}
+
 static void test_opening(void **state)
 {
     (void)state;
@@ -404,6 +445,7 @@ int main(void)
         cmocka_unit_test(test_owners_and_pages),
         cmocka_unit_test(test_changes),
         cmocka_unit_test(test_quotas),
+        cmocka_unit_test(test_a_disk_that_fails),
         cmocka_unit_test(test_opening),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
