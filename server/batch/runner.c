@@ -99,9 +99,8 @@ static bool is_in(const json_t *doc, const char *status)
 
 static bool has_ended(const json_t *doc)
 {
-    const char *status = store_text(doc, "status");
-    return !strcmp(status, "completed") || !strcmp(status, "failed") ||
-           !strcmp(status, "expired") || !strcmp(status, "cancelled");
+    return is_in(doc, "completed") || is_in(doc, "failed") || is_in(doc, "expired") ||
+           is_in(doc, "cancelled");
 }
 
 bool batches_are_paused(const struct batches *b)
@@ -445,19 +444,20 @@ static int write_file(struct batches *b, struct work *w, bool good, json_t *memb
 /* Ends a batch of which nothing runs. 0, or -1: it is tried again. */
 static int settle(struct batches *b, struct work *w)
 {
-    if (!is_done(w) && end_lines(b, w)) return pause_for(b, "answers cannot be written");
+    /* Durable before the first file has its name: the second is to have all other lines. */
+    if ((!is_done(w) && end_lines(b, w)) || results_sync(&w->results))
+        return pause_for(b, "answers cannot be written");
     if (is_in(w->doc, "in_progress") && set(b, w, with_status(json_object(), "finalizing")))
         return -1;
     const char *status = is_in(w->doc, "cancelling")      ? "cancelled"
                          : w->results.n_of[RESULTS_UNRUN] ? "expired"
                                                           : "completed";
     json_t *members = with_status(results_members(&w->results), status);
-    if (write_file(b, w, true, members) || write_file(b, w, false, members)) {
-        json_decref(members);
-        return -1;
-    }
-    if (set(b, w, members)) return -1;
+    bool failed = write_file(b, w, true, members) || write_file(b, w, false, members);
+    if (failed) json_decref(members);
+    if (failed || set(b, w, members)) return -1;
     remove_results(b, store_text(w->doc, "id"));
+    b->fault_noted = false;
     srv_log(SRV_LOG_INFO, "batch %s: %s, %lld of %lld lines are good", store_text(w->doc, "id"),
             status, (long long)w->results.n_of[RESULTS_GOOD], (long long)w->results.n_lines);
     return 0;
@@ -535,6 +535,7 @@ static bool end_line(struct batches *b, struct slot *s)
         pause_for(b, "an answer cannot be written");
         return false;
     }
+    b->fault_noted = false;
     srv_metrics_count(m, status < 300 ? SRV_COUNT_BATCH_COMPLETED : SRV_COUNT_BATCH_FAILED);
     for (int i = 0; i < RESULTS_TOKENS; i++)
         srv_metrics_add(m, (enum srv_count)(SRV_COUNT_BATCH_PROMPT + i), (int)tokens[i]);
@@ -603,7 +604,7 @@ static bool step(struct batches *b)
     if (is_free && batches_are_paused(b)) return false;
     struct choice c = choose(b);
     if (!is_free) run_work(b);
-    if (c.rank == NONE || (c.rank && !is_free) || batches_are_paused(b)) return false;
+    if (c.rank == NONE || (c.rank && !is_free) || batches_are_paused(b)) return !is_free && !w->doc;
     int rc = open_work(b, &other, c.id);
     if (!rc && (other.code || is_done(&other))) rc = settle(b, &other) ? -1 : 1;
     if (rc || !is_free) {
@@ -653,10 +654,7 @@ static void look_after(struct batches *b)
     b->looked_us = clock_now_us();
     cancel_orphan(b);
     remove_expired(b);
-    if (b->work.doc && results_sync(&b->work.results))
-        pause_for(b, "answers cannot be written");
-    else if (b->looked_us >= b->paused_until_us)
-        b->fault_noted = false;
+    if (b->work.doc && results_sync(&b->work.results)) pause_for(b, "answers cannot be written");
 }
 
 /* ---- the thread ---------------------------------------------------------------------------- */
