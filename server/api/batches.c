@@ -362,7 +362,7 @@ const struct param_field srv_fields_batches[] = {
           "`24h`: lines that have not begun by then get the error "
           "`batch_expired`"),
     FIELD("metadata", PARAM_JSON, metadata, "none",
-          "up to 16 texts of up to 512 bytes, by names of up to 64"),
+          "up to 16 texts of up to 512 characters, by names of up to 64"),
     FIELD("output_expires_after", PARAM_JSON, keep, "30 days",
           "`{\"anchor\": \"created_at\", \"seconds\": 3600 to 2592000}`: when its files go"),
     {0},
@@ -373,13 +373,13 @@ static int check_metadata(const json_t *metadata)
     const char *key;
     json_t *value;
     bool good = json_is_object(metadata) && json_object_size(metadata) <= 16;
-    if (good)
-        json_object_foreach((json_t *)metadata, key, value) good &=
-            strlen(key) <= 64 && json_is_string(value) && json_string_length(value) <= 512;
+    json_object_foreach((json_t *)metadata, key, value) good &=
+        utf8_count(key, strlen(key)) <= 64 && json_is_string(value) &&
+        utf8_count(json_string_value(value), json_string_length(value)) <= 512;
     return good ? 0
                 : param_fail(SRV_ERR_INVALID_VALUE, "metadata",
-                             "'metadata' must be at most 16 texts of at most 512 bytes, by names "
-                             "of at most 64.");
+                             "'metadata' must be at most 16 texts of at most 512 characters, by "
+                             "names of at most 64.");
 }
 
 static int check_params(const struct batch_params *p, int64_t *ret_keep_s)

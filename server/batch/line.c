@@ -17,7 +17,7 @@
 #include "server/http/guard.h"
 #include "server/http/request.h"
 
-enum { MAX_CUSTOM_ID = 512 };
+enum { MAX_CUSTOM_ID = 512 }; /* characters */
 
 static bool is_named(const char *name, const char *key, size_t len)
 {
@@ -42,7 +42,7 @@ static int read_member(struct jr *r, const char *key, size_t len, struct batch_l
     if (is_id && first == '"') {
         p->id = from;
         p->n_id = (size_t)(r->text + r->pos - from);
-        p->n_custom_id = n;
+        p->n_custom_id = utf8_count(text, n);
         sha256(p->id_digest, text, n);
     }
     if (is_method && first == '"') copy_text(p->method, sizeof(p->method), text, n);
@@ -139,7 +139,7 @@ static int check(struct batch_line *p, bool is_new, const struct srv_route *rout
     if (!p->id)
         return refuse(why, missing, "'custom_id' is missing: each line needs one of its own.");
     if (p->n_custom_id == 0 || p->n_custom_id > MAX_CUSTOM_ID)
-        return refuse(why, "invalid_value", "'custom_id' has %zu bytes, but must have 1 to %d.",
+        return refuse(why, "invalid_value", "'custom_id' has %zu characters, not 1 to %d.",
                       p->n_custom_id, MAX_CUSTOM_ID);
     if (!is_new)
         return refuse(why, "duplicate_custom_id", "an earlier line has this 'custom_id' too.");

@@ -68,22 +68,30 @@ static void test_lines(void **state)
     REQUIRE(!ids);
 }
 
-/* Ids of 1 to 512 bytes, whatever they are. */
+/* Ids of 1 to 512 characters, whatever they are. */
 static void test_lengths_of_ids(void **state)
 {
     (void)state;
     static const struct {
+        const char *character;
         int n;
         bool good;
-    } cases[] = {{1, true}, {512, true}, {513, false}};
+    } cases[] = {{"0", 1, true},
+                 {"0", 512, true},
+                 {"0", 513, false},
+                 {"\xf0\x9f\x98\x80", 512, true},
+                 {"\xf0\x9f\x98\x80", 513, false},
+                 {"\\u00e9", 512, true},
+                 {"\\u00e9", 513, false}};
     void *ids = NULL;
     for (size_t i = 0; i < N_OF(cases); i++) {
-        char line[800];
+        char line[4000], *end = stpcpy(line, "{\"custom_id\":\"");
         struct batch_line p;
         struct batch_refusal why;
-        int n = snprintf(line, sizeof(line), "{\"custom_id\":\"%0*d\"," EMBED ",\"body\":{}}",
-                         cases[i].n, 0);
-        REQUIRE_EQ_INT(batch_line_read(&p, line, (size_t)n, tables, &ids, &why), 0);
+        for (int n = 0; n < cases[i].n; n++)
+            end = stpcpy(end, cases[i].character);
+        stpcpy(end, "\"," EMBED ",\"body\":{}}");
+        REQUIRE_EQ_INT(batch_line_read(&p, line, strlen(line), tables, &ids, &why), 0);
         REQUIRE_EQ_INT(!why.code, cases[i].good);
         REQUIRE_EQ_INT(p.n_custom_id, cases[i].n);
     }
