@@ -89,9 +89,9 @@ BUDGETS = {
     "server/config": 1923,
     "server/http": 5276,
     "server/api/read": 4702,
-    "server/api/run": 2156,
+    "server/api/run": 2159,
     "server/api/write": 2481,
-    "server/api/pooled": 1944,
+    "server/api/pooled": 1945,
     "server/api": 4618,
     "server/cli": 5919,
 }

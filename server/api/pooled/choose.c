@@ -450,7 +450,8 @@ static void end(struct srv_pooled *p, struct jw *w)
         w,
         "entropy %g usage { prompt_tokens %jd completion_tokens %d total_tokens %jd scored_tokens "
         "%d prompt_tokens_details { cached_tokens %jd } } system_fingerprint %s }",
-        c->entropy, c->n_context, 0, c->n_context, c->n_scored, c->usage.n_cached_tokens,
+        c->entropy, c->n_context, 0, c->n_context, c->n_scored,
+        srv_facts(p->req)->account.spare ? 0 : c->usage.n_cached_tokens /* see srv_gen_totals */,
         p->served->fingerprint);
 }
 

@@ -87,12 +87,13 @@ int64_t srv_gen_token_capacity(const struct srv_gen *g, const struct gen_prompt 
 struct gen_totals srv_gen_totals(const struct srv_gen *g)
 {
     struct gen_totals t = {0};
+    bool tells = !srv_facts(g->req)->account.spare;
     for (int i = 0; i < g->n_prompts; i++) {
         const struct gen_prompt *p = &g->prompts[i];
         t.n_prompt += p->n_ids;
         const struct eng_usage u = srv_gen_usage(p);
-        t.n_cached += u.n_cached_tokens;
-        t.n_written += u.n_written_tokens;
+        t.n_cached += tells ? u.n_cached_tokens : 0;
+        t.n_written += tells ? u.n_written_tokens : 0;
         for (int k = 0; p->choices && k < g->n_candidates; k++) {
             const struct gen_choice *c = &p->choices[k];
             t.n_completion += c->n_tokens;
@@ -285,7 +286,9 @@ static void account(struct srv_gen *g)
     struct eng_usage u = srv_gen_usage(&g->prompts[0]);
     a->model = g->model;
     a->n_prompt_tokens = t.n_prompt;
-    a->n_cached_tokens = t.n_cached;
+    a->n_cached_tokens = 0;
+    for (int i = 0; i < g->n_prompts; i++)
+        a->n_cached_tokens += srv_gen_usage(&g->prompts[i]).n_cached_tokens;
     a->n_generated_tokens = t.n_completion;
     a->n_dropped_items = g->n_dropped_items;
     a->n_choices = g->n_choices;

@@ -180,7 +180,7 @@ void srv_gen_describe(const struct srv_gen *g, struct eng_job_params *jp);
 /* Returns the engine's usage of a prompt so far. Text workers. */
 struct eng_usage srv_gen_usage(const struct gen_prompt *p);
 
-/* Sums over prompts and shown choices. */
+/* Sums over prompts and shown choices. A batch hides what the cache had: its bytes never differ. */
 struct gen_totals {
     int64_t n_prompt, n_cached, n_written, n_completion, n_reasoning;
     int64_t n_closing, n_closing_values; /* what closed answers that ran out of tokens */
