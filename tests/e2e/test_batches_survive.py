@@ -7,7 +7,7 @@ import types
 import batches_run
 from hearth_server import run_cases
 
-SMALL = types.SimpleNamespace(lines=16, kills=3, seed=1, step=17, first=1, last=1000, small=True)
+SMALL = types.SimpleNamespace(lines=16, kills=3, seed=1, step=29, first=1, last=1000, small=True)
 
 
 def test_stopped_at_calls():

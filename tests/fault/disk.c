@@ -6,7 +6,7 @@
  *   DISK_DIR=dir      what lies in this directory is meant, and the calls that change it are counted
  *   DISK_STOP=k       SIGKILL in place of the k-th of them
  *   DISK_HALF=1       if that one writes, when half of its bytes are written
- *   DISK_LOG=path     each call is written there, as Disk in tests/e2e/batches_run.py reads it
+ *   DISK_LOG=path     each call is written there, as Disk in tests/e2e/batch_disk.py reads it
  *   DISK_FAULT=path   while this file exists they fail with the errno that it holds as a number
  *   CLOCK_SHIFT=path  the date is later by the seconds that this file holds as a number
  *
