@@ -112,7 +112,7 @@ def test_lines_that_cannot_run():
     good = line("good", "/v1/completions", {"prompt": "a", "max_tokens": 2})
     bad = [("no JSON", "not a JSON object"), ("[1]", "not a JSON object"), ('{"a": 1} x', "not a JSON object"),
            (good.replace('"good"', "5"), "'custom_id' is missing"), (good.replace('"good"', '""'), "1 to 512"),
-           (good.replace('"good"', '"' + "x" * 513 + '"'), "513 bytes"), (good, "an earlier line"),
+           (good.replace('"good"', '"' + "x" * 513 + '"'), "513 characters"), (good, "an earlier line"),
            (good.replace("good", "m").replace("POST", "GET"), "'method'"), (good.replace("good", "u").replace("/v1/c", "/v1/x"), "'url'"),
            (line("o", "/v1/models/load", {"model": "x"}), "'url'"), (line("g", "/v1/models", {}), "'url'"),
            (line("b", "/v1/completions", []), "'body'"), ('{"custom_id":"n","method":"POST","url":"/v1/completions"}', "'body'"),
