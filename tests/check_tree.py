@@ -87,12 +87,12 @@ BUDGETS = {
     "server/models": 6182,
     "server/batch": 2129,
     "server/config": 1923,
-    "server/http": 5276,
+    "server/http": 5217,
     "server/api/read": 4702,
     "server/api/run": 2159,
     "server/api/write": 2481,
     "server/api/pooled": 1945,
-    "server/api": 4618,
+    "server/api": 4616,
     "server/cli": 5919,
 }
 PAGE = "server/api/page.html"

@@ -137,17 +137,16 @@ static void list_documents(struct srv_request *req)
 /* ---- uploads ------------------------------------------------------------------------------- */
 
 enum part { FILE_PART, PURPOSE, ANCHOR, SECONDS, N_PARTS };
-static const char *const part_names[N_PARTS] = {"file", "purpose", "expires_after[anchor]",
-                                                "expires_after[seconds]"};
+static const char *const part_names[N_PARTS + 1] = {"file", "purpose", "expires_after[anchor]",
+                                                    "expires_after[seconds]", NULL};
 
 struct upload {
     struct srv_request *req;
     struct multipart form;
     struct store_item *file; /* NULL: none has come */
-    enum part part;          /* that comes; N_PARTS: an unknown one */
+    int part;                /* that comes; -1: an unknown one */
     char text[N_PARTS][64];  /* of those that are no files */
     char name[256];
-    int64_t bytes;
     char id[STORE_ID_CHARS + 1];
     int rc; /* minus a srv_error: why the rest of the body is not looked at; or 0 */
     char why[500];
@@ -166,45 +165,37 @@ static int take_name(struct upload *u, const char *name)
 {
     const char *slash = strrchr(name, '/'), *back = strrchr(name, '\\');
     if (back > slash) slash = back;
-    snprintf(u->name, sizeof(u->name), "%s", slash ? slash + 1 : name);
-    size_t n = strlen(u->name);
-    while (n && !utf8_valid(u->name, n) && n + 4 > strlen(u->name))
+    if (slash) name = slash + 1;
+    size_t n = strnlen(name, sizeof(u->name) - 1);
+    if (!utf8_valid(name, strlen(name))) return refuse(u, "'filename' must be UTF-8.");
+    while ((name[n] & 0xC0) == 0x80)
         n--;
-    if (!utf8_valid(u->name, n)) return refuse(u, "'filename' must be UTF-8.");
-    u->name[n] = '\0';
+    memcpy(u->name, name, n);
     return 0;
 }
 
-static int begin_part(void *ctx, const char *name, const char *filename)
+static int begin_part(struct upload *u)
 {
-    struct upload *u = ctx;
+    const char *name = u->form.name, *filename = u->form.filename;
     uint8_t id[SHA256_BYTES];
-    u->part = 0;
-    while (u->part < N_PARTS && strcmp(part_names[u->part], name) != 0)
-        u->part++;
-    if (u->part == N_PARTS) return 0;
+    u->part = param_find_word(part_names, name);
+    if (u->part < 0) return 0;
     if (u->part != FILE_PART ? *u->text[u->part] : u->file != NULL)
         return refuse(u, "There is more than one part '%s'.", name);
     if (u->part != FILE_PART) return 0;
     if (!filename || !*filename) return refuse(u, "The part 'file' must have a filename.");
     make_id(u->req, id);
     hex_write(stpcpy(u->id, "file-"), id, 16);
-    u->rc = take_name(u, filename);
-    if (!u->rc)
-        u->rc = store_upload_begin(store_of(u->req), srv_facts(u->req)->tenant, u->id, &u->file,
-                                   u->why, sizeof(u->why));
-    return u->rc;
+    if (take_name(u, filename)) return u->rc;
+    return u->rc = store_upload_begin(store_of(u->req), srv_facts(u->req)->tenant, u->id, &u->file,
+                                      u->why, sizeof(u->why));
 }
 
-static int take_data(void *ctx, const char *data, size_t n)
+static int take_data(struct upload *u, const char *data, size_t n)
 {
-    struct upload *u = ctx;
-    if (u->part == N_PARTS) return 0;
-    if (u->part == FILE_PART) {
-        u->bytes += (int64_t)n;
-        u->rc = store_upload_add(u->file, data, n, u->why, sizeof(u->why));
-        return u->rc;
-    }
+    if (u->part < 0) return 0;
+    if (u->part == FILE_PART)
+        return u->rc = store_upload_add(u->file, data, n, u->why, sizeof(u->why));
     char *text = u->text[u->part];
     size_t len = strlen(text);
     if (n >= sizeof(u->text[0]) - len || memchr(data, '\0', n))
@@ -213,20 +204,28 @@ static int take_data(void *ctx, const char *data, size_t n)
     return 0;
 }
 
-static void take_piece(struct srv_request *req, const char *data, size_t n)
+static size_t take_piece(struct srv_request *req, const char *data, size_t n)
 {
     struct srv_facts *f = srv_facts(req);
     struct upload *u = f->upload;
+    size_t at = 0;
     if (!u) {
         f->upload = u = calloc(1, sizeof(*u));
-        if (!u) return;
-        const struct multipart_sink sink = {begin_part, take_data, u};
+        if (!u) return n;
         u->req = req;
-        if (!multipart_init(&u->form, srv_request_header(req, "Content-Type"), &sink))
+        u->part = -1;
+        if (!multipart_init(&u->form, srv_request_header(req, "Content-Type")))
             refuse(u, "The Content-Type has no boundary.");
     }
-    if (!u->rc && multipart_add(&u->form, data, n) == MULTIPART_EINVAL && !u->rc)
-        refuse(u, "The body is not a form: %s.", u->form.problem);
+    while (!u->rc) {
+        switch (multipart_next(&u->form, data, n, &at)) {
+        case MULTIPART_PART: begin_part(u); break;
+        case MULTIPART_DATA: take_data(u, u->form.data, u->form.n_data); break;
+        case MULTIPART_EINVAL: refuse(u, "The body is not a form: %s.", u->form.problem); break;
+        default: return at;
+        }
+    }
+    return n;
 }
 
 static void drop_upload(void *upload)
@@ -243,8 +242,9 @@ static int check_form(struct upload *u, int64_t *ret_keep_s)
     const char *seconds = u->text[SECONDS];
     char *end;
     if (u->rc) return u->rc;
-    if (multipart_end(&u->form)) return refuse(u, "The body is not a form: %s.", u->form.problem);
-    if (!u->file || !u->bytes) return refuse(u, "The part 'file' is missing or empty.");
+    if (u->form.state != MULTIPART_ENDED)
+        return refuse(u, "The body is not a form: the last boundary is missing.");
+    if (!u->file || !u->file->bytes) return refuse(u, "The part 'file' is missing or empty.");
     if (!*u->text[PURPOSE]) return refuse(u, "The part 'purpose' is missing.");
     if (param_find_word(others, u->text[PURPOSE]) >= 0)
         return u->rc = fail_with(-SRV_ERR_UNSUPPORTED, u->why, sizeof(u->why),
@@ -264,13 +264,11 @@ static void end_upload(struct srv_request *req)
     int64_t keep_s = 0;
     take_piece(req, f->body, f->body_len);
     struct upload *u = f->upload;
+    if (u && !check_form(u, &keep_s))
+        u->rc = store_upload_end(u->file, u->name, "batch", keep_s, u->why, sizeof(u->why));
     if (!u) {
         reply_failed(req, STORE_ENOMEM, NULL, "no memory for an upload");
-        return;
-    }
-    if (!check_form(u, &keep_s))
-        u->rc = store_upload_end(u->file, u->name, "batch", keep_s, u->why, sizeof(u->why));
-    if (u->rc) {
+    } else if (u->rc) {
         reply_failed(req, u->rc, u->rc == -SRV_ERR_UNSUPPORTED ? "purpose" : NULL, u->why);
     } else {
         u->file = NULL; /* somebody may remove it from now on */

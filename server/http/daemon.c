@@ -174,7 +174,7 @@ static enum MHD_Result take_piece(struct srv_request *req, const char *data, siz
     if (poll == SRV_POLL_READY) {
         n = SRV_UPLOAD_PIECE_BYTES - req->body.len;
         if (n > *ret_n) n = *ret_n;
-        if (!req->body.len)
+        if (req->body.len == req->n_kept)
             srv_watch_enter(watch, req->connection_id, SRV_PHASE_BODY, req); /* its clock */
         buf_add(&req->body, data, n);
         if (req->body.failed) poll = SRV_POLL_GONE;

@@ -5,6 +5,7 @@
  */
 #include <assert.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "base/auto.h"
 #include "base/heap.h"
@@ -82,9 +83,10 @@ static void run_piece(struct srv_work_item *item)
     struct srv_request *req =
         (struct srv_request *)(void *)((char *)item - offsetof(struct srv_request, work));
     const struct srv_sink *sink = req->route->arg;
-    sink->take(req, req->body.data, req->body.len);
+    size_t n = sink->take(req, req->body.data, req->body.len);
     pthread_mutex_lock(&req->lock);
-    buf_clear(&req->body);
+    req->n_kept = req->body.len -= n;
+    memmove(req->body.data, req->body.data + n, req->n_kept + 1); /* with its NUL */
     req->run = SRV_RUN_IDLE;
     req->transport->resume(req);
     pthread_mutex_unlock(&req->lock);

@@ -69,8 +69,9 @@ struct srv_route {
 
 /* Takes a body in pieces, one at a time; the last one is the body that the handler finds. */
 struct srv_sink {
-    /* On a text worker. What it keeps is in srv_facts: upload. */
-    void (*take)(struct srv_request *req, const char *data, size_t n);
+    /* On a text worker. What it keeps is in srv_facts: upload. Returns how many bytes it has taken:
+     * the others, fewer than a whole piece, come again with those that follow. */
+    size_t (*take)(struct srv_request *req, const char *data, size_t n);
     void (*drop)(void *upload); /* any thread, once, after all else; not for NULL */
 };
 

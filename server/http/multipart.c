@@ -2,178 +2,122 @@
 /* See multipart.h. */
 #include "server/http/multipart.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
-static int refuse(struct multipart *m, const char *problem)
+static enum multipart_event refuse(struct multipart *m, const char *problem)
 {
     m->problem = problem;
     return MULTIPART_EINVAL;
 }
 
-/* ---- parameters of a header ---------------------------------------------------------------- */
-
-/* The next "; key=value" of *p, its value without quotes into value. False: there is none, or it
- * does not fit; value is "" then. */
-static bool next_param(const char **p, char key[32], char *value, size_t size)
+/* Takes the next "; key=value" of *p apart, in place. False: there is none. */
+static bool next_param(char **p, const char **key, const char **value)
 {
-    size_t n = 0;
-    const char *s = *p + strspn(*p, "; \t");
+    char *s = *p + strspn(*p, "; \t");
     size_t len = strcspn(s, "=; \t");
-    value[0] = '\0';
-    if (!len || len >= 32 || s[len] != '=') return false;
-    snprintf(key, 32, "%.*s", (int)len, s);
+    if (!len || s[len] != '=') return false;
+    *key = s;
+    s[len] = '\0';
     s += len + 1;
     bool quoted = *s == '"';
-    for (s += quoted; *s && (quoted ? *s != '"' : !strchr("; \t", *s)) && n < size; s++) {
+    char *to = s += quoted;
+    *value = to;
+    for (; *s && (quoted ? *s != '"' : !strchr("; \t", *s)); s++) {
         if (quoted && *s == '\\' && (s[1] == '"' || s[1] == '\\')) s++;
-        value[n++] = *s;
+        *to++ = *s;
     }
-    bool good = n < size && (!quoted || *s == '"');
-    value[good ? n : 0] = '\0';
-    *p = s + (quoted && good);
-    return good;
+    *p = *s ? s + 1 : s;
+    *to = '\0';
+    return !quoted || *p > s;
 }
 
-bool multipart_init(struct multipart *m, const char *content_type,
-                    const struct multipart_sink *sink)
+bool multipart_init(struct multipart *m, const char *content_type)
 {
-    static const char type[] = "multipart/form-data", chars[] = "'()+_,-./:=? ";
-    char key[32], value[MULTIPART_BOUNDARY + 1] = "";
-    *m = (struct multipart){.sink = *sink, .n_matched = 2, .at_start = true};
+    static const char type[] = "multipart/form-data";
+    const char *key, *value, *boundary = "";
+    *m = (struct multipart){.at_start = true};
     if (!content_type || strncasecmp(content_type, type, sizeof(type) - 1)) return false;
-    const char *p = content_type + sizeof(type) - 1;
-    while (next_param(&p, key, value, sizeof(value)) && strcasecmp(key, "boundary"))
-        value[0] = '\0';
-    for (const char *c = value; *c; c++)
-        if (!isalnum((unsigned char)*c) && !strchr(chars, *c)) return false;
-    m->n_delimiter = (size_t)snprintf(m->delimiter, sizeof(m->delimiter), "\r\n--%s", value);
-    return *value;
+    snprintf(m->head, sizeof(m->head), "%s", content_type + sizeof(type) - 1);
+    for (char *p = m->head; !*boundary && next_param(&p, &key, &value);)
+        if (!strcasecmp(key, "boundary")) boundary = value;
+    m->n_delimiter = (size_t)snprintf(m->delimiter, sizeof(m->delimiter), "\r\n--%s", boundary);
+    return *boundary && m->n_delimiter < sizeof(m->delimiter);
 }
 
-/* ---- heads of parts ------------------------------------------------------------------------ */
-
-static int take_header(struct multipart *m)
+/* The lines of a part's head, the first one what follows the boundary. */
+static enum multipart_event begin_part(struct multipart *m)
 {
     static const char disposition[] = "content-disposition:";
-    char key[32], value[MULTIPART_LINE + 1];
-    if (++m->n_headers > MULTIPART_HEADERS) return refuse(m, "a part has too many headers");
-    for (size_t i = 0; i < m->n_line; i++)
-        if ((unsigned char)m->line[i] < ' ' && m->line[i] != '\t')
-            return refuse(m, "a part's header has control characters");
-    if (strncasecmp(m->line, disposition, sizeof(disposition) - 1)) return 0;
-    const char *p = m->line + sizeof(disposition) - 1;
-    p += strcspn(p, ";");
-    while (next_param(&p, key, value, sizeof(value))) {
-        if (!strcasecmp(key, "name")) {
-            m->has_name = true;
-            memcpy(m->name, value, sizeof(value));
-        } else if (!m->has_filename && (!strcasecmp(key, "filename") ||
-                                        !strcasecmp(key, "filename*"))) { /* not for forms */
-            m->has_filename = true;
-            memcpy(m->filename, value, sizeof(value));
-        }
+    const char *key, *value;
+    m->name = m->filename = NULL;
+    if (m->head[strspn(m->head, " \t")] != '\r')
+        return refuse(m, "a boundary is followed by other bytes");
+    for (char *line = m->head, *end; (end = strstr(line, "\r\n")); line = end + 2) {
+        *end = '\0';
+        if (strncasecmp(line, disposition, sizeof(disposition) - 1)) continue;
+        for (char *p = line + strcspn(line, ";"); next_param(&p, &key, &value);)
+            if (!strcasecmp(key, "name"))
+                m->name = value;
+            else if (!m->filename && (!strcasecmp(key, "filename") ||
+                                      !strcasecmp(key, "filename*"))) /* not for forms */
+                m->filename = value;
     }
-    return 0;
-}
-
-static int begin_part(struct multipart *m)
-{
-    if (!m->has_name) return refuse(m, "a part has no name in its Content-Disposition");
+    if (!m->name) return refuse(m, "a part has no name in its Content-Disposition");
     if (++m->n_parts > MULTIPART_PARTS) return refuse(m, "there are too many parts");
-    m->state = MULTIPART_DATA;
-    m->in_part = m->at_start = true;
-    m->n_matched = 2; /* the CR LF of the head: a part may be empty */
-    return m->sink.begin(m->sink.ctx, m->name, m->has_filename ? m->filename : NULL);
+    m->state = MULTIPART_IN_DATA;
+    m->at_start = true;
+    return MULTIPART_PART;
 }
 
-/* A line after a delimiter or of a head, without its end. */
-static int take_line(struct multipart *m)
+static enum multipart_event read_head(struct multipart *m, const char *s, size_t n, size_t *at)
 {
-    int rc = 0;
-    m->line[m->n_line] = '\0';
-    if (m->state == MULTIPART_DELIMITED) {
-        if (strspn(m->line, " \t") != m->n_line)
-            return refuse(m, "a boundary is followed by other bytes");
-        m->state = MULTIPART_HEAD;
-        m->has_name = m->has_filename = false;
-        m->n_headers = 0;
-    } else {
-        rc = m->n_line ? take_header(m) : begin_part(m);
+    if (n >= 2 && !memcmp(s, "--", 2)) {
+        m->state = MULTIPART_ENDED;
+        *at += n;
+        return MULTIPART_END;
     }
-    m->n_line = 0;
-    return rc;
-}
-
-static int take_line_byte(struct multipart *m, char c)
-{
-    if (c == '\n' && m->n_line > 0 && m->line[m->n_line - 1] == '\r') {
-        m->n_line--;
-        return take_line(m);
+    const char *end = memmem(s, n, "\r\n\r\n", 4);
+    size_t len = end ? (size_t)(end - s) + 2 : n; /* with the end of its last line */
+    if (len > MULTIPART_HEAD) return refuse(m, "a part's head is too long");
+    if (!end) return MULTIPART_MORE;
+    for (size_t i = 0; i < len; i++) {
+        bool ends_line = s[i] == '\r' && s[i + 1] == '\n';
+        if ((unsigned char)s[i] < ' ' && s[i] != '\t' && !ends_line)
+            return refuse(m, "a part's header has control characters");
+        i += ends_line;
     }
-    if (m->n_line == MULTIPART_LINE) return refuse(m, "a line of a part's head is too long");
-    m->line[m->n_line++] = c;
-    if (m->state == MULTIPART_DELIMITED && m->n_line == 2 && !memcmp(m->line, "--", 2))
-        m->state = MULTIPART_END; /* what follows does not count */
-    return 0;
+    memcpy(m->head, s, len);
+    m->head[len] = '\0';
+    *at += len + 2;
+    return begin_part(m);
 }
 
-/* ---- bytes of parts ------------------------------------------------------------------------ */
-
-static int emit(struct multipart *m, const char *data, size_t n)
+/* Bytes up to a delimiter, or all but those that may be the first ones of one. */
+static enum multipart_event read_data(struct multipart *m, const char *s, size_t n, size_t *at)
 {
-    return m->in_part && n > 0 ? m->sink.data(m->sink.ctx, data, n) : 0;
-}
-
-/*
- * Bytes up to the delimiter, which begins with a CR and has no other: where it stops matching, only
- * a CR can begin another. Sets *ret_n to those that were read. The start of the body and the end of
- * a head count as the CR LF of a delimiter that may follow, and are not emitted.
- */
-static int take_data(struct multipart *m, const char *data, size_t n, size_t *ret_n)
-{
-    size_t i = 0;
-    int rc = 0;
-    while (i < n && !rc && m->n_matched < m->n_delimiter) {
-        if (data[i] == m->delimiter[m->n_matched]) {
-            m->n_matched++;
-            i++;
-        } else if (m->n_matched > 0) {
-            size_t skipped = m->at_start ? 2 : 0;
-            rc = emit(m, m->delimiter + skipped, m->n_matched - skipped);
-            m->n_matched = 0;
-            m->at_start = false;
-        } else {
-            const char *cr = memchr(data + i, '\r', n - i);
-            size_t len = cr ? (size_t)(cr - data) - i : n - i;
-            rc = emit(m, data + i, len);
-            i += len;
-        }
+    size_t skipped = m->at_start ? 2 : 0, rest = m->n_delimiter - skipped;
+    if (n < rest) return MULTIPART_MORE;
+    m->at_start = false;
+    if (!memcmp(s, m->delimiter + skipped, rest)) {
+        m->state = MULTIPART_IN_HEAD;
+        *at += rest;
+        return read_head(m, s + rest, n - rest, at);
     }
-    *ret_n = i;
-    if (rc || m->n_matched < m->n_delimiter) return rc;
-    m->n_matched = 0;
-    m->at_start = m->in_part = false;
-    m->state = MULTIPART_DELIMITED;
-    return 0;
+    const char *found = memmem(s, n, m->delimiter, m->n_delimiter);
+    if (found == s) return read_data(m, s, n, at); /* of an empty part: it has a CR LF of its own */
+    m->n_data = found ? (size_t)(found - s) : n < m->n_delimiter ? 0 : n - m->n_delimiter + 1;
+    m->data = s;
+    *at += m->n_data;
+    return m->n_data ? MULTIPART_DATA : MULTIPART_MORE;
 }
 
-int multipart_add(struct multipart *m, const char *data, size_t n)
+enum multipart_event multipart_next(struct multipart *m, const char *body, size_t n, size_t *at)
 {
-    int rc = 0;
-    for (size_t i = 0, step = 1; i < n && !rc && m->state != MULTIPART_END; i += step) {
-        step = 1;
-        if (m->state == MULTIPART_DATA)
-            rc = take_data(m, data + i, n - i, &step);
-        else
-            rc = take_line_byte(m, data[i]);
-    }
-    return rc;
-}
-
-int multipart_end(struct multipart *m)
-{
-    return m->state == MULTIPART_END ? 0 : refuse(m, "the last boundary is missing");
+    const char *s = body + *at;
+    if (m->state == MULTIPART_IN_DATA) return read_data(m, s, n - *at, at);
+    if (m->state == MULTIPART_IN_HEAD) return read_head(m, s, n - *at, at);
+    *at = n;
+    return MULTIPART_END;
 }

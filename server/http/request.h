@@ -75,7 +75,8 @@ struct srv_request {
     bool admin;             /* received on the metrics listener */
     bool close_after;       /* the connection ends with this answer */
     enum srv_stage stage;
-    struct buf body;             /* with a sink: the piece that comes */
+    struct buf body;             /* with a sink: the piece that comes, */
+    size_t n_kept;               /* and how much of it is of the last one */
     size_t body_bytes;           /* that have come */
     struct srv_body_charge held; /* the body's bytes among all bodies' */
     /* Of the model while there is one; else NULL. */

@@ -148,6 +148,46 @@ def test_refusals():
         assert h.get("/v1/files")[0] == h.get("/v1/batches")[0] == h.request("POST", "/v1/files", b"", head)[0] == 404
 
 
+def test_hostile_forms():
+    mark = ("b0undary=" * 8)[:70]  # the longest one; .NET's clients quote it, and quote no names
+    plain = {"Content-Type": "multipart/form-data; boundary=b"}
+
+    def send(h, body, headers=plain):
+        status, _, answer = h.request("POST", "/v1/files", body, headers)
+        return status, json.loads(answer)
+
+    def part(rest, data=b"x", boundary="b"):
+        return f"--{boundary}\r\nContent-Disposition: form-data; {rest}\r\n\r\n".encode() + data + b"\r\n"
+
+    with roomy_folder() as d, Hearth(*ONE, "--batch-dir", d) as h:
+        purpose, end = part("name=purpose", b"batch"), b"--b--\r\n"
+        near = f" --{mark} {mark}\r\n-{mark}\r\n--{mark[:-1]}\r\r\n--\n--{mark}\r--{mark}".encode()
+        body = part("name=purpose", b"batch", mark) + part("name=file; filename=in.jsonl; filename*=utf-8''in.jsonl", near, mark) + f"--{mark}--\r\n".encode()
+        status, file = send(h, body, {"Content-Type": f'multipart/form-data; boundary="{mark}"'})
+        assert status == 200 and file["filename"] == "in.jsonl" and content(h, file["id"]) == near, file
+        for rest, name in (('filename="a\\"b"', 'a"b'), ('filename="/../../etc/x%22"', "x%22"), ("filename*=UTF-8''caf%C3%A9", "UTF-8''caf%C3%A9"),
+                           ('filename="ü"', "ü"), (f'filename="{"y" * 4096}"', "y" * 255)):
+            status, file = send(h, purpose + part("name=\"file\"; " + rest) + end)
+            assert status == 200 and file["filename"] == name, (rest, file)
+        head, tail = part("name=file; filename=a", b"")[:-2], b"\r\n" + purpose + end
+        for at in range(len(tail) + 1):  # the pieces of 64 KiB that are read end at every byte of it
+            data = b"\r\n--" * 20000
+            data = data[:65536 - len(head) - at]
+            status, file = send(h, head + data + tail)
+            assert status == 200 and file["bytes"] == len(data), (at, file)
+            if at % 16 == 0:
+                assert content(h, file["id"]) == data
+        whole = purpose + part('name="file"; filename="a"') + end
+        n = len(os.listdir(os.path.join(d, "files")))
+        for body, says in ((part("name=a") * 10000 + end, "too many parts"), (part("filename=a") + end, "no name"), (part('name="fi\0le"; filename=a') + end, "control"),
+                           (part('name=file; filename="a\0b"') + end, "control"), (part(f'name=file; filename="{"y" * 9000}"') + end, "too long"),
+                           (part("name=file; filename=a") * 2 + end, "more than one"), (whole[:-4], "last boundary"), (b"x" * 200000, "last boundary"),
+                           (part("name=file; filename=a?").replace(b"?", b"\xff") + end, "UTF-8")):
+            status, answer = send(h, body)
+            assert status == 400 and says in answer["error"]["message"], (says, answer)
+        assert len(os.listdir(os.path.join(d, "files"))) == n
+
+
 def wait_for(there):
     deadline = time.monotonic() + 30
     while not there():

@@ -25,20 +25,16 @@ static void note(struct seen *s, const char *data, size_t n)
     s->n += n;
 }
 
-static int begin(void *ctx, const char *name, const char *filename)
+static void note_event(struct seen *s, const struct multipart *m, enum multipart_event event)
 {
-    struct seen *s = ctx;
-    if (strlen(name) > MULTIPART_LINE || ++s->n_parts > MULTIPART_PARTS) abort();
-    note(s, name, strlen(name));
-    if (filename) note(s, filename, strlen(filename));
-    return 0;
-}
-
-static int add(void *ctx, const char *data, size_t n)
-{
-    if (n == 0) abort();
-    note(ctx, data, n);
-    return 0;
+    if (event == MULTIPART_PART) {
+        if (++s->n_parts > MULTIPART_PARTS) abort();
+        note(s, m->name, strlen(m->name));
+        if (m->filename) note(s, m->filename, strlen(m->filename));
+    } else {
+        if (m->n_data == 0) abort();
+        if (m->name) note(s, m->data, m->n_data);
+    }
 }
 
 /* Returns false if the type is none of a form. */
@@ -46,20 +42,23 @@ static bool read_body(struct seen *s, const char *type, const uint8_t *body, siz
                       const char **ret_problem)
 {
     static struct multipart m;
-    const struct multipart_sink sink = {begin, add, s};
-    int rc = 0;
-    if (!multipart_init(&m, type, &sink)) return false;
-    for (size_t at = 0; at < n && !rc; at += piece) {
-        size_t len = piece < n - at ? piece : n - at;
+    enum multipart_event event = MULTIPART_MORE;
+    if (!multipart_init(&m, type)) return false;
+    for (size_t at = 0, end = piece; event != MULTIPART_EINVAL && at < n; end += piece) {
+        size_t len = end < n ? end - at : n - at, used = 0;
         char *copy = malloc(len); /* of just its size, for the address sanitizer */
         if (!copy) abort();
         memcpy(copy, body + at, len);
-        rc = multipart_add(&m, copy, len);
+        while ((event = multipart_next(&m, copy, len, &used)) > MULTIPART_END &&
+               event != MULTIPART_EINVAL)
+            note_event(s, &m, event);
+        if (used > len || (event == MULTIPART_MORE && len - used > MULTIPART_HEAD)) abort();
         free(copy);
+        at += used;
+        if (end >= n) break;
     }
-    if (!rc) rc = multipart_end(&m);
-    if (!!rc != !!m.problem) abort();
-    *ret_problem = m.problem;
+    if (event == MULTIPART_EINVAL ? !m.problem : m.problem != NULL) abort();
+    *ret_problem = event == MULTIPART_MORE ? "the last boundary is missing" : m.problem;
     return true;
 }
 
