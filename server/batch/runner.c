@@ -53,7 +53,7 @@ struct slot {
 
 /* A batch that is worked on. */
 struct work {
-    json_t *doc; /* as it was at the last look; owned, NULL: none */
+    json_t *doc; /* as it was at first, but for its status; owned, NULL: none */
     uint8_t owner[STORE_OWNER];
     int fd; /* of the input */
     struct plan plan;
@@ -218,18 +218,18 @@ static int pause_for(struct batches *b, const char *what)
     return -1;
 }
 
-/* Looks at a batch as it is now. Returns false if it is not there. */
+/* Looks at a batch as it is now: only its status changes under a work. Returns false if it is not
+ * there. */
 static bool look(struct batches *b, struct work *w, const char *id)
 {
     HOLD(store_lock(b->store));
     const struct store_item *i = store_find(b->store, STORE_BATCHES, NULL, id);
-    json_t *doc = i ? json_deep_copy(i->doc) : NULL;
-    if (!doc) return false;
+    if (i && !w->doc) w->doc = json_deep_copy(i->doc);
+    if (!i || !w->doc) return false;
     memcpy(w->owner, i->owner, sizeof(w->owner));
-    json_decref(w->doc);
-    w->doc = doc;
-    bool cancelling = is_in(doc, "cancelling");
-    if (!w->code && (cancelling || number_of(doc, "expires_at") <= store_now_s())) {
+    json_object_set_new(w->doc, "status", json_string(store_text(i->doc, "status")));
+    bool cancelling = is_in(w->doc, "cancelling");
+    if (!w->code && (cancelling || number_of(w->doc, "expires_at") <= store_now_s())) {
         w->code = cancelling ? "batch_cancelled" : "batch_expired";
         w->end_us = clock_now_us() + GRACE_US;
     }
