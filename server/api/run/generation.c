@@ -419,10 +419,9 @@ static enum srv_jobs_state prepare(void *ctx)
     int rc = 0;
     bool budget = t->may_think && t->think_budget >= 0 && g->served->grammars;
     if (g->guide.ask.param || t->active || budget) { /* the answers are constrained */
-        bool asked = g->guide.served != NULL;
         int64_t room = eng_info(g->served->engine)->ctx_tokens - g->prompts[0].n_ids;
         int64_t most = g->max_tokens >= 0 && g->max_tokens < room ? g->max_tokens : room;
-        if (!asked) rc = srv_guide_ask(&g->guide, g->req, &g->jobs, &g->params);
+        if (!g->guide.served) rc = srv_guide_ask(&g->guide, g->req, &g->jobs, &g->params);
         if (rc > 0) return JOBS_WAIT;
         if (!rc)
             rc = srv_guide_open(&g->guide, g->req, &g->params, most, g->n_prompts, g->n_candidates);
@@ -445,6 +444,8 @@ int srv_gen_start(struct srv_gen *g, const struct srv_gen_writer *writer)
     if (make_rules(g)) return -1;
     g->reports_progress =
         g->params.return_progress && g->params.stream && g->format->answer->stream_progress;
+    g->jobs.is_whole = !g->params.stream && !g->params.n_stops && g->params.n_indent <= 0 &&
+                       g->params.t_max_predict_ms <= 0;
     g->writer = writer;
     g->ops = (struct srv_jobs_ops){.describe = describe,
                                    .event = event,

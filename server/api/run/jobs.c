@@ -76,7 +76,8 @@ static void on_event(void *ctx, const struct eng_event *ev)
     j->ops->event(j->ctx, (int)(job - j->jobs), ev);
     if (ev->type == ENG_EVENT_JOB_DONE)
         atomic_store_explicit(&job->done, true, memory_order_release);
-    if (ev->type != ENG_EVENT_PROMPT_TOKEN && ev->type != ENG_EVENT_POOLED &&
+    bool rests = ev->type == ENG_EVENT_TOKEN && j->is_whole && ev->index % 64;
+    if (!rests && ev->type != ENG_EVENT_PROMPT_TOKEN && ev->type != ENG_EVENT_POOLED &&
         ev->type != ENG_EVENT_LOGITS)
         srv_request_wake(j->req);
     /* Must be the last access: once every job is done and this is 0 the request may be freed. */
@@ -238,14 +239,12 @@ enum srv_jobs_state srv_jobs_pause(struct srv_jobs *j)
     const struct srv_facts *facts = srv_facts(j->req);
     uint64_t now = clock_now_us(),
              deadline = srv_jobs_deadline(facts, facts->app->config->request_timeout_ms);
-    int finish = 0;
     if (atomic_load(&j->gone)) return JOBS_REFUSED;
-    if (srv_request_is_stopped(j->req) || is_unloaded(j))
-        finish = ENG_FINISH_CANCELLED;
-    else if (deadline > 0 && now >= deadline)
-        finish = ENG_FINISH_DEADLINE;
-    if (!finish) return now - j->turn_us < SRV_TEXTS_TURN_US ? JOBS_READY : JOBS_YIELD;
-    const struct srv_job_failure *failure = srv_jobs_failure(j, finish, 0);
+    bool ends = srv_request_is_stopped(j->req) || is_unloaded(j);
+    bool late = deadline > 0 && now >= deadline;
+    if (!ends && !late) return now - j->turn_us < SRV_TEXTS_TURN_US ? JOBS_READY : JOBS_YIELD;
+    const struct srv_job_failure *failure =
+        srv_jobs_failure(j, ends ? ENG_FINISH_CANCELLED : ENG_FINISH_DEADLINE, 0);
     j->ops->refuse(j->ctx, failure->kind, failure->message);
     return JOBS_REFUSED;
 }
@@ -263,12 +262,11 @@ static void on_wake(void *ctx)
     struct srv_jobs *j = ctx;
     if (j->state == JOBS_WAIT || j->state == JOBS_YIELD) {
         if (j->state == JOBS_YIELD || atomic_exchange(&j->resumed, false)) begin(j);
-        settle(j);
-        return;
+    } else {
+        reap(j);
+        if (!j->answered) j->answered = j->ops->advance(j->ctx);
+        if (!j->answered) submit(j);
     }
-    reap(j);
-    if (!j->answered) j->answered = j->ops->advance(j->ctx);
-    if (!j->answered) submit(j);
     settle(j);
 }
 

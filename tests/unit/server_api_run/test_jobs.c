@@ -299,6 +299,22 @@ static void test_all_run(void **state)
         REQUIRE(w.jobs[i].released && !w.jobs[i].cancelled);
 }
 
+/* Tokens of an answer that is sent whole wake its request now and then. */
+static void test_wakes_of_a_whole_answer(void **state)
+{
+    jobs.is_whole = true;
+    start(1);
+    for (int64_t i = 1; i < 200; i++) {
+        struct eng_event ev = {.type = ENG_EVENT_TOKEN, .index = i};
+        w.jobs[0].p.on_event(w.jobs[0].p.ctx, &ev);
+    }
+    REQUIRE_EQ_INT(w.req.n_wakes, 3);
+    run_at_once(&w.jobs[0]);
+    REQUIRE_EQ_INT(w.req.n_wakes, 6);
+    wake();
+    REQUIRE_EQ_INT(w.req.n_done, 1);
+}
+
 static void test_events_before_submit_returns(void **state)
 {
     w.inside_submit = run_at_once;
@@ -596,6 +612,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_all_run, set_up),
+        cmocka_unit_test_setup(test_wakes_of_a_whole_answer, set_up),
         cmocka_unit_test_setup(test_events_before_submit_returns, set_up),
         cmocka_unit_test_setup(test_client_leaves_before_submit_returns, set_up),
         cmocka_unit_test_setup(test_client_leaves_in_the_middle, set_up),
