@@ -85,7 +85,7 @@ BUDGETS = {
     "server/hub": 4364,
     "server/grammars": 1092,
     "server/models": 6182,
-    "server/batch": 2129,
+    "server/batch": 2147,
     "server/config": 1923,
     "server/http": 5217,
     "server/api/read": 4702,

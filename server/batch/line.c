@@ -63,21 +63,38 @@ static void find_key(struct batch_line *p)
     p->n_key = (size_t)(p->body + p->n_body - p->key);
 }
 
-/* Takes the model. Returns true for a stream: the last "stream" counts; without one Ollama's
- * dialect streams. */
+/* Takes the inputs of an embedding, and counts them: ids in an array are one. */
+static int count_inputs(struct jr *r, size_t *ret)
+{
+    const char *text;
+    size_t len;
+    *ret = jr_peek(r) != '[';
+    if (*ret) return jr_skip(r, &text, &len);
+    jr_open(r, '[');
+    while (jr_more(r, ']') == 1) {
+        *ret = strchr("-0123456789", jr_peek(r)) ? 1 : *ret + 1;
+        jr_skip(r, &text, &len);
+    }
+    return r->failed;
+}
+
+/* Takes the model and counts the inputs. Returns true for a stream: the last "stream" counts;
+ * without one Ollama's dialect streams. */
 static bool read_body(struct batch_line *p, const struct srv_route *route)
 {
-    const char *key, *text;
+    const char *key, *text = NULL;
     char err[64];
-    size_t len, n;
+    size_t len, n = 0;
     bool stream = route->dialect == SRV_DIALECT_OLLAMA && (route->flags & SRV_ROUTE_STREAMS);
     AUTO(jr_finish) struct jr r;
     jr_init(&r, p->body, p->n_body, 0, err, sizeof(err));
     int rc = jr_open(&r, '{');
     while (!rc && jr_member(&r, &key, &len) == 1) {
-        bool found = is_named("stream", key, len),
+        bool found = is_named("stream", key, len), is_input = is_named("input", key, len),
              is_model = is_named("model", key, len) && jr_peek(&r) == '"';
-        rc = is_model ? jr_string(&r, &text, &n) : jr_skip(&r, &text, &n);
+        rc = is_input   ? count_inputs(&r, &p->n_inputs)
+             : is_model ? jr_string(&r, &text, &n)
+                        : jr_skip(&r, &text, &n);
         if (!rc && found) stream = is_named("true", text, n);
         if (!rc && is_model) copy_text(p->model, sizeof(p->model), text, n);
     }
@@ -202,24 +219,15 @@ void batch_answer_write(struct buf *to, const struct batch_answer *a)
     struct jw w = {.out = to};
     char id[sizeof("batch_req_") + 2 * SRV_UNIQUE_BYTES];
     hex_write(stpcpy(id, "batch_req_"), a->digest, SRV_UNIQUE_BYTES);
-    jw_open(&w, NULL, '{');
-    jw_text(&w, "id", id);
+    jw_fields(&w, "{ id %s", id);
     jw_json(&w, "custom_id", a->line->id ? a->line->id : "null", a->line->id ? a->line->n_id : 4);
     if (a->status) {
-        jw_open(&w, "response", '{');
-        jw_int(&w, "status_code", a->status);
-        jw_text(&w, "request_id", a->request_id);
+        jw_fields(&w, "response { status_code %d request_id %s", a->status, a->request_id);
         jw_json(&w, "body", a->n_body ? a->body : "null", a->n_body ? a->n_body : 4);
-        jw_close(&w);
-        jw_null(&w, "error");
+        jw_fields(&w, "} error null }");
     } else {
-        jw_null(&w, "response");
-        jw_open(&w, "error", '{');
-        jw_text(&w, "code", a->code);
-        jw_text(&w, "message", a->message);
-        jw_close(&w);
+        jw_fields(&w, "response null error { code %s message %s } }", a->code, a->message);
     }
-    jw_close(&w);
     buf_puts(jw_end(&w), "\n");
 }
 

@@ -21,7 +21,7 @@ struct srv_route;
 
 struct batch_line {
     const char *id, *body; /* parts of the line; NULL: not there, or of another type */
-    size_t n_id, n_body, n_custom_id;
+    size_t n_id, n_body, n_custom_id, n_inputs; /* inputs: texts of an embeddings body */
     const char *key; /* the body from its prompt on: equal beginnings are computed once */
     size_t n_key;
     uint8_t id_digest[SHA256_BYTES];

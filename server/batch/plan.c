@@ -24,6 +24,7 @@ struct reading {
     struct plan *plan;
     const struct plan_rules *rules;
     void *ids;
+    int64_t n_inputs;
     bool failed; /* no memory */
 };
 
@@ -64,6 +65,7 @@ static int read_line(struct reading *r, struct plan_line *l, const struct buf *t
 {
     struct batch_line p;
     struct batch_refusal why;
+    int64_t most = r->rules->max_inputs;
     if (text->too_large) {
         add_error(r, "invalid_json_line", number, "the line is longer than %zu bytes.", text->max);
         return 0;
@@ -75,6 +77,10 @@ static int read_line(struct reading *r, struct plan_line *l, const struct buf *t
         find_keys(l, &p);
         if (*p.model && !r->rules->has_model(r->rules, p.model))
             add_error(r, "model_not_found", number, "The model '%.64s' does not exist.", p.model);
+        if (r->n_inputs <= most && (r->n_inputs += (int64_t)p.n_inputs) > most)
+            add_error(r, "too_many_inputs", number,
+                      "With this line there are %lld inputs, and a batch may have %lld.",
+                      (long long)r->n_inputs, (long long)most);
         if (r->plan->n_lines == 1) memcpy(r->plan->model, p.model, sizeof(p.model));
     }
     if (why.code) add_error(r, why.code, number, "%s", why.message);
@@ -97,7 +103,7 @@ static int read_all(struct reading *r, FILE *in, struct buf *text)
         sha256_update(&h, "\n", 1);
         if (!batch_line_trim(text, number == 1)) continue;
         if ((int64_t)p->n_lines == r->rules->max_lines) {
-            add_error(r, "too_many_lines", 0, "There are more than %lld lines.",
+            add_error(r, "too_many_lines", 0, "There are more than %lld lines: make more batches.",
                       (long long)r->rules->max_lines);
             break;
         }

@@ -37,9 +37,9 @@ struct plan {
 
 struct plan_rules {
     const struct srv_route *const *routes;
-    const char *url;       /* of every line */
-    size_t max_line_bytes; /* of a line */
-    int64_t max_lines;
+    const char *url;               /* of every line */
+    size_t max_line_bytes;         /* of a line */
+    int64_t max_lines, max_inputs; /* inputs: of embeddings, in all lines */
     bool (*has_model)(const struct plan_rules *rules, const char *name); /* of a line that has it */
     struct srv_server *server;                                           /* for that */
     const char *only;

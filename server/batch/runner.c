@@ -31,6 +31,7 @@ enum {
     MAX_RUNNING = 64,
     SPARE_RUNNING = 2, /* more than the sequences that are computed at once */
     MAX_LINES = 50000,
+    MAX_INPUTS = 50000,       /* of embeddings, in all lines */
     MAX_OWNER_LINES = 500000, /* of batches that have not ended */
     MAX_OWNER_BATCHES = 16,   /* likewise */
     MAX_OWNER_ENDED = 1000,   /* the oldest are forgotten */
@@ -151,10 +152,11 @@ int batches_add(struct batches *b, const uint8_t *owner, json_t *doc, char *err,
         rc = 1;
     else if (!exists(b, STORE_FILES, owner, store_text(doc, "input_file_id")))
         rc = STORE_ENOENT;
-    else if (c.n_unfinished >= MAX_OWNER_BATCHES)
+    else if (c.n_unfinished >= MAX_OWNER_BATCHES || c.n_lines >= MAX_OWNER_LINES)
         rc = fail_with(STORE_EQUOTA, err, errlen,
-                       "%d batches of this key have not ended, and the limit is %d.",
-                       c.n_unfinished, MAX_OWNER_BATCHES);
+                       "%d batches of this key have not ended, with %lld lines, and the limits are "
+                       "%d and %d.",
+                       c.n_unfinished, (long long)c.n_lines, MAX_OWNER_BATCHES, MAX_OWNER_LINES);
     if (rc) {
         json_decref(doc);
         return rc;
@@ -296,11 +298,13 @@ static int read_plan(struct batches *b, struct work *w)
     struct srv_key_words words = {0};
     srv_keys_find(b->server->keys, w->owner, &words);
     int64_t most = MAX_OWNER_LINES - count_batches(b, w->owner, NULL).n_lines;
+    const char *url = store_text(w->doc, "endpoint");
     struct plan_rules rules = {
         .routes = b->server->routes,
-        .url = store_text(w->doc, "endpoint"),
+        .url = url,
         .max_line_bytes = (size_t)b->server->config->max_body_bytes + LINE_SPARE_BYTES,
         .max_lines = is_in(w->doc, "validating") && most < MAX_LINES ? most : MAX_LINES,
+        .max_inputs = strcmp(url, "/v1/embeddings") ? INT64_MAX : MAX_INPUTS,
         .has_model = has_model,
         .server = b->server,
         .only = *words.models ? words.models : NULL};

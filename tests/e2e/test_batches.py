@@ -144,6 +144,9 @@ def test_refusals():
         assert [(e["code"], e["line"]) for e in failed["errors"]["data"]] == [("url_mismatch", 1), ("model_not_found", 2), ("invalid_json_line", 3),
                                                                              ("duplicate_custom_id", 4)], failed
         assert failed["request_counts"]["total"] == 0 and failed["output_file_id"] is None
+        text = "".join(line(f"e{i}", {"input": ["x"] * 2048 if i else [[1, 2], [3]]}, "/v1/embeddings") + "\n" for i in range(27))
+        many = wait(h, create(h, upload(h, text.encode())["id"], "/v1/embeddings")["id"], "failed")["errors"]["data"]
+        assert [(e["code"], e["line"]) for e in many] == [("too_many_inputs", 26)] and "51202" in many[0]["message"] and "50000" in many[0]["message"], many
     with Hearth(*ONE) as h:
         assert h.get("/v1/files")[0] == h.get("/v1/batches")[0] == h.request("POST", "/v1/files", b"", head)[0] == 404
 

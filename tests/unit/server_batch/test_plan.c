@@ -37,6 +37,7 @@ static int read_text(struct plan *p, int fd)
                                      .url = "/v1/completions",
                                      .max_line_bytes = 20000,
                                      .max_lines = 6,
+                                     .max_inputs = 5,
                                      .has_model = has_model};
     return plan_read(p, fd, &rules);
 }
@@ -95,6 +96,9 @@ static void test_errors(void **state)
         {LINE("a", "\"stream\":true,", "x"), "stream_not_supported", 1},
         {"{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/embeddings\",\"body\":{}}",
          "url_mismatch", 1},
+        {LINE("a", "\"input\":[\"x\",\"[1,2\"],", "x") LINE("b", "\"input\":[1,2,3],", "x")
+             LINE("c", "\"input\":[[1],[2,3],\"x\"],", "x") LINE("d", "\"input\":\"x\",", "x"),
+         "too_many_inputs", 3},
         {LINE("a", "", "x") LINE("b", "", "x") LINE("c", "", "x") LINE("d", "", "x")
              LINE("e", "", "x") LINE("f", "", "x") LINE("g", "", "x"),
          "too_many_lines", 0},
@@ -107,6 +111,7 @@ static void test_errors(void **state)
         const char *code = json_string_value(json_object_get(error, "code"));
         REQUIRE_MSG(code && !strcmp(code, cases[i].code), "%zu: %s", i, code ? code : "no error");
         REQUIRE_EQ_INT(json_integer_value(json_object_get(error, "line")), cases[i].line);
+        REQUIRE_EQ_INT(json_array_size(p.errors), 1);
         plan_finish(&p);
         close(fd);
     }
