@@ -186,14 +186,13 @@ static void props_of_unloaded(struct srv_request *req)
 static void props(struct srv_request *req)
 {
     const struct srv_model *model = srv_facts(req)->model;
+    srv_facts(req)->account.endpoint = "props";
     if (!model) {
-        srv_facts(req)->account.endpoint = "props";
         props_of_unloaded(req);
         return;
     }
     const struct eng_info *info = eng_info(model->engine);
     struct srv_object a;
-    srv_facts(req)->account.endpoint = "props";
     struct jw *w = srv_object_open(&a, 8 << 20);
     jw_fields(w, "server %s version %s model %s demo %i is_sleeping %i", "hearth", HEARTH_VERSION,
               model->names[0], model->is_demo, false);
@@ -297,9 +296,7 @@ static void slots(struct srv_request *req)
     if (all) jw_open(&w, NULL, '[');
     srv_models_each_entry(models, write_slots_of, &list);
     if (all) jw_close(&w);
-    if (!b.len) { /* it has vanished a moment ago */
-        jw_fields(&w, "{ }");
-    }
+    if (!b.len) jw_fields(&w, "{ }"); /* it has vanished a moment ago */
     srv_reply(req, 200, NULL, jw_end(&w));
 }
 
