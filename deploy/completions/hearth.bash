@@ -121,6 +121,7 @@ _hearth()
     --output | -o | --output-file) kind=files ;;
     --errors) kind=files ;;
     --order) words='input prefix' ;;
+    --erase-key) kind=files ;;
     --prefill) kind=anything ;;
     --decode) kind=anything ;;
     --batch) kind=anything ;;
@@ -175,8 +176,9 @@ _hearth()
         --max-queue-tokens --queue-timeout-ms --priority-policy --reasoning-format
         --reasoning-field --no-close-answers --schema-max-tokens --request-timeout-ms
         --max-body-bytes --strict-params --strict-model --accept-any-model
-        --keep-metadata-lines --text-workers --temperature --top-p --seed
-        --max-tokens --url --input --output --errors --order --resume --healthcheck' ;;
+        --keep-metadata-lines --text-workers --batch-dir --temperature --top-p
+        --seed --max-tokens --url --input --output --errors --order --resume
+        --erase-key --healthcheck' ;;
     inspect) words='--help --version --check-config --print-config --config --model
         --draft-model --pull --hf-repo --cache-dir --tokenizer --chat-template-file
         --tool-format --json --healthcheck' ;;

@@ -50,9 +50,20 @@ static void reply_failed(struct srv_request *req, int rc, const char *param, con
 
 /* ---- documents ----------------------------------------------------------------------------- */
 
-static void add_document(struct jw *w, const json_t *doc)
+/* What the operator sees of a batch. */
+static char *outline(const json_t *doc)
 {
-    AUTO_FREE char *text = store_public(doc);
+    static const char *const names[] = {"id", "object", "status", "created_at", "request_counts"};
+    json_auto_t *o = json_object();
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        json_object_set(o, names[i], json_object_get(doc, names[i]));
+    json_object_set_new(o, "owner", json_stringn(store_text(doc, "owner"), 8));
+    return json_dumps(o, JSON_COMPACT);
+}
+
+static void add_document(struct jw *w, const json_t *doc, bool for_operator)
+{
+    AUTO_FREE char *text = for_operator ? outline(doc) : store_public(doc);
     jw_json(w, NULL, text ? text : "null", text ? strlen(text) : 4);
 }
 
@@ -65,7 +76,7 @@ static void reply_document(struct srv_request *req, enum store_folder folder, co
     {
         HOLD(store_lock(store));
         const struct store_item *i = store_find(store, folder, srv_facts(req)->tenant, id);
-        if (i) add_document(&w, i->doc);
+        if (i) add_document(&w, i->doc, false);
     }
     if (b.len)
         srv_reply(req, 200, NULL, jw_end(&w));
@@ -82,7 +93,7 @@ static void get_document(struct srv_request *req)
 struct page {
     enum store_folder folder;
     const char *after, *purpose; /* NULL: any */
-    bool oldest_first;
+    bool oldest_first, of_all;   /* of_all: the operator's list */
     long most;
 };
 
@@ -104,7 +115,7 @@ static bool write_page(struct store *store, const uint8_t *owner, const struct p
         if (!is_shown) continue;
         if (n == 1) first = i->id;
         last = i->id;
-        add_document(w, i->doc);
+        add_document(w, i->doc, p->of_all);
     }
     jw_fields(w, "} first_id %s last_id %s has_more %i", first, last, n > p->most);
     return begun;
@@ -120,13 +131,15 @@ static void list_documents(struct srv_request *req)
                         .after = srv_request_query(req, "after"),
                         .purpose = files ? srv_request_query(req, "purpose") : NULL,
                         .oldest_first = order && !strcmp(order, "asc"),
+                        .of_all = !files && srv_request_query(req, "all"),
                         .most = files ? MAX_FILES_PAGE : BATCHES_PAGE};
     char *end = NULL;
     struct srv_object a;
     if (limit) page.most = strtol(limit, &end, 10);
     if (page.most < 1 || page.most > most || (end && *end)) {
         srv_reply_error(req, SRV_ERR_INVALID_VALUE, "limit", "'limit' must be from 1 to %d.", most);
-    } else if (!write_page(store, srv_facts(req)->tenant, &page, srv_object_open(&a, 64 << 20))) {
+    } else if (!write_page(store, page.of_all ? NULL : srv_facts(req)->tenant, &page,
+                           srv_object_open(&a, 64 << 20))) {
         buf_finish(&a.text);
         srv_reply_error(req, SRV_ERR_INVALID_VALUE, "after", "'after' is not an id of the list.");
     } else {
@@ -466,7 +479,7 @@ static void create_batch(struct srv_request *req)
     } else {
         name_batch(req, id);
         json_t *doc = make_batch(&p, id, f->tenant, keep_s);
-        if (doc) add_document(&w, doc); /* it may have gone on before it is looked at again */
+        if (doc) add_document(&w, doc, false); /* it may have gone on before the next look at it */
         rc = doc ? batches_add(batches, f->tenant, doc, why, sizeof(why)) : STORE_ENOMEM;
         if (!rc)
             srv_reply(req, 200, NULL, jw_end(&w));
@@ -512,7 +525,7 @@ const struct srv_route srv_routes_files[] = {
 
 const struct srv_route srv_routes_batches[] = {
     ROUTE("POST", "/v1/batches", 0, create_batch, &batches),
-    ROUTE("GET", "/v1/batches", 0, list_documents, &batches),
+    ROUTE("GET", "/v1/batches", SRV_ROUTE_ALL, list_documents, &batches),
     ROUTE("GET", "/v1/batches/", SRV_ROUTE_PREFIX | SRV_ROUTE_INLINE, get_document, &batches),
     ROUTE("POST", "/v1/batches/", SRV_ROUTE_PREFIX, cancel_batch, &batches),
     {0},

@@ -29,8 +29,10 @@
 #include "base/hex.h"
 #include "base/shown.h"
 #include "server/batch/line.h"
+#include "server/batch/store.h"
 #include "server/cli/cli.h"
 #include "server/cli/lines.h"
+#include "server/http/keys.h"
 #include "server/http/request.h"
 
 enum {
@@ -223,6 +225,32 @@ static int run(struct batch *b)
     return 0;
 }
 
+/* --erase-key: what its keys have in --batch-dir goes, batches before the files that they need. */
+static int erase(const struct srv_config *c)
+{
+    char err[700] = "--erase-key needs --batch-dir, the directory of a server that has ended";
+    struct srv_keys *keys = NULL;
+    struct store *store = NULL;
+    const struct store_item *i;
+    int n = 0;
+    int rc = !c->batch_dir || access(c->batch_dir, F_OK) ||
+             srv_keys_create(&keys, "erase-key", c->erase_key, NULL, true, err, sizeof(err)) ||
+             store_open(&store, c->batch_dir, 0, err, sizeof(err));
+    for (int f = STORE_FOLDERS; !rc && f--;)
+        for (size_t at = 0; !rc && (i = store_next(store, f, NULL, false, &at));) {
+            if (!srv_keys_own(keys, i->owner, STORE_OWNER)) continue;
+            rc = store_remove(store, f, NULL, i->id);
+            at = 0;
+            n++;
+            if (rc) snprintf(err, sizeof(err), "%s: %s", c->batch_dir, strerror(errno));
+        }
+    store_close(store);
+    srv_keys_destroy(keys);
+    if (rc) return srv_cmd_fail(EXIT_FAILURE, "%s", err);
+    shown_line(stdout, "erased %d files and batches of %s", n, c->batch_dir);
+    return EXIT_SUCCESS;
+}
+
 int srv_cmd_batch(const struct srv_config *config)
 {
     struct batch b = {.config = config,
@@ -232,9 +260,10 @@ int srv_cmd_batch(const struct srv_config *config)
                                 .read = read_line,
                                 .write = write_line,
                                 .ctx = &b}};
-    if (!config->batch_in || !config->output) {
+    if (config->erase_key && !config->batch_in && !config->output) return erase(config);
+    if (!config->batch_in || !config->output || config->erase_key) {
         shown_line(stderr, "hearth: batch needs a file of requests and -o with one of answers; -: "
-                           "stdin, stdout");
+                           "stdin, stdout; or --erase-key alone");
         return SRV_EXIT_USAGE;
     }
     int rc = run(&b);

@@ -158,8 +158,8 @@ struct srv_config {
     bool chat, json;
     struct srv_list prefill, batch, context; /* numbers, read by bench.c */
     int decode, reps;
-    const char *url;                                /* healthcheck */
-    const char *batch_in, *output, *errors, *order; /* batch: files, or "-" */
+    const char *url;                                            /* healthcheck */
+    const char *batch_in, *output, *errors, *order, *erase_key; /* batch: files, or "-" */
     bool resume;
     const char *npy, *prompt_name, *query; /* embed, rerank */
     bool text, truncate;

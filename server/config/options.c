@@ -300,7 +300,7 @@ const struct srv_option srv_options[] = {
         "after SIGTERM: time for running requests to finish"),
     INT("operation", "drain-delay-ms", NULL, drain_delay_ms, 0, DAY_MS, "0", SERVE,
         "after SIGTERM: time to keep accepting requests while not ready"),
-    STRING("operation", "batch-dir", NULL, batch_dir, NULL, SERVE,
+    STRING("operation", "batch-dir", NULL, batch_dir, NULL, REQUESTS,
            "directory, of this user alone, for /v1/files and /v1/batches: requests without hurry, "
            "which run where others leave room, and go on after a restart"),
     BYTES("operation", "batch-bytes", NULL, batch_bytes, 0, 1024 * TERA, "10G", SERVE,
@@ -399,6 +399,8 @@ const struct srv_option srv_options[] = {
         "that of the requests"),
     SWITCH("batch", "resume", NULL, resume, "off", BATCH,
            "go on after the answers that the file of the answers has"),
+    ROW("batch", "erase-key", NULL, STRING, erase_key, 0, 0, NULL, NULL, BATCH, SRV_OPT_FLAG_ONLY,
+        "only remove the files and batches of the API keys in this file from batch-dir"),
 
     SWITCH("bench", "json", NULL, json, "off", BENCH | BIT(INSPECT) | BIT(LIST) | CHAT,
            "print results as JSON; of chat: one answer"),

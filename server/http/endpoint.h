@@ -55,6 +55,7 @@ enum srv_route_flags {
     SRV_ROUTE_NO_MODEL = 256,  /* holds none */
     SRV_ROUTE_ANY_MODEL = 512, /* inline: served without a model too, if it is not loaded */
     SRV_ROUTE_STREAMS = 1024,  /* the field "stream" asks for events */
+    SRV_ROUTE_ALL = 4096,      /* with ?all for the operator alone */
     SRV_ROUTE_UPLOAD = 2048,   /* multipart/form-data, taken as it comes: arg is a srv_sink */
 };
 

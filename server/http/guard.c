@@ -429,6 +429,7 @@ static bool is_operators(const char *query, unsigned flags)
 {
     size_t len;
     return (flags & SRV_ROUTE_OPERATOR) ||
+           ((flags & SRV_ROUTE_ALL) && srv_guard_query(query, "all", &len)) ||
            ((flags & SRV_ROUTE_RELOADS) && srv_guard_query(query, "reload", &len));
 }
 
@@ -438,7 +439,7 @@ static void check_route(const struct srv_guard_head *h, const struct srv_guard_i
 {
     unsigned flags = found->route ? found->route->flags : SRV_ROUTE_EARLY;
     bool hidden = (in->admin && !(flags & SRV_ROUTE_EARLY)) ||
-                  (is_operators(v->query, flags) && !in->operator_open);
+                  (is_operators(v->query, flags) && !in->operator_open && !(flags & SRV_ROUTE_ALL));
     if (!found->path_known || hidden) {
         char hint[80] = "/openapi.json lists what there is.";
         if (found->nearest && !found->path_known)

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Files and batches of `--batch-dir`: shapes and refusals, uploads in any pieces, owners and quotas, cancel and expiry, and a
 server that is killed at several points: each line has one answer, the bytes are those of a run that nothing has disturbed."""
+import hashlib
 import json
 import os
 import shutil
@@ -235,6 +236,40 @@ def test_keys_and_cancelling():
                 f.write("ann name=ann\n")
             h.process.send_signal(signal.SIGHUP)
             wait_for(lambda: json.load(open(os.path.join(d, "b", "batches", left + ".json"), encoding="utf-8"))["status"] == "cancelled")
+
+
+def test_the_operator_and_erased_keys():
+    with roomy_folder() as top:
+        d, keys, gone, operator = (os.path.join(top, name) for name in ("b", "keys", "gone", "operator"))
+        for path, text in ((keys, "ann\nbob\n"), (gone, "# has left\nann name=ann\n"), (operator, "boss\n")):
+            with open(path, "w", encoding="ascii") as f:
+                f.write(text)
+        head = {key: {"Authorization": f"Bearer {key}"} for key in ("ann", "bob", "boss")}
+        erase = ["batch", "--erase-key", gone, "--batch-dir"]
+        with Hearth(*ONE, "--batch-dir", d, "--api-key-file", keys, "--operator-key-file", operator) as h:
+            made = [create(h, upload(h, lines(2), key=key)["id"], headers=head[key], metadata={"secret": key}) for key in ("ann", "bob", "ann")]
+            ended = [wait(h, b["id"], "completed", headers=head[key]) for b, key in zip(made, ("ann", "bob", "ann"))]
+            status, _, answer = h.get("/v1/batches?all=true", head["boss"])
+            assert status == 200 and [sorted(b) for b in answer["data"]] == [["created_at", "id", "object", "owner", "request_counts", "status"]] * 3, answer
+            assert [(b["id"], b["status"], b["request_counts"]) for b in answer["data"]] == [(b["id"], b["status"], b["request_counts"]) for b in ended[::-1]]
+            assert [b["owner"] for b in answer["data"]] == [hashlib.sha256(key).hexdigest()[:8] for key in (b"ann", b"bob", b"ann")]
+            page = h.get(f"/batches?all=true&limit=1&after={made[2]['id']}", head["boss"])[2]
+            assert page["has_more"] and [b["id"] for b in page["data"]] == [made[1]["id"]], page
+            for query in ("all=true", "all=", "limit=1&all", "all=tru%65"):
+                assert h.get("/v1/batches?" + query, head["ann"])[0] == h.get("/v1/batches?" + query)[0] == 401, query
+            assert h.get("/v1/batches", head["boss"])[0] == 401 and h.get("/v1/batches?%61ll=true", head["bob"])[2]["data"] == [ended[1]]
+            code, out, err = run(*erase, d)
+            assert code == 1 and f"process {h.process.pid} has this directory" in err and not out, err
+        code, out, err = run(*erase, d)
+        assert code == 0 and out == f"erased 6 files and batches of {d}\n", (out, err)
+        assert len(os.listdir(os.path.join(d, "batches"))) == 1 and len(os.listdir(os.path.join(d, "files"))) == 4
+        for more, says in (([], "needs --batch-dir"), ([d + "x"], "needs --batch-dir"), ([d, "in.jsonl"], "alone")):
+            code, out, err = run(*(erase if more else erase[:-1]), *more)
+            assert code and says in err and not out and not os.path.exists(d + "x"), err
+        with Hearth(*ONE, "--batch-dir", d, "--api-key-file", keys, "--swap", "off") as h:
+            assert h.get("/v1/batches?all=true", head["ann"])[0] == 403
+            assert h.get("/v1/batches", head["ann"])[2]["data"] == h.get("/v1/files", head["ann"])[2]["data"] == []
+            assert h.get("/v1/batches", head["bob"])[2]["data"] == [ended[1]] and len(h.get("/v1/files", head["bob"])[2]["data"]) == 2
 
 
 def test_killed_and_started_again():
