@@ -86,7 +86,7 @@ def check(name):
     directory = os.path.join(MODELS, name)
     with open(os.path.join(directory, "config.json"), encoding="utf-8") as f:
         config = json.load(f)
-    vocab, n, failed = config["vocab_size"], 0, 0
+    vocab, n, failed = config.get("text_config", config)["vocab_size"], 0, 0
     ids = [(37 * i * i + 11 * i + 3) % vocab for i in range(LENGTH)]
     plain = logits(directory, ids)
     for path, value in fields(config):

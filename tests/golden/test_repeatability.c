@@ -624,9 +624,9 @@ static void test_same_bits(void **state)
 {
     (void)state;
     static const char *const own[] = {
-        "llama-bias-tied-f32", "lfm2-experts-bf16", "qwen3_5-delta-bf16", "qwen3-types-bf16",
-        "mistral-window-bf16", "llama-dynamic-f16", "lfm2-conv-bf16",     "ernie-experts-bf16",
-        "gemma4-shared-bf16",  "gemma4-values-bf16"};
+        "llama-bias-tied-f32", "lfm2-experts-bf16",  "qwen3_5-delta-bf16", "qwen3-types-bf16",
+        "mistral-window-bf16", "llama-dynamic-f16",  "lfm2-conv-bf16",     "ernie-experts-bf16",
+        "gemma4-shared-bf16",  "gemma4-values-bf16", "gemma4-experts-bf16"};
     static const char *const stories[] = {"stories260k-bf16", "stories260k", "stories260k-f16"};
     static const char *const others[] = {"families/models/qwen3_5-text-bf16",
                                          "families/models/qwen3_5-wrapper-bf16",

@@ -30,7 +30,8 @@ BASE = {
     "eos_token_id": 2, "tie_word_embeddings": False,
 }
 
-# name: (architecture, model_type, what differs from BASE (None: leave out), storage)
+# name: (architecture, model_type, what differs from BASE (None: leave out), storage); with "whole" these settings are
+# the text_config of those
 MODELS = {
     "llama-bias-tied-f32": (
         "LlamaForCausalLM", "llama",
@@ -200,6 +201,16 @@ MODELS = {
          "linear_value_head_dim": 20, "intermediate_size": None, "num_experts": 5, "num_experts_per_tok": 2,
          "moe_intermediate_size": 20, "shared_expert_intermediate_size": 24, "rms_norm_eps": 3e-2, "pad_token_id": 0},
         {"named": True, "float64": True}),
+    "gemma4-experts-bf16": (
+        "Gemma4ForConditionalGeneration", "gemma4_text",
+        {"layer_types": ["sliding_attention", "sliding_attention", "full_attention"], "head_dim": 8, "global_head_dim": 16,
+         "attention_k_eq_v": True, "num_global_key_value_heads": 1, "enable_moe_block": True, "num_experts": 5,
+         "top_k_experts": 2, "moe_intermediate_size": 20, "hidden_size_per_layer_input": 0, "sliding_window": 9,
+         "hidden_act": None, "hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": None, "rope_theta": None,
+         "rms_norm_eps": 1e-4, "pad_token_id": 0},
+        {"named": True, "others": ["model.vision_tower.patch.weight", "model.embed_vision.projection.weight"],
+         "whole": {"model_type": "gemma4", "image_token_id": 5, "audio_token_id": 9, "video_token_id": 17,
+                   "vision_config": None, "audio_config": None, "tie_word_embeddings": True}}),
 }
 
 CASES = {"one": 1, "short": 9, "long": 61}
@@ -217,9 +228,10 @@ def to_bytes(x, dtype):
     return ((u + 0x7FFF + ((u >> 16) & 1)) >> 16).astype("<u2").tobytes()
 
 
-def make_config(architecture, model_type, changes):
+def make_config(architecture, model_type, changes, whole=None):
     config = {"architectures": [architecture], "model_type": model_type, **BASE, **changes}
-    return {k: v for k, v in config.items() if v is not None or k == "sliding_window"}
+    config = {k: v for k, v in config.items() if v is not None or k == "sliding_window"}
+    return {"architectures": config.pop("architectures"), **whole, "text_config": config} if whole else config
 
 
 def make_tensors(c, architecture, rng):
@@ -270,7 +282,7 @@ def make_named_tensors(path, rng):
         x = rng.standard_normal(tuple(t.shape))
         if t.dim() >= 2 and t.shape[-2] > 1:
             x *= 0.3 if "embed" in name else 1.6 / np.sqrt(t.shape[-1])
-        elif "norm" in name or "layer_scalar" in name:
+        elif "norm" in name or "layer_scalar" in name or "scale" in name:
             x = (0 if plus_one and "linear_attn" not in name else 1) + 0.3 * x
         else:
             x *= 0.5
@@ -284,11 +296,11 @@ PUBLISHED = [("block_sparse_moe.experts.gate_up_proj", "block_sparse_moe.input_l
 
 
 def as_published(name, x):
-    """The experts of the reference's class are one tensor; in published files most are one each."""
+    """The experts of the reference's class are one tensor; in published files most, not Gemma 4's, are one each."""
     for own, published in PUBLISHED:
         name = name.replace(own, published)
     stem, _, kind = name.rpartition(".experts.")
-    if not stem or x.ndim != 3:
+    if not stem or x.ndim != 3 or stem[-1].isdigit():
         yield name, x
         return
     names = ("w1", "w3", "w2") if "feed_forward" in stem else ("gate_proj", "up_proj", "down_proj")
@@ -389,19 +401,20 @@ def write_model(index, name):
     out = os.path.join(HERE, name)
     shutil.rmtree(out, ignore_errors=True)
     os.makedirs(out)
-    config = make_config(architecture, model_type, changes)
+    config = make_config(architecture, model_type, changes, storage.get("whole"))
+    vocab = config.get("text_config", config)["vocab_size"]
     with open(f"{out}/config.json", "w") as f:
         json.dump(config, f, indent=1, sort_keys=True)
     tensors = make_named_tensors(out, rng) if storage.get("named") else make_tensors(
         config, architecture, rng)
     write_weights(out, list(tensors), storage, rng)
-    cases = {n: [int(i) for i in rng.integers(0, config["vocab_size"], size)]
+    cases = {n: [int(i) for i in rng.integers(0, vocab, size)]
              for n, size in CASES.items()}
     answers, rows = reference(out, cases, storage.get("float64", False))
     for row, r in zip(answers, rows):
         row["logits_rows"] = list(range(len(r))) if len(r) < 20 else [*range(0, len(r), 5), len(r) - 1]
     with open(f"{out}/golden.json", "w") as f:
-        json.dump({"model": name, "vocab_size": config["vocab_size"], "cases": answers}, f)
+        json.dump({"model": name, "vocab_size": vocab, "cases": answers}, f)
     with open(f"{out}/logits.f32", "wb") as f:
         for row, r in zip(answers, rows):
             f.write(r[row["logits_rows"]].tobytes())
