@@ -18,7 +18,7 @@
 /* Reads both files of a directory; generation_config.json may be absent. 0 or the first problem. */
 int eng_config_read(struct eng_hparams *ret_hp, const char *dir, struct eng_report *r);
 
-/* The same from text; generation may be NULL. *ret_hp is written in any case. */
+/* The same from texts, which end with a NUL, or no generation: NULL. *ret_hp is always written. */
 int eng_config_parse(struct eng_hparams *ret_hp, const char *config, size_t config_len,
                      const char *generation, size_t generation_len, struct eng_report *r);
 

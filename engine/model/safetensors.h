@@ -88,7 +88,7 @@ struct eng_shard {
 };
 
 /*
- * Checks a header of len bytes that is followed by data_bytes of data, and fills the shard's
+ * Checks a header of len bytes, and a NUL, that data_bytes of data follow, and fills the shard's
  * tensors (shard->name is for messages). ENG_EINVAL names the file and the tensor in err.
  */
 int eng_shard_parse(struct eng_shard *shard, const char *header, size_t len, int64_t data_bytes,

@@ -22,7 +22,7 @@ struct eng_index {
     size_t n_files;
 };
 
-/* Reads the text of an index; every file name must stay inside the directory. */
+/* Reads an index, text[len] is NUL; every file name must stay inside the directory. */
 int eng_index_parse(struct eng_index *index, const char *text, size_t len, char *err,
                     size_t errlen);
 void eng_index_finish(struct eng_index *index);

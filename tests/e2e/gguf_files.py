@@ -326,7 +326,8 @@ GEMMA4_OUTER = {"embed_tokens": "token_embd", "norm": "output_norm", "embed_toke
 
 
 def gemma4(config, reference, kind_of=lambda name: F32):
-    """As mixture(), of a directory of Gemma 4."""
+    """As mixture(), of a directory of Gemma 4, or of its text part."""
+    config = config.get("text_config", config)
     n, shared = config["num_hidden_layers"], config.get("num_kv_shared_layers", 0)
     windowed = [t == "sliding_attention" for t in config["layer_types"]]
     kv, inter, wide = config["num_key_value_heads"], config["intermediate_size"], config.get("use_double_wide_mlp", False)
@@ -337,7 +338,8 @@ def gemma4(config, reference, kind_of=lambda name: F32):
     turned = int(pairs * ropes["full_attention"]["partial_rotary_factor"])
     sizes = {"block_count": n, "context_length": config["max_position_embeddings"], "embedding_length": config["hidden_size"],
              "attention.head_count": config["num_attention_heads"], "attention.sliding_window": config["sliding_window"],
-             "attention.shared_kv_layers": shared, "attention.key_length": 2 * pairs, "attention.value_length": 2 * pairs,
+             "vocab_size": config["vocab_size"], "attention.shared_kv_layers": shared,
+             "attention.key_length": 2 * pairs, "attention.value_length": 2 * pairs,
              "attention.key_length_swa": config["head_dim"], "attention.value_length_swa": config["head_dim"],
              "rope.dimension_count": 2 * pairs, "rope.dimension_count_swa": config["head_dim"],
              "embedding_length_per_layer_input": config.get("hidden_size_per_layer_input", 0)}
@@ -356,7 +358,9 @@ def gemma4(config, reference, kind_of=lambda name: F32):
     freqs = struct.pack(f"<{pairs}f", *[1.0] * turned, *[1e30] * (pairs - turned))
     tensors, numbers = [("rope_freqs.weight", [pairs], F32, freqs)], {}
     for name, (shape, values) in reference.items():
-        stem = name.removeprefix("model.").removesuffix(".weight")
+        stem = name.removeprefix("model.").removeprefix("language_model.").removesuffix(".weight")
+        if re.match("(embed_)?(vision|audio)", stem):  # not served
+            continue
         if stem.startswith("layers."):
             _, layer, part = stem.split(".", 2)
             file_name = f"blk.{layer}.{GEMMA4_NAMES[part]}" + ("" if GEMMA4_NAMES[part].endswith(".scale") else ".weight")

@@ -22,9 +22,13 @@ static void check(const struct eng_index *index)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    char err[256] = "";
+    char err[256] = "", *text = malloc(size + 1);
+    if (!text) return 0;
+    memcpy(text, data, size);
+    text[size] = '\0'; /* as files end */
     struct eng_index index = {0};
-    int rc = eng_index_parse(&index, (const char *)data, size, err, sizeof(err));
+    int rc = eng_index_parse(&index, text, size, err, sizeof(err));
+    free(text);
     if (rc == 0)
         check(&index);
     else if (!err[0])

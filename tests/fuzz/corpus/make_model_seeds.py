@@ -115,10 +115,11 @@ def gguf_seeds():
     seed("wrap", [], [tensor("a", [1 << 32, 1 << 32], 0, 0)], 0)
     seed("long", [key("a", 9, array(8, 1 << 40, b""))], [], 0)
     seed("nan", [key("a", 12, b"\xff" * 8), key("b", 9, array(6, 1, b"\0\0\x80\x7f"))], [], 0)
-    keys, tensors, _ = gguf_files.mixture(*gguf_files.read_directory(os.path.join(MODELS, "lfm2-experts-bf16")))
-    whole = gguf_files.gguf(keys, tensors)
-    head = gguf_files.header(keys, [(*t[:3], len(t[3])) for t in tensors])
-    put("gguf", "experts", struct.pack("<I", len(whole) - len(head)) + head)
+    for name, make, folder in (("experts", gguf_files.mixture, "lfm2-experts-bf16"), ("gemma4", gguf_files.gemma4, "gemma4-experts-bf16")):
+        keys, tensors, _ = make(*gguf_files.read_directory(os.path.join(MODELS, folder)))
+        whole = gguf_files.gguf(keys, tensors)
+        head = gguf_files.header(keys, [(*t[:3], len(t[3])) for t in tensors])
+        put("gguf", name, struct.pack("<I", len(whole) - len(head)) + head)
 
 
 def blocks_seeds():
