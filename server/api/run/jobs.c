@@ -76,7 +76,7 @@ static void on_event(void *ctx, const struct eng_event *ev)
     j->ops->event(j->ctx, (int)(job - j->jobs), ev);
     if (ev->type == ENG_EVENT_JOB_DONE)
         atomic_store_explicit(&job->done, true, memory_order_release);
-    bool rests = ev->type == ENG_EVENT_TOKEN && j->is_whole && ev->index % 64;
+    bool rests = ev->type == ENG_EVENT_TOKEN && j->is_whole && ev->index % 64; /* spares cores */
     if (!rests && ev->type != ENG_EVENT_PROMPT_TOKEN && ev->type != ENG_EVENT_POOLED &&
         ev->type != ENG_EVENT_LOGITS)
         srv_request_wake(j->req);

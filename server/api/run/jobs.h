@@ -66,7 +66,7 @@ struct srv_jobs {
     int n_submitted, n_running;
     int n_reserved; /* queue slots that the jobs leave to clients with a retry time */
     bool finished;  /* all jobs have been submitted and have ended; the text worker's */
-    bool is_whole;  /* set before: no token ends or is sent alone, and few wake the request */
+    bool is_whole;  /* no token can end an answer or be sent before its end; set before the start */
     bool answered;
     enum srv_jobs_state state;
     uint64_t turn_us;    /* when this run of prepare began */
