@@ -1298,7 +1298,7 @@ static void take_scratch(struct fwd *f, struct scratch *s)
         .max_rows = f->p.max_rows,
         .max_segs = f->p.max_segs,
         .ctx = f->p.ctx,
-        .qkv = f->qkv + (hp->attn_gate ? hp->n_heads * hp->d_head : 0),
+        .qkv = s->base && hp->attn_gate ? f->qkv + hp->n_heads * hp->d_head : f->qkv,
         .ld_qkv = f->ld_qkv,
         .out = f->heads,
         .ld_out = f->ld_heads,
