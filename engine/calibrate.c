@@ -12,7 +12,7 @@
 #include "engine/kv/kv.h"
 #include "engine/state.h"
 
-enum { MAX_PAGES = CALIBRATE_TOKENS / KV_PAGE_TOKENS };
+enum { MAX_PAGES = ENG_CALIBRATE_TOKENS / KV_PAGE_TOKENS };
 
 /* The text as a step; `pool` keeps the rows of the last layer without logits. */
 static void run(const struct eng_model *m, struct fwd *fwd, struct kv_pages *pages,
@@ -35,9 +35,9 @@ static void run(const struct eng_model *m, struct fwd *fwd, struct kv_pages *pag
 int calibrate_run(void *ctx, const struct eng_model *m, struct pool *pool, char *err, size_t errlen)
 {
     const struct calibrate_text *text = ctx;
-    int32_t ids[CALIBRATE_TOKENS];
+    int32_t ids[ENG_CALIBRATE_TOKENS];
     int n = 0, rc = 0;
-    for (int i = 0; i < text->n && n < m->ctx; i++)
+    for (int i = 0; i < text->n && n < m->hp.ctx_max; i++)
         if (text->ids[i] < m->hp.vocab) ids[n++] = text->ids[i];
     if (n == 0) return 0;
     struct kv_layout layout;

@@ -7,10 +7,8 @@
 
 #include "engine/model/model.h"
 
-enum { CALIBRATE_TOKENS = 256 };
-
 struct calibrate_text {
-    int32_t ids[CALIBRATE_TOKENS];
+    int32_t ids[ENG_CALIBRATE_TOKENS];
     int n; /* 0: none, the model is not calibrated */
 };
 

@@ -231,7 +231,7 @@ static int choose_kv(const struct eng *e, enum kern_kvfmt *ret_fmt, char *err, s
 static void read_text(struct eng *e)
 {
     if (!e->has_text && e->p.calibration)
-        e->text.n = e->p.calibration(e->p.calibration_ctx, e->text.ids, CALIBRATE_TOKENS);
+        e->text.n = e->p.calibration(e->p.calibration_ctx, e->text.ids, ENG_CALIBRATE_TOKENS);
     e->has_text = true;
 }
 
@@ -574,7 +574,7 @@ static int start_encoder(struct eng *e, char *err, size_t errlen)
  * Raised whenever a change gives other bits in pages; a test holds it against the logits of the
  * demo, so that no build reads pages of another arithmetic.
  */
-enum { BITS_REVISION = 3 };
+enum { BITS_REVISION = 4 };
 
 /* Of all that the bits of a page depend on besides its ids and those before them. */
 static void page_fingerprint(const struct eng *e, uint8_t ret[EXTENT_DIGEST])
@@ -652,7 +652,7 @@ static void describe(struct eng *e, double load_seconds)
     if (is_auto(e->p.kernels)) kern_automatic(&bf16_rate);
     e->info = (struct eng_info){
         .architecture = hp->architecture,
-        .rope = eng_rope_name(&hp->rope, m->ctx),
+        .rope = eng_rope_name(&hp->rope, e->plan.memory.ctx_tokens),
         .numerics = m->numerics->name,
         .kernels = e->kern->name,
         .bf16_rate = bf16_rate,

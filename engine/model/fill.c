@@ -48,6 +48,7 @@ _Static_assert(sizeof(struct worker) % 64 == 0, "workers share no cache line");
 
 struct fill {
     struct eng_model *m;
+    int64_t ctx;            /* that is served, by which longrope chooses its factors */
     const int *first_panel; /* [n_mats + 1]: running count of panels over the matrices */
     int panels_per_item;
     struct worker *workers; /* [n_threads] */
@@ -89,7 +90,7 @@ static int make_arena(struct eng_model *m, int64_t ctx, char *err, size_t errlen
     if (m->hp.tied) m->head = m->embed;
     if (!m->head_norm) m->head_norm = m->final_norm;
     m->ropes = (float *)(base + rope_at);
-    m->ctx = ctx;
+    m->ctx = eng_model_positions(m, ctx);
     for (int i = 0; i < m->hp.n_layers; i++) {
         if (!m->hp.layer_rope[i]) continue;
         bool local = m->hp.has_local_rope && m->hp.layer_window[i] > 0;
@@ -342,7 +343,7 @@ static int calibrate(struct fill *f, struct pool *pool, char *err, size_t errlen
 {
     const struct eng_model *m = f->m;
     size_t n = 0;
-    if (!m->calibrate || m->numerics->keep_blocks) return 0;
+    if (!m->calibrate || m->numerics->matrix != KERN_W_I4K) return 0;
     for (int i = 0; i < m->load->n_mats; i++)
         if (is_affine(m->load->mats[i].mat->fmt))
             n += (size_t)m->load->mats[i].mat->k_pad * (size_t)m->load->mats[i].n_groups;
@@ -489,7 +490,7 @@ static void set_fingerprint(const struct fill *f)
 {
     struct eng_model *m = f->m;
     struct eng_hash sum = {{m->hp.config_hash[0], m->hp.config_hash[1]}};
-    if (eng_rope_is_long(&m->hp.rope, m->ctx)) eng_hash_add(&sum, (struct eng_hash){{6, 7}});
+    if (eng_rope_is_long(&m->hp.rope, f->ctx)) eng_hash_add(&sum, (struct eng_hash){{6, 7}});
     for (int i = 0; i < f->n_threads; i++)
         eng_hash_add(&sum, f->workers[i].hash);
     memcpy(m->fingerprint, sum.lane, sizeof(m->fingerprint));
@@ -501,9 +502,9 @@ static int run(struct fill *f, struct pool *pool, char *err, size_t errlen)
     int n_blocks = (int)((f->m->ctx + ENG_ROPE_BLOCK - 1) / ENG_ROPE_BLOCK);
     f->panels_per_item = n_panels / POOL_MAX_ITEMS + 1;
     int n_items = (n_panels + f->panels_per_item - 1) / f->panels_per_item;
-    eng_rope_freqs(&f->m->hp.rope, 2 * eng_rope_pairs(&f->m->hp, false), f->m->ctx, f->freqs[0]);
+    eng_rope_freqs(&f->m->hp.rope, 2 * eng_rope_pairs(&f->m->hp, false), f->ctx, f->freqs[0]);
     if (f->m->hp.has_local_rope)
-        eng_rope_freqs(&f->m->hp.local_rope, f->m->hp.d_rot, f->m->ctx, f->freqs[1]);
+        eng_rope_freqs(&f->m->hp.local_rope, f->m->hp.d_rot, f->ctx, f->freqs[1]);
     if (fill_vectors(f)) {
         struct pool_phase phases[] = {{pack_item, f, n_items}, {fill_rope_block, f, n_blocks}};
         pool_run(pool, phases, 2, NULL);
@@ -558,7 +559,7 @@ static bool spread_distances(struct eng_model *m)
 
 int eng_model_fill(struct eng_model *m, struct pool *pool, int64_t ctx, char *err, size_t errlen)
 {
-    struct fill f = {.m = m, .n_threads = pool_n_threads(pool)};
+    struct fill f = {.m = m, .ctx = ctx, .n_threads = pool_n_threads(pool)};
     int *first_panel = NULL;
     int rc = make_arena(m, ctx, err, errlen);
     if (rc) return rc;

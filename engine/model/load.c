@@ -132,10 +132,17 @@ void eng_model_close(struct eng_model *m)
     free(m);
 }
 
+int64_t eng_model_positions(const struct eng_model *m, int64_t ctx)
+{
+    int64_t text = m->hp.ctx_max < ENG_CALIBRATE_TOKENS ? m->hp.ctx_max : ENG_CALIBRATE_TOKENS;
+    bool calibrates = m->calibrate && m->numerics->matrix == KERN_W_I4K;
+    return calibrates && ctx < text ? text : ctx;
+}
+
 int64_t eng_model_rope_bytes(const struct eng_model *m, int64_t ctx)
 {
     int n = eng_rope_pairs(&m->hp, false) + m->hp.has_local_rope * eng_rope_pairs(&m->hp, true);
-    return 2 * ctx * n * (int64_t)sizeof(float);
+    return 2 * eng_model_positions(m, ctx) * n * (int64_t)sizeof(float);
 }
 
 static int64_t mat_bytes(const struct eng_mat *m)

@@ -36,7 +36,8 @@ struct eng_model_params {
  * every safetensors header, checks names, dtypes and shapes against the config, and fills hp,
  * numerics and weights_bytes without allocating for weights; eng_model_fill allocates, reads and
  * packs on all threads of the pool, and computes RoPE tables for ctx positions (ctx <=
- * hp.ctx_max). Errors are enum eng_error. eng_model_close takes NULL and half-loaded models.
+ * hp.ctx_max), or more if the calibration's text is longer. Errors are enum eng_error.
+ * eng_model_close takes NULL and half-loaded models.
  */
 int eng_model_open(struct eng_model **ret, const struct eng_model_params *params, char *err,
                    size_t errlen);
@@ -45,6 +46,9 @@ void eng_model_close(struct eng_model *m);
 
 /* Bytes of weights that a step of one row reads. */
 int64_t eng_model_step_bytes(const struct eng_model *m);
+
+/* The positions that eng_model_fill makes tables for, so that weights do not depend on ctx. */
+int64_t eng_model_positions(const struct eng_model *m, int64_t ctx);
 
 /* Bytes of the RoPE tables for ctx positions, which eng_model_fill adds to weights_bytes. */
 int64_t eng_model_rope_bytes(const struct eng_model *m, int64_t ctx);

@@ -19,7 +19,9 @@ struct eng_model;
 struct eng_numerics;
 struct pool;
 
-/* Runs the model on a text; see eng_model_params. */
+/* Runs the model on a text of at most so many tokens; see eng_model_params. */
+enum { ENG_CALIBRATE_TOKENS = 256 };
+
 typedef int eng_calibrate_fn(void *ctx, const struct eng_model *m, struct pool *pool, char *err,
                              size_t errlen);
 
@@ -189,7 +191,7 @@ struct eng_model {
     float embed_scale;       /* of the embeddings, as the stream needs them: see plan.c */
     double stream_eps;       /* of norms over the stream */
     float *ropes;            /* the tables: cos and sin, then those of the local RoPE */
-    int64_t ctx;             /* rows of the RoPE tables */
+    int64_t ctx;             /* rows of the tables of positions, no fewer than are served */
     struct eng_reading reading;
     int64_t n_params, n_active_params; /* in all, and those that a token uses */
     int n_rounded_mats;                /* on path file: of blocks of several types, rounded again */
