@@ -142,11 +142,13 @@ void cores_enter(struct cores_member *s)
     if (s->pass < least) s->pass = least;
     if (c->expected == s) c->expected = NULL;
     add_wanting(c, s);
-    for (struct cores_member *next; c->holder || (next = find_next(c)) != s || is_kept(c, s);) {
+    for (;;) {
+        struct cores_member *next = c->holder ? NULL : find_next(c);
         const struct timespec until = {(time_t)(c->expected_us / 1000000),
                                        (long)(c->expected_us % 1000000) * 1000};
-        if (!c->holder && next != s) pthread_cond_signal(&next->go);
-        if (!c->holder && next == s)
+        if (next == s && !is_kept(c, s)) break;
+        if (next && next != s) pthread_cond_signal(&next->go);
+        if (next == s)
             pthread_cond_timedwait(&s->go, &c->lock, &until);
         else
             pthread_cond_wait(&s->go, &c->lock);

@@ -73,7 +73,7 @@ BUDGETS = {
     "engine/kernels": 6669,
     "engine/model": 7606,
     "engine/kv": 2483,
-    "engine": 13517,
+    "engine": 13519,
     "tokenizer": 8156,
     "tokenizer/template": 7044,
     "tokenizer/chat": 1892,
