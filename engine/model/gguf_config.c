@@ -321,43 +321,54 @@ static int64_t read_size_of_heads(struct reading *rd, const char *const names[3]
     return d_head;
 }
 
-/* Heads by the window of a layer, and what else is Gemma 4's. */
+/* Heads of keys and values by the window of a layer; without one, keys may be values too. */
+static void read_full_kv_heads(struct reading *rd)
+{
+    const struct gguf_key *flags = get_per_layer(rd, "attention.sliding_window_pattern", GGUF_BOOL);
+    const struct gguf_key *list = get_per_layer(rd, "attention.head_count_kv", GGUF_I64);
+    int64_t one = rd->n_heads, n_kv[2] = {0, 0}; /* with a window, and without */
+    bool values = true;
+    if (!flags) missing(rd, "attention.sliding_window_pattern");
+    if (!list) get_int(rd, "attention.head_count_kv", 1, MAX_HEADS, &one);
+    for (int64_t i = 0; flags && i < rd->n_layers; i++) {
+        int64_t own = list ? gguf_int_at(list, (size_t)i) : one;
+        int64_t *n = &n_kv[!gguf_int_at(flags, (size_t)i)];
+        char name[64];
+        snprintf(name, sizeof(name), "blk.%d.attn_v.weight", (int)i);
+        if (n == &n_kv[1] && *n == 0) values = find_tensor(rd, name);
+        if (own < 1 || own > MAX_HEADS || (*n > 0 && *n != own))
+            REPORT(rd, ENG_EUNSUPPORTED, "attention.head_count_kv: %lld differs from other layers",
+                   (long long)own);
+        *n = own;
+    }
+    jw_int(&rd->w, "num_key_value_heads", n_kv[0] ? n_kv[0] : n_kv[1]);
+    if (n_kv[1]) jw_int(&rd->w, "num_global_key_value_heads", n_kv[1]);
+    jw_bool(&rd->w, "attention_k_eq_v", !values);
+}
+
+/* Layers that share keys and values, and embeddings of each layer. */
+static void read_layer_inputs(struct reading *rd)
+{
+    const struct eng_tensor *table = find_tensor(rd, "per_layer_token_embd.weight");
+    int64_t n_shared, width = 0;
+    if (get_int(rd, "attention.shared_kv_layers", 0, rd->n_layers, &n_shared))
+        jw_int(&rd->w, "num_kv_shared_layers", n_shared);
+    get_int(rd, "embedding_length_per_layer_input", 0, MAX_SIZE, &width);
+    jw_int(&rd->w, "hidden_size_per_layer_input", width);
+    jw_int(&rd->w, "vocab_size_per_layer_input", table ? table->shape[0] : rd->vocab);
+}
+
+/* Sizes of heads by the window of a layer, and their RoPE. */
 static void read_full_heads(struct reading *rd)
 {
     static const char *const full[] = {"attention.key_length", "attention.value_length",
                                        "rope.dimension_count"};
     static const char *const windowed[] = {"attention.key_length_swa", "attention.value_length_swa",
                                            "rope.dimension_count_swa"};
-    const struct gguf_key *flags = get_per_layer(rd, "attention.sliding_window_pattern", GGUF_BOOL);
-    const struct gguf_key *list = get_per_layer(rd, "attention.head_count_kv", GGUF_I64);
-    int64_t d_full = read_size_of_heads(rd, full), n_kv[2] = {0, 0}, one = rd->n_heads, n = 0;
-    const struct eng_tensor *table = find_tensor(rd, "per_layer_token_embd.weight");
+    int64_t d_full = read_size_of_heads(rd, full);
     double theta = 1000000, local = 10000;
-    bool values = true;
-    char name[64];
-    if (!flags) missing(rd, "attention.sliding_window_pattern");
-    if (!list) get_int(rd, "attention.head_count_kv", 1, MAX_HEADS, &one);
-    for (int64_t i = 0; flags && i < rd->n_layers; i++) {
-        bool sees_all = !gguf_int_at(flags, (size_t)i);
-        int64_t own = list ? gguf_int_at(list, (size_t)i) : one;
-        snprintf(name, sizeof(name), "blk.%d.attn_v.weight", (int)i);
-        if (sees_all && n_kv[1] == 0) values = find_tensor(rd, name);
-        if (own < 1 || own > MAX_HEADS || (n_kv[sees_all] > 0 && n_kv[sees_all] != own))
-            REPORT(rd, ENG_EUNSUPPORTED, "attention.head_count_kv: %lld differs from other layers",
-                   (long long)own);
-        n_kv[sees_all] = own;
-    }
     jw_int(&rd->w, "head_dim", read_size_of_heads(rd, windowed));
     jw_int(&rd->w, "global_head_dim", d_full);
-    jw_int(&rd->w, "num_key_value_heads", n_kv[0] ? n_kv[0] : n_kv[1]);
-    if (n_kv[1]) jw_int(&rd->w, "num_global_key_value_heads", n_kv[1]);
-    jw_bool(&rd->w, "attention_k_eq_v", !values);
-    if (get_int(rd, "attention.shared_kv_layers", 0, rd->n_layers, &n))
-        jw_int(&rd->w, "num_kv_shared_layers", n);
-    n = 0;
-    get_int(rd, "embedding_length_per_layer_input", 0, MAX_SIZE, &n);
-    jw_int(&rd->w, "hidden_size_per_layer_input", n);
-    jw_int(&rd->w, "vocab_size_per_layer_input", table ? table->shape[0] : rd->vocab);
     get_number(rd, "rope.freq_base", &theta);
     get_number(rd, "rope.freq_base_swa", &local);
     jw_fields(&rd->w,
@@ -554,6 +565,8 @@ int eng_gguf_config(const struct eng_weights *weights, struct buf *text, struct 
               !find_tensor(&rd, "output.weight"), false);
     copy_settings(&rd);
     if (rd.arch->full_heads) {
+        read_full_kv_heads(&rd);
+        read_layer_inputs(&rd);
         read_full_heads(&rd);
     } else {
         read_kv_heads(&rd);
