@@ -13,9 +13,6 @@
 /* The steps of a mask that is looked at in advance, some 100 us: no sequence waits for it. */
 enum { GRAMMAR_PEEK_STEPS = 2000 };
 
-/* Ids of a closing that are compared with those that the sampling bans. */
-enum { GRAMMAR_CLOSING_IDS = 512 };
-
 static void set_bit(uint64_t *bits, int32_t id, bool on)
 {
     uint64_t bit = 1ull << id % 64;
@@ -74,35 +71,30 @@ static bool has_room(struct grammar_choice *c, int64_t left)
     uint64_t rest = gram_rest(c->state);
     uint32_t n_values;
     return 4 * rest + 16 < (uint64_t)left ||
-           gram_close(c->state, (size_t)left, NULL, 0, &n_values) != SIZE_MAX;
+           gram_close(c->state, (size_t)left, NULL, NULL, 0, &n_values) != SIZE_MAX;
 }
 
-static bool has_id(const int32_t *ids, size_t n, int32_t id)
+/* The sampling bans an id. */
+static bool is_banned(const void *ctx, int32_t id)
 {
-    for (size_t i = 0; i < n; i++)
-        if (ids[i] == id) return true;
-    return false;
-}
-
-/* The sampling bans some of the ids, or bans any and they are too many to look at. */
-static bool bans(const struct eng_sampling *s, const int32_t *ids, size_t n)
-{
-    bool many = n > GRAMMAR_CLOSING_IDS, found = false;
-    for (int k = 0; s && k < s->n_bias; k++)
-        found |= s->bias[k].value == -INFINITY && (many || has_id(ids, n, s->bias[k].id));
-    for (size_t i = 0; s && s->allowed_ids && i < n && !found; i++)
-        found = many || !has_id(s->allowed_ids, (size_t)s->n_allowed_ids, ids[i]);
-    return found;
+    const struct eng_sampling *s = ctx;
+    for (int k = 0; k < s->n_bias; k++)
+        if (s->bias[k].value == -INFINITY && s->bias[k].id == id) return true;
+    bool listed = !s->allowed_ids;
+    for (int k = 0; !listed && k < s->n_allowed_ids; k++)
+        listed = s->allowed_ids[k] == id;
+    return !listed;
 }
 
 /* From here on the answer is closed; returns its first id, -1 if it is complete, or the one drawn
  * if it cannot be closed after all. */
 static int32_t begin_closing(struct grammar_choice *c, int32_t drawn)
 {
-    int32_t ids[GRAMMAR_CLOSING_IDS];
+    const struct gram_bans bans = {is_banned, c->rules->sampling};
+    int32_t id = -1;
     uint32_t n_values = 0;
-    size_t n = gram_close(c->state, (size_t)c->left, ids, GRAMMAR_CLOSING_IDS, &n_values);
-    if (n == SIZE_MAX || bans(c->rules->sampling, ids, n)) {
+    size_t n = gram_close(c->state, (size_t)c->left, bans.ctx ? &bans : NULL, &id, 1, &n_values);
+    if (n == SIZE_MAX) {
         c->left = -1;
         return drawn;
     }
@@ -110,7 +102,7 @@ static int32_t begin_closing(struct grammar_choice *c, int32_t drawn)
     atomic_fetch_add(&c->rules->closed->n_tokens, (long long)n);
     atomic_fetch_add(&c->rules->closed->n_values, n_values);
     if (c->rules->metrics && n > 0) srv_metrics_count(c->rules->metrics, SRV_COUNT_CLOSED_ANSWERS);
-    return n > 0 ? ids[0] : -1;
+    return id;
 }
 
 static int32_t settle(void *ctx, int32_t id)
@@ -132,7 +124,7 @@ static enum eng_guide_next mask_closing(struct grammar_choice *c, uint64_t *bits
 {
     uint32_t n_values;
     int32_t id;
-    size_t n = gram_close(c->state, (size_t)c->left, &id, 1, &n_values);
+    size_t n = gram_close(c->state, (size_t)c->left, NULL, &id, 1, &n_values);
     if (n == SIZE_MAX) return ENG_GUIDE_FAIL;
     if (n == 0) return ENG_GUIDE_CUT;
     memset(bits, 0, c->n_words * sizeof(*bits));
@@ -217,7 +209,7 @@ static int propose(void *ctx, int32_t *ids, int n)
     size_t most = (size_t)n;
     uint32_t n_values;
     if (c->closing) {
-        size_t n_ids = gram_close(c->state, (size_t)c->left, ids, most, &n_values);
+        size_t n_ids = gram_close(c->state, (size_t)c->left, NULL, ids, most, &n_values);
         return n_ids == SIZE_MAX ? 0 : n_ids < most ? (int)n_ids : n;
     }
     return (int)tools_guide_forced(c->guide, ids, most);

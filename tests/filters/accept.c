@@ -430,8 +430,8 @@ static int complete_texts(struct trial *t, struct span texts, struct buf *out, s
         bool begins = gram_take_bytes(state, s, n);
         size_t n_ids = SIZE_MAX, len = 0;
         if (begins)
-            n_ids = gram_close(state, sizeof(ids) / sizeof(*ids), ids, sizeof(ids) / sizeof(*ids),
-                               &values);
+            n_ids = gram_close(state, sizeof(ids) / sizeof(*ids), NULL, ids,
+                               sizeof(ids) / sizeof(*ids), &values);
         for (size_t i = 0; n_ids != SIZE_MAX && i < n_ids && len < sizeof(text); i++)
             len += tok_token_bytes(t->model->tok, ids[i], text + len, sizeof(text) - len);
         if (n_ids == SIZE_MAX) {

@@ -174,10 +174,16 @@ size_t gram_forced(struct gram_state *s, int32_t *ids, size_t n);
  *
  * gram_rest: about how many bytes that takes, 0 if it is complete. At most 4 times as many and 16.
  * gram_close: how many ids, cut as in gram_forced, and the first n of them; SIZE_MAX if they are
- * more than limit, or if none is found. *ret_values: values that are begun in it.
+ * more than limit, if one of them is banned (bans NULL: none is), or if none is found.
+ * *ret_values: values that are begun in it.
  */
+struct gram_bans {
+    bool (*has)(const void *ctx, int32_t id);
+    const void *ctx;
+};
 uint64_t gram_rest(struct gram_state *s);
-size_t gram_close(struct gram_state *s, size_t limit, int32_t *ids, size_t n, uint32_t *ret_values);
+size_t gram_close(struct gram_state *s, size_t limit, const struct gram_bans *bans, int32_t *ids,
+                  size_t n, uint32_t *ret_values);
 
 /* Returns true if the answer is complete. */
 bool gram_accepting(const struct gram_state *s);

@@ -405,7 +405,8 @@ static int next_byte(struct way *w)
     return order[chosen];
 }
 
-size_t gram_close(struct gram_state *s, size_t limit, int32_t *ids, size_t n, uint32_t *ret_values)
+size_t gram_close(struct gram_state *s, size_t limit, const struct gram_bans *bans, int32_t *ids,
+                  size_t n, uint32_t *ret_values)
 {
     char text[2 * GRAM_MAX_TOKEN_BYTES];
     size_t len = 0, at = 0, n_ids = 0, token;
@@ -420,7 +421,7 @@ size_t gram_close(struct gram_state *s, size_t limit, int32_t *ids, size_t n, ui
             continue;
         }
         int32_t id = gram_vocab_longest(s->g->vocab, text + at, len - at, &token);
-        if (id < 0) byte = -2;
+        if (id < 0 || (bans && bans->has(bans->ctx, id))) byte = -2;
         if (byte == -2) break;
         if (n_ids < n) ids[n_ids] = id;
         n_ids++;

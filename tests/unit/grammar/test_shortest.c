@@ -278,7 +278,7 @@ static size_t close_answer(struct gram_state *s, char *out, const char *schema)
 {
     int32_t ids[512];
     uint32_t n_values;
-    size_t n = gram_close(s, N_OF(ids), ids, N_OF(ids), &n_values), len = 0;
+    size_t n = gram_close(s, N_OF(ids), NULL, ids, N_OF(ids), &n_values), len = 0;
 
     REQUIRE_MSG(n != SIZE_MAX, "%s: no end is found", schema);
     for (size_t i = 0; i < n; i++)
