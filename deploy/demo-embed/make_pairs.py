@@ -22,8 +22,9 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-sys.path.insert(0, os.path.join(HERE, "..", "demo"))
+sys.path += [os.path.join(HERE, "..", "demo"), os.path.join(ROOT, "docs", "search")]
 import make_text  # noqa: E402
+from paragraphs import of_page, plain  # noqa: E402
 
 PAGES = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "docs/*.md", "docs/internals/*.md",
          "deploy/demo/README.md")
@@ -178,29 +179,6 @@ must i you we they he she one two other others than into out up only all each an
 will would been were had have""".split())
 
 
-def paragraphs_of_page(text):
-    """(heading, paragraph) of Markdown, without code and tables."""
-    heading, fenced, kept, found = "", False, [], []
-    for line in text.split("\n") + [""]:
-        item = re.match(r"\s*([-*]|\d+\.) ", line)
-        if line.startswith("```"):
-            fenced = not fenced
-        ends = line.startswith(("```", "#", "|", "<!--")) or not line.strip() or item
-        if (ends or fenced) and kept:
-            found.append((heading, " ".join(kept)))
-            kept = []
-        if line.startswith("#") and not fenced:
-            heading = line.strip("# ")
-        elif not fenced and line.strip() and (item or not ends):
-            kept.append(line[item.end():].strip() if item else line.strip())
-    return found
-
-
-def plain(text):
-    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
-    return " ".join(text.replace("`", "").replace("**", "").split())
-
-
 def paragraphs_of_header(text):
     """(what the comment stands before, comment)."""
     for comment in re.finditer(r"/\*(.*?)\*/\s*([^\n]*)", text, re.S):
@@ -211,7 +189,7 @@ def paragraphs_of_header(text):
 def load_paragraphs():
     """(heading, paragraph) of the pages, and of the headers."""
     found = []
-    for patterns, reader in ((PAGES, paragraphs_of_page), (HEADERS, paragraphs_of_header)):
+    for patterns, reader in ((PAGES, of_page), (HEADERS, paragraphs_of_header)):
         texts = []
         for path in sorted(p for pattern in patterns for p in glob.glob(os.path.join(ROOT, pattern), recursive=True)):
             with open(path, encoding="utf-8") as f:

@@ -50,7 +50,9 @@ def test_generated_pages_are_current():
         subprocess.run([PRINT_DOCS, ROOT, out, out, out], check=True, timeout=60)
         subprocess.run([sys.executable, os.path.join(ROOT, "tests", "docs", "dashboard.py"),
                         os.path.join(out, "metrics.md"), os.path.join(out, "hearth.json")], check=True, timeout=60)
-        for path in [f"docs/{name}" for name in GENERATED + FIELD_PAGES] + [
+        subprocess.run([sys.executable, os.path.join(ROOT, "docs", "search", "paragraphs.py"),
+                        os.path.join(out, "paragraphs.jsonl")], check=True, timeout=60)
+        for path in ["docs/search/paragraphs.jsonl"] + [f"docs/{name}" for name in GENERATED + FIELD_PAGES] + [
                 f"deploy/completions/{name}" for name in COMPLETIONS] + ["deploy/grafana/hearth.json", "server/api/openapi.json"]:
             same = filecmp.cmp(os.path.join(out, os.path.basename(path)), os.path.join(ROOT, path), shallow=False)
             assert same, f"{path} is not current: run ninja docs"
