@@ -9,120 +9,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/auto.h"
 #include "base/fail.h"
-#include "base/file.h"
 #include "base/utf8.h"
 #include "server/cli/interrupt.h"
 #include "server/hub/cache.h"
 
-enum {
-    ENTRY_MAX_BYTES = 16 << 10,
-    HISTORY_MAX_BYTES = LINE_HISTORY_ENTRIES * ENTRY_MAX_BYTES,
-};
-
-/* ---- the history file ----------------------------------------------------------------------- */
-
-/* Opens the file and locks it. Another program may replace it between the two. */
-static int open_history(const char *path)
-{
-    struct stat ours, there;
-    for (;;) {
-        int fd = open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
-        if (fd < 0) return -1;
-        flock(fd, LOCK_EX); /* a file system without locks: go on */
-        if (fstat(fd, &ours) == 0 && stat(path, &there) == 0 && ours.st_ino == there.st_ino &&
-            ours.st_dev == there.st_dev)
-            return fd;
-        close(fd);
-    }
-}
-
-/* Returns false if the last entry was not written to its end. */
-static bool read_history(int fd, struct buf *text)
-{
-    char block[16384];
-    buf_init(text, HISTORY_MAX_BYTES);
-    for (ssize_t n; !text->failed && (n = read(fd, block, sizeof(block))) > 0;)
-        buf_add(text, block, (size_t)n);
-    if (!text->len || text->data[text->len - 1] == '\n') return true;
-    buf_puts(text, "\n");
-    return false;
-}
-
-/* The part that holds the last n entries. */
-static const char *last_entries(const struct buf *text, int n)
-{
-    const char *p = text->data + text->len;
-    while (p > text->data && (p[-1] != '\n' || n-- > 0))
-        p--;
-    return p;
-}
-
-/* Writes the last entries and the new line to a new file in place of the old one. */
-static int replace_history(const char *path, const struct buf *text, const struct buf *line)
-{
-    char beside[PATH_MAX + 8];
-    const char *kept = last_entries(text, LINE_HISTORY_ENTRIES - 1);
-    snprintf(beside, sizeof(beside), "%s.new", path);
-    AUTO(file_close) int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (fd < 0) return -1;
-    int rc = file_write_all(fd, kept, (size_t)(text->data + text->len - kept));
-    if (!rc) rc = file_write_all(fd, line->data, line->len);
-    return rc || rename(beside, path) ? -1 : 0;
-}
-
-static void keep(const char *path, const char *entry)
-{
-    AUTO(buf_finish) struct buf text = {0}, line = {.max = 2 * ENTRY_MAX_BYTES + 1};
-    AUTO(file_close) int fd = open_history(path);
-    if (fd < 0) return;
-    for (const char *p = entry; *p; p++)
-        buf_add(&line,
-                *p == '\n'   ? "\\n"
-                : *p == '\\' ? "\\\\"
-                             : p,
-                1 + (*p == '\n' || *p == '\\'));
-    buf_puts(&line, "\n");
-    bool whole = read_history(fd, &text);
-    bool is_full = text.len && last_entries(&text, LINE_HISTORY_ENTRIES - 1) > text.data;
-    if (!line.failed && !text.failed) {
-        if (is_full || !whole)
-            replace_history(path, &text, &line);
-        else
-            file_write_all(fd, line.data, line.len);
-    }
-}
-
-/* Adds an entry in the file's form to the editor's history; changes it. */
-static void recall(struct line_edit *e, char *entry)
-{
-    char *to = entry;
-    for (const char *p = entry; *p; p++) {
-        bool escaped = *p == '\\' && p[1];
-        if (escaped) p++;
-        *to++ = escaped && *p == 'n' ? '\n' : *p;
-    }
-    *to = '\0';
-    if (*entry && utf8_valid(entry, strlen(entry))) line_edit_add(e, entry);
-}
-
-static void load_history(struct input *in)
-{
-    AUTO(buf_finish) struct buf text = {0};
-    AUTO(file_close) int fd = open(in->path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return;
-    read_history(fd, &text);
-    char *p = text.len ? (char *)last_entries(&text, LINE_HISTORY_ENTRIES) : NULL;
-    for (char *end; p && (end = strchr(p, '\n')); p = end + 1) {
-        *end = '\0';
-        recall(in->edit, p);
-    }
-}
+enum { ENTRY_MAX_BYTES = 16 << 10 }; /* of the history */
 
 static int open_path(struct input *in, char *err, size_t errlen)
 {
@@ -132,7 +26,9 @@ static int open_path(struct input *in, char *err, size_t errlen)
     if (!has_state && (!home || *home != '/')) return 0;
     int n = snprintf(path, sizeof(path), "%s%s/hearth/history", has_state ? state : home,
                      has_state ? "" : "/.local/state");
-    int fd = n < (int)sizeof(path) && !hub_make_folders(path, 0700) ? open_history(path) : -1;
+    int fd = n < (int)sizeof(path) && !hub_make_folders(path, 0700)
+                 ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600)
+                 : -1;
     if (fd < 0)
         return fail_with(-1, err, errlen, "no history is kept: %s: %s", path, strerror(errno));
     close(fd);
@@ -145,7 +41,7 @@ int input_init(struct input *in, const char *const *words, bool keep_history, ch
     *in = (struct input){.edit = line_edit_create(words)};
     buf_init(&in->plain, INPUT_MAX_BYTES);
     int rc = keep_history && in->edit ? open_path(in, err, errlen) : 0;
-    if (*in->path) load_history(in);
+    if (*in->path) line_edit_load(in->edit, in->path);
     return rc;
 }
 
@@ -240,9 +136,7 @@ enum line_end input_message(struct input *in, char **ret, int *ret_signal)
     }
     *ret = message.data ? message.data : strdup("");
     if (!*ret) return LINE_NOMEM;
-    if (in->edit && **ret && **ret != ' ') {
-        line_edit_add(in->edit, *ret);
-        if (*in->path && strlen(*ret) <= ENTRY_MAX_BYTES) keep(in->path, *ret);
-    }
+    bool kept = *in->path && strlen(*ret) <= ENTRY_MAX_BYTES;
+    if (in->edit && **ret && **ret != ' ') line_edit_add(in->edit, *ret, kept ? in->path : NULL);
     return LINE_OK;
 }

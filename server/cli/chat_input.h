@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Messages from a terminal: lines by the editor or, without it, as the terminal gives them;
- * messages of several lines; the history file.
- *
- * The history holds one entry per line, with `\n` and `\\` for newline and backslash. It is changed
- * under flock, so that two programs lose nothing of each other's.
+ * messages of several lines; the place of the history.
  *
  * Threads: one owner.
  */

@@ -6,7 +6,9 @@
 #include "server/cli/line_edit.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <histedit.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -14,10 +16,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "base/buf.h"
+#include "base/file.h"
 #include "base/utf8.h"
 #include "server/cli/interrupt.h"
 
@@ -211,20 +215,27 @@ static void bind_keys(EditLine *el)
     api.el_source(el, NULL); /* the user's own keys: ~/.editrc */
 }
 
-struct line_edit *line_edit_create(const char *const *words)
+static History *open_history(void)
 {
     HistEvent event;
+    History *h = api.history_init();
+    if (!h) return NULL;
+    api.history(h, &event, H_SETSIZE, LINE_HISTORY_ENTRIES);
+    api.history(h, &event, H_SETUNIQUE, 1);
+    return h;
+}
+
+struct line_edit *line_edit_create(const char *const *words)
+{
     struct line_edit *e = load() ? calloc(1, sizeof(*e)) : NULL;
     if (!e) return NULL;
     e->words = words;
     e->el = api.el_init("hearth", stdin, stdout, stderr);
-    e->history = api.history_init();
+    e->history = open_history();
     if (!e->el || !e->history) {
         line_edit_destroy(e);
         return NULL;
     }
-    api.history(e->history, &event, H_SETSIZE, LINE_HISTORY_ENTRIES);
-    api.history(e->history, &event, H_SETUNIQUE, 1);
     api.el_set(e->el, EL_CLIENTDATA, e);
     api.el_set(e->el, EL_GETCFN, read_char);
     api.el_set(e->el, EL_PROMPT, prompt_of);
@@ -241,10 +252,41 @@ void line_edit_destroy(struct line_edit *e)
     free(e);
 }
 
-void line_edit_add(struct line_edit *e, const char *text)
+/* ---- the history file ----------------------------------------------------------------------- */
+
+void line_edit_load(struct line_edit *e, const char *path)
+{
+    HistEvent event;
+    api.history(e->history, &event, H_LOAD, path);
+}
+
+/* Writes what the file has, and the entry, to a new file in its place. */
+static void replace_file(const char *path, const char *entry)
+{
+    HistEvent event;
+    History *all = open_history();
+    char beside[PATH_MAX + 8];
+    snprintf(beside, sizeof(beside), "%s.new", path);
+    int fd = all ? open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600) : -1;
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
+    if (file) {
+        api.history(all, &event, H_LOAD, path);
+        api.history(all, &event, H_ENTER, entry);
+        bool written = api.history(all, &event, H_SAVE_FP, file) >= 0 && !ferror(file);
+        if (fclose(file) == 0 && written) rename(beside, path);
+    }
+    if (all) api.history_end(all);
+}
+
+void line_edit_add(struct line_edit *e, const char *text, const char *path)
 {
     HistEvent event;
     api.history(e->history, &event, H_ENTER, text);
+    if (!path) return;
+    AUTO_FREE char *folder = strndup(path, (size_t)(strrchr(path, '/') - path));
+    AUTO(file_close) int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    flock(fd, LOCK_EX); /* a file system without locks: go on */
+    replace_file(path, text);
 }
 
 enum line_end line_edit_read(struct line_edit *e, const char *prompt, char **ret, int *ret_signal)

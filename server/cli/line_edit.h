@@ -29,8 +29,12 @@ enum {
 struct line_edit *line_edit_create(const char *const *words);
 void line_edit_destroy(struct line_edit *e);
 
-/* An entry of the history, the latest last. */
-void line_edit_add(struct line_edit *e, const char *text);
+/* Makes the entries of a file those of the history. */
+void line_edit_load(struct line_edit *e, const char *path);
+
+/* An entry of the history, the latest last, and of the file, unless path is NULL. That is replaced
+ * under flock, so that two programs lose nothing of each other's. */
+void line_edit_add(struct line_edit *e, const char *text, const char *path);
 
 /* One line, which has more than one only if they were pasted together. *ret is owned (free). */
 enum line_end line_edit_read(struct line_edit *e, const char *prompt, char **ret, int *ret_signal);

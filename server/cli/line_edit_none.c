@@ -13,7 +13,11 @@ void line_edit_destroy(struct line_edit *e)
 {
 }
 
-void line_edit_add(struct line_edit *e, const char *text)
+void line_edit_load(struct line_edit *e, const char *path)
+{
+}
+
+void line_edit_add(struct line_edit *e, const char *text, const char *path)
 {
 }
 

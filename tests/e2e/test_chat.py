@@ -242,6 +242,14 @@ def test_hostile_text_of_other_commands():
         assert status == 0 and out == "\x1b[2J\u202e\n", out  # a file gets the bytes
 
 
+def history_of(path):
+    """The entries of a history file of libedit: vis(3) with octal numbers."""
+    with open(path, encoding="utf-8") as f:
+        first, *lines = f.read().splitlines()
+    assert first == "_HiStOrY_V2_", first
+    return [re.sub(r"\\([0-7]{3}|\\)", lambda m: m[1] if m[1] == "\\" else chr(int(m[1], 8)), line) for line in lines]
+
+
 def test_history_of_two_writers():
     with Mock() as mock, tempfile.TemporaryDirectory() as home:
         path = os.path.join(home, "hearth", "history")
@@ -257,19 +265,22 @@ def test_history_of_two_writers():
             t.ask(" not kept")
             assert t.status() == 0
         assert os.stat(path).st_mode & 0o777 == 0o600
-        with open(path, encoding="utf-8") as f:
-            lines = f.read().splitlines()
+        lines = history_of(path)
         assert sorted(lines) == sorted(f"{who} {i}" for who in ("first", "second") for i in range(30)), lines
         with open(path, "a", encoding="utf-8") as f:
             f.writelines(f"old {i}\n" for i in range(1000))
             f.write("torn")
         t = Terminal("--url", mock.url, home=home)
         t.wait("> ")
-        t.ask("two\\\rlines")
+        t.ask("two\\\rli\\n\u00e9s")
         assert t.status() == 0
-        with open(path, encoding="utf-8") as f:
-            lines = f.read().splitlines()
-        assert len(lines) == 1000 and lines[-2:] == ["torn", "two\\nlines"], (len(lines), lines[-3:])
+        lines = history_of(path)
+        assert len(lines) == 1000 and lines[-2:] == ["torn", "two\nli\\nés"], (len(lines), lines[-3:])
+        t = Terminal("--url", mock.url, home=home)
+        t.wait("> ")
+        t.send("\x1b[A")
+        t.wait("li\\n\u00e9s")
+        assert t.status(b"\x15\x04") == 0
 
 
 def test_commands_in_process():
